@@ -1,0 +1,150 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"strings"
+)
+
+// What a session's calls fail with beside *Error. All of them are reached by
+// errors.Is through any wrapping.
+var (
+	// ErrSessionLost says that the transport or the server session under a
+	// handle is gone, with everything that lived in it: transaction, temp
+	// tables, settings, prepared statements.
+	ErrSessionLost = errors.New("session lost")
+
+	// ErrTxAborted says that a statement of the transaction failed, so that
+	// only Rollback can end it. Nothing of it is stored.
+	ErrTxAborted = errors.New("transaction aborted")
+
+	// ErrCommitUnknown says that a commit was sent and its outcome cannot be
+	// known: it may or may not be stored. Look before you repeat it.
+	ErrCommitUnknown = errors.New("commit outcome unknown")
+
+	// ErrBusy says that another call of the same session is under way or its
+	// result is still open. Finish or release that first.
+	ErrBusy = errors.New("session busy: a call is under way or a result is still open")
+
+	// ErrHandleClosed says that the SessionHandle, PreparedQuery or result
+	// was closed before the call.
+	ErrHandleClosed = errors.New("handle is closed")
+)
+
+// Stage is how far a call had come when it failed.
+type Stage uint8
+
+// The stages of a call, in their order.
+const (
+	StageNone     Stage = iota
+	StageArgument       // checking the call's arguments
+	StageAcquire        // waiting for a connection
+	StageDial           // making the transport
+	StageAuth           // presenting the credentials
+	StageProbe          // the first round trip of a new connection, or a health check
+	StagePrepare        // making or binding a prepared statement
+	StageExecute        // the server executes or plans (GetFlightInfo, DoPut, DoAction)
+	StageFetch          // reading rows (DoGet)
+	StageReset          // cleaning a session before its return
+	StageClose
+)
+
+func (s Stage) String() string {
+	names := [...]string{"", "argument", "acquire", "dial", "auth", "probe", "prepare", "execute", "fetch", "reset", "close"}
+	if int(s) < len(names) {
+		return names[s]
+	}
+	return "unknown"
+}
+
+// Error is any failure of a call. It answers whose fault it was (Fault), how
+// far the call had come (Stage) and whether it may be repeated (SafeToRetry).
+// Its chain reaches the cause, a gRPC status or driver error among them, and
+// the context's error when a deadline or cancellation brought it about.
+type Error struct {
+	Op       string // the call, for example "Query"
+	Stage    Stage
+	Fault    Fault
+	Target   string // the server's address
+	SQLState string // five characters where the server told, else empty
+	Err      error  // the cause
+
+	// Unsent says that nothing of the call reached the server.
+	Unsent bool
+
+	// Read says that the statement only reads, and that no batch of its
+	// result was delivered.
+	Read bool
+
+	// Ctx is the error of the context that ended the call, or nil.
+	Ctx error
+}
+
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.Op)
+	if e.Target != "" {
+		b.WriteString(" ")
+		b.WriteString(e.Target)
+	}
+	if s := e.Stage.String(); s != "" {
+		b.WriteString(": ")
+		b.WriteString(s)
+	}
+	if e.SQLState != "" {
+		b.WriteString(" [")
+		b.WriteString(e.SQLState)
+		b.WriteString("]")
+	}
+	if e.Ctx != nil && !errors.Is(e.Err, e.Ctx) {
+		b.WriteString(": ")
+		b.WriteString(e.Ctx.Error())
+	}
+	if e.Err != nil {
+		b.WriteString(": ")
+		b.WriteString(e.Err.Error())
+	}
+	return b.String()
+}
+
+// Unwrap reaches the cause and the context's error.
+func (e *Error) Unwrap() []error {
+	var out []error
+	if e.Err != nil {
+		out = append(out, e.Err)
+	}
+	if e.Ctx != nil {
+		out = append(out, e.Ctx)
+	}
+	return out
+}
+
+// SafeToRetry reports whether the same call may be made again without a
+// statement taking effect twice.
+func (e *Error) SafeToRetry() bool {
+	if e.Fault == FaultUsage || errors.Is(e.Err, ErrCommitUnknown) {
+		return false
+	}
+	return e.Unsent || e.Read
+}
+
+// SafeToRetry reports whether the call that failed with err may be repeated:
+// nothing of it reached the server, or it was a read of which no batch was
+// delivered. It is false for nil and for errors that are not this module's.
+func SafeToRetry(err error) bool {
+	var r interface{ SafeToRetry() bool }
+	return errors.As(err, &r) && r.SafeToRetry()
+}
+
+// FaultIn returns the fault of the first *Error in err's chain; an error of a
+// context is FaultContext, any other is FaultUnknown.
+func FaultIn(err error) Fault {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Fault
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return FaultContext
+	}
+	return FaultUnknown
+}

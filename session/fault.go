@@ -1,0 +1,99 @@
+package session
+
+import (
+	"strings"
+
+	"google.golang.org/grpc/codes"
+)
+
+// Fault tells whose fault an error is, and with it what becomes of the
+// connection that met it.
+type Fault uint8
+
+// The kinds of fault.
+const (
+	FaultUnknown     Fault = iota // cannot be told: the connection is in doubt
+	FaultUsage                    // the caller's: a wrong argument, nothing was sent
+	FaultStatement                // the statement's: the server refused or failed it; the connection is fine
+	FaultUnsupported              // the server does not have the call; the connection is fine
+	FaultAuth                     // the credentials': refused by the server
+	FaultLimit                    // a limit of the server: sessions, memory, message size
+	FaultContext                  // the caller's context ended
+	FaultTransport                // the connection broke, or cannot be made
+	FaultSession                  // the server no longer knows the session, transaction or handle
+)
+
+func (f Fault) String() string {
+	switch f {
+	case FaultUsage:
+		return "usage"
+	case FaultStatement:
+		return "statement"
+	case FaultUnsupported:
+		return "unsupported"
+	case FaultAuth:
+		return "auth"
+	case FaultLimit:
+		return "limit"
+	case FaultContext:
+		return "context"
+	case FaultTransport:
+		return "transport"
+	case FaultSession:
+		return "session"
+	default:
+		return "unknown"
+	}
+}
+
+// KeepsConn reports whether the connection is as good as before the error.
+func (f Fault) KeepsConn() bool {
+	switch f {
+	case FaultUsage, FaultStatement, FaultUnsupported:
+		return true
+	default:
+		return false
+	}
+}
+
+// FaultOf classifies a gRPC status of a Flight SQL server. Servers answer
+// INTERNAL and UNKNOWN for plain SQL errors, so these are the statement's
+// fault unless the text is gRPC's own.
+func FaultOf(code codes.Code, msg string) Fault {
+	switch code {
+	case codes.Unavailable, codes.DataLoss:
+		return FaultTransport
+	case codes.Canceled, codes.DeadlineExceeded:
+		return FaultContext
+	case codes.Unauthenticated:
+		return FaultAuth
+	case codes.PermissionDenied, codes.InvalidArgument, codes.NotFound, codes.AlreadyExists,
+		codes.FailedPrecondition, codes.Aborted, codes.OutOfRange:
+		return FaultStatement
+	case codes.Unimplemented:
+		return FaultUnsupported
+	case codes.ResourceExhausted:
+		return FaultLimit
+	case codes.Internal, codes.Unknown:
+		if grpcOwnText(msg) {
+			return FaultTransport
+		}
+		return FaultStatement
+	default:
+		return FaultUnknown
+	}
+}
+
+// grpcOwnText tells the runtime's complaints about a broken stream from a
+// server's about a statement; both come as INTERNAL.
+func grpcOwnText(msg string) bool {
+	for _, s := range []string{
+		"stream terminated by RST_STREAM", "received the unexpected content-type", "transport:",
+		"http2:", "malformed header", "unexpected EOF", "grpc: failed to unmarshal", "server closed the stream without sending trailers",
+	} {
+		if strings.Contains(msg, s) {
+			return true
+		}
+	}
+	return false
+}
