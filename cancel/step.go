@@ -31,6 +31,10 @@ const (
 	Requested
 	// Confirmed: the operation has ended on the server.
 	Confirmed
+	// Unanswered: a request was sent and no reply came. It may still take
+	// effect, on whatever runs then. A Failed step whose time ran out counts
+	// as Unanswered.
+	Unanswered
 )
 
 func (o Outcome) String() string {
@@ -41,6 +45,8 @@ func (o Outcome) String() string {
 		return "requested"
 	case Confirmed:
 		return "confirmed"
+	case Unanswered:
+		return "unanswered"
 	default:
 		return "failed"
 	}

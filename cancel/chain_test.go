@@ -1,0 +1,124 @@
+package cancel
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func step(name string, timeout time.Duration, out Outcome, err error, takes time.Duration, ran *[]string) Step {
+	return Step{Name: name, Timeout: timeout, Do: func(ctx context.Context) (Outcome, error) {
+		*ran = append(*ran, name)
+		select {
+		case <-time.After(takes):
+			return out, err
+		case <-ctx.Done():
+			return Failed, ctx.Err()
+		}
+	}}
+}
+
+func TestStepsRunInOrderAndStopAtTheFirstConfirmation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ran []string
+		r := Chain{Steps: []Step{
+			step("a", time.Second, Requested, nil, 10*time.Millisecond, &ran),
+			step("b", time.Second, Unsupported, nil, 0, &ran),
+			step("c", time.Second, Confirmed, nil, 5*time.Millisecond, &ran),
+			step("d", time.Second, Confirmed, nil, 0, &ran),
+		}}.Run(t.Context())
+		require.Equal(t, []string{"a", "b", "c"}, ran)
+		require.True(t, r.Confirmed)
+		require.True(t, r.Safe())
+		require.Equal(t, "c", r.By)
+		require.Equal(t, 15*time.Millisecond, r.Elapsed)
+		require.Equal(t, []time.Duration{10 * time.Millisecond, 0, 5 * time.Millisecond},
+			[]time.Duration{r.Steps[0].Elapsed, r.Steps[1].Elapsed, r.Steps[2].Elapsed})
+		require.Equal(t, "confirmed by c in 15ms (a requested, b unsupported, c confirmed)", r.String())
+	})
+}
+
+func TestAStepThatRunsOutOfTimeIsUnansweredAndSpoilsTheReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ran []string
+		r := Chain{Steps: []Step{
+			step("slow", 50*time.Millisecond, Requested, nil, time.Hour, &ran),
+			step("probe", time.Second, Confirmed, nil, 0, &ran),
+		}}.Run(t.Context())
+		require.Equal(t, Unanswered, r.Steps[0].Outcome)
+		require.Equal(t, 50*time.Millisecond, r.Steps[0].Elapsed)
+		require.ErrorIs(t, r.Steps[0].Err, context.DeadlineExceeded)
+		require.True(t, r.Confirmed, "the operation did end")
+		require.False(t, r.Safe(), "but a late cancel may still come")
+	})
+}
+
+func TestTheBudgetBoundsTheWholeChain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ran []string
+		r := Chain{Budget: 30 * time.Millisecond, Steps: []Step{
+			step("a", 20*time.Millisecond, Requested, nil, time.Hour, &ran),
+			step("b", 20*time.Millisecond, Requested, nil, time.Hour, &ran),
+			step("c", 20*time.Millisecond, Confirmed, nil, 0, &ran),
+		}}.Run(t.Context())
+		require.Equal(t, []string{"a", "b"}, ran)
+		require.False(t, r.Confirmed)
+		require.False(t, r.Safe())
+		require.Equal(t, 30*time.Millisecond, r.Elapsed)
+		require.Contains(t, r.String(), "unconfirmed in 30ms")
+	})
+}
+
+func TestTheOutsideSignConfirmsButLetsARunningStepFinish(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ended := make(chan struct{})
+		time.AfterFunc(5*time.Millisecond, func() { close(ended) })
+		var ran []string
+		r := Chain{Ended: ended, Steps: []Step{
+			step("a", time.Second, Requested, nil, 20*time.Millisecond, &ran),
+			step("b", time.Second, Requested, nil, 0, &ran),
+		}}.Run(t.Context())
+		require.Equal(t, []string{"a"}, ran)
+		require.Equal(t, "ended", r.By)
+		require.Equal(t, Requested, r.Steps[0].Outcome, "the step was answered, not cut off")
+		require.True(t, r.Safe())
+
+		r = Chain{Ended: ended, Steps: []Step{step("never", time.Second, Failed, nil, 0, &ran)}}.Run(t.Context())
+		require.Empty(t, r.Steps, "an operation that has ended needs no step")
+		require.True(t, r.Safe())
+	})
+}
+
+func TestAFailedStepGoesOnToTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		boom := errors.New("boom")
+		var ran []string
+		r := Chain{Steps: []Step{
+			step("a", time.Second, Failed, boom, 0, &ran),
+			step("b", time.Second, Confirmed, nil, 0, &ran),
+		}}.Run(t.Context())
+		require.ErrorIs(t, r.Steps[0].Err, boom)
+		require.Equal(t, Failed, r.Steps[0].Outcome)
+		require.True(t, r.Safe())
+	})
+}
+
+func TestTheZeroChainAndAnEndedContextConfirmNothing(t *testing.T) {
+	require.False(t, Chain{}.Run(t.Context()).Confirmed)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	var ran []string
+	r := Chain{Steps: []Step{step("a", time.Second, Confirmed, nil, 0, &ran)}}.Run(ctx)
+	require.Empty(t, ran)
+	require.False(t, r.Safe())
+}
+
+func TestOutcomesHaveNames(t *testing.T) {
+	for want, o := range map[string]Outcome{"failed": Failed, "unsupported": Unsupported, "requested": Requested, "confirmed": Confirmed, "unanswered": Unanswered} {
+		require.Equal(t, want, o.String())
+	}
+}
