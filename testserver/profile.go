@@ -1,0 +1,183 @@
+package testserver
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+)
+
+// Profile is how a server behaves where real servers differ. Its zero value
+// is Strict: everything is supported, checked and cancelled. Each other value
+// of a field is something that a real server does. A Profile is plain data:
+// copy one and change it.
+type Profile struct {
+	Name string // for reports
+
+	// SessionKey tells what a session is bound to.
+	SessionKey SessionKey
+	// KeyName is the cookie of ByCookie or the header of ByHeader. Default
+	// "arrow_flight_session_id" and "x-session-id".
+	KeyName string
+	// SessionTTL is how long a session outlives its last use. Zero: a
+	// session by connection ends with its connection, any other when the
+	// server closes or the client closes it.
+	SessionTTL time.Duration
+	// MaxSessions bounds the sessions that exist; zero is no bound. One more
+	// is refused with LimitCode, default ResourceExhausted.
+	MaxSessions int
+	LimitCode   codes.Code
+	// EvictedCode is what GetSessionOptions answers, once, to a client whose
+	// session was evicted. Zero: the client silently gets a new session, as
+	// it does from every other RPC.
+	EvictedCode codes.Code
+
+	// IgnoreRPCCancel lets a statement run on when its RPC ends.
+	IgnoreRPCCancel bool
+	// SessionWideCancel makes the cancel actions stop whatever the session
+	// of the caller runs now, whichever FlightInfo they name; an idle session
+	// answers INVALID_ARGUMENT. Otherwise they stop what they name, and an
+	// unknown name is NOT_FOUND.
+	SessionWideCancel bool
+	// CancelActions are custom actions that stop whatever the caller's
+	// session runs now.
+	CancelActions []string
+
+	// IgnoreTxID runs every statement in the session's state, whatever
+	// transaction it names.
+	IgnoreTxID bool
+	// UnknownTxOK makes the end of an unknown transaction a success.
+	UnknownTxOK bool
+	// AutoRecover answers a transaction error by ROLLBACK and by running the
+	// failed statement again, outside the transaction.
+	AutoRecover bool
+	// CountedIDs numbers transactions and prepared statements from 1 in each
+	// session, so that a stale id can name another session's object.
+	CountedIDs bool
+
+	// Run tells when a query is executed.
+	Run RunAt
+	// NoSchema leaves the schema out of FlightInfo.
+	NoSchema bool
+	// Endpoints is how many endpoints a result has, default 1. With more, a
+	// query runs in GetFlightInfo and each endpoint has a run of its batches.
+	Endpoints int
+	// Locations are those of every endpoint, in order.
+	Locations []Location
+	// RoamingTickets carry the statement itself and run in the session of
+	// whoever redeems them. Otherwise a ticket runs in the session that it
+	// was made in, and is good for one DoGet.
+	RoamingTickets bool
+	// ZeroCounts answers every update with a count of 0.
+	ZeroCounts bool
+	// BindFirstRow ignores all but the first row of a query's parameters.
+	BindFirstRow bool
+
+	// MaxRequest is the limit of one request message in bytes, default 4 MiB.
+	MaxRequest int
+	// StatementCode is the code of a statement that fails, default
+	// InvalidArgument. ErrorPrefix begins its message.
+	StatementCode codes.Code
+	ErrorPrefix   string
+
+	// Refuse maps what the server does not have to the code it answers. Keys
+	// are actions ("CancelFlightInfo", "CloseSession", "BeginTransaction"),
+	// commands ("CommandStatementIngest") and RPCs ("GetSchema").
+	Refuse map[string]codes.Code
+	// ListedActions is the answer to ListActions. Nil is the truth.
+	ListedActions []string
+
+	// Handshake tells how the token of a handshake is handed out.
+	Handshake HandshakeToken
+}
+
+// SessionKey tells what a session is bound to.
+type SessionKey uint8
+
+// What a session is bound to.
+const (
+	ByConnection SessionKey = iota // one TCP connection, one session
+	ByPeerIP                       // all connections of a host share one
+	ByCookie                       // a cookie; without it every RPC gets a new session
+	ByBearer                       // one bearer token, one session
+	ByHeader                       // the value of a header; without it, the connection
+	ByCall                         // every RPC its own: a server without sessions
+)
+
+// RunAt tells when a query is executed.
+type RunAt uint8
+
+// When a query is executed.
+const (
+	RunInDoGet RunAt = iota // once, when its ticket is redeemed
+	RunInInfo               // once, in GetFlightInfo; DoGet sends the result
+	RunInBoth               // in GetFlightInfo for the schema, and again in DoGet
+)
+
+// Location is a location of an endpoint.
+type Location uint8
+
+// Locations of endpoints.
+const (
+	ReuseConnection Location = iota // arrow-flight-reuse-connection://?
+	OwnAddress                      // the address of this server
+	Unreachable                     // an address where nobody listens
+)
+
+// HandshakeToken tells how the token of a handshake is handed out.
+type HandshakeToken uint8
+
+// How the token of a handshake is handed out.
+const (
+	TokenInHeader  HandshakeToken = iota // the authorization header of the answer
+	TokenInPayload                       // the payload of the answer
+	NoToken                              // not at all: everybody is let in
+)
+
+const defaultMaxRequest = 4 << 20
+
+func (p Profile) resolve() (Profile, error) {
+	var errs []error
+	check := func(ok bool, field string, value any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("Profile.%s: invalid value %v", field, value))
+		}
+	}
+	check(p.SessionKey <= ByCall, "SessionKey", p.SessionKey)
+	check(p.SessionTTL >= 0, "SessionTTL", p.SessionTTL)
+	check(p.MaxSessions >= 0, "MaxSessions", p.MaxSessions)
+	check(p.Run <= RunInBoth, "Run", p.Run)
+	check(p.Endpoints >= 0, "Endpoints", p.Endpoints)
+	check(p.MaxRequest >= 0, "MaxRequest", p.MaxRequest)
+	check(p.Handshake <= NoToken, "Handshake", p.Handshake)
+	for _, l := range p.Locations {
+		check(l <= Unreachable, "Locations", l)
+	}
+	for what, code := range p.Refuse {
+		check(code != codes.OK, "Refuse", what)
+	}
+
+	setDefault(&p.Name, "strict")
+	setDefault(&p.LimitCode, codes.ResourceExhausted)
+	setDefault(&p.StatementCode, codes.InvalidArgument)
+	setDefault(&p.MaxRequest, defaultMaxRequest)
+	setDefault(&p.Endpoints, 1)
+	switch p.SessionKey {
+	case ByCookie:
+		setDefault(&p.KeyName, "arrow_flight_session_id")
+	case ByHeader:
+		setDefault(&p.KeyName, "x-session-id")
+	}
+	if p.Endpoints > 1 {
+		p.Run = RunInInfo
+	}
+	return p, errors.Join(errs...)
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
