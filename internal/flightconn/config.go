@@ -1,0 +1,154 @@
+package flightconn
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+)
+
+// Defaults of Config.
+const (
+	DefaultDialTimeout  = 5 * time.Second
+	DefaultCloseTimeout = 5 * time.Second
+	DefaultMaxMessage   = 64 << 20
+	DefaultPrefetch     = 4
+
+	// DefaultRequestLimit leaves head-room below the 4 MiB at which gRPC
+	// servers of every language refuse a message unless told otherwise.
+	DefaultRequestLimit = 4<<20 - 64<<10
+
+	// DefaultKeepalive is just over the five minutes that servers enforce by
+	// default: a client that pings more often is disconnected in the middle
+	// of a long query. Dead hosts are found sooner, by TCP keepalive, which
+	// no server counts.
+	DefaultKeepalive = 5*time.Minute + 20*time.Second
+)
+
+// UserPass is a user name and a password.
+type UserPass struct{ User, Password string }
+
+// Config tells how to reach a Flight SQL server and who to be there. The zero
+// value of a field is its default; a negative duration or count switches it
+// off. Maps, slices and pointers must not be changed after NewEndpoint.
+type Config struct {
+	// Network is "tcp" (default) or "unix".
+	Network string
+
+	// Address is host:port, or a path for "unix". Required.
+	Address string
+
+	// TLS secures the transport. Nil: no encryption.
+	TLS *tls.Config
+
+	// Basic, when set, is presented in a handshake of each connection, so
+	// that each gets a token (and with many servers a session) of its own.
+	Basic *UserPass
+
+	// Authorization, when set, gives the value of the authorization header.
+	// It is called for every RPC, from many goroutines, and should answer
+	// from memory. rejected is the value that the server last refused as
+	// unauthenticated, empty if none: a source that still holds it should
+	// fetch another. Excludes Basic.
+	Authorization func(ctx context.Context, rejected string) (header string, err error)
+
+	// Headers are sent with every RPC.
+	Headers metadata.MD
+
+	// DialOptions are appended last.
+	DialOptions []grpc.DialOption
+
+	// Dialer replaces the network. addr is Address, or host:port (or path)
+	// of a location that the server named.
+	Dialer func(ctx context.Context, addr string) (net.Conn, error)
+
+	// Allocator holds the Arrow buffers that are made here. Default:
+	// memory.DefaultAllocator.
+	Allocator memory.Allocator
+
+	DialTimeout  time.Duration // bounds Open, and the dial of a location (5 s)
+	CloseTimeout time.Duration // bounds Close (5 s; off: no CloseSession is sent)
+	Keepalive    time.Duration // HTTP/2 ping while a call waits that long (5 m 20 s)
+
+	MaxMessage   int // largest message received, in bytes (64 MiB)
+	RequestLimit int // largest message sent, in bytes (4 MiB less 64 KiB)
+	Prefetch     int // batches read ahead per endpoint of a multi-endpoint result (4; off: 1)
+
+	// CancelActions are the server's own actions that cancel, tried in this
+	// order after the standard ones. Each is sent the ticket of the running
+	// statement's first endpoint as its body.
+	CancelActions []string
+
+	// ProbeSQL, when set, is planned (GetFlightInfo) to prove a connection,
+	// instead of a GetSqlInfo.
+	ProbeSQL string
+}
+
+// resolve validates cfg and fills in the defaults.
+func (cfg Config) resolve() (Config, error) {
+	var errs []error
+	bad := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: %s", field, fmt.Sprintf(format, args...)))
+	}
+	switch cfg.Network {
+	case "":
+		cfg.Network = "tcp"
+	case "tcp", "unix":
+	default:
+		bad("Network", "%q is neither tcp nor unix", cfg.Network)
+	}
+	if cfg.Address == "" {
+		bad("Address", "is required")
+	} else if cfg.Network == "tcp" && cfg.Dialer == nil {
+		if _, _, err := net.SplitHostPort(cfg.Address); err != nil {
+			bad("Address", "%v", err)
+		}
+	}
+	if cfg.Basic != nil && cfg.Authorization != nil {
+		bad("Authorization", "excludes Basic")
+	}
+	if cfg.DialTimeout < 0 {
+		bad("DialTimeout", "cannot be off")
+	}
+	if cfg.MaxMessage < 0 {
+		bad("MaxMessage", "cannot be off")
+	}
+	if cfg.RequestLimit < 0 || cfg.RequestLimit > 0 && cfg.RequestLimit < minRequestLimit {
+		bad("RequestLimit", "%d is below %d", cfg.RequestLimit, minRequestLimit)
+	}
+	for i, name := range cfg.CancelActions {
+		if name == "" {
+			bad("CancelActions", "name %d is empty", i)
+		}
+	}
+	if len(errs) > 0 {
+		return cfg, errors.Join(errs...)
+	}
+	setDefault(&cfg.DialTimeout, DefaultDialTimeout)
+	setDefault(&cfg.CloseTimeout, DefaultCloseTimeout)
+	setDefault(&cfg.Keepalive, DefaultKeepalive)
+	setDefault(&cfg.MaxMessage, DefaultMaxMessage)
+	setDefault(&cfg.RequestLimit, DefaultRequestLimit)
+	setDefault(&cfg.Prefetch, DefaultPrefetch)
+	cfg.Prefetch = max(cfg.Prefetch, 1)
+	if cfg.Allocator == nil {
+		cfg.Allocator = memory.DefaultAllocator
+	}
+	return cfg, nil
+}
+
+// minRequestLimit holds a schema message and one row of a modest table.
+const minRequestLimit = 4 << 10
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}

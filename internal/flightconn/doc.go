@@ -1,0 +1,2 @@
+// Package flightconn is the native backend: session.Conn over Arrow Flight SQL.
+package flightconn
