@@ -1,0 +1,19 @@
+// Package lease holds the budgets that a fleet of processes shares: how many
+// connections may exist at once (Leases) and how fast new ones may be opened
+// (Limiter).
+//
+// A lease is the fleet's permission for one connection to exist. It is taken
+// before the connection is dialled and given back after its Close has
+// returned, so that the number of leases is never below the number of
+// connections. A permit is the fleet's permission to open one connection now;
+// it is spent by being granted.
+//
+// NewLeases and NewLimiter keep both budgets within one process. Package
+// dynamolease keeps them for a fleet, in a DynamoDB table. Package leasetest
+// is the conformance suite that both pass.
+//
+// Admit joins a Leases and a Limiter into the function that a reservoir calls
+// before each open:
+//
+//	reservoir.Config[C]{Admit: lease.Admit(leases, limiter), …}
+package lease

@@ -1,0 +1,50 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Why a budget refuses. All are reached by errors.Is through any wrapping.
+var (
+	// ErrLimit says that the budget is used up.
+	ErrLimit = errors.New("the fleet's budget is used up")
+
+	// ErrUnavailable says that the keeper of the budget cannot be reached
+	// and that the configured Fallback grants nothing.
+	ErrUnavailable = errors.New("the fleet's budget cannot be reached")
+
+	// ErrClosed says that the budget was closed before or during the call.
+	ErrClosed = errors.New("the fleet's budget is closed")
+
+	// ErrInUse says that Close ended before every lease was released.
+	ErrInUse = errors.New("leases are still in use")
+)
+
+// Error tells which budget refused, why, and what it looked like.
+type Error struct {
+	Budget string // what the budget is for, for example the cluster's endpoint
+	Reason error  // ErrLimit, ErrUnavailable, ErrClosed or ErrInUse
+	Used   int    // as last seen; 0 for a Limiter
+	Limit  int    // connections, or opens per second
+	Err    error  // the cause: the context's error, the keeper's last one, or nil
+}
+
+func (e *Error) Error() string {
+	s := fmt.Sprintf("lease %q: %v", e.Budget, e.Reason)
+	if e.Used > 0 {
+		s += fmt.Sprintf(" (%d of %d)", e.Used, e.Limit)
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap reaches the reason and the cause.
+func (e *Error) Unwrap() []error {
+	if e.Err == nil {
+		return []error{e.Reason}
+	}
+	return []error{e.Reason, e.Err}
+}
