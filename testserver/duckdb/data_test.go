@@ -1,0 +1,251 @@
+//go:build duckdb_arrow
+
+package duckdb
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+func TestEveryDuckDBTypeReachesArrow(t *testing.T) {
+	s := newSession(t)
+	for _, col := range s.mustQuery(t, "SELECT column_name, column_type FROM (DESCRIBE FROM test_all_types())") {
+		sql := "SELECT " + ident(col[0]) + " FROM test_all_types()"
+		rows, err := s.query(t.Context(), sql, nil)
+		require.NoError(t, err, "%s", col)
+		require.Len(t, rows, 3, "%s", col)
+	}
+}
+
+func TestParametersOfEveryScalarTypeArrive(t *testing.T) {
+	s := newSession(t)
+	for _, c := range []struct {
+		typ        arrow.DataType
+		json, want string
+	}{
+		{arrow.FixedWidthTypes.Boolean, `true`, "true"},
+		{arrow.PrimitiveTypes.Int8, `-8`, "-8"},
+		{arrow.PrimitiveTypes.Int16, `-16`, "-16"},
+		{arrow.PrimitiveTypes.Int32, `-32`, "-32"},
+		{arrow.PrimitiveTypes.Int64, `-64`, "-64"},
+		{arrow.PrimitiveTypes.Uint8, `8`, "8"},
+		{arrow.PrimitiveTypes.Uint16, `16`, "16"},
+		{arrow.PrimitiveTypes.Uint32, `32`, "32"},
+		{arrow.PrimitiveTypes.Uint64, `18446744073709551615`, "18446744073709551615"},
+		{arrow.FixedWidthTypes.Float16, `0.5`, "0.5"},
+		{arrow.PrimitiveTypes.Float32, `0.5`, "0.5"},
+		{arrow.PrimitiveTypes.Float64, `0.25`, "0.25"},
+		{arrow.BinaryTypes.String, `"a\u0000b"`, "a\x00b"},
+		{arrow.BinaryTypes.LargeString, `"x"`, "x"},
+		{arrow.BinaryTypes.Binary, `"AQI="`, `\x01\x02`},
+		{&arrow.FixedSizeBinaryType{ByteWidth: 2}, `"AQI="`, `\x01\x02`},
+		{&arrow.Decimal128Type{Precision: 10, Scale: 2}, `"-12.34"`, "-12.34"},
+		{arrow.FixedWidthTypes.Date32, `"1969-12-31"`, "1969-12-31"},
+		{arrow.FixedWidthTypes.Date64, `"1969-12-31"`, "1969-12-31"},
+		{arrow.FixedWidthTypes.Time32ms, `"01:02:03.5"`, "01:02:03.5"},
+		{arrow.FixedWidthTypes.Time64us, `"01:02:03.5"`, "01:02:03.5"},
+		{arrow.FixedWidthTypes.Time64ns, `"01:02:03.5"`, "01:02:03.5"},
+		{&arrow.TimestampType{Unit: arrow.Second}, `"2001-02-03 04:05:06"`, "2001-02-03 04:05:06"},
+		{&arrow.TimestampType{Unit: arrow.Millisecond}, `"2001-02-03 04:05:06.5"`, "2001-02-03 04:05:06.5"},
+		{&arrow.TimestampType{Unit: arrow.Microsecond}, `"2001-02-03 04:05:06.5"`, "2001-02-03 04:05:06.5"},
+		{&arrow.TimestampType{Unit: arrow.Nanosecond}, `"2001-02-03 04:05:06.5"`, "2001-02-03 04:05:06.5"},
+		{&arrow.TimestampType{Unit: arrow.Millisecond, TimeZone: "UTC"}, `"2001-02-03 04:05:06.5Z"`, "2001-02-03 04:05:06.5+00"},
+		{&arrow.TimestampType{Unit: arrow.Nanosecond, TimeZone: "UTC"}, `"2001-02-03 04:05:06.5Z"`, "2001-02-03 04:05:06.5+00"},
+		{arrow.FixedWidthTypes.MonthDayNanoInterval, `{"months": 1, "days": 2, "nanoseconds": 3000000000}`, "1 month 2 days 00:00:03"},
+		{arrow.Null, `null`, "(null)"},
+		{arrow.PrimitiveTypes.Int32, `null`, "(null)"},
+		{&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}, `"word"`, "word"},
+	} {
+		s.mustUpdate(t, "SET TimeZone = 'UTC'")
+		params := record(t, columns(c.typ), `[{"a": `+c.json+`}]`)
+		rows, err := s.query(t.Context(), "SELECT CAST(? AS VARCHAR)", params)
+		require.NoError(t, err, "%s", c.typ)
+		require.Equal(t, [][]string{{c.want}}, rows, "%s", c.typ)
+	}
+}
+
+func TestParametersThatCannotBeBoundAreErrors(t *testing.T) {
+	s := newSession(t)
+	one := columns(arrow.PrimitiveTypes.Int32)
+	_, err := s.Query(t.Context(), "SELECT ?, ?", record(t, one, `[{"a": 1}]`))
+	require.ErrorContains(t, err, "2 parameters, 1 are given")
+	_, err = s.Query(t.Context(), "SELECT ?", nil)
+	require.ErrorContains(t, err, "none is given")
+	_, err = s.Query(t.Context(), "SELECT ?", record(t, columns(arrow.ListOf(arrow.PrimitiveTypes.Int32)), `[{"a": [1]}]`))
+	require.ErrorContains(t, err, "not supported")
+	_, err = s.Update(t.Context(), "SELECT ?::INT", record(t, columns(arrow.BinaryTypes.String), `[{"a": "x"}]`))
+	require.ErrorContains(t, err, "Conversion Error")
+
+	notUTF8 := texts(t, []int32{0, 2}, "\xff\xfe")
+	_, err = s.Query(t.Context(), "SELECT ?", notUTF8)
+	require.ErrorContains(t, err, "not valid utf8")
+	beyondTheData := texts(t, []int32{0, 1 << 20, 1}, "x")
+	_, err = s.Query(t.Context(), "SELECT ?", beyondTheData)
+	require.Error(t, err)
+	s.mustUpdate(t, "CREATE TABLE t(a VARCHAR)")
+	for _, bad := range []arrow.RecordBatch{notUTF8, beyondTheData} {
+		_, err = s.Ingest(t.Context(), testserver.IngestTarget{Table: "t"}, reader(t, bad))
+		require.Error(t, err)
+	}
+}
+
+// texts makes a batch from raw buffers, as a peer could send it.
+func texts(t *testing.T, offsets []int32, data string) arrow.RecordBatch {
+	t.Helper()
+	buffers := []*memory.Buffer{nil, memory.NewBufferBytes(arrow.Int32Traits.CastToBytes(offsets)), memory.NewBufferBytes([]byte(data))}
+	d := array.NewData(arrow.BinaryTypes.String, len(offsets)-1, buffers, nil, 0, 0)
+	defer d.Release()
+	col := array.MakeFromData(d)
+	defer col.Release()
+	batch := array.NewRecordBatch(columns(arrow.BinaryTypes.String), []arrow.Array{col}, int64(len(offsets)-1))
+	t.Cleanup(batch.Release)
+	return batch
+}
+
+func TestAStatementRunsOncePerRowOfItsParameters(t *testing.T) {
+	s := newSession(t)
+	s.mustUpdate(t, "CREATE TABLE t(i INT, s VARCHAR)")
+	schema := columns(arrow.PrimitiveTypes.Int32, arrow.BinaryTypes.String)
+	three := record(t, schema, `[{"a": 1, "b": "x"}, {"a": 2, "b": null}, {"a": 3, "b": "z"}]`)
+	n, err := s.Update(t.Context(), "INSERT INTO t VALUES (?, ?)", three)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, n)
+	rows, err := s.query(t.Context(), "SELECT i, s FROM t WHERE i <= $1 AND coalesce(s, '') <> $2 ORDER BY i",
+		record(t, schema, `[{"a": 2, "b": "x"}, {"a": 9, "b": "z"}]`))
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"2", "(null)"}, {"1", "x"}, {"2", "(null)"}}, rows)
+
+	none := record(t, schema, `[]`)
+	n, err = s.Update(t.Context(), "INSERT INTO t VALUES (?, ?)", none)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	r, err := s.Query(t.Context(), "SELECT i FROM t WHERE i = ? AND s = ?", none)
+	require.NoError(t, err)
+	require.Equal(t, "i int32", describe(r.Schema()))
+	require.False(t, r.Next())
+	r.Release()
+}
+
+func TestParametersGoByNameWhenAllNamesMatch(t *testing.T) {
+	s := newSession(t)
+	params := record(t, columns(arrow.BinaryTypes.String, arrow.BinaryTypes.String), `[{"a": "A", "b": "B"}]`)
+	for sql, want := range map[string][]string{
+		"SELECT $b::VARCHAR, $a::VARCHAR": {"B", "A"},
+		"SELECT $2::VARCHAR, $1::VARCHAR": {"B", "A"},
+		"SELECT ?::VARCHAR, ?::VARCHAR":   {"A", "B"},
+	} {
+		rows, err := s.query(t.Context(), sql, params)
+		require.NoError(t, err)
+		require.Equal(t, [][]string{want}, rows, sql)
+	}
+}
+
+func TestIngestStoresByColumnNameInManyChunks(t *testing.T) {
+	s := newSession(t)
+	s.mustUpdate(t, "CREATE TABLE t(s VARCHAR DEFAULT 'none', b BIGINT, a BIGINT)")
+	var json strings.Builder
+	for i := range 5000 {
+		fmt.Fprintf(&json, `%s{"a": %d, "b": %d}`, map[bool]string{true: "[", false: ","}[i == 0], i, -i)
+	}
+	schema := columns(arrow.PrimitiveTypes.Int32, arrow.PrimitiveTypes.Int64)
+	n, err := s.Ingest(t.Context(), testserver.IngestTarget{Table: "t"}, reader(t, record(t, schema, json.String()+"]")))
+	require.NoError(t, err)
+	require.EqualValues(t, 5000, n)
+	require.Equal(t, [][]string{{"5000", "12497500", "-12497500", "none"}}, s.mustQuery(t, "SELECT count(*), sum(a), sum(b), any_value(s) FROM t"))
+}
+
+func TestIngestMakesTheTableAsAsked(t *testing.T) {
+	s := newSession(t)
+	rows := func() array.RecordReader {
+		return reader(t, record(t, columns(arrow.PrimitiveTypes.Int32), `[{"a": 1}]`))
+	}
+	ingest := func(into testserver.IngestTarget) error {
+		into.Table = "t"
+		_, err := s.Ingest(t.Context(), into, rows())
+		return err
+	}
+	count := func() string { return s.mustQuery(t, "SELECT count(*) FROM t")[0][0] }
+	require.Error(t, ingest(testserver.IngestTarget{}), "missing")
+	require.NoError(t, ingest(testserver.IngestTarget{Create: true, Exists: testserver.IngestFail}))
+	require.Error(t, ingest(testserver.IngestTarget{Create: true, Exists: testserver.IngestFail}))
+	require.NoError(t, ingest(testserver.IngestTarget{Create: true, Exists: testserver.IngestAppend}))
+	require.Equal(t, "2", count())
+	require.NoError(t, ingest(testserver.IngestTarget{Create: true, Exists: testserver.IngestReplace}))
+	require.Equal(t, "1", count())
+	require.NoError(t, ingest(testserver.IngestTarget{Create: true, Temporary: true}))
+	require.Equal(t, [][]string{{"memory"}, {"temp"}}, s.mustQuery(t, "SELECT database_name FROM duckdb_tables() ORDER BY ALL"))
+}
+
+func TestIngestIsAllOrNothingAndJoinsATransaction(t *testing.T) {
+	s := newSession(t)
+	s.mustUpdate(t, "CREATE TABLE t(a INT PRIMARY KEY)")
+	schema := columns(arrow.PrimitiveTypes.Int32)
+	twice := reader(t, record(t, schema, `[{"a": 1}]`), record(t, schema, `[{"a": 1}]`))
+	_, err := s.Ingest(t.Context(), testserver.IngestTarget{Table: "t"}, twice)
+	require.ErrorContains(t, err, "constraint violation")
+	require.Empty(t, s.mustQuery(t, "FROM t"))
+	require.False(t, s.InTx())
+
+	require.NoError(t, s.Begin(t.Context()))
+	_, err = s.Ingest(t.Context(), testserver.IngestTarget{Table: "t"}, reader(t, record(t, schema, `[{"a": 1}]`)))
+	require.NoError(t, err)
+	require.Len(t, s.mustQuery(t, "FROM t"), 1)
+	require.NoError(t, s.Rollback(t.Context()))
+	require.Empty(t, s.mustQuery(t, "FROM t"))
+}
+
+func TestIngestKeepsNestedTypes(t *testing.T) {
+	s := newSession(t)
+	schema := columns(
+		arrow.ListOf(arrow.BinaryTypes.String),
+		arrow.StructOf(arrow.Field{Name: "x y", Type: arrow.PrimitiveTypes.Int8, Nullable: true}),
+		arrow.MapOf(arrow.BinaryTypes.String, arrow.PrimitiveTypes.Float64),
+		arrow.FixedSizeListOf(2, arrow.PrimitiveTypes.Int32),
+		&arrow.Decimal128Type{Precision: 5, Scale: 1},
+		&arrow.TimestampType{Unit: arrow.Nanosecond},
+	)
+	batch := record(t, schema, `[{"a": ["p", null], "b": {"x y": 7}, "c": [{"key": "k", "value": 1.5}], "d": [1, 2], "e": "12.5", "f": "2001-02-03 04:05:06.000000007"}]`)
+	_, err := s.Ingest(t.Context(), testserver.IngestTarget{Table: "t", Create: true}, reader(t, batch))
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"[p, NULL]", "{'x y': 7}", "{k=1.5}", "[1, 2]", "12.5", "2001-02-03 04:05:06.000000007"}},
+		s.mustQuery(t, "SELECT a::VARCHAR, b::VARCHAR, c::VARCHAR, d::VARCHAR, e::VARCHAR, f::VARCHAR FROM t"))
+}
+
+func TestIngestRefusesTypesThatDuckDBLacks(t *testing.T) {
+	s := newSession(t)
+	wide := columns(&arrow.Decimal256Type{Precision: 60, Scale: 0})
+	_, err := s.Ingest(t.Context(), testserver.IngestTarget{Table: "t", Create: true}, reader(t, record(t, wide, `[{"a": "1"}]`)))
+	require.ErrorContains(t, err, "60 digits")
+}
+
+func TestAnIngestThatItsReaderFailsStoresNothing(t *testing.T) {
+	s := newSession(t)
+	s.mustUpdate(t, "CREATE TABLE t(a INT)")
+	broken := errors.New("broken")
+	good := record(t, columns(arrow.PrimitiveTypes.Int32), `[{"a": 1}]`)
+	r := array.ReaderFromIter(good.Schema(), func(yield func(arrow.RecordBatch, error) bool) {
+		good.Retain()
+		_ = yield(good, nil) && yield(nil, broken)
+	})
+	defer r.Release()
+	_, err := s.Ingest(t.Context(), testserver.IngestTarget{Table: "t"}, r)
+	require.ErrorIs(t, err, broken)
+	require.Empty(t, s.mustQuery(t, "FROM t"))
+}
+
+func reader(t *testing.T, batches ...arrow.RecordBatch) array.RecordReader {
+	t.Helper()
+	r, err := array.NewRecordReader(batches[0].Schema(), batches)
+	require.NoError(t, err)
+	t.Cleanup(r.Release)
+	return r
+}

@@ -1,0 +1,189 @@
+//go:build duckdb_arrow
+
+package duckdb
+
+import (
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/decimal128"
+	capi "github.com/duckdb/duckdb-go-bindings"
+)
+
+// check refuses Arrow data that is unsafe to read, since C++ reads it next.
+// Arrow's own validation panics where offsets in the middle are out of bounds.
+func check(batch arrow.RecordBatch) (err error) {
+	if batch == nil {
+		return nil
+	}
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("duckdb error: malformed Arrow data: %v", fault)
+		}
+	}()
+	for i, col := range batch.Columns() {
+		if v, ok := col.(interface{ ValidateFull() error }); ok {
+			if err := v.ValidateFull(); err != nil {
+				return fmt.Errorf("duckdb error: column %q: %w", batch.ColumnName(i), err)
+			}
+		}
+	}
+	return nil
+}
+
+// bind sets the parameters from one row: each from the column of its name if
+// all of them have one, else by position.
+func (st *statement) bind(params arrow.RecordBatch, row int) error {
+	n := int(capi.NParams(st.handle))
+	if params == nil {
+		if n > 0 {
+			return fmt.Errorf("duckdb error: the statement has %d parameters, none is given", n)
+		}
+		return nil
+	}
+	if int(params.NumCols()) != n {
+		return fmt.Errorf("duckdb error: the statement has %d parameters, %d are given", n, params.NumCols())
+	}
+	for i, col := range st.columns(params) {
+		v, err := value(params.Column(col), row)
+		if err != nil {
+			return fmt.Errorf("duckdb error: parameter %d: %w", i+1, err)
+		}
+		state := capi.BindValue(st.handle, capi.IdxT(i+1), v)
+		capi.DestroyValue(&v)
+		if state == capi.StateError {
+			return statementError(capi.PrepareError(st.handle))
+		}
+	}
+	return nil
+}
+
+// columns tells which column of params each parameter takes.
+func (st *statement) columns(params arrow.RecordBatch) []int {
+	n := int(params.NumCols())
+	named, positions := make([]int, n), make([]int, n)
+	byName := true
+	for i := range n {
+		positions[i] = i
+		found := params.Schema().FieldIndices(capi.ParameterName(st.handle, capi.IdxT(i+1)))
+		if len(found) != 1 {
+			byName = false
+			continue
+		}
+		named[i] = found[0]
+	}
+	if byName {
+		return named
+	}
+	return positions
+}
+
+// value makes a DuckDB value, which the caller destroys.
+func value(a arrow.Array, row int) (capi.Value, error) {
+	if a.IsNull(row) || a.DataType().ID() == arrow.NULL {
+		return capi.CreateNullValue(), nil
+	}
+	switch a := a.(type) {
+	case *array.Boolean:
+		return capi.CreateBool(a.Value(row)), nil
+	case *array.Int8:
+		return capi.CreateInt8(a.Value(row)), nil
+	case *array.Int16:
+		return capi.CreateInt16(a.Value(row)), nil
+	case *array.Int32:
+		return capi.CreateInt32(a.Value(row)), nil
+	case *array.Int64:
+		return capi.CreateInt64(a.Value(row)), nil
+	case *array.Uint8:
+		return capi.CreateUInt8(a.Value(row)), nil
+	case *array.Uint16:
+		return capi.CreateUInt16(a.Value(row)), nil
+	case *array.Uint32:
+		return capi.CreateUInt32(a.Value(row)), nil
+	case *array.Uint64:
+		return capi.CreateUInt64(a.Value(row)), nil
+	case *array.Float16:
+		return capi.CreateFloat(a.Value(row).Float32()), nil
+	case *array.Float32:
+		return capi.CreateFloat(a.Value(row)), nil
+	case *array.Float64:
+		return capi.CreateDouble(a.Value(row)), nil
+	case array.StringLike:
+		return text(a.Value(row))
+	case interface{ Value(int) []byte }:
+		return capi.CreateBlob(a.Value(row)), nil
+	case *array.Decimal128:
+		return decimal(a, row), nil
+	case *array.Dictionary:
+		return value(a.Dictionary(), a.GetValueIndex(row))
+	default:
+		return temporal(a, row)
+	}
+}
+
+// text refuses what would make DuckDB throw out of its C interface.
+func text(s string) (capi.Value, error) {
+	if !utf8.ValidString(s) {
+		return capi.Value{}, errors.New("not valid UTF-8")
+	}
+	return capi.CreateVarchar(s), nil
+}
+
+func decimal(a *array.Decimal128, row int) capi.Value {
+	t := a.DataType().(*arrow.Decimal128Type)
+	v := a.Value(row)
+	return capi.CreateDecimal(capi.NewDecimal(uint8(t.Precision), uint8(t.Scale), hugeInt(v)))
+}
+
+func hugeInt(v decimal128.Num) capi.HugeInt { return capi.NewHugeInt(v.LowBits(), v.HighBits()) }
+
+// temporal makes a value of a date, time, timestamp or interval.
+func temporal(a arrow.Array, row int) (capi.Value, error) {
+	switch a := a.(type) {
+	case *array.Date32:
+		return capi.CreateDate(capi.NewDate(int32(a.Value(row)))), nil
+	case *array.Date64:
+		return capi.CreateDate(capi.NewDate(int32(arrow.Date32FromTime(a.Value(row).ToTime())))), nil
+	case *array.Time32:
+		unit := a.DataType().(*arrow.Time32Type).Unit
+		return capi.CreateTime(capi.NewTime(int64(a.Value(row)) * unit.Multiplier().Microseconds())), nil
+	case *array.Time64:
+		if a.DataType().(*arrow.Time64Type).Unit == arrow.Nanosecond {
+			return capi.CreateTimeNS(capi.NewTimeNS(int64(a.Value(row)))), nil
+		}
+		return capi.CreateTime(capi.NewTime(int64(a.Value(row)))), nil
+	case *array.Timestamp:
+		return timestamp(a, row), nil
+	case *array.MonthDayNanoInterval:
+		v := a.Value(row)
+		return capi.CreateInterval(capi.NewInterval(v.Months, v.Days, v.Nanoseconds/1000)), nil
+	default:
+		return capi.Value{}, fmt.Errorf("a parameter of Arrow type %s is not supported", a.DataType())
+	}
+}
+
+func timestamp(a *array.Timestamp, row int) capi.Value {
+	t, v := a.DataType().(*arrow.TimestampType), int64(a.Value(row))
+	if t.TimeZone != "" {
+		micros := v
+		if t.Unit == arrow.Nanosecond {
+			micros = v / 1000
+		} else {
+			micros *= t.Unit.Multiplier().Microseconds()
+		}
+		return capi.CreateTimestampTZ(capi.NewTimestamp(micros))
+	}
+	switch t.Unit {
+	case arrow.Second:
+		return capi.CreateTimestampS(capi.NewTimestampS(v))
+	case arrow.Millisecond:
+		return capi.CreateTimestampMS(capi.NewTimestampMS(v))
+	case arrow.Nanosecond:
+		return capi.CreateTimestampNS(capi.NewTimestampNS(v))
+	default:
+		return capi.CreateTimestamp(capi.NewTimestamp(v))
+	}
+}

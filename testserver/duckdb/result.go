@@ -1,0 +1,59 @@
+//go:build duckdb_arrow
+
+package duckdb
+
+import (
+	"github.com/apache/arrow-go/v18/arrow"
+	capi "github.com/duckdb/duckdb-go-bindings"
+)
+
+// result is the outcome of one execution.
+type result struct{ handle capi.Result }
+
+func (r *result) close() { capi.DestroyResult(&r.handle) }
+
+// hasRows is false for statements that are run for their effect.
+func (r *result) hasRows() bool {
+	return capi.ResultReturnType(r.handle) == capi.ResultTypeQueryResult
+}
+
+// affected is the count of rows changed, 0 for a result with rows.
+func (r *result) affected() int64 {
+	if capi.ResultReturnType(r.handle) != capi.ResultTypeChangedRows {
+		return 0
+	}
+	return int64(capi.RowsChanged(&r.handle))
+}
+
+// schema of the rows, without fields if there are none.
+func (r *result) schema(conn capi.Connection) (*arrow.Schema, error) {
+	if !r.hasRows() {
+		return arrow.NewSchema(nil, nil), nil
+	}
+	n := capi.ColumnCount(&r.handle)
+	names, types := make([]string, n), make([]capi.LogicalType, n)
+	defer destroyTypes(types)
+	for i := range n {
+		names[i], types[i] = capi.ColumnName(&r.handle, i), capi.ColumnLogicalType(&r.handle, i)
+	}
+	return arrowSchema(conn, names, types)
+}
+
+// next returns the next batch, or nil at the end.
+func (r *result) next(schema *arrow.Schema) (arrow.RecordBatch, error) {
+	if !r.hasRows() {
+		return nil, nil
+	}
+	chunk := capi.FetchChunk(r.handle)
+	if chunk.Ptr == nil {
+		if msg := capi.ResultError(&r.handle); msg != "" {
+			return nil, statementError(msg)
+		}
+		return nil, nil
+	}
+	defer capi.DestroyDataChunk(&chunk)
+	opts := capi.ResultGetArrowOptions(&r.handle)
+	defer capi.DestroyArrowOptions(&opts)
+	batch, data := capi.DataChunkToArrowArray(opts, schema, chunk)
+	return batch, errorOf(data)
+}

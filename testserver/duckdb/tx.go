@@ -1,0 +1,89 @@
+//go:build duckdb_arrow
+
+package duckdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	capi "github.com/duckdb/duckdb-go-bindings"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// isTxState tells the errors that the transaction's state causes. DuckDB has
+// no code for them that reaches all of its C interface.
+func isTxState(msg string) bool {
+	return strings.HasPrefix(msg, "TransactionContext Error") || strings.Contains(msg, "Current transaction is aborted")
+}
+
+// Begin opens a transaction.
+func (s *session) Begin(ctx context.Context) error {
+	if s.inTx { // DuckDB would abort the open one
+		return fmt.Errorf("%w: a transaction is open", testserver.ErrTxState)
+	}
+	return s.control(ctx, "BEGIN")
+}
+
+// Rollback ends the transaction without effect.
+func (s *session) Rollback(ctx context.Context) error { return s.control(ctx, "ROLLBACK") }
+
+// Commit makes the transaction's effects lasting. DuckDB itself answers a
+// COMMIT of an aborted transaction with success and stores nothing; here that
+// is ErrTxState.
+func (s *session) Commit(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.inTx && s.aborted() {
+		if err := s.Rollback(ctx); err != nil {
+			return err
+		}
+		return fmt.Errorf("%w: the transaction was aborted and is rolled back", testserver.ErrTxState)
+	}
+	return s.control(ctx, "COMMIT")
+}
+
+// control runs a transaction statement as if it had come as SQL text.
+func (s *session) control(ctx context.Context, sql string) error {
+	_, err := s.Update(ctx, sql, nil)
+	return err
+}
+
+// InTx reports whether a transaction is open.
+func (s *session) InTx() bool { return s.inTx }
+
+// probeTx asks DuckDB whether a transaction is open: outside one, each
+// statement has an id of its own. It is called after each statement that may
+// have changed that, since the text of such a statement ("COMMIT; -- done")
+// tells less than the state. (A BEGIN as the probe would abort what is open.)
+func (s *session) probeTx() bool {
+	first, err := s.txID()
+	if err != nil {
+		return true // aborted
+	}
+	second, err := s.txID()
+	return err != nil || first == second
+}
+
+func (s *session) txID() (id int64, err error) {
+	err = s.exec("SELECT txid_current()", func(res *capi.Result) { id = capi.ValueInt64(res, 0, 0) })
+	return id, err
+}
+
+// aborted reports whether a statement has failed in the open transaction.
+func (s *session) aborted() bool {
+	_, err := s.txID()
+	return err != nil && errors.Is(err, testserver.ErrTxState)
+}
+
+// Savepoint is not known to DuckDB.
+func (s *session) Savepoint(context.Context, string) error { return testserver.ErrUnsupported }
+
+// RollbackTo is not known to DuckDB.
+func (s *session) RollbackTo(context.Context, string) error { return testserver.ErrUnsupported }
+
+// Release is not known to DuckDB.
+func (s *session) Release(context.Context, string) error { return testserver.ErrUnsupported }
