@@ -1,34 +1,50 @@
 package flightconn
 
 import (
-	"context"
+	"sync"
 
-	"github.com/flightpool/flightpool/session"
+	"google.golang.org/grpc"
 )
 
 // Endpoint is one server as all connections of a pool see it: its
-// configuration and what they have learned about it. It is safe for use by
-// any goroutine.
-type Endpoint struct{ cfg Config }
+// configuration, what they have learned about it, the control channel for
+// cancelling, and the clients of the locations that results are fetched from.
+// It is safe for use by any goroutine.
+type Endpoint struct {
+	cfg       Config
+	support   support
+	locations locations
+
+	mu struct { // guards the fields below; nothing is called under it
+		sync.Mutex
+		control *grpc.ClientConn
+		closed  bool
+	}
+}
 
 // NewEndpoint validates cfg and reports every fault joined. It does not dial.
+// The caller must call Close, after the last connection's.
 func NewEndpoint(cfg Config) (*Endpoint, error) {
 	cfg, err := cfg.resolve()
 	if err != nil {
 		return nil, err
 	}
-	return &Endpoint{cfg: cfg}, nil
-}
-
-// Open makes a connection and proves it: it dials, presents the credentials
-// and makes a first round trip, within ctx and Config.DialTimeout. The caller
-// must close what it returns. Errors are *session.Error with StageDial,
-// StageAuth or StageProbe.
-func (e *Endpoint) Open(ctx context.Context) (session.Conn, error) {
-	return nil, &session.Error{Op: "Open", Stage: session.StageDial, Fault: session.FaultUnsupported, Target: e.cfg.Address}
+	e := &Endpoint{cfg: cfg}
+	e.locations.cfg = &e.cfg
+	return e, nil
 }
 
 // Close ends what the endpoint itself holds: the control channel and the
 // clients of locations, with the streams that still use them. Connections are
-// closed by their owners, before.
-func (e *Endpoint) Close() error { return nil }
+// closed by their owners, before. Later calls do nothing.
+func (e *Endpoint) Close() error {
+	e.mu.Lock()
+	control := e.mu.control
+	e.mu.control, e.mu.closed = nil, true
+	e.mu.Unlock()
+	if control != nil {
+		_ = control.Close()
+	}
+	e.locations.close()
+	return nil
+}

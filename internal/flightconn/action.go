@@ -1,0 +1,75 @@
+package flightconn
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// doAction runs one action to its end and returns the body of its first
+// result, nil without one. Only the end of the stream is success: a server may
+// answer and fail afterwards.
+func doAction(ctx context.Context, client pb.FlightServiceClient, name string, body []byte) ([]byte, error) {
+	stream, err := client.DoAction(ctx, &pb.Action{Type: name, Body: body})
+	if err != nil {
+		return nil, err
+	}
+	var first []byte
+	for n := 0; ; n++ {
+		result, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return first, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			first = result.GetBody()
+		}
+	}
+}
+
+// rawAction runs an action of Flight, whose messages are sent as they are.
+func (c *Conn) rawAction(ctx context.Context, client pb.FlightServiceClient, name string, req, reply proto.Message) error {
+	body, err := proto.Marshal(req)
+	if err != nil {
+		return err
+	}
+	out, err := doAction(ctx, client, name, body)
+	if err != nil {
+		return err
+	}
+	if err := proto.Unmarshal(out, reply); err != nil {
+		return malformed("%s: %w", name, err)
+	}
+	return nil
+}
+
+// sqlAction runs an action of Flight SQL, whose messages are packed in an Any.
+// A nil reply says that the action has none.
+func (c *Conn) sqlAction(ctx context.Context, client pb.FlightServiceClient, name string, req, reply proto.Message) error {
+	var packed anypb.Any
+	if err := packed.MarshalFrom(req); err != nil {
+		return err
+	}
+	body, err := proto.Marshal(&packed)
+	if err != nil {
+		return err
+	}
+	out, err := doAction(ctx, client, name, body)
+	if err != nil || reply == nil {
+		return err
+	}
+	packed.Reset()
+	if err := proto.Unmarshal(out, &packed); err != nil {
+		return malformed("%s: %w", name, err)
+	}
+	if err := packed.UnmarshalTo(reply); err != nil {
+		return malformed("%s: %w", name, err)
+	}
+	return nil
+}

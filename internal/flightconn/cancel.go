@@ -1,0 +1,174 @@
+package flightconn
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/flightpool/flightpool/cancel"
+	"github.com/flightpool/flightpool/session"
+)
+
+const (
+	// cancelStepTimeout bounds one request to cancel. Servers answer it from
+	// memory or not at all.
+	cancelStepTimeout = 2 * time.Second
+
+	// controlIdle is how long the control channel keeps its transport.
+	controlIdle = 5 * time.Minute
+)
+
+// CancelSteps is part of session.Conn. A statement that has no FlightInfo yet,
+// or is an update, is named by an empty one: servers that stop whatever the
+// session runs do not look at it, the others do not find it.
+func (c *Conn) CancelSteps(op *session.Operation) []cancel.Step {
+	support := &c.endpoint.support
+	steps := make([]cancel.Step, 0, 2+len(c.cfg().CancelActions))
+	add := func(name string, l *learned, do func(context.Context, pb.FlightServiceClient, *pb.FlightInfo) (cancel.Outcome, error)) {
+		if l.isRefused() {
+			return
+		}
+		steps = append(steps, cancel.Step{Name: name, Timeout: cancelStepTimeout, Do: func(ctx context.Context) (cancel.Outcome, error) {
+			info, ok := op.Name().(*pb.FlightInfo)
+			if !ok {
+				info = &pb.FlightInfo{}
+			}
+			return c.stop(ctx, l, info, do)
+		}})
+	}
+	add(flight.CancelFlightInfoActionType, &support.cancelInfo, c.cancelFlightInfo)
+	add(flightsql.CancelQueryActionType, &support.cancelQuery, c.cancelQuery)
+	for _, name := range c.cfg().CancelActions {
+		add(name, support.action(name), func(ctx context.Context, client pb.FlightServiceClient, info *pb.FlightInfo) (cancel.Outcome, error) {
+			var ticket []byte
+			if endpoints := info.GetEndpoint(); len(endpoints) > 0 {
+				ticket = endpoints[0].GetTicket().GetTicket()
+			}
+			_, err := doAction(ctx, client, name, ticket)
+			return cancel.Requested, err
+		})
+	}
+	return steps
+}
+
+// stop makes one request to cancel over the control channel and judges the
+// answer.
+//
+// INVARIANT: a request that may have left and was not answered is Unanswered,
+// never Failed: it may still stop whatever the session runs next.
+func (c *Conn) stop(ctx context.Context, l *learned, info *pb.FlightInfo,
+	do func(context.Context, pb.FlightServiceClient, *pb.FlightInfo) (cancel.Outcome, error),
+) (cancel.Outcome, error) {
+	cc, err := c.endpoint.control()
+	if err != nil {
+		return cancel.Failed, err
+	}
+	var s sent
+	outcome, err := do(s.watch(ctx), pb.NewFlightServiceClient(&channel{cc: cc, id: c.id}), info)
+	switch {
+	case err == nil:
+		return outcome, nil
+	case unsupported(err):
+		l.refuse()
+		return cancel.Unsupported, err
+	case s.nothing(), replied(err):
+		return cancel.Failed, err
+	default:
+		return cancel.Unanswered, err
+	}
+}
+
+// replied tells an error that the server answered with from the lack of an
+// answer.
+func replied(err error) bool {
+	s, ok := status.FromError(err)
+	if !ok {
+		return false
+	}
+	switch s.Code() {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.DataLoss:
+		return false
+	}
+	return session.FaultOf(s.Code(), s.Message()) != session.FaultTransport
+}
+
+func (c *Conn) cancelFlightInfo(ctx context.Context, client pb.FlightServiceClient, info *pb.FlightInfo) (cancel.Outcome, error) {
+	var reply pb.CancelFlightInfoResult
+	err := c.rawAction(ctx, client, flight.CancelFlightInfoActionType, &pb.CancelFlightInfoRequest{Info: info}, &reply)
+	if err != nil {
+		return cancel.Failed, err
+	}
+	switch reply.GetStatus() {
+	case pb.CancelStatus_CANCEL_STATUS_CANCELLED:
+		return cancel.Confirmed, nil
+	case pb.CancelStatus_CANCEL_STATUS_CANCELLING:
+		return cancel.Requested, nil
+	default:
+		return cancel.Failed, nil
+	}
+}
+
+func (c *Conn) cancelQuery(ctx context.Context, client pb.FlightServiceClient, info *pb.FlightInfo) (cancel.Outcome, error) {
+	named, err := proto.Marshal(info)
+	if err != nil {
+		return cancel.Failed, err
+	}
+	var reply pb.ActionCancelQueryResult
+	err = c.sqlAction(ctx, client, flightsql.CancelQueryActionType, &pb.ActionCancelQueryRequest{Info: named}, &reply)
+	if err != nil {
+		return cancel.Failed, err
+	}
+	switch reply.GetResult() {
+	case pb.ActionCancelQueryResult_CANCEL_RESULT_CANCELLED:
+		return cancel.Confirmed, nil
+	case pb.ActionCancelQueryResult_CANCEL_RESULT_CANCELLING:
+		return cancel.Requested, nil
+	default:
+		return cancel.Failed, nil
+	}
+}
+
+// control returns the channel for requests that must not queue behind what
+// they are to stop. It is dialled when it is first used, and again as needed:
+// it holds no session, each RPC presents that of its connection.
+func (e *Endpoint) control() (*grpc.ClientConn, error) {
+	e.mu.Lock()
+	cc, closed := e.mu.control, e.mu.closed
+	e.mu.Unlock()
+	if cc != nil || closed {
+		return cc, closedErr(closed)
+	}
+	dialer := func(ctx context.Context, _ string) (net.Conn, error) {
+		return e.cfg.dial(ctx, e.cfg.Network, e.cfg.Address)
+	}
+	opts := append(e.cfg.transportOptions(e.cfg.Address, e.cfg.TLS, dialer), grpc.WithIdleTimeout(controlIdle))
+	fresh, err := grpc.NewClient("passthrough:///control", append(opts, e.cfg.DialOptions...)...)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	if e.mu.control == nil && !e.mu.closed {
+		e.mu.control = fresh
+	}
+	cc, closed = e.mu.control, e.mu.closed
+	e.mu.Unlock()
+	if cc != fresh {
+		_ = fresh.Close()
+	}
+	return cc, closedErr(closed)
+}
+
+func closedErr(closed bool) error {
+	if closed {
+		return errClosed
+	}
+	return nil
+}

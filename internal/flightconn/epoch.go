@@ -1,0 +1,129 @@
+package flightconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// Why an epoch ended, where the network has no reason of its own.
+var (
+	errClosed = errors.New("closed by its owner")
+	errRedial = errors.New("the transport ended and is not dialled again")
+)
+
+// epoch is one transport: it is dialled once and never again.
+//
+// INVARIANT: lost is set before any call learns of the transport's end. gRPC
+// reads, writes and closes through watchedConn, which sets it first, so that
+// a call that fails finds the reason there.
+type epoch struct {
+	cc     *grpc.ClientConn
+	dialed atomic.Bool
+	lost   atomic.Pointer[error]
+
+	mu struct { // guards the field below; nothing is called under it
+		sync.Mutex
+		raw net.Conn
+	}
+}
+
+func newEpoch(cfg *Config) (*epoch, error) {
+	e := &epoch{}
+	opts := append(cfg.transportOptions(cfg.Address, cfg.TLS, e.dialOnce(cfg)), grpc.WithIdleTimeout(0))
+	cc, err := grpc.NewClient("passthrough:///flight", append(opts, cfg.DialOptions...)...)
+	if err != nil {
+		return nil, err
+	}
+	e.cc = cc
+	return e, nil
+}
+
+// lose records why the epoch ended. Only the first reason counts.
+func (e *epoch) lose(err error) { e.lost.CompareAndSwap(nil, &err) }
+
+// Lost is nil while the epoch lives.
+func (e *epoch) Lost() error {
+	if p := e.lost.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// dialOnce makes the dialer that gRPC calls whenever it wants a transport. It
+// answers once: gRPC would replace a dead transport, and with it the server
+// session, without a word.
+func (e *epoch) dialOnce(cfg *Config) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, _ string) (net.Conn, error) {
+		if !e.dialed.CompareAndSwap(false, true) {
+			e.lose(errRedial)
+			return nil, e.Lost()
+		}
+		raw, err := cfg.dial(ctx, cfg.Network, cfg.Address)
+		if err != nil {
+			e.lose(fmt.Errorf("dial: %w", err))
+			return nil, err
+		}
+		e.mu.Lock()
+		e.mu.raw = raw
+		e.mu.Unlock()
+		if e.Lost() != nil { // shut meanwhile
+			_ = raw.Close()
+		}
+		return &watchedConn{Conn: raw, epoch: e}, nil
+	}
+}
+
+// shut ends the transport within limit. A peer that no longer reads makes gRPC
+// wait for its farewell to be written; closing the socket under it ends that.
+func (e *epoch) shut(reason error, limit time.Duration) {
+	e.lose(reason)
+	if limit <= 0 {
+		e.closeRaw()
+	} else {
+		defer time.AfterFunc(limit, e.closeRaw).Stop()
+	}
+	_ = e.cc.Close()
+}
+
+func (e *epoch) closeRaw() {
+	e.mu.Lock()
+	raw := e.mu.raw
+	e.mu.Unlock()
+	if raw != nil {
+		_ = raw.Close()
+	}
+}
+
+// watchedConn reports the end of the transport to its epoch.
+type watchedConn struct {
+	net.Conn
+	epoch *epoch
+}
+
+func (c *watchedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil {
+		c.epoch.lose(fmt.Errorf("transport: %w", err))
+	}
+	return n, err
+}
+
+func (c *watchedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if err != nil {
+		c.epoch.lose(fmt.Errorf("transport: %w", err))
+	}
+	return n, err
+}
+
+func (c *watchedConn) Close() error {
+	c.epoch.lose(errors.New("transport closed: protocol error, missed keepalive or server shutdown"))
+	return c.Conn.Close()
+}

@@ -1,0 +1,105 @@
+package flightconn
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// fail makes the *session.Error of an RPC's error.
+func (r *run) fail(stage session.Stage, err error) error {
+	var done *session.Error
+	if errors.As(err, &done) {
+		return done
+	}
+	e := &session.Error{Op: r.op, Stage: stage, Target: r.conn.target(), Unsent: r.sent.nothing(), Err: err}
+
+	var noCredential *credentialError
+	var large *tooLargeError
+	var located *locationError
+	switch {
+	case errors.As(err, &large) && e.Unsent:
+		e.Stage, e.Fault = session.StageArgument, session.FaultUsage
+		return e
+	case errors.As(err, &located) && r.callerErr() == nil, errors.Is(err, ErrSchemaMismatch):
+		e.Fault = session.FaultStatement
+		return e
+	case errors.As(err, &noCredential) && r.callerErr() == nil:
+		e.Stage, e.Fault = session.StageAuth, session.FaultAuth
+		return e
+	case errors.Is(err, errMalformed):
+		e.Fault = session.FaultUnknown
+		return e
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return r.ended(e, codes.Canceled)
+	}
+
+	s, ok := status.FromError(err)
+	if !ok {
+		e.Fault = session.FaultUnknown
+		return e
+	}
+	e.SQLState = sqlState(s.Message())
+	e.Fault = session.FaultOf(s.Code(), s.Message())
+	switch {
+	case e.Fault == session.FaultContext:
+		return r.ended(e, s.Code())
+	case e.Fault == session.FaultTransport && r.conn.Lost() != nil:
+		return r.lost(stage, err)
+	case isUndefined(s):
+		e.Fault = session.FaultUnsupported
+	}
+	return e
+}
+
+// ended classifies a cancellation or timeout: by the caller's context, by the
+// end of the epoch, or else by the server, which ended the statement alone.
+func (r *run) ended(e *session.Error, code codes.Code) error {
+	if cause := r.endedErr(code == codes.DeadlineExceeded); cause != nil {
+		e.Fault, e.Ctx = session.FaultContext, cause
+		return e
+	}
+	if r.conn.Lost() != nil {
+		return r.lost(e.Stage, e.Err)
+	}
+	e.Fault = session.FaultStatement
+	return e
+}
+
+// isUndefined recognises the answer of servers that lack an action and say
+// INVALID_ARGUMENT for it: arrow-flight (Rust) words it so.
+func isUndefined(s *status.Status) bool {
+	return s.Code() == codes.InvalidArgument && strings.Contains(s.Message(), "defined request is invalid")
+}
+
+// unsupported reports whether err says that the server lacks the call.
+func unsupported(err error) bool {
+	s, ok := status.FromError(err)
+	return ok && (s.Code() == codes.Unimplemented || isUndefined(s))
+}
+
+var (
+	namedState     = regexp.MustCompile(`(?i:sql ?state)[ :=(\["']*([0-9A-Z]{5})\b`)
+	bracketedState = regexp.MustCompile(`\[([0-9A-Z]{5})\]`)
+)
+
+// sqlState finds the SQLSTATE that many servers put in the text, having no
+// field for it. A bare bracket counts only with a digit, which every SQLSTATE
+// has and most words have not.
+func sqlState(text string) string {
+	if m := namedState.FindStringSubmatch(text); m != nil {
+		return m[1]
+	}
+	for _, m := range bracketedState.FindAllStringSubmatch(text, -1) {
+		if strings.ContainsAny(m[1], "0123456789") {
+			return m[1]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,114 @@
+package flightconn
+
+import (
+	"context"
+
+	"github.com/apache/arrow-go/v18/arrow/array"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// Ingest is part of session.Conn. Rows are read as they are sent, so a call
+// waits for its reader too, which must heed the same context.
+func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts session.IngestOptions, call session.Call) (int64, error) {
+	ctx, r, err := c.begin(ctx, "Ingest", call.Headers)
+	if err != nil {
+		return 0, err
+	}
+	defer r.end()
+	if opts.Table == "" {
+		return 0, r.usage("no table")
+	}
+	if opts.Mode > session.IngestReplace || opts.Compression > session.IngestZSTD {
+		return 0, r.usage("mode %d or compression %d does not exist", opts.Mode, opts.Compression)
+	}
+	cmd := ingestCommand(opts)
+	cmd.TransactionId = txID(call.Tx)
+	desc, err := r.descriptor(cmd)
+	if err != nil {
+		return 0, r.fail(session.StageExecute, err)
+	}
+	e := newEncoder(desc, rows.Schema(), c.cfg().RequestLimit, compression(opts.Compression)...)
+	defer e.close()
+	n, err := r.putCount(ctx, e.feed(ctx, rows))
+	if err != nil {
+		return 0, r.fail(session.StageExecute, err)
+	}
+	return n, nil
+}
+
+// feed encodes rows as they are asked for. Without rows it still feeds the
+// schema, of which the table is made.
+func (e *encoder) feed(ctx context.Context, rows array.RecordReader) feed {
+	var ready []*pb.FlightData
+	begun, ended := false, false
+	return func() (*pb.FlightData, error) {
+		for len(ready) == 0 && !ended {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			var err error
+			switch {
+			case rows.Next():
+				ready, err = e.encode(rows.RecordBatch())
+			case rows.Err() != nil:
+				return nil, rows.Err()
+			default:
+				ended = true
+				if !begun {
+					ready, err = e.encodeEmpty(rows.Schema())
+				}
+			}
+			if err != nil {
+				return nil, err
+			}
+			begun = true
+		}
+		if len(ready) == 0 {
+			return nil, nil
+		}
+		next := ready[0]
+		ready = ready[1:]
+		return next, nil
+	}
+}
+
+func ingestCommand(opts session.IngestOptions) *pb.CommandStatementIngest {
+	type table = pb.CommandStatementIngest_TableDefinitionOptions
+	define := &table{
+		IfNotExist: pb.CommandStatementIngest_TableDefinitionOptions_TABLE_NOT_EXIST_OPTION_CREATE,
+		IfExists:   pb.CommandStatementIngest_TableDefinitionOptions_TABLE_EXISTS_OPTION_APPEND,
+	}
+	switch opts.Mode {
+	case session.IngestCreate:
+		define.IfExists = pb.CommandStatementIngest_TableDefinitionOptions_TABLE_EXISTS_OPTION_FAIL
+	case session.IngestReplace:
+		define.IfExists = pb.CommandStatementIngest_TableDefinitionOptions_TABLE_EXISTS_OPTION_REPLACE
+	case session.IngestAppend:
+		define.IfNotExist = pb.CommandStatementIngest_TableDefinitionOptions_TABLE_NOT_EXIST_OPTION_FAIL
+	case session.IngestCreateAppend:
+	}
+	cmd := &pb.CommandStatementIngest{
+		TableDefinitionOptions: define, Table: opts.Table, Temporary: opts.Temporary, Options: opts.Options,
+	}
+	if opts.Catalog != "" {
+		cmd.Catalog = &opts.Catalog
+	}
+	if opts.Schema != "" {
+		cmd.Schema = &opts.Schema
+	}
+	return cmd
+}
+
+func compression(c session.IngestCompression) []ipc.Option {
+	switch c {
+	case session.IngestLZ4:
+		return []ipc.Option{ipc.WithLZ4()}
+	case session.IngestZSTD:
+		return []ipc.Option{ipc.WithZstd()}
+	default:
+		return nil
+	}
+}

@@ -1,0 +1,176 @@
+package flightconn
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"unicode"
+
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// Open makes a connection and proves it: it dials, presents the credentials
+// and makes a first round trip, within ctx and Config.DialTimeout. The caller
+// must close what it returns. Errors are *session.Error with StageDial,
+// StageAuth or StageProbe, whose cause is what the server or the network said.
+func (e *Endpoint) Open(ctx context.Context) (session.Conn, error) {
+	bounded, cancel := context.WithTimeout(ctx, e.cfg.DialTimeout)
+	defer cancel()
+	c := &Conn{endpoint: e, id: newIdentity(&e.cfg)}
+	r := &run{conn: c, op: "Open", cancel: cancel, callerErr: ctx.Err, callerDeadline: ctx.Deadline}
+	var err error
+	if c.epoch, err = newEpoch(&e.cfg); err != nil {
+		return nil, &session.Error{Op: r.op, Stage: session.StageDial, Fault: session.FaultUsage, Target: e.cfg.Address, Unsent: true, Err: err}
+	}
+	c.flight = pb.NewFlightServiceClient(&channel{cc: c.epoch.cc, id: c.id, sessions: true})
+	if err := r.establish(bounded); err != nil {
+		c.epoch.shut(errClosed, 0)
+		return nil, err
+	}
+	return c, nil
+}
+
+func (r *run) establish(ctx context.Context) error {
+	c := r.conn
+	if basic := c.cfg().Basic; basic != nil {
+		if err := r.handshake(ctx, basic); err != nil {
+			return r.failOpen(ctx, session.StageAuth, err)
+		}
+	}
+	err := r.prove(ctx)
+	if status.Code(err) == codes.Unauthenticated && c.cfg().Authorization != nil {
+		err = r.prove(ctx) // the source has been told of the refusal
+	}
+	if err != nil {
+		return r.failOpen(ctx, session.StageProbe, err)
+	}
+	return nil
+}
+
+// failOpen classifies what a connection failed with before it was one.
+func (r *run) failOpen(ctx context.Context, stage session.Stage, err error) error {
+	e := &session.Error{Op: r.op, Stage: stage, Target: r.conn.target(), Unsent: r.sent.nothing(), Err: err}
+	lost := r.conn.Lost()
+	s, _ := status.FromError(err)
+	e.SQLState = sqlState(s.Message())
+	e.Fault = session.FaultOf(s.Code(), s.Message())
+	var noCredential *credentialError
+	switch {
+	case r.endedErr(s.Code() == codes.DeadlineExceeded) != nil:
+		e.Fault, e.Ctx = session.FaultContext, r.endedErr(true)
+	case errors.As(err, &noCredential), s.Code() == codes.Unauthenticated, s.Code() == codes.PermissionDenied:
+		e.Stage, e.Fault = session.StageAuth, session.FaultAuth
+	case ctx.Err() != nil:
+		e.Fault, e.Err = session.FaultTransport, fmt.Errorf("no answer within %v: %w", r.conn.cfg().DialTimeout, err)
+	case lost != nil:
+		e.Fault, e.Err = session.FaultTransport, fmt.Errorf("%w (%w)", lost, err)
+	case e.Fault == session.FaultContext: // the server's doing
+		e.Fault = session.FaultTransport
+	}
+	if e.Unsent && e.Fault != session.FaultAuth {
+		e.Stage = session.StageDial
+	}
+	return e
+}
+
+// handshake presents user and password and keeps the token of the answer: from
+// its headers or trailers, or else from its payload. A server that gives none,
+// or has no handshake, is shown the password with each RPC.
+func (r *run) handshake(ctx context.Context, basic *UserPass) error {
+	password := "Basic " + base64.StdEncoding.EncodeToString([]byte(basic.User+":"+basic.Password))
+	ctx = metadata.AppendToOutgoingContext(ctx, authorizationKey, password)
+	stream, err := r.conn.flight.Handshake(r.rpc(ctx))
+	if err != nil {
+		return err
+	}
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	token := ""
+	for {
+		reply, err := stream.Recv()
+		if errors.Is(err, io.EOF) || status.Code(err) == codes.Unimplemented {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if payload := string(reply.GetPayload()); token == "" && isHeaderValue(payload) {
+			token = "Bearer " + payload
+		}
+	}
+	header, _ := stream.Header() // the stream has ended well, so there is one
+	for _, value := range metadata.Join(header, stream.Trailer()).Get(authorizationKey) {
+		if value != "" {
+			token = value
+			break
+		}
+	}
+	if token == "" {
+		token = password
+	}
+	r.conn.id.setToken(token)
+	return nil
+}
+
+func isHeaderValue(s string) bool {
+	for _, char := range s {
+		if char > unicode.MaxASCII || !unicode.IsPrint(char) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// prove makes the round trip that shows the server to be alive and to accept
+// us: any answer of its session layer does, a refusal of this very question
+// included. Config.ProbeSQL, the user's own question, must be answered well.
+func (r *run) prove(ctx context.Context) error {
+	if sql := r.conn.cfg().ProbeSQL; sql != "" {
+		_, err := r.plan(ctx, &pb.CommandStatementQuery{Query: sql})
+		return err
+	}
+	_, err := r.plan(ctx, &pb.CommandGetSqlInfo{Info: []uint32{uint32(flightsql.SqlInfoFlightSqlServerName)}})
+	if answered(err) {
+		return nil
+	}
+	return err
+}
+
+// answered tells an answer of the server, be it a refusal, from the lack of
+// one and from a refusal of ourselves.
+func answered(err error) bool {
+	s, ok := status.FromError(err)
+	if !ok {
+		return false
+	}
+	switch s.Code() {
+	case codes.OK, codes.Unimplemented:
+		return true
+	case codes.PermissionDenied:
+		return false
+	}
+	return session.FaultOf(s.Code(), s.Message()) == session.FaultStatement
+}
+
+// Ping is part of session.Conn: it asks for one SqlInfo.
+func (c *Conn) Ping(ctx context.Context) error {
+	ctx, r, err := c.begin(ctx, "Ping", nil)
+	if err != nil {
+		return err
+	}
+	defer r.end()
+	_, err = r.plan(ctx, &pb.CommandGetSqlInfo{Info: []uint32{uint32(flightsql.SqlInfoFlightSqlServerName)}})
+	if err == nil || answered(err) {
+		return nil
+	}
+	return r.fail(session.StageProbe, err)
+}

@@ -1,0 +1,110 @@
+package flightconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// SetOptions is part of session.Conn. Values are strings, booleans, integers,
+// floats and lists of strings; nil takes an option back.
+func (c *Conn) SetOptions(ctx context.Context, opts map[string]any) error {
+	ctx, r, err := c.begin(ctx, "SetOptions", nil)
+	if err != nil {
+		return err
+	}
+	defer r.end()
+	values := make(map[string]*pb.SessionOptionValue, len(opts))
+	var errs []error
+	for name, value := range opts {
+		if values[name], err = optionValue(value); err != nil {
+			errs = append(errs, fmt.Errorf("option %q: %w", name, err))
+		}
+	}
+	if len(errs) > 0 {
+		return r.usage("%w", errors.Join(errs...))
+	}
+	var reply pb.SetSessionOptionsResult
+	err = c.rawAction(r.rpc(ctx), c.flight, flight.SetSessionOptionsActionType, &pb.SetSessionOptionsRequest{SessionOptions: values}, &reply)
+	if err != nil {
+		return r.fail(session.StageExecute, err)
+	}
+	for name, refusal := range reply.GetErrors() {
+		errs = append(errs, fmt.Errorf("option %q: %v", name, refusal.GetValue()))
+	}
+	if len(errs) > 0 {
+		return &session.Error{Op: r.op, Stage: session.StageExecute, Fault: session.FaultStatement, Target: c.target(), Err: errors.Join(errs...)}
+	}
+	return nil
+}
+
+// Options is part of session.Conn.
+func (c *Conn) Options(ctx context.Context) (map[string]any, error) {
+	ctx, r, err := c.begin(ctx, "Options", nil)
+	if err != nil {
+		return nil, err
+	}
+	defer r.end()
+	var reply pb.GetSessionOptionsResult
+	err = c.rawAction(r.rpc(ctx), c.flight, flight.GetSessionOptionsActionType, &pb.GetSessionOptionsRequest{}, &reply)
+	if err != nil {
+		return nil, r.fail(session.StageExecute, err)
+	}
+	opts := make(map[string]any, len(reply.GetSessionOptions()))
+	for name, value := range reply.GetSessionOptions() {
+		switch v := value.GetOptionValue().(type) {
+		case *pb.SessionOptionValue_StringValue:
+			opts[name] = v.StringValue
+		case *pb.SessionOptionValue_BoolValue:
+			opts[name] = v.BoolValue
+		case *pb.SessionOptionValue_Int64Value:
+			opts[name] = v.Int64Value
+		case *pb.SessionOptionValue_DoubleValue:
+			opts[name] = v.DoubleValue
+		case *pb.SessionOptionValue_StringListValue_:
+			opts[name] = v.StringListValue.GetValues()
+		}
+	}
+	return opts, nil
+}
+
+func optionValue(value any) (*pb.SessionOptionValue, error) {
+	integer := func(n int64) (*pb.SessionOptionValue, error) {
+		return &pb.SessionOptionValue{OptionValue: &pb.SessionOptionValue_Int64Value{Int64Value: n}}, nil
+	}
+	switch v := value.(type) {
+	case nil:
+		return &pb.SessionOptionValue{}, nil
+	case string:
+		return &pb.SessionOptionValue{OptionValue: &pb.SessionOptionValue_StringValue{StringValue: v}}, nil
+	case bool:
+		return &pb.SessionOptionValue{OptionValue: &pb.SessionOptionValue_BoolValue{BoolValue: v}}, nil
+	case float32:
+		return optionValue(float64(v))
+	case float64:
+		return &pb.SessionOptionValue{OptionValue: &pb.SessionOptionValue_DoubleValue{DoubleValue: v}}, nil
+	case []string:
+		list := &pb.SessionOptionValue_StringListValue{Values: slices.Clone(v)}
+		return &pb.SessionOptionValue{OptionValue: &pb.SessionOptionValue_StringListValue_{StringListValue: list}}, nil
+	case int:
+		return integer(int64(v))
+	case int32:
+		return integer(int64(v))
+	case int64:
+		return integer(v)
+	case uint32:
+		return integer(int64(v))
+	case uint64:
+		if v <= math.MaxInt64 {
+			return integer(int64(v))
+		}
+	}
+	return nil, fmt.Errorf("a value of type %T (%v) cannot be sent", value, value)
+}

@@ -1,0 +1,168 @@
+package flightconn
+
+import (
+	"context"
+	"sync"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// prepared is session.Prepared: a handle on the server.
+type prepared struct {
+	conn   *Conn
+	params *arrow.Schema
+
+	mu struct { // guards the fields below; nothing is called under it
+		sync.Mutex
+		handle []byte // replaced when a bind is answered by another
+		closed bool
+	}
+}
+
+// Prepare is part of session.Conn.
+func (c *Conn) Prepare(ctx context.Context, sql string, call session.Call) (session.Prepared, error) {
+	ctx, r, err := c.begin(ctx, "Prepare", call.Headers)
+	if err != nil {
+		return nil, err
+	}
+	defer r.end()
+	req := &pb.ActionCreatePreparedStatementRequest{Query: sql, TransactionId: txID(call.Tx)}
+	if size, limit := proto.Size(req), c.cfg().RequestLimit; size > limit {
+		return nil, r.fail(session.StagePrepare, &tooLargeError{what: "the statement", size: size, limit: limit})
+	}
+	var reply pb.ActionCreatePreparedStatementResult
+	if err := c.sqlAction(r.rpc(ctx), c.flight, flightsql.CreatePreparedStatementActionType, req, &reply); err != nil {
+		return nil, r.fail(session.StagePrepare, err)
+	}
+	params, err := decodeSchema(reply.GetParameterSchema())
+	if err != nil {
+		params = nil // as good as not told: the server judges the parameters
+	}
+	p := &prepared{conn: c, params: params}
+	p.mu.handle = reply.GetPreparedStatementHandle()
+	return p, nil
+}
+
+// ParameterSchema is part of session.Prepared.
+func (p *prepared) ParameterSchema() *arrow.Schema { return p.params }
+
+// Query is part of session.Prepared.
+func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, call session.Call) (session.Stream, error) {
+	ctx, r, handle, err := p.begin(ctx, "PreparedQuery", params, call)
+	if err != nil {
+		return nil, err
+	}
+	if params != nil {
+		if handle, err = p.bind(ctx, r, handle, params); err != nil {
+			r.end()
+			return nil, r.fail(session.StagePrepare, err)
+		}
+	}
+	return r.query(ctx, &pb.CommandPreparedStatementQuery{PreparedStatementHandle: handle}, call.Op)
+}
+
+// Update is part of session.Prepared. All rows of params go in one RPC.
+func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call session.Call) (int64, error) {
+	ctx, r, handle, err := p.begin(ctx, "PreparedUpdate", params, call)
+	if err != nil {
+		return 0, err
+	}
+	defer r.end()
+	if params == nil { // servers expect a schema even so
+		params = array.NewRecordBatch(arrow.NewSchema(nil, nil), nil, 0)
+		defer params.Release()
+	}
+	messages, err := r.encodeParams(&pb.CommandPreparedStatementUpdate{PreparedStatementHandle: handle}, params)
+	if err != nil {
+		return 0, r.fail(session.StagePrepare, err)
+	}
+	n, err := r.putCount(ctx, only(messages...))
+	if err != nil {
+		return 0, r.fail(session.StageExecute, err)
+	}
+	return n, nil
+}
+
+// begin starts a call with the current handle, if params fit the statement.
+func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatch, call session.Call) (context.Context, *run, []byte, error) {
+	ctx, r, err := p.conn.begin(ctx, op, call.Headers)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	p.mu.Lock()
+	handle, closed := p.mu.handle, p.mu.closed
+	p.mu.Unlock()
+	if closed {
+		err = r.usage("%w", session.ErrHandleClosed)
+	} else if params != nil {
+		err = r.checkParams(p.params, params)
+	}
+	if err != nil {
+		r.end()
+		return nil, nil, nil, err
+	}
+	return ctx, r, handle, nil
+}
+
+// bind sends the parameters of a query. The server may answer with another
+// handle, which then stands for the statement with its parameters.
+func (p *prepared) bind(ctx context.Context, r *run, handle []byte, params arrow.RecordBatch) ([]byte, error) {
+	messages, err := r.encodeParams(&pb.CommandPreparedStatementQuery{PreparedStatementHandle: handle}, params)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := r.put(ctx, only(messages...))
+	if err != nil {
+		return nil, err
+	}
+	var result pb.DoPutPreparedStatementResult
+	if err := proto.Unmarshal(answer, &result); err != nil {
+		return nil, malformed("prepared statement handle: %w", err)
+	}
+	if updated := result.GetPreparedStatementHandle(); updated != nil {
+		p.mu.Lock()
+		p.mu.handle = updated
+		p.mu.Unlock()
+		handle = updated
+	}
+	return handle, nil
+}
+
+// encodeParams makes the messages of a bind, all of them, so that a row that
+// cannot be sent is found while nothing has been.
+func (r *run) encodeParams(cmd proto.Message, params arrow.RecordBatch) ([]*pb.FlightData, error) {
+	desc, err := r.descriptor(cmd)
+	if err != nil {
+		return nil, err
+	}
+	e := newEncoder(desc, params.Schema(), r.conn.cfg().RequestLimit)
+	defer e.close()
+	return e.encode(params)
+}
+
+// Close is part of session.Prepared. Later calls do nothing.
+func (p *prepared) Close(ctx context.Context) error {
+	p.mu.Lock()
+	handle, closed := p.mu.handle, p.mu.closed
+	p.mu.closed = true
+	p.mu.Unlock()
+	if closed {
+		return nil
+	}
+	ctx, r, err := p.conn.begin(ctx, "PreparedClose", nil)
+	if err != nil {
+		return err
+	}
+	defer r.end()
+	req := &pb.ActionClosePreparedStatementRequest{PreparedStatementHandle: handle}
+	if err := p.conn.sqlAction(r.rpc(ctx), p.conn.flight, flightsql.ClosePreparedStatementActionType, req, nil); err != nil {
+		return r.fail(session.StageClose, err)
+	}
+	return nil
+}

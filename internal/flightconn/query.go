@@ -1,0 +1,124 @@
+package flightconn
+
+import (
+	"context"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// Query is part of session.Conn. It has the server plan the statement
+// (GetFlightInfo) and returns when its first rows are on their way (DoGet).
+func (c *Conn) Query(ctx context.Context, sql string, call session.Call) (session.Stream, error) {
+	ctx, r, err := c.begin(ctx, "Query", call.Headers)
+	if err != nil {
+		return nil, err
+	}
+	return r.query(ctx, &pb.CommandStatementQuery{Query: sql, TransactionId: txID(call.Tx)}, call.Op)
+}
+
+// Metadata is part of session.Conn.
+func (c *Conn) Metadata(ctx context.Context, req session.MetadataRequest, call session.Call) (session.Stream, error) {
+	ctx, r, err := c.begin(ctx, "Metadata", call.Headers)
+	if err != nil {
+		return nil, err
+	}
+	cmd := metadataCommand(req)
+	if cmd == nil {
+		defer r.end()
+		return nil, r.usage("metadata kind %d needs a table, or does not exist", req.Kind)
+	}
+	return r.query(ctx, cmd, call.Op)
+}
+
+// metadataCommand is nil if req makes no sense.
+func metadataCommand(req session.MetadataRequest) proto.Message {
+	table := ""
+	if req.Table != nil {
+		table = *req.Table
+	}
+	switch req.Kind {
+	case session.MetadataCatalogs:
+		return &pb.CommandGetCatalogs{}
+	case session.MetadataSchemas:
+		return &pb.CommandGetDbSchemas{Catalog: req.Catalog, DbSchemaFilterPattern: req.Schema}
+	case session.MetadataTables:
+		return &pb.CommandGetTables{
+			Catalog: req.Catalog, DbSchemaFilterPattern: req.Schema, TableNameFilterPattern: req.Table,
+			TableTypes: req.TableTypes, IncludeSchema: req.IncludeColumns,
+		}
+	case session.MetadataTableTypes:
+		return &pb.CommandGetTableTypes{}
+	case session.MetadataSQLInfo:
+		return &pb.CommandGetSqlInfo{Info: req.Info}
+	case session.MetadataTypeInfo:
+		return &pb.CommandGetXdbcTypeInfo{}
+	case session.MetadataPrimaryKeys, session.MetadataImportedKeys, session.MetadataExportedKeys:
+		if table == "" {
+			return nil
+		}
+	default:
+		return nil
+	}
+	switch req.Kind {
+	case session.MetadataImportedKeys:
+		return &pb.CommandGetImportedKeys{Catalog: req.Catalog, DbSchema: req.Schema, Table: table}
+	case session.MetadataExportedKeys:
+		return &pb.CommandGetExportedKeys{Catalog: req.Catalog, DbSchema: req.Schema, Table: table}
+	default:
+		return &pb.CommandGetPrimaryKeys{Catalog: req.Catalog, DbSchema: req.Schema, Table: table}
+	}
+}
+
+// query plans cmd and opens its result. It ends r unless it returns a stream,
+// which does so then.
+func (r *run) query(ctx context.Context, cmd proto.Message, op *session.Operation) (session.Stream, error) {
+	info, err := r.plan(ctx, cmd)
+	if err != nil {
+		r.end()
+		return nil, r.fail(session.StageExecute, err)
+	}
+	op.SetName(info)
+	s, err := r.open(ctx, info)
+	if err != nil {
+		r.end()
+		return nil, r.fail(session.StageFetch, err)
+	}
+	return s, nil
+}
+
+// plan asks for the FlightInfo of a command.
+func (r *run) plan(ctx context.Context, cmd proto.Message) (*pb.FlightInfo, error) {
+	desc, err := r.descriptor(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return r.conn.flight.GetFlightInfo(r.rpc(ctx), desc)
+}
+
+// descriptor packs a command, unless the server would refuse its size.
+func (r *run) descriptor(cmd proto.Message) (*pb.FlightDescriptor, error) {
+	var packed anypb.Any
+	if err := packed.MarshalFrom(cmd); err != nil {
+		return nil, err
+	}
+	body, err := proto.Marshal(&packed)
+	if err != nil {
+		return nil, err
+	}
+	if limit := r.conn.cfg().RequestLimit; len(body) > limit {
+		return nil, &tooLargeError{what: "the statement", size: len(body), limit: limit}
+	}
+	return &pb.FlightDescriptor{Type: pb.FlightDescriptor_CMD, Cmd: body}, nil
+}
+
+// txID keeps the field absent outside transactions: an empty id is not none.
+func txID(tx session.TxID) []byte {
+	if tx == "" {
+		return nil
+	}
+	return []byte(tx)
+}

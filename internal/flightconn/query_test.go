@@ -1,0 +1,53 @@
+package flightconn
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+func TestQueryStreamsTheBatchesOfOneEndpoint(t *testing.T) {
+	f := &fake{info: infoOf(answer(int64Schema, "a"))}
+	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error { return sendBatches(s, 3) }
+	inBubble(t, f, func(b *bubble) {
+		op := &session.Operation{}
+		s, err := b.open().Query(b.Context(), "q", session.Call{Op: op})
+		require.NoError(b, err)
+		require.True(b, s.Schema().Equal(int64Schema))
+		require.Equal(b, []int64{0, 1, 2}, values(b, s))
+		require.IsType(b, &pb.FlightInfo{}, op.Name())
+	})
+}
+
+func TestNextReturnsAtTheEndOfTheCallersContext(t *testing.T) {
+	f := &fake{info: infoOf(answer(int64Schema, "a"))}
+	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		_ = sendBatches(s, 1)
+		<-s.Context().Done()
+		return nil
+	}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+		defer cancel()
+		s, err := c.Query(ctx, "q", session.Call{})
+		require.NoError(b, err)
+		defer s.Close()
+		_, err = s.Next()
+		require.NoError(b, err)
+		began := time.Now()
+		_, err = s.Next()
+		require.Equal(b, time.Second, time.Since(began))
+		e := failure(b, err)
+		require.Equal(b, session.FaultContext, e.Fault)
+		require.ErrorIs(b, err, context.DeadlineExceeded)
+		require.NoError(b, c.Lost())
+		synctest.Wait()
+	})
+}

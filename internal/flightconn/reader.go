@@ -1,0 +1,152 @@
+package flightconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+)
+
+// affectedRowsKey is where SwanLake counts the rows of a statement that was
+// sent as a query and has none.
+const affectedRowsKey = "x-swanlake-affected-rows"
+
+// reader reads the batches of one DoGet. It belongs to one goroutine.
+type reader struct {
+	stream   pb.FlightService_DoGetClient
+	messages *messages
+	batches  *ipc.Reader // nil: the stream ended without a schema
+	location string      // where it comes from, unless it is the connection's own server
+	affected int64
+	counted  bool
+}
+
+// openReader starts a DoGet and reads as far as the schema. The end of ctx is
+// the end of the stream; there is no other way to end it early.
+func openReader(ctx context.Context, client pb.FlightServiceClient, ticket *pb.Ticket, mem memory.Allocator) (*reader, error) {
+	stream, err := client.DoGet(ctx, ticket)
+	if err != nil {
+		return nil, err
+	}
+	rd := &reader{stream: stream, messages: &messages{recv: stream.Recv}}
+	rd.batches, err = newIPCReader(rd.messages, mem)
+	if err != nil {
+		return nil, err
+	}
+	if header, err := stream.Header(); err == nil {
+		if values := header.Get(affectedRowsKey); len(values) > 0 {
+			n, err := strconv.ParseInt(values[0], 10, 64)
+			rd.affected, rd.counted = n, err == nil
+		}
+	}
+	return rd, nil
+}
+
+// newIPCReader reads the schema. It is nil without an error if there is none.
+func newIPCReader(m *messages, mem memory.Allocator) (*ipc.Reader, error) {
+	rd, err := ipc.NewReaderFromMessageReader(m, ipc.WithAllocator(mem))
+	if err == nil {
+		return rd, nil
+	}
+	if m.err == nil {
+		return nil, malformed("schema: %w", err)
+	}
+	if errors.Is(m.err, io.EOF) {
+		return nil, nil
+	}
+	return nil, m.err
+}
+
+func (rd *reader) schema() *arrow.Schema {
+	if rd.batches == nil {
+		return nil
+	}
+	return rd.batches.Schema()
+}
+
+// next returns the next batch, valid until the following next or release, or
+// io.EOF.
+func (rd *reader) next() (arrow.RecordBatch, error) {
+	if rd.batches == nil {
+		return nil, io.EOF
+	}
+	if rd.batches.Next() {
+		return rd.batches.RecordBatch(), nil
+	}
+	if err := rd.failure(); err != nil && rd.location != "" {
+		return nil, &locationError{fmt.Errorf("location %q: %w", rd.location, err)}
+	} else if err != nil {
+		return nil, err
+	}
+	return nil, io.EOF
+}
+
+// failure is nil at the regular end of the stream.
+func (rd *reader) failure() error {
+	switch err := rd.batches.Err(); {
+	case rd.messages.err != nil && !errors.Is(rd.messages.err, io.EOF):
+		return rd.messages.err
+	case err != nil:
+		return malformed("batch: %w", err)
+	default:
+		return nil
+	}
+}
+
+func (rd *reader) release() {
+	if rd.batches != nil {
+		rd.batches.Release()
+		rd.batches = nil
+	}
+}
+
+// messages hands the FlightData of a stream to Arrow's IPC reader.
+type messages struct {
+	recv func() (*pb.FlightData, error)
+	last *ipc.Message
+	err  error // what recv failed with
+}
+
+var _ ipc.MessageReader = (*messages)(nil)
+
+// Message is part of ipc.MessageReader. The message is valid until the next.
+func (m *messages) Message() (msg *ipc.Message, err error) {
+	defer func() {
+		if p := recover(); p != nil { // a header that is no flatbuffer
+			msg, err = nil, fmt.Errorf("message header: %v", p)
+		}
+	}()
+	for {
+		data, err := m.recv()
+		if err != nil {
+			m.err = err
+			return nil, err
+		}
+		if len(data.GetDataHeader()) == 0 {
+			continue // application metadata only
+		}
+		msg := ipc.NewMessage(memory.NewBufferBytes(data.GetDataHeader()), memory.NewBufferBytes(data.GetDataBody()))
+		m.drop()
+		m.last = msg
+		return msg, nil
+	}
+}
+
+func (m *messages) drop() {
+	if m.last != nil {
+		m.last.Release()
+		m.last = nil
+	}
+}
+
+// Retain is part of ipc.MessageReader. The IPC reader is the only owner.
+func (m *messages) Retain() {}
+
+// Release is part of ipc.MessageReader.
+func (m *messages) Release() { m.drop() }

@@ -1,0 +1,117 @@
+package flightconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// run is one call of the seam under way, with all its RPCs: its context, what
+// it sent, and how its failure reads.
+type run struct {
+	conn   *Conn
+	op     string
+	sent   sent
+	cancel context.CancelFunc
+
+	// callerErr tells how the caller's context ended, and callerDeadline when
+	// it will. The RPCs run on a context of their own.
+	callerErr      func() error
+	callerDeadline func() (time.Time, bool)
+}
+
+// begin starts a call. It fails, with nothing sent, when the caller's context
+// or the epoch has ended. The caller must call end.
+func (c *Conn) begin(ctx context.Context, op string, headers metadata.MD) (context.Context, *run, error) {
+	r := &run{conn: c, op: op, callerErr: ctx.Err, callerDeadline: ctx.Deadline}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, r.fail(session.StageNone, err)
+	}
+	for key, values := range headers {
+		for _, value := range values {
+			ctx = metadata.AppendToOutgoingContext(ctx, key, value) //nolint:fatcontext // one header each
+		}
+	}
+	ctx, r.cancel = context.WithCancel(ctx)
+	if !c.enter(r) {
+		r.cancel()
+		return nil, nil, r.lost(session.StageNone, nil)
+	}
+	return ctx, r, nil
+}
+
+// end releases what the call holds and ends its RPCs.
+func (r *run) end() {
+	r.cancel()
+	r.conn.leave(r)
+}
+
+// rpc makes ctx that of the next RPC.
+func (r *run) rpc(ctx context.Context) context.Context { return r.sent.watch(ctx) }
+
+// usage is the caller's own fault, found before anything was sent.
+func (r *run) usage(format string, args ...any) error {
+	return &session.Error{
+		Op: r.op, Stage: session.StageArgument, Fault: session.FaultUsage, Target: r.conn.target(),
+		Unsent: r.sent.nothing(), Err: fmt.Errorf(format, args...),
+	}
+}
+
+// lost is the failure of a call whose epoch has ended.
+func (r *run) lost(stage session.Stage, cause error) error {
+	return &session.Error{
+		Op: r.op, Stage: stage, Fault: session.FaultTransport, Target: r.conn.target(), Unsent: r.sent.nothing(),
+		Err: &lostError{reason: r.conn.Lost(), cause: cause},
+	}
+}
+
+// endedErr tells how the caller's context ended, or nil. A server that is told
+// a deadline enforces it too and may be first, so an end that is due within
+// the skew of two clocks' timers counts.
+func (r *run) endedErr(byDeadline bool) error {
+	if err := r.callerErr(); err != nil {
+		return err
+	}
+	const skew = 100 * time.Millisecond
+	if at, ok := r.callerDeadline(); ok && byDeadline && time.Until(at) <= skew {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// lostError says that the epoch ended, why, and what the call heard of it.
+type lostError struct{ reason, cause error }
+
+func (e *lostError) Error() string {
+	s := session.ErrSessionLost.Error()
+	if e.reason != nil {
+		s += ": " + e.reason.Error()
+	}
+	if e.cause != nil {
+		s += " (" + e.cause.Error() + ")"
+	}
+	return s
+}
+
+func (e *lostError) Unwrap() []error {
+	out := []error{session.ErrSessionLost}
+	for _, err := range []error{e.reason, e.cause} {
+		if err != nil {
+			out = append(out, err)
+		}
+	}
+	return out
+}
+
+// errMalformed begins the errors of replies that break the protocol. What the
+// server does next cannot be known, so they put the connection in doubt.
+var errMalformed = errors.New("malformed reply")
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", errMalformed, fmt.Errorf(format, args...))
+}

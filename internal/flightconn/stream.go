@@ -1,0 +1,151 @@
+package flightconn
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// source gives the batches of a result to one goroutine. A batch is valid
+// until the following next or release.
+type source interface {
+	next() (arrow.RecordBatch, error)
+	release()
+}
+
+// stream is session.Stream over a source.
+type stream struct {
+	run      *run
+	schema   *arrow.Schema
+	affected int64
+	counted  bool
+
+	mu struct { // guards the fields below; nothing is called under it
+		sync.Mutex
+		// INVARIANT: src is touched by the goroutine that set busy, or, while
+		// busy is not set, by the one that takes it away for good.
+		src    source
+		busy   bool
+		closed bool
+		err    error // what every later Next returns
+	}
+}
+
+// open opens the result that info describes. The schema is the one of the
+// streams, which have the last word: the info may come from a cache.
+func (r *run) open(ctx context.Context, info *pb.FlightInfo) (*stream, error) {
+	promised, err := decodeSchema(info.GetSchema())
+	if err != nil {
+		return nil, err
+	}
+	s := &stream{run: r, schema: promised}
+	switch endpoints := info.GetEndpoint(); len(endpoints) {
+	case 0:
+		s.mu.src = nothing{}
+	case 1:
+		rd, err := r.fetch(ctx, endpoints[0])
+		if err != nil {
+			return nil, err
+		}
+		if got := rd.schema(); got != nil {
+			s.schema = got
+		}
+		s.affected, s.counted = rd.affected, rd.counted
+		s.mu.src = rd
+	default:
+		m, got, err := r.merge(ctx, endpoints)
+		if err != nil {
+			return nil, err
+		}
+		if got != nil {
+			s.schema = got
+		}
+		s.mu.src = m
+	}
+	if s.schema == nil {
+		s.mu.src.release()
+		return nil, malformed("a result of %d endpoints and no schema", len(info.GetEndpoint()))
+	}
+	return s, nil
+}
+
+// decodeSchema is nil for the absence of a schema.
+func decodeSchema(data []byte) (schema *arrow.Schema, err error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	rd, err := ipc.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, malformed("schema of the FlightInfo: %w", err)
+	}
+	defer rd.Release()
+	return rd.Schema(), nil
+}
+
+// Schema is part of session.Stream.
+func (s *stream) Schema() *arrow.Schema { return s.schema }
+
+// RowsAffected is part of session.Stream.
+func (s *stream) RowsAffected() (int64, bool) { return s.affected, s.counted }
+
+// Next is part of session.Stream.
+func (s *stream) Next() (arrow.RecordBatch, error) {
+	s.mu.Lock()
+	src, err := s.mu.src, s.mu.err
+	s.mu.busy = err == nil
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	batch, err := src.next()
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = s.run.fail(session.StageFetch, err)
+	}
+
+	s.mu.Lock()
+	s.mu.busy = false
+	if s.mu.closed {
+		batch, err = nil, s.mu.err
+	} else if err != nil {
+		s.mu.err = err
+	}
+	s.mu.Unlock()
+	if err != nil {
+		src.release()
+		s.run.end()
+	}
+	return batch, err
+}
+
+// Close is part of session.Stream.
+func (s *stream) Close() {
+	s.run.end() // wakes a Next under way, which then releases the source
+	s.mu.Lock()
+	src := s.mu.src
+	idle := !s.mu.busy && !s.mu.closed && s.mu.err == nil
+	s.mu.closed = true
+	if s.mu.err == nil {
+		s.mu.err = &session.Error{
+			Op: s.run.op, Stage: session.StageFetch, Fault: session.FaultUsage,
+			Target: s.run.conn.target(), Err: session.ErrHandleClosed,
+		}
+	}
+	s.mu.Unlock()
+	if idle {
+		src.release()
+	}
+}
+
+// nothing is the source of a result without endpoints.
+type nothing struct{}
+
+func (nothing) next() (arrow.RecordBatch, error) { return nil, io.EOF }
+func (nothing) release()                         {}

@@ -1,0 +1,185 @@
+package flightconn
+
+import (
+	"context"
+	"crypto/rand"
+
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// Begin is part of session.Conn. The first of an endpoint also learns what
+// TrustsTxIDs reports, while nothing can be lost by it.
+func (c *Conn) Begin(ctx context.Context) (session.TxID, error) {
+	ctx, r, err := c.begin(ctx, "Begin", nil)
+	if err != nil {
+		return "", err
+	}
+	defer r.end()
+	tx, err := r.beginTx(ctx)
+	if err != nil {
+		return "", r.fail(session.StageExecute, err)
+	}
+	if c.endpoint.support.txIDs.Load() != txIDsUnknown {
+		return tx, nil
+	}
+	trusted, err := r.learnTxIDs(ctx, tx)
+	if err == nil && trusted {
+		return tx, nil
+	}
+	if err == nil { // the server may have rolled back whatever was open: begin afresh
+		if err = r.endTx(ctx, tx, false); err == nil || answered(err) {
+			tx, err = r.beginTx(ctx)
+		}
+	}
+	if err != nil {
+		return "", r.fail(session.StageExecute, err)
+	}
+	return tx, nil
+}
+
+// TrustsTxIDs is part of session.Conn. If the answer is not known yet, it
+// begins and rolls back a transaction of its own, so none may be open then;
+// after a Begin it is known. A server without transactions is trusted.
+func (c *Conn) TrustsTxIDs(ctx context.Context) (bool, error) {
+	if known := c.endpoint.support.txIDs.Load(); known != txIDsUnknown {
+		return known == txIDsTrusted, nil
+	}
+	ctx, r, err := c.begin(ctx, "TrustsTxIDs", nil)
+	if err != nil {
+		return false, err
+	}
+	defer r.end()
+	tx, err := r.beginTx(ctx)
+	if unsupported(err) {
+		c.endpoint.support.txIDs.Store(txIDsTrusted)
+		return true, nil
+	}
+	if err != nil {
+		return false, r.fail(session.StageExecute, err)
+	}
+	trusted, err := r.learnTxIDs(ctx, tx)
+	if err != nil {
+		return false, r.fail(session.StageExecute, err)
+	}
+	if err := r.endTx(ctx, tx, false); err != nil && !answered(err) {
+		return false, r.fail(session.StageExecute, err)
+	}
+	return trusted, nil
+}
+
+// learnTxIDs asks the server to roll back a transaction that does not exist.
+// The id looks like tx: one of another shape is refused as malformed by
+// servers that take any other for ended.
+func (r *run) learnTxIDs(ctx context.Context, tx session.TxID) (bool, error) {
+	err := r.endTx(ctx, unknownLike(tx), false)
+	if err != nil && !answered(err) {
+		return false, err
+	}
+	verdict := txIDsIgnored
+	if err != nil {
+		verdict = txIDsTrusted
+	}
+	r.conn.endpoint.support.txIDs.Store(verdict)
+	return err != nil, nil
+}
+
+// unknownLike makes an id that the server cannot have given out but might
+// have: of the same length and alphabet, and random or, for a number, huge.
+func unknownLike(tx session.TxID) session.TxID {
+	id := []byte(tx)
+	random := make([]byte, len(id))
+	_, _ = rand.Read(random) // it never fails
+	digits := true
+	for _, b := range id {
+		digits = digits && b >= '0' && b <= '9'
+	}
+	if digits {
+		return "9223372036854775807"
+	}
+	hex := "0123456789abcdef"
+	for i, b := range id {
+		switch {
+		case b >= '0' && b <= '9', b >= 'a' && b <= 'f':
+			random[i] = hex[random[i]%16]
+		case b >= 'A' && b <= 'F':
+			random[i] = hex[random[i]%10]
+		case b > ' ' && b < 0x7f: // separators and prefixes stay
+			random[i] = b
+		}
+	}
+	if string(random) == string(id) {
+		random[len(random)-1] ^= 1
+	}
+	return session.TxID(random)
+}
+
+// EndTx is part of session.Conn.
+func (c *Conn) EndTx(ctx context.Context, tx session.TxID, commit bool) error {
+	ctx, r, err := c.begin(ctx, "EndTx", nil)
+	if err != nil {
+		return err
+	}
+	defer r.end()
+	if err := r.endTx(ctx, tx, commit); err != nil {
+		return r.fail(session.StageExecute, err)
+	}
+	return nil
+}
+
+// Savepoint is part of session.Conn.
+func (c *Conn) Savepoint(ctx context.Context, tx session.TxID, name string) (session.SavepointID, error) {
+	ctx, r, err := c.begin(ctx, "Savepoint", nil)
+	if err != nil {
+		return "", err
+	}
+	defer r.end()
+	req := &pb.ActionBeginSavepointRequest{TransactionId: txID(tx), Name: name}
+	var reply pb.ActionBeginSavepointResult
+	err = c.sqlAction(r.rpc(ctx), c.flight, flightsql.BeginSavepointActionType, req, &reply)
+	if err == nil && len(reply.GetSavepointId()) == 0 {
+		err = malformed("an empty savepoint id")
+	}
+	if err != nil {
+		return "", r.fail(session.StageExecute, err)
+	}
+	return session.SavepointID(reply.GetSavepointId()), nil
+}
+
+// EndSavepoint is part of session.Conn.
+func (c *Conn) EndSavepoint(ctx context.Context, sp session.SavepointID, end session.SavepointEnd) error {
+	ctx, r, err := c.begin(ctx, "EndSavepoint", nil)
+	if err != nil {
+		return err
+	}
+	defer r.end()
+	req := &pb.ActionEndSavepointRequest{SavepointId: []byte(sp), Action: pb.ActionEndSavepointRequest_END_SAVEPOINT_RELEASE}
+	if end == session.SavepointRollback {
+		req.Action = pb.ActionEndSavepointRequest_END_SAVEPOINT_ROLLBACK
+	}
+	if err := c.sqlAction(r.rpc(ctx), c.flight, flightsql.EndSavepointActionType, req, nil); err != nil {
+		return r.fail(session.StageExecute, err)
+	}
+	return nil
+}
+
+func (r *run) beginTx(ctx context.Context) (session.TxID, error) {
+	var reply pb.ActionBeginTransactionResult
+	err := r.conn.sqlAction(r.rpc(ctx), r.conn.flight, flightsql.BeginTransactionActionType, &pb.ActionBeginTransactionRequest{}, &reply)
+	if err == nil && len(reply.GetTransactionId()) == 0 {
+		err = malformed("an empty transaction id")
+	}
+	return session.TxID(reply.GetTransactionId()), err
+}
+
+func (r *run) endTx(ctx context.Context, tx session.TxID, commit bool) error {
+	req := &pb.ActionEndTransactionRequest{
+		TransactionId: []byte(tx), Action: pb.ActionEndTransactionRequest_END_TRANSACTION_ROLLBACK,
+	}
+	if commit {
+		req.Action = pb.ActionEndTransactionRequest_END_TRANSACTION_COMMIT
+	}
+	return r.conn.sqlAction(r.rpc(ctx), r.conn.flight, flightsql.EndTransactionActionType, req, nil)
+}
