@@ -1,0 +1,419 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/cancel"
+)
+
+// fakeConn is a server with one session: one statement at a time, as a real
+// one. Statements are understood by their text: "SELECT n" gives n rows,
+// "SELECT SLOW d" works for the duration d, "BAD …" fails.
+type fakeConn struct {
+	ignoresCancel bool // a statement runs to its end whatever the client does
+	forgives      bool // ends unknown transactions with success
+	steps         func(op *Operation) []cancel.Step
+	value         int64            // added to every row
+	fail          map[string]error // by call ("Begin", "Commit", …) or SQL text
+
+	mu       sync.Mutex
+	log      []string
+	lost     error
+	closed   int
+	freeAt   time.Time // when the statement at work ends
+	tx       TxID
+	txCount  int
+	handles  map[int]bool
+	handleNo int
+	streams  int
+	options  map[string]any
+}
+
+func sqlError(text string) error {
+	return &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.Internal, text)}
+}
+
+func transportError() error {
+	return &Error{Stage: StageExecute, Fault: FaultTransport, Err: status.Error(codes.Unavailable, "connection reset")}
+}
+
+func (f *fakeConn) Log() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]string(nil), f.log...)
+}
+
+// use is one round trip on the session: it waits for the statement at work.
+func (f *fakeConn) use(ctx context.Context, call string, work time.Duration) error {
+	f.mu.Lock()
+	if f.lost != nil {
+		defer f.mu.Unlock()
+		return &Error{Fault: FaultTransport, Unsent: true, Err: fmt.Errorf("%w: %w", ErrSessionLost, f.lost)}
+	}
+	wait := max(time.Until(f.freeAt), 0)
+	f.freeAt = time.Now().Add(wait + work)
+	f.log = append(f.log, call)
+	err := f.fail[call]
+	f.mu.Unlock()
+	timer := time.NewTimer(wait + work)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return err
+	case <-ctx.Done():
+		if !f.ignoresCancel {
+			f.mu.Lock()
+			f.freeAt = time.Now()
+			f.mu.Unlock()
+		}
+		return &Error{Stage: StageExecute, Fault: FaultContext, Err: status.FromContextError(ctx.Err()).Err()}
+	}
+}
+
+func (f *fakeConn) statement(ctx context.Context, sql string, tx TxID) error {
+	var work time.Duration
+	if i := strings.Index(sql, "SLOW "); i >= 0 {
+		d, err := time.ParseDuration(strings.Fields(sql[i:])[1])
+		if err != nil {
+			panic(err)
+		}
+		work = d
+	}
+	text := sql
+	if tx != "" {
+		text = string(tx) + ": " + sql
+	}
+	if err := f.use(ctx, text, work); err != nil {
+		return err
+	}
+	if strings.HasPrefix(sql, "BAD") || strings.Contains(sql, "bad") {
+		return sqlError("bad statement")
+	}
+	return f.fail[sql]
+}
+
+func (f *fakeConn) Query(ctx context.Context, sql string, call Call) (Stream, error) {
+	call.Op.SetName(sql)
+	if err := f.statement(ctx, sql, call.Tx); err != nil {
+		return nil, err
+	}
+	n := 1
+	_, _ = fmt.Sscanf(sql, "SELECT %d", &n)
+	f.mu.Lock()
+	f.streams++
+	f.mu.Unlock()
+	return &fakeStream{f: f, ctx: ctx, left: n}, nil
+}
+
+func (f *fakeConn) Update(ctx context.Context, sql string, call Call) (int64, error) {
+	return 1, f.statement(ctx, sql, call.Tx)
+}
+
+func (f *fakeConn) Prepare(ctx context.Context, sql string, _ Call) (Prepared, error) {
+	if err := f.use(ctx, "Prepare", 0); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.handleNo++
+	if f.handles == nil {
+		f.handles = make(map[int]bool)
+	}
+	f.handles[f.handleNo] = true
+	return &fakePrepared{f: f, sql: sql, no: f.handleNo}, nil
+}
+
+func (f *fakeConn) Ingest(ctx context.Context, rows array.RecordReader, opts IngestOptions, call Call) (int64, error) {
+	n := int64(0)
+	for rows.Next() {
+		n += rows.RecordBatch().NumRows()
+	}
+	return n, f.use(ctx, string(call.Tx)+" ingest "+opts.Table, 0)
+}
+
+func (f *fakeConn) Metadata(ctx context.Context, req MetadataRequest, _ Call) (Stream, error) {
+	if err := f.use(ctx, "Metadata", 0); err != nil {
+		return nil, err
+	}
+	return &fakeStream{f: f, ctx: ctx, left: 1}, nil
+}
+
+func (f *fakeConn) Begin(ctx context.Context) (TxID, error) {
+	if err := f.use(ctx, "Begin", 0); err != nil {
+		return "", err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.txCount++
+	f.tx = TxID(fmt.Sprintf("tx%d", f.txCount))
+	return f.tx, nil
+}
+
+func (f *fakeConn) EndTx(ctx context.Context, tx TxID, commit bool) error {
+	call := "Rollback"
+	if commit {
+		call = "Commit"
+	}
+	work := time.Duration(0)
+	if f.fail["slow "+call] != nil {
+		work = time.Second
+	}
+	if err := f.use(ctx, call, work); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if tx != f.tx && !f.forgives {
+		return &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.NotFound, "no such transaction")}
+	}
+	f.tx = ""
+	return nil
+}
+
+func (f *fakeConn) Savepoint(ctx context.Context, _ TxID, name string) (SavepointID, error) {
+	return SavepointID("sp-" + name), f.use(ctx, "Savepoint "+name, 0)
+}
+
+func (f *fakeConn) EndSavepoint(ctx context.Context, sp SavepointID, end SavepointEnd) error {
+	return f.use(ctx, fmt.Sprintf("EndSavepoint %s %d", sp, end), 0)
+}
+
+func (f *fakeConn) SetOptions(ctx context.Context, opts map[string]any) error {
+	if err := f.use(ctx, "SetOptions", 0); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for k, v := range opts {
+		if f.options == nil {
+			f.options = make(map[string]any)
+		}
+		f.options[k] = v
+		if v == nil {
+			delete(f.options, k)
+		}
+	}
+	return nil
+}
+
+func (f *fakeConn) Options(ctx context.Context) (map[string]any, error) {
+	err := f.use(ctx, "Options", 0)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[string]any{}
+	for k, v := range f.options {
+		out[k] = v
+	}
+	return out, err
+}
+
+func (f *fakeConn) Ping(ctx context.Context) error { return f.use(ctx, "Ping", 0) }
+
+func (f *fakeConn) TrustsTxIDs(context.Context) (bool, error) { return !f.forgives, nil }
+
+func (f *fakeConn) CancelSteps(op *Operation) []cancel.Step {
+	if f.steps == nil {
+		return nil
+	}
+	return f.steps(op)
+}
+
+func (f *fakeConn) Lost() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lost
+}
+
+func (f *fakeConn) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed++
+	return nil
+}
+
+// replaceSession is what a server does that forgets an idle session.
+func (f *fakeConn) replaceSession() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tx, f.handles = "", nil
+}
+
+func (f *fakeConn) cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lost = errors.New("cut")
+}
+
+type fakeStream struct {
+	f      *fakeConn
+	ctx    context.Context
+	left   int
+	closed bool
+}
+
+var fakeSchema = arrow.NewSchema([]arrow.Field{{Name: "n", Type: arrow.PrimitiveTypes.Int64, Nullable: true}}, nil)
+
+func (s *fakeStream) Schema() *arrow.Schema { return fakeSchema }
+
+func (s *fakeStream) Next() (arrow.RecordBatch, error) {
+	if err := s.ctx.Err(); err != nil {
+		return nil, &Error{Stage: StageFetch, Fault: FaultContext, Err: status.FromContextError(err).Err()}
+	}
+	if s.f.fail["stream"] != nil && s.left == 1 {
+		return nil, s.f.fail["stream"]
+	}
+	if s.left == 0 {
+		return nil, io.EOF
+	}
+	s.left--
+	b := array.NewInt64Builder(memory.DefaultAllocator)
+	defer b.Release()
+	b.Append(int64(s.left) + s.f.value)
+	return array.NewRecordBatch(fakeSchema, []arrow.Array{b.NewArray()}, 1), nil
+}
+
+func (s *fakeStream) RowsAffected() (int64, bool) { return 0, false }
+
+func (s *fakeStream) Close() {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		s.f.streams--
+	}
+}
+
+type fakePrepared struct {
+	f   *fakeConn
+	sql string
+	no  int
+}
+
+func (p *fakePrepared) alive() error {
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	if !p.f.handles[p.no] {
+		return &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.InvalidArgument, "unknown prepared statement")}
+	}
+	return nil
+}
+
+func (p *fakePrepared) ParameterSchema() *arrow.Schema { return nil }
+
+func (p *fakePrepared) Query(ctx context.Context, _ arrow.RecordBatch, call Call) (Stream, error) {
+	if err := p.alive(); err != nil {
+		return nil, err
+	}
+	return p.f.Query(ctx, p.sql, call)
+}
+
+func (p *fakePrepared) Update(ctx context.Context, params arrow.RecordBatch, call Call) (int64, error) {
+	if err := p.alive(); err != nil {
+		return 0, err
+	}
+	return params.NumRows(), p.f.statement(ctx, p.sql, call.Tx)
+}
+
+func (p *fakePrepared) Close(ctx context.Context) error {
+	if err := p.alive(); err != nil {
+		return err
+	}
+	if err := p.f.use(ctx, "ClosePrepared", 0); err != nil {
+		return err
+	}
+	p.f.mu.Lock()
+	defer p.f.mu.Unlock()
+	delete(p.f.handles, p.no)
+	return nil
+}
+
+// rig is a handle on a fake connection, and what became of the connection.
+type rig struct {
+	t       *testing.T
+	conn    *fakeConn
+	policy  *Policy
+	handle  *SessionHandle
+	returns []error
+	reports []cancel.Report
+	mu      sync.Mutex
+}
+
+func newRig(t *testing.T, conn *fakeConn) *rig {
+	r := &rig{t: t, conn: conn, policy: &Policy{Target: "fake:1", Life: t.Context()}}
+	r.policy.Observe.Cancelled = func(_ string, rep cancel.Report) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.reports = append(r.reports, rep)
+	}
+	r.handle = New(conn, r.policy, r.returned)
+	return r
+}
+
+func (r *rig) returned(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.returns = append(r.returns, err)
+}
+
+func (r *rig) stateless() *SessionHandle { return NewStateless(r.conn, r.policy, r.returned) }
+
+// reused checks that the connection came back once, for reuse.
+func (r *rig) reused() {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	require.Equal(r.t, []error{nil}, r.returns)
+}
+
+// discarded checks that the connection came back once, for discarding.
+func (r *rig) discarded() error {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	require.Len(r.t, r.returns, 1)
+	require.Error(r.t, r.returns[0])
+	return r.returns[0]
+}
+
+// held checks that the connection has not come back yet.
+func (r *rig) held(why ...any) {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	require.Empty(r.t, r.returns, why...)
+}
+
+// chains are the reports of the cancel chains so far.
+func (r *rig) chains() []cancel.Report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]cancel.Report(nil), r.reports...)
+}
+
+// left is what the server holds of the session.
+func (f *fakeConn) left() (tx TxID, handles, streams, options int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.tx, len(f.handles), f.streams, len(f.options)
+}
+
+// clean checks that the server holds nothing.
+func (r *rig) clean(why ...any) {
+	r.t.Helper()
+	tx, handles, streams, options := r.conn.left()
+	require.Equal(r.t, []any{TxID(""), 0, 0, 0}, []any{tx, handles, streams, options}, why...)
+}

@@ -1,0 +1,207 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/flightpool/flightpool/cancel"
+)
+
+// Policy is what the owner of the connections decides for every handle. It is
+// shared by them and not changed while one exists.
+type Policy struct {
+	// Target names the server in errors.
+	Target string
+
+	// Life is the context under which everything runs that outlives the
+	// call it belongs to: cancel chains, resets, late answers. The owner
+	// ends it after the last connection is closed.
+	Life context.Context //nolint:containedctx // the owner's life, not a call's
+
+	// Go runs f in a goroutine that the owner waits for. Nil: a plain one.
+	Go func(f func())
+
+	// OnReturn says how a used session is made clean.
+	OnReturn SessionReset
+
+	// Cancel bounds the cancel chain.
+	Cancel CancelPolicy
+
+	// ProbeSQL is a harmless query, by which a session shows that it is free
+	// and well. Default "SELECT 1".
+	ProbeSQL string
+
+	// QueryTimeout bounds each call that names no Timeout. Zero or less: none.
+	QueryTimeout time.Duration
+
+	// CloseTimeout bounds the clean-up before a connection's return.
+	CloseTimeout time.Duration
+
+	// Allocator holds what the handle itself builds. Nil: the default one.
+	Allocator memory.Allocator
+
+	// Observe is told of events, on the goroutine where they happen and
+	// outside all locks.
+	Observe Observer
+}
+
+// Observer has one optional function per event.
+type Observer struct {
+	// Cancelled: the cancel chain of a call has ended.
+	Cancelled func(op string, r cancel.Report)
+
+	// Reset: a session with something to take back was cleaned before its
+	// return; err says why that failed and the connection is discarded.
+	Reset func(took time.Duration, err error)
+
+	// RolledBack: a transaction still open at Close was rolled back.
+	RolledBack func()
+}
+
+// CancelPolicy bounds the cancel chain.
+type CancelPolicy struct {
+	// Grace is how long the end of the RPC alone may take to stop the
+	// statement before the server is asked by other means, and how long each
+	// of those may take to show. Default 250 ms.
+	Grace time.Duration
+
+	// Budget bounds the whole chain; a statement that still runs then costs
+	// its connection. Default 5 s.
+	Budget time.Duration
+
+	// Actions are names of server-specific Flight actions to try after the
+	// standard ones. Each is sent with the FlightInfo of the query.
+	Actions []string
+}
+
+// SessionReset says how a session that was used is made clean before the next
+// borrower gets it. An open transaction is rolled back and prepared statements
+// are closed under every mode.
+type SessionReset struct {
+	mode       resetMode
+	statements []string
+}
+
+type resetMode uint8
+
+const (
+	resetAuto resetMode = iota
+	resetSQL
+	resetDiscard
+	resetNone
+)
+
+// The ways to make a session clean that take no argument.
+var (
+	// ResetAuto takes back what the statements' text shows that they left:
+	// settings, temporary tables and views, prepared names, the current
+	// catalogue. Where that fails, or the text does not tell, the connection
+	// is discarded. Session options are put back the same way. It is the
+	// default.
+	ResetAuto = SessionReset{mode: resetAuto}
+
+	// ResetDiscard closes the connection after every session and after every
+	// stateless call that was not a plain read.
+	ResetDiscard = SessionReset{mode: resetDiscard}
+
+	// ResetNone trusts the borrowers.
+	ResetNone = SessionReset{mode: resetNone}
+)
+
+// ResetSQL runs the statements after every session, and after every stateless
+// call that was not a plain read. A failure discards the connection.
+func ResetSQL(statements ...string) SessionReset {
+	return SessionReset{mode: resetSQL, statements: statements}
+}
+
+// Statements are what ResetSQL was made with.
+func (r SessionReset) Statements() []string { return r.statements }
+
+// String names the mode.
+func (r SessionReset) String() string {
+	return [...]string{"auto", "sql", "discard", "none"}[r.mode]
+}
+
+// RetryPolicy says which failed calls the pool repeats, once, on another
+// connection that has just answered a ping.
+type RetryPolicy uint8
+
+// The retry policies.
+const (
+	// RetryReads repeats a read whose connection failed before the first
+	// batch arrived. It is the default.
+	RetryReads RetryPolicy = iota
+	// RetryNever repeats nothing.
+	RetryNever
+	// RetryAlways repeats changes as well. A change whose reply was lost
+	// then takes effect twice.
+	RetryAlways
+)
+
+// QueryOptions adjust one call. The zero value is what Query and Update use.
+type QueryOptions struct {
+	// Timeout bounds the call and the reading of its result, to its end or
+	// Release. Zero: the pool's DefaultQueryTimeout. Negative: none.
+	Timeout time.Duration
+
+	// Retry applies to calls of the pool. A SessionHandle never retries.
+	Retry RetryPolicy
+
+	// Params binds the statement's parameters, a row per execution.
+	Params arrow.RecordBatch
+
+	// Headers are sent with the call's RPCs.
+	Headers metadata.MD
+
+	// NoCancel leaves the statement running on the server when the caller's
+	// context ends. The caller returns at once all the same; the connection
+	// comes back when the statement has ended.
+	NoCancel bool
+}
+
+// UpdateResult is what a change did.
+type UpdateResult struct {
+	RowsAffected int64 // -1 when the server does not tell
+}
+
+func (p *Policy) run(f func()) {
+	if p.Go != nil {
+		p.Go(f)
+		return
+	}
+	go f()
+}
+
+func (p *Policy) probeSQL() string {
+	if p.ProbeSQL == "" {
+		return "SELECT 1"
+	}
+	return p.ProbeSQL
+}
+
+func (p *Policy) grace() time.Duration {
+	if p.Cancel.Grace <= 0 {
+		return 250 * time.Millisecond
+	}
+	return p.Cancel.Grace
+}
+
+func (p *Policy) budget() time.Duration {
+	if p.Cancel.Budget <= 0 {
+		return 5 * time.Second
+	}
+	return p.Cancel.Budget
+}
+
+// bounded is the context of work that belongs to no call.
+func (p *Policy) bounded() (context.Context, context.CancelFunc) {
+	d := p.CloseTimeout
+	if d <= 0 {
+		d = 5 * time.Second
+	}
+	return context.WithTimeout(p.Life, d)
+}

@@ -1,0 +1,328 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"sync"
+	"sync/atomic"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+)
+
+// QueryResult streams the rows of a statement. It implements
+// array.RecordReader and is read by one goroutine.
+//
+// The connection is held until the result has ended: at its last batch, on an
+// error, on Release of the last reference, on Close or when the context of the
+// query ends, whichever comes first. Ending early cancels the statement on the
+// server, behind the caller's back.
+//
+// INVARIANT: the call of a result is ended exactly once, by whoever moves it
+// to ended, and never while a read is under way.
+type QueryResult struct {
+	refs     atomic.Int64
+	schema   *arrow.Schema
+	call     *call // nil for a result without rows
+	stream   Stream
+	cur      arrow.RecordBatch
+	affected int64
+	counted  bool
+
+	mu struct {
+		sync.Mutex
+		first   arrow.RecordBatch // fetched by the query, not yet read
+		reading bool              // Next is inside the stream
+		ended   bool
+		cause   error // what ended it while a read was under way
+		err     error // what Err answers
+	}
+}
+
+var _ array.RecordReader = (*QueryResult)(nil)
+
+// newResult takes over the call.
+func newResult(c *call, stream Stream, first arrow.RecordBatch, firstErr error) *QueryResult {
+	r := &QueryResult{schema: stream.Schema(), call: c, stream: stream}
+	r.refs.Store(1)
+	r.mu.first = first
+	if atEnd(firstErr) {
+		r.mu.reading = true
+		r.endRead(nil, firstErr)
+		return r
+	}
+	c.s.mu.Lock()
+	c.s.mu.current = r
+	closing := c.s.mu.closing
+	c.s.mu.Unlock()
+	c.result.Store(r)
+	switch {
+	case closing:
+		r.interrupt(ErrHandleClosed)
+	case c.ctx.Err() != nil:
+		// It ended before the result could hear of it.
+		r.interrupt(c.ctx.Err())
+	}
+	return r
+}
+
+// effectOnly is the result of a statement without rows.
+func effectOnly(u UpdateResult) *QueryResult {
+	r := &QueryResult{schema: arrow.NewSchema(nil, nil), affected: u.RowsAffected, counted: u.RowsAffected >= 0}
+	r.refs.Store(1)
+	r.mu.ended = true
+	return r
+}
+
+func atEnd(err error) bool { return errors.Is(err, io.EOF) }
+
+// Schema is never nil; a statement without rows has no fields.
+func (r *QueryResult) Schema() *arrow.Schema { return r.schema }
+
+// RowsAffected is how many rows a change touched. It is false for queries and
+// where the server does not tell.
+func (r *QueryResult) RowsAffected() (int64, bool) { return r.affected, r.counted }
+
+// Next fetches the next batch. It is false at the end and on an error; Err
+// tells which.
+func (r *QueryResult) Next() bool {
+	if r.cur != nil {
+		r.cur.Release()
+		r.cur = nil
+	}
+	first, ok := r.startRead()
+	if !ok {
+		return false
+	}
+	if first != nil {
+		r.cur = first
+		return true
+	}
+	batch, err := r.stream.Next()
+	if err == nil {
+		batch.Retain() // the caller's until the next Next, whatever ends the stream meanwhile
+	}
+	return r.endRead(batch, err)
+}
+
+// startRead gives out the batch that the query fetched, or leave to read.
+func (r *QueryResult) startRead() (first arrow.RecordBatch, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.ended || r.call == nil {
+		return nil, false
+	}
+	if first = r.mu.first; first != nil {
+		r.mu.first = nil
+		r.call.delivered = true
+		return first, true
+	}
+	r.mu.reading = true
+	return nil, true
+}
+
+// endRead takes what the stream answered.
+func (r *QueryResult) endRead(batch arrow.RecordBatch, err error) bool {
+	r.mu.Lock()
+	r.mu.reading = false
+	cause, interrupted := r.mu.cause, r.mu.ended
+	if err == nil && !interrupted {
+		r.call.delivered = true
+		r.mu.Unlock()
+		r.cur = batch
+		return true
+	}
+	r.mu.ended = true
+	r.mu.Unlock()
+	if batch != nil {
+		batch.Release()
+	}
+	if atEnd(err) {
+		// The statement has ended by itself, also when somebody has just
+		// asked for its end.
+		r.affected, r.counted = r.stream.RowsAffected()
+	}
+	r.stream.Close()
+	switch {
+	case atEnd(err):
+		_ = r.call.end(nil)
+		if !interrupted {
+			return false
+		}
+		err = r.call.fail(&Error{Stage: StageFetch, Fault: FaultContext, Err: cause})
+	case interrupted:
+		err = r.call.endEarly(cause)
+	default:
+		err = r.call.end(err)
+	}
+	r.mu.Lock()
+	r.mu.err = err
+	r.mu.Unlock()
+	return false
+}
+
+// interrupt ends the result from outside its reader. A read under way is cut
+// and ends it itself.
+func (r *QueryResult) interrupt(cause error) {
+	r.mu.Lock()
+	if r.mu.ended || r.call == nil {
+		r.mu.Unlock()
+		return
+	}
+	r.mu.ended = true
+	r.mu.cause = cause
+	r.mu.err = cause
+	first := r.mu.first
+	r.mu.first = nil
+	reading := r.mu.reading
+	r.mu.Unlock()
+	if first != nil {
+		first.Release()
+	}
+	if reading {
+		r.call.endRPC()
+		return
+	}
+	if r.call.uncut {
+		r.finishBehind()
+		return
+	}
+	r.call.endRPC()
+	r.stream.Close()
+	err := r.call.endEarly(cause)
+	r.mu.Lock()
+	r.mu.err = err
+	r.mu.Unlock()
+}
+
+// finishBehind lets the statement of a NoCancel call run to its end.
+func (r *QueryResult) finishBehind() {
+	c := r.call
+	c.s.becomeCancelling()
+	c.s.policy.run(func() { _ = c.end(drain(r.stream)) })
+}
+
+// RecordBatch is the batch that Next fetched. It is valid until the following
+// Next or the last Release; retain it to keep it longer.
+func (r *QueryResult) RecordBatch() arrow.RecordBatch { return r.cur }
+
+// Record is RecordBatch under its older name.
+//
+// Deprecated: use RecordBatch.
+func (r *QueryResult) Record() arrow.RecordBatch { return r.cur }
+
+// Err is what ended the result, or nil at its regular end. When the context
+// ended it, errors.Is finds the context's error.
+func (r *QueryResult) Err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if errors.Is(r.mu.cause, errGivenUp) {
+		return nil // the caller's own doing
+	}
+	return r.mu.err
+}
+
+// Retain adds a reference.
+func (r *QueryResult) Retain() { r.refs.Add(1) }
+
+// Release drops a reference; the last one ends the result.
+func (r *QueryResult) Release() {
+	if r.refs.Add(-1) == 0 {
+		_ = r.Close()
+	}
+}
+
+var errGivenUp = errors.New("result released before its end")
+
+// Close ends the result, whatever references there are, and returns Err. It is
+// idempotent, and the reader's to call, as Next and Release are.
+func (r *QueryResult) Close() error {
+	r.interrupt(errGivenUp)
+	if r.cur != nil {
+		r.cur.Release()
+		r.cur = nil
+	}
+	return r.Err()
+}
+
+// Batches iterates the batches and releases the result at the end of the loop,
+// however that comes. Each batch is valid until the next turn. An error is the
+// last pair.
+func (r *QueryResult) Batches() iter.Seq2[arrow.RecordBatch, error] {
+	return func(yield func(arrow.RecordBatch, error) bool) {
+		defer r.Release()
+		for r.Next() {
+			if !yield(r.RecordBatch(), nil) {
+				return
+			}
+		}
+		if err := r.Err(); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// ReadAll reads what is left into a table, which the caller must release, and
+// releases the result.
+func (r *QueryResult) ReadAll(ctx context.Context) (arrow.Table, error) {
+	defer r.Release()
+	unhook := context.AfterFunc(ctx, func() { r.interrupt(ctx.Err()) })
+	defer unhook()
+	var batches []arrow.RecordBatch
+	defer func() {
+		for _, b := range batches {
+			b.Release()
+		}
+	}()
+	for r.Next() {
+		b := r.RecordBatch()
+		b.Retain()
+		batches = append(batches, b)
+	}
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	return array.NewTableFromRecords(r.schema, batches), nil
+}
+
+// ownedStream closes the prepared statement that it came from at its end.
+type ownedStream struct {
+	Stream
+	stmt Prepared
+	s    *SessionHandle
+	once sync.Once
+}
+
+// Next frees the statement as soon as the rows have ended, while the session
+// is still this call's.
+func (o *ownedStream) Next() (arrow.RecordBatch, error) {
+	batch, err := o.Stream.Next()
+	if err != nil && (atEnd(err) || FaultIn(err).KeepsConn()) {
+		o.once.Do(func() {
+			ctx, stop := o.s.policy.bounded()
+			defer stop()
+			if err := o.stmt.Close(ctx); err != nil {
+				o.s.doom(err)
+			}
+		})
+	}
+	return batch, err
+}
+
+// Close leaves a statement whose rows were given up to the session's clean-up.
+func (o *ownedStream) Close() {
+	o.Stream.Close()
+	o.once.Do(func() { o.s.adopt(o.stmt) })
+}
+
+// adopt puts a prepared statement on record, to be closed with the handle.
+func (s *SessionHandle) adopt(stmt Prepared) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.prepared == nil {
+		s.mu.prepared = make(map[*PreparedQuery]struct{})
+	}
+	s.mu.prepared[&PreparedQuery{s: s, stmt: stmt}] = struct{}{}
+}

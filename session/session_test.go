@@ -1,0 +1,334 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func TestAResultHoldsItsConnectionUntilItHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, end := range map[string]func(*QueryResult){
+			"read to the end": func(r *QueryResult) {
+				for r.Next() {
+				}
+				require.NoError(t, r.Err())
+			},
+			"released early":  func(r *QueryResult) { require.True(t, r.Next()); r.Release() },
+			"released unread": func(r *QueryResult) { r.Release() },
+			"closed twice":    func(r *QueryResult) { require.NoError(t, r.Close()); require.NoError(t, r.Close()); r.Release() },
+			"loop left early": func(r *QueryResult) { r.Batches()(func(b arrowBatch, err error) bool { return false }) },
+			"all read to a table": func(r *QueryResult) {
+				tbl, err := r.ReadAll(t.Context())
+				must(t, err)
+				require.EqualValues(t, 3, tbl.NumRows())
+				tbl.Release()
+			},
+			"retained and released": func(r *QueryResult) {
+				r.Retain()
+				r.Release()
+				require.True(t, r.Next())
+				r.Release()
+			},
+		} {
+			r := newRig(t, &fakeConn{})
+			res, err := r.stateless().Query(t.Context(), "SELECT 3")
+			must(t, err)
+			r.held(name)
+			end(res)
+			time.Sleep(time.Second)
+			r.reused()
+			r.clean(name)
+		}
+	})
+}
+
+func TestAnEmptyResultKeepsItsSchemaAndReturnsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		res, err := r.stateless().Query(t.Context(), "SELECT 0")
+		must(t, err)
+		r.reused()
+		require.True(t, res.Schema().Equal(fakeSchema))
+		require.False(t, res.Next())
+		require.NoError(t, res.Err())
+		res.Release()
+	})
+}
+
+func TestOneCallAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		res, err := r.handle.Query(t.Context(), "SELECT 3")
+		must(t, err)
+		_, err = r.handle.Update(t.Context(), "INSERT 1")
+		require.ErrorIs(t, err, ErrBusy)
+		require.ErrorIs(t, r.handle.BeginTransaction(t.Context()), ErrBusy)
+		for res.Next() {
+		}
+		_, err = r.handle.Update(t.Context(), "INSERT 1")
+		must(t, err)
+		res.Release()
+	})
+}
+
+func TestChangesGoByUpdateWhateverTheCallIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		for _, call := range []func(context.Context, string) (*QueryResult, error){r.handle.Query, r.handle.Execute} {
+			res, err := call(t.Context(), "INSERT 1")
+			must(t, err)
+			n, ok := res.RowsAffected()
+			require.True(t, ok)
+			require.EqualValues(t, 1, n)
+			require.False(t, res.Next())
+			require.Zero(t, res.Schema().NumFields())
+			res.Release()
+		}
+		r.clean()
+		require.Equal(t, []string{"INSERT 1", "INSERT 1"}, r.conn.Log())
+	})
+}
+
+func TestSQLErrorsKeepTheConnectionAndNameTheirCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		_, err := r.stateless().Query(t.Context(), "SELECT bad")
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, []any{"Query", "fake:1", FaultStatement, StageExecute}, []any{e.Op, e.Target, e.Fault, e.Stage})
+		require.Equal(t, codes.Internal, status.Code(e.Err))
+		st, ok := status.FromError(err)
+		require.True(t, ok)
+		require.Equal(t, codes.Internal, st.Code())
+		r.reused()
+	})
+}
+
+func TestATransportErrorLosesTheSessionAndDiscards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{fail: map[string]error{"INSERT 1": transportError()}})
+		_, err := r.handle.Update(t.Context(), "INSERT 1")
+		require.ErrorIs(t, err, ErrSessionLost)
+		require.False(t, SafeToRetry(err), "the insert may have happened")
+		require.ErrorIs(t, r.discarded(), ErrSessionLost)
+		_, err = r.handle.Query(t.Context(), "SELECT 1")
+		require.ErrorIs(t, err, ErrSessionLost)
+		require.Equal(t, []string{"INSERT 1"}, r.conn.Log())
+		must(t, r.handle.Close())
+	})
+}
+
+func TestAReadIsSafeToRetryUntilItsFirstBatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{fail: map[string]error{"stream": transportError()}})
+		_, err := r.stateless().Query(t.Context(), "SELECT 1")
+		require.True(t, SafeToRetry(err), "no batch came")
+		r = newRig(t, &fakeConn{fail: map[string]error{"stream": transportError()}})
+		res, err := r.stateless().Query(t.Context(), "SELECT 2")
+		must(t, err)
+		require.True(t, res.Next())
+		require.False(t, res.Next())
+		require.Error(t, res.Err())
+		require.False(t, SafeToRetry(res.Err()), "a batch was delivered")
+		res.Release()
+	})
+}
+
+func TestADoubtfulConnectionProvesItselfBeforeReuse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit := &Error{Stage: StageExecute, Fault: FaultLimit, Err: status.Error(codes.ResourceExhausted, "memory")}
+		r := newRig(t, &fakeConn{fail: map[string]error{"SELECT 1 big": limit}})
+		_, err := r.stateless().Query(t.Context(), "SELECT 1 big")
+		require.Equal(t, FaultLimit, FaultIn(err))
+		r.reused()
+		require.Equal(t, []string{"SELECT 1 big", "SELECT 1"}, r.conn.Log())
+		r = newRig(t, &fakeConn{fail: map[string]error{"SELECT 1 big": limit, "SELECT 1": limit}})
+		_, err = r.stateless().Query(t.Context(), "SELECT 1 big")
+		require.Error(t, err)
+		r.discarded()
+	})
+}
+
+func TestWhatASessionLeavesIsTakenBackInReverse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		for _, sql := range []string{"SET threads = 1", `CREATE TEMP TABLE s."t.1" (a INT)`, "CREATE TEMP VIEW v AS SELECT 1"} {
+			_, err := r.handle.Execute(t.Context(), sql)
+			must(t, err)
+		}
+		q, err := r.handle.PrepareQuery(t.Context(), "SELECT 2")
+		must(t, err)
+		res, err := q.Query(t.Context(), nil)
+		must(t, err)
+		res.Release()
+		time.Sleep(time.Second)
+		must(t, r.handle.SetOption(t.Context(), "catalog", "x"))
+		before := len(r.conn.Log())
+		must(t, r.handle.Close())
+		require.Equal(t, []string{"ClosePrepared", "SetOptions", "DROP VIEW IF EXISTS temp.main.v", `DROP TABLE IF EXISTS temp.main."t.1"`, "RESET threads"}, r.conn.Log()[before:len(r.conn.Log())-1])
+		r.clean()
+		r.clean()
+	})
+}
+
+func TestATemporaryObjectThatIsLeftCostsTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{value: 1}) // what its catalogue answers after the drop
+		_, err := r.stateless().Update(t.Context(), "CREATE TEMP TABLE t (a INT)")
+		must(t, err)
+		require.ErrorContains(t, r.discarded(), "1 temporary objects are left")
+	})
+}
+
+func TestSettingsAreResetAndTheConnectionReused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		_, err := r.stateless().Update(t.Context(), "SET threads = 1")
+		must(t, err)
+		require.Equal(t, []string{"SET threads = 1", "RESET threads"}, r.conn.Log())
+		r.reused()
+	})
+}
+
+func TestWhatCannotBeTakenBackCostsTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, sql := range []string{"ATTACH 'x.db'", "CALL p()", "SET GLOBAL a = 1", "USE other"} {
+			r := newRig(t, &fakeConn{})
+			res, err := r.stateless().Execute(t.Context(), sql)
+			must(t, err)
+			res.Release()
+			time.Sleep(time.Second)
+			r.discarded()
+		}
+		r := newRig(t, &fakeConn{fail: map[string]error{"RESET a": sqlError("no")}})
+		_, err := r.stateless().Update(t.Context(), "SET a = 1")
+		must(t, err)
+		require.ErrorContains(t, r.discarded(), "RESET a")
+	})
+}
+
+func TestResetModes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		run := func(mode SessionReset, fail map[string]error, use func(s *SessionHandle)) *rig {
+			r := newRig(t, &fakeConn{fail: fail})
+			r.policy.OnReturn = mode
+			use(r.stateless())
+			return r
+		}
+		read := func(s *SessionHandle) {
+			res, err := s.Query(t.Context(), "SELECT 0")
+			must(t, err)
+			res.Release()
+		}
+		set := func(s *SessionHandle) { _, err := s.Update(t.Context(), "SET a = 1"); must(t, err) }
+		run(ResetDiscard, nil, read).reused()
+		run(ResetDiscard, nil, set).discarded()
+		run(ResetNone, nil, set).reused()
+		r := run(ResetSQL("RESET ALL", "USE home"), nil, set)
+		r.reused()
+		require.Equal(t, []string{"SET a = 1", "RESET ALL", "USE home"}, r.conn.Log())
+		require.Equal(t, []string{"SELECT 0"}, run(ResetSQL("RESET ALL"), nil, read).conn.Log())
+		run(ResetSQL("RESET ALL"), map[string]error{"RESET ALL": sqlError("no")}, set).discarded()
+		require.Equal(t, []string{"auto", "sql", "discard", "none"}, []string{ResetAuto.String(), ResetSQL("a").String(), ResetDiscard.String(), ResetNone.String()})
+	})
+}
+
+func TestPreparedStatementsEndWithTheirHandle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		a, err := r.handle.PrepareQuery(t.Context(), "SELECT 1")
+		must(t, err)
+		b, err := r.handle.PrepareQuery(t.Context(), "INSERT 1")
+		must(t, err)
+		must(t, a.Close(t.Context()))
+		must(t, a.Close(t.Context()))
+		_, err = a.Query(t.Context(), nil)
+		require.ErrorIs(t, err, ErrHandleClosed)
+		_, handles, _, _ := r.conn.left()
+		require.Equal(t, 1, handles)
+		must(t, r.handle.Close())
+		r.clean()
+		_, err = b.Update(t.Context(), nil)
+		require.ErrorIs(t, err, ErrHandleClosed)
+		must(t, b.Close(t.Context()))
+		r.reused()
+	})
+}
+
+func TestStatelessParametersLeaveNoPreparedStatement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		params, _, err := array.RecordFromJSON(nil, fakeSchema, jsonRows(`[{"n":1},{"n":2}]`))
+		must(t, err)
+		for _, sql := range []string{"SELECT 2", "SELECT 0", "SELECT bad", "INSERT 1", "INSERT bad"} {
+			r := newRig(t, &fakeConn{})
+			res, err := r.stateless().QueryWithParams(t.Context(), sql, params)
+			if err == nil {
+				res.Release() // early, where there are rows
+			}
+			time.Sleep(time.Second)
+			r.clean(sql)
+			r.reused()
+		}
+		r := newRig(t, &fakeConn{})
+		n, err := r.stateless().UpdateWithRecordBatch(t.Context(), "INSERT 1", params)
+		must(t, err)
+		require.EqualValues(t, 2, n.RowsAffected)
+	})
+}
+
+func TestAGoneServerSessionIsNotBorrowedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		auth := &Error{Stage: StageAuth, Fault: FaultAuth, Err: status.Error(codes.Unauthenticated, "token expired")}
+		r := newRig(t, &fakeConn{fail: map[string]error{"SELECT 1": auth}})
+		_, err := r.stateless().Query(t.Context(), "SELECT 1")
+		require.Equal(t, FaultAuth, FaultIn(err))
+		r.discarded()
+	})
+}
+
+func TestIngestRunsInTheTransactionAndChecksItsArguments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		rec, _, err := array.RecordFromJSON(nil, fakeSchema, jsonRows(`[{"n":1},{"n":2}]`))
+		must(t, err)
+		rows, err := array.NewRecordReader(fakeSchema, []arrowBatch{rec})
+		must(t, err)
+		must(t, r.handle.BeginTransaction(t.Context()))
+		_, err = r.handle.Ingest(t.Context(), "", nil, IngestOptions{})
+		require.ErrorContains(t, err, "table name")
+		require.ErrorContains(t, err, "record reader")
+		n, err := r.handle.Ingest(t.Context(), "t", rows, IngestOptions{})
+		must(t, err)
+		require.EqualValues(t, 2, n)
+		must(t, r.handle.Commit(t.Context()))
+		require.Contains(t, r.conn.Log(), "tx1 ingest t")
+	})
+}
+
+func TestErrorTextNamesCallTargetStageAndState(t *testing.T) {
+	e := &Error{Op: "Query", Target: "db:1", Stage: StageExecute, SQLState: "42601", Err: errors.New("syntax error"), Ctx: context.DeadlineExceeded}
+	require.Equal(t, "Query db:1: execute [42601]: context deadline exceeded: syntax error", e.Error())
+	require.ErrorIs(t, e, context.DeadlineExceeded)
+	require.False(t, SafeToRetry(nil))
+	require.False(t, SafeToRetry(errors.New("x")))
+	require.Equal(t, FaultContext, FaultIn(context.Canceled))
+	for f := FaultUnknown; f <= FaultSession; f++ {
+		require.NotEmpty(t, f.String())
+	}
+}
+
+func TestFaultOfSeparatesStatementsFromTransports(t *testing.T) {
+	require.Equal(t, FaultStatement, FaultOf(codes.Internal, "duckdb error: Parser Error"))
+	require.Equal(t, FaultTransport, FaultOf(codes.Internal, "stream terminated by RST_STREAM with error code: INTERNAL_ERROR"))
+	require.Equal(t, FaultTransport, FaultOf(codes.Unavailable, ""))
+	require.Equal(t, FaultLimit, FaultOf(codes.ResourceExhausted, ""))
+	require.Equal(t, FaultUnsupported, FaultOf(codes.Unimplemented, ""))
+}

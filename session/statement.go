@@ -1,0 +1,244 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/internal/sqlscan"
+)
+
+// Query runs a statement and streams its rows. The caller must Release the
+// result (or read it to its end, or Close it); until then the handle is busy.
+//
+// ctx covers the result as well: when it ends, reading fails with its error
+// and the statement is cancelled on the server. A statement that returns no
+// rows is run by Update and gives an empty result with RowsAffected.
+func (s *SessionHandle) Query(ctx context.Context, sql string) (*QueryResult, error) {
+	return s.query(ctx, "Query", sql, QueryOptions{})
+}
+
+// Execute runs any statement: one with rows as Query does, one without as
+// Update does, with the count in the result's RowsAffected.
+func (s *SessionHandle) Execute(ctx context.Context, sql string) (*QueryResult, error) {
+	return s.query(ctx, "Execute", sql, QueryOptions{})
+}
+
+// Update runs a statement for its effect. It is sent once and never repeated.
+func (s *SessionHandle) Update(ctx context.Context, sql string) (UpdateResult, error) {
+	return s.update(ctx, "Update", sql, QueryOptions{})
+}
+
+// QueryWithParams runs a statement with parameters, a row of params per
+// execution, through a prepared statement that ends with the result.
+func (s *SessionHandle) QueryWithParams(ctx context.Context, sql string, params arrow.RecordBatch) (*QueryResult, error) {
+	return s.query(ctx, "QueryWithParams", sql, QueryOptions{Params: params})
+}
+
+// UpdateWithRecordBatch runs a change once for every row of batch. Whether
+// these are one unit is the server's affair: use a transaction where it
+// matters. The batch is sent in parts that fit the server's message limit.
+func (s *SessionHandle) UpdateWithRecordBatch(ctx context.Context, sql string, batch arrow.RecordBatch) (UpdateResult, error) {
+	return s.update(ctx, "UpdateWithRecordBatch", sql, QueryOptions{Params: batch})
+}
+
+// QueryWithOptions is Query with options.
+func (s *SessionHandle) QueryWithOptions(ctx context.Context, sql string, opts QueryOptions) (*QueryResult, error) {
+	return s.query(ctx, "QueryWithOptions", sql, opts)
+}
+
+// UpdateWithOptions is Update with options.
+func (s *SessionHandle) UpdateWithOptions(ctx context.Context, sql string, opts QueryOptions) (UpdateResult, error) {
+	return s.update(ctx, "UpdateWithOptions", sql, opts)
+}
+
+// Ingest loads rows into a table, in bulk, inside the open transaction if
+// there is one. It returns how many were stored, or -1 when the server does
+// not tell. It does not release rows. Servers without bulk ingestion fail it
+// with FaultUnsupported.
+func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.RecordReader, opts IngestOptions) (int64, error) {
+	c, err := s.begin(ctx, "Ingest", QueryOptions{}, false)
+	if err != nil {
+		return 0, err
+	}
+	if err := errors.Join(need(table != "", "a table name is needed"), need(rows != nil, "a record reader is needed")); err != nil {
+		return 0, c.end(usage(err))
+	}
+	if err := s.enterStatement(c, sqlscan.Script{}); err != nil {
+		return 0, c.end(err)
+	}
+	if opts.Temporary {
+		c.script = sqlscan.Parse("CREATE TEMP TABLE " + quoteName(table) + " (x INT)")
+	}
+	opts.Table = table
+	n, err := do(c, func(ctx context.Context) (int64, error) { return s.conn.Ingest(ctx, rows, opts, c.info) },
+		func(_ int64, err error) { _ = c.end(err) })
+	return n, c.end(err)
+}
+
+// Metadata runs one catalogue call on the handle's session.
+func (s *SessionHandle) Metadata(ctx context.Context, req MetadataRequest) (*QueryResult, error) {
+	c, err := s.begin(ctx, "Metadata", QueryOptions{}, false)
+	if err != nil {
+		return nil, err
+	}
+	c.script = sqlscan.Parse("SHOW metadata") // a read
+	return s.stream(c, func(ctx context.Context) (Stream, error) { return s.conn.Metadata(ctx, req, c.info) })
+}
+
+// Ping makes a round trip to the server's session layer.
+func (s *SessionHandle) Ping(ctx context.Context) error {
+	c, err := s.begin(ctx, "Ping", QueryOptions{}, false)
+	if err != nil {
+		return err
+	}
+	return c.end(s.conn.Ping(c.rpc))
+}
+
+func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOptions) (*QueryResult, error) {
+	script := sqlscan.Parse(sql)
+	if !script.Empty() && !script.ReturnsRows() {
+		// Some servers execute a query twice, for its schema and for its
+		// rows: what changes anything goes by the call that runs once.
+		done, err := s.update(ctx, op, sql, opts)
+		if err != nil {
+			return nil, err
+		}
+		return effectOnly(done), nil
+	}
+	c, err := s.begin(ctx, op, opts, false)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.enterStatement(c, script); err != nil {
+		return nil, c.end(err)
+	}
+	if opts.Params == nil {
+		return s.stream(c, func(ctx context.Context) (Stream, error) { return s.conn.Query(ctx, sql, c.info) })
+	}
+	return s.stream(c, func(ctx context.Context) (Stream, error) {
+		stmt, err := s.conn.Prepare(ctx, sql, c.info)
+		if err != nil {
+			return nil, err
+		}
+		rows, err := stmt.Query(ctx, opts.Params, c.info)
+		if err != nil {
+			return nil, errors.Join(err, closeStatement(ctx, stmt, err))
+		}
+		return &ownedStream{Stream: rows, stmt: stmt, s: s}, nil
+	})
+}
+
+func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOptions) (UpdateResult, error) {
+	c, err := s.begin(ctx, op, opts, false)
+	if err != nil {
+		return UpdateResult{}, err
+	}
+	if err := s.enterStatement(c, sqlscan.Parse(sql)); err != nil {
+		return UpdateResult{}, c.end(err)
+	}
+	n, err := do(c, func(ctx context.Context) (int64, error) {
+		if opts.Params == nil {
+			return s.conn.Update(ctx, sql, c.info)
+		}
+		return s.updatePrepared(ctx, sql, opts.Params, c.info)
+	}, func(_ int64, err error) { _ = c.end(err) })
+	if err = c.end(err); err != nil {
+		return UpdateResult{}, err
+	}
+	return UpdateResult{RowsAffected: n}, nil
+}
+
+func (s *SessionHandle) updatePrepared(ctx context.Context, sql string, params arrow.RecordBatch, info Call) (int64, error) {
+	stmt, err := s.conn.Prepare(ctx, sql, info)
+	if err != nil {
+		return 0, err
+	}
+	n, err := stmt.Update(ctx, params, info)
+	if err != nil {
+		return 0, errors.Join(err, closeStatement(ctx, stmt, err))
+	}
+	if err := stmt.Close(ctx); err != nil {
+		// The change is made; only the handle on the server is left.
+		s.doom(fmt.Errorf("close prepared statement: %w", err))
+	}
+	return n, nil
+}
+
+// closeStatement frees a prepared statement after its execution has failed
+// with cause, unless the connection is past caring.
+func closeStatement(ctx context.Context, stmt Prepared, cause error) error {
+	if !FaultIn(cause).KeepsConn() {
+		return nil
+	}
+	return stmt.Close(ctx)
+}
+
+// enterStatement checks a statement against the state of the session.
+func (s *SessionHandle) enterStatement(c *call, script sqlscan.Script) error {
+	c.statement = true
+	c.script = script
+	if c.op != "Ingest" && script.Empty() {
+		return usage(errors.New("the SQL text holds no statement"))
+	}
+	if verb := script.TxControl(); verb != "" {
+		return usage(fmt.Errorf("%s as SQL text would go behind the handle's back: use BeginTransaction, Commit, Rollback or the savepoint calls of a SessionHandle", verb))
+	}
+	tx := s.txState()
+	if tx.phase == txAborted {
+		return usage(ErrTxAborted)
+	}
+	c.info.Tx = tx.id
+	if err := s.checkIdleTx(c.rpc); err != nil {
+		return err
+	}
+	s.rememberHome(c.rpc, script)
+	return nil
+}
+
+// stream runs a query and wraps what comes back. The first batch is fetched
+// before it returns, so that errors of the statement are errors of the call.
+func (s *SessionHandle) stream(c *call, open func(ctx context.Context) (Stream, error)) (*QueryResult, error) {
+	type opened struct {
+		stream Stream
+		first  arrow.RecordBatch
+		err    error // of the first batch, io.EOF included
+	}
+	got, err := do(c, func(ctx context.Context) (opened, error) {
+		stream, err := open(ctx)
+		if err != nil {
+			return opened{}, err
+		}
+		first, err := stream.Next()
+		if err != nil && !atEnd(err) {
+			stream.Close()
+			return opened{}, err
+		}
+		if first != nil {
+			first.Retain()
+		}
+		return opened{stream, first, err}, nil
+	}, func(late opened, err error) {
+		if err == nil { // the statement was to run to its end
+			if late.first != nil {
+				late.first.Release()
+			}
+			err = drain(late.stream)
+		}
+		_ = c.end(err)
+	})
+	if err != nil {
+		return nil, c.end(err)
+	}
+	return newResult(c, got.stream, got.first, got.err), nil
+}
+
+func need(ok bool, what string) error {
+	if ok {
+		return nil
+	}
+	return errors.New(what)
+}

@@ -1,0 +1,267 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	require.NoError(t, err)
+}
+
+func TestTransactionIDGoesWithEveryStatementUntilCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		ctx := t.Context()
+		must(t, r.handle.BeginTransaction(ctx))
+		_, err := r.handle.Update(ctx, "INSERT 1")
+		must(t, err)
+		must(t, r.handle.Commit(ctx))
+		_, err = r.handle.Update(ctx, "INSERT 2")
+		must(t, err)
+		must(t, r.handle.Close())
+		require.Equal(t, []string{"Begin", "tx1: INSERT 1", "Commit", "INSERT 2"}, r.conn.Log())
+		r.reused()
+	})
+}
+
+func TestDoubleBeginIsALocalErrorAndLeavesTheFirstIntact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		require.ErrorIs(t, r.handle.BeginTransaction(t.Context()), ErrTxOpen)
+		must(t, r.handle.Commit(t.Context()))
+		require.Equal(t, []string{"Begin", "Commit"}, r.conn.Log())
+	})
+}
+
+func TestAfterAFailedStatementOnlyRollbackIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		ctx := t.Context()
+		must(t, r.handle.BeginTransaction(ctx))
+		_, err := r.handle.Update(ctx, "INSERT bad")
+		require.Equal(t, FaultStatement, FaultIn(err))
+		_, err = r.handle.Query(ctx, "SELECT 1")
+		require.ErrorIs(t, err, ErrTxAborted)
+		_, err = r.handle.Update(ctx, "INSERT 2")
+		require.ErrorIs(t, err, ErrTxAborted)
+		err = r.handle.Commit(ctx)
+		require.ErrorIs(t, err, ErrTxAborted, "Commit never reports success for an aborted transaction")
+		require.Equal(t, []string{"Begin", "tx1: INSERT bad", "Rollback"}, r.conn.Log(), "Commit of an aborted transaction rolls back")
+		must(t, r.handle.BeginTransaction(ctx))
+		must(t, r.handle.Commit(ctx))
+		must(t, r.handle.Close())
+		r.reused()
+	})
+}
+
+func TestCommitErrorsTellWhatIsStored(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		want error
+		not  error
+	}{
+		"refused by the server: nothing":     {&Error{Fault: FaultStatement, Err: status.Error(codes.FailedPrecondition, "conflict")}, ErrTxAborted, ErrCommitUnknown},
+		"connection lost: unknown":           {transportError(), ErrCommitUnknown, ErrTxAborted},
+		"an answer nobody can read: unknown": {errors.New("?"), ErrCommitUnknown, ErrTxAborted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, &fakeConn{fail: map[string]error{"Commit": tc.err}})
+				must(t, r.handle.BeginTransaction(t.Context()))
+				err := r.handle.Commit(t.Context())
+				require.ErrorIs(t, err, tc.want)
+				require.NotErrorIs(t, err, tc.not)
+				require.False(t, SafeToRetry(err))
+				_ = r.handle.Close()
+			})
+		})
+	}
+}
+
+func TestCommitOnALostTransportSaysThatNothingWasSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		r.conn.cut()
+		err := r.handle.Commit(t.Context())
+		require.ErrorIs(t, err, ErrSessionLost)
+		require.NotErrorIs(t, err, ErrCommitUnknown)
+		require.NotContains(t, r.conn.Log(), "Commit")
+		require.ErrorIs(t, r.handle.Rollback(t.Context()), ErrSessionLost)
+		must(t, r.handle.Close())
+		require.ErrorIs(t, r.discarded(), ErrSessionLost)
+	})
+}
+
+func TestCommitOutlivesItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{fail: map[string]error{"slow Commit": errors.New("yes")}})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		ctx, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer stop()
+		start := time.Now()
+		err := r.handle.Commit(ctx)
+		require.Equal(t, 10*time.Millisecond, time.Since(start), "the caller returns with its context")
+		require.ErrorIs(t, err, ErrCommitUnknown)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		must(t, r.handle.Close()) // must not cut the commit off
+		time.Sleep(2 * time.Second)
+		r.reused()
+		r.clean("the server has finished it")
+	})
+}
+
+func TestCloseRollsAnOpenTransactionBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		rolled := 0
+		r.policy.Observe.RolledBack = func() { rolled++ }
+		must(t, r.handle.BeginTransaction(t.Context()))
+		_, err := r.handle.Update(t.Context(), "INSERT 1")
+		must(t, err)
+		must(t, r.handle.Close())
+		must(t, r.handle.Close())
+		require.Equal(t, []string{"Begin", "tx1: INSERT 1", "Rollback"}, r.conn.Log())
+		require.Equal(t, 1, rolled)
+		r.reused()
+		require.ErrorIs(t, r.handle.BeginTransaction(t.Context()), ErrHandleClosed)
+	})
+}
+
+func TestARollbackThatFailsAtCloseCostsTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{fail: map[string]error{"Rollback": sqlError("no")}})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		require.Error(t, r.handle.Close())
+		r.discarded()
+	})
+}
+
+func TestTransactionControlAsTextIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		for _, sql := range []string{"BEGIN", "commit", "INSERT 1; ROLLBACK", "SAVEPOINT a"} {
+			_, err := r.handle.Execute(t.Context(), sql)
+			require.Equal(t, FaultUsage, FaultIn(err), sql)
+			_, err = r.handle.Update(t.Context(), sql)
+			require.ErrorContains(t, err, "BeginTransaction", sql)
+		}
+		_, err := r.handle.Query(t.Context(), " -- nothing")
+		require.ErrorContains(t, err, "no statement")
+		require.Empty(t, r.conn.Log())
+	})
+}
+
+// A server that confirms the end of transactions it does not know, and forgets
+// sessions, must not make Commit lie.
+func TestCommitInAReplacedSessionIsNotASuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{forgives: true})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		_, err := r.handle.Update(t.Context(), "INSERT 1")
+		must(t, err)
+		r.conn.replaceSession()
+		err = r.handle.Commit(t.Context())
+		require.ErrorIs(t, err, ErrSessionLost)
+		require.NotContains(t, r.conn.Log(), "Commit")
+		_ = r.handle.Close()
+		r.discarded()
+	})
+}
+
+func TestAStatementAfterAPauseIsNotRunInAReplacedSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{forgives: true})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		time.Sleep(markerIdle)
+		r.conn.replaceSession()
+		_, err := r.handle.Update(t.Context(), "INSERT 1")
+		require.ErrorIs(t, err, ErrSessionLost)
+		require.NotContains(t, r.conn.Log(), "tx1: INSERT 1")
+	})
+}
+
+func TestTheMarkerGoesWithItsTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{forgives: true})
+		for range 3 {
+			must(t, r.handle.BeginTransaction(t.Context()))
+			must(t, r.handle.Commit(t.Context()))
+			must(t, r.handle.BeginTransaction(t.Context()))
+			must(t, r.handle.Rollback(t.Context()))
+		}
+		must(t, r.handle.BeginTransaction(t.Context()))
+		must(t, r.handle.Close())
+		r.clean()
+		r.reused()
+	})
+}
+
+func TestWithTransactionCommitsRollsBackAndSurvivesPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		boom := errors.New("boom")
+		insert := func(ctx context.Context, s *SessionHandle) error { _, err := s.Update(ctx, "INSERT 1"); return err }
+		must(t, r.handle.WithTransaction(t.Context(), insert))
+		require.ErrorIs(t, r.handle.WithTransaction(t.Context(), func(context.Context, *SessionHandle) error { return boom }), boom)
+		require.PanicsWithValue(t, "p", func() {
+			_ = r.handle.WithTransaction(t.Context(), func(context.Context, *SessionHandle) error { panic("p") })
+		})
+		require.Equal(t, []string{"Begin", "tx1: INSERT 1", "Commit", "Begin", "Rollback", "Begin", "Rollback"}, r.conn.Log())
+		ctx, stop := context.WithCancel(t.Context())
+		err := r.handle.WithTransaction(ctx, func(ctx context.Context, s *SessionHandle) error { stop(); return ctx.Err() })
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, "Rollback", r.conn.Log()[len(r.conn.Log())-1], "the rollback goes out although the caller's context has ended")
+		must(t, r.handle.Close())
+		r.reused()
+	})
+}
+
+func TestSavepointsNestAndLeadOutOfTheAbortedState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		ctx := t.Context()
+		require.ErrorIs(t, r.handle.Savepoint(ctx, "a"), ErrNoTx)
+		must(t, r.handle.BeginTransaction(ctx))
+		must(t, r.handle.Savepoint(ctx, "a"))
+		must(t, r.handle.Savepoint(ctx, "b"))
+		_, err := r.handle.Update(ctx, "INSERT bad")
+		require.Error(t, err)
+		require.ErrorIs(t, r.handle.ReleaseSavepoint(ctx, "a"), ErrTxAborted)
+		must(t, r.handle.RollbackTo(ctx, "a"))
+		require.ErrorIs(t, r.handle.RollbackTo(ctx, "b"), ErrNoSavepoint)
+		_, err = r.handle.Update(ctx, "INSERT 1")
+		must(t, err)
+		must(t, r.handle.ReleaseSavepoint(ctx, "a"))
+		require.ErrorIs(t, r.handle.RollbackTo(ctx, "a"), ErrNoSavepoint)
+		must(t, r.handle.Commit(ctx))
+		require.Equal(t, []string{"Begin", "Savepoint a", "Savepoint b", "tx1: INSERT bad", "EndSavepoint sp-a 1", "tx1: INSERT 1", "EndSavepoint sp-a 0", "Commit"}, r.conn.Log())
+	})
+}
+
+func TestARefusedCommitIsRolledBackAndTheSessionGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{fail: map[string]error{}})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		r.conn.fail["Commit"] = &Error{Fault: FaultStatement, Err: status.Error(codes.Aborted, "conflict")}
+		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrTxAborted)
+		r.conn.fail["Commit"] = nil
+		// This server has forgotten the transaction with the commit it refused.
+		r.conn.replaceSession()
+		must(t, r.handle.Rollback(t.Context()))
+		must(t, r.handle.BeginTransaction(t.Context()))
+		must(t, r.handle.Commit(t.Context()))
+		must(t, r.handle.Close())
+		r.reused()
+	})
+}
