@@ -1,0 +1,66 @@
+// Command bench measures the reservoir against other pools in one run:
+//
+//	go run . [-rounds 9] [-work starved]
+//
+// Every round runs all peers of a work one after the other, so that a busy
+// machine is busy for all. A line gives the medians and the median of the
+// rounds' ratios; below 1 the reservoir is faster.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+)
+
+func main() {
+	rounds := flag.Int("rounds", 9, "rounds of each work")
+	only := flag.String("work", "", "the only work to run")
+	flag.Parse()
+	for _, w := range works {
+		if *only == "" || *only == w.name {
+			measure(w, *rounds)
+		}
+	}
+}
+
+func measure(w work, rounds int) {
+	mine := make([]result, 0, rounds)
+	theirs := make([][]result, len(peers))
+	for round := range rounds + 1 {
+		m := w.run(ours, w.n)
+		if round > 0 { // the first only warms up
+			mine = append(mine, m)
+		}
+		for i, p := range peers {
+			t := w.run(p, w.n)
+			if round > 0 {
+				theirs[i] = append(theirs[i], t)
+			}
+		}
+	}
+	value := func(r result) float64 { return r.value }
+	for i, p := range peers {
+		ratios := make([]float64, rounds)
+		for round := range ratios {
+			ratios[round] = mine[round].value / theirs[i][round].value
+		}
+		fmt.Printf("BENCH %s %s ratio=%.3f ours=%.1f peer=%.1f unit=%s\n",
+			w.name, p.name, median(ratios), median(each(mine, value)), median(each(theirs[i], value)), w.unit)
+	}
+	fmt.Printf("ALLOCS %s %.4f per operation\n", w.name, median(each(mine, func(r result) float64 { return r.allocs })))
+	fmt.Printf("OPENS %s %.0f\n", w.name, median(each(mine, func(r result) float64 { return float64(r.opens) })))
+}
+
+func each(rs []result, f func(result) float64) []float64 {
+	values := make([]float64, len(rs))
+	for i, r := range rs {
+		values[i] = f(r)
+	}
+	return values
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/puddle/v2"
+
+	"github.com/flightpool/flightpool/reservoir"
+)
+
+// A pool is what the works need of a peer: borrow and give back, with nothing
+// between that would be measured beside it.
+type pool interface {
+	// cycle borrows a connection, calls use if there is one, and returns it.
+	cycle(ctx context.Context, use func()) error
+	// opens is how many connections were opened so far.
+	opens() int
+	close()
+}
+
+// A peer makes pools of up to size connections, each taking dial to open.
+type peer struct {
+	name string
+	make func(size int, dial time.Duration) pool
+}
+
+var (
+	ours  = peer{"reservoir", newReservoir}
+	peers = []peer{{"puddle", newPuddle}, {"database/sql", newSQL}}
+)
+
+// A dialer opens connections that are nothing but numbers.
+type dialer struct {
+	dial  time.Duration
+	count atomic.Int64
+}
+
+func (d *dialer) open(ctx context.Context) (int64, error) {
+	n := d.count.Add(1)
+	if d.dial > 0 {
+		select {
+		case <-time.After(d.dial):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+	return n, nil
+}
+
+func (d *dialer) opens() int { return int(d.count.Load()) }
+
+type reservoirPool struct {
+	dialer
+	r *reservoir.Reservoir[int64]
+}
+
+func newReservoir(size int, dial time.Duration) pool {
+	p := &reservoirPool{dialer: dialer{dial: dial}}
+	r, err := reservoir.New(reservoir.Config[int64]{
+		Open:    p.open,
+		Close:   func(int64) error { return nil },
+		MaxSize: size,
+	})
+	must(err)
+	p.r = r
+	return p
+}
+
+func (p *reservoirPool) cycle(ctx context.Context, use func()) error {
+	loan, err := p.r.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	if use != nil {
+		use()
+	}
+	return loan.Release()
+}
+
+func (p *reservoirPool) close() { must(p.r.Close(context.Background())) }
+
+type puddlePool struct {
+	dialer
+	p *puddle.Pool[int64]
+}
+
+func newPuddle(size int, dial time.Duration) pool {
+	p := &puddlePool{dialer: dialer{dial: dial}}
+	inner, err := puddle.NewPool(&puddle.Config[int64]{
+		Constructor: p.open,
+		Destructor:  func(int64) {},
+		MaxSize:     int32(size),
+	})
+	must(err)
+	p.p = inner
+	return p
+}
+
+func (p *puddlePool) cycle(ctx context.Context, use func()) error {
+	res, err := p.p.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	if use != nil {
+		use()
+	}
+	res.Release()
+	return nil
+}
+
+func (p *puddlePool) close() { p.p.Close() }
+
+type sqlPool struct {
+	dialer
+	db *sql.DB
+}
+
+func newSQL(size int, dial time.Duration) pool {
+	p := &sqlPool{dialer: dialer{dial: dial}}
+	p.db = sql.OpenDB(connector{p})
+	p.db.SetMaxOpenConns(size)
+	p.db.SetMaxIdleConns(size)
+	return p
+}
+
+func (p *sqlPool) cycle(ctx context.Context, use func()) error {
+	c, err := p.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	if use != nil {
+		use()
+	}
+	return c.Close()
+}
+
+func (p *sqlPool) close() { must(p.db.Close()) }
+
+// connector and conn are the least driver that database/sql takes.
+type connector struct{ p *sqlPool }
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	_, err := c.p.open(ctx)
+	return conn{}, err
+}
+
+func (c connector) Driver() driver.Driver { return nil }
+
+type conn struct{}
+
+var errNotADatabase = errors.New("bench: not a database")
+
+func (conn) Prepare(string) (driver.Stmt, error) { return nil, errNotADatabase }
+func (conn) Begin() (driver.Tx, error)           { return nil, errNotADatabase }
+func (conn) Close() error                        { return nil }

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A result is one measurement.
+type result struct {
+	value  float64 // in the work's unit
+	allocs float64 // per operation
+	opens  int
+}
+
+// A work is something a pool is measured at. Less is better.
+type work struct {
+	name string
+	unit string
+	run  func(p peer, n int) result
+	n    int // operations of a round
+}
+
+var works = []work{
+	{name: "acquire_release", unit: "ns/op", n: 400_000, run: func(p peer, n int) result { return cycles(p, 4, 1, n) }},
+	{name: "parallel", unit: "ns/op", n: 400_000, run: func(p peer, n int) result { return cycles(p, 256, 32, n) }},
+	{name: "starved", unit: "ns/op", n: 200_000, run: func(p peer, n int) result { return cycles(p, 4, 128, n) }},
+	{name: "spike", unit: "ms", n: 50, run: spike},
+}
+
+// cycles borrows and returns n times, from several goroutines.
+func cycles(p peer, size, goroutines, n int) result {
+	ctx := context.Background()
+	pool := p.make(size, 0)
+	defer pool.close()
+	warm(ctx, pool, min(size, goroutines))
+	runtime.GC()
+	before := mallocs()
+	began := time.Now()
+	var left atomic.Int64
+	left.Store(int64(n))
+	together(goroutines, func() {
+		for left.Add(-64) >= 0 {
+			for range 64 {
+				must(pool.cycle(ctx, nil))
+			}
+		}
+	})
+	took := time.Since(began)
+	return result{
+		value:  float64(took.Nanoseconds()) / float64(n),
+		allocs: float64(mallocs()-before) / float64(n),
+		opens:  pool.opens(),
+	}
+}
+
+// spike lets n callers at once find 5 idle connections of at most 50, where an
+// open takes 150ms and a use 2ms. It is over when all are served.
+func spike(p peer, n int) result {
+	ctx := context.Background()
+	pool := p.make(50, 150*time.Millisecond)
+	defer pool.close()
+	warm(ctx, pool, 5)
+	idle := pool.opens()
+	began := time.Now()
+	together(n, func() {
+		must(pool.cycle(ctx, func() { time.Sleep(2 * time.Millisecond) }))
+	})
+	took := time.Since(began)
+	return result{value: float64(took.Microseconds()) / 1000, opens: pool.opens() - idle}
+}
+
+// warm has n connections opened, all on loan at the same time.
+func warm(ctx context.Context, pool pool, n int) {
+	var borrowed sync.WaitGroup
+	borrowed.Add(n)
+	together(n, func() {
+		must(pool.cycle(ctx, func() { borrowed.Done(); borrowed.Wait() }))
+	})
+}
+
+func together(n int, f func()) {
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(f)
+	}
+	wg.Wait()
+}
+
+func mallocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

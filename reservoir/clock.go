@@ -1,0 +1,74 @@
+package reservoir
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// A clock tells the time in nanoseconds since its start. Reading the system's
+// costs more than all the rest of an acquire and a release, so a reading is
+// kept for up to slack: reading it arms a one-shot timer that marks it stale.
+// An unused clock has no timer running.
+//
+// A kept reading is never ahead of the time and less than slack behind it (and
+// what the scheduler adds). Who decides something that slack could turn asks
+// for the exact time.
+type clock struct {
+	start time.Time
+	slack int64 // 0: every reading is exact
+	fresh atomic.Bool
+	tick  *time.Timer
+	kept  int64 // INVARIANT: guarded by the reservoir's mutex, never decreases
+}
+
+// The slack is a part of the shortest duration that matters, within bounds.
+const (
+	maxSlack  = 10 * time.Millisecond
+	minSlack  = 100 * time.Microsecond
+	slackPart = 128
+)
+
+func (c *clock) init(durations ...time.Duration) {
+	c.start = time.Now()
+	slack := maxSlack
+	for _, d := range durations {
+		if d > 0 {
+			slack = min(slack, d/slackPart)
+		}
+	}
+	if slack < minSlack {
+		return
+	}
+	c.slack = int64(slack)
+	c.tick = time.AfterFunc(time.Hour, func() { c.fresh.Store(false) })
+	c.tick.Stop()
+}
+
+// now is the kept time. The caller holds the reservoir's mutex.
+func (c *clock) now() int64 {
+	if c.fresh.Load() {
+		return c.kept
+	}
+	return c.read()
+}
+
+// read keeps the exact time and returns it. The caller holds the reservoir's mutex.
+func (c *clock) read() int64 {
+	c.kept = c.exact()
+	if c.slack > 0 && c.fresh.CompareAndSwap(false, true) {
+		c.tick.Reset(time.Duration(c.slack))
+	}
+	return c.kept
+}
+
+// exact is the exact time. It needs no lock.
+func (c *clock) exact() int64 { return int64(time.Since(c.start)) }
+
+// stop ends keeping. The caller holds the reservoir's mutex.
+func (c *clock) stop() {
+	if c.slack > 0 {
+		c.slack = 0
+		c.fresh.Store(false)
+		c.tick.Stop()
+	}
+}

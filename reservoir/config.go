@@ -1,0 +1,204 @@
+package reservoir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"time"
+)
+
+// Config says how a reservoir opens, keeps and lends its connections.
+//
+// The zero value of a field is its default; a negative number or duration
+// turns the field off. Open and Close are the only ones without a default.
+type Config[C any] struct {
+	// Open makes one connection. It runs on a goroutine of the reservoir, on a
+	// context that ends after OpenTimeout and when the reservoir closes, never
+	// when a caller gives up. Required.
+	Open func(ctx context.Context) (C, error)
+
+	// Close ends one connection. It is called exactly once for each that Open
+	// made, on a goroutine of its own. The connection counts against MaxSize
+	// until Close returns. Required.
+	Close func(C) error
+
+	// Check proves that an idle connection still works. It runs on a goroutine
+	// of the reservoir, bounded by CheckTimeout; an error closes the
+	// connection. Optional.
+	Check func(ctx context.Context, c C) error
+
+	// Reset makes a returned connection as good as new. It runs inside
+	// Loan.Release, bounded by CheckTimeout; an error closes the connection.
+	// Optional.
+	Reset func(ctx context.Context, c C) error
+
+	// Admit asks for the permission to open one connection, for example of a
+	// fleet-wide budget. It may wait as long as it likes, but must return soon
+	// after ctx ends, which happens when the reservoir closes. The permission
+	// lasts as long as the connection: release is called exactly once, after
+	// Close returned or when the open failed or was not wanted any more. A nil
+	// release is allowed. Optional.
+	Admit func(ctx context.Context) (release func(), err error)
+
+	// MinIdle is how many idle connections the reservoir keeps ready.
+	// Default 0; at most MaxSize.
+	MinIdle int
+
+	// MaxSize bounds the connections that exist: opening, idle, on loan and
+	// closing. Default max(4, min(16, 2*NumCPU)); at least 1.
+	MaxSize int
+
+	// MaxConcurrentOpens bounds the opens under way at a time, those that wait
+	// for Admit included. Default 8; negative: no bound but MaxSize.
+	MaxConcurrentOpens int
+
+	// MaxWaiters bounds the callers that wait; one more fails at once with
+	// ErrExhausted. Default 0: no bound.
+	MaxWaiters int
+
+	// AcquireTimeout bounds a caller's wait, besides its own context. Default 30s.
+	AcquireTimeout time.Duration
+	// OpenTimeout bounds one Open, without its Admit. Default 5s.
+	OpenTimeout time.Duration
+	// CloseTimeout is when a Close counts as stalled, and how long
+	// Reservoir.Close waits after its context ended. Default 5s.
+	CloseTimeout time.Duration
+	// CheckTimeout bounds one Check and one Reset. Default 5s.
+	CheckTimeout time.Duration
+
+	// IdleTTL closes a connection that was idle that long and is not needed
+	// for MinIdle. It is looked at when connections are taken and returned, so
+	// an unused reservoir keeps what it has. Default 5m.
+	IdleTTL time.Duration
+	// MaxLifetime is the age from which a connection expires. Default 1h.
+	MaxLifetime time.Duration
+	// LifetimeJitter is added to MaxLifetime in parts that spread evenly, so
+	// that connections opened together do not expire together. Default 5m, at
+	// most MaxLifetime/12.
+	LifetimeJitter time.Duration
+	// GuardWindow is how long before its expiry a connection is not lent any
+	// more. Less than MaxLifetime. Default 10s, at most MaxLifetime/12.
+	GuardWindow time.Duration
+
+	// CheckInterval is how often an idle connection is checked, one connection
+	// at a time. Default 30s when Check is set.
+	CheckInterval time.Duration
+	// IdleBeforeCheck is how long a connection may be idle before
+	// CheckOnAcquire looks at it. Default 1s; negative: look every time.
+	IdleBeforeCheck time.Duration
+	// CheckOnAcquire checks a connection before it is lent, while its caller
+	// waits in the queue. It needs Check.
+	CheckOnAcquire bool
+	// CheckOnRelease checks a connection inside Release, after Reset. It needs
+	// Check.
+	CheckOnRelease bool
+
+	// OnExhausted says what happens to a caller when MaxSize connections are
+	// taken: Wait (default), FailFast or Overflow(n).
+	OnExhausted Exhaustion
+
+	// LeakAfter reports a loan that is out for longer, once, with the stack of
+	// its borrower. The loan stays valid. Default 0: off.
+	LeakAfter time.Duration
+
+	// Hooks are told what happens. Optional.
+	Hooks Hooks
+}
+
+// Exhaustion is a policy for callers who find all connections taken.
+type Exhaustion int
+
+// The policies without a number.
+const (
+	// Wait queues the caller until a connection comes back.
+	Wait Exhaustion = 0
+	// FailFast fails the caller with ErrExhausted unless a connection is
+	// idle or one can still be opened for it.
+	FailFast Exhaustion = -1
+)
+
+// Overflow opens up to n connections beyond MaxSize for callers who wait. They
+// are closed when nobody waits any more. New refuses an n below 1.
+func Overflow(n int) Exhaustion {
+	if n < 1 {
+		return invalidOverflow
+	}
+	return Exhaustion(n)
+}
+
+const invalidOverflow Exhaustion = math.MinInt32
+
+// off is what a duration that was turned off becomes: rules read "<= 0".
+const off = 0
+
+// resolve returns c with every default filled in and everything that is off
+// set to off, or all of its faults.
+func (c Config[C]) resolve() (Config[C], error) {
+	duration := func(d *time.Duration, byDefault time.Duration) {
+		switch {
+		case *d == 0:
+			*d = byDefault
+		case *d < 0:
+			*d = off
+		}
+	}
+	number := func(n *int, byDefault, disabled int) {
+		switch {
+		case *n == 0:
+			*n = byDefault
+		case *n < 0:
+			*n = disabled
+		}
+	}
+	faults := c.faults()
+	number(&c.MinIdle, 0, 0)
+	number(&c.MaxSize, max(4, min(16, 2*runtime.NumCPU())), 0)
+	number(&c.MaxConcurrentOpens, 8, math.MaxInt32)
+	number(&c.MaxWaiters, math.MaxInt, math.MaxInt)
+	duration(&c.AcquireTimeout, 30*time.Second)
+	duration(&c.OpenTimeout, 5*time.Second)
+	duration(&c.CloseTimeout, 5*time.Second)
+	duration(&c.CheckTimeout, 5*time.Second)
+	duration(&c.IdleTTL, 5*time.Minute)
+	duration(&c.MaxLifetime, time.Hour)
+	duration(&c.LifetimeJitter, min(5*time.Minute, c.MaxLifetime/12))
+	duration(&c.GuardWindow, min(10*time.Second, c.MaxLifetime/12))
+	duration(&c.IdleBeforeCheck, time.Second)
+	duration(&c.LeakAfter, off)
+	if c.Check == nil {
+		c.CheckInterval = off
+	} else {
+		duration(&c.CheckInterval, 30*time.Second)
+	}
+	if c.MinIdle > c.MaxSize && c.MaxSize > 0 {
+		faults = append(faults, fmt.Errorf("reservoir: MinIdle: %d is more than MaxSize %d", c.MinIdle, c.MaxSize))
+	}
+	if c.MaxLifetime > 0 && c.GuardWindow >= c.MaxLifetime {
+		faults = append(faults, fmt.Errorf("reservoir: GuardWindow: %v is not less than MaxLifetime %v", c.GuardWindow, c.MaxLifetime))
+	}
+	return c, errors.Join(faults...)
+}
+
+// faults finds what is wrong with the fields as the user set them.
+func (c Config[C]) faults() []error {
+	var faults []error
+	fault := func(wrong bool, format string, args ...any) {
+		if wrong {
+			faults = append(faults, fmt.Errorf("reservoir: "+format, args...))
+		}
+	}
+	fault(c.Open == nil, "Open: required")
+	fault(c.Close == nil, "Close: required")
+	fault(c.MaxSize < 0, "MaxSize: %d is less than 1", c.MaxSize)
+	fault(c.OnExhausted < FailFast, "OnExhausted: Overflow needs a number above 0")
+	fault(c.Check == nil && c.CheckInterval > 0, "CheckInterval: needs Check")
+	fault(c.Check == nil && c.CheckOnAcquire, "CheckOnAcquire: needs Check")
+	fault(c.Check == nil && c.CheckOnRelease, "CheckOnRelease: needs Check")
+	fault(c.MaxLifetime > 0 && c.LifetimeJitter > math.MaxInt64-c.MaxLifetime, "LifetimeJitter: %v is too long", c.LifetimeJitter)
+	return faults
+}
+
+// overflow is how many connections beyond MaxSize may exist.
+func (e Exhaustion) overflow() int { return max(0, int(e)) }

@@ -1,0 +1,58 @@
+package reservoir
+
+// Effects are what a section under the lock decided and did not do: nothing is
+// called, started, sent or closed before the lock is released. They are chains
+// through the entries and waiters themselves, so that deciding allocates
+// nothing.
+type effects[C any] struct {
+	wake, lastWake *waiter[C] // first to last
+	open           *entry[C]
+	check          *entry[C]
+	close          *entry[C]
+	rest           []func() // what is rare
+}
+
+// notify wakes a waiter, which has left the queue and knows its fate.
+func (fx *effects[C]) notify(w *waiter[C]) {
+	if fx.wake == nil {
+		fx.wake = w
+	} else {
+		fx.lastWake.chain = w
+	}
+	fx.lastWake = w
+}
+
+func (fx *effects[C]) later(f func()) { fx.rest = append(fx.rest, f) }
+
+// unlock ends a section under the lock and carries its effects out.
+func (r *Reservoir[C]) unlock(fx *effects[C]) {
+	r.verify()
+	r.mu.Unlock()
+	for w := fx.wake; w != nil; {
+		next := w.chain // w belongs to its goroutine from the send on
+		w.chain = nil
+		w.ready <- struct{}{}
+		w = next
+	}
+	for e := fx.open; e != nil; {
+		next := e.chain
+		e.chain = nil
+		go r.open(e)
+		e = next
+	}
+	for e := fx.check; e != nil; {
+		next := e.chain
+		e.chain = nil
+		go r.check(e)
+		e = next
+	}
+	for e := fx.close; e != nil; {
+		next := e.chain
+		e.chain = nil
+		go r.close(e)
+		e = next
+	}
+	for _, f := range fx.rest {
+		f()
+	}
+}

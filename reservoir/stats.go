@@ -1,0 +1,93 @@
+package reservoir
+
+import "time"
+
+// Reason is why a connection was closed.
+type Reason uint8
+
+// The reasons.
+const (
+	// Expired: older than MaxLifetime and its jitter, or about to be.
+	Expired Reason = iota
+	// Idled: idle for IdleTTL, or EvictIdle was called.
+	Idled
+	// Discarded: a borrower said so, or Config.Reset failed.
+	Discarded
+	// Outdated: opened before the last Reservoir.Reset.
+	Outdated
+	// Surplus: beyond MaxSize after Resize or an overflow.
+	Surplus
+	// Unhealthy: Check failed.
+	Unhealthy
+	// Shutdown: the reservoir closed.
+	Shutdown
+
+	reasons = iota
+)
+
+func (r Reason) String() string {
+	names := [reasons]string{"expired", "idle", "discarded", "outdated", "surplus", "unhealthy", "shutdown"}
+	if int(r) < len(names) {
+		return names[r]
+	}
+	return "unknown"
+}
+
+// Stats is what a reservoir is and has done. Total is the sum of Idle, InUse,
+// Opening and Closing, all taken at one moment.
+type Stats struct {
+	// Total counts the connections that exist, or may: those whose Open has
+	// begun, or waits for Admit, and whose Close has not returned.
+	Total int
+	// Idle counts the connections that can be lent.
+	Idle int
+	// InUse counts loans, and connections that are being reset or checked.
+	InUse int
+	// Opening counts opens under way, those that wait for Admit included.
+	Opening int
+	// Closing counts connections whose Close has not returned.
+	Closing int
+	// Waiting counts callers in the queue.
+	Waiting int
+	// MaxSize is the present bound of Total, without overflow.
+	MaxSize int
+
+	// Acquired counts loans. AcquiredWaited of them had to wait, and Handoffs
+	// of those got a connection that somebody just gave back or opened.
+	Acquired, AcquiredWaited, Handoffs uint64
+	// WaitTime is the sum of all waits, failed ones included.
+	WaitTime time.Duration
+	// Timeouts counts waits that a deadline or AcquireTimeout ended, Canceled
+	// those that a caller cancelled, Shed callers refused without a wait.
+	Timeouts, Canceled, Shed uint64
+	// Opens counts calls of Open. OpenFailures counts those of Open and Admit
+	// that failed, OpensElided permissions that were given back unused.
+	Opens, OpenFailures, OpensElided uint64
+	// Checks counts calls of Check on idle connections, CheckFailures those
+	// that failed.
+	Checks, CheckFailures uint64
+	// Closed counts connections whose Close has returned, by Reason.
+	Closed [reasons]uint64
+	// CloseStalls counts closes that took longer than CloseTimeout.
+	CloseStalls uint64
+	// Leaks counts loans reported by LeakAfter.
+	Leaks uint64
+	// LastOpenError is why the latest open failed; nil when it did not.
+	LastOpenError error
+}
+
+// Stats returns a snapshot. It takes the reservoir's lock for a moment.
+func (r *Reservoir[C]) Stats() Stats {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.mu.stats
+	s.Total = len(r.mu.all)
+	s.Idle = r.mu.count[idle]
+	s.InUse = r.inUse()
+	s.Opening = r.mu.count[opening]
+	s.Closing = r.mu.count[closing]
+	s.Waiting = r.mu.waiters.n
+	s.MaxSize = r.mu.maxSize
+	s.LastOpenError = r.mu.lastOpen
+	return s
+}
