@@ -27,9 +27,9 @@ func (e *tooLargeError) Error() string {
 type encoder struct {
 	limit   int
 	writer  *ipc.Writer
-	pending []*pb.FlightData
+	pending []*pb.FlightData     // what the writer wrote last
 	desc    *pb.FlightDescriptor // goes with the first message
-	rows    int64                // that fitted last time, or 0
+	rows    int64                // to try next, 0 at the start
 }
 
 func newEncoder(desc *pb.FlightDescriptor, schema *arrow.Schema, limit int, opts ...ipc.Option) *encoder {
@@ -46,28 +46,29 @@ func (e *encoder) encode(batch arrow.RecordBatch) ([]*pb.FlightData, error) {
 	if e.rows == 0 {
 		e.rows = max(total, 1)
 	}
-	for from := int64(0); from < total || total == 0; {
+	for from := int64(0); ; {
 		to := min(from+e.rows, total)
-		messages, size, err := e.slice(batch, from, to)
+		before, message, err := e.slice(batch, from, to)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, messages...)
-		switch {
+		out = append(out, before...)
+		switch size := proto.Size(message); {
 		case size <= e.limit:
-			out = append(out, e.pending...)
+			out = append(out, message)
+			if to == total {
+				return out, nil
+			}
 			from = to
+			if size <= e.limit/2 {
+				e.rows *= 2 // the large rows are behind us
+			}
 		case to-from <= 1:
 			return nil, &tooLargeError{what: fmt.Sprintf("row %d", from), size: size, limit: e.limit}
 		default: // aim a little below what the size so far suggests
 			e.rows = max(1, min((to-from)/2, (to-from)*int64(e.limit)*9/10/int64(size)))
 		}
-		e.pending = nil
-		if total == 0 {
-			break
-		}
 	}
-	return out, nil
 }
 
 // encodeEmpty returns the messages of a batch without rows.
@@ -79,23 +80,22 @@ func (e *encoder) encodeEmpty(schema *arrow.Schema) ([]*pb.FlightData, error) {
 	return e.encode(empty)
 }
 
-// slice encodes some rows. It returns what precedes the rows' own message,
-// which is left in pending with its size.
-func (e *encoder) slice(batch arrow.RecordBatch, from, to int64) ([]*pb.FlightData, int, error) {
+// slice encodes some rows: their own message, and those that must precede it.
+func (e *encoder) slice(batch arrow.RecordBatch, from, to int64) (before []*pb.FlightData, message *pb.FlightData, err error) {
 	part := batch.NewSlice(from, to)
 	defer part.Release()
+	e.pending = nil
 	if err := e.writer.Write(part); err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	last := len(e.pending) - 1
-	before := e.pending[:last]
-	for _, message := range before {
-		if size := proto.Size(message); size > e.limit {
-			return nil, 0, &tooLargeError{what: "a schema or dictionary", size: size, limit: e.limit}
+	before, message = e.pending[:last], e.pending[last]
+	for _, m := range before {
+		if size := proto.Size(m); size > e.limit {
+			return nil, nil, &tooLargeError{what: "a schema or dictionary", size: size, limit: e.limit}
 		}
 	}
-	e.pending = e.pending[last:]
-	return before, proto.Size(e.pending[0]), nil
+	return before, message, nil
 }
 
 func (e *encoder) close() { _ = e.writer.Close() }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/internal/memnet"
@@ -212,4 +213,19 @@ func failure(t testing.TB, err error) *session.Error {
 	var e *session.Error
 	require.ErrorAs(t, err, &e)
 	return e
+}
+
+// gracefulServer is serve for tests that stop the server themselves.
+func (n network) gracefulServer(t testing.TB, f *fake) *grpc.Server {
+	l := memnet.New(here)
+	n[here] = l
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	pb.RegisterFlightServiceServer(server, f)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(server.Stop)
+	return server
+}
+
+func sendCookie(ctx context.Context) error {
+	return grpc.SetHeader(ctx, metadata.Pairs("set-cookie", "session=1"))
 }

@@ -122,7 +122,7 @@ func (p *prepared) bind(ctx context.Context, r *run, handle []byte, params arrow
 		return nil, err
 	}
 	var result pb.DoPutPreparedStatementResult
-	if err := proto.Unmarshal(answer, &result); err != nil {
+	if err := proto.Unmarshal(answer.GetAppMetadata(), &result); err != nil {
 		return nil, malformed("prepared statement handle: %w", err)
 	}
 	if updated := result.GetPreparedStatementHandle(); updated != nil {

@@ -26,3 +26,13 @@ func pack(m proto.Message) []byte {
 	}
 	return data
 }
+
+func marshal(m proto.Message) []byte {
+	data, err := proto.Marshal(m)
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+func unmarshal(data []byte, m proto.Message) error { return proto.Unmarshal(data, m) }

@@ -45,10 +45,10 @@ func only(messages ...*pb.FlightData) feed {
 	}
 }
 
-// put sends the messages and returns the metadata of the first answer, nil
-// without one. The first message is made before the RPC. The stream is read to
-// its end, which alone says that all went well.
-func (r *run) put(ctx context.Context, messages feed) ([]byte, error) {
+// put sends the messages and returns the first answer, nil without one. The
+// first message is made before the RPC. The stream is read to its end, which
+// alone says that all went well.
+func (r *run) put(ctx context.Context, messages feed) (*pb.PutResult, error) {
 	message, err := messages()
 	if err != nil {
 		return nil, err
@@ -70,8 +70,8 @@ func (r *run) put(ctx context.Context, messages feed) ([]byte, error) {
 	if err := stream.CloseSend(); err != nil {
 		return nil, err
 	}
-	var first []byte
-	for n := 0; ; n++ {
+	var first *pb.PutResult
+	for {
 		result, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return first, nil
@@ -79,8 +79,8 @@ func (r *run) put(ctx context.Context, messages feed) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if n == 0 {
-			first = result.GetAppMetadata()
+		if first == nil {
+			first = result
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (r *run) putCount(ctx context.Context, messages feed) (int64, error) {
 		return -1, nil
 	}
 	var result pb.DoPutUpdateResult
-	if err := proto.Unmarshal(answer, &result); err != nil {
+	if err := proto.Unmarshal(answer.GetAppMetadata(), &result); err != nil {
 		return 0, malformed("update count: %w", err)
 	}
 	return max(result.GetRecordCount(), -1), nil

@@ -1,0 +1,148 @@
+package flightconn
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/cancel"
+	"github.com/flightpool/flightpool/session"
+)
+
+func operation() *session.Operation {
+	op := &session.Operation{}
+	op.SetName(answer(nil, "the ticket"))
+	return op
+}
+
+// do runs the steps as a chain would and returns what each achieved.
+func do(ctx context.Context, c *Conn, op *session.Operation) map[string]cancel.Outcome {
+	out := map[string]cancel.Outcome{}
+	for _, s := range (cancel.Chain{Steps: c.CancelSteps(op)}).Run(ctx).Steps {
+		out[s.Name] = s.Outcome
+	}
+	return out
+}
+
+func TestCancelGoesOverAnotherTransportWithTheSameIdentity(t *testing.T) {
+	var from, to string
+	var cookie, token []string
+	f := &fake{}
+	f.info = func(ctx context.Context, _ *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+		p, _ := peer.FromContext(ctx)
+		from = p.Addr.String()
+		_ = sendCookie(ctx)
+		return nil, status.Error(codes.NotFound, "")
+	}
+	f.action = func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+		if a.GetType() != "CancelFlightInfo" {
+			return status.Error(codes.Unimplemented, a.GetType())
+		}
+		p, _ := peer.FromContext(s.Context())
+		md, _ := metadata.FromIncomingContext(s.Context())
+		to, cookie, token = p.Addr.String(), md.Get("cookie"), md.Get("authorization")
+		var req pb.CancelFlightInfoRequest
+		if err := unmarshal(a.GetBody(), &req); err != nil {
+			return err
+		}
+		if string(req.GetInfo().GetEndpoint()[0].GetTicket().GetTicket()) != "the ticket" {
+			return status.Error(codes.NotFound, "another statement")
+		}
+		return s.Send(&pb.Result{Body: marshal(&pb.CancelFlightInfoResult{Status: pb.CancelStatus_CANCEL_STATUS_CANCELLED})})
+	}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		require.Equal(b, 1, b.listener.Accepted(), "the control channel is dialled when it is needed")
+		require.Equal(b, map[string]cancel.Outcome{"CancelFlightInfo": cancel.Confirmed}, do(b.Context(), c, operation()))
+		require.Equal(b, 2, b.listener.Accepted())
+		require.NotEqual(b, from, to)
+		require.Equal(b, []string{"session=1"}, cookie)
+		require.Equal(b, []string{"Bearer b"}, token)
+	}, func(cfg *Config) {
+		cfg.Authorization = func(context.Context, string) (string, error) { return "Bearer b", nil }
+	})
+}
+
+func TestTheAnswerToACancelBecomesItsOutcome(t *testing.T) {
+	for answer, want := range map[pb.CancelStatus]cancel.Outcome{
+		pb.CancelStatus_CANCEL_STATUS_CANCELLED:       cancel.Confirmed,
+		pb.CancelStatus_CANCEL_STATUS_CANCELLING:      cancel.Requested,
+		pb.CancelStatus_CANCEL_STATUS_NOT_CANCELLABLE: cancel.Failed,
+		pb.CancelStatus_CANCEL_STATUS_UNSPECIFIED:     cancel.Failed,
+	} {
+		f := &fake{action: func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+			if a.GetType() == "CancelFlightInfo" {
+				return s.Send(&pb.Result{Body: marshal(&pb.CancelFlightInfoResult{Status: answer})})
+			}
+			return s.Send(&pb.Result{Body: pack(&pb.ActionCancelQueryResult{Result: pb.ActionCancelQueryResult_CancelResult(answer)})})
+		}}
+		inBubble(t, f, func(b *bubble) {
+			for name, got := range do(b.Context(), b.open(), operation()) {
+				require.Equal(b, want, got, "%s: %s", name, answer)
+			}
+		})
+	}
+}
+
+func TestWaysThatTheServerLacksAreTriedOnceForTheEndpoint(t *testing.T) {
+	tried := map[string]int{}
+	f := &fake{action: func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+		tried[a.GetType()]++
+		switch a.GetType() {
+		case "CancelFlightInfo":
+			return status.Error(codes.InvalidArgument, "do_action: The defined request is invalid: CancelFlightInfo")
+		case "CancelQuery":
+			return status.Error(codes.Unimplemented, "not here")
+		case "kill":
+			return s.Send(&pb.Result{Body: []byte("ok")})
+		}
+		return status.Error(codes.InvalidArgument, "No active SQL statement to cancel.")
+	}}
+	inBubble(t, f, func(b *bubble) {
+		first, second := b.open(), b.open()
+		require.Equal(b, map[string]cancel.Outcome{
+			"CancelFlightInfo": cancel.Unsupported, "CancelQuery": cancel.Unsupported,
+			"stop": cancel.Failed, "kill": cancel.Requested,
+		}, do(b.Context(), first, operation()))
+		require.Equal(b, map[string]cancel.Outcome{"stop": cancel.Failed, "kill": cancel.Requested},
+			do(b.Context(), second, nil), "an idle session's complaint is not a lack")
+		require.Equal(b, map[string]int{"CancelFlightInfo": 1, "CancelQuery": 1, "stop": 2, "kill": 2}, tried)
+	}, func(cfg *Config) { cfg.CancelActions = []string{"stop", "kill"} })
+}
+
+func TestACancelWithoutAnAnswerIsTold(t *testing.T) {
+	f := &fake{action: func(_ *pb.Action, s pb.FlightService_DoActionServer) error {
+		<-s.Context().Done()
+		return nil
+	}}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		began := time.Now()
+		require.Equal(b, map[string]cancel.Outcome{"CancelFlightInfo": cancel.Unanswered, "CancelQuery": cancel.Unanswered},
+			do(b.Context(), c, operation()))
+		require.Equal(b, 2*cancelStepTimeout, time.Since(began))
+
+		b.listener.Conns()[1].Cut() // the control channel's
+		go func() {
+			time.Sleep(time.Second)
+			for _, conn := range b.listener.Conns() {
+				conn.Cut()
+			}
+		}()
+		outcome, err := c.CancelSteps(operation())[0].Do(b.Context())
+		require.Error(b, err)
+		require.Equal(b, cancel.Unanswered, outcome, "cut while it was on its way")
+
+		require.NoError(b, b.listener.Close())
+		outcome, err = c.CancelSteps(operation())[0].Do(b.Context())
+		require.Error(b, err)
+		require.Equal(b, cancel.Failed, outcome, "it never left")
+	})
+}

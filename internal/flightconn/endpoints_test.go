@@ -1,0 +1,414 @@
+package flightconn
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// byTicket answers the DoGet of ticket "k" with the rows 10k..10k+9.
+func byTicket(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
+	k := int(ticket.GetTicket()[0] - '0')
+	return sendValues(s, 10*k, 10*k+10)
+}
+
+func upTo(n int) []int64 {
+	out := make([]int64, n)
+	for i := range out {
+		out[i] = int64(i)
+	}
+	return out
+}
+
+func TestSeveralEndpointsAreDeliveredInOrder(t *testing.T) {
+	for _, schema := range []*arrow.Schema{int64Schema, nil} {
+		f := &fake{info: infoOf(answer(schema, "0", "1", "2", "3", "4", "5", "6", "7", "8", "9")), get: byTicket}
+		inBubble(t, f, func(b *bubble) {
+			s, err := b.open().Query(b.Context(), "q", session.Call{})
+			require.NoError(b, err)
+			require.Equal(b, upTo(100), values(b, s))
+		})
+	}
+}
+
+// TestASessionThatRunsOneStreamAtATimeDoesNotDeadlock has a server that holds
+// its session until a stream is read to the end, and streams that are larger
+// than all buffers on the way.
+func TestASessionThatRunsOneStreamAtATimeDoesNotDeadlock(t *testing.T) {
+	var mu sync.Mutex
+	f := &fake{info: infoOf(answer(nil, "0", "1", "2", "3"))}
+	f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		if ticket.GetTicket()[0] == '0' {
+			time.Sleep(time.Second) // let the others go first, if they can
+		}
+		for !mu.TryLock() {
+			time.Sleep(time.Millisecond)
+			if s.Context().Err() != nil {
+				return s.Context().Err()
+			}
+		}
+		defer mu.Unlock()
+		w := flight.NewRecordWriter(s, ipc.WithSchema(int64Schema))
+		for range 20 {
+			batch := int64Batch(make([]int64, 10_000)...)
+			err := w.Write(batch)
+			batch.Release()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	inBubble(t, f, func(b *bubble) {
+		ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
+		defer cancel()
+		s, err := b.open().Query(ctx, "q", session.Call{})
+		require.NoError(b, err)
+		require.Len(b, values(b, s), 4*20*10_000)
+	})
+}
+
+func TestReadingAheadIsBounded(t *testing.T) {
+	var sent atomic.Int64
+	f := &fake{info: infoOf(answer(nil, "0", "1"))}
+	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		w := flight.NewRecordWriter(s, ipc.WithSchema(int64Schema))
+		batch := int64Batch(make([]int64, 10_000)...) // 80 kB, more than a window
+		defer batch.Release()
+		for {
+			if err := w.Write(batch); err != nil {
+				return err
+			}
+			sent.Add(1)
+		}
+	}
+	inBubble(t, f, func(b *bubble) {
+		s, err := b.open().Query(b.Context(), "q", session.Call{})
+		require.NoError(b, err)
+		_, err = s.Next()
+		require.NoError(b, err)
+		synctest.Wait() // everybody is blocked on us
+		require.LessOrEqual(b, sent.Load(), int64(30))
+		s.Close()
+		synctest.Wait() // and nobody is left
+		_, err = s.Next()
+		require.ErrorIs(b, err, session.ErrHandleClosed)
+	})
+}
+
+func TestEndpointsThatDisagreeOnTheSchemaAreAnError(t *testing.T) {
+	other := arrow.NewSchema([]arrow.Field{{Name: "s", Type: arrow.BinaryTypes.String}}, nil)
+	f := &fake{info: infoOf(answer(nil, "0", "1"))}
+	f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		if ticket.GetTicket()[0] == '1' {
+			return flight.NewRecordWriter(s, ipc.WithSchema(other)).Close()
+		}
+		return sendBatches(s, 1)
+	}
+	inBubble(t, f, func(b *bubble) {
+		s, err := b.open().Query(b.Context(), "q", session.Call{})
+		require.NoError(b, err)
+		defer s.Close()
+		_, err = s.Next()
+		require.NoError(b, err)
+		_, err = s.Next()
+		require.ErrorIs(b, err, ErrSchemaMismatch)
+		require.True(b, failure(b, err).Fault.KeepsConn())
+	})
+}
+
+func TestTheStreamsSchemaOverrulesAStaleFlightInfo(t *testing.T) {
+	stale := arrow.NewSchema([]arrow.Field{{Name: "old", Type: arrow.BinaryTypes.String}}, nil)
+	f := &fake{info: infoOf(answer(stale, "0"))}
+	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error { return sendBatches(s, 2) }
+	inBubble(t, f, func(b *bubble) {
+		s, err := b.open().Query(b.Context(), "q", session.Call{})
+		require.NoError(b, err)
+		require.True(b, s.Schema().Equal(int64Schema))
+		require.Equal(b, upTo(2), values(b, s))
+	})
+}
+
+func TestAResultWithoutRowsKeepsItsSchema(t *testing.T) {
+	empty := func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error { return sendBatches(s, 0) }
+	silent := func(*pb.Ticket, pb.FlightService_DoGetServer) error { return nil }
+	for name, f := range map[string]*fake{
+		"no endpoint":                  {info: infoOf(answer(int64Schema))},
+		"an empty stream":              {info: infoOf(answer(nil, "0")), get: empty},
+		"several":                      {info: infoOf(answer(nil, "0", "1")), get: empty},
+		"a stream without any message": {info: infoOf(answer(int64Schema, "0")), get: silent},
+		"several of those":             {info: infoOf(answer(int64Schema, "0", "1")), get: silent},
+	} {
+		inBubble(t, f, func(b *bubble) {
+			s, err := b.open().Query(b.Context(), "q", session.Call{})
+			require.NoError(b, err, name)
+			require.True(b, s.Schema().Equal(int64Schema), name)
+			require.Empty(b, values(b, s), name)
+		})
+	}
+}
+
+func TestGarbageIsAnErrorAndNeitherAPanicNorAHang(t *testing.T) {
+	garbage := func(header, body string) func(*pb.Ticket, pb.FlightService_DoGetServer) error {
+		return func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+			return s.Send(&pb.FlightData{DataHeader: []byte(header), DataBody: []byte(body)})
+		}
+	}
+	truncated := func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		return sendBatches(&mangle{s}, 2)
+	}
+	silent := func(*pb.Ticket, pb.FlightService_DoGetServer) error { return nil }
+	noTicket := answer(int64Schema, "0")
+	noTicket.Endpoint[0].Ticket = nil
+	noTickets := answer(int64Schema, "0", "1")
+	noTickets.Endpoint[1].Ticket = nil
+	for name, f := range map[string]*fake{
+		"neither endpoint nor schema": {info: infoOf(answer(nil))},
+		"no schema anywhere":          {info: infoOf(answer(nil, "0")), get: silent},
+		"no schema in several":        {info: infoOf(answer(nil, "0", "1")), get: silent},
+		"bad schema in the info":      {info: infoOf(&pb.FlightInfo{Schema: []byte("garbage")})},
+		"a nil ticket":                {info: infoOf(noTicket)},
+		"a nil ticket among several":  {info: infoOf(noTickets), get: byTicket},
+		"a bad header":                {info: infoOf(answer(nil, "0")), get: garbage("\xff\xff\xff\xff\x00garbage", "")},
+		"a short header":              {info: infoOf(answer(nil, "0")), get: garbage("x", "y")},
+		"a truncated body":            {info: infoOf(answer(nil, "0")), get: truncated},
+	} {
+		inBubble(t, f, func(b *bubble) {
+			c := b.open()
+			s, err := c.Query(b.Context(), "q", session.Call{})
+			for err == nil {
+				_, err = s.Next()
+			}
+			require.NotErrorIs(b, err, io.EOF, name)
+			require.Equal(b, session.FaultUnknown, failure(b, err).Fault, "%s: %v", name, err)
+			if s != nil {
+				s.Close()
+			}
+		})
+	}
+}
+
+// mangle cuts the bodies of what it sends.
+type mangle struct{ pb.FlightService_DoGetServer }
+
+func (m *mangle) Send(d *pb.FlightData) error {
+	return m.FlightService_DoGetServer.Send(&pb.FlightData{DataHeader: d.DataHeader, DataBody: d.DataBody[:len(d.DataBody)/16]})
+}
+
+func at(info *pb.FlightInfo, uris ...string) *pb.FlightInfo {
+	for _, e := range info.Endpoint {
+		for _, uri := range uris {
+			e.Location = append(e.Location, &pb.Location{Uri: uri})
+		}
+	}
+	return info
+}
+
+func TestLocationsAreTriedInTurnWithTheConnectionsIdentity(t *testing.T) {
+	var presented metadata.MD
+	remote := &fake{get: func(k *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		presented, _ = metadata.FromIncomingContext(s.Context())
+		return byTicket(k, s)
+	}}
+	f := &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc://dead:1", "gopher://x", "grpc+tcp://remote:2"))}
+	inBubble(t, f, func(b *bubble) {
+		l := b.net.serve(b, "remote:2", remote)
+		c := b.open()
+		for range 3 {
+			s, err := c.Query(b.Context(), "q", session.Call{Headers: metadata.Pairs("x-call", "1")})
+			require.NoError(b, err)
+			require.Equal(b, upTo(10), values(b, s))
+		}
+		require.Equal(b, []string{"Bearer b"}, presented.Get("authorization"))
+		require.Equal(b, []string{"1"}, presented.Get("x-call"))
+		require.Equal(b, 1, l.Accepted(), "one client for all streams")
+	}, func(cfg *Config) {
+		cfg.Authorization = func(context.Context, string) (string, error) { return "Bearer b", nil }
+	})
+}
+
+func TestOurOwnAddressAndTheReuseLocationMeanOurOwnConnection(t *testing.T) {
+	for _, uri := range []string{"arrow-flight-reuse-connection://?", "grpc://" + here, "grpc+tcp://" + here, ""} {
+		f := &fake{info: infoOf(at(answer(int64Schema, "0", "1"), uri)), get: byTicket}
+		inBubble(t, f, func(b *bubble) {
+			s, err := b.open().Query(b.Context(), "q", session.Call{})
+			require.NoError(b, err)
+			require.Equal(b, upTo(20), values(b, s), uri)
+			require.Equal(b, 1, b.listener.Accepted(), uri)
+		})
+	}
+}
+
+func TestWhenNoLocationAnswersTheErrorNamesAllAndKeepsTheConnection(t *testing.T) {
+	f := &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc://dead:1", "grpc://silent:2", "ftp://x"))}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		b.endpoint.cfg.Dialer = func(ctx context.Context, addr string) (net.Conn, error) {
+			if addr == "silent:2" {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return b.net.dial(ctx, addr)
+		}
+		began := time.Now()
+		_, err := c.Query(b.Context(), "q", session.Call{})
+		require.Equal(b, DefaultDialTimeout, time.Since(began))
+		for _, uri := range []string{"grpc://dead:1", "grpc://silent:2", "ftp://x"} {
+			require.ErrorContains(b, err, uri)
+		}
+		require.True(b, failure(b, err).Fault.KeepsConn())
+		require.NoError(b, c.Ping(b.Context()))
+	})
+}
+
+func TestAStatementThatFailsAtOneLocationIsNotTriedAtTheNext(t *testing.T) {
+	tried := 0
+	remote := &fake{get: func(*pb.Ticket, pb.FlightService_DoGetServer) error {
+		tried++
+		return status.Error(codes.InvalidArgument, "division by zero")
+	}}
+	f := &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc://remote:2", "grpc://remote:3"))}
+	inBubble(t, f, func(b *bubble) {
+		b.net.serve(b, "remote:2", remote)
+		b.net.serve(b, "remote:3", remote)
+		_, err := b.open().Query(b.Context(), "q", session.Call{})
+		require.ErrorContains(b, err, "division by zero")
+		require.Equal(b, 1, tried)
+	})
+}
+
+func TestALocationsClientOutlivesItsStreamsAndIsClosedWhenUnused(t *testing.T) {
+	remote := &fake{get: func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		if err := sendValues(s, 0, 1); err != nil {
+			return err
+		}
+		time.Sleep(3 * locationIdle)
+		return sendValues(&headless{s}, 1, 2)
+	}}
+	f := &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc://remote:2"))}
+	inBubble(t, f, func(b *bubble) {
+		l := b.net.serve(b, "remote:2", remote)
+		c := b.open()
+		s, err := c.Query(b.Context(), "q", session.Call{})
+		require.NoError(b, err)
+		require.Equal(b, upTo(2), values(b, s), "a slow stream is not cut by the cache")
+		time.Sleep(locationIdle - time.Second)
+		require.Len(b, l.Conns(), 1)
+
+		s, err = c.Query(b.Context(), "q", session.Call{})
+		require.NoError(b, err)
+		s.Close()
+		require.Equal(b, 1, l.Accepted())
+		time.Sleep(locationIdle + time.Second)
+		synctest.Wait()
+		require.Empty(b, l.Conns())
+	})
+}
+
+// headless drops the schema message, which was sent before.
+type headless struct{ pb.FlightService_DoGetServer }
+
+func (h *headless) Send(d *pb.FlightData) error {
+	if len(d.DataBody) == 0 {
+		return nil
+	}
+	return h.FlightService_DoGetServer.Send(d)
+}
+
+func TestAnEncryptedConnectionFollowsNoLocationInClear(t *testing.T) {
+	ls := &locations{cfg: &Config{TLS: &tls.Config{MinVersion: tls.VersionTLS12}}}
+	_, err := ls.take("grpc://remote:2")
+	require.ErrorContains(t, err, "not encrypted")
+	at, err := ls.resolve("grpc+tls://remote:2")
+	require.NoError(t, err)
+	require.True(t, at.secure)
+}
+
+func TestAStreamThatDiesAtALocationKeepsTheConnection(t *testing.T) {
+	remote := &fake{get: func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		_ = sendBatches(s, 1)
+		return status.Error(codes.Unavailable, "the location went away")
+	}}
+	f := &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc://remote:2"))}
+	inBubble(t, f, func(b *bubble) {
+		b.net.serve(b, "remote:2", remote)
+		s, err := b.open().Query(b.Context(), "q", session.Call{})
+		require.NoError(b, err)
+		defer s.Close()
+		_, err = s.Next()
+		require.NoError(b, err)
+		_, err = s.Next()
+		require.ErrorContains(b, err, "went away")
+		require.ErrorContains(b, err, "remote:2")
+		require.True(b, failure(b, err).Fault.KeepsConn())
+	})
+}
+
+func TestBatchesOfAClosedResultAreReleased(t *testing.T) {
+	f := &fake{info: infoOf(answer(nil, "0", "1", "2"))}
+	f.get = func(k *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		n := int(k.GetTicket()[0] - '0')
+		return sendValues(s, 10*n, 10*n+10, ipc.WithLZ4()) // decompressed into the allocator
+	}
+	inBubble(t, f, func(b *bubble) {
+		mem := memory.NewCheckedAllocator(memory.DefaultAllocator)
+		b.endpoint.cfg.Allocator = mem
+		c := b.open()
+		for read := range 15 {
+			s, err := c.Query(b.Context(), "q", session.Call{})
+			require.NoError(b, err)
+			for range read {
+				_, err = s.Next()
+				require.NoError(b, err)
+			}
+			s.Close()
+			s.Close()
+		}
+		synctest.Wait()
+		mem.AssertSize(b, 0)
+	})
+}
+
+func TestCloseDuringNextIsSafe(t *testing.T) {
+	for _, tickets := range [][]string{{"0"}, {"0", "1"}} {
+		f := &fake{info: infoOf(answer(nil, tickets...))}
+		f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+			_ = sendBatches(s, 1)
+			<-s.Context().Done()
+			return nil
+		}
+		inBubble(t, f, func(b *bubble) {
+			s, err := b.open().Query(b.Context(), "q", session.Call{})
+			require.NoError(b, err)
+			_, err = s.Next()
+			require.NoError(b, err)
+			var next sync.WaitGroup
+			next.Go(func() {
+				_, err := s.Next()
+				require.ErrorIs(b, err, session.ErrHandleClosed, fmt.Sprint(tickets))
+			})
+			synctest.Wait()
+			s.Close()
+			next.Wait()
+		})
+	}
+}

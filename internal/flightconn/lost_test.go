@@ -1,0 +1,221 @@
+package flightconn
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+func TestACutTransportIsLostAtOnceAndNeverDialledAgain(t *testing.T) {
+	f := &fake{info: infoOf(answer(int64Schema))}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		_, err := c.Query(b.Context(), "q", session.Call{})
+		require.NoError(b, err)
+		plans := f.plans.Load()
+
+		b.listener.Conns()[0].Cut()
+		synctest.Wait()
+		require.Error(b, c.Lost(), "told without a call")
+
+		for range 3 {
+			_, err = c.Update(b.Context(), "u", session.Call{})
+			e := failure(b, err)
+			require.ErrorIs(b, err, session.ErrSessionLost)
+			require.Equal(b, session.FaultTransport, e.Fault)
+			require.True(b, e.Unsent)
+			require.True(b, session.SafeToRetry(err))
+			time.Sleep(time.Minute) // gRPC's back-off would long be over
+		}
+		require.Equal(b, 1, b.listener.Accepted(), "no second transport")
+		require.Equal(b, plans, f.plans.Load())
+		require.Zero(b, f.puts.Load())
+	})
+}
+
+func TestACallUnderWayAtTheCutIsLostAndMayHaveBeenSent(t *testing.T) {
+	started := make(chan struct{})
+	f := &fake{put: func(s pb.FlightService_DoPutServer) error {
+		close(started)
+		<-s.Context().Done()
+		return nil
+	}}
+	inBubble(t, f, func(b *bubble) {
+		started = make(chan struct{})
+		c := b.open()
+		go func() {
+			<-started
+			b.listener.Conns()[0].Cut()
+		}()
+		_, err := c.Update(b.Context(), "u", session.Call{})
+		e := failure(b, err)
+		require.ErrorIs(b, err, session.ErrSessionLost)
+		require.Equal(b, session.FaultTransport, e.Fault)
+		require.False(b, e.Unsent)
+		require.False(b, session.SafeToRetry(err))
+		require.EqualValues(b, 1, f.puts.Load(), "a mutation is sent once")
+	})
+}
+
+func TestTheServersGoodbyeLetsTheStreamFinishAndEndsTheEpoch(t *testing.T) {
+	resume := make(chan struct{})
+	f := &fake{info: infoOf(answer(int64Schema, "a"))}
+	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		if err := sendValues(s, 0, 1); err != nil {
+			return err
+		}
+		<-resume
+		return nil
+	}
+	synctest.Test(t, func(t *testing.T) {
+		resume = make(chan struct{})
+		n := network{}
+		server := n.gracefulServer(t, f)
+		e, err := NewEndpoint(Config{Address: here, Dialer: n.dial})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, e.Close()) }()
+		c, err := e.Open(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		s, err := c.Query(t.Context(), "q", session.Call{})
+		require.NoError(t, err)
+		_, err = s.Next()
+		require.NoError(t, err)
+
+		var stopped sync.WaitGroup
+		stopped.Go(server.GracefulStop)
+		synctest.Wait()
+		_, err = c.Update(t.Context(), "u", session.Call{})
+		require.ErrorIs(t, err, session.ErrSessionLost)
+		require.True(t, failure(t, err).Unsent, "a server that says goodbye vouches for it")
+		require.Zero(t, f.puts.Load())
+
+		close(resume)
+		require.Empty(t, values(t, s), "the stream ended well")
+		stopped.Wait()
+		synctest.Wait()
+		require.Error(t, c.Lost())
+	})
+}
+
+func TestAMissedKeepaliveEndsTheEpoch(t *testing.T) {
+	f := &fake{put: func(s pb.FlightService_DoPutServer) error {
+		<-s.Context().Done()
+		return nil
+	}}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		go func() {
+			time.Sleep(time.Second)
+			b.listener.Conns()[0].Freeze()
+		}()
+		began := time.Now()
+		_, err := c.Update(b.Context(), "u", session.Call{})
+		require.ErrorIs(b, err, session.ErrSessionLost)
+		require.Less(b, time.Since(began), 10*time.Minute)
+		require.Error(b, c.Lost())
+		b.listener.Conns()[0].Thaw()
+	})
+}
+
+func TestCloseIsBoundedWhenTheServerIsSilent(t *testing.T) {
+	f := &fake{action: func(_ *pb.Action, s pb.FlightService_DoActionServer) error {
+		<-s.Context().Done()
+		return nil
+	}}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		began := time.Now()
+		err := c.Close()
+		require.Equal(b, DefaultCloseTimeout, time.Since(began), "CloseSession hangs")
+		require.Equal(b, session.StageClose, failure(b, err).Stage)
+		require.Equal(b, err, c.Close(), "later calls do nothing")
+
+		c = b.open()
+		b.listener.Conns()[0].Freeze()
+		began = time.Now()
+		require.Error(b, c.Close())
+		require.Equal(b, DefaultCloseTimeout, time.Since(began), "the link is dead")
+		b.listener.Conns()[0].Thaw()
+	})
+}
+
+func TestCloseFailsTheCallsUnderWay(t *testing.T) {
+	block := func(ctx context.Context) error { <-ctx.Done(); return status.FromContextError(ctx.Err()).Err() }
+	f := &fake{info: infoOf(answer(int64Schema, "a"))}
+	f.put = func(s pb.FlightService_DoPutServer) error { return block(s.Context()) }
+	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		_ = sendBatches(s, 1)
+		return block(s.Context())
+	}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		s, err := c.Query(b.Context(), "q", session.Call{})
+		require.NoError(b, err)
+		_, err = s.Next()
+		require.NoError(b, err)
+		var calls sync.WaitGroup
+		for _, call := range []func() error{
+			func() error { _, err := c.Update(b.Context(), "u", session.Call{}); return err },
+			func() error { _, err := s.Next(); return err },
+		} {
+			calls.Go(func() { require.ErrorIs(b, call(), session.ErrSessionLost) })
+		}
+		synctest.Wait()
+		for range 4 {
+			calls.Go(func() { require.NoError(b, c.Close()) })
+		}
+		calls.Wait()
+		_, err = c.Begin(b.Context())
+		require.ErrorIs(b, err, session.ErrSessionLost)
+		s.Close()
+	})
+}
+
+func TestCloseEndsTheServerSessionUnlessTheServerHasNoSuchCall(t *testing.T) {
+	closes := 0
+	f := &fake{action: func(a *pb.Action, _ pb.FlightService_DoActionServer) error {
+		require.Equal(t, "CloseSession", a.GetType())
+		closes++
+		return status.Error(codes.InvalidArgument, "do_action: The defined request is invalid")
+	}}
+	inBubble(t, f, func(b *bubble) {
+		for range 3 {
+			require.NoError(b, b.open().Close())
+		}
+		require.Equal(b, 1, closes, "the refusal is remembered")
+	})
+}
+
+// rude is a connection whose peer answers HTTP/2 with garbage.
+func TestGarbageOnTheWireEndsTheEpoch(t *testing.T) {
+	inBubble(t, &fake{}, func(b *bubble) {
+		b.endpoint.cfg.Dialer = func(context.Context, string) (net.Conn, error) {
+			mine, theirs := net.Pipe()
+			go func() {
+				defer func() { _ = theirs.Close() }()
+				_, _ = theirs.Write([]byte("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"))
+				buf := make([]byte, 4096)
+				for {
+					if _, err := theirs.Read(buf); err != nil {
+						return
+					}
+				}
+			}()
+			return mine, nil
+		}
+		_, err := b.endpoint.Open(b.Context())
+		require.Equal(b, session.FaultTransport, failure(b, err).Fault)
+		require.Equal(b, session.StageDial, failure(b, err).Stage)
+	})
+}

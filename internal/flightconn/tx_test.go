@@ -1,0 +1,190 @@
+package flightconn
+
+import (
+	"fmt"
+	"testing"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// txServer keeps transactions as SwanLake or a strict server does.
+type txServer struct {
+	ignores bool // ends of unknown transactions are a success, and roll back what is open
+	next    byte
+	open    map[string]bool
+	seen    []string
+}
+
+func (ts *txServer) action(a *pb.Action, s pb.FlightService_DoActionServer) error {
+	switch a.GetType() {
+	case "BeginTransaction":
+		ts.next++
+		id := string([]byte{0, 0, 0, 0, 0, 0, 0, ts.next}) // big-endian, as SwanLake's
+		ts.open = map[string]bool{id: true}
+		ts.seen = append(ts.seen, "begin")
+		return s.Send(&pb.Result{Body: pack(&pb.ActionBeginTransactionResult{TransactionId: []byte(id)})})
+	case "EndTransaction":
+		var req pb.ActionEndTransactionRequest
+		if err := unpack(a.GetBody(), &req); err != nil {
+			return err
+		}
+		id := string(req.GetTransactionId())
+		switch {
+		case len(id) != 8:
+			return status.Error(codes.InvalidArgument, "malformed transaction id")
+		case !ts.open[id] && !ts.ignores:
+			return status.Error(codes.InvalidArgument, "unknown transaction")
+		}
+		if ts.open[id] {
+			ts.seen = append(ts.seen, req.GetAction().String())
+		}
+		ts.open = nil
+		return nil
+	case "BeginSavepoint":
+		return s.Send(&pb.Result{Body: pack(&pb.ActionBeginSavepointResult{SavepointId: []byte("sp")})})
+	case "EndSavepoint":
+		var req pb.ActionEndSavepointRequest
+		if err := unpack(a.GetBody(), &req); err != nil {
+			return err
+		}
+		ts.seen = append(ts.seen, fmt.Sprintf("%s %s", req.GetAction(), req.GetSavepointId()))
+		return nil
+	}
+	return status.Error(codes.Unimplemented, a.GetType())
+}
+
+func TestWhetherTransactionIDsAreCheckedIsLearnedByTheFirstBegin(t *testing.T) {
+	for _, ignores := range []bool{false, true} {
+		ts := &txServer{ignores: ignores}
+		inBubble(t, &fake{action: ts.action}, func(b *bubble) {
+			c := b.open()
+			tx, err := c.Begin(b.Context())
+			require.NoError(b, err)
+			require.True(b, ts.open[string(tx)], "the transaction that is handed out is open")
+			begins := int(ts.next)
+			trusted, err := c.TrustsTxIDs(b.Context())
+			require.NoError(b, err)
+			require.Equal(b, !ignores, trusted)
+			require.NoError(b, c.EndTx(b.Context(), tx, true))
+
+			tx, err = b.open().Begin(b.Context())
+			require.NoError(b, err)
+			require.Equal(b, begins+1, int(ts.next), "learned once for the endpoint")
+			require.NoError(b, c.EndTx(b.Context(), tx, false))
+			require.Contains(b, ts.seen, "END_TRANSACTION_COMMIT")
+		})
+	}
+}
+
+func TestTrustsTxIDsCanBeAskedWithoutATransaction(t *testing.T) {
+	for _, ignores := range []bool{false, true} {
+		ts := &txServer{ignores: ignores}
+		inBubble(t, &fake{action: ts.action}, func(b *bubble) {
+			trusted, err := b.open().TrustsTxIDs(b.Context())
+			require.NoError(b, err)
+			require.Equal(b, !ignores, trusted)
+			require.Empty(b, ts.open, "nothing is left open")
+		})
+	}
+	inBubble(t, &fake{}, func(b *bubble) { // no transactions at all
+		trusted, err := b.open().TrustsTxIDs(b.Context())
+		require.NoError(b, err)
+		require.True(b, trusted)
+	})
+}
+
+func TestAnUnknownIDLooksLikeARealOneAndIsNot(t *testing.T) {
+	for _, id := range []session.TxID{"\x00\x00\x00\x00\x00\x00\x00\x01", "0b1c9f3e-aaaa-4bbb-8ccc-0123456789ab", "tx-00FF", "z"} {
+		other := unknownLike(id)
+		require.Len(t, other, len(id))
+		require.NotEqual(t, id, other)
+	}
+	require.Equal(t, byte('-'), unknownLike("0b1c9f3e-aaaa")[8])
+	require.Equal(t, session.TxID("9223372036854775807"), unknownLike("17"))
+}
+
+func TestEndTxReportsWhatTheServerSaid(t *testing.T) {
+	ts := &txServer{}
+	inBubble(t, &fake{action: ts.action}, func(b *bubble) {
+		c := b.open()
+		err := c.EndTx(b.Context(), "\x00\x00\x00\x00\x00\x00\x00\x63", true)
+		require.Equal(b, session.FaultStatement, failure(b, err).Fault)
+		require.ErrorContains(b, err, "unknown transaction")
+	})
+}
+
+func TestSavepointsAreEndedAsAsked(t *testing.T) {
+	ts := &txServer{}
+	inBubble(t, &fake{action: ts.action}, func(b *bubble) {
+		c := b.open()
+		sp, err := c.Savepoint(b.Context(), "tx", "mine")
+		require.NoError(b, err)
+		require.NoError(b, c.EndSavepoint(b.Context(), sp, session.SavepointRollback))
+		require.NoError(b, c.EndSavepoint(b.Context(), sp, session.SavepointRelease))
+		require.Equal(b, []string{"END_SAVEPOINT_ROLLBACK sp", "END_SAVEPOINT_RELEASE sp"}, ts.seen)
+	})
+}
+
+func TestAnswersWithoutAnIDOrThatAreGarbagePutTheConnectionInDoubt(t *testing.T) {
+	for _, body := range [][]byte{nil, []byte("garbage"), pack(&pb.ActionBeginTransactionResult{}), pack(&pb.ActionEndTransactionRequest{})} {
+		f := &fake{action: func(_ *pb.Action, s pb.FlightService_DoActionServer) error { return s.Send(&pb.Result{Body: body}) }}
+		inBubble(t, f, func(b *bubble) {
+			c := b.open()
+			_, err := c.Begin(b.Context())
+			require.Equal(b, session.FaultUnknown, failure(b, err).Fault)
+			_, err = c.Savepoint(b.Context(), "tx", "s")
+			require.Equal(b, session.FaultUnknown, failure(b, err).Fault)
+		})
+	}
+}
+
+func TestSessionOptionsTravelThereAndBack(t *testing.T) {
+	stored := map[string]*pb.SessionOptionValue{}
+	f := &fake{}
+	f.action = func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+		switch a.GetType() {
+		case "SetSessionOptions":
+			var req pb.SetSessionOptionsRequest
+			if err := unmarshal(a.GetBody(), &req); err != nil {
+				return err
+			}
+			reply := &pb.SetSessionOptionsResult{Errors: map[string]*pb.SetSessionOptionsResult_Error{}}
+			for name, value := range req.GetSessionOptions() {
+				if name == "bad" {
+					reply.Errors[name] = &pb.SetSessionOptionsResult_Error{Value: pb.SetSessionOptionsResult_INVALID_NAME}
+					continue
+				}
+				stored[name] = value
+			}
+			return s.Send(&pb.Result{Body: marshal(reply)})
+		case "GetSessionOptions":
+			return s.Send(&pb.Result{Body: marshal(&pb.GetSessionOptionsResult{SessionOptions: stored})})
+		}
+		return status.Error(codes.Unimplemented, a.GetType())
+	}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		opts := map[string]any{"s": "x", "b": true, "i": int64(3), "f": 1.5, "l": []string{"a", "b"}}
+		require.NoError(b, c.SetOptions(b.Context(), opts))
+		got, err := c.Options(b.Context())
+		require.NoError(b, err)
+		require.Equal(b, opts, got)
+
+		err = c.SetOptions(b.Context(), map[string]any{"bad": 1})
+		require.Equal(b, session.FaultStatement, failure(b, err).Fault)
+		require.ErrorContains(b, err, "INVALID_NAME")
+		err = c.SetOptions(b.Context(), map[string]any{"x": struct{}{}, "y": uint64(1) << 63})
+		require.Equal(b, session.FaultUsage, failure(b, err).Fault)
+		require.ErrorContains(b, err, `"x"`)
+		require.ErrorContains(b, err, `"y"`)
+	})
+	inBubble(t, &fake{}, func(b *bubble) {
+		_, err := b.open().Options(b.Context())
+		require.Equal(b, session.FaultUnsupported, failure(b, err).Fault)
+	})
+}

@@ -1,0 +1,379 @@
+package flightconn
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// taken is what a DoPut received.
+type taken struct {
+	desc    *pb.FlightDescriptor
+	sizes   []int // of the messages
+	rows    []string
+	schema  *arrow.Schema
+	batches int
+}
+
+// take reads a DoPut to its end.
+func take(s pb.FlightService_DoPutServer) (*taken, error) {
+	in := &taken{}
+	counted := &counting{FlightService_DoPutServer: s, taken: in}
+	rd, err := flight.NewRecordReader(counted)
+	if err != nil {
+		return nil, err
+	}
+	defer rd.Release()
+	in.schema = rd.Schema()
+	for rd.Next() {
+		in.batches++
+		batch := rd.RecordBatch()
+		for i := range int(batch.NumRows()) {
+			in.rows = append(in.rows, batch.Column(0).ValueStr(i))
+		}
+	}
+	return in, rd.Err()
+}
+
+type counting struct {
+	pb.FlightService_DoPutServer
+	*taken
+}
+
+func (c *counting) Recv() (*pb.FlightData, error) {
+	d, err := c.FlightService_DoPutServer.Recv()
+	if err == nil {
+		c.sizes = append(c.sizes, proto.Size(d))
+		if c.desc == nil {
+			c.desc = d.GetFlightDescriptor()
+		}
+	}
+	return d, err
+}
+
+func counted(n int64) *pb.PutResult {
+	data, _ := proto.Marshal(&pb.DoPutUpdateResult{RecordCount: n})
+	return &pb.PutResult{AppMetadata: data}
+}
+
+func texts(values ...string) arrow.RecordBatch {
+	schema := arrow.NewSchema([]arrow.Field{{Name: "s", Type: arrow.BinaryTypes.String}}, nil)
+	b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
+	defer b.Release()
+	b.Field(0).(*array.StringBuilder).AppendValues(values, nil)
+	return b.NewRecordBatch()
+}
+
+func TestUpdateGoesByDoPutOnceAndCounts(t *testing.T) {
+	var got pb.CommandStatementUpdate
+	f := &fake{}
+	f.put = func(s pb.FlightService_DoPutServer) error {
+		d, err := s.Recv()
+		if err != nil {
+			return err
+		}
+		if err := unpack(d.GetFlightDescriptor().GetCmd(), &got); err != nil {
+			return err
+		}
+		return s.Send(counted(7))
+	}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		plans := f.plans.Load()
+		n, err := c.Update(b.Context(), "insert", session.Call{Tx: "tx"})
+		require.NoError(b, err)
+		require.EqualValues(b, 7, n)
+		require.Equal(b, "insert", got.GetQuery())
+		require.Equal(b, "tx", string(got.GetTransactionId()))
+		require.Equal(b, plans, f.plans.Load(), "nothing is planned")
+
+		before := runtime.NumGoroutine()
+		for range 50 {
+			_, err = c.Update(b.Context(), "insert", session.Call{})
+			require.NoError(b, err)
+			require.Nil(b, got.TransactionId, "outside of transactions the field is absent")
+		}
+		synctest.Wait()
+		require.LessOrEqual(b, runtime.NumGoroutine(), before, "no call leaves a goroutine")
+	})
+}
+
+func TestAnUpdateThatFailsAfterItsCountHasFailed(t *testing.T) {
+	f := &fake{put: func(s pb.FlightService_DoPutServer) error {
+		_ = s.Send(counted(7))
+		return status.Error(codes.Internal, "duckdb error: [23505] duplicate key")
+	}}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		_, err := c.Update(b.Context(), "insert", session.Call{})
+		e := failure(b, err)
+		require.Equal(b, session.FaultStatement, e.Fault)
+		require.Equal(b, "23505", e.SQLState)
+		require.False(b, e.Unsent)
+		require.NoError(b, c.Ping(b.Context()))
+	})
+}
+
+func TestAnUpdateWithoutACountGivesMinusOne(t *testing.T) {
+	f := &fake{put: func(pb.FlightService_DoPutServer) error { return nil }}
+	inBubble(t, f, func(b *bubble) {
+		n, err := b.open().Update(b.Context(), "u", session.Call{})
+		require.NoError(b, err)
+		require.EqualValues(b, -1, n)
+	})
+}
+
+func TestAStatementAboveTheMessageLimitIsNotSent(t *testing.T) {
+	inBubble(t, &fake{}, func(b *bubble) {
+		c := b.open()
+		plans := b.fake.plans.Load()
+		huge := strings.Repeat("x", DefaultRequestLimit)
+		_, err := c.Update(b.Context(), huge, session.Call{})
+		require.Equal(b, session.FaultUsage, failure(b, err).Fault)
+		_, err = c.Query(b.Context(), huge, session.Call{})
+		require.Equal(b, session.FaultUsage, failure(b, err).Fault)
+		_, err = c.Prepare(b.Context(), huge, session.Call{})
+		require.Equal(b, session.FaultUsage, failure(b, err).Fault)
+		require.Zero(b, b.fake.puts.Load())
+		require.Equal(b, plans, b.fake.plans.Load())
+	})
+}
+
+// preparing answers the actions of prepared statements.
+func preparing(params *arrow.Schema, closed *[]string) func(*pb.Action, pb.FlightService_DoActionServer) error {
+	return func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+		switch a.GetType() {
+		case "CreatePreparedStatement":
+			reply := &pb.ActionCreatePreparedStatementResult{PreparedStatementHandle: []byte("h1")}
+			if params != nil {
+				reply.ParameterSchema = flight.SerializeSchema(params, memory.DefaultAllocator)
+			}
+			return s.Send(&pb.Result{Body: pack(reply)})
+		case "ClosePreparedStatement":
+			var req pb.ActionClosePreparedStatementRequest
+			if err := unpack(a.GetBody(), &req); err != nil {
+				return err
+			}
+			*closed = append(*closed, string(req.GetPreparedStatementHandle()))
+			return nil
+		}
+		return status.Error(codes.Unimplemented, a.GetType())
+	}
+}
+
+func TestABoundQueryUsesTheHandleThatTheBindReturned(t *testing.T) {
+	var closed []string
+	var planned pb.CommandPreparedStatementQuery
+	f := &fake{action: preparing(nil, &closed)}
+	f.put = func(s pb.FlightService_DoPutServer) error {
+		if _, err := take(s); err != nil {
+			return err
+		}
+		data, _ := proto.Marshal(&pb.DoPutPreparedStatementResult{PreparedStatementHandle: []byte("h2")})
+		return s.Send(&pb.PutResult{AppMetadata: data})
+	}
+	f.info = func(_ context.Context, d *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+		if isProbe(d) {
+			return &pb.FlightInfo{}, nil
+		}
+		return answer(int64Schema, "0"), unpack(d.GetCmd(), &planned)
+	}
+	f.get = byTicket
+	inBubble(t, f, func(b *bubble) {
+		p, err := b.open().Prepare(b.Context(), "select ?", session.Call{})
+		require.NoError(b, err)
+		require.Nil(b, p.ParameterSchema())
+		batch := texts("x")
+		defer batch.Release()
+		s, err := p.Query(b.Context(), batch, session.Call{})
+		require.NoError(b, err)
+		require.Equal(b, upTo(10), values(b, s))
+		require.Equal(b, "h2", string(planned.GetPreparedStatementHandle()))
+		require.NoError(b, p.Close(b.Context()))
+		require.NoError(b, p.Close(b.Context()))
+		require.Equal(b, []string{"h2"}, closed)
+		_, err = p.Update(b.Context(), nil, session.Call{})
+		require.ErrorIs(b, err, session.ErrHandleClosed)
+	})
+}
+
+func TestParametersAreSplitByTheirMeasuredSize(t *testing.T) {
+	var got *taken
+	var closed []string
+	f := &fake{action: preparing(nil, &closed)}
+	f.put = func(s pb.FlightService_DoPutServer) (err error) {
+		if got, err = take(s); err != nil {
+			return err
+		}
+		return s.Send(counted(int64(len(got.rows))))
+	}
+	const limit = minRequestLimit
+	inBubble(t, f, func(b *bubble) {
+		p, err := b.open().Prepare(b.Context(), "insert ?", session.Call{})
+		require.NoError(b, err)
+		var rows []string // uneven: a guess from the mean would be wrong
+		for i := range 500 {
+			rows = append(rows, strings.Repeat(string(rune('a'+i%26)), i%7*100))
+		}
+		batch := texts(rows...)
+		defer batch.Release()
+		n, err := p.Update(b.Context(), batch, session.Call{})
+		require.NoError(b, err)
+		require.EqualValues(b, 500, n)
+		require.Equal(b, rows, got.rows, "every row once, in order")
+		for _, size := range got.sizes {
+			require.LessOrEqual(b, size, limit)
+		}
+		require.Less(b, got.batches, 100, "and not one by one")
+		require.EqualValues(b, 1, f.puts.Load(), "one statement, one RPC")
+
+		large := texts("small", strings.Repeat("x", limit))
+		defer large.Release()
+		_, err = p.Update(b.Context(), large, session.Call{})
+		e := failure(b, err)
+		require.Equal(b, session.FaultUsage, e.Fault)
+		require.ErrorContains(b, err, "row 1")
+		require.True(b, e.Unsent)
+		require.EqualValues(b, 1, f.puts.Load(), "nothing was sent")
+	}, func(cfg *Config) { cfg.RequestLimit = limit })
+}
+
+func TestParametersThatCannotFitTheStatementAreNotSent(t *testing.T) {
+	var closed []string
+	inBubble(t, &fake{action: preparing(int64Schema, &closed)}, func(b *bubble) {
+		p, err := b.open().Prepare(b.Context(), "select ?", session.Call{})
+		require.NoError(b, err)
+		require.True(b, p.ParameterSchema().Equal(int64Schema))
+		two := arrow.NewSchema([]arrow.Field{{Name: "a", Type: arrow.PrimitiveTypes.Int64}, {Name: "b", Type: arrow.PrimitiveTypes.Int64}}, nil)
+		date := arrow.NewSchema([]arrow.Field{{Name: "d", Type: arrow.FixedWidthTypes.Date32}}, nil)
+		for _, schema := range []*arrow.Schema{two, date, int64Schema} {
+			builder := array.NewRecordBuilder(memory.DefaultAllocator, schema)
+			if schema != int64Schema { // which is left without rows
+				for _, field := range builder.Fields() {
+					field.AppendNull()
+				}
+			}
+			batch := builder.NewRecordBatch()
+			builder.Release()
+			_, err = p.Query(b.Context(), batch, session.Call{})
+			require.Equal(b, session.FaultUsage, failure(b, err).Fault, schema)
+			require.True(b, failure(b, err).Unsent)
+			batch.Release()
+		}
+		require.Zero(b, b.fake.puts.Load())
+		text := texts("7") // what a server can convert is the server's to judge
+		defer text.Release()
+		_, err = p.Query(b.Context(), text, session.Call{})
+		require.Equal(b, session.FaultUnsupported, failure(b, err).Fault)
+	})
+}
+
+func TestIngestSplitsCompressesAndCarriesItsTransaction(t *testing.T) {
+	var got *taken
+	var cmd pb.CommandStatementIngest
+	f := &fake{}
+	f.put = func(s pb.FlightService_DoPutServer) (err error) {
+		if got, err = take(s); err != nil {
+			return err
+		}
+		if err := unpack(got.desc.GetCmd(), &cmd); err != nil {
+			return err
+		}
+		return s.Send(counted(int64(len(got.rows))))
+	}
+	for _, compression := range []session.IngestCompression{session.IngestUncompressed, session.IngestLZ4, session.IngestZSTD} {
+		inBubble(t, f, func(b *bubble) {
+			first := texts(strings.Repeat("a", 3000), strings.Repeat("b", 3000))
+			second := texts("c")
+			defer first.Release()
+			defer second.Release()
+			rows, err := array.NewRecordReader(first.Schema(), []arrow.RecordBatch{first, second})
+			require.NoError(b, err)
+			defer rows.Release()
+			n, err := b.open().Ingest(b.Context(), rows,
+				session.IngestOptions{Table: "t", Mode: session.IngestReplace, Temporary: true, Compression: compression}, session.Call{Tx: "tx"})
+			require.NoError(b, err)
+			require.EqualValues(b, 3, n)
+			require.Equal(b, []string{strings.Repeat("a", 3000), strings.Repeat("b", 3000), "c"}, got.rows)
+			require.Equal(b, "tx", string(cmd.GetTransactionId()))
+			require.True(b, cmd.GetTemporary())
+			require.Equal(b, pb.CommandStatementIngest_TableDefinitionOptions_TABLE_EXISTS_OPTION_REPLACE, cmd.GetTableDefinitionOptions().GetIfExists())
+			if compression == session.IngestUncompressed {
+				require.Equal(b, 3, got.batches)
+			} else {
+				require.Equal(b, 2, got.batches, "what is compressed fits")
+			}
+		}, func(cfg *Config) { cfg.RequestLimit = minRequestLimit })
+	}
+}
+
+func TestIngestWithoutRowsSendsTheSchema(t *testing.T) {
+	var got *taken
+	f := &fake{}
+	f.put = func(s pb.FlightService_DoPutServer) (err error) {
+		if got, err = take(s); err != nil {
+			return err
+		}
+		return s.Send(counted(0))
+	}
+	inBubble(t, f, func(b *bubble) {
+		rows, err := array.NewRecordReader(int64Schema, nil)
+		require.NoError(b, err)
+		defer rows.Release()
+		n, err := b.open().Ingest(b.Context(), rows, session.IngestOptions{Table: "t"}, session.Call{})
+		require.NoError(b, err)
+		require.Zero(b, n)
+		require.True(b, got.schema.Equal(int64Schema))
+	})
+}
+
+func TestIngestOfRowsThatFailSendsNoEnd(t *testing.T) {
+	broken := errors.New("the file is corrupt")
+	ended := false
+	f := &fake{}
+	f.put = func(s pb.FlightService_DoPutServer) error {
+		_, err := take(s)
+		ended = err == nil
+		return err
+	}
+	inBubble(t, f, func(b *bubble) {
+		rows := &brokenReader{RecordReader: emptyReader(b), batch: int64Batch(1), err: broken}
+		_, err := b.open().Ingest(b.Context(), rows, session.IngestOptions{Table: "t"}, session.Call{})
+		require.ErrorIs(b, err, broken)
+		synctest.Wait()
+		require.False(b, ended, "the server must not take half of the rows for all")
+	})
+}
+
+func emptyReader(t testing.TB) array.RecordReader {
+	rows, err := array.NewRecordReader(int64Schema, nil)
+	require.NoError(t, err)
+	return rows
+}
+
+// brokenReader gives one batch and fails.
+type brokenReader struct {
+	array.RecordReader
+	batch arrow.RecordBatch
+	given bool
+	err   error
+}
+
+func (r *brokenReader) Next() bool                     { given := r.given; r.given = true; return !given }
+func (r *brokenReader) RecordBatch() arrow.RecordBatch { return r.batch }
+func (r *brokenReader) Err() error                     { return r.err }
