@@ -68,8 +68,12 @@ func (s *session) probeTx() bool {
 	return err != nil || first == second
 }
 
-func (s *session) txID() (id int64, err error) {
-	err = s.exec("SELECT txid_current()", func(res *capi.Result) { id = capi.ValueInt64(res, 0, 0) })
+func (s *session) txID() (id uint64, err error) {
+	err = s.exec("SELECT txid_current()::UBIGINT", func(res *capi.Result) {
+		chunk := capi.FetchChunk(*res)
+		defer capi.DestroyDataChunk(&chunk)
+		id = *(*uint64)(capi.VectorGetData(capi.DataChunkGetVector(chunk, 0)))
+	})
 	return id, err
 }
 

@@ -1,0 +1,145 @@
+package archtest
+
+import (
+	"fmt"
+	"go/ast"
+	"io/fs"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Check returns what breaks the rules in the project at root, one line each.
+func Check(root fs.FS) ([]string, error) {
+	files, err := walk(root)
+	if err != nil {
+		return nil, err
+	}
+	var faults []string
+	detached := map[string]string{} // folder -> the function that detaches
+	for _, f := range files {
+		faults = append(faults, checkSize(f)...)
+		faults = append(faults, checkContexts(f, detached)...)
+		for _, spec := range f.ast.Imports {
+			name, _ := strconv.Unquote(spec.Path.Value)
+			if fault := checkImport(f, name); fault != "" {
+				faults = append(faults, fmt.Sprintf("%s: imports %s: %s", f.path, name, fault))
+			}
+		}
+	}
+	slices.Sort(faults)
+	return faults, nil
+}
+
+// checkImport returns why f must not import the package, or "".
+func checkImport(f file, name string) string {
+	own, isOwn := strings.CutPrefix(name, Module+"/")
+	switch {
+	case f.isTest():
+		return "" // tests may reach for anything, internal packages of the root module too
+	case f.module != ".":
+		if isOwn && strings.HasPrefix(own, "internal/") && !within(own, f.module) {
+			return "internal packages stay in their module"
+		}
+		return ""
+	}
+	l, ok := layerOf(f.dir())
+	switch {
+	case !ok:
+		return "the folder has no layer in internal/archtest/rules.go"
+	case isOwn:
+		if slices.Contains(l.may, own) || sameLayer(own, l) {
+			return ""
+		}
+		return l.dir + " may not, an arrow must point down"
+	case !strings.Contains(strings.Split(name, "/")[0], "."):
+		return "" // standard library
+	case slices.ContainsFunc(l.external, func(prefix string) bool { return strings.HasPrefix(name, prefix) }):
+		return ""
+	default:
+		return l.dir + " may not use that module"
+	}
+}
+
+// layerOf finds the deepest layer that contains a folder.
+func layerOf(dir string) (layer, bool) {
+	best := slices.MaxFunc(layers, func(a, b layer) int { return depth(a.dir, dir) - depth(b.dir, dir) })
+	return best, within(dir, best.dir)
+}
+
+func sameLayer(dir string, l layer) bool {
+	other, ok := layerOf(dir)
+	return ok && other.dir == l.dir
+}
+
+func checkSize(f file) []string {
+	if f.isTest() {
+		return nil
+	}
+	var faults []string
+	if n := f.length(); n > maxFileLines {
+		faults = append(faults, fmt.Sprintf("%s: %d lines, at most %d", f.path, n, maxFileLines))
+	}
+	for _, d := range f.ast.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok && f.lines(fn) > maxFuncLines {
+			faults = append(faults, fmt.Sprintf("%s: func %s has %d lines, at most %d", f.path, fn.Name.Name, f.lines(fn), maxFuncLines))
+		}
+	}
+	return faults
+}
+
+// checkContexts finds context.Background and context.TODO in product code
+// outside the one function of its package that detaches, by its name.
+func checkContexts(f file, detached map[string]string) []string {
+	if f.isTest() || f.ast.Name.Name == "main" || strings.HasSuffix(f.ast.Name.Name, "test") ||
+		slices.ContainsFunc(detachable, func(dir string) bool { return within(f.path, dir) }) {
+		return nil
+	}
+	var faults []string
+	for _, d := range f.ast.Decls {
+		where := "a declaration"
+		if fn, ok := d.(*ast.FuncDecl); ok {
+			where = "func " + fn.Name.Name
+		}
+		if !makesContext(f, d) {
+			continue
+		}
+		helper := path.Join(f.dir(), where)
+		before, taken := detached[f.dir()]
+		if strings.Contains(strings.ToLower(where), "detach") && (!taken || before == helper) {
+			detached[f.dir()] = helper
+			continue
+		}
+		faults = append(faults, fmt.Sprintf("%s: %s makes a context of its own; take one, or use the package's one detach helper", f.path, where))
+	}
+	return faults
+}
+
+// makesContext reports whether the code under n calls for a root context.
+func makesContext(f file, n ast.Node) (found bool) {
+	pkg := importName(f, "context")
+	ast.Inspect(n, func(n ast.Node) bool {
+		sel, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		x, ok := sel.X.(*ast.Ident)
+		found = found || ok && x.Name == pkg && (sel.Sel.Name == "Background" || sel.Sel.Name == "TODO")
+		return true
+	})
+	return found
+}
+
+// importName is what f calls the package, "" if it does not import it.
+func importName(f file, importPath string) string {
+	for _, spec := range f.ast.Imports {
+		if name, _ := strconv.Unquote(spec.Path.Value); name == importPath {
+			if spec.Name != nil {
+				return spec.Name.Name
+			}
+			return path.Base(importPath)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,74 @@
+package archtest
+
+// Module is the path of the root module.
+const Module = "github.com/flightpool/flightpool"
+
+// The bounds of functions and of files that are not tests, in lines.
+const (
+	maxFuncLines = 70
+	maxFileLines = 300
+)
+
+// layer says what the packages of a folder of the root module may import,
+// tests apart: arrows point down only. The deepest layer that contains a
+// package counts.
+type layer struct {
+	dir string
+	may []string // packages of the root module; those of the layer itself always
+
+	// external lists prefixes of other modules. The standard library is
+	// always allowed; a layer without entries has nothing else.
+	external []string
+}
+
+var (
+	wire = []string{"github.com/apache/arrow-go/", "google.golang.org/grpc", "google.golang.org/protobuf", "google.golang.org/genproto/"}
+	aws  = []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"}
+	test = []string{"github.com/stretchr/testify/", "go.uber.org/goleak"}
+)
+
+var layers = []layer{
+	{dir: "cancel"},
+	{dir: "lease"},
+	{dir: "lease/dynamolease", may: []string{"lease", "internal/invariant"}, external: aws},
+	{dir: "lease/leasetest", may: []string{"lease"}, external: test},
+
+	{dir: "reservoir", may: []string{"internal/invariant"}},
+	{dir: "reservoir/reservoirtest", may: []string{"reservoir"}, external: test},
+	{dir: "reservoir/sqlconn", may: []string{"reservoir"}},
+	{dir: "reservoir/dsql", may: []string{"reservoir", "lease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
+
+	{dir: "session", may: []string{"cancel", "internal/invariant", "internal/sqlscan"}, external: wire},
+	{dir: "session/sessiontest", may: []string{"session", "cancel"}, external: join(wire, test)},
+
+	{dir: "internal/invariant"},
+	{dir: "internal/sqlscan"},
+	{dir: "internal/memnet"},
+	{dir: "internal/archtest"},
+	{dir: "internal/flightconn", may: []string{"session", "cancel", "internal/invariant", "internal/sqlscan"}, external: join(wire, []string{"golang.org/x/sync"})},
+	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/invariant", "internal/sqlscan"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
+
+	{dir: "flightpool", may: []string{"session", "reservoir", "cancel", "lease", "internal/flightconn", "internal/invariant", "internal/sqlscan"}, external: wire},
+	{dir: "flightpool/adbcpool", may: []string{"flightpool", "session", "internal/adbcconn", "internal/sqlscan"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
+	{dir: "flightpool/registry", may: []string{"flightpool", "session", "lease"}, external: wire},
+	{dir: "flightpool/poolz", may: []string{"flightpool", "flightpool/registry", "session"}},
+	{dir: "flightpool/flightotel", may: []string{"flightpool", "session"}, external: []string{"go.opentelemetry.io/"}},
+	{dir: "flightpool/flightprom", may: []string{"flightpool", "flightpool/registry", "session"}, external: []string{"github.com/prometheus/"}},
+
+	// What follows is for tests and demonstrations; nothing above imports it.
+	{dir: "testserver", may: []string{"internal/memnet", "internal/sqlscan"}, external: wire},
+	{dir: "testserver/dsqlgate", may: []string{"internal/memnet", "testserver/localdeps"}, external: []string{"github.com/jackc/"}},
+	{dir: "testserver/localdeps", external: join(aws, []string{"github.com/jackc/"})},
+}
+
+// detachable folders may use context.Background anywhere: they have callers
+// without a context. Packages called main and those for tests are so too.
+var detachable = []string{"testserver", "examples", "internal/bench"}
+
+func join(lists ...[]string) []string {
+	var all []string
+	for _, l := range lists {
+		all = append(all, l...)
+	}
+	return all
+}
