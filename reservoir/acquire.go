@@ -23,8 +23,17 @@ func (r *Reservoir[C]) Acquire(ctx context.Context) (Loan[C], error) {
 	if err := ctx.Err(); err != nil {
 		return Loan[C]{}, fmt.Errorf("reservoir: acquire: %w", err)
 	}
-	var fx effects[C]
 	r.mu.Lock()
+	loan, ok := r.tryQuick()
+	if ok {
+		r.verify()
+		r.mu.Unlock()
+		if acquired := r.cfg.Hooks.Acquired; acquired != nil {
+			acquired(0)
+		}
+		return loan, nil
+	}
+	var fx effects[C]
 	if e := r.ready(&fx); e != nil {
 		loan := r.take(e, &fx)
 		r.unlock(&fx)
@@ -70,6 +79,24 @@ func (r *Reservoir[C]) TryAcquire() (Loan[C], bool) {
 	return loan, true
 }
 
+// tryQuick lends an idle connection in the common case, in which nothing else
+// has to be done. The caller holds mu.
+func (r *Reservoir[C]) tryQuick() (Loan[C], bool) {
+	if r.mu.idle.n <= r.mu.minIdle || r.asks {
+		return Loan[C]{}, false
+	}
+	e, now := r.mu.idle.front(), r.clock.now()
+	if now >= e.calm || r.aged(now) {
+		return Loan[C]{}, false
+	}
+	r.mu.idle.remove(&e.link) // not stale, since it is calm
+	r.move(e, loaned)
+	e.loan++
+	e.borrowed = now
+	r.mu.stats.Acquired++
+	return Loan[C]{r, e, e.loan}, true
+}
+
 // ready finds the idle connection to lend now, or nil when there is none or it
 // has to be checked first. The caller holds mu.
 func (r *Reservoir[C]) ready(fx *effects[C]) *entry[C] {
@@ -86,9 +113,7 @@ func (r *Reservoir[C]) take(e *entry[C], fx *effects[C]) Loan[C] {
 	loan := r.lend(e, r.clock.now())
 	r.mu.stats.Acquired++
 	r.watch(e)
-	if r.short() {
-		r.pump(fx)
-	}
+	r.pump(fx)
 	return loan
 }
 

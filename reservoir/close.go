@@ -106,6 +106,7 @@ func (r *Reservoir[C]) shut() bool {
 		return false
 	}
 	r.mu.closed = true
+	r.mu.generation++
 	r.alarm.Stop()
 	r.clock.stop()
 	for w := r.mu.waiters.front(); w != nil; w = r.mu.waiters.front() {

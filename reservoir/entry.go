@@ -34,9 +34,9 @@ type entry[C any] struct {
 	queue      uint64 // the number of the last waiter when Open was called
 	probe      bool   // checked by the sweeper, not for a waiter
 
-	opened    int64
 	span      span
-	stale     bool // idle and counted in mu.stale
+	calm      int64 // until then its age needs no thought
+	stale     bool  // idle and counted in mu.stale
 	idleSince int64
 	proven    int64 // when it was last known to work
 	borrowed  int64
@@ -99,8 +99,8 @@ func (r *Reservoir[C]) toIdle(e *entry[C], now int64, fx *effects[C]) {
 		}
 		l.insertAfter(at, &e.link)
 	}
-	if r.cfg.CheckInterval > 0 {
-		r.arm(e.proven + int64(r.cfg.CheckInterval))
+	if r.keepAlive > 0 {
+		r.arm(e.proven + r.keepAlive)
 	}
 	r.evictIdle(now, fx)
 }

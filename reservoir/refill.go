@@ -5,12 +5,6 @@ import (
 	"time"
 )
 
-// short says whether pump could have something to do, at the price that the
-// hot path can pay. The caller holds mu.
-func (r *Reservoir[C]) short() bool {
-	return r.mu.idle.n < r.mu.minIdle || r.mu.waiters.n > 0 || r.mu.stale > 0 || len(r.mu.targets) > 0
-}
-
 // pump serves waiters from what is idle and starts the opens that are missing.
 // It only counts; it is called after every change, so nothing has to poll. The
 // caller holds mu.
@@ -185,8 +179,9 @@ func (r *Reservoir[C]) opened(e *entry[C]) {
 	r.mu.failures, r.mu.lastOpen = 0, nil
 	r.mu.phase += goldenStep
 	lead := replacing(r.mu.maxSize, r.cfg.MaxConcurrentOpens, r.cfg.OpenTimeout)
-	e.opened, e.idleSince, e.proven = now, now, now
+	e.idleSince, e.proven = now, now
 	e.span = plan(now, r.mu.phase, r.cfg.MaxLifetime, r.cfg.LifetimeJitter, r.cfg.GuardWindow, lead)
+	e.calm = min(e.span.soft, e.span.last-r.clock.slack)
 	r.arm(e.span.soft)
 	r.settle(e, &fx)
 	if e.state == idle && r.mu.stale > 0 && r.mu.idle.n > r.mu.minIdle {

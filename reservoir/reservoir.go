@@ -15,8 +15,13 @@ import (
 type Reservoir[C any] struct {
 	cfg    Config[C] // resolved
 	cleans bool      // Release has something to run first
-	clock  clock
-	alarm  *time.Timer // runs sweep at mu.due
+	asks   bool      // Acquire has to look twice, at age or at the borrower
+
+	idleTTL   int64 // of cfg; never: off
+	keepAlive int64 // CheckInterval; 0: off
+
+	clock clock
+	alarm *time.Timer // runs sweep at mu.due
 
 	ctx      context.Context //nolint:containedctx // what opens and checks run on: it lives as long as the reservoir
 	cancel   context.CancelFunc
@@ -50,7 +55,7 @@ type Reservoir[C any] struct {
 
 		maxSize, minIdle int
 		ceiling          int    // what the total may not exceed now; above the limit for a while after Resize
-		generation       uint64 // of Reset
+		generation       uint64 // counts Reset and Close: what is older is closed
 
 		probing  bool // a check for the sweeper is under way
 		failures int  // opens that failed in a row
@@ -71,10 +76,16 @@ func New[C any](cfg Config[C]) (*Reservoir[C], error) {
 		return nil, err
 	}
 	r := &Reservoir[C]{
-		cfg:      cfg,
-		cleans:   cfg.Reset != nil || cfg.CheckOnRelease,
-		drained:  make(chan struct{}),
-		finished: make(chan struct{}),
+		cfg:       cfg,
+		cleans:    cfg.Reset != nil || cfg.CheckOnRelease,
+		asks:      cfg.CheckOnAcquire || cfg.LeakAfter > 0,
+		idleTTL:   int64(cfg.IdleTTL),
+		keepAlive: int64(cfg.CheckInterval),
+		drained:   make(chan struct{}),
+		finished:  make(chan struct{}),
+	}
+	if r.idleTTL <= 0 {
+		r.idleTTL = never
 	}
 	r.ctx, r.cancel = context.WithCancel(detached())
 	r.clock.init(cfg.IdleTTL, cfg.MaxLifetime, cfg.GuardWindow, cfg.IdleBeforeCheck, cfg.CheckInterval, cfg.LeakAfter)

@@ -8,7 +8,7 @@ import (
 // settle decides what becomes of a connection that nobody has: it is closed,
 // goes to the first waiter, or is idle. Every path ends here: released, opened,
 // checked, given back by a caller who had left. The caller holds mu, and calls
-// pump or short afterwards.
+// pump afterwards.
 func (r *Reservoir[C]) settle(e *entry[C], fx *effects[C]) {
 	now := r.clock.now()
 	if reason, unfit := r.unfit(e, now); unfit {
@@ -64,17 +64,14 @@ func (r *Reservoir[C]) hottest(now int64, fx *effects[C]) *entry[C] {
 // evictIdle closes what was idle for IdleTTL, coldest first, down to MinIdle.
 // The caller holds mu.
 func (r *Reservoir[C]) evictIdle(now int64, fx *effects[C]) {
-	if r.cfg.IdleTTL <= 0 {
-		return
-	}
-	for r.mu.idle.n > r.mu.minIdle {
-		e := r.mu.idle.back()
-		if now-e.idleSince < int64(r.cfg.IdleTTL) {
-			return
-		}
-		r.retire(e, Idled, nil, fx)
+	for r.mu.idle.n > r.mu.minIdle && r.aged(now) {
+		r.retire(r.mu.idle.back(), Idled, nil, fx)
 	}
 }
+
+// aged says whether the coldest idle connection was idle for IdleTTL. The
+// caller holds mu; there is one.
+func (r *Reservoir[C]) aged(now int64) bool { return now-r.mu.idle.back().idleSince >= r.idleTTL }
 
 // out says whether a loan is still out. The caller holds mu.
 func (r *Reservoir[C]) out(l Loan[C]) bool {
@@ -83,7 +80,6 @@ func (r *Reservoir[C]) out(l Loan[C]) bool {
 
 // release ends a loan whose connection is fine.
 func (r *Reservoir[C]) release(l Loan[C]) error {
-	var fx effects[C]
 	e := l.entry
 	r.mu.Lock()
 	if !r.out(l) {
@@ -91,20 +87,36 @@ func (r *Reservoir[C]) release(l Loan[C]) error {
 		return ErrReleased
 	}
 	held := r.used(e)
-	r.settle(e, &fx)
-	if r.short() {
+	handed := false
+	if r.simple(e) {
+		r.move(e, idle)
+		r.mu.idle.pushFront(&e.link)
+		r.verify()
+		r.mu.Unlock()
+	} else {
+		var fx effects[C]
+		r.settle(e, &fx)
 		r.pump(&fx)
+		handed = fx.wake != nil
+		r.unlock(&fx)
 	}
-	r.unlock(&fx)
 	if released := r.cfg.Hooks.Released; released != nil {
 		released(held)
 	}
-	if fx.wake != nil {
+	if handed {
 		// The woken caller is next on this very processor: let it run now, not
 		// when the releaser's time slice is over.
 		runtime.Gosched()
 	}
 	return nil
+}
+
+// simple says whether settle would just make a used connection the first idle
+// one, and pump do nothing: the common case, worth a short way. The caller
+// holds mu.
+func (r *Reservoir[C]) simple(e *entry[C]) bool {
+	return r.mu.waiters.n == 0 && e.idleSince < e.calm && e.generation == r.mu.generation && r.live() <= r.mu.maxSize &&
+		(r.mu.idle.n == 0 || !r.aged(e.idleSince)) && (r.keepAlive == 0 || e.proven+r.keepAlive >= r.mu.due)
 }
 
 // used marks the end of a use. The caller holds mu.

@@ -7,11 +7,16 @@ import "time"
 // INVARIANT: no due moment lies before mu.due: an open retry, a waiter's
 // deadline, a connection's staleness or end, a check, a leak.
 func (r *Reservoir[C]) arm(at int64) {
-	if at >= r.mu.due || r.mu.closed {
-		return
+	if at < r.mu.due {
+		r.setAlarm(at)
 	}
-	r.mu.due = at
-	r.alarm.Reset(time.Duration(max(0, at-r.clock.exact())))
+}
+
+func (r *Reservoir[C]) setAlarm(at int64) {
+	if !r.mu.closed {
+		r.mu.due = at
+		r.alarm.Reset(time.Duration(max(0, at-r.clock.exact())))
+	}
 }
 
 // sweep does what is due and sets the alarm for what is due next. It runs on
@@ -26,7 +31,7 @@ func (r *Reservoir[C]) sweep() {
 		for _, e := range r.mu.all {
 			next = min(next, r.age(e, now, &fx), r.findLeak(e, now, &fx))
 		}
-		r.arm(min(next, r.keepAlive(now, &fx)))
+		r.arm(min(next, r.probe(now, &fx)))
 		r.pump(&fx)
 	}
 	r.unlock(&fx)
@@ -44,7 +49,7 @@ func (r *Reservoir[C]) age(e *entry[C], now int64, fx *effects[C]) int64 {
 	if now < e.span.soft {
 		return e.span.soft
 	}
-	unused := r.cfg.IdleTTL > 0 && now-e.idleSince >= int64(r.cfg.IdleTTL) && r.mu.idle.n > r.mu.minIdle
+	unused := now-e.idleSince >= r.idleTTL && r.mu.idle.n > r.mu.minIdle
 	switch {
 	case now >= e.span.last:
 		r.retire(e, Expired, nil, fx)
@@ -59,16 +64,16 @@ func (r *Reservoir[C]) age(e *entry[C], now int64, fx *effects[C]) int64 {
 	return e.span.last
 }
 
-// keepAlive starts the check of the coldest idle connection that is due for
+// probe starts the check of the coldest idle connection that is due for
 // one, unless such a check is under way, and returns when to look again. The
 // caller holds mu.
-func (r *Reservoir[C]) keepAlive(now int64, fx *effects[C]) int64 {
-	if r.cfg.CheckInterval <= 0 || r.mu.probing {
+func (r *Reservoir[C]) probe(now int64, fx *effects[C]) int64 {
+	if r.keepAlive <= 0 || r.mu.probing {
 		return never
 	}
 	next := int64(never)
 	for e := r.mu.idle.back(); e != nil; e = e.link.prev.self {
-		due := e.proven + int64(r.cfg.CheckInterval)
+		due := e.proven + r.keepAlive
 		if due <= now {
 			r.startCheck(e, true, fx)
 			return never // its end looks for the next
@@ -132,6 +137,6 @@ func (r *Reservoir[C]) checked(e *entry[C], err error) {
 		r.settle(e, &fx)
 	}
 	r.pump(&fx)
-	r.arm(r.keepAlive(now, &fx))
+	r.arm(r.probe(now, &fx))
 	r.unlock(&fx)
 }
