@@ -85,11 +85,7 @@ func (s *SessionHandle) probe(ctx context.Context, tx transaction) error {
 
 // ask runs the probe query to its end.
 func (s *SessionHandle) ask(ctx context.Context) error {
-	stream, err := s.conn.Query(ctx, s.policy.probeSQL(), Call{})
-	if err != nil {
-		return err
-	}
-	return drain(stream)
+	return Probe(ctx, s.conn, s.policy.probeSQL())
 }
 
 func drain(stream Stream) error {
@@ -115,4 +111,13 @@ func (s *SessionHandle) settle(report cancel.Report, tx transaction) {
 		s.mu.lost = fmt.Errorf("%w: a cancelled statement may still run: %s", ErrSessionLost, report)
 	}
 	s.leave()
+}
+
+// Probe runs a harmless query to its end, as a health check.
+func Probe(ctx context.Context, c Conn, sql string) error {
+	stream, err := c.Query(ctx, sql, Call{})
+	if err != nil {
+		return err
+	}
+	return drain(stream)
 }

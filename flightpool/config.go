@@ -1,0 +1,203 @@
+package flightpool
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/flightpool/flightpool/lease"
+	"github.com/flightpool/flightpool/reservoir"
+	"github.com/flightpool/flightpool/session"
+)
+
+// Config says how a pool keeps its connections. The zero value of a field is
+// the default named beside it; a negative number or duration switches the
+// feature off where that makes sense. New reports every fault at once.
+type Config struct {
+	// MinIdle is how many idle connections are kept ready (1; negative: none,
+	// and New does not connect). At most MaxSize.
+	MinIdle int
+	// MaxSize bounds the connections (max(4, min(16, 2*NumCPU))).
+	MaxSize int
+
+	AcquireTimeout time.Duration // longest wait for a connection, beside the context (30s; negative: the context's alone)
+	DialTimeout    time.Duration // bounds making one connection, to its first answer (5s)
+	CloseTimeout   time.Duration // bounds closing one connection, and cleaning one session (5s)
+	IdleTTL        time.Duration // an idle connection beyond MinIdle is closed after it (5m; negative: never)
+	MaxLifetime    time.Duration // age from which a connection is replaced (1h; negative: never)
+	LifetimeJitter time.Duration // spread added to MaxLifetime (5m; negative: none)
+	GuardWindow    time.Duration // a connection this close to its end is not lent (10s)
+
+	DefaultQueryTimeout time.Duration // for calls without a Timeout of their own (none)
+	DisableRetry        bool          // repeat nothing, whatever QueryOptions say
+
+	HealthCheck HealthCheck
+
+	// OnExhausted is what happens to a caller when MaxSize connections are
+	// taken: Wait (default), FailFast or Overflow(n).
+	OnExhausted Exhaustion
+	MaxWaiters  int // callers that may wait; one more fails at once (no bound)
+
+	OnReturn SessionReset // how a used session is made clean (ResetAuto)
+	Cancel   CancelPolicy // how a statement is stopped
+
+	MaxConcurrentOpens int           // connections being made at a time (8; negative: MaxSize)
+	Leases             lease.Leases  // the fleet's budget of connections (none)
+	Limiter            lease.Limiter // the fleet's budget of opens (none)
+
+	Auth    Auth
+	TLS     *tls.Config // for TLS targets (the system's roots)
+	Headers metadata.MD // sent with every call
+
+	// Dialer replaces the network, for proxies, tunnels and tests.
+	Dialer func(ctx context.Context, address string) (net.Conn, error)
+	// DialOptions are appended to the pool's own. They must not replace the
+	// dialer, which guards against silent reconnects: use Dialer.
+	DialOptions []grpc.DialOption
+	Allocator   memory.Allocator // for Arrow buffers (memory.DefaultAllocator)
+
+	MaxMessage int // largest message received, in bytes (64 MiB)
+
+	// LeakAfter reports results and sessions that are out for longer, once,
+	// with the stack of their borrower (off).
+	LeakAfter time.Duration
+
+	Hooks  Hooks
+	Logger *slog.Logger // what needs an operator's eye (nothing is logged)
+}
+
+// HealthKind is what a health check does.
+type HealthKind uint8
+
+// The kinds of health check.
+const (
+	// Ping makes one cheap round trip (default).
+	Ping HealthKind = iota
+	// Query runs HealthCheck.SQL.
+	Query
+	// FullValidate runs SQL and, where the server has session options, asks
+	// for them, which an evicted session cannot answer.
+	FullValidate
+)
+
+// HealthCheck says how connections, and through them the server, are watched.
+type HealthCheck struct {
+	Kind            HealthKind
+	SQL             string        // a harmless query ("SELECT 1")
+	Timeout         time.Duration // bounds one check (5s)
+	Interval        time.Duration // between checks of an idle connection (30s; negative: none)
+	IdleBeforeCheck time.Duration // ValidateOnAcquire spares connections used more recently (1s; negative: none)
+
+	// FailureThreshold failures to reach the server, in a row and with no
+	// connection left, make it unhealthy: calls fail at once with
+	// ErrUnhealthy, but for one trial at growing intervals (3; negative: never).
+	FailureThreshold int
+	// RecoveryThreshold successes in a row make it healthy again (2).
+	RecoveryThreshold int
+
+	ValidateOnAcquire bool // check a connection before it is lent
+	ValidateOnRelease bool // check a connection when it comes back
+}
+
+// The names of other packages that a pool's user needs.
+type (
+	// Exhaustion is a policy for callers who find all connections taken.
+	Exhaustion = reservoir.Exhaustion
+	// SessionReset says how a used session is made clean.
+	SessionReset = session.SessionReset
+	// CancelPolicy bounds the cancel chain.
+	CancelPolicy = session.CancelPolicy
+)
+
+// The exhaustion policies without a number.
+const (
+	Wait     = reservoir.Wait
+	FailFast = reservoir.FailFast
+)
+
+// Overflow opens up to n connections beyond MaxSize for callers who wait.
+func Overflow(n int) Exhaustion { return reservoir.Overflow(n) }
+
+// The ways to make a session clean; see package session.
+var (
+	ResetAuto    = session.ResetAuto
+	ResetDiscard = session.ResetDiscard
+	ResetNone    = session.ResetNone
+)
+
+// ResetSQL runs statements after every session and every call that was not a
+// plain read.
+func ResetSQL(statements ...string) SessionReset { return session.ResetSQL(statements...) }
+
+// resolve fills in the defaults, or returns every fault.
+func (c Config) resolve() (Config, error) {
+	faults := c.faults()
+	set(&c.MinIdle, 1)
+	set(&c.MaxSize, max(4, min(16, 2*runtime.NumCPU())))
+	set(&c.AcquireTimeout, 30*time.Second)
+	set(&c.DialTimeout, 5*time.Second)
+	set(&c.CloseTimeout, 5*time.Second)
+	set(&c.HealthCheck.SQL, "SELECT 1")
+	set(&c.HealthCheck.Timeout, 5*time.Second)
+	set(&c.HealthCheck.FailureThreshold, 3)
+	set(&c.HealthCheck.RecoveryThreshold, 2)
+	set(&c.Cancel.Grace, 250*time.Millisecond)
+	set(&c.Cancel.Budget, 5*time.Second)
+	if c.MinIdle > c.MaxSize && c.MaxSize > 0 {
+		faults = append(faults, fmt.Errorf("MinIdle: %d is more than MaxSize %d", c.MinIdle, c.MaxSize))
+	}
+	if c.Cancel.Grace > c.Cancel.Budget {
+		faults = append(faults, fmt.Errorf("Cancel.Grace: %v is more than Cancel.Budget %v", c.Cancel.Grace, c.Cancel.Budget))
+	}
+	return c, errors.Join(faults...)
+}
+
+func set[T comparable](field *T, byDefault T) {
+	var zero T
+	if *field == zero {
+		*field = byDefault
+	}
+}
+
+// faults finds what is wrong with the fields as the user set them. The
+// reservoir's own check covers sizes and lifetimes.
+func (c Config) faults() []error {
+	var faults []error
+	fault := func(wrong bool, format string, args ...any) {
+		if wrong {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	fault(c.DialTimeout < 0, "DialTimeout: cannot be switched off")
+	fault(c.CloseTimeout < 0, "CloseTimeout: cannot be switched off")
+	fault(c.HealthCheck.Timeout < 0, "HealthCheck.Timeout: cannot be switched off")
+	fault(c.HealthCheck.RecoveryThreshold < 0, "HealthCheck.RecoveryThreshold: cannot be switched off")
+	fault(c.HealthCheck.Kind > FullValidate, "HealthCheck.Kind: %d is unknown", c.HealthCheck.Kind)
+	fault(c.Cancel.Grace < 0, "Cancel.Grace: cannot be switched off")
+	fault(c.Cancel.Budget < 0, "Cancel.Budget: cannot be switched off")
+	fault(c.MaxMessage < 0, "MaxMessage: cannot be switched off")
+	for i, name := range c.Cancel.Actions {
+		fault(strings.TrimSpace(name) == "", "Cancel.Actions: name %d is empty", i)
+	}
+	for i, sql := range c.OnReturn.Statements() {
+		fault(strings.TrimSpace(sql) == "", "OnReturn: statement %d is empty", i)
+	}
+	for key := range c.Headers {
+		fault(strings.HasPrefix(strings.ToLower(key), "grpc-"), "Headers: %q is reserved by gRPC", key)
+		fault(strings.EqualFold(key, "authorization"), "Headers: put authorization into Auth")
+	}
+	if err := c.Auth.validate(); err != nil {
+		faults = append(faults, err)
+	}
+	return faults
+}

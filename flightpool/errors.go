@@ -1,0 +1,86 @@
+package flightpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/flightpool/flightpool/reservoir"
+	"github.com/flightpool/flightpool/session"
+)
+
+// What the calls fail with. errors.Is finds them in every error of this module.
+var (
+	// ErrClosed says that the pool is closed or closing.
+	ErrClosed = reservoir.ErrClosed
+
+	// ErrExhausted says that no connection came free in time. errors.As with
+	// a *reservoir.ExhaustedError gives the numbers and the last failed open.
+	ErrExhausted = reservoir.ErrExhausted
+
+	// ErrUnhealthy says that the server could not be reached several times
+	// running, and that nothing was tried this time. errors.As with an
+	// *UnhealthyError gives the reason.
+	ErrUnhealthy = errors.New("server unhealthy")
+
+	// ErrSessionLost says that the transport or the server session under the
+	// call is gone.
+	ErrSessionLost = session.ErrSessionLost
+
+	// ErrTxAborted says that a statement of the transaction failed. Nothing
+	// of it is stored.
+	ErrTxAborted = session.ErrTxAborted
+
+	// ErrCommitUnknown says that the outcome of a commit cannot be known.
+	ErrCommitUnknown = session.ErrCommitUnknown
+)
+
+// Error is any failure of a call: the call, how far it had come, whose fault it
+// was and the cause. Its chain reaches the gRPC status or driver error, and the
+// context's error when a deadline or cancellation brought it about.
+type Error = session.Error
+
+// Fault tells whose fault an Error is.
+type Fault = session.Fault
+
+// The kinds of fault.
+const (
+	FaultUnknown     = session.FaultUnknown
+	FaultUsage       = session.FaultUsage
+	FaultStatement   = session.FaultStatement
+	FaultUnsupported = session.FaultUnsupported
+	FaultAuth        = session.FaultAuth
+	FaultLimit       = session.FaultLimit
+	FaultContext     = session.FaultContext
+	FaultTransport   = session.FaultTransport
+	FaultSession     = session.FaultSession
+)
+
+// SafeToRetry reports whether the call that failed with err may be repeated:
+// nothing of it reached the server, or it was a read of which no batch was
+// delivered.
+func SafeToRetry(err error) bool { return session.SafeToRetry(err) }
+
+// unobtained is the error of a call that got no connection.
+func (p *FlightSQLPool) unobtained(ctx context.Context, op string, err error) error {
+	e := &Error{Op: op, Stage: session.StageAcquire, Target: p.target, Unsent: true, Err: err}
+	var inner *Error
+	switch {
+	case errors.Is(err, ErrClosed):
+		e.Fault = FaultUsage
+	case errors.As(err, &inner): // the open that failed says more
+		e.Stage, e.Fault, e.SQLState = inner.Stage, inner.Fault, inner.SQLState
+	case errors.Is(err, ErrExhausted):
+		e.Fault = FaultLimit
+	case errors.Is(err, ErrUnhealthy):
+		e.Fault = FaultTransport
+	}
+	if cause := ctx.Err(); cause != nil {
+		e.Ctx, e.Fault = cause, FaultContext
+	}
+	return e
+}
+
+func badArgument(op, target, format string, args ...any) error {
+	return &Error{Op: op, Stage: session.StageArgument, Fault: FaultUsage, Target: target, Unsent: true, Err: fmt.Errorf(format, args...)}
+}

@@ -1,0 +1,117 @@
+package flightpool
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// UnhealthyError says why and since when a server is taken to be unreachable.
+// errors.Is finds ErrUnhealthy and the reason in it.
+type UnhealthyError struct {
+	Reason error     // the last failure
+	Since  time.Time // of the first failure in the row
+	Next   time.Time // of the next trial
+}
+
+func (e *UnhealthyError) Error() string {
+	return fmt.Sprintf("server unhealthy since %s: %v", e.Since.Format(time.RFC3339), e.Reason)
+}
+
+// Unwrap gives ErrUnhealthy and the reason.
+func (e *UnhealthyError) Unwrap() []error { return []error{ErrUnhealthy, e.Reason} }
+
+// health counts failures to reach the server. It has no goroutine: while the
+// server is unhealthy one caller after the other is let through as the trial,
+// at intervals that double up to the longest.
+type health struct {
+	failures, recoveries int // thresholds; failures < 0: off
+	changed              func(reason error)
+
+	mu struct {
+		sync.Mutex
+		failed    int // in a row
+		succeeded int // in a row, since unhealthy
+		since     time.Time
+		reason    error // nil: healthy
+		pause     time.Duration
+		next      time.Time
+	}
+}
+
+const (
+	firstPause   = 250 * time.Millisecond
+	longestPause = 10 * time.Second
+)
+
+// failed takes note of a failed attempt to reach the server. Only faults of the
+// transport count: a server that refuses a password is well.
+func (h *health) failed(err error) {
+	if session.FaultIn(err) != session.FaultTransport || h.failures < 0 {
+		return
+	}
+	now := time.Now()
+	h.mu.Lock()
+	if h.mu.failed == 0 {
+		h.mu.since = now
+	}
+	h.mu.failed++
+	h.mu.succeeded = 0
+	turned := h.mu.reason == nil && h.mu.failed >= h.failures
+	if turned || h.mu.reason != nil {
+		h.mu.reason = err
+	}
+	if turned {
+		h.mu.pause = firstPause
+		h.mu.next = now.Add(firstPause)
+	}
+	h.mu.Unlock()
+	if turned {
+		h.changed(err)
+	}
+}
+
+// succeeded takes note of an answer of the server.
+func (h *health) succeeded() {
+	h.mu.Lock()
+	h.mu.failed = 0
+	turned := false
+	if h.mu.reason != nil {
+		if h.mu.succeeded++; h.mu.succeeded >= h.recoveries {
+			h.mu.reason, h.mu.succeeded, turned = nil, 0, true
+		}
+	}
+	h.mu.Unlock()
+	if turned {
+		h.changed(nil)
+	}
+}
+
+// admit is nil when a call may wait for a connection that is not there yet:
+// the server is healthy, or it is time for a trial and this call is it.
+func (h *health) admit() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.reason == nil {
+		return nil
+	}
+	now := time.Now()
+	if now.Before(h.mu.next) {
+		return &UnhealthyError{Reason: h.mu.reason, Since: h.mu.since, Next: h.mu.next}
+	}
+	h.mu.pause = min(2*h.mu.pause, longestPause)
+	h.mu.next = now.Add(h.mu.pause)
+	return nil
+}
+
+// state is since when and why the server is unhealthy, or nil.
+func (h *health) state() (time.Time, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.reason == nil {
+		return time.Time{}, nil
+	}
+	return h.mu.since, h.mu.reason
+}

@@ -1,0 +1,118 @@
+package flightpool
+
+import (
+	"time"
+
+	"github.com/flightpool/flightpool/cancel"
+	"github.com/flightpool/flightpool/reservoir"
+)
+
+// Hooks are told what happens in a pool. Each may be nil. They are called
+// outside all locks, from any goroutine and at the same time, so they must be
+// safe for that, quick, and must not panic.
+type Hooks struct {
+	// Connections are the events of the connections and of those who wait
+	// for them.
+	Connections reservoir.Hooks
+
+	// Cancelled: the cancel chain of a call has ended. Safe in the report
+	// says whether the connection is used again.
+	Cancelled func(op string, r cancel.Report)
+
+	// Retried: a call is made again after err.
+	Retried func(op string, err error)
+
+	// SessionReset: a session was cleaned before its return. err says why
+	// that failed; its connection is discarded.
+	SessionReset func(took time.Duration, err error)
+
+	// RolledBack: a transaction left open was rolled back.
+	RolledBack func()
+
+	// Health: the server became unhealthy for the reason, or, with nil,
+	// healthy again.
+	Health func(reason error)
+}
+
+// watch adds the pool's own eyes to the user's hooks.
+func (p *FlightSQLPool) watch() reservoir.Hooks {
+	h := p.cfg.Hooks.Connections
+	log := p.cfg.Logger
+	opened, failed, leaked, stalled := h.Opened, h.OpenFailed, h.Leaked, h.CloseStalled
+	h.Opened = func(took time.Duration) {
+		p.health.succeeded()
+		if opened != nil {
+			opened(took)
+		}
+	}
+	h.OpenFailed = func(err error, took time.Duration) {
+		p.health.failed(err)
+		if log != nil {
+			log.Warn("flightpool: a connection could not be opened", "target", p.target, "error", err, "took", took)
+		}
+		if failed != nil {
+			failed(err, took)
+		}
+	}
+	h.Leaked = func(l reservoir.Leak) {
+		if log != nil {
+			log.Warn("flightpool: a session or result is out for long; is it released?", "target", p.target, "held", l.Held, "borrower", l.Stack)
+		}
+		if leaked != nil {
+			leaked(l)
+		}
+	}
+	h.CloseStalled = func(r reservoir.Reason) {
+		if log != nil {
+			log.Warn("flightpool: closing a connection takes longer than CloseTimeout", "target", p.target, "reason", r.String())
+		}
+		if stalled != nil {
+			stalled(r)
+		}
+	}
+	return h
+}
+
+func (p *FlightSQLPool) cancelled(op string, r cancel.Report) {
+	if r.Safe() {
+		p.count.cancelsConfirmed.Add(1)
+	} else {
+		p.count.cancelsUnconfirmed.Add(1)
+		if log := p.cfg.Logger; log != nil {
+			log.Warn("flightpool: a cancelled statement may still run; its connection is dropped", "target", p.target, "call", op, "cancel", r.String())
+		}
+	}
+	if f := p.cfg.Hooks.Cancelled; f != nil {
+		f(op, r)
+	}
+}
+
+func (p *FlightSQLPool) wasReset(took time.Duration, err error) {
+	p.count.resets.Add(1)
+	if err != nil {
+		p.count.resetFailures.Add(1)
+	}
+	if f := p.cfg.Hooks.SessionReset; f != nil {
+		f(took, err)
+	}
+}
+
+func (p *FlightSQLPool) rolledBack() {
+	p.count.rolledBack.Add(1)
+	if f := p.cfg.Hooks.RolledBack; f != nil {
+		f()
+	}
+}
+
+func (p *FlightSQLPool) healthChanged(reason error) {
+	if log := p.cfg.Logger; log != nil {
+		if reason != nil {
+			log.Error("flightpool: the server is unhealthy", "target", p.target, "reason", reason)
+		} else {
+			log.Info("flightpool: the server is healthy again", "target", p.target)
+		}
+	}
+	if f := p.cfg.Hooks.Health; f != nil {
+		f(reason)
+	}
+}

@@ -1,0 +1,227 @@
+package flightpool
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/flightpool/flightpool/internal/flightconn"
+	"github.com/flightpool/flightpool/lease"
+	"github.com/flightpool/flightpool/reservoir"
+	"github.com/flightpool/flightpool/session"
+)
+
+// FlightSQLPool keeps connections to one Flight SQL server ready. Its methods
+// may be called from any goroutine. Close it when done.
+type FlightSQLPool struct {
+	target  string
+	cfg     Config
+	conns   *reservoir.Reservoir[session.Conn]
+	policy  *session.Policy
+	release func() error // lets go of what the connections share
+	stop    context.CancelFunc
+	behind  sync.WaitGroup // goroutines that outlive the call they belong to
+	health  health
+	count   counters
+}
+
+// New makes a pool for the server at target, see ParseTarget; options in the
+// target and fields of cfg add up. Unless MinIdle is negative it returns after
+// the first connection has answered, or with the reason why none can be made,
+// and the rest of MinIdle is opened in the background. ctx bounds that wait,
+// and lends its values to everything that the pool does later.
+func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error) {
+	clean, fromTarget, err := ParseTarget(target)
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	cfg, err = merge(cfg, fromTarget)
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	at, err := parseAddress(clean)
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	resolved, err := cfg.resolve()
+	if !at.secure && cfg.TLS != nil {
+		err = errors.Join(err, errors.New("TLS: the target is plain text; use grpc+tls:// or flightsql://"))
+	}
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	endpoint, err := flightconn.NewEndpoint(endpointConfig(at, resolved))
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	p, err := start(ctx, at.addr, resolved, endpoint.Open, endpoint.Close)
+	if err != nil {
+		return nil, errors.Join(err, endpoint.Close())
+	}
+	return p, nil
+}
+
+// NewWith makes a pool of connections of your own kind. The Config's fields on
+// transport and credentials (Auth, TLS, Headers, Dialer, DialOptions,
+// Allocator, MaxMessage) are open's affair. open is called with a context that
+// ends after DialTimeout.
+func NewWith(ctx context.Context, open func(context.Context) (session.Conn, error), cfg Config) (*FlightSQLPool, error) {
+	resolved, err := cfg.resolve()
+	if open == nil {
+		err = errors.Join(err, errors.New("open: is required"))
+	}
+	if err != nil {
+		return nil, badConfig(err)
+	}
+	return start(ctx, "", resolved, open, func() error { return nil })
+}
+
+func badConfig(err error) error {
+	return &Error{Op: "New", Stage: session.StageArgument, Fault: FaultUsage, Unsent: true, Err: err}
+}
+
+func endpointConfig(at address, cfg Config) flightconn.Config {
+	c := flightconn.Config{
+		Network: at.network, Address: at.addr,
+		Authorization: cfg.Auth.authorization(), Headers: cfg.Headers,
+		DialOptions: cfg.DialOptions, Dialer: cfg.Dialer, Allocator: cfg.Allocator,
+		DialTimeout: cfg.DialTimeout, CloseTimeout: cfg.CloseTimeout,
+		MaxMessage: cfg.MaxMessage, CancelActions: cfg.Cancel.Actions,
+	}
+	if cfg.Auth.kind == "basic" {
+		c.Basic = &flightconn.UserPass{User: cfg.Auth.user, Password: cfg.Auth.password}
+	}
+	if at.secure {
+		if c.TLS = cfg.TLS; c.TLS == nil {
+			c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+	}
+	return c
+}
+
+// start makes the reservoir and proves one connection.
+func start(ctx context.Context, target string, cfg Config, open func(context.Context) (session.Conn, error), release func() error) (*FlightSQLPool, error) {
+	// The pool outlives the call that makes it.
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p := &FlightSQLPool{target: target, cfg: cfg, release: release, stop: stop}
+	p.health = health{failures: cfg.HealthCheck.FailureThreshold, recoveries: cfg.HealthCheck.RecoveryThreshold, changed: p.healthChanged}
+	p.policy = &session.Policy{
+		Target: target, Life: life, Go: p.behind.Go, OnReturn: cfg.OnReturn, Cancel: cfg.Cancel, ProbeSQL: cfg.HealthCheck.SQL,
+		QueryTimeout: cfg.DefaultQueryTimeout, CloseTimeout: cfg.CloseTimeout, Allocator: cfg.Allocator,
+		Observe: session.Observer{Cancelled: p.cancelled, Reset: p.wasReset, RolledBack: p.rolledBack},
+	}
+	var err error
+	if p.conns, err = reservoir.New(p.reservoirConfig(open)); err != nil {
+		stop()
+		return nil, badConfig(err)
+	}
+	if cfg.MinIdle < 1 {
+		return p, nil
+	}
+	loan, err := p.conns.Acquire(ctx)
+	if err == nil {
+		return p, loan.Release()
+	}
+	err = p.unobtained(ctx, "New", err)
+	bounded, cancel := context.WithTimeout(life, cfg.CloseTimeout)
+	defer cancel()
+	return nil, errors.Join(err, p.shut(bounded))
+}
+
+func (p *FlightSQLPool) reservoirConfig(open func(context.Context) (session.Conn, error)) reservoir.Config[session.Conn] {
+	c := p.cfg
+	r := reservoir.Config[session.Conn]{
+		Open: open, Close: session.Conn.Close, Check: p.check,
+		MinIdle: c.MinIdle, MaxSize: c.MaxSize, MaxConcurrentOpens: c.MaxConcurrentOpens, MaxWaiters: c.MaxWaiters,
+		AcquireTimeout: c.AcquireTimeout, OpenTimeout: c.DialTimeout, CloseTimeout: c.CloseTimeout, CheckTimeout: c.HealthCheck.Timeout,
+		IdleTTL: c.IdleTTL, MaxLifetime: c.MaxLifetime, LifetimeJitter: c.LifetimeJitter, GuardWindow: c.GuardWindow,
+		CheckInterval: c.HealthCheck.Interval, IdleBeforeCheck: c.HealthCheck.IdleBeforeCheck,
+		CheckOnAcquire: c.HealthCheck.ValidateOnAcquire, CheckOnRelease: c.HealthCheck.ValidateOnRelease,
+		OnExhausted: c.OnExhausted, LeakAfter: c.LeakAfter, Hooks: p.watch(),
+	}
+	if c.Leases != nil || c.Limiter != nil {
+		r.Admit = lease.Admit(c.Leases, c.Limiter)
+	}
+	return r
+}
+
+// check is the health check of one connection.
+func (p *FlightSQLPool) check(ctx context.Context, c session.Conn) error {
+	err := c.Lost()
+	if err == nil {
+		err = p.validate(ctx, c)
+	}
+	if err != nil {
+		p.health.failed(err)
+		return err
+	}
+	p.health.succeeded()
+	return nil
+}
+
+func (p *FlightSQLPool) validate(ctx context.Context, c session.Conn) error {
+	if p.cfg.HealthCheck.Kind == Ping {
+		return c.Ping(ctx)
+	}
+	if err := session.Probe(ctx, c, p.cfg.HealthCheck.SQL); err != nil {
+		return err
+	}
+	if p.cfg.HealthCheck.Kind == FullValidate {
+		if _, err := c.Options(ctx); err != nil && session.FaultIn(err) != FaultUnsupported {
+			return fmt.Errorf("session options: %w", err)
+		}
+	}
+	return nil
+}
+
+// Resize changes MaxSize while the pool works. Connections beyond a smaller
+// size are closed when they come back.
+func (p *FlightSQLPool) Resize(maxSize int) error {
+	if err := p.conns.Resize(maxSize); err != nil {
+		return badArgument("Resize", p.target, "%w", err)
+	}
+	return nil
+}
+
+// Reset replaces every connection: idle ones now, those on loan when they come
+// back. It does not wait.
+func (p *FlightSQLPool) Reset() { p.conns.Reset() }
+
+// EvictIdle closes the idle connections beyond MinIdle and returns how many.
+func (p *FlightSQLPool) EvictIdle() int { return p.conns.EvictIdle() }
+
+// WaitReady waits until n connections are open, opening what is missing.
+func (p *FlightSQLPool) WaitReady(ctx context.Context, n int) error {
+	if err := p.conns.WaitReady(ctx, n); err != nil {
+		return p.unobtained(ctx, "WaitReady", err)
+	}
+	return nil
+}
+
+// Close refuses new calls, wakes everybody who waits with ErrClosed, and waits
+// for results, sessions and cancel chains until ctx ends; those still out are
+// then cut off, and the error tells how many. When it returns no goroutine,
+// socket or lease of the pool is left. A second Close answers ErrClosed.
+func (p *FlightSQLPool) Close(ctx context.Context) error {
+	err := p.shut(ctx)
+	if err == nil {
+		return nil
+	}
+	e := &Error{Op: "Close", Stage: session.StageClose, Target: p.target, Err: err}
+	if errors.Is(err, ErrClosed) {
+		e.Fault = FaultUsage
+	}
+	return e
+}
+
+func (p *FlightSQLPool) shut(ctx context.Context) error {
+	err := p.conns.Close(ctx)
+	if errors.Is(err, ErrClosed) {
+		return err
+	}
+	p.stop()
+	p.behind.Wait()
+	return errors.Join(err, p.release())
+}

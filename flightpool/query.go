@@ -1,0 +1,247 @@
+package flightpool
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/reservoir"
+	"github.com/flightpool/flightpool/session"
+)
+
+// The types of package session that calls of a pool take and return.
+type (
+	// SessionHandle holds one connection for a transaction or other state.
+	SessionHandle = session.SessionHandle
+	// QueryResult streams the rows of a query.
+	QueryResult = session.QueryResult
+	// UpdateResult is what a change did.
+	UpdateResult = session.UpdateResult
+	// PreparedQuery is a prepared statement of a SessionHandle.
+	PreparedQuery = session.PreparedQuery
+	// QueryOptions adjust one call.
+	QueryOptions = session.QueryOptions
+	// IngestOptions tell Ingest where and how to store.
+	IngestOptions = session.IngestOptions
+	// RetryPolicy says which failed calls are repeated.
+	RetryPolicy = session.RetryPolicy
+)
+
+// The retry policies.
+const (
+	RetryReads  = session.RetryReads
+	RetryNever  = session.RetryNever
+	RetryAlways = session.RetryAlways
+)
+
+// Query runs a statement on any free connection and streams its rows. The
+// caller must Release the result, or read it to its end; until then it holds
+// its connection. ctx covers the result as well: when it ends, reading fails
+// with its error and the statement is cancelled on the server.
+//
+// A read whose connection fails before its first batch is repeated once. A
+// statement that changes anything is sent once, whatever happens, and gives an
+// empty result with RowsAffected.
+func (p *FlightSQLPool) Query(ctx context.Context, sql string) (*QueryResult, error) {
+	return p.QueryWithOptions(ctx, sql, QueryOptions{})
+}
+
+// Execute runs any statement: one with rows as Query does, any other as Update
+// does, with the count in RowsAffected of the result.
+func (p *FlightSQLPool) Execute(ctx context.Context, sql string) (*QueryResult, error) {
+	return perform(ctx, p, "Execute", QueryOptions{}, func(s *SessionHandle, opts QueryOptions) (*QueryResult, error) {
+		return s.QueryWithOptions(ctx, sql, opts)
+	})
+}
+
+// Update runs a statement for its effect, once.
+func (p *FlightSQLPool) Update(ctx context.Context, sql string) (UpdateResult, error) {
+	return p.UpdateWithOptions(ctx, sql, QueryOptions{})
+}
+
+// QueryWithParams runs a statement with parameters, one row of params per
+// execution.
+func (p *FlightSQLPool) QueryWithParams(ctx context.Context, sql string, params arrow.RecordBatch) (*QueryResult, error) {
+	return p.QueryWithOptions(ctx, sql, QueryOptions{Params: params})
+}
+
+// UpdateWithRecordBatch runs a change once for every row of batch, in parts
+// that fit the server's message limit.
+func (p *FlightSQLPool) UpdateWithRecordBatch(ctx context.Context, sql string, batch arrow.RecordBatch) (UpdateResult, error) {
+	return p.UpdateWithOptions(ctx, sql, QueryOptions{Params: batch})
+}
+
+// QueryWithOptions is Query with options.
+func (p *FlightSQLPool) QueryWithOptions(ctx context.Context, sql string, opts QueryOptions) (*QueryResult, error) {
+	return perform(ctx, p, "Query", opts, func(s *SessionHandle, opts QueryOptions) (*QueryResult, error) {
+		return s.QueryWithOptions(ctx, sql, opts)
+	})
+}
+
+// UpdateWithOptions is Update with options.
+func (p *FlightSQLPool) UpdateWithOptions(ctx context.Context, sql string, opts QueryOptions) (UpdateResult, error) {
+	return perform(ctx, p, "Update", opts, func(s *SessionHandle, opts QueryOptions) (UpdateResult, error) {
+		return s.UpdateWithOptions(ctx, sql, opts)
+	})
+}
+
+// Ingest loads rows into a table in bulk and returns how many were stored, or
+// -1 when the server does not tell. It does not release rows.
+func (p *FlightSQLPool) Ingest(ctx context.Context, table string, rows array.RecordReader, opts IngestOptions) (int64, error) {
+	return perform(ctx, p, "Ingest", QueryOptions{Retry: RetryNever}, func(s *SessionHandle, _ QueryOptions) (int64, error) {
+		return s.Ingest(ctx, table, rows, opts)
+	})
+}
+
+// Ping makes a round trip to the server on any free connection.
+func (p *FlightSQLPool) Ping(ctx context.Context) error {
+	_, err := perform(ctx, p, "Ping", QueryOptions{}, func(s *SessionHandle, _ QueryOptions) (struct{}, error) {
+		return struct{}{}, s.Ping(ctx)
+	})
+	return err
+}
+
+// AcquireSession takes a connection out of the pool for a transaction, temp
+// tables or prepared statements. The caller must Close the handle.
+func (p *FlightSQLPool) AcquireSession(ctx context.Context) (*SessionHandle, error) {
+	loan, err := p.borrow(ctx, false)
+	if err != nil {
+		return nil, p.unobtained(ctx, "AcquireSession", err)
+	}
+	p.count.sessions.Add(1)
+	return session.New(loan.Value(), p.policy, settle(loan)), nil
+}
+
+// perform runs one stateless call, and once more where that is safe.
+func perform[T any](ctx context.Context, p *FlightSQLPool, op string, opts QueryOptions, call func(*SessionHandle, QueryOptions) (T, error)) (T, error) {
+	var none T
+	deadline := p.deadline(opts)
+	try := func(proven bool) (v T, reached bool, err error) {
+		opts, wait, stop := left(ctx, opts, deadline)
+		defer stop()
+		loan, err := p.borrow(wait, proven)
+		if err != nil {
+			return none, false, p.unobtained(wait, op, err)
+		}
+		v, err = call(session.NewStateless(loan.Value(), p.policy, settle(loan)), opts)
+		return v, true, err
+	}
+	p.count.calls.Add(1)
+	v, reached, err := try(false)
+	if err != nil && reached && ctx.Err() == nil && p.repeats(err, opts) {
+		p.count.retries.Add(1)
+		if f := p.cfg.Hooks.Retried; f != nil {
+			f(op, err)
+		}
+		first := err
+		if v, _, err = try(true); err != nil {
+			err = errors.Join(err, first)
+		}
+	}
+	if err != nil {
+		p.count.failures.Add(1)
+		return none, err
+	}
+	return v, nil
+}
+
+// deadline is when the call's own timeout ends, or zero.
+func (p *FlightSQLPool) deadline(opts QueryOptions) time.Time {
+	timeout := opts.Timeout
+	if timeout == 0 {
+		timeout = p.cfg.DefaultQueryTimeout
+	}
+	if timeout <= 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(timeout)
+}
+
+// left makes the wait for a connection count against the call's timeout.
+func left(ctx context.Context, opts QueryOptions, deadline time.Time) (QueryOptions, context.Context, context.CancelFunc) {
+	if deadline.IsZero() {
+		return opts, ctx, func() {}
+	}
+	opts.Timeout = max(time.Until(deadline), 1)
+	wait, stop := context.WithDeadline(ctx, deadline)
+	return opts, wait, stop
+}
+
+// repeats reports whether a call that failed on a connection is made again on
+// another.
+//
+// INVARIANT: a change of which anything may have been sent is not, unless the
+// caller asked for RetryAlways.
+func (p *FlightSQLPool) repeats(err error, opts QueryOptions) bool {
+	var e *Error
+	if p.cfg.DisableRetry || opts.Retry == RetryNever || !errors.As(err, &e) {
+		return false
+	}
+	switch e.Fault {
+	case FaultTransport, FaultSession, FaultAuth:
+		return e.Read || e.Unsent || opts.Retry == RetryAlways
+	default:
+		return false
+	}
+}
+
+// borrow takes a connection whose transport lives; with proven, one that has
+// just answered a ping. Dead ones on the way are dropped.
+func (p *FlightSQLPool) borrow(ctx context.Context, proven bool) (reservoir.Loan[session.Conn], error) {
+	for tries := 0; ; tries++ {
+		loan, ok := p.conns.TryAcquire()
+		if !ok {
+			if err := p.healthy(); err != nil {
+				return loan, err
+			}
+			var err error
+			if loan, err = p.conns.Acquire(ctx); err != nil {
+				return loan, err
+			}
+		}
+		c := loan.Value()
+		err := c.Lost()
+		if err == nil && proven {
+			err = p.prove(ctx, c)
+		}
+		if err == nil {
+			return loan, nil
+		}
+		_ = loan.Discard(err) // it was ours to discard
+		if ctx.Err() != nil || tries > p.conns.Stats().MaxSize {
+			return reservoir.Loan[session.Conn]{}, err
+		}
+	}
+}
+
+// prove pings a connection before a call is repeated on it.
+func (p *FlightSQLPool) prove(ctx context.Context, c session.Conn) error {
+	ctx, stop := context.WithTimeout(ctx, p.cfg.HealthCheck.Timeout)
+	defer stop()
+	return c.Ping(ctx)
+}
+
+// healthy lets a call wait for a connection unless the server is known to be
+// unreachable and no connection is left that could come back.
+func (p *FlightSQLPool) healthy() error {
+	if _, reason := p.health.state(); reason == nil || p.conns.Stats().InUse > 0 {
+		return nil
+	}
+	return p.health.admit()
+}
+
+// settle gives a loan back as the session has found its connection.
+func settle(loan reservoir.Loan[session.Conn]) func(error) {
+	return func(discard error) {
+		// A loan that Close has taken back by force is not out any more;
+		// there is nothing else to do about it.
+		if discard != nil {
+			_ = loan.Discard(discard)
+			return
+		}
+		_ = loan.Release()
+	}
+}

@@ -1,0 +1,76 @@
+package sessiontest
+
+import (
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+func ingests(s Suite) bool      { return s.Has.Ingest }
+func cannotIngest(s Suite) bool { return !s.Has.Ingest }
+
+var ingestCases = []testCase{
+	{"ingest creates, appends and refuses as told", ingests, func(c *check) {
+		conn := c.open()
+		load := func(mode session.IngestMode, compression session.IngestCompression) error {
+			rows := c.reader(c.batch(sequence(700)...), c.batch(sequence(300)...))
+			n, err := conn.Ingest(c.ctx(), rows, session.IngestOptions{Table: "loaded", Mode: mode, Compression: compression}, session.Call{})
+			if err == nil {
+				require.Contains(c, []int64{-1, 1000}, n)
+			}
+			return err
+		}
+		require.Error(c, load(session.IngestAppend, session.IngestUncompressed), "there is no table yet")
+		require.NoError(c, load(session.IngestCreate, session.IngestUncompressed))
+		require.NoError(c, load(session.IngestCreateAppend, session.IngestLZ4))
+		require.NoError(c, load(session.IngestAppend, session.IngestZSTD))
+		require.EqualValues(c, 3000, c.count(conn, "loaded"))
+		require.Error(c, load(session.IngestCreate, session.IngestUncompressed), "there is a table")
+		require.NoError(c, load(session.IngestReplace, session.IngestUncompressed))
+		require.EqualValues(c, 1000, c.count(conn, "loaded"))
+	}},
+
+	{"ingest belongs to its transaction", func(s Suite) bool { return ingests(s) && transacts(s) }, func(c *check) {
+		conn := c.open()
+		c.update(conn, c.SQL.Create("undone"), "")
+		tx := c.begin(conn)
+		opts := session.IngestOptions{Table: "undone", Mode: session.IngestAppend}
+		_, err := conn.Ingest(c.ctx(), c.reader(c.batch(1, 2, 3)), opts, session.Call{Tx: tx})
+		require.NoError(c, err)
+		require.NoError(c, conn.EndTx(c.ctx(), tx, false))
+		require.EqualValues(c, 0, c.count(conn, "undone"))
+	}},
+
+	{"ingest without a table is the caller's fault", ingests, func(c *check) {
+		conn := c.open()
+		_, err := conn.Ingest(c.ctx(), c.reader(c.batch(1)), session.IngestOptions{}, session.Call{})
+		require.Equal(c, session.FaultUsage, c.fault(err).Fault)
+		c.usable(conn)
+	}},
+
+	{"a server without ingest says so", cannotIngest, func(c *check) {
+		conn := c.open()
+		_, err := conn.Ingest(c.ctx(), c.reader(c.batch(1)), session.IngestOptions{Table: "t"}, session.Call{})
+		c.unsupported(conn, err)
+	}},
+}
+
+var optionCases = []testCase{
+	{"session options are kept by the session", func(s Suite) bool { return s.Has.SessionOptions }, func(c *check) {
+		conn := c.open()
+		require.NoError(c, conn.SetOptions(c.ctx(), map[string]any{"sessiontest": "yes"}))
+		got, err := conn.Options(c.ctx())
+		require.NoError(c, err)
+		require.Equal(c, "yes", got["sessiontest"])
+		other, err := c.open().Options(c.ctx())
+		require.NoError(c, err)
+		require.NotContains(c, other, "sessiontest")
+	}},
+
+	{"a server without session options says so", func(s Suite) bool { return !s.Has.SessionOptions }, func(c *check) {
+		conn := c.open()
+		_, err := conn.Options(c.ctx())
+		c.unsupported(conn, err)
+		c.unsupported(conn, conn.SetOptions(c.ctx(), map[string]any{"a": "b"}))
+	}},
+}

@@ -1,0 +1,81 @@
+package sessiontest
+
+import (
+	"errors"
+	"io"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// ints runs a query outside transactions and returns its first column.
+func (c *check) ints(conn session.Conn, sql string) []int64 {
+	c.Helper()
+	s, err := conn.Query(c.ctx(), sql, session.Call{})
+	require.NoError(c, err)
+	return c.drain(s)
+}
+
+// drain reads a stream to its end and closes it.
+func (c *check) drain(s session.Stream) []int64 {
+	c.Helper()
+	defer s.Close()
+	out := []int64{}
+	for {
+		batch, err := s.Next()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		require.NoError(c, err)
+		require.IsType(c, &array.Int64{}, batch.Column(0))
+		out = append(out, batch.Column(0).(*array.Int64).Int64Values()...)
+	}
+}
+
+// count is the number of rows of a table.
+func (c *check) count(conn session.Conn, table string) int64 {
+	c.Helper()
+	got := c.ints(conn, c.SQL.Count(table))
+	require.Len(c, got, 1)
+	return got[0]
+}
+
+// update runs an update that must succeed.
+func (c *check) update(conn session.Conn, sql string, tx session.TxID) int64 {
+	c.Helper()
+	n, err := conn.Update(c.ctx(), sql, session.Call{Tx: tx})
+	require.NoError(c, err)
+	return n
+}
+
+var schema = arrow.NewSchema([]arrow.Field{{Name: "v", Type: arrow.PrimitiveTypes.Int64, Nullable: true}}, nil)
+
+// batch is a record batch of one int64 column, released at the end.
+func (c *check) batch(values ...int64) arrow.RecordBatch {
+	b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
+	defer b.Release()
+	b.Field(0).(*array.Int64Builder).AppendValues(values, nil)
+	batch := b.NewRecordBatch()
+	c.Cleanup(batch.Release)
+	return batch
+}
+
+// reader gives batches.
+func (c *check) reader(batches ...arrow.RecordBatch) array.RecordReader {
+	rows, err := array.NewRecordReader(schema, batches)
+	require.NoError(c, err)
+	c.Cleanup(rows.Release)
+	return rows
+}
+
+func sequence(n int) []int64 {
+	out := make([]int64, n)
+	for i := range out {
+		out[i] = int64(i)
+	}
+	return out
+}
