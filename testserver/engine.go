@@ -42,8 +42,8 @@ type Engine interface {
 // transaction is aborted" or "that is not possible in this transaction state"
 // wrap ErrTxState. Whatever SQL and parameters come, no call may panic.
 type EngineSession interface {
-	// Describe tells of a statement without running it. The Server falls
-	// back on running it (as some servers really do) where Rows is unknown.
+	// Describe tells of a statement without running it. Where Rows is
+	// unknown the Server sends no schema before the stream.
 	Describe(ctx context.Context, sql string) (Description, error)
 
 	// Query runs a statement and returns its rows, of a schema without
@@ -61,7 +61,8 @@ type EngineSession interface {
 
 	// Begin, Commit and Rollback act on the session's one transaction.
 	// Begin in a transaction and the others outside fail with ErrTxState.
-	// Commit of an aborted transaction fails and leaves no transaction open.
+	// Commit of an aborted transaction fails with ErrTxState, and rolls it
+	// back: after Commit and Rollback no transaction is open.
 	Begin(ctx context.Context) error
 	Commit(ctx context.Context) error
 	Rollback(ctx context.Context) error

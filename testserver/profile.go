@@ -33,7 +33,8 @@ type Profile struct {
 	// it does from every other RPC.
 	EvictedCode codes.Code
 
-	// IgnoreRPCCancel lets a statement run on when its RPC ends.
+	// IgnoreRPCCancel lets a statement run on, or wait on for its turn, when
+	// its RPC ends. Results are collected before they are sent.
 	IgnoreRPCCancel bool
 	// SessionWideCancel makes the cancel actions stop whatever the session
 	// of the caller runs now, whichever FlightInfo they name; an idle session
@@ -47,8 +48,9 @@ type Profile struct {
 	// IgnoreTxID runs every statement in the session's state, whatever
 	// transaction it names.
 	IgnoreTxID bool
-	// UnknownTxOK makes the end of an unknown transaction a success.
-	UnknownTxOK bool
+	// UnknownTxOK makes the end of an unknown transaction a success, and
+	// AbortedCommitOK the commit of an aborted one, which stores nothing.
+	UnknownTxOK, AbortedCommitOK bool
 	// AutoRecover answers a transaction error by ROLLBACK and by running the
 	// failed statement again, outside the transaction.
 	AutoRecover bool
@@ -71,8 +73,14 @@ type Profile struct {
 	RoamingTickets bool
 	// ZeroCounts answers every update with a count of 0.
 	ZeroCounts bool
-	// BindFirstRow ignores all but the first row of a query's parameters.
+	// AffectedHeader is the header in which DoGet tells the rows affected by
+	// a statement that has no rows. Empty: it does not tell.
+	AffectedHeader string
+	// BindFirstRow ignores all but the first row of a query's parameters,
+	// and forgets them after one run.
 	BindFirstRow bool
+	// RenewHandles gives a prepared statement a new handle with every bind.
+	RenewHandles bool
 
 	// MaxRequest is the limit of one request message in bytes, default 4 MiB.
 	MaxRequest int

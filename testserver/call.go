@@ -1,0 +1,125 @@
+package testserver
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/http"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// call is one RPC.
+type call struct {
+	conn   *serverConn
+	rpc    Point
+	key    string   // the session that it belongs to
+	sess   *session // nil if the RPC needs none
+	ticket string   // that it redeems, or ""
+}
+
+type callKey struct{}
+
+// callOf returns the call that front has put into ctx.
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// need tells which session an RPC needs.
+type need uint8
+
+const (
+	needNone need = iota
+	needOpen      // made if it is missing
+)
+
+// begin is what comes first in each RPC: who asks, whether the server has
+// this at all, whose session it is, and the faults. sql is empty if unknown.
+func (f *front) begin(ctx context.Context, rpc Point, what string, sql string, n need) (context.Context, func(), error) {
+	c := &call{conn: f.conn, rpc: rpc}
+	end := func() {}
+	bearer, err := f.srv.auth.check(ctx)
+	if err == nil {
+		err = f.refuse(string(rpc), what)
+	}
+	if err != nil {
+		f.srv.ledger.update(func(now *Snapshot) { now.Refused++ })
+		return ctx, end, err
+	}
+	if c.key, err = f.sessionKey(ctx, bearer); err != nil {
+		return ctx, end, err
+	}
+	if n == needOpen {
+		if c.sess, err = f.srv.sessions.open(ctx, c.key, f.conn); err != nil {
+			return ctx, end, err
+		}
+		if f.srv.profile.SessionKey == ByCall {
+			end = func() { f.srv.sessions.close(c.sess) }
+		}
+	}
+	point := rpc
+	if what != "" && rpc == "DoAction" {
+		point = Point(what)
+		c.rpc = point
+	}
+	err = f.srv.faults.strike(ctx, strike{on: point, sql: sql, conn: f.conn})
+	return context.WithValue(ctx, callKey{}, c), end, err
+}
+
+// refuse answers for what the profile does not have.
+func (f *front) refuse(names ...string) error {
+	for _, name := range names {
+		if code, refused := f.srv.profile.Refuse[name]; refused {
+			return status.Error(code, fmt.Sprintf("%s: the defined request is invalid or not implemented", name))
+		}
+	}
+	return nil
+}
+
+// sessionKey tells which session a call belongs to.
+func (f *front) sessionKey(ctx context.Context, bearer string) (string, error) {
+	name := f.srv.profile.KeyName
+	switch f.srv.profile.SessionKey {
+	case ByPeerIP:
+		host, _, err := net.SplitHostPort(f.conn.peer)
+		if err != nil {
+			host = f.conn.peer
+		}
+		return "ip " + host, nil
+	case ByBearer:
+		return "bearer " + bearer, nil
+	case ByHeader:
+		if v := header(ctx, name); v != "" {
+			return "header " + v, nil
+		}
+	case ByCookie:
+		return f.cookieKey(ctx, name)
+	case ByCall:
+		return "call " + rand.Text(), nil
+	case ByConnection:
+	}
+	return connKey(f.conn), nil
+}
+
+// cookieKey reads the session's cookie, and sets a new one if it is missing.
+func (f *front) cookieKey(ctx context.Context, name string) (string, error) {
+	for _, line := range metadata.ValueFromIncomingContext(ctx, "cookie") {
+		cookies, err := http.ParseCookie(line)
+		if err != nil {
+			return "", status.Errorf(codes.InvalidArgument, "cookie: %v", err)
+		}
+		for _, c := range cookies {
+			if c.Name == name {
+				return "cookie " + c.Value, nil
+			}
+		}
+	}
+	value := rand.Text()
+	err := grpc.SetHeader(ctx, metadata.Pairs("set-cookie", (&http.Cookie{Name: name, Value: value}).String()))
+	return "cookie " + value, err
+}

@@ -1,0 +1,157 @@
+package testserver
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Point is a moment at which a fault can strike: an RPC or action by its name
+// ("GetFlightInfo", "DoPut", "BeginTransaction", "CancelFlightInfo", ...), or
+// one of the moments below.
+type Point string
+
+// Points that are not simply RPCs or actions.
+const (
+	OnConnect   Point = "connect"   // a connection was accepted; nothing is read yet
+	OnSession   Point = "session"   // a session is about to be opened
+	OnStatement Point = "statement" // the engine is about to run a statement, or (After) has run it
+	OnBatch     Point = "batch"     // a batch of a DoGet is about to be sent
+)
+
+// Some RPCs and actions.
+const (
+	OnHandshake     Point = "Handshake"
+	OnGetFlightInfo Point = "GetFlightInfo"
+	OnDoGet         Point = "DoGet"
+	OnDoPut         Point = "DoPut"
+	OnListActions   Point = "ListActions"
+	OnBegin         Point = "BeginTransaction"
+	OnEnd           Point = "EndTransaction"
+	OnPrepare       Point = "CreatePreparedStatement"
+	OnCancel        Point = "CancelFlightInfo"
+	OnCloseSession  Point = "CloseSession"
+)
+
+// Fault is something that goes wrong: an effect, and where and how often it
+// strikes. Faults that match the same moment strike in the order of Set, until
+// one fails the call.
+type Fault struct {
+	On Point
+	// After strikes when the work is done, before its reply is sent: the
+	// lost reply.
+	After bool
+	// SQL narrows the fault to statements whose text contains it. It can
+	// match at GetFlightInfo, DoGet, DoPut, CreatePreparedStatement,
+	// OnStatement and OnBatch.
+	SQL string
+	// Skip lets that many matching moments pass first.
+	Skip int
+	// Times ends the fault after it has struck that often; 0 is no end.
+	Times int
+	Do    Effect
+}
+
+// Faults are the faults of a Server. They can be set and cleared while it
+// runs, from any goroutine.
+type Faults struct {
+	srv    *Server
+	active atomic.Bool // whether list has entries: the way past the lock
+
+	mu   sync.Mutex // guards list and what is in it
+	list []*SetFault
+}
+
+// SetFault is a fault that was set.
+type SetFault struct {
+	Fault
+	faults  *Faults
+	cleared chan struct{}
+	clear   func() // closes cleared, once
+
+	seen, struck int // guarded by Faults.mu
+}
+
+// Set adds a fault. It panics if f.Do is nil.
+func (f *Faults) Set(fault Fault) *SetFault {
+	if fault.Do == nil {
+		panic("testserver: a Fault needs an effect")
+	}
+	set := &SetFault{Fault: fault, faults: f, cleared: make(chan struct{})}
+	set.clear = sync.OnceFunc(func() { close(set.cleared) })
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.list = append(f.list, set)
+	f.active.Store(true)
+	return set
+}
+
+// Clear ends the fault and whatever waits in it. Later calls do nothing.
+func (s *SetFault) Clear() {
+	f := s.faults
+	f.mu.Lock()
+	f.list = slices.DeleteFunc(f.list, func(o *SetFault) bool { return o == s })
+	f.active.Store(len(f.list) > 0)
+	f.mu.Unlock()
+	s.clear()
+}
+
+// Struck is how often the fault has struck.
+func (s *SetFault) Struck() int {
+	s.faults.mu.Lock()
+	defer s.faults.mu.Unlock()
+	return s.struck
+}
+
+// Clear ends all faults.
+func (f *Faults) Clear() {
+	f.mu.Lock()
+	all := f.list
+	f.list = nil
+	f.active.Store(false)
+	f.mu.Unlock()
+	for _, s := range all {
+		s.clear()
+	}
+}
+
+// strike is one moment at which faults may strike.
+type strike struct {
+	on    Point
+	after bool
+	sql   string
+	conn  *serverConn
+	reply any // the outgoing message, after the work
+}
+
+// strike carries out the faults that match. Its error, if any, is the answer.
+func (f *Faults) strike(ctx context.Context, at strike) error {
+	if !f.active.Load() {
+		return nil
+	}
+	for _, s := range f.match(at) {
+		if err := s.Do(ctx, &Victim{strike: at, fault: s}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Faults) match(at strike) []*SetFault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var hit []*SetFault
+	for _, s := range f.list {
+		if s.On != at.on || s.After != at.after || !strings.Contains(at.sql, s.SQL) {
+			continue
+		}
+		s.seen++
+		if s.seen > s.Skip && (s.Times == 0 || s.struck < s.Times) {
+			s.struck++
+			hit = append(hit, s)
+		}
+	}
+	return hit
+}

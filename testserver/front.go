@@ -1,0 +1,191 @@
+package testserver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// front takes the RPCs of one connection. It lets them in, lets faults strike
+// before and after them, and hands them to the handlers.
+type front struct {
+	flight.FlightServer // the Flight SQL decoding in front of the handlers
+	srv                 *Server
+	conn                *serverConn
+}
+
+func newFront(srv *Server, conn *serverConn) *front {
+	sql := flightsql.NewFlightServerWithAllocator(srv.handlers, srv.opts.Allocator)
+	return &front{FlightServer: sql, srv: srv, conn: conn}
+}
+
+// after lets faults strike a finished RPC. reply may be changed by them.
+func (f *front) after(ctx context.Context, on Point, sql string, reply any) error {
+	return f.srv.faults.strike(ctx, strike{on: on, after: true, sql: sql, conn: f.conn, reply: reply})
+}
+
+func (f *front) Handshake(stream flight.FlightService_HandshakeServer) error {
+	ctx := stream.Context()
+	if err := f.srv.faults.strike(ctx, strike{on: OnHandshake, conn: f.conn}); err != nil {
+		return err
+	}
+	if err := f.srv.auth.handshake(stream); err != nil {
+		f.srv.ledger.update(func(now *Snapshot) { now.Refused++ })
+		return err
+	}
+	return f.after(ctx, OnHandshake, "", nil)
+}
+
+func (f *front) GetFlightInfo(ctx context.Context, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	cmd, sql := f.command(d.GetCmd())
+	ctx, end, err := f.begin(ctx, OnGetFlightInfo, cmd, sql, needOpen)
+	defer end()
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.FlightServer.GetFlightInfo(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	return info, f.after(ctx, OnGetFlightInfo, sql, info)
+}
+
+func (f *front) GetSchema(ctx context.Context, d *flight.FlightDescriptor) (*flight.SchemaResult, error) {
+	cmd, sql := f.command(d.GetCmd())
+	ctx, end, err := f.begin(ctx, "GetSchema", cmd, sql, needOpen)
+	defer end()
+	if err != nil {
+		return nil, err
+	}
+	return f.FlightServer.GetSchema(ctx, d)
+}
+
+func (f *front) PollFlightInfo(ctx context.Context, d *flight.FlightDescriptor) (*flight.PollInfo, error) {
+	cmd, sql := f.command(d.GetCmd())
+	ctx, end, err := f.begin(ctx, "PollFlightInfo", cmd, sql, needOpen)
+	defer end()
+	if err != nil {
+		return nil, err
+	}
+	return f.FlightServer.PollFlightInfo(ctx, d)
+}
+
+func (f *front) DoGet(t *flight.Ticket, stream flight.FlightService_DoGetServer) error {
+	cmd, sql := f.command(t.GetTicket())
+	ctx, end, err := f.begin(stream.Context(), OnDoGet, cmd, sql, needOpen)
+	defer end()
+	if err != nil {
+		return err
+	}
+	f.srv.ledger.update(func(now *Snapshot) { now.Streams++ })
+	defer f.srv.ledger.update(func(now *Snapshot) { now.Streams-- })
+	out := &getStream{FlightService_DoGetServer: stream, ctx: ctx, front: f, sql: sql}
+	if err := f.FlightServer.DoGet(t, out); out.failed == nil {
+		return err
+	}
+	return out.failed
+}
+
+func (f *front) DoPut(stream flight.FlightService_DoPutServer) error {
+	first, err := stream.Recv()
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	cmd, sql := f.command(first.GetFlightDescriptor().GetCmd())
+	ctx, end, err := f.begin(stream.Context(), OnDoPut, cmd, sql, needOpen)
+	defer end()
+	if err != nil {
+		return err
+	}
+	out := &putStream{FlightService_DoPutServer: stream, ctx: ctx, front: f, sql: sql, first: first}
+	return f.FlightServer.DoPut(out)
+}
+
+func (f *front) DoAction(a *flight.Action, stream flight.FlightService_DoActionServer) error {
+	n, sql := needOpen, ""
+	switch a.GetType() {
+	case "CancelFlightInfo", "CancelQuery", "RenewFlightEndpoint", "CloseSession", "GetSessionOptions":
+		n = needNone
+	case "CreatePreparedStatement":
+		_, sql = f.command(a.GetBody())
+	default:
+		if slices.Contains(f.srv.profile.CancelActions, a.GetType()) {
+			n = needNone
+		}
+	}
+	ctx, end, err := f.begin(stream.Context(), "DoAction", a.GetType(), sql, n)
+	defer end()
+	if err != nil {
+		return err
+	}
+	out := &actionStream{FlightService_DoActionServer: stream, ctx: ctx, front: f, on: Point(a.GetType()), sql: sql}
+	if slices.Contains(f.srv.profile.CancelActions, a.GetType()) {
+		return f.srv.handlers.customCancel(ctx, a, out)
+	}
+	return f.FlightServer.DoAction(a, out)
+}
+
+func (f *front) ListActions(_ *flight.Empty, stream flight.FlightService_ListActionsServer) error {
+	ctx, end, err := f.begin(stream.Context(), OnListActions, "", "", needNone)
+	defer end()
+	if err != nil {
+		return err
+	}
+	for _, name := range f.actions() {
+		a := &flight.ActionType{Type: name}
+		if err := f.after(ctx, OnListActions, "", a); err != nil {
+			return err
+		}
+		if err := stream.Send(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// actions is what ListActions answers: the truth, or what the profile says.
+func (f *front) actions() []string {
+	if f.srv.profile.ListedActions != nil {
+		return f.srv.profile.ListedActions
+	}
+	have := map[string]bool{"CloseSession": true, "GetSessionOptions": true, "SetSessionOptions": true}
+	for _, name := range append(arrowActions(), f.srv.profile.CancelActions...) {
+		have[name] = name != flightsql.CreatePreparedSubstraitPlanActionType
+	}
+	for name := range f.srv.profile.Refuse {
+		have[name] = false
+	}
+	maps.DeleteFunc(have, func(_ string, yes bool) bool { return !yes })
+	return slices.Sorted(maps.Keys(have))
+}
+
+// command returns the name of a Flight SQL command or ticket, and the SQL in
+// it if there is any.
+func (f *front) command(raw []byte) (name, sql string) {
+	var packed anypb.Any
+	if proto.Unmarshal(raw, &packed) != nil {
+		return "", ""
+	}
+	name = string(packed.MessageName().Name())
+	msg, err := packed.UnmarshalNew()
+	if err != nil {
+		return name, ""
+	}
+	switch msg := msg.(type) {
+	case interface{ GetQuery() string }:
+		sql = msg.GetQuery()
+	case *pb.TicketStatementQuery:
+		sql = f.srv.tickets.sqlOf(msg.GetStatementHandle())
+	case interface{ GetPreparedStatementHandle() []byte }:
+		sql = f.srv.sessions.preparedSQL(string(msg.GetPreparedStatementHandle()))
+	}
+	return name, sql
+}

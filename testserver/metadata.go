@@ -1,0 +1,182 @@
+package testserver
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql/schema_ref"
+)
+
+// The catalogue calls: GetFlightInfo answers with the command itself as the
+// ticket, DoGet asks the engine.
+
+func (h *handlers) GetFlightInfoCatalogs(_ context.Context, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	return h.info(d, schema_ref.Catalogs, d.Cmd), nil
+}
+
+func (h *handlers) GetFlightInfoSchemas(_ context.Context, _ flightsql.GetDBSchemas, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	return h.info(d, schema_ref.DBSchemas, d.Cmd), nil
+}
+
+func (h *handlers) GetFlightInfoTables(_ context.Context, q flightsql.GetTables, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	return h.info(d, tablesSchema(q), d.Cmd), nil
+}
+
+func (h *handlers) GetFlightInfoTableTypes(_ context.Context, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	return h.info(d, schema_ref.TableTypes, d.Cmd), nil
+}
+
+func (h *handlers) GetFlightInfoPrimaryKeys(_ context.Context, _ flightsql.TableRef, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	return h.info(d, schema_ref.PrimaryKeys, d.Cmd), nil
+}
+
+func (h *handlers) GetFlightInfoImportedKeys(_ context.Context, _ flightsql.TableRef, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	return h.info(d, schema_ref.ImportedKeys, d.Cmd), nil
+}
+
+func (h *handlers) GetFlightInfoExportedKeys(_ context.Context, _ flightsql.TableRef, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	return h.info(d, schema_ref.ExportedKeys, d.Cmd), nil
+}
+
+func (h *handlers) GetFlightInfoCrossReference(_ context.Context, _ flightsql.CrossTableRef, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	return h.info(d, schema_ref.CrossReference, d.Cmd), nil
+}
+
+func (h *handlers) DoGetCatalogs(ctx context.Context) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+	return h.catalogue(ctx, schema_ref.Catalogs, func(engine EngineSession, add func(...any)) error {
+		schemas, err := engine.Schemas(ctx)
+		var last string
+		for i, s := range schemas {
+			if i == 0 || s.Catalog != last {
+				add(s.Catalog)
+			}
+			last = s.Catalog
+		}
+		return err
+	})
+}
+
+func (h *handlers) DoGetDBSchemas(ctx context.Context, q flightsql.GetDBSchemas) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+	return h.catalogue(ctx, schema_ref.DBSchemas, func(engine EngineSession, add func(...any)) error {
+		schemas, err := engine.Schemas(ctx)
+		for _, s := range schemas {
+			if same(q.GetCatalog(), s.Catalog) && like(q.GetDBSchemaFilterPattern(), s.Name) {
+				add(s.Catalog, s.Name)
+			}
+		}
+		return err
+	})
+}
+
+func tablesSchema(q flightsql.GetTables) *arrow.Schema {
+	if q.GetIncludeSchema() {
+		return schema_ref.TablesWithIncludedSchema
+	}
+	return schema_ref.Tables
+}
+
+func (h *handlers) DoGetTables(ctx context.Context, q flightsql.GetTables) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+	return h.catalogue(ctx, tablesSchema(q), func(engine EngineSession, add func(...any)) error {
+		all, err := engine.Tables(ctx)
+		for _, t := range all {
+			types := q.GetTableTypes()
+			if same(q.GetCatalog(), t.Catalog) && like(q.GetDBSchemaFilterPattern(), t.Schema) &&
+				like(q.GetTableNameFilterPattern(), t.Name) && (len(types) == 0 || slices.Contains(types, t.Type)) {
+				row := []any{t.Catalog, t.Schema, t.Name, t.Type}
+				if q.GetIncludeSchema() {
+					row = append(row, flight.SerializeSchema(t.Columns, h.Alloc))
+				}
+				add(row...)
+			}
+		}
+		return err
+	})
+}
+
+func (h *handlers) DoGetTableTypes(ctx context.Context) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+	return h.catalogue(ctx, schema_ref.TableTypes, func(_ EngineSession, add func(...any)) error {
+		for _, t := range []string{"TABLE", "VIEW", "LOCAL TEMPORARY"} {
+			add(t)
+		}
+		return nil
+	})
+}
+
+func (h *handlers) DoGetPrimaryKeys(ctx context.Context, ref flightsql.TableRef) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+	return h.catalogue(ctx, schema_ref.PrimaryKeys, func(engine EngineSession, add func(...any)) error {
+		all, err := engine.Tables(ctx)
+		for _, t := range all {
+			if same(ref.Catalog, t.Catalog) && same(ref.DBSchema, t.Schema) && ref.Table == t.Name {
+				for i, column := range t.PrimaryKey {
+					add(t.Catalog, t.Schema, t.Name, column, int32(i+1), nil)
+				}
+			}
+		}
+		return err
+	})
+}
+
+// Foreign keys are not modelled: there are none.
+
+func (h *handlers) DoGetImportedKeys(ctx context.Context, _ flightsql.TableRef) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+	return h.catalogue(ctx, schema_ref.ImportedKeys, func(EngineSession, func(...any)) error { return nil })
+}
+
+func (h *handlers) DoGetExportedKeys(ctx context.Context, _ flightsql.TableRef) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+	return h.catalogue(ctx, schema_ref.ExportedKeys, func(EngineSession, func(...any)) error { return nil })
+}
+
+func (h *handlers) DoGetCrossReference(ctx context.Context, _ flightsql.CrossTableRef) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+	return h.catalogue(ctx, schema_ref.CrossReference, func(EngineSession, func(...any)) error { return nil })
+}
+
+// catalogue makes one batch of the rows that list adds, in the session's turn.
+func (h *handlers) catalogue(ctx context.Context, schema *arrow.Schema, list func(EngineSession, func(...any)) error) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+	b := array.NewRecordBuilder(h.Alloc, schema)
+	defer b.Release()
+	add := func(row ...any) {
+		for i, v := range row {
+			switch col := b.Field(i).(type) {
+			case *array.StringBuilder:
+				if s, ok := v.(string); ok {
+					col.Append(s)
+				} else {
+					col.AppendNull()
+				}
+			case *array.BinaryBuilder:
+				raw, _ := v.([]byte)
+				col.Append(raw)
+			case *array.Int32Builder:
+				n, _ := v.(int32)
+				col.Append(n)
+			}
+		}
+	}
+	sess := callOf(ctx).sess
+	err := sess.inTurn(ctx, func() error {
+		return h.srv.statusOf(ctx, list(sess.engine, add))
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return schema, h.send(ctx, []arrow.RecordBatch{b.NewRecordBatch()}), nil
+}
+
+// same reports whether a filter is absent or equal.
+func same(filter *string, value string) bool { return filter == nil || *filter == value }
+
+// like reports whether a SQL LIKE pattern is absent or fits.
+func like(pattern *string, value string) bool {
+	if pattern == nil || *pattern == "" {
+		return true
+	}
+	expr := regexp.QuoteMeta(*pattern)
+	expr = strings.NewReplacer("%", ".*", "_", ".").Replace(expr)
+	return regexp.MustCompile("(?s)^" + expr + "$").MatchString(value)
+}

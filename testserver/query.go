@@ -1,0 +1,140 @@
+package testserver
+
+import (
+	"context"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+func (h *handlers) GetFlightInfoStatement(ctx context.Context, q flightsql.StatementQuery, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	st := Statement{SQL: q.GetQuery(), Kind: KindQuery, Tx: string(q.GetTransactionId())}
+	return h.plan(ctx, st, nil, d, func() []byte { return roamingHandle(st) })
+}
+
+// plan does what GetFlightInfo does for a statement, with the parameters
+// bound to it, which it takes over. roam makes the ticket of a server whose
+// tickets carry their statement.
+func (h *handlers) plan(ctx context.Context, st Statement, bind []arrow.RecordBatch, d *flight.FlightDescriptor, roam func() []byte) (*flight.FlightInfo, error) {
+	c := callOf(ctx)
+	k := &ticket{sess: c.sess, stmt: st, bind: bind, parts: make([][]arrow.RecordBatch, h.srv.profile.Endpoints)}
+	for i := range k.parts {
+		k.parts[i] = []arrow.RecordBatch{}
+	}
+	schema, err := h.schemaFor(ctx, c, k)
+	if err != nil {
+		k.release()
+		return nil, err
+	}
+	if h.srv.profile.RoamingTickets {
+		k.release()
+		return h.info(d, schema, roam()), nil
+	}
+	handles := h.srv.tickets.put(k)
+	for i, handle := range handles {
+		if handles[i], err = statementTicket(handle); err != nil {
+			return nil, err
+		}
+	}
+	return h.info(d, schema, handles...), nil
+}
+
+// schemaFor learns the schema of a query as the profile does, by describing
+// or by running it.
+func (h *handlers) schemaFor(ctx context.Context, c *call, k *ticket) (*arrow.Schema, error) {
+	switch h.srv.profile.Run {
+	case RunInInfo:
+		schema, batches, err := h.collect(ctx, c, k)
+		if err != nil {
+			return nil, err
+		}
+		k.ran, k.schema, k.parts = true, schema, share(batches, len(k.parts))
+		releaseAll(k.bind)
+		k.bind = nil
+		return schema, nil
+	case RunInBoth:
+		if schema, ok := c.sess.knownSchema(ctx, k.stmt.SQL); ok {
+			return schema, nil
+		}
+	case RunInDoGet:
+	}
+	d, err := h.describe(ctx, c, k.stmt.SQL, k.stmt.Tx)
+	if err != nil || h.srv.profile.Run == RunInDoGet || d.Update {
+		return d.Rows, err
+	}
+	schema, batches, err := h.collect(ctx, c, k)
+	releaseAll(batches)
+	if err == nil {
+		c.sess.learnSchema(ctx, k.stmt.SQL, schema)
+	}
+	return schema, err
+}
+
+// share deals batches out to n endpoints, in order.
+func share(batches []arrow.RecordBatch, n int) [][]arrow.RecordBatch {
+	parts := make([][]arrow.RecordBatch, n)
+	for i := range parts {
+		from, to := i*len(batches)/n, (i+1)*len(batches)/n
+		parts[i] = append([]arrow.RecordBatch{}, batches[from:to]...)
+	}
+	return parts
+}
+
+func statementTicket(handle []byte) ([]byte, error) {
+	packed, err := anypb.New(&pb.TicketStatementQuery{StatementHandle: handle})
+	if err != nil {
+		return nil, err
+	}
+	return proto.Marshal(packed)
+}
+
+func (h *handlers) DoGetStatement(ctx context.Context, t flightsql.StatementQueryTicket) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+	c := callOf(ctx)
+	if tx, sql, ok := parseRoaming(t.GetStatementHandle()); ok {
+		return h.stream(ctx, c, &ticket{sess: c.sess, stmt: Statement{SQL: sql, Kind: KindQuery, Tx: tx}})
+	}
+	k, part, err := h.srv.tickets.redeem(t.GetStatementHandle())
+	if err != nil {
+		return nil, nil, err
+	}
+	c.ticket = k.id
+	if k.ran {
+		return k.schema, h.send(ctx, part), nil
+	}
+	if k.sess.isEnding() {
+		k.release()
+		return nil, nil, h.srv.statusOf(ctx, errSessionClosed)
+	}
+	return h.stream(ctx, c, k)
+}
+
+func (h *handlers) GetSchemaStatement(ctx context.Context, q flightsql.StatementQuery, _ *flight.FlightDescriptor) (*flight.SchemaResult, error) {
+	d, err := h.describe(ctx, callOf(ctx), q.GetQuery(), string(q.GetTransactionId()))
+	if err != nil {
+		return nil, err
+	}
+	return h.schemaResult(d)
+}
+
+func (h *handlers) schemaResult(d Description) (*flight.SchemaResult, error) {
+	if d.Rows == nil {
+		return nil, status.Error(codes.Unimplemented, "the schema is unknown before the statement runs")
+	}
+	return &flight.SchemaResult{Schema: flight.SerializeSchema(d.Rows, h.Alloc)}, nil
+}
+
+// PollFlightInfoStatement answers at once: the plan is complete when it
+// returns.
+func (h *handlers) PollFlightInfoStatement(ctx context.Context, q flightsql.StatementQuery, d *flight.FlightDescriptor) (*flight.PollInfo, error) {
+	info, err := h.GetFlightInfoStatement(ctx, q, d)
+	if err != nil {
+		return nil, err
+	}
+	return &flight.PollInfo{Info: info, Progress: proto.Float64(1)}, nil
+}

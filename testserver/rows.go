@@ -1,0 +1,185 @@
+package testserver
+
+import (
+	"context"
+	"strconv"
+	"sync"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+)
+
+// sink takes the rows of a query.
+type sink interface {
+	begin(schema *arrow.Schema)
+	add(ctx context.Context, b arrow.RecordBatch) error // b is the engine's
+}
+
+// run gives a query to the engine, once for each batch of its parameters, and
+// its rows to out.
+func (h *handlers) run(ctx context.Context, engine EngineSession, sql string, params []arrow.RecordBatch, out sink) error {
+	if len(params) == 0 {
+		params = []arrow.RecordBatch{nil}
+	}
+	for _, p := range params {
+		if err := h.runOnce(ctx, engine, sql, p, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (h *handlers) runOnce(ctx context.Context, engine EngineSession, sql string, params arrow.RecordBatch, out sink) error {
+	rows, err := engine.Query(ctx, sql, params)
+	if err != nil {
+		return err
+	}
+	defer rows.Release()
+	if counter, ok := rows.(interface{ RowsAffected() int64 }); ok && h.srv.profile.AffectedHeader != "" {
+		n := strconv.FormatInt(counter.RowsAffected(), 10)
+		_ = grpc.SetHeader(ctx, metadata.Pairs(h.srv.profile.AffectedHeader, n)) // fails once the RPC is over
+	}
+	out.begin(rows.Schema())
+	for rows.Next() {
+		if err := out.add(ctx, rows.RecordBatch()); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// stream runs a query and sends its rows as they come. It owns k's parameters.
+func (h *handlers) stream(ctx context.Context, c *call, k *ticket) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+	if h.srv.profile.IgnoreRPCCancel {
+		defer k.release()
+		schema, batches, err := h.collect(ctx, c, k)
+		if err != nil {
+			return nil, nil, err
+		}
+		return schema, h.send(ctx, batches), nil
+	}
+	out := &live{chunks: make(chan flight.StreamChunk), opened: make(chan opening, 1)}
+	h.srv.work.Go(func() {
+		defer close(out.chunks)
+		defer k.release()
+		out.end(ctx, k.sess.execute(ctx, c, k.stmt, func(ctx context.Context, engine EngineSession) error {
+			return h.run(ctx, engine, k.stmt.SQL, k.bind, out)
+		}))
+	})
+	o := <-out.opened
+	return o.schema, out.chunks, o.err
+}
+
+// live is the sink of a query whose rows are sent as they come.
+type live struct {
+	chunks chan flight.StreamChunk
+	opened chan opening // gets one value: the schema, or the error before it
+	begun  bool
+}
+
+type opening struct {
+	schema *arrow.Schema
+	err    error
+}
+
+func (l *live) begin(schema *arrow.Schema) {
+	if !l.begun {
+		l.begun = true
+		l.opened <- opening{schema: schema}
+	}
+}
+
+func (l *live) add(ctx context.Context, b arrow.RecordBatch) error {
+	b.Retain()
+	select {
+	case l.chunks <- flight.StreamChunk{Data: b}:
+		return nil
+	case <-ctx.Done():
+		b.Release()
+		return ctx.Err()
+	}
+}
+
+func (l *live) end(ctx context.Context, err error) {
+	if !l.begun {
+		l.opened <- opening{err: err}
+		return
+	}
+	if err != nil {
+		select {
+		case l.chunks <- flight.StreamChunk{Err: err}:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// collect runs a query and returns all its rows, which the caller releases.
+// When the RPC ends before a query that runs on, nobody wants them.
+func (h *handlers) collect(ctx context.Context, c *call, k *ticket) (*arrow.Schema, []arrow.RecordBatch, error) {
+	out := &collected{}
+	for _, p := range k.bind {
+		p.Retain() // a query that runs on needs them longer than k does
+	}
+	err := k.sess.do(ctx, c, k.stmt, k.bind, func(ctx context.Context, engine EngineSession) error {
+		return h.run(ctx, engine, k.stmt.SQL, k.bind, out)
+	})
+	schema, batches := out.take(err == nil)
+	return schema, batches, err
+}
+
+// collected is the sink of a query whose result is kept.
+type collected struct {
+	mu      sync.Mutex
+	schema  *arrow.Schema
+	batches []arrow.RecordBatch
+	taken   bool // nobody wants more
+}
+
+func (o *collected) begin(schema *arrow.Schema) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.schema == nil {
+		o.schema = schema
+	}
+}
+
+func (o *collected) add(_ context.Context, b arrow.RecordBatch) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.taken {
+		b.Retain()
+		o.batches = append(o.batches, b)
+	}
+	return nil
+}
+
+// take returns what there is if it is wanted, and drops what is not.
+func (o *collected) take(wanted bool) (*arrow.Schema, []arrow.RecordBatch) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.taken = true
+	if !wanted {
+		releaseAll(o.batches)
+		o.batches = nil
+	}
+	return o.schema, o.batches
+}
+
+// send sends batches, which it owns.
+func (h *handlers) send(ctx context.Context, batches []arrow.RecordBatch) <-chan flight.StreamChunk {
+	chunks := make(chan flight.StreamChunk)
+	h.srv.work.Go(func() {
+		defer close(chunks)
+		for i, b := range batches {
+			select {
+			case chunks <- flight.StreamChunk{Data: b}:
+			case <-ctx.Done():
+				releaseAll(batches[i:])
+				return
+			}
+		}
+	})
+	return chunks
+}

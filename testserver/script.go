@@ -1,0 +1,129 @@
+package testserver
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"sync"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+)
+
+// Script is a small Engine in Go alone. It has real transactions, temporary
+// tables and settings, so that whatever a client loses, leaks or runs twice
+// can be seen, and answers of its user's own for everything else.
+//
+// Its SQL, one statement at a time; d is a duration such as '250ms':
+//
+//	SELECT 1, 'two', ? AS three              literals and parameters (? or $1)
+//	SELECT sleep('d')                        one row after d
+//	SELECT error('text')                     fails as it runs, and aborts the transaction
+//	SELECT * FROM generate(rows[, batch])    BIGINT i from 0, in batches (1024 rows)
+//	SELECT * FROM endless('d')               a row in a batch every d, for ever
+//	SELECT * | count(*) FROM t [WHERE c = v]
+//	SELECT current_setting('name') | SHOW name
+//	CREATE [TEMP] TABLE [IF NOT EXISTS] t (c BIGINT PRIMARY KEY, ...) | AS SELECT ...
+//	INSERT INTO t VALUES (...), (...)        UPDATE t SET c = v [WHERE c = v]
+//	DELETE FROM t [WHERE c = v]              DROP TABLE [IF EXISTS] t
+//	CREATE SCHEMA s    USE s    SET name = v    RESET name
+//	BEGIN    COMMIT    ROLLBACK [TO s]    SAVEPOINT s    RELEASE s
+//
+// Column types are BIGINT, DOUBLE, VARCHAR and BOOLEAN. What fails in parsing
+// or for want of a table leaves a transaction usable; what fails in running
+// aborts it. Committed rows of other sessions are seen by the transactions
+// that begin after; two that change the same rows conflict, inserts do not.
+type Script struct {
+	mu        sync.Mutex // guards everything below
+	committed tables
+	schemas   map[string]struct{}
+	answers   []answer
+}
+
+// Answer makes the result of a statement. It must honour ctx. The reader is
+// released by its caller.
+type Answer func(ctx context.Context, sql string, params arrow.RecordBatch) (array.RecordReader, error)
+
+type answer struct {
+	prefix string
+	make   Answer
+}
+
+// NewScript returns an empty database with the schema "main".
+func NewScript() *Script {
+	return &Script{committed: tables{}, schemas: map[string]struct{}{"main": {}}}
+}
+
+// On answers every statement that begins with prefix, instead of the built-in
+// SQL; the latest that fits wins. It may be called at any time.
+func (s *Script) On(prefix string, make Answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers = append(s.answers, answer{prefix: prefix, make: make})
+}
+
+// Rows is an Answer with these batches, at least one.
+func Rows(batches ...arrow.RecordBatch) Answer {
+	return func(context.Context, string, arrow.RecordBatch) (array.RecordReader, error) {
+		return array.NewRecordReader(batches[0].Schema(), batches)
+	}
+}
+
+func (s *Script) answerTo(sql string) Answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := len(s.answers) - 1; i >= 0; i-- {
+		if strings.HasPrefix(sql, s.answers[i].prefix) {
+			return s.answers[i].make
+		}
+	}
+	return nil
+}
+
+// Open is Engine's.
+func (s *Script) Open(context.Context) (EngineSession, error) {
+	return &scriptSession{db: s, temp: tables{}, settings: map[string]string{}, schema: "main"}, nil
+}
+
+// SQLInfo is Engine's.
+func (s *Script) SQLInfo() map[flightsql.SqlInfo]any { return nil }
+
+// Close is Engine's.
+func (s *Script) Close() error { return nil }
+
+// begin takes a snapshot of what is committed.
+func (s *Script) begin(temp tables) *scriptTx {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &scriptTx{
+		base:       s.committed, // commit replaces it
+		scriptView: scriptView{tables: maps.Clone(s.committed), temp: maps.Clone(temp), changes: map[string]change{}},
+	}
+}
+
+// commit stores what tx changed, all of it or nothing.
+func (s *Script) commit(tx *scriptTx) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := maps.Clone(s.committed)
+	for name, ch := range tx.changes {
+		now := s.committed[name]
+		switch {
+		case !ch.rewritten && now != nil:
+			grown, err := now.insert(ch.inserted)
+			if err != nil {
+				return err
+			}
+			next[name] = grown
+		case now != tx.base[name]:
+			return errConflict
+		case tx.tables[name] == nil:
+			delete(next, name)
+		default:
+			next[name] = tx.tables[name]
+		}
+	}
+	s.committed = next
+	return nil
+}

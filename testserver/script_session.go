@@ -1,0 +1,273 @@
+package testserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+)
+
+// scriptSession is a session of a Script.
+type scriptSession struct {
+	db       *Script
+	tx       *scriptTx // open, or nil
+	temp     tables    // of the session, as of the last commit
+	settings map[string]string
+	schema   string // that USE has set
+}
+
+func (s *scriptSession) Describe(_ context.Context, sql string) (Description, error) {
+	if s.db.answerTo(sql) != nil {
+		return Description{}, nil
+	}
+	st, err := parse(sql)
+	if err != nil {
+		return Description{}, err
+	}
+	view := s.view()
+	d := Description{Update: !st.hasRows(), Params: s.paramSchema(st, view)}
+	d.Rows, err = s.rowSchema(st, view)
+	return d, err
+}
+
+// view is what the next statement sees.
+func (s *scriptSession) view() *scriptView {
+	if s.tx != nil {
+		return &s.tx.scriptView
+	}
+	return &s.db.begin(s.temp).scriptView
+}
+
+func (s *scriptSession) Query(ctx context.Context, sql string, params arrow.RecordBatch) (array.RecordReader, error) {
+	if make := s.db.answerTo(sql); make != nil {
+		return s.failing(make(ctx, sql, params))
+	}
+	st, err := parse(sql)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := bindings(st, params)
+	if err != nil {
+		return nil, err
+	}
+	if !st.hasRows() {
+		n, err := s.updateRows(ctx, st, rows)
+		if err != nil {
+			return nil, err
+		}
+		return newScriptReader(ctx, arrow.NewSchema(nil, nil), n, nil), nil
+	}
+	if s.tx != nil && s.tx.aborted {
+		return nil, errAborted
+	}
+	return s.failing(s.selectRows(ctx, st, rows))
+}
+
+func (s *scriptSession) Update(ctx context.Context, sql string, params arrow.RecordBatch) (int64, error) {
+	if s.db.answerTo(sql) == nil {
+		st, err := parse(sql)
+		if err != nil {
+			return 0, err
+		}
+		if !st.hasRows() {
+			rows, err := bindings(st, params)
+			if err != nil {
+				return 0, err
+			}
+			return s.updateRows(ctx, st, rows)
+		}
+	}
+	rows, err := s.Query(ctx, sql, params)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Release()
+	var n int64
+	for rows.Next() {
+		n += rows.RecordBatch().NumRows()
+	}
+	return n, rows.Err()
+}
+
+// failing lets a failure of reader abort the transaction.
+func (s *scriptSession) failing(reader array.RecordReader, err error) (array.RecordReader, error) {
+	if err != nil {
+		return nil, s.abort(err)
+	}
+	return &abortingReader{RecordReader: reader, session: s}, nil
+}
+
+// abort makes the open transaction fail, unless err is of the harmless kind.
+func (s *scriptSession) abort(err error) error {
+	var harmless scriptError
+	if s.tx != nil && !errors.As(err, &harmless) && !errors.Is(err, ErrTxState) {
+		s.tx.aborted = true
+	}
+	return err
+}
+
+// updateRows runs a statement without rows, once for each row of parameters.
+func (s *scriptSession) updateRows(ctx context.Context, st *parsed, rows [][]any) (int64, error) {
+	switch st.verb {
+	case "BEGIN":
+		return 0, s.Begin(ctx)
+	case "COMMIT":
+		return 0, s.Commit(ctx)
+	case "ROLLBACK":
+		return 0, s.Rollback(ctx)
+	}
+	if s.tx != nil && s.tx.aborted && st.verb != "ROLLBACK TO" {
+		return 0, errAborted
+	}
+	var sum int64
+	for _, row := range rows {
+		if err := ctx.Err(); err != nil {
+			return 0, s.abort(err)
+		}
+		n, err := s.updateRow(ctx, st, row)
+		if err != nil {
+			return 0, s.abort(err)
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+func (s *scriptSession) updateRow(ctx context.Context, st *parsed, row []any) (n int64, err error) {
+	switch st.verb {
+	case "SET":
+		s.settings[st.name] = fmt.Sprint(st.items[0].bound(row))
+		return 0, nil
+	case "RESET":
+		delete(s.settings, st.name)
+		return 0, nil
+	case "USE", "CREATE SCHEMA":
+		return 0, s.schemaStatement(st)
+	case "SAVEPOINT":
+		return 0, s.Savepoint(ctx, st.name)
+	case "ROLLBACK TO":
+		return 0, s.RollbackTo(ctx, st.name)
+	case "RELEASE":
+		return 0, s.Release(ctx, st.name)
+	}
+	err = s.inTx(func(v *scriptView) error {
+		n, err = s.change(ctx, v, st, row)
+		return err
+	})
+	return n, err
+}
+
+func (s *scriptSession) schemaStatement(st *parsed) error {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
+	_, known := s.db.schemas[st.name]
+	switch {
+	case st.verb == "USE" && !known:
+		return catalogError("catalog error: schema %s does not exist", st.name)
+	case st.verb == "USE":
+		s.schema = st.name
+	default:
+		s.db.schemas[st.name] = struct{}{}
+	}
+	return nil
+}
+
+// inTx changes what the open transaction sees, or commits the change at once.
+func (s *scriptSession) inTx(change func(*scriptView) error) error {
+	if s.tx != nil {
+		return change(&s.tx.scriptView)
+	}
+	tx := s.db.begin(s.temp)
+	if err := change(&tx.scriptView); err != nil {
+		return err
+	}
+	if err := s.db.commit(tx); err != nil {
+		return err
+	}
+	s.temp = tx.temp
+	return nil
+}
+
+func (s *scriptSession) Begin(context.Context) error {
+	if s.tx != nil {
+		return errInTx
+	}
+	s.tx = s.db.begin(s.temp)
+	return nil
+}
+
+func (s *scriptSession) Commit(context.Context) error {
+	tx := s.tx
+	s.tx = nil
+	switch {
+	case tx == nil:
+		return errNoTx
+	case tx.aborted:
+		return errAborted
+	}
+	if err := s.db.commit(tx); err != nil {
+		return err
+	}
+	s.temp = tx.temp
+	return nil
+}
+
+func (s *scriptSession) Rollback(context.Context) error {
+	if s.tx == nil {
+		return errNoTx
+	}
+	s.tx = nil
+	return nil
+}
+
+func (s *scriptSession) InTx() bool { return s.tx != nil }
+
+func (s *scriptSession) Savepoint(_ context.Context, name string) error {
+	switch {
+	case s.tx == nil:
+		return errNoTx
+	case s.tx.aborted:
+		return errAborted
+	}
+	s.tx.savepoints = append(s.tx.savepoints, savepoint{name: name, view: s.tx.clone()})
+	return nil
+}
+
+// RollbackTo also mends a transaction that was aborted after the savepoint.
+func (s *scriptSession) RollbackTo(_ context.Context, name string) error {
+	i, err := s.savepoint(name)
+	if err != nil {
+		return err
+	}
+	s.tx.savepoints = s.tx.savepoints[:i+1]
+	s.tx.scriptView, s.tx.aborted = s.tx.savepoints[i].view.clone(), false
+	return nil
+}
+
+func (s *scriptSession) Release(_ context.Context, name string) error {
+	i, err := s.savepoint(name)
+	if err == nil {
+		s.tx.savepoints = s.tx.savepoints[:i]
+	}
+	return err
+}
+
+// savepoint finds the latest of a name.
+func (s *scriptSession) savepoint(name string) (int, error) {
+	if s.tx == nil {
+		return 0, errNoTx
+	}
+	for i := len(s.tx.savepoints) - 1; i >= 0; i-- {
+		if s.tx.savepoints[i].name == name {
+			return i, nil
+		}
+	}
+	return 0, catalogError("savepoint %s does not exist", name)
+}
+
+func (s *scriptSession) Close() error {
+	s.tx = nil
+	return nil
+}

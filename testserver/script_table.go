@@ -1,0 +1,163 @@
+package testserver
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow"
+)
+
+var (
+	errConflict = errors.New("conflict on update: another transaction has changed the same rows")
+	errAborted  = fmt.Errorf("transaction error: current transaction is aborted (please ROLLBACK): %w", ErrTxState)
+	errNoTx     = fmt.Errorf("transaction error: no transaction is active: %w", ErrTxState)
+	errInTx     = fmt.Errorf("transaction error: cannot start a transaction within a transaction: %w", ErrTxState)
+)
+
+// tables are tables by "schema.name".
+type tables map[string]*scriptTable
+
+// scriptTable is a table at one moment. INVARIANT: it is never changed; what
+// changes it makes another, and may append to the array under rows only
+// where it is the latest committed one.
+type scriptTable struct {
+	schema, name string
+	columns      *arrow.Schema
+	key          int // column of the primary key, -1 if there is none
+	rows         [][]any
+}
+
+// insert returns t with more rows.
+func (t *scriptTable) insert(rows [][]any) (*scriptTable, error) {
+	if t.key >= 0 {
+		seen := make(map[any]struct{}, len(t.rows)+len(rows))
+		for _, r := range t.rows {
+			seen[r[t.key]] = struct{}{}
+		}
+		for _, r := range rows {
+			if _, twice := seen[r[t.key]]; twice {
+				return nil, fmt.Errorf("constraint error: duplicate key %v in table %s", r[t.key], t.name)
+			}
+			seen[r[t.key]] = struct{}{}
+		}
+	}
+	return t.with(append(t.rows, rows...)), nil
+}
+
+func (t *scriptTable) with(rows [][]any) *scriptTable {
+	next := *t
+	next.rows = rows
+	return &next
+}
+
+// change is what a transaction did to a table.
+type change struct {
+	rewritten bool // created, dropped, deleted from or updated
+	inserted  [][]any
+}
+
+// scriptView is what a transaction sees and has changed: what a savepoint
+// goes back to.
+type scriptView struct {
+	tables  tables
+	temp    tables
+	changes map[string]change
+}
+
+func (v scriptView) clone() scriptView {
+	return scriptView{tables: maps.Clone(v.tables), temp: maps.Clone(v.temp), changes: maps.Clone(v.changes)}
+}
+
+type savepoint struct {
+	name string
+	view scriptView
+}
+
+// scriptTx is a transaction.
+type scriptTx struct {
+	base tables // what was committed as it began
+	scriptView
+	savepoints []savepoint
+	aborted    bool
+}
+
+// find looks a table up, temporary ones first.
+func (v *scriptView) find(schema, name string) (*scriptTable, error) {
+	if t := v.temp[name]; t != nil {
+		return t, nil
+	}
+	if t := v.tables[schema+"."+name]; t != nil {
+		return t, nil
+	}
+	return nil, catalogError("catalog error: table with name %s does not exist", name)
+}
+
+// put stores a table that was created or rewritten.
+func (v *scriptView) put(t *scriptTable) {
+	if t.schema == tempSchema {
+		v.temp[t.name] = t
+		return
+	}
+	key := t.schema + "." + t.name
+	v.tables[key] = t
+	v.changes[key] = change{rewritten: true}
+}
+
+func (v *scriptView) drop(t *scriptTable) {
+	if t.schema == tempSchema {
+		delete(v.temp, t.name)
+		return
+	}
+	key := t.schema + "." + t.name
+	delete(v.tables, key)
+	v.changes[key] = change{rewritten: true}
+}
+
+func (v *scriptView) insert(t *scriptTable, rows [][]any) error {
+	grown, err := t.with(slices.Clip(t.rows)).insert(rows)
+	if err != nil {
+		return err
+	}
+	if t.schema == tempSchema {
+		v.temp[t.name] = grown
+		return nil
+	}
+	key := t.schema + "." + t.name
+	v.tables[key] = grown
+	ch := v.changes[key]
+	ch.inserted = append(slices.Clip(ch.inserted), rows...)
+	v.changes[key] = ch
+	return nil
+}
+
+// tempSchema is the schema that temporary tables are listed in.
+const tempSchema = "temp"
+
+// scriptError is an error that leaves a transaction usable.
+type scriptError string
+
+func (e scriptError) Error() string { return string(e) }
+
+func catalogError(format string, args ...any) error { return scriptError(fmt.Sprintf(format, args...)) }
+
+func parseError(format string, args ...any) error {
+	return scriptError("parser error: " + fmt.Sprintf(format, args...))
+}
+
+// column types by their SQL names.
+func columnType(name string) (arrow.DataType, bool) {
+	switch strings.ToUpper(name) {
+	case "BIGINT", "INT", "INTEGER", "INT8":
+		return arrow.PrimitiveTypes.Int64, true
+	case "DOUBLE", "FLOAT", "REAL":
+		return arrow.PrimitiveTypes.Float64, true
+	case "VARCHAR", "TEXT", "STRING":
+		return arrow.BinaryTypes.String, true
+	case "BOOLEAN", "BOOL":
+		return arrow.FixedWidthTypes.Boolean, true
+	}
+	return nil, false
+}

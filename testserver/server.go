@@ -1,0 +1,163 @@
+package testserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/flightpool/flightpool/internal/memnet"
+)
+
+// Server is a running Flight SQL server. All methods are safe for concurrent
+// use.
+type Server struct {
+	opts     Options
+	profile  Profile
+	listener *memnet.Listener
+	uri      string
+	grpcOpts []grpc.ServerOption
+	health   *health.Server
+	handlers *handlers
+	ledger   *Ledger
+	faults   *Faults
+
+	auth     authority
+	sessions sessions
+	tickets  tickets
+
+	stop    context.CancelFunc // ends what waits on no RPC
+	work    sync.WaitGroup     // every goroutine of the server
+	closing sync.Once
+
+	conns struct {
+		sync.Mutex
+		open map[*serverConn]struct{}
+		last int
+	}
+}
+
+// ErrStarted says that a Server was given an address it cannot listen on.
+var ErrStarted = errors.New("testserver: cannot listen")
+
+var lastMemory atomic.Int64
+
+// Start starts a server. Close it when done.
+func Start(opts Options) (*Server, error) {
+	s := &Server{ledger: newLedger()}
+	var err error
+	if s.profile, err = opts.Profile.resolve(); err != nil {
+		return nil, fmt.Errorf("testserver: invalid options: %w", err)
+	}
+	s.opts = opts
+	setDefault(&s.opts.Listen, "127.0.0.1:0")
+	if s.opts.Engine == nil {
+		s.opts.Engine = NewScript()
+	}
+	if s.opts.Allocator == nil {
+		s.opts.Allocator = memory.DefaultAllocator
+	}
+	s.faults = &Faults{srv: s}
+	s.auth.init(s)
+	s.sessions.init(s)
+	s.tickets.byID = map[string]*ticket{}
+	s.conns.open = map[*serverConn]struct{}{}
+	s.health = health.NewServer()
+	s.health.SetServingStatus("arrow.flight.protocol.FlightService", grpc_health_v1.HealthCheckResponse_SERVING)
+	if s.handlers, err = newHandlers(s); err != nil {
+		return nil, err
+	}
+	if s.listener, err = listen(s.opts.Listen); err != nil {
+		return nil, fmt.Errorf("%w on %s: %w", ErrStarted, s.opts.Listen, err)
+	}
+
+	scheme := "grpc+tcp"
+	s.grpcOpts = []grpc.ServerOption{grpc.MaxRecvMsgSize(s.profile.MaxRequest), grpc.WaitForHandlers(true)}
+	if opts.TLS != nil {
+		scheme = "grpc+tls"
+		s.grpcOpts = append(s.grpcOpts, grpc.Creds(credentials.NewTLS(opts.TLS)))
+	}
+	if s.listener.Addr().Network() == "unix" {
+		scheme = "grpc+unix"
+	}
+	s.uri = scheme + "://" + s.Addr()
+	s.grpcOpts = append(s.grpcOpts, opts.GRPC...)
+
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.work.Go(func() { s.accept(ctx) })
+	return s, nil
+}
+
+func listen(where string) (*memnet.Listener, error) {
+	if where == InMemory {
+		return memnet.New(fmt.Sprintf("memory:%d", lastMemory.Add(1))), nil
+	}
+	network, address := "tcp", where
+	if path, ok := strings.CutPrefix(where, "unix:"); ok {
+		network, address = "unix", path
+	}
+	l, err := net.Listen(network, address)
+	if err != nil {
+		return nil, err
+	}
+	return memnet.Over(l), nil
+}
+
+// Addr is the address that clients dial: "host:port", or the path of a unix
+// socket. That of an in-memory server means something to Dial only.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// URI is Addr with the scheme that fits the transport, for example
+// "grpc+tcp://127.0.0.1:41234".
+func (s *Server) URI() string { return s.uri }
+
+// Dial connects to this server, whatever addr is, in memory or through the
+// network. It fits grpc.WithContextDialer.
+func (s *Server) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	if s.opts.Listen == InMemory {
+		return s.listener.Dial(ctx, addr)
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, s.listener.Addr().Network(), s.Addr())
+}
+
+// Profile is how the server behaves, with the defaults filled in.
+func (s *Server) Profile() Profile { return s.profile }
+
+// Ledger is the account of what happened. It stays readable after Close.
+func (s *Server) Ledger() *Ledger { return s.ledger }
+
+// Faults are the things that go wrong.
+func (s *Server) Faults() *Faults { return s.faults }
+
+// Close ends the server at once: its connections, calls, statements and
+// sessions, then the engine. It returns when all is gone, with the engine's
+// error. Later calls wait for the first and return nil.
+func (s *Server) Close() (err error) {
+	s.closing.Do(func() {
+		_ = s.listener.Close()
+		s.stop()
+		for _, c := range s.openConns() {
+			if c.Frozen() {
+				c.Cut() // a goodbye could not be written
+			}
+			c.grpc.Stop()
+		}
+		s.sessions.closeAll()
+		s.work.Wait()
+		s.tickets.dropSession(nil)
+		s.health.Shutdown()
+		err = s.opts.Engine.Close()
+	})
+	return err
+}

@@ -1,0 +1,154 @@
+package testserver
+
+import (
+	"crypto/rand"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+)
+
+// session is one server session and the engine session under it.
+type session struct {
+	srv *Server
+	key string
+	id  int
+
+	opened  chan struct{} // closed once engine or openErr is set
+	engine  EngineSession
+	openErr error
+	gone    chan struct{} // closed once the engine session is closed
+
+	// turn is the right to use engine and the fields below: whoever can send
+	// to it has it, until it receives.
+	turn       chan struct{}
+	tx         *transaction // begun by action and not ended
+	savepoints map[string]string
+	schemas    map[string]*arrow.Schema // what RunInBoth has learned
+	engineTx   bool                     // what the ledger was told of InTx
+
+	mu struct {
+		sync.Mutex
+		ending     bool
+		lastID     int
+		executions []*execution // running or waiting for their turn, oldest first
+		prepared   map[string]*prepared
+		options    map[string]*flight.SessionOptionValue
+		expiry     *time.Timer
+	}
+}
+
+// transaction is one that was begun by action.
+type transaction struct {
+	id        string
+	recovered bool // AutoRecover has rolled it back
+}
+
+func newSession(srv *Server, key string, id int) *session {
+	s := &session{
+		srv: srv, key: key, id: id,
+		opened: make(chan struct{}), gone: make(chan struct{}), turn: make(chan struct{}, 1),
+		savepoints: map[string]string{}, schemas: map[string]*arrow.Schema{},
+	}
+	s.mu.prepared = map[string]*prepared{}
+	s.mu.options = map[string]*flight.SessionOptionValue{}
+	return s
+}
+
+// touch starts the time to live anew.
+func (s *session) touch() {
+	ttl := s.srv.profile.SessionTTL
+	if ttl == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.mu.ending:
+	case s.mu.expiry == nil:
+		s.mu.expiry = time.AfterFunc(ttl, func() { s.srv.sessions.evict(s) })
+	default:
+		s.mu.expiry.Reset(ttl)
+	}
+}
+
+// beginEnd reports whether the caller is the one to end the session.
+func (s *session) beginEnd() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.ending {
+		return false
+	}
+	s.mu.ending = true
+	if s.mu.expiry != nil {
+		s.mu.expiry.Stop()
+	}
+	return true
+}
+
+func (s *session) isEnding() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.ending
+}
+
+// release frees all that the session holds. The caller has the turn.
+func (s *session) release() {
+	s.mu.Lock()
+	statements := s.mu.prepared
+	s.mu.prepared = map[string]*prepared{}
+	s.mu.Unlock()
+	for _, p := range statements {
+		p.bind(nil)
+	}
+	_ = s.engine.Close()
+	wasTx := s.engineTx
+	s.engineTx = false
+	s.srv.ledger.update(func(now *Snapshot) {
+		now.Prepared -= len(statements)
+		if wasTx {
+			now.Transactions--
+		}
+	})
+}
+
+// newID names a transaction, savepoint or prepared statement.
+func (s *session) newID() string {
+	if !s.srv.profile.CountedIDs {
+		return rand.Text()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.lastID++
+	return strconv.Itoa(s.mu.lastID)
+}
+
+func (s *session) addExecution(x *execution) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.executions = append(s.mu.executions, x)
+}
+
+func (s *session) removeExecution(x *execution) {
+	s.mu.Lock()
+	for i, o := range s.mu.executions {
+		if o == x {
+			s.mu.executions = append(s.mu.executions[:i:i], s.mu.executions[i+1:]...)
+			break
+		}
+	}
+	s.mu.Unlock()
+	close(x.done)
+}
+
+// interrupt ends all that runs or waits in the session.
+func (s *session) interrupt(cause error) {
+	s.mu.Lock()
+	all := s.mu.executions
+	s.mu.Unlock()
+	for _, x := range all {
+		x.cancel(cause)
+	}
+}

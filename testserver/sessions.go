@@ -1,0 +1,205 @@
+package testserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// sessions are the sessions that clients can reach, by their key.
+type sessions struct {
+	srv *Server
+
+	mu    sync.Mutex // guards everything below
+	byKey map[string]*session
+	// INVARIANT: alive counts the sessions whose engine session is not
+	// closed yet, those that no key reaches any more included.
+	alive, limit, lastID int
+	evicted              map[string]struct{} // keys whose client has not been told
+	closed               bool
+}
+
+func (s *sessions) init(srv *Server) {
+	s.srv = srv
+	s.byKey = map[string]*session{}
+	s.evicted = map[string]struct{}{}
+	s.limit = srv.profile.MaxSessions
+}
+
+func (s *sessions) setLimit(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limit = n
+}
+
+// peek returns the session of a key, or nil.
+func (s *sessions) peek(key string) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byKey[key]
+}
+
+// open returns the session of a key. It makes one if there is none.
+func (s *sessions) open(ctx context.Context, key string, conn *serverConn) (*session, error) {
+	sess, first, err := s.reserve(key)
+	if err != nil {
+		s.srv.ledger.update(func(now *Snapshot) { now.Refused++ })
+		return nil, err
+	}
+	if !first {
+		select {
+		case <-sess.opened:
+			return sess, sess.openErr
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+	}
+
+	err = s.srv.faults.strike(ctx, strike{on: OnSession, conn: conn})
+	if err == nil {
+		sess.engine, err = s.srv.opts.Engine.Open(ctx)
+	}
+	if err != nil {
+		s.drop(sess)
+		s.settle()
+		err = s.srv.statusOf(ctx, err)
+	} else {
+		s.srv.ledger.update(func(now *Snapshot) { now.Sessions++; now.SessionsOpened++ })
+	}
+	sess.openErr = err
+	close(sess.opened)
+	sess.touch()
+	return sess, err
+}
+
+// reserve makes room for a session. first says that the caller must open it.
+func (s *sessions) reserve(key string) (sess *session, first bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sess := s.byKey[key]; sess != nil {
+		return sess, false, nil
+	}
+	if s.closed {
+		return nil, false, status.Error(codes.Unavailable, "server is closing")
+	}
+	if s.limit > 0 && s.alive >= s.limit {
+		return nil, false, status.Error(s.srv.profile.LimitCode, "maximum number of sessions reached")
+	}
+	s.alive++
+	s.lastID++
+	sess = newSession(s.srv, key, s.lastID)
+	s.byKey[key] = sess
+	delete(s.evicted, key)
+	return sess, true, nil
+}
+
+// drop makes a session unreachable and reports whether it was reachable.
+func (s *sessions) drop(sess *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byKey[sess.key] != sess {
+		return false
+	}
+	delete(s.byKey, sess.key)
+	return true
+}
+
+// settle counts a session out.
+func (s *sessions) settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.alive--
+}
+
+// errSessionClosed ends what runs in a session that is closed.
+var errSessionClosed = errors.New("session closed")
+
+// close ends a session and what runs in it. Done is closed when it is gone.
+func (s *sessions) close(sess *session) (done <-chan struct{}) {
+	s.drop(sess)
+	sess.interrupt(errSessionClosed)
+	return s.finish(sess)
+}
+
+// evict makes a session unreachable and ends it once what runs in it is done.
+func (s *sessions) evict(sess *session) {
+	if !s.drop(sess) {
+		return
+	}
+	s.srv.ledger.update(func(now *Snapshot) { now.SessionsEvicted++ })
+	if s.srv.profile.EvictedCode != codes.OK {
+		s.mu.Lock()
+		s.evicted[sess.key] = struct{}{}
+		s.mu.Unlock()
+	}
+	s.finish(sess)
+}
+
+// finish closes the engine's session when its turn comes, once.
+func (s *sessions) finish(sess *session) <-chan struct{} {
+	if !sess.beginEnd() {
+		return sess.gone
+	}
+	s.srv.work.Go(func() {
+		<-sess.opened
+		sess.turn <- struct{}{}
+		if sess.openErr == nil {
+			s.srv.tickets.dropSession(sess)
+			sess.release()
+			s.srv.ledger.update(func(now *Snapshot) { now.Sessions-- })
+			s.settle()
+		}
+		close(sess.gone)
+	})
+	return sess.gone
+}
+
+// wasEvicted reports, once, that the session of a key was evicted.
+func (s *sessions) wasEvicted(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, evicted := s.evicted[key]
+	delete(s.evicted, key)
+	return evicted
+}
+
+func (s *sessions) all() []*session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.byKey))
+}
+
+func (s *sessions) evictAll() int {
+	all := s.all()
+	for _, sess := range all {
+		s.evict(sess)
+	}
+	return len(all)
+}
+
+// connEnded closes the session that was bound to a connection.
+func (s *sessions) connEnded(c *serverConn) {
+	if s.srv.profile.SessionTTL > 0 {
+		return
+	}
+	if sess := s.peek(connKey(c)); sess != nil {
+		s.close(sess)
+	}
+}
+
+func (s *sessions) closeAll() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	for _, sess := range s.all() {
+		s.close(sess)
+	}
+}
+
+func connKey(c *serverConn) string { return fmt.Sprintf("connection %d", c.id) }

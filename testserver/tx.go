@@ -1,0 +1,118 @@
+package testserver
+
+import (
+	"context"
+	"errors"
+
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func (h *handlers) BeginTransaction(ctx context.Context, _ flightsql.ActionBeginTransactionRequest) ([]byte, error) {
+	c := callOf(ctx)
+	id := c.sess.newID()
+	err := c.sess.do(ctx, c, Statement{SQL: "BEGIN", Kind: KindBegin}, nil, func(ctx context.Context, engine EngineSession) error {
+		err := engine.Begin(ctx)
+		if err == nil {
+			c.sess.tx = &transaction{id: id}
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []byte(id), nil
+}
+
+func (h *handlers) EndTransaction(ctx context.Context, r flightsql.ActionEndTransactionRequest) error {
+	c := callOf(ctx)
+	st := Statement{SQL: "ROLLBACK", Kind: KindRollback, Tx: string(r.GetTransactionId())}
+	commit := r.GetAction() == flightsql.EndTransactionCommit
+	if commit {
+		st.SQL, st.Kind = "COMMIT", KindCommit
+	}
+	known, recovered := false, false
+	err := c.sess.inTurn(ctx, func() error {
+		if tx := c.sess.tx; tx != nil && tx.id == st.Tx {
+			known, recovered = true, tx.recovered
+			if recovered {
+				c.sess.tx = nil
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case !known && h.srv.profile.UnknownTxOK:
+		return nil
+	case !known:
+		return errUnknownTx
+	case recovered && commit:
+		return status.Error(codes.FailedPrecondition, "transaction aborted and rolled back; start a new transaction")
+	case recovered:
+		return nil
+	}
+	return c.sess.do(ctx, c, st, nil, func(ctx context.Context, engine EngineSession) error {
+		if !commit {
+			return engine.Rollback(ctx)
+		}
+		err := engine.Commit(ctx)
+		if errors.Is(err, ErrTxState) && h.srv.profile.AbortedCommitOK {
+			err = nil
+		}
+		return err
+	})
+}
+
+func (h *handlers) BeginSavepoint(ctx context.Context, r flightsql.ActionBeginSavepointRequest) ([]byte, error) {
+	c := callOf(ctx)
+	id := c.sess.newID()
+	st := Statement{SQL: "SAVEPOINT " + r.GetName(), Kind: KindSavepoint, Tx: string(r.GetTransactionId())}
+	err := c.sess.do(ctx, c, st, nil, func(ctx context.Context, engine EngineSession) error {
+		err := engine.Savepoint(ctx, r.GetName())
+		if err == nil {
+			c.sess.savepoints[id] = r.GetName()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return []byte(id), nil
+}
+
+func (h *handlers) EndSavepoint(ctx context.Context, r flightsql.ActionEndSavepointRequest) error {
+	c := callOf(ctx)
+	id := string(r.GetSavepointId())
+	var name, tx string
+	err := c.sess.inTurn(ctx, func() error {
+		var known bool
+		if name, known = c.sess.savepoints[id]; !known {
+			return status.Error(codes.InvalidArgument, "unknown savepoint")
+		}
+		if c.sess.tx != nil {
+			tx = c.sess.tx.id
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	st := Statement{SQL: "RELEASE " + name, Kind: KindSavepoint, Tx: tx}
+	release := r.GetAction() == flightsql.EndSavepointRelease
+	if !release {
+		st.SQL = "ROLLBACK TO " + name
+	}
+	return c.sess.do(ctx, c, st, nil, func(ctx context.Context, engine EngineSession) error {
+		if !release {
+			return engine.RollbackTo(ctx, name)
+		}
+		err := engine.Release(ctx, name)
+		if err == nil {
+			delete(c.sess.savepoints, id)
+		}
+		return err
+	})
+}
