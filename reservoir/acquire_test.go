@@ -326,7 +326,7 @@ func TestALeakIsReportedOnceWithTheBorrowersStack(t *testing.T) {
 		var leaks []reservoir.Leak
 		r := f.pool(t, func(c *config) {
 			c.LeakAfter = time.Minute
-			c.Hooks.Leaked = func(l reservoir.Leak) { leaks = append(leaks, l) }
+			c.Hooks.Leaked = func(l reservoir.Leak) { f.set(func() { leaks = append(leaks, l) }) }
 		})
 		l := acquire(t, r)
 		time.Sleep(time.Hour)
