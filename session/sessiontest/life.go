@@ -9,6 +9,8 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
+func cuts(s Suite) bool { return s.Has.Cut }
+
 var lifeCases = []testCase{
 	{"close may be called by many and again", always, func(c *check) {
 		conn := c.open()
@@ -42,10 +44,7 @@ var lifeCases = []testCase{
 		c.dead(conn)
 	}},
 
-	{"a transport that is cut is lost for good", always, func(c *check) {
-		if c.server.Cut == nil {
-			return
-		}
+	{"a transport that is cut is lost for good", cuts, func(c *check) {
 		conn := c.open()
 		c.server.Cut()
 		require.ErrorIs(c, conn.Ping(c.ctx()), session.ErrSessionLost)
@@ -54,10 +53,7 @@ var lifeCases = []testCase{
 		c.dead(conn)
 	}},
 
-	{"a result whose transport is cut fails", always, func(c *check) {
-		if c.server.Cut == nil {
-			return
-		}
+	{"a result whose transport is cut fails", cuts, func(c *check) {
 		conn := c.open()
 		s, err := conn.Query(c.ctx(), c.SQL.Rows(1_000_000), session.Call{})
 		require.NoError(c, err)

@@ -36,6 +36,8 @@ type Features struct {
 	RPCCancel      bool // the end of an RPC stops its statement
 	TrustedTxIDs   bool // ends of unknown transactions are refused
 	TempTables     bool
+	Cut            bool // Server.Cut is there
+	TxEndsWithConn bool // a transaction whose connection is gone is rolled back
 }
 
 // SQL is the server's dialect. A function may be nil if its Features are off.
@@ -58,7 +60,8 @@ type Server struct {
 	// Open makes a connection. Required.
 	Open func(ctx context.Context) (session.Conn, error)
 
-	// Cut ends all transports at once, without a word.
+	// Cut ends all transports at once, without a word. Required for
+	// Features.Cut.
 	Cut func()
 
 	// Executions is how often the server has run this very text.

@@ -12,6 +12,9 @@ func savepoints(s Suite) bool { return s.Has.Savepoints }
 func cannotSavepoint(s Suite) bool {
 	return s.Has.Transactions && !s.Has.Savepoints
 }
+func txEndsWithConn(s Suite) bool {
+	return s.Has.Transactions && s.Has.TxEndsWithConn && s.Has.Cut
+}
 func hasTemp(s Suite) bool { return s.Has.TempTables }
 
 var txCases = []testCase{
@@ -55,10 +58,7 @@ var txCases = []testCase{
 		c.usable(conn)
 	}},
 
-	{"a transaction dies with its connection", func(s Suite) bool { return transacts(s) && s.Has.TrustedTxIDs }, func(c *check) {
-		if c.server.Cut == nil {
-			return
-		}
+	{"a transaction dies with its connection", txEndsWithConn, func(c *check) {
 		keeper := c.open()
 		c.update(keeper, c.SQL.Create("cut"), "")
 		conn := c.open()
