@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -16,6 +17,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -151,4 +154,31 @@ func batch(t *testing.T, name string, values ...int64) arrow.RecordBatch {
 	defer b.Release()
 	b.Field(0).(*array.Int64Builder).AppendValues(values, nil) //nolint:errcheck,forcetypeassert // by the schema
 	return b.NewRecordBatch()
+}
+
+// endTx ends a transaction by its id alone.
+func endTx(t *testing.T, c *client, id string, commit bool) error {
+	t.Helper()
+	end := &pb.ActionEndTransactionRequest{TransactionId: []byte(id), Action: flightsql.EndTransactionRollback}
+	if commit {
+		end.Action = flightsql.EndTransactionCommit
+	}
+	packed, err := anypb.New(end)
+	require.NoError(t, err)
+	body, err := proto.Marshal(packed)
+	require.NoError(t, err)
+	_, err = c.action("EndTransaction", body)
+	return err
+}
+
+// action runs one action and returns the body of its result.
+func (c *client) action(name string, body []byte) ([]byte, error) {
+	ctx, cancel := context.WithCancel(c.t.Context())
+	defer cancel()
+	stream, err := c.Client.Client.DoAction(ctx, &flight.Action{Type: name, Body: body})
+	if err != nil {
+		return nil, err
+	}
+	result, err := stream.Recv()
+	return result.GetBody(), err
 }

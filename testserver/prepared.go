@@ -147,7 +147,7 @@ func (h *handlers) GetFlightInfoPreparedStatement(ctx context.Context, q flights
 	if h.srv.profile.RoamingTickets {
 		return h.info(d, p.desc.Rows, d.Cmd), nil // DoGetPreparedStatement redeems it
 	}
-	return h.plan(ctx, st, h.take(p), d, nil)
+	return h.plan(ctx, st, h.take(p), d)
 }
 
 func (h *handlers) GetSchemaPreparedStatement(ctx context.Context, q flightsql.PreparedStatementQuery, _ *flight.FlightDescriptor) (*flight.SchemaResult, error) {

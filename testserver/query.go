@@ -15,13 +15,12 @@ import (
 
 func (h *handlers) GetFlightInfoStatement(ctx context.Context, q flightsql.StatementQuery, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
 	st := Statement{SQL: q.GetQuery(), Kind: KindQuery, Tx: string(q.GetTransactionId())}
-	return h.plan(ctx, st, nil, d, func() []byte { return roamingHandle(st) })
+	return h.plan(ctx, st, nil, d)
 }
 
 // plan does what GetFlightInfo does for a statement, with the parameters
-// bound to it, which it takes over. roam makes the ticket of a server whose
-// tickets carry their statement.
-func (h *handlers) plan(ctx context.Context, st Statement, bind []arrow.RecordBatch, d *flight.FlightDescriptor, roam func() []byte) (*flight.FlightInfo, error) {
+// bound to it, which it takes over.
+func (h *handlers) plan(ctx context.Context, st Statement, bind []arrow.RecordBatch, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
 	c := callOf(ctx)
 	k := &ticket{sess: c.sess, stmt: st, bind: bind, parts: make([][]arrow.RecordBatch, h.srv.profile.Endpoints)}
 	for i := range k.parts {
@@ -32,11 +31,13 @@ func (h *handlers) plan(ctx context.Context, st Statement, bind []arrow.RecordBa
 		k.release()
 		return nil, err
 	}
+	var handles [][]byte
 	if h.srv.profile.RoamingTickets {
 		k.release()
-		return h.info(d, schema, roam()), nil
+		handles = [][]byte{roamingHandle(st)}
+	} else {
+		handles = h.srv.tickets.put(k)
 	}
-	handles := h.srv.tickets.put(k)
 	for i, handle := range handles {
 		if handles[i], err = statementTicket(handle); err != nil {
 			return nil, err

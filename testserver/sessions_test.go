@@ -1,0 +1,214 @@
+package testserver_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// sees reports whether the session of c has the temporary table of another.
+func sees(t *testing.T, c *client, ctx context.Context) bool {
+	t.Helper()
+	_, err := c.query(ctx, "SELECT * FROM mine")
+	return err == nil
+}
+
+const makeMine = "CREATE TEMP TABLE mine (a BIGINT)"
+
+func TestASessionByConnectionIsPrivateAndEndsWithItsConnection(t *testing.T) {
+	bubble(t, testserver.Strict(), func(t *testing.T, srv *testserver.Server) {
+		one, two := dial(t, srv), dial(t, srv)
+		one.mustUpdate(makeMine)
+		require.True(t, sees(t, one, t.Context()))
+		require.False(t, sees(t, two, t.Context()))
+		require.Equal(t, 2, srv.Ledger().Snapshot().Sessions)
+
+		require.NoError(t, one.Close())
+		require.NoError(t, srv.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool { return s.Sessions == 1 && s.Conns == 1 }))
+		now := srv.Ledger().Snapshot()
+		require.Equal(t, 2, now.SessionsPeak)
+		require.Equal(t, 2, now.SessionsOpened)
+		require.Equal(t, 2, now.ConnsPeak)
+		require.Equal(t, 2, now.ConnsOpened)
+	})
+}
+
+func TestASessionByPeerIPIsSharedByAllConnections(t *testing.T) {
+	bubble(t, testserver.Profile{SessionKey: testserver.ByPeerIP}, func(t *testing.T, srv *testserver.Server) {
+		one, two := dial(t, srv), dial(t, srv)
+		one.mustUpdate(makeMine)
+		require.True(t, sees(t, two, t.Context()))
+		require.Equal(t, 1, srv.Ledger().Snapshot().SessionsOpened)
+	})
+}
+
+func TestASessionByCookieFollowsTheCookieAndIsNewWithoutIt(t *testing.T) {
+	bubble(t, testserver.Dremio(), func(t *testing.T, srv *testserver.Server) {
+		one, two := dial(t, srv), dial(t, srv)
+		one.mustUpdate(makeMine)
+		require.False(t, sees(t, one, t.Context())) // no cookie was sent back
+
+		cookie := metadata.AppendToOutgoingContext(t.Context(), "cookie", "a=b; SESSION_ID=one")
+		ctx, cancel := context.WithCancel(cookie)
+		defer cancel()
+		_, err := one.ExecuteUpdate(ctx, makeMine)
+		require.NoError(t, err)
+		require.True(t, sees(t, two, cookie))
+	})
+}
+
+func TestASessionByHeaderFollowsTheHeaderAndElseTheConnection(t *testing.T) {
+	bubble(t, testserver.ClickHouse(), func(t *testing.T, srv *testserver.Server) {
+		one, two := dial(t, srv), dial(t, srv)
+		named := metadata.AppendToOutgoingContext(t.Context(), "x-clickhouse-session-id", "s1")
+		ctx, cancel := context.WithCancel(named)
+		defer cancel()
+		_, err := one.ExecuteUpdate(ctx, makeMine)
+		require.NoError(t, err)
+		require.True(t, sees(t, two, named))
+		require.False(t, sees(t, one, t.Context()))
+	})
+}
+
+func TestAServerWithoutSessionsForgetsBetweenCalls(t *testing.T) {
+	p := testserver.InfluxDB()
+	p.Refuse = nil
+	bubble(t, p, func(t *testing.T, srv *testserver.Server) {
+		c := dial(t, srv)
+		c.mustUpdate(makeMine)
+		require.False(t, sees(t, c, t.Context()))
+		require.Equal(t, [][]string{{"1"}}, c.mustQuery("SELECT 1"))
+		require.NoError(t, srv.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool { return s.Sessions == 0 }))
+	})
+}
+
+func TestASessionWithATimeToLiveOutlivesItsConnectionAndExpiresToTheSecond(t *testing.T) {
+	bubble(t, testserver.SwanLake(), func(t *testing.T, srv *testserver.Server) {
+		c := dial(t, srv)
+		began := time.Now()
+		c.mustUpdate(makeMine)
+		require.NoError(t, c.Close())
+		require.NoError(t, srv.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool { return s.Conns == 0 }))
+		require.Equal(t, 1, srv.Ledger().Snapshot().Sessions)
+
+		require.NoError(t, srv.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool { return s.Sessions == 0 }))
+		require.Equal(t, 15*time.Minute, time.Since(began))
+		require.Equal(t, 1, srv.Ledger().Snapshot().SessionsEvicted)
+	})
+}
+
+func TestUseKeepsASessionAliveAndExpiryIsSilent(t *testing.T) {
+	bubble(t, testserver.SwanLake(), func(t *testing.T, srv *testserver.Server) {
+		c := dial(t, srv)
+		c.mustUpdate(makeMine)
+		for range 3 {
+			time.Sleep(14 * time.Minute)
+			require.True(t, sees(t, c, t.Context()))
+		}
+		time.Sleep(16 * time.Minute)
+		require.Equal(t, [][]string{{"1"}}, c.mustQuery("SELECT 1"))
+		require.False(t, sees(t, c, t.Context()))
+		require.Equal(t, 2, srv.Ledger().Snapshot().SessionsOpened)
+	})
+}
+
+func TestOneSessionTooManyIsRefusedWithTheProfilesCode(t *testing.T) {
+	for _, p := range []testserver.Profile{{MaxSessions: 1}, {MaxSessions: 1, LimitCode: codes.Unavailable}} {
+		bubble(t, p, func(t *testing.T, srv *testserver.Server) {
+			one, two := dial(t, srv), dial(t, srv)
+			one.mustQuery("SELECT 1")
+			_, err := two.query(t.Context(), "SELECT 1")
+			requireCode(t, srv.Profile().LimitCode, err)
+			require.Equal(t, 1, srv.Ledger().Snapshot().Refused)
+
+			srv.Faults().LimitSessions(2)
+			two.mustQuery("SELECT 1")
+			require.Equal(t, 2, srv.Ledger().Snapshot().Sessions)
+		})
+	}
+}
+
+func TestEvictionGivesANewEmptySessionWhoseNumbersStartAnew(t *testing.T) {
+	bubble(t, testserver.SwanLake(), func(t *testing.T, srv *testserver.Server) {
+		c := dial(t, srv)
+		c.mustUpdate(makeMine)
+		tx, err := c.BeginTransaction(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "1", string(tx.ID()))
+		require.Equal(t, 1, srv.Ledger().Snapshot().Transactions)
+
+		require.Equal(t, 1, srv.Faults().EvictSessions())
+		require.NoError(t, srv.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool { return s.Sessions == 0 }))
+		require.Equal(t, 0, srv.Ledger().Snapshot().Transactions)
+		require.False(t, sees(t, c, t.Context()))
+		other, err := c.BeginTransaction(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "1", string(other.ID())) // the stale id names another's transaction
+		require.NoError(t, other.Rollback(t.Context()))
+	})
+}
+
+func TestAnEvictedClientIsToldOnceByGetSessionOptions(t *testing.T) {
+	bubble(t, testserver.Profile{EvictedCode: codes.Unauthenticated}, func(t *testing.T, srv *testserver.Server) {
+		c := dial(t, srv)
+		c.mustQuery("SELECT 1")
+		_, err := c.GetSessionOptions(t.Context(), &flight.GetSessionOptionsRequest{})
+		require.NoError(t, err)
+		srv.Faults().EvictSessions()
+		_, err = c.GetSessionOptions(t.Context(), &flight.GetSessionOptionsRequest{})
+		requireCode(t, codes.Unauthenticated, err)
+		_, err = c.GetSessionOptions(t.Context(), &flight.GetSessionOptionsRequest{})
+		require.NoError(t, err)
+	})
+}
+
+func TestSessionOptionsAreKeptErasedAndPrivate(t *testing.T) {
+	bubble(t, testserver.Strict(), func(t *testing.T, srv *testserver.Server) {
+		one, two := dial(t, srv), dial(t, srv)
+		set := func(name string, v any) {
+			opts, err := flight.NewSessionOptionValues(map[string]any{name: v})
+			require.NoError(t, err)
+			res, err := one.SetSessionOptions(t.Context(), &flight.SetSessionOptionsRequest{SessionOptions: opts})
+			require.NoError(t, err)
+			require.Empty(t, res.Errors)
+		}
+		set("a", "x")
+		set("n", int64(7))
+		got, err := one.GetSessionOptions(t.Context(), &flight.GetSessionOptionsRequest{})
+		require.NoError(t, err)
+		require.Equal(t, "x", got.SessionOptions["a"].GetStringValue())
+		require.Equal(t, int64(7), got.SessionOptions["n"].GetInt64Value())
+		set("a", nil)
+		got, err = one.GetSessionOptions(t.Context(), &flight.GetSessionOptionsRequest{})
+		require.NoError(t, err)
+		require.Len(t, got.SessionOptions, 1)
+		got, err = two.GetSessionOptions(t.Context(), &flight.GetSessionOptionsRequest{})
+		require.NoError(t, err)
+		require.Empty(t, got.SessionOptions)
+	})
+}
+
+func TestCloseSessionEndsTheSessionWithWhatRunsInIt(t *testing.T) {
+	bubble(t, testserver.Profile{SessionKey: testserver.ByPeerIP}, func(t *testing.T, srv *testserver.Server) {
+		one, two := dial(t, srv), dial(t, srv)
+		one.mustUpdate(makeMine)
+		ended := make(chan error, 1)
+		go func() { _, err := one.query(t.Context(), "SELECT sleep('1h')"); ended <- err }()
+		require.NoError(t, srv.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool { return s.Running == 1 }))
+
+		res, err := two.CloseSession(t.Context(), &flight.CloseSessionRequest{})
+		require.NoError(t, err)
+		require.Equal(t, flight.CloseSessionResultClosed, res.Status)
+		require.Equal(t, 0, srv.Ledger().Snapshot().Sessions)
+		require.Equal(t, 0, srv.Ledger().Snapshot().Running)
+		requireCode(t, codes.Unavailable, <-ended)
+		require.False(t, sees(t, one, t.Context()))
+	})
+}

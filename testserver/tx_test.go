@@ -1,0 +1,190 @@
+package testserver_test
+
+import (
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+func begin(t *testing.T, c *client) *flightsql.Txn {
+	t.Helper()
+	tx, err := c.BeginTransaction(t.Context())
+	require.NoError(t, err)
+	return tx
+}
+
+// txBubble is bubble with a connection and a table t with a primary key a.
+func txBubble(t *testing.T, p testserver.Profile, test func(t *testing.T, srv *testserver.Server, c *client)) {
+	t.Helper()
+	bubble(t, p, func(t *testing.T, srv *testserver.Server) {
+		c := dial(t, srv)
+		c.mustUpdate("CREATE TABLE t (a BIGINT PRIMARY KEY)")
+		test(t, srv, c)
+	})
+}
+
+func TestTransactionsCommitAndRollBack(t *testing.T) {
+	txBubble(t, testserver.Strict(), func(t *testing.T, srv *testserver.Server, c *client) {
+		other := dial(t, srv)
+		tx := begin(t, c)
+		n, err := c.updateIn(tx, "INSERT INTO t VALUES (1)")
+		require.NoError(t, err)
+		require.Equal(t, int64(1), n)
+		require.Equal(t, 1, srv.Ledger().Snapshot().Transactions)
+		require.Equal(t, [][]string{{"0"}}, other.mustQuery("SELECT count(*) FROM t"))
+		require.NoError(t, tx.Commit(t.Context()))
+		require.Equal(t, 0, srv.Ledger().Snapshot().Transactions)
+		require.Equal(t, [][]string{{"1"}}, other.mustQuery("SELECT count(*) FROM t"))
+
+		tx = begin(t, c)
+		_, err = c.updateIn(tx, "DELETE FROM t")
+		require.NoError(t, err)
+		require.NoError(t, tx.Rollback(t.Context()))
+		require.Equal(t, [][]string{{"1"}}, c.mustQuery("SELECT count(*) FROM t"))
+	})
+}
+
+func TestStrictRefusesStatementsThatNameTheWrongTransaction(t *testing.T) {
+	txBubble(t, testserver.Strict(), func(t *testing.T, _ *testserver.Server, c *client) {
+		tx := begin(t, c)
+		_, err := c.update("INSERT INTO t VALUES (1)")
+		requireCode(t, codes.FailedPrecondition, err)
+		_, err = c.query(t.Context(), "SELECT 1")
+		requireCode(t, codes.FailedPrecondition, err)
+		_, err = c.BeginTransaction(t.Context())
+		requireCode(t, codes.FailedPrecondition, err)
+		require.NoError(t, tx.Commit(t.Context()))
+
+		requireCode(t, codes.InvalidArgument, endTx(t, c, "no such", true))
+		requireCode(t, codes.InvalidArgument, endTx(t, c, "no such", false))
+	})
+}
+
+func TestAFailedStatementAbortsTheTransactionAndItsCommitFails(t *testing.T) {
+	txBubble(t, testserver.Strict(), func(t *testing.T, srv *testserver.Server, c *client) {
+		tx := begin(t, c)
+		_, err := c.updateIn(tx, "INSERT INTO t VALUES (1), (1)")
+		requireCode(t, codes.InvalidArgument, err)
+		_, err = c.updateIn(tx, "INSERT INTO t VALUES (2)")
+		requireCode(t, codes.InvalidArgument, err)
+		require.Error(t, tx.Commit(t.Context()))
+		require.Equal(t, 0, srv.Ledger().Snapshot().Transactions)
+		require.Equal(t, [][]string{{"0"}}, c.mustQuery("SELECT count(*) FROM t"))
+	})
+}
+
+func TestAMistypedStatementLeavesTheTransactionUsable(t *testing.T) {
+	txBubble(t, testserver.Strict(), func(t *testing.T, _ *testserver.Server, c *client) {
+		tx := begin(t, c)
+		for _, sql := range []string{"INSRT INTO t", "INSERT INTO nowhere VALUES (1)", "INSERT INTO t VALUES (1, 2)"} {
+			_, err := c.updateIn(tx, sql)
+			requireCode(t, codes.InvalidArgument, err)
+		}
+		_, err := c.updateIn(tx, "INSERT INTO t VALUES (2)")
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit(t.Context()))
+	})
+}
+
+func TestSavepointsGoBackAndMendAnAbortedTransaction(t *testing.T) {
+	txBubble(t, testserver.Strict(), func(t *testing.T, srv *testserver.Server, c *client) {
+		tx := begin(t, c)
+		_, err := c.updateIn(tx, "INSERT INTO t VALUES (1)")
+		require.NoError(t, err)
+		sp, err := tx.BeginSavepoint(t.Context(), "s")
+		require.NoError(t, err)
+		_, err = c.updateIn(tx, "INSERT INTO t VALUES (1)")
+		require.Error(t, err)
+		require.NoError(t, tx.RollbackSavepoint(t.Context(), sp))
+		_, err = c.updateIn(tx, "INSERT INTO t VALUES (2)")
+		require.NoError(t, err)
+		require.NoError(t, tx.ReleaseSavepoint(t.Context(), sp))
+		requireCode(t, codes.InvalidArgument, tx.ReleaseSavepoint(t.Context(), sp))
+		require.NoError(t, tx.Commit(t.Context()))
+		require.Equal(t, [][]string{{"2"}}, c.mustQuery("SELECT count(*) FROM t"))
+		require.Equal(t, 0, srv.Ledger().Snapshot().Transactions)
+	})
+}
+
+func TestSwanLakeRunsTheStatementAfterAFailureOutsideTheTransaction(t *testing.T) {
+	txBubble(t, testserver.SwanLake(), func(t *testing.T, srv *testserver.Server, c *client) {
+		tx := begin(t, c)
+		_, err := c.updateIn(tx, "INSERT INTO t VALUES (1), (1)")
+		requireCode(t, codes.Internal, err)
+		require.ErrorContains(t, err, "duckdb error: ")
+		_, err = c.updateIn(tx, "INSERT INTO t VALUES (2)") // rolls back and commits by itself
+		require.NoError(t, err)
+		require.Equal(t, [][]string{{"1"}}, c.mustQuery("SELECT count(*) FROM t"))
+		requireCode(t, codes.FailedPrecondition, tx.Commit(t.Context()))
+		require.Len(t, srv.Ledger().Executions("INSERT INTO t VALUES (2)"), 2)
+	})
+}
+
+func TestSwanLakeConfirmsTheCommitOfAnAbortedTransactionAndStoresNothing(t *testing.T) {
+	txBubble(t, testserver.SwanLake(), func(t *testing.T, _ *testserver.Server, c *client) {
+		tx := begin(t, c)
+		_, err := c.updateIn(tx, "INSERT INTO t VALUES (1)")
+		require.NoError(t, err)
+		_, err = c.updateIn(tx, "INSERT INTO t VALUES (1)")
+		require.Error(t, err)
+		require.NoError(t, tx.Commit(t.Context()))
+		require.Equal(t, [][]string{{"0"}}, c.mustQuery("SELECT count(*) FROM t"))
+	})
+}
+
+func TestSwanLakeDropsTheOpenTransactionOnASecondBegin(t *testing.T) {
+	txBubble(t, testserver.SwanLake(), func(t *testing.T, srv *testserver.Server, c *client) {
+		first := begin(t, c)
+		_, err := c.updateIn(first, "INSERT INTO t VALUES (1)")
+		require.NoError(t, err)
+		second := begin(t, c)
+		require.NotEqual(t, first.ID(), second.ID())
+		require.NoError(t, first.Commit(t.Context())) // unknown by now: a successful no-op
+		require.NoError(t, second.Commit(t.Context()))
+		require.Equal(t, [][]string{{"0"}}, c.mustQuery("SELECT count(*) FROM t"))
+		require.Equal(t, 0, srv.Ledger().Snapshot().Transactions)
+	})
+}
+
+func TestSwanLakeConfirmsTheEndOfAnUnknownTransaction(t *testing.T) {
+	txBubble(t, testserver.SwanLake(), func(t *testing.T, srv *testserver.Server, c *client) {
+		before := srv.Ledger().Snapshot().Executed
+		require.NoError(t, endTx(t, c, "99", true))
+		require.Equal(t, before, srv.Ledger().Snapshot().Executed)
+	})
+}
+
+func TestSwanLakeIgnoresTransactionIDs(t *testing.T) {
+	txBubble(t, testserver.SwanLake(), func(t *testing.T, _ *testserver.Server, c *client) {
+		tx := begin(t, c)
+		c.mustUpdate("INSERT INTO t VALUES (1)") // in the transaction, although it does not say so
+		require.NoError(t, tx.Rollback(t.Context()))
+		require.Equal(t, [][]string{{"0"}}, c.mustQuery("SELECT count(*) FROM t"))
+	})
+}
+
+func TestATransactionBegunInSQLIsInTheLedgerUntilItEnds(t *testing.T) {
+	txBubble(t, testserver.Strict(), func(t *testing.T, srv *testserver.Server, c *client) {
+		c.mustUpdate("BEGIN")
+		require.Equal(t, 1, srv.Ledger().Snapshot().Transactions)
+		require.False(t, srv.Ledger().Snapshot().Idle())
+		c.mustUpdate("INSERT INTO t VALUES (1)")
+		c.mustUpdate("ROLLBACK")
+		require.NoError(t, srv.Ledger().WaitIdle(t.Context()))
+	})
+}
+
+func TestATransactionDiesWithItsSession(t *testing.T) {
+	txBubble(t, testserver.Strict(), func(t *testing.T, srv *testserver.Server, c *client) {
+		tx := begin(t, c)
+		_, err := c.updateIn(tx, "INSERT INTO t VALUES (1)")
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+		require.NoError(t, srv.Ledger().WaitIdle(t.Context()))
+		require.Equal(t, [][]string{{"0"}}, dial(t, srv).mustQuery("SELECT count(*) FROM t"))
+	})
+}
