@@ -182,3 +182,10 @@ func (c *client) action(name string, body []byte) ([]byte, error) {
 	result, err := stream.Recv()
 	return result.GetBody(), err
 }
+
+func reader(t *testing.T, batches ...arrow.RecordBatch) array.RecordReader {
+	t.Helper()
+	r, err := array.NewRecordReader(batches[0].Schema(), batches)
+	require.NoError(t, err)
+	return r
+}

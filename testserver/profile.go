@@ -162,6 +162,7 @@ func (p Profile) resolve() (Profile, error) {
 	for _, l := range p.Locations {
 		check(l <= Unreachable, "Locations", l)
 	}
+	check(!p.RoamingTickets || p.Endpoints <= 1 && p.Run != RunInInfo, "RoamingTickets", "with a result that is kept")
 	for what, code := range p.Refuse {
 		check(code != codes.OK, "Refuse", what)
 	}

@@ -119,11 +119,12 @@ func (l *live) end(ctx context.Context, err error) {
 // When the RPC ends before a query that runs on, nobody wants them.
 func (h *handlers) collect(ctx context.Context, c *call, k *ticket) (*arrow.Schema, []arrow.RecordBatch, error) {
 	out := &collected{}
-	for _, p := range k.bind {
+	sql, params := k.stmt.SQL, k.bind
+	for _, p := range params {
 		p.Retain() // a query that runs on needs them longer than k does
 	}
-	err := k.sess.do(ctx, c, k.stmt, k.bind, func(ctx context.Context, engine EngineSession) error {
-		return h.run(ctx, engine, k.stmt.SQL, k.bind, out)
+	err := k.sess.do(ctx, c, k.stmt, params, func(ctx context.Context, engine EngineSession) error {
+		return h.run(ctx, engine, sql, params, out)
 	})
 	schema, batches := out.take(err == nil)
 	return schema, batches, err
