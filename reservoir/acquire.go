@@ -150,10 +150,14 @@ func (r *Reservoir[C]) await(ctx context.Context, w *waiter[C]) (Loan[C], error)
 	if start := r.cfg.Hooks.WaitStart; start != nil {
 		start()
 	}
-	select {
-	case <-w.ready:
-	case <-ctx.Done():
-		r.leave(ctx, w)
+	if done := ctx.Done(); done == nil {
+		<-w.ready // a select of one costs more
+	} else {
+		select {
+		case <-w.ready:
+		case <-done:
+			r.leave(ctx, w)
+		}
 	}
 	return r.awaited(ctx, w)
 }

@@ -24,14 +24,16 @@ type work struct {
 }
 
 var works = []work{
-	{name: "acquire_release", unit: "ns/op", n: 400_000, run: func(p peer, n int) result { return cycles(p, 4, 1, n) }},
-	{name: "parallel", unit: "ns/op", n: 400_000, run: func(p peer, n int) result { return cycles(p, 256, 32, n) }},
-	{name: "starved", unit: "ns/op", n: 200_000, run: func(p peer, n int) result { return cycles(p, 4, 128, n) }},
+	{name: "acquire_release", unit: "ns/op", n: 400_000, run: func(p peer, n int) result { return cycles(p, 4, 1, n, nil) }},
+	{name: "parallel", unit: "ns/op", n: 400_000, run: func(p peer, n int) result { return cycles(p, 256, 32, n, nil) }},
+	{name: "starved", unit: "ns/op", n: 200_000, run: func(p peer, n int) result { return cycles(p, 4, 128, n, nil) }},
+	{name: "handoff", unit: "ns/op", n: 200_000, run: func(p peer, n int) result { return cycles(p, 4, 128, n, runtime.Gosched) }},
 	{name: "spike", unit: "ms", n: 50, run: spike},
 }
 
-// cycles borrows and returns n times, from several goroutines.
-func cycles(p peer, size, goroutines, n int) result {
+// cycles borrows and returns n times, from several goroutines. A use that lets
+// others run makes sure that they find the connection taken.
+func cycles(p peer, size, goroutines, n int, use func()) result {
 	ctx := context.Background()
 	pool := p.make(size, 0)
 	defer pool.close()
@@ -44,7 +46,7 @@ func cycles(p peer, size, goroutines, n int) result {
 	together(goroutines, func() {
 		for left.Add(-64) >= 0 {
 			for range 64 {
-				must(pool.cycle(ctx, nil))
+				must(pool.cycle(ctx, use))
 			}
 		}
 	})

@@ -1,0 +1,214 @@
+package reservoir_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/reservoir"
+)
+
+// An owned connection knows who has it: two owners at a time are a failure.
+type owned struct {
+	owner  atomic.Int64
+	closed atomic.Bool
+}
+
+// A stress is one life of a reservoir under everything at once, in real time.
+type stress struct {
+	t    *testing.T
+	r    *reservoir.Reservoir[*owned]
+	live atomic.Int64
+	held atomic.Int64 // permissions of Admit
+	stop atomic.Bool
+}
+
+// TestStress mixes callers who wait, leave, release twice and discard with
+// Resize, Reset, EvictIdle, failing opens and checks, short lives and Close.
+// STRESS=10m makes it long.
+func TestStress(t *testing.T) {
+	length := 2 * time.Second
+	if s := os.Getenv("STRESS"); s != "" {
+		var err error
+		length, err = time.ParseDuration(s)
+		require.NoError(t, err)
+	}
+	lives, acquired := 0, uint64(0)
+	for began := time.Now(); time.Since(began) < length && !t.Failed(); lives++ {
+		acquired += stressOneLife(t, 50*time.Millisecond+rand.N(100*time.Millisecond))
+	}
+	t.Logf("%d reservoirs, %d loans", lives, acquired)
+	require.Greater(t, acquired, uint64(1000))
+}
+
+func stressOneLife(t *testing.T, length time.Duration) uint64 {
+	s := &stress{t: t}
+	r, err := reservoir.New(s.config())
+	require.NoError(t, err)
+	s.r = r
+	var workers sync.WaitGroup
+	for range 16 {
+		workers.Go(func() {
+			random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+			for !s.stop.Load() {
+				s.act(random)
+			}
+		})
+	}
+	<-time.After(length)
+	s.stop.Store(random(2) == 0) // half of the closes come in full traffic
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(random(20))*time.Millisecond)
+	defer cancel()
+	err = r.Close(ctx)
+	var closeErr *reservoir.CloseError
+	if errors.As(err, &closeErr) {
+		require.Zero(t, closeErr.Remaining)
+	} else {
+		require.NoError(t, err)
+	}
+	require.Zero(t, s.live.Load(), "connections left open after Close")
+	require.Zero(t, s.held.Load(), "permissions not given back after Close")
+	s.stop.Store(true)
+	workers.Wait()
+	stats := r.Stats()
+	require.Zero(t, stats.Total+stats.Waiting)
+	var closed uint64
+	for _, n := range stats.Closed {
+		closed += n
+	}
+	require.Equal(t, stats.Opens, closed+opensFailed(stats))
+	return stats.Acquired
+}
+
+// opensFailed: Admit never fails here, so every failure was one of Open.
+func opensFailed(s reservoir.Stats) uint64 { return s.OpenFailures }
+
+func random(n int) int { return rand.IntN(n) }
+
+func (s *stress) config() reservoir.Config[*owned] {
+	short := func(n int) time.Duration { return time.Duration(random(n)-n/4) * time.Millisecond } // often off
+	cfg := reservoir.Config[*owned]{
+		Open: s.open, Close: s.close, Check: s.check, Admit: s.admit,
+		MaxSize: 2 + random(10), MinIdle: random(3), MaxConcurrentOpens: random(4),
+		IdleTTL: short(8), MaxLifetime: 30 * time.Millisecond, LifetimeJitter: 10 * time.Millisecond, GuardWindow: time.Millisecond,
+		CheckInterval: short(10), CheckOnAcquire: random(3) == 0, CheckOnRelease: random(3) == 0, IdleBeforeCheck: short(4),
+		OnExhausted: reservoir.Exhaustion(random(4) - 1),
+		LeakAfter:   short(10),
+		Hooks:       reservoir.Hooks{Leaked: func(reservoir.Leak) {}, Closed: func(reservoir.Reason, error) {}},
+	}
+	if random(2) == 0 {
+		cfg.Reset = s.check
+	}
+	return cfg
+}
+
+func (s *stress) open(ctx context.Context) (*owned, error) {
+	switch n := random(20); {
+	case n < 2:
+		return nil, errRefused
+	case n == 2:
+		panic("open")
+	default:
+		if err := sleep(ctx, time.Duration(random(300))*time.Microsecond); err != nil {
+			return nil, err
+		}
+	}
+	s.live.Add(1)
+	return &owned{}, nil
+}
+
+func (s *stress) close(c *owned) error {
+	if c.closed.Swap(true) {
+		s.t.Error("closed twice")
+	}
+	s.live.Add(-1)
+	return nil
+}
+
+// own takes a connection and expects to be alone.
+func (s *stress) own(c *owned, who int64) {
+	if other := c.owner.Swap(who); other != 0 {
+		s.t.Errorf("%d got what %d has", who, other)
+	}
+}
+
+// disown gives it back; after a forced Close it may be somebody else's no more.
+func (s *stress) disown(c *owned, who int64) {
+	if other := c.owner.Swap(0); other != who {
+		s.t.Errorf("%d had what %d had", who, other)
+	}
+}
+
+func (s *stress) check(context.Context, *owned) error {
+	if random(50) == 0 {
+		return errRefused
+	}
+	return nil
+}
+
+func (s *stress) admit(ctx context.Context) (func(), error) {
+	_ = sleep(ctx, time.Duration(random(200))*time.Microsecond)
+	s.held.Add(1)
+	var once atomic.Bool
+	return func() {
+		if once.Swap(true) {
+			s.t.Error("permission given back twice")
+		}
+		s.held.Add(-1)
+	}, nil
+}
+
+func (s *stress) act(random *rand.Rand) {
+	switch n := random.IntN(200); {
+	case n == 0:
+		_ = s.r.Resize(1 + random.IntN(12))
+	case n == 1:
+		s.r.Reset()
+	case n == 2:
+		s.r.EvictIdle()
+	case n == 3:
+		s.r.Stats()
+	case n < 30:
+		if l, ok := s.r.TryAcquire(); ok {
+			s.use(l, random)
+		}
+	default:
+		ctx, cancel := context.WithTimeout(s.t.Context(), time.Duration(random.IntN(2000))*time.Microsecond)
+		if n < 60 {
+			go cancel()
+		}
+		if l, err := s.r.Acquire(ctx); err == nil {
+			s.use(l, random)
+		}
+		cancel()
+	}
+}
+
+func (s *stress) use(l reservoir.Loan[*owned], random *rand.Rand) {
+	who := 1 + random.Int64N(1<<60)
+	s.own(l.Value(), who)
+	for range random.IntN(20) {
+		runtime.Gosched()
+	}
+	s.disown(l.Value(), who)
+	end := l.Release
+	if random.IntN(10) == 0 {
+		end = func() error { return l.Discard(errRefused) }
+	}
+	if err := end(); err != nil && !errors.Is(err, reservoir.ErrReleased) {
+		s.t.Errorf("release: %v", err)
+	}
+	if random.IntN(4) == 0 {
+		if err := l.Release(); !errors.Is(err, reservoir.ErrReleased) {
+			s.t.Errorf("a second release gave %v", err)
+		}
+	}
+}
