@@ -35,24 +35,24 @@ func (s *SessionHandle) Update(ctx context.Context, sql string) (UpdateResult, e
 // QueryWithParams runs a statement with parameters, a row of params per
 // execution, through a prepared statement that ends with the result.
 func (s *SessionHandle) QueryWithParams(ctx context.Context, sql string, params arrow.RecordBatch) (*QueryResult, error) {
-	return s.query(ctx, "QueryWithParams", sql, QueryOptions{Params: params})
+	return s.query(ctx, "Query", sql, QueryOptions{Params: params})
 }
 
 // UpdateWithRecordBatch runs a change once for every row of batch. Whether
 // these are one unit is the server's affair: use a transaction where it
 // matters. The batch is sent in parts that fit the server's message limit.
 func (s *SessionHandle) UpdateWithRecordBatch(ctx context.Context, sql string, batch arrow.RecordBatch) (UpdateResult, error) {
-	return s.update(ctx, "UpdateWithRecordBatch", sql, QueryOptions{Params: batch})
+	return s.update(ctx, "Update", sql, QueryOptions{Params: batch})
 }
 
 // QueryWithOptions is Query with options.
 func (s *SessionHandle) QueryWithOptions(ctx context.Context, sql string, opts QueryOptions) (*QueryResult, error) {
-	return s.query(ctx, "QueryWithOptions", sql, opts)
+	return s.query(ctx, "Query", sql, opts)
 }
 
 // UpdateWithOptions is Update with options.
 func (s *SessionHandle) UpdateWithOptions(ctx context.Context, sql string, opts QueryOptions) (UpdateResult, error) {
-	return s.update(ctx, "UpdateWithOptions", sql, opts)
+	return s.update(ctx, "Update", sql, opts)
 }
 
 // Ingest loads rows into a table, in bulk, inside the open transaction if
