@@ -153,13 +153,11 @@ func (c Config) resolve() (Config, error) {
 	set(&c.HealthCheck.RecoveryThreshold, 2)
 	set(&c.Cancel.Grace, 250*time.Millisecond)
 	set(&c.Cancel.Budget, 5*time.Second)
-	if c.MinIdle > c.MaxSize && c.MaxSize > 0 {
-		faults = append(faults, fmt.Errorf("MinIdle: %d is more than MaxSize %d", c.MinIdle, c.MaxSize))
-	}
 	if c.Cancel.Grace > c.Cancel.Budget {
 		faults = append(faults, fmt.Errorf("Cancel.Grace: %v is more than Cancel.Budget %v", c.Cancel.Grace, c.Cancel.Budget))
 	}
-	return c, errors.Join(faults...)
+	never := func(context.Context) (session.Conn, error) { return nil, ErrClosed }
+	return c, errors.Join(append(faults, reservoirConfig(c, never).Validate())...)
 }
 
 func set[T comparable](field *T, byDefault T) {

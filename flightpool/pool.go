@@ -112,8 +112,10 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 		QueryTimeout: cfg.DefaultQueryTimeout, CloseTimeout: cfg.CloseTimeout, Allocator: cfg.Allocator,
 		Observe: session.Observer{Cancelled: p.cancelled, Reset: p.wasReset, RolledBack: p.rolledBack},
 	}
+	conns := reservoirConfig(cfg, open)
+	conns.Check, conns.Hooks = p.check, p.watch()
 	var err error
-	if p.conns, err = reservoir.New(p.reservoirConfig(open)); err != nil {
+	if p.conns, err = reservoir.New(conns); err != nil {
 		stop()
 		return nil, badConfig(err)
 	}
@@ -130,16 +132,16 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 	return nil, errors.Join(err, p.shut(bounded))
 }
 
-func (p *FlightSQLPool) reservoirConfig(open func(context.Context) (session.Conn, error)) reservoir.Config[session.Conn] {
-	c := p.cfg
+// reservoirConfig is the part of a Config that the reservoir carries out.
+func reservoirConfig(c Config, open func(context.Context) (session.Conn, error)) reservoir.Config[session.Conn] {
 	r := reservoir.Config[session.Conn]{
-		Open: open, Close: session.Conn.Close, Check: p.check,
+		Open: open, Close: session.Conn.Close, Check: func(context.Context, session.Conn) error { return nil },
 		MinIdle: c.MinIdle, MaxSize: c.MaxSize, MaxConcurrentOpens: c.MaxConcurrentOpens, MaxWaiters: c.MaxWaiters,
 		AcquireTimeout: c.AcquireTimeout, OpenTimeout: c.DialTimeout, CloseTimeout: c.CloseTimeout, CheckTimeout: c.HealthCheck.Timeout,
 		IdleTTL: c.IdleTTL, MaxLifetime: c.MaxLifetime, LifetimeJitter: c.LifetimeJitter, GuardWindow: c.GuardWindow,
 		CheckInterval: c.HealthCheck.Interval, IdleBeforeCheck: c.HealthCheck.IdleBeforeCheck,
 		CheckOnAcquire: c.HealthCheck.ValidateOnAcquire, CheckOnRelease: c.HealthCheck.ValidateOnRelease,
-		OnExhausted: c.OnExhausted, LeakAfter: c.LeakAfter, Hooks: p.watch(),
+		OnExhausted: c.OnExhausted, LeakAfter: c.LeakAfter,
 	}
 	if c.Leases != nil || c.Limiter != nil {
 		r.Admit = lease.Admit(c.Leases, c.Limiter)
@@ -165,15 +167,14 @@ func (p *FlightSQLPool) validate(ctx context.Context, c session.Conn) error {
 	if p.cfg.HealthCheck.Kind == Ping {
 		return c.Ping(ctx)
 	}
-	if err := session.Probe(ctx, c, p.cfg.HealthCheck.SQL); err != nil {
-		return err
-	}
 	if p.cfg.HealthCheck.Kind == FullValidate {
+		// First, because a statement would make a new session where the old
+		// one was evicted, and hide that it is gone.
 		if _, err := c.Options(ctx); err != nil && session.FaultIn(err) != FaultUnsupported {
 			return fmt.Errorf("session options: %w", err)
 		}
 	}
-	return nil
+	return session.Probe(ctx, c, p.cfg.HealthCheck.SQL)
 }
 
 // Resize changes MaxSize while the pool works. Connections beyond a smaller

@@ -1,0 +1,112 @@
+package flightpool
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+func down() error { return &Error{Fault: FaultTransport, Err: errors.New("connection refused")} }
+
+func TestHealthTurnsAfterItsThresholdsAndLetsOneTrialThrough(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var changes []error
+		h := health{failures: 3, recoveries: 2, changed: func(err error) { changes = append(changes, err) }}
+		start := time.Now()
+		h.failed(down())
+		h.failed(&Error{Fault: FaultAuth, Err: errors.New("no")}) // the server is well
+		h.failed(down())
+		h.succeeded() // the row is broken
+		h.failed(down())
+		h.failed(down())
+		require.NoError(t, h.admit())
+		h.failed(down())
+		require.Len(t, changes, 1)
+		err := h.admit()
+		require.ErrorIs(t, err, ErrUnhealthy)
+		require.ErrorContains(t, err, "connection refused")
+		var u *UnhealthyError
+		require.ErrorAs(t, err, &u)
+		require.Equal(t, start, u.Since)
+		time.Sleep(firstPause)
+		require.NoError(t, h.admit(), "the trial")
+		require.ErrorIs(t, h.admit(), ErrUnhealthy, "one at a time")
+		time.Sleep(2 * firstPause)
+		require.NoError(t, h.admit())
+		h.succeeded()
+		require.Error(t, h.admit())
+		h.succeeded()
+		require.NoError(t, h.admit())
+		require.Equal(t, 2, len(changes))
+		require.NoError(t, changes[1])
+		off := health{failures: -1}
+		for range 10 {
+			off.failed(down())
+		}
+		require.NoError(t, off.admit())
+	})
+}
+
+func TestAServerThatIsDownFailsFastAndIsUsedAgainWhenItIsBack(t *testing.T) {
+	var sick atomic.Bool
+	var turns atomic.Int32
+	cfg := Config{MaxSize: 2, Hooks: Hooks{Health: func(error) { turns.Add(1) }}}
+	inBubble(t, testserver.Strict(), cfg, func(r *rig) {
+		sick.Store(true)
+		fault := r.srv.Faults().Set(testserver.Fault{On: testserver.OnConnect, Do: testserver.Kill()})
+		r.srv.Faults().KillConns()
+		synctest.Wait()
+		_, err := r.pool.Query(r.Context(), "SELECT 1")
+		require.Error(r, err)
+		time.Sleep(5 * time.Second) // the refiller tries to keep one ready, and finds out
+		require.NotNil(r, r.pool.Stats().UnhealthyReason)
+		start := time.Now()
+		fast := 0
+		for range 10 {
+			if _, err = r.pool.Query(r.Context(), "SELECT 1"); errors.Is(err, ErrUnhealthy) {
+				fast++
+			}
+		}
+		require.GreaterOrEqual(r, fast, 9)
+		require.Less(r, time.Since(start), 5*time.Second)
+		fault.Clear()
+		time.Sleep(2 * time.Second)
+		require.Equal(r, "1", r.value(r.pool, "SELECT 1"))
+		time.Sleep(2 * time.Minute) // checks of idle connections count as answers
+		require.Nil(r, r.pool.Stats().UnhealthyReason)
+		require.EqualValues(r, 2, turns.Load())
+	})
+}
+
+func TestKindsOfHealthCheckFindWhatTheyAreFor(t *testing.T) {
+	for kind, evictedIsSeen := range map[HealthKind]bool{Ping: false, Query: false, FullValidate: true} {
+		profile := testserver.GizmoSQL()
+		cfg := Config{MaxSize: 1, HealthCheck: HealthCheck{Kind: kind, ValidateOnAcquire: true, IdleBeforeCheck: -1}, Auth: BasicAuth("me", "x")}
+		inBubble(t, profile, cfg, func(r *rig) {
+			require.Equal(r, "1", r.value(r.pool, "SELECT 1"))
+			checks := r.pool.Stats().Checks
+			require.Positive(r, checks)
+			r.srv.Faults().EvictSessions()
+			require.Equal(r, "1", r.value(r.pool, "SELECT 1"))
+			require.Equal(r, evictedIsSeen, r.pool.Stats().CheckFailures > 0, "kind %d", kind)
+		})
+	}
+}
+
+func TestAFailingHealthCheckReplacesTheConnection(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1, HealthCheck: HealthCheck{Kind: Query, SQL: "SELECT 2"}}, func(r *rig) {
+		require.Equal(r, 1, r.srv.Ledger().Snapshot().ConnsOpened)
+		r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: "SELECT 2", Times: 1, Do: testserver.Fail(codes.Internal, "sick")})
+		time.Sleep(31 * time.Second)
+		synctest.Wait()
+		require.Equal(r, 2, r.srv.Ledger().Snapshot().ConnsOpened)
+		require.EqualValues(r, 1, r.pool.Stats().CheckFailures)
+	})
+}
