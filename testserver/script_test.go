@@ -1,0 +1,189 @@
+package testserver_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+func session(t *testing.T, db *testserver.Script) testserver.EngineSession {
+	t.Helper()
+	s, err := db.Open(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
+
+func rowsOf(t *testing.T, s testserver.EngineSession, sql string) [][]string {
+	t.Helper()
+	rows, err := tryRows(t.Context(), s, sql)
+	require.NoError(t, err)
+	return rows
+}
+
+func tryRows(ctx context.Context, s testserver.EngineSession, sql string) ([][]string, error) {
+	r, err := s.Query(ctx, sql, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Release()
+	var all []arrow.RecordBatch
+	for r.Next() {
+		r.RecordBatch().Retain()
+		all = append(all, r.RecordBatch())
+	}
+	return texts(all), r.Err()
+}
+
+func must(t *testing.T, s testserver.EngineSession, sql string) {
+	t.Helper()
+	_, err := s.Update(t.Context(), sql, nil)
+	require.NoError(t, err, sql)
+}
+
+func TestScriptAnswersItsSQL(t *testing.T) {
+	s := session(t, testserver.NewScript())
+	must(t, s, "CREATE TABLE t (a BIGINT PRIMARY KEY, b DOUBLE, c VARCHAR, d BOOLEAN)")
+	must(t, s, "CREATE TABLE IF NOT EXISTS t (a BIGINT)")
+	must(t, s, "INSERT INTO t VALUES (1, 1.5, 'it''s', TRUE), (2, 2, NULL, false);")
+	must(t, s, "UPDATE t SET c = 'two' WHERE a = 2 -- comment")
+	must(t, s, "CREATE TEMP TABLE u AS SELECT * FROM t WHERE a = 2")
+	must(t, s, "SET threads = 4")
+	for sql, want := range map[string][][]string{
+		"SELECT * FROM t":                           {{"1", "1.5", "it's", "true"}, {"2", "2", "two", "false"}},
+		"select count(*) from t where c = 'two'":    {{"1"}},
+		"SELECT * FROM u":                           {{"2", "2", "two", "false"}},
+		"SELECT -5 AS x, 'a', NULL, 2.5, TRUE":      {{"-5", "a", "(null)", "2.5", "true"}},
+		"SHOW threads":                              {{"4"}},
+		"SELECT current_setting('threads')":         {{"4"}},
+		"SHOW schema":                               {{"main"}},
+		"SELECT * FROM generate(3)":                 {{"0"}, {"1"}, {"2"}},
+		"SELECT count(*) FROM \"t\" WHERE a = NULL": {{"0"}},
+	} {
+		require.Equal(t, want, rowsOf(t, s, sql), sql)
+	}
+	must(t, s, "RESET threads")
+	require.Equal(t, [][]string{{"(null)"}}, rowsOf(t, s, "SHOW threads"))
+	must(t, s, "CREATE SCHEMA other")
+	must(t, s, "USE other")
+	_, err := tryRows(t.Context(), s, "SELECT * FROM t")
+	require.ErrorContains(t, err, "does not exist")
+	must(t, s, "USE main")
+	must(t, s, "DELETE FROM t WHERE a = 1")
+	require.Equal(t, [][]string{{"1"}}, rowsOf(t, s, "SELECT count(*) FROM t"))
+	must(t, s, "DROP TABLE t")
+	must(t, s, "DROP TABLE IF EXISTS t")
+}
+
+func TestScriptRefusesWhatItDoesNotKnowAndNeverPanics(t *testing.T) {
+	s := session(t, testserver.NewScript())
+	must(t, s, "CREATE TABLE t (a BIGINT)")
+	for _, sql := range []string{
+		"", ";", "?", "'", "\"", "SELECT", "SELECT 1,", "SELECT *", "SELECT * FROM", "SELECT * FROM t WHERE", "SELECT 1 1",
+		"SELECT nosuch('x')", "SELECT * FROM nosuch(1)", "SELECT * FROM endless()", "SELECT * FROM endless(1)", "SELECT * FROM generate('x')",
+		"SELECT * FROM generate(1,2,3)", "SELECT sleep('soon')", "SELECT sleep()", "SELECT ?", "SELECT $0", "SELECT $99999999", "SELECT $",
+		"INSERT INTO t VALUES", "INSERT INTO t VALUES (1", "INSERT INTO t VALUES ('x')", "INSERT INTO t VALUES (?)", "INSERT INTO nosuch VALUES (1)",
+		"CREATE", "CREATE TABLE", "CREATE TABLE t (a BIGINT)", "CREATE TABLE x (a BLOB)", "CREATE TABLE x AS", "UPDATE t SET z = 1", "UPDATE t",
+		"DELETE", "DROP TABLE nosuch", "USE nosuch", "SET", "SET a", "RELEASE nosuch", "ROLLBACK TO nosuch", "COMMIT", "ROLLBACK", "\x00", "SELECT '\xff", "é",
+	} {
+		_, err := s.Update(t.Context(), sql, nil)
+		require.Error(t, err, "%q", sql)
+		_, err = tryRows(t.Context(), s, sql)
+		require.Error(t, err, "%q", sql)
+		_, _ = s.Describe(t.Context(), sql)
+	}
+	params := batch(t, "a", 1)
+	_, err := s.Query(t.Context(), "SELECT 1", params)
+	require.ErrorContains(t, err, "0 parameters, 1 are bound")
+	empty := batch(t, "a")
+	r, err := s.Query(t.Context(), "SELECT ? AS x", empty)
+	require.NoError(t, err)
+	r.Release()
+}
+
+func TestScriptTransactionsSeeTheirSnapshotAndConflict(t *testing.T) {
+	db := testserver.NewScript()
+	one, two := session(t, db), session(t, db)
+	must(t, one, "CREATE TABLE t (a BIGINT PRIMARY KEY)")
+	must(t, one, "INSERT INTO t VALUES (1)")
+
+	must(t, one, "BEGIN")
+	must(t, two, "INSERT INTO t VALUES (2)")
+	require.Equal(t, [][]string{{"1"}}, rowsOf(t, one, "SELECT count(*) FROM t"))
+	must(t, one, "INSERT INTO t VALUES (3)") // inserts do not conflict
+	must(t, one, "COMMIT")
+	require.Equal(t, [][]string{{"1"}, {"2"}, {"3"}}, rowsOf(t, two, "SELECT * FROM t"))
+
+	must(t, one, "BEGIN")
+	must(t, one, "INSERT INTO t VALUES (4)")
+	must(t, two, "INSERT INTO t VALUES (4)")
+	_, err := one.Update(t.Context(), "COMMIT", nil) // unless their keys do
+	require.ErrorContains(t, err, "duplicate key")
+	require.False(t, one.InTx())
+
+	must(t, one, "BEGIN")
+	must(t, one, "DELETE FROM t WHERE a = 1")
+	must(t, two, "DELETE FROM t WHERE a = 2")
+	require.ErrorContains(t, one.Commit(t.Context()), "conflict")
+	require.Equal(t, [][]string{{"1"}, {"3"}, {"4"}}, rowsOf(t, one, "SELECT * FROM t"))
+}
+
+func TestScriptTemporaryTablesArePrivateAndRollBack(t *testing.T) {
+	db := testserver.NewScript()
+	one, two := session(t, db), session(t, db)
+	must(t, one, "BEGIN")
+	must(t, one, "CREATE TEMP TABLE p (a BIGINT)")
+	must(t, one, "ROLLBACK")
+	_, err := tryRows(t.Context(), one, "SELECT * FROM p")
+	require.Error(t, err)
+	must(t, one, "CREATE TEMP TABLE p (a BIGINT)")
+	must(t, one, "INSERT INTO p VALUES (1)")
+	_, err = tryRows(t.Context(), two, "SELECT * FROM p")
+	require.Error(t, err)
+}
+
+func TestScriptStopsAtTheEndOfTheContextAndAbortsTheTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := session(t, testserver.NewScript())
+		for _, sql := range []string{"SELECT sleep('1h')", "SELECT * FROM endless('1m')", "SELECT * FROM endless('0s')"} {
+			must(t, s, "BEGIN")
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 150*time.Second)
+			if sql == "SELECT * FROM endless('0s')" {
+				cancel()
+			}
+			_, err := tryRows(ctx, s, sql)
+			cancel()
+			require.ErrorIs(t, err, ctx.Err())
+			require.LessOrEqual(t, time.Since(began), 150*time.Second)
+			_, err = s.Update(t.Context(), "CREATE TABLE x (a BIGINT)", nil)
+			require.ErrorIs(t, err, testserver.ErrTxState)
+			must(t, s, "ROLLBACK")
+		}
+	})
+}
+
+func TestScriptGivesTheAnswersOfItsUser(t *testing.T) {
+	db := testserver.NewScript()
+	want := batch(t, "answer", 42)
+	db.On("SELECT the answer", testserver.Rows(want))
+	db.On("SELECT the answer now", func(ctx context.Context, sql string, _ arrow.RecordBatch) (array.RecordReader, error) {
+		return nil, context.Canceled
+	})
+	s := session(t, db)
+	for range 2 {
+		require.Equal(t, [][]string{{"42"}}, rowsOf(t, s, "SELECT the answer"))
+	}
+	_, err := tryRows(t.Context(), s, "SELECT the answer now")
+	require.ErrorIs(t, err, context.Canceled)
+
+	srv := start(t, testserver.Options{Engine: db})
+	require.Equal(t, [][]string{{"42"}}, dial(t, srv).mustQuery("SELECT the answer"))
+}
