@@ -146,3 +146,24 @@ func TestACancelWithoutAnAnswerIsTold(t *testing.T) {
 		require.Equal(b, cancel.Failed, outcome, "it never left")
 	})
 }
+
+func TestACookieThatComesWithAStreamIsPresentedByTheNext(t *testing.T) {
+	var cookies []string
+	f := &fake{put: func(s pb.FlightService_DoPutServer) error {
+		md, _ := metadata.FromIncomingContext(s.Context())
+		cookies = md.Get("cookie")
+		s.SetTrailer(metadata.Pairs("set-cookie", "late=1"))
+		return nil
+	}}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		for range 2 {
+			_, err := c.Update(b.Context(), "u", session.Call{})
+			require.NoError(b, err)
+		}
+		require.Equal(b, []string{"late=1"}, cookies)
+		_, err := b.open().Update(b.Context(), "u", session.Call{})
+		require.NoError(b, err)
+		require.Empty(b, cookies, "another connection has its own")
+	})
+}

@@ -1,2 +1,71 @@
-// Package flightconn is the native backend: session.Conn over Arrow Flight SQL.
+// Package flightconn is the native backend: session.Conn over Arrow Flight
+// SQL, on arrow-go's protocol messages and gRPC.
+//
+// An Endpoint is one server as a pool sees it, and Endpoint.Open makes the
+// pool's connections. A Conn has three things of its own: a transport, a
+// credential (with Basic, from a handshake of its own) and a cookie jar. So it
+// is one session on every server, whatever the server binds sessions to.
+//
+// # One transport, once
+//
+// gRPC replaces a dead transport in silence, and with it the session. Here the
+// dialer answers once (epoch), so that what follows the end of a transport is
+// an error. The end is seen where it happens, on the socket, before any call
+// fails of it: Lost tells at once, calls under way fail with ErrSessionLost,
+// later calls fail with it before anything is sent.
+//
+// A call is sent once. Retries are off; what gRPC still does by itself is to
+// try a stream again that the server disowned (REFUSED_STREAM, or a GOAWAY
+// that names an earlier stream) or that never left. After a GOAWAY there is no
+// transport to try it on, so it fails, as Unsent. An error is Unsent exactly
+// when no RPC of the call was handed to a transport, or all that were have
+// been disowned.
+//
+// # Results
+//
+// A result of one endpoint is read in the caller's goroutine, without another.
+// Several endpoints are read at once, eight at most, a few batches ahead
+// (Config.Prefetch), and delivered in order. Those on the connection's own
+// transport are opened one after the other, each when the one before has sent
+// its schema: servers that run one statement at a time per session would
+// otherwise lock up.
+//
+// Locations are tried in turn, through clients that all connections of the
+// Endpoint share and that present the connection's own credential. A client
+// lives as long as a stream uses it, and five minutes more. The empty list,
+// the reuse location and the server's own address mean the connection itself.
+// Failures at a location are not the connection's fault.
+//
+// The schema is that of the streams. A FlightInfo may promise another, out of
+// a stale cache; that is not an error, since nothing has been promised to the
+// caller before the first stream has spoken.
+//
+// # What is learned
+//
+// Whether the server has CloseSession and each way to cancel, and whether it
+// checks transaction ids, is learned from its answers, once for the Endpoint:
+// UNIMPLEMENTED, or INVALID_ARGUMENT with the words of servers that lack an
+// action, means that it has not. ListActions is never asked.
+//
+// # What it does not do
+//
+// PollFlightInfo, Substrait and the renewal of endpoints are not used. Rows
+// given to Ingest are read in the call's goroutine: a reader that blocks
+// blocks the call. A token is refreshed for the next RPC, not under one that
+// runs; only the first round trip of Open is made again. Buffer offsets inside
+// a batch are as the server sent them: a hostile server can make the reading
+// of a value panic, though not this package.
+//
+// # Files
+//
+//	config       what can be set               endpoint  what connections share
+//	open         dial, handshake, proof        conn      the connection and its end
+//	epoch, dial  the transport                 sent      what has left
+//	identity     who we are to the server      channel   RPCs in that name
+//	run, fail    one call and its failure      support   what was learned
+//	query        planning                      fetch     where rows are had
+//	stream       results                       merge     several endpoints
+//	reader       Arrow from FlightData         locations clients of other servers
+//	update       DoPut                         encode    FlightData from Arrow
+//	prepared, params, ingest, tx, options, action, cancel: the calls of that name
 package flightconn

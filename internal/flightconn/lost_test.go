@@ -3,6 +3,7 @@ package flightconn
 import (
 	"context"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,7 +11,9 @@ import (
 
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/session"
@@ -27,6 +30,7 @@ func TestACutTransportIsLostAtOnceAndNeverDialledAgain(t *testing.T) {
 		b.listener.Conns()[0].Cut()
 		synctest.Wait()
 		require.Error(b, c.Lost(), "told without a call")
+		require.NotContains(b, c.Lost().Error(), "closed", "the reason is the network's, not gRPC's")
 
 		for range 3 {
 			_, err = c.Update(b.Context(), "u", session.Call{})
@@ -108,6 +112,46 @@ func TestTheServersGoodbyeLetsTheStreamFinishAndEndsTheEpoch(t *testing.T) {
 	})
 }
 
+// TestAServerThatRotatesItsConnectionsEndsTheEpoch has a server that goes on
+// accepting, so that gRPC would dial again if it could.
+func TestAServerThatRotatesItsConnectionsEndsTheEpoch(t *testing.T) {
+	resume := make(chan struct{})
+	f := &fake{info: infoOf(answer(int64Schema, "a"))}
+	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		if err := sendValues(s, 0, 1); err != nil {
+			return err
+		}
+		<-resume
+		return nil
+	}
+	synctest.Test(t, func(t *testing.T) {
+		resume = make(chan struct{})
+		n := network{}
+		l := n.serve(t, here, f, grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: time.Minute}))
+		e, err := NewEndpoint(Config{Address: here, Dialer: n.dial})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, e.Close()) }()
+		c, err := e.Open(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		s, err := c.Query(t.Context(), "q", session.Call{})
+		require.NoError(t, err)
+		time.Sleep(2 * time.Minute) // the GOAWAY has come, the stream goes on
+		require.NoError(t, c.Lost())
+
+		for range 2 {
+			_, err = c.Update(t.Context(), "u", session.Call{})
+			require.ErrorIs(t, err, session.ErrSessionLost)
+			require.True(t, failure(t, err).Unsent)
+		}
+		require.Error(t, c.Lost())
+		require.Equal(t, 1, l.Accepted(), "no second transport")
+		require.Zero(t, f.puts.Load())
+		close(resume)
+		require.Equal(t, []int64{0}, values(t, s), "the stream ends well")
+	})
+}
+
 func TestAMissedKeepaliveEndsTheEpoch(t *testing.T) {
 	f := &fake{put: func(s pb.FlightService_DoPutServer) error {
 		<-s.Context().Done()
@@ -123,7 +167,7 @@ func TestAMissedKeepaliveEndsTheEpoch(t *testing.T) {
 		_, err := c.Update(b.Context(), "u", session.Call{})
 		require.ErrorIs(b, err, session.ErrSessionLost)
 		require.Less(b, time.Since(began), 10*time.Minute)
-		require.Error(b, c.Lost())
+		require.ErrorContains(b, c.Lost(), "keepalive")
 		b.listener.Conns()[0].Thaw()
 	})
 }
@@ -147,6 +191,44 @@ func TestCloseIsBoundedWhenTheServerIsSilent(t *testing.T) {
 		require.Error(b, c.Close())
 		require.Equal(b, DefaultCloseTimeout, time.Since(began), "the link is dead")
 		b.listener.Conns()[0].Thaw()
+	})
+}
+
+func TestCloseIsBoundedWhenTheLinkTakesNoMoreBytes(t *testing.T) {
+	inBubble(t, &fake{}, func(b *bubble) {
+		b.endpoint.support.closeSession.refuse()
+		c := b.open()
+		b.listener.Conns()[0].Freeze()
+		var stuck sync.WaitGroup
+		stuck.Go(func() {
+			_, err := c.Update(b.Context(), strings.Repeat("x", DefaultRequestLimit/2), session.Call{})
+			require.ErrorIs(b, err, session.ErrSessionLost)
+		})
+		synctest.Wait()
+		began := time.Now()
+		require.NoError(b, c.Close())
+		require.Equal(b, time.Second, time.Since(began))
+		stuck.Wait()
+		b.listener.Conns()[0].Thaw()
+	}, func(cfg *Config) { cfg.CloseTimeout = time.Second })
+}
+
+func TestCloseFailsTheCallsUnderWayBeforeItAsksTheServer(t *testing.T) {
+	f := &fake{}
+	f.put = func(s pb.FlightService_DoPutServer) error { <-s.Context().Done(); return nil }
+	f.action = func(_ *pb.Action, s pb.FlightService_DoActionServer) error { <-s.Context().Done(); return nil }
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		var call sync.WaitGroup
+		call.Go(func() {
+			began := time.Now()
+			_, err := c.Update(b.Context(), "u", session.Call{})
+			require.ErrorIs(b, err, session.ErrSessionLost)
+			require.Zero(b, time.Since(began), "not after the goodbye has timed out")
+		})
+		synctest.Wait()
+		require.Error(b, c.Close())
+		call.Wait()
 	})
 }
 

@@ -1,0 +1,106 @@
+package flightconn
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// scriptedServer is a server of which only the bytes of its answers matter.
+type scriptedServer struct {
+	pb.FlightServiceClient
+	info *pb.FlightInfo
+	data []*pb.FlightData
+}
+
+func (s *scriptedServer) GetFlightInfo(context.Context, *pb.FlightDescriptor, ...grpc.CallOption) (*pb.FlightInfo, error) {
+	return s.info, nil
+}
+
+func (s *scriptedServer) DoGet(context.Context, *pb.Ticket, ...grpc.CallOption) (pb.FlightService_DoGetClient, error) {
+	return &scriptedStream{rest: s.data}, nil
+}
+
+type scriptedStream struct {
+	grpc.ClientStream
+	rest []*pb.FlightData
+}
+
+func (s *scriptedStream) Header() (metadata.MD, error) { return nil, nil }
+
+func (s *scriptedStream) Recv() (*pb.FlightData, error) {
+	if len(s.rest) == 0 {
+		return nil, io.EOF
+	}
+	next := s.rest[0]
+	s.rest = s.rest[1:]
+	return next, nil
+}
+
+// FuzzResult reads whatever FlightInfo and FlightData a server may send, to
+// the end, an error or rows, never a panic or hang.
+func FuzzResult(f *testing.F) {
+	for _, info := range []*pb.FlightInfo{answer(int64Schema, "0"), answer(nil, "0", "1"), answer(nil), {}} {
+		data, err := proto.Marshal(info)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, chunk := range encoded(f) {
+			header, body := chunk.GetDataHeader(), chunk.GetDataBody()
+			f.Add(data, header, body, header, body)
+		}
+		all := encoded(f)
+		f.Add(data, all[0].GetDataHeader(), []byte(nil), all[1].GetDataHeader(), all[1].GetDataBody())
+	}
+	f.Fuzz(func(t *testing.T, info, header1, body1, header2, body2 []byte) {
+		server := &scriptedServer{info: &pb.FlightInfo{}, data: []*pb.FlightData{
+			{DataHeader: header1, DataBody: body1}, {DataHeader: header2, DataBody: body2},
+		}}
+		if proto.Unmarshal(info, server.info) != nil {
+			return // gRPC refuses it
+		}
+		for _, e := range server.info.GetEndpoint() {
+			e.Location = nil // no network here
+		}
+		e := &Endpoint{cfg: Config{Address: here, Allocator: memory.DefaultAllocator, Prefetch: 1, RequestLimit: DefaultRequestLimit}}
+		c := &Conn{endpoint: e, epoch: &epoch{}, id: newIdentity(&e.cfg), flight: server}
+		s, err := c.Query(t.Context(), "q", session.Call{})
+		if err != nil {
+			failure(t, err)
+			return
+		}
+		defer s.Close()
+		for {
+			_, err := s.Next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				failure(t, err)
+				return
+			}
+		}
+	})
+}
+
+// encoded is a result of one batch as it is sent.
+func encoded(t testing.TB) []*pb.FlightData {
+	e := newEncoder(nil, int64Schema, DefaultRequestLimit)
+	defer e.close()
+	batch := int64Batch(1, 2, 3)
+	defer batch.Release()
+	out, err := e.encode(batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
