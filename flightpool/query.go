@@ -120,11 +120,15 @@ func perform[T any](ctx context.Context, p *FlightSQLPool, op string, opts Query
 	var none T
 	deadline := p.deadline(opts)
 	try := func(proven bool) (v T, reached bool, err error) {
-		opts, wait, stop := left(ctx, opts, deadline)
+		wait, stop := until(ctx, deadline)
 		defer stop()
 		loan, err := p.borrow(wait, proven)
 		if err != nil {
 			return none, false, p.unobtained(wait, op, err)
+		}
+		opts := opts
+		if !deadline.IsZero() { // the wait counts against the call's timeout
+			opts.Timeout = max(time.Until(deadline), 1)
 		}
 		v, err = call(session.NewStateless(loan.Value(), p.policy, settle(loan)), opts)
 		return v, true, err
@@ -160,14 +164,12 @@ func (p *FlightSQLPool) deadline(opts QueryOptions) time.Time {
 	return time.Now().Add(timeout)
 }
 
-// left makes the wait for a connection count against the call's timeout.
-func left(ctx context.Context, opts QueryOptions, deadline time.Time) (QueryOptions, context.Context, context.CancelFunc) {
+// until is ctx, ended at the deadline if there is one.
+func until(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
 	if deadline.IsZero() {
-		return opts, ctx, func() {}
+		return ctx, func() {}
 	}
-	opts.Timeout = max(time.Until(deadline), 1)
-	wait, stop := context.WithDeadline(ctx, deadline)
-	return opts, wait, stop
+	return context.WithDeadline(ctx, deadline)
 }
 
 // repeats reports whether a call that failed on a connection is made again on
