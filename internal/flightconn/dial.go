@@ -46,6 +46,9 @@ func (cfg *Config) transportOptions(addr string, tlsConfig *tls.Config, dialer f
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		authority = "localhost" // a unix path
 	}
+	if tlsConfig != nil && tlsConfig.ServerName != "" {
+		authority = tlsConfig.ServerName // gRPC refuses two names for one server
+	}
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithContextDialer(dialer),
