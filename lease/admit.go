@@ -5,8 +5,8 @@ import "context"
 // Admit joins two budgets into the permission for one open: first a lease,
 // then a permit, since waiting for a permit with a lease in hand costs the
 // fleet no rate, while a permit that waits for a lease is spent. When the
-// permit fails the lease is released before Admit's function returns. Either
-// budget may be nil.
+// permit fails, or the lease was lost meanwhile, the lease is released before
+// Admit's function returns. Either budget may be nil.
 //
 // The release function must be called after the connection's Close has
 // returned, or when the open failed. It is never nil without an error, does
@@ -31,6 +31,11 @@ func Admit(leases Leases, limiter Limiter) func(ctx context.Context) (release fu
 		}()
 		if err := limiter.Wait(ctx); err != nil {
 			return nil, err
+		}
+		if l, ok := leases.(Revoker); ok {
+			if err := l.Valid(); err != nil {
+				return nil, err
+			}
 		}
 		granted = true
 		return release, nil

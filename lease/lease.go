@@ -37,8 +37,7 @@ type Limiter interface {
 	// Wait returns nil: open at once, or not at all. Waiters of one process
 	// are served in their order.
 	//
-	// Wait fails with ErrLimit when ctx ends first or when the queue is too
-	// long to be worth joining, with ErrUnavailable when the budget's
+	// Wait fails with ErrLimit when ctx ends first, with ErrUnavailable when the budget's
 	// keeper cannot be reached and the configured Fallback grants nothing,
 	// and with ErrClosed after Close.
 	Wait(ctx context.Context) error
@@ -62,7 +61,13 @@ type Revoker interface {
 	// OnRevoke registers f and returns a function that ends the
 	// registration. f runs on a goroutine of its own, never two at a time
 	// for one registration.
+	// f must not call Close.
 	OnRevoke(f func(Revocation)) (stop func())
+
+	// Valid fails with ErrUnavailable when leases granted before no longer
+	// cover the opening of a connection. Ask it between a long wait and the
+	// open.
+	Valid() error
 }
 
 // Revocation asks a holder of leases to close its connections: idle ones now,

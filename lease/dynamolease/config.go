@@ -1,0 +1,204 @@
+package dynamolease
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/flightpool/flightpool/lease"
+)
+
+// Config describes a fleet's budget of connections. Zero fields take their
+// default.
+type Config struct {
+	// Table is the DynamoDB table. Required. CreateTable makes it.
+	Table string
+
+	// Budget names what the connections go to, for example the cluster's
+	// endpoint. All processes that share a limit use the same name. Required.
+	Budget string
+
+	// Limit is the number of connections the fleet may have. Required, and
+	// the same in every process: the table holds it, SetLimit changes it.
+	Limit int
+
+	// Shards is over how many items the limit is spread: 1 by default. One
+	// item serves about 16 processes within one write unit per change.
+	// Fixed once the budget exists.
+	Shards int
+
+	// Lease is within what time the leases of a dead process are free again,
+	// Grace added: 60s by default, at least 3s.
+	Lease time.Duration
+
+	// Grace is how long connections may outlive their lease's validity while
+	// they are being closed: 20s by default, at least OpenTimeout.
+	Grace time.Duration
+
+	// OpenTimeout bounds the open of one connection. Nothing is granted that
+	// could still be opening when the lease's validity ends: 5s by default,
+	// at most a quarter of Lease.
+	OpenTimeout time.Duration
+
+	// Batch is how many leases are taken from the table at once: a hundredth
+	// of Limit by default, between 1 and 10.
+	Batch int
+
+	// Settle is how long a surplus of more than two batches is kept before it
+	// goes back to the fleet: 60s by default.
+	Settle time.Duration
+
+	// Fallback is what is granted while the table cannot be reached:
+	// lease.Pessimistic by default.
+	Fallback lease.Fallback
+
+	// Strict revokes every connection as soon as the leases' validity has
+	// lapsed, even though the table may be unreachable for everybody.
+	// Without it connections are kept until the process knows that its
+	// leases went to others. Strict requires the Pessimistic fallback.
+	Strict bool
+
+	// RequestTimeout bounds one request to DynamoDB: 1s by default, at most
+	// a twelfth of Lease.
+	RequestTimeout time.Duration
+
+	// Logger receives each change between reachable and unreachable, losses
+	// and reaped processes: slog.Default() by default.
+	Logger *slog.Logger
+
+	knobs knobs
+}
+
+// knobs break the algorithm on purpose; tests show that each one matters.
+type knobs struct {
+	trustSequence  bool    // take a sequence number for the whole answer
+	noAdopt        bool    // ignore a late duplicate that was committed
+	noTombstone    bool    // free leases without fencing their owner first
+	fromReply      bool    // count the validity from the heartbeat's reply
+	clockRate      float64 // speed of this process's clock, 1 when zero
+	blindHeartbeat bool    // heartbeat without looking for the tombstone
+}
+
+// LimiterConfig describes a fleet's budget of opens. Zero fields take their
+// default.
+type LimiterConfig struct {
+	// Table and Budget are as in Config. Both required. A Limiter and a
+	// Leases may share both.
+	Table, Budget string
+
+	// Rate is how many opens per second the fleet may make: 100 by default.
+	Rate float64
+
+	// Burst bounds the opens of any window of t seconds to Rate·t + Burst:
+	// 500 by default, at least 10. Keep it below the server's own, which
+	// other clients may use too.
+	Burst int
+
+	// Tick is the longest step in which the budget refills. A tenth of the
+	// time in which Burst refills by default, at most 250ms, which is its
+	// upper bound too. Four ticks' worth of Burst pays for lost and late
+	// messages.
+	Tick time.Duration
+
+	// Batch is how many permits are reserved at once when as many callers
+	// wait: 10 by default.
+	Batch int
+
+	// MaxWait is how far ahead permits are reserved: 30s by default.
+	MaxWait time.Duration
+
+	// Fallback is what is granted while the table cannot be reached, in
+	// opens per second: lease.Pessimistic by default.
+	Fallback lease.Fallback
+
+	// Patience is how long requests may fail before the Fallback takes
+	// over: 3s by default.
+	Patience time.Duration
+
+	// RequestTimeout bounds one request to DynamoDB: 1s by default.
+	RequestTimeout time.Duration
+
+	// Logger is as in Config.
+	Logger *slog.Logger
+
+	limiterKnobs limiterKnobs
+}
+
+// limiterKnobs are what knobs is to Config.
+type limiterKnobs struct {
+	unboundedCredit bool // refill for all the time that seems to have passed
+	useLatePermits  bool // use permits however old
+}
+
+func (c *Config) validate() error {
+	setDefault(&c.Shards, 1)
+	setDefault(&c.Lease, time.Minute)
+	setDefault(&c.Grace, 20*time.Second)
+	setDefault(&c.OpenTimeout, 5*time.Second)
+	setDefault(&c.Batch, min(max(c.Limit/100, 1), 10))
+	setDefault(&c.Settle, time.Minute)
+	setDefault(&c.RequestTimeout, time.Second)
+	setDefault(&c.knobs.clockRate, 1)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return errors.Join(
+		need(c.Table != "", "Config.Table is empty"),
+		need(c.Budget != "", "Config.Budget is empty"),
+		need(c.Limit > 0, "Config.Limit is %d, must be positive", c.Limit),
+		need(c.Shards > 0 && c.Shards <= max(c.Limit, 1), "Config.Shards is %d, must be between 1 and Limit", c.Shards),
+		need(c.Lease >= 3*time.Second, "Config.Lease is %v, must be at least 3s", c.Lease),
+		need(c.OpenTimeout > 0 && c.OpenTimeout <= c.Lease/4, "Config.OpenTimeout is %v, must be positive and at most Lease/4", c.OpenTimeout),
+		need(c.Grace >= c.OpenTimeout, "Config.Grace is %v, must be at least OpenTimeout", c.Grace),
+		need(c.Batch > 0, "Config.Batch is %d, must be positive", c.Batch),
+		need(c.Settle > 0, "Config.Settle is %v, must be positive", c.Settle),
+		need(c.RequestTimeout > 0 && c.RequestTimeout <= c.Lease/12, "Config.RequestTimeout is %v, must be positive and at most Lease/12", c.RequestTimeout),
+		need(!c.Strict || c.Fallback == lease.Pessimistic(), "Config.Strict cannot hold with Config.Fallback %v", c.Fallback),
+	)
+}
+
+func (c *LimiterConfig) validate() error {
+	setDefault(&c.Rate, 100)
+	setDefault(&c.Burst, 500)
+	setDefault(&c.Batch, 10)
+	setDefault(&c.MaxWait, 30*time.Second)
+	setDefault(&c.Patience, 3*time.Second)
+	setDefault(&c.RequestTimeout, time.Second)
+	if c.Rate > 0 && c.Burst > 0 {
+		setDefault(&c.Tick, min(maxTick, seconds(float64(c.Burst)/c.Rate/10)))
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return errors.Join(
+		need(c.Table != "", "LimiterConfig.Table is empty"),
+		need(c.Budget != "", "LimiterConfig.Budget is empty"),
+		need(c.Rate > 0, "LimiterConfig.Rate is %v, must be positive", c.Rate),
+		need(c.Burst >= 10, "LimiterConfig.Burst is %d, must be at least 10", c.Burst),
+		need(c.Tick > 0 && c.Tick <= maxTick && c.Rate*c.Tick.Seconds()*8 <= float64(c.Burst),
+			"LimiterConfig.Tick is %v, must be positive, at most %v, and eight of it within Burst", c.Tick, maxTick),
+		need(c.Batch > 0, "LimiterConfig.Batch is %d, must be positive", c.Batch),
+		need(c.MaxWait > 0, "LimiterConfig.MaxWait is %v, must be positive", c.MaxWait),
+		need(c.Patience > 0, "LimiterConfig.Patience is %v, must be positive", c.Patience),
+		need(c.RequestTimeout > 0, "LimiterConfig.RequestTimeout is %v, must be positive", c.RequestTimeout),
+	)
+}
+
+const maxTick = 250 * time.Millisecond
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+func need(ok bool, format string, args ...any) error {
+	if ok {
+		return nil
+	}
+	return fmt.Errorf("dynamolease: "+format, args...)
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -1,0 +1,186 @@
+package dynamolease
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/flightpool/flightpool/lease"
+	"github.com/flightpool/flightpool/lease/internal/fifo"
+)
+
+// Limiter is a fleet's budget of opens in a DynamoDB table. It is a
+// lease.Limiter.
+type Limiter struct {
+	cfg     LimiterConfig
+	pace    *pace
+	local   lease.Limiter // what Share grants while the table cannot be reached
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	demand  chan struct{} // wakes the goroutine that reserves
+
+	mu      sync.Mutex
+	waiting fifo.Queue
+	closed  bool
+	refused bool      // the server refused an open, and the table does not know yet
+	failing time.Time // since when every request has failed, or zero
+	stats   lease.LimiterStats
+}
+
+var errUseFallback = errors.New("the fallback decides")
+
+// NewLimiter joins the fleet that shares cfg.Budget. A wrong setting or a
+// missing permission is a *ConfigError; a table that does not answer is not,
+// cfg.Fallback decides then. ctx bounds NewLimiter alone. Close ends its
+// goroutine.
+func NewLimiter(ctx context.Context, client *dynamodb.Client, cfg LimiterConfig) (*Limiter, error) {
+	if client == nil {
+		return nil, errors.New("dynamolease: the DynamoDB client is nil")
+	}
+	return newLimiter(ctx, client, cfg)
+}
+
+func newLimiter(ctx context.Context, client api, cfg LimiterConfig) (*Limiter, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	l := &Limiter{
+		cfg:    cfg,
+		pace:   newPace(newTable(client, cfg.Table, "LimiterConfig", cfg.RequestTimeout), &cfg),
+		demand: make(chan struct{}, 1),
+	}
+	if n := cfg.Fallback.Allows(); n > 0 && n < math.MaxInt {
+		l.local = lease.NewLimiter(cfg.Budget, float64(n), n)
+	}
+	err := l.pace.look(ctx)
+	if isPermanent(err) {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, errors.Join(context.Cause(ctx), err)
+	}
+	if err != nil {
+		l.note(err, true)
+	}
+	own, stop := context.WithCancel(context.WithoutCancel(ctx))
+	l.stop = stop
+	l.running.Go(func() { l.serve(own) })
+	return l, nil
+}
+
+// Wait is as lease.Limiter says.
+func (l *Limiter) Wait(ctx context.Context) error {
+	err := l.wait(ctx)
+	if errors.Is(err, errUseFallback) {
+		err = l.fallback(ctx)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.stats.Denied++
+		return err
+	}
+	l.stats.Granted++
+	return nil
+}
+
+func (l *Limiter) wait(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return l.fail(lease.ErrLimit, context.Cause(ctx))
+	}
+	l.mu.Lock()
+	switch {
+	case l.closed:
+		l.mu.Unlock()
+		return l.fail(lease.ErrClosed, nil)
+	case l.stats.Degraded:
+		l.mu.Unlock()
+		return errUseFallback
+	}
+	ticket := l.waiting.Join()
+	l.mu.Unlock()
+	wake(l.demand)
+
+	select {
+	case err := <-ticket.Answered():
+		return err
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.waiting.Leave(ticket) {
+		l.stats.Dropped++ // a permit came with the end of ctx, and is spent
+	}
+	return l.fail(lease.ErrLimit, errors.Join(context.Cause(ctx), l.stats.Cause))
+}
+
+func (l *Limiter) fallback(ctx context.Context) error {
+	l.mu.Lock()
+	cause := l.stats.Cause
+	l.mu.Unlock()
+	switch {
+	case l.cfg.Fallback == lease.Pessimistic():
+		return l.fail(lease.ErrUnavailable, cause)
+	case l.local != nil:
+		if err := l.local.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stats.Fallbacks++
+	return nil
+}
+
+// Refused is as lease.Limiter says.
+func (l *Limiter) Refused() {
+	l.mu.Lock()
+	l.refused = true
+	l.stats.Refusals++
+	l.mu.Unlock()
+	if l.local != nil {
+		l.local.Refused()
+	}
+	wake(l.demand)
+}
+
+// Stats is as lease.Limiter says.
+func (l *Limiter) Stats() lease.LimiterStats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.stats
+	s.Waiting = l.waiting.Len()
+	s.Traffic = l.pace.table.traffic()
+	return s
+}
+
+// Close is as lease.Limiter says. What is reserved and not used is lost to the
+// fleet, which is less than a batch.
+func (l *Limiter) Close(ctx context.Context) error {
+	l.mu.Lock()
+	first := !l.closed
+	l.closed = true
+	waiting := l.waiting.All()
+	l.mu.Unlock()
+	for _, ticket := range waiting {
+		ticket.Answer(l.fail(lease.ErrClosed, nil))
+	}
+	if first {
+		l.stop()
+	}
+	if l.local != nil {
+		if err := l.local.Close(ctx); err != nil {
+			return err
+		}
+	}
+	l.running.Wait() // short: it only ever waits on the context that stop ended
+	return nil
+}
+
+func (l *Limiter) fail(reason, cause error) error {
+	return &lease.Error{Budget: l.cfg.Budget, Reason: reason, Limit: int(l.cfg.Rate), Err: cause}
+}

@@ -1,0 +1,190 @@
+package dynamolease
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// pace is the rate budget: two counters in one item that only rise.
+//
+//	granted  permits reserved so far; each has its number
+//	earned   permits that time has paid for so far
+//
+// Both count in thousandths of a permit. Permit n may be used when n <= earned + depth. Reserving adds to granted.
+// Time is paid in by ticks: whoever sees that earned has stood at e since a
+// moment of its own clock sets it to e + rate·elapsed, on condition that it is
+// still e. No clock is compared with another, so no skew matters.
+//
+// INVARIANT: earned <= granted, and between two ticks as the table orders them
+// earned rises by no more than rate times what passed between them, plus one
+// tick. So over any window of t seconds it rises by at most rate·(t + 2 ticks).
+// A tick more for reading it ahead of the next one, and one for permits used
+// late: depth is Burst less four ticks' worth.
+type pace struct {
+	table *table
+	key   string
+	rate  float64 // thousandths per second
+	tick  time.Duration
+	depth int64
+	ahead int64 // how much may be reserved before it is usable
+	shy   time.Duration
+
+	unbounded bool
+
+	// Used by one goroutine.
+	earned, granted int64     // as last seen
+	base            time.Time // earned stood at its value at the latest then
+	asked           time.Time // when the latest answered request was sent
+	ticker          bool      // this process made the last tick that it knows of
+}
+
+// permit is the unit of both counters.
+const permit = 1000
+
+func newPace(t *table, cfg *LimiterConfig) *pace {
+	return &pace{
+		table: t, key: rateKey(cfg.Budget),
+		rate: cfg.Rate * permit, tick: cfg.Tick,
+		depth:     int64(permit * (float64(cfg.Burst) - 4*cfg.Rate*cfg.Tick.Seconds())),
+		ahead:     int64(permit * cfg.Rate * cfg.MaxWait.Seconds()),
+		shy:       2*cfg.Tick + rand.N(cfg.Tick),
+		unbounded: cfg.limiterKnobs.unboundedCredit,
+	}
+}
+
+// worth is what d pays for, a tick at most.
+func (p *pace) worth(d time.Duration) int64 {
+	if !p.unbounded {
+		d = min(d, p.tick)
+	}
+	return int64(p.rate * max(d, 0).Seconds())
+}
+
+func (p *pace) cost(amount int64) time.Duration { return seconds(float64(amount) / p.rate) }
+
+func (p *pace) usable(now time.Time) int64 { return p.earned + p.worth(now.Sub(p.base)) + p.depth }
+
+func (p *pace) ready(number int64, now time.Time) bool { return number <= p.usable(now) }
+
+// punctual reports whether a permit became usable within the last tick.
+func (p *pace) punctual(number int64, now time.Time) bool {
+	return p.fresh(now) && number > p.usable(now)-p.worth(p.tick)
+}
+
+// fresh reports whether the knowledge of the table is a tick old at most.
+func (p *pace) fresh(now time.Time) bool { return now.Sub(p.asked) <= p.tick }
+
+func (p *pace) refilling() bool    { return p.ticker && p.earned < p.granted }
+func (p *pace) tickDue() time.Time { return p.base.Add(p.tick) }
+
+// due is when to look at a permit again: at its time, or to tick if that is
+// this process's part. It is never sooner than a quarter tick after the last
+// request.
+func (p *pace) due(number int64) time.Time {
+	due := p.base.Add(p.cost(number - p.depth - p.earned))
+	switch {
+	case p.ticker && due.After(p.tickDue()):
+		due = p.tickDue()
+	case !p.ticker && due.Before(p.base.Add(p.shy)) && due.After(p.base.Add(p.tick)) && p.asked.After(due):
+		due = p.base.Add(p.shy) // it stands still: somebody has to tick
+	}
+	if p.unreadable(due) {
+		return p.asked.Add(p.tick / 4)
+	}
+	return due
+}
+
+// unreadable reports whether due asks for a request too soon after the last.
+func (p *pace) unreadable(due time.Time) bool {
+	return due.After(p.base.Add(p.tick)) && due.Before(p.asked.Add(p.tick/4))
+}
+
+// refresh ticks when that is due, and reads otherwise.
+func (p *pace) refresh(ctx context.Context) error {
+	stood := time.Since(p.base)
+	if p.earned < p.granted && (p.ticker && stood >= p.tick || stood >= p.shy) {
+		return p.advance(ctx)
+	}
+	return p.look(ctx)
+}
+
+// look reads the budget, and makes it if it is missing.
+func (p *pace) look(ctx context.Context) error {
+	sent := time.Now()
+	it, err := p.table.read(ctx, p.key)
+	if err == nil && it == nil {
+		sent = time.Now()
+		it, _, err = p.table.write(ctx, update{
+			key: p.key, set: "SET earned = :zero, granted = :zero", condition: "attribute_not_exists(pk)",
+			values: item{":zero": number(0)},
+		})
+	}
+	if err == nil {
+		p.learn(it, sent)
+	}
+	return err
+}
+
+// reserve takes the next permits and returns the last one's number. It
+// reports false when too many are reserved already.
+func (p *pace) reserve(ctx context.Context, permits int) (last int64, ok bool, err error) {
+	sent, k := time.Now(), int64(permits)*permit
+	it, result, err := p.table.write(ctx, update{
+		key: p.key, set: "SET granted = granted + :k", condition: "granted <= :most",
+		values: item{":k": number(k), ":most": number(p.earned + p.depth + p.ahead - k)},
+	})
+	switch {
+	case result == unknown:
+		return 0, false, err // they are lost if it was applied after all
+	case it == nil:
+		return 0, false, p.look(ctx)
+	}
+	p.learn(it, sent)
+	return p.granted, result == done, nil
+}
+
+// advance makes a tick. It never pays for more than is reserved: a budget that
+// nobody uses is full.
+func (p *pace) advance(ctx context.Context) error {
+	sent := time.Now()
+	credit := min(p.worth(sent.Sub(p.base)), p.granted-p.earned)
+	base := p.base.Add(p.cost(credit))
+	if p.unbounded || sent.Sub(p.base) > p.tick || credit == p.granted-p.earned {
+		base = sent
+	}
+	p.ticker = false
+	it, result, err := p.table.write(ctx, update{
+		key: p.key, set: "SET earned = :next", condition: "earned = :earned",
+		values: item{":earned": number(p.earned), ":next": number(p.earned + credit)},
+	})
+	if result == unknown {
+		return err
+	}
+	p.learn(it, sent)
+	if result == done {
+		p.ticker, p.base = true, base
+	}
+	return nil
+}
+
+// drain takes away what is left of the burst.
+func (p *pace) drain(ctx context.Context) error {
+	sent := time.Now()
+	it, result, err := p.table.write(ctx, update{
+		key: p.key, set: "SET granted = :empty", condition: "granted < :empty",
+		values: item{":empty": number(p.usable(sent))},
+	})
+	if result != unknown {
+		p.learn(it, sent)
+	}
+	return err
+}
+
+func (p *pace) learn(it item, sent time.Time) {
+	earned, granted := integer(it["earned"]), integer(it["granted"])
+	if earned != p.earned || p.base.IsZero() {
+		p.earned, p.base, p.ticker = earned, time.Now(), false
+	}
+	p.granted, p.asked = granted, sent
+}

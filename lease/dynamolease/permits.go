@@ -1,0 +1,161 @@
+package dynamolease
+
+import (
+	"context"
+	"time"
+
+	"github.com/flightpool/flightpool/lease"
+	"github.com/flightpool/flightpool/lease/internal/fifo"
+)
+
+// serve reserves permits while somebody waits, one batch after the other, and
+// hands each one out when its time has come. With nobody waiting it goes on
+// refilling the budget if that is what this process last did.
+func (l *Limiter) serve(ctx context.Context) {
+	var backoff backoff
+	for ctx.Err() == nil {
+		l.tellRefusal(ctx)
+		n, degraded := l.load()
+		var err error
+		switch {
+		case degraded:
+			if !pause(ctx, backoff.next(100*time.Millisecond, 2*time.Second), nil) {
+				return
+			}
+			err = l.pace.look(ctx)
+		case n > 0:
+			err = l.batch(ctx, min(n, l.cfg.Batch))
+		case l.pace.refilling():
+			pause(ctx, time.Until(l.pace.tickDue()), l.demand)
+			err = l.pace.refresh(ctx)
+		default:
+			pause(ctx, time.Hour, l.demand)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		l.note(err, isPermanent(err))
+		if err == nil {
+			backoff = 0
+		} else if !degraded {
+			pause(ctx, backoff.next(20*time.Millisecond, time.Second), nil)
+		}
+	}
+}
+
+func (l *Limiter) load() (waiting int, degraded bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.waiting.Len(), l.stats.Degraded
+}
+
+// batch reserves k permits and hands them out.
+func (l *Limiter) batch(ctx context.Context, k int) error {
+	sent := time.Now()
+	last, ok, err := l.pace.reserve(ctx, k)
+	if err != nil {
+		return err
+	}
+	if !ok { // reserved too far ahead by others
+		pause(ctx, l.cfg.Tick, nil)
+		return l.pace.refresh(ctx)
+	}
+	for number := last - int64(k-1)*permit; number <= last; number += permit {
+		good, err := l.await(ctx, number, sent)
+		if err != nil {
+			return err // the rest of the batch is lost
+		}
+		l.hand(good)
+	}
+	return nil
+}
+
+// await waits for a permit's time and reports whether it was not missed.
+//
+// INVARIANT: a permit is used within a tick of its time, or not at all. Late
+// ones would add up to more than the budget.
+func (l *Limiter) await(ctx context.Context, number int64, reserved time.Time) (good bool, err error) {
+	for ctx.Err() == nil {
+		now := time.Now()
+		if l.pace.ready(number, now) {
+			late := now.Sub(reserved) > l.cfg.Tick && !l.pace.punctual(number, now)
+			if late && !l.pace.fresh(now) {
+				if err := l.pace.refresh(ctx); err != nil {
+					return false, err
+				}
+				continue
+			}
+			return !late || l.cfg.limiterKnobs.useLatePermits, nil
+		}
+		if due := l.pace.due(number); due.After(now) {
+			pause(ctx, due.Sub(now), nil)
+			continue
+		}
+		if err := l.pace.refresh(ctx); err != nil {
+			return false, err
+		}
+	}
+	return false, ctx.Err()
+}
+
+// hand gives a permit to whoever waits first.
+func (l *Limiter) hand(good bool) {
+	l.mu.Lock()
+	var next *fifo.Ticket
+	if good {
+		next = l.waiting.Next()
+	}
+	if next == nil {
+		l.stats.Dropped++
+	}
+	l.mu.Unlock()
+	if next != nil {
+		next.Answer(nil)
+	}
+}
+
+func (l *Limiter) tellRefusal(ctx context.Context) {
+	l.mu.Lock()
+	refused := l.refused
+	l.refused = false
+	l.mu.Unlock()
+	if refused && l.pace.drain(ctx) != nil {
+		l.mu.Lock()
+		l.refused = true
+		l.mu.Unlock()
+	}
+}
+
+// note keeps account of failures. The fallback takes over when they have
+// lasted for longer than the configured patience, or when waiting is useless.
+func (l *Limiter) note(err error, useless bool) {
+	l.mu.Lock()
+	before := l.stats.Degraded
+	l.stats.Cause = err
+	var waiting []*fifo.Ticket
+	switch {
+	case err == nil:
+		l.failing, l.stats.Degraded = time.Time{}, false
+	case l.failing.IsZero():
+		l.failing = time.Now()
+	}
+	if err != nil && (useless || time.Since(l.failing) >= l.cfg.Patience) {
+		l.stats.Degraded = true
+		waiting = l.waiting.All()
+	}
+	after := l.stats.Degraded
+	l.mu.Unlock()
+
+	for _, ticket := range waiting {
+		ticket.Answer(errUseFallback)
+	}
+	switch {
+	case after && !before:
+		l.cfg.Logger.Warn("the rate budget cannot be reached: the fallback decides",
+			"budget", l.cfg.Budget, "fallback", l.cfg.Fallback.String(), "cause", err)
+	case before && !after:
+		l.cfg.Logger.Info("the rate budget is reached again", "budget", l.cfg.Budget)
+	}
+}
+
+var _ lease.Limiter = (*Limiter)(nil)

@@ -1,0 +1,62 @@
+package dynamolease
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// storms is how many random runs each property gets: few by default, STORMS=n
+// for more.
+func storms(t *testing.T) uint64 {
+	t.Helper()
+	text := os.Getenv("STORMS")
+	if text == "" {
+		return 8
+	}
+	n, err := strconv.ParseUint(text, 10, 32)
+	require.NoError(t, err, "STORMS")
+	return n
+}
+
+// everything is the worst that a fleet is promised to stand.
+func everything() story {
+	return story{
+		limit: 30, members: 5, want: 14, shards: 1,
+		faults: faults{
+			lostRequest: 0.05, lostReply: 0.06, throttle: 0.02, duplicate: 0.25,
+			delay: 40 * time.Millisecond, duplicateDelay: 6 * time.Second,
+		},
+		kills: 90 * time.Second, pauses: 90 * time.Second, outages: 300 * time.Second, cutOffs: true,
+		strict: true, lasts: 1500 * time.Second,
+	}
+}
+
+func TestConnectionsNeverExceedTheLimitWhateverHappens(t *testing.T) {
+	for _, variant := range []struct {
+		name string
+		edit func(*story)
+	}{
+		{"one shard", func(*story) {}},
+		{"three shards", func(s *story) { s.shards = 3 }},
+		{"no old item in a refusal", func(s *story) { s.oldish = true }},
+		{"outages of the whole table", func(s *story) { s.cutOffs = false }},
+		{"without strictness, while nobody alive is taken for dead", func(s *story) {
+			s.strict, s.pauses, s.cutOffs = false, 0, false
+		}},
+	} {
+		t.Run(variant.name, func(t *testing.T) {
+			for seed := range storms(t) {
+				s := everything()
+				variant.edit(&s)
+				f := s.run(t, seed)
+				require.LessOrEqual(t, f.most, s.limit, "seed %d", seed)
+				require.Greater(t, f.most, s.limit/2, "seed %d: hardly anything happened", seed)
+				require.Empty(t, f.sumBad, "seed %d", seed)
+			}
+		})
+	}
+}

@@ -1,0 +1,130 @@
+package lease
+
+import (
+	"context"
+	"sync"
+
+	"github.com/flightpool/flightpool/lease/internal/fifo"
+)
+
+// NewLeases is a budget of limit connections within one process. It panics
+// when limit is not positive. name appears in errors.
+func NewLeases(name string, limit int) Leases {
+	if limit <= 0 {
+		panic("lease: limit must be positive")
+	}
+	return &memory{name: name, limit: limit, idle: make(chan struct{})}
+}
+
+type memory struct {
+	name  string
+	limit int
+
+	mu sync.Mutex
+	// INVARIANT: 0 <= inUse <= limit, and nobody waits while inUse < limit.
+	inUse   int
+	waiters fifo.Queue
+	closed  bool
+	idle    chan struct{} // closed when closed && inUse == 0
+	granted uint64
+	denied  uint64
+}
+
+func (m *memory) Acquire(ctx context.Context) (func(), error) {
+	m.mu.Lock()
+	switch {
+	case m.closed:
+		m.denied++
+		m.mu.Unlock()
+		return nil, m.fail(ErrClosed, nil)
+	case ctx.Err() != nil:
+		m.denied++
+		m.mu.Unlock()
+		return nil, m.fail(ErrLimit, context.Cause(ctx))
+	case m.inUse < m.limit:
+		m.inUse++
+		m.granted++
+		m.mu.Unlock()
+		return sync.OnceFunc(m.release), nil
+	}
+	ticket := m.waiters.Join()
+	m.mu.Unlock()
+
+	select {
+	case err := <-ticket.Answered():
+		if err != nil {
+			return nil, err
+		}
+		return sync.OnceFunc(m.release), nil
+	case <-ctx.Done():
+		return nil, m.leave(ctx, ticket)
+	}
+}
+
+// leave ends a wait whose ctx ended. A lease granted meanwhile goes back, to
+// the next waiter.
+func (m *memory) leave(ctx context.Context, ticket *fifo.Ticket) error {
+	m.mu.Lock()
+	waited := m.waiters.Leave(ticket)
+	m.denied++
+	m.mu.Unlock()
+	if !waited && <-ticket.Answered() == nil {
+		m.release()
+	}
+	return m.fail(ErrLimit, context.Cause(ctx))
+}
+
+func (m *memory) release() {
+	m.mu.Lock()
+	next := m.waiters.Next()
+	if next == nil {
+		m.inUse--
+		m.signalIdle()
+	} else {
+		m.granted++
+	}
+	m.mu.Unlock()
+	if next != nil {
+		next.Answer(nil)
+	}
+}
+
+func (m *memory) signalIdle() {
+	if m.closed && m.inUse == 0 {
+		close(m.idle)
+	}
+}
+
+func (m *memory) Stats() Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return Stats{
+		Limit: m.limit, Used: m.inUse, InUse: m.inUse, Waiting: m.waiters.Len(),
+		Granted: m.granted, Denied: m.denied,
+	}
+}
+
+func (m *memory) Close(ctx context.Context) error {
+	m.mu.Lock()
+	var waiting []*fifo.Ticket
+	if !m.closed {
+		m.closed = true
+		waiting = m.waiters.All()
+		m.denied += uint64(len(waiting))
+		m.signalIdle()
+	}
+	m.mu.Unlock()
+	for _, ticket := range waiting {
+		ticket.Answer(m.fail(ErrClosed, nil))
+	}
+	select {
+	case <-m.idle:
+		return nil
+	case <-ctx.Done():
+		return m.fail(ErrInUse, context.Cause(ctx))
+	}
+}
+
+func (m *memory) fail(reason, cause error) error {
+	return &Error{Budget: m.name, Reason: reason, Used: m.Stats().InUse, Limit: m.limit, Err: cause}
+}

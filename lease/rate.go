@@ -1,0 +1,124 @@
+package lease
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// NewLimiter is a budget of rate opens per second with bursts of up to burst,
+// within one process. It panics when either is not positive. name appears in
+// errors.
+func NewLimiter(name string, rate float64, burst int) Limiter {
+	if rate <= 0 || burst <= 0 {
+		panic("lease: rate and burst must be positive")
+	}
+	return &bucket{
+		name: name, rate: rate, burst: float64(burst),
+		turn: make(chan struct{}, 1), done: make(chan struct{}),
+		tokens: float64(burst), at: time.Now(),
+	}
+}
+
+type bucket struct {
+	name        string
+	rate, burst float64
+
+	turn chan struct{} // held by the one waiter that takes the next token; the others queue on it in order
+	done chan struct{} // closed by Close
+
+	mu sync.Mutex
+	// INVARIANT: tokens <= burst is what the bucket held at the moment at.
+	tokens float64
+	at     time.Time
+	stats  LimiterStats
+	closed bool
+}
+
+func (b *bucket) Wait(ctx context.Context) error {
+	b.count(func(s *LimiterStats) { s.Waiting++ })
+	err := b.wait(ctx)
+	b.count(func(s *LimiterStats) {
+		s.Waiting--
+		if err == nil {
+			s.Granted++
+		} else {
+			s.Denied++
+		}
+	})
+	return err
+}
+
+func (b *bucket) wait(ctx context.Context) error {
+	select {
+	case b.turn <- struct{}{}:
+		defer func() { <-b.turn }()
+	case <-ctx.Done():
+		return b.fail(ErrLimit, context.Cause(ctx))
+	case <-b.done:
+		return b.fail(ErrClosed, nil)
+	}
+	for {
+		delay := b.take(ctx)
+		if delay == 0 {
+			return nil
+		}
+		timer := time.NewTimer(delay)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return b.fail(ErrLimit, context.Cause(ctx))
+		case <-b.done:
+			timer.Stop()
+			return b.fail(ErrClosed, nil)
+		}
+	}
+}
+
+// take spends a token and returns 0, or returns how long until there is one.
+func (b *bucket) take(ctx context.Context) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	b.tokens = min(b.burst, b.tokens+b.rate*now.Sub(b.at).Seconds())
+	b.at = now
+	if b.tokens >= 1 && !b.closed && ctx.Err() == nil {
+		b.tokens--
+		return 0
+	}
+	return max(time.Nanosecond, time.Duration((1-b.tokens)/b.rate*float64(time.Second)))
+}
+
+func (b *bucket) Refused() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.tokens, b.at = min(b.tokens, 0), time.Now()
+	b.stats.Refusals++
+}
+
+func (b *bucket) Stats() LimiterStats {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stats
+}
+
+func (b *bucket) Close(context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.closed {
+		b.closed = true
+		close(b.done)
+	}
+	return nil
+}
+
+func (b *bucket) count(f func(*LimiterStats)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	f(&b.stats)
+}
+
+func (b *bucket) fail(reason, cause error) error {
+	return &Error{Budget: b.name, Reason: reason, Limit: int(b.rate), Err: cause}
+}
