@@ -71,7 +71,7 @@ func FuzzResult(f *testing.F) {
 		for _, e := range server.info.GetEndpoint() {
 			e.Location = nil // no network here
 		}
-		e := &Endpoint{cfg: Config{Address: here, Allocator: memory.DefaultAllocator, Prefetch: 1, RequestLimit: DefaultRequestLimit}}
+		e := &Endpoint{cfg: Config{Address: here, Allocator: memory.DefaultAllocator, Prefetch: 1, MaxMessage: 1 << 20, RequestLimit: DefaultRequestLimit}}
 		c := &Conn{endpoint: e, epoch: &epoch{}, id: newIdentity(&e.cfg), flight: server}
 		s, err := c.Query(t.Context(), "q", session.Call{})
 		if err != nil {

@@ -116,12 +116,7 @@ type messages struct {
 var _ ipc.MessageReader = (*messages)(nil)
 
 // Message is part of ipc.MessageReader. The message is valid until the next.
-func (m *messages) Message() (msg *ipc.Message, err error) {
-	defer func() {
-		if p := recover(); p != nil { // a header that is no flatbuffer
-			msg, err = nil, fmt.Errorf("message header: %v", p)
-		}
-	}()
+func (m *messages) Message() (*ipc.Message, error) {
 	for {
 		data, err := m.recv()
 		if err != nil {
@@ -130,6 +125,9 @@ func (m *messages) Message() (msg *ipc.Message, err error) {
 		}
 		if len(data.GetDataHeader()) == 0 {
 			continue // application metadata only
+		}
+		if err := verifyHeader(data.GetDataHeader()); err != nil {
+			return nil, err
 		}
 		msg := ipc.NewMessage(memory.NewBufferBytes(data.GetDataHeader()), memory.NewBufferBytes(data.GetDataBody()))
 		m.drop()

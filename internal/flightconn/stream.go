@@ -3,13 +3,14 @@ package flightconn
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
-	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/flightpool/flightpool/session"
 )
@@ -77,17 +78,37 @@ func (r *run) open(ctx context.Context, info *pb.FlightInfo) (*stream, error) {
 	return s, nil
 }
 
-// decodeSchema is nil for the absence of a schema.
-func decodeSchema(data []byte) (schema *arrow.Schema, err error) {
+// decodeSchema reads an encapsulated IPC schema message: its length, after a
+// continuation mark from all but old writers, and its header. It is nil for
+// the absence of a schema.
+func decodeSchema(data []byte) (*arrow.Schema, error) {
 	if len(data) == 0 {
 		return nil, nil
 	}
-	rd, err := ipc.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return nil, malformed("schema of the FlightInfo: %w", err)
+	header := bytes.TrimPrefix(data, []byte{0xff, 0xff, 0xff, 0xff})
+	if len(header) < 4 || uint64(binary.LittleEndian.Uint32(header)) > uint64(len(header)-4) {
+		return nil, malformed("schema of %d bytes: cut off", len(data))
+	}
+	header = header[4 : 4+binary.LittleEndian.Uint32(header)]
+	m := &messages{recv: headerOnly(header)}
+	rd, err := newIPCReader(m, memory.DefaultAllocator)
+	if err != nil || rd == nil {
+		return nil, err
 	}
 	defer rd.Release()
 	return rd.Schema(), nil
+}
+
+// headerOnly receives one message without a body.
+func headerOnly(header []byte) func() (*pb.FlightData, error) {
+	given := false
+	return func() (*pb.FlightData, error) {
+		if given {
+			return nil, io.EOF
+		}
+		given = true
+		return &pb.FlightData{DataHeader: header}, nil
+	}
 }
 
 // Schema is part of session.Stream.

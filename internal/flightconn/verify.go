@@ -1,0 +1,163 @@
+package flightconn
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// verifyHeader checks the lengths that the header of an IPC message claims
+// against the header's own size.
+//
+// Arrow's reader believes them: a vector that says that it is long is
+// allocated, and running out of memory ends the process, which nothing can
+// recover from. What else may be wrong makes it fail or panic, which it
+// recovers from itself.
+func verifyHeader(header []byte) error {
+	v := &verifier{buf: header, tables: len(header) / 4}
+	message := v.table(v.offset(0))
+	inner := v.ref(message, 2)
+	switch v.byteAt(message, 1) {
+	case headerSchema:
+		v.fields(inner, 1)
+		v.vector(inner, 2, 4)
+	case headerDictionary:
+		v.record(v.ref(inner, 1))
+	case headerRecord:
+		v.record(inner)
+	}
+	v.vector(message, 4, 4)
+	if v.bad {
+		return errors.New("the message header is no valid flatbuffer")
+	}
+	return nil
+}
+
+// Members of the unions MessageHeader and Type in Arrow's format.
+const (
+	headerSchema     = 1
+	headerDictionary = 2
+	headerRecord     = 3
+	typeUnion        = 14
+)
+
+// verifier walks a flatbuffer. All its methods tolerate anything; bad says
+// that something did not fit.
+//
+// INVARIANT: offsets only point forward and tables bounds how many are
+// visited, more than a buffer of that size can hold, so every walk ends, also
+// where tables are shared many times over.
+type verifier struct {
+	buf    []byte
+	tables int
+	bad    bool
+}
+
+// table is the position of a table, 0 for none, which the root never is.
+type table struct{ at, vtable, vsize int }
+
+func (v *verifier) fail() int { v.bad = true; return 0 }
+
+func (v *verifier) u16(at int) int {
+	if at < 0 || at+2 > len(v.buf) {
+		return v.fail()
+	}
+	return int(binary.LittleEndian.Uint16(v.buf[at:]))
+}
+
+func (v *verifier) u32(at int) int {
+	if at < 0 || at+4 > len(v.buf) {
+		return v.fail()
+	}
+	return int(binary.LittleEndian.Uint32(v.buf[at:]))
+}
+
+// offset follows the forward offset at a position.
+func (v *verifier) offset(at int) int {
+	distance := v.u32(at)
+	if distance == 0 || at+distance >= len(v.buf) {
+		return v.fail()
+	}
+	return at + distance
+}
+
+func (v *verifier) table(at int) table {
+	v.tables--
+	if v.bad || at == 0 || v.tables < 0 {
+		v.fail()
+		return table{}
+	}
+	t := table{at: at, vtable: at - int(int32(v.u32(at)))}
+	t.vsize = v.u16(t.vtable)
+	return t
+}
+
+// field is where a field of a table is, 0 if it is absent.
+func (v *verifier) field(t table, n int) int {
+	slot := 4 + 2*n
+	if t.at == 0 || v.bad || slot+2 > t.vsize {
+		return 0
+	}
+	distance := v.u16(t.vtable + slot)
+	if distance == 0 {
+		return 0
+	}
+	return t.at + distance
+}
+
+func (v *verifier) byteAt(t table, n int) byte {
+	at := v.field(t, n)
+	if at == 0 {
+		return 0
+	}
+	if at >= len(v.buf) {
+		v.fail()
+		return 0
+	}
+	return v.buf[at]
+}
+
+// ref is the table that a field refers to, none if it is absent.
+func (v *verifier) ref(t table, n int) table {
+	at := v.field(t, n)
+	if at == 0 {
+		return table{}
+	}
+	return v.table(v.offset(at))
+}
+
+// vector returns where the elements of a vector begin and how many there are.
+func (v *verifier) vector(t table, n, size int) (at, length int) {
+	if at = v.field(t, n); at == 0 {
+		return 0, 0
+	}
+	at = v.offset(at)
+	length = v.u32(at)
+	if v.bad || length > (len(v.buf)-at-4)/size {
+		return 0, v.fail()
+	}
+	return at + 4, length
+}
+
+// fields checks a vector of Fields and their children.
+func (v *verifier) fields(t table, n int) {
+	at, length := v.vector(t, n, 4)
+	for i := range length {
+		f := v.table(v.offset(at + 4*i))
+		if v.bad {
+			return
+		}
+		if v.byteAt(f, 2) == typeUnion {
+			v.vector(v.ref(f, 3), 1, 4)
+		}
+		v.fields(f, 5)
+		v.vector(f, 6, 4)
+	}
+}
+
+// record checks the vectors of a RecordBatch: nodes, buffers, and the counts
+// of variadic buffers.
+func (v *verifier) record(t table) {
+	v.vector(t, 1, 16)
+	v.vector(t, 2, 16)
+	v.vector(t, 4, 8)
+}
