@@ -128,7 +128,7 @@ func TestACancelledCallStopsTheDatabase(t *testing.T) {
 	srv, c := serve(t, Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	info, err := c.Execute(ctx, "SELECT sum(a.i * b.i) FROM range(1_000_000_000) a(i), range(1_000_000_000) b(i)")
+	info, err := c.Execute(ctx, endless)
 	if err == nil {
 		r, errGet := c.DoGet(ctx, info.Endpoint[0].Ticket)
 		if err = errGet; err == nil {

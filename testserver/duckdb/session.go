@@ -99,9 +99,6 @@ func runs(params arrow.RecordBatch) int64 {
 // prepareLast runs the statements of sql up to the last, which it prepares.
 // The caller has set the guard.
 func (s *session) prepareLast(ctx context.Context, sql string) (*statement, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	text, err := split(s.conn, sql)
 	if err != nil {
 		return nil, err

@@ -80,9 +80,10 @@ func TestRowsAreComputedWhileTheyAreRead(t *testing.T) {
 	require.Equal(t, [][]string{{"1"}}, s.mustQuery(t, "SELECT 1"), "the session goes on after a half-read result")
 }
 
+const endless = "SELECT sum(a.i * b.i) FROM range(1_000_000_000) a(i), range(1_000_000_000) b(i)"
+
 func TestTheEndOfTheContextStopsAStatementAtOnce(t *testing.T) {
 	s := newSession(t)
-	const endless = "SELECT sum(a.i * b.i) FROM range(1_000_000_000) a(i), range(1_000_000_000) b(i)"
 	for name, run := range map[string]func(ctx context.Context) error{
 		"query":  func(ctx context.Context) error { _, err := s.query(ctx, endless, nil); return err },
 		"update": func(ctx context.Context) error { _, err := s.Update(ctx, endless, nil); return err },
@@ -99,6 +100,16 @@ func TestTheEndOfTheContextStopsAStatementAtOnce(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded, name)
 		require.Less(t, late, 250*time.Millisecond, name)
 		require.Equal(t, [][]string{{"1"}}, s.mustQuery(t, "SELECT 1"), "no interrupt is left for the next statement")
+	}
+}
+
+func TestAnInterruptThatComesBeforeTheExecutionIsNotLost(t *testing.T) {
+	s := newSession(t)
+	for i := range 100 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*10*time.Microsecond)
+		_, err := s.Update(ctx, endless, nil)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
 	}
 }
 

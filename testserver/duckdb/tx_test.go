@@ -34,7 +34,8 @@ func TestTransactionCallsOutOfPlaceAreTxStateErrors(t *testing.T) {
 	require.ErrorIs(t, s.Rollback(t.Context()), testserver.ErrTxState)
 	require.NoError(t, s.Begin(t.Context()))
 	require.ErrorIs(t, s.Begin(t.Context()), testserver.ErrTxState)
-	require.True(t, s.InTx(), "the second BEGIN leaves the first alone")
+	require.True(t, s.InTx())
+	require.NotEmpty(t, s.mustQuery(t, "SELECT 1"), "the second Begin leaves the first alone")
 }
 
 func TestCommitOfAnAbortedTransactionFailsAndEndsIt(t *testing.T) {
