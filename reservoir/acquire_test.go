@@ -336,7 +336,11 @@ func TestALeakIsReportedOnceWithTheBorrowersStack(t *testing.T) {
 		require.Contains(t, leaks[0].Stack, "TestALeakIsReportedOnceWithTheBorrowersStack")
 		require.NotContains(t, leaks[0].Stack, "Reservoir[")
 		require.False(t, l.Value().closed.Load())
-		release(t, l)
+		second := acquire(t, r)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		require.Len(t, leaks, 2, "each once")
+		release(t, l, second)
 		shut(t, r)
 	})
 }

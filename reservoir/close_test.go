@@ -41,6 +41,8 @@ func TestCloseWakesEveryWaiterAtOnceAndDrainsLoans(t *testing.T) {
 		require.NoError(t, b.Discard(nil))
 		require.NoError(t, <-closed)
 		require.Zero(t, f.read(&f.leases))
+		require.EqualValues(t, 1, r.Stats().Closed[reservoir.Shutdown])
+		require.EqualValues(t, 1, r.Stats().Closed[reservoir.Discarded])
 		require.ErrorIs(t, r.Close(t.Context()), reservoir.ErrClosed)
 		require.ErrorIs(t, r.Resize(3), reservoir.ErrClosed)
 		r.Reset()

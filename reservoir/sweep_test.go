@@ -80,6 +80,30 @@ func TestABurstIsReplacedWithoutEverEmptyingTheReservoir(t *testing.T) {
 	}
 }
 
+func TestConnectionsOpenedTogetherEndSpreadOverTheJitter(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		const n = 20
+		began, ends := time.Now(), []time.Duration{}
+		r := f.pool(t, func(c *config) {
+			c.MaxSize, c.MinIdle, c.MaxLifetime, c.LifetimeJitter, c.GuardWindow = 2*n, n, time.Hour, n*time.Minute, -1
+			c.Hooks.Closed = func(reservoir.Reason, error) { f.set(func() { ends = append(ends, time.Since(began)) }) }
+		})
+		require.NoError(t, r.WaitReady(t.Context(), n))
+		f.set(func() { f.refuse = errRefused }) // so that none is replaced before its end
+		time.Sleep(2 * time.Hour)
+		f.set(func() {
+			require.Len(t, ends, n)
+			last := time.Hour
+			for _, end := range append(ends, time.Hour+n*time.Minute) {
+				require.GreaterOrEqual(t, end, last)
+				require.LessOrEqual(t, end-last, 2200*time.Millisecond*60, "jitter/n is a minute")
+				last = end
+			}
+		})
+		shut(t, r)
+	})
+}
+
 func TestIdleTTLClosesTheColdestAndKeepsMinIdle(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		r := f.pool(t, func(c *config) { c.IdleTTL, c.MinIdle = time.Minute, 1 })
@@ -107,10 +131,11 @@ func TestIdleTTLClosesTheColdestAndKeepsMinIdle(t *testing.T) {
 
 func TestAStaleConnectionThatNobodyUsesIsNotReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
-		r := f.pool(t, func(c *config) { lives(time.Hour)(c); c.IdleTTL, c.MinIdle = time.Minute, 1 })
+		r := f.pool(t, func(c *config) { lives(time.Hour)(c); c.IdleTTL, c.MinIdle, c.MaxSize = time.Minute, 1, 20 })
 		release(t, acquire(t, r), acquire(t, r), acquire(t, r))
 		synctest.Wait()
 		before := f.read(&f.opens)
+		f.set(func() { f.dial = time.Second }) // what is wanted is begun
 		time.Sleep(61 * time.Minute)
 		synctest.Wait()
 		require.Equal(t, 1, r.Stats().Total)
@@ -137,6 +162,7 @@ func TestTheSweeperChecksOneIdleConnectionAtATimeAndAgesNone(t *testing.T) {
 		running, most, checks := 0, 0, map[*conn]int{}
 		r := f.pool(t, func(c *config) {
 			c.MinIdle, c.MaxSize, c.IdleTTL = 1, 8, 10*time.Minute
+			c.LeakAfter = 300 * time.Millisecond // makes the sweeper look often
 			c.Check = func(_ context.Context, x *conn) error {
 				f.set(func() { running++; most = max(most, running); checks[x]++ })
 				time.Sleep(time.Second)
@@ -151,14 +177,17 @@ func TestTheSweeperChecksOneIdleConnectionAtATimeAndAgesNone(t *testing.T) {
 		release(t, loans...)
 		synctest.Wait()
 		opens := f.read(&f.opens)
-		for range 3 {
-			time.Sleep(40 * time.Second)
+		for range 240 {
+			l := acquire(t, r)
+			time.Sleep(400 * time.Millisecond)
+			release(t, l)
+			time.Sleep(100 * time.Millisecond)
 			require.GreaterOrEqual(t, r.Stats().Idle, 5)
 		}
 		f.set(func() {
 			require.Equal(t, 1, most)
-			for _, l := range loans {
-				require.Contains(t, []int{2, 3}, checks[l.Value()])
+			for _, l := range loans[:5] { // the last is in use all the time
+				require.Contains(t, []int{3, 4}, checks[l.Value()])
 			}
 		})
 		time.Sleep(8 * time.Minute)
@@ -180,6 +209,23 @@ func TestAnIdleConnectionThatFailsItsCheckIsReplaced(t *testing.T) {
 		require.True(t, f.connections()[0].closed.Load())
 		require.Equal(t, 2, r.Stats().Idle)
 		require.EqualValues(t, 1, r.Stats().CheckFailures)
+		shut(t, r)
+	})
+}
+
+func TestACallerDoesNotWaitForTheSweepersCheck(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) {
+			c.MaxSize = 2
+			c.Check = func(context.Context, *conn) error { time.Sleep(3 * time.Second); return nil }
+		})
+		release(t, acquire(t, r))
+		time.Sleep(31 * time.Second)
+		require.Equal(t, 1, r.Stats().InUse, "being checked")
+		got := <-call(t.Context(), r)
+		require.NoError(t, got.err)
+		require.Zero(t, got.took)
+		release(t, got.loan)
 		shut(t, r)
 	})
 }

@@ -1,0 +1,115 @@
+package dsql
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// The pauses after refusals: the first, and the longest of a streak. They
+// double in between, and up to half of one is left to chance, so that a fleet
+// does not come back as one.
+var pauses = map[verdict]struct{ first, longest time.Duration }{
+	tooFast:  {100 * time.Millisecond, 5 * time.Second},
+	tooMany:  {time.Second, 30 * time.Second},
+	hopeless: {time.Second, 5 * time.Second},
+}
+
+// A brake holds all opens of a Cluster while the cluster refuses them.
+type brake struct {
+	mu     sync.Mutex
+	until  time.Time
+	streak int
+	// INVARIANT: hopeless is the error that the latest open failed with, if
+	// there is no use in more; nil after one that succeeded.
+	hopeless error
+	watchers map[*watcher]struct{}
+}
+
+// A watcher is told when opens become hopeless.
+type watcher struct{ tell func(error) }
+
+// wait returns when opens may go on.
+func (b *brake) wait(ctx context.Context) error {
+	for {
+		b.mu.Lock()
+		left := time.Until(b.until)
+		b.mu.Unlock()
+		if left <= 0 {
+			return ctx.Err()
+		}
+		timer := time.NewTimer(left)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// failed learns what became of an open. Refusals that come together, in one
+// pause, are one.
+func (b *brake) failed(v verdict, err error) {
+	b.mu.Lock()
+	var told []*watcher
+	b.hopeless = nil
+	if v == hopeless {
+		b.hopeless = err
+		for w := range b.watchers {
+			told = append(told, w)
+		}
+	}
+	if limits, refused := pauses[v]; refused && !time.Now().Before(b.until) {
+		pause := limits.longest
+		if b.streak < 10 {
+			pause = min(pause, limits.first<<b.streak)
+		}
+		b.streak++
+		b.until = time.Now().Add(pause - rand.N(pause/2+1))
+	}
+	b.mu.Unlock()
+	for _, w := range told {
+		w.tell(err)
+	}
+}
+
+// succeeded ends the streak. A pause that is under way stays: others may have
+// been refused after this one was admitted.
+func (b *brake) succeeded() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.hopeless = nil
+	if !time.Now().Before(b.until) {
+		b.streak = 0
+	}
+}
+
+// left is how long opens pause from now.
+func (b *brake) left() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return max(0, time.Until(b.until))
+}
+
+// watch calls tell when opens become hopeless, at once if they are, until stop
+// is called.
+func (b *brake) watch(tell func(error)) (stop func()) {
+	w := &watcher{tell}
+	b.mu.Lock()
+	err := b.hopeless
+	if b.watchers == nil {
+		b.watchers = map[*watcher]struct{}{}
+	}
+	b.watchers[w] = struct{}{}
+	b.mu.Unlock()
+	if err != nil {
+		tell(err)
+	}
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.watchers, w)
+	}
+}

@@ -1,0 +1,270 @@
+package dsql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/flightpool/flightpool/lease"
+	"github.com/flightpool/flightpool/reservoir"
+)
+
+// A Cluster is this process's side of one DSQL cluster: one reservoir, one
+// source of tokens, one part of the fleet's budgets, shared by all pools made
+// from it. All methods are safe for concurrent use.
+type Cluster struct {
+	cfg   Config
+	res   *reservoir.Reservoir[*physical]
+	fleet *fleet
+	admit func(context.Context) (func(), error)
+	share *share
+	brake brake
+	log   *slog.Logger
+
+	started  chan struct{} // closed when res is set
+	gentle   chan struct{} // the one turn to ask for more than LowWatermark
+	unwatch  func()        // ends the listening for revoked leases
+	shutdown func() error  // Close for callers without a context
+
+	mu   sync.Mutex
+	open map[*physical]struct{} // INVARIANT: those whose close has not begun
+}
+
+// NewCluster starts to open connections and does not wait for them: see
+// WaitReady. It returns all faults of cfg at once. ctx bounds the call alone.
+// Close ends the cluster.
+func NewCluster(ctx context.Context, cfg Config) (*Cluster, error) {
+	cfg, err := cfg.resolve(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	login, err := loginConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	account, err := awsConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	fleet, err := newFleet(ctx, cfg, account)
+	if err != nil {
+		return nil, err
+	}
+	d := &dialer{cfg: cfg, login: login, tokens: tokens{cfg.Host, cfg.Region, cfg.User, cfg.TokenLifetime, account.Credentials}}
+	return newCluster(ctx, cfg, fleet, d.open)
+}
+
+// newCluster starts a cluster whose connections dial makes.
+func newCluster(ctx context.Context, cfg Config, fleet *fleet, dial func(context.Context) (*physical, error)) (*Cluster, error) {
+	ctx = context.WithoutCancel(ctx)
+	c := &Cluster{
+		cfg: cfg, fleet: fleet, share: newShare(cfg.MaxOpen), log: cfg.Logger.With("cluster", cfg.Host),
+		admit:   lease.Admit(fleet.leases, fleet.limiter),
+		started: make(chan struct{}), gentle: make(chan struct{}, 1), unwatch: func() {},
+		open: map[*physical]struct{}{},
+	}
+	c.shutdown = func() error {
+		ctx, cancel := context.WithTimeout(ctx, cfg.CloseTimeout)
+		defer cancel()
+		return c.Close(ctx)
+	}
+	ready := max(0, cfg.TargetReady)
+	if cfg.OnDemand {
+		ready = 0
+	}
+	rc := reservoir.Config[*physical]{
+		Open:    func(ctx context.Context) (*physical, error) { return c.persist(ctx, dial) },
+		Close:   func(p *physical) error { return c.close(ctx, p) },
+		Check:   func(ctx context.Context, p *physical) error { return p.ping(ctx) },
+		Admit:   c.ask,
+		MinIdle: ready, MaxSize: cfg.MaxOpen, MaxConcurrentOpens: cfg.MaxConcurrentOpens,
+		AcquireTimeout: -1, // view.wait has it
+		OpenTimeout:    cfg.OpenTimeout, CloseTimeout: 2 * cfg.CloseTimeout,
+		MaxLifetime: cfg.BaseLifetime, LifetimeJitter: cfg.LifetimeJitter, GuardWindow: cfg.GuardWindow,
+		CheckInterval: cfg.CheckInterval, Hooks: cfg.Hooks,
+	}
+	if cfg.OnReturn != nil {
+		rc.Reset = func(ctx context.Context, p *physical) error { return cfg.OnReturn(ctx, p.pgx()) }
+	}
+	res, err := reservoir.New(rc)
+	if err != nil {
+		return nil, errors.Join(err, fleet.close(ctx))
+	}
+	c.res = res
+	close(c.started)
+	if revoker, ok := fleet.leases.(lease.Revoker); ok {
+		c.unwatch = revoker.OnRevoke(c.revoked)
+	}
+	return c, nil
+}
+
+// ask waits for the permission of one open.
+func (c *Cluster) ask(ctx context.Context) (func(), error) {
+	<-c.started
+	if c.res.Stats().Idle >= c.cfg.LowWatermark {
+		select {
+		case c.gentle <- struct{}{}:
+			defer func() { <-c.gentle }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if err := c.brake.wait(ctx); err != nil {
+		return nil, err
+	}
+	return c.admit(ctx)
+}
+
+// persist opens a connection, and tries again for as long as ctx lasts when the
+// cluster refuses it for its limits: that is no answer to give to a caller.
+func (c *Cluster) persist(ctx context.Context, dial func(context.Context) (*physical, error)) (*physical, error) {
+	for {
+		p, err := dial(ctx)
+		if err == nil {
+			c.brake.succeeded()
+			c.mu.Lock()
+			c.open[p] = struct{}{}
+			c.mu.Unlock()
+			return p, nil
+		}
+		var refused *OpenError
+		if !errors.As(err, &refused) {
+			return nil, err
+		}
+		c.brake.failed(refused.verdict, refused)
+		if refused.verdict != passing {
+			c.log.WarnContext(ctx, "open refused", "error", err, "pause", c.brake.left())
+		}
+		if refused.verdict == tooFast {
+			c.fleet.limiter.Refused()
+		}
+		if refused.verdict != tooFast && refused.verdict != tooMany {
+			return nil, err
+		}
+		if end, bounded := ctx.Deadline(); bounded && time.Now().Add(c.brake.left()).After(end) {
+			return nil, err
+		}
+		if c.brake.wait(ctx) != nil || c.fleet.limiter.Wait(ctx) != nil {
+			return nil, err // the refusal tells more than the end of ctx
+		}
+	}
+}
+
+// close ends a connection. One that is still lent is cut only: its borrower,
+// who alone may use it, finds out.
+func (c *Cluster) close(ctx context.Context, p *physical) error {
+	c.mu.Lock()
+	delete(c.open, p)
+	c.mu.Unlock()
+	if p.lent.Load() {
+		p.sever()
+		return nil
+	}
+	return p.close(ctx, c.cfg.CloseTimeout)
+}
+
+// revoked closes every connection: the idle ones now, those in use when they
+// come back, at the latest at the deadline.
+func (c *Cluster) revoked(r lease.Revocation) {
+	c.log.Warn("the fleet's leases are revoked", "deadline", r.Deadline, "error", r.Cause)
+	c.mu.Lock()
+	doomed := make([]*physical, 0, len(c.open))
+	for p := range c.open {
+		doomed = append(doomed, p)
+	}
+	c.mu.Unlock()
+	c.res.Reset()
+	time.AfterFunc(time.Until(r.Deadline), func() {
+		for _, p := range doomed {
+			p.sever() // those that are closed do not mind
+		}
+	})
+}
+
+// barren says whether there is no connection that anybody could get.
+func (c *Cluster) barren() bool {
+	s := c.res.Stats()
+	return s.Idle+s.InUse == 0
+}
+
+// empty describes the present state.
+func (c *Cluster) empty(waited time.Duration, cause error) error {
+	s := c.res.Stats()
+	return &EmptyError{
+		Waited: waited, Ready: s.Idle, InUse: s.InUse, Opening: s.Opening, Waiting: s.Waiting + c.share.queue(),
+		MaxOpen: c.cfg.MaxOpen, Cause: cause, LastOpen: s.LastOpenError,
+	}
+}
+
+// view takes a part of the cluster for one pool.
+func (c *Cluster) view(v View) (*view, error) {
+	m, err := c.share.join(v.Max, v.Reserve)
+	if err != nil {
+		return nil, err
+	}
+	return &view{cluster: c, member: m}, nil
+}
+
+// NewPool makes a pgx pool of a part of the cluster. Closing it leaves the
+// cluster as it is.
+func (c *Cluster) NewPool(v View) (*Pool, error) {
+	part, err := c.view(v)
+	if err != nil {
+		return nil, err
+	}
+	return &Pool{view: part, close: part.member.leave}, nil
+}
+
+// NewConnector makes a database/sql connector of a part of the cluster. Closing
+// it leaves the cluster as it is.
+func (c *Cluster) NewConnector(v View) (*Connector, error) {
+	part, err := c.view(v)
+	if err != nil {
+		return nil, err
+	}
+	return &Connector{view: part, close: part.abandon}, nil
+}
+
+// OpenDB makes a sql.DB of a part of the cluster. Closing it leaves the cluster
+// as it is.
+func (c *Cluster) OpenDB(v View) (*sql.DB, error) {
+	connector, err := c.NewConnector(v)
+	if err != nil {
+		return nil, err
+	}
+	return connector.db(), nil
+}
+
+// WaitReady waits until n connections are open; 0 means the smaller of
+// TargetReady and LowWatermark, at least 1. It fails at once when none can be
+// opened because of a setting, with the cause.
+func (c *Cluster) WaitReady(ctx context.Context, n int) error {
+	if n == 0 {
+		n = max(1, min(c.cfg.TargetReady, c.cfg.LowWatermark))
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer c.brake.watch(cancel)()
+	err := c.res.WaitReady(ctx, n)
+	var open *OpenError
+	if err != nil && errors.As(context.Cause(ctx), &open) {
+		return open
+	}
+	return err
+}
+
+// Close ends the cluster and all pools made from it: it refuses callers, waits
+// for the loans until ctx ends, cuts those that are left, and gives the leases
+// back. Budgets that were given by Config stay open.
+func (c *Cluster) Close(ctx context.Context) error {
+	c.unwatch()
+	err := c.res.Close(ctx)
+	if errors.Is(err, ErrClosed) {
+		return nil // closed before
+	}
+	return errors.Join(err, c.fleet.close(ctx))
+}

@@ -1,0 +1,83 @@
+package dsql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+var errNoCancel = errors.New("dsql: a cancelled query opens no second connection")
+
+// A dialer opens connections. It knows no budget: that is the Cluster's.
+type dialer struct {
+	cfg    Config
+	login  *pgx.ConnConfig
+	tokens tokens
+}
+
+// open opens one connection, in one attempt.
+func (d *dialer) open(ctx context.Context) (*physical, error) {
+	token, err := d.tokens.fresh(ctx)
+	if err != nil {
+		return nil, d.fail(errCredentials, err)
+	}
+	p := &physical{}
+	var dialled atomic.Bool
+	login := d.login.Copy()
+	login.Password = token
+	login.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		if dialled.Swap(true) {
+			return nil, errNoCancel // what pgx would dial later is a request to cancel
+		}
+		conn, err := d.cfg.Dial(ctx, network, address(d.cfg))
+		p.net = conn
+		return conn, err
+	}
+	conn, err := stdlib.GetConnector(*login).Connect(ctx)
+	if err != nil {
+		return nil, d.fail(nil, err)
+	}
+	p.sql = conn.(*stdlib.Conn) // what that connector makes
+	return p, nil
+}
+
+// fail says what was being opened and what to look at.
+func (d *dialer) fail(kind, cause error) error {
+	verdict, hint := classify(cause)
+	if kind == errCredentials {
+		verdict, hint = hopeless, "Credentials"
+	}
+	if errors.Is(cause, context.Canceled) {
+		verdict, hint = passing, ""
+	}
+	return &OpenError{Host: d.cfg.Host, User: d.cfg.User, Region: d.cfg.Region, Check: hint, verdict: verdict, Err: cause}
+}
+
+var errCredentials = errors.New("credentials")
+
+// OpenError is why a connection could not be opened. Its chain reaches pgx's
+// error: *pgconn.ConnectError and, when the cluster answered, *pgconn.PgError.
+type OpenError struct {
+	Host, User, Region string
+	// Check names the settings to look at, if the error tells.
+	Check string
+	Err   error
+
+	verdict verdict
+}
+
+func (e *OpenError) Error() string {
+	s := fmt.Sprintf("dsql: open %s as %q (region %s): %v", e.Host, e.User, e.Region, e.Err)
+	if e.Check != "" {
+		s += "; check " + e.Check
+	}
+	return s
+}
+
+// Unwrap gives the cause.
+func (e *OpenError) Unwrap() error { return e.Err }

@@ -1,0 +1,84 @@
+// Package dsql keeps connections to an Aurora DSQL cluster ready, so that
+// requests never wait for the cluster's limits: 100 opens per second with a
+// burst of 1,000, 10,000 connections, 60 minutes a session.
+//
+//	db, err := dsql.OpenDB(ctx, dsql.Config{Host: host})      // database/sql
+//	pool, err := dsql.NewPool(ctx, dsql.Config{Host: host})   // pgx
+//
+// Both stand on a Cluster: one reservoir, one source of tokens, one share of
+// the fleet's budgets. Where several pools of one process go to one cluster,
+// make the Cluster once and take a View of it for each; they then share its
+// connections by maximum and reserve instead of doubling them.
+//
+// # The way of a connection
+//
+// The reservoir decides that one is missing. The brake holds it while the
+// cluster refuses opens; then the fleet's lease (may it exist?) and permit (may
+// it open now?) are asked for. A fresh token is signed for every open, since one
+// costs 0.1 ms and a kept one may outlive its credentials. TLS verifies the
+// certificate and the name; there is no other address and no plain text to fall
+// back to, and PG* variables are not read. After its Close has returned, the
+// lease goes back.
+//
+// A name that resolves to several addresses, or a cancelled query, would make
+// pgx open connections that no budget knows of. So an open is one attempt, and a
+// query whose context ends is not cancelled at the server by a second
+// connection: its own is closed, and DSQL ends what it ran by itself.
+//
+// # database/sql
+//
+// The reservoir is the only idle store. A connection that database/sql lets go
+// says that it cannot be kept, so it comes back at once, whatever SetMaxIdleConns
+// says; there it is judged (open, idle transaction, age) and lent to the first
+// who waits. Connect waits on the caller's context and then fails with
+// ErrReservoirEmpty, which is not driver.ErrBadConn: database/sql would try that
+// three times without a pause and hand it to innocent callers. Statements of
+// db.Prepare are prepared again for every use; plain queries are not, pgx keeps
+// theirs with the connection.
+//
+// # Age
+//
+// The defaults are those of the document that this package follows: a life of
+// 11 minutes and up to 2 more, not lent in the last 45 seconds. They came from
+// the belief that a session ends with its token. It does not: a token is for the
+// open alone. DSQL ends a session after 60 minutes and lets a transaction begun
+// before go on for 5, so BaseLifetime 50m with LifetimeJitter 2m is safe too,
+// and costs a quarter of the opens: at 10,000 connections 3 per second, not 14,
+// of the 100 that all share. The jitters are spread evenly, so a reservoir
+// filled at once does not expire at once.
+//
+// # What fails, and how
+//
+//	53400 too fast       the fleet's limiter is told, opens pause, callers wait
+//	53300 too many       opens pause for longer, callers wait
+//	access denied, no credentials, wrong name, no TLS
+//	                     nothing is ready: callers get the cause at once
+//	anything else        the reservoir's own back-off
+//	lost at COMMIT       ErrCommitUnknown: never retried
+//	40001 OC000 OC001    RetryOCC runs the transaction again
+//
+// # A dead connection
+//
+// Before each loan the socket is looked at, without a system call that waits:
+// one that the server closed or reset is not lent, so after a mass drop the
+// next request already works. One that fell silent is found by a ping in the
+// background, every CheckInterval of idleness.
+//
+// # The limits without a fleet
+//
+// Without LeaseTable, Leases and Limiter the budgets are this process's own:
+// ConnLimit, OpenRate and OpenBurst then bound one process. With LeaseTable the
+// fleet shares them in DynamoDB; Fallback says what happens when that cannot be
+// reached, and a log line and Stats say that it does.
+//
+// # Files
+//
+//	config, env, place      settings; where the cluster is
+//	token, login, connect   one open; physical, peek: one connection
+//	refusal, brake          what a failed open means and how long to pause
+//	cluster, fleet, stats   the whole; its budgets
+//	share, view, loan       who may have how many; borrowing
+//	connector, sqlconn      database/sql
+//	pool, conn, rows, tx    pgx
+//	commit, occ             lost commits; conflicts
+package dsql

@@ -1,0 +1,109 @@
+package dsql
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ConfigFromEnv reads a Config from the environment. A variable that is not set
+// or empty has its default, one that cannot be understood is an error which
+// names it; all are reported at once.
+//
+//	DSQL_RESERVOIR_ENABLED              false    keep connections ready; else Config.OnDemand
+//	DSQL_RESERVOIR_TARGET_READY         MaxOpen  Config.TargetReady
+//	DSQL_RESERVOIR_LOW_WATERMARK        MaxOpen  Config.LowWatermark
+//	DSQL_RESERVOIR_BASE_LIFETIME        11m      Config.BaseLifetime
+//	DSQL_RESERVOIR_LIFETIME_JITTER      2m       Config.LifetimeJitter
+//	DSQL_RESERVOIR_GUARD_WINDOW         45s      Config.GuardWindow
+//	DSQL_DISTRIBUTED_CONN_LEASE_ENABLED false    share the limits with the fleet
+//	DSQL_DISTRIBUTED_CONN_LEASE_TABLE   -        Config.LeaseTable, when enabled
+//	DSQL_DISTRIBUTED_CONN_LIMIT         10000    Config.ConnLimit
+//	DSQL_MAX_OPEN                       -        Config.MaxOpen
+//	CLUSTER_ENDPOINT                    -        Config.Host
+//	CLUSTER_USER                        admin    Config.User
+//
+// AWS_REGION and the credentials are read when the Config is used. Mind that
+// DSQL_RESERVOIR_ENABLED must be set to true for connections to be kept ready,
+// whereas a Config made in Go keeps them ready unless OnDemand is set. A target
+// or watermark needs a MaxOpen that is not smaller.
+func ConfigFromEnv() (Config, error) { return configFrom(os.Getenv) }
+
+func configFrom(env func(string) string) (Config, error) {
+	e := environment{get: env}
+	c := Config{
+		Host:           env("CLUSTER_ENDPOINT"),
+		User:           env("CLUSTER_USER"),
+		OnDemand:       !e.flag("DSQL_RESERVOIR_ENABLED"),
+		MaxOpen:        e.number("DSQL_MAX_OPEN", 1),
+		TargetReady:    e.number("DSQL_RESERVOIR_TARGET_READY", 1),
+		LowWatermark:   e.number("DSQL_RESERVOIR_LOW_WATERMARK", 1),
+		BaseLifetime:   e.duration("DSQL_RESERVOIR_BASE_LIFETIME", time.Nanosecond, 11*time.Minute),
+		LifetimeJitter: e.duration("DSQL_RESERVOIR_LIFETIME_JITTER", 0, 2*time.Minute),
+		GuardWindow:    e.duration("DSQL_RESERVOIR_GUARD_WINDOW", 0, 45*time.Second),
+		ConnLimit:      e.number("DSQL_DISTRIBUTED_CONN_LIMIT", 1),
+	}
+	if c.ConnLimit == 0 {
+		c.ConnLimit = 10_000
+	}
+	const table = "DSQL_DISTRIBUTED_CONN_LEASE_TABLE"
+	if e.flag("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED") {
+		if c.LeaseTable = env(table); c.LeaseTable == "" {
+			e.fault(table, "required when DSQL_DISTRIBUTED_CONN_LEASE_ENABLED is true")
+		}
+	}
+	return c, errors.Join(e.faults...)
+}
+
+type environment struct {
+	get    func(string) string
+	faults []error
+}
+
+func (e *environment) fault(name, format string, args ...any) {
+	e.faults = append(e.faults, fmt.Errorf("dsql: %s: "+format, append([]any{name}, args...)...))
+}
+
+func (e *environment) flag(name string) bool {
+	text := strings.TrimSpace(e.get(name))
+	if text == "" {
+		return false
+	}
+	on, err := strconv.ParseBool(text)
+	if err != nil {
+		e.fault(name, "%q is neither true nor false", text)
+	}
+	return on
+}
+
+// number reads a whole number; 0 when it is not set.
+func (e *environment) number(name string, least int) int {
+	text := strings.TrimSpace(e.get(name))
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least {
+		e.fault(name, "%q is no whole number from %d on", text, least)
+	}
+	return n
+}
+
+// duration reads a duration. A zero that was asked for is off.
+func (e *environment) duration(name string, least, byDefault time.Duration) time.Duration {
+	text := strings.TrimSpace(e.get(name))
+	if text == "" {
+		return byDefault
+	}
+	d, err := time.ParseDuration(text)
+	switch {
+	case err != nil || d < least:
+		e.fault(name, "%q is no duration from %v on, such as %v", text, least, byDefault)
+	case d == 0:
+		return -1
+	}
+	return d
+}

@@ -1,0 +1,72 @@
+package dsql
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/flightpool/flightpool/reservoir"
+)
+
+// What the calls fail with; reach them with errors.Is. An open's own error is an
+// *OpenError.
+var (
+	// ErrReservoirEmpty says that no connection came free in time. The error is
+	// an *EmptyError. It never is, nor wraps, driver.ErrBadConn.
+	ErrReservoirEmpty = errors.New("dsql: the reservoir is empty")
+
+	// ErrClosed says that the pool or its Cluster is closed.
+	ErrClosed = reservoir.ErrClosed
+
+	// ErrCommitUnknown says that the connection was lost after COMMIT was sent
+	// and before it was answered: nobody knows whether the transaction was
+	// committed. RetryOCC never runs such a one again.
+	ErrCommitUnknown = errors.New("dsql: whether the transaction was committed is not known")
+)
+
+var (
+	errNoWait         = errors.New("nothing is ready and NoWait is set")
+	errAcquireTimeout = fmt.Errorf("AcquireTimeout is over: %w", context.DeadlineExceeded)
+)
+
+// EmptyError says why a caller got no connection. errors.Is finds
+// ErrReservoirEmpty, Cause and LastOpen in it.
+type EmptyError struct {
+	// Waited is for how long.
+	Waited time.Duration
+	// Ready, InUse and Opening count connections, Waiting the other callers, of
+	// MaxOpen, at the moment of the failure.
+	Ready, InUse, Opening, Waiting, MaxOpen int
+	// Cause ended the wait: the caller's context, AcquireTimeout or NoWait.
+	Cause error
+	// LastOpen is why the latest open failed; nil when it did not.
+	LastOpen error
+}
+
+func (e *EmptyError) Error() string {
+	s := fmt.Sprintf("%v after %v: %d ready, %d in use, %d opening of %d, %d waiting: %v",
+		ErrReservoirEmpty, e.Waited, e.Ready, e.InUse, e.Opening, e.MaxOpen, e.Waiting, e.Cause)
+	if e.LastOpen != nil {
+		s += fmt.Sprintf(" (last open: %v)", e.LastOpen)
+	}
+	return s
+}
+
+// Is says whether target is ErrReservoirEmpty.
+func (e *EmptyError) Is(target error) bool { return target == ErrReservoirEmpty }
+
+// Unwrap gives the cause and the last open's error.
+//
+// INVARIANT: driver.ErrBadConn is not in the chain: database/sql would call
+// three times more, at once.
+func (e *EmptyError) Unwrap() []error {
+	var chain []error
+	for _, err := range []error{e.Cause, e.LastOpen} {
+		if err != nil && !errors.Is(err, driver.ErrBadConn) {
+			chain = append(chain, err)
+		}
+	}
+	return chain
+}

@@ -1,0 +1,83 @@
+package dsql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/flightpool/flightpool/lease"
+	"github.com/flightpool/flightpool/lease/dynamolease"
+)
+
+// A fleet is the two budgets of a Cluster, and how to end those that it made.
+type fleet struct {
+	leases  lease.Leases
+	limiter lease.Limiter
+	closers []func(context.Context) error
+}
+
+// newFleet takes the budgets that were given and makes the others: in the
+// table if there is one, else for this process.
+func newFleet(ctx context.Context, c Config, account aws.Config) (_ *fleet, err error) {
+	f := &fleet{leases: c.Leases, limiter: c.Limiter}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.close(ctx))
+		}
+	}()
+	var client *dynamodb.Client
+	if c.LeaseTable != "" {
+		client = dynamodb.NewFromConfig(account)
+	}
+	if f.leases == nil {
+		if f.leases, err = newLeases(ctx, c, client); err != nil {
+			return f, err
+		}
+		f.closers = append(f.closers, f.leases.Close)
+	}
+	if f.limiter == nil {
+		if f.limiter, err = newLimiter(ctx, c, client); err != nil {
+			return f, err
+		}
+		f.closers = append(f.closers, f.limiter.Close)
+	}
+	return f, nil
+}
+
+func newLeases(ctx context.Context, c Config, client *dynamodb.Client) (lease.Leases, error) {
+	if client == nil {
+		return lease.NewLeases(c.Host, c.ConnLimit), nil
+	}
+	leases, err := dynamolease.New(ctx, client, dynamolease.Config{
+		Table: c.LeaseTable, Budget: c.Host, Limit: c.ConnLimit, OpenTimeout: c.OpenTimeout, Fallback: c.Fallback, Logger: c.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("dsql: LeaseTable %q: %w", c.LeaseTable, err)
+	}
+	return leases, nil
+}
+
+func newLimiter(ctx context.Context, c Config, client *dynamodb.Client) (lease.Limiter, error) {
+	if client == nil {
+		return lease.NewLimiter(c.Host, c.OpenRate, c.OpenBurst), nil
+	}
+	limiter, err := dynamolease.NewLimiter(ctx, client, dynamolease.LimiterConfig{
+		Table: c.LeaseTable, Budget: c.Host, Rate: c.OpenRate, Burst: c.OpenBurst, Fallback: c.Fallback, Logger: c.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("dsql: LeaseTable %q: %w", c.LeaseTable, err)
+	}
+	return limiter, nil
+}
+
+// close ends what newFleet made, the last first.
+func (f *fleet) close(ctx context.Context) error {
+	var errs []error
+	for i := len(f.closers) - 1; i >= 0; i-- {
+		errs = append(errs, f.closers[i](ctx))
+	}
+	return errors.Join(errs...)
+}

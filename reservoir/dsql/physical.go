@@ -1,0 +1,67 @@
+package dsql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// A physical is one connection to the cluster. Its borrower alone may use it,
+// but for sever.
+type physical struct {
+	sql  *stdlib.Conn
+	net  net.Conn // below TLS
+	// lent says that a borrower may be using it.
+	//
+	// INVARIANT: true from before the borrower gets it until after its last use,
+	// so that whoever finds it false may use pgx.
+	lent atomic.Bool
+}
+
+func (p *physical) pgx() *pgx.Conn { return p.sql.Conn() }
+
+var errGone = errors.New("dsql: the server has closed the connection")
+
+// fit says why a connection that comes back must not be lent again.
+func (p *physical) fit() error {
+	conn := p.pgx()
+	switch {
+	case conn.IsClosed():
+		return errGone
+	case conn.PgConn().IsBusy():
+		return errors.New("dsql: a result was not read to its end")
+	case conn.PgConn().TxStatus() != 'I':
+		return fmt.Errorf("dsql: a transaction was left open (status %c)", conn.PgConn().TxStatus())
+	}
+	return nil
+}
+
+// alive looks at an idle connection without waiting. Whatever there is to read
+// is the end: a closed socket, TLS's or the server's farewell.
+func (p *physical) alive() bool { return !p.pgx().IsClosed() && quiet(p.net) }
+
+func (p *physical) ping(ctx context.Context) error { return p.pgx().Ping(ctx) }
+
+// close returns when the socket is closed, at the latest after limit. pgx may
+// have begun to close it by itself, which can take longer.
+func (p *physical) close(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := p.pgx().Close(ctx)
+	select {
+	case <-p.pgx().PgConn().CleanupDone():
+	case <-ctx.Done():
+		p.sever()
+		<-p.pgx().PgConn().CleanupDone() // nothing left to wait for
+	}
+	return err
+}
+
+// sever cuts the connection under whoever uses it. It may be called by anybody.
+func (p *physical) sever() { _ = p.net.Close() } // an error: it was cut already

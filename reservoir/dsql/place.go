@@ -1,0 +1,36 @@
+package dsql
+
+import (
+	"cmp"
+	"errors"
+	"regexp"
+	"strings"
+)
+
+var (
+	endpointPattern  = regexp.MustCompile(`\.dsql[^.]*\.([^.]+)\.on\.aws$`)
+	clusterIDPattern = regexp.MustCompile(`^[a-z0-9]{26}$`)
+)
+
+// place finds the endpoint and the region from what is given of either.
+func place(host, region string, env func(string) string) (endpoint, found string, err error) {
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	inHost := ""
+	if m := endpointPattern.FindStringSubmatch(host); m != nil {
+		inHost = m[1]
+	}
+	found = cmp.Or(region, inHost, env("AWS_REGION"), env("AWS_DEFAULT_REGION"))
+	if clusterIDPattern.MatchString(host) && found != "" {
+		host += ".dsql." + found + ".on.aws"
+	}
+	var faults []error
+	if host == "" {
+		faults = append(faults, errors.New("dsql: Host: required (from the environment: CLUSTER_ENDPOINT)"))
+	} else if strings.ContainsAny(host, "/:?#@ ") {
+		faults = append(faults, errors.New("dsql: Host: a name is wanted, without scheme, port or path"))
+	}
+	if found == "" {
+		faults = append(faults, errors.New("dsql: Region: not in Host, and neither AWS_REGION nor AWS_DEFAULT_REGION is set"))
+	}
+	return host, found, errors.Join(faults...)
+}

@@ -1,0 +1,96 @@
+package sqlconn
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// A Conn is one physical connection of a driver. One borrower uses it at a
+// time, through Lend; the counters may be read at any time.
+type Conn struct {
+	target *Target
+	raw    driver.Conn
+	id     uint64
+
+	queries  atomic.Uint64
+	failures atomic.Uint64
+	busy     atomic.Int64 // nanoseconds
+	lost     atomic.Pointer[error]
+	traces   atomic.Bool // a statement ran that Reset cannot take back
+}
+
+// ID tells the connections of one process apart.
+func (c *Conn) ID() uint64 { return c.id }
+
+// Queries counts the statements that borrowers ran, Failures those of them that
+// failed, and Busy is the time until the driver answered them.
+func (c *Conn) Queries() (queries, failures uint64, busy time.Duration) {
+	return c.queries.Load(), c.failures.Load(), time.Duration(c.busy.Load())
+}
+
+// Lost is why the connection is known to be broken, or nil.
+func (c *Conn) Lost() error {
+	if err := c.lost.Load(); err != nil {
+		return *err
+	}
+	if v, ok := c.raw.(driver.Validator); ok && !v.IsValid() {
+		return driver.ErrBadConn
+	}
+	return nil
+}
+
+// Lend makes the *sql.Conn of one loan. Its Close ends the use and leaves the
+// physical connection open. As database/sql has it, that Close waits for rows
+// and transactions of the *sql.Conn that are still open.
+func (c *Conn) Lend(ctx context.Context) (*sql.Conn, error) {
+	return c.target.hub.wrap(ctx, &lent{c: c, counts: true})
+}
+
+// Return closes a *sql.Conn that Lend made. Rows and transactions of it that are
+// still open hold that up; when ctx ends first, Return gives up with ctx's error,
+// and the connection must be discarded.
+func Return(ctx context.Context, conn *sql.Conn) error {
+	done := make(chan error, 1)
+	go func() { done <- ignoreDone(conn.Close()) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("sqlconn: rows or a transaction of the loan are still open: %w", ctx.Err())
+	}
+}
+
+// inside runs f on the connection as a borrower would, uncounted.
+func (c *Conn) inside(ctx context.Context, f func(*sql.Conn) error) error {
+	conn, err := c.target.hub.wrap(ctx, &lent{c: c})
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(conn), ignoreDone(conn.Close()))
+}
+
+// ignoreDone: database/sql has closed the wrapper itself when the driver said
+// that the connection is bad.
+func ignoreDone(err error) error {
+	if errors.Is(err, sql.ErrConnDone) {
+		return nil
+	}
+	return err
+}
+
+// Raw gives f the driver's own connection under a *sql.Conn that Lend made. The
+// Raw method of *sql.Conn gives a wrapper instead.
+func Raw(conn *sql.Conn, f func(driverConn any) error) error {
+	return conn.Raw(func(wrapper any) error {
+		if l, ok := wrapper.(*lent); ok {
+			l.c.traces.Store(true) // nobody saw what f did
+			return l.note(f(l.c.raw))
+		}
+		return f(wrapper)
+	})
+}

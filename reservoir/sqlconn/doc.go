@@ -1,0 +1,34 @@
+// Package sqlconn makes any database/sql driver a target of a reservoir: MySQL
+// and MariaDB, SQL Server, Firebird, PostgreSQL.
+//
+//	hub := sqlconn.NewHub()
+//	defer hub.Close()
+//	target, err := sqlconn.New(hub, sqlconn.Config{Connector: connector, Kind: sqlconn.MySQL})
+//	…
+//	pool, err := reservoir.New(reservoir.Config[*sqlconn.Conn]{
+//		Open: target.Open, Close: target.Close, Check: target.Check, Reset: target.Reset,
+//	})
+//	…
+//	loan, err := pool.Acquire(ctx)
+//	…
+//	lent, err := loan.Value().Lend(ctx) // a *sql.Conn for this loan alone
+//
+// # Two levels
+//
+// A Conn is one physical connection; the reservoir keeps it. What a borrower
+// uses is a *sql.Conn that Lend makes for one loan. Its end is the end of every
+// Tx, Stmt and Rows that came from it, so that nothing of a loan can reach the
+// server in the next one: a transaction that was forgotten cannot be committed
+// by its old owner any more.
+//
+// database/sql pools connections of its own accord. A Hub is a sql.DB that keeps
+// none and dials nothing: it only wraps what it is given. One Hub serves any
+// number of targets, since every sql.DB has a goroutine.
+//
+// # Clean on return
+//
+// Reset rolls back, asks the driver to reset its session and runs the Kind's
+// statements. MySQL and MariaDB have no statement that takes everything back.
+// There a connection comes back for reuse only when all statements of the loan
+// are known to leave nothing behind, and is closed otherwise.
+package sqlconn

@@ -1,0 +1,138 @@
+package sqlconn
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// lent stands before a physical connection for the time of one loan. It passes
+// everything on but Close. Optional interfaces that the driver does not have are
+// answered as database/sql would without them.
+//
+// INVARIANT: once over, nothing reaches the connection through it.
+type lent struct {
+	c      *Conn
+	counts bool // for a borrower, not for our own checks
+	over   atomic.Bool
+}
+
+func (l *lent) Close() error {
+	l.over.Store(true)
+	return nil
+}
+
+// IsValid lets database/sql see what the driver knows.
+func (l *lent) IsValid() bool { return !l.over.Load() && l.c.Lost() == nil }
+
+func (l *lent) Ping(ctx context.Context) error {
+	p, ok := l.c.raw.(driver.Pinger)
+	switch {
+	case l.over.Load():
+		return driver.ErrBadConn
+	case !ok:
+		return nil
+	}
+	return l.note(p.Ping(ctx))
+}
+
+func (l *lent) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	q, ok := l.c.raw.(driver.QueryerContext)
+	switch {
+	case l.over.Load():
+		return nil, driver.ErrBadConn
+	case !ok:
+		return nil, driver.ErrSkip
+	}
+	return timed(l, query, func() (driver.Rows, error) { return q.QueryContext(ctx, query, args) })
+}
+
+func (l *lent) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	e, ok := l.c.raw.(driver.ExecerContext)
+	switch {
+	case l.over.Load():
+		return nil, driver.ErrBadConn
+	case !ok:
+		return nil, driver.ErrSkip
+	}
+	return timed(l, query, func() (driver.Result, error) { return e.ExecContext(ctx, query, args) })
+}
+
+func (l *lent) Prepare(query string) (driver.Stmt, error) {
+	if l.over.Load() {
+		return nil, driver.ErrBadConn
+	}
+	return timed(l, query, func() (driver.Stmt, error) { return l.c.raw.Prepare(query) })
+}
+
+func (l *lent) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	p, ok := l.c.raw.(driver.ConnPrepareContext)
+	if ok && !l.over.Load() {
+		return timed(l, query, func() (driver.Stmt, error) { return p.PrepareContext(ctx, query) })
+	}
+	stmt, err := l.Prepare(query)
+	if err == nil && ctx.Err() != nil {
+		return nil, errors.Join(ctx.Err(), stmt.Close())
+	}
+	return stmt, err
+}
+
+// Begin is there for the driver.Conn interface; database/sql calls BeginTx.
+func (l *lent) Begin() (driver.Tx, error) {
+	return nil, errors.New("sqlconn: Begin without a context is not supported")
+}
+
+func (l *lent) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	b, ok := l.c.raw.(driver.ConnBeginTx)
+	switch {
+	case l.over.Load():
+		return nil, driver.ErrBadConn
+	case ok:
+		tx, err := b.BeginTx(ctx, opts)
+		return tx, l.note(err)
+	case opts.ReadOnly || opts.Isolation != 0:
+		return nil, errors.New("sqlconn: the driver does not support transaction options")
+	}
+	tx, err := l.c.raw.Begin() //nolint:staticcheck // drivers without BeginTx have nothing else
+	return tx, l.note(err)
+}
+
+// CheckNamedValue asks the driver about an argument.
+func (l *lent) CheckNamedValue(v *driver.NamedValue) error {
+	if c, ok := l.c.raw.(driver.NamedValueChecker); ok {
+		return c.CheckNamedValue(v)
+	}
+	return driver.ErrSkip
+}
+
+// timed runs one statement and takes note of it.
+func timed[T any](l *lent, query string, run func() (T, error)) (T, error) {
+	if !l.counts {
+		v, err := run()
+		return v, l.note(err)
+	}
+	if traceless := l.c.target.cfg.Kind.Traceless; traceless != nil && !traceless(query) {
+		l.c.traces.Store(true)
+	}
+	began := time.Now()
+	v, err := run()
+	if errors.Is(err, driver.ErrSkip) {
+		return v, err
+	}
+	l.c.busy.Add(int64(time.Since(began)))
+	l.c.queries.Add(1)
+	if err != nil {
+		l.c.failures.Add(1)
+	}
+	return v, l.note(err)
+}
+
+// note remembers an error that tells the end of the connection.
+func (l *lent) note(err error) error {
+	if err != nil && Broken(err) {
+		l.c.lost.CompareAndSwap(nil, &err)
+	}
+	return err
+}

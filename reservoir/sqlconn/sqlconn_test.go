@@ -1,0 +1,256 @@
+package sqlconn_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/reservoir"
+	"github.com/flightpool/flightpool/reservoir/sqlconn"
+)
+
+// bubble runs f in virtual time with a hub and a target on a fake server.
+func bubble(t *testing.T, cfg sqlconn.Config, f func(t *testing.T, s *server, target *sqlconn.Target)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{}
+		hub := sqlconn.NewHub()
+		defer func() { require.NoError(t, hub.Close()) }()
+		cfg.Connector = s
+		target, err := sqlconn.New(hub, cfg)
+		require.NoError(t, err)
+		f(t, s, target)
+	})
+}
+
+func open(t *testing.T, target *sqlconn.Target) *sqlconn.Conn {
+	c, err := target.Open(t.Context())
+	require.NoError(t, err)
+	return c
+}
+
+func TestNewReportsEveryFault(t *testing.T) {
+	_, err := sqlconn.New(nil, sqlconn.Config{Check: 9})
+	for _, field := range []string{"hub", "Connector", "Check"} {
+		require.ErrorContains(t, err, field)
+	}
+}
+
+func TestTheEndOfALoanKeepsThePhysicalConnection(t *testing.T) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		c := open(t, target)
+		for range 3 {
+			conn, err := c.Lend(t.Context())
+			require.NoError(t, err)
+			_, err = conn.ExecContext(t.Context(), "INSERT")
+			require.NoError(t, err)
+			require.NoError(t, sqlconn.Return(t.Context(), conn))
+		}
+		require.Equal(t, []string{"INSERT", "INSERT", "INSERT"}, s.session(0).seen())
+		require.Zero(t, s.session(0).closes())
+		require.NoError(t, target.Close(c))
+		require.Equal(t, 1, s.session(0).closes())
+	})
+}
+
+func TestNothingOfAnEndedLoanReachesTheConnection(t *testing.T) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		c := open(t, target)
+		conn, err := c.Lend(t.Context())
+		require.NoError(t, err)
+		tx, err := conn.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		require.NoError(t, tx.Rollback())
+		require.NoError(t, sqlconn.Return(t.Context(), conn))
+
+		require.ErrorIs(t, tx.Commit(), sql.ErrTxDone)
+		_, err = conn.ExecContext(t.Context(), "INSERT")
+		require.ErrorIs(t, err, sql.ErrConnDone)
+		require.NotContains(t, s.session(0).seen(), "COMMIT")
+		require.NotContains(t, s.session(0).seen(), "INSERT")
+	})
+}
+
+func TestReturnGivesUpOnALoanWhoseTransactionIsOpen(t *testing.T) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, _ *server, target *sqlconn.Target) {
+		c := open(t, target)
+		conn, err := c.Lend(t.Context())
+		require.NoError(t, err)
+		tx, err := conn.BeginTx(t.Context(), nil)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, sqlconn.Return(ctx, conn), context.DeadlineExceeded)
+		require.NoError(t, tx.Rollback())
+	})
+}
+
+func TestPingAsksTheDriverAndQueryRunsTheHealthQueryOfTheKind(t *testing.T) {
+	for _, c := range []struct {
+		kind  sqlconn.Kind
+		check sqlconn.CheckKind
+		want  []string
+	}{
+		{sqlconn.MySQL, sqlconn.Ping, []string{"ping"}},
+		{sqlconn.MySQL, sqlconn.Query, []string{"SELECT 1"}},
+		{sqlconn.Firebird, sqlconn.Query, []string{"SELECT 1 FROM RDB$DATABASE"}},
+		{sqlconn.SQLServer, sqlconn.FullValidate, []string{"reset session", "IF @@TRANCOUNT > 0 ROLLBACK", "SELECT 1"}},
+		{sqlconn.Kind{HealthSQL: "VALUES (1)"}, sqlconn.Query, []string{"VALUES (1)"}},
+	} {
+		bubble(t, sqlconn.Config{Kind: c.kind, Check: c.check}, func(t *testing.T, s *server, target *sqlconn.Target) {
+			require.NoError(t, target.Check(t.Context(), open(t, target)))
+			require.Equal(t, c.want, s.session(0).seen())
+			s.session(0).fail[c.want[len(c.want)-1]] = io.ErrUnexpectedEOF
+		})
+	}
+}
+
+func TestAFailedCheckIsAnErrorAndABrokenConnectionIsNotAsked(t *testing.T) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		c := open(t, target)
+		s.session(0).fail["ping"] = io.ErrUnexpectedEOF
+		require.ErrorIs(t, target.Check(t.Context(), c), io.ErrUnexpectedEOF)
+		require.ErrorIs(t, c.Lost(), io.ErrUnexpectedEOF)
+		require.Error(t, target.Check(t.Context(), c))
+		require.Error(t, target.Reset(t.Context(), c))
+		require.Equal(t, []string{"ping"}, s.session(0).seen(), "a broken connection is not used again")
+	})
+}
+
+func TestResetRollsBackAndRunsTheStatementsOfTheKind(t *testing.T) {
+	bubble(t, sqlconn.Config{Kind: sqlconn.Kind{ResetSQL: []string{"FORGET"}}}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		require.NoError(t, target.Reset(t.Context(), open(t, target)))
+		require.Equal(t, []string{"reset session", "ROLLBACK", "FORGET"}, s.session(0).seen())
+	})
+	bubble(t, sqlconn.Config{KeepState: true, Kind: sqlconn.Kind{ResetSQL: []string{"FORGET"}}}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		require.NoError(t, target.Reset(t.Context(), open(t, target)))
+		require.Equal(t, []string{"ROLLBACK"}, s.session(0).seen())
+	})
+}
+
+func TestMySQLReusesOnlyWhatIsKnownToLeaveNothing(t *testing.T) {
+	for query, reused := range map[string]bool{
+		"SELECT 1": true, " (select 1)": true, "INSERT INTO t VALUES (1)": true, "insert into t values (1);": true, "START TRANSACTION": true,
+		"SET NAMES latin1": false, "SELECT @x := 1": false, "SELECT get_lock('a', 1)": false, "CREATE TEMPORARY TABLE t (a int)": false,
+		"USE other": false, "SELECT 1; SET autocommit = 0": false, "/* hello */ SELECT 1": false, "": false,
+	} {
+		bubble(t, sqlconn.Config{Kind: sqlconn.MySQL}, func(t *testing.T, _ *server, target *sqlconn.Target) {
+			c := open(t, target)
+			conn, err := c.Lend(t.Context())
+			require.NoError(t, err)
+			_, err = conn.ExecContext(t.Context(), query)
+			require.NoError(t, err)
+			require.NoError(t, sqlconn.Return(t.Context(), conn))
+			require.Equal(t, reused, target.Reset(t.Context(), c) == nil, "%q", query)
+		})
+	}
+}
+
+func TestOnlyTheStatementsOfBorrowersCount(t *testing.T) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		c := open(t, target)
+		s.session(0).fail["BAD"] = errors.New("syntax error")
+		conn, err := c.Lend(t.Context())
+		require.NoError(t, err)
+		_, err = conn.ExecContext(t.Context(), "GOOD")
+		require.NoError(t, err)
+		_, err = conn.ExecContext(t.Context(), "BAD")
+		require.Error(t, err)
+		require.NoError(t, sqlconn.Return(t.Context(), conn))
+		require.NoError(t, target.Reset(t.Context(), c))
+		queries, failures, _ := c.Queries()
+		require.Equal(t, []uint64{2, 1}, []uint64{queries, failures})
+		require.NoError(t, c.Lost(), "a statement's error is not the connection's")
+	})
+}
+
+func TestRawReachesTheDriversConnectionAndTrustsNothingAfterwards(t *testing.T) {
+	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		c := open(t, target)
+		conn, err := c.Lend(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, sqlconn.Raw(conn, func(dc any) error {
+			require.Same(t, s.session(0), dc)
+			return nil
+		}))
+		require.NoError(t, sqlconn.Return(t.Context(), conn))
+		require.Error(t, target.Reset(t.Context(), c))
+	})
+}
+
+func TestOpenReturnsAtTheEndOfItsContextAndTheLateConnectionIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{hang: make(chan struct{})}
+		hub := sqlconn.NewHub()
+		defer func() { require.NoError(t, hub.Close()) }()
+		target, err := sqlconn.New(hub, sqlconn.Config{Connector: s})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err = target.Open(ctx)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.True(t, sqlconn.Unreachable(err))
+		require.Equal(t, time.Second, time.Since(began))
+		close(s.hang)
+		synctest.Wait()
+		require.Equal(t, 1, s.session(0).closes())
+	})
+}
+
+type pgError string
+
+func (e pgError) Error() string    { return "server says " + string(e) }
+func (e pgError) SQLState() string { return string(e) }
+
+func TestConnectionFaultsAreToldFromTheServersAnswers(t *testing.T) {
+	for _, c := range []struct {
+		err                 error
+		broken, unreachable bool
+	}{
+		{driver.ErrBadConn, true, true},
+		{io.EOF, true, true},
+		{&net.OpError{Op: "dial", Err: errors.New("refused")}, true, true},
+		{fmt.Errorf("wrapped: %w", net.ErrClosed), true, true},
+		{pgError("08006"), true, true},
+		{pgError("57P01"), true, true},
+		{pgError("42601"), false, false},
+		{pgError("28P01"), false, false},
+		{context.Canceled, false, false},
+		{context.DeadlineExceeded, false, true},
+		{errors.New("no such table"), false, false},
+	} {
+		require.Equal(t, c.broken, sqlconn.Broken(c.err), "%v", c.err)
+		require.Equal(t, c.unreachable, sqlconn.Unreachable(c.err), "%v", c.err)
+	}
+}
+
+func TestAReservoirOfSQLConnectionsLendsCleanSessions(t *testing.T) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		pool, err := reservoir.New(reservoir.Config[*sqlconn.Conn]{
+			Open: target.Open, Close: target.Close, Check: target.Check, Reset: target.Reset, MaxSize: 1,
+		})
+		require.NoError(t, err)
+		for range 2 {
+			loan, err := pool.Acquire(t.Context())
+			require.NoError(t, err)
+			conn, err := loan.Value().Lend(t.Context())
+			require.NoError(t, err)
+			_, err = conn.ExecContext(t.Context(), "SET x = 1")
+			require.NoError(t, err)
+			require.NoError(t, sqlconn.Return(t.Context(), conn))
+			require.NoError(t, loan.Release())
+		}
+		require.NoError(t, pool.Close(t.Context()))
+		require.Equal(t, []string{"SET x = 1", "reset session", "ROLLBACK", "SET x = 1", "reset session", "ROLLBACK"}, s.session(0).seen())
+		require.Equal(t, 1, s.session(0).closes())
+	})
+}

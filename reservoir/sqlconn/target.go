@@ -1,0 +1,167 @@
+package sqlconn
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+)
+
+// CheckKind is what Target.Check does.
+type CheckKind uint8
+
+// The kinds of check.
+const (
+	// Ping asks the driver for a round trip; where the driver has none it is
+	// Query.
+	Ping CheckKind = iota
+	// Query runs the health query and reads its result.
+	Query
+	// FullValidate resets the session and then runs the health query.
+	FullValidate
+)
+
+// Config says how a Target makes and checks its connections. Zero values are
+// the defaults.
+type Config struct {
+	// Connector opens connections. Required. When it is an io.Closer, closing
+	// it is its maker's affair.
+	Connector driver.Connector
+	// Kind is the sort of database.
+	Kind Kind
+	// Check is what a health check does (Ping).
+	Check CheckKind
+	// KeepState lets sessions keep what their borrowers left in them. An open
+	// transaction is rolled back all the same.
+	KeepState bool
+}
+
+// A Target opens, checks, resets and closes the connections of one connector.
+// Its methods have the shape of reservoir.Config's functions. They may be
+// called at the same time for different connections.
+type Target struct {
+	hub *Hub
+	cfg Config
+}
+
+// New makes a Target.
+func New(hub *Hub, cfg Config) (*Target, error) {
+	var faults []error
+	if hub == nil {
+		faults = append(faults, errors.New("sqlconn: hub: required"))
+	}
+	if cfg.Connector == nil {
+		faults = append(faults, errors.New("sqlconn: Connector: required"))
+	}
+	if cfg.Check > FullValidate {
+		faults = append(faults, fmt.Errorf("sqlconn: Check: %d is unknown", cfg.Check))
+	}
+	cfg.Kind = cfg.Kind.withDefaults()
+	return &Target{hub: hub, cfg: cfg}, errors.Join(faults...)
+}
+
+var lastID atomic.Uint64
+
+// Open makes one connection. It returns when ctx ends, even from a driver that
+// does not look at its context; the connection that such a driver still makes is
+// closed.
+func (t *Target) Open(ctx context.Context) (*Conn, error) {
+	type result struct {
+		raw driver.Conn
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		raw, err := t.cfg.Connector.Connect(ctx)
+		done <- result{raw, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return nil, fmt.Errorf("sqlconn: open: %w", r.err)
+		}
+		return &Conn{target: t, raw: r.raw, id: lastID.Add(1)}, nil
+	case <-ctx.Done():
+		go func() {
+			if r := <-done; r.err == nil {
+				_ = r.raw.Close() // nobody is there to be told
+			}
+		}()
+		return nil, fmt.Errorf("sqlconn: open: %w", ctx.Err())
+	}
+}
+
+// Close ends the physical connection.
+func (t *Target) Close(c *Conn) error {
+	closed := net.ErrClosed
+	c.lost.CompareAndSwap(nil, &closed)
+	return c.raw.Close()
+}
+
+// Check proves that the connection works, in the way that Config.Check says.
+func (t *Target) Check(ctx context.Context, c *Conn) error {
+	if err := c.Lost(); err != nil {
+		return err
+	}
+	_, pings := c.raw.(driver.Pinger)
+	if t.cfg.Check == Ping && pings {
+		return c.inside(ctx, func(conn *sql.Conn) error { return conn.PingContext(ctx) })
+	}
+	if t.cfg.Check == FullValidate {
+		if err := t.clean(ctx, c); err != nil {
+			return err
+		}
+	}
+	return c.inside(ctx, func(conn *sql.Conn) error { return t.query(ctx, conn) })
+}
+
+// Reset makes the session as good as new, or says why it cannot be. It does no
+// I/O with a connection that is broken.
+func (t *Target) Reset(ctx context.Context, c *Conn) error {
+	if err := c.Lost(); err != nil {
+		return err
+	}
+	if t.cfg.KeepState {
+		return t.run(ctx, c, t.cfg.Kind.RollbackSQL)
+	}
+	if c.traces.Load() {
+		return fmt.Errorf("sqlconn: %s cannot take back all that the session left", t.cfg.Kind.Name)
+	}
+	return t.clean(ctx, c)
+}
+
+// clean runs the driver's own reset and the kind's statements.
+func (t *Target) clean(ctx context.Context, c *Conn) error {
+	if r, ok := c.raw.(driver.SessionResetter); ok {
+		if err := r.ResetSession(ctx); err != nil {
+			return fmt.Errorf("sqlconn: reset session: %w", err)
+		}
+	}
+	return t.run(ctx, c, append([]string{t.cfg.Kind.RollbackSQL}, t.cfg.Kind.ResetSQL...)...)
+}
+
+func (t *Target) run(ctx context.Context, c *Conn, statements ...string) error {
+	return c.inside(ctx, func(conn *sql.Conn) error {
+		for _, s := range statements {
+			if _, err := conn.ExecContext(ctx, s); err != nil {
+				return fmt.Errorf("sqlconn: %s: %w", s, err)
+			}
+		}
+		return nil
+	})
+}
+
+// query runs the health query to its end.
+func (t *Target) query(ctx context.Context, conn *sql.Conn) error {
+	rows, err := conn.QueryContext(ctx, t.cfg.Kind.HealthSQL)
+	if err != nil {
+		return fmt.Errorf("sqlconn: health query: %w", err)
+	}
+	for rows.Next() {
+		continue
+	}
+	return errors.Join(rows.Err(), rows.Close())
+}
