@@ -68,6 +68,10 @@ type Config struct {
 
 	MaxMessage int // largest message received, in bytes (64 MiB)
 
+	// Layer goes on top of every connection (none). The pool closes it; when
+	// New fails that is the caller's to do.
+	Layer Layer
+
 	// LeakAfter reports results and sessions that are out for longer, once,
 	// with the stack of their borrower (off).
 	LeakAfter time.Duration

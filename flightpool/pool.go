@@ -107,6 +107,9 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p := &FlightSQLPool{target: target, cfg: cfg, release: release, stop: stop}
 	p.health = health{failures: cfg.HealthCheck.FailureThreshold, recoveries: cfg.HealthCheck.RecoveryThreshold, changed: p.healthChanged}
+	if cfg.Layer != nil {
+		open, p.release = layered(cfg.Layer, open, release)
+	}
 	p.policy = &session.Policy{
 		Target: target, Life: life, Go: p.behind.Go, OnReturn: cfg.OnReturn, Cancel: cfg.Cancel, ProbeSQL: cfg.HealthCheck.SQL,
 		QueryTimeout: cfg.DefaultQueryTimeout, CloseTimeout: cfg.CloseTimeout, Allocator: cfg.Allocator,
