@@ -46,7 +46,7 @@ var layers = []layer{
 	{dir: "internal/memnet"},
 	{dir: "internal/archtest"},
 	{dir: "internal/flightconn", may: []string{"session", "cancel", "internal/invariant", "internal/sqlscan"}, external: join(wire, []string{"golang.org/x/sync"})},
-	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/invariant", "internal/sqlscan"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
+	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/flightconn", "internal/invariant", "internal/sqlscan"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 
 	{dir: "flightpool", may: []string{"session", "reservoir", "cancel", "lease", "internal/flightconn", "internal/invariant", "internal/sqlscan"}, external: wire},
 	{dir: "flightpool/adbcpool", may: []string{"flightpool", "session", "internal/adbcconn", "internal/sqlscan"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
