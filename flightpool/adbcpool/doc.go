@@ -1,0 +1,2 @@
+// Package adbcpool joins the pool and ADBC.
+package adbcpool

@@ -1,0 +1,127 @@
+package adbcconn
+
+import (
+	"errors"
+	"io"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// command is a DoPut or DoAction of the driver's.
+type command struct {
+	grpc.ClientStream
+	call  *call
+	sends int
+	ended error // set once the stream has ended; io.EOF if well
+}
+
+// SendMsg puts the first message into the call's transaction. That a server
+// has answered before the first message was sent is for RecvMsg to tell: the
+// driver would give up with a bare EOF.
+func (c *command) SendMsg(m any) error {
+	if c.sends++; c.sends == 1 {
+		var err error
+		if m, err = messageInTx(m, c.call.tx); err != nil {
+			return c.call.note(err)
+		}
+	}
+	err := c.ClientStream.SendMsg(m)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, io.EOF) && c.sends == 1:
+		return nil
+	default:
+		return c.call.note(err)
+	}
+}
+
+// RecvMsg hands out the answer of a DoPut when its stream has ended, which
+// alone says that all went well. The driver itself would not look.
+func (c *command) RecvMsg(m any) error {
+	if c.ended != nil {
+		return c.ended
+	}
+	err := c.ClientStream.RecvMsg(m)
+	if _, isPut := m.(*pb.PutResult); isPut && err == nil {
+		for c.ended == nil {
+			c.ended = c.ClientStream.RecvMsg(&pb.PutResult{})
+		}
+		if !errors.Is(c.ended, io.EOF) {
+			err = c.ended
+		}
+	} else if err != nil {
+		c.ended = err
+	}
+	return c.call.note(err)
+}
+
+// messageInTx puts the transaction into a message that begins a DoPut or
+// DoAction, if its command can have one.
+func messageInTx(m any, tx session.TxID) (any, error) {
+	switch m := m.(type) {
+	case *pb.FlightData:
+		desc, err := inTx(m.GetFlightDescriptor(), tx)
+		if err != nil || desc == m.GetFlightDescriptor() {
+			return m, err
+		}
+		return &pb.FlightData{FlightDescriptor: desc, DataHeader: m.DataHeader, DataBody: m.DataBody, AppMetadata: m.AppMetadata}, nil
+	case *pb.Action:
+		body, err := commandInTx(m.GetBody(), tx)
+		if err != nil {
+			return nil, err
+		}
+		return &pb.Action{Type: m.GetType(), Body: body}, nil
+	default:
+		return m, nil
+	}
+}
+
+// inTx puts the transaction into a descriptor's command. The driver would
+// only do so for transactions of its own, which it begins without a context,
+// loses when a commit fails, and forgets for bulk ingestion.
+func inTx(desc *pb.FlightDescriptor, tx session.TxID) (*pb.FlightDescriptor, error) {
+	if tx == "" || desc == nil {
+		return desc, nil
+	}
+	cmd, err := commandInTx(desc.GetCmd(), tx)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.FlightDescriptor{Type: desc.GetType(), Cmd: cmd, Path: desc.GetPath()}, nil
+}
+
+func commandInTx(packed []byte, tx session.TxID) ([]byte, error) {
+	if tx == "" {
+		return packed, nil
+	}
+	var envelope anypb.Any
+	if err := proto.Unmarshal(packed, &envelope); err != nil {
+		return nil, err
+	}
+	cmd, err := envelope.UnmarshalNew()
+	if err != nil {
+		return nil, err
+	}
+	switch cmd := cmd.(type) {
+	case *pb.CommandStatementQuery:
+		cmd.TransactionId = []byte(tx)
+	case *pb.CommandStatementUpdate:
+		cmd.TransactionId = []byte(tx)
+	case *pb.CommandStatementIngest:
+		cmd.TransactionId = []byte(tx)
+	case *pb.ActionCreatePreparedStatementRequest:
+		cmd.TransactionId = []byte(tx)
+	default:
+		return packed, nil // it acts on a handle, which knows its transaction
+	}
+	if err := envelope.MarshalFrom(cmd); err != nil {
+		return nil, err
+	}
+	return proto.Marshal(&envelope)
+}

@@ -1,0 +1,197 @@
+package adbcconn
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql/example"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	"github.com/flightpool/flightpool/internal/flightconn"
+	"github.com/flightpool/flightpool/internal/memnet"
+	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/session/sessiontest"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// full is what a server without a lack has.
+var full = sessiontest.Features{
+	Transactions: true, Savepoints: true, Prepared: true, UpdateCounts: true, Ingest: true, SessionOptions: true,
+	ServerCancel: true, RPCCancel: true, TrustedTxIDs: true, TempTables: true, Cut: true, TxEndsWithConn: true,
+}
+
+// TestOurDriverConformsOnServersAsTheyReallyAre runs in virtual time.
+func TestOurDriverConformsOnServersAsTheyReallyAre(t *testing.T) {
+	without := func(off func(*sessiontest.Features)) sessiontest.Features {
+		f := full
+		off(&f)
+		return f
+	}
+	for _, server := range []struct {
+		profile testserver.Profile
+		has     sessiontest.Features
+	}{
+		{testserver.Strict(), full},
+		{testserver.SwanLake(), without(func(f *sessiontest.Features) {
+			f.Savepoints, f.UpdateCounts, f.Ingest, f.SessionOptions = false, false, false, false
+			f.ServerCancel, f.RPCCancel, f.TrustedTxIDs, f.TxEndsWithConn = false, false, false, false
+		})},
+		{testserver.GizmoSQL(), without(func(f *sessiontest.Features) {
+			f.RPCCancel, f.TxEndsWithConn = false, false
+		})},
+		{testserver.Dremio(), without(func(f *sessiontest.Features) {
+			f.Transactions, f.Savepoints, f.Ingest, f.ServerCancel = false, false, false, false
+		})},
+		{testserver.Doris(), without(func(f *sessiontest.Features) {
+			f.Transactions, f.Savepoints, f.Ingest, f.ServerCancel = false, false, false, false
+		})},
+	} {
+		t.Run(server.profile.Name, func(t *testing.T) {
+			sessiontest.Exercise(t, sessiontest.Suite{
+				Has: server.has, SQL: scripted, Bubble: true,
+				Start: func(t *testing.T) sessiontest.Server {
+					s := startServer(t, server.profile)
+					out := s.asSuite()
+					out.Open = s.ours(t).open
+					return out
+				},
+			})
+		})
+	}
+}
+
+// TestOurDriverConformsOnArrowsSQLiteServer runs over real sockets.
+func TestOurDriverConformsOnArrowsSQLiteServer(t *testing.T) {
+	sessiontest.Exercise(t, sessiontest.Suite{
+		Has: sessiontest.Features{Transactions: true, Prepared: true, UpdateCounts: true, RPCCancel: true, TrustedTxIDs: true, Cut: true},
+		SQL: sqlite,
+		Start: func(t *testing.T) sessiontest.Server {
+			addr, l := startSQLite(t)
+			return sessiontest.Server{
+				Open: newOurs(t, flightconn.Config{Address: addr}).open,
+				Cut: func() {
+					for _, conn := range l.Conns() {
+						conn.Cut()
+					}
+				},
+			}
+		},
+	})
+}
+
+// ours is our driver on native connections to one server.
+type ours struct {
+	endpoint *flightconn.Endpoint
+	driver   *Driver
+}
+
+func newOurs(t testing.TB, cfg flightconn.Config) *ours {
+	e, err := flightconn.NewEndpoint(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	d, err := NewDriver(nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return &ours{endpoint: e, driver: d}
+}
+
+func (o *ours) open(ctx context.Context) (session.Conn, error) {
+	native, err := o.endpoint.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return o.driver.Wrap(ctx, native)
+}
+
+// server is a test server.
+type server struct{ *testserver.Server }
+
+func startServer(t testing.TB, p testserver.Profile, change ...func(*testserver.Options)) server {
+	opts := testserver.Options{Profile: p, Listen: testserver.InMemory}
+	if p.SessionKey == testserver.ByBearer {
+		opts.Users = map[string]string{"u": "p"}
+	}
+	for _, f := range change {
+		f(&opts)
+	}
+	s, err := testserver.Start(opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return server{s}
+}
+
+func (s server) ours(t testing.TB) *ours {
+	cfg := flightconn.Config{Address: s.Addr(), Dialer: s.Dial}
+	if s.Profile().SessionKey == testserver.ByBearer {
+		cfg.Basic = &flightconn.UserPass{User: "u", Password: "p"}
+	}
+	return newOurs(t, cfg)
+}
+
+// asSuite is the server as the suite sees it, but for Open.
+func (s server) asSuite() sessiontest.Server {
+	ledger := s.Ledger()
+	out := sessiontest.Server{
+		Cut:        func() { s.Faults().KillConns() },
+		Executions: func(sql string) int { return len(ledger.Executions(sql)) },
+		Started: func(ctx context.Context, n int) error {
+			return ledger.Wait(ctx, func(now testserver.Snapshot) bool { return now.Running == n })
+		},
+		Idle: ledger.WaitIdle,
+	}
+	if s.Profile().SessionTTL == 0 { // else the sessions outlive their connections
+		out.Gone = func(ctx context.Context) error {
+			return ledger.Wait(ctx, func(now testserver.Snapshot) bool { return now.Sessions == 0 && now.Conns == 0 })
+		}
+	}
+	return out
+}
+
+var scripted = sessiontest.SQL{
+	Rows:        func(n int) string { return fmt.Sprintf("SELECT * FROM generate(%d)", n) },
+	Empty:       "SELECT * FROM generate(0)",
+	Invalid:     "SELECT * FROM nowhere",
+	Slow:        "SELECT * FROM endless('1h')",
+	Create:      func(table string) string { return "CREATE TABLE " + table + " (v BIGINT)" },
+	CreateTemp:  func(table string) string { return "CREATE TEMP TABLE " + table + " (v BIGINT)" },
+	Insert:      func(table string, v int) string { return fmt.Sprintf("INSERT INTO %s VALUES (%d)", table, v) },
+	Count:       func(table string) string { return "SELECT count(*) FROM " + table },
+	Param:       "SELECT ?",
+	InsertParam: func(table string) string { return "INSERT INTO " + table + " VALUES (?)" },
+}
+
+var sqlite = sessiontest.SQL{
+	Rows: func(n int) string {
+		return fmt.Sprintf("WITH RECURSIVE c(n) AS (SELECT 0 UNION ALL SELECT n+1 FROM c WHERE n+1 < %d) SELECT n FROM c", n)
+	},
+	Empty:       "SELECT id FROM intTable WHERE id < 0",
+	Invalid:     "SELECT nothing FROM nowhere",
+	Slow:        "WITH RECURSIVE c(n) AS (SELECT 0 UNION ALL SELECT n+1 FROM c) SELECT count(*) FROM c",
+	Create:      func(table string) string { return "CREATE TABLE " + table + " (v INTEGER)" },
+	Insert:      func(table string, v int) string { return fmt.Sprintf("INSERT INTO %s VALUES (%d)", table, v) },
+	Count:       func(table string) string { return "SELECT count(*) FROM " + table },
+	Param:       "SELECT ?",
+	InsertParam: func(table string) string { return "INSERT INTO " + table + " VALUES (?)" },
+}
+
+// startSQLite starts arrow-go's example server on a real socket.
+func startSQLite(t testing.TB) (addr string, l *memnet.Listener) {
+	db, err := example.CreateDB()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	sqlServer, err := example.NewSQLiteFlightSQLServer(db)
+	require.NoError(t, err)
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	l = memnet.Over(inner)
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	pb.RegisterFlightServiceServer(server, flightsql.NewFlightServer(sqlServer))
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(server.Stop)
+	return inner.Addr().String(), l
+}

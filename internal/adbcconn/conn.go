@@ -1,0 +1,240 @@
+package adbcconn
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"google.golang.org/grpc"
+
+	"github.com/flightpool/flightpool/internal/flightconn"
+	"github.com/flightpool/flightpool/session"
+)
+
+// Conn is session.Conn over a connection of ADBC's Flight SQL driver, whose
+// transport is a native connection. What the driver cannot do, or not within
+// a bound (transactions, options, metadata, cancelling, pings), is the native
+// connection's.
+type Conn struct {
+	*flightconn.Conn
+	driver *Driver
+	cc     *grpc.ClientConn // the driver's own, under which it is known
+	cn     adbc.Connection
+
+	// closingStatement is the call in which a statement of the driver's is
+	// being closed: the driver has no context for that.
+	closingStatement atomic.Pointer[call]
+
+	mu struct { // guards the fields below; nothing is called under it
+		sync.Mutex
+		// INVARIANT: the driver's connection is closed by whoever makes
+		// closed true and inside 0. The driver crashes when it is entered
+		// after its Close, or during it.
+		inside int
+		closed bool
+	}
+}
+
+var _ session.Conn = (*Conn)(nil)
+
+// call is one call of the seam that goes through the driver.
+type call struct {
+	conn  *Conn
+	guest *flightconn.Guest
+	ctx   context.Context //nolint:containedctx // the driver's: it carries the call to our interceptors
+	tx    session.TxID
+	op    *session.Operation
+
+	endpoints []*endpoint // of the result, in the server's order
+	failed    atomic.Pointer[error]
+	leaving   sync.Once
+}
+
+// begin starts a call. It fails, with nothing sent, when ctx or the epoch has
+// ended. The caller must call end.
+func (c *Conn) begin(ctx context.Context, op string, sc session.Call) (*call, error) {
+	guest, err := c.Host(ctx, op, sc.Headers)
+	if err != nil {
+		return nil, err
+	}
+	if !c.enter() { // closed in between
+		guest.End()
+		return nil, guest.Fail(session.StageNone, context.Canceled)
+	}
+	k := &call{conn: c, guest: guest, tx: sc.Tx, op: sc.Op}
+	k.ctx = context.WithValue(guest.Context(), callKey{}, k)
+	return k, nil
+}
+
+// end ends the call's RPCs and leaves the driver. No goroutine of the call is
+// in the driver any more.
+func (k *call) end() {
+	k.leaving.Do(func() {
+		k.guest.End()
+		k.conn.leave()
+	})
+}
+
+// note keeps the first error that an RPC of the call failed with, which the
+// driver's own errors do not lead to. It returns err.
+func (k *call) note(err error) error {
+	if err != nil && !isEOF(err) {
+		k.failed.CompareAndSwap(nil, &err)
+	}
+	return err
+}
+
+// fail makes the call's error of what the driver returned.
+func (k *call) fail(stage session.Stage, err error) error {
+	if cause := k.failed.Load(); cause != nil {
+		return k.guest.Fail(stage, wrapDriver(err, *cause))
+	}
+	return k.guest.Fail(stage, wrapDriver(err, localCause(err)))
+}
+
+func (c *Conn) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.closed {
+		return false
+	}
+	c.mu.inside++
+	return true
+}
+
+func (c *Conn) leave() {
+	c.mu.Lock()
+	c.mu.inside--
+	last := c.mu.closed && c.mu.inside == 0
+	c.mu.Unlock()
+	if last {
+		c.closeDriver()
+	}
+}
+
+// Close is part of session.Conn. The native connection ends the server's
+// session, the transport and the calls under way, within its bound.
+func (c *Conn) Close() error {
+	err := c.Conn.Close()
+	c.mu.Lock()
+	last := !c.mu.closed && c.mu.inside == 0
+	c.mu.closed = true
+	c.mu.Unlock()
+	if last {
+		c.closeDriver()
+	}
+	return err
+}
+
+// closeDriver lets go of the driver's connection. It makes no RPC: that of
+// CloseSession is refused.
+func (c *Conn) closeDriver() {
+	_ = c.cn.Close() // nothing but memory depends on it
+	c.driver.conns.Delete(c.cc)
+}
+
+// Query is part of session.Conn.
+func (c *Conn) Query(ctx context.Context, sql string, sc session.Call) (session.Stream, error) {
+	k, err := c.begin(ctx, "Query", sc)
+	if err != nil {
+		return nil, err
+	}
+	stmt, err := k.statement(sql)
+	if err != nil {
+		k.end()
+		return nil, err
+	}
+	return k.query(stmt, func() { _ = stmt.Close() })
+}
+
+// statement makes a statement of the driver's for sql. No RPC is made.
+func (k *call) statement(sql string) (adbc.Statement, error) {
+	stmt, err := k.conn.cn.NewStatement()
+	if err == nil {
+		if err = stmt.SetSqlQuery(sql); err != nil {
+			_ = stmt.Close()
+		}
+	}
+	if err != nil {
+		return nil, k.guest.Usage(wrapDriver(err, nil))
+	}
+	return stmt, nil
+}
+
+// query executes stmt and opens its result. done is called when the driver is
+// through with the statement. It ends the call unless it returns a stream,
+// which does so then.
+func (k *call) query(stmt adbc.Statement, done func()) (session.Stream, error) {
+	rows, _, err := stmt.ExecuteQuery(k.ctx)
+	if err != nil {
+		err = k.fail(k.stage(), err)
+		done()
+		k.end()
+		return nil, err
+	}
+	return newStream(&reading{call: k, rows: rows, done: done}), nil
+}
+
+// stage tells the failure of planning from that of reading.
+func (k *call) stage() session.Stage {
+	if k.endpoints != nil {
+		return session.StageFetch
+	}
+	return session.StageExecute
+}
+
+// Update is part of session.Conn.
+func (c *Conn) Update(ctx context.Context, sql string, sc session.Call) (int64, error) {
+	k, err := c.begin(ctx, "Update", sc)
+	if err != nil {
+		return 0, err
+	}
+	defer k.end()
+	stmt, err := k.statement(sql)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = stmt.Close() }()
+	return k.update(stmt)
+}
+
+func (k *call) update(stmt adbc.Statement) (int64, error) {
+	n, err := stmt.ExecuteUpdate(k.ctx)
+	if err != nil {
+		return 0, k.fail(session.StageExecute, err)
+	}
+	return max(n, -1), nil
+}
+
+// Ingest is part of session.Conn. The driver has neither compression nor
+// options of a server's own; with those the native connection ingests.
+func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts session.IngestOptions, sc session.Call) (int64, error) {
+	if opts.Compression != session.IngestUncompressed || len(opts.Options) > 0 {
+		return c.Conn.Ingest(ctx, rows, opts, sc)
+	}
+	k, err := c.begin(ctx, "Ingest", sc)
+	if err != nil {
+		return 0, err
+	}
+	defer k.end()
+	stmt, err := c.cn.NewStatement()
+	if err != nil {
+		return 0, k.guest.Usage(wrapDriver(err, nil))
+	}
+	defer func() { _ = stmt.Close() }()
+	if err := setIngest(stmt, opts); err != nil {
+		return 0, k.guest.Usage(wrapDriver(err, nil))
+	}
+	parts := newSplitReader(rows, k.guest.RequestLimit())
+	defer parts.finish()
+	if err := stmt.BindStream(k.ctx, parts); err != nil {
+		return 0, k.guest.Usage(wrapDriver(err, nil))
+	}
+	n, err := k.update(stmt)
+	if large := parts.tooLarge(); large != nil && ctx.Err() == nil {
+		return 0, k.guest.Usage(large)
+	}
+	return n, err
+}

@@ -1,0 +1,117 @@
+package adbcconn
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/internal/flightconn"
+	"github.com/flightpool/flightpool/session"
+)
+
+// driverError is what a driver returned, with the way to what caused it,
+// which ADBC's own errors do not have. errors.As finds an adbc.Error and an
+// *adbc.Error in it, and a gRPC status where there was one.
+type driverError struct {
+	err   error
+	cause error // or nil
+}
+
+// wrapDriver makes the driverError of err and its cause.
+func wrapDriver(err, cause error) error { return &driverError{err: err, cause: cause} }
+
+func (e *driverError) Error() string { return e.err.Error() }
+
+func (e *driverError) Unwrap() []error {
+	out := []error{e.err}
+	if e.cause != nil {
+		out = append(out, e.cause)
+	}
+	return out
+}
+
+// As finds the adbc.Error in the form that the driver did not use.
+func (e *driverError) As(target any) bool {
+	switch target := target.(type) {
+	case **adbc.Error:
+		if v, ok := adbcError(e.err); ok {
+			*target = &v
+			return true
+		}
+	case *adbc.Error:
+		if v, ok := adbcError(e.err); ok {
+			*target = v
+			return true
+		}
+	}
+	return false
+}
+
+// adbcError finds an adbc.Error, which drivers return by value or by pointer.
+func adbcError(err error) (adbc.Error, bool) {
+	var value adbc.Error
+	if errors.As(err, &value) {
+		return value, true
+	}
+	var pointer *adbc.Error
+	if errors.As(err, &pointer) && pointer != nil {
+		return *pointer, true
+	}
+	return adbc.Error{}, false
+}
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) }
+
+// localCause is what stands behind an error of the driver's own making, in
+// which no RPC had failed.
+func localCause(err error) error {
+	if e, ok := adbcError(err); ok {
+		switch e.Code {
+		case adbc.StatusCancelled:
+			return context.Canceled
+		case adbc.StatusTimeout:
+			return context.DeadlineExceeded
+		}
+		return nil
+	}
+	if strings.Contains(err.Error(), "returned inconsistent schema") {
+		return flightconn.ErrSchemaMismatch
+	}
+	return nil
+}
+
+// statusOf is the gRPC status that a Flight SQL driver has turned into e. The
+// driver keeps the code as the vendor's; its own codes lose what matters.
+func statusOf(e adbc.Error) (*status.Status, bool) {
+	if e.VendorCode <= 0 || e.VendorCode > int32(codes.Unauthenticated) || !strings.HasPrefix(e.Msg, "[FlightSQL] ") {
+		return nil, false
+	}
+	return status.New(codes.Code(e.VendorCode), strings.TrimPrefix(e.Msg, "[FlightSQL] ")), true
+}
+
+// faultOf classifies what a driver of any kind returned.
+func faultOf(e adbc.Error) session.Fault {
+	if s, ok := statusOf(e); ok {
+		return session.FaultOf(s.Code(), s.Message())
+	}
+	switch e.Code {
+	case adbc.StatusNotImplemented:
+		return session.FaultUnsupported
+	case adbc.StatusNotFound, adbc.StatusAlreadyExists, adbc.StatusInvalidArgument, adbc.StatusInvalidState,
+		adbc.StatusInvalidData, adbc.StatusIntegrity, adbc.StatusUnauthorized:
+		return session.FaultStatement
+	case adbc.StatusIO:
+		return session.FaultTransport
+	case adbc.StatusCancelled, adbc.StatusTimeout:
+		return session.FaultContext
+	case adbc.StatusUnauthenticated:
+		return session.FaultAuth
+	default: // Unknown and Internal: SQL errors and broken drivers alike
+		return session.FaultUnknown
+	}
+}

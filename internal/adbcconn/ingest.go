@@ -1,0 +1,42 @@
+package adbcconn
+
+import (
+	"errors"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// setIngest makes stmt an ingestion.
+func setIngest(stmt adbc.Statement, opts session.IngestOptions) error {
+	if opts.Table == "" {
+		return errors.New("no table")
+	}
+	modes := map[session.IngestMode]string{
+		session.IngestCreateAppend: adbc.OptionValueIngestModeCreateAppend,
+		session.IngestCreate:       adbc.OptionValueIngestModeCreate,
+		session.IngestAppend:       adbc.OptionValueIngestModeAppend,
+		session.IngestReplace:      adbc.OptionValueIngestModeReplace,
+	}
+	mode, ok := modes[opts.Mode]
+	if !ok {
+		return errors.New("the ingest mode does not exist")
+	}
+	set := [][2]string{{adbc.OptionKeyIngestTargetTable, opts.Table}, {adbc.OptionKeyIngestMode, mode}}
+	if opts.Catalog != "" {
+		set = append(set, [2]string{adbc.OptionValueIngestTargetCatalog, opts.Catalog})
+	}
+	if opts.Schema != "" {
+		set = append(set, [2]string{adbc.OptionValueIngestTargetDBSchema, opts.Schema})
+	}
+	if opts.Temporary {
+		set = append(set, [2]string{adbc.OptionValueIngestTemporary, adbc.OptionValueEnabled})
+	}
+	for _, option := range set {
+		if err := stmt.SetOption(option[0], option[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package adbcconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// prepared is session.Prepared: a prepared statement of the driver's.
+type prepared struct {
+	conn   *Conn
+	stmt   adbc.Statement
+	params *arrow.Schema
+	closed atomic.Bool
+}
+
+// Prepare is part of session.Conn.
+func (c *Conn) Prepare(ctx context.Context, sql string, sc session.Call) (session.Prepared, error) {
+	k, err := c.begin(ctx, "Prepare", sc)
+	if err != nil {
+		return nil, err
+	}
+	defer k.end()
+	stmt, err := k.statement(sql)
+	if err != nil {
+		return nil, err
+	}
+	if err := stmt.Prepare(k.ctx); err != nil {
+		err = k.fail(session.StagePrepare, err)
+		_ = stmt.Close()
+		return nil, err
+	}
+	p := &prepared{conn: c, stmt: stmt}
+	if schema, err := stmt.GetParameterSchema(); err == nil {
+		p.params = schema // else the server did not tell
+	}
+	return p, nil
+}
+
+// ParameterSchema is part of session.Prepared.
+func (p *prepared) ParameterSchema() *arrow.Schema { return p.params }
+
+// Query is part of session.Prepared.
+func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, sc session.Call) (session.Stream, error) {
+	k, err := p.begin(ctx, "PreparedQuery", params, sc)
+	if err != nil {
+		return nil, err
+	}
+	return k.query(p.stmt, func() { p.unbind(k) })
+}
+
+// Update is part of session.Prepared.
+func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, sc session.Call) (int64, error) {
+	k, err := p.begin(ctx, "PreparedUpdate", params, sc)
+	if err != nil {
+		return 0, err
+	}
+	defer k.end()
+	defer p.unbind(k)
+	return k.update(p.stmt)
+}
+
+// begin starts a call with params bound, in parts that the server accepts.
+func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatch, sc session.Call) (*call, error) {
+	k, err := p.conn.begin(ctx, op, sc)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.bind(k, params); err != nil {
+		err = k.guest.Usage(err)
+		k.end()
+		return nil, err
+	}
+	return k, nil
+}
+
+func (p *prepared) bind(k *call, params arrow.RecordBatch) error {
+	if p.closed.Load() {
+		return session.ErrHandleClosed
+	}
+	if params == nil {
+		return nil
+	}
+	if err := checkParams(p.params, params); err != nil {
+		return err
+	}
+	parts, err := split(params, k.guest.RequestLimit())
+	if err != nil {
+		return err
+	}
+	defer parts.Release()
+	return p.stmt.BindStream(k.ctx, parts)
+}
+
+// unbind lets go of the parameters, which the driver would send again with
+// the next execution.
+func (p *prepared) unbind(k *call) { _ = p.stmt.Bind(k.ctx, nil) }
+
+// checkParams refuses parameters that cannot be what the statement takes.
+// Their types are for the server to judge.
+func checkParams(want *arrow.Schema, params arrow.RecordBatch) error {
+	if params.NumRows() == 0 {
+		return errors.New("the parameters have no rows")
+	}
+	if want != nil && want.NumFields() > 0 && int(params.NumCols()) != want.NumFields() {
+		return fmt.Errorf("the statement takes %d parameters, not %d", want.NumFields(), params.NumCols())
+	}
+	return nil
+}
+
+// Close is part of session.Prepared. Later calls do nothing.
+func (p *prepared) Close(ctx context.Context) error {
+	if p.closed.Swap(true) {
+		return nil
+	}
+	k, err := p.conn.begin(ctx, "PreparedClose", session.Call{})
+	if err != nil {
+		return err
+	}
+	defer k.end()
+	p.conn.closingStatement.Store(k)
+	err = p.stmt.Close()
+	p.conn.closingStatement.Store(nil)
+	if err != nil {
+		return k.fail(session.StageClose, err)
+	}
+	return nil
+}

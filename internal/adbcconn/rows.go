@@ -1,0 +1,184 @@
+package adbcconn
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/internal/flightconn"
+)
+
+// endpoint is one endpoint of a result, as the driver will ask for it.
+type endpoint struct {
+	guest    *flightconn.Guest
+	server   *pb.FlightEndpoint // as the server gave it
+	promised []byte             // the schema of the FlightInfo, for a stream that has none
+
+	// turn, when not nil, is what the endpoint waits for: the one before it
+	// on the connection's own transport must have sent its schema, or a
+	// server that runs one statement at a time could lock up.
+	turn   <-chan struct{}
+	opened chan struct{}
+	once   sync.Once
+	fetch  *flightconn.Fetch
+	err    error
+}
+
+// plan remembers the endpoints of a result and shows the driver others in
+// their place: numbered tickets, to be redeemed here, and no locations, whose
+// clients the driver would close under running streams five minutes on.
+//
+// The schema is that of the first stream, as it is in the native backend. For
+// one endpoint the driver looks there itself when the FlightInfo has none. For
+// more it would crash then (it counts its channels from the second endpoint
+// on), so it is told.
+func (k *call) plan(info *pb.FlightInfo) error {
+	server := info.GetEndpoint()
+	if len(server) == 0 {
+		return nil
+	}
+	k.endpoints = make([]*endpoint, len(server))
+	shown := make([]*pb.FlightEndpoint, len(server))
+	var turn <-chan struct{}
+	for i, s := range server {
+		e := &endpoint{guest: k.guest, server: s, promised: info.GetSchema(), opened: make(chan struct{})}
+		if k.guest.Here(s) {
+			e.turn, turn = turn, e.opened
+		}
+		k.endpoints[i] = e
+		shown[i] = &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: strconv.AppendInt(nil, int64(i), 10)}}
+	}
+	promised := info.GetSchema()
+	info.Endpoint, info.Schema = shown, nil
+	if len(server) == 1 {
+		return nil
+	}
+	for _, e := range k.endpoints {
+		first, err := e.open()
+		if err != nil {
+			return err
+		}
+		if header := first.Peek().GetDataHeader(); header != nil {
+			promised = encapsulate(header)
+			break
+		}
+	}
+	if len(promised) == 0 {
+		return fmt.Errorf("malformed reply: a result of %d endpoints and no schema", len(server))
+	}
+	for _, e := range k.endpoints {
+		e.promised = promised
+	}
+	info.Schema = promised
+	return nil
+}
+
+// open opens the endpoint's stream, once.
+func (e *endpoint) open() (*flightconn.Fetch, error) {
+	e.once.Do(func() {
+		defer close(e.opened)
+		if e.turn != nil {
+			select {
+			case <-e.turn:
+			case <-e.guest.Context().Done():
+				e.err = e.guest.Context().Err()
+				return
+			}
+		}
+		e.fetch, e.err = e.guest.Redeem(e.server)
+	})
+	return e.fetch, e.err
+}
+
+// encapsulate makes of a message's header the form in which a FlightInfo
+// carries a schema.
+func encapsulate(header []byte) []byte {
+	padded := (len(header) + 7) &^ 7
+	out := make([]byte, 8, 8+padded)
+	binary.LittleEndian.PutUint32(out, 0xFFFFFFFF)
+	binary.LittleEndian.PutUint32(out[4:], uint32(padded))
+	return append(out, header...)[:8+padded]
+}
+
+// decapsulate is its inverse; it also reads the older form, without a marker.
+// It is nil for what is neither.
+func decapsulate(schema []byte) []byte {
+	if len(schema) >= 8 && binary.LittleEndian.Uint32(schema) == 0xFFFFFFFF {
+		schema = schema[4:]
+	}
+	if len(schema) < 4 {
+		return nil
+	}
+	size := int64(binary.LittleEndian.Uint32(schema))
+	if schema = schema[4:]; size > int64(len(schema)) {
+		return nil
+	}
+	return schema[:size]
+}
+
+// rows is the DoGet stream that the driver reads.
+type rows struct {
+	call  *call
+	from  *endpoint
+	begun bool
+}
+
+var _ grpc.ClientStream = (*rows)(nil)
+
+// SendMsg takes the driver's ticket.
+func (r *rows) SendMsg(m any) error {
+	ticket, _ := m.(*pb.Ticket)
+	i, err := strconv.Atoi(string(ticket.GetTicket()))
+	if err != nil || i < 0 || i >= len(r.call.endpoints) {
+		return status.Errorf(codes.Internal, "the driver redeems a ticket that it was not given: %q", ticket.GetTicket())
+	}
+	r.from = r.call.endpoints[i]
+	return nil
+}
+
+// RecvMsg gives the driver the next message.
+func (r *rows) RecvMsg(m any) error {
+	if r.from == nil {
+		return status.Error(codes.Internal, "the driver reads before it has sent a ticket")
+	}
+	fetch, err := r.from.open()
+	if err != nil {
+		return r.call.note(err)
+	}
+	data, err := fetch.Recv()
+	if errors.Is(err, io.EOF) && !r.begun {
+		if header := decapsulate(r.from.promised); header != nil {
+			data, err = &pb.FlightData{DataHeader: header}, nil // a result without rows
+		}
+	}
+	r.begun = true
+	if err != nil {
+		return r.call.note(err)
+	}
+	out := m.(*pb.FlightData)
+	out.FlightDescriptor, out.DataHeader, out.DataBody, out.AppMetadata = data.FlightDescriptor, data.DataHeader, data.DataBody, data.AppMetadata
+	return nil
+}
+
+// Header, Trailer, CloseSend and Context are what the driver's client needs
+// beside. A call that ends has ended the stream.
+func (r *rows) Header() (metadata.MD, error) { return nil, nil }
+
+// Trailer is part of grpc.ClientStream.
+func (r *rows) Trailer() metadata.MD { return nil }
+
+// CloseSend is part of grpc.ClientStream.
+func (r *rows) CloseSend() error { return nil }
+
+// Context is part of grpc.ClientStream.
+func (r *rows) Context() context.Context { return r.call.guest.Context() }

@@ -1,0 +1,132 @@
+package adbcconn
+
+import (
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// source gives the batches of a result to one goroutine at a time.
+type source interface {
+	schema() *arrow.Schema
+
+	// next returns a batch, valid until the following next or release, or
+	// io.EOF. Errors are *session.Error.
+	next() (arrow.RecordBatch, error)
+
+	// stop makes a next under way return. It may be called at any time.
+	stop()
+
+	// release lets go of the driver's reader and ends the call.
+	release()
+
+	// closedErr is the error of a next after the end.
+	closedErr() error
+}
+
+// stream is session.Stream over a source.
+type stream struct {
+	src source
+
+	mu struct { // guards the fields below; nothing is called under it
+		sync.Mutex
+		// INVARIANT: src is released once, by the goroutine that set busy,
+		// or, while busy is not set, by the one that ends the stream.
+		busy  bool
+		ended bool
+		err   error // what every later Next returns
+	}
+}
+
+func newStream(src source) *stream { return &stream{src: src} }
+
+// Schema is part of session.Stream.
+func (s *stream) Schema() *arrow.Schema { return s.src.schema() }
+
+// RowsAffected is part of session.Stream. ADBC counts the rows of a result
+// there, not those that a statement changed.
+func (s *stream) RowsAffected() (int64, bool) { return 0, false }
+
+// Next is part of session.Stream.
+func (s *stream) Next() (arrow.RecordBatch, error) {
+	s.mu.Lock()
+	if err := s.mu.err; err != nil {
+		s.mu.Unlock()
+		return nil, err
+	}
+	s.mu.busy = true
+	s.mu.Unlock()
+
+	batch, err := s.src.next()
+
+	s.mu.Lock()
+	s.mu.busy = false
+	if s.mu.ended {
+		err = s.mu.err // closed meanwhile
+	} else if err != nil {
+		s.mu.ended, s.mu.err = true, err
+	}
+	s.mu.Unlock()
+	if err != nil {
+		s.src.release()
+		return nil, err
+	}
+	return batch, nil
+}
+
+// Close is part of session.Stream.
+func (s *stream) Close() {
+	closed := s.src.closedErr()
+	s.mu.Lock()
+	first, busy := !s.mu.ended, s.mu.busy
+	if first {
+		s.mu.ended, s.mu.err = true, closed
+	} else if errors.Is(s.mu.err, io.EOF) {
+		s.mu.err = closed
+	}
+	s.mu.Unlock()
+	if !first {
+		return
+	}
+	s.src.stop()
+	if !busy {
+		s.src.release()
+	}
+}
+
+// reading is the source of a Conn's result.
+type reading struct {
+	call *call
+	rows array.RecordReader
+	done func() // called when the driver is through with the statement
+}
+
+func (r *reading) schema() *arrow.Schema { return r.rows.Schema() }
+
+func (r *reading) next() (arrow.RecordBatch, error) {
+	if r.rows.Next() {
+		return r.rows.RecordBatch(), nil
+	}
+	if err := r.rows.Err(); err != nil {
+		return nil, r.call.fail(session.StageFetch, err)
+	}
+	return nil, io.EOF
+}
+
+func (r *reading) stop() { r.call.guest.End() }
+
+// release waits for the driver's goroutines. With their RPCs ended they end
+// at once.
+func (r *reading) release() {
+	r.call.guest.End()
+	r.rows.Release()
+	r.done()
+	r.call.end()
+}
+
+func (r *reading) closedErr() error { return r.call.guest.Usage(session.ErrHandleClosed) }

@@ -1,0 +1,79 @@
+package adbcconn
+
+import (
+	"context"
+	"path"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// errUninvited answers the RPCs that the driver makes of its own accord: the
+// pool ends sessions itself, within a bound.
+var errUninvited = status.Error(codes.Unimplemented, "left to the pool")
+
+// unary carries the driver's unary RPCs out. The driver's own client, cc, is
+// never used.
+func (d *Driver) unary(ctx context.Context, method string, args, reply any, cc *grpc.ClientConn, _ grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if c, ok := ctx.Value(openingKey{}).(*Conn); ok {
+		// The driver asks whether the server has transactions, and takes no
+		// answer for a no. Transactions are not the driver's here.
+		c.cc = cc
+		d.conns.Store(cc, c)
+		return nil
+	}
+	k := d.callOf(ctx, cc)
+	if k == nil {
+		return errUninvited
+	}
+	desc, ok := args.(*pb.FlightDescriptor)
+	if !ok || path.Base(method) != "GetFlightInfo" {
+		return k.note(k.guest.Invoke(ctx, method, args, reply, headersOnly(opts)...))
+	}
+	desc, err := inTx(desc, k.tx)
+	if err != nil {
+		return k.note(err)
+	}
+	info := reply.(*pb.FlightInfo)
+	if err := k.guest.Invoke(ctx, method, desc, info, headersOnly(opts)...); err != nil {
+		return k.note(err)
+	}
+	k.op.SetName(proto.CloneOf(info))
+	return k.note(k.plan(info))
+}
+
+// stream carries the driver's streaming RPCs out.
+func (d *Driver) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, _ grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	k := d.callOf(ctx, cc)
+	if k == nil {
+		return nil, errUninvited
+	}
+	switch path.Base(method) {
+	case "DoGet":
+		return &rows{call: k}, nil
+	case "DoPut", "DoAction":
+		s, err := k.guest.NewStream(desc, method, headersOnly(opts)...)
+		if err != nil {
+			return nil, k.note(err)
+		}
+		return &command{ClientStream: s, call: k}, nil
+	default:
+		return nil, k.note(errUninvited)
+	}
+}
+
+// headersOnly keeps of the driver's options those that fill in the details of
+// its errors. Its message limits are not the pool's.
+func headersOnly(opts []grpc.CallOption) []grpc.CallOption {
+	var kept []grpc.CallOption
+	for _, o := range opts {
+		switch o.(type) {
+		case grpc.HeaderCallOption, grpc.TrailerCallOption:
+			kept = append(kept, o)
+		}
+	}
+	return kept
+}
