@@ -88,6 +88,7 @@
 //	acquire, waiter, ready                   callers and their queue
 //	entry, list   connections and their state; settle: what becomes of them
 //	refill        which opens are missing; sweep: what time brings
+//	steer         what an owner of many reservoirs does to one of them
 //	expire, clock arithmetic of time; leak: loans that are out too long
 //	close         the end of one connection, and of all
 //	effects       what is done after the unlock

@@ -37,6 +37,7 @@ type entry[C any] struct {
 	span      span
 	calm      int64 // until then its age needs no thought
 	stale     bool  // idle and counted in mu.stale
+	born      int64
 	idleSince int64
 	proven    int64 // when it was last known to work
 	borrowed  int64

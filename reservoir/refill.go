@@ -179,7 +179,7 @@ func (r *Reservoir[C]) opened(e *entry[C]) {
 	r.mu.failures, r.mu.lastOpen = 0, nil
 	r.mu.phase += goldenStep
 	lead := replacing(r.mu.maxSize, r.cfg.MaxConcurrentOpens, r.cfg.OpenTimeout)
-	e.idleSince, e.proven = now, now
+	e.born, e.idleSince, e.proven = now, now, now
 	e.span = plan(now, r.mu.phase, r.cfg.MaxLifetime, r.cfg.LifetimeJitter, r.cfg.GuardWindow, lead)
 	e.calm = min(e.span.soft, e.span.last-r.clock.slack)
 	r.arm(e.span.soft)

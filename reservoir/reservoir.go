@@ -129,13 +129,18 @@ func (r *Reservoir[C]) Resize(n int) error {
 		return ErrClosed
 	}
 	r.mu.maxSize, r.mu.minIdle = n, min(n, r.cfg.MinIdle)
-	for e := r.mu.idle.back(); e != nil && r.live() > n; e = r.mu.idle.back() {
-		r.retire(e, Surplus, nil, &fx)
-	}
+	r.shrink(&fx)
 	r.tellReady(&fx)
 	r.pump(&fx)
 	r.unlock(&fx)
 	return nil
+}
+
+// shrink closes the idle connections beyond MaxSize. The caller holds mu.
+func (r *Reservoir[C]) shrink(fx *effects[C]) {
+	for e := r.mu.idle.back(); e != nil && r.live() > r.mu.maxSize; e = r.mu.idle.back() {
+		r.retire(e, Surplus, nil, fx)
+	}
 }
 
 // Reset replaces every connection, without waiting: idle ones are closed now,

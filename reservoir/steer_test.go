@@ -1,0 +1,152 @@
+package reservoir_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/reservoir"
+)
+
+func TestTuneChangesSizesAndTimesInPlace(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) { c.MaxSize = 1; c.AcquireTimeout = time.Hour })
+		held := acquire(t, r)
+		waiting := call(t.Context(), r)
+		synctest.Wait()
+		time.Sleep(3 * time.Second)
+		require.NoError(t, r.Tune(config{MaxSize: 1, AcquireTimeout: 5 * time.Second, MaxLifetime: -1, IdleTTL: time.Minute}))
+		got := <-waiting
+		require.ErrorIs(t, got.err, reservoir.ErrExhausted)
+		require.Equal(t, 5*time.Second, got.took, "counted from its arrival")
+
+		require.NoError(t, r.Tune(config{MaxSize: 3, MinIdle: 2, MaxLifetime: -1, IdleTTL: time.Minute}))
+		synctest.Wait()
+		require.Equal(t, 3, r.Stats().Total, "the one on loan and two to keep ready")
+		require.NoError(t, r.Tune(config{MaxSize: 3, MaxLifetime: -1, IdleTTL: time.Minute}))
+		time.Sleep(time.Minute)
+		release(t, held)
+		synctest.Wait()
+		require.Equal(t, 1, r.Stats().Total, "the new IdleTTL holds")
+		require.Same(t, held.Value(), f.connections()[0], "nobody lost a connection for it")
+		shut(t, r)
+	})
+}
+
+func TestTuneRefusesWhatNewRefusesAndChangesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, nil)
+		err := r.Tune(config{MaxSize: -1, MinIdle: 9, MaxLifetime: time.Second, GuardWindow: time.Minute})
+		require.ErrorContains(t, err, "MaxSize")
+		require.ErrorContains(t, err, "GuardWindow")
+		require.Equal(t, 4, r.Stats().MaxSize)
+		shut(t, r)
+		require.ErrorIs(t, r.Tune(config{}), reservoir.ErrClosed)
+	})
+}
+
+func TestYieldClosesTheColdestThatWereNotUsedFor(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		allow := make(chan struct{}, 9)
+		for range 3 {
+			allow <- struct{}{}
+		}
+		r := f.pool(t, func(c *config) {
+			c.MinIdle = 1
+			c.Admit = func(ctx context.Context) (func(), error) {
+				select {
+				case <-allow:
+					return func() {}, nil
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+			}
+		})
+		a, b, c := acquire(t, r), acquire(t, r), acquire(t, r)
+		release(t, a)
+		time.Sleep(time.Minute)
+		release(t, b, c)
+		require.Equal(t, 1, r.Yield(5, time.Second), "one is cold")
+		synctest.Wait()
+		require.True(t, a.Value().closed.Load())
+		require.Equal(t, 1, r.Yield(1, 0))
+		require.Equal(t, 1, r.Yield(1, 0), "below MinIdle too")
+		require.Equal(t, 0, r.Yield(1, 0))
+		synctest.Wait()
+		s := r.Stats()
+		require.Equal(t, 1, s.Opening, "what MinIdle lacks waits for Admit")
+		require.Equal(t, uint64(3), s.Closed[reservoir.Surplus])
+		shut(t, r)
+	})
+}
+
+func TestFailWaitersFailsEverybodyInTheQueueAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) { c.MaxSize = 1 })
+		held := acquire(t, r)
+		first, second := call(t.Context(), r), call(t.Context(), r)
+		synctest.Wait()
+		gone := errors.New("no connection will come")
+		require.Equal(t, 2, r.FailWaiters(gone))
+		require.ErrorIs(t, (<-first).err, gone)
+		require.ErrorIs(t, (<-second).err, gone)
+		release(t, held)
+		release(t, acquire(t, r))
+		shut(t, r)
+	})
+}
+
+func TestProveChecksABorrowedConnection(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		checks := 0
+		r := f.pool(t, func(c *config) {
+			c.Check = f.check
+			c.CheckInterval = -1
+			c.Hooks.Checked = func(error, time.Duration) { checks++ }
+		})
+		require.NoError(t, r.Prove(t.Context()))
+		f.set(func() { f.log[0].broken = true })
+		require.ErrorIs(t, r.Prove(t.Context()), errRefused)
+		synctest.Wait()
+		require.True(t, f.connections()[0].closed.Load(), "a connection that fails is closed")
+		f.set(func() { f.refuse = errRefused })
+		require.ErrorIs(t, r.Prove(t.Context()), errRefused)
+		require.Equal(t, 2, checks)
+		shut(t, r)
+		require.ErrorIs(t, r.Prove(t.Context()), reservoir.ErrClosed)
+	})
+}
+
+func TestConnectionsDescribesWhatIsOpen(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) { c.MaxSize = 200 })
+		began := time.Now()
+		var loans []loan
+		for range 150 {
+			loans = append(loans, acquire(t, r))
+		}
+		time.Sleep(time.Minute)
+		release(t, loans[1:]...)
+		infos := r.Connections()
+		require.Len(t, infos, 150)
+		inUse := 0
+		for _, i := range infos {
+			require.Equal(t, began, i.Opened)
+			require.Equal(t, uint64(1), i.Loans)
+			if i.InUse {
+				inUse++
+				require.Same(t, loans[0].Value(), i.Value)
+				require.Equal(t, began, i.Used)
+			} else {
+				require.WithinDuration(t, began.Add(time.Minute), i.Used, 10*time.Millisecond)
+			}
+		}
+		require.Equal(t, 1, inUse)
+		release(t, loans[0])
+		shut(t, r)
+	})
+}
