@@ -6,6 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"github.com/stretchr/testify/require"
@@ -122,6 +124,34 @@ func TestCancelFlightInfoStopsTheQueryItNamesFromAnyConnection(t *testing.T) {
 			require.Equal(t, [][]string{{"1"}}, c.mustQuery("SELECT 1"))
 		})
 	}
+}
+
+// stubborn is an engine answer that stops only d after it is told to.
+func stubborn(d time.Duration) testserver.Answer {
+	return func(ctx context.Context, _ string, _ arrow.RecordBatch) (array.RecordReader, error) {
+		<-ctx.Done()
+		time.Sleep(d)
+		return nil, ctx.Err()
+	}
+}
+
+func TestACancelAnswersCancelledOnlyWhenTheStatementHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := testserver.NewScript()
+		db.On("STUBBORN", stubborn(5*time.Second))
+		srv := start(t, testserver.Options{Engine: db, Listen: testserver.InMemory})
+		c := dial(t, srv)
+		info := execute(t, c, "STUBBORN")
+		ended := make(chan error, 1)
+		go func() { _, err := c.fetch(t.Context(), info); ended <- err }()
+		running(t, srv, 1)
+		began := time.Now()
+		res, err := c.CancelFlightInfo(t.Context(), &flight.CancelFlightInfoRequest{Info: info})
+		require.NoError(t, err)
+		require.Equal(t, flight.CancelStatusCancelled, res.Status)
+		require.Equal(t, 5*time.Second, time.Since(began))
+		requireCode(t, codes.Canceled, <-ended)
+	})
 }
 
 func TestCancelFlightInfoDropsATicketAndDoesNotKnowAFinishedQuery(t *testing.T) {

@@ -232,6 +232,16 @@ func TestGoAwayFinishesWhatRunsAndMovesTheClientOn(t *testing.T) {
 	})
 }
 
+func TestGoAwayAtAPointLetsThatCallFinish(t *testing.T) {
+	bubble(t, testserver.Strict(), func(t *testing.T, srv *testserver.Server) {
+		c := dial(t, srv)
+		srv.Faults().Set(testserver.Fault{On: testserver.OnBatch, Times: 1, Do: testserver.GoAway()})
+		require.Len(t, c.mustQuery("SELECT * FROM generate(3, 1)"), 3)
+		c.mustQuery("SELECT 1")
+		require.Equal(t, 2, srv.Ledger().Snapshot().ConnsOpened)
+	})
+}
+
 func TestAConnectionMayBeRefused(t *testing.T) {
 	bubble(t, testserver.Strict(), func(t *testing.T, srv *testserver.Server) {
 		refuse := srv.Faults().Set(testserver.Fault{On: testserver.OnConnect, Do: testserver.Kill()})

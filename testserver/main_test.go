@@ -10,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -188,4 +189,23 @@ func reader(t *testing.T, batches ...arrow.RecordBatch) array.RecordReader {
 	r, err := array.NewRecordReader(batches[0].Schema(), batches)
 	require.NoError(t, err)
 	return r
+}
+
+// updateAs runs sql in a transaction by its id alone.
+func updateAs(t *testing.T, c *client, tx, sql string) error {
+	t.Helper()
+	packed, err := anypb.New(&pb.CommandStatementUpdate{Query: sql, TransactionId: []byte(tx)})
+	require.NoError(t, err)
+	cmd, err := proto.Marshal(packed)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stream, err := c.Client.Client.DoPut(ctx)
+	require.NoError(t, err)
+	w := flight.NewRecordWriter(stream, ipc.WithSchema(arrow.NewSchema(nil, nil)))
+	w.SetFlightDescriptor(&flight.FlightDescriptor{Type: flight.DescriptorCMD, Cmd: cmd})
+	require.NoError(t, w.Close())
+	require.NoError(t, stream.CloseSend())
+	_, err = stream.Recv()
+	return err
 }

@@ -59,9 +59,23 @@ func TestStrictRefusesStatementsThatNameTheWrongTransaction(t *testing.T) {
 		requireCode(t, codes.FailedPrecondition, err)
 		require.NoError(t, tx.Commit(t.Context()))
 
-		requireCode(t, codes.InvalidArgument, endTx(t, c, "no such", true))
-		requireCode(t, codes.InvalidArgument, endTx(t, c, "no such", false))
+		_, err = c.updateIn(tx, "INSERT INTO t VALUES (1)") // it has ended
+		require.Error(t, err)
+		requireCode(t, codes.InvalidArgument, updateAs(t, c, "no such", "INSERT INTO t VALUES (1)"))
+		require.Equal(t, [][]string{{"0"}}, c.mustQuery("SELECT count(*) FROM t"))
 	})
+}
+
+func TestTheEndOfAnUnknownTransactionIsRefusedAndEndsNoOther(t *testing.T) {
+	for _, p := range []testserver.Profile{{}, {IgnoreTxID: true}} {
+		txBubble(t, p, func(t *testing.T, srv *testserver.Server, c *client) {
+			tx := begin(t, c)
+			requireCode(t, codes.InvalidArgument, endTx(t, c, "no such", true))
+			requireCode(t, codes.InvalidArgument, endTx(t, c, "no such", false))
+			require.Equal(t, 1, srv.Ledger().Snapshot().Transactions)
+			require.NoError(t, tx.Commit(t.Context()))
+		})
+	}
 }
 
 func TestAFailedStatementAbortsTheTransactionAndItsCommitFails(t *testing.T) {
