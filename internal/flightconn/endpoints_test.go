@@ -1,8 +1,10 @@
 package flightconn
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
@@ -411,4 +413,47 @@ func TestCloseDuringNextIsSafe(t *testing.T) {
 			next.Wait()
 		})
 	}
+}
+
+// TestLengthsThatWouldExhaustMemoryAreRefused has messages whose claimed
+// lengths would end the process if they were believed.
+func TestLengthsThatWouldExhaustMemoryAreRefused(t *testing.T) {
+	var chunks []*pb.FlightData
+	e := newEncoder(nil, int64Schema, DefaultRequestLimit, ipc.WithLZ4())
+	batch := int64Batch(make([]int64, 1000)...)
+	defer batch.Release()
+	chunks, err := e.encode(batch)
+	require.NoError(t, err)
+	e.close()
+	binary.LittleEndian.PutUint64(chunks[1].DataBody, 1<<40) // the decompressed size
+
+	f := &fake{info: infoOf(answer(nil, "0"))}
+	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		for _, chunk := range chunks {
+			if err := s.Send(chunk); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	inBubble(t, f, func(b *bubble) {
+		s, err := b.open().Query(b.Context(), "q", session.Call{})
+		require.NoError(b, err)
+		defer s.Close()
+		_, err = s.Next()
+		require.Equal(b, session.FaultUnknown, failure(b, err).Fault)
+		require.ErrorContains(b, err, "above the limit")
+	})
+
+	header := chunks[0].DataHeader
+	require.NoError(t, verifyHeader(header))
+	refused := 0
+	for at := 0; at+4 <= len(header); at += 4 {
+		bad := bytes.Clone(header)
+		binary.LittleEndian.PutUint32(bad[at:], 1<<30)
+		if verifyHeader(bad) != nil {
+			refused++
+		}
+	}
+	require.Greater(t, refused, 5, "offsets and lengths alike")
 }

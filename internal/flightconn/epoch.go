@@ -21,8 +21,8 @@ var (
 // epoch is one transport: it is dialled once and never again.
 //
 // INVARIANT: lost is set before any call learns of the transport's end. gRPC
-// reads, writes and closes through watchedConn, which sets it first, so that
-// a call that fails finds the reason there.
+// reads and closes through watchedConn, which sets it first, so that a call
+// that fails finds the reason there.
 type epoch struct {
 	cc     *grpc.ClientConn
 	dialed atomic.Bool
@@ -101,7 +101,8 @@ func (e *epoch) closeRaw() {
 	}
 }
 
-// watchedConn reports the end of the transport to its epoch.
+// watchedConn reports the end of the transport to its epoch. gRPC reads all
+// the time, and closes when a write fails.
 type watchedConn struct {
 	net.Conn
 	epoch *epoch
@@ -109,14 +110,6 @@ type watchedConn struct {
 
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err != nil {
-		c.epoch.lose(fmt.Errorf("transport: %w", err))
-	}
-	return n, err
-}
-
-func (c *watchedConn) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
 	if err != nil {
 		c.epoch.lose(fmt.Errorf("transport: %w", err))
 	}

@@ -2,6 +2,8 @@ package flightconn
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"strings"
 	"sync"
@@ -110,6 +112,64 @@ func TestTheServersGoodbyeLetsTheStreamFinishAndEndsTheEpoch(t *testing.T) {
 		synctest.Wait()
 		require.Error(t, c.Lost())
 	})
+}
+
+func TestNothingIsSentOnceTheEpochIsLost(t *testing.T) {
+	inBubble(t, &fake{}, func(b *bubble) {
+		c := b.open()
+		c.epoch.lose(errors.New("the socket failed, and gRPC has not noticed yet"))
+		_, err := c.Update(b.Context(), "u", session.Call{})
+		require.ErrorIs(b, err, session.ErrSessionLost)
+		require.ErrorContains(b, err, "not noticed")
+		require.True(b, failure(b, err).Unsent)
+		require.Zero(b, b.fake.puts.Load())
+	})
+}
+
+// TestACallThatTheServerDisownsIsUnsent has a server that says, of a stream
+// that has reached it, that it did not and will not process it.
+func TestACallThatTheServerDisownsIsUnsent(t *testing.T) {
+	inBubble(t, &fake{}, func(b *bubble) {
+		b.endpoint.cfg.Dialer = func(context.Context, string) (net.Conn, error) {
+			mine, theirs := net.Pipe()
+			go disown(theirs)
+			return mine, nil
+		}
+		_, err := b.endpoint.Open(b.Context())
+		e := failure(b, err)
+		require.Equal(b, session.FaultTransport, e.Fault)
+		require.True(b, e.Unsent, "%v", err)
+	})
+}
+
+// disown speaks just enough HTTP/2 to answer the first HEADERS frame with a
+// GOAWAY that names no stream.
+func disown(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	out := make(chan []byte, 8)
+	defer close(out)
+	go func() { // a pipe has no buffer: neither side may wait for the other
+		for frame := range out {
+			_, _ = conn.Write(frame)
+		}
+	}()
+	out <- []byte{0, 0, 0, 4, 0, 0, 0, 0, 0} // SETTINGS
+	header := make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+	if _, err := io.ReadFull(conn, header); err != nil {
+		return
+	}
+	header = header[:9]
+	for {
+		if _, err := io.ReadFull(conn, header); err != nil {
+			return
+		}
+		if _, err := io.CopyN(io.Discard, conn, int64(header[0])<<16|int64(header[1])<<8|int64(header[2])); err != nil {
+			return
+		}
+		if header[3] == 1 { // HEADERS
+			out <- []byte{0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} // GOAWAY, last stream 0
+		}
+	}
 }
 
 // TestAServerThatRotatesItsConnectionsEndsTheEpoch has a server that goes on
@@ -279,7 +339,6 @@ func TestCloseEndsTheServerSessionUnlessTheServerHasNoSuchCall(t *testing.T) {
 	})
 }
 
-// rude is a connection whose peer answers HTTP/2 with garbage.
 func TestGarbageOnTheWireEndsTheEpoch(t *testing.T) {
 	inBubble(t, &fake{}, func(b *bubble) {
 		b.endpoint.cfg.Dialer = func(context.Context, string) (net.Conn, error) {

@@ -25,13 +25,10 @@ type run struct {
 	callerDeadline func() (time.Time, bool)
 }
 
-// begin starts a call. It fails, with nothing sent, when the caller's context
-// or the epoch has ended. The caller must call end.
+// begin starts a call. It fails, with nothing sent, when the epoch has ended.
+// The caller must call end.
 func (c *Conn) begin(ctx context.Context, op string, headers metadata.MD) (context.Context, *run, error) {
 	r := &run{conn: c, op: op, callerErr: ctx.Err, callerDeadline: ctx.Deadline}
-	if err := ctx.Err(); err != nil {
-		return nil, nil, r.fail(session.StageNone, err)
-	}
 	for key, values := range headers {
 		for _, value := range values {
 			ctx = metadata.AppendToOutgoingContext(ctx, key, value) //nolint:fatcontext // one header each
