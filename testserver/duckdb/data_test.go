@@ -4,8 +4,6 @@ package duckdb
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -152,15 +150,19 @@ func TestParametersGoByNameWhenAllNamesMatch(t *testing.T) {
 func TestIngestStoresByColumnNameInManyChunks(t *testing.T) {
 	s := newSession(t)
 	s.mustUpdate(t, "CREATE TABLE t(s VARCHAR DEFAULT 'none', b BIGINT, a BIGINT)")
-	var json strings.Builder
-	for i := range 5000 {
-		fmt.Fprintf(&json, `%s{"a": %d, "b": %d}`, map[bool]string{true: "[", false: ","}[i == 0], i, -i)
+	const rows = 300_000 // in one batch, each column of another type than the table's
+	b := array.NewRecordBuilder(memory.DefaultAllocator, columns(arrow.PrimitiveTypes.Int32, arrow.PrimitiveTypes.Int16))
+	defer b.Release()
+	for i := range rows {
+		b.Field(0).(*array.Int32Builder).Append(int32(i))
+		b.Field(1).(*array.Int16Builder).Append(int16(-i % 1000))
 	}
-	schema := columns(arrow.PrimitiveTypes.Int32, arrow.PrimitiveTypes.Int64)
-	n, err := s.Ingest(t.Context(), testserver.IngestTarget{Table: "t"}, reader(t, record(t, schema, json.String()+"]")))
+	batch := b.NewRecordBatch()
+	defer batch.Release()
+	n, err := s.Ingest(t.Context(), testserver.IngestTarget{Table: "t"}, reader(t, batch))
 	require.NoError(t, err)
-	require.EqualValues(t, 5000, n)
-	require.Equal(t, [][]string{{"5000", "12497500", "-12497500", "none"}}, s.mustQuery(t, "SELECT count(*), sum(a), sum(b), any_value(s) FROM t"))
+	require.EqualValues(t, rows, n)
+	require.Equal(t, [][]string{{"300000", "44999850000", "-149850000", "none"}}, s.mustQuery(t, "SELECT count(*), sum(a), sum(b), any_value(s) FROM t"))
 }
 
 func TestIngestMakesTheTableAsAsked(t *testing.T) {
