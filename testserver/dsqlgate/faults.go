@@ -1,0 +1,149 @@
+package dsqlgate
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// faults are what tests asked for and has not happened yet.
+type faults struct {
+	refusals []*pgproto3.ErrorResponse
+	dawdle   time.Duration
+	commits  []string // codes
+	vanish   int
+	revoked  map[string]bool
+}
+
+// DropAll closes every connection (FIN) and returns how many there were.
+func (g *Gate) DropAll() int { return g.each((*session).drop) }
+
+// ResetAll aborts every connection (RST).
+func (g *Gate) ResetAll() int { return g.each((*session).reset) }
+
+// FreezeAll makes every connection silent: it stays open and counts, nothing
+// passes. DropAll ends it.
+func (g *Gate) FreezeAll() int { return g.each(func(s *session) { s.freeze(false) }) }
+
+// ForgetAll leaves every connection half-open: the server has forgotten it and
+// counts it no more, the client is not told.
+func (g *Gate) ForgetAll() int { return g.each(func(s *session) { s.freeze(true) }) }
+
+func (g *Gate) each(f func(*session)) int {
+	g.mu.Lock()
+	all := make([]*session, 0, len(g.sessions))
+	for s := range g.sessions {
+		all = append(all, s)
+	}
+	g.mu.Unlock()
+	for _, s := range all {
+		f(s)
+	}
+	return len(all)
+}
+
+// Refuse refuses the next n opens with an SQLSTATE: 53300, 53400 or 08006 in
+// DSQL's words.
+func (g *Gate) Refuse(n int, code string) {
+	why := refuse(code, "unable to accept connection")
+	for _, known := range []*pgproto3.ErrorResponse{errRate, errFull, errAccess} {
+		if known.Code == code {
+			why = known
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for range n {
+		g.faults.refusals = append(g.faults.refusals, why)
+	}
+}
+
+// SlowHandshakes makes every open take that much longer; 0 ends it.
+func (g *Gate) SlowHandshakes(d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.faults.dawdle = d
+}
+
+// FailCommits fails the next n commits with a conflict, OC000 or OC001. The
+// transactions are rolled back.
+func (g *Gate) FailCommits(n int, code string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for range n {
+		g.faults.commits = append(g.faults.commits, code)
+	}
+}
+
+// VanishAtCommit makes the next n commits, and drops their connections in the
+// place of an answer.
+func (g *Gate) VanishAtCommit(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.faults.vanish += n
+}
+
+// Revoke makes an access key unknown. Connections it opened live on.
+func (g *Gate) Revoke(accessKeyID string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.faults.revoked == nil {
+		g.faults.revoked = map[string]bool{}
+	}
+	g.faults.revoked[accessKeyID] = true
+}
+
+func (g *Gate) revoked(accessKeyID string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.faults.revoked[accessKeyID]
+}
+
+func (g *Gate) injected() *pgproto3.ErrorResponse {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.faults.refusals) == 0 {
+		return nil
+	}
+	why := g.faults.refusals[0]
+	g.faults.refusals = g.faults.refusals[1:]
+	return why
+}
+
+func (g *Gate) dawdle(ctx context.Context) {
+	g.mu.Lock()
+	d := g.faults.dawdle
+	g.mu.Unlock()
+	if d <= 0 {
+		return
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func (g *Gate) commitFault() (code string, fails bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.faults.commits) == 0 {
+		return "", false
+	}
+	code = g.faults.commits[0]
+	g.faults.commits = g.faults.commits[1:]
+	g.stats.Conflicts++
+	return code, true
+}
+
+func (g *Gate) commitVanishes() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.faults.vanish == 0 {
+		return false
+	}
+	g.faults.vanish--
+	return true
+}

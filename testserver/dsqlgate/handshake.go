@@ -1,0 +1,250 @@
+package dsqlgate
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// Codes in the place of a protocol version.
+const (
+	codeSSL    = 80877103
+	codeGSS    = 80877104
+	codeCancel = 80877102
+)
+
+const (
+	handshakeLimit = 10 * time.Second
+	maxStartup     = 10_000 // bytes, as PostgreSQL's
+	maxPassword    = 64 << 10
+)
+
+// buffered reads through a buffer that may hold the first bytes already.
+type buffered struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (c *buffered) Read(p []byte) (int, error) { return c.r.Read(p) }
+
+// serve is the life of one connection.
+func (g *Gate) serve(ctx context.Context, raw net.Conn) {
+	s, err := g.handshake(ctx, raw)
+	g.mu.Lock()
+	delete(g.arrivals, raw)
+	if s != nil {
+		if g.closed {
+			g.mu.Unlock()
+			s.drop()
+			return
+		}
+		g.sessions[s] = struct{}{}
+	}
+	g.mu.Unlock()
+	if err != nil {
+		_ = raw.Close() // err tells more
+		return
+	}
+	s.run()
+	g.mu.Lock()
+	delete(g.sessions, s)
+	g.mu.Unlock()
+}
+
+// handshake takes a connection from its first byte to ReadyForQuery.
+func (g *Gate) handshake(ctx context.Context, raw net.Conn) (*session, error) {
+	if err := raw.SetDeadline(time.Now().Add(handshakeLimit)); err != nil {
+		return nil, err
+	}
+	conn, sni, err := g.secure(ctx, raw)
+	if err != nil {
+		return nil, err
+	}
+	code, body, err := readStartup(conn)
+	if err != nil {
+		return nil, err
+	}
+	if code == codeCancel {
+		return nil, g.cancel(ctx, body)
+	}
+	var startup pgproto3.StartupMessage
+	if err := startup.Decode(body); err != nil {
+		return nil, err
+	}
+	g.dawdle(ctx)
+	switch {
+	case sni == "":
+		return nil, g.reject(conn, "sni", errNoSNI)
+	case startup.Parameters["database"] != "postgres":
+		return nil, g.reject(conn, "database", errDatabase)
+	}
+	if why := g.injected(); why != nil {
+		return nil, g.reject(conn, "injected", why)
+	}
+	if why := g.door.enter(time.Now()); why != nil {
+		return nil, g.reject(conn, why.Code, why)
+	}
+	s, err := g.login(ctx, raw, conn, startup)
+	if err != nil {
+		g.door.leave()
+		return nil, err
+	}
+	return s, raw.SetDeadline(time.Time{})
+}
+
+// secure begins TLS, after an SSLRequest or directly.
+func (g *Gate) secure(ctx context.Context, raw net.Conn) (conn *tls.Conn, sni string, err error) {
+	in := bufio.NewReader(raw)
+	first, err := in.Peek(1)
+	if err != nil {
+		return nil, "", err
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{g.cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"postgresql"}}
+	if first[0] != 0x16 { // not a TLS record
+		if err := g.awaitSSLRequest(raw, in); err != nil {
+			return nil, "", err
+		}
+		config.NextProtos = nil
+	}
+	conn = tls.Server(&buffered{raw, in}, config)
+	if err := conn.HandshakeContext(ctx); err != nil {
+		g.count("tls")
+		return nil, "", err
+	}
+	return conn, conn.ConnectionState().ServerName, nil
+}
+
+// awaitSSLRequest refuses whoever wants to go on in plain text.
+func (g *Gate) awaitSSLRequest(raw net.Conn, in *bufio.Reader) error {
+	for {
+		code, _, err := readStartup(in)
+		switch {
+		case err != nil:
+			return err
+		case code == codeSSL:
+			_, err := raw.Write([]byte("S"))
+			return err
+		case code == codeGSS:
+			if _, err := raw.Write([]byte("N")); err != nil {
+				return err
+			}
+		default:
+			return g.reject(raw, "plaintext", errNoTLS)
+		}
+	}
+}
+
+// login checks the token and joins the client with PostgreSQL.
+func (g *Gate) login(ctx context.Context, raw net.Conn, conn *tls.Conn, startup pgproto3.StartupMessage) (*session, error) {
+	if err := send(conn, &pgproto3.AuthenticationCleartextPassword{}); err != nil {
+		return nil, err
+	}
+	in := bufio.NewReader(conn)
+	kind, body, err := readMessage(in, nil, maxPassword)
+	if err != nil {
+		return nil, err
+	}
+	var password pgproto3.PasswordMessage
+	if kind != 'p' || password.Decode(body) != nil {
+		return nil, g.reject(conn, "08006", errAccess)
+	}
+	user := startup.Parameters["user"]
+	if err := g.verify(password.Password, user, time.Now()); err != nil {
+		g.denied(user, err)
+		return nil, g.reject(conn, "08006", errAccess)
+	}
+	server, err := g.connectUpstream(ctx, startup.Parameters)
+	if err != nil {
+		return nil, errors.Join(err, g.reject(conn, "upstream", refuse("08006", err.Error())))
+	}
+	greeting := []pgproto3.BackendMessage{&pgproto3.AuthenticationOk{}}
+	for name, value := range server.ParameterStatuses {
+		greeting = append(greeting, &pgproto3.ParameterStatus{Name: name, Value: value})
+	}
+	greeting = append(greeting, &pgproto3.BackendKeyData{ProcessID: server.PID, SecretKey: server.SecretKey}, &pgproto3.ReadyForQuery{TxStatus: 'I'})
+	if err := send(conn, greeting...); err != nil {
+		_ = server.Conn.Close() // the client's error matters
+		return nil, err
+	}
+	g.mu.Lock()
+	g.stats.Admitted++
+	g.mu.Unlock()
+	return newSession(g, raw, conn, in, server.Conn), nil
+}
+
+// connectUpstream opens the connection behind the gateway, in DSQL's isolation.
+func (g *Gate) connectUpstream(ctx context.Context, params map[string]string) (*pgconn.HijackedConn, error) {
+	config := g.upstream.Copy()
+	for name, value := range params {
+		if name != "user" && name != "database" {
+			config.RuntimeParams[name] = value
+		}
+	}
+	config.RuntimeParams["default_transaction_isolation"] = "repeatable read"
+	conn, err := pgconn.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	return conn.Hijack()
+}
+
+// cancel passes a request to cancel a query on.
+func (g *Gate) cancel(ctx context.Context, body []byte) error {
+	g.mu.Lock()
+	g.stats.Cancels++
+	g.mu.Unlock()
+	network, address := pgconn.NetworkAddress(g.upstream.Host, g.upstream.Port)
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body)+4)), body...))
+	return errors.Join(err, conn.Close(), io.EOF) // the client's connection ends too
+}
+
+// reject tells a client why it is refused.
+func (g *Gate) reject(conn net.Conn, reason string, why *pgproto3.ErrorResponse) error {
+	g.count(reason)
+	if err := send(conn, why); err != nil {
+		return err
+	}
+	return errors.Join(fmt.Errorf("dsqlgate: refused: %s", why.Message), conn.Close())
+}
+
+func send(w io.Writer, messages ...pgproto3.BackendMessage) error {
+	var out []byte
+	for _, m := range messages {
+		var err error
+		if out, err = m.Encode(out); err != nil {
+			return err
+		}
+	}
+	_, err := w.Write(out)
+	return err
+}
+
+// readStartup reads a message without a type. body includes the code.
+func readStartup(r io.Reader) (code uint32, body []byte, err error) {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	size := binary.BigEndian.Uint32(head[:])
+	if size < 8 || size > maxStartup {
+		return 0, nil, fmt.Errorf("dsqlgate: startup message of %d bytes", size)
+	}
+	body = make([]byte, size-4)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return 0, nil, err
+	}
+	return binary.BigEndian.Uint32(body), body, nil
+}

@@ -1,0 +1,203 @@
+package dsqlgate
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+const maxMessage = 1 << 30
+
+// readMessage reads a message with a type. body may use buf's memory.
+func readMessage(r *bufio.Reader, buf []byte, limit int) (kind byte, body []byte, err error) {
+	var head [5]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	size := int(binary.BigEndian.Uint32(head[1:])) - 4
+	if size < 0 || size > limit {
+		return 0, nil, fmt.Errorf("dsqlgate: message of %d bytes", size)
+	}
+	if cap(buf) < size {
+		buf = make([]byte, size)
+	}
+	body = buf[:size]
+	_, err = io.ReadFull(r, body)
+	return head[0], body, err
+}
+
+func writeMessage(w *bufio.Writer, kind byte, body []byte) error {
+	head := binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)+4))
+	if _, err := w.Write(head); err != nil {
+		return err
+	}
+	_, err := w.Write(body)
+	return err
+}
+
+// upstream passes the client's messages on.
+func (s *session) upstream() {
+	out := bufio.NewWriter(s.server)
+	var buf []byte
+	for {
+		kind, body, err := readMessage(s.in, buf, maxMessage)
+		if !s.passing() || err != nil {
+			return
+		}
+		buf = body
+		if err := writeMessage(out, kind, s.request(kind, body)); err != nil {
+			return
+		}
+		if s.in.Buffered() == 0 && out.Flush() != nil {
+			return
+		}
+	}
+}
+
+// downstream passes the server's messages back.
+func (s *session) downstream() {
+	in, out := bufio.NewReaderSize(s.server, 16<<10), bufio.NewWriter(s.client)
+	var buf []byte
+	for {
+		kind, body, err := readMessage(in, buf, maxMessage)
+		if !s.passing() || err != nil {
+			return
+		}
+		buf = body
+		kind, body, end := s.answer(kind, body)
+		if kind != 0 {
+			if err := writeMessage(out, kind, body); err != nil {
+				return
+			}
+		}
+		if (end || in.Buffered() == 0) && out.Flush() != nil {
+			return
+		}
+		if end {
+			return
+		}
+	}
+}
+
+// request looks at a message of the client and returns the body to send on.
+func (s *session) request(kind byte, body []byte) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch kind {
+	case 'Q':
+		u := s.unit()
+		u.open = false
+		return append([]byte(s.judge(u, text(body))), 0)
+	case 'P':
+		name, rest, _ := strings.Cut(string(body), "\x00")
+		sql, types, _ := strings.Cut(rest, "\x00")
+		return []byte(name + "\x00" + s.judge(s.unit(), sql) + "\x00" + types)
+	case 'S':
+		s.unit().open = false
+	case 'B', 'C', 'D', 'E', 'F', 'H':
+		s.unit()
+	}
+	return body
+}
+
+func text(body []byte) string { return strings.TrimSuffix(string(body), "\x00") }
+
+// unit is the one that the client is sending. The caller holds mu.
+func (s *session) unit() *unit {
+	if n := len(s.units); n > 0 && s.units[n-1].open {
+		return s.units[n-1]
+	}
+	u := &unit{open: true}
+	s.units = append(s.units, u)
+	return u
+}
+
+// judge returns the statement to send in the place of one, and marks the unit
+// when its answer is to be replaced. The caller holds mu.
+func (s *session) judge(u *unit, sql string) string {
+	commit := isCommit(sql)
+	if u.instead = s.tx.forbids(sql, s.gate.opts, time.Now()); u.instead == nil && commit && s.tx.status == 'T' {
+		if code, fails := s.gate.commitFault(); fails {
+			u.instead = conflict(code)
+		}
+		u.vanish = u.instead == nil && s.gate.commitVanishes()
+	}
+	switch {
+	case u.instead == nil:
+		return sql
+	case commit:
+		return "rollback"
+	default:
+		return "select dsqlgate_refuses_this()" // fails, and the transaction with it
+	}
+}
+
+// answer looks at a message of the server and returns the one to pass on, none
+// when kind is 0. end says that the session ends with it.
+func (s *session) answer(kind byte, body []byte) (byte, []byte, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var u *unit
+	if len(s.units) > 0 {
+		u = s.units[0]
+	}
+	switch kind {
+	case 'E', 'C':
+		if kind == 'C' {
+			s.tx.completed(text(body))
+		}
+		if u != nil && u.vanish && kind == 'C' {
+			return 0, nil, true
+		}
+		if u != nil && u.instead != nil {
+			instead := u.instead
+			u.instead = nil
+			return 'E', encoded(instead), false
+		}
+		if kind == 'E' {
+			return 'E', translated(body), false
+		}
+	case 'Z':
+		if u != nil {
+			s.units = s.units[1:]
+		}
+		s.tx.ready(body[0], time.Now())
+		if s.aged && s.resting() {
+			s.gate.count("expired")
+			return kind, body, true
+		}
+	}
+	return kind, body, false
+}
+
+// conflict is the error of a transaction that lost.
+func conflict(code string) *pgproto3.ErrorResponse {
+	message := "mutation conflicts with another transaction, retry as needed (OC000)"
+	if code == "OC001" {
+		message = "schema has been updated by another transaction, please retry: (OC001)"
+	}
+	return &pgproto3.ErrorResponse{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: "40001", Message: message}
+}
+
+// translated gives PostgreSQL's serialization failures DSQL's words.
+func translated(body []byte) []byte {
+	var e pgproto3.ErrorResponse
+	if e.Decode(body) != nil || e.Code != "40001" {
+		return body
+	}
+	return encoded(conflict("OC000"))
+}
+
+// encoded is a message's body.
+func encoded(e *pgproto3.ErrorResponse) []byte {
+	out, err := e.Encode(nil)
+	if err != nil {
+		panic(err) // our own few words cannot be too long
+	}
+	return out[5:]
+}

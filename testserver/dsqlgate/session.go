@@ -1,0 +1,130 @@
+package dsqlgate
+
+import (
+	"bufio"
+	"crypto/tls"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// A session is one connection from its admission on.
+type session struct {
+	gate   *Gate
+	raw    net.Conn // the client's, below TLS
+	client *tls.Conn
+	in     *bufio.Reader // of client
+	server net.Conn
+
+	thaw  chan struct{} // closed when a frozen session ends
+	leave func()        // gives its place at the door back, once
+
+	mu     sync.Mutex
+	frozen bool
+	tx     transaction
+	// INVARIANT: units are the requests whose ReadyForQuery has not come, in
+	// order; only the last can be open, which is: its end was not sent yet.
+	units []*unit
+	aged  bool // SessionLimit is over: the end comes with the transaction's
+	timer *time.Timer
+}
+
+// A unit is what a client sends up to a Sync, or one simple query: the server
+// answers it with one ReadyForQuery.
+type unit struct {
+	open bool
+	// instead replaces the first error or completion in the answer.
+	instead *pgproto3.ErrorResponse
+	// vanish drops the connection in place of the first completion.
+	vanish bool
+}
+
+func newSession(g *Gate, raw net.Conn, client *tls.Conn, in *bufio.Reader, server net.Conn) *session {
+	return &session{
+		gate: g, raw: raw, client: client, in: in, server: server,
+		thaw: make(chan struct{}), leave: sync.OnceFunc(g.door.leave), tx: transaction{status: 'I'},
+	}
+}
+
+// run relays until one side ends.
+func (s *session) run() {
+	if limit := s.gate.opts.SessionLimit; limit > 0 {
+		s.mu.Lock()
+		s.timer = time.AfterFunc(limit, s.age)
+		s.mu.Unlock()
+		defer s.timer.Stop()
+	}
+	var relays sync.WaitGroup
+	relays.Go(func() { s.upstream(); s.drop() })
+	relays.Go(func() { s.downstream(); s.drop() })
+	relays.Wait()
+	s.leave()
+}
+
+// age ends a session whose time is over: now, with its transaction, or when
+// that has had TxLimit more.
+func (s *session) age() {
+	s.mu.Lock()
+	over := s.aged || s.resting()
+	s.aged = true
+	if limit := s.gate.opts.TxLimit; !over && limit > 0 {
+		s.timer.Reset(limit)
+	}
+	frozen := s.frozen
+	s.mu.Unlock()
+	if over && !frozen {
+		s.gate.count("expired")
+		s.drop()
+	}
+}
+
+// resting says whether no request and no transaction is under way. The caller
+// holds mu.
+func (s *session) resting() bool { return s.tx.status == 'I' && len(s.units) == 0 }
+
+// drop ends the session: both sides see their connection closed. It may be
+// called again.
+func (s *session) drop() {
+	s.mu.Lock()
+	frozen := s.frozen
+	s.frozen = false
+	s.mu.Unlock()
+	if frozen {
+		close(s.thaw)
+	}
+	_ = s.raw.Close() // that it is closed already is as good
+	_ = s.server.Close()
+}
+
+// reset ends the session with a RST.
+func (s *session) reset() {
+	if tcp, ok := s.raw.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // a failure leaves a FIN, which drop sends anyway
+	}
+	s.drop()
+}
+
+// freeze stops relaying: the client's connection stays open and is silent.
+// forget gives its place back, as if the server had noticed a dead host.
+func (s *session) freeze(forget bool) {
+	s.mu.Lock()
+	s.frozen = true
+	s.mu.Unlock()
+	if forget {
+		_ = s.server.Close() // downstream waits for the thaw all the same
+		s.leave()
+	}
+}
+
+// passing waits while the session is frozen and says whether it lives on.
+func (s *session) passing() bool {
+	s.mu.Lock()
+	frozen := s.frozen
+	s.mu.Unlock()
+	if frozen {
+		<-s.thaw
+	}
+	return !frozen
+}
