@@ -76,6 +76,7 @@ type knobs struct {
 	noAdopt        bool    // ignore a late duplicate that was committed
 	noTombstone    bool    // free leases without fencing their owner first
 	fromReply      bool    // count the validity from the heartbeat's reply
+	noGrace        bool    // free leases as soon as their validity must be over
 	clockRate      float64 // speed of this process's clock, 1 when zero
 	blindHeartbeat bool    // heartbeat without looking for the tombstone
 }
@@ -129,6 +130,8 @@ type LimiterConfig struct {
 type limiterKnobs struct {
 	unboundedCredit bool // refill for all the time that seems to have passed
 	useLatePermits  bool // use permits however old
+
+	skew time.Duration // of this process's clock
 }
 
 func (c *Config) validate() error {

@@ -131,7 +131,9 @@ func (f *fleet) start(ctx context.Context) {
 		Logger: slog.New(slog.DiscardHandler), knobs: knobs,
 	})
 	if err != nil {
-		f.t.Errorf("start: %v", err)
+		if ctx.Err() == nil {
+			f.t.Errorf("start: %v", err)
+		}
 		return
 	}
 	m.leases.OnRevoke(m.revoked)

@@ -31,6 +31,7 @@ type pace struct {
 	shy   time.Duration
 
 	unbounded bool
+	skew      time.Duration
 
 	// Used by one goroutine.
 	earned, granted int64     // as last seen
@@ -49,9 +50,12 @@ func newPace(t *table, cfg *LimiterConfig) *pace {
 		depth:     int64(permit * (float64(cfg.Burst) - 4*cfg.Rate*cfg.Tick.Seconds())),
 		ahead:     int64(permit * cfg.Rate * cfg.MaxWait.Seconds()),
 		shy:       2*cfg.Tick + rand.N(cfg.Tick),
-		unbounded: cfg.limiterKnobs.unboundedCredit,
+		unbounded: cfg.limiterKnobs.unboundedCredit, skew: cfg.limiterKnobs.skew,
 	}
 }
+
+// now is this process's clock. Only differences of it are used.
+func (p *pace) now() time.Time { return time.Now().Add(p.skew) }
 
 // worth is what d pays for, a tick at most.
 func (p *pace) worth(d time.Duration) int64 {
@@ -75,35 +79,36 @@ func (p *pace) punctual(number int64, now time.Time) bool {
 // fresh reports whether the knowledge of the table is a tick old at most.
 func (p *pace) fresh(now time.Time) bool { return now.Sub(p.asked) <= p.tick }
 
-func (p *pace) refilling() bool    { return p.ticker && p.earned < p.granted }
-func (p *pace) tickDue() time.Time { return p.base.Add(p.tick) }
+func (p *pace) refilling() bool { return p.ticker && p.earned < p.granted }
 
-// due is when to look at a permit again: at its time, or to tick if that is
-// this process's part. It is never sooner than a quarter tick after the last
-// request.
+// tickDue leaves a quarter of a tick for being late, which would be lost.
+func (p *pace) tickDue() time.Time { return p.base.Add(p.tick * 3 / 4) }
+
+// due is when to look at a permit again that is not ready: at its time if that
+// is within what may be read ahead; else when this process has to tick, or
+// when the table should show that another has, never sooner than a quarter
+// tick after the last look.
 func (p *pace) due(number int64) time.Time {
-	due := p.base.Add(p.cost(number - p.depth - p.earned))
+	at := p.base.Add(p.cost(number - p.depth - p.earned + 1))
 	switch {
-	case p.ticker && due.After(p.tickDue()):
-		due = p.tickDue()
-	case !p.ticker && due.Before(p.base.Add(p.shy)) && due.After(p.base.Add(p.tick)) && p.asked.After(due):
-		due = p.base.Add(p.shy) // it stands still: somebody has to tick
+	case !at.After(p.base.Add(p.tick)):
+		return at
+	case p.ticker:
+		return p.tickDue()
+	case !p.asked.Before(at): // it stands still: somebody has to tick
+		at = p.base.Add(p.shy)
 	}
-	if p.unreadable(due) {
-		return p.asked.Add(p.tick / 4)
+	if soonest := p.asked.Add(p.tick / 4); at.Before(soonest) {
+		return soonest
 	}
-	return due
-}
-
-// unreadable reports whether due asks for a request too soon after the last.
-func (p *pace) unreadable(due time.Time) bool {
-	return due.After(p.base.Add(p.tick)) && due.Before(p.asked.Add(p.tick/4))
+	return at
 }
 
 // refresh ticks when that is due, and reads otherwise.
 func (p *pace) refresh(ctx context.Context) error {
-	stood := time.Since(p.base)
-	if p.earned < p.granted && (p.ticker && stood >= p.tick || stood >= p.shy) {
+	mine := p.ticker && !p.now().Before(p.tickDue())
+	stuck := !p.ticker && p.asked.Sub(p.base) >= p.shy // seen to stand still
+	if p.earned < p.granted && (mine || stuck) {
 		return p.advance(ctx)
 	}
 	return p.look(ctx)
@@ -111,10 +116,10 @@ func (p *pace) refresh(ctx context.Context) error {
 
 // look reads the budget, and makes it if it is missing.
 func (p *pace) look(ctx context.Context) error {
-	sent := time.Now()
+	sent := p.now()
 	it, err := p.table.read(ctx, p.key)
 	if err == nil && it == nil {
-		sent = time.Now()
+		sent = p.now()
 		it, _, err = p.table.write(ctx, update{
 			key: p.key, set: "SET earned = :zero, granted = :zero", condition: "attribute_not_exists(pk)",
 			values: item{":zero": number(0)},
@@ -129,7 +134,7 @@ func (p *pace) look(ctx context.Context) error {
 // reserve takes the next permits and returns the last one's number. It
 // reports false when too many are reserved already.
 func (p *pace) reserve(ctx context.Context, permits int) (last int64, ok bool, err error) {
-	sent, k := time.Now(), int64(permits)*permit
+	sent, k := p.now(), int64(permits)*permit
 	it, result, err := p.table.write(ctx, update{
 		key: p.key, set: "SET granted = granted + :k", condition: "granted <= :most",
 		values: item{":k": number(k), ":most": number(p.earned + p.depth + p.ahead - k)},
@@ -147,7 +152,7 @@ func (p *pace) reserve(ctx context.Context, permits int) (last int64, ok bool, e
 // advance makes a tick. It never pays for more than is reserved: a budget that
 // nobody uses is full.
 func (p *pace) advance(ctx context.Context) error {
-	sent := time.Now()
+	sent := p.now()
 	credit := min(p.worth(sent.Sub(p.base)), p.granted-p.earned)
 	base := p.base.Add(p.cost(credit))
 	if p.unbounded || sent.Sub(p.base) > p.tick || credit == p.granted-p.earned {
@@ -170,7 +175,7 @@ func (p *pace) advance(ctx context.Context) error {
 
 // drain takes away what is left of the burst.
 func (p *pace) drain(ctx context.Context) error {
-	sent := time.Now()
+	sent := p.now()
 	it, result, err := p.table.write(ctx, update{
 		key: p.key, set: "SET granted = :empty", condition: "granted < :empty",
 		values: item{":empty": number(p.usable(sent))},
@@ -184,7 +189,7 @@ func (p *pace) drain(ctx context.Context) error {
 func (p *pace) learn(it item, sent time.Time) {
 	earned, granted := integer(it["earned"]), integer(it["granted"])
 	if earned != p.earned || p.base.IsZero() {
-		p.earned, p.base, p.ticker = earned, time.Now(), false
+		p.earned, p.base, p.ticker = earned, p.now(), false
 	}
 	p.granted, p.asked = granted, sent
 }

@@ -26,7 +26,7 @@ func (l *Limiter) serve(ctx context.Context) {
 		case n > 0:
 			err = l.batch(ctx, min(n, l.cfg.Batch))
 		case l.pace.refilling():
-			pause(ctx, time.Until(l.pace.tickDue()), l.demand)
+			pause(ctx, l.pace.tickDue().Sub(l.pace.now()), l.demand)
 			err = l.pace.refresh(ctx)
 		default:
 			pause(ctx, time.Hour, l.demand)
@@ -51,7 +51,7 @@ func (l *Limiter) load() (waiting int, degraded bool) {
 
 // batch reserves k permits and hands them out.
 func (l *Limiter) batch(ctx context.Context, k int) error {
-	sent := time.Now()
+	sent := l.pace.now()
 	last, ok, err := l.pace.reserve(ctx, k)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (l *Limiter) batch(ctx context.Context, k int) error {
 // ones would add up to more than the budget.
 func (l *Limiter) await(ctx context.Context, number int64, reserved time.Time) (good bool, err error) {
 	for ctx.Err() == nil {
-		now := time.Now()
+		now := l.pace.now()
 		if l.pace.ready(number, now) {
 			late := now.Sub(reserved) > l.cfg.Tick && !l.pace.punctual(number, now)
 			if late && !l.pace.fresh(now) {

@@ -46,6 +46,10 @@ func (l *Leases) register(session string) update {
 	if err != nil {
 		host = "unknown"
 	}
+	promise := l.validity + l.cfg.Grace
+	if l.cfg.knobs.noGrace {
+		promise = l.validity
+	}
 	return update{
 		key:       sessionKey(l.cfg.Budget, session),
 		set:       "SET rvn = :one, ms = :ms, host = :host, #ttl = :ttl",
@@ -53,7 +57,7 @@ func (l *Leases) register(session string) update {
 		names:     map[string]string{"#ttl": "ttl"},
 		values: item{
 			":one": number(1), ":host": text(host), ":ttl": garbageTime(),
-			":ms": number((l.validity + l.cfg.Grace).Milliseconds()),
+			":ms": number(promise.Milliseconds()),
 		},
 	}
 }

@@ -1,0 +1,138 @@
+package dynamolease
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// stage is a scripted fleet of limiters, rate 100 and burst 500, on a network
+// without faults but those of the script.
+type stage struct {
+	t       *testing.T
+	members []*Limiter
+	clients []*fakeClient
+	start   time.Time
+
+	mu     sync.Mutex
+	opens  opens
+	crowds sync.WaitGroup
+}
+
+func newStage(t *testing.T, members int, knobs limiterKnobs) *stage {
+	s := &stage{t: t, start: time.Now()}
+	db := newFakeDB()
+	for i := range members {
+		c := newFakeClient(db, seeded(uint64(i)), faults{delay: 8 * time.Millisecond})
+		l, err := newLimiter(t.Context(), c, LimiterConfig{
+			Table: "t", Budget: "b", Burst: 500, RequestTimeout: 20 * time.Second, Patience: time.Minute,
+			Logger: slog.New(slog.DiscardHandler), limiterKnobs: knobs,
+		})
+		require.NoError(t, err)
+		s.members, s.clients = append(s.members, l), append(s.clients, c)
+	}
+	return s
+}
+
+// crowd lets n callers wait for a member at once, for at most d.
+func (s *stage) crowd(member, n int, d time.Duration) {
+	for range n {
+		s.crowds.Go(func() {
+			ctx, cancel := context.WithTimeout(s.t.Context(), d)
+			defer cancel()
+			if s.members[member].Wait(ctx) == nil {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.opens.times = append(s.opens.times, time.Since(s.start))
+			}
+		})
+	}
+}
+
+func (s *stage) excess() float64 {
+	s.crowds.Wait()
+	for _, l := range s.members {
+		require.NoError(s.t, l.Close(s.t.Context()))
+	}
+	slices.Sort(s.opens.times)
+	return s.opens.excess(100, 500)
+}
+
+// Two members that have known the full budget for a minute use it one after
+// the other. A minute's credit must not be paid after the first has used it.
+func bursts(t *testing.T, knobs limiterKnobs) (excess float64) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 2, knobs)
+		s.crowd(0, 1, time.Second)
+		s.crowd(1, 1, time.Second)
+		time.Sleep(time.Minute)
+		s.crowd(0, 600, 2*time.Second)
+		time.Sleep(500 * time.Millisecond)
+		s.crowd(1, 600, 2*time.Second)
+		excess = s.excess()
+	})
+	return excess
+}
+
+func TestCreditIsBoundedByATick(t *testing.T) {
+	require.Zero(t, bursts(t, limiterKnobs{}))
+	require.Greater(t, bursts(t, limiterKnobs{unboundedCredit: true}), 100.0)
+}
+
+// Thirty members reserve a batch each, and stand still before they learn of
+// it. When they wake up the budget has been refilled for somebody else.
+func wakers(t *testing.T, knobs limiterKnobs) (excess float64) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 31, knobs)
+		for i := range 30 {
+			s.crowd(i, 10, 30*time.Second)
+		}
+		synctest.Wait()
+		for i := range 30 {
+			s.clients[i].set(func(c *fakeClient) { c.paused = time.Now().Add(10 * time.Second) })
+		}
+		s.crowd(30, 150, 9*time.Second) // uses the rest and begins to refill
+		time.Sleep(9990 * time.Millisecond)
+		s.crowd(30, 600, time.Second)
+		excess = s.excess()
+	})
+	return excess
+}
+
+func TestLatePermitsAreNotUsed(t *testing.T) {
+	require.Zero(t, wakers(t, limiterKnobs{}))
+	require.Greater(t, wakers(t, limiterKnobs{useLatePermits: true}), 50.0)
+}
+
+// The usual way, one arrival time in the item compared with each member's
+// wall clock, does not hold at different clocks: this is why pace has none.
+func TestAnArrivalTimeInTheItemOverrunsAtDifferentClocks(t *testing.T) {
+	const rate, burst = 100.0, 500.0
+	overrun := func(skew float64) float64 {
+		var o opens
+		arrival := 0.0 // in seconds of whoever wrote it last
+		take := func(at, clock float64) {
+			now := at + clock
+			if next := max(arrival, now) + 1/rate; next-now <= burst/rate {
+				arrival = next
+				o.times = append(o.times, seconds(at))
+			}
+		}
+		for i := range 3000 { // the slow one has all of it for 3 s, then the fast one comes
+			take(100+float64(i)/1000, -skew)
+		}
+		for i := range 3000 {
+			take(103+float64(i)/1000, +skew)
+		}
+		return o.excess(rate, burst)
+	}
+	require.Less(t, overrun(0), 2.0)
+	require.Greater(t, overrun(1), 100.0)
+	require.Greater(t, overrun(10), 400.0)
+}

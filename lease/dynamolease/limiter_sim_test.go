@@ -1,0 +1,135 @@
+package dynamolease
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// rush is a simulated fleet that wants to open connections all the time, or
+// now and then.
+type rush struct {
+	rate           float64
+	burst, members int
+	callers        int           // waiting in each member
+	skew           time.Duration // of the members' wall clocks, alternating in sign
+	idle           time.Duration // mean pause of a caller between opens
+	faults         faults
+	knobs          limiterKnobs
+	lasts          time.Duration
+}
+
+type opens struct {
+	times  []time.Duration // since the start, in order
+	writes uint64
+	units  float64
+}
+
+func (r rush) run(t *testing.T, seed uint64) opens {
+	t.Helper()
+	var out opens
+	synctest.Test(t, func(t *testing.T) {
+		db, rng, start := newFakeDB(), seeded(seed), time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), r.lasts)
+		defer cancel()
+		var mu sync.Mutex
+		var callers sync.WaitGroup
+		var limiters []*Limiter
+		for i := range r.members {
+			knobs := r.knobs
+			knobs.skew = r.skew * time.Duration(2*(i%2)-1) // half of them ahead, half behind
+			l, err := newLimiter(ctx, newFakeClient(db, seeded(rng.Uint64()), r.faults), LimiterConfig{
+				Table: "t", Budget: "b", Rate: r.rate, Burst: r.burst,
+				Logger: slog.New(slog.DiscardHandler), limiterKnobs: knobs,
+			})
+			require.NoError(t, err)
+			limiters = append(limiters, l)
+			for range r.callers {
+				own := seeded(rng.Uint64())
+				callers.Go(func() {
+					for pause(ctx, time.Duration(own.ExpFloat64()*float64(r.idle)), nil) {
+						if l.Wait(ctx) != nil {
+							pause(ctx, 100*time.Millisecond, nil)
+							continue
+						}
+						mu.Lock()
+						out.times = append(out.times, time.Since(start))
+						mu.Unlock()
+					}
+				})
+			}
+		}
+		callers.Wait()
+		for _, l := range limiters {
+			out.writes += l.Stats().Traffic.Writes
+			require.NoError(t, l.Close(t.Context()))
+		}
+		out.units = db.units
+		time.Sleep(10 * time.Minute) // for duplicates under way
+	})
+	slices.Sort(out.times)
+	return out
+}
+
+// excess is by how many opens the worst window is above rate·t + burst, over
+// every window that begins and ends with an open.
+func (o opens) excess(rate float64, burst int) float64 {
+	// An excess window from i to j has (j-i+1) - rate·(tj-ti) > burst: the
+	// largest is found in one pass over the running minimum.
+	worst, lowest := 0.0, 0.0
+	for i, at := range o.times {
+		level := float64(i) - rate*at.Seconds()
+		if i == 0 || level < lowest {
+			lowest = level
+		}
+		worst = max(worst, level+1-lowest-float64(burst))
+	}
+	return worst
+}
+
+// hurry is a fleet with every fault of the network.
+func hurry() rush {
+	return rush{
+		rate: 100, burst: 200, members: 10, callers: 12, lasts: 90 * time.Second,
+		faults: faults{
+			lostRequest: 0.03, lostReply: 0.05, throttle: 0.02, duplicate: 0.1,
+			delay: 20 * time.Millisecond, duplicateDelay: 6 * time.Second,
+		},
+	}
+}
+
+func TestOpensNeverExceedRateTimesWindowPlusBurstAtAnySkew(t *testing.T) {
+	for _, skew := range []time.Duration{0, 20 * time.Millisecond, time.Second, 10 * time.Second} {
+		for _, idle := range []time.Duration{0, 400 * time.Millisecond, 5 * time.Second, 40 * time.Second} {
+			for seed := range storms(t) {
+				r := hurry()
+				r.idle, r.skew = idle, skew
+				o := r.run(t, seed)
+				require.Zero(t, o.excess(r.rate, r.burst), "skew %v idle %v seed %d: %d opens", skew, idle, seed, len(o.times))
+				require.NotEmpty(t, o.times)
+			}
+		}
+	}
+}
+
+func TestDemandUsesTheBudgetAtLittleCost(t *testing.T) {
+	for _, members := range []int{1, 8, 40} {
+		r := rush{
+			rate: 100, burst: 100, members: members, callers: 20, lasts: time.Minute,
+			faults: faults{delay: 8 * time.Millisecond}, skew: 10 * time.Second,
+		}
+		o := r.run(t, 1)
+		admissible := r.rate*r.lasts.Seconds() + float64(r.burst)
+		used, cost := float64(len(o.times))/admissible, float64(o.writes)/float64(len(o.times))
+		t.Logf("%d members, %v apart: %.1f %% of the admissible opens, %.3f writes per open", members, r.skew, 100*used, cost)
+		require.GreaterOrEqual(t, used, 0.95)
+		require.LessOrEqual(t, cost, 0.3)
+		require.Zero(t, o.excess(r.rate, r.burst))
+	}
+}
