@@ -29,14 +29,15 @@ var (
 
 var layers = []layer{
 	{dir: "cancel"},
-	{dir: "lease"},
-	{dir: "lease/dynamolease", may: []string{"lease", "internal/invariant"}, external: aws},
+	{dir: "lease", may: []string{"lease/internal/fifo"}},
+	{dir: "lease/internal"},
+	{dir: "lease/dynamolease", may: []string{"lease", "lease/internal/fifo", "internal/invariant"}, external: aws},
 	{dir: "lease/leasetest", may: []string{"lease"}, external: test},
 
 	{dir: "reservoir", may: []string{"internal/invariant"}},
 	{dir: "reservoir/reservoirtest", may: []string{"reservoir"}, external: test},
 	{dir: "reservoir/sqlconn", may: []string{"reservoir"}},
-	{dir: "reservoir/dsql", may: []string{"reservoir", "lease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
+	{dir: "reservoir/dsql", may: []string{"reservoir", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
 
 	{dir: "session", may: []string{"cancel", "internal/invariant", "internal/sqlscan"}, external: wire},
 	{dir: "session/sessiontest", may: []string{"session", "cancel"}, external: join(wire, test)},

@@ -103,14 +103,19 @@ func TestTheEndOfTheContextStopsAStatementAtOnce(t *testing.T) {
 	}
 }
 
-func TestAnInterruptThatComesBeforeTheExecutionIsNotLost(t *testing.T) {
+func TestAnInterruptIsRepeatedUntilTheStatementEnds(t *testing.T) {
 	s := newSession(t)
-	for i := range 100 {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*10*time.Microsecond)
-		_, err := s.Update(ctx, endless, nil)
-		cancel()
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+	st, err := s.prepareLast(t.Context(), endless)
+	require.NoError(t, err)
+	defer st.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	defer guard(ctx, s.conn)()
+	for range 200 { // these take the first interrupts
+		require.NoError(t, s.exec("SELECT 1"))
 	}
+	_, err = st.start(materialised)
+	require.ErrorContains(t, err, "INTERRUPT")
 }
 
 func TestAContextThatHasEndedRunsNothing(t *testing.T) {
