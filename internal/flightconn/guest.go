@@ -56,8 +56,8 @@ func (g *Guest) Invoke(ctx context.Context, method string, args, reply any, opts
 }
 
 // NewStream opens a streaming RPC, which ends with the call at the latest.
-func (g *Guest) NewStream(desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return g.channel().NewStream(g.run.rpc(g.ctx), desc, method, opts...)
+func (g *Guest) NewStream(desc *grpc.StreamDesc, method string) (grpc.ClientStream, error) {
+	return g.channel().NewStream(g.run.rpc(g.ctx), desc, method)
 }
 
 func (g *Guest) channel() *channel {
