@@ -16,6 +16,7 @@ import (
 type command struct {
 	grpc.ClientStream
 	call  *call
+	opts  []grpc.CallOption // the driver's
 	sends int
 	ended error // set once the stream has ended; io.EOF if well
 }
@@ -58,7 +59,24 @@ func (c *command) RecvMsg(m any) error {
 	} else if err != nil {
 		c.ended = err
 	}
+	if err != nil {
+		c.tell()
+	}
 	return c.call.note(err)
+}
+
+// tell gives the driver the headers and trailers that it asked for. gRPC
+// would write them from another goroutine when a context ends, while the
+// driver reads them.
+func (c *command) tell() {
+	for _, o := range c.opts {
+		switch o := o.(type) {
+		case grpc.HeaderCallOption:
+			*o.HeaderAddr, _ = c.Header()
+		case grpc.TrailerCallOption:
+			*o.TrailerAddr = c.Trailer()
+		}
+	}
 }
 
 // messageInTx puts the transaction into a message that begins a DoPut or

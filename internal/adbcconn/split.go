@@ -23,7 +23,7 @@ func (e *tooLargeError) Error() string {
 // split cuts a batch into parts whose messages stay below limit. All of them
 // are made before any is sent.
 func split(batch arrow.RecordBatch, limit int) (array.RecordReader, error) {
-	parts, err := slices(batch, int64(limit-headroom))
+	parts, err := pieces(batch, int64(limit-headroom))
 	defer release(parts)
 	if err != nil {
 		return nil, err
@@ -31,9 +31,9 @@ func split(batch arrow.RecordBatch, limit int) (array.RecordReader, error) {
 	return array.NewRecordReader(batch.Schema(), parts)
 }
 
-// slices cuts a batch in halves until each part fits. The caller must release
+// pieces cuts a batch in halves until each part fits. The caller must release
 // the parts, also those that come with an error.
-func slices(batch arrow.RecordBatch, limit int64) ([]arrow.RecordBatch, error) {
+func pieces(batch arrow.RecordBatch, limit int64) ([]arrow.RecordBatch, error) {
 	var parts []arrow.RecordBatch
 	var cut func(from, to int64) error
 	cut = func(from, to int64) error {
@@ -129,7 +129,7 @@ func (r *splitReader) Next() bool {
 		if r.err != nil || !r.RecordReader.Next() {
 			return false
 		}
-		r.pending, r.err = slices(r.RecordReader.RecordBatch(), r.limit)
+		r.pending, r.err = pieces(r.RecordReader.RecordBatch(), r.limit)
 	}
 	r.current, r.pending = r.pending[0], r.pending[1:]
 	return true

@@ -55,11 +55,11 @@ func (d *Driver) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	case "DoGet":
 		return &rows{call: k}, nil
 	case "DoPut", "DoAction":
-		s, err := k.guest.NewStream(desc, method, headersOnly(opts)...)
+		s, err := k.guest.NewStream(desc, method)
 		if err != nil {
 			return nil, k.note(err)
 		}
-		return &command{ClientStream: s, call: k}, nil
+		return &command{ClientStream: s, call: k, opts: opts}, nil
 	default:
 		return nil, k.note(errUninvited)
 	}

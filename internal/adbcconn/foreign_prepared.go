@@ -1,0 +1,133 @@
+package adbcconn
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// foreignPrepared is session.Prepared of a foreign driver. Parameters go to
+// the driver in one piece: what fits a message is its affair.
+type foreignPrepared struct {
+	conn   *Foreign
+	stmt   adbc.Statement
+	params *arrow.Schema
+	closed atomic.Bool
+}
+
+// Prepare is part of session.Conn.
+func (c *Foreign) Prepare(ctx context.Context, sql string, call session.Call) (session.Prepared, error) {
+	t, err := c.begin(ctx, "Prepare")
+	if err != nil {
+		return nil, err
+	}
+	defer t.end()
+	p, err := enter(t, session.StagePrepare, func(ctx context.Context) (*foreignPrepared, error) {
+		stmt, err := c.statement(sql, call)
+		if err != nil {
+			return nil, err
+		}
+		if err := stmt.Prepare(ctx); err != nil {
+			_ = stmt.Close()
+			return nil, err
+		}
+		p := &foreignPrepared{conn: c, stmt: stmt}
+		if schema, err := stmt.GetParameterSchema(); err == nil {
+			p.params = schema // else the server did not tell
+		}
+		return p, nil
+	}, func(p *foreignPrepared) { _ = p.stmt.Close() })
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// ParameterSchema is part of session.Prepared.
+func (p *foreignPrepared) ParameterSchema() *arrow.Schema { return p.params }
+
+func (p *foreignPrepared) begin(ctx context.Context, op string, params arrow.RecordBatch) (*task, error) {
+	t, err := p.conn.begin(ctx, op)
+	if err != nil {
+		return nil, err
+	}
+	if p.closed.Load() {
+		err = session.ErrHandleClosed
+	} else if params != nil {
+		err = checkParams(p.params, params)
+	}
+	if err != nil {
+		t.end()
+		return nil, t.usage(err)
+	}
+	return t, nil
+}
+
+// Query is part of session.Prepared.
+func (p *foreignPrepared) Query(ctx context.Context, params arrow.RecordBatch, _ session.Call) (session.Stream, error) {
+	t, err := p.begin(ctx, "PreparedQuery", params)
+	if err != nil {
+		return nil, err
+	}
+	return t.stream(func(ctx context.Context) (*foreignRows, error) {
+		unbind, err := p.bind(ctx, params)
+		if err != nil {
+			return nil, err
+		}
+		reader, _, err := p.stmt.ExecuteQuery(ctx)
+		if err != nil {
+			unbind()
+			return nil, err
+		}
+		return p.conn.opened(reader, unbind), nil
+	})
+}
+
+// bind binds params, and returns what lets go of them. It is called inside
+// the turn.
+func (p *foreignPrepared) bind(ctx context.Context, params arrow.RecordBatch) (unbind func(), err error) {
+	if params == nil {
+		return func() {}, nil
+	}
+	if err := p.stmt.Bind(ctx, params); err != nil {
+		return nil, err
+	}
+	// The call's context may have ended by then.
+	return func() { _ = p.stmt.Bind(context.WithoutCancel(ctx), nil) }, nil
+}
+
+// Update is part of session.Prepared.
+func (p *foreignPrepared) Update(ctx context.Context, params arrow.RecordBatch, _ session.Call) (int64, error) {
+	t, err := p.begin(ctx, "PreparedUpdate", params)
+	if err != nil {
+		return 0, err
+	}
+	defer t.end()
+	return enter(t, session.StageExecute, func(ctx context.Context) (int64, error) {
+		unbind, err := p.bind(ctx, params)
+		if err != nil {
+			return 0, err
+		}
+		defer unbind()
+		n, err := p.stmt.ExecuteUpdate(ctx)
+		return max(n, -1), err
+	}, nil)
+}
+
+// Close is part of session.Prepared. Later calls do nothing.
+func (p *foreignPrepared) Close(ctx context.Context) error {
+	if p.closed.Swap(true) {
+		return nil
+	}
+	t, err := p.conn.begin(ctx, "PreparedClose")
+	if err != nil {
+		return err
+	}
+	defer t.end()
+	_, err = enter(t, session.StageClose, func(context.Context) (struct{}, error) { return struct{}{}, p.stmt.Close() }, nil)
+	return err
+}

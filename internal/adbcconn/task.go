@@ -1,0 +1,193 @@
+package adbcconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// patience is how long after the end of a context the driver may take to
+// return before it is left to itself, and its connection given up. The seam
+// allows 50 ms.
+const patience = 30 * time.Millisecond
+
+// task is one call of the seam over a foreign driver.
+type task struct {
+	conn   *Foreign
+	op     string
+	caller context.Context //nolint:containedctx // whose end the error must name
+	ctx    context.Context //nolint:containedctx // the driver's: it ends with the caller's and the connection
+	end    context.CancelFunc
+	sent   atomic.Bool // the driver was entered
+}
+
+// begin starts a call. It fails, with nothing sent, when ctx or the
+// connection has ended. The caller must call end.
+func (c *Foreign) begin(ctx context.Context, op string) (*task, error) {
+	t := &task{conn: c, op: op, caller: ctx}
+	if err := ctx.Err(); err != nil {
+		return nil, t.fail(session.StageNone, err)
+	}
+	if c.Lost() != nil {
+		return nil, t.lost(session.StageNone, nil)
+	}
+	var stop context.CancelFunc
+	t.ctx, stop = context.WithCancel(ctx)
+	unhook := context.AfterFunc(c.life, stop)
+	t.end = func() { unhook(); stop() }
+	return t, nil
+}
+
+// enter runs f in the driver and waits for it, but no longer than for the
+// end of the call's context and the driver's patience. What f returns after
+// that is given to late, and the connection is lost: nobody knows what the
+// driver is at.
+func enter[T any](t *task, stage session.Stage, f func(context.Context) (T, error), late func(T)) (T, error) {
+	var none T
+	c := t.conn
+	select {
+	case c.turn <- struct{}{}:
+	case <-t.ctx.Done():
+		return none, t.fail(stage, t.ctx.Err())
+	}
+	if c.Lost() != nil { // the turn was that of Close
+		<-c.turn
+		return none, t.lost(stage, nil)
+	}
+	t.sent.Store(true)
+	type answer struct {
+		v   T
+		err error
+	}
+	answered := make(chan answer)
+	left := make(chan struct{})
+	go func() {
+		defer func() { <-c.turn }()
+		v, err := f(t.ctx)
+		select {
+		case answered <- answer{v, err}:
+		case <-left:
+			if err == nil && late != nil {
+				late(v)
+			}
+		}
+	}()
+	wait := make(chan struct{})
+	unhook := context.AfterFunc(t.ctx, func() { time.AfterFunc(patience, func() { close(wait) }) })
+	defer unhook()
+	select {
+	case a := <-answered:
+		if a.err != nil {
+			return none, t.fail(stage, a.err)
+		}
+		return a.v, nil
+	case <-wait:
+		close(left)
+		cause := t.ctx.Err()
+		c.lose(fmt.Errorf("the driver does not return from %s, whose context has ended", t.op))
+		return none, t.fail(stage, cause)
+	}
+}
+
+// after runs f in the driver, at once if the driver is free, without waiting
+// for it.
+func (c *Foreign) after(f func()) {
+	run := func() {
+		defer func() { <-c.turn }()
+		f()
+	}
+	select {
+	case c.turn <- struct{}{}: // taken before any later call can
+		go run()
+	default:
+		go func() {
+			c.turn <- struct{}{}
+			run()
+		}()
+	}
+}
+
+// usage is a fault of the caller's, found before the driver was entered.
+func (t *task) usage(err error) error {
+	e := t.conn.error(t.op, session.StageArgument, session.FaultUsage, err)
+	e.Unsent = !t.sent.Load()
+	return e
+}
+
+// fail makes the call's error of what the driver returned.
+func (t *task) fail(stage session.Stage, err error) error {
+	c := t.conn
+	e := c.error(t.op, stage, session.FaultUnknown, wrapDriver(err, localCause(err)))
+	e.Unsent = !t.sent.Load()
+	if driver, ok := adbcError(err); ok {
+		e.Fault = faultOf(driver)
+		if s, ok := statusOf(driver); ok {
+			e.Err = wrapDriver(err, s.Err())
+		}
+		if driver.SqlState[0] != 0 {
+			e.SQLState = string(driver.SqlState[:])
+		}
+	} else if cause := localCause(err); cause != nil {
+		e.Fault = session.FaultStatement // a schema that has changed
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		e.Fault = session.FaultContext
+	}
+	ended := t.ended(e.Fault)
+	switch {
+	case e.Fault == session.FaultStatement || e.Fault == session.FaultUnsupported:
+	case ended != nil:
+		e.Fault, e.Ctx = session.FaultContext, ended
+	case c.Lost() != nil:
+		return t.lost(stage, e.Err)
+	case e.Fault == session.FaultContext && c.proven.Load():
+		e.Fault = session.FaultStatement // the server's own doing
+	case e.Fault == session.FaultTransport && c.proven.Load():
+		c.lose(e.Err)
+		return t.lost(stage, nil)
+	}
+	return e
+}
+
+// ended is how the caller's context has ended, or nil. A server that is told
+// the deadline may be first to enforce it.
+func (t *task) ended(fault session.Fault) error {
+	if err := t.caller.Err(); err != nil {
+		return err
+	}
+	const skew = 100 * time.Millisecond
+	if at, ok := t.caller.Deadline(); ok && fault == session.FaultContext && time.Until(at) <= skew {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// lost is the error of a call whose connection has ended.
+func (t *task) lost(stage session.Stage, cause error) error {
+	err := fmt.Errorf("%w: %w", session.ErrSessionLost, t.conn.Lost())
+	if cause != nil {
+		err = fmt.Errorf("%w (%w)", err, cause)
+	}
+	e := t.conn.error(t.op, stage, session.FaultTransport, err)
+	e.Unsent = !t.sent.Load()
+	return e
+}
+
+// setHeaders asks the driver to send headers with a statement. Only Flight
+// SQL drivers can.
+func setHeaders(stmt adbc.Statement, call session.Call) error {
+	for key, values := range call.Headers {
+		for _, value := range values {
+			if err := stmt.SetOption("adbc.flight.sql.rpc.call_header."+key, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
