@@ -9,7 +9,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -93,11 +92,8 @@ func replied(err error) bool {
 	if !ok {
 		return false
 	}
-	switch s.Code() {
-	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.DataLoss:
-		return false
-	}
-	return session.FaultOf(s.Code(), s.Message()) != session.FaultTransport
+	fault := session.FaultOf(s.Code(), s.Message())
+	return fault != session.FaultTransport && fault != session.FaultContext
 }
 
 func (c *Conn) cancelFlightInfo(ctx context.Context, client pb.FlightServiceClient, info *pb.FlightInfo) (cancel.Outcome, error) {
@@ -121,8 +117,9 @@ func (c *Conn) cancelQuery(ctx context.Context, client pb.FlightServiceClient, i
 	if err != nil {
 		return cancel.Failed, err
 	}
-	var reply pb.ActionCancelQueryResult
-	err = c.sqlAction(ctx, client, flightsql.CancelQueryActionType, &pb.ActionCancelQueryRequest{Info: named}, &reply)
+	var reply pb.ActionCancelQueryResult             //nolint:staticcheck // deprecated, but all that some servers have
+	req := &pb.ActionCancelQueryRequest{Info: named} //nolint:staticcheck // likewise
+	err = c.sqlAction(ctx, client, flightsql.CancelQueryActionType, req, &reply)
 	if err != nil {
 		return cancel.Failed, err
 	}

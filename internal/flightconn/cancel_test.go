@@ -81,7 +81,9 @@ func TestTheAnswerToACancelBecomesItsOutcome(t *testing.T) {
 			if a.GetType() == "CancelFlightInfo" {
 				return s.Send(&pb.Result{Body: marshal(&pb.CancelFlightInfoResult{Status: answer})})
 			}
-			return s.Send(&pb.Result{Body: pack(&pb.ActionCancelQueryResult{Result: pb.ActionCancelQueryResult_CancelResult(answer)})})
+			reply := &pb.ActionCancelQueryResult{} //nolint:staticcheck // deprecated, but all that some servers have
+			reply.Result = pb.ActionCancelQueryResult_CancelResult(answer)
+			return s.Send(&pb.Result{Body: pack(reply)})
 		}}
 		inBubble(t, f, func(b *bubble) {
 			for name, got := range do(b.Context(), b.open(), operation()) {

@@ -75,7 +75,7 @@ func FuzzResult(f *testing.F) {
 		c := &Conn{endpoint: e, epoch: &epoch{}, id: newIdentity(&e.cfg), flight: server}
 		s, err := c.Query(t.Context(), "q", session.Call{})
 		if err != nil {
-			failure(t, err)
+			_ = failure(t, err)
 			return
 		}
 		defer s.Close()
@@ -85,7 +85,7 @@ func FuzzResult(f *testing.F) {
 				return
 			}
 			if err != nil {
-				failure(t, err)
+				_ = failure(t, err)
 				return
 			}
 		}

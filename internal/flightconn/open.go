@@ -152,13 +152,10 @@ func answered(err error) bool {
 	if !ok {
 		return false
 	}
-	switch s.Code() {
-	case codes.OK, codes.Unimplemented:
+	if s.Code() == codes.OK || s.Code() == codes.Unimplemented {
 		return true
-	case codes.PermissionDenied:
-		return false
 	}
-	return session.FaultOf(s.Code(), s.Message()) == session.FaultStatement
+	return s.Code() != codes.PermissionDenied && session.FaultOf(s.Code(), s.Message()) == session.FaultStatement
 }
 
 // Ping is part of session.Conn: it asks for one SqlInfo.

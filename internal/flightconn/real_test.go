@@ -108,7 +108,7 @@ func BenchmarkSmallQuery(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			for rd.Next() { //nolint:revive // the rows do not matter
+			for rd.Next() {
 			}
 			rd.Release()
 		}
