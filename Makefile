@@ -25,7 +25,9 @@ each = for m in $(modules); do (cd $$m && { $(1); }) || { echo "FAILED in $$m: $
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
+# debug_bindings counts what DuckDB's C++ hands out, so that tests find leaks there too.
 .PHONY: test
+test: export GOFLAGS := $(GOFLAGS),debug_bindings
 test: deps ## all tests of all modules, with the race detector
 	@$(call each,go test -race -timeout 300s ./... $(quiet),tests)
 

@@ -5,17 +5,28 @@ package duckdb
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+	capi "github.com/duckdb/duckdb-go-bindings"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// With the tag debug_bindings the bindings count what C++ has handed out, and
+// panic here unless all of it was given back.
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if code == 0 {
+			capi.VerifyAllocationCounters()
+		}
+		os.Exit(code)
+	}))
+}
 
 // newSession opens a database with one session.
 func newSession(t *testing.T) *session {

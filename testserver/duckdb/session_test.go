@@ -41,8 +41,9 @@ func TestAWrongConfigurationIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "no_such")
 	_, err = New(t.Context(), Config{Tables: fstest.MapFS{"bad.parquet": {Data: []byte("not parquet")}}})
 	require.ErrorContains(t, err, "bad.parquet")
-	_, err = New(t.Context(), Config{Tables: fstest.MapFS{"d": {Mode: fs.ModeDir}, "x.txt": {}}})
+	e, err := New(t.Context(), Config{Tables: fstest.MapFS{"d": {Mode: fs.ModeDir}, "x.txt": {}}})
 	require.NoError(t, err, "other files are left alone")
+	require.NoError(t, e.Close())
 }
 
 func TestUpdateCountsRowsAndRunsEveryStatement(t *testing.T) {
