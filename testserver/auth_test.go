@@ -118,8 +118,8 @@ func TestOneBearerIsOneSessionHoweverManyConnections(t *testing.T) {
 	defer cancel()
 	_, err = one.ExecuteUpdate(ctx, makeMine)
 	require.NoError(t, err)
-	require.True(t, sees(t, two, mine))
-	require.False(t, sees(t, one, other))
+	require.True(t, sees(mine, t, two))
+	require.False(t, sees(other, t, one))
 }
 
 func TestTheHandshakeCanBeSlow(t *testing.T) {

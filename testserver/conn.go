@@ -29,7 +29,7 @@ func (s *Server) accept(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		conn := s.newConn(c.(*memnet.Conn)) //nolint:errcheck,forcetypeassert // its Accept says so
+		conn := s.newConn(c.(*memnet.Conn))
 		s.work.Go(func() { conn.serve(ctx) })
 	}
 }

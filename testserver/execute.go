@@ -92,6 +92,8 @@ func (s *session) takeTurn(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
 		return nil
+	case <-s.gone:
+		return errSessionClosed
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

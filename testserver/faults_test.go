@@ -226,7 +226,7 @@ func TestGoAwayFinishesWhatRunsAndMovesTheClientOn(t *testing.T) {
 		running(t, srv, 1)
 		require.Equal(t, 1, srv.Faults().GoAway())
 		synctest.Wait()
-		require.False(t, sees(t, c, t.Context())) // another connection, another session
+		require.False(t, sees(t.Context(), t, c)) // another connection, another session
 		require.NoError(t, <-ended)
 		require.NoError(t, srv.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool { return s.Conns == 1 }))
 	})
@@ -237,6 +237,7 @@ func TestGoAwayAtAPointLetsThatCallFinish(t *testing.T) {
 		c := dial(t, srv)
 		srv.Faults().Set(testserver.Fault{On: testserver.OnBatch, Times: 1, Do: testserver.GoAway()})
 		require.Len(t, c.mustQuery("SELECT * FROM generate(3, 1)"), 3)
+		synctest.Wait() // until the client has heard of it
 		c.mustQuery("SELECT 1")
 		require.Equal(t, 2, srv.Ledger().Snapshot().ConnsOpened)
 	})
@@ -269,7 +270,7 @@ func TestEffectsAndDoCombine(t *testing.T) {
 		requireCode(t, codes.Aborted, err)
 		require.True(t, called)
 		require.Equal(t, time.Second, time.Since(began))
-		require.False(t, sees(t, c, t.Context()))
+		require.False(t, sees(t.Context(), t, c))
 		require.Panics(t, func() { srv.Faults().Set(testserver.Fault{On: testserver.OnDoGet}) })
 	})
 }

@@ -153,7 +153,7 @@ func batch(t *testing.T, name string, values ...int64) arrow.RecordBatch {
 	t.Helper()
 	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: name, Type: arrow.PrimitiveTypes.Int64, Nullable: true}}, nil))
 	defer b.Release()
-	b.Field(0).(*array.Int64Builder).AppendValues(values, nil) //nolint:errcheck,forcetypeassert // by the schema
+	b.Field(0).(*array.Int64Builder).AppendValues(values, nil)
 	return b.NewRecordBatch()
 }
 

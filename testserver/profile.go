@@ -149,7 +149,7 @@ func (p Profile) resolve() (Profile, error) {
 	var errs []error
 	check := func(ok bool, field string, value any) {
 		if !ok {
-			errs = append(errs, fmt.Errorf("Profile.%s: invalid value %v", field, value))
+			errs = append(errs, fmt.Errorf("%s: invalid value %v", "Profile."+field, value))
 		}
 	}
 	check(p.SessionKey <= ByCall, "SessionKey", p.SessionKey)
@@ -172,10 +172,10 @@ func (p Profile) resolve() (Profile, error) {
 	setDefault(&p.StatementCode, codes.InvalidArgument)
 	setDefault(&p.MaxRequest, defaultMaxRequest)
 	setDefault(&p.Endpoints, 1)
-	switch p.SessionKey {
-	case ByCookie:
+	if p.SessionKey == ByCookie {
 		setDefault(&p.KeyName, "arrow_flight_session_id")
-	case ByHeader:
+	}
+	if p.SessionKey == ByHeader {
 		setDefault(&p.KeyName, "x-session-id")
 	}
 	if p.Endpoints > 1 {

@@ -18,16 +18,18 @@ type sessions struct {
 
 	mu    sync.Mutex // guards everything below
 	byKey map[string]*session
-	// INVARIANT: alive counts the sessions whose engine session is not
-	// closed yet, those that no key reaches any more included.
-	alive, limit, lastID int
-	evicted              map[string]struct{} // keys whose client has not been told
-	closed               bool
+	// INVARIANT: alive are the sessions whose engine session is not closed
+	// yet, those that no key reaches any more included.
+	alive         map[*session]struct{}
+	limit, lastID int
+	evicted       map[string]struct{} // keys whose client has not been told
+	closed        bool
 }
 
 func (s *sessions) init(srv *Server) {
 	s.srv = srv
 	s.byKey = map[string]*session{}
+	s.alive = map[*session]struct{}{}
 	s.evicted = map[string]struct{}{}
 	s.limit = srv.profile.MaxSessions
 }
@@ -67,7 +69,7 @@ func (s *sessions) open(ctx context.Context, key string, conn *serverConn) (*ses
 	}
 	if err != nil {
 		s.drop(sess)
-		s.settle()
+		s.settle(sess)
 		err = s.srv.statusOf(ctx, err)
 	} else {
 		s.srv.ledger.update(func(now *Snapshot) { now.Sessions++; now.SessionsOpened++ })
@@ -88,12 +90,12 @@ func (s *sessions) reserve(key string) (sess *session, first bool, err error) {
 	if s.closed {
 		return nil, false, status.Error(codes.Unavailable, "server is closing")
 	}
-	if s.limit > 0 && s.alive >= s.limit {
+	if s.limit > 0 && len(s.alive) >= s.limit {
 		return nil, false, status.Error(s.srv.profile.LimitCode, "maximum number of sessions reached")
 	}
-	s.alive++
 	s.lastID++
 	sess = newSession(s.srv, key, s.lastID)
+	s.alive[sess] = struct{}{}
 	s.byKey[key] = sess
 	delete(s.evicted, key)
 	return sess, true, nil
@@ -111,10 +113,10 @@ func (s *sessions) drop(sess *session) bool {
 }
 
 // settle counts a session out.
-func (s *sessions) settle() {
+func (s *sessions) settle(sess *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.alive--
+	delete(s.alive, sess)
 }
 
 // errSessionClosed ends what runs in a session that is closed.
@@ -123,8 +125,12 @@ var errSessionClosed = errors.New("session closed")
 // close ends a session and what runs in it. Done is closed when it is gone.
 func (s *sessions) close(sess *session) (done <-chan struct{}) {
 	s.drop(sess)
+	first := sess.beginEnd() // before interrupt: what comes later sees it
 	sess.interrupt(errSessionClosed)
-	return s.finish(sess)
+	if first {
+		s.srv.work.Go(func() { s.finish(sess) })
+	}
+	return sess.gone
 }
 
 // evict makes a session unreachable and ends it once what runs in it is done.
@@ -138,26 +144,22 @@ func (s *sessions) evict(sess *session) {
 		s.evicted[sess.key] = struct{}{}
 		s.mu.Unlock()
 	}
-	s.finish(sess)
+	if sess.beginEnd() {
+		s.srv.work.Go(func() { s.finish(sess) })
+	}
 }
 
-// finish closes the engine's session when its turn comes, once.
-func (s *sessions) finish(sess *session) <-chan struct{} {
-	if !sess.beginEnd() {
-		return sess.gone
+// finish closes the engine's session when its turn comes. It keeps the turn.
+func (s *sessions) finish(sess *session) {
+	<-sess.opened
+	sess.turn <- struct{}{}
+	if sess.openErr == nil {
+		s.srv.tickets.dropSession(sess)
+		sess.release()
+		s.srv.ledger.update(func(now *Snapshot) { now.Sessions-- })
+		s.settle(sess)
 	}
-	s.srv.work.Go(func() {
-		<-sess.opened
-		sess.turn <- struct{}{}
-		if sess.openErr == nil {
-			s.srv.tickets.dropSession(sess)
-			sess.release()
-			s.srv.ledger.update(func(now *Snapshot) { now.Sessions-- })
-			s.settle()
-		}
-		close(sess.gone)
-	})
-	return sess.gone
+	close(sess.gone)
 }
 
 // wasEvicted reports, once, that the session of a key was evicted.
@@ -196,8 +198,9 @@ func (s *sessions) connEnded(c *serverConn) {
 func (s *sessions) closeAll() {
 	s.mu.Lock()
 	s.closed = true
+	alive := slices.Collect(maps.Keys(s.alive))
 	s.mu.Unlock()
-	for _, sess := range s.all() {
+	for _, sess := range alive {
 		s.close(sess)
 	}
 }

@@ -3,6 +3,7 @@ package testserver_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
@@ -14,7 +15,7 @@ import (
 )
 
 // sees reports whether the session of c has the temporary table of another.
-func sees(t *testing.T, c *client, ctx context.Context) bool {
+func sees(ctx context.Context, t *testing.T, c *client) bool {
 	t.Helper()
 	_, err := c.query(ctx, "SELECT * FROM mine")
 	return err == nil
@@ -26,8 +27,8 @@ func TestASessionByConnectionIsPrivateAndEndsWithItsConnection(t *testing.T) {
 	bubble(t, testserver.Strict(), func(t *testing.T, srv *testserver.Server) {
 		one, two := dial(t, srv), dial(t, srv)
 		one.mustUpdate(makeMine)
-		require.True(t, sees(t, one, t.Context()))
-		require.False(t, sees(t, two, t.Context()))
+		require.True(t, sees(t.Context(), t, one))
+		require.False(t, sees(t.Context(), t, two))
 		require.Equal(t, 2, srv.Ledger().Snapshot().Sessions)
 
 		require.NoError(t, one.Close())
@@ -44,7 +45,7 @@ func TestASessionByPeerIPIsSharedByAllConnections(t *testing.T) {
 	bubble(t, testserver.Profile{SessionKey: testserver.ByPeerIP}, func(t *testing.T, srv *testserver.Server) {
 		one, two := dial(t, srv), dial(t, srv)
 		one.mustUpdate(makeMine)
-		require.True(t, sees(t, two, t.Context()))
+		require.True(t, sees(t.Context(), t, two))
 		require.Equal(t, 1, srv.Ledger().Snapshot().SessionsOpened)
 	})
 }
@@ -53,14 +54,14 @@ func TestASessionByCookieFollowsTheCookieAndIsNewWithoutIt(t *testing.T) {
 	bubble(t, testserver.Dremio(), func(t *testing.T, srv *testserver.Server) {
 		one, two := dial(t, srv), dial(t, srv)
 		one.mustUpdate(makeMine)
-		require.False(t, sees(t, one, t.Context())) // no cookie was sent back
+		require.False(t, sees(t.Context(), t, one)) // no cookie was sent back
 
 		cookie := metadata.AppendToOutgoingContext(t.Context(), "cookie", "a=b; SESSION_ID=one")
 		ctx, cancel := context.WithCancel(cookie)
 		defer cancel()
 		_, err := one.ExecuteUpdate(ctx, makeMine)
 		require.NoError(t, err)
-		require.True(t, sees(t, two, cookie))
+		require.True(t, sees(cookie, t, two))
 	})
 }
 
@@ -72,8 +73,8 @@ func TestASessionByHeaderFollowsTheHeaderAndElseTheConnection(t *testing.T) {
 		defer cancel()
 		_, err := one.ExecuteUpdate(ctx, makeMine)
 		require.NoError(t, err)
-		require.True(t, sees(t, two, named))
-		require.False(t, sees(t, one, t.Context()))
+		require.True(t, sees(named, t, two))
+		require.False(t, sees(t.Context(), t, one))
 	})
 }
 
@@ -83,7 +84,7 @@ func TestAServerWithoutSessionsForgetsBetweenCalls(t *testing.T) {
 	bubble(t, p, func(t *testing.T, srv *testserver.Server) {
 		c := dial(t, srv)
 		c.mustUpdate(makeMine)
-		require.False(t, sees(t, c, t.Context()))
+		require.False(t, sees(t.Context(), t, c))
 		require.Equal(t, [][]string{{"1"}}, c.mustQuery("SELECT 1"))
 		require.NoError(t, srv.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool { return s.Sessions == 0 }))
 	})
@@ -110,11 +111,11 @@ func TestUseKeepsASessionAliveAndExpiryIsSilent(t *testing.T) {
 		c.mustUpdate(makeMine)
 		for range 3 {
 			time.Sleep(14 * time.Minute)
-			require.True(t, sees(t, c, t.Context()))
+			require.True(t, sees(t.Context(), t, c))
 		}
 		time.Sleep(16 * time.Minute)
 		require.Equal(t, [][]string{{"1"}}, c.mustQuery("SELECT 1"))
-		require.False(t, sees(t, c, t.Context()))
+		require.False(t, sees(t.Context(), t, c))
 		require.Equal(t, 2, srv.Ledger().Snapshot().SessionsOpened)
 	})
 }
@@ -147,7 +148,7 @@ func TestEvictionGivesANewEmptySessionWhoseNumbersStartAnew(t *testing.T) {
 		require.Equal(t, 1, srv.Faults().EvictSessions())
 		require.NoError(t, srv.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool { return s.Sessions == 0 }))
 		require.Equal(t, 0, srv.Ledger().Snapshot().Transactions)
-		require.False(t, sees(t, c, t.Context()))
+		require.False(t, sees(t.Context(), t, c))
 		other, err := c.BeginTransaction(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, "1", string(other.ID())) // the stale id names another's transaction
@@ -209,6 +210,39 @@ func TestCloseSessionEndsTheSessionWithWhatRunsInIt(t *testing.T) {
 		require.Equal(t, 0, srv.Ledger().Snapshot().Sessions)
 		require.Equal(t, 0, srv.Ledger().Snapshot().Running)
 		requireCode(t, codes.Unavailable, <-ended)
-		require.False(t, sees(t, one, t.Context()))
+		require.False(t, sees(t.Context(), t, one))
+	})
+}
+
+func TestCloseEndsWhatRunsInAnEvictedSession(t *testing.T) {
+	bubble(t, testserver.SwanLake(), func(t *testing.T, srv *testserver.Server) {
+		c := dial(t, srv)
+		ended := inBackground(t.Context(), c, hour)
+		running(t, srv, 1)
+		waits := make(chan error, 1)
+		go func() { _, err := c.Prepare(t.Context(), "SELECT 1"); waits <- err }()
+		synctest.Wait()
+		srv.Faults().EvictSessions()
+		synctest.Wait()
+		require.Equal(t, 1, srv.Ledger().Snapshot().Running) // what runs, runs on
+		require.Empty(t, waits)
+		began := time.Now()
+		require.NoError(t, srv.Close())
+		require.Zero(t, time.Since(began))
+		require.Error(t, <-ended)
+		require.Error(t, <-waits)
+	})
+}
+
+func TestAnEvictedSessionEndsAfterWhatRunsInItAndBlocksNobody(t *testing.T) {
+	bubble(t, testserver.Profile{IgnoreRPCCancel: true}, func(t *testing.T, srv *testserver.Server) {
+		c := dial(t, srv)
+		ended := inBackground(t.Context(), c, hour)
+		running(t, srv, 1)
+		srv.Faults().EvictSessions() // its end waits for the hour, the next call gets a new session
+		c.mustQuery("SELECT 1")
+		require.Equal(t, 2, srv.Ledger().Snapshot().Sessions)
+		require.NoError(t, <-ended)
+		require.NoError(t, srv.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool { return s.Sessions == 1 }))
 	})
 }

@@ -62,10 +62,10 @@ func (h *handlers) DoPutCommandStatementIngest(ctx context.Context, r flightsql.
 	}
 	if o := r.GetTableDefinitionOptions(); o != nil {
 		into.Create = o.IfNotExist == flightsql.TableDefinitionOptionsTableNotExistOptionCreate
-		switch o.IfExists {
-		case flightsql.TableDefinitionOptionsTableExistsOptionFail:
+		if o.IfExists == flightsql.TableDefinitionOptionsTableExistsOptionFail {
 			into.Exists = IngestFail
-		case flightsql.TableDefinitionOptionsTableExistsOptionReplace:
+		}
+		if o.IfExists == flightsql.TableDefinitionOptionsTableExistsOptionReplace {
 			into.Exists = IngestReplace
 		}
 	}
