@@ -74,7 +74,7 @@ func TestAServerThatIsDownFailsFastAndIsUsedAgainWhenItIsBack(t *testing.T) {
 				fast++
 			}
 		}
-		require.GreaterOrEqual(r, fast, 9)
+		require.GreaterOrEqual(r, fast, 7, "a trial takes up to a second, so that another may be due")
 		require.Less(r, time.Since(start), 5*time.Second)
 		fault.Clear()
 		time.Sleep(2 * time.Second)

@@ -107,12 +107,8 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 
 // enter takes the handle from idle to busy, or tells what to wait for.
 func (s *SessionHandle) enter() (wait <-chan struct{}, err error) {
-	lost := s.conn.Lost()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.state == idle && s.mu.lost == nil && lost != nil {
-		s.mu.lost = lost
-	}
 	switch {
 	case s.mu.closing, s.mu.state == closed, s.mu.state == cleaning:
 		return nil, ErrHandleClosed

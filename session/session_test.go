@@ -126,6 +126,24 @@ func TestATransportErrorLosesTheSessionAndDiscards(t *testing.T) {
 	})
 }
 
+func TestAConnectionThatDiesBeforeItsCallComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, call := range []func(*SessionHandle) error{
+			func(s *SessionHandle) error { _, err := s.Query(t.Context(), "SELECT 1"); return err },
+			func(s *SessionHandle) error { _, err := s.Update(t.Context(), "INSERT 1"); return err },
+			func(s *SessionHandle) error { return s.Ping(t.Context()) },
+		} {
+			r := newRig(t, &fakeConn{})
+			s := r.stateless()
+			r.conn.cut()
+			err := call(s)
+			require.ErrorIs(t, err, ErrSessionLost)
+			require.True(t, SafeToRetry(err), "nothing was sent")
+			require.ErrorIs(t, r.discarded(), ErrSessionLost)
+		}
+	})
+}
+
 func TestAReadIsSafeToRetryUntilItsFirstBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{fail: map[string]error{"stream": transportError()}})
