@@ -15,8 +15,8 @@ import (
 
 // fakeDB has DynamoDB's semantics for single items: a write is atomic, and
 // all writes of an item have one order. Expressions are really evaluated, so
-// that the product's own are under test. TestFakeAgreesWithDynalite in package
-// integration compares the two.
+// that the product's own are under test. Package integration runs the same
+// against a service.
 type fakeDB struct {
 	mu     sync.Mutex
 	items  map[string]item

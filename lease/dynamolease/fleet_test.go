@@ -90,7 +90,7 @@ func (f *fleet) befall(ctx context.Context) {
 		if mean == 0 {
 			return
 		}
-		rng := seeded(f.rng.Uint64())
+		rng := f.fork()
 		go func() {
 			for pause(ctx, time.Duration(rng.ExpFloat64()*float64(mean)), nil) {
 				do()
@@ -101,9 +101,9 @@ func (f *fleet) befall(ctx context.Context) {
 		f.pick().kill()
 		f.start(ctx)
 	})
-	every(f.story.pauses, func() { f.pick().freeze(upTo(f.rng, 200*time.Second)) })
+	every(f.story.pauses, func() { f.pick().freeze(upTo(f.fork(), 200*time.Second)) })
 	every(f.story.outages, func() {
-		until := time.Now().Add(upTo(f.rng, 150*time.Second))
+		until := time.Now().Add(upTo(f.fork(), 150*time.Second))
 		if f.story.cutOffs {
 			f.pick().client.set(func(c *fakeClient) { c.outage = until })
 			return
@@ -116,9 +116,7 @@ func (f *fleet) befall(ctx context.Context) {
 }
 
 func (f *fleet) start(ctx context.Context) {
-	f.mu.Lock()
-	rng := seeded(f.rng.Uint64())
-	f.mu.Unlock()
+	rng, own := f.fork(), f.fork()
 	s := f.story
 	knobs := s.knobs
 	knobs.clockRate = 1 + (rng.Float64()-0.5)*0.008
@@ -140,7 +138,14 @@ func (f *fleet) start(ctx context.Context) {
 	f.mu.Lock()
 	f.members[m] = true
 	f.mu.Unlock()
-	go m.work(ctx, seeded(rng.Uint64()))
+	go m.work(ctx, own)
+}
+
+// fork is a new source of chance, for one goroutine.
+func (f *fleet) fork() *rand.Rand {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return seeded(f.rng.Uint64())
 }
 
 func (f *fleet) all() []*member {
@@ -155,7 +160,7 @@ func (f *fleet) all() []*member {
 
 func (f *fleet) pick() *member {
 	all := f.all()
-	return all[rand.IntN(len(all))]
+	return all[f.fork().IntN(len(all))]
 }
 
 // work takes and closes connections, around a number that it would like.

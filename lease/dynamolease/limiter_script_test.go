@@ -85,21 +85,23 @@ func TestCreditIsBoundedByATick(t *testing.T) {
 	require.Greater(t, bursts(t, limiterKnobs{unboundedCredit: true}), 100.0)
 }
 
-// Thirty members reserve a batch each, and stand still before they learn of
-// it. When they wake up the budget has been refilled for somebody else.
+// Three hundred members reserve a permit each, and stand still before they
+// learn of it. When they wake up the budget has been refilled for another.
 func wakers(t *testing.T, knobs limiterKnobs) (excess float64) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, 31, knobs)
-		for i := range 30 {
-			s.crowd(i, 10, 30*time.Second)
+		const many = 300
+		s := newStage(t, many+1, knobs)
+		for i := range many {
+			s.crowd(i, 1, 30*time.Second)
 		}
-		synctest.Wait()
-		for i := range 30 {
+		synctest.Wait() // they are on their way
+		for i := range many {
 			s.clients[i].set(func(c *fakeClient) { c.paused = time.Now().Add(10 * time.Second) })
 		}
-		s.crowd(30, 150, 9*time.Second) // uses the rest and begins to refill
-		time.Sleep(9990 * time.Millisecond)
-		s.crowd(30, 600, time.Second)
+		time.Sleep(time.Second)
+		s.crowd(many, 1, time.Second) // which sees to the refilling
+		time.Sleep(8990 * time.Millisecond)
+		s.crowd(many, 600, time.Second)
 		excess = s.excess()
 	})
 	return excess
@@ -108,6 +110,19 @@ func wakers(t *testing.T, knobs limiterKnobs) (excess float64) {
 func TestLatePermitsAreNotUsed(t *testing.T) {
 	require.Zero(t, wakers(t, limiterKnobs{}))
 	require.Greater(t, wakers(t, limiterKnobs{useLatePermits: true}), 50.0)
+}
+
+// A burst that was used in part is there again later, though nobody needed to
+// wait for it.
+func TestTheBurstComesBackWhileNobodyWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, 2, limiterKnobs{})
+		s.crowd(0, 300, time.Second)
+		time.Sleep(10 * time.Second)
+		s.crowd(1, 400, 300*time.Millisecond)
+		require.Zero(t, s.excess())
+		require.Greater(t, len(s.opens.times), 300+390)
+	})
 }
 
 // The usual way, one arrival time in the item compared with each member's

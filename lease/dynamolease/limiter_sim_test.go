@@ -28,7 +28,6 @@ type rush struct {
 type opens struct {
 	times  []time.Duration // since the start, in order
 	writes uint64
-	units  float64
 }
 
 func (r rush) run(t *testing.T, seed uint64) opens {
@@ -70,7 +69,6 @@ func (r rush) run(t *testing.T, seed uint64) opens {
 			out.writes += l.Stats().Traffic.Writes
 			require.NoError(t, l.Close(t.Context()))
 		}
-		out.units = db.units
 		time.Sleep(10 * time.Minute) // for duplicates under way
 	})
 	slices.Sort(out.times)

@@ -38,6 +38,7 @@ type pace struct {
 	base            time.Time // earned stood at its value at the latest then
 	asked           time.Time // when the latest answered request was sent
 	ticker          bool      // this process made the last tick that it knows of
+	own             int64     // granted after this process's last reservation
 }
 
 // permit is the unit of both counters.
@@ -79,7 +80,19 @@ func (p *pace) punctual(number int64, now time.Time) bool {
 // fresh reports whether the knowledge of the table is a tick old at most.
 func (p *pace) fresh(now time.Time) bool { return now.Sub(p.asked) <= p.tick }
 
-func (p *pace) refilling() bool { return p.ticker && p.earned < p.granted }
+// refilling reports whether it is this process's part to see that the budget
+// gets full again: it ticks, or nobody has reserved anything since it did.
+func (p *pace) refilling() bool {
+	return p.earned < p.granted && (p.ticker || p.own == p.granted)
+}
+
+// refillDue is when to refresh for the sake of refilling alone.
+func (p *pace) refillDue() time.Time {
+	if p.ticker {
+		return p.tickDue()
+	}
+	return p.base.Add(p.shy)
+}
 
 // tickDue leaves a quarter of a tick for being late, which would be lost.
 func (p *pace) tickDue() time.Time { return p.base.Add(p.tick * 3 / 4) }
@@ -146,6 +159,9 @@ func (p *pace) reserve(ctx context.Context, permits int) (last int64, ok bool, e
 		return 0, false, p.look(ctx)
 	}
 	p.learn(it, sent)
+	if result == done {
+		p.own = p.granted
+	}
 	return p.granted, result == done, nil
 }
 

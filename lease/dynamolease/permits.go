@@ -26,7 +26,7 @@ func (l *Limiter) serve(ctx context.Context) {
 		case n > 0:
 			err = l.batch(ctx, min(n, l.cfg.Batch))
 		case l.pace.refilling():
-			pause(ctx, l.pace.tickDue().Sub(l.pace.now()), l.demand)
+			pause(ctx, l.pace.refillDue().Sub(l.pace.now()), l.demand)
 			err = l.pace.refresh(ctx)
 		default:
 			pause(ctx, time.Hour, l.demand)
@@ -146,15 +146,15 @@ func (l *Limiter) note(err error, useless bool) {
 	after := l.stats.Degraded
 	l.mu.Unlock()
 
-	for _, ticket := range waiting {
-		ticket.Answer(errUseFallback)
-	}
 	switch {
 	case after && !before:
 		l.cfg.Logger.Warn("the rate budget cannot be reached: the fallback decides",
 			"budget", l.cfg.Budget, "fallback", l.cfg.Fallback.String(), "cause", err)
 	case before && !after:
 		l.cfg.Logger.Info("the rate budget is reached again", "budget", l.cfg.Budget)
+	}
+	for _, ticket := range waiting {
+		ticket.Answer(errUseFallback)
 	}
 }
 
