@@ -25,10 +25,10 @@ type Cluster struct {
 	brake brake
 	log   *slog.Logger
 
-	started  chan struct{} // closed when res is set
-	gentle   chan struct{} // the one turn to ask for more than LowWatermark
-	unwatch  func()        // ends the listening for revoked leases
-	shutdown func() error  // Close for callers without a context
+	started chan struct{}                               // closed when res is set
+	gentle  chan struct{}                               // the one turn to ask for more than LowWatermark
+	unwatch func()                                      // ends the listening for revoked leases
+	bounded func(end func(context.Context) error) error // calls end with CloseTimeout, for callers without a context
 
 	mu   sync.Mutex
 	open map[*physical]struct{} // INVARIANT: those whose close has not begun
@@ -67,10 +67,10 @@ func newCluster(ctx context.Context, cfg Config, fleet *fleet, dial func(context
 		started: make(chan struct{}), gentle: make(chan struct{}, 1), unwatch: func() {},
 		open: map[*physical]struct{}{},
 	}
-	c.shutdown = func() error {
+	c.bounded = func(end func(context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, cfg.CloseTimeout)
 		defer cancel()
-		return c.Close(ctx)
+		return end(ctx)
 	}
 	ready := max(0, cfg.TargetReady)
 	if cfg.OnDemand {
@@ -160,7 +160,7 @@ func (c *Cluster) close(ctx context.Context, p *physical) error {
 	c.mu.Lock()
 	delete(c.open, p)
 	c.mu.Unlock()
-	if p.lent.Load() {
+	if !p.user.CompareAndSwap(nobody, closer) {
 		p.sever()
 		return nil
 	}
@@ -262,6 +262,7 @@ func (c *Cluster) WaitReady(ctx context.Context, n int) error {
 // back. Budgets that were given by Config stay open.
 func (c *Cluster) Close(ctx context.Context) error {
 	c.unwatch()
+	c.share.close()
 	err := c.res.Close(ctx)
 	if errors.Is(err, ErrClosed) {
 		return nil // closed before

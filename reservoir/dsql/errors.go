@@ -24,6 +24,11 @@ var (
 	// and before it was answered: nobody knows whether the transaction was
 	// committed. RetryOCC never runs such a one again.
 	ErrCommitUnknown = errors.New("dsql: whether the transaction was committed is not known")
+
+	// ErrLost says that the connection was lost after a statement may have been
+	// sent and before it was answered. It is neither safe to retry nor
+	// driver.ErrBadConn.
+	ErrLost = errors.New("dsql: the connection was lost before the statement was answered")
 )
 
 var (

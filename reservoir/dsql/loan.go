@@ -24,7 +24,7 @@ func (l *loan) end(fault error) {
 	if fault == nil {
 		fault = p.fit()
 	}
-	p.lent.Store(false)
+	p.user.CompareAndSwap(borrower, nobody)
 	// An error says that Close has taken the connection back by force.
 	if fault != nil {
 		_ = l.Discard(fault)

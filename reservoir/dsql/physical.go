@@ -15,14 +15,22 @@ import (
 // A physical is one connection to the cluster. Its borrower alone may use it,
 // but for sever.
 type physical struct {
-	sql  *stdlib.Conn
-	net  net.Conn // below TLS
-	// lent says that a borrower may be using it.
+	sql *stdlib.Conn
+	net net.Conn // below TLS
+	// user is whose pgx is.
 	//
-	// INVARIANT: true from before the borrower gets it until after its last use,
-	// so that whoever finds it false may use pgx.
-	lent atomic.Bool
+	// INVARIANT: only who has moved it from nobody may use pgx, and nobody moves
+	// it from closer.
+	user atomic.Int32
 }
+
+// The users of a physical connection. The reservoir, for its pings and resets,
+// is nobody: it lends nothing meanwhile.
+const (
+	nobody int32 = iota
+	borrower
+	closer
+)
 
 func (p *physical) pgx() *pgx.Conn { return p.sql.Conn() }
 

@@ -33,9 +33,9 @@ type member struct {
 type applicant struct {
 	number uint64
 	place  *list.Element // nil: decided
-	granted,
-	refused bool
-	decided chan struct{}
+	// INVARIANT: at most one is set, with place, before decided is closed.
+	granted, refused bool
+	decided          chan struct{}
 }
 
 func newShare(size int) *share { return &share{size: size, members: map[*member]struct{}{}} }
@@ -137,10 +137,7 @@ func (m *member) give() {
 	s := m.share
 	s.mu.Lock()
 	m.used--
-	if m.closed && m.used == 0 {
-		close(m.empty)
-		delete(s.members, m)
-	}
+	m.forget()
 	granted := s.grant()
 	s.mu.Unlock()
 	for _, a := range granted {
@@ -181,23 +178,9 @@ func (m *member) before(other *member) bool {
 func (m *member) leave(ctx context.Context) error {
 	s := m.share
 	s.mu.Lock()
-	var refused []*applicant
-	if !m.closed {
-		m.closed, m.reserve = true, 0
-		for m.waiting.Len() > 0 {
-			a := m.first()
-			m.waiting.Remove(a.place)
-			a.place, a.refused = nil, true
-			refused = append(refused, a)
-		}
-		if m.used == 0 {
-			close(m.empty)
-			delete(s.members, m)
-		}
-		refused = append(refused, s.grant()...)
-	}
+	decided := append(m.shut(), s.grant()...)
 	s.mu.Unlock()
-	for _, a := range refused {
+	for _, a := range decided {
 		close(a.decided)
 	}
 	select {
@@ -205,6 +188,43 @@ func (m *member) leave(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("dsql: %d connections are still in use: %w", m.inUse(), context.Cause(ctx))
+	}
+}
+
+// close ends all members, without waiting.
+func (s *share) close() {
+	s.mu.Lock()
+	var refused []*applicant
+	for m := range s.members {
+		refused = append(refused, m.shut()...)
+	}
+	s.mu.Unlock()
+	for _, a := range refused {
+		close(a.decided)
+	}
+}
+
+// shut refuses a member's applicants, whom it returns. The caller holds mu.
+func (m *member) shut() (refused []*applicant) {
+	if m.closed {
+		return nil
+	}
+	m.closed, m.reserve = true, 0
+	for m.waiting.Len() > 0 {
+		a := m.first()
+		m.waiting.Remove(a.place)
+		a.place, a.refused = nil, true
+		refused = append(refused, a)
+	}
+	m.forget()
+	return refused
+}
+
+// forget drops a member that is closed and uses nothing. The caller holds mu.
+func (m *member) forget() {
+	if m.closed && m.used == 0 {
+		close(m.empty)
+		delete(m.share.members, m)
 	}
 }
 

@@ -63,11 +63,14 @@ func (v *view) ready() *loan {
 // sound makes a loan of a connection, or gets rid of it when it is dead.
 func (v *view) sound(l reservoir.Loan[*physical]) *loan {
 	p := l.Value()
+	if !p.user.CompareAndSwap(nobody, borrower) {
+		return nil // a Close by force was faster
+	}
 	if !p.alive() {
-		_ = l.Discard(errGone) // only a Close by force can be faster
+		p.user.Store(nobody)
+		_ = l.Discard(errGone) // as above
 		return nil
 	}
-	p.lent.Store(true)
 	return &loan{Loan: l, member: v.member}
 }
 
@@ -104,6 +107,9 @@ func (v *view) wait(ctx context.Context, admitted bool) (*loan, error) {
 		}
 	}
 }
+
+// abandon ends a view for callers without a context.
+func (v *view) abandon() error { return v.cluster.bounded(v.member.leave) }
 
 // failed says why a wait was in vain.
 func (v *view) failed(ctx context.Context, err error, waited time.Duration) error {

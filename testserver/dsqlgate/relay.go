@@ -120,6 +120,9 @@ func (s *session) unit() *unit {
 // judge returns the statement to send in the place of one, and marks the unit
 // when its answer is to be replaced. The caller holds mu.
 func (s *session) judge(u *unit, sql string) string {
+	if u.instead != nil {
+		return sql // what came before fails, and this with it
+	}
 	commit := isCommit(sql)
 	if u.instead = s.tx.forbids(sql, s.gate.opts, time.Now()); u.instead == nil && commit && s.tx.status == 'T' {
 		if code, fails := s.gate.commitFault(); fails {

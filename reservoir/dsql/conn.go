@@ -1,0 +1,65 @@
+package dsql
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A Conn is a connection on loan from a Pool. One goroutine at a time may use
+// it, until Release.
+type Conn struct {
+	conn *pgx.Conn
+	loan *loan
+}
+
+// Conn is the connection itself. It must not be used after Release.
+func (c *Conn) Conn() *pgx.Conn { return c.conn }
+
+// Release gives the connection back; it is closed unless it is open, idle and
+// outside a transaction. A second Release does nothing.
+func (c *Conn) Release() { c.loan.end(nil) }
+
+// Discard gives the connection back to be closed. After Release it does nothing.
+func (c *Conn) Discard(reason error) { c.loan.end(reason) }
+
+// Exec is pgx.Conn's, with ErrLost where pgx would claim that nothing was sent.
+func (c *Conn) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return exec(c.conn, func() (pgconn.CommandTag, error) { return c.conn.Exec(ctx, sql, args...) })
+}
+
+// Query is pgx.Conn's.
+func (c *Conn) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return c.conn.Query(ctx, sql, args...)
+}
+
+// QueryRow is pgx.Conn's.
+func (c *Conn) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return c.conn.QueryRow(ctx, sql, args...)
+}
+
+// SendBatch is pgx.Conn's.
+func (c *Conn) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	return c.conn.SendBatch(ctx, b)
+}
+
+// CopyFrom is pgx.Conn's.
+func (c *Conn) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (int64, error) {
+	return c.conn.CopyFrom(ctx, table, columns, source)
+}
+
+// Begin begins a transaction with the default options.
+func (c *Conn) Begin(ctx context.Context) (pgx.Tx, error) { return c.BeginTx(ctx, pgx.TxOptions{}) }
+
+// BeginTx is pgx.Conn's, with ErrCommitUnknown from Commit.
+func (c *Conn) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
+	t, err := c.conn.BeginTx(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &tx{Tx: t}, nil
+}
+
+// Ping proves that the connection works.
+func (c *Conn) Ping(ctx context.Context) error { return c.conn.Ping(ctx) }

@@ -1,0 +1,151 @@
+package dsql
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A Pool lends pgx connections, with the methods of pgxpool that sqlc and other
+// users of pgx expect. It is safe for concurrent use.
+type Pool struct {
+	view  *view
+	close func(context.Context) error
+}
+
+// NewPool makes a Cluster of its own and a pool of all of it. It does not wait
+// for connections: see WaitReady. Closing the pool closes the cluster.
+func NewPool(ctx context.Context, cfg Config) (*Pool, error) {
+	c, err := NewCluster(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	part, err := c.view(View{})
+	if err != nil {
+		return nil, errors.Join(err, c.Close(ctx))
+	}
+	return &Pool{view: part, close: c.Close}, nil
+}
+
+// Acquire borrows a connection, and waits for one until ctx or AcquireTimeout
+// ends; the error is then an *EmptyError, which is ErrReservoirEmpty. While no
+// connection can be opened at all it is an *OpenError, at once. The caller must
+// Release it.
+func (p *Pool) Acquire(ctx context.Context) (*Conn, error) {
+	l, err := p.view.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{conn: l.Value().pgx(), loan: l}, nil
+}
+
+// AcquireFunc calls f with a connection and releases it afterwards.
+func (p *Pool) AcquireFunc(ctx context.Context, f func(*Conn) error) error {
+	c, err := p.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Release()
+	return f(c)
+}
+
+// Exec runs a statement on a connection of the pool.
+func (p *Pool) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	c, err := p.Acquire(ctx)
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	defer c.Release()
+	return c.Exec(ctx, sql, args...)
+}
+
+// Query runs a query. Its connection is released when the rows are closed or
+// read to the end. As with pgx, the error is also that of the rows.
+func (p *Pool) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	c, err := p.Acquire(ctx)
+	if err != nil {
+		return failed{err}, err
+	}
+	r, err := c.Query(ctx, sql, args...)
+	if err != nil {
+		c.Release()
+		return failed{err}, err
+	}
+	return &rows{Rows: r, conn: c}, nil
+}
+
+// QueryRow runs a query for one row. Its connection is released by Scan, which
+// must be called, and also gives the error.
+func (p *Pool) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	c, err := p.Acquire(ctx)
+	if err != nil {
+		return failed{err}
+	}
+	return &row{Row: c.QueryRow(ctx, sql, args...), conn: c}
+}
+
+// SendBatch sends a batch. Its connection is released when the results are
+// closed, which must be done; when the batch began a transaction, by that one's
+// Commit or Rollback.
+func (p *Pool) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	c, err := p.Acquire(ctx)
+	if err != nil {
+		return pgx.FailedBatchResults(b, err)
+	}
+	return newBatch(c.SendBatch(ctx, b), c)
+}
+
+// CopyFrom copies rows into a table. DSQL allows 3,000 in one transaction.
+func (p *Pool) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (int64, error) {
+	c, err := p.Acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer c.Release()
+	return c.conn.CopyFrom(ctx, table, columns, source)
+}
+
+// Begin begins a transaction with the default options.
+func (p *Pool) Begin(ctx context.Context) (pgx.Tx, error) { return p.BeginTx(ctx, pgx.TxOptions{}) }
+
+// BeginTx begins a transaction. Its connection is released by Commit or
+// Rollback, one of which must be called. Commit fails with ErrCommitUnknown when
+// the outcome cannot be known.
+func (p *Pool) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
+	c, err := p.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t, err := c.conn.BeginTx(ctx, opts)
+	if err != nil {
+		c.Release()
+		return nil, err
+	}
+	return &tx{Tx: t, conn: c}, nil
+}
+
+// InTx calls f in a transaction, commits it, and does all of it again after a
+// conflict, as RetryOCC does. f must have no effects besides.
+func (p *Pool) InTx(ctx context.Context, f func(pgx.Tx) error) error {
+	return RetryOCC(ctx, func(ctx context.Context) error { return pgx.BeginFunc(ctx, p, f) })
+}
+
+// Ping proves that a connection works.
+func (p *Pool) Ping(ctx context.Context) error {
+	return p.AcquireFunc(ctx, func(c *Conn) error { return c.conn.Ping(ctx) })
+}
+
+// WaitReady is the Cluster's.
+func (p *Pool) WaitReady(ctx context.Context, n int) error { return p.view.cluster.WaitReady(ctx, n) }
+
+// Stats is the Cluster's.
+func (p *Pool) Stats() Stats { return p.view.cluster.Stats() }
+
+// Cluster is what the connections come from.
+func (p *Pool) Cluster() *Cluster { return p.view.cluster }
+
+// Close refuses callers and waits for loans until ctx ends. A pool with a
+// cluster of its own then cuts what is left and closes all.
+func (p *Pool) Close(ctx context.Context) error { return p.close(ctx) }

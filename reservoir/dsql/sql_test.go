@@ -1,0 +1,157 @@
+package dsql_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/reservoir/dsql"
+	"github.com/flightpool/flightpool/testserver/dsqlgate"
+)
+
+func openDB(t *testing.T, g *dsqlgate.Gate, set func(*dsql.Config)) *sql.DB {
+	t.Helper()
+	db, err := dsql.OpenDB(t.Context(), config(g, set))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+func TestTheReservoirIsTheOnlyIdleStore(t *testing.T) {
+	g := startGate(t, nil)
+	connector, err := dsql.NewConnector(t.Context(), config(g, nil))
+	require.NoError(t, err)
+	db := sql.OpenDB(connector) // with database/sql's own default of two idle connections
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db.SetMaxIdleConns(10)
+	ctx := within(t, 20*time.Second)
+	require.NoError(t, connector.Cluster().WaitReady(ctx, 4))
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			var n int
+			if err := db.QueryRowContext(ctx, "select 1").Scan(&n); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	require.Zero(t, db.Stats().OpenConnections)
+	s := connector.Cluster().Stats().Reservoir
+	require.Equal(t, 4, s.Idle)
+	require.Equal(t, 4, g.Stats().Admitted, "nothing was opened beside the reservoir")
+}
+
+func TestDatabaseSQLHasAllOfPgx(t *testing.T) {
+	db := openDB(t, startGate(t, nil), nil)
+	ctx := within(t, 20*time.Second)
+	var sum int
+	require.NoError(t, db.QueryRowContext(ctx, "select sum(n) from unnest($1::int[]) n", []int32{1, 2, 3}).Scan(&sum),
+		"a slice is an argument: NamedValueChecker")
+	require.Equal(t, 6, sum)
+	stmt, err := db.PrepareContext(ctx, "select $1::int + 1")
+	require.NoError(t, err)
+	for range 3 {
+		require.NoError(t, stmt.QueryRowContext(ctx, 1).Scan(&sum))
+	}
+	require.NoError(t, stmt.Close())
+	conn, err := db.Conn(ctx)
+	require.NoError(t, err)
+	require.NoError(t, conn.Raw(func(c any) error {
+		require.NotZero(t, c.(interface{ Conn() *pgx.Conn }).Conn().PgConn().PID())
+		require.Implements(t, (*driver.ConnPrepareContext)(nil), c)
+		return nil
+	}))
+	require.NoError(t, conn.Close())
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	require.NoError(t, err)
+	var readOnly string
+	require.NoError(t, tx.QueryRowContext(ctx, "show transaction_read_only").Scan(&readOnly))
+	require.Equal(t, "on", readOnly)
+	require.NoError(t, tx.Commit())
+	require.NoError(t, db.PingContext(ctx))
+}
+
+func TestAnEmptyReservoirIsATypedErrorAndNeverBadConn(t *testing.T) {
+	db := openDB(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	held, err := db.Conn(within(t, 10*time.Second))
+	require.NoError(t, err)
+	began := time.Now()
+	_, err = db.ExecContext(within(t, 200*time.Millisecond), "select 1")
+	waited := time.Since(began)
+	require.ErrorIs(t, err, dsql.ErrReservoirEmpty)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NotErrorIs(t, err, driver.ErrBadConn)
+	var empty *dsql.EmptyError
+	require.ErrorAs(t, err, &empty)
+	require.Equal(t, 1, empty.InUse)
+	require.InDelta(t, 0.2, waited.Seconds(), 0.15, "it waits once, on the caller's context")
+	require.NoError(t, held.Close())
+	require.NoError(t, db.PingContext(within(t, 10*time.Second)))
+}
+
+func TestAReleasedConnectionGoesToWhoWaits(t *testing.T) {
+	db := openDB(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	ctx := within(t, 20*time.Second)
+	held, err := db.Conn(ctx)
+	require.NoError(t, err)
+	got := make(chan error)
+	go func() { got <- db.PingContext(ctx) }()
+	require.NoError(t, held.Close())
+	require.NoError(t, <-got)
+}
+
+func TestTheSeedsModeDoesNotWait(t *testing.T) {
+	g := startGate(t, nil)
+	connector, err := dsql.NewConnector(t.Context(), config(g, func(c *dsql.Config) { c.MaxOpen, c.NoWait = 1, true }))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, connector.Close()) }()
+	require.NoError(t, connector.Cluster().WaitReady(within(t, 10*time.Second), 1))
+	held, err := connector.Connect(t.Context())
+	require.NoError(t, err)
+	_, err = connector.Connect(t.Context())
+	require.ErrorIs(t, err, dsql.ErrReservoirEmpty)
+	require.NotErrorIs(t, err, driver.ErrBadConn)
+	require.NoError(t, held.Close())
+	require.NoError(t, held.Close(), "again is no harm")
+	again, err := connector.Connect(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, again.Close())
+}
+
+func TestALostCommitOfDatabaseSQLIsUnknown(t *testing.T) {
+	g := startGate(t, nil)
+	db := openDB(t, g, nil)
+	tx, err := db.BeginTx(within(t, 20*time.Second), nil)
+	require.NoError(t, err)
+	g.VanishAtCommit(1)
+	require.ErrorIs(t, tx.Commit(), dsql.ErrCommitUnknown)
+
+	g.FailCommits(1, "OC000")
+	runs := 0
+	require.NoError(t, dsql.RetryOCC(t.Context(), func(ctx context.Context) error {
+		runs++
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		return tx.Commit()
+	}))
+	require.Equal(t, 2, runs)
+}
+
+func TestASessionCutByDSQLIsNotLent(t *testing.T) {
+	g := startGate(t, func(o *dsqlgate.Options) { o.SessionLimit = 200 * time.Millisecond })
+	db := openDB(t, g, func(c *dsql.Config) { c.MaxOpen = 2 })
+	ctx := within(t, 20*time.Second)
+	for range 3 {
+		require.NoError(t, db.PingContext(ctx))
+		reach(t, "all are cut", func() bool { s := g.Stats(); return s.Live == 0 && s.Expired == s.Admitted })
+	}
+}
