@@ -215,15 +215,16 @@ func (r *Reservoir[C]) awaited(ctx context.Context, w *waiter[C]) (Loan[C], erro
 // waitError counts a failed wait and gives its error the present state. The
 // caller holds mu.
 func (r *Reservoir[C]) waitError(err error, waited time.Duration) error {
+	var failed *OpenError // which may have a deadline's error in it, not the caller's
 	switch {
-	case errors.Is(err, errAcquireTimeout), err == context.DeadlineExceeded:
+	case errors.As(err, &failed), errors.Is(err, ErrClosed):
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
 		r.mu.stats.Timeouts++
 		return r.exhausted(err, waited)
-	case err == context.Canceled:
+	default:
 		r.mu.stats.Canceled++
 		return fmt.Errorf("reservoir: acquire after %v: %w", waited, err)
-	default:
-		return err
 	}
 }
 

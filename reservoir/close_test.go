@@ -103,9 +103,9 @@ func TestAnOpenThatIgnoresCloseIsClosedWhenItComes(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		r := f.pool(t, func(c *config) {
 			c.MinIdle, c.Admit = 1, f.admit
-			c.Open = func(context.Context) (*conn, error) {
+			c.Open = func(ctx context.Context) (*conn, error) {
 				time.Sleep(time.Hour)
-				return f.open(context.Background())
+				return f.open(context.WithoutCancel(ctx))
 			}
 		})
 		synctest.Wait()
@@ -154,7 +154,7 @@ func TestEveryLeaseComesBackExactlyOnceAndAfterTheClose(t *testing.T) {
 		require.NoError(t, l.Discard(nil))
 		time.Sleep(time.Second - 1)
 		require.Equal(t, 1, f.read(&f.leases))
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		require.Zero(t, f.read(&f.leases))
 		f.set(func() { f.refuse = errRefused })

@@ -33,7 +33,8 @@ type stress struct {
 
 // TestStress mixes callers who wait, leave, release twice and discard with
 // Resize, Reset, EvictIdle, failing opens and checks, short lives and Close.
-// STRESS=10m makes it long.
+// STRESS=10m makes it long. On a busy machine it goes on until it has lent often
+// enough to mean something.
 func TestStress(t *testing.T) {
 	length := 2 * time.Second
 	if s := os.Getenv("STRESS"); s != "" {
@@ -42,11 +43,10 @@ func TestStress(t *testing.T) {
 		require.NoError(t, err)
 	}
 	lives, acquired := 0, uint64(0)
-	for began := time.Now(); time.Since(began) < length && !t.Failed(); lives++ {
+	for began := time.Now(); (time.Since(began) < length || acquired < 1000) && !t.Failed(); lives++ {
 		acquired += stressOneLife(t, 50*time.Millisecond+rand.N(100*time.Millisecond))
 	}
 	t.Logf("%d reservoirs, %d loans", lives, acquired)
-	require.Greater(t, acquired, uint64(1000))
 }
 
 func stressOneLife(t *testing.T, length time.Duration) uint64 {

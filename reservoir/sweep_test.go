@@ -27,7 +27,7 @@ func TestAConnectionIsLentUntilItsGuardWindowToTheNanosecond(t *testing.T) {
 		l = acquire(t, r)
 		require.Same(t, first, l.Value(), "one nanosecond is left")
 		release(t, l)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		f.set(func() { f.sessions = 0 })
 		l = acquire(t, r)
 		require.NotSame(t, first, l.Value())
@@ -163,11 +163,11 @@ func TestTheSweeperChecksOneIdleConnectionAtATimeAndAgesNone(t *testing.T) {
 		r := f.pool(t, func(c *config) {
 			c.MinIdle, c.MaxSize, c.IdleTTL = 1, 8, 10*time.Minute
 			c.LeakAfter = 300 * time.Millisecond // makes the sweeper look often
-			c.Check = func(_ context.Context, x *conn) error {
+			c.Check = func(ctx context.Context, x *conn) error {
 				f.set(func() { running++; most = max(most, running); checks[x]++ })
 				time.Sleep(time.Second)
 				f.set(func() { running-- })
-				return f.check(t.Context(), x)
+				return f.check(ctx, x)
 			}
 		})
 		var loans []loan

@@ -54,7 +54,7 @@ func Exercise[C comparable](t *testing.T, target Target[C]) {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), target.Patience)
 			defer cancel()
-			s := &suite[C]{T: t, target: target, patience: ctx.Done()} //nolint:contextcheck // the suite makes its calls' contexts of t's
+			s := &suite[C]{T: t, target: target, patience: ctx.Done()}
 			s.live(0, "before the case")
 			c.run(s)
 			s.live(0, "after the case")
