@@ -2,9 +2,12 @@ package testserver
 
 import (
 	"context"
+	"encoding/binary"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -131,6 +134,22 @@ var (
 		}
 	})
 )
+
+// OtherSchema replaces the schema by a valid one of another result: in a
+// FlightInfo (OnGetFlightInfo, After) or in a stream (OnDoGet, After).
+func OtherSchema() Effect {
+	other := flight.SerializeSchema(arrow.NewSchema([]arrow.Field{{Name: "other", Type: arrow.FixedWidthTypes.Date32}}, nil), memory.DefaultAllocator)
+	return Effects(
+		Rewrite(func(i *flight.FlightInfo) { i.Schema = other }),
+		Rewrite(func(d *flight.FlightData) { d.DataHeader = messageIn(other) }),
+	)
+}
+
+// messageIn takes the message out of its frame: a mark of 4 bytes, its length
+// in 4, itself, and more.
+func messageIn(framed []byte) []byte {
+	return framed[8 : 8+binary.LittleEndian.Uint32(framed[4:])]
+}
 
 // Wrong messages of DoGet: OnBatch, or OnDoGet for the schema.
 var (

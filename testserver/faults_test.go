@@ -9,6 +9,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
@@ -317,6 +318,29 @@ func TestWrongStreams(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAnotherSchemaThanThatOfTheResult(t *testing.T) {
+	bubble(t, testserver.Profile{Endpoints: 2}, func(t *testing.T, srv *testserver.Server) {
+		c := dial(t, srv)
+		srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, After: true, Skip: 1, Do: testserver.OtherSchema()})
+		srv.Faults().Set(testserver.Fault{On: testserver.OnDoGet, After: true, Skip: 1, Do: testserver.OtherSchema()})
+		names := func(info *flight.FlightInfo) (names []string) {
+			schema, err := flight.DeserializeSchema(info.Schema, memory.DefaultAllocator)
+			require.NoError(t, err)
+			names = append(names, schema.Field(0).Name)
+			for _, e := range info.Endpoint {
+				rdr, err := c.DoGet(t.Context(), e.Ticket)
+				require.NoError(t, err)
+				require.False(t, rdr.Next())
+				names = append(names, rdr.Schema().Field(0).Name)
+				rdr.Release()
+			}
+			return names
+		}
+		require.Equal(t, []string{"i", "i", "other"}, names(execute(t, c, "SELECT * FROM generate(0)")))
+		require.Equal(t, []string{"other", "other", "other"}, names(execute(t, c, "SELECT * FROM generate(0)")))
+	})
 }
 
 // readGarbage reads a stream that may make arrow-go panic.

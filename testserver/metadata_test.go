@@ -37,6 +37,9 @@ func TestTheCatalogueListsWhatTheSessionSees(t *testing.T) {
 		require.Len(t, rows(c.GetTables(t.Context(), &flightsql.GetTablesOpts{TableNameFilterPattern: &like})), 1)
 		require.Len(t, rows(c.GetTables(t.Context(), &flightsql.GetTablesOpts{TableTypes: []string{"VIEW"}})), 0)
 		require.Len(t, rows(c.GetTables(t.Context(), &flightsql.GetTablesOpts{IncludeSchema: true}))[0], 5)
+		like = "nosuch"
+		require.Empty(t, rows(c.GetTables(t.Context(), &flightsql.GetTablesOpts{Catalog: &like})))
+		require.Empty(t, rows(c.GetDBSchemas(t.Context(), &flightsql.GetDBSchemasOpts{Catalog: &like})))
 		require.Len(t, rows(c.GetTableTypes(t.Context())), 3)
 		require.Equal(t, [][]string{{"memory", "main", "flights", "id", "1", "(null)"}},
 			rows(c.GetPrimaryKeys(t.Context(), flightsql.TableRef{Table: "flights"})))

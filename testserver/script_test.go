@@ -170,6 +170,19 @@ func TestScriptStopsAtTheEndOfTheContextAndAbortsTheTransaction(t *testing.T) {
 	})
 }
 
+func TestScriptStopsBetweenTwoBatches(t *testing.T) {
+	s := session(t, testserver.NewScript())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := s.Query(ctx, "SELECT * FROM generate(10, 1)", nil)
+	require.NoError(t, err)
+	defer r.Release()
+	require.True(t, r.Next())
+	cancel()
+	require.False(t, r.Next())
+	require.ErrorIs(t, r.Err(), context.Canceled)
+}
+
 func TestScriptGivesTheAnswersOfItsUser(t *testing.T) {
 	db := testserver.NewScript()
 	want := batch(t, "answer", 42)

@@ -156,8 +156,8 @@ func (s *sessions) finish(sess *session) {
 	if sess.openErr == nil {
 		s.srv.tickets.dropSession(sess)
 		sess.release()
+		s.settle(sess) // before the ledger tells of it
 		s.srv.ledger.update(func(now *Snapshot) { now.Sessions-- })
-		s.settle(sess)
 	}
 	close(sess.gone)
 }

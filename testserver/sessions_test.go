@@ -132,6 +132,10 @@ func TestOneSessionTooManyIsRefusedWithTheProfilesCode(t *testing.T) {
 			srv.Faults().LimitSessions(2)
 			two.mustQuery("SELECT 1")
 			require.Equal(t, 2, srv.Ledger().Snapshot().Sessions)
+
+			require.NoError(t, two.Close())
+			require.NoError(t, srv.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool { return s.Sessions == 1 }))
+			dial(t, srv).mustQuery("SELECT 1") // in the place of two
 		})
 	}
 }
@@ -244,5 +248,19 @@ func TestAnEvictedSessionEndsAfterWhatRunsInItAndBlocksNobody(t *testing.T) {
 		require.Equal(t, 2, srv.Ledger().Snapshot().Sessions)
 		require.NoError(t, <-ended)
 		require.NoError(t, srv.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool { return s.Sessions == 1 }))
+	})
+}
+
+func TestACallWhoseSessionIsGoneByTheTimeItRunsIsTold(t *testing.T) {
+	bubble(t, testserver.Profile{SessionKey: testserver.ByPeerIP}, func(t *testing.T, srv *testserver.Server) {
+		one, two := dial(t, srv), dial(t, srv)
+		srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, Times: 1, Do: testserver.Delay(time.Minute)})
+		began := time.Now()
+		ended := inBackground(t.Context(), one, "SELECT 1")
+		synctest.Wait()
+		_, err := two.CloseSession(t.Context(), &flight.CloseSessionRequest{})
+		require.NoError(t, err)
+		requireCode(t, codes.Unavailable, <-ended)
+		require.Equal(t, time.Minute, time.Since(began))
 	})
 }
