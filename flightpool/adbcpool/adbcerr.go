@@ -1,0 +1,109 @@
+package adbcpool
+
+import (
+	"context"
+	"errors"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/session"
+)
+
+// adbcFailure is an adbc.Error with the way to what caused it: errors.As finds
+// the adbc.Error, the *flightpool.Error and a gRPC status in it, errors.Is the
+// context's error.
+type adbcFailure struct {
+	adbc  adbc.Error
+	cause error
+}
+
+func (e *adbcFailure) Error() string { return e.adbc.Error() }
+
+func (e *adbcFailure) Unwrap() []error { return []error{e.adbc, e.cause} }
+
+// As finds the adbc.Error by pointer too; by value Unwrap does.
+func (e *adbcFailure) As(target any) bool {
+	if p, ok := target.(**adbc.Error); ok {
+		*p = &e.adbc
+		return true
+	}
+	return false
+}
+
+// toADBC makes ADBC's error of the pool's.
+func toADBC(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := adbc.Error{Msg: err.Error(), Code: adbcStatus(err)}
+	if s, ok := status.FromError(err); ok {
+		e.VendorCode = int32(s.Code())
+	}
+	var ours *flightpool.Error
+	if errors.As(err, &ours) && len(ours.SQLState) == len(e.SqlState) {
+		copy(e.SqlState[:], ours.SQLState)
+	}
+	return &adbcFailure{e, err}
+}
+
+func adbcStatus(err error) adbc.Status {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return adbc.StatusTimeout
+	case errors.Is(err, context.Canceled):
+		return adbc.StatusCancelled
+	case errors.Is(err, session.ErrBusy), errors.Is(err, session.ErrHandleClosed), errors.Is(err, flightpool.ErrClosed),
+		errors.Is(err, flightpool.ErrTxAborted), errors.Is(err, session.ErrTxOpen), errors.Is(err, session.ErrNoTx):
+		return adbc.StatusInvalidState
+	}
+	switch session.FaultIn(err) {
+	case flightpool.FaultUsage:
+		return adbc.StatusInvalidArgument
+	case flightpool.FaultUnsupported:
+		return adbc.StatusNotImplemented
+	case flightpool.FaultAuth:
+		return adbc.StatusUnauthenticated
+	case flightpool.FaultTransport, flightpool.FaultSession:
+		return adbc.StatusIO
+	case flightpool.FaultStatement:
+		return statementStatus(err)
+	case flightpool.FaultLimit:
+		return adbc.StatusInternal
+	default:
+		return adbc.StatusUnknown
+	}
+}
+
+// statementStatus says as much of a statement's failure as its server did.
+func statementStatus(err error) adbc.Status {
+	var driver adbc.Error
+	if errors.As(err, &driver) {
+		return driver.Code
+	}
+	switch status.Code(err) {
+	case codes.InvalidArgument:
+		return adbc.StatusInvalidArgument
+	case codes.NotFound:
+		return adbc.StatusNotFound
+	case codes.AlreadyExists:
+		return adbc.StatusAlreadyExists
+	case codes.PermissionDenied:
+		return adbc.StatusUnauthorized
+	case codes.FailedPrecondition, codes.Aborted:
+		return adbc.StatusInvalidState
+	default:
+		return adbc.StatusInternal
+	}
+}
+
+// failure is an error of this package's own.
+func failure(code adbc.Status, msg string) error {
+	return adbc.Error{Code: code, Msg: "adbcpool: " + msg}
+}
+
+func notImplemented(what string) error {
+	return failure(adbc.StatusNotImplemented, what+" is not implemented")
+}

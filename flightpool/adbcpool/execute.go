@@ -1,0 +1,196 @@
+package adbcpool
+
+import (
+	"context"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/session"
+)
+
+var ingestModes = map[string]session.IngestMode{
+	adbc.OptionValueIngestModeCreate:       session.IngestCreate,
+	adbc.OptionValueIngestModeAppend:       session.IngestAppend,
+	adbc.OptionValueIngestModeReplace:      session.IngestReplace,
+	adbc.OptionValueIngestModeCreateAppend: session.IngestCreateAppend,
+}
+
+// Bind is part of adbc.Statement.
+func (s *statement) Bind(_ context.Context, values arrow.RecordBatch) error {
+	if s.closed {
+		return errStatementClosed
+	}
+	s.unbind()
+	if s.params = values; values != nil {
+		values.Retain()
+	}
+	return nil
+}
+
+// BindStream is part of adbc.Statement.
+func (s *statement) BindStream(_ context.Context, stream array.RecordReader) error {
+	if s.closed {
+		return errStatementClosed
+	}
+	s.unbind()
+	if s.stream = stream; stream != nil {
+		stream.Retain()
+	}
+	return nil
+}
+
+func (s *statement) unbind() {
+	if s.params != nil {
+		s.params.Release()
+	}
+	if s.stream != nil {
+		s.stream.Release()
+	}
+	s.params, s.stream = nil, nil
+}
+
+// ExecuteQuery is part of adbc.Statement. A statement without rows gives an
+// empty reader and the rows affected, or -1.
+func (s *statement) ExecuteQuery(ctx context.Context) (array.RecordReader, int64, error) {
+	if s.ingest.Table != "" {
+		n, err := s.ExecuteUpdate(ctx)
+		return nil, n, err
+	}
+	if err := s.begin(ctx); err != nil {
+		return nil, -1, err
+	}
+	params, err := s.bound()
+	if err != nil {
+		return nil, -1, err
+	}
+	if params != nil {
+		defer params.Release()
+	}
+	result, err := s.query(ctx, params)
+	if err != nil {
+		return nil, -1, toADBC(err)
+	}
+	s.result = result
+	n, known := result.RowsAffected()
+	if !known {
+		n = -1
+	}
+	return &reader{result}, n, nil
+}
+
+func (s *statement) query(ctx context.Context, params arrow.RecordBatch) (*flightpool.QueryResult, error) {
+	if s.prepared != nil {
+		return s.prepared.Query(ctx, params)
+	}
+	return s.conn.s.QueryWithOptions(ctx, s.sql, flightpool.QueryOptions{Params: params, Headers: s.headers})
+}
+
+// ExecuteUpdate is part of adbc.Statement.
+func (s *statement) ExecuteUpdate(ctx context.Context) (int64, error) {
+	if err := s.begin(ctx); err != nil {
+		return -1, err
+	}
+	if s.ingest.Table != "" {
+		return s.load(ctx)
+	}
+	params, err := s.bound()
+	if err != nil {
+		return -1, err
+	}
+	if params != nil {
+		defer params.Release()
+	}
+	var done flightpool.UpdateResult
+	if s.prepared != nil {
+		done, err = s.prepared.Update(ctx, params)
+	} else {
+		done, err = s.conn.s.UpdateWithOptions(ctx, s.sql, flightpool.QueryOptions{Params: params, Headers: s.headers})
+	}
+	if err != nil {
+		return -1, toADBC(err)
+	}
+	return done.RowsAffected, nil
+}
+
+// load ingests what is bound.
+func (s *statement) load(ctx context.Context) (int64, error) {
+	rows := s.stream
+	if s.params != nil {
+		var err error
+		if rows, err = array.NewRecordReader(s.params.Schema(), []arrow.RecordBatch{s.params}); err != nil {
+			return -1, failure(adbc.StatusInternal, err.Error())
+		}
+		defer rows.Release()
+	}
+	if rows == nil {
+		return -1, failure(adbc.StatusInvalidState, "an ingestion needs Bind or BindStream")
+	}
+	n, err := s.conn.s.Ingest(ctx, s.ingest.Table, rows, s.ingest)
+	if err != nil {
+		return -1, toADBC(err)
+	}
+	return n, nil
+}
+
+// bound is what is bound as one batch, which the caller releases, or nil.
+func (s *statement) bound() (arrow.RecordBatch, error) {
+	if s.params != nil {
+		s.params.Retain()
+	}
+	if s.stream == nil {
+		return s.params, nil
+	}
+	defer s.unbind() // a stream is read once
+	var batches []arrow.RecordBatch
+	defer func() {
+		for _, b := range batches {
+			b.Release()
+		}
+	}()
+	for s.stream.Next() {
+		b := s.stream.RecordBatch()
+		b.Retain()
+		batches = append(batches, b)
+	}
+	if err := s.stream.Err(); err != nil {
+		return nil, toADBC(err)
+	}
+	joined, err := concat(s.stream.Schema(), batches)
+	if err != nil {
+		return nil, failure(adbc.StatusInvalidArgument, err.Error())
+	}
+	return joined, nil
+}
+
+func concat(schema *arrow.Schema, batches []arrow.RecordBatch) (arrow.RecordBatch, error) {
+	table := array.NewTableFromRecords(schema, batches)
+	defer table.Release()
+	columns := make([]arrow.Array, table.NumCols())
+	defer func() {
+		for _, c := range columns {
+			if c != nil {
+				c.Release()
+			}
+		}
+	}()
+	for i := range columns {
+		chunks := table.Column(i).Data().Chunks()
+		var err error
+		if len(chunks) == 0 {
+			columns[i] = array.MakeArrayOfNull(memory.DefaultAllocator, schema.Field(i).Type, 0)
+		} else if columns[i], err = array.Concatenate(chunks, memory.DefaultAllocator); err != nil {
+			return nil, err
+		}
+	}
+	return array.NewRecordBatch(schema, columns, table.NumRows()), nil
+}
+
+// reader is a result whose error is ADBC's.
+type reader struct{ *flightpool.QueryResult }
+
+// Err is part of array.RecordReader.
+func (r *reader) Err() error { return toADBC(r.QueryResult.Err()) }

@@ -1,0 +1,171 @@
+package adbcpool
+
+import (
+	"context"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// driverName is what GetInfo tells of us.
+const driverName = "flightpool ADBC driver"
+
+// serverInfo are the SqlInfo codes behind ADBC's codes of text.
+var serverInfo = map[adbc.InfoCode]uint32{
+	adbc.InfoVendorName:         0,
+	adbc.InfoVendorVersion:      1,
+	adbc.InfoVendorArrowVersion: 2,
+}
+
+// GetInfo is part of adbc.Connection. What the server does not tell is left
+// out.
+func (c *connection) GetInfo(ctx context.Context, codes []adbc.InfoCode) (array.RecordReader, error) {
+	if len(codes) == 0 {
+		codes = []adbc.InfoCode{adbc.InfoVendorName, adbc.InfoVendorVersion, adbc.InfoVendorArrowVersion, adbc.InfoVendorSql,
+			adbc.InfoDriverName, adbc.InfoDriverADBCVersion}
+	}
+	b := array.NewRecordBuilder(memory.DefaultAllocator, adbc.GetInfoSchema)
+	defer b.Release()
+	names, values := b.Field(0).(*array.Uint32Builder), b.Field(1).(*array.DenseUnionBuilder)
+	text := func(code adbc.InfoCode, v string) {
+		names.Append(uint32(code))
+		values.Append(adbc.InfoValueStringType)
+		values.Child(int(adbc.InfoValueStringType)).(*array.StringBuilder).Append(v)
+	}
+	for _, code := range codes {
+		switch code {
+		case adbc.InfoDriverName:
+			text(code, driverName)
+		case adbc.InfoDriverADBCVersion:
+			names.Append(uint32(code))
+			values.Append(adbc.InfoValueInt64Type)
+			values.Child(int(adbc.InfoValueInt64Type)).(*array.Int64Builder).Append(adbc.AdbcVersion1_1_0)
+		case adbc.InfoVendorSql:
+			names.Append(uint32(code))
+			values.Append(adbc.InfoValueBooleanType)
+			values.Child(int(adbc.InfoValueBooleanType)).(*array.BooleanBuilder).Append(true)
+		default:
+			sqlInfo, ok := serverInfo[code]
+			if !ok {
+				continue
+			}
+			v, known, err := c.sqlInfo(ctx, sqlInfo)
+			if err != nil {
+				return nil, err
+			}
+			if known {
+				text(code, v)
+			}
+		}
+	}
+	return one(b)
+}
+
+// sqlInfo asks the server for one text. A server that does not know it is no
+// failure.
+func (c *connection) sqlInfo(ctx context.Context, code uint32) (value string, known bool, err error) {
+	err = c.metadata(ctx, session.MetadataRequest{Kind: session.MetadataSQLInfo, Info: []uint32{code}}, func(b arrow.RecordBatch) error {
+		union, ok := b.Column(1).(*array.DenseUnion)
+		for i := 0; ok && i < union.Len(); i++ {
+			if texts, isText := union.Field(union.ChildID(i)).(*array.String); isText {
+				value, known = string([]byte(texts.Value(int(union.ValueOffset(i))))), true
+			}
+		}
+		return nil
+	})
+	if err != nil && session.FaultIn(err).KeepsConn() {
+		return "", false, nil
+	}
+	return value, known, err
+}
+
+// metadata runs a catalogue call and gives its batches to each.
+func (c *connection) metadata(ctx context.Context, req session.MetadataRequest, each func(arrow.RecordBatch) error) error {
+	if c.closed {
+		return errConnectionClosed
+	}
+	result, err := c.s.Metadata(ctx, req)
+	if err != nil {
+		return toADBC(err)
+	}
+	defer result.Release()
+	for result.Next() {
+		if err := each(result.RecordBatch()); err != nil {
+			return err
+		}
+	}
+	return toADBC(result.Err())
+}
+
+// one is a reader of what b has built.
+func one(b *array.RecordBuilder) (array.RecordReader, error) {
+	batch := b.NewRecordBatch()
+	defer batch.Release()
+	return array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
+}
+
+// GetTableTypes is part of adbc.Connection.
+func (c *connection) GetTableTypes(ctx context.Context) (array.RecordReader, error) {
+	b := array.NewRecordBuilder(memory.DefaultAllocator, adbc.TableTypesSchema)
+	defer b.Release()
+	err := c.metadata(ctx, session.MetadataRequest{Kind: session.MetadataTableTypes}, func(batch arrow.RecordBatch) error {
+		for i := range int(batch.NumRows()) {
+			b.Field(0).(*array.StringBuilder).Append(cell(batch, 0, i))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return one(b)
+}
+
+// GetTableSchema is part of adbc.Connection.
+func (c *connection) GetTableSchema(ctx context.Context, catalog, dbSchema *string, table string) (*arrow.Schema, error) {
+	var found *arrow.Schema
+	req := session.MetadataRequest{Kind: session.MetadataTables, Catalog: catalog, Schema: dbSchema, Table: &table, IncludeColumns: true}
+	err := c.metadata(ctx, req, func(batch arrow.RecordBatch) error {
+		for i := range int(batch.NumRows()) {
+			if found != nil || cell(batch, 2, i) != table { // a pattern may match more
+				continue
+			}
+			schema, err := columnsOf(batch, i)
+			if err != nil {
+				return err
+			}
+			found = schema
+		}
+		return nil
+	})
+	if err == nil && found == nil {
+		err = failure(adbc.StatusNotFound, "there is no table "+table)
+	}
+	return found, err
+}
+
+// columnsOf is the schema of the table in row i of a tables result.
+func columnsOf(batch arrow.RecordBatch, i int) (*arrow.Schema, error) {
+	serialized, ok := batch.Column(4).(*array.Binary)
+	if !ok {
+		return nil, failure(adbc.StatusInternal, "the server's tables come without their columns")
+	}
+	schema, err := flight.DeserializeSchema(serialized.Value(i), memory.DefaultAllocator)
+	if err != nil {
+		return nil, failure(adbc.StatusInternal, "the schema of a table: "+err.Error())
+	}
+	return schema, nil
+}
+
+// cell is a copy of a text, empty for NULL and for what is no text.
+func cell(batch arrow.RecordBatch, column, row int) string {
+	texts, ok := batch.Column(column).(*array.String)
+	if !ok || texts.IsNull(row) {
+		return ""
+	}
+	return string([]byte(texts.Value(row)))
+}

@@ -1,0 +1,67 @@
+package adbcpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/adbcconn"
+	"github.com/flightpool/flightpool/session"
+)
+
+// New makes a pool of connections of db, of any ADBC driver. db stays the
+// caller's, to be closed after the pool.
+//
+// A statement is cancelled by its context, which is all that ADBC has; a
+// connection on which that has not helped is dropped. A driver that does not
+// return when its context has ended holds up nobody: its connection is given
+// up, and closed if the driver returns after all.
+//
+// What is the database's own cannot be set here: Auth, TLS, Headers, Dialer,
+// DialOptions, Allocator, MaxMessage, Cancel.Actions and Layer of cfg must be
+// zero. For ADBC's Flight SQL driver use Open: with New the pool cannot see
+// that driver dial again, and with that lose the session; only a commit finds
+// out.
+func New(ctx context.Context, db adbc.Database, cfg flightpool.Config) (*flightpool.FlightSQLPool, error) {
+	if err := errors.Join(need(db), notOurs(cfg)); err != nil {
+		return nil, badArgument("New", err)
+	}
+	conn := adbcconn.ForeignConfig{ProbeSQL: cfg.HealthCheck.SQL, CloseTimeout: cfg.CloseTimeout}
+	return flightpool.NewWith(ctx, func(ctx context.Context) (session.Conn, error) {
+		return adbcconn.OpenForeign(ctx, db, conn)
+	}, cfg)
+}
+
+func need(db adbc.Database) error {
+	if db == nil {
+		return errors.New("db: is required")
+	}
+	return nil
+}
+
+// notOurs names the fields that would be ignored.
+func notOurs(cfg flightpool.Config) error {
+	var faults []error
+	for _, field := range []struct {
+		name string
+		set  bool
+	}{
+		{"Auth", cfg.Auth.String() != "none"},
+		{"TLS", cfg.TLS != nil},
+		{"Headers", cfg.Headers != nil},
+		{"Dialer", cfg.Dialer != nil},
+		{"DialOptions", cfg.DialOptions != nil},
+		{"Allocator", cfg.Allocator != nil},
+		{"MaxMessage", cfg.MaxMessage != 0},
+		{"Cancel.Actions", cfg.Cancel.Actions != nil},
+		{"Layer", cfg.Layer != nil},
+	} {
+		if field.set {
+			faults = append(faults, fmt.Errorf("%s: is the database's own", field.name))
+		}
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,149 @@
+package adbcpool
+
+import (
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// CheckNamedValue is part of driver.NamedValueChecker: it lets through what
+// Arrow has a type for and leaves the rest to database/sql.
+func (c *sqlConn) CheckNamedValue(arg *driver.NamedValue) error {
+	if _, err := typeOf(arg.Value); err != nil {
+		return driver.ErrSkip
+	}
+	return nil
+}
+
+// bindRow makes one row of parameters. It is nil without arguments.
+func bindRow(args []driver.NamedValue) (arrow.RecordBatch, error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	fields := make([]arrow.Field, len(args))
+	var faults []error
+	for i, arg := range args {
+		t, err := typeOf(arg.Value)
+		if err == nil && arg.Name != "" {
+			err = fmt.Errorf("named parameters (%q) are not known to Flight SQL: give them by position", arg.Name)
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("parameter %d: %w", arg.Ordinal, err))
+		}
+		fields[i] = arrow.Field{Name: strconv.Itoa(arg.Ordinal), Type: t, Nullable: true}
+	}
+	if len(faults) > 0 {
+		return nil, errors.Join(faults...)
+	}
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema(fields, nil))
+	defer b.Release()
+	for i, arg := range args {
+		if err := appendValue(b.Field(i), arg.Value); err != nil {
+			return nil, fmt.Errorf("parameter %d: %w", arg.Ordinal, err)
+		}
+	}
+	return b.NewRecordBatch(), nil
+}
+
+// typeOf is the Arrow type in which a parameter is sent.
+func typeOf(v any) (arrow.DataType, error) {
+	switch v := v.(type) {
+	case nil:
+		return arrow.Null, nil
+	case bool:
+		return arrow.FixedWidthTypes.Boolean, nil
+	case int, int8, int16, int32, int64:
+		return arrow.PrimitiveTypes.Int64, nil
+	case uint8, uint16, uint32:
+		return arrow.PrimitiveTypes.Int64, nil
+	case uint, uint64:
+		return arrow.PrimitiveTypes.Uint64, nil
+	case float32, float64:
+		return arrow.PrimitiveTypes.Float64, nil
+	case string, session.Decimal: // a decimal as text is exact in every server
+		return arrow.BinaryTypes.String, nil
+	case []byte:
+		if v == nil {
+			return arrow.Null, nil
+		}
+		return arrow.BinaryTypes.Binary, nil
+	case time.Time:
+		if v.Nanosecond()%1000 != 0 {
+			return arrow.FixedWidthTypes.Timestamp_ns, nil
+		}
+		return arrow.FixedWidthTypes.Timestamp_us, nil
+	case time.Duration:
+		return arrow.FixedWidthTypes.Duration_ns, nil
+	default:
+		return nil, fmt.Errorf("a value of type %T cannot be sent", v)
+	}
+}
+
+// appendValue appends a value of which typeOf knows the type.
+func appendValue(b array.Builder, v any) error {
+	switch v := v.(type) {
+	case nil:
+		b.AppendNull()
+	case bool:
+		b.(*array.BooleanBuilder).Append(v)
+	case string:
+		b.(*array.StringBuilder).Append(v)
+	case session.Decimal:
+		b.(*array.StringBuilder).Append(v.String())
+	case []byte:
+		if v == nil {
+			b.AppendNull()
+		} else {
+			b.(*array.BinaryBuilder).Append(v)
+		}
+	case time.Time:
+		ts := b.(*array.TimestampBuilder)
+		value, err := arrow.TimestampFromTime(v, ts.Type().(*arrow.TimestampType).Unit)
+		if err != nil {
+			return err
+		}
+		ts.Append(value)
+	case time.Duration:
+		b.(*array.DurationBuilder).Append(arrow.Duration(v))
+	case float32:
+		b.(*array.Float64Builder).Append(float64(v))
+	case float64:
+		b.(*array.Float64Builder).Append(v)
+	case uint:
+		b.(*array.Uint64Builder).Append(uint64(v))
+	case uint64:
+		b.(*array.Uint64Builder).Append(v)
+	default:
+		b.(*array.Int64Builder).Append(toInt64(v))
+	}
+	return nil
+}
+
+func toInt64(v any) int64 {
+	switch v := v.(type) {
+	case int:
+		return int64(v)
+	case int8:
+		return int64(v)
+	case int16:
+		return int64(v)
+	case int32:
+		return int64(v)
+	case int64:
+		return v
+	case uint8:
+		return int64(v)
+	case uint16:
+		return int64(v)
+	default:
+		return int64(v.(uint32))
+	}
+}
