@@ -15,7 +15,7 @@ func (l *Leases) keep(ctx context.Context) {
 		switch {
 		case s == nil && wait == 0: // somebody waits and no shard has room
 			l.look(ctx)
-			pause(ctx, backoff.next(200*time.Millisecond, 2*time.Second), nil)
+			pause(ctx, backoff.next(200*time.Millisecond, 2*time.Second), l.growth)
 		case s == nil:
 			pause(ctx, wait, l.growth)
 		case l.settle(ctx, *s) != denied:

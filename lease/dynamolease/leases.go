@@ -248,6 +248,9 @@ func wake(signal chan struct{}) {
 
 // pause waits for d or a signal and reports whether ctx is still alive.
 func pause(ctx context.Context, d time.Duration, signal <-chan struct{}) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
 
 	"github.com/flightpool/flightpool/lease"
 )
@@ -36,6 +37,7 @@ func CreateTable(ctx context.Context, client *dynamodb.Client, name string) erro
 	return removeGarbage(ctx, client, name)
 }
 
+// removeGarbage leaves a stand-in that has no times to live as it is.
 func removeGarbage(ctx context.Context, client *dynamodb.Client, name string) error {
 	state, err := client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: &name})
 	if err != nil {
@@ -48,7 +50,8 @@ func removeGarbage(ctx context.Context, client *dynamodb.Client, name string) er
 		TableName:               &name,
 		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String("ttl"), Enabled: aws.Bool(true)},
 	})
-	if err != nil {
+	var answer smithy.APIError
+	if err != nil && !(errors.As(err, &answer) && answer.ErrorCode() == "UnknownOperationException") {
 		return fmt.Errorf("dynamolease: time to live of table %q: %w", name, err)
 	}
 	return nil
