@@ -110,6 +110,21 @@ func TestAFailedOpenReachesItsWaitersWhenNothingElseCanServeThem(t *testing.T) {
 	})
 }
 
+func TestAnOpenThatTimesOutIsNotItsCallersTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		f.dial = time.Hour
+		r := f.pool(t, func(c *config) { c.OpenTimeout = time.Second })
+		got := <-call(t.Context(), r)
+		require.Equal(t, time.Second, got.took)
+		var failed *reservoir.OpenError
+		require.ErrorAs(t, got.err, &failed)
+		require.ErrorIs(t, got.err, context.DeadlineExceeded)
+		require.NotErrorIs(t, got.err, reservoir.ErrExhausted)
+		require.Zero(t, r.Stats().Timeouts)
+		shut(t, r)
+	})
+}
+
 func TestAFailedOpenReachesNobodyWhileALoanIsOut(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		r := f.pool(t, nil)
