@@ -110,6 +110,8 @@ func TestTheTokenComesInTheHeaderInThePayloadOrNotAtAll(t *testing.T) {
 func TestOneBearerIsOneSessionHoweverManyConnections(t *testing.T) {
 	srv := start(t, testserver.Options{Profile: testserver.GizmoSQL()})
 	one, two := dial(t, srv), dial(t, srv)
+	_, err := one.query(t.Context(), "SELECT 1")
+	requireCode(t, codes.Unauthenticated, err)
 	mine, err := one.Client.Client.AuthenticateBasicToken(t.Context(), "u", "p")
 	require.NoError(t, err)
 	other, err := one.Client.Client.AuthenticateBasicToken(t.Context(), "u", "p")
