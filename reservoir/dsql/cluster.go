@@ -79,7 +79,7 @@ func newCluster(ctx context.Context, cfg Config, fleet *fleet, dial func(context
 	rc := reservoir.Config[*physical]{
 		Open:    func(ctx context.Context) (*physical, error) { return c.persist(ctx, dial) },
 		Close:   func(p *physical) error { return c.close(ctx, p) },
-		Check:   func(ctx context.Context, p *physical) error { return p.ping(ctx) },
+		Check:   check,
 		Admit:   c.ask,
 		MinIdle: ready, MaxSize: cfg.MaxOpen, MaxConcurrentOpens: cfg.MaxConcurrentOpens,
 		AcquireTimeout: -1, // view.wait has it

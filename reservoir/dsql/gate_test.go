@@ -17,7 +17,7 @@ var key = dsqlgate.Credential{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret/
 
 func startGate(t *testing.T, set func(*dsqlgate.Options)) *dsqlgate.Gate {
 	t.Helper()
-	o := dsqlgate.Options{Upstream: postgres.DSN(), Credentials: []dsqlgate.Credential{key}}
+	o := dsqlgate.Options{Upstream: dsql.Postgres.DSN(), Credentials: []dsqlgate.Credential{key}}
 	if set != nil {
 		set(&o)
 	}

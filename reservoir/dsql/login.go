@@ -14,7 +14,7 @@ import (
 // neutral gives every key that pgx would else take from the environment. Hosts,
 // user, password and TLS are set afterwards.
 const neutral = "host=localhost port=5432 user=x password=x database=x sslmode=disable sslnegotiation=postgres sslcertmode=allow " +
-	"sslsni=1 connect_timeout=0 application_name=x target_session_attrs=any timezone=UTC options='' " +
+	"sslsni=1 sslrootcert='' sslcert='' sslkey='' sslpassword='' passfile='' connect_timeout=0 application_name=x target_session_attrs=any timezone=UTC options='' " +
 	"min_protocol_version=3.0 max_protocol_version=3.0 channel_binding=prefer require_auth=''"
 
 // loginConfig is what every open of a Cluster starts from. Only the password

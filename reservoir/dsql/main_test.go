@@ -1,4 +1,4 @@
-package dsql_test
+package dsql
 
 import (
 	"context"
@@ -11,16 +11,17 @@ import (
 	"github.com/flightpool/flightpool/testserver/localdeps"
 )
 
-var postgres *localdeps.Postgres
+// Postgres is what stands behind all gateways of the tests.
+var Postgres *localdeps.Postgres
 
 func TestMain(m *testing.M) {
 	var err error
-	if postgres, err = localdeps.StartPostgres(context.Background(), localdeps.PostgresOptions{}); err != nil {
+	if Postgres, err = localdeps.StartPostgres(context.Background(), localdeps.PostgresOptions{}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	code := m.Run()
-	postgres.Close()
+	Postgres.Close()
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1

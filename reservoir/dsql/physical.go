@@ -54,7 +54,8 @@ func (p *physical) fit() error {
 // is the end: a closed socket, TLS's or the server's farewell.
 func (p *physical) alive() bool { return !p.pgx().IsClosed() && quiet(p.net) }
 
-func (p *physical) ping(ctx context.Context) error { return p.pgx().Ping(ctx) }
+// check proves that an idle connection works.
+func check(ctx context.Context, p *physical) error { return p.pgx().Ping(ctx) }
 
 // close returns when the socket is closed, at the latest after limit. pgx may
 // have begun to close it by itself, which can take longer.

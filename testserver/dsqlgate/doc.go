@@ -33,7 +33,7 @@
 //	options, gate      what users see; start and end
 //	admit              the bucket and the count
 //	token              verification of tokens
-//	handshake          from accept to the first ReadyForQuery
+//	handshake          from accept to the first ReadyForQuery; upstream: PostgreSQL's part
 //	session, relay     one connection and its messages
 //	statement          what DSQL does not do
 //	faults, stats      what tests do to it, and ask of it

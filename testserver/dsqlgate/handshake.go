@@ -162,39 +162,18 @@ func (g *Gate) login(ctx context.Context, raw net.Conn, conn *tls.Conn, startup 
 		g.denied(user, err)
 		return nil, g.reject(conn, "08006", errAccess)
 	}
-	server, err := g.connectUpstream(ctx, startup.Parameters)
+	server, greeting, err := g.connectUpstream(ctx, startup.Parameters)
 	if err != nil {
 		return nil, errors.Join(err, g.reject(conn, "upstream", refuse("08006", err.Error())))
 	}
-	greeting := []pgproto3.BackendMessage{&pgproto3.AuthenticationOk{}}
-	for name, value := range server.ParameterStatuses {
-		greeting = append(greeting, &pgproto3.ParameterStatus{Name: name, Value: value})
-	}
-	greeting = append(greeting, &pgproto3.BackendKeyData{ProcessID: server.PID, SecretKey: server.SecretKey}, &pgproto3.ReadyForQuery{TxStatus: 'I'})
-	if err := send(conn, greeting...); err != nil {
-		_ = server.Conn.Close() // the client's error matters
+	if _, err := conn.Write(greeting); err != nil {
+		_ = server.Close() // the client's error matters
 		return nil, err
 	}
 	g.mu.Lock()
 	g.stats.Admitted++
 	g.mu.Unlock()
-	return newSession(g, raw, conn, in, server.Conn), nil
-}
-
-// connectUpstream opens the connection behind the gateway, in DSQL's isolation.
-func (g *Gate) connectUpstream(ctx context.Context, params map[string]string) (*pgconn.HijackedConn, error) {
-	config := g.upstream.Copy()
-	for name, value := range params {
-		if name != "user" && name != "database" {
-			config.RuntimeParams[name] = value
-		}
-	}
-	config.RuntimeParams["default_transaction_isolation"] = "repeatable read"
-	conn, err := pgconn.ConnectConfig(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	return conn.Hijack()
+	return newSession(g, raw, conn, in, server), nil
 }
 
 // cancel passes a request to cancel a query on.

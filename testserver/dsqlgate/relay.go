@@ -32,12 +32,17 @@ func readMessage(r *bufio.Reader, buf []byte, limit int) (kind byte, body []byte
 }
 
 func writeMessage(w *bufio.Writer, kind byte, body []byte) error {
-	head := binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(body)+4))
+	head := binary.BigEndian.AppendUint32(append(w.AvailableBuffer(), kind), uint32(len(body)+4))
 	if _, err := w.Write(head); err != nil {
 		return err
 	}
 	_, err := w.Write(body)
 	return err
+}
+
+func appendMessage(b []byte, kind byte, body []byte) []byte {
+	b = binary.BigEndian.AppendUint32(append(b, kind), uint32(len(body)+4))
+	return append(b, body...)
 }
 
 // upstream passes the client's messages on.

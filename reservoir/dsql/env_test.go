@@ -1,0 +1,91 @@
+package dsql
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func environ(values map[string]string) func(string) string {
+	return func(name string) string { return values[name] }
+}
+
+const someHost = "abcdefghijklmnopqrstuvwxyz.dsql.us-east-1.on.aws"
+
+func TestAnEmptyEnvironmentHasTheDefaultsOfGo(t *testing.T) {
+	fromEnv, err := configFrom(environ(map[string]string{"CLUSTER_ENDPOINT": someHost, "DSQL_RESERVOIR_ENABLED": "true"}))
+	require.NoError(t, err)
+	none := environ(nil)
+	a, err := fromEnv.resolve(none)
+	require.NoError(t, err)
+	b, err := Config{Host: someHost}.resolve(none)
+	require.NoError(t, err)
+	a.Dial, b.Dial = nil, nil
+	require.Equal(t, b, a)
+	require.Equal(t, a.MaxOpen, a.TargetReady)
+	require.Equal(t, a.MaxOpen, a.LowWatermark)
+	require.Equal(t, 11*time.Minute, a.BaseLifetime)
+	require.Equal(t, 2*time.Minute, a.LifetimeJitter)
+	require.Equal(t, 45*time.Second, a.GuardWindow)
+	require.Equal(t, 10_000, a.ConnLimit)
+	require.Empty(t, a.LeaseTable)
+
+	unset, err := configFrom(none)
+	require.NoError(t, err)
+	require.True(t, unset.OnDemand, "DSQL_RESERVOIR_ENABLED is false by default")
+}
+
+func TestEveryVariableIsRead(t *testing.T) {
+	c, err := configFrom(environ(map[string]string{
+		"DSQL_RESERVOIR_ENABLED": "TRUE", "DSQL_RESERVOIR_TARGET_READY": "7", "DSQL_RESERVOIR_LOW_WATERMARK": "3",
+		"DSQL_RESERVOIR_BASE_LIFETIME": "50m", "DSQL_RESERVOIR_LIFETIME_JITTER": "0", "DSQL_RESERVOIR_GUARD_WINDOW": "10s",
+		"DSQL_DISTRIBUTED_CONN_LEASE_ENABLED": "1", "DSQL_DISTRIBUTED_CONN_LEASE_TABLE": "leases", "DSQL_DISTRIBUTED_CONN_LIMIT": "20000",
+		"DSQL_MAX_OPEN": "9", "CLUSTER_ENDPOINT": someHost, "CLUSTER_USER": "app",
+	}))
+	require.NoError(t, err)
+	require.Equal(t, Config{
+		Host: someHost, User: "app", MaxOpen: 9, TargetReady: 7, LowWatermark: 3,
+		BaseLifetime: 50 * time.Minute, LifetimeJitter: -1, GuardWindow: 10 * time.Second, ConnLimit: 20000, LeaseTable: "leases",
+	}, c)
+}
+
+func TestEveryBadVariableIsNamed(t *testing.T) {
+	bad := map[string]string{
+		"DSQL_RESERVOIR_ENABLED": "ja", "DSQL_RESERVOIR_TARGET_READY": "0", "DSQL_RESERVOIR_LOW_WATERMARK": "many",
+		"DSQL_RESERVOIR_BASE_LIFETIME": "0s", "DSQL_RESERVOIR_LIFETIME_JITTER": "-1s", "DSQL_RESERVOIR_GUARD_WINDOW": "45",
+		"DSQL_DISTRIBUTED_CONN_LEASE_ENABLED": "2", "DSQL_DISTRIBUTED_CONN_LIMIT": "-5", "DSQL_MAX_OPEN": "1.5",
+	}
+	_, err := configFrom(environ(bad))
+	for name := range bad {
+		require.ErrorContains(t, err, "dsql: "+name+":")
+	}
+	_, err = configFrom(environ(map[string]string{"DSQL_DISTRIBUTED_CONN_LEASE_ENABLED": "true"}))
+	require.ErrorContains(t, err, "DSQL_DISTRIBUTED_CONN_LEASE_TABLE")
+}
+
+func TestThePlaceIsFoundFromWhatIsGiven(t *testing.T) {
+	const id = "abcdefghijklmnopqrstuvwxyz"
+	for name, c := range map[string]struct {
+		host, region string
+		env          map[string]string
+		wantHost     string
+		wantRegion   string
+	}{
+		"the host's region":           {id + ".dsql.eu-west-2.on.aws", "", map[string]string{"AWS_REGION": "us-east-1"}, id + ".dsql.eu-west-2.on.aws", "eu-west-2"},
+		"that of a special partition": {id + ".dsql-gamma.eu-west-2.on.aws.", "", nil, id + ".dsql-gamma.eu-west-2.on.aws", "eu-west-2"},
+		"the one that was set":        {id + ".dsql.eu-west-2.on.aws", "us-west-1", nil, id + ".dsql.eu-west-2.on.aws", "us-west-1"},
+		"a cluster's identifier":      {id, "", map[string]string{"AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-west-1"}, id + ".dsql.us-east-1.on.aws", "us-east-1"},
+		"the default region":          {"db.example.com", "", map[string]string{"AWS_DEFAULT_REGION": "us-west-1"}, "db.example.com", "us-west-1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			host, region, err := place(c.host, c.region, environ(c.env))
+			require.NoError(t, err)
+			require.Equal(t, c.wantHost, host)
+			require.Equal(t, c.wantRegion, region)
+		})
+	}
+	_, _, err := place("https://x:1", "", environ(nil))
+	require.ErrorContains(t, err, "Host")
+	require.ErrorContains(t, err, "AWS_REGION")
+}

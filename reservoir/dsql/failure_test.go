@@ -1,0 +1,181 @@
+package dsql_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/reservoir/dsql"
+	"github.com/flightpool/flightpool/testserver/dsqlgate"
+	"github.com/flightpool/flightpool/testserver/localdeps"
+)
+
+// noAccount hides the machine's own AWS settings.
+func noAccount(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION",
+		"AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("AWS_CONFIG_FILE", "/dev/null")
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+}
+
+func TestAnOpenThatCannotSucceedNamesTheSettingAndLeavesNoLease(t *testing.T) {
+	limited := key
+	limited.Users = []string{"admin"}
+	static := func(expires time.Time) aws.CredentialsProvider {
+		return aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: key.AccessKeyID, SecretAccessKey: key.SecretAccessKey, SessionToken: key.SessionToken, CanExpire: !expires.IsZero(), Expires: expires}, nil
+		})
+	}
+	plain := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, dsql.Postgres.Addr())
+	}
+	for name, c := range map[string]struct {
+		gate func(*dsqlgate.Options)
+		slow time.Duration
+		set  func(*dsql.Config)
+		says []string
+	}{
+		"a token that expires":  {nil, 1500 * time.Millisecond, func(c *dsql.Config) { c.TokenLifetime = time.Second }, []string{"access denied", "Credentials"}},
+		"wrong region":          {nil, 0, func(c *dsql.Config) { c.Region = "eu-west-1" }, []string{"access denied", "eu-west-1", "Region"}},
+		"wrong role":            {func(o *dsqlgate.Options) { o.Credentials = []dsqlgate.Credential{limited} }, 0, func(c *dsql.Config) { c.User = "app" }, []string{"access denied", `"app"`, "User"}},
+		"wrong secret":          {nil, 0, func(c *dsql.Config) { c.Credentials = credentials.NewStaticCredentialsProvider("AKIDTEST", "x", "") }, []string{"access denied", "Credentials"}},
+		"missing credentials":   {nil, 0, func(c *dsql.Config) { c.Credentials = nil }, []string{"Credentials"}},
+		"expired credentials":   {nil, 0, func(c *dsql.Config) { c.Credentials = static(time.Now().Add(-time.Minute)) }, []string{"expired", "AKIDTEST", "Credentials"}},
+		"another database":      {nil, 0, func(c *dsql.Config) { c.Database = "other" }, []string{"Database"}},
+		"a plaintext server":    {nil, 0, func(c *dsql.Config) { c.Dial = plain }, []string{"refused TLS", "Port"}},
+		"an unknown authority":  {nil, 0, func(c *dsql.Config) { c.TLS = nil }, []string{"certificate", "TLS"}},
+		"another's certificate": {nil, 0, func(c *dsql.Config) { c.Host = "other.dsql.us-east-1.on.aws" }, []string{"certificate", "Host"}},
+		"nobody listens": {nil, 0, func(c *dsql.Config) {
+			c.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, "127.0.0.1:1")
+			}
+		}, []string{"connection refused"}},
+		"nobody answers": {nil, time.Minute, func(c *dsql.Config) { c.OpenTimeout = 300 * time.Millisecond }, []string{"OpenTimeout"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			noAccount(t)
+			g := startGate(t, c.gate)
+			g.SlowHandshakes(c.slow)
+			p := newPool(t, g, c.set)
+			began := time.Now()
+			err := p.Ping(within(t, 20*time.Second))
+			require.Less(t, time.Since(began), 5*time.Second, "within the open timeout")
+			var open *dsql.OpenError
+			require.ErrorAs(t, err, &open)
+			for _, text := range c.says {
+				require.ErrorContains(t, err, text)
+			}
+			closeSoon(t, p.Close)
+			require.Zero(t, p.Stats().Leases.InUse)
+			require.Zero(t, p.Stats().Reservoir.Total)
+		})
+	}
+}
+
+func TestHopelessOpensFailNewCallersAtOnceAndEndWithTheCause(t *testing.T) {
+	g := startGate(t, nil)
+	g.Refuse(3, "08006")
+	p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen = 1 })
+	require.ErrorContains(t, p.WaitReady(within(t, 20*time.Second), 0), "access denied")
+	for range 100 {
+		began := time.Now()
+		require.ErrorContains(t, p.Ping(within(t, 20*time.Second)), "access denied")
+		require.Less(t, time.Since(began), time.Second)
+	}
+	require.LessOrEqual(t, g.Stats().Attempts, 3, "callers do not make attempts")
+	reach(t, "opens go on in the background", func() bool { return p.Stats().Reservoir.Idle == 1 })
+	require.NoError(t, p.Ping(within(t, 20*time.Second)), "and end the trouble")
+}
+
+func TestARefusalForTheLimitsMakesCallersWait(t *testing.T) {
+	for _, code := range []string{"53400", "53300"} {
+		t.Run(code, func(t *testing.T) {
+			g := startGate(t, nil)
+			g.Refuse(1, code)
+			p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen = 1 })
+			require.NoError(t, p.Ping(within(t, 20*time.Second)))
+			require.Equal(t, 2, g.Stats().Attempts)
+			if code == "53400" {
+				require.EqualValues(t, 1, p.Stats().Limiter.Refusals, "the fleet is told")
+			}
+		})
+	}
+}
+
+func TestARefusalThatLastsIsTheCauseOfTheEmptiness(t *testing.T) {
+	g := startGate(t, func(o *dsqlgate.Options) { o.MaxConns = -1 })
+	g.Refuse(1000, "53300")
+	p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen, c.OpenTimeout = 1, 400*time.Millisecond })
+	err := p.Ping(within(t, 20*time.Second))
+	require.ErrorContains(t, err, "too many open connections")
+	require.ErrorContains(t, err, "ConnLimit")
+}
+
+func TestALeaseTableThatIsMissingOrForbiddenNamesTheSetting(t *testing.T) {
+	noAccount(t)
+	g := startGate(t, nil)
+	dynamo, err := localdeps.StartDynamoDB(t.Context())
+	require.NoError(t, err)
+	defer dynamo.Close()
+	forbidding := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = io.WriteString(w, `{"__type":"com.amazon.coral.service#AccessDeniedException","message":"not authorized to perform: dynamodb:GetItem"}`)
+	}))
+	defer forbidding.Close()
+	for endpoint, says := range map[string]string{dynamo.Endpoint: "ResourceNotFound", forbidding.URL: "AccessDenied"} {
+		t.Setenv("AWS_ENDPOINT_URL_DYNAMODB", endpoint)
+		began := time.Now()
+		_, err = dsql.NewPool(t.Context(), config(g, func(c *dsql.Config) { c.LeaseTable = "no-such-table" }))
+		require.ErrorContains(t, err, says)
+		require.ErrorContains(t, err, `LeaseTable "no-such-table"`)
+		require.Less(t, time.Since(began), 5*time.Second)
+	}
+	require.Zero(t, g.Stats().Attempts)
+}
+
+func TestPGVariablesOfTheEnvironmentAreIgnored(t *testing.T) {
+	noAccount(t)
+	g := startGate(t, nil)
+	for name, value := range map[string]string{
+		"PGHOST": "db1", "PGPORT": "nonsense", "PGDATABASE": "other", "PGUSER": "other", "PGPASSWORD": "x", "PGPASSFILE": "/none", "PGAPPNAME": "other",
+		"PGCONNECT_TIMEOUT": "nonsense", "PGSSLMODE": "prefer", "PGSSLKEY": "/none", "PGSSLCERT": "/none", "PGSSLCERTMODE": "nonsense", "PGSSLROOTCERT": "/none",
+		"PGSSLNEGOTIATION": "nonsense", "PGTARGETSESSIONATTRS": "nonsense", "PGSERVICE": "none", "PGSERVICEFILE": "/none", "PGTZ": "nonsense", "PGOPTIONS": "-c nonsense",
+		"PGMINPROTOCOLVERSION": "nonsense", "PGMAXPROTOCOLVERSION": "nonsense", "PGCHANNELBINDING": "nonsense", "PGREQUIREAUTH": "nonsense",
+	} {
+		t.Setenv(name, value)
+	}
+	p := newPool(t, g, nil)
+	var name string
+	require.NoError(t, p.QueryRow(within(t, 20*time.Second), "show application_name").Scan(&name))
+	require.Equal(t, "flightpool", name)
+}
+
+func TestDirectTLSWorks(t *testing.T) {
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.DirectTLS = true })
+	require.NoError(t, p.Ping(within(t, 20*time.Second)))
+}
+
+func TestFaultsOfTheConfigurationAreToldTogether(t *testing.T) {
+	noAccount(t)
+	_, err := dsql.NewPool(t.Context(), dsql.Config{
+		Port: 70000, TLS: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // it must be refused
+		MaxOpen: 2, TargetReady: 3, LowWatermark: 3, BaseLifetime: 59 * time.Minute, GuardWindow: time.Hour, OpenTimeout: -1, CloseTimeout: -1,
+		ConnLimit: -1, OpenRate: -1, OpenBurst: -1, TokenLifetime: time.Millisecond,
+	})
+	for _, field := range []string{"Host", "Region", "Port", "TLS", "TargetReady", "LowWatermark", "BaseLifetime", "GuardWindow", "OpenTimeout", "CloseTimeout", "ConnLimit", "OpenRate", "OpenBurst", "TokenLifetime"} {
+		require.ErrorContains(t, err, "dsql: "+field+":")
+	}
+}
