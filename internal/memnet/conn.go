@@ -15,10 +15,12 @@ type Conn struct {
 	mu   sync.Mutex
 	// INVARIANT: once closed, neither Read nor Write waits at the gate.
 	frozen, closed bool
+
+	done chan struct{} // closed with the connection
 }
 
 func newConn(inner net.Conn, l *Listener) *Conn {
-	c := &Conn{Conn: inner, listener: l}
+	c := &Conn{Conn: inner, listener: l, done: make(chan struct{})}
 	c.gate.L = &c.mu
 	return c
 }
@@ -58,6 +60,16 @@ func (c *Conn) Freeze() { c.setFrozen(true) }
 
 // Thaw ends Freeze.
 func (c *Conn) Thaw() { c.setFrozen(false) }
+
+// Frozen reports whether the connection is a black hole now.
+func (c *Conn) Frozen() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.frozen
+}
+
+// Done is closed when this side has closed or cut the connection.
+func (c *Conn) Done() <-chan struct{} { return c.done }
 
 func (c *Conn) setFrozen(frozen bool) {
 	c.mu.Lock()
@@ -100,6 +112,7 @@ func (c *Conn) finish() bool {
 	if first {
 		c.gate.Broadcast()
 		c.listener.forget(c)
+		close(c.done)
 	}
 	return first
 }
