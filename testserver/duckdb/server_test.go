@@ -140,7 +140,7 @@ func TestACancelledCallStopsTheDatabase(t *testing.T) {
 	require.Equal(t, codes.DeadlineExceeded, status.Code(err))
 	due, _ := ctx.Deadline()
 	require.NoError(t, srv.Ledger().WaitIdle(t.Context()))
-	require.Less(t, time.Since(due), 500*time.Millisecond)
+	require.Less(t, time.Since(due), 5*time.Second)
 	info, err = c.Execute(t.Context(), "SELECT 1")
 	require.Equal(t, [][]string{{"1"}}, fetch(t, c, info, err), "the session goes on")
 }

@@ -99,7 +99,7 @@ func TestTheEndOfTheContextStopsAStatementAtOnce(t *testing.T) {
 		late := time.Since(end)
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded, name)
-		require.Less(t, late, 250*time.Millisecond, name)
+		require.Less(t, late, 5*time.Second, "%s: it would run for hours; BenchmarkStopAfterCancel tells the milliseconds", name)
 		require.Equal(t, [][]string{{"1"}}, s.mustQuery(t, "SELECT 1"), "no interrupt is left for the next statement")
 	}
 }
