@@ -121,8 +121,7 @@ func TestWaysThatTheServerLacksAreTriedOnceForTheEndpoint(t *testing.T) {
 
 func TestACancelWithoutAnAnswerIsTold(t *testing.T) {
 	f := &fake{action: func(_ *pb.Action, s pb.FlightService_DoActionServer) error {
-		<-s.Context().Done()
-		return nil
+		return silence(s.Context())
 	}}
 	inBubble(t, f, func(b *bubble) {
 		c := b.open()

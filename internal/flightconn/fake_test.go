@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -228,4 +229,12 @@ func (n network) gracefulServer(t testing.TB, f *fake) *grpc.Server {
 
 func sendCookie(ctx context.Context) error {
 	return grpc.SetHeader(ctx, metadata.Pairs("set-cookie", "session=1"))
+}
+
+// silence is a server that does not answer. It outlasts the client's patience:
+// a deadline ends the call on both sides at once, and either may be first.
+func silence(ctx context.Context) error {
+	<-ctx.Done()
+	time.Sleep(time.Second)
+	return status.FromContextError(ctx.Err()).Err()
 }

@@ -53,8 +53,7 @@ func TestACallUnderWayAtTheCutIsLostAndMayHaveBeenSent(t *testing.T) {
 	started := make(chan struct{})
 	f := &fake{put: func(s pb.FlightService_DoPutServer) error {
 		close(started)
-		<-s.Context().Done()
-		return nil
+		return silence(s.Context())
 	}}
 	inBubble(t, f, func(b *bubble) {
 		started = make(chan struct{})
@@ -214,8 +213,7 @@ func TestAServerThatRotatesItsConnectionsEndsTheEpoch(t *testing.T) {
 
 func TestAMissedKeepaliveEndsTheEpoch(t *testing.T) {
 	f := &fake{put: func(s pb.FlightService_DoPutServer) error {
-		<-s.Context().Done()
-		return nil
+		return silence(s.Context())
 	}}
 	inBubble(t, f, func(b *bubble) {
 		c := b.open()
@@ -234,8 +232,7 @@ func TestAMissedKeepaliveEndsTheEpoch(t *testing.T) {
 
 func TestCloseIsBoundedWhenTheServerIsSilent(t *testing.T) {
 	f := &fake{action: func(_ *pb.Action, s pb.FlightService_DoActionServer) error {
-		<-s.Context().Done()
-		return nil
+		return silence(s.Context())
 	}}
 	inBubble(t, f, func(b *bubble) {
 		c := b.open()
@@ -245,12 +242,14 @@ func TestCloseIsBoundedWhenTheServerIsSilent(t *testing.T) {
 		require.Equal(b, session.StageClose, failure(b, err).Stage)
 		require.Equal(b, err, c.Close(), "later calls do nothing")
 
+		time.Sleep(time.Minute)
 		c = b.open()
-		b.listener.Conns()[0].Freeze()
+		link := b.listener.Conns()[0]
+		link.Freeze()
 		began = time.Now()
 		require.Error(b, c.Close())
 		require.Equal(b, DefaultCloseTimeout, time.Since(began), "the link is dead")
-		b.listener.Conns()[0].Thaw()
+		link.Thaw()
 	})
 }
 
@@ -294,8 +293,8 @@ func (j *jammed) Close() error {
 
 func TestCloseFailsTheCallsUnderWayBeforeItAsksTheServer(t *testing.T) {
 	f := &fake{}
-	f.put = func(s pb.FlightService_DoPutServer) error { <-s.Context().Done(); return nil }
-	f.action = func(_ *pb.Action, s pb.FlightService_DoActionServer) error { <-s.Context().Done(); return nil }
+	f.put = func(s pb.FlightService_DoPutServer) error { return silence(s.Context()) }
+	f.action = func(_ *pb.Action, s pb.FlightService_DoActionServer) error { return silence(s.Context()) }
 	inBubble(t, f, func(b *bubble) {
 		c := b.open()
 		var call sync.WaitGroup
@@ -312,12 +311,11 @@ func TestCloseFailsTheCallsUnderWayBeforeItAsksTheServer(t *testing.T) {
 }
 
 func TestCloseFailsTheCallsUnderWay(t *testing.T) {
-	block := func(ctx context.Context) error { <-ctx.Done(); return status.FromContextError(ctx.Err()).Err() }
 	f := &fake{info: infoOf(answer(int64Schema, "a"))}
-	f.put = func(s pb.FlightService_DoPutServer) error { return block(s.Context()) }
+	f.put = func(s pb.FlightService_DoPutServer) error { return silence(s.Context()) }
 	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
 		_ = sendBatches(s, 1)
-		return block(s.Context())
+		return silence(s.Context())
 	}
 	inBubble(t, f, func(b *bubble) {
 		c := b.open()

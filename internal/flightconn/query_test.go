@@ -29,8 +29,7 @@ func TestNextReturnsAtTheEndOfTheCallersContext(t *testing.T) {
 	f := &fake{info: infoOf(answer(int64Schema, "a"))}
 	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
 		_ = sendBatches(s, 1)
-		<-s.Context().Done()
-		return nil
+		return silence(s.Context())
 	}
 	inBubble(t, f, func(b *bubble) {
 		c := b.open()
@@ -50,4 +49,26 @@ func TestNextReturnsAtTheEndOfTheCallersContext(t *testing.T) {
 		require.NoError(b, c.Lost())
 		synctest.Wait()
 	})
+}
+
+func TestAStreamThatTheServerEndsBecauseTimeIsUpIsNotComplete(t *testing.T) {
+	f := &fake{info: infoOf(answer(int64Schema, "a"))}
+	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		_ = sendBatches(s, 1)
+		<-s.Context().Done()
+		return nil // as if that had been all
+	}
+	for range 20 { // either side may be first
+		inBubble(t, f, func(b *bubble) {
+			ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+			defer cancel()
+			s, err := b.open().Query(ctx, "q", session.Call{})
+			require.NoError(b, err)
+			defer s.Close()
+			_, err = s.Next()
+			require.NoError(b, err)
+			_, err = s.Next()
+			require.ErrorIs(b, err, context.DeadlineExceeded)
+		})
+	}
 }

@@ -71,11 +71,23 @@ func (r *run) lost(stage session.Stage, cause error) error {
 // a deadline enforces it too and may be first, so an end that is due within
 // the skew of two clocks' timers counts.
 func (r *run) endedErr(byDeadline bool) error {
-	if err := r.callerErr(); err != nil {
+	if err := r.overdue(); err != nil {
 		return err
 	}
 	const skew = 100 * time.Millisecond
 	if at, ok := r.callerDeadline(); ok && byDeadline && time.Until(at) <= skew {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// overdue is not nil once the caller's context has ended, or its deadline is
+// reached and only its timer is late.
+func (r *run) overdue() error {
+	if err := r.callerErr(); err != nil {
+		return err
+	}
+	if at, ok := r.callerDeadline(); ok && time.Until(at) <= 0 {
 		return context.DeadlineExceeded
 	}
 	return nil

@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -127,6 +128,9 @@ func (s *stream) Next() (arrow.RecordBatch, error) {
 		return nil, err
 	}
 	batch, err := src.next()
+	if errors.Is(err, io.EOF) { // servers may end a stream because time is up
+		err = cmp.Or(s.run.overdue(), err)
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = s.run.fail(session.StageFetch, err)
 	}
@@ -148,7 +152,6 @@ func (s *stream) Next() (arrow.RecordBatch, error) {
 
 // Close is part of session.Stream.
 func (s *stream) Close() {
-	s.run.end() // wakes a Next under way, which then releases the source
 	s.mu.Lock()
 	src := s.mu.src
 	idle := !s.mu.busy && !s.mu.closed && s.mu.err == nil
@@ -160,6 +163,7 @@ func (s *stream) Close() {
 		}
 	}
 	s.mu.Unlock()
+	s.run.end() // wakes a Next under way, which then releases the source
 	if idle {
 		src.release()
 	}
