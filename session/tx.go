@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"time"
 
 	"google.golang.org/grpc/status"
 )
@@ -61,10 +59,6 @@ func (t *transaction) statementFailed(f Fault) {
 }
 
 func (t *transaction) rolledBack() { t.phase, t.ended, t.savepoints = txAborted, true, nil }
-
-// markerIdle is how long a session may be left alone before its marker is
-// asked; no server forgets sessions faster.
-const markerIdle = 30 * time.Second
 
 // BeginTransaction opens a transaction on the handle's session. Every later
 // statement of the handle runs inside it, until Commit or Rollback. With one
@@ -223,147 +217,6 @@ func withCause(e *Error, cause error) *Error {
 	return &out
 }
 
-// errMarkerGone says that the session that began the transaction is gone.
-var errMarkerGone = fmt.Errorf("%w: the server has replaced the session, and the transaction is gone with it", ErrSessionLost)
-
-// checkMarker proves that the session is still the one that began tx.
-func (s *SessionHandle) checkMarker(ctx context.Context, tx transaction) error {
-	if tx.marker == nil {
-		return nil
-	}
-	stream, err := tx.marker.Query(ctx, nil, Call{Tx: tx.id})
-	if err == nil {
-		err = drain(stream)
-	}
-	if err == nil || !FaultIn(err).KeepsConn() {
-		return err
-	}
-	return &Error{Stage: StageProbe, Fault: FaultSession, Err: fmt.Errorf("%w (%w)", errMarkerGone, err)}
-}
-
-// checkIdleTx proves the session before a statement that comes after a pause.
-func (s *SessionHandle) checkIdleTx(ctx context.Context) error {
-	s.mu.Lock()
-	tx, touched := s.mu.tx, s.mu.touched
-	s.mu.Unlock()
-	if tx.phase != txOpen || tx.marker == nil || time.Since(touched) < markerIdle {
-		return nil
-	}
-	return s.checkMarker(ctx, tx)
-}
-
-// WithTransaction runs fn inside a transaction: Commit when it returns nil,
-// Rollback when it fails or panics. Its error is fn's, or Commit's.
-func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context.Context, s *SessionHandle) error) error {
-	if err := s.BeginTransaction(ctx); err != nil {
-		return err
-	}
-	finished := false
-	rollback := func() error {
-		// The caller's context may be what ended fn; the rollback must go
-		// out all the same.
-		bounded, stop := s.policy.bounded()
-		defer stop()
-		err := s.Rollback(bounded)
-		if errors.Is(err, ErrNoTx) || errors.Is(err, ErrSessionLost) || errors.Is(err, ErrHandleClosed) {
-			return nil // there is nothing left to undo
-		}
-		return err
-	}
-	defer func() {
-		if !finished { // fn panicked
-			_ = rollback()
-		}
-	}()
-	err := fn(ctx, s)
-	finished = true
-	if err != nil {
-		return errors.Join(err, rollback())
-	}
-	err = s.Commit(ctx)
-	if err != nil && s.txState().phase != txNone {
-		_ = rollback()
-	}
-	return err
-}
-
-// Savepoint marks a point inside the transaction to roll back to.
-func (s *SessionHandle) Savepoint(ctx context.Context, name string) error {
-	c, err := s.begin(ctx, "Savepoint", QueryOptions{}, true)
-	if err != nil {
-		return err
-	}
-	tx := s.txState()
-	if err := tx.usable(); err != nil {
-		return c.end(usage(err))
-	}
-	if name == "" {
-		return c.end(usage(errors.New("a savepoint needs a name")))
-	}
-	id, err := do(c, func(ctx context.Context) (SavepointID, error) { return s.conn.Savepoint(ctx, tx.id, name) },
-		func(_ SavepointID, err error) {
-			s.abort() // the caller does not know of it
-			_ = c.end(err)
-		})
-	if err == nil {
-		s.mu.Lock()
-		s.mu.tx.savepoints = append(slices.Clip(tx.savepoints), savepoint{name, id})
-		s.mu.Unlock()
-	}
-	return c.end(err)
-}
-
-// RollbackTo undoes what came after the savepoint, which stays. It also leads
-// out of the aborted state, where the server allows it.
-func (s *SessionHandle) RollbackTo(ctx context.Context, name string) error {
-	return s.endSavepoint(ctx, "RollbackTo", name, SavepointRollback)
-}
-
-// ReleaseSavepoint forgets the savepoint and those after it; what came after
-// it stays done.
-func (s *SessionHandle) ReleaseSavepoint(ctx context.Context, name string) error {
-	return s.endSavepoint(ctx, "ReleaseSavepoint", name, SavepointRelease)
-}
-
-func (s *SessionHandle) endSavepoint(ctx context.Context, op, name string, end SavepointEnd) error {
-	c, err := s.begin(ctx, op, QueryOptions{}, true)
-	if err != nil {
-		return err
-	}
-	tx := s.txState()
-	if err := tx.usable(); err != nil && (end == SavepointRelease || tx.phase == txNone || tx.ended) {
-		return c.end(usage(err))
-	}
-	at := -1
-	for i, sp := range tx.savepoints {
-		if sp.name == name {
-			at = i // the latest of a name counts
-		}
-	}
-	if at < 0 {
-		return c.end(usage(fmt.Errorf("%w: %q", ErrNoSavepoint, name)))
-	}
-	_, err = do(c, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.conn.EndSavepoint(ctx, tx.savepoints[at].id, end)
-	}, func(_ struct{}, err error) {
-		s.abort()
-		_ = c.end(err)
-	})
-	switch {
-	case err == nil:
-		s.mu.Lock()
-		keep := at
-		if end == SavepointRollback {
-			keep, s.mu.tx.phase = at+1, txOpen
-		}
-		s.mu.tx.savepoints = tx.savepoints[:keep]
-		s.mu.Unlock()
-	case FaultIn(err) != FaultUnsupported && FaultIn(err) != FaultUsage:
-		s.abort()
-	}
-	return c.end(err)
-}
-
 // usable is nil when a statement may run in the transaction.
 func (t transaction) usable() error {
 	switch t.phase {
@@ -406,18 +259,6 @@ func (s *SessionHandle) doom(reason error) {
 		s.mu.doomed = reason
 	}
 	s.mu.Unlock()
-}
-
-// closeMarker lets go of a transaction's marker; a server that has forgotten
-// it as well is no failure.
-func (s *SessionHandle) closeMarker(ctx context.Context, tx transaction) error {
-	if tx.marker == nil {
-		return nil
-	}
-	if err := tx.marker.Close(ctx); err != nil && !FaultIn(err).KeepsConn() {
-		return err
-	}
-	return nil
 }
 
 // forgotten reports whether the server refused to roll back because it does
