@@ -1,0 +1,300 @@
+package adbcconn
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// stubborn is a driver whose calls take as long as they like, whatever their
+// context says. It fails the test when two goroutines are inside it.
+type stubborn struct {
+	adbc.Database
+	t      *testing.T
+	inside atomic.Int32
+
+	open, query, next, closing time.Duration // how long each takes
+	commit, autocommit         error         // what each fails with
+
+	opened, closed, released atomic.Int32
+}
+
+// enter marks the driver as entered for d.
+func (s *stubborn) enter(d time.Duration) {
+	if s.inside.Add(1) != 1 {
+		s.t.Error("two goroutines are inside the driver")
+	}
+	time.Sleep(d)
+	s.inside.Add(-1)
+}
+
+func (s *stubborn) Open(context.Context) (adbc.Connection, error) {
+	time.Sleep(s.open) // a database may be opened by many
+	s.opened.Add(1)
+	return &stubbornConn{driver: s}, nil
+}
+
+type stubbornConn struct {
+	adbc.Connection
+	driver *stubborn
+}
+
+func (c *stubbornConn) GetInfo(context.Context, []adbc.InfoCode) (array.RecordReader, error) {
+	return nil, adbc.Error{Code: adbc.StatusNotImplemented}
+}
+
+func (c *stubbornConn) NewStatement() (adbc.Statement, error) {
+	return &stubbornStatement{driver: c.driver}, nil
+}
+
+func (c *stubbornConn) SetOption(_, value string) error {
+	c.driver.enter(0)
+	if value == adbc.OptionValueEnabled {
+		return c.driver.autocommit
+	}
+	return nil
+}
+
+func (c *stubbornConn) Commit(context.Context) error {
+	c.driver.enter(0)
+	return c.driver.commit
+}
+
+func (c *stubbornConn) Close() error {
+	c.driver.enter(c.driver.closing)
+	c.driver.closed.Add(1)
+	return nil
+}
+
+type stubbornStatement struct {
+	adbc.Statement
+	driver *stubborn
+}
+
+func (s *stubbornStatement) SetSqlQuery(string) error { return nil }
+func (s *stubbornStatement) Close() error             { return nil }
+
+func (s *stubbornStatement) ExecuteQuery(context.Context) (array.RecordReader, int64, error) {
+	s.driver.enter(s.driver.query)
+	batch := int64s(1, 2, 3)
+	defer batch.Release()
+	rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
+	return &stubbornRows{rows, s.driver}, -1, err
+}
+
+type stubbornRows struct {
+	array.RecordReader
+	driver *stubborn
+}
+
+func (r *stubbornRows) Next() bool {
+	r.driver.enter(r.driver.next)
+	return r.RecordReader.Next()
+}
+
+func (r *stubbornRows) Release() {
+	r.driver.enter(0)
+	r.driver.released.Add(1)
+	r.RecordReader.Release()
+}
+
+// withStubborn opens a connection of a driver that obeys at first.
+func withStubborn(t *testing.T, test func(t *testing.T, d *stubborn, c session.Conn)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		d := &stubborn{t: t}
+		c, err := OpenForeign(t.Context(), d, ForeignConfig{})
+		require.NoError(t, err)
+		test(t, d, c)
+		_ = c.Close()
+		time.Sleep(time.Hour) // whatever was left to itself has ended
+		synctest.Wait()
+		require.Equal(t, d.opened.Load(), d.closed.Load(), "every connection is closed in the end")
+	})
+}
+
+func TestADriverThatIgnoresItsContextHoldsUpNobody(t *testing.T) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c session.Conn) {
+		d.query = time.Minute
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := c.Query(ctx, "q", session.Call{})
+		require.LessOrEqual(t, time.Since(began), time.Second+50*time.Millisecond)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		e := failure(t, err)
+		require.Equal(t, session.FaultContext, e.Fault)
+		require.False(t, e.Unsent)
+		require.ErrorContains(t, c.Lost(), "does not return")
+
+		_, err = c.Query(t.Context(), "q", session.Call{})
+		require.ErrorIs(t, err, session.ErrSessionLost)
+		require.True(t, failure(t, err).Unsent)
+		released := d.released.Load()
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, released+1, d.released.Load(), "what came late is let go of")
+	})
+}
+
+func TestAReaderThatIgnoresItsContextHoldsUpNobody(t *testing.T) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c session.Conn) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		rows, err := c.Query(ctx, "q", session.Call{})
+		require.NoError(t, err)
+		d.next = time.Minute
+		began := time.Now()
+		_, err = rows.Next()
+		require.LessOrEqual(t, time.Since(began), time.Second+50*time.Millisecond)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		rows.Close()
+		require.LessOrEqual(t, time.Since(began), time.Second+50*time.Millisecond, "nor does Close wait")
+	})
+}
+
+func TestCloseOfADriverThatDoesNotReturnIsBounded(t *testing.T) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c session.Conn) {
+		d.closing = time.Minute
+		began := time.Now()
+		err := c.Close()
+		require.Equal(t, 5*time.Second, time.Since(began))
+		require.Equal(t, session.StageClose, failure(t, err).Stage)
+		require.Equal(t, err, c.Close(), "later calls do nothing")
+	})
+}
+
+func TestCloseWaitsForTheDriverAndReleasesItsReadersFirst(t *testing.T) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c session.Conn) {
+		rows, err := c.Query(t.Context(), "q", session.Call{})
+		require.NoError(t, err)
+		released := d.released.Load()
+		require.NoError(t, c.Close())
+		require.Equal(t, released+1, d.released.Load())
+		_, err = rows.Next()
+		require.ErrorIs(t, err, session.ErrSessionLost)
+		rows.Close()
+		synctest.Wait()
+		require.Equal(t, released+1, d.released.Load(), "once")
+	})
+}
+
+func TestAnOpenThatIgnoresItsContextIsClosedWhenItComes(t *testing.T) {
+	withStubborn(t, func(t *testing.T, d *stubborn, _ session.Conn) {
+		d.open = time.Minute
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err := OpenForeign(ctx, d, ForeignConfig{})
+		require.LessOrEqual(t, time.Since(began), time.Second+50*time.Millisecond)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestAFailedCommitEndsAForeignConnection(t *testing.T) {
+	refusal := adbc.Error{Code: adbc.StatusIntegrity, Msg: "deferred constraint"}
+	flightRefusal := adbc.Error{Code: adbc.StatusUnknown, VendorCode: int32(codes.Aborted), Msg: "[FlightSQL] conflict (Aborted; Commit)"}
+	begun := adbc.Error{Code: adbc.StatusInternal, VendorCode: int32(codes.ResourceExhausted), Msg: "[FlightSQL] too many (ResourceExhausted; BeginTransaction)"}
+	for name, test := range map[string]struct {
+		err  error
+		want session.Fault // FaultUsage: none
+	}{
+		"refused by the database": {refusal, session.FaultStatement},
+		"refused by the server":   {flightRefusal, session.FaultStatement},
+		"unknown":                 {errors.New("broken pipe"), session.FaultUnknown},
+		"in doubt":                {adbc.Error{Code: adbc.StatusInvalidState, Msg: "?"}, session.FaultUnknown},
+		"of the transaction that the driver begins next": {begun, session.FaultUsage},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withStubborn(t, func(t *testing.T, d *stubborn, c session.Conn) {
+				tx, err := c.Begin(t.Context())
+				require.NoError(t, err)
+				d.commit = test.err
+				err = c.EndTx(t.Context(), tx, true)
+				if test.want == session.FaultUsage {
+					require.NoError(t, err, "the commit itself stands")
+				} else {
+					require.Equal(t, test.want, failure(t, err).Fault, "%v", err)
+				}
+				require.ErrorIs(t, c.Lost(), errWedged)
+			})
+		})
+	}
+}
+
+func TestACommitStandsWhenTheDriverCannotGoOn(t *testing.T) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c session.Conn) {
+		tx, err := c.Begin(t.Context())
+		require.NoError(t, err)
+		d.autocommit = errors.New("no")
+		require.NoError(t, c.EndTx(t.Context(), tx, true))
+		require.ErrorIs(t, c.Lost(), errWedged)
+	})
+}
+
+func TestTheEndOfAnotherTransactionIsRefusedByTheConnectionItself(t *testing.T) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c session.Conn) {
+		d.commit = errors.New("must not be asked")
+		err := c.EndTx(t.Context(), "another", true)
+		require.ErrorIs(t, err, errUnknownTx)
+		require.Equal(t, session.FaultStatement, failure(t, err).Fault)
+		require.NoError(t, c.Lost())
+	})
+}
+
+// The driver would store the rows outside of the transaction.
+func TestAForeignFlightDriverDoesNotIngestInsideATransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t, testserver.Strict())
+		c, err := s.foreign(t)(t.Context())
+		require.NoError(t, err)
+		defer func() { require.NoError(t, c.Close()) }()
+		batch := int64s(1, 2, 3)
+		defer batch.Release()
+		rows := func() array.RecordReader {
+			r, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
+			require.NoError(t, err)
+			t.Cleanup(r.Release)
+			return r
+		}
+		n, err := c.Ingest(t.Context(), rows(), session.IngestOptions{Table: "t"}, session.Call{})
+		require.NoError(t, err)
+		require.EqualValues(t, 3, n)
+
+		tx, err := c.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = c.Ingest(t.Context(), rows(), session.IngestOptions{Table: "t"}, session.Call{Tx: tx})
+		e := failure(t, err)
+		require.Equal(t, session.FaultUnsupported, e.Fault)
+		require.True(t, e.Unsent)
+		require.NoError(t, c.EndTx(t.Context(), tx, false))
+	})
+}
+
+func TestFaultsOfForeignDriversByTheirStatus(t *testing.T) {
+	for status, want := range map[adbc.Status]session.Fault{
+		adbc.StatusNotImplemented:  session.FaultUnsupported,
+		adbc.StatusInvalidArgument: session.FaultStatement,
+		adbc.StatusIntegrity:       session.FaultStatement,
+		adbc.StatusInternal:        session.FaultUnknown,
+		adbc.StatusIO:              session.FaultTransport,
+		adbc.StatusTimeout:         session.FaultContext,
+		adbc.StatusUnauthenticated: session.FaultAuth,
+	} {
+		// A vendor code of another vendor's is no gRPC code.
+		require.Equal(t, want, faultOf(adbc.Error{Code: status, VendorCode: 5, Msg: "SQLITE_BUSY"}), status)
+	}
+	flight := adbc.Error{Code: adbc.StatusInternal, VendorCode: int32(codes.ResourceExhausted), Msg: "[FlightSQL] sessions (ResourceExhausted; Open)"}
+	require.Equal(t, session.FaultLimit, faultOf(flight))
+}
