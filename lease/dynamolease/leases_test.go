@@ -181,6 +181,27 @@ func TestSpareLeasesGoBackSoonWhenTheFleetIsShort(t *testing.T) {
 	})
 }
 
+// The holder of spare leases learns from its watch alone that others wait.
+func TestSpareLeasesGoBackThoughTheFleetRunsShortLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := newFakeDB()
+		rich, _ := join(t, db, Config{Limit: 40, Batch: 10})
+		defer rich.halt()
+		take(t, rich, 1)[0]()
+		time.Sleep(10 * time.Minute) // one batch is no surplus
+		require.EqualValues(t, 10, used(db))
+		poor, _ := join(t, db, Config{Limit: 40, Batch: 10})
+		defer poor.halt()
+		take(t, poor, 30)
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := poor.Acquire(ctx)
+		require.NoError(t, err)
+		require.LessOrEqual(t, time.Since(start), 15*time.Second)
+	})
+}
+
 func TestFallbackDecidesAndIsToldWhenTheTableIsUnreachable(t *testing.T) {
 	for _, variant := range []struct {
 		fallback lease.Fallback

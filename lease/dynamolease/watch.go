@@ -64,6 +64,7 @@ func (l *Leases) ring(ctx context.Context, shard int, session string, all bool) 
 	}
 	a := decodeAlloc(it)
 	l.change(func() { l.book.see(shard, a) })
+	wake(l.growth) // the fleet may have become short of leases that are spare here
 	delete(a.owners, session)
 	others := slices.Sorted(maps.Keys(a.owners))
 	if all || len(others) <= neighbours {

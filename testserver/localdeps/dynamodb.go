@@ -25,10 +25,16 @@ type DynamoDB struct {
 	child    *child // nil when it is not ours
 }
 
-// serveDynalite prints its port and ends with its standard input.
+// serveDynalite prints its port and ends with its standard input. dynalite
+// throws when a client breaks off a request, which clients do.
 const serveDynalite = `
 const server = require('dynalite')({createTableMs: 0, deleteTableMs: 0, updateTableMs: 0});
 server.listen(0, '127.0.0.1', () => console.log('port ' + server.address().port + ';'));
+process.on('uncaughtException', err => {
+  if (err.code === 'ECONNRESET' || err.code === 'EPIPE') return;
+  console.error(err);
+  process.exit(1);
+});
 process.stdin.on('end', () => process.exit(0)).resume();
 `
 
@@ -76,6 +82,23 @@ func (d *DynamoDB) Close() {
 	if d.child != nil {
 		d.child.close()
 	}
+}
+
+// Ended is closed when the stand-in has ended by itself or by Close; Log tells
+// the end of what it printed. A service that was there before never ends.
+func (d *DynamoDB) Ended() <-chan struct{} {
+	if d.child == nil {
+		return nil
+	}
+	return d.child.ended
+}
+
+// Log is empty for a service that was there before.
+func (d *DynamoDB) Log() string {
+	if d.child == nil {
+		return ""
+	}
+	return d.child.log.String()
 }
 
 // Client is a client of the stand-in.

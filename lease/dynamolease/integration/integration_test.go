@@ -57,14 +57,22 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer db.Close()
 	for range 2 { // the second time it is there
 		if err := dynamolease.CreateTable(ctx, db.Client(), table); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 	}
-	return m.Run()
+	go func() { // without it nothing here can go on
+		<-db.Ended()
+		if ctx.Err() == nil {
+			panic("the DynamoDB stand-in ended: " + db.Log())
+		}
+	}()
+	code := m.Run()
+	cancel()
+	db.Close()
+	return code
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
