@@ -148,8 +148,8 @@ func (c *Cluster) persist(ctx context.Context, dial func(context.Context) (*phys
 		if end, bounded := ctx.Deadline(); bounded && time.Now().Add(c.brake.left()).After(end) {
 			return nil, err
 		}
-		if c.brake.wait(ctx) != nil || c.fleet.limiter.Wait(ctx) != nil {
-			return nil, err // the refusal tells more than the end of ctx
+		if c.brake.wait(ctx) != nil || c.fleet.limiter.Wait(ctx) != nil || c.fleet.valid() != nil {
+			return nil, err // the refusal tells more
 		}
 	}
 }

@@ -73,6 +73,14 @@ func newLimiter(ctx context.Context, c Config, client *dynamodb.Client) (lease.L
 	return limiter, nil
 }
 
+// valid says whether a lease granted some time ago still covers an open.
+func (f *fleet) valid() error {
+	if revoker, ok := f.leases.(lease.Revoker); ok {
+		return revoker.Valid()
+	}
+	return nil
+}
+
 // close ends what newFleet made, the last first.
 func (f *fleet) close(ctx context.Context) error {
 	var errs []error

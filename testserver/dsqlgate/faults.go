@@ -12,7 +12,8 @@ type faults struct {
 	refusals []*pgproto3.ErrorResponse
 	dawdle   time.Duration
 	commits  []string // codes
-	vanish   int
+	vanish   int      // at COMMIT
+	answers  int      // to vanish at
 	revoked  map[string]bool
 }
 
@@ -84,6 +85,14 @@ func (g *Gate) VanishAtCommit(n int) {
 	g.faults.vanish += n
 }
 
+// VanishAtAnswer carries the next n simple queries out, whatever they are, and
+// drops their connections in the place of an answer.
+func (g *Gate) VanishAtAnswer(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.faults.answers += n
+}
+
 // Revoke makes an access key unknown. Connections it opened live on.
 func (g *Gate) Revoke(accessKeyID string) {
 	g.mu.Lock()
@@ -138,12 +147,17 @@ func (g *Gate) commitFault() (code string, fails bool) {
 	return code, true
 }
 
-func (g *Gate) commitVanishes() bool {
+func (g *Gate) commitVanishes() bool { return g.spend(&g.faults.vanish) }
+
+func (g *Gate) answerVanishes() bool { return g.spend(&g.faults.answers) }
+
+// spend takes one of a number of faults.
+func (g *Gate) spend(left *int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.faults.vanish == 0 {
+	if *left == 0 {
 		return false
 	}
-	g.faults.vanish--
+	*left--
 	return true
 }

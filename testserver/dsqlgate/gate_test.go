@@ -263,6 +263,16 @@ func TestACommitCanVanish(t *testing.T) {
 	require.Equal(t, 1, rowsOf(t, connect(t, g), "vanished"), "it was committed")
 }
 
+func TestAnAnswerCanVanish(t *testing.T) {
+	g := start(t, nil)
+	conn := connect(t, g)
+	table(t, conn, "unanswered")
+	g.VanishAtAnswer(1)
+	_, err := conn.Exec(t.Context(), "insert into unanswered values (1)")
+	require.Error(t, err)
+	require.Equal(t, 1, rowsOf(t, connect(t, g), "unanswered"))
+}
+
 func TestARealConflictHasDSQLsWords(t *testing.T) {
 	g := start(t, nil)
 	a, b := connect(t, g), connect(t, g)

@@ -97,7 +97,9 @@ func (s *session) request(kind byte, body []byte) []byte {
 	case 'Q':
 		u := s.unit()
 		u.open = false
-		return append([]byte(s.judge(u, text(body))), 0)
+		sql := s.judge(u, text(body))
+		u.vanish = u.vanish || s.gate.answerVanishes()
+		return append([]byte(sql), 0)
 	case 'P':
 		name, rest, _ := strings.Cut(string(body), "\x00")
 		sql, types, _ := strings.Cut(rest, "\x00")

@@ -1,0 +1,141 @@
+package dsql
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/lease"
+)
+
+func TestPausesDoubleWithTheStreakAndEndWithASuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for v, want := range pauses {
+			var b brake
+			bound := want.first
+			for range 20 {
+				b.failed(v, errGone)
+				left := b.left()
+				require.LessOrEqual(t, left, bound)
+				require.GreaterOrEqual(t, left, bound/2)
+				b.failed(v, errGone)
+				require.Equal(t, left, b.left(), "what fails together is one failure")
+				require.NoError(t, b.wait(t.Context()))
+				bound = min(2*bound, want.longest)
+			}
+			b.succeeded()
+			b.failed(v, errGone)
+			require.LessOrEqual(t, b.left(), want.first)
+		}
+		var b brake
+		b.failed(passing, errGone)
+		require.Zero(t, b.left(), "the reservoir's own back-off is enough")
+	})
+}
+
+func TestAWaitAtTheBrakeEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b brake
+		b.failed(tooMany, errGone)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, b.wait(ctx), context.DeadlineExceeded)
+	})
+}
+
+func TestWatchersHearOfHopelessnessUntilTheyStop(t *testing.T) {
+	var b brake
+	var heard []error
+	hear := func(err error) { heard = append(heard, err) }
+	stop := b.watch(hear)
+	b.failed(tooFast, errors.New("not that"))
+	b.failed(hopeless, errGone)
+	stop()
+	b.failed(hopeless, errGone)
+	b.watch(hear)()
+	b.succeeded()
+	b.watch(hear)()
+	require.Equal(t, []error{errGone, errGone}, heard, "once when it happened, once at once while it lasts")
+}
+
+// A fakeDial answers opens with one verdict after the other.
+type fakeDial struct {
+	verdicts []verdict
+	times    []time.Duration
+	began    time.Time
+}
+
+var errServed = errors.New("served")
+
+func (f *fakeDial) open(context.Context) (*physical, error) {
+	f.times = append(f.times, time.Since(f.began))
+	if len(f.verdicts) == 0 {
+		return &physical{}, nil
+	}
+	v := f.verdicts[0]
+	f.verdicts = f.verdicts[1:]
+	return nil, &OpenError{verdict: v, Err: errServed}
+}
+
+func bare(limiter lease.Limiter) *Cluster {
+	return &Cluster{
+		fleet: &fleet{limiter: limiter}, log: slog.New(slog.DiscardHandler), open: map[*physical]struct{}{},
+		cfg: Config{OpenTimeout: 5 * time.Second},
+	}
+}
+
+func TestAnOpenOutlastsRefusalsWithAPermitForEachAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := lease.NewLimiter("x", 1, 1)
+		c, dial := bare(limiter), &fakeDial{verdicts: []verdict{tooFast, tooFast, tooMany}, began: time.Now()}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := c.persist(ctx, dial.open)
+		require.NoError(t, err)
+		require.Len(t, dial.times, 4)
+		require.EqualValues(t, 2, limiter.Stats().Refusals, "53300 says nothing of the rate")
+		require.EqualValues(t, 3, limiter.Stats().Granted)
+		for i := 2; i < 4; i++ {
+			require.GreaterOrEqual(t, dial.times[i]-dial.times[i-1], time.Second, "the limiter's pace, after it was told")
+		}
+	})
+}
+
+func TestAnOpenGivesUpWhenThePauseOutlastsItsTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, dial := bare(lease.NewLimiter("x", 100, 100)), &fakeDial{verdicts: []verdict{tooMany, tooMany, tooMany, tooMany, tooMany, tooMany}, began: time.Now()}
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		_, err := c.persist(ctx, dial.open)
+		require.ErrorIs(t, err, errServed, "the refusal, not the end of the context")
+		require.Less(t, time.Since(dial.began), 3*time.Second)
+	})
+}
+
+func TestOtherErrorsAreNotRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, v := range []verdict{passing, hopeless} {
+			c, dial := bare(lease.NewLimiter("x", 100, 100)), &fakeDial{verdicts: []verdict{v}, began: time.Now()}
+			_, err := c.persist(t.Context(), dial.open)
+			require.ErrorIs(t, err, errServed)
+			require.Len(t, dial.times, 1)
+		}
+	})
+}
+
+func TestAnswersAreClassified(t *testing.T) {
+	for code, want := range map[string]verdict{"53400": tooFast, "53300": tooMany, "28000": hopeless, "28P01": hopeless, "3D000": hopeless, "57P01": passing, "08006": passing} {
+		got, _ := classify(&pgconn.PgError{Code: code, Message: "something"})
+		require.Equal(t, want, got, code)
+	}
+	for _, message := range []string{"unable to accept connection, access denied", `IAM authentication failed for user "x"`} {
+		got, _ := classify(&pgconn.PgError{Code: "08006", Message: message})
+		require.Equal(t, hopeless, got)
+	}
+}
