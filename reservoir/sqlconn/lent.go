@@ -17,11 +17,35 @@ type lent struct {
 	c      *Conn
 	counts bool // for a borrower, not for our own checks
 	over   atomic.Bool
+
+	// stop ends the time limit of the latest query, whose rows may still be
+	// read. database/sql makes one call at a time.
+	stop context.CancelFunc
 }
 
 func (l *lent) Close() error {
 	l.over.Store(true)
+	l.unbound()
 	return nil
+}
+
+// bound gives a statement its time. The limit of the statement before ends: on
+// one connection its rows are done, or lost.
+func (l *lent) bound(ctx context.Context) context.Context {
+	l.unbound()
+	limit := l.c.target.cfg.QueryTimeout
+	if !l.counts || limit <= 0 {
+		return ctx
+	}
+	ctx, l.stop = context.WithTimeout(ctx, limit)
+	return ctx
+}
+
+func (l *lent) unbound() {
+	if l.stop != nil {
+		l.stop()
+		l.stop = nil
+	}
 }
 
 // IsValid lets database/sql see what the driver knows.
@@ -46,6 +70,7 @@ func (l *lent) QueryContext(ctx context.Context, query string, args []driver.Nam
 	case !ok:
 		return nil, driver.ErrSkip
 	}
+	ctx = l.bound(ctx)
 	return timed(l, query, func() (driver.Rows, error) { return q.QueryContext(ctx, query, args) })
 }
 
@@ -57,6 +82,8 @@ func (l *lent) ExecContext(ctx context.Context, query string, args []driver.Name
 	case !ok:
 		return nil, driver.ErrSkip
 	}
+	ctx = l.bound(ctx)
+	defer l.unbound()
 	return timed(l, query, func() (driver.Result, error) { return e.ExecContext(ctx, query, args) })
 }
 
@@ -121,7 +148,11 @@ func timed[T any](l *lent, query string, run func() (T, error)) (T, error) {
 	if errors.Is(err, driver.ErrSkip) {
 		return v, err
 	}
-	l.c.busy.Add(int64(time.Since(began)))
+	took := time.Since(began)
+	l.c.busy.Add(int64(took))
+	if observe := l.c.target.cfg.Observe; observe != nil {
+		observe(took, err)
+	}
 	l.c.queries.Add(1)
 	if err != nil {
 		l.c.failures.Add(1)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"time"
 )
 
 // CheckKind is what Target.Check does.
@@ -37,6 +38,12 @@ type Config struct {
 	// KeepState lets sessions keep what their borrowers left in them. An open
 	// transaction is rolled back all the same.
 	KeepState bool
+	// QueryTimeout bounds each statement of a borrower that is not prepared, its
+	// rows included (none).
+	QueryTimeout time.Duration
+	// Observe is told of each statement of a borrower: the time until the driver
+	// answered, and its error. It must be quick and safe for concurrent use.
+	Observe func(took time.Duration, err error)
 }
 
 // A Target opens, checks, resets and closes the connections of one connector.

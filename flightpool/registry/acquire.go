@@ -1,0 +1,98 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/flightpool/flightpool/flightpool"
+)
+
+// find looks up where a call goes. It takes no lock, but for a user's first call.
+func (r *Registry) find(server, user string) (*userPool, *current, error) {
+	s, err := r.server(server)
+	if err != nil {
+		return nil, nil, err
+	}
+	if down := s.health.down.Load(); down != nil {
+		return nil, nil, down
+	}
+	u := (*s.users.Load())[user]
+	if u == nil {
+		if u, err = s.user(user); err != nil {
+			return nil, nil, err
+		}
+	}
+	return u, u.gen.Load(), nil
+}
+
+// Acquire borrows a connection to a server for a local user. The caller must
+// Release it. The wait ends with
+//
+//   - ErrUnknownServer or ErrNoMapping, at once;
+//   - an *UnhealthyError when the server is unreachable, at once;
+//   - an *ExhaustedError when ctx's deadline or AcquireTimeout is over, or as the
+//     policy has it;
+//   - the error of the open when none of the user's connections can be opened;
+//   - the error of ctx; ErrClosed when the registry closes.
+func (r *Registry) Acquire(ctx context.Context, server, user string) (*Conn, error) {
+	return routed(ctx, r, server, user, func(u *userPool, g *current) (*Conn, error) { return u.acquire(ctx, g) })
+}
+
+// routed makes a call on a user's pool. A pool that was replaced or removed
+// between the lookup and the call has done nothing: the call goes to the next.
+func routed[T any](ctx context.Context, r *Registry, server, user string, call func(u *userPool, g *current) (T, error)) (T, error) {
+	var none T
+	for {
+		u, g, err := r.find(server, user)
+		if err != nil {
+			return none, err
+		}
+		v, err := none, u.admits(g)
+		if err == nil {
+			v, err = call(u, g)
+		}
+		if err == nil {
+			return v, nil
+		}
+		if closedUnder(err) && (u.removed.Load() || u.gen.Load() != g) && ctx.Err() == nil {
+			continue
+		}
+		return none, u.explain(err)
+	}
+}
+
+// closedUnder says that a pool was closed before anything of a call was sent.
+func closedUnder(err error) bool {
+	var e *flightpool.Error
+	return errors.Is(err, ErrClosed) && (!errors.As(err, &e) || e.Unsent)
+}
+
+// admits refuses a caller for whom, under FailFast, no connection is idle and
+// none can be opened at once: what the reservoir has room for, other users may
+// have taken.
+func (u *userPool) admits(g *current) error {
+	s := u.server
+	if s.def.Load().OnExhausted != flightpool.FailFast || g.stats().Idle > 0 || s.share.room(u.member) {
+		return nil
+	}
+	u.shed.Add(1)
+	return fmt.Errorf("%w: the server's connections are taken and the policy is FailFast", ErrExhausted)
+}
+
+// explain gives an error the numbers of the server, and the server's health where
+// that is behind it.
+func (u *userPool) explain(err error) error {
+	s := u.server
+	if errors.Is(err, ErrUnhealthy) {
+		return err
+	}
+	if !errors.Is(err, ErrExhausted) {
+		return fmt.Errorf("registry: user %q on server %q: %w", u.name, s.name, err)
+	}
+	all, own, limit := s.share.numbers(u.member)
+	return &ExhaustedError{
+		Server: s.name, User: u.name, ServerConnections: all, UserConnections: own, MaxConnections: limit,
+		Waiting: int(u.member.waiting.Load()), Err: err,
+	}
+}

@@ -1,0 +1,90 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/flightpool"
+)
+
+// Do makes a call on a user's pool of a Flight SQL server: for the calls of
+// flightpool.FlightSQLPool that the registry does not have itself. fn must not
+// keep the pool. It is called again, on the pool's successor, when it fails with
+// ErrClosed because the pool was replaced before anything was sent.
+func (r *Registry) Do(ctx context.Context, server, user string, fn func(p *flightpool.FlightSQLPool) error) error {
+	_, err := flight(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (struct{}, error) { return struct{}{}, fn(p) })
+	return err
+}
+
+func flight[T any](ctx context.Context, r *Registry, server, user string, call func(p *flightpool.FlightSQLPool) (T, error)) (T, error) {
+	return routed(ctx, r, server, user, func(u *userPool, g *current) (T, error) {
+		f, ok := g.generation.(flightGeneration)
+		if !ok {
+			var none T
+			return none, fmt.Errorf("%w: borrow a connection with Acquire", ErrWrongKind)
+		}
+		if g.fixed.DisableQueryStats {
+			return call(f.pool)
+		}
+		began := time.Now()
+		v, err := call(f.pool)
+		u.queried(time.Since(began), err)
+		return v, err
+	})
+}
+
+// Query is flightpool.FlightSQLPool.Query on a server, as a user.
+func (r *Registry) Query(ctx context.Context, server, user, sql string) (*flightpool.QueryResult, error) {
+	return r.QueryWithOptions(ctx, server, user, sql, flightpool.QueryOptions{})
+}
+
+// QueryWithParams is flightpool.FlightSQLPool.QueryWithParams on a server, as a user.
+func (r *Registry) QueryWithParams(ctx context.Context, server, user, sql string, params arrow.RecordBatch) (*flightpool.QueryResult, error) {
+	return r.QueryWithOptions(ctx, server, user, sql, flightpool.QueryOptions{Params: params})
+}
+
+// QueryWithOptions is flightpool.FlightSQLPool.QueryWithOptions on a server, as a user.
+func (r *Registry) QueryWithOptions(ctx context.Context, server, user, sql string, opts flightpool.QueryOptions) (*flightpool.QueryResult, error) {
+	return flight(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (*flightpool.QueryResult, error) {
+		return p.QueryWithOptions(ctx, sql, opts)
+	})
+}
+
+// Execute is flightpool.FlightSQLPool.Execute on a server, as a user.
+func (r *Registry) Execute(ctx context.Context, server, user, sql string) (*flightpool.QueryResult, error) {
+	return flight(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (*flightpool.QueryResult, error) { return p.Execute(ctx, sql) })
+}
+
+// ExecuteUpdate is flightpool.FlightSQLPool.Update on a server, as a user; Update
+// of a registry changes a definition.
+func (r *Registry) ExecuteUpdate(ctx context.Context, server, user, sql string) (flightpool.UpdateResult, error) {
+	return r.UpdateWithOptions(ctx, server, user, sql, flightpool.QueryOptions{})
+}
+
+// UpdateWithRecordBatch is flightpool.FlightSQLPool.UpdateWithRecordBatch on a
+// server, as a user.
+func (r *Registry) UpdateWithRecordBatch(ctx context.Context, server, user, sql string, batch arrow.RecordBatch) (flightpool.UpdateResult, error) {
+	return r.UpdateWithOptions(ctx, server, user, sql, flightpool.QueryOptions{Params: batch})
+}
+
+// UpdateWithOptions is flightpool.FlightSQLPool.UpdateWithOptions on a server, as a
+// user.
+func (r *Registry) UpdateWithOptions(ctx context.Context, server, user, sql string, opts flightpool.QueryOptions) (flightpool.UpdateResult, error) {
+	return flight(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (flightpool.UpdateResult, error) {
+		return p.UpdateWithOptions(ctx, sql, opts)
+	})
+}
+
+// Ingest is flightpool.FlightSQLPool.Ingest on a server, as a user.
+func (r *Registry) Ingest(ctx context.Context, server, user, table string, rows array.RecordReader, opts flightpool.IngestOptions) (int64, error) {
+	return flight(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (int64, error) { return p.Ingest(ctx, table, rows, opts) })
+}
+
+// AcquireSession is flightpool.FlightSQLPool.AcquireSession on a server, as a user.
+func (r *Registry) AcquireSession(ctx context.Context, server, user string) (*flightpool.SessionHandle, error) {
+	return flight(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (*flightpool.SessionHandle, error) { return p.AcquireSession(ctx) })
+}

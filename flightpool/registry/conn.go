@@ -1,0 +1,111 @@
+package registry
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/reservoir"
+	"github.com/flightpool/flightpool/reservoir/sqlconn"
+)
+
+// Conn is a connection on loan. Its borrower alone uses it, and must end the loan
+// with Release or Fail, exactly once.
+type Conn struct {
+	user *userPool
+	done atomic.Bool
+
+	session *flightpool.SessionHandle
+	sql     *sql.Conn
+	loan    reservoir.Loan[*sqlconn.Conn] // with sql
+}
+
+// acquire borrows from a generation.
+func (u *userPool) acquire(ctx context.Context, g *current) (*Conn, error) {
+	if flight, ok := g.generation.(flightGeneration); ok {
+		session, err := flight.pool.AcquireSession(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &Conn{user: u, session: session}, nil
+	}
+	loan, err := g.generation.(sqlGeneration).conns.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := loan.Value().Lend(ctx)
+	if err != nil {
+		return nil, errors.Join(err, loan.Discard(err))
+	}
+	return &Conn{user: u, sql: conn, loan: loan}, nil
+}
+
+// Server is the name of the server.
+func (c *Conn) Server() string { return c.user.server.name }
+
+// User is the local user.
+func (c *Conn) User() string { return c.user.name }
+
+// Session is the session on a Flight SQL server; nil on any other.
+func (c *Conn) Session() *flightpool.SessionHandle { return c.session }
+
+// SQL is the connection to a database/sql server; nil on any other. Release
+// closes it.
+func (c *Conn) SQL() *sql.Conn { return c.sql }
+
+// Valid reports whether the loan is still on.
+func (c *Conn) Valid() bool { return !c.done.Load() }
+
+// settleTime bounds how long Release waits for rows and transactions that the
+// borrower left open.
+const settleTime = 5 * time.Second
+
+// Release gives the connection back, after what the session left was taken back.
+// A connection that is broken or cannot be cleaned is closed, which is not the
+// borrower's error. A second call answers ErrReleased and does nothing.
+func (c *Conn) Release() error { return c.finish(nil) }
+
+// Fail gives the connection back to be closed. reason says what is wrong with it.
+func (c *Conn) Fail(reason error) error {
+	if reason == nil {
+		reason = errors.New("the borrower said so")
+	}
+	return c.finish(fmt.Errorf("registry: marked as failed: %w", reason))
+}
+
+func (c *Conn) finish(reason error) error {
+	if c.done.Swap(true) {
+		return ErrReleased
+	}
+	if c.session != nil {
+		if reason != nil {
+			_ = c.session.Discard(reason) // its error is the reason
+			return nil
+		}
+		_ = c.session.Close() // its error is why the connection was discarded
+		return nil
+	}
+	if reason == nil {
+		ctx, cancel := context.WithTimeout(c.user.server.registry.life, settleTime)
+		defer cancel()
+		reason = sqlconn.Return(ctx, c.sql)
+	} else {
+		go func() { _ = c.sql.Close() }() // it waits for rows that nobody reads any more
+	}
+	if reason != nil {
+		return loanError(c.loan.Discard(reason))
+	}
+	return loanError(c.loan.Release())
+}
+
+// loanError: only a forced Close can have ended the loan before.
+func loanError(err error) error {
+	if errors.Is(err, reservoir.ErrReleased) {
+		return fmt.Errorf("%w: taken back when its pool closed", ErrReleased)
+	}
+	return err
+}

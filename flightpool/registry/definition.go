@@ -1,0 +1,230 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"time"
+
+	"github.com/flightpool/flightpool/flightpool"
+)
+
+// Public is the local user whose mapping holds for everybody without one of his
+// own.
+const Public = "PUBLIC"
+
+// ServerDefinition says how to reach a server, as whom, and how its connections
+// are kept. The zero value of a field is its default; a negative number or
+// duration turns the field off where that makes sense. Every field but Kind, Name
+// and Users has an option of the same name in snake case; see ParseOptions.
+type ServerDefinition struct {
+	// Name is what callers name the server by. Required.
+	Name string
+	// Kind is the sort of server: flightsql, postgresql, mysql, mssql, firebird,
+	// or one of Config.Kinds. Required.
+	Kind string
+	// Target is where the server is, as the kind writes it: the URL of a Flight
+	// SQL server, the DSN of a database/sql driver. Default: made from the
+	// options host, port, dbname and those that the kind knows.
+	Target string
+	// Options are the kind's own: host, port, dbname, driver, and whatever the
+	// driver takes.
+	Options map[string]string
+	// Users maps local users to what they are on the server.
+	Users map[string]UserMapping
+
+	// MinConnections is how many idle connections each user's pool keeps ready
+	// (1; negative: none).
+	MinConnections int
+	// MaxConnections bounds the connections of all users together that exist:
+	// opening, idle, in use and closing (10).
+	MaxConnections int
+	// ReservedConnections is how many of them each user can have at once, whatever
+	// the others do (0). When all users' do not fit into MaxConnections, each has
+	// an equal part of it.
+	ReservedConnections int
+	// UserMaxConnections bounds those of one user (MaxConnections).
+	UserMaxConnections int
+	// MaxConcurrentOpens bounds the connections of the server that are being
+	// opened at a time (8).
+	MaxConcurrentOpens int
+
+	ConnectTimeout time.Duration // bounds one open (5s)
+	QueryTimeout   time.Duration // bounds one call (30s; negative: none)
+	AcquireTimeout time.Duration // bounds the wait for a connection (5s; negative: none)
+	IdleTimeout    time.Duration // an idle connection beyond MinConnections is closed after it (5m; negative: never)
+	MaxLifetime    time.Duration // age from which a connection is replaced (1h; negative: never)
+
+	HealthCheck HealthCheck
+
+	KeepSession       bool          // do not reset a session when its connection comes back
+	ValidateOnAcquire bool          // check a connection before it is lent
+	ValidateOnRelease bool          // check a connection when it comes back
+	ValidateAfter     time.Duration // ValidateOnAcquire spares connections used more recently (30s; negative: none)
+
+	// WarmupConnections is how many connections a user's pool opens when it is
+	// made, without being asked (1; negative: none). The pools of the named Users
+	// are made by Register, unless it is negative.
+	WarmupConnections int
+
+	// OnExhausted is what happens to a caller when all connections are taken:
+	// Wait (default), FailFast, or Overflow(n): n connections beyond
+	// MaxConnections for as long as somebody waits.
+	OnExhausted flightpool.Exhaustion
+	// MaxWaiters bounds the callers of one user who wait (no bound).
+	MaxWaiters int
+
+	// UserIdleTimeout is after how long without a call a user's pool is removed,
+	// its idle connections with it (5m; negative: never).
+	UserIdleTimeout time.Duration
+
+	DisableStatistics bool // no wait times
+	DisableQueryStats bool // no query times
+}
+
+// UserMapping is who a local user is on a server.
+type UserMapping struct {
+	User     string
+	Password string
+	// Options are added to those of the server; where both have one, this holds.
+	Options map[string]string
+}
+
+// String keeps the password out of logs.
+func (m UserMapping) String() string { return fmt.Sprintf("remote user %q", m.User) }
+
+// HealthCheck says how a server is watched.
+type HealthCheck struct {
+	Disabled bool                  // nothing is checked; the server is always taken to be healthy
+	Kind     flightpool.HealthKind // Ping (default), Query or FullValidate
+	Query    string                // for Query and FullValidate (the kind's own, mostly "SELECT 1")
+	Timeout  time.Duration         // bounds one check (5s)
+	Interval time.Duration         // between checks of an idle connection, and the longest pause between probes of an unhealthy server (30s)
+
+	// FailureThreshold faults of the connection in a row make a server unhealthy
+	// (3). RecoveryThreshold probes in a row that succeed make it healthy (2).
+	FailureThreshold, RecoveryThreshold int
+}
+
+// clone makes a copy that shares nothing with d.
+func (d ServerDefinition) clone() ServerDefinition {
+	d.Options = maps.Clone(d.Options)
+	users := make(map[string]UserMapping, len(d.Users))
+	for name, m := range d.Users {
+		m.Options = maps.Clone(m.Options)
+		users[name] = m
+	}
+	d.Users = users
+	return d
+}
+
+// resolve fills in the defaults, or returns every fault.
+func (d ServerDefinition) resolve() (ServerDefinition, error) {
+	faults := d.faults()
+	d = d.clone()
+	number := func(n *int, byDefault, off int) {
+		switch {
+		case *n == 0:
+			*n = byDefault
+		case *n < 0:
+			*n = off
+		}
+	}
+	duration := func(t *time.Duration, byDefault time.Duration) {
+		if *t == 0 {
+			*t = byDefault
+		}
+	}
+	number(&d.MaxConnections, 10, 0)
+	number(&d.UserMaxConnections, d.MaxConnections, d.MaxConnections)
+	number(&d.MinConnections, min(1, d.UserMaxConnections), 0)
+	number(&d.ReservedConnections, 0, 0)
+	number(&d.MaxConcurrentOpens, 8, math.MaxInt32)
+	number(&d.WarmupConnections, 1, 0)
+	number(&d.MaxWaiters, 0, 0)
+	duration(&d.ConnectTimeout, 5*time.Second)
+	duration(&d.QueryTimeout, 30*time.Second)
+	duration(&d.AcquireTimeout, 5*time.Second)
+	duration(&d.IdleTimeout, 5*time.Minute)
+	duration(&d.MaxLifetime, time.Hour)
+	duration(&d.ValidateAfter, 30*time.Second)
+	duration(&d.UserIdleTimeout, 5*time.Minute)
+	duration(&d.HealthCheck.Timeout, 5*time.Second)
+	duration(&d.HealthCheck.Interval, 30*time.Second)
+	number(&d.HealthCheck.FailureThreshold, 3, 0)
+	number(&d.HealthCheck.RecoveryThreshold, 2, 0)
+	d.UserMaxConnections = min(d.UserMaxConnections, d.MaxConnections)
+	d.WarmupConnections = min(d.WarmupConnections, d.UserMaxConnections)
+	if d.MinConnections > d.UserMaxConnections && d.MaxConnections > 0 {
+		faults = append(faults, fmt.Errorf("MinConnections: %d is more than a user's bound of %d", d.MinConnections, d.UserMaxConnections))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return d, &DefinitionError{Server: d.Name, Err: err}
+	}
+	return d, nil
+}
+
+// faults finds what is wrong with the fields as the user set them.
+func (d ServerDefinition) faults() []error {
+	var faults []error
+	fault := func(wrong bool, format string, args ...any) {
+		if wrong {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	fault(d.Name == "", "Name: required")
+	fault(d.Kind == "", "Kind: required")
+	fault(d.MaxConnections < 0, "MaxConnections: %d is less than 1", d.MaxConnections)
+	fault(d.ConnectTimeout < 0, "ConnectTimeout: cannot be switched off")
+	fault(d.HealthCheck.Timeout < 0, "HealthCheck.Timeout: cannot be switched off")
+	fault(d.HealthCheck.Interval < 0, "HealthCheck.Interval: cannot be switched off; use Disabled")
+	fault(d.HealthCheck.FailureThreshold < 0, "HealthCheck.FailureThreshold: cannot be switched off; use Disabled")
+	fault(d.HealthCheck.RecoveryThreshold < 0, "HealthCheck.RecoveryThreshold: %d is less than 1", d.HealthCheck.RecoveryThreshold)
+	fault(d.HealthCheck.Kind > flightpool.FullValidate, "HealthCheck.Kind: %d is unknown", d.HealthCheck.Kind)
+	fault(d.OnExhausted < flightpool.FailFast, "OnExhausted: Overflow needs a number above 0")
+	for name := range d.Users {
+		fault(name == "", "Users: a local user has no name")
+	}
+	return faults
+}
+
+// overflow is how many connections beyond MaxConnections may exist.
+func (d *ServerDefinition) overflow() int { return max(0, int(d.OnExhausted)) }
+
+// mapping finds who a local user is.
+func (d *ServerDefinition) mapping(local string) (UserMapping, bool) {
+	if m, ok := d.Users[local]; ok {
+		return m, true
+	}
+	m, ok := d.Users[Public]
+	return m, ok
+}
+
+// fixed is what a connection is made with: when it changes, new connections take
+// the place of the old ones.
+type fixed struct {
+	Kind, Target                          string
+	Options                               map[string]string
+	Mapping                               UserMapping
+	Check                                 flightpool.HealthKind
+	CheckSQL                              string
+	KeepSession, ValidateOnRelease        bool
+	Query, Connect, CheckTimeout          time.Duration
+	DisableQueryStats, DisableHealthCheck bool
+}
+
+func (d *ServerDefinition) fixedFor(m UserMapping) fixed {
+	options := maps.Clone(d.Options)
+	if options == nil {
+		options = map[string]string{}
+	}
+	maps.Copy(options, m.Options)
+	return fixed{
+		Kind: d.Kind, Target: d.Target, Options: options, Mapping: UserMapping{User: m.User, Password: m.Password},
+		Check: d.HealthCheck.Kind, CheckSQL: d.HealthCheck.Query,
+		KeepSession: d.KeepSession, ValidateOnRelease: d.ValidateOnRelease, Query: d.QueryTimeout,
+		Connect: d.ConnectTimeout, CheckTimeout: d.HealthCheck.Timeout,
+		DisableQueryStats: d.DisableQueryStats, DisableHealthCheck: d.HealthCheck.Disabled,
+	}
+}

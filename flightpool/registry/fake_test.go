@@ -1,0 +1,279 @@
+package registry_test
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/flightpool/registry"
+)
+
+// A fake is a database server whose manners a test sets, and a ledger of what it
+// saw.
+type fake struct {
+	mu    sync.Mutex
+	dial  time.Duration
+	down  bool // refuses connections and breaks the open ones
+	stuck bool // accepts nothing and refuses nothing
+
+	opens, live, mostLive, twice int
+	opening, mostOpening         int
+	byUser                       map[string]int
+}
+
+var errDown = fmt.Errorf("connection refused: %w", io.ErrUnexpectedEOF)
+
+func (f *fake) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+func (f *fake) read(count *int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return *count
+}
+
+func (f *fake) users(name string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.byUser[name]
+}
+
+// connector is what a user dials with.
+type connector struct {
+	f    *fake
+	user string
+}
+
+func (c connector) Driver() driver.Driver { return nil }
+
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	f := c.f
+	f.mu.Lock()
+	f.opens++
+	f.opening++
+	f.mostOpening = max(f.mostOpening, f.opening)
+	dial, stuck := f.dial, f.stuck
+	f.mu.Unlock()
+	if stuck {
+		dial = time.Hour
+	}
+	err := sleep(ctx, dial)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.opening--
+	switch {
+	case err != nil:
+		return nil, err
+	case f.down:
+		return nil, errDown
+	case c.user == "locked out":
+		return nil, errors.New("password authentication failed")
+	}
+	f.live++
+	f.byUser[c.user]++
+	f.mostLive = max(f.mostLive, f.live)
+	return &conn{f: f, user: c.user}, nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+type conn struct {
+	f      *fake
+	user   string
+	mu     sync.Mutex
+	closed bool
+}
+
+func (c *conn) broken() error {
+	c.f.mu.Lock()
+	defer c.f.mu.Unlock()
+	if c.f.down {
+		return errDown
+	}
+	return nil
+}
+
+func (c *conn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("no statements here") }
+func (c *conn) Begin() (driver.Tx, error)           { return nil, errors.New("no transactions here") }
+func (c *conn) Ping(context.Context) error          { return c.broken() }
+
+// ExecContext of a duration takes that long.
+func (c *conn) ExecContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
+	if d, err := time.ParseDuration(query); err == nil {
+		if err := sleep(ctx, d); err != nil {
+			return nil, err
+		}
+	}
+	return driver.RowsAffected(1), c.broken()
+}
+
+// QueryContext answers with the user that the connection belongs to.
+func (c *conn) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+	if err := c.broken(); err != nil {
+		return nil, err
+	}
+	return &rows{user: c.user}, nil
+}
+
+func (c *conn) Close() error {
+	c.mu.Lock()
+	again := c.closed
+	c.closed = true
+	c.mu.Unlock()
+	c.f.mu.Lock()
+	defer c.f.mu.Unlock()
+	if again {
+		c.f.twice++
+		return nil
+	}
+	c.f.live--
+	c.f.byUser[c.user]--
+	return nil
+}
+
+type rows struct {
+	user string
+	done bool
+}
+
+func (*rows) Columns() []string { return []string{"user"} }
+func (*rows) Close() error      { return nil }
+func (r *rows) Next(dest []driver.Value) error {
+	if r.done {
+		return io.EOF
+	}
+	r.done = true
+	dest[0] = r.user
+	return nil
+}
+
+// A rig is a registry of fake servers in virtual time.
+type rig struct {
+	*registry.Registry
+	mu      sync.Mutex
+	servers map[string]*fake
+	turns   []string // what the health hook was told
+}
+
+func (g *rig) fake(server string) *fake {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f := g.servers[server]
+	if f == nil {
+		f = &fake{byUser: map[string]int{}}
+		g.servers[server] = f
+	}
+	return f
+}
+
+func (g *rig) told() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return append([]string(nil), g.turns...)
+}
+
+func newRig(t testing.TB) *rig {
+	g := &rig{servers: map[string]*fake{}}
+	r, err := registry.NewWith(registry.Config{
+		Kinds: []registry.Kind{{Name: "fake", Connector: func(r registry.Reach) (driver.Connector, error) {
+			at := r.Server
+			if r.Target != "" {
+				at = r.Target
+			}
+			return connector{g.fake(at), r.User}, nil
+		}}},
+		Health: func(server string, down *registry.UnhealthyError) {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			turn := server + " up"
+			if down != nil {
+				turn = server + " down"
+			}
+			g.turns = append(g.turns, turn)
+		},
+	})
+	require.NoError(t, err)
+	g.Registry = r
+	return g
+}
+
+// bubble runs a test in virtual time and closes the servers' account: all that
+// was opened was closed, once, and never more was open than may be.
+func bubble(t *testing.T, test func(t *testing.T, g *rig)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t)
+		test(t, g)
+		if err := g.Close(t.Context()); err != nil {
+			require.ErrorIs(t, err, registry.ErrClosed)
+		}
+		synctest.Wait()
+		for name, f := range g.servers {
+			require.Zero(t, f.live, "connections of %s left open", name)
+			require.Zero(t, f.twice, "connections of %s closed twice", name)
+		}
+	})
+}
+
+// define registers a fake server with the users a, b and c.
+func define(t testing.TB, g *rig, set func(*registry.ServerDefinition)) registry.ServerDefinition {
+	t.Helper()
+	d := registry.ServerDefinition{
+		Name: "s", Kind: "fake", MinConnections: -1, WarmupConnections: -1, MaxLifetime: -1, KeepSession: true,
+		Users: map[string]registry.UserMapping{"a": {User: "remote a"}, "b": {User: "remote b"}, "c": {User: "remote c"}},
+	}
+	if set != nil {
+		set(&d)
+	}
+	require.NoError(t, g.Register(t.Context(), d))
+	return d
+}
+
+func acquire(t testing.TB, g *rig, user string) *registry.Conn {
+	t.Helper()
+	c, err := g.Acquire(t.Context(), "s", user)
+	require.NoError(t, err)
+	return c
+}
+
+// whoami asks the server whose connection c is.
+func whoami(t testing.TB, c *registry.Conn) (user string) {
+	t.Helper()
+	require.NoError(t, c.SQL().QueryRowContext(t.Context(), "whoami").Scan(&user))
+	return user
+}
+
+// work borrows, holds for a while and gives back, and tells how long the wait was.
+func work(ctx context.Context, g *rig, server, user string, hold time.Duration) (waited time.Duration, err error) {
+	began := time.Now()
+	c, err := g.Acquire(ctx, server, user)
+	waited = time.Since(began)
+	if err != nil {
+		return waited, err
+	}
+	_, err = c.SQL().ExecContext(ctx, hold.String())
+	return waited, errors.Join(err, c.Release())
+}

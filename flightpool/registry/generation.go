@@ -1,0 +1,160 @@
+package registry
+
+import (
+	"context"
+	"math"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/lease"
+	"github.com/flightpool/flightpool/reservoir"
+	"github.com/flightpool/flightpool/reservoir/sqlconn"
+	"github.com/flightpool/flightpool/session"
+)
+
+// generation is a user's pool as it was made with one target and credential.
+type generation interface {
+	lender
+	stats() reservoir.Stats
+	tune(d *ServerDefinition) error
+	failWaiters(err error)
+	prove(ctx context.Context) error
+	ready(ctx context.Context, n int) error
+	evict() int
+	connections() []ConnectionStats
+	close(ctx context.Context) error
+}
+
+// pooled is what all generations do with their reservoir.
+type pooled[C any] struct {
+	conns *reservoir.Reservoir[C]
+}
+
+func (p pooled[C]) resize(n int)                           { _ = p.conns.Resize(n) } // a closed one needs no size
+func (p pooled[C]) yield(n int, unused time.Duration) int  { return p.conns.Yield(n, unused) }
+func (p pooled[C]) replace()                               { p.conns.Reset() }
+func (p pooled[C]) stats() reservoir.Stats                 { return p.conns.Stats() }
+func (p pooled[C]) failWaiters(err error)                  { p.conns.FailWaiters(err) }
+func (p pooled[C]) prove(ctx context.Context) error        { return p.conns.Prove(ctx) }
+func (p pooled[C]) ready(ctx context.Context, n int) error { return p.conns.WaitReady(ctx, n) }
+func (p pooled[C]) evict() int                             { return p.conns.EvictIdle() }
+func (p pooled[C]) close(ctx context.Context) error        { return p.conns.Close(ctx) }
+func (p pooled[C]) tune(d *ServerDefinition) error         { return p.conns.Tune(tuning[C](d)) }
+
+// tuning is what can change in a reservoir at work.
+func tuning[C any](d *ServerDefinition) reservoir.Config[C] {
+	c := reservoir.Config[C]{
+		MinIdle: d.MinConnections, MaxSize: userSize(d), MaxConcurrentOpens: d.MaxConcurrentOpens, MaxWaiters: d.MaxWaiters,
+		AcquireTimeout: d.AcquireTimeout, IdleTTL: d.IdleTimeout, MaxLifetime: d.MaxLifetime,
+		CheckInterval: d.HealthCheck.Interval, IdleBeforeCheck: d.ValidateAfter, CheckOnAcquire: d.ValidateOnAcquire,
+	}
+	if d.OnExhausted == flightpool.FailFast {
+		c.OnExhausted = reservoir.FailFast
+	}
+	if d.HealthCheck.Disabled {
+		c.CheckInterval = -1
+	}
+	return c
+}
+
+// userSize is what a user's reservoir may grow to. The share keeps all of them
+// together within the server's bound.
+func userSize(d *ServerDefinition) int { return d.UserMaxConnections + d.overflow() }
+
+type sqlGeneration struct {
+	pooled[*sqlconn.Conn]
+}
+
+type flightGeneration struct {
+	pooled[session.Conn]
+	pool *flightpool.FlightSQLPool
+}
+
+func (g flightGeneration) close(ctx context.Context) error { return g.pool.Close(ctx) }
+
+// build makes a user's pool. It connects to nothing: tune lets it begin.
+func (u *userPool) build(ctx context.Context, k Kind, d *ServerDefinition, f fixed) (generation, error) {
+	reach := Reach{Server: d.Name, Target: f.Target, Options: f.Options, User: f.Mapping.User, Password: f.Mapping.Password, Count: u.traffic.count}
+	if k.Flight != nil {
+		return u.buildFlight(ctx, k, d, reach)
+	}
+	connector, err := k.Connector(reach)
+	if err != nil {
+		return nil, err
+	}
+	kind := k.SQL
+	if f.CheckSQL != "" {
+		kind.HealthSQL = f.CheckSQL
+	}
+	cfg := sqlconn.Config{Connector: connector, Kind: kind, Check: checkKind(f.Check), KeepState: f.KeepSession, QueryTimeout: max(0, f.Query)}
+	if !d.DisableQueryStats {
+		cfg.Observe = u.queried
+	}
+	target, err := sqlconn.New(u.server.registry.hub, cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := tuning[*sqlconn.Conn](d)
+	r.MinIdle = 0
+	r.Open, r.Close, r.Check, r.Reset, r.Admit = target.Open, target.Close, target.Check, target.Reset, u.member.admit
+	r.OpenTimeout, r.CheckTimeout, r.CheckOnRelease = d.ConnectTimeout, d.HealthCheck.Timeout, d.ValidateOnRelease
+	r.Hooks = u.hooks()
+	conns, err := reservoir.New(r)
+	if err != nil {
+		return nil, err
+	}
+	return sqlGeneration{pooled[*sqlconn.Conn]{conns}}, nil
+}
+
+func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition, reach Reach) (generation, error) {
+	check := flightpool.HealthCheck{
+		Kind: d.HealthCheck.Kind, SQL: d.HealthCheck.Query, Timeout: d.HealthCheck.Timeout, Interval: d.HealthCheck.Interval,
+		IdleBeforeCheck: d.ValidateAfter, ValidateOnAcquire: d.ValidateOnAcquire, ValidateOnRelease: d.ValidateOnRelease,
+		FailureThreshold: -1, // the registry judges the server
+	}
+	if d.HealthCheck.Disabled {
+		check.Interval = -1
+	}
+	cfg := flightpool.Config{
+		MinIdle: -1, MaxSize: userSize(d), MaxConcurrentOpens: min(d.MaxConcurrentOpens, math.MaxInt32), MaxWaiters: d.MaxWaiters,
+		AcquireTimeout: d.AcquireTimeout, DialTimeout: d.ConnectTimeout, IdleTTL: d.IdleTimeout, MaxLifetime: d.MaxLifetime,
+		DefaultQueryTimeout: d.QueryTimeout, HealthCheck: check, Leases: memberLeases{u.member},
+		Hooks:  flightpool.Hooks{Connections: u.hooks()},
+		Logger: u.server.registry.cfg.Logger,
+	}
+	if d.KeepSession {
+		cfg.OnReturn = flightpool.ResetNone
+	}
+	if !strings.HasPrefix(reach.Target, "grpc+unix:") && !strings.Contains(reach.Target, "transport=unix") {
+		cfg.Dialer = func(ctx context.Context, address string) (net.Conn, error) {
+			var dialer net.Dialer
+			c, err := dialer.DialContext(ctx, "tcp", address)
+			if err != nil {
+				return nil, err
+			}
+			return reach.Count(c), nil
+		}
+	}
+	reach.Config = cfg
+	pool, err := k.Flight(ctx, reach)
+	if err != nil {
+		return nil, err
+	}
+	return flightGeneration{pooled[session.Conn]{pool.Reservoir()}, pool}, nil
+}
+
+// memberLeases lets a Flight pool ask its user's share for slots.
+type memberLeases struct{ m *member }
+
+func (l memberLeases) Acquire(ctx context.Context) (func(), error) { return l.m.admit(ctx) }
+
+// Stats tells of the server's connections, those of all its users.
+func (l memberLeases) Stats() lease.Stats {
+	all, own, limit := l.m.share.numbers(l.m)
+	return lease.Stats{Limit: limit, Used: all, InUse: own}
+}
+
+// Close does nothing: the share is the server's.
+func (memberLeases) Close(context.Context) error { return nil }

@@ -1,0 +1,221 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/reservoir/sqlconn"
+	"github.com/flightpool/flightpool/session"
+)
+
+// health is what is known of a server. While it is healthy, the opens and checks
+// of its pools are the evidence. While it is not, nothing is opened but for the
+// probes of the registry, and they alone are the evidence.
+type health struct {
+	server   string
+	down     atomic.Pointer[UnhealthyError] // nil: healthy. Read on every call
+	changed  func(*UnhealthyError)          // is told, outside the lock, when down turns
+	passed   atomic.Uint64
+	failures atomic.Uint64
+
+	mu struct {
+		sync.Mutex
+		check     HealthCheck
+		failed    int // in a row
+		succeeded int // probes in a row, while unhealthy
+		since     time.Time
+		healthy   time.Time // the latest success
+		pause     time.Duration
+		next      time.Time // of the next probe, while unhealthy
+		probing   bool
+		ended     chan struct{} // closed at the end of the probe under way
+	}
+}
+
+// firstPause is the pause before the first probe of a server that turned
+// unhealthy, and between those that succeed.
+const firstPause = 100 * time.Millisecond
+
+// faulty reports whether err says that the server could not be reached. A server
+// that refuses a password or a statement was.
+func faulty(err error) bool {
+	var flight *session.Error
+	if errors.As(err, &flight) {
+		return flight.Fault == session.FaultTransport || flight.Fault == session.FaultContext && flight.Stage != session.StageAcquire
+	}
+	return sqlconn.Unreachable(err)
+}
+
+// note takes what an open or a check of a pool has shown.
+func (h *health) note(err error) {
+	if err != nil && faulty(err) {
+		h.failures.Add(1)
+		h.fault(err)
+		return
+	}
+	h.passed.Add(1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.mu.healthy = time.Now()
+	if h.down.Load() == nil {
+		h.mu.failed = 0
+	}
+}
+
+// lost takes note of a connection that broke under its borrower.
+func (h *health) lost(cause error) {
+	if cause != nil && faulty(cause) {
+		h.fault(cause)
+	}
+}
+
+func (h *health) fault(err error) {
+	now := time.Now()
+	h.mu.Lock()
+	if h.mu.check.Disabled || h.down.Load() != nil {
+		h.mu.Unlock()
+		return
+	}
+	if h.mu.failed == 0 {
+		h.mu.since = now
+	}
+	h.mu.failed++
+	if h.mu.failed < h.mu.check.FailureThreshold {
+		h.mu.Unlock()
+		return
+	}
+	h.mu.succeeded, h.mu.pause = 0, firstPause
+	down := h.unhealthy(err, now)
+	h.mu.Unlock()
+	h.changed(down)
+}
+
+// unhealthy says so from now on. The caller holds mu.
+func (h *health) unhealthy(err error, now time.Time) *UnhealthyError {
+	h.mu.next = now.Add(h.mu.pause)
+	down := &UnhealthyError{Server: h.server, Reason: err, Since: h.mu.since, Next: h.mu.next}
+	h.down.Store(down)
+	return down
+}
+
+// probed takes the result of a probe of an unhealthy server.
+func (h *health) probed(err error) {
+	now := time.Now()
+	h.mu.Lock()
+	if h.down.Load() == nil {
+		h.mu.Unlock()
+		return
+	}
+	if err != nil {
+		h.mu.succeeded = 0
+		h.mu.pause = min(2*h.mu.pause, h.mu.check.Interval)
+		h.unhealthy(err, now)
+		h.mu.next = now.Add(h.mu.pause - rand.N(h.mu.pause/4+1)) // servers that fail together are not probed together
+		h.mu.Unlock()
+		return
+	}
+	h.mu.succeeded++
+	if h.mu.succeeded < h.mu.check.RecoveryThreshold {
+		h.mu.next = now.Add(min(firstPause, h.mu.check.Interval))
+		h.mu.Unlock()
+		return
+	}
+	h.recover()
+	h.mu.Unlock()
+	h.changed(nil)
+}
+
+// recover says that the server is healthy. The caller holds mu.
+func (h *health) recover() {
+	h.mu.failed, h.mu.succeeded = 0, 0
+	h.down.Store(nil)
+}
+
+// set takes over what a definition says of health.
+func (h *health) set(check HealthCheck) {
+	h.mu.Lock()
+	h.mu.check = check
+	h.mu.pause = min(h.mu.pause, check.Interval)
+	recovered := check.Disabled && h.down.Load() != nil
+	if recovered {
+		h.recover()
+	}
+	h.mu.Unlock()
+	if recovered {
+		h.changed(nil)
+	}
+}
+
+// due is when the next probe is, or zero.
+func (h *health) due() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.down.Load() == nil || h.mu.probing {
+		return time.Time{}
+	}
+	return h.mu.next
+}
+
+// begin claims the probing. There is one probe of a server at a time.
+func (h *health) begin() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.probing {
+		return false
+	}
+	h.mu.probing, h.mu.ended = true, make(chan struct{})
+	return true
+}
+
+func (h *health) end() {
+	h.mu.Lock()
+	ended := h.mu.ended
+	h.mu.probing = false
+	h.mu.Unlock()
+	close(ended)
+}
+
+// await waits for the end of the probe under way.
+func (h *health) await(ctx context.Context) error {
+	h.mu.Lock()
+	probing, ended := h.mu.probing, h.mu.ended
+	h.mu.Unlock()
+	if !probing {
+		return nil
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (h *health) isProbing() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mu.probing
+}
+
+func (h *health) lastHealthy() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.mu.healthy
+}
+
+// checkKind is a check of package flightpool in the words of sqlconn.
+func checkKind(k flightpool.HealthKind) sqlconn.CheckKind {
+	switch k {
+	case flightpool.Query:
+		return sqlconn.Query
+	case flightpool.FullValidate:
+		return sqlconn.FullValidate
+	default:
+		return sqlconn.Ping
+	}
+}

@@ -1,0 +1,94 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Warmup opens connections until every user's pool of a server has n, idle or in
+// use, and waits for them until ctx ends. It makes the pools of the named users
+// that are not there yet. It refuses what MaxConnections cannot hold.
+func (r *Registry) Warmup(ctx context.Context, name string, n int) error {
+	s, err := r.server(name)
+	if err != nil {
+		return err
+	}
+	d := s.def.Load()
+	for user := range d.Users {
+		if user == Public && len(d.Users) > 1 {
+			continue
+		}
+		if _, err := s.user(user); err != nil {
+			return err
+		}
+	}
+	users := *s.users.Load()
+	if n > d.UserMaxConnections || n*len(users) > d.MaxConnections {
+		return fmt.Errorf("registry: Warmup: %d connections for each of %d users of %q are more than MaxConnections %d or UserMaxConnections %d allow",
+			n, len(users), name, d.MaxConnections, d.UserMaxConnections)
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var faults []error
+	for _, u := range users {
+		wg.Go(func() {
+			if err := u.gen.Load().ready(ctx, n); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				faults = append(faults, fmt.Errorf("registry: Warmup: user %q on server %q: %w", u.name, name, err))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(faults...)
+}
+
+// EvictIdle closes the idle connections of a server beyond each user's
+// MinConnections, without waiting, and returns how many.
+func (r *Registry) EvictIdle(name string) (int, error) {
+	s, err := r.server(name)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for _, u := range *s.users.Load() {
+		n += u.gen.Load().evict()
+	}
+	return n, nil
+}
+
+// CloseAll closes every connection of a server: idle ones now, those on loan when
+// they come back, or, when ctx ends, under their borrowers; a *DrainError tells of
+// that. The server stays registered, and the next call opens new connections.
+func (r *Registry) CloseAll(ctx context.Context, name string) error {
+	s, err := r.server(name)
+	if err != nil {
+		return err
+	}
+	return s.closeUsers(ctx)
+}
+
+// Healthy reports whether a server is registered and not known to be
+// unreachable.
+func (r *Registry) Healthy(name string) bool {
+	s, err := r.server(name)
+	return err == nil && s.health.down.Load() == nil
+}
+
+// CheckNow checks a server now, on a connection of any of its users, and takes
+// the result into account as that of any check. It opens a connection when none
+// is idle. A nil error means that the server works.
+func (r *Registry) CheckNow(ctx context.Context, name string) error {
+	s, err := r.server(name)
+	if err != nil {
+		return err
+	}
+	for !s.health.begin() { // a probe is under way: its answer is as good, but may be late
+		if err := s.health.await(ctx); err != nil {
+			return err
+		}
+	}
+	return s.probe(ctx)
+}

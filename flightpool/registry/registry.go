@@ -1,0 +1,235 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/flightpool/flightpool/reservoir/sqlconn"
+)
+
+// Config is what all servers of a registry share. The zero Config is fine.
+type Config struct {
+	// Kinds are sorts of server beside the built-in ones; of the same name, in
+	// their place.
+	Kinds []Kind
+	// Health is told when a server turns unhealthy, or, with nil, healthy again.
+	// It is called outside all locks, from any goroutine, and must not panic.
+	Health func(server string, down *UnhealthyError)
+	// Logger is told what needs an operator's eye. Default: nobody.
+	Logger *slog.Logger
+}
+
+// Registry keeps connections to many servers for many users. Its methods may be
+// called from any goroutine. Make one with New; end it with Close.
+type Registry struct {
+	cfg   Config
+	kinds map[string]Kind
+	hub   *sqlconn.Hub
+
+	// view is copied on every change, so that looking a server up takes no lock.
+	view atomic.Pointer[view]
+
+	// turn holds one value: the right to change the view or a definition. Who
+	// changes them may have to wait for others, and can give up.
+	turn chan struct{}
+
+	life    context.Context //nolint:containedctx // what everything in the background runs on
+	end     context.CancelFunc
+	keeping sync.Once
+	keeper  sync.WaitGroup
+	wake    chan struct{}
+}
+
+// view is all servers at one moment.
+type view struct {
+	servers map[string]*server
+	closed  bool
+}
+
+// New makes an empty registry of the built-in kinds.
+func New() *Registry {
+	r, _ := NewWith(Config{}) // the zero Config has no fault
+	return r
+}
+
+// NewWith makes an empty registry.
+func NewWith(cfg Config) (*Registry, error) {
+	all, err := kinds(cfg.Kinds)
+	if err != nil {
+		return nil, err
+	}
+	r := &Registry{cfg: cfg, kinds: all, hub: sqlconn.NewHub(), turn: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
+	r.life, r.end = context.WithCancel(detached())
+	r.view.Store(&view{servers: map[string]*server{}})
+	r.turn <- struct{}{}
+	return r, nil
+}
+
+// detached is the context that no caller can end: connections outlive the call
+// that caused their opening.
+func detached() context.Context { return context.Background() }
+
+// lock takes the right to change.
+func (r *Registry) lock(ctx context.Context) error {
+	select {
+	case <-r.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if r.view.Load().closed {
+		r.unlock()
+		return ErrClosed
+	}
+	return nil
+}
+
+func (r *Registry) unlock() { r.turn <- struct{}{} }
+
+// change publishes a new view. The caller has the right to change.
+func (r *Registry) change(edit func(v *view)) {
+	old := r.view.Load()
+	v := &view{servers: maps.Clone(old.servers), closed: old.closed}
+	edit(v)
+	r.view.Store(v)
+}
+
+// check resolves a definition and finds its kind.
+func (r *Registry) check(d ServerDefinition) (*ServerDefinition, error) {
+	d.Kind = canonicalKind(d.Kind)
+	resolved, err := d.resolve()
+	if _, ok := r.kinds[resolved.Kind]; !ok && resolved.Kind != "" {
+		err = errors.Join(err, &DefinitionError{Server: d.Name, Err: fmt.Errorf("Kind: %q is unknown; known are %v", d.Kind, slices.Sorted(maps.Keys(r.kinds)))})
+	}
+	return &resolved, err
+}
+
+// Register adds a server, and, unless WarmupConnections is negative, makes the
+// pools of its named users. It connects in the background. It returns every fault
+// of the definition, or ErrExists.
+func (r *Registry) Register(ctx context.Context, def ServerDefinition) error {
+	d, err := r.check(def)
+	if err != nil {
+		return err
+	}
+	if err := r.lock(ctx); err != nil {
+		return err
+	}
+	defer r.unlock()
+	if r.view.Load().servers[d.Name] != nil {
+		return fmt.Errorf("%w: %q", ErrExists, d.Name)
+	}
+	s := newServer(r, d)
+	if d.WarmupConnections > 0 {
+		for name := range d.Users {
+			if name == Public {
+				continue
+			}
+			if _, err := s.user(name); err != nil {
+				return errors.Join(err, s.close(ctx))
+			}
+		}
+	}
+	r.change(func(v *view) { v.servers[d.Name] = s })
+	r.keeping.Do(func() { r.keeper.Go(r.keep) })
+	r.wakeKeeper()
+	return nil
+}
+
+// Update gives a server a new definition. Sizes, policies and the times of idle
+// connections and waiters change in place. Where anything changed that connections
+// are made with or checked by, the target, an option, a credential, new ones take
+// the place of the old, which are closed as they come back: no borrower notices.
+// A user who has no mapping any more keeps what he has borrowed.
+func (r *Registry) Update(ctx context.Context, def ServerDefinition) error {
+	d, err := r.check(def)
+	if err != nil {
+		return err
+	}
+	if err := r.lock(ctx); err != nil {
+		return err
+	}
+	defer r.unlock()
+	s := r.view.Load().servers[d.Name]
+	if s == nil {
+		return unknownServer(d.Name)
+	}
+	if err := s.update(s.life, d); err != nil {
+		return &DefinitionError{Server: d.Name, Err: err}
+	}
+	r.wakeKeeper()
+	return nil
+}
+
+// Unregister removes a server. It refuses new calls at once, waits until ctx ends
+// for what is on loan, and then takes that back; a *DrainError tells of it.
+func (r *Registry) Unregister(ctx context.Context, name string) error {
+	if err := r.lock(ctx); err != nil {
+		return err
+	}
+	s := r.view.Load().servers[name]
+	if s != nil {
+		r.change(func(v *view) { delete(v.servers, name) })
+	}
+	r.unlock()
+	if s == nil {
+		return unknownServer(name)
+	}
+	return s.close(ctx)
+}
+
+// Close ends the registry: it refuses new calls at once, wakes everybody who
+// waits with ErrClosed, waits until ctx ends for what is on loan, and then takes
+// that back. When it returns no goroutine and no connection of the registry is
+// left. A second Close answers ErrClosed.
+func (r *Registry) Close(ctx context.Context) error {
+	if err := r.lock(ctx); err != nil {
+		return err
+	}
+	servers := r.view.Load().servers
+	r.change(func(v *view) { v.servers, v.closed = map[string]*server{}, true })
+	r.unlock()
+	var wg sync.WaitGroup
+	faults := make([]error, len(servers))
+	i := 0
+	for _, s := range servers {
+		at := i
+		i++
+		wg.Go(func() { faults[at] = s.close(ctx) })
+	}
+	wg.Wait()
+	r.end()
+	r.keeper.Wait()
+	return errors.Join(append(faults, r.hub.Close())...)
+}
+
+// server finds a server.
+func (r *Registry) server(name string) (*server, error) {
+	v := r.view.Load()
+	if s := v.servers[name]; s != nil {
+		return s, nil
+	}
+	if v.closed {
+		return nil, ErrClosed
+	}
+	return nil, unknownServer(name)
+}
+
+// Servers lists the names of the servers in order.
+func (r *Registry) Servers() []string {
+	return slices.Sorted(maps.Keys(r.view.Load().servers))
+}
+
+// Definition gives a server's definition, with every default filled in.
+func (r *Registry) Definition(name string) (ServerDefinition, error) {
+	s, err := r.server(name)
+	if err != nil {
+		return ServerDefinition{}, err
+	}
+	return s.def.Load().clone(), nil
+}

@@ -1,0 +1,251 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// server is one registered server.
+type server struct {
+	registry *Registry
+	name     string
+	created  time.Time
+
+	def    atomic.Pointer[ServerDefinition] // resolved
+	share  *share
+	health health
+
+	// users is copied on every change, so that looking a user up takes no lock.
+	users atomic.Pointer[map[string]*userPool]
+
+	life   context.Context //nolint:containedctx // what drains and probes run on: it lives as long as the server
+	end    context.CancelFunc
+	behind sync.WaitGroup // drains and probes
+
+	mu     sync.Mutex // guards writes of users, and closed
+	closed bool
+
+	sweepAt time.Time // the keeper's
+	past    past      // what removed users did
+}
+
+func newServer(r *Registry, d *ServerDefinition) *server {
+	s := &server{registry: r, name: d.Name, created: time.Now(), share: newShare(d)}
+	s.life, s.end = context.WithCancel(r.life)
+	s.def.Store(d)
+	s.users.Store(&map[string]*userPool{})
+	s.health.server, s.health.changed = d.Name, s.healthChanged
+	s.health.set(d.HealthCheck)
+	return s
+}
+
+// user finds a user's pool, or makes it.
+func (s *server) user(name string) (*userPool, error) {
+	for {
+		if u := (*s.users.Load())[name]; u != nil {
+			return u, nil
+		}
+		d := s.def.Load()
+		if _, ok := d.mapping(name); !ok {
+			return nil, fmt.Errorf("%w for user %q on server %q", ErrNoMapping, name, s.name)
+		}
+		u := newUser(s, name, d)
+		if err := u.renew(s.life, s.registry.kinds[d.Kind], d); err != nil {
+			return nil, &DefinitionError{Server: s.name, Err: err}
+		}
+		added, err := s.add(u, d)
+		if added {
+			s.begin(u, d)
+			return u, nil
+		}
+		u.drain(u.gen.Load().generation) // it has opened nothing
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+// add publishes a new user's pool, unless somebody else was faster or the
+// definition that it was made with is not the present one any more.
+func (s *server) add(u *userPool, d *ServerDefinition) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return false, unknownServer(s.name)
+	case (*s.users.Load())[u.name] != nil, s.def.Load() != d:
+		return false, nil
+	}
+	users := maps.Clone(*s.users.Load())
+	users[u.name] = u
+	s.share.join(u.member)
+	s.users.Store(&users)
+	return true, nil
+}
+
+// begin lets a new pool open what it keeps ready.
+func (s *server) begin(u *userPool, d *ServerDefinition) {
+	g := u.gen.Load()
+	if err := g.tune(d); err != nil {
+		return // closed meanwhile
+	}
+	if n := d.WarmupConnections; n > d.MinConnections {
+		s.background(func() {
+			ctx, cancel := context.WithTimeout(s.life, d.ConnectTimeout)
+			defer cancel()
+			_ = g.ready(ctx, n) // the opens tell health of failures
+		})
+	}
+}
+
+// remove takes a user's pool out and returns whether it was there. The caller
+// closes it.
+func (s *server) remove(u *userPool) bool {
+	s.mu.Lock()
+	if (*s.users.Load())[u.name] != u {
+		s.mu.Unlock()
+		return false
+	}
+	users := maps.Clone(*s.users.Load())
+	delete(users, u.name)
+	s.users.Store(&users)
+	u.removed.Store(true)
+	s.mu.Unlock()
+	return true
+}
+
+// background runs f on a goroutine that close waits for, or, when the server is
+// closed already, at once.
+func (s *server) background(f func()) {
+	s.mu.Lock()
+	open := !s.closed
+	if open {
+		s.behind.Add(1)
+	}
+	s.mu.Unlock()
+	if !open {
+		f()
+		return
+	}
+	go func() {
+		defer s.behind.Done()
+		f()
+	}()
+}
+
+// retire removes a user's pool and drains it in the background.
+func (s *server) retire(u *userPool) {
+	if drain := s.leave(u); drain != nil {
+		s.background(func() { _ = drain(s.life) }) // what had to be forced, the server's close reports
+	}
+}
+
+// leave removes a user's pool and returns what waits for its loans until ctx ends;
+// nil when it was removed before.
+func (s *server) leave(u *userPool) (drain func(ctx context.Context) error) {
+	if !s.remove(u) {
+		return nil
+	}
+	g := u.gen.Load().generation
+	u.begin(g)
+	s.past.leaving(u)
+	s.share.leave(u.member)
+	return func(ctx context.Context) error {
+		err := g.close(ctx)
+		u.end(g)
+		s.past.left(u)
+		return err
+	}
+}
+
+// update changes the definition.
+func (s *server) update(ctx context.Context, d *ServerDefinition) error {
+	s.mu.Lock()
+	s.def.Store(d)
+	users := *s.users.Load()
+	s.mu.Unlock()
+	s.share.set(d)
+	s.health.set(d.HealthCheck)
+	var faults []error
+	for name, u := range users {
+		if _, ok := d.mapping(name); !ok {
+			s.retire(u)
+			continue
+		}
+		if err := u.renew(ctx, s.registry.kinds[d.Kind], d); err != nil && !errors.Is(err, ErrClosed) {
+			faults = append(faults, fmt.Errorf("user %q: %w", name, err))
+		}
+	}
+	s.share.settle()
+	return errors.Join(faults...)
+}
+
+// closeUsers removes all users' pools and waits for their loans until ctx ends;
+// then it takes those back.
+func (s *server) closeUsers(ctx context.Context) error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var faults []error
+	for _, u := range *s.users.Load() {
+		drain := s.leave(u)
+		if drain == nil {
+			continue
+		}
+		wg.Go(func() {
+			if err := drain(ctx); err != nil && !errors.Is(err, ErrClosed) {
+				mu.Lock()
+				defer mu.Unlock()
+				faults = append(faults, fmt.Errorf("user %q: %w", u.name, err))
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(faults...); err != nil {
+		return &DrainError{Server: s.name, Err: err}
+	}
+	return nil
+}
+
+// close ends the server. Old generations that still drain are given until ctx
+// ends, too.
+func (s *server) close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	stop := context.AfterFunc(ctx, s.end)
+	defer stop()
+	err := s.closeUsers(ctx)
+	s.behind.Wait()
+	s.end()
+	s.share.stop()
+	return err
+}
+
+// healthChanged acts on a server that turned.
+func (s *server) healthChanged(down *UnhealthyError) {
+	s.share.gate(func() bool { return s.health.down.Load() != nil })
+	if down != nil {
+		for _, u := range *s.users.Load() {
+			g := u.gen.Load()
+			g.replace() // what was open before tells nothing of the server any more
+			g.failWaiters(down)
+		}
+	}
+	r := s.registry
+	if log := r.cfg.Logger; log != nil {
+		if down != nil {
+			log.Error("registry: a server is unhealthy", "server", s.name, "reason", down.Reason)
+		} else {
+			log.Info("registry: a server is healthy again", "server", s.name)
+		}
+	}
+	if f := r.cfg.Health; f != nil {
+		f(s.name, down)
+	}
+	r.wakeKeeper()
+}

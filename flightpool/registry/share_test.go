@@ -1,0 +1,257 @@
+package registry_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/flightpool/registry"
+)
+
+// callers lets n goroutines of a user work until stop, and collects their waits.
+func callers(t *testing.T, g *rig, user string, n int, hold time.Duration, until time.Time) func() []time.Duration {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var waits []time.Duration
+	for range n {
+		wg.Go(func() {
+			for time.Now().Before(until) {
+				waited, err := work(t.Context(), g, "s", user, hold)
+				if err != nil {
+					t.Errorf("user %s: %v", user, err)
+					return
+				}
+				mu.Lock()
+				waits = append(waits, waited)
+				mu.Unlock()
+			}
+		})
+	}
+	return func() []time.Duration {
+		wg.Wait()
+		slices.Sort(waits)
+		return waits
+	}
+}
+
+func percentile(waits []time.Duration, p float64) time.Duration {
+	return waits[min(len(waits)-1, int(p*float64(len(waits))))]
+}
+
+// B alone, and B beside A with a hundred times the callers.
+func TestABurstOfOneUserDoesNotMakeAnotherWait(t *testing.T) {
+	var alone, beside []time.Duration
+	run := func(burst int) (b []time.Duration) {
+		bubble(t, func(t *testing.T, g *rig) {
+			f := g.fake("s")
+			f.dial = 50 * time.Millisecond
+			define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = -1 })
+			until := time.Now().Add(60 * time.Second)
+			a := callers(t, g, "a", burst, 20*time.Millisecond, until)
+			if burst > 0 {
+				time.Sleep(time.Second) // A has everything
+				assert.Equal(t, 10, f.users("remote a"))
+			}
+			b = callers(t, g, "b", 2, 20*time.Millisecond, until)()
+			served := a()
+			if burst > 0 {
+				assert.Equal(t, 8, f.users("remote a"), "what B does not want is A's")
+				require.Greater(t, len(served), 20_000)
+			}
+			assert.LessOrEqual(t, f.mostLive, 10)
+		})
+		return b
+	}
+	alone = run(0)
+	beside = run(200)
+	t.Logf("B's waits alone: p50 %v p99 %v max %v; beside A: p50 %v p99 %v max %v, of %d",
+		percentile(alone, .5), percentile(alone, .99), percentile(alone, 1), percentile(beside, .5), percentile(beside, .99), percentile(beside, 1), len(beside))
+	require.LessOrEqual(t, percentile(beside, .99), 2*percentile(alone, .99))
+	require.LessOrEqual(t, percentile(beside, 1), 2*(50+20)*time.Millisecond, "even the first wait: a loan of A's comes back, and an open")
+	require.GreaterOrEqual(t, len(beside), len(alone)*95/100)
+}
+
+func TestTheDivisionIsMaxMinFair(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		f := g.fake("s")
+		define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = -1 })
+		until := time.Now().Add(10 * time.Second)
+		done := []func() []time.Duration{
+			callers(t, g, "a", 50, 20*time.Millisecond, until),
+			callers(t, g, "b", 50, 20*time.Millisecond, until),
+			callers(t, g, "c", 2, 20*time.Millisecond, until),
+		}
+		time.Sleep(5 * time.Second)
+		assert.Equal(t, []int{4, 4, 2}, []int{f.users("remote a"), f.users("remote b"), f.users("remote c")})
+		for _, d := range done {
+			d()
+		}
+		assert.Equal(t, 10, f.mostLive)
+	})
+}
+
+func TestWhatOneDoesNotUseAnyMoreGoesToWhoWants(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		f := g.fake("s")
+		define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = -1 })
+		callers(t, g, "b", 10, 20*time.Millisecond, time.Now().Add(time.Second))()
+		assert.Equal(t, 10, f.users("remote b"))
+		a := callers(t, g, "a", 50, 20*time.Millisecond, time.Now().Add(20*time.Second))
+		time.Sleep(time.Second)
+		assert.Equal(t, 5, f.users("remote a"), "half at once")
+		time.Sleep(11 * time.Second)
+		assert.Equal(t, 10, f.users("remote a"), "all when B has not used his for ten seconds")
+		a()
+	})
+}
+
+func TestAReservedConnectionIsThereAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		f := g.fake("s")
+		define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = -1; d.ReservedConnections = 2 })
+		require.NoError(t, g.Warmup(t.Context(), "s", 1))
+		a := callers(t, g, "a", 50, time.Second, time.Now().Add(5*time.Second))
+		time.Sleep(500 * time.Millisecond)
+		assert.Equal(t, 6, f.users("remote a"), "two each are for b and c")
+		first, second := acquire(t, g, "b"), acquire(t, g, "b")
+		require.NoError(t, first.Release())
+		require.NoError(t, second.Release())
+		require.Less(t, time.Since(time.Now()), time.Millisecond)
+		a()
+	})
+}
+
+func TestMoreUsersThanConnectionsTakeTurns(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		f := g.fake("s")
+		define(t, g, func(d *registry.ServerDefinition) {
+			d.MaxConnections = 2
+			d.AcquireTimeout = -1
+			for i := range 6 {
+				d.Users[fmt.Sprint("u", i)] = registry.UserMapping{User: fmt.Sprint("u", i)}
+			}
+		})
+		until := time.Now().Add(20 * time.Second)
+		var done []func() []time.Duration
+		for i := range 6 {
+			done = append(done, callers(t, g, fmt.Sprint("u", i), 3, 10*time.Millisecond, until))
+		}
+		for i, d := range done {
+			waits := d()
+			require.Greater(t, len(waits), 100, "user %d", i)
+			require.Less(t, percentile(waits, 1), 2*time.Second, "user %d", i)
+		}
+		require.Equal(t, 2, f.mostLive)
+	})
+}
+
+func TestTheCapHoldsWhileConnectionsClose(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		f := g.fake("s")
+		f.dial = 10 * time.Millisecond
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 3; d.AcquireTimeout = -1 })
+		until := time.Now().Add(5 * time.Second)
+		var wg sync.WaitGroup
+		for i, user := range []string{"a", "b", "c", "a", "b", "c"} {
+			wg.Go(func() {
+				for n := 0; time.Now().Before(until); n++ {
+					c, err := g.Acquire(t.Context(), "s", user)
+					if err != nil {
+						t.Errorf("acquire: %v", err)
+						return
+					}
+					time.Sleep(time.Millisecond)
+					if (n+i)%5 == 0 {
+						_ = c.Fail(nil)
+					} else {
+						_ = c.Release()
+					}
+				}
+			})
+		}
+		wg.Wait()
+		require.LessOrEqual(t, f.read(&f.mostLive), 3)
+	})
+}
+
+func TestFailFastRefusesWhenOtherUsersHaveEverything(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 2; d.OnExhausted = flightpool.FailFast })
+		one, two := acquire(t, g, "a"), acquire(t, g, "b")
+		began := time.Now()
+		_, err := g.Acquire(t.Context(), "s", "c")
+		var full *registry.ExhaustedError
+		require.ErrorAs(t, err, &full)
+		require.ErrorIs(t, err, registry.ErrExhausted)
+		require.Equal(t, []int{2, 2, 0}, []int{full.ServerConnections, full.MaxConnections, full.UserConnections})
+		require.Zero(t, time.Since(began))
+		require.NoError(t, one.Release())
+		require.NoError(t, two.Release())
+		require.NoError(t, acquire(t, g, "a").Release())
+	})
+}
+
+func TestOverflowIsForThoseWhoWaitAndGoesWhenNobodyDoes(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		f := g.fake("s")
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 2; d.OnExhausted = flightpool.Overflow(1) })
+		one, two, three := acquire(t, g, "a"), acquire(t, g, "a"), acquire(t, g, "a")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := g.Acquire(ctx, "s", "a")
+		require.ErrorIs(t, err, registry.ErrExhausted)
+		require.Equal(t, 3, f.read(&f.live))
+		require.NoError(t, one.Release())
+		require.NoError(t, two.Release())
+		require.NoError(t, three.Release())
+		synctest.Wait()
+		require.Equal(t, 2, f.read(&f.live))
+	})
+}
+
+func TestMaxWaitersRefusesOneMore(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 1; d.MaxWaiters = 1 })
+		held := acquire(t, g, "a")
+		got := make(chan error, 1)
+		go func() {
+			_, err := work(t.Context(), g, "s", "a", 0)
+			got <- err
+		}()
+		synctest.Wait()
+		_, err := g.Acquire(t.Context(), "s", "a")
+		require.ErrorIs(t, err, registry.ErrExhausted)
+		require.NoError(t, held.Release())
+		require.NoError(t, <-got)
+	})
+}
+
+func TestALoweredCapIsReachedAsLoansComeBack(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		f := g.fake("s")
+		d := define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = -1 })
+		until := time.Now().Add(5 * time.Second)
+		a := callers(t, g, "a", 20, 20*time.Millisecond, until)
+		b := callers(t, g, "b", 20, 20*time.Millisecond, until)
+		time.Sleep(time.Second)
+		assert.Equal(t, 10, f.read(&f.live))
+		d.MaxConnections = 4
+		require.NoError(t, g.Update(t.Context(), d))
+		time.Sleep(time.Second)
+		assert.Equal(t, 4, f.read(&f.live))
+		d.MaxConnections = 8
+		require.NoError(t, g.Update(t.Context(), d))
+		time.Sleep(time.Second)
+		assert.Equal(t, []int{4, 4}, []int{f.users("remote a"), f.users("remote b")})
+		a()
+		b()
+	})
+}

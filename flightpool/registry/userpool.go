@@ -1,0 +1,211 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flightpool/flightpool/reservoir"
+)
+
+// userPool is one local user's connections to one server.
+type userPool struct {
+	server *server
+	name   string
+	member *member
+
+	gen     atomic.Pointer[current]
+	removed atomic.Bool // INVARIANT: set before its generation is closed
+
+	waits   *histogram // nil: DisableStatistics
+	traffic traffic
+
+	queries, queryFailures, shed atomic.Uint64
+	queryTime                    atomic.Int64 // nanoseconds
+
+	born     time.Time
+	lifetime atomic.Int64 // of all connections so far, those that are open counted as if born with the pool
+
+	mu       sync.Mutex
+	draining []generation    // closed, and not done yet
+	retired  reservoir.Stats // of those that are done
+
+	// the keeper's
+	seen   uint64
+	active time.Time
+}
+
+// current is the generation that new calls use, and what it was made with.
+type current struct {
+	generation
+	fixed fixed
+}
+
+// newUser makes a user's pool that has no generation yet.
+func newUser(s *server, name string, d *ServerDefinition) *userPool {
+	u := &userPool{server: s, name: name, born: time.Now(), active: time.Now()}
+	u.member = &member{pool: u, share: s.share, size: userSize(d)}
+	if !d.DisableStatistics {
+		u.waits = &histogram{}
+	}
+	return u
+}
+
+// lender, for the share: it acts on the generation that is current.
+func (u *userPool) resize(n int) { u.gen.Load().resize(n) }
+func (u *userPool) yield(n int, unused time.Duration) int {
+	return u.gen.Load().yield(n, unused)
+}
+func (u *userPool) replace() { u.gen.Load().replace() }
+
+// hooks are the registry's eyes and ears in a reservoir.
+func (u *userPool) hooks() reservoir.Hooks {
+	s, m := u.server, u.member
+	return reservoir.Hooks{
+		Opened: func(time.Duration) {
+			u.lifetime.Add(-int64(time.Since(u.born)))
+			s.health.note(nil)
+			s.share.opened()
+		},
+		OpenFailed: func(err error, _ time.Duration) {
+			if errors.As(err, new(notAdmitted)) {
+				return // it has shown nothing
+			}
+			s.health.note(err)
+			s.share.opened()
+		},
+		OpenElided: func() { s.share.opened() },
+		WaitStart: func() {
+			s.share.demand(m, 1)
+			if down := s.health.down.Load(); down != nil && !s.health.isProbing() {
+				u.gen.Load().failWaiters(down) // he came while it turned
+			}
+		},
+		WaitEnd: func(waited time.Duration, err error) {
+			s.share.demand(m, -1)
+			if u.waits != nil && err == nil {
+				u.waits.add(waited)
+			}
+		},
+		Released: func(time.Duration) {
+			if s.share.over.Load() {
+				s.share.settle()
+			}
+		},
+		Checked: func(err error, _ time.Duration) { s.health.note(err) },
+		Closing: func(why reservoir.Reason, cause error) {
+			if why == reservoir.Discarded {
+				s.health.lost(cause)
+			}
+		},
+		Closed: func(reservoir.Reason, error) { u.lifetime.Add(int64(time.Since(u.born))) },
+	}
+}
+
+// queried takes note of a statement.
+func (u *userPool) queried(took time.Duration, err error) {
+	u.queries.Add(1)
+	u.queryTime.Add(int64(took))
+	if err != nil {
+		u.queryFailures.Add(1)
+	}
+}
+
+// renew makes a generation for d if the present one was made with something
+// else, or lets the present one change in place.
+func (u *userPool) renew(ctx context.Context, k Kind, d *ServerDefinition) error {
+	mapping, _ := d.mapping(u.name)
+	f := d.fixedFor(mapping)
+	u.server.share.bound(u.member, userSize(d))
+	old := u.gen.Load()
+	if old != nil && reflect.DeepEqual(old.fixed, f) {
+		return old.tune(d)
+	}
+	g, err := u.build(ctx, k, d, f)
+	if err != nil {
+		return err
+	}
+	u.gen.Store(&current{g, f})
+	if old != nil {
+		u.drain(old.generation)
+		return g.tune(d)
+	}
+	return nil
+}
+
+// drain closes a generation in the background as its loans come back.
+func (u *userPool) drain(g generation) {
+	u.begin(g)
+	s := u.server
+	s.background(func() {
+		_ = g.close(s.life) // what had to be forced, the server's close reports
+		u.end(g)
+	})
+}
+
+// begin and end mark the time in which a generation is not current any more and
+// not closed yet; its counters are kept.
+func (u *userPool) begin(g generation) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.draining = append(u.draining, g)
+}
+
+func (u *userPool) end(g generation) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.draining = slices.DeleteFunc(u.draining, func(o generation) bool { return o == g })
+	u.retired = added(u.retired, g.stats())
+}
+
+// calls counts what a user has asked for.
+func (u *userPool) calls() uint64 { return u.stats().Acquired + u.shed.Load() }
+
+// stats adds all generations up.
+func (u *userPool) stats() reservoir.Stats {
+	u.mu.Lock()
+	sum := u.retired
+	for _, g := range u.draining {
+		sum = added(sum, g.stats())
+	}
+	u.mu.Unlock()
+	if g := u.gen.Load(); g != nil && !u.removed.Load() {
+		sum = added(sum, g.stats())
+	}
+	return sum
+}
+
+// added is a and b together.
+func added(a, b reservoir.Stats) reservoir.Stats {
+	a.Total += b.Total
+	a.Idle += b.Idle
+	a.InUse += b.InUse
+	a.Opening += b.Opening
+	a.Closing += b.Closing
+	a.Waiting += b.Waiting
+	a.Acquired += b.Acquired
+	a.AcquiredWaited += b.AcquiredWaited
+	a.Handoffs += b.Handoffs
+	a.WaitTime += b.WaitTime
+	a.Timeouts += b.Timeouts
+	a.Canceled += b.Canceled
+	a.Shed += b.Shed
+	a.Opens += b.Opens
+	a.OpenFailures += b.OpenFailures
+	a.OpensElided += b.OpensElided
+	a.Checks += b.Checks
+	a.CheckFailures += b.CheckFailures
+	for i, n := range b.Closed {
+		a.Closed[i] += n
+	}
+	a.CloseStalls += b.CloseStalls
+	a.Leaks += b.Leaks
+	if b.LastOpenError != nil {
+		a.LastOpenError = b.LastOpenError
+	}
+	return a
+}
