@@ -97,7 +97,7 @@ func TestForeignDriversConform(t *testing.T) {
 	strict.Refuse = map[string]codes.Code{"CommandStatementIngest": codes.Unimplemented}
 	has := full
 	has.Savepoints, has.SessionOptions, has.ServerCancel, has.Ingest = false, false, false, false
-	has.TrustedTxIDs, has.Cut, has.TxEndsWithConn = false, false, false
+	has.Cut, has.TxEndsWithConn = false, false
 	sessiontest.Exercise(t, sessiontest.Suite{
 		Has: has, SQL: scripted, Bubble: true,
 		Start: func(t *testing.T) sessiontest.Server {
@@ -112,7 +112,7 @@ func TestForeignDriversConform(t *testing.T) {
 // TestForeignDriversConformOnArrowsSQLiteServer runs over real sockets.
 func TestForeignDriversConformOnArrowsSQLiteServer(t *testing.T) {
 	sessiontest.Exercise(t, sessiontest.Suite{
-		Has: sessiontest.Features{Transactions: true, Prepared: true, UpdateCounts: true, RPCCancel: true},
+		Has: sessiontest.Features{Transactions: true, Prepared: true, UpdateCounts: true, RPCCancel: true, TrustedTxIDs: true},
 		SQL: sqlite,
 		Start: func(t *testing.T) sessiontest.Server {
 			addr, _ := startSQLite(t)

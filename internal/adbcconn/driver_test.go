@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"os"
-	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -423,39 +422,5 @@ func TestGarbageInAStreamIsAnError(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-func TestAThousandConnectionsLeaveNothingBehind(t *testing.T) {
-	for name, open := range map[string]func(t *testing.T, s server) func(context.Context) (session.Conn, error){
-		"ours":    func(t *testing.T, s server) func(context.Context) (session.Conn, error) { return s.ours(t).open },
-		"foreign": func(t *testing.T, s server) func(context.Context) (session.Conn, error) { return s.foreign(t) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := startServer(t, testserver.Strict())
-				open := open(t, s)
-				goroutines := runtime.NumGoroutine()
-				for i := range 1000 {
-					c, err := open(t.Context())
-					require.NoError(t, err)
-					rows, err := c.Query(t.Context(), scripted.Rows(1500), session.Call{})
-					require.NoError(t, err)
-					if i%2 == 0 { // every other result is left half read
-						_, err = rows.Next()
-						require.NoError(t, err)
-						rows.Close()
-					} else {
-						_, err = ints(t, rows)
-						require.NoError(t, err)
-					}
-					require.NoError(t, c.Close())
-				}
-				synctest.Wait()
-				now := s.Ledger().Snapshot()
-				require.Zero(t, now.Conns+now.Sessions+now.Streams, now)
-				require.LessOrEqual(t, runtime.NumGoroutine(), goroutines)
-			})
-		})
 	}
 }

@@ -19,8 +19,11 @@ func (c *Foreign) Begin(ctx context.Context) (session.TxID, error) {
 		return "", err
 	}
 	defer t.end()
-	_, err = enter(t, session.StageExecute, func(context.Context) (struct{}, error) {
-		return struct{}{}, c.autocommit(false)
+	_, err = enter(t, session.StageExecute, func(ctx context.Context) (struct{}, error) {
+		if err := c.autocommit(false); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, c.mark(ctx)
 	}, nil)
 	if err != nil {
 		return "", err
@@ -28,6 +31,66 @@ func (c *Foreign) Begin(ctx context.Context) (session.TxID, error) {
 	id := session.TxID(fmt.Sprintf("adbc-%d", c.lastTx.Add(1)))
 	c.tx.Store(&id)
 	return id, nil
+}
+
+// mark prepares the marker of a transaction that has just begun. It is called
+// inside the turn.
+func (c *Foreign) mark(ctx context.Context) error {
+	if !c.flight {
+		return nil
+	}
+	stmt, err := c.statement(c.cfg.ProbeSQL, session.Call{})
+	if err == nil {
+		if err = stmt.Prepare(ctx); err == nil {
+			c.marker = stmt
+			return nil
+		}
+		_ = stmt.Close()
+	}
+	if e, ok := adbcError(err); ok && faultOf(e) == session.FaultUnsupported {
+		return nil // nothing tells then
+	}
+	c.lose(fmt.Errorf("%w: %w", errWedged, err)) // the transaction stays begun
+	return err
+}
+
+// unmark frees the marker. It is called inside the turn.
+func (c *Foreign) unmark() {
+	if c.marker != nil {
+		_ = c.marker.Close() // it has gone with its session, if it fails
+		c.marker = nil
+	}
+}
+
+// errReplaced says that the driver has dialled again, and where to has never
+// heard of the transaction.
+var errReplaced = fmt.Errorf("%w: the driver has made another connection, and the transaction is gone with the last", session.ErrSessionLost)
+
+// checkMarker proves before a commit that the server's session is still the
+// one of the transaction.
+func (t *task) checkMarker() error {
+	c := t.conn
+	if c.marker == nil {
+		return nil
+	}
+	_, err := enter(t, session.StageProbe, func(ctx context.Context) (struct{}, error) {
+		rows, _, err := c.marker.ExecuteQuery(ctx)
+		if err != nil {
+			return struct{}{}, err
+		}
+		defer rows.Release()
+		for rows.Next() {
+			continue
+		}
+		return struct{}{}, rows.Err()
+	}, nil)
+	if session.FaultIn(err) != session.FaultStatement {
+		return err
+	}
+	c.lose(errReplaced)
+	e := c.error(t.op, session.StageProbe, session.FaultSession, fmt.Errorf("%w (%w)", errReplaced, err))
+	e.Unsent = true // the commit was not
+	return e
 }
 
 // autocommit is called inside the turn.
@@ -63,9 +126,13 @@ func (c *Foreign) EndTx(ctx context.Context, tx session.TxID, commit bool) error
 	c.tx.Store(nil)
 	end := c.cn.Rollback
 	if commit {
+		if err := t.checkMarker(); err != nil {
+			return err
+		}
 		end = c.cn.Commit
 	}
 	_, err = enter(t, session.StageExecute, func(ctx context.Context) (struct{}, error) {
+		defer c.unmark()
 		if err := end(ctx); err != nil {
 			return struct{}{}, err
 		}
@@ -111,15 +178,15 @@ func isRefusal(err error) bool {
 	return e.Code == adbc.StatusIntegrity
 }
 
-// TrustsTxIDs is part of session.Conn: ends of transactions have no name that
-// a server could check.
+// TrustsTxIDs is part of session.Conn: the connection itself knows its
+// transaction, and asks the marker before a commit.
 func (c *Foreign) TrustsTxIDs(ctx context.Context) (bool, error) {
 	t, err := c.begin(ctx, "TrustsTxIDs")
 	if err != nil {
 		return false, err
 	}
 	t.end()
-	return false, nil
+	return true, nil
 }
 
 // Savepoint is part of session.Conn.

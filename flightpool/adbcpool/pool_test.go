@@ -1,0 +1,220 @@
+package adbcpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+func TestAPoolOverADeadServerSaysSo(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			inBubble(t, testserver.Strict(), func(r rig) {
+				require.NoError(r, r.server.Close())
+				_, err := r.tryPool(kind, func(cfg *flightpool.Config) { cfg.AcquireTimeout = time.Second })
+				var e *flightpool.Error
+				require.ErrorAs(r, err, &e)
+				require.Equal(r, flightpool.FaultTransport, e.Fault)
+			})
+		})
+	}
+}
+
+func TestNewNamesTheFieldsThatAreTheDatabasesOwn(t *testing.T) {
+	_, err := New(t.Context(), nil, flightpool.Config{Auth: flightpool.BearerAuth("x"), Headers: metadata.MD{}, MaxMessage: 1})
+	for _, field := range []string{"db:", "Auth:", "Headers:", "MaxMessage:"} {
+		require.ErrorContains(t, err, field)
+	}
+	_, err = Open(t.Context(), "grpc://127.0.0.1:1", flightpool.Config{Layer: stubLayer{}})
+	require.ErrorContains(t, err, "Layer:")
+}
+
+type stubLayer struct{ flightpool.Layer }
+
+// TestErrorsReadTheSameOnEveryBackend is the table that users rely on.
+func TestErrorsReadTheSameOnEveryBackend(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		on     testserver.Point
+		sql    string
+		do     testserver.Effect
+		fault  flightpool.Fault
+		code   codes.Code
+		ctxErr error
+		safe   bool // a read of which nothing was delivered may be repeated
+	}{
+		{"a read that the server refuses", testserver.OnGetFlightInfo, generate(3), testserver.Fail(codes.InvalidArgument, "no"), flightpool.FaultStatement, codes.InvalidArgument, nil, true},
+		{"a read out of time", testserver.OnGetFlightInfo, generate(3), testserver.Hang(), flightpool.FaultContext, codes.Canceled, context.DeadlineExceeded, true},
+		{"rows out of time", testserver.OnDoGet, generate(3), testserver.Hang(), flightpool.FaultContext, codes.Canceled, context.DeadlineExceeded, true},
+		{"a change that the server refuses", testserver.OnDoPut, "CREATE TABLE t (v BIGINT)", testserver.Fail(codes.AlreadyExists, "no"), flightpool.FaultStatement, codes.AlreadyExists, nil, false},
+		{"a change out of time", testserver.OnDoPut, "CREATE TABLE t (v BIGINT)", testserver.Hang(), flightpool.FaultContext, codes.Canceled, context.DeadlineExceeded, false},
+		{"a limit of the server", testserver.OnGetFlightInfo, generate(3), testserver.Fail(codes.ResourceExhausted, "no"), flightpool.FaultLimit, codes.ResourceExhausted, nil, true},
+	} {
+		for _, kind := range kinds {
+			t.Run(test.name+" "+kind, func(t *testing.T) {
+				inBubble(t, testserver.Strict(), func(r rig) {
+					p := r.pool(kind)
+					fault := r.server.Faults().Set(testserver.Fault{On: test.on, SQL: test.sql, Do: test.do})
+					ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+					defer cancel()
+					began := time.Now()
+					rows, err := p.Execute(ctx, test.sql)
+					if err == nil {
+						rows.Release()
+					}
+					require.LessOrEqual(r, time.Since(began), time.Second+50*time.Millisecond)
+					var e *flightpool.Error
+					require.ErrorAs(r, err, &e)
+					require.Equal(r, test.fault, e.Fault, "%v", err)
+					require.Equal(r, test.code, status.Code(e.Err), "the status that the call ended in: %v", err)
+					if test.ctxErr != nil {
+						require.ErrorIs(r, err, test.ctxErr)
+					}
+					require.Equal(r, test.safe, flightpool.SafeToRetry(err))
+					if kind != "native" {
+						var value adbc.Error
+						require.ErrorAs(r, err, &value)
+						var pointer *adbc.Error
+						require.ErrorAs(r, err, &pointer)
+					}
+					fault.Clear()
+				})
+			})
+		}
+	}
+}
+
+func TestACutTransactionIsLostAndNothingReachesTheNewPeer(t *testing.T) {
+	for _, kind := range []string{"native", "open"} {
+		t.Run(kind, func(t *testing.T) {
+			inBubble(t, testserver.SwanLake(), func(r rig) {
+				p := r.pool(kind)
+				s, err := p.AcquireSession(r.Context())
+				require.NoError(r, err)
+				defer func() { _ = s.Close() }()
+				_, err = s.Update(r.Context(), "CREATE TABLE t (v BIGINT)")
+				require.NoError(r, err)
+				require.NoError(r, s.BeginTransaction(r.Context()))
+				r.server.Faults().KillConns()
+				const insert = "INSERT INTO t VALUES (1)"
+				_, err = s.Update(r.Context(), insert)
+				require.ErrorIs(r, err, flightpool.ErrSessionLost)
+				require.ErrorIs(r, s.Commit(r.Context()), flightpool.ErrSessionLost)
+				require.Zero(r, r.executions(insert))
+			})
+		})
+	}
+}
+
+// A foreign driver dials again behind our back. The server confirms commits of
+// transactions that it does not know; what tells is that the session's
+// prepared statement is gone too.
+func TestACommitAfterAForeignDriverHasDialledAgainIsRefused(t *testing.T) {
+	inBubble(t, testserver.SwanLake(), func(r rig) {
+		p := r.pool("new")
+		s, err := p.AcquireSession(r.Context())
+		require.NoError(r, err)
+		defer func() { _ = s.Close() }()
+		require.NoError(r, s.BeginTransaction(r.Context()))
+		r.server.Faults().KillConns()
+		synctest.Wait()
+		require.ErrorIs(r, s.Commit(r.Context()), flightpool.ErrSessionLost)
+	})
+}
+
+func TestTransactionsOfTheForeignDriverCommitAndRollBack(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			inBubble(t, testserver.Strict(), func(r rig) {
+				p := r.pool(kind)
+				r.update(p, "CREATE TABLE t (v BIGINT)")
+				s, err := p.AcquireSession(r.Context())
+				require.NoError(r, err)
+				insert := func(ctx context.Context, s *flightpool.SessionHandle) error {
+					_, err := s.Update(ctx, "INSERT INTO t VALUES (1)")
+					return err
+				}
+				require.NoError(r, s.WithTransaction(r.Context(), insert))
+				stop := errors.New("stop")
+				require.ErrorIs(r, s.WithTransaction(r.Context(), func(ctx context.Context, s *flightpool.SessionHandle) error {
+					return errors.Join(insert(ctx, s), stop)
+				}), stop)
+				require.NoError(r, s.BeginTransaction(r.Context()))
+				require.NoError(r, insert(r.Context(), s))
+				require.NoError(r, s.Close(), "what was left open is rolled back")
+				require.EqualValues(r, 1, r.count(p, "t"))
+				require.Zero(r, r.server.Ledger().Snapshot().Transactions)
+			})
+		})
+	}
+}
+
+func (r rig) count(p *flightpool.FlightSQLPool, table string) int64 {
+	r.Helper()
+	rows, err := p.Query(r.Context(), "SELECT count(*) FROM "+table)
+	require.NoError(r, err)
+	var n int64
+	for rows.Next() {
+		n = rows.RecordBatch().Column(0).(*array.Int64).Value(0)
+	}
+	require.NoError(r, rows.Err())
+	return n
+}
+
+// TestAThousandPoolsLeaveNothingBehind runs over real sockets, which the
+// kernel counts.
+func TestAThousandPoolsLeaveNothingBehind(t *testing.T) {
+	s, err := testserver.Start(testserver.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	db, err := driverAt(s.Addr())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	cycle := func(kind string) {
+		var p *flightpool.FlightSQLPool
+		var err error
+		switch kind {
+		case "open":
+			p, err = Open(t.Context(), s.URI(), flightpool.Config{})
+		default:
+			p, err = New(t.Context(), db, flightpool.Config{})
+		}
+		require.NoError(t, err)
+		rows, err := p.Query(t.Context(), generate(10))
+		require.NoError(t, err)
+		rows.Release()
+		require.NoError(t, p.Close(t.Context()))
+	}
+	for _, kind := range []string{"open", "new"} {
+		cycle(kind) // what is made once in a process
+		goroutines, files := runtime.NumGoroutine(), openFiles(t)
+		for range 1000 {
+			cycle(kind)
+		}
+		require.NoError(t, s.Ledger().Wait(t.Context(), func(now testserver.Snapshot) bool { return now.Conns == 0 && now.Sessions == 0 }))
+		require.LessOrEqual(t, openFiles(t), files, kind)
+		require.LessOrEqual(t, runtime.NumGoroutine(), goroutines+2, fmt.Sprintf("%s: those of the last transport may be ending", kind))
+	}
+}
+
+// openFiles counts the file descriptors of this process.
+func openFiles(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(entries)
+}
