@@ -39,11 +39,14 @@ lint: deps $(lint) ## format, vet and lint all modules
 
 .PHONY: demo
 demo: deps ## the pool at work on real data: parallel queries, a transaction, a cancelled query
-	@cd examples && go run ./demo
+	@echo "building (a few minutes the first time)"
+	@mkdir -p bin && cd examples && go build -o ../bin/ ./demo $(quiet)
+	@bin/demo
 
 .PHONY: examples
 examples: deps ## run the small example programs
-	@cd examples && for e in quickstart concurrent transaction cancel; do echo "== $$e"; go run ./$$e; done
+	@mkdir -p bin && cd examples && go build -o ../bin/ ./quickstart ./concurrent ./transaction ./cancel $(quiet)
+	@for e in quickstart concurrent transaction cancel; do echo "== $$e"; bin/$$e; done
 
 .PHONY: bench
 bench: ## benchmarks of the pool against its peers
