@@ -38,7 +38,7 @@ func scan(dst reflect.Value, col arrow.Array, row int) error {
 	if dst.CanAddr() && dst.Addr().Type().Implements(scannerType) {
 		return dst.Addr().Interface().(sql.Scanner).Scan(plain(col, row))
 	}
-	if col.IsNull(row) {
+	if isNull(col, row) {
 		switch dst.Kind() {
 		case reflect.Pointer, reflect.Interface, reflect.Slice, reflect.Map:
 			dst.SetZero()

@@ -32,7 +32,7 @@ func asString(col arrow.Array, row int) string {
 // string, []byte, time.Time, time.Duration, Decimal, []any, map[string]any, or
 // nil. Small integers keep their width.
 func plain(col arrow.Array, row int) any {
-	if col.IsNull(row) {
+	if isNull(col, row) {
 		return nil
 	}
 	if v, ok := plainScalar(col, row); ok {
@@ -156,3 +156,9 @@ func (d Decimal) String() string { return d.text }
 
 // Float64 is the nearest float64.
 func (d Decimal) Float64() float64 { return d.value }
+
+// isNull is what Arrow's own IsNull should be: a column of type null has no
+// bitmap to look at, and calls its values valid.
+func isNull(col arrow.Array, row int) bool {
+	return col.DataType().ID() == arrow.NULL || col.IsNull(row)
+}
