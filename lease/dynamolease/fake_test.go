@@ -22,6 +22,7 @@ type fakeDB struct {
 	items  map[string]item
 	onPut  func(key string, it item) // sees every write, in order
 	oldish bool                      // do not return the old item with a failed condition
+	outage time.Time                 // nobody reaches the table until then
 	units  float64                   // write units billed, failed conditions included
 }
 
@@ -62,8 +63,11 @@ func trip[T any](ctx context.Context, c *fakeClient, apply func() (T, error)) (T
 	if err := c.unpaused(ctx); err != nil {
 		return zero, err
 	}
+	c.db.mu.Lock()
+	down := time.Now().Before(c.db.outage)
+	c.db.mu.Unlock()
 	c.mu.Lock()
-	f, rng, dead, out := c.faults, c.rng, c.dead, time.Now().Before(c.outage)
+	f, rng, dead, out := c.faults, c.rng, c.dead, down || time.Now().Before(c.outage)
 	there, back := upTo(rng, f.delay/2), upTo(rng, f.delay/2)
 	lost, lostReply := rng.Float64() < f.lostRequest, rng.Float64() < f.lostReply
 	throttled, duplicated := rng.Float64() < f.throttle, rng.Float64() < f.duplicate

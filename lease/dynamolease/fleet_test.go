@@ -24,6 +24,7 @@ type fleet struct {
 
 	mu      sync.Mutex
 	members map[*member]bool
+	losses  uint64 // processes alive that were taken for dead
 	most    int    // connections that existed at once
 	sumBad  string // the first allocation item whose used is not the sum
 }
@@ -78,6 +79,7 @@ func (s story) run(t *testing.T, seed uint64) *fleet {
 		cancel()
 		for _, m := range f.all() {
 			m.leases.halt()
+			f.losses += m.leases.Stats().Losses
 		}
 		time.Sleep(10 * time.Minute) // for duplicates under way and processes that stand still
 	})
@@ -108,8 +110,10 @@ func (f *fleet) befall(ctx context.Context) {
 			f.pick().client.set(func(c *fakeClient) { c.outage = until })
 			return
 		}
-		for _, m := range f.all() {
-			m.client.set(func(c *fakeClient) { c.outage = until })
+		f.db.mu.Lock()
+		defer f.db.mu.Unlock()
+		if until.After(f.db.outage) {
+			f.db.outage = until
 		}
 	})
 	pause(ctx, f.story.lasts, nil)

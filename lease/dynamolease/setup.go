@@ -51,7 +51,10 @@ func removeGarbage(ctx context.Context, client *dynamodb.Client, name string) er
 		TimeToLiveSpecification: &types.TimeToLiveSpecification{AttributeName: aws.String("ttl"), Enabled: aws.Bool(true)},
 	})
 	var answer smithy.APIError
-	if err != nil && !(errors.As(err, &answer) && answer.ErrorCode() == "UnknownOperationException") {
+	if errors.As(err, &answer) && answer.ErrorCode() == "UnknownOperationException" {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("dynamolease: time to live of table %q: %w", name, err)
 	}
 	return nil

@@ -33,7 +33,7 @@ func startChild(cmd *exec.Cmd) (*child, error) {
 	}
 	go func() {
 		defer close(c.ended)
-		_ = cmd.Wait() //nolint:errcheck // how it ends does not matter, only that it did
+		_ = cmd.Wait() // how it ends does not matter, only that it did
 	}()
 	return c, nil
 }
@@ -41,11 +41,11 @@ func startChild(cmd *exec.Cmd) (*child, error) {
 // close asks the process to end, and makes it after five seconds.
 func (c *child) close() {
 	c.once.Do(func() {
-		_ = c.input.Close() //nolint:errcheck // the process may be gone already
+		_ = c.input.Close() // the process may be gone already
 		select {
 		case <-c.ended:
 		case <-time.After(5 * time.Second):
-			_ = c.cmd.Process.Kill() //nolint:errcheck // likewise
+			_ = c.cmd.Process.Kill() // likewise
 			<-c.ended
 		}
 	})
@@ -98,6 +98,6 @@ func freePort() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer l.Close()                          //nolint:errcheck // nothing was sent
-	return l.Addr().(*net.TCPAddr).Port, nil //nolint:errcheck // a TCP listener has such an address
+	port := l.Addr().(*net.TCPAddr).Port // a TCP listener has such an address
+	return port, l.Close()
 }

@@ -107,7 +107,7 @@ func (p *Postgres) Close() {
 	if p.child != nil {
 		p.child.close()
 	}
-	_ = os.RemoveAll(p.dir) //nolint:errcheck // the folder is temporary anyway
+	_ = os.RemoveAll(p.dir) // the folder is temporary anyway
 }
 
 // postgresFolder is where initdb and postgres are: Debian keeps them off PATH.

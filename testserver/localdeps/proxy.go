@@ -2,6 +2,7 @@ package localdeps
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -112,7 +113,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.count("duplicated")
 		p.late.Go(func() {
 			time.Sleep(rand.N(f.DuplicateAfter + 1))
-			_, _, _, _ = p.pass(r.Header, body) //nolint:errcheck // nobody waits for it
+			_, _, _, _ = p.pass(r.Header, body) // nobody waits for it
 		})
 	}
 	if rand.Float64() < f.LoseReply {
@@ -124,7 +125,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header()[name] = values
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(reply) //nolint:errcheck // the client is gone, which is its affair
+	_, _ = w.Write(reply) // the client is gone, which is its affair
 }
 
 func (p *Proxy) pass(header http.Header, body []byte) (int, http.Header, []byte, error) {
@@ -138,14 +139,13 @@ func (p *Proxy) pass(header http.Header, body []byte) (int, http.Header, []byte,
 	if err != nil {
 		return 0, nil, nil, err
 	}
-	defer response.Body.Close() //nolint:errcheck // read to its end
 	reply, err := io.ReadAll(response.Body)
-	return response.StatusCode, response.Header, reply, err
+	return response.StatusCode, response.Header, reply, errors.Join(err, response.Body.Close())
 }
 
 func refuse(w http.ResponseWriter, kind string) {
 	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 	w.WriteHeader(http.StatusBadRequest)
 	_, name, _ := strings.Cut(kind, "#")
-	_, _ = fmt.Fprintf(w, `{"__type":%q,"message":"%s, by order of the test"}`, kind, name) //nolint:errcheck // as above
+	_, _ = fmt.Fprintf(w, `{"__type":%q,"message":"%s, by order of the test"}`, kind, name) // as above
 }

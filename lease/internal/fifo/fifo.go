@@ -40,7 +40,7 @@ func (q *Queue) Next() *Ticket {
 	if first == nil {
 		return nil
 	}
-	t := first.Value.(*Ticket) //nolint:errcheck // INVARIANT: the list holds tickets only
+	t := first.Value.(*Ticket) // INVARIANT: the list holds tickets only
 	q.Leave(t)
 	return t
 }
