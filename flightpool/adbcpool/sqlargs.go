@@ -53,11 +53,16 @@ func bindRow(args []driver.NamedValue) (arrow.RecordBatch, error) {
 	return b.NewRecordBatch(), nil
 }
 
+// nullType is the type of NULLs of no type. Servers turn texts into whatever
+// they need; Arrow's own null type many do not know, and arrow-go itself takes
+// its values for valid.
+var nullType = arrow.BinaryTypes.String
+
 // typeOf is the Arrow type in which a parameter is sent.
 func typeOf(v any) (arrow.DataType, error) {
 	switch v := v.(type) {
 	case nil:
-		return arrow.Null, nil
+		return nullType, nil
 	case bool:
 		return arrow.FixedWidthTypes.Boolean, nil
 	case int, int8, int16, int32, int64:
@@ -72,7 +77,7 @@ func typeOf(v any) (arrow.DataType, error) {
 		return arrow.BinaryTypes.String, nil
 	case []byte:
 		if v == nil {
-			return arrow.Null, nil
+			return nullType, nil
 		}
 		return arrow.BinaryTypes.Binary, nil
 	case time.Time:
@@ -101,9 +106,9 @@ func appendValue(b array.Builder, v any) error {
 	case []byte:
 		if v == nil {
 			b.AppendNull()
-		} else {
-			b.(*array.BinaryBuilder).Append(v)
+			return nil
 		}
+		b.(*array.BinaryBuilder).Append(v)
 	case time.Time:
 		ts := b.(*array.TimestampBuilder)
 		value, err := arrow.TimestampFromTime(v, ts.Type().(*arrow.TimestampType).Unit)

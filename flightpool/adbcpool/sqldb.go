@@ -19,9 +19,9 @@ import (
 // Parameters are positional ("?" or what else the server takes) and need no
 // Prepare. Beside the types of database/sql they may be of every integer and
 // float type, time.Duration and session.Decimal. Rows give what the driver
-// interface has (int64, float64, bool, []byte, string, time.Time) and, into
-// fitting destinations or an *any, uint64, time.Duration, session.Decimal,
-// []any for lists and map[string]any for structs and maps.
+// interface has (int64, float64, bool, []byte, string, time.Time), decimals as
+// exact strings, and, into fitting destinations or an *any, uint64,
+// time.Duration, []any for lists and map[string]any for structs and maps.
 //
 // Contexts end statements on the server, as with the pool itself. Errors are
 // the pool's; where nothing was sent on a connection that is gone, errors.Is

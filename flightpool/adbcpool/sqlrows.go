@@ -80,6 +80,8 @@ func sqlValue(v any) driver.Value {
 		return toInt64(v)
 	case float32:
 		return float64(v)
+	case session.Decimal:
+		return v.String() // exact, and what Scan makes any number of
 	case []any:
 		for i := range v {
 			v[i] = sqlValue(v[i])
@@ -125,7 +127,7 @@ func (r *rows) ColumnTypeScanType(i int) reflect.Type {
 	case arrow.IsFloating(id):
 		return reflect.TypeFor[float64]()
 	case arrow.IsDecimal(id):
-		return reflect.TypeFor[session.Decimal]()
+		return reflect.TypeFor[string]()
 	case id == arrow.STRING, id == arrow.LARGE_STRING, id == arrow.STRING_VIEW:
 		return reflect.TypeFor[string]()
 	case id == arrow.BINARY, id == arrow.LARGE_BINARY, id == arrow.BINARY_VIEW, id == arrow.FIXED_SIZE_BINARY:
