@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool/registry"
@@ -226,15 +227,17 @@ func bubble(t *testing.T, test func(t *testing.T, g *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		g := newRig(t)
+		defer func() { // also after a failure: a bubble must not leave goroutines
+			if err := g.Close(t.Context()); err != nil {
+				require.ErrorIs(t, err, registry.ErrClosed)
+			}
+			synctest.Wait()
+			for name, f := range g.servers {
+				assert.Zero(t, f.live, "connections of %s left open", name)
+				assert.Zero(t, f.twice, "connections of %s closed twice", name)
+			}
+		}()
 		test(t, g)
-		if err := g.Close(t.Context()); err != nil {
-			require.ErrorIs(t, err, registry.ErrClosed)
-		}
-		synctest.Wait()
-		for name, f := range g.servers {
-			require.Zero(t, f.live, "connections of %s left open", name)
-			require.Zero(t, f.twice, "connections of %s closed twice", name)
-		}
 	})
 }
 

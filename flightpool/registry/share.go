@@ -41,7 +41,8 @@ type share struct {
 	pass          uint64 // counts the passes of settle
 
 	shut   bool // the server is unhealthy: only trials are granted
-	trials int
+	trials int  // that may still pass
+	trying bool // a probe is under way
 
 	members []*member
 	queue   []*ticket
@@ -178,6 +179,17 @@ func (s *share) opened() {
 	s.settle()
 }
 
+// elided takes note that an open that was granted was not made. A trial goes to
+// the next.
+func (s *share) elided() {
+	s.mu.Lock()
+	if s.shut && s.trying {
+		s.trials++
+	}
+	s.mu.Unlock()
+	s.opened()
+}
+
 // demand takes note that a caller of m waits, or does not any more.
 func (s *share) demand(m *member, change int64) {
 	n := m.waiting.Add(change)
@@ -199,7 +211,7 @@ func (s *share) gate(shut func() bool) {
 // allow sets how many trials may pass the gate.
 func (s *share) allow(trials int) {
 	s.mu.Lock()
-	s.trials = trials
+	s.trials, s.trying = trials, trials > 0
 	s.mu.Unlock()
 	s.settle()
 }

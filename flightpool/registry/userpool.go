@@ -78,7 +78,7 @@ func (u *userPool) hooks() reservoir.Hooks {
 			s.health.note(err)
 			s.share.opened()
 		},
-		OpenElided: func() { s.share.opened() },
+		OpenElided: func() { s.share.elided() },
 		WaitStart: func() {
 			s.share.demand(m, 1)
 			if down := s.health.down.Load(); down != nil && !s.health.isProbing() {
