@@ -42,9 +42,9 @@ type result struct {
 	Request, Checkout []int
 	// Ready is the lowest number of usable connections after Settle; -1: not
 	// known.
-	Ready  int
-	Writes uint64 // of DynamoDB, for the limiter
-	Opens  uint64
+	Ready                  int
+	Writes                 uint64 // of DynamoDB, for the limiter
+	Opens, Dropped, Elided uint64
 }
 
 func (r *result) add(o result) {
@@ -55,6 +55,7 @@ func (r *result) add(o result) {
 	r.Requests, r.Failures = r.Requests+o.Requests, r.Failures+o.Failures
 	r.Request, r.Checkout = append(r.Request, o.Request...), append(r.Checkout, o.Checkout...)
 	r.Writes, r.Opens = r.Writes+o.Writes, r.Opens+o.Opens
+	r.Dropped, r.Elided = r.Dropped+o.Dropped, r.Elided+o.Elided
 }
 
 // A source lends connections.

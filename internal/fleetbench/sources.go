@@ -53,6 +53,7 @@ func (o ours) ready() int {
 func (o ours) account(r *result) {
 	s := o.pool.Stats()
 	r.Writes, r.Opens = s.Limiter.Traffic.Writes, s.Reservoir.Opens
+	r.Dropped, r.Elided = s.Limiter.Dropped, s.Reservoir.OpensElided
 }
 
 func (o ours) close(ctx context.Context) error { return o.pool.Close(ctx) }

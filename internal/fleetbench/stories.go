@@ -31,7 +31,7 @@ func burst(ctx context.Context, f *field, length time.Duration) error {
 			return err
 		}
 		r, err := f.run(ctx, g, processes, member{
-			Pool: pool, Conns: perMember, Workers: perMember, Think: 100 * time.Millisecond, Length: length, Patience: 5 * time.Second,
+			Pool: pool, Conns: perMember, Workers: perMember, Think: time.Second, Length: length, Patience: 5 * time.Second,
 			// 400 connections that live 2.5s would be 160 opens a second.
 			Lifetime: 2 * time.Second, Jitter: time.Second, Guard: 100 * time.Millisecond, Limit: 1000, Rate: 100, Burst: 80,
 		})
@@ -41,9 +41,9 @@ func burst(ctx context.Context, f *field, length time.Duration) error {
 		s := g.Stats()
 		times := g.Admissions()
 		span := times[len(times)-1].Sub(times[0])
-		line("burst %-12s requests=%d failed=%d p50=%v p99=%v admitted=%d of-admissible=%.1f%% refused-53400=%d refused-53300=%d limiter-writes-per-open=%.2f",
+		line("burst %-12s requests=%d failed=%d p50=%v p99=%v admitted=%d of-admissible=%.1f%% refused-53400=%d refused-53300=%d limiter-writes-per-open=%.2f permits-late=%d permits-unwanted=%d",
 			pool, r.Requests, r.Failures, quantile(r.Request, .5), quantile(r.Request, .99), len(times),
-			100*float64(len(times))/(100+100*span.Seconds()), s.Refused["53400"], s.Refused["53300"], float64(r.Writes)/float64(max(1, r.Opens)))
+			100*float64(len(times))/(100+100*span.Seconds()), s.Refused["53400"], s.Refused["53300"], float64(r.Writes)/float64(max(1, r.Opens)), r.Dropped, r.Elided)
 		if err := g.Close(); err != nil {
 			return err
 		}
