@@ -9,11 +9,17 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/feature/dsql/auth"
+	"github.com/aws/smithy-go/logging"
 )
 
 // awsConfig resolves region and credentials, once for a Cluster.
 func awsConfig(ctx context.Context, c Config) (aws.Config, error) {
-	options := []func(*config.LoadOptions) error{config.WithRegion(c.Region)}
+	options := []func(*config.LoadOptions) error{
+		config.WithRegion(c.Region),
+		config.WithLogger(logging.LoggerFunc(func(kind logging.Classification, format string, args ...any) {
+			c.Logger.Debug("AWS SDK: "+fmt.Sprintf(format, args...), "kind", kind)
+		})),
+	}
 	if c.Credentials != nil {
 		options = append(options, config.WithCredentialsProvider(c.Credentials))
 	}
