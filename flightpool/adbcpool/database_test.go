@@ -31,7 +31,7 @@ func adbcKinds(t *testing.T, test func(r rig, pool *flightpool.FlightSQLPool, cn
 				require.NoError(r, err)
 				defer func() {
 					_ = cn.Close()
-					time.Sleep(time.Minute) // a cancelled statement may keep it for a while
+					time.Sleep(10 * time.Second) // a cancelled statement may keep it for a while
 					require.Zero(r, pool.Stats().InUse, "the session is back in the pool")
 				}()
 				test(r, pool, cn)

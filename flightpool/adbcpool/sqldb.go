@@ -142,11 +142,9 @@ func (c *sqlConn) QueryContext(ctx context.Context, query string, args []driver.
 		defer params.Release()
 		opts.Params = params
 	}
-	result, err := c.s.QueryWithOptions(ctx, query, opts)
-	if err != nil {
-		return nil, c.fail(err)
-	}
-	return newRows(c, result), nil
+	return c.query(ctx, func(ctx context.Context) (*flightpool.QueryResult, error) {
+		return c.s.QueryWithOptions(ctx, query, opts)
+	})
 }
 
 // ExecContext is part of driver.ExecerContext. Rows that a statement returns

@@ -93,6 +93,18 @@ func TestSQLParametersNeedNoPrepare(t *testing.T) {
 	})
 }
 
+func TestSQLQueryRowCancelsNothingThatHasEnded(t *testing.T) {
+	sqlKinds(t, testserver.Strict(), func(r rig, pool *flightpool.FlightSQLPool, db *sql.DB) {
+		var v int
+		require.NoError(r, db.QueryRowContext(r.Context(), generate(1)).Scan(&v))
+		stats := pool.Stats()
+		require.Zero(r, stats.CancelsConfirmed+stats.CancelsUnconfirmed)
+
+		require.NoError(r, db.QueryRowContext(r.Context(), generate(1_000_000)).Scan(&v))
+		require.NoError(r, r.server.Ledger().WaitIdle(r.Context()), "what goes on is stopped")
+	})
+}
+
 func TestSQLPreparedStatementsRunAgain(t *testing.T) {
 	sqlKinds(t, testserver.Strict(), func(r rig, pool *flightpool.FlightSQLPool, db *sql.DB) {
 		_, err := db.ExecContext(r.Context(), "CREATE TABLE t (v BIGINT)")

@@ -1,6 +1,7 @@
 package adbcpool
 
 import (
+	"context"
 	"database/sql/driver"
 	"io"
 	"reflect"
@@ -17,8 +18,9 @@ import (
 type rows struct {
 	conn   *sqlConn
 	result *flightpool.QueryResult
-	batch  arrow.RecordBatch // the current one, or nil
-	row    int               // of batch, to be read next
+	cut    context.CancelFunc // ends the result's context
+	batch  arrow.RecordBatch  // the current one, or nil
+	row    int                // of batch, to be read next
 }
 
 var (
@@ -28,7 +30,16 @@ var (
 	_ driver.RowsColumnTypePrecisionScale   = (*rows)(nil)
 )
 
-func newRows(c *sqlConn, result *flightpool.QueryResult) *rows { return &rows{conn: c, result: result} }
+// query runs a query and wraps its rows.
+func (c *sqlConn) query(ctx context.Context, run func(ctx context.Context) (*flightpool.QueryResult, error)) (driver.Rows, error) {
+	ctx, cut := context.WithCancel(ctx)
+	result, err := run(ctx)
+	if err != nil {
+		cut()
+		return nil, c.fail(err)
+	}
+	return &rows{conn: c, result: result, cut: cut}, nil
+}
 
 // Columns is part of driver.Rows.
 func (r *rows) Columns() []string {
@@ -40,9 +51,21 @@ func (r *rows) Columns() []string {
 	return names
 }
 
-// Close is part of driver.Rows.
+// linger is how long Close waits for the end of a result of which all rows
+// that have come were read.
+const linger = 50 * time.Millisecond
+
+// Close is part of driver.Rows. A result that is given up is cancelled on the
+// server, which costs round trips. QueryRow gives up every result after its
+// first row, so the end, which mostly comes with it, gets a chance first.
 func (r *rows) Close() error {
+	if r.batch != nil && r.row >= int(r.batch.NumRows()) {
+		timer := time.AfterFunc(linger, r.cut)
+		r.result.Next()
+		timer.Stop()
+	}
 	r.result.Release()
+	r.cut()
 	return nil
 }
 

@@ -86,18 +86,14 @@ func (s *sqlStmt) NumInput() int {
 
 // QueryContext is part of driver.StmtQueryContext.
 func (s *sqlStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	result, err := s.run(ctx, args)
-	if err != nil {
-		return nil, err
-	}
-	return newRows(s.conn, result), nil
+	return s.conn.query(ctx, func(ctx context.Context) (*flightpool.QueryResult, error) { return s.run(ctx, args) })
 }
 
 // ExecContext is part of driver.StmtExecContext.
 func (s *sqlStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
 	result, err := s.run(ctx, args)
 	if err != nil {
-		return nil, err
+		return nil, s.conn.fail(err)
 	}
 	return s.conn.drain(result)
 }
@@ -108,12 +104,10 @@ func (s *sqlStmt) run(ctx context.Context, args []driver.NamedValue) (*flightpoo
 		return nil, badArgument("Stmt", err)
 	}
 	if params == nil {
-		result, err := s.q.Query(ctx, nil)
-		return result, s.conn.fail(err)
+		return s.q.Query(ctx, nil)
 	}
 	defer params.Release()
-	result, err := s.q.Query(ctx, params)
-	return result, s.conn.fail(err)
+	return s.q.Query(ctx, params)
 }
 
 // Query is part of driver.Stmt.
