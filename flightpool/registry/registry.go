@@ -125,6 +125,8 @@ func (r *Registry) Register(ctx context.Context, def ServerDefinition) error {
 		return fmt.Errorf("%w: %q", ErrExists, d.Name)
 	}
 	s := newServer(r, d)
+	given := def.clone()
+	s.given.Store(&given)
 	if d.WarmupConnections > 0 {
 		for name := range d.Users {
 			if name == Public {
@@ -147,19 +149,26 @@ func (r *Registry) Register(ctx context.Context, def ServerDefinition) error {
 // the place of the old, which are closed as they come back: no borrower notices.
 // A user who has no mapping any more keeps what he has borrowed.
 func (r *Registry) Update(ctx context.Context, def ServerDefinition) error {
-	d, err := r.check(def)
-	if err != nil {
-		return err
-	}
 	if err := r.lock(ctx); err != nil {
 		return err
 	}
 	defer r.unlock()
+	return r.update(def)
+}
+
+// update changes a definition. The caller has the right to change.
+func (r *Registry) update(def ServerDefinition) error {
+	d, err := r.check(def)
+	if err != nil {
+		return err
+	}
 	s := r.view.Load().servers[d.Name]
 	if s == nil {
 		return unknownServer(d.Name)
 	}
-	if err := s.update(s.life, d); err != nil {
+	given := def.clone()
+	s.given.Store(&given)
+	if err := s.update(d); err != nil {
 		return &DefinitionError{Server: d.Name, Err: err}
 	}
 	r.wakeKeeper()
@@ -225,11 +234,11 @@ func (r *Registry) Servers() []string {
 	return slices.Sorted(maps.Keys(r.view.Load().servers))
 }
 
-// Definition gives a server's definition, with every default filled in.
+// Definition gives a server's definition as it was registered or updated last.
 func (r *Registry) Definition(name string) (ServerDefinition, error) {
 	s, err := r.server(name)
 	if err != nil {
 		return ServerDefinition{}, err
 	}
-	return s.def.Load().clone(), nil
+	return s.given.Load().clone(), nil
 }

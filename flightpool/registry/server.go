@@ -16,6 +16,7 @@ type server struct {
 	name     string
 	created  time.Time
 
+	given  atomic.Pointer[ServerDefinition] // as its owner wrote it
 	def    atomic.Pointer[ServerDefinition] // resolved
 	share  *share
 	health health
@@ -164,7 +165,7 @@ func (s *server) leave(u *userPool) (drain func(ctx context.Context) error) {
 }
 
 // update changes the definition.
-func (s *server) update(ctx context.Context, d *ServerDefinition) error {
+func (s *server) update(d *ServerDefinition) error {
 	s.mu.Lock()
 	s.def.Store(d)
 	users := *s.users.Load()
@@ -177,7 +178,7 @@ func (s *server) update(ctx context.Context, d *ServerDefinition) error {
 			s.retire(u)
 			continue
 		}
-		if err := u.renew(ctx, s.registry.kinds[d.Kind], d); err != nil && !errors.Is(err, ErrClosed) {
+		if err := u.renew(s.life, s.registry.kinds[d.Kind], d); err != nil && !errors.Is(err, ErrClosed) {
 			faults = append(faults, fmt.Errorf("user %q: %w", name, err))
 		}
 	}

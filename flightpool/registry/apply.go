@@ -1,0 +1,119 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+)
+
+// ApplyDDL carries statements out, in their order, and stops at the first that
+// fails; the error is a *DDLError where the text is wrong, and tells the line and
+// column of the statement that failed. See ParseServerDDL.
+func (r *Registry) ApplyDDL(ctx context.Context, sql string) error {
+	statements, err := ParseServerDDL(sql)
+	if err != nil {
+		return err
+	}
+	for _, s := range statements {
+		if err := r.Apply(ctx, s); err != nil {
+			return fmt.Errorf("registry: line %d, column %d: %w", s.Line, s.Column, err)
+		}
+	}
+	return nil
+}
+
+// Apply carries one statement out.
+func (r *Registry) Apply(ctx context.Context, s Statement) error {
+	switch {
+	case s.User != "":
+		return r.alter(ctx, s, func(d *ServerDefinition) error { return s.onMapping(d) })
+	case s.Action == Alter:
+		return r.alter(ctx, s, func(d *ServerDefinition) error { return s.onServer(d) })
+	case s.Action == Drop:
+		err := r.Unregister(ctx, s.Server)
+		if s.Lenient && errors.Is(err, ErrUnknownServer) {
+			return nil
+		}
+		return err
+	}
+	d := ServerDefinition{Name: s.Server, Kind: s.Kind}
+	if err := s.onServer(&d); err != nil {
+		return err
+	}
+	err := r.Register(ctx, d)
+	if s.Lenient && errors.Is(err, ErrExists) {
+		return nil
+	}
+	return err
+}
+
+// alter changes a copy of a server's definition and puts it in its place, with
+// nobody in between.
+func (r *Registry) alter(ctx context.Context, s Statement, change func(d *ServerDefinition) error) error {
+	if err := r.lock(ctx); err != nil {
+		return err
+	}
+	defer r.unlock()
+	server, err := r.server(s.Server)
+	if err != nil {
+		return err
+	}
+	d := server.given.Load().clone()
+	if err := change(&d); err != nil {
+		return err
+	}
+	return r.update(d)
+}
+
+func (s *Statement) onServer(d *ServerDefinition) error {
+	var faults []error
+	for _, o := range s.Options {
+		if o.Action == Drop {
+			d.dropOption(o.Name)
+			continue
+		}
+		if err := d.setOption(o.Name, o.Value); err != nil {
+			faults = append(faults, &DDLError{o.Position, err.Error()})
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func (s *Statement) onMapping(d *ServerDefinition) error {
+	m, exists := d.Users[s.User]
+	switch {
+	case s.Action == Create && exists:
+		if s.Lenient {
+			return nil
+		}
+		return fmt.Errorf("%w: user mapping for %q", ErrExists, s.User)
+	case s.Action != Create && !exists:
+		if s.Lenient {
+			return nil
+		}
+		return fmt.Errorf("%w for %q", ErrNoMapping, s.User)
+	case s.Action == Drop:
+		delete(d.Users, s.User)
+		return nil
+	}
+	m.Options = maps.Clone(m.Options)
+	for _, o := range s.Options {
+		switch o.Name { // a dropped one has no value
+		case "user", "username":
+			m.User = o.Value
+		case "password":
+			m.Password = o.Value
+		default:
+			if m.Options == nil {
+				m.Options = map[string]string{}
+			}
+			m.Options[o.Name] = o.Value
+			if o.Action == Drop {
+				delete(m.Options, o.Name)
+			}
+		}
+	}
+	d.Users[s.User] = m
+	return nil
+}

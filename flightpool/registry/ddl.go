@@ -1,0 +1,273 @@
+package registry
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Action is what a statement, or an option in it, does.
+type Action uint8
+
+// The actions. Statements create, alter and drop; options are added, set and
+// dropped.
+const (
+	Create Action = iota
+	Alter
+	Drop
+	Set
+)
+
+// Statement is one of CREATE, ALTER and DROP SERVER, or of CREATE, ALTER and DROP
+// USER MAPPING.
+type Statement struct {
+	Position
+	Action Action
+	Server string
+	// User is whose mapping it is; empty in statements on a server.
+	User string
+	// Kind is TYPE of CREATE SERVER, or else its FOREIGN DATA WRAPPER.
+	Kind string
+	// Lenient is IF EXISTS or IF NOT EXISTS.
+	Lenient bool
+	// Cascade is CASCADE of DROP SERVER. User mappings go with their server
+	// anyway.
+	Cascade bool
+	Options []StatementOption
+}
+
+// StatementOption is one of OPTIONS (…). Create is ADD, and the only action in a
+// CREATE.
+type StatementOption struct {
+	Position
+	Action      Action
+	Name, Value string
+}
+
+// ParseServerDDL reads statements as SQL/MED has them, separated by semicolons:
+//
+//	CREATE SERVER [IF NOT EXISTS] name [TYPE 'kind'] [VERSION 'text']
+//	    FOREIGN DATA WRAPPER wrapper [OPTIONS (option 'value', …)]
+//	ALTER SERVER name [VERSION 'text'] OPTIONS ([ADD | SET | DROP] option ['value'], …)
+//	DROP SERVER [IF EXISTS] name [CASCADE | RESTRICT]
+//	CREATE USER MAPPING [IF NOT EXISTS] FOR {user | PUBLIC} SERVER name [OPTIONS (…)]
+//	ALTER USER MAPPING FOR {user | PUBLIC} SERVER name OPTIONS (…)
+//	DROP USER MAPPING [IF EXISTS] FOR {user | PUBLIC} SERVER name
+//
+// Names are folded to lower case unless they are in double quotes. Comments are
+// -- and /* */. The first fault is a *DDLError with its line and column.
+func ParseServerDDL(sql string) ([]Statement, error) {
+	p := &parser{lexer: lexer{rest: sql, at: Position{1, 1}}}
+	p.advance()
+	var all []Statement
+	for p.err == nil {
+		for p.accept(";") {
+			continue
+		}
+		if p.err != nil || p.token.kind == end {
+			break
+		}
+		s := p.statement()
+		if p.err == nil && p.token.kind != end {
+			p.expect(";")
+		}
+		if p.err == nil {
+			all = append(all, s)
+		}
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	return all, nil
+}
+
+// parser has one token in hand. After the first fault nothing moves any more.
+type parser struct {
+	lexer lexer
+	token token
+	err   error
+}
+
+func (p *parser) advance() {
+	if p.err == nil {
+		var err error
+		if p.token, err = p.lexer.next(); err != nil {
+			p.err = err
+		}
+	}
+}
+
+func (p *parser) fail(wanted string) {
+	if p.err != nil {
+		return
+	}
+	found := "the end"
+	switch p.token.kind {
+	case end:
+	case text:
+		found = "a text" // it may be a password
+	default:
+		found = fmt.Sprintf("%q", p.token.value)
+	}
+	p.err = &DDLError{p.token.at, "expected " + wanted + ", found " + found}
+}
+
+// accept takes a keyword or mark if it is next.
+func (p *parser) accept(value string) bool {
+	if p.err != nil || p.token.value != value || p.token.kind != word && p.token.kind != mark {
+		return false
+	}
+	p.advance()
+	return true
+}
+
+// expect takes keywords and marks that must be next.
+func (p *parser) expect(values ...string) {
+	for _, v := range values {
+		if !p.accept(v) {
+			p.fail(strings.ToUpper(v))
+			return
+		}
+	}
+}
+
+func (p *parser) name(what string) string {
+	if p.err != nil || p.token.kind != word && p.token.kind != quoted {
+		p.fail(what)
+		return ""
+	}
+	v := p.token.value
+	p.advance()
+	return v
+}
+
+func (p *parser) text(what string) string {
+	if p.err != nil || p.token.kind != text {
+		p.fail(what + " in single quotes")
+		return ""
+	}
+	v := p.token.value
+	p.advance()
+	return v
+}
+
+func (p *parser) statement() Statement {
+	s := Statement{Position: p.token.at}
+	switch {
+	case p.accept("create"):
+		s.Action = Create
+	case p.accept("alter"):
+		s.Action = Alter
+	case p.accept("drop"):
+		s.Action = Drop
+	default:
+		p.fail("CREATE, ALTER or DROP")
+		return s
+	}
+	if p.accept("user") {
+		p.expect("mapping")
+		p.mapping(&s)
+	} else if p.accept("server") {
+		p.server(&s)
+	} else {
+		p.fail("SERVER or USER MAPPING")
+	}
+	return s
+}
+
+func (p *parser) lenient(s *Statement) {
+	if s.Action == Alter || !p.accept("if") {
+		return
+	}
+	if s.Action == Create {
+		p.expect("not")
+	}
+	p.expect("exists")
+	s.Lenient = true
+}
+
+func (p *parser) server(s *Statement) {
+	p.lenient(s)
+	s.Server = p.name("the name of a server")
+	switch s.Action {
+	case Create:
+		if p.accept("type") {
+			s.Kind = p.text("a type")
+		}
+		p.version()
+		p.expect("foreign", "data", "wrapper")
+		if wrapper := p.name("the name of a foreign data wrapper"); s.Kind == "" {
+			s.Kind = wrapper
+		}
+		p.options(s)
+	case Alter:
+		p.version()
+		if !p.options(s) {
+			p.fail("OPTIONS")
+		}
+	default:
+		if s.Cascade = p.accept("cascade"); !s.Cascade {
+			p.accept("restrict")
+		}
+	}
+}
+
+// version reads what the registry has no use for.
+func (p *parser) version() {
+	if p.accept("version") {
+		p.text("a version")
+	}
+}
+
+func (p *parser) mapping(s *Statement) {
+	p.lenient(s)
+	p.expect("for")
+	if p.token.kind == word && slices.Contains([]string{"user", "current_user", "current_role"}, p.token.value) {
+		p.fail("the name of a local user or PUBLIC")
+	}
+	public := p.token.kind == word && p.token.value == "public"
+	if s.User = p.name("the name of a local user"); public {
+		s.User = Public
+	}
+	p.expect("server")
+	s.Server = p.name("the name of a server")
+	if s.Action != Drop && !p.options(s) && s.Action == Alter {
+		p.fail("OPTIONS")
+	}
+}
+
+// options reads OPTIONS (…) if it is next.
+func (p *parser) options(s *Statement) bool {
+	if !p.accept("options") {
+		return false
+	}
+	p.expect("(")
+	seen := map[string]bool{}
+	for p.err == nil {
+		o := StatementOption{Position: p.token.at}
+		if s.Action == Alter {
+			switch {
+			case p.accept("set"):
+				o.Action = Set
+			case p.accept("drop"):
+				o.Action = Drop
+			default:
+				p.accept("add")
+			}
+		}
+		o.Name = p.name("the name of an option")
+		if o.Action != Drop {
+			o.Value = p.text("the value of option " + o.Name)
+		}
+		if p.err == nil && seen[o.Name] {
+			p.err = &DDLError{o.Position, fmt.Sprintf("option %q is there twice", o.Name)}
+		}
+		seen[o.Name] = true
+		s.Options = append(s.Options, o)
+		if !p.accept(",") {
+			break
+		}
+	}
+	p.expect(")")
+	return true
+}

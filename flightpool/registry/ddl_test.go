@@ -1,0 +1,182 @@
+package registry_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/flightpool/registry"
+)
+
+const whole = `
+-- the servers of the house
+CREATE SERVER s
+    TYPE 'fake' FOREIGN DATA WRAPPER whatever_fdw
+    OPTIONS (
+        host 'db.example.com', /* a comment /* in a comment */ */
+        dbname 'it''s',
+        -- Pool configuration
+        min_connections '2',
+        max_connections '20',
+        connect_timeout '5000',
+        query_timeout '1m',
+        reset_on_release 'false'
+    );
+CREATE USER MAPPING FOR a SERVER s OPTIONS (user 'remote a', password 'p;--');
+CREATE USER MAPPING FOR PUBLIC SERVER s OPTIONS (user 'guest');
+CREATE USER MAPPING FOR "Ann Lee" SERVER s OPTIONS (user 'ann', sslmode 'require');
+ALTER SERVER s OPTIONS (SET max_connections '30', DROP query_timeout, ADD sslmode 'prefer');
+ALTER USER MAPPING FOR a SERVER s OPTIONS (SET password 'new');
+DROP USER MAPPING FOR PUBLIC SERVER s;
+DROP USER MAPPING IF EXISTS FOR PUBLIC SERVER s;
+CREATE SERVER IF NOT EXISTS s FOREIGN DATA WRAPPER postgres_fdw;
+DROP SERVER IF EXISTS nowhere CASCADE
+`
+
+func TestAFileOfStatementsConfiguresARegistry(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		require.NoError(t, g.ApplyDDL(t.Context(), whole))
+		d, err := g.Definition("s")
+		require.NoError(t, err)
+		require.Equal(t, registry.ServerDefinition{
+			Name: "s", Kind: "fake", MinConnections: 2, MaxConnections: 30, ConnectTimeout: 5 * time.Second, KeepSession: true,
+			Options: map[string]string{"host": "db.example.com", "dbname": "it's", "sslmode": "prefer"},
+			Users: map[string]registry.UserMapping{
+				"a":       {User: "remote a", Password: "new"},
+				"Ann Lee": {User: "ann", Options: map[string]string{"sslmode": "require"}},
+			},
+		}, d)
+		c := acquire(t, g, "Ann Lee")
+		require.Equal(t, "ann", whoami(t, c))
+		require.NoError(t, c.Release())
+		require.NoError(t, g.ApplyDDL(t.Context(), "DROP SERVER s"))
+		require.Empty(t, g.Servers())
+	})
+}
+
+func TestAFaultInTheTextHasALineAndAColumn(t *testing.T) {
+	for sql, want := range map[string]struct {
+		line, column int
+		reason       string
+	}{
+		"SELECT 1":                             {1, 1, "expected CREATE, ALTER or DROP"},
+		"CREATE TABLE t":                       {1, 8, "expected SERVER or USER MAPPING"},
+		"CREATE SERVER s\n  FOREIGN WRAPPER x": {2, 11, "expected DATA"},
+		"CREATE SERVER s FOREIGN DATA WRAPPER w OPTIONS (a b)":            {1, 51, "expected the value of option a in single quotes"},
+		"CREATE SERVER s FOREIGN DATA WRAPPER w OPTIONS (a 'b' c 'd')":    {1, 55, "expected )"},
+		"CREATE SERVER s FOREIGN DATA WRAPPER w OPTIONS (a 'b',\n a 'd')": {2, 2, `option "a" is there twice`},
+		"DROP SERVER s 'é' x":                           {1, 15, "expected ;"},
+		"DROP SERVER 'é', s":                            {1, 13, "expected the name of a server, found a text"},
+		"DROP SERVER /* ü */ 'x":                        {1, 21, "a text has no end"},
+		"\n\n  /* no end":                               {3, 3, "a comment has no end"},
+		`DROP SERVER ""`:                                {1, 13, "a quoted name is empty"},
+		"DROP SERVER ?":                                 {1, 13, "unexpected '?'"},
+		"CREATE USER MAPPING FOR CURRENT_USER SERVER s": {1, 25, "expected the name of a local user or PUBLIC"},
+		"ALTER SERVER s":                                {1, 15, "expected OPTIONS, found the end"},
+		"ALTER USER MAPPING FOR a SERVER s OPTIONS (password 'secret' password 'secret two')": {1, 62, "expected )"},
+	} {
+		_, err := registry.ParseServerDDL(sql)
+		var fault *registry.DDLError
+		require.ErrorAs(t, err, &fault, "%s", sql)
+		require.Equal(t, registry.Position{Line: want.line, Column: want.column}, fault.Position, "%s: %v", sql, err)
+		require.Contains(t, fault.Reason, want.reason, "%s", sql)
+		require.NotContains(t, err.Error(), "secret")
+	}
+}
+
+func TestAStatementThatFailsSaysWhereAndChangesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		define(t, g, nil)
+		before, err := g.Definition("s")
+		require.NoError(t, err)
+		for sql, want := range map[string]string{
+			"ALTER SERVER s OPTIONS (\n SET max_connections 'many')":          "line 2, column 2",
+			"ALTER SERVER s OPTIONS (SET exhaustion_policy 'panic')":          "exhaustion_policy",
+			"\nCREATE USER MAPPING FOR a SERVER s":                            "line 2, column 1",
+			"ALTER USER MAPPING FOR z SERVER s OPTIONS (user 'x')":            `"z"`,
+			"CREATE USER MAPPING FOR a SERVER nowhere":                        "unknown server",
+			"CREATE SERVER t FOREIGN DATA WRAPPER oracle_fdw":                 "oracle_fdw",
+			"CREATE SERVER s TYPE 'fake' FOREIGN DATA WRAPPER w":              "exists already",
+			"ALTER SERVER s OPTIONS (SET min_connections '11')":               "MinConnections",
+			"ALTER SERVER s OPTIONS (SET health_check_type 'x', SET a 'b')":   "health_check_type",
+			"CREATE SERVER t TYPE 'fake' FOREIGN DATA WRAPPER w; DROP SERVER": "expected the name",
+		} {
+			require.ErrorContains(t, g.ApplyDDL(t.Context(), sql), want, "%s", sql)
+		}
+		after, err := g.Definition("s")
+		require.NoError(t, err)
+		require.Equal(t, before, after)
+		require.Equal(t, []string{"s"}, g.Servers())
+	})
+}
+
+// Every option of the document, its default, and the same from text.
+func TestEveryOptionHasItsDefaultAndIsReadFromText(t *testing.T) {
+	texts := map[string]string{
+		"min_connections": "2", "max_connections": "20", "reserved_connections": "1", "user_max_connections": "5", "max_concurrent_opens": "3",
+		"connect_timeout": "1000", "query_timeout": "2s", "acquire_timeout": "3000", "idle_timeout": "4000", "max_lifetime": "5m",
+		"enable_health_check": "false", "health_check_interval": "6000", "health_check_timeout": "7000", "health_check_type": "FULL_VALIDATE",
+		"health_check_query": "SELECT 2", "failure_threshold": "8", "recovery_threshold": "9", "reset_on_release": "off", "validate_on_acquire": "true",
+		"validate_on_release": "on", "validation_interval_seconds": "10", "warmup_connections": "4", "exhaustion_policy": "overflow:3", "max_waiters": "11",
+		"collect_statistics": "no", "collect_query_stats": "0", "user_idle_timeout": "12s", "host": "h",
+	}
+	want := registry.ServerDefinition{
+		Name: "s", Kind: "fake", MinConnections: 2, MaxConnections: 20, ReservedConnections: 1, UserMaxConnections: 5, MaxConcurrentOpens: 3,
+		ConnectTimeout: time.Second, QueryTimeout: 2 * time.Second, AcquireTimeout: 3 * time.Second, IdleTimeout: 4 * time.Second, MaxLifetime: 5 * time.Minute,
+		HealthCheck: registry.HealthCheck{Disabled: true, Interval: 6 * time.Second, Timeout: 7 * time.Second, Kind: flightpool.FullValidate, Query: "SELECT 2",
+			FailureThreshold: 8, RecoveryThreshold: 9},
+		KeepSession: true, ValidateOnAcquire: true, ValidateOnRelease: true, ValidateAfter: 10 * time.Second, WarmupConnections: 4,
+		OnExhausted: flightpool.Overflow(3), MaxWaiters: 11, DisableStatistics: true, DisableQueryStats: true, UserIdleTimeout: 12 * time.Second,
+		Options: map[string]string{"host": "h"},
+	}
+	got := registry.ServerDefinition{Name: "s", Kind: "fake"}
+	require.NoError(t, got.SetOptions(texts))
+	require.Equal(t, want, got)
+
+	err := got.SetOptions(map[string]string{"max_connections": "0", "connect_timeout": "soon", "warmup_on_create": "maybe"})
+	for _, name := range []string{"max_connections", "connect_timeout", "warmup_on_create"} {
+		require.ErrorContains(t, err, name)
+	}
+	off := registry.ServerDefinition{}
+	require.NoError(t, off.SetOptions(map[string]string{"min_connections": "0", "idle_timeout": "0", "warmup_on_create": "false"}))
+	require.Equal(t, registry.ServerDefinition{MinConnections: -1, IdleTimeout: -1, WarmupConnections: -1}, off, "a zero turns off")
+}
+
+func TestADSNIsADefinition(t *testing.T) {
+	d, err := registry.ParseDSN("postgres://app:s%2Fcret@db.example.com:5432/production?server_name=legacy&max_connections=20&sslmode=require")
+	require.NoError(t, err)
+	require.Equal(t, registry.ServerDefinition{
+		Name: "legacy", Kind: "postgresql", MaxConnections: 20,
+		Options: map[string]string{"host": "db.example.com", "port": "5432", "dbname": "production", "sslmode": "require"},
+		Users:   map[string]registry.UserMapping{registry.Public: {User: "app", Password: "s/cret"}},
+	}, d)
+	for _, bad := range []string{"postgres://u:secret@h:x/", "postgres://u:secret@h/?max_connections=0", "postgres://u:secret@h/?a=%zz"} {
+		_, err := registry.ParseDSN(bad)
+		require.Error(t, err)
+		require.NotContains(t, err.Error(), "secret")
+	}
+}
+
+func FuzzParseServerDDL(f *testing.F) {
+	f.Add(whole)
+	f.Add("DROP SERVER \"a\"\"b\";;/* */--")
+	f.Add("ALTER SERVER s OPTIONS (SET a 'b', DROP c)")
+	f.Fuzz(func(t *testing.T, sql string) {
+		statements, err := registry.ParseServerDDL(sql)
+		if err != nil {
+			var fault *registry.DDLError
+			if !errors.As(err, &fault) || fault.Line < 1 || fault.Column < 1 || fault.Reason == "" {
+				t.Fatalf("a fault without a place: %v", err)
+			}
+			return
+		}
+		for _, s := range statements {
+			if s.Server == "" || s.Line < 1 || s.Column < 1 {
+				t.Fatalf("%+v", s)
+			}
+		}
+	})
+}

@@ -1,0 +1,35 @@
+package registry
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/flightpool"
+)
+
+func TestEveryDefaultIsAsTheDocumentationSays(t *testing.T) {
+	d, err := ServerDefinition{Name: "s", Kind: "k"}.resolve()
+	require.NoError(t, err)
+	require.Equal(t, ServerDefinition{
+		Name: "s", Kind: "k", Users: map[string]UserMapping{},
+		MinConnections: 1, MaxConnections: 10, UserMaxConnections: 10, MaxConcurrentOpens: 8, WarmupConnections: 1,
+		ConnectTimeout: 5 * time.Second, QueryTimeout: 30 * time.Second, AcquireTimeout: 5 * time.Second,
+		IdleTimeout: 5 * time.Minute, MaxLifetime: time.Hour, ValidateAfter: 30 * time.Second, UserIdleTimeout: 5 * time.Minute,
+		HealthCheck: HealthCheck{Kind: flightpool.Ping, Timeout: 5 * time.Second, Interval: 30 * time.Second, FailureThreshold: 3, RecoveryThreshold: 2},
+		OnExhausted: flightpool.Wait,
+	}, d)
+	_, err = ServerDefinition{Name: "s", Kind: "k", MaxConnections: 3, MinConnections: 4}.resolve()
+	require.ErrorContains(t, err, "MinConnections")
+}
+
+func TestAHistogramIsAtMostAQuarterTooHigh(t *testing.T) {
+	for d := time.Microsecond; d < time.Hour; d += d/7 + 1 {
+		var h histogram
+		h.add(d)
+		got := h.percentile(1, 0)
+		require.GreaterOrEqual(t, got, d)
+		require.LessOrEqual(t, got, d+d/4+2*time.Microsecond)
+	}
+}

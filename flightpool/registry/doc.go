@@ -1,0 +1,72 @@
+// Package registry keeps connections to many servers for many local users.
+//
+//	r := registry.New()
+//	defer r.Close(ctx)
+//	err := r.ApplyDDL(ctx, `
+//		CREATE SERVER legacy FOREIGN DATA WRAPPER postgres_fdw
+//		    OPTIONS (host 'db.example.com', dbname 'production', max_connections '20');
+//		CREATE USER MAPPING FOR ann SERVER legacy OPTIONS (user 'app', password 'secret')`)
+//	…
+//	c, err := r.Acquire(ctx, "legacy", "ann")
+//	…
+//	defer c.Release()
+//	rows, err := c.SQL().QueryContext(ctx, "SELECT 1")
+//
+// A server has users, and each user a pool of his own: nobody ever gets another's
+// connection. Flight SQL servers also have the calls of flightpool.FlightSQLPool,
+// with the names of the server and the user before their arguments.
+//
+// # One bound, shared
+//
+// MaxConnections bounds the connections of all users of a server together. They
+// are shared max-min fairly: see share. An open asks for its slot in
+// reservoir.Config.Admit, so a connection counts from before it is dialled until
+// its Close has returned, and a call that finds an idle connection asks nobody.
+//
+// # Health
+//
+// Opens and checks that cannot reach a server, and connections that break under
+// their borrowers, count; the errors of statements and credentials do not. After
+// FailureThreshold in a row the server is unhealthy: calls fail at once with the
+// reason and since when, those who wait are failed too, and no connection is
+// opened but one at a time by probes, whose pauses double up to the interval of
+// the health check. After RecoveryThreshold probes the opens that have waited go
+// on, MaxConcurrentOpens at a time.
+//
+// # Change
+//
+// Servers and users are looked up in maps that are copied when they change. Update
+// changes sizes and the times of waiting and idling in place. Where it changes
+// what connections are made with or checked by, the user's pool gets a successor
+// and drains: its loans go on until they are given back. A pool that nobody has
+// called for UserIdleTimeout is drained likewise. A call that meets a pool which
+// has just been closed goes to its successor.
+//
+// # Cost
+//
+// A registry has one goroutine of its own, and one of database/sql. A reservoir
+// has a timer and no goroutine; while something is open, a user's connections cost
+// what their drivers take.
+//
+// # What differs from other registries of the kind
+//
+//   - Idle connections are not numbered but linked, so that giving one back is
+//     exact whatever was closed meanwhile.
+//   - The bound is reserved before a connection is opened, and opening, resetting
+//     and closing are done under no lock.
+//   - OVERFLOW, validation on acquire and release, and the longest life are carried
+//     out, not only configured.
+//   - Bytes are counted where the registry has the socket: on Flight SQL servers.
+//     Kinds of database/sql may count theirs with Reach.Count.
+//
+// # Files
+//
+//	definition, options, kind   what a server is, in Go and as text
+//	lexer, ddl, apply           what a server is, in SQL
+//	registry, operate           servers; what is done to them
+//	acquire, conn, calls        the way of a call
+//	server, userpool, generation, traffic   a server's users, and their pools
+//	share, divide, take         the bound and its division
+//	health, keeper              whether a server works; the goroutine
+//	stats, histogram, arrow     what all of it is and has done
+package registry

@@ -1,0 +1,70 @@
+package registry_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/flightpool/registry"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// flightKind reaches servers in memory.
+func flightKind(srv *testserver.Server) registry.Kind {
+	return registry.Kind{Name: "flightsql", Flight: func(ctx context.Context, r registry.Reach) (*flightpool.FlightSQLPool, error) {
+		cfg := r.Config
+		cfg.Dialer = srv.Dial
+		return flightpool.New(ctx, "grpc://mem:1", cfg)
+	}}
+}
+
+func TestCallsOfTheFlightPoolGoByServerAndUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
+		require.NoError(t, err)
+		defer srv.Close()
+		r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{flightKind(srv)}})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, r.Close(t.Context())) }()
+		require.NoError(t, r.Register(t.Context(), registry.ServerDefinition{
+			Name: "s", Kind: "flightsql_fdw", Users: map[string]registry.UserMapping{"a": {}, "b": {}},
+		}))
+		for _, user := range []string{"a", "b", "a"} {
+			res, err := r.Query(t.Context(), "s", user, "SELECT 1")
+			require.NoError(t, err)
+			rows := int64(0)
+			for res.Next() {
+				rows += res.RecordBatch().NumRows()
+			}
+			require.NoError(t, res.Err())
+			require.Equal(t, int64(1), rows)
+			res.Release()
+		}
+		c, err := r.Acquire(t.Context(), "s", "a")
+		require.NoError(t, err)
+		require.NotNil(t, c.Session())
+		require.Nil(t, c.SQL())
+		require.NoError(t, c.Session().Ping(t.Context()))
+		require.NoError(t, c.Fail(nil))
+		require.NoError(t, r.Do(t.Context(), "s", "b", func(p *flightpool.FlightSQLPool) error { return p.Ping(t.Context()) }))
+		require.NoError(t, r.CheckNow(t.Context(), "s"))
+		synctest.Wait()
+		st, err := r.ServerStats("s")
+		require.NoError(t, err)
+		require.Equal(t, uint64(4), st.Queries)
+		require.Equal(t, uint64(1), st.Destroyed, "the one that was marked as failed")
+		_, err = r.Query(t.Context(), "s", "z", "SELECT 1")
+		require.ErrorIs(t, err, registry.ErrNoMapping)
+	})
+}
+
+func TestCallsOfTheFlightPoolAreRefusedOnOtherKinds(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		define(t, g, nil)
+		_, err := g.Query(t.Context(), "s", "a", "SELECT 1")
+		require.ErrorIs(t, err, registry.ErrWrongKind)
+	})
+}
