@@ -2,6 +2,7 @@ package dsql
 
 import (
 	"context"
+	"database/sql/driver"
 	"errors"
 	"log/slog"
 	"testing"
@@ -138,4 +139,11 @@ func TestAnswersAreClassified(t *testing.T) {
 		got, _ := classify(&pgconn.PgError{Code: "08006", Message: message})
 		require.Equal(t, hopeless, got)
 	}
+}
+
+func TestAnEmptyReservoirHidesBadConnWhateverFailed(t *testing.T) {
+	err := &EmptyError{Cause: context.Canceled, LastOpen: driver.ErrBadConn}
+	require.ErrorIs(t, err, ErrReservoirEmpty)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotErrorIs(t, err, driver.ErrBadConn)
 }
