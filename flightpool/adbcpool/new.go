@@ -42,6 +42,9 @@ func need(db adbc.Database) error {
 	return nil
 }
 
+// taken is the fault of a field that somebody else has the say about.
+func taken(field, whose string) error { return fmt.Errorf("%s: is %s", field, whose) }
+
 // notOurs names the fields that would be ignored.
 func notOurs(cfg flightpool.Config) error {
 	var faults []error
@@ -60,7 +63,7 @@ func notOurs(cfg flightpool.Config) error {
 		{"Layer", cfg.Layer != nil},
 	} {
 		if field.set {
-			faults = append(faults, fmt.Errorf("%s: is the database's own", field.name))
+			faults = append(faults, taken(field.name, "the database's own"))
 		}
 	}
 	return errors.Join(faults...)

@@ -128,10 +128,10 @@ func (c *connection) GetOption(key string) (string, error) {
 		return adbc.OptionValueDisabled, err
 	}
 	name, ok := strings.CutPrefix(key, flightsql.OptionSessionOptionPrefix)
-	switch {
-	case key == adbc.OptionKeyCurrentCatalog:
+	switch key {
+	case adbc.OptionKeyCurrentCatalog:
 		name, ok = "catalog", true
-	case key == adbc.OptionKeyCurrentDbSchema:
+	case adbc.OptionKeyCurrentDbSchema:
 		name, ok = "schema", true
 	}
 	if !ok {

@@ -115,7 +115,7 @@ func (c *sqlConn) ResetSession(ctx context.Context) error {
 	if !c.IsValid() {
 		return driver.ErrBadConn
 	}
-	_ = c.s.Close() // its error says why the connection is not used again
+	_ = c.s.Close() //nolint:contextcheck // its own; its error says why the connection is not used again
 	s, err := c.pool.AcquireSession(ctx)
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (c *sqlConn) ExecContext(ctx context.Context, query string, args []driver.N
 	if err != nil {
 		return nil, c.fail(err)
 	}
-	return c.drain(result)
+	return c.drain(result) //nolint:contextcheck // the clean-up of a session has the pool's context
 }
 
 // drain reads a result to its end, for its count.

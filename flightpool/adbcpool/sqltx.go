@@ -16,7 +16,7 @@ func (c *sqlConn) Begin() (driver.Tx, error) { return c.BeginTx(c.late, driver.T
 // BeginTx is part of driver.ConnBeginTx.
 func (c *sqlConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	if opts.Isolation != 0 || opts.ReadOnly {
-		return nil, badArgument("BeginTx", errors.New("Flight SQL has neither isolation levels nor read-only transactions"))
+		return nil, badArgument("BeginTx", errors.New("isolation levels and read-only transactions are not known to Flight SQL"))
 	}
 	if err := c.s.BeginTransaction(ctx); err != nil {
 		return nil, c.fail(err)
@@ -95,7 +95,7 @@ func (s *sqlStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (dr
 	if err != nil {
 		return nil, s.conn.fail(err)
 	}
-	return s.conn.drain(result)
+	return s.conn.drain(result) //nolint:contextcheck // the clean-up of a session has the pool's context
 }
 
 func (s *sqlStmt) run(ctx context.Context, args []driver.NamedValue) (*flightpool.QueryResult, error) {

@@ -99,7 +99,7 @@ func (s *statement) Prepare(ctx context.Context) error {
 	if s.sql == "" {
 		return failure(adbc.StatusInvalidState, "Prepare before SetSqlQuery")
 	}
-	if err := s.unprepare(); err != nil {
+	if err := s.unprepare(); err != nil { //nolint:contextcheck // bounded by itself, as in Close
 		return err
 	}
 	q, err := s.conn.s.PrepareQuery(ctx, s.sql)
@@ -115,7 +115,7 @@ func (s *statement) begin(ctx context.Context) error {
 	if s.closed {
 		return errStatementClosed
 	}
-	s.endResult()
+	s.endResult() //nolint:contextcheck // the last result's context is its own
 	return s.conn.ready(ctx)
 }
 

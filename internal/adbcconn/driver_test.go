@@ -2,6 +2,7 @@ package adbcconn
 
 import (
 	"context"
+	"errors"
 	"io"
 	"os"
 	"testing"
@@ -46,7 +47,7 @@ func ints(t testing.TB, s session.Stream) ([]int64, error) {
 	var out []int64
 	for {
 		batch, err := s.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return out, nil
 		}
 		if err != nil {

@@ -76,8 +76,9 @@ func localCause(err error) error {
 			return context.Canceled
 		case adbc.StatusTimeout:
 			return context.DeadlineExceeded
+		default:
+			return nil
 		}
-		return nil
 	}
 	if strings.Contains(err.Error(), "returned inconsistent schema") {
 		return flightconn.ErrSchemaMismatch

@@ -31,7 +31,7 @@ func (c *Conn) Prepare(ctx context.Context, sql string, sc session.Call) (sessio
 	if err != nil {
 		return nil, err
 	}
-	if err := stmt.Prepare(k.ctx); err != nil {
+	if err := stmt.Prepare(k.ctx); err != nil { //nolint:contextcheck // k.ctx descends from ctx
 		err = k.fail(session.StagePrepare, err)
 		_ = stmt.Close()
 		return nil, err

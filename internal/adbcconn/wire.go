@@ -42,7 +42,7 @@ func (d *Driver) unary(ctx context.Context, method string, args, reply any, cc *
 		return k.note(err)
 	}
 	k.op.SetName(proto.CloneOf(info))
-	return k.note(k.plan(info))
+	return k.note(k.plan(info)) //nolint:contextcheck // the streams are the call's, not this RPC's
 }
 
 // stream carries the driver's streaming RPCs out.
@@ -55,7 +55,7 @@ func (d *Driver) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	case "DoGet":
 		return &rows{call: k}, nil
 	case "DoPut", "DoAction":
-		s, err := k.guest.NewStream(desc, method)
+		s, err := k.guest.NewStream(desc, method) //nolint:contextcheck // the driver's descends from the call's, or is nobody's
 		if err != nil {
 			return nil, k.note(err)
 		}
