@@ -57,7 +57,7 @@ func TestATokenSourceThatFailsFailsTheOpenWithItsReason(t *testing.T) {
 		}{
 			{func(context.Context) (string, time.Time, error) { return "", time.Time{}, broken }, "identity provider is down"},
 			{func(context.Context) (string, time.Time, error) { return "", time.Time{}, nil }, "empty token"},
-			{func(ctx context.Context) (string, time.Time, error) { <-ctx.Done(); return "", time.Time{}, ctx.Err() }, "token source"},
+			{func(ctx context.Context) (string, time.Time, error) { <-ctx.Done(); return "", time.Time{}, ctx.Err() }, "token"},
 		} {
 			start := time.Now()
 			_, err = New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, Auth: TokenAuth(tc.source)})

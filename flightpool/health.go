@@ -35,7 +35,8 @@ type health struct {
 		failed    int // in a row
 		succeeded int // in a row, since unhealthy
 		since     time.Time
-		reason    error // nil: healthy
+		last      time.Time // of the last failure that counted
+		reason    error     // nil: healthy
 		pause     time.Duration
 		next      time.Time
 	}
@@ -46,14 +47,20 @@ const (
 	longestPause = 10 * time.Second
 )
 
-// failed takes note of a failed attempt to reach the server. Only faults of the
-// transport count: a server that refuses a password is well.
-func (h *health) failed(err error) {
+// failed takes note of a failed attempt to reach the server that took that
+// long. Only faults of the transport count: a server that refuses a password is
+// well. Attempts that overlap are one: a single break ends many connections.
+func (h *health) failed(err error, took time.Duration) {
 	if session.FaultIn(err) != session.FaultTransport || h.failures < 0 {
 		return
 	}
 	now := time.Now()
 	h.mu.Lock()
+	if h.mu.failed > 0 && !now.Add(-took).After(h.mu.last) {
+		h.mu.Unlock()
+		return
+	}
+	h.mu.last = now
 	if h.mu.failed == 0 {
 		h.mu.since = now
 	}

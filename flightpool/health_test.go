@@ -19,15 +19,22 @@ func TestHealthTurnsAfterItsThresholdsAndLetsOneTrialThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changes []error
 		h := health{failures: 3, recoveries: 2, changed: func(err error) { changes = append(changes, err) }}
-		start := time.Now()
-		h.failed(down())
-		h.failed(&Error{Fault: FaultAuth, Err: errors.New("no")}) // the server is well
-		h.failed(down())
+		fails := func() {
+			time.Sleep(ms)
+			h.failed(down(), ms/2)
+		}
+		fails()
+		h.failed(&Error{Fault: FaultAuth, Err: errors.New("no")}, 0) // the server is well
+		fails()
 		h.succeeded() // the row is broken
-		h.failed(down())
-		h.failed(down())
+		start := time.Now().Add(ms)
+		fails()
+		fails()
+		for range 10 {
+			h.failed(down(), time.Second) // began before the last one ended
+		}
 		require.NoError(t, h.admit())
-		h.failed(down())
+		fails()
 		require.Len(t, changes, 1)
 		err := h.admit()
 		require.ErrorIs(t, err, ErrUnhealthy)
@@ -48,7 +55,8 @@ func TestHealthTurnsAfterItsThresholdsAndLetsOneTrialThrough(t *testing.T) {
 		require.NoError(t, changes[1])
 		off := health{failures: -1}
 		for range 10 {
-			off.failed(down())
+			time.Sleep(ms)
+			off.failed(down(), 0)
 		}
 		require.NoError(t, off.admit())
 	})

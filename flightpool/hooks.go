@@ -46,7 +46,7 @@ func (p *FlightSQLPool) watch() reservoir.Hooks {
 		}
 	}
 	h.OpenFailed = func(err error, took time.Duration) {
-		p.health.failed(err)
+		p.health.failed(err, took)
 		if log != nil {
 			log.Warn("flightpool: a connection could not be opened", "target", p.target, "error", err, "took", took)
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/lease"
@@ -154,12 +155,13 @@ func reservoirConfig(c Config, open func(context.Context) (session.Conn, error))
 
 // check is the health check of one connection.
 func (p *FlightSQLPool) check(ctx context.Context, c session.Conn) error {
+	start := time.Now()
 	err := c.Lost()
 	if err == nil {
 		err = p.validate(ctx, c)
 	}
 	if err != nil {
-		p.health.failed(err)
+		p.health.failed(err, time.Since(start))
 		return err
 	}
 	p.health.succeeded()

@@ -176,7 +176,7 @@ func (r *Reservoir[C]) opened(e *entry[C]) {
 	var fx effects[C]
 	r.mu.Lock()
 	now := r.clock.read()
-	r.mu.failures, r.mu.lastOpen = 0, nil
+	r.mu.failures, r.mu.lastOpen, r.mu.refused = 0, nil, 0
 	r.mu.phase += goldenStep
 	lead := replacing(r.mu.maxSize, r.cfg.MaxConcurrentOpens, r.cfg.OpenTimeout)
 	e.born, e.idleSince, e.proven = now, now, now
@@ -200,13 +200,14 @@ func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64) {
 	now := r.clock.read()
 	r.mu.stats.OpenFailures++
 	r.mu.lastOpen = cause
-	if now >= r.mu.retryAt { // opens that fail together are one failure
+	r.mu.refused = max(r.mu.refused, e.queue) // of opens that overlap, the last to fail may not be the last to begin
+	if now >= r.mu.retryAt {                  // opens that fail together are one failure
 		r.mu.failures++
 		r.mu.retryAt = now + int64(pause(r.mu.failures, rand.Float64()))
 	}
 	r.bury(e, &fx)
 	if r.live() == 0 {
-		r.failWaiters(e.queue, &OpenError{Err: cause}, &fx)
+		r.failWaiters(r.mu.refused, &OpenError{Err: cause}, &fx)
 	}
 	r.pump(&fx)
 	r.unlock(&fx)

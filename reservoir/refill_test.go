@@ -110,6 +110,19 @@ func TestAFailedOpenReachesItsWaitersWhenNothingElseCanServeThem(t *testing.T) {
 	})
 }
 
+func TestTheErrorOfAnOpenIsNotLostWhenAnOlderOneFailsLater(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		f.dial, f.refuse = 2*time.Second, errRefused
+		r := f.pool(t, func(c *config) { c.MinIdle = 1 }) // the refiller's open, for nobody
+		synctest.Wait()
+		f.set(func() { f.dial = time.Second })
+		got := <-call(t.Context(), r)
+		require.Equal(t, 2*time.Second, got.took, "when both have failed, not after a third")
+		require.ErrorIs(t, got.err, errRefused)
+		shut(t, r)
+	})
+}
+
 func TestAnOpenThatTimesOutIsNotItsCallersTimeout(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		f.dial = time.Hour

@@ -48,6 +48,7 @@ type Reservoir[C any] struct {
 		waiters list[*waiter[C]]
 
 		lastWaiter  uint64 // the number of the latest
+		refused     uint64 // waiters up to this one have seen an open begin and fail, and none succeed since
 		free        *waiter[C]
 		freeWaiters int
 
