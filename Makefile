@@ -28,7 +28,7 @@ help: ## this list
 # debug_bindings counts what DuckDB's C++ hands out, so that tests find leaks there too.
 .PHONY: test
 test: export GOFLAGS := $(GOFLAGS),debug_bindings
-test: deps ## all tests of all modules, with the race detector
+test: test-deps ## all tests of all modules, with the race detector
 	@$(call each,go test -race -timeout 300s ./... $(quiet),tests)
 
 .PHONY: lint
@@ -53,7 +53,7 @@ bench: ## benchmarks of the pool against its peers
 	@cd internal/bench && go run .
 
 .PHONY: stress
-stress: ## the long tests, for STRESS (default 30s) each
+stress: test-deps ## the long tests, for STRESS (default 30s) each
 	@STRESS=$(STRESS) go test -race -count=1 -timeout 24h -run Stress ./reservoir/... ./flightpool/... ./lease/...
 
 .PHONY: sample-data
@@ -69,7 +69,11 @@ $(lint):
 	@GOFLAGS= GOBIN=$(tools) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI) $(quiet)
 	@mv $(tools)/golangci-lint $@
 
-# What Go modules cannot bring: a C++ compiler, for the race detector and the DuckDB test server.
-.PHONY: deps
+# What Go modules cannot bring: a C++ compiler, for the race detector and the DuckDB test server; and for
+# the tests a PostgreSQL, and Node for a DynamoDB stand-in (not with DYNAMODB_ENDPOINT set).
+.PHONY: deps test-deps
 deps:
 	@.ci/deps gcc g++
+
+test-deps: deps
+	@.ci/deps initdb $(if $(DYNAMODB_ENDPOINT),,node npm)
