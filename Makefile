@@ -9,6 +9,7 @@ export GOFLAGS := -tags=duckdb_arrow
 export GOWORK := off
 
 STRESS ?= 30s
+STORMS ?= 5
 GOLANGCI := v2.12.2
 
 tools := $(CURDIR)/.tools
@@ -30,6 +31,7 @@ help: ## this list
 test: export GOFLAGS := $(GOFLAGS),debug_bindings
 test: test-deps ## all tests of all modules, with the race detector
 	@$(call each,go test -race -timeout 300s ./... $(quiet),tests)
+	@go test -run Allocates ./reservoir # allocations are counted without the race detector
 
 .PHONY: lint
 lint: deps $(lint) ## format, vet and lint all modules
@@ -54,7 +56,8 @@ bench: ## benchmarks of the pool against its peers
 
 .PHONY: stress
 stress: test-deps ## the long tests, for STRESS (default 30s) each
-	@STRESS=$(STRESS) go test -race -count=1 -timeout 24h -run Stress ./reservoir/... ./flightpool/... ./lease/...
+	@STRESS=$(STRESS) go test -race -count=1 -timeout 24h -run Stress ./reservoir/... ./flightpool/... ./lease/... $(quiet)
+	@STORMS=$(STORMS) go test -count=1 -timeout 24h -run 'NeverExceed|OpensNever' ./lease/dynamolease
 
 .PHONY: sample-data
 sample-data: deps ## make examples/data again from the full files in FROM
