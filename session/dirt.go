@@ -146,6 +146,7 @@ func undo(e sqlscan.Effect, home string) (string, error) {
 		if home != "" {
 			return "USE " + home, nil
 		}
+	case sqlscan.EffectUnknown:
 	}
 	return "", errors.New("a statement left something that cannot be taken back")
 }

@@ -171,7 +171,7 @@ func TestADoubtfulConnectionProvesItselfBeforeReuse(t *testing.T) {
 		r = newRig(t, &fakeConn{fail: map[string]error{"SELECT 1 big": limit, "SELECT 1": limit}})
 		_, err = r.stateless().Query(t.Context(), "SELECT 1 big")
 		require.Error(t, err)
-		r.discarded()
+		_ = r.discarded()
 	})
 }
 
@@ -224,7 +224,7 @@ func TestWhatCannotBeTakenBackCostsTheConnection(t *testing.T) {
 			must(t, err)
 			res.Release()
 			time.Sleep(time.Second)
-			r.discarded()
+			_ = r.discarded()
 		}
 		r := newRig(t, &fakeConn{fail: map[string]error{"RESET a": sqlError("no")}})
 		_, err := r.stateless().Update(t.Context(), "SET a = 1")
@@ -248,13 +248,13 @@ func TestResetModes(t *testing.T) {
 		}
 		set := func(s *SessionHandle) { _, err := s.Update(t.Context(), "SET a = 1"); must(t, err) }
 		run(ResetDiscard, nil, read).reused()
-		run(ResetDiscard, nil, set).discarded()
+		_ = run(ResetDiscard, nil, set).discarded()
 		run(ResetNone, nil, set).reused()
 		r := run(ResetSQL("RESET ALL", "USE home"), nil, set)
 		r.reused()
 		require.Equal(t, []string{"SET a = 1", "RESET ALL", "USE home"}, r.conn.Log())
 		require.Equal(t, []string{"SELECT 0"}, run(ResetSQL("RESET ALL"), nil, read).conn.Log())
-		run(ResetSQL("RESET ALL"), map[string]error{"RESET ALL": sqlError("no")}, set).discarded()
+		_ = run(ResetSQL("RESET ALL"), map[string]error{"RESET ALL": sqlError("no")}, set).discarded()
 		require.Equal(t, []string{"auto", "sql", "discard", "none"}, []string{ResetAuto.String(), ResetSQL("a").String(), ResetDiscard.String(), ResetNone.String()})
 	})
 }
@@ -308,7 +308,7 @@ func TestAGoneServerSessionIsNotBorrowedAgain(t *testing.T) {
 		r := newRig(t, &fakeConn{fail: map[string]error{"SELECT 1": auth}})
 		_, err := r.stateless().Query(t.Context(), "SELECT 1")
 		require.Equal(t, FaultAuth, FaultIn(err))
-		r.discarded()
+		_ = r.discarded()
 	})
 }
 

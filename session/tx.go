@@ -126,8 +126,9 @@ func (s *SessionHandle) Commit(ctx context.Context) error {
 		return c.end(usage(ErrNoTx))
 	case txAborted:
 		return errors.Join(&Error{Op: "Commit", Stage: StageExecute, Fault: FaultUsage, Target: s.policy.Target, Err: ErrTxAborted}, s.endTx(c, tx, false))
+	default:
+		return s.endTx(c, tx, true)
 	}
-	return s.endTx(c, tx, true)
 }
 
 // Rollback undoes the transaction. In a handle without one it fails with

@@ -143,7 +143,7 @@ func TestARollbackThatFailsAtCloseCostsTheConnection(t *testing.T) {
 		r := newRig(t, &fakeConn{fail: map[string]error{"Rollback": sqlError("no")}})
 		must(t, r.handle.BeginTransaction(t.Context()))
 		require.Error(t, r.handle.Close())
-		r.discarded()
+		_ = r.discarded()
 	})
 }
 
@@ -175,7 +175,7 @@ func TestCommitInAReplacedSessionIsNotASuccess(t *testing.T) {
 		require.ErrorIs(t, err, ErrSessionLost)
 		require.NotContains(t, r.conn.Log(), "Commit")
 		_ = r.handle.Close()
-		r.discarded()
+		_ = r.discarded()
 	})
 }
 
