@@ -77,7 +77,7 @@ func (c *connection) end(ctx context.Context, what string, end func(context.Cont
 		// the server refused it; else this says that there is none.
 		bounded, stop := c.bounded()
 		defer stop()
-		_ = c.s.Rollback(bounded)
+		_ = c.s.Rollback(bounded) //nolint:contextcheck // ctx may be what ended the commit
 	}
 	return toADBC(err)
 }

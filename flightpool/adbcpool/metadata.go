@@ -93,8 +93,8 @@ func (c *connection) metadata(ctx context.Context, req session.MetadataRequest, 
 	if err != nil {
 		return toADBC(err)
 	}
-	defer result.Release()
-	for result.Next() {
+	defer result.Release() //nolint:contextcheck // the clean-up of a session has the pool's context
+	for result.Next() {    //nolint:contextcheck // the same
 		if err := each(result.RecordBatch()); err != nil {
 			return err
 		}

@@ -366,12 +366,15 @@ func TestARowAboveTheMessageLimitIsTheCallersFault(t *testing.T) {
 	}, func(cfg *flightconn.Config) { cfg.RequestLimit = 8 << 10 })
 }
 
-// The driver would answer after the first message and leave the rest unread.
-func TestAnUpdateThatFailsAfterItsAnswerHasFailed(t *testing.T) {
-	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c session.Conn) {
-		s.Faults().Set(testserver.Fault{On: testserver.OnDoPut, After: true, Do: testserver.Fail(codes.Internal, "could not be stored")})
-		_, err := c.Update(t.Context(), "CREATE TABLE t (v BIGINT)", session.Call{})
-		require.ErrorContains(t, err, "could not be stored")
+// The driver would crash the process here as well.
+func TestSeveralEndpointsAndNoSchemaAnywhereAreAnError(t *testing.T) {
+	p := testserver.Strict()
+	p.NoSchema, p.Endpoints = true, 3
+	inBubble(t, p, func(t *testing.T, s server, c session.Conn) {
+		s.Faults().Set(testserver.Fault{On: testserver.OnDoGet, After: true, Do: testserver.Rewrite(func(d *flight.FlightData) { d.DataHeader = nil })})
+		_, err := c.Query(t.Context(), scripted.Rows(0), session.Call{})
+		require.ErrorContains(t, err, "no schema")
+		s.Faults().Clear()
 	})
 }
 

@@ -245,11 +245,20 @@ func TestACommitStandsWhenTheDriverCannotGoOn(t *testing.T) {
 
 func TestTheEndOfAnotherTransactionIsRefusedByTheConnectionItself(t *testing.T) {
 	withStubborn(t, func(t *testing.T, d *stubborn, c session.Conn) {
-		d.commit = errors.New("must not be asked")
-		err := c.EndTx(t.Context(), "another", true)
-		require.ErrorIs(t, err, errUnknownTx)
-		require.Equal(t, session.FaultStatement, failure(t, err).Fault)
-		require.NoError(t, c.Lost())
+		refused := func(tx session.TxID) {
+			d.commit = errors.New("must not be asked")
+			err := c.EndTx(t.Context(), tx, true)
+			require.ErrorIs(t, err, errUnknownTx)
+			require.Equal(t, session.FaultStatement, failure(t, err).Fault)
+			require.NoError(t, c.Lost())
+			d.commit = nil
+		}
+		refused("another")
+		tx, err := c.Begin(t.Context())
+		require.NoError(t, err)
+		refused("another")
+		require.NoError(t, c.EndTx(t.Context(), tx, true))
+		refused(tx)
 	})
 }
 

@@ -1,0 +1,168 @@
+package adbcconn
+
+import (
+	"bytes"
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/flightpool/flightpool/internal/flightconn"
+	"github.com/flightpool/flightpool/internal/memnet"
+	"github.com/flightpool/flightpool/session"
+)
+
+// fake answers GetFlightInfo with NOT_FOUND, which is a sign of life, and
+// the rest as its test wants.
+type fake struct {
+	pb.UnimplementedFlightServiceServer
+	put  func(pb.FlightService_DoPutServer) error
+	get  func(*pb.Ticket, pb.FlightService_DoGetServer) error
+	info *pb.FlightInfo // of every query
+}
+
+func (f *fake) GetFlightInfo(_ context.Context, d *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+	if f.info == nil || !bytes.Contains(d.GetCmd(), []byte("CommandStatementQuery")) {
+		return nil, status.Error(codes.NotFound, "nothing here")
+	}
+	return f.info, nil
+}
+
+func (f *fake) DoGet(t *pb.Ticket, s pb.FlightService_DoGetServer) error { return f.get(t, s) }
+
+func (f *fake) DoPut(s pb.FlightService_DoPutServer) error { return f.put(s) }
+
+// withFake opens a connection of our driver to a fake server.
+func withFake(t *testing.T, f *fake, test func(t *testing.T, c session.Conn)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := memnet.New("fake:1")
+		server := grpc.NewServer(grpc.WaitForHandlers(true))
+		pb.RegisterFlightServiceServer(server, f)
+		go func() { _ = server.Serve(l) }()
+		t.Cleanup(func() {
+			server.Stop()
+			_ = l.Close()
+		})
+		c, err := newOurs(t, flightconn.Config{Address: "fake:1", Dialer: l.Dial}).open(t.Context())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		test(t, c)
+	})
+}
+
+// The driver would take the first answer for the whole of it.
+func TestAnUpdateThatFailsAfterItsAnswerHasFailed(t *testing.T) {
+	withFake(t, &fake{put: func(s pb.FlightService_DoPutServer) error {
+		count, err := proto.Marshal(&pb.DoPutUpdateResult{RecordCount: 1})
+		require.NoError(t, err)
+		require.NoError(t, s.Send(&pb.PutResult{AppMetadata: count}))
+		return status.Error(codes.Internal, "could not be stored")
+	}}, func(t *testing.T, c session.Conn) {
+		_, err := c.Update(t.Context(), "u", session.Call{})
+		require.ErrorContains(t, err, "could not be stored")
+		require.Equal(t, session.FaultStatement, failure(t, err).Fault)
+	})
+}
+
+// The driver would give up with a bare EOF.
+func TestAnUpdateRefusedBeforeItsMessageTellsWhy(t *testing.T) {
+	withFake(t, &fake{put: func(pb.FlightService_DoPutServer) error {
+		return status.Error(codes.PermissionDenied, "not you")
+	}}, func(t *testing.T, c session.Conn) {
+		for range 100 { // now and then the refusal comes first
+			_, err := c.Update(t.Context(), "u", session.Call{})
+			require.Equal(t, codes.PermissionDenied, status.Code(err), "%v", err)
+		}
+	})
+}
+
+// The driver would open the endpoints in any order: a later one could take
+// the session of a server that runs one statement at a time, and keep it while
+// the one before it, which is read first, waits.
+func TestEndpointsOfOneSessionAreOpenedInTurn(t *testing.T) {
+	const endpoints, batches, rows = 3, 100, 1000
+	session1 := make(chan struct{}, 1)
+	f := &fake{info: &pb.FlightInfo{}}
+	for i := range endpoints {
+		f.info.Endpoint = append(f.info.Endpoint, &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: []byte{byte(i)}}})
+	}
+	f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		if ticket.GetTicket()[0] == 1 {
+			time.Sleep(time.Second) // it lags
+		}
+		select {
+		case session1 <- struct{}{}:
+			defer func() { <-session1 }()
+		case <-s.Context().Done():
+			return s.Context().Err()
+		}
+		batch := int64s(make([]int64, rows)...)
+		defer batch.Release()
+		w := flight.NewRecordWriter(s, ipc.WithSchema(batch.Schema()))
+		for range batches {
+			if err := w.Write(batch); err != nil {
+				return err
+			}
+		}
+		return w.Close()
+	}
+	withFake(t, f, func(t *testing.T, c session.Conn) {
+		session1 = make(chan struct{}, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		s, err := c.Query(ctx, "q", session.Call{})
+		require.NoError(t, err)
+		got, err := ints(t, s)
+		require.NoError(t, err)
+		require.Len(t, got, endpoints*batches*rows)
+	})
+}
+
+func TestAResultWithoutAStreamKeepsThePromisedSchema(t *testing.T) {
+	batch := int64s(1)
+	defer batch.Release()
+	f := &fake{info: &pb.FlightInfo{
+		Schema:   flight.SerializeSchema(batch.Schema(), memory.DefaultAllocator),
+		Endpoint: []*pb.FlightEndpoint{{Ticket: &pb.Ticket{Ticket: []byte("t")}}},
+	}}
+	f.get = func(*pb.Ticket, pb.FlightService_DoGetServer) error { return nil }
+	withFake(t, f, func(t *testing.T, c session.Conn) {
+		s, err := c.Query(t.Context(), "q", session.Call{})
+		require.NoError(t, err)
+		require.True(t, s.Schema().Equal(batch.Schema()))
+		got, err := ints(t, s)
+		require.NoError(t, err)
+		require.Empty(t, got)
+	})
+}
+
+func TestOnlyNativeConnectionsCarryTheDriver(t *testing.T) {
+	d, err := NewDriver(nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, d.Close()) }()
+	other := &closing{}
+	_, err = d.Wrap(t.Context(), other)
+	require.ErrorContains(t, err, "cannot carry the driver")
+	require.True(t, other.closed)
+}
+
+type closing struct {
+	session.Conn
+	closed bool
+}
+
+func (c *closing) Close() error {
+	c.closed = true
+	return nil
+}
