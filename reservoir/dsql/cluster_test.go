@@ -109,6 +109,8 @@ func TestRevokedLeasesCloseIdleConnectionsNowAndBusyOnesAtTheDeadline(t *testing
 	}()
 	began := time.Now()
 	budget.tell(lease.Revocation{Deadline: time.Now().Add(300 * time.Millisecond)})
+	reach(t, "the idle one is closed now", func() bool { return p.Stats().Reservoir.Closed[reservoir.Outdated] == 1 })
+	require.Less(t, time.Since(began), 300*time.Millisecond)
 	require.Error(t, <-running)
 	require.InDelta(t, 0.3, time.Since(began).Seconds(), 0.2)
 	fresh, err := p.Acquire(ctx)
