@@ -25,7 +25,7 @@ func TestCallsOfTheFlightPoolGoByServerAndUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
 		require.NoError(t, err)
-		defer srv.Close()
+		defer func() { require.NoError(t, srv.Close()) }()
 		r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{flightKind(srv)}})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, r.Close(t.Context())) }()

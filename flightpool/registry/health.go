@@ -97,7 +97,7 @@ func (h *health) fault(err error) {
 
 // unhealthy says so from now on. The caller holds mu.
 func (h *health) unhealthy(err error, now time.Time) *UnhealthyError {
-	h.mu.next = now.Add(h.mu.pause)
+	h.mu.next = now.Add(h.mu.pause - rand.N(h.mu.pause/4+1)) // servers that fail together are not probed together
 	down := &UnhealthyError{Server: h.server, Reason: err, Since: h.mu.since, Next: h.mu.next}
 	h.down.Store(down)
 	return down
@@ -114,8 +114,7 @@ func (h *health) probed(err error) {
 	if err != nil {
 		h.mu.succeeded = 0
 		h.mu.pause = min(2*h.mu.pause, h.mu.check.Interval)
-		h.unhealthy(err, now)
-		h.mu.next = now.Add(h.mu.pause - rand.N(h.mu.pause/4+1)) // servers that fail together are not probed together
+		_ = h.unhealthy(err, now)
 		h.mu.Unlock()
 		return
 	}

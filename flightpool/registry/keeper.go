@@ -46,8 +46,8 @@ func (s *server) round(now time.Time) time.Time {
 		if now.Before(due) {
 			next = due
 		} else if s.health.begin() {
-			s.background(func() {
-				ctx, cancel := context.WithTimeout(s.life, s.patience())
+			s.background(func(life context.Context) {
+				ctx, cancel := context.WithTimeout(life, s.patience())
 				defer cancel()
 				_ = s.probe(ctx) // health has it
 				s.registry.wakeKeeper()

@@ -96,12 +96,15 @@ func (s *server) begin(u *userPool, d *ServerDefinition) {
 		return // closed meanwhile
 	}
 	if n := d.WarmupConnections; n > d.MinConnections {
-		s.background(func() {
-			ctx, cancel := context.WithTimeout(s.life, d.ConnectTimeout)
-			defer cancel()
-			_ = g.ready(ctx, n) // the opens tell health of failures
-		})
+		s.background(func(life context.Context) { warm(life, g, n, d.ConnectTimeout) })
 	}
+}
+
+// warm opens connections of a new pool.
+func warm(ctx context.Context, g generation, n int, limit time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	_ = g.ready(ctx, n) // the opens tell health of failures
 }
 
 // remove takes a user's pool out and returns whether it was there. The caller
@@ -120,9 +123,9 @@ func (s *server) remove(u *userPool) bool {
 	return true
 }
 
-// background runs f on a goroutine that close waits for, or, when the server is
-// closed already, at once.
-func (s *server) background(f func()) {
+// background runs f, for the life of the server, on a goroutine that close waits
+// for, or, when the server is closed already, at once.
+func (s *server) background(f func(life context.Context)) {
 	s.mu.Lock()
 	open := !s.closed
 	if open {
@@ -130,19 +133,19 @@ func (s *server) background(f func()) {
 	}
 	s.mu.Unlock()
 	if !open {
-		f()
+		f(s.life)
 		return
 	}
 	go func() {
 		defer s.behind.Done()
-		f()
+		f(s.life)
 	}()
 }
 
 // retire removes a user's pool and drains it in the background.
 func (s *server) retire(u *userPool) {
 	if drain := s.leave(u); drain != nil {
-		s.background(func() { _ = drain(s.life) }) // what had to be forced, the server's close reports
+		s.background(func(life context.Context) { _ = drain(life) }) // what had to be forced, the server's close reports
 	}
 }
 

@@ -140,9 +140,8 @@ func (u *userPool) renew(ctx context.Context, k Kind, d *ServerDefinition) error
 // drain closes a generation in the background as its loans come back.
 func (u *userPool) drain(g generation) {
 	u.begin(g)
-	s := u.server
-	s.background(func() {
-		_ = g.close(s.life) // what had to be forced, the server's close reports
+	u.server.background(func(life context.Context) {
+		_ = g.close(life) // what had to be forced, the server's close reports
 		u.end(g)
 	})
 }

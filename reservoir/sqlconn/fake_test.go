@@ -44,7 +44,6 @@ type session struct {
 	mu     sync.Mutex
 	log    []string
 	fail   map[string]error
-	inTx   bool
 	closed int
 }
 
