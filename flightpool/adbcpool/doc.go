@@ -1,2 +1,32 @@
-// Package adbcpool joins the pool and ADBC.
+// Package adbcpool joins the pool and ADBC, in both directions. It is a package
+// of its own so that nobody else compiles ADBC.
+//
+// In: Open makes a pool whose statements go through ADBC's Flight SQL driver,
+// on transports of the pool. It takes what flightpool.New takes and keeps what
+// that promises. New makes a pool over any ADBC driver, as far as ADBC's own
+// interfaces reach; see there for what that lacks.
+//
+// Out: Database is a pool, of any backend, as an adbc.Database, and OpenDB as a
+// *sql.DB. Both take sessions out of the pool and give them back clean; neither
+// keeps connections of its own, nor closes the pool.
+//
+//	pool, err := adbcpool.Open(ctx, "grpc+tls://warehouse:31337", flightpool.Config{MaxSize: 8})
+//	…
+//	defer pool.Close(ctx)
+//	db := adbcpool.OpenDB(pool)
+//	row := db.QueryRowContext(ctx, "SELECT count(*) FROM flights WHERE origin = ?", "FRA")
+//
+// # ADBC's transactions
+//
+// With autocommit off, a transaction begins with the first statement, not when
+// the last one has ended. A statement that fails inside it leaves nothing to do
+// but Rollback: everything else, Commit included, answers ErrTxAborted. After a
+// failed Commit the connection is usable and has no transaction.
+//
+// # Errors
+//
+// Those of the pool and of database/sql are *flightpool.Error. With the ADBC
+// backends errors.As finds an adbc.Error, by value and by pointer, in those
+// that came from the driver; Database's errors are all adbc.Error. A gRPC
+// status and the context's error are found through all of them.
 package adbcpool

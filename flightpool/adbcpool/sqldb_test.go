@@ -97,11 +97,23 @@ func TestSQLQueryRowCancelsNothingThatHasEnded(t *testing.T) {
 	sqlKinds(t, testserver.Strict(), func(r rig, pool *flightpool.FlightSQLPool, db *sql.DB) {
 		var v int
 		require.NoError(r, db.QueryRowContext(r.Context(), generate(1)).Scan(&v))
+		time.Sleep(10 * time.Second)
 		stats := pool.Stats()
 		require.Zero(r, stats.CancelsConfirmed+stats.CancelsUnconfirmed)
 
 		require.NoError(r, db.QueryRowContext(r.Context(), generate(1_000_000)).Scan(&v))
 		require.NoError(r, r.server.Ledger().WaitIdle(r.Context()), "what goes on is stopped")
+
+		r.server.Faults().Set(testserver.Fault{On: testserver.OnBatch, Skip: 1, SQL: "generate(2000)", Do: testserver.Hang()})
+		began := time.Now()
+		rows, err := db.QueryContext(r.Context(), generate(2000))
+		require.NoError(r, err)
+		for range 1024 { // the first batch
+			require.True(r, rows.Next())
+		}
+		require.NoError(r, rows.Close())
+		require.LessOrEqual(r, time.Since(began), 2*linger, "nor is the end waited for")
+		r.server.Faults().Clear()
 	})
 }
 
@@ -155,6 +167,7 @@ func TestSQLTransactions(t *testing.T) {
 		cancel() // rolls back, by database/sql
 		synctest.Wait()
 		require.Error(r, tx.Commit())
+		require.Zero(r, pool.Stats().RolledBack, "not left to the pool")
 		require.Equal(r, 1, count())
 
 		tx, err = db.BeginTx(r.Context(), nil)
@@ -215,6 +228,14 @@ func TestSQLTriesAnotherConnectionWhenTheLastIsGone(t *testing.T) {
 				_, err = db.ExecContext(r.Context(), insert)
 				require.NoError(r, err)
 				require.Equal(r, 1, r.executions(insert))
+
+				tx, err := db.BeginTx(r.Context(), nil)
+				require.NoError(r, err)
+				r.server.Faults().KillConns()
+				synctest.Wait()
+				err = tx.Commit()
+				require.ErrorIs(r, err, flightpool.ErrSessionLost)
+				require.NotErrorIs(r, err, driver.ErrBadConn, "a commit is not tried elsewhere")
 			})
 		})
 	}

@@ -129,8 +129,7 @@ func (s *statement) endResult() {
 // unprepare frees the prepared statement on the server.
 func (s *statement) unprepare() error {
 	s.endResult()
-	if s.prepared == nil || s.conn.closed { // the session's end has freed it
-		s.prepared = nil
+	if s.prepared == nil {
 		return nil
 	}
 	ctx, stop := s.conn.bounded()

@@ -1,3 +1,69 @@
 // Package adbcconn is the ADBC backend: session.Conn over connections of ADBC
-// drivers.
+// drivers, in two kinds.
+//
+// # Our own driver
+//
+// Driver is ADBC's Flight SQL driver, go/adbc v1.12.0, of which only the client
+// logic is used. Interceptors take every RPC that it makes and carry it out on
+// a connection of package flightconn, as a Guest. So its connections have what
+// native ones have: one transport that is never dialled again, one credential,
+// cookies, limits, locations that all connections share, server-side cancel,
+// a bounded Close, and errors with the server's status.
+//
+// Queries, updates, prepared statements and bulk ingestion go through the
+// driver. Transactions, savepoints, session options, metadata, pings and
+// cancelling are the native connection's own, as is an ingestion with
+// compression or server-specific options, which the driver does not have.
+//
+// What the driver does by itself, and what is done about it:
+//
+//	Open succeeds on a dead server     the native connection has proven itself
+//	it dials again without a word      it has no transport of its own
+//	a failed commit wedges it          transactions are not the driver's: the id is put into its commands
+//	it ingests outside of them         the same
+//	it crashes on several endpoints    the schema is read from the first stream, and shown to it
+//	without a schema
+//	it trusts a stale FlightInfo       the same
+//	it closes clients of locations     it is shown no locations
+//	five minutes on, streams or no
+//	it opens endpoints in any order    each is opened when the one before has sent its schema
+//	Close waits for ever               its CloseSession is refused; the native one is bounded
+//	it crashes when entered after it   it is closed by the last one out
+//	it writes JSON to stderr           its logger discards
+//	its errors lead nowhere            the status of the RPC that failed is kept beside them
+//	it answers updates half-way        DoPut is read to its end before it hears the answer
+//	it sends batches of any size       parameters and rows are split by measured size
+//
+// # Foreign drivers
+//
+// Foreign is a connection of any adbc.Database. The driver is entered by one
+// goroutine at a time, Close included, and the caller waits for that goroutine
+// no longer than its context and 30 ms: a driver that has not returned by then
+// is left to itself, with its connection lost. Whatever it returns later is let
+// go of.
+//
+// Cancelling is the end of the context. ADBC's autocommit stands for
+// transactions: a connection whose commit or rollback has failed is given up,
+// and a commit whose error does not say that it was refused is of unknown
+// outcome. Faults are told by the gRPC code where a Flight SQL driver gives it
+// as the vendor's, and by ADBC's status otherwise.
+//
+// The Flight SQL driver dials again by itself, which cannot be seen from
+// outside. A statement prepared in the transaction is asked before the commit,
+// so that no commit is confirmed by a server that has not seen the
+// transaction. Statements before that may have reached another session: use
+// Driver.
+//
+// Not to be had there: savepoints, session options, keys, SqlInfo, type info,
+// server-side cancel, and ingestion inside a transaction of the Flight SQL
+// driver. All are FaultUnsupported. That driver also has a data race in v1.12.0,
+// when a result is given up early: it reads trailers that gRPC still writes.
+//
+// # Files
+//
+//	driver    the driver and its wrapping    wire      its RPCs and where they go
+//	conn      a connection and its calls     rows      its DoGet: endpoints and schemas
+//	prepared  statements                     command   its DoPut and DoAction: transactions
+//	ingest, split, stream: what both kinds share        fault     errors
+//	foreign, foreign_*: the other kind       task      one call of it
 package adbcconn
