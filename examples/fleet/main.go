@@ -67,7 +67,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer gate.Close() //nolint:errcheck // the example is over
+	defer gate.Close()
 	w := &watch{out: out, gate: gate, limit: o.limit, latest: make([]state, o.members)}
 	children := make([]*child, o.members)
 	for i := range children {

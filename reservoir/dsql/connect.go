@@ -24,7 +24,7 @@ type dialer struct {
 func (d *dialer) open(ctx context.Context) (*physical, error) {
 	token, err := d.tokens.fresh(ctx)
 	if err != nil {
-		return nil, d.fail(errCredentials, err)
+		return nil, d.fail(err, hopeless, "Credentials")
 	}
 	p := &physical{}
 	var dialled atomic.Bool
@@ -40,25 +40,21 @@ func (d *dialer) open(ctx context.Context) (*physical, error) {
 	}
 	conn, err := stdlib.GetConnector(*login).Connect(ctx)
 	if err != nil {
-		return nil, d.fail(nil, err)
+		verdict, check := classify(err)
+		return nil, d.fail(err, verdict, check)
 	}
 	p.sql = conn.(*stdlib.Conn) // what that connector makes
 	return p, nil
 }
 
-// fail says what was being opened and what to look at.
-func (d *dialer) fail(kind, cause error) error {
-	verdict, hint := classify(cause)
-	if kind == errCredentials {
-		verdict, hint = hopeless, "Credentials"
-	}
+// fail says what was being opened. An open that was called off says nothing of
+// the next.
+func (d *dialer) fail(cause error, v verdict, check string) error {
 	if errors.Is(cause, context.Canceled) {
-		verdict, hint = passing, ""
+		v, check = passing, ""
 	}
-	return &OpenError{Host: d.cfg.Host, User: d.cfg.User, Region: d.cfg.Region, Check: hint, verdict: verdict, Err: cause}
+	return &OpenError{Host: d.cfg.Host, User: d.cfg.User, Region: d.cfg.Region, Check: check, verdict: v, Err: cause}
 }
-
-var errCredentials = errors.New("credentials")
 
 // OpenError is why a connection could not be opened. Its chain reaches pgx's
 // error: *pgconn.ConnectError and, when the cluster answered, *pgconn.PgError.
