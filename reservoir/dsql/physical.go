@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
@@ -57,19 +59,38 @@ func (p *physical) alive() bool { return !p.pgx().IsClosed() && quiet(p.net) }
 // check proves that an idle connection works.
 func check(ctx context.Context, p *physical) error { return p.pgx().Ping(ctx) }
 
-// close returns when the socket is closed, at the latest after limit. pgx may
-// have begun to close it by itself, which can take longer.
+// close returns when the server has closed its side, or did not want to, and the
+// socket is closed, at the latest after limit. pgx may have begun to close it
+// by itself, which can take longer.
 func (p *physical) close(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	conn := p.pgx().PgConn()
+	if !conn.IsClosed() && !conn.IsBusy() {
+		p.takeLeave(limit / 5)
+	}
 	err := p.pgx().Close(ctx)
 	select {
-	case <-p.pgx().PgConn().CleanupDone():
+	case <-conn.CleanupDone():
 	case <-ctx.Done():
 		p.sever()
-		<-p.pgx().PgConn().CleanupDone() // nothing left to wait for
+		<-conn.CleanupDone() // nothing left to wait for
 	}
 	return err
+}
+
+// takeLeave ends the session and waits until the server has ended it too: were
+// the lease given back before, the next connection could arrive while the
+// server still counts this one. What goes wrong ends the wait.
+func (p *physical) takeLeave(limit time.Duration) {
+	if p.net.SetDeadline(time.Now().Add(limit)) != nil {
+		return
+	}
+	frontend := p.pgx().PgConn().Frontend()
+	frontend.Send(&pgproto3.Terminate{})
+	if frontend.Flush() == nil {
+		_, _ = io.Copy(io.Discard, p.net)
+	}
 }
 
 // sever cuts the connection under whoever uses it. It may be called by anybody.

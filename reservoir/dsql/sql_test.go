@@ -152,6 +152,6 @@ func TestASessionCutByDSQLIsNotLent(t *testing.T) {
 	ctx := within(t, 20*time.Second)
 	for range 3 {
 		require.NoError(t, db.PingContext(ctx))
-		reach(t, "all are cut", func() bool { s := g.Stats(); return s.Live == 0 && s.Expired == s.Admitted })
+		reach(t, "all are cut", func() bool { s := g.Stats(); return s.Sockets == 0 && s.Expired == s.Admitted })
 	}
 }

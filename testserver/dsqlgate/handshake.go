@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -41,23 +42,31 @@ func (g *Gate) serve(ctx context.Context, raw net.Conn) {
 	s, err := g.handshake(ctx, raw)
 	g.mu.Lock()
 	delete(g.arrivals, raw)
-	if s != nil {
-		if g.closed {
-			g.mu.Unlock()
-			s.drop()
-			return
-		}
-		g.sessions[s] = struct{}{}
-	}
 	g.mu.Unlock()
 	if err != nil {
 		_ = raw.Close() // err tells more
 		return
 	}
 	s.run()
+	g.forget(s)
+}
+
+// remember makes a session one that faults reach, unless the gateway closes.
+func (g *Gate) remember(s *session) error {
 	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return net.ErrClosed
+	}
+	g.sessions[s] = struct{}{}
+	g.stats.Admitted++
+	return nil
+}
+
+func (g *Gate) forget(s *session) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	delete(g.sessions, s)
-	g.mu.Unlock()
 }
 
 // handshake takes a connection from its first byte to ReadyForQuery.
@@ -93,12 +102,12 @@ func (g *Gate) handshake(ctx context.Context, raw net.Conn) (*session, error) {
 	if why := g.door.enter(time.Now()); why != nil {
 		return nil, g.reject(conn, why.Code, why)
 	}
-	s, err := g.login(ctx, raw, conn, startup)
+	leave := sync.OnceFunc(g.door.leave)
+	s, err := g.login(ctx, raw, conn, startup, leave)
 	if err != nil {
-		g.door.leave()
-		return nil, err
+		leave()
 	}
-	return s, raw.SetDeadline(time.Time{})
+	return s, err
 }
 
 // secure begins TLS, after an SSLRequest or directly.
@@ -144,7 +153,7 @@ func (g *Gate) awaitSSLRequest(raw net.Conn, in *bufio.Reader) error {
 }
 
 // login checks the token and joins the client with PostgreSQL.
-func (g *Gate) login(ctx context.Context, raw net.Conn, conn *tls.Conn, startup pgproto3.StartupMessage) (*session, error) {
+func (g *Gate) login(ctx context.Context, raw net.Conn, conn *tls.Conn, startup pgproto3.StartupMessage, leave func()) (*session, error) {
 	if err := send(conn, &pgproto3.AuthenticationCleartextPassword{}); err != nil {
 		return nil, err
 	}
@@ -166,14 +175,21 @@ func (g *Gate) login(ctx context.Context, raw net.Conn, conn *tls.Conn, startup 
 	if err != nil {
 		return nil, errors.Join(err, g.reject(conn, "upstream", refuse("08006", err.Error())))
 	}
-	if _, err := conn.Write(greeting); err != nil {
-		_ = server.Close() // the client's error matters
+	s := newSession(g, raw, conn, in, server, leave)
+	err = raw.SetDeadline(time.Time{})
+	if err == nil {
+		err = g.remember(s) // before the client can know that it is in
+	}
+	if err == nil {
+		if _, err = conn.Write(greeting); err != nil {
+			g.forget(s)
+		}
+	}
+	if err != nil {
+		_ = server.Close() // err matters
 		return nil, err
 	}
-	g.mu.Lock()
-	g.stats.Admitted++
-	g.mu.Unlock()
-	return newSession(g, raw, conn, in, server), nil
+	return s, nil
 }
 
 // cancel passes a request to cancel a query on.

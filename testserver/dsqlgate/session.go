@@ -41,10 +41,10 @@ type unit struct {
 	vanish bool
 }
 
-func newSession(g *Gate, raw net.Conn, client *tls.Conn, in *bufio.Reader, server net.Conn) *session {
+func newSession(g *Gate, raw net.Conn, client *tls.Conn, in *bufio.Reader, server net.Conn, leave func()) *session {
 	return &session{
 		gate: g, raw: raw, client: client, in: in, server: server,
-		thaw: make(chan struct{}), leave: sync.OnceFunc(g.door.leave), tx: transaction{status: 'I'},
+		thaw: make(chan struct{}), leave: leave, tx: transaction{status: 'I'},
 	}
 }
 
@@ -60,7 +60,6 @@ func (s *session) run() {
 	relays.Go(func() { s.upstream(); s.drop() })
 	relays.Go(func() { s.downstream(); s.drop() })
 	relays.Wait()
-	s.leave()
 }
 
 // age ends a session whose time is over: now, with its transaction, or when
@@ -84,8 +83,8 @@ func (s *session) age() {
 // holds mu.
 func (s *session) resting() bool { return s.tx.status == 'I' && len(s.units) == 0 }
 
-// drop ends the session: both sides see their connection closed. It may be
-// called again.
+// drop ends the session: it counts no more, and then both sides see their
+// connection closed. It may be called again.
 func (s *session) drop() {
 	s.mu.Lock()
 	frozen := s.frozen
@@ -94,6 +93,7 @@ func (s *session) drop() {
 	if frozen {
 		close(s.thaw)
 	}
+	s.leave()
 	_ = s.raw.Close() // that it is closed already is as good
 	_ = s.server.Close()
 }

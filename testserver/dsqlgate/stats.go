@@ -18,6 +18,9 @@ type Stats struct {
 	Refused map[string]int
 	// Live counts the connections that exist, Peak the most that ever did.
 	Live, Peak int
+	// Sockets counts the admitted connections whose end has not reached the
+	// network, half-open ones among them.
+	Sockets int
 	// Expired counts connections ended by the session limit.
 	Expired int
 	// Cancels counts requests to cancel a query.
@@ -34,6 +37,7 @@ func (g *Gate) Stats() Stats {
 	g.mu.Lock()
 	s := g.stats
 	s.Refused = maps.Clone(s.Refused)
+	s.Sockets = len(g.sessions)
 	g.mu.Unlock()
 	g.door.mu.Lock()
 	defer g.door.mu.Unlock()
