@@ -221,6 +221,7 @@ func TestKillAndRestartUnderLoad(t *testing.T) {
 					waited, err := work(ctx, g, "other", "a", 20*time.Millisecond)
 					if err != nil && ctx.Err() == nil {
 						t.Errorf("the other server: %v", err)
+						return
 					}
 					mu.Lock()
 					slow = max(slow, waited)

@@ -50,7 +50,6 @@ func (s *server) round(now time.Time) time.Time {
 				ctx, cancel := context.WithTimeout(life, s.patience())
 				defer cancel()
 				_ = s.probe(ctx) // health has it
-				s.registry.wakeKeeper()
 			})
 		}
 	}
@@ -75,6 +74,7 @@ func (s *server) patience() time.Duration {
 // probe checks the server on a connection of the user who called last. The caller
 // has begun the probe; this ends it. An unhealthy server lets this one open pass.
 func (s *server) probe(ctx context.Context) error {
+	defer s.registry.wakeKeeper() // while a probe is under way it knows of no next one
 	defer s.health.end()
 	u, err := s.anybody()
 	if err != nil {

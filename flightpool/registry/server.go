@@ -64,9 +64,8 @@ func (s *server) user(name string) (*userPool, error) {
 			s.begin(u, d)
 			return u, nil
 		}
-		u.drain(u.gen.Load().generation) // it has opened nothing
-		if err != nil {
-			return nil, err
+		if closing := u.gen.Load().close(s.life); err != nil || closing != nil { // it has opened nothing
+			return nil, errors.Join(err, closing)
 		}
 	}
 }
@@ -92,8 +91,15 @@ func (s *server) add(u *userPool, d *ServerDefinition) (bool, error) {
 // begin lets a new pool open what it keeps ready.
 func (s *server) begin(u *userPool, d *ServerDefinition) {
 	g := u.gen.Load()
-	if err := g.tune(d); err != nil {
-		return // closed meanwhile
+	for {
+		if err := g.tune(d); err != nil {
+			return // replaced or closed meanwhile: somebody else sees to it
+		}
+		now := s.def.Load()
+		if now == d {
+			break
+		}
+		d = now // an update came in between, and must have the last word
 	}
 	if n := d.WarmupConnections; n > d.MinConnections {
 		s.background(func(life context.Context) { warm(life, g, n, d.ConnectTimeout) })
@@ -105,22 +111,6 @@ func warm(ctx context.Context, g generation, n int, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	_ = g.ready(ctx, n) // the opens tell health of failures
-}
-
-// remove takes a user's pool out and returns whether it was there. The caller
-// closes it.
-func (s *server) remove(u *userPool) bool {
-	s.mu.Lock()
-	if (*s.users.Load())[u.name] != u {
-		s.mu.Unlock()
-		return false
-	}
-	users := maps.Clone(*s.users.Load())
-	delete(users, u.name)
-	s.users.Store(&users)
-	u.removed.Store(true)
-	s.mu.Unlock()
-	return true
 }
 
 // background runs f, for the life of the server, on a goroutine that close waits
@@ -145,23 +135,32 @@ func (s *server) background(f func(life context.Context)) {
 // retire removes a user's pool and drains it in the background.
 func (s *server) retire(u *userPool) {
 	if drain := s.leave(u); drain != nil {
-		s.background(func(life context.Context) { _ = drain(life) }) // what had to be forced, the server's close reports
+		go func() { _ = drain(s.life) }() // what had to be forced, the server's close reports
 	}
 }
 
-// leave removes a user's pool and returns what waits for its loans until ctx ends;
-// nil when it was removed before.
+// leave removes a user's pool and returns what waits for its loans until ctx
+// ends, or the server does; nil when it was removed before. close waits for it.
 func (s *server) leave(u *userPool) (drain func(ctx context.Context) error) {
-	if !s.remove(u) {
+	s.mu.Lock()
+	if (*s.users.Load())[u.name] != u {
+		s.mu.Unlock()
 		return nil
 	}
-	g := u.gen.Load().generation
-	u.begin(g)
+	s.behind.Add(1) // INVARIANT: only while there are users, which close removes before it waits
+	users := maps.Clone(*s.users.Load())
+	delete(users, u.name)
 	s.past.leaving(u)
+	g := u.remove()
+	s.users.Store(&users)
+	s.mu.Unlock()
 	s.share.leave(u.member)
 	return func(ctx context.Context) error {
-		err := g.close(ctx)
-		u.end(g)
+		defer s.behind.Done()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(s.life, cancel)()
+		err := u.finish(ctx, g)
 		s.past.left(u)
 		return err
 	}

@@ -234,6 +234,28 @@ func TestMaxWaitersRefusesOneMore(t *testing.T) {
 	})
 }
 
+func TestALoweredCapIsReachedByUsersWithOneConnectionEach(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		f := g.fake("s")
+		d := define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = -1; d.UserMaxConnections = 1 })
+		until := time.Now().Add(3 * time.Second)
+		a := callers(t, g, "a", 3, 20*time.Millisecond, until)
+		b := callers(t, g, "b", 3, 20*time.Millisecond, until)
+		c := callers(t, g, "c", 3, 20*time.Millisecond, until)
+		time.Sleep(time.Second)
+		assert.Equal(t, 3, f.read(&f.live))
+		d.MaxConnections = 1
+		assert.NoError(t, g.Update(t.Context(), d))
+		time.Sleep(time.Second)
+		f.set(func() { f.mostLive = f.live })
+		time.Sleep(time.Second)
+		assert.Equal(t, 1, f.read(&f.mostLive))
+		a()
+		b()
+		c()
+	})
+}
+
 func TestALoweredCapIsReachedAsLoansComeBack(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
 		f := g.fake("s")

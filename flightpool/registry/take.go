@@ -20,7 +20,9 @@ type step struct {
 // next plans the next step and counts on its success. The caller holds mu.
 func (s *share) next() step {
 	poorest, wanted := s.needy()
-	st := s.relax(poorest == nil)
+	// INVARIANT: what is asked for is not taken back while there is a reason to
+	// ask for it again: else a pass of settle would not end.
+	st := s.relax(poorest == nil && s.held <= s.cap+s.overflow)
 	coming := s.coming()
 	excess := s.held - coming - s.cap
 	switch {
@@ -55,9 +57,9 @@ func (st *step) take(v *member, unused time.Duration, loan bool) {
 	v.asked = time.Now()
 	v.tried = v.share.pass
 	st.from, st.unused, st.size = v, unused, v.held-v.yielding
-	if st.loan = loan && st.size > 0; st.loan {
+	if st.loan = loan; loan {
 		v.asks++
-		v.limited = true
+		v.limited = v.limited || st.size > 0
 	}
 }
 
@@ -139,8 +141,11 @@ func (st *step) run() (closes, asked bool) {
 	switch {
 	case st.from != nil && st.from.pool.yield(1, st.unused) > 0:
 		return true, false
-	case st.loan:
+	case st.loan && st.size > 0:
 		st.from.pool.resize(st.size)
+		return false, true
+	case st.loan:
+		st.from.pool.replace() // no reservoir is smaller than one
 		return false, true
 	case st.replace != nil:
 		st.replace.pool.replace()

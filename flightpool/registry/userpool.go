@@ -77,6 +77,9 @@ func (u *userPool) hooks() reservoir.Hooks {
 			}
 			s.health.note(err)
 			s.share.opened()
+			if g := u.gen.Load(); s.health.down.Load() != nil && g.stats().InUse > 0 {
+				g.failWaiters(err) // the probe has its answer; the reservoir would wait for what is on loan
+			}
 		},
 		OpenElided: func() { s.share.elided() },
 		WaitStart: func() {
@@ -129,36 +132,50 @@ func (u *userPool) renew(ctx context.Context, k Kind, d *ServerDefinition) error
 	if err != nil {
 		return err
 	}
-	u.gen.Store(&current{g, f})
-	if old != nil {
-		u.drain(old.generation)
-		return g.tune(d)
+	if !u.succeed(&current{g, f}, old) {
+		return g.close(ctx) // it has opened nothing
 	}
-	return nil
+	if old == nil {
+		return nil
+	}
+	u.server.background(func(life context.Context) { _ = u.finish(life, old.generation) })
+	return g.tune(d)
 }
 
-// drain closes a generation in the background as its loans come back.
-func (u *userPool) drain(g generation) {
-	u.begin(g)
-	u.server.background(func(life context.Context) {
-		_ = g.close(life) // what had to be forced, the server's close reports
-		u.end(g)
-	})
-}
-
-// begin and end mark the time in which a generation is not current any more and
-// not closed yet; its counters are kept.
-func (u *userPool) begin(g generation) {
+// succeed makes a generation the current one, and old one that drains, unless
+// the pool was removed.
+func (u *userPool) succeed(next, old *current) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.draining = append(u.draining, g)
+	if u.removed.Load() {
+		return false
+	}
+	u.gen.Store(next)
+	if old != nil {
+		u.draining = append(u.draining, old.generation)
+	}
+	return true
 }
 
-func (u *userPool) end(g generation) {
+// remove makes the current generation the last one, and one that drains.
+func (u *userPool) remove() generation {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.removed.Store(true)
+	g := u.gen.Load().generation
+	u.draining = append(u.draining, g)
+	return g
+}
+
+// finish closes a generation that drains, waiting for its loans until ctx ends,
+// and keeps its counters.
+func (u *userPool) finish(ctx context.Context, g generation) error {
+	err := g.close(ctx)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.draining = slices.DeleteFunc(u.draining, func(o generation) bool { return o == g })
 	u.retired = added(u.retired, g.stats())
+	return err
 }
 
 // calls counts what a user has asked for.
@@ -167,13 +184,13 @@ func (u *userPool) calls() uint64 { return u.stats().Acquired + u.shed.Load() }
 // stats adds all generations up.
 func (u *userPool) stats() reservoir.Stats {
 	u.mu.Lock()
+	defer u.mu.Unlock()
 	sum := u.retired
 	for _, g := range u.draining {
 		sum = added(sum, g.stats())
 	}
-	u.mu.Unlock()
-	if g := u.gen.Load(); g != nil && !u.removed.Load() {
-		sum = added(sum, g.stats())
+	if !u.removed.Load() { // else it is among those that drain
+		sum = added(sum, u.gen.Load().stats())
 	}
 	return sum
 }

@@ -72,9 +72,13 @@ func New(hub *Hub, cfg Config) (*Target, error) {
 
 var lastID atomic.Uint64
 
-// Open makes one connection. It returns when ctx ends, even from a driver that
-// does not look at its context; the connection that such a driver still makes is
-// closed.
+// manners is how long a driver has to notice the end of its context. Those that
+// do leave nothing behind when Open returns.
+const manners = 50 * time.Millisecond
+
+// Open makes one connection. It returns at most 50ms after the end of ctx, even
+// from a driver that does not look at its context; the connection that such a
+// driver still makes is closed when it comes.
 func (t *Target) Open(ctx context.Context) (*Conn, error) {
 	type result struct {
 		raw driver.Conn
@@ -85,20 +89,30 @@ func (t *Target) Open(ctx context.Context) (*Conn, error) {
 		raw, err := t.cfg.Connector.Connect(ctx)
 		done <- result{raw, err}
 	}()
-	select {
-	case r := <-done:
+	made := func(r result) (*Conn, error) {
 		if r.err != nil {
 			return nil, fmt.Errorf("sqlconn: open: %w", r.err)
 		}
 		return &Conn{target: t, raw: r.raw, id: lastID.Add(1)}, nil
-	case <-ctx.Done():
-		go func() {
-			if r := <-done; r.err == nil {
-				_ = r.raw.Close() // nobody is there to be told
-			}
-		}()
-		return nil, fmt.Errorf("sqlconn: open: %w", ctx.Err())
 	}
+	select {
+	case r := <-done:
+		return made(r)
+	case <-ctx.Done():
+	}
+	late := time.NewTimer(manners)
+	defer late.Stop()
+	select {
+	case r := <-done:
+		return made(r)
+	case <-late.C:
+	}
+	go func() {
+		if r := <-done; r.err == nil {
+			_ = r.raw.Close() // nobody is there to be told
+		}
+	}()
+	return nil, fmt.Errorf("sqlconn: open: %w", ctx.Err())
 }
 
 // Close ends the physical connection.
