@@ -7,6 +7,8 @@ MAKEFLAGS += --no-print-directory
 # The tag turns on DuckDB's Arrow interface; only the nested modules know it.
 export GOFLAGS := -tags=duckdb_arrow
 export GOWORK := off
+# The linter's cache remembers paths, so each checkout has its own.
+export GOLANGCI_LINT_CACHE := $(CURDIR)/.tools/cache
 
 STRESS ?= 30s
 STORMS ?= 5
