@@ -159,7 +159,7 @@ func (s *server) leave(u *userPool) (drain func(ctx context.Context) error) {
 		defer s.behind.Done()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(s.life, cancel)()
+		defer context.AfterFunc(s.life, cancel)() //nolint:contextcheck // the removal has a life of its own, cut short when the server closes
 		err := u.finish(ctx, g)
 		s.past.left(u)
 		return err
