@@ -22,8 +22,9 @@ import (
 type fake struct {
 	mu    sync.Mutex
 	dial  time.Duration
-	down  bool // refuses connections and breaks the open ones
-	stuck bool // accepts nothing and refuses nothing
+	slow  time.Duration // how long a close takes
+	down  bool          // refuses connections and breaks the open ones
+	stuck bool          // accepts nothing and refuses nothing
 
 	opens, live, mostLive, twice int
 	opening, mostOpening         int
@@ -144,6 +145,10 @@ func (c *conn) Close() error {
 	again := c.closed
 	c.closed = true
 	c.mu.Unlock()
+	c.f.mu.Lock()
+	slow := c.f.slow
+	c.f.mu.Unlock()
+	time.Sleep(slow)
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
 	if again {

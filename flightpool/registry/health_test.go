@@ -43,9 +43,9 @@ func TestAServerThatCannotBeReachedFailsFastWithItsReason(t *testing.T) {
 
 func TestWaitersAreFailedWhenTheirServerTurnsUnhealthy(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = time.Hour; d.MaxConnections = 1 })
+		define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = time.Hour; d.MaxConnections = 4 })
 		f := g.fake("s")
-		held := acquire(t, g, "a")
+		held := []*registry.Conn{acquire(t, g, "a"), acquire(t, g, "a"), acquire(t, g, "a"), acquire(t, g, "a")}
 		errs := make(chan error, 5)
 		for range 5 {
 			go func() {
@@ -55,18 +55,21 @@ func TestWaitersAreFailedWhenTheirServerTurnsUnhealthy(t *testing.T) {
 		}
 		synctest.Wait()
 		f.set(func() { f.down = true })
-		require.NoError(t, held.Fail(errDown))
 		began := time.Now()
+		for _, c := range held[1:] { // the first one is still out: the reservoir alone would wait for it
+			require.NoError(t, c.Fail(errDown))
+		}
 		for range 5 {
-			require.ErrorIs(t, <-errs, errDown)
+			require.ErrorIs(t, <-errs, registry.ErrUnhealthy)
 		}
 		require.Less(t, time.Since(began), 100*time.Millisecond)
+		require.NoError(t, held[0].Release())
 	})
 }
 
 func TestProbesBackOffAndRecoveryIsAnnouncedAfterTheThreshold(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.HealthCheck.Interval = 10 * time.Second })
+		define(t, g, func(d *registry.ServerDefinition) { d.HealthCheck.Interval = 10 * time.Second; d.MinConnections = 1 })
 		f := g.fake("s")
 		f.set(func() { f.down = true })
 		for g.Healthy("s") {
@@ -106,7 +109,7 @@ func TestRecoveryDoesNotStampede(t *testing.T) {
 		}
 		synctest.Wait()
 		f.set(func() { f.down, f.mostOpening = false, 0 })
-		time.Sleep(10 * time.Second)
+		time.Sleep(5 * time.Second)
 		require.True(t, g.Healthy("s"))
 		require.Equal(t, 60, f.read(&f.live), "what is kept ready is back")
 		require.LessOrEqual(t, f.read(&f.mostOpening), 4)
@@ -121,9 +124,16 @@ func TestOnlyFaultsOfTheConnectionCount(t *testing.T) {
 		for range 5 {
 			_, err := g.Acquire(t.Context(), "s", "x")
 			require.ErrorContains(t, err, "password")
-			c := acquire(t, g, "a")
+		}
+		require.True(t, g.Healthy("s"))
+		var held []*registry.Conn
+		for range 5 {
+			held = append(held, acquire(t, g, "a"))
+		}
+		for _, c := range held {
 			require.NoError(t, c.Fail(errors.New("a statement was wrong")))
 		}
+		synctest.Wait()
 		require.True(t, g.Healthy("s"))
 	})
 }

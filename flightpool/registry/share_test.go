@@ -98,9 +98,32 @@ func TestTheDivisionIsMaxMinFair(t *testing.T) {
 	})
 }
 
+func TestAFreeSlotGoesToTheUserWithTheFewest(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 3 })
+		one, two, mine := acquire(t, g, "c"), acquire(t, g, "c"), acquire(t, g, "a")
+		order := make(chan string, 2)
+		for _, user := range []string{"a", "b"} {
+			go func() {
+				c := acquire(t, g, user)
+				order <- user
+				time.Sleep(time.Millisecond)
+				assert.NoError(t, c.Release())
+			}()
+			synctest.Wait()
+		}
+		require.NoError(t, one.Fail(nil))
+		require.Equal(t, "b", <-order, "a came first, but has one already")
+		require.NoError(t, two.Release())
+		require.NoError(t, mine.Release())
+		<-order
+	})
+}
+
 func TestWhatOneDoesNotUseAnyMoreGoesToWhoWants(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
 		f := g.fake("s")
+		f.slow = 100 * time.Millisecond
 		define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = -1 })
 		callers(t, g, "b", 10, 20*time.Millisecond, time.Now().Add(time.Second))()
 		assert.Equal(t, 10, f.users("remote b"))

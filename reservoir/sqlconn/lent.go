@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"sync/atomic"
 	"time"
 )
 
@@ -12,11 +11,11 @@ import (
 // everything on but Close. Optional interfaces that the driver does not have are
 // answered as database/sql would without them.
 //
-// INVARIANT: once over, nothing reaches the connection through it.
+// INVARIANT: nothing reaches the connection through it after its Close; the
+// driverConn that database/sql has made of it sees to that.
 type lent struct {
 	c      *Conn
 	counts bool // for a borrower, not for our own checks
-	over   atomic.Bool
 
 	// stop ends the time limit of the latest query, whose rows may still be
 	// read. database/sql makes one call at a time.
@@ -24,7 +23,6 @@ type lent struct {
 }
 
 func (l *lent) Close() error {
-	l.over.Store(true)
 	l.unbound()
 	return nil
 }
@@ -49,14 +47,11 @@ func (l *lent) unbound() {
 }
 
 // IsValid lets database/sql see what the driver knows.
-func (l *lent) IsValid() bool { return !l.over.Load() && l.c.Lost() == nil }
+func (l *lent) IsValid() bool { return l.c.Lost() == nil }
 
 func (l *lent) Ping(ctx context.Context) error {
 	p, ok := l.c.raw.(driver.Pinger)
-	switch {
-	case l.over.Load():
-		return driver.ErrBadConn
-	case !ok:
+	if !ok {
 		return nil
 	}
 	return l.note(p.Ping(ctx))
@@ -64,10 +59,7 @@ func (l *lent) Ping(ctx context.Context) error {
 
 func (l *lent) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	q, ok := l.c.raw.(driver.QueryerContext)
-	switch {
-	case l.over.Load():
-		return nil, driver.ErrBadConn
-	case !ok:
+	if !ok {
 		return nil, driver.ErrSkip
 	}
 	ctx = l.bound(ctx)
@@ -76,10 +68,7 @@ func (l *lent) QueryContext(ctx context.Context, query string, args []driver.Nam
 
 func (l *lent) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	e, ok := l.c.raw.(driver.ExecerContext)
-	switch {
-	case l.over.Load():
-		return nil, driver.ErrBadConn
-	case !ok:
+	if !ok {
 		return nil, driver.ErrSkip
 	}
 	ctx = l.bound(ctx)
@@ -88,15 +77,12 @@ func (l *lent) ExecContext(ctx context.Context, query string, args []driver.Name
 }
 
 func (l *lent) Prepare(query string) (driver.Stmt, error) {
-	if l.over.Load() {
-		return nil, driver.ErrBadConn
-	}
 	return timed(l, query, func() (driver.Stmt, error) { return l.c.raw.Prepare(query) })
 }
 
 func (l *lent) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	p, ok := l.c.raw.(driver.ConnPrepareContext)
-	if ok && !l.over.Load() {
+	if ok {
 		return timed(l, query, func() (driver.Stmt, error) { return p.PrepareContext(ctx, query) })
 	}
 	stmt, err := l.Prepare(query)
@@ -114,8 +100,6 @@ func (l *lent) Begin() (driver.Tx, error) {
 func (l *lent) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	b, ok := l.c.raw.(driver.ConnBeginTx)
 	switch {
-	case l.over.Load():
-		return nil, driver.ErrBadConn
 	case ok:
 		tx, err := b.BeginTx(ctx, opts)
 		return tx, l.note(err)
