@@ -61,6 +61,10 @@ stress: test-deps ## the long tests, for STRESS (default 30s) each
 	@STRESS=$(STRESS) go test -race -count=1 -timeout 24h -run Stress ./reservoir/... ./flightpool/... ./lease/... $(quiet)
 	@STORMS=$(STORMS) go test -count=1 -timeout 24h -run 'NeverExceed|OpensNever' ./lease/dynamolease
 
+.PHONY: fleet
+fleet: deps ## DSQL pools of a fleet against their peers, for FLEET_SECONDS each
+	@cd internal/fleetbench && go run . burst steady chaos
+
 .PHONY: sample-data
 sample-data: deps ## make examples/data again from the full files in FROM
 	@cd testserver/duckdb && go run ./cmd/sampledata -from $(abspath $(FROM)) -to $(CURDIR)/examples/data
