@@ -182,6 +182,8 @@ type rig struct {
 	mu      sync.Mutex
 	servers map[string]*fake
 	turns   []string // what the health hook was told
+
+	connecting func() // is called when a pool is made; may be nil
 }
 
 func (g *rig) fake(server string) *fake {
@@ -208,6 +210,9 @@ func newRig(t testing.TB) *rig {
 			at := r.Server
 			if r.Target != "" {
 				at = r.Target
+			}
+			if g.connecting != nil {
+				g.connecting()
 			}
 			return connector{g.fake(at), r.User}, nil
 		}}},

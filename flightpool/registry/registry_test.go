@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool"
@@ -120,10 +121,11 @@ func TestUpdateOfSizesKeepsTheConnections(t *testing.T) {
 		d.MaxConnections, d.AcquireTimeout, d.IdleTimeout = 1, 2*time.Second, time.Minute
 		require.NoError(t, g.Update(t.Context(), d))
 		began := time.Now()
-		_, err := g.Acquire(t.Context(), "s", "b")
+		_, err := g.Acquire(t.Context(), "s", "a")
 		require.ErrorIs(t, err, registry.ErrExhausted)
 		require.Equal(t, 2*time.Second, time.Since(began))
 		require.NoError(t, held.Release())
+		synctest.Wait()
 		require.Equal(t, 1, f.read(&f.opens))
 		require.Equal(t, 1, f.read(&f.live))
 	})
@@ -168,6 +170,21 @@ func TestUpdateOfATargetMovesEverybodyAndWaitersAreServedThere(t *testing.T) {
 		require.NoError(t, <-got)
 		require.Equal(t, 1, g.fake("elsewhere").read(&g.fake("elsewhere").opens))
 		require.Equal(t, 1, g.fake("s").read(&g.fake("s").opens))
+	})
+}
+
+func TestAPoolThatIsRemovedWhileItIsRenewedIsClosed(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		d := define(t, g, func(d *registry.ServerDefinition) { d.MinConnections = 1 })
+		require.NoError(t, acquire(t, g, "a").Release())
+		g.connecting = func() {
+			g.connecting = nil
+			assert.NoError(t, g.CloseAll(t.Context(), "s"))
+		}
+		d.Users["a"] = registry.UserMapping{User: "new a"}
+		require.NoError(t, g.Update(t.Context(), d))
+		synctest.Wait()
+		require.Zero(t, g.fake("s").read(&g.fake("s").live))
 	})
 }
 

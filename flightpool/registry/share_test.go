@@ -114,6 +114,7 @@ func TestAFreeSlotGoesToTheUserWithTheFewest(t *testing.T) {
 		}
 		require.NoError(t, one.Fail(nil))
 		require.Equal(t, "b", <-order, "a came first, but has one already")
+		require.Equal(t, 4, g.fake("s").read(&g.fake("s").opens), "and not by way of a")
 		require.NoError(t, two.Release())
 		require.NoError(t, mine.Release())
 		<-order
