@@ -191,8 +191,8 @@ func TestTheLimitOfConnectionsCountsThoseThatLive(t *testing.T) {
 }
 
 func TestASessionEndsAtItsLimitUnlessInATransaction(t *testing.T) {
-	const limit = 300 * time.Millisecond
-	g := start(t, func(o *dsqlgate.Options) { o.SessionLimit, o.TxLimit = limit, 2*limit })
+	const limit = 2 * time.Second // long enough for a busy machine to connect and begin
+	g := start(t, func(o *dsqlgate.Options) { o.SessionLimit, o.TxLimit = limit, limit })
 	idle, busy, late := connect(t, g), connect(t, g), connect(t, g)
 	began := time.Now()
 	tx, err := busy.Begin(t.Context())
@@ -203,7 +203,7 @@ func TestASessionEndsAtItsLimitUnlessInATransaction(t *testing.T) {
 	_, err = idle.PgConn().ReceiveMessage(t.Context())
 	require.Error(t, err)
 	require.False(t, pgconn.Timeout(err))
-	require.InDelta(t, limit.Seconds(), time.Since(began).Seconds(), 0.2)
+	require.InDelta(t, limit.Seconds(), time.Since(began).Seconds(), 1)
 
 	require.NoError(t, tx.Commit(t.Context()), "a transaction begun before goes on")
 	_, err = busy.PgConn().ReceiveMessage(t.Context())
@@ -211,7 +211,7 @@ func TestASessionEndsAtItsLimitUnlessInATransaction(t *testing.T) {
 
 	_, err = late.PgConn().ReceiveMessage(t.Context())
 	require.Error(t, err, "and at the latest when the transaction's time is over")
-	require.InDelta(t, (3 * limit).Seconds(), time.Since(began).Seconds(), 0.3)
+	require.InDelta(t, (2 * limit).Seconds(), time.Since(began).Seconds(), 1)
 	require.Equal(t, 3, g.Stats().Expired)
 }
 
