@@ -105,7 +105,7 @@ func TestPingAsksTheDriverAndQueryRunsTheHealthQueryOfTheKind(t *testing.T) {
 		{sqlconn.MySQL, sqlconn.Ping, []string{"ping"}},
 		{sqlconn.MySQL, sqlconn.Query, []string{"SELECT 1"}},
 		{sqlconn.Firebird, sqlconn.Query, []string{"SELECT 1 FROM RDB$DATABASE"}},
-		{sqlconn.SQLServer, sqlconn.FullValidate, []string{"reset session", "IF @@TRANCOUNT > 0 ROLLBACK", "SELECT 1"}},
+		{sqlconn.SQLServer, sqlconn.FullValidate, []string{"IF @@TRANCOUNT > 0 ROLLBACK", "reset session", "SELECT 1"}},
 		{sqlconn.Kind{HealthSQL: "VALUES (1)"}, sqlconn.Query, []string{"VALUES (1)"}},
 	} {
 		bubble(t, sqlconn.Config{Kind: c.kind, Check: c.check}, func(t *testing.T, s *server, target *sqlconn.Target) {
@@ -130,7 +130,7 @@ func TestAFailedCheckIsAnErrorAndABrokenConnectionIsNotAsked(t *testing.T) {
 func TestResetRollsBackAndRunsTheStatementsOfTheKind(t *testing.T) {
 	bubble(t, sqlconn.Config{Kind: sqlconn.Kind{ResetSQL: []string{"FORGET"}}}, func(t *testing.T, s *server, target *sqlconn.Target) {
 		require.NoError(t, target.Reset(t.Context(), open(t, target)))
-		require.Equal(t, []string{"reset session", "ROLLBACK", "FORGET"}, s.session(0).seen())
+		require.Equal(t, []string{"ROLLBACK", "reset session", "FORGET"}, s.session(0).seen())
 	})
 	bubble(t, sqlconn.Config{KeepState: true, Kind: sqlconn.Kind{ResetSQL: []string{"FORGET"}}}, func(t *testing.T, s *server, target *sqlconn.Target) {
 		require.NoError(t, target.Reset(t.Context(), open(t, target)))
@@ -252,7 +252,7 @@ func TestAReservoirOfSQLConnectionsLendsCleanSessions(t *testing.T) {
 			require.NoError(t, loan.Release())
 		}
 		require.NoError(t, pool.Close(t.Context()))
-		require.Equal(t, []string{"SET x = 1", "reset session", "ROLLBACK", "SET x = 1", "reset session", "ROLLBACK"}, s.session(0).seen())
+		require.Equal(t, []string{"SET x = 1", "ROLLBACK", "reset session", "SET x = 1", "ROLLBACK", "reset session"}, s.session(0).seen())
 		require.Equal(t, 1, s.session(0).closes())
 	})
 }

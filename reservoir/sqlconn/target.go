@@ -154,17 +154,24 @@ func (t *Target) Reset(ctx context.Context, c *Conn) error {
 	return t.clean(ctx, c)
 }
 
-// clean runs the driver's own reset and the kind's statements.
+// clean ends an open transaction, asks the driver for its own reset, which may
+// refuse inside of one, and runs the kind's statements.
 func (t *Target) clean(ctx context.Context, c *Conn) error {
+	if err := t.run(ctx, c, t.cfg.Kind.RollbackSQL); err != nil {
+		return err
+	}
 	if r, ok := c.raw.(driver.SessionResetter); ok {
 		if err := r.ResetSession(ctx); err != nil {
 			return fmt.Errorf("sqlconn: reset session: %w", err)
 		}
 	}
-	return t.run(ctx, c, append([]string{t.cfg.Kind.RollbackSQL}, t.cfg.Kind.ResetSQL...)...)
+	return t.run(ctx, c, t.cfg.Kind.ResetSQL...)
 }
 
 func (t *Target) run(ctx context.Context, c *Conn, statements ...string) error {
+	if len(statements) == 0 {
+		return nil
+	}
 	return c.inside(ctx, func(conn *sql.Conn) error {
 		for _, s := range statements {
 			if _, err := conn.ExecContext(ctx, s); err != nil {
