@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -47,7 +46,9 @@ func settled() (heap uint64, goroutines int) {
 	var m runtime.MemStats
 	for range 3 {
 		runtime.GC()
-		time.Sleep(20 * time.Millisecond) // closers end
+		for range 1000 {
+			runtime.Gosched() // closers end
+		}
 	}
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc + m.StackInuse, runtime.NumGoroutine()
