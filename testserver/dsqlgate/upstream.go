@@ -16,9 +16,10 @@ import (
 // greeting is what PostgreSQL said, up to ReadyForQuery; the connection has
 // nothing more to read. (A hijacked pgconn may have: after a slow write it goes
 // on reading in the background.)
-func (g *Gate) connectUpstream(ctx context.Context, params map[string]string) (conn net.Conn, greeting []byte, err error) {
+func (g *Gate) connectUpstream(ctx context.Context, params map[string]string) (_ net.Conn, greeting []byte, err error) {
 	network, address := pgconn.NetworkAddress(g.upstream.Host, g.upstream.Port)
-	if conn, err = new(net.Dialer).DialContext(ctx, network, address); err != nil {
+	conn, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
 		return nil, nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends the reading below
