@@ -53,8 +53,8 @@ examples: deps ## run the small example programs
 	@for e in quickstart concurrent transaction cancel; do echo "== $$e"; bin/$$e; done
 
 .PHONY: bench
-bench: ## benchmarks of the pool against its peers
-	@cd internal/bench && go run .
+bench: ## the pool and whole calls against their peers
+	@cd internal/bench && go run . && go run ./calls
 
 .PHONY: stress
 stress: test-deps ## the long tests, for STRESS (default 30s) each
