@@ -23,8 +23,14 @@ type Limiter struct {
 	running sync.WaitGroup
 	demand  chan struct{} // wakes the goroutine that reserves
 
+	// comeback is how many callers came while the last batch was handed out.
+	// As many are reserved for in advance with the next: those who open one
+	// connection after the other. Used by one goroutine.
+	comeback int
+
 	mu      sync.Mutex
 	waiting fifo.Queue
+	arrived uint64 // callers who have ever waited
 	closed  bool
 	refused bool      // the server refused an open, and the table does not know yet
 	failing time.Time // since when every request has failed, or zero
@@ -102,6 +108,7 @@ func (l *Limiter) wait(ctx context.Context) error {
 		return errUseFallback
 	}
 	ticket := l.waiting.Join()
+	l.arrived++
 	l.mu.Unlock()
 	wake(l.demand)
 

@@ -151,3 +151,42 @@ func TestAnArrivalTimeInTheItemOverrunsAtDifferentClocks(t *testing.T) {
 	require.Greater(t, overrun(1), 100.0)
 	require.Greater(t, overrun(10), 400.0)
 }
+
+// A process that was late may pay for more than a tick only if as much was
+// owed when the time began, and what others reserved later does not count.
+func TestMoreThanATickIsPaidOnlyForADebtThatWasSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const tick = 100 * time.Millisecond // ten permits' worth
+		db := newFakeDB()
+		cfg := LimiterConfig{Table: "t", Budget: "b", Burst: 100, Tick: tick}
+		require.NoError(t, cfg.validate())
+		newcomer := func() *pace {
+			p := newPace(newTable(newFakeClient(db, seeded(1), faults{}), "t", "LimiterConfig", time.Second), &cfg)
+			require.NoError(t, p.look(t.Context()))
+			return p
+		}
+		late := func(p *pace) (permits int64) {
+			time.Sleep(time.Second)
+			before := p.earned
+			require.NoError(t, p.advance(t.Context()))
+			require.True(t, p.ticker)
+			return (p.earned - before) / permit
+		}
+		p, other := newcomer(), newcomer()
+		reserve := func(permits int) {
+			_, ok, err := other.reserve(t.Context(), permits)
+			require.NoError(t, err)
+			require.True(t, ok)
+		}
+		reserve(10)
+		p.granted = other.granted // as an answer tells
+		reserve(45)
+		require.EqualValues(t, 10, late(p)) // it knew the budget as full when the time began
+		require.EqualValues(t, 10, late(p)) // and did not know of the 45 when this time began
+		require.EqualValues(t, 20, late(p)) // now it saw 35 owed
+		require.EqualValues(t, 15, late(p)) // the rest: the budget is full
+		reserve(45)
+		p.granted = other.granted
+		require.EqualValues(t, 10, late(p))
+	})
+}

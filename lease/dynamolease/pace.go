@@ -16,11 +16,16 @@ import (
 // moment of its own clock sets it to e + rate·elapsed, on condition that it is
 // still e. No clock is compared with another, so no skew matters.
 //
-// INVARIANT: earned <= granted, and between two ticks as the table orders them
-// earned rises by no more than rate times what passed between them, plus one
-// tick. So over any window of t seconds it rises by at most rate·(t + 2 ticks).
-// A tick more for reading it ahead of the next one, and one for permits used
-// late: depth is Burst less four ticks' worth.
+// A tick's worth at most may be paid blindly: the budget may have been full for
+// part of that time, and a full one earns nothing. Twice that may be paid by
+// who saw, when the time began, that as much was owed: granted never falls, so
+// it was owed all the while.
+//
+// INVARIANT: earned <= granted, and the whiles that are paid for do not
+// overlap. So earned is never more than a tick ahead of a bucket that refills
+// all the time. A permit that is used is at most two ticks' worth behind it
+// for what was not paid in yet, one for knowledge that is a tick old, and one
+// for its own delay: depth is Burst less five ticks' worth.
 type pace struct {
 	table *table
 	key   string
@@ -36,6 +41,7 @@ type pace struct {
 	// Used by one goroutine.
 	earned, granted int64     // as last seen
 	base            time.Time // earned stood at its value at the latest then
+	debt            int64     // granted less earned, at least, from base on
 	asked           time.Time // when the latest answered request was sent
 	ticker          bool      // this process made the last tick that it knows of
 	own             int64     // granted after this process's last reservation
@@ -48,9 +54,9 @@ func newPace(t *table, cfg *LimiterConfig) *pace {
 	return &pace{
 		table: t, key: rateKey(cfg.Budget),
 		rate: cfg.Rate * permit, tick: cfg.Tick,
-		depth:     int64(permit * (float64(cfg.Burst) - 4*cfg.Rate*cfg.Tick.Seconds())),
+		depth:     int64(permit * (float64(cfg.Burst) - 5*cfg.Rate*cfg.Tick.Seconds())),
 		ahead:     int64(permit * cfg.Rate * cfg.MaxWait.Seconds()),
-		shy:       2*cfg.Tick + rand.N(cfg.Tick),
+		shy:       3*cfg.Tick + rand.N(cfg.Tick),
 		unbounded: cfg.limiterKnobs.unboundedCredit, skew: cfg.limiterKnobs.skew,
 	}
 }
@@ -58,10 +64,13 @@ func newPace(t *table, cfg *LimiterConfig) *pace {
 // now is this process's clock. Only differences of it are used.
 func (p *pace) now() time.Time { return time.Now().Add(p.skew) }
 
-// worth is what d pays for, a tick at most.
+// reach is the longest time that one tick may pay for from base on.
+func (p *pace) reach() time.Duration { return max(p.tick, min(2*p.tick, p.cost(p.debt))) }
+
+// worth is what d pays for, reach at most.
 func (p *pace) worth(d time.Duration) int64 {
 	if !p.unbounded {
-		d = min(d, p.tick)
+		d = min(d, p.reach())
 	}
 	return int64(p.rate * max(d, 0).Seconds())
 }
@@ -71,6 +80,17 @@ func (p *pace) cost(amount int64) time.Duration { return seconds(float64(amount)
 func (p *pace) usable(now time.Time) int64 { return p.earned + p.worth(now.Sub(p.base)) + p.depth }
 
 func (p *pace) ready(number int64, now time.Time) bool { return number <= p.usable(now) }
+
+// leisure is how long a reservation may be put off, since what is reserved now
+// has to wait for more than that.
+func (p *pace) leisure() time.Duration {
+	now := p.now()
+	wait := p.cost(p.granted-p.earned-p.depth) - now.Sub(p.base)
+	if p.ticker {
+		wait = min(wait, p.tickDue().Sub(now))
+	}
+	return min(wait/2, p.tick)
+}
 
 // punctual reports whether a permit became usable within the last tick.
 func (p *pace) punctual(number int64, now time.Time) bool {
@@ -94,8 +114,8 @@ func (p *pace) refillDue() time.Time {
 	return p.base.Add(p.shy)
 }
 
-// tickDue leaves a quarter of a tick for being late, which would be lost.
-func (p *pace) tickDue() time.Time { return p.base.Add(p.tick * 3 / 4) }
+// tickDue leaves a quarter for being late, which would be lost.
+func (p *pace) tickDue() time.Time { return p.base.Add(p.reach() * 3 / 4) }
 
 // due is when to look at a permit again that is not ready: at its time if that
 // is within what may be read ahead; else when this process has to tick, or
@@ -104,7 +124,7 @@ func (p *pace) tickDue() time.Time { return p.base.Add(p.tick * 3 / 4) }
 func (p *pace) due(number int64) time.Time {
 	at := p.base.Add(p.cost(number - p.depth - p.earned + 1))
 	switch {
-	case !at.After(p.base.Add(p.tick)):
+	case !at.After(p.base.Add(p.reach())):
 		return at
 	case p.ticker:
 		return p.tickDue()
@@ -168,10 +188,10 @@ func (p *pace) reserve(ctx context.Context, permits int) (last int64, ok bool, e
 // advance makes a tick. It never pays for more than is reserved: a budget that
 // nobody uses is full.
 func (p *pace) advance(ctx context.Context) error {
-	sent := p.now()
+	sent, owed := p.now(), p.granted
 	credit := min(p.worth(sent.Sub(p.base)), p.granted-p.earned)
 	base := p.base.Add(p.cost(credit))
-	if p.unbounded || sent.Sub(p.base) > p.tick || credit == p.granted-p.earned {
+	if p.unbounded || sent.Sub(p.base) > p.reach() || credit == p.granted-p.earned {
 		base = sent
 	}
 	p.ticker = false
@@ -184,7 +204,8 @@ func (p *pace) advance(ctx context.Context) error {
 	}
 	p.learn(it, sent)
 	if result == done {
-		p.ticker, p.base = true, base
+		// What others reserved since sent was not owed from base on.
+		p.ticker, p.base, p.debt = true, base, owed-p.earned
 	}
 	return nil
 }
@@ -205,7 +226,7 @@ func (p *pace) drain(ctx context.Context) error {
 func (p *pace) learn(it item, sent time.Time) {
 	earned, granted := integer(it["earned"]), integer(it["granted"])
 	if earned != p.earned || p.base.IsZero() {
-		p.earned, p.base, p.ticker = earned, p.now(), false
+		p.earned, p.base, p.debt, p.ticker = earned, p.now(), granted-earned, false
 	}
 	p.granted, p.asked = granted, sent
 }

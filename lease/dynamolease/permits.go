@@ -24,7 +24,8 @@ func (l *Limiter) serve(ctx context.Context) {
 			}
 			err = l.pace.look(ctx)
 		case n > 0:
-			err = l.batch(ctx, min(n, l.cfg.Batch))
+			n = l.gather(ctx, n)
+			err = l.batch(ctx, min(n+min(n, l.comeback), l.cfg.Batch))
 		case l.pace.refilling():
 			pause(ctx, l.pace.refillDue().Sub(l.pace.now()), l.demand)
 			err = l.pace.refresh(ctx)
@@ -49,8 +50,21 @@ func (l *Limiter) load() (waiting int, degraded bool) {
 	return l.waiting.Len(), l.stats.Degraded
 }
 
+// gather lets more callers come before a reservation whose time is further
+// away than that.
+func (l *Limiter) gather(ctx context.Context, waiting int) int {
+	if waiting < l.cfg.Batch {
+		pause(ctx, l.pace.leisure(), nil)
+		waiting, _ = l.load()
+	}
+	return waiting
+}
+
 // batch reserves k permits and hands them out.
 func (l *Limiter) batch(ctx context.Context, k int) error {
+	if k == 0 {
+		return nil // all have left
+	}
 	sent := l.pace.now()
 	last, ok, err := l.pace.reserve(ctx, k)
 	if err != nil {
@@ -60,14 +74,32 @@ func (l *Limiter) batch(ctx context.Context, k int) error {
 		pause(ctx, l.cfg.Tick, nil)
 		return l.pace.refresh(ctx)
 	}
-	for number := last - int64(k-1)*permit; number <= last; number += permit {
-		good, err := l.await(ctx, number, sent)
-		if err != nil {
+	came := uint64(0)
+	for i := range k {
+		if err := l.spend(ctx, last-int64(k-1-i)*permit, sent); err != nil {
 			return err // the rest of the batch is lost
 		}
-		l.hand(good)
+		if i == 0 {
+			came = l.arrivals()
+		}
 	}
+	l.comeback = int(l.arrivals() - came)
 	return nil
+}
+
+// spend waits for a permit's time and gives it to whoever waits first, or to
+// who comes while it may be used.
+func (l *Limiter) spend(ctx context.Context, number int64, reserved time.Time) error {
+	for {
+		good, err := l.await(ctx, number, reserved)
+		if err != nil {
+			return err
+		}
+		if l.hand(good) || !good {
+			return nil
+		}
+		pause(ctx, l.cfg.Tick/4, l.demand)
+	}
 }
 
 // await waits for a permit's time and reports whether it was not missed.
@@ -98,20 +130,26 @@ func (l *Limiter) await(ctx context.Context, number int64, reserved time.Time) (
 	return false, ctx.Err()
 }
 
-// hand gives a permit to whoever waits first.
-func (l *Limiter) hand(good bool) {
+// hand gives a permit to whoever waits first, if it is good and somebody does.
+func (l *Limiter) hand(good bool) (handed bool) {
 	l.mu.Lock()
 	var next *fifo.Ticket
 	if good {
 		next = l.waiting.Next()
-	}
-	if next == nil {
+	} else {
 		l.stats.Dropped++
 	}
 	l.mu.Unlock()
 	if next != nil {
 		next.Answer(nil)
 	}
+	return next != nil
+}
+
+func (l *Limiter) arrivals() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.arrived
 }
 
 func (l *Limiter) tellRefusal(ctx context.Context) {
