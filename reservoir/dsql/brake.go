@@ -22,8 +22,11 @@ type brake struct {
 	until  time.Time
 	streak int
 	// INVARIANT: hopeless is the error that the latest open failed with, if
-	// there is no use in more; nil after one that succeeded.
-	hopeless error
+	// there is no use in more, and refused is it if the cluster refused the
+	// open, for its limits or for good; both are nil after one that succeeded.
+	hopeless, refused error
+	// refusals counts by verdict.
+	refusals [hopeless + 1]uint64
 	watchers map[*watcher]struct{}
 }
 
@@ -54,7 +57,11 @@ func (b *brake) wait(ctx context.Context) error {
 func (b *brake) failed(v verdict, err error) {
 	b.mu.Lock()
 	var told []*watcher
-	b.hopeless = nil
+	b.hopeless, b.refused = nil, nil
+	b.refusals[v]++
+	if v != passing {
+		b.refused = err
+	}
 	if v == hopeless {
 		b.hopeless = err
 		for w := range b.watchers {
@@ -80,10 +87,24 @@ func (b *brake) failed(v verdict, err error) {
 func (b *brake) succeeded() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.hopeless = nil
+	b.hopeless, b.refused = nil, nil
 	if !time.Now().Before(b.until) {
 		b.streak = 0
 	}
+}
+
+// refusal is why the cluster refused the latest open, or nil.
+func (b *brake) refusal() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.refused
+}
+
+// refusedBy counts the refusals so far, by verdict.
+func (b *brake) refusedBy() [hopeless + 1]uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.refusals
 }
 
 // left is how long opens pause from now.

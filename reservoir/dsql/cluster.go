@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ type Cluster struct {
 	admit func(context.Context) (func(), error)
 	share *share
 	brake brake
+	count counts
 	log   *slog.Logger
 
 	started chan struct{}                               // closed when res is set
@@ -72,16 +74,12 @@ func newCluster(ctx context.Context, cfg Config, fleet *fleet, dial func(context
 		defer cancel()
 		return end(ctx)
 	}
-	ready := max(0, cfg.TargetReady)
-	if cfg.OnDemand {
-		ready = 0
-	}
 	rc := reservoir.Config[*physical]{
 		Open:    func(ctx context.Context) (*physical, error) { return c.persist(ctx, dial) },
 		Close:   func(p *physical) error { return c.close(ctx, p) },
 		Check:   check,
 		Admit:   c.ask,
-		MinIdle: ready, MaxSize: cfg.MaxOpen, MaxConcurrentOpens: cfg.MaxConcurrentOpens,
+		MinIdle: c.target(), MaxSize: cfg.MaxOpen, MaxConcurrentOpens: cfg.MaxConcurrentOpens,
 		AcquireTimeout: -1, // view.wait has it
 		OpenTimeout:    cfg.OpenTimeout, CloseTimeout: 2 * cfg.CloseTimeout,
 		MaxLifetime: cfg.BaseLifetime, LifetimeJitter: cfg.LifetimeJitter, GuardWindow: cfg.GuardWindow,
@@ -100,58 +98,6 @@ func newCluster(ctx context.Context, cfg Config, fleet *fleet, dial func(context
 		c.unwatch = revoker.OnRevoke(c.revoked)
 	}
 	return c, nil
-}
-
-// ask waits for the permission of one open.
-func (c *Cluster) ask(ctx context.Context) (func(), error) {
-	<-c.started
-	if c.res.Stats().Idle >= c.cfg.LowWatermark {
-		select {
-		case c.gentle <- struct{}{}:
-			defer func() { <-c.gentle }()
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	if err := c.brake.wait(ctx); err != nil {
-		return nil, err
-	}
-	return c.admit(ctx)
-}
-
-// persist opens a connection, and tries again for as long as ctx lasts when the
-// cluster refuses it for its limits: that is no answer to give to a caller.
-func (c *Cluster) persist(ctx context.Context, dial func(context.Context) (*physical, error)) (*physical, error) {
-	for {
-		p, err := dial(ctx)
-		if err == nil {
-			c.brake.succeeded()
-			c.mu.Lock()
-			c.open[p] = struct{}{}
-			c.mu.Unlock()
-			return p, nil
-		}
-		var refused *OpenError
-		if !errors.As(err, &refused) {
-			return nil, err
-		}
-		c.brake.failed(refused.verdict, refused)
-		if refused.verdict != passing {
-			c.log.WarnContext(ctx, "open refused", "error", err, "pause", c.brake.left())
-		}
-		if refused.verdict == tooFast {
-			c.fleet.limiter.Refused()
-		}
-		if refused.verdict != tooFast && refused.verdict != tooMany {
-			return nil, err
-		}
-		if end, bounded := ctx.Deadline(); bounded && time.Now().Add(c.brake.left()).After(end) {
-			return nil, err
-		}
-		if c.brake.wait(ctx) != nil || c.fleet.limiter.Wait(ctx) != nil || c.fleet.valid() != nil {
-			return nil, err // the refusal tells more
-		}
-	}
 }
 
 // close ends a connection. One that is still lent is cut only: its borrower,
@@ -185,6 +131,21 @@ func (c *Cluster) revoked(r lease.Revocation) {
 	})
 }
 
+// Config is a copy of the configuration, defaults filled in.
+func (c *Cluster) Config() Config {
+	cfg := c.cfg
+	cfg.RuntimeParams = maps.Clone(cfg.RuntimeParams)
+	if cfg.TLS != nil {
+		cfg.TLS = cfg.TLS.Clone()
+	}
+	return cfg
+}
+
+// Reset closes every connection, those in use when they come back, and opens
+// others. It is for what spoils all of them, a change of the network for example;
+// lost connections are found without it.
+func (c *Cluster) Reset() { c.res.Reset() }
+
 // barren says whether there is no connection that anybody could get.
 func (c *Cluster) barren() bool {
 	s := c.res.Stats()
@@ -194,9 +155,13 @@ func (c *Cluster) barren() bool {
 // empty describes the present state.
 func (c *Cluster) empty(waited time.Duration, cause error) error {
 	s := c.res.Stats()
+	last := s.LastOpenError
+	if refusal := c.brake.refusal(); refusal != nil {
+		last = refusal // of an open that has not failed for good
+	}
 	return &EmptyError{
 		Waited: waited, Ready: s.Idle, InUse: s.InUse, Opening: s.Opening, Waiting: s.Waiting + c.share.queue(),
-		MaxOpen: c.cfg.MaxOpen, Cause: cause, LastOpen: s.LastOpenError,
+		MaxOpen: c.cfg.MaxOpen, Cause: cause, LastOpen: last,
 	}
 }
 

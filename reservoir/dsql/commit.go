@@ -10,18 +10,32 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// exec runs a statement that may change something. When the connection is lost
-// while the answer to a simple query is awaited, pgx forgets what happened and
-// says "conn closed", safe to retry: whoever believes it, as database/sql does,
-// runs the statement twice. The connection was open before, so it may have been
-// sent: that is ErrLost.
-func exec[T any](conn *pgx.Conn, do func() (T, error)) (T, error) {
-	open := !conn.IsClosed()
-	result, err := do()
-	if err != nil && open && conn.IsClosed() && unsent(err) {
-		return result, ErrLost
+// A watch knows whether a connection was open when something was begun on it.
+//
+// When a connection is lost while the answer to a simple query, or to a batch, is
+// awaited, pgx forgets what happened and says "conn closed", safe to retry:
+// whoever believes it, as database/sql does, runs the statement twice.
+type watch struct {
+	conn *pgx.Conn
+	open bool
+}
+
+func watching(conn *pgx.Conn) watch { return watch{conn, !conn.IsClosed()} }
+
+// judge returns err, or ErrLost when err claims that nothing was sent by a
+// connection that was open before and is not any more.
+func (w watch) judge(err error) error {
+	if err != nil && w.open && w.conn.IsClosed() && unsent(err) {
+		return ErrLost
 	}
-	return result, err
+	return err
+}
+
+// exec runs what may change something.
+func exec[T any](conn *pgx.Conn, do func() (T, error)) (T, error) {
+	w := watching(conn)
+	result, err := do()
+	return result, w.judge(err)
 }
 
 // commit adds ErrCommitUnknown to the error of a COMMIT that may have been

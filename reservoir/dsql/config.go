@@ -62,7 +62,7 @@ type Config struct {
 	Pgx func(*pgx.ConnConfig)
 
 	// MaxOpen bounds the connections of this process. Default
-	// max(4, min(16, 2*NumCPU)).
+	// max(4, min(16, 2*NumCPU)), or TargetReady if that is more.
 	MaxOpen int
 	// TargetReady is how many are kept ready: MaxOpen by default, negative:
 	// none. At most MaxOpen.
@@ -91,17 +91,27 @@ type Config struct {
 	// default.
 	AcquireTimeout time.Duration
 	// NoWait fails a caller at once with ErrReservoirEmpty when nothing is
-	// ready.
+	// ready. It needs connections that are kept ready: nothing else would open
+	// one.
 	NoWait bool
+	// BadConnWhenEmpty makes ErrReservoirEmpty a driver.ErrBadConn too, for
+	// database/sql only. Together with NoWait this is the mode of the document
+	// that this package follows: database/sql then tries three times, at once
+	// and without a pause, and fails. It needs NoWait: else each of the three
+	// would wait.
+	BadConnWhenEmpty bool
 	// OpenTimeout bounds one open, its repetitions after refusals included:
 	// 5s by default; it cannot be off.
 	OpenTimeout time.Duration
-	// CloseTimeout bounds one close: 5s by default; it cannot be off.
+	// CloseTimeout bounds one close, and whatever else has no context of a
+	// caller: 5s by default; it cannot be off.
 	CloseTimeout time.Duration
 	// CheckInterval is how often an idle connection is pinged: 30s by default.
 	CheckInterval time.Duration
 	// OnReturn, if set, makes a returned connection as good as new, for
-	// example by undoing SET; an error closes it. Bounded by 5s.
+	// example by undoing SET; an error closes it. Bounded by 5s. To forget
+	// prepared statements, call the connection's DeallocateAll: after DISCARD
+	// ALL pgx would go on using those that it believes in.
 	OnReturn func(ctx context.Context, conn *pgx.Conn) error
 
 	// ConnLimit is how many connections the fleet may have: 10,000 by default.
@@ -137,7 +147,7 @@ func (c Config) resolve(env func(string) string) (Config, error) {
 	c.User = cmp.Or(c.User, "admin")
 	c.Database = cmp.Or(c.Database, "postgres")
 	c.TokenLifetime = cmp.Or(c.TokenLifetime, 15*time.Minute)
-	c.MaxOpen = cmp.Or(c.MaxOpen, max(4, min(16, 2*runtime.NumCPU())))
+	c.MaxOpen = cmp.Or(c.MaxOpen, max(4, min(16, 2*runtime.NumCPU()), c.TargetReady))
 	c.TargetReady = cmp.Or(c.TargetReady, c.MaxOpen)
 	c.LowWatermark = cmp.Or(c.LowWatermark, c.MaxOpen)
 	c.BaseLifetime = cmp.Or(c.BaseLifetime, 11*time.Minute)
@@ -172,6 +182,8 @@ func (c Config) faults() []error {
 	fault(c.MaxOpen < 1, "MaxOpen: %d is less than 1", c.MaxOpen)
 	fault(c.TargetReady > c.MaxOpen, "TargetReady: %d is more than MaxOpen %d", c.TargetReady, c.MaxOpen)
 	fault(c.LowWatermark > c.MaxOpen, "LowWatermark: %d is more than MaxOpen %d", c.LowWatermark, c.MaxOpen)
+	fault(c.NoWait && (c.OnDemand || c.TargetReady < 1), "NoWait: nothing would ever be opened with OnDemand or without TargetReady")
+	fault(c.BadConnWhenEmpty && !c.NoWait, "BadConnWhenEmpty: needs NoWait")
 	fault(c.BaseLifetime < 0, "BaseLifetime: cannot be off, DSQL ends sessions after %v", sessionLimit)
 	fault(life > sessionLimit, "BaseLifetime: %v with LifetimeJitter is more than the %v after which DSQL ends sessions", life, sessionLimit)
 	fault(c.GuardWindow >= c.BaseLifetime && c.BaseLifetime > 0, "GuardWindow: %v is not less than BaseLifetime %v", c.GuardWindow, c.BaseLifetime)

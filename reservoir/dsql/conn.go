@@ -29,24 +29,33 @@ func (c *Conn) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comman
 	return exec(c.conn, func() (pgconn.CommandTag, error) { return c.conn.Exec(ctx, sql, args...) })
 }
 
-// Query is pgx.Conn's.
+// Query is pgx.Conn's, with ErrLost as Exec.
 func (c *Conn) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	return c.conn.Query(ctx, sql, args...)
+	return c.query(ctx, nil, sql, args...)
 }
 
-// QueryRow is pgx.Conn's.
+// query runs a query. Its rows release what they end with, if that is not nil.
+func (c *Conn) query(ctx context.Context, release *Conn, sql string, args ...any) (pgx.Rows, error) {
+	w := watching(c.conn)
+	r, err := c.conn.Query(ctx, sql, args...)
+	return &rows{Rows: r, watch: w, conn: release}, w.judge(err)
+}
+
+// QueryRow is pgx.Conn's, with ErrLost as Exec.
 func (c *Conn) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	return c.conn.QueryRow(ctx, sql, args...)
+	w := watching(c.conn)
+	return &row{Row: c.conn.QueryRow(ctx, sql, args...), watch: w}
 }
 
-// SendBatch is pgx.Conn's.
+// SendBatch is pgx.Conn's, with ErrLost as Exec.
 func (c *Conn) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	return c.conn.SendBatch(ctx, b)
+	w := watching(c.conn)
+	return newBatch(c.conn.SendBatch(ctx, b), w, nil)
 }
 
-// CopyFrom is pgx.Conn's.
+// CopyFrom is pgx.Conn's, with ErrLost as Exec.
 func (c *Conn) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (int64, error) {
-	return c.conn.CopyFrom(ctx, table, columns, source)
+	return exec(c.conn, func() (int64, error) { return c.conn.CopyFrom(ctx, table, columns, source) })
 }
 
 // Begin begins a transaction with the default options.

@@ -26,7 +26,7 @@ func (d *dialer) open(ctx context.Context) (*physical, error) {
 	if err != nil {
 		return nil, d.fail(err, hopeless, "Credentials")
 	}
-	p := &physical{}
+	p := &physical{statements: map[string]struct{}{}}
 	var dialled atomic.Bool
 	login := d.login.Copy()
 	login.Password = token

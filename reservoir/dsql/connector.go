@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 )
 
 // A Connector gives the connections of a view to database/sql. It is safe for
@@ -50,17 +51,21 @@ func (c *Connector) db() *sql.DB {
 }
 
 // Connect borrows a connection, and waits for one until ctx or AcquireTimeout
-// ends; the error is then an *EmptyError, which is ErrReservoirEmpty. While no
-// connection can be opened at all it is an *OpenError, at once.
+// ends; the error is then an *EmptyError, which is ErrReservoirEmpty, and is
+// driver.ErrBadConn only with BadConnWhenEmpty. While no connection can be opened
+// at all it is an *OpenError, at once.
 //
 // The connection has all of pgx's optional interfaces; in sql.Conn.Raw it is a
 // *SQLConn, whose Conn method gives the *pgx.Conn.
 func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 	l, err := c.view.acquire(ctx)
-	if err != nil {
-		return nil, err
+	switch {
+	case err == nil:
+		return &SQLConn{inner: l.Value().sql, loan: l, bounded: c.view.cluster.bounded}, nil
+	case c.view.cluster.cfg.BadConnWhenEmpty && errors.Is(err, ErrReservoirEmpty):
+		return nil, fmt.Errorf("%w: %w", driver.ErrBadConn, err)
 	}
-	return &SQLConn{inner: l.Value().sql, loan: l}, nil
+	return nil, err
 }
 
 // Driver gives a driver for sql.DB.Driver to return. It cannot open anything:

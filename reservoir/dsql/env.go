@@ -28,8 +28,8 @@ import (
 //
 // AWS_REGION and the credentials are read when the Config is used. Mind that
 // DSQL_RESERVOIR_ENABLED must be set to true for connections to be kept ready,
-// whereas a Config made in Go keeps them ready unless OnDemand is set. A target
-// or watermark needs a MaxOpen that is not smaller.
+// whereas a Config made in Go keeps them ready unless OnDemand is set. Without
+// DSQL_MAX_OPEN, MaxOpen is at least the target; a watermark must not exceed it.
 func ConfigFromEnv() (Config, error) { return configFrom(os.Getenv) }
 
 func configFrom(env func(string) string) (Config, error) {

@@ -60,7 +60,9 @@ func (p OCCPolicy) Do(ctx context.Context, f func(context.Context) error) error 
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-			timer.Stop()
+		}
+		timer.Stop()
+		if ctx.Err() != nil { // both may have come at the same moment
 			return &OCCError{Attempts: attempt, Err: errors.Join(err, context.Cause(ctx))}
 		}
 		bound = min(2*bound, p.MaxPause)

@@ -19,6 +19,8 @@ import (
 type physical struct {
 	sql *stdlib.Conn
 	net net.Conn // below TLS
+	// statements are prepared for database/sql. The user's.
+	statements map[string]struct{}
 	// user is whose pgx is.
 	//
 	// INVARIANT: only who has moved it from nobody may use pgx, and nobody moves

@@ -51,6 +51,23 @@ func (p *Pool) AcquireFunc(ctx context.Context, f func(*Conn) error) error {
 	return f(c)
 }
 
+// AcquireAllIdle borrows every connection that is ready now, as far as the pool
+// may have them. It does not wait. The caller must Release each.
+func (p *Pool) AcquireAllIdle(ctx context.Context) (all []*Conn) {
+	for ctx.Err() == nil {
+		if admitted, err := p.view.member.try(); err != nil || !admitted {
+			break
+		}
+		l := p.view.ready()
+		if l == nil {
+			p.view.member.give()
+			break
+		}
+		all = append(all, &Conn{conn: l.Value().pgx(), loan: l})
+	}
+	return all
+}
+
 // Exec runs a statement on a connection of the pool.
 func (p *Pool) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	c, err := p.Acquire(ctx)
@@ -68,12 +85,12 @@ func (p *Pool) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, er
 	if err != nil {
 		return failed{err}, err
 	}
-	r, err := c.Query(ctx, sql, args...)
+	r, err := c.query(ctx, c, sql, args...)
 	if err != nil {
 		c.Release()
 		return failed{err}, err
 	}
-	return &rows{Rows: r, conn: c}, nil
+	return r, nil
 }
 
 // QueryRow runs a query for one row. Its connection is released by Scan, which
@@ -83,7 +100,8 @@ func (p *Pool) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	if err != nil {
 		return failed{err}
 	}
-	return &row{Row: c.QueryRow(ctx, sql, args...), conn: c}
+	w := watching(c.conn)
+	return &row{Row: c.conn.QueryRow(ctx, sql, args...), watch: w, conn: c}
 }
 
 // SendBatch sends a batch. Its connection is released when the results are
@@ -94,7 +112,8 @@ func (p *Pool) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
-	return newBatch(c.SendBatch(ctx, b), c)
+	w := watching(c.conn)
+	return newBatch(c.conn.SendBatch(ctx, b), w, c)
 }
 
 // CopyFrom copies rows into a table. DSQL allows 3,000 in one transaction.
@@ -104,7 +123,7 @@ func (p *Pool) CopyFrom(ctx context.Context, table pgx.Identifier, columns []str
 		return 0, err
 	}
 	defer c.Release()
-	return c.conn.CopyFrom(ctx, table, columns, source)
+	return c.CopyFrom(ctx, table, columns, source)
 }
 
 // Begin begins a transaction with the default options.
@@ -139,6 +158,12 @@ func (p *Pool) Ping(ctx context.Context) error {
 
 // WaitReady is the Cluster's.
 func (p *Pool) WaitReady(ctx context.Context, n int) error { return p.view.cluster.WaitReady(ctx, n) }
+
+// Reset is the Cluster's: other pools of it lose their connections too.
+func (p *Pool) Reset() { p.view.cluster.Reset() }
+
+// Config is a copy of the Cluster's configuration, defaults filled in.
+func (p *Pool) Config() Config { return p.view.cluster.Config() }
 
 // Stats is the Cluster's.
 func (p *Pool) Stats() Stats { return p.view.cluster.Stats() }

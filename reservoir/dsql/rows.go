@@ -6,16 +6,22 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// rows release their connection when they end.
+// rows are pgx's, with ErrLost, and release their connection when they end, if
+// they have one to release.
 type rows struct {
 	pgx.Rows
-	conn *Conn
+	watch watch
+	conn  *Conn
 }
 
 func (r *rows) Close() {
 	r.Rows.Close()
-	r.conn.Release()
+	if r.conn != nil {
+		r.conn.Release()
+	}
 }
+
+func (r *rows) Err() error { return r.watch.judge(r.Rows.Err()) }
 
 func (r *rows) Next() bool {
 	more := r.Rows.Next()
@@ -30,7 +36,7 @@ func (r *rows) Scan(dest ...any) error {
 	if err != nil {
 		r.Close()
 	}
-	return err
+	return r.watch.judge(err)
 }
 
 func (r *rows) Values() ([]any, error) {
@@ -38,41 +44,59 @@ func (r *rows) Values() ([]any, error) {
 	if err != nil {
 		r.Close()
 	}
-	return values, err
+	return values, r.watch.judge(err)
 }
 
-// row releases its connection by Scan, even by one that panics.
+// row is pgx's, with ErrLost, and releases its connection by Scan, even by one
+// that panics, if it has one to release.
 type row struct {
 	pgx.Row
-	conn *Conn
+	watch watch
+	conn  *Conn
 }
 
 func (r *row) Scan(dest ...any) error {
-	defer r.conn.Release()
-	return r.Row.Scan(dest...)
+	if r.conn != nil {
+		defer r.conn.Release()
+	}
+	return r.watch.judge(r.Row.Scan(dest...))
 }
 
-// batch releases its connection by Close, unless it began a transaction, which
-// then does.
+// batch is pgx's, with ErrLost, and releases its connection by Close, if it has
+// one to release and did not begin a transaction, which then does.
 type batch struct {
 	pgx.BatchResults
-	conn *Conn
-	tx   *tx // nil: none was begun
+	watch watch
+	conn  *Conn
+	tx    *tx // nil: none was begun
 }
 
-func newBatch(results pgx.BatchResults, conn *Conn) *batch {
-	b := &batch{BatchResults: results, conn: conn}
+// newBatch wraps results; conn is nil when there is none to release.
+func newBatch(results pgx.BatchResults, w watch, conn *Conn) *batch {
+	b := &batch{BatchResults: results, watch: w, conn: conn}
 	if t := results.Tx(); t != nil {
 		b.tx = &tx{Tx: t, conn: conn}
 	}
 	return b
 }
 
+func (b *batch) Exec() (pgconn.CommandTag, error) {
+	tag, err := b.BatchResults.Exec()
+	return tag, b.watch.judge(err)
+}
+
+func (b *batch) Query() (pgx.Rows, error) {
+	r, err := b.BatchResults.Query()
+	return &rows{Rows: r, watch: b.watch}, b.watch.judge(err)
+}
+
+func (b *batch) QueryRow() pgx.Row { return &row{Row: b.BatchResults.QueryRow(), watch: b.watch} }
+
 func (b *batch) Close() error {
-	if b.tx == nil {
+	if b.tx == nil && b.conn != nil {
 		defer b.conn.Release()
 	}
-	return b.BatchResults.Close()
+	return b.watch.judge(b.BatchResults.Close())
 }
 
 func (b *batch) Tx() pgx.Tx {

@@ -13,7 +13,8 @@ import (
 // every optional interface of pgx's driver, and Conn, which gives the *pgx.Conn.
 type SQLConn struct {
 	*inner
-	loan *loan
+	loan    *loan
+	bounded func(func(context.Context) error) error // for calls without a context
 }
 
 // inner is pgx's connection by another name, since its own is that of its

@@ -26,6 +26,16 @@ type view struct {
 
 // acquire borrows a connection that was alive a moment ago.
 func (v *view) acquire(ctx context.Context) (*loan, error) {
+	l, err := v.borrow(ctx)
+	if err != nil {
+		v.cluster.count.failures.Add(1)
+		return nil, err
+	}
+	v.cluster.count.checkouts.Add(1)
+	return l, nil
+}
+
+func (v *view) borrow(ctx context.Context) (*loan, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, v.cluster.empty(0, context.Cause(ctx))
 	}
@@ -41,6 +51,7 @@ func (v *view) acquire(ctx context.Context) (*loan, error) {
 			v.member.give()
 		}
 	}
+	v.cluster.count.empty.Add(1)
 	if v.cluster.cfg.NoWait {
 		return nil, v.cluster.empty(0, errNoWait)
 	}
@@ -79,6 +90,7 @@ func (v *view) sound(l reservoir.Loan[*physical]) *loan {
 func (v *view) wait(ctx context.Context, admitted bool) (*loan, error) {
 	began := time.Now()
 	c := v.cluster
+	defer func() { c.count.waited.Add(int64(time.Since(began))) }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if limit := c.cfg.AcquireTimeout; limit > 0 {
@@ -98,14 +110,24 @@ func (v *view) wait(ctx context.Context, admitted bool) (*loan, error) {
 	}
 	for {
 		l, err := c.res.Acquire(ctx)
-		if err != nil {
+		switch {
+		case limited(err) && ctx.Err() == nil:
+			// Wait on: the brake and the reservoir's back-off see to the pace.
+		case err != nil:
 			v.member.give()
 			return nil, v.failed(ctx, err, time.Since(began))
-		}
-		if sound := v.sound(l); sound != nil {
-			return sound, nil
+		default:
+			if sound := v.sound(l); sound != nil {
+				return sound, nil
+			}
 		}
 	}
+}
+
+// limited says whether an open failed because of the cluster's limits.
+func limited(err error) bool {
+	var open *OpenError
+	return errors.As(err, &open) && (open.verdict == tooFast || open.verdict == tooMany)
 }
 
 // abandon ends a view for callers without a context.
@@ -122,10 +144,8 @@ func (v *view) failed(ctx context.Context, err error, waited time.Duration) erro
 		return open
 	case cause != nil:
 		return v.cluster.empty(waited, cause)
-	case errors.Is(err, reservoir.ErrExhausted):
-		return v.cluster.empty(waited, err)
 	case errors.As(err, &open):
 		return open
 	}
-	return err
+	return v.cluster.empty(waited, err) // no permission to open one, for example
 }

@@ -1,0 +1,100 @@
+package dsql_test
+
+import (
+	"context"
+	"database/sql/driver"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/reservoir/dsql"
+)
+
+// A lossyConn passes one more request on when it is armed, and loses the answer
+// together with the connection.
+type lossyConn struct {
+	net.Conn
+	armed *atomic.Bool
+	sent  atomic.Bool
+}
+
+func (c *lossyConn) Write(b []byte) (int, error) {
+	if c.armed.CompareAndSwap(true, false) {
+		c.sent.Store(true)
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *lossyConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.sent.Load() {
+		_ = c.Close()
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+func TestWhateverMayHaveBeenSentRunsOnce(t *testing.T) {
+	g := startGate(t, nil)
+	var armed atomic.Bool
+	for mode, exec := range map[string]pgx.QueryExecMode{
+		"cached statements": pgx.QueryExecModeCacheStatement, "exec": pgx.QueryExecModeExec, "simple protocol": pgx.QueryExecModeSimpleProtocol,
+	} {
+		c := newCluster(t, g, func(c *dsql.Config) {
+			c.MaxOpen = 2
+			c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := g.Dial(ctx, network, address)
+				return &lossyConn{Conn: conn, armed: &armed}, err
+			}
+			c.Pgx = func(c *pgx.ConnConfig) { c.DefaultQueryExecMode = exec }
+		})
+		ctx := within(t, 30*time.Second)
+		pool, err := c.NewPool(dsql.View{})
+		require.NoError(t, err)
+		db, err := c.OpenDB(dsql.View{})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, db.Close()) }()
+		_, err = pool.Exec(ctx, "create table if not exists once (n int)")
+		require.NoError(t, err)
+		const plain, returning, with = "insert into once values (1)", "insert into once values (1) returning n", "insert into once values ($1)"
+		stmt, err := db.PrepareContext(ctx, with)
+		require.NoError(t, err)
+		var n int
+		for name, run := range map[string]func() error{
+			"pgx Exec":                func() error { _, err := pool.Exec(ctx, plain); return err },
+			"pgx Exec with arguments": func() error { _, err := pool.Exec(ctx, with, 1); return err },
+			"pgx Query":               func() error { rows, _ := pool.Query(ctx, returning); return drain(rows) },
+			"pgx QueryRow":            func() error { return pool.QueryRow(ctx, with+" returning n", 1).Scan(&n) },
+			"pgx batch":               func() error { b := &pgx.Batch{}; b.Queue(with, 1); return pool.SendBatch(ctx, b).Close() },
+			"pgx CopyFrom": func() error {
+				_, err := pool.CopyFrom(ctx, pgx.Identifier{"once"}, []string{"n"}, pgx.CopyFromRows([][]any{{1}}))
+				return err
+			},
+			"sql Exec":                   func() error { _, err := db.ExecContext(ctx, plain); return err },
+			"sql Exec with arguments":    func() error { _, err := db.ExecContext(ctx, with, 1); return err },
+			"sql QueryRow":               func() error { return db.QueryRowContext(ctx, returning).Scan(&n) },
+			"sql QueryRow with argument": func() error { return db.QueryRowContext(ctx, with+" returning n", 1).Scan(&n) },
+			"sql prepared":               func() error { _, err := stmt.ExecContext(ctx, 1); return err },
+		} {
+			t.Run(mode+"/"+name, func(t *testing.T) {
+				require.NoError(t, run(), "prepares what is to be prepared, on one connection")
+				require.NoError(t, run(), "and on the other")
+				_, err := pool.Exec(ctx, "delete from once")
+				require.NoError(t, err)
+				armed.Store(true)
+				err = run()
+				armed.Store(false)
+				require.Error(t, err)
+				require.NotErrorIs(t, err, driver.ErrBadConn)
+				require.False(t, pgconn.SafeToRetry(err), "%v", err)
+				require.LessOrEqual(t, count(t, pool, "once"), 1)
+			})
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package dsql
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+)
+
+// keptStatements bounds the statements that a connection keeps prepared for
+// database/sql. pgx keeps those of plain queries, by a bound of its own.
+const keptStatements = 256
+
+// A stmt is a prepared statement of database/sql. The connection goes back to
+// the reservoir after every use, and database/sql closes the statement then; so
+// Close leaves it prepared, and to prepare it again costs nothing.
+type stmt struct {
+	conn   *SQLConn
+	query  string
+	inputs int
+	failed bool // an error may mean that the statement has gone stale: prepare it anew
+}
+
+var _ interface {
+	driver.StmtExecContext
+	driver.StmtQueryContext
+} = (*stmt)(nil)
+
+// PrepareContext prepares a statement, unless its connection has it already.
+func (c *SQLConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	if c.Conn().IsClosed() {
+		return nil, driver.ErrBadConn // nothing was sent
+	}
+	description, err := c.Conn().Prepare(ctx, query, query)
+	if err != nil {
+		return nil, err
+	}
+	return &stmt{conn: c, query: query, inputs: len(description.ParamOIDs)}, nil
+}
+
+// Prepare is for callers without a context; database/sql uses PrepareContext.
+func (c *SQLConn) Prepare(string) (driver.Stmt, error) {
+	return nil, errors.New("dsql: use PrepareContext")
+}
+
+func (s *stmt) NumInput() int { return s.inputs }
+
+func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	result, err := s.conn.ExecContext(ctx, s.query, args)
+	s.failed = s.failed || err != nil
+	return result, err
+}
+
+func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	rows, err := s.conn.QueryContext(ctx, s.query, args)
+	s.failed = s.failed || err != nil
+	return rows, err
+}
+
+func (s *stmt) Exec([]driver.Value) (driver.Result, error) {
+	return nil, errors.New("dsql: use ExecContext")
+}
+
+func (s *stmt) Query([]driver.Value) (driver.Rows, error) {
+	return nil, errors.New("dsql: use QueryContext")
+}
+
+// Close leaves the statement prepared, unless it failed or there are many.
+func (s *stmt) Close() error {
+	kept := s.conn.loan.Value().statements
+	switch _, known := kept[s.query]; {
+	case s.conn.Conn().IsClosed():
+		return nil
+	case !s.failed && (known || len(kept) < keptStatements):
+		kept[s.query] = struct{}{}
+		return nil
+	}
+	delete(kept, s.query)
+	return s.conn.bounded(func(ctx context.Context) error { return s.conn.Conn().Deallocate(ctx, s.query) })
+}
