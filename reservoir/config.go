@@ -39,7 +39,9 @@ type Config[C any] struct {
 	// after ctx ends, which happens when the reservoir closes. The permission
 	// lasts as long as the connection: release is called exactly once, after
 	// Close returned or when the open failed or was not wanted any more. A nil
-	// release is allowed. Optional.
+	// release is allowed. Its error is that of a failed open, and reaches the
+	// same callers; but one that is ErrExhausted says that the budget is full
+	// just now: nobody is failed, and it is asked again. Optional.
 	Admit func(ctx context.Context) (release func(), err error)
 
 	// MinIdle is how many idle connections the reservoir keeps ready.

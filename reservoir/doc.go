@@ -45,7 +45,8 @@
 // one open at a time, after a pause that doubles from 10ms to 1s, until one
 // succeeds. An open's error reaches the callers who were in the queue when Open
 // was called, and only when there is no other connection left that could serve
-// them.
+// them. Admit's error reaches those who were there when Admit was called; that
+// the budget is full (ErrExhausted) reaches nobody, since it passes.
 //
 // # Age
 //

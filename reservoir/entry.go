@@ -31,7 +31,7 @@ type entry[C any] struct {
 	loan uint64
 
 	generation uint64 // the reservoir's, when the open began
-	queue      uint64 // the number of the last waiter when Open was called
+	queue      uint64 // the number of the last waiter when Admit, or then Open, was called
 	probe      bool   // checked by the sweeper, not for a waiter
 
 	span      span
@@ -58,7 +58,7 @@ func (r *Reservoir[C]) move(e *entry[C], to state) {
 
 // birth adds an entry that is opening. The caller holds mu.
 func (r *Reservoir[C]) birth() *entry[C] {
-	e := &entry[C]{index: len(r.mu.all), state: opening, generation: r.mu.generation}
+	e := &entry[C]{index: len(r.mu.all), state: opening, generation: r.mu.generation, queue: r.mu.lastWaiter}
 	e.link.self = e
 	r.mu.all = append(r.mu.all, e)
 	r.mu.count[opening]++

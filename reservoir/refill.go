@@ -1,6 +1,7 @@
 package reservoir
 
 import (
+	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -110,7 +111,7 @@ func (r *Reservoir[C]) open(e *entry[C]) {
 		e.release = release
 		switch {
 		case err != nil:
-			r.openFailed(e, err, began)
+			r.openFailed(e, err, began, errors.Is(err, ErrExhausted))
 		case !r.stillWanted(e):
 			r.elide(e)
 		default:
@@ -133,7 +134,7 @@ func (r *Reservoir[C]) dial(e *entry[C]) {
 		return err
 	}, func(err error) {
 		if err != nil {
-			r.openFailed(e, err, began)
+			r.openFailed(e, err, began, false)
 			return
 		}
 		e.value = value
@@ -192,21 +193,24 @@ func (r *Reservoir[C]) opened(e *entry[C]) {
 	r.unlock(&fx)
 }
 
-// openFailed ends an open that made nothing.
-func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64) {
+// openFailed ends an open that made nothing. One that failed because a budget
+// is full fails nobody: there may be room before their time is over.
+func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bool) {
 	_ = giveBack(e.release) // the open's own error matters more
 	var fx effects[C]
 	r.mu.Lock()
 	now := r.clock.read()
 	r.mu.stats.OpenFailures++
 	r.mu.lastOpen = cause
-	r.mu.refused = max(r.mu.refused, e.queue) // of opens that overlap, the last to fail may not be the last to begin
-	if now >= r.mu.retryAt {                  // opens that fail together are one failure
+	if !full {
+		r.mu.refused = max(r.mu.refused, e.queue) // of opens that overlap, the last to fail may not be the last to begin
+	}
+	if now >= r.mu.retryAt { // opens that fail together are one failure
 		r.mu.failures++
 		r.mu.retryAt = now + int64(pause(r.mu.failures, rand.Float64()))
 	}
 	r.bury(e, &fx)
-	if r.live() == 0 {
+	if r.live() == 0 && !full {
 		r.failWaiters(r.mu.refused, &OpenError{Err: cause}, &fx)
 	}
 	r.pump(&fx)

@@ -3,8 +3,10 @@ package reservoir_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -150,6 +152,87 @@ func TestAFailedOpenReachesNobodyWhileALoanIsOut(t *testing.T) {
 		got := <-waiting
 		require.NoError(t, got.err)
 		release(t, got.loan)
+		shut(t, r)
+	})
+}
+
+func TestAFailedAdmitReachesThoseWhoWaitedForItWhenNothingElseCanServeThem(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		var reachable atomic.Bool
+		r := f.pool(t, func(c *config) {
+			c.Admit = func(ctx context.Context) (func(), error) {
+				if err := sleep(ctx, time.Second); err != nil || !reachable.Load() {
+					return nil, errRefused
+				}
+				return f.admit(ctx)
+			}
+		})
+		early := call(t.Context(), r)
+		time.Sleep(time.Second / 2)
+		late := call(t.Context(), r) // another open, whose Admit began later
+		got := <-early
+		require.Equal(t, 1500*time.Millisecond, got.took, "once the other open, which might have served it, has failed too")
+		require.ErrorIs(t, got.err, errRefused)
+		require.ErrorAs(t, got.err, new(*reservoir.OpenError))
+		require.ErrorIs(t, (<-late).err, errRefused)
+
+		early = call(t.Context(), r)
+		synctest.Wait()
+		time.Sleep(100 * time.Millisecond) // the pause after the failures
+		reachable.Store(true)
+		got = <-early
+		require.NoError(t, got.err)
+		reachable.Store(false)
+		waiting := call(t.Context(), r)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, 1, r.Stats().Waiting, "the loan that is out may serve it")
+		release(t, got.loan)
+		got = <-waiting
+		require.NoError(t, got.err)
+		release(t, got.loan)
+		shut(t, r)
+	})
+}
+
+func TestAFullBudgetFailsNobodyAndIsAskedAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		var full atomic.Bool
+		var asked atomic.Int32
+		full.Store(true)
+		r := f.pool(t, func(c *config) {
+			c.AcquireTimeout = 10 * time.Second
+			c.Admit = func(ctx context.Context) (func(), error) {
+				if asked.Add(1); full.Load() {
+					return nil, fmt.Errorf("9 of 9: %w", reservoir.ErrExhausted)
+				}
+				return f.admit(ctx)
+			}
+		})
+		got := <-call(t.Context(), r)
+		require.Equal(t, 10*time.Second, got.took)
+		require.ErrorIs(t, got.err, reservoir.ErrExhausted)
+		require.ErrorContains(t, got.err, "9 of 9")
+		require.NotErrorAs(t, got.err, new(*reservoir.OpenError))
+		require.Less(t, asked.Load(), int32(40), "with pauses that grow to a second")
+
+		waiting := call(t.Context(), r)
+		time.Sleep(3 * time.Second)
+		full.Store(false)
+		got = <-waiting
+		require.NoError(t, got.err)
+		require.LessOrEqual(t, got.took, 4*time.Second)
+		release(t, got.loan)
+		shut(t, r)
+	})
+}
+
+func TestAnOpenThatFailsLikeAFullBudgetIsAFailedOpen(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		f.refuse = reservoir.ErrExhausted // of a reservoir under this one, say
+		r := f.pool(t, nil)
+		got := <-call(t.Context(), r)
+		require.Zero(t, got.took)
+		require.ErrorAs(t, got.err, new(*reservoir.OpenError))
 		shut(t, r)
 	})
 }
