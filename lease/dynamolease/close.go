@@ -57,8 +57,10 @@ func (l *Leases) halt() {
 	l.running.Wait()
 }
 
-// depart ends the session as a watcher would, only sooner. What fails here is
-// done by a watcher.
+// depart gives everything back and ends the session. The tombstone comes last:
+// a watcher that found it first would do the rest and report a death. Without
+// it a late duplicate of the session's first step would hold leases for
+// nobody. What fails here is done by a watcher.
 func (l *Leases) depart(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 4*l.cfg.RequestTimeout)
 	defer cancel()
@@ -69,9 +71,9 @@ func (l *Leases) depart(ctx context.Context) {
 	if session == "" || lost {
 		return
 	}
+	l.free(ctx, session)
 	for range 2 { // the second time for a last heartbeat whose reply was lost
 		if l.fence(ctx, session, heartbeat{exists: true, rvn: rvn}) {
-			l.free(ctx, session)
 			return
 		}
 		rvn++

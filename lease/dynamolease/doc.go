@@ -57,11 +57,12 @@
 //
 // # Cost
 //
-// A heartbeat is one write per process and Lease/6, that is 0.1 per second by
-// default. Leases cost 0.01 write units per connection life in a fleet of 16
-// processes with 40 connections each of about 12 minutes
-// (TestLeasesCostLittle). Each process reads its shard and two sessions every
-// Lease/8.
+// A heartbeat is one write per process and Lease/6, that is 0.1 write units
+// per second by default. All else comes to 0.01 to 0.03 units per connection
+// life of about 12 minutes, in a fleet of 16 processes with 40 connections each
+// and in one of 50 processes that fill 10,000; 0.14 when every process ends
+// with its first connections (TestLeasesCostLittle). Each process reads its
+// shard and two sessions every Lease/8.
 //
 // # When the table cannot be reached
 //

@@ -23,10 +23,11 @@ type fakeDB struct {
 	onPut  func(key string, it item) // sees every write, in order
 	oldish bool                      // do not return the old item with a failed condition
 	outage time.Time                 // nobody reaches the table until then
-	units  float64                   // write units billed, failed conditions included
+	bill   map[string]int            // write units by kind of item (alloc, sess, rate), failed conditions included
+	bulk   int                       // size of the largest allocation item ever
 }
 
-func newFakeDB() *fakeDB { return &fakeDB{items: map[string]item{}} }
+func newFakeDB() *fakeDB { return &fakeDB{items: map[string]item{}, bill: map[string]int{}} }
 
 // faults are what a client's requests meet. Probabilities are per request.
 type faults struct {
@@ -135,11 +136,8 @@ func (db *fakeDB) update(in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutp
 	key := keyText(in.Key)
 	old := db.items[key]
 	e := evaluation{it: old, names: in.ExpressionAttributeNames, values: in.ExpressionAttributeValues}
-	db.units += float64((sizeOf(old) + 1023) / 1024)
-	if old == nil {
-		db.units++
-	}
 	if !e.condition(*in.ConditionExpression) {
+		db.charge(key, sizeOf(old))
 		failed := &types.ConditionalCheckFailedException{}
 		if !db.oldish {
 			failed.Item = old
@@ -154,10 +152,21 @@ func (db *fakeDB) update(in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutp
 		return nil, err
 	}
 	db.items[key] = fresh
+	db.charge(key, max(sizeOf(old), sizeOf(fresh)))
 	if db.onPut != nil {
 		db.onPut(key, fresh)
 	}
 	return &dynamodb.UpdateItemOutput{Attributes: fresh}, nil
+}
+
+// charge bills a write as DynamoDB does: a unit per KiB, one at least, of the
+// item before or after, whichever is larger; a failed condition costs the same.
+func (db *fakeDB) charge(key string, size int) {
+	kind, _, _ := strings.Cut(key, "#")
+	db.bill[kind] += max(1, (size+1023)/1024)
+	if kind == "alloc" {
+		db.bulk = max(db.bulk, size)
+	}
 }
 
 func keyText(key item) string { return key[keyName].(*types.AttributeValueMemberS).Value }

@@ -110,8 +110,14 @@ func (l *Leases) inspect(ctx context.Context, session string, sightings map[stri
 			return
 		}
 	}
-	if l.free(ctx, session) {
+	freed, clean := l.free(ctx, session)
+	if clean {
 		delete(sightings, session)
+	}
+	if freed > 0 {
+		l.change(func() { l.counts.Reaped++ })
+		l.cfg.Logger.Info("freed the leases of a dead process", "budget", l.cfg.Budget, "session", session, "leases", freed)
+		wake(l.growth)
 	}
 }
 
@@ -139,14 +145,14 @@ func (l *Leases) fence(ctx context.Context, session string, seen heartbeat) bool
 	return result != unknown && decodeHeartbeat(it).dead
 }
 
-// free removes a fenced session from every shard and reports whether nothing
-// of it is left. Interrupted, it is finished by whoever looks next.
-func (l *Leases) free(ctx context.Context, session string) (clean bool) {
-	freed := int64(0)
+// free removes a session that has ended from every shard, tells how many
+// leases it had there, and whether nothing of it is left. Interrupted, it is
+// finished by whoever looks next.
+func (l *Leases) free(ctx context.Context, session string) (freed int64, clean bool) {
 	for shard := range l.cfg.Shards {
 		it, err := l.table.read(ctx, allocKey(l.cfg.Budget, shard))
 		if err != nil {
-			return false
+			return freed, false
 		}
 		e, present := decodeAlloc(it).owners[session]
 		if !present {
@@ -154,15 +160,10 @@ func (l *Leases) free(ctx context.Context, session string) (clean bool) {
 		}
 		a, result, _ := l.strike(ctx, shard, session, e)
 		if result != done {
-			return false
+			return freed, false
 		}
 		freed += e.n
 		l.change(func() { l.book.see(shard, a) })
 	}
-	if freed > 0 {
-		l.change(func() { l.counts.Reaped++ })
-		l.cfg.Logger.Info("freed the leases of a dead process", "budget", l.cfg.Budget, "session", session, "leases", freed)
-		wake(l.growth)
-	}
-	return true
+	return freed, true
 }
