@@ -177,7 +177,7 @@ func (r *Reservoir[C]) opened(e *entry[C]) {
 	var fx effects[C]
 	r.mu.Lock()
 	now := r.clock.read()
-	r.mu.failures, r.mu.lastOpen, r.mu.refused = 0, nil, 0
+	r.mu.failures, r.mu.retryAt, r.mu.lastOpen, r.mu.refused = 0, 0, nil, 0
 	r.mu.phase += goldenStep
 	lead := replacing(r.mu.maxSize, r.cfg.MaxConcurrentOpens, r.cfg.OpenTimeout)
 	e.born, e.idleSince, e.proven = now, now, now
