@@ -17,6 +17,12 @@ type Conn struct {
 	raw    driver.Conn
 	id     uint64
 
+	// session and server are what IdentifySQL told: who and where this is.
+	session, server string
+	latest          atomic.Pointer[statement]
+	stopping        atomic.Bool
+	stopped         chan struct{} // closed at the end of an attempt to stop the latest
+
 	queries  atomic.Uint64
 	failures atomic.Uint64
 	busy     atomic.Int64 // nanoseconds
@@ -38,10 +44,15 @@ func (c *Conn) Lost() error {
 	if err := c.lost.Load(); err != nil {
 		return *err
 	}
-	if v, ok := c.raw.(driver.Validator); ok && !v.IsValid() {
-		return driver.ErrBadConn
+	if c.valid() {
+		return nil
 	}
-	return nil
+	// It died while rows were read, or in between: whether the server is to blame
+	// cannot be told once the context has ended, so it is not blamed.
+	if latest := c.latest.Load(); latest != nil && latest.ended() != nil {
+		return errCut
+	}
+	return driver.ErrBadConn
 }
 
 // Lend makes the *sql.Conn of one loan. Its Close ends the use and leaves the
@@ -89,7 +100,11 @@ func Raw(conn *sql.Conn, f func(driverConn any) error) error {
 	return conn.Raw(func(wrapper any) error {
 		if l, ok := wrapper.(*lent); ok {
 			l.c.traces.Store(true) // nobody saw what f did
-			return l.note(f(l.c.raw))
+			err := f(l.c.raw)
+			if err != nil && Broken(err) {
+				l.c.lost.CompareAndSwap(nil, &err)
+			}
+			return err
 		}
 		return f(wrapper)
 	})

@@ -30,5 +30,14 @@
 // Reset rolls back, asks the driver to reset its session and runs the Kind's
 // statements. MySQL and MariaDB have no statement that takes everything back.
 // There a connection comes back for reuse only when all statements of the loan
-// are known to leave nothing behind, and is closed otherwise.
+// are known to leave nothing behind, and is closed otherwise. Stored functions and
+// triggers are taken to leave nothing: one that sets user variables does.
+//
+// # Deadlines
+//
+// When a statement's context ends, some drivers stop the statement, and some only
+// close the connection. MySQL and MariaDB compute on then. For them a second
+// connection ends the session on the server, at once; Config.Stopped is told how
+// that went, and Close waits for it. The connection is lost either way, and its
+// loss is not held against the server.
 package sqlconn

@@ -4,9 +4,12 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"sync"
+
+	"github.com/flightpool/flightpool/reservoir/sqlconn"
 )
 
 // A server is a fake database: a connector that remembers what reached it.
@@ -15,6 +18,7 @@ type server struct {
 	conns  []*session
 	refuse error
 	hang   chan struct{} // opens that ignore their context wait for it
+	moves  bool          // every session is on a server of its own
 }
 
 func (s *server) Connect(context.Context) (driver.Conn, error) {
@@ -26,7 +30,10 @@ func (s *server) Connect(context.Context) (driver.Conn, error) {
 	if s.refuse != nil {
 		return nil, s.refuse
 	}
-	c := &session{fail: map[string]error{}}
+	c := &session{fail: map[string]error{}, number: int64(len(s.conns) + 7), server: "here"}
+	if s.moves {
+		c.server = fmt.Sprint("server of ", c.number)
+	}
 	s.conns = append(s.conns, c)
 	return c, nil
 }
@@ -45,6 +52,29 @@ type session struct {
 	log    []string
 	fail   map[string]error
 	closed int
+	dead   bool // the driver has given the connection up
+	number int64
+	server string
+}
+
+func (s *session) IsValid() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.dead
+}
+
+// slow is a statement that ends with its context, and the connection with it.
+const slow = "SLOW"
+
+func (s *session) slow(ctx context.Context, query string) error {
+	if query != slow {
+		return nil
+	}
+	<-ctx.Done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dead = true
+	return ctx.Err()
 }
 
 func (s *session) did(what string) error {
@@ -78,15 +108,18 @@ func (s *session) Begin() (driver.Tx, error)           { return tx{s}, s.did("BE
 func (s *session) Ping(context.Context) error          { return s.did("ping") }
 func (s *session) ResetSession(context.Context) error  { return s.did("reset session") }
 
-func (s *session) ExecContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
-	return driver.RowsAffected(1), s.did(query)
+func (s *session) ExecContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
+	return driver.RowsAffected(1), errors.Join(s.did(query), s.slow(ctx, query))
 }
 
-func (s *session) QueryContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
-	if err := s.did(query); err != nil {
+func (s *session) QueryContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
+	if query == sqlconn.MySQL.IdentifySQL {
+		return &rows{left: 1, values: []driver.Value{s.number, s.server}}, nil
+	}
+	if err := errors.Join(s.did(query), s.slow(ctx, query)); err != nil {
 		return nil, err
 	}
-	return &rows{left: 2}, nil
+	return &rows{left: 2, values: []driver.Value{int64(1)}}, nil
 }
 
 type tx struct{ s *session }
@@ -94,15 +127,18 @@ type tx struct{ s *session }
 func (t tx) Commit() error   { return t.s.did("COMMIT") }
 func (t tx) Rollback() error { return t.s.did("tx rollback") }
 
-type rows struct{ left int }
+type rows struct {
+	left   int
+	values []driver.Value
+}
 
-func (*rows) Columns() []string { return []string{"n"} }
-func (*rows) Close() error      { return nil }
+func (r *rows) Columns() []string { return make([]string, len(r.values)) }
+func (*rows) Close() error        { return nil }
 func (r *rows) Next(dest []driver.Value) error {
 	if r.left == 0 {
 		return io.EOF
 	}
 	r.left--
-	dest[0] = int64(1)
+	copy(dest, r.values)
 	return nil
 }

@@ -18,6 +18,13 @@ type Kind struct {
 	// session that ResetSQL does not take back. A connection on which another
 	// one ran is not used again. Nil: all are.
 	Traceless func(sql string) bool
+	// IdentifySQL asks a session for its number and its server, in two columns,
+	// when it is opened. StopSQL, with %s for that number, ends the session from
+	// another one. Some drivers only close the connection when a statement's
+	// context ends, and the server works on: then the session is ended over a
+	// second connection, which exists for that moment beside all others. Empty:
+	// the driver itself stops statements.
+	IdentifySQL, StopSQL string
 }
 
 // The kinds that have more to them than a name.
@@ -32,7 +39,10 @@ var (
 	}}
 
 	// MySQL is also MariaDB.
-	MySQL = Kind{Name: "mysql", Traceless: mysqlTraceless}
+	MySQL = Kind{
+		Name: "mysql", Traceless: mysqlTraceless,
+		IdentifySQL: "SELECT CONNECTION_ID(), CONCAT_WS(':', @@hostname, @@port, @@server_id)", StopSQL: "KILL %s",
+	}
 
 	// SQLServer is reset by its driver, together with the next statement.
 	SQLServer = Kind{Name: "mssql", RollbackSQL: "IF @@TRANCOUNT > 0 ROLLBACK"}

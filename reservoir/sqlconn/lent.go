@@ -54,7 +54,7 @@ func (l *lent) Ping(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	return l.note(p.Ping(ctx))
+	return l.note(ctx, p.Ping(ctx))
 }
 
 func (l *lent) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
@@ -62,8 +62,9 @@ func (l *lent) QueryContext(ctx context.Context, query string, args []driver.Nam
 	if !ok {
 		return nil, driver.ErrSkip
 	}
+	l.trace(query)
 	ctx = l.bound(ctx)
-	return timed(l, query, func() (driver.Rows, error) { return q.QueryContext(ctx, query, args) })
+	return timed(ctx, l, func() (driver.Rows, error) { return q.QueryContext(ctx, query, args) })
 }
 
 func (l *lent) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
@@ -71,21 +72,35 @@ func (l *lent) ExecContext(ctx context.Context, query string, args []driver.Name
 	if !ok {
 		return nil, driver.ErrSkip
 	}
+	l.trace(query)
 	ctx = l.bound(ctx)
 	defer l.unbound()
-	return timed(l, query, func() (driver.Result, error) { return e.ExecContext(ctx, query, args) })
+	return timed(ctx, l, func() (driver.Result, error) { return e.ExecContext(ctx, query, args) })
 }
 
-func (l *lent) Prepare(query string) (driver.Stmt, error) {
-	return timed(l, query, func() (driver.Stmt, error) { return l.c.raw.Prepare(query) })
+// Prepare is there for the driver.Conn interface; database/sql calls
+// PrepareContext.
+func (l *lent) Prepare(string) (driver.Stmt, error) {
+	return nil, errors.New("sqlconn: Prepare without a context is not supported")
 }
 
 func (l *lent) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	p, ok := l.c.raw.(driver.ConnPrepareContext)
-	if ok {
-		return timed(l, query, func() (driver.Stmt, error) { return p.PrepareContext(ctx, query) })
+	l.trace(query)
+	l.c.began(ctx)
+	began := time.Now()
+	stmt, err := l.prepare(ctx, query)
+	if err != nil {
+		l.count(time.Since(began), err) // a statement that never runs
+		return nil, l.note(ctx, err)
 	}
-	stmt, err := l.Prepare(query)
+	return &lentStmt{Stmt: stmt, l: l}, nil
+}
+
+func (l *lent) prepare(ctx context.Context, query string) (driver.Stmt, error) {
+	if p, ok := l.c.raw.(driver.ConnPrepareContext); ok {
+		return p.PrepareContext(ctx, query)
+	}
+	stmt, err := l.c.raw.Prepare(query)
 	if err == nil && ctx.Err() != nil {
 		return nil, errors.Join(ctx.Err(), stmt.Close())
 	}
@@ -102,12 +117,12 @@ func (l *lent) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	switch {
 	case ok:
 		tx, err := b.BeginTx(ctx, opts)
-		return tx, l.note(err)
+		return tx, l.note(ctx, err)
 	case opts.ReadOnly || opts.Isolation != 0:
 		return nil, errors.New("sqlconn: the driver does not support transaction options")
 	}
 	tx, err := l.c.raw.Begin() //nolint:staticcheck // drivers without BeginTx have nothing else
-	return tx, l.note(err)
+	return tx, l.note(ctx, err)
 }
 
 // CheckNamedValue asks the driver about an argument.
@@ -118,21 +133,29 @@ func (l *lent) CheckNamedValue(v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
-// timed runs one statement and takes note of it.
-func timed[T any](l *lent, query string, run func() (T, error)) (T, error) {
-	if !l.counts {
-		v, err := run()
-		return v, l.note(err)
-	}
-	if traceless := l.c.target.cfg.Kind.Traceless; traceless != nil && !traceless(query) {
+// trace remembers a statement of a borrower that Reset cannot take back.
+func (l *lent) trace(query string) {
+	if traceless := l.c.target.cfg.Kind.Traceless; l.counts && traceless != nil && !traceless(query) {
 		l.c.traces.Store(true)
 	}
+}
+
+// timed runs one statement and takes note of it.
+func timed[T any](ctx context.Context, l *lent, run func() (T, error)) (T, error) {
+	l.c.began(ctx)
 	began := time.Now()
 	v, err := run()
-	if errors.Is(err, driver.ErrSkip) {
-		return v, err
+	if !errors.Is(err, driver.ErrSkip) {
+		l.count(time.Since(began), err)
 	}
-	took := time.Since(began)
+	return v, l.note(ctx, err)
+}
+
+// count takes a statement of a borrower into account.
+func (l *lent) count(took time.Duration, err error) {
+	if !l.counts {
+		return
+	}
 	l.c.busy.Add(int64(took))
 	if observe := l.c.target.cfg.Observe; observe != nil {
 		observe(took, err)
@@ -141,13 +164,12 @@ func timed[T any](l *lent, query string, run func() (T, error)) (T, error) {
 	if err != nil {
 		l.c.failures.Add(1)
 	}
-	return v, l.note(err)
 }
 
 // note remembers an error that tells the end of the connection.
-func (l *lent) note(err error) error {
-	if err != nil && Broken(err) {
-		l.c.lost.CompareAndSwap(nil, &err)
+func (l *lent) note(ctx context.Context, err error) error {
+	if err != nil && !errors.Is(err, driver.ErrSkip) {
+		l.c.failed(ctx, err)
 	}
 	return err
 }

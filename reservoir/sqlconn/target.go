@@ -38,12 +38,14 @@ type Config struct {
 	// KeepState lets sessions keep what their borrowers left in them. An open
 	// transaction is rolled back all the same.
 	KeepState bool
-	// QueryTimeout bounds each statement of a borrower that is not prepared, its
-	// rows included (none).
+	// QueryTimeout bounds each statement of a borrower, its rows included (none).
 	QueryTimeout time.Duration
 	// Observe is told of each statement of a borrower: the time until the driver
 	// answered, and its error. It must be quick and safe for concurrent use.
 	Observe func(took time.Duration, err error)
+	// Stopped is told, with nil, of a statement that was stopped on the server by
+	// Kind.StopSQL, or why that failed, so that it may run on. Like Observe.
+	Stopped func(err error)
 }
 
 // A Target opens, checks, resets and closes the connections of one connector.
@@ -76,10 +78,30 @@ var lastID atomic.Uint64
 // do leave nothing behind when Open returns.
 const manners = 50 * time.Millisecond
 
-// Open makes one connection. It returns at most 50ms after the end of ctx, even
+// Open makes one connection, which knows its number on the server if the kind has
+// one. It returns at most 50ms after the end of ctx, even
 // from a driver that does not look at its context; the connection that such a
 // driver still makes is closed when it comes.
 func (t *Target) Open(ctx context.Context) (*Conn, error) {
+	c, err := t.connect(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("sqlconn: open: %w", err)
+	}
+	return c, nil
+}
+
+func (t *Target) connect(ctx context.Context) (*Conn, error) {
+	c, err := t.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.identify(ctx); err != nil {
+		return nil, errors.Join(err, c.raw.Close())
+	}
+	return c, nil
+}
+
+func (t *Target) dial(ctx context.Context) (*Conn, error) {
 	type result struct {
 		raw driver.Conn
 		err error
@@ -91,9 +113,9 @@ func (t *Target) Open(ctx context.Context) (*Conn, error) {
 	}()
 	made := func(r result) (*Conn, error) {
 		if r.err != nil {
-			return nil, fmt.Errorf("sqlconn: open: %w", r.err)
+			return nil, r.err
 		}
-		return &Conn{target: t, raw: r.raw, id: lastID.Add(1)}, nil
+		return &Conn{target: t, raw: r.raw, id: lastID.Add(1), stopped: make(chan struct{})}, nil
 	}
 	select {
 	case r := <-done:
@@ -112,11 +134,13 @@ func (t *Target) Open(ctx context.Context) (*Conn, error) {
 			_ = r.raw.Close() // nobody is there to be told
 		}
 	}()
-	return nil, fmt.Errorf("sqlconn: open: %w", ctx.Err())
+	return nil, ctx.Err()
 }
 
-// Close ends the physical connection.
+// Close ends the physical connection. It waits up to 5s for the end of a
+// statement that its driver has given up, where the kind can stop it.
 func (t *Target) Close(c *Conn) error {
+	c.settleStop()
 	closed := net.ErrClosed
 	c.lost.CompareAndSwap(nil, &closed)
 	return c.raw.Close()

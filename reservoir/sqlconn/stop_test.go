@@ -1,0 +1,105 @@
+package sqlconn_test
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/reservoir/sqlconn"
+)
+
+// giveUp lets the driver give up a statement of c after a second.
+func giveUp(t *testing.T, c *sqlconn.Conn, run func(ctx context.Context, conn *sql.Conn) error) {
+	conn, err := c.Lend(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	require.ErrorIs(t, run(ctx, conn), context.DeadlineExceeded)
+	require.NoError(t, sqlconn.Return(t.Context(), conn))
+}
+
+func exec(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, slow)
+	return err
+}
+
+func TestAStatementThatItsDriverGivesUpIsStoppedOnTheServer(t *testing.T) {
+	var told []error
+	cfg := sqlconn.Config{Kind: sqlconn.MySQL, Stopped: func(err error) { told = append(told, err) }}
+	bubble(t, cfg, func(t *testing.T, s *server, target *sqlconn.Target) {
+		c := open(t, target)
+		giveUp(t, c, exec)
+		synctest.Wait()
+		require.Equal(t, []string{"KILL 7"}, s.session(1).seen(), "before the borrower has given the connection back")
+		require.Equal(t, 1, s.session(1).closes())
+		require.NoError(t, target.Close(c))
+		require.Len(t, s.conns, 2, "once")
+		require.Equal(t, []error{nil}, told)
+	})
+}
+
+func TestCloseWaitsForTheEndOfAStopButNotForEver(t *testing.T) {
+	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		c := open(t, target)
+		s.hang = make(chan struct{})
+		giveUp(t, c, exec)
+		began := time.Now()
+		require.NoError(t, target.Close(c))
+		require.Equal(t, 5050*time.Millisecond, time.Since(began))
+		close(s.hang)
+		synctest.Wait()
+	})
+}
+
+// The number of a session on one server may be somebody else's on another.
+func TestNothingIsStoppedOnAnotherServer(t *testing.T) {
+	var told error
+	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL, Stopped: func(err error) { told = err }}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		s.moves = true
+		c := open(t, target)
+		giveUp(t, c, exec)
+		require.NoError(t, target.Close(c))
+		require.Empty(t, s.session(1).seen())
+		require.ErrorContains(t, told, "server of 7")
+	})
+}
+
+func TestTheQueryTimeoutStopsAStatementToo(t *testing.T) {
+	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL, QueryTimeout: time.Second}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		c := open(t, target)
+		giveUp(t, c, func(_ context.Context, conn *sql.Conn) error { return exec(t.Context(), conn) })
+		require.NoError(t, target.Close(c))
+		require.Equal(t, []string{"KILL 7"}, s.session(1).seen())
+	})
+}
+
+func TestAConnectionThatDiedOfAContextDoesNotAccuseTheServer(t *testing.T) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		c := open(t, target)
+		giveUp(t, c, exec)
+		require.Error(t, c.Lost())
+		require.False(t, sqlconn.Unreachable(c.Lost()), "%v", c.Lost())
+		require.NoError(t, target.Close(c))
+		require.Len(t, s.conns, 1, "the kind leaves it to the driver")
+	})
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		c := open(t, target)
+		s.session(0).dead, s.session(0).fail["INSERT"] = true, errors.New("the driver's own words")
+		conn, err := c.Lend(t.Context())
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err = conn.ExecContext(ctx, "INSERT")
+		require.ErrorContains(t, err, "the driver's own words")
+		cancel()
+		require.NoError(t, sqlconn.Return(t.Context(), conn))
+		require.ErrorIs(t, c.Lost(), driver.ErrBadConn)
+		require.ErrorContains(t, c.Lost(), "the driver's own words")
+		require.True(t, sqlconn.Broken(c.Lost()))
+	})
+}
