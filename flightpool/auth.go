@@ -22,8 +22,12 @@ type Auth struct {
 
 // TokenSource gives a bearer token and when it expires; the zero time means
 // that it does not say. It is called when a token is needed and there is none,
-// when the last one has expired, or when the server refused it, never twice at
-// a time.
+// when the last one is about to expire, or when the server refused it, never
+// twice at a time: all who need the token wait for one call and share what
+// comes of it.
+//
+// ctx is the pool's, not a caller's: it ends after 30 seconds and when the
+// pool is closed, and Close waits for the call to return.
 type TokenSource func(ctx context.Context) (token string, expires time.Time, err error)
 
 // BasicAuth presents user and password in a handshake of every connection, so
@@ -83,57 +87,4 @@ func (a Auth) validate() error {
 		return errors.New("Auth: the authorization header contains a line break")
 	}
 	return nil
-}
-
-// authorization gives the header for every call, or nil when there is none.
-func (a Auth) authorization() func(ctx context.Context, rejected string) (string, error) {
-	switch {
-	case a.source != nil:
-		return newTokens(a.source).header
-	case a.header != "":
-		return func(context.Context, string) (string, error) { return a.header, nil }
-	default:
-		return nil
-	}
-}
-
-// tokens keeps the last token of a source.
-type tokens struct {
-	source TokenSource
-	turn   chan struct{} // holds one value: the right to look and to fetch
-	value  string        // the header, under turn
-	until  time.Time     // zero: until refused
-}
-
-func newTokens(source TokenSource) *tokens {
-	t := &tokens{source: source, turn: make(chan struct{}, 1)}
-	t.turn <- struct{}{}
-	return t
-}
-
-// early is how long before its expiry a token is not used any more, for the
-// way to the server and clocks that differ.
-const early = 10 * time.Second
-
-// header gives the token, fetching one if need be. Callers wait for one fetch
-// together, each as long as its context.
-func (t *tokens) header(ctx context.Context, rejected string) (string, error) {
-	select {
-	case <-t.turn:
-	case <-ctx.Done():
-		return "", fmt.Errorf("waiting for a token: %w", ctx.Err())
-	}
-	defer func() { t.turn <- struct{}{} }()
-	if t.value != "" && t.value != rejected && (t.until.IsZero() || time.Until(t.until) > early) {
-		return t.value, nil
-	}
-	token, until, err := t.source(ctx)
-	if err != nil {
-		return "", fmt.Errorf("token source: %w", err)
-	}
-	if token == "" {
-		return "", errors.New("token source: gave an empty token")
-	}
-	t.value, t.until = "Bearer "+token, until
-	return t.value, nil
 }

@@ -17,7 +17,7 @@ import (
 func TestATokenIsFetchedOnceKeptUntilItsExpiryAndReplacedWhenRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fetched := 0
-		tokens := newTokens(func(context.Context) (string, time.Time, error) {
+		tokens := newTokens(t.Context(), func(context.Context) (string, time.Time, error) {
 			fetched++
 			time.Sleep(time.Second) // a slow identity provider
 			return fmt.Sprint("t", fetched), time.Now().Add(time.Minute), nil
@@ -32,7 +32,7 @@ func TestATokenIsFetchedOnceKeptUntilItsExpiryAndReplacedWhenRefused(t *testing.
 		}
 		all.Wait()
 		require.Equal(t, 1, fetched)
-		time.Sleep(50 * time.Second) // within early of the expiry
+		time.Sleep(50 * time.Second) // within 10 s of the expiry
 		h, err := tokens.header(t.Context(), "")
 		require.NoError(t, err)
 		require.Equal(t, "Bearer t2", h)

@@ -133,7 +133,7 @@ func TestAuthNeverPrintsItsSecrets(t *testing.T) {
 	require.Equal(t, "none", Auth{}.String())
 	r := &http.Request{Header: http.Header{}}
 	r.SetBasicAuth("me", "hunter2")
-	header, err := BasicHeader("me", "hunter2").authorization()(t.Context(), "")
+	header, err := BasicHeader("me", "hunter2").credential(t.Context()).header(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, r.Header.Get("Authorization"), header)
 }

@@ -53,13 +53,16 @@ func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error)
 	if err != nil {
 		return nil, badConfig(err)
 	}
-	endpoint, err := flightconn.NewEndpoint(endpointConfig(at, resolved))
+	// The pool outlives the call that makes it.
+	auth := resolved.Auth.credential(context.WithoutCancel(ctx))
+	endpoint, err := flightconn.NewEndpoint(endpointConfig(at, resolved, auth))
 	if err != nil {
 		return nil, badConfig(err)
 	}
-	p, err := start(ctx, at.addr, resolved, endpoint.Open, endpoint.Close)
+	release := func() error { auth.stop(); return endpoint.Close() }
+	p, err := start(ctx, at.addr, resolved, endpoint.Open, release)
 	if err != nil {
-		return nil, errors.Join(err, endpoint.Close())
+		return nil, errors.Join(err, release())
 	}
 	return p, nil
 }
@@ -83,10 +86,10 @@ func badConfig(err error) error {
 	return &Error{Op: "New", Stage: session.StageArgument, Fault: FaultUsage, Unsent: true, Err: err}
 }
 
-func endpointConfig(at address, cfg Config) flightconn.Config {
+func endpointConfig(at address, cfg Config, auth credential) flightconn.Config {
 	c := flightconn.Config{
 		Network: at.network, Address: at.addr,
-		Authorization: cfg.Auth.authorization(), Headers: cfg.Headers,
+		Authorization: auth.header, Headers: cfg.Headers,
 		DialOptions: cfg.DialOptions, Dialer: cfg.Dialer, Allocator: cfg.Allocator,
 		DialTimeout: cfg.DialTimeout, CloseTimeout: cfg.CloseTimeout,
 		MaxMessage: cfg.MaxMessage, CancelActions: cfg.Cancel.Actions,

@@ -92,6 +92,14 @@ func (a *authority) expireAll() int {
 	return n
 }
 
+func (a *authority) expire(token string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, valid := a.tokens[token]
+	delete(a.tokens, token)
+	return valid
+}
+
 // basicCredentials reads them from the Basic header, padded or not, or from
 // the payload, as clients of either kind send them.
 func basicCredentials(ctx context.Context, payload []byte) (user, password string) {

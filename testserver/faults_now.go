@@ -42,3 +42,6 @@ func (f *Faults) LimitSessions(n int) { f.srv.sessions.setLimit(n) }
 // ExpireTokens makes every bearer token invalid. Calls answer UNAUTHENTICATED
 // until the client makes a handshake. It returns how many there were.
 func (f *Faults) ExpireTokens() int { return f.srv.auth.expireAll() }
+
+// ExpireToken makes one bearer token invalid and reports whether it was valid.
+func (f *Faults) ExpireToken(token string) bool { return f.srv.auth.expire(token) }

@@ -63,10 +63,14 @@ func (r *run) failOpen(ctx context.Context, stage session.Stage, err error) erro
 	e.SQLState = sqlState(s.Message())
 	e.Fault = session.FaultOf(s.Code(), s.Message())
 	var noCredential *credentialError
+	if errors.As(err, &noCredential) {
+		e.Stage, e.Fault = session.StageAuth, session.FaultAuth
+	}
 	switch {
 	case r.endedErr(s.Code() == codes.DeadlineExceeded) != nil:
 		e.Fault, e.Ctx = session.FaultContext, r.endedErr(true)
-	case errors.As(err, &noCredential), s.Code() == codes.Unauthenticated, s.Code() == codes.PermissionDenied:
+	case noCredential != nil:
+	case s.Code() == codes.Unauthenticated, s.Code() == codes.PermissionDenied:
 		e.Stage, e.Fault = session.StageAuth, session.FaultAuth
 	case ctx.Err() != nil:
 		e.Fault, e.Err = session.FaultTransport, fmt.Errorf("no answer within %v: %w", r.conn.cfg().DialTimeout, err)
@@ -75,7 +79,7 @@ func (r *run) failOpen(ctx context.Context, stage session.Stage, err error) erro
 	case e.Fault == session.FaultContext: // the server's doing
 		e.Fault = session.FaultTransport
 	}
-	if e.Unsent && e.Fault != session.FaultAuth {
+	if e.Unsent && e.Stage != session.StageAuth {
 		e.Stage = session.StageDial
 	}
 	return e

@@ -1,0 +1,85 @@
+package oauth
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"golang.org/x/oauth2"
+)
+
+// Error is a request for a token that failed.
+type Error struct {
+	Endpoint    string // the token endpoint, without its query
+	Status      int    // of its HTTP answer; 0: there was none, or it could not be used
+	Code        string // the protocol's error, such as "invalid_client"; may be empty
+	Description string // what the endpoint says of it; may be empty
+
+	// Err is what the network or the reading of the answer failed with, nil
+	// where the endpoint refused.
+	Err error
+}
+
+// Error names the endpoint and what it said.
+func (e *Error) Error() string {
+	s := "oauth: token endpoint " + e.Endpoint
+	if e.Status != 0 {
+		s += fmt.Sprintf(" answered %d", e.Status)
+	}
+	for _, part := range []string{e.Code, e.Description} {
+		if part != "" {
+			s += ": " + part
+		}
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap gives the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// longest bounds what an endpoint may contribute to an error's text.
+const longest = 300
+
+// fail makes an Error in which none of the secrets shows: endpoints have been
+// seen to repeat what they were sent.
+func (c Client) fail(err error, secrets []string) error {
+	e := &Error{Endpoint: endpointName(c.TokenURL)}
+	var refused *oauth2.RetrieveError
+	var failed *url.Error
+	switch {
+	case errors.As(err, &refused):
+		e.Status = refused.Response.StatusCode
+		e.Code, e.Description = redact(refused.ErrorCode, secrets), redact(refused.ErrorDescription, secrets)
+	case errors.As(err, &failed): // its own text has the whole URL
+		e.Err = failed.Err
+	default:
+		e.Err = errors.New(redact(strings.TrimPrefix(err.Error(), "oauth2: "), secrets))
+	}
+	return e
+}
+
+func redact(text string, secrets []string) string {
+	for _, secret := range secrets {
+		if secret != "" {
+			text = strings.ReplaceAll(text, secret, "[secret]")
+			text = strings.ReplaceAll(text, url.QueryEscape(secret), "[secret]")
+		}
+	}
+	if len(text) > longest {
+		text = strings.ToValidUTF8(text[:longest], "") + "…"
+	}
+	return text
+}
+
+// endpointName is the URL as far as it can be shown.
+func endpointName(tokenURL string) string {
+	u, err := url.Parse(tokenURL)
+	if err != nil {
+		return "(not a URL)"
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}

@@ -1,0 +1,143 @@
+package oauth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+
+	"github.com/flightpool/flightpool/flightpool"
+)
+
+// Client says who asks which token endpoint for what. It prints without its
+// secret.
+type Client struct {
+	// TokenURL is the token endpoint. Required. It must be https, or http on
+	// a loopback address, unless AllowPlainHTTP.
+	TokenURL string
+
+	// ID and Secret are the client's credentials. ID is required for client
+	// credentials. With token exchange a client may have neither.
+	ID, Secret string
+
+	// SecretInBody sends ID and Secret as parameters of the request. The
+	// default is a Basic header, which RFC 6749 asks every server to accept;
+	// some accept only the other.
+	SecretInBody bool
+
+	// Scopes are asked for together. None: what the server gives by default.
+	Scopes []string
+
+	// Audience names the services that the token is for, as some servers
+	// need to be told. None: not sent.
+	Audience []string
+
+	// Params are further parameters of the request. They must not repeat
+	// those that have a field.
+	Params url.Values
+
+	// AllowPlainHTTP sends the secret over a connection that anybody on the
+	// way can read.
+	AllowPlainHTTP bool
+
+	// HTTP makes the requests, for example through a proxy or with roots of
+	// your own. Default: http.DefaultClient, which heeds HTTPS_PROXY.
+	HTTP *http.Client
+}
+
+// Format keeps the secret out of every verb.
+func (c Client) Format(f fmt.State, _ rune) {
+	_, _ = fmt.Fprintf(f, "client %q of %s", c.ID, endpointName(c.TokenURL))
+}
+
+// ClientCredentials gives tokens for the client itself. It sends nothing yet.
+// Errors name the fields that are wrong, all of them.
+func ClientCredentials(c Client) (flightpool.TokenSource, error) {
+	faults := c.faults()
+	if c.ID == "" {
+		faults = append(faults, errors.New("ID: is required"))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return nil, fmt.Errorf("oauth: %w", err)
+	}
+	return func(ctx context.Context) (string, time.Time, error) {
+		return c.request(ctx, nil, c.Secret)
+	}, nil
+}
+
+// ownParams have a field of their own.
+var ownParams = []string{
+	"grant_type", "scope", "audience", "client_id", "client_secret",
+	"subject_token", "subject_token_type", "actor_token", "actor_token_type", "requested_token_type", "resource",
+}
+
+func (c Client) faults() []error {
+	var faults []error
+	fault := func(wrong bool, format string, args ...any) {
+		if wrong {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	u, err := url.Parse(c.TokenURL)
+	switch {
+	case c.TokenURL == "":
+		fault(true, "TokenURL: is required")
+	case err != nil:
+		fault(true, "TokenURL: is no URL") // the parser's error would repeat it, secrets and all
+	default:
+		fault(u.Scheme != "https" && u.Scheme != "http", "TokenURL: %q is neither https nor http", u.Scheme)
+		fault(u.Host == "", "TokenURL: has no host")
+		fault(u.User != nil, "TokenURL: put the credentials into ID and Secret")
+		fault(u.Scheme == "http" && !isLoopback(u.Hostname()) && !c.AllowPlainHTTP,
+			"TokenURL: http would send the secret readable for everybody on the way; use https, or set AllowPlainHTTP")
+	}
+	fault(c.ID == "" && c.Secret != "", "Secret: needs an ID")
+	for _, name := range ownParams {
+		fault(c.Params.Has(name), "Params: %s has a field of its own", name)
+	}
+	return faults
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+// request asks for a token. secrets must not show in errors.
+func (c Client) request(ctx context.Context, grant url.Values, secrets ...string) (string, time.Time, error) {
+	params := url.Values{}
+	for _, more := range []url.Values{c.Params, grant} {
+		for name, values := range more {
+			params[name] = values
+		}
+	}
+	if len(c.Audience) > 0 {
+		params["audience"] = c.Audience
+	}
+	style := oauth2.AuthStyleInHeader
+	if c.SecretInBody || c.ID == "" {
+		style = oauth2.AuthStyleInParams
+	}
+	cfg := clientcredentials.Config{
+		ClientID: c.ID, ClientSecret: c.Secret, TokenURL: c.TokenURL, Scopes: c.Scopes, EndpointParams: params, AuthStyle: style,
+	}
+	if c.HTTP != nil {
+		ctx = context.WithValue(ctx, oauth2.HTTPClient, c.HTTP)
+	}
+	token, err := cfg.Token(ctx)
+	if err != nil {
+		return "", time.Time{}, c.fail(err, secrets)
+	}
+	// RFC 8693 says N_A for a token that is not meant to be an access token.
+	if kind := token.TokenType; kind != "" && !strings.EqualFold(kind, "bearer") && !strings.EqualFold(kind, "n_a") {
+		return "", time.Time{}, c.fail(fmt.Errorf("gave a token of type %q, which cannot be presented as a bearer token", kind), secrets)
+	}
+	return token.AccessToken, token.Expiry, nil
+}
