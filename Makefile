@@ -62,8 +62,28 @@ stress: test-deps ## the long tests, for STRESS (default 30s) each
 	@STORMS=$(STORMS) go test -count=1 -timeout 24h -run 'NeverExceed|OpensNever' ./lease/dynamolease
 
 .PHONY: fleet
-fleet: deps ## DSQL pools of a fleet against their peers, for FLEET_SECONDS each
-	@cd internal/fleetbench && go run . burst steady chaos
+fleet: test-deps ## a fleet of DSQL pools beside its peers: bursts, expiries, drops, kills
+	@cd internal/fleetbench && go run . burst steady drop chaos
+
+# Python packages are pinned with their hashes; Apache's JDBC driver only comes with Java and Maven at hand.
+interop := $(tools)/interop
+jdbc := flight-sql-jdbc-driver-18.3.0.jar
+.PHONY: interop
+interop: deps $(interop)/requirements.txt ## clients and servers of other makers against ours (PyPI, Maven)
+	@cd testserver/duckdb && go build -o $(interop)/ ./cmd/duckserver $(quiet)
+	@if command -v java && command -v mvn; then $(MAKE) $(interop)/$(jdbc); else echo "JDBC is left out: it needs java and mvn" >&2; fi >/dev/null
+	@cd internal/interop && go build -o $(interop)/interop . $(quiet)
+	@cd internal/interop && $(interop)/interop -venv $(interop) -duckserver $(interop)/duckserver -jdbc "$$(ls $(interop)/$(jdbc) 2>/dev/null || true)"
+
+$(interop)/requirements.txt: internal/interop/clients/requirements.txt
+	@python3 -c 'import ensurepip' 2>/dev/null || .ci/deps python3 python3-venv
+	@echo "installing the Python packages, once"
+	@python3 -m venv $(interop) && $(interop)/bin/pip install -q --disable-pip-version-check --require-hashes -r $<
+	@cp $< $@
+
+$(interop)/$(jdbc):
+	@mvn -q -B dependency:copy -Dartifact=org.apache.arrow:$(jdbc:-18.3.0.jar=):18.3.0 -DoutputDirectory=$(interop) >&2
+	@echo "3f418b46c880e263558c5de669bdbede2c5d4375527ced116fb29f795b03704c  $@" | sha256sum -c --quiet || { rm $@; false; }
 
 .PHONY: sample-data
 sample-data: deps ## make examples/data again from the full files in FROM

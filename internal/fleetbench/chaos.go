@@ -12,88 +12,116 @@ import (
 	"github.com/flightpool/flightpool/testserver/localdeps"
 )
 
+// chaosLength is enough for 200 kills and pauses.
+const chaosLength = 5 * time.Minute
+
+// badNetwork is what DynamoDB is like in the chaos story.
+var badNetwork = localdeps.Faults{
+	LoseRequest: .02, LoseReply: .02, Duplicate: .05, DuplicateAfter: 500 * time.Millisecond,
+	Throttle: .02, Conflict: .02, Delay: 20 * time.Millisecond,
+}
+
 // chaos kills and pauses members at random while DynamoDB misbehaves. The fleet
 // wants more connections than its limit; the gateway, which would take all of
 // them, counts.
-func chaos(ctx context.Context, f *field, length time.Duration) error {
-	const limit, want = 60, 12
+func chaos(ctx context.Context, f *field, s scale, r *report) error {
+	const want = 12
+	limit := s.processes * want * 5 / 8
 	g, err := f.gate(ctx, "chaos", func(o *dsqlgate.Options) { o.MaxConns = 10 * limit })
 	if err != nil {
 		return err
 	}
-	f.proxy.Set(localdeps.Faults{LoseRequest: .02, LoseReply: .02, Duplicate: .05, DuplicateAfter: 500 * time.Millisecond, Throttle: .02, Conflict: .02, Delay: 20 * time.Millisecond})
 	m := member{
-		Pool: "dsql", Conns: want, Workers: 4, Think: 20 * time.Millisecond, Length: 24 * time.Hour, Patience: 5 * time.Second,
+		Host: g.Host(), Pool: "dsql", Conns: want, Workers: 4, Think: 20 * time.Millisecond, Length: 24 * time.Hour, Patience: 5 * time.Second,
 		Lifetime: 20 * time.Second, Jitter: 5 * time.Second, Guard: time.Second, Limit: limit, Rate: 100, Burst: 500,
 	}
-	members := make([]*process, processes)
+	lease, grace, longest := time.Minute, 20*time.Second, 10*time.Second // dynamolease's own, and of a pause
+	if s.brief {
+		lease, grace, longest = 12*time.Second, 4*time.Second, time.Second
+		m.Lease, m.Grace = lease, grace
+	}
+	f.proxy.Set(badNetwork)
+	defer f.proxy.Set(localdeps.Faults{})
+	kills, pauses, err := f.storm(ctx, g, s, m, longest)
+	if err != nil {
+		return err
+	}
+	died, counts := time.Now(), f.proxy.Counts()
+	f.proxy.Set(localdeps.Faults{})
+	leases, err := dynamolease.New(ctx, f.dynamo.Client(), m.budget(lease/12))
+	if err != nil {
+		return err
+	}
+	free, err := takeAll(ctx, leases, limit, r)
+	if err != nil {
+		return err
+	}
+	back, peak := free.Sub(died).Round(time.Second), g.Stats().Peak
+	r.claim(peak <= limit, "chaos: %d connections at a limit of %d", peak, limit)
+	r.figure(s, back <= lease+grace, "chaos: the slots of the dead were back after %v, later than %v and %v", back, lease, grace)
+	r.figure(s, s.length < chaosLength || kills+pauses >= 200, "chaos: only %d kills and %d pauses", kills, pauses)
+	r.table(fmt.Sprintf("chaos: %d processes want %d connections each, the fleet's limit is %d; %v of kill -9 and SIGSTOP up to %v", s.processes, want, limit, s.length, longest),
+		[][]string{
+			row("kills", "pauses", "most connections", "limit", "slots back after", "lease+grace", "requests to DynamoDB lost", "unanswered", "doubled", "refused"),
+			row(kills, pauses, peak, limit, back, lease+grace, counts["lost"], counts["unanswered"], counts["duplicated"], counts["throttled"]+counts["conflicting"]),
+		})
+	return g.Close()
+}
+
+// storm kills and pauses members for the length of the story, and kills all of
+// them at its end.
+func (f *field) storm(ctx context.Context, g *dsqlgate.Gate, s scale, m member, longest time.Duration) (kills, pauses int, err error) {
+	members := make([]*process, s.processes)
 	for i := range members {
 		if members[i], err = f.spawn(ctx, g, m); err != nil {
-			return err
+			return 0, 0, err
 		}
 	}
-	kills, pauses, highest := 0, 0, 0
-	every := max(length/200, 100*time.Millisecond)
-	for end := time.Now().Add(length); time.Now().Before(end); {
+	every := max(s.length/240, 300*time.Millisecond)
+	for end := time.Now().Add(s.length); time.Now().Before(end); {
 		time.Sleep(every/2 + rand.N(every))
-		highest = max(highest, g.Stats().Live)
 		i := rand.IntN(len(members))
 		if rand.IntN(2) == 0 {
 			kills++
-			_ = members[i].cmd.Process.Kill() // it may be paused
-			_ = members[i].cmd.Wait()         // an error says that it was killed
+			members[i].kill()
 			if members[i], err = f.spawn(ctx, g, m); err != nil {
-				return err
+				return kills, pauses, err
 			}
 			continue
 		}
 		pauses++
 		process := members[i].cmd.Process
 		if err := process.Signal(syscall.SIGSTOP); err != nil {
-			return err
+			return kills, pauses, err
 		}
-		time.AfterFunc(rand.N(10*time.Second), func() { _ = process.Signal(syscall.SIGCONT) }) // it may be dead by then
+		time.AfterFunc(rand.N(longest), func() { _ = process.Signal(syscall.SIGCONT) }) // it may be dead by then
 	}
 	for _, p := range members {
-		_ = p.cmd.Process.Kill()
-		_ = p.cmd.Wait()
+		p.kill()
 	}
-	died := time.Now()
-	f.proxy.Set(localdeps.Faults{})
-	leases, err := dynamolease.New(ctx, localdeps.ClientFor(f.proxy.URL), dynamolease.Config{Table: table, Budget: g.Host(), Limit: limit})
-	if err != nil {
-		return err
-	}
-	back, err := takeAll(ctx, leases, limit)
-	if err != nil {
-		return err
-	}
-	line("chaos kills=%d pauses=%d peak=%d limit=%d highest-seen=%d all-slots-back-after=%v", kills, pauses, g.Stats().Peak, limit, highest, back.Sub(died).Round(time.Second))
-	if peak := g.Stats().Peak; peak > limit {
-		return fmt.Errorf("%d connections, more than %d", peak, limit)
-	}
-	return g.Close()
+	return kills, pauses, nil
 }
 
 // takeAll takes every lease there is: the dead must have lost theirs for that,
 // and no more can be had.
-func takeAll(ctx context.Context, leases *dynamolease.Leases, limit int) (time.Time, error) {
+func takeAll(ctx context.Context, leases *dynamolease.Leases, limit int, r *report) (done time.Time, err error) {
 	patience, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	var releases []func()
 	for range limit {
 		release, err := leases.Acquire(patience)
 		if err != nil {
-			return time.Time{}, fmt.Errorf("%d of %d slots came back: %w", len(releases), limit, err)
+			r.claim(false, "chaos: %d of %d slots came back: %w", len(releases), limit, err)
+			break
 		}
 		releases = append(releases, release)
 	}
-	done := time.Now()
+	done = time.Now()
 	brief, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if _, err := leases.Acquire(brief); err == nil {
-		return done, fmt.Errorf("more than %d slots", limit)
-	}
+	_, err = leases.Acquire(brief)
+	r.claim(err != nil, "chaos: more than %d slots could be had", limit)
+	r.claim(leases.Stats().Used == limit, "chaos: the table counts %d leases of %d in use", leases.Stats().Used, limit)
 	for _, release := range releases {
 		release()
 	}

@@ -20,7 +20,7 @@ const (
 	secret    = "fleet-secret"
 )
 
-// A field is the servers of one story.
+// A field is the servers that all stories share.
 type field struct {
 	postgres *localdeps.Postgres
 	dynamo   *localdeps.DynamoDB
@@ -75,6 +75,12 @@ type process struct {
 	out bytes.Buffer
 }
 
+// kill is kill -9, also of a process that stands still.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill() // it can only have ended by itself
+	_ = p.cmd.Wait()         // an error says that it was killed
+}
+
 // spawn starts a member.
 func (f *field) spawn(ctx context.Context, g *dsqlgate.Gate, m member) (*process, error) {
 	m.Gate, m.Host, m.CA = g.Addr(), g.Host(), g.CA()
@@ -115,4 +121,19 @@ func (f *field) run(ctx context.Context, g *dsqlgate.Gate, n int, m member) (res
 		sum.add(r)
 	}
 	return sum, errors.Join(errs...)
+}
+
+// settled claims that a fleet of our pool has left nothing behind, and that none
+// of its members took another for dead.
+func (f *field) settled(ctx context.Context, r *report, what string, g *dsqlgate.Gate, m member, seen result) error {
+	leases, err := dynamolease.New(ctx, f.dynamo.Client(), dynamolease.Config{Table: table, Budget: g.Host(), Limit: m.Limit})
+	if err != nil {
+		return err
+	}
+	left := leases.Stats().Used
+	r.claim(!seen.CloseFailed, "%s: a member could not close", what)
+	r.claim(left == 0, "%s: %d leases are in use by nobody", what, left)
+	r.claim(g.Stats().Live == 0, "%s: %d connections are open yet", what, g.Stats().Live)
+	r.claim(seen.Losses == 0 && seen.Reaped == 0, "%s: %d members lost their leases, %d were freed as dead", what, seen.Losses, seen.Reaped)
+	return leases.Close(ctx)
 }

@@ -1,27 +1,41 @@
-// Command fleetbench measures a fleet of processes on one stand-in of an Aurora
-// DSQL cluster: this project's pool with its fleet-wide budgets in DynamoDB, and
-// beside it pgxpool as it is and with the settings of AWS's Go connector (not
-// the connector itself: pgxpool is what that configures).
-//
-//	fleetbench burst    8 processes open 50 connections each, at once, and
-//	                    replace them faster than the cluster admits
-//	fleetbench steady   every connection expires several times under load
-//	fleetbench chaos    members are killed and paused, DynamoDB misbehaves
-//
-// FLEET_SECONDS bounds a story (burst 60, steady 40, chaos 300), FLEET_POOLS
-// chooses the pools (dsql,pgxpool,aws-settings).
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
+
+// A story is one thing that happens to a fleet. It tells what was seen, and
+// whether the project's claims held.
+type story struct {
+	tell   func(context.Context, *field, scale, *report) error
+	length time.Duration
+}
+
+var stories = map[string]story{
+	"burst":  {burst, time.Minute},
+	"steady": {steady, 2 * time.Minute},
+	"drop":   {drop, 15 * time.Second},
+	"chaos":  {chaos, chaosLength},
+}
+
+// A scale says how large a story is.
+type scale struct {
+	processes int
+	conns     int // of each process
+	length    time.Duration
+	pools     []string
+	// brief stories are for a busy machine: leases are short, and figures that
+	// depend on the machine's speed are no claims.
+	brief bool
+}
 
 func main() {
 	ctx := context.Background()
@@ -31,41 +45,63 @@ func main() {
 		}
 		return
 	}
-	stories := map[string]func(context.Context, *field, time.Duration) error{"burst": burst, "steady": steady, "chaos": chaos}
-	seconds := map[string]int{"burst": 60, "steady": 40, "chaos": 300}
+	names := slices.Sorted(maps.Keys(stories))
 	if len(os.Args) < 2 {
-		log.Fatal("usage: fleetbench burst|steady|chaos...")
+		log.Fatalf("usage: fleetbench %s", strings.Join(names, "|"))
 	}
-	for _, name := range os.Args[1:] {
-		story, known := stories[name]
-		if !known {
-			log.Fatalf("there is no story %q", name)
-		}
-		length := seconds[name]
-		if text := os.Getenv("FLEET_SECONDS"); text != "" {
-			var err error
-			if length, err = strconv.Atoi(text); err != nil || length < 1 {
-				log.Fatalf("FLEET_SECONDS: %q is no number of seconds", text)
-			}
-		}
-		if err := tell(ctx, story, time.Duration(length)*time.Second); err != nil {
-			log.Fatal(name, ": ", err)
-		}
+	r := &report{out: os.Stdout}
+	if err := run(ctx, os.Args[1:], r); err != nil {
+		log.Fatal(err)
 	}
+	if err := r.verdict(); err != nil {
+		log.Fatal("these claims did not hold:\n", err)
+	}
+	fmt.Println("\nevery claim held")
 }
 
-// tell runs a story on a field of its own.
-func tell(ctx context.Context, story func(context.Context, *field, time.Duration) error, length time.Duration) error {
+// run tells stories, one after the other, on the same servers.
+func run(ctx context.Context, names []string, r *report) error {
+	seconds, err := number("FLEET_SECONDS", 0)
+	if err != nil {
+		return err
+	}
+	processes, err := number("FLEET_PROCESSES", 8)
+	if err != nil {
+		return err
+	}
 	f, err := newField(ctx)
 	if err != nil {
 		return err
 	}
 	defer f.close()
-	return story(ctx, f, length)
+	for _, name := range names {
+		s, known := stories[name]
+		if !known {
+			return fmt.Errorf("there is no story %q", name)
+		}
+		sc := scale{processes: processes, conns: 50, length: s.length, pools: pools}
+		if seconds > 0 {
+			sc.length = time.Duration(seconds) * time.Second
+		}
+		if text := os.Getenv("FLEET_POOLS"); text != "" {
+			sc.pools = strings.Split(text, ",")
+		}
+		if err := s.tell(ctx, f, sc, r); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
 }
 
-func pools() []string {
-	return strings.Split(cmp.Or(os.Getenv("FLEET_POOLS"), "dsql,pgxpool,aws-settings"), ",")
+// number is a variable of the environment, or what stands in for it.
+func number(name string, otherwise int) (int, error) {
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%s: %q is no positive number", name, text)
+	}
+	return n, nil
 }
-
-func line(format string, args ...any) { fmt.Printf(format+"\n", args...) }

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -23,49 +25,39 @@ type member struct {
 	Gate, Host string
 	CA         []byte
 
-	Conns, Workers   int
-	Think            time.Duration // between two requests of a worker
-	Length           time.Duration
-	Lifetime, Jitter time.Duration // 0: the pool's own
-	Guard            time.Duration
-	Limit            int
-	Rate             float64
-	Burst            int
-	Patience         time.Duration // of a request
-	Settle           time.Duration // not measured at the start
-}
+	Conns, Workers int
+	Spare, Low     int           // room for replacements; LowWatermark
+	Think          time.Duration // between two requests of a worker
+	Work           time.Duration // of a request, at the server
+	Length         time.Duration
+	Patience       time.Duration // of a request
+	Settle         time.Duration // not measured at the start
 
-// A result is what a process, or a fleet, has seen.
-type result struct {
-	Requests, Failures int
-	// Requests' and checkouts' durations, in microseconds.
-	Request, Checkout []int
-	// Ready is the lowest number of usable connections after Settle; -1: not
-	// known.
-	Ready                  int
-	Writes                 uint64 // of DynamoDB, for the limiter
-	Opens, Dropped, Elided uint64
-}
-
-func (r *result) add(o result) {
-	if r.Requests == 0 && r.Ready == 0 {
-		r.Ready = o.Ready
-	}
-	r.Ready = min(r.Ready, o.Ready)
-	r.Requests, r.Failures = r.Requests+o.Requests, r.Failures+o.Failures
-	r.Request, r.Checkout = append(r.Request, o.Request...), append(r.Checkout, o.Checkout...)
-	r.Writes, r.Opens = r.Writes+o.Writes, r.Opens+o.Opens
-	r.Dropped, r.Elided = r.Dropped+o.Dropped, r.Elided+o.Elided
+	Lifetime, Jitter, Guard time.Duration // 0: the pool's own
+	Limit                   int
+	Rate                    float64
+	Burst                   int
+	Lease, Grace            time.Duration // 0: dynamolease's own
 }
 
 // A source lends connections.
 type source interface {
-	// use borrows a connection for one statement and says how long the
+	// use borrows a connection for one call of do and says how long the
 	// borrowing took.
-	use(ctx context.Context) (checkout time.Duration, err error)
+	use(ctx context.Context, do func(*pgx.Conn) error) (checkout time.Duration, err error)
 	ready() int
 	account(*result)
 	close(ctx context.Context) error
+}
+
+func (m member) source(ctx context.Context) (source, error) {
+	switch m.Pool {
+	case "dsql":
+		return m.reservoir(ctx)
+	case "pgxpool", "aws-settings":
+		return m.pgxpool(ctx)
+	}
+	return nil, fmt.Errorf("there is no pool %q", m.Pool)
 }
 
 func (m member) tls() *tls.Config {
@@ -90,10 +82,11 @@ func runMember(ctx context.Context, text string) error {
 	}
 	r := m.work(ctx, s)
 	s.account(&r)
-	closing, cancel := context.WithTimeout(ctx, 10*time.Second)
+	closing, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	if err := s.close(closing); err != nil {
 		slog.Error("close", "error", err)
+		r.CloseFailed = true
 	}
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
@@ -102,39 +95,21 @@ func runMember(ctx context.Context, text string) error {
 func (m member) work(ctx context.Context, s source) result {
 	began := time.Now()
 	settled, end := began.Add(m.Settle), began.Add(m.Length)
+	sum := result{Ready: m.Conns + m.Spare}
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	sum := result{Ready: s.ready()}
-	if sum.Ready >= 0 {
-		sum.Ready = m.Conns
-		all.Go(func() {
-			for look := time.NewTicker(10 * time.Millisecond); time.Now().Before(end); <-look.C {
-				if n := s.ready(); time.Now().After(settled) {
-					mu.Lock()
-					sum.Ready = min(sum.Ready, n)
-					mu.Unlock()
-				}
+	all.Go(func() {
+		for look := time.NewTicker(10 * time.Millisecond); time.Now().Before(end); <-look.C {
+			if n := s.ready(); time.Now().After(settled) {
+				mu.Lock()
+				sum.Ready = min(sum.Ready, n)
+				mu.Unlock()
 			}
-		})
-	}
+		}
+	})
 	for range m.Workers {
 		all.Go(func() {
-			var own result
-			for time.Now().Before(end) {
-				at := time.Now()
-				ctx, cancel := context.WithTimeout(ctx, m.Patience)
-				checkout, err := s.use(ctx)
-				cancel()
-				if at.After(settled) {
-					own.Requests++
-					own.Request = append(own.Request, int(time.Since(at).Microseconds()))
-					own.Checkout = append(own.Checkout, int(checkout.Microseconds()))
-					if err != nil {
-						own.Failures++
-					}
-				}
-				time.Sleep(m.Think/2 + rand.N(m.Think+1))
-			}
+			own := m.requests(ctx, s, settled, end)
 			mu.Lock()
 			defer mu.Unlock()
 			own.Ready = sum.Ready
@@ -145,8 +120,41 @@ func (m member) work(ctx context.Context, s source) result {
 	return sum
 }
 
-// statement is one request's work.
-func statement(ctx context.Context, c *pgx.Conn) error {
-	var n int
-	return c.QueryRow(ctx, "select 1").Scan(&n)
+// requests is one worker's work.
+func (m member) requests(ctx context.Context, s source, settled, end time.Time) (own result) {
+	failed := false
+	for time.Now().Before(end) {
+		at := time.Now()
+		checkout, err := m.request(ctx, s)
+		if at.After(settled) {
+			own.Requests++
+			own.Request = append(own.Request, int(time.Since(at).Microseconds()))
+			own.Checkout = append(own.Checkout, int(checkout.Microseconds()))
+			if err != nil {
+				own.Failures++
+			}
+			if errors.Is(err, context.DeadlineExceeded) {
+				own.Hung++
+			}
+			if err != nil && failed {
+				own.Again++
+			}
+		}
+		failed = err != nil
+		time.Sleep(m.Think/2 + rand.N(m.Think+1))
+	}
+	return own
+}
+
+func (m member) request(ctx context.Context, s source) (checkout time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, m.Patience)
+	defer cancel()
+	return s.use(ctx, func(c *pgx.Conn) error {
+		if m.Work > 0 {
+			_, err := c.Exec(ctx, "select pg_sleep($1)", m.Work.Seconds())
+			return err
+		}
+		var n int
+		return c.QueryRow(ctx, "select 1").Scan(&n)
+	})
 }

@@ -2,64 +2,35 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/feature/dsql/auth"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/flightpool/flightpool/reservoir/dsql"
 )
 
-func (m member) source(ctx context.Context) (source, error) {
-	switch m.Pool {
-	case "dsql":
-		return m.reservoir(ctx)
-	case "pgxpool", "aws-settings":
-		return m.pgxpool(ctx)
-	}
-	return nil, fmt.Errorf("there is no pool %q", m.Pool)
-}
+// pools are this project's and its peers.
+var pools = []string{"dsql", "pgxpool", "aws-settings"}
 
-type ours struct{ pool *dsql.Pool }
-
-func (m member) reservoir(ctx context.Context) (source, error) {
-	pool, err := dsql.NewPool(ctx, dsql.Config{
-		Host: m.Host, TLS: m.tls(), Dial: m.dial, MaxOpen: m.Conns,
-		BaseLifetime: m.Lifetime, LifetimeJitter: m.Jitter, GuardWindow: m.Guard,
-		LeaseTable: table, ConnLimit: m.Limit, OpenRate: m.Rate, OpenBurst: m.Burst,
-	})
-	return ours{pool}, err
-}
-
-func (o ours) use(ctx context.Context) (time.Duration, error) {
-	began := time.Now()
-	c, err := o.pool.Acquire(ctx)
-	checkout := time.Since(began)
-	if err != nil {
-		return checkout, err
-	}
-	defer c.Release()
-	return checkout, statement(ctx, c.Conn())
-}
-
-func (o ours) ready() int {
-	s := o.pool.Stats().Reservoir
-	return s.Idle + s.InUse
-}
-
-func (o ours) account(r *result) {
-	s := o.pool.Stats()
-	r.Writes, r.Opens = s.Limiter.Traffic.Writes, s.Reservoir.Opens
-	r.Dropped, r.Elided = s.Limiter.Dropped, s.Reservoir.OpensElided
-}
-
-func (o ours) close(ctx context.Context) error { return o.pool.Close(ctx) }
-
+// theirs is a pgxpool.
 type theirs struct{ pool *pgxpool.Pool }
 
+// pgxpool is the pool as it comes, with what no client of DSQL can do without:
+// TLS with the cluster's name and a fresh token for every open.
+//
+// "aws-settings" stands in for AWS's Go connector (awslabs/aurora-dsql-connectors,
+// go/pgx v0.5.0), which is a function that fills in a pgxpool.Config. It sets:
+//
+//	MaxConnLifetime   55m, without jitter: here by the story's scale
+//	MaxConnIdleTime   10m
+//	BeforeConnect     a fresh token per open, valid for 15m, not cached
+//	TLS               1.2 or later, ServerName the cluster's
+//	RuntimeParams     application_name alone
+//	query mode        describe and execute, in place of cached statements
+//
+// and leaves the rest as pgxpool has it: MinConns 0, a check of lifetimes every
+// minute, MaxConns the caller's. Neither asks anybody before an open.
 func (m member) pgxpool(ctx context.Context) (source, error) {
 	cfg, err := pgxpool.ParseConfig("host=localhost user=admin database=postgres sslmode=disable")
 	if err != nil {
@@ -73,8 +44,10 @@ func (m member) pgxpool(ctx context.Context) (source, error) {
 	if m.Lifetime > 0 {
 		cfg.MaxConnLifetime, cfg.MaxConnLifetimeJitter = m.Lifetime, m.Jitter
 	}
-	if m.Pool == "aws-settings" { // a fresh token per open, no jitter; else as pgxpool
+	if m.Pool == "aws-settings" {
 		cfg.MaxConnIdleTime, cfg.MaxConnLifetimeJitter = 10*time.Minute, 0
+		cc.RuntimeParams = map[string]string{"application_name": "aurora-dsql-go-pgx/1.0.0"}
+		cc.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec
 	}
 	cfg.BeforeConnect = func(ctx context.Context, c *pgx.ConnConfig) (err error) {
 		c.Password, err = auth.GenerateDBConnectAdminAuthToken(ctx, m.Host, "us-east-1", account)
@@ -84,7 +57,7 @@ func (m member) pgxpool(ctx context.Context) (source, error) {
 	return theirs{pool}, err
 }
 
-func (t theirs) use(ctx context.Context) (time.Duration, error) {
+func (t theirs) use(ctx context.Context, do func(*pgx.Conn) error) (time.Duration, error) {
 	began := time.Now()
 	c, err := t.pool.Acquire(ctx)
 	checkout := time.Since(began)
@@ -92,7 +65,7 @@ func (t theirs) use(ctx context.Context) (time.Duration, error) {
 		return checkout, err
 	}
 	defer c.Release()
-	return checkout, statement(ctx, c.Conn())
+	return checkout, do(c.Conn())
 }
 
 func (t theirs) ready() int { return int(t.pool.Stat().IdleConns() + t.pool.Stat().AcquiredConns()) }

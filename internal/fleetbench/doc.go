@@ -1,0 +1,25 @@
+// Command fleetbench measures a fleet of processes on one stand-in of an Aurora
+// DSQL cluster: this project's pool with its fleet-wide budgets in DynamoDB, and
+// beside it pgxpool as it is and with the settings of AWS's Go connector (a
+// stand-in for the connector, which configures a pgxpool: see peers.go).
+//
+//	fleetbench burst    all processes want all their connections at once, and
+//	                    replace them faster than the cluster admits
+//	fleetbench steady   every connection expires several times under load
+//	fleetbench drop     the cluster drops every connection at once
+//	fleetbench chaos    members are killed and paused, DynamoDB misbehaves
+//
+// It prints what it saw, tells which of the project's claims did not hold, and
+// fails then. FLEET_SECONDS is the length of each story (burst 60, steady 120,
+// drop 15, chaos 300), FLEET_PROCESSES the size of each fleet (8), FLEET_POOLS
+// chooses the pools (dsql,pgxpool,aws-settings). Its test tells all stories
+// briefly.
+//
+// # Files
+//
+//	main, report             the stories and their claims
+//	burst, steady, drop, chaos
+//	field                    the servers, and the processes as their parent sees them
+//	member, result           one process and what it tells
+//	ours, peers              the pools
+package main
