@@ -16,6 +16,30 @@
 //	db := adbcpool.OpenDB(pool)
 //	row := db.QueryRowContext(ctx, "SELECT count(*) FROM flights WHERE origin = ?", "FRA")
 //
+// # Drivers that dial again
+//
+// ADBC's Flight SQL driver makes another connection when its own has broken,
+// without a word, and the server has another session for it. With Open that
+// cannot happen. With New the pool watches over transactions: their statements
+// run by handles that were proven to be of the transaction's session. Wherever
+// the driver dials again, no statement of the transaction takes effect in the
+// new session, and the call answers ErrSessionLost; a commit that may have come
+// before or after it answers ErrCommitUnknown as well. This costs two round
+// trips a statement, takes one statement a text, and only such as the server
+// can prepare.
+//
+// What remains impossible with New:
+//
+//   - Outside of transactions the loss of a session is not seen: temporary
+//     tables, settings and prepared statements are gone, and the server says so
+//     in its own words, if at all. On servers that count handles anew in each
+//     session a prepared statement can then be another one.
+//   - On servers that run a SELECT in order to prepare it, one with effects has
+//     had them in the new session before its loss is found out.
+//   - Nothing can be watched on servers without prepared statements, or which
+//     do not refuse to close a handle that they do not know.
+//   - Other drivers that dial again behind their caller's back are not watched.
+//
 // # ADBC's transactions
 //
 // With autocommit off, a transaction begins with the first statement, not when

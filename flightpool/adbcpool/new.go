@@ -23,8 +23,8 @@ import (
 // What is the database's own cannot be set here: Auth, TLS, Headers, Dialer,
 // DialOptions, Allocator, MaxMessage, Cancel.Actions and Layer of cfg must be
 // zero. For ADBC's Flight SQL driver use Open: with New the pool cannot see
-// that driver dial again, and with that lose the session; only a commit finds
-// out.
+// that driver dial again, and with that lose the session. See the package
+// comment for what is done about it.
 func New(ctx context.Context, db adbc.Database, cfg flightpool.Config) (*flightpool.FlightSQLPool, error) {
 	if err := errors.Join(need(db), notOurs(cfg)); err != nil {
 		return nil, badArgument("New", err)

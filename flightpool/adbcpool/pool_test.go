@@ -99,42 +99,58 @@ func TestErrorsReadTheSameOnEveryBackend(t *testing.T) {
 	}
 }
 
+// TestACutTransactionIsLostAndNothingReachesTheNewPeer cuts every transport
+// without a word while a transaction is open. The server's ledger is the
+// witness of what has reached the sessions that came after.
 func TestACutTransactionIsLostAndNothingReachesTheNewPeer(t *testing.T) {
-	for _, kind := range []string{"native", "open"} {
-		t.Run(kind, func(t *testing.T) {
-			inBubble(t, testserver.SwanLake(), func(r rig) {
-				p := r.pool(kind)
-				s, err := p.AcquireSession(r.Context())
-				require.NoError(r, err)
-				defer func() { _ = s.Close() }()
-				_, err = s.Update(r.Context(), "CREATE TABLE t (v BIGINT)")
-				require.NoError(r, err)
-				require.NoError(r, s.BeginTransaction(r.Context()))
-				r.server.Faults().KillConns()
-				const insert = "INSERT INTO t VALUES (1)"
-				_, err = s.Update(r.Context(), insert)
-				require.ErrorIs(r, err, flightpool.ErrSessionLost)
-				require.ErrorIs(r, s.Commit(r.Context()), flightpool.ErrSessionLost)
-				require.Zero(r, r.executions(insert))
-			})
-		})
+	const insert = "INSERT INTO t VALUES (1)"
+	next := map[string]func(r rig, s *flightpool.SessionHandle) error{
+		"a change": func(r rig, s *flightpool.SessionHandle) error { _, err := s.Update(r.Context(), insert); return err },
+		"a query": func(r rig, s *flightpool.SessionHandle) error {
+			_, err := s.Query(r.Context(), generate(1))
+			return err
+		},
+		"a commit": func(r rig, s *flightpool.SessionHandle) error { return s.Commit(r.Context()) },
+		"a prepared change": func(r rig, s *flightpool.SessionHandle) error {
+			_, err := s.PrepareQuery(r.Context(), insert)
+			return err
+		},
 	}
-}
-
-// A foreign driver dials again behind our back. The server confirms commits of
-// transactions that it does not know; what tells is that the session's
-// prepared statement is gone too.
-func TestACommitAfterAForeignDriverHasDialledAgainIsRefused(t *testing.T) {
-	inBubble(t, testserver.SwanLake(), func(r rig) {
-		p := r.pool("new")
-		s, err := p.AcquireSession(r.Context())
-		require.NoError(r, err)
-		defer func() { _ = s.Close() }()
-		require.NoError(r, s.BeginTransaction(r.Context()))
-		r.server.Faults().KillConns()
-		synctest.Wait()
-		require.ErrorIs(r, s.Commit(r.Context()), flightpool.ErrSessionLost)
-	})
+	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake()} {
+		for _, kind := range kinds {
+			for name, call := range next {
+				t.Run(profile.Name+" "+kind+" "+name, func(t *testing.T) {
+					inBubble(t, profile, func(r rig) {
+						p := r.pool(kind, func(cfg *flightpool.Config) { cfg.MinIdle = -1 }) // nobody else speaks
+						s, err := p.AcquireSession(r.Context())
+						require.NoError(r, err)
+						defer func() { _ = s.Close() }()
+						_, err = s.Update(r.Context(), "CREATE TABLE t (v BIGINT)")
+						require.NoError(r, err)
+						require.NoError(r, s.BeginTransaction(r.Context()))
+						_, err = s.Update(r.Context(), "INSERT INTO t VALUES (0)")
+						require.NoError(r, err)
+						seen := r.server.Ledger().Snapshot().Executed
+						r.server.Faults().KillConns()
+						synctest.Wait() // a driver that dials again does so with its next call
+						err = call(r, s)
+						require.ErrorIs(r, err, flightpool.ErrSessionLost)
+						require.NotErrorIs(r, err, flightpool.ErrCommitUnknown, "nothing was committed")
+						for range 2 {
+							_, err = s.Update(r.Context(), insert)
+							require.ErrorIs(r, err, flightpool.ErrSessionLost)
+							require.ErrorIs(r, s.Commit(r.Context()), flightpool.ErrSessionLost)
+							require.ErrorIs(r, s.Rollback(r.Context()), flightpool.ErrSessionLost)
+						}
+						for _, st := range r.server.Ledger().Statements()[seen:] {
+							require.Equal(r, "ROLLBACK", st.SQL, "by the server, for the session that has ended")
+						}
+						r.server.Faults().EvictSessions() // what the lost session still holds is the server's affair
+					})
+				})
+			}
+		}
+	}
 }
 
 func TestTransactionsOfTheForeignDriverCommitAndRollBack(t *testing.T) {

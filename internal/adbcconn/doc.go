@@ -49,10 +49,13 @@
 // as the vendor's, and by ADBC's status otherwise.
 //
 // The Flight SQL driver dials again by itself, which cannot be seen from
-// outside. A statement prepared in the transaction is asked before the commit,
-// so that no commit is confirmed by a server that has not seen the
-// transaction. Statements before that may have reached another session: use
-// Driver.
+// outside. In a transaction every statement is prepared first, and runs by its
+// handle once the handle of the one before has been closed with success: a
+// server knows the handles of one session only. So no statement takes effect
+// in another session than the transaction's, and no commit is confirmed that
+// was another's, wherever the driver dials again; see foreign_watch.go. It
+// costs two round trips a statement. Outside of transactions nothing of the
+// kind is done: use Driver where temporary tables and settings matter.
 //
 // Not to be had there: savepoints, session options, keys, SqlInfo, type info,
 // server-side cancel, and ingestion inside a transaction of the Flight SQL

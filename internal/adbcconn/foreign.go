@@ -45,11 +45,12 @@ type Foreign struct {
 	// before the connection is closed. They are touched inside the turn.
 	readers map[*foreignRows]struct{}
 
-	// marker is a prepared statement of the open transaction, or nil. The
-	// Flight SQL driver dials again by itself, and there are servers that
-	// confirm the commit of a transaction they have never seen; the marker
-	// they do not know either. It is touched inside the turn.
-	marker adbc.Statement
+	// witness and keeper watch over the open transaction of a Flight SQL
+	// driver; see watch. They are touched inside the turn.
+	//
+	// INVARIANT: while keeper is not nil, a statement of the transaction runs
+	// by a handle that was prepared before witness, or is it.
+	witness, keeper adbc.Statement
 
 	tx     atomic.Pointer[session.TxID] // the open transaction, or nil
 	lastTx atomic.Int64

@@ -14,6 +14,8 @@ import (
 // the driver in one piece: what fits a message is its affair.
 type foreignPrepared struct {
 	conn   *Foreign
+	sql    string
+	call   session.Call // that it was prepared with
 	stmt   adbc.Statement
 	params *arrow.Schema
 	closed atomic.Bool
@@ -27,15 +29,11 @@ func (c *Foreign) Prepare(ctx context.Context, sql string, call session.Call) (s
 	}
 	defer t.end()
 	p, err := enter(t, session.StagePrepare, func(ctx context.Context) (*foreignPrepared, error) {
-		stmt, err := c.statement(sql, call)
+		stmt, err := c.toKeep(ctx, sql, call)
 		if err != nil {
 			return nil, err
 		}
-		if err := stmt.Prepare(ctx); err != nil {
-			_ = stmt.Close()
-			return nil, err
-		}
-		p := &foreignPrepared{conn: c, stmt: stmt}
+		p := &foreignPrepared{conn: c, sql: sql, call: call, stmt: stmt}
 		if schema, err := stmt.GetParameterSchema(); err == nil {
 			p.params = schema // else the server did not tell
 		}
@@ -68,53 +66,60 @@ func (p *foreignPrepared) begin(ctx context.Context, op string, params arrow.Rec
 }
 
 // Query is part of session.Prepared.
-func (p *foreignPrepared) Query(ctx context.Context, params arrow.RecordBatch, _ session.Call) (session.Stream, error) {
+func (p *foreignPrepared) Query(ctx context.Context, params arrow.RecordBatch, call session.Call) (session.Stream, error) {
 	t, err := p.begin(ctx, "PreparedQuery", params)
 	if err != nil {
 		return nil, err
 	}
 	return t.stream(func(ctx context.Context) (*foreignRows, error) {
-		unbind, err := p.bind(ctx, params)
+		stmt, unbind, err := p.bound(ctx, params, call)
 		if err != nil {
 			return nil, err
 		}
-		reader, _, err := p.stmt.ExecuteQuery(ctx)
+		reader, _, err := stmt.ExecuteQuery(ctx)
 		if err != nil {
 			unbind()
-			return nil, err
+			return nil, p.conn.suspect(err)
 		}
 		return p.conn.opened(reader, unbind), nil
 	})
 }
 
-// bind binds params, and returns what lets go of them. It is called inside
-// the turn.
-func (p *foreignPrepared) bind(ctx context.Context, params arrow.RecordBatch) (unbind func(), err error) {
-	if params == nil {
-		return func() {}, nil
+// bound is the statement with params bound, and what lets go of them. A handle
+// of before the transaction could be another session's: in it the statement is
+// prepared anew. It is called inside the turn.
+func (p *foreignPrepared) bound(ctx context.Context, params arrow.RecordBatch, call session.Call) (stmt adbc.Statement, unbind func(), err error) {
+	stmt = p.stmt
+	if p.conn.watches(call) && p.call.Tx != call.Tx {
+		if stmt, err = p.conn.pin(ctx, p.sql, call); err != nil {
+			return nil, nil, err
+		}
 	}
-	if err := p.stmt.Bind(ctx, params); err != nil {
-		return nil, err
+	if params == nil {
+		return stmt, func() {}, nil
+	}
+	if err := stmt.Bind(ctx, params); err != nil {
+		return nil, nil, err
 	}
 	// The call's context may have ended by then.
-	return func() { _ = p.stmt.Bind(context.WithoutCancel(ctx), nil) }, nil
+	return stmt, func() { _ = stmt.Bind(context.WithoutCancel(ctx), nil) }, nil
 }
 
 // Update is part of session.Prepared.
-func (p *foreignPrepared) Update(ctx context.Context, params arrow.RecordBatch, _ session.Call) (int64, error) {
+func (p *foreignPrepared) Update(ctx context.Context, params arrow.RecordBatch, call session.Call) (int64, error) {
 	t, err := p.begin(ctx, "PreparedUpdate", params)
 	if err != nil {
 		return 0, err
 	}
 	defer t.end()
 	return enter(t, session.StageExecute, func(ctx context.Context) (int64, error) {
-		unbind, err := p.bind(ctx, params)
+		stmt, unbind, err := p.bound(ctx, params, call)
 		if err != nil {
 			return 0, err
 		}
 		defer unbind()
-		n, err := p.stmt.ExecuteUpdate(ctx)
-		return max(n, -1), err
+		n, err := stmt.ExecuteUpdate(ctx)
+		return max(n, -1), p.conn.suspect(err)
 	}, nil)
 }
 
@@ -128,6 +133,8 @@ func (p *foreignPrepared) Close(ctx context.Context) error {
 		return err
 	}
 	defer t.end()
-	_, err = enter(t, session.StageClose, func(context.Context) (struct{}, error) { return struct{}{}, p.stmt.Close() }, nil)
+	_, err = enter(t, session.StageClose, func(context.Context) (struct{}, error) {
+		return struct{}{}, p.conn.suspect(p.stmt.Close())
+	}, nil)
 	return err
 }

@@ -48,17 +48,40 @@ func (c *Foreign) statement(sql string, call session.Call) (adbc.Statement, erro
 	return stmt, nil
 }
 
-// execute runs a query. It is called inside the turn.
-func (c *Foreign) execute(ctx context.Context, sql string, call session.Call) (*foreignRows, error) {
+// prepare makes a prepared statement for sql. It is called inside the turn.
+func (c *Foreign) prepare(ctx context.Context, sql string, call session.Call) (adbc.Statement, error) {
 	stmt, err := c.statement(sql, call)
 	if err != nil {
 		return nil, err
 	}
-	done := func() { _ = stmt.Close() }
+	if err := stmt.Prepare(ctx); err != nil {
+		_ = stmt.Close()
+		return nil, err
+	}
+	return stmt, nil
+}
+
+// toRun makes a statement to run once, and tells what lets go of it. It is
+// called inside the turn.
+func (c *Foreign) toRun(ctx context.Context, sql string, call session.Call) (stmt adbc.Statement, done func(), err error) {
+	if c.watches(call) {
+		stmt, err = c.pin(ctx, sql, call)
+		return stmt, func() {}, err // it is the next witness
+	}
+	stmt, err = c.statement(sql, call)
+	return stmt, func() { _ = stmt.Close() }, err
+}
+
+// execute runs a query. It is called inside the turn.
+func (c *Foreign) execute(ctx context.Context, sql string, call session.Call) (*foreignRows, error) {
+	stmt, done, err := c.toRun(ctx, sql, call)
+	if err != nil {
+		return nil, err
+	}
 	reader, _, err := stmt.ExecuteQuery(ctx)
 	if err != nil {
 		done()
-		return nil, err
+		return nil, c.suspect(err)
 	}
 	return c.opened(reader, done), nil
 }
@@ -97,7 +120,7 @@ func (r *foreignReading) next() (arrow.RecordBatch, error) {
 		if r.rows.reader.Next() {
 			return r.rows.reader.RecordBatch(), nil
 		}
-		return nil, r.rows.reader.Err()
+		return nil, r.task.conn.suspect(r.rows.reader.Err())
 	}, nil)
 	if batch == nil && err == nil {
 		return nil, io.EOF
@@ -123,13 +146,13 @@ func (c *Foreign) Update(ctx context.Context, sql string, call session.Call) (in
 	}
 	defer t.end()
 	return enter(t, session.StageExecute, func(ctx context.Context) (int64, error) {
-		stmt, err := c.statement(sql, call)
+		stmt, done, err := c.toRun(ctx, sql, call)
 		if err != nil {
 			return 0, err
 		}
-		defer func() { _ = stmt.Close() }()
+		defer done()
 		n, err := stmt.ExecuteUpdate(ctx)
-		return max(n, -1), err
+		return max(n, -1), c.suspect(err)
 	}, nil)
 }
 

@@ -20,10 +20,14 @@ func (c *Foreign) Begin(ctx context.Context) (session.TxID, error) {
 	}
 	defer t.end()
 	_, err = enter(t, session.StageExecute, func(ctx context.Context) (struct{}, error) {
-		if err := c.autocommit(false); err != nil {
-			return struct{}{}, err
+		err := c.watch(ctx)
+		if err == nil {
+			err = c.autocommit(false)
 		}
-		return struct{}{}, c.mark(ctx)
+		if err != nil {
+			_ = c.unwatch(errReplaced) // why it has not begun is what counts
+		}
+		return struct{}{}, err
 	}, nil)
 	if err != nil {
 		return "", err
@@ -31,66 +35,6 @@ func (c *Foreign) Begin(ctx context.Context) (session.TxID, error) {
 	id := session.TxID(fmt.Sprintf("adbc-%d", c.lastTx.Add(1)))
 	c.tx.Store(&id)
 	return id, nil
-}
-
-// mark prepares the marker of a transaction that has just begun. It is called
-// inside the turn.
-func (c *Foreign) mark(ctx context.Context) error {
-	if !c.flight {
-		return nil
-	}
-	stmt, err := c.statement(c.cfg.ProbeSQL, session.Call{})
-	if err == nil {
-		if err = stmt.Prepare(ctx); err == nil {
-			c.marker = stmt
-			return nil
-		}
-		_ = stmt.Close()
-	}
-	if e, ok := adbcError(err); ok && faultOf(e) == session.FaultUnsupported {
-		return nil // nothing tells then
-	}
-	c.lose(fmt.Errorf("%w: %w", errWedged, err)) // the transaction stays begun
-	return err
-}
-
-// unmark frees the marker. It is called inside the turn.
-func (c *Foreign) unmark() {
-	if c.marker != nil {
-		_ = c.marker.Close() // it has gone with its session, if it fails
-		c.marker = nil
-	}
-}
-
-// errReplaced says that the driver has dialled again, and where to has never
-// heard of the transaction.
-var errReplaced = fmt.Errorf("%w: the driver has made another connection, and the transaction is gone with the last", session.ErrSessionLost)
-
-// checkMarker proves before a commit that the server's session is still the
-// one of the transaction.
-func (t *task) checkMarker() error {
-	c := t.conn
-	if c.marker == nil {
-		return nil
-	}
-	_, err := enter(t, session.StageProbe, func(ctx context.Context) (struct{}, error) {
-		rows, _, err := c.marker.ExecuteQuery(ctx)
-		if err != nil {
-			return struct{}{}, err
-		}
-		defer rows.Release()
-		for rows.Next() {
-			continue
-		}
-		return struct{}{}, rows.Err()
-	}, nil)
-	if session.FaultIn(err) != session.FaultStatement {
-		return err
-	}
-	c.lose(errReplaced)
-	e := c.error(t.op, session.StageProbe, session.FaultSession, fmt.Errorf("%w (%w)", errReplaced, err))
-	e.Unsent = true // the commit was not
-	return e
 }
 
 // autocommit is called inside the turn.
@@ -124,33 +68,65 @@ func (c *Foreign) EndTx(ctx context.Context, tx session.TxID, commit bool) error
 		return c.error(t.op, session.StageExecute, session.FaultStatement, errUnknownTx)
 	}
 	c.tx.Store(nil)
-	end := c.cn.Rollback
 	if commit {
-		if err := t.checkMarker(); err != nil {
+		if err := t.checkWitness(); err != nil {
 			return err
 		}
-		end = c.cn.Commit
 	}
 	_, err = enter(t, session.StageExecute, func(ctx context.Context) (struct{}, error) {
-		defer c.unmark()
-		if err := end(ctx); err != nil {
-			return struct{}{}, err
-		}
-		if err := c.autocommit(true); err != nil {
-			c.lose(fmt.Errorf("%w: %w", errWedged, err)) // the end itself stands
-		}
-		return struct{}{}, nil
+		return struct{}{}, c.end(ctx, commit)
 	}, nil)
 	if err == nil {
 		return nil
 	}
 	c.lose(fmt.Errorf("%w: %w", errWedged, err))
-	if hasEnded(err) {
+	switch {
+	case hasEnded(err):
 		return nil
+	case commit && session.FaultIn(err).KeepsConn() && !isRefusal(err):
+		return c.error(t.op, session.StageExecute, session.FaultUnknown, err) // it may have come before or after the commit
+	default:
+		return err
 	}
-	if commit && session.FaultIn(err).KeepsConn() && !isRefusal(err) {
-		e := c.error(t.op, session.StageExecute, session.FaultUnknown, err)
-		return e // it may have come before or after the commit
+}
+
+// checkWitness proves, before a commit, that the session is still the one of
+// the transaction.
+func (t *task) checkWitness() error {
+	_, err := enter(t, session.StageProbe, func(context.Context) (struct{}, error) {
+		return struct{}{}, t.conn.relieve(nil)
+	}, nil)
+	var e *session.Error
+	if errors.As(err, &e) {
+		e.Unsent = true // the commit was not
+	}
+	return err
+}
+
+// end commits or rolls back, and proves that this was where the transaction
+// began. It is called inside the turn.
+func (c *Foreign) end(ctx context.Context, commit bool) error {
+	end := c.cn.Rollback
+	if commit {
+		end = c.cn.Commit
+	}
+	err := end(ctx)
+	switch {
+	case err == nil, hasEnded(err):
+		if gone := c.unwatch(errEndUnknown); gone != nil {
+			return gone
+		}
+	case isRefusal(err):
+		if gone := c.unwatch(errReplaced); errors.Is(gone, errReplaced) {
+			return gone
+		}
+	default:
+		return err // of unknown outcome, wherever it was
+	}
+	if err == nil {
+		if err := c.autocommit(true); err != nil {
+			c.lose(fmt.Errorf("%w: %w", errWedged, err)) // the end itself stands
+		}
 	}
 	return err
 }
@@ -166,20 +142,21 @@ func hasEnded(err error) bool {
 	return flight && strings.Contains(e.Msg, "; BeginTransaction")
 }
 
-// isRefusal recognises an error which says that the server has not committed.
+// isRefusal recognises an error which says that the server has not ended the
+// transaction.
 func isRefusal(err error) bool {
 	e, ok := adbcError(err)
 	if !ok {
 		return false
 	}
 	if _, flight := statusOf(e); flight {
-		return strings.Contains(e.Msg, "; Commit")
+		return faultOf(e).KeepsConn() && (strings.Contains(e.Msg, "; Commit") || strings.Contains(e.Msg, "; Rollback"))
 	}
 	return e.Code == adbc.StatusIntegrity
 }
 
 // TrustsTxIDs is part of session.Conn: the connection itself knows its
-// transaction, and asks the marker before a commit.
+// transaction, and watches over it.
 func (c *Foreign) TrustsTxIDs(ctx context.Context) (bool, error) {
 	t, err := c.begin(ctx, "TrustsTxIDs")
 	if err != nil {

@@ -125,6 +125,10 @@ func (t *task) fail(stage session.Stage, err error) error {
 	c := t.conn
 	e := c.error(t.op, stage, session.FaultUnknown, wrapDriver(err, localCause(err)))
 	e.Unsent = !t.sent.Load()
+	if replaced := errors.Is(err, errReplaced); replaced || errors.Is(err, errEndUnknown) {
+		e.Fault, e.Unsent = session.FaultSession, replaced
+		return e
+	}
 	if driver, ok := adbcError(err); ok {
 		e.Fault = faultOf(driver)
 		if s, ok := statusOf(driver); ok {

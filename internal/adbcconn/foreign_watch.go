@@ -1,0 +1,153 @@
+package adbcconn
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+
+	"github.com/flightpool/flightpool/internal/sqlscan"
+	"github.com/flightpool/flightpool/session"
+)
+
+// The Flight SQL driver dials again by itself, without a word, and there are
+// servers that run the statements of a transaction which they have never seen,
+// and confirm its commit. What tells is that a prepared statement belongs to
+// its session: a server refuses to close, and to run, one that it does not
+// know. So a handle whose Close succeeds proves that all that was sent since
+// it was prepared went to one session. Close runs nothing, and works in a
+// transaction that has failed.
+//
+// A watched transaction has two such handles, prepared before it begins. Every
+// statement of it is prepared first, then the last witness is closed, then the
+// statement runs by its handle and is the witness of the next. Should the
+// driver dial again before the close, that fails; if after it, nobody knows
+// the handle. The keeper is closed when the transaction has ended, and proves
+// that it has ended where it began.
+//
+// Ids that are counted anew in each session do no harm: the only handle that
+// an unnoticed session can have is the one that was just prepared there. If it
+// has the witness' number, it is the one that is closed, and cannot run.
+
+// errReplaced says that the driver has dialled again, to where nobody has heard
+// of the transaction. Nothing of the call took effect.
+var errReplaced = fmt.Errorf("%w: the driver has made another connection, and the transaction is gone with the last", session.ErrSessionLost)
+
+// errEndUnknown says that the driver has dialled again right before, or after,
+// the end of a transaction.
+var errEndUnknown = fmt.Errorf("%w: the driver has made another connection, before or after the end of the transaction", session.ErrSessionLost)
+
+// watch prepares to watch over a transaction that is about to begin. Servers
+// without prepared statements cannot be watched. It is called inside the turn.
+func (c *Foreign) watch(ctx context.Context) error {
+	if !c.flight {
+		return nil
+	}
+	for _, w := range []*adbc.Statement{&c.witness, &c.keeper} {
+		stmt, err := c.prepare(ctx, c.cfg.ProbeSQL, session.Call{})
+		if e, ok := adbcError(err); ok && faultOf(e) == session.FaultUnsupported {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		*w = stmt
+	}
+	return nil
+}
+
+// watches reports whether call is of a watched transaction.
+func (c *Foreign) watches(call session.Call) bool { return call.Tx != "" && c.keeper != nil }
+
+// pin prepares a statement in the session of the transaction, or fails. The
+// statement is the next witness: it must not be closed. It is called inside
+// the turn.
+func (c *Foreign) pin(ctx context.Context, sql string, call session.Call) (adbc.Statement, error) {
+	if len(sqlscan.Parse(sql).Statements) > 1 {
+		// There are servers that run the first ones while they prepare.
+		return nil, adbc.Error{Code: adbc.StatusNotImplemented, Msg: "several statements in one text, inside a transaction of this driver"}
+	}
+	if c.witness == nil {
+		return nil, adbc.Error{Code: adbc.StatusInvalidState, Msg: "a statement of the transaction has failed: it can only be rolled back"}
+	}
+	stmt, err := c.prepare(ctx, sql, call)
+	if err != nil {
+		return nil, c.suspect(err)
+	}
+	if err := c.relieve(stmt); err != nil {
+		_ = stmt.Close()
+		return nil, err
+	}
+	return stmt, nil
+}
+
+// toKeep prepares a statement for its owner to close. It is called inside the
+// turn.
+func (c *Foreign) toKeep(ctx context.Context, sql string, call session.Call) (adbc.Statement, error) {
+	if !c.watches(call) {
+		return c.prepare(ctx, sql, call)
+	}
+	stmt, err := c.prepare(ctx, sql, call)
+	if err != nil {
+		return nil, c.suspect(err)
+	}
+	if _, err := c.pin(ctx, c.cfg.ProbeSQL, call); err != nil {
+		_ = stmt.Close()
+		return nil, err
+	}
+	return stmt, nil
+}
+
+// relieve closes the witness, for next to take its place. It fails when the
+// server does not know the witness any more, and the connection is lost then.
+// It is called inside the turn.
+func (c *Foreign) relieve(next adbc.Statement) error {
+	last := c.witness
+	c.witness = next
+	return c.dismiss(last, errReplaced)
+}
+
+// dismiss closes a handle that the session should know. Where the server says
+// that it does not, the connection is lost for the given reason.
+func (c *Foreign) dismiss(handle adbc.Statement, reason error) error {
+	if handle == nil {
+		return nil
+	}
+	err := handle.Close()
+	e, ok := adbcError(err)
+	switch {
+	case err == nil, ok && faultOf(e) == session.FaultUnsupported: // handles are never closed there
+		return nil
+	case ok && faultOf(e) == session.FaultStatement:
+		err = fmt.Errorf("%w (%w)", reason, err)
+		c.lose(err)
+	}
+	return err
+}
+
+// suspect looks whether a refusal, in a watched transaction, means that the
+// session is another one. After it there is no witness. It is called inside
+// the turn.
+func (c *Foreign) suspect(err error) error {
+	e, ok := adbcError(err)
+	if c.witness == nil || !ok || faultOf(e) != session.FaultStatement {
+		return err
+	}
+	if gone := c.relieve(nil); gone != nil {
+		return gone
+	}
+	return err
+}
+
+// unwatch lets go of the handles of a transaction that has ended, or has not
+// begun. Its error says that the session has been replaced since they were
+// prepared. It is called inside the turn.
+func (c *Foreign) unwatch(reason error) error {
+	witness, keeper := c.witness, c.keeper
+	c.witness, c.keeper = nil, nil
+	err := c.dismiss(witness, reason)
+	if err != nil {
+		return err // the keeper has gone with it
+	}
+	return c.dismiss(keeper, reason)
+}

@@ -1,0 +1,267 @@
+package adbcconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// cutter cuts the transports right before the RPCs of the given numbers, so
+// that the driver finds nobody and dials again.
+type cutter struct {
+	server server
+	armed  atomic.Bool
+	next   int
+	at     map[int]bool
+}
+
+func (c *cutter) before() {
+	if !c.armed.Load() {
+		return
+	}
+	if c.at[c.next] {
+		c.server.Faults().KillConns()
+		synctest.Wait()
+	}
+	c.next++
+}
+
+func (c *cutter) options() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithContextDialer(c.server.Dial),
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			c.before()
+			return invoker(ctx, method, req, reply, cc, opts...)
+		}),
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			c.before()
+			return streamer(ctx, desc, cc, method, opts...)
+		}),
+	}
+}
+
+// story is a transaction with a call of each kind in it. It returns what its
+// commit answered.
+func story(ctx context.Context, s *session.SessionHandle) error {
+	const insert = "INSERT INTO t VALUES (?)"
+	before, err := s.PrepareQuery(ctx, insert)
+	if err != nil {
+		return err
+	}
+	if err := s.BeginTransaction(ctx); err != nil {
+		return err
+	}
+	batch := int64s(1)
+	defer batch.Release()
+	steps := []func() error{
+		func() error { _, err := s.Update(ctx, "INSERT INTO t VALUES (1)"); return err },
+		func() error { _, err := before.Update(ctx, batch); return err },
+		func() error { _, err := s.UpdateWithRecordBatch(ctx, insert, batch); return err },
+		func() error {
+			within, err := s.PrepareQuery(ctx, insert)
+			if err != nil {
+				return err
+			}
+			_, err = within.Update(ctx, batch)
+			return errors.Join(err, within.Close(ctx))
+		},
+		func() error {
+			rows, err := s.Query(ctx, "SELECT count(*) FROM t")
+			if err != nil {
+				return err
+			}
+			_, err = rows.ReadAll(ctx)
+			return err
+		},
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return s.Commit(ctx)
+}
+
+// TestNothingOfATransactionIsAppliedElsewhereWhereverTheDriverDialsAgain cuts
+// the transport before each single RPC of a transaction in turn, and before
+// each pair of neighbours, without a word to the driver, which dials again and
+// goes on. The server's ledger is the witness.
+func TestNothingOfATransactionIsAppliedElsewhereWhereverTheDriverDialsAgain(t *testing.T) {
+	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake()} {
+		t.Run(profile.Name, func(t *testing.T) {
+			outcomes := map[string]int{}
+			for at, all := 0, false; !all; at++ {
+				for _, cuts := range [][]int{{at}, {at, at + 1}} {
+					synctest.Test(t, func(t *testing.T) {
+						s := startServer(t, profile)
+						c := &cutter{server: s, at: map[int]bool{}}
+						for _, n := range cuts {
+							c.at[n] = true
+						}
+						db := flightDatabase(t, "127.0.0.1:1", c.options()...)
+						db.(adbc.DatabaseLogging).SetLogger(slog.New(slog.DiscardHandler))
+						conn, err := openForeign(db)(t.Context())
+						require.NoError(t, err)
+						defer func() { _ = conn.Close() }()
+						_, err = conn.Update(t.Context(), "CREATE TABLE t (v BIGINT)", session.Call{})
+						require.NoError(t, err)
+						h := session.New(conn, &session.Policy{Life: t.Context()}, func(error) {})
+						c.armed.Store(true)
+						err = story(t.Context(), h)
+						c.armed.Store(false)
+						name := fmt.Sprintf("cut before %v", cuts)
+						judge(t, s, err, name)
+						outcomes[outcome(err)]++
+						all = c.next <= at
+						_ = h.Close()
+						s.Faults().EvictSessions()
+						synctest.Wait()
+					})
+				}
+			}
+			t.Log(outcomes)
+			for _, want := range []string{"committed", "lost", "unknown"} {
+				require.Positive(t, outcomes[want], outcomes)
+			}
+		})
+	}
+}
+
+func outcome(err error) string {
+	switch {
+	case err == nil:
+		return "committed"
+	case errors.Is(err, session.ErrCommitUnknown):
+		return "unknown"
+	case errors.Is(err, session.ErrSessionLost):
+		return "lost"
+	default:
+		return "failed: " + err.Error()
+	}
+}
+
+// judge checks what the transaction claims against what the server has seen.
+func judge(t *testing.T, s server, err error, name string) {
+	t.Helper()
+	type place struct {
+		session int
+		tx      string
+	}
+	began, committed, stored := 0, map[place]bool{}, map[place]int{}
+	for _, st := range s.Ledger().Statements() {
+		switch {
+		case st.Kind == testserver.KindBegin && began == 0:
+			began = st.Session // the driver begins further ones by itself
+		case st.Kind == testserver.KindCommit && st.State == testserver.Done:
+			committed[place{st.Session, st.Tx}] = true
+		case st.SQL == "INSERT INTO t VALUES (1)" || st.SQL == "INSERT INTO t VALUES (?)":
+			require.Equal(t, began, st.Session, "%s: an insert has reached another session: %v", name, err)
+			stored[place{st.Session, st.Tx}]++
+		}
+	}
+	require.LessOrEqual(t, len(stored), 1, name)
+	complete := false
+	for at, inserts := range stored {
+		complete = inserts == 4 && committed[at]
+		require.True(t, complete || !committed[at], "%s: a part is stored", name)
+	}
+	switch {
+	case err == nil:
+		require.True(t, complete, "%s: nothing of what was confirmed is stored", name)
+	case complete:
+		require.ErrorIs(t, err, session.ErrCommitUnknown, "%s: it is stored", name)
+	default:
+		require.ErrorIs(t, err, session.ErrSessionLost, name)
+	}
+}
+
+func TestSeveralStatementsInOneTextAreRefusedInAWatchedTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := startServer(t, testserver.Strict())
+		c, err := s.foreign(t)(t.Context())
+		require.NoError(t, err)
+		defer func() { require.NoError(t, c.Close()) }()
+		tx, err := c.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = c.Update(t.Context(), "CREATE TABLE a (v BIGINT); CREATE TABLE b (v BIGINT)", session.Call{Tx: tx})
+		require.Equal(t, session.FaultUnsupported, failure(t, err).Fault)
+		_, err = c.Update(t.Context(), "CREATE TABLE a (v BIGINT)", session.Call{Tx: tx})
+		require.NoError(t, err, "the transaction goes on")
+		require.NoError(t, c.EndTx(t.Context(), tx, true))
+		require.Zero(t, s.Ledger().Snapshot().Prepared, "all handles are closed")
+	})
+}
+
+// What fails by itself is no sign of a lost session.
+func TestAStatementThatFailsInAWatchedTransactionKeepsItsOwnError(t *testing.T) {
+	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake()} {
+		synctest.Test(t, func(t *testing.T) {
+			s := startServer(t, profile)
+			c, err := s.foreign(t)(t.Context())
+			require.NoError(t, err)
+			defer func() { require.NoError(t, c.Close()) }()
+			_, err = c.Update(t.Context(), "CREATE TABLE t (v BIGINT PRIMARY KEY)", session.Call{})
+			require.NoError(t, err)
+			for _, sql := range []string{"INSERT INTO nowhere VALUES (1)", "INSERT INTO t VALUES (1), (1)"} {
+				tx, err := c.Begin(t.Context())
+				require.NoError(t, err)
+				_, err = c.Update(t.Context(), sql, session.Call{Tx: tx})
+				require.Equal(t, session.FaultStatement, failure(t, err).Fault, "%v", err)
+				require.NotErrorIs(t, err, session.ErrSessionLost)
+				_, err = c.Update(t.Context(), "INSERT INTO t VALUES (2)", session.Call{Tx: tx})
+				require.ErrorContains(t, err, "only be rolled back")
+				require.NoError(t, c.EndTx(t.Context(), tx, false))
+				require.NoError(t, c.Lost())
+			}
+			require.Zero(t, s.Ledger().Snapshot().Prepared)
+			time.Sleep(time.Second)
+		})
+	}
+}
+
+func TestTheCommitOfAWatchedTransactionTellsWhetherItWasSent(t *testing.T) {
+	for name, test := range map[string]struct {
+		cut     func(s server)
+		unknown bool
+	}{
+		"cut before it": {func(s server) { s.Faults().KillConns() }, false},
+		"its reply lost": {func(s server) {
+			s.Faults().Set(testserver.Fault{On: testserver.OnEnd, After: true, Times: 1, Do: testserver.Kill()})
+		}, true},
+	} {
+		for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake()} {
+			t.Run(name+" "+profile.Name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := startServer(t, profile)
+					c, err := s.foreign(t)(t.Context())
+					require.NoError(t, err)
+					defer func() { _ = c.Close() }()
+					h := session.New(c, &session.Policy{Life: t.Context()}, func(error) {})
+					require.NoError(t, h.BeginTransaction(t.Context()))
+					_, err = h.Update(t.Context(), "CREATE TABLE t (v BIGINT)")
+					require.NoError(t, err)
+					test.cut(s)
+					synctest.Wait()
+					err = h.Commit(t.Context())
+					require.ErrorIs(t, err, session.ErrSessionLost)
+					require.Equal(t, test.unknown, errors.Is(err, session.ErrCommitUnknown), "%v", err)
+					_ = h.Close()
+					s.Faults().EvictSessions()
+					synctest.Wait()
+				})
+			})
+		}
+	}
+}
