@@ -119,6 +119,28 @@ func TestAnOpenGivesUpWhenThePauseOutlastsItsTime(t *testing.T) {
 	})
 }
 
+// After a pause the rest of an open's time may be too short for another attempt:
+// that is no answer from the cluster, its refusal is.
+func TestAnAttemptThatTheRefusalsLeftTooLittleTimeIsStillTheRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := bare(lease.NewLimiter("x", 100, 100))
+		ctx, cancel := context.WithTimeout(t.Context(), 110*time.Millisecond)
+		defer cancel()
+		attempts := 0
+		_, err := c.persist(ctx, func(ctx context.Context) (*physical, error) {
+			if attempts++; attempts == 1 {
+				return nil, &OpenError{verdict: tooFast, Err: errServed}
+			}
+			<-ctx.Done()
+			return nil, &OpenError{Err: ctx.Err()}
+		})
+		require.Equal(t, 2, attempts)
+		require.ErrorIs(t, err, errServed)
+		require.NotErrorIs(t, err, context.DeadlineExceeded)
+		require.True(t, limited(err))
+	})
+}
+
 func TestOtherErrorsAreNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, v := range []verdict{passing, hopeless} {

@@ -74,21 +74,7 @@ func newCluster(ctx context.Context, cfg Config, fleet *fleet, dial func(context
 		defer cancel()
 		return end(ctx)
 	}
-	rc := reservoir.Config[*physical]{
-		Open:    func(ctx context.Context) (*physical, error) { return c.persist(ctx, dial) },
-		Close:   func(p *physical) error { return c.close(ctx, p) },
-		Check:   check,
-		Admit:   c.ask,
-		MinIdle: c.target(), MaxSize: cfg.MaxOpen, MaxConcurrentOpens: cfg.MaxConcurrentOpens,
-		AcquireTimeout: -1, // view.wait has it
-		OpenTimeout:    cfg.OpenTimeout, CloseTimeout: 2 * cfg.CloseTimeout,
-		MaxLifetime: cfg.BaseLifetime, LifetimeJitter: cfg.LifetimeJitter, GuardWindow: cfg.GuardWindow,
-		CheckInterval: cfg.CheckInterval, Hooks: cfg.Hooks,
-	}
-	if cfg.OnReturn != nil {
-		rc.Reset = func(ctx context.Context, p *physical) error { return cfg.OnReturn(ctx, p.pgx()) }
-	}
-	res, err := reservoir.New(rc)
+	res, err := reservoir.New(c.reservoirConfig(ctx, dial))
 	if err != nil {
 		return nil, errors.Join(err, fleet.close(ctx))
 	}
@@ -98,6 +84,27 @@ func newCluster(ctx context.Context, cfg Config, fleet *fleet, dial func(context
 		c.unwatch = revoker.OnRevoke(c.revoked)
 	}
 	return c, nil
+}
+
+// reservoirConfig tells the reservoir how to open, keep and close connections.
+// ctx is for what has no other.
+func (c *Cluster) reservoirConfig(ctx context.Context, dial func(context.Context) (*physical, error)) reservoir.Config[*physical] {
+	cfg := c.cfg
+	rc := reservoir.Config[*physical]{
+		Open:    func(ctx context.Context) (*physical, error) { return c.persist(ctx, dial) },
+		Close:   func(p *physical) error { return c.close(ctx, p) },
+		Check:   check,
+		Admit:   c.ask,
+		MinIdle: c.target(), MaxSize: cfg.MaxOpen, MaxConcurrentOpens: cfg.MaxConcurrentOpens,
+		AcquireTimeout: -1, // view.wait has it
+		OpenTimeout:    cfg.OpenTimeout, CloseTimeout: 2 * cfg.CloseTimeout,
+		MaxLifetime: cfg.BaseLifetime, LifetimeJitter: cfg.LifetimeJitter, GuardWindow: cfg.GuardWindow,
+		CheckInterval: cfg.CheckInterval, CheckTimeout: cfg.CheckTimeout, Hooks: cfg.Hooks,
+	}
+	if cfg.OnReturn != nil {
+		rc.Reset = func(ctx context.Context, p *physical) error { return cfg.OnReturn(ctx, p.pgx()) }
+	}
+	return rc
 }
 
 // close ends a connection. One that is still lent is cut only: its borrower,

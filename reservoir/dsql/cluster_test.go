@@ -3,10 +3,14 @@ package dsql_test
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
@@ -149,4 +153,140 @@ func TestAStatementThatMayHaveBeenSentRunsOnce(t *testing.T) {
 			require.Equal(t, 1, count(t, pool, "runs"))
 		})
 	}
+}
+
+func TestOpenSessionsOutliveTheirCredentialsAndTheNextOpenHasTheNewOnes(t *testing.T) {
+	second := dsqlgate.Credential{AccessKeyID: "AKIDNEXT", SecretAccessKey: "other"}
+	g := startGate(t, func(o *dsqlgate.Options) { o.Credentials = append(o.Credentials, second) })
+	var rotated atomic.Bool
+	p := newPool(t, g, func(c *dsql.Config) {
+		c.MaxOpen = 1
+		c.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			if rotated.Load() {
+				return aws.Credentials{AccessKeyID: second.AccessKeyID, SecretAccessKey: second.SecretAccessKey}, nil
+			}
+			return aws.Credentials{
+				AccessKeyID: key.AccessKeyID, SecretAccessKey: key.SecretAccessKey, SessionToken: key.SessionToken,
+				CanExpire: true, Expires: time.Now().Add(1900 * time.Millisecond), // tokens count in whole seconds
+			}, nil
+		})
+	})
+	ctx := within(t, 20*time.Second)
+	require.NoError(t, p.Ping(ctx))
+	rotated.Store(true)
+	g.Revoke(key.AccessKeyID)
+	require.NoError(t, p.Ping(ctx))
+	require.Equal(t, 1, g.Stats().Admitted)
+	g.DropAll()
+	reach(t, "the old ones expire and the new ones open", func() bool { return p.Ping(ctx) == nil })
+	require.Equal(t, 2, g.Stats().Admitted)
+}
+
+func TestARoleThatIsNotAdminOpensWithItsOwnAction(t *testing.T) {
+	limited := key
+	limited.Users = []string{"app"}
+	g := startGate(t, func(o *dsqlgate.Options) { o.Credentials = []dsqlgate.Credential{limited} })
+	p := newPool(t, g, func(c *dsql.Config) { c.User = "app" })
+	require.NoError(t, p.Ping(within(t, 20*time.Second)))
+}
+
+func TestTwoRolesShareTheBudgetsThatBothAreGiven(t *testing.T) {
+	g := startGate(t, nil)
+	leases, limiter := lease.NewLeases("cluster", 3), lease.NewLimiter("cluster", 100, 3)
+	with := func(c *dsql.Config) { c.Leases, c.Limiter, c.MaxOpen = leases, limiter, 2 }
+	admin := newPool(t, g, with)
+	ctx := within(t, 20*time.Second)
+	require.NoError(t, admin.WaitReady(ctx, 2))
+	app := newPool(t, g, func(c *dsql.Config) { with(c); c.User = "app" })
+	require.NoError(t, app.WaitReady(ctx, 1))
+	require.Equal(t, 3, leases.Stats().InUse)
+	reach(t, "the fourth waits for a lease", func() bool { return leases.Stats().Waiting == 1 })
+	require.Equal(t, 3, g.Stats().Peak)
+	closeSoon(t, admin.Close)
+	require.NoError(t, app.WaitReady(ctx, 2), "what one gives back the other gets")
+	closeSoon(t, app.Close)
+	require.Zero(t, leases.Stats().InUse)
+	require.NoError(t, leases.Close(ctx), "whoever made it closes it")
+}
+
+// One pool never stops asking; the other asks now and then, and must not wait
+// for more than the connections that were lent before it asked.
+func TestAGreedyPoolDoesNotStarveAModestOne(t *testing.T) {
+	g := startGate(t, nil)
+	const size = 3
+	c := newCluster(t, g, func(c *dsql.Config) { c.MaxOpen = size })
+	greedy, err := c.NewPool(dsql.View{})
+	require.NoError(t, err)
+	modest, err := c.NewPool(dsql.View{})
+	require.NoError(t, err)
+	ctx := within(t, 30*time.Second)
+	require.NoError(t, c.WaitReady(ctx, size))
+	var lent atomic.Int64
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for range 10 * size {
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := greedy.AcquireFunc(ctx, func(c *dsql.Conn) error { lent.Add(1); return c.Ping(ctx) }); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	reach(t, "the greedy one has all, and wants more", func() bool { return c.Stats().Queued > size })
+	var most int64
+	for range 100 {
+		before := lent.Load()
+		require.NoError(t, modest.AcquireFunc(ctx, func(*dsql.Conn) error { most = max(most, lent.Load()-before); return nil }))
+	}
+	close(stop)
+	all.Wait()
+	require.LessOrEqual(t, most, int64(4*size), "of 30 who wait before it")
+	require.Equal(t, size, g.Stats().Admitted)
+}
+
+func TestAConnectionIsNotLentInItsGuardWindow(t *testing.T) {
+	g := startGate(t, nil)
+	p := newPool(t, g, func(c *dsql.Config) {
+		c.MaxOpen, c.OnDemand = 1, true
+		c.BaseLifetime, c.LifetimeJitter, c.GuardWindow = 10*time.Second, -1, 9800*time.Millisecond
+	})
+	began := time.Now()
+	pids := map[uint32]bool{}
+	for len(pids) < 2 {
+		require.NoError(t, p.AcquireFunc(within(t, 20*time.Second), func(c *dsql.Conn) error { pids[c.Conn().PgConn().PID()] = true; return nil }))
+	}
+	require.Less(t, time.Since(began), 5*time.Second, "not lent in the last 9.8 of 10 seconds")
+}
+
+func TestOnReturnMakesAConnectionAsGoodAsNewOrClosesIt(t *testing.T) {
+	g := startGate(t, nil)
+	var fails atomic.Bool
+	p := newPool(t, g, func(c *dsql.Config) {
+		c.MaxOpen = 1
+		c.OnReturn = func(ctx context.Context, conn *pgx.Conn) error {
+			if fails.Load() {
+				return errors.New("broken")
+			}
+			_, err := conn.Exec(ctx, "reset all")
+			return err
+		}
+	})
+	ctx := within(t, 20*time.Second)
+	_, err := p.Exec(ctx, "set statement_timeout = 12345")
+	require.NoError(t, err)
+	var timeout string
+	require.NoError(t, p.QueryRow(ctx, "show statement_timeout").Scan(&timeout))
+	require.Equal(t, "0", timeout)
+	fails.Store(true)
+	require.NoError(t, p.Ping(ctx))
+	fails.Store(false)
+	require.NoError(t, p.Ping(ctx))
+	require.Equal(t, 2, g.Stats().Admitted)
 }

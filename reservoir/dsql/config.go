@@ -108,10 +108,13 @@ type Config struct {
 	CloseTimeout time.Duration
 	// CheckInterval is how often an idle connection is pinged: 30s by default.
 	CheckInterval time.Duration
+	// CheckTimeout bounds that ping, and OnReturn: 5s by default; it cannot be
+	// off.
+	CheckTimeout time.Duration
 	// OnReturn, if set, makes a returned connection as good as new, for
-	// example by undoing SET; an error closes it. Bounded by 5s. To forget
-	// prepared statements, call the connection's DeallocateAll: after DISCARD
-	// ALL pgx would go on using those that it believes in.
+	// example by undoing SET; an error closes it. To forget prepared
+	// statements, call the connection's DeallocateAll: after DISCARD ALL pgx
+	// would go on using those that it believes in.
 	OnReturn func(ctx context.Context, conn *pgx.Conn) error
 
 	// ConnLimit is how many connections the fleet may have: 10,000 by default.
@@ -157,6 +160,7 @@ func (c Config) resolve(env func(string) string) (Config, error) {
 	c.OpenTimeout = cmp.Or(c.OpenTimeout, 5*time.Second)
 	c.CloseTimeout = cmp.Or(c.CloseTimeout, 5*time.Second)
 	c.CheckInterval = cmp.Or(c.CheckInterval, 30*time.Second)
+	c.CheckTimeout = cmp.Or(c.CheckTimeout, 5*time.Second)
 	c.ConnLimit = cmp.Or(c.ConnLimit, 10_000)
 	c.OpenRate = cmp.Or(c.OpenRate, 100)
 	c.OpenBurst = cmp.Or(c.OpenBurst, 500)
@@ -189,6 +193,7 @@ func (c Config) faults() []error {
 	fault(c.GuardWindow >= c.BaseLifetime && c.BaseLifetime > 0, "GuardWindow: %v is not less than BaseLifetime %v", c.GuardWindow, c.BaseLifetime)
 	fault(c.OpenTimeout < 0, "OpenTimeout: cannot be off")
 	fault(c.CloseTimeout < 0, "CloseTimeout: cannot be off")
+	fault(c.CheckTimeout < 0, "CheckTimeout: cannot be off")
 	fault(c.ConnLimit < 1, "ConnLimit: %d is less than 1", c.ConnLimit)
 	fault(c.OpenRate <= 0, "OpenRate: %v is not positive", c.OpenRate)
 	fault(c.OpenBurst < 1, "OpenBurst: %d is less than 1", c.OpenBurst)

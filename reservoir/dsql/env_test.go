@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/reservoir"
 )
 
 func environ(values map[string]string) func(string) string {
@@ -88,4 +90,61 @@ func TestThePlaceIsFoundFromWhatIsGiven(t *testing.T) {
 	_, _, err := place("https://x:1", "", environ(nil))
 	require.ErrorContains(t, err, "Host")
 	require.ErrorContains(t, err, "AWS_REGION")
+}
+
+func TestATargetAloneMakesRoomForItself(t *testing.T) {
+	c, err := configFrom(environ(map[string]string{"CLUSTER_ENDPOINT": someHost, "DSQL_RESERVOIR_ENABLED": "true", "DSQL_RESERVOIR_TARGET_READY": "500"}))
+	require.NoError(t, err)
+	c, err = c.resolve(environ(nil))
+	require.NoError(t, err)
+	require.Equal(t, 500, c.MaxOpen)
+	c.MaxOpen = 499
+	_, err = c.resolve(environ(nil))
+	require.ErrorContains(t, err, "dsql: TargetReady:", "unless that is said to be less")
+}
+
+// What the reservoir does with it is tested there: the spread of a burst, the
+// guard window to the nanosecond.
+func TestTheReservoirIsToldOfAgesAndNumbers(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  Config
+		want reservoir.Config[*physical]
+	}{
+		"defaults": {Config{MaxOpen: 9}, reservoir.Config[*physical]{
+			MinIdle: 9, MaxSize: 9, MaxLifetime: 11 * time.Minute, LifetimeJitter: 2 * time.Minute, GuardWindow: 45 * time.Second,
+			OpenTimeout: 5 * time.Second, CheckInterval: 30 * time.Second, CheckTimeout: 5 * time.Second, CloseTimeout: 10 * time.Second,
+		}},
+		"others": {
+			Config{
+				MaxOpen: 9, TargetReady: 3, BaseLifetime: 50 * time.Minute, LifetimeJitter: time.Minute, GuardWindow: time.Second, OpenTimeout: 2 * time.Second,
+				CheckInterval: time.Minute, CheckTimeout: time.Second, CloseTimeout: time.Second, MaxConcurrentOpens: 2,
+			},
+			reservoir.Config[*physical]{
+				MinIdle: 3, MaxSize: 9, MaxLifetime: 50 * time.Minute, LifetimeJitter: time.Minute, GuardWindow: time.Second, OpenTimeout: 2 * time.Second,
+				CheckInterval: time.Minute, CheckTimeout: time.Second, CloseTimeout: 2 * time.Second, MaxConcurrentOpens: 2,
+			},
+		},
+		"on demand":     {Config{MaxOpen: 9, OnDemand: true}, reservoir.Config[*physical]{MinIdle: 0, MaxSize: 9}},
+		"nothing ready": {Config{MaxOpen: 9, TargetReady: -1}, reservoir.Config[*physical]{MinIdle: 0, MaxSize: 9}},
+		"without jitter": {Config{MaxOpen: 9, LifetimeJitter: -1, GuardWindow: -1}, reservoir.Config[*physical]{
+			MinIdle: 9, MaxSize: 9, LifetimeJitter: -1, GuardWindow: -1,
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.set.Host = someHost
+			cfg, err := c.set.resolve(environ(nil))
+			require.NoError(t, err)
+			got := (&Cluster{cfg: cfg}).reservoirConfig(t.Context(), nil)
+			require.Equal(t, c.want.MinIdle, got.MinIdle)
+			require.Equal(t, c.want.MaxSize, got.MaxSize)
+			if c.want.MaxLifetime > 0 {
+				got.Open, got.Close, got.Check, got.Admit, got.AcquireTimeout = nil, nil, nil, nil, 0
+				require.Equal(t, c.want, got)
+			}
+			if c.want.GuardWindow < 0 {
+				require.Negative(t, got.LifetimeJitter)
+				require.Negative(t, got.GuardWindow)
+			}
+		})
+	}
 }

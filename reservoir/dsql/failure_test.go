@@ -1,17 +1,22 @@
 package dsql_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/reservoir/dsql"
@@ -115,13 +120,56 @@ func TestARefusalForTheLimitsMakesCallersWait(t *testing.T) {
 	}
 }
 
-func TestARefusalThatLastsIsTheCauseOfTheEmptiness(t *testing.T) {
-	g := startGate(t, func(o *dsqlgate.Options) { o.MaxConns = -1 })
-	g.Refuse(1000, "53300")
-	p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen, c.OpenTimeout = 1, 400*time.Millisecond })
-	err := p.Ping(within(t, 20*time.Second))
-	require.ErrorContains(t, err, "too many open connections")
-	require.ErrorContains(t, err, "ConnLimit")
+// A caller's own time is what ends its wait, whether the open that is refused
+// still tries again or has given up before.
+func TestARefusalThatLastsIsTheCauseOfTheEmptinessAndNotItsMoment(t *testing.T) {
+	for _, code := range []string{"53400", "53300"} {
+		for name, timeout := range map[string]time.Duration{"given up": 400 * time.Millisecond, "still trying": time.Minute} {
+			t.Run(code+" "+name, func(t *testing.T) {
+				g := startGate(t, nil)
+				g.Refuse(1000, code)
+				p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen, c.OpenTimeout = 1, timeout })
+				began := time.Now()
+				err := p.Ping(within(t, time.Second))
+				require.GreaterOrEqual(t, time.Since(began), time.Second)
+				require.ErrorIs(t, err, dsql.ErrReservoirEmpty)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				var refusal *pgconn.PgError
+				require.ErrorAs(t, err, &refusal)
+				require.Equal(t, code, refusal.Code)
+				s := p.Stats()
+				require.Positive(t, map[string]uint64{"53400": s.Refusals.Rate, "53300": s.Refusals.Limit}[code])
+				require.LessOrEqual(t, g.Stats().Attempts, 6, "pauses of 0.1, 0.2, 0.4, 0.8 s, or 1 s")
+			})
+		}
+	}
+}
+
+func TestACallerOutlastsRefusalsThatOutlastTheirOpen(t *testing.T) {
+	g := startGate(t, nil)
+	g.Refuse(2, "53300")
+	var log bytes.Buffer
+	p := newPool(t, g, func(c *dsql.Config) {
+		c.MaxOpen, c.OpenTimeout, c.Logger = 1, 990*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	require.NoError(t, p.Ping(within(t, 20*time.Second)))
+	require.EqualValues(t, 2, p.Stats().Refusals.Limit)
+	require.GreaterOrEqual(t, p.Stats().Reservoir.OpenFailures, uint64(1), "the second pause is of 1 to 2 s")
+	closeSoon(t, p.Close) // whoever logs has ended
+	require.Equal(t, 2, strings.Count(log.String(), "too many open connections"))
+}
+
+func TestWhoWaitsForAConnectionInUseIsNotToldOfDeniedOpens(t *testing.T) {
+	g := startGate(t, nil)
+	p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen, c.OnDemand = 2, true })
+	held, err := p.Acquire(within(t, 20*time.Second))
+	require.NoError(t, err)
+	g.Refuse(1000, "08006")
+	got := make(chan error)
+	go func() { got <- p.Ping(within(t, 20*time.Second)) }()
+	reach(t, "the other is denied", func() bool { return p.Stats().Refusals.Denied > 0 })
+	held.Release()
+	require.NoError(t, <-got)
 }
 
 func TestALeaseTableThatIsMissingOrForbiddenNamesTheSetting(t *testing.T) {
@@ -152,7 +200,7 @@ func TestPGVariablesOfTheEnvironmentAreIgnored(t *testing.T) {
 	for name, value := range map[string]string{
 		"PGHOST": "db1", "PGPORT": "nonsense", "PGDATABASE": "other", "PGUSER": "other", "PGPASSWORD": "x", "PGPASSFILE": "/none", "PGAPPNAME": "other",
 		"PGCONNECT_TIMEOUT": "nonsense", "PGSSLMODE": "prefer", "PGSSLKEY": "/none", "PGSSLCERT": "/none", "PGSSLCERTMODE": "nonsense", "PGSSLROOTCERT": "/none",
-		"PGSSLNEGOTIATION": "nonsense", "PGTARGETSESSIONATTRS": "nonsense", "PGSERVICE": "none", "PGSERVICEFILE": "/none", "PGTZ": "nonsense", "PGOPTIONS": "-c nonsense",
+		"PGSSLNEGOTIATION": "nonsense", "PGSSLSNI": "0", "PGSSLPASSWORD": "x", "PGTARGETSESSIONATTRS": "nonsense", "PGSERVICE": "none", "PGSERVICEFILE": "/none", "PGTZ": "nonsense", "PGOPTIONS": "-c nonsense",
 		"PGMINPROTOCOLVERSION": "nonsense", "PGMAXPROTOCOLVERSION": "nonsense", "PGCHANNELBINDING": "nonsense", "PGREQUIREAUTH": "nonsense",
 	} {
 		t.Setenv(name, value)
@@ -163,19 +211,51 @@ func TestPGVariablesOfTheEnvironmentAreIgnored(t *testing.T) {
 	require.Equal(t, "flightpool", name)
 }
 
-func TestDirectTLSWorks(t *testing.T) {
-	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.DirectTLS = true })
-	require.NoError(t, p.Ping(within(t, 20*time.Second)))
+// A listener keeps the first bytes that each connection sends.
+type listener struct {
+	net.Conn
+	heard chan<- byte
+	once  sync.Once
+}
+
+func (l *listener) Write(b []byte) (int, error) {
+	l.once.Do(func() { l.heard <- b[0] })
+	return l.Conn.Write(b)
+}
+
+func TestTLSBeginsAsConfigured(t *testing.T) {
+	for direct, first := range map[bool]byte{false: 0, true: 0x16} { // the length of an SSLRequest, a TLS handshake
+		heard := make(chan byte, 1)
+		g := startGate(t, nil)
+		p := newPool(t, g, func(c *dsql.Config) {
+			c.MaxOpen, c.DirectTLS = 1, direct
+			c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := g.Dial(ctx, network, address)
+				return &listener{Conn: conn, heard: heard}, err
+			}
+		})
+		require.NoError(t, p.Ping(within(t, 20*time.Second)))
+		require.Equal(t, first, <-heard)
+	}
 }
 
 func TestFaultsOfTheConfigurationAreToldTogether(t *testing.T) {
 	noAccount(t)
 	_, err := dsql.NewPool(t.Context(), dsql.Config{
 		Port: 70000, TLS: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // it must be refused
-		MaxOpen: 2, TargetReady: 3, LowWatermark: 3, BaseLifetime: 59 * time.Minute, GuardWindow: time.Hour, OpenTimeout: -1, CloseTimeout: -1,
+		MaxOpen: 2, TargetReady: 3, LowWatermark: 3, BaseLifetime: 59 * time.Minute, GuardWindow: time.Hour, OpenTimeout: -1, CloseTimeout: -1, CheckTimeout: -1, BadConnWhenEmpty: true,
 		ConnLimit: -1, OpenRate: -1, OpenBurst: -1, TokenLifetime: time.Millisecond,
 	})
-	for _, field := range []string{"Host", "Region", "Port", "TLS", "TargetReady", "LowWatermark", "BaseLifetime", "GuardWindow", "OpenTimeout", "CloseTimeout", "ConnLimit", "OpenRate", "OpenBurst", "TokenLifetime"} {
+	for _, field := range []string{"Host", "Region", "Port", "TLS", "TargetReady", "LowWatermark", "BaseLifetime", "GuardWindow", "OpenTimeout", "CloseTimeout", "CheckTimeout", "BadConnWhenEmpty", "ConnLimit", "OpenRate", "OpenBurst", "TokenLifetime"} {
 		require.ErrorContains(t, err, "dsql: "+field+":")
+	}
+}
+
+func TestWhatWouldNeverOpenAConnectionIsRefused(t *testing.T) {
+	noAccount(t)
+	for _, c := range []dsql.Config{{NoWait: true, OnDemand: true}, {NoWait: true, TargetReady: -1}} {
+		c.Host = dsqlgate.DefaultHost
+		_, err := dsql.NewPool(t.Context(), c)
+		require.ErrorContains(t, err, "dsql: NoWait:")
 	}
 }

@@ -2,6 +2,7 @@ package dsql_test
 
 import (
 	"context"
+	"log/slog"
 	"runtime"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ func startGate(t *testing.T, set func(*dsqlgate.Options)) *dsqlgate.Gate {
 func config(g *dsqlgate.Gate, set func(*dsql.Config)) dsql.Config {
 	c := dsql.Config{
 		Host: g.Host(), TLS: g.ClientTLS(), Dial: g.Dial, MaxOpen: 4,
+		Logger:      slog.New(slog.DiscardHandler),
 		Credentials: credentials.NewStaticCredentialsProvider(key.AccessKeyID, key.SecretAccessKey, key.SessionToken),
 	}
 	if set != nil {

@@ -60,9 +60,7 @@ func (p OCCPolicy) Do(ctx context.Context, f func(context.Context) error) error 
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil { // both may have come at the same moment
+			timer.Stop()
 			return &OCCError{Attempts: attempt, Err: errors.Join(err, context.Cause(ctx))}
 		}
 		bound = min(2*bound, p.MaxPause)

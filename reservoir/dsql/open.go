@@ -27,6 +27,7 @@ func (c *Cluster) ask(ctx context.Context) (func(), error) {
 // cluster refuses it for its limits: that is no answer to give to a caller. When
 // ctx does not last, those who wait go on waiting (view.wait) for the next open.
 func (c *Cluster) persist(ctx context.Context, dial func(context.Context) (*physical, error)) (*physical, error) {
+	var refusal error
 	for {
 		p, err := dial(ctx)
 		if err == nil {
@@ -40,6 +41,9 @@ func (c *Cluster) persist(ctx context.Context, dial func(context.Context) (*phys
 		if !errors.As(err, &refused) {
 			return nil, err
 		}
+		if ctx.Err() != nil && refusal != nil {
+			return nil, refusal // it tells more than that the rest of the time was too short
+		}
 		c.brake.failed(refused.verdict, refused)
 		if refused.verdict != passing {
 			c.log.WarnContext(ctx, "open refused", "error", err, "pause", c.brake.left())
@@ -50,11 +54,12 @@ func (c *Cluster) persist(ctx context.Context, dial func(context.Context) (*phys
 		if refused.verdict != tooFast && refused.verdict != tooMany {
 			return nil, err
 		}
+		refusal = err
 		if end, bounded := ctx.Deadline(); bounded && time.Now().Add(c.brake.left()).After(end) {
 			return nil, err
 		}
 		if c.brake.wait(ctx) != nil || c.fleet.limiter.Wait(ctx) != nil || c.fleet.valid() != nil {
-			return nil, err // the refusal tells more
+			return nil, refusal
 		}
 	}
 }

@@ -3,14 +3,15 @@ package dsql_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/reservoir/dsql"
+	"github.com/flightpool/flightpool/testserver/dsqlgate"
 )
 
 func TestEveryMethodOfThePoolReleasesItsConnection(t *testing.T) {
@@ -215,45 +216,61 @@ func TestACancelledQueryOpensNoSecondConnection(t *testing.T) {
 	require.Equal(t, 1, g.Stats().Peak, "not before the first was gone")
 }
 
+// Half of the connections are in use when all are lost at once.
 func TestMassDropGivesEveryRequestItsErrorAndTheNextSucceeds(t *testing.T) {
-	g := startGate(t, nil)
 	const size = 20
-	p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen = size })
-	ctx := within(t, 30*time.Second)
-	require.NoError(t, p.WaitReady(ctx, size))
-	inFlight := make(chan error)
-	began := make(chan struct{}, size/2)
-	for range size / 2 {
-		go func() {
-			c, err := p.Acquire(ctx)
-			if err == nil {
-				began <- struct{}{}
-				_, err = c.Exec(ctx, "select pg_sleep(20)")
-				c.Release()
+	for how, drop := range map[string]func(*dsqlgate.Gate) int{"closed": (*dsqlgate.Gate).DropAll, "reset": (*dsqlgate.Gate).ResetAll} {
+		t.Run(how, func(t *testing.T) {
+			g := startGate(t, nil)
+			c := newCluster(t, g, func(c *dsql.Config) { c.MaxOpen = size })
+			pool, err := c.NewPool(dsql.View{})
+			require.NoError(t, err)
+			db, err := c.OpenDB(dsql.View{})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, db.Close()) }()
+			ctx := within(t, 30*time.Second)
+			require.NoError(t, c.WaitReady(ctx, size))
+			inFlight := make(chan error)
+			sleep := fmt.Sprintf("select pg_sleep(20) /* %p */", t) // PostgreSQL goes on running what was dropped
+			for i := range size / 2 {
+				go func() {
+					var err error
+					if i%2 == 0 {
+						_, err = pool.Exec(ctx, sleep)
+					} else {
+						_, err = db.ExecContext(ctx, sleep)
+					}
+					inFlight <- err
+				}()
 			}
-			inFlight <- err
-		}()
+			running(t, pool, sleep, size/2)
+			require.Equal(t, size, drop(g))
+			for range size / 2 {
+				require.Error(t, <-inFlight)
+			}
+			for range size {
+				require.NoError(t, pool.Ping(ctx), "the dead are not lent")
+				require.NoError(t, db.PingContext(ctx))
+			}
+			require.NoError(t, c.WaitReady(ctx, size))
+			require.Equal(t, 2*size, g.Stats().Attempts, "each lost connection is opened once: no storm")
+			require.Empty(t, g.Stats().Refused)
+		})
 	}
-	for range size / 2 {
-		<-began
-	}
-	require.Equal(t, size, g.ResetAll())
-	for range size / 2 {
-		require.Error(t, <-inFlight)
-	}
-	for range size {
-		require.NoError(t, p.Ping(ctx), "the dead are not lent")
-	}
-	require.NoError(t, p.WaitReady(ctx, size))
-	require.LessOrEqual(t, g.Stats().Admitted, 2*size+1, "each lost connection is opened once")
-	var lost *pgconn.PgError
-	require.NotErrorAs(t, p.Ping(ctx), &lost)
+}
+
+// running waits until the server runs a statement so many times.
+func running(t *testing.T, p *dsql.Pool, statement string, n int) {
+	t.Helper()
+	reach(t, "the statements run", func() bool {
+		return count(t, p, "pg_stat_activity where state = 'active' and query = '"+statement+"'") == n
+	})
 }
 
 func TestASilentConnectionIsFoundByItsPing(t *testing.T) {
 	g := startGate(t, nil)
 	p := newPool(t, g, func(c *dsql.Config) {
-		c.MaxOpen, c.CheckInterval, c.CloseTimeout = 1, 50*time.Millisecond, 100*time.Millisecond
+		c.MaxOpen, c.CheckInterval, c.CheckTimeout, c.CloseTimeout = 1, 50*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
 	})
 	ctx := within(t, 30*time.Second)
 	require.NoError(t, p.WaitReady(ctx, 1))

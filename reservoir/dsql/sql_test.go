@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/reservoir/dsql"
@@ -154,4 +155,66 @@ func TestASessionCutByDSQLIsNotLent(t *testing.T) {
 		require.NoError(t, db.PingContext(ctx))
 		reach(t, "all are cut", func() bool { s := g.Stats(); return s.Sockets == 0 && s.Expired == s.Admitted })
 	}
+}
+
+func TestTheDocumentsModeIsBadConnAtOnceAndThreeTimes(t *testing.T) {
+	g := startGate(t, nil)
+	connector, err := dsql.NewConnector(t.Context(), config(g, func(c *dsql.Config) { c.MaxOpen, c.NoWait, c.BadConnWhenEmpty = 1, true, true }))
+	require.NoError(t, err)
+	db := sql.OpenDB(connector)
+	defer func() { require.NoError(t, db.Close()) }()
+	ctx := within(t, 20*time.Second)
+	require.NoError(t, connector.Cluster().WaitReady(ctx, 1))
+	held, err := db.Conn(ctx)
+	require.NoError(t, err)
+	err = db.PingContext(ctx)
+	require.ErrorIs(t, err, driver.ErrBadConn)
+	require.ErrorIs(t, err, dsql.ErrReservoirEmpty, "it still tells what happened")
+	require.EqualValues(t, 3, connector.Cluster().Stats().Failures)
+	require.NoError(t, held.Close())
+	require.NoError(t, db.PingContext(ctx))
+}
+
+func TestTransactionOptionsReachTheServer(t *testing.T) {
+	db := openDB(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	ctx := within(t, 20*time.Second)
+	for level, want := range map[sql.IsolationLevel]string{
+		sql.LevelDefault: "repeatable read", sql.LevelRepeatableRead: "repeatable read", sql.LevelSnapshot: "repeatable read", sql.LevelSerializable: "serializable",
+	} {
+		tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: level, ReadOnly: level == sql.LevelSnapshot})
+		require.NoError(t, err)
+		var isolation, readOnly string
+		require.NoError(t, tx.QueryRowContext(ctx, "select current_setting('transaction_isolation'), current_setting('transaction_read_only')").Scan(&isolation, &readOnly))
+		require.Equal(t, want, isolation)
+		require.Equal(t, level == sql.LevelSnapshot, readOnly == "on")
+		require.NoError(t, tx.Rollback())
+	}
+	_, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelLinearizable})
+	require.ErrorContains(t, err, "isolation")
+	require.NoError(t, db.PingContext(ctx), "the connection came back")
+}
+
+func TestALoanThatEndedIsNoConnectionAnyMore(t *testing.T) {
+	connector, err := dsql.NewConnector(t.Context(), config(startGate(t, nil), nil))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, connector.Close()) }()
+	c, err := connector.Connect(within(t, 20*time.Second))
+	require.NoError(t, err)
+	conn := c.(*dsql.SQLConn)
+	require.False(t, conn.IsValid(), "database/sql keeps none")
+	require.NoError(t, conn.ResetSession(t.Context()))
+	require.NoError(t, conn.Close())
+	require.ErrorIs(t, conn.ResetSession(t.Context()), driver.ErrBadConn)
+}
+
+func TestWhatDSQLDoesNotDoIsItsErrorAndLeavesNothing(t *testing.T) {
+	db := openDB(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	ctx := within(t, 20*time.Second)
+	for _, s := range []string{"listen news", "create temporary table t (n int)", "create sequence s"} {
+		_, err := db.ExecContext(ctx, s)
+		var answer *pgconn.PgError
+		require.ErrorAs(t, err, &answer)
+		require.Equal(t, "0A000", answer.Code, s)
+	}
+	require.NoError(t, db.PingContext(ctx))
 }

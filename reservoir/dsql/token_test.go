@@ -1,0 +1,59 @@
+package dsql
+
+import (
+	"context"
+	"net/url"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/stretchr/testify/require"
+)
+
+func TestEveryOpenHasATokenOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		expires := time.Now().Add(10 * time.Minute)
+		for user, action := range map[string]string{"admin": "DbConnectAdmin", "app": "DbConnect"} {
+			tokens := tokens{someHost, "us-east-1", user, 15 * time.Minute, aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+				return aws.Credentials{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret", CanExpire: true, Expires: expires}, nil
+			})}
+			sign := func() url.Values {
+				token, err := tokens.fresh(t.Context())
+				require.NoError(t, err)
+				parsed, err := url.Parse("https://" + token)
+				require.NoError(t, err)
+				require.Equal(t, someHost, parsed.Host)
+				return parsed.Query()
+			}
+			first := sign()
+			time.Sleep(time.Second)
+			second := sign()
+			require.Equal(t, action, second.Get("Action"))
+			require.NotEqual(t, first.Get("X-Amz-Date"), second.Get("X-Amz-Date"))
+			valid, err := time.ParseDuration(second.Get("X-Amz-Expires") + "s")
+			require.NoError(t, err)
+			require.LessOrEqual(t, valid, time.Until(expires), "no longer than its credentials")
+		}
+	})
+}
+
+func TestCredentialsAreResolvedOnceAndAgainWhenTheyExpire(t *testing.T) {
+	resolved := 0
+	expires := time.Now().Add(time.Hour)
+	account, err := awsConfig(t.Context(), Config{Region: "us-east-1", Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+		resolved++
+		return aws.Credentials{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret", CanExpire: true, Expires: expires}, nil
+	})})
+	require.NoError(t, err)
+	tokens := tokens{someHost, "us-east-1", "admin", time.Minute, account.Credentials}
+	for range 10 {
+		_, err := tokens.fresh(t.Context())
+		require.NoError(t, err)
+	}
+	require.Equal(t, 1, resolved)
+	account.Credentials.(*aws.CredentialsCache).Invalidate() // as if they had expired
+	_, err = tokens.fresh(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, resolved)
+}
