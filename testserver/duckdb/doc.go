@@ -16,6 +16,8 @@
 //
 // Parameters may be of any Arrow type but lists, structs, maps and unions.
 //
+// Engine.Live adds views whose rows this process makes whenever they are read.
+//
 // It needs cgo, a C++ linker and the build tag duckdb_arrow, which is why it
 // is a module of its own:
 //
