@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPostgresRunsAndIsGoneAfterClose(t *testing.T) {
+func TestPostgresComesBackOnItsPortAndIsGoneAfterClose(t *testing.T) {
 	server, err := StartPostgres(t.Context(), PostgresOptions{MaxConnections: 50, Settings: []string{"default_transaction_isolation=repeatable read"}})
 	require.NoError(t, err)
 	defer server.Close()
@@ -22,6 +22,16 @@ func TestPostgresRunsAndIsGoneAfterClose(t *testing.T) {
 		"select current_setting('default_transaction_isolation'), current_setting('fsync'), current_setting('max_connections')").
 		Scan(&isolation, &fsync, &most))
 	require.Equal(t, []string{"repeatable read", "off", "50"}, []string{isolation, fsync, most})
+	_, err = conn.Exec(t.Context(), "create table kept as select 1")
+	require.NoError(t, err)
+
+	server.Kill()
+	require.Error(t, conn.Ping(t.Context()))
+	require.NoError(t, server.Start(t.Context()))
+	conn, err = pgx.Connect(t.Context(), server.DSN())
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "select * from kept")
+	require.NoError(t, err)
 	require.NoError(t, conn.Close(t.Context()))
 
 	server.Close()

@@ -25,10 +25,11 @@ type PostgresOptions struct {
 // Postgres is a running server with the user postgres, whom it trusts.
 type Postgres struct {
 	Host string // always 127.0.0.1
-	Port int
+	Port int    // the same after a restart
 
-	dir   string
-	child *child
+	server, dir string
+	args        []string
+	child       *child // nil while it does not run
 }
 
 const installPostgres = "PostgreSQL is not installed: apt-get install -y postgresql"
@@ -44,15 +45,18 @@ func StartPostgres(ctx context.Context, opts PostgresOptions) (*Postgres, error)
 	if err != nil {
 		return nil, err
 	}
-	p := &Postgres{Host: "127.0.0.1", dir: dir}
-	if err := p.start(ctx, bin, opts); err != nil {
+	p := &Postgres{Host: "127.0.0.1", server: filepath.Join(bin, "postgres"), dir: dir}
+	if err = p.create(ctx, bin, opts); err == nil {
+		err = p.Start(ctx)
+	}
+	if err != nil {
 		p.Close()
 		return nil, fmt.Errorf("localdeps: postgres: %w", err)
 	}
 	return p, nil
 }
 
-func (p *Postgres) start(ctx context.Context, bin string, opts PostgresOptions) error {
+func (p *Postgres) create(ctx context.Context, bin string, opts PostgresOptions) error {
 	run, err := unprivileged(p.dir)
 	if err != nil {
 		return err
@@ -67,19 +71,31 @@ func (p *Postgres) start(ctx context.Context, bin string, opts PostgresOptions) 
 	if p.Port, err = freePort(); err != nil {
 		return err
 	}
-	// The shell ends the server when its own input ends.
-	args := []string{
-		"-c", `"$0" "$@" </dev/null & pid=$!; trap 'kill -QUIT $pid' TERM; read _; kill -INT $pid; wait $pid`,
-		filepath.Join(bin, "postgres"), "-D", data, "-h", p.Host, "-p", strconv.Itoa(p.Port), "-k", p.dir, "-F",
+	p.args = []string{
+		"-D", data, "-h", p.Host, "-p", strconv.Itoa(p.Port), "-k", p.dir, "-F",
 		"-N", strconv.Itoa(max(opts.MaxConnections, 0)),
 	}
 	if opts.MaxConnections == 0 {
-		args[len(args)-1] = "200"
+		p.args[len(p.args)-1] = "200"
 	}
 	for _, setting := range opts.Settings {
-		args = append(args, "-c", setting)
+		p.args = append(p.args, "-c", setting)
 	}
-	cmd := exec.Command("/bin/sh", args...) //nolint:noctx // it outlives ctx, Close ends it
+	return nil
+}
+
+// Start starts the server again after Kill, on the same port and data.
+func (p *Postgres) Start(ctx context.Context) error {
+	if p.child != nil {
+		return nil
+	}
+	run, err := unprivileged(p.dir)
+	if err != nil {
+		return err
+	}
+	// The shell ends the server when its own input ends.
+	script := `"$0" "$@" </dev/null & pid=$!; trap 'kill -QUIT $pid' TERM; read _; kill -INT $pid; wait $pid`
+	cmd := exec.Command("/bin/sh", append([]string{"-c", script, p.server}, p.args...)...) //nolint:noctx // it outlives ctx, Close ends it
 	cmd.SysProcAttr, cmd.Dir = run, p.dir
 	if p.child, err = startChild(cmd); err != nil {
 		return err
@@ -101,12 +117,26 @@ func (p *Postgres) DSN() string {
 // Addr is the server's host:port.
 func (p *Postgres) Addr() string { return fmt.Sprintf("%s:%d", p.Host, p.Port) }
 
+// Kill ends the server at once, without a checkpoint or a word to its clients
+// beyond that. What was committed is kept.
+func (p *Postgres) Kill() {
+	if p.child != nil {
+		_ = p.child.cmd.Process.Signal(syscall.SIGTERM) // it may be gone already
+		p.stop()
+	}
+}
+
+func (p *Postgres) stop() {
+	if p.child != nil {
+		p.child.close()
+		p.child = nil
+	}
+}
+
 // Close ends the server, its connections and its files. It may be called
 // again.
 func (p *Postgres) Close() {
-	if p.child != nil {
-		p.child.close()
-	}
+	p.stop()
 	_ = os.RemoveAll(p.dir) // the folder is temporary anyway
 }
 
