@@ -58,7 +58,7 @@ func routed[T any](ctx context.Context, r *Registry, server, user string, call f
 		if closedUnder(err) && (u.removed.Load() || u.gen.Load() != g) && ctx.Err() == nil {
 			continue
 		}
-		return none, u.explain(err)
+		return none, u.explain(ctx, err)
 	}
 }
 
@@ -81,11 +81,15 @@ func (u *userPool) admits(g *current) error {
 }
 
 // explain gives an error the numbers of the server, and the server's health where
-// that is behind it.
-func (u *userPool) explain(err error) error {
+// that is behind it: an open that fails may reach a caller before the news of what
+// it has made of the server.
+func (u *userPool) explain(ctx context.Context, err error) error {
 	s := u.server
 	if errors.Is(err, ErrUnhealthy) {
 		return err
+	}
+	if down := s.health.down.Load(); down != nil && ctx.Err() == nil && !errors.Is(err, ErrExhausted) && faulty(err) {
+		return down
 	}
 	if !errors.Is(err, ErrExhausted) {
 		return fmt.Errorf("registry: user %q on server %q: %w", u.name, s.name, err)

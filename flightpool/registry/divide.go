@@ -44,11 +44,11 @@ func wake(granted []*ticket) {
 func (s *share) grant() (granted []*ticket) {
 	for s.opening < s.maxOpening {
 		t := s.first()
-		if t == nil || (s.shut && s.trials == 0) {
+		if t == nil {
 			break
 		}
 		if s.shut {
-			s.trials--
+			s.trial = nil
 		}
 		s.drop(t)
 		s.held++
@@ -67,7 +67,7 @@ func (s *share) grant() (granted []*ticket) {
 func (s *share) first() (best *ticket) {
 	for _, t := range s.queue {
 		needs := t.m.waiting.Load() > 0
-		if !s.fits(t.m, needs) || s.shut && !needs { // a trial is for the one who waits for it
+		if !s.fits(t.m, needs) || s.shut && (!needs || t.m != s.trial) {
 			continue
 		}
 		if best == nil {
@@ -126,9 +126,11 @@ func (s *share) needy() (poorest *ticket, wanted int) {
 	return poorest, wanted
 }
 
-// rearm looks again after a turn while somebody is in need. The caller holds mu.
+// rearm looks again after a turn while somebody is in need, or more is held than
+// may be: what was asked for may have been undone by a change of sizes. The caller
+// holds mu.
 func (s *share) rearm() {
-	if poorest, _ := s.needy(); poorest == nil || s.armed {
+	if poorest, _ := s.needy(); s.armed || poorest == nil && s.held <= s.cap {
 		return
 	}
 	s.armed = true

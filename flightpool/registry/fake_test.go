@@ -197,6 +197,16 @@ func (g *rig) fake(server string) *fake {
 	return f
 }
 
+// all are the servers that there are.
+func (g *rig) all() (fakes []*fake) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, f := range g.servers {
+		fakes = append(fakes, f)
+	}
+	return fakes
+}
+
 func (g *rig) told() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -238,7 +248,9 @@ func bubble(t *testing.T, test func(t *testing.T, g *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newRig(t)
 		defer func() { // also after a failure: a bubble must not leave goroutines
-			if err := g.Close(t.Context()); err != nil {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // loans may be out then
+			defer cancel()
+			if err := g.Close(ctx); err != nil {
 				require.ErrorIs(t, err, registry.ErrClosed)
 			}
 			synctest.Wait()

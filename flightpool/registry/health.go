@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -19,7 +18,7 @@ import (
 type health struct {
 	server   string
 	down     atomic.Pointer[UnhealthyError] // nil: healthy. Read on every call
-	changed  func(*UnhealthyError)          // is told, outside the lock, when down turns
+	changed  func(*UnhealthyError)          // is told, outside the lock, of every turn of down, in their order
 	passed   atomic.Uint64
 	failures atomic.Uint64
 
@@ -32,8 +31,10 @@ type health struct {
 		healthy   time.Time // the latest success
 		pause     time.Duration
 		next      time.Time // of the next probe, while unhealthy
-		probing   bool
-		ended     chan struct{} // closed at the end of the probe under way
+		probe     *probe    // under way; nil: none
+		asking    bool      // it may be in a queue
+		turns     []*UnhealthyError
+		telling   bool // somebody tells of the turns
 	}
 }
 
@@ -90,9 +91,9 @@ func (h *health) fault(err error) {
 		return
 	}
 	h.mu.succeeded, h.mu.pause = 0, firstPause
-	down := h.unhealthy(err, now)
+	h.mu.turns = append(h.mu.turns, h.unhealthy(err, now))
 	h.mu.Unlock()
-	h.changed(down)
+	h.tell()
 }
 
 // unhealthy says so from now on. The caller holds mu.
@@ -113,8 +114,7 @@ func (h *health) probed(err error) {
 	}
 	if err != nil {
 		h.mu.succeeded = 0
-		h.mu.pause = min(2*h.mu.pause, h.mu.check.Interval)
-		_ = h.unhealthy(err, now)
+		h.backOff(err, now)
 		h.mu.Unlock()
 		return
 	}
@@ -126,13 +126,49 @@ func (h *health) probed(err error) {
 	}
 	h.recover()
 	h.mu.Unlock()
-	h.changed(nil)
+	h.tell()
 }
 
-// recover says that the server is healthy. The caller holds mu.
+// undecided ends a probe that has shown nothing: the next one is later all the
+// same.
+func (h *health) undecided() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if down := h.down.Load(); down != nil {
+		h.backOff(down.Reason, time.Now())
+	}
+}
+
+// backOff makes the pause until the next probe longer. The caller holds mu.
+func (h *health) backOff(err error, now time.Time) {
+	h.mu.pause = min(2*h.mu.pause, h.mu.check.Interval)
+	_ = h.unhealthy(err, now)
+}
+
+// recover says that the server is healthy. The caller holds mu, and then tells.
 func (h *health) recover() {
 	h.mu.failed, h.mu.succeeded = 0, 0
 	h.down.Store(nil)
+	h.mu.turns = append(h.mu.turns, nil)
+}
+
+// tell announces the turns in their order, whoever made them: of callers at the
+// same time one does it for all, so that the latest word is the state.
+func (h *health) tell() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.telling {
+		return
+	}
+	h.mu.telling = true
+	for len(h.mu.turns) > 0 {
+		turn := h.mu.turns[0]
+		h.mu.turns = h.mu.turns[1:]
+		h.mu.Unlock()
+		h.changed(turn)
+		h.mu.Lock()
+	}
+	h.mu.telling = false
 }
 
 // set takes over what a definition says of health.
@@ -146,7 +182,7 @@ func (h *health) set(check HealthCheck) {
 	}
 	h.mu.Unlock()
 	if recovered {
-		h.changed(nil)
+		h.tell()
 	}
 }
 
@@ -154,51 +190,10 @@ func (h *health) set(check HealthCheck) {
 func (h *health) due() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.down.Load() == nil || h.mu.probing {
+	if h.down.Load() == nil || h.mu.probe != nil {
 		return time.Time{}
 	}
 	return h.mu.next
-}
-
-// begin claims the probing. There is one probe of a server at a time.
-func (h *health) begin() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.mu.probing {
-		return false
-	}
-	h.mu.probing, h.mu.ended = true, make(chan struct{})
-	return true
-}
-
-func (h *health) end() {
-	h.mu.Lock()
-	ended := h.mu.ended
-	h.mu.probing = false
-	h.mu.Unlock()
-	close(ended)
-}
-
-// await waits for the end of the probe under way.
-func (h *health) await(ctx context.Context) error {
-	h.mu.Lock()
-	probing, ended := h.mu.probing, h.mu.ended
-	h.mu.Unlock()
-	if !probing {
-		return nil
-	}
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (h *health) isProbing() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.mu.probing
 }
 
 func (h *health) lastHealthy() time.Time {

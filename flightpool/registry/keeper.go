@@ -2,8 +2,6 @@ package registry
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 )
 
@@ -45,76 +43,20 @@ func (s *server) round(now time.Time) time.Time {
 	if due := s.health.due(); !due.IsZero() {
 		if now.Before(due) {
 			next = due
-		} else if s.health.begin() {
-			s.background(func(life context.Context) {
-				ctx, cancel := context.WithTimeout(life, s.patience())
-				defer cancel()
-				_ = s.probe(ctx) // health has it
-			})
+		} else if p, begun := s.health.begin(); begun {
+			s.background(func(life context.Context) { s.probe(life, p) })
 		}
 	}
 	if unused := s.def.Load().UserIdleTimeout; unused > 0 {
 		if !now.Before(s.sweepAt) {
 			s.sweep(now, unused)
-			s.sweepAt = now.Add(unused / 4)
+			s.sweepAt = now.Add(max(unused/4, time.Millisecond))
 		}
 		if s.sweepAt.Before(next) {
 			next = s.sweepAt
 		}
 	}
 	return next
-}
-
-// patience is how long a probe may take.
-func (s *server) patience() time.Duration {
-	d := s.def.Load()
-	return d.ConnectTimeout + d.HealthCheck.Timeout
-}
-
-// probe checks the server on a connection of the user who called last. The caller
-// has begun the probe; this ends it. An unhealthy server lets this one open pass.
-func (s *server) probe(ctx context.Context) error {
-	defer s.registry.wakeKeeper() // while a probe is under way it knows of no next one
-	defer s.health.end()
-	u, err := s.anybody()
-	if err != nil {
-		return err
-	}
-	down := s.health.down.Load() != nil
-	if down {
-		s.share.allow(1)
-		defer s.share.allow(0)
-	}
-	err = u.gen.Load().prove(ctx)
-	if !down {
-		return err // the hooks have told
-	}
-	verdict := err
-	if err != nil && !faulty(err) && !errors.Is(err, ErrExhausted) && ctx.Err() == nil {
-		verdict = nil // the server answered, whatever it said
-	}
-	s.health.probed(verdict)
-	if down := s.health.down.Load(); down != nil {
-		u.gen.Load().failWaiters(down) // who came in the meantime
-	}
-	return err
-}
-
-// anybody finds a user to probe as: the one who called last, else any who is
-// mapped.
-func (s *server) anybody() (best *userPool, err error) {
-	for _, u := range *s.users.Load() {
-		if best == nil || u.calls() > best.calls() {
-			best = u
-		}
-	}
-	if best != nil {
-		return best, nil
-	}
-	for name := range s.def.Load().Users {
-		return s.user(name)
-	}
-	return nil, fmt.Errorf("%w on server %q", ErrNoMapping, s.name)
 }
 
 // sweep removes the pools of users who made no call for a while.

@@ -79,16 +79,25 @@ func (r *Registry) Healthy(name string) bool {
 
 // CheckNow checks a server now, on a connection of any of its users, and takes
 // the result into account as that of any check. It opens a connection when none
-// is idle. A nil error means that the server works.
+// is idle. A nil error means that the server works. When ctx ends first the check
+// goes on, bounded by ConnectTimeout and HealthCheck.Timeout.
 func (r *Registry) CheckNow(ctx context.Context, name string) error {
 	s, err := r.server(name)
 	if err != nil {
 		return err
 	}
-	for !s.health.begin() { // a probe is under way: its answer is as good, but may be late
-		if err := s.health.await(ctx); err != nil {
-			return err
+	for ctx.Err() == nil {
+		p, begun := s.health.begin() // one under way is as good, but its answer may be late
+		if begun {
+			s.background(func(life context.Context) { s.probe(life, p) })
+		}
+		select {
+		case <-p.done:
+			if begun {
+				return p.err
+			}
+		case <-ctx.Done():
 		}
 	}
-	return s.probe(ctx)
+	return fmt.Errorf("registry: CheckNow of server %q: %w", name, ctx.Err())
 }

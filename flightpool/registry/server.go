@@ -234,10 +234,9 @@ func (s *server) healthChanged(down *UnhealthyError) {
 	s.share.gate(func() bool { return s.health.down.Load() != nil })
 	if down != nil {
 		for _, u := range *s.users.Load() {
-			g := u.gen.Load()
-			g.replace() // what was open before tells nothing of the server any more
-			g.failWaiters(down)
+			u.gen.Load().replace() // what was open before tells nothing of the server any more
 		}
+		s.failWaiters(down)
 	}
 	r := s.registry
 	if log := r.cfg.Logger; log != nil {

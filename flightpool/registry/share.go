@@ -40,9 +40,9 @@ type share struct {
 	maxOpening    int
 	pass          uint64 // counts the passes of settle
 
-	shut   bool // the server is unhealthy: only trials are granted
-	trials int  // that may still pass
-	trying bool // a probe is under way
+	shut  bool    // the server is unhealthy: nothing is granted but one open to the prober
+	trial *member // who that is, until he has it
+	tried *member // who had it; when he did not use it, he may have it again
 
 	members []*member
 	queue   []*ticket
@@ -60,8 +60,12 @@ type member struct {
 	share   *share
 	pool    lender
 	waiting atomic.Int64 // callers in the queue of his reservoir
+	queued  atomic.Int64 // of his opens, those that have no slot yet
 
 	// guarded by share.mu
+	//
+	// INVARIANT: 0 <= asks <= yielding. Of less than nothing that is coming, settle
+	// would ask for ever.
 	held     int
 	size     int       // what his reservoir may grow to when nothing is asked of him
 	yielding int       // of held: what he gives up, now or as loans come back
@@ -132,6 +136,7 @@ func (m *member) admit(ctx context.Context) (release func(), err error) {
 	t := &ticket{m: m, ready: make(chan struct{}), since: time.Now()}
 	s.mu.Lock()
 	s.queue = append(s.queue, t)
+	m.queued.Add(1)
 	s.mu.Unlock()
 	s.settle()
 	select {
@@ -146,11 +151,19 @@ func (m *member) admit(ctx context.Context) (release func(), err error) {
 		if granted {
 			s.opened()
 			s.free(m)
+		} else {
+			s.settle() // somebody may have been asked for it
 		}
 		return nil, notAdmitted{ctx.Err()}
 	}
 	var once sync.Once
 	return func() { once.Do(func() { s.free(m) }) }, nil
+}
+
+// given takes note that one connection less is coming from m. The caller holds mu.
+func (m *member) given() {
+	m.yielding = max(0, m.yielding-1)
+	m.asks = min(m.asks, m.yielding)
 }
 
 // notAdmitted is the failure of an open that was never tried.
@@ -164,8 +177,7 @@ func (s *share) free(m *member) {
 	s.mu.Lock()
 	s.held--
 	m.held--
-	m.yielding = max(0, m.yielding-1)
-	m.asks = min(m.asks, m.yielding)
+	m.given()
 	s.note()
 	s.mu.Unlock()
 	s.settle()
@@ -179,12 +191,11 @@ func (s *share) opened() {
 	s.settle()
 }
 
-// elided takes note that an open that was granted was not made. A trial goes to
-// the next.
-func (s *share) elided() {
+// elided takes note that an open that was granted to m was not made.
+func (s *share) elided(m *member) {
 	s.mu.Lock()
-	if s.shut && s.trying {
-		s.trials++
+	if s.tried == m {
+		s.trial = m
 	}
 	s.mu.Unlock()
 	s.opened()
@@ -198,7 +209,7 @@ func (s *share) demand(m *member, change int64) {
 	}
 }
 
-// gate shuts out all opens but trials, or lets them in again, as shut says under
+// gate shuts out all opens but a trial, or lets them in again, as shut says under
 // the lock: of two changes of health, the one that comes last here may be the
 // older one.
 func (s *share) gate(shut func() bool) {
@@ -208,10 +219,10 @@ func (s *share) gate(shut func() bool) {
 	s.settle()
 }
 
-// allow sets how many trials may pass the gate.
-func (s *share) allow(trials int) {
+// allow lets one open of m pass the gate; nil: of nobody.
+func (s *share) allow(m *member) {
 	s.mu.Lock()
-	s.trials, s.trying = trials, trials > 0
+	s.trial, s.tried = m, m
 	s.mu.Unlock()
 	s.settle()
 }
@@ -261,4 +272,5 @@ func (s *share) note() {
 // drop removes a ticket. The caller holds mu.
 func (s *share) drop(t *ticket) {
 	s.queue = slices.DeleteFunc(s.queue, func(o *ticket) bool { return o == t })
+	t.m.queued.Add(-1)
 }

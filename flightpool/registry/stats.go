@@ -125,8 +125,9 @@ func (p *past) pool() Pool {
 // pool is the account of one user.
 func (u *userPool) pool() Pool {
 	st := u.stats()
+	queued := min(st.Opening, int(u.member.queued.Load())) // an open without a slot is no connection yet
 	p := Pool{
-		Total: st.Total, Active: st.InUse, Idle: st.Idle, Opening: st.Opening, Closing: st.Closing, Waiting: st.Waiting,
+		Total: st.Total - queued, Active: st.InUse, Idle: st.Idle, Opening: st.Opening - queued, Closing: st.Closing, Waiting: st.Waiting,
 		Acquires: st.Acquired, AcquireTimeouts: st.Timeouts, Shed: st.Shed + u.shed.Load(),
 		ConnectionErrors: st.OpenFailures, ValidationFailures: st.CheckFailures,
 		Created: st.Opens - min(st.Opens, st.OpenFailures), Destroyed: closed(st),

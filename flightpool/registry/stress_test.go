@@ -15,16 +15,22 @@ import (
 	"github.com/flightpool/flightpool/flightpool/registry"
 )
 
+// stressLength is what STRESS says, or byDefault.
+func stressLength(t *testing.T, byDefault time.Duration) time.Duration {
+	length := os.Getenv("STRESS")
+	if length == "" {
+		return byDefault
+	}
+	d, err := time.ParseDuration(length)
+	require.NoError(t, err)
+	return d
+}
+
 // TestStressOfEverythingAtOnce changes, kills and removes servers at random under
 // load, in real time, for STRESS (a second). The server tells whose connection a
 // borrower has.
 func TestStressOfEverythingAtOnce(t *testing.T) {
-	length := time.Second
-	if s := os.Getenv("STRESS"); s != "" {
-		var err error
-		length, err = time.ParseDuration(s)
-		require.NoError(t, err)
-	}
+	length := stressLength(t, time.Second)
 	g := newRig(t)
 	names := []string{"s0", "s1", "s2"}
 	for _, name := range names {

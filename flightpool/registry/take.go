@@ -3,6 +3,8 @@ package registry
 import (
 	"slices"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/invariant"
 )
 
 // step is what is to be done to reservoirs next.
@@ -105,6 +107,7 @@ func (s *share) waiters() (n int64) {
 func (s *share) relax(all bool) (st step) {
 	for _, m := range s.members {
 		if all {
+			invariant.Check(m.asks <= m.yielding, "%d loans are asked for, but %d connections in all", m.asks, m.yielding)
 			m.yielding, m.asks = m.yielding-m.asks, 0
 		}
 		if time.Since(m.asked) >= patience {
@@ -162,7 +165,7 @@ func (s *share) account(st step, closes, asked bool) {
 	case closes && st.loan: // it was not needed
 		v.asks = max(0, v.asks-1)
 	case !closes && !asked:
-		v.yielding = max(0, v.yielding-1)
+		v.given()
 		return
 	}
 	v.tried = 0 // he may have more

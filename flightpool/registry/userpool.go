@@ -81,10 +81,10 @@ func (u *userPool) hooks() reservoir.Hooks {
 				g.failWaiters(err) // the probe has its answer; the reservoir would wait for what is on loan
 			}
 		},
-		OpenElided: func() { s.share.elided() },
+		OpenElided: func() { s.share.elided(m) },
 		WaitStart: func() {
 			s.share.demand(m, 1)
-			if down := s.health.down.Load(); down != nil && !s.health.isProbing() {
+			if down := s.health.down.Load(); down != nil && !s.health.isAsking() {
 				u.gen.Load().failWaiters(down) // he came while it turned
 			}
 		},

@@ -1,0 +1,45 @@
+package registry
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A connection that closes of itself while another is asked for in vain: with more
+// loans asked for than connections coming, settle asked for one more for ever.
+func TestWhatIsComingIsNeverLessThanNothing(t *testing.T) {
+	s := newShare(&ServerDefinition{MaxConnections: 2})
+	m := &member{share: s, held: 3, yielding: 2, asks: 1}
+	s.held, s.peak, s.members = 3, 3, []*member{m}
+	s.mu.Lock()
+	m.given() // one closes
+	s.account(step{from: m}, false, false)
+	require.Equal(t, []int{0, 0}, []int{m.yielding, m.asks})
+	_ = s.relax(true)
+	require.Zero(t, s.coming())
+	s.mu.Unlock()
+}
+
+func TestTurnsOfHealthAreToldInTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h health
+		var told []bool
+		slow := make(chan struct{})
+		h.changed = func(down *UnhealthyError) {
+			if down != nil {
+				<-slow
+			}
+			told = append(told, down == nil)
+		}
+		h.set(HealthCheck{FailureThreshold: 1, RecoveryThreshold: 1, Interval: 1})
+		go h.fault(errors.New("gone"))
+		synctest.Wait()
+		h.probed(nil) // while the bad news is still being told
+		close(slow)
+		synctest.Wait()
+		require.Equal(t, []bool{false, true}, told)
+	})
+}
