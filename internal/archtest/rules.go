@@ -38,6 +38,7 @@ var layers = []layer{
 	{dir: "reservoir/reservoirtest", may: []string{"reservoir"}, external: test},
 	{dir: "reservoir/sqlconn", may: []string{"reservoir"}},
 	{dir: "reservoir/dsql", may: []string{"reservoir", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
+	{dir: "reservoir/dsql/dsqlotel", may: []string{"reservoir/dsql", "reservoir"}, external: []string{"go.opentelemetry.io/"}},
 
 	{dir: "session", may: []string{"cancel", "internal/invariant", "internal/sqlscan"}, external: wire},
 	{dir: "session/sessiontest", may: []string{"session", "cancel"}, external: join(wire, test)},

@@ -25,8 +25,8 @@ type brake struct {
 	// there is no use in more, and refused is it if the cluster refused the
 	// open, for its limits or for good; both are nil after one that succeeded.
 	hopeless, refused error
-	// refusals counts by verdict.
-	refusals [hopeless + 1]uint64
+	// counts counts failed opens by verdict.
+	counts   [hopeless + 1]uint64
 	watchers map[*watcher]struct{}
 }
 
@@ -58,7 +58,7 @@ func (b *brake) failed(v verdict, err error) {
 	b.mu.Lock()
 	var told []*watcher
 	b.hopeless, b.refused = nil, nil
-	b.refusals[v]++
+	b.counts[v]++
 	if v != passing {
 		b.refused = err
 	}
@@ -100,11 +100,11 @@ func (b *brake) refusal() error {
 	return b.refused
 }
 
-// refusedBy counts the refusals so far, by verdict.
-func (b *brake) refusedBy() [hopeless + 1]uint64 {
+// failures counts the failed opens so far, by verdict.
+func (b *brake) failures() [hopeless + 1]uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.refusals
+	return b.counts
 }
 
 // left is how long opens pause from now.

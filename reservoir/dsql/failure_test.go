@@ -138,7 +138,7 @@ func TestARefusalThatLastsIsTheCauseOfTheEmptinessAndNotItsMoment(t *testing.T) 
 				require.ErrorAs(t, err, &refusal)
 				require.Equal(t, code, refusal.Code)
 				s := p.Stats()
-				require.Positive(t, map[string]uint64{"53400": s.Refusals.Rate, "53300": s.Refusals.Limit}[code])
+				require.Positive(t, map[string]uint64{"53400": s.FailedOpens.Rate, "53300": s.FailedOpens.Limit}[code])
 				require.LessOrEqual(t, g.Stats().Attempts, 6, "pauses of 0.1, 0.2, 0.4, 0.8 s, or 1 s")
 			})
 		}
@@ -153,7 +153,7 @@ func TestACallerOutlastsRefusalsThatOutlastTheirOpen(t *testing.T) {
 		c.MaxOpen, c.OpenTimeout, c.Logger = 1, 990*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
 	})
 	require.NoError(t, p.Ping(within(t, 20*time.Second)))
-	require.EqualValues(t, 2, p.Stats().Refusals.Limit)
+	require.EqualValues(t, 2, p.Stats().FailedOpens.Limit)
 	require.GreaterOrEqual(t, p.Stats().Reservoir.OpenFailures, uint64(1), "the second pause is of 1 to 2 s")
 	closeSoon(t, p.Close) // whoever logs has ended
 	require.Equal(t, 2, strings.Count(log.String(), "too many open connections"))
@@ -167,7 +167,7 @@ func TestWhoWaitsForAConnectionInUseIsNotToldOfDeniedOpens(t *testing.T) {
 	g.Refuse(1000, "08006")
 	got := make(chan error)
 	go func() { got <- p.Ping(within(t, 20*time.Second)) }()
-	reach(t, "the other is denied", func() bool { return p.Stats().Refusals.Denied > 0 })
+	reach(t, "the other is denied", func() bool { return p.Stats().FailedOpens.Denied > 0 })
 	held.Release()
 	require.NoError(t, <-got)
 }

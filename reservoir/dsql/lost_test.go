@@ -71,7 +71,16 @@ func TestWhateverMayHaveBeenSentRunsOnce(t *testing.T) {
 			"pgx Exec with arguments": func() error { _, err := pool.Exec(ctx, with, 1); return err },
 			"pgx Query":               func() error { rows, _ := pool.Query(ctx, returning); return drain(rows) },
 			"pgx QueryRow":            func() error { return pool.QueryRow(ctx, with+" returning n", 1).Scan(&n) },
-			"pgx batch":               func() error { b := &pgx.Batch{}; b.Queue(with, 1); return pool.SendBatch(ctx, b).Close() },
+			"pgx batch":               func() error { return inBatch(ctx, pool, with, func(pgx.BatchResults) error { return nil }) },
+			"pgx batch read": func() error {
+				return inBatch(ctx, pool, with+" returning n", func(b pgx.BatchResults) error { rows, _ := b.Query(); return drain(rows) })
+			},
+			"pgx batch read, one row": func() error {
+				return inBatch(ctx, pool, with+" returning n", func(b pgx.BatchResults) error { return b.QueryRow().Scan(&n) })
+			},
+			"pgx batch executed": func() error {
+				return inBatch(ctx, pool, with, func(b pgx.BatchResults) error { _, err := b.Exec(); return err })
+			},
 			"pgx CopyFrom": func() error {
 				_, err := pool.CopyFrom(ctx, pgx.Identifier{"once"}, []string{"n"}, pgx.CopyFromRows([][]any{{1}}))
 				return err
@@ -97,4 +106,16 @@ func TestWhateverMayHaveBeenSentRunsOnce(t *testing.T) {
 			})
 		}
 	}
+}
+
+// inBatch runs one statement as a batch.
+func inBatch(ctx context.Context, p *dsql.Pool, sql string, read func(pgx.BatchResults) error) error {
+	b := &pgx.Batch{}
+	b.Queue(sql, 1)
+	results := p.SendBatch(ctx, b)
+	err := read(results)
+	if closed := results.Close(); err == nil {
+		err = closed
+	}
+	return err
 }

@@ -20,7 +20,11 @@ func (c *Cluster) ask(ctx context.Context) (func(), error) {
 	if err := c.brake.wait(ctx); err != nil {
 		return nil, err
 	}
-	return c.admit(ctx)
+	release, err := c.admit(ctx)
+	if err != nil && ctx.Err() == nil {
+		c.count.unpermitted.Add(1)
+	}
+	return release, err
 }
 
 // persist opens a connection, and tries again for as long as ctx lasts when the

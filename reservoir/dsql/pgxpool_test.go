@@ -162,7 +162,8 @@ func TestStatsCountCallersByWhatBecameOfThem(t *testing.T) {
 	require.EqualValues(t, 2, s.Empty)
 	require.EqualValues(t, 1, s.Failures)
 	require.GreaterOrEqual(t, s.WaitTime, 30*time.Millisecond)
-	require.Zero(t, s.Refusals)
+	require.Zero(t, s.FailedOpens)
+	require.EqualValues(t, 2, s.Opened)
 	stat := p.Stat()
 	require.EqualValues(t, []any{int64(3), int64(2), int64(1), int32(2), int32(2), int32(0), int32(2)}, []any{
 		stat.AcquireCount(), stat.EmptyAcquireCount(), stat.CanceledAcquireCount(), stat.MaxConns(), stat.TotalConns(), stat.AcquiredConns(), stat.IdleConns(),

@@ -44,8 +44,8 @@ func (s *PoolStat) MaxConns() int32 { return int32(s.s.Reservoir.MaxSize) }
 // TotalConns counts all connections, those being closed included.
 func (s *PoolStat) TotalConns() int32 { return int32(s.s.Reservoir.Total) }
 
-// NewConnsCount counts opens, failed ones included.
-func (s *PoolStat) NewConnsCount() int64 { return int64(s.s.Reservoir.Opens) }
+// NewConnsCount counts connections opened.
+func (s *PoolStat) NewConnsCount() int64 { return int64(s.s.Opened) }
 
 // MaxLifetimeDestroyCount counts connections closed for their age.
 func (s *PoolStat) MaxLifetimeDestroyCount() int64 {

@@ -23,8 +23,9 @@ type Stats struct {
 	Checkouts, Empty, Failures uint64
 	// WaitTime is the sum of all waits, those that failed included.
 	WaitTime time.Duration
-	// Refusals counts opens that the cluster refused, repetitions included.
-	Refusals Refusals
+	// Opened counts connections made, FailedOpens the attempts that made none.
+	Opened      uint64
+	FailedOpens FailedOpens
 	// Leases and Limiter are the budgets.
 	Leases  lease.Stats
 	Limiter lease.LimiterStats
@@ -37,28 +38,40 @@ type Stats struct {
 	Paused time.Duration
 }
 
-// Refusals counts refused opens by what they mean.
-type Refusals struct {
+// FailedOpens counts attempts to open a connection by why they failed. One open
+// may make several.
+type FailedOpens struct {
 	// Rate counts 53400, Limit 53300. Denied counts those that no repetition
-	// helps: access denied, no credentials, a wrong name, no TLS.
-	Rate, Limit, Denied uint64
+	// helps: access denied, no credentials, a wrong name, no TLS. Other counts
+	// the rest, the network's failures for example.
+	Rate, Limit, Denied, Other uint64
+	// Unpermitted counts those that the leases or the limiter did not permit:
+	// their table cannot be reached, and Fallback grants nothing.
+	Unpermitted uint64
 }
 
 // counts is what a Cluster counts beside its reservoir.
 type counts struct {
-	checkouts, empty, failures atomic.Uint64
-	waited                     atomic.Int64 // nanoseconds
+	checkouts, empty, failures, unpermitted atomic.Uint64
+	waited                                  atomic.Int64 // nanoseconds
 }
 
 // Stats is a snapshot.
 func (c *Cluster) Stats() Stats {
-	s, queued, refused, target := c.res.Stats(), c.share.queue(), c.brake.refusedBy(), c.target()
+	s, queued, failed, target := c.res.Stats(), c.share.queue(), c.brake.failures(), c.target()
+	opened := uint64(s.Total - s.Opening)
+	for _, n := range s.Closed {
+		opened += n
+	}
 	return Stats{
 		Reservoir: s, Queued: queued, Waiting: s.Waiting + queued,
 		Checkouts: c.count.checkouts.Load(), Empty: c.count.empty.Load(), Failures: c.count.failures.Load(),
 		WaitTime: time.Duration(c.count.waited.Load()),
-		Refusals: Refusals{Rate: refused[tooFast], Limit: refused[tooMany], Denied: refused[hopeless]},
-		Leases:   c.fleet.leases.Stats(), Limiter: c.fleet.limiter.Stats(),
+		Opened:   opened,
+		FailedOpens: FailedOpens{
+			Rate: failed[tooFast], Limit: failed[tooMany], Denied: failed[hopeless], Other: failed[passing], Unpermitted: c.count.unpermitted.Load(),
+		},
+		Leases: c.fleet.leases.Stats(), Limiter: c.fleet.limiter.Stats(),
 		TargetReady: target, Low: s.Idle < min(c.cfg.LowWatermark, target), Paused: c.brake.left(),
 	}
 }
