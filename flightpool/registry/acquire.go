@@ -77,7 +77,7 @@ func (u *userPool) admits(g *current) error {
 		return nil
 	}
 	u.shed.Add(1)
-	return fmt.Errorf("%w: the server's connections are taken and the policy is FailFast", ErrExhausted)
+	return errTaken
 }
 
 // explain gives an error the numbers of the server, and the server's health where

@@ -214,17 +214,20 @@ type fixed struct {
 	DisableQueryStats, DisableHealthCheck bool
 }
 
-func (d *ServerDefinition) fixedFor(m UserMapping) fixed {
+// fixedFor leaves out what the kind's pools read when they use it.
+func (d *ServerDefinition) fixedFor(m UserMapping, flight bool) fixed {
 	options := maps.Clone(d.Options)
 	if options == nil {
 		options = map[string]string{}
 	}
 	maps.Copy(options, m.Options)
-	return fixed{
+	f := fixed{
 		Kind: d.Kind, Target: d.Target, Options: options, Mapping: UserMapping{User: m.User, Password: m.Password},
 		Check: d.HealthCheck.Kind, CheckSQL: d.HealthCheck.Query,
-		KeepSession: d.KeepSession, ValidateOnRelease: d.ValidateOnRelease, Query: d.QueryTimeout,
-		Connect: d.ConnectTimeout, CheckTimeout: d.HealthCheck.Timeout,
-		DisableQueryStats: d.DisableQueryStats, DisableHealthCheck: d.HealthCheck.Disabled,
+		KeepSession: d.KeepSession, ValidateOnRelease: d.ValidateOnRelease, DisableQueryStats: d.DisableQueryStats,
 	}
+	if flight {
+		f.Query, f.Connect, f.CheckTimeout, f.DisableHealthCheck = d.QueryTimeout, d.ConnectTimeout, d.HealthCheck.Timeout, d.HealthCheck.Disabled
+	}
+	return f
 }

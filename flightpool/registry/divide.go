@@ -54,6 +54,7 @@ func (s *share) grant() (granted []*ticket) {
 		s.held++
 		s.opening++
 		t.m.held++
+		t.m.opening++
 		t.granted, t.m.since = true, time.Now()
 		s.note()
 		granted = append(granted, t)

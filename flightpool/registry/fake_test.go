@@ -25,6 +25,7 @@ type fake struct {
 	slow  time.Duration // how long a close takes
 	down  bool          // refuses connections and breaks the open ones
 	stuck bool          // accepts nothing and refuses nothing
+	mute  bool          // does not answer to a ping
 
 	opens, live, mostLive, twice int
 	opening, mostOpening         int
@@ -120,7 +121,16 @@ func (c *conn) broken() error {
 
 func (c *conn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("no statements here") }
 func (c *conn) Begin() (driver.Tx, error)           { return nil, errors.New("no transactions here") }
-func (c *conn) Ping(context.Context) error          { return c.broken() }
+
+func (c *conn) Ping(ctx context.Context) error {
+	c.f.mu.Lock()
+	mute := c.f.mute
+	c.f.mu.Unlock()
+	if mute {
+		return sleep(ctx, time.Hour)
+	}
+	return c.broken()
+}
 
 // ExecContext of a duration takes that long.
 func (c *conn) ExecContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
@@ -223,6 +233,9 @@ func newRig(t testing.TB) *rig {
 			}
 			if g.connecting != nil {
 				g.connecting()
+			}
+			if r.Options["impossible"] != "" {
+				return nil, errors.New("impossible")
 			}
 			return connector{g.fake(at), r.User}, nil
 		}}},

@@ -2,9 +2,13 @@ package registry
 
 import (
 	"context"
+	"database/sql/driver"
+	"errors"
+	"io"
 	"math"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool"
@@ -65,6 +69,49 @@ func userSize(d *ServerDefinition) int { return d.UserMaxConnections + d.overflo
 
 type sqlGeneration struct {
 	pooled[*sqlconn.Conn]
+	limits    *limits
+	connector driver.Connector
+}
+
+// limits are the times that sqlGeneration reads when it uses them.
+type limits struct {
+	target         *sqlconn.Target
+	connect, check atomic.Int64
+}
+
+func (l *limits) set(d *ServerDefinition) {
+	l.connect.Store(int64(d.ConnectTimeout))
+	l.check.Store(int64(d.HealthCheck.Timeout))
+	l.target.SetQueryTimeout(max(0, d.QueryTimeout))
+}
+
+func (l *limits) open(ctx context.Context) (*sqlconn.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(l.connect.Load()))
+	defer cancel()
+	return l.target.Open(ctx)
+}
+
+// checked bounds a check or a reset.
+func (l *limits) checked(f func(context.Context, *sqlconn.Conn) error) func(context.Context, *sqlconn.Conn) error {
+	return func(ctx context.Context, c *sqlconn.Conn) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Duration(l.check.Load()))
+		defer cancel()
+		return f(ctx, c)
+	}
+}
+
+func (g sqlGeneration) tune(d *ServerDefinition) error {
+	g.limits.set(d)
+	return g.pooled.tune(d)
+}
+
+// close also closes a connector that has something of its own to close.
+func (g sqlGeneration) close(ctx context.Context) error {
+	err := g.pooled.close(ctx)
+	if c, ok := g.connector.(io.Closer); ok {
+		err = errors.Join(err, c.Close())
+	}
+	return err
 }
 
 type flightGeneration struct {
@@ -88,7 +135,7 @@ func (u *userPool) build(ctx context.Context, k Kind, d *ServerDefinition, f fix
 	if f.CheckSQL != "" {
 		kind.HealthSQL = f.CheckSQL
 	}
-	cfg := sqlconn.Config{Connector: connector, Kind: kind, Check: checkKind(f.Check), KeepState: f.KeepSession, QueryTimeout: max(0, f.Query)}
+	cfg := sqlconn.Config{Connector: connector, Kind: kind, Check: checkKind(f.Check), KeepState: f.KeepSession}
 	if !d.DisableQueryStats {
 		cfg.Observe = u.queried
 	}
@@ -96,16 +143,18 @@ func (u *userPool) build(ctx context.Context, k Kind, d *ServerDefinition, f fix
 	if err != nil {
 		return nil, err
 	}
+	l := &limits{target: target}
+	l.set(d)
 	r := tuning[*sqlconn.Conn](d)
 	r.MinIdle = 0
-	r.Open, r.Close, r.Check, r.Reset, r.Admit = target.Open, target.Close, target.Check, target.Reset, u.member.admit
-	r.OpenTimeout, r.CheckTimeout, r.CheckOnRelease = d.ConnectTimeout, d.HealthCheck.Timeout, d.ValidateOnRelease
+	r.Open, r.Close, r.Check, r.Reset, r.Admit = l.open, target.Close, l.checked(target.Check), l.checked(target.Reset), u.member.admit
+	r.OpenTimeout, r.CheckTimeout, r.CheckOnRelease = -1, -1, d.ValidateOnRelease // limits has them
 	r.Hooks = u.hooks()
 	conns, err := reservoir.New(r)
 	if err != nil {
 		return nil, err
 	}
-	return sqlGeneration{pooled[*sqlconn.Conn]{conns}}, nil
+	return sqlGeneration{pooled[*sqlconn.Conn]{conns}, l, connector}, nil
 }
 
 func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition, reach Reach) (generation, error) {

@@ -25,9 +25,6 @@ func TestStressOfEveryChangeInVirtualTime(t *testing.T) {
 	began, length := time.Now(), stressLength(t, 0)
 	for seed := uint64(1); seed <= 4 || time.Since(began) < length; seed++ {
 		storm(t, seed)
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
 	}
 }
 
@@ -44,6 +41,11 @@ type weather struct {
 
 func storm(t *testing.T, seed uint64) {
 	bubble(t, func(t *testing.T, g *rig) {
+		defer func() {
+			if t.Failed() {
+				t.Logf("seed %d", seed)
+			}
+		}()
 		w := &weather{g: g, rnd: rand.New(rand.NewPCG(seed, 1)), bound: map[string]int{}, now: map[string]registry.ServerDefinition{}}
 		for _, name := range []string{"s", "t"} {
 			require.NoError(t, g.Register(t.Context(), w.define(name, true)))

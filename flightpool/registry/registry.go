@@ -147,7 +147,8 @@ func (r *Registry) Register(ctx context.Context, def ServerDefinition) error {
 // connections and waiters change in place. Where anything changed that connections
 // are made with or checked by, the target, an option, a credential, new ones take
 // the place of the old, which are closed as they come back: no borrower notices.
-// A user who has no mapping any more keeps what he has borrowed.
+// A user who has no mapping any more keeps what he has borrowed. When a pool cannot
+// be made of the new definition, nothing is changed.
 func (r *Registry) Update(ctx context.Context, def ServerDefinition) error {
 	if err := r.lock(ctx); err != nil {
 		return err
@@ -166,11 +167,11 @@ func (r *Registry) update(def ServerDefinition) error {
 	if s == nil {
 		return unknownServer(d.Name)
 	}
-	given := def.clone()
-	s.given.Store(&given)
 	if err := s.update(d); err != nil {
 		return &DefinitionError{Server: d.Name, Err: err}
 	}
+	given := def.clone()
+	s.given.Store(&given)
 	r.wakeKeeper()
 	return nil
 }

@@ -131,6 +131,54 @@ func TestUpdateOfSizesKeepsTheConnections(t *testing.T) {
 	})
 }
 
+func TestUpdateOfTimeoutsKeepsTheConnections(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		d := define(t, g, func(d *registry.ServerDefinition) { d.HealthCheck.Interval = 10 * time.Second })
+		f := g.fake("s")
+		held := acquire(t, g, "a")
+		d.QueryTimeout, d.ConnectTimeout, d.HealthCheck.Timeout = 2*time.Second, 3*time.Second, time.Second
+		d.HealthCheck.FailureThreshold, d.HealthCheck.RecoveryThreshold, d.ValidateAfter, d.WarmupConnections = 7, 8, time.Minute, 2
+		d.MaxWaiters, d.ReservedConnections, d.MaxConcurrentOpens, d.UserIdleTimeout, d.MaxLifetime = 9, 1, 2, time.Hour, time.Hour
+		require.NoError(t, g.Update(t.Context(), d))
+		began := time.Now()
+		_, err := held.SQL().ExecContext(t.Context(), "1m")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 2*time.Second, time.Since(began), "query_timeout, on a connection from before")
+		require.NoError(t, held.Release())
+		require.Equal(t, 1, f.read(&f.opens))
+		require.Equal(t, 1, f.read(&f.live))
+
+		f.set(func() { f.stuck = true })
+		began = time.Now()
+		_, err = g.Acquire(t.Context(), "s", "b")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, 3*time.Second, time.Since(began), "connect_timeout")
+		f.set(func() { f.mute = true })
+		began = time.Now()
+		require.ErrorIs(t, g.CheckNow(t.Context(), "s"), context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(began), "health_check_timeout")
+	})
+}
+
+func TestAnUpdateThatCannotBeChangesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		d := define(t, g, nil)
+		require.NoError(t, acquire(t, g, "a").Release())
+		require.NoError(t, acquire(t, g, "b").Release())
+		before, err := g.Definition("s")
+		require.NoError(t, err)
+		d.Options, d.MaxConnections = map[string]string{"impossible": "yes"}, 1
+		require.ErrorContains(t, g.Update(t.Context(), d), "impossible")
+		now, err := g.Definition("s")
+		require.NoError(t, err)
+		require.Equal(t, before, now)
+		one, two := acquire(t, g, "a"), acquire(t, g, "b")
+		require.Equal(t, 2, g.fake("s").read(&g.fake("s").opens), "the connections of before")
+		require.NoError(t, one.Release())
+		require.NoError(t, two.Release())
+	})
+}
+
 func TestUpdateOfACredentialDrainsTheOldConnectionsWithoutFailingABorrower(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
 		d := define(t, g, nil)

@@ -56,8 +56,12 @@ func (s *server) user(name string) (*userPool, error) {
 			return nil, fmt.Errorf("%w for user %q on server %q", ErrNoMapping, name, s.name)
 		}
 		u := newUser(s, name, d)
-		if err := u.renew(s.life, s.registry.kinds[d.Kind], d); err != nil {
+		g, err := u.prepare(s.life, s.registry.kinds[d.Kind], d)
+		if err != nil {
 			return nil, &DefinitionError{Server: s.name, Err: err}
+		}
+		if err := u.renew(s.life, g, d); err != nil {
+			return nil, err
 		}
 		added, err := s.add(u, d)
 		if added {
@@ -160,14 +164,16 @@ func (s *server) leave(u *userPool) (drain func(ctx context.Context) error) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(s.life, cancel)() //nolint:contextcheck // the removal has a life of its own, cut short when the server closes
-		err := u.finish(ctx, g)
-		s.past.left(u)
-		return err
+		return u.finish(ctx, g)
 	}
 }
 
-// update changes the definition.
+// update changes the definition, or nothing when a pool cannot be made of it.
 func (s *server) update(d *ServerDefinition) error {
+	next, err := s.prepare(d)
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	s.def.Store(d)
 	users := *s.users.Load()
@@ -176,16 +182,52 @@ func (s *server) update(d *ServerDefinition) error {
 	s.health.set(d.HealthCheck)
 	var faults []error
 	for name, u := range users {
+		g := next[u]
+		delete(next, u)
 		if _, ok := d.mapping(name); !ok {
 			s.retire(u)
 			continue
 		}
-		if err := u.renew(s.life, s.registry.kinds[d.Kind], d); err != nil && !errors.Is(err, ErrClosed) {
+		err := error(nil)
+		if g == nil { // nothing to replace, or he came in between
+			g, err = u.prepare(s.life, s.registry.kinds[d.Kind], d)
+		}
+		if err == nil {
+			err = u.renew(s.life, g, d)
+		}
+		if err != nil && !errors.Is(err, ErrClosed) {
 			faults = append(faults, fmt.Errorf("user %q: %w", name, err))
 		}
 	}
+	for _, g := range next { // of users who went in between
+		faults = append(faults, g.close(s.life))
+	}
 	s.share.settle()
 	return errors.Join(faults...)
+}
+
+// prepare makes what a definition needs of new generations.
+func (s *server) prepare(d *ServerDefinition) (next map[*userPool]*current, err error) {
+	next = map[*userPool]*current{}
+	var faults []error
+	for name, u := range *s.users.Load() {
+		if _, ok := d.mapping(name); !ok {
+			continue
+		}
+		switch g, err := u.prepare(s.life, s.registry.kinds[d.Kind], d); {
+		case err != nil:
+			faults = append(faults, fmt.Errorf("user %q: %w", name, err))
+		case g != nil:
+			next[u] = g
+		}
+	}
+	if err := errors.Join(faults...); err != nil {
+		for _, g := range next {
+			_ = g.close(s.life) // it has opened nothing
+		}
+		return nil, err
+	}
+	return next, nil
 }
 
 // closeUsers removes all users' pools and waits for their loans until ctx ends;

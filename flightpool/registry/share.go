@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/invariant"
 )
 
@@ -36,6 +37,7 @@ type share struct {
 	held, peak    int
 	cap, overflow int
 	reserve       int
+	failFast      bool
 	opening       int // granted, and not open or failed yet
 	maxOpening    int
 	pass          uint64 // counts the passes of settle
@@ -67,6 +69,7 @@ type member struct {
 	// INVARIANT: 0 <= asks <= yielding. Of less than nothing that is coming, settle
 	// would ask for ever.
 	held     int
+	opening  int       // of held
 	size     int       // what his reservoir may grow to when nothing is asked of him
 	yielding int       // of held: what he gives up, now or as loans come back
 	asks     int       // of yielding: what is in use, and given up when it comes back
@@ -81,6 +84,7 @@ type lender interface {
 	resize(n int)
 	yield(n int, unused time.Duration) int
 	replace()
+	failWaiters(err error)
 }
 
 // ticket is an open that waits for its slot.
@@ -111,6 +115,7 @@ func (s *share) set(d *ServerDefinition) {
 		m.yielding, m.asks, m.limited = 0, 0, false // the reservoirs get their sizes anew
 	}
 	s.cap, s.overflow, s.reserve, s.maxOpening = d.MaxConnections, d.overflow(), d.ReservedConnections, d.MaxConcurrentOpens
+	s.failFast = d.OnExhausted == flightpool.FailFast && !d.ValidateOnAcquire // else who waits for a check is not known
 	s.note()
 }
 
@@ -149,7 +154,7 @@ func (m *member) admit(ctx context.Context) (release func(), err error) {
 		}
 		s.mu.Unlock()
 		if granted {
-			s.opened()
+			s.opened(m)
 			s.free(m)
 		} else {
 			s.settle() // somebody may have been asked for it
@@ -183,10 +188,11 @@ func (s *share) free(m *member) {
 	s.settle()
 }
 
-// opened takes note that an open that was granted has ended, well or not.
-func (s *share) opened() {
+// opened takes note that an open that was granted to m has ended, well or not.
+func (s *share) opened(m *member) {
 	s.mu.Lock()
 	s.opening--
+	m.opening--
 	s.mu.Unlock()
 	s.settle()
 }
@@ -198,7 +204,7 @@ func (s *share) elided(m *member) {
 		s.trial = m
 	}
 	s.mu.Unlock()
-	s.opened()
+	s.opened(m)
 }
 
 // demand takes note that a caller of m waits, or does not any more.

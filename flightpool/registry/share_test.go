@@ -223,6 +223,41 @@ func TestFailFastRefusesWhenOtherUsersHaveEverything(t *testing.T) {
 	})
 }
 
+// Callers who come at the same time all find the same room.
+func TestFailFastLetsNobodyWaitForRoomThatAnotherTook(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		f := g.fake("s")
+		f.dial = 100 * time.Millisecond
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 2; d.OnExhausted = flightpool.FailFast })
+		require.NoError(t, g.Warmup(t.Context(), "s", 0))
+		var mu sync.Mutex
+		var held []*registry.Conn
+		var wg sync.WaitGroup
+		refused := 0
+		for i := range 12 {
+			wg.Go(func() {
+				began := time.Now()
+				c, err := g.Acquire(t.Context(), "s", []string{"a", "b", "c"}[i%3])
+				mu.Lock()
+				defer mu.Unlock()
+				assert.LessOrEqual(t, time.Since(began), 100*time.Millisecond, "nobody waits for a loan to end")
+				if err != nil {
+					assert.ErrorIs(t, err, registry.ErrExhausted)
+					refused++
+					return
+				}
+				held = append(held, c)
+			})
+		}
+		wg.Wait()
+		require.Len(t, held, 2)
+		require.Equal(t, 10, refused)
+		for _, c := range held {
+			require.NoError(t, c.Release())
+		}
+	})
+}
+
 func TestOverflowIsForThoseWhoWaitAndGoesWhenNobodyDoes(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
 		f := g.fake("s")

@@ -1,16 +1,21 @@
 package registry
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/flightpool/flightpool/internal/invariant"
 )
 
+// errTaken is for callers under FailFast.
+var errTaken = fmt.Errorf("%w: the server's connections are taken and the policy is FailFast", ErrExhausted)
+
 // step is what is to be done to reservoirs next.
 type step struct {
 	restore []*member // let grow again
 	sizes   []int     // to these
+	refuse  []*member // fail those who wait
 
 	from    *member // take one idle connection of his
 	unused  time.Duration
@@ -25,6 +30,7 @@ func (s *share) next() step {
 	// INVARIANT: what is asked for is not taken back while there is a reason to
 	// ask for it again: else a pass of settle would not end.
 	st := s.relax(poorest == nil && s.held <= s.cap+s.overflow)
+	st.refuse = s.stranded()
 	coming := s.coming()
 	excess := s.held - coming - s.cap
 	switch {
@@ -72,6 +78,21 @@ func (s *share) starves(t *ticket) bool {
 		return false
 	}
 	return !slices.ContainsFunc(s.members, func(v *member) bool { return v.held > 1 })
+}
+
+// stranded finds, under FailFast, those whose callers wait although nothing is
+// being opened for them and nothing can be: several at a time may have found the
+// same room. The caller holds mu.
+func (s *share) stranded() (found []*member) {
+	if !s.failFast || s.shut {
+		return nil
+	}
+	for _, m := range s.members {
+		if m.waiting.Load() > 0 && m.opening == 0 && !s.fits(m, true) {
+			found = append(found, m)
+		}
+	}
+	return found
 }
 
 // coming is how many slots are under way to become free. The caller holds mu.
@@ -140,6 +161,9 @@ func (st *step) idle() bool { return st.from == nil && st.replace == nil }
 func (st *step) run() (closes, asked bool) {
 	for i, m := range st.restore {
 		m.pool.resize(st.sizes[i])
+	}
+	for _, m := range st.refuse {
+		m.pool.failWaiters(errTaken)
 	}
 	switch {
 	case st.from != nil && st.from.pool.yield(1, st.unused) > 0:

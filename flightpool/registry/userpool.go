@@ -60,7 +60,8 @@ func (u *userPool) resize(n int) { u.gen.Load().resize(n) }
 func (u *userPool) yield(n int, unused time.Duration) int {
 	return u.gen.Load().yield(n, unused)
 }
-func (u *userPool) replace() { u.gen.Load().replace() }
+func (u *userPool) replace()              { u.gen.Load().replace() }
+func (u *userPool) failWaiters(err error) { u.gen.Load().failWaiters(err) }
 
 // hooks are the registry's eyes and ears in a reservoir.
 func (u *userPool) hooks() reservoir.Hooks {
@@ -69,14 +70,14 @@ func (u *userPool) hooks() reservoir.Hooks {
 		Opened: func(time.Duration) {
 			u.lifetime.Add(-int64(time.Since(u.born)))
 			s.health.note(nil)
-			s.share.opened()
+			s.share.opened(m)
 		},
 		OpenFailed: func(err error, _ time.Duration) {
 			if errors.As(err, new(notAdmitted)) {
 				return // it has shown nothing
 			}
 			s.health.note(err)
-			s.share.opened()
+			s.share.opened(m)
 			if g := u.gen.Load(); s.health.down.Load() != nil && g.stats().InUse > 0 {
 				g.failWaiters(err) // the probe has its answer; the reservoir would wait for what is on loan
 			}
@@ -118,43 +119,51 @@ func (u *userPool) queried(took time.Duration, err error) {
 	}
 }
 
-// renew makes a generation for d if the present one was made with something
-// else, or lets the present one change in place.
-func (u *userPool) renew(ctx context.Context, k Kind, d *ServerDefinition) error {
+// prepare makes a generation for d if the present one was made with something
+// else; nil: it can change in place.
+func (u *userPool) prepare(ctx context.Context, k Kind, d *ServerDefinition) (*current, error) {
 	mapping, _ := d.mapping(u.name)
-	f := d.fixedFor(mapping)
-	u.server.share.bound(u.member, userSize(d))
-	old := u.gen.Load()
-	if old != nil && reflect.DeepEqual(old.fixed, f) {
-		return old.tune(d)
+	f := d.fixedFor(mapping, k.Flight != nil)
+	if old := u.gen.Load(); old != nil && reflect.DeepEqual(old.fixed, f) {
+		return nil, nil
 	}
 	g, err := u.build(ctx, k, d, f)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if !u.succeed(&current{g, f}, old) {
-		return g.close(ctx) // it has opened nothing
+	return &current{g, f}, nil
+}
+
+// renew lets next take the place of the present generation, or, where it is nil,
+// the present one change in place.
+func (u *userPool) renew(ctx context.Context, next *current, d *ServerDefinition) error {
+	u.server.share.bound(u.member, userSize(d))
+	if next == nil {
+		return u.gen.Load().tune(d)
+	}
+	old, ok := u.succeed(next)
+	if !ok {
+		return next.close(ctx) // it has opened nothing
 	}
 	if old == nil {
 		return nil
 	}
 	u.server.background(func(life context.Context) { _ = u.finish(life, old.generation) })
-	return g.tune(d)
+	return next.tune(d)
 }
 
-// succeed makes a generation the current one, and old one that drains, unless
-// the pool was removed.
-func (u *userPool) succeed(next, old *current) bool {
+// succeed makes a generation the current one, and the one before that drains,
+// unless the pool was removed.
+func (u *userPool) succeed(next *current) (old *current, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.removed.Load() {
-		return false
+		return nil, false
 	}
-	u.gen.Store(next)
-	if old != nil {
+	if old = u.gen.Swap(next); old != nil {
 		u.draining = append(u.draining, old.generation)
 	}
-	return true
+	return old, true
 }
 
 // remove makes the current generation the last one, and one that drains.
@@ -168,13 +177,18 @@ func (u *userPool) remove() generation {
 }
 
 // finish closes a generation that drains, waiting for its loans until ctx ends,
-// and keeps its counters.
+// and keeps its counters. With the last one of a removed pool the server takes
+// over what it did.
 func (u *userPool) finish(ctx context.Context, g generation) error {
 	err := g.close(ctx)
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	u.draining = slices.DeleteFunc(u.draining, func(o generation) bool { return o == g })
 	u.retired = added(u.retired, g.stats())
+	done := u.removed.Load() && len(u.draining) == 0
+	u.mu.Unlock()
+	if done {
+		u.server.past.left(u)
+	}
 	return err
 }
 

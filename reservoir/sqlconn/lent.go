@@ -31,7 +31,7 @@ func (l *lent) Close() error {
 // one connection its rows are done, or lost.
 func (l *lent) bound(ctx context.Context) context.Context {
 	l.unbound()
-	limit := l.c.target.cfg.QueryTimeout
+	limit := time.Duration(l.c.target.limit.Load())
 	if !l.counts || limit <= 0 {
 		return ctx
 	}

@@ -52,8 +52,9 @@ type Config struct {
 // Its methods have the shape of reservoir.Config's functions. They may be
 // called at the same time for different connections.
 type Target struct {
-	hub *Hub
-	cfg Config
+	hub   *Hub
+	cfg   Config
+	limit atomic.Int64 // Config.QueryTimeout, or what was set since
 }
 
 // New makes a Target.
@@ -69,8 +70,13 @@ func New(hub *Hub, cfg Config) (*Target, error) {
 		faults = append(faults, fmt.Errorf("sqlconn: Check: %d is unknown", cfg.Check))
 	}
 	cfg.Kind = cfg.Kind.withDefaults()
-	return &Target{hub: hub, cfg: cfg}, errors.Join(faults...)
+	t := &Target{hub: hub, cfg: cfg}
+	t.SetQueryTimeout(cfg.QueryTimeout)
+	return t, errors.Join(faults...)
 }
+
+// SetQueryTimeout bounds the statements that begin from now on; 0 or less: none.
+func (t *Target) SetQueryTimeout(d time.Duration) { t.limit.Store(int64(d)) }
 
 var lastID atomic.Uint64
 
