@@ -5,6 +5,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"log/slog"
+	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,4 +170,58 @@ func TestAnEmptyReservoirHidesBadConnWhateverFailed(t *testing.T) {
 	require.ErrorIs(t, err, ErrReservoirEmpty)
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, driver.ErrBadConn)
+}
+
+// A held limiter permits nothing, and counts who waits.
+type held struct {
+	lease.Limiter
+	waiting atomic.Int32
+	permit  chan struct{}
+}
+
+func (h *held) Wait(ctx context.Context) error {
+	h.waiting.Add(1)
+	defer h.waiting.Add(-1)
+	select {
+	case <-h.permit:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func TestAboveTheLowWatermarkOpensAreAskedForOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg, err := Config{Host: someHost, MaxOpen: 8, TargetReady: 4, LowWatermark: 2, CheckInterval: -1}.resolve(environ(nil))
+		require.NoError(t, err)
+		limiter := &held{Limiter: lease.NewLimiter("x", 100, 100), permit: make(chan struct{})}
+		c, err := newCluster(t.Context(), cfg, &fleet{leases: lease.NewLeases("x", 100), limiter: limiter}, func(context.Context) (*physical, error) {
+			p := &physical{}
+			p.net, _ = net.Pipe()
+			p.user.Store(borrower) // so that its close is to cut it
+			return p, nil
+		})
+		require.NoError(t, err)
+		synctest.Wait()
+		require.EqualValues(t, 4, limiter.waiting.Load(), "in need, as many as it may")
+		for range 4 {
+			limiter.permit <- struct{}{}
+		}
+		synctest.Wait()
+		borrow := func(n int) {
+			for range n {
+				_, ok := c.res.TryAcquire()
+				require.True(t, ok)
+			}
+			synctest.Wait()
+		}
+		borrow(2)
+		require.Equal(t, 2, c.res.Stats().Opening)
+		require.EqualValues(t, 1, limiter.waiting.Load(), "others may need it more")
+		borrow(2)
+		require.EqualValues(t, 3, limiter.waiting.Load(), "in need again")
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.Error(t, c.Close(ended), "loans are out")
+	})
 }

@@ -33,8 +33,14 @@
 // who waits. Connect waits on the caller's context and then fails with
 // ErrReservoirEmpty, which is not driver.ErrBadConn: database/sql would try that
 // three times without a pause and hand it to innocent callers. Statements of
-// db.Prepare are prepared again for every use; plain queries are not, pgx keeps
-// theirs with the connection.
+// db.Prepare stay prepared with each connection, as those of plain queries do.
+//
+// # pgx
+//
+// Pool has the methods of pgxpool.Pool that sqlc and other users of pgx expect;
+// Close takes a context. What pgx calls safe to retry is so here: pgx itself
+// says it of some statements that were sent and whose answer was lost, which
+// fail with ErrLost here.
 //
 // # Age
 //
@@ -51,6 +57,8 @@
 //
 //	53400 too fast       the fleet's limiter is told, opens pause, callers wait
 //	53300 too many       opens pause for longer, callers wait
+//	no lease, no permit  callers wait; while the table cannot be reached and
+//	                     Fallback grants nothing they get ErrReservoirEmpty at once
 //	access denied, no credentials, wrong name, no TLS
 //	                     nothing is ready: callers get the cause at once
 //	anything else        the reservoir's own back-off
@@ -71,14 +79,21 @@
 // fleet shares them in DynamoDB; Fallback says what happens when that cannot be
 // reached, and a log line and Stats say that it does.
 //
+// # What holds
+//
+// docs/dsql.md goes through the document that this package follows, line by line:
+// what is where, which test proves it, what was changed and why. Package dsqlotel
+// reports Stats through OpenTelemetry.
+//
 // # Files
 //
 //	config, env, place      settings; where the cluster is
 //	token, login, connect   one open; physical, peek: one connection
 //	refusal, brake          what a failed open means and how long to pause
 //	cluster, fleet, stats   the whole; its budgets
+//	open                    permission, and patience with refusals
 //	share, view, loan       who may have how many; borrowing
-//	connector, sqlconn      database/sql
-//	pool, conn, rows, tx    pgx
+//	connector, sqlconn, stmt  database/sql
+//	pool, conn, rows, tx    pgx; poolstat: numbers by pgxpool's names
 //	commit, occ             lost commits; conflicts
 package dsql

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -19,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir/dsql"
 	"github.com/flightpool/flightpool/testserver/dsqlgate"
 	"github.com/flightpool/flightpool/testserver/localdeps"
@@ -258,4 +260,23 @@ func TestWhatWouldNeverOpenAConnectionIsRefused(t *testing.T) {
 		_, err := dsql.NewPool(t.Context(), c)
 		require.ErrorContains(t, err, "dsql: NoWait:")
 	}
+}
+
+// unreachable leases belong to a table that does not answer, with a fallback
+// that grants nothing.
+type unreachable struct{ lease.Leases }
+
+func (unreachable) Acquire(context.Context) (func(), error) {
+	return nil, fmt.Errorf("no answer: %w", lease.ErrUnavailable)
+}
+
+func TestWithoutPermissionToOpenCallersAreToldWhy(t *testing.T) {
+	g := startGate(t, nil)
+	p := newPool(t, g, func(c *dsql.Config) { c.Leases = unreachable{lease.NewLeases("x", 1)} })
+	err := p.Ping(within(t, 20*time.Second))
+	require.ErrorIs(t, err, dsql.ErrReservoirEmpty)
+	require.ErrorIs(t, err, lease.ErrUnavailable)
+	require.NotErrorIs(t, err, context.DeadlineExceeded, "at once")
+	require.Positive(t, p.Stats().FailedOpens.Unpermitted)
+	require.Zero(t, g.Stats().Attempts)
 }

@@ -123,6 +123,12 @@ func TestAllIdleConnectionsCanBeBorrowedAndAllReplaced(t *testing.T) {
 	for _, c := range few {
 		c.Release()
 	}
+
+	none := newPool(t, g, func(c *dsql.Config) { c.MaxOpen, c.OnDemand = 1, true })
+	for range 3 {
+		require.Empty(t, none.AcquireAllIdle(ctx))
+	}
+	require.NoError(t, none.Ping(ctx), "what was not there is not missing")
 }
 
 func TestTheConfigurationThatIsGivenOutIsACopyWithItsDefaults(t *testing.T) {
