@@ -21,6 +21,8 @@ import (
 // structs, maps and any take the Arrow types that fit without loss; strings
 // take any. NULL needs a pointer, an any or an sql.Scanner (which gets the
 // plain Go value); elsewhere it is an error that names the column and row.
+// Strings may share the memory of the batch: where a driver in C owns it, clone
+// those that outlive the turn.
 func Rows[T any](r *QueryResult) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		defer r.Release()

@@ -9,8 +9,9 @@ import (
 
 // Value is the value of col at row as a field of type any gets it from Rows:
 // nil, a bool, a number, string, []byte, time.Time, time.Duration or Decimal,
-// a []any for a list, a map[string]any for a struct or map. Strings may share
-// the memory of col: clone those that outlive it.
+// a []any for a list, a map[string]any for a struct or map; intervals are text.
+// Dictionaries, run-ends, unions and extensions are the value that they stand
+// for. Strings may share the memory of col: clone those that outlive it.
 func Value(col arrow.Array, row int) any { return plain(col, row) }
 
 // asString is the value as text: strings as they are, all else as Arrow
@@ -41,6 +42,12 @@ func plain(col arrow.Array, row int) any {
 	switch a := col.(type) {
 	case *array.Dictionary:
 		return plain(a.Dictionary(), a.GetValueIndex(row))
+	case *array.RunEndEncoded:
+		return plain(a.Values(), a.GetPhysicalIndex(row))
+	case *array.DenseUnion:
+		return plain(a.Field(a.ChildID(row)), int(a.ValueOffset(row)))
+	case *array.SparseUnion:
+		return plain(a.Field(a.ChildID(row)), row)
 	case array.ExtensionArray:
 		if t, ok := a.DataType().(arrow.ExtensionType); ok && t.ExtensionName() == "arrow.uuid" {
 			return a.ValueStr(row)

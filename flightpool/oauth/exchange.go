@@ -55,7 +55,7 @@ func (x Exchange) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "exchange 
 func TokenExchange(x Exchange) (flightpool.TokenSource, error) {
 	faults := x.Client.faults()
 	if x.Subject == nil {
-		faults = append(faults, errors.New("Subject: is required"))
+		faults = append(faults, fmt.Errorf("%s: is required", "Subject"))
 	}
 	if x.Actor == nil && x.ActorType != "" {
 		faults = append(faults, errors.New("ActorType: needs an Actor"))

@@ -8,6 +8,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -101,16 +102,21 @@ func (s *stream) Close() {
 
 // reading is the source of a Conn's result.
 type reading struct {
-	call *call
-	rows array.RecordReader
-	done func() // called when the driver is through with the statement
+	call    *call
+	rows    array.RecordReader
+	checked flightconn.Validator
+	done    func() // called when the driver is through with the statement
 }
 
 func (r *reading) schema() *arrow.Schema { return r.rows.Schema() }
 
 func (r *reading) next() (arrow.RecordBatch, error) {
 	if r.rows.Next() {
-		return r.rows.RecordBatch(), nil
+		batch := r.rows.RecordBatch()
+		if err := r.checked.Check(batch); err != nil {
+			return nil, r.call.fail(session.StageFetch, err)
+		}
+		return batch, nil
 	}
 	if err := r.rows.Err(); err != nil {
 		return nil, r.call.fail(session.StageFetch, err)

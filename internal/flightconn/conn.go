@@ -27,13 +27,19 @@ type Conn struct {
 	}
 }
 
-var _ session.Conn = (*Conn)(nil)
+var (
+	_ session.Conn      = (*Conn)(nil)
+	_ session.Watchable = (*Conn)(nil)
+)
 
 func (c *Conn) cfg() *Config   { return &c.endpoint.cfg }
 func (c *Conn) target() string { return c.endpoint.cfg.Address }
 
 // Lost is part of session.Conn.
 func (c *Conn) Lost() error { return c.epoch.Lost() }
+
+// OnLost is part of session.Watchable.
+func (c *Conn) OnLost(f func(reason error)) { c.epoch.watch(f) }
 
 // enter admits a call unless the epoch has ended.
 func (c *Conn) enter(r *run) bool {

@@ -40,6 +40,11 @@
 // a stale cache; that is not an error, since nothing has been promised to the
 // caller before the first stream has spoken.
 //
+// What a server sends is not believed: message headers are checked before
+// Arrow's reader sees them, for what would exhaust memory or stack, and batches
+// after it, for offsets that point nowhere (Validator). No answer makes this
+// package, or the reading of a value, panic or hang.
+//
 // # What is learned
 //
 // Whether the server has CloseSession and each way to cancel, and whether it
@@ -52,9 +57,7 @@
 // PollFlightInfo, Substrait and the renewal of endpoints are not used. Rows
 // given to Ingest are read in the call's goroutine: a reader that blocks
 // blocks the call. A token is refreshed for the next RPC, not under one that
-// runs; only the first round trip of Open is made again. Buffer offsets inside
-// a batch are as the server sent them: a hostile server can make the reading
-// of a value panic, though not this package.
+// runs; only the first round trip of Open is made again.
 //
 // # Files
 //
@@ -66,6 +69,7 @@
 //	query        planning                      fetch     where rows are had
 //	stream       results                       merge     several endpoints
 //	reader       Arrow from FlightData         locations clients of other servers
+//	verify       message headers               validate, offsets  batches
 //	update       DoPut                         encode    FlightData from Arrow
 //	prepared, params, ingest, tx, options, action, cancel: the calls of that name
 package flightconn

@@ -440,16 +440,16 @@ func TestLengthsThatWouldExhaustMemoryAreRefused(t *testing.T) {
 		defer s.Close()
 		_, err = s.Next()
 		require.Equal(b, session.FaultUnknown, failure(b, err).Fault)
-		require.ErrorContains(b, err, "above the limit")
+		require.ErrorContains(b, err, "claims to be")
 	})
 
 	header := chunks[0].DataHeader
-	require.NoError(t, verifyHeader(header))
+	require.NoError(t, verifyMessage(header, nil, 0))
 	refused := 0
 	for at := 0; at+4 <= len(header); at += 4 {
 		bad := bytes.Clone(header)
 		binary.LittleEndian.PutUint32(bad[at:], 1<<30)
-		if verifyHeader(bad) != nil {
+		if verifyMessage(bad, nil, 0) != nil {
 			refused++
 		}
 	}

@@ -27,6 +27,7 @@ type epoch struct {
 	cc     *grpc.ClientConn
 	dialed atomic.Bool
 	lost   atomic.Pointer[error]
+	onLost atomic.Pointer[func(error)] // taken out by who calls it
 
 	mu struct { // guards the field below; nothing is called under it
 		sync.Mutex
@@ -46,7 +47,25 @@ func newEpoch(cfg *Config) (*epoch, error) {
 }
 
 // lose records why the epoch ended. Only the first reason counts.
-func (e *epoch) lose(err error) { e.lost.CompareAndSwap(nil, &err) }
+func (e *epoch) lose(err error) {
+	if e.lost.CompareAndSwap(nil, &err) {
+		e.tell()
+	}
+}
+
+// watch has f called once the epoch has ended.
+func (e *epoch) watch(f func(error)) {
+	e.onLost.Store(&f)
+	if e.Lost() != nil {
+		e.tell()
+	}
+}
+
+func (e *epoch) tell() {
+	if f := e.onLost.Swap(nil); f != nil {
+		(*f)(e.Lost())
+	}
+}
 
 // Lost is nil while the epoch lives.
 func (e *epoch) Lost() error {

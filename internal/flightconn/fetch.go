@@ -24,7 +24,7 @@ func (r *run) fetch(ctx context.Context, endpoint *pb.FlightEndpoint) (*reader, 
 	}
 	locations := endpoint.GetLocation()
 	if len(locations) == 0 {
-		return openReader(r.rpc(ctx), r.conn.flight, ticket, r.conn.cfg().batches())
+		return openReader(r.rpc(ctx), r.conn.flight, ticket, r.conn.cfg())
 	}
 	var errs []error
 	for _, l := range locations {
@@ -50,7 +50,7 @@ func (e *locationError) Unwrap() error { return e.err }
 // fetchFrom opens the stream at one location.
 func (r *run) fetchFrom(ctx context.Context, uri string, ticket *pb.Ticket) (*reader, error) {
 	if r.conn.isHere(uri) {
-		return openReader(r.rpc(ctx), r.conn.flight, ticket, r.conn.cfg().batches())
+		return openReader(r.rpc(ctx), r.conn.flight, ticket, r.conn.cfg())
 	}
 	l, err := r.conn.endpoint.locations.use(ctx, uri)
 	if err != nil {
@@ -60,7 +60,7 @@ func (r *run) fetchFrom(ctx context.Context, uri string, ticket *pb.Ticket) (*re
 	// Close and the end of the result see to.
 	context.AfterFunc(ctx, l.done)
 	client := pb.NewFlightServiceClient(&channel{cc: l.cc, id: r.conn.id})
-	rd, err := openReader(r.rpc(ctx), client, ticket, r.conn.cfg().batches())
+	rd, err := openReader(r.rpc(ctx), client, ticket, r.conn.cfg())
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,10 @@ import (
 	"io"
 	"testing"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -46,8 +49,8 @@ func (s *scriptedStream) Recv() (*pb.FlightData, error) {
 	return next, nil
 }
 
-// FuzzResult reads whatever FlightInfo and FlightData a server may send, to
-// the end, an error or rows, never a panic or hang.
+// FuzzResult reads whatever FlightInfo and FlightData a server may send, and
+// every value of it, to the end, an error or rows, never a panic or hang.
 func FuzzResult(f *testing.F) {
 	for _, info := range []*pb.FlightInfo{answer(int64Schema, "0"), answer(nil, "0", "1"), answer(nil), {}} {
 		data, err := proto.Marshal(info)
@@ -57,6 +60,9 @@ func FuzzResult(f *testing.F) {
 		for _, chunk := range encoded(f) {
 			header, body := chunk.GetDataHeader(), chunk.GetDataBody()
 			f.Add(data, header, body, header, body)
+		}
+		for _, pair := range pairs(f) {
+			f.Add(data, pair[0].GetDataHeader(), pair[0].GetDataBody(), pair[1].GetDataHeader(), pair[1].GetDataBody())
 		}
 		all := encoded(f)
 		f.Add(data, all[0].GetDataHeader(), []byte(nil), all[1].GetDataHeader(), all[1].GetDataBody())
@@ -80,7 +86,7 @@ func FuzzResult(f *testing.F) {
 		}
 		defer s.Close()
 		for {
-			_, err := s.Next()
+			batch, err := s.Next()
 			if errors.Is(err, io.EOF) {
 				return
 			}
@@ -88,8 +94,29 @@ func FuzzResult(f *testing.F) {
 				_ = failure(t, err)
 				return
 			}
+			look(batch)
 		}
 	})
+}
+
+// pairs are a schema and a batch for each type of column, plain and compressed.
+// Dictionaries need a third message and are left out.
+func pairs(t testing.TB) [][2]*pb.FlightData {
+	var out [][2]*pb.FlightData
+	batch := everyType(t)
+	defer batch.Release()
+	for i, col := range batch.Columns() {
+		if col.DataType().ID() == arrow.DICTIONARY {
+			continue
+		}
+		one := array.NewRecordBatch(arrow.NewSchema(batch.Schema().Fields()[i:i+1], nil), []arrow.Array{col}, batch.NumRows())
+		for _, opts := range [][]ipc.Option{nil, {ipc.WithLZ4()}, {ipc.WithZstd()}} {
+			data := send(t, one, opts...)
+			out = append(out, [2]*pb.FlightData{data[0], data[1]})
+		}
+		one.Release()
+	}
+	return out
 }
 
 // encoded is a result of one batch as it is sent.

@@ -118,7 +118,7 @@ func (g *Guest) redeemAt(client pb.FlightServiceClient, uri string, ticket *pb.T
 	if err != nil {
 		return nil, err
 	}
-	f := &Fetch{stream: stream, location: uri}
+	f := &Fetch{stream: stream, location: uri, inflated: g.run.conn.cfg().inflated()}
 	f.first, f.firstErr = f.recv()
 	if f.firstErr != nil && !errors.Is(f.firstErr, io.EOF) {
 		return nil, f.firstErr
@@ -134,6 +134,7 @@ type Fetch struct {
 	first    *pb.FlightData
 	firstErr error
 	begun    bool
+	inflated int64
 }
 
 // Peek is the first message, or nil if the stream has none.
@@ -158,8 +159,12 @@ func (f *Fetch) recv() (*pb.FlightData, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(data.GetDataHeader()) > 0 {
-			return data, nil
+		if len(data.GetDataHeader()) == 0 {
+			continue
 		}
+		if err := verifyMessage(data.GetDataHeader(), data.GetDataBody(), f.inflated); err != nil {
+			return nil, malformed("%w", err)
+		}
+		return data, nil
 	}
 }

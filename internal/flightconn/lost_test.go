@@ -49,6 +49,23 @@ func TestACutTransportIsLostAtOnceAndNeverDialledAgain(t *testing.T) {
 	})
 }
 
+func TestWhoWatchesAnEpochIsToldOfItsEndOnce(t *testing.T) {
+	inBubble(t, &fake{}, func(b *bubble) {
+		var told, late []error
+		c := b.open()
+		c.OnLost(func(error) { b.Error("replaced before the end") })
+		c.OnLost(func(err error) { told = append(told, err) })
+		b.listener.Conns()[0].Cut()
+		synctest.Wait()
+		require.Equal(b, []error{c.Lost()}, told)
+		c.OnLost(func(err error) { late = append(late, err) })
+		require.Equal(b, []error{c.Lost()}, late, "at once, when it is over")
+		require.NoError(b, c.Close())
+		require.Len(b, told, 1)
+		require.Len(b, late, 1)
+	})
+}
+
 func TestACallUnderWayAtTheCutIsLostAndMayHaveBeenSent(t *testing.T) {
 	started := make(chan struct{})
 	f := &fake{put: func(s pb.FlightService_DoPutServer) error {

@@ -21,6 +21,7 @@ const affectedRowsKey = "x-swanlake-affected-rows"
 type reader struct {
 	stream   pb.FlightService_DoGetClient
 	messages *messages
+	checked  Validator
 	batches  *ipc.Reader // nil: the stream ended without a schema
 	location string      // where it comes from, unless it is the connection's own server
 	affected int64
@@ -29,13 +30,13 @@ type reader struct {
 
 // openReader starts a DoGet and reads as far as the schema. The end of ctx is
 // the end of the stream; there is no other way to end it early.
-func openReader(ctx context.Context, client pb.FlightServiceClient, ticket *pb.Ticket, mem memory.Allocator) (*reader, error) {
+func openReader(ctx context.Context, client pb.FlightServiceClient, ticket *pb.Ticket, cfg *Config) (*reader, error) {
 	stream, err := client.DoGet(ctx, ticket)
 	if err != nil {
 		return nil, err
 	}
-	rd := &reader{stream: stream, messages: &messages{recv: stream.Recv}}
-	rd.batches, err = newIPCReader(rd.messages, mem)
+	rd := &reader{stream: stream, messages: &messages{recv: stream.Recv, inflated: cfg.inflated()}}
+	rd.batches, err = newIPCReader(rd.messages, cfg.Allocator)
 	if err != nil {
 		return nil, err
 	}
@@ -76,10 +77,16 @@ func (rd *reader) next() (arrow.RecordBatch, error) {
 	if rd.batches == nil {
 		return nil, io.EOF
 	}
+	err := error(nil)
 	if rd.batches.Next() {
-		return rd.batches.RecordBatch(), nil
+		batch := rd.batches.RecordBatch()
+		if err = rd.checked.Check(batch); err == nil {
+			return batch, nil
+		}
+	} else {
+		err = rd.failure()
 	}
-	if err := rd.failure(); err != nil && rd.location != "" {
+	if err != nil && rd.location != "" {
 		return nil, &locationError{fmt.Errorf("location %q: %w", rd.location, err)}
 	} else if err != nil {
 		return nil, err
@@ -111,6 +118,8 @@ type messages struct {
 	recv func() (*pb.FlightData, error)
 	last *ipc.Message
 	err  error // what recv failed with
+
+	inflated int64 // bytes that the buffers of one message may become
 }
 
 var _ ipc.MessageReader = (*messages)(nil)
@@ -126,7 +135,7 @@ func (m *messages) Message() (*ipc.Message, error) {
 		if len(data.GetDataHeader()) == 0 {
 			continue // application metadata only
 		}
-		if err := verifyHeader(data.GetDataHeader()); err != nil {
+		if err := verifyMessage(data.GetDataHeader(), data.GetDataBody(), m.inflated); err != nil {
 			return nil, err
 		}
 		msg := ipc.NewMessage(memory.NewBufferBytes(data.GetDataHeader()), memory.NewBufferBytes(data.GetDataBody()))

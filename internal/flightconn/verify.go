@@ -5,20 +5,21 @@ import (
 	"errors"
 )
 
-// verifyHeader checks the lengths that the header of an IPC message claims
-// against the header's own size.
+// verifyMessage checks what the header of an IPC message claims against the
+// sizes of the header and of the body; limit bounds the bytes that compressed
+// buffers may claim to be.
 //
-// Arrow's reader believes them: a vector that says that it is long is
-// allocated, and running out of memory ends the process, which nothing can
-// recover from. What else may be wrong makes it fail or panic, which it
-// recovers from itself.
-func verifyHeader(header []byte) error {
-	v := &verifier{buf: header, tables: len(header) / 4}
+// Arrow's reader believes it: what says that it is long is allocated, and
+// fields are followed as deep as they go. Running out of memory or stack ends
+// the process, which nothing can recover from. What else may be wrong makes it
+// fail or panic, which it recovers from itself, or is for Validate to find.
+func verifyMessage(header, body []byte, limit int64) error {
+	v := &verifier{buf: header, body: body, limit: limit, tables: len(header) / 4}
 	message := v.table(v.offset(0))
 	inner := v.ref(message, 2)
 	switch v.byteAt(message, 1) {
 	case headerSchema:
-		v.fields(inner, 1)
+		v.fields(inner, 1, deepest)
 		v.vector(inner, 2, 4)
 	case headerDictionary:
 		v.record(v.ref(inner, 1))
@@ -26,10 +27,14 @@ func verifyHeader(header []byte) error {
 		v.record(inner)
 	}
 	v.vector(message, 4, 4)
-	if v.bad {
+	switch {
+	case v.err != nil:
+		return v.err
+	case v.bad:
 		return errors.New("the message header is no valid flatbuffer")
+	default:
+		return nil
 	}
-	return nil
 }
 
 // Members of the unions MessageHeader and Type in Arrow's format.
@@ -48,9 +53,16 @@ const (
 // where tables are shared many times over.
 type verifier struct {
 	buf    []byte
+	body   []byte
+	limit  int64
 	tables int
 	bad    bool
+	err    error // why, where that can be said better
 }
+
+// deepest is how deep fields may be nested; Arrow's own reader of batches
+// stops there too.
+const deepest = 64
 
 // table is the position of a table, 0 for none, which the root never is.
 type table struct{ at, vtable, vsize int }
@@ -139,8 +151,11 @@ func (v *verifier) vector(t table, n, size int) (at, length int) {
 }
 
 // fields checks a vector of Fields and their children.
-func (v *verifier) fields(t table, n int) {
+func (v *verifier) fields(t table, n, depth int) {
 	at, length := v.vector(t, n, 4)
+	if length > 0 && depth == 0 {
+		v.reject("fields are nested deeper than %d", deepest)
+	}
 	for i := range length {
 		f := v.table(v.offset(at + 4*i))
 		if v.bad {
@@ -149,15 +164,7 @@ func (v *verifier) fields(t table, n int) {
 		if v.byteAt(f, 2) == typeUnion {
 			v.vector(v.ref(f, 3), 1, 4)
 		}
-		v.fields(f, 5)
+		v.fields(f, 5, depth-1)
 		v.vector(f, 6, 4)
 	}
-}
-
-// record checks the vectors of a RecordBatch: nodes, buffers, and the counts
-// of variadic buffers.
-func (v *verifier) record(t table) {
-	v.vector(t, 1, 16)
-	v.vector(t, 2, 16)
-	v.vector(t, 4, 8)
 }

@@ -1,0 +1,126 @@
+package flightconn
+
+import (
+	"fmt"
+
+	"github.com/apache/arrow-go/v18/arrow"
+)
+
+// The checks of single buffers. They are what validating costs, so their loops
+// do little: the sign of a sum tells of all rows at once.
+
+// fixed checks that there are values of a fixed width for all rows.
+func fixed(d arrow.ArrayData, t arrow.FixedWidthDataType) error {
+	need := (int64(d.Offset()+d.Len())*int64(t.BitWidth()) + 7) / 8
+	if t.BitWidth() < 0 || int64(len(bytesOf(d, 1))) < need {
+		return fmt.Errorf("values of %d bytes for %d rows of %v", len(bytesOf(d, 1)), d.Offset()+d.Len(), t)
+	}
+	return nil
+}
+
+// variable checks offsets that begin one value where the one before ends, in
+// something of limit elements.
+func variable(d arrow.ArrayData, large bool, limit int) error {
+	raw := bytesOf(d, 1)
+	if len(raw) == 0 && d.Len() == 0 {
+		return nil
+	}
+	if large {
+		return growing(arrow.Int64Traits.CastFromBytes(raw), d, limit)
+	}
+	return growing(arrow.Int32Traits.CastFromBytes(raw), d, limit)
+}
+
+type offset interface{ int32 | int64 }
+
+// growing: of offsets that are not negative, those that shrink give a negative
+// difference, and so do negative ones themselves.
+func growing[T offset](offsets []T, d arrow.ArrayData, limit int) error {
+	from, end := d.Offset(), d.Offset()+d.Len()
+	if len(offsets) <= end {
+		return fmt.Errorf("%d offsets for %d rows", len(offsets), end)
+	}
+	offsets = offsets[from : end+1]
+	last, sign := offsets[0], offsets[0]
+	for _, o := range offsets {
+		sign |= o | (o - last)
+		last = o
+	}
+	if sign < 0 || int64(last) > int64(limit) {
+		return fmt.Errorf("offsets shrink, are negative or exceed the %d elements", limit)
+	}
+	return nil
+}
+
+// listViews checks lists that may be anywhere.
+func listViews[T offset](offsets, sizes []T, d arrow.ArrayData, limit int) error {
+	from, end := d.Offset(), d.Offset()+d.Len()
+	if len(offsets) < end || len(sizes) < end {
+		return fmt.Errorf("%d offsets and %d sizes for %d rows", len(offsets), len(sizes), end)
+	}
+	for i := from; i < end; i++ {
+		at, size := int64(offsets[i]), int64(sizes[i])
+		if at < 0 || size < 0 || size > int64(limit)-at {
+			return fmt.Errorf("row %d: %d elements from %d of %d", i, size, at, limit)
+		}
+	}
+	return nil
+}
+
+// views checks strings that are in one of several buffers or, when short, in
+// place.
+func views(d arrow.ArrayData) error {
+	from, end := d.Offset(), d.Offset()+d.Len()
+	headers := arrow.ViewHeaderTraits.CastFromBytes(bytesOf(d, 1))
+	if len(headers) < end || len(d.Buffers()) < 2 {
+		return fmt.Errorf("%d views for %d rows", len(headers), end)
+	}
+	sizes := make([]int64, len(d.Buffers())-2)
+	for i := range sizes {
+		sizes[i] = int64(len(bytesOf(d, 2+i)))
+	}
+	bitmap := bytesOf(d, 0)
+	for i := from; i < end; i++ {
+		h := &headers[i]
+		size := h.Len()
+		if size >= 0 && h.IsInline() {
+			continue
+		}
+		n, at := int(h.BufferIndex()), int64(h.BufferOffset())
+		if (size < 0 || n < 0 || n >= len(sizes) || at < 0 || at+int64(size) > sizes[n]) && valid(bitmap, i) {
+			return fmt.Errorf("row %d: %d bytes from %d of buffer %d are out of bounds", i, size, at, n)
+		}
+	}
+	return nil
+}
+
+// indices checks that those that are not null point into a dictionary of
+// limit values. Signed ones are read as unsigned: what was negative is then
+// above what the signed type can name.
+func indices(d arrow.ArrayData, t arrow.FixedWidthDataType, limit int) error {
+	raw, bits := bytesOf(d, 1), t.BitWidth()
+	if arrow.IsSignedInteger(t.ID()) {
+		limit = int(min(uint64(limit), 1<<(bits-1)))
+	}
+	switch bits / 8 {
+	case 1:
+		return within(raw, d, limit)
+	case 2:
+		return within(arrow.Uint16Traits.CastFromBytes(raw), d, limit)
+	case 4:
+		return within(arrow.Uint32Traits.CastFromBytes(raw), d, limit)
+	default:
+		return within(arrow.Uint64Traits.CastFromBytes(raw), d, limit)
+	}
+}
+
+func within[T uint8 | uint16 | uint32 | uint64](all []T, d arrow.ArrayData, limit int) error {
+	bitmap := bytesOf(d, 0)
+	from, end := d.Offset(), d.Offset()+d.Len()
+	for i, index := range all[from:end] {
+		if uint64(index) >= uint64(limit) && valid(bitmap, from+i) {
+			return fmt.Errorf("row %d: index %d of a dictionary of %d", i, index, limit)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+package flightconn
+
+import (
+	"fmt"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/bitutil"
+)
+
+// Validator checks the batches of one stream for everything that reading
+// their values relies on: that buffers are as long as the rows need, and that
+// offsets, indices, type codes and run ends point to what is there. Arrow's
+// reader believes them, and a value then panics when it is read, or is made of
+// other memory. Text is not checked to be UTF-8.
+//
+// Its zero value is ready. It belongs to one goroutine.
+type Validator struct {
+	// dictionaries were found valid; most batches share theirs with the one
+	// before.
+	dictionaries map[arrow.ArrayData]struct{}
+}
+
+// Check returns what is wrong with batch, as a malformed reply.
+func (v *Validator) Check(batch arrow.RecordBatch) error {
+	if err := v.batch(batch); err != nil {
+		return malformed("batch: %w", err)
+	}
+	return nil
+}
+
+// manyDictionaries bounds what a Validator remembers.
+const manyDictionaries = 32
+
+func (v *Validator) batch(batch arrow.RecordBatch) error {
+	for i, field := range batch.Schema().Fields() {
+		data := batch.Column(i).Data()
+		if int64(data.Len()) != batch.NumRows() {
+			return fmt.Errorf("column %q has %d rows of %d", field.Name, data.Len(), batch.NumRows())
+		}
+		if err := v.array(data, data.DataType()); err != nil {
+			return fmt.Errorf("column %q: %w", field.Name, err)
+		}
+	}
+	return nil
+}
+
+func (v *Validator) array(d arrow.ArrayData, t arrow.DataType) error {
+	end := d.Offset() + d.Len()
+	if d.Len() < 0 || d.Offset() < 0 || end < 0 {
+		return fmt.Errorf("%d rows from %d", d.Len(), d.Offset())
+	}
+	if bitmap := bytesOf(d, 0); len(bitmap) > 0 && int64(len(bitmap))*8 < int64(end) {
+		return fmt.Errorf("validity of %d bytes for %d rows", len(bitmap), end)
+	}
+	switch t := t.(type) {
+	case *arrow.NullType:
+		return nil
+	case arrow.ExtensionType:
+		return v.array(d, t.StorageType())
+	case *arrow.DictionaryType:
+		return v.dictionary(d, t)
+	case *arrow.RunEndEncodedType:
+		return v.runs(d, t)
+	case *arrow.StructType:
+		return v.children(d, t.Fields(), end)
+	case arrow.UnionType:
+		return v.union(d, t)
+	case *arrow.FixedSizeListType:
+		if t.Len() < 0 {
+			return fmt.Errorf("lists of %d elements", t.Len())
+		}
+		return v.children(d, t.Fields(), end*int(t.Len()))
+	case arrow.ListLikeType:
+		if err := v.lists(d, t); err != nil {
+			return err
+		}
+		return v.child(d, 0, t.ElemField(), 0)
+	case arrow.BinaryViewDataType:
+		return views(d)
+	case arrow.BinaryDataType:
+		return variable(d, t.ID() == arrow.LARGE_BINARY || t.ID() == arrow.LARGE_STRING, len(bytesOf(d, 2)))
+	case arrow.FixedWidthDataType:
+		return fixed(d, t)
+	default:
+		return fmt.Errorf("type %v is not known here", t)
+	}
+}
+
+// bytesOf is a buffer of an array, empty if it has none.
+func bytesOf(d arrow.ArrayData, n int) []byte {
+	if buffers := d.Buffers(); n < len(buffers) && buffers[n] != nil {
+		return buffers[n].Bytes()
+	}
+	return nil
+}
+
+// child checks one of the arrays that another is made of.
+func (v *Validator) child(d arrow.ArrayData, n int, field arrow.Field, atLeast int) error {
+	if n >= len(d.Children()) {
+		return fmt.Errorf("%d children, too few", len(d.Children()))
+	}
+	c := d.Children()[n]
+	if c.Len() < atLeast {
+		return fmt.Errorf("%s: %d values where %d are needed", field.Name, c.Len(), atLeast)
+	}
+	if err := v.array(c, field.Type); err != nil {
+		return fmt.Errorf("%s: %w", field.Name, err)
+	}
+	return nil
+}
+
+func (v *Validator) children(d arrow.ArrayData, fields []arrow.Field, atLeast int) error {
+	for i, field := range fields {
+		if err := v.child(d, i, field, atLeast); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lists checks where lists begin and end.
+func (v *Validator) lists(d arrow.ArrayData, t arrow.ListLikeType) error {
+	if len(d.Children()) == 0 {
+		return fmt.Errorf("a list without values")
+	}
+	limit := d.Children()[0].Len()
+	switch t.ID() {
+	case arrow.LIST_VIEW:
+		return listViews(arrow.Int32Traits.CastFromBytes(bytesOf(d, 1)), arrow.Int32Traits.CastFromBytes(bytesOf(d, 2)), d, limit)
+	case arrow.LARGE_LIST_VIEW:
+		return listViews(arrow.Int64Traits.CastFromBytes(bytesOf(d, 1)), arrow.Int64Traits.CastFromBytes(bytesOf(d, 2)), d, limit)
+	default:
+		return variable(d, t.ID() == arrow.LARGE_LIST, limit)
+	}
+}
+
+// union checks type codes and, in a dense one, where the values are.
+func (v *Validator) union(d arrow.ArrayData, t arrow.UnionType) error {
+	from, end := d.Offset(), d.Offset()+d.Len()
+	atLeast := end
+	codes := bytesOf(d, 1)
+	if d.Len() == 0 {
+		codes, end, from = nil, 0, 0
+	}
+	if len(codes) < end {
+		return fmt.Errorf("%d type codes for %d rows", len(codes), end)
+	}
+	ids := t.ChildIDs()
+	for _, code := range codes[from:end] {
+		if int(code) >= len(ids) || ids[code] < 0 || ids[code] >= len(d.Children()) {
+			return fmt.Errorf("type code %d is none of the union's", int8(code))
+		}
+	}
+	if t.Mode() == arrow.DenseMode {
+		atLeast = 0
+		offsets := arrow.Int32Traits.CastFromBytes(bytesOf(d, 2))
+		if len(offsets) < end {
+			return fmt.Errorf("%d offsets for %d rows", len(offsets), end)
+		}
+		for i, code := range codes[from:end] {
+			if at := offsets[from+i]; at < 0 || int(at) >= d.Children()[ids[code]].Len() {
+				return fmt.Errorf("row %d: offset %d is out of bounds", i, at)
+			}
+		}
+	}
+	return v.children(d, t.Fields(), atLeast)
+}
+
+// dictionary checks the indices, and the dictionary the first time.
+func (v *Validator) dictionary(d arrow.ArrayData, t *arrow.DictionaryType) error {
+	width, ok := t.IndexType.(arrow.FixedWidthDataType)
+	if !ok || !arrow.IsInteger(t.IndexType.ID()) {
+		return fmt.Errorf("indices of type %v", t.IndexType)
+	}
+	if err := fixed(d, width); err != nil {
+		return err
+	}
+	values := d.Dictionary()
+	if values == nil {
+		return fmt.Errorf("no dictionary")
+	}
+	if err := indices(d, width, values.Len()); err != nil {
+		return err
+	}
+	if _, known := v.dictionaries[values]; known {
+		return nil
+	}
+	if err := v.array(values, t.ValueType); err != nil {
+		return fmt.Errorf("dictionary: %w", err)
+	}
+	if v.dictionaries == nil || len(v.dictionaries) >= manyDictionaries {
+		v.dictionaries = make(map[arrow.ArrayData]struct{})
+	}
+	v.dictionaries[values] = struct{}{}
+	return nil
+}
+
+// runs checks that run ends grow and reach the last row.
+func (v *Validator) runs(d arrow.ArrayData, t *arrow.RunEndEncodedType) error {
+	if len(d.Children()) != 2 {
+		return fmt.Errorf("%d children where run ends and values are needed", len(d.Children()))
+	}
+	ends := d.Children()[0]
+	if err := v.children(d, t.Fields(), 0); err != nil {
+		return err
+	}
+	if d.Children()[1].Len() < ends.Len() {
+		return fmt.Errorf("%d values for %d runs", d.Children()[1].Len(), ends.Len())
+	}
+	raw, last := bytesOf(ends, 1), int64(0)
+	for i := ends.Offset(); i < ends.Offset()+ends.Len(); i++ {
+		var end int64
+		switch t.RunEnds().ID() {
+		case arrow.INT16:
+			end = int64(arrow.Int16Traits.CastFromBytes(raw)[i])
+		case arrow.INT32:
+			end = int64(arrow.Int32Traits.CastFromBytes(raw)[i])
+		case arrow.INT64:
+			end = arrow.Int64Traits.CastFromBytes(raw)[i]
+		default:
+			return fmt.Errorf("run ends of type %v", t.RunEnds())
+		}
+		if end <= last {
+			return fmt.Errorf("run %d ends at %d, after %d", i, end, last)
+		}
+		last = end
+	}
+	if rows := d.Offset() + d.Len(); last < int64(rows) {
+		return fmt.Errorf("runs of %d rows for %d", last, rows)
+	}
+	return nil
+}
+
+// valid reports whether a row is not null.
+func valid(bitmap []byte, i int) bool { return len(bitmap) == 0 || bitutil.BitIsSet(bitmap, i) }

@@ -1,0 +1,75 @@
+package session
+
+import (
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow"
+)
+
+// Maps iterates the rows of r as maps from column name to value, for a quick
+// look at a result whose shape is not known, and releases r at the end of the
+// loop, however that comes. An error is the last pair.
+//
+// Values are as Value gives them, but own their memory: a row may be kept.
+// Every column has its key; NULL is nil. A name that comes again gets "#2",
+// "#3" and so on added. Rows is several times faster where the columns are
+// known.
+func Maps(r *QueryResult) iter.Seq2[map[string]any, error] {
+	return func(yield func(map[string]any, error) bool) {
+		defer r.Release()
+		names := uniqueNames(r.Schema())
+		for r.Next() {
+			batch := r.RecordBatch()
+			for i := range int(batch.NumRows()) {
+				row := make(map[string]any, len(names))
+				for c, name := range names {
+					row[name] = owned(plain(batch.Column(c), i))
+				}
+				if !yield(row, nil) {
+					return
+				}
+			}
+		}
+		if err := r.Err(); err != nil {
+			yield(nil, err)
+		}
+	}
+}
+
+// uniqueNames is a key for each column.
+func uniqueNames(schema *arrow.Schema) []string {
+	names := make([]string, schema.NumFields())
+	taken := make(map[string]bool, len(names))
+	for i, f := range schema.Fields() {
+		name := f.Name
+		for n := 2; taken[name]; n++ {
+			name = fmt.Sprintf("%s#%d", f.Name, n)
+		}
+		taken[name] = true
+		names[i] = name
+	}
+	return names
+}
+
+// owned is v with strings of its own.
+func owned(v any) any {
+	switch v := v.(type) {
+	case string:
+		return strings.Clone(v)
+	case []any:
+		for i := range v {
+			v[i] = owned(v[i])
+		}
+		return v
+	case map[string]any:
+		for name, value := range v {
+			delete(v, name)
+			v[strings.Clone(name)] = owned(value)
+		}
+		return v
+	default:
+		return v
+	}
+}
