@@ -21,8 +21,9 @@ type book struct {
 
 	revoked  bool      // the lapse of validUntil was told
 	surplus  time.Time // since when there has been something to give back, or zero
-	degraded bool
-	cause    error // the last failure of a request since the last heartbeat
+	degraded bool      // the Fallback decides
+	told     bool      // and that was logged
+	cause    error     // the last failure of a request since the last heartbeat
 }
 
 // holding is one shard's part.

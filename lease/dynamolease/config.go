@@ -79,6 +79,7 @@ type knobs struct {
 	noGrace        bool    // free leases as soon as their validity must be over
 	clockRate      float64 // speed of this process's clock, 1 when zero
 	blindHeartbeat bool    // heartbeat without looking for the tombstone
+	silent         bool    // let the fallback decide before a heartbeat tells that it does
 }
 
 // LimiterConfig describes a fleet's budget of opens. Zero fields take their

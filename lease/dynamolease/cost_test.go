@@ -88,9 +88,9 @@ func TestLeasesCostLittle(t *testing.T) {
 		what string
 		household
 	}{
-		{"16 processes", household{16, 1, 40, false, 2 * time.Hour}},
-		{"50 processes, 10,000 connections", household{50, 5, 200, false, 30 * time.Minute}},
-		{"16 processes that restart with every connection", household{16, 1, 40, true, time.Hour}},
+		{"16 processes", household{16, 1, 40, false, time.Hour}},
+		{"50 processes, 10,000 connections", household{50, 5, 200, false, 20 * time.Minute}},
+		{"16 processes that restart with every connection", household{16, 1, 40, true, 30 * time.Minute}},
 	} {
 		t.Run(v.what, func(t *testing.T) {
 			b := v.run(t)

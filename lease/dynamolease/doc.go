@@ -33,6 +33,23 @@
 //	    again. It then counts them in, limit or not, and revokes them if that
 //	    overran the limit.
 //
+// # Why strictness is not the default
+//
+// A process whose heartbeats fail cannot tell whether it is cut off alone, so
+// that others will take its leases, or the table is down for all, so that
+// nobody can. To be within the limit in both cases it must close its
+// connections when its validity lapses, 40 seconds by default. In the first
+// case that saves a few connections above a limit that the server guards too;
+// in the second it turns an outage of DynamoDB into one of the application,
+// everywhere at once, with a rush to open all connections again behind it. No
+// longer lease changes that, it only makes both rarer, and there is no third
+// party to ask. So by default connections stay, the overrun is bounded by what
+// the processes cut off alone have, lasts until they reach the table again, and
+// is told (Stats().Losses, a log line, a revocation); nothing else ever exceeds
+// the limit (TestWithoutStrictnessOnlyALivingProcessTakenForDeadExceedsTheLimit).
+// Where the limit is not guarded by the server, or not the fleet's alone, set
+// Strict.
+//
 // A revocation reaches whoever registered with OnRevoke. All processes of a
 // budget must use the same Limit and Shards (New checks) and should use the
 // same Lease and Grace.
@@ -58,7 +75,7 @@
 // # Cost
 //
 // A heartbeat is one write per process and Lease/6, that is 0.1 write units
-// per second by default. All else comes to 0.01 to 0.03 units per connection
+// per second by default. All else comes to 0.01 to 0.06 units per connection
 // life of about 12 minutes, in a fleet of 16 processes with 40 connections each
 // and in one of 50 processes that fill 10,000; 0.14 when every process ends
 // with its first connections (TestLeasesCostLittle). Each process reads its

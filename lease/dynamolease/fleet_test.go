@@ -2,11 +2,13 @@ package dynamolease
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,8 +26,10 @@ type fleet struct {
 
 	mu      sync.Mutex
 	members map[*member]bool
-	losses  uint64 // processes alive that were taken for dead
+	losses  int    // processes alive that were taken for dead
 	most    int    // connections that existed at once
+	decided int    // Acquires that the Fallback granted or refused
+	silent  int    // those of which neither a log line nor Stats told
 	sumBad  string // the first allocation item whose used is not the sum
 }
 
@@ -37,7 +41,7 @@ type story struct {
 	kills, pauses, outages time.Duration // mean time between, 0 for never
 	cutOffs                bool          // outages of single members too
 	strict                 bool
-	share                  int
+	fallback               lease.Fallback
 	oldish                 bool
 	grace                  time.Duration
 	knobs                  knobs
@@ -49,6 +53,7 @@ type member struct {
 	fleet  *fleet
 	client *fakeClient
 	leases *Leases
+	log    *tally
 	cancel context.CancelFunc
 
 	mu     sync.Mutex
@@ -69,7 +74,10 @@ func (s story) run(t *testing.T, seed uint64) *fleet {
 	t.Helper()
 	f := &fleet{t: t, db: newFakeDB(), rng: seeded(seed), story: s, members: map[*member]bool{}}
 	f.db.oldish = s.oldish
-	f.db.onPut = f.checkSum
+	f.db.onPut = func(key string, it item) {
+		f.checkSum(key, it)
+		f.mourn(key, it)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		for range s.members {
@@ -79,7 +87,6 @@ func (s story) run(t *testing.T, seed uint64) *fleet {
 		cancel()
 		for _, m := range f.all() {
 			m.leases.halt()
-			f.losses += m.leases.Stats().Losses
 		}
 		time.Sleep(10 * time.Minute) // for duplicates under way and processes that stand still
 	})
@@ -124,13 +131,13 @@ func (f *fleet) start(ctx context.Context) {
 	s := f.story
 	knobs := s.knobs
 	knobs.clockRate = 1 + (rng.Float64()-0.5)*0.008
-	m := &member{fleet: f, client: newFakeClient(f.db, rng, s.faults), conns: map[*conn]bool{}}
+	m := &member{fleet: f, client: newFakeClient(f.db, rng, s.faults), conns: map[*conn]bool{}, log: &tally{}}
 	ctx, m.cancel = context.WithCancel(ctx)
 	var err error
 	m.leases, err = newLeases(ctx, m.client, Config{
 		Table: "t", Budget: "b", Limit: s.limit, Shards: max(s.shards, 1), Batch: 3,
-		Strict: s.strict, Fallback: lease.Share(s.share), Grace: s.grace,
-		Logger: slog.New(slog.DiscardHandler), knobs: knobs,
+		Strict: s.strict, Fallback: s.fallback, Grace: s.grace,
+		Logger: slog.New(m.log), knobs: knobs,
 	})
 	if err != nil {
 		if ctx.Err() == nil {
@@ -167,6 +174,20 @@ func (f *fleet) pick() *member {
 	return all[f.fork().IntN(len(all))]
 }
 
+// tally counts the log lines about the Fallback.
+type tally struct{ lines atomic.Uint64 }
+
+func (l *tally) Enabled(context.Context, slog.Level) bool { return true }
+func (l *tally) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *tally) WithGroup(string) slog.Handler            { return l }
+
+func (l *tally) Handle(_ context.Context, r slog.Record) error {
+	if strings.Contains(r.Message, "renewed") {
+		l.lines.Add(1)
+	}
+	return nil
+}
+
 // work takes and closes connections, around a number that it would like.
 func (m *member) work(ctx context.Context, rng *rand.Rand) {
 	for pause(ctx, upTo(rng, 6*time.Second), nil) {
@@ -184,7 +205,16 @@ func (m *member) work(ctx context.Context, rng *rand.Rand) {
 func (m *member) open(ctx context.Context, dial, patience time.Duration) {
 	acquire, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	before, lines := m.leases.Stats(), m.log.lines.Load()
 	release, err := m.leases.Acquire(acquire)
+	if after := m.leases.Stats(); errors.Is(err, lease.ErrUnavailable) || after.Fallbacks > before.Fallbacks {
+		m.fleet.mu.Lock()
+		m.fleet.decided++
+		if !before.Degraded && !after.Degraded && m.log.lines.Load() == lines {
+			m.fleet.silent++
+		}
+		m.fleet.mu.Unlock()
+	}
 	if err != nil {
 		return
 	}
@@ -293,6 +323,23 @@ func (f *fleet) measure() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.most = max(f.most, sum)
+}
+
+// mourn counts tombstones of the living.
+func (f *fleet) mourn(key string, it item) {
+	if !strings.HasPrefix(key, "sess#") || !decodeHeartbeat(it).dead {
+		return
+	}
+	for _, m := range f.all() {
+		m.leases.mu.Lock()
+		session := m.leases.book.session
+		m.leases.mu.Unlock()
+		if key == sessionKey("b", session) {
+			f.mu.Lock()
+			f.losses++
+			f.mu.Unlock()
+		}
+	}
 }
 
 // checkSum holds every write against the invariant of allocation items.

@@ -1,6 +1,7 @@
 package dynamolease
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -146,34 +147,55 @@ func (l *Leases) release() {
 func (l *Leases) change(f func()) {
 	l.mu.Lock()
 	f()
-	granted, refused, refusal := l.serve(time.Now())
+	s := l.serve(time.Now())
+	cause := l.book.cause
 	l.mu.Unlock()
-	for _, ticket := range granted {
+	if s.news {
+		l.cfg.Logger.Warn("leases cannot be renewed: the fallback decides",
+			"budget", l.cfg.Budget, "fallback", l.cfg.Fallback.String(), "strict", l.cfg.Strict, "cause", cause)
+	}
+	for _, ticket := range s.granted {
 		ticket.Answer(nil)
 	}
-	for _, ticket := range refused {
-		ticket.Answer(refusal)
+	for _, ticket := range s.refused {
+		ticket.Answer(s.refusal)
 	}
 }
 
-func (l *Leases) serve(now time.Time) (granted, refused []*fifo.Ticket, refusal error) {
+// served is what became of waiters.
+type served struct {
+	granted, refused []*fifo.Ticket
+	refusal          error
+	news             bool // the Fallback decides from now on
+}
+
+// INVARIANT: what the Fallback decides is told before it takes effect. A
+// process that stood still may ask for leases before its next heartbeat can
+// tell that theirs have lapsed.
+func (l *Leases) serve(now time.Time) (s served) {
 	valid := l.valid(now)
 	capacity := l.capacity(now)
+	fallbacks := l.counts.Fallbacks
 	for l.inUse < capacity && l.waiting.Len() > 0 {
-		granted = append(granted, l.waiting.Next())
+		s.granted = append(s.granted, l.waiting.Next())
 		l.inUse++
 		l.counts.Granted++
 		if !valid && l.inUse > l.book.held() {
 			l.counts.Fallbacks++
 		}
 	}
-	if valid || l.waiting.Len() == 0 {
-		return granted, nil, nil
+	if !valid && l.waiting.Len() > 0 {
+		s.refusal = l.fail(lease.ErrUnavailable, l.book.cause)
+		s.refused = l.waiting.All()
+		l.counts.Denied += uint64(len(s.refused))
 	}
-	refusal = l.fail(lease.ErrUnavailable, l.book.cause)
-	refused = l.waiting.All()
-	l.counts.Denied += uint64(len(refused))
-	return granted, refused, refusal
+	decided := s.refusal != nil || l.counts.Fallbacks > fallbacks
+	if decided && !l.book.degraded && !l.cfg.knobs.silent {
+		l.book.degraded, l.book.cause = true, cmp.Or(l.book.cause, errLapsed)
+	}
+	s.news = l.book.degraded && !l.book.told
+	l.book.told = l.book.degraded
+	return s
 }
 
 // valid reports whether a connection whose open starts now exists before the

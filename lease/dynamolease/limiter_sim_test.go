@@ -3,6 +3,7 @@ package dynamolease
 import (
 	"context"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -20,6 +21,8 @@ type rush struct {
 	callers        int           // waiting in each member
 	skew           time.Duration // of the members' wall clocks, alternating in sign
 	idle           time.Duration // mean pause of a caller between opens
+	crowds         time.Duration // mean time between crowds of up to 400, 0 for none
+	pauses         time.Duration // mean time between pauses of up to 12s of half of the members, 0 for none
 	faults         faults
 	knobs          limiterKnobs
 	lasts          time.Duration
@@ -40,30 +43,63 @@ func (r rush) run(t *testing.T, seed uint64) opens {
 		var mu sync.Mutex
 		var callers sync.WaitGroup
 		var limiters []*Limiter
+		var clients []*fakeClient
+		open := func(ctx context.Context, l *Limiter) error {
+			if err := l.Wait(ctx); err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out.times = append(out.times, time.Since(start))
+			return nil
+		}
 		for i := range r.members {
 			knobs := r.knobs
 			knobs.skew = r.skew * time.Duration(2*(i%2)-1) // half of them ahead, half behind
-			l, err := newLimiter(ctx, newFakeClient(db, seeded(rng.Uint64()), r.faults), LimiterConfig{
-				Table: "t", Budget: "b", Rate: r.rate, Burst: r.burst,
+			c := newFakeClient(db, seeded(rng.Uint64()), r.faults)
+			l, err := newLimiter(ctx, c, LimiterConfig{
+				Table: "t", Budget: "b", Rate: r.rate, Burst: r.burst, RequestTimeout: r.patience(), Patience: r.patience(),
 				Logger: slog.New(slog.DiscardHandler), limiterKnobs: knobs,
 			})
 			require.NoError(t, err)
-			limiters = append(limiters, l)
+			limiters, clients = append(limiters, l), append(clients, c)
 			for range r.callers {
 				own := seeded(rng.Uint64())
 				callers.Go(func() {
 					for pause(ctx, time.Duration(own.ExpFloat64()*float64(r.idle)), nil) {
-						if l.Wait(ctx) != nil {
+						if open(ctx, l) != nil {
 							pause(ctx, 100*time.Millisecond, nil)
-							continue
 						}
-						mu.Lock()
-						out.times = append(out.times, time.Since(start))
-						mu.Unlock()
 					}
 				})
 			}
 		}
+		every := func(mean time.Duration, own *rand.Rand, do func()) {
+			if mean > 0 {
+				callers.Go(func() {
+					for pause(ctx, time.Duration(own.ExpFloat64()*float64(mean)), nil) {
+						do()
+					}
+				})
+			}
+		}
+		comers, stops := seeded(rng.Uint64()), seeded(rng.Uint64())
+		every(r.crowds, comers, func() { // to one member or to all
+			reach, patience := 1+comers.IntN(2)*(r.members-1), time.Second+upTo(comers, 20*time.Second)
+			for i := range comers.IntN(400) {
+				callers.Go(func() {
+					ctx, cancel := context.WithTimeout(ctx, patience)
+					defer cancel()
+					_ = open(ctx, limiters[i%reach]) // too late for some
+				})
+			}
+		})
+		every(r.pauses, stops, func() {
+			until := time.Now().Add(upTo(stops, 12*time.Second))
+			for _, i := range stops.Perm(r.members)[:r.members/2] {
+				clients[i].set(func(c *fakeClient) { c.paused = until })
+			}
+		})
 		callers.Wait()
 		for _, l := range limiters {
 			out.writes += l.Stats().Traffic.Writes
@@ -73,6 +109,15 @@ func (r rush) run(t *testing.T, seed uint64) opens {
 	})
 	slices.Sort(out.times)
 	return out
+}
+
+// patience is longer than the pauses: a process that stands still does not see
+// its requests end.
+func (r rush) patience() time.Duration {
+	if r.pauses > 0 {
+		return time.Minute
+	}
+	return 0
 }
 
 // excess is by how many opens the worst window is above rate·t + burst, over
@@ -116,6 +161,46 @@ func TestOpensNeverExceedRateTimesWindowPlusBurstAtAnySkew(t *testing.T) {
 	}
 }
 
+// crowded is a fleet that needs many permits now and then, all at once, and
+// whose members stand still at times.
+func crowded() rush {
+	return rush{
+		rate: 100, burst: 200, members: 30, callers: 1, idle: 20 * time.Second, crowds: 3 * time.Second, pauses: 6 * time.Second,
+		faults: faults{delay: 20 * time.Millisecond}, lasts: 90 * time.Second,
+	}
+}
+
+// Each part of rule 19 is needed: without it some runs open too many under the
+// same faults that the whole stands.
+func TestOpensExceedTheBudgetWithoutEachRule(t *testing.T) {
+	count := func(knobs limiterKnobs, least, most uint64) (violations, runs int, worst float64) {
+		for seed := range most {
+			if seed >= least && violations > 0 {
+				break
+			}
+			r := crowded()
+			r.knobs = knobs
+			runs++
+			if excess := r.run(t, seed).excess(r.rate, r.burst); excess > 0 {
+				violations, worst = violations+1, max(worst, excess)
+			}
+		}
+		return violations, runs, worst
+	}
+	least := 5 * storms(t)
+	violations, runs, _ := count(limiterKnobs{}, least, least)
+	t.Logf("%4d of %4d runs violate rule 19: all parts in place", violations, runs)
+	require.Zero(t, violations)
+	for name, knobs := range map[string]limiterKnobs{
+		"time is paid for without a bound": {unboundedCredit: true},
+		"permits are used however late":    {useLatePermits: true},
+	} {
+		violations, runs, worst := count(knobs, least, 300)
+		t.Logf("%4d of %4d runs violate rule 19: %s, by %.0f opens at worst", violations, runs, name, worst)
+		require.Positive(t, violations, name)
+	}
+}
+
 func TestDemandUsesTheBudgetAtLittleCost(t *testing.T) {
 	for _, v := range []struct {
 		what                    string
@@ -129,7 +214,7 @@ func TestDemandUsesTheBudgetAtLittleCost(t *testing.T) {
 		{"pools that open 8 at a time, slowly", 8, 8, 80, 100 * time.Millisecond},
 		{"the default burst", 8, 8, 500, 30 * time.Millisecond},
 	} {
-		for _, length := range []time.Duration{time.Minute, 10 * time.Minute} {
+		for _, length := range []time.Duration{time.Minute, 5 * time.Minute} {
 			r := rush{
 				rate: 100, burst: v.burst, members: v.members, callers: v.callers, idle: v.idle, lasts: length,
 				faults: faults{delay: 8 * time.Millisecond}, skew: 10 * time.Second,

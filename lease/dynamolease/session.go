@@ -189,15 +189,7 @@ func (l *Leases) lapse(err error) {
 }
 
 func (l *Leases) degrade(err error) {
-	before := false
-	l.change(func() {
-		before, l.book.degraded = l.book.degraded, true
-		l.book.cause = err
-	})
-	if !before {
-		l.cfg.Logger.Warn("leases cannot be renewed: the fallback decides",
-			"budget", l.cfg.Budget, "fallback", l.cfg.Fallback.String(), "strict", l.cfg.Strict, "cause", err)
-	}
+	l.change(func() { l.book.degraded, l.book.cause = true, err })
 }
 
 func (l *Leases) recover() (recovered bool) {
