@@ -15,7 +15,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/internal/memnet"
@@ -91,17 +90,15 @@ func TestOurDriverConformsOnArrowsSQLiteServer(t *testing.T) {
 
 // TestForeignDriversConform runs ADBC's Flight SQL driver as if it were any
 // driver, in virtual time. The pool cannot cut its transports, nor see them
-// cut; ingestion is left out since that driver's is outside of transactions.
+// cut, and that driver ingests outside of transactions.
 func TestForeignDriversConform(t *testing.T) {
-	strict := testserver.Strict()
-	strict.Refuse = map[string]codes.Code{"CommandStatementIngest": codes.Unimplemented}
 	has := full
-	has.Savepoints, has.SessionOptions, has.ServerCancel, has.Ingest = false, false, false, false
-	has.Cut, has.TxEndsWithConn = false, false
+	has.Savepoints, has.SessionOptions, has.ServerCancel = false, false, false
+	has.Cut, has.TxEndsWithConn, has.IngestNotInTx = false, false, true
 	sessiontest.Exercise(t, sessiontest.Suite{
 		Has: has, SQL: scripted, Bubble: true,
 		Start: func(t *testing.T) sessiontest.Server {
-			s := startServer(t, strict)
+			s := startServer(t, testserver.Strict())
 			out := s.asSuite()
 			out.Open, out.Cut = s.foreign(t), nil
 			return out

@@ -30,7 +30,7 @@ var ingestCases = []testCase{
 		require.EqualValues(c, 1000, c.count(conn, "loaded"))
 	}},
 
-	{"ingest belongs to its transaction", func(s Suite) bool { return ingests(s) && transacts(s) }, func(c *check) {
+	{"ingest belongs to its transaction", func(s Suite) bool { return ingests(s) && transacts(s) && !s.Has.IngestNotInTx }, func(c *check) {
 		conn := c.open()
 		c.update(conn, c.SQL.Create("undone"), "")
 		tx := c.begin(conn)
@@ -39,6 +39,19 @@ var ingestCases = []testCase{
 		require.NoError(c, err)
 		require.NoError(c, conn.EndTx(c.ctx(), tx, false))
 		require.EqualValues(c, 0, c.count(conn, "undone"))
+	}},
+
+	{"an ingest that would be outside of its transaction is refused", func(s Suite) bool { return s.Has.IngestNotInTx }, func(c *check) {
+		conn := c.open()
+		c.update(conn, c.SQL.Create("outside"), "")
+		tx := c.begin(conn)
+		opts := session.IngestOptions{Table: "outside", Mode: session.IngestAppend}
+		_, err := conn.Ingest(c.ctx(), c.reader(c.batch(1, 2, 3)), opts, session.Call{Tx: tx})
+		e := c.fault(err)
+		require.Equal(c, session.FaultUnsupported, e.Fault, "%v", err)
+		require.True(c, e.Unsent)
+		require.NoError(c, conn.EndTx(c.ctx(), tx, true))
+		require.EqualValues(c, 0, c.count(conn, "outside"))
 	}},
 
 	{"ingest without a table is the caller's fault", ingests, func(c *check) {
@@ -67,7 +80,7 @@ var optionCases = []testCase{
 		require.NotContains(c, other, "sessiontest")
 	}},
 
-	{"a server without session options says so", func(s Suite) bool { return !s.Has.SessionOptions }, func(c *check) {
+	{"a server without session options says so", func(s Suite) bool { return !s.Has.SessionOptions && computes(s) }, func(c *check) {
 		conn := c.open()
 		_, err := conn.Options(c.ctx())
 		c.unsupported(conn, err)

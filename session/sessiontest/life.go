@@ -53,7 +53,7 @@ var lifeCases = []testCase{
 		c.dead(conn)
 	}},
 
-	{"a result whose transport is cut fails", cuts, func(c *check) {
+	{"a result whose transport is cut fails", func(s Suite) bool { return cuts(s) && computes(s) }, func(c *check) {
 		conn := c.open()
 		s, err := conn.Query(c.ctx(), c.SQL.Rows(1_000_000), session.Call{})
 		require.NoError(c, err)
@@ -72,7 +72,7 @@ var lifeCases = []testCase{
 		for range 50 {
 			conn, err := c.server.Open(c.ctx())
 			require.NoError(c, err)
-			require.Equal(c, []int64{0, 1, 2}, c.ints(conn, c.SQL.Rows(3)))
+			c.reads(conn)
 			require.NoError(c, conn.Close())
 		}
 		if c.server.Gone != nil {

@@ -9,14 +9,14 @@ import (
 )
 
 var queryCases = []testCase{
-	{"a query streams its rows in order", always, func(c *check) {
+	{"a query streams its rows in order", computes, func(c *check) {
 		conn := c.open()
 		for _, n := range []int{1, 10, 5000} {
 			require.Equal(c, sequence(n), c.ints(conn, c.SQL.Rows(n)))
 		}
 	}},
 
-	{"a result without rows keeps its schema", always, func(c *check) {
+	{"a result without rows keeps its schema", computes, func(c *check) {
 		s, err := c.open().Query(c.ctx(), c.SQL.Empty, session.Call{})
 		require.NoError(c, err)
 		defer s.Close()
@@ -28,7 +28,7 @@ var queryCases = []testCase{
 		require.NotZero(c, s.Schema().NumFields())
 	}},
 
-	{"a statement that fails keeps the connection", always, func(c *check) {
+	{"a statement that fails keeps the connection", computes, func(c *check) {
 		conn := c.open()
 		s, err := conn.Query(c.ctx(), c.SQL.Invalid, session.Call{})
 		for err == nil { // some servers tell with the rows
@@ -65,7 +65,7 @@ var queryCases = []testCase{
 		c.usable(conn)
 	}},
 
-	{"a retained batch outlives its result", always, func(c *check) {
+	{"a retained batch outlives its result", computes, func(c *check) {
 		conn := c.open()
 		s, err := conn.Query(c.ctx(), c.SQL.Rows(3), session.Call{})
 		require.NoError(c, err)
@@ -79,7 +79,7 @@ var queryCases = []testCase{
 		require.Equal(c, before, batch.Column(0).String())
 	}},
 
-	{"metadata lists a table", always, func(c *check) {
+	{"metadata lists a table", computes, func(c *check) {
 		conn := c.open()
 		table := "listed"
 		c.update(conn, c.SQL.Create(table), "")

@@ -20,6 +20,28 @@ func (c *check) ints(conn session.Conn, sql string) []int64 {
 	return c.drain(s)
 }
 
+// reads checks that a query gives its rows.
+func (c *check) reads(conn session.Conn) {
+	c.Helper()
+	if !c.Has.Canned {
+		require.Equal(c, sequence(3), c.ints(conn, c.SQL.Rows(3)))
+		return
+	}
+	s, err := conn.Query(c.ctx(), c.SQL.Rows(3), session.Call{})
+	require.NoError(c, err)
+	defer s.Close()
+	rows := int64(0)
+	for {
+		batch, err := s.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(c, err)
+		rows += batch.NumRows()
+	}
+	require.Positive(c, rows)
+}
+
 // drain reads a stream to its end and closes it.
 func (c *check) drain(s session.Stream) []int64 {
 	c.Helper()

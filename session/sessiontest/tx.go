@@ -7,6 +7,7 @@ import (
 )
 
 func transacts(s Suite) bool  { return s.Has.Transactions }
+func stores(s Suite) bool     { return transacts(s) && computes(s) }
 func cannotTx(s Suite) bool   { return !s.Has.Transactions }
 func savepoints(s Suite) bool { return s.Has.Savepoints }
 func cannotSavepoint(s Suite) bool {
@@ -18,7 +19,7 @@ func txEndsWithConn(s Suite) bool {
 func hasTemp(s Suite) bool { return s.Has.TempTables }
 
 var txCases = []testCase{
-	{"commit stores and rollback does not", transacts, func(c *check) {
+	{"commit stores and rollback does not", stores, func(c *check) {
 		conn := c.open()
 		c.update(conn, c.SQL.Create("kept"), "")
 		for _, commit := range []bool{true, false} {
@@ -29,7 +30,7 @@ var txCases = []testCase{
 		}
 	}},
 
-	{"a transaction sees what it did", transacts, func(c *check) {
+	{"a transaction sees what it did", stores, func(c *check) {
 		conn := c.open()
 		c.update(conn, c.SQL.Create("mine"), "")
 		tx := c.begin(conn)

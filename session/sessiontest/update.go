@@ -12,7 +12,7 @@ import (
 func prepares(s Suite) bool { return s.Has.Prepared }
 
 var updateCases = []testCase{
-	{"an update takes effect once and counts", always, func(c *check) {
+	{"an update takes effect once and counts", computes, func(c *check) {
 		conn := c.open()
 		c.update(conn, c.SQL.Create("once"), "")
 		insert := c.SQL.Insert("once", 7)
@@ -24,6 +24,14 @@ var updateCases = []testCase{
 		if c.server.Executions != nil {
 			require.Equal(c, 1, c.server.Executions(insert))
 		}
+	}},
+}
+
+var cannedCases = []testCase{
+	{"a server without updates says so", func(s Suite) bool { return s.Has.Canned }, func(c *check) {
+		conn := c.open()
+		_, err := conn.Update(c.ctx(), c.SQL.Rows(1), session.Call{})
+		c.unsupported(conn, err)
 	}},
 }
 
