@@ -1,6 +1,7 @@
 // Command dsql uses an Aurora DSQL cluster through database/sql and through pgx,
-// both on one reservoir. Without CLUSTER_ENDPOINT it starts a stand-in on this
-// machine; with it, it uses your cluster and the credentials of your account.
+// both on one reservoir; the queries for pgx are as sqlc writes them. Without
+// CLUSTER_ENDPOINT it starts a stand-in on this machine; with it, it uses your
+// cluster and the credentials of your account, and a table dsql_example of its own.
 package main
 
 import (
@@ -16,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/flightpool/flightpool/examples/dsql/accounts"
 	"github.com/flightpool/flightpool/reservoir/dsql"
 	"github.com/flightpool/flightpool/testserver/dsqlgate"
 	"github.com/flightpool/flightpool/testserver/localdeps"
@@ -76,8 +78,9 @@ func run(ctx context.Context, out io.Writer) (err error) {
 // one was faster.
 func withDatabaseSQL(ctx context.Context, db *sql.DB, out io.Writer) error {
 	for _, statement := range []string{
-		"create table if not exists accounts (owner text primary key, amount int not null)",
-		"insert into accounts values ('ann', 100), ('bob', 0) on conflict (owner) do update set amount = excluded.amount",
+		"create table if not exists dsql_example (owner text primary key, amount int not null)",
+		"delete from dsql_example",
+		"insert into dsql_example values ('ann', 100), ('bob', 0)",
 	} {
 		if _, err := db.ExecContext(ctx, statement); err != nil {
 			return err
@@ -92,7 +95,7 @@ func withDatabaseSQL(ctx context.Context, db *sql.DB, out io.Writer) error {
 		}
 		defer tx.Rollback() //nolint:errcheck // after Commit there is nothing to roll back
 		for owner, change := range map[string]int{"ann": -30, "bob": 30} {
-			if _, err := tx.ExecContext(ctx, "update accounts set amount = amount + $1 where owner = $2", change, owner); err != nil {
+			if _, err := tx.ExecContext(ctx, "update dsql_example set amount = amount + $1 where owner = $2", change, owner); err != nil {
 				return err
 			}
 		}
@@ -102,21 +105,30 @@ func withDatabaseSQL(ctx context.Context, db *sql.DB, out io.Writer) error {
 	return err
 }
 
-type account struct {
-	Owner  string
-	Amount int
-}
-
-// withPgx reads with pgx's own means.
+// withPgx runs what sqlc wrote: on the pool, and in a transaction that runs again
+// after a conflict.
 func withPgx(ctx context.Context, pool *dsql.Pool, out io.Writer) error {
-	rows, err := pool.Query(ctx, "select owner, amount from accounts order by owner")
+	queries := accounts.New(pool)
+	if _, err := queries.CreateAccounts(ctx, []accounts.Account{{Owner: "cas", Amount: 5}}); err != nil {
+		return err
+	}
+	err := pool.InTx(ctx, func(tx pgx.Tx) error {
+		return queries.WithTx(tx).Add(ctx, []accounts.Account{{Owner: "ann", Amount: -20}, {Owner: "cas", Amount: 20}})
+	})
 	if err != nil {
 		return err
 	}
-	accounts, err := pgx.CollectRows(rows, pgx.RowToStructByName[account])
-	for _, a := range accounts {
-		fmt.Fprintf(out, "pgx: %s has %d\n", a.Owner, a.Amount)
+	cas, err := queries.GetAccount(ctx, "cas")
+	if err != nil {
+		return err
 	}
+	fmt.Fprintf(out, "pgx: %s has %d\n", cas.Owner, cas.Amount)
+	all, err := queries.ListAccounts(ctx)
+	if err != nil {
+		return err
+	}
+	deleted, err := queries.DeleteAccounts(ctx)
+	fmt.Fprintf(out, "pgx: %v, %d deleted\n", all, deleted)
 	return err
 }
 
