@@ -11,7 +11,9 @@ import (
 // burst lets all processes want all their connections at once, and replaces
 // them so fast that the demand for opens never ends.
 func burst(ctx context.Context, f *field, s scale, r *report) error {
-	const rate, atOnce = 100, 100
+	// 100 for the full fleet. Connections live 2.5s, which would be 160 opens.
+	rate := float64(s.processes*s.conns) / 4
+	atOnce := int(rate)
 	rows := [][]string{row("pool", "requests", "failed", "p50", "p99", "opened", "of admissible", "53400", "53300", "writes/open", "late")}
 	for _, pool := range s.pools {
 		g, err := f.gate(ctx, "burst-"+pool, func(o *dsqlgate.Options) { o.Rate, o.Burst = rate, atOnce })
@@ -20,8 +22,7 @@ func burst(ctx context.Context, f *field, s scale, r *report) error {
 		}
 		m := member{
 			Pool: pool, Conns: s.conns, Workers: s.conns, Think: time.Second, Length: s.length, Patience: 5 * time.Second,
-			// 400 connections that live 2.5s would be 160 opens a second.
-			Lifetime: 2 * time.Second, Jitter: time.Second, Guard: 100 * time.Millisecond, Limit: 1000, Rate: rate, Burst: 80,
+			Lifetime: 2 * time.Second, Jitter: time.Second, Guard: 100 * time.Millisecond, Limit: 1000, Rate: rate, Burst: atOnce * 4 / 5,
 		}
 		seen, err := f.run(ctx, g, s.processes, m)
 		if err != nil {
@@ -29,7 +30,7 @@ func burst(ctx context.Context, f *field, s scale, r *report) error {
 		}
 		gate, times := g.Stats(), g.Admissions()
 		span := times[len(times)-1].Sub(times[0])
-		used := float64(len(times)) / (atOnce + rate*span.Seconds())
+		used := float64(len(times)) / (float64(atOnce) + rate*span.Seconds())
 		cost := float64(seen.Writes) / float64(max(1, seen.Opens))
 		spent, late := "-", "-"
 		if pool == "dsql" {
@@ -49,7 +50,7 @@ func burst(ctx context.Context, f *field, s scale, r *report) error {
 			return err
 		}
 	}
-	r.table(fmt.Sprintf("burst: %d processes want %d connections each at once, and replace them every 2 to 3 s, for %v; the cluster admits %d opens per second, %d at once",
+	r.table(fmt.Sprintf("burst: %d processes want %d connections each at once, and replace them every 2 to 3 s, for %v; the cluster admits %.0f opens per second, %d at once",
 		s.processes, s.conns, s.length, rate, atOnce), rows)
 	return nil
 }

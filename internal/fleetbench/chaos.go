@@ -77,6 +77,11 @@ func (f *field) storm(ctx context.Context, g *dsqlgate.Gate, s scale, m member, 
 			return 0, 0, err
 		}
 	}
+	filled, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if !full(filled, g, m.Limit) {
+		return 0, 0, fmt.Errorf("the fleet has only %d of %d connections after a minute", g.Stats().Live, m.Limit)
+	}
 	every := max(s.length/240, 300*time.Millisecond)
 	for end := time.Now().Add(s.length); time.Now().Before(end); {
 		time.Sleep(every/2 + rand.N(every))

@@ -107,9 +107,10 @@ func (m member) work(ctx context.Context, s source) result {
 			}
 		}
 	})
+	var first moment
 	for range m.Workers {
 		all.Go(func() {
-			own := m.requests(ctx, s, settled, end)
+			own := m.requests(ctx, s, settled, end, &first)
 			mu.Lock()
 			defer mu.Unlock()
 			own.Ready = sum.Ready
@@ -120,9 +121,9 @@ func (m member) work(ctx context.Context, s source) result {
 	return sum
 }
 
-// requests is one worker's work.
-func (m member) requests(ctx context.Context, s source, settled, end time.Time) (own result) {
-	failed := false
+// requests is one worker's work. first is when the process's first request
+// failed.
+func (m member) requests(ctx context.Context, s source, settled, end time.Time, first *moment) (own result) {
 	for time.Now().Before(end) {
 		at := time.Now()
 		checkout, err := m.request(ctx, s)
@@ -132,18 +133,32 @@ func (m member) requests(ctx context.Context, s source, settled, end time.Time) 
 			own.Checkout = append(own.Checkout, int(checkout.Microseconds()))
 			if err != nil {
 				own.Failures++
+				if at.Sub(first.note(time.Now())) > aftermath {
+					own.Later++
+				}
 			}
 			if errors.Is(err, context.DeadlineExceeded) {
 				own.Hung++
 			}
-			if err != nil && failed {
-				own.Again++
-			}
 		}
-		failed = err != nil
 		time.Sleep(m.Think/2 + rand.N(m.Think+1))
 	}
 	return own
+}
+
+// aftermath is how long after the first failure of a process others may be due
+// to the same event.
+const aftermath = 300 * time.Millisecond
+
+// A moment is a time that is noted once.
+type moment struct {
+	once sync.Once
+	at   time.Time
+}
+
+func (m *moment) note(now time.Time) time.Time {
+	m.once.Do(func() { m.at = now })
+	return m.at
 }
 
 func (m member) request(ctx context.Context, s source) (checkout time.Duration, err error) {

@@ -6,8 +6,9 @@ type result struct {
 	// Hung counts failures for no better reason than the end of the request's
 	// patience.
 	Hung int
-	// Again counts failures of a worker's request right after a failure.
-	Again int
+	// Later counts failed requests that began well after the process's first
+	// failure.
+	Later int
 	// Requests' and checkouts' durations, in microseconds.
 	Request, Checkout []int
 	// Ready is the lowest number of usable connections after Settle.
@@ -27,7 +28,7 @@ func (r *result) add(o result) {
 	}
 	r.Ready = min(r.Ready, o.Ready)
 	r.Requests, r.Failures = r.Requests+o.Requests, r.Failures+o.Failures
-	r.Hung, r.Again = r.Hung+o.Hung, r.Again+o.Again
+	r.Hung, r.Later = r.Hung+o.Hung, r.Later+o.Later
 	r.Request, r.Checkout = append(r.Request, o.Request...), append(r.Checkout, o.Checkout...)
 	r.Writes, r.Opens = r.Writes+o.Writes, r.Opens+o.Opens
 	r.Dropped, r.Elided = r.Dropped+o.Dropped, r.Elided+o.Elided
