@@ -78,6 +78,9 @@ func (u *userPool) hooks() reservoir.Hooks {
 			}
 			s.health.note(err)
 			s.share.opened(m)
+			if s.health.isAsking() {
+				s.share.allow(m) // what failed may have waited at the gate since before the probe asked
+			}
 			if g := u.gen.Load(); s.health.down.Load() != nil && g.stats().InUse > 0 {
 				g.failWaiters(err) // the probe has its answer; the reservoir would wait for what is on loan
 			}
