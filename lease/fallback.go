@@ -16,8 +16,9 @@ type Fallback struct {
 func Pessimistic() Fallback { return Fallback{} }
 
 // Share lets this process have n connections (for a Limiter: n opens per
-// second), counting those it already has. The limit holds while the shares of
-// all processes together are within it. n <= 0 is Pessimistic.
+// second), counting those it already has. One that has more keeps them, one for
+// one. The limit holds while what each process has, or its share if that is
+// more, adds up to no more. n <= 0 is Pessimistic.
 func Share(n int) Fallback { return Fallback{share: max(n, 0)} }
 
 // Optimistic grants everything and leaves the limit to the server.
