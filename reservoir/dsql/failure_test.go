@@ -155,10 +155,11 @@ func TestACallerOutlastsRefusalsThatOutlastTheirOpen(t *testing.T) {
 		c.MaxOpen, c.OpenTimeout, c.Logger = 1, 990*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
 	})
 	require.NoError(t, p.Ping(within(t, 20*time.Second)))
-	require.EqualValues(t, 2, p.Stats().FailedOpens.Limit)
 	require.GreaterOrEqual(t, p.Stats().Reservoir.OpenFailures, uint64(1), "the second pause is of 1 to 2 s")
-	closeSoon(t, p.Close) // whoever logs has ended
-	require.Equal(t, 2, strings.Count(log.String(), "too many open connections"))
+	closeSoon(t, p.Close)                   // whoever logs has ended
+	refusals := p.Stats().FailedOpens.Limit // the second may come when the open has no time left
+	require.Contains(t, []uint64{1, 2}, refusals)
+	require.EqualValues(t, refusals, strings.Count(log.String(), "too many open connections"))
 }
 
 func TestWhoWaitsForAConnectionInUseIsNotToldOfDeniedOpens(t *testing.T) {

@@ -40,12 +40,14 @@ func (c *lossyConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
+var modes = map[string]pgx.QueryExecMode{
+	"cached statements": pgx.QueryExecModeCacheStatement, "exec": pgx.QueryExecModeExec, "simple protocol": pgx.QueryExecModeSimpleProtocol,
+}
+
 func TestWhateverMayHaveBeenSentRunsOnce(t *testing.T) {
 	g := startGate(t, nil)
 	var armed atomic.Bool
-	for mode, exec := range map[string]pgx.QueryExecMode{
-		"cached statements": pgx.QueryExecModeCacheStatement, "exec": pgx.QueryExecModeExec, "simple protocol": pgx.QueryExecModeSimpleProtocol,
-	} {
+	for mode, exec := range modes {
 		c := newCluster(t, g, func(c *dsql.Config) {
 			c.MaxOpen = 2
 			c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -118,4 +120,40 @@ func inBatch(ctx context.Context, p *dsql.Pool, sql string, read func(pgx.BatchR
 		err = closed
 	}
 	return err
+}
+
+// The connection of a call whose context ends is closed; the call still says
+// why.
+func TestACallThatItsContextEndsSaysSoInEveryMode(t *testing.T) {
+	g := startGate(t, nil)
+	const slow = "select 1 from pg_sleep(2)"
+	for mode, exec := range modes {
+		c := newCluster(t, g, func(c *dsql.Config) {
+			c.CloseTimeout = 200 * time.Millisecond
+			c.Pgx = func(c *pgx.ConnConfig) { c.DefaultQueryExecMode = exec }
+		})
+		pool, err := c.NewPool(dsql.View{})
+		require.NoError(t, err)
+		db, err := c.OpenDB(dsql.View{})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, db.Close()) }()
+		var n int
+		for name, run := range map[string]func(context.Context) error{
+			"pgx Exec":     func(ctx context.Context) error { _, err := pool.Exec(ctx, slow); return err },
+			"pgx Query":    func(ctx context.Context) error { rows, _ := pool.Query(ctx, slow); return drain(rows) },
+			"pgx QueryRow": func(ctx context.Context) error { return pool.QueryRow(ctx, slow+" where $1 = 1", 1).Scan(&n) },
+			"pgx batch": func(ctx context.Context) error {
+				return inBatch(ctx, pool, slow+" where $1 = 1", func(b pgx.BatchResults) error { return b.QueryRow().Scan(&n) })
+			},
+			"sql Exec":     func(ctx context.Context) error { _, err := db.ExecContext(ctx, slow); return err },
+			"sql QueryRow": func(ctx context.Context) error { return db.QueryRowContext(ctx, slow).Scan(&n) },
+		} {
+			t.Run(mode+"/"+name, func(t *testing.T) {
+				require.NoError(t, c.WaitReady(within(t, 20*time.Second), 1))
+				err := run(within(t, 200*time.Millisecond))
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.NotErrorIs(t, err, dsql.ErrReservoirEmpty, "it ran")
+			})
+		}
+	}
 }

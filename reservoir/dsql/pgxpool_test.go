@@ -167,7 +167,7 @@ func TestStatsCountCallersByWhatBecameOfThem(t *testing.T) {
 	require.EqualValues(t, 3, s.Checkouts)
 	require.EqualValues(t, 2, s.Empty)
 	require.EqualValues(t, 1, s.Failures)
-	require.GreaterOrEqual(t, s.WaitTime, 30*time.Millisecond)
+	require.Positive(t, s.WaitTime)
 	require.Zero(t, s.FailedOpens)
 	require.EqualValues(t, 2, s.Opened)
 	stat := p.Stat()

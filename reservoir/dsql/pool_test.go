@@ -206,7 +206,7 @@ func TestACancelledQueryOpensNoSecondConnection(t *testing.T) {
 	g := startGate(t, nil)
 	p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen, c.CloseTimeout = 1, 300*time.Millisecond })
 	require.NoError(t, p.WaitReady(within(t, 10*time.Second), 1))
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	_, err := p.Exec(ctx, "select pg_sleep(20)")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
