@@ -34,6 +34,14 @@ type Config[C any] struct {
 	// Optional.
 	Reset func(ctx context.Context, c C) error
 
+	// Watch is told of each connection that Open has made, before it is lent,
+	// and of a function to call when the connection has ended by itself. An
+	// idle one is closed and replaced then, at once and without a check; one
+	// that is in use when it comes back. lost may be called from anywhere, also
+	// inside Watch, and more than once; it does not wait and calls nothing back.
+	// Watch runs on a goroutine of the reservoir and must return soon. Optional.
+	Watch func(c C, lost func(cause error))
+
 	// Admit asks for the permission to open one connection, for example of a
 	// fleet-wide budget. It may wait as long as it likes, but must return soon
 	// after ctx ends, which happens when the reservoir closes. The permission

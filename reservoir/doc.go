@@ -61,6 +61,12 @@
 // IdleTTL is looked at where connections are taken and returned, not by a
 // clock: an unused reservoir keeps its connections, until their lifetime ends.
 //
+// # Loss
+//
+// A connection that ends by itself, as Watch can tell, does not stay idle: it
+// is closed and what it leaves missing is opened. In its first second of life
+// it counts as a failed open, so that the pauses grow there too.
+//
 // # Time
 //
 // There is no goroutine per reservoir. One timer, alarm, fires at the next
@@ -97,6 +103,6 @@
 //	refill        which opens are missing; sweep: what time brings
 //	steer         what an owner of many reservoirs does to one of them
 //	expire, clock arithmetic of time; leak: loans that are out too long
-//	close         the end of one connection, and of all
+//	close, lost   the end of one connection, by us or by itself, and of all
 //	effects       what is done after the unlock
 package reservoir

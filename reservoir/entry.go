@@ -42,6 +42,11 @@ type entry[C any] struct {
 	proven    int64 // when it was last known to work
 	borrowed  int64
 
+	// lost is why the connection has ended by itself, when it has.
+	//
+	// INVARIANT: what is lost is not idle.
+	lost error
+
 	release func() // gives the permission of Admit back
 	reason  Reason
 	cause   error

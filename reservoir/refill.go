@@ -138,6 +138,9 @@ func (r *Reservoir[C]) dial(e *entry[C]) {
 			return
 		}
 		e.value = value
+		if watch := r.cfg.Watch; watch != nil {
+			watch(value, func(cause error) { r.lose(e, cause) })
+		}
 		r.opened(e)
 		if opened := r.cfg.Hooks.Opened; opened != nil {
 			opened(time.Duration(r.clock.exact() - began))
@@ -177,6 +180,9 @@ func (r *Reservoir[C]) opened(e *entry[C]) {
 	var fx effects[C]
 	r.mu.Lock()
 	now := r.clock.read()
+	if r.mu.failures > 0 {
+		r.mu.doubt, r.mu.trusted = r.mu.failures, now+int64(infancy)
+	}
 	r.mu.failures, r.mu.retryAt, r.mu.lastOpen, r.mu.refused = 0, 0, nil, 0
 	r.mu.phase += goldenStep
 	lead := replacing(r.mu.maxSize, r.cfg.MaxConcurrentOpens, r.cfg.OpenTimeout)
@@ -184,6 +190,9 @@ func (r *Reservoir[C]) opened(e *entry[C]) {
 	e.span = plan(now, r.mu.phase, r.cfg.MaxLifetime, r.cfg.LifetimeJitter, r.cfg.GuardWindow, lead)
 	e.calm = min(e.span.soft, e.span.last-r.clock.slack)
 	r.arm(e.span.soft)
+	if e.lost != nil {
+		r.stillborn(e, now)
+	}
 	r.settle(e, &fx)
 	if e.state == idle && r.mu.stale > 0 && r.mu.idle.n > r.mu.minIdle {
 		r.retire(r.coldestStale(), Expired, nil, &fx) // e replaces it
@@ -206,8 +215,7 @@ func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bo
 		r.mu.refused = max(r.mu.refused, e.queue) // of opens that overlap, the last to fail may not be the last to begin
 	}
 	if now >= r.mu.retryAt { // opens that fail together are one failure
-		r.mu.failures++
-		r.mu.retryAt = now + int64(pause(r.mu.failures, rand.Float64()))
+		r.failedAgain(r.mu.failures, now)
 	}
 	r.bury(e, &fx)
 	if r.live() == 0 && !full {
@@ -218,6 +226,13 @@ func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bo
 	if failed := r.cfg.Hooks.OpenFailed; failed != nil {
 		failed(cause, time.Duration(r.clock.exact()-began))
 	}
+}
+
+// failedAgain makes the next open wait, after so many that failed before this
+// one. The caller holds mu.
+func (r *Reservoir[C]) failedAgain(before int, now int64) {
+	r.mu.failures = before + 1
+	r.mu.retryAt = now + int64(pause(r.mu.failures, rand.Float64()))
 }
 
 // failWaiters fails those who came before an open began; for the later ones the

@@ -61,6 +61,8 @@ type Reservoir[C any] struct {
 		probing  bool // a check for the sweeper is under way
 		failures int  // opens that failed in a row
 		retryAt  int64
+		doubt    int   // failures before the success that ended them,
+		trusted  int64 // which counts from then on
 		lastOpen error
 		phase    uint64 // of the latest lifetime within its jitter
 		due      int64  // when alarm fires
@@ -200,6 +202,7 @@ func (r *Reservoir[C]) verifyIdle() {
 		invariant.Check(e.state == idle, "in the idle list in state %d", e.state)
 		invariant.Check(e.idleSince <= younger, "idle list out of order: %d after %d", e.idleSince, younger)
 		invariant.Check(e.generation == r.mu.generation, "idle of an old generation")
+		invariant.Check(e.lost == nil, "idle although lost: %v", e.lost)
 		younger = e.idleSince
 		if e.stale {
 			stale++

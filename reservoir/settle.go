@@ -12,7 +12,7 @@ import (
 func (r *Reservoir[C]) settle(e *entry[C], fx *effects[C]) {
 	now := r.clock.now()
 	if reason, unfit := r.unfit(e, now); unfit {
-		r.retire(e, reason, nil, fx)
+		r.retire(e, reason, e.lost, fx)
 		return
 	}
 	if r.mu.waiters.n > 0 && r.live() <= r.limit() && r.handOff(e, now, fx) {
@@ -32,6 +32,8 @@ func (r *Reservoir[C]) unfit(e *entry[C], now int64) (Reason, bool) {
 		return Shutdown, true
 	case e.generation != r.mu.generation:
 		return Outdated, true
+	case e.lost != nil:
+		return Discarded, true
 	case r.expired(e, now):
 		return Expired, true
 	}

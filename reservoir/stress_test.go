@@ -32,7 +32,7 @@ type stress struct {
 }
 
 // TestStress mixes callers who wait, leave, release twice and discard with
-// Resize, Reset, EvictIdle, failing opens and checks, short lives and Close.
+// Resize, Reset, EvictIdle, failing opens and checks, losses, short lives and Close.
 // STRESS=10m makes it long. On a busy machine it goes on until it has lent often
 // enough to mean something.
 func TestStress(t *testing.T) {
@@ -107,6 +107,9 @@ func (s *stress) config() reservoir.Config[*owned] {
 	if random(2) == 0 {
 		cfg.Reset = s.check
 	}
+	if random(2) == 0 {
+		cfg.Watch = s.watch
+	}
 	return cfg
 }
 
@@ -152,6 +155,13 @@ func (s *stress) check(context.Context, *owned) error {
 		return errRefused
 	}
 	return nil
+}
+
+// watch ends some connections by themselves.
+func (s *stress) watch(_ *owned, lost func(error)) {
+	if random(3) == 0 {
+		time.AfterFunc(time.Duration(random(5000))*time.Microsecond, func() { lost(errCut) })
+	}
 }
 
 func (s *stress) admit(ctx context.Context) (func(), error) {
