@@ -52,6 +52,11 @@ examples: deps ## run the small example programs
 	@mkdir -p bin && cd examples && go build -o ../bin/ ./quickstart ./concurrent ./transaction ./cancel $(quiet)
 	@for e in quickstart concurrent transaction cancel; do echo "== $$e"; bin/$$e; done
 
+.PHONY: gateway
+gateway: test-deps ## three real servers for two users, one of which is killed and comes back, ROUNDS times (default 1)
+	@mkdir -p bin && cd examples/gateway && go build -o ../../bin/gateway . $(quiet)
+	@bin/gateway -rounds $(or $(ROUNDS),1)
+
 .PHONY: bench
 bench: ## the pool and whole calls against their peers
 	@cd internal/bench && go run . && go run ./calls
