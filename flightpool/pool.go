@@ -120,7 +120,7 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 		Observe: session.Observer{Cancelled: p.cancelled, Reset: p.wasReset, RolledBack: p.rolledBack},
 	}
 	conns := reservoirConfig(cfg, open)
-	conns.Check, conns.Hooks = p.check, p.watch()
+	conns.Check, conns.Hooks, conns.Watch = p.check, p.watch(), watchTransport
 	var err error
 	if p.conns, err = reservoir.New(conns); err != nil {
 		stop()
@@ -154,6 +154,13 @@ func reservoirConfig(c Config, open func(context.Context) (session.Conn, error))
 		r.Admit = lease.Admit(c.Leases, c.Limiter)
 	}
 	return r
+}
+
+// watchTransport has lost called when the transport of c ends, if c can tell.
+func watchTransport(c session.Conn, lost func(error)) {
+	if w, ok := c.(session.Watchable); ok {
+		w.OnLost(lost)
+	}
 }
 
 // check is the health check of one connection.

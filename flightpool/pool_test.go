@@ -369,6 +369,21 @@ func TestNewWithPoolsConnectionsOfYourOwn(t *testing.T) {
 	})
 }
 
+func TestAnIdleConnectionWhoseTransportEndsIsReplacedBeforeAnybodyAsks(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MinIdle: 3, MaxSize: 3, HealthCheck: HealthCheck{Interval: -1}}, func(r *rig) {
+		require.NoError(r, r.pool.WaitReady(r.Context(), 3))
+		time.Sleep(time.Minute)
+		began, opens := time.Now(), r.pool.Stats().Opens
+		require.Equal(r, 3, r.srv.Faults().KillConns())
+		synctest.Wait()
+		s := r.pool.Stats()
+		require.Equal(r, 3, s.Idle)
+		require.Equal(r, opens+3, s.Opens)
+		require.Zero(r, time.Since(began))
+		require.NoError(r, r.pool.Ping(r.Context()))
+	})
+}
+
 func TestGoAwayAndDeadConnectionsAreReplacedUnseen(t *testing.T) {
 	onBoth(t, Config{MaxSize: 4, MinIdle: 4}, func(r *rig) {
 		require.NoError(r, r.pool.WaitReady(r.Context(), 4))

@@ -87,6 +87,15 @@ type Conn interface {
 	Close() error
 }
 
+// Watchable is a Conn that tells unasked when its transport ends, so that an
+// idle one need not be borrowed to find out.
+type Watchable interface {
+	// OnLost has f called with what Lost reports, once, as soon as it does, or
+	// within OnLost if it does already. f must not wait. A later f replaces
+	// one that was not called yet.
+	OnLost(f func(reason error))
+}
+
 // Stream is the result of a query, read by one goroutine.
 type Stream interface {
 	// Schema is never nil.
