@@ -57,6 +57,19 @@ func TestCloseWaitsForTheEndOfAStopButNotForEver(t *testing.T) {
 	})
 }
 
+func TestAStopThatIsNotAnsweredIsNotItselfStopped(t *testing.T) {
+	var told error
+	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL, Stopped: func(err error) { told = err }}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		s.deaf = true
+		c := open(t, target)
+		giveUp(t, c, exec)
+		require.NoError(t, target.Close(c))
+		synctest.Wait()
+		require.Len(t, s.conns, 2)
+		require.ErrorIs(t, told, context.DeadlineExceeded)
+	})
+}
+
 // The number of a session on one server may be somebody else's on another.
 func TestNothingIsStoppedOnAnotherServer(t *testing.T) {
 	var told error

@@ -79,6 +79,24 @@ func TestATransactionOfALoanEndsWithIt(t *testing.T) {
 	require.Equal(t, first, second, "the end of a transaction's context rolls back and costs no connection")
 }
 
+func TestAStatementWithArgumentsCountsOnce(t *testing.T) {
+	r := newRig(t, nil)
+	loan, err := r.pool.Acquire(t.Context())
+	require.NoError(t, err)
+	c, err := loan.Value().Lend(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "7", r.ask(c, "SELECT ? + 3", 4))
+	_, err = c.ExecContext(t.Context(), "DO ?", 1)
+	require.NoError(t, err)
+	_, err = c.ExecContext(t.Context(), "no SQL ?", 1)
+	require.Error(t, err)
+	require.NoError(t, sqlconn.Return(t.Context(), c))
+	queries, failures, busy := loan.Value().Queries()
+	require.Equal(t, []uint64{3, 1}, []uint64{queries, failures})
+	require.Positive(t, busy)
+	require.NoError(t, loan.Release())
+}
+
 func TestAKilledConnectionAndAServerThatGoesAwayAreNotLentAgain(t *testing.T) {
 	r := newRig(t, nil)
 	admin := r.admin()

@@ -65,6 +65,17 @@ func TestADeadlineStopsTheStatementOnTheServer(t *testing.T) {
 	}
 }
 
+func TestTheQueryTimeoutHoldsForStatementsWithArguments(t *testing.T) {
+	r := newRig(t, func(c *sqlconn.Config) { c.QueryTimeout = 200 * time.Millisecond })
+	admin := r.admin()
+	r.use(func(c *sql.Conn) {
+		var got, done any
+		require.ErrorIs(t, c.QueryRowContext(t.Context(), busy+" WHERE ? = 1", 1).Scan(&got, &done), context.DeadlineExceeded)
+	})
+	require.Equal(t, "1", r.ask(admin, "SELECT GET_LOCK('busy', 30)"))
+	require.NoError(t, <-r.told)
+}
+
 // What it is there for: without StopSQL the statement goes on.
 func TestWithoutStopSQLMariaDBComputesOn(t *testing.T) {
 	r := newRig(t, func(c *sqlconn.Config) { c.Kind.IdentifySQL = "" })
