@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
@@ -55,14 +56,32 @@ type Config struct {
 	Leases             lease.Leases  // the fleet's budget of connections (none)
 	Limiter            lease.Limiter // the fleet's budget of opens (none)
 
-	Auth    Auth
-	TLS     *tls.Config // for TLS targets (the system's roots)
-	Headers metadata.MD // sent with every call
+	Auth Auth
 
-	// Dialer replaces the network, for proxies, tunnels and tests.
+	// TLS is for TLS targets (the system's roots, TLS 1.2 or later): RootCAs
+	// for roots of your own, Certificates for mutual TLS. The one way not to
+	// verify the server is InsecureSkipVerify there, or the target's option
+	// tls_insecure_skip_verify.
+	TLS *tls.Config
+
+	// Headers are sent with every call; QueryOptions.Headers are one call's.
+	Headers metadata.MD
+
+	// Dialer replaces the network: tunnels, SOCKS, a proxy of your choice,
+	// tests. It is called once for each connection, and must not give two of
+	// them one socket. Default: TCP or a Unix socket, through the proxy that
+	// HTTPS_PROXY names unless NO_PROXY excludes the host, as gRPC has it.
+	// The addresses of a name are tried in order within DialTimeout, and a
+	// connection stays with the one that answered. A link that died silently
+	// is noticed within 75 s (on systems other than Linux, with a call under
+	// way, within 5 m 40 s), and an idle one by the health check.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 	// DialOptions are appended to the pool's own. They must not replace the
-	// dialer, which guards against silent reconnects: use Dialer.
+	// dialer, which guards against silent reconnects: use Dialer. To compress
+	// requests and answers, import google.golang.org/grpc/encoding/gzip and
+	// pass grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)); what
+	// the server compresses, and LZ4 and ZSTD inside Arrow batches, is read
+	// without it.
 	DialOptions []grpc.DialOption
 	Allocator   memory.Allocator // for Arrow buffers (memory.DefaultAllocator)
 
@@ -194,8 +213,10 @@ func (c Config) faults() []error {
 	for i, sql := range c.OnReturn.Statements() {
 		fault(strings.TrimSpace(sql) == "", "OnReturn: statement %d is empty", i)
 	}
+	if err := flightconn.CheckHeaders(c.Headers); err != nil {
+		faults = append(faults, fmt.Errorf("Headers: %w", err))
+	}
 	for key := range c.Headers {
-		fault(strings.HasPrefix(strings.ToLower(key), "grpc-"), "Headers: %q is reserved by gRPC", key)
 		fault(strings.EqualFold(key, "authorization"), "Headers: put authorization into Auth")
 	}
 	if err := c.Auth.validate(); err != nil {

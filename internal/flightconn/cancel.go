@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -66,7 +67,7 @@ func (c *Conn) CancelSteps(op *session.Operation) []cancel.Step {
 func (c *Conn) stop(ctx context.Context, l *learned, info *pb.FlightInfo,
 	do func(context.Context, pb.FlightServiceClient, *pb.FlightInfo) (cancel.Outcome, error),
 ) (cancel.Outcome, error) {
-	cc, err := c.endpoint.control()
+	cc, err := c.endpoint.control(c.epoch.peer())
 	if err != nil {
 		return cancel.Failed, err
 	}
@@ -134,16 +135,24 @@ func (c *Conn) cancelQuery(ctx context.Context, client pb.FlightServiceClient, i
 }
 
 // control returns the channel for requests that must not queue behind what
-// they are to stop. It is dialled when it is first used, and again as needed:
-// it holds no session, each RPC presents that of its connection.
-func (e *Endpoint) control() (*grpc.ClientConn, error) {
+// they are to stop. It leads to peer, where the session is, or to the server's
+// own address if that is empty: a name may have several addresses, and another
+// server would not find what is to be stopped. It is dialled when it is first
+// used, and again as needed: it holds no session, each RPC presents that of
+// its connection.
+func (e *Endpoint) control(peer string) (*grpc.ClientConn, error) {
 	e.mu.Lock()
-	cc, closed := e.mu.control, e.mu.closed
+	cc, closed := e.mu.control[peer], e.mu.closed
 	e.mu.Unlock()
 	if cc != nil || closed {
 		return cc, closedErr(closed)
 	}
 	dialer := func(ctx context.Context, _ string) (net.Conn, error) {
+		if peer != "" {
+			ctx, stop := context.WithTimeout(ctx, e.cfg.DialTimeout)
+			defer stop()
+			return e.cfg.dialDirect(ctx, e.cfg.Network, peer)
+		}
 		return e.cfg.dial(ctx, e.cfg.Network, e.cfg.Address)
 	}
 	opts := append(e.cfg.transportOptions(e.cfg.Address, e.cfg.TLS, dialer), grpc.WithIdleTimeout(controlIdle))
@@ -151,16 +160,42 @@ func (e *Endpoint) control() (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, err
 	}
+	cc, unused, err := e.keepControl(peer, fresh)
+	for _, u := range unused {
+		_ = u.Close()
+	}
+	return cc, err
+}
+
+// manyControls is how many control channels are kept without looking whether
+// they are used: servers that move leave theirs behind.
+const manyControls = 16
+
+// keepControl keeps fresh unless another goroutine was first, and returns what
+// is to be closed.
+func (e *Endpoint) keepControl(peer string, fresh *grpc.ClientConn) (cc *grpc.ClientConn, unused []*grpc.ClientConn, err error) {
 	e.mu.Lock()
-	if e.mu.control == nil && !e.mu.closed {
-		e.mu.control = fresh
+	defer e.mu.Unlock()
+	cc = e.mu.control[peer]
+	switch {
+	case e.mu.closed:
+		return nil, []*grpc.ClientConn{fresh}, errClosed
+	case cc != nil:
+		return cc, []*grpc.ClientConn{fresh}, nil
 	}
-	cc, closed = e.mu.control, e.mu.closed
-	e.mu.Unlock()
-	if cc != fresh {
-		_ = fresh.Close()
+	if len(e.mu.control) >= manyControls {
+		for at, old := range e.mu.control {
+			if old.GetState() == connectivity.Idle {
+				delete(e.mu.control, at)
+				unused = append(unused, old)
+			}
+		}
 	}
-	return cc, closedErr(closed)
+	if e.mu.control == nil {
+		e.mu.control = map[string]*grpc.ClientConn{}
+	}
+	e.mu.control[peer] = fresh
+	return fresh, unused, nil
 }
 
 func closedErr(closed bool) error {

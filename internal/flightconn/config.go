@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/memory"
@@ -65,7 +67,8 @@ type Config struct {
 	DialOptions []grpc.DialOption
 
 	// Dialer replaces the network. addr is Address, or host:port (or path)
-	// of a location that the server named.
+	// of a location that the server named. Nil: the network itself, or the
+	// proxy that HTTPS_PROXY and NO_PROXY name.
 	Dialer func(ctx context.Context, addr string) (net.Conn, error)
 
 	// Allocator holds the Arrow buffers that are made here. Default:
@@ -88,6 +91,10 @@ type Config struct {
 	// ProbeSQL, when set, is planned (GetFlightInfo) to prove a connection,
 	// instead of a GetSqlInfo.
 	ProbeSQL string
+
+	// Seams of tests: the environment's proxies and the system's resolver.
+	proxy    func(*http.Request) (*url.URL, error)
+	resolver *net.Resolver
 }
 
 // resolve validates cfg and fills in the defaults.

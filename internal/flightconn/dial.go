@@ -13,9 +13,14 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// tcpKeepAlive finds a dead host within 75 s. The kernel sends it, so that it
-// does not count as a ping of which servers allow only so many.
-var tcpKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 4}
+// A link that died without a word is noticed within silenceLimit: an idle one
+// by TCP keepalive; one with unanswered data by TCP_USER_TIMEOUT, which only
+// Linux has. Elsewhere data is sent again until the HTTP/2 ping gives up
+// (DefaultKeepalive and 20 s). The kernel does both, so that they do not count
+// as pings, of which servers allow only so many.
+const silenceLimit = 75 * time.Second
+
+var tcpKeepAlive = net.KeepAliveConfig{Enable: true, Idle: silenceLimit / 5, Interval: silenceLimit / 5, Count: 4}
 
 // redialling paces the control channel and the clients of locations. gRPC's
 // own pace would keep a server that came back unused for up to two minutes.
@@ -24,12 +29,33 @@ var redialling = grpc.ConnectParams{
 	MinConnectTimeout: 20 * time.Second,
 }
 
-// dial opens a socket, or asks Config.Dialer for one.
+// dial opens a socket within DialTimeout: by Config.Dialer if there is one,
+// else through the proxy that the environment names for addr, else directly.
 func (cfg *Config) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	ctx, stop := context.WithTimeout(ctx, cfg.DialTimeout)
+	defer stop()
 	if cfg.Dialer != nil {
 		return cfg.Dialer(ctx, addr)
 	}
-	d := net.Dialer{KeepAliveConfig: tcpKeepAlive}
+	if network != "tcp" {
+		return cfg.dialDirect(ctx, network, addr)
+	}
+	proxy, err := cfg.proxyFor(addr)
+	switch {
+	case err != nil:
+		return nil, err
+	case proxy == nil:
+		return cfg.dialDirect(ctx, network, addr)
+	default:
+		return cfg.dialThrough(ctx, proxy, addr)
+	}
+}
+
+// dialDirect opens a socket to addr itself. The addresses of a name are tried
+// in their order, both families in parallel as RFC 8305 has it, and share the
+// time that ctx leaves; one connection comes of it.
+func (cfg *Config) dialDirect(ctx context.Context, network, addr string) (net.Conn, error) {
+	d := net.Dialer{KeepAliveConfig: tcpKeepAlive, Control: limitSilence, Resolver: cfg.resolver}
 	return d.DialContext(ctx, network, addr)
 }
 
@@ -53,7 +79,7 @@ func (cfg *Config) transportOptions(addr string, tlsConfig *tls.Config, dialer f
 		grpc.WithTransportCredentials(creds),
 		grpc.WithContextDialer(dialer),
 		grpc.WithAuthority(authority),
-		grpc.WithNoProxy(),
+		grpc.WithNoProxy(), // dial sees to it
 		// A call is sent once. What is left to gRPC is the transparent
 		// retry of a stream that the server vouches not to have processed.
 		grpc.WithDisableRetry(),

@@ -7,7 +7,7 @@ import (
 )
 
 // Endpoint is one server as all connections of a pool see it: its
-// configuration, what they have learned about it, the control channel for
+// configuration, what they have learned about it, the control channels for
 // cancelling, and the clients of the locations that results are fetched from.
 // It is safe for use by any goroutine.
 type Endpoint struct {
@@ -17,7 +17,7 @@ type Endpoint struct {
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
-		control *grpc.ClientConn
+		control map[string]*grpc.ClientConn // by the address that it leads to
 		closed  bool
 	}
 }
@@ -34,7 +34,7 @@ func NewEndpoint(cfg Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// Close ends what the endpoint itself holds: the control channel and the
+// Close ends what the endpoint itself holds: the control channels and the
 // clients of locations, with the streams that still use them. Connections are
 // closed by their owners, before. Later calls do nothing.
 func (e *Endpoint) Close() error {
@@ -42,8 +42,8 @@ func (e *Endpoint) Close() error {
 	control := e.mu.control
 	e.mu.control, e.mu.closed = nil, true
 	e.mu.Unlock()
-	if control != nil {
-		_ = control.Close()
+	for _, cc := range control {
+		_ = cc.Close()
 	}
 	e.locations.close()
 	return nil

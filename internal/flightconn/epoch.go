@@ -29,9 +29,10 @@ type epoch struct {
 	lost   atomic.Pointer[error]
 	onLost atomic.Pointer[func(error)] // taken out by who calls it
 
-	mu struct { // guards the field below; nothing is called under it
+	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
-		raw net.Conn
+		raw  net.Conn
+		peer string // where raw leads, if it was dialled directly
 	}
 }
 
@@ -91,6 +92,9 @@ func (e *epoch) dialOnce(cfg *Config) func(context.Context, string) (net.Conn, e
 		}
 		e.mu.Lock()
 		e.mu.raw = raw
+		if tcp, direct := raw.(*net.TCPConn); direct && cfg.Dialer == nil {
+			e.mu.peer = tcp.RemoteAddr().String()
+		}
 		e.mu.Unlock()
 		if e.Lost() != nil { // shut meanwhile
 			_ = raw.Close()
@@ -118,6 +122,14 @@ func (e *epoch) closeRaw() {
 	if raw != nil {
 		_ = raw.Close()
 	}
+}
+
+// peer is the one address, of those that the server's name may have, that the
+// session is at. It is empty where only a proxy or Config.Dialer knows.
+func (e *epoch) peer() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mu.peer
 }
 
 // watchedConn reports the end of the transport to its epoch. gRPC reads all

@@ -25,10 +25,14 @@ type run struct {
 	callerDeadline func() (time.Time, bool)
 }
 
-// begin starts a call. It fails, with nothing sent, when the epoch has ended.
+// begin starts a call. It fails, with nothing sent, when the epoch has ended or
+// a header cannot be sent.
 // The caller must call end.
 func (c *Conn) begin(ctx context.Context, op string, headers metadata.MD) (context.Context, *run, error) {
 	r := &run{conn: c, op: op, callerErr: ctx.Err, callerDeadline: ctx.Deadline}
+	if err := CheckHeaders(headers); err != nil {
+		return nil, nil, r.usage("headers: %w", err)
+	}
 	for key, values := range headers {
 		for _, value := range values {
 			ctx = metadata.AppendToOutgoingContext(ctx, key, value) //nolint:fatcontext // one header each

@@ -1,0 +1,126 @@
+package flightconn
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding/gzip"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// jarServer answers GetFlightInfo with a cookie of the test's choice and keeps
+// what it was shown.
+type jarServer struct {
+	mu    sync.Mutex
+	set   string
+	shown []string
+}
+
+func (j *jarServer) info(ctx context.Context, _ *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	md, _ := metadata.FromIncomingContext(ctx)
+	j.shown = append(j.shown, strings.Join(md.Get("cookie"), "; "))
+	if j.set != "" {
+		_ = grpc.SetHeader(ctx, metadata.Pairs("set-cookie", j.set))
+	}
+	return nil, status.Error(codes.NotFound, "nothing here")
+}
+
+// ping has the server set a cookie, and returns what it was shown with that.
+func (j *jarServer) ping(b *bubble, c *Conn, set string) string {
+	j.mu.Lock()
+	j.set = set
+	j.mu.Unlock()
+	require.NoError(b, c.Ping(b.Context()))
+	return j.shown[len(j.shown)-1]
+}
+
+func TestEachConnectionHasACookieJarOfItsOwnThatForgets(t *testing.T) {
+	j := &jarServer{}
+	inBubble(t, &fake{info: j.info}, func(b *bubble) {
+		one, other := b.open(), b.open()
+		require.Empty(b, j.ping(b, one, "s=1; Path=/"))
+		require.Equal(b, "s=1", j.ping(b, one, ""))
+		require.Empty(b, j.ping(b, other, "s=2; Path=/"), "jars are not shared")
+		require.Equal(b, "s=1", j.ping(b, one, "s=3; Path=/"))
+		require.Equal(b, "s=3", j.ping(b, one, ""), "a cookie is replaced")
+		require.Equal(b, "s=2", j.ping(b, other, ""))
+
+		require.Equal(b, "s=3", j.ping(b, one, "s=; Path=/; Max-Age=0"))
+		require.Empty(b, j.ping(b, one, ""), "deleted by Max-Age=0")
+		require.Empty(b, j.ping(b, one, "t=1; Max-Age=60; Expires="+time.Now().Add(-time.Hour).UTC().Format(time.RFC1123)))
+		require.Equal(b, "t=1", j.ping(b, one, ""), "Max-Age overrules Expires")
+		time.Sleep(time.Minute)
+		require.Empty(b, j.ping(b, one, ""), "expired")
+		require.Empty(b, j.ping(b, one, "u=1; Expires="+time.Now().Add(time.Minute).UTC().Format("Mon, 02 Jan 2006 15:04:05 GMT")))
+		require.Equal(b, "u=1", j.ping(b, one, "u=; Expires=Thu, 01 Jan 1970 00:00:00 GMT"))
+		require.Empty(b, j.ping(b, one, ""), "deleted by Expires")
+	})
+}
+
+func TestAHeaderThatCannotBeSentIsNamedBeforeAnythingIs(t *testing.T) {
+	for _, bad := range []metadata.MD{
+		{"x y": {"1"}}, {"": {"1"}}, {"x:": {"1"}}, {":path": {"/"}}, {"grpc-timeout": {"1S"}}, {"Content-Type": {"x"}}, {"user-agent": {"x"}},
+		{"connection": {"close"}}, {"x": {"ü"}}, {"x": {"1\r\nauthorization: Bearer x"}}, {"ümlaut": {"1"}},
+	} {
+		require.Error(t, CheckHeaders(bad), "%v", bad)
+	}
+	require.NoError(t, CheckHeaders(metadata.MD{"X-Tenant.a_1": {"any ~ text", ""}, "raw-bin": {"\x00\xff"}}))
+
+	got := make(chan metadata.MD, 1)
+	f := &fake{info: infoOf(answer(int64Schema, "0"))}
+	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		md, _ := metadata.FromIncomingContext(s.Context())
+		got <- md
+		return sendBatches(s, 1)
+	}
+	inBubble(t, f, func(b *bubble) {
+		got = make(chan metadata.MD, 1)
+		c := b.open()
+		plans := f.plans.Load()
+		_, err := c.Query(b.Context(), "q", session.Call{Headers: metadata.MD{"bad name": {"1"}}})
+		require.Equal(b, session.FaultUsage, failure(b, err).Fault)
+		require.ErrorContains(b, err, `"bad name"`)
+		require.Equal(b, plans, f.plans.Load())
+		s, err := c.Query(b.Context(), "q", session.Call{Headers: metadata.MD{"X-Call": {"1", "2"}, "raw-bin": {"\x00\xff"}}})
+		require.NoError(b, err)
+		require.Len(b, values(b, s), 1)
+		md := <-got
+		require.Equal(b, []string{"1", "2"}, md.Get("x-call"))
+		require.Equal(b, []string{"\x00\xff"}, md.Get("raw-bin"))
+		require.Equal(b, []string{"all"}, md.Get("x-every"))
+	}, func(cfg *Config) { cfg.Headers = metadata.MD{"X-Every": {"all"}} })
+}
+
+func TestCompressedAnswersAreReadWhicheverWayTheyAreCompressed(t *testing.T) {
+	for name, opts := range map[string][]ipc.Option{"LZ4": {ipc.WithLZ4()}, "ZSTD": {ipc.WithZstd()}, "none": nil} {
+		var encoding []string
+		f := &fake{info: infoOf(answer(int64Schema, "0", "1"))}
+		f.get = func(k *pb.Ticket, s pb.FlightService_DoGetServer) error {
+			md, _ := metadata.FromIncomingContext(s.Context())
+			encoding = md.Get("grpc-accept-encoding")
+			from := 50 * int(k.GetTicket()[0]-'0')
+			return sendValues(s, from, from+50, opts...)
+		}
+		inBubble(t, f, func(b *bubble) {
+			s, err := b.open().Query(b.Context(), "q", session.Call{})
+			require.NoError(b, err)
+			require.Equal(b, upTo(100), values(b, s), name)
+			require.Contains(b, strings.Join(encoding, ","), gzip.Name)
+		}, func(cfg *Config) {
+			cfg.DialOptions = []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name))}
+		})
+	}
+}
