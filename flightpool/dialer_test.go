@@ -94,7 +94,7 @@ func TestADialerLeadsThroughASocksProxyAndTLSChecksTheServersOwnName(t *testing.
 	srv := serve(t, testserver.Options{TLS: &tls.Config{Certificates: []tls.Certificate{ca.issue("server")}, MinVersion: tls.VersionTLS12}})
 	proxy, asked := socksProxy(t, srv.Addr())
 	dialer := throughSocks(proxy)
-	works(t, "grpc+tls://localhost:31337", Config{Dialer: dialer, TLS: &tls.Config{RootCAs: ca.pool}})
+	works(t, "grpc+tls://localhost:31337", Config{MaxSize: 1, Dialer: dialer, TLS: &tls.Config{RootCAs: ca.pool}})
 	require.Equal(t, []string{"localhost:31337"}, asked(), "one connection, one dial; the proxy resolves the name")
 	_, err := New(t.Context(), "grpc+tls://elsewhere.example:31337", Config{Dialer: dialer, TLS: &tls.Config{RootCAs: ca.pool}})
 	require.ErrorContains(t, err, "elsewhere.example")
