@@ -33,7 +33,7 @@ func (u *userPool) acquire(ctx context.Context, g *current) (*Conn, error) {
 		}
 		return &Conn{user: u, session: session}, nil
 	}
-	loan, err := g.generation.(sqlGeneration).conns.Acquire(ctx)
+	loan, err := g.generation.(*sqlGeneration).conns.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -90,9 +90,7 @@ func (c *Conn) finish(reason error) error {
 		return nil
 	}
 	if reason == nil {
-		ctx, cancel := context.WithTimeout(c.user.server.registry.life, settleTime)
-		defer cancel()
-		reason = sqlconn.Return(ctx, c.sql)
+		reason = sqlconn.ReturnWithin(settleTime, c.sql)
 	} else {
 		go func() { _ = c.sql.Close() }() // it waits for rows that nobody reads any more
 	}

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"io"
 	"math"
-	"net"
-	"strings"
 	"sync/atomic"
 	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/lease"
@@ -100,13 +100,13 @@ func (l *limits) checked(f func(context.Context, *sqlconn.Conn) error) func(cont
 	}
 }
 
-func (g sqlGeneration) tune(d *ServerDefinition) error {
+func (g *sqlGeneration) tune(d *ServerDefinition) error {
 	g.limits.set(d)
 	return g.pooled.tune(d)
 }
 
 // close also closes a connector that has something of its own to close.
-func (g sqlGeneration) close(ctx context.Context) error {
+func (g *sqlGeneration) close(ctx context.Context) error {
 	err := g.pooled.close(ctx)
 	if c, ok := g.connector.(io.Closer); ok {
 		err = errors.Join(err, c.Close())
@@ -154,7 +154,7 @@ func (u *userPool) build(ctx context.Context, k Kind, d *ServerDefinition, f fix
 	if err != nil {
 		return nil, err
 	}
-	return sqlGeneration{pooled[*sqlconn.Conn]{conns}, l, connector}, nil
+	return &sqlGeneration{pooled[*sqlconn.Conn]{conns}, l, connector}, nil
 }
 
 func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition, reach Reach) (generation, error) {
@@ -170,22 +170,14 @@ func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition,
 		MinIdle: -1, MaxSize: userSize(d), MaxConcurrentOpens: min(d.MaxConcurrentOpens, math.MaxInt32), MaxWaiters: d.MaxWaiters,
 		AcquireTimeout: d.AcquireTimeout, DialTimeout: d.ConnectTimeout, IdleTTL: d.IdleTimeout, MaxLifetime: d.MaxLifetime,
 		DefaultQueryTimeout: d.QueryTimeout, HealthCheck: check, Leases: memberLeases{u.member},
-		Hooks:  flightpool.Hooks{Connections: u.hooks()},
-		Logger: u.server.registry.cfg.Logger,
+		Hooks:       flightpool.Hooks{Connections: u.hooks()},
+		DialOptions: []grpc.DialOption{grpc.WithStatsHandler(&u.traffic)},
+		Logger:      u.server.registry.cfg.Logger,
 	}
 	if d.KeepSession {
 		cfg.OnReturn = flightpool.ResetNone
 	}
-	if !strings.HasPrefix(reach.Target, "grpc+unix:") && !strings.Contains(reach.Target, "transport=unix") {
-		cfg.Dialer = func(ctx context.Context, address string) (net.Conn, error) {
-			var dialer net.Dialer
-			c, err := dialer.DialContext(ctx, "tcp", address)
-			if err != nil {
-				return nil, err
-			}
-			return reach.Count(c), nil
-		}
-	}
+	u.traffic.counted.Store(true)
 	reach.Config = cfg
 	pool, err := k.Flight(ctx, reach)
 	if err != nil {

@@ -24,7 +24,8 @@ type Kind struct {
 	// Flight makes the pool of one user of a Flight SQL server, without
 	// connecting: of r.Target and r.Config, over whichever backend.
 	Flight func(ctx context.Context, r Reach) (*flightpool.FlightSQLPool, error)
-	// Connector makes the connector of one user of a database/sql server.
+	// Connector makes the connector of one user of a database/sql server. Where it is
+	// an io.Closer, it is closed after the last of its connections.
 	Connector func(r Reach) (driver.Connector, error)
 	// SQL is how sessions of a database/sql server are checked and reset.
 	SQL sqlconn.Kind
@@ -42,8 +43,9 @@ type Reach struct {
 	Password string
 	// Config is what a Flight pool has to be made with.
 	Config flightpool.Config
-	// Count counts what goes over c. Kinds that dial themselves pass their
-	// sockets through it; Config.Dialer does so already.
+	// Count counts what goes over c, a socket of a database/sql driver that can be
+	// given one. What no socket was counted of, the statistics do not know. Flight
+	// pools count by Config.DialOptions.
 	Count func(c net.Conn) net.Conn
 }
 
@@ -82,6 +84,14 @@ func canonicalKind(name string) string {
 }
 
 func openFlight(ctx context.Context, r Reach) (*flightpool.FlightSQLPool, error) {
+	target, cfg := FlightTarget(r)
+	return flightpool.New(ctx, target, cfg)
+}
+
+// FlightTarget is what a kind of Flight SQL server gives to flightpool.New, or to
+// what takes the same: Target or what the options host, port and tls make of it, and
+// Config with the credentials of the option token or of User and Password.
+func FlightTarget(r Reach) (string, flightpool.Config) {
 	target, cfg := r.Target, r.Config
 	if target == "" {
 		scheme := "grpc"
@@ -96,7 +106,7 @@ func openFlight(ctx context.Context, r Reach) (*flightpool.FlightSQLPool, error)
 	case r.User != "":
 		cfg.Auth = flightpool.BasicAuth(r.User, r.Password)
 	}
-	return flightpool.New(ctx, target, cfg)
+	return target, cfg
 }
 
 func option(r Reach, name, byDefault string) string {

@@ -44,7 +44,7 @@ type share struct {
 
 	shut  bool    // the server is unhealthy: nothing is granted but one open to the prober
 	trial *member // who that is, until he has it
-	tried *member // who had it; when he did not use it, he may have it again
+	tried *member // who had it; when he got no connection, he may have it again
 
 	members []*member
 	queue   []*ticket
@@ -197,8 +197,9 @@ func (s *share) opened(m *member) {
 	s.settle()
 }
 
-// elided takes note that an open that was granted to m was not made.
-func (s *share) elided(m *member) {
+// unused takes note that an open that was granted to m has brought no connection:
+// the prober may have another.
+func (s *share) unused(m *member) {
 	s.mu.Lock()
 	if s.tried == m {
 		s.trial = m

@@ -282,7 +282,7 @@ func described[C any](i reservoir.Info[C]) ConnectionStats {
 	return ConnectionStats{InUse: i.InUse, OpenedAt: i.Opened, UsedAt: i.Used, Uses: i.Loans}
 }
 
-func (g sqlGeneration) connections() (all []ConnectionStats) {
+func (g *sqlGeneration) connections() (all []ConnectionStats) {
 	for _, i := range g.conns.Connections() {
 		c := described(i)
 		c.ID = i.Value.ID()

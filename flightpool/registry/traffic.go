@@ -1,24 +1,65 @@
 package registry
 
 import (
+	"context"
 	"net"
 	"sync/atomic"
+	"syscall"
+
+	"google.golang.org/grpc/stats"
 )
 
-// traffic counts the bytes of a user's connections, both ways.
+// traffic counts the bytes of a user's connections, both ways: for database/sql by
+// the socket, for Flight SQL as a stats.Handler, what messages and headers take on
+// the wire. A dialer of our own would count TLS and frames too, but switch off
+// what the pool's own does about proxies.
 type traffic struct {
 	sent, received atomic.Uint64
-	counted        atomic.Bool // at least one socket was
+	counted        atomic.Bool // at least one connection was, or can be
 }
 
+// TagRPC is nothing.
+func (*traffic) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+// TagConn is nothing.
+func (*traffic) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn is nothing.
+func (*traffic) HandleConn(context.Context, stats.ConnStats) {}
+
+// HandleRPC counts what came and went.
+func (t *traffic) HandleRPC(_ context.Context, s stats.RPCStats) {
+	switch s := s.(type) {
+	case *stats.OutPayload:
+		t.sent.Add(uint64(s.WireLength))
+	case *stats.InPayload:
+		t.received.Add(uint64(s.WireLength))
+	case *stats.InHeader:
+		t.received.Add(uint64(s.WireLength))
+	case *stats.InTrailer:
+		t.received.Add(uint64(s.WireLength))
+	}
+}
+
+// count counts a socket.
 func (t *traffic) count(c net.Conn) net.Conn {
 	t.counted.Store(true)
-	return countedConn{c, t}
+	counted := countedConn{c, t}
+	if sys, ok := c.(syscall.Conn); ok {
+		return countedSocket{counted, sys}
+	}
+	return counted
 }
 
 type countedConn struct {
 	net.Conn
 	t *traffic
+}
+
+// countedSocket is one that can be looked at without reading.
+type countedSocket struct {
+	countedConn
+	syscall.Conn
 }
 
 func (c countedConn) Read(b []byte) (int, error) {

@@ -77,15 +77,12 @@ func (u *userPool) hooks() reservoir.Hooks {
 				return // it has shown nothing
 			}
 			s.health.note(err)
-			s.share.opened(m)
-			if s.health.isAsking() {
-				s.share.allow(m) // what failed may have waited at the gate since before the probe asked
-			}
+			s.share.unused(m) // it may have waited at the gate since before the probe asked
 			if g := u.gen.Load(); s.health.down.Load() != nil && g.stats().InUse > 0 {
 				g.failWaiters(err) // the probe has its answer; the reservoir would wait for what is on loan
 			}
 		},
-		OpenElided: func() { s.share.elided(m) },
+		OpenElided: func() { s.share.unused(m) },
 		WaitStart: func() {
 			s.share.demand(m, 1)
 			if down := s.health.down.Load(); down != nil && !s.health.isAsking() {

@@ -54,6 +54,7 @@ var layers = []layer{
 	{dir: "flightpool/adbcpool", may: []string{"flightpool", "session", "internal/adbcconn", "internal/sqlscan"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 	{dir: "flightpool/oauth", may: []string{"flightpool"}, external: []string{"golang.org/x/oauth2"}},
 	{dir: "flightpool/registry", may: []string{"flightpool", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant"}, external: wire},
+	{dir: "flightpool/registry/kinds", may: []string{"flightpool", "flightpool/adbcpool", "flightpool/registry", "reservoir/dsql", "reservoir/sqlconn"}, external: []string{"github.com/jackc/"}},
 	{dir: "flightpool/poolz", may: []string{"flightpool", "flightpool/registry", "session"}},
 	{dir: "flightpool/flightotel", may: []string{"flightpool", "session"}, external: []string{"go.opentelemetry.io/"}},
 	{dir: "flightpool/flightprom", may: []string{"flightpool", "flightpool/registry", "session"}, external: []string{"github.com/prometheus/"}},

@@ -1,0 +1,17 @@
+package kinds
+
+import (
+	"context"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/flightpool/adbcpool"
+	"github.com/flightpool/flightpool/flightpool/registry"
+)
+
+// ADBC is the kind adbc: what flightsql is, and takes, but over ADBC's driver.
+func ADBC() registry.Kind {
+	return registry.Kind{Name: "adbc", Flight: func(ctx context.Context, r registry.Reach) (*flightpool.FlightSQLPool, error) {
+		target, cfg := registry.FlightTarget(r)
+		return adbcpool.Open(ctx, target, cfg)
+	}}
+}

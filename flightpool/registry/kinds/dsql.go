@@ -1,0 +1,111 @@
+package kinds
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/flightpool/flightpool/flightpool/registry"
+	"github.com/flightpool/flightpool/reservoir/dsql"
+	"github.com/flightpool/flightpool/reservoir/sqlconn"
+)
+
+// DSQL is the kind dsql. A definition's option host, or its Target, is the cluster's
+// endpoint; port, region and dbname are options too, and a mapping's User is the
+// database role. Whatever else a connection needs comes from base: credentials, the
+// fleet's budgets, TLS. Each user of a server has a Cluster of his own, which keeps
+// nothing: a connection that the registry closes is closed.
+func DSQL(base dsql.Config) registry.Kind {
+	return registry.Kind{Name: "dsql", SQL: sqlconn.Kind{Name: "dsql"}, Connector: func(r registry.Reach) (driver.Connector, error) {
+		cfg := base
+		if err := place(&cfg, r); err != nil {
+			return nil, err
+		}
+		dial := base.Dial
+		if dial == nil {
+			dial = new(net.Dialer).DialContext
+		}
+		cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return r.Count(c), nil
+		}
+		cfg.OnDemand, cfg.MaxOpen = true, manyConnections // the registry has the bound
+		c, err := dsql.NewConnector(detached(), cfg)
+		if err != nil {
+			return nil, err
+		}
+		return cluster{c}, nil
+	}}
+}
+
+// manyConnections is all that a cluster allows.
+const manyConnections = 10_000
+
+// closing bounds the end of a connection.
+const closing = 5 * time.Second
+
+// detached is the context of what belongs to a connection and to no call.
+func detached() context.Context { return context.Background() }
+
+// place takes over what a definition says.
+func place(cfg *dsql.Config, r registry.Reach) error {
+	if cfg.Host = r.Target; cfg.Host == "" {
+		cfg.Host = r.Options["host"]
+	}
+	if port := r.Options["port"]; port != "" {
+		n, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			return fmt.Errorf("port: %q is not a port", port)
+		}
+		cfg.Port = int(n)
+	}
+	for at, value := range map[*string]string{&cfg.Region: r.Options["region"], &cfg.Database: r.Options["dbname"], &cfg.User: r.User} {
+		if value != "" {
+			*at = value
+		}
+	}
+	return nil
+}
+
+// cluster gives physical connections of a Cluster that keeps none. The registry
+// closes it.
+type cluster struct{ *dsql.Connector }
+
+var _ io.Closer = cluster{}
+
+func (c cluster) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	loan, ok := conn.(*dsql.SQLConn)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("dsql: the connection is a %T", conn), conn.Close())
+	}
+	return physical{loan}, nil
+}
+
+// physical is a loan for as long as the registry keeps it: valid until it breaks,
+// and closed where a loan's end would keep it for the next.
+type physical struct{ *dsql.SQLConn }
+
+// IsValid reports whether it is open.
+func (p physical) IsValid() bool { return !p.Conn().IsClosed() }
+
+// ResetSession does nothing: a loan does not come back while the registry has it.
+func (p physical) ResetSession(context.Context) error { return nil }
+
+// Close ends the connection and the loan.
+func (p physical) Close() error {
+	ctx, cancel := context.WithTimeout(detached(), closing)
+	defer cancel()
+	return errors.Join(p.Conn().Close(ctx), p.SQLConn.Close())
+}

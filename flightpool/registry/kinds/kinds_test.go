@@ -1,0 +1,151 @@
+package kinds_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/flightpool/registry"
+	"github.com/flightpool/flightpool/flightpool/registry/kinds"
+	"github.com/flightpool/flightpool/reservoir/dsql"
+	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/dsqlgate"
+	"github.com/flightpool/flightpool/testserver/localdeps"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func postgres(t *testing.T, users ...string) *localdeps.Postgres {
+	t.Helper()
+	server, err := localdeps.StartPostgres(t.Context(), localdeps.PostgresOptions{})
+	require.NoError(t, err)
+	t.Cleanup(server.Close)
+	admin, err := pgx.Connect(t.Context(), server.DSN())
+	require.NoError(t, err)
+	for _, user := range users {
+		_, err = admin.Exec(t.Context(), "CREATE USER "+user)
+		require.NoError(t, err)
+	}
+	require.NoError(t, admin.Close(t.Context()))
+	return server
+}
+
+func newRegistry(t *testing.T, all ...registry.Kind) *registry.Registry {
+	t.Helper()
+	r, err := registry.NewWith(registry.Config{Kinds: all})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close(context.WithoutCancel(t.Context()))) })
+	return r
+}
+
+// whoami asks the server three times, so that a connection is used again.
+func whoami(t *testing.T, r *registry.Registry, server, user, want string) {
+	t.Helper()
+	for range 3 {
+		c, err := r.Acquire(t.Context(), server, user)
+		require.NoError(t, err)
+		var name string
+		require.NoError(t, c.SQL().QueryRowContext(t.Context(), "SELECT current_user::text").Scan(&name))
+		require.Equal(t, want, name)
+		require.NoError(t, c.Release())
+	}
+}
+
+func TestPostgreSQLCountsItsBytes(t *testing.T) {
+	server := postgres(t, "app", "report")
+	r := newRegistry(t, kinds.PostgreSQL())
+	require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
+		CREATE SERVER pg FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '%s', port '%d', dbname 'postgres', sslmode 'disable', application_name 'counted');
+		CREATE USER MAPPING FOR ann SERVER pg OPTIONS (user 'app');
+		CREATE USER MAPPING FOR PUBLIC SERVER pg OPTIONS (user 'report')`, server.Host, server.Port)))
+	whoami(t, r, "pg", "ann", "app")
+	whoami(t, r, "pg", "bob", "report")
+	users, err := r.UserStats("pg")
+	require.NoError(t, err)
+	for _, u := range users {
+		require.True(t, u.BytesCounted, u.User)
+		require.Greater(t, u.BytesSent, uint64(200), u.User)
+		require.Greater(t, u.BytesRead, uint64(500), u.User)
+	}
+	require.NoError(t, r.ApplyDDL(t.Context(), "CREATE SERVER x FOREIGN DATA WRAPPER postgres_fdw OPTIONS (target 'postgres://u:secret@:x/'); CREATE USER MAPPING FOR a SERVER x"))
+	_, err = r.Acquire(t.Context(), "x", "a")
+	require.ErrorContains(t, err, "target")
+	require.NotContains(t, err.Error(), "secret")
+}
+
+func TestDSQLKeepsItsConnectionsAndClosesThem(t *testing.T) {
+	server := postgres(t, "app")
+	key := dsqlgate.Credential{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret", SessionToken: "token"}
+	gate, err := dsqlgate.Start(t.Context(), dsqlgate.Options{Upstream: server.DSN(), Credentials: []dsqlgate.Credential{key}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, gate.Close()) }()
+	r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{kinds.DSQL(dsql.Config{
+		TLS: gate.ClientTLS(), Dial: gate.Dial, Logger: slog.New(slog.DiscardHandler),
+		Credentials: credentials.NewStaticCredentialsProvider(key.AccessKeyID, key.SecretAccessKey, key.SessionToken),
+	})}})
+	require.NoError(t, err)
+	require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
+		CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host '%s', max_connections '3', min_connections '0', warmup_connections '0');
+		CREATE USER MAPPING FOR ann SERVER d OPTIONS (user 'app');
+		CREATE USER MAPPING FOR PUBLIC SERVER d`, gate.Host())))
+	whoami(t, r, "d", "ann", "postgres") // the gateway checks the role's token and logs in as itself
+	st, err := r.ServerStats("d")
+	require.NoError(t, err)
+	require.Equal(t, []uint64{3, 1}, []uint64{st.Acquires, st.Created}, "one connection, used again")
+	require.True(t, st.BytesCounted)
+	require.NoError(t, r.CheckNow(t.Context(), "d"))
+
+	n, err := r.EvictIdle("d")
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.NoError(t, r.Close(t.Context()))
+	for end := time.Now().Add(10 * time.Second); gate.Stats().Live > 0; runtime.Gosched() { // it learns of it a little later
+		require.True(t, time.Now().Before(end), "what the registry closes is closed")
+	}
+}
+
+func TestADBCGoesByServerAndUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, srv.Close()) })
+		adbc := kinds.ADBC()
+		open := adbc.Flight
+		adbc.Flight = func(ctx context.Context, r registry.Reach) (*flightpool.FlightSQLPool, error) {
+			r.Config.Dialer = srv.Dial
+			return open(ctx, r)
+		}
+		r := newRegistry(t, adbc)
+		require.NoError(t, r.ApplyDDL(t.Context(), `
+			CREATE SERVER f TYPE 'adbc' FOREIGN DATA WRAPPER flightsql_fdw OPTIONS (host '127.0.0.1', port '1', min_connections '0', warmup_connections '0');
+			CREATE USER MAPPING FOR ann SERVER f; CREATE USER MAPPING FOR bob SERVER f`))
+		for _, user := range []string{"ann", "bob", "ann"} {
+			res, err := r.Query(t.Context(), "f", user, "SELECT 1")
+			require.NoError(t, err)
+			rows := int64(0)
+			for res.Next() {
+				rows += res.RecordBatch().NumRows()
+			}
+			require.NoError(t, res.Err())
+			require.Equal(t, int64(1), rows)
+			res.Release()
+		}
+		require.NoError(t, r.CheckNow(t.Context(), "f"))
+		st, err := r.ServerStats("f")
+		require.NoError(t, err)
+		require.Equal(t, []uint64{3, 2}, []uint64{st.Queries, st.Created})
+		require.True(t, st.BytesCounted)
+		require.NotZero(t, st.BytesSent)
+		require.NotZero(t, st.BytesRead)
+	})
+}
