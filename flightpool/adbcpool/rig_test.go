@@ -3,6 +3,7 @@ package adbcpool
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -84,8 +85,12 @@ func driverAt(addr string, opts ...grpc.DialOption) (adbc.Database, error) {
 		})
 		return streamer(ctx, desc, cc, method, kept...)
 	}
-	return flightdriver.NewDriver(memory.DefaultAllocator).NewDatabaseWithOptions(
+	db, err := flightdriver.NewDriver(memory.DefaultAllocator).NewDatabaseWithOptions(
 		map[string]string{adbc.OptionKeyURI: "grpc://" + addr}, append(opts, grpc.WithChainStreamInterceptor(quiet))...)
+	if err == nil {
+		db.(adbc.DatabaseLogging).SetLogger(slog.New(slog.DiscardHandler))
+	}
+	return db, err
 }
 
 func (r rig) update(p *flightpool.FlightSQLPool, sql string) {

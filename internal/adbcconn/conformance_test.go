@@ -3,6 +3,7 @@ package adbcconn
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"testing"
@@ -134,6 +135,7 @@ func flightDatabase(t testing.TB, addr string, opts ...grpc.DialOption) adbc.Dat
 	db, err := flightdriver.NewDriver(memory.DefaultAllocator).NewDatabaseWithOptions(map[string]string{adbc.OptionKeyURI: "grpc://" + addr}, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	db.(adbc.DatabaseLogging).SetLogger(slog.New(slog.DiscardHandler))
 	return db
 }
 

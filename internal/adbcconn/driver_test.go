@@ -96,7 +96,7 @@ func TestOpenOfADeadServerFailsUnsent(t *testing.T) {
 		_, err = foreign(t.Context())
 		e = failure(t, err)
 		require.Equal(t, session.FaultTransport, e.Fault)
-		require.Equal(t, session.StageProbe, e.Stage)
+		require.Equal(t, session.StageDial, e.Stage, "the driver dials with the probe")
 		require.Equal(t, codes.Unavailable, status.Code(err))
 	})
 }

@@ -90,6 +90,10 @@ func OpenForeign(ctx context.Context, db adbc.Database, cfg ForeignConfig) (sess
 		err = t.probe()
 	}
 	if err != nil {
+		var e *session.Error
+		if errors.As(err, &e) && e.Fault == session.FaultTransport {
+			e.Stage = session.StageDial // which drivers put off until they must
+		}
 		return nil, errors.Join(err, c.abandon())
 	}
 	c.proven.Store(true)

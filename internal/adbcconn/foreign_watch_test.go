@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 
@@ -110,9 +108,7 @@ func TestNothingOfATransactionIsAppliedElsewhereWhereverTheDriverDialsAgain(t *t
 						for _, n := range cuts {
 							c.at[n] = true
 						}
-						db := flightDatabase(t, "127.0.0.1:1", c.options()...)
-						db.(adbc.DatabaseLogging).SetLogger(slog.New(slog.DiscardHandler))
-						conn, err := openForeign(db)(t.Context())
+						conn, err := openForeign(flightDatabase(t, "127.0.0.1:1", c.options()...))(t.Context())
 						require.NoError(t, err)
 						defer func() { _ = conn.Close() }()
 						_, err = conn.Update(t.Context(), "CREATE TABLE t (v BIGINT)", session.Call{})
