@@ -28,6 +28,9 @@ type brake struct {
 	// counts counts failed opens by verdict.
 	counts   [hopeless + 1]uint64
 	watchers map[*watcher]struct{}
+	// turn holds the one attempt that finds out whether the cluster still
+	// refuses. Made by queue.
+	turn chan struct{}
 }
 
 // A watcher is told when opens become hopeless.
@@ -50,6 +53,53 @@ func (b *brake) wait(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// enter waits for the end of the pause and, while the latest open was refused,
+// for the one turn to find out whether the next is too: a process that was
+// refused asks with one open, not with all. leave ends the turn. waited says that
+// it took a while.
+func (b *brake) enter(ctx context.Context) (leave func(), waited bool, err error) {
+	turn := b.queue()
+	for {
+		waited = waited || b.left() > 0
+		if err := b.wait(ctx); err != nil {
+			return nil, waited, err
+		}
+		if b.calm() {
+			return func() {}, waited, nil
+		}
+		select {
+		case turn <- struct{}{}:
+		default:
+			waited = true
+			select {
+			case turn <- struct{}{}:
+			case <-ctx.Done():
+				return nil, waited, ctx.Err()
+			}
+		}
+		if !b.calm() && b.left() == 0 {
+			return func() { <-turn }, waited, nil
+		}
+		<-turn // the one before has found out
+	}
+}
+
+func (b *brake) queue() chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.turn == nil {
+		b.turn = make(chan struct{}, 1)
+	}
+	return b.turn
+}
+
+// calm says that the cluster does not refuse opens, as far as is known.
+func (b *brake) calm() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.streak == 0
 }
 
 // failed learns what became of an open. Refusals that come together, in one

@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -121,6 +123,48 @@ func TestAnOpenGivesUpWhenThePauseOutlastsItsTime(t *testing.T) {
 	})
 }
 
+// Many opens are refused together; then one asks again, pause after pause, and
+// when it is let in, all others are at once.
+func TestOnlyOneOpenFindsOutWhetherTheClusterStillRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := bare(lease.NewLimiter("x", 1000, 1000))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var attempts []time.Duration // read when all wait
+		began, refuses, opened := time.Now(), true, 0
+		var mu sync.Mutex
+		dial := func(context.Context) (*physical, error) {
+			time.Sleep(10 * time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			attempts = append(attempts, time.Since(began))
+			if refuses {
+				return nil, &OpenError{verdict: tooMany, Err: errServed}
+			}
+			opened++
+			return &physical{}, nil
+		}
+		for range 8 {
+			go func() { _, _ = c.persist(ctx, dial) }()
+		}
+		time.Sleep(12 * time.Second)
+		synctest.Wait()
+		require.GreaterOrEqual(t, len(attempts), 8+2, "pauses of at most 1, 2, 4, 8 s")
+		require.LessOrEqual(t, len(attempts), 8+4, "of at least 0.5, 1, 2, 4, 8 s")
+		for i := 9; i < len(attempts); i++ {
+			require.GreaterOrEqual(t, attempts[i]-attempts[i-1], time.Second, "one after the other")
+		}
+		mu.Lock()
+		attempts, refuses = nil, false
+		mu.Unlock()
+		time.Sleep(16 * time.Second)
+		synctest.Wait()
+		require.Len(t, attempts, 8)
+		require.Equal(t, 8, opened)
+		require.Less(t, attempts[7]-attempts[0], 100*time.Millisecond)
+	})
+}
+
 // After a pause the rest of an open's time may be too short for another attempt:
 // that is no answer from the cluster, its refusal is.
 func TestAnAttemptThatTheRefusalsLeftTooLittleTimeIsStillTheRefusal(t *testing.T) {
@@ -170,6 +214,49 @@ func TestAnEmptyReservoirHidesBadConnWhateverFailed(t *testing.T) {
 	require.ErrorIs(t, err, ErrReservoirEmpty)
 	require.ErrorIs(t, err, context.Canceled)
 	require.NotErrorIs(t, err, driver.ErrBadConn)
+}
+
+// A caller's own time is what ends its wait, whether the open that is refused
+// still tries again or has given up before.
+func TestARefusalThatLastsIsTheCauseOfTheEmptinessAndNotItsMoment(t *testing.T) {
+	for name, timeout := range map[string]time.Duration{"given up": 400 * time.Millisecond, "still trying": time.Hour} {
+		for v, attempts := range map[verdict]int{tooFast: 30, tooMany: 8} {
+			t.Run(fmt.Sprint(name, " ", v), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := refusing(t, timeout, v)
+					part, err := c.view(View{})
+					require.NoError(t, err)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					defer cancel()
+					began := time.Now()
+					_, err = part.acquire(ctx)
+					require.Equal(t, time.Minute, time.Since(began))
+					require.ErrorIs(t, err, ErrReservoirEmpty)
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					require.ErrorIs(t, err, errServed, "the refusal")
+					s := c.Stats()
+					require.Equal(t, 0, s.Queued)
+					failed := map[verdict]uint64{tooFast: s.FailedOpens.Rate, tooMany: s.FailedOpens.Limit}[v]
+					require.Positive(t, failed)
+					require.LessOrEqual(t, failed, uint64(attempts))
+					require.EqualValues(t, 1, s.Failures)
+					require.NoError(t, c.Close(t.Context()))
+				})
+			})
+		}
+	}
+}
+
+// refusing is a cluster that refuses every open, with one connection to have.
+func refusing(t *testing.T, timeout time.Duration, v verdict) *Cluster {
+	cfg, err := Config{Host: someHost, MaxOpen: 1, OpenTimeout: timeout, AcquireTimeout: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+	require.NoError(t, err)
+	budgets := &fleet{leases: lease.NewLeases("x", 100), limiter: lease.NewLimiter("x", 100, 100)}
+	c, err := newCluster(t.Context(), cfg, budgets, func(context.Context) (*physical, error) {
+		return nil, &OpenError{verdict: v, Err: errServed}
+	})
+	require.NoError(t, err)
+	return c
 }
 
 // A held limiter permits nothing, and counts who waits.

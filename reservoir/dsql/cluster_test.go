@@ -64,6 +64,7 @@ func TestEveryConnectionIsReplacedBeforeDSQLCutsIt(t *testing.T) {
 	g := startGate(t, func(o *dsqlgate.Options) { o.SessionLimit = 3 * time.Second })
 	p := newPool(t, g, func(c *dsql.Config) {
 		c.BaseLifetime, c.LifetimeJitter, c.GuardWindow, c.OpenTimeout = 1200*time.Millisecond, 600*time.Millisecond, 200*time.Millisecond, time.Second
+		c.CloseTimeout = 50 * time.Second // a fifth of it is for the server to end a session, however busy the machine
 	})
 	ctx := within(t, 20*time.Second)
 	require.NoError(t, p.WaitReady(ctx, 4))

@@ -49,7 +49,7 @@ func TestWhateverMayHaveBeenSentRunsOnce(t *testing.T) {
 	var armed atomic.Bool
 	for mode, exec := range modes {
 		c := newCluster(t, g, func(c *dsql.Config) {
-			c.MaxOpen = 2
+			c.MaxOpen, c.CheckInterval = 2, -1
 			c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := g.Dial(ctx, network, address)
 				return &lossyConn{Conn: conn, armed: &armed}, err
@@ -98,6 +98,7 @@ func TestWhateverMayHaveBeenSentRunsOnce(t *testing.T) {
 				require.NoError(t, run(), "and on the other")
 				_, err := pool.Exec(ctx, "delete from once")
 				require.NoError(t, err)
+				reach(t, "nothing else is sent", func() bool { s := pool.Stats().Reservoir; return s.Idle == 2 && s.Total == 2 })
 				armed.Store(true)
 				err = run()
 				armed.Store(false)

@@ -1,6 +1,7 @@
 package dsql
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -33,22 +34,20 @@ func (c *Cluster) ask(ctx context.Context) (func(), error) {
 func (c *Cluster) persist(ctx context.Context, dial func(context.Context) (*physical, error)) (*physical, error) {
 	var refusal error
 	for {
-		p, err := dial(ctx)
+		p, err := c.attempt(ctx, dial, refusal != nil)
 		if err == nil {
-			c.brake.succeeded()
 			c.mu.Lock()
 			c.open[p] = struct{}{}
 			c.mu.Unlock()
 			return p, nil
 		}
 		var refused *OpenError
-		if !errors.As(err, &refused) {
-			return nil, err
-		}
-		if ctx.Err() != nil && refusal != nil {
+		switch made := errors.As(err, &refused); {
+		case refusal != nil && (!made || ctx.Err() != nil):
 			return nil, refusal // it tells more than that the rest of the time was too short
+		case !made:
+			return nil, cmp.Or(c.brake.refusal(), err)
 		}
-		c.brake.failed(refused.verdict, refused)
 		if refused.verdict != passing {
 			c.log.WarnContext(ctx, "open refused", "error", err, "pause", c.brake.left())
 		}
@@ -62,8 +61,33 @@ func (c *Cluster) persist(ctx context.Context, dial func(context.Context) (*phys
 		if end, bounded := ctx.Deadline(); bounded && time.Now().Add(c.brake.left()).After(end) {
 			return nil, err
 		}
-		if c.brake.wait(ctx) != nil || c.fleet.limiter.Wait(ctx) != nil || c.fleet.valid() != nil {
-			return nil, refusal
+	}
+}
+
+// attempt makes one attempt at an open when the brake lets it, and tells the
+// brake what became of it. The permission for the first attempt is there, but not
+// for ever; another attempt needs another permit.
+func (c *Cluster) attempt(ctx context.Context, dial func(context.Context) (*physical, error), again bool) (*physical, error) {
+	leave, waited, err := c.brake.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if again || waited {
+		if err := c.fleet.limiter.Wait(ctx); err != nil {
+			return nil, err
+		}
+		if err := c.fleet.valid(); err != nil {
+			return nil, err
 		}
 	}
+	p, err := dial(ctx)
+	var failed *OpenError
+	switch {
+	case err == nil:
+		c.brake.succeeded()
+	case errors.As(err, &failed) && (!again || ctx.Err() == nil):
+		c.brake.failed(failed.verdict, failed)
+	}
+	return p, err
 }
