@@ -99,7 +99,7 @@ type LimiterConfig struct {
 
 	// Tick is the longest step in which the budget refills. A tenth of the
 	// time in which Burst refills by default, at most 250ms, which is its
-	// upper bound too. Five ticks' worth of Burst pays for lost and late
+	// upper bound too. Six ticks' worth of Burst pays for lost and late
 	// messages.
 	Tick time.Duration
 

@@ -66,7 +66,7 @@
 // shows it. Permits are reserved in batches ahead of time and dropped when
 // they cannot be used in time. Callers that open one connection after the
 // other are reserved for before they come again. With Rate 100 and demand that
-// lasts, the fleet uses 98 % of what the budget allows, at 0.13 to 0.24 writes
+// lasts, the fleet uses 98 % of what the budget allows, at 0.14 to 0.25 writes
 // per open (TestDemandUsesTheBudgetAtLittleCost). Opens that come one at a time
 // cannot share a reservation: at 3 to 13 per second in a fleet of 40 processes
 // each costs 1.1 to 1.2 writes.

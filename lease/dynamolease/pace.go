@@ -24,8 +24,8 @@ import (
 // INVARIANT: earned <= granted, and the whiles that are paid for do not
 // overlap. So earned is never more than a tick ahead of a bucket that refills
 // all the time. A permit that is used is at most two ticks' worth behind it
-// for what was not paid in yet, one for knowledge that is a tick old, and one
-// for its own delay: depth is Burst less five ticks' worth.
+// for what was not paid in yet, one for knowledge that is a tick old, and two
+// for its own delay: depth is Burst less six ticks' worth.
 type pace struct {
 	table *table
 	key   string
@@ -54,7 +54,7 @@ func newPace(t *table, cfg *LimiterConfig) *pace {
 	return &pace{
 		table: t, key: rateKey(cfg.Budget),
 		rate: cfg.Rate * permit, tick: cfg.Tick,
-		depth:     int64(permit * (float64(cfg.Burst) - 5*cfg.Rate*cfg.Tick.Seconds())),
+		depth:     int64(permit * (float64(cfg.Burst) - 6*cfg.Rate*cfg.Tick.Seconds())),
 		ahead:     int64(permit * cfg.Rate * cfg.MaxWait.Seconds()),
 		shy:       3*cfg.Tick + rand.N(cfg.Tick),
 		unbounded: cfg.limiterKnobs.unboundedCredit, skew: cfg.limiterKnobs.skew,
@@ -92,9 +92,13 @@ func (p *pace) leisure() time.Duration {
 	return min(wait/2, p.tick)
 }
 
-// punctual reports whether a permit became usable within the last tick.
+// lateness is how long after its time a permit may be used: a busy machine runs
+// nobody to the moment.
+func (p *pace) lateness() time.Duration { return 2 * p.tick }
+
+// punctual reports whether a permit is not too late.
 func (p *pace) punctual(number int64, now time.Time) bool {
-	return p.fresh(now) && number > p.usable(now)-p.worth(p.tick)
+	return p.fresh(now) && number > p.usable(now)-int64(p.rate*p.lateness().Seconds())
 }
 
 // fresh reports whether the knowledge of the table is a tick old at most.
@@ -114,8 +118,8 @@ func (p *pace) refillDue() time.Time {
 	return p.base.Add(p.shy)
 }
 
-// tickDue leaves a quarter for being late, which would be lost.
-func (p *pace) tickDue() time.Time { return p.base.Add(p.reach() * 3 / 4) }
+// tickDue leaves time for being late, which would be lost.
+func (p *pace) tickDue() time.Time { return p.base.Add(p.reach() * 5 / 8) }
 
 // due is when to look at a permit again that is not ready: at its time if that
 // is within what may be read ahead; else when this process has to tick, or

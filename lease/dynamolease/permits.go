@@ -104,13 +104,13 @@ func (l *Limiter) spend(ctx context.Context, number int64, reserved time.Time) e
 
 // await waits for a permit's time and reports whether it was not missed.
 //
-// INVARIANT: a permit is used within a tick of its time, or not at all. Late
+// INVARIANT: a permit is used within two ticks of its time, or not at all. Later
 // ones would add up to more than the budget.
 func (l *Limiter) await(ctx context.Context, number int64, reserved time.Time) (good bool, err error) {
 	for ctx.Err() == nil {
 		now := l.pace.now()
 		if l.pace.ready(number, now) {
-			late := now.Sub(reserved) > l.cfg.Tick && !l.pace.punctual(number, now)
+			late := now.Sub(reserved) > l.pace.lateness() && !l.pace.punctual(number, now)
 			if late && !l.pace.fresh(now) {
 				if err := l.pace.refresh(ctx); err != nil {
 					return false, err
