@@ -52,6 +52,13 @@ func (s *SessionHandle) newCall(ctx context.Context, op string, opts QueryOption
 	}
 	c.rpc, c.endRPC = context.WithCancel(context.WithoutCancel(ctx))
 	c.info = Call{Headers: opts.Headers, Op: c.work}
+	if opts.Progress != nil {
+		c.info.Progress = func(fraction float64, known bool) {
+			if c.ctx.Err() == nil {
+				opts.Progress(fraction, known)
+			}
+		}
+	}
 	if at, ok := c.ctx.Deadline(); ok && !c.uncut {
 		var stop context.CancelFunc
 		c.rpc, stop = context.WithDeadline(c.rpc, at.Add(s.policy.grace()))

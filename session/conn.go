@@ -148,6 +148,10 @@ type Call struct {
 	Tx      TxID        // the transaction to run in, or empty
 	Headers metadata.MD // extra headers of this call's RPCs
 	Op      *Operation  // filled by the backend, read by CancelSteps; may be nil
+
+	// Progress, when not nil, hears how far a query is while it is planned,
+	// from the call's goroutine. Backends that cannot tell ignore it.
+	Progress func(fraction float64, known bool)
 }
 
 // Operation is what the server knows a running call by. The backend sets its

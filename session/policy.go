@@ -157,6 +157,15 @@ type QueryOptions struct {
 	// Headers are sent with the call's RPCs.
 	Headers metadata.MD
 
+	// Progress hears how far a query is, as a fraction from 0 to 1 where the
+	// server knows it, while the call waits for the server's answer. It has
+	// the query made by PollFlightInfo, at most 20 polls a second; servers
+	// without that are asked as usual and give no progress, which is found
+	// out once for a pool. It is called from the call's goroutine, which
+	// waits for it, and not after the call's context has ended. Changes, and
+	// ADBC drivers that are not our own, ignore it.
+	Progress func(fraction float64, known bool)
+
 	// NoCancel leaves the statement running on the server when the caller's
 	// context ends. The caller returns at once all the same; the connection
 	// comes back when the statement has ended.

@@ -67,6 +67,12 @@ type Profile struct {
 	Endpoints int
 	// Locations are those of every endpoint, in order.
 	Locations []Location
+	// Polls is how many answers of PollFlightInfo precede the complete one,
+	// each PollEvery after it was asked for. NoProgress leaves out how far
+	// the query is.
+	Polls      int
+	PollEvery  time.Duration
+	NoProgress bool
 	// RoamingTickets carry the statement itself and run in the session of
 	// whoever redeems them. Otherwise a ticket runs in the session that it
 	// was made in, and is good for one DoGet.
@@ -157,6 +163,8 @@ func (p Profile) resolve() (Profile, error) {
 	check(p.MaxSessions >= 0, "MaxSessions", p.MaxSessions)
 	check(p.Run <= RunInBoth, "Run", p.Run)
 	check(p.Endpoints >= 0, "Endpoints", p.Endpoints)
+	check(p.Polls >= 0, "Polls", p.Polls)
+	check(p.PollEvery >= 0, "PollEvery", p.PollEvery)
 	check(p.MaxRequest >= 0, "MaxRequest", p.MaxRequest)
 	check(p.Handshake <= NoToken, "Handshake", p.Handshake)
 	for _, l := range p.Locations {

@@ -129,13 +129,3 @@ func (h *handlers) schemaResult(d Description) (*flight.SchemaResult, error) {
 	}
 	return &flight.SchemaResult{Schema: flight.SerializeSchema(d.Rows, h.Alloc)}, nil
 }
-
-// PollFlightInfoStatement answers at once: the plan is complete when it
-// returns.
-func (h *handlers) PollFlightInfoStatement(ctx context.Context, q flightsql.StatementQuery, d *flight.FlightDescriptor) (*flight.PollInfo, error) {
-	info, err := h.GetFlightInfoStatement(ctx, q, d)
-	if err != nil {
-		return nil, err
-	}
-	return &flight.PollInfo{Info: info, Progress: proto.Float64(1)}, nil
-}

@@ -189,8 +189,10 @@ func TestAFailureNamesTheEndpointAndNeverASecret(t *testing.T) {
 		"refused": {func(w http.ResponseWriter, _ int, sent url.Values) {
 			reply(w, 401, map[string]any{"error": "invalid_client", "error_description": "no such pair reports:" + secret + sent.Get("subject_token")})
 		}, "answered 401: invalid_client: no such pair reports:[secret]"},
-		"an error page": {func(w http.ResponseWriter, _ int, _ url.Values) { http.Error(w, "we got "+secret, http.StatusBadGateway) }, "answered 502"},
-		"no JSON":       {func(w http.ResponseWriter, _ int, _ url.Values) { _, _ = fmt.Fprintf(w, "hello %s", secret) }, "access_token"},
+		"an error page": {func(w http.ResponseWriter, _ int, _ url.Values) {
+			http.Error(w, "we got "+secret, http.StatusBadGateway)
+		}, "answered 502"},
+		"no JSON": {func(w http.ResponseWriter, _ int, _ url.Values) { _, _ = fmt.Fprintf(w, "hello %s", secret) }, "access_token"},
 		"another kind": {func(w http.ResponseWriter, _ int, _ url.Values) {
 			reply(w, 200, map[string]any{"access_token": "hidden", "token_type": "mac"})
 		}, "cannot be presented as a bearer token"},

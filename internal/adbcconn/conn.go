@@ -46,6 +46,7 @@ type call struct {
 	ctx   context.Context //nolint:containedctx // the driver's: it carries the call to our interceptors
 	tx    session.TxID
 	op    *session.Operation
+	call  session.Call
 
 	endpoints []*endpoint // of the result, in the server's order
 	failed    atomic.Pointer[error]
@@ -63,7 +64,7 @@ func (c *Conn) begin(ctx context.Context, op string, sc session.Call) (*call, er
 		guest.End()
 		return nil, guest.Fail(session.StageNone, context.Canceled)
 	}
-	k := &call{conn: c, guest: guest, tx: sc.Tx, op: sc.Op}
+	k := &call{conn: c, guest: guest, tx: sc.Tx, op: sc.Op, call: sc}
 	k.ctx = context.WithValue(guest.Context(), callKey{}, k)
 	return k, nil
 }

@@ -38,7 +38,14 @@ func (d *Driver) unary(ctx context.Context, method string, args, reply any, cc *
 		return k.note(err)
 	}
 	info := reply.(*pb.FlightInfo)
-	if err := k.guest.Invoke(ctx, method, desc, info, headersOnly(opts)...); err != nil {
+	if k.call.Progress != nil {
+		polled, err := k.guest.Plan(desc, k.call) //nolint:contextcheck // its RPCs end with the call
+		if err != nil {
+			return k.note(err)
+		}
+		proto.Reset(info)
+		proto.Merge(info, polled)
+	} else if err := k.guest.Invoke(ctx, method, desc, info, headersOnly(opts)...); err != nil {
 		return k.note(err)
 	}
 	k.op.SetName(proto.CloneOf(info))

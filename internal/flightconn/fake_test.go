@@ -33,6 +33,7 @@ type fake struct {
 	pb.UnimplementedFlightServiceServer
 	handshake func(pb.FlightService_HandshakeServer) error
 	info      func(context.Context, *pb.FlightDescriptor) (*pb.FlightInfo, error)
+	poll      func(context.Context, *pb.FlightDescriptor) (*pb.PollInfo, error)
 	get       func(*pb.Ticket, pb.FlightService_DoGetServer) error
 	put       func(pb.FlightService_DoPutServer) error
 	action    func(*pb.Action, pb.FlightService_DoActionServer) error
@@ -54,6 +55,13 @@ func (f *fake) GetFlightInfo(ctx context.Context, d *pb.FlightDescriptor) (*pb.F
 		return nil, status.Error(codes.NotFound, "nothing here")
 	}
 	return f.info(ctx, d)
+}
+
+func (f *fake) PollFlightInfo(ctx context.Context, d *pb.FlightDescriptor) (*pb.PollInfo, error) {
+	if f.poll == nil {
+		return nil, status.Error(codes.Unimplemented, "no PollFlightInfo")
+	}
+	return f.poll(ctx, d)
 }
 
 func (f *fake) DoGet(t *pb.Ticket, s pb.FlightService_DoGetServer) error {

@@ -9,6 +9,8 @@ import (
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/flightpool/flightpool/session"
 )
@@ -53,6 +55,17 @@ func (g *Guest) Invoke(ctx context.Context, method string, args, reply any, opts
 	ctx, stop := g.join(ctx)
 	defer stop()
 	return g.channel().Invoke(g.run.rpc(ctx), method, args, reply, opts...)
+}
+
+// Plan asks for the FlightInfo of a query as the Conn itself does: with
+// call.Progress, by PollFlightInfo.
+func (g *Guest) Plan(desc *pb.FlightDescriptor, call session.Call) (*pb.FlightInfo, error) {
+	kind := ""
+	var packed anypb.Any
+	if proto.Unmarshal(desc.GetCmd(), &packed) == nil {
+		kind = string(packed.MessageName().Name())
+	}
+	return g.run.planned(g.ctx, desc, kind, call)
 }
 
 // NewStream opens a streaming RPC, which ends with the call at the latest.

@@ -64,7 +64,7 @@ func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, call ses
 			return nil, r.fail(session.StagePrepare, err)
 		}
 	}
-	return r.query(ctx, &pb.CommandPreparedStatementQuery{PreparedStatementHandle: handle}, call.Op)
+	return r.query(ctx, &pb.CommandPreparedStatementQuery{PreparedStatementHandle: handle}, call)
 }
 
 // Update is part of session.Prepared. All rows of params go in one RPC.

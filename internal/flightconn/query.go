@@ -17,7 +17,7 @@ func (c *Conn) Query(ctx context.Context, sql string, call session.Call) (sessio
 	if err != nil {
 		return nil, err
 	}
-	return r.query(ctx, &pb.CommandStatementQuery{Query: sql, TransactionId: txID(call.Tx)}, call.Op)
+	return r.query(ctx, &pb.CommandStatementQuery{Query: sql, TransactionId: txID(call.Tx)}, call)
 }
 
 // Metadata is part of session.Conn.
@@ -31,7 +31,7 @@ func (c *Conn) Metadata(ctx context.Context, req session.MetadataRequest, call s
 		defer r.end()
 		return nil, r.usage("metadata kind %d needs a table, or does not exist", req.Kind)
 	}
-	return r.query(ctx, cmd, call.Op)
+	return r.query(ctx, cmd, call)
 }
 
 // metadataCommand is nil if req makes no sense.
@@ -75,13 +75,17 @@ func metadataCommand(req session.MetadataRequest) proto.Message {
 
 // query plans cmd and opens its result. It ends r unless it returns a stream,
 // which does so then.
-func (r *run) query(ctx context.Context, cmd proto.Message, op *session.Operation) (session.Stream, error) {
-	info, err := r.plan(ctx, cmd)
+func (r *run) query(ctx context.Context, cmd proto.Message, call session.Call) (session.Stream, error) {
+	desc, err := r.descriptor(cmd)
+	var info *pb.FlightInfo
+	if err == nil {
+		info, err = r.planned(ctx, desc, string(cmd.ProtoReflect().Descriptor().Name()), call)
+	}
 	if err != nil {
 		r.end()
 		return nil, r.fail(session.StageExecute, err)
 	}
-	op.SetName(info)
+	call.Op.SetName(info)
 	s, err := r.open(ctx, info)
 	if err != nil {
 		r.end()

@@ -1,0 +1,89 @@
+package flightconn
+
+import (
+	"context"
+	"time"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// Servers answer a poll when there is something to tell. One that answers at
+// once and has nothing to tell is asked less and less often.
+const (
+	shortestPoll = 50 * time.Millisecond
+	longestPoll  = time.Second
+)
+
+// planned asks for the FlightInfo of a query: by PollFlightInfo if the call
+// wants to hear of its progress and the server has that for such a command.
+func (r *run) planned(ctx context.Context, desc *pb.FlightDescriptor, kind string, call session.Call) (*pb.FlightInfo, error) {
+	polls := r.conn.endpoint.support.action("PollFlightInfo " + kind)
+	if call.Progress != nil && !polls.isRefused() {
+		info, err := r.poll(ctx, desc, call)
+		if !unsupported(err) {
+			return info, err
+		}
+		polls.refuse()
+	}
+	return r.conn.flight.GetFlightInfo(r.rpc(ctx), desc)
+}
+
+// poll asks until the FlightInfo is complete. Only the first answer may be
+// that the server cannot do it: by the second the query runs.
+//
+// INVARIANT: polls are at least shortestPoll apart, and longestPoll while
+// nothing changes, whatever the server answers; ctx ends them.
+func (r *run) poll(ctx context.Context, desc *pb.FlightDescriptor, call session.Call) (*pb.FlightInfo, error) {
+	pace := shortestPoll
+	last, endpoints := -1.0, 0
+	for first := true; ; first = false {
+		asked := time.Now()
+		reply, err := r.conn.flight.PollFlightInfo(r.rpc(ctx), desc)
+		if err != nil {
+			if !first && unsupported(err) {
+				err = malformed("a poll was answered, the next is refused: %v", err) // not wrapped: it would pass for the first
+			}
+			return nil, err
+		}
+		info := reply.GetInfo()
+		if info != nil {
+			call.Op.SetName(info)
+		}
+		if desc = reply.GetFlightDescriptor(); desc == nil {
+			if info == nil {
+				return nil, malformed("a complete query without a FlightInfo")
+			}
+			call.Progress(1, true)
+			return info, nil
+		}
+		fraction, known := reply.GetProgress(), reply.Progress != nil
+		if !known || !(fraction >= 0 && fraction <= 1) { // not a number included
+			fraction, known = 0, false
+		}
+		call.Progress(fraction, known)
+		if n := len(info.GetEndpoint()); fraction != last || n != endpoints {
+			last, endpoints, pace = fraction, n, shortestPoll
+		} else {
+			pace = min(2*pace, longestPoll)
+		}
+		if err := pause(ctx, pace-time.Since(asked)); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,96 @@
+package flightconn
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// polled queries a server whose n-th poll is answered by poll.
+func polled(t *testing.T, poll func(n int) (*pb.PollInfo, error), test func(b *bubble, heard *[]float64, ask func(ctx context.Context) (session.Stream, error), polls *int)) {
+	polls := 0
+	f := &fake{get: byTicket, info: infoOf(answer(int64Schema, "0"))}
+	f.poll = func(context.Context, *pb.FlightDescriptor) (*pb.PollInfo, error) {
+		polls++
+		return poll(polls)
+	}
+	inBubble(t, f, func(b *bubble) {
+		polls = 0
+		var heard []float64
+		c := b.open()
+		test(b, &heard, func(ctx context.Context) (session.Stream, error) {
+			return c.Query(ctx, "q", session.Call{Progress: func(fraction float64, known bool) {
+				if !known {
+					fraction = -1
+				}
+				heard = append(heard, fraction)
+			}})
+		}, &polls)
+	})
+}
+
+var going = &pb.FlightDescriptor{Type: pb.FlightDescriptor_CMD, Cmd: []byte("go on")}
+
+func TestAServerThatNeverGetsDoneIsPolledEverMoreSlowlyUntilTheContextEnds(t *testing.T) {
+	polled(t, func(int) (*pb.PollInfo, error) { return &pb.PollInfo{FlightDescriptor: going}, nil },
+		func(b *bubble, _ *[]float64, ask func(context.Context) (session.Stream, error), polls *int) {
+			ctx, stop := context.WithTimeout(b.Context(), time.Minute)
+			defer stop()
+			start := time.Now()
+			_, err := ask(ctx)
+			require.Equal(b, session.FaultContext, failure(b, err).Fault)
+			require.Equal(b, time.Minute, time.Since(start))
+			require.Less(b, *polls, 70)
+			require.Greater(b, *polls, 50)
+		})
+}
+
+func TestProgressThatIsNoneIsUnknown(t *testing.T) {
+	said := []float64{0.5, math.NaN(), -1, 2, math.Inf(1), 0.25}
+	polled(t, func(n int) (*pb.PollInfo, error) {
+		if n > len(said) {
+			return &pb.PollInfo{Info: answer(int64Schema, "0")}, nil
+		}
+		return &pb.PollInfo{FlightDescriptor: going, Progress: &said[n-1]}, nil
+	}, func(b *bubble, heard *[]float64, ask func(context.Context) (session.Stream, error), _ *int) {
+		s, err := ask(b.Context())
+		require.NoError(b, err)
+		require.Equal(b, upTo(10), values(b, s))
+		require.Equal(b, []float64{0.5, -1, -1, -1, -1, 0.25, 1}, *heard)
+	})
+}
+
+func TestPollsThatMakeNoSenseAreErrors(t *testing.T) {
+	for name, poll := range map[string]func(n int) (*pb.PollInfo, error){
+		"complete, but nothing is there": func(int) (*pb.PollInfo, error) { return &pb.PollInfo{}, nil },
+		"refused half-way": func(n int) (*pb.PollInfo, error) {
+			if n == 1 {
+				return &pb.PollInfo{FlightDescriptor: going}, nil
+			}
+			return nil, status.Error(codes.Unimplemented, "what poll?")
+		},
+	} {
+		polled(t, poll, func(b *bubble, _ *[]float64, ask func(context.Context) (session.Stream, error), _ *int) {
+			plans := b.fake.plans.Load()
+			_, err := ask(b.Context())
+			require.ErrorIs(b, err, errMalformed, name)
+			require.Equal(b, plans, b.fake.plans.Load(), "%s: the query is not run again", name)
+		})
+	}
+	polled(t, func(int) (*pb.PollInfo, error) { return nil, status.Error(codes.InvalidArgument, "no such table") },
+		func(b *bubble, _ *[]float64, ask func(context.Context) (session.Stream, error), polls *int) {
+			for range 2 {
+				_, err := ask(b.Context())
+				require.Equal(b, session.FaultStatement, failure(b, err).Fault)
+			}
+			require.Equal(b, 2, *polls, "a statement that fails says nothing of polls")
+		})
+}
