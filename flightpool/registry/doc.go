@@ -36,9 +36,10 @@
 // # Change
 //
 // Servers and users are looked up in maps that are copied when they change. Update
-// changes sizes and the times of waiting and idling in place. Where it changes
-// what connections are made with or checked by, the user's pool gets a successor
-// and drains: its loans go on until they are given back. A pool that nobody has
+// changes sizes and times in place. Where it changes what connections are made with
+// or checked by, and on Flight SQL servers the times of opening, checking and
+// querying, the user's pool gets a successor and drains: its loans go on until they
+// are given back. An Update that cannot be changes nothing. A pool that nobody has
 // called for UserIdleTimeout is drained likewise. A call that meets a pool which
 // has just been closed goes to its successor.
 //
@@ -56,8 +57,10 @@
 //     and closing are done under no lock.
 //   - OVERFLOW, validation on acquire and release, and the longest life are carried
 //     out, not only configured.
-//   - Bytes are counted where the registry has the socket: on Flight SQL servers.
-//     Kinds of database/sql may count theirs with Reach.Count.
+//   - Bytes are counted on Flight SQL servers, by gRPC. Kinds of database/sql may
+//     count theirs with Reach.Count, as those of package kinds do.
+//
+// All of it, with defaults and tests, stands in docs/registry.md.
 //
 // # Files
 //
@@ -67,6 +70,6 @@
 //	acquire, conn, calls        the way of a call
 //	server, userpool, generation, traffic   a server's users, and their pools
 //	share, divide, take         the bound and its division
-//	health, keeper              whether a server works; the goroutine
+//	health, probe, keeper       whether a server works; the goroutine
 //	stats, histogram, arrow     what all of it is and has done
 package registry

@@ -27,6 +27,10 @@ type fake struct {
 	stuck bool          // accepts nothing and refuses nothing
 	mute  bool          // does not answer to a ping
 
+	restarts int // connections from before are broken
+	pings    int
+	asked    map[string]int // by statement
+
 	opens, live, mostLive, twice int
 	opening, mostOpening         int
 	byUser                       map[string]int
@@ -86,7 +90,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	f.live++
 	f.byUser[c.user]++
 	f.mostLive = max(f.mostLive, f.live)
-	return &conn{f: f, user: c.user}, nil
+	return &conn{f: f, user: c.user, since: f.restarts}, nil
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -106,6 +110,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 type conn struct {
 	f      *fake
 	user   string
+	since  int
 	mu     sync.Mutex
 	closed bool
 }
@@ -113,10 +118,18 @@ type conn struct {
 func (c *conn) broken() error {
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
-	if c.f.down {
+	if c.f.down || c.since < c.f.restarts {
 		return errDown
 	}
 	return nil
+}
+
+func (c *conn) ask(query string) {
+	c.f.mu.Lock()
+	defer c.f.mu.Unlock()
+	if c.f.asked != nil {
+		c.f.asked[query]++
+	}
 }
 
 func (c *conn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("no statements here") }
@@ -125,6 +138,7 @@ func (c *conn) Begin() (driver.Tx, error)           { return nil, errors.New("no
 func (c *conn) Ping(ctx context.Context) error {
 	c.f.mu.Lock()
 	mute := c.f.mute
+	c.f.pings++
 	c.f.mu.Unlock()
 	if mute {
 		return sleep(ctx, time.Hour)
@@ -134,6 +148,7 @@ func (c *conn) Ping(ctx context.Context) error {
 
 // ExecContext of a duration takes that long.
 func (c *conn) ExecContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
+	c.ask(query)
 	if d, err := time.ParseDuration(query); err == nil {
 		if err := sleep(ctx, d); err != nil {
 			return nil, err
@@ -143,7 +158,8 @@ func (c *conn) ExecContext(ctx context.Context, query string, _ []driver.NamedVa
 }
 
 // QueryContext answers with the user that the connection belongs to.
-func (c *conn) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+func (c *conn) QueryContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
+	c.ask(query)
 	if err := c.broken(); err != nil {
 		return nil, err
 	}

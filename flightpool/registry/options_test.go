@@ -1,0 +1,160 @@
+package registry_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/flightpool/registry"
+)
+
+// Every option, changed while a connection is idle and another is on loan: it takes
+// effect in place, or, where connections are made with it, on new ones; the borrower
+// notices nothing.
+func TestEveryOptionChangesLive(t *testing.T) {
+	inPlace := map[string]string{
+		"min_connections": "2", "max_connections": "20", "reserved_connections": "1", "user_max_connections": "5", "max_concurrent_opens": "3",
+		"connect_timeout": "1s", "query_timeout": "2s", "acquire_timeout": "3s", "idle_timeout": "4s", "max_lifetime": "5m",
+		"enable_health_check": "false", "health_check_interval": "6s", "health_check_timeout": "7s", "failure_threshold": "8", "recovery_threshold": "9",
+		"validate_on_acquire": "true", "validation_interval": "10s", "validation_interval_seconds": "10", "warmup_on_create": "false", "warmup_connections": "4",
+		"exhaustion_policy": "fail_fast", "max_waiters": "11", "collect_statistics": "false", "user_idle_timeout": "12m",
+	}
+	replaces := map[string]string{
+		"target": "elsewhere", "host": "another", "health_check_type": "query", "health_check_query": "SELECT 2", "reset_on_release": "true",
+		"validate_on_release": "true", "collect_query_stats": "false",
+	}
+	for _, set := range []struct {
+		options map[string]string
+		opens   int
+	}{{inPlace, 2}, {replaces, 3}} {
+		for name, value := range set.options {
+			bubble(t, func(t *testing.T, g *rig) {
+				define(t, g, nil)
+				held, idle := acquire(t, g, "a"), acquire(t, g, "a")
+				require.NoError(t, idle.Release())
+				require.NoError(t, g.ApplyDDL(t.Context(), fmt.Sprintf("ALTER SERVER s OPTIONS (SET %s '%s')", name, value)), name)
+				synctest.Wait()
+				require.Equal(t, "remote a", whoami(t, held), name)
+				require.NoError(t, acquire(t, g, "a").Release(), name)
+				require.NoError(t, held.Release(), name)
+				opens := 0
+				for _, f := range g.all() {
+					opens += f.read(&f.opens)
+				}
+				if name == "min_connections" { // others are kept ready
+					opens = min(opens, set.opens)
+				}
+				require.Equal(t, set.opens, opens, name)
+				require.NoError(t, g.ApplyDDL(t.Context(), "ALTER SERVER s OPTIONS (DROP "+name+")"), name)
+			})
+		}
+	}
+}
+
+func TestAConnectionIsCheckedBeforeItIsLentAndWhenItComesBack(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		bubble(t, func(t *testing.T, g *rig) {
+			define(t, g, func(d *registry.ServerDefinition) {
+				d.ValidateOnAcquire, d.ValidateAfter, d.HealthCheck.Interval, d.HealthCheck.FailureThreshold = on, time.Second, time.Hour, 100
+			})
+			f := g.fake("s")
+			require.NoError(t, acquire(t, g, "a").Release())
+			time.Sleep(2 * time.Second)
+			f.set(func() { f.restarts++ }) // what was open is dead, and nobody knows yet
+			c := acquire(t, g, "a")
+			_, err := c.SQL().ExecContext(t.Context(), "1ms")
+			require.Equal(t, on, err == nil, "validate_on_acquire %v: %v", on, err)
+			require.NoError(t, c.Release())
+		})
+		bubble(t, func(t *testing.T, g *rig) {
+			define(t, g, func(d *registry.ServerDefinition) { d.ValidateOnRelease = on })
+			require.NoError(t, acquire(t, g, "a").Release())
+			f := g.fake("s")
+			require.Equal(t, on, f.read(&f.pings) > 0, "validate_on_release %v", on)
+		})
+	}
+}
+
+func TestEachTypeOfCheckAsksTheServer(t *testing.T) {
+	for kind, want := range map[string][2]int{"ping": {1, 0}, "query": {0, 1}, "full_validate": {0, 1}} {
+		bubble(t, func(t *testing.T, g *rig) {
+			define(t, g, nil)
+			require.NoError(t, g.ApplyDDL(t.Context(), "ALTER SERVER s OPTIONS (SET health_check_type '"+kind+"', SET health_check_query 'SELECT 7')"))
+			require.NoError(t, acquire(t, g, "a").Release())
+			f := g.fake("s")
+			f.set(func() { f.pings, f.asked = 0, map[string]int{} })
+			require.NoError(t, g.CheckNow(t.Context(), "s"))
+			f.set(func() { require.Equal(t, want, [2]int{f.pings, f.asked["SELECT 7"]}, kind) })
+			if kind == "full_validate" {
+				f.set(func() { require.NotZero(t, f.asked["ROLLBACK"], "it resets first") })
+			}
+		})
+	}
+}
+
+func TestIdleAndOldConnectionsAreLetGo(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		define(t, g, func(d *registry.ServerDefinition) { d.IdleTimeout = time.Minute; d.UserIdleTimeout = -1 })
+		f := g.fake("s")
+		one, two := acquire(t, g, "a"), acquire(t, g, "a")
+		require.NoError(t, one.Release())
+		require.NoError(t, two.Release())
+		for range 4 {
+			time.Sleep(20 * time.Second)
+			require.NoError(t, acquire(t, g, "a").Release())
+		}
+		require.Equal(t, 1, f.read(&f.live), "idle_timeout: the one that nobody needed")
+	})
+	bubble(t, func(t *testing.T, g *rig) {
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxLifetime = time.Minute })
+		f := g.fake("s")
+		for range 8 {
+			require.NoError(t, acquire(t, g, "a").Release())
+			time.Sleep(10 * time.Second)
+		}
+		require.Equal(t, 2, f.read(&f.opens), "max_lifetime")
+	})
+}
+
+func TestStatisticsCanBeSwitchedOff(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		define(t, g, func(d *registry.ServerDefinition) {
+			d.MaxConnections, d.DisableStatistics, d.DisableQueryStats = 1, true, true
+		})
+		held := acquire(t, g, "a")
+		got := make(chan error, 1)
+		go func() {
+			_, err := work(t.Context(), g, "s", "a", time.Second)
+			got <- err
+		}()
+		time.Sleep(time.Second)
+		require.NoError(t, held.Release())
+		require.NoError(t, <-got)
+		users, err := g.UserStats("s")
+		require.NoError(t, err)
+		require.Zero(t, users[0].Wait.P999, "collect_statistics")
+		require.Zero(t, users[0].Queries, "collect_query_stats")
+		require.Equal(t, uint64(2), users[0].Acquires, "counters cost nothing")
+	})
+}
+
+// An unhealthy server fails a call in real time too without doing anything.
+func TestAnUnhealthyServerRefusesWithinFiveMilliseconds(t *testing.T) {
+	g := newRig(t)
+	define(t, g, nil)
+	fell(t, g, g.fake("s"))
+	best := time.Hour
+	for range 100 { // the machine may be busy with something else
+		began := time.Now()
+		_, err := g.Acquire(context.Background(), "s", "a")
+		best = min(best, time.Since(began))
+		require.ErrorIs(t, err, registry.ErrUnhealthy)
+	}
+	t.Logf("%v", best)
+	require.Less(t, best, 5*time.Millisecond)
+	require.NoError(t, g.Close(t.Context()))
+}
