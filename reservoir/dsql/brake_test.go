@@ -165,6 +165,38 @@ func TestOnlyOneOpenFindsOutWhetherTheClusterStillRefuses(t *testing.T) {
 	})
 }
 
+// What was permitted before a pause is too old after it.
+func TestAFirstAttemptThatHadToWaitTakesAnotherPermit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := lease.NewLimiter("x", 100, 100)
+		c, dial := bare(limiter), &fakeDial{began: time.Now()}
+		_, err := c.persist(t.Context(), dial.open)
+		require.NoError(t, err)
+		require.Zero(t, limiter.Stats().Granted)
+		c.brake.failed(tooMany, &OpenError{verdict: tooMany, Err: errServed})
+		_, err = c.persist(t.Context(), dial.open)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, limiter.Stats().Granted)
+	})
+}
+
+func TestAnOpenThatNeverHadItsTurnFailsWithTheRefusalOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, dial := bare(lease.NewLimiter("x", 100, 100)), &fakeDial{began: time.Now()}
+		c.brake.failed(tooFast, &OpenError{verdict: tooFast, Err: errServed})
+		leave, waited, err := c.brake.enter(t.Context())
+		require.NoError(t, err)
+		require.True(t, waited)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = c.persist(ctx, dial.open)
+		require.ErrorIs(t, err, errServed)
+		require.True(t, limited(err))
+		require.Empty(t, dial.times)
+		leave()
+	})
+}
+
 // After a pause the rest of an open's time may be too short for another attempt:
 // that is no answer from the cluster, its refusal is.
 func TestAnAttemptThatTheRefusalsLeftTooLittleTimeIsStillTheRefusal(t *testing.T) {
