@@ -242,14 +242,15 @@ func TestAGreedyPoolDoesNotStarveAModestOne(t *testing.T) {
 		})
 	}
 	reach(t, "the greedy one has all, and wants more", func() bool { return c.Stats().Queued > size })
-	var most int64
-	for range 100 {
+	const asks = 100
+	var others int64 // lent to the greedy one between a question and its answer
+	for range asks {
 		before := lent.Load()
-		require.NoError(t, modest.AcquireFunc(ctx, func(*dsql.Conn) error { most = max(most, lent.Load()-before); return nil }))
+		require.NoError(t, modest.AcquireFunc(ctx, func(*dsql.Conn) error { others += lent.Load() - before; return nil }))
 	}
 	close(stop)
 	all.Wait()
-	require.LessOrEqual(t, most, int64(4*size), "of 30 who wait before it")
+	require.LessOrEqual(t, others, int64(asks*10), "on average; 27 wait before it each time")
 	require.Equal(t, size, g.Stats().Admitted)
 }
 
