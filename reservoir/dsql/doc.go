@@ -55,8 +55,9 @@
 //
 // # What fails, and how
 //
-//	53400 too fast       the fleet's limiter is told, opens pause, callers wait
-//	53300 too many       opens pause for longer, callers wait
+//	53400 too fast       the fleet's limiter is told, opens pause, then one
+//	                     asks for all; callers wait
+//	53300 too many       the same with longer pauses
 //	no lease, no permit  callers wait; while the table cannot be reached and
 //	                     Fallback grants nothing they get ErrReservoirEmpty at once
 //	access denied, no credentials, wrong name, no TLS
@@ -87,13 +88,13 @@
 //
 // # Files
 //
-//	config, env, place      settings; where the cluster is
-//	token, login, connect   one open; physical, peek: one connection
-//	refusal, brake          what a failed open means and how long to pause
-//	cluster, fleet, stats   the whole; its budgets
-//	open                    permission, and patience with refusals
-//	share, view, loan       who may have how many; borrowing
+//	config, env, place        settings; where the cluster is
+//	token, login, connect     one open; physical, peek: one connection
+//	refusal, brake            what a failed open means and how long to pause
+//	cluster, fleet, stats     the whole; its budgets
+//	open                      permission, and patience with refusals
+//	share, view, loan         who may have how many; borrowing
 //	connector, sqlconn, stmt  database/sql
-//	pool, conn, rows, tx    pgx; poolstat: numbers by pgxpool's names
-//	commit, occ             lost commits; conflicts
+//	pool, conn, rows, tx      pgx; poolstat: numbers by pgxpool's names
+//	commit, occ               lost commits; conflicts
 package dsql
