@@ -57,7 +57,7 @@
 //
 //	53400 too fast       the fleet's limiter is told, opens pause, then one
 //	                     asks for all; callers wait
-//	53300 too many       the same with longer pauses
+//	53300 too many       opens pause for longer, then one asks for all; callers wait
 //	no lease, no permit  callers wait; while the table cannot be reached and
 //	                     Fallback grants nothing they get ErrReservoirEmpty at once
 //	access denied, no credentials, wrong name, no TLS
