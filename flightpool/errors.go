@@ -33,6 +33,9 @@ var (
 
 	// ErrCommitUnknown says that the outcome of a commit cannot be known.
 	ErrCommitUnknown = session.ErrCommitUnknown
+
+	// ErrEndpointExpired says that a part of a result was read too late.
+	ErrEndpointExpired = session.ErrEndpointExpired
 )
 
 // Error is any failure of a call: the call, how far it had come, whose fault it

@@ -29,6 +29,11 @@ var (
 	// ErrHandleClosed says that the SessionHandle, PreparedQuery or result
 	// was closed before the call.
 	ErrHandleClosed = errors.New("handle is closed")
+
+	// ErrEndpointExpired says that a part of a result was asked for after the
+	// time until which the server had promised it, because the parts before
+	// were read slowly and the server did not renew it.
+	ErrEndpointExpired = errors.New("a part of the result has expired on the server")
 )
 
 // Stage is how far a call had come when it failed.

@@ -36,6 +36,12 @@
 // the reuse location and the server's own address mean the connection itself.
 // Failures at a location are not the connection's fault.
 //
+// Endpoints that wait while those before them are read are renewed before they
+// expire (RenewFlightEndpoint). One that has expired is asked for all the same,
+// since its server's clock may differ; the error then says that it was late.
+//
+// A query that wants to hear of its progress is planned by PollFlightInfo.
+//
 // The schema is that of the streams. A FlightInfo may promise another, out of
 // a stale cache; that is not an error, since nothing has been promised to the
 // caller before the first stream has spoken.
@@ -54,8 +60,7 @@
 //
 // # What it does not do
 //
-// PollFlightInfo, Substrait and the renewal of endpoints are not used. Rows
-// given to Ingest are read in the call's goroutine: a reader that blocks
+// Substrait is not used. Rows given to Ingest are read in the call's goroutine: a reader that blocks
 // blocks the call. A token is refreshed for the next RPC, not under one that
 // runs; only the first round trip of Open is made again.
 //
@@ -63,11 +68,11 @@
 //
 //	config       what can be set               endpoint  what connections share
 //	open         dial, handshake, proof        conn      the connection and its end
-//	epoch, dial  the transport                 sent      what has left
+//	epoch, dial, proxy, sockopt  the transport  sent      what has left
 //	identity     who we are to the server      channel   RPCs in that name
 //	run, fail    one call and its failure      support   what was learned
-//	query        planning                      fetch     where rows are had
-//	stream       results                       merge     several endpoints
+//	query, poll  planning                      fetch     where rows are had
+//	stream       results                       merge, renew  several endpoints
 //	reader       Arrow from FlightData         locations clients of other servers
 //	verify       message headers               validate, offsets  batches
 //	update       DoPut                         encode    FlightData from Arrow

@@ -18,6 +18,11 @@ const reuseScheme = "arrow-flight-reuse-connection"
 // fetch opens the stream of one endpoint: here, or from the first of its
 // locations that has it.
 func (r *run) fetch(ctx context.Context, endpoint *pb.FlightEndpoint) (*reader, error) {
+	rd, err := r.fetchAnywhere(ctx, endpoint)
+	return rd, expired(endpoint, err)
+}
+
+func (r *run) fetchAnywhere(ctx context.Context, endpoint *pb.FlightEndpoint) (*reader, error) {
 	ticket := endpoint.GetTicket()
 	if ticket == nil {
 		return nil, malformed("an endpoint without a ticket")

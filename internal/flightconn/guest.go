@@ -91,6 +91,11 @@ func (g *Guest) Here(endpoint *pb.FlightEndpoint) bool { return g.run.conn.serve
 // Redeem opens the stream of an endpoint, here or at the first of its
 // locations that has it, as far as its first message.
 func (g *Guest) Redeem(endpoint *pb.FlightEndpoint) (*Fetch, error) {
+	f, err := g.redeem(endpoint)
+	return f, expired(endpoint, err)
+}
+
+func (g *Guest) redeem(endpoint *pb.FlightEndpoint) (*Fetch, error) {
 	locations := endpoint.GetLocation()
 	switch {
 	case endpoint.GetTicket() == nil:

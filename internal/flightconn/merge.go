@@ -29,6 +29,7 @@ type merged struct {
 	cancel context.CancelFunc
 	parts  []*part
 	start  func(i int)
+	shelf  *shelf
 	head   int // the part that is read
 	begun  int // parts that were started
 	schema *arrow.Schema
@@ -55,7 +56,11 @@ func (r *run) merge(ctx context.Context, endpoints []*pb.FlightEndpoint) (*merge
 			turns[i], turn = turn, m.parts[i].opened
 		}
 	}
-	m.start = func(i int) { go m.parts[i].read(m.ctx, r, endpoints[i], turns[i]) }
+	m.shelf = r.newShelf(m.ctx, endpoints)
+	m.start = func(i int) {
+		take := func() (*pb.FlightEndpoint, error) { return m.shelf.take(m.ctx, i) }
+		go m.parts[i].read(m.ctx, r, take, turns[i])
+	}
 	for range min(parallelEndpoints, len(endpoints)) {
 		m.startNext()
 	}
@@ -145,14 +150,14 @@ func (m *merged) release() {
 }
 
 // read fetches the endpoint into p.batches.
-func (p *part) read(ctx context.Context, r *run, endpoint *pb.FlightEndpoint, turn <-chan struct{}) {
+func (p *part) read(ctx context.Context, r *run, take func() (*pb.FlightEndpoint, error), turn <-chan struct{}) {
 	defer func() {
 		close(p.batches)
 		if ctx.Err() != nil {
 			p.drain()
 		}
 	}()
-	rd, err := p.open(ctx, r, endpoint, turn)
+	rd, err := p.open(ctx, r, take, turn)
 	close(p.opened)
 	if err != nil {
 		return
@@ -178,7 +183,7 @@ func (p *part) read(ctx context.Context, r *run, endpoint *pb.FlightEndpoint, tu
 	}
 }
 
-func (p *part) open(ctx context.Context, r *run, endpoint *pb.FlightEndpoint, turn <-chan struct{}) (*reader, error) {
+func (p *part) open(ctx context.Context, r *run, take func() (*pb.FlightEndpoint, error), turn <-chan struct{}) (*reader, error) {
 	if turn != nil {
 		select {
 		case <-turn:
@@ -187,7 +192,11 @@ func (p *part) open(ctx context.Context, r *run, endpoint *pb.FlightEndpoint, tu
 			return nil, p.err
 		}
 	}
-	rd, err := r.fetch(ctx, endpoint)
+	endpoint, err := take()
+	var rd *reader
+	if err == nil {
+		rd, err = r.fetch(ctx, endpoint)
+	}
 	if err != nil {
 		p.err = err
 		return nil, err

@@ -10,6 +10,7 @@ import (
 // answer it with a constant.
 type support struct {
 	closeSession learned
+	renew        learned
 	cancelInfo   learned
 	cancelQuery  learned
 	actions      sync.Map // custom cancel action -> *learned

@@ -1,0 +1,176 @@
+package flightconn
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/array"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// forgetful is a server that keeps each part of a result for a while only.
+type forgetful struct {
+	mu      sync.Mutex
+	ttl     time.Duration
+	until   map[string]time.Time
+	renewed int
+	refuse  error // of renewals
+}
+
+const partsOfResult = parallelEndpoints + 4
+
+// plan makes a result of which each part has one row.
+func (s *forgetful) plan() *pb.FlightInfo {
+	s.until = map[string]time.Time{}
+	info := answer(int64Schema)
+	for i := range partsOfResult {
+		info.Endpoint = append(info.Endpoint, s.endpoint(fmt.Sprint(i)))
+	}
+	return info
+}
+
+func (s *forgetful) endpoint(ticket string) *pb.FlightEndpoint {
+	at := time.Now().Add(s.ttl)
+	s.until[ticket] = at
+	return &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: []byte(ticket)}, ExpirationTime: timestamppb.New(at)}
+}
+
+func (s *forgetful) get(k *pb.Ticket, stream pb.FlightService_DoGetServer) error {
+	s.mu.Lock()
+	at, known := s.until[string(k.GetTicket())]
+	s.mu.Unlock()
+	if !known || time.Now().After(at) {
+		return status.Errorf(codes.NotFound, "ticket %q is not here any more", k.GetTicket())
+	}
+	var n int
+	_, _ = fmt.Sscan(string(k.GetTicket()), &n)
+	return sendValues(stream, n, n+1)
+}
+
+// renew gives another ticket, the old one is not good any more.
+func (s *forgetful) renew(a *pb.Action, stream pb.FlightService_DoActionServer) error {
+	if a.GetType() != "RenewFlightEndpoint" {
+		return status.Error(codes.Unimplemented, "no such action")
+	}
+	var req pb.RenewFlightEndpointRequest
+	if err := proto.Unmarshal(a.GetBody(), &req); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.renewed++
+	if s.refuse != nil {
+		return s.refuse
+	}
+	old := string(req.GetEndpoint().GetTicket().GetTicket())
+	if time.Now().After(s.until[old]) {
+		return status.Error(codes.NotFound, "too late")
+	}
+	delete(s.until, old)
+	body, err := proto.Marshal(s.endpoint(old + " "))
+	if err != nil {
+		return err
+	}
+	return stream.Send(&pb.Result{Body: body})
+}
+
+// onShelf reads the first part of a result, pauses, and reads the rest.
+func onShelf(t *testing.T, s *forgetful, pause time.Duration, test func(b *bubble, got []int64, err error)) {
+	f := &fake{get: s.get, action: s.renew}
+	inBubble(t, f, func(b *bubble) {
+		f.info = infoOf(s.plan())
+		st, err := b.open().Query(b.Context(), "q", session.Call{})
+		require.NoError(b, err)
+		defer st.Close()
+		var got []int64
+		for err == nil {
+			var batch interface{ NumRows() int64 }
+			rows, e := st.Next()
+			if batch, err = rows, e; err == nil && batch.NumRows() > 0 {
+				got = append(got, rows.Column(0).(*array.Int64).Int64Values()...)
+			}
+			if len(got) == 1 {
+				time.Sleep(pause)
+			}
+		}
+		st.Close()
+		synctest.Wait()
+		test(b, got, err)
+	})
+}
+
+func TestPartsThatWaitToBeReadAreRenewedBeforeTheyExpire(t *testing.T) {
+	s := &forgetful{ttl: time.Minute}
+	onShelf(t, s, 10*time.Minute, func(b *bubble, got []int64, err error) {
+		require.ErrorIs(b, err, io.EOF)
+		require.Equal(b, upTo(partsOfResult), got)
+		// Four parts waited, each renewed 20 s before its end, every 40 s.
+		require.InDelta(b, 4*600/40, s.renewed, 4)
+		renewed := s.renewed
+		time.Sleep(time.Hour)
+		require.Equal(b, renewed, s.renewed, "nothing is renewed after the end")
+	})
+}
+
+func TestAResultGivenUpIsNotRenewedAnyMore(t *testing.T) {
+	s := &forgetful{ttl: time.Minute}
+	f := &fake{get: s.get, action: s.renew}
+	inBubble(t, f, func(b *bubble) {
+		f.info = infoOf(s.plan())
+		st, err := b.open().Query(b.Context(), "q", session.Call{})
+		require.NoError(b, err)
+		time.Sleep(time.Minute)
+		st.Close()
+		synctest.Wait()
+		renewed := s.renewed
+		require.Positive(b, renewed)
+		time.Sleep(time.Hour)
+		require.Equal(b, renewed, s.renewed)
+	})
+}
+
+func TestAPartThatExpiredSaysSo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		refuse error
+		tries  int
+	}{
+		"no renewals": {status.Error(codes.Unimplemented, "what renewal?"), 1}, // and never again
+		"refused":     {status.Error(codes.Internal, "not now"), 4 * 5},        // at 40, 50, 55, 57.5 and 58.75 s
+	} {
+		s := &forgetful{ttl: time.Minute, refuse: tc.refuse}
+		onShelf(t, s, 10*time.Minute, func(b *bubble, got []int64, err error) {
+			require.ErrorIs(b, err, session.ErrEndpointExpired, name)
+			require.ErrorContains(b, err, "9m0s late", name)
+			require.ErrorContains(b, err, "not here any more", "%s: the server's words are kept", name)
+			require.True(b, failure(b, err).Fault.KeepsConn(), name)
+			require.Equal(b, upTo(parallelEndpoints), got, "%s: what was being read is", name)
+			require.InDelta(b, tc.tries, s.renewed, 4*0.25*float64(tc.tries-1), name)
+		})
+	}
+}
+
+func TestAnExpiryInThePastAsksTheServerAllTheSame(t *testing.T) {
+	s := &forgetful{ttl: time.Minute}
+	f := &fake{get: s.get, action: s.renew}
+	inBubble(t, f, func(b *bubble) {
+		info := s.plan()
+		for _, e := range info.Endpoint { // the server's clock is an hour behind ours
+			e.ExpirationTime = timestamppb.New(time.Now().Add(-time.Hour))
+		}
+		f.info = infoOf(info)
+		st, err := b.open().Query(b.Context(), "q", session.Call{})
+		require.NoError(b, err)
+		require.Equal(b, upTo(partsOfResult), values(b, st))
+	})
+}
