@@ -196,14 +196,16 @@ const (
 	IngestZSTD
 )
 
-// IngestOptions tells where and how Ingest stores its rows.
+// IngestOptions tells where and how Ingest stores its rows. What a server does
+// not support of it, it refuses.
 type IngestOptions struct {
 	Table           string // set by Ingest from its argument
 	Catalog, Schema string // empty: the session's own
 	Mode            IngestMode
 	Temporary       bool // into a temporary table of the session
 	Compression     IngestCompression
-	Options         map[string]string // backend-specific
+	Options         map[string]string // of the server's own
+	Headers         metadata.MD       // sent with the call's RPCs
 }
 
 // MetadataKind names a catalogue call.

@@ -60,7 +60,7 @@ func (s *SessionHandle) UpdateWithOptions(ctx context.Context, sql string, opts 
 // not tell. It does not release rows. Servers without bulk ingestion fail it
 // with FaultUnsupported.
 func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.RecordReader, opts IngestOptions) (int64, error) {
-	c, err := s.begin(ctx, "Ingest", QueryOptions{}, false)
+	c, err := s.begin(ctx, "Ingest", QueryOptions{Headers: opts.Headers}, false)
 	if err != nil {
 		return 0, err
 	}

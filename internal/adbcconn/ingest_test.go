@@ -1,0 +1,115 @@
+package adbcconn
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// kinds are the driver's connection and the native one below it.
+func kinds(c session.Conn) map[string]session.Conn {
+	return map[string]session.Conn{"driver": c, "native": c.(*Conn).Conn}
+}
+
+func TestIngestInATransactionInEveryModeAndCompression(t *testing.T) {
+	inBubble(t, testserver.Strict(), func(t *testing.T, _ server, c session.Conn) {
+		for kind, conn := range kinds(c) {
+			for _, compression := range []session.IngestCompression{session.IngestUncompressed, session.IngestLZ4, session.IngestZSTD} {
+				for _, mode := range []session.IngestMode{session.IngestCreate, session.IngestAppend, session.IngestReplace, session.IngestCreateAppend} {
+					name := fmt.Sprintf("%s_%d_%d", kind, compression, mode)
+					before := 0
+					if mode != session.IngestCreate {
+						_, err := conn.Update(t.Context(), "CREATE TABLE "+name+" (n BIGINT)", session.Call{})
+						require.NoError(t, err)
+						_, err = conn.Update(t.Context(), "INSERT INTO "+name+" VALUES (7)", session.Call{})
+						require.NoError(t, err)
+						before = 1
+					}
+					load := func(commit bool) {
+						tx, err := conn.Begin(t.Context())
+						require.NoError(t, err)
+						batch := int64s(1, 2, 3)
+						rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
+						require.NoError(t, err)
+						defer rows.Release()
+						n, err := conn.Ingest(t.Context(), rows, session.IngestOptions{Table: name, Mode: mode, Compression: compression}, session.Call{Tx: tx})
+						require.NoError(t, err, name)
+						require.EqualValues(t, 3, n, name)
+						require.NoError(t, conn.EndTx(t.Context(), tx, commit))
+					}
+					load(false)
+					if before > 0 {
+						require.Equal(t, before, count(t, conn, "SELECT * FROM "+name), "%s: rolled back", name)
+					}
+					load(true)
+					want := 3
+					if mode == session.IngestAppend || mode == session.IngestCreateAppend {
+						want += before
+					}
+					require.Equal(t, want, count(t, conn, "SELECT * FROM "+name), "%s: committed", name)
+				}
+			}
+		}
+	})
+}
+
+func TestATableThatChangesUnderAPreparedStatementIsNoError(t *testing.T) {
+	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake()} {
+		inBubble(t, profile, func(t *testing.T, _ server, c session.Conn) {
+			for kind, conn := range kinds(c) {
+				table := "altered_" + kind
+				do := func(sql string) {
+					_, err := conn.Update(t.Context(), sql, session.Call{})
+					require.NoError(t, err, "%s on %s: %s", kind, profile.Name, sql)
+				}
+				columns := func(s session.Stream, err error) (names []string) {
+					require.NoError(t, err, "%s on %s", kind, profile.Name)
+					defer s.Close()
+					batch, err := s.Next()
+					require.NoError(t, err, "%s on %s", kind, profile.Name)
+					require.True(t, batch.Schema().Equal(s.Schema()), "%s on %s", kind, profile.Name)
+					for _, f := range batch.Schema().Fields() {
+						names = append(names, f.Name)
+					}
+					return names
+				}
+				do("CREATE TABLE " + table + " (n BIGINT)")
+				do("INSERT INTO " + table + " VALUES (1)")
+				sql := "SELECT * FROM " + table
+				stmt, err := conn.Prepare(t.Context(), sql, session.Call{})
+				require.NoError(t, err)
+				require.Equal(t, []string{"n"}, columns(stmt.Query(t.Context(), nil, session.Call{})))
+				require.Equal(t, []string{"n"}, columns(conn.Query(t.Context(), sql, session.Call{})))
+
+				do("DROP TABLE " + table)
+				do("CREATE TABLE " + table + " (n BIGINT, s VARCHAR)")
+				do("INSERT INTO " + table + " VALUES (1, 'x')")
+				require.Equal(t, []string{"n", "s"}, columns(conn.Query(t.Context(), sql, session.Call{})))
+				require.Equal(t, []string{"n", "s"}, columns(stmt.Query(t.Context(), nil, session.Call{})))
+				require.NoError(t, stmt.Close(t.Context()))
+			}
+		})
+	}
+}
+
+func TestTheDriverTellsOfProgress(t *testing.T) {
+	profile := testserver.Strict()
+	profile.Polls = 3
+	inBubble(t, profile, func(t *testing.T, _ server, c session.Conn) {
+		for kind, conn := range kinds(c) {
+			var heard []float64
+			s, err := conn.Query(t.Context(), "SELECT 1", session.Call{Progress: func(fraction float64, _ bool) { heard = append(heard, fraction) }})
+			require.NoError(t, err, kind)
+			got, err := ints(t, s)
+			require.NoError(t, err, kind)
+			require.Equal(t, []int64{1}, got, kind)
+			require.Equal(t, []float64{0.25, 0.5, 0.75, 1}, heard, kind)
+		}
+	})
+}
