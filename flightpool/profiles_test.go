@@ -539,7 +539,8 @@ func tryIngestTx(r *rig) error {
 
 func tryDeadline(r *rig) error {
 	r.cancelled(r.pool, "SELECT sleep('2m')", 200*ms)
-	ctx, stop := context.WithTimeout(r.Context(), 10*time.Second)
+	// Not so late that it was the end of the connection that stopped it.
+	ctx, stop := context.WithTimeout(r.Context(), 2*time.Second)
 	defer stop()
 	if err := r.srv.Ledger().Wait(ctx, func(s testserver.Snapshot) bool { return s.Running == 0 }); err != nil {
 		return fmt.Errorf("the statement runs on: %w", err)
