@@ -215,7 +215,7 @@ func TestKillAndRestartUnderLoad(t *testing.T) {
 				for ctx.Err() == nil {
 					healthy := g.Healthy("s")
 					began := time.Now()
-					_, err := work(ctx, g, "s", user, 20*time.Millisecond)
+					_, err := work(ctx, g, "s", user, 50*time.Millisecond)
 					if !healthy && err != nil && time.Since(began) > 5*time.Millisecond {
 						t.Errorf("an unhealthy server took %v to refuse", time.Since(began))
 					}
@@ -228,7 +228,7 @@ func TestKillAndRestartUnderLoad(t *testing.T) {
 		for range 3 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					waited, err := work(ctx, g, "other", "a", 20*time.Millisecond)
+					waited, err := work(ctx, g, "other", "a", 50*time.Millisecond)
 					if err != nil && ctx.Err() == nil {
 						t.Errorf("the other server: %v", err)
 						return

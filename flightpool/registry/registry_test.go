@@ -172,10 +172,11 @@ func TestAnUpdateThatCannotBeChangesNothing(t *testing.T) {
 		now, err := g.Definition("s")
 		require.NoError(t, err)
 		require.Equal(t, before, now)
-		one, two := acquire(t, g, "a"), acquire(t, g, "b")
-		require.Equal(t, 2, g.fake("s").read(&g.fake("s").opens), "the connections of before")
+		one, two, three := acquire(t, g, "a"), acquire(t, g, "b"), acquire(t, g, "c")
+		require.Equal(t, 3, g.fake("s").read(&g.fake("s").opens), "the connections of before, and one for who is new")
 		require.NoError(t, one.Release())
 		require.NoError(t, two.Release())
+		require.NoError(t, three.Release())
 	})
 }
 
