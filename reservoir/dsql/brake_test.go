@@ -192,6 +192,14 @@ func TestAnOpenThatNeverHadItsTurnFailsWithTheRefusalOfOthers(t *testing.T) {
 		_, err = c.persist(ctx, dial.open)
 		require.ErrorIs(t, err, errServed)
 		require.True(t, limited(err))
+
+		c.brake.failed(passing, &OpenError{Err: errServed}) // the latest is not a refusal
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = c.persist(ctx, dial.open)
+		var open *OpenError
+		require.ErrorAs(t, err, &open, "no caller takes it for the end of its own time")
+		require.ErrorContains(t, err, "OpenTimeout")
 		require.Empty(t, dial.times)
 		leave()
 	})

@@ -46,7 +46,7 @@ func (c *Cluster) persist(ctx context.Context, dial func(context.Context) (*phys
 		case refusal != nil && (!made || ctx.Err() != nil):
 			return nil, refusal // it tells more than that the rest of the time was too short
 		case !made:
-			return nil, cmp.Or(c.brake.refusal(), err)
+			return nil, cmp.Or(c.brake.refusal(), c.unmade(err))
 		}
 		if refused.verdict != passing {
 			c.log.WarnContext(ctx, "open refused", "error", err, "pause", c.brake.left())
@@ -62,6 +62,14 @@ func (c *Cluster) persist(ctx context.Context, dial func(context.Context) (*phys
 			return nil, err
 		}
 	}
+}
+
+// unmade is the error of an open that made no attempt.
+func (c *Cluster) unmade(err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return &OpenError{Host: c.cfg.Host, User: c.cfg.User, Region: c.cfg.Region, Check: "OpenTimeout: others were before it", Err: err}
 }
 
 // attempt makes one attempt at an open when the brake lets it, and tells the
