@@ -12,8 +12,9 @@
 // It prints what it saw, tells which of the project's claims did not hold, and
 // fails then. FLEET_SECONDS is the length of each story (burst 60, steady 120,
 // drop 15, chaos 300), FLEET_PROCESSES the size of each fleet (8), FLEET_POOLS
-// chooses the pools (dsql,pgxpool,aws-settings). Its test tells all stories
-// briefly.
+// chooses the pools (dsql,pgxpool,aws-settings). Of stories that are shorter than
+// that the limits and counts are judged alone, not the figures. The test tells
+// all stories briefly.
 //
 // # Files
 //

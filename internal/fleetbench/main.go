@@ -23,7 +23,7 @@ var stories = map[string]story{
 	"burst":  {burst, time.Minute},
 	"steady": {steady, 2 * time.Minute},
 	"drop":   {drop, 15 * time.Second},
-	"chaos":  {chaos, chaosLength},
+	"chaos":  {chaos, 5 * time.Minute},
 }
 
 // A scale says how large a story is.
@@ -32,8 +32,10 @@ type scale struct {
 	conns     int // of each process
 	length    time.Duration
 	pools     []string
-	// brief stories are for a busy machine: leases are short, and figures that
-	// depend on the machine's speed are no claims.
+	// short stories are shorter than it takes for the figures to mean something:
+	// those are no claims.
+	short bool
+	// brief stories are for a test: short, with short leases.
 	brief bool
 }
 
@@ -82,6 +84,7 @@ func run(ctx context.Context, names []string, r *report) error {
 		sc := scale{processes: processes, conns: 50, length: s.length, pools: pools}
 		if seconds > 0 {
 			sc.length = time.Duration(seconds) * time.Second
+			sc.short = sc.length < s.length
 		}
 		if text := os.Getenv("FLEET_POOLS"); text != "" {
 			sc.pools = strings.Split(text, ",")

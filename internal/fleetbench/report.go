@@ -33,9 +33,9 @@ func (r *report) claim(holds bool, format string, args ...any) {
 	}
 }
 
-// figure is a claim whose truth depends on the speed of the machine too.
+// figure is a claim whose truth depends on time and the machine's speed too.
 func (r *report) figure(s scale, holds bool, format string, args ...any) {
-	r.claim(holds || s.brief, format, args...)
+	r.claim(holds || s.short || s.brief, format, args...)
 }
 
 func (r *report) verdict() error { return errors.Join(r.broken...) }
