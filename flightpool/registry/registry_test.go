@@ -137,7 +137,7 @@ func TestUpdateOfTimeoutsKeepsTheConnections(t *testing.T) {
 		f := g.fake("s")
 		held := acquire(t, g, "a")
 		d.QueryTimeout, d.ConnectTimeout, d.HealthCheck.Timeout = 2*time.Second, 3*time.Second, time.Second
-		d.HealthCheck.FailureThreshold, d.HealthCheck.RecoveryThreshold, d.ValidateAfter, d.WarmupConnections = 7, 8, time.Minute, 2
+		d.HealthCheck.FailureThreshold, d.HealthCheck.RecoveryThreshold, d.ValidateAfter = 7, 8, time.Minute
 		d.MaxWaiters, d.ReservedConnections, d.MaxConcurrentOpens, d.UserIdleTimeout, d.MaxLifetime = 9, 1, 2, time.Hour, time.Hour
 		require.NoError(t, g.Update(t.Context(), d))
 		began := time.Now()
