@@ -14,6 +14,8 @@
 // and stores nothing. Commit here tells; COMMIT as SQL text is left as DuckDB
 // has it. Savepoints do not exist.
 //
+// The session options "catalog" and "schema" say where names are looked for.
+//
 // Parameters may be of any Arrow type but lists, structs, maps and unions.
 //
 // Engine.Live adds views whose rows this process makes whenever they are read.

@@ -259,6 +259,31 @@ def _():
         return f"table types {', '.join(sorted(conn.adbc_get_table_types()))}"
 
 
+@check("the current catalog and schema are those that are set")
+def _():
+    with flightsql.connect(URI, autocommit=True) as conn, conn.cursor() as cur:
+        cur.execute("CREATE SCHEMA IF NOT EXISTS current")
+        conn.adbc_current_db_schema = "current"
+        equal(conn.adbc_current_db_schema, "current")
+        equal(table(cur, "SELECT current_schema() AS s")["s"].to_pylist(), ["current"])
+        with cursor() as other:
+            equal(table(other, "SELECT current_schema() AS s")["s"].to_pylist(), ["main"])
+
+        def missing():
+            conn.adbc_current_db_schema = "missing"
+
+        fails(flightsql.Error, missing)
+        cur.execute("DROP SCHEMA current")
+
+
+@check("what the driver does not send, the server cannot have")
+def _():
+    with cursor() as cur:
+        nothing = pa.table({"i": pa.array([], pa.int64())})
+        error = fails(flightsql.Error, lambda: cur.adbc_ingest("nothing", nothing, mode="create"))
+        return f"an ingest without rows: {str(error).split(' (')[0]}"
+
+
 @check("an error names its kind, and the connection works on")
 def _():
     with cursor() as cur:
