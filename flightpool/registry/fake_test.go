@@ -25,7 +25,7 @@ type fake struct {
 	slow  time.Duration // how long a close takes
 	down  bool          // refuses connections and breaks the open ones
 	stuck bool          // accepts nothing and refuses nothing
-	mute  bool          // does not answer to a ping
+	ping  time.Duration // how long one takes
 
 	restarts int // connections from before are broken
 	pings    int
@@ -137,11 +137,11 @@ func (c *conn) Begin() (driver.Tx, error)           { return nil, errors.New("no
 
 func (c *conn) Ping(ctx context.Context) error {
 	c.f.mu.Lock()
-	mute := c.f.mute
+	takes := c.f.ping
 	c.f.pings++
 	c.f.mu.Unlock()
-	if mute {
-		return sleep(ctx, time.Hour)
+	if err := sleep(ctx, takes); err != nil {
+		return err
 	}
 	return c.broken()
 }

@@ -153,7 +153,7 @@ func TestUpdateOfTimeoutsKeepsTheConnections(t *testing.T) {
 		_, err = g.Acquire(t.Context(), "s", "b")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.Equal(t, 3*time.Second, time.Since(began), "connect_timeout")
-		f.set(func() { f.mute = true })
+		f.set(func() { f.ping = time.Hour })
 		began = time.Now()
 		require.ErrorIs(t, g.CheckNow(t.Context(), "s"), context.DeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(began), "health_check_timeout")
