@@ -74,10 +74,11 @@ func (p *connectProxy) serve(c net.Conn, to string) {
 		return
 	}
 	defer func() { _ = server.Close() }()
-	// The server speaks first, together with our answer.
+	// The server speaks first, and part of it comes together with our answer.
 	first := make([]byte, 9)
 	n, _ := io.ReadFull(server, first)
 	_, _ = c.Write(append([]byte("HTTP/1.1 200 OK\r\n\r\n"), first[:n]...))
+	_, _ = from.Peek(1)
 	go func() {
 		_, _ = io.Copy(server, from)
 		_ = server.Close()

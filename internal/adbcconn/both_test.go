@@ -1,11 +1,14 @@
 package adbcconn
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/session"
@@ -111,5 +114,27 @@ func TestTheDriverTellsOfProgress(t *testing.T) {
 			require.Equal(t, []int64{1}, got, kind)
 			require.Equal(t, []float64{0.25, 0.5, 0.75, 1}, heard, kind)
 		}
+	})
+}
+
+func TestOffsetsThatPointNowhereAreAnErrorThroughTheDriverToo(t *testing.T) {
+	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c session.Conn) {
+		_, err := c.Update(t.Context(), "CREATE TABLE texts (s VARCHAR)", session.Call{})
+		require.NoError(t, err)
+		_, err = c.Update(t.Context(), "INSERT INTO texts VALUES ('a'), ('b'), ('c')", session.Call{})
+		require.NoError(t, err)
+		s.Faults().Set(testserver.Fault{On: testserver.OnBatch, Do: testserver.Rewrite(func(d *flight.FlightData) {
+			d.DataBody = bytes.Clone(d.DataBody)
+			binary.LittleEndian.PutUint32(d.DataBody[4:], 1<<30) // the end of the first text
+		})})
+		for kind, conn := range kinds(c) {
+			rows, err := conn.Query(t.Context(), "SELECT * FROM texts", session.Call{})
+			require.NoError(t, err, kind)
+			_, err = rows.Next()
+			require.ErrorContains(t, err, "offsets", kind)
+			require.Equal(t, session.FaultUnknown, failure(t, err).Fault, kind)
+			rows.Close()
+		}
+		s.Faults().Clear()
 	})
 }
