@@ -2,6 +2,8 @@ package registry
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"testing"
 	"testing/synctest"
 
@@ -21,6 +23,17 @@ func TestWhatIsComingIsNeverLessThanNothing(t *testing.T) {
 	_ = s.relax(true)
 	require.Zero(t, s.coming())
 	s.mu.Unlock()
+}
+
+// An open's failure may reach those who wait before the news of what it has made of
+// the server.
+func TestWhoFailsWithAnUnhealthyServerIsToldSo(t *testing.T) {
+	u := &userPool{server: &server{name: "s"}, name: "a"}
+	gone := fmt.Errorf("open: %w", io.ErrUnexpectedEOF)
+	require.NotErrorIs(t, u.explain(t.Context(), gone), ErrUnhealthy)
+	u.server.health.down.Store(&UnhealthyError{Server: "s", Reason: gone})
+	require.ErrorIs(t, u.explain(t.Context(), gone), ErrUnhealthy)
+	require.NotErrorIs(t, u.explain(t.Context(), errors.New("syntax error")), ErrUnhealthy)
 }
 
 func TestTurnsOfHealthAreToldInTheirOrder(t *testing.T) {
