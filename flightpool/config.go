@@ -214,7 +214,7 @@ func (c Config) faults() []error {
 		fault(strings.TrimSpace(sql) == "", "OnReturn: statement %d is empty", i)
 	}
 	if err := flightconn.CheckHeaders(c.Headers); err != nil {
-		faults = append(faults, fmt.Errorf("Headers: %w", err))
+		fault(true, "Headers: %w", err)
 	}
 	for key := range c.Headers {
 		fault(strings.EqualFold(key, "authorization"), "Headers: put authorization into Auth")

@@ -39,7 +39,7 @@ func (d *Driver) unary(ctx context.Context, method string, args, reply any, cc *
 	}
 	info := reply.(*pb.FlightInfo)
 	if k.call.Progress != nil {
-		polled, err := k.guest.Plan(desc, k.call) //nolint:contextcheck // its RPCs end with the call
+		polled, err := k.guest.Plan(desc, k.call)
 		if err != nil {
 			return k.note(err)
 		}

@@ -47,7 +47,8 @@ type part struct {
 // merge starts reading endpoints and waits for the first schema.
 func (r *run) merge(ctx context.Context, endpoints []*pb.FlightEndpoint) (*merged, *arrow.Schema, error) {
 	m := &merged{parts: make([]*part, len(endpoints))}
-	m.ctx, m.cancel = context.WithCancel(ctx)
+	ctx, m.cancel = context.WithCancel(ctx)
+	m.ctx = ctx
 	turns := make([]<-chan struct{}, len(endpoints)) // what each part waits for
 	var turn <-chan struct{}
 	for i, endpoint := range endpoints {
@@ -56,7 +57,7 @@ func (r *run) merge(ctx context.Context, endpoints []*pb.FlightEndpoint) (*merge
 			turns[i], turn = turn, m.parts[i].opened
 		}
 	}
-	m.shelf = r.newShelf(m.ctx, endpoints)
+	m.shelf = r.newShelf(ctx, endpoints)
 	m.start = func(i int) {
 		take := func() (*pb.FlightEndpoint, error) { return m.shelf.take(m.ctx, i) }
 		go m.parts[i].read(m.ctx, r, take, turns[i])
