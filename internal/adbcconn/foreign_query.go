@@ -48,12 +48,16 @@ func (c *Foreign) statement(sql string, call session.Call) (adbc.Statement, erro
 	return stmt, nil
 }
 
-// prepare makes a prepared statement for sql. It is called inside the turn.
+// prepare makes a prepared statement for sql. The Flight SQL driver does not
+// read the server's answer to its end: a context of its own ends that RPC. It
+// is called inside the turn.
 func (c *Foreign) prepare(ctx context.Context, sql string, call session.Call) (adbc.Statement, error) {
 	stmt, err := c.statement(sql, call)
 	if err != nil {
 		return nil, err
 	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	if err := stmt.Prepare(ctx); err != nil {
 		_ = stmt.Close()
 		return nil, err
