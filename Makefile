@@ -32,7 +32,7 @@ help: ## this list
 .PHONY: test
 test: export GOFLAGS := $(GOFLAGS),debug_bindings
 test: test-deps ## all tests of all modules, with the race detector
-	@$(call each,go test -race -timeout 300s ./... $(quiet),tests)
+	@$(call each,go test -race -timeout 600s ./... $(quiet),tests)
 	@go test -run Allocates ./reservoir # allocations are counted without the race detector
 
 .PHONY: lint

@@ -45,10 +45,9 @@ func TestAReadIsRepeatedOnceOnAConnectionThatHasJustAnswered(t *testing.T) {
 	var retried atomic.Int32
 	cfg := Config{MaxSize: 3, MinIdle: 3, Hooks: Hooks{Retried: func(op string, err error) { retried.Add(1) }}}
 	for name, on := range map[string]testserver.Fault{
-		"while planning":      {On: testserver.OnGetFlightInfo, SQL: "FROM generate"},
-		"before the stream":   {On: testserver.OnDoGet, SQL: "FROM generate"},
-		"at the first batch":  {On: testserver.OnBatch, SQL: "FROM generate"},
-		"after it was served": {On: testserver.OnStatement, After: true, SQL: "FROM generate"},
+		"while planning":     {On: testserver.OnGetFlightInfo, SQL: "FROM generate"},
+		"before the stream":  {On: testserver.OnDoGet, SQL: "FROM generate"},
+		"at the first batch": {On: testserver.OnBatch, SQL: "FROM generate"},
 	} {
 		retried.Store(0)
 		inBubble(t, testserver.Strict(), cfg, func(r *rig) {
