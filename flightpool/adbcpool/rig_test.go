@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -75,15 +76,23 @@ func (r rig) database() adbc.Database {
 
 // driverAt is ADBC's Flight SQL driver as a user would make it, but for one
 // defect, which the race detector finds: it reads the trailers of a stream
-// that was ended early while gRPC writes them.
+// that was ended early while gRPC writes them. And a stream that the driver
+// leaves half read must not be collected before it has ended: Arrow's client
+// has a finalizer for it, which touches a channel of the bubble from outside.
 func driverAt(addr string, opts ...grpc.DialOption) (adbc.Database, error) {
+	var mu sync.Mutex
+	var streams []grpc.ClientStream
 	quiet := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		kept := slices.DeleteFunc(slices.Clone(opts), func(o grpc.CallOption) bool {
 			_, header := o.(grpc.HeaderCallOption)
 			_, trailer := o.(grpc.TrailerCallOption)
 			return header || trailer
 		})
-		return streamer(ctx, desc, cc, method, kept...)
+		stream, err := streamer(ctx, desc, cc, method, kept...)
+		mu.Lock()
+		defer mu.Unlock()
+		streams = append(streams, stream)
+		return stream, err
 	}
 	db, err := flightdriver.NewDriver(memory.DefaultAllocator).NewDatabaseWithOptions(
 		map[string]string{adbc.OptionKeyURI: "grpc://" + addr}, append(opts, grpc.WithChainStreamInterceptor(quiet))...)
