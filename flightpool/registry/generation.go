@@ -135,7 +135,7 @@ func (u *userPool) build(ctx context.Context, k Kind, d *ServerDefinition, f fix
 	if f.CheckSQL != "" {
 		kind.HealthSQL = f.CheckSQL
 	}
-	cfg := sqlconn.Config{Connector: connector, Kind: kind, Check: checkKind(f.Check), KeepState: f.KeepSession}
+	cfg := sqlconn.Config{Connector: connector, Kind: kind, Check: checkKind(f.Check), KeepState: f.KeepSession, Stopped: u.stopped}
 	if !d.DisableQueryStats {
 		cfg.Observe = u.queried
 	}
@@ -199,3 +199,10 @@ func (l memberLeases) Stats() lease.Stats {
 
 // Close does nothing: the share is the server's.
 func (memberLeases) Close(context.Context) error { return nil }
+
+// stopped tells of a statement that may run on at the server.
+func (u *userPool) stopped(err error) {
+	if log := u.server.registry.cfg.Logger; err != nil && log != nil {
+		log.Warn("registry: a statement whose time was over could not be stopped on the server", "server", u.server.name, "user", u.name, "error", err)
+	}
+}

@@ -1,9 +1,11 @@
 package mysqltest
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -59,6 +61,31 @@ func TestARegistryOnMariaDBFromText(t *testing.T) {
 	require.NoError(t, server.Start(t.Context()))
 	require.True(t, <-health)
 	borrow(t, r, "bob", func(c *sql.Conn) { require.NoError(t, c.PingContext(t.Context())) })
+}
+
+// A statement is stopped over a second connection, which this user may not have.
+func TestAStatementThatCannotBeStoppedIsLogged(t *testing.T) {
+	server, err := localdeps.StartMariaDB(t.Context(), localdeps.MariaDBOptions{Init: []string{
+		"CREATE USER IF NOT EXISTS app IDENTIFIED BY 'one' WITH MAX_USER_CONNECTIONS 1",
+	}})
+	require.NoError(t, err)
+	defer server.Close()
+	var log bytes.Buffer
+	r, err := registry.NewWith(registry.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	require.NoError(t, err)
+	require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
+		CREATE SERVER maria FOREIGN DATA WRAPPER mariadb_fdw OPTIONS (host '%s', port '%d', dbname '');
+		CREATE USER MAPPING FOR PUBLIC SERVER maria OPTIONS (user 'app', password 'one')`, server.Host, server.Port)))
+	borrow(t, r, "ann", func(c *sql.Conn) {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := c.ExecContext(ctx, "SELECT SLEEP(2)")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+	require.NoError(t, r.Close(t.Context())) // waits for the stop
+	require.Contains(t, log.String(), "could not be stopped")
+	require.Contains(t, log.String(), "max_user_connections")
+	require.Contains(t, log.String(), "server=maria user=ann")
 }
 
 func borrow(t *testing.T, r *registry.Registry, user string, f func(c *sql.Conn)) {
