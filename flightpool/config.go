@@ -67,6 +67,11 @@ type Config struct {
 	// Headers are sent with every call; QueryOptions.Headers are one call's.
 	Headers metadata.MD
 
+	// SessionHeader names a header that carries a random value of its own for
+	// each connection, for servers that bind a session to one: ClickHouse's
+	// x-clickhouse-session-id. Default: none.
+	SessionHeader string
+
 	// Dialer replaces the network: tunnels, SOCKS, a proxy of your choice,
 	// tests. It is called once for each connection, and must not give two of
 	// them one socket. Default: TCP or a Unix socket, through the proxy that
@@ -216,7 +221,12 @@ func (c Config) faults() []error {
 	if err := flightconn.CheckHeaders(c.Headers); err != nil {
 		fault(true, "Headers: %w", err)
 	}
+	if err := flightconn.CheckHeaders(metadata.MD{c.SessionHeader: nil}); c.SessionHeader != "" && err != nil {
+		fault(true, "SessionHeader: %w", err)
+	}
+	fault(strings.EqualFold(c.SessionHeader, "authorization"), "SessionHeader: is not for credentials; put authorization into Auth")
 	for key := range c.Headers {
+		fault(c.SessionHeader != "" && strings.EqualFold(key, c.SessionHeader), "SessionHeader: %q is in Headers too, where all connections share it", key)
 		fault(strings.EqualFold(key, "authorization"), "Headers: put authorization into Auth")
 	}
 	if err := c.Auth.validate(); err != nil {

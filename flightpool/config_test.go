@@ -29,6 +29,11 @@ func TestEveryFaultOfAConfigIsReportedAtOnceByName(t *testing.T) {
 		require.ErrorContains(t, err, field)
 	}
 	require.NotContains(t, err.Error(), "secret")
+	for name, fault := range map[string]string{"no name": "header name", "Authorization": "not for credentials", "X-Tenant": "in Headers too"} {
+		_, err = New(t.Context(), "grpc://127.0.0.1:1", Config{SessionHeader: name, Headers: metadata.MD{"x-tenant": {"a"}}})
+		require.ErrorContains(t, err, "SessionHeader: ")
+		require.ErrorContains(t, err, fault)
+	}
 	require.Equal(t, FaultUsage, faultIn(err))
 	_, err = NewWith(t.Context(), nil, Config{MaxSize: -2})
 	require.ErrorContains(t, err, "open: is required")

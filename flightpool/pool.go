@@ -89,7 +89,7 @@ func badConfig(err error) error {
 func endpointConfig(at address, cfg Config, auth credential) flightconn.Config {
 	c := flightconn.Config{
 		Network: at.network, Address: at.addr,
-		Authorization: auth.header, Headers: cfg.Headers,
+		Authorization: auth.header, Headers: cfg.Headers, SessionHeader: cfg.SessionHeader,
 		DialOptions: cfg.DialOptions, Dialer: cfg.Dialer, Allocator: cfg.Allocator,
 		DialTimeout: cfg.DialTimeout, CloseTimeout: cfg.CloseTimeout,
 		MaxMessage: cfg.MaxMessage, CancelActions: cfg.Cancel.Actions,

@@ -109,9 +109,12 @@ func TestEveryFeatureOnEveryServer(t *testing.T) {
 	}
 }
 
-// onProfile is inBubble for servers that want a user, too.
+// onProfile is inBubble for servers that want a user or a header, too.
 func onProfile(t *testing.T, profile testserver.Profile, cfg Config, f func(r *rig)) {
 	t.Helper()
+	if profile.SessionKey == testserver.ByHeader {
+		cfg.SessionHeader = profile.KeyName
+	}
 	if profile.SessionKey != testserver.ByBearer {
 		inBubble(t, profile, cfg, f)
 		return

@@ -35,7 +35,8 @@ type address struct {
 // disable_retry, on_exhausted (wait, fail_fast, overflow:n), on_return (auto,
 // discard, none), health_check (ping, query, full_validate), health_check_sql,
 // health_check_interval, health_check_timeout, validate_on_acquire,
-// validate_on_release, token, transport and tls_insecure_skip_verify.
+// validate_on_release, token, session_header, transport and
+// tls_insecure_skip_verify.
 // Durations are Go's ("30s"). Every fault is reported at once.
 func ParseTarget(dsn string) (target string, cfg Config, err error) {
 	u, err := url.Parse(dsn)
@@ -223,6 +224,7 @@ var options = map[string]option{
 		}
 		return nil
 	},
+	"session_header": func(c *Config, text string) error { c.SessionHeader = text; return nil },
 	"tls_insecure_skip_verify": func(c *Config, text string) error {
 		skip, err := strconv.ParseBool(text)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -58,7 +59,7 @@ func (f *front) begin(ctx context.Context, rpc Point, what string, sql string, n
 		if c.sess, err = f.srv.sessions.open(ctx, c.key, f.conn); err != nil {
 			return ctx, end, err
 		}
-		if f.srv.profile.SessionKey == ByCall {
+		if strings.HasPrefix(c.key, callKeys) {
 			end = func() { f.srv.sessions.close(c.sess) }
 		}
 	}
@@ -81,6 +82,9 @@ func (f *front) refuse(names ...string) error {
 	return nil
 }
 
+// callKeys begins the keys of sessions that last for one RPC.
+const callKeys = "call "
+
 // sessionKey tells which session a call belongs to.
 func (f *front) sessionKey(ctx context.Context, bearer string) (string, error) {
 	name := f.srv.profile.KeyName
@@ -97,10 +101,11 @@ func (f *front) sessionKey(ctx context.Context, bearer string) (string, error) {
 		if v := header(ctx, name); v != "" {
 			return "header " + v, nil
 		}
+		return callKeys + rand.Text(), nil
 	case ByCookie:
 		return f.cookieKey(ctx, name)
 	case ByCall:
-		return "call " + rand.Text(), nil
+		return callKeys + rand.Text(), nil
 	case ByConnection:
 	}
 	return connKey(f.conn), nil

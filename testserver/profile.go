@@ -115,7 +115,7 @@ const (
 	ByPeerIP                       // all connections of a host share one
 	ByCookie                       // a cookie; without it every RPC gets a new session
 	ByBearer                       // one bearer token, one session
-	ByHeader                       // the value of a header; without it, the connection
+	ByHeader                       // the value of a header; without it every RPC is its own
 	ByCall                         // every RPC its own: a server without sessions
 )
 

@@ -65,7 +65,7 @@ func TestASessionByCookieFollowsTheCookieAndIsNewWithoutIt(t *testing.T) {
 	})
 }
 
-func TestASessionByHeaderFollowsTheHeaderAndElseTheConnection(t *testing.T) {
+func TestASessionByHeaderFollowsTheHeaderAndElseLastsForACall(t *testing.T) {
 	bubble(t, testserver.ClickHouse(), func(t *testing.T, srv *testserver.Server) {
 		one, two := dial(t, srv), dial(t, srv)
 		named := metadata.AppendToOutgoingContext(t.Context(), "x-clickhouse-session-id", "s1")
@@ -75,6 +75,9 @@ func TestASessionByHeaderFollowsTheHeaderAndElseTheConnection(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, sees(named, t, two))
 		require.False(t, sees(t.Context(), t, one))
+		one.mustUpdate(makeMine)
+		require.False(t, sees(t.Context(), t, one))
+		require.NoError(t, srv.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool { return s.Sessions == 1 }))
 	})
 }
 

@@ -63,6 +63,9 @@ type Config struct {
 	// Headers are sent with every RPC.
 	Headers metadata.MD
 
+	// SessionHeader is the name of a header whose value is each connection's own.
+	SessionHeader string
+
 	// DialOptions are appended last.
 	DialOptions []grpc.DialOption
 

@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"context"
+	"crypto/rand"
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
@@ -26,7 +27,11 @@ type identity struct {
 }
 
 func newIdentity(cfg *Config) *identity {
-	return &identity{headers: cfg.Headers, source: cfg.Authorization, cookies: flight.NewCookieMiddleware()}
+	headers := cfg.Headers
+	if cfg.SessionHeader != "" {
+		headers = metadata.Join(headers, metadata.Pairs(cfg.SessionHeader, rand.Text()))
+	}
+	return &identity{headers: headers, source: cfg.Authorization, cookies: flight.NewCookieMiddleware()}
 }
 
 // present adds the identity to the RPC that ctx belongs to, and returns the
