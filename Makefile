@@ -36,9 +36,8 @@ test: test-deps ## all tests of all modules, with the race detector
 	@go test -run Allocates ./reservoir # allocations are counted without the race detector
 
 .PHONY: lint
-lint: deps $(lint) ## format, vet and lint all modules
+lint: deps $(lint) ## format and lint all modules, go vet included
 	@unformatted=$$(gofmt -l $(modules)); [ -z "$$unformatted" ] || { echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; }
-	@$(call each,go vet ./... $(quiet),vet)
 	@$(call each,$(lint) run --config $(CURDIR)/.golangci.yml ./...,lint)
 
 .PHONY: demo
