@@ -63,7 +63,7 @@ bench: ## the pool and whole calls against their peers
 .PHONY: stress
 stress: test-deps ## the long tests, for STRESS (default 30s) each
 	@STRESS=$(STRESS) go test -race -count=1 -timeout 24h -run Stress ./reservoir/... ./flightpool/... ./lease/... $(quiet)
-	@STORMS=$(STORMS) go test -count=1 -timeout 24h -run 'NeverExceed|OpensNever' ./lease/dynamolease
+	@STORMS=$(STORMS) go test -count=1 -timeout 24h -run 'Exceed|OpensNever|NeverSilent' ./lease/dynamolease
 
 .PHONY: fleet
 fleet: test-deps ## a fleet of DSQL pools beside its peers: bursts, expiries, drops, kills

@@ -92,16 +92,20 @@ func TestConnectionsExceedTheLimitWithoutEachRule(t *testing.T) {
 	require.Zero(t, violations)
 	for _, ablation := range []struct {
 		name    string
+		rare    bool // breaks about one run in 25: looked for with STORMS only
 		without func(*knobs)
 	}{
-		{"the sequence number alone is taken for the answer", func(k *knobs) { k.trustSequence = true }},
-		{"leases are freed without a tombstone", func(k *knobs) { k.noTombstone = true }},
-		{"validity counts from the reply, without grace", func(k *knobs) { k.fromReply, k.noGrace = true, true }},
-		{"late duplicates are not adopted", func(k *knobs) { k.noAdopt = true }},
+		{"the sequence number alone is taken for the answer", false, func(k *knobs) { k.trustSequence = true }},
+		{"leases are freed without a tombstone", true, func(k *knobs) { k.noTombstone = true }},
+		{"validity counts from the reply, without grace", true, func(k *knobs) { k.fromReply, k.noGrace = true, true }},
+		{"late duplicates are not adopted", false, func(k *knobs) { k.noAdopt = true }},
 	} {
+		if ablation.rare && os.Getenv("STORMS") == "" {
+			continue
+		}
 		s := everything()
 		ablation.without(&s.knobs)
-		violations, runs := s.count(t, least, 150, broken)
+		violations, runs := s.count(t, least, 1000, broken)
 		t.Logf("%4d of %4d runs violate rule 18: %s", violations, runs, ablation.name)
 		require.Positive(t, violations, ablation.name)
 	}
