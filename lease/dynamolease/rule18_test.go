@@ -92,7 +92,7 @@ func TestConnectionsExceedTheLimitWithoutEachRule(t *testing.T) {
 	require.Zero(t, violations)
 	for _, ablation := range []struct {
 		name    string
-		rare    bool // breaks about one run in 25: looked for with STORMS only
+		rare    bool // breaks about one run in 25: looked for with STORMS only; has a directed test besides
 		without func(*knobs)
 	}{
 		{"the sequence number alone is taken for the answer", false, func(k *knobs) { k.trustSequence = true }},
