@@ -42,6 +42,15 @@ type Config[C any] struct {
 	// Watch runs on a goroutine of the reservoir and must return soon. Optional.
 	Watch func(c C, lost func(cause error))
 
+	// ExpiresAt says until when a connection that Open has made can be used, for
+	// example because its credential ends then. Like MaxLifetime it is a bound
+	// from which GuardWindow is taken off, and the connection is replaced in time
+	// before it; the earlier of the two counts. The zero time is no bound. A
+	// connection that can't be lent even once is closed and counts as a failed
+	// open. It runs on a goroutine of the reservoir, before Watch, and must return
+	// soon. Optional.
+	ExpiresAt func(c C) time.Time
+
 	// Admit asks for the permission to open one connection, for example of a
 	// fleet-wide budget. It may wait as long as it likes, but must return soon
 	// after ctx ends, which happens when the reservoir closes. The permission
@@ -88,8 +97,9 @@ type Config[C any] struct {
 	// that connections opened together do not expire together. Default 5m, at
 	// most MaxLifetime/12.
 	LifetimeJitter time.Duration
-	// GuardWindow is how long before its expiry a connection is not lent any
-	// more. Less than MaxLifetime. Default 10s, at most MaxLifetime/12.
+	// GuardWindow is how long before its expiry, by MaxLifetime or ExpiresAt, a
+	// connection is not lent any more. Less than MaxLifetime. Default 10s, at most
+	// MaxLifetime/12.
 	GuardWindow time.Duration
 
 	// CheckInterval is how often an idle connection is checked, one connection
@@ -174,7 +184,11 @@ func (c Config[C]) resolve() (Config[C], error) {
 	duration(&c.IdleTTL, 5*time.Minute)
 	duration(&c.MaxLifetime, time.Hour)
 	duration(&c.LifetimeJitter, min(5*time.Minute, c.MaxLifetime/12))
-	duration(&c.GuardWindow, min(10*time.Second, c.MaxLifetime/12))
+	guard := 10 * time.Second
+	if c.MaxLifetime > 0 {
+		guard = min(guard, c.MaxLifetime/12)
+	}
+	duration(&c.GuardWindow, guard)
 	duration(&c.IdleBeforeCheck, time.Second)
 	duration(&c.LeakAfter, off)
 	if c.Check == nil {

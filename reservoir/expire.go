@@ -31,6 +31,18 @@ func plan(opened int64, phase uint64, life, jitter, guard, lead time.Duration) s
 	return span{last - int64(min(lead, (life-guard)/4)), last}
 }
 
+// until ends a life at a time too, less guard. lead is as for plan.
+func (s span) until(opened, end int64, guard, lead time.Duration) span {
+	if end == never {
+		return s
+	}
+	last := end - int64(guard)
+	if last >= s.last {
+		return s
+	}
+	return span{min(s.soft, last-int64(min(lead, time.Duration(max(0, last-opened))/4))), last}
+}
+
 // goldenStep is 2^64 divided by the golden ratio. Adding it again and again
 // lets every new value fall into the widest gap that the ones before left, so
 // that any burst of connections spreads over its jitter evenly; drawing at

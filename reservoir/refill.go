@@ -2,6 +2,7 @@ package reservoir
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -138,14 +139,35 @@ func (r *Reservoir[C]) dial(e *entry[C]) {
 			return
 		}
 		e.value = value
-		if watch := r.cfg.Watch; watch != nil {
-			watch(value, func(cause error) { r.lose(e, cause) })
-		}
-		r.opened(e)
+		end := int64(never)
+		guarded(func() (err error) { end, err = r.introduce(e); return err }, func(err error) {
+			r.opened(e, end, err)
+		})
 		if opened := r.cfg.Hooks.Opened; opened != nil {
 			opened(time.Duration(r.clock.exact() - began))
 		}
 	})
+}
+
+// introduce asks about a new connection and passes on how its loss is reported.
+// It returns until when the connection can be used.
+func (r *Reservoir[C]) introduce(e *entry[C]) (end int64, err error) {
+	end = never
+	if expiresAt := r.cfg.ExpiresAt; expiresAt != nil {
+		if at := expiresAt(e.value); !at.IsZero() {
+			left := time.Until(at)
+			if left <= r.cfg.GuardWindow {
+				return end, fmt.Errorf("reservoir: ExpiresAt: a new connection ends in %v, within GuardWindow %v", left, r.cfg.GuardWindow)
+			}
+			if end = r.clock.exact() + int64(left); end < 0 {
+				end = never
+			}
+		}
+	}
+	if watch := r.cfg.Watch; watch != nil {
+		watch(e.value, func(cause error) { r.lose(e, cause) })
+	}
+	return end, nil
 }
 
 // stillWanted says whether an open that was decided earlier has a use now, and
@@ -175,11 +197,15 @@ func (r *Reservoir[C]) elide(e *entry[C]) {
 	}
 }
 
-// opened takes a new connection in.
-func (r *Reservoir[C]) opened(e *entry[C]) {
+// opened takes a new connection in, which can be used until end; unfit is why
+// it can't be used at all.
+func (r *Reservoir[C]) opened(e *entry[C], end int64, unfit error) {
 	var fx effects[C]
 	r.mu.Lock()
 	now := r.clock.read()
+	if unfit != nil {
+		e.lost = unfit
+	}
 	if r.mu.failures > 0 {
 		r.mu.doubt, r.mu.trusted = r.mu.failures, now+int64(infancy)
 	}
@@ -188,12 +214,16 @@ func (r *Reservoir[C]) opened(e *entry[C]) {
 	lead := replacing(r.mu.maxSize, r.cfg.MaxConcurrentOpens, r.cfg.OpenTimeout)
 	e.born, e.idleSince, e.proven = now, now, now
 	e.span = plan(now, r.mu.phase, r.cfg.MaxLifetime, r.cfg.LifetimeJitter, r.cfg.GuardWindow, lead)
+	e.span = e.span.until(now, end, r.cfg.GuardWindow, lead)
 	e.calm = min(e.span.soft, e.span.last-r.clock.slack)
 	r.arm(e.span.soft)
 	if e.lost != nil {
 		r.stillborn(e, now)
 	}
 	r.settle(e, &fx)
+	if unfit != nil && r.live() == 0 {
+		r.failWaiters(e.queue, &OpenError{Err: unfit}, &fx)
+	}
 	if e.state == idle && r.mu.stale > 0 && r.mu.idle.n > r.mu.minIdle {
 		r.retire(r.coldestStale(), Expired, nil, &fx) // e replaces it
 	}
