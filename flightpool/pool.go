@@ -95,7 +95,7 @@ func endpointConfig(at address, cfg Config, auth credential) flightconn.Config {
 		MaxMessage: cfg.MaxMessage, CancelActions: cfg.Cancel.Actions,
 	}
 	if cfg.Auth.kind == "basic" {
-		c.Basic = &flightconn.UserPass{User: cfg.Auth.user, Password: cfg.Auth.password}
+		c.Basic = &flightconn.UserPass{User: cfg.Auth.user, Password: cfg.Auth.password.reveal()}
 	}
 	if at.secure {
 		if c.TLS = cfg.TLS; c.TLS == nil {

@@ -34,8 +34,8 @@ func (a Auth) credential(life context.Context) credential {
 	case a.source != nil:
 		t := newTokens(life, a.source)
 		return credential{t.header, t.close}
-	case a.header != "":
-		return credential{func(context.Context, string) (string, error) { return a.header, nil }, func() {}}
+	case a.header != nil:
+		return credential{func(context.Context, string) (string, error) { return a.header.reveal(), nil }, func() {}}
 	default:
 		return credential{stop: func() {}}
 	}
