@@ -3,6 +3,8 @@ package cancel
 import (
 	"context"
 	"errors"
+	"math"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,6 +117,78 @@ func TestTheZeroChainAndAnEndedContextConfirmNothing(t *testing.T) {
 	r := Chain{Steps: []Step{step("a", time.Second, Confirmed, nil, 0, &ran)}}.Run(ctx)
 	require.Empty(t, ran)
 	require.False(t, r.Safe())
+}
+
+func TestAChainWaitsForTheEndUntilItsBudgetIsUsedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		run := func(endsAfter time.Duration) Report {
+			ended := make(chan struct{})
+			time.AfterFunc(endsAfter, func() { close(ended) })
+			var ran []string
+			return Chain{Ended: ended, Budget: 5 * time.Second, Steps: []Step{
+				step("rpc", time.Second, Requested, nil, 0, &ran),
+			}}.Run(t.Context())
+		}
+		r := run(10 * time.Millisecond)
+		require.Equal(t, "confirmed by ended in 10ms (rpc requested)", r.String())
+		require.True(t, r.Safe())
+		require.Equal(t, "unconfirmed in 5s (rpc requested)", run(6*time.Second).String())
+	})
+}
+
+func TestAStepOrChainWithoutATimeHasTheDefault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ran []string
+		r := Chain{Steps: []Step{
+			step("answers", 0, Requested, nil, 10*time.Millisecond, &ran),
+			step("slow", 0, Requested, nil, time.Hour, &ran),
+			step("slower", time.Hour, Requested, nil, 2*time.Hour, &ran),
+		}}.Run(t.Context())
+		require.Equal(t, "unconfirmed in 5s (answers requested, slow unanswered, slower unanswered)", r.String())
+		require.Equal(t, DefaultTimeout, r.Steps[1].Elapsed)
+		require.Equal(t, DefaultBudget, r.Elapsed)
+
+		r = Chain{Budget: math.MaxInt64, Steps: []Step{step("probe", math.MaxInt64, Confirmed, nil, time.Hour, &ran)}}.Run(t.Context())
+		require.Equal(t, "confirmed by probe in 1h0m0s (probe confirmed)", r.String())
+	})
+}
+
+func TestAStepThatIgnoresItsContextIsAbandonedAndUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ran []string
+		stuck := Step{Name: "stuck", Timeout: time.Second, Do: func(context.Context) (Outcome, error) {
+			time.Sleep(time.Hour)
+			return Confirmed, nil
+		}}
+		r := Chain{Budget: time.Second, Steps: []Step{stuck, step("next", time.Second, Confirmed, nil, 0, &ran)}}.Run(t.Context())
+		require.Equal(t, "unconfirmed in 1.1s (stuck unanswered)", r.String())
+		require.ErrorIs(t, r.Steps[0].Err, ErrStepStuck)
+		require.ErrorIs(t, r.Steps[0].Err, context.DeadlineExceeded)
+		require.Empty(t, ran, "nothing runs beside an abandoned step")
+		require.False(t, r.Safe())
+		time.Sleep(time.Hour) // its goroutine ends when Do returns
+	})
+}
+
+func TestAStepThatPanicsOrExitsIsUnansweredAndTheNextRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		boom := errors.New("boom")
+		var ran []string
+		r := Chain{Steps: []Step{
+			{Name: "panics", Do: func(context.Context) (Outcome, error) { panic(boom) }},
+			{Name: "exits", Do: func(context.Context) (Outcome, error) { runtime.Goexit(); return Confirmed, nil }},
+			{Name: "empty"},
+			step("probe", time.Second, Confirmed, nil, 0, &ran),
+		}}.Run(t.Context())
+		require.Equal(t, "confirmed by probe in 0s (panics unanswered, exits unanswered, empty unanswered, probe confirmed)", r.String())
+		require.False(t, r.Safe(), "nobody knows what was sent")
+		require.ErrorIs(t, r.Steps[0].Err, boom)
+		var caught *PanicError
+		require.ErrorAs(t, r.Steps[0].Err, &caught)
+		require.Equal(t, "the step panicked: boom", caught.Error())
+		require.Contains(t, string(caught.Stack), "chain_test.go")
+		require.ErrorIs(t, r.Steps[1].Err, errStepExited)
+	})
 }
 
 func TestOutcomesHaveNames(t *testing.T) {
