@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math"
+	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,6 +37,106 @@ func TestLimiterInMemoryGrantsExactlyTheRate(t *testing.T) {
 		}
 		require.InDelta(t, 2.0, time.Since(start).Seconds(), 1e-6)
 	})
+}
+
+// A waiter leaves in the very moment in which a lease is handed to it: the call
+// is counted once, as denied, or as granted if it was.
+func TestEveryAcquireIsCountedOnce(t *testing.T) {
+	for _, how := range []string{"released", "closed"} {
+		t.Run(how, func(t *testing.T) {
+			calls := uint64(0)
+			var granted, denied uint64
+			for range 3000 {
+				l := lease.NewLeases("b", 1)
+				release, err := l.Acquire(t.Context())
+				require.NoError(t, err)
+				ctx, cancel := context.WithCancel(t.Context())
+				var waiter sync.WaitGroup
+				waiter.Go(func() {
+					if again, err := l.Acquire(ctx); err == nil {
+						again()
+					}
+				})
+				for l.Stats().Waiting == 0 {
+					runtime.Gosched()
+				}
+				calls += 2
+				go cancel()
+				if how == "closed" {
+					_ = l.Close(ctx)
+				}
+				release()
+				waiter.Wait()
+				cancel()
+				s := l.Stats()
+				require.Zero(t, s.InUse)
+				granted, denied = granted+s.Granted, denied+s.Denied
+			}
+			require.Equal(t, calls, granted+denied, "%d granted, %d denied", granted, denied)
+		})
+	}
+}
+
+// In a bubble all goroutines wait until the lease is handed over and the
+// context ends at the same instant, so that select sees both.
+func TestAnAcquireWhoseContextHasEndedIsNeverGranted(t *testing.T) {
+	for range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			l := lease.NewLeases("b", 1)
+			release, err := l.Acquire(t.Context())
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			got := make(chan error, 1)
+			go func() {
+				again, err := l.Acquire(ctx)
+				if err == nil {
+					again()
+				}
+				got <- err
+			}()
+			synctest.Wait()
+			cancel()
+			release()
+			require.ErrorIs(t, <-got, context.Canceled)
+			require.Zero(t, l.Stats().InUse)
+			require.EqualValues(t, 1, l.Stats().Granted)
+		})
+	}
+}
+
+func TestALimiterRefusesARateThatIsNone(t *testing.T) {
+	for _, rate := range []float64{0, -1, math.NaN(), math.Inf(1), math.Inf(-1), 1e-11, math.SmallestNonzeroFloat64} {
+		require.ErrorContains(t, lease.CheckRate(rate), "must be finite and at least 1e-06")
+		require.Panics(t, func() { lease.NewLimiter("b", rate, 1) }, "%v", rate)
+	}
+	require.PanicsWithValue(t, "lease: burst is 0, must be positive", func() { lease.NewLimiter("b", 1, 0) })
+}
+
+// Every rate that is accepted grants the second permit after one over the rate,
+// without a number of wakings that grows.
+func TestALimiterOfAnyRateGrantsInTime(t *testing.T) {
+	for _, rate := range []float64{lease.MinRate, 1e-3, 0.1, 1.0 / 3, 1, 7, 1e3, 1e9, 1e12, math.MaxFloat64} {
+		synctest.Test(t, func(t *testing.T) {
+			l, start := lease.NewLimiter("b", rate, 1), time.Now()
+			for range 3 {
+				require.NoError(t, l.Wait(t.Context()))
+			}
+			require.InDelta(t, 2/rate, time.Since(start).Seconds(), 1e-6, "%v", rate)
+		})
+	}
+}
+
+func TestALimiterGrantsNothingToAnEndedContext(t *testing.T) {
+	l := lease.NewLimiter("b", math.MaxFloat64, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 200 {
+		err := l.Wait(ctx)
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, lease.ErrLimit)
+	}
+	require.EqualValues(t, 200, l.Stats().Denied)
+	require.NoError(t, l.Wait(t.Context()), "the permit is still there")
 }
 
 func TestAdmitHandsTheLeaseBackOnEveryWayOut(t *testing.T) {

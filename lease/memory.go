@@ -30,34 +30,50 @@ type memory struct {
 	denied  uint64
 }
 
+// Acquire counts its outcome when it is known, so that each call is counted
+// once: a lease handed to a caller that has just left was not granted.
 func (m *memory) Acquire(ctx context.Context) (func(), error) {
+	err := m.take(ctx)
+	m.mu.Lock()
+	if err == nil {
+		m.granted++
+	} else {
+		m.denied++
+	}
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(m.release), nil
+}
+
+func (m *memory) take(ctx context.Context) error {
+	ended := ctx.Err() != nil
 	m.mu.Lock()
 	switch {
 	case m.closed:
-		m.denied++
 		m.mu.Unlock()
-		return nil, m.fail(ErrClosed, nil)
-	case ctx.Err() != nil:
-		m.denied++
+		return m.fail(ErrClosed, nil)
+	case ended:
 		m.mu.Unlock()
-		return nil, m.fail(ErrLimit, context.Cause(ctx))
+		return m.fail(ErrLimit, context.Cause(ctx))
 	case m.inUse < m.limit:
 		m.inUse++
-		m.granted++
 		m.mu.Unlock()
-		return sync.OnceFunc(m.release), nil
+		return nil
 	}
 	ticket := m.waiters.Join()
 	m.mu.Unlock()
 
 	select {
 	case err := <-ticket.Answered():
-		if err != nil {
-			return nil, err
+		if err == nil && ctx.Err() != nil { // both came at once
+			m.release()
+			return m.fail(ErrLimit, context.Cause(ctx))
 		}
-		return sync.OnceFunc(m.release), nil
+		return err
 	case <-ctx.Done():
-		return nil, m.leave(ctx, ticket)
+		return m.leave(ctx, ticket)
 	}
 }
 
@@ -66,9 +82,11 @@ func (m *memory) Acquire(ctx context.Context) (func(), error) {
 func (m *memory) leave(ctx context.Context, ticket *fifo.Ticket) error {
 	m.mu.Lock()
 	waited := m.waiters.Leave(ticket)
-	m.denied++
 	m.mu.Unlock()
-	if !waited && <-ticket.Answered() == nil {
+	if !waited {
+		if err := <-ticket.Answered(); err != nil {
+			return err
+		}
 		m.release()
 	}
 	return m.fail(ErrLimit, context.Cause(ctx))
@@ -80,8 +98,6 @@ func (m *memory) release() {
 	if next == nil {
 		m.inUse--
 		m.signalIdle()
-	} else {
-		m.granted++
 	}
 	m.mu.Unlock()
 	if next != nil {
@@ -110,7 +126,6 @@ func (m *memory) Close(ctx context.Context) error {
 	if !m.closed {
 		m.closed = true
 		waiting = m.waiters.All()
-		m.denied += uint64(len(waiting))
 		m.signalIdle()
 	}
 	m.mu.Unlock()

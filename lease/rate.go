@@ -2,16 +2,34 @@ package lease
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"sync"
 	"time"
 )
 
+// MinRate is the lowest rate of a Limiter in opens per second: one open in
+// eleven and a half days. A lower one is a mistake of units.
+const MinRate = 1e-6
+
+// CheckRate returns an error when rate, in opens per second, cannot be that of a
+// Limiter: it must be a finite number of at least MinRate.
+func CheckRate(rate float64) error {
+	if !(rate >= MinRate) || math.IsInf(rate, 1) { // the negation refuses NaN
+		return fmt.Errorf("rate is %v opens per second, must be finite and at least %v", rate, MinRate)
+	}
+	return nil
+}
+
 // NewLimiter is a budget of rate opens per second with bursts of up to burst,
-// within one process. It panics when either is not positive. name appears in
-// errors.
+// within one process. It panics when CheckRate refuses rate or burst is not
+// positive. name appears in errors.
 func NewLimiter(name string, rate float64, burst int) Limiter {
-	if rate <= 0 || burst <= 0 {
-		panic("lease: rate and burst must be positive")
+	if err := CheckRate(rate); err != nil {
+		panic("lease: " + err.Error())
+	}
+	if burst <= 0 {
+		panic(fmt.Sprintf("lease: burst is %d, must be positive", burst))
 	}
 	return &bucket{
 		name: name, rate: rate, burst: float64(burst),
@@ -59,7 +77,10 @@ func (b *bucket) wait(ctx context.Context) error {
 		return b.fail(ErrClosed, nil)
 	}
 	for {
-		delay := b.take(ctx)
+		if ctx.Err() != nil {
+			return b.fail(ErrLimit, context.Cause(ctx))
+		}
+		delay := b.take()
 		if delay == 0 {
 			return nil
 		}
@@ -77,17 +98,21 @@ func (b *bucket) wait(ctx context.Context) error {
 }
 
 // take spends a token and returns 0, or returns how long until there is one.
-func (b *bucket) take(ctx context.Context) time.Duration {
+// After Close there is never one.
+func (b *bucket) take() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
 	b.tokens = min(b.burst, b.tokens+b.rate*now.Sub(b.at).Seconds())
 	b.at = now
-	if b.tokens >= 1 && !b.closed && ctx.Err() == nil {
+	if b.closed {
+		return time.Hour // Wait sees Close before that
+	}
+	if b.tokens >= 1 {
 		b.tokens--
 		return 0
 	}
-	return max(time.Nanosecond, time.Duration((1-b.tokens)/b.rate*float64(time.Second)))
+	return max(time.Nanosecond, time.Duration(math.Ceil((1-b.tokens)/b.rate*float64(time.Second))))
 }
 
 func (b *bucket) Refused() {
@@ -120,5 +145,5 @@ func (b *bucket) count(f func(*LimiterStats)) {
 }
 
 func (b *bucket) fail(reason, cause error) error {
-	return &Error{Budget: b.name, Reason: reason, Limit: int(b.rate), Err: cause}
+	return &Error{Budget: b.name, Reason: reason, Limit: int(min(b.rate, math.MaxInt32)), Err: cause}
 }

@@ -178,7 +178,7 @@ func (c *LimiterConfig) validate() error {
 	return errors.Join(
 		need(c.Table != "", "LimiterConfig.Table is empty"),
 		need(c.Budget != "", "LimiterConfig.Budget is empty"),
-		need(c.Rate > 0, "LimiterConfig.Rate is %v, must be positive", c.Rate),
+		need(lease.CheckRate(c.Rate) == nil, "LimiterConfig.Rate is %v, must be finite and at least %v", c.Rate, lease.MinRate),
 		need(c.Burst >= 10, "LimiterConfig.Burst is %d, must be at least 10", c.Burst),
 		need(c.Tick > 0 && c.Tick <= maxTick && c.Rate*c.Tick.Seconds()*8 <= float64(c.Burst),
 			"LimiterConfig.Tick is %v, must be positive, at most %v, and eight of it within Burst", c.Tick, maxTick),

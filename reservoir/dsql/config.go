@@ -195,7 +195,7 @@ func (c Config) faults() []error {
 	fault(c.CloseTimeout < 0, "CloseTimeout: cannot be off")
 	fault(c.CheckTimeout < 0, "CheckTimeout: cannot be off")
 	fault(c.ConnLimit < 1, "ConnLimit: %d is less than 1", c.ConnLimit)
-	fault(c.OpenRate <= 0, "OpenRate: %v is not positive", c.OpenRate)
+	fault(lease.CheckRate(c.OpenRate) != nil, "OpenRate: %v is not finite and at least %v", c.OpenRate, lease.MinRate)
 	fault(c.OpenBurst < 1, "OpenBurst: %d is less than 1", c.OpenBurst)
 	return faults
 }

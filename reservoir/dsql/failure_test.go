@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -221,7 +222,7 @@ func TestFaultsOfTheConfigurationAreToldTogether(t *testing.T) {
 	_, err := dsql.NewPool(t.Context(), dsql.Config{
 		Port: 70000, TLS: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // it must be refused
 		MaxOpen: 2, TargetReady: 3, LowWatermark: 3, BaseLifetime: 59 * time.Minute, GuardWindow: time.Hour, OpenTimeout: -1, CloseTimeout: -1, CheckTimeout: -1, BadConnWhenEmpty: true,
-		ConnLimit: -1, OpenRate: -1, OpenBurst: -1, TokenLifetime: time.Millisecond,
+		ConnLimit: -1, OpenRate: math.NaN(), OpenBurst: -1, TokenLifetime: time.Millisecond,
 	})
 	for _, field := range []string{"Host", "Region", "Port", "TLS", "TargetReady", "LowWatermark", "BaseLifetime", "GuardWindow", "OpenTimeout", "CloseTimeout", "CheckTimeout", "BadConnWhenEmpty", "ConnLimit", "OpenRate", "OpenBurst", "TokenLifetime"} {
 		require.ErrorContains(t, err, "dsql: "+field+":")
