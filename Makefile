@@ -11,6 +11,7 @@ export GOWORK := off
 export GOLANGCI_LINT_CACHE := $(CURDIR)/.tools/cache
 
 STRESS ?= 30s
+PROVE ?= 2m
 STORMS ?= 5
 GOLANGCI := v2.12.2
 
@@ -64,6 +65,10 @@ bench: ## the pool and whole calls against their peers
 stress: test-deps ## the long tests, for STRESS (default 30s) each
 	@STRESS=$(STRESS) go test -race -count=1 -timeout 24h -run Stress ./reservoir/... ./flightpool/... ./lease/... $(quiet)
 	@STORMS=$(STORMS) go test -count=1 -timeout 24h -run 'Exceed|OpensNever|NeverSilent' ./lease/dynamolease
+
+.PHONY: prove
+prove: deps ## random programs against models and peers, and mutants against the tests, for PROVE (default 2m) in all
+	@.ci/prove $(PROVE)
 
 .PHONY: fleet
 fleet: test-deps ## a fleet of DSQL pools beside its peers: bursts, expiries, drops, kills

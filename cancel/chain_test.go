@@ -109,6 +109,30 @@ func TestAFailedStepGoesOnToTheNext(t *testing.T) {
 	})
 }
 
+func TestOnlyAFailureMayHaveBeenCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		atTheEnd := func(out Outcome, err error) Outcome {
+			r := Chain{Steps: []Step{{Name: "a", Timeout: time.Second, Do: func(ctx context.Context) (Outcome, error) {
+				<-ctx.Done()
+				return out, err
+			}}}}.Run(t.Context())
+			return r.Steps[0].Outcome
+		}
+		require.Equal(t, Unanswered, atTheEnd(Failed, context.DeadlineExceeded))
+		require.Equal(t, Requested, atTheEnd(Requested, context.DeadlineExceeded), "the request was answered, what followed was not")
+		require.Equal(t, Failed, atTheEnd(Failed, nil), "the server answered that it cannot")
+	})
+}
+
+func TestTheContextOfAStepEndsWithIt(t *testing.T) {
+	var kept context.Context
+	Chain{Steps: []Step{{Do: func(ctx context.Context) (Outcome, error) {
+		kept = ctx //nolint:fatcontext // to look at it afterwards
+		return Confirmed, nil
+	}}}}.Run(t.Context())
+	require.ErrorIs(t, kept.Err(), context.Canceled)
+}
+
 func TestTheZeroChainAndAnEndedContextConfirmNothing(t *testing.T) {
 	require.False(t, Chain{}.Run(t.Context()).Confirmed)
 	ctx, stop := context.WithCancel(t.Context())
@@ -117,6 +141,8 @@ func TestTheZeroChainAndAnEndedContextConfirmNothing(t *testing.T) {
 	r := Chain{Steps: []Step{step("a", time.Second, Confirmed, nil, 0, &ran)}}.Run(ctx)
 	require.Empty(t, ran)
 	require.False(t, r.Safe())
+	r.Elapsed = 0
+	require.Equal(t, "unconfirmed in 0s", r.String())
 }
 
 func TestAChainWaitsForTheEndUntilItsBudgetIsUsedUp(t *testing.T) {

@@ -47,6 +47,7 @@ var layers = []layer{
 	{dir: "internal/sqlscan"},
 	{dir: "internal/memnet"},
 	{dir: "internal/archtest"},
+	{dir: "internal/tools"},
 	{dir: "internal/flightconn", may: []string{"session", "cancel", "internal/invariant", "internal/sqlscan"}, external: join(wire, []string{"golang.org/x/sync"})},
 	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/flightconn", "internal/invariant", "internal/sqlscan"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 

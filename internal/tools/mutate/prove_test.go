@@ -1,0 +1,151 @@
+package mutate
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// target is a package and the score that it must have.
+type target struct {
+	pkg   string
+	score float64
+}
+
+// proven are the packages of make prove.
+var proven = []target{
+	{"cancel", 0.90},
+	{"internal/sqlscan", 0.90},
+	{"session", 0.90},
+	{"reservoir", 0.90},
+	{"internal/flightconn", 0},
+}
+
+// tally is what became of a package's mutants.
+type tally struct {
+	mu        sync.Mutex
+	tested    map[Verdict]int
+	explained int
+	alive     []string
+}
+
+// score leaves out the mutants that are explained: no test could kill them.
+func (c *tally) score() float64 {
+	killed := c.tested[Killed] + c.tested[TimedOut]
+	return float64(killed) / float64(max(1, killed+c.tested[Survived]+c.tested[Unreached]-c.explained))
+}
+
+// TestProveMutation changes the packages one place at a time. PROVE says for
+// how long (without it: the smallest package only, whole), PROVE_SEED in which
+// order, PROVE_MUTATE which packages, by commas.
+func TestProveMutation(t *testing.T) {
+	packages := proven[:1]
+	var limit time.Duration
+	if text := os.Getenv("PROVE"); text != "" {
+		var err error
+		limit, err = time.ParseDuration(text)
+		require.NoError(t, err, "PROVE is a duration, for example 10m")
+		packages = proven
+	}
+	if only := os.Getenv("PROVE_MUTATE"); only != "" {
+		names := strings.Split(only, ",")
+		packages = slices.DeleteFunc(slices.Clone(proven), func(p target) bool { return !slices.Contains(names, p.pkg) })
+		require.Len(t, packages, len(names), "PROVE_MUTATE is a list of packages among %v", proven)
+	}
+	seed, _ := strconv.ParseUint(os.Getenv("PROVE_SEED"), 10, 64)
+	end := time.Now().Add(limit)
+	for i, p := range packages {
+		// What is left of the time is shared by the packages that are left.
+		ctx := t.Context()
+		if limit > 0 {
+			var stop context.CancelFunc
+			ctx, stop = context.WithTimeout(ctx, time.Until(end)/time.Duration(len(packages)-i))
+			defer stop()
+		}
+		prove(ctx, t, p.pkg, p.score, seed)
+	}
+}
+
+func prove(ctx context.Context, t *testing.T, pkg string, want float64, seed uint64) {
+	m, err := Build(filepath.Join("..", "..", "..", pkg), t.TempDir(), "duckdb_arrow,invariants")
+	require.NoError(t, err)
+	s, err := m.Measure(t.Context()) // at least this is done, however short the time
+	require.NoError(t, err)
+	require.Empty(t, s.Broken, "these tests of %s fail without a mutant", pkg)
+	points := slices.Clone(m.Points)
+	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
+	c := tryAll(ctx, t, s, pkg, points)
+	n := 0
+	for _, k := range c.tested {
+		n += k
+	}
+	fmt.Printf("PROVE mutation %s score=%.3f mutants=%d tested=%d killed=%d timed_out=%d survived=%d unreached=%d explained=%d seed=%d\n",
+		pkg, c.score(), len(points), n, c.tested[Killed], c.tested[TimedOut], c.tested[Survived], c.tested[Unreached], c.explained, seed)
+	slices.Sort(c.alive)
+	for _, line := range c.alive {
+		t.Log(line)
+	}
+	if n >= 50 && c.score() < want {
+		t.Errorf("%s: score %.3f, at least %.2f is wanted: kill the survivors above or explain them in explained.txt", pkg, c.score(), want)
+	}
+}
+
+// tryAll tries the points, as many at a time as there are processors, until ctx
+// ends.
+func tryAll(ctx context.Context, t *testing.T, s *Suite, pkg string, points []Point) *tally {
+	c := &tally{tested: map[Verdict]int{}}
+	work := make(chan Point)
+	var workers sync.WaitGroup
+	for range runtime.NumCPU() {
+		workers.Go(func() {
+			for p := range work {
+				v, err := s.Try(ctx, p)
+				if ctx.Err() != nil {
+					continue // it was cut off
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				c.add(v, p, pkg)
+			}
+		})
+	}
+	for _, p := range points {
+		if ctx.Err() != nil {
+			break
+		}
+		work <- p
+	}
+	close(work)
+	workers.Wait()
+	return c
+}
+
+func (c *tally) add(v Verdict, p Point, pkg string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tested[v]++
+	if v == Killed || v == TimedOut {
+		return
+	}
+	if explained[p.Key(pkg)] != "" {
+		c.explained++
+		return
+	}
+	word := "SURVIVED"
+	if v == Unreached {
+		word = "UNREACHED"
+	}
+	c.alive = append(c.alive, fmt.Sprintf("%s:%d %s %s", p.File, p.Line, word, p.Key(pkg)))
+}
