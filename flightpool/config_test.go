@@ -2,8 +2,6 @@ package flightpool
 
 import (
 	"crypto/tls"
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -34,87 +32,12 @@ func TestEveryFaultOfAConfigIsReportedAtOnceByName(t *testing.T) {
 		require.ErrorContains(t, err, fault)
 	}
 	require.Equal(t, FaultUsage, faultIn(err))
+	_, err = New(t.Context(), "127.0.0.1:1", Config{MinIdle: 9, MaxSize: 8})
+	require.ErrorContains(t, err, "did you mean grpc://127.0.0.1:1?")
+	require.ErrorContains(t, err, "MinIdle", "a bad target hides no fault of the Config")
 	_, err = NewWith(t.Context(), nil, Config{MaxSize: -2})
 	require.ErrorContains(t, err, "open: is required")
 	require.ErrorContains(t, err, "MaxSize")
-}
-
-func TestTargets(t *testing.T) {
-	for dsn, want := range map[string]string{
-		"grpc://db:31337":                              "tcp db:31337 plain",
-		"grpc+tcp://db:31337/":                         "tcp db:31337 plain",
-		"grpc+tls://db:443":                            "tcp db:443 secure",
-		"grpc+unix:///run/db.sock":                     "unix /run/db.sock plain",
-		"flightsql://db:443":                           "tcp db:443 secure",
-		"flightsql://127.0.0.1:31337":                  "tcp 127.0.0.1:31337 plain",
-		"flightsql://localhost:1/?transport=tls":       "tcp localhost:1 secure",
-		"flightsql://db:1/?transport=tcp":              "tcp db:1 plain",
-		"flightsql:///run/db.sock?transport=unix":      "unix /run/db.sock plain",
-		"flightsql://[::1]:31337/?max_size=8":          "tcp [::1]:31337 plain",
-		"flightsql://user:p%40ss@db:31337/?min_idle=2": "tcp db:31337 secure",
-	} {
-		target, _, err := ParseTarget(dsn)
-		require.NoError(t, err, dsn)
-		a, err := parseAddress(target)
-		require.NoError(t, err, dsn)
-		security := map[bool]string{true: "secure", false: "plain"}[a.secure]
-		require.Equal(t, want, fmt.Sprintf("%s %s %s", a.network, a.addr, security), dsn)
-		require.NotContains(t, target, "@")
-	}
-}
-
-func TestTargetOptionsBecomeConfig(t *testing.T) {
-	_, cfg, err := ParseTarget("flightsql://user:p%40ss@db:1/?max_size=8&min_idle=-1&acquire_timeout=2s&query_timeout=1m&on_exhausted=overflow:3" +
-		"&health_check=full_validate&health_check_sql=SELECT+2&validate_on_acquire=true&disable_retry=1&on_return=discard&leak_after=5m")
-	require.NoError(t, err)
-	require.Equal(t, "p@ss", cfg.Auth.password.reveal())
-	cfg.Auth.password = nil
-	require.Equal(t, Config{
-		MaxSize: 8, MinIdle: -1, AcquireTimeout: 2 * time.Second, DefaultQueryTimeout: time.Minute, OnExhausted: Overflow(3),
-		HealthCheck: HealthCheck{Kind: FullValidate, SQL: "SELECT 2", ValidateOnAcquire: true}, DisableRetry: true, OnReturn: ResetDiscard,
-		Auth: Auth{kind: "basic", user: "user"}, LeakAfter: 5 * time.Minute,
-	}, cfg)
-	_, cfg, err = ParseTarget("flightsql://db:1/?token=abc&tls_insecure_skip_verify=true&on_exhausted=fail_fast")
-	require.NoError(t, err)
-	require.True(t, cfg.TLS.InsecureSkipVerify)
-	require.Equal(t, "bearer", cfg.Auth.String())
-	require.Equal(t, FailFast, cfg.OnExhausted)
-}
-
-func TestBadTargetsSayWhatIsWrong(t *testing.T) {
-	for dsn, want := range map[string]string{
-		"":                                    "scheme",
-		"db:31337":                            "scheme",
-		"http://db:1":                         `scheme "http"`,
-		"grpc://db":                           "no port",
-		"grpc://:1":                           "no host",
-		"grpc://db:99999":                     "port 99999",
-		"grpc://db:1/path":                    "path",
-		"grpc+unix://":                        "path of a socket",
-		"grpc://db:1/?max_size=many":          `max_size: "many" is not a number`,
-		"grpc://db:1/?acquire_timeout=5":      `acquire_timeout: "5" is not a duration`,
-		"grpc://db:1/?max_sise=5":             `"max_sise" is none of`,
-		"grpc://db:1/?max_size=1&max_size=2":  "given 2 times",
-		"grpc://db:1/?on_exhausted=overflow":  "overflow:n",
-		"grpc://db:1/?health_check=pong":      "full_validate, ping, query",
-		"flightsql://db:1/?transport=pigeon":  "pigeon",
-		"grpc://u:p@db:1/?token=x":            "excludes a user",
-		"grpc://u:secret@db:1\x7f":            "invalid control character",
-		"grpc://db:1/?validate_on_acquire=ja": "neither true nor false",
-	} {
-		_, _, err := ParseTarget(dsn)
-		require.ErrorContains(t, err, want, dsn)
-		require.NotContains(t, err.Error(), "secret")
-	}
-	_, _, err := ParseTarget("http://db/?a=1&b=2")
-	require.Equal(t, 3, strings.Count(err.Error(), "\n")+1, "all at once: %v", err)
-}
-
-func TestAFieldInTargetAndConfigIsAFault(t *testing.T) {
-	_, err := New(t.Context(), "grpc://u:p@127.0.0.1:1/?max_size=3&health_check_sql=x", Config{MaxSize: 4, Auth: BearerAuth("t"), HealthCheck: HealthCheck{SQL: "y"}})
-	for _, field := range []string{"MaxSize", "Auth", "HealthCheck.SQL"} {
-		require.ErrorContains(t, err, field+": set in the target and in the Config")
-	}
 }
 
 func TestDefaults(t *testing.T) {

@@ -41,8 +41,8 @@
 //
 // # Errors
 //
-// Every error is, or wraps, an *Error: Fault says whose fault, Stage how far
-// the call had come, SafeToRetry whether it may be repeated. errors.Is finds
-// the context's error when a deadline or cancellation was the cause, and
-// status.FromError the server's own status.
+// Every error of a call of a pool or session wraps an *Error: Fault says whose
+// fault, Stage how far the call had come, SafeToRetry whether it may be
+// repeated. errors.Is finds the context's error when a deadline or cancellation
+// was the cause, and status.FromError the server's own status.
 package flightpool

@@ -34,33 +34,24 @@ type FlightSQLPool struct {
 // and the rest of MinIdle is opened in the background. ctx bounds that wait,
 // and lends its values to everything that the pool does later.
 func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error) {
-	clean, fromTarget, err := ParseTarget(target)
-	if err != nil {
-		return nil, badConfig(err)
-	}
-	cfg, err = merge(cfg, fromTarget)
-	if err != nil {
-		return nil, badConfig(err)
-	}
-	at, err := parseAddress(clean)
-	if err != nil {
-		return nil, badConfig(err)
-	}
+	d, faults := parseDSN(target)
+	cfg, more := d.merge(cfg)
 	resolved, err := cfg.resolve()
-	if !at.secure && cfg.TLS != nil {
-		err = errors.Join(err, errors.New("TLS: the target is plain text; use grpc+tls:// or flightsql://"))
+	faults = append(append(faults, more...), err)
+	if d.addr != "" { // else nobody knows whether it is plain text
+		faults = append(faults, d.checkTLS(cfg.TLS))
 	}
-	if err != nil {
+	if err := errors.Join(faults...); err != nil {
 		return nil, badConfig(err)
 	}
 	// The pool outlives the call that makes it.
 	auth := resolved.Auth.credential(context.WithoutCancel(ctx))
-	endpoint, err := flightconn.NewEndpoint(endpointConfig(at, resolved, auth))
+	endpoint, err := flightconn.NewEndpoint(endpointConfig(d, resolved, auth))
 	if err != nil {
 		return nil, badConfig(err)
 	}
 	release := func() error { auth.stop(); return endpoint.Close() }
-	p, err := start(ctx, at.addr, resolved, endpoint.Open, release)
+	p, err := start(ctx, d.addr, resolved, endpoint.Open, release)
 	if err != nil {
 		return nil, errors.Join(err, release())
 	}
@@ -86,7 +77,7 @@ func badConfig(err error) error {
 	return &Error{Op: "New", Stage: session.StageArgument, Fault: FaultUsage, Unsent: true, Err: err}
 }
 
-func endpointConfig(at address, cfg Config, auth credential) flightconn.Config {
+func endpointConfig(at dsn, cfg Config, auth credential) flightconn.Config {
 	c := flightconn.Config{
 		Network: at.network, Address: at.addr,
 		Authorization: auth.header, Headers: cfg.Headers, SessionHeader: cfg.SessionHeader,

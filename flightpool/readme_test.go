@@ -18,10 +18,15 @@ func TestTheReadmeNamesEveryFieldAndOption(t *testing.T) {
 		require.Contains(t, readme, "`"+name+"`", "the table of the README lacks it")
 	}
 	require.LessOrEqual(t, strings.Count(readme, "\n"), 150)
-	doc, err := os.ReadFile("target.go")
+	doc, err := os.ReadFile("dsn.go")
 	require.NoError(t, err)
 	comment, _, _ := strings.Cut(string(doc), "func ParseTarget")
-	for name := range options {
-		require.Contains(t, comment, name, "the comment of ParseTarget lacks it")
+	for name, o := range options {
+		stem, _, long := strings.Cut(strings.TrimPrefix(name, "health_check_"), "_on_")
+		if long { // written as validate_on_acquire, _release
+			name = stem
+		}
+		require.Contains(t, comment, strings.TrimPrefix(name, "health_check"), "the comment of ParseTarget lacks it")
+		require.Contains(t, comment, strings.TrimPrefix(o.field, "HealthCheck."), name)
 	}
 }

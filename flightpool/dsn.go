@@ -1,0 +1,282 @@
+package flightpool
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// ParseTarget takes a DSN apart: the target that New takes, and the options
+// that its user part and query string carry.
+//
+//	grpc://host:port               plain text (also grpc+tcp://)
+//	grpc+tls://host:port           TLS
+//	grpc+unix:///path/to/socket    a Unix socket
+//	flightsql://user:pass@host:port/?max_size=8&transport=tls
+//
+// flightsql:// is TLS unless the host is localhost or a loopback address, or
+// the option transport says tcp, tls or unix. With the other schemes transport
+// may only repeat what they say.
+//
+// User, password and option values must be percent-encoded where they contain
+// one of # / ? % & + @ or a space: # is %23, / is %2F, ? is %3F, % is %25. No
+// error shows the part of a DSN that may hold a password.
+//
+// The options, each at most once, with the field of Config that they set:
+//
+//	min_idle, max_size, max_waiters,      MinIdle, MaxSize, MaxWaiters,
+//	max_concurrent_opens                  MaxConcurrentOpens
+//	acquire_timeout, dial_timeout,        AcquireTimeout, DialTimeout,
+//	close_timeout, query_timeout          CloseTimeout, DefaultQueryTimeout
+//	idle_ttl, max_lifetime,               IdleTTL, MaxLifetime,
+//	lifetime_jitter, guard_window         LifetimeJitter, GuardWindow
+//	health_check                          HealthCheck.Kind: ping, query, full_validate
+//	health_check_sql, _interval, _timeout HealthCheck.SQL, Interval, Timeout
+//	validate_on_acquire, _release         HealthCheck.ValidateOnAcquire, ValidateOnRelease
+//	on_exhausted                          OnExhausted: wait, fail_fast, overflow:n
+//	on_return                             OnReturn: auto, discard, none
+//	disable_retry, leak_after             DisableRetry, LeakAfter
+//	token, session_header                 Auth: BearerAuth; SessionHeader
+//	tls_insecure_skip_verify              TLS: InsecureSkipVerify
+//
+// Durations are Go's ("30s"), flags true or false. Unlike a zero field of
+// Config, which is its default, 0 in a DSN means off, as a negative number
+// does: min_idle=0 keeps no connection ready, idle_ttl=0 and max_lifetime=0 let
+// connections live, acquire_timeout=0 leaves the wait to the context,
+// max_concurrent_opens=0 leaves it to max_size. Where off makes no sense it is
+// a fault. Every fault is reported at once, in one *Error.
+func ParseTarget(target string) (clean string, cfg Config, err error) {
+	d, faults := parseDSN(target)
+	cfg, more := d.merge(Config{})
+	faults = append(faults, more...)
+	if len(faults) == 0 {
+		faults = append(faults, d.checkTLS(cfg.TLS))
+	}
+	if err := errors.Join(faults...); err != nil {
+		return "", Config{}, &Error{Op: "ParseTarget", Stage: session.StageArgument, Fault: FaultUsage, Unsent: true, Err: err}
+	}
+	return d.clean, cfg, nil
+}
+
+// dsn is a target taken apart.
+type dsn struct {
+	clean   string // the target without credentials and options
+	network string // "tcp" or "unix"
+	addr    string
+	secure  bool
+	given   []givenOption
+}
+
+// givenOption is an option of a DSN, read.
+type givenOption struct {
+	option
+	assign func(*Config)
+}
+
+// schemes are those that name their transport.
+var schemes = map[string]string{"grpc": "tcp", "grpc+tcp": "tcp", "grpc+tls": "tls", "grpc+unix": "unix"}
+
+const (
+	schemeNames = "grpc://, grpc+tls://, grpc+unix:// or flightsql://"
+	encodeHint  = "percent-encode the user and the password (# is %23, / is %2F, ? is %3F, % is %25, @ is %40)"
+)
+
+// likelyMeant are schemes that people write for ours.
+var likelyMeant = map[string]string{
+	"http": "grpc", "tcp": "grpc", "https": "grpc+tls", "grpcs": "grpc+tls", "grpc+ssl": "grpc+tls", "tls": "grpc+tls", "unix": "grpc+unix",
+}
+
+var (
+	schemeForm  = regexp.MustCompile(`^[a-z][a-z0-9+.-]{0,19}$`)
+	hostAndPort = regexp.MustCompile(`^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}/?$`)
+)
+
+// parseDSN takes a target apart, or finds its faults.
+//
+// INVARIANT: no fault quotes what may be part of a password. An unencoded /, ?
+// or # in one ends the authority for every parser, so that the rest of the
+// password would stand in the path, the options or the fragment, before a bare
+// @; such a text is refused before anything of it is looked at.
+func parseDSN(text string) (dsn, []error) {
+	u, fault := splitDSN(text)
+	if fault != nil {
+		return dsn{}, []error{fmt.Errorf("target: %w", fault)}
+	}
+	var d dsn
+	pairs, faults := splitQuery(u.RawQuery)
+	transport, given, more := readOptions(pairs)
+	faults = append(faults, more...)
+	if u.User != nil {
+		o, err := userOption(u.User, given)
+		d.given, faults = append(d.given, o), append(faults, err)
+	}
+	d.given = append(d.given, given...)
+	faults = append(faults, d.locate(u, transport))
+	faults = slices.DeleteFunc(faults, func(err error) bool { return err == nil })
+	for i, err := range faults {
+		faults[i] = fmt.Errorf("target: %w", err)
+	}
+	return d, faults
+}
+
+// splitDSN cuts a DSN into its parts.
+func splitDSN(text string) (*url.URL, error) {
+	scheme, rest, found := strings.Cut(text, "://")
+	scheme = strings.ToLower(scheme)
+	switch {
+	case text == "":
+		return nil, errors.New("is empty; it begins with the scheme " + schemeNames)
+	case !found && hostAndPort.MatchString(text):
+		return nil, fmt.Errorf("has no scheme; did you mean grpc://%s?", text)
+	case !found:
+		return nil, errors.New("has no scheme; begin with " + schemeNames)
+	case !schemeForm.MatchString(scheme):
+		return nil, errors.New("has a malformed scheme; begin with " + schemeNames)
+	case schemes[scheme] == "" && scheme != "flightsql" && likelyMeant[scheme] != "":
+		return nil, fmt.Errorf("scheme %q is none of %s; did you mean %s://?", scheme, schemeNames, likelyMeant[scheme])
+	case schemes[scheme] == "" && scheme != "flightsql":
+		return nil, fmt.Errorf("scheme %q is none of %s", scheme, schemeNames)
+	}
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	authority, after := rest[:end], rest[end:]
+	switch {
+	case strings.Contains(after, "@"):
+		return nil, errors.New(`has an "@" after the host; ` + encodeHint)
+	case strings.Contains(after, "#"):
+		return nil, errors.New("has a # part, which means nothing here; options go after ?, and # in a value is %23")
+	}
+	u, err := url.Parse(text) // whose error quotes
+	switch {
+	case err == nil:
+		return u, nil
+	case strings.Contains(authority, "@"):
+		return nil, errors.New("has malformed credentials or a malformed host; " + encodeHint)
+	default:
+		return nil, errors.New("has a malformed host, port or path; a control character or a space is percent-encoded")
+	}
+}
+
+// pair is an option as it stands in a DSN, decoded.
+type pair struct{ name, value string }
+
+// splitQuery cuts a query string into options, in their order.
+func splitQuery(query string) (pairs []pair, faults []error) {
+	seen := map[string]int{}
+	for part := range strings.SplitSeq(query, "&") {
+		if part == "" {
+			continue
+		}
+		rawName, rawValue, found := strings.Cut(part, "=")
+		name, err := url.QueryUnescape(rawName)
+		if err != nil || !found {
+			faults = append(faults, errors.New("an option is not written name=value, percent-encoded"))
+			continue
+		}
+		value, err := url.QueryUnescape(rawValue)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("option %s: its value is not percent-encoded", quoteName(name)))
+			continue
+		}
+		if seen[name]++; seen[name] == 2 {
+			faults = append(faults, fmt.Errorf("option %s is given more than once", quoteName(name)))
+		}
+		pairs = append(pairs, pair{name, value})
+	}
+	return pairs, faults
+}
+
+// quoteName shows the name of an option, unless it is too long for one.
+func quoteName(name string) string {
+	if len(name) > 40 {
+		return "with a name that is too long"
+	}
+	return strconv.Quote(name)
+}
+
+// locate finds out where u points to and how to get there.
+func (d *dsn) locate(u *url.URL, transport string) error {
+	by := schemes[u.Scheme]
+	switch {
+	case by == "" && transport != "":
+		by = transport
+	case by == "" && isLoopback(u.Hostname()):
+		by = "tcp"
+	case by == "":
+		by = "tls"
+	case transport != "" && transport != by:
+		return fmt.Errorf("transport=%s contradicts the scheme %s://; use flightsql:// with it, or %s:// without", transport, u.Scheme, schemeFor(transport))
+	}
+	d.secure = by == "tls"
+	if by == "unix" {
+		if u.Path == "" || u.Port() != "" {
+			return errors.New("a Unix socket needs its path in place of host and port, as in grpc+unix:///run/db.sock")
+		}
+		d.network, d.addr = "unix", u.Host+u.Path
+		d.clean = strings.ReplaceAll((&url.URL{Scheme: "grpc+unix", Host: u.Host, Path: u.Path}).String(), "@", "%40")
+		return nil
+	}
+	host := u.Hostname()
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	switch {
+	case host == "":
+		return errors.New("has no host")
+	case strings.Contains(host, ":") && !strings.HasPrefix(u.Host, "["):
+		return errors.New("an IPv6 address is written in brackets, as in grpc://[::1]:31337")
+	case u.Port() == "":
+		return errors.New("has no port")
+	case err != nil || port == 0:
+		return errors.New("the port is not between 1 and 65535")
+	case strings.Trim(u.Path, "/") != "":
+		return errors.New("has a path, which means nothing here; options go after ?")
+	}
+	d.network, d.addr = "tcp", net.JoinHostPort(host, strconv.FormatUint(port, 10))
+	d.clean = (&url.URL{Scheme: schemeFor(by), Host: d.addr}).String()
+	return nil
+}
+
+// schemeFor is the scheme that names a transport.
+func schemeFor(transport string) string {
+	if transport == "tcp" {
+		return "grpc"
+	}
+	return "grpc+" + transport
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// merge adds what the DSN says to cfg. A field that both set is a fault, since
+// neither can be taken to be meant.
+func (d *dsn) merge(cfg Config) (Config, []error) {
+	var faults []error
+	merged := cfg
+	for _, o := range d.given {
+		if o.isSet(&cfg) {
+			faults = append(faults, fmt.Errorf("%s: set in the target and in the Config", o.field))
+			continue
+		}
+		o.assign(&merged)
+	}
+	return merged, faults
+}
+
+// checkTLS refuses a TLS configuration that the target would leave unused.
+func (d *dsn) checkTLS(cfg *tls.Config) error {
+	if cfg == nil || d.secure {
+		return nil
+	}
+	return errors.New("TLS: the target is plain text; use grpc+tls://, or flightsql:// with transport=tls")
+}
