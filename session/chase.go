@@ -2,11 +2,10 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 
 	"github.com/flightpool/flightpool/cancel"
+	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // chase finds out, behind the caller's back, whether the server has stopped
@@ -92,7 +91,7 @@ func drain(stream Stream) error {
 	defer stream.Close()
 	for {
 		if _, err := stream.Next(); err != nil {
-			if errors.Is(err, io.EOF) {
+			if eof.Reached(err) {
 				return nil
 			}
 			return err

@@ -102,7 +102,8 @@ type Stream interface {
 	Schema() *arrow.Schema
 
 	// Next returns the next batch, which is valid until the following Next
-	// or Close unless retained, or io.EOF at the end.
+	// or Close unless retained, or io.EOF itself at the end. An error that
+	// only wraps io.EOF is a failure.
 	Next() (arrow.RecordBatch, error)
 
 	// RowsAffected is the server's count for a statement without rows.

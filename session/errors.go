@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"strings"
+
+	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // What a session's calls fail with beside *Error. All of them are reached by
@@ -112,11 +114,13 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap reaches the cause and the context's error.
+// Unwrap reaches the cause and the context's error. It never leads to io.EOF,
+// which is the word for a regular end: a reader that looks for it in the chain
+// must not take a failure for one.
 func (e *Error) Unwrap() []error {
 	var out []error
 	if e.Err != nil {
-		out = append(out, e.Err)
+		out = append(out, eof.Hide(e.Err))
 	}
 	if e.Ctx != nil {
 		out = append(out, e.Ctx)

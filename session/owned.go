@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // ownedStream closes the prepared statement that it came from at its end.
@@ -18,7 +20,7 @@ type ownedStream struct {
 // is still this call's.
 func (o *ownedStream) Next() (arrow.RecordBatch, error) {
 	batch, err := o.Stream.Next()
-	if err != nil && (atEnd(err) || FaultIn(err).KeepsConn()) {
+	if err != nil && (eof.Reached(err) || FaultIn(err).KeepsConn()) {
 		o.once.Do(func() {
 			ctx, stop := o.s.policy.bounded()
 			defer stop()

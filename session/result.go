@@ -3,13 +3,14 @@ package session
 import (
 	"context"
 	"errors"
-	"io"
 	"iter"
 	"sync"
 	"sync/atomic"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // QueryResult streams the rows of a statement. It implements
@@ -48,7 +49,7 @@ func newResult(c *call, stream Stream, first arrow.RecordBatch, firstErr error) 
 	r := &QueryResult{schema: stream.Schema(), call: c, stream: stream}
 	r.refs.Store(1)
 	r.mu.first = first
-	if atEnd(firstErr) {
+	if eof.Reached(firstErr) {
 		r.mu.reading = true
 		r.endRead(nil, firstErr)
 		return r
@@ -75,8 +76,6 @@ func effectOnly(u UpdateResult) *QueryResult {
 	r.mu.ended = true
 	return r
 }
-
-func atEnd(err error) bool { return errors.Is(err, io.EOF) }
 
 // Schema is never nil; a statement without rows has no fields.
 func (r *QueryResult) Schema() *arrow.Schema { return r.schema }
@@ -139,14 +138,14 @@ func (r *QueryResult) endRead(batch arrow.RecordBatch, err error) bool {
 	if batch != nil {
 		batch.Release()
 	}
-	if atEnd(err) {
+	if eof.Reached(err) {
 		// The statement has ended by itself, also when somebody has just
 		// asked for its end.
 		r.affected, r.counted = r.stream.RowsAffected()
 	}
 	r.stream.Close()
 	switch {
-	case atEnd(err):
+	case eof.Reached(err):
 		_ = r.call.end(nil)
 		if !interrupted {
 			return false

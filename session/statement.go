@@ -8,6 +8,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
@@ -213,7 +214,7 @@ func (s *SessionHandle) stream(c *call, open func(ctx context.Context) (Stream, 
 			return opened{}, err
 		}
 		first, err := stream.Next()
-		if err != nil && !atEnd(err) {
+		if err != nil && !eof.Reached(err) {
 			stream.Close()
 			return opened{}, err
 		}

@@ -1,14 +1,12 @@
 package adbcconn
 
 import (
-	"errors"
-	"io"
-
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -35,7 +33,7 @@ func (c *command) SendMsg(m any) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, io.EOF) && c.sends == 1:
+	case eof.Reached(err) && c.sends == 1:
 		return nil
 	default:
 		return c.call.note(err)
@@ -53,7 +51,7 @@ func (c *command) RecvMsg(m any) error {
 		for c.ended == nil {
 			c.ended = c.ClientStream.RecvMsg(&pb.PutResult{})
 		}
-		if !errors.Is(c.ended, io.EOF) {
+		if !eof.Reached(c.ended) {
 			err = c.ended
 		}
 	} else if err != nil {

@@ -2,6 +2,7 @@ package adbcconn
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"google.golang.org/grpc"
 
+	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/session"
 )
@@ -81,10 +83,25 @@ func (k *call) end() {
 // note keeps the first error that an RPC of the call failed with, which the
 // driver's own errors do not lead to. It returns err.
 func (k *call) note(err error) error {
-	if err != nil && !isEOF(err) {
+	if err != nil && !eof.Reached(err) {
 		k.failed.CompareAndSwap(nil, &err)
 	}
 	return err
+}
+
+// cutShort is nil once the server has ended every endpoint of the result with
+// the status OK. The driver does not tell: what its reader takes for an end may
+// be a failure of which it kept nothing.
+func (k *call) cutShort() error {
+	if cause := k.failed.Load(); cause != nil {
+		return *cause
+	}
+	for i, e := range k.endpoints {
+		if !e.ended.Load() {
+			return fmt.Errorf("malformed reply: the driver stopped reading before endpoint %d of %d had ended", i+1, len(k.endpoints))
+		}
+	}
+	return nil
 }
 
 // fail makes the call's error of what the driver returned.

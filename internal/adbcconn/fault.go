@@ -3,7 +3,6 @@ package adbcconn
 import (
 	"context"
 	"errors"
-	"io"
 	"strings"
 
 	"github.com/apache/arrow-adbc/go/adbc"
@@ -64,8 +63,6 @@ func adbcError(err error) (adbc.Error, bool) {
 	}
 	return adbc.Error{}, false
 }
-
-func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
 // localCause is what stands behind an error of the driver's own making, in
 // which no RPC had failed.

@@ -3,11 +3,10 @@ package adbcconn
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
@@ -15,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/internal/flightconn"
 )
 
@@ -32,6 +32,9 @@ type endpoint struct {
 	once   sync.Once
 	fetch  *flightconn.Fetch
 	err    error
+
+	// ended says that the server has ended the stream with the status OK.
+	ended atomic.Bool
 }
 
 // plan remembers the endpoints of a result and shows the driver others in
@@ -156,7 +159,10 @@ func (r *rows) RecvMsg(m any) error {
 		return r.call.note(err)
 	}
 	data, err := fetch.Recv()
-	if errors.Is(err, io.EOF) && !r.begun {
+	if eof.Reached(err) {
+		r.from.ended.Store(true)
+	}
+	if eof.Reached(err) && !r.begun {
 		if header := decapsulate(r.from.promised); header != nil {
 			data, err = &pb.FlightData{DataHeader: header}, nil // a result without rows
 		}

@@ -1,13 +1,13 @@
 package adbcconn
 
 import (
-	"errors"
 	"io"
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/session"
 )
@@ -87,7 +87,7 @@ func (s *stream) Close() {
 	first, busy := !s.mu.ended, s.mu.busy
 	if first {
 		s.mu.ended, s.mu.err = true, closed
-	} else if errors.Is(s.mu.err, io.EOF) {
+	} else if eof.Reached(s.mu.err) {
 		s.mu.err = closed
 	}
 	s.mu.Unlock()
@@ -119,6 +119,9 @@ func (r *reading) next() (arrow.RecordBatch, error) {
 		return batch, nil
 	}
 	if err := r.rows.Err(); err != nil {
+		return nil, r.call.fail(session.StageFetch, err)
+	}
+	if err := r.call.cutShort(); err != nil {
 		return nil, r.call.fail(session.StageFetch, err)
 	}
 	return nil, io.EOF

@@ -21,6 +21,7 @@ func Check(root fs.FS) ([]string, error) {
 	for _, f := range files {
 		faults = append(faults, checkSize(f)...)
 		faults = append(faults, checkContexts(f, detached)...)
+		faults = append(faults, checkEOF(f)...)
 		for _, spec := range f.ast.Imports {
 			name, _ := strconv.Unquote(spec.Path.Value)
 			if fault := checkImport(f, name); fault != "" {
@@ -129,6 +130,32 @@ func makesContext(f file, n ast.Node) (found bool) {
 		return true
 	})
 	return found
+}
+
+// checkEOF finds errors.Is(…, io.EOF) where results are read: an error that
+// wraps io.EOF is the failure of a transport or of a decompressor, and taken for
+// the end it makes a result short without a word.
+func checkEOF(f file) []string {
+	if f.isTest() || !slices.ContainsFunc(resultReaders, func(dir string) bool { return within(f.dir(), dir) }) {
+		return nil
+	}
+	var faults []string
+	selects := func(e ast.Expr, pkg, name string) bool {
+		sel, ok := e.(*ast.SelectorExpr)
+		if !ok || sel.Sel.Name != name {
+			return false
+		}
+		x, ok := sel.X.(*ast.Ident)
+		return ok && x.Name == importName(f, pkg)
+	}
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if ok && len(call.Args) == 2 && selects(call.Fun, "errors", "Is") && selects(call.Args[1], "io", "EOF") && importName(f, "io") != "" {
+			faults = append(faults, f.path+": looks for io.EOF in a chain of errors; ask internal/eof")
+		}
+		return true
+	})
+	return faults
 }
 
 // importName is what f calls the package, "" if it does not import it.

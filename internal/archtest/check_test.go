@@ -51,6 +51,8 @@ func TestEachBrokenRuleIsFound(t *testing.T) {
 		{"renamed import", "flightpool/a.go", "package flightpool\nimport c \"context\"\nvar x = c.TODO()\n", "makes a context of its own"},
 		{"detach helper", "flightpool/a.go", fmt.Sprintf(detach, "detached"), ""},
 		{"second detach helper", "flightpool/a.go", fmt.Sprintf(detach, "detached") + "func detachToo() { _ = context.TODO() }\n", "func detachToo makes a context"},
+		{"end looked for in a chain", "session/a.go", "package session\nimport (\"errors\"; \"io\")\nfunc end(err error) bool { return errors.Is(err, io.EOF) }\n", "looks for io.EOF in a chain"},
+		{"end by identity", "session/a.go", "package session\nimport \"io\"\nfunc end(err error) bool { return err == io.EOF }\n", ""},
 		{"own context in a program", "examples/a/main.go", strings.Replace(fmt.Sprintf(detach, "run"), "flightpool", "main", 1), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -9,6 +9,9 @@ const (
 	maxFileLines = 300
 )
 
+// resultReaders are the folders in which results are read.
+var resultReaders = []string{"session", "flightpool", "internal/flightconn", "internal/adbcconn"}
+
 // layer says what the packages of a folder of the root module may import,
 // tests apart: arrows point down only. The deepest layer that contains a
 // package counts.
@@ -40,16 +43,17 @@ var layers = []layer{
 	{dir: "reservoir/dsql", may: []string{"reservoir", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
 	{dir: "reservoir/dsql/dsqlotel", may: []string{"reservoir/dsql", "reservoir"}, external: []string{"go.opentelemetry.io/"}},
 
-	{dir: "session", may: []string{"cancel", "internal/invariant", "internal/sqlscan"}, external: wire},
-	{dir: "session/sessiontest", may: []string{"session", "cancel"}, external: join(wire, test)},
+	{dir: "session", may: []string{"cancel", "internal/eof", "internal/invariant", "internal/sqlscan"}, external: wire},
+	{dir: "session/sessiontest", may: []string{"session", "cancel", "internal/eof"}, external: join(wire, test)},
 
+	{dir: "internal/eof"},
 	{dir: "internal/invariant"},
 	{dir: "internal/sqlscan"},
 	{dir: "internal/memnet"},
 	{dir: "internal/archtest"},
 	{dir: "internal/tools"},
-	{dir: "internal/flightconn", may: []string{"session", "cancel", "internal/invariant", "internal/sqlscan"}, external: join(wire, []string{"golang.org/x/sync"})},
-	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/flightconn", "internal/invariant", "internal/sqlscan"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
+	{dir: "internal/flightconn", may: []string{"session", "cancel", "internal/eof", "internal/invariant", "internal/sqlscan"}, external: join(wire, []string{"golang.org/x/sync"})},
+	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 
 	{dir: "flightpool", may: []string{"session", "reservoir", "cancel", "lease", "internal/flightconn", "internal/invariant", "internal/sqlscan"}, external: wire},
 	{dir: "flightpool/adbcpool", may: []string{"flightpool", "session", "internal/adbcconn", "internal/sqlscan"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},

@@ -2,12 +2,12 @@ package flightconn
 
 import (
 	"context"
-	"errors"
-	"io"
 
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // doAction runs one action to its end and returns the body of its first
@@ -21,7 +21,7 @@ func doAction(ctx context.Context, client pb.FlightServiceClient, name string, b
 	var first []byte
 	for n := 0; ; n++ {
 		result, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
+		if eof.Reached(err) {
 			return first, nil
 		}
 		if err != nil {

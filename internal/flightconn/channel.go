@@ -2,13 +2,13 @@ package flightconn
 
 import (
 	"context"
-	"errors"
-	"io"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // channel carries RPCs of one identity over a client connection. sessions says
@@ -91,7 +91,7 @@ func (s *channelStream) RecvMsg(m any) error {
 	}
 	if err != nil {
 		failure := err
-		if errors.Is(err, io.EOF) {
+		if eof.Reached(err) {
 			failure = nil
 		}
 		s.channel.heard(s.Context(), s.presented, failure, s.Trailer())

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // Why an epoch ended, where the network has no reason of its own.
@@ -87,7 +89,7 @@ func (e *epoch) dialOnce(cfg *Config) func(context.Context, string) (net.Conn, e
 		}
 		raw, err := cfg.dial(ctx, cfg.Network, cfg.Address)
 		if err != nil {
-			e.lose(fmt.Errorf("dial: %w", err))
+			e.lose(fmt.Errorf("dial: %w", eof.Hide(err)))
 			return nil, err
 		}
 		e.mu.Lock()
@@ -142,9 +144,18 @@ type watchedConn struct {
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if err != nil {
-		c.epoch.lose(fmt.Errorf("transport: %w", err))
+		c.epoch.lose(readError(err))
 	}
 	return n, err
+}
+
+// readError is the reason that a failed read gives. It does not lead to
+// io.EOF: that is how results end, and a loss must not pass for it.
+func readError(err error) error {
+	if eof.Reached(err) {
+		return errors.New("transport: the server has closed the connection")
+	}
+	return fmt.Errorf("transport: %w", eof.Hide(err))
 }
 
 func (c *watchedConn) Close() error {

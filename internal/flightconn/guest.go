@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -138,7 +138,7 @@ func (g *Guest) redeemAt(client pb.FlightServiceClient, uri string, ticket *pb.T
 	}
 	f := &Fetch{stream: stream, location: uri, inflated: g.run.conn.cfg().inflated()}
 	f.first, f.firstErr = f.recv()
-	if f.firstErr != nil && !errors.Is(f.firstErr, io.EOF) {
+	if f.firstErr != nil && !eof.Reached(f.firstErr) {
 		return nil, f.firstErr
 	}
 	return f, nil
@@ -165,7 +165,7 @@ func (f *Fetch) Recv() (*pb.FlightData, error) {
 		return f.first, f.firstErr
 	}
 	data, err := f.recv()
-	if err != nil && !errors.Is(err, io.EOF) && f.location != "" {
+	if err != nil && !eof.Reached(err) && f.location != "" {
 		return nil, &locationError{fmt.Errorf("location %q: %w", f.location, err)}
 	}
 	return data, err

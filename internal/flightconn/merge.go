@@ -8,6 +8,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+
+	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // parallelEndpoints bounds how many endpoints of one result are read at once.
@@ -166,7 +168,7 @@ func (p *part) read(ctx context.Context, r *run, take func() (*pb.FlightEndpoint
 	defer rd.release()
 	for {
 		batch, err := rd.next()
-		if errors.Is(err, io.EOF) {
+		if eof.Reached(err) {
 			return
 		}
 		if err != nil {

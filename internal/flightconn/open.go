@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"unicode"
 
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -101,7 +101,7 @@ func (r *run) handshake(ctx context.Context, basic *UserPass) error {
 	token := ""
 	for {
 		reply, err := stream.Recv()
-		if errors.Is(err, io.EOF) || status.Code(err) == codes.Unimplemented {
+		if eof.Reached(err) || status.Code(err) == codes.Unimplemented {
 			break
 		}
 		if err != nil {

@@ -2,7 +2,6 @@ package flightconn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -11,6 +10,8 @@ import (
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // affectedRowsKey is where SwanLake counts the rows of a statement that was
@@ -23,7 +24,9 @@ type reader struct {
 	messages *messages
 	checked  Validator
 	batches  *ipc.Reader // nil: the stream ended without a schema
-	location string      // where it comes from, unless it is the connection's own server
+	mem      *batchMemory
+	failed   bool   // the last batch could not be read
+	location string // where it comes from, unless it is the connection's own server
 	affected int64
 	counted  bool
 }
@@ -35,8 +38,8 @@ func openReader(ctx context.Context, client pb.FlightServiceClient, ticket *pb.T
 	if err != nil {
 		return nil, err
 	}
-	rd := &reader{stream: stream, messages: &messages{recv: stream.Recv, inflated: cfg.inflated()}}
-	rd.batches, err = newIPCReader(rd.messages, cfg.Allocator)
+	rd := &reader{stream: stream, messages: &messages{recv: stream.Recv, inflated: cfg.inflated()}, mem: newBatchMemory(cfg.Allocator)}
+	rd.batches, err = newIPCReader(rd.messages, rd.mem)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +61,7 @@ func newIPCReader(m *messages, mem memory.Allocator) (*ipc.Reader, error) {
 	if m.err == nil {
 		return nil, malformed("schema: %w", err)
 	}
-	if errors.Is(m.err, io.EOF) {
+	if eof.Reached(m.err) {
 		return nil, nil
 	}
 	return nil, m.err
@@ -77,6 +80,7 @@ func (rd *reader) next() (arrow.RecordBatch, error) {
 	if rd.batches == nil {
 		return nil, io.EOF
 	}
+	rd.mem.begin()
 	err := error(nil)
 	if rd.batches.Next() {
 		batch := rd.batches.RecordBatch()
@@ -86,6 +90,7 @@ func (rd *reader) next() (arrow.RecordBatch, error) {
 	} else {
 		err = rd.failure()
 	}
+	rd.failed = err != nil
 	if err != nil && rd.location != "" {
 		return nil, &locationError{fmt.Errorf("location %q: %w", rd.location, err)}
 	} else if err != nil {
@@ -94,13 +99,17 @@ func (rd *reader) next() (arrow.RecordBatch, error) {
 	return nil, io.EOF
 }
 
-// failure is nil at the regular end of the stream.
+// failure is nil at the regular end of the stream, which only the status OK
+// of its RPC is. Arrow's reader has no say in it: it takes any io.EOF for the
+// end, that of a decompressor included.
 func (rd *reader) failure() error {
 	switch err := rd.batches.Err(); {
-	case rd.messages.err != nil && !errors.Is(rd.messages.err, io.EOF):
+	case rd.messages.err != nil && !eof.Reached(rd.messages.err):
 		return rd.messages.err
 	case err != nil:
 		return malformed("batch: %w", err)
+	case rd.messages.err == nil:
+		return malformed("batch: Arrow's reader has stopped before the end of the stream")
 	default:
 		return nil
 	}
@@ -110,6 +119,9 @@ func (rd *reader) release() {
 	if rd.batches != nil {
 		rd.batches.Release()
 		rd.batches = nil
+		if rd.failed {
+			rd.mem.abandon() // after the release, which frees what Arrow's reader still knows of
+		}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
-	"errors"
 	"io"
 	"sync"
 
@@ -13,6 +12,7 @@ import (
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
+	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -128,10 +128,10 @@ func (s *stream) Next() (arrow.RecordBatch, error) {
 		return nil, err
 	}
 	batch, err := src.next()
-	if errors.Is(err, io.EOF) { // servers may end a stream because time is up
+	if eof.Reached(err) { // servers may end a stream because time is up
 		err = cmp.Or(s.run.overdue(), err)
 	}
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err != nil && !eof.Reached(err) {
 		err = s.run.fail(session.StageFetch, err)
 	}
 

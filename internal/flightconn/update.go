@@ -2,12 +2,11 @@ package flightconn
 
 import (
 	"context"
-	"errors"
-	"io"
 
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -58,7 +57,7 @@ func (r *run) put(ctx context.Context, messages feed) (*pb.PutResult, error) {
 		return nil, err
 	}
 	for message != nil {
-		if err := stream.Send(message); errors.Is(err, io.EOF) {
+		if err := stream.Send(message); eof.Reached(err) {
 			break // the server has answered already: Recv has it
 		} else if err != nil {
 			return nil, err
@@ -73,7 +72,7 @@ func (r *run) put(ctx context.Context, messages feed) (*pb.PutResult, error) {
 	var first *pb.PutResult
 	for {
 		result, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
+		if eof.Reached(err) {
 			return first, nil
 		}
 		if err != nil {

@@ -1,14 +1,12 @@
 package sessiontest
 
 import (
-	"errors"
-	"io"
-
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -33,7 +31,7 @@ func (c *check) reads(conn session.Conn) {
 	rows := int64(0)
 	for {
 		batch, err := s.Next()
-		if errors.Is(err, io.EOF) {
+		if eof.Reached(err) {
 			break
 		}
 		require.NoError(c, err)
@@ -49,7 +47,7 @@ func (c *check) drain(s session.Stream) []int64 {
 	out := []int64{}
 	for {
 		batch, err := s.Next()
-		if errors.Is(err, io.EOF) {
+		if eof.Reached(err) {
 			return out
 		}
 		require.NoError(c, err)
