@@ -327,19 +327,20 @@ func TestCase44_AnotherConnectionsAlterIsRecoveredFrom(t *testing.T) {
 
 func TestCase45_ABatchOverTheMessageLimitIsSplitOrRefusedClearly(t *testing.T) {
 	onBoth(t, Config{MaxSize: 1}, func(r *rig) {
-		r.exec("CREATE TABLE t (a BIGINT, b VARCHAR)")
+		t := r.bulkTable()
+		r.exec("CREATE TABLE " + t + " (a BIGINT, b VARCHAR)")
 		const rows = 64
 		batch := texts(rows, 128<<10) // 8 MiB in all
 		defer batch.Release()
-		_, err := r.pool.UpdateWithRecordBatch(r.Context(), "INSERT INTO t VALUES (?, ?)", batch)
+		_, err := r.pool.UpdateWithRecordBatch(r.Context(), "INSERT INTO "+t+" VALUES (?, ?)", batch)
 		require.NoError(r, err)
-		require.Equal(r, strconv.Itoa(rows), r.value(r.pool, "SELECT count(*) FROM t"))
+		require.Equal(r, strconv.Itoa(rows), r.value(r.pool, "SELECT count(*) FROM "+t))
 
 		huge := texts(1, 5<<20)
 		defer huge.Release()
-		_, err = r.pool.UpdateWithRecordBatch(r.Context(), "INSERT INTO t VALUES (?, ?)", huge)
+		_, err = r.pool.UpdateWithRecordBatch(r.Context(), "INSERT INTO "+t+" VALUES (?, ?)", huge)
 		require.Equal(r, FaultUsage, faultIn(err))
-		require.Equal(r, strconv.Itoa(rows), r.value(r.pool, "SELECT count(*) FROM t"), "nothing half-done")
+		require.Equal(r, strconv.Itoa(rows), r.value(r.pool, "SELECT count(*) FROM "+t), "nothing half-done")
 	})
 }
 

@@ -330,16 +330,17 @@ func tryCounts(r *rig) error {
 }
 
 func tryUpdateBatch(r *rig) error {
-	if err := r.update("CREATE TABLE t (a BIGINT)"); err != nil {
+	t := r.bulkTable()
+	if err := r.update("CREATE TABLE " + t + " (a BIGINT)"); err != nil {
 		return err
 	}
 	values := make([]int64, 100)
 	params := ints("a", values...)
 	defer params.Release()
-	if _, err := r.pool.UpdateWithRecordBatch(r.Context(), "INSERT INTO t VALUES (?)", params); err != nil {
+	if _, err := r.pool.UpdateWithRecordBatch(r.Context(), "INSERT INTO "+t+" VALUES (?)", params); err != nil {
 		return err
 	}
-	return r.expect(r.pool, "SELECT count(*) FROM t", "100")
+	return r.expect(r.pool, "SELECT count(*) FROM "+t, "100")
 }
 
 func tryExecute(r *rig) error {

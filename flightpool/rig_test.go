@@ -41,6 +41,15 @@ func inBubble(t *testing.T, profile testserver.Profile, cfg Config, f func(r *ri
 	})
 }
 
+// bulkTable names a table for an INSERT with parameters: some servers store
+// those of a bare name in a catalog of their own.
+func (r *rig) bulkTable() string {
+	if catalog := r.srv.Profile().AppendTo; catalog != "" {
+		return catalog + ".t"
+	}
+	return "t"
+}
+
 func (r *rig) closePool() {
 	r.Helper()
 	ctx, stop := context.WithTimeout(context.WithoutCancel(r.Context()), 5*time.Minute)

@@ -283,6 +283,6 @@ func TestListActionsTellsTheTruthUnlessTheProfileLies(t *testing.T) {
 		require.NotContains(t, listed(t, dial(t, srv)), "CancelFlightInfo")
 	})
 	bubble(t, testserver.SwanLake(), func(t *testing.T, srv *testserver.Server) {
-		require.Contains(t, listed(t, dial(t, srv)), "CancelFlightInfo")
+		require.Contains(t, listed(t, dial(t, srv)), "CreatePreparedSubstraitPlan")
 	})
 }

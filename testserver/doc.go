@@ -19,7 +19,8 @@
 //   - Profile: how real servers differ. Strict checks and supports everything;
 //     SwanLake, GizmoSQL, Dremio, Doris, ClickHouse and InfluxDB are as those
 //     are; any field can be changed. What each does is from their sources and
-//     documents; a Profile imitates what a client can see, and no more.
+//     documents, SwanLake's measured on the server itself; a Profile imitates
+//     what a client can see, and no more.
 //   - Faults: what goes wrong, when, how often: a delay, a status, a reset, a
 //     black hole, a GOAWAY, a wrong reply, before or after the work is done.
 //   - Ledger: what happened. Every statement that the engine was given, every
@@ -29,9 +30,9 @@
 //
 // # What it does not do
 //
-// Substrait, DoExchange and foreign keys. Sessions expire at their time, not
-// at a janitor's next round. An RPC of a transport that was frozen ends when
-// the transport does.
+// Substrait, DoExchange and foreign keys. An RPC of a transport that was frozen
+// ends when the transport does. Sessions of SwanLake share the catalog "memory"
+// here, which there each has for itself, unless the engine gives each its own.
 //
 // # Locks
 //

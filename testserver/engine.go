@@ -3,6 +3,7 @@ package testserver
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -25,6 +26,12 @@ type Engine interface {
 
 	// Close ends the database, once, after all its sessions are closed.
 	Close() error
+}
+
+// Attacher is an Engine that can have more catalogs. Start has it attach the one
+// that its Profile names.
+type Attacher interface {
+	Attach(ctx context.Context, catalog string) error
 }
 
 // EngineSession is one database session, for example one DuckDB connection.
@@ -61,8 +68,9 @@ type EngineSession interface {
 
 	// Begin, Commit and Rollback act on the session's one transaction.
 	// Begin in a transaction and the others outside fail with ErrTxState.
-	// Commit of an aborted transaction fails with ErrTxState, and rolls it
-	// back: after Commit and Rollback no transaction is open.
+	// Commit of an aborted transaction fails with ErrTxAborted, one that the
+	// engine refuses (a conflict, a key stored twice) with ErrTxState, and
+	// both roll back: after Commit and Rollback no transaction is open.
 	Begin(ctx context.Context) error
 	Commit(ctx context.Context) error
 	Rollback(ctx context.Context) error
@@ -96,6 +104,10 @@ var (
 	// ErrTxState says that the transaction's state forbids the statement: it
 	// is aborted, or already begun, or there is none.
 	ErrTxState = errors.New("transaction state")
+
+	// ErrTxAborted says that a statement before has aborted the transaction
+	// which was to be committed.
+	ErrTxAborted = fmt.Errorf("%w: the transaction was aborted and is rolled back", ErrTxState)
 
 	// ErrUnsupported says that the engine does not have this at all. It is
 	// sent as UNIMPLEMENTED.

@@ -61,9 +61,11 @@ func (s *session) execute(ctx context.Context, c *call, st Statement, w work) er
 			return err
 		}
 		st.Session, st.RPC, st.Peer = s.id, string(c.rpc), c.conn.peer
+		tx := s.tx
 		err := s.attempt(ctx, c, st, w)
 		if s.srv.profile.AutoRecover && errors.Is(err, ErrTxState) {
-			err = s.recover(ctx, c, st, w)
+			s.giveUp(ctx, c, st, tx)
+			err = s.attempt(ctx, c, st, w)
 		}
 		return s.srv.statusOf(ctx, err)
 	})
@@ -116,18 +118,15 @@ func (s *session) attempt(ctx context.Context, c *call, st Statement, w work) er
 	return s.srv.faults.strike(ctx, at)
 }
 
-// recover is AutoRecover: it gives up the transaction and runs the statement
-// again, outside of it.
-func (s *session) recover(ctx context.Context, c *call, st Statement, w work) error {
-	if s.tx != nil {
-		s.tx.recovered = true
+// giveUp rolls back the transaction in which st has failed, tx if it was begun
+// by action.
+func (s *session) giveUp(ctx context.Context, c *call, st Statement, tx *transaction) {
+	if tx != nil {
+		s.recovered[tx.id] = struct{}{}
+		s.tx = nil
 	}
-	rollback := st
-	rollback.SQL, rollback.Kind = "ROLLBACK", KindRollback
-	_ = s.attempt(ctx, c, rollback, func(ctx context.Context, engine EngineSession) error {
-		return engine.Rollback(ctx)
-	})
-	return s.attempt(ctx, c, st, w)
+	st.SQL, st.Kind = "ROLLBACK", KindRollback
+	_ = s.attempt(ctx, c, st, func(ctx context.Context, engine EngineSession) error { return engine.Rollback(ctx) })
 }
 
 // noteTx tells the ledger of transactions begun or ended, by whatever means.
@@ -135,9 +134,7 @@ func (s *session) noteTx() {
 	in := s.engine.InTx()
 	if !in {
 		clear(s.savepoints)
-		if s.tx != nil && !s.tx.recovered {
-			s.tx = nil
-		}
+		s.tx = nil
 	}
 	if in == s.engineTx {
 		return

@@ -45,6 +45,9 @@ func (f *front) Handshake(stream flight.FlightService_HandshakeServer) error {
 }
 
 func (f *front) GetFlightInfo(ctx context.Context, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	if err := f.srv.checkSize(d); err != nil {
+		return nil, err
+	}
 	cmd, sql := f.command(d.GetCmd())
 	ctx, end, err := f.begin(ctx, OnGetFlightInfo, cmd, sql, needOpen)
 	defer end()
@@ -96,6 +99,9 @@ func (f *front) DoGet(t *flight.Ticket, stream flight.FlightService_DoGetServer)
 
 func (f *front) DoPut(stream flight.FlightService_DoPutServer) error {
 	first, err := stream.Recv()
+	if err == nil {
+		err = f.srv.checkSize(first)
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -110,6 +116,9 @@ func (f *front) DoPut(stream flight.FlightService_DoPutServer) error {
 }
 
 func (f *front) DoAction(a *flight.Action, stream flight.FlightService_DoActionServer) error {
+	if err := f.srv.checkSize(a); err != nil {
+		return err
+	}
 	n, sql := needOpen, ""
 	switch a.GetType() {
 	case "CancelFlightInfo", "CancelQuery", "RenewFlightEndpoint", "CloseSession", "GetSessionOptions":

@@ -30,6 +30,9 @@ func newHandlers(srv *Server) (*handlers, error) {
 
 // sqlInfo is what the engine and the profile tell of themselves.
 func (s *Server) sqlInfo() map[flightsql.SqlInfo]any {
+	if s.profile.SQLInfo != nil {
+		return s.profile.SQLInfo
+	}
 	have := func(name string) bool { _, refused := s.profile.Refuse[name]; return !refused }
 	tx := flightsql.SqlTransactionNone
 	switch {
@@ -54,7 +57,7 @@ func (s *Server) sqlInfo() map[flightsql.SqlInfo]any {
 
 // info makes the reply of GetFlightInfo. A nil schema is left out.
 func (h *handlers) info(d *flight.FlightDescriptor, schema *arrow.Schema, tickets ...[]byte) *flight.FlightInfo {
-	info := &flight.FlightInfo{FlightDescriptor: d, TotalRecords: -1, TotalBytes: -1, Ordered: true}
+	info := &flight.FlightInfo{FlightDescriptor: d, TotalRecords: -1, TotalBytes: -1, Ordered: !h.srv.profile.Unordered}
 	if schema != nil && !h.srv.profile.NoSchema {
 		info.Schema = flight.SerializeSchema(schema, h.Alloc)
 	}

@@ -157,6 +157,24 @@ func batch(t *testing.T, name string, values ...int64) arrow.RecordBatch {
 	return b.NewRecordBatch()
 }
 
+// swanWith is bubble with SwanLake on a database that the test can extend.
+func swanWith(t *testing.T, db *testserver.Script, test func(t *testing.T, srv *testserver.Server, db *testserver.Script)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		test(t, start(t, testserver.Options{Profile: testserver.SwanLake(), Engine: db, Listen: testserver.InMemory}), db)
+	})
+}
+
+// statementTicket is the ticket of a statement's handle.
+func statementTicket(t *testing.T, handle string) []byte {
+	t.Helper()
+	packed, err := anypb.New(&pb.TicketStatementQuery{StatementHandle: []byte(handle)})
+	require.NoError(t, err)
+	raw, err := proto.Marshal(packed)
+	require.NoError(t, err)
+	return raw
+}
+
 // endTx ends a transaction by its id alone.
 func endTx(t *testing.T, c *client, id string, commit bool) error {
 	t.Helper()

@@ -48,6 +48,28 @@ func (h *handlers) GetFlightInfoCrossReference(_ context.Context, _ flightsql.Cr
 	return h.info(d, schema_ref.CrossReference, d.Cmd), nil
 }
 
+// DoGetSqlInfo leaves out what Profile.SQLInfo does not have.
+func (h *handlers) DoGetSqlInfo(ctx context.Context, q flightsql.GetSqlInfo) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+	if h.srv.profile.SQLInfo == nil || len(q.GetInfo()) == 0 {
+		return h.BaseServer.DoGetSqlInfo(ctx, q)
+	}
+	var known infoIDs
+	for _, id := range q.GetInfo() {
+		if _, ok := h.srv.profile.SQLInfo[flightsql.SqlInfo(id)]; ok {
+			known = append(known, id)
+		}
+	}
+	if len(known) > 0 {
+		return h.BaseServer.DoGetSqlInfo(ctx, known)
+	}
+	return schema_ref.SqlInfo, h.send(ctx, nil), nil
+}
+
+// infoIDs is a flightsql.GetSqlInfo.
+type infoIDs []uint32
+
+func (ids infoIDs) GetInfo() []uint32 { return ids }
+
 func (h *handlers) DoGetCatalogs(ctx context.Context) (*arrow.Schema, <-chan flight.StreamChunk, error) {
 	return h.catalogue(ctx, schema_ref.Catalogs, func(engine EngineSession, add func(...any)) error {
 		schemas, err := engine.Schemas(ctx)

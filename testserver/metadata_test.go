@@ -25,13 +25,13 @@ func TestTheCatalogueListsWhatTheSessionSees(t *testing.T) {
 			require.NoError(t, err)
 			return texts(batches)
 		}
-		require.Equal(t, [][]string{{"memory"}}, rows(c.GetCatalogs(t.Context())))
-		require.Equal(t, [][]string{{"memory", "main"}, {"memory", "other"}, {"memory", "temp"}},
+		require.Equal(t, [][]string{{"memory"}, {"temp"}}, rows(c.GetCatalogs(t.Context())))
+		require.Equal(t, [][]string{{"memory", "main"}, {"memory", "other"}, {"temp", "main"}},
 			rows(c.GetDBSchemas(t.Context(), &flightsql.GetDBSchemasOpts{})))
 		like := "oth%"
 		require.Equal(t, [][]string{{"memory", "other"}}, rows(c.GetDBSchemas(t.Context(), &flightsql.GetDBSchemasOpts{DbSchemaFilterPattern: &like})))
 		require.Equal(t, [][]string{
-			{"memory", "main", "flights", "TABLE"}, {"memory", "temp", "scratch", "LOCAL TEMPORARY"},
+			{"memory", "main", "flights", "TABLE"}, {"temp", "main", "scratch", "LOCAL TEMPORARY"},
 		}, rows(c.GetTables(t.Context(), &flightsql.GetTablesOpts{})))
 		like = "fl_ghts"
 		require.Len(t, rows(c.GetTables(t.Context(), &flightsql.GetTablesOpts{TableNameFilterPattern: &like})), 1)
@@ -71,7 +71,7 @@ func TestSQLInfoTellsWhatTheProfileHas(t *testing.T) {
 	require.Contains(t, info(testserver.SwanLake(), flightsql.SqlInfoFlightSqlServerTransaction), "1")
 	require.Contains(t, info(testserver.Dremio(), flightsql.SqlInfoFlightSqlServerTransaction), "0")
 	require.Contains(t, info(testserver.Strict(), flightsql.SqlInfoFlightSqlServerCancel), "true")
-	require.Contains(t, info(testserver.SwanLake(), flightsql.SqlInfoFlightSqlServerCancel), "false")
+	require.Contains(t, info(testserver.Dremio(), flightsql.SqlInfoFlightSqlServerCancel), "false")
 }
 
 func TestWhatIsRefusedIsRefusedByEveryName(t *testing.T) {

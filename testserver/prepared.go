@@ -2,6 +2,7 @@ package testserver
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -16,6 +17,7 @@ import (
 type prepared struct {
 	sql, tx string
 	desc    Description
+	command bool // ByText takes it for one
 
 	mu     sync.Mutex
 	params []arrow.RecordBatch // bound, owned
@@ -41,12 +43,41 @@ func (p *prepared) bound() []arrow.RecordBatch {
 }
 
 func (s *session) findPrepared(handle []byte) (*prepared, error) {
+	counted := s.srv.profile.CountedIDs
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if counted && len(handle) == 0 && s.mu.latest != "" {
+		handle = []byte(s.mu.latest)
+	}
+	if err := s.srv.profile.checkID("prepared statement handle", string(handle)); err != nil {
+		return nil, err
+	}
 	if p := s.mu.prepared[string(handle)]; p != nil {
 		return p, nil
 	}
 	return nil, status.Error(codes.InvalidArgument, "unknown prepared statement")
+}
+
+// addPrepared keeps a statement and returns its handle.
+func (s *session) addPrepared(p *prepared) string {
+	handle := s.nextID(&s.mu.lastStmt)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.prepared[handle] = p
+	s.mu.latest = handle
+	return handle
+}
+
+// removePrepared forgets a handle and reports whether there was one.
+func (s *session) removePrepared(handle string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, known := s.mu.prepared[handle]
+	delete(s.mu.prepared, handle)
+	if s.mu.latest == handle {
+		s.mu.latest = ""
+	}
+	return known
 }
 
 // preparedSQL finds the statement of a handle in any session.
@@ -66,34 +97,81 @@ func (h *handlers) CreatePreparedStatement(ctx context.Context, r flightsql.Acti
 	var result flightsql.ActionCreatePreparedStatementResult
 	c := callOf(ctx)
 	c.sess.touch()
-	p := &prepared{sql: r.GetQuery(), tx: string(r.GetTransactionId())}
-	var err error
-	if p.desc, err = h.describe(ctx, c, p.sql, p.tx); err != nil {
+	p := &prepared{sql: h.srv.profile.queryText(r.GetQuery()), tx: string(r.GetTransactionId())}
+	if err := h.srv.profile.checkText(p.sql); err != nil {
 		return result, err
 	}
-	handle := c.sess.newID()
-	c.sess.mu.Lock()
-	c.sess.mu.prepared[handle] = p
-	c.sess.mu.Unlock()
+	if err := h.describePrepared(ctx, c, p); err != nil {
+		return result, err
+	}
+	handle := c.sess.addPrepared(p)
 	h.srv.ledger.update(func(now *Snapshot) { now.Prepared++ })
 
 	result.Handle = []byte(handle)
 	result.DatasetSchema, result.ParameterSchema = p.desc.Rows, p.desc.Params
-	result.IsUpdate = &p.desc.Update
+	if !h.srv.profile.ByText {
+		result.IsUpdate = &p.desc.Update
+	}
 	return result, nil
+}
+
+// describePrepared learns of a statement that is prepared: a query is run for
+// its schema where the profile does so for other queries, and of several
+// statements all but the last are run.
+func (h *handlers) describePrepared(ctx context.Context, c *call, p *prepared) error {
+	parts := []string{p.sql}
+	if h.srv.profile.ByText {
+		parts = statementsOf(p.sql)
+		p.command = kindOfText(parts) != textQuery
+	}
+	var schema *arrow.Schema
+	if h.srv.profile.ByText && !p.command && len(parts) == 1 {
+		var err error
+		k := &ticket{sess: c.sess, stmt: Statement{SQL: p.sql, Kind: KindQuery, Tx: p.tx}}
+		if schema, err = h.runForSchema(ctx, c, k); err != nil {
+			return err
+		}
+	}
+	for i, part := range parts {
+		if i < len(parts)-1 {
+			if _, err := h.update(ctx, Statement{SQL: part, Kind: KindUpdate, Tx: p.tx}, nil); err != nil {
+				return err
+			}
+			continue
+		}
+		var err error
+		if p.desc, err = h.describe(ctx, c, part, p.tx); err != nil {
+			return err
+		}
+	}
+	if h.srv.profile.ByText {
+		p.desc.Rows = schema
+	}
+	if h.srv.profile.NullParams && !typed(p.desc.Params) {
+		p.desc.Params = textParams(countParams(p.sql))
+	}
+	return nil
+}
+
+// typed reports whether the types of all parameters are known.
+func typed(params *arrow.Schema) bool {
+	if params == nil {
+		return false
+	}
+	return !slices.ContainsFunc(params.Fields(), func(f arrow.Field) bool { return f.Type.ID() == arrow.NULL })
 }
 
 func (h *handlers) ClosePreparedStatement(ctx context.Context, r flightsql.ActionClosePreparedStatementRequest) error {
 	sess := callOf(ctx).sess
-	p, err := sess.findPrepared(r.GetPreparedStatementHandle())
+	handle := string(r.GetPreparedStatementHandle())
+	if err := h.srv.profile.checkID("prepared statement handle", handle); err != nil {
+		return err
+	}
+	p, err := sess.findPrepared([]byte(handle))
 	if err != nil {
 		return err
 	}
-	sess.mu.Lock()
-	_, mine := sess.mu.prepared[string(r.GetPreparedStatementHandle())]
-	delete(sess.mu.prepared, string(r.GetPreparedStatementHandle()))
-	sess.mu.Unlock()
-	if mine {
+	if sess.removePrepared(handle) {
 		p.bind(nil)
 		h.srv.ledger.update(func(now *Snapshot) { now.Prepared-- })
 	}
@@ -115,21 +193,23 @@ func (h *handlers) DoPutPreparedStatementQuery(ctx context.Context, q flightsql.
 		params = firstRow(params)
 	}
 	p.bind(params)
-	if !h.srv.profile.RenewHandles {
+	switch {
+	case h.srv.profile.CountedIDs: // the handle goes on; the reply names none
+		return nil, nil
+	case !h.srv.profile.RenewHandles:
 		return q.GetPreparedStatementHandle(), nil
 	}
-	handle := sess.newID()
-	sess.mu.Lock()
-	defer sess.mu.Unlock()
-	delete(sess.mu.prepared, string(q.GetPreparedStatementHandle()))
-	sess.mu.prepared[handle] = p
-	return []byte(handle), nil
+	sess.removePrepared(string(q.GetPreparedStatementHandle()))
+	return []byte(sess.addPrepared(p)), nil
 }
 
 func (h *handlers) DoPutPreparedStatementUpdate(ctx context.Context, u flightsql.PreparedStatementUpdate, rows flight.MessageReader) (int64, error) {
 	p, err := callOf(ctx).sess.findPrepared(u.GetPreparedStatementHandle())
 	if err != nil {
 		return 0, err
+	}
+	if h.srv.profile.ByText && !p.command {
+		return 0, status.Error(codes.InvalidArgument, "prepared statement returns rows; use ExecuteQuery")
 	}
 	params, err := readParams(rows)
 	if err != nil {
@@ -145,7 +225,11 @@ func (h *handlers) GetFlightInfoPreparedStatement(ctx context.Context, q flights
 	}
 	st := Statement{SQL: p.sql, Kind: KindQuery, Tx: p.tx}
 	if h.srv.profile.RoamingTickets {
-		return h.info(d, p.desc.Rows, d.Cmd), nil // DoGetPreparedStatement redeems it
+		rows := p.desc.Rows
+		if p.command {
+			rows = arrow.NewSchema(nil, nil)
+		}
+		return h.info(d, rows, d.Cmd), nil // DoGetPreparedStatement redeems it
 	}
 	return h.plan(ctx, st, h.take(p), d)
 }
@@ -164,7 +248,13 @@ func (h *handlers) DoGetPreparedStatement(ctx context.Context, q flightsql.Prepa
 	if err != nil {
 		return nil, nil, err
 	}
-	return h.stream(ctx, c, &ticket{sess: c.sess, stmt: Statement{SQL: p.sql, Kind: KindQuery, Tx: p.tx}, bind: h.take(p)})
+	st := Statement{SQL: p.sql, Kind: KindQuery, Tx: p.tx}
+	if p.command {
+		st.Kind = KindUpdate
+		n, err := h.update(ctx, st, h.take(p))
+		return h.noRows(ctx, n, err)
+	}
+	return h.stream(ctx, c, &ticket{sess: c.sess, stmt: st, bind: h.take(p)})
 }
 
 // take returns the parameters for one run.
@@ -187,6 +277,9 @@ func readParams(rows array.RecordReader) ([]arrow.RecordBatch, error) {
 	}
 	if err := rows.Err(); err != nil {
 		releaseAll(params)
+		if s, ok := status.FromError(err); ok { // of the stream that carries them
+			return nil, s.Err()
+		}
 		return nil, status.Errorf(codes.InvalidArgument, "parameters: %v", err)
 	}
 	return params, nil

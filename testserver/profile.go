@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"google.golang.org/grpc/codes"
 )
 
@@ -20,10 +21,13 @@ type Profile struct {
 	// KeyName is the cookie of ByCookie or the header of ByHeader. Default
 	// "arrow_flight_session_id" and "x-session-id".
 	KeyName string
-	// SessionTTL is how long a session outlives its last use. Zero: a
-	// session by connection ends with its connection, any other when the
-	// server closes or the client closes it.
+	// SessionTTL is how long a session outlives the start of its last
+	// statement. Zero: a session by connection ends with its connection, any
+	// other when the server closes or the client closes it.
 	SessionTTL time.Duration
+	// JanitorEvery lets sessions end only at multiples of this time since the
+	// server's start, at the first after their time. Zero: at their time.
+	JanitorEvery time.Duration
 	// MaxSessions bounds the sessions that exist; zero is no bound. One more
 	// is refused with LimitCode, default ResourceExhausted.
 	MaxSessions int
@@ -52,16 +56,38 @@ type Profile struct {
 	// AbortedCommitOK the commit of an aborted one, which stores nothing.
 	UnknownTxOK, AbortedCommitOK bool
 	// AutoRecover answers a transaction error by ROLLBACK and by running the
-	// failed statement again, outside the transaction.
+	// failed statement again, outside the transaction. The end of that
+	// transaction then fails once with FAILED_PRECONDITION, be it a commit or
+	// a rollback; after that it is unknown.
 	AutoRecover bool
-	// CountedIDs numbers transactions and prepared statements from 1 in each
-	// session, so that a stale id can name another session's object.
+	// CountedIDs numbers transactions from 1 in each session, and prepared
+	// statements as well, in 8 bytes, big-endian: a stale id can name another
+	// session's object. An id of another length is INVALID_ARGUMENT, but for
+	// an empty one of a prepared statement, which names the latest.
 	CountedIDs bool
 
 	// Run tells when a query is executed.
 	Run RunAt
+	// ByText tells queries from commands by the first word of their text, as a
+	// parser without the engine's grammar does. A command has no rows, whatever
+	// it returns; text that the engine's parser refuses is refused when it runs;
+	// empty text does nothing. A prepared query cannot be run as an update.
+	ByText bool
+	// NullParams runs a query whose parameters are not bound with NULLs, also
+	// for the schema of a prepared one. Parameters are described as text
+	// unless the types of all are known.
+	NullParams bool
+	// AppendTo makes an INSERT with parameters append them as rows, whatever
+	// its VALUES or SELECT says, and leaves the session in the catalog of the
+	// table. A table without a catalog is in this one, unless the session has
+	// left the catalog "memory".
+	AppendTo string
+	// StripLocks removes FOR UPDATE and FOR SHARE from queries.
+	StripLocks bool
 	// NoSchema leaves the schema out of FlightInfo.
 	NoSchema bool
+	// Unordered says in FlightInfo that rows come in no order.
+	Unordered bool
 	// Endpoints is how many endpoints a result has, default 1. With more, a
 	// query runs in GetFlightInfo and each endpoint has a run of its batches.
 	Endpoints int
@@ -77,7 +103,7 @@ type Profile struct {
 	// whoever redeems them. Otherwise a ticket runs in the session that it
 	// was made in, and is good for one DoGet.
 	RoamingTickets bool
-	// ZeroCounts answers every update with a count of 0.
+	// ZeroCounts answers every update that is not prepared with a count of 0.
 	ZeroCounts bool
 	// AffectedHeader is the header in which DoGet tells the rows affected by
 	// a statement that has no rows. Empty: it does not tell.
@@ -89,7 +115,14 @@ type Profile struct {
 	RenewHandles bool
 
 	// MaxRequest is the limit of one request message in bytes, default 4 MiB.
-	MaxRequest int
+	// TooLargeCode answers a larger one, default ResourceExhausted.
+	MaxRequest   int
+	TooLargeCode codes.Code
+	// NulCode answers a statement with a NUL byte, before the engine sees it.
+	// Zero: it is the engine's to refuse.
+	NulCode codes.Code
+	// TicketCode answers a ticket that is unknown, default NotFound.
+	TicketCode codes.Code
 	// StatementCode is the code of a statement that fails, default
 	// InvalidArgument. ErrorPrefix begins its message.
 	StatementCode codes.Code
@@ -101,6 +134,9 @@ type Profile struct {
 	Refuse map[string]codes.Code
 	// ListedActions is the answer to ListActions. Nil is the truth.
 	ListedActions []string
+	// SQLInfo is all that GetSqlInfo answers; other ids are left out. Nil is
+	// what the engine says, and what follows from Refuse; other ids are an error.
+	SQLInfo map[flightsql.SqlInfo]any
 
 	// Handshake tells how the token of a handshake is handed out.
 	Handshake HandshakeToken
@@ -160,6 +196,7 @@ func (p Profile) resolve() (Profile, error) {
 	}
 	check(p.SessionKey <= ByCall, "SessionKey", p.SessionKey)
 	check(p.SessionTTL >= 0, "SessionTTL", p.SessionTTL)
+	check(p.JanitorEvery >= 0, "JanitorEvery", p.JanitorEvery)
 	check(p.MaxSessions >= 0, "MaxSessions", p.MaxSessions)
 	check(p.Run <= RunInBoth, "Run", p.Run)
 	check(p.Endpoints >= 0, "Endpoints", p.Endpoints)
@@ -178,6 +215,8 @@ func (p Profile) resolve() (Profile, error) {
 	setDefault(&p.Name, "strict")
 	setDefault(&p.LimitCode, codes.ResourceExhausted)
 	setDefault(&p.StatementCode, codes.InvalidArgument)
+	setDefault(&p.TooLargeCode, codes.ResourceExhausted)
+	setDefault(&p.TicketCode, codes.NotFound)
 	setDefault(&p.MaxRequest, defaultMaxRequest)
 	setDefault(&p.Endpoints, 1)
 	if p.SessionKey == ByCookie {

@@ -3,6 +3,7 @@ package testserver
 import (
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"google.golang.org/grpc/codes"
 )
 
@@ -11,14 +12,17 @@ import (
 // that they run in, every cancel is honoured.
 func Strict() Profile { return Profile{Name: "strict"} }
 
-// SwanLake keeps sessions by connection and for 15 minutes after their last
-// use, 100 in all. It cannot cancel, lies in ListActions, ignores transaction
-// ids, confirms the COMMIT of transactions that it does not know, and recovers
-// from an aborted transaction by running the statement outside of it.
+// SwanLake keeps sessions by connection and until a janitor's round finds them
+// unused for 15 minutes, 100 in all. It cannot cancel, lies in ListActions,
+// ignores transaction ids, confirms the COMMIT of transactions that it does not
+// know, and recovers from an aborted transaction by running the statement
+// outside of it. Sessions begin in the catalog "memory", here one for all, and
+// share the catalog "swanlake".
 func SwanLake() Profile {
 	return Profile{
 		Name:            "swanlake",
 		SessionTTL:      15 * time.Minute,
+		JanitorEvery:    5 * time.Minute,
 		MaxSessions:     100,
 		IgnoreRPCCancel: true,
 		IgnoreTxID:      true,
@@ -27,14 +31,28 @@ func SwanLake() Profile {
 		AutoRecover:     true,
 		CountedIDs:      true,
 		Run:             RunInBoth,
+		ByText:          true,
+		NullParams:      true,
+		AppendTo:        "swanlake",
+		StripLocks:      true,
+		Unordered:       true,
 		RoamingTickets:  true,
 		ZeroCounts:      true,
 		BindFirstRow:    true,
 		AffectedHeader:  "x-swanlake-affected-rows",
 		StatementCode:   codes.Internal,
 		ErrorPrefix:     "duckdb error: ",
-		ListedActions:   arrowActions(),
-		Handshake:       NoToken,
+		TooLargeCode:    codes.OutOfRange,
+		NulCode:         codes.InvalidArgument,
+		TicketCode:      codes.InvalidArgument,
+		ListedActions:   sqlActions(),
+		SQLInfo: map[flightsql.SqlInfo]any{
+			flightsql.SqlInfoFlightSqlServerTransaction:           int32(flightsql.SqlTransactionTransaction),
+			flightsql.SqlInfoDefaultTransactionIsolation:          int32(4), /* serializable */
+			flightsql.SqlInfoTransactionsSupported:                true,
+			flightsql.SqlInfoSupportedTransactionsIsolationlevels: int32(0b11110),
+		},
+		Handshake: NoToken,
 		Refuse: map[string]codes.Code{
 			"CancelQuery":            codes.Unimplemented,
 			"CancelFlightInfo":       codes.InvalidArgument,
@@ -131,9 +149,13 @@ func refuse(code codes.Code, names ...string) map[string]codes.Code {
 // arrowActions is what Arrow's own server libraries list, whatever is
 // implemented behind them.
 func arrowActions() []string {
+	return append([]string{"CancelFlightInfo", "RenewFlightEndpoint"}, sqlActions()...)
+}
+
+// sqlActions are those of Flight SQL alone.
+func sqlActions() []string {
 	return []string{
-		"CancelFlightInfo", "RenewFlightEndpoint", "CreatePreparedStatement", "ClosePreparedStatement",
-		"BeginSavepoint", "BeginTransaction", "CancelQuery", "CreatePreparedSubstraitPlan",
-		"EndSavepoint", "EndTransaction",
+		"CreatePreparedStatement", "ClosePreparedStatement", "BeginSavepoint", "BeginTransaction", "CancelQuery",
+		"CreatePreparedSubstraitPlan", "EndSavepoint", "EndTransaction",
 	}
 }

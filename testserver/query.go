@@ -14,7 +14,10 @@ import (
 )
 
 func (h *handlers) GetFlightInfoStatement(ctx context.Context, q flightsql.StatementQuery, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
-	st := Statement{SQL: q.GetQuery(), Kind: KindQuery, Tx: string(q.GetTransactionId())}
+	st := Statement{SQL: h.srv.profile.queryText(q.GetQuery()), Kind: KindQuery, Tx: string(q.GetTransactionId())}
+	if err := h.srv.profile.checkText(st.SQL); err != nil {
+		return nil, err
+	}
 	return h.plan(ctx, st, nil, d)
 }
 
@@ -34,7 +37,7 @@ func (h *handlers) plan(ctx context.Context, st Statement, bind []arrow.RecordBa
 	var handles [][]byte
 	if h.srv.profile.RoamingTickets {
 		k.release()
-		handles = [][]byte{roamingHandle(st)}
+		handles = [][]byte{roamingHandle(k.stmt)}
 	} else {
 		handles = h.srv.tickets.put(k)
 	}
@@ -60,14 +63,41 @@ func (h *handlers) schemaFor(ctx context.Context, c *call, k *ticket) (*arrow.Sc
 		k.bind = nil
 		return schema, nil
 	case RunInBoth:
-		if schema, ok := c.sess.knownSchema(ctx, k.stmt.SQL); ok {
-			return schema, nil
+		if h.srv.profile.ByText {
+			return h.schemaByText(ctx, c, k)
 		}
 	case RunInDoGet:
 	}
 	d, err := h.describe(ctx, c, k.stmt.SQL, k.stmt.Tx)
 	if err != nil || h.srv.profile.Run == RunInDoGet || d.Update {
 		return d.Rows, err
+	}
+	return h.runForSchema(ctx, c, k)
+}
+
+// schemaByText is schemaFor with ByText. It makes k a command where the text is
+// one, or where the engine does not understand it.
+func (h *handlers) schemaByText(ctx context.Context, c *call, k *ticket) (*arrow.Schema, error) {
+	parts := statementsOf(k.stmt.SQL)
+	kind := kindOfText(parts)
+	if kind == textQuery && len(parts) > 1 {
+		return arrow.NewSchema(nil, nil), nil // it is known when they run
+	}
+	if kind == textUnknown || kind == textQuery {
+		schema, err := h.runForSchema(ctx, c, k)
+		if err == nil || kind == textQuery && !refusedByParser(err) {
+			return schema, err
+		}
+	}
+	k.stmt.Kind = KindUpdate
+	return arrow.NewSchema(nil, nil), nil
+}
+
+// runForSchema runs a query for the schema of its result, unless the session
+// has learned it.
+func (h *handlers) runForSchema(ctx context.Context, c *call, k *ticket) (*arrow.Schema, error) {
+	if schema, ok := c.sess.knownSchema(ctx, k.stmt.SQL); ok {
+		return schema, nil
 	}
 	schema, batches, err := h.collect(ctx, c, k)
 	releaseAll(batches)
@@ -97,8 +127,12 @@ func statementTicket(handle []byte) ([]byte, error) {
 
 func (h *handlers) DoGetStatement(ctx context.Context, t flightsql.StatementQueryTicket) (*arrow.Schema, <-chan flight.StreamChunk, error) {
 	c := callOf(ctx)
-	if tx, sql, ok := parseRoaming(t.GetStatementHandle()); ok {
-		return h.stream(ctx, c, &ticket{sess: c.sess, stmt: Statement{SQL: sql, Kind: KindQuery, Tx: tx}})
+	if st, ok := parseRoaming(t.GetStatementHandle()); ok {
+		if st.Kind == KindUpdate {
+			n, err := h.plainUpdate(ctx, st)
+			return h.noRows(ctx, n, err)
+		}
+		return h.stream(ctx, c, &ticket{sess: c.sess, stmt: st})
 	}
 	k, part, err := h.srv.tickets.redeem(t.GetStatementHandle())
 	if err != nil {

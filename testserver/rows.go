@@ -20,6 +20,10 @@ type sink interface {
 // run gives a query to the engine, once for each batch of its parameters, and
 // its rows to out.
 func (h *handlers) run(ctx context.Context, engine EngineSession, sql string, params []arrow.RecordBatch, out sink) error {
+	if len(params) == 0 && h.srv.profile.NullParams {
+		params = nullParams(sql)
+		defer releaseAll(params)
+	}
 	if len(params) == 0 {
 		params = []arrow.RecordBatch{nil}
 	}
@@ -37,9 +41,8 @@ func (h *handlers) runOnce(ctx context.Context, engine EngineSession, sql string
 		return err
 	}
 	defer rows.Release()
-	if counter, ok := rows.(interface{ RowsAffected() int64 }); ok && h.srv.profile.AffectedHeader != "" {
-		n := strconv.FormatInt(counter.RowsAffected(), 10)
-		_ = grpc.SetHeader(ctx, metadata.Pairs(h.srv.profile.AffectedHeader, n)) // fails once the RPC is over
+	if counter, ok := rows.(interface{ RowsAffected() int64 }); ok {
+		h.tellAffected(ctx, counter.RowsAffected())
 	}
 	out.begin(rows.Schema())
 	for rows.Next() {
@@ -48,6 +51,14 @@ func (h *handlers) runOnce(ctx context.Context, engine EngineSession, sql string
 		}
 	}
 	return rows.Err()
+}
+
+// tellAffected says in a header how many rows a statement has affected, where
+// the profile has one.
+func (h *handlers) tellAffected(ctx context.Context, n int64) {
+	if name := h.srv.profile.AffectedHeader; name != "" {
+		_ = grpc.SetHeader(ctx, metadata.Pairs(name, strconv.FormatInt(n, 10))) // fails once the RPC is over
+	}
 }
 
 // stream runs a query and sends its rows as they come. It owns k's parameters.

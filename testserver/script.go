@@ -23,21 +23,22 @@ import (
 //	SELECT * FROM generate(rows[, batch])    BIGINT i from 0, in batches (1024 rows)
 //	SELECT * FROM endless('d')               a row in a batch every d, for ever
 //	SELECT * | count(*) FROM t [WHERE c = v]
-//	SELECT current_setting('name') | SHOW name
+//	SELECT current_setting('name') | SHOW name | SELECT current_database(), current_schema()
 //	CREATE [TEMP] TABLE [IF NOT EXISTS] t (c BIGINT PRIMARY KEY, ...) | AS SELECT ...
-//	INSERT INTO t VALUES (...), (...)        UPDATE t SET c = v [WHERE c = v]
+//	INSERT INTO t [(c, ...)] VALUES (...)    UPDATE t SET c = v [WHERE c = v]
 //	DELETE FROM t [WHERE c = v]              DROP TABLE [IF EXISTS] t
-//	CREATE SCHEMA s    USE s    SET name = v    RESET name
+//	CREATE SCHEMA s    USE [c.]s    SET name = v    RESET name
 //	BEGIN    COMMIT    ROLLBACK [TO s]    SAVEPOINT s    RELEASE s
 //
-// Column types are BIGINT, DOUBLE, VARCHAR and BOOLEAN. What fails in parsing
+// A table can be named with its schema, its catalog or both; temp.main holds the
+// temporary ones. Column types are BIGINT, DOUBLE, VARCHAR and BOOLEAN. What fails in parsing
 // or for want of a table leaves a transaction usable; what fails in running
 // aborts it. Committed rows of other sessions are seen by the transactions
 // that begin after; two that change the same rows conflict, inserts do not.
 type Script struct {
 	mu        sync.Mutex // guards everything below
 	committed tables
-	schemas   map[string]struct{}
+	schemas   map[namespace]struct{}
 	answers   []answer
 }
 
@@ -50,9 +51,10 @@ type answer struct {
 	make   Answer
 }
 
-// NewScript returns an empty database with the schema "main".
+// NewScript returns an empty database with the catalog "memory" and in it the
+// schema "main".
 func NewScript() *Script {
-	return &Script{committed: tables{}, schemas: map[string]struct{}{"main": {}}}
+	return &Script{committed: tables{}, schemas: map[namespace]struct{}{homeNamespace: {}}}
 }
 
 // On answers every statement that begins with prefix, instead of the built-in
@@ -83,7 +85,7 @@ func (s *Script) answerTo(sql string) Answer {
 
 // Open is Engine's.
 func (s *Script) Open(context.Context) (EngineSession, error) {
-	return &scriptSession{db: s, temp: tables{}, settings: map[string]string{}, schema: "main"}, nil
+	return &scriptSession{db: s, temp: tables{}, settings: map[string]string{}, at: homeNamespace}, nil
 }
 
 // SQLInfo is Engine's.

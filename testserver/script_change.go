@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -14,7 +15,7 @@ func (s *scriptSession) change(ctx context.Context, v *scriptView, st *parsed, r
 	if st.verb == "CREATE TABLE" {
 		return s.createTable(ctx, v, st, row)
 	}
-	t, err := v.find(s.schema, st.name)
+	t, err := s.find(v, st.name)
 	if err != nil {
 		if st.verb == "DROP" && st.lenient {
 			return 0, nil
@@ -28,7 +29,7 @@ func (s *scriptSession) change(ctx context.Context, v *scriptView, st *parsed, r
 	case "INSERT":
 		values := make([][]any, len(st.rows))
 		for i, items := range st.rows {
-			if values[i], err = t.typed(items, row); err != nil {
+			if values[i], err = t.typed(st.into, items, row); err != nil {
 				return 0, err
 			}
 		}
@@ -76,10 +77,10 @@ func rewrite(v *scriptView, t *scriptTable, st *parsed, row []any) (int64, error
 }
 
 func (s *scriptSession) createTable(ctx context.Context, v *scriptView, st *parsed, row []any) (int64, error) {
-	t := &scriptTable{schema: s.schema, name: st.name, columns: arrow.NewSchema(st.columns, nil), key: st.key}
-	there := v.tables[t.schema+"."+t.name]
-	if st.temp {
-		t.schema, there = tempSchema, v.temp[t.name]
+	t := &scriptTable{columns: arrow.NewSchema(st.columns, nil), key: st.key}
+	there, err := s.place(v, t, st.name, st.temp)
+	if err != nil {
+		return 0, err
 	}
 	switch {
 	case there != nil && st.lenient:
@@ -135,13 +136,17 @@ func (s *scriptSession) Ingest(ctx context.Context, into IngestTarget, rows arra
 
 // ingestTable finds or makes the table that Ingest stores into.
 func (s *scriptSession) ingestTable(v *scriptView, into IngestTarget, columns *arrow.Schema) (*scriptTable, error) {
-	fresh := &scriptTable{schema: s.schema, name: into.Table, columns: columns, key: -1}
-	if into.Schema != "" {
-		fresh.schema = into.Schema
+	name := into.Table
+	switch {
+	case into.Catalog != "":
+		name = into.Catalog + "." + cmp.Or(into.Schema, mainSchema) + "." + name
+	case into.Schema != "":
+		name = into.Schema + "." + name
 	}
-	t := v.tables[fresh.schema+"."+fresh.name]
-	if into.Temporary {
-		fresh.schema, t = tempSchema, v.temp[fresh.name]
+	fresh := &scriptTable{columns: columns, key: -1}
+	t, err := s.place(v, fresh, name, into.Temporary)
+	if err != nil {
+		return nil, err
 	}
 	switch {
 	case t == nil && !into.Create:

@@ -12,6 +12,12 @@ func (p *parser) statement() *parsed {
 	case "INSERT":
 		p.expect("INTO")
 		st.name = p.ident()
+		if p.accept("(") {
+			for more := true; more; more = p.accept(",") {
+				st.into = append(st.into, p.ident())
+			}
+			p.expect(")")
+		}
 		p.expect("VALUES")
 		for more := true; more; more = p.accept(",") {
 			st.rows = append(st.rows, p.tuple())

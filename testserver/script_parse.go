@@ -20,6 +20,7 @@ type parsed struct {
 	where   *equals  // WHERE column = value
 	set     string   // UPDATE: the column
 	rows    [][]item // INSERT
+	into    []string // INSERT: columns, nil for all
 	as      *parsed  // CREATE TABLE ... AS
 	temp    bool
 	lenient bool // IF EXISTS, IF NOT EXISTS
@@ -104,7 +105,13 @@ func (p *parser) ident() string {
 		return ""
 	}
 	p.at++
-	return strings.Trim(p.toks[p.at-1], `"`)
+	name := p.toks[p.at-1]
+	// The tokens of "a"."b" are three, those of a.b one.
+	for p.at < len(p.toks) && (strings.HasSuffix(name, ".") || strings.HasPrefix(p.toks[p.at], ".")) {
+		name += p.toks[p.at]
+		p.at++
+	}
+	return strings.ReplaceAll(name, `"`, "")
 }
 
 // value takes a literal, a parameter or a call.

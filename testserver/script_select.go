@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -53,7 +54,7 @@ func (s *scriptSession) rowSchema(st *parsed, v *scriptView) (*arrow.Schema, err
 	switch {
 	case !st.hasRows():
 		if st.verb == "INSERT" || st.verb == "UPDATE" || st.verb == "DELETE" {
-			_, err := v.find(s.schema, st.name)
+			_, err := s.find(v, st.name)
 			return arrow.NewSchema(nil, nil), err
 		}
 		return arrow.NewSchema(nil, nil), nil
@@ -64,7 +65,7 @@ func (s *scriptSession) rowSchema(st *parsed, v *scriptView) (*arrow.Schema, err
 	case st.source == "generate" || st.source == "endless":
 		return numberSchema, nil
 	case st.source == "table":
-		t, err := v.find(s.schema, st.name)
+		t, err := s.find(v, st.name)
 		if err != nil {
 			return nil, err
 		}
@@ -76,12 +77,14 @@ func (s *scriptSession) rowSchema(st *parsed, v *scriptView) (*arrow.Schema, err
 		if it.param > 0 {
 			return nil, nil
 		}
-		if it.call != "" && it.call != "sleep" && it.call != "error" && it.call != "current_setting" {
+		if it.call != "" && !slices.Contains(scriptFunctions, it.call) {
 			return nil, catalogError("catalog error: function %s does not exist", it.call)
 		}
 	}
 	return itemSchema(st.items, nil), nil
 }
+
+var scriptFunctions = []string{"sleep", "error", "current_setting", "current_database", "current_schema"}
 
 func textSchema(name string) *arrow.Schema {
 	return arrow.NewSchema([]arrow.Field{{Name: name, Type: arrow.BinaryTypes.String, Nullable: true}}, nil)
@@ -113,9 +116,12 @@ func (s *scriptSession) paramSchema(st *parsed, v *scriptView) *arrow.Schema {
 			types[it.param-1] = t.columns.Field(column).Type
 		}
 	}
-	if t, err := v.find(s.schema, st.name); err == nil {
+	if t, err := s.find(v, st.name); err == nil {
 		for _, row := range st.rows {
 			for c, it := range row {
+				if st.into != nil && c < len(st.into) {
+					c, _ = t.column(st.into[c])
+				}
 				learn(it, t, c)
 			}
 		}
@@ -185,7 +191,7 @@ func (s *scriptSession) selectOnce(ctx context.Context, st *parsed, row []any) (
 		}
 		return [][]any{values}, nil
 	}
-	t, err := s.view().find(s.schema, st.name)
+	t, err := s.find(s.view(), st.name)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +213,7 @@ func (s *scriptSession) selectOnce(ctx context.Context, st *parsed, row []any) (
 
 func (s *scriptSession) setting(name string) any {
 	if name == "schema" {
-		return s.schema
+		return s.at.schema
 	}
 	if v, ok := s.settings[name]; ok {
 		return v
@@ -227,6 +233,10 @@ func (s *scriptSession) evaluate(ctx context.Context, it item, row []any) (any, 
 		return true, sleep(ctx, d)
 	case "current_setting":
 		return s.setting(it.arg), nil
+	case "current_database":
+		return s.at.catalog, nil
+	case "current_schema":
+		return s.at.schema, nil
 	default: // error
 		return nil, errors.New(it.arg)
 	}

@@ -15,7 +15,7 @@ type scriptSession struct {
 	tx       *scriptTx // open, or nil
 	temp     tables    // of the session, as of the last commit
 	settings map[string]string
-	schema   string // that USE has set
+	at       namespace // that USE has set
 }
 
 func (s *scriptSession) Describe(_ context.Context, sql string) (Description, error) {
@@ -138,13 +138,23 @@ func (s *scriptSession) updateRows(ctx context.Context, st *parsed, rows [][]any
 func (s *scriptSession) updateRow(ctx context.Context, st *parsed, row []any) (n int64, err error) {
 	switch st.verb {
 	case "SET":
-		s.settings[st.name] = fmt.Sprint(st.items[0].bound(row))
+		value := fmt.Sprint(st.items[0].bound(row))
+		if st.name == "schema" {
+			return 0, s.use(value)
+		}
+		s.settings[st.name] = value
 		return 0, nil
 	case "RESET":
+		if st.name == "schema" {
+			s.at = homeNamespace
+		}
 		delete(s.settings, st.name)
 		return 0, nil
-	case "USE", "CREATE SCHEMA":
-		return 0, s.schemaStatement(st)
+	case "USE":
+		return 0, s.use(st.name)
+	case "CREATE SCHEMA":
+		s.createSchema(st.name)
+		return 0, nil
 	case "SAVEPOINT":
 		return 0, s.Savepoint(ctx, st.name)
 	case "ROLLBACK TO":
@@ -157,21 +167,6 @@ func (s *scriptSession) updateRow(ctx context.Context, st *parsed, row []any) (n
 		return err
 	})
 	return n, err
-}
-
-func (s *scriptSession) schemaStatement(st *parsed) error {
-	s.db.mu.Lock()
-	defer s.db.mu.Unlock()
-	_, known := s.db.schemas[st.name]
-	switch {
-	case st.verb == "USE" && !known:
-		return catalogError("catalog error: schema %s does not exist", st.name)
-	case st.verb == "USE":
-		s.schema = st.name
-	default:
-		s.db.schemas[st.name] = struct{}{}
-	}
-	return nil
 }
 
 // inTx changes what the open transaction sees, or commits the change at once.
@@ -203,12 +198,12 @@ func (s *scriptSession) Commit(context.Context) error {
 	s.tx = nil
 	switch {
 	case tx == nil:
-		return errNoTx
+		return errNoCommit
 	case tx.aborted:
-		return errAborted
+		return fmt.Errorf("%w: %w", ErrTxAborted, errAborted)
 	}
 	if err := s.db.commit(tx); err != nil {
-		return err
+		return fmt.Errorf("transaction error: failed to commit: %w: %w", err, ErrTxState)
 	}
 	s.temp = tx.temp
 	return nil

@@ -14,20 +14,22 @@ var (
 	errConflict = errors.New("conflict on update: another transaction has changed the same rows")
 	errAborted  = fmt.Errorf("transaction error: current transaction is aborted (please ROLLBACK): %w", ErrTxState)
 	errNoTx     = fmt.Errorf("transaction error: no transaction is active: %w", ErrTxState)
+	errNoCommit = fmt.Errorf("transaction error: cannot commit - no transaction is active: %w", ErrTxState)
 	errInTx     = fmt.Errorf("transaction error: cannot start a transaction within a transaction: %w", ErrTxState)
 )
 
-// tables are tables by "schema.name".
+// tables are tables by their full name. Temporary ones are by their own name.
 type tables map[string]*scriptTable
 
 // scriptTable is a table at one moment. INVARIANT: it is never changed; what
 // changes it makes another, and may append to the array under rows only
 // where it is the latest committed one.
 type scriptTable struct {
-	schema, name string
-	columns      *arrow.Schema
-	key          int // column of the primary key, -1 if there is none
-	rows         [][]any
+	in      namespace
+	name    string
+	columns *arrow.Schema
+	key     int // column of the primary key, -1 if there is none
+	rows    [][]any
 }
 
 // insert returns t with more rows.
@@ -84,34 +86,23 @@ type scriptTx struct {
 	aborted    bool
 }
 
-// find looks a table up, temporary ones first.
-func (v *scriptView) find(schema, name string) (*scriptTable, error) {
-	if t := v.temp[name]; t != nil {
-		return t, nil
-	}
-	if t := v.tables[schema+"."+name]; t != nil {
-		return t, nil
-	}
-	return nil, catalogError("catalog error: table with name %s does not exist", name)
-}
-
 // put stores a table that was created or rewritten.
 func (v *scriptView) put(t *scriptTable) {
-	if t.schema == tempSchema {
+	if t.in == tempNamespace {
 		v.temp[t.name] = t
 		return
 	}
-	key := t.schema + "." + t.name
+	key := t.fullName()
 	v.tables[key] = t
 	v.changes[key] = change{rewritten: true}
 }
 
 func (v *scriptView) drop(t *scriptTable) {
-	if t.schema == tempSchema {
+	if t.in == tempNamespace {
 		delete(v.temp, t.name)
 		return
 	}
-	key := t.schema + "." + t.name
+	key := t.fullName()
 	delete(v.tables, key)
 	v.changes[key] = change{rewritten: true}
 }
@@ -121,20 +112,17 @@ func (v *scriptView) insert(t *scriptTable, rows [][]any) error {
 	if err != nil {
 		return err
 	}
-	if t.schema == tempSchema {
+	if t.in == tempNamespace {
 		v.temp[t.name] = grown
 		return nil
 	}
-	key := t.schema + "." + t.name
+	key := t.fullName()
 	v.tables[key] = grown
 	ch := v.changes[key]
 	ch.inserted = append(slices.Clip(ch.inserted), rows...)
 	v.changes[key] = ch
 	return nil
 }
-
-// tempSchema is the schema that temporary tables are listed in.
-const tempSchema = "temp"
 
 // scriptError is an error that leaves a transaction usable.
 type scriptError string

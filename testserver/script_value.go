@@ -48,13 +48,27 @@ func convert(v any, t arrow.DataType) (any, error) {
 	return nil, fmt.Errorf("conversion error: %v does not fit a column of type %s", v, t)
 }
 
-// typed evaluates a row of VALUES for t.
-func (t *scriptTable) typed(items []item, row []any) ([]any, error) {
+// typed evaluates a row of VALUES for the columns of t that into names, or all.
+func (t *scriptTable) typed(into []string, items []item, row []any) ([]any, error) {
 	values := make([]any, len(items))
 	for i, it := range items {
 		values[i] = it.bound(row)
 	}
-	return t.typedValues(values)
+	if into == nil {
+		return t.typedValues(values)
+	}
+	if len(into) != len(items) {
+		return nil, catalogError("INSERT names %d columns but %d values were supplied", len(into), len(items))
+	}
+	all := make([]any, t.columns.NumFields())
+	for i, name := range into {
+		c, err := t.column(name)
+		if err != nil {
+			return nil, err
+		}
+		all[c] = values[i]
+	}
+	return t.typedValues(all)
 }
 
 // typedValues makes a row fit t.

@@ -4,16 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/flightpool/flightpool/internal/memnet"
 )
@@ -23,6 +28,7 @@ import (
 type Server struct {
 	opts     Options
 	profile  Profile
+	began    time.Time
 	listener *memnet.Listener
 	uri      string
 	grpcOpts []grpc.ServerOption
@@ -53,7 +59,7 @@ var lastMemory atomic.Int64
 
 // Start starts a server. Close it when done.
 func Start(opts Options) (*Server, error) {
-	s := &Server{ledger: newLedger()}
+	s := &Server{ledger: newLedger(), began: time.Now()}
 	var err error
 	if s.profile, err = opts.Profile.resolve(); err != nil {
 		return nil, fmt.Errorf("testserver: invalid options: %w", err)
@@ -65,6 +71,11 @@ func Start(opts Options) (*Server, error) {
 	}
 	if s.opts.Allocator == nil {
 		s.opts.Allocator = memory.DefaultAllocator
+	}
+	if s.profile.AppendTo != "" {
+		if err := attach(s.opts.Engine, s.profile.AppendTo); err != nil {
+			return nil, err
+		}
 	}
 	s.faults = &Faults{srv: s}
 	s.auth.init(s)
@@ -81,7 +92,11 @@ func Start(opts Options) (*Server, error) {
 	}
 
 	scheme := "grpc+tcp"
-	s.grpcOpts = []grpc.ServerOption{grpc.MaxRecvMsgSize(s.profile.MaxRequest), grpc.WaitForHandlers(true)}
+	limit := s.profile.MaxRequest
+	if s.profile.TooLargeCode != codes.ResourceExhausted { // then checkSize looks
+		limit = math.MaxInt32
+	}
+	s.grpcOpts = []grpc.ServerOption{grpc.MaxRecvMsgSize(limit), grpc.WaitForHandlers(true)}
 	if opts.TLS != nil {
 		scheme = "grpc+tls"
 		s.grpcOpts = append(s.grpcOpts, grpc.Creds(credentials.NewTLS(opts.TLS)))
@@ -96,6 +111,29 @@ func Start(opts Options) (*Server, error) {
 	s.stop = stop
 	s.work.Go(func() { s.accept(ctx) })
 	return s, nil
+}
+
+func attach(e Engine, catalog string) error {
+	a, ok := e.(Attacher)
+	if !ok {
+		return fmt.Errorf("testserver: invalid options: Profile.AppendTo: the engine cannot attach the catalog %q", catalog)
+	}
+	if err := a.Attach(context.Background(), catalog); err != nil {
+		return fmt.Errorf("testserver: attach the catalog %q: %w", catalog, err)
+	}
+	return nil
+}
+
+// checkSize answers for a message over the limit, where gRPC does not.
+func (s *Server) checkSize(m proto.Message) error {
+	limit := s.profile.MaxRequest
+	if s.profile.TooLargeCode == codes.ResourceExhausted {
+		return nil
+	}
+	if n := proto.Size(m); n > limit {
+		return status.Errorf(s.profile.TooLargeCode, "decoded message length too large: found %d bytes, the limit is: %d bytes", n, limit)
+	}
+	return nil
 }
 
 func listen(where string) (*memnet.Listener, error) {

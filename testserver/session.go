@@ -2,12 +2,14 @@ package testserver
 
 import (
 	"crypto/rand"
-	"strconv"
+	"encoding/binary"
 	"sync"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // session is one server session and the engine session under it.
@@ -24,7 +26,8 @@ type session struct {
 	// turn is the right to use engine and the fields below: whoever can send
 	// to it has it, until it receives.
 	turn       chan struct{}
-	tx         *transaction // begun by action and not ended
+	tx         *transaction        // begun by action and not ended
+	recovered  map[string]struct{} // transactions that AutoRecover has rolled back, whose client has not been told
 	savepoints map[string]string
 	schemas    map[string]*arrow.Schema // what RunInBoth has learned
 	engineTx   bool                     // what the ledger was told of InTx
@@ -32,7 +35,9 @@ type session struct {
 	mu struct {
 		sync.Mutex
 		ending     bool
-		lastID     int
+		lastTx     uint64 // number of the latest
+		lastStmt   uint64
+		latest     string       // the prepared statement made last, while it is open
 		executions []*execution // running or waiting for their turn, oldest first
 		prepared   map[string]*prepared
 		options    map[string]*flight.SessionOptionValue
@@ -41,16 +46,13 @@ type session struct {
 }
 
 // transaction is one that was begun by action.
-type transaction struct {
-	id        string
-	recovered bool // AutoRecover has rolled it back
-}
+type transaction struct{ id string }
 
 func newSession(srv *Server, key string, id int) *session {
 	s := &session{
 		srv: srv, key: key, id: id,
 		opened: make(chan struct{}), gone: make(chan struct{}), turn: make(chan struct{}, 1),
-		savepoints: map[string]string{}, schemas: map[string]*arrow.Schema{},
+		recovered: map[string]struct{}{}, savepoints: map[string]string{}, schemas: map[string]*arrow.Schema{},
 	}
 	s.mu.prepared = map[string]*prepared{}
 	s.mu.options = map[string]*flight.SessionOptionValue{}
@@ -68,10 +70,20 @@ func (s *session) touch() {
 	switch {
 	case s.mu.ending:
 	case s.mu.expiry == nil:
-		s.mu.expiry = time.AfterFunc(ttl, func() { s.srv.sessions.evict(s) })
+		s.mu.expiry = time.AfterFunc(s.srv.untilExpiry(ttl), func() { s.srv.sessions.evict(s) })
 	default:
-		s.mu.expiry.Reset(ttl)
+		s.mu.expiry.Reset(s.srv.untilExpiry(ttl))
 	}
+}
+
+// untilExpiry is how long from now a session lives that is used now and not again.
+func (s *Server) untilExpiry(ttl time.Duration) time.Duration {
+	every := s.profile.JanitorEvery
+	if every == 0 {
+		return ttl
+	}
+	age := time.Since(s.began)
+	return (age+ttl)/every*every + every - age // the first round at which it is unused for longer than ttl
 }
 
 // beginEnd reports whether the caller is the one to end the session.
@@ -114,15 +126,28 @@ func (s *session) release() {
 	})
 }
 
-// newID names a transaction, savepoint or prepared statement.
-func (s *session) newID() string {
+// newTxID names a transaction or savepoint.
+func (s *session) newTxID() string { return s.nextID(&s.mu.lastTx) }
+
+// nextID names what last counts.
+func (s *session) nextID(last *uint64) string {
 	if !s.srv.profile.CountedIDs {
 		return rand.Text()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.lastID++
-	return strconv.Itoa(s.mu.lastID)
+	*last++
+	return countedID(*last)
+}
+
+func countedID(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
+
+// checkID refuses what cannot be an id of this server.
+func (p *Profile) checkID(what, id string) error {
+	if p.CountedIDs && len(id) != len(countedID(0)) {
+		return status.Errorf(codes.InvalidArgument, "invalid %s", what)
+	}
+	return nil
 }
 
 func (s *session) addExecution(x *execution) {

@@ -47,7 +47,11 @@ func (s *putStream) Recv() (*flight.FlightData, error) {
 		s.first = nil
 		return d, nil
 	}
-	return s.FlightService_DoPutServer.Recv()
+	d, err := s.FlightService_DoPutServer.Recv()
+	if err == nil {
+		err = s.front.srv.checkSize(d)
+	}
+	return d, err
 }
 
 func (s *putStream) Send(r *flight.PutResult) error {

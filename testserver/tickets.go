@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
@@ -59,7 +58,7 @@ func (t *tickets) redeem(handle []byte) (*ticket, []arrow.RecordBatch, error) {
 	k := t.byID[id]
 	if k == nil || err != nil || i < 0 || i >= len(k.parts) || k.parts[i] == nil {
 		t.mu.Unlock()
-		return nil, nil, status.Error(codes.NotFound, "ticket is unknown, redeemed or expired")
+		return nil, nil, status.Error(t.srv.profile.TicketCode, "ticket is unknown, redeemed or expired")
 	}
 	part := k.parts[i]
 	k.parts[i] = nil
@@ -105,8 +104,8 @@ func (t *tickets) dropSession(sess *session) {
 }
 
 func (t *tickets) sqlOf(handle []byte) string {
-	if _, sql, ok := parseRoaming(handle); ok {
-		return sql
+	if st, ok := parseRoaming(handle); ok {
+		return st.SQL
 	}
 	id, _, _ := strings.Cut(string(handle), "/")
 	t.mu.Lock()
@@ -132,13 +131,18 @@ func releaseAll(batches []arrow.RecordBatch) {
 	}
 }
 
-func roamingHandle(st Statement) []byte { return []byte(roaming + st.Tx + "\x00" + st.SQL) }
+// roamingHandle has the statement's kind in one byte, the length of its
+// transaction in the next, then both texts.
+func roamingHandle(st Statement) []byte {
+	handle := append([]byte(roaming), byte(st.Kind), byte(len(st.Tx)))
+	return append(append(handle, st.Tx...), st.SQL...)
+}
 
-func parseRoaming(handle []byte) (tx, sql string, ok bool) {
+func parseRoaming(handle []byte) (st Statement, ok bool) {
 	rest, ok := strings.CutPrefix(string(handle), roaming)
-	if !ok {
-		return "", "", false
+	if !ok || len(rest) < 2 || len(rest) < 2+int(rest[1]) || rest[0] > byte(KindUpdate) {
+		return Statement{}, false
 	}
-	tx, sql, ok = strings.Cut(rest, "\x00")
-	return tx, sql, ok
+	end := 2 + int(rest[1])
+	return Statement{Kind: Kind(rest[0]), Tx: rest[2:end], SQL: rest[end:]}, true
 }

@@ -11,7 +11,7 @@ import (
 
 func (h *handlers) BeginTransaction(ctx context.Context, _ flightsql.ActionBeginTransactionRequest) ([]byte, error) {
 	c := callOf(ctx)
-	id := c.sess.newID()
+	id := c.sess.newTxID()
 	err := c.sess.do(ctx, c, Statement{SQL: "BEGIN", Kind: KindBegin}, nil, func(ctx context.Context, engine EngineSession) error {
 		err := engine.Begin(ctx)
 		if err == nil {
@@ -32,13 +32,15 @@ func (h *handlers) EndTransaction(ctx context.Context, r flightsql.ActionEndTran
 	if commit {
 		st.SQL, st.Kind = "COMMIT", KindCommit
 	}
-	known, recovered := false, false
+	if err := h.srv.profile.checkID("transaction ID", st.Tx); err != nil {
+		return err
+	}
+	known := false
 	err := c.sess.inTurn(ctx, func() error {
-		if tx := c.sess.tx; tx != nil && tx.id == st.Tx {
-			known, recovered = true, tx.recovered
-			if recovered {
-				c.sess.tx = nil
-			}
+		known = c.sess.tx != nil && c.sess.tx.id == st.Tx
+		if _, ended := c.sess.recovered[st.Tx]; ended {
+			delete(c.sess.recovered, st.Tx)
+			return status.Error(codes.FailedPrecondition, "transaction aborted and rolled back; start a new transaction")
 		}
 		return nil
 	})
@@ -46,20 +48,17 @@ func (h *handlers) EndTransaction(ctx context.Context, r flightsql.ActionEndTran
 	case err != nil:
 		return err
 	case !known && h.srv.profile.UnknownTxOK:
+		c.sess.touch()
 		return nil
 	case !known:
 		return errUnknownTx
-	case recovered && commit:
-		return status.Error(codes.FailedPrecondition, "transaction aborted and rolled back; start a new transaction")
-	case recovered:
-		return nil
 	}
 	return c.sess.do(ctx, c, st, nil, func(ctx context.Context, engine EngineSession) error {
 		if !commit {
 			return engine.Rollback(ctx)
 		}
 		err := engine.Commit(ctx)
-		if errors.Is(err, ErrTxState) && h.srv.profile.AbortedCommitOK {
+		if errors.Is(err, ErrTxAborted) && h.srv.profile.AbortedCommitOK {
 			err = nil
 		}
 		return err
@@ -68,7 +67,7 @@ func (h *handlers) EndTransaction(ctx context.Context, r flightsql.ActionEndTran
 
 func (h *handlers) BeginSavepoint(ctx context.Context, r flightsql.ActionBeginSavepointRequest) ([]byte, error) {
 	c := callOf(ctx)
-	id := c.sess.newID()
+	id := c.sess.newTxID()
 	st := Statement{SQL: "SAVEPOINT " + r.GetName(), Kind: KindSavepoint, Tx: string(r.GetTransactionId())}
 	err := c.sess.do(ctx, c, st, nil, func(ctx context.Context, engine EngineSession) error {
 		err := engine.Savepoint(ctx, r.GetName())

@@ -124,63 +124,6 @@ func TestSavepointsGoBackAndMendAnAbortedTransaction(t *testing.T) {
 	})
 }
 
-func TestSwanLakeRunsTheStatementAfterAFailureOutsideTheTransaction(t *testing.T) {
-	txBubble(t, testserver.SwanLake(), func(t *testing.T, srv *testserver.Server, c *client) {
-		tx := begin(t, c)
-		_, err := c.updateIn(tx, "INSERT INTO t VALUES (1), (1)")
-		requireCode(t, codes.Internal, err)
-		require.ErrorContains(t, err, "duckdb error: ")
-		_, err = c.updateIn(tx, "INSERT INTO t VALUES (2)") // rolls back and commits by itself
-		require.NoError(t, err)
-		require.Equal(t, [][]string{{"1"}}, c.mustQuery("SELECT count(*) FROM t"))
-		requireCode(t, codes.FailedPrecondition, tx.Commit(t.Context()))
-		require.Len(t, srv.Ledger().Executions("INSERT INTO t VALUES (2)"), 2)
-	})
-}
-
-func TestSwanLakeConfirmsTheCommitOfAnAbortedTransactionAndStoresNothing(t *testing.T) {
-	txBubble(t, testserver.SwanLake(), func(t *testing.T, _ *testserver.Server, c *client) {
-		tx := begin(t, c)
-		_, err := c.updateIn(tx, "INSERT INTO t VALUES (1)")
-		require.NoError(t, err)
-		_, err = c.updateIn(tx, "INSERT INTO t VALUES (1)")
-		require.Error(t, err)
-		require.NoError(t, tx.Commit(t.Context()))
-		require.Equal(t, [][]string{{"0"}}, c.mustQuery("SELECT count(*) FROM t"))
-	})
-}
-
-func TestSwanLakeDropsTheOpenTransactionOnASecondBegin(t *testing.T) {
-	txBubble(t, testserver.SwanLake(), func(t *testing.T, srv *testserver.Server, c *client) {
-		first := begin(t, c)
-		_, err := c.updateIn(first, "INSERT INTO t VALUES (1)")
-		require.NoError(t, err)
-		second := begin(t, c)
-		require.NotEqual(t, first.ID(), second.ID())
-		require.NoError(t, first.Commit(t.Context())) // unknown by now: a successful no-op
-		require.NoError(t, second.Commit(t.Context()))
-		require.Equal(t, [][]string{{"0"}}, c.mustQuery("SELECT count(*) FROM t"))
-		require.Equal(t, 0, srv.Ledger().Snapshot().Transactions)
-	})
-}
-
-func TestSwanLakeConfirmsTheEndOfAnUnknownTransaction(t *testing.T) {
-	txBubble(t, testserver.SwanLake(), func(t *testing.T, srv *testserver.Server, c *client) {
-		before := srv.Ledger().Snapshot().Executed
-		require.NoError(t, endTx(t, c, "99", true))
-		require.Equal(t, before, srv.Ledger().Snapshot().Executed)
-	})
-}
-
-func TestSwanLakeIgnoresTransactionIDs(t *testing.T) {
-	txBubble(t, testserver.SwanLake(), func(t *testing.T, _ *testserver.Server, c *client) {
-		tx := begin(t, c)
-		c.mustUpdate("INSERT INTO t VALUES (1)") // in the transaction, although it does not say so
-		require.NoError(t, tx.Rollback(t.Context()))
-		require.Equal(t, [][]string{{"0"}}, c.mustQuery("SELECT count(*) FROM t"))
-	})
-}
-
 func TestATransactionBegunInSQLIsInTheLedgerUntilItEnds(t *testing.T) {
 	txBubble(t, testserver.Strict(), func(t *testing.T, srv *testserver.Server, c *client) {
 		c.mustUpdate("BEGIN")

@@ -10,15 +10,42 @@ import (
 
 func (h *handlers) DoPutCommandStatementUpdate(ctx context.Context, u flightsql.StatementUpdate) (int64, error) {
 	st := Statement{SQL: u.GetQuery(), Kind: KindUpdate, Tx: string(u.GetTransactionId())}
-	return h.update(ctx, st, nil)
+	return h.plainUpdate(ctx, st)
+}
+
+// plainUpdate runs a statement that is not prepared.
+func (h *handlers) plainUpdate(ctx context.Context, st Statement) (int64, error) {
+	n, err := h.update(ctx, st, nil)
+	if h.srv.profile.ZeroCounts {
+		n = 0
+	}
+	return n, err
+}
+
+// noRows answers DoGet for a command: it tells the count and drops the rows.
+func (h *handlers) noRows(ctx context.Context, n int64, err error) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+	if err != nil {
+		return nil, nil, err
+	}
+	h.tellAffected(ctx, n)
+	return arrow.NewSchema(nil, nil), h.send(ctx, nil), nil
 }
 
 // update runs a statement once for each row of params, which it owns.
 func (h *handlers) update(ctx context.Context, st Statement, params []arrow.RecordBatch) (int64, error) {
 	c := callOf(ctx)
+	if err := h.srv.profile.checkText(st.SQL); err != nil {
+		releaseAll(params)
+		return 0, err
+	}
+	if h.srv.profile.ByText && len(statementsOf(st.SQL)) == 0 {
+		c.sess.touch()
+		releaseAll(params)
+		return 0, nil
+	}
 	count := make(chan int64, 1)
 	err := c.sess.do(ctx, c, st, params, func(ctx context.Context, engine EngineSession) error {
-		n, err := updateAll(ctx, engine, st.SQL, params)
+		n, err := h.updateAll(ctx, engine, st.SQL, params)
 		c.sess.forgetSchemas(st.SQL)
 		if err == nil {
 			count <- n
@@ -28,16 +55,15 @@ func (h *handlers) update(ctx context.Context, st Statement, params []arrow.Reco
 	if err != nil {
 		return 0, err
 	}
-	n := <-count
-	if h.srv.profile.ZeroCounts {
-		n = 0
-	}
-	return n, nil
+	return <-count, nil
 }
 
-func updateAll(ctx context.Context, engine EngineSession, sql string, params []arrow.RecordBatch) (int64, error) {
+func (h *handlers) updateAll(ctx context.Context, engine EngineSession, sql string, params []arrow.RecordBatch) (int64, error) {
 	if len(params) == 0 {
 		return engine.Update(ctx, sql, nil)
+	}
+	if into, ok := insertionOf(sql); ok && h.srv.profile.AppendTo != "" {
+		return h.appendRows(ctx, engine, into, params)
 	}
 	var sum int64
 	for _, p := range params {

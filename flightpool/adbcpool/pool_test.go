@@ -87,6 +87,9 @@ func TestACutTransactionIsLostAndNothingReachesTheNewPeer(t *testing.T) {
 							require.ErrorIs(r, s.Rollback(r.Context()), flightpool.ErrSessionLost)
 						}
 						for _, st := range r.server.Ledger().Statements()[seen:] {
+							if st.Kind == testserver.KindQuery && profile.Run == testserver.RunInBoth {
+								continue // to prepare a read is to run it there
+							}
 							require.Equal(r, "ROLLBACK", st.SQL, "by the server, for the session that has ended")
 						}
 						r.server.Faults().EvictSessions() // what the lost session still holds is the server's affair

@@ -97,7 +97,7 @@ func story(ctx context.Context, s *session.SessionHandle) error {
 // each pair of neighbours, without a word to the driver, which dials again and
 // goes on. The server's ledger is the witness.
 func TestNothingOfATransactionIsAppliedElsewhereWhereverTheDriverDialsAgain(t *testing.T) {
-	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake()} {
+	for _, profile := range []testserver.Profile{testserver.Strict(), swanLake()} {
 		t.Run(profile.Name, func(t *testing.T) {
 			outcomes := map[string]int{}
 			for at, all := 0, false; !all; at++ {

@@ -4,10 +4,13 @@ package duckdb
 
 import (
 	"errors"
+	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/decimal128"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 
@@ -59,6 +62,18 @@ func TestParametersOfEveryScalarTypeArrive(t *testing.T) {
 		{&arrow.TimestampType{Unit: arrow.Millisecond, TimeZone: "UTC"}, `"2001-02-03 04:05:06.5Z"`, "2001-02-03 04:05:06.5+00"},
 		{&arrow.TimestampType{Unit: arrow.Nanosecond, TimeZone: "UTC"}, `"2001-02-03 04:05:06.5Z"`, "2001-02-03 04:05:06.5+00"},
 		{arrow.FixedWidthTypes.MonthDayNanoInterval, `{"months": 1, "days": 2, "nanoseconds": 3000000000}`, "1 month 2 days 00:00:03"},
+		{arrow.FixedWidthTypes.MonthInterval, `{"months": 14}`, "1 year 2 months"},
+		{arrow.FixedWidthTypes.DayTimeInterval, `{"days": 2, "milliseconds": 3500}`, "2 days 00:00:03.5"},
+		{arrow.FixedWidthTypes.Duration_s, `"90s"`, "00:01:30"},
+		{arrow.FixedWidthTypes.Duration_ns, `"1500000ns"`, "00:00:00.0015"},
+		{arrow.BinaryTypes.StringView, `"view"`, "view"},
+		{arrow.BinaryTypes.BinaryView, `"AQI="`, `\x01\x02`},
+		{arrow.BinaryTypes.LargeBinary, `"AQI="`, `\x01\x02`},
+		{&arrow.Decimal32Type{Precision: 9, Scale: 2}, `"-12.34"`, "-12.34"},
+		{&arrow.Decimal64Type{Precision: 18, Scale: 17}, `"-1.00000000000000001"`, "-1.00000000000000001"},
+		{&arrow.Decimal128Type{Precision: 38, Scale: 38}, `"0.00000000000000000000000000000000000001"`, ".00000000000000000000000000000000000001"},
+		{&arrow.Decimal256Type{Precision: 60, Scale: 2}, `"-99999999999999999999.34"`, "-99999999999999999999.34"},
+		{&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.PrimitiveTypes.Int64}, `7`, "7"},
 		{arrow.Null, `null`, "(null)"},
 		{arrow.PrimitiveTypes.Int32, `null`, "(null)"},
 		{&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}, `"word"`, "word"},
@@ -203,6 +218,83 @@ func TestIngestIsAllOrNothingAndJoinsATransaction(t *testing.T) {
 	require.Len(t, s.mustQuery(t, "FROM t"), 1)
 	require.NoError(t, s.Rollback(t.Context()))
 	require.Empty(t, s.mustQuery(t, "FROM t"))
+}
+
+// cents is an extension type.
+type cents struct{ arrow.ExtensionBase }
+
+func newCents() *cents { return &cents{arrow.ExtensionBase{Storage: arrow.PrimitiveTypes.Int64}} }
+
+func (*cents) ArrayType() reflect.Type                    { return reflect.TypeFor[centsArray]() }
+func (*cents) ExtensionName() string                      { return "cents" }
+func (*cents) Serialize() string                          { return "" }
+func (*cents) ExtensionEquals(o arrow.ExtensionType) bool { return o.ExtensionName() == "cents" }
+func (*cents) Deserialize(arrow.DataType, string) (arrow.ExtensionType, error) {
+	return newCents(), nil
+}
+
+type centsArray struct{ array.ExtensionArrayBase }
+
+// parameter is a batch of one column.
+func parameter(t *testing.T, a arrow.Array) arrow.RecordBatch {
+	t.Helper()
+	b := array.NewRecordBatch(columns(a.DataType()), []arrow.Array{a}, int64(a.Len()))
+	t.Cleanup(b.Release)
+	a.Release()
+	return b
+}
+
+func int64s(values ...int64) arrow.Array {
+	b := array.NewInt64Builder(memory.DefaultAllocator)
+	defer b.Release()
+	b.AppendValues(values, nil)
+	return b.NewArray()
+}
+
+func TestParametersAreReadThroughWhateverCarriesThem(t *testing.T) {
+	s := newSession(t)
+	ends := array.NewInt32Builder(memory.DefaultAllocator)
+	defer ends.Release()
+	ends.AppendValues([]int32{2, 3}, nil)
+	runs, values := ends.NewArray(), int64s(7, 8)
+	defer runs.Release()
+	defer values.Release()
+	encoded := array.NewRunEndEncodedArray(runs, values, 3, 0)
+	rows, err := s.query(t.Context(), "SELECT CAST(? AS VARCHAR)", parameter(t, encoded))
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"7"}, {"7"}, {"8"}}, rows)
+
+	numbers := int64s(5)
+	defer numbers.Release()
+	extended := array.NewExtensionArrayWithStorage(newCents(), numbers)
+	rows, err = s.query(t.Context(), "SELECT CAST(? AS VARCHAR)", parameter(t, extended))
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"5"}}, rows)
+
+	d := array.NewDecimal128Builder(memory.DefaultAllocator, &arrow.Decimal128Type{Precision: 4, Scale: -2})
+	defer d.Release()
+	d.Append(decimal128.FromI64(-123))
+	rows, err = s.query(t.Context(), "SELECT CAST(? AS VARCHAR)", parameter(t, d.NewArray()))
+	require.NoError(t, err)
+	require.Equal(t, [][]string{{"-12300"}}, rows)
+}
+
+func TestParametersThatDuckDBCannotHoldExactlyAreErrors(t *testing.T) {
+	s := newSession(t)
+	for _, c := range []struct {
+		typ        arrow.DataType
+		json, want string
+	}{
+		{arrow.FixedWidthTypes.MonthDayNanoInterval, `{"months": 1, "days": 2, "nanoseconds": 1}`, "no whole number of microseconds"},
+		{&arrow.TimestampType{Unit: arrow.Nanosecond, TimeZone: "UTC"}, `"2001-02-03 04:05:06.000000001Z"`, "no whole number of microseconds"},
+		{arrow.FixedWidthTypes.Duration_s, `9223372036854775807`, "out of range"},
+		{&arrow.Decimal256Type{Precision: 60, Scale: 0}, `"` + strings.Repeat("9", 39) + `"`, "39 digits"},
+		{arrow.ListOf(arrow.PrimitiveTypes.Int64), `[1]`, "not supported"},
+	} {
+		_, err := s.query(t.Context(), "SELECT CAST(? AS VARCHAR)", record(t, columns(c.typ), `[{"a": `+c.json+`}]`))
+		require.ErrorContains(t, err, c.want, "%s", c.typ)
+	}
+	require.NotEmpty(t, s.mustQuery(t, "SELECT 1"))
 }
 
 func TestIngestKeepsNestedTypes(t *testing.T) {

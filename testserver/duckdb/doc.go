@@ -16,7 +16,9 @@
 //
 // The session options "catalog" and "schema" say where names are looked for.
 //
-// Parameters may be of any Arrow type but lists, structs, maps and unions.
+// Parameters may be of any Arrow type but lists, structs, maps and unions. What
+// DuckDB cannot hold exactly (more than 38 digits, intervals and zoned timestamps
+// finer than a microsecond) is an error.
 //
 // Engine.Live adds views whose rows this process makes whenever they are read.
 //

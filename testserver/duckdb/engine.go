@@ -39,9 +39,15 @@ type Config struct {
 type Engine struct {
 	cfg    Config
 	shared *database // nil with PerSession
+
+	mu       sync.Mutex
+	catalogs []string // attached
 }
 
-var _ testserver.Engine = (*Engine)(nil)
+var (
+	_ testserver.Engine   = (*Engine)(nil)
+	_ testserver.Attacher = (*Engine)(nil)
+)
 
 // New opens the database and loads Config.Tables into it. ctx bounds that and
 // nothing later. The caller closes the Engine, or gives it to a Server, which
@@ -62,6 +68,28 @@ func New(ctx context.Context, cfg Config) (*Engine, error) {
 	return e, nil
 }
 
+// Attach adds an empty catalog in memory, with Config.PerSession to the database
+// of each session that is opened later.
+func (e *Engine) Attach(ctx context.Context, catalog string) error {
+	e.mu.Lock()
+	e.catalogs = append(e.catalogs, catalog)
+	e.mu.Unlock()
+	if e.shared == nil {
+		return nil
+	}
+	return e.shared.attach(ctx, catalog)
+}
+
+func (db *database) attach(ctx context.Context, catalog string) (err error) {
+	s, err := db.connect()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	_, err = s.Update(ctx, "ATTACH IF NOT EXISTS ':memory:' AS "+ident(catalog), nil)
+	return err
+}
+
 // Open connects one session.
 func (e *Engine) Open(ctx context.Context) (testserver.EngineSession, error) {
 	if e.shared != nil {
@@ -70,6 +98,15 @@ func (e *Engine) Open(ctx context.Context) (testserver.EngineSession, error) {
 	db, err := openDatabase(ctx, e.cfg)
 	if err != nil {
 		return nil, err
+	}
+	e.mu.Lock()
+	catalogs := slices.Clone(e.catalogs)
+	e.mu.Unlock()
+	for _, catalog := range catalogs {
+		if err := db.attach(ctx, catalog); err != nil {
+			db.close()
+			return nil, err
+		}
 	}
 	s, err := db.connect()
 	if err != nil {

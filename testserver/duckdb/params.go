@@ -9,7 +9,6 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/arrow/decimal128"
 	capi "github.com/duckdb/duckdb-go-bindings"
 )
 
@@ -115,13 +114,17 @@ func value(a arrow.Array, row int) (capi.Value, error) {
 		return text(a.Value(row))
 	case interface{ Value(int) []byte }:
 		return capi.CreateBlob(a.Value(row)), nil
-	case *array.Decimal128:
-		return decimal(a, row), nil
 	case *array.Dictionary:
 		return value(a.Dictionary(), a.GetValueIndex(row))
-	default:
-		return temporal(a, row)
+	case *array.RunEndEncoded:
+		return value(a.Values(), a.GetPhysicalIndex(row))
+	case array.ExtensionArray:
+		return value(a.Storage(), row)
 	}
+	if t, ok := a.DataType().(arrow.DecimalType); ok {
+		return decimal(a, t, row)
+	}
+	return temporal(a, row)
 }
 
 // text refuses what would make DuckDB throw out of its C interface.
@@ -130,60 +133,4 @@ func text(s string) (capi.Value, error) {
 		return capi.Value{}, errors.New("not valid UTF-8")
 	}
 	return capi.CreateVarchar(s), nil
-}
-
-func decimal(a *array.Decimal128, row int) capi.Value {
-	t := a.DataType().(*arrow.Decimal128Type)
-	v := a.Value(row)
-	return capi.CreateDecimal(capi.NewDecimal(uint8(t.Precision), uint8(t.Scale), hugeInt(v)))
-}
-
-func hugeInt(v decimal128.Num) capi.HugeInt { return capi.NewHugeInt(v.LowBits(), v.HighBits()) }
-
-// temporal makes a value of a date, time, timestamp or interval.
-func temporal(a arrow.Array, row int) (capi.Value, error) {
-	switch a := a.(type) {
-	case *array.Date32:
-		return capi.CreateDate(capi.NewDate(int32(a.Value(row)))), nil
-	case *array.Date64:
-		return capi.CreateDate(capi.NewDate(int32(arrow.Date32FromTime(a.Value(row).ToTime())))), nil
-	case *array.Time32:
-		unit := a.DataType().(*arrow.Time32Type).Unit
-		return capi.CreateTime(capi.NewTime(int64(a.Value(row)) * unit.Multiplier().Microseconds())), nil
-	case *array.Time64:
-		if a.DataType().(*arrow.Time64Type).Unit == arrow.Nanosecond {
-			return capi.CreateTimeNS(capi.NewTimeNS(int64(a.Value(row)))), nil
-		}
-		return capi.CreateTime(capi.NewTime(int64(a.Value(row)))), nil
-	case *array.Timestamp:
-		return timestamp(a, row), nil
-	case *array.MonthDayNanoInterval:
-		v := a.Value(row)
-		return capi.CreateInterval(capi.NewInterval(v.Months, v.Days, v.Nanoseconds/1000)), nil
-	default:
-		return capi.Value{}, fmt.Errorf("a parameter of Arrow type %s is not supported", a.DataType())
-	}
-}
-
-func timestamp(a *array.Timestamp, row int) capi.Value {
-	t, v := a.DataType().(*arrow.TimestampType), int64(a.Value(row))
-	if t.TimeZone != "" {
-		micros := v
-		if t.Unit == arrow.Nanosecond {
-			micros = v / 1000
-		} else {
-			micros *= t.Unit.Multiplier().Microseconds()
-		}
-		return capi.CreateTimestampTZ(capi.NewTimestamp(micros))
-	}
-	switch t.Unit {
-	case arrow.Second:
-		return capi.CreateTimestampS(capi.NewTimestampS(v))
-	case arrow.Millisecond:
-		return capi.CreateTimestampMS(capi.NewTimestampMS(v))
-	case arrow.Nanosecond:
-		return capi.CreateTimestampNS(capi.NewTimestampNS(v))
-	default:
-		return capi.CreateTimestamp(capi.NewTimestamp(v))
-	}
 }

@@ -4,6 +4,7 @@ package duckdb
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -153,4 +154,66 @@ func TestAServerThatCannotStartLeavesNoDatabase(t *testing.T) {
 	require.ErrorIs(t, err, testserver.ErrStarted)
 	_, err = Start(t.Context(), Config{Path: "x", PerSession: true}, testserver.Options{})
 	require.ErrorContains(t, err, "PerSession")
+}
+
+// TestSwanLakeNeverConfirmsACommitThatDuckDBRefuses has two transactions insert
+// one key: DuckDB refuses the second at its COMMIT.
+func TestSwanLakeNeverConfirmsACommitThatDuckDBRefuses(t *testing.T) {
+	for _, profile := range []testserver.Profile{testserver.SwanLake(), testserver.Strict()} {
+		srv, err := Start(t.Context(), Config{}, testserver.Options{Profile: profile})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, srv.Close()) })
+		connect := func() *flightsql.Client {
+			c, err := flightsql.NewClient(srv.Addr(), nil, nil, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, c.Close()) })
+			return c
+		}
+		a, b := connect(), connect()
+		_, err = a.ExecuteUpdate(t.Context(), "CREATE TABLE pk (i INTEGER PRIMARY KEY, v INTEGER)")
+		require.NoError(t, err)
+		var open []*flightsql.Txn
+		for i, c := range []*flightsql.Client{a, b} {
+			tx, err := c.BeginTransaction(t.Context())
+			require.NoError(t, err)
+			_, err = tx.ExecuteUpdate(t.Context(), fmt.Sprintf("INSERT INTO pk VALUES (1, %d)", i))
+			require.NoError(t, err)
+			open = append(open, tx)
+		}
+		require.NoError(t, open[0].Commit(t.Context()))
+		err = open[1].Commit(t.Context())
+		require.Error(t, err)
+		if profile.AutoRecover {
+			require.Equal(t, codes.Internal, status.Code(err))
+			require.ErrorContains(t, err, "cannot commit - no transaction is active")
+		}
+		info, err := a.Execute(t.Context(), "SELECT v FROM pk")
+		require.Equal(t, [][]string{{"0"}}, fetch(t, a, info, err))
+		require.Equal(t, 0, srv.Ledger().Snapshot().Transactions)
+	}
+}
+
+func TestSwanLakeOnDuckDBAppendsABoundInsertToItsCatalog(t *testing.T) {
+	for _, cfg := range []Config{{}, {PerSession: true}} {
+		srv, err := Start(t.Context(), cfg, testserver.Options{Profile: testserver.SwanLake()})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, srv.Close()) })
+		c, err := flightsql.NewClient(srv.Addr(), nil, nil, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, c.Close()) })
+		_, err = c.ExecuteUpdate(t.Context(), "CREATE TABLE swanlake.t (i INTEGER, s VARCHAR)")
+		require.NoError(t, err)
+		st, err := c.Prepare(t.Context(), "INSERT INTO swanlake.t (i) SELECT ? + 100")
+		require.NoError(t, err)
+		st.SetParameters(record(t, arrow.NewSchema([]arrow.Field{{Name: "1", Type: arrow.PrimitiveTypes.Int64}}, nil), `[{"1": 3}, {"1": 4}]`))
+		n, err := st.ExecuteUpdate(t.Context())
+		require.NoError(t, err)
+		require.EqualValues(t, 2, n)
+		info, err := c.Execute(t.Context(), "SELECT current_database(), i::VARCHAR, s FROM t ORDER BY i")
+		require.Equal(t, [][]string{{"swanlake", "3", "(null)"}, {"swanlake", "4", "(null)"}}, fetch(t, c, info, err))
+		info, err = c.Execute(t.Context(), "INSERT INTO t VALUES (5, 'x') RETURNING i")
+		require.Empty(t, fetch(t, c, info, err))
+		info, err = c.Execute(t.Context(), "SELECT count(*)::VARCHAR FROM t WHERE i = 5 FOR UPDATE")
+		require.Equal(t, [][]string{{"1"}}, fetch(t, c, info, err))
+	}
 }

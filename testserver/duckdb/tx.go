@@ -32,7 +32,7 @@ func (s *session) Rollback(ctx context.Context) error { return s.control(ctx, "R
 
 // Commit makes the transaction's effects lasting. DuckDB itself answers a
 // COMMIT of an aborted transaction with success and stores nothing; here that
-// is ErrTxState.
+// is ErrTxAborted.
 func (s *session) Commit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -41,7 +41,7 @@ func (s *session) Commit(ctx context.Context) error {
 		if err := s.Rollback(ctx); err != nil {
 			return err
 		}
-		return fmt.Errorf("%w: the transaction was aborted and is rolled back", testserver.ErrTxState)
+		return testserver.ErrTxAborted
 	}
 	return s.control(ctx, "COMMIT")
 }
