@@ -3,54 +3,100 @@ package session
 import (
 	"context"
 	"errors"
-	"sync/atomic"
+	"fmt"
+	"sync"
 	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
-// call is one use of the connection, from begin to end. For a query it lasts
-// until its result has ended.
+// callMode says what becomes of a call's RPC when the caller's context ends.
+type callMode uint8
+
+const (
+	cutShort callMode = iota // it is ended, and the statement cancelled on the server
+	brief                    // it goes on behind the caller, for the cancel budget at most
+	toItsEnd                 // it goes on behind the caller until it has ended
+)
+
+// call is one use of the connection, from begin to finish. For a query it lasts
+// until its result has ended. Package documentation has its states.
+//
+// INVARIANT: finish is called exactly once, when no RPC of the call is under
+// way in the caller's goroutine.
 type call struct {
-	s       *SessionHandle
-	op      string
-	script  sqlscan.Script  // what the statement does; empty for control calls
-	ctx     context.Context //nolint:containedctx // the caller's: its end starts the cancel chain
-	rpc     context.Context //nolint:containedctx // the pool's own: every RPC of the call runs on it
-	endRPC  context.CancelFunc
-	release []func() // undo begin's hooks, run once at end
-	work    *Operation
-	info    Call
+	s      *SessionHandle
+	op     string
+	mode   callMode
+	script sqlscan.Script  // what the statement does; empty for control calls
+	ctx    context.Context //nolint:containedctx // the caller's: its end interrupts the call
+	rpc    context.Context //nolint:containedctx // the pool's own: every RPC of the call runs on it
+	endRPC context.CancelFunc
+	hooks  []func() // undo what begin and the call itself have set up, once, at the end
+	work   *Operation
+	info   Call
+
+	// apart says that the step runs in a goroutine of its own, because the
+	// caller must be able to leave it.
+	apart bool
 
 	// statement says that the call runs one, whose failure spoils an open
-	// transaction.
-	statement bool
+	// transaction. many says that it may run more than once.
+	statement, many bool
 
-	// uncut says that the RPC is left to run to its end when ctx ends.
-	uncut bool
+	// ready is run before the step, in its place: what must hold before
+	// anything of the call is sent.
+	ready func(ctx context.Context) error
 
-	// result is set once the call has turned into a stream.
-	result atomic.Pointer[QueryResult]
+	// sent is when the step began, which is before anything of it was sent.
+	sent time.Time
 
 	// delivered says that a batch has reached the caller.
 	delivered bool
+
+	// callerLeft says that the caller was told a failure before the call's end.
+	callerLeft bool
+
+	left chan struct{} // closed once the caller waits no longer
+
+	mu struct {
+		sync.Mutex
+		cause    error // why the call was interrupted; the first counts
+		leftDone bool  // left is closed
+		result   *QueryResult
+		prepared Prepared // a statement of the call's own, which ends with it
+	}
 }
 
-// newCall makes the contexts of a call. The caller's deadline is passed on to
-// the server, a little late, so that the call is cut from this side first.
-func (s *SessionHandle) newCall(ctx context.Context, op string, opts QueryOptions, uncut bool) *call {
-	c := &call{s: s, op: op, work: &Operation{}, uncut: uncut || opts.NoCancel}
-	timeout := opts.Timeout
-	if timeout == 0 {
-		timeout = s.policy.QueryTimeout
+// newCall makes a call that can be interrupted.
+func (s *SessionHandle) newCall(ctx context.Context, op string, opts QueryOptions, mode callMode) *call {
+	if opts.NoCancel && mode == cutShort {
+		mode = toItsEnd
 	}
-	c.ctx = ctx
-	if timeout > 0 {
-		var stop context.CancelFunc
-		c.ctx, stop = context.WithTimeout(ctx, timeout)
-		c.release = append(c.release, stop)
-	}
+	c := &call{s: s, op: op, mode: mode, ctx: ctx, work: &Operation{}, left: make(chan struct{})}
+	ends := ctx.Done() != nil || s.timeout(opts) > 0
+	c.apart = mode != cutShort || opts.apart || opts.Progress != nil || (ends && s.orderUnknown())
 	c.rpc, c.endRPC = context.WithCancel(context.WithoutCancel(ctx))
+	return c
+}
+
+func (s *SessionHandle) timeout(opts QueryOptions) time.Duration {
+	if opts.Timeout == 0 {
+		return s.policy.QueryTimeout
+	}
+	return opts.Timeout
+}
+
+// open ties the call to its caller's context. The deadline is passed on to the
+// server, a little late, so that the call is cut from this side first.
+func (c *call) open(opts QueryOptions) {
+	if timeout := c.s.timeout(opts); timeout > 0 {
+		var stop context.CancelFunc
+		c.ctx, stop = context.WithTimeout(c.ctx, timeout)
+		c.hooks = append(c.hooks, stop)
+	}
 	c.info = Call{Headers: opts.Headers, Op: c.work}
 	if opts.Progress != nil {
 		c.info.Progress = func(fraction float64, known bool) {
@@ -59,65 +105,81 @@ func (s *SessionHandle) newCall(ctx context.Context, op string, opts QueryOption
 			}
 		}
 	}
-	if at, ok := c.ctx.Deadline(); ok && !c.uncut {
+	if at, ok := c.ctx.Deadline(); ok && c.mode == cutShort {
 		var stop context.CancelFunc
-		c.rpc, stop = context.WithDeadline(c.rpc, at.Add(s.policy.grace()))
-		c.release = append(c.release, stop)
+		c.rpc, stop = context.WithDeadline(c.rpc, at.Add(c.s.policy.grace()))
+		c.hooks = append(c.hooks, stop)
 	}
-	unhook := context.AfterFunc(c.ctx, c.cut)
-	c.release = append(c.release, func() { unhook() })
-	return c
+	unhook := context.AfterFunc(c.ctx, func() { c.interrupt(c.ctx.Err()) })
+	c.hooks = append(c.hooks, func() { unhook() })
 }
 
-// cut ends the call's RPCs, unless it is uncut, because the caller's context
-// has ended.
-func (c *call) cut() {
-	if !c.uncut {
+// keep holds the parameters until the call has ended, which may be after the
+// caller has released them.
+func (c *call) keep(params arrow.RecordBatch) {
+	if params != nil {
+		params.Retain()
+		c.hooks = append(c.hooks, params.Release)
+		c.many = params.NumRows() > 1
+	}
+}
+
+// interrupt has the call end, or go on behind its caller, because the caller's
+// context has ended or its handle was closed. Any goroutine may call it, at any
+// time. The closing of the handle ends only what is cut short: a caller goes on
+// waiting for its commit.
+func (c *call) interrupt(cause error) {
+	c.mu.Lock()
+	if c.mu.cause == nil {
+		c.mu.cause = cause
+	}
+	r := c.mu.result
+	c.mu.Unlock()
+	if r != nil { // first, so that a reader who leaves finds out why
+		r.interrupt(cause)
+	}
+	if r == nil && c.mode != cutShort && errors.Is(cause, ErrHandleClosed) {
+		return
+	}
+	c.mu.Lock()
+	if !c.mu.leftDone {
+		c.mu.leftDone = true
+		close(c.left)
+	}
+	c.mu.Unlock()
+	if r == nil && !c.apart {
 		c.endRPC()
 	}
-	if r := c.result.Load(); r != nil {
-		r.interrupt(c.ctx.Err())
-	}
 }
 
-// do runs one step of a call on the pool's context. The caller waits for
-// nothing longer than its own context: an uncut step goes on behind it, and
-// late is given what came of it.
-func do[T any](c *call, step func(ctx context.Context) (T, error), late func(T, error)) (T, error) {
-	if !c.uncut {
-		return step(c.rpc)
-	}
-	type answer struct {
-		v   T
-		err error
-	}
-	done := make(chan answer, 1)
-	c.s.policy.run(func() {
-		v, err := step(c.rpc)
-		done <- answer{v, err}
-	})
-	select {
-	case a := <-done:
-		return a.v, a.err
-	case <-c.ctx.Done():
-	}
-	c.s.becomeCancelling()
-	c.s.policy.run(func() {
-		timer := time.AfterFunc(c.s.policy.budget(), c.endRPC)
-		a := <-done
-		timer.Stop()
-		late(a.v, a.err)
-	})
-	var none T
-	return none, &leftBehind{cause: c.ctx.Err()}
+// cause is why the call was interrupted, or nil.
+func (c *call) cause() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.cause
 }
 
-// leftBehind is the error of an uncut step whose caller has gone. The step's
-// late function ends the call.
-type leftBehind struct{ cause error }
+// publish makes the call that of a result, which interrupt reaches from now
+// on. It returns the cause of an interruption that came before.
+func (c *call) publish(r *QueryResult) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.result = r
+	return c.mu.cause
+}
 
-func (e *leftBehind) Error() string { return "left to finish on the server: " + e.cause.Error() }
-func (e *leftBehind) Unwrap() error { return e.cause }
+// own takes a prepared statement that ends with the call.
+func (c *call) own(stmt Prepared) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mu.prepared = stmt
+}
+
+func (c *call) owned() Prepared {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.prepared
+}
 
 // fail makes the call's error out of a backend's.
 func (c *call) fail(err error) *Error {
@@ -133,46 +195,16 @@ func (c *call) fail(err error) *Error {
 		e.Target = c.s.policy.Target
 	}
 	e.Read = c.script.ReadOnly() && !c.delivered
-	if cause := c.ctx.Err(); cause != nil && e.Fault != FaultStatement && e.Fault != FaultUsage {
-		e.Ctx = cause
+	if e.Fault == FaultStatement || e.Fault == FaultUsage {
+		return e
+	}
+	if ended := c.ctx.Err(); ended != nil {
+		e.Ctx = ended
 		if e.Fault == FaultUnknown {
 			e.Fault = FaultContext
 		}
+	} else if cause := c.cause(); e.Fault == FaultContext && cause != nil && !errors.Is(e.Err, cause) {
+		e.Err = fmt.Errorf("%w: %w", cause, e.Err)
 	}
 	return e
-}
-
-// end closes the call: the handle learns what became of the connection, and
-// the caller's error comes back. It is called exactly once, when no RPC of the
-// call is under way on this side.
-func (c *call) end(err error) error {
-	var left *leftBehind
-	if errors.As(err, &left) {
-		e := c.fail(&Error{Stage: StageExecute, Fault: FaultContext, Err: err})
-		return e // the late function ends the call
-	}
-	c.close()
-	if err == nil {
-		c.s.answered(c)
-		return nil
-	}
-	e := c.fail(err)
-	c.s.failed(c, e)
-	return e
-}
-
-// endEarly closes a call whose stream was given up before its end: nobody
-// knows what the server is doing.
-func (c *call) endEarly(cause error) error {
-	c.close()
-	e := c.fail(&Error{Stage: StageFetch, Fault: FaultContext, Err: cause})
-	c.s.failed(c, e)
-	return e
-}
-
-func (c *call) close() {
-	c.endRPC()
-	for _, f := range c.release {
-		f()
-	}
 }

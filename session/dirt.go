@@ -30,7 +30,7 @@ func (d *dirt) add(script sqlscan.Script) {
 // connection must be discarded.
 func (s *SessionHandle) clean() error {
 	s.mu.Lock()
-	tx, d, doubt := s.mu.tx, s.mu.dirt, s.mu.doubt
+	tx, d, doubt, proven := s.mu.tx, s.mu.dirt, s.mu.doubt, s.mu.proof.stmt != nil
 	prepared := s.mu.prepared
 	s.mu.prepared = nil
 	s.mu.Unlock()
@@ -40,7 +40,7 @@ func (s *SessionHandle) clean() error {
 	case mode == resetDiscard && touched:
 		_ = s.endOpen(tx, nil)
 		return errors.New("discarded after use, as configured")
-	case !tx.open() && len(prepared) == 0 && !doubt && tx.marker == nil && !s.mustReset(d, touched):
+	case !tx.open() && len(prepared) == 0 && !doubt && !proven && !s.mustReset(d, touched):
 		return nil // the way of nearly every call: nothing was left, nothing is sent
 	}
 	start := time.Now()
@@ -51,7 +51,7 @@ func (s *SessionHandle) clean() error {
 		err = s.reset(ctx, d)
 	}
 	if err == nil && doubt {
-		err = s.ask(ctx)
+		err = s.runProbe(ctx)
 	}
 	if err != nil {
 		err = fmt.Errorf("session could not be made clean: %w", err)
@@ -71,31 +71,6 @@ func (s *SessionHandle) mustReset(d dirt, touched bool) bool {
 	default:
 		return false
 	}
-}
-
-// endOpen ends what no mode may leave open.
-func (s *SessionHandle) endOpen(tx transaction, prepared map[*PreparedQuery]struct{}) error {
-	ctx, stop := s.policy.bounded()
-	defer stop()
-	if tx.open() {
-		if err := s.conn.EndTx(ctx, tx.id, false); err != nil {
-			return fmt.Errorf("roll back: %w", err)
-		}
-		if f := s.policy.Observe.RolledBack; f != nil {
-			f()
-		}
-	}
-	if tx.marker != nil {
-		if err := tx.marker.Close(ctx); err != nil {
-			return fmt.Errorf("close transaction marker: %w", err)
-		}
-	}
-	for q := range prepared {
-		if err := q.stmt.Close(ctx); err != nil {
-			return fmt.Errorf("close prepared statement: %w", err)
-		}
-	}
-	return nil
 }
 
 func (s *SessionHandle) reset(ctx context.Context, d dirt) error {

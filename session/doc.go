@@ -4,43 +4,77 @@
 //
 // # States of a handle
 //
-//	        call            answer, or result at its end
-//	idle ────────▶ busy ─────────────────────────────────▶ idle
-//	                │ context ended, or result released early
-//	                ▼
-//	            cancelling ── confirmed ──▶ idle
-//	                │ unconfirmed, or transport lost
+//	       begin             finish
+//	idle ────────▶ busy ──────────────────────────────────────▶ idle
+//	                │ caller gone, or something is left to do       ▲
+//	                ▼                                               │
+//	             ending ── ended on the server, or cancel confirmed ┤
+//	                │ cancel unconfirmed, or transport lost
 //	                ▼
 //	              lost ── every call answers ErrSessionLost
 //
 // Close leads from any of them to closed: what is open is rolled back and
 // taken back, and the connection is returned for reuse or discarded.
 //
+// # The life of a call
+//
+//	                          step answered
+//	begin ──▶ running ─────────────────────────┬──────────▶ finish
+//	             │                             │ rows         ▲
+//	             │                             ▼              │ end, error
+//	             │                          reading ──────────┤
+//	             │ interrupt                   │              │
+//	             │ (context ended,             │ interrupt:   │ RPC ended
+//	             │  handle closed,             ├──────────────┤
+//	             │  callback panicked)         │ let go:      │ read on, then
+//	             ▼                             ▼              │ RPC ended
+//	          left by its caller ──────────────┴──────────────┘
+//
+// A call begins in begin and ends in finish, once, on every path; nothing else
+// moves the handle out of busy. finish is given an outcome: success, an error,
+// an RPC that was ended before the server had answered (cut), or rows that
+// nobody reads (rest). From that conclude decides, in one place, whether the
+// session is idle, lost or to be cancelled, what it has left behind, and whether
+// an open transaction is spoilt.
+//
+// What takes time is done behind the caller, in the state ending, in which later
+// calls of the handle wait: reading on, closing the prepared statement of a
+// QueryWithParams, the cancel chain.
+//
 // # States of a transaction
 //
 //	none ── BeginTransaction ──▶ open ── statement fails ──▶ aborted
-//	 ▲                            │ Commit, Rollback            │ Rollback
+//	 ▲                            │ Commit, Rollback            │ Rollback, Commit
 //	 └────────────────────────────┴─────────────────────────────┘
 //
 // The state is the handle's own; no server's word replaces it. In aborted
-// every statement answers ErrTxAborted, and Commit rolls back and says so. A
-// server that would confirm the end of a transaction it does not know is found
-// out once (Conn.TrustsTxIDs); there a prepared statement made with the
-// transaction is the proof, before COMMIT, that the session is still the one
-// that began it.
+// every statement answers ErrTxAborted and what has aborted the transaction,
+// and Commit rolls back and says so. A Commit that the server refuses ends in
+// none: it is rolled back within the same call. A result that is let go before
+// its end aborts nothing, unless the server does not let the transaction go on
+// after the cancel, or the statement changed something.
+//
+// A server that would confirm the end of a transaction it does not know is found
+// out once (Conn.TrustsTxIDs). There a handle with anything to lose has a proof
+// of its session, made before: see proof.
 //
 // # Calls and their contexts
 //
-// Every RPC runs on a context of the pool's own, which ends when the caller's
-// does. The caller then returns at once; the cancel chain goes on behind it
-// and decides whether the connection may be used again: the RPC is ended, then
-// the server is asked on another channel, and a probe on the session itself
-// has to answer before anything else runs there. Begin, Commit, Rollback,
-// Prepare and savepoints are short and never cut short: a caller who gives up
-// gets an error, and the late answer is undone or recorded.
+// Every RPC runs on a context of the pool's own. When the caller's ends, the
+// caller returns at once. What becomes of the RPC then depends on the call.
+// Queries and changes are cut short: the RPC is ended, then the server is asked
+// on another channel, and a probe on the session has to answer before anything
+// else runs there. Begin, Rollback, Prepare, savepoints and options are brief:
+// they go on behind the caller, within the cancel budget, and their late answer
+// is undone or recorded. Commit, and calls with NoCancel, go on to their end,
+// however long that takes.
+//
+// Steps that the caller must be able to leave, and all those with callbacks of
+// the caller's, run in a goroutine of their own. A panic or Goexit in a callback
+// ends the call as if it had been cut, and goes on in the caller.
 //
 // # Lock order
 //
-// QueryResult.mu, then SessionHandle.mu. Neither is held across a call of
+// QueryResult.mu, then call.mu or SessionHandle.mu. None of them is held across a call of
 // Conn, a hook or the release of the connection.
 package session

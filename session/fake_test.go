@@ -29,6 +29,10 @@ type fakeConn struct {
 	steps         func(op *Operation) []cancel.Step
 	value         int64            // added to every row
 	fail          map[string]error // by call ("Begin", "Commit", …) or SQL text
+	failOnce      map[string][]error
+	work          map[string]time.Duration // how long a call takes, by its name
+	pace          time.Duration            // between two batches
+	useParams     func()                   // called when parameters are used
 
 	mu       sync.Mutex
 	log      []string
@@ -65,9 +69,13 @@ func (f *fakeConn) use(ctx context.Context, call string, work time.Duration) err
 		return &Error{Fault: FaultTransport, Unsent: true, Err: fmt.Errorf("%w: %w", ErrSessionLost, f.lost)}
 	}
 	wait := max(time.Until(f.freeAt), 0)
+	work += f.work[call]
 	f.freeAt = time.Now().Add(wait + work)
 	f.log = append(f.log, call)
 	err := f.fail[call]
+	if once := f.failOnce[call]; len(once) > 0 {
+		err, f.failOnce[call] = once[0], once[1:]
+	}
 	f.mu.Unlock()
 	timer := time.NewTimer(wait + work)
 	defer timer.Stop()
@@ -108,6 +116,9 @@ func (f *fakeConn) statement(ctx context.Context, sql string, tx TxID) error {
 
 func (f *fakeConn) Query(ctx context.Context, sql string, call Call) (Stream, error) {
 	call.Op.SetName(sql)
+	if call.Progress != nil {
+		call.Progress(0.5, true)
+	}
 	if err := f.statement(ctx, sql, call.Tx); err != nil {
 		return nil, err
 	}
@@ -116,7 +127,11 @@ func (f *fakeConn) Query(ctx context.Context, sql string, call Call) (Stream, er
 	f.mu.Lock()
 	f.streams++
 	f.mu.Unlock()
-	return &fakeStream{f: f, ctx: ctx, left: n}, nil
+	s := &fakeStream{f: f, ctx: ctx, left: n}
+	if _, text, ok := strings.Cut(sql, "'"); ok {
+		s.text = strings.TrimSuffix(text, "'")
+	}
+	return s, nil
 }
 
 func (f *fakeConn) Update(ctx context.Context, sql string, call Call) (int64, error) {
@@ -262,14 +277,23 @@ type fakeStream struct {
 	f      *fakeConn
 	ctx    context.Context
 	left   int
+	text   string // what every row holds, instead of a number
 	closed bool
 }
 
 var fakeSchema = arrow.NewSchema([]arrow.Field{{Name: "n", Type: arrow.PrimitiveTypes.Int64, Nullable: true}}, nil)
 
+var fakeTextSchema = arrow.NewSchema([]arrow.Field{{Name: "s", Type: arrow.BinaryTypes.String}}, nil)
+
 func (s *fakeStream) Schema() *arrow.Schema { return fakeSchema }
 
 func (s *fakeStream) Next() (arrow.RecordBatch, error) {
+	if pace := s.f.pace; pace > 0 {
+		select {
+		case <-time.After(pace):
+		case <-s.ctx.Done():
+		}
+	}
 	if err := s.ctx.Err(); err != nil {
 		return nil, &Error{Stage: StageFetch, Fault: FaultContext, Err: status.FromContextError(err).Err()}
 	}
@@ -280,6 +304,12 @@ func (s *fakeStream) Next() (arrow.RecordBatch, error) {
 		return nil, io.EOF
 	}
 	s.left--
+	if s.text != "" {
+		b := array.NewStringBuilder(memory.DefaultAllocator)
+		defer b.Release()
+		b.Append(s.text)
+		return array.NewRecordBatch(fakeTextSchema, []arrow.Array{b.NewArray()}, 1), nil
+	}
 	b := array.NewInt64Builder(memory.DefaultAllocator)
 	defer b.Release()
 	b.Append(int64(s.left) + s.f.value)
@@ -325,7 +355,11 @@ func (p *fakePrepared) Update(ctx context.Context, params arrow.RecordBatch, cal
 	if err := p.alive(); err != nil {
 		return 0, err
 	}
-	return params.NumRows(), p.f.statement(ctx, p.sql, call.Tx)
+	err := p.f.statement(ctx, p.sql, call.Tx)
+	if p.f.useParams != nil {
+		p.f.useParams()
+	}
+	return params.NumRows(), err
 }
 
 func (p *fakePrepared) Close(ctx context.Context) error {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
 // SessionHandle holds one connection, and with it one server session, for as
@@ -30,17 +28,16 @@ type SessionHandle struct {
 	mu struct {
 		sync.Mutex
 		state   state
-		current *QueryResult       // the open result, while busy with one
-		cutting context.CancelFunc // ends the RPCs of the call under way, if it may be cut
-		settled chan struct{}      // closed at the end of cancelling
-		lost    error              // why the session is gone, or nil
-		doomed  error              // why the connection must not be reused, or nil
-		doubt   bool               // the connection must prove itself before reuse
-		closing bool               // Close came while a call was under way
-		touched time.Time          // the last answer of the server
-		returns func(error)        // gives the connection back; nil once done
+		call    *call         // the one under way, while busy
+		ended   chan struct{} // closed at the end of ending
+		lost    error         // why the session is gone, or nil
+		discard error         // why the connection must not be reused, or nil
+		doubt   bool          // the connection must prove itself before reuse
+		closing bool          // Close came while a call was under way
+		returns func(error)   // gives the connection back; nil once done
 
 		tx       transaction
+		proof    proof
 		prepared map[*PreparedQuery]struct{}
 		dirt     dirt
 	}
@@ -50,10 +47,10 @@ type SessionHandle struct {
 type state uint8
 
 const (
-	idle       state = iota
-	busy             // a call is under way, or its result is open
-	cancelling       // the caller has gone; the outcome is being found out
-	cleaning         // Close is taking back what the session left
+	idle     state = iota
+	busy           // a call is under way, or its result is open
+	ending         // the caller has gone; the call is being ended behind it
+	cleaning       // Close is taking back what the session left
 	closed
 )
 
@@ -63,7 +60,7 @@ const (
 func New(conn Conn, policy *Policy, returns func(discard error)) *SessionHandle {
 	s := &SessionHandle{conn: conn, policy: policy}
 	s.mu.returns = returns
-	s.mu.touched = time.Now()
+	s.mu.proof.at = time.Now()
 	return s
 }
 
@@ -76,37 +73,41 @@ func NewStateless(conn Conn, policy *Policy, returns func(discard error)) *Sessi
 }
 
 // begin makes the handle busy with a new call. While an earlier call is being
-// cancelled it waits for the outcome, as long as ctx allows.
-func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions, uncut bool) (*call, error) {
+// ended behind its caller it waits for that, as long as ctx allows.
+func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions, mode callMode) (*call, error) {
+	c := s.newCall(ctx, op, opts, mode)
 	for {
-		wait, err := s.enter()
+		wait, err := s.enter(c)
 		if err == nil && wait == nil {
 			break
 		}
 		if err != nil {
+			c.endRPC()
 			return nil, s.refuse(op, err)
 		}
 		select {
 		case <-wait:
 		case <-ctx.Done():
+			c.endRPC()
 			return nil, &Error{Op: op, Stage: StageAcquire, Fault: FaultContext, Target: s.policy.Target, Unsent: true,
-				Ctx: ctx.Err(), Err: errors.New("the previous call is still being cancelled")}
+				Ctx: ctx.Err(), Err: errors.New("the previous call of the session is still being ended")}
 		}
 	}
-	c := s.newCall(ctx, op, opts, uncut)
-	if !c.uncut {
-		s.mu.Lock()
-		s.mu.cutting = c.endRPC
-		s.mu.Unlock()
+	c.open(opts)
+	err := c.ctx.Err()
+	if err == nil && mode == cutShort {
+		err = c.cause() // Close may have come already
 	}
-	if err := c.ctx.Err(); err != nil {
-		return nil, c.end(&Error{Stage: StageArgument, Fault: FaultContext, Unsent: true, Err: err})
+	if err != nil {
+		return nil, c.finish(outcome{err: &Error{Stage: StageArgument, Fault: FaultContext, Unsent: true, Err: err}})
 	}
 	return c, nil
 }
 
-// enter takes the handle from idle to busy, or tells what to wait for.
-func (s *SessionHandle) enter() (wait <-chan struct{}, err error) {
+// enter takes the handle from idle to busy with c, or tells what to wait for.
+//
+// INVARIANT: a busy handle has its call, so that Close misses none.
+func (s *SessionHandle) enter(c *call) (wait <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -114,12 +115,13 @@ func (s *SessionHandle) enter() (wait <-chan struct{}, err error) {
 		return nil, ErrHandleClosed
 	case s.mu.lost != nil:
 		return nil, lostError(s.mu.lost)
-	case s.mu.state == cancelling:
-		return s.mu.settled, nil
+	case s.mu.state == ending:
+		return s.mu.ended, nil
 	case s.mu.state == busy:
 		return nil, ErrBusy
 	}
 	s.mu.state = busy
+	s.mu.call = c
 	return nil, nil
 }
 
@@ -139,26 +141,30 @@ func lostError(cause error) error {
 	return fmt.Errorf("%w: %w", ErrSessionLost, cause)
 }
 
-// answered takes note of a call that the server has answered.
-func (s *SessionHandle) answered(c *call) {
+// goOnBehind marks that the call under way is ended behind its caller. Later
+// calls wait for that.
+func (s *SessionHandle) goOnBehind() {
 	s.mu.Lock()
-	s.mu.touched = time.Now()
-	s.note(c.script)
-	s.leave()
+	defer s.mu.Unlock()
+	if s.mu.state != ending {
+		s.mu.state = ending
+		s.mu.ended = make(chan struct{})
+	}
 }
 
-// failed takes note of a call that ended in e, and starts the cancel chain
-// where nobody knows what the server is doing.
-func (s *SessionHandle) failed(c *call, e *Error) {
-	lost := s.conn.Lost()
-	s.mu.Lock()
-	if !e.Unsent {
-		s.note(c.script)
-		if c.statement {
-			s.mu.tx.statementFailed(e.Fault)
-		}
+// conclude takes note of a call that has ended in e, or well if e is nil, and
+// starts the cancel chain where nobody knows what the server is doing.
+func (s *SessionHandle) conclude(c *call, o outcome, e *Error) {
+	var lost error
+	if e != nil {
+		lost = s.conn.Lost()
 	}
+	s.mu.Lock()
+	s.note(c, e)
+	s.noteTx(c, o, e)
 	switch {
+	case e == nil:
+		s.mu.proof.seen(c.sent)
 	case lost != nil || e.Fault == FaultTransport || e.Fault == FaultSession:
 		if lost == nil {
 			lost = e.Err
@@ -168,33 +174,46 @@ func (s *SessionHandle) failed(c *call, e *Error) {
 			e.Err = fmt.Errorf("%w: %w", ErrSessionLost, e.Err)
 		}
 	case e.Fault == FaultContext && !e.Unsent:
-		s.chase(c)
+		tx := s.mu.tx
+		s.mu.Unlock()
+		s.startCancel(c, tx, keepsTx(c, o))
 		return
 	case e.Fault == FaultAuth:
-		s.mu.doomed = e
+		s.mu.discard = e
 	case !e.Fault.KeepsConn() && !e.Unsent:
 		s.mu.doubt = true
 	}
+	s.mu.Unlock()
 	s.leave()
 }
 
-// becomeCancelling marks that the caller of an uncut call has gone.
-func (s *SessionHandle) becomeCancelling() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.state = cancelling
-	s.mu.settled = make(chan struct{})
+// note records what a statement that was sent leaves behind. A single statement
+// that the server has refused left nothing; a procedure or a script may have
+// done something before it failed. The lock is held.
+func (s *SessionHandle) note(c *call, e *Error) {
+	if c.script.Empty() || (e != nil && e.Unsent) {
+		return
+	}
+	refused := e != nil && e.Fault == FaultStatement && !c.many && len(c.script.Statements) == 1
+	if refused && !opaque[c.script.Statements[0].Verb] {
+		return
+	}
+	s.mu.dirt.add(c.script)
 }
 
-// leave ends the busy or cancelling state and lets go of a lost connection.
-// It is called with the lock held and gives it up.
+// opaque are the verbs of statements that run others, which the text does not
+// show.
+var opaque = map[string]bool{"CALL": true, "DO": true, "EXEC": true, "EXECUTE": true, "BEGIN": true, "DECLARE": true}
+
+// leave ends the busy or ending state and lets go of a lost connection.
 func (s *SessionHandle) leave() {
-	if s.mu.settled != nil {
-		close(s.mu.settled)
-		s.mu.settled = nil
+	s.mu.Lock()
+	if s.mu.ended != nil {
+		close(s.mu.ended)
+		s.mu.ended = nil
 	}
 	s.mu.state = idle
-	s.mu.current, s.mu.cutting = nil, nil
+	s.mu.call = nil
 	finish := s.stateless || s.mu.closing
 	var drop func(error)
 	cause := s.mu.lost
@@ -209,16 +228,9 @@ func (s *SessionHandle) leave() {
 	s.mu.Unlock()
 	switch {
 	case finish:
-		_ = s.finish() // it has gone into the reason to discard
+		_ = s.giveBack() // it has gone into the reason to discard
 	case drop != nil:
 		drop(lostError(cause))
-	}
-}
-
-// note records what a statement that was sent leaves behind. The lock is held.
-func (s *SessionHandle) note(script sqlscan.Script) {
-	if !script.Empty() {
-		s.mu.dirt.add(script)
 	}
 }
 
@@ -233,43 +245,16 @@ func (s *SessionHandle) Close() error {
 	case idle:
 		s.mu.state = cleaning
 		s.mu.Unlock()
-		return s.finish()
-	case busy, cancelling:
+		return s.giveBack()
+	case busy:
 		s.mu.closing = true
-		result, cut := s.mu.current, s.mu.cutting
+		c := s.mu.call
 		s.mu.Unlock()
-		if result != nil {
-			result.interrupt(ErrHandleClosed)
-		} else if cut != nil {
-			cut()
-		}
+		c.interrupt(ErrHandleClosed)
 		return nil
-	default:
-		s.mu.Unlock()
-		return nil
-	}
-}
-
-// finish cleans the session and returns the connection. The state is cleaning.
-func (s *SessionHandle) finish() error {
-	s.mu.Lock()
-	reason := s.mu.doomed
-	if s.mu.lost != nil {
-		reason = lostError(s.mu.lost)
+	case ending:
+		s.mu.closing = true
 	}
 	s.mu.Unlock()
-	var failure error
-	if reason == nil {
-		failure = s.clean()
-		reason = failure
-	}
-	s.mu.Lock()
-	s.mu.state = closed
-	returns := s.mu.returns
-	s.mu.returns = nil
-	s.mu.Unlock()
-	if returns != nil {
-		returns(reason)
-	}
-	return failure
+	return nil
 }

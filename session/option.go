@@ -10,18 +10,19 @@ import (
 // bools, int64, float64 and []string; nil erases. Servers without session
 // options fail it with FaultUnsupported.
 func (s *SessionHandle) SetOption(ctx context.Context, key string, value any) error {
-	c, err := s.begin(ctx, "SetOption", QueryOptions{}, true)
+	c, err := s.begin(ctx, "SetOption", QueryOptions{}, brief)
 	if err != nil {
 		return err
 	}
-	_, err = do(c, func(ctx context.Context) (struct{}, error) {
+	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, true) }
+	return do(c, func(ctx context.Context) error {
 		s.mu.Lock()
 		_, known := s.mu.dirt.options[key]
 		s.mu.Unlock()
 		if !known {
 			before, err := s.conn.Options(ctx)
 			if err != nil {
-				return struct{}{}, err
+				return err
 			}
 			s.mu.Lock()
 			kept := maps.Clone(s.mu.dirt.options)
@@ -32,17 +33,15 @@ func (s *SessionHandle) SetOption(ctx context.Context, key string, value any) er
 			s.mu.dirt.options = kept
 			s.mu.Unlock()
 		}
-		return struct{}{}, s.conn.SetOptions(ctx, map[string]any{key: value})
-	}, func(_ struct{}, err error) { _ = c.end(err) })
-	return c.end(err)
+		return s.conn.SetOptions(ctx, map[string]any{key: value})
+	}, errorOnly)
 }
 
 // Options are the options of the Flight session as the server tells them.
 func (s *SessionHandle) Options(ctx context.Context) (map[string]any, error) {
-	c, err := s.begin(ctx, "Options", QueryOptions{}, false)
+	c, err := s.begin(ctx, "Options", QueryOptions{}, cutShort)
 	if err != nil {
 		return nil, err
 	}
-	opts, err := s.conn.Options(c.rpc)
-	return opts, c.end(err)
+	return perform(c, s.conn.Options, plainly)
 }

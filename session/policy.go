@@ -168,8 +168,11 @@ type QueryOptions struct {
 
 	// NoCancel leaves the statement running on the server when the caller's
 	// context ends. The caller returns at once all the same; the connection
-	// comes back when the statement has ended.
+	// comes back when the statement has ended, however long that takes.
 	NoCancel bool
+
+	// apart has the call's step run in a goroutine of its own.
+	apart bool
 }
 
 // UpdateResult is what a change did.

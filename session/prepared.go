@@ -21,36 +21,47 @@ type PreparedQuery struct {
 // PrepareQuery prepares a statement, a query or a change, on the handle's
 // session. The caller should Close it; the handle's Close does so otherwise.
 func (s *SessionHandle) PrepareQuery(ctx context.Context, sql string) (*PreparedQuery, error) {
-	c, err := s.begin(ctx, "PrepareQuery", QueryOptions{}, true)
+	c, err := s.begin(ctx, "PrepareQuery", QueryOptions{}, brief)
 	if err != nil {
 		return nil, err
 	}
 	script := sqlscan.Parse(sql)
 	if err := s.enterStatement(c, script); err != nil {
-		return nil, c.end(err)
+		return nil, c.finish(outcome{err: err})
 	}
 	c.script = sqlscan.Script{} // preparing runs nothing
-	stmt, err := do(c, func(ctx context.Context) (Prepared, error) { return s.conn.Prepare(ctx, sql, c.info) },
-		func(stmt Prepared, err error) {
-			if err == nil { // nobody waits for it any more
-				if err := stmt.Close(c.rpc); err != nil {
-					s.doom(fmt.Errorf("close prepared statement: %w", err))
-				}
+	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, true) }
+	q := &PreparedQuery{s: s, script: script}
+	_, err = perform(c, func(ctx context.Context) (Prepared, error) { return s.conn.Prepare(ctx, sql, c.info) },
+		func(stmt Prepared, present bool, err error) outcome {
+			switch {
+			case err != nil:
+			case present:
+				q.stmt = stmt
+				s.register(q)
+			default: // nobody waits for it any more
+				c.own(stmt)
 			}
-			_ = c.end(err)
+			return outcome{err: err}
 		})
 	if err != nil {
-		return nil, c.end(err)
+		return nil, err
 	}
-	q := &PreparedQuery{s: s, stmt: stmt, script: script}
+	return q, nil
+}
+
+// register puts a prepared statement on record, to be closed with the handle.
+func (s *SessionHandle) register(q *PreparedQuery) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.mu.prepared == nil {
 		s.mu.prepared = make(map[*PreparedQuery]struct{})
 	}
 	s.mu.prepared[q] = struct{}{}
-	s.mu.Unlock()
-	return q, c.end(nil)
 }
+
+// adopt registers a statement of a call that could not close it.
+func (s *SessionHandle) adopt(stmt Prepared) { s.register(&PreparedQuery{s: s, stmt: stmt}) }
 
 // ParameterSchema has a field per parameter. It is nil when the server does
 // not tell.
@@ -70,6 +81,7 @@ func (q *PreparedQuery) Query(ctx context.Context, params arrow.RecordBatch) (*Q
 	if err != nil {
 		return nil, err
 	}
+	c.keep(params)
 	return q.s.stream(c, func(ctx context.Context) (Stream, error) { return q.stmt.Query(ctx, params, c.info) })
 }
 
@@ -79,16 +91,16 @@ func (q *PreparedQuery) Update(ctx context.Context, params arrow.RecordBatch) (U
 	if err != nil {
 		return UpdateResult{}, err
 	}
-	n, err := do(c, func(ctx context.Context) (int64, error) { return q.stmt.Update(ctx, params, c.info) },
-		func(_ int64, err error) { _ = c.end(err) })
-	if err = c.end(err); err != nil {
+	c.keep(params)
+	n, err := perform(c, func(ctx context.Context) (int64, error) { return q.stmt.Update(ctx, params, c.info) }, plainly)
+	if err != nil {
 		return UpdateResult{}, err
 	}
 	return UpdateResult{RowsAffected: n}, nil
 }
 
 func (q *PreparedQuery) begin(ctx context.Context, op string) (*call, error) {
-	c, err := q.s.begin(ctx, op, QueryOptions{}, false)
+	c, err := q.s.begin(ctx, op, QueryOptions{}, cutShort)
 	if err != nil {
 		return nil, err
 	}
@@ -96,10 +108,10 @@ func (q *PreparedQuery) begin(ctx context.Context, op string) (*call, error) {
 	_, alive := q.s.mu.prepared[q]
 	q.s.mu.Unlock()
 	if !alive {
-		return nil, c.end(usage(ErrHandleClosed))
+		return nil, c.finish(outcome{err: usage(ErrHandleClosed)})
 	}
 	if err := q.s.enterStatement(c, q.script); err != nil {
-		return nil, c.end(err)
+		return nil, c.finish(outcome{err: err})
 	}
 	return c, nil
 }
@@ -112,7 +124,7 @@ func (q *PreparedQuery) Close(ctx context.Context) error {
 	if !alive {
 		return nil
 	}
-	c, err := q.s.begin(ctx, "PreparedQuery.Close", QueryOptions{}, true)
+	c, err := q.s.begin(ctx, "PreparedQuery.Close", QueryOptions{}, brief)
 	if err != nil {
 		if errors.Is(err, ErrHandleClosed) || errors.Is(err, ErrSessionLost) {
 			return nil // it has gone with its session
@@ -122,17 +134,10 @@ func (q *PreparedQuery) Close(ctx context.Context) error {
 	q.s.mu.Lock()
 	delete(q.s.mu.prepared, q)
 	q.s.mu.Unlock()
-	closed := func(_ struct{}, err error) error {
+	return do(c, q.stmt.Close, func(_ bool, err error) outcome {
 		if err != nil {
-			q.s.doom(fmt.Errorf("close prepared statement: %w", err))
+			q.s.markDiscard(fmt.Errorf("close prepared statement: %w", err))
 		}
-		return c.end(err)
-	}
-	none, err := do(c, func(ctx context.Context) (struct{}, error) { return struct{}{}, q.stmt.Close(ctx) },
-		func(v struct{}, err error) { _ = closed(v, err) })
-	var left *leftBehind
-	if errors.As(err, &left) {
-		return c.end(err)
-	}
-	return closed(none, err)
+		return outcome{err: err}
+	})
 }

@@ -18,10 +18,14 @@ import (
 //
 // The connection is held until the result has ended: at its last batch, on an
 // error, on Release of the last reference, on Close or when the context of the
-// query ends, whichever comes first. Ending early cancels the statement on the
-// server, behind the caller's back.
+// query ends, whichever comes first. A result that is released or closed before
+// its end is read on behind the caller for at most 100 ms and 1 MiB (inside a
+// transaction 250 ms, or CancelPolicy.Grace, and 32 MiB); if it has not ended
+// by then, its statement is cancelled on the server. An open transaction
+// survives that unless the server says otherwise; later calls then answer
+// ErrTxAborted and why.
 //
-// INVARIANT: the call of a result is ended exactly once, by whoever moves it
+// INVARIANT: the call of a result is finished exactly once, by whoever moves it
 // to ended, and never while a read is under way.
 type QueryResult struct {
 	refs     atomic.Int64
@@ -54,17 +58,8 @@ func newResult(c *call, stream Stream, first arrow.RecordBatch, firstErr error) 
 		r.endRead(nil, firstErr)
 		return r
 	}
-	c.s.mu.Lock()
-	c.s.mu.current = r
-	closing := c.s.mu.closing
-	c.s.mu.Unlock()
-	c.result.Store(r)
-	switch {
-	case closing:
-		r.interrupt(ErrHandleClosed)
-	case c.ctx.Err() != nil:
-		// It ended before the result could hear of it.
-		r.interrupt(c.ctx.Err())
+	if cause := c.publish(r); cause != nil { // it came before the result could hear of it
+		r.interrupt(cause)
 	}
 	return r
 }
@@ -99,11 +94,45 @@ func (r *QueryResult) Next() bool {
 		r.cur = first
 		return true
 	}
-	batch, err := r.stream.Next()
-	if err == nil {
-		batch.Retain() // the caller's until the next Next, whatever ends the stream meanwhile
+	batch, present, err := r.read()
+	if !present {
+		return false
 	}
 	return r.endRead(batch, err)
+}
+
+// read reads one batch, which is the caller's until the next Next, whatever
+// ends the stream meanwhile. Where the statement is left to its end, the reader
+// can leave without it: present is false then, and the rest is read behind it.
+func (r *QueryResult) read() (batch arrow.RecordBatch, present bool, err error) {
+	next := func(context.Context) (arrow.RecordBatch, error) {
+		batch, err := r.stream.Next()
+		if err == nil {
+			batch.Retain()
+		}
+		return batch, err
+	}
+	if r.call.mode != toItsEnd {
+		batch, err = next(r.call.rpc)
+		return batch, true, err
+	}
+	var a attempt[arrow.RecordBatch]
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.try(r.call.rpc, next)
+	}()
+	select {
+	case <-done:
+		return a.v, true, a.err
+	case <-r.call.left:
+	}
+	r.call.s.goOnBehind()
+	r.call.s.policy.run(func() {
+		<-done
+		_ = r.endRead(a.v, a.err)
+	})
+	return nil, false, nil
 }
 
 // startRead gives out the batch that the query fetched, or leave to read.
@@ -122,87 +151,6 @@ func (r *QueryResult) startRead() (first arrow.RecordBatch, ok bool) {
 	return nil, true
 }
 
-// endRead takes what the stream answered.
-func (r *QueryResult) endRead(batch arrow.RecordBatch, err error) bool {
-	r.mu.Lock()
-	r.mu.reading = false
-	cause, interrupted := r.mu.cause, r.mu.ended
-	if err == nil && !interrupted {
-		r.call.delivered = true
-		r.mu.Unlock()
-		r.cur = batch
-		return true
-	}
-	r.mu.ended = true
-	r.mu.Unlock()
-	if batch != nil {
-		batch.Release()
-	}
-	if eof.Reached(err) {
-		// The statement has ended by itself, also when somebody has just
-		// asked for its end.
-		r.affected, r.counted = r.stream.RowsAffected()
-	}
-	r.stream.Close()
-	switch {
-	case eof.Reached(err):
-		_ = r.call.end(nil)
-		if !interrupted {
-			return false
-		}
-		err = r.call.fail(&Error{Stage: StageFetch, Fault: FaultContext, Err: cause})
-	case interrupted:
-		err = r.call.endEarly(cause)
-	default:
-		err = r.call.end(err)
-	}
-	r.mu.Lock()
-	r.mu.err = err
-	r.mu.Unlock()
-	return false
-}
-
-// interrupt ends the result from outside its reader. A read under way is cut
-// and ends it itself.
-func (r *QueryResult) interrupt(cause error) {
-	r.mu.Lock()
-	if r.mu.ended || r.call == nil {
-		r.mu.Unlock()
-		return
-	}
-	r.mu.ended = true
-	r.mu.cause = cause
-	r.mu.err = cause
-	first := r.mu.first
-	r.mu.first = nil
-	reading := r.mu.reading
-	r.mu.Unlock()
-	if first != nil {
-		first.Release()
-	}
-	if reading {
-		r.call.endRPC()
-		return
-	}
-	if r.call.uncut {
-		r.finishBehind()
-		return
-	}
-	r.call.endRPC()
-	r.stream.Close()
-	err := r.call.endEarly(cause)
-	r.mu.Lock()
-	r.mu.err = err
-	r.mu.Unlock()
-}
-
-// finishBehind lets the statement of a NoCancel call run to its end.
-func (r *QueryResult) finishBehind() {
-	c := r.call
-	c.s.becomeCancelling()
-	c.s.policy.run(func() { _ = c.end(drain(r.stream)) })
-}
-
 // RecordBatch is the batch that Next fetched. It is valid until the following
 // Next or the last Release; retain it to keep it longer.
 func (r *QueryResult) RecordBatch() arrow.RecordBatch { return r.cur }
@@ -217,7 +165,7 @@ func (r *QueryResult) Record() arrow.RecordBatch { return r.cur }
 func (r *QueryResult) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if errors.Is(r.mu.cause, errGivenUp) {
+	if errors.Is(r.mu.cause, errLetGo) {
 		return nil // the caller's own doing
 	}
 	return r.mu.err
@@ -233,12 +181,10 @@ func (r *QueryResult) Release() {
 	}
 }
 
-var errGivenUp = errors.New("result released before its end")
-
 // Close ends the result, whatever references there are, and returns Err. It is
 // idempotent, and the reader's to call, as Next and Release are.
 func (r *QueryResult) Close() error {
-	r.interrupt(errGivenUp)
+	r.letGo()
 	if r.cur != nil {
 		r.cur.Release()
 		r.cur = nil
@@ -267,8 +213,10 @@ func (r *QueryResult) Batches() iter.Seq2[arrow.RecordBatch, error] {
 // releases the result.
 func (r *QueryResult) ReadAll(ctx context.Context) (arrow.Table, error) {
 	defer r.Release()
-	unhook := context.AfterFunc(ctx, func() { r.interrupt(ctx.Err()) })
-	defer unhook()
+	if r.call != nil {
+		unhook := context.AfterFunc(ctx, func() { r.call.interrupt(ctx.Err()) })
+		defer unhook()
+	}
 	var batches []arrow.RecordBatch
 	defer func() {
 		for _, b := range batches {

@@ -9,29 +9,34 @@ import (
 
 // Savepoint marks a point inside the transaction to roll back to.
 func (s *SessionHandle) Savepoint(ctx context.Context, name string) error {
-	c, err := s.begin(ctx, "Savepoint", QueryOptions{}, true)
+	c, err := s.begin(ctx, "Savepoint", QueryOptions{}, brief)
 	if err != nil {
 		return err
 	}
 	tx := s.txState()
 	if err := tx.usable(); err != nil {
-		return c.end(usage(err))
+		return c.finish(outcome{err: usage(err)})
 	}
 	if name == "" {
-		return c.end(usage(errors.New("a savepoint needs a name")))
+		return c.finish(outcome{err: usage(errors.New("a savepoint needs a name"))})
 	}
-	id, err := do(c, func(ctx context.Context) (SavepointID, error) { return s.conn.Savepoint(ctx, tx.id, name) },
-		func(_ SavepointID, err error) {
-			s.abort() // the caller does not know of it
-			_ = c.end(err)
+	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, true) }
+	_, err = perform(c, func(ctx context.Context) (SavepointID, error) { return s.conn.Savepoint(ctx, tx.id, name) },
+		func(id SavepointID, present bool, err error) outcome {
+			switch {
+			case !present:
+				s.abort(errors.New("Savepoint: " + callerLeft)) // the caller does not know of it
+			case err == nil:
+				s.mu.Lock()
+				s.mu.tx.savepoints = append(slices.Clip(tx.savepoints), savepoint{name, id})
+				s.mu.Unlock()
+			}
+			return outcome{err: err}
 		})
-	if err == nil {
-		s.mu.Lock()
-		s.mu.tx.savepoints = append(slices.Clip(tx.savepoints), savepoint{name, id})
-		s.mu.Unlock()
-	}
-	return c.end(err)
+	return err
 }
+
+const callerLeft = "its caller left before the server had answered"
 
 // RollbackTo undoes what came after the savepoint, which stays. It also leads
 // out of the aborted state, where the server allows it.
@@ -46,13 +51,13 @@ func (s *SessionHandle) ReleaseSavepoint(ctx context.Context, name string) error
 }
 
 func (s *SessionHandle) endSavepoint(ctx context.Context, op, name string, end SavepointEnd) error {
-	c, err := s.begin(ctx, op, QueryOptions{}, true)
+	c, err := s.begin(ctx, op, QueryOptions{}, brief)
 	if err != nil {
 		return err
 	}
 	tx := s.txState()
 	if err := tx.usable(); err != nil && (end == SavepointRelease || tx.phase == txNone || tx.ended) {
-		return c.end(usage(err))
+		return c.finish(outcome{err: usage(err)})
 	}
 	at := -1
 	for i, sp := range tx.savepoints {
@@ -61,25 +66,30 @@ func (s *SessionHandle) endSavepoint(ctx context.Context, op, name string, end S
 		}
 	}
 	if at < 0 {
-		return c.end(usage(fmt.Errorf("%w: %q", ErrNoSavepoint, name)))
+		return c.finish(outcome{err: usage(fmt.Errorf("%w: %q", ErrNoSavepoint, name))})
 	}
-	_, err = do(c, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.conn.EndSavepoint(ctx, tx.savepoints[at].id, end)
-	}, func(_ struct{}, err error) {
-		s.abort()
-		_ = c.end(err)
-	})
-	switch {
-	case err == nil:
-		s.mu.Lock()
-		keep := at
-		if end == SavepointRollback {
-			keep, s.mu.tx.phase = at+1, txOpen
-		}
-		s.mu.tx.savepoints = tx.savepoints[:keep]
-		s.mu.Unlock()
-	case FaultIn(err) != FaultUnsupported && FaultIn(err) != FaultUsage:
-		s.abort()
+	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, true) }
+	return do(c, func(ctx context.Context) error { return s.conn.EndSavepoint(ctx, tx.savepoints[at].id, end) },
+		func(present bool, err error) outcome {
+			switch {
+			case !present:
+				s.abort(errors.New(op + ": " + callerLeft))
+			case err == nil:
+				s.keepSavepoints(tx, at, end)
+			case FaultIn(err) != FaultUnsupported && FaultIn(err) != FaultUsage:
+				s.abort(err)
+			}
+			return outcome{err: err}
+		})
+}
+
+// keepSavepoints notes what is left of the savepoints after the end of one.
+func (s *SessionHandle) keepSavepoints(tx transaction, at int, end SavepointEnd) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keep := at
+	if end == SavepointRollback {
+		keep, s.mu.tx.phase, s.mu.tx.why = at+1, txOpen, nil
 	}
-	return c.end(err)
+	s.mu.tx.savepoints = tx.savepoints[:keep]
 }

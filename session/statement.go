@@ -60,29 +60,34 @@ func (s *SessionHandle) UpdateWithOptions(ctx context.Context, sql string, opts 
 // there is one. It returns how many were stored, or -1 when the server does
 // not tell. It does not release rows. Servers without bulk ingestion fail it
 // with FaultUnsupported.
+//
+// Ingest reads rows in a goroutine of its own. When ctx ends while rows does
+// not return, Ingest returns all the same, and rows is let go when it does.
 func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.RecordReader, opts IngestOptions) (int64, error) {
-	c, err := s.begin(ctx, "Ingest", QueryOptions{Headers: opts.Headers}, false)
+	c, err := s.begin(ctx, "Ingest", QueryOptions{Headers: opts.Headers, apart: true}, cutShort) // rows may block, or panic
 	if err != nil {
 		return 0, err
 	}
 	if err := errors.Join(need(table != "", "a table name is needed"), need(rows != nil, "a record reader is needed")); err != nil {
-		return 0, c.end(usage(err))
+		return 0, c.finish(outcome{err: usage(err)})
 	}
-	if err := s.enterStatement(c, sqlscan.Script{}); err != nil {
-		return 0, c.end(err)
-	}
+	script := "INSERT INTO " + quoteName(table) + " DEFAULT VALUES" // it is no read
 	if opts.Temporary {
-		c.script = sqlscan.Parse("CREATE TEMP TABLE " + quoteName(table) + " (x INT)")
+		script = "CREATE TEMP TABLE " + quoteName(table) + " (x INT)"
+	}
+	if err := s.enterStatement(c, sqlscan.Parse(script)); err != nil {
+		return 0, c.finish(outcome{err: err})
 	}
 	opts.Table = table
-	n, err := do(c, func(ctx context.Context) (int64, error) { return s.conn.Ingest(ctx, rows, opts, c.info) },
-		func(_ int64, err error) { _ = c.end(err) })
-	return n, c.end(err)
+	c.many = true // the table may have been made before the rows failed
+	rows.Retain()
+	c.hooks = append(c.hooks, rows.Release)
+	return perform(c, func(ctx context.Context) (int64, error) { return s.conn.Ingest(ctx, rows, opts, c.info) }, plainly)
 }
 
 // Metadata runs one catalogue call on the handle's session.
 func (s *SessionHandle) Metadata(ctx context.Context, req MetadataRequest) (*QueryResult, error) {
-	c, err := s.begin(ctx, "Metadata", QueryOptions{}, false)
+	c, err := s.begin(ctx, "Metadata", QueryOptions{}, cutShort)
 	if err != nil {
 		return nil, err
 	}
@@ -92,11 +97,11 @@ func (s *SessionHandle) Metadata(ctx context.Context, req MetadataRequest) (*Que
 
 // Ping makes a round trip to the server's session layer.
 func (s *SessionHandle) Ping(ctx context.Context) error {
-	c, err := s.begin(ctx, "Ping", QueryOptions{}, false)
+	c, err := s.begin(ctx, "Ping", QueryOptions{}, cutShort)
 	if err != nil {
 		return err
 	}
-	return c.end(s.conn.Ping(c.rpc))
+	return do(c, s.conn.Ping, errorOnly)
 }
 
 func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOptions) (*QueryResult, error) {
@@ -110,105 +115,83 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 		}
 		return effectOnly(done), nil
 	}
-	c, err := s.begin(ctx, op, opts, false)
+	c, err := s.begin(ctx, op, opts, cutShort)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.enterStatement(c, script); err != nil {
-		return nil, c.end(err)
+		return nil, c.finish(outcome{err: err})
 	}
 	if opts.Params == nil {
 		return s.stream(c, func(ctx context.Context) (Stream, error) { return s.conn.Query(ctx, sql, c.info) })
 	}
+	c.keep(opts.Params)
 	return s.stream(c, func(ctx context.Context) (Stream, error) {
 		stmt, err := s.conn.Prepare(ctx, sql, c.info)
 		if err != nil {
 			return nil, err
 		}
-		rows, err := stmt.Query(ctx, opts.Params, c.info)
-		if err != nil {
-			return nil, errors.Join(err, closeStatement(ctx, stmt, err))
-		}
-		return &ownedStream{Stream: rows, stmt: stmt, s: s}, nil
+		c.own(stmt)
+		return stmt.Query(ctx, opts.Params, c.info)
 	})
 }
 
 func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOptions) (UpdateResult, error) {
-	c, err := s.begin(ctx, op, opts, false)
+	c, err := s.begin(ctx, op, opts, cutShort)
 	if err != nil {
 		return UpdateResult{}, err
 	}
 	if err := s.enterStatement(c, sqlscan.Parse(sql)); err != nil {
-		return UpdateResult{}, c.end(err)
+		return UpdateResult{}, c.finish(outcome{err: err})
 	}
-	n, err := do(c, func(ctx context.Context) (int64, error) {
+	c.keep(opts.Params)
+	n, err := perform(c, func(ctx context.Context) (int64, error) {
 		if opts.Params == nil {
 			return s.conn.Update(ctx, sql, c.info)
 		}
-		return s.updatePrepared(ctx, sql, opts.Params, c.info)
-	}, func(_ int64, err error) { _ = c.end(err) })
-	if err = c.end(err); err != nil {
+		stmt, err := s.conn.Prepare(ctx, sql, c.info)
+		if err != nil {
+			return 0, err
+		}
+		c.own(stmt)
+		return stmt.Update(ctx, opts.Params, c.info)
+	}, plainly)
+	if err != nil {
 		return UpdateResult{}, err
 	}
 	return UpdateResult{RowsAffected: n}, nil
 }
 
-func (s *SessionHandle) updatePrepared(ctx context.Context, sql string, params arrow.RecordBatch, info Call) (int64, error) {
-	stmt, err := s.conn.Prepare(ctx, sql, info)
-	if err != nil {
-		return 0, err
-	}
-	n, err := stmt.Update(ctx, params, info)
-	if err != nil {
-		return 0, errors.Join(err, closeStatement(ctx, stmt, err))
-	}
-	if err := stmt.Close(ctx); err != nil {
-		// The change is made; only the handle on the server is left.
-		s.doom(fmt.Errorf("close prepared statement: %w", err))
-	}
-	return n, nil
-}
-
-// closeStatement frees a prepared statement after its execution has failed
-// with cause, unless the connection is past caring.
-func closeStatement(ctx context.Context, stmt Prepared, cause error) error {
-	if !FaultIn(cause).KeepsConn() {
-		return nil
-	}
-	return stmt.Close(ctx)
-}
-
-// enterStatement checks a statement against the state of the session.
+// enterStatement checks a statement against the state of the session. What it
+// has to ask the server for is asked when the step begins.
 func (s *SessionHandle) enterStatement(c *call, script sqlscan.Script) error {
 	c.statement = true
 	c.script = script
-	if c.op != "Ingest" && script.Empty() {
+	if script.Empty() {
 		return usage(errors.New("the SQL text holds no statement"))
 	}
 	if verb := script.TxControl(); verb != "" {
-		return usage(fmt.Errorf("%s as SQL text would go behind the handle's back: use BeginTransaction, Commit, Rollback or the savepoint calls of a SessionHandle", verb))
+		return usage(fmt.Errorf("%s as SQL text is not taken, since the handle must know of its transactions: use BeginTransaction, Commit, Rollback or the savepoint calls of a SessionHandle (with database/sql: BeginTx, Tx.Commit and Tx.Rollback)", verb))
 	}
 	tx := s.txState()
 	if tx.phase == txAborted {
-		return usage(ErrTxAborted)
+		return usage(tx.abortedErr())
 	}
 	c.info.Tx = tx.id
-	if err := s.checkIdleTx(c.rpc); err != nil {
-		return err
+	c.ready = func(ctx context.Context) error {
+		if err := s.proveSession(ctx, len(script.Effects()) > 0); err != nil {
+			return err
+		}
+		s.rememberHome(ctx, script)
+		return nil
 	}
-	s.rememberHome(c.rpc, script)
 	return nil
 }
 
 // stream runs a query and wraps what comes back. The first batch is fetched
 // before it returns, so that errors of the statement are errors of the call.
 func (s *SessionHandle) stream(c *call, open func(ctx context.Context) (Stream, error)) (*QueryResult, error) {
-	type opened struct {
-		stream Stream
-		first  arrow.RecordBatch
-		err    error // of the first batch, io.EOF included
-	}
-	got, err := do(c, func(ctx context.Context) (opened, error) {
+	got, present, err := await(c, func(ctx context.Context) (opened, error) {
 		stream, err := open(ctx)
 		if err != nil {
 			return opened{}, err
@@ -222,19 +205,36 @@ func (s *SessionHandle) stream(c *call, open func(ctx context.Context) (Stream, 
 			first.Retain()
 		}
 		return opened{stream, first, err}, nil
-	}, func(late opened, err error) {
-		if err == nil { // the statement was to run to its end
-			if late.first != nil {
-				late.first.Release()
-			}
-			err = drain(late.stream)
-		}
-		_ = c.end(err)
-	})
+	}, func(late opened, err error) { _ = c.finish(late.abandon(err)) })
 	if err != nil {
-		return nil, c.end(err)
+		if present {
+			err = c.finish(outcome{err: err})
+		}
+		return nil, err
 	}
 	return newResult(c, got.stream, got.first, got.err), nil
+}
+
+// opened is a result whose first batch was fetched.
+type opened struct {
+	stream Stream
+	first  arrow.RecordBatch
+	err    error // of the first batch: nil or io.EOF
+}
+
+// abandon is the outcome of a result that came when its caller had left.
+func (o opened) abandon(err error) outcome {
+	if err != nil {
+		return outcome{err: err}
+	}
+	if o.first != nil {
+		o.first.Release()
+	}
+	if eof.Reached(o.err) {
+		o.stream.Close()
+		return outcome{}
+	}
+	return outcome{rest: o.stream}
 }
 
 func need(ok bool, what string) error {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
-	"google.golang.org/grpc/status"
 )
 
 // Errors of transaction calls made in the wrong state. Nothing was sent.
@@ -30,10 +28,12 @@ type transaction struct {
 	ended      bool // aborted, and rolled back on the server already
 	savepoints []savepoint
 
-	// marker is a prepared statement made with the transaction on a server
-	// that confirms COMMITs of transactions it does not know. It lives and
-	// dies with the session, so it tells whether this is still the one.
-	marker Prepared
+	// why is what has aborted it.
+	why error
+
+	// refused says that the last Commit answered ErrTxAborted, so that a
+	// Rollback which follows has nothing to do and is no mistake.
+	refused bool
 }
 
 type txPhase uint8
@@ -52,179 +52,103 @@ type savepoint struct {
 // open reports whether the server holds the transaction, as far as is known.
 func (t transaction) open() bool { return t.phase != txNone && !t.ended }
 
-func (t *transaction) statementFailed(f Fault) {
-	if t.phase == txOpen && f != FaultUsage && f != FaultUnsupported {
-		t.phase = txAborted
+// spoil aborts an open transaction.
+func (t *transaction) spoil(why error) {
+	if t.phase == txOpen {
+		t.phase, t.why = txAborted, why
 	}
 }
 
-func (t *transaction) rolledBack() { t.phase, t.ended, t.savepoints = txAborted, true, nil }
+// rolledBack notes that the server has ended the transaction.
+func (t *transaction) rolledBack(why error) {
+	t.spoil(why)
+	t.ended, t.savepoints = true, nil
+}
+
+// abortedErr says that the transaction is aborted, and why.
+func (t *transaction) abortedErr() error {
+	if t.why == nil {
+		return ErrTxAborted
+	}
+	return fmt.Errorf("%w: %w", ErrTxAborted, t.why)
+}
 
 // BeginTransaction opens a transaction on the handle's session. Every later
 // statement of the handle runs inside it, until Commit or Rollback. With one
 // open already it fails with ErrTxOpen and leaves that one alone.
 func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
-	c, err := s.begin(ctx, "BeginTransaction", QueryOptions{}, true)
+	c, err := s.begin(ctx, "BeginTransaction", QueryOptions{}, brief)
 	if err != nil {
 		return err
 	}
 	if s.txState().phase != txNone {
-		return c.end(usage(ErrTxOpen))
+		return c.finish(outcome{err: usage(ErrTxOpen)})
 	}
-	tx, err := do(c, s.beginTx, func(tx transaction, err error) {
-		if err == nil { // nobody waits for it any more
-			if undo := s.endOpen(tx, nil); undo != nil {
-				s.doom(undo)
+	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, true) }
+	_, err = perform(c, s.conn.Begin, func(id TxID, present bool, err error) outcome {
+		tx := transaction{phase: txOpen, id: id}
+		switch {
+		case err != nil:
+		case present:
+			s.setTx(tx)
+		default: // nobody waits for it any more
+			ctx, stop := s.policy.bounded()
+			defer stop()
+			if undo := s.rollBack(ctx, tx); undo != nil {
+				s.markDiscard(fmt.Errorf("roll back: %w", undo))
 			}
 		}
-		_ = c.end(err)
+		return outcome{err: err}
 	})
-	if err == nil {
-		s.mu.Lock()
-		s.mu.tx = tx
-		s.mu.Unlock()
-	}
-	return c.end(err)
-}
-
-// beginTx begins, and makes the marker where the server needs watching.
-func (s *SessionHandle) beginTx(ctx context.Context) (transaction, error) {
-	trusted, err := s.conn.TrustsTxIDs(ctx)
-	if err != nil {
-		return transaction{}, err
-	}
-	tx := transaction{phase: txOpen}
-	if !trusted {
-		tx.marker, err = s.conn.Prepare(ctx, s.policy.probeSQL(), Call{})
-		if err != nil && !FaultIn(err).KeepsConn() {
-			return transaction{}, err
-		}
-	}
-	tx.id, err = s.conn.Begin(ctx)
-	if err != nil && tx.marker != nil {
-		_ = tx.marker.Close(ctx) // the error of Begin is the one that counts
-	}
-	return tx, err
+	return err
 }
 
 // Commit makes the transaction durable. It answers nil only when the server
-// has committed this transaction in this session. ErrTxAborted: nothing is
-// stored, call Rollback or go on to the next. ErrCommitUnknown: the outcome
-// cannot be known. ErrSessionLost without ErrCommitUnknown: the session was
-// gone before the commit was sent, nothing is stored.
+// has committed this transaction in this session.
 //
-// A commit is never cut short: when ctx ends first the caller gets
+// ErrTxAborted: the server refused, or a statement had failed; nothing of the
+// transaction is stored. The handle has no transaction any more: begin the next,
+// or call Rollback, which does nothing then. ErrCommitUnknown: whether it is
+// stored cannot be known, in whole or in part. ErrSessionLost without
+// ErrCommitUnknown: the session was gone before the commit was sent, and the
+// transaction with it.
+//
+// A commit is never cut short: when ctx ends first, the caller gets
 // ErrCommitUnknown and the server finishes.
 func (s *SessionHandle) Commit(ctx context.Context) error {
-	c, err := s.begin(ctx, "Commit", QueryOptions{}, true)
+	c, err := s.begin(ctx, "Commit", QueryOptions{}, toItsEnd)
 	if err != nil {
 		return err
 	}
 	tx := s.txState()
 	switch tx.phase {
 	case txNone:
-		return c.end(usage(ErrNoTx))
+		return c.finish(outcome{err: usage(ErrNoTx)})
 	case txAborted:
-		return errors.Join(&Error{Op: "Commit", Stage: StageExecute, Fault: FaultUsage, Target: s.policy.Target, Err: ErrTxAborted}, s.endTx(c, tx, false))
-	default:
-		return s.endTx(c, tx, true)
-	}
-}
-
-// Rollback undoes the transaction. In a handle without one it fails with
-// ErrNoTx, which a deferred Rollback after Commit may ignore.
-func (s *SessionHandle) Rollback(ctx context.Context) error {
-	c, err := s.begin(ctx, "Rollback", QueryOptions{}, true)
-	if err != nil {
-		return err
-	}
-	tx := s.txState()
-	if tx.phase == txNone {
-		return c.end(usage(ErrNoTx))
-	}
-	return s.endTx(c, tx, false)
-}
-
-// endTx carries Commit and Rollback out.
-func (s *SessionHandle) endTx(c *call, tx transaction, commit bool) error {
-	if tx.ended { // the cancel chain has rolled it back
-		s.setTx(transaction{})
-		return c.end(s.closeMarker(c.rpc, tx))
-	}
-	_, err := do(c, func(ctx context.Context) (struct{}, error) {
-		if commit {
-			if err := s.checkMarker(ctx, tx); err != nil {
-				return struct{}{}, err
-			}
+		aborted := &Error{Op: "Commit", Stage: StageExecute, Fault: FaultUsage, Target: s.policy.Target, Err: tx.abortedErr()}
+		err := s.endByRollback(c, tx)
+		if err == nil {
+			s.setTx(transaction{refused: true})
+			return aborted
 		}
-		return struct{}{}, s.conn.EndTx(ctx, tx.id, commit)
-	}, func(_ struct{}, err error) {
-		_ = s.afterEnd(c, tx, commit, err)
-	})
-	var left *leftBehind
-	if errors.As(err, &left) {
-		e := c.end(err)
-		if commit {
-			return errors.Join(e, ErrCommitUnknown)
-		}
-		return e
+		return errors.Join(aborted, err)
 	}
-	return s.afterEnd(c, tx, commit, err)
-}
-
-// afterEnd takes the server's word on the end of a transaction.
-func (s *SessionHandle) afterEnd(c *call, tx transaction, commit bool, err error) error {
-	if err == nil {
-		s.setTx(transaction{})
-		if err := s.closeMarker(c.rpc, tx); err != nil {
-			s.doom(fmt.Errorf("close transaction marker: %w", err))
-		}
-		return c.end(nil) // the end itself stands
-	}
+	err = do(c, func(ctx context.Context) error { return s.commit(ctx, tx) },
+		func(_ bool, err error) outcome { return outcome{err: s.judgeCommit(err)} })
 	var e *Error
-	if !errors.As(err, &e) {
-		e = &Error{Stage: StageExecute, Err: err}
-		err = e
+	if c.callerLeft && errors.As(err, &e) {
+		return withCause(e, ErrCommitUnknown)
 	}
-	switch {
-	case e.Unsent, errors.Is(err, errMarkerGone):
-		s.abort()
-	case e.Fault.KeepsConn() && commit:
-		// The server refused: whatever it holds is not committed. It is
-		// rolled back before the connection's return.
-		s.abort()
-		err = withCause(e, ErrTxAborted)
-	case e.Fault.KeepsConn() && s.forgotten(c.rpc, err):
-		// Gone on the server, with the commit it refused for example.
-		s.setTx(transaction{})
-		return c.end(s.closeMarker(c.rpc, tx))
-	case e.Fault.KeepsConn():
-		s.abort()
-		s.doom(fmt.Errorf("roll back refused: %w", err))
-	default:
-		s.setTx(transaction{marker: tx.marker})
-		s.doom(fmt.Errorf("end of transaction unknown: %w", err))
-		if commit {
-			err = withCause(e, ErrCommitUnknown)
-		}
-	}
-	return c.end(err)
-}
-
-// withCause is e with one more cause in its chain.
-func withCause(e *Error, cause error) *Error {
-	out := *e
-	out.Err = fmt.Errorf("%w: %w", cause, e.Err)
-	return &out
+	return err
 }
 
 // usable is nil when a statement may run in the transaction.
-func (t transaction) usable() error {
+func (t *transaction) usable() error {
 	switch t.phase {
 	case txNone:
 		return ErrNoTx
 	case txAborted:
-		return ErrTxAborted
+		return t.abortedErr()
 	default:
 		return nil
 	}
@@ -246,25 +170,22 @@ func (s *SessionHandle) setTx(tx transaction) {
 	s.mu.Unlock()
 }
 
-func (s *SessionHandle) abort() {
+func (s *SessionHandle) abort(why error) {
 	s.mu.Lock()
-	if s.mu.tx.phase == txOpen {
-		s.mu.tx.phase = txAborted
-	}
+	s.mu.tx.spoil(why)
 	s.mu.Unlock()
 }
 
-func (s *SessionHandle) doom(reason error) {
-	s.mu.Lock()
-	if s.mu.doomed == nil {
-		s.mu.doomed = reason
+// noteTx aborts the open transaction when a statement of it has failed, as far
+// as its caller was told. The lock is held.
+func (s *SessionHandle) noteTx(c *call, o outcome, e *Error) {
+	switch {
+	case !c.statement:
+	case e == nil && c.callerLeft:
+		s.mu.tx.spoil(fmt.Errorf("%s ended when its caller had been told a failure", c.op))
+	case e == nil, e.Unsent, e.Fault == FaultUsage, e.Fault == FaultUnsupported:
+	case e.Fault == FaultContext && keepsTx(c, o): // the cancel chain finds out
+	default:
+		s.mu.tx.spoil(e)
 	}
-	s.mu.Unlock()
-}
-
-// forgotten reports whether the server refused to roll back because it does
-// not know the transaction: it then says the same of one that never was.
-func (s *SessionHandle) forgotten(ctx context.Context, refusal error) bool {
-	never := s.conn.EndTx(ctx, "flightpool-never-begun", false)
-	return FaultIn(never) == FaultStatement && FaultIn(refusal) == FaultStatement && status.Code(never) == status.Code(refusal)
 }

@@ -183,7 +183,7 @@ func TestAStatementAfterAPauseIsNotRunInAReplacedSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{forgives: true})
 		must(t, r.handle.BeginTransaction(t.Context()))
-		time.Sleep(markerIdle)
+		time.Sleep(proofAge)
 		r.conn.replaceSession()
 		_, err := r.handle.Update(t.Context(), "INSERT 1")
 		require.ErrorIs(t, err, ErrSessionLost)

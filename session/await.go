@@ -1,0 +1,164 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+)
+
+// attempt is what one step of a call came to.
+type attempt[T any] struct {
+	v        T
+	err      error
+	returned bool // else the step panicked, or ended its goroutine
+	panicked any
+}
+
+// try runs the step. A panic is caught.
+func (a *attempt[T]) try(ctx context.Context, step func(ctx context.Context) (T, error)) {
+	defer func() {
+		if !a.returned {
+			a.panicked = recover() // nil: runtime.Goexit
+		}
+	}()
+	a.v, a.err = step(ctx)
+	a.returned = true
+}
+
+// await runs a step of the call on the pool's context. It waits no longer than
+// the caller's context and its handle allow: present is false when the caller
+// has left the step, and late is given then what came of it. A panic or Goexit
+// in the step, which is one of the caller's callbacks, ends the call and goes
+// on in the caller.
+func await[T any](c *call, step func(ctx context.Context) (T, error), late func(T, error)) (v T, present bool, err error) {
+	c.sent = time.Now()
+	if c.ready != nil {
+		given := step
+		step = func(ctx context.Context) (T, error) {
+			if err := c.ready(ctx); err != nil {
+				var none T
+				return none, err
+			}
+			c.sent = time.Now()
+			return given(ctx)
+		}
+	}
+	if !c.apart {
+		returned := false
+		defer func() {
+			if !returned {
+				_ = c.finish(outcome{cut: errCallback})
+			}
+		}()
+		v, err = step(c.rpc)
+		returned = true
+		return v, true, err
+	}
+	var a attempt[T]
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.try(c.rpc, step)
+	}()
+	select {
+	case <-done:
+	case <-c.left:
+		c.callerLeft = true
+		c.s.goOnBehind()
+		c.s.policy.run(func() {
+			switch {
+			case !c.seeOut(done):
+				_ = c.finish(outcome{err: &Error{Stage: StageExecute, Fault: FaultSession, Err: errStuck}})
+			case !a.returned:
+				_ = c.finish(outcome{cut: errCallback})
+			default:
+				late(a.v, a.err)
+			}
+		})
+		return v, false, c.leftError()
+	}
+	if a.returned {
+		return a.v, true, a.err
+	}
+	_ = c.finish(outcome{cut: errCallback})
+	if a.panicked != nil {
+		panic(a.panicked)
+	}
+	runtime.Goexit()
+	return v, true, nil
+}
+
+var errStuck = fmt.Errorf("%w: a callback or reader of the caller does not return", ErrSessionLost)
+
+// seeOut waits behind the caller for the step to return. It reports false when
+// the step does not, although its RPC has ended: it is held up by a callback of
+// the caller's.
+func (c *call) seeOut(done <-chan struct{}) bool {
+	switch c.mode {
+	case toItsEnd:
+		<-done
+		return true
+	case brief:
+		timer := time.AfterFunc(c.s.policy.budget(), c.endRPC)
+		defer timer.Stop()
+		<-done
+		return true
+	default:
+		c.s.learnOrder(c, done)
+		c.endRPC()
+	}
+	timer := time.NewTimer(c.s.policy.grace())
+	defer timer.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// leftError is the error of a call whose caller has left it.
+func (c *call) leftError() *Error {
+	what := "left to finish on the server"
+	if c.mode == cutShort {
+		what = "given up"
+	}
+	cause := c.ctx.Err()
+	if cause == nil {
+		cause = c.cause()
+	}
+	return c.fail(&Error{Stage: StageExecute, Fault: FaultContext, Err: fmt.Errorf("%s: %w", what, cause)})
+}
+
+// perform runs the call's one step and finishes the call. judge says what the
+// answer means; when the caller has left, it is called behind it, with present
+// false.
+func perform[T any](c *call, step func(ctx context.Context) (T, error), judge func(v T, present bool, err error) outcome) (T, error) {
+	v, present, err := await(c, step, func(v T, err error) { _ = c.finish(judge(v, false, err)) })
+	if present {
+		err = c.finish(judge(v, true, err))
+	}
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return v, nil
+}
+
+// plainly is the judgement of steps whose answer means what it says.
+func plainly[T any](_ T, _ bool, err error) outcome { return outcome{err: err} }
+
+// do is perform for steps that have no value.
+func do(c *call, step func(ctx context.Context) error, judge func(present bool, err error) outcome) error {
+	_, err := perform(c, func(ctx context.Context) (struct{}, error) { return struct{}{}, step(ctx) },
+		func(_ struct{}, present bool, err error) outcome { return judge(present, err) })
+	return err
+}
+
+// errorOnly is plainly for do.
+func errorOnly(_ bool, err error) outcome { return outcome{err: err} }
+
+// isLost reports whether err says that the session is gone.
+func isLost(err error) bool { return errors.Is(err, ErrSessionLost) }

@@ -1,0 +1,143 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// refusedCommit is a COMMIT that the server refused, and how the rollback ended
+// that was sent after it.
+type refusedCommit struct{ refusal, rollback error }
+
+func (e *refusedCommit) Error() string { return e.refusal.Error() }
+func (e *refusedCommit) Unwrap() error { return e.refusal }
+
+// commit commits. After a refusal it has the transaction end on the server too,
+// so that the handle can go on without a call that may fail.
+func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
+	if err := s.checkProof(ctx); err != nil {
+		return err
+	}
+	err := s.conn.EndTx(ctx, tx.id, true)
+	if err == nil || !FaultIn(err).KeepsConn() {
+		return err
+	}
+	return &refusedCommit{err, s.rollBack(ctx, tx)}
+}
+
+// judgeCommit takes the server's word on a commit, and returns the caller's
+// error.
+func (s *SessionHandle) judgeCommit(err error) error {
+	if err == nil {
+		s.setTx(transaction{})
+		return nil
+	}
+	var e *Error
+	if !errors.As(err, &e) {
+		e = &Error{Stage: StageExecute, Err: err}
+	}
+	var refused *refusedCommit
+	switch {
+	case errors.As(err, &refused):
+		if refused.rollback == nil {
+			s.setTx(transaction{refused: true})
+		} else { // it may still be open
+			s.abort(err)
+			s.markDiscard(fmt.Errorf("a refused commit could not be rolled back: %w", refused.rollback))
+		}
+		if s.untrusted() && status.Code(refused.refusal) == codes.FailedPrecondition {
+			// Every statement was said to have succeeded, and still the
+			// server has left the transaction on the way: what came after
+			// that may be stored.
+			return withCause(e, ErrCommitUnknown)
+		}
+		return withCause(e, ErrTxAborted)
+	case e.Unsent, errors.Is(err, errReplaced):
+		s.abort(err)
+		return err
+	default:
+		s.setTx(transaction{})
+		s.markDiscard(fmt.Errorf("end of transaction unknown: %w", err))
+		return withCause(e, ErrCommitUnknown)
+	}
+}
+
+// Rollback undoes the transaction. In a handle without one it fails with
+// ErrNoTx, which a deferred Rollback after Commit may ignore. After a Commit
+// that answered ErrTxAborted there is nothing to undo, and it answers nil.
+func (s *SessionHandle) Rollback(ctx context.Context) error {
+	c, err := s.begin(ctx, "Rollback", QueryOptions{}, brief)
+	if err != nil {
+		return err
+	}
+	tx := s.txState()
+	switch {
+	case tx.refused:
+		s.setTx(transaction{})
+		return c.finish(outcome{})
+	case tx.phase == txNone:
+		return c.finish(outcome{err: usage(ErrNoTx)})
+	}
+	return s.endByRollback(c, tx)
+}
+
+// endByRollback ends the transaction and the call.
+func (s *SessionHandle) endByRollback(c *call, tx transaction) error {
+	if tx.ended { // the cancel chain has rolled it back
+		s.setTx(transaction{})
+		return c.finish(outcome{})
+	}
+	return do(c, func(ctx context.Context) error { return s.rollBack(ctx, tx) }, func(_ bool, err error) outcome {
+		if err == nil {
+			s.setTx(transaction{})
+			return outcome{}
+		}
+		s.abort(err)
+		var e *Error
+		if !errors.As(err, &e) || !e.Unsent {
+			s.markDiscard(fmt.Errorf("rollback failed: %w", err))
+		}
+		return outcome{err: err}
+	})
+}
+
+// rollBack ends the transaction on the server, and answers nil when it is gone
+// there, however that came.
+//
+// A refusal says either that the server has ended the transaction by itself,
+// with the commit that it refused for example, or that it cannot roll back now.
+// Some servers say the first once and then forget it. Others name the reason by
+// the status of the refusal. For the rest a transaction of our own tells whether
+// the server can begin and end one: then none is open in the session, and the
+// connection is given up all the same, since the server may have kept ours.
+func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
+	err := s.conn.EndTx(ctx, tx.id, false)
+	if err == nil || FaultIn(err) != FaultStatement {
+		return err
+	}
+	err = s.conn.EndTx(ctx, tx.id, false)
+	if err == nil || FaultIn(err) != FaultStatement {
+		return err
+	}
+	switch status.Code(err) {
+	case codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition:
+		return nil
+	}
+	fresh, beginErr := s.conn.Begin(ctx)
+	if beginErr != nil || s.conn.EndTx(ctx, fresh, false) != nil {
+		return err
+	}
+	s.markDiscard(fmt.Errorf("rollback refused: %w", err))
+	return nil
+}
+
+// withCause is e with one more cause in its chain.
+func withCause(e *Error, cause error) *Error {
+	out := *e
+	out.Err = fmt.Errorf("%w: %w", cause, e.Err)
+	return &out
+}

@@ -1,0 +1,155 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/flightpool/flightpool/internal/eof"
+)
+
+// outcome is what came of a call, as far as this side knows. The zero outcome
+// is success: the server has answered and is done.
+type outcome struct {
+	err error // what the call failed with
+
+	// cut is why the RPC was ended before the server had answered, so that
+	// nobody knows what the server is doing.
+	cut error
+
+	// rest are rows that nobody will read.
+	rest Stream
+
+	// letGo says that the reader ended the result by its own choice, and was
+	// told no failure.
+	letGo bool
+}
+
+// finish ends the call: the handle learns what became of the connection, and
+// the caller's error comes back. What is left to do on the server, such as the
+// rows that nobody reads and the call's own prepared statement, is done behind
+// the caller, and the handle serves no other call meanwhile.
+func (c *call) finish(o outcome) error {
+	if o.rest == nil && c.owned() == nil {
+		return c.end(o)
+	}
+	c.s.goOnBehind()
+	c.s.policy.run(func() { _ = c.end(c.tidy(o)) })
+	if e := c.errorOf(o); e != nil {
+		return e
+	}
+	return nil
+}
+
+// end tells the handle. No RPC of the call is under way any more.
+func (c *call) end(o outcome) error {
+	c.endRPC()
+	for _, f := range c.hooks {
+		f()
+	}
+	e := c.errorOf(o)
+	c.s.conclude(c, o, e)
+	if e == nil {
+		return nil
+	}
+	return e
+}
+
+func (c *call) errorOf(o outcome) *Error {
+	switch {
+	case o.err != nil:
+		return c.fail(o.err)
+	case o.cut != nil:
+		return c.fail(&Error{Stage: StageFetch, Fault: FaultContext, Err: o.cut})
+	default:
+		return nil
+	}
+}
+
+// tidy does what is left to do on the server, and returns what is known then.
+func (c *call) tidy(o outcome) outcome {
+	if o.rest != nil {
+		ended, err := c.readOn(o.rest)
+		o.rest.Close()
+		switch {
+		case err != nil:
+			o.err, o.letGo = err, false
+		case !ended:
+			o.cut = errLetGo
+		}
+	}
+	stmt := c.owned()
+	if stmt == nil || c.s.conn.Lost() != nil {
+		return o
+	}
+	if e := c.errorOf(o); e != nil && !e.Fault.KeepsConn() {
+		c.s.adopt(stmt) // closed with the handle, once the session is free
+		return o
+	}
+	ctx, stop := c.s.policy.bounded()
+	defer stop()
+	if err := stmt.Close(ctx); err != nil {
+		c.s.markDiscard(fmt.Errorf("close prepared statement: %w", err))
+	}
+	return o
+}
+
+// How far a result that was let go is read on before its statement is
+// cancelled. The end is near in most results that anybody lets go, and costs
+// less than a cancel; inside a transaction a cancel may cost the transaction.
+const (
+	restBytes   = 1 << 20
+	restTime    = 100 * time.Millisecond
+	restBytesTx = 32 << 20
+)
+
+// readOn reads rows that nobody wants, within the bounds above, and reports
+// whether the result has ended. A call that is not to be cancelled is read to
+// its end, however far that is.
+func (c *call) readOn(rest Stream) (ended bool, err error) {
+	bytes, limit := int64(restBytes), restTime
+	if tx := c.s.txState(); tx.phase == txOpen {
+		bytes, limit = restBytesTx, max(limit, c.s.policy.grace())
+		if c.s.untrusted() {
+			// No statement can tell there whether the transaction has
+			// outlived a cancel.
+			limit = max(limit, c.s.policy.budget())
+		}
+	}
+	if c.mode != toItsEnd {
+		timer := time.AfterFunc(limit, c.endRPC)
+		defer timer.Stop()
+	}
+	for {
+		batch, err := rest.Next()
+		switch {
+		case eof.Reached(err):
+			return true, nil
+		case err != nil && c.rpc.Err() != nil && FaultIn(err) == FaultContext:
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		if bytes -= sizeOf(batch); bytes < 0 && c.mode != toItsEnd {
+			c.endRPC()
+			return false, nil
+		}
+	}
+}
+
+func sizeOf(batch arrow.RecordBatch) int64 {
+	bytes := uint64(0)
+	for _, column := range batch.Columns() {
+		bytes += column.Data().SizeInBytes()
+	}
+	return int64(min(bytes, math.MaxInt64)) //nolint:gosec // it fits now
+}
+
+// Why calls are ended before the server has answered, where no context says so.
+var (
+	errLetGo    = errors.New("result released before its end")
+	errCallback = errors.New("a callback or reader of the caller panicked or ended its goroutine")
+)

@@ -1,0 +1,171 @@
+package session
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"github.com/flightpool/flightpool/internal/eof"
+)
+
+const (
+	// proofAge is how long after the last statement was sent the session is
+	// asked for its proof before another is. No server forgets sessions
+	// faster; their clocks begin when a statement does, not when it ends.
+	proofAge = 5 * time.Second
+
+	// unprovenAge is how long a transaction may pause on a server that can
+	// give no proof.
+	unprovenAge = 30 * time.Second
+)
+
+// proof shows, on a server that confirms COMMITs of transactions it does not
+// know, that the session is still the one in which the handle has something to
+// lose: a transaction, prepared statements, temporary objects, settings. It is
+// a prepared statement that answers with a number nobody else knows. Its handle
+// on the server alone proves nothing: a server that counts them gives the same
+// one to a statement of the session that replaced ours.
+//
+// INVARIANT: it is made before there is anything to lose, and compared before
+// anything is sent to a session that was not heard of for proofAge, and before
+// every COMMIT.
+type proof struct {
+	state proofState
+	stmt  Prepared
+	nonce string
+	at    time.Time // when the last statement that the session has answered was sent
+}
+
+type proofState uint8
+
+const (
+	proofUnknown    proofState = iota
+	proofNotNeeded             // the server itself refuses what the session does not know
+	proofHeld                  // stmt is there
+	proofImpossible            // the server takes no such statement
+)
+
+func (p *proof) seen(at time.Time) {
+	if at.After(p.at) {
+		p.at = at
+	}
+}
+
+// errReplaced says that the session is not the one that the handle began with.
+var errReplaced = fmt.Errorf("%w: the server has replaced the session, and what was in it is gone: transaction, temporary objects, settings, prepared statements", ErrSessionLost)
+
+// errUnproven says that nobody can tell whether it is.
+var errUnproven = fmt.Errorf("%w: the server may have replaced the session since the last statement was sent %s ago or more, and gives no means to find out", ErrSessionLost, unprovenAge)
+
+// proveSession makes sure that the session is still the handle's before
+// anything is sent to it. risks says that the call gives it something to lose.
+func (s *SessionHandle) proveSession(ctx context.Context, risks bool) error {
+	if s.stateless {
+		return nil // nothing is kept from one call to the next
+	}
+	s.mu.Lock()
+	p, tx := s.mu.proof, s.mu.tx
+	s.mu.Unlock()
+	idle := time.Since(p.at)
+	switch {
+	case p.state == proofUnknown && risks:
+		return s.makeProof(ctx)
+	case p.state == proofHeld && idle >= proofAge:
+		return s.checkProof(ctx)
+	case p.state == proofImpossible && tx.phase == txOpen && idle >= unprovenAge:
+		return &Error{Stage: StageProbe, Fault: FaultSession, Unsent: true, Err: errUnproven}
+	default:
+		return nil
+	}
+}
+
+// makeProof prepares the proof if the server is one that needs it.
+func (s *SessionHandle) makeProof(ctx context.Context) error {
+	at := time.Now()
+	trusted, err := s.conn.TrustsTxIDs(ctx)
+	if err != nil && !FaultIn(err).KeepsConn() {
+		return err
+	}
+	p := proof{state: proofNotNeeded, at: at}
+	if err != nil || !trusted {
+		p.state, p.nonce = proofHeld, rand.Text()
+		p.stmt, err = s.conn.Prepare(ctx, "SELECT '"+p.nonce+"'", Call{})
+		if err != nil {
+			if !FaultIn(err).KeepsConn() {
+				return err
+			}
+			p.state, p.stmt = proofImpossible, nil
+		}
+	}
+	s.mu.Lock()
+	s.mu.proof = p
+	s.mu.Unlock()
+	return nil
+}
+
+// checkProof compares the proof, where there is one.
+func (s *SessionHandle) checkProof(ctx context.Context) error {
+	s.mu.Lock()
+	p, tx := s.mu.proof, s.mu.tx
+	s.mu.Unlock()
+	if p.state != proofHeld {
+		return nil
+	}
+	at := time.Now()
+	answer, err := p.read(ctx, tx.id)
+	switch {
+	case err != nil && !FaultIn(err).KeepsConn():
+		return err
+	case err != nil:
+		err = fmt.Errorf("%w (%w)", errReplaced, err)
+	case answer != p.nonce:
+		err = errReplaced
+	default:
+		s.mu.Lock()
+		s.mu.proof.seen(at)
+		s.mu.Unlock()
+		return nil
+	}
+	return &Error{Stage: StageProbe, Fault: FaultSession, Unsent: true, Err: err}
+}
+
+// read runs the statement to its end and returns the first value.
+func (p *proof) read(ctx context.Context, tx TxID) (answer string, err error) {
+	stream, err := p.stmt.Query(ctx, nil, Call{Tx: tx})
+	if err != nil {
+		return "", err
+	}
+	defer stream.Close()
+	for first := true; ; first = false {
+		batch, err := stream.Next()
+		switch {
+		case eof.Reached(err):
+			return answer, nil
+		case err != nil:
+			return "", err
+		case first && batch.NumCols() > 0:
+			answer = firstValue(batch.Column(0))
+		}
+	}
+}
+
+// closeProof lets go of the proof.
+func (s *SessionHandle) closeProof(ctx context.Context) error {
+	s.mu.Lock()
+	stmt := s.mu.proof.stmt
+	s.mu.proof.stmt, s.mu.proof.state = nil, proofUnknown
+	s.mu.Unlock()
+	if stmt == nil {
+		return nil
+	}
+	return stmt.Close(ctx)
+}
+
+// untrusted reports whether the server is known to confirm the end of
+// transactions that it does not know.
+func (s *SessionHandle) untrusted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.proof.state == proofHeld || s.mu.proof.state == proofImpossible
+}
