@@ -14,7 +14,7 @@ func (s *SessionHandle) SetOption(ctx context.Context, key string, value any) er
 	if err != nil {
 		return err
 	}
-	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, true) }
+	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, risks) }
 	return do(c, func(ctx context.Context) error {
 		s.mu.Lock()
 		_, known := s.mu.dirt.options[key]

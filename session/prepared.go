@@ -30,7 +30,7 @@ func (s *SessionHandle) PrepareQuery(ctx context.Context, sql string) (*Prepared
 		return nil, c.finish(outcome{err: err})
 	}
 	c.script = sqlscan.Script{} // preparing runs nothing
-	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, true) }
+	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, risks) }
 	q := &PreparedQuery{s: s, script: script}
 	_, err = perform(c, func(ctx context.Context) (Prepared, error) { return s.conn.Prepare(ctx, sql, c.info) },
 		func(stmt Prepared, present bool, err error) outcome {

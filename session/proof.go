@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/internal/eof"
+	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
 const (
 	// proofAge is how long after the last statement was sent the session is
-	// asked for its proof before another is. No server forgets sessions
-	// faster; their clocks begin when a statement does, not when it ends.
+	// asked for its proof before another read is. A server's clock begins when
+	// a statement does, not when it ends.
 	proofAge = 5 * time.Second
 
 	// unprovenAge is how long a transaction may pause on a server that can
@@ -28,8 +29,8 @@ const (
 // one to a statement of the session that replaced ours.
 //
 // INVARIANT: it is made before there is anything to lose, and compared before
-// anything is sent to a session that was not heard of for proofAge, and before
-// every COMMIT.
+// whatever changes data, before every COMMIT, and before anything else that is
+// sent to a session which was not heard of for proofAge.
 type proof struct {
 	state proofState
 	stmt  Prepared
@@ -58,9 +59,30 @@ var errReplaced = fmt.Errorf("%w: the server has replaced the session, and what 
 // errUnproven says that nobody can tell whether it is.
 var errUnproven = fmt.Errorf("%w: the server may have replaced the session since the last statement was sent %s ago or more, and gives no means to find out", ErrSessionLost, unprovenAge)
 
+// need says what a call is about to do to its session.
+type need uint8
+
+const (
+	reads   need = iota
+	changes      // data may be changed
+	risks        // the handle gets something to lose, besides
+)
+
+// needOf is what a statement does.
+func needOf(script sqlscan.Script) need {
+	switch {
+	case len(script.Effects()) > 0:
+		return risks
+	case script.ReadOnly():
+		return reads
+	default:
+		return changes
+	}
+}
+
 // proveSession makes sure that the session is still the handle's before
-// anything is sent to it. risks says that the call gives it something to lose.
-func (s *SessionHandle) proveSession(ctx context.Context, risks bool) error {
+// anything is sent to it.
+func (s *SessionHandle) proveSession(ctx context.Context, n need) error {
 	if s.stateless {
 		return nil // nothing is kept from one call to the next
 	}
@@ -69,9 +91,9 @@ func (s *SessionHandle) proveSession(ctx context.Context, risks bool) error {
 	s.mu.Unlock()
 	idle := time.Since(p.at)
 	switch {
-	case p.state == proofUnknown && risks:
+	case p.state == proofUnknown && n == risks:
 		return s.makeProof(ctx)
-	case p.state == proofHeld && idle >= proofAge:
+	case p.state == proofHeld && (n != reads || idle >= proofAge):
 		return s.checkProof(ctx)
 	case p.state == proofImpossible && tx.phase == txOpen && idle >= unprovenAge:
 		return &Error{Stage: StageProbe, Fault: FaultSession, Unsent: true, Err: errUnproven}

@@ -20,7 +20,7 @@ func (s *SessionHandle) Savepoint(ctx context.Context, name string) error {
 	if name == "" {
 		return c.finish(outcome{err: usage(errors.New("a savepoint needs a name"))})
 	}
-	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, true) }
+	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, risks) }
 	_, err = perform(c, func(ctx context.Context) (SavepointID, error) { return s.conn.Savepoint(ctx, tx.id, name) },
 		func(id SavepointID, present bool, err error) outcome {
 			switch {
@@ -68,7 +68,7 @@ func (s *SessionHandle) endSavepoint(ctx context.Context, op, name string, end S
 	if at < 0 {
 		return c.finish(outcome{err: usage(fmt.Errorf("%w: %q", ErrNoSavepoint, name))})
 	}
-	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, true) }
+	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, risks) }
 	return do(c, func(ctx context.Context) error { return s.conn.EndSavepoint(ctx, tx.savepoints[at].id, end) },
 		func(present bool, err error) outcome {
 			switch {

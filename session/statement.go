@@ -68,7 +68,7 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 	if err != nil {
 		return 0, err
 	}
-	if err := errors.Join(need(table != "", "a table name is needed"), need(rows != nil, "a record reader is needed")); err != nil {
+	if err := errors.Join(required(table != "", "a table name is needed"), required(rows != nil, "a record reader is needed")); err != nil {
 		return 0, c.finish(outcome{err: usage(err)})
 	}
 	script := "INSERT INTO " + quoteName(table) + " DEFAULT VALUES" // it is no read
@@ -179,7 +179,7 @@ func (s *SessionHandle) enterStatement(c *call, script sqlscan.Script) error {
 	}
 	c.info.Tx = tx.id
 	c.ready = func(ctx context.Context) error {
-		if err := s.proveSession(ctx, len(script.Effects()) > 0); err != nil {
+		if err := s.proveSession(ctx, needOf(script)); err != nil {
 			return err
 		}
 		s.rememberHome(ctx, script)
@@ -237,7 +237,7 @@ func (o opened) abandon(err error) outcome {
 	return outcome{rest: o.stream}
 }
 
-func need(ok bool, what string) error {
+func required(ok bool, what string) error {
 	if ok {
 		return nil
 	}

@@ -84,7 +84,7 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 	if s.txState().phase != txNone {
 		return c.finish(outcome{err: usage(ErrTxOpen)})
 	}
-	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, true) }
+	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, risks) }
 	_, err = perform(c, s.conn.Begin, func(id TxID, present bool, err error) outcome {
 		tx := transaction{phase: txOpen, id: id}
 		switch {
