@@ -3,7 +3,6 @@ package session
 import (
 	"fmt"
 	"iter"
-	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 )
@@ -19,13 +18,13 @@ import (
 func Maps(r *QueryResult) iter.Seq2[map[string]any, error] {
 	return func(yield func(map[string]any, error) bool) {
 		defer r.Release()
-		names := uniqueNames(r.Schema())
+		names := uniqueNames(r.Schema().Fields())
 		for r.Next() {
 			batch := r.RecordBatch()
 			for i := range int(batch.NumRows()) {
 				row := make(map[string]any, len(names))
 				for c, name := range names {
-					row[name] = owned(plain(batch.Column(c), i))
+					row[name] = valueOf(batch.Column(c), i).plain(true)
 				}
 				if !yield(row, nil) {
 					return
@@ -38,11 +37,11 @@ func Maps(r *QueryResult) iter.Seq2[map[string]any, error] {
 	}
 }
 
-// uniqueNames is a key for each column.
-func uniqueNames(schema *arrow.Schema) []string {
-	names := make([]string, schema.NumFields())
+// uniqueNames is a key for each field.
+func uniqueNames(fields []arrow.Field) []string {
+	names := make([]string, len(fields))
 	taken := make(map[string]bool, len(names))
-	for i, f := range schema.Fields() {
+	for i, f := range fields {
 		name := f.Name
 		for n := 2; taken[name]; n++ {
 			name = fmt.Sprintf("%s#%d", f.Name, n)
@@ -51,25 +50,4 @@ func uniqueNames(schema *arrow.Schema) []string {
 		names[i] = name
 	}
 	return names
-}
-
-// owned is v with strings of its own.
-func owned(v any) any {
-	switch v := v.(type) {
-	case string:
-		return strings.Clone(v)
-	case []any:
-		for i := range v {
-			v[i] = owned(v[i])
-		}
-		return v
-	case map[string]any:
-		for name, value := range v {
-			delete(v, name)
-			v[strings.Clone(name)] = owned(value)
-		}
-		return v
-	default:
-		return v
-	}
 }

@@ -86,7 +86,7 @@ func TestValueStandsForWhatIsEncoded(t *testing.T) {
 		for from := range tc.want { // and of a slice, whose rows begin elsewhere
 			part := array.NewSlice(col, int64(from), int64(col.Len()))
 			for i, want := range tc.want[from:] {
-				require.Equal(t, want, owned(Value(part, i)), "%s from %d", tc.dt, from)
+				require.Equal(t, want, Value(part, i), "%s from %d", tc.dt, from)
 			}
 		}
 	}

@@ -10,34 +10,56 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
-// Rows iterates the rows of r as structs of type T and releases r at the end
-// of the loop, however that comes. An error is the last pair.
+// Rows iterates the rows of r as values of type T and releases r at the end of
+// the loop, however that comes. An error is the last pair.
 //
-// A column goes to the exported field whose `arrow:"name"` tag, or else whose
-// name, equals its name, in any case; `arrow:"-"` leaves a field out. A field
-// without a column is an error, a column without a field is passed over.
+// If T is a struct, or a pointer to one, a column goes to the exported field
+// whose `arrow:"name"` tag, or else whose name, equals its name, best in its
+// very case; `arrow:"-"` leaves a field out. A field without a column is an
+// error, a column without a field is passed over. The fields of an embedded
+// struct count as fields of T, and nil pointers to embedded structs are
+// allocated, unless a tag makes the embedded struct a field of its own. Any
+// other T, time.Time, Decimal and types with a Scan method among them, takes
+// the value of a result's only column.
 //
-// Integers, floats, bools, strings, []byte, time.Time, time.Duration, slices,
-// structs, maps and any take the Arrow types that fit without loss; strings
-// take any. NULL needs a pointer, an any or an sql.Scanner (which gets the
-// plain Go value); elsewhere it is an error that names the column and row.
-// Strings may share the memory of the batch: where a driver in C owns it, clone
-// those that outlive the turn.
+// A value arrives exactly, or the row is an error that names it:
+//
+//   - integers take integers, and decimals without a fraction, in their range;
+//   - floats take integers, floats and decimals that are the same number; for a
+//     decimal that is also the float which prints as it;
+//   - Decimal takes decimals, integers, and texts that are numbers;
+//   - strings take everything, see below; []byte and [n]byte take binary
+//     values, texts and UUIDs, byte by byte;
+//   - bool, time.Time and time.Duration take what they are, the last times of
+//     day too, and integers as nanoseconds;
+//   - slices take lists, arrays those of their length, structs take structs,
+//     maps take maps, and structs where the keys are strings; a slice of structs
+//     takes a map's entries by the names of their fields;
+//   - any takes everything, as Value gives it;
+//   - a type with a Scan method of database/sql is given nil, an int64, float64,
+//     bool, []byte, string or time.Time: durations as nanoseconds, decimals,
+//     larger integers and intervals as text, nested values as JSON.
+//
+// NULL needs a pointer, a slice, a map, an any or a Scan method. In a string,
+// binary values are their bytes, times are as in RFC 3339, and nested values are
+// JSON. Named types are as what they are made of. Strings may share the memory of
+// the batch: where a driver in C owns it, clone those that outlive the turn.
 func Rows[T any](r *QueryResult) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		defer r.Release()
-		var none T
+		var none, v T
 		plan, err := planRow(reflect.TypeFor[T](), r.Schema())
 		if err != nil {
 			yield(none, err)
 			return
 		}
+		dst := reflect.ValueOf(&v).Elem()
 		row := 0
 		for r.Next() {
 			batch := r.RecordBatch()
 			for i := range int(batch.NumRows()) {
-				var v T
-				if err := plan.fill(reflect.ValueOf(&v).Elem(), batch, i); err != nil {
+				v = none
+				if err := plan.fill(dst, batch, i); err != nil {
 					yield(none, fmt.Errorf("row %d: %w", row, err))
 					return
 				}
@@ -54,51 +76,103 @@ func Rows[T any](r *QueryResult) iter.Seq2[T, error] {
 }
 
 // rowPlan tells which column goes to which field. It is made once a result.
-type rowPlan []struct {
+type rowPlan struct {
+	columns []columnPlan
+	row     reflect.Type // of a T that is a pointer to a struct
+}
+
+type columnPlan struct {
+	field
 	column int
-	name   string
-	field  []int
+}
+
+// field is a field of a struct, or, without a path, the whole of a value.
+type field struct {
+	name   string // of its column
+	goName string
+	path   []int // to the field; more than one step where it is promoted
+	set    setter
+}
+
+// in is the field of a struct. Embedded pointers on the way are allocated.
+func (f *field) in(dst reflect.Value) reflect.Value {
+	for i, step := range f.path {
+		if i > 0 && dst.Kind() == reflect.Pointer {
+			if dst.IsNil() {
+				dst.Set(reflect.New(dst.Type().Elem()))
+			}
+			dst = dst.Elem()
+		}
+		dst = dst.Field(step)
+	}
+	return dst
 }
 
 func planRow(t reflect.Type, schema *arrow.Schema) (rowPlan, error) {
-	if t.Kind() != reflect.Struct {
-		return nil, fmt.Errorf("Rows needs a struct type, not %s", t)
+	made := make(setters)
+	row := t
+	if t.Kind() == reflect.Pointer {
+		row = t.Elem()
 	}
-	columns := make(map[string]int, schema.NumFields())
-	for i := schema.NumFields() - 1; i >= 0; i-- { // the first of a name counts
-		columns[strings.ToLower(schema.Field(i).Name)] = i
+	if row.Kind() != reflect.Struct || isScalar(row) || isScalar(t) {
+		return planColumn(made, t, schema)
 	}
-	var plan rowPlan
+	fields, err := made.fieldsOf(row)
+	if err != nil {
+		return rowPlan{}, err
+	}
+	columns, err := planFields(fields, schema.Fields())
+	plan := rowPlan{columns: columns}
+	if row != t {
+		plan.row = row
+	}
+	return plan, err
+}
+
+// planColumn is the plan of a T that is no row but one value.
+func planColumn(made setters, t reflect.Type, schema *arrow.Schema) (rowPlan, error) {
+	set, err := made.of(t)
+	if err != nil {
+		return rowPlan{}, err
+	}
+	if n := schema.NumFields(); n != 1 {
+		return rowPlan{}, fmt.Errorf("the result has %d columns, and %s takes one: select one, or use a struct or Maps", n, t)
+	}
+	return rowPlan{columns: []columnPlan{{field: field{name: schema.Field(0).Name, set: set}}}}, nil
+}
+
+// planFields finds a column for each field: one of its very name, or else the
+// first that has it in another case.
+func planFields(fields []field, columns []arrow.Field) ([]columnPlan, error) {
+	exact, folded := make(map[string]int, len(columns)), make(map[string]int, len(columns))
+	for i := len(columns) - 1; i >= 0; i-- { // the first of a name counts
+		exact[columns[i].Name], folded[strings.ToLower(columns[i].Name)] = i, i
+	}
+	var plan []columnPlan
 	var faults []error
-	for _, f := range reflect.VisibleFields(t) {
-		name, tagged := f.Tag.Lookup("arrow")
-		if !f.IsExported() || name == "-" || (f.Anonymous && !tagged) {
-			continue
-		}
-		if !tagged {
-			name = f.Name
-		}
-		at, ok := columns[strings.ToLower(name)]
+	for _, f := range fields {
+		at, ok := exact[f.name]
 		if !ok {
-			faults = append(faults, fmt.Errorf("field %s: the result has no column %q", f.Name, name))
+			at, ok = folded[strings.ToLower(f.name)]
+		}
+		if !ok {
+			faults = append(faults, fmt.Errorf("field %s: the result has no column %q", f.goName, f.name))
 			continue
 		}
-		if !scannable(f.Type) {
-			faults = append(faults, fmt.Errorf("field %s: type %s cannot hold a column", f.Name, f.Type))
-			continue
-		}
-		plan = append(plan, struct {
-			column int
-			name   string
-			field  []int
-		}{at, name, f.Index})
+		plan = append(plan, columnPlan{f, at})
 	}
 	return plan, errors.Join(faults...)
 }
 
 func (p rowPlan) fill(dst reflect.Value, batch arrow.RecordBatch, row int) error {
-	for _, c := range p {
-		if err := scan(dst.FieldByIndex(c.field), batch.Column(c.column), row); err != nil {
+	if p.row != nil {
+		dst.Set(reflect.New(p.row))
+		dst = dst.Elem()
+	}
+	for i := range p.columns {
+		c := &p.columns[i]
+		v := valueOf(batch.Column(c.column), row)
+		if err := c.set(c.in(dst), v); err != nil {
 			return fmt.Errorf("column %q: %w", c.name, err)
 		}
 	}

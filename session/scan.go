@@ -2,178 +2,238 @@ package session
 
 import (
 	"database/sql"
-	"errors"
 	"fmt"
 	"math"
 	"reflect"
 	"time"
-
-	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
 var (
 	timeType     = reflect.TypeFor[time.Time]()
 	durationType = reflect.TypeFor[time.Duration]()
+	decimalType  = reflect.TypeFor[Decimal]()
 	scannerType  = reflect.TypeFor[sql.Scanner]()
-	bytesType    = reflect.TypeFor[[]byte]()
 )
 
-// scannable reports whether a column can go into a value of type t at all.
-func scannable(t reflect.Type) bool {
+// setter sets dst, which can be addressed and is zero or holds an earlier
+// value, to v exactly, or fails.
+type setter func(dst reflect.Value, v value) error
+
+// setters makes the setter of each Go type once. It belongs to one result.
+type setters map[reflect.Type]*setter
+
+// of is the setter of t. It fails if no column at all fits t.
+func (s setters) of(t reflect.Type) (setter, error) {
+	if known, ok := s[t]; ok {
+		if *known != nil {
+			return *known, nil
+		}
+		return func(dst reflect.Value, v value) error { return (*known)(dst, v) }, nil // t contains itself
+	}
+	made := new(setter)
+	s[t] = made
+	set, err := s.make(t)
+	if err != nil {
+		delete(s, t)
+		return nil, err
+	}
+	*made = set
+	return set, nil
+}
+
+// isScalar reports whether t takes a whole column although it is a struct, or
+// contains one.
+func isScalar(t reflect.Type) bool {
+	return t == timeType || t == decimalType || reflect.PointerTo(t).Implements(scannerType)
+}
+
+func (s setters) make(t reflect.Type) (setter, error) {
+	switch {
+	case t == decimalType:
+		return setDecimal, nil
+	case t == timeType:
+		return setTime, nil
+	case t == durationType:
+		return setDuration, nil
+	case reflect.PointerTo(t).Implements(scannerType):
+		return func(dst reflect.Value, v value) error {
+			return dst.Addr().Interface().(sql.Scanner).Scan(v.driverValue())
+		}, nil
+	}
 	switch t.Kind() {
-	case reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Uintptr, reflect.Complex64, reflect.Complex128:
-		return false
-	case reflect.Pointer:
-		return scannable(t.Elem())
-	case reflect.Interface:
-		return t.NumMethod() == 0
-	default:
-		return true
-	}
-}
-
-// scan sets dst to the value of col at row.
-func scan(dst reflect.Value, col arrow.Array, row int) error {
-	if dst.CanAddr() && dst.Addr().Type().Implements(scannerType) {
-		return dst.Addr().Interface().(sql.Scanner).Scan(plain(col, row))
-	}
-	if isNull(col, row) {
-		switch dst.Kind() {
-		case reflect.Pointer, reflect.Interface, reflect.Slice, reflect.Map:
-			dst.SetZero()
-			return nil
-		default:
-			return fmt.Errorf("NULL does not fit %s: use a pointer", dst.Type())
-		}
-	}
-	switch dst.Kind() {
-	case reflect.Pointer:
-		v := reflect.New(dst.Type().Elem())
-		if err := scan(v.Elem(), col, row); err != nil {
-			return err
-		}
-		dst.Set(v)
-		return nil
-	case reflect.Interface:
-		dst.Set(reflect.ValueOf(plain(col, row)))
-		return nil
-	case reflect.Slice, reflect.Map, reflect.Struct, reflect.Array:
-		if dst.Type() != timeType && dst.Type() != bytesType {
-			return scanNested(dst, col, row)
-		}
+	case reflect.Bool:
+		return setBool, nil
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return setInt, nil
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return setUint, nil
+	case reflect.Float32, reflect.Float64:
+		return setFloat, nil
 	case reflect.String:
-		dst.SetString(asString(col, row))
-		return nil
+		return setString, nil
+	case reflect.Pointer:
+		return s.pointer(t)
+	case reflect.Slice:
+		return s.slice(t)
+	case reflect.Array:
+		return s.array(t)
+	case reflect.Map:
+		return s.mapping(t)
+	case reflect.Struct:
+		return s.structure(t)
+	case reflect.Interface:
+		if t.NumMethod() == 0 {
+			return setAny, nil
+		}
 	}
-	return assign(dst, plain(col, row))
+	return nil, fmt.Errorf("type %s cannot hold a column", t)
 }
 
-// scanNested fills slices from lists, structs from structs and maps from maps.
-func scanNested(dst reflect.Value, col arrow.Array, row int) error {
-	switch a := col.(type) {
-	case array.ListLike:
-		if dst.Kind() != reflect.Slice {
-			break
-		}
-		from, to := a.ValueOffsets(row)
-		if m, ok := a.(*array.Map); ok {
-			return misfit(dst, m)
-		}
-		out := reflect.MakeSlice(dst.Type(), int(to-from), int(to-from))
-		for i := range out.Len() {
-			if err := scan(out.Index(i), a.ListValues(), int(from)+i); err != nil {
-				return fmt.Errorf("element %d: %w", i, err)
-			}
-		}
-		dst.Set(out)
-		return nil
-	case *array.Struct:
-		if dst.Kind() != reflect.Struct {
-			break
-		}
-		plan, err := planRow(dst.Type(), arrow.NewSchema(a.DataType().(*arrow.StructType).Fields(), nil))
-		if err != nil {
-			return err
-		}
-		for _, c := range plan {
-			if err := scan(dst.FieldByIndex(c.field), a.Field(c.column), row); err != nil {
-				return fmt.Errorf("%s: %w", c.name, err)
-			}
-		}
-		return nil
-	}
-	if m, ok := col.(*array.Map); ok && dst.Kind() == reflect.Map {
-		return scanMap(dst, m, row)
-	}
-	return misfit(dst, col)
-}
+// noNull is the error of a NULL for a type that has no nil.
+func noNull(v value, t reflect.Type) error { return v.misfit(t, "use a pointer") }
 
-func scanMap(dst reflect.Value, m *array.Map, row int) error {
-	from, to := m.ValueOffsets(row)
-	out := reflect.MakeMapWithSize(dst.Type(), int(to-from))
-	for i := int(from); i < int(to); i++ {
-		k, v := reflect.New(dst.Type().Key()).Elem(), reflect.New(dst.Type().Elem()).Elem()
-		if err := errors.Join(scan(k, m.Keys(), i), scan(v, m.Items(), i)); err != nil {
-			return err
-		}
-		out.SetMapIndex(k, v)
+func setAny(dst reflect.Value, v value) error {
+	if v.kind == nullKind {
+		dst.SetZero()
+		return nil
 	}
-	dst.Set(out)
+	dst.Set(reflect.ValueOf(v.plain(false)))
 	return nil
 }
 
-func misfit(dst reflect.Value, col arrow.Array) error {
-	return fmt.Errorf("%s does not fit %s", col.DataType(), dst.Type())
+func setBool(dst reflect.Value, v value) error {
+	switch v.kind {
+	case nullKind:
+		return noNull(v, dst.Type())
+	case boolKind:
+		dst.SetBool(v.bool())
+		return nil
+	default:
+		return v.misfit(dst.Type(), "")
+	}
 }
 
-// assign puts a plain value into dst when it fits without loss.
-func assign(dst reflect.Value, v any) error {
-	src := reflect.ValueOf(v)
-	bad := fmt.Errorf("%v (%s) does not fit %s", v, src.Type(), dst.Type())
-	switch dst.Kind() {
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		if (dst.Type() == durationType) != (src.Type() == durationType) && src.Type() == durationType {
-			return bad
-		}
-		switch {
-		case src.CanInt() && !dst.OverflowInt(src.Int()):
-			dst.SetInt(src.Int())
-			return nil
-		case src.CanUint() && src.Uint() <= math.MaxInt64 && !dst.OverflowInt(int64(src.Uint())):
-			dst.SetInt(int64(src.Uint()))
-			return nil
-		}
-	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		switch {
-		case src.CanUint() && !dst.OverflowUint(src.Uint()):
-			dst.SetUint(src.Uint())
-			return nil
-		case src.CanInt() && src.Int() >= 0 && !dst.OverflowUint(uint64(src.Int())):
-			dst.SetUint(uint64(src.Int()))
-			return nil
-		}
-	case reflect.Float32, reflect.Float64:
-		switch {
-		case src.CanFloat():
-			dst.SetFloat(src.Float())
-			return nil
-		case src.CanInt():
-			dst.SetFloat(float64(src.Int()))
-			return nil
-		case src.CanUint():
-			dst.SetFloat(float64(src.Uint()))
-			return nil
-		}
-		if d, ok := v.(Decimal); ok {
-			dst.SetFloat(d.Float64())
-			return nil
-		}
-	case reflect.Bool, reflect.Struct, reflect.Slice:
-		if src.Type().AssignableTo(dst.Type()) {
-			dst.Set(src)
-			return nil
-		}
+func setString(dst reflect.Value, v value) error {
+	if v.kind == nullKind {
+		return noNull(v, dst.Type())
 	}
-	return bad
+	dst.SetString(v.text())
+	return nil
+}
+
+func setInt(dst reflect.Value, v value) error {
+	n, fits := int64(0), false
+	switch v.kind {
+	case nullKind:
+		return noNull(v, dst.Type())
+	case intKind:
+		n, fits = v.int(), true
+	case uintKind:
+		n, fits = v.int(), v.num <= math.MaxInt64
+	case decimalKind:
+		d, _ := v.decimal()
+		n, fits = d.Int64()
+	default:
+	}
+	if !fits || dst.OverflowInt(n) {
+		return v.misfit(dst.Type(), "")
+	}
+	dst.SetInt(n)
+	return nil
+}
+
+func setUint(dst reflect.Value, v value) error {
+	n, fits := v.num, false
+	switch v.kind {
+	case nullKind:
+		return noNull(v, dst.Type())
+	case intKind:
+		fits = v.int() >= 0
+	case uintKind:
+		fits = true
+	case decimalKind:
+		d, _ := v.decimal()
+		n, fits = d.uint64()
+	default:
+	}
+	if !fits || dst.OverflowUint(n) {
+		return v.misfit(dst.Type(), "")
+	}
+	dst.SetUint(n)
+	return nil
+}
+
+// inexact says why a number does not fit a float.
+const inexact = "the nearest float is another number; use a string or a session.Decimal"
+
+func setFloat(dst reflect.Value, v value) error {
+	size := dst.Type().Bits()
+	mantissa := 53
+	if size == 32 {
+		mantissa = 24
+	}
+	f, fits := 0.0, false
+	switch v.kind {
+	case nullKind:
+		return noNull(v, dst.Type())
+	case floatKind:
+		f = v.float()
+		fits = size == 64 || math.IsNaN(f) || float64(float32(f)) == f
+	case intKind:
+		f, fits = float64(v.int()), significantBits(magnitude(v.int())) <= mantissa
+	case uintKind:
+		f, fits = float64(v.num), significantBits(v.num) <= mantissa
+	case decimalKind:
+		d, _ := v.decimal()
+		f, fits = d.exactFloat(size)
+	default:
+		return v.misfit(dst.Type(), "")
+	}
+	if !fits {
+		return v.misfit(dst.Type(), inexact)
+	}
+	dst.SetFloat(f)
+	return nil
+}
+
+func setTime(dst reflect.Value, v value) error {
+	switch v.kind {
+	case nullKind:
+		return noNull(v, timeType)
+	case timeKind:
+		*dst.Addr().Interface().(*time.Time) = v.time()
+		return nil
+	default:
+		return v.misfit(timeType, "")
+	}
+}
+
+func setDuration(dst reflect.Value, v value) error {
+	if v.kind == spanKind {
+		dst.SetInt(v.int())
+		return nil
+	}
+	return setInt(dst, v) // nanoseconds
+}
+
+func setDecimal(dst reflect.Value, v value) error {
+	d, fits := Decimal{}, true
+	switch v.kind {
+	case nullKind:
+		return noNull(v, decimalType)
+	case decimalKind:
+		d, _ = v.decimal()
+	case intKind, uintKind, textKind:
+		var err error
+		if d, err = ParseDecimal(v.text()); err != nil {
+			return err
+		}
+	default:
+		fits = false
+	}
+	if !fits {
+		return v.misfit(decimalType, "")
+	}
+	*dst.Addr().Interface().(*Decimal) = d
+	return nil
 }

@@ -1,171 +1,267 @@
 package session
 
 import (
+	"math"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/decimal"
+	"github.com/apache/arrow-go/v18/arrow/decimal128"
+	"github.com/apache/arrow-go/v18/arrow/decimal256"
 )
 
-// Value is the value of col at row as a field of type any gets it from Rows:
-// nil, a bool, a number, string, []byte, time.Time, time.Duration or Decimal,
-// a []any for a list, a map[string]any for a struct or map; intervals are text.
-// Dictionaries, run-ends, unions and extensions are the value that they stand
-// for. Strings may share the memory of col: clone those that outlive it.
-func Value(col arrow.Array, row int) any { return plain(col, row) }
+// kind is what a value is, whatever array holds it.
+type kind uint8
 
-// asString is the value as text: strings as they are, all else as Arrow
-// prints it.
-func asString(col arrow.Array, row int) string {
-	switch a := col.(type) {
-	case *array.String:
-		return a.Value(row)
-	case *array.LargeString:
-		return a.Value(row)
-	case *array.StringView:
-		return a.Value(row)
-	default:
-		return col.ValueStr(row)
+const (
+	nullKind kind = iota
+	boolKind
+	intKind
+	uintKind
+	floatKind
+	textKind
+	binaryKind
+	uuidKind
+	timeKind    // a date or a timestamp
+	spanKind    // a duration or a time of day that fits time.Duration
+	decimalKind // one that fits Decimal
+	opaqueKind  // what Go has no type for, an interval for example: its text
+	listKind    // any kind of list
+	structKind  //
+	mapKind     //
+)
+
+// value is one logical value. Rows, Maps and Value read columns through it and
+// through nothing else.
+//
+// INVARIANT: kind is nullKind exactly if the value is NULL, whether the NULL
+// stands in the column, in a dictionary, a run, or a member of a union.
+type value struct {
+	kind kind
+	size uint8  // bits of an integer or float
+	num  uint64 // bool, integer, bits of the float64, nanoseconds of a span
+	str  string // of textKind
+
+	// col and row are where the value stands once its encodings are undone.
+	col arrow.Array
+	row int
+}
+
+// valueOf is the value of col at row. Dictionaries, run-ends, unions and
+// extensions are the value that they stand for.
+func valueOf(col arrow.Array, row int) value {
+	for {
+		if col.IsNull(row) {
+			return value{col: col, row: row}
+		}
+		if v, ok := scalarOf(col, row); ok {
+			return v
+		}
+		switch a := col.(type) {
+		case *array.Dictionary:
+			col, row = a.Dictionary(), a.GetValueIndex(row)
+		case *array.RunEndEncoded:
+			col, row = a.Values(), a.GetPhysicalIndex(row)
+		case *array.DenseUnion:
+			col, row = a.Field(a.ChildID(row)), int(a.ValueOffset(row))
+		case *array.SparseUnion:
+			col = a.Field(a.ChildID(row))
+		case array.ExtensionArray:
+			if v, ok := extensionOf(a, row); ok {
+				return v
+			}
+			col = a.Storage()
+		case *array.Map:
+			return value{kind: mapKind, col: col, row: row}
+		case array.ListLike:
+			return value{kind: listKind, col: col, row: row}
+		case *array.Struct:
+			return value{kind: structKind, col: col, row: row}
+		case *array.Null: // its IsNull says false
+			return value{col: col, row: row}
+		default:
+			return value{kind: opaqueKind, col: col, row: row}
+		}
 	}
 }
 
-// plain is the value as the nearest Go type: int64, uint64, float64, bool,
-// string, []byte, time.Time, time.Duration, Decimal, []any, map[string]any, or
-// nil. Small integers keep their width.
-func plain(col arrow.Array, row int) any {
-	if isNull(col, row) {
-		return nil
+// extensionOf knows the extensions that are more than their storage.
+func extensionOf(a array.ExtensionArray, row int) (value, bool) {
+	t, ok := a.DataType().(arrow.ExtensionType)
+	if !ok {
+		return value{}, false
 	}
-	if v, ok := plainScalar(col, row); ok {
-		return v
-	}
-	switch a := col.(type) {
-	case *array.Dictionary:
-		return plain(a.Dictionary(), a.GetValueIndex(row))
-	case *array.RunEndEncoded:
-		return plain(a.Values(), a.GetPhysicalIndex(row))
-	case *array.DenseUnion:
-		return plain(a.Field(a.ChildID(row)), int(a.ValueOffset(row)))
-	case *array.SparseUnion:
-		return plain(a.Field(a.ChildID(row)), row)
-	case array.ExtensionArray:
-		if t, ok := a.DataType().(arrow.ExtensionType); ok && t.ExtensionName() == "arrow.uuid" {
-			return a.ValueStr(row)
-		}
-		return plain(a.Storage(), row)
-	case *array.Map:
-		from, to := a.ValueOffsets(row)
-		out := make(map[string]any, to-from)
-		for i := int(from); i < int(to); i++ {
-			out[asString(a.Keys(), i)] = plain(a.Items(), i)
-		}
-		return out
-	case array.ListLike:
-		from, to := a.ValueOffsets(row)
-		out := make([]any, 0, to-from)
-		for i := int(from); i < int(to); i++ {
-			out = append(out, plain(a.ListValues(), i))
-		}
-		return out
-	case *array.Struct:
-		t := a.DataType().(*arrow.StructType)
-		out := make(map[string]any, a.NumField())
-		for i := range a.NumField() {
-			out[t.Field(i).Name] = plain(a.Field(i), row)
-		}
-		return out
+	v := valueOf(a.Storage(), row)
+	switch name := t.ExtensionName(); {
+	case name == "arrow.uuid" && v.kind == binaryKind && len(v.bytes()) == 16:
+		v.kind = uuidKind
+		return v, true
+	case name == "arrow.bool8" && v.kind == intKind:
+		v.kind, v.num = boolKind, boolBit(v.num != 0)
+		return v, true
 	default:
-		return col.ValueStr(row)
+		return value{}, false
 	}
 }
 
-func plainScalar(col arrow.Array, row int) (any, bool) {
+// scalarOf reads the types without parts.
+func scalarOf(col arrow.Array, row int) (v value, ok bool) {
+	v = value{col: col, row: row}
 	switch a := col.(type) {
-	case *array.Int8:
-		return a.Value(row), true
-	case *array.Int16:
-		return a.Value(row), true
-	case *array.Int32:
-		return a.Value(row), true
 	case *array.Int64:
-		return a.Value(row), true
-	case *array.Uint8:
-		return a.Value(row), true
-	case *array.Uint16:
-		return a.Value(row), true
-	case *array.Uint32:
-		return a.Value(row), true
+		v.kind, v.size, v.num = intKind, 64, uint64(a.Value(row))
+	case *array.Int32:
+		v.kind, v.size, v.num = intKind, 32, uint64(a.Value(row))
+	case *array.Int16:
+		v.kind, v.size, v.num = intKind, 16, uint64(a.Value(row))
+	case *array.Int8:
+		v.kind, v.size, v.num = intKind, 8, uint64(a.Value(row))
 	case *array.Uint64:
-		return a.Value(row), true
-	case *array.Float16:
-		return a.Value(row).Float32(), true
-	case *array.Float32:
-		return a.Value(row), true
+		v.kind, v.size, v.num = uintKind, 64, a.Value(row)
+	case *array.Uint32:
+		v.kind, v.size, v.num = uintKind, 32, uint64(a.Value(row))
+	case *array.Uint16:
+		v.kind, v.size, v.num = uintKind, 16, uint64(a.Value(row))
+	case *array.Uint8:
+		v.kind, v.size, v.num = uintKind, 8, uint64(a.Value(row))
 	case *array.Float64:
-		return a.Value(row), true
+		v.kind, v.size, v.num = floatKind, 64, math.Float64bits(a.Value(row))
+	case *array.Float32:
+		v.kind, v.size, v.num = floatKind, 32, math.Float64bits(float64(a.Value(row)))
+	case *array.Float16:
+		v.kind, v.size, v.num = floatKind, 32, math.Float64bits(float64(a.Value(row).Float32()))
 	case *array.Boolean:
-		return a.Value(row), true
-	case *array.String, *array.LargeString, *array.StringView:
-		return asString(col, row), true
-	case *array.Binary:
-		return append([]byte(nil), a.Value(row)...), true
-	case *array.LargeBinary:
-		return append([]byte(nil), a.Value(row)...), true
-	case *array.BinaryView:
-		return append([]byte(nil), a.Value(row)...), true
-	case *array.FixedSizeBinary:
-		return append([]byte(nil), a.Value(row)...), true
-	default:
-		return plainTime(col, row)
-	}
-}
-
-func plainTime(col arrow.Array, row int) (any, bool) {
-	switch a := col.(type) {
-	case *array.Date32:
-		return a.Value(row).ToTime(), true
-	case *array.Date64:
-		return a.Value(row).ToTime(), true
-	case *array.Timestamp:
-		toTime, err := a.DataType().(*arrow.TimestampType).GetToTimeFunc()
-		if err != nil {
-			return a.ValueStr(row), true
+		v.kind, v.num = boolKind, boolBit(a.Value(row))
+	case *array.String:
+		v.kind, v.str = textKind, a.Value(row)
+	case *array.LargeString:
+		v.kind, v.str = textKind, a.Value(row)
+	case *array.StringView:
+		v.kind, v.str = textKind, a.Value(row)
+	case *array.Binary, *array.LargeBinary, *array.BinaryView, *array.FixedSizeBinary:
+		v.kind = binaryKind
+	case *array.Decimal128, *array.Decimal256, *array.Decimal64, *array.Decimal32:
+		v.kind = opaqueKind
+		if _, fits := v.decimal(); fits {
+			v.kind = decimalKind
 		}
-		return toTime(a.Value(row)), true
-	case *array.Time32:
-		t := a.DataType().(*arrow.Time32Type)
-		return time.Duration(a.Value(row)) * t.Unit.Multiplier(), true
-	case *array.Time64:
-		t := a.DataType().(*arrow.Time64Type)
-		return time.Duration(a.Value(row)) * t.Unit.Multiplier(), true
-	case *array.Duration:
-		t := a.DataType().(*arrow.DurationType)
-		return time.Duration(a.Value(row)) * t.Unit.Multiplier(), true
-	case *array.Decimal128:
-		t := a.DataType().(*arrow.Decimal128Type)
-		return Decimal{text: a.ValueStr(row), value: a.Value(row).ToFloat64(t.Scale)}, true
-	case *array.Decimal256:
-		t := a.DataType().(*arrow.Decimal256Type)
-		return Decimal{text: a.ValueStr(row), value: a.Value(row).ToFloat64(t.Scale)}, true
 	default:
-		return nil, false
+		return temporalOf(v)
+	}
+	return v, true
+}
+
+// maxSeconds is how far from 1970 a time.Time can be, nearly.
+const maxSeconds = 1 << 62
+
+// temporalOf reads dates, times and intervals.
+func temporalOf(v value) (_ value, ok bool) {
+	switch a := v.col.(type) {
+	case *array.Date32, *array.Date64:
+		v.kind = timeKind
+	case *array.Timestamp:
+		v.kind = timeKind
+		if at := int64(a.Value(v.row)); at > maxSeconds || at < -maxSeconds {
+			if a.DataType().(*arrow.TimestampType).Unit == arrow.Second {
+				v.kind = opaqueKind
+			}
+		}
+	case *array.Time32:
+		v.span(int64(a.Value(v.row)), a.DataType().(*arrow.Time32Type).Unit)
+	case *array.Time64:
+		v.span(int64(a.Value(v.row)), a.DataType().(*arrow.Time64Type).Unit)
+	case *array.Duration:
+		v.span(int64(a.Value(v.row)), a.DataType().(*arrow.DurationType).Unit)
+	case *array.MonthInterval, *array.DayTimeInterval, *array.MonthDayNanoInterval:
+		v.kind = opaqueKind
+	default:
+		return v, false
+	}
+	return v, true
+}
+
+// span makes v so many units, or opaque if time.Duration ends before.
+func (v *value) span(units int64, unit arrow.TimeUnit) {
+	nanos := units * int64(unit.Multiplier())
+	v.kind, v.num = spanKind, uint64(nanos)
+	if nanos/int64(unit.Multiplier()) != units {
+		v.kind = opaqueKind
 	}
 }
 
-// Decimal is a decimal number as an any field or a Scanner gets it.
-type Decimal struct {
-	text  string
-	value float64
+const secondsOfDay = 24 * 60 * 60
+
+func boolBit(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
-// String is the exact number.
-func (d Decimal) String() string { return d.text }
+func (v *value) int() int64     { return int64(v.num) }
+func (v *value) float() float64 { return math.Float64frombits(v.num) }
+func (v *value) bool() bool     { return v.num != 0 }
 
-// Float64 is the nearest float64.
-func (d Decimal) Float64() float64 { return d.value }
+// bytes is a binary value in the memory of its column.
+func (v *value) bytes() []byte { return v.col.(interface{ Value(int) []byte }).Value(v.row) }
 
-// isNull is what Arrow's own IsNull should be: a column of type null has no
-// bitmap to look at, and calls its values valid.
-func isNull(col arrow.Array, row int) bool {
-	return col.DataType().ID() == arrow.NULL || col.IsNull(row)
+// time is a date or a timestamp. One whose zone this machine does not know is
+// in UTC: the instant is the same.
+func (v *value) time() time.Time {
+	switch a := v.col.(type) {
+	case *array.Date32:
+		return time.Unix(int64(a.Value(v.row))*secondsOfDay, 0).UTC()
+	case *array.Date64: // its ToTime cuts off what is no whole day
+		return time.UnixMilli(int64(a.Value(v.row))).UTC()
+	default:
+		ts := v.col.(*array.Timestamp)
+		t := ts.DataType().(*arrow.TimestampType)
+		at := ts.Value(v.row).ToTime(t.Unit)
+		if zone, err := t.GetZone(); err == nil {
+			at = at.In(zone)
+		}
+		return at
+	}
+}
+
+// decimal is a decimal value. Not ok means that Decimal cannot hold it.
+func (v *value) decimal() (Decimal, bool) {
+	t := v.col.DataType().(arrow.DecimalType)
+	return decimalOf(v.coefficient(), t.GetScale())
+}
+
+func (v *value) coefficient() decimal256.Num {
+	switch a := v.col.(type) {
+	case *array.Decimal32:
+		return decimal256.FromI64(int64(a.Value(v.row)))
+	case *array.Decimal64:
+		return decimal256.FromI64(int64(a.Value(v.row)))
+	case interface{ Value(int) decimal128.Num }:
+		return decimal256.FromDecimal128(a.Value(v.row))
+	default:
+		return v.col.(interface{ Value(int) decimal.Decimal256 }).Value(v.row)
+	}
+}
+
+// list is where the elements of a list, or the entries of a map, are.
+func (v *value) list() (elements arrow.Array, from, to int) {
+	a := v.col.(array.ListLike)
+	begin, end := a.ValueOffsets(v.row)
+	return a.ListValues(), int(begin), int(end)
+}
+
+// member is one value of a struct.
+func (v *value) member(i int) value { return valueOf(v.col.(*array.Struct).Field(i), v.row) }
+
+// fields describes the members of a struct.
+func (v *value) fields() *arrow.StructType { return v.col.DataType().(*arrow.StructType) }
+
+// entries are the keys and values of a map, and where its own begin and end.
+// The arrays that array.Map calls Keys and Items do not know where a slice of
+// its entries begins.
+func (v *value) entries() (keys, items arrow.Array, from, to int) {
+	pairs, from, to := v.list()
+	s := pairs.(*array.Struct)
+	return s.Field(0), s.Field(1), from, to
 }

@@ -1,0 +1,177 @@
+package session
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+)
+
+// Value is the value of col at row as a field of type any gets it from Rows:
+// nil, a bool, an integer or float of its width, string, []byte, time.Time,
+// time.Duration (also for times of day) or Decimal, a []any for a list, a
+// map[string]any for a struct or map. What Go has no type for is text:
+// intervals, and numbers and durations beyond the range of Decimal and
+// time.Duration. A map with NULL or equal keys is a []any of its entries.
+//
+// Dictionaries, run-ends, unions and extensions are the value that they stand
+// for; a NULL in any of them is nil. Strings may share the memory of col: clone
+// those that outlive it.
+func Value(col arrow.Array, row int) any { return valueOf(col, row).plain(false) }
+
+// plain is the value as the nearest Go type, see Value. With own, strings have
+// memory of their own.
+func (v value) plain(own bool) any {
+	switch v.kind {
+	case nullKind:
+		return nil
+	case boolKind:
+		return v.bool()
+	case intKind, uintKind, floatKind:
+		return v.number()
+	case textKind:
+		return ownedText(v.str, own)
+	case binaryKind:
+		return append([]byte{}, v.bytes()...)
+	case timeKind:
+		return v.time()
+	case spanKind:
+		return time.Duration(v.int())
+	case decimalKind:
+		d, _ := v.decimal()
+		return d
+	case listKind:
+		return v.plainList(own)
+	case structKind:
+		return v.plainStruct(own)
+	case mapKind:
+		return v.plainMap(own)
+	default:
+		return v.text()
+	}
+}
+
+// number is an integer or float of the width that its column has.
+func (v *value) number() any {
+	switch {
+	case v.kind == floatKind && v.size == 32:
+		return float32(v.float())
+	case v.kind == floatKind:
+		return v.float()
+	case v.kind == uintKind:
+		switch v.size {
+		case 8:
+			return uint8(v.num)
+		case 16:
+			return uint16(v.num)
+		case 32:
+			return uint32(v.num)
+		}
+		return v.num
+	}
+	switch v.size {
+	case 8:
+		return int8(v.int())
+	case 16:
+		return int16(v.int())
+	case 32:
+		return int32(v.int())
+	}
+	return v.int()
+}
+
+func ownedText(s string, own bool) string {
+	if own {
+		return strings.Clone(s)
+	}
+	return s
+}
+
+func (v *value) plainList(own bool) []any {
+	elements, from, to := v.list()
+	out := make([]any, 0, to-from)
+	for i := from; i < to; i++ {
+		out = append(out, valueOf(elements, i).plain(own))
+	}
+	return out
+}
+
+func (v *value) plainStruct(own bool) map[string]any {
+	t := v.fields()
+	out := make(map[string]any, t.NumFields())
+	for i := range t.NumFields() {
+		out[t.Field(i).Name] = v.member(i).plain(own)
+	}
+	if len(out) == t.NumFields() {
+		return out
+	}
+	for i, name := range uniqueNames(t.Fields()) {
+		out[name] = v.member(i).plain(own)
+	}
+	return out
+}
+
+func (v *value) plainMap(own bool) any {
+	keys, items, from, to := v.entries()
+	out := make(map[string]any, to-from)
+	for i := from; i < to; i++ {
+		key := valueOf(keys, i)
+		name := ownedText(key.text(), own)
+		if _, taken := out[name]; taken || key.kind == nullKind {
+			return v.plainList(own)
+		}
+		out[name] = valueOf(items, i).plain(own)
+	}
+	return out
+}
+
+// driverValue is the value as database/sql gives one to a Scanner: nil, an
+// int64, float64, bool, []byte, string or time.Time. Durations and times of day
+// are nanoseconds, decimals and what is beyond these types text, and nested
+// values JSON.
+func (v *value) driverValue() any {
+	switch v.kind {
+	case nullKind:
+		return nil
+	case boolKind:
+		return v.bool()
+	case intKind, spanKind:
+		return v.int()
+	case uintKind:
+		if v.num <= math.MaxInt64 {
+			return v.int()
+		}
+		return v.text()
+	case floatKind:
+		return v.float()
+	case binaryKind:
+		return append([]byte{}, v.bytes()...)
+	case timeKind:
+		return v.time()
+	default:
+		return v.text()
+	}
+}
+
+// misfit says that a value cannot go into a Go type, and why where that is not
+// plain from the types.
+func (v *value) misfit(t reflect.Type, why string) error {
+	if why != "" {
+		why = ": " + why
+	}
+	switch v.kind {
+	case nullKind:
+		return fmt.Errorf("NULL does not fit %s%s", t, why)
+	case binaryKind:
+		return fmt.Errorf("%d bytes (%s) do not fit %s%s", len(v.bytes()), v.col.DataType(), t, why)
+	case listKind, structKind, mapKind:
+		return fmt.Errorf("%s does not fit %s%s", v.col.DataType(), t, why)
+	case textKind:
+		return fmt.Errorf("%q (%s) does not fit %s%s", shortened(v.str), v.col.DataType(), t, why)
+	default:
+		return fmt.Errorf("%s (%s) does not fit %s%s", shortened(v.text()), v.col.DataType(), t, why)
+	}
+}

@@ -1,0 +1,231 @@
+package session
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/apache/arrow-go/v18/arrow"
+)
+
+func (s setters) pointer(t reflect.Type) (setter, error) {
+	set, err := s.of(t.Elem())
+	if err != nil {
+		return nil, err
+	}
+	return func(dst reflect.Value, v value) error {
+		if v.kind == nullKind {
+			dst.SetZero()
+			return nil
+		}
+		to := reflect.New(t.Elem())
+		if err := set(to.Elem(), v); err != nil {
+			return err
+		}
+		dst.Set(to)
+		return nil
+	}, nil
+}
+
+// holdsBytes reports whether a slice or array type is one of plain bytes.
+func holdsBytes(t reflect.Type) bool {
+	return t.Elem().Kind() == reflect.Uint8 && !isScalar(t.Elem())
+}
+
+// raw is the bytes that a value is made of, if it is.
+func (v *value) raw() ([]byte, bool) {
+	switch v.kind {
+	case binaryKind, uuidKind:
+		return v.bytes(), true
+	case textKind:
+		return []byte(v.str), true
+	default:
+		return nil, false
+	}
+}
+
+// slice takes lists, and maps as the list of their entries; a slice of bytes
+// also what has bytes.
+func (s setters) slice(t reflect.Type) (setter, error) {
+	set, err := s.of(t.Elem())
+	if err != nil {
+		return nil, err
+	}
+	bytes := holdsBytes(t)
+	return func(dst reflect.Value, v value) error {
+		switch v.kind {
+		case nullKind:
+			dst.SetZero()
+			return nil
+		case listKind, mapKind:
+			_, from, to := v.list()
+			out := reflect.MakeSlice(t, to-from, to-from)
+			if err := setElements(out, v, set); err != nil {
+				return err
+			}
+			dst.Set(out)
+			return nil
+		default:
+			if raw, ok := v.raw(); ok && bytes {
+				dst.SetBytes(append([]byte{}, raw...))
+				return nil
+			}
+			return v.misfit(t, "")
+		}
+	}, nil
+}
+
+// array takes what slice takes, of its very length.
+func (s setters) array(t reflect.Type) (setter, error) {
+	set, err := s.of(t.Elem())
+	if err != nil {
+		return nil, err
+	}
+	bytes := holdsBytes(t)
+	return func(dst reflect.Value, v value) error {
+		switch v.kind {
+		case nullKind:
+			return noNull(v, t)
+		case listKind, mapKind:
+			if _, from, to := v.list(); to-from != t.Len() {
+				return v.misfit(t, fmt.Sprintf("it has %d elements", to-from))
+			}
+			return setElements(dst, v, set)
+		default:
+			raw, ok := v.raw()
+			if !ok || !bytes {
+				return v.misfit(t, "")
+			}
+			if len(raw) != t.Len() {
+				return v.misfit(t, fmt.Sprintf("it has %d bytes", len(raw)))
+			}
+			for i, b := range raw {
+				dst.Index(i).SetUint(uint64(b))
+			}
+			return nil
+		}
+	}, nil
+}
+
+// setElements sets the elements of a slice or array to those of a list.
+func setElements(dst reflect.Value, v value, set setter) error {
+	elements, from, _ := v.list()
+	for i := range dst.Len() {
+		if err := set(dst.Index(i), valueOf(elements, from+i)); err != nil {
+			return fmt.Errorf("element %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// mapping takes maps, and structs where the keys are strings.
+func (s setters) mapping(t reflect.Type) (setter, error) {
+	if t.Key().Kind() == reflect.Pointer {
+		return nil, fmt.Errorf("type %s cannot hold a column: its keys are pointers", t)
+	}
+	setKey, err := s.of(t.Key())
+	if err != nil {
+		return nil, err
+	}
+	setItem, err := s.of(t.Elem())
+	if err != nil {
+		return nil, err
+	}
+	return func(dst reflect.Value, v value) error {
+		switch {
+		case v.kind == nullKind:
+			dst.SetZero()
+			return nil
+		case v.kind == mapKind:
+			return setMap(dst, v, setKey, setItem)
+		case v.kind == structKind && t.Key().Kind() == reflect.String:
+			return setNames(dst, v, setItem)
+		default:
+			return v.misfit(t, "")
+		}
+	}, nil
+}
+
+// setMap fills a map from the entries of a map.
+func setMap(dst reflect.Value, v value, setKey, setItem setter) error {
+	t := dst.Type()
+	keys, items, from, to := v.entries()
+	out := reflect.MakeMapWithSize(t, to-from)
+	k, e := reflect.New(t.Key()).Elem(), reflect.New(t.Elem()).Elem()
+	for i := from; i < to; i++ {
+		k.SetZero()
+		e.SetZero()
+		key, item := valueOf(keys, i), valueOf(items, i)
+		if key.kind == nullKind {
+			return v.misfit(t, "a key is NULL; use a slice of structs")
+		}
+		if err := setKey(k, key); err != nil {
+			return fmt.Errorf("key: %w", err)
+		}
+		if !k.Comparable() {
+			return key.misfit(t, "no key of a Go map can be one; use string keys, or a slice of structs")
+		}
+		if out.MapIndex(k).IsValid() {
+			return v.misfit(t, fmt.Sprintf("the key %q comes twice; use a slice of structs", shortened(key.text())))
+		}
+		if err := setItem(e, item); err != nil {
+			return fmt.Errorf("value of key %q: %w", shortened(key.text()), err)
+		}
+		out.SetMapIndex(k, e)
+	}
+	dst.Set(out)
+	return nil
+}
+
+// setNames fills a map from the members of a struct.
+func setNames(dst reflect.Value, v value, setItem setter) error {
+	t := dst.Type()
+	names := uniqueNames(v.fields().Fields())
+	out := reflect.MakeMapWithSize(t, len(names))
+	e := reflect.New(t.Elem()).Elem()
+	for i, name := range names {
+		e.SetZero()
+		if err := setItem(e, v.member(i)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		out.SetMapIndex(reflect.ValueOf(name).Convert(t.Key()), e)
+	}
+	dst.Set(out)
+	return nil
+}
+
+// structure takes structs, by the names of their members.
+func (s setters) structure(t reflect.Type) (setter, error) {
+	fields, err := s.fieldsOf(t)
+	if err != nil {
+		return nil, err
+	}
+	if len(fields) == 0 {
+		return nil, fmt.Errorf("type %s cannot hold a column: it has no exported field", t)
+	}
+	plans := make(map[*arrow.StructType][]columnPlan, 1)
+	return func(dst reflect.Value, v value) error {
+		switch v.kind {
+		case nullKind:
+			return noNull(v, t)
+		case structKind:
+		default:
+			return v.misfit(t, "")
+		}
+		plan, known := plans[v.fields()]
+		if !known {
+			var err error
+			if plan, err = planFields(fields, v.fields().Fields()); err != nil {
+				return err
+			}
+			plans[v.fields()] = plan
+		}
+		for i := range plan {
+			c := &plan[i]
+			member := v.member(c.column)
+			if err := c.set(c.in(dst), member); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+		}
+		return nil
+	}, nil
+}

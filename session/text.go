@@ -1,0 +1,186 @@
+package session
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+)
+
+// text is the value as a string gets it: texts and binary values as they are,
+// numbers in full, times as RFC 3339 has them, lists, structs and maps as JSON.
+func (v *value) text() string {
+	switch v.kind {
+	case nullKind:
+		return "NULL"
+	case boolKind:
+		return strconv.FormatBool(v.bool())
+	case intKind:
+		return strconv.FormatInt(v.int(), 10)
+	case uintKind:
+		return strconv.FormatUint(v.num, 10)
+	case floatKind:
+		return strconv.FormatFloat(v.float(), 'g', -1, int(v.size))
+	case textKind:
+		return v.str
+	case binaryKind:
+		return string(v.bytes())
+	case uuidKind:
+		b := v.bytes()
+		return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+	case timeKind:
+		return v.timeText()
+	case decimalKind:
+		d, _ := v.decimal()
+		return d.String()
+	case listKind, structKind, mapKind:
+		return string(v.appendJSON(nil))
+	default:
+		return v.opaqueText()
+	}
+}
+
+// opaqueText is the text of what has a unit, and of what no Go type holds.
+func (v *value) opaqueText() string {
+	switch a := v.col.(type) {
+	case *array.Time32:
+		return clockText(int64(a.Value(v.row)), a.DataType().(*arrow.Time32Type).Unit)
+	case *array.Time64:
+		return clockText(int64(a.Value(v.row)), a.DataType().(*arrow.Time64Type).Unit)
+	case *array.Timestamp:
+		return fmt.Sprintf("%d%s", a.Value(v.row), a.DataType().(*arrow.TimestampType).Unit)
+	case *array.Decimal32, *array.Decimal64, *array.Decimal128, *array.Decimal256:
+		whole := Decimal{coef: v.coefficient()}
+		return fmt.Sprintf("%se%d", whole, -int64(v.col.DataType().(arrow.DecimalType).GetScale()))
+	default:
+		return v.col.ValueStr(v.row)
+	}
+}
+
+const (
+	dayLayout  = "2006-01-02"
+	timeLayout = "2006-01-02T15:04:05.999999999"
+)
+
+func (v *value) timeText() string {
+	at := v.time()
+	switch t := v.col.DataType().(type) {
+	case *arrow.Date32Type:
+		return at.Format(dayLayout)
+	case *arrow.Date64Type:
+		if at.Truncate(24 * time.Hour).Equal(at) {
+			return at.Format(dayLayout)
+		}
+	case *arrow.TimestampType:
+		if _, offset := at.Zone(); t.TimeZone != "" && offset%60 != 0 {
+			return at.Format(timeLayout + "Z07:00:00")
+		} else if t.TimeZone != "" {
+			return at.Format(time.RFC3339Nano)
+		}
+	}
+	return at.Format(timeLayout)
+}
+
+// clockText is a time of day with the digits that its unit has. 24:00:00, which
+// some databases know, stays what it is.
+func clockText(units int64, unit arrow.TimeUnit) string {
+	sign := ""
+	if units < 0 {
+		sign = "-"
+	}
+	second := uint64(time.Second / unit.Multiplier())
+	whole, part := magnitude(units)/second, magnitude(units)%second
+	s := fmt.Sprintf("%s%02d:%02d:%02d", sign, whole/3600, whole/60%60, whole%60)
+	if digits := 3 * int(unit); digits > 0 {
+		s += fmt.Sprintf(".%0*d", digits, part)
+	}
+	return s
+}
+
+// appendJSON appends the value as JSON: times, durations, decimals and floats
+// that are no numbers as strings, binary values in base64.
+func (v *value) appendJSON(b []byte) []byte {
+	switch v.kind {
+	case nullKind:
+		return append(b, "null"...)
+	case boolKind, intKind, uintKind:
+		return append(b, v.text()...)
+	case floatKind:
+		if f := v.float(); !math.IsNaN(f) && !math.IsInf(f, 0) {
+			return append(b, v.text()...)
+		}
+		return appendQuoted(b, v.text())
+	case binaryKind:
+		return appendQuoted(b, base64.StdEncoding.EncodeToString(v.bytes()))
+	case listKind:
+		return v.appendList(b)
+	case structKind:
+		b = append(b, '{')
+		for i, name := range uniqueNames(v.fields().Fields()) {
+			m := v.member(i)
+			b = append(appendQuoted(appendComma(b, i), name), ':')
+			b = m.appendJSON(b)
+		}
+		return append(b, '}')
+	case mapKind:
+		return v.appendMap(b)
+	default:
+		return appendQuoted(b, v.text())
+	}
+}
+
+func (v *value) appendList(b []byte) []byte {
+	elements, from, to := v.list()
+	b = append(b, '[')
+	for i := from; i < to; i++ {
+		element := valueOf(elements, i)
+		b = element.appendJSON(appendComma(b, i-from))
+	}
+	return append(b, ']')
+}
+
+// appendMap appends an object, or the list of entries that plain makes of the
+// same map.
+func (v *value) appendMap(b []byte) []byte {
+	keys, items, from, to := v.entries()
+	taken := make(map[string]bool, to-from)
+	out := append(b, '{')
+	for i := from; i < to; i++ {
+		key, item := valueOf(keys, i), valueOf(items, i)
+		name := key.text()
+		if taken[name] || key.kind == nullKind {
+			return v.appendList(b)
+		}
+		taken[name] = true
+		out = append(appendQuoted(appendComma(out, i-from), name), ':')
+		out = item.appendJSON(out)
+	}
+	return append(out, '}')
+}
+
+func appendComma(b []byte, i int) []byte {
+	if i > 0 {
+		return append(b, ',')
+	}
+	return b
+}
+
+// appendQuoted appends a JSON string. Bytes that are no UTF-8 are escaped as Go
+// does, so that they are not lost, although no reader of JSON knows them.
+func appendQuoted(b []byte, s string) []byte {
+	if !utf8.ValidString(s) {
+		return strconv.AppendQuote(b, s)
+	}
+	var out strings.Builder
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(s) // a string can always be encoded
+	return append(b, strings.TrimSuffix(out.String(), "\n")...)
+}

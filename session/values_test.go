@@ -1,0 +1,294 @@
+package session
+
+import (
+	"database/sql"
+	"encoding/json"
+	"math"
+	"math/big"
+	"testing"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/require"
+)
+
+// columnOf builds a column from JSON values, one a row.
+func columnOf(t *testing.T, dt arrow.DataType, values string) arrow.Array {
+	col, _, err := array.FromJSON(memory.DefaultAllocator, dt, jsonRows(values))
+	require.NoError(t, err, dt)
+	return col
+}
+
+// rowsOf reads columns called a, b, c … as values of type T.
+func rowsOf[T any](t *testing.T, columns ...arrow.Array) (got []T, err error) {
+	t.Helper()
+	fields := make([]arrow.Field, len(columns))
+	for i, col := range columns {
+		fields[i] = arrow.Field{Name: string(rune('a' + i)), Type: col.DataType(), Nullable: true}
+	}
+	batch := array.NewRecordBatch(arrow.NewSchema(fields, nil), columns, int64(columns[0].Len()))
+	for v, err := range Rows[T](resultOf(t, batch)) {
+		if err != nil {
+			return got, err
+		}
+		got = append(got, v)
+	}
+	return got, nil
+}
+
+func oneRow[T any](t *testing.T, columns ...arrow.Array) T {
+	t.Helper()
+	got, err := rowsOf[T](t, columns...)
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	return got[0]
+}
+
+func refused[T any](t *testing.T, why string, columns ...arrow.Array) {
+	t.Helper()
+	_, err := rowsOf[T](t, columns...)
+	require.ErrorContains(t, err, why)
+}
+
+// encodedNulls are columns whose own bitmap, if there is one, marks no NULL.
+func encodedNulls(t *testing.T) map[string]arrow.Array {
+	texts := columnOf(t, arrow.BinaryTypes.String, `["x", null]`)
+	second := columnOf(t, arrow.PrimitiveTypes.Int8, `[1]`)
+	codes, offsets := memory.NewBufferBytes([]byte{5}), memory.NewBufferBytes(arrow.Int32Traits.CastToBytes([]int32{1}))
+	union := []arrow.Field{{Name: "s", Type: arrow.BinaryTypes.String, Nullable: true}}
+	ids := []arrow.UnionTypeCode{5}
+	return map[string]arrow.Array{
+		"dictionary": array.NewDictionaryArray(&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}, second, texts),
+		"run ends":   array.NewRunEndEncodedArray(columnOf(t, arrow.PrimitiveTypes.Int32, `[1]`), array.NewSlice(texts, 1, 2), 1, 0),
+		"dense":      array.NewDenseUnion(arrow.DenseUnionOf(union, ids), 1, []arrow.Array{texts}, codes, offsets, 0),
+		"sparse":     array.NewSparseUnion(arrow.SparseUnionOf(union, ids), 1, []arrow.Array{array.NewSlice(texts, 1, 2)}, codes, 0),
+		"null":       array.NewNull(1),
+		"extension":  extended("flightpool.other", array.NewSlice(texts, 1, 2)),
+	}
+}
+
+func TestANullIsNullInEveryEncoding(t *testing.T) {
+	for name, col := range encodedNulls(t) {
+		t.Run(name, func(t *testing.T) {
+			require.Nil(t, Value(col, 0))
+			require.Nil(t, oneRow[struct{ A any }](t, col).A)
+			require.Nil(t, oneRow[struct{ A *string }](t, col).A)
+			require.Nil(t, oneRow[struct{ A []byte }](t, col).A)
+			require.False(t, oneRow[struct{ A sql.NullString }](t, col).A.Valid)
+			refused[struct{ A string }](t, "NULL does not fit string: use a pointer", col)
+			refused[struct{ A bool }](t, "NULL does not fit bool", col)
+			refused[struct{ A Decimal }](t, "NULL does not fit session.Decimal", col)
+			refused[struct{ A time.Time }](t, "NULL does not fit time.Time", col)
+			refused[struct{ A [2]byte }](t, "NULL does not fit [2]uint8", col)
+			refused[struct{ A struct{ X int } }](t, "NULL does not fit", col)
+		})
+	}
+}
+
+type (
+	base  struct{ A int64 }
+	Base  struct{ A int64 }
+	Audit struct{ CreatedAt string }
+	Point struct{ X, Y int64 }
+	Loop  struct {
+		*Loop
+		A int64
+	}
+	Deep struct{ *Base }
+)
+
+func TestEmbeddedStructsAreFilledAllocatedOrLeftOut(t *testing.T) {
+	seven := columnOf(t, arrow.PrimitiveTypes.Int64, `[7]`)
+	require.EqualValues(t, 7, oneRow[struct{ *Base }](t, seven).A)
+	require.EqualValues(t, 7, oneRow[struct{ base }](t, seven).A)
+	require.EqualValues(t, 7, oneRow[struct{ *Deep }](t, seven).A)
+	require.EqualValues(t, 7, oneRow[Loop](t, seven).A)
+	require.EqualValues(t, 7, oneRow[struct {
+		A     int64
+		Audit `arrow:"-"`
+	}](t, seven).A)
+	refused[struct{ *base }](t, "field base: an embedded pointer to a type that is not exported", seven)
+	refused[struct {
+		A int64
+		Audit
+	}](t, `field CreatedAt: the result has no column "CreatedAt"`, seven)
+
+	point := columnOf(t, arrow.StructOf(arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Int64}, arrow.Field{Name: "y", Type: arrow.PrimitiveTypes.Int64}), `[{"x": 1, "y": 2}]`)
+	require.Equal(t, Point{1, 2}, oneRow[struct {
+		Point `arrow:"a"`
+	}](t, point).Point)
+	require.Equal(t, Point{1, 2}, *oneRow[struct {
+		*Point `arrow:"a"`
+	}](t, point).Point)
+
+	hides := oneRow[struct { // as Go does
+		A int32
+		Base
+	}](t, seven)
+	require.EqualValues(t, 7, hides.A)
+	require.Zero(t, hides.Base.A)
+
+	at := columnOf(t, arrow.FixedWidthTypes.Date32, `["2026-03-04"]`)
+	require.Equal(t, 2026, oneRow[struct {
+		time.Time `arrow:"a"`
+	}](t, at).Year())
+}
+
+func TestNumbersArriveExactlyOrNotAtAll(t *testing.T) {
+	i64, f64 := arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Float64
+	refused[struct{ A float64 }](t, "9007199254740993 (int64) does not fit float64: the nearest float is another number", columnOf(t, i64, `[9007199254740993]`))
+	require.EqualValues(t, 1<<60, oneRow[struct{ A float64 }](t, columnOf(t, i64, `[1152921504606846976]`)).A)
+	refused[struct{ A float32 }](t, "does not fit float32", columnOf(t, i64, `[16777217]`))
+	refused[struct{ A float32 }](t, "1e+300 (float64) does not fit float32", columnOf(t, f64, `[1e300]`))
+	refused[struct{ A float32 }](t, "0.1 (float64) does not fit float32", columnOf(t, f64, `[0.1]`))
+	require.EqualValues(t, 0.5, oneRow[struct{ A float32 }](t, columnOf(t, f64, `[0.5]`)).A)
+	refused[struct{ A int64 }](t, "does not fit int64", columnOf(t, f64, `[1]`))
+	refused[struct{ A uint }](t, "-1 (int64) does not fit uint", columnOf(t, i64, `[-1]`))
+
+	seconds := columnOf(t, arrow.FixedWidthTypes.Duration_s, `["1099511627776s"]`)
+	refused[struct{ A time.Duration }](t, "1099511627776s (duration[s]) does not fit time.Duration", seconds)
+	require.Equal(t, "1099511627776s", Value(seconds, 0), "not a duration of another length")
+	require.Equal(t, "1099511627776s", oneRow[struct{ A string }](t, seconds).A)
+
+	decimals := func(s string, scale int32) arrow.Array {
+		c, _ := new(big.Int).SetString(s, 10)
+		columns := decimalColumns(c, scale)
+		return columns[len(columns)-1]
+	}
+	sum := decimals("42", 0) // as DuckDB gives sum(int)
+	require.EqualValues(t, 42, oneRow[struct{ A int64 }](t, sum).A)
+	require.EqualValues(t, 42, oneRow[struct{ A uint8 }](t, sum).A)
+	require.EqualValues(t, 42, oneRow[struct{ A int }](t, decimals("4200", 2)).A)
+	refused[struct{ A int64 }](t, "42.50 (decimal256(76, 2)) does not fit int64", decimals("4250", 2))
+	refused[struct{ A int64 }](t, "does not fit int64", decimals("9223372036854775808", 0))
+	require.Equal(t, 123.45, oneRow[struct{ A float64 }](t, decimals("12345", 2)).A)
+	require.Equal(t, 0.1, oneRow[struct{ A float64 }](t, decimals("10000000000000000000", 20)).A)
+	require.Equal(t, float32(0.1), oneRow[struct{ A float32 }](t, decimals("1", 1)).A)
+	refused[struct{ A float64 }](t, "does not fit float64", decimals("12345678901234567890123", 5))
+	require.Equal(t, "12.50", oneRow[struct{ A string }](t, decimals("1250", 2)).A)
+	require.Equal(t, "0.00001", oneRow[struct{ A Decimal }](t, decimals("1", 5)).A.String())
+	require.Equal(t, "7", oneRow[struct{ A Decimal }](t, columnOf(t, i64, `[7]`)).A.String())
+	require.Equal(t, "12.50", oneRow[struct{ A *Decimal }](t, columnOf(t, arrow.BinaryTypes.String, `["12.50"]`)).A.String())
+	refused[struct{ A Decimal }](t, "no Decimal", columnOf(t, arrow.BinaryTypes.String, `["twelve"]`))
+	refused[struct{ A Decimal }](t, "does not fit session.Decimal", columnOf(t, f64, `[0.1]`))
+}
+
+func TestScannersGetWhatDatabaseSQLGives(t *testing.T) {
+	i32 := columnOf(t, arrow.PrimitiveTypes.Int32, `[1]`)
+	require.Equal(t, pgtype.Int4{Int32: 1, Valid: true}, oneRow[struct{ A pgtype.Int4 }](t, i32).A)
+	require.Equal(t, pgtype.Int8{Int64: 1, Valid: true}, oneRow[struct{ A pgtype.Int8 }](t, columnOf(t, arrow.PrimitiveTypes.Uint64, `[1]`)).A)
+	cents := decimalColumns(big.NewInt(42), 2)[0]
+	n := oneRow[struct{ A pgtype.Numeric }](t, cents).A
+	require.Equal(t, []any{int64(42), int32(-2)}, []any{n.Int.Int64(), n.Exp})
+	require.Equal(t, sql.Null[time.Duration]{V: 90 * time.Minute, Valid: true}, oneRow[struct{ A sql.Null[time.Duration] }](t, columnOf(t, arrow.FixedWidthTypes.Time64us, `["01:30:00"]`)).A)
+	require.Equal(t, sql.Null[uint64]{V: math.MaxUint64, Valid: true}, oneRow[struct{ A sql.Null[uint64] }](t, columnOf(t, arrow.PrimitiveTypes.Uint64, `[18446744073709551615]`)).A)
+	require.Equal(t, sql.NullString{String: `[1,null]`, Valid: true}, oneRow[struct{ A sql.NullString }](t, columnOf(t, arrow.ListOf(arrow.PrimitiveTypes.Int8), `[[1,null]]`)).A)
+	require.Equal(t, sql.NullFloat64{Float64: 0.42, Valid: true}, oneRow[struct{ A sql.NullFloat64 }](t, cents).A)
+}
+
+func TestBytesTextsAndArraysAreWhatTheyAre(t *testing.T) {
+	type flag bool
+	type raw []byte
+	text, binary := columnOf(t, arrow.BinaryTypes.String, `["{\"a\":1}"]`), columnOf(t, arrow.BinaryTypes.Binary, `["/wBh"]`)
+	require.Equal(t, json.RawMessage(`{"a":1}`), oneRow[struct{ A json.RawMessage }](t, text).A)
+	require.Equal(t, []byte(`{"a":1}`), oneRow[struct{ A []byte }](t, text).A)
+	require.Equal(t, "\xff\x00a", oneRow[struct{ A string }](t, binary).A, "not base64")
+	require.Equal(t, raw("\xff\x00a"), oneRow[struct{ A raw }](t, binary).A)
+	require.Equal(t, [3]byte{0xff, 0, 'a'}, oneRow[struct{ A [3]byte }](t, binary).A)
+	refused[struct{ A [4]byte }](t, "3 bytes (binary) do not fit [4]uint8: it has 3 bytes", binary)
+	require.True(t, bool(oneRow[struct{ A flag }](t, columnOf(t, arrow.FixedWidthTypes.Boolean, `[true]`)).A))
+	pair := columnOf(t, arrow.FixedSizeListOf(2, arrow.PrimitiveTypes.Float32), `[[1, 2]]`)
+	require.Equal(t, [2]float32{1, 2}, oneRow[struct{ A [2]float32 }](t, pair).A)
+	refused[struct{ A [3]float32 }](t, "it has 2 elements", pair)
+	empty := columnOf(t, arrow.BinaryTypes.Binary, `["", null]`)
+	rows, err := rowsOf[struct{ A []byte }](t, empty)
+	require.NoError(t, err)
+	require.NotNil(t, rows[0].A, "an empty value is not NULL")
+	require.Nil(t, rows[1].A)
+	id := extended("arrow.uuid", columnOf(t, &arrow.FixedSizeBinaryType{ByteWidth: 16}, `["ABEiM0RVZneImaq7zN3u/w=="]`))
+	require.Equal(t, "00112233-4455-6677-8899-aabbccddeeff", oneRow[struct{ A string }](t, id).A)
+	require.Equal(t, byte(0xff), oneRow[struct{ A [16]byte }](t, id).A[15])
+}
+
+func TestMapsTakeTheKeysThatTheyCanHold(t *testing.T) {
+	binary := columnOf(t, arrow.MapOf(arrow.BinaryTypes.Binary, arrow.PrimitiveTypes.Int64), `[[{"key": "aw==", "value": 1}]]`)
+	refused[struct{ A map[any]int64 }](t, "no key of a Go map can be one; use string keys", binary)
+	require.Equal(t, map[string]int64{"k": 1}, oneRow[struct{ A map[string]int64 }](t, binary).A)
+	require.Equal(t, map[[1]byte]int64{{'k'}: 1}, oneRow[struct{ A map[[1]byte]int64 }](t, binary).A)
+	type entry struct {
+		Key   []byte
+		Value int64
+	}
+	require.Equal(t, []entry{{[]byte("k"), 1}}, oneRow[struct{ A []entry }](t, binary).A)
+	twice := columnOf(t, arrow.MapOf(arrow.BinaryTypes.String, arrow.PrimitiveTypes.Int64), `[[{"key": "k", "value": 1}, {"key": "k", "value": 2}]]`)
+	refused[struct{ A map[string]int }](t, `the key "k" comes twice`, twice)
+	require.Equal(t, []any{map[string]any{"key": "k", "value": int64(1)}, map[string]any{"key": "k", "value": int64(2)}}, Value(twice, 0), "none is lost")
+	refused[struct{ A map[*string]int }](t, "its keys are pointers", twice)
+	one := columnOf(t, arrow.StructOf(arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Int64}), `[{"x": 1}]`)
+	require.Equal(t, map[string]int8{"x": 1}, oneRow[struct{ A map[string]int8 }](t, one).A)
+}
+
+func TestOneColumnGoesIntoAnyType(t *testing.T) {
+	numbers, err := rowsOf[int64](t, columnOf(t, arrow.PrimitiveTypes.Int32, `[1, 2]`))
+	require.NoError(t, err)
+	require.Equal(t, []int64{1, 2}, numbers)
+	pointers, err := rowsOf[*string](t, columnOf(t, arrow.BinaryTypes.String, `["x", null]`))
+	require.NoError(t, err)
+	require.Equal(t, "x", *pointers[0])
+	require.Nil(t, pointers[1])
+	require.Equal(t, 2026, oneRow[time.Time](t, columnOf(t, arrow.FixedWidthTypes.Date32, `["2026-03-04"]`)).Year())
+	require.Equal(t, "0.07", oneRow[Decimal](t, decimalColumns(big.NewInt(7), 2)[0]).String())
+	require.Equal(t, sql.NullString{String: "x", Valid: true}, oneRow[sql.NullString](t, columnOf(t, arrow.BinaryTypes.String, `["x"]`)))
+	require.Equal(t, []int{1}, oneRow[[]int](t, columnOf(t, arrow.ListOf(arrow.PrimitiveTypes.Int8), `[[1]]`)))
+	require.Equal(t, int8(7), oneRow[any](t, columnOf(t, arrow.PrimitiveTypes.Int8, `[7]`)))
+	refused[int64](t, `row 0: column "a": NULL does not fit int64`, columnOf(t, arrow.PrimitiveTypes.Int8, `[null]`))
+	refused[string](t, "the result has 2 columns, and string takes one", array.NewNull(1), array.NewNull(1))
+	refused[chan int](t, "cannot hold a column", array.NewNull(1))
+
+	rows, err := rowsOf[*Base](t, columnOf(t, arrow.PrimitiveTypes.Int8, `[1, 2]`))
+	require.NoError(t, err)
+	require.Equal(t, []*Base{{1}, {2}}, rows)
+}
+
+func TestAColumnOfTheVeryNameIsPreferred(t *testing.T) {
+	one, two := columnOf(t, arrow.PrimitiveTypes.Int8, `[1]`), columnOf(t, arrow.PrimitiveTypes.Int8, `[2]`)
+	schema := arrow.NewSchema([]arrow.Field{{Name: "id", Type: one.DataType()}, {Name: "ID", Type: two.DataType()}}, nil)
+	for v, err := range Rows[struct{ ID int }](resultOf(t, array.NewRecordBatch(schema, []arrow.Array{one, two}, 1))) {
+		require.NoError(t, err)
+		require.Equal(t, 2, v.ID)
+	}
+}
+
+func TestARecursiveTypeTakesWhatIsNested(t *testing.T) {
+	type node struct {
+		V    int
+		Next []struct{ V int }
+	}
+	inner := arrow.StructOf(arrow.Field{Name: "v", Type: arrow.PrimitiveTypes.Int8})
+	col := columnOf(t, arrow.StructOf(arrow.Field{Name: "v", Type: arrow.PrimitiveTypes.Int8}, arrow.Field{Name: "next", Type: arrow.ListOf(inner)}), `[{"v": 1, "next": [{"v": 2}]}]`)
+	require.Equal(t, 2, oneRow[struct{ A node }](t, col).A.Next[0].V)
+	type chain struct {
+		V    int
+		Next *chain
+	}
+	refused[struct{ A chain }](t, "does not fit", col)
+}
+
+func TestTimesKeepTheirInstantAndTheirPrecision(t *testing.T) {
+	zone := &arrow.TimestampType{Unit: arrow.Microsecond, TimeZone: "No/Where"}
+	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	b := array.NewTimestampBuilder(memory.DefaultAllocator, zone)
+	b.AppendTime(at)
+	require.Equal(t, at, oneRow[struct{ A time.Time }](t, b.NewArray()).A, "in UTC where the zone is not known")
+	days := array.NewDate64Builder(memory.DefaultAllocator)
+	days.Append(arrow.Date64(at.UnixMilli()))
+	require.Equal(t, at, Value(days.NewArray(), 0), "a date64 that is no whole day")
+	clock := array.NewTime64Builder(memory.DefaultAllocator, &arrow.Time64Type{Unit: arrow.Microsecond})
+	clock.Append(arrow.Time64(24 * time.Hour / time.Microsecond))
+	midnight := clock.NewArray()
+	require.Equal(t, "24:00:00.000000", oneRow[string](t, midnight))
+	require.Equal(t, 24*time.Hour, oneRow[time.Duration](t, midnight))
+}
