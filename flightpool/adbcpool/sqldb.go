@@ -19,9 +19,10 @@ import (
 // Parameters are positional ("?" or what else the server takes) and need no
 // Prepare. Beside the types of database/sql they may be of every integer and
 // float type, time.Duration and session.Decimal. Rows give what the driver
-// interface has (int64, float64, bool, []byte, string, time.Time), decimals as
-// exact strings, and, into fitting destinations or an *any, uint64,
-// time.Duration, []any for lists and map[string]any for structs and maps.
+// interface has: int64, float64, bool, []byte, string, time.Time. Durations and
+// times of day are nanoseconds, and so fit a time.Duration; decimals, intervals
+// and integers above the range of int64 are exact strings. Lists are []any,
+// structs and maps map[string]any, of such values, for an *any.
 //
 // Contexts end statements on the server, as with the pool itself. Errors are
 // the pool's; where nothing was sent on a connection that is gone, errors.Is

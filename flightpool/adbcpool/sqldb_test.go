@@ -113,7 +113,7 @@ func TestSQLQueryRowCancelsNothingThatHasEnded(t *testing.T) {
 			require.True(r, rows.Next())
 		}
 		require.NoError(r, rows.Close())
-		require.LessOrEqual(r, time.Since(began), 2*linger, "nor is the end waited for")
+		require.LessOrEqual(r, time.Since(began), 10*time.Millisecond, "nor is the end waited for")
 		r.server.Faults().Clear()
 	})
 }
@@ -285,7 +285,7 @@ func TestSQLCarriesEveryArrowType(t *testing.T) {
 		{arrow.PrimitiveTypes.Uint8, `8`, int64(8), "UINT8"},
 		{arrow.PrimitiveTypes.Uint16, `16`, int64(16), "UINT16"},
 		{arrow.PrimitiveTypes.Uint32, `32`, int64(32), "UINT32"},
-		{arrow.PrimitiveTypes.Uint64, `18446744073709551615`, uint64(18446744073709551615), "UINT64"},
+		{arrow.PrimitiveTypes.Uint64, `18446744073709551615`, "18446744073709551615", "UINT64"},
 		{arrow.FixedWidthTypes.Float16, `1.5`, 1.5, "FLOAT16"},
 		{arrow.PrimitiveTypes.Float32, `2.5`, 2.5, "FLOAT32"},
 		{arrow.PrimitiveTypes.Float64, `3.5`, 3.5, "FLOAT64"},
@@ -295,8 +295,8 @@ func TestSQLCarriesEveryArrowType(t *testing.T) {
 		{&arrow.FixedSizeBinaryType{ByteWidth: 2}, `"AQI="`, []byte{1, 2}, "FIXED_SIZE_BINARY"},
 		{arrow.FixedWidthTypes.Date32, `"2026-03-04"`, at.Truncate(24 * time.Hour), "DATE32"},
 		{arrow.FixedWidthTypes.Timestamp_ms, `"2026-03-04T05:06:07.890Z"`, at, "TIMESTAMP"},
-		{arrow.FixedWidthTypes.Time64us, `"00:00:01.5"`, 1500 * time.Millisecond, "TIME64"},
-		{arrow.FixedWidthTypes.Duration_ms, `"250ms"`, 250 * time.Millisecond, "DURATION"},
+		{arrow.FixedWidthTypes.Time64us, `"00:00:01.5"`, int64(1500 * time.Millisecond), "TIME64"},
+		{arrow.FixedWidthTypes.Duration_ms, `"250ms"`, int64(250 * time.Millisecond), "DURATION"},
 		{arrow.Null, `null`, nil, "NULL"},
 		{arrow.ListOf(arrow.PrimitiveTypes.Int32), `[1, 2]`, []any{int64(1), int64(2)}, "LIST"},
 		{arrow.StructOf(arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int8}), `{"a": 1}`, map[string]any{"a": int64(1)}, "STRUCT"},

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql/driver"
 	"io"
+	"math"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -18,9 +20,8 @@ import (
 type rows struct {
 	conn   *sqlConn
 	result *flightpool.QueryResult
-	cut    context.CancelFunc // ends the result's context
-	batch  arrow.RecordBatch  // the current one, or nil
-	row    int                // of batch, to be read next
+	batch  arrow.RecordBatch // the current one, or nil
+	row    int               // of batch, to be read next
 }
 
 var (
@@ -32,13 +33,11 @@ var (
 
 // query runs a query and wraps its rows.
 func (c *sqlConn) query(ctx context.Context, run func(ctx context.Context) (*flightpool.QueryResult, error)) (driver.Rows, error) {
-	ctx, cut := context.WithCancel(ctx)
 	result, err := run(ctx)
 	if err != nil {
-		cut()
 		return nil, c.fail(err)
 	}
-	return &rows{conn: c, result: result, cut: cut}, nil
+	return &rows{conn: c, result: result}, nil
 }
 
 // Columns is part of driver.Rows.
@@ -51,21 +50,9 @@ func (r *rows) Columns() []string {
 	return names
 }
 
-// linger is how long Close waits for the end of a result of which all rows
-// that have come were read.
-const linger = 50 * time.Millisecond
-
-// Close is part of driver.Rows. A result that is given up is cancelled on the
-// server, which costs round trips. QueryRow gives up every result after its
-// first row, so the end, which mostly comes with it, gets a chance first.
+// Close is part of driver.Rows.
 func (r *rows) Close() error {
-	if r.batch != nil && r.row >= int(r.batch.NumRows()) {
-		timer := time.AfterFunc(linger, r.cut)
-		r.result.Next()
-		timer.Stop()
-	}
 	r.result.Release()
-	r.cut()
 	return nil
 }
 
@@ -93,26 +80,38 @@ func (c *sqlConn) failRead(err error) error {
 	return err
 }
 
-// sqlValue makes a value one of the driver interface's, where that has one.
-// Strings leave Arrow's memory.
+// sqlValue makes a value one of the driver interface's: an int64, float64, bool,
+// []byte, string or time.Time. Durations and times of day are nanoseconds, and
+// what an int64 cannot hold is text, from which Scan makes any number exactly.
+// Lists, structs and maps, for which that interface has nothing, are slices and
+// maps of such values. Strings leave Arrow's memory.
 func sqlValue(v any) driver.Value {
 	switch v := v.(type) {
 	case string:
 		return strings.Clone(v)
 	case int8, int16, int32, uint8, uint16, uint32:
 		return toInt64(v)
+	case uint64:
+		if v > math.MaxInt64 {
+			return strconv.FormatUint(v, 10)
+		}
+		return int64(v)
 	case float32:
 		return float64(v)
+	case time.Duration:
+		return int64(v)
 	case session.Decimal:
-		return v.String() // exact, and what Scan makes any number of
+		return v.String()
 	case []any:
 		for i := range v {
 			v[i] = sqlValue(v[i])
 		}
 	case map[string]any:
-		for key := range v {
-			v[key] = sqlValue(v[key])
+		own := make(map[string]any, len(v))
+		for key, value := range v {
+			own[strings.Clone(key)] = sqlValue(value)
 		}
+		return own
 	}
 	return v
 }
@@ -140,7 +139,7 @@ func (r *rows) ColumnTypePrecisionScale(i int) (precision, scale int64, ok bool)
 
 // ColumnTypeScanType is part of driver.RowsColumnTypeScanType.
 func (r *rows) ColumnTypeScanType(i int) reflect.Type {
-	switch id := r.columnType(i).ID(); {
+	switch id := plainType(r.columnType(i)).ID(); {
 	case id == arrow.BOOL:
 		return reflect.TypeFor[bool]()
 	case id == arrow.UINT64:
@@ -161,5 +160,17 @@ func (r *rows) ColumnTypeScanType(i int) reflect.Type {
 		return reflect.TypeFor[time.Duration]()
 	default:
 		return reflect.TypeFor[any]()
+	}
+}
+
+// plainType is the type of the values that a column of t stands for.
+func plainType(t arrow.DataType) arrow.DataType {
+	switch t := t.(type) {
+	case *arrow.DictionaryType:
+		return plainType(t.ValueType)
+	case *arrow.RunEndEncodedType:
+		return plainType(t.Encoded())
+	default:
+		return t
 	}
 }
