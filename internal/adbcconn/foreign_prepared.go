@@ -7,6 +7,7 @@ import (
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow"
 
+	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -56,7 +57,7 @@ func (p *foreignPrepared) begin(ctx context.Context, op string, params arrow.Rec
 	if p.closed.Load() {
 		err = session.ErrHandleClosed
 	} else if params != nil {
-		err = checkParams(p.params, params)
+		err = flightconn.CheckParams(p.params, params)
 	}
 	if err != nil {
 		t.end()

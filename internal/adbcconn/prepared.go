@@ -2,13 +2,12 @@ package adbcconn
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow"
 
+	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -87,7 +86,7 @@ func (p *prepared) bind(k *call, params arrow.RecordBatch) error {
 	if params == nil {
 		return nil
 	}
-	if err := checkParams(p.params, params); err != nil {
+	if err := flightconn.CheckParams(p.params, params); err != nil {
 		return err
 	}
 	parts, err := split(params, k.guest.RequestLimit())
@@ -101,18 +100,6 @@ func (p *prepared) bind(k *call, params arrow.RecordBatch) error {
 // unbind lets go of the parameters, which the driver would send again with
 // the next execution.
 func (p *prepared) unbind(k *call) { _ = p.stmt.Bind(k.ctx, nil) }
-
-// checkParams refuses parameters that cannot be what the statement takes.
-// Their types are for the server to judge.
-func checkParams(want *arrow.Schema, params arrow.RecordBatch) error {
-	if params.NumRows() == 0 {
-		return errors.New("the parameters have no rows")
-	}
-	if want != nil && want.NumFields() > 0 && int(params.NumCols()) != want.NumFields() {
-		return fmt.Errorf("the statement takes %d parameters, not %d", want.NumFields(), params.NumCols())
-	}
-	return nil
-}
 
 // Close is part of session.Prepared. Later calls do nothing.
 func (p *prepared) Close(ctx context.Context) error {

@@ -101,7 +101,9 @@ func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatc
 	if closed {
 		err = r.usage("%w", session.ErrHandleClosed)
 	} else if params != nil {
-		err = r.checkParams(p.params, params)
+		if fault := CheckParams(p.params, params); fault != nil {
+			err = r.usage("%w", fault)
+		}
 	}
 	if err != nil {
 		r.end()
