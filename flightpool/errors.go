@@ -34,6 +34,10 @@ var (
 	// ErrCommitUnknown says that the outcome of a commit cannot be known.
 	ErrCommitUnknown = session.ErrCommitUnknown
 
+	// ErrAmbiguousRoute says that a text does not tell how to send it so that
+	// it is executed once and its rows are not lost: see QueryOptions.Route.
+	ErrAmbiguousRoute = session.ErrAmbiguousRoute
+
 	// ErrEndpointExpired says that a part of a result was read too late.
 	ErrEndpointExpired = session.ErrEndpointExpired
 )

@@ -28,6 +28,15 @@ type (
 	IngestOptions = session.IngestOptions
 	// RetryPolicy says which failed calls are repeated.
 	RetryPolicy = session.RetryPolicy
+	// Route says by which call a statement is sent.
+	Route = session.Route
+)
+
+// The routes.
+const (
+	RouteAuto   = session.RouteAuto
+	RouteQuery  = session.RouteQuery
+	RouteUpdate = session.RouteUpdate
 )
 
 // The retry policies.
@@ -43,8 +52,10 @@ const (
 // with its error and the statement is cancelled on the server.
 //
 // A read whose connection fails before its first batch is repeated once. A
-// statement that changes anything is sent once, whatever happens, and gives an
-// empty result with RowsAffected.
+// statement that changes anything is sent once, whatever happens. One without
+// rows gives an empty result with RowsAffected. A text that leaves open whether
+// it is a query or an update fails with ErrAmbiguousRoute and is not sent: see
+// QueryOptions.Route.
 func (p *FlightSQLPool) Query(ctx context.Context, sql string) (*QueryResult, error) {
 	return p.QueryWithOptions(ctx, sql, QueryOptions{})
 }

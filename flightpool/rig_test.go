@@ -28,8 +28,15 @@ type rig struct {
 // handle on the server's.
 func inBubble(t *testing.T, profile testserver.Profile, cfg Config, f func(r *rig)) {
 	t.Helper()
+	inBubbleOn(t, testserver.Options{Profile: profile}, cfg, f)
+}
+
+// inBubbleOn is inBubble on any server.
+func inBubbleOn(t *testing.T, opts testserver.Options, cfg Config, f func(r *rig)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		srv, err := testserver.Start(testserver.Options{Profile: profile, Listen: testserver.InMemory})
+		opts.Listen = testserver.InMemory
+		srv, err := testserver.Start(opts)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, srv.Close()) }()
 		cfg.Dialer = srv.Dial

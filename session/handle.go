@@ -194,16 +194,11 @@ func (s *SessionHandle) note(c *call, e *Error) {
 	if c.script.Empty() || (e != nil && e.Unsent) {
 		return
 	}
-	refused := e != nil && e.Fault == FaultStatement && !c.many && len(c.script.Statements) == 1
-	if refused && !opaque[c.script.Statements[0].Verb] {
+	if e != nil && e.Fault == FaultStatement && !c.many && c.script.Atomic() {
 		return
 	}
 	s.mu.dirt.add(c.script)
 }
-
-// opaque are the verbs of statements that run others, which the text does not
-// show.
-var opaque = map[string]bool{"CALL": true, "DO": true, "EXEC": true, "EXECUTE": true, "BEGIN": true, "DECLARE": true}
 
 // leave ends the busy or ending state and lets go of a lost connection.
 func (s *SessionHandle) leave() {

@@ -47,6 +47,9 @@ type Policy struct {
 	// Observe is told of events, on the goroutine where they happen and
 	// outside all locks.
 	Observe Observer
+
+	// readable holds the keys of the readers that the server has answered.
+	readable textSet
 }
 
 // Observer has one optional function per event.
@@ -98,10 +101,14 @@ const (
 // The ways to make a session clean that take no argument.
 var (
 	// ResetAuto takes back what the statements' text shows that they left:
-	// settings, temporary tables and views, prepared names, the current
-	// catalogue. Where that fails, or the text does not tell, the connection
-	// is discarded. Session options are put back the same way. It is the
-	// default.
+	// settings, the current catalogue and schema, temporary tables and views,
+	// prepared names. Settings and the place where names are looked for are
+	// read before they are first changed, put back and compared. Where that
+	// fails, or the text does not tell, or the server has no
+	// current_setting() and current_schema(), the connection is discarded.
+	// Inside a transaction only what the server is known to answer is read,
+	// since a query that fails would spoil it. Session options are put back
+	// the same way. It is the default.
 	ResetAuto = SessionReset{mode: resetAuto}
 
 	// ResetDiscard closes the connection after every session and after every
@@ -156,6 +163,10 @@ type QueryOptions struct {
 
 	// Headers are sent with the call's RPCs.
 	Headers metadata.MD
+
+	// Route says whether the statement is sent as a query or as an update.
+	// The zero value, RouteAuto, decides by its text.
+	Route Route
 
 	// Progress hears how far a query is, as a fraction from 0 to 1 where the
 	// server knows it, while the call waits for the server's answer. It has

@@ -26,6 +26,9 @@ func (s *SessionHandle) PrepareQuery(ctx context.Context, sql string) (*Prepared
 		return nil, err
 	}
 	script := sqlscan.Parse(sql)
+	if err := single(script); err != nil {
+		return nil, c.finish(outcome{err: err})
+	}
 	if err := s.enterStatement(c, script); err != nil {
 		return nil, c.finish(outcome{err: err})
 	}
@@ -70,7 +73,8 @@ func (q *PreparedQuery) ParameterSchema() *arrow.Schema { return q.stmt.Paramete
 // Query runs the statement with params, or without when nil, and streams its
 // rows, as SessionHandle.Query does.
 func (q *PreparedQuery) Query(ctx context.Context, params arrow.RecordBatch) (*QueryResult, error) {
-	if !q.script.ReturnsRows() {
+	byUpdate, ambiguity := RouteAuto.byUpdate(q.script)
+	if byUpdate {
 		done, err := q.Update(ctx, params)
 		if err != nil {
 			return nil, err
@@ -80,6 +84,9 @@ func (q *PreparedQuery) Query(ctx context.Context, params arrow.RecordBatch) (*Q
 	c, err := q.begin(ctx, "PreparedQuery.Query")
 	if err != nil {
 		return nil, err
+	}
+	if ambiguity != nil {
+		return nil, c.finish(outcome{err: usage(ambiguity)})
 	}
 	c.keep(params)
 	return q.s.stream(c, func(ctx context.Context) (Stream, error) { return q.stmt.Query(ctx, params, c.info) })

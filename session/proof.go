@@ -191,3 +191,13 @@ func (s *SessionHandle) untrusted() bool {
 	defer s.mu.Unlock()
 	return s.mu.proof.state == proofHeld || s.mu.proof.state == proofImpossible
 }
+
+func firstValue(col interface {
+	Len() int
+	ValueStr(int) string
+}) string {
+	if col.Len() == 0 {
+		return ""
+	}
+	return col.ValueStr(0)
+}

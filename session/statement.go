@@ -17,7 +17,9 @@ import (
 //
 // ctx covers the result as well: when it ends, reading fails with its error
 // and the statement is cancelled on the server. A statement that returns no
-// rows is run by Update and gives an empty result with RowsAffected.
+// rows is run by Update and gives an empty result with RowsAffected. A text
+// that leaves open how it is to be sent fails with ErrAmbiguousRoute: see
+// QueryOptions.Route.
 func (s *SessionHandle) Query(ctx context.Context, sql string) (*QueryResult, error) {
 	return s.query(ctx, "Query", sql, QueryOptions{})
 }
@@ -106,9 +108,9 @@ func (s *SessionHandle) Ping(ctx context.Context) error {
 
 func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOptions) (*QueryResult, error) {
 	script := sqlscan.Parse(sql)
-	if !script.Empty() && !script.ReturnsRows() {
-		// Some servers execute a query twice, for its schema and for its
-		// rows: what changes anything goes by the call that runs once.
+	byUpdate, ambiguity := opts.Route.byUpdate(script)
+	if byUpdate {
+		opts.Route = RouteUpdate
 		done, err := s.update(ctx, op, sql, opts)
 		if err != nil {
 			return nil, err
@@ -119,7 +121,16 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 	if err != nil {
 		return nil, err
 	}
-	if err := s.enterStatement(c, script); err != nil {
+	switch {
+	case ambiguity != nil:
+		err = usage(ambiguity)
+	case opts.Params != nil:
+		err = single(script)
+	}
+	if err == nil {
+		err = s.enterStatement(c, script)
+	}
+	if err != nil {
 		return nil, c.finish(outcome{err: err})
 	}
 	if opts.Params == nil {
@@ -141,7 +152,17 @@ func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOp
 	if err != nil {
 		return UpdateResult{}, err
 	}
-	if err := s.enterStatement(c, sqlscan.Parse(sql)); err != nil {
+	script := sqlscan.Parse(sql)
+	switch {
+	case opts.Route == RouteQuery:
+		err = usage(errors.New("Update sends an update: RouteQuery is for QueryWithOptions"))
+	case opts.Params != nil:
+		err = single(script)
+	}
+	if err == nil {
+		err = s.enterStatement(c, script)
+	}
+	if err != nil {
 		return UpdateResult{}, c.finish(outcome{err: err})
 	}
 	c.keep(opts.Params)
@@ -182,8 +203,7 @@ func (s *SessionHandle) enterStatement(c *call, script sqlscan.Script) error {
 		if err := s.proveSession(ctx, needOf(script)); err != nil {
 			return err
 		}
-		s.rememberHome(ctx, script)
-		return nil
+		return s.remember(ctx, script)
 	}
 	return nil
 }

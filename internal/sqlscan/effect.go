@@ -1,16 +1,19 @@
 package sqlscan
 
+import "strings"
+
 // EffectKind says what a statement leaves behind in its session.
 type EffectKind uint8
 
-// The kinds of effect.
+// The kinds of effect, and what takes each back.
 const (
-	EffectUnknown   EffectKind = iota // cannot be told
-	EffectSetting                     // SET name: undone by RESET name
-	EffectTempTable                   // CREATE TEMP TABLE name
-	EffectTempView                    // CREATE TEMP VIEW name
-	EffectPrepared                    // PREPARE name
-	EffectUse                         // USE name: another default catalogue or schema
+	EffectUnknown   EffectKind = iota // cannot be told, or nothing takes it back: the session must end
+	EffectSetting                     // the setting Name has another value: read before, set and compared after
+	EffectNamespace                   // another current catalogue, schema or search path: read before, set and compared after
+	EffectTempTable                   // CREATE TEMP TABLE Name: DROP TABLE
+	EffectTempView                    // CREATE TEMP VIEW Name: DROP VIEW
+	EffectPrepared                    // PREPARE Name: DEALLOCATE Name
+	EffectForgotten                   // DEALLOCATE Name: nothing, if this session has prepared it, else unknown
 )
 
 // Effect is one thing left behind. Name is as it was written, quotes included,
@@ -20,91 +23,145 @@ type Effect struct {
 	Name string
 }
 
-// effects tells what a statement that is neither a read nor transaction
-// control leaves behind.
-func effects(main []token, sql string) []Effect {
-	verb := main[0].text
-	if noTrace[verb] {
-		return nil
+// Key is the effect's name as servers compare it: without quotes, in lower
+// case.
+func (e Effect) Key() string { return strings.ToLower(e.Plain()) }
+
+// Plain is the effect's name without quotes.
+func (e Effect) Plain() string { return unquote(e.Name) }
+
+func unquote(name string) string {
+	if len(name) > 1 && (name[0] == '"' || name[0] == '`' || name[0] == '\'') && name[len(name)-1] == name[0] {
+		q := name[:1]
+		return strings.ReplaceAll(name[1:len(name)-1], q+q, q)
 	}
-	switch verb {
-	case "SET":
-		return setEffect(main, sql)
-	case "RESET", "DEALLOCATE", "DETACH", "UNLISTEN", "CLOSE", "FETCH":
-		// Each takes back something that an earlier statement left, which
-		// is on record already; taking it back twice does no harm.
-		return nil
-	case "CREATE":
-		return createEffect(main, sql)
-	case "PREPARE":
-		return named(EffectPrepared, main, 1, sql)
-	case "EXECUTE", "EXEC", "CALL":
-		// A procedure may do anything a session can.
-		return []Effect{{Kind: EffectUnknown}}
-	case "USE":
-		return named(EffectUse, main, 1, sql)
-	default:
-		return []Effect{{Kind: EffectUnknown}}
-	}
+	return name
 }
 
-func setEffect(main []token, sql string) []Effect {
-	i := 1
-	for i < len(main) && main[i].is("SESSION", "GLOBAL", "VARIABLE", "PERSIST") {
-		if !main[i].is("SESSION") {
-			// A global setting outlives the session, and a variable has
-			// no RESET: neither can be taken back here.
-			return []Effect{{Kind: EffectUnknown}}
-		}
-		i++
+// namespaceSettings are settings by another name: the place where names are
+// looked for.
+var namespaceSettings = map[string]bool{"schema": true, "search_path": true, "catalog": true, "database": true, "current_schema": true, "current_catalog": true}
+
+// setting is the effect of a change of the setting whose name begins at
+// toks[i].
+func setting(toks []token, i int, sql string) []Effect {
+	out := named(EffectSetting, toks, i, sql)
+	switch e := &out[0]; {
+	case e.Kind == EffectUnknown:
+	case namespaceSettings[e.Key()]:
+		e.Kind, e.Name = EffectNamespace, ""
+	case isSecret(e.Key()):
+		// Servers do not show these, so that they could not be compared.
+		*e = Effect{Kind: EffectUnknown}
 	}
-	if i < len(main) && main[i].is("LOCAL", "TRANSACTION", "CONSTRAINTS") {
-		return nil // ends with the transaction
-	}
-	if i < len(main) && main[i].is("ROLE", "CHARACTERISTICS", "AUTHORIZATION", "NAMES", "CATALOG") {
-		return []Effect{{Kind: EffectUnknown}}
-	}
-	return named(EffectSetting, main, i, sql)
+	return out
 }
 
-func createEffect(main []token, sql string) []Effect {
-	i := 1
-	temp, kind := false, EffectUnknown
-	for ; i < len(main); i++ {
-		switch {
-		case main[i].is("OR", "REPLACE", "LOCAL", "GLOBAL", "UNLOGGED", "RECURSIVE", "MATERIALIZED", "UNIQUE", "EXTERNAL"):
-			continue
-		case main[i].is("TEMP", "TEMPORARY"):
-			temp = true
-			continue
-		case main[i].is("TABLE"):
-			kind = EffectTempTable
-		case main[i].is("VIEW"):
-			kind = EffectTempView
+func isSecret(key string) bool {
+	for _, s := range []string{"secret", "password", "token", "credential", "access_key", "private_key"} {
+		if strings.Contains(key, s) {
+			return true
 		}
-		break
+	}
+	return false
+}
+
+func setEffect(toks []token, sql string) []Effect {
+	i := 1
+	for i < len(toks) && toks[i].is("SESSION", "LOCAL") {
+		i++ // LOCAL ends with the transaction in PostgreSQL; in MySQL it is the session
 	}
 	switch {
-	case !temp:
-		return nil
-	case kind == EffectUnknown:
-		return []Effect{{Kind: EffectUnknown}} // a temporary macro, sequence, type …
+	case i >= len(toks) || !(toks[i].name() || toks[i].kind == text):
+		return anything(toks, sql) // SET @a, SET @@a
+	case toks[i].is("CONSTRAINTS"):
+		return nil // ends with the transaction
+	case toks[i].is("SCHEMA", "CATALOG", "SEARCH_PATH", "DATABASE"):
+		return []Effect{{Kind: EffectNamespace}}
+	case toks[i].is("TIME") && i+1 < len(toks) && toks[i+1].is("ZONE"):
+		return []Effect{{Kind: EffectSetting, Name: "TimeZone"}}
 	}
-	i++
-	if i+2 < len(main) && main[i].is("IF") && main[i+1].is("NOT") && main[i+2].is("EXISTS") {
-		i += 3
+	// What stands behind the name tells an assignment from the statements
+	// that only look like one: SET ROLE x, SET TRANSACTION …, SET GLOBAL x = 1.
+	end := nameEnd(toks, i)
+	if end+1 >= len(toks) || !(toks[end+1].punct("=") || toks[end+1].is("TO")) {
+		return anything(toks, sql)
 	}
-	return named(kind, main, i, sql)
+	if several(toks[end+2:]) {
+		return anything(toks, sql)
+	}
+	return setting(toks, i, sql)
 }
 
-// named is the effect whose possibly qualified name begins at main[i].
-func named(k EffectKind, main []token, i int, sql string) []Effect {
-	if i >= len(main) || (main[i].kind != word && main[i].kind != quoted && main[i].kind != text) {
+// several reports whether more assignments follow: a = 1, b = 2.
+func several(value []token) bool {
+	depth, comma := 0, false
+	for _, t := range value {
+		switch {
+		case t.punct("(") || t.punct("[") || t.punct("{"):
+			depth++
+		case t.punct(")") || t.punct("]") || t.punct("}"):
+			depth--
+		case depth == 0 && t.punct(","):
+			comma = true
+		case depth == 0 && comma && t.punct("="):
+			return true
+		}
+	}
+	return false
+}
+
+func resetEffect(toks []token, sql string) []Effect {
+	i := 1
+	if i < len(toks) && toks[i].is("SESSION") && i+1 < len(toks) {
+		i++
+	}
+	if i >= len(toks) || toks[i].is("ALL") || nameEnd(toks, i)+1 != len(toks) {
+		return anything(toks, sql)
+	}
+	return setting(toks, i, sql)
+}
+
+func useEffect(toks []token, sql string) []Effect {
+	if len(toks) < 2 || toks[1].is("ROLE", "WAREHOUSE", "SECONDARY") {
+		return anything(toks, sql)
+	}
+	return []Effect{{Kind: EffectNamespace}}
+}
+
+func deallocateEffect(toks []token, sql string) []Effect {
+	i := 1
+	if len(toks) > 2 && toks[1].is("PREPARE") {
+		i++
+	}
+	if i >= len(toks) || toks[i].is("ALL") {
+		return anything(toks, sql)
+	}
+	return named(EffectForgotten, toks, i, sql)
+}
+
+// named is the effect whose possibly qualified name begins at toks[i].
+func named(k EffectKind, toks []token, i int, sql string) []Effect {
+	name := nameAt(toks, i, sql)
+	if name == "" {
 		return []Effect{{Kind: EffectUnknown}}
 	}
-	end := i
-	for end+2 < len(main) && main[end+1].punct(".") && (main[end+2].kind == word || main[end+2].kind == quoted) {
-		end += 2
+	return []Effect{{Kind: k, Name: name}}
+}
+
+// nameAt is the possibly qualified name that begins at toks[i], as written, or
+// empty.
+func nameAt(toks []token, i int, sql string) string {
+	if i >= len(toks) || !(toks[i].name() || toks[i].kind == text) {
+		return ""
 	}
-	return []Effect{{Kind: k, Name: sql[main[i].start:main[end].end]}}
+	return sql[toks[i].start:toks[nameEnd(toks, i)].end]
+}
+
+// nameEnd is the index of the last token of the name that begins at toks[i].
+func nameEnd(toks []token, i int) int {
+	for i+2 < len(toks) && toks[i+1].punct(".") && toks[i+2].name() {
+		i += 2
+	}
+	return i
 }

@@ -1,19 +1,38 @@
 package sqlscan
 
+import "fmt"
+
+// Rows says whether a statement answers with a result set.
+type Rows uint8
+
+// The answers of a statement.
+const (
+	RowsUnknown Rows = iota // cannot be told from the text
+	RowsNone                // it is run for its effect
+	RowsSome                // it has a result set, perhaps an empty one
+)
+
 // Script is what a SQL text of one or more statements does.
 type Script struct {
 	Statements []Statement
+
+	// Fault says why the text cannot be cut into statements: it ends inside
+	// of a quote or comment. Empty otherwise.
+	Fault string
 }
 
 // Statement is one statement of a Script.
 type Statement struct {
-	Verb string // leading verb in upper case, of the main statement behind a WITH; empty for an empty statement
+	Verb string // leading verb in upper case, of the main statement behind a WITH; empty when the text begins with none
 
-	// ReturnsRows says that the statement answers with a result set.
-	ReturnsRows bool
+	// Known says that the verb is in the table.
+	Known bool
 
-	// ReadOnly says that running it twice is the same as running it once,
-	// as far as its text tells: functions may still have effects.
+	// Rows says whether it answers with a result set.
+	Rows Rows
+
+	// ReadOnly says that running it twice is the same as running it once, as
+	// far as its text tells.
 	ReadOnly bool
 
 	// TxControl says that it begins or ends a transaction or savepoint.
@@ -21,15 +40,81 @@ type Statement struct {
 
 	// Effects is what it leaves behind in the session.
 	Effects []Effect
+
+	// Wrapped says that its change stands inside of something that servers
+	// take for a query: an EXPLAIN ANALYZE, or a main statement behind a WITH.
+	Wrapped bool
+
+	// InsertInto is the target of an INSERT as written, empty otherwise.
+	InsertInto string
 }
 
-// Parse judges sql.
+// unknown is a statement of which nothing can be told.
+func unknown(verb string) Statement {
+	return Statement{Verb: verb, Effects: []Effect{{Kind: EffectUnknown}}}
+}
+
+// Parse judges sql: by the standard dialect, and, where another dialect cuts
+// the text otherwise, by that one as well. The careful answer counts.
 func Parse(sql string) Script {
-	var s Script
-	for _, toks := range split(scan(sql)) {
-		s.Statements = append(s.Statements, judge(toks, sql))
+	s, ambiguous := parse(sql, standard)
+	if !ambiguous || s.Fault != "" {
+		return s
+	}
+	for _, d := range others {
+		s.doubt(read(sql, d))
 	}
 	return s
+}
+
+func parse(sql string, d dialect) (s Script, ambiguous bool) {
+	l := lexer{d: d, sql: sql}
+	for _, toks := range split(l.scan()) {
+		s.Statements = append(s.Statements, judge(toks, sql))
+	}
+	if l.unclosed != "" {
+		s.Fault = fmt.Sprintf("a %s that opens at byte %d is never closed", l.unclosed, l.unclosedAt)
+		for i := range s.Statements {
+			st := &s.Statements[i]
+			st.ReadOnly, st.Rows, st.Effects = false, RowsUnknown, []Effect{{Kind: EffectUnknown}}
+		}
+	}
+	return s, l.ambiguous
+}
+
+// read is what a server of dialect d does with sql: nothing with a text that it
+// cannot cut, and no more after a verb that nobody has.
+func read(sql string, d dialect) Script {
+	s, _ := parse(sql, d)
+	if s.Fault != "" {
+		return Script{}
+	}
+	for i, st := range s.Statements {
+		if !st.Known {
+			return Script{Statements: s.Statements[:i]}
+		}
+	}
+	return s
+}
+
+// doubt takes note of what the text does on a server that cuts it otherwise.
+func (s *Script) doubt(other Script) {
+	changes, left := false, false
+	for _, st := range other.Statements {
+		changes = changes || !st.ReadOnly
+		left = left || len(st.Effects) > 0
+	}
+	known := s.Effects()
+	for i := range s.Statements {
+		st := &s.Statements[i]
+		st.ReadOnly = st.ReadOnly && !changes
+		if left && len(known) == 0 && i == 0 {
+			st.Effects = []Effect{{Kind: EffectUnknown}}
+		}
+	}
+	if verb := other.TxControl(); verb != "" && s.TxControl() == "" && len(s.Statements) > 0 {
+		s.Statements[0].Effects = []Effect{{Kind: EffectUnknown}}
+	}
 }
 
 // Empty reports whether there is no statement in the text.
@@ -45,18 +130,13 @@ func (s Script) ReadOnly() bool {
 	return len(s.Statements) > 0
 }
 
-// ReturnsRows reports whether the text answers with a result set: a single
-// statement that does, or several that all only read. A script that changes
-// anything is run for its effect, once.
-func (s Script) ReturnsRows() bool {
-	switch len(s.Statements) {
-	case 0:
-		return false
-	case 1:
-		return s.Statements[0].ReturnsRows
-	default:
-		return s.ReadOnly() && s.Statements[len(s.Statements)-1].ReturnsRows
+// Rows says whether the text answers with a result set: servers answer a text
+// of several statements with that of the last.
+func (s Script) Rows() Rows {
+	if s.Empty() {
+		return RowsNone
 	}
+	return s.Statements[len(s.Statements)-1].Rows
 }
 
 // TxControl is the verb of the first statement that begins or ends a
@@ -79,6 +159,20 @@ func (s Script) Effects() []Effect {
 	return out
 }
 
+// Atomic reports whether a server that refuses the text has done nothing of it:
+// it is one statement, and none that runs others.
+func (s Script) Atomic() bool {
+	if len(s.Statements) != 1 || s.Fault != "" {
+		return false
+	}
+	switch s.Statements[0].Verb {
+	case "", "CALL", "EXEC", "EXECUTE", "DO", "DECLARE", "IMPORT", "EXPLAIN":
+		return false
+	default:
+		return true
+	}
+}
+
 // split cuts the tokens at the semicolons; empty statements are dropped.
 func split(toks []token) [][]token {
 	var out [][]token
@@ -95,127 +189,4 @@ func split(toks []token) [][]token {
 		out = append(out, toks[start:])
 	}
 	return out
-}
-
-// judge tells what one statement, which is not empty, does.
-func judge(toks []token, sql string) Statement {
-	for len(toks) > 0 && toks[0].punct("(") { // (SELECT …) UNION …
-		toks = toks[1:]
-	}
-	if len(toks) == 0 || toks[0].kind != word {
-		return Statement{Effects: []Effect{{Kind: EffectUnknown}}}
-	}
-	main, writes := mainStatement(toks)
-	if len(main) == 0 {
-		return Statement{Verb: toks[0].text, Effects: []Effect{{Kind: EffectUnknown}}}
-	}
-	st := Statement{Verb: main[0].text}
-	st.ReturnsRows, st.ReadOnly = rowsAndReads(main)
-	if writes {
-		st.ReadOnly = false
-	}
-	st.TxControl = txControl(main)
-	if !st.ReadOnly && !st.TxControl {
-		st.Effects = effects(main, sql)
-	}
-	return st
-}
-
-// mainStatement skips the common table expressions of a WITH. It reports
-// whether one of them writes.
-func mainStatement(toks []token) (main []token, writes bool) {
-	if !toks[0].is("WITH") {
-		return toks, false
-	}
-	depth := 0
-	for i, t := range toks {
-		switch {
-		case t.punct("("):
-			depth++
-			if i+1 < len(toks) && toks[i+1].is("INSERT", "UPDATE", "DELETE", "MERGE") {
-				writes = true
-			}
-		case t.punct(")"):
-			depth--
-		case depth == 0 && i > 0 && t.is("SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "TABLE", "FROM", "PIVOT", "UNPIVOT") &&
-			!toks[i-1].is("WITH", "RECURSIVE") && !toks[i-1].punct(","):
-			return toks[i:], writes
-		}
-	}
-	return nil, writes
-}
-
-var (
-	readVerbs  = set("SELECT", "VALUES", "TABLE", "FROM", "SHOW", "DESCRIBE", "DESC", "SUMMARIZE", "PIVOT", "UNPIVOT")
-	writeVerbs = set("INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE")
-	rowVerbs   = set("EXPLAIN", "CALL", "PRAGMA", "EXECUTE", "EXEC", "FETCH", "CHECKPOINT")
-	noTrace    = set("INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE", "TRUNCATE", "ALTER", "DROP", "COPY", "EXPORT",
-		"VACUUM", "ANALYZE", "COMMENT", "GRANT", "REVOKE", "REFRESH", "EXPLAIN", "CHECKPOINT", "UPSERT", "OPTIMIZE", "REINDEX", "CLUSTER")
-)
-
-func set(words ...string) map[string]bool {
-	m := make(map[string]bool, len(words))
-	for _, w := range words {
-		m[w] = true
-	}
-	return m
-}
-
-func rowsAndReads(main []token) (rows, reads bool) {
-	verb := main[0].text
-	switch {
-	case verb == "EXPLAIN":
-		return true, !hasTop(main, "ANALYZE", "ANALYSE") || !hasAny(main, "INSERT", "UPDATE", "DELETE", "MERGE", "CREATE")
-	case readVerbs[verb]:
-		if verb == "SELECT" && hasTop(main, "INTO") {
-			return false, false // SELECT … INTO makes a table
-		}
-		return true, true
-	case writeVerbs[verb]:
-		return hasTop(main, "RETURNING", "OUTPUT"), false
-	default:
-		return rowVerbs[verb], false
-	}
-}
-
-// hasTop reports whether one of the words stands outside parentheses.
-func hasTop(toks []token, words ...string) bool {
-	depth := 0
-	for i, t := range toks {
-		switch {
-		case t.punct("("):
-			depth++
-		case t.punct(")"):
-			depth--
-		case depth <= 0 && t.is(words...) && (i == 0 || !toks[i-1].punct(".")):
-			return true
-		}
-	}
-	return false
-}
-
-func hasAny(toks []token, words ...string) bool {
-	for _, t := range toks {
-		if t.is(words...) {
-			return true
-		}
-	}
-	return false
-}
-
-func txControl(main []token) bool {
-	switch main[0].text {
-	case "BEGIN", "COMMIT", "ROLLBACK", "ABORT", "SAVEPOINT":
-		return true
-	case "END":
-		return true
-	case "START":
-		return len(main) > 1 && main[1].is("TRANSACTION")
-	case "RELEASE":
-		return true
-	case "PREPARE":
-		return len(main) > 1 && main[1].is("TRANSACTION")
-	default:
-		return false
-	}
 }

@@ -9,45 +9,122 @@ import (
 
 func TestVerbsRowsAndReads(t *testing.T) {
 	for _, tc := range []struct {
-		sql         string
-		verb        string
-		rows, reads bool
+		sql   string
+		verb  string
+		rows  Rows
+		reads bool
 	}{
-		{"SELECT 1", "SELECT", true, true},
-		{"  -- INSERT\n/* DELETE /* nested */ UPDATE */ select 1;", "SELECT", true, true},
-		{"(SELECT 1) UNION (SELECT 2)", "SELECT", true, true},
-		{"VALUES (1), (2)", "VALUES", true, true},
-		{"FROM flights SELECT origin", "FROM", true, true},
-		{"WITH a AS (SELECT 1), b AS (SELECT ')') SELECT * FROM a, b", "SELECT", true, true},
-		{"WITH RECURSIVE t(n) AS (VALUES (1) UNION ALL SELECT n+1 FROM t) SELECT n FROM t", "SELECT", true, true},
-		{"WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a", "INSERT", false, false},
-		{"WITH gone AS (DELETE FROM t RETURNING *) SELECT * FROM gone", "SELECT", true, false},
-		{"INSERT INTO t VALUES ('SELECT')", "INSERT", false, false},
-		{"INSERT INTO t VALUES (1) RETURNING id", "INSERT", true, false},
-		{"UPDATE t SET a = 'x' WHERE t.returning = \"returning\"", "UPDATE", false, false},
-		{"SELECT * INTO copy FROM t", "SELECT", false, false},
-		{"SELECT (SELECT 'INTO') AS \"INTO\" FROM t", "SELECT", true, true},
-		{"EXPLAIN SELECT 1", "EXPLAIN", true, true},
-		{"EXPLAIN ANALYZE DELETE FROM t", "EXPLAIN", true, false},
-		{"DESCRIBE t", "DESCRIBE", true, true},
-		{"SHOW TABLES", "SHOW", true, true},
-		{"PRAGMA version", "PRAGMA", true, false},
-		{"CALL p()", "CALL", true, false},
-		{"CREATE TABLE t AS SELECT 1", "CREATE", false, false},
-		{"SELECT $$; DELETE FROM t; $$", "SELECT", true, true},
-		{"SELECT $tag$ $$ ' $tag$, 'it''s', E'\\'; DROP', `a``b`", "SELECT", true, true},
-		{"SELECT $1, $2", "SELECT", true, true},
-		{"frobnicate everything", "FROBNICATE", false, false},
-		{"'text'", "", false, false},
-		{"WITH", "WITH", false, false},
-		{"SELECT 'never closed ; DELETE FROM t", "SELECT", true, true},
-		{"SELECT 1 /* never closed", "SELECT", true, true},
+		{"SELECT 1", "SELECT", RowsSome, true},
+		{"  -- INSERT\n/* DELETE /* nested */ it */ select 1;", "SELECT", RowsSome, true},
+		{"(SELECT 1) UNION (SELECT 2)", "SELECT", RowsSome, true},
+		{"VALUES (1), (2)", "VALUES", RowsSome, true},
+		{"FROM flights SELECT origin", "FROM", RowsSome, true},
+		{"WITH a AS (SELECT 1), b AS (SELECT ')') SELECT * FROM a, b", "SELECT", RowsSome, true},
+		{"WITH a AS (SELECT 1) (SELECT * FROM a)", "SELECT", RowsSome, true},
+		{"WITH a AS (WITH b AS (SELECT 1) SELECT * FROM b) SELECT * FROM a", "SELECT", RowsSome, true},
+		{"WITH update AS (SELECT 1), replace AS MATERIALIZED (SELECT 2) SELECT * FROM update", "SELECT", RowsSome, true},
+		{"WITH 1 AS x SELECT x", "SELECT", RowsSome, true},
+		{"WITH RECURSIVE t(n) AS (VALUES (1) UNION ALL SELECT n+1 FROM t) SELECT n FROM t", "SELECT", RowsSome, true},
+		{"WITH RECURSIVE t(n) USING KEY (n) AS (SELECT 1) FROM t", "FROM", RowsSome, true},
+		{"WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a", "INSERT", RowsNone, false},
+		{"WITH a AS (SELECT 1) REPLACE INTO t SELECT * FROM a", "REPLACE", RowsNone, false},
+		{"WITH a AS (SELECT 1) (DELETE FROM t)", "DELETE", RowsNone, false},
+		{"WITH gone AS (DELETE FROM t RETURNING *) SELECT * FROM gone", "SELECT", RowsSome, false},
+		{"WITH x AS (WITH y AS (SELECT 1) DELETE FROM t RETURNING *) SELECT * FROM x", "SELECT", RowsSome, false},
+		{"WITH x AS (SELECT * FROM (MERGE INTO t USING s ON a = b WHEN MATCHED THEN DELETE RETURNING *)) SELECT * FROM x", "SELECT", RowsSome, false},
+		{"INSERT INTO t VALUES ('SELECT')", "INSERT", RowsNone, false},
+		{"INSERT INTO t VALUES (1) RETURNING id", "INSERT", RowsSome, false},
+		{"INSERT INTO t (a) OUTPUT INSERTED.id VALUES (1)", "INSERT", RowsSome, false},
+		{"UPDATE t SET a = 'x', output = 1 WHERE t.returning = \"returning\"", "UPDATE", RowsNone, false},
+		{"SELECT * INTO copy FROM t", "SELECT", RowsNone, false},
+		{"FROM t SELECT * INTO copy", "FROM", RowsNone, false},
+		{"FROM src INSERT INTO dst SELECT *", "FROM", RowsNone, false},
+		{"SELECT (SELECT 'INTO') AS \"INTO\" FROM t", "SELECT", RowsSome, true},
+		{"SELECT INSERT('abc', 1, 2, 'x'), (REPLACE(a, b, c)), (update) FROM t", "SELECT", RowsSome, true},
+		{"UNPIVOT t ON a, b INTO NAME n VALUE v", "UNPIVOT", RowsSome, true},
+		{"EXPLAIN SELECT 1", "EXPLAIN", RowsSome, true},
+		{"EXPLAIN DELETE FROM t", "EXPLAIN", RowsSome, true},
+		{"EXPLAIN ANALYZE SELECT 1", "EXPLAIN", RowsSome, true},
+		{"EXPLAIN (ANALYZE, FORMAT JSON) (SELECT 1)", "EXPLAIN", RowsSome, true},
+		{"EXPLAIN ANALYZE WITH a AS (SELECT 1) SELECT * FROM a", "EXPLAIN", RowsSome, true},
+		{"EXPLAIN ANALYZE DELETE FROM t", "EXPLAIN", RowsSome, false},
+		{"EXPLAIN (ANALYZE) DELETE FROM t", "EXPLAIN", RowsSome, false},
+		{"EXPLAIN (ANALYZE false) DELETE FROM t", "EXPLAIN", RowsSome, false},
+		{"EXPLAIN ANALYZE VERBOSE DROP TABLE t", "EXPLAIN", RowsSome, false},
+		{"EXPLAIN ANALYZE TRUNCATE t", "EXPLAIN", RowsSome, false},
+		{"EXPLAIN ANALYZE COPY t TO 'x.csv'", "EXPLAIN", RowsSome, false},
+		{"EXPLAIN ANALYZE EXECUTE q", "EXPLAIN", RowsSome, false},
+		{"EXPLAIN ANALYZE CALL p()", "EXPLAIN", RowsSome, false},
+		{"EXPLAIN ANALYZE REPLACE INTO t VALUES (1)", "EXPLAIN", RowsSome, false},
+		{"EXPLAIN ANALYZE frobnicate", "EXPLAIN", RowsSome, false},
+		{"EXPLAIN ANALYZE", "EXPLAIN", RowsSome, false},
+		{"DESC ANALYZE DELETE FROM t", "DESC", RowsSome, false},
+		{"ANALYZE", "ANALYZE", RowsNone, false},
+		{"ANALYZE DELETE FROM t", "ANALYZE", RowsSome, false},
+		{"DESCRIBE t", "DESCRIBE", RowsSome, true},
+		{"SHOW TABLES", "SHOW", RowsSome, true},
+		{"PRAGMA version", "PRAGMA", RowsSome, true},
+		{"PRAGMA table_info('t')", "PRAGMA", RowsSome, true},
+		{"PRAGMA threads = 4", "PRAGMA", RowsNone, false},
+		{"PRAGMA enable_profiling", "PRAGMA", RowsNone, false},
+		{"PRAGMA whatever", "PRAGMA", RowsUnknown, false},
+		{"CALL p()", "CALL", RowsSome, false},
+		{"CALL duckdb_settings()", "CALL", RowsSome, true},
+		{"COPY t TO 'x'", "COPY", RowsNone, false},
+		{"COPY t TO 'x' (RETURN_FILES true)", "COPY", RowsSome, false},
+		{"UPDATE EXTENSIONS", "UPDATE", RowsSome, false},
+		{"FORCE CHECKPOINT", "FORCE", RowsNone, false},
+		{"CREATE TABLE t AS SELECT 1", "CREATE", RowsNone, false},
+		{"SELECT nextval('s')", "SELECT", RowsSome, false},
+		{"SELECT pg_catalog.\"set_config\"('search_path', 'x', false)", "SELECT", RowsSome, false},
+		{"SELECT $$; it $$", "SELECT", RowsSome, true},
+		{"SELECT $tag$ $$ ' $tag$, 'it''s', E'\\'; DROP', `a``b`", "SELECT", RowsSome, true},
+		{"SELECT $1, $2", "SELECT", RowsSome, true},
+		{"SELECT * FROM t WHERE a LIKE 'x\\_%' ESCAPE '\\'", "SELECT", RowsSome, true},
+		{"SELECT a #> '{b}', #1, [1, 2], m['it'] FROM t --x", "SELECT", RowsSome, true},
+		{"frobnicate everything", "FROBNICATE", RowsUnknown, false},
+		{"'text'", "", RowsUnknown, false},
+		{"{CALL p()}", "", RowsUnknown, false},
+		{"WITH", "WITH", RowsUnknown, false},
+		{"OPTIMIZE TABLE t", "OPTIMIZE", RowsUnknown, false},
 	} {
 		s := Parse(tc.sql)
 		require.Len(t, s.Statements, 1, tc.sql)
 		require.Equal(t, tc.verb, s.Statements[0].Verb, tc.sql)
-		require.Equal(t, tc.rows, s.ReturnsRows(), "rows: %s", tc.sql)
+		require.Equal(t, tc.rows, s.Rows(), "rows: %s", tc.sql)
 		require.Equal(t, tc.reads, s.ReadOnly(), "reads: %s", tc.sql)
+	}
+}
+
+// A text that ends inside of a quote or comment is not understood, and one that
+// some server cuts into a change is no read.
+func TestTextThatServersReadDifferentlyIsNoRead(t *testing.T) {
+	for _, sql := range []string{
+		"SELECT 'never closed ; DELETE FROM t", "SELECT 1 /* never closed", "SELECT 1 /* /* */; DELETE FROM t", `SELECT "a`, "SELECT $x$ a", `SELECT E'\'`,
+		`SELECT 'it\'s'; DELETE FROM t`,
+	} {
+		s := Parse(sql)
+		require.NotEmpty(t, s.Fault, sql)
+		require.False(t, s.ReadOnly(), sql)
+		require.Equal(t, RowsUnknown, s.Rows(), sql)
+		require.Contains(t, s.Effects(), Effect{Kind: EffectUnknown}, sql)
+	}
+	require.Equal(t, "a quote that opens at byte 7 is never closed", Parse("SELECT 'x").Fault)
+	for dialect, sql := range map[string]string{
+		"a backslash before a quote":   `SELECT 'x\', '; DELETE FROM t; -- '`,
+		"a hash comment":               "SELECT 1 # it's\n; DELETE FROM t -- '",
+		"a comment that is executed":   "SELECT 1 /*! ; DELETE FROM t */",
+		"comments that do not nest":    "SELECT 1 /* /* */; DELETE FROM t -- */ */",
+		"a quote in brackets":          "SELECT 1 AS [it's]; DELETE FROM t --']",
+		"two dashes that are no sign":  "SELECT 1 --1; DELETE FROM t",
+		"a dollar that quotes nothing": "SELECT 1 AS $a$; DELETE FROM t; SELECT 1 AS $a$",
+		"an E that is a name":          `SELECT E'\'; DELETE FROM t; --'`,
+		"a carriage return":            "SELECT 1 --\r; DELETE FROM t",
+	} {
+		require.False(t, Parse(sql).ReadOnly(), "%s: %s", dialect, sql)
+		require.Empty(t, Parse(sql).Effects(), dialect)
+		left := Parse(strings.Replace(sql, "DELETE FROM t", "SET ROLE x", 1))
+		require.Equal(t, []Effect{{Kind: EffectUnknown}}, left.Effects(), dialect)
 	}
 }
 
@@ -56,17 +133,33 @@ func TestEmptyTextHasNoStatement(t *testing.T) {
 		s := Parse(sql)
 		require.True(t, s.Empty(), sql)
 		require.False(t, s.ReadOnly(), sql)
-		require.False(t, s.ReturnsRows(), sql)
+		require.Equal(t, RowsNone, s.Rows(), sql)
 	}
 }
 
 func TestScriptsAreReadsOnlyWhenEveryStatementIs(t *testing.T) {
 	s := Parse("SELECT 1; SELECT 2")
-	require.True(t, s.ReadOnly() && s.ReturnsRows())
+	require.True(t, s.ReadOnly())
+	require.Equal(t, RowsSome, s.Rows())
 	s = Parse("SELECT 1; DELETE FROM t; SELECT 2")
 	require.False(t, s.ReadOnly())
-	require.False(t, s.ReturnsRows(), "a script that writes runs for its effect")
+	require.Equal(t, RowsSome, s.Rows())
 	require.Len(t, s.Statements, 3)
+}
+
+// What servers take for a query although it changes something.
+func TestChangesInsideOfQueriesAreWrapped(t *testing.T) {
+	for sql, want := range map[string]bool{
+		"EXPLAIN ANALYZE DELETE FROM t":                         true,
+		"WITH a AS (SELECT 1) INSERT INTO t FROM a RETURNING *": true,
+		"ANALYZE UPDATE t SET a = 1":                            true,
+		"INSERT INTO t VALUES (1) RETURNING *":                  false,
+		"EXPLAIN DELETE FROM t":                                 false,
+		"EXPLAIN ANALYZE SELECT 1":                              false,
+		"WITH a AS (SELECT 1) SELECT * FROM a":                  false,
+	} {
+		require.Equal(t, want, Parse(sql).Statements[0].Wrapped, sql)
+	}
 }
 
 func TestTransactionControlIsFoundInAScript(t *testing.T) {
@@ -74,65 +167,85 @@ func TestTransactionControlIsFoundInAScript(t *testing.T) {
 		"BEGIN": "BEGIN", "start transaction": "START", "COMMIT": "COMMIT", "end": "END", "ROLLBACK TO a": "ROLLBACK", "ABORT": "ABORT",
 		"SAVEPOINT a": "SAVEPOINT", "RELEASE SAVEPOINT a": "RELEASE", "INSERT INTO t VALUES (1); /* x */ COMMIT": "COMMIT",
 		"SELECT 'COMMIT'": "", "SELECT 1 AS begin": "", "PREPARE q AS SELECT 1": "", "PREPARE TRANSACTION 'x'": "PREPARE",
-		"SELECT CASE WHEN a THEN b END": "",
+		"SELECT CASE WHEN a THEN b END": "", "PREPARE q AS COMMIT": "PREPARE", "EXPLAIN ANALYZE COMMIT": "EXPLAIN", "XA START 'x'": "XA",
+		"EXPLAIN COMMIT": "", "SELECT 1 --\r; COMMIT": "COMMIT",
 	} {
 		require.Equal(t, verb, Parse(sql).TxControl(), sql)
 	}
 }
 
-func TestEffectsNameWhatTheSessionKeeps(t *testing.T) {
-	unknown := []Effect{{Kind: EffectUnknown}}
-	for sql, want := range map[string][]Effect{
-		"SELECT 1":                                  nil,
-		"INSERT INTO t VALUES (1)":                  nil,
-		"CREATE TABLE t (a INT)":                    nil,
-		"CREATE OR REPLACE VIEW v AS SELECT 1":      nil,
-		"DROP TABLE t":                              nil,
-		"RESET threads":                             nil,
-		"SET LOCAL a = 1":                           nil,
-		"SET threads = 2":                           {{EffectSetting, "threads"}},
-		"SET SESSION s3_region TO 'x'":              {{EffectSetting, "s3_region"}},
-		"set \"Odd Name\"=1":                        {{EffectSetting, `"Odd Name"`}},
-		"SET GLOBAL threads=1":                      unknown,
-		"SET VARIABLE x = 1":                        unknown,
-		"SET ROLE admin":                            unknown,
-		"CREATE TEMP TABLE t(a int)":                {{EffectTempTable, "t"}},
-		"create or replace temporary table T2(a)":   {{EffectTempTable, "T2"}},
-		"CREATE TEMP TABLE IF NOT EXISTS s.t(a)":    {{EffectTempTable, "s.t"}},
-		"CREATE TEMPORARY VIEW \"v w\" AS SELECT 1": {{EffectTempView, `"v w"`}},
-		"CREATE TEMP MACRO m() AS 1":                unknown,
-		"PREPARE q AS SELECT 1":                     {{EffectPrepared, "q"}},
-		"USE a.b":                                   {{EffectUse, "a.b"}},
-		"ATTACH 'x.db'":                             unknown,
-		"LOAD icu":                                  unknown,
-		"PRAGMA threads=4":                          unknown,
-		"CALL p()":                                  unknown,
-		"SET":                                       unknown,
-		"CREATE TEMP TABLE":                         unknown,
-		"SET a=1; CREATE TEMP TABLE b(c INT)":       {{EffectSetting, "a"}, {EffectTempTable, "b"}},
-	} {
-		require.Equal(t, want, Parse(sql).Effects(), sql)
+func TestOnlyOneStatementThatRunsNoOthersIsAtomic(t *testing.T) {
+	for _, sql := range []string{"SELECT 1", "SELEC 1", "SET a = 1", "WITH a AS (SELECT 1) INSERT INTO t FROM a"} {
+		require.True(t, Parse(sql).Atomic(), sql)
+	}
+	for _, sql := range []string{"", "SET a = 1; SELEC 1", "CALL p()", "EXECUTE q", "DO $$ x $$", "EXPLAIN ANALYZE CALL p()", "SELECT 'a", "'a'"} {
+		require.False(t, Parse(sql).Atomic(), sql)
 	}
 }
 
-func FuzzParseNeverPanicsAndCoversTheText(f *testing.F) {
-	for _, s := range []string{"SELECT 1", "WITH a AS (SELECT 1) SELECT", "$a$b$a$", "E'\\", "/*/*", "\"", "1.2e3", "é日本 ; ;", "SET"} {
+func TestTheTargetOfAnInsertIsNamed(t *testing.T) {
+	for sql, want := range map[string]string{
+		"INSERT INTO t VALUES (?)": "t", `insert or replace into lake."my t" (a) VALUES (?)`: `lake."my t"`,
+		"WITH a AS (SELECT 1) INSERT INTO a.b.c FROM a": "a.b.c", "UPDATE t SET a = 1": "", "INSERT": "",
+	} {
+		require.Equal(t, want, Parse(sql).Statements[0].InsertInto, sql)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"SELECT 1", "WITH a AS (SELECT 1) SELECT", "$a$b$a$", "E'\\", "/*/*", "\"", "1.2e3", "é日本 ; ;", "SET", "SELECT [1", "/*! x */", "SELECT 'a\\' # b",
+		"EXPLAIN (ANALYZE) DELETE FROM t", "SELECT 1 --\rx", "(((", "WITH (", "PREPARE a AS", "FROM t INSERT"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, sql string) {
-		last := 0
-		for _, tok := range scan(sql) {
-			if tok.start < last || tok.end <= tok.start || tok.end > len(sql) {
-				t.Fatalf("token %+v out of order in %q", tok, sql)
+		for _, d := range append([]dialect{standard}, others...) {
+			l := lexer{d: d, sql: sql}
+			last := 0
+			for _, tok := range l.scan() {
+				if tok.start < last || tok.end <= tok.start || tok.end > len(sql) {
+					t.Fatalf("token %+v out of order in %q", tok, sql)
+				}
+				last = tok.end
 			}
-			last = tok.end
 		}
 		s := Parse(sql)
-		if s.ReadOnly() && len(s.Effects()) > 0 {
+		if s.ReadOnly() && (len(s.Effects()) > 0 || s.TxControl() != "") {
 			t.Fatalf("a read leaves effects: %q", sql)
 		}
 		if strings.TrimSpace(sql) == "" && !s.Empty() {
 			t.Fatalf("statements in a blank text %q", sql)
 		}
+		for _, change := range []string{"DELETE FROM t", "SET a = 1", "EXPLAIN (ANALYZE) DROP TABLE t", "nonsense"} {
+			if Parse(sql + "\n;" + change).ReadOnly() {
+				t.Fatalf("a read although it ends in %s: %q", change, sql)
+			}
+			if Parse(change + ";" + sql).ReadOnly() {
+				t.Fatalf("a read although it begins with %s: %q", change, sql)
+			}
+		}
+		if !s.ReadOnly() {
+			return
+		}
+		for _, more := range []string{"-- c\n" + sql, sql + "\n-- c", "/* a\n */ " + sql, "\t\n;" + sql + "\n;", spaced(sql)} {
+			if again := Parse(more); !again.ReadOnly() || again.Rows() != s.Rows() {
+				t.Fatalf("%q is a read, %q is not", sql, more)
+			}
+		}
 	})
+}
+
+// spaced is sql with a comment before each token.
+func spaced(sql string) string {
+	l := lexer{d: standard, sql: sql}
+	var b strings.Builder
+	last := 0
+	for _, tok := range l.scan() {
+		b.WriteString(sql[last:tok.start])
+		if tok.start > last || tok.kind != number && (tok.start == 0 || !isWord(rune(sql[tok.start-1]))) {
+			b.WriteString(" /* c */ ")
+		}
+		b.WriteString(sql[tok.start:tok.end])
+		last = tok.end
+	}
+	return b.String() + sql[last:]
 }

@@ -1,0 +1,127 @@
+package flightpool
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// withAnswers is inBubble on a server that answers these texts with one row.
+func withAnswers(t *testing.T, texts []string, f func(r *rig)) {
+	t.Helper()
+	engine := testserver.NewScript()
+	for _, sql := range texts {
+		engine.On(sql, testserver.Rows(ints("a", 1)))
+	}
+	inBubbleOn(t, testserver.Options{Engine: engine}, Config{}, f)
+}
+
+// What executes a change is not repeated when its reply is lost, however the
+// change is wrapped.
+func TestAWrappedChangeIsNotRepeated(t *testing.T) {
+	texts := []string{
+		"EXPLAIN (ANALYZE) DELETE FROM t", "EXPLAIN ANALYZE DROP TABLE t", "WITH a AS (SELECT 1) REPLACE INTO t SELECT * FROM a",
+		"WITH x AS (WITH y AS (SELECT 1) DELETE FROM t RETURNING *) SELECT * FROM x", "FROM src INSERT INTO dst", "FROM t SELECT * INTO dst",
+		"SELECT 1 /* never closed", `SELECT 'x\', '; DELETE FROM t; -- '`, "SELECT 1 --\r; DELETE FROM t", "SELECT nextval('s')", "INSERT INTO t VALUES (1) RETURNING a",
+	}
+	withAnswers(t, texts, func(r *rig) {
+		for _, sql := range texts {
+			for _, route := range []Route{RouteAuto, RouteQuery, RouteUpdate} {
+				before := r.executions(sql)
+				r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, After: true, SQL: sql, Times: 1, Do: testserver.Kill()})
+				res, err := r.pool.QueryWithOptions(r.Context(), sql, QueryOptions{Route: route})
+				if err == nil {
+					res.Release()
+				}
+				require.LessOrEqual(r, r.executions(sql)-before, 1, "%s by %d: %v", sql, route, err)
+				r.srv.Faults().Clear()
+			}
+		}
+	})
+}
+
+// The rows of a statement come back, or it is not sent.
+func TestRowsAreNotDroppedInSilence(t *testing.T) {
+	rows := []string{"EXISTS TABLE t", "LIST JARS", "WITH a AS (SELECT 1) (SELECT * FROM a)", "PRAGMA table_info('t')", "CALL p()", "SELECT 1; SELECT 2"}
+	refused := []string{"OPTIMIZE TABLE t", "SELEC 1", "SET x = 1; SELECT 1", "CREATE TEMP TABLE t AS SELECT 1; SELECT * FROM t", "EXPLAIN ANALYZE INSERT INTO t VALUES (1)",
+		"WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a RETURNING *", "'text'", "SELECT 'never closed"}
+	withAnswers(t, append(rows, refused...), func(r *rig) {
+		for _, sql := range rows {
+			require.Equal(r, "1", r.value(r.pool, sql), sql)
+		}
+		for _, sql := range refused {
+			_, err := r.pool.Query(r.Context(), sql)
+			require.ErrorIs(r, err, ErrAmbiguousRoute, sql)
+			require.ErrorContains(r, err, "QueryOptions.Route", sql)
+			var e *Error
+			require.ErrorAs(r, err, &e)
+			require.Equal(r, FaultUsage, e.Fault)
+			require.True(r, e.Unsent)
+			_, err = r.pool.Execute(r.Context(), sql)
+			require.ErrorIs(r, err, ErrAmbiguousRoute, sql)
+			require.Zero(r, r.executions(sql), sql)
+
+			res, err := r.pool.QueryWithOptions(r.Context(), sql, QueryOptions{Route: RouteQuery})
+			require.NoError(r, err, sql)
+			require.True(r, res.Next(), sql)
+			require.EqualValues(r, 1, res.RecordBatch().NumRows(), sql)
+			res.Release()
+			res, err = r.pool.QueryWithOptions(r.Context(), sql, QueryOptions{Route: RouteUpdate})
+			require.NoError(r, err, sql)
+			_, known := res.RowsAffected()
+			require.True(r, known, sql)
+			res.Release()
+			_, err = r.pool.Update(r.Context(), sql)
+			require.NoError(r, err, sql)
+			require.Equal(r, 3, r.executions(sql), sql)
+		}
+		_, err := r.pool.UpdateWithOptions(r.Context(), "SELECT 1", QueryOptions{Route: RouteQuery})
+		require.ErrorContains(r, err, "RouteQuery")
+		_, err = r.pool.QueryWithOptions(r.Context(), "SELECT 1", QueryOptions{Route: 7})
+		require.ErrorContains(r, err, "Route 7")
+		s := r.session()
+		q, err := s.PrepareQuery(r.Context(), "OPTIMIZE TABLE t")
+		require.NoError(r, err)
+		_, err = q.Query(r.Context(), nil)
+		require.ErrorIs(r, err, ErrAmbiguousRoute)
+		_, err = q.Update(r.Context(), nil)
+		require.NoError(r, err)
+		require.NoError(r, s.Close())
+	})
+}
+
+// Several statements with parameters would be executed in part when they are
+// prepared, and again when they are run.
+func TestParametersAreForOneStatement(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		const sql = "INSERT INTO t VALUES (1); SELECT ?"
+		batch := ints("a", 1)
+		defer batch.Release()
+		_, err := r.pool.QueryWithOptions(r.Context(), sql, QueryOptions{Params: batch, Route: RouteQuery})
+		require.ErrorContains(r, err, "must be one statement; this one has 2")
+		_, err = r.pool.UpdateWithRecordBatch(r.Context(), sql, batch)
+		require.ErrorContains(r, err, "must be one statement")
+		s := r.session()
+		_, err = s.PrepareQuery(r.Context(), sql)
+		require.ErrorContains(r, err, "must be one statement")
+		require.NoError(r, s.Close())
+	})
+}
+
+// A misspelt statement costs neither a connection nor the server's sessions.
+func TestTyposCostNoConnection(t *testing.T) {
+	inBubble(t, testserver.SwanLake(), Config{MaxSize: 2}, func(r *rig) {
+		for range 110 {
+			for _, sql := range []string{"SELEC 1", "SELECT FORM t", "INSRT INTO t VALUES (1)", "PRAGMA database_list"} {
+				_, err := firstValue(r.Context(), r.pool, sql)
+				require.Error(r, err)
+				_, err = r.pool.Update(r.Context(), sql)
+				require.Error(r, err)
+			}
+		}
+		require.Equal(r, "1", r.value(r.pool, "SELECT 1"))
+		require.LessOrEqual(r, r.srv.Ledger().Snapshot().SessionsOpened, 2)
+	})
+}

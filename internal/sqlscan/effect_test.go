@@ -1,0 +1,76 @@
+package sqlscan
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestEffectsNameWhatTheSessionKeeps(t *testing.T) {
+	unknown := []Effect{{Kind: EffectUnknown}}
+	namespace := []Effect{{Kind: EffectNamespace}}
+	for sql, want := range map[string][]Effect{
+		"SELECT 1":                                  nil,
+		"INSERT INTO t VALUES (1)":                  nil,
+		"CREATE TABLE t (a INT)":                    nil,
+		"CREATE OR REPLACE VIEW v AS SELECT 1":      nil,
+		"CREATE MATERIALIZED VIEW v AS SELECT 1":    nil,
+		"CREATE UNIQUE INDEX i ON t (a)":            nil,
+		"CREATE SCHEMA IF NOT EXISTS temp2":         nil,
+		"DROP TABLE t":                              nil,
+		"ALTER TABLE t ADD COLUMN b INT":            nil,
+		"CHECKPOINT":                                nil,
+		"SET CONSTRAINTS ALL DEFERRED":              nil,
+		"SET threads = 2":                           {{EffectSetting, "threads"}},
+		"SET SESSION s3_region TO 'x'":              {{EffectSetting, "s3_region"}},
+		"SET LOCAL a = 1":                           {{EffectSetting, "a"}},
+		"set \"Odd Name\"=1":                        {{EffectSetting, `"Odd Name"`}},
+		"SET TIME ZONE 'UTC'":                       {{EffectSetting, "TimeZone"}},
+		"SET a.b.c = 1":                             {{EffectSetting, "a.b.c"}},
+		"SET x = [1, 2]":                            {{EffectSetting, "x"}},
+		"RESET threads":                             {{EffectSetting, "threads"}},
+		"RESET SESSION threads":                     {{EffectSetting, "threads"}},
+		"PRAGMA threads=4":                          {{EffectSetting, "threads"}},
+		"EXPLAIN ANALYZE SET threads = 4":           {{EffectSetting, "threads"}},
+		"EXPLAIN SET threads = 4":                   nil,
+		"USE a.b":                                   namespace,
+		"SET schema = 'x'":                          namespace,
+		"SET SCHEMA 'x'":                            namespace,
+		"SET search_path TO a, b":                   namespace,
+		"SET CATALOG x":                             namespace,
+		"RESET schema":                              namespace,
+		"PRAGMA search_path='a'":                    namespace,
+		"CREATE TEMP TABLE t(a int)":                {{EffectTempTable, "t"}},
+		"create or replace temporary table T2(a)":   {{EffectTempTable, "T2"}},
+		"CREATE TEMP TABLE IF NOT EXISTS s.t(a)":    {{EffectTempTable, "s.t"}},
+		"CREATE TABLE temp.main.x AS SELECT 1":      {{EffectTempTable, "temp.main.x"}},
+		"CREATE TEMPORARY VIEW \"v w\" AS SELECT 1": {{EffectTempView, `"v w"`}},
+		"EXPLAIN ANALYZE CREATE TEMP TABLE t(a)":    {{EffectTempTable, "t"}},
+		"PREPARE q AS SELECT 1":                     {{EffectPrepared, "q"}},
+		"DEALLOCATE PREPARE q":                      {{EffectForgotten, "q"}},
+		"DEALLOCATE q":                              {{EffectForgotten, "q"}},
+		"SET a=1; CREATE TEMP TABLE b(c INT)":       {{EffectSetting, "a"}, {EffectTempTable, "b"}},
+		"SELECT nextval('s')":                       nil,
+	} {
+		require.Equal(t, want, Parse(sql).Effects(), sql)
+	}
+	for _, sql := range []string{
+		"CREATE TEMP MACRO m() AS 1", "CREATE TEMP SEQUENCE s", "CREATE TEMP TABLE", "CREATE TABLE #t (a INT)", "CREATE SECRET s (TYPE s3)",
+		"CREATE OR REPLACE PERSISTENT SECRET x (TYPE s3)", "CREATE TEMPORARY FUNCTION f AS 'x'", "CREATE VOLATILE SEQUENCE s", "DROP SECRET s",
+		"ALTER SESSION SET \"planner.x\" = true", "ATTACH 'x.db'", "DETACH lake", "LOAD icu", "INSTALL icu", "CALL p()", "EXECUTE q", "IMPORT DATABASE 'x'",
+		"PRAGMA enable_profiling", "SET", "SET x", "SET @a = 1", "SET @@session.a = 1", "SET GLOBAL threads=1", "SET VARIABLE x = 1", "SET ROLE admin",
+		"SET PERSIST x = 1", "SET TRANSACTION READ ONLY", "SET SESSION AUTHORIZATION x", "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+		"SET NAMES utf8", "SET a = 1, b = 2", "SET s3_secret_access_key = 'x'", "RESET s3_session_token", "RESET ALL", "RESET VARIABLE x", "RESET GLOBAL threads",
+		"USE ROLE admin", "DEALLOCATE ALL", "DISCARD ALL", "DISCARD TEMP", "LISTEN c", "DECLARE c CURSOR WITH HOLD FOR SELECT 1", "LOCK TABLE t", "DO $$ x $$",
+		"SELECT set_config('search_path', 'x', false)", "SELECT pg_advisory_lock(1)", "SELECT setseed(0.5)", "SELECT * INTO TEMP x FROM t", "SELECT a INTO @v FROM t",
+		"INSERT INTO t SELECT set_config('a', 'b', false)", "FROM enable_logging()", "frobnicate", "'text'", "WITH a AS (CREATE TEMP TABLE t(a)) SELEC",
+	} {
+		require.Equal(t, unknown, Parse(sql).Effects(), sql)
+	}
+}
+
+func TestKeysCompareNamesAsServersDo(t *testing.T) {
+	require.Equal(t, "odd name", Effect{Name: `"Odd Name"`}.Key())
+	require.Equal(t, `a"b`, Effect{Name: `"a""b"`}.Key())
+	require.Equal(t, "threads", Effect{Name: "THREADS"}.Key())
+}

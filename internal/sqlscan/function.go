@@ -1,0 +1,97 @@
+package sqlscan
+
+import "strings"
+
+// readPragmas only report, in DuckDB or SQLite.
+var readPragmas = words(`collations database_list database_size extension_versions functions metadata_info platform show show_databases
+	show_tables show_tables_expanded storage_info table_info user_agent version
+	compile_options foreign_key_list function_list index_info index_list index_xinfo integrity_check module_list pragma_list quick_check
+	table_list table_xinfo`)
+
+// plainPragmas have no rows and no trace in the session.
+var plainPragmas = words("force_checkpoint add_parquet_key")
+
+// pragma is the name of a PRAGMA in upper case, and whether it is an assignment.
+func pragma(toks []token) (name string, at int, assigned bool) {
+	if len(toks) < 2 || !toks[1].name() {
+		return "", 1, false
+	}
+	end := nameEnd(toks, 1)
+	return upper(toks[end]), end, end+1 < len(toks) && toks[end+1].punct("=")
+}
+
+func lookPragma(st *Statement, toks []token, _ string) {
+	name, _, assigned := pragma(toks)
+	switch {
+	case assigned, plainPragmas[name]:
+		st.Rows = RowsNone
+	case readPragmas[name]:
+		st.Rows, st.ReadOnly = RowsSome, true
+	default:
+		for _, prefix := range []string{"ENABLE_", "DISABLE_", "VERIFY_"} {
+			if strings.HasPrefix(name, prefix) {
+				st.Rows = RowsNone
+			}
+		}
+	}
+}
+
+func pragmaEffect(toks []token, sql string) []Effect {
+	name, at, assigned := pragma(toks)
+	switch {
+	case assigned:
+		return setting(toks, at, sql)
+	case plainPragmas[name]:
+		return nil
+	default:
+		return anything(toks, sql)
+	}
+}
+
+// sessionFunctions change the session that calls them.
+var sessionFunctions = words(`set_config setseed dblink dblink_connect dblink_exec dblink_send_query get_lock release_lock release_all_locks
+	enable_logging disable_logging enable_profiling disable_profiling enable_peg_parser disable_peg_parser
+	sqlite_attach postgres_attach load_aws_credentials ducklake_set_commit_message`)
+
+// changingFunctions change what lies outside of the session.
+var changingFunctions = words(`nextval setval write_log checkpoint force_checkpoint truncate_duckdb_logs pg_notify pg_terminate_backend
+	pg_cancel_backend postgres_execute mysql_execute
+	ducklake_expire_snapshots ducklake_cleanup_old_files ducklake_delete_orphaned_files ducklake_merge_adjacent_files
+	ducklake_rewrite_data_files ducklake_add_data_files ducklake_flush_inlined_data ducklake_set_option`)
+
+// calls tells whether a function does more than compute, and what it leaves in
+// the session.
+func calls(function token) (left []Effect, changes bool) {
+	name := upper(function)
+	switch {
+	case sessionFunctions[name], strings.HasPrefix(name, "PG_ADVISORY_"), strings.HasPrefix(name, "PG_TRY_ADVISORY_"):
+		return []Effect{{Kind: EffectUnknown}}, true
+	case changingFunctions[name], strings.HasPrefix(name, "LO_"):
+		return nil, true
+	default:
+		return nil, false
+	}
+}
+
+// reports tells whether a function called by CALL is one of DuckDB's that only
+// report.
+func reports(function token) bool {
+	name := upper(function)
+	return strings.HasPrefix(name, "DUCKDB_") || strings.HasPrefix(name, "PRAGMA_")
+}
+
+// upper is a name in upper case, without quotes.
+func upper(t token) string {
+	if t.kind == word {
+		return t.text
+	}
+	return strings.ToUpper(unquote(t.text))
+}
+
+func words(list string) map[string]bool {
+	m := make(map[string]bool)
+	for _, w := range strings.Fields(strings.ToUpper(list)) {
+		m[w] = true
+	}
+	return m
+}

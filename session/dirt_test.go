@@ -1,0 +1,328 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+)
+
+// stateConn is a fakeConn whose session has settings and a place where names
+// are looked for, as DuckDB's has. Its start values are not the server's
+// defaults.
+type stateConn struct {
+	*fakeConn
+	settings map[string]string // at the session's start: those of start
+	defaults map[string]string // what RESET leads to
+	blind    bool              // it has no current_setting() and no current_schema()
+	pathless bool              // it has no search_path
+	stubborn string            // a setting that takes no SET
+	temps    int
+}
+
+func newStateConn() *stateConn {
+	return &stateConn{
+		fakeConn: &fakeConn{},
+		settings: map[string]string{"threads": "3", "zone": "Tokyo", "search_path": "lake.main"},
+		defaults: map[string]string{"threads": "8", "zone": "UTC", "search_path": "memory.main"},
+	}
+}
+
+var (
+	setting   = regexp.MustCompile(`^(?:EXPLAIN ANALYZE )?(?:SET|SET SESSION|PRAGMA) (\w+) (?:=|TO) '?([^']*)'?$`)
+	resetting = regexp.MustCompile(`^RESET (\w+)$`)
+	using     = regexp.MustCompile(`^USE "?(\w+)"?(?:\."?(\w+)"?)?$`)
+	current   = regexp.MustCompile(`current_setting\('(\w+)'\)|current_database\(\)|current_schema\(\)|duckdb_tables`)
+)
+
+func (c *stateConn) Update(ctx context.Context, sql string, call Call) (int64, error) {
+	n, err := c.fakeConn.Update(ctx, sql, call)
+	if err != nil {
+		return n, err
+	}
+	for one := range strings.SplitSeq(sql, "; ") {
+		c.run(one)
+	}
+	return n, nil
+}
+
+func (c *stateConn) run(sql string) {
+	if m := setting.FindStringSubmatch(sql); m != nil && m[1] != c.stubborn {
+		name := strings.ToLower(m[1])
+		if name == "schema" {
+			name, m[2] = "search_path", strings.Split(c.settings["search_path"], ".")[0]+"."+m[2]
+		}
+		c.settings[name] = m[2]
+	}
+	if m := resetting.FindStringSubmatch(sql); m != nil {
+		name := strings.ToLower(m[1])
+		delete(c.settings, name)
+		if v, ok := c.defaults[name]; ok {
+			c.settings[name] = v
+		}
+	}
+	if m := using.FindStringSubmatch(sql); m != nil {
+		c.settings["search_path"] = m[1] + "." + "main"
+		if m[2] != "" {
+			c.settings["search_path"] = m[1] + "." + m[2]
+		}
+	}
+}
+
+func (c *stateConn) Query(ctx context.Context, sql string, call Call) (Stream, error) {
+	found := current.FindAllStringSubmatch(sql, -1)
+	if found == nil {
+		return c.fakeConn.Query(ctx, sql, call)
+	}
+	if err := c.statement(ctx, sql, call.Tx); err != nil {
+		return nil, err
+	}
+	fields := make([]arrow.Field, len(found))
+	row := make([]arrow.Array, len(found))
+	path := strings.Split(c.settings["search_path"], ".")
+	for i, m := range found {
+		value, ok := c.settings[strings.ToLower(m[1])]
+		switch {
+		case c.blind && !strings.Contains(m[0], "duckdb"), c.pathless && m[1] == "search_path":
+			return nil, sqlError("no such function or setting")
+		case strings.HasPrefix(m[0], "current_database"):
+			value, ok = path[0], true
+		case strings.HasPrefix(m[0], "current_schema"):
+			value, ok = path[1], true
+		case m[0] == "duckdb_tables":
+			value, ok = fmt.Sprint(c.temps), true
+		}
+		b := array.NewStringBuilder(memory.DefaultAllocator)
+		if ok {
+			b.Append(value)
+		} else {
+			b.AppendNull()
+		}
+		row[i] = b.NewArray()
+		fields[i] = arrow.Field{Name: m[0], Type: arrow.BinaryTypes.String, Nullable: true}
+	}
+	schema := arrow.NewSchema(fields, nil)
+	return &stateRow{schema: schema, batch: array.NewRecordBatch(schema, row, 1)}, nil
+}
+
+// stateRig is a rig on a stateConn.
+func stateRig(t *testing.T, c *stateConn) *rig {
+	r := newRig(t, c.fakeConn)
+	r.handle = New(c, r.policy, r.returned)
+	return r
+}
+
+func TestSettingsAreWhatTheyWereAtTheSessionsStart(t *testing.T) {
+	for name, statements := range map[string][]string{
+		"SET":             {"SET threads = 1"},
+		"twice":           {"SET threads = 1", "SET threads = 2", "SET SESSION zone TO 'Oslo'"},
+		"RESET":           {"RESET threads", "RESET zone"},
+		"was not set":     {"SET fresh = 'x'"},
+		"SET schema":      {"SET schema = 'other'"},
+		"USE":             {"USE other", "USE a.b"},
+		"RESET the place": {"RESET search_path"},
+		"a script":        {"SET threads = 1; SET zone = 'Oslo'"},
+		"in a PRAGMA":     {"PRAGMA threads = 1"},
+		"EXPLAIN ANALYZE": {"EXPLAIN ANALYZE SET threads = 1"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStateConn()
+			start := maps.Clone(c.settings)
+			r := stateRig(t, c)
+			for _, sql := range statements {
+				_, err := r.handle.Update(t.Context(), sql)
+				must(t, err)
+			}
+			must(t, r.handle.Close())
+			r.reused()
+			delete(c.settings, "fresh")
+			require.Equal(t, start, c.settings, name)
+		})
+	}
+}
+
+func TestASettingIsReadOnceAndPutBackOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStateConn()
+		r := stateRig(t, c)
+		for _, sql := range []string{"SET threads = 1", "SET THREADS = 2"} {
+			_, err := r.handle.Update(t.Context(), sql)
+			must(t, err)
+		}
+		must(t, r.handle.Close())
+		require.Equal(t, []string{"SELECT current_setting('threads')", "SET threads = 1", "SET THREADS = 2", "SET THREADS = '3'", "SELECT current_setting('THREADS')"}, r.conn.Log())
+	})
+}
+
+// What the server cannot tell, or does not put back, costs the connection.
+func TestWhatIsNotVerifiedCostsTheConnection(t *testing.T) {
+	for name, tc := range map[string]struct {
+		conn func(*stateConn)
+		sql  string
+		why  string
+	}{
+		"no current_setting":         {func(c *stateConn) { c.blind = true }, "SET threads = 1", "the setting threads was changed, and the server could not tell it before"},
+		"no current_schema":          {func(c *stateConn) { c.blind = true }, "USE other", "the catalogue or schema was changed"},
+		"not put back":               {func(c *stateConn) { c.stubborn = "threads" }, "RESET threads", "the setting threads is not what it was"},
+		"a refused RESET":            {func(c *stateConn) { c.fail = map[string]error{"RESET fresh": sqlError("no")} }, "SET fresh = 1", "RESET fresh"},
+		"a search path not put back": {func(c *stateConn) { c.stubborn = "search_path" }, "USE other", "the search path is not what it was"},
+		"a temporary table":          {func(c *stateConn) { c.temps = 1 }, "CREATE TEMP TABLE t (a INT)", "1 temporary objects are left"},
+		"ATTACH":                     {nil, "ATTACH 'x.db'", "cannot be taken back"},
+		"DETACH":                     {nil, "DETACH lake", "cannot be taken back"},
+		"CREATE SECRET":              {nil, "CREATE SECRET s (TYPE s3)", "cannot be taken back"},
+		"SET GLOBAL":                 {nil, "SET GLOBAL threads = 1", "cannot be taken back"},
+		"ALTER SESSION":              {nil, "ALTER SESSION SET a = 1", "cannot be taken back"},
+		"a procedure":                {nil, "CALL p()", "cannot be taken back"},
+		"another's prepared name":    {nil, "DEALLOCATE q", "cannot be taken back"},
+		"a function":                 {nil, "SELECT set_config('a', 'b', false)", "cannot be taken back"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStateConn()
+			if tc.conn != nil {
+				tc.conn(c)
+			}
+			r := stateRig(t, c)
+			_, err := r.handle.Update(t.Context(), tc.sql)
+			must(t, err)
+			require.ErrorContains(t, r.handle.Close(), tc.why, name)
+			require.ErrorContains(t, r.discarded(), tc.why, name)
+		})
+	}
+}
+
+func TestAServerWithoutASearchPathIsPutBackByUSE(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStateConn()
+		c.pathless = true
+		r := stateRig(t, c)
+		_, err := r.handle.Update(t.Context(), "USE other")
+		must(t, err)
+		must(t, r.handle.Close())
+		r.reused()
+		require.Equal(t, "lake.main", c.settings["search_path"])
+	})
+}
+
+// A query that fails would spoil the transaction behind the caller's back.
+func TestInsideATransactionOnlyWhatTheServerAnswersIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStateConn()
+		r := stateRig(t, c)
+		session := func(statements ...string) []string {
+			r.handle, r.returns = New(c, r.policy, r.returned), nil
+			must(t, r.handle.BeginTransaction(t.Context()))
+			before := len(r.conn.Log())
+			for _, sql := range statements {
+				_, err := r.handle.Update(t.Context(), sql)
+				must(t, err)
+			}
+			must(t, r.handle.Commit(t.Context()))
+			log := r.conn.Log()[before:]
+			_ = r.handle.Close()
+			return log
+		}
+		log := session("SET threads = 1")
+		require.False(t, slices.ContainsFunc(log, func(s string) bool { return strings.Contains(s, "SELECT current") }), "%q", log)
+		require.Contains(t, r.discarded().Error(), "could not tell it before")
+		c.settings = newStateConn().settings
+		log = session("SET threads = 1")
+		require.Contains(t, log[0], "SELECT current_setting('threads')", "the last session has found out that it can be read")
+		r.reused()
+		require.Equal(t, "3", c.settings["threads"])
+	})
+}
+
+// The statement is not sent when what it changes could not be read for want of
+// a connection.
+func TestAReadBeforehandThatBreaksTheConnectionIsTheCallsError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStateConn()
+		c.fail = map[string]error{"SELECT current_setting('threads')": transportError()}
+		r := stateRig(t, c)
+		_, err := r.handle.Update(t.Context(), "SET threads = 1")
+		require.ErrorIs(t, err, ErrSessionLost)
+		require.NotContains(t, r.conn.Log(), "SET threads = 1")
+	})
+}
+
+func TestWhatASessionLeavesIsTakenBackInReverse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStateConn()
+		r := stateRig(t, c)
+		for _, sql := range []string{"SET threads = 1", `CREATE TEMP TABLE s."t.1" (a INT)`, "CREATE TEMP VIEW v AS SELECT 1", "PREPARE a AS SELECT 1", "PREPARE b AS SELECT 1", "DEALLOCATE A"} {
+			_, err := r.handle.Execute(t.Context(), sql)
+			must(t, err)
+		}
+		q, err := r.handle.PrepareQuery(t.Context(), "SELECT 2")
+		must(t, err)
+		res, err := q.Query(t.Context(), nil)
+		must(t, err)
+		for res.Next() {
+			continue
+		}
+		res.Release()
+		must(t, r.handle.SetOption(t.Context(), "catalog", "x"))
+		before := len(r.conn.Log())
+		must(t, r.handle.Close())
+		r.reused()
+		log := r.conn.Log()[before:]
+		require.Equal(t, []string{"ClosePrepared", "SetOptions", "DEALLOCATE b", "DROP VIEW IF EXISTS temp.main.v", `DROP TABLE IF EXISTS temp.main."t.1"`, "SET threads = '3'", "SELECT current_setting('threads')"}, log[:len(log)-1])
+		r.clean()
+	})
+}
+
+func TestResetModes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		run := func(mode SessionReset, fail map[string]error, use func(s *SessionHandle)) *rig {
+			r := newRig(t, &fakeConn{fail: fail})
+			r.policy.OnReturn = mode
+			use(r.stateless())
+			return r
+		}
+		read := func(s *SessionHandle) {
+			res, err := s.Query(t.Context(), "SELECT 0")
+			must(t, err)
+			res.Release()
+		}
+		set := func(s *SessionHandle) { _, err := s.Update(t.Context(), "SET a = 1"); must(t, err) }
+		run(ResetDiscard, nil, read).reused()
+		_ = run(ResetDiscard, nil, set).discarded()
+		run(ResetNone, nil, set).reused()
+		r := run(ResetSQL("RESET ALL", "USE home"), nil, set)
+		r.reused()
+		require.Equal(t, []string{"SET a = 1", "RESET ALL", "USE home"}, r.conn.Log())
+		require.Equal(t, []string{"SELECT 0"}, run(ResetSQL("RESET ALL"), nil, read).conn.Log())
+		_ = run(ResetSQL("RESET ALL"), map[string]error{"RESET ALL": sqlError("no")}, set).discarded()
+		require.Equal(t, []string{"auto", "sql", "discard", "none"}, []string{ResetAuto.String(), ResetSQL("a").String(), ResetDiscard.String(), ResetNone.String()})
+	})
+}
+
+// stateRow is a stream of one row.
+type stateRow struct {
+	schema *arrow.Schema
+	batch  arrow.RecordBatch
+}
+
+func (s *stateRow) Schema() *arrow.Schema { return s.schema }
+
+func (s *stateRow) Next() (arrow.RecordBatch, error) {
+	if s.batch == nil {
+		return nil, io.EOF
+	}
+	batch := s.batch
+	s.batch = nil
+	return batch, nil
+}
+
+func (s *stateRow) RowsAffected() (int64, bool) { return 0, false }
+func (s *stateRow) Close()                      {}

@@ -1,0 +1,285 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/flightpool/flightpool/internal/eof"
+	"github.com/flightpool/flightpool/internal/sqlscan"
+)
+
+// undo takes the effects of the session's statements back, the last first, and
+// verifies what can have gone wrong on the way.
+func (s *SessionHandle) undo(ctx context.Context, d dirt) error {
+	done := make(map[sqlscan.Effect]bool)
+	temps := false
+	for i := len(d.effects) - 1; i >= 0; i-- {
+		e := d.effects[i]
+		once := sqlscan.Effect{Kind: e.Kind, Name: e.Key()}
+		if done[once] {
+			continue
+		}
+		done[once] = true
+		if err := s.undoEffect(ctx, e, d); err != nil {
+			return err
+		}
+		temps = temps || e.Kind == sqlscan.EffectTempTable || e.Kind == sqlscan.EffectTempView
+	}
+	if temps {
+		return s.verifyNoTemps(ctx)
+	}
+	return nil
+}
+
+// undoEffect takes one effect back. Temporary objects are named in the
+// catalogue that holds nothing else, because a bare name could be a permanent
+// table's once the temporary one has gone with a rollback.
+func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d dirt) error {
+	switch e.Kind {
+	case sqlscan.EffectSetting:
+		return s.putBack(ctx, d, settingReader(e), "SET "+e.Name+" = %s", "RESET "+e.Name)
+	case sqlscan.EffectNamespace:
+		return s.putNamespaceBack(ctx, d)
+	case sqlscan.EffectTempTable:
+		return s.exec(ctx, "DROP TABLE IF EXISTS temp.main."+lastPart(e.Name))
+	case sqlscan.EffectTempView:
+		return s.exec(ctx, "DROP VIEW IF EXISTS temp.main."+lastPart(e.Name))
+	case sqlscan.EffectPrepared:
+		return s.exec(ctx, "DEALLOCATE "+e.Name)
+	case sqlscan.EffectUnknown, sqlscan.EffectForgotten:
+	}
+	return errors.New("a statement left something that cannot be taken back")
+}
+
+func (s *SessionHandle) exec(ctx context.Context, sql string) error {
+	if _, err := s.conn.Update(ctx, sql, Call{}); err != nil {
+		return fmt.Errorf("%s: %w", sql, err)
+	}
+	return nil
+}
+
+// reader asks for one thing that statements of a session can change.
+type reader struct {
+	key  string // the same for all spellings of a name
+	what string // for errors
+	sql  string
+}
+
+func settingReader(e sqlscan.Effect) reader {
+	return reader{key: e.Key(), what: "the setting " + e.Name, sql: "SELECT current_setting(" + literal(e.Plain()) + ")"}
+}
+
+// Where names are looked for: with the whole search path where the server has
+// one, else without.
+var (
+	pathReader  = reader{key: "(path)", what: "the search path", sql: "SELECT current_database(), current_schema(), current_setting('search_path')"}
+	placeReader = reader{key: "(place)", what: "the catalogue and schema", sql: "SELECT current_database(), current_schema()"}
+)
+
+// reading is the one row that a reader has seen.
+type reading []cell
+
+type cell struct {
+	text string
+	null bool
+}
+
+func (a reading) equal(b reading) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// remember reads, before a statement is sent, what the statement changes and
+// what could then not be read any more. What the server cannot tell costs the
+// connection in the end.
+func (s *SessionHandle) remember(ctx context.Context, script sqlscan.Script) error {
+	if s.policy.OnReturn.mode != resetAuto {
+		return nil
+	}
+	for _, e := range script.Effects() {
+		var err error
+		switch e.Kind { //nolint:exhaustive // the others are undone by their name
+		case sqlscan.EffectSetting:
+			_, err = s.rememberOne(ctx, settingReader(e))
+		case sqlscan.EffectNamespace:
+			var known bool
+			if known, err = s.rememberOne(ctx, pathReader); err == nil && !known {
+				_, err = s.rememberOne(ctx, placeReader)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rememberOne reads with r unless it has been done before. Inside a transaction
+// a query that fails would spoil it, so only what the server has answered
+// before is asked there.
+func (s *SessionHandle) rememberOne(ctx context.Context, r reader) (known bool, err error) {
+	s.mu.Lock()
+	_, known = s.mu.dirt.before[r.key]
+	tx := s.mu.tx.id
+	inTx := s.mu.tx.phase != txNone
+	s.mu.Unlock()
+	if known || inTx && !s.policy.readable.has(r.key) {
+		return known, nil
+	}
+	row, err := s.readRow(ctx, r, Call{Tx: tx})
+	switch {
+	case err == nil:
+		s.mu.Lock()
+		if s.mu.dirt.before == nil {
+			s.mu.dirt.before = make(map[string]reading)
+		}
+		s.mu.dirt.before[r.key] = row
+		s.mu.Unlock()
+		return true, nil
+	case !inTx && FaultIn(err).KeepsConn():
+		return false, nil
+	default:
+		return false, err
+	}
+}
+
+// readRow runs a reader's query, which has one row.
+func (s *SessionHandle) readRow(ctx context.Context, r reader, call Call) (reading, error) {
+	stream, err := s.conn.Query(ctx, r.sql, call)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", r.what, err)
+	}
+	defer stream.Close()
+	batch, err := stream.Next()
+	if err != nil {
+		if eof.Reached(err) {
+			err = &Error{Stage: StageFetch, Fault: FaultStatement, Err: errors.New("the server gave no row")}
+		}
+		return nil, fmt.Errorf("read %s: %w", r.what, err)
+	}
+	row := make(reading, batch.NumCols())
+	for i, col := range batch.Columns() {
+		switch {
+		case col.Len() != 1:
+			return nil, &Error{Stage: StageFetch, Fault: FaultStatement, Err: fmt.Errorf("read %s: %d rows", r.what, col.Len())}
+		case col.IsNull(0):
+			row[i] = cell{null: true}
+		default:
+			row[i] = cell{text: strings.Clone(col.ValueStr(0))}
+		}
+	}
+	if err := drain(stream); err != nil {
+		return nil, fmt.Errorf("read %s: %w", r.what, err)
+	}
+	s.policy.readable.add(r.key)
+	return row, nil
+}
+
+// putBack gives what r reads its value of before: by set, in which %s is the
+// value, or by unset, whichever leads there. What is there in the end is
+// compared.
+func (s *SessionHandle) putBack(ctx context.Context, d dirt, r reader, set, unset string) error {
+	before, ok := d.before[r.key]
+	if !ok {
+		s.learn(ctx, r)
+		return fmt.Errorf("%s was changed, and the server could not tell it before", r.what)
+	}
+	value := before[len(before)-1]
+	ways := []string{unset}
+	if !value.null {
+		ways = []string{fmt.Sprintf(set, literal(value.text)), unset}
+	}
+	var failed error
+	for _, sql := range ways {
+		if err := s.exec(ctx, sql); err != nil {
+			if !FaultIn(err).KeepsConn() {
+				return err
+			}
+			failed = errors.Join(failed, err)
+			continue
+		}
+		now, err := s.readRow(ctx, r, Call{})
+		switch {
+		case err != nil:
+			return err
+		case now.equal(before):
+			return nil
+		}
+	}
+	return errors.Join(fmt.Errorf("%s is not what it was", r.what), failed)
+}
+
+// learn finds out whether the server answers r, for the next session that
+// needs it inside a transaction.
+func (s *SessionHandle) learn(ctx context.Context, r reader) {
+	if !s.policy.readable.has(r.key) {
+		_, _ = s.readRow(ctx, r, Call{})
+	}
+}
+
+// putNamespaceBack makes the session look for names where it did before.
+func (s *SessionHandle) putNamespaceBack(ctx context.Context, d dirt) error {
+	if before, ok := d.before[pathReader.key]; ok {
+		now, err := s.readRow(ctx, pathReader, Call{})
+		if err != nil {
+			return err
+		}
+		if now.equal(before) {
+			return nil
+		}
+		return s.putBack(ctx, d, pathReader, "SET search_path = %s", "RESET search_path")
+	}
+	before, ok := d.before[placeReader.key]
+	if !ok || len(before) != 2 || before[0].null || before[1].null {
+		s.learn(ctx, pathReader)
+		return errors.New("the catalogue or schema was changed, and the server could not tell it before")
+	}
+	if err := s.exec(ctx, "USE "+quoteName(before[0].text)+"."+quoteName(before[1].text)); err != nil {
+		return err
+	}
+	now, err := s.readRow(ctx, placeReader, Call{})
+	if err == nil && !now.equal(before) {
+		err = errors.New("the catalogue and schema are not what they were")
+	}
+	return err
+}
+
+// verifyNoTemps looks whether the drops have met what they were meant for.
+// Servers without these catalogue functions fail here, and so cost the
+// connection rather than show one borrower's table to the next.
+func (s *SessionHandle) verifyNoTemps(ctx context.Context) error {
+	r := reader{key: "(temporary)", what: "the temporary objects", sql: "SELECT (SELECT count(*) FROM duckdb_tables() WHERE temporary AND NOT internal)" +
+		" + (SELECT count(*) FROM duckdb_views() WHERE temporary AND NOT internal)"}
+	row, err := s.readRow(ctx, r, Call{})
+	if err == nil && row[0].text != "0" {
+		err = fmt.Errorf("%s temporary objects are left", row[0].text)
+	}
+	return err
+}
+
+// lastPart is the object's own name in a qualified one, quotes kept.
+func lastPart(name string) string {
+	inQuotes := false
+	for i := len(name) - 1; i >= 0; i-- {
+		switch {
+		case name[i] == '"':
+			inQuotes = !inQuotes
+		case name[i] == '.' && !inQuotes:
+			return name[i+1:]
+		}
+	}
+	return name
+}
+
+func quoteName(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
+
+func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
