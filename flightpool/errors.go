@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
 )
@@ -65,28 +66,57 @@ const (
 
 // SafeToRetry reports whether the call that failed with err may be repeated:
 // nothing of it reached the server, or it was a read of which no batch was
-// delivered.
+// delivered. Where a call was repeated and both attempts failed, it is true only
+// if it is for both.
 func SafeToRetry(err error) bool { return session.SafeToRetry(err) }
 
-// unobtained is the error of a call that got no connection.
-func (p *FlightSQLPool) unobtained(ctx context.Context, op string, err error) error {
+// acquireError is the error of a call that got no connection.
+func (p *FlightSQLPool) acquireError(ctx context.Context, op string, err error) error {
 	e := &Error{Op: op, Stage: session.StageAcquire, Target: p.target, Unsent: true, Err: err}
+	var failed *reservoir.OpenError
+	var full *reservoir.ExhaustedError
 	var inner *Error
 	switch {
 	case errors.Is(err, ErrClosed):
 		e.Fault = FaultUsage
-	case errors.As(err, &inner): // the open that failed says more
-		e.Stage, e.Fault, e.SQLState = inner.Stage, inner.Fault, inner.SQLState
-	case errors.Is(err, ErrExhausted):
+	case errors.As(err, &failed) && errors.As(failed.Err, &inner):
+		// The open that failed says more; its own words for what it was
+		// part of would only repeat.
+		e.Stage, e.Fault, e.SQLState, e.Err = inner.Stage, inner.Fault, inner.SQLState, &reworded{inner.Err.Error(), err}
+	case errors.As(err, &full):
 		e.Fault = FaultLimit
+		if errors.As(full.LastOpen, &inner) {
+			e.Stage, e.Fault, e.SQLState = inner.Stage, inner.Fault, inner.SQLState
+		} else if full.InUse >= full.MaxSize {
+			e.Err = fmt.Errorf("%w; %s", err, p.leakHint())
+		}
 	case errors.Is(err, ErrUnhealthy):
 		e.Fault = FaultTransport
+	case errors.As(err, &inner):
+		e.Stage, e.Fault, e.SQLState = inner.Stage, inner.Fault, inner.SQLState
 	}
-	if cause := ctx.Err(); cause != nil {
-		e.Ctx, e.Fault = cause, FaultContext
+	if ended := ctxerr.Of(ctx); ended != nil {
+		e.Ctx, e.Fault = ended, FaultContext
 	}
 	return e
 }
+
+// leakHint tells what to look at when every connection is in use.
+func (p *FlightSQLPool) leakHint() string {
+	if p.cfg.LeakAfter > 0 {
+		return "is a result or session not released? Hooks.Connections.Leaked and the Logger name its borrower"
+	}
+	return "is a result or session not released? set LeakAfter to find its borrower"
+}
+
+// reworded is an error with a shorter text.
+type reworded struct {
+	text string
+	err  error
+}
+
+func (e *reworded) Error() string { return e.text }
+func (e *reworded) Unwrap() error { return e.err }
 
 func badArgument(op, target, format string, args ...any) error {
 	return &Error{Op: op, Stage: session.StageArgument, Fault: FaultUsage, Target: target, Unsent: true, Err: fmt.Errorf(format, args...)}

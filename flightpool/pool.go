@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightpool/flightpool/internal/flightconn"
@@ -23,16 +24,18 @@ type FlightSQLPool struct {
 	policy  *session.Policy
 	release func() error // lets go of what the connections share
 	stop    context.CancelFunc
+	closing atomic.Bool    // set before anything else of Close
 	behind  sync.WaitGroup // goroutines that outlive the call they belong to
 	health  health
 	count   counters
 }
 
 // New makes a pool for the server at target, see ParseTarget; options in the
-// target and fields of cfg add up. Unless MinIdle is negative it returns after
-// the first connection has answered, or with the reason why none can be made,
-// and the rest of MinIdle is opened in the background. ctx bounds that wait,
-// and lends its values to everything that the pool does later.
+// target and fields of cfg add up. Unless MinIdle is negative it returns once
+// the first connection has a session that works (HealthCheck.SQL has run on
+// it), or with the reason why none can be made, and the rest of MinIdle is
+// opened in the background. ctx alone bounds that wait, each open DialTimeout;
+// ctx also lends its values to everything that the pool does later.
 func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error) {
 	d, faults := parseDSN(target)
 	cfg, more := d.merge(cfg)
@@ -60,8 +63,9 @@ func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error)
 
 // NewWith makes a pool of connections of your own kind. The Config's fields on
 // transport and credentials (Auth, TLS, Headers, Dialer, DialOptions,
-// Allocator, MaxMessage) are open's affair. open is called with a context that
-// ends after DialTimeout.
+// Allocator, MaxMessage) do not apply: open decides what they say. open is called
+// with a context that ends after DialTimeout; what it returns is proven by
+// HealthCheck.SQL as in New.
 func NewWith(ctx context.Context, open func(context.Context) (session.Conn, error), cfg Config) (*FlightSQLPool, error) {
 	resolved, err := cfg.resolve()
 	if open == nil {
@@ -110,7 +114,7 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 		QueryTimeout: cfg.DefaultQueryTimeout, CloseTimeout: cfg.CloseTimeout, Allocator: cfg.Allocator,
 		Observe: session.Observer{Cancelled: p.cancelled, Reset: p.wasReset, RolledBack: p.rolledBack},
 	}
-	conns := reservoirConfig(cfg, open)
+	conns := reservoirConfig(cfg, p.opener(open))
 	conns.Check, conns.Hooks, conns.Watch = p.check, p.watch(), watchTransport
 	var err error
 	if p.conns, err = reservoir.New(conns); err != nil {
@@ -120,14 +124,28 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 	if cfg.MinIdle < 1 {
 		return p, nil
 	}
-	loan, err := p.conns.Acquire(ctx)
-	if err == nil {
-		return p, loan.Release()
+	if err = p.first(ctx); err == nil {
+		return p, nil
 	}
-	err = p.unobtained(ctx, "New", err)
+	err = p.acquireError(ctx, "New", err)
 	bounded, cancel := context.WithTimeout(life, cfg.CloseTimeout)
 	defer cancel()
 	return nil, errors.Join(err, p.shut(bounded))
+}
+
+// first waits for the first connection, until ctx ends or an open has failed.
+func (p *FlightSQLPool) first(ctx context.Context) error {
+	for {
+		loan, err := p.conns.Acquire(ctx)
+		if err == nil {
+			return loan.Release()
+		}
+		var full *reservoir.ExhaustedError
+		if ctx.Err() != nil || !errors.As(err, &full) || full.LastOpen != nil {
+			return err
+		}
+		// Only AcquireTimeout is over, which bounds calls of a pool.
+	}
 }
 
 // reservoirConfig is the part of a Config that the reservoir carries out.
@@ -171,7 +189,7 @@ func (p *FlightSQLPool) check(ctx context.Context, c session.Conn) error {
 
 func (p *FlightSQLPool) validate(ctx context.Context, c session.Conn) error {
 	if p.cfg.HealthCheck.Kind == Ping {
-		return c.Ping(ctx)
+		return p.ping(ctx, c)
 	}
 	if p.cfg.HealthCheck.Kind == FullValidate {
 		// First, because a statement would make a new session where the old
@@ -202,7 +220,7 @@ func (p *FlightSQLPool) EvictIdle() int { return p.conns.EvictIdle() }
 // WaitReady waits until n connections are open, opening what is missing.
 func (p *FlightSQLPool) WaitReady(ctx context.Context, n int) error {
 	if err := p.conns.WaitReady(ctx, n); err != nil {
-		return p.unobtained(ctx, "WaitReady", err)
+		return p.acquireError(ctx, "WaitReady", err)
 	}
 	return nil
 }
@@ -224,6 +242,7 @@ func (p *FlightSQLPool) Close(ctx context.Context) error {
 }
 
 func (p *FlightSQLPool) shut(ctx context.Context) error {
+	p.closing.Store(true)
 	err := p.conns.Close(ctx)
 	if errors.Is(err, ErrClosed) {
 		return err

@@ -360,7 +360,7 @@ func TestNewWithPoolsConnectionsOfYourOwn(t *testing.T) {
 		boom := errors.New("no such thing")
 		_, err := NewWith(t.Context(), func(context.Context) (session.Conn, error) { return nil, boom }, Config{})
 		require.ErrorIs(t, err, boom)
-		require.Equal(t, "New: acquire: reservoir: open: no such thing", err.Error())
+		require.Equal(t, "New: dial: no such thing", err.Error())
 		p, err := NewWith(t.Context(), func(context.Context) (session.Conn, error) { return nil, boom }, Config{MinIdle: -1})
 		require.NoError(t, err, "nothing is opened before it is needed")
 		require.ErrorIs(t, p.Ping(t.Context()), boom)

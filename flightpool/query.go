@@ -3,6 +3,7 @@ package flightpool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -107,9 +108,11 @@ func (p *FlightSQLPool) Ingest(ctx context.Context, table string, rows array.Rec
 	})
 }
 
-// Ping makes a round trip to the server on any free connection.
+// Ping shows, on any free connection, that the server has a session that works,
+// by running HealthCheck.SQL. A connection that turns out to be dead is replaced
+// and the ping repeated once.
 func (p *FlightSQLPool) Ping(ctx context.Context) error {
-	_, err := perform(ctx, p, "Ping", QueryOptions{}, func(s *SessionHandle, _ QueryOptions) (struct{}, error) {
+	_, err := perform(ctx, p, "Ping", QueryOptions{Retry: RetryAlways}, func(s *SessionHandle, _ QueryOptions) (struct{}, error) {
 		return struct{}{}, s.Ping(ctx)
 	})
 	return err
@@ -120,10 +123,10 @@ func (p *FlightSQLPool) Ping(ctx context.Context) error {
 func (p *FlightSQLPool) AcquireSession(ctx context.Context) (*SessionHandle, error) {
 	loan, err := p.borrow(ctx, false)
 	if err != nil {
-		return nil, p.unobtained(ctx, "AcquireSession", err)
+		return nil, p.acquireError(ctx, "AcquireSession", err)
 	}
 	p.count.sessions.Add(1)
-	return session.New(loan.Value(), p.policy, settle(loan)), nil
+	return session.New(loan.Value(), p.policy, returnLoan(loan)), nil
 }
 
 // perform runs one stateless call, and once more where that is safe.
@@ -135,13 +138,13 @@ func perform[T any](ctx context.Context, p *FlightSQLPool, op string, opts Query
 		defer stop()
 		loan, err := p.borrow(wait, proven)
 		if err != nil {
-			return none, false, p.unobtained(wait, op, err)
+			return none, false, p.acquireError(wait, op, err)
 		}
 		opts := opts
 		if !deadline.IsZero() { // the wait counts against the call's timeout
 			opts.Timeout = max(time.Until(deadline), 1)
 		}
-		v, err = call(session.NewStateless(loan.Value(), p.policy, settle(loan)), opts)
+		v, err = call(session.NewStateless(loan.Value(), p.policy, returnLoan(loan)), opts)
 		return v, true, err
 	}
 	p.count.calls.Add(1)
@@ -153,7 +156,7 @@ func perform[T any](ctx context.Context, p *FlightSQLPool, op string, opts Query
 		}
 		first := err
 		if v, _, err = try(true); err != nil {
-			err = errors.Join(err, first)
+			err = fmt.Errorf("%w (the first attempt: %w)", err, first)
 		}
 	}
 	if err != nil {
@@ -205,6 +208,9 @@ func (p *FlightSQLPool) repeats(err error, opts QueryOptions) bool {
 // just answered a ping. Dead ones on the way are dropped.
 func (p *FlightSQLPool) borrow(ctx context.Context, proven bool) (reservoir.Loan[session.Conn], error) {
 	for tries := 0; ; tries++ {
+		if p.closing.Load() {
+			return reservoir.Loan[session.Conn]{}, ErrClosed
+		}
 		loan, ok := p.conns.TryAcquire()
 		if !ok {
 			if err := p.healthy(); err != nil {
@@ -218,7 +224,7 @@ func (p *FlightSQLPool) borrow(ctx context.Context, proven bool) (reservoir.Loan
 		c := loan.Value()
 		err := c.Lost()
 		if err == nil && proven {
-			err = p.prove(ctx, c)
+			err = p.verify(ctx, c)
 		}
 		if err == nil {
 			return loan, nil
@@ -230,11 +236,11 @@ func (p *FlightSQLPool) borrow(ctx context.Context, proven bool) (reservoir.Loan
 	}
 }
 
-// prove pings a connection before a call is repeated on it.
-func (p *FlightSQLPool) prove(ctx context.Context, c session.Conn) error {
+// verify pings a connection before a call is repeated on it.
+func (p *FlightSQLPool) verify(ctx context.Context, c session.Conn) error {
 	ctx, stop := context.WithTimeout(ctx, p.cfg.HealthCheck.Timeout)
 	defer stop()
-	return c.Ping(ctx)
+	return p.ping(ctx, c)
 }
 
 // healthy lets a call wait for a connection unless the server is known to be
@@ -246,8 +252,8 @@ func (p *FlightSQLPool) healthy() error {
 	return p.health.admit()
 }
 
-// settle gives a loan back as the session has found its connection.
-func settle(loan reservoir.Loan[session.Conn]) func(error) {
+// returnLoan gives a loan back as the session has found its connection.
+func returnLoan(loan reservoir.Loan[session.Conn]) func(error) {
 	return func(discard error) {
 		// A loan that Close has taken back by force is not out any more;
 		// there is nothing else to do about it.

@@ -219,7 +219,7 @@ func (r *Reservoir[C]) waitError(err error, waited time.Duration) error {
 	switch {
 	case errors.As(err, &failed), errors.Is(err, ErrClosed):
 		return err
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, errAcquireTimeout):
 		r.mu.stats.Timeouts++
 		return r.exhausted(err, waited)
 	default:

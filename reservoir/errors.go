@@ -1,7 +1,6 @@
 package reservoir
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -23,7 +22,7 @@ var (
 )
 
 var (
-	errAcquireTimeout = fmt.Errorf("AcquireTimeout is over: %w", context.DeadlineExceeded)
+	errAcquireTimeout = errors.New("AcquireTimeout is over") // not a context's error: no caller's deadline has passed
 	errFailFast       = errors.New("all connections are taken and the policy is FailFast")
 	errQueueFull      = errors.New("MaxWaiters callers wait already")
 	errEndedGoroutine = errors.New("reservoir: a callback ended its goroutine")

@@ -139,10 +139,35 @@ func (e *Error) SafeToRetry() bool {
 
 // SafeToRetry reports whether the call that failed with err may be repeated:
 // nothing of it reached the server, or it was a read of which no batch was
-// delivered. It is false for nil and for errors that are not this module's.
+// delivered. Where several errors are joined, each attempt's and each call's,
+// it is true only if every one of them says so; errors that are not this
+// module's say nothing. It is false for nil and where none is this module's.
 func SafeToRetry(err error) bool {
-	var r interface{ SafeToRetry() bool }
-	return errors.As(err, &r) && r.SafeToRetry()
+	safe, known := retryJudgement(err)
+	return known && safe
+}
+
+// retryJudgement asks the outermost errors that can tell. known is false when
+// there is none.
+func retryJudgement(err error) (safe, known bool) {
+	switch e := err.(type) { //nolint:errorlint // it walks the tree itself
+	case nil:
+		return false, false
+	case interface{ SafeToRetry() bool }:
+		return e.SafeToRetry(), true
+	case interface{ Unwrap() error }:
+		return retryJudgement(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		safe = true
+		for _, one := range e.Unwrap() {
+			if s, k := retryJudgement(one); k {
+				safe, known = safe && s, true
+			}
+		}
+		return safe && known, known
+	default:
+		return false, false
+	}
 }
 
 // FaultIn returns the fault of the first *Error in err's chain; an error of a

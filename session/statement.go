@@ -97,11 +97,16 @@ func (s *SessionHandle) Metadata(ctx context.Context, req MetadataRequest) (*Que
 	return s.stream(c, func(ctx context.Context) (Stream, error) { return s.conn.Metadata(ctx, req, c.info) })
 }
 
-// Ping makes a round trip to the server's session layer.
+// Ping makes a round trip to the server's session layer. On a handle for a
+// single call, in which no transaction can be open, it proves the session by
+// the policy's ProbeSQL.
 func (s *SessionHandle) Ping(ctx context.Context) error {
 	c, err := s.begin(ctx, "Ping", QueryOptions{}, cutShort)
 	if err != nil {
 		return err
+	}
+	if s.stateless {
+		return do(c, func(ctx context.Context) error { return Prove(ctx, s.conn, s.policy.probeSQL()) }, errorOnly)
 	}
 	return do(c, s.conn.Ping, errorOnly)
 }

@@ -43,11 +43,12 @@ var layers = []layer{
 	{dir: "reservoir/dsql", may: []string{"reservoir", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
 	{dir: "reservoir/dsql/dsqlotel", may: []string{"reservoir/dsql", "reservoir"}, external: []string{"go.opentelemetry.io/"}},
 
-	{dir: "session", may: []string{"cancel", "internal/eof", "internal/invariant", "internal/sqlscan"}, external: wire},
+	{dir: "session", may: []string{"cancel", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan"}, external: wire},
 	{dir: "session/sessiontest", may: []string{"session", "cancel", "internal/eof"}, external: join(wire, test)},
 
 	{dir: "internal/eof"},
 	{dir: "internal/invariant"},
+	{dir: "internal/ctxerr"},
 	{dir: "internal/sqlscan"},
 	{dir: "internal/memnet"},
 	{dir: "internal/archtest"},
@@ -55,7 +56,7 @@ var layers = []layer{
 	{dir: "internal/flightconn", may: []string{"session", "cancel", "internal/eof", "internal/invariant", "internal/sqlscan"}, external: join(wire, []string{"golang.org/x/sync"})},
 	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 
-	{dir: "flightpool", may: []string{"session", "reservoir", "cancel", "lease", "internal/flightconn", "internal/invariant", "internal/sqlscan"}, external: wire},
+	{dir: "flightpool", may: []string{"session", "reservoir", "cancel", "lease", "internal/ctxerr", "internal/flightconn", "internal/invariant", "internal/sqlscan"}, external: wire},
 	{dir: "flightpool/adbcpool", may: []string{"flightpool", "session", "internal/adbcconn", "internal/sqlscan"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 	{dir: "flightpool/oauth", may: []string{"flightpool"}, external: []string{"golang.org/x/oauth2"}},
 	{dir: "flightpool/registry", may: []string{"flightpool", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant"}, external: wire},

@@ -162,7 +162,9 @@ func answered(err error) bool {
 	return s.Code() != codes.PermissionDenied && session.FaultOf(s.Code(), s.Message()) == session.FaultStatement
 }
 
-// Ping is part of session.Conn: it asks for one SqlInfo.
+// Ping is part of session.Conn: it asks for one SqlInfo. A refusal by INTERNAL
+// or UNKNOWN is returned, as the statement's fault: some servers say so for each
+// RPC when they cannot make a session.
 func (c *Conn) Ping(ctx context.Context) error {
 	ctx, r, err := c.begin(ctx, "Ping", nil)
 	if err != nil {
@@ -170,8 +172,12 @@ func (c *Conn) Ping(ctx context.Context) error {
 	}
 	defer r.end()
 	_, err = r.plan(ctx, &pb.CommandGetSqlInfo{Info: []uint32{uint32(flightsql.SqlInfoFlightSqlServerName)}})
-	if err == nil || answered(err) {
-		return nil
+	switch status.Code(err) {
+	case codes.Internal, codes.Unknown:
+	default:
+		if answered(err) {
+			return nil
+		}
 	}
 	return r.fail(session.StageProbe, err)
 }

@@ -1,0 +1,80 @@
+package flightpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// opener is open, with the session proven and the failure told apart. The
+// context that it is called with ends after DialTimeout, and when the pool
+// closes, never with a caller's.
+func (p *FlightSQLPool) opener(open func(context.Context) (session.Conn, error)) func(context.Context) (session.Conn, error) {
+	return func(ctx context.Context) (session.Conn, error) {
+		c, err := open(ctx)
+		if err != nil {
+			return nil, p.openFailed(ctx, err)
+		}
+		if err := session.Prove(ctx, c, p.cfg.HealthCheck.SQL); err != nil {
+			_ = c.Close() // its proof failed before
+			return nil, p.openFailed(ctx, err)
+		}
+		return c, nil
+	}
+}
+
+// openFailed is the error of a failed open. One that took all of DialTimeout is
+// the server's silence, whatever step met it; one of which nobody says whose
+// fault it is means that no connection can be made.
+func (p *FlightSQLPool) openFailed(ctx context.Context, err error) error {
+	e := &Error{Stage: session.StageDial, Fault: session.FaultIn(err), Err: err}
+	var inner *Error
+	if errors.As(err, &inner) {
+		copied := *inner
+		e = &copied
+	}
+	e.Op = "Open"
+	if e.Target == "" {
+		e.Target = p.target
+	}
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		e.Fault, e.Ctx, e.Err = FaultTransport, nil, &noAnswerError{p.cfg.DialTimeout, e.Err}
+	case e.Fault == FaultUnknown, e.Fault == FaultSession:
+		e.Fault = FaultTransport
+	}
+	return e
+}
+
+// noAnswerError says that DialTimeout is over. errors.Is finds no error of a
+// context in it, since no caller's context has ended.
+type noAnswerError struct {
+	limit time.Duration
+	err   error
+}
+
+func (e *noAnswerError) Error() string {
+	return fmt.Sprintf("no answer within DialTimeout %v: %v", e.limit, e.err)
+}
+
+func (e *noAnswerError) Is(target error) bool {
+	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.err, target)
+}
+
+func (e *noAnswerError) As(target any) bool { return errors.As(e.err, target) }
+
+// Timeout is true, for net.Error's users.
+func (e *noAnswerError) Timeout() bool { return true }
+
+// ping asks whether c's session works: the cheap way, and by HealthCheck.SQL
+// where the server refuses that.
+func (p *FlightSQLPool) ping(ctx context.Context, c session.Conn) error {
+	err := c.Ping(ctx)
+	if session.FaultIn(err) == FaultStatement {
+		return session.Probe(ctx, c, p.cfg.HealthCheck.SQL)
+	}
+	return err
+}

@@ -1,0 +1,28 @@
+package ctxerr_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/internal/ctxerr"
+)
+
+func TestTheCauseOfAContextIsKept(t *testing.T) {
+	require.NoError(t, ctxerr.Of(t.Context()))
+	plain, stop := context.WithCancel(t.Context())
+	stop()
+	require.Equal(t, context.Canceled, ctxerr.Of(plain))
+	why := errors.New("shutting down")
+	caused, end := context.WithCancelCause(t.Context())
+	end(why)
+	child, stop := context.WithTimeout(caused, time.Hour)
+	defer stop()
+	err := ctxerr.Of(child)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, why)
+	require.EqualError(t, err, "context canceled: shutting down")
+}

@@ -1,0 +1,34 @@
+package session_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+func TestJoinedErrorsAreSafeToRetryOnlyIfEachIs(t *testing.T) {
+	safe := &session.Error{Fault: session.FaultTransport, Unsent: true, Err: errors.New("refused")}
+	sent := &session.Error{Fault: session.FaultTransport, Err: errors.New("reply lost")}
+	for name, tc := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"nil":                     {nil, false},
+		"foreign":                 {errors.New("x"), false},
+		"one":                     {safe, true},
+		"wrapped":                 {fmt.Errorf("a: %w", fmt.Errorf("b: %w", safe)), true},
+		"both safe":               {errors.Join(safe, safe), true},
+		"the first attempt sent":  {errors.Join(safe, sent), false},
+		"the second attempt sent": {errors.Join(sent, safe), false},
+		"two verbs":               {fmt.Errorf("%w (before: %w)", safe, sent), false},
+		"deep":                    {errors.Join(safe, fmt.Errorf("x: %w", errors.Join(errors.New("foreign"), sent))), false},
+		"beside a foreign one":    {errors.Join(errors.New("foreign"), safe), true},
+		"inside an error of ours": {&session.Error{Unsent: true, Err: sent}, true},
+	} {
+		require.Equal(t, tc.want, session.SafeToRetry(tc.err), name)
+	}
+}
