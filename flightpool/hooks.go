@@ -34,19 +34,12 @@ type Hooks struct {
 	Health func(reason error)
 }
 
-// watch adds the pool's own eyes to the user's hooks.
-func (p *FlightSQLPool) watch() reservoir.Hooks {
+// wrapHooks has the user's hooks logged as well.
+func (p *FlightSQLPool) wrapHooks() reservoir.Hooks {
 	h := p.cfg.Hooks.Connections
 	log := p.cfg.Logger
-	opened, failed, leaked, stalled := h.Opened, h.OpenFailed, h.Leaked, h.CloseStalled
-	h.Opened = func(took time.Duration) {
-		p.health.succeeded()
-		if opened != nil {
-			opened(took)
-		}
-	}
+	failed, leaked, stalled := h.OpenFailed, h.Leaked, h.CloseStalled
 	h.OpenFailed = func(err error, took time.Duration) {
-		p.health.failed(err, took)
 		if log != nil {
 			log.Warn("flightpool: a connection could not be opened", "target", p.target, "error", err, "took", took)
 		}

@@ -9,19 +9,26 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// opener is open, with the session proven and the failure told apart. The
-// context that it is called with ends after DialTimeout, and when the pool
-// closes, never with a caller's.
+// opener is open, with the session proven, the failure told apart and the
+// server's health kept: before anybody hears of the outcome, so that a caller who
+// was failed finds the server as unhealthy as that failure made it. The context
+// that it is called with ends after DialTimeout, and when the pool closes, never
+// with a caller's.
 func (p *FlightSQLPool) opener(open func(context.Context) (session.Conn, error)) func(context.Context) (session.Conn, error) {
 	return func(ctx context.Context) (session.Conn, error) {
+		start := time.Now()
 		c, err := open(ctx)
+		if err == nil {
+			if err = session.Prove(ctx, c, p.cfg.HealthCheck.SQL); err != nil {
+				_ = c.Close() // its proof failed before
+			}
+		}
 		if err != nil {
-			return nil, p.openFailed(ctx, err)
+			err = p.openFailed(ctx, err)
+			p.health.failed(err, time.Since(start))
+			return nil, err
 		}
-		if err := session.Prove(ctx, c, p.cfg.HealthCheck.SQL); err != nil {
-			_ = c.Close() // its proof failed before
-			return nil, p.openFailed(ctx, err)
-		}
+		p.health.succeeded()
 		return c, nil
 	}
 }

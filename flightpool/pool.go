@@ -115,7 +115,7 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 		Observe: session.Observer{Cancelled: p.cancelled, Reset: p.wasReset, RolledBack: p.rolledBack},
 	}
 	conns := reservoirConfig(cfg, p.opener(open))
-	conns.Check, conns.Hooks, conns.Watch = p.check, p.watch(), watchTransport
+	conns.Check, conns.Hooks, conns.Watch = p.check, p.wrapHooks(), watchTransport
 	var err error
 	if p.conns, err = reservoir.New(conns); err != nil {
 		stop()
