@@ -48,7 +48,7 @@ func (p *FlightSQLPool) openFailed(ctx context.Context, err error) error {
 		e.Target = p.target
 	}
 	switch {
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(e.Ctx, context.DeadlineExceeded): // the server's timer may be first
 		e.Fault, e.Ctx, e.Err = FaultTransport, nil, &noAnswerError{p.cfg.DialTimeout, e.Err}
 	case e.Fault == FaultUnknown, e.Fault == FaultSession:
 		e.Fault = FaultTransport

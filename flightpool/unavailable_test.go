@@ -208,6 +208,14 @@ func TestTheCauseOfACallersContextIsKept(t *testing.T) {
 		require.ErrorIs(r, err, why)
 		require.Equal(r, 1, strings.Count(err.Error(), why.Error()), "%v", err)
 		require.NoError(r, held.Close())
+		for _, sql := range []string{"SELECT sleep('1h')", "SELECT * FROM endless('1s')"} {
+			ctx, end := context.WithCancelCause(r.Context())
+			time.AfterFunc(time.Second, func() { end(why) })
+			_, err := firstValue(ctx, r.pool, sql)
+			require.ErrorIs(r, err, context.Canceled, sql)
+			require.ErrorIs(r, err, why, sql)
+			require.Equal(r, 1, strings.Count(err.Error(), why.Error()), "%v", err)
+		}
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // attempt is what one step of a call came to.
@@ -125,7 +127,7 @@ func (c *call) leftError() *Error {
 	if c.mode == cutShort {
 		what = "given up"
 	}
-	cause := c.ctx.Err()
+	cause := ctxerr.Of(c.ctx)
 	if cause == nil {
 		cause = c.cause()
 	}

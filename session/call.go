@@ -9,6 +9,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
@@ -110,7 +111,7 @@ func (c *call) open(opts QueryOptions) {
 		c.rpc, stop = context.WithDeadline(c.rpc, at.Add(c.s.policy.grace()))
 		c.hooks = append(c.hooks, stop)
 	}
-	unhook := context.AfterFunc(c.ctx, func() { c.interrupt(c.ctx.Err()) })
+	unhook := context.AfterFunc(c.ctx, func() { c.interrupt(ctxerr.Of(c.ctx)) })
 	c.hooks = append(c.hooks, func() { unhook() })
 }
 
@@ -198,7 +199,7 @@ func (c *call) fail(err error) *Error {
 	if e.Fault == FaultStatement || e.Fault == FaultUsage {
 		return e
 	}
-	if ended := c.ctx.Err(); ended != nil {
+	if ended := ctxerr.Of(c.ctx); ended != nil {
 		e.Ctx = ended
 		if e.Fault == FaultUnknown {
 			e.Fault = FaultContext

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // SessionHandle holds one connection, and with it one server session, for as
@@ -90,11 +92,11 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 		case <-ctx.Done():
 			c.endRPC()
 			return nil, &Error{Op: op, Stage: StageAcquire, Fault: FaultContext, Target: s.policy.Target, Unsent: true,
-				Ctx: ctx.Err(), Err: errors.New("the previous call of the session is still being ended")}
+				Ctx: ctxerr.Of(ctx), Err: errors.New("the previous call of the session is still being ended")}
 		}
 	}
 	c.open(opts)
-	err := c.ctx.Err()
+	err := ctxerr.Of(c.ctx)
 	if err == nil && mode == cutShort {
 		err = c.cause() // Close may have come already
 	}

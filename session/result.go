@@ -10,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
@@ -214,7 +215,7 @@ func (r *QueryResult) Batches() iter.Seq2[arrow.RecordBatch, error] {
 func (r *QueryResult) ReadAll(ctx context.Context) (arrow.Table, error) {
 	defer r.Release()
 	if r.call != nil {
-		unhook := context.AfterFunc(ctx, func() { r.call.interrupt(ctx.Err()) })
+		unhook := context.AfterFunc(ctx, func() { r.call.interrupt(ctxerr.Of(ctx)) })
 		defer unhook()
 	}
 	var batches []arrow.RecordBatch

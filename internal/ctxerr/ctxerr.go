@@ -21,3 +21,9 @@ type ended struct{ err, cause error }
 
 func (e *ended) Error() string   { return e.err.Error() + ": " + e.cause.Error() }
 func (e *ended) Unwrap() []error { return []error{e.err, e.cause} }
+
+// Is makes two of one context the same error.
+func (e *ended) Is(target error) bool {
+	other, ok := target.(*ended) //nolint:errorlint // errors.Is walks the chain
+	return ok && other.Error() == e.Error()
+}

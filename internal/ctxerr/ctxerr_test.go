@@ -24,5 +24,6 @@ func TestTheCauseOfAContextIsKept(t *testing.T) {
 	err := ctxerr.Of(child)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, err, why)
+	require.ErrorIs(t, err, ctxerr.Of(caused))
 	require.EqualError(t, err, "context canceled: shutting down")
 }
