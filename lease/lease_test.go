@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,69 +37,58 @@ func TestLimiterInMemoryGrantsExactlyTheRate(t *testing.T) {
 	})
 }
 
-// A waiter leaves in the very moment in which a lease is handed to it: the call
-// is counted once, as denied, or as granted if it was.
-func TestEveryAcquireIsCountedOnce(t *testing.T) {
-	for _, how := range []string{"released", "closed"} {
-		t.Run(how, func(t *testing.T) {
-			calls := uint64(0)
-			var granted, denied uint64
-			for range 3000 {
-				l := lease.NewLeases("b", 1)
-				release, err := l.Acquire(t.Context())
-				require.NoError(t, err)
-				ctx, cancel := context.WithCancel(t.Context())
-				var waiter sync.WaitGroup
-				waiter.Go(func() {
-					if again, err := l.Acquire(ctx); err == nil {
-						again()
-					}
-				})
-				for l.Stats().Waiting == 0 {
-					runtime.Gosched()
-				}
-				calls += 2
-				go cancel()
-				if how == "closed" {
-					_ = l.Close(ctx)
-				}
-				release()
-				waiter.Wait()
-				cancel()
-				s := l.Stats()
-				require.Zero(t, s.InUse)
-				granted, denied = granted+s.Granted, denied+s.Denied
-			}
-			require.Equal(t, calls, granted+denied, "%d granted, %d denied", granted, denied)
-		})
+// In a bubble the waiter sleeps until its context has ended and it has been
+// answered, in either order, so that it has to look at both.
+func TestAnAcquireWhoseContextHasEndedIsNeverGrantedAndCountedOnce(t *testing.T) {
+	for _, first := range []string{"the answer", "the end of the context"} {
+		for _, answer := range []string{"a lease", "closed"} {
+			t.Run(first+" comes first, "+answer, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { answeredAndEnded(t, first == "the answer", answer == "closed") })
+			})
+		}
 	}
 }
 
-// In a bubble all goroutines wait until the lease is handed over and the
-// context ends at the same instant, so that select sees both.
-func TestAnAcquireWhoseContextHasEndedIsNeverGranted(t *testing.T) {
-	for range 200 {
-		synctest.Test(t, func(t *testing.T) {
-			l := lease.NewLeases("b", 1)
-			release, err := l.Acquire(t.Context())
-			require.NoError(t, err)
-			ctx, cancel := context.WithCancel(t.Context())
-			got := make(chan error, 1)
-			go func() {
-				again, err := l.Acquire(ctx)
-				if err == nil {
-					again()
-				}
-				got <- err
-			}()
-			synctest.Wait()
-			cancel()
-			release()
-			require.ErrorIs(t, <-got, context.Canceled)
-			require.Zero(t, l.Stats().InUse)
-			require.EqualValues(t, 1, l.Stats().Granted)
-		})
+func answeredAndEnded(t *testing.T, answerFirst, closed bool) {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	l := lease.NewLeases("b", 1)
+	release, err := l.Acquire(t.Context())
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	got := make(chan error, 1)
+	go func() {
+		_, err := l.Acquire(ctx)
+		got <- err
+	}()
+	synctest.Wait()
+	if !answerFirst {
+		cancel()
 	}
+	if closed {
+		require.ErrorIs(t, l.Close(ended), lease.ErrInUse)
+	} else {
+		release()
+	}
+	cancel()
+	require.Error(t, <-got)
+	release() // does nothing the second time
+	s := l.Stats()
+	require.Zero(t, s.InUse)
+	require.EqualValues(t, 1, s.Granted)
+	require.EqualValues(t, 1, s.Denied)
+	require.NoError(t, l.Close(t.Context()))
+}
+
+func TestALimiterThatIsClosedGrantsNothing(t *testing.T) {
+	l := lease.NewLimiter("b", 1, 100)
+	require.NoError(t, l.Wait(t.Context()))
+	require.NoError(t, l.Close(t.Context()))
+	for range 50 {
+		require.ErrorIs(t, l.Wait(t.Context()), lease.ErrClosed)
+	}
+	require.EqualValues(t, 1, l.Stats().Granted)
+	require.EqualValues(t, 50, l.Stats().Denied)
 }
 
 func TestALimiterRefusesARateThatIsNone(t *testing.T) {
@@ -109,6 +96,7 @@ func TestALimiterRefusesARateThatIsNone(t *testing.T) {
 		require.ErrorContains(t, lease.CheckRate(rate), "must be finite and at least 1e-06")
 		require.Panics(t, func() { lease.NewLimiter("b", rate, 1) }, "%v", rate)
 	}
+	require.PanicsWithValue(t, "lease: limit must be positive", func() { lease.NewLeases("b", 0) })
 	require.PanicsWithValue(t, "lease: burst is 0, must be positive", func() { lease.NewLimiter("b", 1, 0) })
 }
 
@@ -122,6 +110,10 @@ func TestALimiterOfAnyRateGrantsInTime(t *testing.T) {
 				require.NoError(t, l.Wait(t.Context()))
 			}
 			require.InDelta(t, 2/rate, time.Since(start).Seconds(), 1e-6, "%v", rate)
+			time.Sleep(time.Duration(0.25 / rate * float64(time.Second)))
+			start = time.Now()
+			require.NoError(t, l.Wait(t.Context()))
+			require.InDelta(t, 0.75/rate, time.Since(start).Seconds(), 1e-6, "%v: a quarter was there", rate)
 		})
 	}
 }
@@ -174,6 +166,9 @@ func TestAdmitTakesEitherBudgetAlone(t *testing.T) {
 	require.NoError(t, err)
 	release()
 	require.Zero(t, leases.Stats().InUse)
+	require.NoError(t, leases.Close(t.Context()))
+	_, err = lease.Admit(leases, nil)(t.Context())
+	require.ErrorIs(t, err, lease.ErrClosed)
 	release, err = lease.Admit(nil, lease.NewLimiter("b", 1, 1))(t.Context())
 	require.NoError(t, err)
 	release()
@@ -195,6 +190,8 @@ func TestErrorReachesReasonAndCause(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrLimit)
 	require.ErrorIs(t, err, cause)
 	require.EqualError(t, err, `lease "b": the fleet's budget is used up (3 of 3): cause`)
+	err = &lease.Error{Budget: "b", Reason: lease.ErrClosed, Limit: 3}
+	require.EqualError(t, err, `lease "b": the fleet's budget is closed`)
 }
 
 func TestFallbackSaysWhatItAllows(t *testing.T) {

@@ -24,11 +24,9 @@ const (
 	// in KiB.
 	memoryLimit = 8 << 20
 
-	// wallLimit and as many times the processor time bound a mutant that waits
-	// for ever. They are long because the machine may be busy; a mutant that
-	// spins ends by its processor time.
-	wallLimit = 15 * time.Second
-	wallTimes = 5
+	// idleLimit ends a mutant that waits for ever: it has used no processor
+	// time for so many seconds. It is long because the machine may be busy.
+	idleLimit = 6
 )
 
 // test is one test function of the package and what it takes.
@@ -129,22 +127,56 @@ func (m *Mutants) run(ctx context.Context, tests []test, cpu time.Duration, env 
 	for i, t := range tests {
 		names[i] = regexp.QuoteMeta(t.name)
 	}
-	ctx, stop := context.WithTimeout(ctx, wallLimit+wallTimes*cpu)
-	defer stop()
 	seconds := strconv.Itoa(int(cpu/time.Second) + 1)
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	cmd := exec.CommandContext(ctx, "bash", "-c", `ulimit -t "$0" -v "$1" && exec "${@:2}"`, seconds, strconv.Itoa(memoryLimit), //nolint:gosec // our own binary
 		m.binary(), "-test.failfast", "-test.timeout=0", "-test.run", "^("+strings.Join(names, "|")+")$")
 	cmd.Dir = m.dir
 	cmd.Env = append(os.Environ(), env, "GOMAXPROCS=2")
 	cmd.WaitDelay = time.Second
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
-	o := outcome{failed: err != nil}
-	if cmd.ProcessState != nil {
-		o.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-		status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
-		o.late = errors.Is(ctx.Err(), context.DeadlineExceeded) || ok && status.Signaled() && (status.Signal() == syscall.SIGXCPU || status.Signal() == syscall.SIGKILL)
+	if err := cmd.Start(); err != nil {
+		return outcome{failed: true}
 	}
-	return o
+	go stopIdle(ctx, cmd.Process.Pid, stop)
+	err := cmd.Wait()
+	status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return outcome{
+		failed: err != nil,
+		late:   errors.Is(context.Cause(ctx), errIdle) || status.Signaled() && (status.Signal() == syscall.SIGXCPU || status.Signal() == syscall.SIGKILL),
+		cpu:    cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(),
+	}
+}
+
+var errIdle = errors.New("the tests wait for ever")
+
+// stopIdle ends a process that uses no processor time, until ctx ends.
+func stopIdle(ctx context.Context, pid int, stop func(error)) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	last, idle := "", 0
+	for idle < idleLimit {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		used := usedBy(pid)
+		if used != last {
+			last, idle = used, 0
+		} else {
+			idle++
+		}
+	}
+	stop(errIdle)
+}
+
+// usedBy is the processor time of a process, in a form that can be compared.
+func usedBy(pid int) string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	if err != nil || len(fields) < 13 {
+		return time.Now().String() // not known here, or ended: not idle
+	}
+	return fields[11] + " " + fields[12]
 }
