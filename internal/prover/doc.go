@@ -1,0 +1,37 @@
+// Package prover looks for broken promises of package flightpool: it runs
+// random programs of sessions, transactions and faults in virtual time against
+// every profile of package testserver, and holds what the calls reported
+// against what the server's database and ledger say.
+//
+// # A program
+//
+// A Program is a profile, a configuration and a list of steps, which one
+// goroutine carries out in turn; its text is one line for each. Steps of an
+// actor (a, b, c) use the session that it has acquired, the others the pool:
+//
+//	profile swanlake
+//	auth none
+//	max 2
+//	a acquire
+//	a begin
+//	a insert 7 within 3s
+//	sleep 16m
+//	fault kill EndTransaction after
+//	a commit
+//	look
+//
+// Each row that is to be stored has a number of its own. At the end it must be
+// in the table once, not at all, or either, as the calls have told.
+//
+// # Use
+//
+//	go test ./internal/prover                       # what testdata holds, and some random programs
+//	PROVE=10m go test -v -run TestProveSessions ./internal/prover
+//	PROVE_SEED=7 go test -run TestProveSessions ./internal/prover   # from this seed on
+//
+// PROVE_TRACE=1 with -v tells what each call said and what the engine was given;
+// PROVE_SKIP="bulk run" leaves out verbs.
+//
+// A program that breaks a promise is printed with its seed, and then again
+// without the steps that it can do without. Put that into testdata.
+package prover

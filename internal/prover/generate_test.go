@@ -1,0 +1,265 @@
+package prover
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// profiles are the servers that programs are run against.
+var profiles = []testserver.Profile{
+	testserver.Strict(), testserver.SwanLake(), testserver.GizmoSQL(), testserver.Dremio(),
+	testserver.Doris(), testserver.ClickHouse(), testserver.InfluxDB(),
+}
+
+func profileOf(name string) (testserver.Profile, error) {
+	for _, p := range profiles {
+		if p.Name == name {
+			return p, nil
+		}
+	}
+	return testserver.Profile{}, fmt.Errorf("no profile %q", name)
+}
+
+// pending are the verbs that are left out until what they show is mended.
+const pending = "bulk run"
+
+// generator makes the program of one seed.
+type generator struct {
+	*rand.Rand
+	profile testserver.Profile
+	calm    bool // no faults
+	last    int64
+	held    map[string]bool // actors with a session
+	inTx    map[string]bool
+	ready   map[string]bool // actors with a prepared statement
+}
+
+func generate(seed uint64) program {
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 1)), held: map[string]bool{}, inTx: map[string]bool{}, ready: map[string]bool{}}
+	// Servers with transactions have more to lose.
+	weighted := []int{0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 4, 5, 6}
+	g.profile = profiles[weighted[g.IntN(len(weighted))]]
+	g.calm = g.IntN(3) == 0
+	p := program{profile: g.profile.Name, auth: "none", max: 1 + g.IntN(3), min: g.IntN(3) - 1}
+	if g.profile.SessionKey == testserver.ByBearer {
+		p.auth = g.pick("basic", "token")
+	}
+	if p.auth == "token" {
+		p.max = 1 // its connections share a token, and so one session there
+	}
+	p.min = min(p.min, p.max)
+	for n := 4 + g.IntN(14); len(p.steps) < n; {
+		p.steps = append(p.steps, g.step()...)
+	}
+	skip := strings.Fields(envOr("PROVE_SKIP", pending))
+	p.steps = slices.DeleteFunc(p.steps, func(s step) bool { return slices.Contains(skip, s.verb) })
+	return p
+}
+
+func (g *generator) pick(words ...string) string { return words[g.IntN(len(words))] }
+
+func (g *generator) key() string {
+	g.last++
+	return strconv.FormatInt(g.last, 10)
+}
+
+// keys is the first of n.
+func (g *generator) keys(n int64) string {
+	first := g.last + 1
+	g.last += n
+	return strconv.FormatInt(first, 10)
+}
+
+// step makes one step, or some that belong together.
+func (g *generator) step() []step {
+	switch n := g.IntN(100); {
+	case n < 20:
+		return []step{g.stateless()}
+	case n < 30:
+		return []step{{verb: "sleep", args: []string{g.pick("1ms", "100ms", "1s", "31s", "61s", "4m", "16m", "21m", "31m", "70m", "3h")}}}
+	case n < 46 && !g.calm:
+		return []step{g.fault()}
+	case n < 50 && !g.calm:
+		return []step{g.event()}
+	default:
+		return g.session()
+	}
+}
+
+// deadline gives some calls one that may come too early.
+func (g *generator) deadline(s step) step {
+	if g.IntN(6) == 0 {
+		s.within, _ = time.ParseDuration(g.pick("1ms", "20ms", "300ms", "3s", "40s"))
+	}
+	return s
+}
+
+func (g *generator) stateless() step {
+	switch g.IntN(7) {
+	case 0, 1:
+		return g.deadline(step{verb: g.pick("insert", "execute"), args: []string{g.key()}})
+	case 2:
+		n := int64(1 + g.IntN(3))
+		return g.deadline(step{verb: "bulk", args: []string{g.keys(n), strconv.FormatInt(n, 10)}})
+	case 3, 4:
+		return g.deadline(g.read())
+	case 5:
+		return g.deadline(step{verb: "slow", args: []string{g.key(), g.pick("100ms", "2s", "1m", "20m")}})
+	default:
+		return step{verb: "look"}
+	}
+}
+
+// read is of rows in batches, of which some are taken.
+func (g *generator) read() step {
+	take := "all"
+	if g.IntN(3) == 0 {
+		take = strconv.Itoa(g.IntN(4))
+	}
+	return step{verb: "read", args: []string{g.key(), g.pick("0", "1", "7", "100"), g.pick("1", "3", "100"), take}}
+}
+
+func (g *generator) session() []step {
+	who := g.pick("a", "a", "b", "c")
+	act := func(verb string, args ...string) step { return g.deadline(step{who: who, verb: verb, args: args}) }
+	if !g.held[who] {
+		g.held[who] = true
+		steps := []step{act("acquire")}
+		if g.IntN(2) == 0 {
+			steps = append(steps, step{who: who, verb: "look"})
+		}
+		return steps
+	}
+	if g.inTx[who] {
+		return g.transaction(who)
+	}
+	switch g.IntN(16) {
+	case 0, 1, 2, 3, 4:
+		g.inTx[who] = true
+		return []step{act("begin"), act(g.pick("insert", "insert", "clash"), g.key())}
+	case 5, 6:
+		return []step{act("insert", g.key())}
+	case 7, 8:
+		g.held[who], g.ready[who] = false, false
+		return []step{{who: who, verb: "close"}}
+	case 9:
+		s := g.read()
+		s.who = who
+		return []step{g.deadline(s)}
+	case 10:
+		return []step{act(g.pick("set", "temp", "use")), act("insert", g.key())}
+	case 11:
+		return []step{act("with", g.keys(2), g.pick("ok", "ok", "error", "panic"))}
+	case 12:
+		n := int64(1 + g.IntN(3))
+		return []step{act("bulk", g.keys(n), strconv.FormatInt(n, 10))}
+	default:
+		return g.either(who)
+	}
+}
+
+// transaction is a step inside one.
+func (g *generator) transaction(who string) []step {
+	act := func(verb string, args ...string) step { return g.deadline(step{who: who, verb: verb, args: args}) }
+	switch g.IntN(12) {
+	case 0, 1, 2:
+		return []step{act("insert", g.key())}
+	case 3:
+		return []step{act("clash", g.key())}
+	case 4, 5, 6, 7:
+		g.inTx[who] = false
+		return []step{act(g.pick("commit", "commit", "commit", "rollback"))}
+	case 8: // for the session's age
+		return []step{act("slow", g.key(), g.pick("16m", "21m", "31m")), act("insert", g.key())}
+	default:
+		return g.either(who)
+	}
+}
+
+// either is a step inside a transaction or outside.
+func (g *generator) either(who string) []step {
+	act := func(verb string, args ...string) step { return g.deadline(step{who: who, verb: verb, args: args}) }
+	switch g.IntN(10) {
+	case 0, 1, 2:
+		if g.ready[who] {
+			return []step{act("run", g.key())}
+		}
+		g.ready[who] = true
+		return []step{act("prepare"), act("run", g.key())}
+	case 3:
+		return []step{act(g.pick("decoy", "decoyread"))}
+	case 4:
+		return []step{act("slow", g.key(), g.pick("100ms", "40s", "16m"))}
+	case 5:
+		return []step{act(g.pick("bad", "typo"))}
+	case 6:
+		return []step{act("panic", g.key())}
+	case 7:
+		return []step{{who: who, verb: "look"}}
+	case 8:
+		n := int64(1 + g.IntN(3))
+		return []step{act("bulk", g.keys(n), strconv.FormatInt(n, 10))}
+	default:
+		s := g.read()
+		s.who = who
+		return []step{g.deadline(s)}
+	}
+}
+
+// event is what happens to the whole server now.
+func (g *generator) event() step {
+	verbs := []string{"kill", "goaway", "kill"}
+	if !g.profile.UnknownTxOK {
+		// Where a session's loss can be seen by its ids. Others lose them by
+		// idleness only.
+		verbs = append(verbs, "evict")
+	}
+	if g.profile.SessionKey == testserver.ByBearer {
+		verbs = append(verbs, "expire")
+	}
+	s := step{verb: g.pick(verbs...)}
+	if g.IntN(3) == 0 {
+		s.args = []string{"in", g.pick("1ms", "50ms", "1s", "30s")}
+	}
+	return s
+}
+
+// fault is what goes wrong once, at the next call that fits.
+func (g *generator) fault() step {
+	point := g.pick("connect", "session", "statement", "statement", "batch", "Handshake", "GetFlightInfo", "DoGet", "DoPut", "DoPut",
+		"BeginTransaction", "EndTransaction", "EndTransaction", "EndTransaction", "CreatePreparedStatement", "CancelFlightInfo", "CloseSession")
+	after := g.IntN(2) == 0 && point != "connect" && point != "session" && point != "batch"
+	effects := []string{"kill", "kill", "delay", "fail", "freeze"}
+	if !g.profile.UnknownTxOK {
+		effects = append(effects, "evict")
+	}
+	if point == "batch" {
+		effects = append(effects, "truncate")
+	}
+	s := step{verb: "fault", args: []string{g.pick(effects...), point}}
+	if after {
+		s.args = append(s.args, "after")
+	} else {
+		s.args = append(s.args, "before")
+	}
+	switch s.args[0] {
+	case "delay":
+		s.args = append(s.args, g.pick("10ms", "500ms", "4s", "50s", "17m"))
+	case "fail":
+		code := "Unavailable" // what was done may be told so, and by no other code
+		if !after {
+			code = g.pick("Unavailable", "Internal", "ResourceExhausted", "Unauthenticated", "FailedPrecondition", "InvalidArgument")
+		}
+		s.args = append(s.args, code)
+	default:
+		s.args = append(s.args, "-")
+	}
+	s.args = append(s.args, strconv.Itoa(max(0, g.IntN(4)-1))) // skip
+	return s
+}

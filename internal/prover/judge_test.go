@@ -1,0 +1,188 @@
+package prover
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// execute runs a program and returns the promises that it broke.
+func execute(t *testing.T, p program) (broken []violation) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { broken = inBubble(t, p) })
+	return broken
+}
+
+func inBubble(t *testing.T, p program) []violation {
+	w, err := newWorld(t, p)
+	if w == nil {
+		t.Fatal(err)
+	}
+	if err != nil {
+		w.breaks("error for no reason", "New: %v", err)
+	} else {
+		for _, s := range p.steps {
+			w.do(s)
+		}
+		w.end()
+	}
+	for _, timer := range w.timers {
+		timer.Stop()
+	}
+	if err := w.srv.Close(); err != nil {
+		w.breaks("server", "Close: %v", err)
+	}
+	synctest.Wait()
+	if left := leftBehind(); len(left) > 0 {
+		w.breaks("goroutines left", "%s", strings.Join(left, "\n\n"))
+	}
+	if testing.Verbose() && os.Getenv("PROVE_TRACE") != "" {
+		t.Logf("%s\n%s", strings.Join(w.trace, "\n"), statementsText(w))
+	}
+	return w.broken
+}
+
+// statementsText is what the engine was given.
+func statementsText(w *world) string {
+	var b strings.Builder
+	for _, st := range w.srv.Ledger().Statements() {
+		fmt.Fprintf(&b, "  session %d %s %s: %s %v\n", st.Session, st.RPC, st.SQL, st.State, st.Err)
+	}
+	return b.String()
+}
+
+// end closes what is open and holds all that was said against the server.
+func (w *world) end() {
+	for _, name := range slices.Sorted(maps.Keys(w.actors)) {
+		if a := w.actors[name]; a.handle != nil {
+			w.close(step{who: name, verb: "close"}, a)
+		}
+	}
+	ctx, stop := context.WithTimeout(w.t.Context(), closing)
+	defer stop()
+	if err := w.pool.Close(ctx); err != nil && w.calm {
+		w.breaks("error for no reason", "pool.Close: %v", err)
+	}
+	w.srv.Faults().Clear()
+	w.srv.Faults().ThawConns()
+	w.leaks()
+	w.rows()
+	w.twice()
+}
+
+// rows holds the table against what the calls have told.
+func (w *world) rows() {
+	count := map[int64]int{}
+	for _, row := range w.admin("SELECT * FROM " + w.table) {
+		count[row[0]]++
+	}
+	v := w.admin("SELECT * FROM " + w.hot)[0][0]
+	if tx := w.clashes[v]; tx != nil && tx.ended == never {
+		w.breaks("denied and stored", "%d, in the row that transactions clash about", v)
+	}
+	whole := map[*tx]map[bool]bool{}
+	for _, k := range slices.Sorted(maps.Keys(w.tokens)) {
+		t, n := w.tokens[k], count[k]
+		delete(count, k)
+		if n > 1 {
+			w.breaks("stored twice", "%q: %d is stored %d times", t.step, k, n)
+		}
+		state := t.alone
+		if t.tx != nil && state != never {
+			state = t.tx.ended
+		}
+		switch {
+		case state == stored && n == 0:
+			w.breaks("confirmed and not stored", "%q: %d", t.step, k)
+		case (state == never || state == open) && n > 0:
+			w.breaks("denied and stored", "%q: %d", t.step, k)
+		case state == together && t.tx != nil:
+			if whole[t.tx] == nil {
+				whole[t.tx] = map[bool]bool{}
+			}
+			whole[t.tx][n > 0] = true
+			if len(whole[t.tx]) > 1 && !t.tx.failed {
+				w.breaks("stored in part", "%q: %d and others of its transaction", t.step, k)
+			}
+		}
+	}
+	for k := range count {
+		w.breaks("stored from nowhere", "%d", k)
+	}
+}
+
+// twice looks for changes that the engine has carried out more than once.
+func (w *world) twice() {
+	done := map[string]int{}
+	bound := 0
+	for _, st := range w.srv.Ledger().Statements() {
+		if strings.Contains(st.SQL, "?") && st.RPC != string(testserver.OnPrepare) {
+			bound++
+			if strings.Contains(st.SQL, w.decoy) || bound > w.bound {
+				w.breaks("another statement run", "%s, which nobody has asked for", st.SQL)
+			}
+		}
+		if st.State == testserver.Done && strings.HasPrefix(st.SQL, "INSERT") && !strings.Contains(st.SQL, "?") {
+			if done[st.SQL]++; done[st.SQL] == 2 {
+				w.breaks("run twice", "%s", st.SQL)
+			}
+		}
+	}
+}
+
+// leaks looks for what the pool has left on the server.
+func (w *world) leaks() {
+	wait := func(what string, within time.Duration, ok func(testserver.Snapshot) bool) {
+		ctx, stop := context.WithTimeout(w.t.Context(), within)
+		defer stop()
+		if w.srv.Ledger().Wait(ctx, ok) != nil {
+			w.breaks("left on the server", "%s: %s", what, w.srv.Ledger().Snapshot())
+		}
+	}
+	wait("connections", time.Minute, func(s testserver.Snapshot) bool { return s.Conns == 0 })
+	wait("statements", aftermath, func(s testserver.Snapshot) bool { return s.Running == 0 && s.Queued == 0 && s.Streams == 0 })
+	if w.calm && !w.late && w.program.auth != "token" { // without a valid token nothing can be rolled back
+		wait("transactions", time.Minute, func(s testserver.Snapshot) bool { return s.Transactions == 0 })
+	}
+	if w.profile.SessionTTL > 0 || w.profile.SessionKey == testserver.ByConnection {
+		wait("sessions", aftermath, func(s testserver.Snapshot) bool { return s.Sessions == 0 && s.Transactions == 0 && s.Prepared == 0 })
+	}
+}
+
+var stacks = sync.Pool{New: func() any { return make([]byte, 1<<20) }}
+
+// leftBehind are the goroutines of this bubble but this one.
+func leftBehind() []string {
+	buf := stacks.Get().([]byte)
+	defer stacks.Put(buf) //nolint:staticcheck // one header in a program
+	all := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
+	bubble := bubbleOf(all[0])
+	var left []string
+	for _, g := range all[1:] {
+		if strings.Contains(g, "synctest.Run(") || strings.Contains(g, "testingSynctestTest(") {
+			continue // what runs the bubble
+		}
+		if b := bubbleOf(g); b != "" && b == bubble {
+			left = append(left, g)
+		}
+	}
+	return left
+}
+
+// bubbleOf is the bubble that a goroutine's trace names in its first line.
+func bubbleOf(trace string) string {
+	line, _, _ := strings.Cut(trace, "\n")
+	_, bubble, _ := strings.Cut(line, "synctest bubble ")
+	bubble, _, _ = strings.Cut(bubble, "]")
+	return bubble
+}

@@ -1,0 +1,109 @@
+package prover
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// program is what is run.
+type program struct {
+	profile string
+	auth    string // none, basic, token
+	max     int    // Config.MaxSize
+	min     int    // Config.MinIdle
+	steps   []step
+}
+
+// step is one line of a program.
+type step struct {
+	who    string // a, b or c; empty: the pool or the server
+	verb   string
+	args   []string
+	within time.Duration // deadline of the call, 0 for a long one
+}
+
+func (s step) String() string {
+	words := append([]string{s.verb}, s.args...)
+	if s.who != "" {
+		words = append([]string{s.who}, words...)
+	}
+	if s.within > 0 {
+		words = append(words, "within", s.within.String())
+	}
+	return strings.Join(words, " ")
+}
+
+func (p program) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "profile %s\nauth %s\nmax %d\nmin %d\n", p.profile, p.auth, p.max, p.min)
+	for _, s := range p.steps {
+		fmt.Fprintln(&b, s)
+	}
+	return b.String()
+}
+
+// parse reads a program. Empty lines and those that begin with # are left out.
+func parse(text string) (program, error) {
+	p := program{auth: "none", max: 2, min: -1}
+	for i, line := range strings.Split(text, "\n") {
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0][0] == '#' {
+			continue
+		}
+		var err error
+		switch {
+		case words[0] == "profile" && len(words) == 2:
+			p.profile = words[1]
+		case words[0] == "auth" && len(words) == 2:
+			p.auth = words[1]
+		case words[0] == "max" && len(words) == 2:
+			p.max, err = strconv.Atoi(words[1])
+		case words[0] == "min" && len(words) == 2:
+			p.min, err = strconv.Atoi(words[1])
+		default:
+			var s step
+			s, err = parseStep(words)
+			p.steps = append(p.steps, s)
+		}
+		if err != nil {
+			return p, fmt.Errorf("line %d: %q: %w", i+1, line, err)
+		}
+	}
+	return p, nil
+}
+
+func parseStep(words []string) (s step, err error) {
+	if len(words[0]) == 1 {
+		s.who, words = words[0], words[1:]
+	}
+	if len(words) == 0 {
+		return s, fmt.Errorf("no verb")
+	}
+	if n := len(words); n > 2 && words[n-2] == "within" {
+		if s.within, err = time.ParseDuration(words[n-1]); err != nil {
+			return s, err
+		}
+		words = words[:n-2]
+	}
+	s.verb, s.args = words[0], words[1:]
+	return s, nil
+}
+
+func (s step) arg(i int) string {
+	if i < len(s.args) {
+		return s.args[i]
+	}
+	return ""
+}
+
+func (s step) num(i int) int64 {
+	n, _ := strconv.ParseInt(s.arg(i), 10, 64)
+	return n
+}
+
+func (s step) duration(i int) time.Duration {
+	d, _ := time.ParseDuration(s.arg(i))
+	return d
+}

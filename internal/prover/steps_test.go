@@ -1,0 +1,677 @@
+package prover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"google.golang.org/grpc/codes"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// statements are the calls that a pool and a session have alike.
+type statements interface {
+	Query(ctx context.Context, sql string) (*flightpool.QueryResult, error)
+	Execute(ctx context.Context, sql string) (*flightpool.QueryResult, error)
+	Update(ctx context.Context, sql string) (flightpool.UpdateResult, error)
+	UpdateWithRecordBatch(ctx context.Context, sql string, b arrow.RecordBatch) (flightpool.UpdateResult, error)
+	Ingest(ctx context.Context, table string, rows array.RecordReader, opts flightpool.IngestOptions) (int64, error)
+}
+
+// do carries out one step.
+func (w *world) do(s step) {
+	if s.who == "" {
+		w.doPool(s)
+		return
+	}
+	a := w.actors[s.who]
+	if a == nil {
+		a = &actor{}
+		w.actors[s.who] = a
+	}
+	switch {
+	case s.verb == "acquire":
+		w.acquire(s, a)
+		return
+	case a.handle == nil:
+		return // it got none
+	}
+	w.age(a)
+	w.doSession(s, a)
+}
+
+// age marks an actor whose session may have ended of old age.
+func (w *world) age(a *actor) {
+	now := time.Now()
+	if ttl := w.profile.SessionTTL; ttl > 0 && now.Sub(a.used) >= ttl || w.program.auth == "token" && now.Sub(a.since) > tokenLife/2 {
+		a.shaken = true
+	}
+	a.used = now
+}
+
+func (w *world) doPool(s step) {
+	switch s.verb {
+	case "sleep":
+		time.Sleep(s.duration(0))
+	case "insert", "execute":
+		w.insert(s, nil, w.pool, s.num(0), 1)
+	case "bulk":
+		w.insert(s, nil, w.pool, s.num(0), s.num(1))
+	case "read":
+		w.read(s, nil, w.pool)
+	case "slow":
+		w.slow(s, nil, w.pool)
+	case "look":
+		w.look(s, nil, w.pool)
+	case "fault":
+		w.fault(s)
+	case "kill", "goaway", "evict", "expire":
+		w.event(s)
+	default:
+		panic(fmt.Sprintf("no step %q", s))
+	}
+}
+
+func (w *world) doSession(s step, a *actor) {
+	switch s.verb {
+	case "begin":
+		w.begin(s, a)
+	case "commit":
+		w.commit(s, a)
+	case "rollback":
+		w.rollback(s, a)
+	case "close":
+		w.close(s, a)
+	case "insert", "execute":
+		w.insert(s, a, a.handle, s.num(0), 1)
+	case "bulk":
+		w.insert(s, a, a.handle, s.num(0), s.num(1))
+	case "read":
+		w.read(s, a, a.handle)
+	case "slow":
+		w.slow(s, a, a.handle)
+	case "look":
+		w.look(s, a, a.handle)
+	case "clash":
+		w.clash(s, a)
+	case "bad", "typo":
+		w.wrong(s, a)
+	case "set":
+		w.leave(s, a, "SET colour = 'red'")
+	case "temp":
+		w.leave(s, a, "CREATE TEMP TABLE IF NOT EXISTS tmp (v BIGINT)")
+	case "use":
+		w.leave(s, a, "USE memory.other")
+	case "prepare", "decoy", "decoyread":
+		w.prepare(s, a)
+	case "run":
+		w.run(s, a)
+	case "with":
+		w.with(s, a)
+	case "panic":
+		w.panicking(s, a)
+	default:
+		panic(fmt.Sprintf("no step %q", s))
+	}
+}
+
+// held is how many sessions are out.
+func (w *world) held() (n int) {
+	for _, a := range w.actors {
+		if a.handle != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// judge notes what an error means to its actor, nil for a call of the pool's.
+// Without faults a call fails for a reason only.
+func (w *world) judge(s step, a *actor, err error) {
+	if err == nil {
+		return
+	}
+	var e *flightpool.Error
+	known := errors.As(err, &e)
+	if !known && !errors.Is(err, flightpool.ErrClosed) && !errors.Is(err, errPanicked) && !errors.Is(err, errStop) {
+		w.breaks("untyped error", "%q: %v", s, err)
+	}
+	late := errors.Is(err, context.DeadlineExceeded) && s.within > 0
+	w.late = w.late || late
+	switch {
+	case errors.Is(err, flightpool.ErrExhausted) && w.held() >= w.program.max:
+	case !w.calm, late, errors.Is(err, errPanicked), errors.Is(err, errStop), known && e.Fault == flightpool.FaultUnsupported:
+	case a == nil && w.profile.SessionKey == testserver.ByCall && known && e.Fault == flightpool.FaultStatement:
+	case a != nil && (a.shaken || w.profile.SessionKey == testserver.ByCall || a.tx != nil && (a.tx.failed || a.tx.ended != open)):
+	default:
+		w.breaks("error for no reason in "+s.verb, "%q: %v", s, err)
+	}
+	if a != nil {
+		a.shaken = a.shaken || late || errors.Is(err, flightpool.ErrSessionLost)
+		if a.tx != nil && a.tx.ended == open && !unsent(err) {
+			a.tx.failed = true
+		}
+	}
+}
+
+// insert stores n rows from first on.
+func (w *world) insert(s step, a *actor, q statements, first, n int64) {
+	err := w.call(s, func(ctx context.Context) (err error) {
+		sql := fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first)
+		switch s.verb {
+		case "execute":
+			var res *flightpool.QueryResult
+			if res, err = q.Execute(ctx, sql); err == nil {
+				res.Release()
+			}
+		case "bulk":
+			rows := batch(first, n)
+			defer rows.Release()
+			w.bound++
+			_, err = q.UpdateWithRecordBatch(ctx, "INSERT INTO "+w.table+" VALUES (?)", rows)
+		default:
+			_, err = q.Update(ctx, sql)
+		}
+		return err
+	})
+	if s.verb == "bulk" && a != nil && w.profile.AppendTo != "" {
+		a.note("use")
+	}
+	w.record(s, a, first, n, err)
+	w.judge(s, a, err)
+	if a != nil && a.home != 0 && err == nil && s.verb != "bulk" {
+		if id := w.sessionOf(fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first)); id != a.home {
+			w.breaks("change in another session", "%q ran in session %d, what its handle has is in session %d", s, id, a.home)
+		}
+	}
+}
+
+func (a *actor) note(what string) {
+	if a.dirty == nil {
+		a.dirty = map[string]bool{}
+	}
+	a.dirty[what] = true
+}
+
+// record notes what a call said of the rows that it was to store.
+func (w *world) record(s step, a *actor, first, n int64, err error) {
+	for k := first; k < first+n; k++ {
+		t := &token{step: s.String()}
+		if w.tokens[k] != nil {
+			return // the same number twice: not this test's
+		}
+		w.tokens[k] = t
+		switch {
+		case a != nil && a.tx != nil && a.tx.ended == open && !a.tx.unsure:
+			t.tx = a.tx
+			if err != nil {
+				t.tx, t.alone = nil, never // the transaction is aborted with it
+				if !refusedBefore(err) {
+					t.tx = a.tx // and is with it whatever it is
+				}
+			}
+		case err == nil && a != nil && a.tx != nil && a.tx.unsure:
+			t.alone = either
+		case err == nil:
+			t.alone = stored
+		case n == 1 && refusedBefore(err), unsent(err):
+			t.alone = never
+		default:
+			t.alone = either
+		}
+	}
+}
+
+// read takes rows and holds them against what they are.
+func (w *world) read(s step, a *actor, q statements) {
+	rows, size := s.num(1), s.num(2)
+	take := int64(-1)
+	if s.arg(3) != "all" {
+		take = s.num(3)
+	}
+	err := w.call(s, func(ctx context.Context) error {
+		res, err := q.Query(ctx, fmt.Sprintf("SELECT * FROM generate(%d, %d) -- %s", rows, size, s.arg(0)))
+		if err != nil {
+			return err
+		}
+		defer res.Release()
+		next := int64(0)
+		for batches := int64(0); take < 0 || batches < take; batches++ {
+			if !res.Next() {
+				if res.Err() == nil && next != rows {
+					w.breaks("short result", "%q: %d rows of %d and no error", s, next, rows)
+				}
+				return res.Err()
+			}
+			for _, row := range numbers(res.RecordBatch()) {
+				if len(row) != 1 || row[0] != next {
+					w.breaks("wrong rows", "%q: row %d is %v", s, next, row)
+				}
+				next++
+			}
+		}
+		if a != nil {
+			a.shaken = true // an early end may cost the session, if it says so
+		}
+		return nil
+	})
+	w.judge(s, a, err)
+}
+
+func (w *world) slow(s step, a *actor, q statements) {
+	err := w.call(s, func(ctx context.Context) error {
+		return drain(q.Query(ctx, fmt.Sprintf("SELECT sleep('%s') -- %s", s.arg(1), s.arg(0))))
+	})
+	if err == nil && s.within > 0 && s.within+overtime < s.duration(1) {
+		w.breaks("wrong rows", "%q: it has not run so long", s)
+	}
+	w.judge(s, a, err)
+}
+
+func drain(res *flightpool.QueryResult, err error) error {
+	if err != nil {
+		return err
+	}
+	defer res.Release()
+	for res.Next() {
+		continue
+	}
+	return res.Err()
+}
+
+// look is what a borrower sees of those before.
+func (w *world) look(s step, a *actor, q statements) {
+	_ = w.call(s, func(ctx context.Context) error {
+		if v, err := values(q.Query(ctx, "SELECT current_setting('colour')")); err == nil && !a.has("set") && len(v) == 1 && v[0] != "(null)" {
+			w.breaks("setting of another", "%q sees colour %v", s, v)
+		}
+		if v, err := values(q.Query(ctx, "SELECT current_database(), current_schema()")); err == nil && !a.has("use") && strings.Join(v, ".") != "memory.main" {
+			w.breaks("catalogue of another", "%q is in %v", s, v)
+		}
+		if v, err := values(q.Query(ctx, "SELECT * FROM "+w.table)); err == nil {
+			w.seen(s, a, v)
+		}
+		if a != nil && a.tx != nil {
+			return nil // what fails would abort it
+		}
+		if _, err := values(q.Query(ctx, "SELECT * FROM tmp")); err == nil && !a.has("temp") {
+			w.breaks("temporary table of another", "%q sees it", s)
+		}
+		return nil
+	})
+	if a != nil && a.tx != nil && a.tx.ended == open {
+		a.tx.failed = a.tx.failed || !w.calm // if one of these has failed
+	}
+}
+
+func (a *actor) has(what string) bool { return a != nil && a.dirty[what] }
+
+// seen holds the rows that a call sees against what is stored.
+func (w *world) seen(s step, a *actor, rows []string) {
+	for _, row := range rows {
+		k, _ := strconv.ParseInt(row, 10, 64)
+		t := w.tokens[k]
+		switch {
+		case t == nil:
+		case t.tx == nil && t.alone == never, t.tx != nil && t.tx.ended == never:
+			w.breaks("rows that are not stored", "%q sees %d of %q", s, k, t.step)
+		case t.tx != nil && t.tx.ended == open && (a == nil || a.tx != t.tx):
+			w.breaks("rows that are not stored", "%q sees %d of %q, whose transaction is open", s, k, t.step)
+		}
+	}
+}
+
+// values are all values as text.
+func values(res *flightpool.QueryResult, err error) ([]string, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer res.Release()
+	var all []string
+	for res.Next() {
+		b := res.RecordBatch()
+		for i := range int(b.NumRows()) {
+			for _, col := range b.Columns() {
+				all = append(all, strings.Clone(col.ValueStr(i)))
+			}
+		}
+	}
+	return all, res.Err()
+}
+
+func (w *world) acquire(s step, a *actor) {
+	if a.handle != nil {
+		return
+	}
+	err := w.call(s, func(ctx context.Context) (err error) {
+		a.handle, err = w.pool.AcquireSession(ctx)
+		return err
+	})
+	if err != nil {
+		a.handle = nil
+		w.judge(s, nil, err)
+		return
+	}
+	*a = actor{handle: a.handle, since: time.Now(), used: time.Now()}
+}
+
+func (w *world) close(s step, a *actor) {
+	if a.tx != nil && a.tx.ended == open {
+		a.tx.ended = never
+	}
+	w.age(a)
+	err := w.call(s, func(context.Context) error { return a.handle.Close() })
+	// What cannot be made clean costs the connection, and Close says so.
+	uncleanable := len(a.dirty) > 0 || w.profile.SessionKey == testserver.ByCall
+	if err != nil && w.calm && !a.shaken && !uncleanable {
+		w.breaks("error for no reason in "+s.verb, "%q: %v", s, err)
+	}
+	*a = actor{}
+}
+
+func (w *world) begin(s step, a *actor) {
+	if a.tx != nil && a.tx.ended == open {
+		return
+	}
+	err := w.call(s, func(ctx context.Context) error { return a.handle.BeginTransaction(ctx) })
+	switch {
+	case err == nil:
+		a.tx = &tx{}
+	case a.tx == nil || a.tx.ended != open:
+		w.judge(s, a, err)
+		a.shaken = true
+		if !refusedBefore(err) { // it may be open all the same
+			a.tx = &tx{unsure: true}
+		}
+	}
+}
+
+func (w *world) commit(s step, a *actor) {
+	if a.tx == nil || a.tx.ended != open {
+		return
+	}
+	t := a.tx
+	err := w.call(s, func(ctx context.Context) error { return a.handle.Commit(ctx) })
+	switch {
+	case t.unsure:
+		t.ended = either
+	case err == nil:
+		t.ended = stored
+		if t.failed && w.calm {
+			w.breaks("commit of an aborted transaction", "%q is confirmed", s)
+		}
+	case errors.Is(err, session.ErrBusy):
+		return
+	case errors.Is(err, flightpool.ErrCommitUnknown):
+		t.ended = together
+	default:
+		t.ended = never
+	}
+	switch {
+	case err == nil:
+		a.tx = nil
+	case errors.Is(err, flightpool.ErrTxAborted) && w.calm && (t.failed || t.clashed):
+		a.tx = nil // the handle is good for the next
+	default:
+		w.judge(s, a, err)
+		a.shaken = true
+	}
+}
+
+// clash changes the one row that others change too, so that the commit of one
+// of them is refused.
+func (w *world) clash(s step, a *actor) {
+	if a.tx == nil || a.tx.ended != open || a.tx.unsure {
+		return
+	}
+	k := s.num(0)
+	err := w.call(s, func(ctx context.Context) error {
+		_, err := a.handle.Update(ctx, fmt.Sprintf("UPDATE %s SET v = %d", w.hot, k))
+		return err
+	})
+	if err == nil {
+		a.tx.clashed = true
+		w.clashes[k] = a.tx
+	}
+	w.judge(s, a, err)
+}
+
+func (w *world) rollback(s step, a *actor) {
+	if a.tx == nil {
+		return
+	}
+	t := a.tx
+	err := w.call(s, func(ctx context.Context) error { return a.handle.Rollback(ctx) })
+	if t.ended == open {
+		t.ended = never
+	}
+	if err != nil {
+		w.judge(s, a, err)
+		a.shaken = true
+		a.tx = &tx{unsure: true, ended: never}
+		return
+	}
+	a.tx = nil
+}
+
+// wrong sends what fails.
+func (w *world) wrong(s step, a *actor) {
+	sql := map[string]string{"bad": "SELECT error('bad')", "typo": "SELEC 1"}[s.verb]
+	err := w.call(s, func(ctx context.Context) error { return drain(a.handle.Query(ctx, sql)) })
+	if err == nil {
+		w.breaks("failure unnoticed", "%q", s)
+		return
+	}
+	var e *flightpool.Error
+	if errors.As(err, &e) && (e.Fault == flightpool.FaultStatement || e.Fault == flightpool.FaultUsage) {
+		if a.tx != nil && !unsent(err) {
+			a.tx.failed = true
+		}
+		return
+	}
+	w.judge(s, a, err)
+}
+
+// leave changes the session.
+func (w *world) leave(s step, a *actor, sql string) {
+	a.note(s.verb)
+	err := w.call(s, func(ctx context.Context) error {
+		_, err := a.handle.Update(ctx, sql)
+		return err
+	})
+	w.judge(s, a, err)
+	if err == nil {
+		w.atHome(a, sql)
+	}
+}
+
+func (w *world) prepare(s step, a *actor) {
+	var q *flightpool.PreparedQuery
+	sql := map[string]string{
+		"prepare": "INSERT INTO " + w.table + " VALUES (?)", "decoy": "INSERT INTO " + w.decoy + " VALUES (?)", "decoyread": "SELECT 1 AS x",
+	}[s.verb]
+	err := w.call(s, func(ctx context.Context) (err error) {
+		q, err = a.handle.PrepareQuery(ctx, sql)
+		return err
+	})
+	w.judge(s, a, err)
+	switch {
+	case err != nil:
+	case s.verb != "prepare":
+		a.decoys = append(a.decoys, q)
+	default:
+		a.prepared, a.preparedIn = q, a.tx
+		w.atHome(a, sql)
+	}
+}
+
+// atHome notes in which session of the server's an actor has something to lose.
+func (w *world) atHome(a *actor, sql string) {
+	if a.home == 0 && w.profile.SessionTTL > 0 { // other sessions are as old as their connection
+		a.home = w.sessionOf(sql)
+	}
+}
+
+// sessionOf is the session that has run a statement last, 0 if none has.
+func (w *world) sessionOf(sql string) int {
+	for _, st := range slices.Backward(w.srv.Ledger().Statements()) {
+		if st.SQL == sql && st.State == testserver.Done {
+			return st.Session
+		}
+	}
+	return 0
+}
+
+func (w *world) run(s step, a *actor) {
+	if a.prepared == nil || a.preparedIn != a.tx && !w.profile.IgnoreTxID {
+		return // a statement is prepared in a transaction, or outside
+	}
+	rows := batch(s.num(0), 1)
+	defer rows.Release()
+	w.bound++
+	err := w.call(s, func(ctx context.Context) error {
+		_, err := a.prepared.Update(ctx, rows)
+		return err
+	})
+	if w.profile.AppendTo != "" {
+		a.note("use")
+	}
+	w.record(s, a, s.num(0), 1, err)
+	w.judge(s, a, err)
+}
+
+var errStop = errors.New("the program wants no more")
+
+// with is WithTransaction, whose function stores two rows and then does what
+// the step says.
+func (w *world) with(s step, a *actor) {
+	if a.tx != nil {
+		return
+	}
+	t := &tx{}
+	err := w.call(s, func(ctx context.Context) error {
+		return a.handle.WithTransaction(ctx, func(ctx context.Context, h *flightpool.SessionHandle) error {
+			a.tx = t
+			for k := s.num(0); k < s.num(0)+2; k++ {
+				_, err := h.Update(ctx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, k))
+				w.record(s, a, k, 1, err)
+				if err != nil {
+					t.failed = true
+					return err
+				}
+			}
+			switch s.arg(1) {
+			case "error":
+				return errStop
+			case "panic":
+				panic(programPanic)
+			}
+			return nil
+		})
+	})
+	switch {
+	case err == nil:
+		t.ended = stored
+	case errors.Is(err, flightpool.ErrCommitUnknown):
+		t.ended = together
+	default:
+		t.ended = never
+	}
+	a.tx = nil
+	if err != nil {
+		w.judge(s, a, err)
+		a.shaken = a.shaken || !errors.Is(err, errStop) && !errors.Is(err, errPanicked)
+		a.tx = &tx{unsure: true, ended: t.ended}
+	}
+}
+
+// panicking ingests from a reader that panics.
+func (w *world) panicking(s step, a *actor) {
+	k := s.num(0)
+	err := w.call(s, func(ctx context.Context) error {
+		rows := batch(k, 1)
+		defer rows.Release()
+		reader := array.ReaderFromIter(rows.Schema(), func(yield func(arrow.RecordBatch, error) bool) {
+			rows.Retain()
+			if yield(rows, nil) {
+				panic(programPanic)
+			}
+		})
+		defer reader.Release()
+		into := strings.Split(w.table, ".")
+		_, err := a.handle.Ingest(ctx, into[len(into)-1], reader, flightpool.IngestOptions{})
+		return err
+	})
+	if err == nil {
+		w.breaks("failure unnoticed", "%q", s)
+	}
+	t := &token{alone: either, step: s.String()}
+	if a.tx != nil && a.tx.ended == open {
+		t.tx = a.tx
+	}
+	w.tokens[k] = t
+	w.judge(s, a, err)
+	a.shaken = true
+}
+
+// event happens to the whole server, now or in some time.
+func (w *world) event(s step) {
+	f := w.srv.Faults()
+	happen := func() {
+		switch s.verb {
+		case "kill":
+			f.KillConns()
+		case "goaway":
+			f.GoAway()
+		case "evict":
+			f.EvictSessions()
+		case "expire":
+			if w.program.auth == "basic" {
+				f.ExpireTokens()
+			} else {
+				f.ExpireToken("token-" + strconv.Itoa(w.tokenNo-1))
+			}
+		}
+	}
+	if s.arg(0) == "in" {
+		w.timers = append(w.timers, time.AfterFunc(s.duration(1), happen))
+		return
+	}
+	happen()
+}
+
+var failures = map[string]codes.Code{
+	"Unavailable": codes.Unavailable, "Internal": codes.Internal, "ResourceExhausted": codes.ResourceExhausted,
+	"Unauthenticated": codes.Unauthenticated, "FailedPrecondition": codes.FailedPrecondition, "InvalidArgument": codes.InvalidArgument,
+}
+
+// fault sets what goes wrong once.
+func (w *world) fault(s step) {
+	f := testserver.Fault{On: testserver.Point(s.arg(1)), After: s.arg(2) == "after", Times: 1, Skip: int(s.num(4))}
+	switch s.arg(0) {
+	case "kill":
+		f.Do = testserver.Kill()
+	case "freeze":
+		f.Do = testserver.Freeze()
+	case "evict":
+		f.Do = testserver.Evict()
+	case "delay":
+		f.Do = testserver.Delay(s.duration(3))
+	case "truncate":
+		f.Do = testserver.TruncatedBody
+	case "fail":
+		f.Do = testserver.Fail(failures[s.arg(3)], "a fault of the program")
+	default:
+		panic(fmt.Sprintf("no fault %q", s))
+	}
+	w.srv.Faults().Set(f)
+}

@@ -1,0 +1,251 @@
+package prover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// Bounds in virtual time.
+const (
+	longCall  = 2 * time.Hour         // deadline of a call that has none of its own
+	overtime  = 50 * time.Millisecond // a call may outlast its deadline by this
+	tokenLife = 10 * time.Minute
+	closing   = 10 * time.Minute // for Close of the pool
+	aftermath = 30 * time.Hour   // everything of the server's has expired by then
+)
+
+// world is one run of a program.
+type world struct {
+	t                 *testing.T
+	program           program
+	profile           testserver.Profile
+	calm              bool
+	late              bool // a call has ended with its deadline, while its statement may run on
+	db                *testserver.Script
+	srv               *testserver.Server
+	pool              *flightpool.FlightSQLPool
+	table, decoy, hot string
+	clashes           map[int64]*tx
+	bound             int // calls with parameters
+	actors            map[string]*actor
+	tokens            map[int64]*token
+	timers            []*time.Timer
+	broken            []violation
+	trace             []string // what the calls said
+	tokenNo           int
+}
+
+// violation is a promise that was broken. Its kind is the same in a smaller
+// program that breaks the same promise.
+type violation struct{ kind, detail string }
+
+func (v violation) String() string { return v.kind + ": " + v.detail }
+
+func (w *world) breaks(kind, format string, args ...any) {
+	w.broken = append(w.broken, violation{kind, fmt.Sprintf(format, args...)})
+}
+
+// actor has a session at a time.
+type actor struct {
+	handle     *flightpool.SessionHandle
+	prepared   *flightpool.PreparedQuery
+	preparedIn *tx
+	decoys     []*flightpool.PreparedQuery
+	tx         *tx
+	dirty      map[string]bool // settings, temporary tables and USE that it may have left
+	shaken     bool            // errors are no surprise any more
+	home       int             // session of the server's in which it has something to lose, 0 if nothing
+	since      time.Time       // of the session
+	used       time.Time       // start of its last call
+}
+
+// tx is a transaction as its actor knows it.
+type tx struct {
+	failed  bool // a statement of it was sent and has failed
+	clashed bool // its commit may be refused
+	unsure  bool // its rollback has failed
+	ended   outcome
+}
+
+// outcome is what has become of rows.
+type outcome uint8
+
+const (
+	open     outcome = iota // not decided: not stored at the end
+	stored                  // once
+	never                   // not at all
+	either                  // not known, but not twice
+	together                // all of the transaction's, or none
+)
+
+// token is a row that was to be stored.
+type token struct {
+	tx    *tx // nil: by itself
+	alone outcome
+	step  string
+}
+
+// newWorld starts a server and a pool. It returns an error when New does.
+func newWorld(t *testing.T, p program) (*world, error) {
+	profile, err := profileOf(p.profile)
+	if err != nil {
+		return nil, err
+	}
+	w := &world{t: t, program: p, profile: profile, db: testserver.NewScript(), actors: map[string]*actor{}, tokens: map[int64]*token{}, clashes: map[int64]*tx{}, calm: true}
+	for _, s := range p.steps {
+		switch s.verb {
+		case "fault", "kill", "goaway", "evict", "expire":
+			w.calm = false
+		}
+	}
+	opts := testserver.Options{Profile: profile, Engine: w.db, Listen: testserver.InMemory}
+	cfg := flightpool.Config{MaxSize: p.max, MinIdle: p.min}
+	if cfg.MinIdle == 0 {
+		cfg.MinIdle = -1
+	}
+	switch p.auth {
+	case "basic":
+		opts.Users = map[string]string{"u": "p"}
+		cfg.Auth = flightpool.BasicAuth("u", "p")
+	case "token":
+		for i := range 200 {
+			opts.Tokens = append(opts.Tokens, "token-"+strconv.Itoa(i))
+		}
+		cfg.Auth = flightpool.TokenAuth(w.nextToken)
+	}
+	if profile.SessionKey == testserver.ByHeader {
+		cfg.SessionHeader = profile.KeyName
+	}
+	if w.srv, err = testserver.Start(opts); err != nil {
+		return nil, err
+	}
+	home := "memory.main"
+	if profile.AppendTo != "" {
+		home = profile.AppendTo // of a name with three parts it takes the first two
+	}
+	w.table, w.decoy, w.hot = home+".log", home+".decoy", home+".hot"
+	for _, name := range []string{w.table, w.decoy} {
+		w.admin("CREATE TABLE " + name + " (k BIGINT)")
+	}
+	w.admin("CREATE TABLE " + w.hot + " (v BIGINT)")
+	w.admin("INSERT INTO " + w.hot + " VALUES (0)")
+	w.admin("CREATE SCHEMA memory.other")
+	cfg.Dialer = w.srv.Dial
+	w.pool, err = flightpool.New(t.Context(), "grpc://server:1", cfg)
+	return w, err
+}
+
+// nextToken gives a new token, which the server knows for its life.
+func (w *world) nextToken(context.Context) (string, time.Time, error) {
+	name := "token-" + strconv.Itoa(w.tokenNo)
+	w.tokenNo++
+	w.timers = append(w.timers, time.AfterFunc(tokenLife, func() { w.srv.Faults().ExpireToken(name) }))
+	return name, time.Now().Add(tokenLife), nil
+}
+
+// admin works on the database beside the server.
+func (w *world) admin(sql string) [][]int64 {
+	s, err := w.db.Open(w.t.Context())
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = s.Close() }()
+	rows, err := s.Query(w.t.Context(), sql, nil)
+	if err != nil {
+		panic(fmt.Errorf("%s: %w", sql, err))
+	}
+	defer rows.Release()
+	var all [][]int64
+	for rows.Next() {
+		all = append(all, numbers(rows.RecordBatch())...)
+	}
+	return all
+}
+
+// numbers are the rows of a batch of BIGINT.
+func numbers(b arrow.RecordBatch) [][]int64 {
+	rows := make([][]int64, b.NumRows())
+	for _, col := range b.Columns() {
+		if c, ok := col.(*array.Int64); ok {
+			for i := range rows {
+				rows[i] = append(rows[i], c.Value(i))
+			}
+		}
+	}
+	return rows
+}
+
+// batch is one column of numbers from first on.
+func batch(first, n int64) arrow.RecordBatch {
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "1", Type: arrow.PrimitiveTypes.Int64}}, nil))
+	defer b.Release()
+	col, _ := b.Field(0).(*array.Int64Builder)
+	for i := range n {
+		col.Append(first + i)
+	}
+	return b.NewRecordBatch()
+}
+
+// errPanicked stands for a panic of the program's own that has come back.
+var errPanicked = errors.New("the program's panic")
+
+const programPanic = "a panic of the program"
+
+// call makes one call and holds it to its deadline.
+func (w *world) call(s step, f func(ctx context.Context) error) (err error) {
+	limit := longCall
+	if s.within > 0 {
+		limit = s.within
+	}
+	ctx, stop := context.WithTimeout(w.t.Context(), limit)
+	defer stop()
+	began := time.Now()
+	defer func() {
+		if fault := recover(); fault != nil {
+			if fault != programPanic {
+				panic(fault)
+			}
+			err = errPanicked
+		}
+		took := time.Since(began)
+		w.trace = append(w.trace, fmt.Sprintf("%s: %v, after %v", s, err, took))
+		if took > limit+overtime {
+			w.breaks("late return", "%q took %v", s, took)
+		}
+	}()
+	return f(ctx)
+}
+
+// refusedBefore reports whether nothing of a call can have been done: it was
+// not sent, or the server has refused it.
+func refusedBefore(err error) bool {
+	var e *flightpool.Error
+	if !errors.As(err, &e) {
+		return errors.Is(err, flightpool.ErrClosed)
+	}
+	if flightpool.SafeToRetry(err) || e.Unsent {
+		return true
+	}
+	switch e.Fault {
+	case flightpool.FaultUsage, flightpool.FaultStatement, flightpool.FaultUnsupported, flightpool.FaultLimit, flightpool.FaultAuth:
+		return true
+	}
+	return false
+}
+
+// unsent reports whether the server never heard of a call.
+func unsent(err error) bool {
+	var e *flightpool.Error
+	return errors.As(err, &e) && e.Unsent
+}
