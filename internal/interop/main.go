@@ -1,8 +1,12 @@
 // Command interop runs clients and servers of other makers against this
 // project's, and prints what holds:
 //
-//	pool       -> Sail        the pool on Sail's Flight SQL server (Python package pysail)
+//	pool       -> Sail, Arrow's Java reference server on Derby, DazzleDuck, roapi
 //	ADBC, JDBC -> duckserver  Apache's drivers on testserver/duckdb
+//
+// On the last three, arrow-go's bare client and ADBC's driver do the same as the
+// pool: what one of them can do, the pool has to do. The table of servers and
+// features in docs/servers.md has to be what was measured; -write writes it.
 //
 // make interop installs what it needs. What a side cannot do is a check too: it
 // has to say so. The exit status is 1 when anything does not hold.
@@ -25,6 +29,12 @@ type config struct {
 	jdbc       string // the driver's jar; empty: leave JDBC out
 	data       string // examples/data
 	clients    string // the clients' sources
+	servers    string // the sources of servers that need a few lines of ours
+	derby      string // the jars of Arrow's Java reference server; empty: leave it out
+	dazzleDuck string // the jars of DazzleDuck; empty: leave it out
+	doc        string // docs/servers.md
+	write      bool   // write its table
+	only       string // the one product to run, for development
 }
 
 func main() {
@@ -34,6 +44,12 @@ func main() {
 	flag.StringVar(&cfg.jdbc, "jdbc", "", "jar of the JDBC driver for Flight SQL (none: JDBC is left out)")
 	flag.StringVar(&cfg.data, "data", "../../examples/data", "folder of the sample data")
 	flag.StringVar(&cfg.clients, "clients", "clients", "folder of the clients' sources")
+	flag.StringVar(&cfg.servers, "servers", "servers", "folder of the servers' sources")
+	flag.StringVar(&cfg.derby, "derby", "", "folder of the jars of Arrow's Java reference server (none: it is left out)")
+	flag.StringVar(&cfg.dazzleDuck, "dazzleduck", "", "folder of DazzleDuck's jars (none: it is left out)")
+	flag.StringVar(&cfg.doc, "doc", "../../docs/servers.md", "the document with the table of servers and features")
+	flag.BoolVar(&cfg.write, "write", false, "write the table")
+	flag.StringVar(&cfg.only, "only", "", "run this product alone")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -48,15 +64,23 @@ func main() {
 
 // run runs everything and returns how many checks failed.
 func run(ctx context.Context, cfg config) (failed int, err error) {
-	if cfg.data, err = filepath.Abs(cfg.data); err != nil {
-		return 0, err
+	for _, path := range []*string{&cfg.data, &cfg.servers, &cfg.derby, &cfg.dazzleDuck, &cfg.venv} {
+		if *path == "" {
+			continue
+		}
+		if *path, err = filepath.Abs(*path); err != nil {
+			return 0, err
+		}
+	}
+	var report report
+	if err := onProducts(ctx, cfg, &report); err != nil || cfg.only != "" {
+		return report.failed, err
 	}
 	duck, err := startDuck(ctx, cfg)
 	if err != nil {
 		return 0, err
 	}
 	defer duck.stop()
-	var report report
 	if err := poolOnSail(ctx, cfg, duck.uri(), &report); err != nil {
 		return 0, err
 	}
@@ -78,4 +102,39 @@ func foreigners(ctx context.Context, cfg config, duck *server, report *report) e
 	}
 	java := command(ctx, "java", "--add-opens=java.base/java.nio=ALL-UNNAMED", "-cp", cfg.jdbc, filepath.Join(cfg.clients, "Jdbc.java"), duck.addr)
 	return foreign("JDBC (Java)", java, duck, report)
+}
+
+// onProducts runs the pool on the servers of other makers and compares the
+// table of the document with what it saw.
+func onProducts(ctx context.Context, cfg config, report *report) error {
+	var names []string
+	columns := map[string]column{}
+	missing := map[string]bool{"Arrow Java on Derby": cfg.derby == "", "DazzleDuck": cfg.dazzleDuck == ""}
+	left := 0
+	for _, p := range products() {
+		if cfg.only != "" && cfg.only != p.name {
+			continue
+		}
+		if missing[p.name] {
+			fmt.Printf("\n%s is left out: it needs java and mvn\n", p.name)
+			left++
+			continue
+		}
+		cells, err := runProduct(ctx, cfg, p, report)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		names = append(names, p.name)
+		columns[p.name] = cells
+	}
+	if cfg.only != "" || left > 0 || report.failed > 0 {
+		return nil // no whole table to compare
+	}
+	err := document(cfg.doc, tableOf(names, columns), cfg.write)
+	note := "docs/servers.md"
+	if err != nil {
+		note = err.Error()
+	}
+	report.add("the table of servers and features is what was measured", err == nil, note)
+	return nil
 }

@@ -40,7 +40,14 @@ func (s *server) uri() string { return "grpc://" + s.addr }
 
 // start starts a server and returns once it takes connections.
 func start(ctx context.Context, addr, name string, args ...string) (*server, error) {
-	s := &server{addr: addr, cmd: command(ctx, name, args...), end: make(chan error, 1)}
+	return startIn(ctx, "", addr, name, args...)
+}
+
+// startIn starts a server in the folder dir. It runs until stop or kill, also
+// when ctx ends, which bounds the start alone.
+func startIn(ctx context.Context, dir, addr, name string, args ...string) (*server, error) {
+	s := &server{addr: addr, cmd: command(context.WithoutCancel(ctx), name, args...), end: make(chan error, 1)}
+	s.cmd.Dir = dir
 	s.cmd.Stdout, s.cmd.Stderr = &s.said, &s.said
 	if err := s.cmd.Start(); err != nil {
 		return nil, err

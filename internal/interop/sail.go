@@ -46,7 +46,7 @@ func poolOnSail(ctx context.Context, cfg config, duck string, report *report) (e
 		run  func(context.Context) (note string, err error)
 	}{
 		{"real data: the rows that DuckDB has", s.realData},
-		{"rows as structs", s.structs},
+		{"rows as structs", s.structRows},
 		{"a large result comes whole, its first batch early", s.large},
 		{"a statement's error keeps the connection", s.statementError},
 		{"many goroutines share few connections", s.goroutines},
@@ -81,7 +81,7 @@ const originsFrom = `SELECT a.%[1]s AS code, a.%[2]s AS city, count(*) AS flight
 func (s *sail) origins(ctx context.Context) ([]origin, error) {
 	// Sail reads files by their names; a CSV's columns have numbers then.
 	sql := fmt.Sprintf(originsFrom, "_c0", "_c2", s.file("parquet", "flights.parquet"), s.file("csv", "airports.csv"))
-	return rows[origin](ctx, s.pool, sql)
+	return structs[origin](ctx, s.pool, sql)
 }
 
 func (s *sail) file(kind, name string) string {
@@ -97,7 +97,7 @@ func (s *sail) realData(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	want, err := rows[origin](ctx, other, fmt.Sprintf(originsFrom, "iata", "city", "flights", "airports"))
+	want, err := structs[origin](ctx, other, fmt.Sprintf(originsFrom, "iata", "city", "flights", "airports"))
 	if err := errors.Join(err, other.Close(ctx)); err != nil {
 		return "", err
 	}
@@ -116,7 +116,7 @@ func (s *sail) realData(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s %s first, %d flights", got[0].Code, got[0].City, got[0].Flights), nil
 }
 
-func (s *sail) structs(ctx context.Context) (string, error) {
+func (s *sail) structRows(ctx context.Context) (string, error) {
 	type row struct {
 		B  bool
 		I  int32
@@ -126,7 +126,7 @@ func (s *sail) structs(ctx context.Context) (string, error) {
 		Ts time.Time
 		N  *int32
 	}
-	got, err := rows[row](ctx, s.pool, `SELECT true AS b, 7 AS i, 2.5D AS d, 'zoë' AS s, X'AA' AS x,
+	got, err := structs[row](ctx, s.pool, `SELECT true AS b, 7 AS i, 2.5D AS d, 'zoë' AS s, X'AA' AS x,
 		TIMESTAMP '2001-02-03 04:05:06 UTC' AS ts, CAST(NULL AS INT) AS n`)
 	if err != nil {
 		return "", err
@@ -199,7 +199,7 @@ func (s *sail) goroutines(ctx context.Context) (string, error) {
 			for call := range calls {
 				n := int64(caller*calls + call)
 				type row struct{ N int64 }
-				got, err := rows[row](ctx, s.pool, fmt.Sprintf("SELECT count(*) AS n FROM range(%d)", n))
+				got, err := structs[row](ctx, s.pool, fmt.Sprintf("SELECT count(*) AS n FROM range(%d)", n))
 				if err == nil && got[0].N != n {
 					err = fmt.Errorf("count is %d, not %d", got[0].N, n)
 				}
@@ -226,15 +226,15 @@ func (s *sail) goroutines(ctx context.Context) (string, error) {
 // one asks for a 1.
 func (s *sail) one(ctx context.Context) error {
 	type row struct{ One int32 }
-	got, err := rows[row](ctx, s.pool, "SELECT 1 AS one")
+	got, err := structs[row](ctx, s.pool, "SELECT 1 AS one")
 	if err == nil && (len(got) != 1 || got[0].One != 1) {
 		err = fmt.Errorf("SELECT 1 gives %v", got)
 	}
 	return err
 }
 
-// rows reads all rows of a query.
-func rows[T any](ctx context.Context, pool *flightpool.FlightSQLPool, sql string) ([]T, error) {
+// structs reads all rows of a query.
+func structs[T any](ctx context.Context, pool *flightpool.FlightSQLPool, sql string) ([]T, error) {
 	result, err := pool.Query(ctx, sql)
 	if err != nil {
 		return nil, err
@@ -263,10 +263,10 @@ func want(what string, err error, fault session.Fault) error {
 	return nil
 }
 
-// seven is a batch of one row with the number 7.
-func seven() arrow.RecordBatch {
+// numbers is a batch of one column of numbers.
+func numbers(values ...int64) arrow.RecordBatch {
 	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "n", Type: arrow.PrimitiveTypes.Int64}}, nil))
 	defer b.Release()
-	b.Field(0).(*array.Int64Builder).Append(7)
+	b.Field(0).(*array.Int64Builder).AppendValues(values, nil)
 	return b.NewRecordBatch()
 }

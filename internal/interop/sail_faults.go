@@ -22,7 +22,7 @@ func (s *sail) deadline(ctx context.Context) (string, error) {
 	defer cancel()
 	began := time.Now()
 	busy := s.server.watch(given - time.Second) // in its last second the query is at work
-	_, err := rows[struct{ S float64 }](limit, s.pool, endless)
+	_, err := structs[struct{ S float64 }](limit, s.pool, endless)
 	took := time.Since(began)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return "", fmt.Errorf("the error is %w", err)
@@ -68,7 +68,7 @@ func (s *sail) atRest(ctx context.Context, busy <-chan load) (string, error) {
 
 // unsupported tries everything that Sail 0.7 does not have.
 func (s *sail) unsupported(ctx context.Context) (string, error) {
-	params := seven()
+	params := numbers(7)
 	defer params.Release()
 	reader, err := array.NewRecordReader(params.Schema(), []arrow.RecordBatch{params})
 	if err != nil {

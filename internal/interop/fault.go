@@ -1,0 +1,358 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/flightpool/flightpool/cancel"
+	"github.com/flightpool/flightpool/flightpool"
+)
+
+// subject is a running server and the pool on it.
+type subject struct {
+	p       *product
+	cfg     config
+	dir     string
+	server  *server
+	pool    *flightpool.FlightSQLPool
+	reports chan cancel.Report
+}
+
+// column is what the table says of one server.
+type column map[string]cell
+
+// Rows of the table beside the features.
+const (
+	rowGoroutines = "200 queries of 32 goroutines"
+	rowDeadline   = "a deadline stops the statement"
+	rowHalfRead   = "a result that is closed half read stops the statement"
+	rowKilled     = "the server is killed under a result"
+	rowRestart    = "the server is killed under load, and started again"
+)
+
+// runProduct runs everything on one server.
+func runProduct(ctx context.Context, cfg config, p *product, report *report) (cells column, err error) {
+	dir, err := os.MkdirTemp("", "interop-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	s := &subject{p: p, cfg: cfg, dir: dir, reports: make(chan cancel.Report, 100)}
+	if err := s.start(ctx, ""); err != nil {
+		return nil, err
+	}
+	defer func() { s.server.stop() }()
+	report.heading("pool", p.name)
+	if s.pool, err = s.connect(ctx); err != nil {
+		return nil, err
+	}
+	if cells, err = compare(ctx, p, s.server.addr, s.pool, report); err != nil {
+		return nil, err
+	}
+	for _, c := range []struct {
+		name string
+		run  func(context.Context) (cell, string, error)
+	}{
+		{rowGoroutines, s.goroutines},
+		{rowDeadline, s.deadline},
+		{rowHalfRead, s.halfRead},
+		{rowKilled, s.killed},
+		{rowRestart, s.restart},
+		{"Close leaves nothing", func(ctx context.Context) (cell, string, error) { return works, "", s.pool.Close(ctx) }},
+	} {
+		limit, stop := context.WithTimeout(ctx, 3*time.Minute)
+		got, note, err := c.run(limit)
+		stop()
+		if err != nil {
+			note = err.Error()
+		}
+		report.add(c.name, err == nil, note)
+		cells[c.name] = got
+	}
+	return cells, ctx.Err()
+}
+
+// start starts the server, at addr or anywhere, and waits until it answers.
+func (s *subject) start(ctx context.Context, addr string) (err error) {
+	if addr == "" {
+		if addr, err = freeAddr(); err != nil {
+			return err
+		}
+	}
+	if s.server, err = s.p.start(ctx, s.cfg, addr, s.dir); err != nil {
+		return err
+	}
+	if err := s.prepare(ctx); err != nil {
+		s.server.stop()
+		return err
+	}
+	return nil
+}
+
+// prepare waits until the server answers, whose port is open before its
+// database is, and makes what the product's statements need.
+func (s *subject) prepare(ctx context.Context) error {
+	limit, stop := context.WithTimeout(ctx, startTime)
+	defer stop()
+	var c client
+	var err error
+	for {
+		if c, err = newBareClient(limit, s.p, s.server.addr); err == nil {
+			if _, err = c.query(limit, s.p.values, nil); err == nil {
+				break
+			}
+			_ = c.close(limit) // the next try makes another one
+		}
+		if limit.Err() != nil {
+			return fmt.Errorf("%s does not answer: %w", s.p.name, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	for _, sql := range s.p.setup {
+		if err = c.update(limit, sql, nil); err != nil {
+			break
+		}
+	}
+	return errors.Join(err, c.close(limit))
+}
+
+func (s *subject) connect(ctx context.Context) (*flightpool.FlightSQLPool, error) {
+	return s.p.pool(ctx, s.server.addr, flightpool.Config{MaxSize: poolSize, Hooks: flightpool.Hooks{
+		Cancelled: func(_ string, r cancel.Report) {
+			select {
+			case s.reports <- r:
+			default: // nobody looks at so many
+			}
+		},
+	}})
+}
+
+func (s *subject) count(ctx context.Context, sql string) (int64, error) {
+	got, err := poolClient{s.pool}.query(ctx, sql, nil)
+	return got.count, err
+}
+
+func (s *subject) goroutines(ctx context.Context) (cell, string, error) {
+	want, err := poolClient{s.pool}.query(ctx, s.p.values, nil)
+	if err != nil {
+		return "", "", err
+	}
+	const callers, calls = 32, 200
+	var next, failed atomic.Int64
+	var first sync.Once
+	var fault error
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for next.Add(1) <= calls {
+				got, err := poolClient{s.pool}.query(ctx, s.p.values, nil)
+				if err == nil && got != want {
+					err = fmt.Errorf("%q, not %q", got.text, want.text)
+				}
+				if err != nil {
+					failed.Add(1)
+					first.Do(func() { fault = err })
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := s.pool.Stats().Total; fault == nil && n > poolSize {
+		fault = fmt.Errorf("%d connections", n)
+	}
+	if fault != nil {
+		return "", "", fmt.Errorf("%d of %d failed: %w", failed.Load(), calls, fault)
+	}
+	return works, fmt.Sprintf("%d connections", s.pool.Stats().Total), nil
+}
+
+func (s *subject) deadline(ctx context.Context) (cell, string, error) {
+	const given = 3 * time.Second
+	limit, stop := context.WithTimeout(ctx, given)
+	defer stop()
+	for len(s.reports) > 0 {
+		<-s.reports
+	}
+	busy := s.server.watch(given - time.Second) // in its last second the statement is at work
+	began := time.Now()
+	_, err := s.count(limit, s.p.endless)
+	took := time.Since(began)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return "", "", fmt.Errorf("the error is %w", err)
+	}
+	if late := took - given; late > 100*time.Millisecond {
+		return "", "", fmt.Errorf("the call returned %v late", late)
+	}
+	return s.stopped(ctx, busy)
+}
+
+func (s *subject) halfRead(ctx context.Context) (cell, string, error) {
+	result, err := s.pool.Query(ctx, s.p.large)
+	if err != nil {
+		return "", "", err
+	}
+	result.Next()
+	busy := s.server.watch(0)
+	time.Sleep(time.Second)
+	if err := result.Close(); err != nil {
+		return "", "", err
+	}
+	<-busy
+	rest := <-s.server.watch(time.Second)
+	if _, err := s.count(ctx, s.p.values); err != nil {
+		return "", "", err
+	}
+	note := fmt.Sprintf("processor time in a second: %d ms after", rest.used.Milliseconds())
+	if rest.used > time.Second/2 {
+		return "", "", errors.New(note)
+	}
+	return works, note, rest.err
+}
+
+// stopped looks whether the server does what the cancel's report says. A
+// report that says confirmed, with a server that goes on, is a lie.
+func (s *subject) stopped(ctx context.Context, busy <-chan load) (cell, string, error) {
+	work := <-busy
+	var report cancel.Report
+	select {
+	case report = <-s.reports:
+	case <-time.After(2 * cancel.DefaultBudget):
+		return "", "", errors.New("no report of the cancel")
+	}
+	rest := <-s.server.watch(time.Second / 2)
+	if err := errors.Join(work.err, rest.err); err != nil {
+		return "", "", err
+	}
+	if work.used < 20*time.Millisecond {
+		return "", "", fmt.Errorf("the statement used %v in a second: too little to tell", work.used)
+	}
+	note := fmt.Sprintf("%v; processor time in a second: %d ms while it ran, %d ms after", report, work.used.Milliseconds(), rest.used.Milliseconds())
+	runs := rest.used > work.used/4
+	switch {
+	case runs && report.Confirmed:
+		return "", "", fmt.Errorf("the server goes on: %s", note)
+	case runs:
+		return "no, and says so", note, s.replace(ctx) // by one that has nothing left to do
+	default:
+		return works, note, s.again(ctx)
+	}
+}
+
+// replace kills the server, starts it at the same address and waits until the
+// pool serves again.
+func (s *subject) replace(ctx context.Context) error {
+	addr := s.server.addr
+	s.server.kill()
+	if err := s.start(ctx, addr); err != nil {
+		return err
+	}
+	return s.serves(ctx)
+}
+
+// again makes sure that the pool still serves.
+func (s *subject) again(ctx context.Context) error {
+	_, err := s.count(ctx, s.p.values)
+	return err
+}
+
+// killed kills the server while a result is read, several times. Each time the
+// result has to end with an error, or whole.
+func (s *subject) killed(ctx context.Context) (cell, string, error) {
+	whole, err := s.count(ctx, s.p.large)
+	if err != nil {
+		return "", "", err
+	}
+	const rounds = 5
+	cut := 0
+	for range rounds {
+		result, err := s.pool.QueryWithOptions(ctx, s.p.large, flightpool.QueryOptions{Retry: flightpool.RetryNever})
+		if err != nil {
+			return "", "", err
+		}
+		addr := s.server.addr
+		var read int64
+		for result.Next() {
+			if read == 0 {
+				s.server.kill()
+			}
+			read += result.RecordBatch().NumRows()
+		}
+		err = result.Err()
+		result.Release()
+		if err == nil && read != whole {
+			return "", "", fmt.Errorf("%d of %d rows, and no error", read, whole)
+		}
+		if err != nil {
+			cut++
+		}
+		if err := s.start(ctx, addr); err != nil {
+			return "", "", err
+		}
+		if err := s.serves(ctx); err != nil {
+			return "", "", err
+		}
+	}
+	return "an error, always", fmt.Sprintf("%d of %d cut off, each with an error", cut, rounds), nil
+}
+
+// serves waits until the pool serves again.
+func (s *subject) serves(ctx context.Context) error {
+	err := s.again(ctx)
+	for err != nil && ctx.Err() == nil {
+		time.Sleep(50 * time.Millisecond)
+		err = s.again(ctx)
+	}
+	return err
+}
+
+// restart kills the server while 16 callers use it. No call may give a wrong
+// result, and all serve again after the restart.
+func (s *subject) restart(ctx context.Context) (cell, string, error) {
+	want, err := poolClient{s.pool}.query(ctx, s.p.values, nil)
+	if err != nil {
+		return "", "", err
+	}
+	limit, stop := context.WithCancel(ctx)
+	defer stop()
+	var served, failed, wrong atomic.Int64
+	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for limit.Err() == nil {
+				switch got, err := (poolClient{s.pool}).query(limit, s.p.values, nil); {
+				case err != nil:
+					failed.Add(1)
+					time.Sleep(10 * time.Millisecond)
+				case got != want:
+					wrong.Add(1)
+				default:
+					served.Add(1)
+				}
+			}
+		})
+	}
+	time.Sleep(time.Second)
+	addr := s.server.addr
+	s.server.kill()
+	err = s.start(ctx, addr)
+	began := time.Now()
+	if err == nil {
+		err = s.serves(ctx)
+	}
+	back := time.Since(began)
+	stop()
+	all.Wait()
+	if err == nil && wrong.Load() > 0 {
+		err = fmt.Errorf("%d wrong results", wrong.Load())
+	}
+	if err != nil {
+		err = fmt.Errorf("%v after its start: %w", back, err)
+	}
+	note := fmt.Sprintf("%d served, %d failed while it was away, back %d ms after its start", served.Load(), failed.Load(), back.Milliseconds())
+	return works, note, err
+}
