@@ -43,10 +43,14 @@ func runProduct(ctx context.Context, cfg config, p *product, report *report) (ce
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	s := &subject{p: p, cfg: cfg, dir: dir, reports: make(chan cancel.Report, 100)}
+	defer func() {
+		if s.server != nil {
+			s.server.stop()
+		}
+	}()
 	if err := s.start(ctx, ""); err != nil {
 		return nil, err
 	}
-	defer func() { s.server.stop() }()
 	report.heading("pool", p.name)
 	if s.pool, err = s.connect(ctx); err != nil {
 		return nil, err
@@ -84,14 +88,12 @@ func (s *subject) start(ctx context.Context, addr string) (err error) {
 			return err
 		}
 	}
-	if s.server, err = s.p.start(ctx, s.cfg, addr, s.dir); err != nil {
+	started, err := s.p.start(ctx, s.cfg, addr, s.dir)
+	if err != nil {
 		return err
 	}
-	if err := s.prepare(ctx); err != nil {
-		s.server.stop()
-		return err
-	}
-	return nil
+	s.server = started
+	return s.prepare(ctx)
 }
 
 // prepare waits until the server answers, whose port is open before its
@@ -175,9 +177,7 @@ func (s *subject) deadline(ctx context.Context) (cell, string, error) {
 	const given = 3 * time.Second
 	limit, stop := context.WithTimeout(ctx, given)
 	defer stop()
-	for len(s.reports) > 0 {
-		<-s.reports
-	}
+	s.forget()
 	busy := s.server.watch(given - time.Second) // in its last second the statement is at work
 	began := time.Now()
 	_, err := s.count(limit, s.p.endless)
@@ -192,26 +192,28 @@ func (s *subject) deadline(ctx context.Context) (cell, string, error) {
 }
 
 func (s *subject) halfRead(ctx context.Context) (cell, string, error) {
-	result, err := s.pool.Query(ctx, s.p.large)
+	s.forget()
+	result, err := s.pool.Query(ctx, s.p.stream)
 	if err != nil {
 		return "", "", err
 	}
-	result.Next()
 	busy := s.server.watch(0)
-	time.Sleep(time.Second)
+	for began := time.Now(); time.Since(began) < time.Second; {
+		if !result.Next() {
+			return "", "", fmt.Errorf("no batch: %w", result.Err())
+		}
+	}
 	if err := result.Close(); err != nil {
 		return "", "", err
 	}
-	<-busy
-	rest := <-s.server.watch(time.Second)
-	if _, err := s.count(ctx, s.p.values); err != nil {
-		return "", "", err
+	return s.stopped(ctx, busy)
+}
+
+// forget drops the reports of earlier cancels.
+func (s *subject) forget() {
+	for len(s.reports) > 0 {
+		<-s.reports
 	}
-	note := fmt.Sprintf("processor time in a second: %d ms after", rest.used.Milliseconds())
-	if rest.used > time.Second/2 {
-		return "", "", errors.New(note)
-	}
-	return works, note, rest.err
 }
 
 // stopped looks whether the server does what the cancel's report says. A
@@ -258,101 +260,4 @@ func (s *subject) replace(ctx context.Context) error {
 func (s *subject) again(ctx context.Context) error {
 	_, err := s.count(ctx, s.p.values)
 	return err
-}
-
-// killed kills the server while a result is read, several times. Each time the
-// result has to end with an error, or whole.
-func (s *subject) killed(ctx context.Context) (cell, string, error) {
-	whole, err := s.count(ctx, s.p.large)
-	if err != nil {
-		return "", "", err
-	}
-	const rounds = 5
-	cut := 0
-	for range rounds {
-		result, err := s.pool.QueryWithOptions(ctx, s.p.large, flightpool.QueryOptions{Retry: flightpool.RetryNever})
-		if err != nil {
-			return "", "", err
-		}
-		addr := s.server.addr
-		var read int64
-		for result.Next() {
-			if read == 0 {
-				s.server.kill()
-			}
-			read += result.RecordBatch().NumRows()
-		}
-		err = result.Err()
-		result.Release()
-		if err == nil && read != whole {
-			return "", "", fmt.Errorf("%d of %d rows, and no error", read, whole)
-		}
-		if err != nil {
-			cut++
-		}
-		if err := s.start(ctx, addr); err != nil {
-			return "", "", err
-		}
-		if err := s.serves(ctx); err != nil {
-			return "", "", err
-		}
-	}
-	return "an error, always", fmt.Sprintf("%d of %d cut off, each with an error", cut, rounds), nil
-}
-
-// serves waits until the pool serves again.
-func (s *subject) serves(ctx context.Context) error {
-	err := s.again(ctx)
-	for err != nil && ctx.Err() == nil {
-		time.Sleep(50 * time.Millisecond)
-		err = s.again(ctx)
-	}
-	return err
-}
-
-// restart kills the server while 16 callers use it. No call may give a wrong
-// result, and all serve again after the restart.
-func (s *subject) restart(ctx context.Context) (cell, string, error) {
-	want, err := poolClient{s.pool}.query(ctx, s.p.values, nil)
-	if err != nil {
-		return "", "", err
-	}
-	limit, stop := context.WithCancel(ctx)
-	defer stop()
-	var served, failed, wrong atomic.Int64
-	var all sync.WaitGroup
-	for range 16 {
-		all.Go(func() {
-			for limit.Err() == nil {
-				switch got, err := (poolClient{s.pool}).query(limit, s.p.values, nil); {
-				case err != nil:
-					failed.Add(1)
-					time.Sleep(10 * time.Millisecond)
-				case got != want:
-					wrong.Add(1)
-				default:
-					served.Add(1)
-				}
-			}
-		})
-	}
-	time.Sleep(time.Second)
-	addr := s.server.addr
-	s.server.kill()
-	err = s.start(ctx, addr)
-	began := time.Now()
-	if err == nil {
-		err = s.serves(ctx)
-	}
-	back := time.Since(began)
-	stop()
-	all.Wait()
-	if err == nil && wrong.Load() > 0 {
-		err = fmt.Errorf("%d wrong results", wrong.Load())
-	}
-	if err != nil {
-		err = fmt.Errorf("%v after its start: %w", back, err)
-	}
-	note := fmt.Sprintf("%d served, %d failed while it was away, back %d ms after its start", served.Load(), failed.Load(), back.Milliseconds())
-	return works, note, err
 }

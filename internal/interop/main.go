@@ -16,6 +16,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -51,6 +52,7 @@ func main() {
 	flag.BoolVar(&cfg.write, "write", false, "write the table")
 	flag.StringVar(&cfg.only, "only", "", "run this product alone")
 	flag.Parse()
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // ADBC's driver logs what it returns anyway
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	failed, err := run(ctx, cfg)

@@ -52,7 +52,10 @@ func startIn(ctx context.Context, dir, addr, name string, args ...string) (*serv
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
-	go func() { s.end <- s.cmd.Wait() }()
+	go func() {
+		s.end <- s.cmd.Wait()
+		close(s.end) // kill and stop may both be called
+	}()
 	deadline := time.After(startTime)
 	for {
 		if c, err := net.DialTimeout("tcp", addr, time.Second); err == nil {

@@ -16,10 +16,11 @@ type product struct {
 	user, password string
 	start          func(ctx context.Context, cfg config, addr, dir string) (*server, error)
 
-	setup   []string // changes to make after each start
+	setup []string // changes to make after each start
 
 	values  string // a query for one row, without side effect
 	large   string // a query for many rows
+	stream  string // a query for more rows than anybody reads
 	endless string // a query for one row that works for minutes
 	wrong   string // a query that fails
 	param   string // a query with one parameter, a number
@@ -58,6 +59,7 @@ func derby() *product {
 		values:  "SELECT 1 AS one, 2.50 AS amount, 'zoe' AS s FROM sysibm.sysdummy1",
 		setup:   []string{"CREATE TABLE numbers (n BIGINT)", "INSERT INTO numbers SELECT columnnumber FROM sys.syscolumns"},
 		large:   "SELECT a.n, b.n FROM numbers a, numbers b, (SELECT n FROM numbers FETCH FIRST 5 ROWS ONLY) c",
+		stream:  "SELECT a.n, b.n FROM numbers a, numbers b, numbers c, numbers d",
 		endless: "SELECT COUNT(*) FROM numbers a, numbers b, numbers c, numbers d, numbers e",
 		wrong:   "SELECT * FROM missing",
 		param:   "SELECT COUNT(*) FROM numbers WHERE n = ?",
@@ -74,6 +76,7 @@ func dazzleDuck() *product {
 		start:   startDazzleDuck,
 		values:  "SELECT 1 AS one, 2.50::DECIMAL(9,2) AS dec, 'zoë' AS s, NULL::INTEGER AS n",
 		large:   "SELECT range AS id, range * 2 AS twice FROM range(3000000)",
+		stream:  "SELECT range AS id, sin(range) AS s FROM range(5000000000)",
 		endless: "SELECT sum(sin(a.range * b.range)) AS s FROM range(2000000) a, range(2000000) b",
 		wrong:   "SELECT * FROM missing",
 		param:   "SELECT ?::BIGINT + 1 AS n",
@@ -89,6 +92,7 @@ func roapi() *product {
 		start:   startROAPI,
 		values:  "SELECT 1 AS one, CAST(2.50 AS DECIMAL(9,2)) AS dec, 'zoë' AS s",
 		large:   "SELECT a.origin, b.destination FROM flights a CROSS JOIN (SELECT destination FROM flights LIMIT 8) b",
+		stream:  "SELECT a.origin, sin(a.delay * b.delay) AS s FROM flights a CROSS JOIN (SELECT delay FROM flights LIMIT 20000) b",
 		endless: "SELECT sum(sin(a.delay * b.delay)) AS s FROM flights a CROSS JOIN (SELECT delay FROM flights LIMIT 20000) b",
 		wrong:   "SELECT * FROM missing",
 		param:   "SELECT $1 + 1 AS n",
