@@ -30,8 +30,9 @@ import (
 //   - Decimal takes decimals, integers, and texts that are numbers;
 //   - strings take everything, see below; []byte and [n]byte take binary
 //     values, texts and UUIDs, byte by byte;
-//   - bool, time.Time and time.Duration take what they are, the last times of
-//     day too, and integers as nanoseconds;
+//   - bool and time.Time take what they are; time.Duration takes durations,
+//     times of day, intervals without months and days, and integers as
+//     nanoseconds;
 //   - slices take lists, arrays those of their length, structs take structs,
 //     maps take maps, and structs where the keys are strings; a slice of structs
 //     takes a map's entries by the names of their fields;

@@ -6,6 +6,8 @@ import (
 	"math"
 	"reflect"
 	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
 var (
@@ -212,6 +214,13 @@ func setDuration(dst reflect.Value, v value) error {
 	if v.kind == spanKind {
 		dst.SetInt(v.int())
 		return nil
+	}
+	if i, ok := v.col.(*array.MonthDayNanoInterval); ok && v.kind == opaqueKind {
+		if at := i.Value(v.row); at.Months == 0 && at.Days == 0 {
+			dst.SetInt(at.Nanoseconds)
+			return nil
+		}
+		return v.misfit(durationType, "months and days have no fixed length")
 	}
 	return setInt(dst, v) // nanoseconds
 }

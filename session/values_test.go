@@ -13,6 +13,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/internal/valuegen"
 )
 
 // columnOf builds a column from JSON values, one a row.
@@ -66,7 +68,7 @@ func encodedNulls(t *testing.T) map[string]arrow.Array {
 		"dense":      array.NewDenseUnion(arrow.DenseUnionOf(union, ids), 1, []arrow.Array{texts}, codes, offsets, 0),
 		"sparse":     array.NewSparseUnion(arrow.SparseUnionOf(union, ids), 1, []arrow.Array{array.NewSlice(texts, 1, 2)}, codes, 0),
 		"null":       array.NewNull(1),
-		"extension":  extended("flightpool.other", array.NewSlice(texts, 1, 2)),
+		"extension":  valuegen.Extension("flightpool.other", array.NewSlice(texts, 1, 2)),
 	}
 }
 
@@ -208,7 +210,7 @@ func TestBytesTextsAndArraysAreWhatTheyAre(t *testing.T) {
 	require.NoError(t, err)
 	require.NotNil(t, rows[0].A, "an empty value is not NULL")
 	require.Nil(t, rows[1].A)
-	id := extended("arrow.uuid", columnOf(t, &arrow.FixedSizeBinaryType{ByteWidth: 16}, `["ABEiM0RVZneImaq7zN3u/w=="]`))
+	id := valuegen.Extension("arrow.uuid", columnOf(t, &arrow.FixedSizeBinaryType{ByteWidth: 16}, `["ABEiM0RVZneImaq7zN3u/w=="]`))
 	require.Equal(t, "00112233-4455-6677-8899-aabbccddeeff", oneRow[struct{ A string }](t, id).A)
 	require.Equal(t, byte(0xff), oneRow[struct{ A [16]byte }](t, id).A[15])
 }
@@ -291,4 +293,15 @@ func TestTimesKeepTheirInstantAndTheirPrecision(t *testing.T) {
 	midnight := clock.NewArray()
 	require.Equal(t, "24:00:00.000000", oneRow[string](t, midnight))
 	require.Equal(t, 24*time.Hour, oneRow[time.Duration](t, midnight))
+}
+
+func TestIntervalsOfFixedLengthAreDurations(t *testing.T) {
+	interval := func(months, days int32, nanos int64) arrow.Array {
+		b := array.NewMonthDayNanoIntervalBuilder(memory.DefaultAllocator)
+		b.Append(arrow.MonthDayNanoInterval{Months: months, Days: days, Nanoseconds: nanos})
+		return b.NewArray()
+	}
+	require.Equal(t, 90*time.Second, oneRow[time.Duration](t, interval(0, 0, 90e9)))
+	refused[time.Duration](t, "months and days have no fixed length", interval(0, 1, 90e9))
+	refused[time.Duration](t, "months and days have no fixed length", interval(1, 0, 0))
 }

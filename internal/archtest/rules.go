@@ -51,6 +51,7 @@ var layers = []layer{
 	{dir: "internal/ctxerr"},
 	{dir: "internal/sqlscan"},
 	{dir: "internal/memnet"},
+	{dir: "internal/valuegen", external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "internal/archtest"},
 	{dir: "internal/tools"},
 	{dir: "internal/flightconn", may: []string{"session", "cancel", "internal/eof", "internal/invariant", "internal/sqlscan"}, external: join(wire, []string{"golang.org/x/sync"})},
