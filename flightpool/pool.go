@@ -157,7 +157,7 @@ func reservoirConfig(c Config, open func(context.Context) (session.Conn, error))
 		IdleTTL: c.IdleTTL, MaxLifetime: c.MaxLifetime, LifetimeJitter: c.LifetimeJitter, GuardWindow: c.GuardWindow,
 		CheckInterval: c.HealthCheck.Interval, IdleBeforeCheck: c.HealthCheck.IdleBeforeCheck,
 		CheckOnAcquire: c.HealthCheck.ValidateOnAcquire, CheckOnRelease: c.HealthCheck.ValidateOnRelease,
-		OnExhausted: c.OnExhausted, LeakAfter: c.LeakAfter,
+		OnExhausted: c.OnExhausted, LeakAfter: c.LeakAfter, OpenRetry: reservoir.OpenRetryNever,
 	}
 	if c.Leases != nil || c.Limiter != nil {
 		r.Admit = lease.Admit(c.Leases, c.Limiter)

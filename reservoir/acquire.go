@@ -13,95 +13,119 @@ import (
 //   - an *ExhaustedError when ctx's deadline or AcquireTimeout is over, or at
 //     once when the policy is FailFast or MaxWaiters wait already;
 //   - an error that wraps context.Canceled when ctx is cancelled;
-//   - an *OpenError when an open failed and no other connection exists or is
-//     being opened;
+//   - an *OpenError when an open failed, no other connection exists or is being
+//     opened, and OpenRetry does not let the caller wait for the next open;
 //   - ErrClosed when the reservoir closes.
 //
 // An open that began for this caller goes on when the caller gives up. The
 // caller must end the loan with Release or Discard.
 func (r *Reservoir[C]) Acquire(ctx context.Context) (Loan[C], error) {
 	if err := ctx.Err(); err != nil {
-		return Loan[C]{}, fmt.Errorf("reservoir: acquire: %w", err)
+		return Loan[C]{}, r.endedBefore(err)
 	}
 	r.mu.Lock()
 	loan, ok := r.tryQuick()
 	if ok {
-		r.verify()
 		r.mu.Unlock()
-		if acquired := r.cfg.Hooks.Acquired; acquired != nil {
-			acquired(0)
-		}
-		return loan, nil
+		return r.borrowed(loan, 0), nil
 	}
 	var fx effects[C]
 	if e := r.ready(&fx); e != nil {
-		loan := r.take(e, &fx)
+		loan = r.take(e, &fx)
 		r.unlock(&fx)
-		if acquired := r.cfg.Hooks.Acquired; acquired != nil {
-			acquired(0)
-		}
-		return loan, nil
+		return r.borrowed(loan, 0), nil
 	}
-	if err := r.refusal(); err != nil {
-		r.pump(&fx)
+	if refused := r.refusal(); refused != nil {
+		r.reconcile(&fx)
 		r.unlock(&fx)
-		if shed := r.cfg.Hooks.Shed; shed != nil && !errors.Is(err, ErrClosed) {
-			shed()
+		if shed := r.cfg.Hooks.Shed; shed != nil && !errors.Is(refused, ErrClosed) {
+			r.tellHere(shed)
 		}
-		return Loan[C]{}, err
+		return Loan[C]{}, refused
 	}
 	w := r.enqueue(ctx)
-	r.pump(&fx)
+	r.reconcile(&fx)
 	r.unlock(&fx)
 	return r.await(ctx, w)
 }
 
 // TryAcquire borrows an idle connection if there is one, and never waits. With
-// CheckOnAcquire, a connection that was idle for too long is checked in the
-// background for a later call.
+// CheckOnAcquire it takes one that was idle for less than IdleBeforeCheck, or
+// checked less than a second ago and not used since; where there is none, the
+// one used last is checked in the background for a later call.
 func (r *Reservoir[C]) TryAcquire() (Loan[C], bool) {
-	var fx effects[C]
 	r.mu.Lock()
+	loan, ok := r.tryQuick()
+	if ok {
+		r.mu.Unlock()
+		return r.borrowed(loan, 0), true
+	}
+	var fx effects[C]
 	e := r.ready(&fx)
 	if e == nil {
-		if cold := r.mu.idle.front(); cold != nil {
-			r.startCheck(cold, false, &fx)
-		}
-		r.pump(&fx)
+		e = r.checkedLately(&fx)
+	}
+	if e == nil {
+		r.checkForLater(&fx)
+		r.reconcile(&fx)
 		r.unlock(&fx)
 		return Loan[C]{}, false
 	}
-	loan := r.take(e, &fx)
+	loan = r.take(e, &fx)
 	r.unlock(&fx)
-	if acquired := r.cfg.Hooks.Acquired; acquired != nil {
-		acquired(0)
+	return r.borrowed(loan, 0), true
+}
+
+// checkedLately finds the newest idle connection if it was checked a moment ago
+// and not used since. The caller holds mu.
+func (r *Reservoir[C]) checkedLately(fx *effects[C]) *entry[C] {
+	now := r.clock.now()
+	e := r.newestIdle(now, fx)
+	if e == nil || r.mu.waiters.n > 0 || e.checkedLoan != e.loan || now-e.proven >= int64(time.Second) {
+		return nil
 	}
-	return loan, true
+	return e
+}
+
+// checkForLater begins the check that kept TryAcquire from succeeding, one at a
+// time. The caller holds mu.
+func (r *Reservoir[C]) checkForLater(fx *effects[C]) {
+	if r.mu.count[checking] == r.mu.keepalives && r.mu.waiters.n == 0 {
+		if e := r.newestIdle(r.clock.now(), fx); e != nil {
+			r.startCheck(e, false, fx)
+		}
+	}
 }
 
 // tryQuick lends an idle connection in the common case, in which nothing else
-// has to be done. The caller holds mu.
+// has to be done: neither an open nor a check follows. The caller holds mu.
 func (r *Reservoir[C]) tryQuick() (Loan[C], bool) {
-	if r.mu.idle.n <= r.mu.minIdle || r.asks {
+	m := &r.mu
+	if m.idle.n <= m.minIdle && (m.idle.n == 0 || len(m.all) < m.maxSize) || m.waiters.n > 0 {
 		return Loan[C]{}, false
 	}
-	e, now := r.mu.idle.front(), r.clock.now()
-	if now >= e.calm || r.aged(now) {
+	e, now := m.idle.front(), r.clock.now()
+	if now >= e.fastPathUntil || e.state != idle || e.stale || e.aged || e.generation != m.generation || r.mustCheck(e, now) {
 		return Loan[C]{}, false
 	}
-	r.mu.idle.remove(&e.link) // not stale, since it is calm
+	r.verifyQuick(e)
+	m.idle.remove(&e.link)
 	r.move(e, loaned)
 	e.loan++
 	e.borrowed = now
-	r.mu.stats.Acquired++
+	m.stats.Acquired++
+	r.verify()
 	return Loan[C]{r, e, e.loan}, true
 }
 
-// ready finds the idle connection to lend now, or nil when there is none or it
-// has to be checked first. The caller holds mu.
+// ready finds the idle connection to lend now, or nil when there is none, it has
+// to be checked first, or others came before. The caller holds mu.
 func (r *Reservoir[C]) ready(fx *effects[C]) *entry[C] {
+	if r.mu.waiters.n > 0 {
+		return nil
+	}
 	now := r.clock.now()
-	e := r.hottest(now, fx)
+	e := r.newestIdle(now, fx)
 	if e == nil || r.mustCheck(e, now) {
 		return nil
 	}
@@ -112,18 +136,27 @@ func (r *Reservoir[C]) ready(fx *effects[C]) *entry[C] {
 func (r *Reservoir[C]) take(e *entry[C], fx *effects[C]) Loan[C] {
 	loan := r.lend(e, r.clock.now())
 	r.mu.stats.Acquired++
-	r.watch(e)
-	r.pump(fx)
+	r.reconcile(fx)
 	return loan
 }
 
-// watch remembers who borrows, if leaks are looked for. The caller holds mu
-// and is the borrower.
-func (r *Reservoir[C]) watch(e *entry[C]) {
-	if r.cfg.LeakAfter > 0 {
-		e.trace.record()
-		r.arm(e.borrowed + int64(r.cfg.LeakAfter))
+// borrowed ends every successful acquire, on the borrower's goroutine. When a
+// hook ends that goroutine, the loan is given back.
+func (r *Reservoir[C]) borrowed(loan Loan[C], waited time.Duration) Loan[C] {
+	if r.leakAfter > 0 {
+		r.recordBorrower(loan)
 	}
+	if acquired := r.cfg.Hooks.Acquired; acquired != nil {
+		told := false
+		defer func() {
+			if !told {
+				_ = loan.Release() // nobody else will
+			}
+		}()
+		r.tellHere(func() { acquired(waited) })
+		told = true
+	}
+	return loan
 }
 
 // refusal says why a caller may not even wait. The caller holds mu.
@@ -131,107 +164,135 @@ func (r *Reservoir[C]) refusal() error {
 	if r.mu.closed {
 		return ErrClosed
 	}
-	if r.mu.waiters.n >= r.cfg.MaxWaiters {
-		r.mu.stats.Shed++
-		return r.exhausted(errQueueFull, 0)
+	if r.cfg.OnExhausted != FailFast && r.mu.waiters.n < r.cfg.MaxWaiters {
+		return nil
 	}
-	if r.cfg.OnExhausted == FailFast {
-		coming := r.mu.count[opening] + r.mu.count[checking] + max(0, r.mu.maxSize-len(r.mu.all)) + r.mu.idle.n
-		if r.mu.waiters.n >= coming {
-			r.mu.stats.Shed++
-			return r.exhausted(errFailFast, 0)
-		}
+	// Who is about to be served does not count as waiting.
+	waiting := r.mu.waiters.n - r.counts().coming()
+	switch {
+	case r.cfg.OnExhausted == FailFast && waiting >= 0:
+		r.mu.stats.Shed++
+		return ended(errFailFast, r.exhausted(), 0)
+	case waiting >= r.cfg.MaxWaiters:
+		r.mu.stats.Shed++
+		return ended(errQueueFull, r.exhausted(), 0)
 	}
 	return nil
 }
 
-// await waits for w's fate.
+// endedBefore is the error of a caller whose ctx had ended before it came.
+func (r *Reservoir[C]) endedBefore(err error) error {
+	how := endingOf(err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.closed {
+		return fmt.Errorf("%w (and the caller's context has ended: %w)", ErrClosed, err)
+	}
+	r.countEnding(how)
+	return waitError(err, how, r.exhausted(), 0)
+}
+
+// await waits for w's result.
 func (r *Reservoir[C]) await(ctx context.Context, w *waiter[C]) (Loan[C], error) {
 	if start := r.cfg.Hooks.WaitStart; start != nil {
-		start()
+		told := false
+		defer func() {
+			if !told { // the hook has ended the caller's goroutine
+				r.leave(w, context.Canceled)
+				_ = w.loan.Release() // the zero Loan's is no concern
+			}
+		}()
+		r.tellHere(start)
+		told = true
 	}
-	if done := ctx.Done(); done == nil {
+	left := false
+	if w.done == nil {
 		<-w.ready // a select of one costs more
 	} else {
 		select {
 		case <-w.ready:
-		case <-done:
-			r.leave(ctx, w)
+		case <-w.done:
+			left = true
+			r.leave(w, endOf(ctx))
 		}
 	}
-	return r.awaited(ctx, w)
+	return r.awaited(ctx, w, left)
 }
 
-// leave takes a waiter whose ctx has ended out of the queue, or learns that its
-// fate was decided at the same moment.
-func (r *Reservoir[C]) leave(ctx context.Context, w *waiter[C]) {
-	var fx effects[C]
-	r.mu.Lock()
-	queued := w.link.linked()
-	if queued {
-		r.mu.waiters.remove(&w.link)
-		w.err = ctx.Err()
-	}
-	r.unlock(&fx)
-	if !queued {
-		<-w.ready
-	}
-}
-
-// awaited ends a wait. A loan that was given to a caller who had just left goes
-// to the next one.
-func (r *Reservoir[C]) awaited(ctx context.Context, w *waiter[C]) (Loan[C], error) {
-	var fx effects[C]
-	now := r.clock.exact()
-	r.mu.Lock()
-	waited := time.Duration(now - w.since)
-	loan, err := w.loan, w.err
-	r.recycle(w)
-	if err == nil && !r.out(loan) { // Close was faster
-		err = ErrClosed
-	} else if err == nil && ctx.Err() != nil {
-		err = ctx.Err()
-		r.settle(loan.entry, &fx)
-		r.pump(&fx)
-	}
-	r.mu.stats.WaitTime += waited
-	if err != nil {
-		loan, err = Loan[C]{}, r.waitError(err, waited)
-	} else {
-		r.mu.stats.Acquired++
-		r.mu.stats.AcquiredWaited++
-		r.watch(loan.entry)
-	}
-	r.unlock(&fx)
-	if end := r.cfg.Hooks.WaitEnd; end != nil {
-		end(waited, err)
-	}
-	if acquired := r.cfg.Hooks.Acquired; acquired != nil && err == nil {
-		acquired(waited)
-	}
-	return loan, err
-}
-
-// waitError counts a failed wait and gives its error the present state. The
-// caller holds mu.
-func (r *Reservoir[C]) waitError(err error, waited time.Duration) error {
-	var failed *OpenError // which may have a deadline's error in it, not the caller's
-	switch {
-	case errors.As(err, &failed), errors.Is(err, ErrClosed):
+// endOf is why a ctx has ended whose Done says that it has.
+func endOf(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
 		return err
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, errAcquireTimeout):
-		r.mu.stats.Timeouts++
-		return r.exhausted(err, waited)
-	default:
-		r.mu.stats.Canceled++
-		return fmt.Errorf("reservoir: acquire after %v: %w", waited, err)
 	}
+	return context.Canceled // a ctx of the caller's own make that does not say
 }
 
-// exhausted describes the present state. The caller holds mu.
-func (r *Reservoir[C]) exhausted(cause error, waited time.Duration) error {
-	return &ExhaustedError{
-		Total: len(r.mu.all), InUse: r.inUse(), Idle: r.mu.idle.n, Opening: r.mu.count[opening],
-		Waiting: r.mu.waiters.n, MaxSize: r.mu.maxSize, Waited: waited, LastOpen: r.mu.lastOpen, Cause: cause,
+// awaited ends a wait.
+func (r *Reservoir[C]) awaited(ctx context.Context, w *waiter[C], left bool) (Loan[C], error) {
+	waited := time.Duration(r.clock.exact() - w.since)
+	loan, err, state := w.loan, w.err, w.state
+	if !left {
+		r.recycle(w)
+	}
+	how := failed
+	switch {
+	case err == nil && ctx.Err() != nil, errors.Is(err, errLeft):
+		err = endOf(ctx)
+		how = endingOf(err)
+		state = r.tooLate(loan, how)
+		loan = Loan[C]{}
+	case left:
+		how = w.leftAs
+	case errors.Is(err, errAcquireTimeout):
+		how = timedOut
+	}
+	r.waitTime.Add(int64(waited))
+	if err == nil {
+		r.handoffs.Add(1)
+	} else {
+		err = waitError(err, how, state, waited)
+	}
+	if end := r.cfg.Hooks.WaitEnd; end != nil {
+		told := false
+		defer func() {
+			if !told && err == nil {
+				_ = loan.Release() // the hook has ended the caller's goroutine
+			}
+		}()
+		r.tellHere(func() { end(waited, err) })
+		told = true
+	}
+	if err != nil {
+		return Loan[C]{}, err
+	}
+	return r.borrowed(loan, waited), nil
+}
+
+// tooLate passes a loan that was given to a caller who had just left on to the
+// next one, and counts the caller.
+func (r *Reservoir[C]) tooLate(loan Loan[C], how ending) *ExhaustedError {
+	var fx effects[C]
+	r.mu.Lock()
+	if r.out(loan) { // else Close was faster
+		loan.entry.idleSince = r.clock.now()
+		r.dispatch(loan.entry, &fx)
+		r.reconcile(&fx)
+	}
+	r.countEnding(how)
+	state := r.exhausted()
+	r.unlock(&fx)
+	return state
+}
+
+// waitError is the error of a wait that ended in that way.
+func waitError(err error, how ending, state *ExhaustedError, waited time.Duration) error {
+	var open *OpenError
+	switch {
+	case how == timedOut, errors.Is(err, errFailFast):
+		return ended(err, state, waited)
+	case errors.As(err, &open), errors.Is(err, ErrClosed):
+		return err
+	default:
+		return fmt.Errorf("reservoir: acquire after %v: %w", waited, err)
 	}
 }

@@ -10,8 +10,9 @@ import (
 // kept for up to slack: reading it arms a one-shot timer that marks it stale.
 // An unused clock has no timer running.
 //
-// A kept reading is never ahead of the time and less than slack behind it (and
-// what the scheduler adds). Who decides something that slack could turn asks
+// A kept reading is never ahead of the time and less than slack behind it. On a
+// saturated machine the timer comes late; therefore a reading is also used for
+// maxUses times only, so that no more than the time of that many uses is added. Who decides something that slack could turn asks
 // for the exact time.
 type clock struct {
 	start time.Time
@@ -19,6 +20,7 @@ type clock struct {
 	fresh atomic.Bool
 	tick  *time.Timer
 	kept  int64 // INVARIANT: guarded by the reservoir's mutex, never decreases
+	uses  int   // how often kept may still be used; guarded likewise
 }
 
 // The slack is a part of the shortest duration that matters, within bounds.
@@ -26,6 +28,7 @@ const (
 	maxSlack  = 10 * time.Millisecond
 	minSlack  = 100 * time.Microsecond
 	slackPart = 128
+	maxUses   = 16
 )
 
 func (c *clock) init(durations ...time.Duration) {
@@ -46,7 +49,8 @@ func (c *clock) init(durations ...time.Duration) {
 
 // now is the kept time. The caller holds the reservoir's mutex.
 func (c *clock) now() int64 {
-	if c.fresh.Load() {
+	if c.uses > 0 && c.fresh.Load() {
+		c.uses--
 		return c.kept
 	}
 	return c.read()
@@ -54,7 +58,7 @@ func (c *clock) now() int64 {
 
 // read keeps the exact time and returns it. The caller holds the reservoir's mutex.
 func (c *clock) read() int64 {
-	c.kept = c.exact()
+	c.kept, c.uses = c.exact(), maxUses
 	if c.slack > 0 && c.fresh.CompareAndSwap(false, true) {
 		c.tick.Reset(time.Duration(c.slack))
 	}

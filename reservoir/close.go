@@ -8,30 +8,25 @@ import (
 
 // close closes one connection, on its own goroutine.
 func (r *Reservoir[C]) close(e *entry[C]) {
+	defer r.taskDone()
 	if closing := r.cfg.Hooks.Closing; closing != nil {
-		closing(e.reason, e.cause)
+		r.tell(func() { closing(e.reason, e.cause) })
 	}
 	if r.cfg.CloseTimeout > 0 {
 		watchdog := time.AfterFunc(r.cfg.CloseTimeout, func() { r.closeStalled(e) })
 		defer watchdog.Stop()
 	}
-	guarded(func() error { return r.cfg.Close(e.value) }, func(err error) {
-		err = errors.Join(err, giveBack(e.release))
-		r.closed(e)
-		if closed := r.cfg.Hooks.Closed; closed != nil {
-			closed(e.reason, err)
-		}
-	})
-}
-
-// closed forgets a connection whose Close has returned.
-func (r *Reservoir[C]) closed(e *entry[C]) {
+	err := isolated(func() error { return r.cfg.Close(e.value) })
+	err = errors.Join(err, giveBack(e.release))
 	var fx effects[C]
 	r.mu.Lock()
 	r.mu.stats.Closed[e.reason]++
-	r.bury(e, &fx)
-	r.pump(&fx)
+	r.remove(e)
+	r.reconcile(&fx)
 	r.unlock(&fx)
+	if closed := r.cfg.Hooks.Closed; closed != nil {
+		r.tell(func() { closed(e.reason, err) })
+	}
 }
 
 // closeStalled reports a Close that takes too long.
@@ -40,105 +35,174 @@ func (r *Reservoir[C]) closeStalled(e *entry[C]) {
 	stalls := e.state == closing
 	if stalls {
 		r.mu.stats.CloseStalls++
+		r.mu.tasks++
 	}
 	r.mu.Unlock()
-	if stalled := r.cfg.Hooks.CloseStalled; stalled != nil && stalls {
-		stalled(e.reason)
+	if !stalls {
+		return
+	}
+	defer r.taskDone()
+	if stalled := r.cfg.Hooks.CloseStalled; stalled != nil {
+		r.tell(func() { stalled(e.reason) })
 	}
 }
 
 // giveBack calls the release of Admit, if there is one.
-func giveBack(release func()) (err error) {
-	if release != nil {
-		guarded(func() error { release(); return nil }, func(e error) { err = e })
+func giveBack(release func()) error {
+	if release == nil {
+		return nil
 	}
-	return err
+	return isolated(func() error { release(); return nil })
+}
+
+// taskDone ends what runs for the reservoir on a goroutine of its own, hooks
+// included: an open, a check, a close.
+func (r *Reservoir[C]) taskDone() {
+	r.mu.Lock()
+	r.mu.tasks--
+	drained := r.drainedNow()
+	r.mu.Unlock()
+	if drained {
+		close(r.drained)
+	}
+}
+
+// drainedNow says, once, that Close has nothing to wait for any more. The caller
+// holds mu.
+func (r *Reservoir[C]) drainedNow() bool {
+	if !r.mu.closed || r.mu.ending || r.mu.drained || len(r.mu.all) > 0 || r.mu.tasks > 0 {
+		return false
+	}
+	r.mu.drained = true
+	return true
 }
 
 // Close ends the reservoir. At once it refuses new callers, wakes all waiters
 // with ErrClosed, cancels opens and closes idle connections. It waits for the
 // loans until ctx ends; then it closes those that are still out under their
 // borrowers, whose Release gives ErrReleased, and waits for up to CloseTimeout
-// more. It returns nil when everything was given back and closed, else a
-// *CloseError.
+// more (a negative CloseTimeout: no longer). It returns nil when everything was
+// given back and closed and every hook has returned, else a *CloseError. A hook
+// that calls Close therefore waits for itself, until ctx ends.
 //
-// A further Close waits for the first one and returns ErrClosed, or the error
-// of its own ctx if that ends before.
+// A further Close waits for the same and then returns ErrClosed, or, when its
+// own ctx ends before, an error that wraps that of ctx.
 func (r *Reservoir[C]) Close(ctx context.Context) error {
-	if !r.shut() {
+	if !r.beginClose() {
 		select {
-		case <-r.finished:
+		case <-r.drained:
 			return ErrClosed
 		case <-ctx.Done():
-			return ctx.Err()
+			return &CloseError{Remaining: r.remaining(), Cause: endOf(ctx)}
 		}
 	}
-	defer close(r.finished)
 	select {
 	case <-r.drained:
 		return nil
 	case <-ctx.Done():
 	}
-	forced := r.force()
-	var timeout <-chan time.Time
+	forced := r.reclaimLoans()
 	if r.cfg.CloseTimeout > 0 {
 		timer := time.NewTimer(r.cfg.CloseTimeout)
 		defer timer.Stop()
-		timeout = timer.C
+		select {
+		case <-r.drained:
+		case <-timer.C:
+		}
 	}
-	select {
-	case <-r.drained:
-	case <-timeout:
-	}
-	remaining := r.Stats().Total
+	remaining := r.remaining()
 	if forced == 0 && remaining == 0 {
 		return nil
 	}
-	return &CloseError{Forced: forced, Remaining: remaining, Cause: ctx.Err()}
+	return &CloseError{Forced: forced, Remaining: remaining, Cause: endOf(ctx)}
 }
 
-// shut begins the end. It returns false when it had begun before.
-func (r *Reservoir[C]) shut() bool {
-	var fx effects[C]
+// remaining counts the connections that are left, or where there is none the
+// hooks that have not returned.
+func (r *Reservoir[C]) remaining() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.mu.all); n > 0 {
+		return n
+	}
+	return r.mu.tasks
+}
+
+// beginClose begins the end. It returns false when it had begun before.
+func (r *Reservoir[C]) beginClose() bool {
 	r.mu.Lock()
 	if r.mu.closed {
 		r.mu.Unlock()
 		return false
 	}
-	r.mu.closed = true
+	r.mu.closed, r.mu.ending = true, true
 	r.mu.generation++
+	r.mu.outdated = r.mu.idle.n
 	r.alarm.Stop()
 	r.clock.stop()
-	for w := r.mu.waiters.front(); w != nil; w = r.mu.waiters.front() {
-		r.fail(w, ErrClosed, &fx)
-	}
-	for e := r.mu.idle.back(); e != nil; e = r.mu.idle.back() {
-		r.retire(e, Shutdown, nil, &fx)
-	}
-	r.mu.free, r.mu.freeWaiters = nil, 0
-	r.tellReady(&fx)
-	if len(r.mu.all) == 0 {
-		fx.later(r.signalDrained)
-	}
-	r.unlock(&fx)
+	r.mu.Unlock()
 	r.cancel()
+	for r.endBatch() {
+	}
+	r.mu.Lock()
+	r.mu.ending = false
+	drained := r.drainedNow()
+	r.mu.Unlock()
+	if drained {
+		close(r.drained)
+	}
 	return true
 }
 
-// force takes back every loan that is still out.
-func (r *Reservoir[C]) force() (forced int) {
+// endBatch wakes some of the waiters and closes some of the idle connections. It
+// returns false when none are left.
+func (r *Reservoir[C]) endBatch() bool {
 	var fx effects[C]
+	var state *ExhaustedError
 	r.mu.Lock()
-	for _, e := range r.mu.all {
-		if e.state == loaned {
-			r.retire(e, Shutdown, context.Canceled, &fx)
-			forced++
-		}
+	r.notifyReady(&fx)
+	for n := 0; n < batch && r.mu.waiters.n > 0; n++ {
+		r.fail(r.mu.waiters.front(), ErrClosed, failed, &state, &fx)
 	}
+	r.retireOutdated(Shutdown, &fx)
+	more := r.mu.waiters.n > 0 || r.mu.idle.n > 0
 	r.unlock(&fx)
-	return forced
+	return more
 }
 
-// signalDrained tells Close that no connection is left. It is called once: the
-// count reaches zero once after closing began, because nothing opens any more.
-func (r *Reservoir[C]) signalDrained() { close(r.drained) }
+// retireOutdated closes some of the idle connections of an older generation,
+// which are at the back. One in a check leaves the list, and goes when that is
+// over. The caller holds mu.
+func (r *Reservoir[C]) retireOutdated(reason Reason, fx *effects[C]) {
+	for n := 0; n < batch; n++ {
+		e := r.mu.idle.back()
+		switch {
+		case e == nil || e.generation == r.mu.generation:
+			return
+		case e.state == idle:
+			r.retire(e, reason, nil, fx)
+		default:
+			r.leaveIdle(e)
+		}
+	}
+}
+
+// reclaimLoans takes back every loan that is still out. Entries may only leave
+// meanwhile, and the last takes the place of one that leaves: from the back none
+// is missed.
+func (r *Reservoir[C]) reclaimLoans() (forced int) {
+	for at := never; at > 0; {
+		var fx effects[C]
+		r.mu.Lock()
+		at = min(at, int64(len(r.mu.all)))
+		for n := 0; n < batch && at > 0; n++ {
+			at--
+			if e := r.mu.all[at]; e.state == loaned {
+				r.retire(e, Shutdown, context.Canceled, &fx)
+				forced++
+			}
+		}
+		r.unlock(&fx)
+	}
+	return forced
+}

@@ -2,10 +2,7 @@ package reservoir
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
-	"runtime"
 	"time"
 )
 
@@ -66,15 +63,16 @@ type Config[C any] struct {
 	MinIdle int
 
 	// MaxSize bounds the connections that exist: opening, idle, on loan and
-	// closing. Default max(4, min(16, 2*NumCPU)); at least 1.
+	// closing. Default max(4, min(16, 2*NumCPU), MinIdle); from 1 to 2^31-1.
 	MaxSize int
 
 	// MaxConcurrentOpens bounds the opens under way at a time, those that wait
 	// for Admit included. Default 8; negative: no bound but MaxSize.
 	MaxConcurrentOpens int
 
-	// MaxWaiters bounds the callers that wait; one more fails at once with
-	// ErrExhausted. Default 0: no bound.
+	// MaxWaiters bounds the callers that wait for a connection to come free; one
+	// more fails at once with ErrExhausted. Those for whom a connection is being
+	// opened or checked, or can be, do not count. Default 0: no bound.
 	MaxWaiters int
 
 	// AcquireTimeout bounds a caller's wait, besides its own context. Default 30s.
@@ -82,16 +80,17 @@ type Config[C any] struct {
 	// OpenTimeout bounds one Open, without its Admit. Default 5s.
 	OpenTimeout time.Duration
 	// CloseTimeout is when a Close counts as stalled, and how long
-	// Reservoir.Close waits after its context ended. Default 5s.
+	// Reservoir.Close waits after its context ended; negative: it does not wait
+	// then. Default 5s.
 	CloseTimeout time.Duration
 	// CheckTimeout bounds one Check and one Reset. Default 5s.
 	CheckTimeout time.Duration
 
-	// IdleTTL closes a connection that was idle that long and is not needed
-	// for MinIdle. It is looked at when connections are taken and returned, so
-	// an unused reservoir keeps what it has. Default 5m.
+	// IdleTTL closes a connection that was idle that long, when more than MinIdle
+	// were: a reservoir that is not used shrinks to MinIdle. Default 5m.
 	IdleTTL time.Duration
-	// MaxLifetime is the age from which a connection expires. Default 1h.
+	// MaxLifetime is the age from which a connection expires. At least 1ms.
+	// Default 1h.
 	MaxLifetime time.Duration
 	// LifetimeJitter is added to MaxLifetime in parts that spread evenly, so
 	// that connections opened together do not expire together. Default 5m, at
@@ -102,14 +101,15 @@ type Config[C any] struct {
 	// MaxLifetime/12.
 	GuardWindow time.Duration
 
-	// CheckInterval is how often an idle connection is checked, one connection
-	// at a time. Default 30s when Check is set.
+	// CheckInterval is how often an idle connection is checked; up to a quarter
+	// of MaxSize, and no more than 64, at a time. Default 30s when Check is set.
 	CheckInterval time.Duration
 	// IdleBeforeCheck is how long a connection may be idle before
 	// CheckOnAcquire looks at it. Default 1s; negative: look every time.
 	IdleBeforeCheck time.Duration
 	// CheckOnAcquire checks a connection before it is lent, while its caller
-	// waits in the queue. It needs Check.
+	// waits in the queue. When a check fails, or takes longer than opens do, a
+	// connection is opened beside the checks that follow. It needs Check.
 	CheckOnAcquire bool
 	// CheckOnRelease checks a connection inside Release, after Reset. It needs
 	// Check.
@@ -118,6 +118,11 @@ type Config[C any] struct {
 	// OnExhausted says what happens to a caller when MaxSize connections are
 	// taken: Wait (default), FailFast or Overflow(n).
 	OnExhausted Exhaustion
+
+	// OpenRetry says who waits for another open after one has failed and no
+	// connection is left: OpenRetryTimed (default), OpenRetryNever or
+	// OpenRetryAlways.
+	OpenRetry OpenRetry
 
 	// LeakAfter reports a loan that is out for longer, once, with the stack of
 	// its borrower. The loan stays valid. Default 0: off.
@@ -140,7 +145,7 @@ const (
 )
 
 // Overflow opens up to n connections beyond MaxSize for callers who wait. They
-// are closed when nobody waits any more. New refuses an n below 1.
+// are closed once they were idle for a second. New refuses an n below 1.
 func Overflow(n int) Exhaustion {
 	if n < 1 {
 		return invalidOverflow
@@ -150,79 +155,21 @@ func Overflow(n int) Exhaustion {
 
 const invalidOverflow Exhaustion = math.MinInt32
 
-// off is what a duration that was turned off becomes: rules read "<= 0".
-const off = 0
+// OpenRetry says which callers wait on when an open has failed and no other
+// connection can serve them. Opens are tried again in any case, after a pause
+// that grows from 10ms to 1s. Those who wait on and get nothing fail with an
+// ErrExhausted that has the open's error in its chain; an error that Permanent
+// marks fails everybody at once.
+type OpenRetry int
 
-// resolve returns c with every default filled in and everything that is off
-// set to off, or all of its faults.
-func (c Config[C]) resolve() (Config[C], error) {
-	duration := func(d *time.Duration, byDefault time.Duration) {
-		switch {
-		case *d == 0:
-			*d = byDefault
-		case *d < 0:
-			*d = off
-		}
-	}
-	number := func(n *int, byDefault, disabled int) {
-		switch {
-		case *n == 0:
-			*n = byDefault
-		case *n < 0:
-			*n = disabled
-		}
-	}
-	faults := c.faults()
-	number(&c.MinIdle, 0, 0)
-	number(&c.MaxSize, max(4, min(16, 2*runtime.NumCPU())), 0)
-	number(&c.MaxConcurrentOpens, 8, math.MaxInt32)
-	number(&c.MaxWaiters, math.MaxInt, math.MaxInt)
-	duration(&c.AcquireTimeout, 30*time.Second)
-	duration(&c.OpenTimeout, 5*time.Second)
-	duration(&c.CloseTimeout, 5*time.Second)
-	duration(&c.CheckTimeout, 5*time.Second)
-	duration(&c.IdleTTL, 5*time.Minute)
-	duration(&c.MaxLifetime, time.Hour)
-	duration(&c.LifetimeJitter, min(5*time.Minute, c.MaxLifetime/12))
-	guard := 10 * time.Second
-	if c.MaxLifetime > 0 {
-		guard = min(guard, c.MaxLifetime/12)
-	}
-	duration(&c.GuardWindow, guard)
-	duration(&c.IdleBeforeCheck, time.Second)
-	duration(&c.LeakAfter, off)
-	if c.Check == nil {
-		c.CheckInterval = off
-	} else {
-		duration(&c.CheckInterval, 30*time.Second)
-	}
-	if c.MinIdle > c.MaxSize && c.MaxSize > 0 {
-		faults = append(faults, fmt.Errorf("reservoir: MinIdle: %d is more than MaxSize %d", c.MinIdle, c.MaxSize))
-	}
-	if c.MaxLifetime > 0 && c.GuardWindow >= c.MaxLifetime {
-		faults = append(faults, fmt.Errorf("reservoir: GuardWindow: %v is not less than MaxLifetime %v", c.GuardWindow, c.MaxLifetime))
-	}
-	return c, errors.Join(faults...)
-}
-
-// faults finds what is wrong with the fields as the user set them.
-func (c Config[C]) faults() []error {
-	var faults []error
-	fault := func(wrong bool, format string, args ...any) {
-		if wrong {
-			faults = append(faults, fmt.Errorf("reservoir: "+format, args...))
-		}
-	}
-	fault(c.Open == nil, "Open: required")
-	fault(c.Close == nil, "Close: required")
-	fault(c.MaxSize < 0, "MaxSize: %d is less than 1", c.MaxSize)
-	fault(c.OnExhausted < FailFast, "OnExhausted: Overflow needs a number above 0")
-	fault(c.Check == nil && c.CheckInterval > 0, "CheckInterval: needs Check")
-	fault(c.Check == nil && c.CheckOnAcquire, "CheckOnAcquire: needs Check")
-	fault(c.Check == nil && c.CheckOnRelease, "CheckOnRelease: needs Check")
-	fault(c.MaxLifetime > 0 && c.LifetimeJitter > math.MaxInt64-c.MaxLifetime, "LifetimeJitter: %v is too long", c.LifetimeJitter)
-	return faults
-}
-
-// overflow is how many connections beyond MaxSize may exist.
-func (e Exhaustion) overflow() int { return max(0, int(e)) }
+// The policies.
+const (
+	// OpenRetryTimed lets those wait whose context has a deadline, until then or
+	// until AcquireTimeout: they have said how long they have. The others fail
+	// with the open's error.
+	OpenRetryTimed OpenRetry = iota
+	// OpenRetryNever fails everybody with the open's error.
+	OpenRetryNever
+	// OpenRetryAlways lets everybody wait.
+	OpenRetryAlways
+)

@@ -5,7 +5,7 @@
 //
 // # Life of a connection
 //
-//	             ┌────────────── settle ◄──────────────┐
+//	             ┌───────────── dispatch ◄─────────────┐
 //	             │                  ▲  ▲               │
 //	opening ─────┤                  │  └── resetting ◄─┤ Release with Reset
 //	   │         ├─► idle ──────────┼────────► loaned ─┤ Release
@@ -14,15 +14,17 @@
 //	   ▼         ▼    ▼                           ▼
 //	  gone ◄── closing ◄──────────────────────────┘
 //
-// Every edge is one call of move, under the one lock. settle decides on all
-// paths: a connection that must not be lent (closed, old generation, expired)
-// or is one too many is closed, else the first live waiter gets it, else it is
-// idle. An open that fails, or is not wanted any more, is gone at once.
+// Every edge is one call of move, under the one lock. verdict decides on all
+// paths: a connection that must not be lent (closed, old generation, lost,
+// expired), is one too many or has a successor is closed, else the first live
+// waiter gets it, else it is idle. An open that fails, or is not wanted any
+// more, is gone at once.
 //
 // # What always holds
 //
 // The INVARIANT lines stand beside the state that they guard; verify checks
-// them at the end of every locked section under the race detector.
+// them at the end of every locked section under the race detector, and that the
+// quick ways through Acquire and Release do what the long ones would.
 //
 //   - opening + idle + in use + closing == total <= MaxSize (+ overflow). A
 //     connection counts until its Close has returned. Only Resize can leave the
@@ -30,36 +32,53 @@
 //   - A usable idle connection and a waiter never coexist. Waiters are served
 //     in the order of arrival; nobody overtakes.
 //   - A caller whose ctx has ended gets no connection; one that was on its way
-//     to him goes to the next.
+//     to that caller goes to the next.
 //   - Callers do no I/O. Opens run on the reservoir's own context, for whoever
 //     waits first.
-//   - Under the lock there is only arithmetic. What is to be done is collected
-//     in effects and carried out after the unlock.
+//   - Under the lock there is only arithmetic, and not more of it for many
+//     connections or waiters than for few: what concerns many is done in batches
+//     (batch), each under a hold of its own. What is to be done is collected in
+//     effects and carried out after the unlock.
+//   - No function of Config's and no hook is called under the lock, nor a method
+//     of a caller's context. A panic in one is an error, and a call of
+//     runtime.Goexit ends at most the goroutine of the caller in whose call it
+//     happens: nothing is lost by either.
 //
 // # Opens
 //
-// pump compares what is wanted with what is under way, after every change:
-// one open per waiter, MinIdle fresh idle connections, one replacement per
-// stale one, what WaitReady asks for. After Admit an open looks again whether
-// it is wanted, and gives the permission back if not. After a failure there is
-// one open at a time, after a pause that doubles from 10ms to 1s, until one
-// succeeds. An open's error reaches the callers who were in the queue when Open
-// was called, and only when there is no other connection left that could serve
-// them. Admit's error reaches those who were there when Admit was called; that
+// demand, a pure function of counts, is compared with what is under way after
+// every change: one open per waiter, what is missing to MinIdle, one successor
+// per stale connection, what WaitReady asks for. After Admit an open looks again
+// whether it is wanted, and gives the permission back if not. After a failure
+// there is one open at a time, after a pause that doubles from 10ms to 1s, until
+// one succeeds. An open's error reaches the callers who were in the queue when
+// Open was called, when there is no other connection left that could serve them
+// and as OpenRetry says: by default those with a deadline wait for the next
+// open. Admit's error reaches those who were there when Admit was called; that
 // the budget is full (ErrExhausted) reaches nobody, since it passes.
 //
 // # Age
 //
-// A connection's life is MaxLifetime and a part of LifetimeJitter; the parts of
-// connections that are opened together are spread evenly. In the last
-// GuardWindow of its life it is not lent. Some time before, enough to replace
-// the whole reservoir and at most a quarter of a life, it is stale: it is still
-// lent, but fresh connections are opened in the place of stale idle ones, first
-// opened and then closed where MaxSize has room, else a few closed at a time.
-// A stale one that nobody used for IdleTTL is not replaced.
+// A connection's life is MaxLifetime and a part of LifetimeJitter, or until
+// ExpiresAt if that is earlier; the parts of connections that are opened
+// together are spread evenly. In the last GuardWindow of its life it is not
+// lent. Some time before it is stale: it is still lent, and one successor is
+// opened for it; when that is there, the stale one is closed as soon as nobody
+// needs it. Where MaxSize has no room, stale ones are closed first, up to a
+// quarter of MaxSize at a time, and none while opens fail. How early that begins
+// follows from the time that opens were measured to take: with quick opens a
+// connection is used for 98 % of its life. One that is in use all the time,
+// by one borrower, has no successor opened before it comes back.
 //
-// IdleTTL is looked at where connections are taken and returned, not by a
-// clock: an unused reservoir keeps its connections, until their lifetime ends.
+// IdleTTL closes by the clock what was idle for so long, as far as more than
+// MinIdle connections were: a reservoir that is not used shrinks to MinIdle.
+//
+// # Checks
+//
+// Keepalive checks run beside each other, up to a quarter of MaxSize and no more
+// than 64. With CheckOnAcquire a check runs for one waiter; once it takes longer
+// than opens do, or one has failed, an open races what follows, and while that
+// has no room a check is given up after a second.
 //
 // # Loss
 //
@@ -70,17 +89,22 @@
 // # Time
 //
 // There is no goroutine per reservoir. One timer, alarm, fires at the next
-// moment at which anything is due. Deadlines and expiries are exact. Idle ages
-// and held times come from a clock that is read at most every 10ms under load
-// (see clock), since reading the system's would cost more than all the rest.
+// moment at which anything is due; sweep does it. The times of connections are in
+// a heap (timers), which borrowing and releasing do not touch. Deadlines and
+// expiries are exact. Idle ages and held times come from a clock that is read at
+// most every 10ms under load, or every 16 uses (see clock), since reading the
+// system's would cost more than all the rest. Sums of times saturate (after). The
+// clock is monotonic: it stands still while the machine is suspended.
 //
 // # Why it is built so
 //
-// One mutex, two intrusive lists and counters, rather than lock-free stacks:
-// an acquire and a release take four atomic operations, every rule above can
-// be checked at one point, and any idle connection leaves the list in O(1).
-// Waiters carry no timer each: they all have the same timeout, so the first in
-// the queue always has the earliest deadline, and alarm serves them all.
+// One mutex, intrusive lists and counters, rather than lock-free stacks: an
+// acquire and a release take four atomic operations, every rule above can be
+// checked at one point, and any idle connection leaves the list in O(1). Waiters
+// carry no timer each: they all have the same timeout, so the first in the queue
+// always has the earliest deadline, and alarm serves them all. When many callers
+// leave together, the first takes the others out too (leave), so that whoever
+// needs the lock does not queue behind each of them.
 //
 // After a direct hand-off Release yields the processor once, so that the woken
 // caller uses the connection at once and not when the releaser happens to
@@ -96,13 +120,14 @@
 //
 // # Files
 //
-//	config, hooks, stats, errors, loan       what users see
+//	config, validate, hooks, stats, errors, loan   what users see
 //	reservoir     the state, New, Resize, Reset, EvictIdle; verify
-//	acquire, waiter, ready                   callers and their queue
-//	entry, list   connections and their state; settle: what becomes of them
-//	refill        which opens are missing; sweep: what time brings
+//	acquire, waiter, ready                         callers and their queue
+//	demand        which opens and replacements are missing
+//	entry, list   connections and their state; dispatch: what becomes of them
+//	open, check, close                             the calls of Config's functions
+//	timers, sweep, age, clock                      what time brings
 //	steer         what an owner of many reservoirs does to one of them
-//	expire, clock arithmetic of time; leak: loans that are out too long
-//	close, lost   the end of one connection, by us or by itself, and of all
+//	leak          loans that are out too long
 //	effects       what is done after the unlock
 package reservoir

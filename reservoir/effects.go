@@ -12,7 +12,7 @@ type effects[C any] struct {
 	rest           []func() // what is rare
 }
 
-// notify wakes a waiter, which has left the queue and knows its fate.
+// notify wakes a waiter, which has left the queue and knows its result.
 func (fx *effects[C]) notify(w *waiter[C]) {
 	if fx.wake == nil {
 		fx.wake = w

@@ -16,12 +16,16 @@ const (
 )
 
 // An entry is one connection from the decision to open it until its Close has
-// returned. All fields are guarded by the reservoir's mutex, but for value,
-// which is written once, before any other goroutine knows the entry.
+// returned. All fields are guarded by the reservoir's mutex, but for value and
+// release, which are written once, before any other goroutine knows the entry.
 type entry[C any] struct {
-	link  link[*entry[C]] // in the idle list
-	chain *entry[C]       // in an effect
-	index int             // in mu.all
+	link      link[*entry[C]] // in the idle list: idle, or in a keepalive check
+	staleLink link[*entry[C]] // in staleIdle: in the idle list and stale
+	dueLink   link[*entry[C]] // in dueChecks
+	chain     *entry[C]       // in an effect
+	index     int             // in mu.all
+	timer     int             // in mu.timers; less than 0: not there
+	lookAt    int64           // its key there
 
 	value C
 	state state
@@ -30,17 +34,25 @@ type entry[C any] struct {
 	// or whose entry is not loaned, is over.
 	loan uint64
 
-	generation uint64 // the reservoir's, when the open began
-	queue      uint64 // the number of the last waiter when Admit, or then Open, was called
-	probe      bool   // checked by the sweeper, not for a waiter
+	generation       uint64 // the reservoir's, when the open began
+	lastWaiterAtOpen uint64 // when Admit, or then Open, was called
 
-	span      span
-	calm      int64 // until then its age needs no thought
-	stale     bool  // idle and counted in mu.stale
+	keepalive bool   // its check is one for CheckInterval, not for a waiter
+	slow      bool   // its check takes so long that no waiter counts on it
+	abandon   func() // ends its check
+
+	span          span
+	fastPathUntil int64 // until then its age needs no thought
+	stale         bool  // past span.replaceAt, and idle since; counted in mu.stale until it closes
+	aged          bool  // in the idle list for IdleTTL; counted in mu.aged
+
 	born      int64
 	idleSince int64
 	proven    int64 // when it was last known to work
 	borrowed  int64
+	checked   int64 // when its check began
+
+	checkedLoan uint64 // the latest loan before the connection was opened or last checked for a waiter
 
 	// lost is why the connection has ended by itself, when it has.
 	//
@@ -51,7 +63,8 @@ type entry[C any] struct {
 	reason  Reason
 	cause   error
 
-	trace trace
+	borrower *trace // where it was borrowed, while leaks are looked for
+	leaked   uint64 // the latest loan that was reported
 }
 
 // move changes the state of an entry. The caller holds mu.
@@ -61,71 +74,105 @@ func (r *Reservoir[C]) move(e *entry[C], to state) {
 	e.state = to
 }
 
-// birth adds an entry that is opening. The caller holds mu.
-func (r *Reservoir[C]) birth() *entry[C] {
-	e := &entry[C]{index: len(r.mu.all), state: opening, generation: r.mu.generation, queue: r.mu.lastWaiter}
-	e.link.self = e
+// newEntry adds an entry that is opening. The caller holds mu.
+func (r *Reservoir[C]) newEntry() *entry[C] {
+	e := &entry[C]{index: len(r.mu.all), timer: -1, state: opening, generation: r.mu.generation, lastWaiterAtOpen: r.mu.lastWaiter}
+	e.link.self, e.staleLink.self, e.dueLink.self = e, e, e
 	r.mu.all = append(r.mu.all, e)
 	r.mu.count[opening]++
 	return e
 }
 
-// bury removes an entry: it does not count any more. The caller holds mu.
-func (r *Reservoir[C]) bury(e *entry[C], fx *effects[C]) {
+// remove forgets an entry: it does not count any more. The caller holds mu.
+func (r *Reservoir[C]) remove(e *entry[C]) {
 	r.move(e, gone)
 	last := len(r.mu.all) - 1
 	other := r.mu.all[last]
 	r.mu.all[e.index], other.index = other, e.index
 	r.mu.all[last] = nil
 	r.mu.all = r.mu.all[:last]
-	if last == 0 && r.mu.closed {
-		fx.later(r.signalDrained)
-	}
 }
 
-// toIdle puts an entry into the idle list, by the time since when it is idle.
-// The caller holds mu.
+// becomeIdle puts an entry into the idle list, unless it is there. The caller
+// holds mu.
 //
-// INVARIANT: from front to back the idle list is ordered by idleSince,
-// youngest first.
-func (r *Reservoir[C]) toIdle(e *entry[C], now int64, fx *effects[C]) {
+// INVARIANT: from front to back the idle list is ordered by idleSince, youngest
+// first: what comes to the front has just been used, checked for a waiter or
+// opened, and what a keepalive check looks at keeps its place.
+func (r *Reservoir[C]) becomeIdle(e *entry[C], now int64) {
 	r.move(e, idle)
-	if now >= e.span.soft {
-		e.stale = true
-		r.mu.stale++
-		r.arm(e.span.last)
-	}
-	l := &r.mu.idle
-	if first := l.front(); first == nil || e.idleSince >= first.idleSince {
-		l.pushFront(&e.link)
-	} else {
-		at := l.root.prev
-		for at.self.idleSince < e.idleSince {
-			at = at.prev
+	if !e.link.linked() {
+		r.mu.idle.pushFront(&e.link)
+		if e.stale {
+			r.mu.staleIdle.pushBack(&e.staleLink)
 		}
-		l.insertAfter(at, &e.link)
 	}
-	if r.keepAlive > 0 {
-		r.arm(e.proven + r.keepAlive)
-	}
-	r.evictIdle(now, fx)
+	r.schedule(e, now)
 }
 
-// fromIdle takes an entry out of the idle list. The caller holds mu and moves
-// the entry on.
-func (r *Reservoir[C]) fromIdle(e *entry[C]) {
-	r.mu.idle.remove(&e.link)
-	if e.stale {
-		e.stale = false
-		r.mu.stale--
+// leaveIdle takes an entry out of the idle list if it is there. The caller holds
+// mu and moves the entry on.
+func (r *Reservoir[C]) leaveIdle(e *entry[C]) {
+	if !e.link.linked() {
+		return
 	}
+	r.mu.idle.remove(&e.link)
+	if e.staleLink.linked() {
+		r.mu.staleIdle.remove(&e.staleLink)
+	}
+	if e.aged {
+		e.aged = false
+		r.mu.aged--
+	}
+	if e.generation != r.mu.generation {
+		r.mu.outdated--
+	}
+}
+
+// newestIdle finds the idle connection that was used last, after it has closed
+// those that may not be lent any more. It leaves it in the list; nil when there
+// is none. Those in keepalive checks, of which there are few, are passed over.
+// The caller holds mu.
+func (r *Reservoir[C]) newestIdle(now int64, fx *effects[C]) *entry[C] {
+	for e := r.mu.idle.front(); e != nil; {
+		next := e.link.next.self
+		switch {
+		case e.generation != r.mu.generation:
+			return nil // Reset or Close is about to close it, and all behind it
+		case e.state != idle:
+		case r.expired(e, now):
+			r.retire(e, Expired, nil, fx)
+		default:
+			return e
+		}
+		e = next
+	}
+	return nil
+}
+
+// oldestIdle finds the idle connection that was used longest ago. The caller
+// holds mu.
+func (r *Reservoir[C]) oldestIdle() *entry[C] {
+	e := r.mu.idle.back()
+	for e != nil && e.state != idle {
+		e = e.link.prev.self
+	}
+	return e
+}
+
+// oldestStale finds the idle connection that has been stale for longest. The
+// caller holds mu.
+func (r *Reservoir[C]) oldestStale() *entry[C] {
+	e := r.mu.staleIdle.front()
+	for e != nil && e.state != idle {
+		e = e.staleLink.next.self
+	}
+	return e
 }
 
 // lend gives an entry to a borrower. The caller holds mu.
 func (r *Reservoir[C]) lend(e *entry[C], now int64) Loan[C] {
-	if e.state == idle {
-		r.fromIdle(e)
-	}
+	r.leaveIdle(e)
 	r.move(e, loaned)
 	e.loan++
 	e.borrowed = now
@@ -134,18 +181,37 @@ func (r *Reservoir[C]) lend(e *entry[C], now int64) Loan[C] {
 
 // retire sends an entry to be closed. The caller holds mu.
 func (r *Reservoir[C]) retire(e *entry[C], reason Reason, cause error, fx *effects[C]) {
-	if e.state == idle {
-		r.fromIdle(e)
-	}
+	r.leaveIdle(e)
+	r.forgetTimes(e)
 	r.move(e, closing)
 	e.reason, e.cause = reason, cause
+	r.mu.tasks++
 	e.chain, fx.close = fx.close, e
+}
+
+// forgetTimes takes an entry out of everything that time brings. The caller
+// holds mu.
+func (r *Reservoir[C]) forgetTimes(e *entry[C]) {
+	if e.timer >= 0 {
+		r.mu.timers.remove(e)
+	}
+	if e.dueLink.linked() {
+		r.mu.dueChecks.remove(&e.dueLink)
+	}
+	if e.stale {
+		e.stale = false
+		r.mu.stale--
+		r.mu.superseded = max(0, r.mu.superseded-1)
+	}
 }
 
 // inUse counts what borrowers and checks have. The caller holds mu.
 func (r *Reservoir[C]) inUse() int {
 	return r.mu.count[loaned] + r.mu.count[resetting] + r.mu.count[checking]
 }
+
+// established counts the connections that are open. The caller holds mu.
+func (r *Reservoir[C]) established() int { return r.mu.count[idle] + r.inUse() }
 
 // live counts the connections that are not on their way out. The caller holds mu.
 func (r *Reservoir[C]) live() int { return len(r.mu.all) - r.mu.count[closing] }

@@ -25,6 +25,8 @@ var (
 	errAcquireTimeout = errors.New("AcquireTimeout is over") // not a context's error: no caller's deadline has passed
 	errFailFast       = errors.New("all connections are taken and the policy is FailFast")
 	errQueueFull      = errors.New("MaxWaiters callers wait already")
+	errLeft           = errors.New("the caller's context has ended")
+	errNoReason       = errors.New("the owner has failed all callers without a reason")
 	errEndedGoroutine = errors.New("reservoir: a callback ended its goroutine")
 )
 
@@ -77,13 +79,29 @@ func (e *OpenError) Error() string { return "reservoir: open: " + e.Err.Error() 
 // Unwrap gives Err.
 func (e *OpenError) Unwrap() error { return e.Err }
 
+// Permanent marks an error of Open or Admit that will not go away by trying
+// again, such as a refused credential: it reaches those who wait at once, whatever
+// OpenRetry says. It is nil for a nil err.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
 // CloseError says what Close could not do gently.
 type CloseError struct {
 	// Forced counts the loans that were still out and were closed under their
 	// borrowers.
 	Forced int
 	// Remaining counts the connections whose Open, Check or Close had not
-	// returned when Close gave up. They go on in the background.
+	// returned when Close gave up, or where there is none the hooks. They go on
+	// in the background.
 	Remaining int
 	// Cause is the error of Close's context.
 	Cause error
@@ -100,17 +118,32 @@ func (e *CloseError) Unwrap() error { return e.Cause }
 type PanicError struct {
 	// Value is what the callback panicked with.
 	Value any
-	// Stack is where, as runtime/debug.Stack prints it.
+	// Stack is where, as runtime/debug.Stack prints it. It is not part of the
+	// error's text.
 	Stack []byte
 }
 
 func (e *PanicError) Error() string {
-	return fmt.Sprintf("reservoir: a callback panicked: %v\n%s", e.Value, e.Stack)
+	return fmt.Sprintf("reservoir: a callback panicked: %v", e.Value)
 }
 
-// guarded calls f, then always done with what f returned, even when f panics
-// or ends its goroutine: a connection's state must not depend on the manners
-// of a callback.
+// Unwrap gives Value if it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// isolated calls a callback on a goroutine of its own, and so returns even when
+// the callback panics or ends its goroutine: what the reservoir does must not
+// depend on that.
+func isolated(f func() error) error {
+	result := make(chan error, 1)
+	go guarded(f, func(err error) { result <- err })
+	return <-result
+}
+
+// guarded is isolated on the caller's own goroutine, which a callback can end:
+// done is called with the result in every case, and after it nothing may be.
 func guarded(f func() error, done func(error)) {
 	err := errEndedGoroutine
 	defer func() {
@@ -120,4 +153,28 @@ func guarded(f func() error, done func(error)) {
 		done(err)
 	}()
 	err = f()
+}
+
+// tell calls a hook from a goroutine of the reservoir. What goes wrong in it is
+// counted and has no other consequence.
+func (r *Reservoir[C]) tell(hook func()) {
+	if err := isolated(func() error { hook(); return nil }); err != nil {
+		r.hookFailed(err)
+	}
+}
+
+// tellHere calls a hook from a caller's goroutine.
+func (r *Reservoir[C]) tellHere(hook func()) {
+	guarded(func() error { hook(); return nil }, func(err error) {
+		if err != nil {
+			r.hookFailed(err)
+		}
+	})
+}
+
+func (r *Reservoir[C]) hookFailed(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.stats.HookFailures++
+	r.mu.stats.LastHookError = err
 }

@@ -4,8 +4,8 @@ import "time"
 
 // Hooks are told what happens in a reservoir. Each may be nil. They are called
 // outside the reservoir's lock, from any goroutine and at the same time, so
-// they must be safe for that, quick, and must not panic. They may call the
-// reservoir.
+// they must be safe for that, and quick. They may call the reservoir, but not
+// wait for its Close. A panic in one is caught and counted (Stats.HookFailures).
 type Hooks struct {
 	// Opening: Open is about to be called.
 	Opening func()
@@ -13,7 +13,8 @@ type Hooks struct {
 	Opened func(took time.Duration)
 	// OpenFailed: Open or Admit failed.
 	OpenFailed func(err error, took time.Duration)
-	// OpenElided: an admitted open was not wanted any more; Open was not called.
+	// OpenElided: an admitted open was not wanted any more, and Open was not
+	// called, or Close has ended the open.
 	OpenElided func()
 
 	// WaitStart: a caller joined the queue.
@@ -30,7 +31,7 @@ type Hooks struct {
 	// Leaked: a loan is out for longer than LeakAfter.
 	Leaked func(Leak)
 
-	// Checked: Check has looked at an idle connection.
+	// Checked: Check has looked at a connection.
 	Checked func(err error, took time.Duration)
 	// Closing: Close is about to be called. cause is the error behind the
 	// reason, if there is one.

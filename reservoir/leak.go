@@ -7,17 +7,11 @@ import (
 	"time"
 )
 
-// A trace is where a loan was taken: kept as bare addresses, in place, because
-// it is written at every acquire and read hardly ever.
+// A trace is where a loan was taken, as bare addresses: it is written at every
+// acquire and read hardly ever.
 type trace struct {
-	pcs      [16]uintptr
-	n        int
-	reported bool
-}
-
-func (t *trace) record() {
-	t.n = runtime.Callers(2, t.pcs[:])
-	t.reported = false
+	pcs [16]uintptr
+	n   int
 }
 
 // String names the callers, without the frames of this package.
@@ -35,21 +29,39 @@ func (t *trace) String() string {
 	}
 }
 
-// findLeak reports a loan that is out too long, once, and returns when to look
-// at this connection again. The caller holds mu.
-func (r *Reservoir[C]) findLeak(e *entry[C], now int64, fx *effects[C]) int64 {
-	if r.cfg.LeakAfter <= 0 || e.state != loaned || e.trace.reported {
-		return never
+// recordBorrower remembers who borrows. It runs on the borrower's goroutine; the
+// stack is looked at before the lock is taken.
+func (r *Reservoir[C]) recordBorrower(l Loan[C]) {
+	var t trace
+	t.n = runtime.Callers(2, t.pcs[:])
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.out(l) {
+		return
 	}
+	if l.entry.borrower == nil {
+		l.entry.borrower = new(trace)
+	}
+	*l.entry.borrower = t
+}
+
+// findLeak reports a loan that is out too long, once. The caller holds mu.
+func (r *Reservoir[C]) findLeak(e *entry[C], now int64, fx *effects[C]) {
 	held := now - e.borrowed
-	if held < int64(r.cfg.LeakAfter) {
-		return e.borrowed + int64(r.cfg.LeakAfter)
+	if r.leakAfter <= 0 || e.leaked == e.loan || held < r.leakAfter {
+		return
 	}
-	e.trace.reported = true
+	e.leaked = e.loan
 	r.mu.stats.Leaks++
 	if leaked := r.cfg.Hooks.Leaked; leaked != nil {
-		leak := Leak{Held: time.Duration(held), Stack: e.trace.String()}
-		fx.later(func() { leaked(leak) })
+		var where trace
+		if e.borrower != nil {
+			where = *e.borrower
+		}
+		r.mu.tasks++
+		fx.later(func() {
+			defer r.taskDone()
+			r.tell(func() { leaked(Leak{Held: time.Duration(held), Stack: where.String()}) })
+		})
 	}
-	return never
 }

@@ -27,8 +27,8 @@ func (l Loan[C]) Release() error {
 	if l.entry == nil {
 		return ErrReleased
 	}
-	if l.r.cleans {
-		return l.r.clean(l)
+	if l.r.resets {
+		return l.r.releaseWithReset(l)
 	}
 	return l.r.release(l)
 }
@@ -40,5 +40,5 @@ func (l Loan[C]) Discard(reason error) error {
 	if l.entry == nil {
 		return ErrReleased
 	}
-	return l.r.discard(l, reason)
+	return l.r.discard(l, Discarded, reason)
 }

@@ -47,7 +47,7 @@ func TestAnIdleConnectionThatEndsIsClosedAndReplacedAtOnce(t *testing.T) {
 		r := f.pool(t, func(c *config) {
 			c.MinIdle, c.Watch = 2, w.watch
 			c.Hooks.Closing = func(reason reservoir.Reason, cause error) {
-				if reason == reservoir.Discarded {
+				if reason == reservoir.Lost {
 					why = append(why, cause)
 				}
 			}

@@ -39,6 +39,7 @@ type beginning struct{ generation, arrivals int }
 func (m *model) total() int { return len(m.idle) + len(m.opening) + m.loans }
 
 func (m *model) pump() {
+	defer m.failExcess(false)
 	for !m.closed {
 		waiters, begun, atATime := len(m.waiters), len(m.opening), m.atATime
 		if m.failures > 0 {
@@ -61,9 +62,28 @@ func (m *model) settle(h held) {
 		m.waiters[0].expect(h, nil)
 		m.waiters = m.waiters[1:]
 		m.loans++
-	case live > m.max:
+	case live > m.max && m.overflow == 0:
 	default:
 		m.idle = append(m.idle, h)
+	}
+}
+
+// linger is over: what is idle beyond max goes.
+func (m *model) closeSurplus() {
+	for len(m.idle) > 0 && m.total() > m.max {
+		m.idle = m.idle[1:]
+	}
+}
+
+// failExcess: under FailFast nobody waits for what does not come.
+func (m *model) failExcess(paused bool) {
+	coming := len(m.opening) + len(m.idle)
+	if !paused {
+		coming += max(0, m.max-m.total())
+	}
+	for last := len(m.waiters) - 1; m.failFast && last >= max(0, coming); last-- {
+		m.waiters[last].expect(held{}, reservoir.ErrExhausted)
+		m.waiters = m.waiters[:last]
 	}
 }
 
@@ -318,8 +338,10 @@ func (x *run) openFails(int) {
 		if x.m.total() == 0 {
 			x.m.failAll(errRefused, b.arrivals)
 		}
+		x.m.failExcess(true)
 		synctest.Wait()
 		time.Sleep(2 * time.Second) // longer than any pause
+		x.m.closeSurplus()
 		x.m.pump()
 	}
 }

@@ -459,7 +459,10 @@ func TestAResetOrCheckThatFailsOnReleaseClosesTheConnection(t *testing.T) {
 		release(t, b)
 		synctest.Wait()
 		require.Zero(t, r.Stats().Total)
-		require.EqualValues(t, 2, r.Stats().Closed[reservoir.Discarded])
+		require.EqualValues(t, 1, r.Stats().Closed[reservoir.Discarded])
+		require.EqualValues(t, 1, r.Stats().Closed[reservoir.Unhealthy])
+		require.EqualValues(t, 2, r.Stats().Checks)
+		require.EqualValues(t, 1, r.Stats().CheckFailures)
 		shut(t, r)
 	})
 }

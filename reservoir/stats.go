@@ -21,12 +21,14 @@ const (
 	Unhealthy
 	// Shutdown: the reservoir closed.
 	Shutdown
+	// Lost: the connection ended by itself, as Config.Watch told.
+	Lost
 
 	reasons = iota
 )
 
 func (r Reason) String() string {
-	names := [reasons]string{"expired", "idle", "discarded", "outdated", "surplus", "unhealthy", "shutdown"}
+	names := [reasons]string{"expired", "idle", "discarded", "outdated", "surplus", "unhealthy", "shutdown", "lost"}
 	if int(r) < len(names) {
 		return names[r]
 	}
@@ -53,18 +55,20 @@ type Stats struct {
 	MaxSize int
 
 	// Acquired counts loans. AcquiredWaited of them had to wait, and Handoffs
-	// of those got a connection that somebody just gave back or opened.
+	// of those got a connection that somebody just gave back or opened, as all do.
 	Acquired, AcquiredWaited, Handoffs uint64
 	// WaitTime is the sum of all waits, failed ones included.
 	WaitTime time.Duration
-	// Timeouts counts waits that a deadline or AcquireTimeout ended, Canceled
-	// those that a caller cancelled, Shed callers refused without a wait.
-	Timeouts, Canceled, Shed uint64
+	// Timeouts counts callers whom a deadline or AcquireTimeout ended, Canceled
+	// those whose context was cancelled, Failed those to whom a failed open,
+	// FailWaiters or Close gave an error, Shed those refused by FailFast or
+	// MaxWaiters.
+	Timeouts, Canceled, Failed, Shed uint64
 	// Opens counts calls of Open. OpenFailures counts those of Open and Admit
-	// that failed, OpensElided permissions that were given back unused.
+	// that failed, OpensElided permissions that were given back unused and opens
+	// that Close has ended.
 	Opens, OpenFailures, OpensElided uint64
-	// Checks counts calls of Check on idle connections, CheckFailures those
-	// that failed.
+	// Checks counts calls of Check, CheckFailures those that failed.
 	Checks, CheckFailures uint64
 	// Closed counts connections whose Close has returned, by Reason.
 	Closed [reasons]uint64
@@ -72,6 +76,10 @@ type Stats struct {
 	CloseStalls uint64
 	// Leaks counts loans reported by LeakAfter.
 	Leaks uint64
+	// HookFailures counts hooks that panicked or ended their goroutine,
+	// LastHookError is the latest of these.
+	HookFailures  uint64
+	LastHookError error
 	// LastOpenError is why the latest open failed; nil when it did not.
 	LastOpenError error
 }
@@ -81,6 +89,9 @@ func (r *Reservoir[C]) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.mu.stats
+	waited := r.handoffs.Load()
+	s.Acquired += waited
+	s.AcquiredWaited, s.Handoffs, s.WaitTime = waited, waited, time.Duration(r.waitTime.Load())
 	s.Total = len(r.mu.all)
 	s.Idle = r.mu.count[idle]
 	s.InUse = r.inUse()

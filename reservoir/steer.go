@@ -2,15 +2,16 @@ package reservoir
 
 import (
 	"context"
+	"math"
 	"time"
 )
 
 // Tune takes over from cfg, while the reservoir works, the sizes, the policies
 // and the times that the lock guards: MinIdle, MaxSize, MaxConcurrentOpens,
-// MaxWaiters, OnExhausted, AcquireTimeout, IdleTTL, MaxLifetime, LifetimeJitter,
-// GuardWindow, CheckInterval, IdleBeforeCheck and CheckOnAcquire. The other
-// fields are ignored. Zero and negative values mean what they mean to New; every
-// fault is returned, and nothing is changed then.
+// MaxWaiters, OnExhausted, OpenRetry, AcquireTimeout, IdleTTL, MaxLifetime,
+// LifetimeJitter, GuardWindow, CheckInterval, IdleBeforeCheck and CheckOnAcquire.
+// The other fields are ignored. Zero and negative values mean what they mean to
+// New; every fault is returned, and nothing is changed then.
 //
 // Callers in the queue get the new AcquireTimeout, counted from their arrival.
 // Connections keep the lifetime that they were opened with.
@@ -26,39 +27,47 @@ func (r *Reservoir[C]) Tune(cfg Config[C]) error {
 		r.mu.Unlock()
 		return ErrClosed
 	}
-	r.adopt(cfg)
-	r.shrink(&fx)
-	r.deadlines()
-	r.tellReady(&fx)
-	r.pump(&fx)
-	r.arm(r.probe(r.clock.read(), &fx))
+	r.applyConfig(cfg)
+	r.mu.tuning++
+	r.arm(r.firstDeadline())
+	r.notifyReady(&fx)
+	r.reconcile(&fx)
 	r.unlock(&fx)
+	r.rescheduleAll()
+	r.shrink()
 	return nil
 }
 
-// adopt sets what Tune may change. The caller holds mu.
-func (r *Reservoir[C]) adopt(cfg Config[C]) {
+// applyConfig sets what Tune may change. The caller holds mu.
+func (r *Reservoir[C]) applyConfig(cfg Config[C]) {
 	c := &r.cfg
 	c.MinIdle, c.MaxSize, c.MaxConcurrentOpens, c.MaxWaiters = cfg.MinIdle, cfg.MaxSize, cfg.MaxConcurrentOpens, cfg.MaxWaiters
-	c.OnExhausted, c.AcquireTimeout, c.IdleTTL = cfg.OnExhausted, cfg.AcquireTimeout, cfg.IdleTTL
+	c.OnExhausted, c.OpenRetry, c.AcquireTimeout, c.IdleTTL = cfg.OnExhausted, cfg.OpenRetry, cfg.AcquireTimeout, cfg.IdleTTL
 	c.MaxLifetime, c.LifetimeJitter, c.GuardWindow = cfg.MaxLifetime, cfg.LifetimeJitter, cfg.GuardWindow
 	c.CheckInterval, c.IdleBeforeCheck, c.CheckOnAcquire = cfg.CheckInterval, cfg.IdleBeforeCheck, cfg.CheckOnAcquire
 	r.mu.maxSize, r.mu.minIdle = c.MaxSize, c.MinIdle
-	r.asks = c.CheckOnAcquire || c.LeakAfter > 0
-	r.keepAlive = int64(c.CheckInterval)
-	if r.idleTTL = int64(c.IdleTTL); r.idleTTL <= 0 {
-		r.idleTTL = never
-	}
+	r.idleTTL, r.keepAlive = int64(c.IdleTTL), int64(c.CheckInterval)
 }
 
-// deadlines gives every waiter the present AcquireTimeout. The caller holds mu.
-func (r *Reservoir[C]) deadlines() {
-	for w := r.mu.waiters.front(); w != nil; w = w.link.next.self {
-		w.deadline = never
-		if r.cfg.AcquireTimeout > 0 {
-			w.deadline = w.since + int64(r.cfg.AcquireTimeout)
-			r.arm(w.deadline)
+// rescheduleAll looks at every connection again, after periods have changed.
+// The last entry takes the place of one that goes meanwhile, so from the back
+// none is missed; those that come meanwhile are scheduled by the new periods.
+func (r *Reservoir[C]) rescheduleAll() {
+	for at := math.MaxInt; at > 0; {
+		var fx effects[C]
+		r.mu.Lock()
+		at = min(at, len(r.mu.all))
+		now := r.clock.read()
+		for n := 0; n < batch && at > 0; n++ {
+			at--
+			if e := r.mu.all[at]; e.timer >= 0 {
+				r.schedule(e, now)
+			}
 		}
+		if at == 0 {
+			r.mu.tuning--
+		}
+		r.unlock(&fx)
 	}
 }
 
@@ -66,30 +75,42 @@ func (r *Reservoir[C]) deadlines() {
 // coldest first, without waiting, and returns how many. Unlike EvictIdle it goes
 // below MinIdle; what is missing then is opened again as soon as Admit allows.
 func (r *Reservoir[C]) Yield(n int, unused time.Duration) int {
-	var fx effects[C]
-	r.mu.Lock()
-	now, yielded := r.clock.read(), 0
-	for e := r.mu.idle.back(); e != nil && yielded < n && now-e.idleSince >= int64(unused); e = r.mu.idle.back() {
-		r.retire(e, Surplus, nil, &fx)
+	yielded := 0
+	r.retireIdle(Surplus, func(e *entry[C], now int64) bool {
+		if yielded >= n || now-e.idleSince < int64(unused) {
+			return false
+		}
 		yielded++
-	}
-	r.pump(&fx)
-	r.unlock(&fx)
+		return true
+	})
 	return yielded
 }
 
 // FailWaiters fails every caller in the queue with err, at once, and returns how
 // many. It is for owners who know that no connection will come.
 func (r *Reservoir[C]) FailWaiters(err error) int {
-	var fx effects[C]
-	r.mu.Lock()
-	failed := r.mu.waiters.n
-	for w := r.mu.waiters.front(); w != nil; w = r.mu.waiters.front() {
-		r.fail(w, err, &fx)
+	if err == nil {
+		err = errNoReason
 	}
-	r.pump(&fx)
-	r.unlock(&fx)
-	return failed
+	n := 0
+	for last, more := uint64(0), true; more; {
+		var fx effects[C]
+		var state *ExhaustedError
+		r.mu.Lock()
+		if last == 0 {
+			last = r.mu.lastWaiter
+		}
+		w := r.mu.waiters.front()
+		for left := batch; left > 0 && w != nil && w.number <= last; left-- {
+			r.fail(w, err, failed, &state, &fx)
+			n++
+			w = r.mu.waiters.front()
+		}
+		more = w != nil && w.number <= last
+		r.reconcile(&fx)
+		r.unlock(&fx)
+	}
+	return n
 }
 
 // Prove borrows a connection as Acquire does, runs Config.Check on it and gives
@@ -97,25 +118,20 @@ func (r *Reservoir[C]) FailWaiters(err error) int {
 // now. CheckTimeout bounds the check.
 func (r *Reservoir[C]) Prove(ctx context.Context) error {
 	loan, err := r.Acquire(ctx)
-	if err != nil || r.cfg.Check == nil {
-		_ = loan.Release() // the zero Loan's is no concern
+	if err != nil {
 		return err
 	}
-	if r.cfg.CheckTimeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, r.cfg.CheckTimeout)
-		defer cancel()
-	}
-	began := r.clock.exact()
-	guarded(func() error { return r.cfg.Check(ctx, loan.Value()) }, func(e error) { err = e })
-	if err == nil {
+	if r.cfg.Check == nil {
 		_ = loan.Release() // only a forced Close can have been faster
-	} else {
-		_ = loan.Discard(err)
+		return nil
 	}
-	if checked := r.cfg.Hooks.Checked; checked != nil {
-		checked(err, time.Duration(r.clock.exact()-began))
-	}
+	guarded(func() error { return r.checkHere(ctx, loan.Value()) }, func(e error) {
+		if err = e; err == nil {
+			_ = loan.Release() // as above
+		} else {
+			_ = r.discard(loan, Unhealthy, err)
+		}
+	})
 	return err
 }
 

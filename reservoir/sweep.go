@@ -2,18 +2,16 @@ package reservoir
 
 import "time"
 
+// overflowLinger is how long a connection beyond MaxSize stays idle before it is
+// closed, so that a steady overflow does not dial for every call.
+const overflowLinger = int64(time.Second)
+
 // arm makes the sweeper look at a time, or earlier. The caller holds mu.
 //
 // INVARIANT: no due moment lies before mu.due: an open retry, a waiter's
-// deadline, a connection's staleness or end, a check, a leak.
+// deadline, what mu.timers holds.
 func (r *Reservoir[C]) arm(at int64) {
-	if at < r.mu.due {
-		r.setAlarm(at)
-	}
-}
-
-func (r *Reservoir[C]) setAlarm(at int64) {
-	if !r.mu.closed {
+	if at < r.mu.due && !r.mu.closed {
 		r.mu.due = at
 		r.alarm.Reset(time.Duration(max(0, at-r.clock.exact())))
 	}
@@ -22,121 +20,107 @@ func (r *Reservoir[C]) setAlarm(at int64) {
 // sweep does what is due and sets the alarm for what is due next. It runs on
 // the alarm's goroutine, briefly; between alarms there is none.
 func (r *Reservoir[C]) sweep() {
+	for r.sweepBatch() {
+	}
+}
+
+// sweepBatch does a bounded part of what is due and says whether more is.
+func (r *Reservoir[C]) sweepBatch() (more bool) {
 	var fx effects[C]
 	r.mu.Lock()
 	r.mu.due = never
 	if !r.mu.closed {
 		now := r.clock.read()
-		next := r.expireWaiters(now, &fx)
-		for _, e := range r.mu.all {
-			next = min(next, r.age(e, now, &fx), r.findLeak(e, now, &fx))
+		left := r.expireWaiters(now, batch, &fx)
+		left = r.failBatch(left, &fx)
+		for ; left > 0 && r.mu.timers.first() <= now; left-- {
+			r.look(r.mu.timers[0], now, &fx)
 		}
-		r.arm(min(next, r.probe(now, &fx)))
-		r.pump(&fx)
+		left = r.evictAged(left, &fx)
+		r.reconcile(&fx)
+		if more = left == 0; more {
+			r.mu.due = now // the next batch is that alarm
+		} else {
+			r.arm(min(r.mu.timers.first(), r.firstDeadline()))
+		}
 	}
 	r.unlock(&fx)
+	return more
 }
 
-// age looks at the age of an idle connection and returns when to look again.
-// Those on loan are looked at when they come back. The caller holds mu.
-func (r *Reservoir[C]) age(e *entry[C], now int64, fx *effects[C]) int64 {
-	if e.state != idle {
-		if now < e.span.soft && e.state != opening {
-			return e.span.soft
-		}
-		return never
-	}
-	if now < e.span.soft {
-		return e.span.soft
-	}
-	unused := now-e.idleSince >= r.idleTTL && r.mu.idle.n > r.mu.minIdle
-	switch {
-	case now >= e.span.last:
-		r.retire(e, Expired, nil, fx)
-		return never
-	case unused: // not worth a replacement
-		r.retire(e, Idled, nil, fx)
-		return never
-	case !e.stale:
-		e.stale = true
-		r.mu.stale++
-	}
-	return e.span.last
-}
-
-// probe starts the check of the coldest idle connection that is due for
-// one, unless such a check is under way, and returns when to look again. The
+// look does what time has brought for one entry and sets its next key. The
 // caller holds mu.
-func (r *Reservoir[C]) probe(now int64, fx *effects[C]) int64 {
-	if r.keepAlive <= 0 || r.mu.probing {
+func (r *Reservoir[C]) look(e *entry[C], now int64, fx *effects[C]) {
+	switch e.state {
+	case idle:
+		r.lookAtIdle(e, now, fx)
+	case loaned:
+		r.findLeak(e, now, fx)
+	case checking:
+		r.lookAtCheck(e, now, fx)
+	case opening, resetting, closing, gone:
+	}
+	if e.timer < 0 { // it is being closed
+		return
+	}
+	if e.link.linked() {
+		r.markStale(e, now)
+	}
+	r.mu.timers.set(e, r.nextLook(e, now))
+}
+
+// markStale counts a connection that has reached its replacement time. One in
+// use is not counted before it comes back: who keeps a connection for long needs
+// no second one. The caller holds mu.
+func (r *Reservoir[C]) markStale(e *entry[C], now int64) {
+	if e.stale || now < e.span.replaceAt {
+		return
+	}
+	e.stale = true
+	r.mu.stale++
+	if e.link.linked() {
+		r.mu.staleIdle.pushBack(&e.staleLink)
+	}
+}
+
+// lookAtIdle looks at the ages of an idle connection. The caller holds mu.
+func (r *Reservoir[C]) lookAtIdle(e *entry[C], now int64, fx *effects[C]) {
+	unused := now - e.idleSince
+	switch {
+	case now >= e.span.expireAt:
+		r.retire(e, Expired, nil, fx)
+		return
+	case unused >= overflowLinger && r.live() > r.mu.maxSize:
+		r.retire(r.oldestIdle(), Surplus, nil, fx)
+	case !e.aged && now >= after(e.idleSince, r.idleTTL):
+		e.aged = true
+		r.mu.aged++
+	}
+	if e.state == idle && !e.dueLink.linked() && now >= after(e.proven, r.keepAlive) {
+		r.mu.dueChecks.pushBack(&e.dueLink)
+		r.startDueChecks(now, fx)
+	}
+}
+
+// evictAged closes those that were idle for IdleTTL, coldest first, up to the
+// given number, down to MinIdle of them; it returns how much of the number is
+// left. What was in use lately does not count for MinIdle: a steady borrower and
+// MinIdle spare ones stay as they are. The caller holds mu.
+func (r *Reservoir[C]) evictAged(left int, fx *effects[C]) int {
+	for ; left > 0 && r.mu.aged > r.mu.minIdle; left-- {
+		e := r.oldestIdle()
+		if e == nil || !e.aged {
+			break
+		}
+		r.retire(e, Idled, nil, fx)
+	}
+	return left
+}
+
+// after is the time d after t; never when there is none. d <= 0 is off.
+func after(t, d int64) int64 {
+	if d <= 0 || d >= never-max(t, 0) {
 		return never
 	}
-	next := int64(never)
-	for e := r.mu.idle.back(); e != nil; e = e.link.prev.self {
-		due := e.proven + r.keepAlive
-		if due <= now {
-			r.startCheck(e, true, fx)
-			return never // its end looks for the next
-		}
-		next = min(next, due)
-	}
-	return next
-}
-
-// mustCheck says whether an idle connection has to be checked before it is
-// lent. Age alone decides, so that a younger one never has to when an older has
-// not. The caller holds mu.
-func (r *Reservoir[C]) mustCheck(e *entry[C], now int64) bool {
-	return r.cfg.CheckOnAcquire && now-e.idleSince >= int64(r.cfg.IdleBeforeCheck)
-}
-
-// startCheck takes an idle connection aside to be checked. probe: for the
-// sweeper, so that no waiter may count on it. The caller holds mu.
-func (r *Reservoir[C]) startCheck(e *entry[C], probe bool, fx *effects[C]) {
-	r.fromIdle(e)
-	r.move(e, checking)
-	e.probe = probe
-	if probe {
-		r.mu.probing = true
-	}
-	r.mu.stats.Checks++
-	e.chain, fx.check = fx.check, e
-}
-
-// check calls Check, on its own goroutine.
-func (r *Reservoir[C]) check(e *entry[C]) {
-	began := r.clock.exact()
-	guarded(func() error {
-		ctx, cancel := r.bounded(r.cfg.CheckTimeout)
-		defer cancel()
-		return r.cfg.Check(ctx, e.value)
-	}, func(err error) {
-		r.checked(e, err)
-		if checked := r.cfg.Hooks.Checked; checked != nil {
-			checked(err, time.Duration(r.clock.exact()-began))
-		}
-	})
-}
-
-// checked decides after Check. A check for the sweeper does not make the
-// connection younger: it stays where it was, for the idle TTL to find.
-func (r *Reservoir[C]) checked(e *entry[C], err error) {
-	var fx effects[C]
-	r.mu.Lock()
-	now := r.clock.read()
-	if e.probe {
-		r.mu.probing = false
-	} else {
-		e.idleSince = now
-	}
-	e.proven = now
-	if err != nil {
-		r.mu.stats.CheckFailures++
-		r.retire(e, Unhealthy, err, &fx)
-	} else {
-		r.settle(e, &fx)
-	}
-	r.pump(&fx)
-	r.arm(r.probe(now, &fx))
-	r.unlock(&fx)
+	return t + d
 }

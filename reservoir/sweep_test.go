@@ -104,27 +104,93 @@ func TestConnectionsOpenedTogetherEndSpreadOverTheJitter(t *testing.T) {
 	})
 }
 
-func TestIdleTTLClosesTheColdestAndKeepsMinIdle(t *testing.T) {
+func TestAQuietReservoirShrinksToMinIdleByTheClock(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
-		r := f.pool(t, func(c *config) { c.IdleTTL, c.MinIdle = time.Minute, 1 })
+		r := f.pool(t, func(c *config) { c.IdleTTL, c.MinIdle, c.MaxSize = time.Minute, 1, 20 })
 		a, b, c := acquire(t, r), acquire(t, r), acquire(t, r)
 		synctest.Wait()
+		require.Equal(t, 4, r.Stats().Total, "with the spare one")
 		release(t, a)
 		time.Sleep(30 * time.Second)
 		release(t, b)
-		time.Sleep(30 * time.Second)
-		release(t, c) // a and the spare one have been idle for a minute
+		time.Sleep(30*time.Second - 1)
+		release(t, c)
 		synctest.Wait()
-		require.True(t, a.Value().closed.Load())
-		require.False(t, b.Value().closed.Load())
-		require.Equal(t, 2, r.Stats().Idle)
+		require.Equal(t, 4, r.Stats().Idle)
+		for _, want := range []struct {
+			after  time.Duration
+			closed *conn
+		}{{1, nil}, {30 * time.Second, a.Value()}, {30*time.Second - 1, b.Value()}} {
+			time.Sleep(want.after)
+			synctest.Wait()
+			if want.closed == nil {
+				require.Equal(t, 3, r.Stats().Idle, "of the two that are a minute old one is MinIdle's")
+				require.False(t, a.Value().closed.Load(), "the coldest goes first")
+			} else {
+				require.True(t, want.closed.closed.Load())
+			}
+		}
 		time.Sleep(time.Hour)
-		require.Equal(t, 2, r.Stats().Idle, "nothing looks while nothing happens")
+		require.Equal(t, 1, r.Stats().Total)
 		d := acquire(t, r)
-		require.Same(t, c.Value(), d.Value(), "the hottest is MinIdle's")
-		synctest.Wait()
-		require.True(t, b.Value().closed.Load())
+		require.Same(t, c.Value(), d.Value(), "the hottest is kept")
 		release(t, d)
+		shut(t, r)
+	})
+}
+
+func TestWithoutIdleTTLNothingIsTooIdle(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) { c.IdleTTL, c.Check, c.CheckInterval = -1, f.check, time.Minute })
+		release(t, acquire(t, r), acquire(t, r))
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		require.Equal(t, 2, r.Stats().Idle)
+		shut(t, r)
+	})
+}
+
+func TestABurstOfAnySizeShrinksToMinIdle(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) { c.IdleTTL, c.MinIdle, c.MaxSize, c.MaxConcurrentOpens = time.Minute, 2, 1000, -1 })
+		require.NoError(t, r.WaitReady(t.Context(), 1000))
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		require.Equal(t, 2, r.Stats().Total)
+		shut(t, r)
+	})
+}
+
+// MinIdle counts what is not in use: who uses one connection all the time does
+// not cost one of them.
+func TestASteadyCallerBesideMinIdleCausesNoOpens(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		f.dial = 50 * time.Millisecond
+		r := f.pool(t, func(c *config) { c.MaxSize, c.MinIdle, c.IdleTTL = 16, 4, 0 })
+		require.NoError(t, r.WaitReady(t.Context(), 4))
+		for began := time.Now(); time.Since(began) < time.Hour; {
+			l := acquire(t, r)
+			time.Sleep(9 * time.Millisecond)
+			release(t, l)
+			time.Sleep(time.Millisecond)
+		}
+		require.Equal(t, 5, f.read(&f.opens))
+		shut(t, r)
+	})
+}
+
+// What the caller could have used is not closed while it asks.
+func TestAcquireNeverClosesAnIdleConnectionForItsIdleAge(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		f.closes = 3 * time.Second
+		r := f.pool(t, func(c *config) { c.MaxSize, c.IdleTTL = 1, 0 })
+		for range 5 {
+			got := <-call(t.Context(), r)
+			require.NoError(t, got.err)
+			require.Zero(t, got.took, "the old one was closed a minute ago")
+			release(t, got.loan)
+			time.Sleep(6 * time.Minute)
+		}
 		shut(t, r)
 	})
 }
@@ -157,7 +223,7 @@ func TestEvictIdleClosesAllAboveMinIdle(t *testing.T) {
 	})
 }
 
-func TestTheSweeperChecksOneIdleConnectionAtATimeAndAgesNone(t *testing.T) {
+func TestKeepaliveChecksRunSomeAtATimeAndAgeNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		running, most, checks := 0, 0, map[*conn]int{}
 		r := f.pool(t, func(c *config) {
@@ -182,19 +248,53 @@ func TestTheSweeperChecksOneIdleConnectionAtATimeAndAgesNone(t *testing.T) {
 			time.Sleep(400 * time.Millisecond)
 			release(t, l)
 			time.Sleep(100 * time.Millisecond)
-			require.GreaterOrEqual(t, r.Stats().Idle, 5)
+			require.GreaterOrEqual(t, r.Stats().Idle, 4)
 		}
 		f.set(func() {
-			require.Equal(t, 1, most)
+			require.Equal(t, 2, most, "a quarter of MaxSize")
 			for _, l := range loans[:5] { // the last is in use all the time
 				require.Contains(t, []int{3, 4}, checks[l.Value()])
 			}
 		})
-		time.Sleep(8 * time.Minute)
+		time.Sleep(8*time.Minute - time.Second)
 		require.Equal(t, opens, f.read(&f.opens), "a check is no reason to open another")
-		release(t, acquire(t, r)) // ten minutes: the checks have not made them younger
+		require.EqualValues(t, opens, r.Stats().Total)
+		time.Sleep(3 * time.Minute) // the checks have not made them younger
 		synctest.Wait()
 		require.LessOrEqual(t, r.Stats().Idle, 2)
+		shut(t, r)
+	})
+}
+
+func TestKeepaliveKeepsItsIntervalForThousandsAndFindsTheDeadSoon(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		last, worst := map[*conn]time.Time{}, time.Duration(0)
+		r := f.pool(t, func(c *config) {
+			c.MaxSize, c.MinIdle, c.MaxConcurrentOpens = 2000, 2000, -1
+			c.Check = func(ctx context.Context, x *conn) error {
+				f.set(func() {
+					if at, ok := last[x]; ok {
+						worst = max(worst, time.Since(at))
+					}
+					last[x] = time.Now()
+				})
+				if f.check(ctx, x) != nil {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return sleep(ctx, 20*time.Millisecond)
+			}
+		})
+		require.NoError(t, r.WaitReady(t.Context(), 2000))
+		time.Sleep(10 * time.Minute)
+		f.set(func() {
+			require.LessOrEqual(t, worst, 31*time.Second)
+			for i, c := range f.log {
+				c.broken = i%20 == 0
+			}
+		})
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 100, r.Stats().CheckFailures)
 		shut(t, r)
 	})
 }
@@ -235,7 +335,7 @@ func TestCheckOnAcquireLooksAtWhatWasIdleWhileTheCallerQueues(t *testing.T) {
 		r := f.pool(t, func(c *config) {
 			c.MaxSize, c.CheckOnAcquire, c.CheckInterval = 2, true, -1
 			c.Check = func(ctx context.Context, x *conn) error {
-				time.Sleep(3 * time.Second)
+				time.Sleep(50 * time.Millisecond)
 				return f.check(ctx, x)
 			}
 		})
@@ -244,8 +344,8 @@ func TestCheckOnAcquireLooksAtWhatWasIdleWhileTheCallerQueues(t *testing.T) {
 		release(t, acquire(t, r)) // idle for less than a second: no check
 		require.Zero(t, r.Stats().Checks)
 		time.Sleep(time.Second)
-		f.set(func() { a.Value().broken = true })
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		f.set(func() { a.Value().broken, f.dial = true, time.Second })
+		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
 		defer cancel()
 		_, err := r.Acquire(ctx) // leaves: the check goes on
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -255,10 +355,10 @@ func TestCheckOnAcquireLooksAtWhatWasIdleWhileTheCallerQueues(t *testing.T) {
 		require.EqualValues(t, 1, r.Stats().CheckFailures)
 		release(t, got.loan)
 
-		time.Sleep(time.Second)
+		time.Sleep(3 * time.Second)
 		_, ok := r.TryAcquire() // has it checked
 		require.False(t, ok)
-		time.Sleep(3 * time.Second)
+		time.Sleep(500 * time.Millisecond)
 		synctest.Wait()
 		l, ok := r.TryAcquire()
 		require.True(t, ok)

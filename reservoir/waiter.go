@@ -1,95 +1,285 @@
 package reservoir
 
-import "context"
+import (
+	"context"
+	"errors"
+	"time"
+)
 
 // A waiter is a caller in the queue. Whoever takes it out of the queue decides
-// its fate, and only then wakes it, once.
+// its result, and only then wakes it, once.
 type waiter[C any] struct {
-	link  link[*waiter[C]]
-	chain *waiter[C] // in an effect, or in the free list
+	link      link[*waiter[C]] // in the queue
+	untimed   link[*waiter[C]] // in the list of those whose ctx has no deadline
+	chain     *waiter[C]       // in an effect
+	nextLeave *waiter[C]       // in leaving
 
 	ready chan struct{}   // of capacity 1: waking never blocks
-	ctx   context.Context //nolint:containedctx // the caller's, for as long as it waits in Acquire
+	done  <-chan struct{} // the caller's ctx's
+	timed bool            // the caller's ctx has a deadline
 
-	number   uint64 // in the order of arrival
-	since    int64
-	deadline int64
+	number uint64 // in the order of arrival
+	since  int64
+	left   error // why the caller gives up
+	leftAs ending
 
-	loan Loan[C] // the fate: a loan, or err
-	err  error
+	loan  Loan[C] // the result: a loan, or err
+	err   error
+	state *ExhaustedError // of the reservoir, when err was decided
 }
 
-// maxFreeWaiters bounds the waiters kept for reuse. They are kept here and not
-// in a sync.Pool because their channels belong to the reservoir's testing/synctest
-// bubble when it has one.
-const maxFreeWaiters = 1024
-
-// enqueue makes ctx's caller the last in the queue. The caller holds mu.
+// enqueue makes a caller the last in the queue. The caller holds mu.
 //
-// INVARIANT: deadlines follow the order of the queue, since all waiters have
-// the same timeout; the sweeper looks at the first only.
+// INVARIANT: since follows the order of the queue. All waiters have the same
+// AcquireTimeout, so the first in the queue has the earliest deadline.
 func (r *Reservoir[C]) enqueue(ctx context.Context) *waiter[C] {
-	w := r.mu.free
+	w, _ := r.freeWaiters.Get().(*waiter[C])
 	if w == nil {
 		w = &waiter[C]{ready: make(chan struct{}, 1)}
-		w.link.self = w
-	} else {
-		r.mu.free, w.chain = w.chain, nil
-		r.mu.freeWaiters--
+		w.link.self, w.untimed.self = w, w
 	}
 	r.mu.lastWaiter++
-	w.ctx, w.number = ctx, r.mu.lastWaiter
-	w.since, w.deadline = r.clock.read(), never
-	if r.cfg.AcquireTimeout > 0 {
-		w.deadline = w.since + int64(r.cfg.AcquireTimeout)
-		r.arm(w.deadline)
-	}
+	w.number, w.done, w.since = r.mu.lastWaiter, ctx.Done(), r.clock.read()
 	r.mu.waiters.pushBack(&w.link)
+	if _, w.timed = ctx.Deadline(); !w.timed {
+		r.mu.untimed.pushBack(&w.untimed)
+	}
+	r.arm(r.firstDeadline())
 	return w
 }
 
-// recycle ends a waiter. The caller holds mu, was woken or has left the queue.
+// recycle keeps a waiter for reuse. Its caller was woken, and did not leave:
+// one that left may still be in the list of leavers.
 func (r *Reservoir[C]) recycle(w *waiter[C]) {
-	w.ctx, w.err, w.loan = nil, nil, Loan[C]{}
-	if r.mu.freeWaiters < maxFreeWaiters && !r.mu.closed {
-		w.chain, r.mu.free = r.mu.free, w
-		r.mu.freeWaiters++
+	w.done, w.err, w.state, w.loan = nil, nil, nil, Loan[C]{}
+	r.freeWaiters.Put(w)
+}
+
+// dequeue takes a waiter out of the queue. The caller holds mu.
+func (r *Reservoir[C]) dequeue(w *waiter[C]) {
+	r.mu.waiters.remove(&w.link)
+	if w.untimed.linked() {
+		r.mu.untimed.remove(&w.untimed)
 	}
 }
 
-// fail takes a waiter out of the queue with an error. The caller holds mu.
-func (r *Reservoir[C]) fail(w *waiter[C], err error, fx *effects[C]) {
-	r.mu.waiters.remove(&w.link)
-	w.err = err
+// firstDeadline is when the AcquireTimeout of the first waiter is over. The
+// caller holds mu.
+func (r *Reservoir[C]) firstDeadline() int64 {
+	if w := r.mu.waiters.front(); w != nil {
+		return after(w.since, int64(r.cfg.AcquireTimeout))
+	}
+	return never
+}
+
+// An ending is how a wait without a connection is counted.
+type ending uint8
+
+const (
+	timedOut ending = iota
+	canceled
+	failed    // by an open, FailWaiters or Close
+	shed      // by FailFast
+	uncounted // the waiter counts itself
+)
+
+// endingOf says how a wait that ended with ctx's error is counted.
+func endingOf(err error) ending {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return timedOut
+	}
+	return canceled
+}
+
+// countEnding counts a wait without a connection. The caller holds mu.
+func (r *Reservoir[C]) countEnding(how ending) {
+	switch s := &r.mu.stats; how {
+	case timedOut:
+		s.Timeouts++
+	case canceled:
+		s.Canceled++
+	case failed:
+		s.Failed++
+	case shed:
+		s.Shed++
+	case uncounted:
+	}
+}
+
+// fail takes a waiter out of the queue with an error and counts it. state is
+// taken at the first failure of a section and shared by all. The caller holds mu.
+func (r *Reservoir[C]) fail(w *waiter[C], err error, how ending, state **ExhaustedError, fx *effects[C]) {
+	r.dequeue(w)
+	r.countEnding(how)
+	if *state == nil {
+		*state = r.exhausted()
+	}
+	w.err, w.state = err, *state
 	fx.notify(w)
 }
 
 // handOff lends an entry to the first waiter whose ctx lives; those before it
-// whose ctx has ended are told so. It returns false when there is none. The
-// caller holds mu.
+// whose ctx has ended are told so. It returns false when there is none. After
+// some of those it does not look any more: who gets a connection too late gives
+// it back. The caller holds mu.
 func (r *Reservoir[C]) handOff(e *entry[C], now int64, fx *effects[C]) bool {
-	for w := r.mu.waiters.front(); w != nil; w = r.mu.waiters.front() {
-		if err := w.ctx.Err(); err != nil {
-			r.fail(w, err, fx)
+	var state *ExhaustedError
+	for n := 0; ; n++ {
+		w := r.mu.waiters.front()
+		if w == nil {
+			return false
+		}
+		if n < batch && w.hasLeft() {
+			r.fail(w, errLeft, uncounted, &state, fx)
 			continue
 		}
-		r.mu.waiters.remove(&w.link)
+		r.dequeue(w)
 		w.loan = r.lend(e, now)
-		r.mu.stats.Handoffs++
 		fx.notify(w)
 		return true
 	}
-	return false
 }
 
-// expireWaiters fails those whose AcquireTimeout is over and returns the next
-// deadline. The caller holds mu.
-func (r *Reservoir[C]) expireWaiters(now int64, fx *effects[C]) int64 {
-	for w := r.mu.waiters.front(); w != nil; w = r.mu.waiters.front() {
-		if w.deadline > now {
-			return w.deadline
-		}
-		r.fail(w, errAcquireTimeout, fx)
+// hasLeft says whether the caller's ctx has ended. It looks at the channel,
+// since a ctx of the caller's own make may do anything in Err.
+func (w *waiter[C]) hasLeft() bool {
+	select {
+	case <-w.done:
+		return true
+	default:
+		return false
 	}
-	return never
+}
+
+// expireWaiters fails those whose AcquireTimeout is over, up to the given
+// number, and returns how much of that is left. The caller holds mu.
+func (r *Reservoir[C]) expireWaiters(now int64, left int, fx *effects[C]) int {
+	var state *ExhaustedError
+	for ; left > 0 && r.firstDeadline() <= now; left-- {
+		r.fail(r.mu.waiters.front(), errAcquireTimeout, timedOut, &state, fx)
+	}
+	return left
+}
+
+// A failing is a failed open on its way to those who waited for it.
+type failing struct {
+	through uint64 // the last waiter whom it reaches
+	all     bool   // also those whose ctx has a deadline
+	err     error
+}
+
+// failThrough fails those who came before an open began, as OpenRetry says; for
+// the later ones the next open is news. The caller holds mu.
+func (r *Reservoir[C]) failThrough(through uint64, cause error, fx *effects[C]) {
+	retry := r.cfg.OpenRetry
+	var lasting *permanentError
+	permanent := errors.As(cause, &lasting)
+	if retry == OpenRetryAlways && !permanent {
+		return
+	}
+	r.mu.failing = failing{through: through, all: permanent || retry == OpenRetryNever, err: &OpenError{Err: cause}}
+	if r.failBatch(batch, fx) == 0 {
+		r.arm(r.clock.now()) // for the rest
+	}
+}
+
+// failBatch goes on with what failThrough began, for up to so many waiters, and
+// returns how much of that is left. The caller holds mu.
+func (r *Reservoir[C]) failBatch(left int, fx *effects[C]) int {
+	f := r.mu.failing
+	if f.err == nil {
+		return left
+	}
+	var state *ExhaustedError
+	for ; left > 0; left-- {
+		w := r.mu.untimed.front()
+		if f.all {
+			w = r.mu.waiters.front()
+		}
+		if w == nil || w.number > f.through {
+			r.mu.failing = failing{}
+			return left
+		}
+		r.fail(w, f.err, failed, &state, fx)
+	}
+	return 0
+}
+
+// failExcess fails, under FailFast, those who wait although nothing comes for
+// them any more: the last to come first. The caller holds mu.
+func (r *Reservoir[C]) failExcess(fx *effects[C]) {
+	var state *ExhaustedError
+	excess := r.mu.waiters.n - r.counts().coming()
+	if excess > batch {
+		excess = batch
+		r.arm(r.clock.now()) // for the rest
+	}
+	for ; excess > 0; excess-- {
+		r.fail(r.mu.waiters.back(), errFailFast, shed, &state, fx)
+	}
+}
+
+// leave takes a waiter whose ctx has ended out of the queue, unless its result
+// was decided at the same moment, and waits until either is done. Of many who
+// leave together one takes all of them out, a batch under each hold of the lock:
+// others who need the lock do not queue behind each of them.
+func (r *Reservoir[C]) leave(w *waiter[C], cause error) {
+	w.left, w.leftAs = cause, endingOf(cause)
+	for {
+		w.nextLeave = r.leaving.Load()
+		if r.leaving.CompareAndSwap(w.nextLeave, w) {
+			break
+		}
+	}
+	if w.nextLeave == nil && !r.removeLeavers(w, nil) {
+		r.mu.Lock()
+		r.mu.tasks++
+		r.mu.Unlock()
+		go func() { // those who joined meanwhile are not this caller's to wait for
+			defer r.taskDone()
+			for seen := w; ; {
+				head := r.leaving.Load()
+				if r.removeLeavers(head, seen) {
+					return
+				}
+				seen = head
+			}
+		}()
+	}
+	<-w.ready
+}
+
+// removeLeavers takes those out of the queue who have left, from head up to
+// seen. It returns false when others have joined them meanwhile. The list keeps
+// its head as long as somebody is at work on it.
+func (r *Reservoir[C]) removeLeavers(head, seen *waiter[C]) bool {
+	for w := head; w != seen; {
+		var fx effects[C]
+		var state *ExhaustedError
+		r.mu.Lock()
+		for n := 0; n < batch && w != seen; n++ {
+			if w.link.linked() {
+				r.fail(w, w.left, w.leftAs, &state, &fx)
+			}
+			w = w.nextLeave
+		}
+		r.reconcile(&fx)
+		r.unlock(&fx)
+	}
+	return r.leaving.CompareAndSwap(head, nil)
+}
+
+// exhausted describes the present state. The caller holds mu.
+func (r *Reservoir[C]) exhausted() *ExhaustedError {
+	return &ExhaustedError{
+		Total: len(r.mu.all), InUse: r.inUse(), Idle: r.mu.count[idle], Opening: r.mu.count[opening],
+		Waiting: r.mu.waiters.n, MaxSize: r.mu.maxSize, LastOpen: r.mu.lastOpen,
+	}
+}
+
+// ended is the error of a wait that state describes.
+func ended(err error, state *ExhaustedError, waited time.Duration) error {
+	e := *state
+	e.Waited, e.Cause = waited, err
+	return &e
 }

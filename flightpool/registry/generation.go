@@ -50,7 +50,8 @@ func (p pooled[C]) tune(d *ServerDefinition) error         { return p.conns.Tune
 // tuning is what can change in a reservoir at work.
 func tuning[C any](d *ServerDefinition) reservoir.Config[C] {
 	c := reservoir.Config[C]{
-		MinIdle: d.MinConnections, MaxSize: userSize(d), MaxConcurrentOpens: d.MaxConcurrentOpens, MaxWaiters: d.MaxWaiters,
+		OpenRetry: reservoir.OpenRetryNever, // a failed open is the health check's to judge
+		MinIdle:   d.MinConnections, MaxSize: userSize(d), MaxConcurrentOpens: d.MaxConcurrentOpens, MaxWaiters: d.MaxWaiters,
 		AcquireTimeout: d.AcquireTimeout, IdleTTL: d.IdleTimeout, MaxLifetime: d.MaxLifetime,
 		CheckInterval: d.HealthCheck.Interval, IdleBeforeCheck: d.ValidateAfter, CheckOnAcquire: d.ValidateOnAcquire,
 	}

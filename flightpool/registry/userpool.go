@@ -102,7 +102,7 @@ func (u *userPool) hooks() reservoir.Hooks {
 		},
 		Checked: func(err error, _ time.Duration) { s.health.note(err) },
 		Closing: func(why reservoir.Reason, cause error) {
-			if why == reservoir.Discarded {
+			if why == reservoir.Discarded || why == reservoir.Lost {
 				s.health.lost(cause)
 			}
 		},

@@ -96,7 +96,8 @@ func (c *Cluster) reservoirConfig(ctx context.Context, dial func(context.Context
 		Check:   check,
 		Admit:   c.ask,
 		MinIdle: c.target(), MaxSize: cfg.MaxOpen, MaxConcurrentOpens: cfg.MaxConcurrentOpens,
-		AcquireTimeout: -1, // view.wait has it
+		AcquireTimeout: -1,                       // view.wait has it
+		OpenRetry:      reservoir.OpenRetryNever, // persist has tried again
 		OpenTimeout:    cfg.OpenTimeout, CloseTimeout: 2 * cfg.CloseTimeout,
 		MaxLifetime: cfg.BaseLifetime, LifetimeJitter: cfg.LifetimeJitter, GuardWindow: cfg.GuardWindow,
 		CheckInterval: cfg.CheckInterval, CheckTimeout: cfg.CheckTimeout, Hooks: cfg.Hooks,

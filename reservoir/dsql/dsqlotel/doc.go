@@ -17,7 +17,7 @@
 //	dsql_reservoir_empty_total                  calls that found none ready
 //	dsql_reservoir_failures_total               calls that got none
 //	dsql_reservoir_wait_seconds_total           sum of all waits
-//	dsql_reservoir_discards_total{reason}       closed: expired, idle, discarded, outdated, surplus, unhealthy, shutdown
+//	dsql_reservoir_discards_total{reason}       closed: expired, idle, discarded, outdated, surplus, unhealthy, shutdown, lost
 //	dsql_reservoir_refills_total                connections opened
 //	dsql_reservoir_refill_failures_total{reason} failed opens: rate_exceeded (53400), too_many_connections (53300),
 //	                                            denied, other, no_permission (lease or limiter)

@@ -53,7 +53,7 @@ var want = map[string]float64{
 	"dsql_distributed_conn_lease_degraded": 1, "dsql_open_limiter_degraded": 0, "dsql_open_permits_total": 17, "dsql_open_permits_denied_total": 18,
 	"dsql_reservoir_discards_total expired": 20, "dsql_reservoir_discards_total idle": 21, "dsql_reservoir_discards_total discarded": 22,
 	"dsql_reservoir_discards_total outdated": 23, "dsql_reservoir_discards_total surplus": 24, "dsql_reservoir_discards_total unhealthy": 25,
-	"dsql_reservoir_discards_total shutdown": 26,
+	"dsql_reservoir_discards_total lost": 27, "dsql_reservoir_discards_total shutdown": 26,
 }
 
 func TestEveryNumberIsReportedByItsName(t *testing.T) {

@@ -1,0 +1,103 @@
+package reservoir
+
+import (
+	"math"
+	"math/bits"
+	"time"
+)
+
+// never is a time that does not come.
+const never int64 = math.MaxInt64
+
+// A span is the life that a connection is given at its birth, in nanoseconds of
+// the reservoir's clock.
+//
+// INVARIANT: replaceAt <= expireAt. From replaceAt on a connection is stale: it
+// is lent, but a successor is opened. From expireAt on it is not lent.
+type span struct{ replaceAt, expireAt int64 }
+
+// A life is what a connection's span is made of.
+type life struct {
+	opened               int64
+	length, guard, until int64 // until: its own end, or never; length <= 0: no bound
+	extra                int64 // its part of the jitter
+	replacing            int64 // how long replacing it may take
+}
+
+// The part of a life that is kept for its replacement: what replacing takes, at
+// least some time for a server that is away for a moment, and never more than a
+// quarter.
+const (
+	minLeadPart = 50
+	maxMinLead  = int64(30 * time.Second)
+	maxLeadPart = 4
+)
+
+// span plans a life.
+func (l life) span() span {
+	end := never
+	if l.length > 0 {
+		end = after(after(l.opened, l.length), l.extra)
+		if l.extra <= 0 {
+			end = after(l.opened, l.length)
+		}
+	}
+	if end = min(end, l.until); end == never {
+		return span{never, never}
+	}
+	expireAt := end - l.guard
+	usable := max(0, expireAt-l.opened)
+	lead := max(l.replacing, min(usable/minLeadPart, maxMinLead))
+	return span{expireAt - min(lead, usable/maxLeadPart), expireAt}
+}
+
+// jitterPart is the part of jitter for a phase, a fraction of 2^64.
+func jitterPart(phase uint64, jitter time.Duration) int64 {
+	part, _ := bits.Mul64(phase, uint64(max(0, jitter)))
+	return int64(part)
+}
+
+// goldenStep is 2^64 divided by the golden ratio. Adding it again and again
+// lets every new value fall into the widest gap that the ones before left, so
+// that any burst of connections spreads over its jitter evenly; drawing at
+// random would leave clusters.
+const goldenStep = 0x9E3779B97F4A7C15
+
+// replacing is how long before its end the replacement of a connection has to
+// begin, when size of them, opened together, end spread over jitter, and are
+// replaced some at a time, each in about the given time. Twice that time is
+// allowed for, since the next open may be slower than those measured.
+func replacing(size, atATime int, each, jitter int64) int64 {
+	each = max(each, int64(time.Millisecond))
+	rounds := int64(size-1)/int64(max(1, min(size, atATime))) + 1
+	all := never
+	if each < never/rounds {
+		all = rounds * each
+	}
+	need := max(each, all-jitter)
+	if need > never/2 {
+		return never
+	}
+	return 2 * need
+}
+
+// smoothed is the measured time of opens after one more: it rises at once and
+// falls slowly.
+func smoothed(before, took int64) int64 { return max(took, before-before/8+took/8) }
+
+// The pause after failed opens, from the first failure on.
+const (
+	firstPause = 10 * time.Millisecond
+	longPause  = time.Second
+)
+
+// pause is how long to wait after so many failures in a row (at least 1). jitter
+// in [0,1) takes up to half of it, so that many reservoirs do not come back
+// together.
+func pause(failures int, jitter float64) time.Duration {
+	d := longPause
+	if failures < 8 {
+		d = min(d, firstPause<<(failures-1))
+	}
+	return d - time.Duration(jitter*float64(d)/2)
+}

@@ -1,0 +1,217 @@
+package reservoir_test
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/reservoir"
+)
+
+func TestFailWaitersNeedsNoReason(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) { c.MaxSize = 1 })
+		held := acquire(t, r)
+		waiting := call(t.Context(), r)
+		synctest.Wait()
+		r.FailWaiters(nil)
+		require.Error(t, (<-waiting).err)
+		release(t, held)
+		shut(t, r)
+	})
+}
+
+// A silentContext is Done and does not say why.
+type silentContext struct {
+	context.Context
+	done chan struct{}
+}
+
+func (c silentContext) Done() <-chan struct{} { return c.done }
+func (c silentContext) Err() error            { return nil }
+
+func TestAContextThatDoesNotSayWhyItIsDoneIsCanceled(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) { c.MaxSize = 1 })
+		held := acquire(t, r)
+		ctx := silentContext{t.Context(), make(chan struct{})}
+		waiting := call(ctx, r)
+		synctest.Wait()
+		close(ctx.done)
+		require.ErrorIs(t, (<-waiting).err, context.Canceled)
+		release(t, held)
+		shut(t, r)
+	})
+}
+
+func TestProveSurvivesACheckThatEndsItsGoroutine(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) {
+			c.CheckInterval = -1
+			c.Check = func(context.Context, *conn) error { runtime.Goexit(); return nil }
+		})
+		go func() { _ = r.Prove(t.Context()) }()
+		synctest.Wait()
+		require.Zero(t, r.Stats().InUse)
+		require.EqualValues(t, 1, r.Stats().Closed[reservoir.Unhealthy])
+		shut(t, r)
+	})
+}
+
+func TestEveryCheckIsCountedAndTold(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		var told atomic.Int64
+		r := f.pool(t, func(c *config) {
+			c.Check, c.CheckInterval, c.CheckOnRelease = f.check, -1, true
+			c.Hooks.Checked = func(error, time.Duration) { told.Add(1) }
+		})
+		require.NoError(t, r.Prove(t.Context())) // checks, and again when it releases
+		f.set(func() { f.log[0].broken = true })
+		release(t, acquire(t, r))
+		synctest.Wait()
+		s := r.Stats()
+		require.EqualValues(t, 3, s.Checks)
+		require.EqualValues(t, 3, told.Load())
+		require.EqualValues(t, 1, s.CheckFailures)
+		require.EqualValues(t, 1, s.Closed[reservoir.Unhealthy])
+		shut(t, r)
+	})
+}
+
+// Every hook, in every way in which a call can end badly.
+func TestAHookThatPanicsOrEndsItsGoroutineLosesNothing(t *testing.T) {
+	for name, bad := range map[string]func(){"panic": func() { panic("ouch") }, "goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, f *fake) {
+				w := &watchman{}
+				var refuse atomic.Bool
+				r := f.pool(t, func(c *config) {
+					c.MaxSize, c.Check, c.LeakAfter, c.Watch, c.AcquireTimeout = 2, f.check, time.Second, w.watch, 5*time.Second
+					c.Admit = f.admit
+					c.CloseTimeout = time.Millisecond
+					c.Close = func(x *conn) error { time.Sleep(2 * time.Millisecond); return f.close(x) }
+					c.Hooks = reservoir.Hooks{
+						Opening: bad, Opened: func(time.Duration) { bad() }, OpenFailed: func(error, time.Duration) { bad() }, OpenElided: bad,
+						WaitStart: bad, WaitEnd: func(time.Duration, error) { bad() }, Acquired: func(time.Duration) { bad() },
+						Released: func(time.Duration) { bad() }, Shed: bad, Leaked: func(reservoir.Leak) { bad() },
+						Checked: func(error, time.Duration) { bad() }, Closing: func(reservoir.Reason, error) { bad() },
+						CloseStalled: func(reservoir.Reason) { bad() }, Closed: func(reservoir.Reason, error) { bad() },
+					}
+				})
+				for range 10 {
+					for range 3 {
+						go func() {
+							if l, err := r.Acquire(t.Context()); err == nil {
+								time.Sleep(2 * time.Second)
+								if refuse.Load() {
+									_ = l.Discard(errRefused)
+								} else {
+									_ = l.Release()
+								}
+							}
+						}()
+					}
+					time.Sleep(40 * time.Second)
+					refuse.Store(!refuse.Load())
+					synctest.Wait()
+					require.Zero(t, r.Stats().InUse)
+					require.Zero(t, r.Stats().Waiting)
+				}
+				require.NotZero(t, r.Stats().HookFailures)
+				require.Error(t, r.Stats().LastHookError)
+				shut(t, r)
+			})
+		})
+	}
+}
+
+func TestCloseWithoutCloseTimeoutEndsWithItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		f.closes = 10 * time.Hour
+		r := f.pool(t, func(c *config) { c.CloseTimeout = -1 })
+		release(t, acquire(t, r))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		var left *reservoir.CloseError
+		require.ErrorAs(t, r.Close(ctx), &left)
+		require.Equal(t, 1, left.Remaining)
+		require.Equal(t, time.Second, time.Since(began))
+
+		again, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, r.Close(again), context.DeadlineExceeded, "a second Close waits for the rest")
+		require.Equal(t, time.Second+time.Minute, time.Since(began))
+		require.ErrorIs(t, r.Close(t.Context()), reservoir.ErrClosed)
+		require.Equal(t, 10*time.Hour, time.Since(began))
+		require.Zero(t, r.Stats().Total)
+	})
+}
+
+func TestNoHookRunsAfterClose(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		var running, after atomic.Int64
+		var over atomic.Bool
+		hook := func() {
+			running.Add(1)
+			if over.Load() {
+				after.Add(1)
+			}
+			time.Sleep(time.Second)
+			running.Add(-1)
+		}
+		r := f.pool(t, func(c *config) {
+			c.MinIdle, c.Check, c.CheckInterval = 2, f.check, time.Second
+			c.Hooks = reservoir.Hooks{
+				Opened: func(time.Duration) { hook() }, Checked: func(error, time.Duration) { hook() },
+				Closing: func(reservoir.Reason, error) { hook() }, Closed: func(reservoir.Reason, error) { hook() },
+			}
+		})
+		require.NoError(t, r.WaitReady(t.Context(), 2))
+		time.Sleep(1500 * time.Millisecond)
+		require.NoError(t, r.Close(t.Context()))
+		over.Store(true)
+		require.Zero(t, running.Load())
+		time.Sleep(time.Minute)
+		require.Zero(t, after.Load())
+	})
+}
+
+func TestAnOpenThatCloseEndsIsNoFailure(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		f.dial = time.Hour
+		var failed, elided atomic.Int64
+		r := f.pool(t, func(c *config) {
+			c.MinIdle, c.OpenTimeout = 1, -1
+			c.Hooks.OpenFailed = func(error, time.Duration) { failed.Add(1) }
+			c.Hooks.OpenElided = func() { elided.Add(1) }
+		})
+		synctest.Wait()
+		require.NoError(t, r.Close(t.Context()))
+		s := r.Stats()
+		require.Zero(t, s.OpenFailures)
+		require.NoError(t, s.LastOpenError)
+		require.Zero(t, failed.Load())
+		require.EqualValues(t, 1, elided.Load())
+		require.EqualValues(t, 1, s.OpensElided)
+	})
+}
+
+func TestAPanicIsToldInOneLine(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) { c.Open = func(context.Context) (*conn, error) { panic(errRefused) } })
+		got := <-call(t.Context(), r)
+		require.False(t, strings.Contains(got.err.Error(), "\n"), "%v", got.err)
+		require.ErrorIs(t, got.err, errRefused)
+		var p *reservoir.PanicError
+		require.ErrorAs(t, got.err, &p)
+		require.Contains(t, string(p.Stack), "TestAPanicIsToldInOneLine")
+		shut(t, r)
+	})
+}

@@ -1,0 +1,148 @@
+package reservoir
+
+import (
+	"context"
+	"time"
+)
+
+// maxKeepalives bounds the keepalive checks under way at a time, however large
+// the reservoir.
+const maxKeepalives = 64
+
+// keepaliveLimit is how many connections may be in keepalive checks at a time.
+// The caller holds mu.
+func (r *Reservoir[C]) keepaliveLimit() int { return max(1, min(r.mu.maxSize/4, maxKeepalives)) }
+
+// startDueChecks begins the keepalive checks that are due, as many as may run.
+// The caller holds mu.
+func (r *Reservoir[C]) startDueChecks(now int64, fx *effects[C]) {
+	for r.mu.keepalives < r.keepaliveLimit() {
+		e := r.mu.dueChecks.front()
+		if e == nil {
+			return
+		}
+		r.mu.dueChecks.remove(&e.dueLink)
+		if e.state == idle && now >= after(e.proven, r.keepAlive) {
+			r.startCheck(e, true, fx)
+		}
+	}
+}
+
+// mustCheck says whether an idle connection has to be checked before it is
+// lent. Age alone decides, so that a younger one never has to when an older has
+// not. The caller holds mu.
+func (r *Reservoir[C]) mustCheck(e *entry[C], now int64) bool {
+	return r.cfg.CheckOnAcquire && now-e.idleSince >= int64(r.cfg.IdleBeforeCheck)
+}
+
+// startCheck takes an idle connection aside to be checked. One in a keepalive
+// check keeps its place in the idle list. The caller holds mu.
+func (r *Reservoir[C]) startCheck(e *entry[C], keepalive bool, fx *effects[C]) {
+	if keepalive {
+		r.mu.keepalives++
+	} else {
+		r.leaveIdle(e)
+	}
+	r.move(e, checking)
+	e.keepalive, e.slow, e.checked = keepalive, false, r.clock.now()
+	r.mu.stats.Checks++
+	r.schedule(e, e.checked)
+	r.mu.tasks++
+	e.chain, fx.check = fx.check, e
+}
+
+// slowCheck is how long a check may take before waiters stop counting on it:
+// as long as an open takes, since that could serve them too. The caller holds mu.
+func (r *Reservoir[C]) slowCheck() int64 { return max(r.mu.openTime, int64(100*time.Millisecond)) }
+
+// abandonCheck is how long a check may take while callers wait whom nothing else
+// can serve. Then it is ended, which closes the connection and so makes room.
+const abandonCheck = int64(time.Second)
+
+// lookAtCheck looks at how long a check has taken. The caller holds mu.
+func (r *Reservoir[C]) lookAtCheck(e *entry[C], now int64, fx *effects[C]) {
+	took := now - e.checked
+	if took < r.slowCheck() {
+		return
+	}
+	if !e.slow {
+		e.slow = true
+		if !e.keepalive {
+			r.mu.slowChecks++
+		}
+	}
+	if c := r.counts(); took >= max(abandonCheck, 4*r.mu.openTime) && c.unserved() > c.opening && c.room() == 0 && e.abandon != nil {
+		fx.later(e.abandon)
+		e.abandon = nil
+	}
+}
+
+// check calls Check, on its own goroutine.
+func (r *Reservoir[C]) check(e *entry[C]) {
+	defer r.taskDone()
+	ctx, cancel := r.bounded(r.cfg.CheckTimeout)
+	defer cancel()
+	r.mu.Lock()
+	e.abandon = cancel
+	r.mu.Unlock()
+	began := r.clock.exact()
+	err := isolated(func() error { return r.cfg.Check(ctx, e.value) })
+	r.checkDone(e, err)
+	r.tellChecked(err, began)
+}
+
+func (r *Reservoir[C]) tellChecked(err error, began int64) {
+	if checked := r.cfg.Hooks.Checked; checked != nil {
+		r.tell(func() { checked(err, time.Duration(r.clock.exact()-began)) })
+	}
+}
+
+// checkDone decides after Check. A keepalive check does not make the connection
+// younger: it stays where it was, for the idle TTL to find.
+func (r *Reservoir[C]) checkDone(e *entry[C], err error) {
+	var fx effects[C]
+	r.mu.Lock()
+	now := r.clock.read()
+	if e.keepalive {
+		r.mu.keepalives--
+	} else {
+		e.idleSince, e.checkedLoan = now, e.loan
+		r.mu.suspect = err != nil
+		if e.slow {
+			r.mu.slowChecks--
+		}
+	}
+	e.proven, e.abandon = now, nil
+	if err != nil {
+		r.mu.stats.CheckFailures++
+		r.retire(e, Unhealthy, err, &fx)
+	} else {
+		r.dispatch(e, &fx)
+	}
+	r.startDueChecks(now, &fx)
+	r.reconcile(&fx)
+	r.unlock(&fx)
+}
+
+// checkHere calls Check on the caller's goroutine, counts it and tells of it.
+func (r *Reservoir[C]) checkHere(ctx context.Context, c C) (err error) {
+	if r.cfg.CheckTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, r.cfg.CheckTimeout)
+		defer cancel()
+	}
+	began := r.clock.exact()
+	guarded(func() error { return r.cfg.Check(ctx, c) }, func(e error) {
+		err = e
+		r.mu.Lock()
+		r.mu.stats.Checks++
+		if err != nil {
+			r.mu.stats.CheckFailures++
+		}
+		r.mu.Unlock()
+		if checked := r.cfg.Hooks.Checked; checked != nil {
+			r.tellHere(func() { checked(err, time.Duration(r.clock.exact()-began)) })
+		}
+	})
+	return err
+}

@@ -1,0 +1,170 @@
+package reservoir
+
+// Counts is all that decides how many connections are opened and replaced.
+type counts struct {
+	waiters int // callers in the queue
+	served  int // of them, those for whom a check is under way that can be relied on
+
+	idle        int // usable now, or as soon as a keepalive check is over
+	established int // idle, in use, or being checked
+	opening     int
+	closing     int
+
+	stale      int // of established, those that are past their replacement time
+	superseded int // of stale, those for which a successor has been opened
+
+	minIdle, maxSize, overflow int
+	ready                      int // how many WaitReady asks for
+	concurrent                 int // opens at a time
+	failing                    bool
+	paused                     bool // after a failure, until the next attempt is due
+}
+
+func (c counts) total() int { return c.established + c.opening + c.closing }
+
+// unserved counts the waiters whom only another connection can serve.
+func (c counts) unserved() int { return max(0, c.waiters-c.served) }
+
+// wanted is how many opens should be under way: one for each unserved waiter,
+// what is missing to MinIdle or for WaitReady, and a successor for each stale
+// connection that has none.
+func (c counts) wanted() int {
+	return c.unserved() + max(0, c.minIdle-c.idle, c.ready-c.established) + c.stale - c.superseded
+}
+
+// room is how many connections more may exist. Room beyond maxSize is for
+// waiters only.
+//
+// INVARIANT: established + opening + closing <= maxSize + overflow.
+func (c counts) room() int {
+	within := max(0, c.maxSize-c.total())
+	beyond := max(0, min(c.maxSize+c.overflow-max(c.total(), c.maxSize), c.unserved()-c.opening-within))
+	return within + beyond
+}
+
+// together is how many connections may be missing at a time while a full
+// reservoir replaces its stale ones.
+func (c counts) together() int { return max(1, min(c.maxSize/4, c.concurrent)) }
+
+// demand decides how many opens to start now and how many stale connections to
+// close now. It is the only place that does.
+//
+// A stale connection is closed when its successor has come, unless callers wait:
+// then it is used on. Where there is no room to open the successor first, it is
+// closed first, a few at a time, and none while opens fail.
+func demand(c counts) (open, retire int) {
+	atOnce := c.concurrent
+	if c.failing {
+		atOnce = 1 // one open finds out whether the server takes more
+	}
+	if !c.paused {
+		open = max(0, min(c.wanted()-c.opening, c.room(), atOnce-c.opening))
+	}
+	if c.unserved() == 0 {
+		retire = c.superseded
+	}
+	if c.total() >= c.maxSize && !c.failing {
+		retire = max(retire, min(c.stale-c.superseded, c.together()-c.opening-c.closing))
+	}
+	return open, retire
+}
+
+// coming counts the connections that will be there soon for those who wait now,
+// those included whose place will be free as soon as a Close has returned.
+func (c counts) coming() int {
+	n := c.opening + c.served + c.idle
+	if !c.paused {
+		n += max(0, c.maxSize+c.overflow-c.established-c.opening)
+	}
+	return n
+}
+
+// counts takes stock. The caller holds mu.
+func (r *Reservoir[C]) counts() counts {
+	m := &r.mu
+	c := counts{
+		waiters: m.waiters.n, served: m.count[checking] - m.keepalives - m.slowChecks,
+		idle: m.idle.n - m.outdated, established: r.established(), opening: m.count[opening], closing: m.count[closing],
+		stale: m.stale, superseded: m.superseded,
+		minIdle: m.minIdle, maxSize: m.maxSize, overflow: r.cfg.OnExhausted.overflow(),
+		concurrent: r.cfg.MaxConcurrentOpens, failing: m.failures > 0, paused: r.paused(),
+	}
+	if len(m.readyWaits) > 0 {
+		c.ready = r.readyWanted()
+	}
+	return c
+}
+
+// openCounts is counts for those who decide on opens: after a check has failed,
+// opens race the checks that follow. The caller holds mu.
+func (r *Reservoir[C]) openCounts() counts {
+	c := r.counts()
+	if r.mu.suspect {
+		c.served = 0
+	}
+	return c
+}
+
+// paused says whether the next open has to wait for its time. The caller holds mu.
+func (r *Reservoir[C]) paused() bool {
+	return r.mu.failures > 0 && r.clock.now() < r.mu.retryAt && r.clock.read() < r.mu.retryAt
+}
+
+// reconcile serves waiters from what is idle and carries out demand. It is
+// called after every change, so nothing has to poll. The caller holds mu.
+func (r *Reservoir[C]) reconcile(fx *effects[C]) {
+	if r.mu.closed {
+		return
+	}
+	r.serve(fx)
+	c := r.openCounts()
+	open, retire := demand(c)
+	for ; retire > 0; retire-- {
+		e := r.oldestStale()
+		if e == nil {
+			break
+		}
+		r.retire(e, Expired, nil, fx)
+	}
+	if open > batch {
+		open = batch
+		r.arm(r.clock.now()) // for the rest
+	}
+	for ; open > 0; open-- {
+		e := r.newEntry()
+		r.mu.tasks++
+		e.chain, fx.open = fx.open, e
+	}
+	if c.paused && c.wanted() > c.opening {
+		r.arm(r.mu.retryAt)
+	}
+	if r.cfg.OnExhausted == FailFast && r.mu.waiters.n > 0 {
+		r.failExcess(fx)
+	}
+}
+
+// batch bounds what is done with connections or waiters in one section under
+// the lock.
+const batch = 64
+
+// serve gives idle connections to waiters; those that have to be checked first
+// are checked on behalf of one waiter each. The caller holds mu.
+func (r *Reservoir[C]) serve(fx *effects[C]) {
+	for r.mu.waiters.n > 0 {
+		now := r.clock.now()
+		e := r.newestIdle(now, fx)
+		if e == nil {
+			return
+		}
+		if !r.mustCheck(e, now) {
+			if !r.handOff(e, now, fx) {
+				return
+			}
+			continue
+		}
+		if r.counts().unserved() == 0 {
+			return
+		}
+		r.startCheck(e, false, fx)
+	}
+}

@@ -1,0 +1,215 @@
+package reservoir
+
+import (
+	"runtime"
+	"time"
+)
+
+// A verdict is what becomes of a connection that nobody has.
+type verdict uint8
+
+const (
+	toClose verdict = iota
+	toWaiter
+	toIdle
+)
+
+// dispatch carries out what becomes of a connection that nobody has: it is
+// closed, goes to the first waiter, or is idle. Every path ends here: released,
+// opened, checked, given back by a caller who had left. The caller holds mu, and
+// calls reconcile afterwards.
+func (r *Reservoir[C]) dispatch(e *entry[C], fx *effects[C]) {
+	now := r.clock.now()
+	r.markStale(e, now)
+	to, reason := r.verdict(e, now)
+	if to == toWaiter && !r.handOff(e, now, fx) {
+		to, reason = r.verdict(e, now) // the waiters had all left
+	}
+	switch to {
+	case toClose:
+		r.retire(e, reason, e.lost, fx)
+	case toIdle:
+		r.becomeIdle(e, now)
+	case toWaiter: // done
+	}
+}
+
+// verdict decides and changes nothing. The caller holds mu.
+func (r *Reservoir[C]) verdict(e *entry[C], now int64) (verdict, Reason) {
+	if reason, unfit := r.unfit(e, now); unfit {
+		return toClose, reason
+	}
+	if e.stale {
+		if _, retire := demand(r.openCounts()); retire > 0 {
+			return toClose, Expired
+		}
+	}
+	live := r.live()
+	switch {
+	case live > r.limit():
+		return toClose, Surplus
+	case r.mu.waiters.n > 0:
+		return toWaiter, 0
+	case live > r.mu.maxSize && r.cfg.OnExhausted.overflow() == 0:
+		return toClose, Surplus
+	}
+	return toIdle, 0
+}
+
+// unfit says whether a connection may not be lent at all. The caller holds mu.
+func (r *Reservoir[C]) unfit(e *entry[C], now int64) (Reason, bool) {
+	switch {
+	case r.mu.closed:
+		return Shutdown, true
+	case e.generation != r.mu.generation:
+		return Outdated, true
+	case e.lost != nil:
+		return Lost, true
+	case r.expired(e, now):
+		return Expired, true
+	}
+	return 0, false
+}
+
+// expired says whether a connection is too old to be lent. Where the kept time
+// is too coarse to tell, it reads the exact one. The caller holds mu.
+func (r *Reservoir[C]) expired(e *entry[C], now int64) bool {
+	return e.span.expireAt-now <= r.clock.slack && (now >= e.span.expireAt || r.clock.exact() >= e.span.expireAt)
+}
+
+// limit is how many connections may exist, overflow included. The caller holds mu.
+func (r *Reservoir[C]) limit() int { return r.mu.maxSize + r.cfg.OnExhausted.overflow() }
+
+// out says whether a loan is still out. The caller holds mu.
+func (r *Reservoir[C]) out(l Loan[C]) bool {
+	return l.entry != nil && l.entry.state == loaned && l.entry.loan == l.number
+}
+
+// release ends a loan whose connection is fine.
+func (r *Reservoir[C]) release(l Loan[C]) error {
+	e := l.entry
+	r.mu.Lock()
+	if !r.out(l) {
+		r.mu.Unlock()
+		return ErrReleased
+	}
+	held := r.used(e)
+	handed := false
+	if r.canRequeue(e) {
+		r.verifyRequeue(e)
+		r.move(e, idle)
+		r.mu.idle.pushFront(&e.link)
+		r.verify()
+		r.mu.Unlock()
+	} else {
+		var fx effects[C]
+		r.dispatch(e, &fx)
+		r.reconcile(&fx)
+		handed = fx.wake != nil
+		r.unlock(&fx)
+	}
+	if released := r.cfg.Hooks.Released; released != nil {
+		r.tellHere(func() { released(held) })
+	}
+	if handed {
+		// The woken caller is next on this very processor: let it run now, not
+		// when the releaser's time slice is over.
+		runtime.Gosched()
+	}
+	return nil
+}
+
+// canRequeue says whether dispatch would just make a used connection the first
+// idle one, and reconcile do nothing: the common case, worth a short way. The
+// caller holds mu.
+func (r *Reservoir[C]) canRequeue(e *entry[C]) bool {
+	return r.mu.waiters.n == 0 && e.idleSince < e.fastPathUntil && !e.stale && e.generation == r.mu.generation && r.live() <= r.mu.maxSize
+}
+
+// used marks the end of a use. The caller holds mu.
+func (r *Reservoir[C]) used(e *entry[C]) (held time.Duration) {
+	now := r.clock.now()
+	e.idleSince, e.proven = now, now
+	return time.Duration(now - e.borrowed)
+}
+
+// releaseWithReset ends a loan whose connection has to be reset or checked first.
+func (r *Reservoir[C]) releaseWithReset(l Loan[C]) error {
+	var fx effects[C]
+	e := l.entry
+	r.mu.Lock()
+	if !r.out(l) {
+		r.mu.Unlock()
+		return ErrReleased
+	}
+	held := r.used(e)
+	_, unfit := r.unfit(e, r.clock.now())
+	if unfit {
+		r.dispatch(e, &fx)
+		r.reconcile(&fx)
+	} else {
+		r.move(e, resetting)
+	}
+	r.unlock(&fx)
+	if !unfit {
+		r.reset(e)
+	}
+	if released := r.cfg.Hooks.Released; released != nil {
+		r.tellHere(func() { released(held) })
+	}
+	return nil
+}
+
+// reset runs Reset and Check as configured.
+func (r *Reservoir[C]) reset(e *entry[C]) {
+	failed := Discarded
+	guarded(func() error {
+		if r.cfg.Reset != nil {
+			ctx, cancel := r.bounded(r.cfg.CheckTimeout)
+			defer cancel()
+			if err := r.cfg.Reset(ctx, e.value); err != nil {
+				return err
+			}
+		}
+		if r.cfg.CheckOnRelease {
+			failed = Unhealthy
+			return r.checkHere(r.ctx, e.value)
+		}
+		return nil
+	}, func(err error) { r.resetDone(e, failed, err) })
+}
+
+// resetDone decides after Reset and Check.
+func (r *Reservoir[C]) resetDone(e *entry[C], failed Reason, err error) {
+	var fx effects[C]
+	r.mu.Lock()
+	if err != nil {
+		r.retire(e, failed, err, &fx)
+	} else {
+		r.used(e)
+		r.dispatch(e, &fx)
+	}
+	r.reconcile(&fx)
+	r.unlock(&fx)
+	if fx.wake != nil {
+		runtime.Gosched()
+	}
+}
+
+// discard ends a loan whose connection is not fine.
+func (r *Reservoir[C]) discard(l Loan[C], reason Reason, cause error) error {
+	var fx effects[C]
+	r.mu.Lock()
+	if !r.out(l) {
+		r.mu.Unlock()
+		return ErrReleased
+	}
+	held := r.used(l.entry)
+	r.retire(l.entry, reason, cause, &fx)
+	r.reconcile(&fx)
+	r.unlock(&fx)
+	if released := r.cfg.Hooks.Released; released != nil {
+		r.tellHere(func() { released(held) })
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package reservoir
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// open is the life of one open, on its own goroutine.
+func (r *Reservoir[C]) open(e *entry[C]) {
+	defer r.taskDone()
+	began := r.clock.exact()
+	if admit := r.cfg.Admit; admit != nil {
+		err := isolated(func() (err error) { e.release, err = admit(r.ctx); return err })
+		if err != nil {
+			r.openFailed(e, err, began, errors.Is(err, ErrExhausted))
+			return
+		}
+	}
+	if !r.stillWanted(e) {
+		r.skipOpen(e)
+		return
+	}
+	if opening := r.cfg.Hooks.Opening; opening != nil {
+		r.tell(opening)
+	}
+	dialed := r.clock.exact()
+	if err := r.dial(e); err != nil {
+		r.openFailed(e, err, dialed, false)
+		return
+	}
+	until := never
+	unusable := isolated(func() (err error) { until, err = r.introduce(e); return err })
+	took := r.clock.exact() - dialed
+	r.opened(e, began, until, unusable)
+	if opened := r.cfg.Hooks.Opened; opened != nil {
+		r.tell(func() { opened(time.Duration(took)) })
+	}
+}
+
+// dial calls Open.
+func (r *Reservoir[C]) dial(e *entry[C]) error {
+	ctx, cancel := r.bounded(r.cfg.OpenTimeout)
+	defer cancel()
+	return isolated(func() (err error) { e.value, err = r.cfg.Open(ctx); return err })
+}
+
+// introduce asks about a new connection and passes on how its loss is reported.
+// It returns until when the connection can be used.
+func (r *Reservoir[C]) introduce(e *entry[C]) (until int64, err error) {
+	until = never
+	if expiresAt := r.cfg.ExpiresAt; expiresAt != nil {
+		if at := expiresAt(e.value); !at.IsZero() {
+			left := time.Until(at)
+			if left <= r.cfg.GuardWindow {
+				return until, fmt.Errorf("reservoir: ExpiresAt: a new connection ends in %v, within GuardWindow %v", left, r.cfg.GuardWindow)
+			}
+			until = after(r.clock.exact(), int64(left))
+		}
+	}
+	if watch := r.cfg.Watch; watch != nil {
+		watch(e.value, func(cause error) { r.markLost(e, cause) })
+	}
+	return until, nil
+}
+
+// stillWanted says whether an open that was decided earlier has a use now, and
+// counts it if so.
+func (r *Reservoir[C]) stillWanted(e *entry[C]) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.closed || e.generation != r.mu.generation || r.mu.count[opening] > r.openCounts().wanted() {
+		return false
+	}
+	r.mu.stats.Opens++
+	e.lastWaiterAtOpen = r.mu.lastWaiter
+	return true
+}
+
+// skipOpen ends an open that has no use any more.
+func (r *Reservoir[C]) skipOpen(e *entry[C]) {
+	_ = giveBack(e.release) // nobody is there to be told
+	var fx effects[C]
+	r.mu.Lock()
+	r.mu.stats.OpensElided++
+	r.remove(e)
+	r.reconcile(&fx)
+	r.unlock(&fx)
+	if elided := r.cfg.Hooks.OpenElided; elided != nil {
+		r.tell(elided)
+	}
+}
+
+// opened takes a new connection in, which can be used until a time; unusable is
+// why it can't be used at all, which counts as a failed open.
+func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) {
+	var fx effects[C]
+	r.mu.Lock()
+	now := r.clock.read()
+	r.mu.openTime = smoothed(r.mu.openTime, now-began)
+	if unusable != nil {
+		e.lost = unusable
+	}
+	if r.mu.failures > 0 {
+		r.mu.priorFailures, r.mu.stableAt = r.mu.failures, now+int64(earlyLossWindow)
+	}
+	r.mu.failures, r.mu.retryAt, r.mu.lastOpen, r.mu.failedThrough = 0, 0, nil, 0
+	r.mu.suspect = false
+	r.mu.phase += goldenStep
+	together := counts{maxSize: r.mu.maxSize, concurrent: r.cfg.MaxConcurrentOpens}.together()
+	e.span = life{
+		opened: now, length: int64(r.cfg.MaxLifetime), guard: int64(r.cfg.GuardWindow), until: until,
+		extra:     jitterPart(r.mu.phase, r.cfg.LifetimeJitter),
+		replacing: replacing(r.mu.maxSize, together, r.mu.openTime, int64(r.cfg.LifetimeJitter)),
+	}.span()
+	e.born, e.idleSince, e.proven = now, now, now
+	e.fastPathUntil = min(e.span.replaceAt, e.span.expireAt-r.clock.slack)
+	if e.lost != nil {
+		r.countEarlyLoss(e, now)
+	}
+	r.schedule(e, now)
+	r.dispatch(e, &fx)
+	if unusable != nil && r.live() == 0 && !r.mu.closed {
+		r.failThrough(e.lastWaiterAtOpen, unusable, &fx)
+	}
+	if c := r.counts(); e.state == idle && c.stale > c.superseded && c.idle > c.minIdle && c.established > c.ready {
+		r.mu.superseded++ // e is its successor
+	}
+	r.notifyReady(&fx)
+	r.reconcile(&fx)
+	r.unlock(&fx)
+}
+
+// openFailed ends an open that made nothing. One that failed because a budget
+// is full fails nobody: there may be room before their time is over. One that
+// Close has ended is no failure.
+func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bool) {
+	_ = giveBack(e.release) // the open's own error matters more
+	var fx effects[C]
+	r.mu.Lock()
+	now := r.clock.read()
+	closed := r.mu.closed
+	if closed {
+		r.mu.stats.OpensElided++
+	} else {
+		r.mu.stats.OpenFailures++
+		r.mu.lastOpen = cause
+	}
+	if !full {
+		// Of opens that overlap, the last to fail may not be the last to begin.
+		r.mu.failedThrough = max(r.mu.failedThrough, e.lastWaiterAtOpen)
+	}
+	if now >= r.mu.retryAt { // opens that fail together are one failure
+		r.failedAgain(r.mu.failures, now)
+	}
+	r.remove(e)
+	if r.live() == 0 && !full && !closed { // else Close tells them
+		r.failThrough(r.mu.failedThrough, cause, &fx)
+	}
+	r.reconcile(&fx)
+	r.unlock(&fx)
+	if hook := r.cfg.Hooks.OpenElided; hook != nil && closed {
+		r.tell(hook)
+	}
+	if hook := r.cfg.Hooks.OpenFailed; hook != nil && !closed {
+		r.tell(func() { hook(cause, time.Duration(r.clock.exact()-began)) })
+	}
+}
+
+// failedAgain makes the next open wait, after so many that failed before this
+// one. The caller holds mu.
+func (r *Reservoir[C]) failedAgain(before int, now int64) {
+	r.mu.failures = before + 1
+	r.mu.retryAt = now + int64(pause(r.mu.failures, rand.Float64()))
+}
+
+// earlyLossWindow is the age up to which a connection that ends by itself counts
+// as a failed open. Without it, a server that takes connections and drops them
+// would be asked for new ones without a pause.
+const earlyLossWindow = time.Second
+
+var errLost = errors.New("reservoir: the connection has ended")
+
+// markLost takes note that a connection has ended by itself.
+func (r *Reservoir[C]) markLost(e *entry[C], cause error) {
+	if cause == nil {
+		cause = errLost
+	}
+	var fx effects[C]
+	r.mu.Lock()
+	if e.lost == nil { // the first reason counts
+		e.lost = cause
+		e.fastPathUntil = -never // its release takes the long way
+		switch e.state {
+		case idle:
+			r.countEarlyLoss(e, r.clock.read())
+			r.dispatch(e, &fx)
+			r.reconcile(&fx)
+		case loaned, resetting, checking:
+			r.countEarlyLoss(e, r.clock.read())
+			r.reconcile(&fx)
+		case opening, closing, gone: // opened looks; the others are past it
+		}
+	}
+	r.unlock(&fx)
+}
+
+// countEarlyLoss counts a lost connection as a failed open if it was that young.
+// The caller holds mu.
+func (r *Reservoir[C]) countEarlyLoss(e *entry[C], now int64) {
+	if now-e.born >= int64(earlyLossWindow) || now < r.mu.retryAt || r.mu.closed {
+		return
+	}
+	if now >= r.mu.stableAt {
+		r.mu.priorFailures = 0
+	}
+	r.mu.lastOpen = e.lost
+	r.failedAgain(r.mu.priorFailures, now)
+}

@@ -1,0 +1,120 @@
+package reservoir
+
+import "github.com/flightpool/flightpool/internal/invariant"
+
+// verify checks the invariants at the end of a section under the lock.
+func (r *Reservoir[C]) verify() {
+	if !invariant.Enabled {
+		return
+	}
+	m := &r.mu
+	total := 0
+	for _, n := range m.count[:gone] {
+		total += n
+	}
+	invariant.Check(total == len(m.all), "states sum to %d, there are %d connections", total, len(m.all))
+	m.ceiling = max(r.limit(), min(m.ceiling, total))
+	invariant.Check(total <= m.ceiling, "%d connections, more than %d", total, m.ceiling)
+	invariant.Check(m.idle.n == m.count[idle]+r.keepalivesListed(), "%d in the idle list, %d are idle", m.idle.n, m.count[idle])
+	invariant.Check(m.superseded >= 0 && m.superseded <= m.stale && m.stale <= r.established(), "%d superseded, %d stale, %d established", m.superseded, m.stale, r.established())
+	invariant.Check(m.outdated >= 0 && m.outdated <= m.idle.n && m.aged >= 0 && m.aged <= m.idle.n, "%d outdated, %d aged of %d idle", m.outdated, m.aged, m.idle.n)
+	invariant.Check(m.untimed.n <= m.waiters.n, "%d without a deadline of %d waiters", m.untimed.n, m.waiters.n)
+	invariant.Check(len(m.timers) == r.established() || m.closed, "%d timers, %d established", len(m.timers), r.established())
+	if !m.closed && m.waiters.n > 0 {
+		now := r.clock.now()
+		front := m.idle.front()
+		usable := front != nil && front.state == idle && front.generation == m.generation && !r.expired(front, now)
+		invariant.Check(!usable || r.mustCheck(front, now) && r.counts().unserved() == 0, "%d idle while %d wait", m.idle.n, m.waiters.n)
+	}
+	if len(m.all) <= 64 {
+		r.verifyIdle()
+		r.verifyTimers()
+	}
+}
+
+// keepalivesListed counts the keepalive checks of connections in the idle list:
+// those that Reset took out are not.
+func (r *Reservoir[C]) keepalivesListed() int {
+	n := r.mu.idle.n - r.mu.count[idle]
+	return max(0, min(n, r.mu.keepalives))
+}
+
+// verifyIdle checks every connection of the idle list.
+func (r *Reservoir[C]) verifyIdle() {
+	stale, aged, outdated, younger := 0, 0, 0, never
+	for e := r.mu.idle.front(); e != nil; e = e.link.next.self {
+		invariant.Check(e.state == idle || e.state == checking && e.keepalive, "in the idle list in state %d", e.state)
+		invariant.Check(e.idleSince <= younger, "idle list out of order: %d after %d", e.idleSince, younger)
+		invariant.Check(outdated == 0 || e.generation != r.mu.generation, "a new connection behind an outdated one")
+		invariant.Check(e.lost == nil || e.state != idle, "idle although lost: %v", e.lost)
+		invariant.Check(e.stale == e.staleLink.linked(), "stale %v, in the list of stale ones %v", e.stale, e.staleLink.linked())
+		younger = e.idleSince
+		if e.stale {
+			stale++
+		}
+		if e.aged {
+			aged++
+		}
+		if e.generation != r.mu.generation {
+			outdated++
+		}
+	}
+	invariant.Check(stale == r.mu.staleIdle.n, "%d idle are stale, counted %d", stale, r.mu.staleIdle.n)
+	invariant.Check(aged == r.mu.aged, "%d are aged, counted %d", aged, r.mu.aged)
+	invariant.Check(outdated == r.mu.outdated, "%d are outdated, counted %d", outdated, r.mu.outdated)
+}
+
+// verifyTimers checks that nothing that time brings comes later than its timer.
+func (r *Reservoir[C]) verifyTimers() {
+	stale := 0
+	for _, e := range r.mu.all {
+		if e.state == opening || e.state == closing {
+			invariant.Check(e.timer < 0, "in state %d with a timer", e.state)
+			continue
+		}
+		if e.stale {
+			stale++
+		}
+		invariant.Check(e.timer >= 0 && r.mu.timers[e.timer] == e, "not among the timers")
+		invariant.Check(r.mu.closed || r.mu.due <= e.lookAt, "the alarm is at %d, a timer at %d", r.mu.due, e.lookAt)
+		if e.state == idle {
+			exact := min(e.span.expireAt, after(e.proven, r.keepAlive))
+			if e.dueLink.linked() {
+				exact = e.span.expireAt
+			}
+			if !e.aged {
+				exact = min(exact, after(e.idleSince, r.idleTTL))
+			}
+			invariant.Check(e.lookAt <= exact || r.mu.tuning > 0, "looked at %d, %d too late", e.lookAt, e.lookAt-exact)
+		}
+	}
+	invariant.Check(stale == r.mu.stale, "%d are stale, counted %d", stale, r.mu.stale)
+}
+
+// verifyQuick checks that the long way would lend the same connection and do
+// nothing else.
+func (r *Reservoir[C]) verifyQuick(e *entry[C]) {
+	if !invariant.Enabled {
+		return
+	}
+	var fx effects[C]
+	invariant.Check(r.ready(&fx) == e && fx.close == nil, "the quick way lends another connection than the long one")
+	c := r.openCounts()
+	c.idle--
+	open, retire := demand(c)
+	invariant.Check(open == 0 && (retire == 0 || r.oldestStale() == nil), "after the quick way, %d opens and %d replacements are missing", open, retire)
+}
+
+// verifyRequeue checks that the long way would make the connection the first
+// idle one and do nothing else.
+func (r *Reservoir[C]) verifyRequeue(e *entry[C]) {
+	if !invariant.Enabled {
+		return
+	}
+	to, reason := r.verdict(e, r.clock.now())
+	invariant.Check(to == toIdle, "the quick way keeps a connection for which the verdict is %d, %v", to, reason)
+	c := r.openCounts()
+	c.idle++
+	open, retire := demand(c)
+	invariant.Check(open == 0 && (retire == 0 || r.oldestStale() == nil), "after the quick way, %d opens and %d replacements are missing", open, retire)
+}
