@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,6 +79,21 @@ func answeredAndEnded(t *testing.T, answerFirst, closed bool) {
 	require.EqualValues(t, 1, s.Granted)
 	require.EqualValues(t, 1, s.Denied)
 	require.NoError(t, l.Close(t.Context()))
+}
+
+func TestALimiterTellsWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := lease.NewLimiter("b", 1, 1)
+		require.NoError(t, l.Wait(t.Context()))
+		var waiters sync.WaitGroup
+		for range 2 {
+			waiters.Go(func() { require.NoError(t, l.Wait(t.Context())) })
+		}
+		synctest.Wait()
+		require.Equal(t, 2, l.Stats().Waiting)
+		waiters.Wait()
+		require.Zero(t, l.Stats().Waiting)
+	})
 }
 
 func TestALimiterThatIsClosedGrantsNothing(t *testing.T) {

@@ -24,8 +24,7 @@ var paramValues = map[string][]string{
 
 var paramNames = slices.Sorted(maps.Keys(paramValues))
 
-// paramsFor makes parameters: of types that suit the columns, since the pool
-// refuses others before it sends them.
+// paramsFor makes parameters: of types that mostly suit the columns.
 func (g *generator) paramsFor(columns []column, rows int) *bound {
 	b := &bound{}
 	for _, c := range columns {
@@ -51,10 +50,10 @@ var suits = map[string]string{
 }
 
 func (g *generator) paramType(k sqlKind) string {
-	if name, ok := suits[k.name]; ok {
+	if name, ok := suits[k.name]; ok && g.chance(70) {
 		return name
 	}
-	return "utf8" // which DuckDB casts
+	return pick(g, paramNames)
 }
 
 // boundCall is a statement with parameters.
