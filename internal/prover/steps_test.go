@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -64,8 +65,10 @@ func (w *world) doPool(s step) {
 		time.Sleep(s.duration(0))
 	case "insert", "execute":
 		w.insert(s, nil, w.pool, s.num(0), 1)
-	case "bulk":
+	case "bulk", "ingest":
 		w.insert(s, nil, w.pool, s.num(0), s.num(1))
+	case "burst":
+		w.burst(s)
 	case "read":
 		w.read(s, nil, w.pool)
 	case "slow":
@@ -93,8 +96,10 @@ func (w *world) doSession(s step, a *actor) {
 		w.close(s, a)
 	case "insert", "execute":
 		w.insert(s, a, a.handle, s.num(0), 1)
-	case "bulk":
+	case "bulk", "ingest":
 		w.insert(s, a, a.handle, s.num(0), s.num(1))
+	case "save", "back":
+		w.savepoint(s, a)
 	case "read":
 		w.read(s, a, a.handle)
 	case "slow":
@@ -173,6 +178,12 @@ func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 			if res, err = q.Execute(ctx, sql); err == nil {
 				res.Release()
 			}
+		case "ingest":
+			rows := batch(first, n)
+			defer rows.Release()
+			reader, _ := array.NewRecordReader(rows.Schema(), []arrow.RecordBatch{rows})
+			defer reader.Release()
+			_, err = q.Ingest(ctx, "log", reader, flightpool.IngestOptions{})
 		case "bulk":
 			rows := batch(first, n)
 			defer rows.Release()
@@ -188,7 +199,7 @@ func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 	}
 	w.record(s, a, first, n, err)
 	w.judge(s, a, err)
-	if a != nil && a.home != 0 && err == nil && s.verb != "bulk" {
+	if a != nil && a.home != 0 && err == nil && s.verb != "bulk" && s.verb != "ingest" {
 		if id := w.sessionOf(fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first)); id != a.home {
 			w.breaks("change in another session", "%q ran in session %d, what its handle has is in session %d", s, id, a.home)
 		}
@@ -213,6 +224,9 @@ func (w *world) record(s step, a *actor, first, n int64, err error) {
 		switch {
 		case a != nil && a.tx != nil && a.tx.ended == open && !a.tx.unsure:
 			t.tx = a.tx
+			if a.tx.saved {
+				a.tx.since = append(a.tx.since, t)
+			}
 			if err != nil {
 				t.tx, t.alone = nil, never // the transaction is aborted with it
 				if !refusedBefore(err) {
@@ -443,6 +457,60 @@ func (w *world) clash(s step, a *actor) {
 		w.clashes[k] = a.tx
 	}
 	w.judge(s, a, err)
+}
+
+// savepoint sets one, or goes back to it.
+func (w *world) savepoint(s step, a *actor) {
+	t := a.tx
+	if t == nil || t.ended != open || t.unsure || t.failed || s.verb == "back" && !t.saved {
+		return
+	}
+	err := w.call(s, func(ctx context.Context) error {
+		if s.verb == "save" {
+			return a.handle.Savepoint(ctx, "s")
+		}
+		return a.handle.RollbackTo(ctx, "s")
+	})
+	w.judge(s, a, err)
+	if err != nil {
+		return
+	}
+	if s.verb == "back" {
+		for _, token := range t.since {
+			token.tx, token.alone = nil, never
+		}
+	}
+	t.saved, t.since = true, nil
+}
+
+// burst stores n rows at once; beside each of them a statement runs into its
+// deadline, which must stop nothing else.
+func (w *world) burst(s step) {
+	n := s.num(1)
+	results := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			results[i] = w.call(s, func(ctx context.Context) error {
+				_, err := w.pool.Update(ctx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, s.num(0)+i))
+				return err
+			})
+		})
+		all.Go(func() {
+			slow := step{verb: "slow", args: []string{s.arg(0), "1m"}, within: time.Duration(i+1) * 100 * time.Millisecond}
+			if err := w.call(slow, func(ctx context.Context) error {
+				return drain(w.pool.Query(ctx, fmt.Sprintf("SELECT sleep('1m') -- %d", s.num(0)+i)))
+			}); err == nil {
+				w.breaks("wrong rows", "%q: it has not run so long", slow)
+			}
+		})
+	}
+	all.Wait()
+	for i, err := range results {
+		w.record(s, nil, s.num(0)+int64(i), 1, err)
+		w.judge(s, nil, err)
+	}
+	w.late = true
 }
 
 func (w *world) rollback(s step, a *actor) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -41,9 +42,11 @@ type world struct {
 	actors            map[string]*actor
 	tokens            map[int64]*token
 	timers            []*time.Timer
-	broken            []violation
-	trace             []string // what the calls said
 	tokenNo           int
+
+	mu     sync.Mutex // guards what follows
+	broken []violation
+	trace  []string // what the calls said
 }
 
 // violation is a promise that was broken. Its kind is the same in a smaller
@@ -53,6 +56,8 @@ type violation struct{ kind, detail string }
 func (v violation) String() string { return v.kind + ": " + v.detail }
 
 func (w *world) breaks(kind, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.broken = append(w.broken, violation{kind, fmt.Sprintf(format, args...)})
 }
 
@@ -75,6 +80,8 @@ type tx struct {
 	failed  bool // a statement of it was sent and has failed
 	clashed bool // its commit may be refused
 	unsure  bool // its rollback has failed
+	saved   bool
+	since   []*token // of the savepoint
 	ended   outcome
 }
 
@@ -219,7 +226,9 @@ func (w *world) call(s step, f func(ctx context.Context) error) (err error) {
 			err = errPanicked
 		}
 		took := time.Since(began)
+		w.mu.Lock()
 		w.trace = append(w.trace, fmt.Sprintf("%s: %v, after %v", s, err, took))
+		w.mu.Unlock()
 		if took > limit+overtime {
 			w.breaks("late return", "%q took %v", s, took)
 		}
