@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"time"
 
+	"google.golang.org/grpc/status"
+
 	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
@@ -123,15 +125,25 @@ func (c *call) seeOut(done <-chan struct{}) bool {
 
 // leftError is the error of a call whose caller has left it.
 func (c *call) leftError() *Error {
-	what := "left to finish on the server"
-	if c.mode == cutShort {
-		what = "given up"
-	}
 	cause := ctxerr.Of(c.ctx)
 	if cause == nil {
 		cause = c.cause()
 	}
-	return c.fail(&Error{Stage: StageExecute, Fault: FaultContext, Err: fmt.Errorf("%s: %w", what, cause)})
+	err := cause
+	if c.ctx.Err() != nil {
+		err = status.FromContextError(context.Canceled).Err() // as the RPC itself says once it is ended
+		if w, ok := c.s.conn.(ContextErrorWrapper); ok {
+			err = w.WrapContextError(err)
+		}
+	}
+	if c.mode != cutShort {
+		err = fmt.Errorf("left to finish on the server: %w", err)
+	}
+	stage := StageExecute
+	if c.work.Name() != nil {
+		stage = StageFetch
+	}
+	return c.fail(&Error{Stage: stage, Fault: FaultContext, Err: err})
 }
 
 // perform runs the call's one step and finishes the call. judge says what the

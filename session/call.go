@@ -57,6 +57,9 @@ type call struct {
 	// delivered says that a batch has reached the caller.
 	delivered bool
 
+	// waited says that a probe beside the call was not answered while it ran.
+	waited bool
+
 	// callerLeft says that the caller was told a failure before the call's end.
 	callerLeft bool
 

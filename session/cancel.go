@@ -2,7 +2,9 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/flightpool/flightpool/cancel"
 	"github.com/flightpool/flightpool/internal/eof"
@@ -21,6 +23,10 @@ type stopping struct {
 	// rolledBack says that the transaction has been ended on the server.
 	rolledBack bool
 
+	// oneAtATime says that the session runs this call's statement before it
+	// answers another.
+	oneAtATime bool
+
 	// refusal is why the server did not let the transaction go on.
 	refusal error
 }
@@ -32,7 +38,10 @@ type stopping struct {
 // probe, and a session whose chain is not Safe takes none ever again.
 func (s *SessionHandle) startCancel(c *call, tx transaction, keep bool) {
 	s.goOnBehind()
-	st := &stopping{s: s, call: c, tx: tx, keep: keep && tx.phase == txOpen && !s.untrusted()}
+	st := &stopping{
+		s: s, call: c, tx: tx, keep: keep && tx.phase == txOpen && !s.untrusted(),
+		oneAtATime: s.oneAtATime() || c.waited,
+	}
 	s.policy.run(func() {
 		report := st.chain().Run(s.policy.Life)
 		if f := s.policy.Observe.Cancelled; f != nil {
@@ -52,34 +61,75 @@ func keepsTx(c *call, o outcome) bool {
 // chain is every way to stop a call whose RPC has ended on this side. Each
 // request to the server is followed by a probe, so that the next one is sent
 // only when the last has not helped.
+//
+// INVARIANT: a probe confirms by itself only where the sessions of the server
+// run one statement at a time. Elsewhere the server's own word is needed.
 func (st *stopping) chain() cancel.Chain {
 	grace, budget := st.s.policy.grace(), st.s.policy.budget()
-	steps := []cancel.Step{{Name: "rpc", Timeout: grace, Do: st.probe}}
+	var steps []cancel.Step
+	if st.oneAtATime {
+		steps = append(steps, cancel.Step{Name: "rpc", Timeout: grace, Do: st.probe})
+	}
 	for _, way := range st.s.conn.CancelSteps(st.call.work) {
 		steps = append(steps, cancel.Step{Name: way.Name, Timeout: way.Timeout + grace, Do: func(ctx context.Context) (cancel.Outcome, error) {
-			ask, stop := context.WithTimeout(ctx, way.Timeout)
-			out, err := way.Do(ask)
-			if out == cancel.Failed && err != nil && ask.Err() != nil {
-				out = cancel.Unanswered
-			}
-			stop()
-			if out != cancel.Requested && out != cancel.Confirmed {
-				return out, err
-			}
-			look, stop := context.WithTimeout(ctx, grace)
-			defer stop()
-			return st.probe(look)
+			return st.ask(ctx, way)
 		}})
 	}
-	steps = append(steps, cancel.Step{Name: "probe", Timeout: budget, Do: st.probe})
+	steps = append(steps, cancel.Step{Name: "probe", Timeout: budget, Do: st.lastProbe})
 	return cancel.Chain{Steps: steps, Budget: budget}
 }
+
+// ask makes one request to the server, and again while it answers that it is
+// about to stop the statement.
+func (st *stopping) ask(ctx context.Context, way cancel.Step) (cancel.Outcome, error) {
+	asking, stop := context.WithTimeout(ctx, way.Timeout)
+	defer stop()
+	for {
+		out, err := way.Do(asking)
+		switch {
+		case out == cancel.Failed && err != nil && asking.Err() != nil:
+			return cancel.Unanswered, err
+		case out == cancel.Confirmed, out == cancel.Requested && st.oneAtATime:
+			look, stop := context.WithTimeout(ctx, st.s.policy.grace())
+			defer stop()
+			return st.probe(look)
+		case out != cancel.Requested:
+			return out, err
+		}
+		pause := time.NewTimer(askAgain)
+		select {
+		case <-pause.C:
+		case <-asking.Done():
+			pause.Stop()
+			return cancel.Requested, nil
+		}
+	}
+}
+
+// askAgain is how long a server that is about to stop a statement is left to.
+const askAgain = 50 * time.Millisecond
+
+// lastProbe waits for the session as long as the budget lasts. Where statements
+// run side by side its answer shows nothing, but it rolls a transaction back.
+func (st *stopping) lastProbe(ctx context.Context) (cancel.Outcome, error) {
+	out, err := st.probe(ctx)
+	if out == cancel.Confirmed && !st.oneAtATime {
+		return cancel.Requested, errSideBySide
+	}
+	return out, err
+}
+
+var errSideBySide = errors.New("the session answers, but may run statements side by side, and the server has not said that this one has ended")
 
 // probe confirms when the session answers. One that is cut off hits nothing
 // but itself.
 func (st *stopping) probe(ctx context.Context) (cancel.Outcome, error) {
 	if err := st.free(ctx); err != nil {
 		return cancel.Requested, err
+	}
+	if st.call.waited {
+		st.call.waited = false
+		st.s.learned()
 	}
 	return cancel.Confirmed, nil
 }

@@ -64,7 +64,10 @@
 // caller returns at once. What becomes of the RPC then depends on the call.
 // Queries and changes are cut short: the RPC is ended, then the server is asked
 // on another channel, and a probe on the session has to answer before anything
-// else runs there. Begin, Rollback, Prepare, savepoints and options are brief:
+// else runs there. The probe proves the statement's end only where a session
+// runs one statement at a time; whether it does is learned from probes beside
+// the first statements that are cut short (see learnOrder). Elsewhere the
+// server itself has to say that it has cancelled the statement. Begin, Rollback, Prepare, savepoints and options are brief:
 // they go on behind the caller, within the cancel budget, and their late answer
 // is undone or recorded. Commit, and calls with NoCancel, go on to their end,
 // however long that takes.

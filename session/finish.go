@@ -119,6 +119,10 @@ func (c *call) readOn(rest Stream) (ended bool, err error) {
 			limit = max(limit, c.s.policy.budget())
 		}
 	}
+	if !c.s.oneAtATime() && len(c.s.conn.CancelSteps(c.work)) == 0 {
+		// Nothing would show there that a cancel has worked.
+		bytes, limit = math.MaxInt64, max(limit, c.s.policy.budget())
+	}
 	if c.mode != toItsEnd {
 		timer := time.AfterFunc(limit, c.endRPC)
 		defer timer.Stop()

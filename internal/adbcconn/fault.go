@@ -24,6 +24,12 @@ type driverError struct {
 // wrapDriver makes the driverError of err and its cause.
 func wrapDriver(err, cause error) error { return &driverError{err: err, cause: cause} }
 
+// WrapContextError is part of session.ContextErrorWrapper: the error that the
+// driver gives for a call whose context has ended.
+func (c *Conn) WrapContextError(err error) error {
+	return wrapDriver(adbc.Error{Msg: err.Error(), Code: adbc.StatusCancelled}, err)
+}
+
 func (e *driverError) Error() string { return e.err.Error() }
 
 func (e *driverError) Unwrap() []error {

@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -25,6 +26,8 @@ const (
 	// controlIdle is how long the control channel keeps its transport.
 	controlIdle = 5 * time.Minute
 )
+
+var _ session.OrderLearner = (*Conn)(nil)
 
 // CancelSteps is part of session.Conn. A statement that has no FlightInfo yet,
 // or is an update, is named by an empty one: servers that stop whatever the
@@ -57,6 +60,14 @@ func (c *Conn) CancelSteps(op *session.Operation) []cancel.Step {
 		})
 	}
 	return steps
+}
+
+// StatementOrder is part of session.OrderLearner.
+func (c *Conn) StatementOrder() *session.StatementOrder { return &c.endpoint.support.order }
+
+// QueryBeside is part of session.OrderLearner: each call has RPCs of its own.
+func (c *Conn) QueryBeside(ctx context.Context, sql string, call session.Call) (session.Stream, error) {
+	return c.Query(ctx, sql, call)
 }
 
 // stop makes one request to cancel over the control channel and judges the
@@ -100,6 +111,9 @@ func replied(err error) bool {
 func (c *Conn) cancelFlightInfo(ctx context.Context, client pb.FlightServiceClient, info *pb.FlightInfo) (cancel.Outcome, error) {
 	var reply pb.CancelFlightInfoResult
 	err := c.rawAction(ctx, client, flight.CancelFlightInfoActionType, &pb.CancelFlightInfoRequest{Info: info}, &reply)
+	if status.Code(err) == codes.NotFound && len(info.GetEndpoint()) > 0 {
+		return cancel.Confirmed, nil // it had a name, and the server knows it no more
+	}
 	if err != nil {
 		return cancel.Failed, err
 	}

@@ -3,6 +3,8 @@ package flightconn
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/flightpool/flightpool/session"
 )
 
 // support is what the connections of an endpoint have learned of the server
@@ -15,6 +17,7 @@ type support struct {
 	cancelQuery  learned
 	actions      sync.Map // custom cancel action -> *learned
 	txIDs        atomic.Int32
+	order        session.StatementOrder
 }
 
 // Values of support.txIDs.

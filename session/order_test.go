@@ -1,0 +1,160 @@
+package session
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/cancel"
+)
+
+// orderConn is a connection of a server that may run the statements of a
+// session side by side.
+type orderConn struct {
+	*fakeConn
+	order      *StatementOrder
+	sideBySide bool
+}
+
+func (c *orderConn) StatementOrder() *StatementOrder { return c.order }
+
+func (c *orderConn) QueryBeside(ctx context.Context, sql string, call Call) (Stream, error) {
+	return c.Query(ctx, sql, call)
+}
+
+func (c *orderConn) Query(ctx context.Context, sql string, call Call) (Stream, error) {
+	if c.sideBySide && sql == "SELECT 1" {
+		return &fakeStream{f: c.fakeConn, ctx: ctx, left: 1}, nil
+	}
+	return c.fakeConn.Query(ctx, sql, call)
+}
+
+// deadline runs a statement that outlasts its context.
+func (c *orderConn) deadline(t *testing.T, r *rig) cancel.Report {
+	t.Helper()
+	before := len(r.chains())
+	ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+	defer stop()
+	start := time.Now()
+	h := NewStateless(c, r.policy, r.returned)
+	_, err := h.Update(ctx, "UPDATE SLOW 1h")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	_, ok := status.FromError(err)
+	require.True(t, ok)
+	require.Equal(t, 20*ms, time.Since(start), "the caller does not wait for what is learned")
+	time.Sleep(10 * time.Second)
+	synctest.Wait()
+	require.Len(t, r.chains(), before+1)
+	return r.chains()[before]
+}
+
+func TestAProbeProvesNothingWhereStatementsRunSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true}
+		r := newRig(t, conn.fakeConn)
+		for range 3 {
+			require.False(t, conn.deadline(t, r).Confirmed)
+		}
+		require.True(t, conn.order.sideBySide.Load())
+		require.Len(t, r.returns, 3)
+		for _, err := range r.returns {
+			require.ErrorContains(t, err, "may still run")
+		}
+	})
+}
+
+func TestTheServersWordCountsWhereStatementsRunSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, known := range []bool{false, true} {
+			conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true}
+			conn.order.sideBySide.Store(known)
+			asked := 0
+			conn.steps = func(*Operation) []cancel.Step {
+				return []cancel.Step{{Name: "CancelFlightInfo", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) {
+					if asked++; asked < 3 {
+						return cancel.Requested, nil // it is cancelling
+					}
+					return cancel.Confirmed, nil
+				}}}
+			}
+			r := newRig(t, conn.fakeConn)
+			report := conn.deadline(t, r)
+			require.True(t, report.Confirmed)
+			require.Equal(t, "CancelFlightInfo", report.By)
+			require.Equal(t, 3, asked)
+			r.reused()
+		}
+	})
+}
+
+func TestThatStatementsRunOneAtATimeIsLearned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &orderConn{fakeConn: &fakeConn{}, order: &StatementOrder{}}
+		r := newRig(t, conn.fakeConn)
+		for i := range provenWaits + 1 {
+			report := conn.deadline(t, r)
+			require.Equal(t, "rpc", report.By)
+			require.Equal(t, i+1 >= provenWaits, conn.order.oneAtATime())
+		}
+		for _, err := range r.returns {
+			require.NoError(t, err)
+		}
+		probes := 0
+		for _, sql := range conn.Log() {
+			if sql == "SELECT 1" {
+				probes++
+			}
+		}
+		require.Equal(t, 2*provenWaits+1, probes, "what is known is not asked again")
+	})
+}
+
+// A query slips in between the two RPCs of another.
+func TestOneAnswerBesideAStatementTeachesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &orderConn{fakeConn: &fakeConn{}, order: &StatementOrder{}}
+		r := newRig(t, conn.fakeConn)
+		slipped := &slippery{orderConn: conn}
+		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+		defer stop()
+		_, err := NewStateless(slipped, r.policy, r.returned).Update(ctx, "UPDATE SLOW 1h")
+		require.Error(t, err)
+		time.Sleep(10 * time.Second)
+		require.False(t, conn.order.sideBySide.Load())
+		require.EqualValues(t, 1, conn.order.waited.Load())
+		r.reused()
+	})
+}
+
+type slippery struct {
+	*orderConn
+	once bool
+}
+
+func (c *slippery) QueryBeside(ctx context.Context, sql string, call Call) (Stream, error) {
+	if !c.once {
+		c.once = true
+		return &fakeStream{f: c.fakeConn, ctx: ctx, left: 1}, nil
+	}
+	return c.fakeConn.Query(ctx, sql, call)
+}
+
+// Where nothing would show that a cancel has worked, a result that was let go
+// is read to its end if that comes within the budget.
+func TestAResultLetGoIsReadOnWhereACancelCannotBeConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &orderConn{fakeConn: &fakeConn{pace: 100 * ms}, order: &StatementOrder{}}
+		conn.order.sideBySide.Store(true)
+		r := newRig(t, conn.fakeConn)
+		res, err := NewStateless(conn, r.policy, r.returned).Query(t.Context(), "SELECT 40")
+		must(t, err)
+		res.Release()
+		time.Sleep(5 * time.Second)
+		r.reused()
+		require.Empty(t, r.chains())
+	})
+}
