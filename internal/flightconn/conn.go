@@ -69,6 +69,7 @@ func (c *Conn) Close() error {
 
 func (c *Conn) close() error {
 	alive := c.epoch.Lost() == nil
+	c.endpoint.live.release(c)
 	c.epoch.lose(errClosed)
 	c.mu.Lock()
 	c.mu.closed = true

@@ -13,6 +13,7 @@ import (
 type Endpoint struct {
 	cfg       Config
 	support   support
+	live      liveTxs
 	locations locations
 
 	mu struct { // guards the fields below; nothing is called under it

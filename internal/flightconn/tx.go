@@ -18,26 +18,30 @@ func (c *Conn) Begin(ctx context.Context) (session.TxID, error) {
 		return "", err
 	}
 	defer r.end()
-	tx, err := r.beginTx(ctx)
+	tx, err := r.beginLearning(ctx)
 	if err != nil {
 		return "", r.fail(session.StageExecute, err)
 	}
-	if c.endpoint.support.txIDs.Load() != txIDsUnknown {
-		return tx, nil
-	}
-	trusted, err := r.learnTxIDs(ctx, tx)
-	if err == nil && trusted {
-		return tx, nil
-	}
-	if err == nil { // the server may have rolled back whatever was open: begin afresh
-		if err = r.endTx(ctx, tx, false); err == nil || answered(err) {
-			tx, err = r.beginTx(ctx)
-		}
-	}
-	if err != nil {
-		return "", r.fail(session.StageExecute, err)
+	if err := c.claimTx(ctx, tx); err != nil {
+		return "", err
 	}
 	return tx, nil
+}
+
+func (r *run) beginLearning(ctx context.Context) (session.TxID, error) {
+	tx, err := r.beginTx(ctx)
+	if err != nil || r.conn.endpoint.support.txIDs.Load() != txIDsUnknown {
+		return tx, err
+	}
+	trusted, err := r.learnTxIDs(ctx, tx)
+	if err != nil || trusted {
+		return tx, err
+	}
+	// The server may have rolled back whatever was open: begin afresh.
+	if err = r.endTx(ctx, tx, false); err != nil && !answered(err) {
+		return "", err
+	}
+	return r.beginTx(ctx)
 }
 
 // TrustsTxIDs is part of session.Conn. If the answer is not known yet, it
@@ -123,7 +127,11 @@ func (c *Conn) EndTx(ctx context.Context, tx session.TxID, commit bool) error {
 		return err
 	}
 	defer r.end()
-	if err := r.endTx(ctx, tx, commit); err != nil {
+	err = r.endTx(ctx, tx, commit)
+	if err == nil || answered(err) {
+		c.endpoint.live.release(c)
+	}
+	if err != nil {
 		return r.fail(session.StageExecute, err)
 	}
 	return nil

@@ -1,0 +1,108 @@
+package flightconn
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+
+	"github.com/flightpool/flightpool/internal/eof"
+	"github.com/flightpool/flightpool/session"
+)
+
+// liveTxs are the transactions that the connections of an endpoint have open.
+// Servers that count ids within a session give the same one to several.
+type liveTxs struct {
+	mu     sync.Mutex
+	byID   map[session.TxID]map[*Conn]struct{}
+	byConn map[*Conn]session.TxID
+}
+
+// claim records that c has tx open, and reports whether another connection has
+// one of the same id.
+func (l *liveTxs) claim(tx session.TxID, c *Conn) (shared bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.byID == nil {
+		l.byID, l.byConn = map[session.TxID]map[*Conn]struct{}{}, map[*Conn]session.TxID{}
+	}
+	l.forget(c) // a connection has one
+	l.byConn[c] = tx
+	owners := l.byID[tx]
+	if owners == nil {
+		owners = map[*Conn]struct{}{}
+		l.byID[tx] = owners
+	}
+	owners[c] = struct{}{}
+	return len(owners) > 1
+}
+
+// release records that c has no transaction open any more.
+func (l *liveTxs) release(c *Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forget(c)
+}
+
+func (l *liveTxs) forget(c *Conn) {
+	tx, ok := l.byConn[c]
+	if !ok {
+		return
+	}
+	delete(l.byConn, c)
+	delete(l.byID[tx], c)
+	if len(l.byID[tx]) == 0 {
+		delete(l.byID, tx)
+	}
+}
+
+// claimTx records a transaction that has begun. It fails where the server names
+// that of another session the same: ending the one could then end the other.
+// Only a server whose sessions ignore ids, and which says that it has
+// transactions, is known to keep them apart all the same.
+//
+// Nothing is sent to end the transaction, which could be the other session's;
+// so the connection is given up.
+func (c *Conn) claimTx(ctx context.Context, tx session.TxID) error {
+	if !c.endpoint.live.claim(tx, c) {
+		return nil
+	}
+	if c.endpoint.support.txIDs.Load() == txIDsIgnored && c.hasTransactions(ctx) {
+		return nil
+	}
+	c.endpoint.live.release(c)
+	return &session.Error{
+		Op: "Begin", Stage: session.StageExecute, Fault: session.FaultSession, Target: c.target(),
+		Err: fmt.Errorf("the server gave the transaction id %x to two sessions at once, so its transactions are not apart from each other: do not use transactions there", string(tx)),
+	}
+}
+
+// hasTransactions asks the server's SqlInfo whether it has transactions. One
+// that does not tell has none.
+func (c *Conn) hasTransactions(ctx context.Context) bool {
+	stream, err := c.Metadata(ctx, session.MetadataRequest{
+		Kind: session.MetadataSQLInfo, Info: []uint32{uint32(flightsql.SqlInfoFlightSqlServerTransaction)},
+	}, session.Call{})
+	if err != nil {
+		return false
+	}
+	defer stream.Close()
+	told := false
+	for {
+		batch, err := stream.Next()
+		if err != nil {
+			return told && eof.Reached(err)
+		}
+		for row := range int(batch.NumRows()) {
+			ids, ok1 := batch.Column(0).(*array.Uint32)
+			values, ok2 := batch.Column(1).(*array.DenseUnion)
+			if !ok1 || !ok2 || ids.Value(row) != uint32(flightsql.SqlInfoFlightSqlServerTransaction) {
+				continue
+			}
+			value := values.Field(values.ChildID(row)).ValueStr(int(values.ValueOffset(row)))
+			told = value != "0" && value != array.NullValueStr
+		}
+	}
+}
