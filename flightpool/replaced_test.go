@@ -181,3 +181,31 @@ func TestACommitConflictLeavesTheHandleUsable(t *testing.T) {
 		})
 	}
 }
+
+// Servers without transactions replace sessions too.
+func TestASettingIsNotLostInSilenceWithItsSession(t *testing.T) {
+	for _, tc := range []struct {
+		profile testserver.Profile
+		cfg     Config
+	}{
+		{testserver.SwanLake(), Config{}},
+		{testserver.ClickHouse(), Config{SessionHeader: "x-clickhouse-session-id"}},
+		{testserver.Dremio(), Config{}},
+	} {
+		t.Run(tc.profile.Name, func(t *testing.T) {
+			tc.cfg.MaxSize, tc.cfg.MaxLifetime, tc.cfg.HealthCheck.Interval = 1, -1, -1
+			inBubble(t, tc.profile, tc.cfg, func(r *rig) {
+				r.exec("CREATE TABLE t (a BIGINT)")
+				s := r.session()
+				_, err := s.Update(r.Context(), "SET search_path = 'mine'")
+				require.NoError(r, err)
+				time.Sleep(3 * time.Hour)
+				_, err = s.Update(r.Context(), "INSERT INTO t VALUES (1)")
+				require.ErrorIs(r, err, session.ErrSessionLost)
+				_ = s.Close()
+				require.Zero(r, r.executions("INSERT INTO t VALUES (1)"))
+				r.srv.Faults().EvictSessions()
+			})
+		})
+	}
+}

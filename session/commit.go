@@ -70,7 +70,11 @@ func (s *SessionHandle) judgeCommit(err error) error {
 // ErrNoTx, which a deferred Rollback after Commit may ignore. After a Commit
 // that answered ErrTxAborted there is nothing to undo, and it answers nil.
 func (s *SessionHandle) Rollback(ctx context.Context) error {
-	c, err := s.begin(ctx, "Rollback", QueryOptions{}, brief)
+	return s.rollbackCall(ctx, QueryOptions{})
+}
+
+func (s *SessionHandle) rollbackCall(ctx context.Context, opts QueryOptions) error {
+	c, err := s.begin(ctx, "Rollback", opts, brief)
 	if err != nil {
 		return err
 	}

@@ -68,8 +68,9 @@ type Conn interface {
 
 	// TrustsTxIDs reports whether the server refuses to end a transaction
 	// that it does not know. Where it does not, a COMMIT that the server
-	// confirms may be that of a session which is gone. The answer is learned
-	// once per endpoint.
+	// confirms may be that of a session which is gone. A server without
+	// transactions has shown nothing, and is not trusted either. The answer
+	// is learned once per endpoint.
 	TrustsTxIDs(ctx context.Context) (bool, error)
 
 	// CancelSteps lists the ways to stop op on the server other than ending

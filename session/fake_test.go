@@ -33,6 +33,7 @@ type fakeConn struct {
 	work          map[string]time.Duration // how long a call takes, by its name
 	pace          time.Duration            // between two batches
 	useParams     func()                   // called when parameters are used
+	late          func()                   // called before the next proof is answered
 
 	mu       sync.Mutex
 	log      []string
@@ -305,6 +306,9 @@ func (s *fakeStream) Next() (arrow.RecordBatch, error) {
 	}
 	s.left--
 	if s.text != "" {
+		if s.f.late != nil {
+			s.f.late()
+		}
 		b := array.NewStringBuilder(memory.DefaultAllocator)
 		defer b.Release()
 		b.Append(s.text)

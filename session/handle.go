@@ -32,6 +32,7 @@ type SessionHandle struct {
 		state   state
 		call    *call         // the one under way, while busy
 		ended   chan struct{} // closed at the end of ending
+		undoing chan struct{} // closed when a rollback that nobody waits for has ended
 		lost    error         // why the session is gone, or nil
 		discard error         // why the connection must not be reused, or nil
 		doubt   bool          // the connection must prove itself before reuse
@@ -79,7 +80,7 @@ func NewStateless(conn Conn, policy *Policy, returns func(discard error)) *Sessi
 func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions, mode callMode) (*call, error) {
 	c := s.newCall(ctx, op, opts, mode)
 	for {
-		wait, err := s.enter(c)
+		wait, err := s.enter(c, opts.undo)
 		if err == nil && wait == nil {
 			break
 		}
@@ -109,7 +110,7 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 // enter takes the handle from idle to busy with c, or tells what to wait for.
 //
 // INVARIANT: a busy handle has its call, so that Close misses none.
-func (s *SessionHandle) enter(c *call) (wait <-chan struct{}, err error) {
+func (s *SessionHandle) enter(c *call, undo bool) (wait <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -119,6 +120,8 @@ func (s *SessionHandle) enter(c *call) (wait <-chan struct{}, err error) {
 		return nil, lostError(s.mu.lost)
 	case s.mu.state == ending:
 		return s.mu.ended, nil
+	case s.mu.undoing != nil && !undo:
+		return s.mu.undoing, nil
 	case s.mu.state == busy:
 		return nil, ErrBusy
 	}

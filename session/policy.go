@@ -184,6 +184,9 @@ type QueryOptions struct {
 
 	// apart has the call's step run in a goroutine of its own.
 	apart bool
+
+	// undo marks the rollback that other calls wait for.
+	undo bool
 }
 
 // UpdateResult is what a change did.
@@ -222,9 +225,12 @@ func (p *Policy) budget() time.Duration {
 
 // bounded is the context of work that belongs to no call.
 func (p *Policy) bounded() (context.Context, context.CancelFunc) {
-	d := p.CloseTimeout
-	if d <= 0 {
-		d = 5 * time.Second
+	return context.WithTimeout(p.Life, p.closeTimeout())
+}
+
+func (p *Policy) closeTimeout() time.Duration {
+	if p.CloseTimeout <= 0 {
+		return 5 * time.Second
 	}
-	return context.WithTimeout(p.Life, d)
+	return p.CloseTimeout
 }

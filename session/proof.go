@@ -126,15 +126,33 @@ func (s *SessionHandle) makeProof(ctx context.Context) error {
 	return nil
 }
 
-// checkProof compares the proof, where there is one.
+// checkProof compares the proof, where there is one, until an answer has come so
+// soon that it is still true: a server's clock begins when the proof is sent.
 func (s *SessionHandle) checkProof(ctx context.Context) error {
+	for range proofTries {
+		at := time.Now()
+		if err := s.compareProof(ctx, at); err != nil {
+			return err
+		}
+		if time.Since(at) < proofAge {
+			return nil
+		}
+	}
+	return &Error{Stage: StageProbe, Fault: FaultSession, Unsent: true, Err: errLateProof}
+}
+
+// proofTries is how often a proof that comes late is asked for again.
+const proofTries = 3
+
+var errLateProof = fmt.Errorf("%w: the proof that the session is still the same took longer than %s each time", ErrSessionLost, proofAge)
+
+func (s *SessionHandle) compareProof(ctx context.Context, at time.Time) error {
 	s.mu.Lock()
 	p, tx := s.mu.proof, s.mu.tx
 	s.mu.Unlock()
 	if p.state != proofHeld {
 		return nil
 	}
-	at := time.Now()
 	answer, err := p.read(ctx, tx.id)
 	switch {
 	case err != nil && !FaultIn(err).KeepsConn():

@@ -221,6 +221,7 @@ func TestWithTransactionCommitsRollsBackAndSurvivesPanics(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		err := r.handle.WithTransaction(ctx, func(ctx context.Context, s *SessionHandle) error { stop(); return ctx.Err() })
 		require.ErrorIs(t, err, context.Canceled)
+		synctest.Wait()
 		require.Equal(t, "Rollback", r.conn.Log()[len(r.conn.Log())-1], "the rollback goes out although the caller's context has ended")
 		must(t, r.handle.Close())
 		r.reused()
@@ -263,5 +264,47 @@ func TestARefusedCommitIsRolledBackAndTheSessionGoesOn(t *testing.T) {
 		must(t, r.handle.Commit(t.Context()))
 		must(t, r.handle.Close())
 		r.reused()
+	})
+}
+
+func TestWithTransactionReturnsWithItsContextAndLaterCallsWaitForTheRollback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, frozen := range []string{"Rollback", "tx1: UPDATE", "Commit"} {
+			r := newRig(t, &fakeConn{work: map[string]time.Duration{frozen: 2 * time.Second}})
+			ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+			start := time.Now()
+			err := r.handle.WithTransaction(ctx, func(ctx context.Context, s *SessionHandle) error {
+				_, err := s.Update(ctx, "UPDATE")
+				if frozen == "Rollback" {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return err
+			})
+			stop()
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Equal(t, 20*ms, time.Since(start), frozen)
+			must(t, r.handle.BeginTransaction(t.Context()))
+			must(t, r.handle.Commit(t.Context()))
+			must(t, r.handle.Close())
+			r.reused()
+		}
+	})
+}
+
+// The server's clock begins when the proof is sent, not when it answers.
+func TestAProofThatComesLateIsAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &fakeConn{forgives: true}
+		r := newRig(t, conn)
+		must(t, r.handle.BeginTransaction(t.Context()))
+		conn.late = func() {
+			time.Sleep(20 * time.Minute)
+			conn.replaceSession()
+			conn.late = nil
+		}
+		_, err := r.handle.Update(t.Context(), "INSERT 1")
+		require.ErrorIs(t, err, ErrSessionLost)
+		require.NotContains(t, conn.Log(), "tx1: INSERT 1")
 	})
 }

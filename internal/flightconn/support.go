@@ -25,6 +25,7 @@ const (
 	txIDsUnknown int32 = iota
 	txIDsTrusted
 	txIDsIgnored
+	txIDsNone // there are no transactions
 )
 
 // learned is whether the server has a call.

@@ -46,7 +46,8 @@ func (r *run) beginLearning(ctx context.Context) (session.TxID, error) {
 
 // TrustsTxIDs is part of session.Conn. If the answer is not known yet, it
 // begins and rolls back a transaction of its own, so none may be open then;
-// after a Begin it is known. A server without transactions is trusted.
+// after a Begin it is known. A server without transactions is not trusted: it
+// has shown nothing.
 func (c *Conn) TrustsTxIDs(ctx context.Context) (bool, error) {
 	if known := c.endpoint.support.txIDs.Load(); known != txIDsUnknown {
 		return known == txIDsTrusted, nil
@@ -58,8 +59,8 @@ func (c *Conn) TrustsTxIDs(ctx context.Context) (bool, error) {
 	defer r.end()
 	tx, err := r.beginTx(ctx)
 	if unsupported(err) {
-		c.endpoint.support.txIDs.Store(txIDsTrusted)
-		return true, nil
+		c.endpoint.support.txIDs.Store(txIDsNone)
+		return false, nil
 	}
 	if err != nil {
 		return false, r.fail(session.StageExecute, err)
