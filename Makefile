@@ -29,12 +29,13 @@ each = for m in $(modules); do (cd $$m && { $(1); }) || { echo "FAILED in $$m: $
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-# debug_bindings counts what DuckDB's C++ hands out, so that tests find leaks there too.
+# debug_bindings counts what DuckDB's C++ hands out, so that tests find leaks there too; invariants turns
+# internal/invariant on.
 .PHONY: test
-test: export GOFLAGS := $(GOFLAGS),debug_bindings
+test: export GOFLAGS := $(GOFLAGS),debug_bindings,invariants
 test: test-deps ## all tests of all modules, with the race detector
 	@$(call each,go test -race -timeout 600s ./... $(quiet),tests)
-	@go test -run Allocates ./reservoir # allocations are counted without the race detector
+	@GOFLAGS= go test -run Allocates ./reservoir # allocations are counted without the race detector and the invariants
 
 .PHONY: lint
 lint: deps $(lint) ## format and lint all modules, go vet included
@@ -62,6 +63,7 @@ bench: ## the pool and whole calls against their peers
 	@cd internal/bench && go run . && go run ./calls
 
 .PHONY: stress
+stress: export GOFLAGS := $(GOFLAGS),invariants
 stress: test-deps ## the long tests, for STRESS (default 30s) each
 	@STRESS=$(STRESS) go test -race -count=1 -timeout 24h -run Stress ./reservoir/... ./flightpool/... ./lease/... $(quiet)
 	@STORMS=$(STORMS) go test -count=1 -timeout 24h -run 'Exceed|OpensNever|NeverSilent' ./lease/dynamolease

@@ -240,6 +240,7 @@ func TestALeakedResultIsReportedWithItsBorrower(t *testing.T) {
 		synctest.Wait()
 		require.Len(r, leaks, 1)
 		require.Contains(r, leaks[0].Stack, "TestALeakedResultIsReportedWithItsBorrower")
+		require.Regexp(r, `^\S+TestALeakedResultIsReportedWithItsBorrower`, leaks[0].Stack, "it begins with the borrower, not with the library")
 		res.Release()
 	})
 }

@@ -14,19 +14,26 @@ type trace struct {
 	n   int
 }
 
-// String names the callers, without the frames of this package.
+// String names the callers, beginning with the first that is not this module's:
+// the borrower.
 func (t *trace) String() string {
 	var b strings.Builder
-	frames := runtime.CallersFrames(t.pcs[:t.n])
+	frames, ours := runtime.CallersFrames(t.pcs[:t.n]), true
 	for {
 		f, more := frames.Next()
-		if !strings.Contains(f.Function, "/reservoir.(*Reservoir[") && f.Function != "" {
+		if ours = ours && ownCode(f); !ours && f.Function != "" {
 			fmt.Fprintf(&b, "%s\n\t%s:%d\n", f.Function, f.File, f.Line)
 		}
 		if !more {
 			return b.String()
 		}
 	}
+}
+
+// ownCode says whether a frame is this module's, its tests and examples apart.
+func ownCode(f runtime.Frame) bool {
+	const module = "github.com/flightpool/flightpool/"
+	return strings.HasPrefix(f.Function, module) && !strings.HasPrefix(f.Function, module+"examples/") && !strings.HasSuffix(f.File, "_test.go")
 }
 
 // recordBorrower remembers who borrows. It runs on the borrower's goroutine; the
