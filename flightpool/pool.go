@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,8 +23,8 @@ type FlightSQLPool struct {
 	policy  *session.Policy
 	release func() error // lets go of what the connections share
 	stop    context.CancelFunc
-	closing atomic.Bool    // set before anything else of Close
-	behind  sync.WaitGroup // goroutines that outlive the call they belong to
+	closing atomic.Bool // set before anything else of Close
+	behind  background
 	health  health
 	count   counters
 }
@@ -248,6 +247,11 @@ func (p *FlightSQLPool) shut(ctx context.Context) error {
 		return err
 	}
 	p.stop()
-	p.behind.Wait()
+	// What still runs notices that; ctx has ended if Close had to use force.
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.CloseTimeout)
+	defer cancel()
+	if n := p.behind.wait(bounded); n > 0 {
+		err = errors.Join(err, fmt.Errorf("%d goroutines of calls have not ended within CloseTimeout; does a hook block?", n))
+	}
 	return errors.Join(err, p.release())
 }
