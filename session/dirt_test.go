@@ -28,6 +28,7 @@ type stateConn struct {
 	pathless bool              // it has no search_path
 	stubborn string            // a setting that takes no SET
 	temps    int
+	prepared int // of the name that is asked for
 }
 
 func newStateConn() *stateConn {
@@ -42,7 +43,7 @@ var (
 	setting   = regexp.MustCompile(`^(?:EXPLAIN ANALYZE )?(?:SET|SET SESSION|PRAGMA) (\w+) (?:=|TO) '?([^']*)'?$`)
 	resetting = regexp.MustCompile(`^RESET (\w+)$`)
 	using     = regexp.MustCompile(`^USE "?(\w+)"?(?:\."?(\w+)"?)?$`)
-	current   = regexp.MustCompile(`current_setting\('(\w+)'\)|current_database\(\)|current_schema\(\)|duckdb_tables`)
+	current   = regexp.MustCompile(`current_setting\('(\w+)'\)|current_database\(\)|current_schema\(\)|duckdb_tables|duckdb_prepared`)
 )
 
 func (c *stateConn) Update(ctx context.Context, sql string, call Call) (int64, error) {
@@ -99,6 +100,8 @@ func (c *stateConn) Query(ctx context.Context, sql string, call Call) (Stream, e
 			value, ok = path[0], true
 		case strings.HasPrefix(m[0], "current_schema"):
 			value, ok = path[1], true
+		case m[0] == "duckdb_prepared":
+			value, ok = fmt.Sprint(c.prepared), true
 		case m[0] == "duckdb_tables":
 			value, ok = fmt.Sprint(c.temps), true
 		}
@@ -184,6 +187,7 @@ func TestWhatIsNotVerifiedCostsTheConnection(t *testing.T) {
 		"ALTER SESSION":              {nil, "ALTER SESSION SET a = 1", "cannot be taken back"},
 		"a procedure":                {nil, "CALL p()", "cannot be taken back"},
 		"another's prepared name":    {nil, "DEALLOCATE q", "cannot be taken back"},
+		"one of its own prepared":    {func(c *stateConn) { c.prepared = 1 }, "PREPARE q AS SELECT 1", "was replaced"},
 		"a function":                 {nil, "SELECT set_config('a', 'b', false)", "cannot be taken back"},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -39,7 +39,7 @@ func (s *SessionHandle) undo(ctx context.Context, d dirt) error {
 func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d dirt) error {
 	switch e.Kind {
 	case sqlscan.EffectSetting:
-		return s.putBack(ctx, d, settingReader(e), "SET "+e.Name+" = %s", "RESET "+e.Name)
+		return s.putBack(ctx, d, settingReader(e), e.Name)
 	case sqlscan.EffectNamespace:
 		return s.putNamespaceBack(ctx, d)
 	case sqlscan.EffectTempTable:
@@ -47,6 +47,9 @@ func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d dirt
 	case sqlscan.EffectTempView:
 		return s.exec(ctx, "DROP VIEW IF EXISTS temp.main."+lastPart(e.Name))
 	case sqlscan.EffectPrepared:
+		if had := d.before[preparedReader(e).key]; len(had) == 1 && had[0].text != "0" {
+			return fmt.Errorf("the prepared statement %s was replaced", e.Name)
+		}
 		return s.exec(ctx, "DEALLOCATE "+e.Name)
 	case sqlscan.EffectUnknown, sqlscan.EffectForgotten:
 	}
@@ -69,6 +72,13 @@ type reader struct {
 
 func settingReader(e sqlscan.Effect) reader {
 	return reader{key: e.Key(), what: "the setting " + e.Name, sql: "SELECT current_setting(" + literal(e.Plain()) + ")"}
+}
+
+// preparedReader tells whether the session begins with a prepared statement of
+// the name, which DuckDB replaces. Other servers refuse the second of a name.
+func preparedReader(e sqlscan.Effect) reader {
+	return reader{key: "(prepared) " + e.Key(), what: "the prepared statements",
+		sql: "SELECT count(*) FROM duckdb_prepared_statements() WHERE lower(name) = " + literal(e.Key())}
 }
 
 // Where names are looked for: with the whole search path where the server has
@@ -110,6 +120,8 @@ func (s *SessionHandle) remember(ctx context.Context, script sqlscan.Script) err
 		switch e.Kind { //nolint:exhaustive // the others are undone by their name
 		case sqlscan.EffectSetting:
 			_, err = s.rememberOne(ctx, settingReader(e))
+		case sqlscan.EffectPrepared:
+			_, err = s.rememberOne(ctx, preparedReader(e))
 		case sqlscan.EffectNamespace:
 			var known bool
 			if known, err = s.rememberOne(ctx, pathReader); err == nil && !known {
@@ -184,19 +196,19 @@ func (s *SessionHandle) readRow(ctx context.Context, r reader, call Call) (readi
 	return row, nil
 }
 
-// putBack gives what r reads its value of before: by set, in which %s is the
-// value, or by unset, whichever leads there. What is there in the end is
-// compared.
-func (s *SessionHandle) putBack(ctx context.Context, d dirt, r reader, set, unset string) error {
+// putBack gives the setting that r reads, in its last column, its value of
+// before. What is there in the end is compared. Servers may have a value of the
+// session above one of the whole server, and a plain SET for either.
+func (s *SessionHandle) putBack(ctx context.Context, d dirt, r reader, name string) error {
 	before, ok := d.before[r.key]
 	if !ok {
 		s.learn(ctx, r)
 		return fmt.Errorf("%s was changed, and the server could not tell it before", r.what)
 	}
-	value := before[len(before)-1]
-	ways := []string{unset}
-	if !value.null {
-		ways = []string{fmt.Sprintf(set, literal(value.text)), unset}
+	ways := []string{"RESET " + name, "RESET SESSION " + name}
+	if value := before[len(before)-1]; !value.null {
+		set := " " + name + " = " + literal(value.text)
+		ways = []string{"SET" + set, "RESET SESSION " + name, "SET SESSION" + set, "RESET " + name}
 	}
 	var failed error
 	for _, sql := range ways {
@@ -236,7 +248,7 @@ func (s *SessionHandle) putNamespaceBack(ctx context.Context, d dirt) error {
 		if now.equal(before) {
 			return nil
 		}
-		return s.putBack(ctx, d, pathReader, "SET search_path = %s", "RESET search_path")
+		return s.putBack(ctx, d, pathReader, "search_path")
 	}
 	before, ok := d.before[placeReader.key]
 	if !ok || len(before) != 2 || before[0].null || before[1].null {

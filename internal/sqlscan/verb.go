@@ -172,3 +172,12 @@ func lookCall(st *Statement, toks []token, _ string) {
 		st.ReadOnly = true
 	}
 }
+
+// Verbs are the verbs of the table, in no order.
+func Verbs() []string {
+	out := make([]string, 0, len(verbs)+2)
+	for v := range verbs {
+		out = append(out, v)
+	}
+	return append(out, "WITH", "PREPARE")
+}

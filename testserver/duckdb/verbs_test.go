@@ -1,0 +1,257 @@
+//go:build duckdb_arrow
+
+package duckdb
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/sqlscan"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// tryOut has statements of every verb that DuckDB has. DIR stands for a directory.
+var tryOut = []string{
+	"SELECT 1", "VALUES (1)", "TABLE t", "FROM t", "FROM t SELECT a", "(SELECT 1) UNION (SELECT 2)", "SUMMARIZE t", "SHOW TABLES", "SHOW ALL TABLES",
+	"DESCRIBE t", "DESC t", "DESCRIBE SELECT 1", "PIVOT t ON a IN (1, 2) USING count(*)", "UNPIVOT t ON a INTO NAME n VALUE v",
+	"SELECT 'x\\_%' LIKE 'y' ESCAPE '\\'", "SELECT E'it\\'s', $$it's$$ -- c", "SELECT 1 --\r; DELETE FROM t",
+	"WITH x AS (SELECT 1 AS n) SELECT n FROM x", "WITH x AS (SELECT 1 AS n) (SELECT n FROM x)", "WITH x AS (SELECT 1 AS n) FROM x",
+	"WITH x AS (SELECT 9 AS n) INSERT INTO t SELECT n FROM x", "WITH x AS (SELECT 9 AS n) INSERT INTO t SELECT n FROM x RETURNING a",
+	"WITH x AS (SELECT 1 AS n) DELETE FROM t USING x WHERE a = n",
+	"EXPLAIN SELECT 1", "EXPLAIN INSERT INTO t VALUES (7)", "EXPLAIN (FORMAT JSON) DELETE FROM t", "EXPLAIN SET threads = 2", "EXPLAIN CREATE TEMP TABLE x(a INT)", "EXPLAIN BEGIN",
+	"EXPLAIN ANALYZE SELECT 1", "EXPLAIN (ANALYZE) FROM t", "EXPLAIN ANALYZE INSERT INTO t VALUES (7)", "EXPLAIN (ANALYZE) DELETE FROM t",
+	"EXPLAIN (ANALYZE false) UPDATE t SET a = 5", "EXPLAIN (ANALYZE, FORMAT JSON) INSERT INTO t VALUES (7)", "EXPLAIN ANALYZE DROP TABLE t",
+	"EXPLAIN ANALYZE CREATE TEMP TABLE x AS SELECT 1", "EXPLAIN ANALYZE SET default_null_order = 'nulls_last'", "EXPLAIN ANALYZE PREPARE q AS SELECT 1",
+	"INSERT INTO t VALUES (4)", "INSERT INTO t VALUES (4) RETURNING a", "INSERT INTO t BY NAME SELECT 4 AS a RETURNING a", "UPDATE t SET a = 5", "UPDATE t SET a = 5 RETURNING a",
+	"DELETE FROM t", "DELETE FROM t RETURNING a", "TRUNCATE t",
+	"MERGE INTO t USING (SELECT 1 AS b) s ON a = b WHEN MATCHED THEN DELETE", "MERGE INTO t USING (SELECT 1 AS b) s ON a = b WHEN MATCHED THEN DELETE RETURNING a",
+	"COPY t TO 'DIR/t.csv'", "COPY t TO 'DIR/u.csv' (RETURN_FILES)", "EXPORT DATABASE 'DIR/exported'",
+	"CREATE TABLE n (a INT)", "CREATE OR REPLACE TABLE n AS SELECT 1", "CREATE VIEW v AS SELECT 1", "CREATE SCHEMA s", "CREATE SEQUENCE s", "CREATE TYPE e AS ENUM ('a')",
+	"CREATE MACRO m() AS 1", "CREATE INDEX i ON t (a)",
+	"CREATE TEMP TABLE x(a INT)", "CREATE OR REPLACE TEMP TABLE x AS SELECT 1", "CREATE TEMP VIEW x AS SELECT 1", "CREATE TEMP MACRO m() AS 1", "CREATE TEMP SEQUENCE s",
+	"CREATE TEMP TYPE e AS ENUM ('a')", "CREATE TEMP TABLE x(a INT); DROP TABLE x", "CREATE TEMP TABLE x(a INT); INSERT INTO x VALUES (1)",
+	"ALTER TABLE t ADD COLUMN b INT", "ALTER TABLE t RENAME TO t2", "DROP TABLE t", "COMMENT ON TABLE t IS 'x'", "DROP TABLE IF EXISTS nosuch",
+	"SET default_null_order = 'nulls_last'", "SET SESSION default_null_order = 'nulls_last'", "SET default_null_order TO 'nulls_last'; SET default_null_order = DEFAULT", "RESET default_null_order",
+	"SET errors_as_json = true", "SET custom_user_agent_x = 1; SELECT 1", "PRAGMA errors_as_json = true", "SET threads = 1", "RESET threads", "SET GLOBAL threads = 1", "SET memory_limit = '1GB'", "RESET memory_limit",
+	"SET VARIABLE v = 2", "RESET VARIABLE v", "SET TIME ZONE 'Asia/Tokyo'",
+	"USE memory", "USE lake.other", "SET schema = 'other'", "SET schema = 'memory.main'", "SET search_path = 'memory.main,lake.other'", "RESET schema", "RESET search_path", "USE lake",
+	"PRAGMA version", "PRAGMA database_list", "PRAGMA table_info('t')", "PRAGMA show_tables", "PRAGMA show_tables_expanded", "PRAGMA database_size", "PRAGMA storage_info('t')",
+	"PRAGMA functions", "PRAGMA collations", "PRAGMA platform", "PRAGMA user_agent", "PRAGMA metadata_info", "PRAGMA extension_versions", "PRAGMA show_databases",
+	"PRAGMA enable_verification", "PRAGMA disable_optimizer", "PRAGMA enable_checkpoint_on_shutdown", "PRAGMA force_checkpoint", "PRAGMA verify_external",
+	"CALL duckdb_settings()", "CALL pragma_version()", "CALL pragma_table_info('t')", "CALL checkpoint()", "CALL enable_logging()", "FROM enable_logging()", "SELECT setseed(0.5)",
+	"SELECT nextval('seq')", "SELECT write_log('x')", "FROM checkpoint()",
+	"CHECKPOINT", "FORCE CHECKPOINT", "VACUUM", "VACUUM ANALYZE t", "ANALYZE", "UPDATE EXTENSIONS",
+	"ATTACH ':memory:' AS more", "DETACH lake2", "LOAD icu",
+	"PREPARE q AS SELECT 1", "PREPARE q AS INSERT INTO t VALUES (7); EXECUTE q", "DEALLOCATE atstart", "PREPARE q AS SELECT 1; DEALLOCATE q", "EXECUTE atstart", "PREPARE atstart AS SELECT 2",
+	"SELECT 1; SELECT 2", "INSERT INTO t VALUES (4); SELECT 1", "SET default_null_order = 'nulls_last'; SELECT 1", "SET default_null_order = 'nulls_last'; CREATE TEMP TABLE x(a INT); USE lake.other; PREPARE q AS SELECT 1",
+}
+
+// elsewhere are the verbs that DuckDB does not have, or not without a file or
+// network, and those that begin and end transactions.
+var elsewhere = strings.Fields(`EXISTS LIST HELP REPLACE UPSERT IMPORT RENAME GRANT REVOKE REINDEX CLUSTER REFRESH NOTIFY OPTIMIZE MSCK INSTALL EXEC DO DECLARE
+	FETCH MOVE CLOSE LISTEN UNLISTEN DISCARD LOCK UNLOCK KILL BEGIN START COMMIT END ROLLBACK ABORT SAVEPOINT RELEASE XA`)
+
+// atStart is what every session begins with: none of it is DuckDB's default.
+const atStart = `ATTACH ':memory:' AS lake; ATTACH ':memory:' AS lake2; CREATE SCHEMA lake.other; USE lake; CREATE TABLE t (a INT); INSERT INTO t VALUES (1), (2), (3);
+	CREATE SEQUENCE seq; SET default_null_order = 'nulls_first'; SET errors_as_json = false; SET threads = 3; SET memory_limit = '2GB'; SET VARIABLE v = 1; PREPARE atstart AS SELECT 41 + 1`
+
+// startEngine gives each session a database of its own, with atStart run in it.
+type startEngine struct{ *Engine }
+
+func (e startEngine) Open(ctx context.Context) (testserver.EngineSession, error) {
+	s, err := e.Engine.Open(ctx)
+	if err == nil {
+		_, err = s.Update(ctx, atStart, nil)
+	}
+	return s, err
+}
+
+// inSession are the queries that show what a session has of its own.
+var inSession = []string{
+	"SELECT name, value FROM duckdb_settings() WHERE name NOT LIKE 'profil%' ORDER BY 1",
+	"SELECT current_database(), current_schema(), current_setting('search_path')",
+	"SELECT database_name FROM duckdb_databases() ORDER BY 1",
+	"SELECT table_name FROM duckdb_tables() WHERE temporary ORDER BY 1",
+	"SELECT view_name FROM duckdb_views() WHERE temporary AND NOT internal ORDER BY 1",
+	"SELECT sequence_name FROM duckdb_sequences() WHERE temporary ORDER BY 1",
+	"SELECT type_name FROM duckdb_types() WHERE database_name = 'temp' AND NOT internal ORDER BY 1",
+	"SELECT temp.main.m()", // duckdb_functions() takes 100 ms
+	"SELECT * FROM duckdb_prepared_statements() ORDER BY 1",
+	"SELECT * FROM duckdb_variables() ORDER BY 1",
+	"SELECT * FROM duckdb_secrets() ORDER BY 1",
+}
+
+// inDatabase are the queries that show what is stored.
+var inDatabase = []string{
+	"SELECT database_name, schema_name, table_name, sql, comment FROM duckdb_tables() ORDER BY ALL",
+	"SELECT view_name, sql FROM duckdb_views() WHERE NOT internal ORDER BY ALL",
+	"SELECT schema_name FROM duckdb_schemas() ORDER BY ALL",
+	"SELECT sequence_name, last_value FROM duckdb_sequences() ORDER BY ALL",
+	"SELECT index_name FROM duckdb_indexes() ORDER BY ALL",
+	"SELECT lake.main.m()",
+	"SELECT type_name FROM duckdb_types() WHERE NOT internal ORDER BY ALL",
+	"SELECT a FROM lake.main.t ORDER BY ALL",
+}
+
+func TestEveryVerbOfTheTableIsTried(t *testing.T) {
+	tried := slices.Clone(elsewhere)
+	for _, sql := range tryOut {
+		for _, st := range sqlscan.Parse(sql).Statements {
+			tried = append(tried, st.Verb)
+		}
+	}
+	tried = append(tried, "WITH") // named by its main statement
+	for _, v := range sqlscan.Verbs() {
+		require.Contains(t, tried, v)
+	}
+}
+
+// What the table of verbs says of a statement is what DuckDB does.
+func TestStatementsDoWhatTheTableSays(t *testing.T) {
+	e := startEngine{newEngine(t, Config{PerSession: true})}
+	var s *session // a fresh one after every statement that does more than read
+	end := func() {
+		if s != nil {
+			require.NoError(t, s.Close())
+			s = nil
+		}
+	}
+	defer end()
+	for _, text := range tryOut {
+		if s == nil {
+			open, err := e.Open(t.Context())
+			require.NoError(t, err)
+			s = open.(*session)
+		}
+		sql := strings.ReplaceAll(text, "DIR", filepath.ToSlash(t.TempDir()))
+		script := sqlscan.Parse(sql)
+		before := s.look(t, inSession)
+		stored := s.look(t, inDatabase)
+		fields, rows, err := s.count(t.Context(), sql)
+		if err != nil {
+			require.Contains(t, refusedHere, text, "%v", err)
+			continue
+		}
+		switch last := script.Statements[len(script.Statements)-1]; {
+		case last.Verb == "EXECUTE": // has rows if what it executes has
+		case last.Rows == sqlscan.RowsSome:
+			require.Positive(t, fields, "%s: it returns rows", text)
+		case last.Rows == sqlscan.RowsNone:
+			require.Zero(t, rows, "%s: it returns no rows", text)
+		default:
+			require.Fail(t, "known in DuckDB", text)
+		}
+		if script.ReadOnly() {
+			require.Equal(t, stored, s.look(t, inDatabase), "%s: it only reads", text)
+		}
+		if len(script.Effects()) == 0 {
+			require.Equal(t, before, s.look(t, inSession), "%s: it leaves nothing in the session", text)
+		}
+		require.Equal(t, script.TxControl() != "", s.InTx(), "%s: of a transaction", text)
+		if !script.ReadOnly() {
+			end()
+		}
+	}
+}
+
+// look is what the queries answer.
+func (s *session) look(t *testing.T, queries []string) string {
+	var b strings.Builder
+	for _, q := range queries {
+		rows, err := s.query(t.Context(), q, nil)
+		fmt.Fprintln(&b, q, rows, err != nil)
+	}
+	return b.String()
+}
+
+// count runs a text to its end.
+func (s *session) count(ctx context.Context, sql string) (fields int, rows int64, err error) {
+	r, err := s.Query(ctx, sql, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer r.Release()
+	for r.Next() {
+		rows += r.RecordBatch().NumRows()
+	}
+	return r.Schema().NumFields(), rows, r.Err()
+}
+
+// refusedHere are statements that DuckDB refuses for reasons of this place.
+var refusedHere = []string{"LOAD icu", "UPDATE EXTENSIONS", "SET custom_user_agent_x = 1; SELECT 1"}
+
+// Whatever a borrower runs, the next one finds the session as it was, and the
+// connection is kept where the table says that the effect can be undone.
+func TestTheNextBorrowerFindsTheSessionAsItWas(t *testing.T) {
+	srv, err := testserver.Start(testserver.Options{Engine: startEngine{newEngine(t, Config{PerSession: true})}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, srv.Close()) }()
+	pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{MaxSize: 1, HealthCheck: flightpool.HealthCheck{Interval: -1}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pool.Close(t.Context())) }()
+	session := func() string {
+		var b strings.Builder
+		for _, q := range inSession {
+			rows, err := allRows(t.Context(), pool, q)
+			fmt.Fprintln(&b, q, rows, err != nil)
+		}
+		return b.String()
+	}
+	start := session()
+	for _, text := range tryOut {
+		sql := strings.ReplaceAll(text, "DIR", filepath.ToSlash(t.TempDir()))
+		script := sqlscan.Parse(sql)
+		require.NoError(t, pool.Ping(t.Context())) // the connection is there
+		opened := srv.Ledger().Snapshot().SessionsOpened
+		h, err := pool.AcquireSession(t.Context())
+		require.NoError(t, err)
+		refused := run(t, h, sql)
+		_ = h.Close() // its error says that the connection was discarded
+		require.Equal(t, start, session(), text)
+		kept := srv.Ledger().Snapshot().SessionsOpened == opened
+		if !refused && !strings.Contains(text, "memory_limit") { // which DuckDB tells rounded, so that it cannot be put back
+			lost := slices.Contains(script.Effects(), sqlscan.Effect{}) || strings.Contains(text, " atstart")
+			require.Equal(t, !lost, kept, "%s: the connection is kept", text)
+		}
+		if !script.ReadOnly() && kept {
+			pool.Reset() // what is stored is gone with the session
+		}
+	}
+}
+
+type querying interface {
+	QueryWithOptions(ctx context.Context, sql string, opts flightpool.QueryOptions) (*flightpool.QueryResult, error)
+}
+
+// run runs a statement to its end, and reports whether the server refused it.
+func run(t *testing.T, q querying, sql string) (refused bool) {
+	res, err := q.QueryWithOptions(t.Context(), sql, flightpool.QueryOptions{Route: flightpool.RouteQuery})
+	if err != nil {
+		return true
+	}
+	defer res.Release()
+	for res.Next() {
+		continue
+	}
+	return res.Err() != nil
+}
+
+func allRows(ctx context.Context, pool *flightpool.FlightSQLPool, sql string) (string, error) {
+	res, err := pool.Query(ctx, sql)
+	if err != nil {
+		return "", err
+	}
+	defer res.Release()
+	var b strings.Builder
+	for res.Next() {
+		eachRow(res.RecordBatch(), func(row []string) { fmt.Fprint(&b, row) })
+	}
+	return b.String(), res.Err()
+}
