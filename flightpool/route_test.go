@@ -125,3 +125,93 @@ func TestTyposCostNoConnection(t *testing.T) {
 		require.LessOrEqual(r, r.srv.Ledger().Snapshot().SessionsOpened, 2)
 	})
 }
+
+// SwanLake loads an INSERT with parameters in bulk, whatever its text, and
+// leaves the session at the table's catalogue.
+func TestABulkLoadDoesNotMoveTheSession(t *testing.T) {
+	inBubble(t, testserver.SwanLake(), Config{MaxSize: 1}, func(r *rig) {
+		const where = "SELECT current_database()"
+		r.exec("CREATE TABLE swanlake.t (a BIGINT)")
+		batch := ints("a", 1)
+		defer batch.Release()
+		const bad = "INSERT INTO swanlake.nosuch VALUES (?)"
+		const good = "INSERT INTO swanlake.t VALUES (?)"
+		home := r.value(r.pool, where)
+		for range 2 {
+			_, err := r.pool.UpdateWithRecordBatch(r.Context(), good, batch)
+			require.NoError(r, err)
+			require.Equal(r, home, r.value(r.pool, where), "stateless")
+			_, err = r.pool.UpdateWithRecordBatch(r.Context(), bad, batch)
+			require.Error(r, err)
+			require.Equal(r, home, r.value(r.pool, where), "one that fails")
+
+			s := r.session()
+			q, err := s.PrepareQuery(r.Context(), good)
+			require.NoError(r, err)
+			_, err = q.Update(r.Context(), batch)
+			require.NoError(r, err)
+			require.Equal(r, home, r.value(s, where), "the handle itself goes on where it was")
+			require.NoError(r, s.Close())
+			require.Equal(r, home, r.value(r.pool, where), "prepared")
+
+			s = r.session()
+			require.NoError(r, s.BeginTransaction(r.Context()))
+			_, err = s.UpdateWithRecordBatch(r.Context(), good, batch)
+			require.NoError(r, err)
+			require.NoError(r, s.Commit(r.Context()))
+			require.NoError(r, s.Close())
+			require.Equal(r, home, r.value(r.pool, where), "in a transaction")
+
+			s = r.session()
+			_, err = s.Update(r.Context(), "USE swanlake")
+			require.NoError(r, err)
+			_, err = s.UpdateWithRecordBatch(r.Context(), good, batch)
+			require.NoError(r, err)
+			require.Equal(r, "swanlake", r.value(s, where), "USE stays in force")
+			require.NoError(r, s.Close())
+			require.Equal(r, home, r.value(r.pool, where), "after USE")
+		}
+		require.Equal(r, 1, r.srv.Ledger().Snapshot().SessionsOpened, "none of it costs the connection")
+	})
+}
+
+// The first INSERT of a pool may be inside of a transaction, where nothing is
+// read that the server might not know.
+func TestABulkLoadInAPoolsFirstTransactionCostsTheConnection(t *testing.T) {
+	inBubble(t, testserver.SwanLake(), Config{MaxSize: 1}, func(r *rig) {
+		const where = "SELECT current_database()"
+		home := r.value(r.pool, where)
+		r.exec("CREATE TABLE swanlake.t (a BIGINT)")
+		batch := ints("a", 1)
+		defer batch.Release()
+		for want := range 3 {
+			s := r.session()
+			require.NoError(r, s.BeginTransaction(r.Context()))
+			_, err := s.UpdateWithRecordBatch(r.Context(), "INSERT INTO swanlake.t VALUES (?)", batch)
+			require.NoError(r, err)
+			require.NoError(r, s.Commit(r.Context()))
+			_ = s.Close()
+			require.Equal(r, home, r.value(r.pool, where))
+			require.LessOrEqual(r, r.srv.Ledger().Snapshot().SessionsOpened, min(want+2, 2))
+		}
+	})
+}
+
+// A server that leaves the session where it was is asked once.
+func TestABulkLoadThatMovesNothingIsLookedAtOnce(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		batch := ints("a", 1)
+		defer batch.Release()
+		statements := func() int { return len(r.srv.Ledger().Statements()) }
+		counts := make([]int, 3)
+		for i := range counts {
+			before := statements()
+			_, err := r.pool.UpdateWithRecordBatch(r.Context(), "INSERT INTO t VALUES (?)", batch)
+			require.NoError(r, err)
+			counts[i] = statements() - before
+		}
+		require.Greater(r, counts[0], counts[1])
+		require.Equal(r, counts[1], counts[2])
+	})
+}

@@ -47,6 +47,11 @@ type call struct {
 	// transaction. many says that it may run more than once.
 	statement, many bool
 
+	// bound says that it has parameters. insert is what it may do to the
+	// session, once the step has begun.
+	bound  bool
+	insert *insertion
+
 	// ready is run before the step, in its place: what must hold before
 	// anything of the call is sent.
 	ready func(ctx context.Context) error
@@ -124,7 +129,7 @@ func (c *call) keep(params arrow.RecordBatch) {
 	if params != nil {
 		params.Retain()
 		c.hooks = append(c.hooks, params.Release)
-		c.many = params.NumRows() > 1
+		c.many, c.bound = params.NumRows() > 1, true
 	}
 }
 

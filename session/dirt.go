@@ -15,6 +15,7 @@ type dirt struct {
 	effects []sqlscan.Effect
 	before  map[string]reading // what readers of the session saw before its first change, by their key
 	options map[string]any     // session options as they were before SetOption
+	moved   bool               // a bulk load may have moved the session to another catalogue
 	used    bool               // something other than a plain read was sent
 }
 
@@ -81,7 +82,7 @@ func (s *SessionHandle) clean() error {
 func (s *SessionHandle) mustReset(d dirt, touched bool) bool {
 	switch s.policy.OnReturn.mode {
 	case resetAuto:
-		return len(d.effects) > 0 || len(d.options) > 0
+		return len(d.effects) > 0 || len(d.options) > 0 || d.moved
 	case resetSQL:
 		return touched
 	default:

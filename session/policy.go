@@ -50,6 +50,10 @@ type Policy struct {
 
 	// readable holds the keys of the readers that the server has answered.
 	readable textSet
+
+	// harmless holds how the tables of INSERTs with parameters were qualified
+	// that have left the session where it was.
+	harmless textSet
 }
 
 // Observer has one optional function per event.

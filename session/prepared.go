@@ -99,7 +99,7 @@ func (q *PreparedQuery) Update(ctx context.Context, params arrow.RecordBatch) (U
 		return UpdateResult{}, err
 	}
 	c.keep(params)
-	n, err := perform(c, func(ctx context.Context) (int64, error) { return q.stmt.Update(ctx, params, c.info) }, plainly)
+	n, err := perform(c, func(ctx context.Context) (int64, error) { return q.s.updatePrepared(ctx, c, q.stmt, params) }, plainly)
 	if err != nil {
 		return UpdateResult{}, err
 	}

@@ -180,12 +180,21 @@ func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOp
 			return 0, err
 		}
 		c.own(stmt)
-		return stmt.Update(ctx, opts.Params, c.info)
+		return s.updatePrepared(ctx, c, stmt, opts.Params)
 	}, plainly)
 	if err != nil {
 		return UpdateResult{}, err
 	}
 	return UpdateResult{RowsAffected: n}, nil
+}
+
+// updatePrepared runs a prepared change, and mends what a bulk load does beside it.
+func (s *SessionHandle) updatePrepared(ctx context.Context, c *call, stmt Prepared, params arrow.RecordBatch) (int64, error) {
+	n, err := stmt.Update(ctx, params, c.info)
+	if err == nil {
+		s.afterInsert(ctx, c)
+	}
+	return n, err
 }
 
 // enterStatement checks a statement against the state of the session. What it
@@ -208,7 +217,10 @@ func (s *SessionHandle) enterStatement(c *call, script sqlscan.Script) error {
 		if err := s.proveSession(ctx, needOf(script)); err != nil {
 			return err
 		}
-		return s.remember(ctx, script)
+		if err := s.remember(ctx, script); err != nil {
+			return err
+		}
+		return s.beforeInsert(ctx, c)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/flightpool/flightpool/internal/eof"
@@ -27,6 +28,11 @@ func (s *SessionHandle) undo(ctx context.Context, d dirt) error {
 		}
 		temps = temps || e.Kind == sqlscan.EffectTempTable || e.Kind == sqlscan.EffectTempView
 	}
+	if d.moved {
+		if err := s.verifyUnmoved(ctx, d); err != nil {
+			return err
+		}
+	}
 	if temps {
 		return s.verifyNoTemps(ctx)
 	}
@@ -39,25 +45,31 @@ func (s *SessionHandle) undo(ctx context.Context, d dirt) error {
 func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d dirt) error {
 	switch e.Kind {
 	case sqlscan.EffectSetting:
-		return s.putBack(ctx, d, settingReader(e), e.Name)
+		r := settingReader(e)
+		before, ok := d.before[r.key]
+		if !ok {
+			s.learn(ctx, r)
+			return fmt.Errorf("%s was changed, and the server could not tell it before", r.what)
+		}
+		return s.putBack(ctx, r, before, e.Name, Call{})
 	case sqlscan.EffectNamespace:
 		return s.putNamespaceBack(ctx, d)
 	case sqlscan.EffectTempTable:
-		return s.exec(ctx, "DROP TABLE IF EXISTS temp.main."+lastPart(e.Name))
+		return s.exec(ctx, "DROP TABLE IF EXISTS temp.main."+lastPart(e.Name), Call{})
 	case sqlscan.EffectTempView:
-		return s.exec(ctx, "DROP VIEW IF EXISTS temp.main."+lastPart(e.Name))
+		return s.exec(ctx, "DROP VIEW IF EXISTS temp.main."+lastPart(e.Name), Call{})
 	case sqlscan.EffectPrepared:
 		if had := d.before[preparedReader(e).key]; len(had) == 1 && had[0].text != "0" {
 			return fmt.Errorf("the prepared statement %s was replaced", e.Name)
 		}
-		return s.exec(ctx, "DEALLOCATE "+e.Name)
+		return s.exec(ctx, "DEALLOCATE "+e.Name, Call{})
 	case sqlscan.EffectUnknown, sqlscan.EffectForgotten:
 	}
 	return errors.New("a statement left something that cannot be taken back")
 }
 
-func (s *SessionHandle) exec(ctx context.Context, sql string) error {
-	if _, err := s.conn.Update(ctx, sql, Call{}); err != nil {
+func (s *SessionHandle) exec(ctx context.Context, sql string, call Call) error {
+	if _, err := s.conn.Update(ctx, sql, call); err != nil {
 		return fmt.Errorf("%s: %w", sql, err)
 	}
 	return nil
@@ -68,6 +80,7 @@ type reader struct {
 	key  string // the same for all spellings of a name
 	what string // for errors
 	sql  string
+	set  bool // NULL stands for no answer
 }
 
 func settingReader(e sqlscan.Effect) reader {
@@ -80,13 +93,6 @@ func preparedReader(e sqlscan.Effect) reader {
 	return reader{key: "(prepared) " + e.Key(), what: "the prepared statements",
 		sql: "SELECT count(*) FROM duckdb_prepared_statements() WHERE lower(name) = " + literal(e.Key())}
 }
-
-// Where names are looked for: with the whole search path where the server has
-// one, else without.
-var (
-	pathReader  = reader{key: "(path)", what: "the search path", sql: "SELECT current_database(), current_schema(), current_setting('search_path')"}
-	placeReader = reader{key: "(place)", what: "the catalogue and schema", sql: "SELECT current_database(), current_schema()"}
-)
 
 // reading is the one row that a reader has seen.
 type reading []cell
@@ -150,18 +156,28 @@ func (s *SessionHandle) rememberOne(ctx context.Context, r reader) (known bool, 
 	row, err := s.readRow(ctx, r, Call{Tx: tx})
 	switch {
 	case err == nil:
-		s.mu.Lock()
-		if s.mu.dirt.before == nil {
-			s.mu.dirt.before = make(map[string]reading)
-		}
-		s.mu.dirt.before[r.key] = row
-		s.mu.Unlock()
+		s.keepBefore(r, row)
 		return true, nil
 	case !inTx && FaultIn(err).KeepsConn():
 		return false, nil
 	default:
 		return false, err
 	}
+}
+
+// keepBefore records what r has read at the session's start. The first counts.
+func (s *SessionHandle) keepBefore(r reader, row reading) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.mu.dirt.before[r.key]; known {
+		return
+	}
+	kept := maps.Clone(s.mu.dirt.before)
+	if kept == nil {
+		kept = make(map[string]reading)
+	}
+	kept[r.key] = row
+	s.mu.dirt.before = kept
 }
 
 // readRow runs a reader's query, which has one row.
@@ -183,6 +199,8 @@ func (s *SessionHandle) readRow(ctx context.Context, r reader, call Call) (readi
 		switch {
 		case col.Len() != 1:
 			return nil, &Error{Stage: StageFetch, Fault: FaultStatement, Err: fmt.Errorf("read %s: %d rows", r.what, col.Len())}
+		case col.IsNull(0) && r.set:
+			return nil, &Error{Stage: StageFetch, Fault: FaultStatement, Err: fmt.Errorf("read %s: it is NULL", r.what)}
 		case col.IsNull(0):
 			row[i] = cell{null: true}
 		default:
@@ -199,12 +217,7 @@ func (s *SessionHandle) readRow(ctx context.Context, r reader, call Call) (readi
 // putBack gives the setting that r reads, in its last column, its value of
 // before. What is there in the end is compared. Servers may have a value of the
 // session above one of the whole server, and a plain SET for either.
-func (s *SessionHandle) putBack(ctx context.Context, d dirt, r reader, name string) error {
-	before, ok := d.before[r.key]
-	if !ok {
-		s.learn(ctx, r)
-		return fmt.Errorf("%s was changed, and the server could not tell it before", r.what)
-	}
+func (s *SessionHandle) putBack(ctx context.Context, r reader, before reading, name string, call Call) error {
 	ways := []string{"RESET " + name, "RESET SESSION " + name}
 	if value := before[len(before)-1]; !value.null {
 		set := " " + name + " = " + literal(value.text)
@@ -212,14 +225,14 @@ func (s *SessionHandle) putBack(ctx context.Context, d dirt, r reader, name stri
 	}
 	var failed error
 	for _, sql := range ways {
-		if err := s.exec(ctx, sql); err != nil {
+		if err := s.exec(ctx, sql, call); err != nil {
 			if !FaultIn(err).KeepsConn() {
 				return err
 			}
 			failed = errors.Join(failed, err)
 			continue
 		}
-		now, err := s.readRow(ctx, r, Call{})
+		now, err := s.readRow(ctx, r, call)
 		switch {
 		case err != nil:
 			return err
@@ -236,33 +249,6 @@ func (s *SessionHandle) learn(ctx context.Context, r reader) {
 	if !s.policy.readable.has(r.key) {
 		_, _ = s.readRow(ctx, r, Call{})
 	}
-}
-
-// putNamespaceBack makes the session look for names where it did before.
-func (s *SessionHandle) putNamespaceBack(ctx context.Context, d dirt) error {
-	if before, ok := d.before[pathReader.key]; ok {
-		now, err := s.readRow(ctx, pathReader, Call{})
-		if err != nil {
-			return err
-		}
-		if now.equal(before) {
-			return nil
-		}
-		return s.putBack(ctx, d, pathReader, "search_path")
-	}
-	before, ok := d.before[placeReader.key]
-	if !ok || len(before) != 2 || before[0].null || before[1].null {
-		s.learn(ctx, pathReader)
-		return errors.New("the catalogue or schema was changed, and the server could not tell it before")
-	}
-	if err := s.exec(ctx, "USE "+quoteName(before[0].text)+"."+quoteName(before[1].text)); err != nil {
-		return err
-	}
-	now, err := s.readRow(ctx, placeReader, Call{})
-	if err == nil && !now.equal(before) {
-		err = errors.New("the catalogue and schema are not what they were")
-	}
-	return err
 }
 
 // verifyNoTemps looks whether the drops have met what they were meant for.

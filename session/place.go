@@ -1,0 +1,155 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/flightpool/flightpool/internal/sqlscan"
+)
+
+// Where names are looked for: with the whole search path where the server has
+// one, else without.
+var (
+	pathReader  = reader{set: true, key: "(path)", what: "the search path", sql: "SELECT current_database(), current_schema(), current_setting('search_path')"}
+	placeReader = reader{set: true, key: "(place)", what: "the catalogue and schema", sql: "SELECT current_database(), current_schema()"}
+)
+
+// noPlaces is in Policy.harmless where the server tells of no place.
+const noPlaces = "(none)"
+
+// insertion is a call's INSERT with parameters. There are servers that load
+// them in bulk and leave the session at the catalogue of the table.
+type insertion struct {
+	target string // how the table is qualified, to learn of; "-" not to
+	reader reader
+	place  reading // before it; nil when that could not be read
+	moved  bool    // an earlier one may have moved the session already
+}
+
+// beforeInsert reads where the session is before an INSERT with parameters is
+// sent, unless the server is known to leave it there.
+//
+// INVARIANT: while dirt.moved is set the session may be elsewhere than its
+// statements' text tells.
+func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
+	table := c.script.Statements[0].InsertInto
+	if !c.bound || table == "" || s.policy.OnReturn.mode != resetAuto || s.policy.harmless.has(noPlaces) {
+		return nil
+	}
+	in := &insertion{target: strings.ToLower(strings.TrimSuffix(table, lastPart(table))) + "."}
+	s.mu.Lock()
+	for _, e := range s.mu.dirt.effects {
+		if e.Kind == sqlscan.EffectNamespace {
+			in.target = "-" // what is true here need not be elsewhere
+		}
+	}
+	in.moved = s.mu.dirt.moved
+	inTx := s.mu.tx.phase != txNone
+	harmless := !in.moved && in.target != "-" && s.policy.harmless.has(in.target)
+	s.mu.dirt.moved = in.moved || !harmless
+	s.mu.Unlock()
+	if harmless {
+		return nil
+	}
+	c.insert = in
+	for _, r := range []reader{pathReader, placeReader} {
+		if inTx && !s.policy.readable.has(r.key) {
+			continue
+		}
+		row, err := s.readRow(ctx, r, Call{Tx: c.info.Tx})
+		if err == nil {
+			in.reader, in.place = r, row
+			s.keepBefore(r, row)
+			return nil
+		}
+		if inTx || !FaultIn(err).KeepsConn() {
+			return err
+		}
+	}
+	if !inTx {
+		s.policy.harmless.add(noPlaces)
+		s.setMoved(in.moved)
+	}
+	return nil
+}
+
+// afterInsert leads the session back to where it was before the INSERT, which
+// is done: what fails here costs the connection and not the call.
+func (s *SessionHandle) afterInsert(ctx context.Context, c *call) {
+	in := c.insert
+	if in == nil || in.place == nil {
+		return
+	}
+	call := Call{Tx: c.info.Tx}
+	now, err := s.readRow(ctx, in.reader, call)
+	switch {
+	case err != nil:
+	case now.equal(in.place) && in.target != "-":
+		s.policy.harmless.add(in.target)
+	case !now.equal(in.place):
+		err = s.putPlaceBack(ctx, in.reader, in.place, call)
+	}
+	if err != nil {
+		s.markDiscard(err)
+		return
+	}
+	s.setMoved(in.moved)
+}
+
+func (s *SessionHandle) setMoved(moved bool) {
+	s.mu.Lock()
+	s.mu.dirt.moved = moved
+	s.mu.Unlock()
+}
+
+// putNamespaceBack makes the session look for names where it did at its start.
+func (s *SessionHandle) putNamespaceBack(ctx context.Context, d dirt) error {
+	for _, r := range []reader{pathReader, placeReader} {
+		if before, ok := d.before[r.key]; ok {
+			now, err := s.readRow(ctx, r, Call{})
+			if err != nil || now.equal(before) {
+				return err
+			}
+			return s.putPlaceBack(ctx, r, before, Call{})
+		}
+	}
+	s.learn(ctx, pathReader)
+	return errors.New("the catalogue or schema was changed, and the server could not tell it before")
+}
+
+// verifyUnmoved is putNamespaceBack after an INSERT with parameters of which
+// nobody knows whether it has moved the session. A server that tells of no
+// place has none.
+func (s *SessionHandle) verifyUnmoved(ctx context.Context, d dirt) error {
+	err := s.putNamespaceBack(ctx, d)
+	_, path := d.before[pathReader.key]
+	_, place := d.before[placeReader.key]
+	if err == nil || path || place {
+		return err
+	}
+	if _, unread := s.readRow(ctx, placeReader, Call{}); unread != nil && FaultIn(unread).KeepsConn() {
+		s.policy.harmless.add(noPlaces)
+		return nil
+	}
+	return err
+}
+
+// putPlaceBack makes what r reads what it was before, and compares it.
+func (s *SessionHandle) putPlaceBack(ctx context.Context, r reader, before reading, call Call) error {
+	if r.key == pathReader.key {
+		return s.putBack(ctx, r, before, "search_path", call)
+	}
+	if len(before) < 2 {
+		return fmt.Errorf("%s cannot be put back", r.what)
+	}
+	if err := s.exec(ctx, "USE "+quoteName(before[0].text)+"."+quoteName(before[1].text), call); err != nil {
+		return err
+	}
+	now, err := s.readRow(ctx, r, call)
+	if err == nil && !now.equal(before) {
+		err = fmt.Errorf("%s are not what they were", r.what)
+	}
+	return err
+}
