@@ -34,7 +34,8 @@ import (
 // temporary ones. Column types are BIGINT, DOUBLE, VARCHAR and BOOLEAN. What fails in parsing
 // or for want of a table leaves a transaction usable; what fails in running
 // aborts it. Committed rows of other sessions are seen by the transactions
-// that begin after; two that change the same rows conflict, inserts do not.
+// that begin after; two that change the same rows conflict, inserts do not. One
+// transaction changes tables of one catalog only.
 type Script struct {
 	mu        sync.Mutex // guards everything below
 	committed tables

@@ -162,11 +162,26 @@ func (s *scriptSession) updateRow(ctx context.Context, st *parsed, row []any) (n
 	case "RELEASE":
 		return 0, s.Release(ctx, st.name)
 	}
+	if s.tx != nil {
+		if in, _, err := s.target(st); err == nil {
+			if err := s.tx.change(in); err != nil {
+				return 0, err
+			}
+		}
+	}
 	err = s.inTx(func(v *scriptView) error {
 		n, err = s.change(ctx, v, st, row)
 		return err
 	})
 	return n, err
+}
+
+// target is where the table is that a statement changes.
+func (s *scriptSession) target(st *parsed) (namespace, string, error) {
+	if st.temp || s.view().temp[st.name] != nil {
+		return tempNamespace, st.name, nil
+	}
+	return s.resolve(st.name)
 }
 
 // inTx changes what the open transaction sees, or commits the change at once.

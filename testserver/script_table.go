@@ -84,6 +84,20 @@ type scriptTx struct {
 	scriptView
 	savepoints []savepoint
 	aborted    bool
+	catalog    string // that it has changed, "" if none
+}
+
+// change notes that the transaction changes a table, and refuses a second
+// catalog.
+func (t *scriptTx) change(in namespace) error {
+	switch {
+	case in == tempNamespace || in.catalog == t.catalog:
+	case t.catalog == "":
+		t.catalog = in.catalog
+	default:
+		return fmt.Errorf("transaction error: attempting to write to database %q in a transaction that has already modified database %q: %w", in.catalog, t.catalog, ErrTxState)
+	}
+	return nil
 }
 
 // put stores a table that was created or rewritten.

@@ -443,3 +443,30 @@ func TestSwanLakeCountsTheTimeOfAStatementAsIdle(t *testing.T) {
 		require.Equal(t, [][]string{{"2"}}, c.mustQuery("SELECT * FROM t"))
 	})
 }
+
+func TestSwanLakeLeavesATransactionThatChangesASecondCatalog(t *testing.T) {
+	swan(t, func(t *testing.T, srv *testserver.Server, c *client) {
+		c.mustUpdate("CREATE TABLE swanlake.u (a BIGINT)")
+		tx := begin(t, c)
+		for _, sql := range []string{"INSERT INTO swanlake.u VALUES (1)", "INSERT INTO t VALUES (2)", "INSERT INTO swanlake.u VALUES (3)"} {
+			_, err := c.updateIn(tx, sql)
+			require.NoError(t, err)
+		}
+		requireCode(t, codes.FailedPrecondition, endTx(t, c, string(tx.ID()), true))
+		require.Equal(t, [][]string{{"3"}}, c.mustQuery("SELECT * FROM swanlake.u"))
+		require.Equal(t, [][]string{{"2"}}, c.mustQuery("SELECT * FROM t"))
+	})
+}
+
+func TestSwanLakeHasAHundredSessions(t *testing.T) {
+	bubble(t, testserver.SwanLake(), func(t *testing.T, srv *testserver.Server) {
+		for range 100 {
+			c := dial(t, srv)
+			c.mustQuery("SELECT 1")
+			require.NoError(t, c.Close()) // which ends no session
+		}
+		_, err := dial(t, srv).query(t.Context(), "SELECT 1")
+		requireCode(t, codes.ResourceExhausted, err)
+		require.ErrorContains(t, err, "maximum number of sessions reached")
+	})
+}

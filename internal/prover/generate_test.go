@@ -178,7 +178,9 @@ func (g *generator) session() []step {
 // transaction is a step inside one.
 func (g *generator) transaction(who string) []step {
 	act := func(verb string, args ...string) step { return g.deadline(step{who: who, verb: verb, args: args}) }
-	switch g.IntN(13) {
+	switch g.IntN(14) {
+	case 10:
+		return []step{act("aside"), act("insert", g.key())}
 	case 0, 1, 2:
 		return []step{act("insert", g.key())}
 	case 3:

@@ -80,6 +80,7 @@ type tx struct {
 	failed  bool // a statement of it was sent and has failed
 	clashed bool // its commit may be refused
 	unsure  bool // its rollback has failed
+	aside   bool // it has changed another catalog
 	saved   bool
 	since   []*token // of the savepoint
 	ended   outcome
@@ -146,6 +147,7 @@ func newWorld(t *testing.T, p program) (*world, error) {
 		w.admin("CREATE TABLE " + name + " (k BIGINT)")
 	}
 	w.admin("CREATE TABLE " + w.hot + " (v BIGINT)")
+	w.admin("CREATE TABLE memory.side (v BIGINT)")
 	w.admin("INSERT INTO " + w.hot + " VALUES (0)")
 	w.admin("CREATE SCHEMA memory.other")
 	cfg.Dialer = w.srv.Dial
