@@ -53,3 +53,37 @@ func TestATransactionIDThatIsOpenInAnotherSessionIsRefused(t *testing.T) {
 		})
 	}
 }
+
+// What the pool begins for itself must not stay open under later statements.
+func TestATransactionByWhichIDsAreLearnedIsEndedOrTheSessionGivenUp(t *testing.T) {
+	for name, begin := range map[string]func(b *bubble, c *Conn) error{
+		"Begin":       func(b *bubble, c *Conn) error { _, err := c.Begin(b.Context()); return err },
+		"TrustsTxIDs": func(b *bubble, c *Conn) error { _, err := c.TrustsTxIDs(b.Context()); return err },
+	} {
+		for _, failures := range []int{0, 1, 2, 3, 4} {
+			ts := &txServer{ignores: true}
+			ends := 0
+			f := &fake{action: func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+				if a.GetType() == "EndTransaction" {
+					if ends++; ends <= failures {
+						return status.Error(codes.ResourceExhausted, "not now")
+					}
+				}
+				return ts.action(a, s)
+			}}
+			inBubble(t, f, func(b *bubble) {
+				err := begin(b, b.open())
+				switch {
+				case err == nil:
+					require.Zero(b, failures, name)
+				case failures == 1:
+					require.Empty(b, ts.open, name)
+					require.NotEqual(b, session.FaultSession, session.FaultIn(err), name)
+				default:
+					require.Equal(b, session.FaultSession, session.FaultIn(err), name)
+					require.ErrorIs(b, err, session.ErrSessionLost, name)
+				}
+			})
+		}
+	}
+}

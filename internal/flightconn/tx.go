@@ -3,9 +3,13 @@ package flightconn
 import (
 	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
 
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/session"
 )
@@ -34,14 +38,28 @@ func (r *run) beginLearning(ctx context.Context) (session.TxID, error) {
 		return tx, err
 	}
 	trusted, err := r.learnTxIDs(ctx, tx)
-	if err != nil || trusted {
-		return tx, err
+	if err == nil && trusted {
+		return tx, nil
 	}
 	// The server may have rolled back whatever was open: begin afresh.
-	if err = r.endTx(ctx, tx, false); err != nil && !answered(err) {
+	if err := r.endOwn(ctx, tx, err); err != nil {
 		return "", err
 	}
 	return r.beginTx(ctx)
+}
+
+// endOwn rolls back a transaction that the backend has begun for itself, after
+// learning has ended in err. Where the server does not confirm that, statements
+// of the session could run in the transaction, so the session is given up.
+func (r *run) endOwn(ctx context.Context, tx session.TxID, err error) error {
+	end := r.endTx(ctx, tx, false)
+	switch status.Code(end) {
+	case codes.OK, codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition: // it is gone
+		return err
+	}
+	e := &session.Error{Op: r.op, Stage: session.StageExecute, Fault: session.FaultSession, Target: r.conn.target(), Ctx: r.callerErr()}
+	e.Err = fmt.Errorf("%w: a transaction of the pool's own, by which it learns how the server treats them, could not be rolled back: %w", session.ErrSessionLost, errors.Join(err, end))
+	return e
 }
 
 // TrustsTxIDs is part of session.Conn. If the answer is not known yet, it
@@ -66,10 +84,7 @@ func (c *Conn) TrustsTxIDs(ctx context.Context) (bool, error) {
 		return false, r.fail(session.StageExecute, err)
 	}
 	trusted, err := r.learnTxIDs(ctx, tx)
-	if err != nil {
-		return false, r.fail(session.StageExecute, err)
-	}
-	if err := r.endTx(ctx, tx, false); err != nil && !answered(err) {
+	if err := r.endOwn(ctx, tx, err); err != nil {
 		return false, r.fail(session.StageExecute, err)
 	}
 	return trusted, nil
