@@ -143,7 +143,7 @@ func splitDSN(text string) (*url.URL, error) {
 	case schemes[scheme] == "" && scheme != "flightsql" && likelyMeant[scheme] != "":
 		return nil, fmt.Errorf("scheme %q is none of %s; did you mean %s://?", scheme, schemeNames, likelyMeant[scheme])
 	case schemes[scheme] == "" && scheme != "flightsql":
-		return nil, fmt.Errorf("scheme %q is none of %s", scheme, schemeNames)
+		return nil, errors.New("its scheme is none of " + schemeNames)
 	}
 	end := strings.IndexAny(rest, "/?#")
 	if end < 0 {

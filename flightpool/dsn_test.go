@@ -93,7 +93,7 @@ func TestBadTargetsSayWhatIsWrong(t *testing.T) {
 		"grpc:/db:1":                         "has no scheme",
 		"http://db:1":                        `scheme "http" is none of grpc://, grpc+tls://, grpc+unix:// or flightsql://; did you mean grpc://?`,
 		"https://db:1":                       "did you mean grpc+tls://?",
-		"ftp://db:1":                         `scheme "ftp" is none of`,
+		"ftp://db:1":                         "its scheme is none of grpc://",
 		"grpc://db":                          "no port",
 		"grpc://:1":                          "no host",
 		"grpc://::1:31337":                   "in brackets",

@@ -28,12 +28,12 @@ func (s secret) reveal() string {
 	return s()
 }
 
-// String names the method and the user, never a secret.
+// String names the method and, where there is a password, the user.
 func (a Auth) String() string {
 	switch {
 	case a.kind == "":
 		return "none"
-	case a.user != "":
+	case a.user != "" && (a.kind != "basic" || a.password.reveal() != ""): // without a password the user may be a token
 		return a.kind + " " + a.user
 	default:
 		return a.kind
