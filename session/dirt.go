@@ -100,7 +100,7 @@ func (s *SessionHandle) reset(ctx context.Context, d dirt) error {
 		return nil
 	}
 	if len(d.options) > 0 {
-		if err := s.conn.SetOptions(ctx, d.options); err != nil {
+		if err := s.putOptionsBack(ctx, d.options); err != nil {
 			return fmt.Errorf("put session options back: %w", err)
 		}
 	}

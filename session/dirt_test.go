@@ -280,9 +280,42 @@ func TestWhatASessionLeavesIsTakenBackInReverse(t *testing.T) {
 		must(t, r.handle.Close())
 		r.reused()
 		log := r.conn.Log()[before:]
-		require.Equal(t, []string{"ClosePrepared", "SetOptions", "DEALLOCATE b", "DROP VIEW IF EXISTS temp.main.v", `DROP TABLE IF EXISTS temp.main."t.1"`, "SET threads = '3'", "SELECT current_setting('threads')"}, log[:len(log)-1])
+		require.Equal(t, []string{"ClosePrepared", "SetOptions", "Options", "DEALLOCATE b", "DROP VIEW IF EXISTS temp.main.v", `DROP TABLE IF EXISTS temp.main."t.1"`, "SET threads = '3'", "SELECT current_setting('threads')"}, log[:len(log)-1])
 		r.clean()
 	})
+}
+
+func TestASessionOptionThatIsNotPutBackCostsTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, key := range []string{"catalog", "fresh"} {
+			conn := &fakeConn{options: map[string]any{"catalog": "lake"}}
+			r := newRig(t, conn)
+			must(t, r.handle.SetOption(t.Context(), key, "x"))
+			must(t, r.handle.Close())
+			r.reused()
+			require.Equal(t, map[string]any{"catalog": "lake"}, conn.options)
+
+			r = newRig(t, conn)
+			r.handle = New(forgetful{conn}, r.policy, r.returned)
+			must(t, r.handle.SetOption(t.Context(), key, "x"))
+			require.ErrorContains(t, r.handle.Close(), key+" is not what it was")
+			require.ErrorContains(t, r.discarded(), key)
+			delete(conn.options, "fresh")
+			conn.options["catalog"] = "lake"
+		}
+	})
+}
+
+// forgetful is a connection whose server takes a new value and no old one.
+type forgetful struct{ *fakeConn }
+
+func (c forgetful) SetOptions(ctx context.Context, opts map[string]any) error {
+	for _, v := range opts {
+		if v != "x" {
+			return nil
+		}
+	}
+	return c.fakeConn.SetOptions(ctx, opts)
 }
 
 func TestResetModes(t *testing.T) {

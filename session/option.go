@@ -2,7 +2,9 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"reflect"
 )
 
 // SetOption sets an option of the Flight session, such as the catalogue. What
@@ -44,4 +46,21 @@ func (s *SessionHandle) Options(ctx context.Context) (map[string]any, error) {
 		return nil, err
 	}
 	return perform(c, s.conn.Options, plainly)
+}
+
+// putOptionsBack sets the options to what they were before, and compares them.
+func (s *SessionHandle) putOptionsBack(ctx context.Context, before map[string]any) error {
+	if err := s.conn.SetOptions(ctx, before); err != nil {
+		return err
+	}
+	now, err := s.conn.Options(ctx)
+	if err != nil {
+		return err
+	}
+	for key, value := range before {
+		if !reflect.DeepEqual(now[key], value) {
+			return fmt.Errorf("%s is not what it was", key)
+		}
+	}
+	return nil
 }

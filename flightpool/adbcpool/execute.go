@@ -86,7 +86,7 @@ func (s *statement) query(ctx context.Context, params arrow.RecordBatch) (*fligh
 	if s.prepared != nil {
 		return s.prepared.Query(ctx, params)
 	}
-	return s.conn.s.QueryWithOptions(ctx, s.sql, flightpool.QueryOptions{Params: params, Headers: s.headers})
+	return s.conn.s.QueryWithOptions(ctx, s.sql, flightpool.QueryOptions{Params: params, Headers: s.headers, Route: s.route})
 }
 
 // ExecuteUpdate is part of adbc.Statement.

@@ -161,6 +161,10 @@ func (c *sqlConn) ExecContext(ctx context.Context, query string, args []driver.N
 		opts.Params = params
 	}
 	result, err := c.s.QueryWithOptions(ctx, query, opts)
+	if errors.Is(err, flightpool.ErrAmbiguousRoute) { // Exec wants the effect
+		opts.Route = flightpool.RouteUpdate
+		result, err = c.s.QueryWithOptions(ctx, query, opts)
+	}
 	if err != nil {
 		return nil, c.fail(err)
 	}

@@ -385,3 +385,26 @@ func TestSQLCarriesDecimals(t *testing.T) {
 		require.Equal(t, []any{int64(20), int64(2), true}, []any{precision, scale, ok})
 	})
 }
+
+// Exec wants a statement's effect, so that no text is ambiguous to it.
+func TestExecRunsWhatQueryRefuses(t *testing.T) {
+	inBubble(t, testserver.Strict(), func(r rig) {
+		db := OpenDB(r.pool("open"))
+		defer func() { require.NoError(r, db.Close()) }()
+		const sql = "INSERT INTO t VALUES (1); SELECT count(*) FROM t"
+		_, err := db.QueryContext(r.Context(), sql)
+		require.ErrorIs(r, err, flightpool.ErrAmbiguousRoute)
+		for _, sql := range []string{sql, "OPTIMIZE TABLE t"} {
+			_, err = db.ExecContext(r.Context(), sql)
+			require.Error(r, err, "the server refuses it")
+			require.NotErrorIs(r, err, flightpool.ErrAmbiguousRoute)
+		}
+		stmt, err := db.PrepareContext(r.Context(), "OPTIMIZE TABLE t")
+		if err == nil {
+			_, err = stmt.ExecContext(r.Context())
+			require.NoError(r, stmt.Close())
+		}
+		require.Error(r, err)
+		require.NotErrorIs(r, err, flightpool.ErrAmbiguousRoute)
+	})
+}

@@ -92,10 +92,28 @@ func (s *sqlStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (d
 // ExecContext is part of driver.StmtExecContext.
 func (s *sqlStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
 	result, err := s.run(ctx, args)
+	if errors.Is(err, flightpool.ErrAmbiguousRoute) { // Exec wants the effect
+		return s.update(ctx, args)
+	}
 	if err != nil {
 		return nil, s.conn.fail(err)
 	}
 	return s.conn.drain(result) //nolint:contextcheck // the clean-up of a session has the pool's context
+}
+
+func (s *sqlStmt) update(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	params, err := bindRow(args)
+	if err != nil {
+		return nil, badArgument("Stmt", err)
+	}
+	if params != nil {
+		defer params.Release()
+	}
+	done, err := s.q.Update(ctx, params)
+	if err != nil {
+		return nil, s.conn.fail(err)
+	}
+	return affected{done.RowsAffected, done.RowsAffected >= 0}, nil
 }
 
 func (s *sqlStmt) run(ctx context.Context, args []driver.NamedValue) (*flightpool.QueryResult, error) {

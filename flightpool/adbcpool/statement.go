@@ -22,11 +22,18 @@ type statement struct {
 	params   arrow.RecordBatch       // bound, or nil
 	stream   array.RecordReader      // bound, or nil
 	headers  metadata.MD
+	route    flightpool.Route
 	ingest   flightpool.IngestOptions // a bulk load if it names a table
 	closed   bool
 }
 
 var _ adbc.Statement = (*statement)(nil)
+
+// OptionRoute is the option of a statement that says how ExecuteQuery sends its
+// text: "auto" (the default), "query" or "update", as flightpool.Route does.
+const OptionRoute = "flightpool.statement.route"
+
+var routes = map[string]flightpool.Route{"auto": flightpool.RouteAuto, "query": flightpool.RouteQuery, "update": flightpool.RouteUpdate}
 
 var errStatementClosed = failure(adbc.StatusInvalidState, "the statement is closed")
 
@@ -49,6 +56,12 @@ func (s *statement) SetOption(key, value string) error {
 		return s.setHeader(name, value)
 	}
 	switch key {
+	case OptionRoute:
+		route, ok := routes[value]
+		if !ok {
+			return failure(adbc.StatusInvalidArgument, key+": "+value+" is none of auto, query and update")
+		}
+		s.route = route
 	case adbc.OptionKeyIngestTargetTable:
 		s.sql, s.ingest.Table = "", value
 		return s.unprepare()
