@@ -27,10 +27,6 @@ func profileOf(name string) (testserver.Profile, error) {
 	return testserver.Profile{}, fmt.Errorf("no profile %q", name)
 }
 
-// pending are the verbs that are left out, where an INSERT with parameters moves
-// the session, until what they show is mended.
-const pending = "bulk run"
-
 // generator makes the program of one seed.
 type generator struct {
 	*rand.Rand
@@ -60,9 +56,6 @@ func generate(seed uint64) program {
 		p.steps = append(p.steps, g.step()...)
 	}
 	skip := strings.Fields(os.Getenv("PROVE_SKIP"))
-	if g.profile.AppendTo != "" {
-		skip = append(skip, strings.Fields(pending)...)
-	}
 	p.steps = slices.DeleteFunc(p.steps, func(s step) bool { return slices.Contains(skip, s.verb) })
 	return p
 }

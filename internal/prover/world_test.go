@@ -42,7 +42,7 @@ type world struct {
 	actors            map[string]*actor
 	tokens            map[int64]*token
 	timers            []*time.Timer
-	tokenNo           int
+	tokenNo, asides   int
 
 	mu     sync.Mutex // guards what follows
 	broken []violation
