@@ -92,15 +92,15 @@ func parseDecimal(s string) (Decimal, error) {
 	if len(digits) > maxDecimalDigits {
 		return Decimal{}, fmt.Errorf("it has more than %d digits", maxDecimalDigits)
 	}
+	if scale > maxDecimalScale {
+		return Decimal{}, fmt.Errorf("it has more than %d digits behind the point", maxDecimalScale)
+	}
 	coefficient := new(big.Int)
 	if digits != "" {
 		coefficient.SetString(digits, 10)
 	}
 	if negative {
 		coefficient.Neg(coefficient)
-	}
-	if scale > maxDecimalScale {
-		return Decimal{}, fmt.Errorf("it has more than %d digits behind the point", maxDecimalScale)
 	}
 	return NewDecimal(coefficient, int32(scale))
 }

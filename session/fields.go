@@ -65,7 +65,7 @@ func embedded(f reflect.StructField) (reflect.Type, bool) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	return t, f.Anonymous && t.Kind() == reflect.Struct && !isScalar(t) && !isScalar(f.Type)
+	return t, f.Anonymous && t.Kind() == reflect.Struct && !isScalar(t)
 }
 
 func (w *fieldWalk) add(f reflect.StructField, name string, path []int) {

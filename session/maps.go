@@ -41,10 +41,17 @@ func Maps(r *QueryResult) iter.Seq2[map[string]any, error] {
 func uniqueNames(fields []arrow.Field) []string {
 	names := make([]string, len(fields))
 	taken := make(map[string]bool, len(names))
+	last := make(map[string]int) // number given to a name
 	for i, f := range fields {
 		name := f.Name
-		for n := 2; taken[name]; n++ {
-			name = fmt.Sprintf("%s#%d", f.Name, n)
+		if taken[name] {
+			n := max(2, last[f.Name]+1)
+			for ; ; n++ {
+				if name = fmt.Sprintf("%s#%d", f.Name, n); !taken[name] {
+					break
+				}
+			}
+			last[f.Name] = n
 		}
 		taken[name] = true
 		names[i] = name

@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -43,6 +44,20 @@ func TestColumnsOfOneNameAreToldApart(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, map[string]any{"n": int8(0), "n#2": int8(1), "n#2#2": int8(2)}, row)
 	}
+}
+
+// A server could have the names of its columns take a minute otherwise.
+func TestManyColumnsOfOneNameAreNamedInOnePass(t *testing.T) {
+	const columns = 20_000
+	fields := make([]arrow.Field, columns)
+	for i := range fields {
+		fields[i].Name = "n"
+	}
+	fields[columns/2].Name = "n#7"
+	names := uniqueNames(fields)
+	require.Equal(t, "n", names[0])
+	require.Equal(t, "n#19999", names[columns-1])
+	require.Len(t, slices.Compact(slices.Sorted(slices.Values(names))), columns)
 }
 
 func TestMapsOfAResultThatFailsEndWithItsError(t *testing.T) {

@@ -97,8 +97,8 @@ type field struct {
 
 // in is the field of a struct. Embedded pointers on the way are allocated.
 func (f *field) in(dst reflect.Value) reflect.Value {
-	for i, step := range f.path {
-		if i > 0 && dst.Kind() == reflect.Pointer {
+	for _, step := range f.path {
+		if dst.Kind() == reflect.Pointer { // never the first
 			if dst.IsNil() {
 				dst.Set(reflect.New(dst.Type().Elem()))
 			}
@@ -115,7 +115,7 @@ func planRow(t reflect.Type, schema *arrow.Schema) (rowPlan, error) {
 	if t.Kind() == reflect.Pointer {
 		row = t.Elem()
 	}
-	if row.Kind() != reflect.Struct || isScalar(row) || isScalar(t) {
+	if row.Kind() != reflect.Struct || isScalar(row) {
 		return planColumn(made, t, schema)
 	}
 	fields, err := made.fieldsOf(row)

@@ -17,8 +17,7 @@ var (
 	scannerType  = reflect.TypeFor[sql.Scanner]()
 )
 
-// setter sets dst, which can be addressed and is zero or holds an earlier
-// value, to v exactly, or fails.
+// setter sets dst, which can be addressed and is zero, to v exactly, or fails.
 type setter func(dst reflect.Value, v value) error
 
 // setters makes the setter of each Go type once. It belongs to one result.
@@ -46,7 +45,7 @@ func (s setters) of(t reflect.Type) (setter, error) {
 // isScalar reports whether t takes a whole column although it is a struct, or
 // contains one.
 func isScalar(t reflect.Type) bool {
-	return t == timeType || t == decimalType || reflect.PointerTo(t).Implements(scannerType)
+	return t == timeType || reflect.PointerTo(t).Implements(scannerType)
 }
 
 func (s setters) make(t reflect.Type) (setter, error) {
@@ -95,11 +94,9 @@ func (s setters) make(t reflect.Type) (setter, error) {
 func noNull(v value, t reflect.Type) error { return v.misfit(t, "use a pointer") }
 
 func setAny(dst reflect.Value, v value) error {
-	if v.kind == nullKind {
-		dst.SetZero()
-		return nil
+	if v.kind != nullKind {
+		dst.Set(reflect.ValueOf(v.plain(false)))
 	}
-	dst.Set(reflect.ValueOf(v.plain(false)))
 	return nil
 }
 

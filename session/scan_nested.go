@@ -14,7 +14,6 @@ func (s setters) pointer(t reflect.Type) (setter, error) {
 	}
 	return func(dst reflect.Value, v value) error {
 		if v.kind == nullKind {
-			dst.SetZero()
 			return nil
 		}
 		to := reflect.New(t.Elem())
@@ -54,7 +53,6 @@ func (s setters) slice(t reflect.Type) (setter, error) {
 	return func(dst reflect.Value, v value) error {
 		switch v.kind {
 		case nullKind:
-			dst.SetZero()
 			return nil
 		case listKind, mapKind:
 			_, from, to := v.list()
@@ -133,7 +131,6 @@ func (s setters) mapping(t reflect.Type) (setter, error) {
 	return func(dst reflect.Value, v value) error {
 		switch {
 		case v.kind == nullKind:
-			dst.SetZero()
 			return nil
 		case v.kind == mapKind:
 			return setMap(dst, v, setKey, setItem)
@@ -193,6 +190,10 @@ func setNames(dst reflect.Value, v value, setItem setter) error {
 	return nil
 }
 
+// manyPlans bounds what is remembered of a column that describes its structs
+// anew with every batch.
+const manyPlans = 32
+
 // structure takes structs, by the names of their members.
 func (s setters) structure(t reflect.Type) (setter, error) {
 	fields, err := s.fieldsOf(t)
@@ -216,6 +217,9 @@ func (s setters) structure(t reflect.Type) (setter, error) {
 			var err error
 			if plan, err = planFields(fields, v.fields().Fields()); err != nil {
 				return err
+			}
+			if len(plans) >= manyPlans {
+				clear(plans)
 			}
 			plans[v.fields()] = plan
 		}

@@ -155,6 +155,9 @@ func (v *value) appendMap(b []byte) []byte {
 	for i := from; i < to; i++ {
 		key, item := valueOf(keys, i), valueOf(items, i)
 		name := key.text()
+		if key.kind == binaryKind {
+			name = base64.StdEncoding.EncodeToString(key.bytes())
+		}
 		if taken[name] || key.kind == nullKind {
 			return v.appendList(b)
 		}

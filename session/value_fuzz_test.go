@@ -2,6 +2,8 @@ package session
 
 import (
 	"encoding/json"
+	"math"
+	"math/big"
 	"reflect"
 	"testing"
 	"time"
@@ -97,7 +99,7 @@ func checkColumn(t *testing.T, col arrow.Array, want []any) map[reflect.Type]int
 			require.NoError(t, err, to)
 			dst := reflect.New(to).Elem()
 			if set(dst, valueOf(col, row)) != nil {
-				if takesAll(to, logical) {
+				if mustFit(to, valueOf(col, row), logical) {
 					t.Errorf("%s: %v does not fit %s: %v", col.DataType(), logical, to, set(dst, valueOf(col, row)))
 				}
 				continue
@@ -111,16 +113,54 @@ func checkColumn(t *testing.T, col arrow.Array, want []any) map[reflect.Type]int
 	return fits
 }
 
-// takesAll reports whether a value may not be refused: the types that take all.
-func takesAll(to reflect.Type, logical any) bool {
+// mustFit reports whether a value may not be refused.
+func mustFit(to reflect.Type, v value, logical any) bool {
+	n, whole := big.NewInt(0), false
+	f32, f64 := v.kind == floatKind && v.size == 32, v.kind == floatKind
+	if r := valuegen.Rat(logical); r != nil {
+		n, whole = r.Num(), r.IsInt() && v.kind != floatKind
+		single, _ := r.Float32()
+		double, _ := r.Float64()
+		f32, f64 = r.Cmp(exactly(float64(single))) == 0, r.Cmp(exactly(double)) == 0
+	}
 	switch to {
 	case reflect.TypeFor[any](), reflect.TypeFor[*string](), reflect.TypeFor[valuegen.Scanner]():
 		return true
 	case reflect.TypeFor[string]():
 		return logical != nil
+	case reflect.TypeFor[int64]():
+		return whole && n.IsInt64()
+	case reflect.TypeFor[uint64]():
+		return whole && n.IsUint64()
+	case reflect.TypeFor[int8]():
+		return whole && n.IsInt64() && n.Int64() >= math.MinInt8 && n.Int64() <= math.MaxInt8
+	case reflect.TypeFor[float64]():
+		return f64
+	case reflect.TypeFor[float32]():
+		return f32
+	case reflect.TypeFor[[]any]():
+		return v.kind == listKind || v.kind == mapKind
+	case reflect.TypeFor[map[string]any]():
+		return v.kind == structKind
+	case reflect.TypeFor[json.RawMessage]():
+		return v.kind == binaryKind || v.kind == textKind || v.kind == uuidKind || v.kind == nullKind
+	case decimalType:
+		return v.kind == decimalKind || v.kind == intKind || v.kind == uintKind
+	case timeType:
+		return v.kind == timeKind
+	case durationType:
+		return v.kind == spanKind
 	default:
 		return false
 	}
+}
+
+// exactly is a float as a number; zero for an infinity, which is none here.
+func exactly(f float64) *big.Rat {
+	if r := new(big.Rat).SetFloat64(f); r != nil {
+		return r
+	}
+	return new(big.Rat)
 }
 
 func TestASliceOfAMapsEntriesIsReadFromItsBeginning(t *testing.T) {

@@ -3,6 +3,7 @@ package session
 import (
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"math"
 	"math/big"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/decimal128"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
@@ -304,4 +306,117 @@ func TestIntervalsOfFixedLengthAreDurations(t *testing.T) {
 	require.Equal(t, 90*time.Second, oneRow[time.Duration](t, interval(0, 0, 90e9)))
 	refused[time.Duration](t, "months and days have no fixed length", interval(0, 1, 90e9))
 	refused[time.Duration](t, "months and days have no fixed length", interval(1, 0, 0))
+}
+
+func TestWhatARowHoldsIsNotLeftToTheNext(t *testing.T) {
+	rows, err := rowsOf[struct {
+		A any
+		B *int
+		C []int
+		D map[string]*int
+	}](t, columnOf(t, arrow.PrimitiveTypes.Int8, `[1, null]`), columnOf(t, arrow.PrimitiveTypes.Int8, `[1, null]`), columnOf(t, arrow.ListOf(arrow.PrimitiveTypes.Int8), `[[1], null]`),
+		columnOf(t, arrow.MapOf(arrow.BinaryTypes.String, arrow.PrimitiveTypes.Int8), `[[{"key": "x", "value": 1}, {"key": "y", "value": null}], null]`))
+	require.NoError(t, err)
+	require.Zero(t, rows[1])
+	require.Equal(t, 1, *rows[0].D["x"])
+	require.Nil(t, rows[0].D["y"], "nor is a value to the next key")
+}
+
+// picky is a Scanner that refuses everything.
+type picky struct{}
+
+func (*picky) Scan(any) error { return errors.New("not this one") }
+
+func TestErrorsNameWhatIsWrong(t *testing.T) {
+	one := columnOf(t, arrow.PrimitiveTypes.Int8, `[1]`)
+	refused[picky](t, "not this one", one)
+	refused[struct {
+		A chan int
+		B chan int
+	}](t, "field A: type chan int cannot hold a column\nfield B: type chan int cannot hold a column", one, one)
+	for _, err := range []error{failed[struct{ A *chan int }](t, one), failed[struct{ A []chan int }](t, one), failed[struct{ A [2]chan int }](t, one), failed[struct{ A map[chan int]int }](t, one), failed[struct{ A map[string]chan int }](t, one), failed[struct{ A struct{ B chan int } }](t, one)} {
+		require.ErrorContains(t, err, "chan int cannot hold a column")
+	}
+	refused[struct{ A struct{ hidden int } }](t, "no exported field", one)
+	refused[struct{ A [2]int }](t, "element 0: NULL does not fit int", columnOf(t, arrow.ListOf(arrow.PrimitiveTypes.Int8), `[[null, 1]]`))
+	refused[struct{ A float32 }](t, "does not fit", columnOf(t, arrow.BinaryTypes.String, `["1"]`))
+	refused[struct{ A Decimal }](t, "1234567890…", columnOf(t, arrow.BinaryTypes.String, `["1234567890123456789012345678901234567890123456789012345678901234567890x"]`))
+	encoded := array.NewDictionaryArray(&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String},
+		columnOf(t, arrow.PrimitiveTypes.Int8, `[0, 1]`), columnOf(t, arrow.BinaryTypes.String, `["x", null]`))
+	keyed := array.NewData(arrow.MapOf(encoded.DataType(), arrow.PrimitiveTypes.Int8), 1, []*memory.Buffer{nil, memory.NewBufferBytes(arrow.Int32Traits.CastToBytes([]int32{0, 2}))},
+		[]arrow.ArrayData{array.NewData(arrow.StructOf(arrow.Field{Name: "key", Type: encoded.DataType()}, arrow.Field{Name: "value", Type: arrow.PrimitiveTypes.Int8}), 2, []*memory.Buffer{nil},
+			[]arrow.ArrayData{encoded.Data(), columnOf(t, arrow.PrimitiveTypes.Int8, `[1, 2]`).Data()}, 0, 0)}, 0, 0)
+	m := array.NewMapData(keyed)
+	refused[struct{ A map[string]int }](t, "a key is NULL; use a slice of structs", m)
+	require.Equal(t, []any{map[string]any{"key": "x", "value": int8(1)}, map[string]any{"key": nil, "value": int8(2)}}, Value(m, 0))
+	require.JSONEq(t, `[{"key": "x", "value": 1}, {"key": null, "value": 2}]`, oneRow[string](t, m))
+}
+
+func failed[T any](t *testing.T, columns ...arrow.Array) error {
+	_, err := rowsOf[T](t, columns...)
+	return err
+}
+
+type (
+	Left  struct{ Base }
+	Right struct{ Base }
+	Outer struct {
+		Inner
+		A int64
+	}
+	Inner struct{ A, B int64 }
+	ID    int64
+)
+
+func TestFieldsOfEmbeddedStructsAreFoundByDepth(t *testing.T) {
+	one, two := columnOf(t, arrow.PrimitiveTypes.Int64, `[1]`), columnOf(t, arrow.PrimitiveTypes.Int64, `[2]`)
+	both := oneRow[struct {
+		Left
+		Right
+	}](t, one)
+	require.EqualValues(t, 1, both.Left.A)
+	require.EqualValues(t, 1, both.Right.A, "on one level each gets it")
+	outer := oneRow[Outer](t, one, two)
+	require.Equal(t, Outer{Inner: Inner{B: 2}, A: 1}, outer)
+	schema := func(name string, col arrow.Array) *QueryResult {
+		return resultOf(t, array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: name, Type: col.DataType()}}, nil), []arrow.Array{col}, 1))
+	}
+	for v, err := range Rows[struct{ time.Time }](schema("time", columnOf(t, arrow.FixedWidthTypes.Date32, `["2026-03-04"]`))) {
+		require.NoError(t, err)
+		require.Equal(t, 2026, v.Year(), "a time is one value, embedded too")
+	}
+	for v, err := range Rows[struct{ ID }](schema("id", two)) {
+		require.NoError(t, err)
+		require.EqualValues(t, 2, v.ID)
+	}
+}
+
+func TestTextsSayWhatTheyStandFor(t *testing.T) {
+	at := time.Date(2026, 3, 4, 5, 6, 7, 800_000_000, time.UTC)
+	text := func(t *testing.T, dt *arrow.TimestampType, at time.Time) string {
+		b := array.NewTimestampBuilder(memory.DefaultAllocator, dt)
+		b.AppendTime(at)
+		return oneRow[string](t, b.NewArray())
+	}
+	require.Equal(t, "2026-03-04T05:06:07.8", text(t, &arrow.TimestampType{Unit: arrow.Microsecond}, at), "no zone, no offset")
+	require.Equal(t, "2026-03-04T06:06:07.8+01:00", text(t, &arrow.TimestampType{Unit: arrow.Microsecond, TimeZone: "Europe/Berlin"}, at))
+	require.Equal(t, "1890-01-01T00:53:28+00:53:28", text(t, &arrow.TimestampType{Unit: arrow.Second, TimeZone: "Europe/Berlin"}, time.Date(1890, 1, 1, 0, 0, 0, 0, time.UTC)), "before zones had whole minutes")
+	days := array.NewDate64Builder(memory.DefaultAllocator)
+	days.AppendValues([]arrow.Date64{arrow.Date64(at.Truncate(24 * time.Hour).UnixMilli()), arrow.Date64(at.UnixMilli())}, nil)
+	got, err := rowsOf[string](t, days.NewArray())
+	require.NoError(t, err)
+	require.Equal(t, []string{"2026-03-04", "2026-03-04T05:06:07.8"}, got)
+	clock := array.NewTime32Builder(memory.DefaultAllocator, &arrow.Time32Type{Unit: arrow.Second})
+	clock.AppendValues([]arrow.Time32{-3661, 0}, nil)
+	got, err = rowsOf[string](t, clock.NewArray())
+	require.NoError(t, err)
+	require.Equal(t, []string{"-01:01:01", "00:00:00"}, got)
+	odd := &arrow.Decimal128Type{Precision: 38, Scale: 1001}
+	b := array.NewDecimal128Builder(memory.DefaultAllocator, odd)
+	b.AppendValues([]decimal128.Num{decimal128.FromI64(-7)}, nil)
+	require.Equal(t, "-7e-1001", Value(b.NewArray(), 0), "beyond the scale of Decimal")
+	html := columnOf(t, arrow.ListOf(arrow.BinaryTypes.String), `[["<a&b>", "\"", null]]`)
+	require.Equal(t, `["<a&b>","\"",null]`, oneRow[string](t, html))
+	floats := columnOf(t, arrow.ListOf(arrow.PrimitiveTypes.Float64), `[["NaN", "+Inf", "-Inf", 0.5]]`)
+	require.Equal(t, `["NaN","+Inf","-Inf",0.5]`, oneRow[string](t, floats))
 }

@@ -30,6 +30,14 @@ type (
 	pairs      [][2]any
 )
 
+// Rat is the number that a value is, or nil.
+func Rat(want any) *big.Rat {
+	if n, ok := want.(number); ok {
+		return n.Rat
+	}
+	return nil
+}
+
 // Gen makes columns at random.
 type Gen struct {
 	*rand.Rand

@@ -65,7 +65,7 @@ func Same(got reflect.Value, want any) bool {
 		return sameBytes(got, string(want)) || isText(got) && strings.ReplaceAll(got.String(), "-", "") == hex.EncodeToString([]byte(want)) && len(got.String()) == 36
 	case moment:
 		at, ok := got.Interface().(time.Time)
-		return ok && at.Equal(want.Time) || isText(got) && got.String() != ""
+		return ok && at.Equal(want.Time) || isText(got) && sameMoment(got.String(), want.Time)
 	case ticks:
 		return sameTicks(got, want.Int)
 	case untyped:
@@ -86,7 +86,7 @@ func samePlainText(got string, want any) bool {
 	case uuid:
 		return len(got) == 36
 	case ticks:
-		return !want.IsInt64() && got != ""
+		return !want.IsInt64() && sameTickText(got, want.Int)
 	default:
 		return false
 	}
@@ -146,7 +146,7 @@ func sameNumber(got reflect.Value, want *big.Rat) bool {
 
 func sameTicks(got reflect.Value, want *big.Int) bool {
 	if isText(got) {
-		return got.String() != ""
+		return sameTickText(got.String(), want)
 	}
 	return got.Type() == reflect.TypeFor[time.Duration]() && want.IsInt64() && want.Int64() == got.Int()
 }

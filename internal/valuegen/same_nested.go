@@ -6,7 +6,7 @@ import (
 
 func sameNested(got reflect.Value, want any) bool {
 	if isText(got) {
-		return got.String() != ""
+		return sameJSON(got.String(), want)
 	}
 	switch want := want.(type) {
 	case sequence:
@@ -67,8 +67,14 @@ func samePairs(got reflect.Value, want pairs) bool {
 			}
 			switch entry.Kind() {
 			case reflect.String:
+				if !sameEntryJSON(entry.String(), pair) {
+					return false
+				}
 			case reflect.Struct:
-				if _, scanned := entry.Interface().(Scanner); scanned {
+				if s, scanned := entry.Interface().(Scanner); scanned {
+					if text, ok := s.Got.(string); !ok || !sameEntryJSON(text, pair) {
+						return false
+					}
 					continue
 				}
 				if entry.NumField() != 2 || !Same(entry.Field(0), pair[0]) || !Same(entry.Field(1), pair[1]) {
