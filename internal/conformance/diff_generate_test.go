@@ -203,11 +203,14 @@ func (g *generator) insert() {
 	for i := range rows {
 		rows[i] = g.row(t)
 	}
-	sql := "INSERT " + pick(g, []string{"", "", "", "OR IGNORE ", "OR REPLACE "}) + "INTO " + t.name + " VALUES " + strings.Join(rows, ", ")
+	conflict := pick(g, []string{"", "", "", "OR IGNORE ", "OR REPLACE "})
+	sql := "INSERT " + conflict + "INTO " + t.name + " VALUES " + strings.Join(rows, ", ")
 	if g.chance(10) {
 		sql = fmt.Sprintf("INSERT INTO %s SELECT * FROM %s", t.name, t.name)
 	}
-	if g.chance(15) {
+	// Where two rows of one statement have the same key, what DuckDB 1.5 returns
+	// for OR REPLACE differs from run to run, with values that nobody inserted.
+	if conflict == "" && g.chance(15) {
 		g.add(step{verb: "query", how: g.how(), sql: sql + " RETURNING *"})
 		return
 	}
