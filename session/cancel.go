@@ -27,6 +27,11 @@ type stopping struct {
 	// answers another.
 	oneAtATime bool
 
+	// waited says that a probe has waited for this call's statement, once. It
+	// is believed only if the server has no means to cancel that confirms: a
+	// server short of CPU keeps a probe waiting too.
+	waited bool
+
 	// refusal is why the server did not let the transaction go on.
 	refusal error
 }
@@ -40,7 +45,7 @@ func (s *SessionHandle) startCancel(c *call, tx transaction, keep bool) {
 	s.goOnBehind()
 	st := &stopping{
 		s: s, call: c, tx: tx, keep: keep && tx.phase == txOpen && !s.untrusted(),
-		oneAtATime: s.oneAtATime() || c.waited,
+		oneAtATime: s.oneAtATime(), waited: c.waited,
 	}
 	s.policy.run(func() {
 		report := st.chain().Run(s.policy.Life)
@@ -113,8 +118,11 @@ const askAgain = 50 * time.Millisecond
 // run side by side its answer shows nothing, but it rolls a transaction back.
 func (st *stopping) lastProbe(ctx context.Context) (cancel.Outcome, error) {
 	out, err := st.probe(ctx)
-	if out == cancel.Confirmed && !st.oneAtATime {
+	if out == cancel.Confirmed && !st.oneAtATime && !st.waited {
 		return cancel.Requested, errSideBySide
+	}
+	if out == cancel.Confirmed && st.waited {
+		st.s.learned()
 	}
 	return out, err
 }
@@ -126,10 +134,6 @@ var errSideBySide = errors.New("the session answers, but may run statements side
 func (st *stopping) probe(ctx context.Context) (cancel.Outcome, error) {
 	if err := st.free(ctx); err != nil {
 		return cancel.Requested, err
-	}
-	if st.call.waited {
-		st.call.waited = false
-		st.s.learned()
 	}
 	return cancel.Confirmed, nil
 }
@@ -157,7 +161,7 @@ func (st *stopping) free(ctx context.Context) error {
 		st.rolledBack = true
 	case FaultIn(err) == FaultStatement:
 		// An earlier probe that was cut off may have ended it meanwhile.
-		if err = s.rollBack(ctx, st.tx); err == nil {
+		if err = s.rollBack(ctx, st.tx); gone(err) {
 			st.rolledBack = true
 			err = s.runProbe(ctx)
 		}

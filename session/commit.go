@@ -26,6 +26,7 @@ func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 	if err == nil || !FaultIn(err).KeepsConn() {
 		return err
 	}
+	tx.phase = txAborted // by the refusal
 	return &refusedCommit{err, s.rollBack(ctx, tx)}
 }
 
@@ -66,7 +67,8 @@ func (s *SessionHandle) judgeCommit(err error) error {
 	}
 }
 
-// Rollback undoes the transaction. In a handle without one it fails with
+// Rollback undoes the transaction. ErrCommitUnknown: the server had left the
+// transaction by itself, and what was done after that may be stored. In a handle without one it fails with
 // ErrNoTx, which a deferred Rollback after Commit may ignore. After a Commit
 // that answered ErrTxAborted there is nothing to undo, and it answers nil.
 func (s *SessionHandle) Rollback(ctx context.Context) error {
@@ -96,9 +98,9 @@ func (s *SessionHandle) endByRollback(c *call, tx transaction) error {
 		return c.finish(outcome{})
 	}
 	return do(c, func(ctx context.Context) error { return s.rollBack(ctx, tx) }, func(_ bool, err error) outcome {
-		if err == nil {
+		if gone(err) {
 			s.setTx(transaction{})
-			return outcome{}
+			return outcome{err: err}
 		}
 		s.abort(err)
 		var e *Error
@@ -119,25 +121,39 @@ func (s *SessionHandle) endByRollback(c *call, tx transaction) error {
 // the server can begin and end one: then none is open in the session, and the
 // connection is given up all the same, since the server may have kept ours.
 func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
-	err := s.conn.EndTx(ctx, tx.id, false)
-	if err == nil || FaultIn(err) != FaultStatement {
-		return err
+	first := s.conn.EndTx(ctx, tx.id, false)
+	if first == nil || FaultIn(first) != FaultStatement {
+		return first
 	}
-	err = s.conn.EndTx(ctx, tx.id, false)
-	if err == nil || FaultIn(err) != FaultStatement {
+	var left error
+	if tx.phase == txOpen && s.untrusted() && status.Code(first) == codes.FailedPrecondition {
+		left = &Error{Stage: StageExecute, Fault: FaultStatement, Err: fmt.Errorf("%w: %w", errLeftTx, first)}
+	}
+	err := s.conn.EndTx(ctx, tx.id, false)
+	if err == nil {
+		return left
+	}
+	if FaultIn(err) != FaultStatement {
 		return err
 	}
 	switch status.Code(err) {
 	case codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition:
-		return nil
+		return left
 	}
 	fresh, beginErr := s.conn.Begin(ctx)
 	if beginErr != nil || s.conn.EndTx(ctx, fresh, false) != nil {
 		return err
 	}
 	s.markDiscard(fmt.Errorf("rollback refused: %w", err))
-	return nil
+	return left
 }
+
+// errLeftTx says that the server had left the transaction before its rollback,
+// although it had refused no statement.
+var errLeftTx = fmt.Errorf("%w: the server had left the transaction before the rollback and refused no statement since, so the later ones may be stored", ErrCommitUnknown)
+
+// gone reports whether a rollback that ended in err has left no transaction.
+func gone(err error) bool { return err == nil || errors.Is(err, errLeftTx) }
 
 // withCause is e with one more cause in its chain.
 func withCause(e *Error, cause error) *Error {

@@ -37,7 +37,7 @@ func (s *SessionHandle) endOpen(tx transaction, prepared map[*PreparedQuery]stru
 	ctx, stop := s.policy.bounded()
 	defer stop()
 	if tx.open() {
-		if err := s.rollBack(ctx, tx); err != nil {
+		if err := s.rollBack(ctx, tx); !gone(err) {
 			return fmt.Errorf("roll back: %w", err)
 		}
 		if f := s.policy.Observe.RolledBack; f != nil {

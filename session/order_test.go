@@ -97,7 +97,8 @@ func TestThatStatementsRunOneAtATimeIsLearned(t *testing.T) {
 		r := newRig(t, conn.fakeConn)
 		for i := range provenWaits + 1 {
 			report := conn.deadline(t, r)
-			require.Equal(t, "rpc", report.By)
+			require.Equal(t, i >= provenWaits, report.By == "rpc", "a wait alone is believed last")
+			require.True(t, report.Confirmed)
 			require.Equal(t, i+1 >= provenWaits, conn.order.oneAtATime())
 		}
 		for _, err := range r.returns {
@@ -110,6 +111,24 @@ func TestThatStatementsRunOneAtATimeIsLearned(t *testing.T) {
 			}
 		}
 		require.Equal(t, 2*provenWaits+1, probes, "what is known is not asked again")
+	})
+}
+
+// A server short of CPU keeps a probe waiting too; its own word comes first.
+func TestAWaitIsBelievedOnlyWhereTheServerCannotBeAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &orderConn{fakeConn: &fakeConn{}, order: &StatementOrder{}}
+		asked := 0
+		conn.steps = func(*Operation) []cancel.Step {
+			return []cancel.Step{{Name: "CancelFlightInfo", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) {
+				asked++
+				return cancel.Confirmed, nil
+			}}}
+		}
+		r := newRig(t, conn.fakeConn)
+		require.Equal(t, "CancelFlightInfo", conn.deadline(t, r).By)
+		require.Equal(t, 1, asked)
+		require.Zero(t, conn.order.waited.Load())
 	})
 }
 

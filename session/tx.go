@@ -94,7 +94,7 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 		default: // nobody waits for it any more
 			ctx, stop := s.policy.bounded()
 			defer stop()
-			if undo := s.rollBack(ctx, tx); undo != nil {
+			if undo := s.rollBack(ctx, tx); !gone(undo) {
 				s.markDiscard(fmt.Errorf("roll back: %w", undo))
 			}
 		}
