@@ -1,9 +1,11 @@
 package oauth
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"golang.org/x/oauth2"
@@ -48,6 +50,10 @@ const longest = 300
 // seen to repeat what they were sent.
 func (c Client) fail(err error, secrets []string) error {
 	e := &Error{Endpoint: endpointName(c.TokenURL)}
+	if c.Secret != "" { // as the Basic header carries it
+		pair := url.QueryEscape(c.ID) + ":" + url.QueryEscape(c.Secret)
+		secrets = append(slices.Clone(secrets), base64.StdEncoding.EncodeToString([]byte(pair)))
+	}
 	var refused *oauth2.RetrieveError
 	var failed *url.Error
 	switch {

@@ -48,7 +48,9 @@ type Client struct {
 	AllowPlainHTTP bool
 
 	// HTTP makes the requests, for example through a proxy or with roots of
-	// your own. Default: http.DefaultClient, which heeds HTTPS_PROXY.
+	// your own. Default: http.DefaultClient, which heeds HTTPS_PROXY. Its
+	// redirects are not followed: an endpoint that redirects fails, since the
+	// secret would go to wherever the answer says.
 	HTTP *http.Client
 }
 
@@ -70,6 +72,18 @@ func ClientCredentials(c Client) (flightpool.TokenSource, error) {
 	return func(ctx context.Context) (string, time.Time, error) {
 		return c.request(ctx, nil, c.Secret)
 	}, nil
+}
+
+// withoutRedirects is Client.HTTP, but a redirect is the answer. RFC 6749 has no
+// redirects from a token endpoint, and a 307 or 308 would take the request, with
+// its secret, to any host and down to plain http.
+func (c Client) withoutRedirects() *http.Client {
+	client := http.Client{}
+	if c.HTTP != nil {
+		client = *c.HTTP
+	}
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &client
 }
 
 // ownParams have a field of their own.
@@ -128,10 +142,7 @@ func (c Client) request(ctx context.Context, grant url.Values, secrets ...string
 	cfg := clientcredentials.Config{
 		ClientID: c.ID, ClientSecret: c.Secret, TokenURL: c.TokenURL, Scopes: c.Scopes, EndpointParams: params, AuthStyle: style,
 	}
-	if c.HTTP != nil {
-		ctx = context.WithValue(ctx, oauth2.HTTPClient, c.HTTP)
-	}
-	token, err := cfg.Token(ctx)
+	token, err := cfg.Token(context.WithValue(ctx, oauth2.HTTPClient, c.withoutRedirects()))
 	if err != nil {
 		return "", time.Time{}, c.fail(err, secrets)
 	}

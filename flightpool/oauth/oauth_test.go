@@ -2,6 +2,7 @@ package oauth
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -189,6 +190,10 @@ func TestAFailureNamesTheEndpointAndNeverASecret(t *testing.T) {
 		"refused": {func(w http.ResponseWriter, _ int, sent url.Values) {
 			reply(w, 401, map[string]any{"error": "invalid_client", "error_description": "no such pair reports:" + secret + sent.Get("subject_token")})
 		}, "answered 401: invalid_client: no such pair reports:[secret]"},
+		"the header repeated": {func(w http.ResponseWriter, _ int, _ url.Values) {
+			pair := url.QueryEscape("reports") + ":" + url.QueryEscape(secret)
+			reply(w, 401, map[string]any{"error": "invalid_client", "error_description": "Basic " + base64.StdEncoding.EncodeToString([]byte(pair))})
+		}, "invalid_client: Basic [secret]"},
 		"an error page": {func(w http.ResponseWriter, _ int, _ url.Values) {
 			http.Error(w, "we got "+secret, http.StatusBadGateway)
 		}, "answered 502"},
@@ -253,5 +258,31 @@ func TestWhatIsWrongIsSaidBeforeAnythingIsSent(t *testing.T) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
 		require.Equal(t, `client "reports" of https://login.example/t`, fmt.Sprintf(verb, c))
 		require.NotContains(t, fmt.Sprintf(verb, Exchange{Client: c}), "hidden")
+	}
+}
+
+func TestNoRedirectIsFollowed(t *testing.T) {
+	for _, code := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		for _, inBody := range []bool{true, false} {
+			asked := 0
+			elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				asked++
+				reply(w, 200, map[string]any{"access_token": "x", "token_type": "bearer"})
+			}))
+			endpoint := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				http.Redirect(w, r, elsewhere.URL, code)
+			}))
+			mine := endpoint.Client()
+			source, err := ClientCredentials(Client{TokenURL: endpoint.URL, ID: "reports", Secret: secret, SecretInBody: inBody, HTTP: mine})
+			require.NoError(t, err)
+			_, _, err = source(t.Context())
+			var e *Error
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, code, e.Status)
+			require.Zero(t, asked, "%d: the secret stays with the endpoint", code)
+			require.Nil(t, mine.CheckRedirect, "the user's client is not changed")
+			endpoint.Close()
+			elsewhere.Close()
+		}
 	}
 }
