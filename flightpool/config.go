@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"runtime"
 	"strings"
 	"time"
@@ -71,6 +72,19 @@ type Config struct {
 	// each connection, for servers that bind a session to one: ClickHouse's
 	// x-clickhouse-session-id. Default: none.
 	SessionHeader string
+
+	// Locations decides whether rows are fetched from a location that the
+	// server names for a part of a result, other than its own address, and
+	// whether credentials go there: Auth, Headers, SessionHeader, cookies,
+	// QueryOptions.Headers, client certificates and DialOptions. Without them
+	// only the part's ticket is sent. It must return soon, is called from many
+	// goroutines, and may be asked more than once.
+	//
+	// Default: the target's host, on any port, is asked with credentials, and
+	// other hosts without. Never asked are plain text locations of a TLS
+	// target, Unix sockets and loopback or link-local addresses of a target
+	// that is not on this machine.
+	Locations func(location *url.URL) (allow, sendCredentials bool)
 
 	// Dialer replaces the network: tunnels, SOCKS, a proxy of your choice,
 	// tests. It is called once for each connection, and must not give two of

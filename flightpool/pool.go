@@ -83,7 +83,7 @@ func badConfig(err error) error {
 func endpointConfig(at dsn, cfg Config, auth credential) flightconn.Config {
 	c := flightconn.Config{
 		Network: at.network, Address: at.addr,
-		Authorization: auth.header, Headers: cfg.Headers, SessionHeader: cfg.SessionHeader,
+		Authorization: auth.give, Locations: cfg.Locations, Headers: cfg.Headers, SessionHeader: cfg.SessionHeader,
 		DialOptions: cfg.DialOptions, Dialer: cfg.Dialer, Allocator: cfg.Allocator,
 		DialTimeout: cfg.DialTimeout, CloseTimeout: cfg.CloseTimeout,
 		MaxMessage: cfg.MaxMessage, CancelActions: cfg.Cancel.Actions,
@@ -114,7 +114,7 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 		Observe: session.Observer{Cancelled: p.cancelled, Reset: p.wasReset, RolledBack: p.rolledBack},
 	}
 	conns := reservoirConfig(cfg, p.opener(open))
-	conns.Check, conns.Hooks, conns.Watch = p.check, p.wrapHooks(), watchTransport
+	conns.Check, conns.Hooks, conns.Watch, conns.ExpiresAt = p.check, p.wrapHooks(), watchTransport, cfg.expiresAt
 	var err error
 	if p.conns, err = reservoir.New(conns); err != nil {
 		stop()

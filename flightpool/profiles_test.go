@@ -124,7 +124,7 @@ func onProfile(t *testing.T, profile testserver.Profile, cfg Config, f func(r *r
 		require.NoError(t, err)
 		defer func() { require.NoError(t, srv.Close()) }()
 		cfg.Dialer, cfg.Auth = srv.Dial, BasicAuth("u", "p")
-		pool, err := New(t.Context(), "grpc://server:1", cfg)
+		pool, err := New(t.Context(), srv.URI(), cfg) // whose address it names as a location
 		require.NoError(t, err)
 		r := &rig{t, srv, pool}
 		defer r.closePool()

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/flightconn"
+	"github.com/flightpool/flightpool/session"
 )
 
 const (
@@ -17,14 +20,19 @@ const (
 	// fetchLimit bounds one call of a TokenSource. An open that waits for it
 	// gives up after DialTimeout, but the token serves the next one.
 	fetchLimit = 30 * time.Second
+
+	// renewWait is how long an open waits for a younger token while the last
+	// one still can be used.
+	renewWait = time.Second
 )
 
-// credential is what the calls of a pool present.
+// credential is what the connections of a pool present, each the one that it
+// was opened with.
 type credential struct {
-	// header gives the authorization header; nil when there is none.
-	// rejected is what the server refused last.
-	header func(ctx context.Context, rejected string) (string, error)
-	// stop ends what header has under way.
+	// give gives the credential of a new connection; nil when there is none.
+	// rejected is the header that the server refused last.
+	give func(ctx context.Context, rejected string) (flightconn.Credential, error)
+	// stop ends what give has under way.
 	stop func()
 }
 
@@ -33,12 +41,32 @@ func (a Auth) credential(life context.Context) credential {
 	switch {
 	case a.source != nil:
 		t := newTokens(life, a.source)
-		return credential{t.header, t.close}
-	case a.header != nil:
-		return credential{func(context.Context, string) (string, error) { return a.header.reveal(), nil }, func() {}}
+		return credential{t.give, t.close}
+	case a.kind != "basic" && a.header.reveal() != "":
+		return credential{func(context.Context, string) (flightconn.Credential, error) {
+			return flightconn.Credential{Header: a.header.reveal()}, nil
+		}, func() {}}
 	default:
 		return credential{stop: func() {}}
 	}
+}
+
+// expiresAt says until when a connection may be lent by its credential. The
+// reservoir takes the guard window off, which the margin of a token contains
+// already: with both, a token of a few seconds could never be used.
+func (c Config) expiresAt(conn session.Conn) time.Time {
+	e, ok := conn.(session.Expirer)
+	if !ok || e.ExpiresAt().IsZero() {
+		return time.Time{}
+	}
+	guard := max(c.GuardWindow, 0)
+	if c.GuardWindow == 0 { // the reservoir's default
+		guard = earliest
+		if c.MaxLifetime > 0 {
+			guard = min(guard, c.MaxLifetime/12)
+		}
+	}
+	return usableUntil(e.ExpiresAt()).Add(guard)
 }
 
 // tokens keeps the last token of a source.
@@ -53,18 +81,41 @@ type tokens struct {
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
-		header string
-		until  time.Time // when header is too old to use; zero: never
-		under  *fetch    // under way, or nil
+		token  token
+		under  *fetch // under way, or nil
 		closed bool
 	}
 }
 
+// token is a credential and when new connections do without it.
+type token struct {
+	flightconn.Credential
+	renew time.Time // when a younger one is asked for; zero: never
+	until time.Time // when it is too old to use; zero: never
+}
+
+func newToken(header string, expires time.Time) token {
+	t := token{Credential: flightconn.Credential{Header: header, Expires: expires}}
+	if !expires.IsZero() {
+		// A connection lives no longer than its token, so one that is opened
+		// late in the token's life would soon be replaced, and all at once.
+		now := time.Now()
+		t.until = usableUntil(expires)
+		t.renew = now.Add(expires.Sub(now) / 2)
+	}
+	return t
+}
+
+// usable reports whether a new connection may have the token.
+func (t token) usable(rejected string) bool {
+	return t.Header != "" && t.Header != rejected && (t.until.IsZero() || time.Now().Before(t.until))
+}
+
 // fetch is one call of the source.
 type fetch struct {
-	done   chan struct{} // closed when the fields below are set
-	header string
-	err    error
+	done  chan struct{} // closed when the fields below are set
+	token token
+	err   error
 }
 
 func newTokens(life context.Context, source TokenSource) *tokens {
@@ -82,63 +133,77 @@ func (t *tokens) close() {
 	t.fetching.Wait()
 }
 
-// header gives the token, fetching one if need be.
-func (t *tokens) header(ctx context.Context, rejected string) (string, error) {
-	header, f := t.look(rejected)
+// give gives the token of a new connection, fetching one if need be. While the
+// source fails, a token that still can be used is.
+func (t *tokens) give(ctx context.Context, rejected string) (flightconn.Credential, error) {
+	last, f := t.look(rejected)
 	if f == nil {
-		return header, nil
+		return last.Credential, nil
+	}
+	var enough <-chan time.Time
+	if last.usable(rejected) {
+		timer := time.NewTimer(renewWait)
+		defer timer.Stop()
+		enough = timer.C
 	}
 	select {
 	case <-f.done:
-		return f.header, f.err
+		if f.err != nil && last.usable(rejected) {
+			return last.Credential, nil
+		}
+		return f.token.Credential, f.err
+	case <-enough:
+		return last.Credential, nil
 	case <-ctx.Done():
-		return "", fmt.Errorf("waiting for a token: %w", ctx.Err())
+		return flightconn.Credential{}, fmt.Errorf("waiting for a token: %w", ctx.Err())
 	}
 }
 
-// look returns the token, or the call that will bring one.
-func (t *tokens) look(rejected string) (string, *fetch) {
+// look returns the last token, and the call that will bring another one if
+// that is wanted.
+func (t *tokens) look(rejected string) (token, *fetch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if h := t.mu.header; h != "" && h != rejected && (t.mu.until.IsZero() || time.Now().Before(t.mu.until)) {
-		return h, nil
+	last := t.mu.token
+	if last.usable(rejected) && (last.renew.IsZero() || time.Now().Before(last.renew)) {
+		return last, nil
 	}
 	if t.mu.under == nil {
 		f := &fetch{done: make(chan struct{})}
 		if t.mu.closed {
 			f.err = ErrClosed
 			close(f.done)
-			return "", f
+			return token{}, f
 		}
 		t.mu.under = f
 		t.fetching.Go(func() { t.fetch(f) })
 	}
-	return "", t.mu.under
+	return last, t.mu.under
 }
 
 // fetch calls the source and tells everybody who waits.
 func (t *tokens) fetch(f *fetch) {
 	ctx, stop := context.WithTimeout(t.life, fetchLimit)
 	defer stop()
-	token, expires, err := t.source(ctx)
+	value, expires, err := t.source(ctx)
 	switch {
 	case err != nil:
 		f.err = fmt.Errorf("token source: %w", err)
-	case token == "":
+	case value == "":
 		f.err = errors.New("token source: gave an empty token")
 	default:
-		f.header = "Bearer " + token
+		f.token = newToken("Bearer "+value, expires)
 	}
 	t.mu.Lock()
 	t.mu.under = nil
 	if f.err == nil {
-		t.mu.header, t.mu.until = f.header, usableUntil(expires)
+		t.mu.token = f.token
 	}
 	t.mu.Unlock()
 	close(f.done)
 }
 
-// usableUntil is when a token that was fetched now is too old to present.
+// usableUntil is when a token that was obtained now is too old to present.
 func usableUntil(expires time.Time) time.Time {
 	if expires.IsZero() {
 		return expires

@@ -11,6 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// header is give for tests that look at the header alone.
+func (t *tokens) header(ctx context.Context, rejected string) (string, error) {
+	c, err := t.give(ctx, rejected)
+	return c.Header, err
+}
+
 func TestAFetchOutlivesTheCallerWhoNeededItFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0

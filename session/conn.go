@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -95,6 +96,14 @@ type Watchable interface {
 	// within OnLost if it does already. f must not wait. A later f replaces
 	// one that was not called yet.
 	OnLost(f func(reason error))
+}
+
+// Expirer is a Conn that can be used until a moment that is known when it is
+// opened, for example because its credential ends then. The pool replaces it
+// before.
+type Expirer interface {
+	// ExpiresAt is asked once, after the open. The zero time is no bound.
+	ExpiresAt() time.Time
 }
 
 // Stream is the result of a query, read by one goroutine.

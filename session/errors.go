@@ -76,7 +76,8 @@ type Error struct {
 	SQLState string // five characters where the server told, else empty
 	Err      error  // the cause
 
-	// Unsent says that nothing of the call reached the server.
+	// Unsent says that nothing of the call reached the server, or that the
+	// server refused the credential of its first request and did nothing.
 	Unsent bool
 
 	// Read says that the statement only reads, and that no batch of its

@@ -117,7 +117,7 @@ var errorCases = []errorCase{
 	{name: "unauthenticated read", fault: testserver.Fault{On: testserver.OnGetFlightInfo, SQL: "generate", Do: testserver.Fail(codes.Unauthenticated, "who?")}, call: read,
 		whose: flightpool.FaultAuth, stage: session.StageExecute, code: codes.Unauthenticated, safe: true},
 	{name: "unauthenticated change", fault: testserver.Fault{On: testserver.OnDoPut, SQL: "CREATE", Do: testserver.Fail(codes.Unauthenticated, "who?")}, call: change,
-		whose: flightpool.FaultAuth, stage: session.StageExecute, code: codes.Unauthenticated},
+		whose: flightpool.FaultAuth, stage: session.StageExecute, code: codes.Unauthenticated, safe: true},
 	{name: "over a limit of the server", fault: testserver.Fault{On: testserver.OnGetFlightInfo, SQL: "generate", Do: testserver.Fail(codes.ResourceExhausted, "no memory")}, call: read,
 		whose: flightpool.FaultLimit, stage: session.StageExecute, code: codes.ResourceExhausted, safe: true},
 	{name: "over the server's sessions at open", call: opening(func(r rig) { r.server.Faults().LimitSessions(1) }),

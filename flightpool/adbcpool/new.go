@@ -20,7 +20,7 @@ import (
 // return when its context has ended holds up nobody: its connection is given
 // up, and closed if the driver returns after all.
 //
-// What is the database's own cannot be set here: Auth, TLS, Headers, Dialer,
+// What is the database's own cannot be set here: Auth, TLS, Headers, Locations, Dialer,
 // DialOptions, Allocator, MaxMessage, Cancel.Actions and Layer of cfg must be
 // zero. For ADBC's Flight SQL driver use Open: with New the pool cannot see
 // that driver dial again, and with that lose the session. See the package
@@ -55,6 +55,7 @@ func notOurs(cfg flightpool.Config) error {
 		{"Auth", cfg.Auth.String() != "none"},
 		{"TLS", cfg.TLS != nil},
 		{"Headers", cfg.Headers != nil},
+		{"Locations", cfg.Locations != nil},
 		{"Dialer", cfg.Dialer != nil},
 		{"DialOptions", cfg.DialOptions != nil},
 		{"Allocator", cfg.Allocator != nil},

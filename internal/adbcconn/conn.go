@@ -66,6 +66,9 @@ func (c *Conn) begin(ctx context.Context, op string, sc session.Call) (*call, er
 		guest.End()
 		return nil, guest.Fail(session.StageNone, context.Canceled)
 	}
+	if sc.Tx != "" {
+		guest.NeedsSession()
+	}
 	k := &call{conn: c, guest: guest, tx: sc.Tx, op: sc.Op, call: sc}
 	k.ctx = context.WithValue(guest.Context(), callKey{}, k)
 	return k, nil

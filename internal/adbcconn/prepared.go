@@ -71,6 +71,7 @@ func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatc
 	if err != nil {
 		return nil, err
 	}
+	k.guest.NeedsSession()
 	if err := p.bind(k, params); err != nil {
 		err = k.guest.Usage(err)
 		k.end()

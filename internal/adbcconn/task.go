@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/apache/arrow-adbc/go/adbc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/session"
 )
@@ -133,6 +134,9 @@ func (t *task) fail(stage session.Stage, err error) error {
 		e.Fault = faultOf(driver)
 		if s, ok := statusOf(driver); ok {
 			e.Err = wrapDriver(err, s.Err())
+			if s.Code() == codes.Unauthenticated && t.op == "Update" {
+				e.Unsent = true // who asks is looked at before anything is done
+			}
 		}
 		if driver.SqlState[0] != 0 {
 			e.SQLState = string(driver.SqlState[:])

@@ -66,7 +66,7 @@ func TestCancelGoesOverAnotherTransportWithTheSameIdentity(t *testing.T) {
 		require.Equal(b, []string{"session=1"}, cookie)
 		require.Equal(b, []string{"Bearer b"}, token)
 	}, func(cfg *Config) {
-		cfg.Authorization = func(context.Context, string) (string, error) { return "Bearer b", nil }
+		cfg.Authorization = bearer("Bearer b")
 	})
 }
 

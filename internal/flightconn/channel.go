@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"context"
+	"errors"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -11,66 +12,57 @@ import (
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
-// channel carries RPCs of one identity over a client connection. sessions says
-// that the session's cookies come from there.
+// channel carries RPCs of one identity over a client connection. owner is the
+// connection whose own transport that is, if it is: what the server says of
+// session and credential comes from there.
 type channel struct {
-	cc       grpc.ClientConnInterface
-	id       *identity
-	sessions bool
+	cc    grpc.ClientConnInterface
+	id    *identity
+	owner *Conn
 }
-
-// credentialError says that the source of credentials failed: no RPC was made.
-type credentialError struct{ err error }
-
-func (e *credentialError) Error() string { return "no credential: " + e.err.Error() }
-func (e *credentialError) Unwrap() error { return e.err }
 
 // Invoke is part of grpc.ClientConnInterface.
 func (ch *channel) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	ctx, presented, err := ch.present(ctx)
-	if err != nil {
-		return err
-	}
+	ctx, presented := ch.id.present(ctx)
 	var header, trailer metadata.MD
-	err = ch.cc.Invoke(ctx, method, args, reply, append(opts, grpc.Header(&header), grpc.Trailer(&trailer))...)
-	ch.heard(ctx, presented, err, header, trailer)
-	return err
+	err := ch.cc.Invoke(ctx, method, args, reply, append(opts, grpc.Header(&header), grpc.Trailer(&trailer))...)
+	return ch.heard(ctx, presented, err, header, trailer)
 }
 
 // NewStream is part of grpc.ClientConnInterface.
 func (ch *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	ctx, presented, err := ch.present(ctx)
-	if err != nil {
-		return nil, err
-	}
+	ctx, presented := ch.id.present(ctx)
 	stream, err := ch.cc.NewStream(ctx, desc, method, opts...)
 	if err != nil {
-		ch.heard(ctx, presented, err)
-		return nil, err
+		return nil, ch.heard(ctx, presented, err)
 	}
 	return &channelStream{ClientStream: stream, channel: ch, presented: presented}, nil
 }
 
-func (ch *channel) present(ctx context.Context) (context.Context, string, error) {
-	ctx, presented, err := ch.id.present(ctx)
-	if err != nil {
-		return nil, "", &credentialError{err}
+// heard takes from a reply what the connection needs to know, and returns the
+// RPC's error. An RPC that names what another session does not have has not
+// done what its answer says.
+func (ch *channel) heard(ctx context.Context, presented string, err error, mds ...metadata.MD) error {
+	if ch.owner == nil {
+		return err
 	}
-	return ctx, presented, nil
-}
-
-// heard takes from a reply what the identity needs to know.
-func (ch *channel) heard(ctx context.Context, presented string, err error, mds ...metadata.MD) {
 	if status.Code(err) == codes.Unauthenticated {
-		ch.id.refuse(presented)
-	}
-	if !ch.sessions {
-		return
+		ch.owner.endpoint.refused.Store(&presented)
 	}
 	for _, md := range mds {
-		ch.id.learn(ctx, md)
+		if ch.id.learn(ctx, md) {
+			ch.owner.epoch.lose(errSessionReplaced)
+		}
 	}
+	if info, ok := ctx.Value(callInfoKey{}).(*callInfo); ok && info.needsSession && errors.Is(ch.owner.Lost(), errSessionReplaced) {
+		return errSessionReplaced
+	}
+	return err
 }
+
+// errSessionReplaced says that the server has given the connection another
+// session in the place of the one that it had.
+var errSessionReplaced = errors.New("the server has replaced the session")
 
 // channelStream hears the headers with the first message and the trailers at
 // the end.
@@ -81,20 +73,26 @@ type channelStream struct {
 	begun     bool
 }
 
+// RecvMsg is part of grpc.ClientStream.
 func (s *channelStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	if !s.begun {
 		s.begun = true
 		if header, herr := s.Header(); herr == nil {
-			s.channel.heard(s.Context(), s.presented, nil, header)
+			if lost := s.channel.heard(s.Context(), s.presented, nil, header); lost != nil {
+				return lost
+			}
 		}
 	}
-	if err != nil {
-		failure := err
-		if eof.Reached(err) {
-			failure = nil
-		}
-		s.channel.heard(s.Context(), s.presented, failure, s.Trailer())
+	if err == nil {
+		return nil
+	}
+	failure := err
+	if eof.Reached(err) {
+		failure = nil
+	}
+	if failure = s.channel.heard(s.Context(), s.presented, failure, s.Trailer()); failure != nil {
+		return failure
 	}
 	return err
 }

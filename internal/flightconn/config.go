@@ -53,12 +53,12 @@ type Config struct {
 	// that each gets a token (and with many servers a session) of its own.
 	Basic *UserPass
 
-	// Authorization, when set, gives the value of the authorization header.
-	// It is called for every RPC, from many goroutines, and should answer
-	// from memory. rejected is the value that the server last refused as
-	// unauthenticated, empty if none: a source that still holds it should
-	// fetch another. Excludes Basic.
-	Authorization func(ctx context.Context, rejected string) (header string, err error)
+	// Authorization, when set, gives the credential of a new connection, which
+	// presents it for its whole life. It is called from many goroutines.
+	// rejected is the header that the server last refused as unauthenticated,
+	// empty if none: a source that still holds it should fetch another.
+	// Excludes Basic.
+	Authorization func(ctx context.Context, rejected string) (Credential, error)
 
 	// Headers are sent with every RPC.
 	Headers metadata.MD
@@ -85,6 +85,12 @@ type Config struct {
 	MaxMessage   int // largest message received, in bytes (64 MiB)
 	RequestLimit int // largest message sent, in bytes (4 MiB less 64 KiB)
 	Prefetch     int // batches read ahead per endpoint of a multi-endpoint result (4; off: 1)
+
+	// Locations decides of a location that the server names, other than its
+	// own address, whether rows are fetched there, and whether credentials,
+	// cookies and headers go there. Nil: see defaultLocations; they go to the
+	// same host only.
+	Locations func(location *url.URL) (allow, sendCredentials bool)
 
 	// CancelActions are the server's own actions that cancel, tried in this
 	// order after the standard ones. Each is sent the ticket of the running

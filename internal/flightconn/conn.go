@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -30,6 +31,7 @@ type Conn struct {
 var (
 	_ session.Conn      = (*Conn)(nil)
 	_ session.Watchable = (*Conn)(nil)
+	_ session.Expirer   = (*Conn)(nil)
 )
 
 func (c *Conn) cfg() *Config   { return &c.endpoint.cfg }
@@ -37,6 +39,9 @@ func (c *Conn) target() string { return c.endpoint.cfg.Address }
 
 // Lost is part of session.Conn.
 func (c *Conn) Lost() error { return c.epoch.Lost() }
+
+// ExpiresAt is part of session.Expirer.
+func (c *Conn) ExpiresAt() time.Time { return c.id.credential().Expires }
 
 // OnLost is part of session.Watchable.
 func (c *Conn) OnLost(f func(reason error)) { c.epoch.watch(f) }
@@ -68,7 +73,8 @@ func (c *Conn) Close() error {
 }
 
 func (c *Conn) close() error {
-	alive := c.epoch.Lost() == nil
+	lost := c.epoch.Lost()
+	alive := lost == nil || errors.Is(lost, errSessionReplaced)
 	c.endpoint.live.release(c)
 	c.epoch.lose(errClosed)
 	c.mu.Lock()

@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 )
@@ -15,6 +16,9 @@ type Endpoint struct {
 	support   support
 	live      liveTxs
 	locations locations
+
+	// refused is the authorization that the server refused last.
+	refused atomic.Pointer[string]
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex

@@ -3,11 +3,11 @@ package flightconn
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -243,12 +243,13 @@ func TestLocationsAreTriedInTurnWithTheConnectionsIdentity(t *testing.T) {
 		require.Equal(b, []string{"1"}, presented.Get("x-call"))
 		require.Equal(b, 1, l.Accepted(), "one client for all streams")
 	}, func(cfg *Config) {
-		cfg.Authorization = func(context.Context, string) (string, error) { return "Bearer b", nil }
+		cfg.Authorization = bearer("Bearer b")
+		cfg.Locations = func(*url.URL) (allow, sendCredentials bool) { return true, true }
 	})
 }
 
 func TestOurOwnAddressAndTheReuseLocationMeanOurOwnConnection(t *testing.T) {
-	for _, uri := range []string{"arrow-flight-reuse-connection://?", "grpc://" + here, "grpc+tcp://" + here, ""} {
+	for _, uri := range []string{"arrow-flight-reuse-connection://?", "grpc://" + here, "grpc+tcp://" + here, "grpc://SERVER:1", "grpc://0.0.0.0:1", "grpc+tcp://[::]:1", ""} {
 		f := &fake{info: infoOf(at(answer(int64Schema, "0", "1"), uri)), get: byTicket}
 		inBubble(t, f, func(b *bubble) {
 			s, err := b.open().Query(b.Context(), "q", session.Call{})
@@ -333,15 +334,6 @@ func (h *headless) Send(d *pb.FlightData) error {
 		return nil
 	}
 	return h.FlightService_DoGetServer.Send(d)
-}
-
-func TestAnEncryptedConnectionFollowsNoLocationInClear(t *testing.T) {
-	ls := &locations{cfg: &Config{TLS: &tls.Config{MinVersion: tls.VersionTLS12}}}
-	_, err := ls.take("grpc://remote:2")
-	require.ErrorContains(t, err, "not encrypted")
-	at, err := ls.resolve("grpc+tls://remote:2")
-	require.NoError(t, err)
-	require.True(t, at.secure)
 }
 
 func TestAStreamThatDiesAtALocationKeepsTheConnection(t *testing.T) {

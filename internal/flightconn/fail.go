@@ -20,18 +20,22 @@ func (r *run) fail(stage session.Stage, err error) error {
 	}
 	e := &session.Error{Op: r.op, Stage: stage, Target: r.conn.target(), Unsent: r.sent.nothing(), Err: err}
 
-	var noCredential *credentialError
 	var large *tooLargeError
 	var located *locationError
 	switch {
 	case errors.As(err, &large) && e.Unsent:
 		e.Stage, e.Fault = session.StageArgument, session.FaultUsage
 		return e
-	case errors.As(err, &located) && r.callerErr() == nil, errors.Is(err, ErrSchemaMismatch):
+	case errors.Is(err, errSessionReplaced):
+		return r.lost(stage, nil)
+	case errors.As(err, &located) && r.callerErr() == nil:
+		if r.conn.Lost() != nil { // a location may be the server itself by another name
+			return r.lost(stage, err)
+		}
 		e.Fault = session.FaultStatement
 		return e
-	case errors.As(err, &noCredential) && r.callerErr() == nil:
-		e.Stage, e.Fault = session.StageAuth, session.FaultAuth
+	case errors.Is(err, ErrSchemaMismatch):
+		e.Fault = session.FaultStatement
 		return e
 	case errors.Is(err, errMalformed):
 		e.Fault = session.FaultUnknown
@@ -48,6 +52,10 @@ func (r *run) fail(stage session.Stage, err error) error {
 	e.SQLState = sqlState(s.Message())
 	e.Fault = session.FaultOf(s.Code(), s.Message())
 	switch {
+	case s.Code() == codes.Unauthenticated:
+		// The credential of a call's first RPC is looked at before anything
+		// else is, so nothing was done.
+		e.Unsent = r.sent.rpcs.Load() <= 1 && r.op != "Ingest"
 	case e.Fault == session.FaultContext:
 		return r.ended(e, s.Code())
 	case e.Fault == session.FaultTransport && r.conn.Lost() != nil:

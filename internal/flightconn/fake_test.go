@@ -246,3 +246,8 @@ func silence(ctx context.Context) error {
 	time.Sleep(time.Second)
 	return status.FromContextError(ctx.Err()).Err()
 }
+
+// bearer gives every connection the same credential.
+func bearer(header string) func(context.Context, string) (Credential, error) {
+	return func(context.Context, string) (Credential, error) { return Credential{Header: header}, nil }
+}

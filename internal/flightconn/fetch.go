@@ -4,46 +4,146 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
+	"slices"
+	"strings"
 
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/session"
 )
 
-// reuseScheme is the location that means "this connection".
-const reuseScheme = "arrow-flight-reuse-connection"
+// triedLocations bounds how many locations of one endpoint are tried.
+const triedLocations = 16
 
-// fetch opens the stream of one endpoint: here, or from the first of its
-// locations that has it.
-func (r *run) fetch(ctx context.Context, endpoint *pb.FlightEndpoint) (*reader, error) {
-	rd, err := r.fetchAnywhere(ctx, endpoint)
-	return rd, expired(endpoint, err)
+// rowSource is where the rows of an endpoint are to be had.
+type rowSource struct {
+	client   pb.FlightServiceClient
+	location string             // as errors show it; empty: the connection's own transport
+	end      context.CancelFunc // to be called when the stream has ended
 }
 
-func (r *run) fetchAnywhere(ctx context.Context, endpoint *pb.FlightEndpoint) (*reader, error) {
+// fetch opens the stream of one endpoint: here, or at the first of its
+// locations that has it. open is given a context that ends with rowSource.end.
+func fetch[T any](ctx context.Context, r *run, endpoint *pb.FlightEndpoint, open func(context.Context, rowSource) (T, error)) (T, error) {
+	var none T
 	ticket := endpoint.GetTicket()
 	if ticket == nil {
-		return nil, malformed("an endpoint without a ticket")
+		return none, malformed("an endpoint without a ticket")
 	}
-	locations := endpoint.GetLocation()
-	if len(locations) == 0 {
-		return openReader(r.rpc(ctx), r.conn.flight, ticket, r.conn.cfg())
+	uris := r.conn.endpoint.inTurn(endpoint.GetLocation())
+	if len(uris) == 0 {
+		uris = []string{""}
 	}
-	var errs []error
-	for _, l := range locations {
-		rd, err := r.fetchFrom(ctx, l.GetUri(), ticket)
+	var failures failedLocations
+	for _, uri := range uris[:min(len(uris), triedLocations)] {
+		got, err := fetchAt(ctx, r, uri, open)
 		if err == nil {
-			return rd, nil
+			return got, nil
 		}
-		if ctx.Err() != nil || !elsewhere(err) {
-			return nil, err
+		if ctx.Err() != nil || len(uris) == 1 && r.conn.isHere(uri) || !elsewhere(err) {
+			return none, expired(endpoint, err)
 		}
-		errs = append(errs, fmt.Errorf("%q: %w", l.GetUri(), err))
+		failures.add(uri, err, r.conn.isHere(uri))
 	}
-	return nil, &locationError{fmt.Errorf("none of %d locations answers: %w", len(locations), errors.Join(errs...))}
+	failures.untried = max(0, len(uris)-triedLocations)
+	return none, expired(endpoint, failures.err())
 }
+
+// fetchAt opens the stream at one location.
+func fetchAt[T any](ctx context.Context, r *run, uri string, open func(context.Context, rowSource) (T, error)) (T, error) {
+	if r.conn.isHere(uri) {
+		return open(ctx, rowSource{client: r.conn.flight, end: func() {}})
+	}
+	var none T
+	at, err := r.conn.cfg().place(uri)
+	if err != nil {
+		return none, err
+	}
+	l, err := r.conn.endpoint.locations.use(ctx, at)
+	if err != nil {
+		return none, err
+	}
+	// The location counts as used until the stream has ended, or its result.
+	ctx, end := context.WithCancel(ctx)
+	context.AfterFunc(ctx, l.done)
+	ch := &channel{cc: l.cc, id: anonymous}
+	if at.trusted {
+		ch.id = r.conn.id
+	}
+	got, err := open(ctx, rowSource{client: pb.NewFlightServiceClient(ch), location: showLocation(uri), end: end})
+	if err != nil {
+		end()
+		if code := status.Code(err); !at.trusted && (code == codes.Unauthenticated || code == codes.PermissionDenied) {
+			err = fmt.Errorf("%w (credentials do not go to other hosts; Config.Locations decides)", err)
+		}
+	}
+	return got, err
+}
+
+// inTurn is the order in which locations are tried: the server's, but those
+// that could not be reached a short time ago come last.
+func (e *Endpoint) inTurn(list []*pb.Location) []string {
+	uris := make([]string, len(list))
+	for i, l := range list {
+		uris[i] = l.GetUri()
+	}
+	if len(uris) < 2 || !e.locations.anyDown() {
+		return uris
+	}
+	down := func(uri string) int {
+		at, err := e.cfg.place(uri)
+		if err == nil && e.locations.isDown(at) {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(uris, func(a, b string) int { return down(a) - down(b) })
+	return uris
+}
+
+// failedLocations is what the locations of an endpoint answered.
+type failedLocations struct {
+	n       int
+	own     error // the connection's own transport
+	others  []error
+	texts   []string
+	untried int
+}
+
+func (f *failedLocations) add(uri string, err error, here bool) {
+	f.n++
+	f.texts = append(f.texts, showLocation(uri)+": "+err.Error())
+	if here {
+		f.own = err
+	} else {
+		f.others = append(f.others, err)
+	}
+}
+
+// err is judged by what the connection's own transport answered, if it was
+// asked: its failure is not the statement's.
+func (f *failedLocations) err() error {
+	e := &unfetchedError{text: fmt.Sprintf("none of %d locations answers: %s", f.n, strings.Join(f.texts, "; ")), causes: f.others}
+	if f.untried > 0 {
+		e.text += fmt.Sprintf("; %d more were not tried", f.untried)
+	}
+	if f.own != nil {
+		e.causes = append([]error{f.own}, f.others...)
+		return e
+	}
+	return &locationError{e}
+}
+
+// unfetchedError says that no location had the rows.
+type unfetchedError struct {
+	text   string
+	causes []error
+}
+
+func (e *unfetchedError) Error() string   { return e.text }
+func (e *unfetchedError) Unwrap() []error { return e.causes }
 
 // locationError says that rows could not be had from another server. The
 // connection has no part in it.
@@ -52,32 +152,22 @@ type locationError struct{ err error }
 func (e *locationError) Error() string { return e.err.Error() }
 func (e *locationError) Unwrap() error { return e.err }
 
-// fetchFrom opens the stream at one location.
-func (r *run) fetchFrom(ctx context.Context, uri string, ticket *pb.Ticket) (*reader, error) {
-	if r.conn.isHere(uri) {
-		return openReader(r.rpc(ctx), r.conn.flight, ticket, r.conn.cfg())
+// atLocation names the location in an error of its stream.
+func atLocation(location string, err error) error {
+	if location == "" {
+		return err
 	}
-	l, err := r.conn.endpoint.locations.use(ctx, uri)
-	if err != nil {
-		return nil, err
-	}
-	// The location counts as used until the stream's context ends, which
-	// Close and the end of the result see to.
-	context.AfterFunc(ctx, l.done)
-	client := pb.NewFlightServiceClient(&channel{cc: l.cc, id: r.conn.id})
-	rd, err := openReader(r.rpc(ctx), client, ticket, r.conn.cfg())
-	if err != nil {
-		return nil, err
-	}
-	rd.location = uri
-	return rd, nil
+	return &locationError{fmt.Errorf("location %s: %w", location, err)}
 }
 
 // elsewhere reports whether another location may do better: not when the
 // server answered that the statement itself fails.
 func elsewhere(err error) bool {
-	s, ok := status.FromError(err)
-	return !ok || session.FaultOf(s.Code(), s.Message()) != session.FaultStatement
+	var s interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &s) {
+		return true
+	}
+	return session.FaultOf(s.GRPCStatus().Code(), s.GRPCStatus().Message()) != session.FaultStatement
 }
 
 // servedHere reports whether the endpoint is fetched over the connection's own
@@ -85,21 +175,4 @@ func elsewhere(err error) bool {
 func (c *Conn) servedHere(endpoint *pb.FlightEndpoint) bool {
 	locations := endpoint.GetLocation()
 	return len(locations) == 0 || c.isHere(locations[0].GetUri())
-}
-
-// isHere recognises our own transport in a location. The server's own address
-// is one: there the session's cookies and temporary tables are at hand.
-func (c *Conn) isHere(uri string) bool {
-	if uri == "" {
-		return true
-	}
-	u, err := url.Parse(uri)
-	if err != nil {
-		return false
-	}
-	if u.Scheme == reuseScheme {
-		return true
-	}
-	at, err := parseLocation(u)
-	return err == nil && at.network == c.cfg().Network && at.addr == c.cfg().Address && at.secure == (c.cfg().TLS != nil)
 }

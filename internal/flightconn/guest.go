@@ -2,8 +2,6 @@ package flightconn
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
@@ -42,6 +40,10 @@ func (g *Guest) RequestLimit() int { return g.run.conn.cfg().RequestLimit }
 // End ends the call and its RPCs. Later calls do nothing.
 func (g *Guest) End() { g.run.end() }
 
+// NeedsSession says that the call names what only the connection's session
+// has: a transaction or a prepared statement.
+func (g *Guest) NeedsSession() { g.run.info.needsSession = true }
+
 // Usage is a fault of the caller's.
 func (g *Guest) Usage(err error) error { return g.run.usage("%w", err) }
 
@@ -74,7 +76,7 @@ func (g *Guest) NewStream(desc *grpc.StreamDesc, method string) (grpc.ClientStre
 }
 
 func (g *Guest) channel() *channel {
-	return &channel{cc: g.run.conn.epoch.cc, id: g.run.conn.id, sessions: true}
+	return &channel{cc: g.run.conn.epoch.cc, id: g.run.conn.id, owner: g.run.conn}
 }
 
 // join makes the context of an RPC: it ends with the call and with ctx.
@@ -91,64 +93,25 @@ func (g *Guest) Here(endpoint *pb.FlightEndpoint) bool { return g.run.conn.serve
 // Redeem opens the stream of an endpoint, here or at the first of its
 // locations that has it, as far as its first message.
 func (g *Guest) Redeem(endpoint *pb.FlightEndpoint) (*Fetch, error) {
-	f, err := g.redeem(endpoint)
-	return f, expired(endpoint, err)
-}
-
-func (g *Guest) redeem(endpoint *pb.FlightEndpoint) (*Fetch, error) {
-	locations := endpoint.GetLocation()
-	switch {
-	case endpoint.GetTicket() == nil:
-		return nil, malformed("an endpoint without a ticket")
-	case len(locations) == 0:
-		return g.redeemAt(pb.NewFlightServiceClient(g.channel()), "", endpoint.GetTicket())
-	}
-	var errs []error
-	for _, l := range locations {
-		f, err := g.redeemFrom(l.GetUri(), endpoint.GetTicket())
-		if err == nil {
-			return f, nil
-		}
-		if g.ctx.Err() != nil || !elsewhere(err) {
+	return fetch(g.ctx, g.run, endpoint, func(ctx context.Context, from rowSource) (*Fetch, error) {
+		stream, err := from.client.DoGet(g.run.rpc(ctx), endpoint.GetTicket())
+		if err != nil {
 			return nil, err
 		}
-		errs = append(errs, fmt.Errorf("%q: %w", l.GetUri(), err))
-	}
-	return nil, &locationError{fmt.Errorf("none of %d locations answers: %w", len(locations), errors.Join(errs...))}
-}
-
-func (g *Guest) redeemFrom(uri string, ticket *pb.Ticket) (*Fetch, error) {
-	if g.run.conn.isHere(uri) {
-		return g.redeemAt(pb.NewFlightServiceClient(g.channel()), "", ticket)
-	}
-	l, err := g.run.conn.endpoint.locations.use(g.ctx, uri)
-	if err != nil {
-		return nil, err
-	}
-	// As with the Conn's own results, the location counts as used until the
-	// call ends.
-	context.AfterFunc(g.ctx, l.done)
-	return g.redeemAt(pb.NewFlightServiceClient(&channel{cc: l.cc, id: g.run.conn.id}), uri, ticket)
-}
-
-func (g *Guest) redeemAt(client pb.FlightServiceClient, uri string, ticket *pb.Ticket) (*Fetch, error) {
-	stream, err := client.DoGet(g.run.rpc(g.ctx), ticket)
-	if err != nil {
-		return nil, err
-	}
-	f := &Fetch{stream: stream, location: uri, inflated: g.run.conn.cfg().inflated()}
-	f.first, f.firstErr = f.recv()
-	if f.firstErr != nil && !eof.Reached(f.firstErr) {
-		return nil, f.firstErr
-	}
-	return f, nil
+		f := &Fetch{stream: stream, from: from, inflated: g.run.conn.cfg().inflated()}
+		f.first, f.firstErr = f.recv()
+		if f.firstErr != nil && !eof.Reached(f.firstErr) {
+			return nil, f.firstErr
+		}
+		return f, nil
+	})
 }
 
 // Fetch is the stream of one endpoint. It belongs to one goroutine and ends
 // with its call.
 type Fetch struct {
 	stream   pb.FlightService_DoGetClient
-	location string
+	from     rowSource
 	first    *pb.FlightData
 	firstErr error
 	begun    bool
@@ -165,8 +128,11 @@ func (f *Fetch) Recv() (*pb.FlightData, error) {
 		return f.first, f.firstErr
 	}
 	data, err := f.recv()
-	if err != nil && !eof.Reached(err) && f.location != "" {
-		return nil, &locationError{fmt.Errorf("location %q: %w", f.location, err)}
+	if err != nil {
+		f.from.end()
+		if !eof.Reached(err) {
+			err = atLocation(f.from.location, err)
+		}
 	}
 	return data, err
 }

@@ -13,6 +13,22 @@ import (
 // a word; the others break the transport.
 var transportHeaders = []string{"connection", "content-type", "host", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "user-agent"}
 
+// checkCallHeaders is CheckHeaders for those of one call, which must not say
+// who the connection is: what is done for the call later, such as its cancel and
+// the cleaning of the session, would be done by somebody else.
+func (cfg *Config) checkCallHeaders(headers metadata.MD) error {
+	errs := []error{CheckHeaders(headers)}
+	for name := range headers {
+		switch lower := strings.ToLower(name); lower {
+		case authorizationKey, cookieKey:
+			errs = append(errs, fmt.Errorf("%q is the connection's own for all its life: set Config.Auth, and make a pool for each credential", lower))
+		case strings.ToLower(cfg.SessionHeader):
+			errs = append(errs, fmt.Errorf("%q is Config.SessionHeader, which names the connection's session", lower))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // CheckHeaders finds the headers that cannot be sent: gRPC would drop them, or
 // fail the call, or the transport, with words about itself. Upper case is as
 // good as lower.

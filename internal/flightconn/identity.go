@@ -3,93 +3,176 @@ package flightconn
 import (
 	"context"
 	"crypto/rand"
+	"net/http"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"google.golang.org/grpc/metadata"
 )
 
-const authorizationKey = "authorization"
+const (
+	authorizationKey = "authorization"
+	cookieKey        = "cookie"
+)
+
+// Credential is what a connection presents as who it is, for its whole life.
+type Credential struct {
+	Header  string    // the value of the authorization header
+	Expires time.Time // zero: never, or nobody says
+}
 
 // identity is who a connection is to the server: headers, credential and
 // cookies. Each connection has its own, and every channel that acts for the
-// connection (its transport, the control channel, locations) presents it.
+// connection (its transport, the control channel, locations that are trusted)
+// presents it.
+//
+// INVARIANT: the credential changes only by what the server itself gives: the
+// token of a handshake, or one in a reply. Many servers bind the session to it,
+// so another one of the pool's would be another session.
 type identity struct {
+	nobody  bool // presents nothing at all
 	headers metadata.MD
-	source  func(ctx context.Context, rejected string) (string, error)
 	cookies flight.CookieMiddleware
 
 	mu struct { // guards the fields below
 		sync.Mutex
-		token    string // from the handshake
-		rejected string // what the server last refused as unauthenticated
+		credential Credential
+		sessions   map[string]string // cookies that name the session
+		proven     bool              // the connection is open: what the server changes now is a loss
 	}
 }
+
+// anonymous is presented to servers to which no credentials go.
+var anonymous = &identity{nobody: true}
 
 func newIdentity(cfg *Config) *identity {
-	headers := cfg.Headers
-	if cfg.SessionHeader != "" {
-		headers = metadata.Join(headers, metadata.Pairs(cfg.SessionHeader, rand.Text()))
+	id := &identity{headers: metadata.MD{}, cookies: flight.NewCookieMiddleware()}
+	for key, values := range cfg.Headers {
+		id.headers.Append(key, values...)
 	}
-	return &identity{headers: headers, source: cfg.Authorization, cookies: flight.NewCookieMiddleware()}
+	if cfg.SessionHeader != "" {
+		id.headers.Set(cfg.SessionHeader, rand.Text())
+	}
+	return id
 }
 
-// present adds the identity to the RPC that ctx belongs to, and returns the
-// authorization presented. The RPC's own headers win over the credential, the
-// credential over the configured headers.
-func (id *identity) present(ctx context.Context) (context.Context, string, error) {
-	own, _ := metadata.FromOutgoingContext(ctx)
-	authorization := ""
-	if values := own.Get(authorizationKey); len(values) > 0 {
-		authorization = values[0]
-	} else {
-		var err error
-		if authorization, err = id.authorization(ctx); err != nil {
-			return nil, "", err
-		}
+// callInfo is what the RPCs of one call present beside the identity.
+type callInfo struct {
+	headers       metadata.MD
+	authorization string // of a handshake, in place of the credential
+	needsSession  bool   // it names a transaction or a prepared statement, which another session does not have
+}
+
+type callInfoKey struct{}
+
+func withCallInfo(ctx context.Context, info *callInfo) context.Context {
+	return context.WithValue(ctx, callInfoKey{}, info)
+}
+
+// present gives the RPC that ctx belongs to its headers, and returns the
+// authorization among them. The headers of the call win over the configured
+// ones, and these over what the caller's context has of outgoing metadata: a
+// server that calls us from a handler of its own has its own callers'
+// credentials there.
+func (id *identity) present(ctx context.Context) (context.Context, string) {
+	if id.nobody {
+		return metadata.NewOutgoingContext(ctx, nil), ""
+	}
+	info, ok := ctx.Value(callInfoKey{}).(*callInfo)
+	if !ok {
+		info = &callInfo{}
 	}
 	md := metadata.MD{}
-	for key, values := range id.headers {
-		md.Append(key, values...)
+	outgoing, _ := metadata.FromOutgoingContext(ctx)
+	for key, values := range outgoing {
+		if key != authorizationKey && key != cookieKey && key != "proxy-authorization" {
+			md.Append(key, values...)
+		}
 	}
-	for key, values := range own {
-		md.Set(key, values...)
+	for _, headers := range []metadata.MD{id.headers, info.headers} {
+		for key, values := range headers {
+			md.Set(key, values...)
+		}
+	}
+	authorization := info.authorization
+	if authorization == "" {
+		authorization = id.credential().Header
 	}
 	if authorization != "" {
 		md.Set(authorizationKey, authorization)
 	}
-	return id.cookies.StartCall(metadata.NewOutgoingContext(ctx, md)), authorization, nil
+	return id.cookies.StartCall(metadata.NewOutgoingContext(ctx, md)), authorization
 }
 
-func (id *identity) authorization(ctx context.Context) (string, error) {
+func (id *identity) credential() Credential {
 	id.mu.Lock()
-	token, rejected := id.mu.token, id.mu.rejected
-	id.mu.Unlock()
-	if id.source == nil {
-		return token, nil
-	}
-	return id.source(ctx, rejected)
+	defer id.mu.Unlock()
+	return id.mu.credential
 }
 
-// setToken makes the handshake's token the credential.
-func (id *identity) setToken(token string) {
+func (id *identity) setCredential(c Credential) {
 	id.mu.Lock()
-	id.mu.token = token
+	id.mu.credential = c
 	id.mu.Unlock()
 }
 
-// refuse remembers a credential that the server did not accept.
-func (id *identity) refuse(authorization string) {
+// established says that the session is there, so that another one is a loss.
+func (id *identity) established() {
 	id.mu.Lock()
-	id.mu.rejected = authorization
+	id.mu.proven = true
 	id.mu.Unlock()
 }
 
-// learn keeps the cookies of a reply.
-func (id *identity) learn(ctx context.Context, md metadata.MD) {
+// learn takes from a reply what the server gives: its cookies, and a token in
+// place of the last one, as servers do that renew it with every call. It
+// reports whether the server has put another session in the place of ours.
+func (id *identity) learn(ctx context.Context, md metadata.MD) (replaced bool) {
 	if len(md.Get("set-cookie")) > 0 {
+		replaced = id.learnSession(md.Get("set-cookie"))
 		if jar, ok := id.cookies.(flight.ClientHeadersMiddleware); ok {
 			jar.HeadersReceived(ctx, md)
 		}
 	}
+	for _, header := range md.Get(authorizationKey) {
+		if header != "" {
+			id.adopt(header)
+			break
+		}
+	}
+	return replaced
+}
+
+// adopt makes a token that the server gave the credential, for a connection
+// that has one.
+func (id *identity) adopt(header string) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.mu.credential.Header != "" && id.mu.credential.Header != header {
+		id.mu.credential.Header = header
+	}
+}
+
+// learnSession compares the cookies that name the session with those of before.
+// Others, such as a load balancer's, may change as they like.
+func (id *identity) learnSession(lines []string) (replaced bool) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	for _, c := range (&http.Response{Header: http.Header{"Set-Cookie": lines}}).Cookies() {
+		if !strings.Contains(strings.ToLower(c.Name), "session") {
+			continue
+		}
+		value := c.Value
+		if c.MaxAge < 0 || c.MaxAge == 0 && !c.Expires.IsZero() && c.Expires.Before(time.Now()) {
+			value = "" // deleted
+		}
+		before, known := id.mu.sessions[c.Name]
+		replaced = replaced || known && before != "" && before != value && id.mu.proven
+		if id.mu.sessions == nil {
+			id.mu.sessions = map[string]string{}
+		}
+		id.mu.sessions[c.Name] = value
+	}
+	return replaced
 }

@@ -25,7 +25,7 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts session
 		return 0, r.usage("mode %d or compression %d does not exist", opts.Mode, opts.Compression)
 	}
 	cmd := ingestCommand(opts)
-	cmd.TransactionId = txID(call.Tx)
+	cmd.TransactionId = r.txID(call.Tx)
 	desc, err := r.descriptor(cmd)
 	if err != nil {
 		return 0, r.fail(session.StageExecute, err)

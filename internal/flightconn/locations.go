@@ -1,12 +1,11 @@
 package flightconn
 
 import (
+	"container/list"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"sync"
 	"time"
 
@@ -14,17 +13,32 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// locationIdle is how long the client of a location is kept without a stream.
-const locationIdle = 5 * time.Minute
+const (
+	// locationIdle is how long the client of a location is kept without a
+	// stream, and idleLocations how many are.
+	locationIdle  = 5 * time.Minute
+	idleLocations = 32
+
+	// openLocations bounds the clients with a stream. The pool's own results
+	// use eight each; a driver may open all the endpoints of a result at once.
+	openLocations = 1024
+
+	// downFor is how long a location that could not be reached is tried after
+	// all others, and downLocations how many of those are remembered.
+	downFor       = 30 * time.Second
+	downLocations = 256
+)
 
 // locations are the clients of the servers that results are fetched from, one
-// for each, shared by all connections of an endpoint. They hold no session,
-// so they may dial again as they need.
+// for each place, shared by all connections of an endpoint. They hold no
+// session, so they may dial again as they need.
 type locations struct {
 	cfg *Config
 	mu  struct { // guards the fields below and those of each location; nothing is called under it
 		sync.Mutex
-		open   map[string]*location
+		open   map[place]*location
+		idle   list.List // of the *location without a stream, the longest idle first
+		down   map[place]time.Time
 		closed bool
 	}
 }
@@ -32,18 +46,20 @@ type locations struct {
 // location is the client of one location.
 //
 // INVARIANT: cc is closed only while streams is 0, or when the endpoint closes.
+// INVARIANT: a location is in the idle list exactly while streams is 0.
 type location struct {
 	owner   *locations
-	uri     string
+	at      place
 	cc      *grpc.ClientConn
 	streams int
-	idle    *time.Timer // runs while streams is 0
+	idle    *list.Element
+	expiry  *time.Timer // runs while idle
 }
 
-// use returns the client of uri, connected, and counts a stream on it. The
+// use returns the client of a place, connected, and counts a stream on it. The
 // caller must call done.
-func (ls *locations) use(ctx context.Context, uri string) (*location, error) {
-	l, err := ls.take(uri)
+func (ls *locations) use(ctx context.Context, at place) (*location, error) {
+	l, err := ls.take(at)
 	if err != nil {
 		return nil, err
 	}
@@ -54,55 +70,70 @@ func (ls *locations) use(ctx context.Context, uri string) (*location, error) {
 	return l, nil
 }
 
-func (ls *locations) take(uri string) (*location, error) {
-	at, err := ls.resolve(uri)
-	if err != nil {
-		return nil, err
-	}
+func (ls *locations) take(at place) (*location, error) {
 	ls.mu.Lock()
-	l := ls.mu.open[uri]
+	l, n := ls.mu.open[at], len(ls.mu.open)
 	ls.mu.Unlock()
 	if l == nil {
-		if l, err = ls.dial(uri, at); err != nil {
+		if n >= openLocations+idleLocations {
+			return nil, fmt.Errorf("%d other locations are in use", n)
+		}
+		var err error
+		if l, err = ls.dial(at); err != nil {
 			return nil, err
 		}
 	}
 	return ls.add(l)
 }
 
-func (ls *locations) dial(uri string, at place) (*location, error) {
-	var tlsConfig *tls.Config
-	if at.secure {
-		if tlsConfig = ls.cfg.TLS; tlsConfig == nil {
-			tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
-		}
-	}
-	opts := ls.cfg.transportOptions(at.addr, tlsConfig, func(ctx context.Context, _ string) (net.Conn, error) {
+func (ls *locations) dial(at place) (*location, error) {
+	opts := ls.cfg.transportOptions(at.addr, ls.cfg.locationTLS(at), func(ctx context.Context, _ string) (net.Conn, error) {
 		return ls.cfg.dial(ctx, at.network, at.addr)
 	})
-	cc, err := grpc.NewClient("passthrough:///location", append(opts, ls.cfg.DialOptions...)...)
+	if at.trusted { // the user's own options may carry credentials
+		opts = append(opts, ls.cfg.DialOptions...)
+	}
+	cc, err := grpc.NewClient("passthrough:///location", opts...)
 	if err != nil {
 		return nil, err
 	}
-	return &location{owner: ls, uri: uri, cc: cc}, nil
+	return &location{owner: ls, at: at, cc: cc}, nil
 }
 
-// add counts a stream on l, or on the one that is known by its address.
+// locationTLS is the TLS configuration for a location, nil for plain text. Who
+// we are is shown only where credentials go, and a ServerName that the user set
+// is the name of the pool's own server.
+func (cfg *Config) locationTLS(at place) *tls.Config {
+	switch {
+	case !at.secure:
+		return nil
+	case cfg.TLS == nil:
+		return &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	c := cfg.TLS.Clone()
+	if !at.sameHost {
+		c.ServerName = ""
+	}
+	if !at.trusted {
+		c.Certificates, c.GetClientCertificate = nil, nil
+	}
+	return c
+}
+
+// add counts a stream on l, or on the one that is known by its place.
 func (ls *locations) add(l *location) (*location, error) {
 	ls.mu.Lock()
-	known, closed := ls.mu.open[l.uri], ls.mu.closed
+	known, closed := ls.mu.open[l.at], ls.mu.closed
 	switch {
 	case closed:
 	case known != nil:
 		known.streams++
-		if known.idle != nil {
-			known.idle.Stop()
-		}
+		known.leaveIdle()
 	default:
 		if ls.mu.open == nil {
-			ls.mu.open = map[string]*location{}
+			ls.mu.open = map[place]*location{}
 		}
-		ls.mu.open[l.uri] = l
+		ls.mu.open[l.at] = l
 		l.streams, known = 1, l
 	}
 	ls.mu.Unlock()
@@ -115,14 +146,40 @@ func (ls *locations) add(l *location) (*location, error) {
 	return known, nil
 }
 
-// done takes back a stream.
+// leaveIdle takes l out of the idle list. The owner's lock is held.
+func (l *location) leaveIdle() {
+	if l.idle != nil {
+		l.owner.mu.idle.Remove(l.idle)
+		l.expiry.Stop()
+		l.idle, l.expiry = nil, nil
+	}
+}
+
+// done takes back a stream. Of the clients without one, the longest idle go
+// when there are too many, and those that have no transport at once.
 func (l *location) done() {
+	connected := l.cc.GetState() == connectivity.Ready
 	ls := l.owner
+	var unused *location
 	ls.mu.Lock()
-	defer ls.mu.Unlock()
 	l.streams--
 	if l.streams == 0 && !ls.mu.closed {
-		l.idle = time.AfterFunc(locationIdle, l.expire)
+		l.idle = ls.mu.idle.PushBack(l)
+		l.expiry = time.AfterFunc(locationIdle, l.expire)
+		switch {
+		case !connected:
+			unused = l
+		case ls.mu.idle.Len() > idleLocations:
+			unused = ls.mu.idle.Front().Value.(*location)
+		}
+		if unused != nil {
+			unused.leaveIdle()
+			delete(ls.mu.open, unused.at)
+		}
+	}
+	ls.mu.Unlock()
+	if unused != nil {
+		_ = unused.cc.Close()
 	}
 }
 
@@ -130,9 +187,10 @@ func (l *location) done() {
 func (l *location) expire() {
 	ls := l.owner
 	ls.mu.Lock()
-	expired := l.streams == 0 && ls.mu.open[l.uri] == l
+	expired := l.idle != nil
 	if expired {
-		delete(ls.mu.open, l.uri)
+		l.leaveIdle()
+		delete(ls.mu.open, l.at)
 	}
 	ls.mu.Unlock()
 	if expired {
@@ -145,9 +203,7 @@ func (ls *locations) close() {
 	open := ls.mu.open
 	ls.mu.open, ls.mu.closed = nil, true
 	for _, l := range open {
-		if l.idle != nil {
-			l.idle.Stop()
-		}
+		l.leaveIdle()
 	}
 	ls.mu.Unlock()
 	for _, l := range open {
@@ -165,53 +221,50 @@ func (l *location) connect(ctx context.Context) error {
 	for {
 		switch state := l.cc.GetState(); state {
 		case connectivity.Ready:
+			l.owner.reached(l.at)
 			return nil
 		case connectivity.TransientFailure, connectivity.Shutdown:
+			l.owner.unreachable(l.at)
 			return nil // the RPC fails at once, and knows why
 		default:
 			if !l.cc.WaitForStateChange(bounded, state) {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
+				l.owner.unreachable(l.at)
 				return fmt.Errorf("no connection within %v", limit)
 			}
 		}
 	}
 }
 
-// place is where a location is.
-type place struct {
-	network, addr string
-	secure        bool
+// unreachable remembers a place that could not be reached.
+func (ls *locations) unreachable(at place) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.mu.down == nil || len(ls.mu.down) >= downLocations {
+		ls.mu.down = map[place]time.Time{} // whoever is forgotten is found out again
+	}
+	ls.mu.down[at] = time.Now().Add(downFor)
 }
 
-// resolve refuses to show our credentials in clear where the endpoint itself
-// is encrypted.
-func (ls *locations) resolve(uri string) (place, error) {
-	u, err := url.Parse(uri)
-	if err != nil {
-		return place{}, err
-	}
-	at, err := parseLocation(u)
-	if err != nil {
-		return place{}, err
-	}
-	if ls.cfg.TLS != nil && !at.secure {
-		return place{}, errors.New("the location is not encrypted but the connection is")
-	}
-	return at, nil
+func (ls *locations) reached(at place) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	delete(ls.mu.down, at)
 }
 
-func parseLocation(u *url.URL) (place, error) {
-	switch u.Scheme {
-	case "grpc", "grpc+tcp", "grpc+tls":
-		if u.Port() == "" {
-			return place{}, errors.New("the location has no port")
-		}
-		return place{network: "tcp", addr: u.Host, secure: u.Scheme == "grpc+tls"}, nil
-	case "grpc+unix":
-		return place{network: "unix", addr: u.Path}, nil
-	default:
-		return place{}, fmt.Errorf("scheme %q is not supported", u.Scheme)
-	}
+// isDown reports whether a place could not be reached a short time ago.
+func (ls *locations) isDown(at place) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	until, known := ls.mu.down[at]
+	return known && time.Now().Before(until)
+}
+
+// anyDown spares the common case from looking at each location.
+func (ls *locations) anyDown() bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return len(ls.mu.down) > 0
 }

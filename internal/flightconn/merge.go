@@ -198,7 +198,7 @@ func (p *part) open(ctx context.Context, r *run, take func() (*pb.FlightEndpoint
 	endpoint, err := take()
 	var rd *reader
 	if err == nil {
-		rd, err = r.fetch(ctx, endpoint)
+		rd, err = r.openReader(ctx, endpoint)
 	}
 	if err != nil {
 		p.err = err

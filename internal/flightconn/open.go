@@ -30,7 +30,7 @@ func (e *Endpoint) Open(ctx context.Context) (session.Conn, error) {
 	if c.epoch, err = newEpoch(&e.cfg); err != nil {
 		return nil, &session.Error{Op: r.op, Stage: session.StageDial, Fault: session.FaultUsage, Target: e.cfg.Address, Unsent: true, Err: err}
 	}
-	c.flight = pb.NewFlightServiceClient(&channel{cc: c.epoch.cc, id: c.id, sessions: true})
+	c.flight = pb.NewFlightServiceClient(&channel{cc: c.epoch.cc, id: c.id, owner: c})
 	if err := r.establish(bounded); err != nil {
 		c.epoch.shut(errClosed, 0)
 		return nil, err
@@ -45,13 +45,43 @@ func (r *run) establish(ctx context.Context) error {
 			return r.failOpen(ctx, session.StageAuth, err)
 		}
 	}
+	if err := r.obtainCredential(ctx); err != nil {
+		return r.failOpen(ctx, session.StageAuth, err)
+	}
 	err := r.prove(ctx)
 	if status.Code(err) == codes.Unauthenticated && c.cfg().Authorization != nil {
-		err = r.prove(ctx) // the source has been told of the refusal
+		if err = r.obtainCredential(ctx); err == nil { // the source is told of the refusal
+			err = r.prove(ctx)
+		}
 	}
 	if err != nil {
 		return r.failOpen(ctx, session.StageProbe, err)
 	}
+	c.id.established()
+	return nil
+}
+
+// credentialError says that the source of credentials failed.
+type credentialError struct{ err error }
+
+func (e *credentialError) Error() string { return "no credential: " + e.err.Error() }
+func (e *credentialError) Unwrap() error { return e.err }
+
+// obtainCredential asks Config.Authorization, if there is one.
+func (r *run) obtainCredential(ctx context.Context) error {
+	source := r.conn.cfg().Authorization
+	if source == nil {
+		return nil
+	}
+	rejected := ""
+	if p := r.conn.endpoint.refused.Load(); p != nil {
+		rejected = *p
+	}
+	credential, err := source(ctx, rejected)
+	if err != nil {
+		return &credentialError{err}
+	}
+	r.conn.id.setCredential(credential)
 	return nil
 }
 
@@ -90,7 +120,7 @@ func (r *run) failOpen(ctx context.Context, stage session.Stage, err error) erro
 // or has no handshake, is shown the password with each RPC.
 func (r *run) handshake(ctx context.Context, basic *UserPass) error {
 	password := "Basic " + base64.StdEncoding.EncodeToString([]byte(basic.User+":"+basic.Password))
-	ctx = metadata.AppendToOutgoingContext(ctx, authorizationKey, password)
+	ctx = withCallInfo(ctx, &callInfo{authorization: password})
 	stream, err := r.conn.flight.Handshake(r.rpc(ctx))
 	if err != nil {
 		return err
@@ -121,7 +151,7 @@ func (r *run) handshake(ctx context.Context, basic *UserPass) error {
 	if token == "" {
 		token = password
 	}
-	r.conn.id.setToken(token)
+	r.conn.id.setCredential(Credential{Header: token, Expires: jwtExpiry(token)})
 	return nil
 }
 

@@ -25,7 +25,7 @@ import (
 func TestConfigReportsEveryFaultAtOnce(t *testing.T) {
 	_, err := NewEndpoint(Config{
 		Network: "udp", DialTimeout: -1, MaxMessage: -1, RequestLimit: 17, CancelActions: []string{""},
-		Basic: &UserPass{}, Authorization: func(context.Context, string) (string, error) { return "", nil },
+		Basic: &UserPass{}, Authorization: bearer(""),
 	})
 	for _, field := range []string{"Network", "Address", "DialTimeout", "MaxMessage", "RequestLimit", "CancelActions", "Authorization"} {
 		require.ErrorContains(t, err, field+": ")
@@ -221,11 +221,11 @@ func TestARefusedTokenIsFetchedAnewAndTheOpenTriedOnceMore(t *testing.T) {
 		return &pb.FlightInfo{}, nil
 	}
 	fresh := "Bearer new"
-	source := func(_ context.Context, rejected string) (string, error) {
+	source := func(_ context.Context, rejected string) (Credential, error) {
 		if rejected == "Bearer old" {
-			return fresh, nil
+			return Credential{Header: fresh}, nil
 		}
-		return "Bearer old", nil
+		return Credential{Header: "Bearer old"}, nil
 	}
 	with := func(cfg *Config) { cfg.Authorization = source }
 	inBubble(t, f, func(b *bubble) {
@@ -251,7 +251,7 @@ func TestASourceThatFailsSendsNothing(t *testing.T) {
 		require.Equal(b, session.FaultAuth, e.Fault)
 		require.True(b, e.Unsent)
 	}, func(cfg *Config) {
-		cfg.Authorization = func(context.Context, string) (string, error) { return "", broken }
+		cfg.Authorization = func(context.Context, string) (Credential, error) { return Credential{}, broken }
 	})
 }
 
@@ -272,7 +272,7 @@ func TestHeadersOfACallWinOverTheCredentialAndTheConfiguration(t *testing.T) {
 		require.Equal(b, []string{"Bearer b"}, got.Get("authorization"))
 	}, func(cfg *Config) {
 		cfg.Headers = metadata.Pairs("x-database", "default", "x-other", "yes", "authorization", "ignored")
-		cfg.Authorization = func(context.Context, string) (string, error) { return "Bearer b", nil }
+		cfg.Authorization = bearer("Bearer b")
 	})
 }
 

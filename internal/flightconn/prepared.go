@@ -32,7 +32,7 @@ func (c *Conn) Prepare(ctx context.Context, sql string, call session.Call) (sess
 		return nil, err
 	}
 	defer r.end()
-	req := &pb.ActionCreatePreparedStatementRequest{Query: sql, TransactionId: txID(call.Tx)}
+	req := &pb.ActionCreatePreparedStatementRequest{Query: sql, TransactionId: r.txID(call.Tx)}
 	if size, limit := proto.Size(req), c.cfg().RequestLimit; size > limit {
 		return nil, r.fail(session.StagePrepare, &tooLargeError{what: "the statement", size: size, limit: limit})
 	}
@@ -95,6 +95,7 @@ func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatc
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	r.info.needsSession = true
 	p.mu.Lock()
 	handle, closed := p.mu.handle, p.mu.closed
 	p.mu.Unlock()

@@ -17,7 +17,7 @@ func (c *Conn) Query(ctx context.Context, sql string, call session.Call) (sessio
 	if err != nil {
 		return nil, err
 	}
-	return r.query(ctx, &pb.CommandStatementQuery{Query: sql, TransactionId: txID(call.Tx)}, call)
+	return r.query(ctx, &pb.CommandStatementQuery{Query: sql, TransactionId: r.txID(call.Tx)}, call)
 }
 
 // Metadata is part of session.Conn.
@@ -119,10 +119,12 @@ func (r *run) descriptor(cmd proto.Message) (*pb.FlightDescriptor, error) {
 	return &pb.FlightDescriptor{Type: pb.FlightDescriptor_CMD, Cmd: body}, nil
 }
 
-// txID keeps the field absent outside transactions: an empty id is not none.
-func txID(tx session.TxID) []byte {
+// txID is the transaction of the call as a command names it. The field is kept
+// absent outside transactions: an empty id is not none.
+func (r *run) txID(tx session.TxID) []byte {
 	if tx == "" {
 		return nil
 	}
+	r.info.needsSession = true
 	return []byte(tx)
 }

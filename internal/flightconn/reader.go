@@ -2,7 +2,6 @@ package flightconn
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"strconv"
 
@@ -25,20 +24,20 @@ type reader struct {
 	checked  Validator
 	batches  *ipc.Reader // nil: the stream ended without a schema
 	mem      *batchMemory
-	failed   bool   // the last batch could not be read
-	location string // where it comes from, unless it is the connection's own server
+	failed   bool // the last batch could not be read
+	from     rowSource
 	affected int64
 	counted  bool
 }
 
 // openReader starts a DoGet and reads as far as the schema. The end of ctx is
 // the end of the stream; there is no other way to end it early.
-func openReader(ctx context.Context, client pb.FlightServiceClient, ticket *pb.Ticket, cfg *Config) (*reader, error) {
-	stream, err := client.DoGet(ctx, ticket)
+func openReader(ctx context.Context, from rowSource, ticket *pb.Ticket, cfg *Config) (*reader, error) {
+	stream, err := from.client.DoGet(ctx, ticket)
 	if err != nil {
 		return nil, err
 	}
-	rd := &reader{stream: stream, messages: &messages{recv: stream.Recv, inflated: cfg.inflated()}, mem: newBatchMemory(cfg.Allocator)}
+	rd := &reader{stream: stream, from: from, messages: &messages{recv: stream.Recv, inflated: cfg.inflated()}, mem: newBatchMemory(cfg.Allocator)}
 	rd.batches, err = newIPCReader(rd.messages, rd.mem)
 	if err != nil {
 		return nil, err
@@ -50,6 +49,13 @@ func openReader(ctx context.Context, client pb.FlightServiceClient, ticket *pb.T
 		}
 	}
 	return rd, nil
+}
+
+// openReader opens the stream of an endpoint, wherever it is.
+func (r *run) openReader(ctx context.Context, endpoint *pb.FlightEndpoint) (*reader, error) {
+	return fetch(ctx, r, endpoint, func(ctx context.Context, from rowSource) (*reader, error) {
+		return openReader(r.rpc(ctx), from, endpoint.GetTicket(), r.conn.cfg())
+	})
 }
 
 // newIPCReader reads the schema. It is nil without an error if there is none.
@@ -91,10 +97,8 @@ func (rd *reader) next() (arrow.RecordBatch, error) {
 		err = rd.failure()
 	}
 	rd.failed = err != nil
-	if err != nil && rd.location != "" {
-		return nil, &locationError{fmt.Errorf("location %q: %w", rd.location, err)}
-	} else if err != nil {
-		return nil, err
+	if err != nil {
+		return nil, atLocation(rd.from.location, err)
 	}
 	return nil, io.EOF
 }
@@ -116,6 +120,7 @@ func (rd *reader) failure() error {
 }
 
 func (rd *reader) release() {
+	rd.from.end()
 	if rd.batches != nil {
 		rd.batches.Release()
 		rd.batches = nil

@@ -17,6 +17,7 @@ type run struct {
 	conn   *Conn
 	op     string
 	sent   sent
+	info   *callInfo
 	cancel context.CancelFunc
 
 	// callerErr tells how the caller's context ended, and callerDeadline when
@@ -30,15 +31,11 @@ type run struct {
 // The caller must call end.
 func (c *Conn) begin(ctx context.Context, op string, headers metadata.MD) (context.Context, *run, error) {
 	r := &run{conn: c, op: op, callerErr: ctx.Err, callerDeadline: ctx.Deadline}
-	if err := CheckHeaders(headers); err != nil {
+	if err := c.cfg().checkCallHeaders(headers); err != nil {
 		return nil, nil, r.usage("headers: %w", err)
 	}
-	for key, values := range headers {
-		for _, value := range values {
-			ctx = metadata.AppendToOutgoingContext(ctx, key, value) //nolint:fatcontext // one header each
-		}
-	}
-	ctx, r.cancel = context.WithCancel(ctx)
+	r.info = &callInfo{headers: headers}
+	ctx, r.cancel = context.WithCancel(withCallInfo(ctx, r.info))
 	if !c.enter(r) {
 		r.cancel()
 		return nil, nil, r.lost(session.StageNone, nil)

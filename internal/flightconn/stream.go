@@ -53,7 +53,7 @@ func (r *run) open(ctx context.Context, info *pb.FlightInfo) (*stream, error) {
 	case 0:
 		s.mu.src = nothing{}
 	case 1:
-		rd, err := r.fetch(ctx, endpoints[0])
+		rd, err := r.openReader(ctx, endpoints[0])
 		if err != nil {
 			return nil, err
 		}

@@ -143,6 +143,7 @@ func (c *Conn) EndTx(ctx context.Context, tx session.TxID, commit bool) error {
 		return err
 	}
 	defer r.end()
+	r.info.needsSession = true
 	err = r.endTx(ctx, tx, commit)
 	if err == nil || answered(err) {
 		c.endpoint.live.release(c)
@@ -160,7 +161,7 @@ func (c *Conn) Savepoint(ctx context.Context, tx session.TxID, name string) (ses
 		return "", err
 	}
 	defer r.end()
-	req := &pb.ActionBeginSavepointRequest{TransactionId: txID(tx), Name: name}
+	req := &pb.ActionBeginSavepointRequest{TransactionId: r.txID(tx), Name: name}
 	var reply pb.ActionBeginSavepointResult
 	err = c.sqlAction(r.rpc(ctx), c.flight, flightsql.BeginSavepointActionType, req, &reply)
 	if err == nil && len(reply.GetSavepointId()) == 0 {
@@ -179,6 +180,7 @@ func (c *Conn) EndSavepoint(ctx context.Context, sp session.SavepointID, end ses
 		return err
 	}
 	defer r.end()
+	r.info.needsSession = true
 	req := &pb.ActionEndSavepointRequest{SavepointId: []byte(sp), Action: pb.ActionEndSavepointRequest_END_SAVEPOINT_RELEASE}
 	if end == session.SavepointRollback {
 		req.Action = pb.ActionEndSavepointRequest_END_SAVEPOINT_ROLLBACK

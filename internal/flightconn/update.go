@@ -18,7 +18,7 @@ func (c *Conn) Update(ctx context.Context, sql string, call session.Call) (int64
 		return 0, err
 	}
 	defer r.end()
-	desc, err := r.descriptor(&pb.CommandStatementUpdate{Query: sql, TransactionId: txID(call.Tx)})
+	desc, err := r.descriptor(&pb.CommandStatementUpdate{Query: sql, TransactionId: r.txID(call.Tx)})
 	if err != nil {
 		return 0, r.fail(session.StageExecute, err)
 	}

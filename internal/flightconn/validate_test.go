@@ -77,7 +77,7 @@ func send(t testing.TB, batch arrow.RecordBatch, opts ...ipc.Option) []*pb.Fligh
 // text.
 func readAll(data []*pb.FlightData) ([]string, error) {
 	e := &Endpoint{cfg: Config{Address: here, Allocator: memory.DefaultAllocator, Prefetch: 1, MaxMessage: 1 << 20, RequestLimit: DefaultRequestLimit}}
-	rd, err := openReader(nil, &scriptedServer{data: data}, &pb.Ticket{}, &e.cfg) //nolint:staticcheck // the server looks at nothing
+	rd, err := openReader(nil, rowSource{client: &scriptedServer{data: data}, end: func() {}}, &pb.Ticket{}, &e.cfg) //nolint:staticcheck // the server looks at nothing
 	if err != nil {
 		return nil, err
 	}

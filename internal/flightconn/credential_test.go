@@ -1,0 +1,233 @@
+package flightconn
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"testing"
+	"time"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// TestAConnectionKeepsTheCredentialItWasOpenedWith has a source that gives
+// another token each time.
+func TestAConnectionKeepsTheCredentialItWasOpenedWith(t *testing.T) {
+	var shown []string
+	f := &fake{info: func(ctx context.Context, _ *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+		md, _ := metadata.FromIncomingContext(ctx)
+		shown = append(shown, md.Get("authorization")[0])
+		return nil, status.Error(codes.NotFound, "nothing here")
+	}}
+	n := 0
+	inBubble(t, f, func(b *bubble) {
+		one, two := b.open(), b.open()
+		for _, c := range []*Conn{one, two, one} {
+			require.NoError(b, c.Ping(b.Context()))
+		}
+		require.Equal(b, []string{"1", "2", "1", "2", "1"}, shown)
+		require.Equal(b, time.Now().Add(time.Hour), one.ExpiresAt())
+		require.Equal(b, time.Now().Add(2*time.Hour), two.ExpiresAt())
+	}, func(cfg *Config) {
+		cfg.Authorization = func(context.Context, string) (Credential, error) {
+			n++
+			return Credential{Header: fmt.Sprint(n), Expires: time.Now().Add(time.Duration(n) * time.Hour)}, nil
+		}
+	})
+}
+
+// TestATokenThatTheServerRenewsIsTheConnectionsFromThenOn has a server that
+// gives another token with each reply and takes none but the last.
+func TestATokenThatTheServerRenewsIsTheConnectionsFromThenOn(t *testing.T) {
+	for name, header := range map[string]bool{"header": true, "trailer": false} {
+		tokens := map[string]string{} // of each connection, by the part of its token that stays
+		next := 0
+		f := &fake{}
+		renew := func(ctx context.Context, set func(metadata.MD)) error {
+			md, _ := metadata.FromIncomingContext(ctx)
+			var conn, serial string
+			if n, _ := fmt.Sscanf(md.Get("authorization")[0], "Bearer %s %s", &conn, &serial); n != 2 || tokens[conn] != serial {
+				return status.Error(codes.Unauthenticated, "Must use the original session; is the client echoing the authentication token properly?")
+			}
+			next++
+			tokens[conn] = fmt.Sprint(next)
+			set(metadata.Pairs("authorization", fmt.Sprintf("Bearer %s %d", conn, next)))
+			return nil
+		}
+		f.handshake = func(s pb.FlightService_HandshakeServer) error {
+			next++
+			conn := fmt.Sprint("c", next)
+			tokens[conn] = "0"
+			return s.SendHeader(metadata.Pairs("authorization", "Bearer "+conn+" 0"))
+		}
+		f.info = func(ctx context.Context, d *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+			if err := renew(ctx, func(md metadata.MD) {
+				if header {
+					_ = grpc.SetHeader(ctx, md)
+				} else {
+					_ = grpc.SetTrailer(ctx, md)
+				}
+			}); err != nil {
+				return nil, err
+			}
+			return infoOf(answer(int64Schema, "0"))(ctx, d)
+		}
+		f.get = func(k *pb.Ticket, s pb.FlightService_DoGetServer) error {
+			if err := renew(s.Context(), func(md metadata.MD) {
+				if header {
+					_ = s.SetHeader(md)
+				} else {
+					s.SetTrailer(md)
+				}
+			}); err != nil {
+				return err
+			}
+			return byTicket(k, s)
+		}
+		inBubble(t, f, func(b *bubble) {
+			one, two := b.open(), b.open()
+			for _, c := range []*Conn{one, two, one, one, two} {
+				s, err := c.Query(b.Context(), "q", session.Call{})
+				require.NoError(b, err, name)
+				require.Equal(b, upTo(10), values(b, s))
+				require.NoError(b, c.Lost(), "the session is the same")
+			}
+		}, func(cfg *Config) { cfg.Basic = &UserPass{"u", "p"} })
+	}
+}
+
+func TestTheServersOwnTokenTellsItsExpiry(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	jwt := func(claims string) string {
+		return "Bearer e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".sig"
+	}
+	for header, want := range map[string]time.Time{
+		jwt(fmt.Sprintf(`{"exp":%d}`, now.Add(time.Hour).Unix())):     now.Add(time.Hour),
+		jwt(fmt.Sprintf(`{"exp":%d.5e0}`, now.Add(time.Hour).Unix())): now.Add(time.Hour),
+		jwt(fmt.Sprintf(`{"exp":%d}`, now.Add(-time.Hour).Unix())):    {},
+		jwt(`{"exp":"soon"}`): {}, jwt(`{"exp":1e300}`): {}, jwt(`{"exp":-1}`): {}, jwt(`{}`): {}, jwt(`no`): {},
+		"Bearer a.b": {}, "Bearer ..": {}, "Bearer a.!.c": {}, "": {}, "Basic dTpw": {},
+	} {
+		require.True(t, want.Equal(jwtExpiry(header)), "%s: %v", header, jwtExpiry(header))
+	}
+}
+
+// TestASessionCookieThatChangesEndsTheEpoch has a server that makes a new
+// session behind a connection's back.
+func TestASessionCookieThatChangesEndsTheEpoch(t *testing.T) {
+	j := &jarServer{}
+	committed := 0
+	f := &fake{info: j.info}
+	f.action = func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+		if a.GetType() == "EndTransaction" {
+			committed++
+			_ = s.SetHeader(metadata.Pairs("set-cookie", j.set))
+			return s.Send(&pb.Result{})
+		}
+		return status.Error(codes.Unimplemented, "no")
+	}
+	inBubble(t, f, func(b *bubble) {
+		for _, change := range []string{"arrow_flight_session_id=2; Path=/", "arrow_flight_session_id=; Max-Age=0", "JSESSIONID=x"} {
+			j.set = "JSESSIONID=1"
+			c := b.open()
+			j.ping(b, c, "arrow_flight_session_id=1; Path=/")
+			j.ping(b, c, "arrow_flight_session_id=1; Path=/; HttpOnly")
+			j.ping(b, c, "AWSALB=whatever")
+			j.ping(b, c, "AWSALB=changes")
+			require.NoError(b, c.Lost())
+			j.ping(b, c, change)
+			require.ErrorIs(b, c.Lost(), errSessionReplaced)
+			_, err := c.Update(b.Context(), "u", session.Call{})
+			require.ErrorIs(b, err, session.ErrSessionLost)
+			require.True(b, failure(b, err).Unsent)
+
+			j.set = ""
+			c = b.open()
+			j.ping(b, c, "arrow_flight_session_id=1; Path=/")
+			j.set = "arrow_flight_session_id=3"
+			err = c.EndTx(b.Context(), "tx", true)
+			require.ErrorIs(b, err, session.ErrSessionLost, "the answer is that of a session which never had the transaction")
+			require.False(b, failure(b, err).Unsent, "%v", err)
+		}
+		require.Equal(b, 3, committed)
+	})
+}
+
+func TestTheMetadataOfTheCallersContextReplacesNothing(t *testing.T) {
+	var got metadata.MD
+	f := &fake{info: func(ctx context.Context, _ *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+		got, _ = metadata.FromIncomingContext(ctx)
+		_ = grpc.SetHeader(ctx, metadata.Pairs("set-cookie", "jar=mine"))
+		return nil, status.Error(codes.NotFound, "no")
+	}}
+	inBubble(t, f, func(b *bubble) {
+		foreign := metadata.NewOutgoingContext(b.Context(), metadata.Pairs("authorization", "Bearer foreign", "cookie", "jar=foreign",
+			"x-api-key", "foreign", "x-session", "foreign", "proxy-authorization", "foreign", "traceparent", "kept"))
+		opened, err := b.endpoint.Open(foreign)
+		require.NoError(b, err)
+		b.Cleanup(func() { _ = opened.Close() })
+		for _, call := range []func() error{
+			func() error { return opened.Ping(foreign) },
+			func() error { _, err := opened.Query(foreign, "q", session.Call{}); return err },
+		} {
+			_ = call()
+			require.Equal(b, []string{"Bearer b"}, got.Get("authorization"))
+			require.Equal(b, []string{"jar=mine"}, got.Get("cookie"))
+			require.Equal(b, []string{"mine"}, got.Get("x-api-key"))
+			require.Len(b, got.Get("x-session"), 1)
+			require.NotEqual(b, []string{"foreign"}, got.Get("x-session"))
+			require.Empty(b, got.Get("proxy-authorization"))
+			require.Equal(b, []string{"kept"}, got.Get("traceparent"))
+		}
+		got = nil
+		for _, name := range []string{"Authorization", "cookie", "X-Session"} {
+			_, err := opened.Query(b.Context(), "q", session.Call{Headers: metadata.MD{name: {"x"}}})
+			require.Equal(b, session.FaultUsage, failure(b, err).Fault, name)
+			require.Nil(b, got, "nothing is sent")
+		}
+	}, func(cfg *Config) {
+		cfg.Authorization = bearer("Bearer b")
+		cfg.Headers, cfg.SessionHeader = metadata.MD{"X-Api-Key": {"mine"}}, "X-Session"
+	})
+}
+
+// TestARefusedCredentialIsRefusedBeforeAnythingRan tells the refusal of a
+// call's first RPC from one in its middle.
+func TestARefusedCredentialIsRefusedBeforeAnythingRan(t *testing.T) {
+	refuse := false
+	f := &fake{}
+	f.info = func(ctx context.Context, d *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+		return infoOf(answer(int64Schema, "0"))(ctx, d)
+	}
+	f.get = func(*pb.Ticket, pb.FlightService_DoGetServer) error {
+		return status.Error(codes.Unauthenticated, "expired")
+	}
+	f.put = func(pb.FlightService_DoPutServer) error { return status.Error(codes.Unauthenticated, "expired") }
+	rejected := ""
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		refuse = true
+		_, err := c.Update(b.Context(), "u", session.Call{})
+		require.Equal(b, session.FaultAuth, failure(b, err).Fault)
+		require.True(b, session.SafeToRetry(err), "%v", err)
+		_, err = c.Query(b.Context(), "q", session.Call{})
+		require.Equal(b, session.FaultAuth, failure(b, err).Fault)
+		require.False(b, session.SafeToRetry(err), "it was planned, and some servers run what they plan")
+		_ = b.open()
+		require.Equal(b, "Bearer b", rejected, "the source is told at the next open")
+	}, func(cfg *Config) {
+		cfg.Authorization = func(_ context.Context, r string) (Credential, error) {
+			if refuse {
+				rejected = r
+			}
+			return Credential{Header: "Bearer b"}, nil
+		}
+	})
+}

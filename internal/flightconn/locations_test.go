@@ -1,0 +1,261 @@
+package flightconn
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// shows is a location that keeps the headers which it is shown.
+func shows(seen *metadata.MD) *fake {
+	return &fake{get: func(k *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		*seen, _ = metadata.FromIncomingContext(s.Context())
+		return byTicket(k, s)
+	}}
+}
+
+// withSecrets gives a connection everything that may be a credential.
+func withSecrets(cfg *Config) {
+	cfg.Authorization = bearer("Bearer s3cret")
+	cfg.Headers = metadata.Pairs("x-api-key", "s3cret")
+	cfg.SessionHeader = "x-session"
+	cfg.DialOptions = []grpc.DialOption{grpc.WithUnaryInterceptor(nil), grpc.WithChainStreamInterceptor(
+		func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, method string, next grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return next(metadata.AppendToOutgoingContext(ctx, "x-of-dial-options", "s3cret"), d, cc, method, opts...)
+		})}
+}
+
+func TestCredentialsGoToTheSameHostAndToNobodyElse(t *testing.T) {
+	const secrets = "authorization cookie x-api-key x-session x-call x-of-dial-options"
+	for name, c := range map[string]struct {
+		location string
+		policy   func(*url.URL) (bool, bool)
+		shown    bool
+		refused  string
+	}{
+		"same host":              {"grpc://server:2", nil, true, ""},
+		"another host":           {"grpc://elsewhere:2", nil, false, ""},
+		"a socket":               {"grpc+unix:///run/x.sock", nil, false, "socket of this machine"},
+		"loopback":               {"grpc://127.0.0.1:2", nil, false, "loopback or link-local"},
+		"loopback by name":       {"grpc://localhost:2", nil, false, "loopback or link-local"},
+		"link-local":             {"grpc://169.254.169.254:80", nil, false, "loopback or link-local"},
+		"allowed":                {"grpc://elsewhere:2", func(*url.URL) (bool, bool) { return true, true }, true, ""},
+		"allowed without":        {"grpc://server:2", func(*url.URL) (bool, bool) { return true, false }, false, ""},
+		"not allowed":            {"grpc://server:2", func(*url.URL) (bool, bool) { return false, true }, false, "Config.Locations does not allow"},
+		"a loopback that may be": {"grpc://127.0.0.1:2", func(*url.URL) (bool, bool) { return true, false }, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var seen metadata.MD
+			f := &fake{}
+			f.info = func(ctx context.Context, d *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+				_ = grpc.SetHeader(ctx, metadata.Pairs("set-cookie", "arrow_flight_session_id=s3cret"))
+				return infoOf(at(answer(int64Schema, "0"), c.location))(ctx, d)
+			}
+			inBubble(t, f, func(b *bubble) {
+				u, err := url.Parse(c.location)
+				require.NoError(b, err)
+				b.net.serve(b, u.Host+u.Path, shows(&seen))
+				ctx := metadata.AppendToOutgoingContext(b.Context(), "x-mine", "s3cret")
+				s, err := b.open().Query(ctx, "q", session.Call{Headers: metadata.Pairs("x-call", "s3cret")})
+				if c.refused != "" {
+					require.ErrorContains(b, err, c.refused)
+					require.True(b, failure(b, err).Fault.KeepsConn())
+					require.Empty(b, seen)
+					return
+				}
+				require.NoError(b, err)
+				require.Equal(b, upTo(10), values(b, s))
+				for _, key := range strings.Fields(secrets) {
+					require.Equal(b, c.shown, len(seen.Get(key)) > 0, "%s: %v", key, seen)
+				}
+				if !c.shown {
+					require.NotContains(b, fmt.Sprint(seen), "s3cret")
+				}
+			}, withSecrets, func(cfg *Config) { cfg.Locations = c.policy })
+		})
+	}
+}
+
+func TestAnEncryptedConnectionFollowsNoLocationInClear(t *testing.T) {
+	cfg := &Config{Address: "server:1", TLS: &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: "name.of.the.certificate", Certificates: []tls.Certificate{{}},
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return nil, nil },
+	}}
+	for _, uri := range []string{"grpc://server:2", "grpc+tcp://elsewhere:2", "grpc+unix:///x"} {
+		_, err := cfg.place(uri)
+		require.ErrorContains(t, err, "not encrypted", uri)
+	}
+	mine, err := cfg.place("grpc+tls://server:2")
+	require.NoError(t, err)
+	require.True(t, mine.trusted)
+	require.Equal(t, "name.of.the.certificate", cfg.locationTLS(mine).ServerName)
+	require.NotEmpty(t, cfg.locationTLS(mine).Certificates)
+	theirs, err := cfg.place("grpc+tls://elsewhere:2")
+	require.NoError(t, err)
+	require.False(t, theirs.trusted)
+	require.Empty(t, cfg.locationTLS(theirs).ServerName, "the name is that of another server")
+	require.Empty(t, cfg.locationTLS(theirs).Certificates)
+	require.Nil(t, cfg.locationTLS(theirs).GetClientCertificate)
+	require.NotEmpty(t, cfg.TLS.ServerName, "the user's own is not changed")
+}
+
+func TestASocketFollowsSocketsAndThisMachine(t *testing.T) {
+	cfg := &Config{Network: "unix", Address: "/run/flight.sock"}
+	for uri, trusted := range map[string]bool{"grpc+unix:///run/other.sock": true, "grpc://127.0.0.1:2": true, "grpc://elsewhere:2": false} {
+		at, err := cfg.place(uri)
+		require.NoError(t, err, uri)
+		require.Equal(t, trusted, at.trusted, uri)
+	}
+	require.True(t, cfg.isOwn(place{network: "unix", addr: "/run/flight.sock"}))
+	require.False(t, cfg.isOwn(place{network: "unix", addr: "/run/other.sock"}))
+}
+
+// TestTheLossOfTheOwnTransportIsNoFaultOfTheStatement has a server that dies
+// under the stream, and names itself in each way.
+func TestTheLossOfTheOwnTransportIsNoFaultOfTheStatement(t *testing.T) {
+	for _, uris := range [][]string{nil, {"grpc://" + here}, {"grpc://" + here, "grpc://dead:1"}, {"grpc://dead:1", "grpc://" + here}, {"grpc://alias:1"}, {"grpc://alias:1", ""}} {
+		for _, rows := range []int{0, 1} {
+			t.Run(fmt.Sprint(uris, rows), func(t *testing.T) {
+				var b *bubble
+				f := &fake{info: infoOf(at(answer(int64Schema, "0"), uris...))}
+				f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+					if rows > 0 {
+						if err := sendBatches(s, rows); err != nil {
+							return err
+						}
+						time.Sleep(time.Second)
+					}
+					for _, link := range b.listener.Conns() { // the connection's own first
+						link.Cut()
+						time.Sleep(time.Millisecond)
+					}
+					return silence(s.Context())
+				}
+				inBubble(t, f, func(bb *bubble) {
+					b = bb
+					b.net["alias:1"] = b.listener
+					c := b.open()
+					s, err := c.Query(b.Context(), "q", session.Call{})
+					for err == nil {
+						_, err = s.Next()
+					}
+					e := failure(b, err)
+					require.Equal(b, session.FaultTransport, e.Fault, "%v", err)
+					require.ErrorIs(b, err, session.ErrSessionLost)
+					require.False(b, e.Fault.KeepsConn())
+					require.NotContains(b, err.Error(), "\n")
+				})
+			})
+		}
+	}
+}
+
+// TestAServerThatIsBusyIsNoFaultOfTheStatement has a living server that answers
+// UNAVAILABLE, with its own address as the location.
+func TestAServerThatIsBusyIsNoFaultOfTheStatement(t *testing.T) {
+	f := &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc://"+here, "grpc://dead:1"))}
+	f.get = func(*pb.Ticket, pb.FlightService_DoGetServer) error { return status.Error(codes.Unavailable, "busy") }
+	inBubble(t, f, func(b *bubble) {
+		_, err := b.open().Query(b.Context(), "q", session.Call{})
+		require.Equal(b, session.FaultTransport, failure(b, err).Fault, "%v", err)
+		require.ErrorContains(b, err, "dead:1")
+	})
+}
+
+func TestClientsOfLocationsAreBounded(t *testing.T) {
+	var uris []string
+	for i := range 200 {
+		uris = append(uris, fmt.Sprintf("grpc://server:%d", 1000+i))
+	}
+	one := &fake{get: byTicket}
+	t.Run("that have rows", func(t *testing.T) {
+		f := &fake{}
+		f.info = func(ctx context.Context, d *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+			info := answer(int64Schema)
+			for _, uri := range uris {
+				info.Endpoint = append(info.Endpoint, at(answer(nil, "0"), uri+"/?a=b").Endpoint...)
+			}
+			return infoOf(info)(ctx, d)
+		}
+		inBubble(t, f, func(b *bubble) {
+			most := 0
+			for i := range uris {
+				b.net.serve(b, fmt.Sprintf("server:%d", 1000+i), one)
+			}
+			s, err := b.open().Query(b.Context(), "q", session.Call{})
+			require.NoError(b, err)
+			for err == nil {
+				_, err = s.Next()
+				b.endpoint.locations.mu.Lock()
+				most = max(most, len(b.endpoint.locations.mu.open))
+				b.endpoint.locations.mu.Unlock()
+			}
+			synctest.Wait()
+			require.LessOrEqual(b, most, idleLocations+2*parallelEndpoints, "also while the result is read")
+			require.Len(b, b.endpoint.locations.mu.open, idleLocations)
+			require.Equal(b, idleLocations, b.endpoint.locations.mu.idle.Len())
+			time.Sleep(locationIdle + time.Second)
+			synctest.Wait()
+			require.Empty(b, b.endpoint.locations.mu.open)
+		})
+	})
+	t.Run("that have none", func(t *testing.T) {
+		inBubble(t, &fake{info: infoOf(at(answer(int64Schema, "0"), uris...))}, func(b *bubble) {
+			_, err := b.open().Query(b.Context(), "q", session.Call{})
+			require.ErrorContains(b, err, "184 more were not tried")
+			require.Less(b, len(err.Error()), 8000)
+			synctest.Wait()
+			require.Empty(b, b.endpoint.locations.mu.open, "a client that has no transport is not kept")
+		})
+	})
+}
+
+func TestALocationThatDoesNotAnswerIsTriedLastForAWhile(t *testing.T) {
+	f := &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc://server:666", "grpc://server:2"))}
+	inBubble(t, f, func(b *bubble) {
+		b.net.serve(b, "server:2", &fake{get: byTicket})
+		c := b.open()
+		b.endpoint.cfg.Dialer = func(ctx context.Context, addr string) (net.Conn, error) {
+			if addr == "server:666" {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return b.net.dial(ctx, addr)
+		}
+		took := func() time.Duration {
+			began := time.Now()
+			s, err := c.Query(b.Context(), "q", session.Call{})
+			require.NoError(b, err)
+			require.Equal(b, upTo(10), values(b, s))
+			return time.Since(began)
+		}
+		require.Equal(b, DefaultDialTimeout, took())
+		require.Zero(b, took(), "it is known")
+		time.Sleep(downFor)
+		require.Equal(b, DefaultDialTimeout, took(), "it may be back")
+	})
+}
+
+func TestNothingOfALocationThatMayBeSecretShowsInAnError(t *testing.T) {
+	f := &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc://user:hunter2@server:2/?token=hunter2#hunter2", "grpc://hunter2:%zz", "hunter2://x:2"))}
+	inBubble(t, f, func(b *bubble) {
+		_, err := b.open().Query(b.Context(), "q", session.Call{})
+		require.ErrorContains(b, err, `"grpc://server:2/"`)
+		require.NotContains(b, strings.ReplaceAll(err.Error(), `"hunter2://x:2": scheme "hunter2"`, ""), "hunter2")
+	})
+}

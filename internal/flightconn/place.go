@@ -1,0 +1,163 @@
+package flightconn
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+)
+
+// reuseScheme is the location that means "this connection".
+const reuseScheme = "arrow-flight-reuse-connection"
+
+// place is where a location is, and what may be shown there.
+type place struct {
+	network, addr string
+	secure        bool
+	sameHost      bool // as the endpoint's
+	trusted       bool // credentials, cookies and headers go there
+}
+
+// place finds out where a location is and whether rows may be fetched there:
+// Config.Locations decides, or by default defaultLocations.
+func (cfg *Config) place(uri string) (place, error) {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return place{}, errors.New("the location is no URI")
+	}
+	at, err := parseLocation(u)
+	if err != nil {
+		return place{}, err
+	}
+	at.sameHost = cfg.isSameHost(at)
+	if cfg.Locations == nil {
+		at.trusted = at.sameHost
+		return at, cfg.defaultLocations(at)
+	}
+	u.User = nil // it is the server's, and nothing to decide by
+	allow, sendCredentials := cfg.Locations(u)
+	if !allow {
+		return place{}, errors.New("Config.Locations does not allow the location")
+	}
+	at.trusted = sendCredentials
+	return at, nil
+}
+
+// defaultLocations is nil for a location that may be asked. A server could make
+// us show our credentials to anybody on the way, or reach what only this
+// machine can: its sockets, loopback services and link-local ones.
+func (cfg *Config) defaultLocations(at place) error {
+	switch {
+	case cfg.TLS != nil && !at.secure:
+		return errors.New("the location is not encrypted but the connection is")
+	case at.network == "unix" && cfg.Network != "unix":
+		return errors.New("the location is a socket of this machine and the server is not; Config.Locations could allow it")
+	case !at.sameHost && isLocal(hostOf(at.addr)):
+		return errors.New("the location is a loopback or link-local address and the server is not; Config.Locations could allow it")
+	default:
+		return nil
+	}
+}
+
+// isSameHost compares a location with the endpoint by host, not by port.
+func (cfg *Config) isSameHost(at place) bool {
+	mine, theirs := hostOf(cfg.Address), hostOf(at.addr)
+	switch {
+	case cfg.Network == "unix":
+		return at.network == "unix" || isLoopback(theirs)
+	case at.network == "unix":
+		return isLoopback(mine)
+	default:
+		return mine != "" && strings.EqualFold(mine, theirs) || isLoopback(mine) && isLoopback(theirs)
+	}
+}
+
+// isOwn recognises the endpoint itself in a location. The server's own address
+// is one: there the session's cookies and temporary tables are at hand. Servers
+// that listen on all interfaces are known to name the unspecified address.
+func (cfg *Config) isOwn(at place) bool {
+	if at.network != cfg.Network || at.secure != (cfg.TLS != nil) {
+		return false
+	}
+	if at.network == "unix" {
+		return at.addr == cfg.Address
+	}
+	host, port, err := net.SplitHostPort(at.addr)
+	if err != nil {
+		return false
+	}
+	_, mine, err := net.SplitHostPort(cfg.Address)
+	if err != nil {
+		return at.addr == cfg.Address
+	}
+	ip := net.ParseIP(host)
+	return port == mine && (cfg.isSameHost(at) || ip != nil && ip.IsUnspecified())
+}
+
+// isHere recognises our own transport in a location.
+func (c *Conn) isHere(uri string) bool {
+	if uri == "" {
+		return true
+	}
+	u, err := url.Parse(uri)
+	if err != nil {
+		return false
+	}
+	if u.Scheme == reuseScheme {
+		return true
+	}
+	at, err := parseLocation(u)
+	return err == nil && c.cfg().isOwn(at)
+}
+
+func parseLocation(u *url.URL) (place, error) {
+	switch u.Scheme {
+	case "grpc", "grpc+tcp", "grpc+tls":
+		if u.Port() == "" {
+			return place{}, errors.New("the location has no port")
+		}
+		return place{network: "tcp", addr: u.Host, secure: u.Scheme == "grpc+tls"}, nil
+	case "grpc+unix":
+		return place{network: "unix", addr: u.Path}, nil
+	default:
+		return place{}, fmt.Errorf("scheme %q is not supported", u.Scheme)
+	}
+}
+
+// hostOf is the host of an address, empty for a path.
+func hostOf(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(host, ".")
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+func isLocal(host string) bool {
+	ip := net.ParseIP(host)
+	return isLoopback(host) || ip != nil && (ip.IsLinkLocalUnicast() || ip.IsUnspecified())
+}
+
+// longestLocation bounds what a location contributes to an error.
+const longestLocation = 120
+
+// showLocation is a location as errors show it: without what it may have of
+// credentials, in its user part or its query.
+func showLocation(uri string) string {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return "(no URI)"
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	text := u.String()
+	if len(text) > longestLocation {
+		text = strings.ToValidUTF8(text[:longestLocation], "") + "…"
+	}
+	return fmt.Sprintf("%q", text)
+}
