@@ -74,3 +74,67 @@ func TestKeysCompareNamesAsServersDo(t *testing.T) {
 	require.Equal(t, `a"b`, Effect{Name: `"a""b"`}.Key())
 	require.Equal(t, "threads", Effect{Name: "THREADS"}.Key())
 }
+
+func TestEffectsOfStatementsThatEndEarlyOrLookAlike(t *testing.T) {
+	for sql, want := range map[string]Effect{
+		"SET x = (1, 2)":                        {EffectSetting, "x"},
+		"SET x = [1, 2], 3":                     {EffectSetting, "x"},
+		"SET x = {'a': 1, 'b': 2}":              {EffectSetting, "x"},
+		"SET x = (a = 1, b = 2)":                {EffectSetting, "x"},
+		"SET x = (1), y = (2)":                  {EffectUnknown, ""},
+		"SET x = [1], y = 2":                    {EffectUnknown, ""},
+		"SET x = {}, y = 2":                     {EffectUnknown, ""},
+		"SET TIME = 1":                          {EffectSetting, "TIME"},
+		"SET TIME":                              {EffectUnknown, ""},
+		"SET ZONE = 1":                          {EffectSetting, "ZONE"},
+		"SET 'a' = 1":                           {EffectSetting, "'a'"},
+		"SET 5 = 1":                             {EffectUnknown, ""},
+		"RESET":                                 {EffectUnknown, ""},
+		"RESET a b":                             {EffectUnknown, ""},
+		"USE":                                   {EffectUnknown, ""},
+		"DEALLOCATE":                            {EffectUnknown, ""},
+		"DEALLOCATE PREPARE":                    {EffectForgotten, "PREPARE"},
+		"DEALLOCATE PREPARE ALL":                {EffectUnknown, ""},
+		"CREATE":                                {EffectUnknown, ""},
+		"CREATE TEMP":                           {EffectUnknown, ""},
+		"CREATE TABLE":                          {EffectUnknown, ""},
+		"CREATE TABLE IF NOT EXISTS temp.x (a)": {EffectTempTable, "temp.x"},
+		"CREATE VIEW temp.v AS SELECT 1":        {EffectTempView, "temp.v"},
+		"CREATE SEQUENCE temp.s":                {EffectUnknown, ""},
+		"CREATE TEMP TABLE if (a INT)":          {EffectTempTable, "if"},
+		"ALTER":                                 {EffectUnknown, ""},
+		"DROP":                                  {EffectUnknown, ""},
+		"PRAGMA":                                {EffectUnknown, ""},
+		"PRAGMA 'x'":                            {EffectUnknown, ""},
+		"PREPARE":                               {EffectUnknown, ""},
+		"FORCE":                                 {EffectUnknown, ""},
+		"SELECT 1 # it's\n; COMMIT -- '":        {EffectUnknown, ""},
+		"SET a = 1 # it's\n; SET ROLE x -- '":   {EffectSetting, "a"},
+		"INSERT INTO t VALUES ('\\'); SET ROLE x": {EffectUnknown, ""},
+	} {
+		require.Equal(t, []Effect{want}, Parse(sql).Effects()[:1], sql)
+	}
+	for _, sql := range []string{"CREATE TABLE IF NOT EXISTS x (a)", "CREATE VIEW v AS SELECT 1", "ALTER VIEW v RENAME TO w", "DROP MATERIALIZED VIEW v", "CREATE SEQUENCE s", "PRAGMA force_checkpoint"} {
+		require.Empty(t, Parse(sql).Effects(), sql)
+	}
+}
+
+func TestNamesAreUnquotedOnlyByTheirOwnQuotes(t *testing.T) {
+	for name, want := range map[string]string{"\"a'": "\"a'", "'a\"": "'a\"", "`a``b`": "a`b", "'a''b'": "a'b", `"`: `"`, "a\"": "a\"", `""`: ""} {
+		require.Equal(t, want, Effect{Name: name}.Plain(), name)
+	}
+}
+
+// Every beginning of a statement can be judged.
+func TestNoStatementIsTooShort(t *testing.T) {
+	for v := range verbs {
+		for _, rest := range []string{"", " (", " )", " .", " TEMP", " SESSION", " PREPARE", " TIME", " a", " a.", " a =", " INTO", " OUTPUT", " AS", " ANALYZE", " (ANALYZE", " 'a'"} {
+			s := Parse(v + rest)
+			require.Len(t, s.Statements, 1, v+rest)
+			require.Equal(t, v, s.Statements[0].Verb, v+rest)
+		}
+	}
+	for _, sql := range []string{"WITH a", "WITH a AS", "WITH a AS (", "WITH a AS ()", "WITH a AS () (", "WITH )", "PREPARE a AS", "PREPARE", "(", "((", "EXPLAIN ANALYZE ("} {
+		require.False(t, Parse(sql).ReadOnly(), sql)
+	}
+}
