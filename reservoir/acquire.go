@@ -101,7 +101,7 @@ func (r *Reservoir[C]) checkForLater(fx *effects[C]) {
 // has to be done: neither an open nor a check follows. The caller holds mu.
 func (r *Reservoir[C]) tryQuick() (Loan[C], bool) {
 	m := &r.mu
-	if m.idle.n <= m.minIdle && (m.idle.n == 0 || len(m.all) < m.maxSize) || m.waiters.n > 0 {
+	if m.idle.n <= m.minIdle && (m.idle.n == 0 || len(m.all) < m.maxSize || m.staleIdle.n > 0) || m.waiters.n > 0 {
 		return Loan[C]{}, false
 	}
 	e, now := m.idle.front(), r.clock.now()

@@ -64,7 +64,8 @@ func demand(c counts) (open, retire int) {
 		retire = c.superseded
 	}
 	if c.total() >= c.maxSize && !c.failing {
-		retire = max(retire, min(c.stale-c.superseded, c.together()-c.opening-c.closing))
+		lacking := c.wanted() - c.opening - c.closing // opens that have neither begun nor a place coming
+		retire = max(retire, min(c.stale-c.superseded, c.together()-c.opening-c.closing, lacking))
 	}
 	return open, retire
 }
@@ -117,6 +118,7 @@ func (r *Reservoir[C]) reconcile(fx *effects[C]) {
 		return
 	}
 	r.serve(fx)
+	r.evictAged(fx)
 	c := r.openCounts()
 	open, retire := demand(c)
 	for ; retire > 0; retire-- {

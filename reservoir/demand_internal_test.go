@@ -47,6 +47,7 @@ func TestDemand(t *testing.T) {
 		"full, stale, one closes":       {with(func(c *counts) { c.stale, c.idle, c.established, c.closing = 15, 15, 15, 1 }), 0, 3},
 		"full, stale, all slots used":   {with(func(c *counts) { c.stale, c.established, c.opening, c.closing = 12, 12, 2, 2 }), 0, 0},
 		"full, stale and wanted":        {with(func(c *counts) { c.stale, c.established, c.waiters = 16, 16, 50 }), 0, 4},
+		"full, its successor is coming": {with(func(c *counts) { c.stale, c.established, c.opening = 1, 15, 1 }), 0, 0},
 		"full and small":                {with(func(c *counts) { c.maxSize, c.stale, c.established = 2, 2, 2 }), 0, 1},
 		"full, one open at a time":      {with(func(c *counts) { c.concurrent, c.stale, c.established = 1, 16, 16 }), 0, 1},
 		"full, stale and failing":       {with(func(c *counts) { c.stale, c.established, c.failing = 16, 16, true }), 0, 0},

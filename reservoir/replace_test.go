@@ -65,7 +65,7 @@ func TestAConnectionIsUsedForNearlyAllOfItsLife(t *testing.T) {
 		const life, guard = 12 * time.Minute, 45 * time.Second
 		var lived []time.Duration
 		r := f.pool(t, func(c *config) {
-			c.MinIdle, c.MaxSize, c.MaxLifetime, c.LifetimeJitter, c.GuardWindow = 9, 10, life, -1, guard
+			c.MinIdle, c.MaxSize, c.MaxConcurrentOpens, c.MaxLifetime, c.LifetimeJitter, c.GuardWindow = 90, 100, 4, life, -1, guard
 			c.Close = func(x *conn) error {
 				f.set(func() { lived = append(lived, time.Since(x.born)) })
 				return f.close(x)
@@ -73,13 +73,13 @@ func TestAConnectionIsUsedForNearlyAllOfItsLife(t *testing.T) {
 		})
 		time.Sleep(3 * time.Hour)
 		f.set(func() {
-			require.Greater(t, len(lived), 100)
+			require.Greater(t, len(lived), 1000)
 			for _, l := range lived {
 				require.GreaterOrEqual(t, l, (life-guard)*97/100)
 				require.LessOrEqual(t, l, life-guard)
 			}
 		})
-		require.Equal(t, 9, r.Stats().Idle)
+		require.Equal(t, 90, r.Stats().Idle)
 		shut(t, r)
 	})
 }

@@ -36,7 +36,6 @@ func (r *Reservoir[C]) sweepBatch() (more bool) {
 		for ; left > 0 && r.mu.timers.first() <= now; left-- {
 			r.look(r.mu.timers[0], now, &fx)
 		}
-		left = r.evictAged(left, &fx)
 		r.reconcile(&fx)
 		if more = left == 0; more {
 			r.mu.due = now // the next batch is that alarm
@@ -102,19 +101,21 @@ func (r *Reservoir[C]) lookAtIdle(e *entry[C], now int64, fx *effects[C]) {
 	}
 }
 
-// evictAged closes those that were idle for IdleTTL, coldest first, up to the
-// given number, down to MinIdle of them; it returns how much of the number is
-// left. What was in use lately does not count for MinIdle: a steady borrower and
-// MinIdle spare ones stay as they are. The caller holds mu.
-func (r *Reservoir[C]) evictAged(left int, fx *effects[C]) int {
-	for ; left > 0 && r.mu.aged > r.mu.minIdle; left-- {
+// evictAged closes those that were idle for IdleTTL, coldest first, down to
+// MinIdle of them. What was in use lately does not count for MinIdle: a steady
+// borrower and MinIdle spare ones stay as they are. The caller holds mu.
+func (r *Reservoir[C]) evictAged(fx *effects[C]) {
+	for left := batch; r.mu.aged > r.mu.minIdle; left-- {
 		e := r.oldestIdle()
 		if e == nil || !e.aged {
-			break
+			return
+		}
+		if left == 0 {
+			r.arm(r.clock.now()) // for the rest
+			return
 		}
 		r.retire(e, Idled, nil, fx)
 	}
-	return left
 }
 
 // after is the time d after t; never when there is none. d <= 0 is off.
