@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/invariant"
 )
 
 // Acquire borrows a connection: an idle one at once, or it waits in the order
@@ -27,7 +29,10 @@ func (r *Reservoir[C]) Acquire(ctx context.Context) (Loan[C], error) {
 	loan, ok := r.tryQuick()
 	if ok {
 		r.mu.Unlock()
-		return r.borrowed(loan, 0), nil
+		if r.leakAfter > 0 || r.cfg.Hooks.Acquired != nil {
+			loan = r.borrowed(loan, 0)
+		}
+		return loan, nil
 	}
 	var fx effects[C]
 	if e := r.ready(&fx); e != nil {
@@ -105,10 +110,13 @@ func (r *Reservoir[C]) tryQuick() (Loan[C], bool) {
 		return Loan[C]{}, false
 	}
 	e, now := m.idle.front(), r.clock.now()
-	if now >= e.fastPathUntil || e.state != idle || e.stale || e.aged || e.generation != m.generation || r.mustCheck(e, now) {
+	if now >= e.fastPathUntil || e.state != idle || e.stale || e.aged || e.generation != m.generation ||
+		r.cfg.CheckOnAcquire && r.mustCheck(e, now) {
 		return Loan[C]{}, false
 	}
-	r.verifyQuick(e)
+	if invariant.Enabled {
+		r.verifyQuick(e)
+	}
 	m.idle.remove(&e.link)
 	r.move(e, loaned)
 	e.loan++

@@ -28,7 +28,7 @@ const (
 	maxSlack  = 10 * time.Millisecond
 	minSlack  = 100 * time.Microsecond
 	slackPart = 128
-	maxUses   = 16
+	maxUses   = 64
 )
 
 func (c *clock) init(durations ...time.Duration) {

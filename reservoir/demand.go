@@ -119,6 +119,9 @@ func (r *Reservoir[C]) reconcile(fx *effects[C]) {
 	}
 	r.serve(fx)
 	r.evictAged(fx)
+	if len(r.mu.all) >= r.limit() && r.mu.stale == 0 && r.cfg.OnExhausted != FailFast {
+		return // as demand would say: there is no room, and nothing to replace
+	}
 	c := r.openCounts()
 	open, retire := demand(c)
 	for ; retire > 0; retire-- {

@@ -3,6 +3,8 @@ package reservoir
 import (
 	"runtime"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/invariant"
 )
 
 // A verdict is what becomes of a connection that nobody has.
@@ -96,7 +98,9 @@ func (r *Reservoir[C]) release(l Loan[C]) error {
 	held := r.used(e)
 	handed := false
 	if r.canRequeue(e) {
-		r.verifyRequeue(e)
+		if invariant.Enabled {
+			r.verifyRequeue(e)
+		}
 		r.move(e, idle)
 		r.mu.idle.pushFront(&e.link)
 		r.verify()

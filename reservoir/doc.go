@@ -92,7 +92,7 @@
 // moment at which anything is due; sweep does it. The times of connections are in
 // a heap (timers), which borrowing and releasing do not touch. Deadlines and
 // expiries are exact. Idle ages and held times come from a clock that is read at
-// most every 10ms under load, or every 16 uses (see clock), since reading the
+// most every 10ms under load, or every 64 uses (see clock), since reading the
 // system's would cost more than all the rest. Sums of times saturate (after). The
 // clock is monotonic: it stands still while the machine is suspended.
 //

@@ -94,9 +94,6 @@ func (r *Reservoir[C]) verifyTimers() {
 // verifyQuick checks that the long way would lend the same connection and do
 // nothing else.
 func (r *Reservoir[C]) verifyQuick(e *entry[C]) {
-	if !invariant.Enabled {
-		return
-	}
 	var fx effects[C]
 	invariant.Check(r.ready(&fx) == e && fx.close == nil, "the quick way lends another connection than the long one")
 	c := r.openCounts()
@@ -108,9 +105,6 @@ func (r *Reservoir[C]) verifyQuick(e *entry[C]) {
 // verifyRequeue checks that the long way would make the connection the first
 // idle one and do nothing else.
 func (r *Reservoir[C]) verifyRequeue(e *entry[C]) {
-	if !invariant.Enabled {
-		return
-	}
 	to, reason := r.verdict(e, r.clock.now())
 	invariant.Check(to == toIdle, "the quick way keeps a connection for which the verdict is %d, %v", to, reason)
 	c := r.openCounts()
