@@ -291,16 +291,3 @@ func (r *Reservoir[C]) tooLate(loan Loan[C], how ending) *ExhaustedError {
 	r.unlock(&fx)
 	return state
 }
-
-// waitError is the error of a wait that ended in that way.
-func waitError(err error, how ending, state *ExhaustedError, waited time.Duration) error {
-	var open *OpenError
-	switch {
-	case how == timedOut, errors.Is(err, errFailFast):
-		return ended(err, state, waited)
-	case errors.As(err, &open), errors.Is(err, ErrClosed):
-		return err
-	default:
-		return fmt.Errorf("reservoir: acquire after %v: %w", waited, err)
-	}
-}

@@ -67,6 +67,19 @@ func (e *ExhaustedError) Unwrap() []error {
 	return []error{e.Cause, e.LastOpen}
 }
 
+// waitError is the error of a wait that ended in that way.
+func waitError(err error, how ending, state *ExhaustedError, waited time.Duration) error {
+	var open *OpenError
+	switch {
+	case how == timedOut, errors.Is(err, errFailFast):
+		return ended(err, state, waited)
+	case errors.As(err, &open), errors.Is(err, ErrClosed):
+		return err
+	default:
+		return fmt.Errorf("reservoir: acquire after %v: %w", waited, err)
+	}
+}
+
 // OpenError is a failed open. It reaches a caller only when nothing else could
 // serve it.
 type OpenError struct {

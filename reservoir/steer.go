@@ -29,6 +29,7 @@ func (r *Reservoir[C]) Tune(cfg Config[C]) error {
 	}
 	r.applyConfig(cfg)
 	r.mu.tuning++
+	r.startDueChecks(r.clock.read(), &fx) // more may run now
 	r.arm(r.firstDeadline())
 	r.notifyReady(&fx)
 	r.reconcile(&fx)
