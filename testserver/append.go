@@ -2,6 +2,7 @@ package testserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -59,7 +60,11 @@ func (h *handlers) appendRows(ctx context.Context, engine EngineSession, into in
 	if _, err := engine.Update(ctx, fmt.Sprintf("USE %q", catalog), nil); err != nil {
 		return 0, err
 	}
-	return engine.Ingest(ctx, IngestTarget{Catalog: catalog, Schema: mainSchema, Table: table, Exists: IngestAppend}, rows)
+	n, err := engine.Ingest(ctx, IngestTarget{Catalog: catalog, Schema: mainSchema, Table: table, Exists: IngestAppend}, rows)
+	if errors.Is(err, ErrTxState) {
+		err = fmt.Errorf("%w (%w)", err, errNotRepeated)
+	}
+	return n, err
 }
 
 // catalogFor is where a table without a catalog is: where the session is, but

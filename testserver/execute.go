@@ -19,6 +19,9 @@ type execution struct {
 // errInterrupted ends a statement that a cancel action stops.
 var errInterrupted = errors.New("statement interrupted")
 
+// errNotRepeated marks a failure that AutoRecover rolls back for, and no more.
+var errNotRepeated = errors.New("not repeated")
+
 // errUnknownTx answers a statement or the end of a transaction that the
 // session does not know.
 var errUnknownTx = status.Error(codes.InvalidArgument, "unknown transaction")
@@ -65,7 +68,9 @@ func (s *session) execute(ctx context.Context, c *call, st Statement, w work) er
 		err := s.attempt(ctx, c, st, w)
 		if s.srv.profile.AutoRecover && errors.Is(err, ErrTxState) {
 			s.giveUp(ctx, c, st, tx)
-			err = s.attempt(ctx, c, st, w)
+			if !errors.Is(err, errNotRepeated) {
+				err = s.attempt(ctx, c, st, w)
+			}
 		}
 		return s.srv.statusOf(ctx, err)
 	})

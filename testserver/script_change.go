@@ -118,6 +118,9 @@ func (s *scriptSession) Ingest(ctx context.Context, into IngestTarget, rows arra
 			return err
 		}
 		t, err := s.ingestTable(v, into, rows.Schema())
+		if err == nil && s.tx != nil {
+			err = s.tx.change(t.in)
+		}
 		if err != nil {
 			return err
 		}

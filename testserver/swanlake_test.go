@@ -470,3 +470,17 @@ func TestSwanLakeHasAHundredSessions(t *testing.T) {
 		require.ErrorContains(t, err, "maximum number of sessions reached")
 	})
 }
+
+func TestSwanLakeRollsBackForAnAppendToASecondCatalogAndDoesNotRepeatIt(t *testing.T) {
+	swan(t, func(t *testing.T, srv *testserver.Server, c *client) {
+		c.mustUpdate("CREATE TABLE swanlake.u (a BIGINT)")
+		tx := begin(t, c)
+		_, err := c.updateIn(tx, "INSERT INTO t VALUES (1)")
+		require.NoError(t, err)
+		_, err = boundUpdate(t, c, "INSERT INTO swanlake.u VALUES (?)", batch(t, "a", 2))
+		requireCode(t, codes.Internal, err)
+		requireCode(t, codes.FailedPrecondition, endTx(t, c, string(tx.ID()), true))
+		require.Equal(t, [][]string{{"0"}}, c.mustQuery("SELECT count(*) FROM swanlake.u"))
+		require.Equal(t, [][]string{{"0"}}, c.mustQuery("SELECT count(*) FROM memory.t"))
+	})
+}
