@@ -197,6 +197,25 @@ func TestABulkLoadInAPoolsFirstTransactionCostsTheConnection(t *testing.T) {
 	})
 }
 
+// On a server that leaves the session where it was nothing is lost by it.
+func TestABulkLoadInATransactionThatMovesNothingCostsNoConnection(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		batch := ints("a", 1)
+		defer batch.Release()
+		for range 3 {
+			s := r.session()
+			require.NoError(r, s.BeginTransaction(r.Context()))
+			q, err := s.PrepareQuery(r.Context(), "INSERT INTO t VALUES (?)")
+			require.NoError(r, err)
+			_, err = q.Update(r.Context(), batch)
+			require.NoError(r, err)
+			require.NoError(r, s.Close())
+		}
+		require.Equal(r, 1, r.srv.Ledger().Snapshot().SessionsOpened)
+	})
+}
+
 // A server that leaves the session where it was is asked once.
 func TestABulkLoadThatMovesNothingIsLookedAtOnce(t *testing.T) {
 	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {

@@ -16,6 +16,7 @@ type dirt struct {
 	before  map[string]reading // what readers of the session saw before its first change, by their key
 	options map[string]any     // session options as they were before SetOption
 	moved   bool               // a bulk load may have moved the session to another catalogue
+	ask     bool               // it is to be found out whether the server tells where a session is
 	used    bool               // something other than a plain read was sent
 }
 
@@ -82,7 +83,7 @@ func (s *SessionHandle) clean() error {
 func (s *SessionHandle) mustReset(d dirt, touched bool) bool {
 	switch s.policy.OnReturn.mode {
 	case resetAuto:
-		return len(d.effects) > 0 || len(d.options) > 0 || d.moved
+		return len(d.effects) > 0 || len(d.options) > 0 || d.moved || d.ask
 	case resetSQL:
 		return touched
 	default:

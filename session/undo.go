@@ -28,6 +28,11 @@ func (s *SessionHandle) undo(ctx context.Context, d dirt) error {
 		}
 		temps = temps || e.Kind == sqlscan.EffectTempTable || e.Kind == sqlscan.EffectTempView
 	}
+	if d.ask {
+		if err := s.askPlace(ctx); err != nil {
+			return err
+		}
+	}
 	if d.moved {
 		if err := s.verifyUnmoved(ctx, d); err != nil {
 			return err

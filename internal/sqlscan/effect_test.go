@@ -114,6 +114,10 @@ func TestEffectsOfStatementsThatEndEarlyOrLookAlike(t *testing.T) {
 	} {
 		require.Equal(t, []Effect{want}, Parse(sql).Effects()[:1], sql)
 	}
+	for _, sql := range []string{"SET y = 2 /*! ; SET x = 1 */", "SET a = 1 # it's\n; SET ROLE x -- '", "USE a /*! ; USE b; SET x = 1 */"} {
+		require.Equal(t, Effect{Kind: EffectUnknown}, Parse(sql).Effects()[1], "another server does more: %s", sql)
+	}
+	require.Len(t, Parse("SET a = 1 /* /* */ */").Effects(), 1, "no server does more")
 	for _, sql := range []string{"CREATE TABLE IF NOT EXISTS x (a)", "CREATE VIEW v AS SELECT 1", "ALTER VIEW v RENAME TO w", "DROP MATERIALIZED VIEW v", "CREATE SEQUENCE s", "PRAGMA force_checkpoint"} {
 		require.Empty(t, Parse(sql).Effects(), sql)
 	}

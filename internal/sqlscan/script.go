@@ -1,6 +1,9 @@
 package sqlscan
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Rows says whether a statement answers with a result set.
 type Rows uint8
@@ -99,21 +102,24 @@ func read(sql string, d dialect) Script {
 
 // doubt takes note of what the text does on a server that cuts it otherwise.
 func (s *Script) doubt(other Script) {
-	changes, left := false, false
+	if s.Empty() {
+		return
+	}
+	changes := false
 	for _, st := range other.Statements {
 		changes = changes || !st.ReadOnly
-		left = left || len(st.Effects) > 0
 	}
-	known := s.Effects()
 	for i := range s.Statements {
-		st := &s.Statements[i]
-		st.ReadOnly = st.ReadOnly && !changes
-		if left && len(known) == 0 && i == 0 {
-			st.Effects = []Effect{{Kind: EffectUnknown}}
-		}
+		s.Statements[i].ReadOnly = s.Statements[i].ReadOnly && !changes
 	}
-	if verb := other.TxControl(); verb != "" && s.TxControl() == "" && len(s.Statements) > 0 {
-		s.Statements[0].Effects = []Effect{{Kind: EffectUnknown}}
+	more := other.TxControl() != "" && s.TxControl() == ""
+	known := s.Effects()
+	for _, e := range other.Effects() {
+		more = more || !slices.Contains(known, e)
+	}
+	if more && !slices.Contains(known, Effect{Kind: EffectUnknown}) {
+		st := &s.Statements[0]
+		st.Effects = append(slices.Clip(st.Effects), Effect{Kind: EffectUnknown})
 	}
 }
 
