@@ -186,7 +186,7 @@ func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 			defer rows.Release()
 			reader, _ := array.NewRecordReader(rows.Schema(), []arrow.RecordBatch{rows})
 			defer reader.Release()
-			_, err = q.Ingest(ctx, "log", reader, flightpool.IngestOptions{})
+			_, err = q.Ingest(ctx, "log", reader, flightpool.IngestOptions{Catalog: "memory", Schema: "main"})
 		case "bulk":
 			rows := batch(first, n)
 			defer rows.Release()
@@ -709,8 +709,7 @@ func (w *world) panicking(s step, a *actor) {
 			}
 		})
 		defer reader.Release()
-		into := strings.Split(w.table, ".")
-		_, err := a.handle.Ingest(ctx, into[len(into)-1], reader, flightpool.IngestOptions{})
+		_, err := a.handle.Ingest(ctx, "log", reader, flightpool.IngestOptions{Catalog: "memory", Schema: "main"})
 		return err
 	})
 	if err == nil {

@@ -151,7 +151,7 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	w.admin("INSERT INTO " + w.hot + " VALUES (0)")
 	w.admin("CREATE SCHEMA memory.other")
 	cfg.Dialer = w.srv.Dial
-	w.pool, err = flightpool.New(t.Context(), "grpc://server:1", cfg)
+	w.pool, err = flightpool.New(t.Context(), w.srv.URI(), cfg)
 	return w, err
 }
 
