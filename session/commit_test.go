@@ -36,3 +36,17 @@ func TestARollbackThatTheServerHadLeftBeforeSaysSo(t *testing.T) {
 		}
 	})
 }
+
+// Servers that count handles give ours to a statement of the next session.
+func TestAProofIsItsValueNotItsHandle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &fakeConn{forgives: true}
+		r := newRig(t, conn)
+		must(t, r.handle.BeginTransaction(t.Context()))
+		_, err := r.handle.Update(t.Context(), "INSERT 1")
+		must(t, err)
+		conn.reused = "SELECT 'somebody else'"
+		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrSessionLost)
+		require.NotContains(t, conn.Log(), "Commit")
+	})
+}

@@ -33,6 +33,7 @@ type fakeConn struct {
 	work          map[string]time.Duration // how long a call takes, by its name
 	pace          time.Duration            // between two batches
 	useParams     func()                   // called when parameters are used
+	reused        string                   // the statement that another session has under every handle
 	late          func()                   // called before the next proof is answered
 
 	mu       sync.Mutex
@@ -351,6 +352,9 @@ func (p *fakePrepared) ParameterSchema() *arrow.Schema { return nil }
 func (p *fakePrepared) Query(ctx context.Context, _ arrow.RecordBatch, call Call) (Stream, error) {
 	if err := p.alive(); err != nil {
 		return nil, err
+	}
+	if p.f.reused != "" {
+		return p.f.Query(ctx, p.f.reused, call)
 	}
 	return p.f.Query(ctx, p.sql, call)
 }
