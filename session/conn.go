@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -234,6 +235,15 @@ const (
 	MetadataSQLInfo
 	MetadataTypeInfo
 )
+
+// String names the call, as errors do.
+func (k MetadataKind) String() string {
+	names := [...]string{"Catalogs", "Schemas", "Tables", "TableTypes", "PrimaryKeys", "ImportedKeys", "ExportedKeys", "SQLInfo", "TypeInfo"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return fmt.Sprintf("Metadata(%d)", uint8(k))
+}
 
 // MetadataRequest is a catalogue call and its filters; nil pointers and empty
 // slices mean no filter. The filter patterns are SQL LIKE patterns.

@@ -89,7 +89,7 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 
 // Metadata runs one catalogue call on the handle's session.
 func (s *SessionHandle) Metadata(ctx context.Context, req MetadataRequest) (*QueryResult, error) {
-	c, err := s.begin(ctx, "Metadata", QueryOptions{}, cutShort)
+	c, err := s.begin(ctx, req.Kind.String(), QueryOptions{}, cutShort)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -294,6 +295,32 @@ func TestADBCMetadata(t *testing.T) {
 		require.True(r, info.Schema().Equal(adbc.GetInfoSchema))
 		require.Len(r, r.values(info), 3)
 	})
+}
+
+func TestErrorsOfTheCatalogueNameTheCall(t *testing.T) {
+	for _, kind := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			inBubble(t, testserver.Strict(), func(r rig) {
+				pool := r.pool(kind)
+				s, err := pool.AcquireSession(r.Context())
+				require.NoError(r, err)
+				if res, err := pool.SQLInfo(r.Context()); err == nil {
+					res.Release()
+				} else {
+					require.ErrorContains(r, err, "ADBC has no call for SQLInfo")
+				}
+				_, err = s.Metadata(r.Context(), session.MetadataRequest{Kind: session.MetadataPrimaryKeys})
+				require.ErrorContains(r, err, "a table name is needed")
+				require.NoError(r, s.Close())
+				for k, op := range []string{"Catalogs", "Schemas", "Tables", "TableTypes", "PrimaryKeys", "ImportedKeys", "ExportedKeys", "SQLInfo", "TypeInfo", "Metadata(9)"} {
+					_, err := s.Metadata(r.Context(), session.MetadataRequest{Kind: session.MetadataKind(k)})
+					var e *flightpool.Error
+					require.ErrorAs(r, err, &e)
+					require.Equal(r, op, e.Op)
+				}
+			})
+		})
+	}
 }
 
 // What a foreign driver's metadata leave out is for the driver to add.

@@ -2,6 +2,7 @@ package adbcconn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/apache/arrow-adbc/go/adbc"
@@ -18,7 +19,7 @@ import (
 // the tables of Flight SQL. Keys, SqlInfo and type info it does not have, or
 // drivers leave them out without a word.
 func (c *Foreign) Metadata(ctx context.Context, req session.MetadataRequest, _ session.Call) (session.Stream, error) {
-	t, err := c.begin(ctx, "Metadata")
+	t, err := c.begin(ctx, req.Kind.String())
 	if err != nil {
 		return nil, err
 	}
@@ -28,12 +29,12 @@ func (c *Foreign) Metadata(ctx context.Context, req session.MetadataRequest, _ s
 	case session.MetadataPrimaryKeys, session.MetadataImportedKeys, session.MetadataExportedKeys:
 		if req.Table == nil || *req.Table == "" {
 			t.end()
-			return nil, t.usage(fmt.Errorf("metadata kind %d needs a table", req.Kind))
+			return nil, t.usage(errors.New("a table name is needed"))
 		}
 	case session.MetadataSQLInfo, session.MetadataTypeInfo:
 	}
 	t.end()
-	return nil, c.refused(ctx, t.op, fmt.Sprintf("ADBC has no metadata of kind %d", req.Kind))
+	return nil, c.refused(ctx, t.op, fmt.Sprintf("ADBC has no call for %v", req.Kind))
 }
 
 func (c *Foreign) catalogue(ctx context.Context, req session.MetadataRequest) (*foreignRows, error) {

@@ -22,14 +22,17 @@ func (c *Conn) Query(ctx context.Context, sql string, call session.Call) (sessio
 
 // Metadata is part of session.Conn.
 func (c *Conn) Metadata(ctx context.Context, req session.MetadataRequest, call session.Call) (session.Stream, error) {
-	ctx, r, err := c.begin(ctx, "Metadata", call.Headers)
+	ctx, r, err := c.begin(ctx, req.Kind.String(), call.Headers)
 	if err != nil {
 		return nil, err
 	}
 	cmd := metadataCommand(req)
 	if cmd == nil {
 		defer r.end()
-		return nil, r.usage("metadata kind %d needs a table, or does not exist", req.Kind)
+		if req.Kind > session.MetadataTypeInfo {
+			return nil, r.usage("no such call")
+		}
+		return nil, r.usage("a table name is needed")
 	}
 	return r.query(ctx, cmd, call)
 }

@@ -1,6 +1,8 @@
 package mutate
 
 import (
+	"os"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -42,6 +44,23 @@ func TestTheFateOfEveryMutantOfTheSample(t *testing.T) {
 		Unreached: {"Both: dropped: a", "Both: dropped: b", "Unused: + becomes -: n + 1"},
 		TimedOut:  {"Drain: left out: n--"},
 	}, fates)
+}
+
+func TestOnlyTheProversAndStressTestsAreLeftOut(t *testing.T) {
+	script, err := os.ReadFile("../../../.ci/prove")
+	require.NoError(t, err)
+	provers := regexp.MustCompile(`(?m)^  "([A-Z]\w+) `).FindAllSubmatch(script, -1)
+	require.NotEmpty(t, provers)
+	leftOut := []string{"TestStress", "TestStressOfCutResults", "BenchmarkAcquire"}
+	for _, p := range provers {
+		leftOut = append(leftOut, "TestProve"+string(p[1]))
+	}
+	for _, name := range leftOut {
+		require.True(t, leftOutTests.MatchString(name), name)
+	}
+	for _, name := range []string{"TestProveChecksABorrowedConnection", "TestProveSurvivesACheckThatEndsItsGoroutine", "TestProveSessionsOfX", "TestProven"} {
+		require.False(t, leftOutTests.MatchString(name), name)
+	}
 }
 
 func TestExplainedIsReadByParagraphs(t *testing.T) {
