@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/reservoir"
@@ -78,22 +80,24 @@ func (p *FlightSQLPool) acquireError(ctx context.Context, op string, err error) 
 	var inner *Error
 	switch {
 	case errors.Is(err, ErrClosed):
-		e.Fault = FaultUsage
+		e.Fault, e.Err = FaultUsage, poolError(err)
 	case errors.As(err, &failed) && errors.As(failed.Err, &inner):
 		// The open that failed says more; its own words for what it was
 		// part of would only repeat.
 		e.Stage, e.Fault, e.SQLState, e.Err = inner.Stage, inner.Fault, inner.SQLState, &reworded{inner.Err.Error(), err}
 	case errors.As(err, &full):
-		e.Fault = FaultLimit
+		e.Fault, e.Err = FaultLimit, poolError(err)
 		if errors.As(full.LastOpen, &inner) {
 			e.Stage, e.Fault, e.SQLState = inner.Stage, inner.Fault, inner.SQLState
 		} else if full.InUse >= full.MaxSize {
-			e.Err = fmt.Errorf("%w; %s", err, p.leakHint())
+			e.Err = fmt.Errorf("%w; %s", e.Err, p.leakHint())
 		}
 	case errors.Is(err, ErrUnhealthy):
-		e.Fault = FaultTransport
+		e.Fault, e.Err = FaultTransport, poolError(err)
 	case errors.As(err, &inner):
 		e.Stage, e.Fault, e.SQLState = inner.Stage, inner.Fault, inner.SQLState
+	default:
+		e.Err = poolError(err)
 	}
 	if ended := ctxerr.Of(ctx); ended != nil {
 		e.Ctx, e.Fault = ended, FaultContext
@@ -109,7 +113,53 @@ func (p *FlightSQLPool) leakHint() string {
 	return "is a result or session not released? set LeakAfter to find its borrower"
 }
 
-// reworded is an error with a shorter text.
+// poolError is err in a pool's words: what is the reservoir's to a reservoir is
+// the pool's to a caller, and an error inside does not name the server again.
+func poolError(err error) error {
+	var full *reservoir.ExhaustedError
+	var unhealthy *UnhealthyError
+	var closing *reservoir.CloseError
+	switch {
+	case errors.As(err, &full):
+		text := fmt.Sprintf("pool exhausted after %v: %d of %d connections, %d in use, %d idle, %d opening, %d waiting: %v",
+			full.Waited, full.Total, full.MaxSize, full.InUse, full.Idle, full.Opening, full.Waiting, full.Cause)
+		if full.LastOpen != nil {
+			text += " (last open: " + causeOf(full.LastOpen) + ")"
+		}
+		return &reworded{text, err}
+	case errors.As(err, &unhealthy):
+		return &reworded{fmt.Sprintf("%v since %s: %s", ErrUnhealthy, unhealthy.Since.Format(time.RFC3339), causeOf(unhealthy.Reason)), err}
+	case errors.As(err, &closing):
+		return &reworded{fmt.Sprintf("%d connections closed under their borrowers, %d remain: %v", closing.Forced, closing.Remaining, closing.Cause), err}
+	case errors.Is(err, ErrClosed):
+		return &reworded{"the pool is closed", err}
+	default:
+		return &reworded{strings.TrimPrefix(err.Error(), "reservoir: "), err}
+	}
+}
+
+// causeOf is the text of what an error of an open was caused by.
+func causeOf(err error) string {
+	var inner *Error
+	if errors.As(err, &inner) && inner.Err != nil {
+		return inner.Err.Error()
+	}
+	return err.Error()
+}
+
+// joined is errors.Join on one line.
+func joined(err, also error) error {
+	switch {
+	case err == nil:
+		return also
+	case also == nil:
+		return err
+	default:
+		return fmt.Errorf("%w; %w", err, also)
+	}
+}
+
+// reworded is an error with another text.
 type reworded struct {
 	text string
 	err  error

@@ -55,7 +55,7 @@ func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error)
 	release := func() error { auth.stop(); return endpoint.Close() }
 	p, err := start(ctx, d.addr, resolved, endpoint.Open, release)
 	if err != nil {
-		return nil, errors.Join(err, release())
+		return nil, joined(err, release())
 	}
 	return p, nil
 }
@@ -129,7 +129,7 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 	err = p.acquireError(ctx, "New", err)
 	bounded, cancel := context.WithTimeout(life, cfg.CloseTimeout)
 	defer cancel()
-	return nil, errors.Join(err, p.shut(bounded))
+	return nil, joined(err, p.shut(bounded))
 }
 
 // first waits for the first connection, until ctx ends or an open has failed.
@@ -243,6 +243,9 @@ func (p *FlightSQLPool) Close(ctx context.Context) error {
 func (p *FlightSQLPool) shut(ctx context.Context) error {
 	p.closing.Store(true)
 	err := p.conns.Close(ctx)
+	if err != nil {
+		err = poolError(err)
+	}
 	if errors.Is(err, ErrClosed) {
 		return err
 	}
@@ -251,7 +254,7 @@ func (p *FlightSQLPool) shut(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.CloseTimeout)
 	defer cancel()
 	if n := p.behind.wait(bounded); n > 0 {
-		err = errors.Join(err, fmt.Errorf("%d goroutines of calls have not ended within CloseTimeout; does a hook block?", n))
+		err = joined(err, fmt.Errorf("%d goroutines of calls have not ended within CloseTimeout; does a hook block?", n))
 	}
-	return errors.Join(err, p.release())
+	return joined(err, p.release())
 }

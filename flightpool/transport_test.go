@@ -8,15 +8,18 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"io"
 	"math/big"
 	"net"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -93,27 +96,94 @@ func TestTLSChecksTheServerAndMutualTLSTheClient(t *testing.T) {
 
 	// In TLS 1.3 a server judges the client's certificate after the handshake,
 	// so its words may be lost behind a broken pipe.
+	plain := serve(t, testserver.Options{})
 	for name, tc := range map[string]struct {
 		target string
 		cfg    Config
 		want   string
 	}{
-		"unknown authority":          {target, Config{}, "certificate"},
-		"another authority":          {target, Config{TLS: &tls.Config{RootCAs: stranger.pool}}, "certificate"},
-		"plain text to a TLS port":   {"grpc://" + srv.Addr(), Config{}, ""},
+		"unknown authority":          {target, Config{}, "^TLS handshake: tls: failed to verify certificate: x509: certificate signed by unknown authority$"},
+		"another authority":          {target, Config{TLS: &tls.Config{RootCAs: stranger.pool}}, "^TLS handshake: tls: failed to verify certificate: x509: certificate signed by"},
+		"a name it does not vouch":   {target, Config{TLS: &tls.Config{RootCAs: ca.pool, ServerName: "elsewhere"}}, "^TLS handshake: .*x509: certificate is valid for localhost, not elsewhere$"},
+		"plain text to a TLS port":   {"grpc://" + srv.Addr(), Config{}, `^the server closed the connection during the handshake: plain text to a TLS port\? use grpc\+tls://$`},
+		"TLS to a plain text port":   {"grpc+tls://" + plain.Addr(), Config{TLS: &tls.Config{RootCAs: ca.pool}}, `TLS to a plain text port\? use grpc://$`},
 		"no client certificate":      {"grpc+tls://" + mutual.Addr(), Config{TLS: &tls.Config{RootCAs: ca.pool}}, ""},
 		"a stranger's certificate":   {"grpc+tls://" + mutual.Addr(), Config{TLS: &tls.Config{RootCAs: ca.pool, Certificates: []tls.Certificate{stranger.issue("x")}}}, ""},
-		"a name it does not vouch":   {target, Config{TLS: &tls.Config{RootCAs: ca.pool, ServerName: "elsewhere"}}, "elsewhere"},
-		"TLS to a plain text port":   {"grpc+tls://" + serve(t, testserver.Options{}).Addr(), Config{TLS: &tls.Config{RootCAs: ca.pool}}, "tls"},
-		"nobody listens there":       {"grpc://" + deadAddress(t), Config{}, "refused"},
-		"a name that does not exist": {"grpc://no-such-host.invalid:1", Config{}, "no-such-host"},
+		"nobody listens there":       {"grpc://" + deadAddress(t), Config{}, "^connect: connection refused$"},
+		"no such socket":             {"grpc+unix:///no/such/socket", Config{}, "^connect: no such file or directory$"},
+		"a name that does not exist": {"grpc://no-such-host.invalid:1", Config{}, "^name lookup: "},
 	} {
 		start := time.Now()
 		_, err := New(t.Context(), tc.target, tc.cfg)
-		require.ErrorContains(t, err, tc.want, name)
-		require.Equal(t, FaultTransport, faultIn(err), name)
+		var e *Error
+		require.ErrorAs(t, err, &e, name)
+		require.Regexp(t, tc.want, e.Err.Error(), name)
+		require.Equal(t, FaultTransport, e.Fault, name)
 		require.Less(t, time.Since(start), 6*time.Second, name)
+		require.NotErrorIs(t, err, io.EOF, name)
+		if name != "no client certificate" && name != "a stranger's certificate" { // a broken pipe names both ends
+			requirePlainText(t, err, name)
+		}
+		if tc.cfg.TLS != nil && tc.cfg.TLS.RootCAs != ca.pool || name == "unknown authority" {
+			require.ErrorAs(t, err, new(x509.UnknownAuthorityError), name)
+			require.ErrorAs(t, err, new(*tls.CertificateVerificationError), name)
+		}
+		if tc.cfg.TLS != nil && tc.cfg.TLS.ServerName != "" {
+			require.ErrorAs(t, err, new(x509.HostnameError), name)
+		}
+
+		cfg := tc.cfg // a pool that begins without a connection says the same, and once it is unhealthy, too
+		cfg.MinIdle, cfg.HealthCheck.FailureThreshold = -1, 1
+		p, err := New(t.Context(), tc.target, cfg)
+		require.NoError(t, err)
+		for range 2 {
+			_, err = p.Query(t.Context(), "SELECT 1")
+			require.Equal(t, FaultTransport, faultIn(err), name)
+			if name != "no client certificate" && name != "a stranger's certificate" {
+				requirePlainText(t, err, name)
+				require.Regexp(t, strings.TrimPrefix(tc.want, "^"), err.Error(), name)
+			}
+		}
+		require.NoError(t, p.Close(t.Context()))
 	}
+}
+
+// requirePlainText requires a text that names the server once, is one line and
+// says nothing of what a pool is made of.
+func requirePlainText(t *testing.T, err error, about string) {
+	t.Helper()
+	var e *Error
+	require.ErrorAs(t, err, &e, about)
+	text := err.Error()
+	require.Equal(t, 1, strings.Count(text, e.Target), "%s: %s", about, text)
+	require.LessOrEqual(t, strings.Count(text, "dial"), 1, "%s: %s", about, text)
+	for _, no := range []string{"\n", "reservoir", "rpc error", "transport"} {
+		require.NotContains(t, text, no, about)
+	}
+}
+
+func TestErrorsOfAPoolSpeakOfThePool(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{}, func(r *rig) {
+		pool, err := New(r.Context(), "grpc://server:1", Config{MaxSize: 1, AcquireTimeout: time.Second, Dialer: r.srv.Dial})
+		require.NoError(r, err)
+		s, err := pool.AcquireSession(r.Context())
+		require.NoError(r, err)
+		_, err = pool.Query(r.Context(), "SELECT 1")
+		require.ErrorIs(r, err, ErrExhausted)
+		require.ErrorContains(r, err, ": acquire: pool exhausted after 1s: 1 of 1 connections, 1 in use")
+		requirePlainText(r.T, err, "exhausted")
+		ended, stop := context.WithCancel(r.Context())
+		stop()
+		err = pool.Close(ended)
+		require.ErrorAs(r, err, new(*reservoir.CloseError))
+		require.ErrorContains(r, err, ": close: 1 connections closed under their borrowers, 0 remain: context canceled")
+		requirePlainText(r.T, err, "forced")
+		_, err = pool.Query(r.Context(), "SELECT 1")
+		require.ErrorIs(r, err, ErrClosed)
+		require.ErrorContains(r, err, ": acquire: the pool is closed")
+		requirePlainText(r.T, err, "closed")
+		_ = s.Close()
+	})
 }
 
 // deadAddress is where nobody listens any more.

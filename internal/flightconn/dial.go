@@ -76,7 +76,7 @@ func (cfg *Config) transportOptions(addr string, tlsConfig *tls.Config, dialer f
 		authority = tlsConfig.ServerName // gRPC refuses two names for one server
 	}
 	opts := []grpc.DialOption{
-		grpc.WithTransportCredentials(creds),
+		grpc.WithTransportCredentials(handshaker{creds}),
 		grpc.WithContextDialer(dialer),
 		grpc.WithAuthority(authority),
 		grpc.WithNoProxy(), // dial sees to it

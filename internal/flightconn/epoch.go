@@ -18,6 +18,10 @@ import (
 var (
 	errClosed = errors.New("closed by its owner")
 	errRedial = errors.New("the transport ended and is not dialled again")
+
+	// errGivenUp is the reason where gRPC closes the transport. It does not
+	// say why; the calls under way are told.
+	errGivenUp = errors.New("transport closed: protocol error, missed keepalive or server shutdown")
 )
 
 // epoch is one transport: it is dialled once and never again.
@@ -89,7 +93,7 @@ func (e *epoch) dialOnce(cfg *Config) func(context.Context, string) (net.Conn, e
 		}
 		raw, err := cfg.dial(ctx, cfg.Network, cfg.Address)
 		if err != nil {
-			e.lose(fmt.Errorf("dial: %w", eof.Hide(err)))
+			e.lose(dialError(cfg.Address, err))
 			return nil, err
 		}
 		e.mu.Lock()
@@ -138,13 +142,15 @@ func (e *epoch) peer() string {
 // the time, and closes when a write fails.
 type watchedConn struct {
 	net.Conn
-	epoch *epoch
+	epoch   *epoch
+	opening opening
 }
 
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if err != nil {
-		c.epoch.lose(readError(err))
+	c.opening.got(p[:n])
+	if err != nil && !c.opening.handshaking.Load() {
+		c.epoch.lose(c.opening.reason(err))
 	}
 	return n, err
 }
@@ -159,6 +165,12 @@ func readError(err error) error {
 }
 
 func (c *watchedConn) Close() error {
-	c.epoch.lose(errors.New("transport closed: protocol error, missed keepalive or server shutdown"))
+	switch {
+	case c.opening.handshaking.Load():
+	case c.opening.alert.Load():
+		c.epoch.lose(errPlainText)
+	default:
+		c.epoch.lose(errGivenUp)
+	}
 	return c.Conn.Close()
 }

@@ -105,7 +105,7 @@ func (r *run) failOpen(ctx context.Context, stage session.Stage, err error) erro
 	case ctx.Err() != nil:
 		e.Fault, e.Err = session.FaultTransport, fmt.Errorf("no answer within %v: %w", r.conn.cfg().DialTimeout, err)
 	case lost != nil:
-		e.Fault, e.Err = session.FaultTransport, fmt.Errorf("%w (%w)", lost, err)
+		e.Fault, e.Err = session.FaultTransport, &openError{reason: lost, cause: err}
 	case e.Fault == session.FaultContext: // the server's doing
 		e.Fault = session.FaultTransport
 	}
@@ -114,6 +114,27 @@ func (r *run) failOpen(ctx context.Context, stage session.Stage, err error) erro
 	}
 	return e
 }
+
+// openError says why the transport of an open ended, and what its call heard.
+type openError struct{ reason, cause error }
+
+func (e *openError) Error() string {
+	var connect *connectError
+	said := e.cause.Error()
+	if s, ok := status.FromError(e.cause); ok {
+		said = s.Message()
+	}
+	switch {
+	case errors.As(e.reason, &connect):
+		return e.reason.Error()
+	case errors.Is(e.reason, errGivenUp):
+		return said
+	default:
+		return e.reason.Error() + " (" + said + ")"
+	}
+}
+
+func (e *openError) Unwrap() []error { return []error{e.reason, e.cause} }
 
 // handshake presents user and password and keeps the token of the answer: from
 // its headers or trailers, or else from its payload. A server that gives none,

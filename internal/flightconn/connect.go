@@ -1,0 +1,161 @@
+package flightconn
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync/atomic"
+	"syscall"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/flightpool/flightpool/internal/eof"
+)
+
+// connectError is why no transport came about. Its text says all there is to
+// say, so that what gRPC makes of it need not be shown beside it.
+type connectError struct {
+	text string
+	err  error // without a way to io.EOF
+}
+
+func (e *connectError) Error() string { return e.text }
+func (e *connectError) Unwrap() error { return e.err }
+
+// dialError is the reason that a failed dial of addr gives. The error of a
+// socket names what it was dialled for, as the call's error does already; an
+// address that a name led to is kept.
+func dialError(addr string, err error) error {
+	text := err.Error()
+	var lookup *net.DNSError
+	if op, ok := err.(*net.OpError); ok && op.Op == "dial" { //nolint:errorlint // a proxy's or Dialer's own words stand
+		text = op.Err.Error()
+		switch {
+		case errors.As(op.Err, &lookup):
+			text = "name lookup: " + lookup.Err
+			if lookup.Server != "" {
+				text += " (asked " + lookup.Server + ")"
+			}
+		case op.Addr != nil && op.Addr.String() != addr:
+			text = op.Addr.String() + ": " + text
+		}
+	}
+	return &connectError{text, eof.Hide(err)}
+}
+
+// handshaker is the TLS of a transport, or none. It tells the transport's
+// watchedConn why a handshake failed, since gRPC keeps only the text, and reads
+// what the server says of the client's certificate, which in TLS 1.3 comes
+// after the handshake.
+type handshaker struct {
+	credentials.TransportCredentials
+}
+
+func (h handshaker) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	watched, ok := raw.(*watchedConn)
+	if !ok { // the client of a location
+		return h.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	}
+	watched.opening.handshaking.Store(true)
+	conn, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	if err != nil {
+		watched.epoch.lose(handshakeError(err))
+		return nil, nil, err
+	}
+	watched.opening.handshaking.Store(false)
+	if conn == raw {
+		watched.opening.plain.Store(true)
+		return conn, info, nil
+	}
+	return &secureConn{Conn: conn, epoch: watched.epoch}, info, nil
+}
+
+// Clone is part of credentials.TransportCredentials.
+func (h handshaker) Clone() credentials.TransportCredentials {
+	return handshaker{h.TransportCredentials.Clone()}
+}
+
+func handshakeError(err error) error {
+	text := err.Error()
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &record):
+		text = "TLS handshake: the server does not speak TLS: TLS to a plain text port? use grpc://"
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded): // gRPC's own, not a caller's
+		return &connectError{text: "TLS handshake: no answer"}
+	case eof.Reached(err):
+		text = "TLS handshake: the server closed the connection"
+	default:
+		text = "TLS handshake: " + text
+	}
+	return &connectError{text, eof.Hide(err)}
+}
+
+// secureConn is what TLS makes of a watchedConn.
+type secureConn struct {
+	net.Conn
+	epoch    *epoch
+	answered atomic.Bool
+}
+
+// Read reports what TLS itself fails with; failures of the socket are reported
+// already.
+func (c *secureConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.answered.Store(true)
+	}
+	if err != nil {
+		c.epoch.lose(readError(err))
+	}
+	return n, err
+}
+
+// Write tells a server that hangs up before its first word from others: a
+// refused certificate is often all that can be the matter, and the server's
+// words about it may be lost with the connection.
+func (c *secureConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if err != nil && !c.answered.Load() && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
+		c.epoch.lose(&connectError{"the server closed the connection after the TLS handshake: does it want another client certificate?", err})
+	}
+	return n, err
+}
+
+// opening is how far the beginning of a transport has come.
+type opening struct {
+	handshaking atomic.Bool // a handshake is under way, or has failed: it reports why itself
+	plain       atomic.Bool // the handshake is over, and there was none
+	alert       atomic.Bool // the first byte was tlsAlert
+	received    int         // bytes, up to frameHeader; only the reader knows them
+}
+
+const (
+	// frameHeader is the length of the header of an HTTP/2 frame: a server
+	// that has sent less speaks no HTTP/2.
+	frameHeader = 9
+
+	// tlsAlert is the first byte by which a TLS server refuses what is no
+	// handshake. The first frame of an HTTP/2 server, its settings, would be
+	// over a million bytes long.
+	tlsAlert = 21
+)
+
+var errPlainText = &connectError{text: "the server closed the connection during the handshake: plain text to a TLS port? use grpc+tls://"}
+
+func (o *opening) got(p []byte) {
+	if o.received == 0 && len(p) > 0 && p[0] == tlsAlert && o.plain.Load() {
+		o.alert.Store(true)
+	}
+	o.received = min(o.received+len(p), frameHeader)
+}
+
+// reason is why the transport ended by a read that failed with err.
+func (o *opening) reason(err error) error {
+	closed := eof.Reached(err) || errors.Is(err, syscall.ECONNRESET)
+	if closed && o.plain.Load() && (o.received < frameHeader || o.alert.Load()) {
+		return errPlainText
+	}
+	return readError(err)
+}
