@@ -111,7 +111,7 @@ func TestTheReservoirIsToldOfAgesAndNumbers(t *testing.T) {
 		want reservoir.Config[*physical]
 	}{
 		"defaults": {Config{MaxOpen: 9}, reservoir.Config[*physical]{
-			MinIdle: 9, MaxSize: 9, MaxLifetime: 11 * time.Minute, LifetimeJitter: 2 * time.Minute, GuardWindow: 45 * time.Second,
+			MinIdle: 9, MaxSize: 9, OpenRetry: reservoir.OpenRetryNever, MaxLifetime: 11 * time.Minute, LifetimeJitter: 2 * time.Minute, GuardWindow: 45 * time.Second,
 			OpenTimeout: 5 * time.Second, CheckInterval: 30 * time.Second, CheckTimeout: 5 * time.Second, CloseTimeout: 10 * time.Second,
 		}},
 		"others": {
@@ -120,7 +120,7 @@ func TestTheReservoirIsToldOfAgesAndNumbers(t *testing.T) {
 				CheckInterval: time.Minute, CheckTimeout: time.Second, CloseTimeout: time.Second, MaxConcurrentOpens: 2,
 			},
 			reservoir.Config[*physical]{
-				MinIdle: 3, MaxSize: 9, MaxLifetime: 50 * time.Minute, LifetimeJitter: time.Minute, GuardWindow: time.Second, OpenTimeout: 2 * time.Second,
+				MinIdle: 3, MaxSize: 9, OpenRetry: reservoir.OpenRetryNever, MaxLifetime: 50 * time.Minute, LifetimeJitter: time.Minute, GuardWindow: time.Second, OpenTimeout: 2 * time.Second,
 				CheckInterval: time.Minute, CheckTimeout: time.Second, CloseTimeout: 2 * time.Second, MaxConcurrentOpens: 2,
 			},
 		},
