@@ -42,7 +42,7 @@ var calls = map[string]func(ctx context.Context, p *FlightSQLPool) error{
 			return err
 		}
 		defer res.Release()
-		for res.Next() { //nolint:revive // to the end
+		for res.Next() {
 		}
 		return res.Err()
 	},

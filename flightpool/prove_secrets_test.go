@@ -317,7 +317,7 @@ func (p *secretsProver) calls(ctx context.Context, pool *flightpool.FlightSQLPoo
 			return
 		}
 		p.print(res)
-		for res.Next() { //nolint:revive // to the end
+		for res.Next() {
 		}
 		p.fail(res.Err())
 		res.Release()

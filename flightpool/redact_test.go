@@ -52,7 +52,6 @@ func TestAuthConfigAndPoolPrintNoSecrets(t *testing.T) {
 		cfg := Config{MaxSize: 3, Auth: a, Headers: metadata.MD{"x-api-key": {"hunter2"}}, OnReturn: ResetSQL("SET key = 'hunter2'")}
 		type unexported struct {
 			auth Auth
-			cfg  *Config
 			raw  Config
 		}
 		for _, v := range []any{a, &a, cfg, &cfg, []Config{cfg}, map[string]any{"cfg": cfg}} {

@@ -17,13 +17,11 @@ import (
 // replacedProgram is what a handle does; each step may find its session
 // replaced.
 type replacedProgram struct {
-	r     *rig
-	s     *SessionHandle
-	log   *PreparedQuery
-	told  int  // rows that the handle was told are stored
-	inTx  int  // rows of the open transaction
-	maybe bool // it was told that nobody knows
-	gone  bool // it was told that the session is lost
+	r    *rig
+	s    *SessionHandle
+	log  *PreparedQuery
+	told int // rows that the handle was told are stored
+	inTx int // rows of the open transaction
 }
 
 var replacedSteps = map[string]func(p *replacedProgram) error{

@@ -278,7 +278,7 @@ func TestOverflowServesWaitersBeyondMaxSizeAndIsClosedAfterwards(t *testing.T) {
 		time.Sleep(time.Second - 1)
 		synctest.Wait()
 		require.Equal(t, 5, r.Stats().Total, "the next burst may come")
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		require.Equal(t, 2, r.Stats().Total)
 		require.EqualValues(t, 3, r.Stats().Closed[reservoir.Surplus])

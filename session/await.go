@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"time"
@@ -173,6 +172,3 @@ func do(c *call, step func(ctx context.Context) error, judge func(present bool, 
 
 // errorOnly is plainly for do.
 func errorOnly(_ bool, err error) outcome { return outcome{err: err} }
-
-// isLost reports whether err says that the session is gone.
-func isLost(err error) bool { return errors.Is(err, ErrSessionLost) }

@@ -139,6 +139,7 @@ func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
 	switch status.Code(err) {
 	case codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition:
 		return left
+	default:
 	}
 	fresh, beginErr := s.conn.Begin(ctx)
 	if beginErr != nil || s.conn.EndTx(ctx, fresh, false) != nil {

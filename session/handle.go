@@ -254,6 +254,7 @@ func (s *SessionHandle) Close() error {
 		return nil
 	case ending:
 		s.mu.closing = true
+	default: // closed, or being closed, already
 	}
 	s.mu.Unlock()
 	return nil

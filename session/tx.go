@@ -132,6 +132,7 @@ func (s *SessionHandle) Commit(ctx context.Context) error {
 			return aborted
 		}
 		return errors.Join(aborted, err)
+	default:
 	}
 	err = do(c, func(ctx context.Context) error { return s.commit(ctx, tx) },
 		func(_ bool, err error) outcome { return outcome{err: s.judgeCommit(err)} })

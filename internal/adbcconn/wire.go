@@ -49,7 +49,7 @@ func (d *Driver) unary(ctx context.Context, method string, args, reply any, cc *
 		return k.note(err)
 	}
 	k.op.SetName(proto.CloneOf(info))
-	return k.note(k.plan(info)) //nolint:contextcheck // the streams are the call's, not this RPC's
+	return k.note(k.plan(info))
 }
 
 // stream carries the driver's streaming RPCs out.

@@ -24,6 +24,6 @@ func (e *ended) Unwrap() []error { return []error{e.err, e.cause} }
 
 // Is makes two of one context the same error.
 func (e *ended) Is(target error) bool {
-	other, ok := target.(*ended) //nolint:errorlint // errors.Is walks the chain
+	other, ok := target.(*ended) // errors.Is walks the chain
 	return ok && other.Error() == e.Error()
 }

@@ -29,7 +29,7 @@ func (h hidden) Error() string { return h.err.Error() }
 
 // Is finds what the chain has, but for io.EOF.
 func (h hidden) Is(target error) bool {
-	return target != io.EOF && errors.Is(h.err, target) //nolint:errorlint // io.EOF itself is meant
+	return target != io.EOF && errors.Is(h.err, target) // io.EOF itself is meant
 }
 
 // As finds what the chain has.

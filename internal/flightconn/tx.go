@@ -56,6 +56,7 @@ func (r *run) endOwn(ctx context.Context, tx session.TxID, err error) error {
 	switch status.Code(end) {
 	case codes.OK, codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition: // it is gone
 		return err
+	default:
 	}
 	e := &session.Error{Op: r.op, Stage: session.StageExecute, Fault: session.FaultSession, Target: r.conn.target(), Ctx: r.callerErr()}
 	e.Err = fmt.Errorf("%w: a transaction of the pool's own, by which it learns how the server treats them, could not be rolled back: %w", session.ErrSessionLost, errors.Join(err, end))

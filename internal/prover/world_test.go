@@ -251,8 +251,9 @@ func refusedBefore(err error) bool {
 	switch e.Fault {
 	case flightpool.FaultUsage, flightpool.FaultStatement, flightpool.FaultUnsupported, flightpool.FaultLimit, flightpool.FaultAuth:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // unsent reports whether the server never heard of a call.

@@ -72,7 +72,7 @@ func setEffect(toks []token, sql string) []Effect {
 		i++ // LOCAL ends with the transaction in PostgreSQL; in MySQL it is the session
 	}
 	switch {
-	case i >= len(toks) || !(toks[i].name() || toks[i].kind == text):
+	case i >= len(toks) || !toks[i].name() && toks[i].kind != text:
 		return anything(toks, sql) // SET @a, SET @@a
 	case toks[i].is("CONSTRAINTS"):
 		return nil // ends with the transaction
@@ -84,7 +84,7 @@ func setEffect(toks []token, sql string) []Effect {
 	// What stands behind the name tells an assignment from the statements
 	// that only look like one: SET ROLE x, SET TRANSACTION …, SET GLOBAL x = 1.
 	end := nameEnd(toks, i)
-	if end+1 >= len(toks) || !(toks[end+1].punct("=") || toks[end+1].is("TO")) {
+	if end+1 >= len(toks) || !toks[end+1].punct("=") && !toks[end+1].is("TO") {
 		return anything(toks, sql)
 	}
 	if several(toks[end+2:]) {
@@ -152,7 +152,7 @@ func named(k EffectKind, toks []token, i int, sql string) []Effect {
 // nameAt is the possibly qualified name that begins at toks[i], as written, or
 // empty.
 func nameAt(toks []token, i int, sql string) string {
-	if i >= len(toks) || !(toks[i].name() || toks[i].kind == text) {
+	if i >= len(toks) || !toks[i].name() && toks[i].kind != text {
 		return ""
 	}
 	return sql[toks[i].start:toks[nameEnd(toks, i)].end]

@@ -38,6 +38,7 @@ func (w *finder) binary(e *ast.BinaryExpr) bool {
 		w.swap(e)
 	case token.ADD, token.SUB, token.MUL, token.QUO:
 		w.swap(e)
+	default: // nothing to change
 	}
 	return true
 }
