@@ -128,7 +128,7 @@ func judgeExplain(toks []token, sql string) Statement {
 	}
 	inner := unknown("")
 	for i := 1; i < len(toks); i++ {
-		if toks[i].punct("(") && !(i+1 < len(toks) && verbs[toks[i+1].text].follows) {
+		if toks[i].punct("(") && (i+1 >= len(toks) || !verbs[toks[i+1].text].follows) {
 			i = closing(toks, i+1) // of options
 			continue
 		}
