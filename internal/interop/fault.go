@@ -226,7 +226,12 @@ func (s *subject) stopped(ctx context.Context, busy <-chan load) (cell, string, 
 	case <-time.After(2 * cancel.DefaultBudget):
 		return "", "", errors.New("no report of the cancel")
 	}
-	rest := <-s.server.watch(time.Second / 2)
+	var rest load
+	for range 4 { // a server that stops may have a batch to finish and rows to free
+		if rest = <-s.server.watch(0); rest.used <= work.used/10 {
+			break
+		}
+	}
 	if err := errors.Join(work.err, rest.err); err != nil {
 		return "", "", err
 	}
