@@ -79,14 +79,14 @@ fleet: test-deps ## a fleet of DSQL pools beside its peers: bursts, expiries, dr
 # Python packages are pinned with their hashes; what is written in Java only comes with Java and Maven at hand.
 interop := $(tools)/interop
 jdbc := flight-sql-jdbc-driver-18.3.0.jar
-javaservers := $(addsuffix /pom.xml,$(addprefix $(interop)/,derby dazzleduck))
+javaservers := $(addsuffix /pom.xml,$(addprefix $(interop)/,$(if $(DERBY),derby) dazzleduck))
 .PHONY: interop
 interop: deps $(interop)/requirements.txt ## clients and servers of other makers against ours (PyPI, Maven); WRITE=1 writes docs/servers.md
 	@cd testserver/duckdb && go build -o $(interop)/ ./cmd/duckserver $(quiet)
 	@if command -v java && command -v mvn; then $(MAKE) $(interop)/$(jdbc) $(javaservers); else echo "JDBC and the servers in Java are left out: they need java and mvn" >&2; fi >/dev/null
 	@cd internal/interop && go build -o $(interop)/interop . $(quiet)
 	@cd internal/interop && $(interop)/interop -venv $(interop) -duckserver $(interop)/duckserver -jdbc "$$(ls $(interop)/$(jdbc) 2>/dev/null || true)" \
-		-derby "$$(ls -d $(interop)/derby 2>/dev/null || true)" -dazzleduck "$$(ls -d $(interop)/dazzleduck 2>/dev/null || true)" $(if $(WRITE),-write)
+		$(if $(DERBY),-derby $(interop)/derby) -dazzleduck "$$(ls -d $(interop)/dazzleduck 2>/dev/null || true)" $(if $(WRITE),-write)
 
 $(interop)/requirements.txt: internal/interop/clients/requirements.txt
 	@python3 -c 'import ensurepip' 2>/dev/null || .ci/deps python3 python3-venv

@@ -118,9 +118,15 @@ func onProducts(ctx context.Context, cfg config, report *report) error {
 			continue
 		}
 		if missing[p.name] {
+			if p.optional {
+				continue
+			}
 			fmt.Printf("\n%s is left out: it needs java and mvn\n", p.name)
 			left++
 			continue
+		}
+		if p.optional {
+			left++ // the table is of the others
 		}
 		cells, err := runProduct(ctx, cfg, p, report)
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 type product struct {
 	name           string
 	user, password string
+	optional       bool // run on demand only, and left out of the table
 	start          func(ctx context.Context, cfg config, addr, dir string) (*server, error)
 
 	probe string   // HealthCheck.SQL; empty: the default
@@ -56,18 +57,19 @@ func products() []*product {
 // Derby. Its endpoints name the server's own address.
 func derby() *product {
 	return &product{
-		name:    "Arrow Java on Derby",
-		start:   startDerby,
-		values:  "SELECT 1 AS one, 2.50 AS amount, 'zoe' AS s FROM sysibm.sysdummy1",
-		probe:   "VALUES 1", // each statement that Derby refuses costs this server one of eight connections
-		setup:   []string{"CREATE TABLE numbers (n BIGINT)", "INSERT INTO numbers SELECT columnnumber FROM sys.syscolumns"},
-		large:   "SELECT a.n, b.n FROM numbers a, numbers b, (SELECT n FROM numbers FETCH FIRST 5 ROWS ONLY) c",
-		stream:  "SELECT a.n, b.n FROM numbers a, numbers b, numbers c, numbers d",
-		endless: "SELECT COUNT(*) FROM numbers a, numbers b, numbers c, numbers d, numbers e",
-		wrong:   "SELECT * FROM missing",
-		param:   "SELECT COUNT(*) FROM numbers WHERE n = ?",
-		create:  "CREATE TABLE %s (n BIGINT)",
-		table:   "FOREIGNTABLE",
+		name:     "Arrow Java on Derby",
+		optional: true,
+		start:    startDerby,
+		values:   "SELECT 1 AS one, 2.50 AS amount, 'zoe' AS s FROM sysibm.sysdummy1",
+		probe:    "VALUES 1", // each statement that Derby refuses costs this server one of eight connections
+		setup:    []string{"CREATE TABLE numbers (n BIGINT)", "INSERT INTO numbers SELECT columnnumber FROM sys.syscolumns"},
+		large:    "SELECT a.n, b.n FROM numbers a, numbers b, (SELECT n FROM numbers FETCH FIRST 5 ROWS ONLY) c",
+		stream:   "SELECT a.n, b.n FROM numbers a, numbers b, numbers c, numbers d",
+		endless:  "SELECT COUNT(*) FROM numbers a, numbers b, numbers c, numbers d, numbers e",
+		wrong:    "SELECT * FROM missing",
+		param:    "SELECT COUNT(*) FROM numbers WHERE n = ?",
+		create:   "CREATE TABLE %s (n BIGINT)",
+		table:    "FOREIGNTABLE",
 	}
 }
 
