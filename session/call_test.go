@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -285,15 +286,15 @@ func TestParametersLiveAsLongAsTheirCall(t *testing.T) {
 		params, _, err := array.RecordFromJSON(nil, fakeSchema, jsonRows(`[{"n":1}]`))
 		must(t, err)
 		r := newRig(t, &fakeConn{})
-		used := false
-		r.conn.useParams = func() { used = params.Column(0).(*array.Int64).Value(0) == 1 } // else it panics, which is caught
+		var used atomic.Bool
+		r.conn.useParams = func() { used.Store(params.Column(0).(*array.Int64).Value(0) == 1) } // else it panics, which is caught
 		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
 		defer stop()
 		_, err = r.handle.UpdateWithOptions(ctx, "UPDATE SLOW 1s", QueryOptions{NoCancel: true, Params: params})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		params.Release()
 		time.Sleep(time.Minute)
-		require.True(t, used)
+		require.True(t, used.Load())
 		must(t, r.handle.Close())
 	})
 }
