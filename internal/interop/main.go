@@ -1,10 +1,10 @@
 // Command interop runs clients and servers of other makers against this
 // project's, and prints what holds:
 //
-//	pool       -> Sail, Arrow's Java reference server on Derby, DazzleDuck, roapi
+//	pool       -> DazzleDuck, roapi, Sail; on demand Arrow's Java reference server on Derby
 //	ADBC, JDBC -> duckserver  Apache's drivers on testserver/duckdb
 //
-// On the last three, arrow-go's bare client and ADBC's driver do the same as the
+// On all but Sail, arrow-go's bare client and ADBC's driver do the same as the
 // pool: what one of them can do, the pool has to do. The table of servers and
 // features in docs/servers.md has to be what was measured; -write writes it.
 //
