@@ -22,8 +22,8 @@ modules := $(shell find . -name go.mod -not -path '*/.*/*' -exec dirname {} \; |
 # Go tells of every download and of every folder without tests; leave that out.
 quiet = 2>&1 | { grep -vE '^go: downloading|no test files' || true; }
 
-# $(call each,COMMAND,NAME): run COMMAND in the folder of every module, stop at the first failure.
-each = for m in $(modules); do (cd $$m && { $(1); }) || { echo "FAILED in $$m: $(strip $(2))"; exit 1; }; done
+# $(call each,COMMAND,NAME): run COMMAND in the folder of every module; where it failed is told at the end.
+each = bad=; for m in $(modules); do (cd $$m && { $(1); }) || bad="$$bad $$m"; done; [ -z "$$bad" ] || { echo "FAILED: $(strip $(2)) in$$bad"; exit 1; }
 
 .PHONY: help
 help: ## this list

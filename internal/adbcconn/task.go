@@ -10,6 +10,7 @@ import (
 	"github.com/apache/arrow-adbc/go/adbc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -178,11 +179,7 @@ func (t *task) ended(fault session.Fault) error {
 
 // lost is the error of a call whose connection has ended.
 func (t *task) lost(stage session.Stage, cause error) error {
-	err := fmt.Errorf("%w: %w", session.ErrSessionLost, t.conn.Lost())
-	if cause != nil {
-		err = fmt.Errorf("%w (%w)", err, cause)
-	}
-	e := t.conn.error(t.op, stage, session.FaultTransport, err)
+	e := t.conn.error(t.op, stage, session.FaultTransport, flightconn.LostError(t.conn.Lost(), cause))
 	e.Unsent = !t.sent.Load()
 	return e
 }

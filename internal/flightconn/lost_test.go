@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -392,5 +394,28 @@ func TestGarbageOnTheWireEndsTheEpoch(t *testing.T) {
 		_, err := b.endpoint.Open(b.Context())
 		require.Equal(b, session.FaultTransport, failure(b, err).Fault)
 		require.Equal(b, session.StageDial, failure(b, err).Stage)
+	})
+}
+
+// closingReader closes the connection while it is asked for rows, and then
+// fails as one that heeds the call's context.
+type closingReader struct {
+	array.RecordReader
+	conn *Conn
+}
+
+func (r closingReader) Next() bool { return r.conn.Close() != nil }
+func (r closingReader) Err() error { return context.Canceled }
+
+func TestAnIngestUnderAClosedConnectionIsLostAndNotCancelled(t *testing.T) {
+	inBubble(t, &fake{put: func(s pb.FlightService_DoPutServer) error { return silence(s.Context()) }}, func(b *bubble) {
+		batch := int64Batch(1)
+		defer batch.Release()
+		rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch, batch, batch})
+		require.NoError(b, err)
+		c := b.open()
+		_, err = c.Ingest(b.Context(), closingReader{rows, c}, session.IngestOptions{Table: "t"}, session.Call{})
+		require.ErrorIs(b, err, session.ErrSessionLost)
+		require.NotErrorIs(b, err, context.Canceled, "only the call's own RPC was cancelled, by its end")
 	})
 }

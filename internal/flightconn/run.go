@@ -64,7 +64,7 @@ func (r *run) usage(format string, args ...any) error {
 func (r *run) lost(stage session.Stage, cause error) error {
 	return &session.Error{
 		Op: r.op, Stage: stage, Fault: session.FaultTransport, Target: r.conn.target(), Unsent: r.sent.nothing(),
-		Err: &lostError{reason: r.conn.Lost(), cause: cause},
+		Err: LostError(r.conn.Lost(), cause),
 	}
 }
 
@@ -94,7 +94,16 @@ func (r *run) overdue() error {
 	return nil
 }
 
-// lostError says that the epoch ended, why, and what the call heard of it.
+// LostError is session.ErrSessionLost with the reason for which a connection
+// ended, and what the call heard of it. A call's RPCs are cancelled when the
+// connection ends: that is no cause, and must not pass for the caller's doing.
+func LostError(reason, cause error) error {
+	if errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
+		cause = nil
+	}
+	return &lostError{reason, cause}
+}
+
 type lostError struct{ reason, cause error }
 
 func (e *lostError) Error() string {
