@@ -207,3 +207,88 @@ func TestASettingIsNotLostInSilenceWithItsSession(t *testing.T) {
 		})
 	}
 }
+
+// A server whose answer names another session by its cookie.
+func TestAnAnswerOfAnotherSessionIsNoAnswer(t *testing.T) {
+	strict, dremio := testserver.Strict(), testserver.Dremio()
+	strict.SessionKey, strict.FreshCookie, dremio.FreshCookie = testserver.ByCookie, true, true
+	risks := map[string]func(r *rig, s *SessionHandle) error{
+		"nothing": func(*rig, *SessionHandle) error { return nil },
+		"setting": func(r *rig, s *SessionHandle) error {
+			_, err := s.Update(r.Context(), "SET search_path = 'mine'")
+			return err
+		},
+		"temporary table": func(r *rig, s *SessionHandle) error {
+			_, err := s.Update(r.Context(), "CREATE TEMP TABLE mine (a BIGINT)")
+			return err
+		},
+		"prepared statement": func(r *rig, s *SessionHandle) error {
+			_, err := s.PrepareQuery(r.Context(), "SELECT 1")
+			return err
+		},
+		"option": func(r *rig, s *SessionHandle) error { return s.SetOption(r.Context(), "catalog", "c") },
+	}
+	calls := map[string]func(r *rig, s *SessionHandle) error{
+		"query": func(r *rig, s *SessionHandle) error {
+			_, err := firstValue(r.Context(), s, "SELECT 1")
+			return err
+		},
+		"update": func(r *rig, s *SessionHandle) error {
+			_, err := s.Update(r.Context(), "INSERT INTO t VALUES (1)")
+			return err
+		},
+		"with parameters": func(r *rig, s *SessionHandle) error {
+			batch := ints("a", 1)
+			defer batch.Release()
+			_, err := s.UpdateWithRecordBatch(r.Context(), "INSERT INTO t VALUES (?)", batch)
+			return err
+		},
+		"catalogue": func(r *rig, s *SessionHandle) error {
+			res, err := s.Metadata(r.Context(), session.MetadataRequest{Kind: session.MetadataTables})
+			if err == nil {
+				res.Release()
+			}
+			return err
+		},
+		"options": func(r *rig, s *SessionHandle) error {
+			_, err := s.Options(r.Context())
+			return err
+		},
+		"set option": func(r *rig, s *SessionHandle) error { return s.SetOption(r.Context(), "schema", "s") },
+		"prepare": func(r *rig, s *SessionHandle) error {
+			_, err := s.PrepareQuery(r.Context(), "SELECT 2")
+			return err
+		},
+		"ping": func(r *rig, s *SessionHandle) error { return s.Ping(r.Context()) },
+	}
+	several := map[string]bool{"with parameters": true, "set option": true, "prepare": true}
+	for _, profile := range []testserver.Profile{strict, dremio} {
+		for risk, take := range risks {
+			for name, call := range calls {
+				t.Run(profile.Name+"/"+risk+"/"+name, func(t *testing.T) {
+					inBubble(t, profile, Config{MaxSize: 1, HealthCheck: HealthCheck{Interval: -1}}, func(r *rig) {
+						r.exec("CREATE TABLE t (a BIGINT)")
+						s := r.session()
+						require.NoError(r, take(r, s))
+						r.srv.Faults().EvictSessions()
+						err := call(r, s)
+						switch {
+						case risk == "nothing" && several[name]:
+							require.ErrorIs(r, err, session.ErrSessionLost, "its second request names what the first has made")
+						case risk == "nothing":
+							require.NoError(r, err)
+						default:
+							require.ErrorIs(r, err, session.ErrSessionReplaced)
+							require.ErrorIs(r, err, session.ErrSessionLost)
+							changed := r.executions("INSERT INTO t VALUES (1)")+r.executions("INSERT INTO t VALUES (?)") > 0
+							require.False(r, changed && session.SafeToRetry(err), "%v", err)
+							require.False(r, changed && profile.Name == "dremio", "a change is proven there before it is sent")
+						}
+						_ = s.Close()
+						require.Equal(r, "1", r.value(r.pool, "SELECT 1"), "on another connection")
+					})
+				})
+			}
+		}
+	}
+}

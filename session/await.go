@@ -36,18 +36,7 @@ func (a *attempt[T]) try(ctx context.Context, step func(ctx context.Context) (T,
 // in the step, which is one of the caller's callbacks, ends the call and goes
 // on in the caller.
 func await[T any](c *call, step func(ctx context.Context) (T, error), late func(T, error)) (v T, present bool, err error) {
-	c.sent = time.Now()
-	if c.ready != nil {
-		given := step
-		step = func(ctx context.Context) (T, error) {
-			if err := c.ready(ctx); err != nil {
-				var none T
-				return none, err
-			}
-			c.sent = time.Now()
-			return given(ctx)
-		}
-	}
+	step = checked(c, step)
 	if !c.apart {
 		returned := false
 		defer func() {
@@ -91,6 +80,24 @@ func await[T any](c *call, step func(ctx context.Context) (T, error), late func(
 	}
 	runtime.Goexit()
 	return v, true, nil
+}
+
+// checked is the step with what has to hold before anything of it is sent, and
+// after it was answered.
+func checked[T any](c *call, step func(ctx context.Context) (T, error)) func(ctx context.Context) (T, error) {
+	c.sent = time.Now()
+	return func(ctx context.Context) (v T, err error) {
+		if c.ready != nil {
+			if err := c.ready(ctx); err != nil {
+				return v, err
+			}
+			c.sent = time.Now()
+		}
+		if v, err = step(ctx); err == nil {
+			err = c.s.answeredElsewhere()
+		}
+		return v, err
+	}
 }
 
 var errStuck = fmt.Errorf("%w: a callback or reader of the caller does not return", ErrSessionLost)

@@ -82,6 +82,8 @@ type Conn interface {
 	CancelSteps(op *Operation) []cancel.Step
 
 	// Lost is nil while the transport lives, and tells why it ended after.
+	// ErrSessionReplaced as the reason says that answers may have come from
+	// another session since.
 	Lost() error
 
 	// Close ends the server session, as far as the server lets us, and the

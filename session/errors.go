@@ -16,6 +16,10 @@ var (
 	// tables, settings, prepared statements.
 	ErrSessionLost = errors.New("session lost")
 
+	// ErrSessionReplaced says that the server has put another session in the
+	// place of the handle's. Errors with it are ErrSessionLost as well.
+	ErrSessionReplaced = errors.New("the server has replaced the session, and what was in it is gone: transaction, temporary objects, settings, prepared statements")
+
 	// ErrTxAborted says that a statement of the transaction failed, so that
 	// only Rollback can end it. Nothing of it is stored.
 	ErrTxAborted = errors.New("transaction aborted")

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"time"
 
@@ -54,7 +55,7 @@ func (p *proof) seen(at time.Time) {
 }
 
 // errReplaced says that the session is not the one that the handle began with.
-var errReplaced = fmt.Errorf("%w: the server has replaced the session, and what was in it is gone: transaction, temporary objects, settings, prepared statements", ErrSessionLost)
+var errReplaced = fmt.Errorf("%w: %w", ErrSessionLost, ErrSessionReplaced)
 
 // errUnproven says that nobody can tell whether it is.
 var errUnproven = fmt.Errorf("%w: the server may have replaced the session since the last statement was sent %s ago or more, and gives no means to find out", ErrSessionLost, unprovenAge)
@@ -168,6 +169,18 @@ func (s *SessionHandle) compareProof(ctx context.Context, at time.Time) error {
 		return nil
 	}
 	return &Error{Stage: StageProbe, Fault: FaultSession, Unsent: true, Err: err}
+}
+
+// answeredElsewhere is not nil when the server has said with an answer that
+// another session gave it, and the handle had something to lose in its own.
+func (s *SessionHandle) answeredElsewhere() error {
+	s.mu.Lock()
+	atRisk := s.mu.proof.state != proofUnknown
+	s.mu.Unlock()
+	if atRisk && errors.Is(s.conn.Lost(), ErrSessionReplaced) {
+		return &Error{Stage: StageExecute, Fault: FaultSession, Err: errReplaced}
+	}
+	return nil
 }
 
 // read runs the statement to its end and returns the first value.

@@ -108,6 +108,12 @@ func (r *QueryResult) Next() bool {
 func (r *QueryResult) read() (batch arrow.RecordBatch, present bool, err error) {
 	next := func(context.Context) (arrow.RecordBatch, error) {
 		batch, err := r.stream.Next()
+		if err != nil && !eof.Reached(err) {
+			return nil, err
+		}
+		if elsewhere := r.call.s.answeredElsewhere(); elsewhere != nil {
+			return nil, elsewhere
+		}
 		if err == nil {
 			batch.Retain()
 		}

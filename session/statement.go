@@ -245,6 +245,7 @@ func (s *SessionHandle) stream(c *call, open func(ctx context.Context) (Stream, 
 	}, func(late opened, err error) { _ = c.finish(late.abandon(err)) })
 	if err != nil {
 		if present {
+			got.close()
 			err = c.finish(outcome{err: err})
 		}
 		return nil, err
@@ -261,17 +262,28 @@ type opened struct {
 
 // abandon is the outcome of a result that came when its caller had left.
 func (o opened) abandon(err error) outcome {
-	if err != nil {
+	switch {
+	case err != nil:
+		o.close()
 		return outcome{err: err}
+	case eof.Reached(o.err):
+		o.close()
+		return outcome{}
 	}
 	if o.first != nil {
 		o.first.Release()
 	}
-	if eof.Reached(o.err) {
-		o.stream.Close()
-		return outcome{}
-	}
 	return outcome{rest: o.stream}
+}
+
+// close lets go of a result that nobody reads, if there is one.
+func (o opened) close() {
+	if o.first != nil {
+		o.first.Release()
+	}
+	if o.stream != nil {
+		o.stream.Close()
+	}
 }
 
 func required(ok bool, what string) error {

@@ -119,8 +119,9 @@ func (f *front) cookieKey(ctx context.Context, name string) (string, error) {
 			return "", status.Errorf(codes.InvalidArgument, "cookie: %v", err)
 		}
 		for _, c := range cookies {
-			if c.Name == name {
-				return "cookie " + c.Value, nil
+			key := "cookie " + c.Value
+			if c.Name == name && (!f.srv.profile.FreshCookie || !f.srv.sessions.wasEvicted(key)) {
+				return key, nil
 			}
 		}
 	}

@@ -36,6 +36,9 @@ type Profile struct {
 	// session was evicted. Zero: the client silently gets a new session, as
 	// it does from every other RPC.
 	EvictedCode codes.Code
+	// FreshCookie gives a client of ByCookie another cookie once its session
+	// was evicted, with the answer of the RPC that makes the new session.
+	FreshCookie bool
 
 	// IgnoreRPCCancel lets a statement run on, or wait on for its turn, when
 	// its RPC ends. Results are collected before they are sent.

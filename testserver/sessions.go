@@ -139,7 +139,7 @@ func (s *sessions) evict(sess *session) {
 		return
 	}
 	s.srv.ledger.update(func(now *Snapshot) { now.SessionsEvicted++ })
-	if s.srv.profile.EvictedCode != codes.OK {
+	if s.srv.profile.EvictedCode != codes.OK || s.srv.profile.FreshCookie {
 		s.mu.Lock()
 		s.evicted[sess.key] = struct{}{}
 		s.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/internal/eof"
+	"github.com/flightpool/flightpool/session"
 )
 
 // channel carries RPCs of one identity over a client connection. owner is the
@@ -51,18 +52,14 @@ func (ch *channel) heard(ctx context.Context, presented string, err error, mds .
 	}
 	for _, md := range mds {
 		if ch.id.learn(ctx, md) {
-			ch.owner.epoch.lose(errSessionReplaced)
+			ch.owner.epoch.lose(session.ErrSessionReplaced)
 		}
 	}
-	if info, ok := ctx.Value(callInfoKey{}).(*callInfo); ok && info.needsSession && errors.Is(ch.owner.Lost(), errSessionReplaced) {
-		return errSessionReplaced
+	if info, ok := ctx.Value(callInfoKey{}).(*callInfo); ok && info.needsSession && errors.Is(ch.owner.Lost(), session.ErrSessionReplaced) {
+		return session.ErrSessionReplaced
 	}
 	return err
 }
-
-// errSessionReplaced says that the server has given the connection another
-// session in the place of the one that it had.
-var errSessionReplaced = errors.New("the server has replaced the session")
 
 // channelStream hears the headers with the first message and the trailers at
 // the end.

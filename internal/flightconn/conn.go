@@ -74,7 +74,7 @@ func (c *Conn) Close() error {
 
 func (c *Conn) close() error {
 	lost := c.epoch.Lost()
-	alive := lost == nil || errors.Is(lost, errSessionReplaced)
+	alive := lost == nil || errors.Is(lost, session.ErrSessionReplaced)
 	c.endpoint.live.release(c)
 	c.epoch.lose(errClosed)
 	c.mu.Lock()

@@ -143,7 +143,7 @@ func TestASessionCookieThatChangesEndsTheEpoch(t *testing.T) {
 			j.ping(b, c, "AWSALB=changes")
 			require.NoError(b, c.Lost())
 			j.ping(b, c, change)
-			require.ErrorIs(b, c.Lost(), errSessionReplaced)
+			require.ErrorIs(b, c.Lost(), session.ErrSessionReplaced)
 			_, err := c.Update(b.Context(), "u", session.Call{})
 			require.ErrorIs(b, err, session.ErrSessionLost)
 			require.True(b, failure(b, err).Unsent)

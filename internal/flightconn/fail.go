@@ -26,7 +26,7 @@ func (r *run) fail(stage session.Stage, err error) error {
 	case errors.As(err, &large) && e.Unsent:
 		e.Stage, e.Fault = session.StageArgument, session.FaultUsage
 		return e
-	case errors.Is(err, errSessionReplaced):
+	case errors.Is(err, session.ErrSessionReplaced):
 		return r.lost(stage, nil)
 	case errors.As(err, &located) && r.callerErr() == nil:
 		if r.conn.Lost() != nil { // a location may be the server itself by another name
