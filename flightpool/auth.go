@@ -24,6 +24,9 @@ type Auth struct {
 // twice at a time: all who need the token wait for one call and share what
 // comes of it.
 //
+// After an error callers wait as Config.OpenRetry says; one that
+// reservoir.Permanent marks fails them at once.
+//
 // ctx is the pool's, not a caller's: it ends after 30 seconds and when the
 // pool is closed, and Close waits for the call to return.
 type TokenSource func(ctx context.Context) (token string, expires time.Time, err error)

@@ -50,6 +50,18 @@ type Config struct {
 	OnExhausted Exhaustion
 	MaxWaiters  int // callers that may wait; one more fails at once (no bound)
 
+	// OpenRetry says who waits for the next open when one has failed and no
+	// other connection is left: callers whose context has a deadline, or who
+	// have a Timeout (OpenRetryTimed, the default), nobody (OpenRetryNever) or
+	// everybody (OpenRetryAlways). Opens are tried again after pauses of 10ms to
+	// 1s. Whoever waits does so until the deadline, until AcquireTimeout, or
+	// until the server is unhealthy (HealthCheck.FailureThreshold), which
+	// OpenRetryAlways does not heed. Errors that trying again does not cure
+	// (credentials, certificates, calls that the server does not know) fail
+	// everybody at once. New fails with the first failed open, but with
+	// OpenRetryAlways goes on until its context ends.
+	OpenRetry OpenRetry
+
 	OnReturn SessionReset // how a used session is made clean (ResetAuto)
 	Cancel   CancelPolicy // how a statement is stopped
 
@@ -140,9 +152,10 @@ type HealthCheck struct {
 	Interval        time.Duration // between checks of an idle connection (30s; negative: none)
 	IdleBeforeCheck time.Duration // ValidateOnAcquire spares connections used more recently (1s; negative: none)
 
-	// FailureThreshold failures to reach the server, in a row and with no
-	// connection left, make it unhealthy: calls fail at once with
-	// ErrUnhealthy, but for one trial at growing intervals (3; negative: never).
+	// FailureThreshold failures to reach the server in a row make it unhealthy
+	// (3; negative: never). Unless a connection is in use that may come back,
+	// those who wait then fail with ErrUnhealthy, and so do new calls, but for one
+	// trial at growing intervals. With OpenRetryAlways all of them wait.
 	FailureThreshold int
 	// RecoveryThreshold successes in a row make it healthy again (2).
 	RecoveryThreshold int
@@ -159,6 +172,15 @@ type (
 	SessionReset = session.SessionReset
 	// CancelPolicy bounds the cancel chain.
 	CancelPolicy = session.CancelPolicy
+	// OpenRetry says who waits for another open after one has failed.
+	OpenRetry = reservoir.OpenRetry
+)
+
+// The policies on failed opens; see Config.OpenRetry.
+const (
+	OpenRetryTimed  = reservoir.OpenRetryTimed
+	OpenRetryNever  = reservoir.OpenRetryNever
+	OpenRetryAlways = reservoir.OpenRetryAlways
 )
 
 // The exhaustion policies without a number.

@@ -42,6 +42,7 @@ import (
 //	health_check_sql, _interval, _timeout HealthCheck.SQL, Interval, Timeout
 //	validate_on_acquire, _release         HealthCheck.ValidateOnAcquire, ValidateOnRelease
 //	on_exhausted                          OnExhausted: wait, fail_fast, overflow:n
+//	open_retry                            OpenRetry: deadline, never, always
 //	on_return                             OnReturn: auto, discard, none
 //	disable_retry, leak_after             DisableRetry, LeakAfter
 //	token, session_header                 Auth: BearerAuth; SessionHeader

@@ -165,6 +165,8 @@ var options = map[string]option{
 	"tls_insecure_skip_verify": setting("TLS", func(c *Config) **tls.Config { return &c.TLS }, insecureTLS),
 	"health_check": setting("HealthCheck.Kind", func(c *Config) *HealthKind { return &c.HealthCheck.Kind },
 		choice(map[string]HealthKind{"ping": Ping, "query": Query, "full_validate": FullValidate})),
+	"open_retry": setting("OpenRetry", func(c *Config) *OpenRetry { return &c.OpenRetry },
+		choice(map[string]OpenRetry{"deadline": OpenRetryTimed, "never": OpenRetryNever, "always": OpenRetryAlways})),
 	"on_return": setting("OnReturn", func(c *Config) *SessionReset { return &c.OnReturn },
 		choice(map[string]SessionReset{"auto": ResetAuto, "discard": ResetDiscard, "none": ResetNone})),
 }

@@ -54,12 +54,13 @@ func TestTargetOptionsBecomeConfig(t *testing.T) {
 		HealthCheck: HealthCheck{Kind: FullValidate, SQL: "SELECT 2", ValidateOnAcquire: true}, DisableRetry: true, OnReturn: ResetDiscard,
 		Auth: Auth{kind: "basic", user: "user"}, LeakAfter: 5 * time.Minute,
 	}, cfg)
-	_, cfg, err = ParseTarget("flightsql://db:1/?token=abc%2Bdef/g==&tls_insecure_skip_verify=true&on_exhausted=fail_fast")
+	_, cfg, err = ParseTarget("flightsql://db:1/?token=abc%2Bdef/g==&tls_insecure_skip_verify=true&on_exhausted=fail_fast&open_retry=always")
 	require.NoError(t, err)
 	require.True(t, cfg.TLS.InsecureSkipVerify)
 	require.Equal(t, "bearer", cfg.Auth.String())
 	require.Equal(t, "Bearer abc+def/g==", cfg.Auth.header.reveal())
 	require.Equal(t, FailFast, cfg.OnExhausted)
+	require.Equal(t, OpenRetryAlways, cfg.OpenRetry)
 }
 
 func TestZeroInATargetIsOff(t *testing.T) {
@@ -110,6 +111,7 @@ func TestBadTargetsSayWhatIsWrong(t *testing.T) {
 		"grpc://db:1/?max_size=1&max_size=2": `"max_size" is given more than once`,
 		"flightsql://db:1/?transport=tls&transport=tcp": `"transport" is given more than once`,
 		"grpc://db:1/?max_size":                         "name=value",
+		"grpc://db:1/?open_retry=timed":                 "none of always, deadline, never",
 		"grpc://db:1/?on_exhausted=overflow":            "overflow:n",
 		"grpc://db:1/?health_check=pong":                "full_validate, ping, query",
 		"flightsql://db:1/?transport=pigeon":            "pigeon",

@@ -22,8 +22,8 @@ var (
 	ErrExhausted = reservoir.ErrExhausted
 
 	// ErrUnhealthy says that the server could not be reached several times
-	// running, and that nothing was tried this time. errors.As with an
-	// *UnhealthyError gives the reason.
+	// running, and that nobody waits for it: see HealthCheck.FailureThreshold.
+	// errors.As with an *UnhealthyError gives the reason.
 	ErrUnhealthy = errors.New("server unhealthy")
 
 	// ErrSessionLost says that the transport or the server session under the
@@ -81,10 +81,6 @@ func (p *FlightSQLPool) acquireError(ctx context.Context, op string, err error) 
 	switch {
 	case errors.Is(err, ErrClosed):
 		e.Fault, e.Err = FaultUsage, poolError(err)
-	case errors.As(err, &failed) && errors.As(failed.Err, &inner):
-		// The open that failed says more; its own words for what it was
-		// part of would only repeat.
-		e.Stage, e.Fault, e.SQLState, e.Err = inner.Stage, inner.Fault, inner.SQLState, &reworded{inner.Err.Error(), err}
 	case errors.As(err, &full):
 		e.Fault, e.Err = FaultLimit, poolError(err)
 		if errors.As(full.LastOpen, &inner) {
@@ -94,6 +90,13 @@ func (p *FlightSQLPool) acquireError(ctx context.Context, op string, err error) 
 		}
 	case errors.Is(err, ErrUnhealthy):
 		e.Fault, e.Err = FaultTransport, poolError(err)
+		if _, refused := err.(*UnhealthyError); !refused && errors.As(err, &inner) { //nolint:errorlint // bare: the call has waited for no open
+			e.Stage, e.SQLState = inner.Stage, inner.SQLState
+		}
+	case errors.As(err, &failed) && errors.As(failed.Err, &inner):
+		// The open that failed says more; its own words for what it was
+		// part of would only repeat.
+		e.Stage, e.Fault, e.SQLState, e.Err = inner.Stage, inner.Fault, inner.SQLState, &reworded{inner.Err.Error(), err}
 	case errors.As(err, &inner):
 		e.Stage, e.Fault, e.SQLState = inner.Stage, inner.Fault, inner.SQLState
 	default:

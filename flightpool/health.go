@@ -106,11 +106,26 @@ func (h *health) admit() error {
 	}
 	now := time.Now()
 	if now.Before(h.mu.next) {
-		return &UnhealthyError{Reason: h.mu.reason, Since: h.mu.since, Next: h.mu.next}
+		return h.describe()
 	}
 	h.mu.pause = min(2*h.mu.pause, longestPause)
 	h.mu.next = now.Add(h.mu.pause)
 	return nil
+}
+
+// unhealthy describes an unhealthy server; nil: it is healthy.
+func (h *health) unhealthy() *UnhealthyError {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.reason == nil {
+		return nil
+	}
+	return h.describe()
+}
+
+// describe is the error of an unhealthy server. The caller holds mu.
+func (h *health) describe() *UnhealthyError {
+	return &UnhealthyError{Reason: h.mu.reason, Since: h.mu.since, Next: h.mu.next}
 }
 
 // state is since when and why the server is unhealthy, or nil.

@@ -97,7 +97,11 @@ func (p *FlightSQLPool) rolledBack() {
 	}
 }
 
+// healthChanged is called on goroutines of the reservoir and of callers.
 func (p *FlightSQLPool) healthChanged(reason error) {
+	if reason != nil {
+		p.failWaiters()
+	}
 	if log := p.cfg.Logger; log != nil {
 		if reason != nil {
 			log.Error("flightpool: the server is unhealthy", "target", p.target, "reason", reason)

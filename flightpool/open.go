@@ -2,10 +2,15 @@ package flightpool
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -26,7 +31,7 @@ func (p *FlightSQLPool) opener(open func(context.Context) (session.Conn, error))
 		if err != nil {
 			err = p.openFailed(ctx, err)
 			p.health.failed(err, time.Since(start))
-			return nil, err
+			return nil, p.final(err)
 		}
 		p.health.succeeded()
 		return c, nil
@@ -54,6 +59,45 @@ func (p *FlightSQLPool) openFailed(ctx context.Context, err error) error {
 		e.Fault = FaultTransport
 	}
 	return e
+}
+
+// final marks the error of a failed open as Permanent where nobody is to wait for
+// the next open: no repetition cures it, or the server is unhealthy, as the error
+// says then.
+func (p *FlightSQLPool) final(err error) error {
+	if incurable(err) {
+		return reservoir.Permanent(err)
+	}
+	if down := p.health.unhealthy(); down != nil && p.cfg.OpenRetry != OpenRetryAlways {
+		down.Reason = err
+		return reservoir.Permanent(down)
+	}
+	return err
+}
+
+// incurable reports whether err, of a failed open, stays as long as nobody
+// changes the configuration of pool or server. A TokenSource that fails may work
+// the next time.
+func incurable(err error) bool {
+	var source *tokenError
+	var certificate *tls.CertificateVerificationError
+	var notTLS tls.RecordHeaderError
+	switch {
+	case errors.As(err, &source):
+		return false // what is marked Permanent stays so
+	case errors.As(err, &certificate), errors.As(err, &notTLS):
+		return true
+	}
+	switch session.FaultIn(err) {
+	case FaultAuth, FaultUsage, FaultUnsupported:
+		return true
+	}
+	switch status.Code(err) {
+	case codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument, codes.Unimplemented:
+		return true
+	default:
+		return false
+	}
 }
 
 // noAnswerError says that DialTimeout is over. errors.Is finds no error of a

@@ -20,6 +20,7 @@ type FlightSQLPool struct {
 	target  string
 	cfg     Config
 	conns   *reservoir.Reservoir[session.Conn]
+	made    chan struct{} // closed once conns is set; opens begin before
 	policy  *session.Policy
 	release func() error // lets go of what the connections share
 	stop    context.CancelFunc
@@ -32,9 +33,10 @@ type FlightSQLPool struct {
 // New makes a pool for the server at target, see ParseTarget; options in the
 // target and fields of cfg add up. Unless MinIdle is negative it returns once
 // the first connection has a session that works (HealthCheck.SQL has run on
-// it), or with the reason why none can be made, and the rest of MinIdle is
-// opened in the background. ctx alone bounds that wait, each open DialTimeout;
-// ctx also lends its values to everything that the pool does later.
+// it), or with the reason why the first open failed, see Config.OpenRetry, and
+// the rest of MinIdle is opened in the background. ctx alone bounds that wait,
+// each open DialTimeout; ctx also lends its values to everything that the pool
+// does later.
 func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error) {
 	d, faults := parseDSN(target)
 	cfg, more := d.merge(cfg)
@@ -103,7 +105,7 @@ func endpointConfig(at dsn, cfg Config, auth credential) flightconn.Config {
 func start(ctx context.Context, target string, cfg Config, open func(context.Context) (session.Conn, error), release func() error) (*FlightSQLPool, error) {
 	// The pool outlives the call that makes it.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	p := &FlightSQLPool{target: target, cfg: cfg, release: release, stop: stop}
+	p := &FlightSQLPool{target: target, cfg: cfg, release: release, stop: stop, made: make(chan struct{})}
 	p.health = health{failures: cfg.HealthCheck.FailureThreshold, recoveries: cfg.HealthCheck.RecoveryThreshold, changed: p.healthChanged}
 	if cfg.Layer != nil {
 		open, p.release = layered(cfg.Layer, open, release)
@@ -120,6 +122,7 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 		stop()
 		return nil, badConfig(err)
 	}
+	close(p.made)
 	if cfg.MinIdle < 1 {
 		return p, nil
 	}
@@ -132,20 +135,31 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 	return nil, joined(err, p.shut(bounded))
 }
 
-// first waits for the first connection, until ctx ends or an open has failed.
+// first waits for the first connection, until ctx ends or an open has failed; a
+// failed open ends it only by OpenRetry, not because ctx has no deadline.
 func (p *FlightSQLPool) first(ctx context.Context) error {
 	for {
-		loan, err := p.conns.Acquire(ctx)
+		loan, err := p.conns.Acquire(untimed{ctx})
 		if err == nil {
 			return loan.Release()
 		}
 		var full *reservoir.ExhaustedError
-		if ctx.Err() != nil || !errors.As(err, &full) || full.LastOpen != nil {
+		if ctx.Err() != nil || !errors.As(err, &full) {
+			return err
+		}
+		goesOn := p.cfg.OpenRetry == OpenRetryAlways && p.cfg.OnExhausted != FailFast
+		if full.LastOpen != nil && !goesOn {
 			return err
 		}
 		// Only AcquireTimeout is over, which bounds calls of a pool.
 	}
 }
+
+// untimed is a context that ends with its parent and tells no deadline, so that
+// OpenRetryTimed does not let it wait.
+type untimed struct{ context.Context } //nolint:containedctx // it is one
+
+func (untimed) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // reservoirConfig is the part of a Config that the reservoir carries out.
 func reservoirConfig(c Config, open func(context.Context) (session.Conn, error)) reservoir.Config[session.Conn] {
@@ -156,7 +170,7 @@ func reservoirConfig(c Config, open func(context.Context) (session.Conn, error))
 		IdleTTL: c.IdleTTL, MaxLifetime: c.MaxLifetime, LifetimeJitter: c.LifetimeJitter, GuardWindow: c.GuardWindow,
 		CheckInterval: c.HealthCheck.Interval, IdleBeforeCheck: c.HealthCheck.IdleBeforeCheck,
 		CheckOnAcquire: c.HealthCheck.ValidateOnAcquire, CheckOnRelease: c.HealthCheck.ValidateOnRelease,
-		OnExhausted: c.OnExhausted, LeakAfter: c.LeakAfter, OpenRetry: reservoir.OpenRetryNever,
+		OnExhausted: c.OnExhausted, LeakAfter: c.LeakAfter, OpenRetry: c.OpenRetry,
 	}
 	if c.Leases != nil || c.Limiter != nil {
 		r.Admit = lease.Admit(c.Leases, c.Limiter)

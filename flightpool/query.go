@@ -243,13 +243,27 @@ func (p *FlightSQLPool) verify(ctx context.Context, c session.Conn) error {
 	return p.ping(ctx, c)
 }
 
-// healthy lets a call wait for a connection unless the server is known to be
-// unreachable and no connection is left that could come back.
+// healthy lets a call wait for a connection unless nobody waits for an
+// unreachable server.
 func (p *FlightSQLPool) healthy() error {
-	if _, reason := p.health.state(); reason == nil || p.conns.Stats().InUse > 0 {
+	if p.health.unhealthy() == nil || p.waitsAnyway() {
 		return nil
 	}
 	return p.health.admit()
+}
+
+// waitsAnyway reports whether callers wait for an unhealthy server: a connection
+// is in use, which may come back, or the user has said so.
+func (p *FlightSQLPool) waitsAnyway() bool {
+	return p.cfg.OpenRetry == OpenRetryAlways || p.conns.Stats().InUse > 0
+}
+
+// failWaiters ends the wait of everybody when the server has become unhealthy.
+func (p *FlightSQLPool) failWaiters() {
+	<-p.made // an open may fail before the reservoir's New returns
+	if down := p.health.unhealthy(); down != nil && !p.waitsAnyway() {
+		p.conns.FailWaiters(down)
+	}
 }
 
 // returnLoan gives a loan back as the session has found its connection.

@@ -155,7 +155,7 @@ func (t *tokens) give(ctx context.Context, rejected string) (flightconn.Credenti
 	case <-enough:
 		return last.Credential, nil
 	case <-ctx.Done():
-		return flightconn.Credential{}, fmt.Errorf("waiting for a token: %w", ctx.Err())
+		return flightconn.Credential{}, &tokenError{fmt.Errorf("waiting for a token: %w", ctx.Err())}
 	}
 }
 
@@ -188,9 +188,9 @@ func (t *tokens) fetch(f *fetch) {
 	value, expires, err := t.source(ctx)
 	switch {
 	case err != nil:
-		f.err = fmt.Errorf("token source: %w", err)
+		f.err = &tokenError{fmt.Errorf("token source: %w", err)}
 	case value == "":
-		f.err = errors.New("token source: gave an empty token")
+		f.err = &tokenError{errors.New("token source: gave an empty token")}
 	default:
 		f.token = newToken("Bearer "+value, expires)
 	}
@@ -202,6 +202,12 @@ func (t *tokens) fetch(f *fetch) {
 	t.mu.Unlock()
 	close(f.done)
 }
+
+// tokenError is a failure of a TokenSource, which says nothing of the server.
+type tokenError struct{ err error }
+
+func (e *tokenError) Error() string { return e.err.Error() }
+func (e *tokenError) Unwrap() error { return e.err }
 
 // usableUntil is when a token that was obtained now is too old to present.
 func usableUntil(expires time.Time) time.Time {

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/oauth2"
+
+	"github.com/flightpool/flightpool/reservoir"
 )
 
 // Error is a request for a token that failed.
@@ -43,6 +45,10 @@ func (e *Error) Error() string {
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// lasting are the refusals (RFC 6749, section 5.2) that the same request meets
+// again: callers of a pool do not wait for another attempt.
+var lasting = []string{"invalid_request", "invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope"}
+
 // longest bounds what an endpoint may contribute to an error's text.
 const longest = 300
 
@@ -60,6 +66,9 @@ func (c Client) fail(err error, secrets []string) error {
 	case errors.As(err, &refused):
 		e.Status = refused.Response.StatusCode
 		e.Code, e.Description = redact(refused.ErrorCode, secrets), redact(refused.ErrorDescription, secrets)
+		if slices.Contains(lasting, refused.ErrorCode) {
+			return reservoir.Permanent(e)
+		}
 	case errors.As(err, &failed): // its own text has the whole URL
 		e.Err = failed.Err
 	default:

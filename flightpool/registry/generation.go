@@ -171,6 +171,7 @@ func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition,
 		MinIdle: -1, MaxSize: userSize(d), MaxConcurrentOpens: min(d.MaxConcurrentOpens, math.MaxInt32), MaxWaiters: d.MaxWaiters,
 		AcquireTimeout: d.AcquireTimeout, DialTimeout: d.ConnectTimeout, IdleTTL: d.IdleTimeout, MaxLifetime: d.MaxLifetime,
 		DefaultQueryTimeout: d.QueryTimeout, HealthCheck: check, Leases: memberLeases{u.member},
+		OpenRetry:   flightpool.OpenRetryNever, // as in tuning
 		Hooks:       flightpool.Hooks{Connections: u.hooks()},
 		DialOptions: []grpc.DialOption{grpc.WithStatsHandler(&u.traffic)},
 		Logger:      u.server.registry.cfg.Logger,

@@ -59,7 +59,7 @@ var layers = []layer{
 
 	{dir: "flightpool", may: []string{"session", "reservoir", "cancel", "lease", "internal/ctxerr", "internal/flightconn", "internal/invariant", "internal/sqlscan"}, external: wire},
 	{dir: "flightpool/adbcpool", may: []string{"flightpool", "session", "internal/adbcconn", "internal/sqlscan"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
-	{dir: "flightpool/oauth", may: []string{"flightpool"}, external: []string{"golang.org/x/oauth2"}},
+	{dir: "flightpool/oauth", may: []string{"flightpool", "reservoir"}, external: []string{"golang.org/x/oauth2"}},
 	{dir: "flightpool/registry", may: []string{"flightpool", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant"}, external: wire},
 	{dir: "flightpool/registry/kinds", may: []string{"flightpool", "flightpool/adbcpool", "flightpool/registry", "reservoir/dsql", "reservoir/sqlconn"}, external: []string{"github.com/jackc/"}},
 	{dir: "flightpool/poolz", may: []string{"flightpool", "flightpool/registry", "session"}},
