@@ -3,6 +3,7 @@ package adbcconn
 import (
 	"bytes"
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,6 +145,38 @@ func TestAResultWithoutAStreamKeepsThePromisedSchema(t *testing.T) {
 		got, err := ints(t, s)
 		require.NoError(t, err)
 		require.Empty(t, got)
+	})
+}
+
+// The driver would read all of them at once, each in a goroutine.
+func TestMoreEndpointsThanTheDriverMayReadAtOnceAreRefused(t *testing.T) {
+	f := &fake{info: &pb.FlightInfo{}}
+	var opened atomic.Int64
+	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		opened.Add(1)
+		w := flight.NewRecordWriter(s, ipc.WithSchema(int64s().Schema()))
+		return w.Close()
+	}
+	withFake(t, f, func(t *testing.T, c session.Conn) {
+		query := func(n int) (session.Stream, error) {
+			f.info.Endpoint = make([]*pb.FlightEndpoint, n)
+			for i := range n {
+				f.info.Endpoint[i] = &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: []byte("t")}}
+			}
+			return c.Query(t.Context(), "q", session.Call{})
+		}
+		_, err := query(driverEndpoints + 1)
+		require.ErrorContains(t, err, "a result of 4097 endpoints, above the 4096 that ADBC's driver may read at once")
+		require.Equal(t, session.FaultUnsupported, failure(t, err).Fault)
+		require.True(t, failure(t, err).Fault.KeepsConn())
+		require.Zero(t, opened.Load(), "nothing was begun of it")
+
+		s, err := query(driverEndpoints)
+		require.NoError(t, err)
+		got, err := ints(t, s)
+		require.NoError(t, err)
+		require.Empty(t, got)
+		require.EqualValues(t, driverEndpoints, opened.Load())
 	})
 }
 

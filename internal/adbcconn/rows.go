@@ -13,16 +13,18 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/internal/flightconn"
+	"github.com/flightpool/flightpool/session"
 )
 
 // endpoint is one endpoint of a result, as the driver will ask for it.
 type endpoint struct {
 	guest    *flightconn.Guest
-	server   *pb.FlightEndpoint // as the server gave it
-	promised []byte             // the schema of the FlightInfo, for a stream that has none
+	server   *flightconn.FlightEndpoint
+	promised []byte // the schema of the FlightInfo, for a stream that has none
 
 	// turn, when not nil, is what the endpoint waits for: the one before it
 	// on the connection's own transport must have sent its schema, or a
@@ -37,6 +39,10 @@ type endpoint struct {
 	ended atomic.Bool
 }
 
+// driverEndpoints bounds the endpoints of a result: the driver reads all of
+// them at once, each in a goroutine of its own.
+const driverEndpoints = 4096
+
 // plan remembers the endpoints of a result and shows the driver others in
 // their place: numbered tickets, to be redeemed here, and no locations, whose
 // clients the driver would close under running streams five minutes on.
@@ -45,24 +51,33 @@ type endpoint struct {
 // one endpoint the driver looks there itself when the FlightInfo has none. For
 // more it would crash then (it counts its channels from the second endpoint
 // on), so it is told.
-func (k *call) plan(info *pb.FlightInfo) error {
-	server := info.GetEndpoint()
+func (k *call) plan(info *flightconn.Info, out *pb.FlightInfo) error {
+	if n := info.Len(); n > driverEndpoints {
+		return k.guest.Unsupported(session.StageFetch, fmt.Errorf(
+			"a result of %d endpoints, above the %d that ADBC's driver may read at once; the native backend reads it", n, driverEndpoints))
+	}
+	server, err := info.Endpoints()
+	if err != nil {
+		return err
+	}
+	proto.Reset(out)
 	if len(server) == 0 {
+		out.Schema = info.Schema()
 		return nil
 	}
 	k.endpoints = make([]*endpoint, len(server))
 	shown := make([]*pb.FlightEndpoint, len(server))
 	var turn <-chan struct{}
 	for i, s := range server {
-		e := &endpoint{guest: k.guest, server: s, promised: info.GetSchema(), opened: make(chan struct{})}
+		e := &endpoint{guest: k.guest, server: s, promised: info.Schema(), opened: make(chan struct{})}
 		if k.guest.Here(s) {
 			e.turn, turn = turn, e.opened
 		}
 		k.endpoints[i] = e
 		shown[i] = &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: strconv.AppendInt(nil, int64(i), 10)}}
 	}
-	promised := info.GetSchema()
-	info.Endpoint, info.Schema = shown, nil
+	promised := info.Schema()
+	out.Endpoint = shown
 	if len(server) == 1 {
 		return nil
 	}
@@ -82,7 +97,7 @@ func (k *call) plan(info *pb.FlightInfo) error {
 	for _, e := range k.endpoints {
 		e.promised = promised
 	}
-	info.Schema = promised
+	out.Schema = promised
 	return nil
 }
 

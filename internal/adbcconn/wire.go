@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 )
 
 // errUninvited answers the RPCs that the driver makes of its own accord: the
@@ -37,19 +36,12 @@ func (d *Driver) unary(ctx context.Context, method string, args, reply any, cc *
 	if err != nil {
 		return k.note(err)
 	}
-	info := reply.(*pb.FlightInfo)
-	if k.call.Progress != nil {
-		polled, err := k.guest.Plan(desc, k.call)
-		if err != nil {
-			return k.note(err)
-		}
-		proto.Reset(info)
-		proto.Merge(info, polled)
-	} else if err := k.guest.Invoke(ctx, method, desc, info, headersOnly(opts)...); err != nil {
+	info, err := k.guest.Plan(desc, k.call, headersOnly(opts)...) //nolint:contextcheck // ctx descends from the call's
+	if err != nil {
 		return k.note(err)
 	}
-	k.op.SetName(proto.CloneOf(info))
-	return k.note(k.plan(info))
+	k.op.SetName(info)
+	return k.note(k.plan(info, reply.(*pb.FlightInfo)))
 }
 
 // stream carries the driver's streaming RPCs out.

@@ -39,6 +39,11 @@ func (c *Conn) rawAction(ctx context.Context, client pb.FlightServiceClient, nam
 	if err != nil {
 		return err
 	}
+	return c.encodedAction(ctx, client, name, body, reply)
+}
+
+// encodedAction is rawAction with a request that is encoded already.
+func (c *Conn) encodedAction(ctx context.Context, client pb.FlightServiceClient, name string, body []byte, reply proto.Message) error {
 	out, err := doAction(ctx, client, name, body)
 	if err != nil {
 		return err

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/flightpool/flightpool/cancel"
 	"github.com/flightpool/flightpool/session"
@@ -35,14 +34,14 @@ var _ session.OrderLearner = (*Conn)(nil)
 func (c *Conn) CancelSteps(op *session.Operation) []cancel.Step {
 	support := &c.endpoint.support
 	steps := make([]cancel.Step, 0, 2+len(c.cfg().CancelActions))
-	add := func(name string, l *learned, do func(context.Context, pb.FlightServiceClient, *pb.FlightInfo) (cancel.Outcome, error)) {
+	add := func(name string, l *learned, do func(context.Context, pb.FlightServiceClient, *Info) (cancel.Outcome, error)) {
 		if l.isRefused() {
 			return
 		}
 		steps = append(steps, cancel.Step{Name: name, Timeout: cancelStepTimeout, Do: func(ctx context.Context) (cancel.Outcome, error) {
-			info, ok := op.Name().(*pb.FlightInfo)
+			info, ok := op.Name().(*Info)
 			if !ok {
-				info = &pb.FlightInfo{}
+				info = &Info{}
 			}
 			return c.stop(ctx, l, info, do)
 		}})
@@ -50,10 +49,10 @@ func (c *Conn) CancelSteps(op *session.Operation) []cancel.Step {
 	add(flight.CancelFlightInfoActionType, &support.cancelInfo, c.cancelFlightInfo)
 	add(flightsql.CancelQueryActionType, &support.cancelQuery, c.cancelQuery)
 	for _, name := range c.cfg().CancelActions {
-		add(name, support.action(name), func(ctx context.Context, client pb.FlightServiceClient, info *pb.FlightInfo) (cancel.Outcome, error) {
+		add(name, support.action(name), func(ctx context.Context, client pb.FlightServiceClient, info *Info) (cancel.Outcome, error) {
 			var ticket []byte
-			if endpoints := info.GetEndpoint(); len(endpoints) > 0 {
-				ticket = endpoints[0].GetTicket().GetTicket()
+			if first, err := info.first(); err == nil {
+				ticket = first.ticket.GetTicket()
 			}
 			_, err := doAction(ctx, client, name, ticket)
 			return cancel.Requested, err
@@ -75,8 +74,8 @@ func (c *Conn) QueryBeside(ctx context.Context, sql string, call session.Call) (
 //
 // INVARIANT: a request that may have left and was not answered is Unanswered,
 // never Failed: it may still stop whatever the session runs next.
-func (c *Conn) stop(ctx context.Context, l *learned, info *pb.FlightInfo,
-	do func(context.Context, pb.FlightServiceClient, *pb.FlightInfo) (cancel.Outcome, error),
+func (c *Conn) stop(ctx context.Context, l *learned, info *Info,
+	do func(context.Context, pb.FlightServiceClient, *Info) (cancel.Outcome, error),
 ) (cancel.Outcome, error) {
 	cc, err := c.endpoint.control(c.epoch.peer())
 	if err != nil {
@@ -108,10 +107,10 @@ func replied(err error) bool {
 	return fault != session.FaultTransport && fault != session.FaultContext
 }
 
-func (c *Conn) cancelFlightInfo(ctx context.Context, client pb.FlightServiceClient, info *pb.FlightInfo) (cancel.Outcome, error) {
+func (c *Conn) cancelFlightInfo(ctx context.Context, client pb.FlightServiceClient, info *Info) (cancel.Outcome, error) {
 	var reply pb.CancelFlightInfoResult
-	err := c.rawAction(ctx, client, flight.CancelFlightInfoActionType, &pb.CancelFlightInfoRequest{Info: info}, &reply)
-	if status.Code(err) == codes.NotFound && len(info.GetEndpoint()) > 0 {
+	err := c.encodedAction(ctx, client, flight.CancelFlightInfoActionType, submessage(fieldCancelInfo, info.encoded), &reply)
+	if status.Code(err) == codes.NotFound && info.Len() > 0 {
 		return cancel.Confirmed, nil // it had a name, and the server knows it no more
 	}
 	if err != nil {
@@ -127,14 +126,10 @@ func (c *Conn) cancelFlightInfo(ctx context.Context, client pb.FlightServiceClie
 	}
 }
 
-func (c *Conn) cancelQuery(ctx context.Context, client pb.FlightServiceClient, info *pb.FlightInfo) (cancel.Outcome, error) {
-	named, err := proto.Marshal(info)
-	if err != nil {
-		return cancel.Failed, err
-	}
-	var reply pb.ActionCancelQueryResult             //nolint:staticcheck // deprecated, but all that some servers have
-	req := &pb.ActionCancelQueryRequest{Info: named} //nolint:staticcheck // likewise
-	err = c.sqlAction(ctx, client, flightsql.CancelQueryActionType, req, &reply)
+func (c *Conn) cancelQuery(ctx context.Context, client pb.FlightServiceClient, info *Info) (cancel.Outcome, error) {
+	var reply pb.ActionCancelQueryResult                    //nolint:staticcheck // deprecated, but all that some servers have
+	req := &pb.ActionCancelQueryRequest{Info: info.encoded} //nolint:staticcheck // likewise
+	err := c.sqlAction(ctx, client, flightsql.CancelQueryActionType, req, &reply)
 	if err != nil {
 		return cancel.Failed, err
 	}

@@ -18,7 +18,11 @@ import (
 
 func operation() *session.Operation {
 	op := &session.Operation{}
-	op.SetName(answer(nil, "the ticket"))
+	info, err := newInfo(marshal(answer(nil, "the ticket")))
+	if err != nil {
+		panic(err)
+	}
+	op.SetName(info)
 	return op
 }
 

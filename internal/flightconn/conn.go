@@ -17,7 +17,8 @@ type Conn struct {
 	endpoint *Endpoint
 	epoch    *epoch
 	id       *identity
-	flight   pb.FlightServiceClient
+	channel  *channel
+	flight   pb.FlightServiceClient // over channel
 	closing  sync.Once
 	closeErr error
 

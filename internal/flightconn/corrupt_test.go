@@ -17,8 +17,7 @@ import (
 // end and counts the batches.
 func readBatches(t testing.TB, data []*pb.FlightData, mem memory.Allocator) (n int, err error) {
 	cfg := Config{Address: here, Allocator: mem, Prefetch: 1, MaxMessage: 1 << 20, RequestLimit: DefaultRequestLimit}
-	e := &Endpoint{cfg: cfg}
-	c := &Conn{endpoint: e, epoch: &epoch{}, id: newIdentity(&e.cfg), flight: &scriptedServer{info: answer(nil, "t"), data: data}}
+	c := answering(cfg, &scriptedServer{info: marshal(answer(nil, "t")), data: data})
 	s, err := c.Query(t.Context(), "q", session.Call{})
 	if err != nil {
 		return 0, err

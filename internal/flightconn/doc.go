@@ -46,6 +46,10 @@
 // a stale cache; that is not an error, since nothing has been promised to the
 // caller before the first stream has spoken.
 //
+// A FlightInfo stays as the server encoded it; an endpoint is decoded when it is
+// fetched (Info). What is held of a result does not grow with the number of its
+// endpoints, but for the 65,536 at most that are renewed.
+//
 // What a server sends is not believed: message headers are checked before
 // Arrow's reader sees them, for what would exhaust memory or stack, and batches
 // after it, for offsets that point nowhere (Validator). No answer makes this
@@ -71,8 +75,9 @@
 //	epoch, dial, proxy, sockopt  the transport  sent      what has left
 //	identity     who we are to the server      channel   RPCs in that name
 //	run, fail    one call and its failure      support   what was learned
-//	query, poll  planning                      fetch     where rows are had
-//	stream       results                       merge, renew  several endpoints
+//	query, poll  planning                      info      the FlightInfo, kept encoded
+//	fetch        where rows are had            stream    results
+//	merge, renew  several endpoints
 //	reader       Arrow from FlightData         locations clients of other servers
 //	verify       message headers               validate, offsets  batches
 //	update       DoPut                         encode    FlightData from Arrow

@@ -106,7 +106,7 @@ func TestReadingAheadIsBounded(t *testing.T) {
 		_, err = s.Next()
 		require.NoError(b, err)
 		synctest.Wait() // everybody is blocked on us
-		for i, p := range s.(*stream).mu.src.(*merged).parts {
+		for i, p := range s.(*stream).mu.src.(*merged).reading {
 			require.Len(b, p.batches, DefaultPrefetch, "endpoint %d", i)
 		}
 		s.Close()

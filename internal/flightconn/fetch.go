@@ -26,13 +26,12 @@ type rowSource struct {
 
 // fetch opens the stream of one endpoint: here, or at the first of its
 // locations that has it. open is given a context that ends with rowSource.end.
-func fetch[T any](ctx context.Context, r *run, endpoint *pb.FlightEndpoint, open func(context.Context, rowSource) (T, error)) (T, error) {
+func fetch[T any](ctx context.Context, r *run, endpoint *FlightEndpoint, open func(context.Context, rowSource) (T, error)) (T, error) {
 	var none T
-	ticket := endpoint.GetTicket()
-	if ticket == nil {
+	if endpoint.ticket == nil {
 		return none, malformed("an endpoint without a ticket")
 	}
-	uris := r.conn.endpoint.inTurn(endpoint.GetLocation())
+	uris := r.conn.endpoint.inTurn(endpoint.locations)
 	if len(uris) == 0 {
 		uris = []string{""}
 	}
@@ -42,12 +41,12 @@ func fetch[T any](ctx context.Context, r *run, endpoint *pb.FlightEndpoint, open
 		if err == nil {
 			return got, nil
 		}
-		if ctx.Err() != nil || len(uris) == 1 && r.conn.isHere(uri) || !elsewhere(err) {
+		if ctx.Err() != nil || len(uris)+endpoint.more == 1 && r.conn.isHere(uri) || !elsewhere(err) {
 			return none, expired(endpoint, err)
 		}
 		failures.add(uri, err, r.conn.isHere(uri))
 	}
-	failures.untried = max(0, len(uris)-triedLocations)
+	failures.untried = max(0, len(uris)-triedLocations) + endpoint.more
 	return none, expired(endpoint, failures.err())
 }
 
@@ -84,11 +83,7 @@ func fetchAt[T any](ctx context.Context, r *run, uri string, open func(context.C
 
 // inTurn is the order in which locations are tried: the server's, but those
 // that could not be reached a short time ago come last.
-func (e *Endpoint) inTurn(list []*pb.Location) []string {
-	uris := make([]string, len(list))
-	for i, l := range list {
-		uris[i] = l.GetUri()
-	}
+func (e *Endpoint) inTurn(uris []string) []string {
 	if len(uris) < 2 || !e.locations.anyDown() {
 		return uris
 	}
@@ -99,6 +94,7 @@ func (e *Endpoint) inTurn(list []*pb.Location) []string {
 		}
 		return 0
 	}
+	uris = slices.Clone(uris)
 	slices.SortStableFunc(uris, func(a, b string) int { return down(a) - down(b) })
 	return uris
 }
@@ -172,7 +168,6 @@ func elsewhere(err error) bool {
 
 // servedHere reports whether the endpoint is fetched over the connection's own
 // transport.
-func (c *Conn) servedHere(endpoint *pb.FlightEndpoint) bool {
-	locations := endpoint.GetLocation()
-	return len(locations) == 0 || c.isHere(locations[0].GetUri())
+func (c *Conn) servedHere(endpoint *FlightEndpoint) bool {
+	return len(endpoint.locations) == 0 || c.isHere(endpoint.locations[0])
 }

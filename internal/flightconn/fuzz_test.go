@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/url"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -21,12 +22,20 @@ import (
 // scriptedServer is a server of which only the bytes of its answers matter.
 type scriptedServer struct {
 	pb.FlightServiceClient
-	info *pb.FlightInfo
+	grpc.ClientConnInterface
+	info []byte // a FlightInfo
 	data []*pb.FlightData
 }
 
-func (s *scriptedServer) GetFlightInfo(context.Context, *pb.FlightDescriptor, ...grpc.CallOption) (*pb.FlightInfo, error) {
-	return s.info, nil
+// answering is a connection to s.
+func answering(cfg Config, s *scriptedServer) *Conn {
+	e := &Endpoint{cfg: cfg}
+	id := newIdentity(&e.cfg)
+	return &Conn{endpoint: e, epoch: &epoch{}, id: id, channel: &channel{cc: s, id: id}, flight: s}
+}
+
+func (s *scriptedServer) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
+	return proto.Unmarshal(s.info, reply.(proto.Message))
 }
 
 func (s *scriptedServer) DoGet(context.Context, *pb.Ticket, ...grpc.CallOption) (pb.FlightService_DoGetClient, error) {
@@ -68,17 +77,16 @@ func FuzzResult(f *testing.F) {
 		f.Add(data, all[0].GetDataHeader(), []byte(nil), all[1].GetDataHeader(), all[1].GetDataBody())
 	}
 	f.Fuzz(func(t *testing.T, info, header1, body1, header2, body2 []byte) {
-		server := &scriptedServer{info: &pb.FlightInfo{}, data: []*pb.FlightData{
+		if proto.Unmarshal(info, &pb.FlightInfo{}) != nil {
+			return // gRPC refuses it, or the endpoint is
+		}
+		server := &scriptedServer{info: info, data: []*pb.FlightData{
 			{DataHeader: header1, DataBody: body1}, {DataHeader: header2, DataBody: body2},
 		}}
-		if proto.Unmarshal(info, server.info) != nil {
-			return // gRPC refuses it
-		}
-		for _, e := range server.info.GetEndpoint() {
-			e.Location = nil // no network here
-		}
-		e := &Endpoint{cfg: Config{Address: here, Allocator: memory.DefaultAllocator, Prefetch: 1, MaxMessage: 1 << 20, RequestLimit: DefaultRequestLimit}}
-		c := &Conn{endpoint: e, epoch: &epoch{}, id: newIdentity(&e.cfg), flight: server}
+		c := answering(Config{
+			Address: here, Allocator: memory.DefaultAllocator, Prefetch: 1, MaxMessage: 1 << 20, RequestLimit: DefaultRequestLimit,
+			Locations: func(*url.URL) (allow, sendCredentials bool) { return false, false }, // no network here
+		}, server)
 		s, err := c.Query(t.Context(), "q", session.Call{})
 		if err != nil {
 			_ = failure(t, err)

@@ -47,6 +47,12 @@ func (g *Guest) NeedsSession() { g.run.info.needsSession = true }
 // Usage is a fault of the caller's.
 func (g *Guest) Usage(err error) error { return g.run.usage("%w", err) }
 
+// Unsupported is a fault of what the call would need and the other client, or
+// the server, does not have. The connection is as good as before.
+func (g *Guest) Unsupported(stage session.Stage, err error) error {
+	return &session.Error{Op: g.run.op, Stage: stage, Fault: session.FaultUnsupported, Target: g.run.conn.target(), Err: err}
+}
+
 // Fail makes the *session.Error of what the call failed with. A gRPC status
 // in err's chain decides.
 func (g *Guest) Fail(stage session.Stage, err error) error { return g.run.fail(stage, err) }
@@ -56,27 +62,23 @@ func (g *Guest) Fail(stage session.Stage, err error) error { return g.run.fail(s
 func (g *Guest) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	ctx, stop := g.join(ctx)
 	defer stop()
-	return g.channel().Invoke(g.run.rpc(ctx), method, args, reply, opts...)
+	return g.run.conn.channel.Invoke(g.run.rpc(ctx), method, args, reply, opts...)
 }
 
 // Plan asks for the FlightInfo of a query as the Conn itself does: with
 // call.Progress, by PollFlightInfo.
-func (g *Guest) Plan(desc *pb.FlightDescriptor, call session.Call) (*pb.FlightInfo, error) {
+func (g *Guest) Plan(desc *pb.FlightDescriptor, call session.Call, opts ...grpc.CallOption) (*Info, error) {
 	kind := ""
 	var packed anypb.Any
 	if proto.Unmarshal(desc.GetCmd(), &packed) == nil {
 		kind = string(packed.MessageName().Name())
 	}
-	return g.run.planned(g.ctx, desc, kind, call)
+	return g.run.planned(g.ctx, desc, kind, call, opts...)
 }
 
 // NewStream opens a streaming RPC, which ends with the call at the latest.
 func (g *Guest) NewStream(desc *grpc.StreamDesc, method string) (grpc.ClientStream, error) {
-	return g.channel().NewStream(g.run.rpc(g.ctx), desc, method)
-}
-
-func (g *Guest) channel() *channel {
-	return &channel{cc: g.run.conn.epoch.cc, id: g.run.conn.id, owner: g.run.conn}
+	return g.run.conn.channel.NewStream(g.run.rpc(g.ctx), desc, method)
 }
 
 // join makes the context of an RPC: it ends with the call and with ctx.
@@ -88,13 +90,13 @@ func (g *Guest) join(ctx context.Context) (context.Context, context.CancelFunc) 
 
 // Here reports whether the rows of endpoint come over the Conn's own
 // transport, so that they wait for what else the session is at.
-func (g *Guest) Here(endpoint *pb.FlightEndpoint) bool { return g.run.conn.servedHere(endpoint) }
+func (g *Guest) Here(endpoint *FlightEndpoint) bool { return g.run.conn.servedHere(endpoint) }
 
 // Redeem opens the stream of an endpoint, here or at the first of its
 // locations that has it, as far as its first message.
-func (g *Guest) Redeem(endpoint *pb.FlightEndpoint) (*Fetch, error) {
+func (g *Guest) Redeem(endpoint *FlightEndpoint) (*Fetch, error) {
 	return fetch(g.ctx, g.run, endpoint, func(ctx context.Context, from rowSource) (*Fetch, error) {
-		stream, err := from.client.DoGet(g.run.rpc(ctx), endpoint.GetTicket())
+		stream, err := from.client.DoGet(g.run.rpc(ctx), endpoint.ticket)
 		if err != nil {
 			return nil, err
 		}

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 
 	"github.com/flightpool/flightpool/internal/eof"
 )
@@ -29,13 +29,17 @@ var ErrSchemaMismatch = errors.New("endpoints of one result have different schem
 type merged struct {
 	ctx    context.Context //nolint:containedctx // the streams' own, which release ends
 	cancel context.CancelFunc
-	parts  []*part
-	start  func(i int)
-	shelf  *shelf
-	head   int // the part that is read
-	begun  int // parts that were started
+	run    *run
 	schema *arrow.Schema
 	batch  arrow.RecordBatch // delivered last, owned
+
+	// What is held of the endpoints is bounded, however many there are: those
+	// that were not begun stay encoded.
+	rest    endpointCursor  // the endpoints that were not begun
+	begun   int             // how many were
+	reading []*part         // the parts that are read, in order; at most parallelEndpoints
+	turn    <-chan struct{} // what the next part on the connection's own transport waits for
+	renewal *renewal
 }
 
 // part is one endpoint of a merged result.
@@ -47,27 +51,15 @@ type part struct {
 }
 
 // merge starts reading endpoints and waits for the first schema.
-func (r *run) merge(ctx context.Context, endpoints []*pb.FlightEndpoint) (*merged, *arrow.Schema, error) {
-	m := &merged{parts: make([]*part, len(endpoints))}
-	ctx, m.cancel = context.WithCancel(ctx)
-	m.ctx = ctx
-	turns := make([]<-chan struct{}, len(endpoints)) // what each part waits for
-	var turn <-chan struct{}
-	for i, endpoint := range endpoints {
-		m.parts[i] = &part{opened: make(chan struct{}), batches: make(chan arrow.RecordBatch, r.conn.cfg().Prefetch)}
-		if r.conn.servedHere(endpoint) {
-			turns[i], turn = turn, m.parts[i].opened
-		}
-	}
-	m.shelf = r.newShelf(ctx, endpoints)
-	m.start = func(i int) {
-		take := func() (*pb.FlightEndpoint, error) { return m.shelf.take(m.ctx, i) }
-		go m.parts[i].read(m.ctx, r, take, turns[i])
-	}
-	for range min(parallelEndpoints, len(endpoints)) {
+func (r *run) merge(ctx context.Context, info *Info) (*merged, *arrow.Schema, error) {
+	m := &merged{run: r, rest: info.cursor()}
+	m.ctx, m.cancel = context.WithCancel(ctx)
+	m.renewal = r.renew(m.ctx, info)
+	for range parallelEndpoints {
 		m.startNext()
 	}
-	for _, p := range m.parts {
+	for len(m.reading) > 0 {
+		p := m.reading[0]
 		if err := m.opened(p); err != nil {
 			m.release()
 			return nil, nil, err
@@ -80,15 +72,34 @@ func (r *run) merge(ctx context.Context, endpoints []*pb.FlightEndpoint) (*merge
 	return m, m.schema, nil
 }
 
+// startNext begins the next endpoint, if there is one.
 func (m *merged) startNext() {
-	if m.begun < len(m.parts) {
-		m.start(m.begun)
-		m.begun++
+	encoded, ok := m.rest.next()
+	if !ok {
+		return
 	}
+	i := m.begun
+	m.begun++
+	p := &part{opened: make(chan struct{}), batches: make(chan arrow.RecordBatch, m.run.conn.cfg().Prefetch)}
+	m.reading = append(m.reading, p)
+	endpoint, err := decodeEndpoint(encoded)
+	if err != nil {
+		p.err = err
+		close(p.opened)
+		close(p.batches)
+		return
+	}
+	var turn <-chan struct{}
+	if m.run.conn.servedHere(endpoint) {
+		turn, m.turn = m.turn, p.opened
+	}
+	take := func() (*FlightEndpoint, error) { return m.renewal.take(m.ctx, i, endpoint) }
+	go p.read(m.ctx, m.run, take, turn)
 }
 
+// advance leaves the part that has ended for the one after it.
 func (m *merged) advance() {
-	m.head++
+	m.reading = slices.Delete(m.reading, 0, 1)
 	m.startNext()
 }
 
@@ -112,8 +123,8 @@ func (m *merged) opened(p *part) error {
 
 func (m *merged) next() (arrow.RecordBatch, error) {
 	m.drop()
-	for m.head < len(m.parts) {
-		p := m.parts[m.head]
+	for len(m.reading) > 0 {
+		p := m.reading[0]
 		if err := m.opened(p); err != nil {
 			return nil, err
 		}
@@ -146,14 +157,14 @@ func (m *merged) drop() {
 func (m *merged) release() {
 	m.cancel()
 	m.drop()
-	for _, p := range m.parts[:m.begun] {
+	for _, p := range m.reading {
 		p.drain()
 	}
-	m.head = len(m.parts)
+	m.reading = nil
 }
 
 // read fetches the endpoint into p.batches.
-func (p *part) read(ctx context.Context, r *run, take func() (*pb.FlightEndpoint, error), turn <-chan struct{}) {
+func (p *part) read(ctx context.Context, r *run, take func() (*FlightEndpoint, error), turn <-chan struct{}) {
 	defer func() {
 		close(p.batches)
 		if ctx.Err() != nil {
@@ -186,7 +197,7 @@ func (p *part) read(ctx context.Context, r *run, take func() (*pb.FlightEndpoint
 	}
 }
 
-func (p *part) open(ctx context.Context, r *run, take func() (*pb.FlightEndpoint, error), turn <-chan struct{}) (*reader, error) {
+func (p *part) open(ctx context.Context, r *run, take func() (*FlightEndpoint, error), turn <-chan struct{}) (*reader, error) {
 	if turn != nil {
 		select {
 		case <-turn:

@@ -30,7 +30,8 @@ func (e *Endpoint) Open(ctx context.Context) (session.Conn, error) {
 	if c.epoch, err = newEpoch(&e.cfg); err != nil {
 		return nil, &session.Error{Op: r.op, Stage: session.StageDial, Fault: session.FaultUsage, Target: e.cfg.Address, Unsent: true, Err: err}
 	}
-	c.flight = pb.NewFlightServiceClient(&channel{cc: c.epoch.cc, id: c.id, owner: c})
+	c.channel = &channel{cc: c.epoch.cc, id: c.id, owner: c}
+	c.flight = pb.NewFlightServiceClient(c.channel)
 	if err := r.establish(bounded); err != nil {
 		c.epoch.shut(errClosed, 0)
 		return nil, err

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/flightpool/flightpool/session"
 )
@@ -18,7 +20,7 @@ const (
 
 // planned asks for the FlightInfo of a query: by PollFlightInfo if the call
 // wants to hear of its progress and the server has that for such a command.
-func (r *run) planned(ctx context.Context, desc *pb.FlightDescriptor, kind string, call session.Call) (*pb.FlightInfo, error) {
+func (r *run) planned(ctx context.Context, desc *pb.FlightDescriptor, kind string, call session.Call, opts ...grpc.CallOption) (*Info, error) {
 	polls := r.conn.endpoint.support.action("PollFlightInfo " + kind)
 	if call.Progress != nil && !polls.isRefused() {
 		info, err := r.poll(ctx, desc, call)
@@ -27,7 +29,7 @@ func (r *run) planned(ctx context.Context, desc *pb.FlightDescriptor, kind strin
 		}
 		polls.refuse()
 	}
-	return r.conn.flight.GetFlightInfo(r.rpc(ctx), desc)
+	return r.getFlightInfo(ctx, desc, opts...)
 }
 
 // poll asks until the FlightInfo is complete. Only the first answer may be
@@ -35,20 +37,21 @@ func (r *run) planned(ctx context.Context, desc *pb.FlightDescriptor, kind strin
 //
 // INVARIANT: polls are at least shortestPoll apart, and longestPoll while
 // nothing changes, whatever the server answers; ctx ends them.
-func (r *run) poll(ctx context.Context, desc *pb.FlightDescriptor, call session.Call) (*pb.FlightInfo, error) {
+func (r *run) poll(ctx context.Context, desc *pb.FlightDescriptor, call session.Call) (*Info, error) {
 	pace := shortestPoll
 	last, endpoints := -1.0, 0
 	for first := true; ; first = false {
 		asked := time.Now()
-		reply, err := r.conn.flight.PollFlightInfo(r.rpc(ctx), desc)
+		info, reply, err := r.pollFlightInfo(ctx, desc)
 		if err != nil {
 			if !first && unsupported(err) {
 				err = malformed("a poll was answered, the next is refused: %v", err) // not wrapped: it would pass for the first
 			}
 			return nil, err
 		}
-		info := reply.GetInfo()
+		n := 0
 		if info != nil {
+			n = info.Len()
 			call.Op.SetName(info)
 		}
 		if desc = reply.GetFlightDescriptor(); desc == nil {
@@ -63,7 +66,7 @@ func (r *run) poll(ctx context.Context, desc *pb.FlightDescriptor, call session.
 			fraction, known = 0, false
 		}
 		call.Progress(fraction, known)
-		if n := len(info.GetEndpoint()); fraction != last || n != endpoints {
+		if fraction != last || n != endpoints {
 			last, endpoints, pace = fraction, n, shortestPoll
 		} else {
 			pace = min(2*pace, longestPoll)
@@ -72,6 +75,36 @@ func (r *run) poll(ctx context.Context, desc *pb.FlightDescriptor, call session.
 			return nil, err
 		}
 	}
+}
+
+// pollFlightInfo makes one poll. The FlightInfo of its answer stays encoded and
+// is nil if there is none.
+func (r *run) pollFlightInfo(ctx context.Context, desc *pb.FlightDescriptor) (*Info, *pb.PollInfo, error) {
+	encoded, err := r.invokeEncoded(ctx, "PollFlightInfo", desc)
+	if err != nil {
+		return nil, nil, err
+	}
+	var info, others []byte
+	var has bool
+	for rest := encoded; len(rest) > 0; {
+		num, value, n := consumeBytesField(rest) // gRPC has seen that all of them are well formed
+		if num == fieldPollInfo {
+			info = append(info, value...) // of a message that comes in parts the parts count as one
+			has = true
+		} else {
+			others = append(others, rest[:n]...)
+		}
+		rest = rest[n:]
+	}
+	reply := &pb.PollInfo{}
+	if err := proto.Unmarshal(others, reply); err != nil {
+		return nil, nil, malformed("PollInfo: %w", err)
+	}
+	if !has {
+		return nil, reply, nil
+	}
+	in, err := newInfo(info)
+	return in, reply, err
 }
 
 func pause(ctx context.Context, d time.Duration) error {

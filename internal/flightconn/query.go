@@ -80,7 +80,7 @@ func metadataCommand(req session.MetadataRequest) proto.Message {
 // which does so then.
 func (r *run) query(ctx context.Context, cmd proto.Message, call session.Call) (session.Stream, error) {
 	desc, err := r.descriptor(cmd)
-	var info *pb.FlightInfo
+	var info *Info
 	if err == nil {
 		info, err = r.planned(ctx, desc, string(cmd.ProtoReflect().Descriptor().Name()), call)
 	}
@@ -98,12 +98,12 @@ func (r *run) query(ctx context.Context, cmd proto.Message, call session.Call) (
 }
 
 // plan asks for the FlightInfo of a command.
-func (r *run) plan(ctx context.Context, cmd proto.Message) (*pb.FlightInfo, error) {
+func (r *run) plan(ctx context.Context, cmd proto.Message) (*Info, error) {
 	desc, err := r.descriptor(cmd)
 	if err != nil {
 		return nil, err
 	}
-	return r.conn.flight.GetFlightInfo(r.rpc(ctx), desc)
+	return r.getFlightInfo(ctx, desc)
 }
 
 // descriptor packs a command, unless the server would refuse its size.

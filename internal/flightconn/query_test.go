@@ -21,7 +21,7 @@ func TestQueryStreamsTheBatchesOfOneEndpoint(t *testing.T) {
 		require.NoError(b, err)
 		require.True(b, s.Schema().Equal(int64Schema))
 		require.Equal(b, []int64{0, 1, 2}, values(b, s))
-		require.IsType(b, &pb.FlightInfo{}, op.Name())
+		require.IsType(b, &Info{}, op.Name())
 	})
 }
 

@@ -52,9 +52,9 @@ func openReader(ctx context.Context, from rowSource, ticket *pb.Ticket, cfg *Con
 }
 
 // openReader opens the stream of an endpoint, wherever it is.
-func (r *run) openReader(ctx context.Context, endpoint *pb.FlightEndpoint) (*reader, error) {
+func (r *run) openReader(ctx context.Context, endpoint *FlightEndpoint) (*reader, error) {
 	return fetch(ctx, r, endpoint, func(ctx context.Context, from rowSource) (*reader, error) {
-		return openReader(r.rpc(ctx), from, endpoint.GetTicket(), r.conn.cfg())
+		return openReader(r.rpc(ctx), from, endpoint.ticket, r.conn.cfg())
 	})
 }
 

@@ -1,13 +1,13 @@
 package flightconn
 
 import (
+	"container/heap"
 	"context"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
-	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 
 	"github.com/flightpool/flightpool/session"
 )
@@ -20,150 +20,225 @@ const (
 	// renewalGap is the least time before a renewal, whatever the server, or
 	// a clock that differs from its, says of expiry.
 	renewalGap = time.Second
+
+	// renewableEndpoints bounds how many endpoints of a result are renewed, one
+	// after the other: the first of those that expire.
+	renewableEndpoints = 1 << 16
 )
 
-// shelf holds the endpoints of a result until each is fetched, and renews
-// those that would expire before.
-type shelf struct {
+// renewal renews the endpoints of a result that wait to be fetched and would
+// expire before.
+type renewal struct {
 	run *run
-	mu  struct { // guards the field below; nothing is called under it
+	mu  struct { // guards the fields below and those of each waiting; nothing is called under it
 		sync.Mutex
-		waiting []waiting
+		waiting map[int]*waiting // by the endpoint's number; nil: nothing is renewed
+		due     dueFirst         // of these, and of some that were taken since
+		room    int              // bytes that renewed endpoints may still take
 	}
 }
 
-// waiting is an endpoint on a shelf.
+// waiting is an endpoint that waits to be fetched.
 type waiting struct {
-	endpoint *pb.FlightEndpoint // nil once taken
-	due      time.Time          // for renewal; zero: never
-	renewing chan struct{}      // closed at the end of the renewal under way
+	number   int
+	encoded  []byte
+	renewed  bool // encoded is no part of the Info but counts in renewal.room
+	taken    bool
+	expires  time.Time
+	due      time.Time
+	renewing chan struct{} // closed at the end of the renewal under way
 }
 
-// newShelf renews until ctx ends or nothing that waits can be renewed.
-func (r *run) newShelf(ctx context.Context, endpoints []*pb.FlightEndpoint) *shelf {
-	s := &shelf{run: r}
-	s.mu.waiting = make([]waiting, len(endpoints))
-	expire := false
-	for i, e := range endpoints {
-		s.mu.waiting[i] = waiting{endpoint: e, due: renewalDue(e)}
-		expire = expire || e.GetExpirationTime() != nil
+// renew renews until ctx ends or nothing that waits can be renewed.
+func (r *run) renew(ctx context.Context, info *Info) *renewal {
+	s := &renewal{run: r}
+	if r.conn.endpoint.support.renew.isRefused() {
+		return s
 	}
-	if expire && !r.conn.endpoint.support.renew.isRefused() {
-		go s.keepFresh(ctx)
+	c := info.cursor()
+	for i := 0; len(s.mu.due) < renewableEndpoints; i++ {
+		encoded, ok := c.next()
+		if !ok {
+			break
+		}
+		if at := expiryOf(encoded); !at.IsZero() {
+			s.mu.due = append(s.mu.due, &waiting{number: i, encoded: encoded, expires: at, due: renewalDue(at)})
+		}
 	}
+	if len(s.mu.due) == 0 {
+		return s
+	}
+	heap.Init(&s.mu.due)
+	s.mu.room = r.conn.cfg().MaxMessage
+	s.mu.waiting = make(map[int]*waiting, len(s.mu.due))
+	for _, w := range s.mu.due {
+		s.mu.waiting[w.number] = w
+	}
+	go s.loop(ctx)
 	return s
 }
 
-func renewalDue(e *pb.FlightEndpoint) time.Time {
-	if e.GetExpirationTime() == nil {
-		return time.Time{}
-	}
-	left := time.Until(e.GetExpirationTime().AsTime())
+func renewalDue(expires time.Time) time.Time {
+	left := time.Until(expires)
 	return time.Now().Add(max(left-min(renewalLead, left/3), renewalGap))
 }
 
-// take gives out an endpoint for good. It waits for a renewal under way, after
-// which the old ticket may be worth nothing.
-func (s *shelf) take(ctx context.Context, i int) (*pb.FlightEndpoint, error) {
+// take gives out an endpoint for good, as it was renewed last. It waits for a
+// renewal under way, after which the old ticket may be worth nothing.
+func (s *renewal) take(ctx context.Context, number int, original *FlightEndpoint) (*FlightEndpoint, error) {
 	for {
 		s.mu.Lock()
-		w := s.mu.waiting[i]
-		if w.renewing == nil {
-			s.mu.waiting[i] = waiting{}
+		w := s.mu.waiting[number]
+		if w == nil {
+			s.mu.Unlock()
+			return original, nil
+		}
+		renewing := w.renewing
+		if renewing == nil {
+			s.remove(w)
 		}
 		s.mu.Unlock()
-		if w.renewing == nil {
-			return w.endpoint, nil
+		switch {
+		case renewing == nil && w.renewed:
+			return decodeEndpoint(w.encoded)
+		case renewing == nil:
+			return original, nil
 		}
 		select {
-		case <-w.renewing:
+		case <-renewing:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// next is what is due first, with a nil endpoint if nothing ever is.
-func (s *shelf) next() (i int, first waiting) {
+// remove says that w is not to be renewed any more. The lock is held.
+func (s *renewal) remove(w *waiting) {
+	w.taken = true
+	delete(s.mu.waiting, w.number)
+	if w.renewed {
+		s.mu.room += len(w.encoded)
+	}
+}
+
+// next is what is due first, nil if nothing ever is, and when.
+func (s *renewal) next() (w *waiting, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for n, w := range s.mu.waiting {
-		if w.endpoint != nil && !w.due.IsZero() && (first.endpoint == nil || w.due.Before(first.due)) {
-			i, first = n, w
-		}
+	for len(s.mu.due) > 0 && s.mu.due[0].taken {
+		heap.Pop(&s.mu.due)
 	}
-	return i, first
+	if len(s.mu.due) == 0 {
+		return nil, time.Time{}
+	}
+	return s.mu.due[0], s.mu.due[0].due
 }
 
 // hold keeps a waiting endpoint from being taken until put, unless it is gone.
-func (s *shelf) hold(i int, w waiting) bool {
+func (s *renewal) hold(w *waiting) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.waiting[i].endpoint != w.endpoint {
+	if w.taken {
 		return false
 	}
-	s.mu.waiting[i].renewing = make(chan struct{})
+	w.renewing = make(chan struct{})
 	return true
 }
 
-// put ends hold with the endpoint to take from now on.
-func (s *shelf) put(i int, w waiting) {
+// put ends hold. renewed replaces the endpoint unless it is nil or takes more
+// memory than there is room for. The endpoint is renewed again when due, never
+// if that is zero.
+func (s *renewal) put(w *waiting, renewed []byte, expires, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	close(s.mu.waiting[i].renewing)
-	s.mu.waiting[i] = w
-}
-
-// keepFresh renews what is due. What the server does not renew is tried again
-// half-way to its expiry, and then let expire.
-func (s *shelf) keepFresh(ctx context.Context) {
-	for {
-		i, w := s.next()
-		if w.endpoint == nil || pause(ctx, time.Until(w.due)) != nil {
-			return
-		}
-		if !s.hold(i, w) {
-			continue // it was taken meanwhile
-		}
-		renewed, err := s.renew(ctx, w.endpoint)
-		if unsupported(err) {
-			s.run.conn.endpoint.support.renew.refuse()
-			s.put(i, waiting{endpoint: w.endpoint})
-			return
-		}
-		if err == nil && renewed.GetTicket() != nil {
-			s.put(i, waiting{endpoint: renewed, due: renewalDue(renewed)})
-			continue
-		}
-		w.due = time.Time{}
-		if left := time.Until(w.endpoint.GetExpirationTime().AsTime()); left > 2*renewalGap {
-			w.due = time.Now().Add(left / 2)
-		}
-		s.put(i, w)
+	close(w.renewing)
+	w.renewing = nil
+	old := 0
+	if w.renewed {
+		old = len(w.encoded)
+	}
+	if renewed != nil && len(renewed) <= s.mu.room+old {
+		s.mu.room += old - len(renewed)
+		w.encoded, w.renewed, w.expires = renewed, true, expires
+	}
+	heap.Pop(&s.mu.due) // it is the first: nobody but the loop changes the order
+	if !due.IsZero() {
+		w.due = due
+		heap.Push(&s.mu.due, w)
 	}
 }
 
-// renew asks on the connection's own transport. A server that runs one call
-// of a session at a time may answer too late; then the endpoint expires as it
-// would have.
-func (s *shelf) renew(ctx context.Context, e *pb.FlightEndpoint) (*pb.FlightEndpoint, error) {
-	ctx, stop := context.WithTimeout(ctx, max(time.Until(e.GetExpirationTime().AsTime()), renewalGap))
+// loop renews what is due. What the server does not renew is tried again
+// half-way to its expiry, and then let expire.
+func (s *renewal) loop(ctx context.Context) {
+	for {
+		w, due := s.next()
+		if w == nil || pause(ctx, time.Until(due)) != nil {
+			return
+		}
+		if !s.hold(w) {
+			continue // it was taken meanwhile
+		}
+		renewed, err := s.ask(ctx, w)
+		if unsupported(err) {
+			s.run.conn.endpoint.support.renew.refuse()
+			s.put(w, nil, time.Time{}, time.Time{})
+			return
+		}
+		if err == nil {
+			if endpoint, err := decodeEndpoint(renewed); err == nil && endpoint.ticket != nil {
+				again := time.Time{}
+				if !endpoint.expires.IsZero() {
+					again = renewalDue(endpoint.expires)
+				}
+				s.put(w, renewed, endpoint.expires, again)
+				continue
+			}
+		}
+		again := time.Time{}
+		if left := time.Until(w.expires); left > 2*renewalGap {
+			again = time.Now().Add(left / 2)
+		}
+		s.put(w, nil, time.Time{}, again)
+	}
+}
+
+// ask makes the RPC on the connection's own transport. A server that runs one
+// call of a session at a time may answer too late; then the endpoint expires as
+// it would have.
+func (s *renewal) ask(ctx context.Context, w *waiting) ([]byte, error) {
+	ctx, stop := context.WithTimeout(ctx, max(time.Until(w.expires), renewalGap))
 	defer stop()
-	var renewed pb.FlightEndpoint
-	c := s.run.conn
-	err := c.rawAction(s.run.rpc(ctx), c.flight, flight.RenewFlightEndpointActionType, &pb.RenewFlightEndpointRequest{Endpoint: e}, &renewed)
-	return &renewed, err
+	return doAction(s.run.rpc(ctx), s.run.conn.flight, flight.RenewFlightEndpointActionType, submessage(fieldRenewEndpoint, w.encoded))
+}
+
+// dueFirst is a heap of what waits by the time at which it is to be renewed.
+type dueFirst []*waiting
+
+func (h dueFirst) Len() int           { return len(h) }
+func (h dueFirst) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h dueFirst) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+
+// Push is part of heap.Interface.
+func (h *dueFirst) Push(w any) { *h = append(*h, w.(*waiting)) }
+
+// Pop is part of heap.Interface.
+func (h *dueFirst) Pop() any {
+	last := len(*h) - 1
+	w := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return w
 }
 
 // expired says of a failed fetch that it came after the endpoint's expiry.
 // Whether an endpoint has expired is for the server's clock to tell, so it is
 // asked all the same.
-func expired(e *pb.FlightEndpoint, err error) error {
-	at := e.GetExpirationTime()
-	if err == nil || at == nil || time.Now().Before(at.AsTime()) {
+func expired(e *FlightEndpoint, err error) error {
+	if err == nil || e.expires.IsZero() || time.Now().Before(e.expires) {
 		return err
 	}
-	return &expiredError{late: time.Since(at.AsTime()), err: err}
+	return &expiredError{late: time.Since(e.expires), err: err}
 }
 
 // expiredError keeps what the server said in its chain.

@@ -43,17 +43,21 @@ type stream struct {
 
 // open opens the result that info describes. The schema is the one of the
 // streams, which have the last word: the info may come from a cache.
-func (r *run) open(ctx context.Context, info *pb.FlightInfo) (*stream, error) {
-	promised, err := decodeSchema(info.GetSchema())
+func (r *run) open(ctx context.Context, info *Info) (*stream, error) {
+	promised, err := decodeSchema(info.Schema())
 	if err != nil {
 		return nil, err
 	}
 	s := &stream{run: r, schema: promised}
-	switch endpoints := info.GetEndpoint(); len(endpoints) {
+	switch info.Len() {
 	case 0:
 		s.mu.src = nothing{}
 	case 1:
-		rd, err := r.openReader(ctx, endpoints[0])
+		endpoint, err := info.first()
+		if err != nil {
+			return nil, err
+		}
+		rd, err := r.openReader(ctx, endpoint)
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +67,7 @@ func (r *run) open(ctx context.Context, info *pb.FlightInfo) (*stream, error) {
 		s.affected, s.counted = rd.affected, rd.counted
 		s.mu.src = rd
 	default:
-		m, got, err := r.merge(ctx, endpoints)
+		m, got, err := r.merge(ctx, info)
 		if err != nil {
 			return nil, err
 		}
@@ -74,7 +78,7 @@ func (r *run) open(ctx context.Context, info *pb.FlightInfo) (*stream, error) {
 	}
 	if s.schema == nil {
 		s.mu.src.release()
-		return nil, malformed("a result of %d endpoints and no schema", len(info.GetEndpoint()))
+		return nil, malformed("a result of %d endpoints and no schema", info.Len())
 	}
 	return s, nil
 }

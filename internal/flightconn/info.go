@@ -1,0 +1,230 @@
+package flightconn
+
+import (
+	"context"
+	"time"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+)
+
+// Info is a FlightInfo as the server encoded it. An endpoint is decoded when it
+// is about to be fetched: a message may hold millions, and decoded each takes
+// fifty times the bytes that it is sent in.
+type Info struct {
+	encoded   []byte
+	schema    []byte // part of encoded
+	endpoints int
+}
+
+// FlightEndpoint is one endpoint of an Info.
+type FlightEndpoint struct {
+	encoded   []byte
+	ticket    *pb.Ticket // nil if it has none
+	locations []string   // the first keptLocations
+	more      int        // locations that were not kept
+	expires   time.Time  // zero if the server does not say
+}
+
+// keptLocations bounds how many locations of one endpoint are kept, of which
+// triedLocations are tried.
+const keptLocations = 256
+
+// Numbers of fields in Flight's messages.
+const (
+	fieldInfoSchema         = 1 // of FlightInfo
+	fieldInfoEndpoint       = 3
+	fieldEndpointTicket     = 1 // of FlightEndpoint
+	fieldEndpointLocation   = 2
+	fieldEndpointExpiration = 3
+	fieldLocationURI        = 1 // of Location
+	fieldPollInfo           = 1 // of PollInfo
+	fieldCancelInfo         = 1 // of CancelFlightInfoRequest
+	fieldRenewEndpoint      = 1 // of RenewFlightEndpointRequest
+)
+
+// newInfo looks through a message once. Field by field it must be well formed;
+// the endpoints themselves are not looked into.
+func newInfo(encoded []byte) (*Info, error) {
+	in := &Info{encoded: encoded}
+	for rest := encoded; len(rest) > 0; {
+		num, value, n := consumeBytesField(rest)
+		if n < 0 {
+			return nil, malformed("FlightInfo: %w", protowire.ParseError(n))
+		}
+		switch num {
+		case fieldInfoSchema:
+			in.schema = value
+		case fieldInfoEndpoint:
+			in.endpoints++
+		}
+		rest = rest[n:]
+	}
+	return in, nil
+}
+
+// consumeBytesField reads the field that data begins with. The number is 0 for
+// a field of another wire type, n negative for what is no field.
+func consumeBytesField(data []byte) (num protowire.Number, value []byte, n int) {
+	num, wire, n := protowire.ConsumeTag(data)
+	if n < 0 {
+		return 0, nil, n
+	}
+	if wire != protowire.BytesType {
+		size := protowire.ConsumeFieldValue(num, wire, data[n:])
+		if size < 0 {
+			return 0, nil, size
+		}
+		return 0, nil, n + size
+	}
+	value, size := protowire.ConsumeBytes(data[n:])
+	if size < 0 {
+		return 0, nil, size
+	}
+	return num, value, n + size
+}
+
+// Schema is the one that the server promises, as it encodes it; empty if none.
+func (in *Info) Schema() []byte { return in.schema }
+
+// Len is the number of endpoints.
+func (in *Info) Len() int { return in.endpoints }
+
+// Endpoints decodes all endpoints.
+func (in *Info) Endpoints() ([]*FlightEndpoint, error) {
+	all := make([]*FlightEndpoint, 0, in.endpoints)
+	for c := in.cursor(); ; {
+		encoded, ok := c.next()
+		if !ok {
+			return all, nil
+		}
+		e, err := decodeEndpoint(encoded)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, e)
+	}
+}
+
+// first is the first endpoint, an empty one if there is none.
+func (in *Info) first() (*FlightEndpoint, error) {
+	c := in.cursor()
+	encoded, _ := c.next()
+	return decodeEndpoint(encoded)
+}
+
+// endpointCursor goes through the endpoints of an Info in their order.
+type endpointCursor struct{ rest []byte }
+
+func (in *Info) cursor() endpointCursor { return endpointCursor{rest: in.encoded} }
+
+// next is the next endpoint as it is encoded.
+func (c *endpointCursor) next() (encoded []byte, ok bool) {
+	for len(c.rest) > 0 {
+		num, value, n := consumeBytesField(c.rest) // newInfo has seen that all of them are well formed
+		c.rest = c.rest[n:]
+		if num == fieldInfoEndpoint {
+			return value, true
+		}
+	}
+	return nil, false
+}
+
+func decodeEndpoint(encoded []byte) (*FlightEndpoint, error) {
+	e := &FlightEndpoint{encoded: encoded}
+	for rest := encoded; len(rest) > 0; {
+		num, value, n := consumeBytesField(rest)
+		if n < 0 {
+			return nil, malformed("endpoint: %w", protowire.ParseError(n))
+		}
+		var err error
+		switch num {
+		case fieldEndpointTicket:
+			e.ticket = &pb.Ticket{}
+			err = proto.Unmarshal(value, e.ticket)
+		case fieldEndpointLocation:
+			err = e.addLocation(value)
+		case fieldEndpointExpiration:
+			e.expires, err = decodeTime(value)
+		}
+		if err != nil {
+			return nil, malformed("endpoint: %w", err)
+		}
+		rest = rest[n:]
+	}
+	return e, nil
+}
+
+func (e *FlightEndpoint) addLocation(encoded []byte) error {
+	if len(e.locations) >= keptLocations {
+		e.more++
+		return nil
+	}
+	uri := ""
+	for rest := encoded; len(rest) > 0; {
+		num, value, n := consumeBytesField(rest)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		if num == fieldLocationURI {
+			uri = string(value)
+		}
+		rest = rest[n:]
+	}
+	e.locations = append(e.locations, uri)
+	return nil
+}
+
+func decodeTime(encoded []byte) (time.Time, error) {
+	var at timestamppb.Timestamp
+	if err := proto.Unmarshal(encoded, &at); err != nil {
+		return time.Time{}, err
+	}
+	return at.AsTime(), nil
+}
+
+// expiryOf is when an endpoint expires, zero if the server does not say.
+func expiryOf(encoded []byte) time.Time {
+	for len(encoded) > 0 {
+		num, value, n := consumeBytesField(encoded)
+		if n < 0 {
+			break // it is refused when it is fetched
+		}
+		if num == fieldEndpointExpiration {
+			at, _ := decodeTime(value)
+			return at
+		}
+		encoded = encoded[n:]
+	}
+	return time.Time{}
+}
+
+// submessage encodes a message that has another one, already encoded, in a
+// field.
+func submessage(field protowire.Number, encoded []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), encoded)
+}
+
+// getFlightInfo asks for the FlightInfo of a descriptor.
+func (r *run) getFlightInfo(ctx context.Context, desc *pb.FlightDescriptor, opts ...grpc.CallOption) (*Info, error) {
+	encoded, err := r.invokeEncoded(ctx, "GetFlightInfo", desc, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return newInfo(encoded)
+}
+
+// invokeEncoded makes a unary RPC of Flight whose reply stays encoded: a message
+// without fields keeps all that it is sent as unknown ones.
+func (r *run) invokeEncoded(ctx context.Context, method string, req proto.Message, opts ...grpc.CallOption) ([]byte, error) {
+	var reply emptypb.Empty
+	full := "/" + pb.FlightService_ServiceDesc.ServiceName + "/" + method
+	if err := r.conn.channel.Invoke(r.rpc(ctx), full, req, &reply, append(opts, grpc.StaticMethod())...); err != nil {
+		return nil, err
+	}
+	return reply.ProtoReflect().GetUnknown(), nil
+}
