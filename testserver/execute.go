@@ -3,6 +3,8 @@ package testserver
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"google.golang.org/grpc/codes"
@@ -59,6 +61,9 @@ func (s *session) execute(ctx context.Context, c *call, st Statement, w work) er
 	s.addExecution(x)
 	defer s.removeExecution(x)
 
+	if s.srv.profile.SideBySide {
+		ctx = context.WithValue(ctx, sideBySide{}, s)
+	}
 	return s.inTurn(ctx, func() error {
 		if err := s.checkTx(st.Tx); err != nil {
 			return err
@@ -112,6 +117,9 @@ func (s *session) attempt(ctx context.Context, c *call, st Statement, w work) er
 	if err := s.srv.faults.strike(ctx, at); err != nil {
 		return err
 	}
+	if s.srv.profile.FailuresDoNotAbort && s.engine.InTx() && (st.Kind == KindQuery || st.Kind == KindUpdate || st.Kind == KindIngest) {
+		w = apart(st.SQL, w)
+	}
 	id := s.srv.ledger.begin(st)
 	err := w(ctx, s.engine)
 	s.noteTx()
@@ -122,6 +130,50 @@ func (s *session) attempt(ctx context.Context, c *call, st Statement, w work) er
 	at.after = true
 	return s.srv.faults.strike(ctx, at)
 }
+
+// implicit is the savepoint of a statement that must not abort its transaction.
+const implicit = "testserver_statement"
+
+// apart takes back what w has done when it fails, so that the transaction goes
+// on. Statements about savepoints, and those that end the transaction, are left
+// as they are.
+func apart(sql string, w work) work {
+	verb, _, _ := strings.Cut(strings.ToUpper(strings.TrimSpace(sql)), " ")
+	if slices.Contains([]string{"SAVEPOINT", "RELEASE", "ROLLBACK", "COMMIT", "END"}, verb) {
+		return w
+	}
+	return func(ctx context.Context, engine EngineSession) error {
+		if err := engine.Savepoint(ctx, implicit); err != nil {
+			return w(ctx, engine) // the transaction is aborted already, or the engine has none
+		}
+		err := w(ctx, engine)
+		after := context.WithoutCancel(ctx)
+		if err != nil {
+			_ = engine.RollbackTo(after, implicit) // fails where the transaction has ended meanwhile
+		}
+		_ = engine.Release(after, implicit)
+		return err
+	}
+}
+
+// aside waits, and lets other statements of the session run meanwhile where the
+// profile has them run side by side. The caller has the turn, before and after.
+func aside(ctx context.Context, wait func() error) error {
+	s, ok := ctx.Value(sideBySide{}).(*session)
+	if !ok {
+		return wait()
+	}
+	<-s.turn
+	err := wait()
+	s.turn <- struct{}{}
+	if s.isEnding() {
+		return errSessionClosed
+	}
+	return err
+}
+
+// sideBySide is the key of the session of a statement that may be put aside.
+type sideBySide struct{}
 
 // giveUp rolls back the transaction in which st has failed, tx if it was begun
 // by action.

@@ -5,12 +5,16 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql/schema_ref"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // The catalogue calls: GetFlightInfo answers with the command itself as the
@@ -46,6 +50,20 @@ func (h *handlers) GetFlightInfoExportedKeys(_ context.Context, _ flightsql.Tabl
 
 func (h *handlers) GetFlightInfoCrossReference(_ context.Context, _ flightsql.CrossTableRef, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
 	return h.info(d, schema_ref.CrossReference, d.Cmd), nil
+}
+
+// sqlInfoSchema is large, and part of the answer to every check of an idle connection.
+var sqlInfoSchema = sync.OnceValue(func() []byte { return flight.SerializeSchema(schema_ref.SqlInfo, memory.DefaultAllocator) })
+
+// GetFlightInfoSqlInfo is that of BaseServer, which makes the schema each time.
+func (h *handlers) GetFlightInfoSqlInfo(_ context.Context, _ flightsql.GetSqlInfo, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+	if m := h.srv.profile.SQLInfo; m != nil && len(m) == 0 {
+		return nil, status.Error(codes.NotFound, "no sql information available")
+	}
+	return &flight.FlightInfo{
+		FlightDescriptor: d, TotalRecords: -1, TotalBytes: -1, Schema: sqlInfoSchema(),
+		Endpoint: []*flight.FlightEndpoint{{Ticket: &flight.Ticket{Ticket: d.Cmd}}},
+	}, nil
 }
 
 // DoGetSqlInfo leaves out what Profile.SQLInfo does not have.

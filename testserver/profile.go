@@ -43,6 +43,10 @@ type Profile struct {
 	// IgnoreRPCCancel lets a statement run on, or wait on for its turn, when
 	// its RPC ends. Results are collected before they are sent.
 	IgnoreRPCCancel bool
+	// SideBySide runs the statements of a session side by side: one that sleeps,
+	// or whose rows wait for their reader, lets others through. Otherwise each
+	// waits for the one before.
+	SideBySide bool
 	// SessionWideCancel makes the cancel actions stop whatever the session
 	// of the caller runs now, whichever FlightInfo they name; an idle session
 	// answers INVALID_ARGUMENT. Otherwise they stop what they name, and an
@@ -58,6 +62,10 @@ type Profile struct {
 	// UnknownTxOK makes the end of an unknown transaction a success, and
 	// AbortedCommitOK the commit of an aborted one, which stores nothing.
 	UnknownTxOK, AbortedCommitOK bool
+	// FailuresDoNotAbort takes back what a statement of a transaction has done
+	// when it fails, and the transaction goes on without it. The engine needs
+	// savepoints.
+	FailuresDoNotAbort bool
 	// AutoRecover answers a transaction error by ROLLBACK and by running the
 	// failed statement again, outside the transaction. The end of that
 	// transaction then fails once with FAILED_PRECONDITION, be it a commit or

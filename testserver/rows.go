@@ -104,13 +104,15 @@ func (l *live) begin(schema *arrow.Schema) {
 
 func (l *live) add(ctx context.Context, b arrow.RecordBatch) error {
 	b.Retain()
-	select {
-	case l.chunks <- flight.StreamChunk{Data: b}:
-		return nil
-	case <-ctx.Done():
-		b.Release()
-		return ctx.Err()
-	}
+	return aside(ctx, func() error {
+		select {
+		case l.chunks <- flight.StreamChunk{Data: b}:
+			return nil
+		case <-ctx.Done():
+			b.Release()
+			return ctx.Err()
+		}
+	})
 }
 
 func (l *live) end(ctx context.Context, err error) {

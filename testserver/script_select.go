@@ -243,6 +243,10 @@ func (s *scriptSession) evaluate(ctx context.Context, it item, row []any) (any, 
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
+	return aside(ctx, func() error { return pause(ctx, d) })
+}
+
+func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

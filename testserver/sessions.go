@@ -149,7 +149,8 @@ func (s *sessions) evict(sess *session) {
 	}
 }
 
-// finish closes the engine's session when its turn comes. It keeps the turn.
+// finish closes the engine's session when its turn comes. It keeps the
+// turn, but for statements that were put aside.
 func (s *sessions) finish(sess *session) {
 	<-sess.opened
 	sess.turn <- struct{}{}
@@ -160,6 +161,9 @@ func (s *sessions) finish(sess *session) {
 		s.srv.ledger.update(func(now *Snapshot) { now.Sessions-- })
 	}
 	close(sess.gone)
+	if s.srv.profile.SideBySide {
+		<-sess.turn
+	}
 }
 
 // wasEvicted reports, once, that the session of a key was evicted.

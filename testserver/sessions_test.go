@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -269,4 +270,36 @@ func TestACallWhoseSessionIsGoneByTheTimeItRunsIsTold(t *testing.T) {
 		requireCode(t, codes.Unavailable, <-ended)
 		require.Equal(t, time.Minute, time.Since(began))
 	})
+}
+
+func TestStatementsOfASessionMayRunSideBySide(t *testing.T) {
+	for _, sideBySide := range []bool{true, false} {
+		p := testserver.Strict()
+		p.SideBySide = sideBySide
+		bubble(t, p, func(t *testing.T, srv *testserver.Server) {
+			c := dial(t, srv)
+			slow := inBackground(t.Context(), c, "SELECT sleep('1m')")
+			running(t, srv, 1)
+			began := time.Now()
+			c.mustUpdate("CREATE TABLE t (a BIGINT)")
+			require.Equal(t, !sideBySide, time.Since(began) == time.Minute)
+			require.NoError(t, <-slow)
+
+			rows := execute(t, c, "SELECT * FROM generate(4, 1)")
+			began = time.Now()
+			held := c.get(t.Context(), rows.GetEndpoint()[0].GetTicket(), func(arrow.RecordBatch) {
+				ctx, stop := context.WithTimeout(t.Context(), time.Second)
+				defer stop()
+				_, err := c.query(ctx, "SELECT 1")
+				require.NoError(t, err)
+			})
+			require.NoError(t, held)
+			require.Zero(t, time.Since(began))
+
+			slow = inBackground(t.Context(), c, "SELECT sleep('1m')")
+			running(t, srv, 1)
+			require.Equal(t, 1, srv.Faults().EvictSessions())
+			require.Equal(t, sideBySide, <-slow != nil, "a statement that was put aside has lost its session")
+		})
+	}
 }

@@ -145,3 +145,27 @@ func TestATransactionDiesWithItsSession(t *testing.T) {
 		require.Equal(t, [][]string{{"0"}}, dial(t, srv).mustQuery("SELECT count(*) FROM t"))
 	})
 }
+
+func TestAFailureNeedNotAbortItsTransaction(t *testing.T) {
+	for _, aborts := range []bool{true, false} {
+		p := testserver.Strict()
+		p.FailuresDoNotAbort = !aborts
+		txBubble(t, p, func(t *testing.T, _ *testserver.Server, c *client) {
+			tx := begin(t, c)
+			_, err := c.updateIn(tx, "INSERT INTO t VALUES (1)")
+			require.NoError(t, err)
+			_, err = c.updateIn(tx, "SAVEPOINT s")
+			require.NoError(t, err)
+			_, err = c.updateIn(tx, "INSERT INTO t VALUES (2)")
+			require.NoError(t, err)
+			_, err = c.updateIn(tx, "INSERT INTO t VALUES (2)")
+			require.ErrorContains(t, err, "2")
+			_, err = c.updateIn(tx, "INSERT INTO t VALUES (3)")
+			require.Equal(t, aborts, err != nil, err)
+			_, err = c.updateIn(tx, "ROLLBACK TO s")
+			require.NoError(t, err, "the savepoint of the client is still there")
+			require.NoError(t, tx.Commit(t.Context()))
+			require.Equal(t, [][]string{{"1"}}, c.mustQuery("SELECT * FROM t"))
+		})
+	}
+}

@@ -27,8 +27,10 @@
 //
 //	go test ./internal/prover                       # what testdata holds, and some random programs
 //	PROVE=10m go test -v -run TestProveSessions ./internal/prover
+//	PROVE=10000x PROVE_PROFILE=swanlake go test -v -run TestProveSessions ./internal/prover
 //	PROVE_SEED=7 go test -run TestProveSessions ./internal/prover   # from this seed on
 //
+// With PROVE the programs are shared by processes, one for each processor.
 // PROVE_TRACE=1 with -v tells what each call said and what the engine was given;
 // PROVE_SKIP="bulk run" leaves out verbs.
 //

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -16,6 +18,21 @@ import (
 var profiles = []testserver.Profile{
 	testserver.Strict(), testserver.SwanLake(), testserver.GizmoSQL(), testserver.Dremio(),
 	testserver.Doris(), testserver.ClickHouse(), testserver.InfluxDB(),
+	// What no product above does, but a server may.
+	variant("side-by-side", func(p *testserver.Profile) { p.SideBySide, p.IgnoreRPCCancel = true, true }),
+	variant("uncancellable", func(p *testserver.Profile) {
+		p.SideBySide, p.IgnoreRPCCancel = true, true
+		p.Refuse = map[string]codes.Code{"CancelFlightInfo": codes.Unimplemented, "CancelQuery": codes.Unimplemented}
+	}),
+	variant("failures-do-not-abort", func(p *testserver.Profile) { p.FailuresDoNotAbort = true }),
+}
+
+// variant is the strict profile with a difference.
+func variant(name string, change func(*testserver.Profile)) testserver.Profile {
+	p := testserver.Strict()
+	p.Name = name
+	change(&p)
+	return p
 }
 
 func profileOf(name string) (testserver.Profile, error) {
@@ -41,8 +58,11 @@ type generator struct {
 func generate(seed uint64) program {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 1)), held: map[string]bool{}, inTx: map[string]bool{}, ready: map[string]bool{}}
 	// Servers with transactions have more to lose.
-	weighted := []int{0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 4, 5, 6}
+	weighted := []int{0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 9}
 	g.profile = profiles[weighted[g.IntN(len(weighted))]]
+	if only, err := profileOf(os.Getenv("PROVE_PROFILE")); err == nil {
+		g.profile = only
+	}
 	g.calm = g.IntN(3) == 0
 	p := program{profile: g.profile.Name, auth: "none", max: 1 + g.IntN(3), min: g.IntN(3) - 1}
 	if g.profile.SessionKey == testserver.ByBearer {
@@ -52,6 +72,8 @@ func generate(seed uint64) program {
 		p.max = 1 // its connections share a token, and so one session there
 	}
 	p.min = min(p.min, p.max)
+	// A check of each connection every 30s is most of the work of an hour.
+	p.check, _ = time.ParseDuration(g.pick("30s", "-1s", "10m", "10m"))
 	for n := 4 + g.IntN(14); len(p.steps) < n; {
 		p.steps = append(p.steps, g.step()...)
 	}

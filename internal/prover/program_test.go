@@ -10,9 +10,10 @@ import (
 // program is what is run.
 type program struct {
 	profile string
-	auth    string // none, basic, token
-	max     int    // Config.MaxSize
-	min     int    // Config.MinIdle
+	auth    string        // none, basic, token
+	max     int           // Config.MaxSize
+	min     int           // Config.MinIdle
+	check   time.Duration // Config.HealthCheck.Interval, negative: off
 	steps   []step
 }
 
@@ -37,7 +38,7 @@ func (s step) String() string {
 
 func (p program) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "profile %s\nauth %s\nmax %d\nmin %d\n", p.profile, p.auth, p.max, p.min)
+	fmt.Fprintf(&b, "profile %s\nauth %s\nmax %d\nmin %d\ncheck %v\n", p.profile, p.auth, p.max, p.min, p.check)
 	for _, s := range p.steps {
 		fmt.Fprintln(&b, s)
 	}
@@ -46,7 +47,7 @@ func (p program) String() string {
 
 // parse reads a program. Empty lines and those that begin with # are left out.
 func parse(text string) (program, error) {
-	p := program{auth: "none", max: 2, min: -1}
+	p := program{auth: "none", max: 2, min: -1, check: 30 * time.Second}
 	for i, line := range strings.Split(text, "\n") {
 		words := strings.Fields(line)
 		if len(words) == 0 || words[0][0] == '#' {
@@ -62,6 +63,8 @@ func parse(text string) (program, error) {
 			p.max, err = strconv.Atoi(words[1])
 		case words[0] == "min" && len(words) == 2:
 			p.min, err = strconv.Atoi(words[1])
+		case words[0] == "check" && len(words) == 2:
+			p.check, err = time.ParseDuration(words[1])
 		default:
 			var s step
 			s, err = parseStep(words)

@@ -1,70 +1,16 @@
 package prover
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// programs are run without PROVE.
-const programs = 60
-
-// TestProveSessions runs random programs, one for each seed.
-func TestProveSessions(t *testing.T) {
-	first, err := strconv.ParseUint(envOr("PROVE_SEED", "1"), 10, 64)
-	require.NoError(t, err)
-	limit, err := time.ParseDuration(envOr("PROVE", "0s"))
-	require.NoError(t, err)
-	began := time.Now()
-	var next, broken atomic.Uint64
-	more := func() (seed uint64, ok bool) {
-		n := next.Add(1) - 1
-		if limit == 0 {
-			return first + n, n < programs
-		}
-		return first + n, time.Since(began) < limit
-	}
-	var mu sync.Mutex
-	kinds := map[string]uint64{} // the first seed of each
-	t.Run("workers", func(t *testing.T) {
-		for i := range 2 {
-			t.Run(strconv.Itoa(i), func(t *testing.T) {
-				t.Parallel()
-				for seed, ok := more(); ok; seed, ok = more() {
-					found := execute(t, generate(seed))
-					if len(found) == 0 {
-						continue
-					}
-					broken.Add(1)
-					mu.Lock()
-					for _, v := range found {
-						name := v.kind + " on " + generate(seed).profile
-						if _, known := kinds[name]; !known {
-							kinds[name] = seed
-							t.Errorf("seed %d: %s\n%s", seed, v, minimise(t, generate(seed), v.kind))
-						}
-					}
-					mu.Unlock()
-				}
-			})
-		}
-	})
-	fmt.Printf("PROVE sessions programs=%d violations=%d seed=%d\n", next.Load()-2, broken.Load(), first)
-	if broken.Load() > 0 {
-		t.Errorf("%d programs break promises; the first of each kind: %v", broken.Load(), kinds)
-	}
-}
 
 // minimise leaves out steps while the program still breaks a promise of the kind.
 func minimise(t *testing.T, p program, kind string) program {
@@ -96,13 +42,6 @@ func minimise(t *testing.T, p program, kind string) program {
 		}
 	}
 	return p
-}
-
-func envOr(name, byDefault string) string {
-	if v := os.Getenv(name); v != "" {
-		return v
-	}
-	return byDefault
 }
 
 // TestProgramsThatHaveBrokenPromises runs those of testdata.

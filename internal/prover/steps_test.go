@@ -203,9 +203,26 @@ func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 	}
 	w.record(s, a, first, n, err)
 	w.judge(s, a, err)
+	if err == nil && s.verb != "bulk" && s.verb != "ingest" {
+		w.alone(s, fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first))
+	}
 	if a != nil && a.home != 0 && err == nil && s.verb != "bulk" && s.verb != "ingest" {
 		if id := w.sessionOf(fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first)); id != a.home {
 			w.breaks("change in another session", "%q ran in session %d, what its handle has is in session %d", s, id, a.home)
+		}
+	}
+}
+
+// alone looks for statements of earlier calls that still run in the session that
+// has run sql: their connection must not be used again.
+func (w *world) alone(s step, sql string) {
+	if !w.profile.SideBySide {
+		return // no statement runs there beside another
+	}
+	session := w.sessionOf(sql)
+	for _, st := range w.srv.Ledger().Statements() {
+		if st.Session == session && st.State == testserver.Running {
+			w.breaks("session in use", "%q ran in session %d, where %q of %s ago still runs", s, session, st.SQL, st.Took)
 		}
 	}
 }

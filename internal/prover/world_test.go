@@ -12,6 +12,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+	"google.golang.org/grpc"
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/testserver"
@@ -104,6 +105,15 @@ type token struct {
 	step  string
 }
 
+// Connections live for a few calls here: large buffers and new stacks for each
+// call cost more than the calls.
+var (
+	cheapServer = []grpc.ServerOption{grpc.NumStreamWorkers(2), grpc.ReadBufferSize(bufferSize), grpc.WriteBufferSize(bufferSize), grpc.SharedWriteBuffer(true)}
+	cheapClient = []grpc.DialOption{grpc.WithReadBufferSize(bufferSize), grpc.WithWriteBufferSize(bufferSize), grpc.WithSharedWriteBuffer(true)}
+)
+
+const bufferSize = 4 << 10
+
 // newWorld starts a server and a pool. It returns an error when New does.
 func newWorld(t *testing.T, p program) (*world, error) {
 	profile, err := profileOf(p.profile)
@@ -117,8 +127,9 @@ func newWorld(t *testing.T, p program) (*world, error) {
 			w.calm = false
 		}
 	}
-	opts := testserver.Options{Profile: profile, Engine: w.db, Listen: testserver.InMemory}
-	cfg := flightpool.Config{MaxSize: p.max, MinIdle: p.min}
+	opts := testserver.Options{Profile: profile, Engine: w.db, Listen: testserver.InMemory, GRPC: cheapServer}
+	cfg := flightpool.Config{MaxSize: p.max, MinIdle: p.min, DialOptions: cheapClient}
+	cfg.HealthCheck.Interval = p.check
 	if cfg.MinIdle == 0 {
 		cfg.MinIdle = -1
 	}
