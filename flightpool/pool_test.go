@@ -281,6 +281,7 @@ func TestParametersAndPreparedStatements(t *testing.T) {
 			require.Equal(r, 1, n)
 		}
 		require.NoError(r, s.Close())
+		synctest.Wait() // a call's own statement is closed behind its caller
 		require.Zero(r, r.srv.Ledger().Snapshot().Prepared)
 	})
 }

@@ -88,8 +88,91 @@ func TestRowsAreNotDroppedInSilence(t *testing.T) {
 		require.ErrorIs(r, err, ErrAmbiguousRoute)
 		_, err = q.Update(r.Context(), nil)
 		require.NoError(r, err)
+		q, err = s.PrepareQueryWithOptions(r.Context(), "OPTIMIZE TABLE t", QueryOptions{Route: RouteQuery})
+		require.NoError(r, err)
+		require.NoError(r, readAll(q.Query(r.Context(), nil)))
+		_, err = s.PrepareQueryWithOptions(r.Context(), "OPTIMIZE TABLE t", QueryOptions{Route: 7})
+		require.ErrorContains(r, err, "Route 7")
 		require.NoError(r, s.Close())
 	})
+}
+
+// A server that executes a query twice is given none that changes something.
+func TestAChangeWithRowsIsNotExecutedTwice(t *testing.T) {
+	texts := []string{
+		"INSERT INTO t VALUES (1) RETURNING a", "UPSERT INTO t VALUES (1) RETURNING a", "CALL p()", "EXECUTE p", "EXEC p", "FETCH NEXT FROM c",
+		"SELECT nextval('s')", "UPDATE t SET a = 2 RETURNING a", "MERGE INTO t RETURNING a",
+	}
+	for _, profile := range []testserver.Profile{testserver.SwanLake(), testserver.Strict(), testserver.Dremio()} {
+		twice := profile.Run == testserver.RunInBoth
+		engine := testserver.NewScript()
+		for _, sql := range texts {
+			engine.On(sql, testserver.Rows(ints("a", 1)))
+		}
+		calls := map[string]func(r *rig, sql string, route Route) error{
+			"pool": func(r *rig, sql string, route Route) error {
+				return readAll(r.pool.QueryWithOptions(r.Context(), sql, QueryOptions{Route: route}))
+			},
+			"parameters": func(r *rig, sql string, route Route) error {
+				batch := ints("a", 1)
+				defer batch.Release()
+				return readAll(r.pool.QueryWithOptions(r.Context(), sql, QueryOptions{Route: route, Params: batch}))
+			},
+			"prepared": func(r *rig, sql string, route Route) error {
+				s := r.session()
+				defer func() { _ = s.Close() }()
+				q, err := s.PrepareQueryWithOptions(r.Context(), sql, QueryOptions{Route: route})
+				if err != nil {
+					return err
+				}
+				return readAll(q.Query(r.Context(), nil))
+			},
+			"transaction": func(r *rig, sql string, route Route) error {
+				s := r.session()
+				defer func() { _ = s.Close() }()
+				if err := s.BeginTransaction(r.Context()); err != nil {
+					return err
+				}
+				return readAll(s.QueryWithOptions(r.Context(), sql, QueryOptions{Route: route}))
+			},
+		}
+		inBubbleOn(t, testserver.Options{Profile: profile, Engine: engine}, Config{MaxSize: 2}, func(r *rig) {
+			for name, call := range calls {
+				if name == "transaction" && profile.Name == "dremio" {
+					continue
+				}
+				for _, sql := range texts {
+					before := r.executions(sql)
+					err := call(r, sql, RouteAuto)
+					if twice {
+						require.ErrorIs(r, err, ErrAmbiguousRoute, "%s: %s", name, sql)
+						require.ErrorContains(r, err, "may execute it twice")
+						require.Zero(r, r.executions(sql)-before, "%s: %s", name, sql)
+					} else if name != "parameters" { // this engine knows the texts without
+						require.NoError(r, err, "%s on %s: %s", name, profile.Name, sql)
+						require.Equal(r, 1, r.executions(sql)-before, "%s: %s", name, sql)
+					}
+				}
+			}
+			if twice { // whoever asks for the rows gets them
+				for name, call := range calls {
+					require.NoError(r, call(r, "SELECT nextval('s')", RouteQuery), name)
+				}
+			}
+		})
+	}
+}
+
+// readAll reads a result to its end.
+func readAll(res *QueryResult, err error) error {
+	if err != nil {
+		return err
+	}
+	defer res.Release()
+	for res.Next() {
+		continue
+	}
+	return res.Err()
 }
 
 // Several statements with parameters would be executed in part when they are

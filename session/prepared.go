@@ -16,25 +16,36 @@ type PreparedQuery struct {
 	s      *SessionHandle
 	stmt   Prepared
 	script sqlscan.Script
+	route  Route
 }
 
 // PrepareQuery prepares a statement, a query or a change, on the handle's
 // session. The caller should Close it; the handle's Close does so otherwise.
 func (s *SessionHandle) PrepareQuery(ctx context.Context, sql string) (*PreparedQuery, error) {
-	c, err := s.begin(ctx, "PrepareQuery", QueryOptions{}, brief)
+	return s.PrepareQueryWithOptions(ctx, sql, QueryOptions{})
+}
+
+// PrepareQueryWithOptions is PrepareQuery with options. Route says how
+// PreparedQuery.Query sends the statement, Timeout bounds the preparing, and
+// Headers go with it. The others do not apply.
+func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string, opts QueryOptions) (*PreparedQuery, error) {
+	c, err := s.begin(ctx, "PrepareQuery", QueryOptions{Timeout: opts.Timeout, Headers: opts.Headers}, brief)
 	if err != nil {
 		return nil, err
 	}
 	script := sqlscan.Parse(sql)
-	if err := single(script); err != nil {
-		return nil, c.finish(outcome{err: err})
+	if err = opts.Route.check(); err != nil {
+		err = usage(err)
+	} else if err = single(script); err == nil {
+		err = s.enterStatement(c, script)
 	}
-	if err := s.enterStatement(c, script); err != nil {
+	if err != nil {
 		return nil, c.finish(outcome{err: err})
 	}
 	c.script = sqlscan.Script{} // preparing runs nothing
 	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, risks) }
-	q := &PreparedQuery{s: s, script: script}
+	c.byOneExecution(opts.Route, script) // but on some servers it does
+	q := &PreparedQuery{s: s, script: script, route: opts.Route}
 	_, err = perform(c, func(ctx context.Context) (Prepared, error) { return s.conn.Prepare(ctx, sql, c.info) },
 		func(stmt Prepared, present bool, err error) outcome {
 			switch {
@@ -73,41 +84,54 @@ func (q *PreparedQuery) ParameterSchema() *arrow.Schema { return q.stmt.Paramete
 // Query runs the statement with params, or without when nil, and streams its
 // rows, as SessionHandle.Query does.
 func (q *PreparedQuery) Query(ctx context.Context, params arrow.RecordBatch) (*QueryResult, error) {
-	byUpdate, ambiguity := RouteAuto.byUpdate(q.script)
+	return q.QueryWithOptions(ctx, QueryOptions{Params: params})
+}
+
+// QueryWithOptions is Query with options, of which Params are the parameters. A
+// Route other than RouteAuto replaces that of the preparing.
+func (q *PreparedQuery) QueryWithOptions(ctx context.Context, opts QueryOptions) (*QueryResult, error) {
+	if opts.Route == RouteAuto {
+		opts.Route = q.route
+	}
+	byUpdate, ambiguity := opts.Route.byUpdate(q.script)
 	if byUpdate {
-		done, err := q.Update(ctx, params)
+		done, err := q.update(ctx, opts)
 		if err != nil {
 			return nil, err
 		}
 		return effectOnly(done), nil
 	}
-	c, err := q.begin(ctx, "PreparedQuery.Query")
+	c, err := q.begin(ctx, "PreparedQuery.Query", opts)
 	if err != nil {
 		return nil, err
 	}
 	if ambiguity != nil {
 		return nil, c.finish(outcome{err: usage(ambiguity)})
 	}
-	c.keep(params)
-	return q.s.stream(c, func(ctx context.Context) (Stream, error) { return q.stmt.Query(ctx, params, c.info) })
+	c.keep(opts.Params)
+	return q.s.stream(c, func(ctx context.Context) (Stream, error) { return q.stmt.Query(ctx, opts.Params, c.info) })
 }
 
 // Update runs the statement for its effect, once for every row of params.
 func (q *PreparedQuery) Update(ctx context.Context, params arrow.RecordBatch) (UpdateResult, error) {
-	c, err := q.begin(ctx, "PreparedQuery.Update")
+	return q.update(ctx, QueryOptions{Params: params})
+}
+
+func (q *PreparedQuery) update(ctx context.Context, opts QueryOptions) (UpdateResult, error) {
+	c, err := q.begin(ctx, "PreparedQuery.Update", opts)
 	if err != nil {
 		return UpdateResult{}, err
 	}
-	c.keep(params)
-	n, err := perform(c, func(ctx context.Context) (int64, error) { return q.s.updatePrepared(ctx, c, q.stmt, params) }, plainly)
+	c.keep(opts.Params)
+	n, err := perform(c, func(ctx context.Context) (int64, error) { return q.s.updatePrepared(ctx, c, q.stmt, opts.Params) }, plainly)
 	if err != nil {
 		return UpdateResult{}, err
 	}
 	return UpdateResult{RowsAffected: n}, nil
 }
 
-func (q *PreparedQuery) begin(ctx context.Context, op string) (*call, error) {
-	c, err := q.s.begin(ctx, op, QueryOptions{}, cutShort)
+func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions) (*call, error) {
+	c, err := q.s.begin(ctx, op, opts, cutShort)
 	if err != nil {
 		return nil, err
 	}

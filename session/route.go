@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -17,7 +18,9 @@ const (
 	// RouteAuto decides by the text: what returns rows is a query, what is
 	// run for its effect an update. A text that changes something and whose
 	// rows cannot be had surely by one execution is refused with
-	// ErrAmbiguousRoute before anything is sent. It is the default.
+	// ErrAmbiguousRoute before anything is sent: always where the text leaves
+	// it open, and on servers that may execute a query twice for every text
+	// that changes something and returns rows. It is the default.
 	RouteAuto Route = iota
 
 	// RouteQuery sends the text as a query.
@@ -33,13 +36,13 @@ var ErrAmbiguousRoute = errors.New("the text does not tell whether it is a query
 
 // byUpdate reports whether a text goes by the update call.
 //
-// INVARIANT: with RouteAuto no statement that might change something goes by a
-// call that a server executes twice, and none that might have rows by a call
-// that drops them.
+// INVARIANT: with RouteAuto no statement that might have rows goes by a call
+// that drops them, and none that might change something by a call that the
+// server executes twice: see byOneExecution.
 func (r Route) byUpdate(script sqlscan.Script) (bool, error) {
 	switch {
-	case r > RouteUpdate:
-		return false, fmt.Errorf("QueryOptions.Route %d is not one of RouteAuto, RouteQuery, RouteUpdate", r)
+	case r.check() != nil:
+		return false, r.check()
 	case r != RouteAuto, script.Empty():
 		return r == RouteUpdate, nil
 	case script.Fault != "":
@@ -66,8 +69,44 @@ func (r Route) byUpdate(script sqlscan.Script) (bool, error) {
 	}
 }
 
+// check refuses what is none of the routes.
+func (r Route) check() error {
+	if r > RouteUpdate {
+		return fmt.Errorf("QueryOptions.Route %d is not one of RouteAuto, RouteQuery, RouteUpdate", r)
+	}
+	return nil
+}
+
 func ambiguous(why string) error {
 	return fmt.Errorf("%w: %s: set QueryOptions.Route to RouteQuery for its rows, or use Update for its effect", ErrAmbiguousRoute, why)
+}
+
+// QueryRepeater is a Conn whose server may execute a query twice: to tell its
+// schema and to give its rows.
+type QueryRepeater interface {
+	// RepeatsQueries reports whether it may. The answer is learned once per
+	// endpoint, on the conditions of Conn.TrustsTxIDs.
+	RepeatsQueries(ctx context.Context) (bool, error)
+}
+
+// byOneExecution has the call refused, before anything of it is sent, where its
+// text changes something, returns rows, and the server may execute it twice.
+func (c *call) byOneExecution(route Route, script sqlscan.Script) {
+	server, mayRepeat := c.s.conn.(QueryRepeater)
+	if !mayRepeat || route != RouteAuto || script.ReadOnly() || script.Rows() == sqlscan.RowsNone {
+		return
+	}
+	given := c.ready
+	c.ready = func(ctx context.Context) error {
+		repeats, err := server.RepeatsQueries(ctx)
+		switch {
+		case err != nil && !FaultIn(err).KeepsConn():
+			return err
+		case err != nil || repeats:
+			return usage(ambiguous("it changes something and returns rows, and this server may execute it twice"))
+		}
+		return given(ctx)
+	}
 }
 
 // single refuses a text of several statements where one is prepared: there are

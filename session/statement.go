@@ -138,6 +138,7 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 	if err != nil {
 		return nil, c.finish(outcome{err: err})
 	}
+	c.byOneExecution(opts.Route, script)
 	if opts.Params == nil {
 		return s.stream(c, func(ctx context.Context) (Stream, error) { return s.conn.Query(ctx, sql, c.info) })
 	}
@@ -171,6 +172,9 @@ func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOp
 		return UpdateResult{}, c.finish(outcome{err: err})
 	}
 	c.keep(opts.Params)
+	if opts.Params != nil {
+		c.byOneExecution(opts.Route, script) // to prepare a text may be to execute it
+	}
 	n, err := perform(c, func(ctx context.Context) (int64, error) {
 		if opts.Params == nil {
 			return s.conn.Update(ctx, sql, c.info)

@@ -36,6 +36,9 @@
 //     session a prepared statement can then be another one.
 //   - On servers that run a SELECT in order to prepare it, one with effects has
 //     had them in the new session before its loss is found out.
+//   - A server that executes a query twice, for its schema and for its rows, is
+//     not found out: it executes a change twice that returns rows and goes by
+//     Query.
 //   - Nothing can be watched on servers without prepared statements, or which
 //     do not refuse to close a handle that they do not know.
 //   - Other drivers that dial again behind their caller's back are not watched.

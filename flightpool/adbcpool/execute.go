@@ -83,10 +83,11 @@ func (s *statement) ExecuteQuery(ctx context.Context) (array.RecordReader, int64
 }
 
 func (s *statement) query(ctx context.Context, params arrow.RecordBatch) (*flightpool.QueryResult, error) {
+	opts := flightpool.QueryOptions{Params: params, Headers: s.headers, Route: s.route}
 	if s.prepared != nil {
-		return s.prepared.Query(ctx, params)
+		return s.prepared.QueryWithOptions(ctx, opts)
 	}
-	return s.conn.s.QueryWithOptions(ctx, s.sql, flightpool.QueryOptions{Params: params, Headers: s.headers, Route: s.route})
+	return s.conn.s.QueryWithOptions(ctx, s.sql, opts)
 }
 
 // ExecuteUpdate is part of adbc.Statement.

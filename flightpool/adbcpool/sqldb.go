@@ -27,7 +27,8 @@ import (
 // Contexts end statements on the server, as with the pool itself. Errors are
 // the pool's; where nothing was sent on a connection that is gone, errors.Is
 // also finds driver.ErrBadConn, and database/sql has tried others already.
-// Isolation levels and read-only transactions are refused.
+// Isolation levels and read-only transactions are refused. WithRoute says how a
+// statement is sent whose text leaves that open.
 func OpenDB(p *flightpool.FlightSQLPool) *sql.DB {
 	db := sql.OpenDB(connector{p})
 	db.SetMaxIdleConns(-1)
@@ -138,7 +139,7 @@ func (c *sqlConn) QueryContext(ctx context.Context, query string, args []driver.
 	if err != nil {
 		return nil, badArgument("Query", err)
 	}
-	opts := flightpool.QueryOptions{}
+	opts := flightpool.QueryOptions{Route: routeOf(ctx)}
 	if params != nil {
 		defer params.Release()
 		opts.Params = params
@@ -155,7 +156,7 @@ func (c *sqlConn) ExecContext(ctx context.Context, query string, args []driver.N
 	if err != nil {
 		return nil, badArgument("Exec", err)
 	}
-	opts := flightpool.QueryOptions{}
+	opts := flightpool.QueryOptions{Route: routeOf(ctx)}
 	if params != nil {
 		defer params.Release()
 		opts.Params = params

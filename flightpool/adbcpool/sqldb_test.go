@@ -408,3 +408,59 @@ func TestExecRunsWhatQueryRefuses(t *testing.T) {
 		require.NotErrorIs(r, err, flightpool.ErrAmbiguousRoute)
 	})
 }
+
+// A statement whose text leaves open how it is sent goes as the caller says.
+func TestWithRouteGivesTheRowsOfWhatQueryRefuses(t *testing.T) {
+	const text = "OPTIMIZE TABLE t"
+	for _, kind := range kinds {
+		synctest.Test(t, func(t *testing.T) {
+			b := array.NewInt64Builder(memory.DefaultAllocator)
+			defer b.Release()
+			b.Append(7)
+			schema := arrow.NewSchema([]arrow.Field{{Name: "a", Type: arrow.PrimitiveTypes.Int64}}, nil)
+			engine := testserver.NewScript()
+			engine.On(text, testserver.Rows(array.NewRecordBatch(schema, []arrow.Array{b.NewArray()}, 1)))
+			s, err := testserver.Start(testserver.Options{Engine: engine, Listen: testserver.InMemory})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, s.Close()) })
+			r := rig{t, s}
+			pool := r.pool(kind)
+			db := OpenDB(pool)
+			defer func() { require.NoError(r, db.Close()) }()
+			asQuery := WithRoute(r.Context(), flightpool.RouteQuery)
+			value := func(row *sql.Row) (n int, err error) { return n, row.Scan(&n) }
+
+			_, err = value(db.QueryRowContext(r.Context(), text))
+			require.ErrorIs(r, err, flightpool.ErrAmbiguousRoute)
+			n, err := value(db.QueryRowContext(asQuery, text))
+			require.NoError(r, err)
+			require.Equal(r, 7, n)
+			_, err = db.ExecContext(asQuery, text)
+			require.NoError(r, err, "Exec drops the rows")
+
+			stmt, err := db.PrepareContext(asQuery, text)
+			require.NoError(r, err)
+			n, err = value(stmt.QueryRowContext(asQuery))
+			require.NoError(r, err)
+			require.Equal(r, 7, n)
+			require.NoError(r, stmt.Close())
+
+			tx, err := db.BeginTx(r.Context(), nil)
+			require.NoError(r, err)
+			n, err = value(tx.QueryRowContext(asQuery, text))
+			require.NoError(r, err)
+			require.Equal(r, 7, n)
+			stmt, err = tx.PrepareContext(r.Context(), text)
+			require.NoError(r, err)
+			n, err = value(stmt.QueryRowContext(asQuery))
+			require.NoError(r, err)
+			require.Equal(r, 7, n)
+			require.NoError(r, stmt.Close())
+			require.NoError(r, tx.Commit())
+
+			_, err = value(db.QueryRowContext(WithRoute(r.Context(), 7), text))
+			require.ErrorContains(r, err, "Route 7")
+			require.Equal(r, 5, r.executions(text))
+		})
+	}
+}

@@ -58,7 +58,7 @@ func (c *sqlConn) Prepare(query string) (driver.Stmt, error) { return c.PrepareC
 
 // PrepareContext is part of driver.ConnPrepareContext.
 func (c *sqlConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	q, err := c.s.PrepareQuery(ctx, query)
+	q, err := c.s.PrepareQueryWithOptions(ctx, query, flightpool.QueryOptions{Route: routeOf(ctx)})
 	if err != nil {
 		return nil, c.fail(err)
 	}
@@ -121,11 +121,12 @@ func (s *sqlStmt) run(ctx context.Context, args []driver.NamedValue) (*flightpoo
 	if err != nil {
 		return nil, badArgument("Stmt", err)
 	}
-	if params == nil {
-		return s.q.Query(ctx, nil)
+	opts := flightpool.QueryOptions{Route: routeOf(ctx)}
+	if params != nil {
+		defer params.Release()
+		opts.Params = params
 	}
-	defer params.Release()
-	return s.q.Query(ctx, params)
+	return s.q.QueryWithOptions(ctx, opts)
 }
 
 // Query is part of driver.Stmt.

@@ -115,7 +115,7 @@ func (s *statement) Prepare(ctx context.Context) error {
 	if err := s.unprepare(); err != nil { //nolint:contextcheck // bounded by itself, as in Close
 		return err
 	}
-	q, err := s.conn.s.PrepareQuery(ctx, s.sql)
+	q, err := s.conn.s.PrepareQueryWithOptions(ctx, s.sql, flightpool.QueryOptions{Route: s.route})
 	if err != nil {
 		return toADBC(err)
 	}

@@ -26,7 +26,10 @@ const (
 	controlIdle = 5 * time.Minute
 )
 
-var _ session.OrderLearner = (*Conn)(nil)
+var (
+	_ session.OrderLearner  = (*Conn)(nil)
+	_ session.QueryRepeater = (*Conn)(nil)
+)
 
 // CancelSteps is part of session.Conn. A statement that has no FlightInfo yet,
 // or is an update, is named by an empty one: servers that stop whatever the

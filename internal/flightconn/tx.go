@@ -91,6 +91,16 @@ func (c *Conn) TrustsTxIDs(ctx context.Context) (bool, error) {
 	return trusted, nil
 }
 
+// RepeatsQueries is part of session.QueryRepeater. Nothing shows without an
+// effect that a server executes a query twice. One that does, and none that is
+// known not to, confirms the end of transactions that it does not know.
+func (c *Conn) RepeatsQueries(ctx context.Context) (bool, error) {
+	if _, err := c.TrustsTxIDs(ctx); err != nil {
+		return false, err
+	}
+	return c.endpoint.support.txIDs.Load() == txIDsIgnored, nil
+}
+
 // learnTxIDs asks the server to roll back a transaction that does not exist.
 // The id looks like tx: one of another shape is refused as malformed by
 // servers that take any other for ended.
