@@ -3,7 +3,6 @@ package flightpool
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
@@ -221,7 +221,7 @@ func (c Config) resolve() (Config, error) {
 		faults = append(faults, fmt.Errorf("Cancel.Grace: %v is more than Cancel.Budget %v", c.Cancel.Grace, c.Cancel.Budget))
 	}
 	never := func(context.Context) (session.Conn, error) { return nil, ErrClosed }
-	return c, errors.Join(append(faults, reservoirConfig(c, never).Validate())...)
+	return c, errjoin.Join(append(faults, reservoirConfig(c, never).Validate())...)
 }
 
 func set[T comparable](field *T, byDefault T) {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -61,7 +62,7 @@ func ParseTarget(target string) (clean string, cfg Config, err error) {
 	if len(faults) == 0 {
 		faults = append(faults, d.checkTLS(cfg.TLS))
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err := errjoin.Join(faults...); err != nil {
 		return "", Config{}, &Error{Op: "ParseTarget", Stage: session.StageArgument, Fault: FaultUsage, Unsent: true, Err: err}
 	}
 	return d.clean, cfg, nil

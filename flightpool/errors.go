@@ -150,18 +150,6 @@ func causeOf(err error) string {
 	return err.Error()
 }
 
-// joined is errors.Join on one line.
-func joined(err, also error) error {
-	switch {
-	case err == nil:
-		return also
-	case also == nil:
-		return err
-	default:
-		return fmt.Errorf("%w; %w", err, also)
-	}
-}
-
 // reworded is an error with another text.
 type reworded struct {
 	text string

@@ -2,8 +2,8 @@ package flightpool
 
 import (
 	"context"
-	"errors"
 
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -28,5 +28,5 @@ func layered(l Layer, open func(context.Context) (session.Conn, error), release 
 		}
 		return l.Wrap(ctx, c)
 	}
-	return wrapped, func() error { return errors.Join(l.Close(), release()) }
+	return wrapped, func() error { return errjoin.Join(l.Close(), release()) }
 }

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
@@ -45,7 +46,7 @@ func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error)
 	if d.addr != "" { // else nobody knows whether it is plain text
 		faults = append(faults, d.checkTLS(cfg.TLS))
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err := errjoin.Join(faults...); err != nil {
 		return nil, badConfig(err)
 	}
 	// The pool outlives the call that makes it.
@@ -57,7 +58,7 @@ func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error)
 	release := func() error { auth.stop(); return endpoint.Close() }
 	p, err := start(ctx, d.addr, resolved, endpoint.Open, release)
 	if err != nil {
-		return nil, joined(err, release())
+		return nil, errjoin.Join(err, release())
 	}
 	return p, nil
 }
@@ -70,7 +71,7 @@ func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error)
 func NewWith(ctx context.Context, open func(context.Context) (session.Conn, error), cfg Config) (*FlightSQLPool, error) {
 	resolved, err := cfg.resolve()
 	if open == nil {
-		err = errors.Join(err, errors.New("open: is required"))
+		err = errjoin.Join(err, errors.New("open: is required"))
 	}
 	if err != nil {
 		return nil, badConfig(err)
@@ -132,7 +133,7 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 	err = p.acquireError(ctx, "New", err)
 	bounded, cancel := context.WithTimeout(life, cfg.CloseTimeout)
 	defer cancel()
-	return nil, joined(err, p.shut(bounded))
+	return nil, errjoin.Join(err, p.shut(bounded))
 }
 
 // first waits for the first connection, until ctx ends or an open has failed; a
@@ -268,7 +269,7 @@ func (p *FlightSQLPool) shut(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.CloseTimeout)
 	defer cancel()
 	if n := p.behind.wait(bounded); n > 0 {
-		err = joined(err, fmt.Errorf("%d goroutines of calls have not ended within CloseTimeout; does a hook block?", n))
+		err = errjoin.Join(err, fmt.Errorf("%d goroutines of calls have not ended within CloseTimeout; does a hook block?", n))
 	}
-	return joined(err, p.release())
+	return errjoin.Join(err, p.release())
 }

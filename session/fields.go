@@ -1,10 +1,11 @@
 package session
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
+
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // fieldsOf lists the fields of a struct type that take columns, those of
@@ -19,7 +20,7 @@ func (s setters) fieldsOf(t reflect.Type) ([]field, error) {
 			fields = append(fields, f)
 		}
 	}
-	return fields, errors.Join(w.faults...)
+	return fields, errjoin.Join(w.faults...)
 }
 
 // fieldWalk collects the fields of a struct type.

@@ -1,13 +1,14 @@
 package session
 
 import (
-	"errors"
 	"fmt"
 	"iter"
 	"reflect"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // Rows iterates the rows of r as values of type T and releases r at the end of
@@ -162,7 +163,7 @@ func planFields(fields []field, columns []arrow.Field) ([]columnPlan, error) {
 		}
 		plan = append(plan, columnPlan{f, at})
 	}
-	return plan, errors.Join(faults...)
+	return plan, errjoin.Join(faults...)
 }
 
 func (p rowPlan) fill(dst reflect.Value, batch arrow.RecordBatch, row int) error {

@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/internal/eof"
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
@@ -70,7 +71,7 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 	if err != nil {
 		return 0, err
 	}
-	if err := errors.Join(required(table != "", "a table name is needed"), required(rows != nil, "a record reader is needed")); err != nil {
+	if err := errjoin.Join(required(table != "", "a table name is needed"), required(rows != nil, "a record reader is needed")); err != nil {
 		return 0, c.finish(outcome{err: usage(err)})
 	}
 	script := "INSERT INTO " + quoteName(table) + " DEFAULT VALUES" // it is no read

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // Errors of transaction calls made in the wrong state. Nothing was sent.
@@ -131,7 +133,7 @@ func (s *SessionHandle) Commit(ctx context.Context) error {
 			s.setTx(transaction{refused: true})
 			return aborted
 		}
-		return errors.Join(aborted, err)
+		return errjoin.Join(aborted, err)
 	default:
 	}
 	err = do(c, func(ctx context.Context) error { return s.commit(ctx, tx) },

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/flightpool/flightpool/internal/eof"
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
@@ -234,7 +235,7 @@ func (s *SessionHandle) putBack(ctx context.Context, r reader, before reading, n
 			if !FaultIn(err).KeepsConn() {
 				return err
 			}
-			failed = errors.Join(failed, err)
+			failed = errjoin.Join(failed, err)
 			continue
 		}
 		now, err := s.readRow(ctx, r, call)
@@ -245,7 +246,7 @@ func (s *SessionHandle) putBack(ctx context.Context, r reader, before reading, n
 			return nil
 		}
 	}
-	return errors.Join(fmt.Errorf("%s is not what it was", r.what), failed)
+	return errjoin.Join(fmt.Errorf("%s is not what it was", r.what), failed)
 }
 
 // learn finds out whether the server answers r, for the next session that

@@ -333,7 +333,7 @@ func TestErrorsNameWhatIsWrong(t *testing.T) {
 	refused[struct {
 		A chan int
 		B chan int
-	}](t, "field A: type chan int cannot hold a column\nfield B: type chan int cannot hold a column", one, one)
+	}](t, "field A: type chan int cannot hold a column; field B: type chan int cannot hold a column", one, one)
 	for _, err := range []error{failed[struct{ A *chan int }](t, one), failed[struct{ A []chan int }](t, one), failed[struct{ A [2]chan int }](t, one), failed[struct{ A map[chan int]int }](t, one), failed[struct{ A map[string]chan int }](t, one), failed[struct{ A struct{ B chan int } }](t, one)} {
 		require.ErrorContains(t, err, "chan int cannot hold a column")
 	}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // WithTransaction runs fn inside a transaction: Commit when it returns nil,
-// Rollback when it fails or panics. Its error is fn's, or Commit's. When ctx has
+// Rollback when it fails or panics. Its error is fn's, with that of a Rollback
+// that failed, or Commit's. When ctx has
 // ended, the rollback goes on behind the caller, and later calls wait for it.
 func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context.Context, s *SessionHandle) error) error {
 	if err := s.BeginTransaction(ctx); err != nil {
@@ -36,7 +39,7 @@ func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context
 	err := fn(ctx, s)
 	finished = true
 	if err != nil {
-		return errors.Join(err, rollback())
+		return errjoin.Join(err, rollback())
 	}
 	err = s.Commit(ctx)
 	if err != nil && s.txState().phase != txNone && !errors.Is(err, ErrCommitUnknown) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/adbcconn"
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -26,7 +27,7 @@ import (
 // that driver dial again, and with that lose the session. See the package
 // comment for what is done about it.
 func New(ctx context.Context, db adbc.Database, cfg flightpool.Config) (*flightpool.FlightSQLPool, error) {
-	if err := errors.Join(need(db), notOurs(cfg)); err != nil {
+	if err := errjoin.Join(need(db), notOurs(cfg)); err != nil {
 		return nil, badArgument("New", err)
 	}
 	conn := adbcconn.ForeignConfig{ProbeSQL: cfg.HealthCheck.SQL, CloseTimeout: cfg.CloseTimeout}
@@ -67,5 +68,5 @@ func notOurs(cfg flightpool.Config) error {
 			faults = append(faults, taken(field.name, "the database's own"))
 		}
 	}
-	return errors.Join(faults...)
+	return errjoin.Join(faults...)
 }

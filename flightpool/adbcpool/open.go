@@ -2,10 +2,10 @@ package adbcpool
 
 import (
 	"context"
-	"errors"
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/adbcconn"
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // Open makes a pool whose statements go through ADBC's own Flight SQL driver.
@@ -27,7 +27,7 @@ func Open(ctx context.Context, target string, cfg flightpool.Config) (*flightpoo
 	cfg.Layer = driver
 	p, err := flightpool.New(ctx, target, cfg)
 	if err != nil {
-		return nil, errors.Join(err, driver.Close())
+		return nil, errjoin.Join(err, driver.Close())
 	}
 	return p, nil
 }

@@ -2,7 +2,6 @@ package adbcpool
 
 import (
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -41,7 +41,7 @@ func bindRow(args []driver.NamedValue) (arrow.RecordBatch, error) {
 		fields[i] = arrow.Field{Name: strconv.Itoa(arg.Ordinal), Type: t, Nullable: true}
 	}
 	if len(faults) > 0 {
-		return nil, errors.Join(faults...)
+		return nil, errjoin.Join(faults...)
 	}
 	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema(fields, nil))
 	defer b.Release()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // Types of tokens, by the names that RFC 8693 gives them.
@@ -60,7 +61,7 @@ func TokenExchange(x Exchange) (flightpool.TokenSource, error) {
 	if x.Actor == nil && x.ActorType != "" {
 		faults = append(faults, errors.New("ActorType: needs an Actor"))
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err := errjoin.Join(faults...); err != nil {
 		return nil, fmt.Errorf("oauth: %w", err)
 	}
 	return x.token, nil

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // Client says who asks which token endpoint for what. It prints without its
@@ -66,7 +67,7 @@ func ClientCredentials(c Client) (flightpool.TokenSource, error) {
 	if c.ID == "" {
 		faults = append(faults, errors.New("ID: is required"))
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err := errjoin.Join(faults...); err != nil {
 		return nil, fmt.Errorf("oauth: %w", err)
 	}
 	return func(ctx context.Context) (string, time.Time, error) {

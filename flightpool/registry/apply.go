@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // ApplyDDL carries statements out, in their order, and stops at the first that
@@ -77,7 +79,7 @@ func (s *Statement) onServer(d *ServerDefinition) error {
 			faults = append(faults, &DDLError{o.Position, err.Error()})
 		}
 	}
-	return errors.Join(faults...)
+	return errjoin.Join(faults...)
 }
 
 func (s *Statement) onMapping(d *ServerDefinition) error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
 )
@@ -39,7 +40,7 @@ func (u *userPool) acquire(ctx context.Context, g *current) (*Conn, error) {
 	}
 	conn, err := loan.Value().Lend(ctx)
 	if err != nil {
-		return nil, errors.Join(err, loan.Discard(err))
+		return nil, errjoin.Join(err, loan.Discard(err))
 	}
 	return &Conn{user: u, sql: conn, loan: loan}, nil
 }

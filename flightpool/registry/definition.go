@@ -1,13 +1,13 @@
 package registry
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // Public is the local user whose mapping holds for everybody without one of his
@@ -159,7 +159,7 @@ func (d ServerDefinition) resolve() (ServerDefinition, error) {
 	if d.MinConnections > d.UserMaxConnections && d.MaxConnections > 0 {
 		faults = append(faults, fmt.Errorf("MinConnections: %d is more than a user's bound of %d", d.MinConnections, d.UserMaxConnections))
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err := errjoin.Join(faults...); err != nil {
 		return d, &DefinitionError{Server: d.Name, Err: err}
 	}
 	return d, nil

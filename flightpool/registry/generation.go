@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"database/sql/driver"
-	"errors"
 	"io"
 	"math"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
@@ -110,7 +110,7 @@ func (g *sqlGeneration) tune(d *ServerDefinition) error {
 func (g *sqlGeneration) close(ctx context.Context) error {
 	err := g.pooled.close(ctx)
 	if c, ok := g.connector.(io.Closer); ok {
-		err = errors.Join(err, c.Close())
+		err = errjoin.Join(err, c.Close())
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
 )
 
@@ -205,5 +206,5 @@ func kinds(own []Kind) (map[string]Kind, error) {
 		}
 		all[k.Name] = k
 	}
-	return maps.Clone(all), errors.Join(faults...)
+	return maps.Clone(all), errjoin.Join(faults...)
 }

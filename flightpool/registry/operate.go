@@ -2,9 +2,10 @@ package registry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // Warmup opens connections until every user's pool of a server has n, idle or in
@@ -42,7 +43,7 @@ func (r *Registry) Warmup(ctx context.Context, name string, n int) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(faults...)
+	return errjoin.Join(faults...)
 }
 
 // EvictIdle closes the idle connections of a server beyond each user's

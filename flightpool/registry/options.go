@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // setting is one of a definition's fields as text.
@@ -87,7 +88,7 @@ func (d *ServerDefinition) SetOptions(values map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		faults = append(faults, d.setOption(name, values[name]))
 	}
-	return errors.Join(faults...)
+	return errjoin.Join(faults...)
 }
 
 func (d *ServerDefinition) setOption(name, value string) error {

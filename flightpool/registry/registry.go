@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -10,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
 )
 
@@ -104,7 +104,7 @@ func (r *Registry) check(d ServerDefinition) (*ServerDefinition, error) {
 	d.Kind = canonicalKind(d.Kind)
 	resolved, err := d.resolve()
 	if _, ok := r.kinds[resolved.Kind]; !ok && resolved.Kind != "" {
-		err = errors.Join(err, &DefinitionError{Server: d.Name, Err: fmt.Errorf("Kind: %q is unknown; known are %v", d.Kind, slices.Sorted(maps.Keys(r.kinds)))})
+		err = errjoin.Join(err, &DefinitionError{Server: d.Name, Err: fmt.Errorf("Kind: %q is unknown; known are %v", d.Kind, slices.Sorted(maps.Keys(r.kinds)))})
 	}
 	return &resolved, err
 }
@@ -133,7 +133,7 @@ func (r *Registry) Register(ctx context.Context, def ServerDefinition) error {
 				continue
 			}
 			if _, err := s.user(name); err != nil {
-				return errors.Join(err, s.close(ctx))
+				return errjoin.Join(err, s.close(ctx))
 			}
 		}
 	}
@@ -215,7 +215,7 @@ func (r *Registry) Close(ctx context.Context) error {
 	wg.Wait()
 	r.end()
 	r.keeper.Wait()
-	return errors.Join(append(faults, r.hub.Close())...)
+	return errjoin.Join(append(faults, r.hub.Close())...)
 }
 
 // server finds a server.

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // server is one registered server.
@@ -69,7 +71,7 @@ func (s *server) user(name string) (*userPool, error) {
 			return u, nil
 		}
 		if closing := u.gen.Load().close(s.life); err != nil || closing != nil { // it has opened nothing
-			return nil, errors.Join(err, closing)
+			return nil, errjoin.Join(err, closing)
 		}
 	}
 }
@@ -203,7 +205,7 @@ func (s *server) update(d *ServerDefinition) error {
 		faults = append(faults, g.close(s.life))
 	}
 	s.share.settle()
-	return errors.Join(faults...)
+	return errjoin.Join(faults...)
 }
 
 // prepare makes what a definition needs of new generations.
@@ -221,7 +223,7 @@ func (s *server) prepare(d *ServerDefinition) (next map[*userPool]*current, err 
 			next[u] = g
 		}
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err := errjoin.Join(faults...); err != nil {
 		for _, g := range next {
 			_ = g.close(s.life) // it has opened nothing
 		}
@@ -250,7 +252,7 @@ func (s *server) closeUsers(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	if err := errors.Join(faults...); err != nil {
+	if err := errjoin.Join(faults...); err != nil {
 		return &DrainError{Server: s.name, Err: err}
 	}
 	return nil

@@ -2,7 +2,6 @@ package adbcconn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
 
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/session"
 )
@@ -62,13 +62,13 @@ func (d *Driver) Close() error { return d.db.Close() }
 func (d *Driver) Wrap(ctx context.Context, native session.Conn) (session.Conn, error) {
 	transport, ok := native.(*flightconn.Conn)
 	if !ok {
-		return nil, errors.Join(fmt.Errorf("adbcconn: a connection of type %T cannot carry the driver", native), native.Close())
+		return nil, errjoin.Join(fmt.Errorf("adbcconn: a connection of type %T cannot carry the driver", native), native.Close())
 	}
 	c := &Conn{Conn: transport, driver: d}
 	cn, err := d.db.Open(context.WithValue(ctx, openingKey{}, c))
 	if err != nil {
 		err = &session.Error{Op: "Open", Stage: session.StageProbe, Fault: session.FaultUnknown, Err: wrapDriver(err, nil)}
-		return nil, errors.Join(err, native.Close())
+		return nil, errjoin.Join(err, native.Close())
 	}
 	c.cn = cn
 	return c, nil

@@ -12,6 +12,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/cancel"
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -94,7 +95,7 @@ func OpenForeign(ctx context.Context, db adbc.Database, cfg ForeignConfig) (sess
 		if errors.As(err, &e) && e.Fault == session.FaultTransport {
 			e.Stage = session.StageDial // which drivers put off until they must
 		}
-		return nil, errors.Join(err, c.abandon())
+		return nil, errjoin.Join(err, c.abandon())
 	}
 	c.proven.Store(true)
 	c.flight, _ = enter(t, session.StageProbe, func(ctx context.Context) (bool, error) { return isFlightSQL(ctx, c.cn), nil }, nil)

@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -41,7 +42,7 @@ func (c *Foreign) statement(sql string, call session.Call) (adbc.Statement, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(stmt.SetSqlQuery(sql), setHeaders(stmt, call)); err != nil {
+	if err := errjoin.Join(stmt.SetSqlQuery(sql), setHeaders(stmt, call)); err != nil {
 		_ = stmt.Close()
 		return nil, err
 	}
@@ -182,7 +183,7 @@ func (c *Foreign) Ingest(ctx context.Context, rows array.RecordReader, opts sess
 			return 0, err
 		}
 		defer func() { _ = stmt.Close() }()
-		if err := errors.Join(setIngest(stmt, opts), setHeaders(stmt, call), stmt.BindStream(ctx, rows)); err != nil {
+		if err := errjoin.Join(setIngest(stmt, opts), setHeaders(stmt, call), stmt.BindStream(ctx, rows)); err != nil {
 			return 0, err
 		}
 		n, err := stmt.ExecuteUpdate(ctx)

@@ -21,7 +21,7 @@ func Check(root fs.FS) ([]string, error) {
 	for _, f := range files {
 		faults = append(faults, checkSize(f)...)
 		faults = append(faults, checkContexts(f, detached)...)
-		faults = append(faults, checkEOF(f)...)
+		faults = append(faults, checkErrors(f)...)
 		for _, spec := range f.ast.Imports {
 			name, _ := strconv.Unquote(spec.Path.Value)
 			if fault := checkImport(f, name); fault != "" {
@@ -132,11 +132,13 @@ func makesContext(f file, n ast.Node) (found bool) {
 	return found
 }
 
-// checkEOF finds errors.Is(…, io.EOF) where results are read: an error that
-// wraps io.EOF is the failure of a transport or of a decompressor, and taken for
-// the end it makes a result short without a word.
-func checkEOF(f file) []string {
-	if f.isTest() || !slices.ContainsFunc(resultReaders, func(dir string) bool { return within(f.dir(), dir) }) {
+// checkErrors finds two uses of package errors that calls must not make.
+//
+// errors.Is(…, io.EOF): an error that wraps io.EOF is the failure of a transport
+// or of a decompressor, and taken for the end it makes a result short without a
+// word. errors.Join: its text has a line for each error, and logs one for all.
+func checkErrors(f file) []string {
+	if f.isTest() || !slices.ContainsFunc(callers, func(dir string) bool { return within(f.dir(), dir) }) {
 		return nil
 	}
 	var faults []string
@@ -150,8 +152,12 @@ func checkEOF(f file) []string {
 	}
 	ast.Inspect(f.ast, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
-		if ok && len(call.Args) == 2 && selects(call.Fun, "errors", "Is") && selects(call.Args[1], "io", "EOF") && importName(f, "io") != "" {
+		switch {
+		case !ok:
+		case len(call.Args) == 2 && selects(call.Fun, "errors", "Is") && selects(call.Args[1], "io", "EOF") && importName(f, "io") != "":
 			faults = append(faults, f.path+": looks for io.EOF in a chain of errors; ask internal/eof")
+		case selects(call.Fun, "errors", "Join"):
+			faults = append(faults, f.path+": joins errors on several lines; use internal/errjoin")
 		}
 		return true
 	})

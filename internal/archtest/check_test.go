@@ -52,6 +52,8 @@ func TestEachBrokenRuleIsFound(t *testing.T) {
 		{"detach helper", "flightpool/a.go", fmt.Sprintf(detach, "detached"), ""},
 		{"second detach helper", "flightpool/a.go", fmt.Sprintf(detach, "detached") + "func detachToo() { _ = context.TODO() }\n", "func detachToo makes a context"},
 		{"end looked for in a chain", "session/a.go", "package session\nimport (\"errors\"; \"io\")\nfunc end(err error) bool { return errors.Is(err, io.EOF) }\n", "looks for io.EOF in a chain"},
+		{"errors on several lines", "session/a.go", "package session\nimport \"errors\"\nfunc end(err error) error { return errors.Join(err, nil) }\n", "on several lines"},
+		{"errors on several lines of a test", "session/a_test.go", "package session\nimport \"errors\"\nfunc end(err error) error { return errors.Join(err, nil) }\n", ""},
 		{"end by identity", "session/a.go", "package session\nimport \"io\"\nfunc end(err error) bool { return err == io.EOF }\n", ""},
 		{"own context in a program", "examples/a/main.go", strings.Replace(fmt.Sprintf(detach, "run"), "flightpool", "main", 1), ""},
 	} {

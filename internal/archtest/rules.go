@@ -9,8 +9,8 @@ const (
 	maxFileLines = 300
 )
 
-// resultReaders are the folders in which results are read.
-var resultReaders = []string{"session", "flightpool", "internal/flightconn", "internal/adbcconn"}
+// callers are the folders in which results are read and errors of calls made.
+var callers = []string{"session", "flightpool", "internal/flightconn", "internal/adbcconn"}
 
 // layer says what the packages of a folder of the root module may import,
 // tests apart: arrows point down only. The deepest layer that contains a
@@ -43,25 +43,26 @@ var layers = []layer{
 	{dir: "reservoir/dsql", may: []string{"reservoir", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
 	{dir: "reservoir/dsql/dsqlotel", may: []string{"reservoir/dsql", "reservoir"}, external: []string{"go.opentelemetry.io/"}},
 
-	{dir: "session", may: []string{"cancel", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan"}, external: wire},
+	{dir: "session", may: []string{"cancel", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
 	{dir: "session/sessiontest", may: []string{"session", "cancel", "internal/eof"}, external: join(wire, test)},
 
 	{dir: "internal/eof"},
 	{dir: "internal/invariant"},
 	{dir: "internal/ctxerr"},
+	{dir: "internal/errjoin"},
 	{dir: "internal/sqlscan"},
 	{dir: "internal/memnet"},
 	{dir: "internal/valuegen", external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "internal/archtest"},
 	{dir: "internal/tools"},
-	{dir: "internal/flightconn", may: []string{"session", "cancel", "internal/eof", "internal/invariant", "internal/sqlscan"}, external: join(wire, []string{"golang.org/x/sync"})},
-	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
+	{dir: "internal/flightconn", may: []string{"session", "cancel", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"golang.org/x/sync"})},
+	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 
-	{dir: "flightpool", may: []string{"session", "reservoir", "cancel", "lease", "internal/ctxerr", "internal/flightconn", "internal/invariant", "internal/sqlscan"}, external: wire},
-	{dir: "flightpool/adbcpool", may: []string{"flightpool", "session", "internal/adbcconn", "internal/sqlscan"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
-	{dir: "flightpool/oauth", may: []string{"flightpool", "reservoir"}, external: []string{"golang.org/x/oauth2"}},
-	{dir: "flightpool/registry", may: []string{"flightpool", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant"}, external: wire},
-	{dir: "flightpool/registry/kinds", may: []string{"flightpool", "flightpool/adbcpool", "flightpool/registry", "reservoir/dsql", "reservoir/sqlconn"}, external: []string{"github.com/jackc/"}},
+	{dir: "flightpool", may: []string{"session", "reservoir", "cancel", "lease", "internal/ctxerr", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
+	{dir: "flightpool/adbcpool", may: []string{"flightpool", "session", "internal/adbcconn", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
+	{dir: "flightpool/oauth", may: []string{"flightpool", "reservoir", "internal/errjoin"}, external: []string{"golang.org/x/oauth2"}},
+	{dir: "flightpool/registry", may: []string{"flightpool", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant", "internal/errjoin"}, external: wire},
+	{dir: "flightpool/registry/kinds", may: []string{"flightpool", "flightpool/adbcpool", "flightpool/registry", "reservoir/dsql", "reservoir/sqlconn", "internal/errjoin"}, external: []string{"github.com/jackc/"}},
 	{dir: "flightpool/poolz", may: []string{"flightpool", "flightpool/registry", "session"}},
 	{dir: "flightpool/flightotel", may: []string{"flightpool", "session"}, external: []string{"go.opentelemetry.io/"}},
 	{dir: "flightpool/flightprom", may: []string{"flightpool", "flightpool/registry", "session"}, external: []string{"github.com/prometheus/"}},

@@ -3,7 +3,6 @@ package flightconn
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,6 +12,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // Defaults of Config.
@@ -144,7 +145,7 @@ func (cfg Config) resolve() (Config, error) {
 		}
 	}
 	if len(errs) > 0 {
-		return cfg, errors.Join(errs...)
+		return cfg, errjoin.Join(errs...)
 	}
 	setDefault(&cfg.DialTimeout, DefaultDialTimeout)
 	setDefault(&cfg.CloseTimeout, DefaultCloseTimeout)

@@ -1,12 +1,13 @@
 package flightconn
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"google.golang.org/grpc/metadata"
+
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // transportHeaders are gRPC's and HTTP's own. gRPC drops most of them without
@@ -26,7 +27,7 @@ func (cfg *Config) checkCallHeaders(headers metadata.MD) error {
 			errs = append(errs, fmt.Errorf("%q is Config.SessionHeader, which names the connection's session", lower))
 		}
 	}
-	return errors.Join(errs...)
+	return errjoin.Join(errs...)
 }
 
 // CheckHeaders finds the headers that cannot be sent: gRPC would drop them, or
@@ -52,5 +53,5 @@ func CheckHeaders(headers metadata.MD) error {
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return errjoin.Join(errs...)
 }

@@ -2,7 +2,6 @@ package flightconn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -29,7 +29,7 @@ func (c *Conn) SetOptions(ctx context.Context, opts map[string]any) error {
 		}
 	}
 	if len(errs) > 0 {
-		return r.usage("%w", errors.Join(errs...))
+		return r.usage("%w", errjoin.Join(errs...))
 	}
 	var reply pb.SetSessionOptionsResult
 	err = c.rawAction(r.rpc(ctx), c.flight, flight.SetSessionOptionsActionType, &pb.SetSessionOptionsRequest{SessionOptions: values}, &reply)
@@ -40,7 +40,7 @@ func (c *Conn) SetOptions(ctx context.Context, opts map[string]any) error {
 		errs = append(errs, fmt.Errorf("option %q: %v", name, refusal.GetValue()))
 	}
 	if len(errs) > 0 {
-		return &session.Error{Op: r.op, Stage: session.StageExecute, Fault: session.FaultStatement, Target: c.target(), Err: errors.Join(errs...)}
+		return &session.Error{Op: r.op, Stage: session.StageExecute, Fault: session.FaultStatement, Target: c.target(), Err: errjoin.Join(errs...)}
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package flightconn
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
@@ -11,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -59,7 +59,7 @@ func (r *run) endOwn(ctx context.Context, tx session.TxID, err error) error {
 	default:
 	}
 	e := &session.Error{Op: r.op, Stage: session.StageExecute, Fault: session.FaultSession, Target: r.conn.target(), Ctx: r.callerErr()}
-	e.Err = fmt.Errorf("%w: a transaction of the pool's own, by which it learns how the server treats them, could not be rolled back: %w", session.ErrSessionLost, errors.Join(err, end))
+	e.Err = fmt.Errorf("%w: a transaction of the pool's own, by which it learns how the server treats them, could not be rolled back: %w", session.ErrSessionLost, errjoin.Join(err, end))
 	return e
 }
 

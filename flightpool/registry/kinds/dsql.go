@@ -3,7 +3,6 @@ package kinds
 import (
 	"context"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool/registry"
+	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/reservoir/dsql"
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
 )
@@ -88,7 +88,7 @@ func (c cluster) Connect(ctx context.Context) (driver.Conn, error) {
 	}
 	loan, ok := conn.(*dsql.SQLConn)
 	if !ok {
-		return nil, errors.Join(fmt.Errorf("dsql: the connection is a %T", conn), conn.Close())
+		return nil, errjoin.Join(fmt.Errorf("dsql: the connection is a %T", conn), conn.Close())
 	}
 	return physical{loan}, nil
 }
@@ -107,5 +107,5 @@ func (p physical) ResetSession(context.Context) error { return nil }
 func (p physical) Close() error {
 	ctx, cancel := context.WithTimeout(detached(), closing)
 	defer cancel()
-	return errors.Join(p.Conn().Close(ctx), p.SQLConn.Close())
+	return errjoin.Join(p.Conn().Close(ctx), p.SQLConn.Close())
 }
