@@ -193,7 +193,10 @@ func (g *generator) session() []step {
 // transaction is a step inside one.
 func (g *generator) transaction(who string) []step {
 	act := func(verb string, args ...string) step { return g.deadline(step{who: who, verb: verb, args: args}) }
-	switch g.IntN(14) {
+	switch g.IntN(15) {
+	case 14: // which rolls it back
+		g.held[who], g.inTx[who], g.ready[who] = false, false, false
+		return []step{{who: who, verb: "close"}, {verb: "look"}}
 	case 10:
 		return []step{act("aside"), act("insert", g.key())}
 	case 0, 1, 2:

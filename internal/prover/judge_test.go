@@ -81,6 +81,22 @@ func (w *world) end() {
 	w.leaks()
 	w.rows()
 	w.twice()
+	w.identities()
+}
+
+// identities looks for connections that have changed their session, where that
+// is bound to what they present.
+func (w *world) identities() {
+	if w.profile.SessionKey != testserver.ByBearer || w.srv.Ledger().Snapshot().SessionsEvicted > 0 {
+		return
+	}
+	session := map[string]int{} // by connection
+	for _, st := range w.srv.Ledger().Statements() {
+		if known := session[st.Peer]; known != 0 && known != st.Session {
+			w.breaks("connection in two sessions", "%s: %d and %d, of %q", st.Peer, known, st.Session, st.SQL)
+		}
+		session[st.Peer] = st.Session
+	}
 }
 
 // rows holds the table against what the calls have told.

@@ -1,0 +1,103 @@
+package prover
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// broken are changes of the pool that break its promises, each with the server
+// on which that shows.
+var broken = []struct {
+	name, profile, file string
+	edits               []string // in turn what is there, once, and what takes its place
+}{
+	{"a failure does not abort the transaction", "failures-do-not-abort", "session/tx.go", []string{
+		"\t\ts.mu.tx.spoil(e)\n", "\t\t_ = e\n",
+	}},
+	{"a commit is confirmed and not sent", "strict", "session/tx.go", []string{
+		"func(ctx context.Context) error { return s.commit(ctx, tx) }", "func(context.Context) error { return nil }",
+	}},
+	{"settings are not put back", "strict", "session/undo.go", []string{
+		"return s.putBack(ctx, r, before, e.Name, Call{})", "_ = before\n\t\treturn nil",
+	}},
+	{"a transaction is left open at Close", "strict", "session/giveback.go", []string{"if tx.open() {", "if false {"}},
+	{"a connection is used again while its statement is cancelled", "gizmosql", "session/handle.go", []string{
+		"\t\ts.startCancel(c, tx, keepsTx(c, o))\n", "\t\ts.startCancel(c, tx, keepsTx(c, o))\n\t\ts.leave()\n",
+	}},
+	{"every probe is believed", "side-by-side", "session/order.go", []string{
+		"return !ok || l.StatementOrder().oneAtATime()", "return !ok || l != nil",
+	}},
+	{"a result that is cut off ends well", "strict", "internal/flightconn/stream.go", []string{
+		"err = s.run.fail(session.StageFetch, err)", "err = io.EOF",
+	}},
+	{"a change is repeated", "strict", "flightpool/query.go", []string{
+		"return e.Read || e.Unsent || opts.Retry == RetryAlways", "return true",
+	}},
+	{"the session's proof is not compared", "swanlake", "session/proof.go", []string{
+		"case p.state == proofHeld && (n != reads || idle >= proofAge):", "case false:",
+	}},
+	{"each call takes the youngest token", "gizmosql", "internal/flightconn/identity.go", []string{
+		"type identity struct {\n", "type identity struct {\n\tsource func(context.Context, string) (Credential, error)\n",
+		"\treturn id\n}\n\n// callInfo", "\tid.source = cfg.Authorization\n\treturn id\n}\n\n// callInfo",
+		"authorization = id.credential().Header\n", "authorization = id.youngest(ctx)\n",
+		"func (id *identity) credential()", "func (id *identity) youngest(ctx context.Context) string {\n" +
+			"\tif id.source != nil {\n\t\tif c, err := id.source(ctx, \"\"); err == nil {\n\t\t\treturn c.Header\n\t\t}\n\t}\n" +
+			"\treturn id.credential().Header\n}\n\nfunc (id *identity) credential()",
+	}},
+}
+
+// changed is the text of a file with the edits of a broken pool in it.
+func changed(t *testing.T, file string, edits []string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", file))
+	require.NoError(t, err)
+	for i := 0; i < len(edits); i += 2 {
+		require.Equal(t, 1, bytes.Count(text, []byte(edits[i])), "%s has %q", file, edits[i])
+		text = bytes.Replace(text, []byte(edits[i]), []byte(edits[i+1]), 1)
+	}
+	return text
+}
+
+// TestTheProverSeesBrokenPools builds each of the broken pools and expects the
+// prover to find them out, if PROVE is set: that takes minutes. Otherwise it
+// sees to it that they can be built.
+func TestTheProverSeesBrokenPools(t *testing.T) {
+	for _, b := range broken {
+		t.Run(b.name, func(t *testing.T) {
+			text := changed(t, b.file, b.edits)
+			if os.Getenv("PROVE") == "" {
+				return
+			}
+			dir := t.TempDir()
+			path, err := filepath.Abs(filepath.Join("..", "..", b.file))
+			require.NoError(t, err)
+			overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{path: filepath.Join(dir, "changed.go")}})
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "changed.go"), text, 0o600))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
+			build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", filepath.Join(dir, "prover.test"), ".") //nolint:gosec // our own text
+			out, err := build.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+
+			run := exec.CommandContext(t.Context(), filepath.Join(dir, "prover.test"), "-test.run=^TestProveSessions$") //nolint:gosec // just built
+			run.Env = append(os.Environ(), "PROVE="+strconv.Itoa(enough)+"x", "PROVE_PROFILE="+b.profile, firstVar+"=1", "GOMAXPROCS=1")
+			run.Env = append(run.Env, workerVar+"=0/1")
+			out, err = run.CombinedOutput()
+			require.Error(t, err, "%d programs on %s have not shown it", enough, b.profile)
+			require.Contains(t, string(out), "violations=1", "%s", out)
+			lines := strings.SplitN(string(out[bytes.Index(out, []byte("seed ")):]), "\n", 2)
+			t.Log(lines[0])
+		})
+	}
+}
+
+// enough programs must show a broken promise.
+const enough = 3000
