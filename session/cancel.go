@@ -179,7 +179,7 @@ func (s *SessionHandle) finishCancel(st *stopping, report cancel.Report) {
 		s.mu.tx.rolledBack(st.why())
 	}
 	s.mu.Unlock()
-	s.leave()
+	s.leave(nil)
 }
 
 // why explains the end of the transaction to those who did not end it.

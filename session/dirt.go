@@ -44,21 +44,44 @@ func (d *dirt) forget(e sqlscan.Effect) sqlscan.Effect {
 	return sqlscan.Effect{Kind: sqlscan.EffectUnknown}
 }
 
+// sendsToGiveBack reports whether anything has to be sent before the connection
+// is returned. The state is cleaning.
+func (s *SessionHandle) sendsToGiveBack() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.mu.lost != nil:
+		return false
+	case s.mu.discard != nil:
+		return s.mu.tx.open() || s.mu.proof.stmt != nil
+	default:
+		return s.unclean(s.mu.dirt)
+	}
+}
+
+// touched reports whether anything was done that a reset by mode undoes.
+func (s *SessionHandle) touched(d dirt) bool { return d.used || len(d.options) > 0 || !s.stateless }
+
+// unclean reports whether the session was left in a state that the next borrower
+// must not get, or may have been. The lock is held.
+func (s *SessionHandle) unclean(d dirt) bool {
+	return s.mu.tx.open() || len(s.mu.prepared) > 0 || s.mu.doubt || s.mu.proof.stmt != nil || s.mustReset(d, s.touched(d))
+}
+
 // clean takes back all that the session left. An error means that the
 // connection must be discarded.
 func (s *SessionHandle) clean() error {
 	s.mu.Lock()
-	tx, d, doubt, proven := s.mu.tx, s.mu.dirt, s.mu.doubt, s.mu.proof.stmt != nil
+	tx, d, doubt, unclean := s.mu.tx, s.mu.dirt, s.mu.doubt, s.unclean(s.mu.dirt)
 	prepared := s.mu.prepared
 	s.mu.prepared = nil
 	s.mu.Unlock()
-	mode := s.policy.OnReturn.mode
-	touched := d.used || len(d.options) > 0 || !s.stateless
+	touched := s.touched(d)
 	switch {
-	case mode == resetDiscard && touched:
+	case s.policy.OnReturn.mode == resetDiscard && touched:
 		_ = s.endOpen(tx, nil)
 		return errors.New("discarded after use, as configured")
-	case !tx.open() && len(prepared) == 0 && !doubt && !proven && !s.mustReset(d, touched):
+	case !unclean:
 		return nil // the way of nearly every call: nothing was left, nothing is sent
 	}
 	start := time.Now()

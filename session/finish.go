@@ -47,9 +47,11 @@ func (c *call) finish(o outcome) error {
 // end tells the handle. No RPC of the call is under way any more.
 func (c *call) end(o outcome) error {
 	c.endRPC()
-	for _, f := range c.hooks {
-		f()
-	}
+	defer func() { // until then the end of the caller's context is seen
+		for _, f := range c.hooks {
+			f()
+		}
+	}()
 	e := c.errorOf(o)
 	c.s.conclude(c, o, e)
 	if e == nil {

@@ -32,6 +32,27 @@ func (s *SessionHandle) giveBack() error {
 	return failure
 }
 
+// giveBackFor is giveBack at the end of c, or of a call that nobody waits for if
+// c is nil. Its error has gone into the reason to discard.
+//
+// INVARIANT: a caller never waits past the end of its context for the session to
+// be made clean.
+func (s *SessionHandle) giveBackFor(c *call) {
+	if c == nil || !s.sendsToGiveBack() {
+		_ = s.giveBack()
+		return
+	}
+	done := make(chan struct{})
+	s.policy.run(func() {
+		defer close(done)
+		_ = s.giveBack()
+	})
+	select {
+	case <-done:
+	case <-c.left:
+	}
+}
+
 // endOpen ends what no mode may leave open.
 func (s *SessionHandle) endOpen(tx transaction, prepared map[*PreparedQuery]struct{}) error {
 	ctx, stop := s.policy.bounded()

@@ -189,7 +189,7 @@ func (s *SessionHandle) conclude(c *call, o outcome, e *Error) {
 		s.mu.doubt = true
 	}
 	s.mu.Unlock()
-	s.leave()
+	s.leave(c)
 }
 
 // note records what a statement that was sent leaves behind. A single statement
@@ -205,8 +205,10 @@ func (s *SessionHandle) note(c *call, e *Error) {
 	s.mu.dirt.add(c.script)
 }
 
-// leave ends the busy or ending state and lets go of a lost connection.
-func (s *SessionHandle) leave() {
+// leave ends the busy or ending state and lets go of a lost connection. The
+// caller of c, if there is one, waits for what that sends, as far as its context
+// allows.
+func (s *SessionHandle) leave(c *call) {
 	s.mu.Lock()
 	if s.mu.ended != nil {
 		close(s.mu.ended)
@@ -228,7 +230,7 @@ func (s *SessionHandle) leave() {
 	s.mu.Unlock()
 	switch {
 	case finish:
-		_ = s.giveBack() // it has gone into the reason to discard
+		s.giveBackFor(c)
 	case drop != nil:
 		drop(lostError(cause))
 	}
