@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/session"
@@ -136,5 +137,46 @@ func TestOffsetsThatPointNowhereAreAnErrorThroughTheDriverToo(t *testing.T) {
 			rows.Close()
 		}
 		s.Faults().Clear()
+	})
+}
+
+// TestADictionaryOfDictionariesIsNotSent: its inner indices would be stored as
+// the values.
+func TestADictionaryOfDictionariesIsNotSent(t *testing.T) {
+	inner := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32, ValueType: arrow.PrimitiveTypes.Int32}
+	outer := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32, ValueType: inner}
+	values := array.NewDictionaryBuilder(memory.DefaultAllocator, inner).(*array.Int32DictionaryBuilder)
+	indices := array.NewInt32Builder(memory.DefaultAllocator)
+	for i, v := range []int32{70, 80, 70} {
+		require.NoError(t, values.Append(v))
+		indices.Append(int32(i))
+	}
+	nested := array.NewDictionaryArray(outer, indices.NewArray(), values.NewArray())
+	within, err := array.NewStructArray([]arrow.Array{nested}, []string{"a"})
+	require.NoError(t, err)
+	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c session.Conn) {
+		_, err := c.Update(t.Context(), "CREATE TABLE nested (n BIGINT)", session.Call{})
+		require.NoError(t, err)
+		for kind, conn := range kinds(c) {
+			for _, column := range []arrow.Array{nested, within} {
+				schema := arrow.NewSchema([]arrow.Field{{Name: "n", Type: column.DataType(), Nullable: true}}, nil)
+				batch := array.NewRecordBatch(schema, []arrow.Array{column}, int64(column.Len()))
+				rows, err := array.NewRecordReader(schema, []arrow.RecordBatch{batch})
+				require.NoError(t, err)
+				_, err = conn.Ingest(t.Context(), rows, session.IngestOptions{Table: "nested"}, session.Call{})
+				require.ErrorContains(t, err, `column "n"`, kind)
+				require.ErrorContains(t, err, "cannot be sent", kind)
+				require.Equal(t, session.FaultUsage, failure(t, err).Fault, kind)
+				require.True(t, failure(t, err).Unsent, kind)
+
+				stmt, err := conn.Prepare(t.Context(), "INSERT INTO nested VALUES (?)", session.Call{})
+				require.NoError(t, err)
+				_, err = stmt.Update(t.Context(), batch, session.Call{})
+				require.ErrorContains(t, err, "cannot be sent", kind)
+				require.Equal(t, session.FaultUsage, failure(t, err).Fault, kind)
+				require.NoError(t, stmt.Close(t.Context()))
+			}
+			require.Zero(t, count(t, conn, "SELECT * FROM nested"), kind)
+		}
 	})
 }

@@ -248,6 +248,9 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts session
 	if err := setIngest(stmt, opts); err != nil {
 		return 0, k.guest.Usage(wrapDriver(err, nil))
 	}
+	if err := flightconn.CheckSendable(rows.Schema()); err != nil {
+		return 0, k.guest.Usage(fmt.Errorf("rows: %w", err))
+	}
 	parts := newSplitReader(rows, k.guest.RequestLimit())
 	defer parts.finish()
 	if err := stmt.BindStream(k.ctx, parts); err != nil { //nolint:contextcheck // k.ctx descends from ctx

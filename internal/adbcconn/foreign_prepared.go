@@ -1,6 +1,7 @@
 package adbcconn
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 
@@ -57,7 +58,7 @@ func (p *foreignPrepared) begin(ctx context.Context, op string, params arrow.Rec
 	if p.closed.Load() {
 		err = session.ErrHandleClosed
 	} else if params != nil {
-		err = flightconn.CheckParams(p.params, params)
+		err = cmp.Or(flightconn.CheckParams(p.params, params), p.conn.sendable(params.Schema()))
 	}
 	if err != nil {
 		t.end()

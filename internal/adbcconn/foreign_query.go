@@ -3,6 +3,7 @@ package adbcconn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/apache/arrow-adbc/go/adbc"
@@ -10,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -161,6 +163,15 @@ func (c *Foreign) Update(ctx context.Context, sql string, call session.Call) (in
 	}, nil)
 }
 
+// sendable is nil for what the driver can send. One of Flight SQL sends Arrow's
+// IPC format; others are handed the arrays themselves.
+func (c *Foreign) sendable(schema *arrow.Schema) error {
+	if !c.flight {
+		return nil
+	}
+	return flightconn.CheckSendable(schema)
+}
+
 // Ingest is part of session.Conn. Compression is the driver's affair.
 func (c *Foreign) Ingest(ctx context.Context, rows array.RecordReader, opts session.IngestOptions, call session.Call) (int64, error) {
 	t, err := c.begin(ctx, "Ingest")
@@ -176,6 +187,9 @@ func (c *Foreign) Ingest(ctx context.Context, rows array.RecordReader, opts sess
 			errors.New("ADBC's Flight SQL driver ingests outside of the open transaction"))
 		e.Unsent = true
 		return 0, e
+	}
+	if err := c.sendable(rows.Schema()); err != nil {
+		return 0, t.usage(fmt.Errorf("rows: %w", err))
 	}
 	return enter(t, session.StageExecute, func(ctx context.Context) (int64, error) {
 		stmt, err := c.cn.NewStatement()

@@ -1,6 +1,7 @@
 package adbcconn
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 
@@ -87,7 +88,7 @@ func (p *prepared) bind(k *call, params arrow.RecordBatch) error {
 	if params == nil {
 		return nil
 	}
-	if err := flightconn.CheckParams(p.params, params); err != nil {
+	if err := cmp.Or(flightconn.CheckParams(p.params, params), flightconn.CheckSendable(params.Schema())); err != nil {
 		return err
 	}
 	parts, err := split(params, k.guest.RequestLimit())

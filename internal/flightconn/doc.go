@@ -81,5 +81,5 @@
 //	reader       Arrow from FlightData         locations clients of other servers
 //	verify       message headers               validate, offsets  batches
 //	update       DoPut                         encode    FlightData from Arrow
-//	prepared, params, ingest, tx, options, action, cancel: the calls of that name
+//	prepared, params, ingest, sendable, tx, options, action, cancel: the calls of that name
 package flightconn

@@ -73,9 +73,12 @@ func (e *encoder) encode(batch arrow.RecordBatch) ([]*pb.FlightData, error) {
 
 // encodeEmpty returns the messages of a batch without rows.
 func (e *encoder) encodeEmpty(schema *arrow.Schema) ([]*pb.FlightData, error) {
-	b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
-	defer b.Release()
-	empty := b.NewRecordBatch()
+	columns := make([]arrow.Array, schema.NumFields())
+	for i, f := range schema.Fields() { // builders lack some types, and panic
+		columns[i] = array.MakeArrayOfNull(memory.DefaultAllocator, f.Type, 0)
+		defer columns[i].Release()
+	}
+	empty := array.NewRecordBatch(schema, columns, 0)
 	defer empty.Release()
 	return e.encode(empty)
 }

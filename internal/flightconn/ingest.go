@@ -24,6 +24,9 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts session
 	if opts.Mode > session.IngestReplace || opts.Compression > session.IngestZSTD {
 		return 0, r.usage("mode %d or compression %d does not exist", opts.Mode, opts.Compression)
 	}
+	if err := CheckSendable(rows.Schema()); err != nil {
+		return 0, r.usage("rows: %w", err)
+	}
 	cmd := ingestCommand(opts)
 	cmd.TransactionId = r.txID(call.Tx)
 	desc, err := r.descriptor(cmd)

@@ -1,6 +1,7 @@
 package flightconn
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -102,7 +103,7 @@ func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatc
 	if closed {
 		err = r.usage("%w", session.ErrHandleClosed)
 	} else if params != nil {
-		if fault := CheckParams(p.params, params); fault != nil {
+		if fault := cmp.Or(CheckParams(p.params, params), CheckSendable(params.Schema())); fault != nil {
 			err = r.usage("%w", fault)
 		}
 	}

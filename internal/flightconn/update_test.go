@@ -347,6 +347,35 @@ func TestIngestWithoutRowsSendsTheSchema(t *testing.T) {
 	})
 }
 
+func TestIngestWithoutRowsSendsTheSchemaOfEveryType(t *testing.T) {
+	var got *taken
+	f := &fake{}
+	f.put = func(s pb.FlightService_DoPutServer) (err error) {
+		if got, err = take(s); err != nil {
+			return err
+		}
+		return s.Send(counted(0))
+	}
+	every := everyType(t)
+	defer every.Release()
+	types := []arrow.DataType{&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.ListOf(arrow.PrimitiveTypes.Int32)}}
+	for _, field := range every.Schema().Fields() {
+		types = append(types, field.Type)
+	}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		for _, dt := range types {
+			schema := arrow.NewSchema([]arrow.Field{{Name: "x", Type: dt, Nullable: true}}, nil)
+			rows, err := array.NewRecordReader(schema, nil)
+			require.NoError(b, err)
+			_, err = c.Ingest(b.Context(), rows, session.IngestOptions{Table: "t"}, session.Call{})
+			require.NoError(b, err, "%v", dt)
+			require.True(b, got.schema.Equal(schema), "%v", dt)
+			rows.Release()
+		}
+	})
+}
+
 func TestIngestOfRowsThatFailSendsNoEnd(t *testing.T) {
 	broken := errors.New("the file is corrupt")
 	ended := false
