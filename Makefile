@@ -79,14 +79,16 @@ fleet: test-deps ## a fleet of DSQL pools beside its peers: bursts, expiries, dr
 # Python packages are pinned with their hashes; what is written in Java only comes with Java and Maven at hand.
 interop := $(tools)/interop
 jdbc := flight-sql-jdbc-driver-18.3.0.jar
-javaservers := $(addsuffix /pom.xml,$(addprefix $(interop)/,$(if $(DERBY),derby) dazzleduck))
+javaservers := $(addsuffix /pom.xml,$(addprefix $(interop)/,derby dazzleduck))
+sqliteserver := github.com/apache/arrow-go/v18/arrow/flight/flightsql/example/cmd/sqlite_flightsql_server
+made = $$(ls -d $(interop)/$(1) 2>/dev/null || true)
 .PHONY: interop
 interop: deps $(interop)/requirements.txt ## clients and servers of other makers against ours (PyPI, Maven); WRITE=1 writes docs/servers.md
 	@cd testserver/duckdb && go build -o $(interop)/ ./cmd/duckserver $(quiet)
 	@if command -v java && command -v mvn; then $(MAKE) $(interop)/$(jdbc) $(javaservers); else echo "JDBC and the servers in Java are left out: they need java and mvn" >&2; fi >/dev/null
-	@cd internal/interop && go build -o $(interop)/interop . $(quiet)
-	@cd internal/interop && $(interop)/interop -venv $(interop) -duckserver $(interop)/duckserver -jdbc "$$(ls $(interop)/$(jdbc) 2>/dev/null || true)" \
-		$(if $(DERBY),-derby $(interop)/derby) -dazzleduck "$$(ls -d $(interop)/dazzleduck 2>/dev/null || true)" $(if $(WRITE),-write)
+	@cd internal/interop && go build -o $(interop)/ . $(sqliteserver) $(quiet)
+	@cd internal/interop && $(interop)/interop -venv $(interop) -duckserver $(interop)/duckserver -sqlite $(interop)/$(notdir $(sqliteserver)) \
+		-jdbc "$(call made,$(jdbc))" -derby "$(call made,derby)" -dazzleduck "$(call made,dazzleduck)" $(if $(WRITE),-write)
 
 $(interop)/requirements.txt: internal/interop/clients/requirements.txt
 	@python3 -c 'import ensurepip' 2>/dev/null || .ci/deps python3 python3-venv
@@ -95,13 +97,13 @@ $(interop)/requirements.txt: internal/interop/clients/requirements.txt
 	@cp $< $@
 
 $(interop)/$(jdbc):
-	@mvn -q -B dependency:copy -Dartifact=org.apache.arrow:$(jdbc:-18.3.0.jar=):18.3.0 -DoutputDirectory=$(interop) >&2
+	@mvn -q -B -Dstyle.color=never dependency:copy -Dartifact=org.apache.arrow:$(jdbc:-18.3.0.jar=):18.3.0 -DoutputDirectory=$(interop) >&2
 	@echo "3f418b46c880e263558c5de669bdbede2c5d4375527ced116fb29f795b03704c  $@" | sha256sum -c --quiet || { rm $@; false; }
 
 # The jars that a server's pom.xml names, with those that they need.
 $(javaservers): $(interop)/%/pom.xml: internal/interop/servers/%/pom.xml
 	@rm -rf $(@D) && mkdir -p $(@D)
-	@mvn -q -B -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(@D)) >&2
+	@mvn -q -B -Dstyle.color=never -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(@D)) >&2
 	@cp $< $@
 
 .PHONY: sample-data

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	driver "github.com/apache/arrow-adbc/go/adbc/driver/flightsql"
@@ -22,9 +23,15 @@ func newADBCClient(ctx context.Context, p *product, addr string) (client, error)
 	if p.user != "" {
 		options[adbc.OptionKeyUsername], options[adbc.OptionKeyPassword] = p.user, p.password
 	}
+	if p.authorization != "" {
+		options[driver.OptionAuthorizationHeader] = p.authorization
+	}
 	db, err := driver.NewDriver(memory.DefaultAllocator).NewDatabase(options)
 	if err != nil {
 		return nil, err
+	}
+	if l, ok := db.(adbc.DatabaseLogging); ok {
+		l.SetLogger(slog.New(slog.DiscardHandler)) // it logs the errors that it returns
 	}
 	conn, err := db.Open(ctx)
 	if err != nil {

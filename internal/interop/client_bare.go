@@ -25,7 +25,7 @@ func newBareClient(ctx context.Context, p *product, addr string) (client, error)
 	if err != nil {
 		return nil, err
 	}
-	b := bareClient{c: c}
+	b := bareClient{c: c, auth: p.authorization}
 	if p.user == "" {
 		return b, nil
 	}

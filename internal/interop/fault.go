@@ -10,21 +10,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/cancel"
-	"github.com/flightpool/flightpool/flightpool"
 )
-
-// subject is a running server and the pool on it.
-type subject struct {
-	p       *product
-	cfg     config
-	dir     string
-	server  *server
-	pool    *flightpool.FlightSQLPool
-	reports chan cancel.Report
-}
-
-// column is what the table says of one server.
-type column map[string]cell
 
 // Rows of the table beside the features.
 const (
@@ -55,7 +41,7 @@ func runProduct(ctx context.Context, cfg config, p *product, report *report) (ce
 	if s.pool, err = s.connect(ctx); err != nil {
 		return nil, err
 	}
-	if cells, err = compare(ctx, p, s.server.addr, s.pool, report); err != nil {
+	if cells, err = s.compare(ctx, report); err != nil {
 		return nil, err
 	}
 	for _, c := range []struct {
@@ -70,6 +56,10 @@ func runProduct(ctx context.Context, cfg config, p *product, report *report) (ce
 		{"Close leaves nothing", func(ctx context.Context) (cell, string, error) { return works, "", s.pool.Close(ctx) }},
 	} {
 		limit, stop := context.WithTimeout(ctx, 3*time.Minute)
+		if err := s.fresh(limit); err != nil {
+			stop()
+			return nil, err
+		}
 		got, note, err := c.run(limit)
 		stop()
 		if err != nil {
@@ -79,59 +69,6 @@ func runProduct(ctx context.Context, cfg config, p *product, report *report) (ce
 		cells[c.name] = got
 	}
 	return cells, ctx.Err()
-}
-
-// start starts the server, at addr or anywhere, and waits until it answers.
-func (s *subject) start(ctx context.Context, addr string) (err error) {
-	if addr == "" {
-		if addr, err = freeAddr(); err != nil {
-			return err
-		}
-	}
-	started, err := s.p.start(ctx, s.cfg, addr, s.dir)
-	if err != nil {
-		return err
-	}
-	s.server = started
-	return s.prepare(ctx)
-}
-
-// prepare waits until the server answers, whose port is open before its
-// database is, and makes what the product's statements need.
-func (s *subject) prepare(ctx context.Context) error {
-	limit, stop := context.WithTimeout(ctx, startTime)
-	defer stop()
-	var c client
-	var err error
-	for {
-		if c, err = newBareClient(limit, s.p, s.server.addr); err == nil {
-			if _, err = c.query(limit, s.p.values, nil); err == nil {
-				break
-			}
-			_ = c.close(limit) // the next try makes another one
-		}
-		if limit.Err() != nil {
-			return fmt.Errorf("%s does not answer: %w", s.p.name, err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	for _, sql := range s.p.setup {
-		if err = c.update(limit, sql, nil); err != nil {
-			break
-		}
-	}
-	return errors.Join(err, c.close(limit))
-}
-
-func (s *subject) connect(ctx context.Context) (*flightpool.FlightSQLPool, error) {
-	return s.p.pool(ctx, s.server.addr, flightpool.Config{MaxSize: poolSize, Hooks: flightpool.Hooks{
-		Cancelled: func(_ string, r cancel.Report) {
-			select {
-			case s.reports <- r:
-			default: // nobody looks at so many
-			}
-		},
-	}})
 }
 
 func (s *subject) count(ctx context.Context, sql string) (int64, error) {
@@ -192,6 +129,9 @@ func (s *subject) deadline(ctx context.Context) (cell, string, error) {
 }
 
 func (s *subject) halfRead(ctx context.Context) (cell, string, error) {
+	if s.p.stream == "" {
+		return s.leftEarly(ctx)
+	}
 	s.forget()
 	result, err := s.pool.Query(ctx, s.p.stream)
 	if err != nil {
@@ -209,12 +149,33 @@ func (s *subject) halfRead(ctx context.Context) (cell, string, error) {
 	return s.stopped(ctx, busy)
 }
 
+// leftEarly closes a result early whose statement has ended before its first
+// batch: nothing is left to stop, and the pool has to serve on.
+func (s *subject) leftEarly(ctx context.Context) (cell, string, error) {
+	result, err := s.pool.Query(ctx, s.p.large)
+	if err != nil {
+		return "", "", err
+	}
+	if !result.Next() {
+		return "", "", fmt.Errorf("no batch: %w", result.Err())
+	}
+	if err := result.Close(); err != nil {
+		return "", "", err
+	}
+	return "ended by then", "the server makes the whole result before it sends a batch", s.again(ctx)
+}
+
 // forget drops the reports of earlier cancels.
 func (s *subject) forget() {
 	for len(s.reports) > 0 {
 		<-s.reports
 	}
 }
+
+// restTime is how long a server may take to come to rest after a cancel: it
+// may have a batch to finish and rows to free, on a machine that does other
+// work too.
+const restTime = 10 * time.Second
 
 // stopped looks whether the server does what the cancel's report says. A
 // report that says confirmed, with a server that goes on, is a lie.
@@ -227,7 +188,8 @@ func (s *subject) stopped(ctx context.Context, busy <-chan load) (cell, string, 
 		return "", "", errors.New("no report of the cancel")
 	}
 	var rest load
-	for range 4 { // a server that stops may have a batch to finish and rows to free
+	began := time.Now()
+	for until := time.Now().Add(restTime); time.Now().Before(until); {
 		if rest = <-s.server.watch(0); rest.used <= work.used/10 {
 			break
 		}
@@ -238,7 +200,8 @@ func (s *subject) stopped(ctx context.Context, busy <-chan load) (cell, string, 
 	if work.used < 20*time.Millisecond {
 		return "", "", fmt.Errorf("the statement used %v in a second: too little to tell", work.used)
 	}
-	note := fmt.Sprintf("%v; processor time in a second: %d ms while it ran, %d ms after", report, work.used.Milliseconds(), rest.used.Milliseconds())
+	note := fmt.Sprintf("%v; processor time in a second: %d ms while it ran, %d ms %.0f s after",
+		report, work.used.Milliseconds(), rest.used.Milliseconds(), time.Since(began).Seconds())
 	runs := rest.used > work.used/4
 	switch {
 	case runs && report.Confirmed:
@@ -248,21 +211,4 @@ func (s *subject) stopped(ctx context.Context, busy <-chan load) (cell, string, 
 	default:
 		return works, note, s.again(ctx)
 	}
-}
-
-// replace kills the server, starts it at the same address and waits until the
-// pool serves again.
-func (s *subject) replace(ctx context.Context) error {
-	addr := s.server.addr
-	s.server.kill()
-	if err := s.start(ctx, addr); err != nil {
-		return err
-	}
-	return s.serves(ctx)
-}
-
-// again makes sure that the pool still serves.
-func (s *subject) again(ctx context.Context) error {
-	_, err := s.count(ctx, s.p.values)
-	return err
 }

@@ -1,10 +1,10 @@
 // Command interop runs clients and servers of other makers against this
 // project's, and prints what holds:
 //
-//	pool       -> DazzleDuck, roapi, Sail; on demand Arrow's Java reference server on Derby
+//	pool       -> Arrow's reference servers in Java and Go, DazzleDuck, roapi, Sail
 //	ADBC, JDBC -> duckserver  Apache's drivers on testserver/duckdb
 //
-// On all but Sail, arrow-go's bare client and ADBC's driver do the same as the
+// Beside it, arrow-go's bare client and ADBC's driver do the same as the
 // pool: what one of them can do, the pool has to do. The table of servers and
 // features in docs/servers.md has to be what was measured; -write writes it.
 //
@@ -32,6 +32,7 @@ type config struct {
 	clients    string // the clients' sources
 	servers    string // the sources of servers that need a few lines of ours
 	derby      string // the jars of Arrow's Java reference server; empty: leave it out
+	sqlite     string // the program of Arrow's Go example server; empty: leave it out
 	dazzleDuck string // the jars of DazzleDuck; empty: leave it out
 	doc        string // docs/servers.md
 	write      bool   // write its table
@@ -47,6 +48,7 @@ func main() {
 	flag.StringVar(&cfg.clients, "clients", "clients", "folder of the clients' sources")
 	flag.StringVar(&cfg.servers, "servers", "servers", "folder of the servers' sources")
 	flag.StringVar(&cfg.derby, "derby", "", "folder of the jars of Arrow's Java reference server (none: it is left out)")
+	flag.StringVar(&cfg.sqlite, "sqlite", "", "program of Arrow's Go example server (none: it is left out)")
 	flag.StringVar(&cfg.dazzleDuck, "dazzleduck", "", "folder of DazzleDuck's jars (none: it is left out)")
 	flag.StringVar(&cfg.doc, "doc", "../../docs/servers.md", "the document with the table of servers and features")
 	flag.BoolVar(&cfg.write, "write", false, "write the table")
@@ -66,7 +68,7 @@ func main() {
 
 // run runs everything and returns how many checks failed.
 func run(ctx context.Context, cfg config) (failed int, err error) {
-	for _, path := range []*string{&cfg.data, &cfg.servers, &cfg.derby, &cfg.dazzleDuck, &cfg.venv} {
+	for _, path := range []*string{&cfg.data, &cfg.servers, &cfg.derby, &cfg.sqlite, &cfg.dazzleDuck, &cfg.venv} {
 		if *path == "" {
 			continue
 		}
@@ -106,43 +108,37 @@ func foreigners(ctx context.Context, cfg config, duck *server, report *report) e
 	return foreign("JDBC (Java)", java, duck, report)
 }
 
-// onProducts runs the pool on the servers of other makers and compares the
-// table of the document with what it saw.
+// onProducts runs the pool on the servers of other makers and compares their
+// columns of the document's table with what it saw. A server of which a check
+// failed has no column to compare.
 func onProducts(ctx context.Context, cfg config, report *report) error {
-	var names []string
-	columns := map[string]column{}
-	missing := map[string]bool{"Arrow Java on Derby": cfg.derby == "", "DazzleDuck": cfg.dazzleDuck == ""}
-	left := 0
+	measured := table{}
 	for _, p := range products() {
 		if cfg.only != "" && cfg.only != p.name {
 			continue
 		}
-		if missing[p.name] {
-			if p.optional {
-				continue
-			}
-			fmt.Printf("\n%s is left out: it needs java and mvn\n", p.name)
-			left++
+		if missing := p.missing(cfg); missing != "" {
+			fmt.Printf("\n%s is left out: %s\n", p.name, missing)
 			continue
 		}
-		if p.optional {
-			left++ // the table is of the others
-		}
+		failed := report.failed
 		cells, err := runProduct(ctx, cfg, p, report)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		names = append(names, p.name)
-		columns[p.name] = cells
+		if report.failed == failed {
+			measured[p.name] = cells
+		}
 	}
-	if cfg.only != "" || left > 0 || report.failed > 0 {
-		return nil // no whole table to compare
+	if len(measured) == 0 {
+		return nil
 	}
-	err := document(cfg.doc, tableOf(names, columns), cfg.write)
-	note := "docs/servers.md"
+	report.heading("docs/servers.md", "what was measured")
+	err := document(cfg.doc, measured, cfg.write)
+	note := ""
 	if err != nil {
 		note = err.Error()
 	}
-	report.add("the table of servers and features is what was measured", err == nil, note)
+	report.add("its table says the same", err == nil, note)
 	return nil
 }

@@ -50,8 +50,6 @@ func poolOnSail(ctx context.Context, cfg config, duck string, report *report) (e
 		{"a large result comes whole, its first batch early", s.large},
 		{"a statement's error keeps the connection", s.statementError},
 		{"many goroutines share few connections", s.goroutines},
-		{"a deadline ends the call, and Sail's work", s.deadline},
-		{"a result that is closed half read ends Sail's work", s.halfRead},
 		{"what Sail has not is a clear error, and keeps the connection", s.unsupported},
 		{"the server is killed: ErrSessionLost, and the pool serves again", s.killed},
 		{"Close leaves nothing", func(ctx context.Context) (string, error) { return "", s.pool.Close(ctx) }},

@@ -13,59 +13,6 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// endless keeps Sail busy for minutes.
-const endless = "SELECT sum(sin(id)) AS s FROM range(5000000000)"
-
-func (s *sail) deadline(ctx context.Context) (string, error) {
-	const given = 3 * time.Second
-	limit, cancel := context.WithTimeout(ctx, given)
-	defer cancel()
-	began := time.Now()
-	busy := s.server.watch(given - time.Second) // in its last second the query is at work
-	_, err := structs[struct{ S float64 }](limit, s.pool, endless)
-	took := time.Since(began)
-	if !errors.Is(err, context.DeadlineExceeded) {
-		return "", fmt.Errorf("the error is %w", err)
-	}
-	if late := took - given; late > 100*time.Millisecond {
-		return "", fmt.Errorf("the call returned %v late", late)
-	}
-	return s.atRest(ctx, busy)
-}
-
-func (s *sail) halfRead(ctx context.Context) (string, error) {
-	result, err := s.pool.Query(ctx, "SELECT id, sin(id) AS s FROM range(5000000000)")
-	if err != nil {
-		return "", err
-	}
-	busy := s.server.watch(0)
-	for began := time.Now(); time.Since(began) < time.Second; {
-		if !result.Next() {
-			return "", fmt.Errorf("no batch: %w", result.Err())
-		}
-	}
-	result.Release()
-	return s.atRest(ctx, busy)
-}
-
-// atRest looks whether the server, which was busy, does nothing any more, and
-// still serves.
-func (s *sail) atRest(ctx context.Context, busy <-chan load) (string, error) {
-	work := <-busy
-	rest := <-s.server.watch(time.Second / 2)
-	if err := errors.Join(work.err, rest.err); err != nil {
-		return "", err
-	}
-	if work.used < 20*time.Millisecond {
-		return "", fmt.Errorf("the query used %v in a second: too little to tell", work.used)
-	}
-	if rest.used > work.used/5 {
-		return "", fmt.Errorf("the server goes on: %v of processor time in a second, %v before", rest.used, work.used)
-	}
-	note := fmt.Sprintf("processor time in a second: %d ms while it ran, %d ms after", work.used.Milliseconds(), rest.used.Milliseconds())
-	return note, s.one(ctx)
-}
-
 // unsupported tries everything that Sail 0.7 does not have.
 func (s *sail) unsupported(ctx context.Context) (string, error) {
 	params := numbers(7)
