@@ -125,6 +125,18 @@ func (s *SessionHandle) putNamespaceBack(ctx context.Context, d dirt) error {
 	return errors.New("the catalogue or schema was changed, and the server could not tell it before")
 }
 
+// beforeTx finds out whether the server tells where a session is, while a query
+// that fails spoils no transaction. A server that ignores transaction ids may
+// also move a session in one.
+func (s *SessionHandle) beforeTx(ctx context.Context) error {
+	p := s.policy
+	known := p.readable.has(pathReader.key) || p.readable.has(placeReader.key) || p.harmless.has(noPlaces)
+	if known || p.OnReturn.mode != resetAuto || !s.untrusted() {
+		return nil
+	}
+	return s.askPlace(ctx)
+}
+
 // askPlace finds out whether the server tells where a session is.
 func (s *SessionHandle) askPlace(ctx context.Context) error {
 	for _, r := range []reader{pathReader, placeReader} {

@@ -86,7 +86,12 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 	if s.txState().phase != txNone {
 		return c.finish(outcome{err: usage(ErrTxOpen)})
 	}
-	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, risks) }
+	c.ready = func(ctx context.Context) error {
+		if err := s.proveSession(ctx, risks); err != nil {
+			return err
+		}
+		return s.beforeTx(ctx)
+	}
 	_, err = perform(c, s.conn.Begin, func(id TxID, present bool, err error) outcome {
 		tx := transaction{phase: txOpen, id: id}
 		switch {

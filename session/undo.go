@@ -69,6 +69,8 @@ func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d dirt
 			return fmt.Errorf("the prepared statement %s was replaced", e.Name)
 		}
 		return s.exec(ctx, "DEALLOCATE "+e.Name, Call{})
+	case sqlscan.EffectPivotType:
+		return s.dropPivotTypes(ctx)
 	case sqlscan.EffectUnknown, sqlscan.EffectForgotten:
 	}
 	return errors.New("a statement left something that cannot be taken back")
@@ -255,19 +257,6 @@ func (s *SessionHandle) learn(ctx context.Context, r reader) {
 	if !s.policy.readable.has(r.key) {
 		_, _ = s.readRow(ctx, r, Call{})
 	}
-}
-
-// verifyNoTemps looks whether the drops have met what they were meant for.
-// Servers without these catalogue functions fail here, and so cost the
-// connection rather than show one borrower's table to the next.
-func (s *SessionHandle) verifyNoTemps(ctx context.Context) error {
-	r := reader{key: "(temporary)", what: "the temporary objects", sql: "SELECT (SELECT count(*) FROM duckdb_tables() WHERE temporary AND NOT internal)" +
-		" + (SELECT count(*) FROM duckdb_views() WHERE temporary AND NOT internal)"}
-	row, err := s.readRow(ctx, r, Call{})
-	if err == nil && row[0].text != "0" {
-		err = fmt.Errorf("%s temporary objects are left", row[0].text)
-	}
-	return err
 }
 
 // lastPart is the object's own name in a qualified one, quotes kept.

@@ -13,6 +13,7 @@ const (
 	EffectTempTable                   // CREATE TEMP TABLE Name: DROP TABLE
 	EffectTempView                    // CREATE TEMP VIEW Name: DROP VIEW
 	EffectPrepared                    // PREPARE Name: DEALLOCATE Name
+	EffectPivotType                   // PIVOT by the values in the data: DROP TYPE of what DuckDB has made of them
 	EffectForgotten                   // DEALLOCATE Name: nothing, if this session has prepared it, else unknown
 )
 

@@ -142,3 +142,24 @@ func TestNoStatementIsTooShort(t *testing.T) {
 		require.False(t, Parse(sql).ReadOnly(), sql)
 	}
 }
+
+func TestAPivotByDataLeavesItsTypes(t *testing.T) {
+	pivot := []Effect{{Kind: EffectPivotType}}
+	for _, sql := range []string{
+		"PIVOT t ON a", "PIVOT t ON a USING sum(b)", "pivot_wider t on a", "PIVOT t ON a IN (1), b", "PIVOT t ON a, b IN (1)", "PIVOT t ON (a IN (1))", "PIVOT t ON a = (b IN (1))",
+		"PIVOT t ON CASE WHEN a IN (1) THEN 2 END", "PIVOT (SELECT * FROM t WHERE a IN (1)) ON a", "PIVOT t ON a USING sum(b) FILTER (b IN (1))", "PIVOT t ON a GROUP BY b", "PIVOT t ON f(a, b)",
+		"PIVOT t ON \"IN\"", "SELECT * FROM (PIVOT t ON a)", "WITH p AS (PIVOT t ON a) FROM p", "WITH p AS (SELECT 1) PIVOT t ON a", "EXPLAIN PIVOT t ON a", "CREATE TABLE n AS PIVOT t ON a",
+		"PIVOT t ON a IN", "PIVOT t ON", "PIVOT t ON a UNION SELECT b IN (1)",
+	} {
+		s := Parse(sql)
+		require.Equal(t, pivot, s.Effects(), sql)
+		require.False(t, s.Atomic(), "the types are made first: %s", sql)
+		require.NotEqual(t, RowsUnknown, s.Rows(), sql)
+	}
+	for _, sql := range []string{
+		"PIVOT t ON a IN (1, 2)", "PIVOT t ON a IN (1, 2) USING sum(a)", "PIVOT t ON a IN (1), (b) IN (f(2), 3) USING sum(a) GROUP BY c", "PIVOT t ON a IN e", "PIVOT t ON a IN s.e USING sum(b)",
+		"PIVOT t USING sum(a)", "FROM t PIVOT (sum(a) FOR b IN (1, 2))", "SELECT pivot FROM t", "UNPIVOT t ON a", "PIVOT_LONGER t ON a", "SELECT \"PIVOT\" FROM a JOIN b ON a.x = b.x", "PIVOT t", "PIVOT",
+	} {
+		require.Empty(t, Parse(sql).Effects(), sql)
+	}
+}

@@ -73,7 +73,11 @@ func Parse(sql string) Script {
 func parse(sql string, d dialect) (s Script, ambiguous bool) {
 	l := lexer{d: d, sql: sql}
 	for _, toks := range split(l.scan()) {
-		s.Statements = append(s.Statements, judge(toks, sql))
+		st := judge(toks, sql)
+		if pivotsByData(toks) {
+			st.Effects = append(st.Effects, Effect{Kind: EffectPivotType})
+		}
+		s.Statements = append(s.Statements, st)
 	}
 	if l.unclosed != "" {
 		s.Fault = fmt.Sprintf("a %s that opens at byte %d is never closed", l.unclosed, l.unclosedAt)
@@ -175,7 +179,7 @@ func (s Script) Atomic() bool {
 	case "", "CALL", "EXEC", "EXECUTE", "DO", "DECLARE", "IMPORT", "EXPLAIN":
 		return false
 	default:
-		return true
+		return !slices.Contains(s.Effects(), Effect{Kind: EffectPivotType})
 	}
 }
 

@@ -1,0 +1,54 @@
+package sqlscan
+
+// pivotsByData reports whether a PIVOT of the statement, wherever it stands,
+// takes its columns from the data. DuckDB makes a temporary type of their values
+// then, before anything else of the statement, and keeps it.
+func pivotsByData(toks []token) bool {
+	for i, t := range toks {
+		if t.is("PIVOT", "PIVOT_WIDER") && hasOpenColumns(toks[i+1:closing(toks, i+1)]) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasOpenColumns reports whether a column behind ON has no list of values. toks
+// is what follows a PIVOT in its parentheses.
+func hasOpenColumns(toks []token) bool {
+	at := top(toks, "ON")
+	if at < 0 {
+		return false
+	}
+	toks = toks[at+1:]
+	if end := top(toks, "USING", "GROUP", "ORDER", "LIMIT", "UNION", "EXCEPT", "INTERSECT"); end >= 0 {
+		toks = toks[:end]
+	}
+	depth, start := 0, 0
+	for i, t := range toks {
+		switch {
+		case t.punct("("):
+			depth++
+		case t.punct(")"):
+			depth--
+		case depth == 0 && t.punct(","):
+			if !endsInValues(toks[start:i]) {
+				return true
+			}
+			start = i + 1
+		}
+	}
+	return !endsInValues(toks[start:])
+}
+
+// endsInValues tells "a IN (1, 2)", or "a IN type", from an expression that only
+// contains an IN.
+func endsInValues(toks []token) bool {
+	at := top(toks, "IN")
+	if at < 0 || at+1 == len(toks) {
+		return false
+	}
+	if toks[at+1].punct("(") {
+		return closing(toks, at+2) == len(toks)-1
+	}
+	return nameEnd(toks, at+1) == len(toks)-1
+}

@@ -1,0 +1,44 @@
+package session
+
+import (
+	"context"
+	"fmt"
+)
+
+// verifyNoTemps looks whether the drops have met what they were meant for.
+// Servers without these catalogue functions fail here, and so cost the
+// connection rather than show one borrower's table to the next.
+func (s *SessionHandle) verifyNoTemps(ctx context.Context) error {
+	r := reader{key: "(temporary)", what: "the temporary objects", sql: "SELECT (SELECT count(*) FROM duckdb_tables() WHERE temporary AND NOT internal)" +
+		" + (SELECT count(*) FROM duckdb_views() WHERE temporary AND NOT internal)"}
+	row, err := s.readRow(ctx, r, Call{})
+	if err == nil && row[0].text != "0" {
+		err = fmt.Errorf("%s temporary objects are left", row[0].text)
+	}
+	return err
+}
+
+// pivotTypes are what DuckDB has made of the values that it found for a PIVOT.
+var pivotTypes = reader{key: "(pivot)", what: "the types of PIVOT",
+	sql: "SELECT count(*), min(type_name) FROM duckdb_types() WHERE database_name = 'temp' AND starts_with(type_name, '__pivot_enum_')"}
+
+// maxPivotTypes bounds what is dropped one by one.
+const maxPivotTypes = 64
+
+// dropPivotTypes drops them until there is none. A server without this catalogue
+// function has no such types.
+func (s *SessionHandle) dropPivotTypes(ctx context.Context) error {
+	for range maxPivotTypes {
+		row, err := s.readRow(ctx, pivotTypes, Call{})
+		switch {
+		case err != nil && FaultIn(err).KeepsConn():
+			return nil
+		case err != nil || row[0].text == "0":
+			return err
+		}
+		if err := s.exec(ctx, "DROP TYPE temp.main."+quoteName(row[1].text), Call{}); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s are more than %d", pivotTypes.what, maxPivotTypes)
+}
