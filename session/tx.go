@@ -118,7 +118,9 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 // or call Rollback, which does nothing then. ErrCommitUnknown: whether it is
 // stored cannot be known, in whole or in part. ErrSessionLost without
 // ErrCommitUnknown: the session was gone before the commit was sent, and the
-// transaction with it.
+// transaction with it; but a server that leaves a transaction by itself and goes
+// on without one, as SwanLake does when it changes a second catalogue, may have
+// stored what came after.
 //
 // A commit is never cut short: when ctx ends first, the caller gets
 // ErrCommitUnknown and the server finishes.

@@ -32,6 +32,7 @@ type client interface {
 	query(ctx context.Context, s step, params arrow.RecordBatch) (*rows, error)
 	update(ctx context.Context, s step, params arrow.RecordBatch) (int64, error)
 	prepare(ctx context.Context, sql string) (prepared, error)
+	ingest(ctx context.Context, s step, m *ingestMode, rows array.RecordReader) (int64, error)
 	close(ctx context.Context) error
 }
 

@@ -103,8 +103,10 @@ func (g *generator) next() {
 	switch n := g.IntN(100); {
 	case n < 8:
 		g.create()
-	case n < 30:
+	case n < 26:
 		g.insert()
+	case n < 30:
+		g.ingest()
 	case n < 36:
 		g.change()
 	case n < 62:

@@ -21,6 +21,7 @@ type program []step
 //
 //	begin | commit | rollback      transactions
 //	query SQL | update SQL         statements; with "… params" before it, bound
+//	ingest T                       bulk load of the "… params", whose columns have names
 //	prepare N SQL | run-query N | run-update N | close N
 type step struct {
 	verb string
@@ -38,8 +39,9 @@ const (
 
 // bound is the parameters of a statement.
 type bound struct {
-	Types []string    `json:"types"`
-	Rows  [][]*string `json:"rows"` // nil is NULL
+	Columns []string    `json:"columns,omitempty"` // names, of a bulk load
+	Types   []string    `json:"types"`
+	Rows    [][]*string `json:"rows"` // nil is NULL
 }
 
 var paramTypes = map[string]arrow.DataType{
@@ -70,6 +72,9 @@ func (b *bound) batch() (arrow.RecordBatch, error) {
 			return nil, fmt.Errorf("no parameter type %q", name)
 		}
 		fields[i] = arrow.Field{Name: fmt.Sprint(i + 1), Type: t, Nullable: true}
+		if len(b.Columns) > i {
+			fields[i].Name = b.Columns[i]
+		}
 	}
 	builder := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema(fields, nil))
 	defer builder.Release()
@@ -138,7 +143,7 @@ func parse(text string) (program, error) {
 		}
 		switch s.verb {
 		case "begin", "commit", "rollback", "query", "update":
-		case "prepare", "run-query", "run-update", "close":
+		case "prepare", "run-query", "run-update", "close", "ingest":
 			s.name, s.sql, _ = strings.Cut(rest, " ")
 		default:
 			return nil, fmt.Errorf("no step %q", line)

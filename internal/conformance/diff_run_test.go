@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 	"github.com/flightpool/flightpool/testserver/duckdb"
 )
@@ -71,18 +72,23 @@ type outcome struct {
 	err      error
 	affected int64
 	rows     *rows
+
+	// broken says that a promise of the pool alone was broken.
+	broken string
 }
 
 // runner makes the steps of a program on one client.
 //
 // Once a statement in a transaction has failed, the rest of the transaction is
 // left out and it is rolled back: DuckDB goes on after some failures, the pool
-// after none that the server answered with.
+// after none that the server answered with. The pool is given the rest, and must
+// refuse each statement, and the commit, with ErrTxAborted.
 type runner struct {
 	client
-	named  map[string]prepared
-	inTx   bool
-	failed bool // in the transaction
+	named   map[string]prepared
+	inTx    bool
+	failed  bool // in the transaction
+	aborted bool // by an answer of the server, as the pool must know
 }
 
 var errNotPrepared = errors.New("the statement is not prepared")
@@ -113,12 +119,14 @@ func (r *runner) step(ctx context.Context, s step, params arrow.RecordBatch) (o 
 	case "begin":
 		if !r.inTx {
 			o.err = r.begin(ctx)
-			r.inTx, r.failed = o.err == nil, false
+			r.inTx, r.failed, r.aborted = o.err == nil, false, false
 		}
 		return o
 	case "commit", "rollback":
 		switch {
 		case !r.inTx: // not as generated, but in a program made smaller
+		case r.aborted && s.verb == "commit":
+			o.broken = refused(r.client.(*pooled).Commit(ctx))
 		case r.failed:
 			_ = r.rollback(ctx) // DuckDB may have done so
 		case s.verb == "commit":
@@ -130,11 +138,29 @@ func (r *runner) step(ctx context.Context, s step, params arrow.RecordBatch) (o 
 		return o
 	}
 	if r.inTx && r.failed && s.verb != "close" {
+		if _, known := r.named[s.name]; r.aborted && (known || !strings.HasPrefix(s.verb, "run-")) {
+			o.broken = refused(r.statement(ctx, s, params).err)
+		}
 		return o
 	}
 	o = r.statement(ctx, s, params)
-	r.failed = r.failed || o.err != nil
+	if o.err != nil {
+		r.failed = true
+		_, pool := r.client.(*pooled)
+		var e *session.Error
+		r.aborted = pool && r.inTx && errors.As(o.err, &e) && e.Fault == session.FaultStatement && !e.Unsent
+	}
 	return o
+}
+
+// refused says what is wrong about the answer to a call in an aborted
+// transaction, "" if nothing is.
+func refused(err error) string {
+	var e *session.Error
+	if errors.Is(err, session.ErrTxAborted) || errors.As(err, &e) && e.Unsent {
+		return "" // or for an argument that is wrong by itself
+	}
+	return fmt.Sprintf("in an aborted transaction: %v", err)
 }
 
 func (r *runner) statement(ctx context.Context, s step, params arrow.RecordBatch) (o outcome) {
@@ -144,6 +170,8 @@ func (r *runner) statement(ctx context.Context, s step, params arrow.RecordBatch
 		o.rows, o.err = c.query(ctx, s, params)
 	case "update":
 		o.affected, o.err = c.update(ctx, s, params)
+	case "ingest":
+		o.affected, o.err = load(ctx, c, s, params)
 	case "prepare":
 		var p prepared
 		if p, o.err = c.prepare(ctx, s.sql); o.err == nil {
@@ -170,6 +198,22 @@ func (r *runner) statement(ctx context.Context, s step, params arrow.RecordBatch
 		o.rows, o.affected = nil, 0
 	}
 	return o
+}
+
+func load(ctx context.Context, c client, s step, params arrow.RecordBatch) (int64, error) {
+	mode, err := ingestModeOf(s)
+	if err != nil {
+		return 0, err
+	}
+	if params == nil {
+		return 0, fmt.Errorf("no rows: %s", s)
+	}
+	rows, err := reader(params)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Release()
+	return c.ingest(ctx, s, mode, rows)
 }
 
 // differences runs the program on every side, compares what each step and the
@@ -206,6 +250,8 @@ func (ps peers) differences(ctx context.Context, p program) ([]string, error) {
 // compare says how two outcomes of a step differ, "" if they do not.
 func compare(s step, want, got outcome) string {
 	switch {
+	case got.broken != "":
+		return got.broken
 	case (want.err == nil) != (got.err == nil):
 		return fmt.Sprintf("error: %v or %v", want.err, got.err)
 	case want.err != nil && said(got.err) != "" && !strings.Contains(got.err.Error(), said(want.err)):

@@ -53,14 +53,26 @@ func (r *run) beginLearning(ctx context.Context) (session.TxID, error) {
 // of the session could run in the transaction, so the session is given up.
 func (r *run) endOwn(ctx context.Context, tx session.TxID, err error) error {
 	end := r.endTx(ctx, tx, false)
-	switch status.Code(end) {
-	case codes.OK, codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition: // it is gone
+	if isGone(end) && end != nil { // or it could not be rolled back just then
+		end = r.endTx(ctx, tx, false)
+	}
+	if isGone(end) {
 		return err
-	default:
 	}
 	e := &session.Error{Op: r.op, Stage: session.StageExecute, Fault: session.FaultSession, Target: r.conn.target(), Ctx: r.callerErr()}
 	e.Err = fmt.Errorf("%w: a transaction of the pool's own, by which it learns how the server treats them, could not be rolled back: %w", session.ErrSessionLost, errjoin.Join(err, end))
 	return e
+}
+
+// isGone reports whether a rollback that ended in err says that its transaction
+// is not open.
+func isGone(err error) bool {
+	switch status.Code(err) {
+	case codes.OK, codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition:
+		return true
+	default:
+		return false
+	}
 }
 
 // TrustsTxIDs is part of session.Conn. If the answer is not known yet, it

@@ -260,6 +260,9 @@ func (w *world) record(s step, a *actor, first, n int64, err error) {
 				t.tx, t.alone = nil, never // the transaction is aborted with it
 				if !refusedBefore(err) {
 					t.tx = a.tx // and is with it whatever it is
+					if a.tx.aside {
+						t.alone = either // the server may have left the transaction unseen
+					}
 				}
 			}
 		case err == nil && a != nil && a.tx != nil && a.tx.unsure:
@@ -460,7 +463,7 @@ func (w *world) commit(s step, a *actor) {
 		}
 	case errors.Is(err, session.ErrBusy):
 		return
-	case errors.Is(err, flightpool.ErrCommitUnknown) && t.aside:
+	case t.aside && (errors.Is(err, flightpool.ErrCommitUnknown) || errors.Is(err, flightpool.ErrSessionLost)):
 		t.ended = either
 	case errors.Is(err, flightpool.ErrCommitUnknown):
 		t.ended = together
