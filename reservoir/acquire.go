@@ -172,11 +172,16 @@ func (r *Reservoir[C]) refusal() error {
 	if r.mu.closed {
 		return ErrClosed
 	}
-	if r.cfg.OnExhausted != FailFast && r.mu.waiters.n < r.cfg.MaxWaiters {
+	if r.cfg.OnExhausted != FailFast && r.waiting() < r.cfg.MaxWaiters {
 		return nil
 	}
+	return r.shed()
+}
+
+// shed says whether too many wait for what is coming. The caller holds mu.
+func (r *Reservoir[C]) shed() error {
 	// Who is about to be served does not count as waiting.
-	waiting := r.mu.waiters.n - r.counts().coming()
+	waiting := r.waiting() - r.counts().coming()
 	switch {
 	case r.cfg.OnExhausted == FailFast && waiting >= 0:
 		r.mu.stats.Shed++
@@ -206,25 +211,31 @@ func (r *Reservoir[C]) await(ctx context.Context, w *waiter[C]) (Loan[C], error)
 		told := false
 		defer func() {
 			if !told { // the hook has ended the caller's goroutine
-				r.leave(w, context.Canceled)
-				_ = w.loan.Release() // the zero Loan's is no concern
+				if r.leave(w, canceled) {
+					r.leavers.canceled.Add(1)
+				} else {
+					<-w.ready
+					_ = w.loan.Release() // the zero Loan's is no concern
+				}
 			}
 		}()
 		r.tellHere(start)
 		told = true
 	}
-	left := false
 	if w.done == nil {
 		<-w.ready // a select of one costs more
-	} else {
-		select {
-		case <-w.ready:
-		case <-w.done:
-			left = true
-			r.leave(w, endOf(ctx))
-		}
+		return r.awaited(ctx, w)
 	}
-	return r.awaited(ctx, w, left)
+	select {
+	case <-w.ready:
+	case <-w.done:
+		err := endOf(ctx)
+		if how := endingOf(err); r.leave(w, how) {
+			return r.gaveUp(err, how, w.since)
+		}
+		<-w.ready
+	}
+	return r.awaited(ctx, w)
 }
 
 // endOf is why a ctx has ended whose Done says that it has.
@@ -235,13 +246,11 @@ func endOf(ctx context.Context) error {
 	return context.Canceled // a ctx of the caller's own make that does not say
 }
 
-// awaited ends a wait.
-func (r *Reservoir[C]) awaited(ctx context.Context, w *waiter[C], left bool) (Loan[C], error) {
+// awaited ends a wait whose result was decided.
+func (r *Reservoir[C]) awaited(ctx context.Context, w *waiter[C]) (Loan[C], error) {
 	waited := time.Duration(r.clock.exact() - w.since)
 	loan, err, state := w.loan, w.err, w.state
-	if !left {
-		r.recycle(w)
-	}
+	r.recycle(w)
 	how := failed
 	switch {
 	case err == nil && ctx.Err() != nil, errors.Is(err, errLeft):
@@ -249,31 +258,38 @@ func (r *Reservoir[C]) awaited(ctx context.Context, w *waiter[C], left bool) (Lo
 		how = endingOf(err)
 		state = r.tooLate(loan, how)
 		loan = Loan[C]{}
-	case left:
-		how = w.leftAs
 	case errors.Is(err, errAcquireTimeout):
 		how = timedOut
 	}
-	r.waitTime.Add(int64(waited))
 	if err == nil {
 		r.handoffs.Add(1)
 	} else {
 		err = waitError(err, how, state, waited)
 	}
-	if end := r.cfg.Hooks.WaitEnd; end != nil {
-		told := false
-		defer func() {
-			if !told && err == nil {
-				_ = loan.Release() // the hook has ended the caller's goroutine
-			}
-		}()
-		r.tellHere(func() { end(waited, err) })
-		told = true
+	return r.endWait(loan, waited, err)
+}
+
+// endWait ends every wait, on the caller's goroutine.
+func (r *Reservoir[C]) endWait(loan Loan[C], waited time.Duration, err error) (Loan[C], error) {
+	r.waitTime.Add(int64(waited))
+	if r.cfg.Hooks.WaitEnd != nil {
+		r.tellWaitEnd(loan, waited, err)
 	}
 	if err != nil {
 		return Loan[C]{}, err
 	}
 	return r.borrowed(loan, waited), nil
+}
+
+func (r *Reservoir[C]) tellWaitEnd(loan Loan[C], waited time.Duration, err error) {
+	told := false
+	defer func() {
+		if !told && err == nil {
+			_ = loan.Release() // the hook has ended the caller's goroutine
+		}
+	}()
+	r.tellHere(func() { r.cfg.Hooks.WaitEnd(waited, err) })
+	told = true
 }
 
 // tooLate passes a loan that was given to a caller who had just left on to the

@@ -112,7 +112,9 @@ func (r *Reservoir[C]) paused() bool {
 }
 
 // reconcile serves waiters from what is idle and carries out demand. It is
-// called after every change, so nothing has to poll. The caller holds mu.
+// called after every change, so nothing has to poll. What a caller who has to wait
+// does not need stands in functions of its own: the frames of counts would make
+// the stack of every such goroutine grow. The caller holds mu.
 func (r *Reservoir[C]) reconcile(fx *effects[C]) {
 	if r.mu.closed {
 		return
@@ -122,6 +124,11 @@ func (r *Reservoir[C]) reconcile(fx *effects[C]) {
 	if len(r.mu.all) >= r.limit() && r.mu.stale == 0 && r.cfg.OnExhausted != FailFast {
 		return // as demand would say: there is no room, and nothing to replace
 	}
+	r.meetDemand(fx)
+}
+
+// meetDemand carries out demand. The caller holds mu.
+func (r *Reservoir[C]) meetDemand(fx *effects[C]) {
 	c := r.openCounts()
 	open, retire := demand(c)
 	for ; retire > 0; retire-- {
@@ -162,14 +169,23 @@ func (r *Reservoir[C]) serve(fx *effects[C]) {
 			return
 		}
 		if !r.mustCheck(e, now) {
-			if !r.handOff(e, now, fx) {
+			if r.handOff(e, now, fx) != handed {
 				return
 			}
 			continue
 		}
-		if r.counts().unserved() == 0 {
+		if !r.checkForWaiter(e, fx) {
 			return
 		}
+	}
+}
+
+// checkForWaiter begins the check of an idle connection if there is a waiter for
+// whom no other check is under way. The caller holds mu.
+func (r *Reservoir[C]) checkForWaiter(e *entry[C], fx *effects[C]) bool {
+	wanted := r.counts().unserved() > 0
+	if wanted {
 		r.startCheck(e, false, fx)
 	}
+	return wanted
 }

@@ -24,8 +24,14 @@ func (r *Reservoir[C]) dispatch(e *entry[C], fx *effects[C]) {
 	now := r.clock.now()
 	r.markStale(e, now)
 	to, reason := r.verdict(e, now)
-	if to == toWaiter && !r.handOff(e, now, fx) {
-		to, reason = r.verdict(e, now) // the waiters had all left
+	if to == toWaiter {
+		switch r.handOff(e, now, fx) {
+		case handed:
+		case nobody: // the waiters had all left
+			to, reason = r.verdict(e, now)
+		case notKnown:
+			to = toIdle
+		}
 	}
 	switch to {
 	case toClose:

@@ -29,7 +29,8 @@
 //   - opening + idle + in use + closing == total <= MaxSize (+ overflow). A
 //     connection counts until its Close has returned. Only Resize can leave the
 //     total above the bound, for as long as loans last.
-//   - A usable idle connection and a waiter never coexist. Waiters are served
+//   - A usable idle connection and a waiter never coexist, those apart who have
+//     left and are about to be taken out of the queue. Waiters are served
 //     in the order of arrival; nobody overtakes.
 //   - A caller whose ctx has ended gets no connection; one that was on its way
 //     to that caller goes to the next.
@@ -102,9 +103,11 @@
 // acquire and a release take four atomic operations, every rule above can be
 // checked at one point, and any idle connection leaves the list in O(1). Waiters
 // carry no timer each: they all have the same timeout, so the first in the queue
-// always has the earliest deadline, and alarm serves them all. When many callers
-// leave together, the first takes the others out too (leave), so that whoever
-// needs the lock does not queue behind each of them.
+// always has the earliest deadline, and alarm serves them all. A caller whose
+// context ends leaves without the lock: one atomic word (waiter.fate) decides
+// between that and a result. The first of those who leave together takes all of
+// them out of the queue (leave), so that whoever needs the lock does not queue
+// behind each of them.
 //
 // After a direct hand-off Release yields the processor once, so that the woken
 // caller uses the connection at once and not when the releaser happens to
@@ -122,7 +125,7 @@
 //
 //	config, validate, hooks, stats, errors, loan   what users see
 //	reservoir     the state, New, Resize, Reset, EvictIdle; verify
-//	acquire, waiter, ready                         callers and their queue
+//	acquire, waiter, leave, ready                  callers and their queue
 //	demand        which opens and replacements are missing
 //	entry, list   connections and their state; dispatch: what becomes of them
 //	open, check, close                             the calls of Config's functions

@@ -34,7 +34,8 @@ var (
 // ErrExhausted, LastOpen and Cause in it.
 type ExhaustedError struct {
 	// Total, InUse, Idle and Opening count connections, Waiting the other
-	// callers in the queue, at the moment of the failure.
+	// callers in the queue, at the moment of the failure; up to 100ms before it
+	// for callers whose contexts end together.
 	Total, InUse, Idle, Opening, Waiting int
 	// MaxSize is the bound of Total.
 	MaxSize int
@@ -76,9 +77,22 @@ func waitError(err error, how ending, state *ExhaustedError, waited time.Duratio
 	case errors.As(err, &open), errors.Is(err, ErrClosed):
 		return err
 	default:
-		return fmt.Errorf("reservoir: acquire after %v: %w", waited, err)
+		return &waitEndedError{waited, err}
 	}
 }
+
+// A waitEndedError is why a caller has waited in vain, such as its ctx's error.
+// Its text is made only when it is asked for: many may leave together.
+type waitEndedError struct {
+	waited time.Duration
+	err    error
+}
+
+func (e *waitEndedError) Error() string {
+	return fmt.Sprintf("reservoir: acquire after %v: %v", e.waited, e.err)
+}
+
+func (e *waitEndedError) Unwrap() error { return e.err }
 
 // OpenError is a failed open. It reaches a caller only when nothing else could
 // serve it.

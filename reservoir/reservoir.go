@@ -26,7 +26,7 @@ type Reservoir[C any] struct {
 	drained chan struct{} // closed when nothing is left after Close began
 
 	freeWaiters sync.Pool // of *waiter[C]; its own, since their channels belong to the bubble of a test
-	leaving     atomic.Pointer[waiter[C]]
+	leavers     leavers[C]
 	handoffs    atomic.Uint64 // waits that ended with a connection
 	waitTime    atomic.Int64
 

@@ -97,7 +97,9 @@ func (r *Reservoir[C]) Stats() Stats {
 	s.InUse = r.inUse()
 	s.Opening = r.mu.count[opening]
 	s.Closing = r.mu.count[closing]
-	s.Waiting = r.mu.waiters.n
+	s.Waiting = r.waiting()
+	s.Timeouts += r.leavers.timeouts.Load()
+	s.Canceled += r.leavers.canceled.Load()
 	s.MaxSize = r.mu.maxSize
 	s.LastOpenError = r.mu.lastOpen
 	return s

@@ -103,8 +103,9 @@ func (r *Reservoir[C]) FailWaiters(err error) int {
 		}
 		w := r.mu.waiters.front()
 		for left := batch; left > 0 && w != nil && w.number <= last; left-- {
-			r.fail(w, err, failed, &state, &fx)
-			n++
+			if r.fail(w, err, failed, &state, &fx) {
+				n++
+			}
 			w = r.mu.waiters.front()
 		}
 		more = w != nil && w.number <= last

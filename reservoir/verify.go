@@ -23,7 +23,8 @@ func (r *Reservoir[C]) verify() {
 	if !m.closed && m.waiters.n > 0 {
 		now := r.clock.now()
 		front := m.idle.front()
-		usable := front != nil && front.state == idle && front.generation == m.generation && !r.expired(front, now)
+		first := r.mu.waiters.front()
+		usable := first.fate.Load() == waits && front != nil && front.state == idle && front.generation == m.generation && !r.expired(front, now)
 		invariant.Check(!usable || r.mustCheck(front, now) && r.counts().unserved() == 0, "%d idle while %d wait", m.idle.n, m.waiters.n)
 	}
 	if len(m.all) <= 64 {

@@ -3,11 +3,22 @@ package reservoir
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 )
 
-// A waiter is a caller in the queue. Whoever takes it out of the queue decides
-// its result, and only then wakes it, once.
+// The fates of a waiter.
+const (
+	waits   uint32 = iota
+	decided        // its result is on its way
+	left           // the caller has gone and takes no result
+)
+
+// A waiter is a caller in the queue. Whoever decides its result takes it out of
+// the queue, and only then wakes it, once.
+//
+// INVARIANT: a waiter in the queue waits or has left, and who has left is in the
+// list of leavers until it is taken out of the queue.
 type waiter[C any] struct {
 	link      link[*waiter[C]] // in the queue
 	untimed   link[*waiter[C]] // in the list of those whose ctx has no deadline
@@ -20,8 +31,14 @@ type waiter[C any] struct {
 
 	number uint64 // in the order of arrival
 	since  int64
-	left   error // why the caller gives up
-	leftAs ending
+
+	// fate says who decides how the wait ends: whoever moves it away from
+	// waiting, with the lock held to serve or fail the caller, or without it the
+	// caller, who leaves.
+	fate atomic.Uint32
+
+	late bool // it has left because its time is over,
+	asks bool // and waits for a description of the reservoir
 
 	loan  Loan[C] // the result: a loan, or err
 	err   error
@@ -39,6 +56,7 @@ func (r *Reservoir[C]) enqueue(ctx context.Context) *waiter[C] {
 		w.link.self, w.untimed.self = w, w
 	}
 	r.mu.lastWaiter++
+	w.fate.Store(waits)
 	w.number, w.done, w.since = r.mu.lastWaiter, ctx.Done(), r.clock.read()
 	r.mu.waiters.pushBack(&w.link)
 	if _, w.timed = ctx.Deadline(); !w.timed {
@@ -48,11 +66,22 @@ func (r *Reservoir[C]) enqueue(ctx context.Context) *waiter[C] {
 	return w
 }
 
-// recycle keeps a waiter for reuse. Its caller was woken, and did not leave:
-// one that left may still be in the list of leavers.
+// recycle keeps a waiter for reuse. Its caller was woken, and did not leave: one
+// that has left may still be in the list of leavers.
 func (r *Reservoir[C]) recycle(w *waiter[C]) {
 	w.done, w.err, w.state, w.loan = nil, nil, nil, Loan[C]{}
 	r.freeWaiters.Put(w)
+}
+
+// decide takes a waiter out of the queue and says whether its caller still waits:
+// then the result is the calling section's to set. The caller holds mu.
+func (r *Reservoir[C]) decide(w *waiter[C]) bool {
+	r.dequeue(w)
+	if w.fate.CompareAndSwap(waits, decided) {
+		return true
+	}
+	r.leavers.inQueue.Add(-1)
+	return false
 }
 
 // dequeue takes a waiter out of the queue. The caller holds mu.
@@ -106,43 +135,55 @@ func (r *Reservoir[C]) countEnding(how ending) {
 	}
 }
 
-// fail takes a waiter out of the queue with an error and counts it. state is
-// taken at the first failure of a section and shared by all. The caller holds mu.
-func (r *Reservoir[C]) fail(w *waiter[C], err error, how ending, state **ExhaustedError, fx *effects[C]) {
-	r.dequeue(w)
+// fail takes a waiter out of the queue with an error and counts it, unless it
+// has left: then it returns false. state is taken at the first failure of a
+// section and shared by all. The caller holds mu.
+func (r *Reservoir[C]) fail(w *waiter[C], err error, how ending, state **ExhaustedError, fx *effects[C]) bool {
+	if !r.decide(w) {
+		return false
+	}
 	r.countEnding(how)
 	if *state == nil {
 		*state = r.exhausted()
 	}
 	w.err, w.state = err, *state
 	fx.notify(w)
+	return true
 }
 
-// handOff lends an entry to the first waiter whose ctx lives; those before it
-// whose ctx has ended are told so. It returns false when there is none. After
-// some of those it does not look any more: who gets a connection too late gives
-// it back. The caller holds mu.
-func (r *Reservoir[C]) handOff(e *entry[C], now int64, fx *effects[C]) bool {
+// A handing is how handOff ends.
+type handing uint8
+
+const (
+	handed   handing = iota
+	nobody           // the queue is empty
+	notKnown         // many have left; whoever takes those out of the queue goes on
+)
+
+// handOff lends an entry to the first waiter who has not left and whose ctx
+// lives; those before it whose ctx has ended are told so. The caller holds mu.
+func (r *Reservoir[C]) handOff(e *entry[C], now int64, fx *effects[C]) handing {
 	var state *ExhaustedError
 	for n := 0; ; n++ {
 		w := r.mu.waiters.front()
-		if w == nil {
-			return false
-		}
-		if n < batch && w.hasLeft() {
+		switch {
+		case w == nil:
+			return nobody
+		case n >= batch && w.fate.Load() == left:
+			return notKnown
+		case n < batch && w.ended():
 			r.fail(w, errLeft, uncounted, &state, fx)
-			continue
+		case r.decide(w): // after many, also one whose ctx has ended: that caller gives it back
+			w.loan = r.lend(e, now)
+			fx.notify(w)
+			return handed
 		}
-		r.dequeue(w)
-		w.loan = r.lend(e, now)
-		fx.notify(w)
-		return true
 	}
 }
 
-// hasLeft says whether the caller's ctx has ended. It looks at the channel,
+// ended says whether the caller's ctx has ended. It looks at the channel,
 // since a ctx of the caller's own make may do anything in Err.
-func (w *waiter[C]) hasLeft() bool {
+func (w *waiter[C]) ended() bool {
 	select {
 	case <-w.done:
 		return true
@@ -219,61 +260,11 @@ func (r *Reservoir[C]) failExcess(fx *effects[C]) {
 	}
 }
 
-// leave takes a waiter whose ctx has ended out of the queue, unless its result
-// was decided at the same moment, and waits until either is done. Of many who
-// leave together one takes all of them out, a batch under each hold of the lock:
-// others who need the lock do not queue behind each of them.
-func (r *Reservoir[C]) leave(w *waiter[C], cause error) {
-	w.left, w.leftAs = cause, endingOf(cause)
-	for {
-		w.nextLeave = r.leaving.Load()
-		if r.leaving.CompareAndSwap(w.nextLeave, w) {
-			break
-		}
-	}
-	if w.nextLeave == nil && !r.removeLeavers(w, nil) {
-		r.mu.Lock()
-		r.mu.tasks++
-		r.mu.Unlock()
-		go func() { // those who joined meanwhile are not this caller's to wait for
-			defer r.taskDone()
-			for seen := w; ; {
-				head := r.leaving.Load()
-				if r.removeLeavers(head, seen) {
-					return
-				}
-				seen = head
-			}
-		}()
-	}
-	<-w.ready
-}
-
-// removeLeavers takes those out of the queue who have left, from head up to
-// seen. It returns false when others have joined them meanwhile. The list keeps
-// its head as long as somebody is at work on it.
-func (r *Reservoir[C]) removeLeavers(head, seen *waiter[C]) bool {
-	for w := head; w != seen; {
-		var fx effects[C]
-		var state *ExhaustedError
-		r.mu.Lock()
-		for n := 0; n < batch && w != seen; n++ {
-			if w.link.linked() {
-				r.fail(w, w.left, w.leftAs, &state, &fx)
-			}
-			w = w.nextLeave
-		}
-		r.reconcile(&fx)
-		r.unlock(&fx)
-	}
-	return r.leaving.CompareAndSwap(head, nil)
-}
-
 // exhausted describes the present state. The caller holds mu.
 func (r *Reservoir[C]) exhausted() *ExhaustedError {
 	return &ExhaustedError{
 		Total: len(r.mu.all), InUse: r.inUse(), Idle: r.mu.count[idle], Opening: r.mu.count[opening],
-		Waiting: r.mu.waiters.n, MaxSize: r.mu.maxSize, LastOpen: r.mu.lastOpen,
+		Waiting: r.waiting(), MaxSize: r.mu.maxSize, LastOpen: r.mu.lastOpen,
 	}
 }
 

@@ -11,6 +11,13 @@
 //	starved          128 goroutines, 4 connections, returned at once
 //	handoff          the same, but each borrower lets others run: all of them wait
 //	spike            50 callers at once, 5 idle connections, 150ms to open, 2ms of use
+//	leave_cancel     100,000 callers wait for one connection, all on one context, which is cancelled
+//	leave_deadline   the same, each with a context of its own; the deadlines are over at one moment
+//
+// The last two measure processor time, from the end of the contexts until all
+// calls have returned. Their WAIT lines give how long others who needed the pool's
+// lock waited at most meanwhile, and in parentheses those who only yielded the
+// processor: when so many timers fire at once, the runtime lets nobody else run.
 package main
 
 import (
@@ -54,8 +61,29 @@ func measure(w work, rounds int) {
 		fmt.Printf("BENCH %s %s ratio=%.3f ours=%.1f peer=%.1f unit=%s\n",
 			w.name, p.name, median(ratios), median(each(mine, value)), median(each(theirs[i], value)), w.unit)
 	}
+	if w.waits {
+		printWaits(w, mine, theirs)
+		return
+	}
 	fmt.Printf("ALLOCS %s %.4f per operation\n", w.name, median(each(mine, func(r result) float64 { return r.allocs })))
 	fmt.Printf("OPENS %s %.0f\n", w.name, median(each(mine, func(r result) float64 { return float64(r.opens) })))
+}
+
+// printWaits prints the longest waits for the lock, and in parentheses those of
+// who only yields the processor.
+func printWaits(w work, mine []result, theirs [][]result) {
+	longest := func(rs []result) string {
+		wait, yield := 0.0, 0.0
+		for _, r := range rs {
+			wait, yield = max(wait, r.wait), max(yield, r.yield)
+		}
+		return fmt.Sprintf("%.1f(%.1f)", wait, yield)
+	}
+	fmt.Printf("WAIT %s ours=%s", w.name, longest(mine))
+	for i, p := range peers {
+		fmt.Printf(" %s=%s", p.name, longest(theirs[i]))
+	}
+	fmt.Println(" unit=ms")
 }
 
 func each(rs []result, f func(result) float64) []float64 {

@@ -20,6 +20,8 @@ type pool interface {
 	cycle(ctx context.Context, use func()) error
 	// opens is how many connections were opened so far.
 	opens() int
+	// look takes the lock for which callers who wait and leave compete.
+	look()
 	close()
 }
 
@@ -82,6 +84,8 @@ func (p *reservoirPool) cycle(ctx context.Context, use func()) error {
 	return loan.Release()
 }
 
+func (p *reservoirPool) look() { _, _ = p.r.TryAcquire() } // in vain
+
 func (p *reservoirPool) close() { must(p.r.Close(context.Background())) }
 
 type puddlePool struct {
@@ -113,6 +117,8 @@ func (p *puddlePool) cycle(ctx context.Context, use func()) error {
 	return nil
 }
 
+func (p *puddlePool) look() { _, _ = p.p.TryAcquire(context.Background()) } // likewise
+
 func (p *puddlePool) close() { p.p.Close() }
 
 type sqlPool struct {
@@ -138,6 +144,8 @@ func (p *sqlPool) cycle(ctx context.Context, use func()) error {
 	}
 	return c.Close()
 }
+
+func (p *sqlPool) look() { _ = p.db.Stats() }
 
 func (p *sqlPool) close() { must(p.db.Close()) }
 

@@ -13,6 +13,8 @@ type result struct {
 	value  float64 // in the work's unit
 	allocs float64 // per operation
 	opens  int
+	wait   float64 // the longest wait for the pool's lock, in milliseconds
+	yield  float64 // the longest wait for the processor, likewise
 }
 
 // A work is something a pool is measured at. Less is better.
@@ -21,6 +23,8 @@ type work struct {
 	unit string
 	run  func(p peer, n int) result
 	n    int // operations of a round
+	// waits says that the waits for the pool's lock are measured too.
+	waits bool
 }
 
 var works = []work{
@@ -29,6 +33,8 @@ var works = []work{
 	{name: "starved", unit: "ns/op", n: 200_000, run: func(p peer, n int) result { return cycles(p, 4, 128, n, nil) }},
 	{name: "handoff", unit: "ns/op", n: 200_000, run: func(p peer, n int) result { return cycles(p, 4, 128, n, runtime.Gosched) }},
 	{name: "spike", unit: "ms", n: 50, run: spike},
+	{name: "leave_cancel", unit: "ms", n: 100_000, run: leaveCancelled, waits: true},
+	{name: "leave_deadline", unit: "ms", n: 100_000, run: leaveLate, waits: true},
 }
 
 // cycles borrows and returns n times, from several goroutines. A use that lets

@@ -1,0 +1,125 @@
+package reservoir
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Leavers are the callers who have given up and are still in the queue. A caller
+// who gives up does not wait for the lock: it returns at once, and the first of
+// those who leave together takes all of them out, a batch under each hold of the
+// lock. So others who need the lock do not queue behind each of them.
+type leavers[C any] struct {
+	latest  atomic.Pointer[waiter[C]] // chained by nextLeave
+	inQueue atomic.Int64
+
+	// What the callers have counted themselves, without the lock.
+	timeouts, canceled atomic.Uint64
+
+	// state is shared by those who leave together.
+	state atomic.Pointer[description]
+}
+
+// A description is what the reservoir was like at a time.
+type description struct {
+	ExhaustedError
+	at int64
+}
+
+// recently is how old a description may be that is given to a caller who leaves
+// while others are being taken out of the queue.
+const recently = int64(100 * time.Millisecond)
+
+// leave ends the wait of a caller whose ctx has ended. It returns false when the
+// wait's result was decided before: then the caller has to take that.
+func (r *Reservoir[C]) leave(w *waiter[C], how ending) bool {
+	if !w.fate.CompareAndSwap(waits, left) {
+		return false
+	}
+	r.leavers.inQueue.Add(1)
+	w.late = how == timedOut
+	w.asks = w.late && !r.describedAt(r.clock.exact()-recently)
+	for {
+		next := r.leavers.latest.Load()
+		w.nextLeave = next
+		if !r.leavers.latest.CompareAndSwap(next, w) {
+			continue
+		}
+		switch {
+		case next != nil && w.asks:
+			<-w.ready
+		case next == nil && !r.removeLeavers(w, nil):
+			r.removeOthers(w)
+		}
+		return true
+	}
+}
+
+// removeOthers takes those out of the queue who have left since the first did,
+// on a goroutine of the reservoir: they are not that caller's to wait for.
+func (r *Reservoir[C]) removeOthers(first *waiter[C]) {
+	r.mu.Lock()
+	r.mu.tasks++
+	r.mu.Unlock()
+	go func() {
+		defer r.taskDone()
+		for seen := first; ; {
+			head := r.leavers.latest.Load()
+			if r.removeLeavers(head, seen) {
+				return
+			}
+			seen = head
+		}
+	}()
+}
+
+// removeLeavers takes those out of the queue who have left, from head up to
+// seen. It returns false when others have joined them meanwhile. The list keeps
+// its head as long as somebody is at work on it.
+func (r *Reservoir[C]) removeLeavers(head, seen *waiter[C]) bool {
+	for w := head; w != seen; {
+		var fx effects[C]
+		described := false
+		r.mu.Lock()
+		for n := 0; n < batch && w != seen; n++ {
+			if w.link.linked() {
+				r.decide(w)
+			}
+			described = described || w.late
+			if w.asks {
+				fx.notify(w)
+			}
+			w = w.nextLeave
+		}
+		if described {
+			r.leavers.state.Store(&description{*r.exhausted(), r.clock.read()})
+		}
+		r.reconcile(&fx)
+		r.unlock(&fx)
+	}
+	return r.leavers.latest.CompareAndSwap(head, nil)
+}
+
+// gaveUp ends the wait of a caller who has left, since its ctx has ended.
+func (r *Reservoir[C]) gaveUp(err error, how ending, since int64) (Loan[C], error) {
+	waited := time.Duration(r.clock.exact() - since)
+	if how == timedOut {
+		r.leavers.timeouts.Add(1)
+		err = ended(err, &r.leavers.state.Load().ExhaustedError, waited)
+	} else {
+		r.leavers.canceled.Add(1)
+		err = &waitEndedError{waited, err}
+	}
+	return r.endWait(Loan[C]{}, waited, err)
+}
+
+// describedAt says whether there is a description from that time or later.
+func (r *Reservoir[C]) describedAt(from int64) bool {
+	d := r.leavers.state.Load()
+	return d != nil && d.at >= from
+}
+
+// waiting counts the callers in the queue who have not left. The caller holds mu.
+func (r *Reservoir[C]) waiting() int {
+	return max(0, r.mu.waiters.n-int(r.leavers.inQueue.Load()))
+}
