@@ -36,7 +36,7 @@ func steady(t *testing.T, r *pool, callers int, period, length time.Duration) {
 // Each connection that reaches the end of its life costs one open, not more.
 func TestASteadyLoadOpensOneConnectionForEachThatIsReplaced(t *testing.T) {
 	for _, callers := range []int{1, 20} {
-		for _, size := range []int{1, 16, 200} {
+		for _, size := range []int{0, 1, 16, 200} { // 0: the default
 			for _, minIdle := range []int{0, 1} {
 				t.Run(fmt.Sprintf("%d callers, MaxSize %d, MinIdle %d", callers, size, minIdle), func(t *testing.T) {
 					bubble(t, func(t *testing.T, f *fake) {
@@ -50,7 +50,7 @@ func TestASteadyLoadOpensOneConnectionForEachThatIsReplaced(t *testing.T) {
 						opens, replaced := f.read(&f.opens)-before, int(s.Closed[reservoir.Expired])
 						require.GreaterOrEqual(t, replaced, had-2, "every connection ends within an hour and its jitter")
 						require.LessOrEqual(t, float64(opens), 1.05*float64(replaced))
-						require.LessOrEqual(t, f.read(&f.mostLive), min(size, had+1+had/4))
+						require.LessOrEqual(t, f.read(&f.mostLive), min(s.MaxSize, had+1+had/4))
 						shut(t, r)
 					})
 				})

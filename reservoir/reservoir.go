@@ -35,7 +35,7 @@ type Reservoir[C any] struct {
 	// callback is called: see effects. What is done for many connections or
 	// waiters is done in batches, each under a hold of its own.
 	mu struct {
-		sync.Mutex
+		mutex
 		closed  bool
 		ending  bool // Close has not yet woken all waiters and closed all idle connections
 		drained bool

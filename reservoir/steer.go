@@ -155,7 +155,10 @@ const infoBatch = 64
 // Connections describes the open connections, idle and in use. It looks at a few
 // of them at a time: one that moves meanwhile may be missing or twice in it.
 func (r *Reservoir[C]) Connections() []Info[C] {
-	var all []Info[C]
+	r.mu.Lock()
+	n := len(r.mu.all)
+	r.mu.Unlock()
+	all := make([]Info[C], 0, n) // not under the lock: it may be large
 	for from, more := 0, true; more; from += infoBatch {
 		r.mu.Lock()
 		for _, e := range r.mu.all[min(from, len(r.mu.all)):min(from+infoBatch, len(r.mu.all))] {
