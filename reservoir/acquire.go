@@ -81,27 +81,6 @@ func (r *Reservoir[C]) TryAcquire() (Loan[C], bool) {
 	return r.borrowed(loan, 0), true
 }
 
-// checkedLately finds the newest idle connection if it was checked a moment ago
-// and not used since. The caller holds mu.
-func (r *Reservoir[C]) checkedLately(fx *effects[C]) *entry[C] {
-	now := r.clock.now()
-	e := r.newestIdle(now, fx)
-	if e == nil || r.mu.waiters.n > 0 || e.checkedLoan != e.loan || now-e.proven >= int64(time.Second) {
-		return nil
-	}
-	return e
-}
-
-// checkForLater begins the check that kept TryAcquire from succeeding, one at a
-// time. The caller holds mu.
-func (r *Reservoir[C]) checkForLater(fx *effects[C]) {
-	if r.mu.count[checking] == r.mu.keepalives && r.mu.waiters.n == 0 {
-		if e := r.newestIdle(r.clock.now(), fx); e != nil {
-			r.startCheck(e, false, fx)
-		}
-	}
-}
-
 // tryQuick lends an idle connection in the common case, in which nothing else
 // has to be done: neither an open nor a check follows. The caller holds mu.
 func (r *Reservoir[C]) tryQuick() (Loan[C], bool) {

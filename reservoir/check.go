@@ -35,6 +35,27 @@ func (r *Reservoir[C]) mustCheck(e *entry[C], now int64) bool {
 	return r.cfg.CheckOnAcquire && now-e.idleSince >= int64(r.cfg.IdleBeforeCheck)
 }
 
+// checkedLately finds the newest idle connection if it was checked a moment ago
+// and not used since. The caller holds mu.
+func (r *Reservoir[C]) checkedLately(fx *effects[C]) *entry[C] {
+	now := r.clock.now()
+	e := r.newestIdle(now, fx)
+	if e == nil || r.mu.waiters.n > 0 || e.checkedLoan != e.loan || now-e.proven >= int64(time.Second) {
+		return nil
+	}
+	return e
+}
+
+// checkForLater begins the check that kept TryAcquire from succeeding, one at a
+// time. The caller holds mu.
+func (r *Reservoir[C]) checkForLater(fx *effects[C]) {
+	if r.mu.count[checking] == r.mu.keepalives && r.mu.waiters.n == 0 {
+		if e := r.newestIdle(r.clock.now(), fx); e != nil {
+			r.startCheck(e, false, fx)
+		}
+	}
+}
+
 // startCheck takes an idle connection aside to be checked. One in a keepalive
 // check keeps its place in the idle list. The caller holds mu.
 func (r *Reservoir[C]) startCheck(e *entry[C], keepalive bool, fx *effects[C]) {
