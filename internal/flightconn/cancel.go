@@ -152,14 +152,14 @@ func (c *Conn) cancelQuery(ctx context.Context, client pb.FlightServiceClient, i
 // server would not find what is to be stopped. It is dialled when it is first
 // used, and again as needed: it holds no session, each RPC presents that of
 // its connection.
-func (e *Endpoint) control(peer string) (*grpc.ClientConn, error) {
+func (e *Endpoint) control(peer string) (*client, error) {
 	e.mu.Lock()
 	cc, closed := e.mu.control[peer], e.mu.closed
 	e.mu.Unlock()
 	if cc != nil || closed {
 		return cc, closedErr(closed)
 	}
-	dialer := func(ctx context.Context, _ string) (net.Conn, error) {
+	dialer := func(ctx context.Context) (net.Conn, error) {
 		if peer != "" {
 			ctx, stop := context.WithTimeout(ctx, e.cfg.DialTimeout)
 			defer stop()
@@ -167,8 +167,8 @@ func (e *Endpoint) control(peer string) (*grpc.ClientConn, error) {
 		}
 		return e.cfg.dial(ctx, e.cfg.Network, e.cfg.Address)
 	}
-	opts := append(e.cfg.transportOptions(e.cfg.Address, e.cfg.TLS, dialer), grpc.WithIdleTimeout(controlIdle))
-	fresh, err := grpc.NewClient("passthrough:///control", append(opts, e.cfg.DialOptions...)...)
+	opts := append([]grpc.DialOption{grpc.WithIdleTimeout(controlIdle)}, e.cfg.DialOptions...)
+	fresh, err := e.cfg.newClient(e.cfg.Address, e.cfg.TLS, dialer, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -185,15 +185,15 @@ const manyControls = 16
 
 // keepControl keeps fresh unless another goroutine was first, and returns what
 // is to be closed.
-func (e *Endpoint) keepControl(peer string, fresh *grpc.ClientConn) (cc *grpc.ClientConn, unused []*grpc.ClientConn, err error) {
+func (e *Endpoint) keepControl(peer string, fresh *client) (cc *client, unused []*client, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	cc = e.mu.control[peer]
 	switch {
 	case e.mu.closed:
-		return nil, []*grpc.ClientConn{fresh}, errClosed
+		return nil, []*client{fresh}, errClosed
 	case cc != nil:
-		return cc, []*grpc.ClientConn{fresh}, nil
+		return cc, []*client{fresh}, nil
 	}
 	if len(e.mu.control) >= manyControls {
 		for at, old := range e.mu.control {
@@ -204,7 +204,7 @@ func (e *Endpoint) keepControl(peer string, fresh *grpc.ClientConn) (cc *grpc.Cl
 		}
 	}
 	if e.mu.control == nil {
-		e.mu.control = map[string]*grpc.ClientConn{}
+		e.mu.control = map[string]*client{}
 	}
 	e.mu.control[peer] = fresh
 	return fresh, unused, nil

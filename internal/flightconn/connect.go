@@ -45,7 +45,7 @@ func dialError(addr string, err error) error {
 }
 
 // handshaker is the TLS of a transport, or none. It tells the transport's
-// watchedConn why a handshake failed, since gRPC keeps only the text, and reads
+// watchedConn, or the client that dials again, why a handshake failed, since gRPC keeps only the text, and reads
 // what the server says of the client's certificate, which in TLS 1.3 comes
 // after the handshake.
 type handshaker struct {
@@ -54,8 +54,12 @@ type handshaker struct {
 
 func (h handshaker) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	watched, ok := raw.(*watchedConn)
-	if !ok { // the client of a location
-		return h.TransportCredentials.ClientHandshake(ctx, authority, raw)
+	if !ok {
+		conn, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, raw)
+		if a, ok := raw.(*attempt); ok {
+			a.client.failed(handshakeError(err))
+		}
+		return conn, info, err
 	}
 	watched.opening.handshaking.Store(true)
 	conn, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, raw)
@@ -76,7 +80,11 @@ func (h handshaker) Clone() credentials.TransportCredentials {
 	return handshaker{h.TransportCredentials.Clone()}
 }
 
+// handshakeError is the reason that a failed handshake gives; nil for a nil err.
 func handshakeError(err error) error {
+	if err == nil {
+		return nil
+	}
 	text := err.Error()
 	var record tls.RecordHeaderError
 	switch {

@@ -22,9 +22,9 @@ const silenceLimit = 75 * time.Second
 
 var tcpKeepAlive = net.KeepAliveConfig{Enable: true, Idle: silenceLimit / 5, Interval: silenceLimit / 5, Count: 4}
 
-// redialling paces the control channel and the clients of locations. gRPC's
+// redialPace paces the control channel and the clients of locations. gRPC's
 // own pace would keep a server that came back unused for up to two minutes.
-var redialling = grpc.ConnectParams{
+var redialPace = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 5 * time.Second},
 	MinConnectTimeout: 20 * time.Second,
 }
@@ -85,7 +85,7 @@ func (cfg *Config) transportOptions(addr string, tlsConfig *tls.Config, dialer f
 		grpc.WithDisableRetry(),
 		grpc.WithStatsHandler(sentWatcher{}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cfg.MaxMessage)),
-		grpc.WithConnectParams(redialling),
+		grpc.WithConnectParams(redialPace),
 	}
 	if cfg.Keepalive > 0 {
 		opts = append(opts, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: cfg.Keepalive, Timeout: 20 * time.Second}))

@@ -3,8 +3,6 @@ package flightconn
 import (
 	"sync"
 	"sync/atomic"
-
-	"google.golang.org/grpc"
 )
 
 // Endpoint is one server as all connections of a pool see it: its
@@ -22,7 +20,7 @@ type Endpoint struct {
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
-		control map[string]*grpc.ClientConn // by the address that it leads to
+		control map[string]*client // by the address that it leads to
 		closed  bool
 	}
 }

@@ -50,7 +50,7 @@ type locations struct {
 type location struct {
 	owner   *locations
 	at      place
-	cc      *grpc.ClientConn
+	cc      *client
 	streams int
 	idle    *list.Element
 	expiry  *time.Timer // runs while idle
@@ -87,13 +87,13 @@ func (ls *locations) take(at place) (*location, error) {
 }
 
 func (ls *locations) dial(at place) (*location, error) {
-	opts := ls.cfg.transportOptions(at.addr, ls.cfg.locationTLS(at), func(ctx context.Context, _ string) (net.Conn, error) {
-		return ls.cfg.dial(ctx, at.network, at.addr)
-	})
+	var opts []grpc.DialOption
 	if at.trusted { // the user's own options may carry credentials
-		opts = append(opts, ls.cfg.DialOptions...)
+		opts = ls.cfg.DialOptions
 	}
-	cc, err := grpc.NewClient("passthrough:///location", opts...)
+	cc, err := ls.cfg.newClient(at.addr, ls.cfg.locationTLS(at), func(ctx context.Context) (net.Conn, error) {
+		return ls.cfg.dial(ctx, at.network, at.addr)
+	}, opts...)
 	if err != nil {
 		return nil, err
 	}

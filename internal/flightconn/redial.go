@@ -1,0 +1,89 @@
+package flightconn
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// client is a gRPC client that holds no session and may dial again as it needs:
+// that of a location or a control channel. Of a failed attempt gRPC keeps only
+// the text; client keeps the error, and calls that fail for it lead there.
+type client struct {
+	*grpc.ClientConn
+	failure atomic.Pointer[connectError] // of the latest attempt
+}
+
+// newClient makes a client of addr, which dials by dial.
+func (cfg *Config) newClient(addr string, tlsConfig *tls.Config, dial func(context.Context) (net.Conn, error), more ...grpc.DialOption) (*client, error) {
+	c := &client{}
+	opts := cfg.transportOptions(addr, tlsConfig, func(ctx context.Context, _ string) (net.Conn, error) {
+		raw, err := dial(ctx)
+		if err != nil {
+			c.failed(dialError(addr, err))
+			return nil, err
+		}
+		return &attempt{Conn: raw, client: c}, nil
+	})
+	cc, err := grpc.NewClient("passthrough:///redialled", append(opts, more...)...)
+	if err != nil {
+		return nil, err
+	}
+	c.ClientConn = cc
+	return c, nil
+}
+
+// attempt is a transport that a client has dialled.
+type attempt struct {
+	net.Conn
+	client *client
+}
+
+// failed takes note of a failed attempt; nil: it has succeeded. The end of a
+// context is not kept in the chain: it is that of an attempt, not of a call.
+func (c *client) failed(err error) {
+	var why *connectError
+	if errors.As(err, &why) && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		why = &connectError{text: why.text}
+	}
+	c.failure.Store(why)
+}
+
+// Invoke is part of grpc.ClientConnInterface.
+func (c *client) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return c.explain(c.ClientConn.Invoke(ctx, method, args, reply, opts...))
+}
+
+// NewStream is part of grpc.ClientConnInterface.
+func (c *client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream, err := c.ClientConn.NewStream(ctx, desc, method, opts...)
+	return stream, c.explain(err)
+}
+
+// explain gives an RPC that failed for want of a transport the reason of that.
+func (c *client) explain(err error) error {
+	if s, ok := status.FromError(err); !ok || s.Code() != codes.Unavailable || !strings.Contains(s.Message(), "connection error") {
+		return err
+	}
+	if why := c.failure.Load(); why != nil {
+		return &unconnectedError{why, err}
+	}
+	return err
+}
+
+// unconnectedError says why there is no transport. The text of gRPC's own error
+// says the same in more words.
+type unconnectedError struct {
+	reason *connectError
+	cause  error
+}
+
+func (e *unconnectedError) Error() string   { return e.reason.Error() }
+func (e *unconnectedError) Unwrap() []error { return []error{e.reason, e.cause} }
