@@ -9,7 +9,10 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -113,4 +116,55 @@ func TestNotVerifyingTheServerHasOnlyLoudNames(t *testing.T) {
 	require.False(t, cfg.TLS.InsecureSkipVerify)
 	_, err = New(t.Context(), "grpc://h:1/?tls_insecure_skip_verify=true", Config{MinIdle: -1})
 	require.ErrorContains(t, err, "plain text", "it cannot be meant where there is no TLS")
+}
+
+// gRPC's Close ends a dial and does not wait for it.
+func TestCloseWaitsForDialsUnderWay(t *testing.T) {
+	withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+		var dials, open atomic.Int32
+		slow := func(ctx context.Context, addr string) (net.Conn, error) {
+			open.Add(1)
+			defer open.Add(-1)
+			if dials.Add(1) > 1 { // MinIdle's, while the first is in use
+				<-ctx.Done()
+				time.Sleep(time.Second) // it takes that long to give up
+				return srv.Dial(context.WithoutCancel(ctx), addr)
+			}
+			return srv.Dial(ctx, addr)
+		}
+		p, err := New(t.Context(), "grpc://server:1", Config{Dialer: slow})
+		require.NoError(t, err)
+		held, err := p.AcquireSession(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		require.EqualValues(t, 2, dials.Load())
+		require.NoError(t, held.Close())
+		require.NoError(t, p.Close(t.Context()))
+		require.Zero(t, open.Load())
+		synctest.Wait()
+		require.Zero(t, srv.Ledger().Snapshot().Conns, "what came of it is closed")
+	})
+}
+
+func TestCloseNamesADialerThatDoesNotReturn(t *testing.T) {
+	withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+		var dials atomic.Int32
+		end := make(chan struct{})
+		p, err := New(t.Context(), "grpc://server:1", Config{Dialer: func(ctx context.Context, addr string) (net.Conn, error) {
+			if dials.Add(1) > 1 {
+				<-end
+				return nil, errAway
+			}
+			return srv.Dial(ctx, addr)
+		}})
+		require.NoError(t, err)
+		held, err := p.AcquireSession(t.Context())
+		require.NoError(t, err)
+		synctest.Wait()
+		require.NoError(t, held.Close())
+		start := time.Now()
+		require.ErrorContains(t, p.Close(t.Context()), "does Config.Dialer heed its own?")
+		require.LessOrEqual(t, time.Since(start), 15*time.Second)
+		close(end)
+	})
 }

@@ -3,7 +3,6 @@ package adbcpool
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"runtime"
 	"testing"
@@ -178,7 +177,10 @@ func TestAThousandPoolsLeaveNothingBehind(t *testing.T) {
 		require.GreaterOrEqual(t, s.Ledger().Snapshot().SessionsOpened, before.SessionsOpened+1000)
 		require.NoError(t, s.Ledger().Wait(t.Context(), func(now testserver.Snapshot) bool { return now.Conns == 0 && now.Sessions == 0 }))
 		require.LessOrEqual(t, openFiles(t), files, kind)
-		require.LessOrEqual(t, runtime.NumGoroutine(), goroutines+2, fmt.Sprintf("%s: those of the last transport may be ending", kind))
+		// A leak is one of each pool, or of each tenth. A few of gRPC's may be
+		// ending, client's and server's: its Close does not wait for them. At the
+		// end of the package TestMain looks for a single one.
+		require.Less(t, runtime.NumGoroutine(), goroutines+50, kind)
 	}
 }
 

@@ -102,6 +102,8 @@ type Config struct {
 	// instead of a GetSqlInfo.
 	ProbeSQL string
 
+	dials *dials // of the endpoint
+
 	// Seams of tests: the environment's proxies and the system's resolver.
 	proxy    func(*http.Request) (*url.URL, error)
 	resolver *net.Resolver
@@ -148,6 +150,7 @@ func (cfg Config) resolve() (Config, error) {
 		return cfg, errjoin.Join(errs...)
 	}
 	setDefault(&cfg.DialTimeout, DefaultDialTimeout)
+	cfg.dials = &dials{}
 	setDefault(&cfg.CloseTimeout, DefaultCloseTimeout)
 	setDefault(&cfg.Keepalive, DefaultKeepalive)
 	setDefault(&cfg.MaxMessage, DefaultMaxMessage)

@@ -1,6 +1,7 @@
 package flightconn
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 )
@@ -39,7 +40,8 @@ func NewEndpoint(cfg Config) (*Endpoint, error) {
 
 // Close ends what the endpoint itself holds: the control channels and the
 // clients of locations, with the streams that still use them. Connections are
-// closed by their owners, before. Later calls do nothing.
+// closed by their owners, before. It waits for the dials under way, up to
+// CloseTimeout. Later calls do nothing else.
 func (e *Endpoint) Close() error {
 	e.mu.Lock()
 	control := e.mu.control
@@ -49,5 +51,12 @@ func (e *Endpoint) Close() error {
 		_ = cc.Close()
 	}
 	e.locations.close()
+	limit := e.cfg.CloseTimeout
+	if limit < 0 {
+		limit = DefaultCloseTimeout
+	}
+	if n := e.cfg.dials.close(limit); n > 0 {
+		return fmt.Errorf("%d dials have not returned within %v after their contexts ended; does Config.Dialer heed its own?", n, limit)
+	}
 	return nil
 }

@@ -91,7 +91,7 @@ func (e *epoch) dialOnce(cfg *Config) func(context.Context, string) (net.Conn, e
 			e.lose(errRedial)
 			return nil, e.Lost()
 		}
-		raw, err := cfg.dial(ctx, cfg.Network, cfg.Address)
+		raw, err := cfg.dials.do(ctx, func() (net.Conn, error) { return cfg.dial(ctx, cfg.Network, cfg.Address) })
 		if err != nil {
 			e.lose(dialError(cfg.Address, err))
 			return nil, err

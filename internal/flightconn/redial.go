@@ -25,7 +25,7 @@ type client struct {
 func (cfg *Config) newClient(addr string, tlsConfig *tls.Config, dial func(context.Context) (net.Conn, error), more ...grpc.DialOption) (*client, error) {
 	c := &client{}
 	opts := cfg.transportOptions(addr, tlsConfig, func(ctx context.Context, _ string) (net.Conn, error) {
-		raw, err := dial(ctx)
+		raw, err := cfg.dials.do(ctx, func() (net.Conn, error) { return dial(ctx) })
 		if err != nil {
 			c.failed(dialError(addr, err))
 			return nil, err
