@@ -83,17 +83,19 @@ javaservers := $(addsuffix /pom.xml,$(addprefix $(interop)/,derby dazzleduck))
 sqliteserver := github.com/apache/arrow-go/v18/arrow/flight/flightsql/example/cmd/sqlite_flightsql_server
 made = $$(ls -d $(interop)/$(1) 2>/dev/null || true)
 .PHONY: interop
-interop: deps $(interop)/requirements.txt ## clients and servers of other makers against ours (PyPI, Maven); WRITE=1 writes docs/servers.md
+interop: deps $(interop)/requirements.txt $(if $(MORE),$(interop)/more/requirements.txt) ## clients and servers of other makers against ours (PyPI, Maven); MORE=1 adds heavy servers, WRITE=1 writes docs/servers.md
 	@cd testserver/duckdb && go build -o $(interop)/ ./cmd/duckserver $(quiet)
 	@if command -v java && command -v mvn; then $(MAKE) $(interop)/$(jdbc) $(javaservers); else echo "JDBC and the servers in Java are left out: they need java and mvn" >&2; fi >/dev/null
 	@cd internal/interop && go build -o $(interop)/ . $(sqliteserver) $(quiet)
 	@cd internal/interop && $(interop)/interop -venv $(interop) -duckserver $(interop)/duckserver -sqlite $(interop)/$(notdir $(sqliteserver)) \
-		-jdbc "$(call made,$(jdbc))" -derby "$(call made,derby)" -dazzleduck "$(call made,dazzleduck)" $(if $(WRITE),-write)
+		-jdbc "$(call made,$(jdbc))" -derby "$(call made,derby)" -dazzleduck "$(call made,dazzleduck)" $(if $(MORE),-more $(interop)/more) $(if $(WRITE),-write)
 
 $(interop)/requirements.txt: internal/interop/clients/requirements.txt
+$(interop)/more/requirements.txt: internal/interop/servers/requirements.txt
+$(interop)/requirements.txt $(interop)/more/requirements.txt:
 	@python3 -c 'import ensurepip' 2>/dev/null || .ci/deps python3 python3-venv
 	@echo "installing the Python packages, once"
-	@python3 -m venv $(interop) && $(interop)/bin/pip install -q --disable-pip-version-check --require-hashes -r $<
+	@python3 -m venv $(@D) && $(@D)/bin/pip install -q --disable-pip-version-check --require-hashes -r $<
 	@cp $< $@
 
 $(interop)/$(jdbc):

@@ -21,7 +21,8 @@ type bareClient struct {
 }
 
 func newBareClient(ctx context.Context, p *product, addr string) (client, error) {
-	c, err := flightsql.NewClient(addr, nil, nil, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	cookies := []flight.ClientMiddleware{flight.NewClientCookieMiddleware()}
+	c, err := flightsql.NewClient(addr, nil, cookies, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +45,8 @@ func (c bareClient) with(ctx context.Context) context.Context {
 	if c.auth == "" {
 		return ctx
 	}
-	return metadata.AppendToOutgoingContext(ctx, "authorization", c.auth)
+	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", c.auth)
+	return metadata.AppendToOutgoingContext(ctx, "x-deephaven-auth-cookie-request", "true") // in place of tokens in replies
 }
 
 // fetch reads the parts of a result one after the other.

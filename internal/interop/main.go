@@ -2,6 +2,7 @@
 // project's, and prints what holds:
 //
 //	pool       -> Arrow's reference servers in Java and Go, DazzleDuck, roapi, Sail
+//	              on demand Deephaven and BenoStreamDB
 //	ADBC, JDBC -> duckserver  Apache's drivers on testserver/duckdb
 //
 // Beside it, arrow-go's bare client and ADBC's driver do the same as the
@@ -34,6 +35,7 @@ type config struct {
 	derby      string // the jars of Arrow's Java reference server; empty: leave it out
 	sqlite     string // the program of Arrow's Go example server; empty: leave it out
 	dazzleDuck string // the jars of DazzleDuck; empty: leave it out
+	more       string // virtual environment with servers/requirements.txt; empty: leave its servers out
 	doc        string // docs/servers.md
 	write      bool   // write its table
 	only       string // the one product to run, for development
@@ -50,6 +52,7 @@ func main() {
 	flag.StringVar(&cfg.derby, "derby", "", "folder of the jars of Arrow's Java reference server (none: it is left out)")
 	flag.StringVar(&cfg.sqlite, "sqlite", "", "program of Arrow's Go example server (none: it is left out)")
 	flag.StringVar(&cfg.dazzleDuck, "dazzleduck", "", "folder of DazzleDuck's jars (none: it is left out)")
+	flag.StringVar(&cfg.more, "more", "", "virtual environment with servers/requirements.txt (none: its servers are left out)")
 	flag.StringVar(&cfg.doc, "doc", "../../docs/servers.md", "the document with the table of servers and features")
 	flag.BoolVar(&cfg.write, "write", false, "write the table")
 	flag.StringVar(&cfg.only, "only", "", "run this product alone")
@@ -68,7 +71,7 @@ func main() {
 
 // run runs everything and returns how many checks failed.
 func run(ctx context.Context, cfg config) (failed int, err error) {
-	for _, path := range []*string{&cfg.data, &cfg.servers, &cfg.derby, &cfg.sqlite, &cfg.dazzleDuck, &cfg.venv} {
+	for _, path := range []*string{&cfg.data, &cfg.servers, &cfg.derby, &cfg.sqlite, &cfg.dazzleDuck, &cfg.more, &cfg.venv} {
 		if *path == "" {
 			continue
 		}

@@ -46,8 +46,17 @@ func start(ctx context.Context, addr, name string, args ...string) (*server, err
 // startIn starts a server in the folder dir. It runs until stop or kill, also
 // when ctx ends, which bounds the start alone.
 func startIn(ctx context.Context, dir, addr, name string, args ...string) (*server, error) {
+	return startWith(ctx, nil, dir, addr, name, args...)
+}
+
+// startWith starts a server in the folder dir with the environment env, nil
+// for ours. Its input stays open, as at a terminal.
+func startWith(ctx context.Context, env []string, dir, addr, name string, args ...string) (*server, error) {
 	s := &server{addr: addr, cmd: command(context.WithoutCancel(ctx), name, args...), end: make(chan error, 1)}
-	s.cmd.Dir = dir
+	s.cmd.Dir, s.cmd.Env = dir, env
+	if _, err := s.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
 	s.cmd.Stdout, s.cmd.Stderr = &s.said, &s.said
 	if err := s.cmd.Start(); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 // products are the servers of other makers that make interop runs, in the
 // order of the table's columns.
 func products() []*product {
-	return []*product{arrowJava(), arrowGo(), dazzleDuck(), roapi(), sailProduct()}
+	return append([]*product{arrowJava(), arrowGo(), dazzleDuck(), roapi(), sailProduct()}, demanded()...)
 }
 
 // arrowJava is the reference server of Arrow's Java implementation, on Apache

@@ -9,7 +9,7 @@ import (
 
 const servers = "../../docs/servers.md"
 
-// The document has a cell for every server that runs by default and every row.
+// The document has a cell for every server and every row.
 func TestTheDocumentsTableIsWhole(t *testing.T) {
 	text, err := os.ReadFile(servers)
 	if err != nil {
