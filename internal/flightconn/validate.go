@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/bitutil"
 )
 
@@ -176,7 +177,7 @@ func (v *Validator) dictionary(d arrow.ArrayData, t *arrow.DictionaryType) error
 		return err
 	}
 	values := d.Dictionary()
-	if values == nil {
+	if held, _ := values.(*array.Data); held == nil { // the interface itself never is
 		return fmt.Errorf("no dictionary")
 	}
 	if err := indices(d, width, values.Len()); err != nil {
