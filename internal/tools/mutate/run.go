@@ -27,6 +27,10 @@ const (
 	// idleLimit ends a mutant that waits for ever: it has used no processor
 	// time for so many seconds. It is long because the machine may be busy.
 	idleLimit = 6
+
+	// wallLimit ends one that wakes up now and then, together with ten times
+	// its processor time.
+	wallLimit = time.Minute
 )
 
 // test is one test function of the package and what it takes.
@@ -130,6 +134,8 @@ func (m *Mutants) run(ctx context.Context, tests []test, cpu time.Duration, env 
 	seconds := strconv.Itoa(int(cpu/time.Second) + 1)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	ctx, end := context.WithTimeoutCause(ctx, wallLimit+10*cpu, errIdle)
+	defer end()
 	cmd := exec.CommandContext(ctx, "bash", "-c", `ulimit -t "$0" -v "$1" && exec "${@:2}"`, seconds, strconv.Itoa(memoryLimit), //nolint:gosec // our own binary
 		m.binary(), "-test.failfast", "-test.timeout=0", "-test.run", "^("+strings.Join(names, "|")+")$")
 	cmd.Dir = m.dir
