@@ -68,8 +68,9 @@ func (s *SessionHandle) judgeCommit(err error) error {
 }
 
 // Rollback undoes the transaction. ErrCommitUnknown: the server had left the
-// transaction by itself, and what was done after that may be stored. In a handle without one it fails with
-// ErrNoTx, which a deferred Rollback after Commit may ignore. After a Commit
+// transaction by itself, and what was done after that may be stored; where the
+// session has been replaced meanwhile it can say so no more. In a handle without
+// one it fails with ErrNoTx, which a deferred Rollback after Commit may ignore. After a Commit
 // that answered ErrTxAborted there is nothing to undo, and it answers nil.
 func (s *SessionHandle) Rollback(ctx context.Context) error {
 	return s.rollbackCall(ctx, QueryOptions{})

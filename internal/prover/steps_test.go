@@ -53,6 +53,7 @@ func (w *world) do(s step) {
 // age marks an actor whose session may have ended of old age.
 func (w *world) age(a *actor) {
 	now := time.Now()
+	a.expired = a.expired || w.profile.SessionTTL > 0 && now.Sub(a.used) >= w.profile.SessionTTL
 	if ttl := w.profile.SessionTTL; ttl > 0 && now.Sub(a.used) >= ttl || w.program.auth == "token" && now.Sub(a.since) > tokenLife/2 {
 		a.shaken = true
 	}
@@ -576,7 +577,7 @@ func (w *world) rollback(s step, a *actor) {
 	err := w.call(s, func(ctx context.Context) error { return a.handle.Rollback(ctx) })
 	if t.ended == open {
 		t.ended = never
-		if t.aside && err != nil {
+		if t.aside && (err != nil || a.expired) { // with its session goes what the server knew of it
 			t.ended = either
 		}
 	}
