@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -96,7 +95,7 @@ type world struct {
 	random *rand.Rand // of the program
 	r      *Reservoir[*provenConn]
 	cfg    Config[*provenConn]
-	log    []string
+	log    []note
 	wrong  string
 
 	mu      sync.Mutex
@@ -123,7 +122,9 @@ func proveProgram(t *testing.T, seed uint64) (ops int, wrong string) {
 		w.run(t.Context())
 		ops, wrong = w.ops, w.wrong
 		if wrong != "" {
-			wrong += "\n" + strings.Join(w.log, "\n")
+			for _, n := range w.log {
+				wrong += "\n" + fmt.Sprintf(n.format, n.args...)
+			}
 		}
 	})
 	return ops, wrong
@@ -297,17 +298,37 @@ func (w *world) run(ctx context.Context) {
 		return
 	}
 	w.r = r
+	w.bound()
 	w.compare()
 	for steps := 50 + w.random.IntN(200); w.ops < steps && w.wrong == ""; w.ops++ {
+		arrivals := w.arrivals
 		w.step(ctx)
-		w.compare()
+		w.bound()
+		// Callers come one after the other; else the next operation may come
+		// while this one is at work.
+		if w.arrivals > arrivals || w.random.IntN(3) == 0 {
+			w.compare()
+		}
 	}
+	w.compare()
 	w.end(ctx)
 }
 
-func (w *world) note(format string, args ...any) {
-	w.log = append(w.log, fmt.Sprintf(format, args...))
+// bound notes how many connections there may be: after Resize and Tune more than
+// the limit for a while.
+func (w *world) bound() {
+	w.r.mu.Lock()
+	defer w.r.mu.Unlock()
+	w.ceiling = max(w.r.limit(), min(w.ceiling, len(w.r.mu.all)))
 }
+
+// A note says what the program did; it is formatted only when it is wanted.
+type note struct {
+	format string
+	args   []any
+}
+
+func (w *world) note(format string, args ...any) { w.log = append(w.log, note{format, args}) }
 
 func (w *world) step(ctx context.Context) {
 	switch n := w.random.IntN(100); {
@@ -328,7 +349,7 @@ func (w *world) step(ctx context.Context) {
 		c.canceled = true
 		c.cancel()
 	case n < 88:
-		d := [...]time.Duration{1, time.Millisecond, 50 * time.Millisecond, time.Second, time.Second, 5 * time.Second, 20 * time.Second, 2 * time.Minute}[w.random.IntN(8)]
+		d := [...]time.Duration{1, time.Millisecond, 50 * time.Millisecond, time.Second, time.Second, 5 * time.Second, 20 * time.Second, 2 * time.Minute}[w.random.IntN(1+w.random.IntN(8))]
 		w.note("sleep %v", d)
 		time.Sleep(d)
 	case n < 91 && len(w.made) > 0:
@@ -534,8 +555,9 @@ func (w *world) naive() string {
 			unaged++
 		}
 	}
-	c := r.openCounts()
-	open, retire := demand(c)
+	if wrong := w.missing(now); wrong != "" {
+		return wrong
+	}
 	switch waiters := m.waiters.n; {
 	case idles != m.count[idle]:
 		return fmt.Sprintf("%d idle, counted %d", idles, m.count[idle])
@@ -545,18 +567,12 @@ func (w *world) naive() string {
 		return fmt.Sprintf("%d idle for IdleTTL, MinIdle is %d", aged, m.minIdle)
 	case m.dueChecks.n > 0 && m.keepalives < r.keepaliveLimit():
 		return fmt.Sprintf("%d checks are due, %d run", m.dueChecks.n, m.keepalives)
-	case open > 0:
-		return fmt.Sprintf("%d opens are missing: %+v", open, c)
-	case retire > 0 && r.oldestStale() != nil:
-		return fmt.Sprintf("%d should be retired: %+v", retire, c)
-	case c.paused && c.wanted() > c.opening && c.room() > 0 && m.due > m.retryAt:
-		return "no alarm for the next open"
 	case waiters > 0 && usable > 0:
 		return fmt.Sprintf("%d wait, %d are idle", waiters, usable)
 	case waiters != len(w.callers) && waiters < len(w.callers):
 		return fmt.Sprintf("%d callers wait, %d are in the queue", len(w.callers), waiters)
 	case r.cfg.OnExhausted == FailFast && waiters > max(0, r.counts().coming()):
-		return fmt.Sprintf("%d wait under FailFast for %+v", waiters, c)
+		return fmt.Sprintf("%d wait under FailFast for %+v", waiters, r.counts())
 	case m.due > min(first, r.firstDeadline()) || min(first, r.firstDeadline()) < now:
 		return fmt.Sprintf("the alarm is at %d, it is %d, what is due is at %d and %d", m.due, now, first, r.firstDeadline())
 	case m.superseded > m.stale:
@@ -564,11 +580,75 @@ func (w *world) naive() string {
 	case m.tasks != m.count[opening]+m.count[checking]+m.count[closing]:
 		return fmt.Sprintf("%d tasks, %v", m.tasks, m.count)
 	}
-	w.ceiling = max(r.limit(), min(w.ceiling, len(m.all)))
 	if len(m.all) > w.ceiling {
 		return fmt.Sprintf("%d connections, more than %d", len(m.all), w.ceiling)
 	}
 	return w.ledger(withValue)
+}
+
+// missing says which opens and replacements are missing. It looks at every entry
+// and knows nothing of demand.
+func (w *world) missing(now int64) string {
+	r, m := w.r, &w.r.mu
+	var opens, open, waitedFor, spare, old, oldIdle, young, leaving int
+	for _, e := range m.all {
+		switch e.state {
+		case opening:
+			opens++
+			continue
+		case closing:
+			leaving++
+			continue
+		case checking:
+			if !e.keepalive && !e.slow && !m.suspect {
+				waitedFor++
+			}
+			if e.keepalive && e.link.linked() {
+				spare++
+			}
+		case idle:
+			spare++
+			if e.stale {
+				oldIdle++
+			}
+		default:
+		}
+		open++
+		if e.stale {
+			old++
+		} else {
+			young++
+		}
+	}
+	inNeed := max(0, len(w.callers)-waitedFor) // callers for whom nothing is on its way
+	without := max(0, old-min(m.superseded, young))
+	spares := max(0, m.minIdle-spare)
+	for _, t := range m.readyWaits {
+		spares = max(spares, min(t.n, m.maxSize)-open)
+	}
+	all := open + opens + leaving
+	refusing := m.failures > 0
+	resting := refusing && now < m.retryAt
+	most := r.cfg.MaxConcurrentOpens
+	if refusing {
+		most = 1
+	}
+	within := all < m.maxSize
+	beyond := all < m.maxSize+r.cfg.OnExhausted.overflow() && opens < inNeed
+	want := inNeed + spares + without
+	switch {
+	case opens < want && opens < most && (within || beyond) && !resting:
+		return fmt.Sprintf("%d callers are in need, %d spares and %d successors are missing, but %d of %d opens run, %d of %d exist", inNeed, spares, without, opens, most, all, m.maxSize)
+	case opens < want && (within || beyond) && resting && m.due > m.retryAt:
+		return "no alarm for the next open"
+	case inNeed == 0 && m.superseded > 0 && oldIdle > 0:
+		return fmt.Sprintf("%d stale ones have a successor, and %d are idle", m.superseded, oldIdle)
+	case all >= m.maxSize && !refusing && without > 0 && oldIdle > 0 && opens+leaving == 0:
+		return fmt.Sprintf("full, and nobody replaces %d stale ones", old)
+	case m.superseded > young:
+		return fmt.Sprintf("%d successors, but only %d young ones", m.superseded, young)
+	}
+	return ""
 }
 
 // ledger compares with what the server has seen.
