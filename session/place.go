@@ -111,9 +111,10 @@ func (s *SessionHandle) setMoved(moved bool) {
 }
 
 // putNamespaceBack makes the session look for names where it did at its start.
-func (s *SessionHandle) putNamespaceBack(ctx context.Context, d dirt) error {
+// whole says that the search path was changed, and so has to be compared.
+func (s *SessionHandle) putNamespaceBack(ctx context.Context, d dirt, whole bool) error {
 	for _, r := range []reader{pathReader, placeReader} {
-		if before, ok := d.before[r.key]; ok {
+		if before, ok := d.before[r.key]; ok && (r.key == pathReader.key || !whole) {
 			now, err := s.readRow(ctx, r, Call{})
 			if err != nil || now.equal(before) {
 				return err
@@ -157,7 +158,7 @@ func (s *SessionHandle) askPlace(ctx context.Context) error {
 // nobody knows whether it has moved the session. A server that tells of no
 // place has none.
 func (s *SessionHandle) verifyUnmoved(ctx context.Context, d dirt) error {
-	err := s.putNamespaceBack(ctx, d)
+	err := s.putNamespaceBack(ctx, d, false)
 	_, path := d.before[pathReader.key]
 	_, place := d.before[placeReader.key]
 	if err == nil || path || place {

@@ -59,7 +59,7 @@ func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d dirt
 		}
 		return s.putBack(ctx, r, before, e.Name, Call{})
 	case sqlscan.EffectNamespace:
-		return s.putNamespaceBack(ctx, d)
+		return s.putNamespaceBack(ctx, d, e.Name == sqlscan.SearchPath)
 	case sqlscan.EffectTempTable:
 		return s.exec(ctx, "DROP TABLE IF EXISTS temp.main."+lastPart(e.Name), Call{})
 	case sqlscan.EffectTempView:

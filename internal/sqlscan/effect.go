@@ -50,12 +50,23 @@ func setting(toks []token, i int, sql string) []Effect {
 	switch e := &out[0]; {
 	case e.Kind == EffectUnknown:
 	case namespaceSettings[e.Key()]:
-		e.Kind, e.Name = EffectNamespace, ""
+		*e = namespace(e.Key())
 	case isSecret(e.Key()):
 		// Servers do not show these, so that they could not be compared.
 		*e = Effect{Kind: EffectUnknown}
 	}
 	return out
+}
+
+// SearchPath is the name of the effect of a change of the whole search path: the
+// current catalogue and schema do not show that it is as it was.
+const SearchPath = "search_path"
+
+func namespace(setting string) Effect {
+	if setting != SearchPath {
+		setting = ""
+	}
+	return Effect{Kind: EffectNamespace, Name: setting}
 }
 
 func isSecret(key string) bool {
@@ -78,7 +89,7 @@ func setEffect(toks []token, sql string) []Effect {
 	case toks[i].is("CONSTRAINTS"):
 		return nil // ends with the transaction
 	case toks[i].is("SCHEMA", "CATALOG", "SEARCH_PATH", "DATABASE"):
-		return []Effect{{Kind: EffectNamespace}}
+		return []Effect{namespace(strings.ToLower(toks[i].text))}
 	case toks[i].is("TIME") && i+1 < len(toks) && toks[i+1].is("ZONE"):
 		return []Effect{{Kind: EffectSetting, Name: "TimeZone"}}
 	}

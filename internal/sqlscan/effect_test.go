@@ -9,6 +9,7 @@ import (
 func TestEffectsNameWhatTheSessionKeeps(t *testing.T) {
 	unknown := []Effect{{Kind: EffectUnknown}}
 	namespace := []Effect{{Kind: EffectNamespace}}
+	path := []Effect{{EffectNamespace, SearchPath}}
 	for sql, want := range map[string][]Effect{
 		"SELECT 1":                                  nil,
 		"INSERT INTO t VALUES (1)":                  nil,
@@ -36,10 +37,10 @@ func TestEffectsNameWhatTheSessionKeeps(t *testing.T) {
 		"USE a.b":                                   namespace,
 		"SET schema = 'x'":                          namespace,
 		"SET SCHEMA 'x'":                            namespace,
-		"SET search_path TO a, b":                   namespace,
+		"SET search_path TO a, b":                   path,
 		"SET CATALOG x":                             namespace,
 		"RESET schema":                              namespace,
-		"PRAGMA search_path='a'":                    namespace,
+		"PRAGMA search_path='a'":                    path,
 		"CREATE TEMP TABLE t(a int)":                {{EffectTempTable, "t"}},
 		"create or replace temporary table T2(a)":   {{EffectTempTable, "T2"}},
 		"CREATE TEMP TABLE IF NOT EXISTS s.t(a)":    {{EffectTempTable, "s.t"}},

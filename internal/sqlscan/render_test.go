@@ -220,7 +220,7 @@ var scripts = []struct{ sql, want string }{
 	{"SET x = 1 = 2", "SET none +setting:x"},
 	{"SET x = a, b c", "SET none +setting:x"},
 	{"SET SCHEMA 'x'", "SET none +namespace"},
-	{"SET search_path = a, b", "SET none +namespace"},
+	{"SET search_path = a, b", "SET none +namespace:search_path"},
 	{"SET password = 'x'", "SET none +unknown"},
 	{"SET CONSTRAINTS ALL DEFERRED", "SET none"},
 	{"RESET", "RESET none +unknown"},
