@@ -179,6 +179,7 @@ func TestWhatIsNotVerifiedCostsTheConnection(t *testing.T) {
 		"not put back":               {func(c *stateConn) { c.stubborn = "threads" }, "RESET threads", "the setting threads is not what it was"},
 		"a refused RESET":            {func(c *stateConn) { c.fail = map[string]error{"RESET fresh": sqlError("no")} }, "SET fresh = 1", "RESET fresh"},
 		"a search path not put back": {func(c *stateConn) { c.stubborn = "search_path" }, "USE other", "the search path is not what it was"},
+		"a path that is not told":    {func(c *stateConn) { c.pathless = true }, "SET search_path = 'lake.main,x'", "the catalogue or schema was changed"},
 		"a temporary table":          {func(c *stateConn) { c.temps = 1 }, "CREATE TEMP TABLE t (a INT)", "1 temporary objects are left"},
 		"ATTACH":                     {nil, "ATTACH 'x.db'", "cannot be taken back"},
 		"DETACH":                     {nil, "DETACH lake", "cannot be taken back"},

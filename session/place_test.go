@@ -1,0 +1,135 @@
+package session
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+)
+
+// A bulk load is an INSERT with parameters, of which some servers take the table
+// alone, and stay at its catalogue.
+func TestABulkLoadLeavesTheSessionWhereItWas(t *testing.T) {
+	const insert = "INSERT INTO lake2.t VALUES (?)"
+	const path = "SELECT current_database(), current_schema(), current_setting('search_path')"
+	const place = "SELECT current_database(), current_schema()"
+	for name, tc := range map[string]struct {
+		conn   func(c *stateConn)
+		stays  bool                                 // the server leaves the session where it was
+		before func(t *testing.T, s *SessionHandle) // what the session does before
+		sql    string
+		fails  bool
+		looks  int    // how often the place is asked for, with the closing of the handle
+		lost   string // why the connection is discarded, if it is
+	}{
+		"moves":                              {looks: 3},
+		"stays":                              {stays: true, looks: 2},
+		"has no search path":                 {conn: func(c *stateConn) { c.pathless = true }, looks: 4},
+		"tells of no place":                  {conn: func(c *stateConn) { c.blind = true }, stays: true, looks: 2},
+		"fails":                              {sql: "INSERT INTO bad.t VALUES (?)", fails: true, looks: 3},
+		"is not put back":                    {conn: func(c *stateConn) { c.stubborn = "search_path" }, looks: 6, lost: "is not what it was"},
+		"after USE":                          {before: exec("USE other"), looks: 6},
+		"cannot be asked afterwards":         {conn: func(c *stateConn) { c.failOnce = map[string][]error{path: {nil, sqlError("no")}} }, looks: 2, lost: "no"},
+		"in a transaction, never asked":      {before: begin, stays: true, looks: 1},
+		"in a transaction, asked by another": {before: func(t *testing.T, s *SessionHandle) { s.policy.readable.add(pathReader.key); begin(t, s) }, looks: 3},
+		"in a transaction, without a path": {conn: func(c *stateConn) { c.pathless = true }, before: func(t *testing.T, s *SessionHandle) {
+			s.policy.readable.add(placeReader.key)
+			begin(t, s)
+		}, looks: 3},
+		"in a transaction, known not to tell": {conn: func(c *stateConn) { c.blind = true }, stays: true, before: func(t *testing.T, s *SessionHandle) {
+			s.policy.harmless.add(noPlaces)
+			begin(t, s)
+		}},
+		"in a transaction of a server that tells nothing": {conn: func(c *stateConn) { c.blind = true }, stays: true, before: begin, looks: 2},
+		"in a transaction of a server to be proven":       {conn: func(c *stateConn) { c.forgives = true }, before: begin, looks: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newStateConn()
+				if tc.conn != nil {
+					tc.conn(c)
+				}
+				if !tc.stays {
+					c.useParams = func() { c.settings["search_path"] = "lake2.main" }
+				}
+				r := stateRig(t, c)
+				home := "lake.main"
+				if tc.before != nil {
+					tc.before(t, r.handle)
+					home = c.settings["search_path"]
+				}
+				sql := insert
+				if tc.sql != "" {
+					sql = tc.sql
+				}
+				batch := int64Batch(1)
+				defer batch.Release()
+				_, err := r.handle.UpdateWithRecordBatch(t.Context(), sql, batch)
+				require.Equal(t, tc.fails, err != nil, "%s: %v", name, err)
+				if !tc.fails && tc.lost == "" {
+					require.Equal(t, home, c.settings["search_path"], name)
+				}
+				synctest.Wait()
+				_ = r.handle.Close()
+				synctest.Wait()
+				looks := 0
+				for _, sql := range c.Log() {
+					if slices.Contains([]string{path, place, "tx1: " + path, "tx1: " + place}, sql) {
+						looks++
+					}
+				}
+				require.Equal(t, tc.looks, looks, "%s: %q", name, c.Log())
+				if tc.lost != "" {
+					require.ErrorContains(t, r.discarded(), tc.lost, name)
+					return
+				}
+				r.reused()
+				require.Equal(t, "lake.main", c.settings["search_path"], name)
+			})
+		})
+	}
+}
+
+func begin(t *testing.T, s *SessionHandle) { must(t, s.BeginTransaction(t.Context())) }
+
+func exec(sql string) func(t *testing.T, s *SessionHandle) {
+	return func(t *testing.T, s *SessionHandle) {
+		_, err := s.Update(t.Context(), sql)
+		must(t, err)
+	}
+}
+
+// What was found out holds for every later session of the pool.
+func TestAServerThatLeavesTheSessionWhereItWasIsAskedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStateConn()
+		r := stateRig(t, c)
+		batch := int64Batch(1)
+		defer batch.Release()
+		counts := []int{}
+		for _, sql := range []string{"INSERT INTO t VALUES (?)", "INSERT INTO t VALUES (?)", "INSERT INTO other.t VALUES (?)", "UPDATE t SET a = ?"} {
+			before := len(c.Log())
+			_, err := r.handle.UpdateWithRecordBatch(t.Context(), sql, batch)
+			must(t, err)
+			synctest.Wait()
+			counts = append(counts, len(c.Log())-before)
+		}
+		require.Equal(t, []int{5, 3, 5, 3}, counts, "%q", c.Log())
+		must(t, r.handle.Close())
+		r.reused()
+	})
+}
+
+// int64Batch is a batch of one column.
+func int64Batch(values ...int64) arrow.RecordBatch {
+	b := array.NewInt64Builder(memory.DefaultAllocator)
+	defer b.Release()
+	b.AppendValues(values, nil)
+	column := b.NewArray()
+	defer column.Release()
+	return array.NewRecordBatch(fakeSchema, []arrow.Array{column}, int64(len(values)))
+}
