@@ -81,6 +81,7 @@ interop := $(tools)/interop
 jdbc := flight-sql-jdbc-driver-18.3.0.jar
 javaservers := $(addsuffix /pom.xml,$(addprefix $(interop)/,derby dazzleduck))
 sqliteserver := github.com/apache/arrow-go/v18/arrow/flight/flightsql/example/cmd/sqlite_flightsql_server
+plain = 2>&1 | sed 's/\x1b\[[0-9;]*m//g' >&2
 made = $$(ls -d $(interop)/$(1) 2>/dev/null || true)
 .PHONY: interop
 interop: deps $(interop)/requirements.txt $(if $(MORE),$(interop)/more/requirements.txt) ## clients and servers of other makers against ours (PyPI, Maven); MORE=1 adds heavy servers, WRITE=1 writes docs/servers.md
@@ -99,13 +100,13 @@ $(interop)/requirements.txt $(interop)/more/requirements.txt:
 	@cp $< $@
 
 $(interop)/$(jdbc):
-	@mvn -q -B -Dstyle.color=never dependency:copy -Dartifact=org.apache.arrow:$(jdbc:-18.3.0.jar=):18.3.0 -DoutputDirectory=$(interop) >&2
+	@mvn -q -B dependency:copy -Dartifact=org.apache.arrow:$(jdbc:-18.3.0.jar=):18.3.0 -DoutputDirectory=$(interop) $(plain)
 	@echo "3f418b46c880e263558c5de669bdbede2c5d4375527ced116fb29f795b03704c  $@" | sha256sum -c --quiet || { rm $@; false; }
 
 # The jars that a server's pom.xml names, with those that they need.
 $(javaservers): $(interop)/%/pom.xml: internal/interop/servers/%/pom.xml
 	@rm -rf $(@D) && mkdir -p $(@D)
-	@mvn -q -B -Dstyle.color=never -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(@D)) >&2
+	@mvn -q -B -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(@D)) $(plain)
 	@cp $< $@
 
 .PHONY: sample-data
