@@ -43,15 +43,23 @@ func BasicHeader(user, password string) Auth {
 	return Auth{kind: "basic header", user: user, header: newSecret("Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password)))}
 }
 
-// BearerAuth presents a token that does not change. Servers that tie the
-// session to the token give all connections one session then.
+// BearerAuth presents a token that does not change.
+//
+// Servers that tie the session to the token (GizmoSQL, Doris and StarRocks) give
+// all connections of the pool, and of other processes, one session then, and
+// nothing in their answers tells. A cancel that such a server carries out for a
+// whole session (GizmoSQL's) stops the statements of other callers, a setting or
+// transaction of one is seen by all, and connections that come after one that
+// broke find what was left. Use BasicAuth there, which makes a session for each
+// connection, or MaxSize 1.
 func BearerAuth(token string) Auth { return Auth{kind: "bearer", header: newSecret("Bearer " + token)} }
 
 // HeaderAuth presents value, as it is, as the authorization header.
 func HeaderAuth(value string) Auth { return Auth{kind: "header", header: newSecret(value)} }
 
 // TokenAuth presents the tokens of a source, and asks it again when the server
-// has refused one.
+// has refused one. Connections share a token as long as it lasts: see BearerAuth
+// for servers that tie the session to it.
 func TokenAuth(source TokenSource) Auth { return Auth{kind: "token", source: source} }
 
 func (a Auth) validate() error {

@@ -77,7 +77,10 @@ type Config struct {
 	// tls_insecure_skip_verify.
 	TLS *tls.Config
 
-	// Headers are sent with every call; QueryOptions.Headers are one call's.
+	// Headers are sent with every call; QueryOptions.Headers are one call's. The
+	// pool prints their names only, but a print of this Config by reflection (%p,
+	// or as an unexported field of another struct) shows their values, as it does
+	// for no other field that may hold a secret.
 	Headers metadata.MD
 
 	// SessionHeader names a header that carries a random value of its own for

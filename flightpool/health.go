@@ -12,7 +12,7 @@ import (
 // errors.Is finds ErrUnhealthy and the reason in it.
 type UnhealthyError struct {
 	Reason error     // the last failure
-	Since  time.Time // of the first failure in the row
+	Since  time.Time // of the first failure in the row that made it unhealthy
 	Next   time.Time // of the next trial
 }
 
@@ -61,7 +61,7 @@ func (h *health) failed(err error, took time.Duration) {
 		return
 	}
 	h.mu.last = now
-	if h.mu.failed == 0 {
+	if h.mu.failed == 0 && h.mu.reason == nil {
 		h.mu.since = now
 	}
 	h.mu.failed++

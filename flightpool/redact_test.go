@@ -60,6 +60,10 @@ func TestAuthConfigAndPoolPrintNoSecrets(t *testing.T) {
 		}
 		require.NotContains(t, prints(t, unexported{auth: a, raw: Config{Auth: a}}), "hunter2")
 		require.NotContains(t, fmt.Sprintf("%"+"p", a), "hunter2", "no method is asked for this verb")
+		cfg.Headers = nil // what is public and a map cannot be hidden from reflection
+		require.NotContains(t, fmt.Sprintf("%"+"p", cfg), "hunter2")
+		require.NotContains(t, prints(t, unexported{auth: a, raw: cfg}), "hunter2")
+		require.NotContains(t, dump(cfg), "hunter2")
 		require.NotContains(t, dump(a), "hunter2")
 		require.NotContains(t, dump(a), "aHVudGVyM") // base64
 	}

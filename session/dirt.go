@@ -116,7 +116,7 @@ func (s *SessionHandle) mustReset(d dirt, touched bool) bool {
 
 func (s *SessionHandle) reset(ctx context.Context, d dirt) error {
 	if s.policy.OnReturn.mode == resetSQL {
-		for _, sql := range s.policy.OnReturn.statements {
+		for _, sql := range s.policy.OnReturn.Statements() {
 			if _, err := s.conn.Update(ctx, sql, Call{}); err != nil {
 				return fmt.Errorf("%s: %w", sql, err)
 			}

@@ -90,7 +90,7 @@ type CancelPolicy struct {
 // are closed under every mode.
 type SessionReset struct {
 	mode       resetMode
-	statements []string
+	statements func() []string // hidden from prints by reflection: secrets may stand in them
 }
 
 type resetMode uint8
@@ -126,11 +126,16 @@ var (
 // ResetSQL runs the statements after every session, and after every stateless
 // call that was not a plain read. A failure discards the connection.
 func ResetSQL(statements ...string) SessionReset {
-	return SessionReset{mode: resetSQL, statements: statements}
+	return SessionReset{mode: resetSQL, statements: func() []string { return statements }}
 }
 
 // Statements are what ResetSQL was made with.
-func (r SessionReset) Statements() []string { return r.statements }
+func (r SessionReset) Statements() []string {
+	if r.statements == nil {
+		return nil
+	}
+	return r.statements()
+}
 
 // String names the mode.
 func (r SessionReset) String() string {
