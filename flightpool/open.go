@@ -88,8 +88,7 @@ func incurable(err error) bool {
 	case errors.As(err, &certificate), errors.As(err, &notTLS):
 		return true
 	}
-	switch session.FaultIn(err) {
-	case FaultAuth, FaultUsage, FaultUnsupported:
+	if fault := session.FaultIn(err); fault == FaultAuth || fault == FaultUsage || fault == FaultUnsupported {
 		return true
 	}
 	switch status.Code(err) {

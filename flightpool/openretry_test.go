@@ -84,7 +84,7 @@ type waiters struct {
 	latest time.Duration // since start
 }
 
-func (w *waiters) come(p *FlightSQLPool, ctx context.Context, n int, apart time.Duration) {
+func (w *waiters) come(ctx context.Context, p *FlightSQLPool, n int, apart time.Duration) {
 	start := time.Now()
 	for range n {
 		w.wg.Go(func() {
@@ -116,7 +116,7 @@ func TestNobodyWaitsOutALongDeadlineOnADeadServer(t *testing.T) {
 				ctx, stop := context.WithTimeout(t.Context(), time.Hour)
 				defer stop()
 				var w waiters
-				w.come(p, ctx, 20, test.apart)
+				w.come(ctx, p, 20, test.apart)
 				for _, err := range w.err {
 					require.ErrorIs(t, err, ErrUnhealthy)
 					require.Equal(t, FaultTransport, faultIn(err))
@@ -301,7 +301,7 @@ func TestWaitersAreToldOfAServerThatChecksFindUnhealthy(t *testing.T) {
 				p.health.failed(down(), 0)
 			}
 		}()
-		w.come(p, ctx, 3, 0)
+		w.come(ctx, p, 3, 0)
 		require.Equal(t, 3*ms, w.latest)
 		for _, err := range w.err {
 			require.ErrorIs(t, err, ErrUnhealthy)

@@ -1,4 +1,4 @@
-//go:build race
+//go:build invariants && linux && race
 
 package reservoir
 

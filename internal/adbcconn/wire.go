@@ -36,7 +36,7 @@ func (d *Driver) unary(ctx context.Context, method string, args, reply any, cc *
 	if err != nil {
 		return k.note(err)
 	}
-	info, err := k.guest.Plan(desc, k.call, headersOnly(opts)...) //nolint:contextcheck // ctx descends from the call's
+	info, err := k.guest.Plan(desc, k.call, headersOnly(opts)...)
 	if err != nil {
 		return k.note(err)
 	}

@@ -85,7 +85,7 @@ func reader(rows arrow.RecordBatch) (array.RecordReader, error) {
 }
 
 func (c *pooled) ingest(ctx context.Context, s step, m *ingestMode, rows array.RecordReader) (int64, error) {
-	load := c.SessionHandle.Ingest
+	load := c.Ingest
 	if s.is(stateless) {
 		load = c.pool.Ingest
 	}

@@ -47,7 +47,7 @@ func text(errs []error) string {
 // parts are the errors that errors.Join has put into err, or nil if it has not
 // made err. Line breaks within the text of one error are its own.
 func parts(err error) []error {
-	several, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // err itself is meant
+	several, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return nil
 	}

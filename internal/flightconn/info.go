@@ -61,6 +61,7 @@ func newInfo(encoded []byte) (*Info, error) {
 			in.schema = value
 		case fieldInfoEndpoint:
 			in.endpoints++
+		default:
 		}
 		rest = rest[n:]
 	}
@@ -150,6 +151,7 @@ func decodeEndpoint(encoded []byte) (*FlightEndpoint, error) {
 			err = e.addLocation(value)
 		case fieldEndpointExpiration:
 			e.expires, err = decodeTime(value)
+		default:
 		}
 		if err != nil {
 			return nil, malformed("endpoint: %w", err)

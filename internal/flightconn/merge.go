@@ -54,7 +54,7 @@ type part struct {
 func (r *run) merge(ctx context.Context, info *Info) (*merged, *arrow.Schema, error) {
 	m := &merged{run: r, rest: info.cursor()}
 	m.ctx, m.cancel = context.WithCancel(ctx)
-	m.renewal = r.renew(m.ctx, info)
+	m.renewal = r.renew(m.ctx, info) //nolint:contextcheck // m.ctx descends from ctx
 	for range parallelEndpoints {
 		m.startNext()
 	}

@@ -109,8 +109,8 @@ type token struct {
 // Connections live for a few calls here: large buffers and new stacks for each
 // call cost more than the calls.
 var (
-	cheapServer = []grpc.ServerOption{grpc.NumStreamWorkers(2), grpc.ReadBufferSize(bufferSize), grpc.WriteBufferSize(bufferSize), grpc.SharedWriteBuffer(true)}
-	cheapClient = []grpc.DialOption{grpc.WithReadBufferSize(bufferSize), grpc.WithWriteBufferSize(bufferSize), grpc.WithSharedWriteBuffer(true)}
+	cheapServer = []grpc.ServerOption{grpc.NumStreamWorkers(2), grpc.ReadBufferSize(bufferSize), grpc.WriteBufferSize(bufferSize)}
+	cheapClient = []grpc.DialOption{grpc.WithReadBufferSize(bufferSize), grpc.WithWriteBufferSize(bufferSize)}
 )
 
 const bufferSize = 4 << 10
