@@ -2,11 +2,13 @@ package adbcpool
 
 import (
 	"context"
+	"errors"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/session"
 )
 
 // connection is adbc.Connection over one session of the pool.
@@ -19,6 +21,8 @@ type connection struct {
 	//
 	// INVARIANT: inTx only while manual.
 	manual, inTx bool
+	left         leftover // of a transaction that is over for the caller
+	failed       error    // why the last commit did, until a statement or a rollback
 	closed       bool
 }
 
@@ -38,26 +42,38 @@ func (c *connection) ready(ctx context.Context) error {
 	if c.closed {
 		return errConnectionClosed
 	}
-	if !c.manual || c.inTx {
-		return nil
-	}
-	if err := c.s.BeginTransaction(ctx); err != nil {
+	if err := c.left.end(ctx, c.s); err != nil {
 		return toADBC(err)
 	}
-	c.inTx = true
+	if c.manual && !c.inTx {
+		if err := c.s.BeginTransaction(ctx); err != nil {
+			return toADBC(err)
+		}
+		c.inTx = true
+	}
+	c.failed = nil
 	return nil
 }
 
 var errConnectionClosed = failure(adbc.StatusInvalidState, "the connection is closed")
 
 // Commit is part of adbc.Connection. errors.Is finds
-// flightpool.ErrCommitUnknown where the outcome cannot be known.
+// flightpool.ErrCommitUnknown where the outcome cannot be known. A commit that
+// is repeated after it has failed fails again.
 func (c *connection) Commit(ctx context.Context) error {
-	return c.end(ctx, "commit", c.s.Commit)
+	if c.failed != nil && !c.closed {
+		return c.failed
+	}
+	err := c.end(ctx, "commit", c.s.Commit)
+	if err != nil && !c.inTx && c.manual && !c.closed {
+		c.failed = err
+	}
+	return err
 }
 
 // Rollback is part of adbc.Connection.
 func (c *connection) Rollback(ctx context.Context) error {
+	c.failed = nil
 	return c.end(ctx, "rollback", c.s.Rollback)
 }
 
@@ -70,16 +86,21 @@ func (c *connection) end(ctx context.Context, what string, end func(context.Cont
 	case !c.inTx:
 		return nil
 	}
-	c.inTx = false
 	err := end(ctx)
-	if err != nil {
-		// ADBC has no transaction after a failed commit. The session has, if
-		// the server refused it; else this says that there is none.
-		bounded, stop := c.bounded()
-		defer stop()
-		_ = c.s.Rollback(bounded) //nolint:contextcheck // ctx may be what ended the commit
+	c.inTx = stillOpen(err)
+	if !c.inTx {
+		c.left.note(err)
 	}
 	return toADBC(err)
+}
+
+// stillOpen reports whether a commit or rollback failed before anything was
+// sent, because a result is open or the context had ended, so that it can be
+// called again.
+func stillOpen(err error) bool {
+	var e *flightpool.Error
+	return errors.As(err, &e) && e.Unsent && !errors.Is(err, session.ErrNoTx) &&
+		!errors.Is(err, flightpool.ErrSessionLost) && !errors.Is(err, flightpool.ErrCommitUnknown)
 }
 
 // setAutocommit commits what is open when it switches autocommit on, as ADBC
@@ -92,7 +113,7 @@ func (c *connection) setAutocommit(on bool) error {
 			return err
 		}
 	}
-	c.manual = !on
+	c.manual, c.failed = !on, nil
 	return nil
 }
 

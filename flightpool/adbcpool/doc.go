@@ -47,8 +47,11 @@
 //
 // With autocommit off, a transaction begins with the first statement, not when
 // the last one has ended. A statement that fails inside it leaves nothing to do
-// but Rollback: everything else, Commit included, answers ErrTxAborted. After a
-// failed Commit the connection is usable and has no transaction.
+// but Rollback: everything else, Commit included, answers ErrTxAborted. A failed
+// Commit ends the transaction: the next statement begins another, and a Commit
+// before that fails as the first did. Only a Commit of which nothing was sent,
+// because a result is open or its context had ended, leaves the transaction to
+// be committed or rolled back once more.
 //
 // # Errors
 //

@@ -68,6 +68,7 @@ type sqlConn struct {
 	s    *flightpool.SessionHandle
 	late context.Context //nolint:containedctx // the values of Connect's, for calls that have none
 	lost atomic.Bool     // the session is gone
+	left leftover        // of a transaction that is over for database/sql
 }
 
 var (
@@ -122,7 +123,7 @@ func (c *sqlConn) ResetSession(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.s = s
+	c.s, c.left = s, false
 	return nil
 }
 
@@ -144,7 +145,7 @@ func (c *sqlConn) QueryContext(ctx context.Context, query string, args []driver.
 		defer params.Release()
 		opts.Params = params
 	}
-	return c.query(ctx, func(ctx context.Context) (*flightpool.QueryResult, error) {
+	return c.query(ctx, query, func(ctx context.Context) (*flightpool.QueryResult, error) {
 		return c.s.QueryWithOptions(ctx, query, opts)
 	})
 }
@@ -155,6 +156,9 @@ func (c *sqlConn) ExecContext(ctx context.Context, query string, args []driver.N
 	params, err := bindRow(args)
 	if err != nil {
 		return nil, badArgument("Exec", err)
+	}
+	if err := c.left.end(ctx, c.s); err != nil {
+		return nil, c.fail(err)
 	}
 	opts := flightpool.QueryOptions{Route: routeOf(ctx)}
 	if params != nil {

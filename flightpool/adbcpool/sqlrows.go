@@ -13,6 +13,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/sqlscan"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -22,6 +23,8 @@ type rows struct {
 	result *flightpool.QueryResult
 	batch  arrow.RecordBatch // the current one, or nil
 	row    int               // of batch, to be read next
+	text   string            // of the statement
+	ended  bool              // there is nothing left to read
 }
 
 var (
@@ -32,12 +35,15 @@ var (
 )
 
 // query runs a query and wraps its rows.
-func (c *sqlConn) query(ctx context.Context, run func(ctx context.Context) (*flightpool.QueryResult, error)) (driver.Rows, error) {
+func (c *sqlConn) query(ctx context.Context, text string, run func(ctx context.Context) (*flightpool.QueryResult, error)) (driver.Rows, error) {
+	if err := c.left.end(ctx, c.s); err != nil {
+		return nil, c.fail(err)
+	}
 	result, err := run(ctx)
 	if err != nil {
 		return nil, c.fail(err)
 	}
-	return &rows{conn: c, result: result}, nil
+	return &rows{conn: c, result: result, text: text}, nil
 }
 
 // Columns is part of driver.Rows.
@@ -50,16 +56,27 @@ func (r *rows) Columns() []string {
 	return names
 }
 
-// Close is part of driver.Rows.
+// Close is part of driver.Rows. What only reads is stopped. What may change
+// something is read to its end, since the server may store the change only
+// then: sql.Row.Scan reads one row of an INSERT with RETURNING, closes, and
+// takes the error of Close for that of the statement.
 func (r *rows) Close() error {
-	r.result.Release()
-	return nil
+	defer r.result.Release()
+	if r.ended || sqlscan.Parse(r.text).ReadOnly() {
+		return nil
+	}
+	for r.result.Next() {
+		continue
+	}
+	r.ended = true
+	return r.conn.failRead(r.result.Err())
 }
 
 // Next is part of driver.Rows.
 func (r *rows) Next(dest []driver.Value) error {
 	for r.batch == nil || r.row >= int(r.batch.NumRows()) {
 		if !r.result.Next() {
+			r.ended = true
 			if err := r.result.Err(); err != nil {
 				return r.conn.failRead(err)
 			}

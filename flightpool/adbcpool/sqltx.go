@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/session"
 )
 
 // Begin is part of driver.Conn.
@@ -17,6 +18,9 @@ func (c *sqlConn) Begin() (driver.Tx, error) { return c.BeginTx(c.late, driver.T
 func (c *sqlConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	if opts.Isolation != 0 || opts.ReadOnly {
 		return nil, badArgument("BeginTx", errors.New("isolation levels and read-only transactions are not known to Flight SQL"))
+	}
+	if err := c.left.end(ctx, c.s); err != nil {
+		return nil, c.fail(err)
 	}
 	if err := c.s.BeginTransaction(ctx); err != nil {
 		return nil, c.fail(err)
@@ -34,6 +38,7 @@ type sqlTx struct {
 // server has answered, errors.Is finds flightpool.ErrCommitUnknown.
 func (t *sqlTx) Commit() error {
 	err := t.conn.s.Commit(t.ctx)
+	t.conn.left.note(err)
 	var bad badConn
 	if failed := t.conn.fail(err); errors.As(failed, &bad) {
 		return bad.err // never a reason to try the commit elsewhere
@@ -46,6 +51,7 @@ func (t *sqlTx) Rollback() error {
 	ctx, stop := t.conn.bounded()
 	defer stop()
 	err := t.conn.s.Rollback(ctx)
+	t.conn.left.note(err)
 	if errors.Is(err, flightpool.ErrSessionLost) {
 		t.conn.lost.Store(true)
 		return nil // the server has nothing left to undo
@@ -58,17 +64,21 @@ func (c *sqlConn) Prepare(query string) (driver.Stmt, error) { return c.PrepareC
 
 // PrepareContext is part of driver.ConnPrepareContext.
 func (c *sqlConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	if err := c.left.end(ctx, c.s); err != nil {
+		return nil, c.fail(err)
+	}
 	q, err := c.s.PrepareQueryWithOptions(ctx, query, flightpool.QueryOptions{Route: routeOf(ctx)})
 	if err != nil {
 		return nil, c.fail(err)
 	}
-	return &sqlStmt{c, q}, nil
+	return &sqlStmt{c, q, query}, nil
 }
 
 // sqlStmt is a driver.Stmt over a prepared statement.
 type sqlStmt struct {
 	conn *sqlConn
 	q    *flightpool.PreparedQuery
+	text string
 }
 
 var (
@@ -86,7 +96,7 @@ func (s *sqlStmt) NumInput() int {
 
 // QueryContext is part of driver.StmtQueryContext.
 func (s *sqlStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	return s.conn.query(ctx, func(ctx context.Context) (*flightpool.QueryResult, error) { return s.run(ctx, args) })
+	return s.conn.query(ctx, s.text, func(ctx context.Context) (*flightpool.QueryResult, error) { return s.run(ctx, args) })
 }
 
 // ExecContext is part of driver.StmtExecContext.
@@ -121,6 +131,9 @@ func (s *sqlStmt) run(ctx context.Context, args []driver.NamedValue) (*flightpoo
 	if err != nil {
 		return nil, badArgument("Stmt", err)
 	}
+	if err := s.conn.left.end(ctx, s.conn.s); err != nil {
+		return nil, err
+	}
 	opts := flightpool.QueryOptions{Route: routeOf(ctx)}
 	if params != nil {
 		defer params.Release()
@@ -139,9 +152,14 @@ func (s *sqlStmt) Query([]driver.Value) (driver.Rows, error) { return nil, drive
 // Deprecated: database/sql calls ExecContext.
 func (s *sqlStmt) Exec([]driver.Value) (driver.Result, error) { return nil, driver.ErrSkip }
 
-// Close is part of driver.Stmt.
+// Close is part of driver.Stmt. A statement whose rows are still being read is
+// closed with its session.
 func (s *sqlStmt) Close() error {
 	ctx, stop := s.conn.bounded()
 	defer stop()
-	return s.conn.fail(s.q.Close(ctx))
+	err := s.q.Close(ctx)
+	if errors.Is(err, session.ErrBusy) {
+		return nil
+	}
+	return s.conn.fail(err)
 }
