@@ -155,11 +155,13 @@ type HealthCheck struct {
 	Interval        time.Duration // between checks of an idle connection (30s; negative: none)
 	IdleBeforeCheck time.Duration // ValidateOnAcquire spares connections used more recently (1s; negative: none)
 
-	// FailureThreshold failures to reach the server in a row make it unhealthy
-	// (3; negative: never). Unless a connection is in use that may come back,
+	// FailureThreshold failures to reach the server in a row (3; negative:
+	// never) that have gone on for UnhealthyAfter (5s; negative: however short)
+	// make it unhealthy: the restart of a server does not. Unless a connection is in use that may come back,
 	// those who wait then fail with ErrUnhealthy, and so do new calls, but for one
 	// trial at growing intervals. With OpenRetryAlways all of them wait.
 	FailureThreshold int
+	UnhealthyAfter   time.Duration
 	// RecoveryThreshold successes in a row make it healthy again (2).
 	RecoveryThreshold int
 
@@ -217,6 +219,7 @@ func (c Config) resolve() (Config, error) {
 	set(&c.HealthCheck.SQL, "SELECT 1")
 	set(&c.HealthCheck.Timeout, 5*time.Second)
 	set(&c.HealthCheck.FailureThreshold, 3)
+	set(&c.HealthCheck.UnhealthyAfter, 5*time.Second)
 	set(&c.HealthCheck.RecoveryThreshold, 2)
 	set(&c.Cancel.Grace, 250*time.Millisecond)
 	set(&c.Cancel.Budget, 5*time.Second)

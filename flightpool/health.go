@@ -27,7 +27,8 @@ func (e *UnhealthyError) Unwrap() []error { return []error{ErrUnhealthy, e.Reaso
 // server is unhealthy one caller after the other is let through as the trial,
 // at intervals that double up to the longest.
 type health struct {
-	failures, recoveries int // thresholds; failures < 0: off
+	failures, recoveries int           // thresholds; failures < 0: off
+	after                time.Duration // how long the failures must have gone on, at least
 	changed              func(reason error)
 
 	mu struct {
@@ -66,7 +67,7 @@ func (h *health) failed(err error, took time.Duration) {
 	}
 	h.mu.failed++
 	h.mu.succeeded = 0
-	turned := h.mu.reason == nil && h.mu.failed >= h.failures
+	turned := h.mu.reason == nil && h.mu.failed >= h.failures && now.Sub(h.mu.since) >= h.after
 	if turned || h.mu.reason != nil {
 		h.mu.reason = err
 	}

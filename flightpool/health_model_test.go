@@ -13,6 +13,7 @@ import (
 // healthModel says from the whole history what health keeps in a few fields.
 type healthModel struct {
 	failures, recoveries int
+	after                time.Duration
 	history              []healthEvent // what counted: failures and successes
 	trials               []time.Time   // since the last turn to unhealthy
 }
@@ -57,7 +58,7 @@ func (m *healthModel) replay() (since time.Time, unhealthy bool, turned time.Tim
 		length := i - run + 1
 		switch {
 		case m.failures < 0:
-		case !unhealthy && m.history[i].failed && length >= m.failures:
+		case !unhealthy && m.history[i].failed && length >= m.failures && m.history[i].at.Sub(m.history[run].at) >= m.after:
 			since, unhealthy, turned = m.history[run].at, true, m.history[i].at
 			turns++
 		case unhealthy && !m.history[i].failed && length >= m.recoveries:
@@ -90,12 +91,15 @@ func TestHealthFollowsItsModel(t *testing.T) {
 	for seed := range uint64(3000) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
-			m := &healthModel{failures: 1 + random.IntN(4), recoveries: 1 + random.IntN(3)}
+			m := &healthModel{
+				failures: 1 + random.IntN(4), recoveries: 1 + random.IntN(3),
+				after: []time.Duration{0, 50 * ms, 5 * time.Second}[random.IntN(3)],
+			}
 			if seed%20 == 0 {
 				m.failures = -1
 			}
 			turns, unhealthyNow := 0, false
-			h := health{failures: m.failures, recoveries: m.recoveries, changed: func(err error) { turns, unhealthyNow = turns+1, err != nil }}
+			h := health{failures: m.failures, after: m.after, recoveries: m.recoveries, changed: func(err error) { turns, unhealthyNow = turns+1, err != nil }}
 			program := ""
 			for range 60 {
 				op := random.IntN(10)

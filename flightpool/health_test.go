@@ -73,7 +73,7 @@ func TestAServerThatIsDownFailsFastAndIsUsedAgainWhenItIsBack(t *testing.T) {
 		synctest.Wait()
 		_, err := r.pool.Query(r.Context(), "SELECT 1")
 		require.Error(r, err)
-		time.Sleep(5 * time.Second) // the refiller tries to keep one ready, and finds out
+		time.Sleep(7 * time.Second) // the refiller tries to keep one ready, and finds out
 		require.NotNil(r, r.pool.Stats().UnhealthyReason)
 		start := time.Now()
 		fast := 0

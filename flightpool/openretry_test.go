@@ -76,6 +76,31 @@ func TestWhoWaitsAfterAFailedOpen(t *testing.T) {
 	}
 }
 
+func TestTheRestartOfAServerFailsNoCallerWithADeadline(t *testing.T) {
+	for name, after := range map[string]time.Duration{"default": 0, "however short": -1} {
+		t.Run(name, func(t *testing.T) {
+			withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+				const restart = 4 * time.Second
+				cfg := Config{Dialer: downUntil(srv, time.Now().Add(restart)), MinIdle: -1, HealthCheck: HealthCheck{UnhealthyAfter: after}}
+				p, err := New(t.Context(), "grpc://server:1", cfg)
+				require.NoError(t, err)
+				ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+				defer stop()
+				var w waiters
+				w.come(ctx, p, 20, 100*ms)
+				for _, err := range w.err {
+					if after == 0 {
+						require.NoError(t, err)
+					} else {
+						require.ErrorIs(t, err, ErrUnhealthy)
+					}
+				}
+				require.NoError(t, p.Close(t.Context()))
+			})
+		})
+	}
+}
+
 // waiters are callers with the same deadline, who come one after another.
 type waiters struct {
 	wg     sync.WaitGroup
@@ -106,7 +131,7 @@ func TestNobodyWaitsOutALongDeadlineOnADeadServer(t *testing.T) {
 		apart time.Duration
 		until time.Duration // all have failed
 	}{
-		"refused": {refused, ms, 200 * ms},
+		"refused": {refused, ms, 6 * time.Second},               // UnhealthyAfter, and a pause of 1s at most
 		"silent":  {frozen, 700 * ms, 3*5*time.Second + 100*ms}, // DialTimeout, three times
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -290,7 +315,7 @@ func TestWaitersAreToldOfAServerThatChecksFindUnhealthy(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		p, err := NewWith(t.Context(), open, Config{MinIdle: -1, MaxSize: 1})
+		p, err := NewWith(t.Context(), open, Config{MinIdle: -1, MaxSize: 1, HealthCheck: HealthCheck{UnhealthyAfter: -1}})
 		require.NoError(t, err)
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()

@@ -107,7 +107,10 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 	// The pool outlives the call that makes it.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p := &FlightSQLPool{target: target, cfg: cfg, release: release, stop: stop, made: make(chan struct{})}
-	p.health = health{failures: cfg.HealthCheck.FailureThreshold, recoveries: cfg.HealthCheck.RecoveryThreshold, changed: p.healthChanged}
+	p.health = health{
+		failures: cfg.HealthCheck.FailureThreshold, after: max(0, cfg.HealthCheck.UnhealthyAfter),
+		recoveries: cfg.HealthCheck.RecoveryThreshold, changed: p.healthChanged,
+	}
 	if cfg.Layer != nil {
 		open, p.release = layered(cfg.Layer, open, release)
 	}

@@ -90,7 +90,7 @@ func TestAServerThatMakesNoSessionIsNotReady(t *testing.T) {
 				require.ErrorContains(t, err, "Failed to attach")
 				require.Equal(t, FaultTransport, faultIn(err))
 				require.Equal(t, codes.Internal, status.Code(err))
-				p, err := New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, MinIdle: -1})
+				p, err := New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, MinIdle: -1, HealthCheck: HealthCheck{UnhealthyAfter: -1}})
 				require.NoError(t, err)
 				for range 3 {
 					require.ErrorContains(t, p.Ping(t.Context()), "Failed to attach")
