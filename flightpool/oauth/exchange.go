@@ -48,9 +48,6 @@ type Exchange struct {
 	Resources []string
 }
 
-// Format keeps the secrets out of every verb.
-func (x Exchange) Format(f fmt.State, _ rune) { _, _ = fmt.Fprintf(f, "exchange by %v", x.Client) }
-
 // TokenExchange gives tokens in exchange for others. It sends nothing yet.
 // Errors name the fields that are wrong, all of them.
 func TokenExchange(x Exchange) (flightpool.TokenSource, error) {

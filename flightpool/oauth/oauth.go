@@ -18,7 +18,7 @@ import (
 )
 
 // Client says who asks which token endpoint for what. It prints without its
-// secret.
+// secret, in JSON too.
 type Client struct {
 	// TokenURL is the token endpoint. Required. It must be https, or http on
 	// a loopback address, unless AllowPlainHTTP.
@@ -53,11 +53,6 @@ type Client struct {
 	// redirects are not followed: an endpoint that redirects fails, since the
 	// secret would go to wherever the answer says.
 	HTTP *http.Client
-}
-
-// Format keeps the secret out of every verb.
-func (c Client) Format(f fmt.State, _ rune) {
-	_, _ = fmt.Fprintf(f, "client %q of %s", c.ID, endpointName(c.TokenURL))
 }
 
 // ClientCredentials gives tokens for the client itself. It sends nothing yet.

@@ -91,9 +91,6 @@ type UserMapping struct {
 	Options map[string]string
 }
 
-// String keeps the password out of logs.
-func (m UserMapping) String() string { return fmt.Sprintf("remote user %q", m.User) }
-
 // HealthCheck says how a server is watched.
 type HealthCheck struct {
 	Disabled bool                  // nothing is checked; the server is always taken to be healthy

@@ -29,6 +29,7 @@ func Check(root fs.FS) ([]string, error) {
 			}
 		}
 	}
+	faults = append(faults, checkPrints(files)...)
 	slices.Sort(faults)
 	return faults, nil
 }

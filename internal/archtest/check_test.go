@@ -55,6 +55,10 @@ func TestEachBrokenRuleIsFound(t *testing.T) {
 		{"errors on several lines", "session/a.go", "package session\nimport \"errors\"\nfunc end(err error) error { return errors.Join(err, nil) }\n", "on several lines"},
 		{"errors on several lines of a test", "session/a_test.go", "package session\nimport \"errors\"\nfunc end(err error) error { return errors.Join(err, nil) }\n", ""},
 		{"end by identity", "session/a.go", "package session\nimport \"io\"\nfunc end(err error) bool { return err == io.EOF }\n", ""},
+		{"secrets printed in JSON", "session/a.go", "package session\ntype T struct{ N int; Password string }\nfunc (T) Format() {}\n", "field Password and no method MarshalJSON"},
+		{"secrets printed of a copy", "lease/a.go", "package lease\ntype T struct{ Headers []string }\nfunc (*T) Format() {}\nfunc (T) MarshalJSON() {}\n", "field Headers and no method Format"},
+		{"secrets not printed", "session/a.go", "package session\ntype T struct{ Password string }\nfunc (T) Format() {}\nfunc (T) MarshalJSON() {}\n", ""},
+		{"secrets of nobody's", "session/a.go", "package session\ntype t struct{ Password string }\n", ""},
 		{"own context in a program", "examples/a/main.go", strings.Replace(fmt.Sprintf(detach, "run"), "flightpool", "main", 1), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

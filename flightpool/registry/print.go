@@ -1,0 +1,101 @@
+package registry
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/flightpool/flightpool/internal/printing"
+)
+
+// What definitions, mappings and statements print is said here: options and
+// targets may hold passwords and tokens, so of options the names are shown and
+// of targets that they are set.
+
+// String shows the settings, of Options and Users the names.
+func (d ServerDefinition) String() string {
+	return printing.Struct("registry.ServerDefinition", d, "Target")
+}
+
+// GoString is String.
+func (d ServerDefinition) GoString() string { return d.String() }
+
+// Format prints String under every verb.
+func (d ServerDefinition) Format(f fmt.State, _ rune) { printing.Format(f, d.String()) }
+
+// LogValue is String, for slog.
+func (d ServerDefinition) LogValue() slog.Value { return slog.StringValue(d.String()) }
+
+// MarshalJSON gives String. It cannot be read back.
+func (d ServerDefinition) MarshalJSON() ([]byte, error) { return printing.JSON(d.String()) }
+
+// String keeps the password out of logs.
+func (m UserMapping) String() string { return fmt.Sprintf("remote user %q", m.User) }
+
+// GoString is String.
+func (m UserMapping) GoString() string { return m.String() }
+
+// Format prints String under every verb.
+func (m UserMapping) Format(f fmt.State, _ rune) { printing.Format(f, m.String()) }
+
+// LogValue is String, for slog.
+func (m UserMapping) LogValue() slog.Value { return slog.StringValue(m.String()) }
+
+// MarshalJSON gives String. It cannot be read back.
+func (m UserMapping) MarshalJSON() ([]byte, error) { return printing.JSON(m.String()) }
+
+// String shows server and user, of Options the names.
+func (r Reach) String() string {
+	return printing.Struct("registry.Reach", r, "Target", "Password")
+}
+
+// GoString is String.
+func (r Reach) GoString() string { return r.String() }
+
+// Format prints String under every verb.
+func (r Reach) Format(f fmt.State, _ rune) { printing.Format(f, r.String()) }
+
+// LogValue is String, for slog.
+func (r Reach) LogValue() slog.Value { return slog.StringValue(r.String()) }
+
+// MarshalJSON gives String.
+func (r Reach) MarshalJSON() ([]byte, error) { return printing.JSON(r.String()) }
+
+// String shows the statement, of its options the names.
+func (s Statement) String() string {
+	names := make([]string, len(s.Options))
+	for i, o := range s.Options {
+		names[i] = o.Name
+	}
+	s.Options = nil
+	return printing.Struct("registry.Statement", s) + " of the options [" + strings.Join(names, " ") + "]"
+}
+
+// GoString is String.
+func (s Statement) GoString() string { return s.String() }
+
+// Format prints String under every verb.
+func (s Statement) Format(f fmt.State, _ rune) { printing.Format(f, s.String()) }
+
+// LogValue is String, for slog.
+func (s Statement) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalJSON gives String.
+func (s Statement) MarshalJSON() ([]byte, error) { return printing.JSON(s.String()) }
+
+// String shows the option without its value.
+func (o StatementOption) String() string {
+	return printing.Struct("registry.StatementOption", o, "Value")
+}
+
+// GoString is String.
+func (o StatementOption) GoString() string { return o.String() }
+
+// Format prints String under every verb.
+func (o StatementOption) Format(f fmt.State, _ rune) { printing.Format(f, o.String()) }
+
+// LogValue is String, for slog.
+func (o StatementOption) LogValue() slog.Value { return slog.StringValue(o.String()) }
+
+// MarshalJSON gives String.
+func (o StatementOption) MarshalJSON() ([]byte, error) { return printing.JSON(o.String()) }
