@@ -189,6 +189,17 @@ func (w *world) open(ctx context.Context) (*provenConn, error) {
 	return c, nil
 }
 
+// anyMade is one of the connections that were ever opened, or nil. Others may be
+// opened meanwhile.
+func (w *world) anyMade() *provenConn {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.made) == 0 {
+		return nil
+	}
+	return w.made[w.random.IntN(len(w.made))]
+}
+
 func (w *world) close(c *provenConn) error {
 	if w.roll(10) == 0 {
 		time.Sleep(time.Duration(w.roll(2000)) * time.Millisecond)
@@ -352,9 +363,11 @@ func (w *world) step(ctx context.Context) {
 		d := [...]time.Duration{1, time.Millisecond, 50 * time.Millisecond, time.Second, time.Second, 5 * time.Second, 20 * time.Second, 2 * time.Minute}[w.random.IntN(1+w.random.IntN(8))]
 		w.note("sleep %v", d)
 		time.Sleep(d)
-	case n < 91 && len(w.made) > 0:
-		c := w.made[w.random.IntN(len(w.made))]
-		if report := c.report.Load(); report != nil {
+	case n < 91:
+		c := w.anyMade()
+		if c == nil {
+			w.steer(ctx, n)
+		} else if report := c.report.Load(); report != nil {
 			w.note("lose %d", c.id)
 			c.lost.Store(true)
 			(*report)(errProve)

@@ -29,7 +29,7 @@ func TestABulkLoadLeavesTheSessionWhereItWas(t *testing.T) {
 		"moves":                              {looks: 3},
 		"stays":                              {stays: true, looks: 2},
 		"has no search path":                 {conn: func(c *stateConn) { c.pathless = true }, looks: 4},
-		"tells of no place":                  {conn: func(c *stateConn) { c.blind = true }, stays: true, looks: 2},
+		"tells of no place":                  {conn: func(c *stateConn) { c.blind = true }, stays: true, looks: 3},
 		"fails":                              {sql: "INSERT INTO bad.t VALUES (?)", fails: true, looks: 3},
 		"is not put back":                    {conn: func(c *stateConn) { c.stubborn = "search_path" }, looks: 6, lost: "is not what it was"},
 		"after USE":                          {before: exec("USE other"), looks: 6},
@@ -44,7 +44,7 @@ func TestABulkLoadLeavesTheSessionWhereItWas(t *testing.T) {
 			s.policy.harmless.add(noPlaces)
 			begin(t, s)
 		}},
-		"in a transaction of a server that tells nothing": {conn: func(c *stateConn) { c.blind = true }, stays: true, before: begin, looks: 2},
+		"in a transaction of a server that tells nothing": {conn: func(c *stateConn) { c.blind = true }, stays: true, before: begin, looks: 3},
 		"in a transaction of a server to be proven":       {conn: func(c *stateConn) { c.forgives = true }, before: begin, looks: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
