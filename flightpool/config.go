@@ -98,7 +98,8 @@ type Config struct {
 	// Default: the target's host, on any port, is asked with credentials, and
 	// other hosts without. Never asked are plain text locations of a TLS
 	// target, Unix sockets and loopback or link-local addresses of a target
-	// that is not on this machine.
+	// that is not on this machine, by whatever name they go; a Dialer, or a
+	// proxy, has to see to names itself.
 	Locations func(location *url.URL) (allow, sendCredentials bool)
 
 	// Dialer replaces the network: tunnels, SOCKS, a proxy of your choice,

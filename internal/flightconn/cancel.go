@@ -163,9 +163,9 @@ func (e *Endpoint) control(peer string) (*client, error) {
 		if peer != "" {
 			ctx, stop := context.WithTimeout(ctx, e.cfg.DialTimeout)
 			defer stop()
-			return e.cfg.dialDirect(ctx, e.cfg.Network, peer)
+			return e.cfg.dialDirect(ctx, e.cfg.Network, peer, nil)
 		}
-		return e.cfg.dial(ctx, e.cfg.Network, e.cfg.Address)
+		return e.cfg.dial(ctx, e.cfg.Network, e.cfg.Address, nil)
 	}
 	opts := append([]grpc.DialOption{grpc.WithIdleTimeout(controlIdle)}, e.cfg.DialOptions...)
 	fresh, err := e.cfg.newClient(e.cfg.Address, e.cfg.TLS, dialer, opts...)

@@ -1,9 +1,11 @@
 package flightconn
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"net"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -31,21 +33,22 @@ var redialPace = grpc.ConnectParams{
 
 // dial opens a socket within DialTimeout: by Config.Dialer if there is one,
 // else through the proxy that the environment names for addr, else directly.
-func (cfg *Config) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+// check, where it is not nil, looks at each address that is dialled directly.
+func (cfg *Config) dial(ctx context.Context, network, addr string, check func(addr string) error) (net.Conn, error) {
 	ctx, stop := context.WithTimeout(ctx, cfg.DialTimeout)
 	defer stop()
 	if cfg.Dialer != nil {
 		return cfg.Dialer(ctx, addr)
 	}
 	if network != "tcp" {
-		return cfg.dialDirect(ctx, network, addr)
+		return cfg.dialDirect(ctx, network, addr, check)
 	}
 	proxy, err := cfg.proxyFor(addr)
 	switch {
 	case err != nil:
 		return nil, err
 	case proxy == nil:
-		return cfg.dialDirect(ctx, network, addr)
+		return cfg.dialDirect(ctx, network, addr, check)
 	default:
 		return cfg.dialThrough(ctx, proxy, addr)
 	}
@@ -54,8 +57,13 @@ func (cfg *Config) dial(ctx context.Context, network, addr string) (net.Conn, er
 // dialDirect opens a socket to addr itself. The addresses of a name are tried
 // in their order, both families in parallel as RFC 8305 has it, and share the
 // time that ctx leaves; one connection comes of it.
-func (cfg *Config) dialDirect(ctx context.Context, network, addr string) (net.Conn, error) {
+func (cfg *Config) dialDirect(ctx context.Context, network, addr string, check func(addr string) error) (net.Conn, error) {
 	d := net.Dialer{KeepAliveConfig: tcpKeepAlive, Control: limitSilence, Resolver: cfg.resolver}
+	if check != nil {
+		d.Control = func(network, found string, c syscall.RawConn) error {
+			return cmp.Or(check(found), limitSilence(network, found, c))
+		}
+	}
 	return d.DialContext(ctx, network, addr)
 }
 

@@ -4,12 +4,16 @@ import (
 	"context"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
 // dials counts the dials under way of an endpoint. gRPC's Close ends them and
 // does not wait: a socket may come of one afterwards.
 type dials struct {
+	// local says that the endpoint's own transport leads to this machine.
+	local atomic.Bool
+
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
 		running int

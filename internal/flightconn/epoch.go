@@ -91,7 +91,7 @@ func (e *epoch) dialOnce(cfg *Config) func(context.Context, string) (net.Conn, e
 			e.lose(errRedial)
 			return nil, e.Lost()
 		}
-		raw, err := cfg.dials.do(ctx, func() (net.Conn, error) { return cfg.dial(ctx, cfg.Network, cfg.Address) })
+		raw, err := cfg.dials.do(ctx, func() (net.Conn, error) { return cfg.dial(ctx, cfg.Network, cfg.Address, nil) })
 		if err != nil {
 			e.lose(dialError(cfg.Address, err))
 			return nil, err
@@ -100,6 +100,9 @@ func (e *epoch) dialOnce(cfg *Config) func(context.Context, string) (net.Conn, e
 		e.mu.raw = raw
 		if tcp, direct := raw.(*net.TCPConn); direct && cfg.Dialer == nil {
 			e.mu.peer = tcp.RemoteAddr().String()
+			if isLoopback(hostOf(e.mu.peer)) {
+				cfg.dials.local.Store(true)
+			}
 		}
 		e.mu.Unlock()
 		if e.Lost() != nil { // shut meanwhile

@@ -91,8 +91,12 @@ func (ls *locations) dial(at place) (*location, error) {
 	if at.trusted { // the user's own options may carry credentials
 		opts = ls.cfg.DialOptions
 	}
+	var check func(addr string) error
+	if at.foreign {
+		check = ls.cfg.notLocal
+	}
 	cc, err := ls.cfg.newClient(at.addr, ls.cfg.locationTLS(at), func(ctx context.Context) (net.Conn, error) {
-		return ls.cfg.dial(ctx, at.network, at.addr)
+		return ls.cfg.dial(ctx, at.network, at.addr, check)
 	}, opts...)
 	if err != nil {
 		return nil, err

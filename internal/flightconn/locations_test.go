@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -54,6 +56,9 @@ func TestCredentialsGoToTheSameHostAndToNobodyElse(t *testing.T) {
 		"loopback":               {"grpc://127.0.0.1:2", nil, false, "loopback or link-local"},
 		"loopback by name":       {"grpc://localhost:2", nil, false, "loopback or link-local"},
 		"link-local":             {"grpc://169.254.169.254:80", nil, false, "loopback or link-local"},
+		"loopback with a zone":   {"grpc://[::1%25lo]:2", nil, false, "loopback or link-local"},
+		"link-local with a zone": {"grpc://[fe80::1%25eth0]:2", nil, false, "loopback or link-local"},
+		"loopback by no host":    {"grpc://:2", nil, false, "loopback or link-local"},
 		"allowed":                {"grpc://elsewhere:2", func(*url.URL) (bool, bool) { return true, true }, true, ""},
 		"allowed without":        {"grpc://server:2", func(*url.URL) (bool, bool) { return true, false }, false, ""},
 		"not allowed":            {"grpc://server:2", func(*url.URL) (bool, bool) { return false, true }, false, "Config.Locations does not allow"},
@@ -268,4 +273,43 @@ func TestNothingOfALocationThatMayBeSecretShowsInAnError(t *testing.T) {
 		require.ErrorContains(b, err, `"grpc://server:2/"`)
 		require.NotContains(b, strings.ReplaceAll(err.Error(), `"hunter2://x:2": scheme "hunter2"`, ""), "hunter2")
 	})
+}
+
+// TestAForeignNameThatLeadsToThisMachineIsNotDialled has a location of another
+// host whose name the resolver leads to a listener of this machine.
+func TestAForeignNameThatLeadsToThisMachineIsNotDialled(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = l.Close() }()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	uri := "grpc://elsewhere.example:" + port
+	reach := func(cfg Config) error {
+		cfg.resolver, cfg.Dialer = namesAre([4]byte{127, 0, 0, 1}), nil
+		cfg.proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
+		cfg, err := cfg.resolve()
+		require.NoError(t, err)
+		at, err := cfg.place(uri)
+		require.NoError(t, err)
+		ls := &locations{cfg: &cfg}
+		defer ls.close()
+		used, err := ls.use(t.Context(), at)
+		require.NoError(t, err)
+		defer used.done()
+		if used.cc.GetState() == connectivity.Ready {
+			return nil
+		}
+		_, err = pb.NewFlightServiceClient(used.cc).GetFlightInfo(t.Context(), &pb.FlightDescriptor{})
+		return err
+	}
+	server := grpc.NewServer()
+	pb.RegisterFlightServiceServer(server, &fake{})
+	go func() { _ = server.Serve(l) }()
+	defer server.Stop()
+
+	err = reach(Config{Address: "server.example:1"})
+	require.ErrorIs(t, err, errLocal)
+	require.ErrorContains(t, err, "loopback or link-local address")
+	require.NoError(t, reach(Config{Address: "127.0.0.1:1"}), "the server is on this machine itself")
+	require.NoError(t, reach(Config{Address: "server.example:1", Locations: func(*url.URL) (bool, bool) { return true, false }}))
 }

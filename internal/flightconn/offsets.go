@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"fmt"
+	mathbits "math/bits"
 
 	"github.com/apache/arrow-go/v18/arrow"
 )
@@ -11,8 +12,9 @@ import (
 
 // fixed checks that there are values of a fixed width for all rows.
 func fixed(d arrow.ArrayData, t arrow.FixedWidthDataType) error {
-	need := (int64(d.Offset()+d.Len())*int64(t.BitWidth()) + 7) / 8
-	if t.BitWidth() < 0 || int64(len(bytesOf(d, 1))) < need {
+	rows, width := uint64(d.Offset()+d.Len()), uint64(max(t.BitWidth(), 0))
+	over, bits := mathbits.Mul64(rows, width) // both may be 2^34: what wraps round would pass
+	if t.BitWidth() < 0 || over != 0 || (bits+7)/8 > uint64(len(bytesOf(d, 1))) {
 		return fmt.Errorf("values of %d bytes for %d rows of %v", len(bytesOf(d, 1)), d.Offset()+d.Len(), t)
 	}
 	return nil

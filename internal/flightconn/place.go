@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"strings"
 )
@@ -17,6 +18,7 @@ type place struct {
 	secure        bool
 	sameHost      bool // as the endpoint's
 	trusted       bool // credentials, cookies and headers go there
+	foreign       bool // it must not turn out to be this machine or link-local
 }
 
 // place finds out where a location is and whether rows may be fetched there:
@@ -32,7 +34,7 @@ func (cfg *Config) place(uri string) (place, error) {
 	}
 	at.sameHost = cfg.isSameHost(at)
 	if cfg.Locations == nil {
-		at.trusted = at.sameHost
+		at.trusted, at.foreign = at.sameHost, !at.sameHost
 		return at, cfg.defaultLocations(at)
 	}
 	u.User = nil // it is the server's, and nothing to decide by
@@ -54,10 +56,22 @@ func (cfg *Config) defaultLocations(at place) error {
 	case at.network == "unix" && cfg.Network != "unix":
 		return errors.New("the location is a socket of this machine and the server is not; Config.Locations could allow it")
 	case !at.sameHost && isLocal(hostOf(at.addr)):
-		return errors.New("the location is a loopback or link-local address and the server is not; Config.Locations could allow it")
+		return errLocal
 	default:
 		return nil
 	}
+}
+
+// errLocal refuses what only this machine can reach.
+var errLocal = errors.New("the location is a loopback or link-local address and the server is not; Config.Locations could allow it")
+
+// notLocal is dialDirect's check of a foreign location: its name may lead
+// anywhere, so that the address found for it counts, each of several.
+func (cfg *Config) notLocal(addr string) error {
+	if isLocal(hostOf(addr)) && !isLoopback(hostOf(cfg.Address)) && !cfg.dials.local.Load() {
+		return errLocal
+	}
+	return nil
 }
 
 // isSameHost compares a location with the endpoint by host, not by port.
@@ -75,7 +89,8 @@ func (cfg *Config) isSameHost(at place) bool {
 
 // isOwn recognises the endpoint itself in a location. The server's own address
 // is one: there the session's cookies and temporary tables are at hand. Servers
-// that listen on all interfaces are known to name the unspecified address.
+// that listen on all interfaces are known to name the unspecified address, or no
+// host.
 func (cfg *Config) isOwn(at place) bool {
 	if at.network != cfg.Network || at.secure != (cfg.TLS != nil) {
 		return false
@@ -91,8 +106,7 @@ func (cfg *Config) isOwn(at place) bool {
 	if err != nil {
 		return at.addr == cfg.Address
 	}
-	ip := net.ParseIP(host)
-	return port == mine && (cfg.isSameHost(at) || ip != nil && ip.IsUnspecified())
+	return port == mine && (cfg.isSameHost(at) || host == "" || addressOf(host).IsUnspecified())
 }
 
 // isHere recognises our own transport in a location.
@@ -135,13 +149,21 @@ func hostOf(addr string) string {
 }
 
 func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+	return strings.EqualFold(host, "localhost") || addressOf(host).IsLoopback()
 }
 
+// isLocal reports whether an address is of this machine, as that without a host
+// is, or of its link.
 func isLocal(host string) bool {
-	ip := net.ParseIP(host)
-	return isLoopback(host) || ip != nil && (ip.IsLinkLocalUnicast() || ip.IsUnspecified())
+	ip := addressOf(host)
+	return host == "" || isLoopback(host) || ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip.IsUnspecified()
+}
+
+// addressOf reads an IP address, with a zone too; it is of no kind if host is
+// none.
+func addressOf(host string) netip.Addr {
+	ip, _ := netip.ParseAddr(host)
+	return ip.Unmap()
 }
 
 // longestLocation bounds what a location contributes to an error.

@@ -36,7 +36,7 @@ func (cfg *Config) dialThrough(ctx context.Context, proxy *url.URL, addr string)
 	if proxy.Port() == "" {
 		at = net.JoinHostPort(proxy.Hostname(), map[string]string{"http": "80", "https": "443"}[proxy.Scheme])
 	}
-	conn, err := cfg.dialDirect(ctx, "tcp", at)
+	conn, err := cfg.dialDirect(ctx, "tcp", at, nil)
 	if err != nil {
 		return nil, fmt.Errorf("proxy %s: %w", at, err)
 	}

@@ -15,7 +15,7 @@ func TestADeadLinkIsNoticedBySocketOptions(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
 	cfg := Config{DialTimeout: time.Second}
-	c, err := cfg.dial(context.WithoutCancel(t.Context()), "tcp", l.Addr().String())
+	c, err := cfg.dial(context.WithoutCancel(t.Context()), "tcp", l.Addr().String(), nil)
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	raw, err := c.(*net.TCPConn).SyscallConn()

@@ -239,3 +239,20 @@ func BenchmarkValidate(b *testing.B) {
 		})
 	}
 }
+
+// TestSizesThatWrapRoundAreNotTakenForSmallOnes has values of every width in as
+// many rows as a batch may have, and four bytes for them all.
+func TestSizesThatWrapRoundAreNotTakenForSmallOnes(t *testing.T) {
+	const most = 1<<31 - 1
+	widths := []int{most, 581130733, 1743392200} // the bits of all rows wrap round to next to nothing
+	for w := 1; w < most; w = w*5/4 + 1 {
+		widths = append(widths, w)
+	}
+	for _, width := range widths {
+		for _, rows := range []int{most, most - 1, 1 << 30, 5} {
+			dt := &arrow.FixedSizeBinaryType{ByteWidth: width}
+			d := array.NewData(dt, rows, []*memory.Buffer{nil, memory.NewBufferBytes([]byte("four"))}, nil, 0, 0)
+			require.Error(t, new(Validator).array(d, dt), "%d rows of %d bytes", rows, width)
+		}
+	}
+}
