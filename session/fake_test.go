@@ -35,6 +35,8 @@ type fakeConn struct {
 	useParams     func()                   // called when parameters are used
 	reused        string                   // the statement that another session has under every handle
 	late          func()                   // called before the next proof is answered
+	mem           memory.Allocator         // of batches; nil is Go's own
+	deaf          bool                     // a batch that was asked for comes although its RPC has been ended
 
 	mu       sync.Mutex
 	log      []string
@@ -281,6 +283,7 @@ type fakeStream struct {
 	left   int
 	text   string // what every row holds, instead of a number
 	closed bool
+	last   arrow.RecordBatch // what Next gave, until the next one
 }
 
 var fakeSchema = arrow.NewSchema([]arrow.Field{{Name: "n", Type: arrow.PrimitiveTypes.Int64, Nullable: true}}, nil)
@@ -290,13 +293,17 @@ var fakeTextSchema = arrow.NewSchema([]arrow.Field{{Name: "s", Type: arrow.Binar
 func (s *fakeStream) Schema() *arrow.Schema { return fakeSchema }
 
 func (s *fakeStream) Next() (arrow.RecordBatch, error) {
+	ended := s.ctx.Err()
 	if pace := s.f.pace; pace > 0 {
 		select {
 		case <-time.After(pace):
 		case <-s.ctx.Done():
 		}
 	}
-	if err := s.ctx.Err(); err != nil {
+	if !s.f.deaf {
+		ended = s.ctx.Err()
+	}
+	if err := ended; err != nil {
 		return nil, &Error{Stage: StageFetch, Fault: FaultContext, Err: status.FromContextError(err).Err()}
 	}
 	if s.f.fail["stream"] != nil && s.left == 1 {
@@ -310,15 +317,37 @@ func (s *fakeStream) Next() (arrow.RecordBatch, error) {
 		if s.f.late != nil {
 			s.f.late()
 		}
-		b := array.NewStringBuilder(memory.DefaultAllocator)
+		b := array.NewStringBuilder(s.f.allocator())
 		defer b.Release()
 		b.Append(s.text)
-		return array.NewRecordBatch(fakeTextSchema, []arrow.Array{b.NewArray()}, 1), nil
+		return s.give(fakeTextSchema, b.NewArray()), nil
 	}
-	b := array.NewInt64Builder(memory.DefaultAllocator)
+	b := array.NewInt64Builder(s.f.allocator())
 	defer b.Release()
 	b.Append(int64(s.left) + s.f.value)
-	return array.NewRecordBatch(fakeSchema, []arrow.Array{b.NewArray()}, 1), nil
+	return s.give(fakeSchema, b.NewArray()), nil
+}
+
+func (f *fakeConn) allocator() memory.Allocator {
+	if f.mem == nil {
+		return memory.DefaultAllocator
+	}
+	return f.mem
+}
+
+// give makes a batch that is valid until the next.
+func (s *fakeStream) give(schema *arrow.Schema, column arrow.Array) arrow.RecordBatch {
+	defer column.Release()
+	s.drop()
+	s.last = array.NewRecordBatch(schema, []arrow.Array{column}, 1)
+	return s.last
+}
+
+func (s *fakeStream) drop() {
+	if s.last != nil {
+		s.last.Release()
+		s.last = nil
+	}
 }
 
 func (s *fakeStream) RowsAffected() (int64, bool) { return 0, false }
@@ -328,6 +357,7 @@ func (s *fakeStream) Close() {
 	defer s.f.mu.Unlock()
 	if !s.closed {
 		s.closed = true
+		s.drop()
 		s.f.streams--
 	}
 }
