@@ -43,7 +43,7 @@ func createEffect(toks []token, sql string) []Effect {
 		i += 3
 	}
 	name := nameAt(toks, i, sql)
-	temp = temp || strings.HasPrefix(strings.ToLower(name), "temp.")
+	temp = temp || inTemp(toks[i:])
 	switch {
 	case temp && toks[at].is("TABLE"):
 		return named(EffectTempTable, toks, i, sql)
@@ -57,8 +57,8 @@ func createEffect(toks []token, sql string) []Effect {
 }
 
 func alterEffect(toks []token, sql string) []Effect {
-	if at, _ := object(toks); at < 0 {
-		return anything(toks, sql) // ALTER SESSION
+	if at, _ := object(toks); at < 0 || toks[at].is("DATABASE") {
+		return anything(toks, sql) // ALTER SESSION, ALTER DATABASE … SET ALIAS
 	}
 	return nil
 }
@@ -68,4 +68,14 @@ func dropEffect(toks []token, sql string) []Effect {
 		return anything(toks, sql) // a secret, a variable
 	}
 	return nil
+}
+
+// inTemp reports whether the name that toks begin with is that of a temporary
+// object, by its catalogue or schema.
+func inTemp(toks []token) bool {
+	if len(toks) < 3 || !toks[0].name() || !toks[1].punct(".") {
+		return false
+	}
+	first := upper(toks[0])
+	return first == "TEMP" || strings.HasPrefix(first, "PG_TEMP")
 }

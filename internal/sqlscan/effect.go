@@ -51,8 +51,9 @@ func setting(toks []token, i int, sql string) []Effect {
 	case e.Kind == EffectUnknown:
 	case namespaceSettings[e.Key()]:
 		*e = namespace(e.Key())
-	case isSecret(e.Key()):
-		// Servers do not show these, so that they could not be compared.
+	case isSecret(e.Key()), strings.Contains(e.Key(), "profil"):
+		// Servers do not show the first, so that they could not be compared,
+		// and of the second one changes others.
 		*e = Effect{Kind: EffectUnknown}
 	}
 	return out

@@ -60,10 +60,13 @@ var changingFunctions = words(`nextval setval write_log checkpoint force_checkpo
 	ducklake_rewrite_data_files ducklake_add_data_files ducklake_flush_inlined_data ducklake_set_option`)
 
 // calls tells whether a function does more than compute, and what it leaves in
-// the session.
-func calls(function token) (left []Effect, changes bool) {
+// the session. args are the tokens behind its parenthesis.
+func calls(function token, args []token) (left []Effect, changes bool) {
 	name := upper(function)
 	switch {
+	case name == "QUERY" && len(args) > 0 && args[0].kind == text: // DuckDB's, which runs a text
+		s := Parse(unquote(args[0].text))
+		return s.Effects(), !s.ReadOnly()
 	case sessionFunctions[name], strings.HasPrefix(name, "PG_ADVISORY_"), strings.HasPrefix(name, "PG_TRY_ADVISORY_"):
 		return []Effect{{Kind: EffectUnknown}}, true
 	case changingFunctions[name], strings.HasPrefix(name, "LO_"):

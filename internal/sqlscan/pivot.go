@@ -41,14 +41,14 @@ func hasOpenColumns(toks []token) bool {
 }
 
 // endsInValues tells "a IN (1, 2)", or "a IN type", from an expression that only
-// contains an IN.
+// contains an IN, and from "a IN (SELECT …)".
 func endsInValues(toks []token) bool {
 	at := top(toks, "IN")
 	if at < 0 || at+1 == len(toks) {
 		return false
 	}
 	if toks[at+1].punct("(") {
-		return closing(toks, at+2) == len(toks)-1
+		return closing(toks, at+2) == len(toks)-1 && !hasAny(toks[at+2:], "SELECT", "FROM", "VALUES", "TABLE", "WITH")
 	}
 	return nameEnd(toks, at+1) == len(toks)-1
 }

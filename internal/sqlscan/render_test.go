@@ -130,7 +130,7 @@ func TestTokensOfEachDialect(t *testing.T) {
 		{"/0", standard, "p/ n0"},
 		{"é1 ü", standard, "wÉ1 wÜ"},
 		{"(a", standard, "p( wA"},
-		{"€a", standard, "p€ wA"},
+		{"€a", standard, "w€A"},
 		{"[a b] c", sqlite, "q[a b] wC"},
 		{"[a", sqlite, "q[a ambiguous unclosed quote"},
 		{"[a] b", standard, "p[ wA p] wB"},

@@ -48,6 +48,10 @@ type Statement struct {
 	// take for a query: an EXPLAIN ANALYZE, or a main statement behind a WITH.
 	Wrapped bool
 
+	// Steps says that servers run it as several statements, in a transaction of
+	// its own, which they leave open when one fails.
+	Steps bool
+
 	// InsertInto is the target of an INSERT as written, empty otherwise.
 	InsertInto string
 }
@@ -172,7 +176,7 @@ func (s Script) Effects() []Effect {
 // Atomic reports whether a server that refuses the text has done nothing of it:
 // it is one statement, and none that runs others.
 func (s Script) Atomic() bool {
-	if len(s.Statements) != 1 || s.Fault != "" {
+	if len(s.Statements) != 1 || s.Fault != "" || s.Statements[0].Steps {
 		return false
 	}
 	switch s.Statements[0].Verb {

@@ -48,10 +48,13 @@ func (st *Statement) lookInside(toks []token, sql string) {
 			st.ReadOnly = st.ReadOnly && inner.ReadOnly
 			st.Effects = append(st.Effects, inner.Effects...)
 		case toks[i].punct("(") && toks[i-1].name():
-			if effects, changes := calls(toks[i-1]); changes {
+			if effects, changes := calls(toks[i-1], toks[i+1:]); changes {
 				st.ReadOnly = false
 				st.Effects = append(st.Effects, effects...)
 			}
+		case i > 2 && toks[i].punct("=") && toks[i-1].punct(":") && toks[i-3].punct("@"): // SELECT @v := 1
+			st.ReadOnly = false
+			st.Effects = append(st.Effects, Effect{Kind: EffectUnknown})
 		}
 	}
 }

@@ -105,7 +105,7 @@ func (l *lexer) blank() int {
 		return 0
 	}
 	r, n := utf8.DecodeRuneInString(s)
-	if unicode.IsSpace(r) || r == '\ufeff' {
+	if unicode.IsSpace(r) || widthless(r) {
 		return n
 	}
 	return 0
@@ -212,17 +212,6 @@ func (l *lexer) next() (kind, int) {
 		return punct, n
 	}
 	return word, run(s, func(r rune) bool { return r == '$' || isWord(r) })
-}
-
-func isWord(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
-
-func run(s string, in func(rune) bool) int {
-	for i, r := range s {
-		if i > 0 && !in(r) {
-			return i
-		}
-	}
-	return len(s)
 }
 
 // quote is the length of the literal whose opening quote is s[open]. A doubled

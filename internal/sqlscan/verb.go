@@ -143,6 +143,7 @@ func lookCopy(st *Statement, toks []token, _ string) {
 	if hasAny(toks, "RETURN_FILES", "RETURN_STATS") {
 		st.Rows = RowsSome
 	}
+	st.Steps = len(toks) > 2 && toks[1].is("FROM") && toks[2].is("DATABASE")
 }
 
 // lookAnalyze tells MariaDB's ANALYZE of a statement, which executes it, from
