@@ -44,8 +44,9 @@ type call struct {
 	apart bool
 
 	// statement says that the call runs one, whose failure spoils an open
-	// transaction. many says that it may run more than once.
-	statement, many bool
+	// transaction. many says that it may run more than once. looks says that the
+	// server may run one of its own in the transaction, whose failure does so too.
+	statement, many, looks bool
 
 	// bound says that it has parameters. insert is what it may do to the
 	// session, once the step has begun.

@@ -20,11 +20,13 @@ type dirt struct {
 	used    bool               // something other than a plain read was sent
 }
 
-func (d *dirt) add(script sqlscan.Script) {
+// add records what a text leaves behind. done says that all of it has run:
+// otherwise it may have left only a part, and taken nothing back.
+func (d *dirt) add(script sqlscan.Script, done bool) {
 	d.used = d.used || !script.ReadOnly()
 	for _, e := range script.Effects() {
 		if e.Kind == sqlscan.EffectForgotten {
-			e = d.forget(e)
+			e = d.forget(e, done)
 		}
 		if e.Kind != sqlscan.EffectForgotten {
 			d.effects = append(d.effects, e)
@@ -32,12 +34,15 @@ func (d *dirt) add(script sqlscan.Script) {
 	}
 }
 
-// forget is e if what it takes back was on record, which it no longer is, else
-// an unknown effect: it took something away that was there before.
-func (d *dirt) forget(e sqlscan.Effect) sqlscan.Effect {
+// forget is e if what it takes back was on record, which it no longer is when
+// that is done, else an unknown effect: it took something away that was there
+// before.
+func (d *dirt) forget(e sqlscan.Effect, done bool) sqlscan.Effect {
 	for i, have := range d.effects {
 		if have.Kind == sqlscan.EffectPrepared && have.Key() == e.Key() {
-			d.effects = append(d.effects[:i:i], d.effects[i+1:]...)
+			if done {
+				d.effects = append(d.effects[:i:i], d.effects[i+1:]...)
+			}
 			return e
 		}
 	}
@@ -126,6 +131,9 @@ func (s *SessionHandle) reset(ctx context.Context, d dirt) error {
 	if len(d.options) > 0 {
 		if err := s.putOptionsBack(ctx, d.options); err != nil {
 			return fmt.Errorf("put session options back: %w", err)
+		}
+		if err := s.putPlaceOfOptionsBack(ctx, d); err != nil {
+			return err
 		}
 	}
 	return s.undo(ctx, d)

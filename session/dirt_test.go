@@ -281,7 +281,7 @@ func TestWhatASessionLeavesIsTakenBackInReverse(t *testing.T) {
 		must(t, r.handle.Close())
 		r.reused()
 		log := r.conn.Log()[before:]
-		require.Equal(t, []string{"ClosePrepared", "SetOptions", "Options", "DEALLOCATE b", "DROP VIEW IF EXISTS temp.main.v", `DROP TABLE IF EXISTS temp.main."t.1"`, "SET threads = '3'", "SELECT current_setting('threads')"}, log[:len(log)-1])
+		require.Equal(t, []string{"ClosePrepared", "SetOptions", "Options", pathReader.sql, "DEALLOCATE b", "DROP VIEW IF EXISTS temp.main.v", `DROP TABLE IF EXISTS temp.main."t.1"`, "SET threads = '3'", "SELECT current_setting('threads')"}, log[:len(log)-1])
 		r.clean()
 	})
 }

@@ -183,7 +183,7 @@ func (s *SessionHandle) conclude(c *call, o outcome, e *Error) {
 		s.mu.Unlock()
 		s.startCancel(c, tx, keepsTx(c, o))
 		return
-	case e.Fault == FaultAuth:
+	case e.Fault == FaultAuth, e.Fault == FaultStatement && s.mu.tx.phase == txNone && refusesAll(e):
 		s.mu.discard = e
 	case !e.Fault.KeepsConn() && !e.Unsent:
 		s.mu.doubt = true
@@ -194,7 +194,8 @@ func (s *SessionHandle) conclude(c *call, o outcome, e *Error) {
 
 // note records what a statement that was sent leaves behind. A single statement
 // that the server has refused left nothing; a procedure or a script may have
-// done something before it failed. The lock is held.
+// done something before it failed, such as to begin a transaction of its own,
+// in which the session is then. The lock is held.
 func (s *SessionHandle) note(c *call, e *Error) {
 	if c.script.Empty() || (e != nil && e.Unsent) {
 		return
@@ -202,7 +203,8 @@ func (s *SessionHandle) note(c *call, e *Error) {
 	if e != nil && e.Fault == FaultStatement && !c.many && c.script.Atomic() {
 		return
 	}
-	s.mu.dirt.add(c.script)
+	s.mu.doubt = s.mu.doubt || e != nil && e.Fault == FaultStatement && !c.script.Atomic()
+	s.mu.dirt.add(c.script, e == nil)
 }
 
 // leave ends the busy or ending state and lets go of a lost connection. The

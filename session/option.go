@@ -26,6 +26,9 @@ func (s *SessionHandle) SetOption(ctx context.Context, key string, value any) er
 			if err != nil {
 				return err
 			}
+			if err := s.rememberPlace(ctx); err != nil {
+				return err
+			}
 			s.mu.Lock()
 			kept := maps.Clone(s.mu.dirt.options)
 			if kept == nil {

@@ -154,6 +154,28 @@ func (s *SessionHandle) askPlace(ctx context.Context) error {
 	return nil
 }
 
+// rememberPlace reads where names are looked for before an option is set, which
+// may lead elsewhere. An option that is erased again leads to the server's
+// default, and the session may have begun in another place.
+func (s *SessionHandle) rememberPlace(ctx context.Context) error {
+	if s.policy.OnReturn.mode != resetAuto || s.policy.harmless.has(noPlaces) {
+		return nil
+	}
+	known, err := s.rememberOne(ctx, pathReader)
+	if err == nil && !known {
+		_, err = s.rememberOne(ctx, placeReader)
+	}
+	return err
+}
+
+// putPlaceOfOptionsBack is for the end of options: see rememberPlace.
+func (s *SessionHandle) putPlaceOfOptionsBack(ctx context.Context, d dirt) error {
+	if s.policy.harmless.has(noPlaces) {
+		return nil
+	}
+	return s.verifyUnmoved(ctx, d)
+}
+
 // verifyUnmoved is putNamespaceBack after an INSERT with parameters of which
 // nobody knows whether it has moved the session. A server that tells of no
 // place has none.

@@ -88,16 +88,6 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 	return perform(c, func(ctx context.Context) (int64, error) { return s.conn.Ingest(ctx, rows, opts, c.info) }, plainly)
 }
 
-// Metadata runs one catalogue call on the handle's session.
-func (s *SessionHandle) Metadata(ctx context.Context, req MetadataRequest) (*QueryResult, error) {
-	c, err := s.begin(ctx, req.Kind.String(), QueryOptions{}, cutShort)
-	if err != nil {
-		return nil, err
-	}
-	c.script = sqlscan.Parse("SHOW metadata") // a read
-	return s.stream(c, func(ctx context.Context) (Stream, error) { return s.conn.Metadata(ctx, req, c.info) })
-}
-
 // Ping makes a round trip to the server's session layer. On a handle for a
 // single call, in which no transaction can be open, it proves the session by
 // the policy's ProbeSQL.

@@ -190,7 +190,7 @@ func (s *SessionHandle) abort(why error) {
 // as its caller was told. The lock is held.
 func (s *SessionHandle) noteTx(c *call, o outcome, e *Error) {
 	switch {
-	case !c.statement:
+	case !c.statement && !(c.looks && e != nil && e.Fault == FaultStatement):
 	case e == nil && c.callerLeft:
 		s.mu.tx.spoil(fmt.Errorf("%s ended when its caller had been told a failure", c.op))
 	case e == nil, e.Unsent, e.Fault == FaultUsage, e.Fault == FaultUnsupported:

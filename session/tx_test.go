@@ -308,3 +308,49 @@ func TestAProofThatComesLateIsAskedForAgain(t *testing.T) {
 		require.NotContains(t, conn.Log(), "tx1: INSERT 1")
 	})
 }
+
+// Some servers confirm the COMMIT of a transaction in which anything has failed,
+// also what they run for a catalogue call or a savepoint, and store nothing.
+func TestWhateverTheServerFailsInATransactionAbortsIt(t *testing.T) {
+	calls := map[string]func(ctx context.Context, s *SessionHandle) error{
+		"Metadata": func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.Metadata(ctx, MetadataRequest{Kind: MetadataTables})
+			return err
+		},
+		"Savepoint a": func(ctx context.Context, s *SessionHandle) error { return s.Savepoint(ctx, "a") },
+	}
+	for name, call := range calls {
+		for fault, aborts := range map[Fault]bool{FaultStatement: true, FaultUnsupported: false} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, &fakeConn{fail: map[string]error{name: &Error{Fault: fault, Stage: StageExecute, Err: errors.New("no")}}})
+				ctx := t.Context()
+				must(t, r.handle.BeginTransaction(ctx))
+				require.Error(t, call(ctx, r.handle))
+				sent := len(r.conn.Log())
+				if aborts {
+					require.ErrorIs(t, call(ctx, r.handle), ErrTxAborted, name)
+					require.Len(t, r.conn.Log(), sent, "%s: nothing is sent in an aborted transaction", name)
+					require.ErrorIs(t, r.handle.Commit(ctx), ErrTxAborted, name)
+				} else {
+					must(t, r.handle.Commit(ctx))
+				}
+				must(t, r.handle.Close())
+				r.clean()
+			})
+		}
+	}
+}
+
+// A session that says that its transaction is aborted, where the handle has
+// none, refuses everybody.
+func TestASessionThatRefusesEverythingIsGivenUp(t *testing.T) {
+	for _, text := range []string{"TransactionContext Error: Current transaction is aborted (please ROLLBACK)", "FATAL Error: database has been invalidated because of a previous fatal error"} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{fail: map[string]error{"SELECT 2": sqlError(text)}})
+			_, err := r.handle.Query(t.Context(), "SELECT 2")
+			require.Error(t, err)
+			_ = r.handle.Close()
+			require.ErrorContains(t, r.discarded(), text)
+		})
+	}
+}

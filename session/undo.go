@@ -137,10 +137,7 @@ func (s *SessionHandle) remember(ctx context.Context, script sqlscan.Script) err
 		case sqlscan.EffectPrepared:
 			_, err = s.rememberOne(ctx, preparedReader(e))
 		case sqlscan.EffectNamespace:
-			var known bool
-			if known, err = s.rememberOne(ctx, pathReader); err == nil && !known {
-				_, err = s.rememberOne(ctx, placeReader)
-			}
+			err = s.rememberPlace(ctx)
 		}
 		if err != nil {
 			return err

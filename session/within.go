@@ -10,8 +10,12 @@ import (
 
 // WithTransaction runs fn inside a transaction: Commit when it returns nil,
 // Rollback when it fails or panics. Its error is fn's, with that of a Rollback
-// that failed, or Commit's. When ctx has
-// ended, the rollback goes on behind the caller, and later calls wait for it.
+// that failed, or Commit's: ErrBusy when fn returns nil with a result open or a
+// call under way. A result that fn leaves open is ended with the transaction,
+// which is rolled back then. When ctx has ended, the rollback goes on behind the
+// caller, and later calls wait for it.
+//
+// INVARIANT: no later statement of the handle runs in the transaction.
 func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context.Context, s *SessionHandle) error) error {
 	if err := s.BeginTransaction(ctx); err != nil {
 		return err
@@ -20,7 +24,7 @@ func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context
 	rollback := func() error {
 		bounded, stop := context.WithTimeout(ctx, s.policy.closeTimeout())
 		defer stop()
-		err := s.Rollback(bounded)
+		err := s.rollBackAll(bounded, QueryOptions{})
 		if bounded.Err() != nil {
 			// The rollback must go out all the same, but nobody waits for it.
 			s.rollBackBehind()
@@ -62,8 +66,9 @@ func (s *SessionHandle) rollBackBehind() {
 	s.policy.run(func() {
 		ctx, stop := s.policy.bounded()
 		defer stop()
-		err := s.rollbackCall(ctx, QueryOptions{undo: true})
+		err := s.rollBackAll(ctx, QueryOptions{undo: true})
 		if err != nil && !errors.Is(err, ErrNoTx) && !errors.Is(err, ErrHandleClosed) {
+			s.abort(err) // it may be open still
 			s.markDiscard(fmt.Errorf("rollback failed: %w", err))
 		}
 		s.mu.Lock()
@@ -71,4 +76,30 @@ func (s *SessionHandle) rollBackBehind() {
 		s.mu.Unlock()
 		close(done)
 	})
+}
+
+// rollBackAll is Rollback, and ends what is still under way in the transaction.
+func (s *SessionHandle) rollBackAll(ctx context.Context, opts QueryOptions) error {
+	err := s.rollbackCall(ctx, opts)
+	for errors.Is(err, ErrBusy) && ctx.Err() == nil {
+		s.endCall(errTxOver)
+		err = s.rollbackCall(ctx, opts)
+	}
+	return err
+}
+
+var errTxOver = errors.New("the transaction of the call is over")
+
+// endCall ends the call under way, or its result, behind whoever runs it. Later
+// calls wait for that.
+func (s *SessionHandle) endCall(cause error) {
+	s.mu.Lock()
+	c := s.mu.call
+	if s.mu.state != busy {
+		s.mu.Unlock()
+		return
+	}
+	s.mu.state, s.mu.ended = ending, make(chan struct{})
+	s.mu.Unlock()
+	c.interrupt(cause)
 }

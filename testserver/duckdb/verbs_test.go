@@ -54,6 +54,11 @@ var tryOut = []string{
 	"CHECKPOINT", "FORCE CHECKPOINT", "VACUUM", "VACUUM ANALYZE t", "ANALYZE", "UPDATE EXTENSIONS",
 	"ATTACH ':memory:' AS more", "DETACH lake2", "LOAD icu",
 	"PREPARE q AS SELECT 1", "PREPARE q AS INSERT INTO t VALUES (7); EXECUTE q", "DEALLOCATE atstart", "PREPARE q AS SELECT 1; DEALLOCATE q", "EXECUTE atstart", "PREPARE atstart AS SELECT 2",
+	"PIVOT t ON a IN (SELECT a FROM t)", "FROM (PIVOT t ON a IN (SELECT a FROM t) USING count(*))", "FROM query('SELECT 1')", "FROM query('FROM enable_logging()')", "FROM query($$SELECT nextval('seq')$$)",
+	"ALTER DATABASE lake2 SET ALIAS TO lake3", "SELECT setseed\u200b(0.5)", "SET custom_profiling_settings = '{\"CPU_TIME\": \"true\"}'",
+	"SELECT $😀$'$😀$; CREATE TEMP TABLE x(a INT); SELECT $😀$'$😀$", "SELECT 1 AS é\u0301$$; CREATE TEMP TABLE x(a INT); SELECT 1 AS é\u0301$$",
+	"PREPARE q AS SELECT 1; SELECT error('x'); DEALLOCATE q", "PREPARE q AS SELECT 1; FROM nosuch; DEALLOCATE q", "SELECT error('x'); DEALLOCATE atstart",
+	"COPY FROM DATABASE lake2 TO nosuch", "COPY FROM DATABASE lake TO memory (SCHEMA)", "COPY FROM DATABASE lake TO lake2",
 	"SELECT 1; SELECT 2", "INSERT INTO t VALUES (4); SELECT 1", "SET default_null_order = 'nulls_last'; SELECT 1", "SET default_null_order = 'nulls_last'; CREATE TEMP TABLE x(a INT); USE lake.other; PREPARE q AS SELECT 1",
 }
 
@@ -141,6 +146,7 @@ func TestStatementsDoWhatTheTableSays(t *testing.T) {
 		fields, rows, err := s.count(t.Context(), sql)
 		if err != nil {
 			require.Contains(t, refusedHere, text, "%v", err)
+			end() // it may have done a part
 			continue
 		}
 		switch last := script.Statements[len(script.Statements)-1]; {
@@ -190,7 +196,8 @@ func (s *session) count(ctx context.Context, sql string) (fields int, rows int64
 }
 
 // refusedHere are statements that DuckDB refuses for reasons of this place.
-var refusedHere = []string{"LOAD icu", "PIVOT t ON a USING sum(nosuch)", "UPDATE EXTENSIONS", "SET custom_user_agent_x = 1; SELECT 1"}
+var refusedHere = []string{"LOAD icu", "PIVOT t ON a USING sum(nosuch)", "UPDATE EXTENSIONS", "SET custom_user_agent_x = 1; SELECT 1",
+	"PREPARE q AS SELECT 1; SELECT error('x'); DEALLOCATE q", "PREPARE q AS SELECT 1; FROM nosuch; DEALLOCATE q", "SELECT error('x'); DEALLOCATE atstart", "COPY FROM DATABASE lake2 TO nosuch"}
 
 // Whatever a borrower runs, the next one finds the session as it was, and the
 // connection is kept where the table says that the effect can be undone.
@@ -259,4 +266,59 @@ func allRows(ctx context.Context, pool *flightpool.FlightSQLPool, sql string) (s
 		eachRow(res.RecordBatch(), func(row []string) { fmt.Fprint(&b, row) })
 	}
 	return b.String(), res.Err()
+}
+
+// A session option leads to another place, and erased it leads to the server's
+// default, which need not be where the session began.
+func TestTheNextBorrowerIsWhereItsSessionBeganAfterAnOption(t *testing.T) {
+	srv, err := testserver.Start(testserver.Options{Engine: startEngine{newEngine(t, Config{PerSession: true})}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, srv.Close()) }()
+	pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{MaxSize: 1, HealthCheck: flightpool.HealthCheck{Interval: -1}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pool.Close(t.Context())) }()
+	const place = "SELECT current_database(), current_schema(), current_setting('search_path')"
+	for _, options := range [][]string{{"catalog", "memory"}, {"catalog", "lake2"}, {"schema", "other"}, {"schema", "other", "catalog", "memory"}, {"catalog", "nosuch"}} {
+		for _, inTx := range []bool{false, true} {
+			h, err := pool.AcquireSession(t.Context())
+			require.NoError(t, err)
+			if inTx {
+				require.NoError(t, h.BeginTransaction(t.Context()))
+			}
+			for i := 0; i < len(options); i += 2 {
+				err := h.SetOption(t.Context(), options[i], options[i+1])
+				require.Equal(t, options[i+1] == "nosuch", err != nil, "%v", err)
+			}
+			require.NoError(t, h.Close())
+			rows, err := allRows(t.Context(), pool, place)
+			require.NoError(t, err)
+			require.Equal(t, "[lake main lake.main]", rows, "%v, in a transaction: %t", options, inTx)
+		}
+	}
+	require.EqualValues(t, 1, srv.Ledger().Snapshot().SessionsOpened, "no connection was lost by it")
+}
+
+// A COPY FROM DATABASE is run in a transaction of its own, which DuckDB leaves
+// open when it fails: nothing could be run in the session any more.
+func TestAFailedCopyOfADatabaseHitsNobodyElse(t *testing.T) {
+	for name, run := range map[string]func(p *flightpool.FlightSQLPool, sql string) error{
+		"pool": func(p *flightpool.FlightSQLPool, sql string) error {
+			_, err := p.Update(t.Context(), sql)
+			return err
+		},
+		"unknown to the pool": func(p *flightpool.FlightSQLPool, sql string) error {
+			_, err := p.UpdateWithOptions(t.Context(), sql+"; SELECT 1", flightpool.QueryOptions{})
+			return err
+		},
+	} {
+		srv, err := Start(t.Context(), Config{}, testserver.Options{})
+		require.NoError(t, err)
+		pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{MaxSize: 1, HealthCheck: flightpool.HealthCheck{Interval: -1}})
+		require.NoError(t, err)
+		require.Error(t, run(pool, "COPY FROM DATABASE memory TO nosuch"), name)
+		_, err = pool.Update(t.Context(), "CREATE TABLE t AS SELECT 1")
+		require.NoError(t, err, name)
+		require.NoError(t, pool.Close(t.Context()))
+		require.NoError(t, srv.Close())
+	}
 }

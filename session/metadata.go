@@ -1,0 +1,23 @@
+package session
+
+import (
+	"context"
+
+	"github.com/flightpool/flightpool/internal/sqlscan"
+)
+
+// Metadata runs one catalogue call on the handle's session. The server may run
+// statements of its own for it: one that fails aborts an open transaction, as
+// one of the caller's does, and in an aborted one it answers ErrTxAborted.
+func (s *SessionHandle) Metadata(ctx context.Context, req MetadataRequest) (*QueryResult, error) {
+	c, err := s.begin(ctx, req.Kind.String(), QueryOptions{}, cutShort)
+	if err != nil {
+		return nil, err
+	}
+	c.script = sqlscan.Parse("SHOW metadata") // a read
+	c.looks = true
+	if tx := s.txState(); tx.phase == txAborted {
+		return nil, c.finish(outcome{err: usage(tx.abortedErr())})
+	}
+	return s.stream(c, func(ctx context.Context) (Stream, error) { return s.conn.Metadata(ctx, req, c.info) })
+}
