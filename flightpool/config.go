@@ -161,9 +161,10 @@ type HealthCheck struct {
 
 	// FailureThreshold failures to reach the server in a row (3; negative:
 	// never) that have gone on for UnhealthyAfter (5s; negative: however short)
-	// make it unhealthy: the restart of a server does not. Unless a connection is in use that may come back,
-	// those who wait then fail with ErrUnhealthy, and so do new calls, but for one
-	// trial at growing intervals. With OpenRetryAlways all of them wait.
+	// make it unhealthy: the restart of a server does not. Unless there is a
+	// connection, in use or idle, those who wait then fail with ErrUnhealthy, and
+	// so do new calls, but for one trial at growing intervals. With
+	// OpenRetryAlways all of them wait.
 	FailureThreshold int
 	UnhealthyAfter   time.Duration
 	// RecoveryThreshold successes in a row make it healthy again (2).

@@ -1,6 +1,7 @@
 package flightpool
 
 import (
+	"runtime/debug"
 	"time"
 
 	"github.com/flightpool/flightpool/cancel"
@@ -9,7 +10,8 @@ import (
 
 // Hooks are told what happens in a pool. Each may be nil. They are called
 // outside all locks, from any goroutine and at the same time, so they must be
-// safe for that, quick, and must not panic.
+// safe for that, and quick. A panic in one is caught and counted
+// (Stats.HookFailures).
 type Hooks struct {
 	// Connections are the events of the connections and of those who wait
 	// for them.
@@ -76,7 +78,7 @@ func (p *FlightSQLPool) cancelled(op string, r cancel.Report) {
 		}
 	}
 	if f := p.cfg.Hooks.Cancelled; f != nil {
-		f(op, r)
+		p.tell(func() { f(op, r) })
 	}
 }
 
@@ -86,14 +88,14 @@ func (p *FlightSQLPool) wasReset(took time.Duration, err error) {
 		p.count.resetFailures.Add(1)
 	}
 	if f := p.cfg.Hooks.SessionReset; f != nil {
-		f(took, err)
+		p.tell(func() { f(took, err) })
 	}
 }
 
 func (p *FlightSQLPool) rolledBack() {
 	p.count.rolledBack.Add(1)
 	if f := p.cfg.Hooks.RolledBack; f != nil {
-		f()
+		p.tell(f)
 	}
 }
 
@@ -110,6 +112,25 @@ func (p *FlightSQLPool) healthChanged(reason error) {
 		}
 	}
 	if f := p.cfg.Hooks.Health; f != nil {
-		f(reason)
+		p.tell(func() { f(reason) })
 	}
+}
+
+func (p *FlightSQLPool) retried(op string, err error) {
+	p.count.retries.Add(1)
+	if f := p.cfg.Hooks.Retried; f != nil {
+		p.tell(func() { f(op, err) })
+	}
+}
+
+// tell calls a hook of the pool's own. A panic in it is counted and has no other
+// consequence.
+func (p *FlightSQLPool) tell(hook func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.count.hookFailures.Add(1)
+			p.count.lastHookError.Store(&reservoir.PanicError{Value: v, Stack: debug.Stack()})
+		}
+	}()
+	hook()
 }

@@ -26,7 +26,15 @@ func layered(l Layer, open func(context.Context) (session.Conn, error), release 
 		if err != nil {
 			return nil, err
 		}
-		return l.Wrap(ctx, c)
+		returned := false
+		defer func() {
+			if !returned { // a panic or runtime.Goexit
+				_ = c.Close()
+			}
+		}()
+		c, err = l.Wrap(ctx, c)
+		returned = true
+		return c, err
 	}
 	return wrapped, func() error { return errjoin.Join(l.Close(), release()) }
 }

@@ -24,18 +24,33 @@ func (p *FlightSQLPool) opener(open func(context.Context) (session.Conn, error))
 		start := time.Now()
 		c, err := open(ctx)
 		if err == nil {
-			if err = session.Prove(ctx, c, p.cfg.HealthCheck.SQL); err != nil {
-				_ = c.Close() // its proof failed before
-			}
+			err = p.proven(ctx, c)
 		}
 		if err != nil {
 			err = p.openFailed(ctx, err)
 			p.health.failed(err, time.Since(start))
 			return nil, p.final(err)
 		}
-		p.health.succeeded()
 		return c, nil
 	}
+}
+
+// proven proves the session of a new connection, which it closes if that fails:
+// also by a panic or runtime.Goexit in what the user has put there, the
+// connection, the Logger or a hook.
+func (p *FlightSQLPool) proven(ctx context.Context, c session.Conn) error {
+	kept := false
+	defer func() {
+		if !kept {
+			_ = c.Close() // what went wrong before matters more
+		}
+	}()
+	if err := session.Prove(ctx, c, p.cfg.HealthCheck.SQL); err != nil {
+		return err
+	}
+	p.health.succeeded()
+	kept = true
+	return nil
 }
 
 // openFailed is the error of a failed open. One that took all of DialTimeout is

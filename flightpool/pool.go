@@ -36,8 +36,8 @@ type FlightSQLPool struct {
 // the first connection has a session that works (HealthCheck.SQL has run on
 // it), or with the reason why the first open failed, see Config.OpenRetry, and
 // the rest of MinIdle is opened in the background. ctx alone bounds that wait,
-// each open DialTimeout; ctx also lends its values to everything that the pool
-// does later.
+// each open DialTimeout; opens that do not heed their contexts then end behind
+// New. ctx also lends its values to everything that the pool does later.
 func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error) {
 	d, faults := parseDSN(target)
 	cfg, more := d.merge(cfg)
@@ -56,11 +56,7 @@ func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error)
 		return nil, badConfig(err)
 	}
 	release := func() error { auth.stop(); return endpoint.Close() }
-	p, err := start(ctx, d.addr, resolved, endpoint.Open, release)
-	if err != nil {
-		return nil, errjoin.Join(err, release())
-	}
-	return p, nil
+	return start(ctx, d.addr, resolved, endpoint.Open, release)
 }
 
 // NewWith makes a pool of connections of your own kind. The Config's fields on
@@ -124,7 +120,7 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 	var err error
 	if p.conns, err = reservoir.New(conns); err != nil {
 		stop()
-		return nil, badConfig(err)
+		return nil, errjoin.Join(badConfig(err), release())
 	}
 	close(p.made)
 	if cfg.MinIdle < 1 {
@@ -133,10 +129,35 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 	if err = p.first(ctx); err == nil {
 		return p, nil
 	}
-	err = p.acquireError(ctx, "New", err)
-	bounded, cancel := context.WithTimeout(life, cfg.CloseTimeout)
-	defer cancel()
-	return nil, errjoin.Join(err, p.shut(bounded))
+	return nil, errjoin.Join(p.acquireError(ctx, "New", err), p.abandon(ctx, life))
+}
+
+// leaving is how much longer than its context New stays to see the opens end that
+// it has begun: those that heed their contexts do so at once.
+const leaving = 50 * time.Millisecond
+
+// abandon ends a pool that New does not return, and goes on behind the caller
+// whose ctx has ended.
+func (p *FlightSQLPool) abandon(ctx, life context.Context) error {
+	ended := make(chan error, 1)
+	go func() {
+		bounded, cancel := context.WithTimeout(life, p.cfg.CloseTimeout)
+		defer cancel()
+		ended <- p.shut(bounded)
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(leaving)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-timer.C:
+		return errors.New("opens that do not heed their contexts go on behind New")
+	}
 }
 
 // first waits for the first connection, until ctx ends or an open has failed; a

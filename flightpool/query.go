@@ -150,10 +150,7 @@ func perform[T any](ctx context.Context, p *FlightSQLPool, op string, opts Query
 	p.count.calls.Add(1)
 	v, reached, err := try(false)
 	if err != nil && reached && ctx.Err() == nil && p.repeats(err, opts) {
-		p.count.retries.Add(1)
-		if f := p.cfg.Hooks.Retried; f != nil {
-			f(op, err)
-		}
+		p.retried(op, err)
 		first := err
 		if v, _, err = try(true); err != nil {
 			err = fmt.Errorf("%w (the first attempt: %w)", err, first)
@@ -252,10 +249,14 @@ func (p *FlightSQLPool) healthy() error {
 	return p.health.admit()
 }
 
-// waitsAnyway reports whether callers wait for an unhealthy server: a connection
-// is in use, which may come back, or the user has said so.
+// waitsAnyway reports whether callers wait for an unhealthy server: there is a
+// connection, in use or idle by now, that they may get, or the user has said so.
 func (p *FlightSQLPool) waitsAnyway() bool {
-	return p.cfg.OpenRetry == OpenRetryAlways || p.conns.Stats().InUse > 0
+	if p.cfg.OpenRetry == OpenRetryAlways {
+		return true
+	}
+	s := p.conns.Stats()
+	return s.InUse+s.Idle > 0
 }
 
 // failWaiters ends the wait of everybody when the server has become unhealthy.

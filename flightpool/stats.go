@@ -34,6 +34,8 @@ type counters struct {
 	calls, failures, retries, sessions   atomic.Uint64
 	cancelsConfirmed, cancelsUnconfirmed atomic.Uint64
 	resets, resetFailures, rolledBack    atomic.Uint64
+	hookFailures                         atomic.Uint64
+	lastHookError                        atomic.Pointer[reservoir.PanicError]
 }
 
 // Stats is a snapshot. It does not wait for anybody.
@@ -43,6 +45,10 @@ func (p *FlightSQLPool) Stats() Stats {
 		Calls: p.count.calls.Load(), Failures: p.count.failures.Load(), Retries: p.count.retries.Load(), Sessions: p.count.sessions.Load(),
 		CancelsConfirmed: p.count.cancelsConfirmed.Load(), CancelsUnconfirmed: p.count.cancelsUnconfirmed.Load(),
 		Resets: p.count.resets.Load(), ResetFailures: p.count.resetFailures.Load(), RolledBack: p.count.rolledBack.Load(),
+	}
+	s.HookFailures += p.count.hookFailures.Load()
+	if err := p.count.lastHookError.Load(); err != nil {
+		s.LastHookError = err
 	}
 	s.UnhealthySince, s.UnhealthyReason = p.health.state()
 	return s

@@ -34,21 +34,32 @@ func (r *Reservoir[C]) Acquire(ctx context.Context) (Loan[C], error) {
 		}
 		return loan, nil
 	}
+	r.mu.Unlock()
+	return r.acquire(ctx)
+}
+
+// acquire is the long way of Acquire. It looks at the ctx, whose methods are the
+// caller's, before it takes the lock.
+func (r *Reservoir[C]) acquire(ctx context.Context) (Loan[C], error) {
+	w := r.newWaiter(ctx)
 	var fx effects[C]
+	r.mu.Lock()
 	if e := r.ready(&fx); e != nil {
-		loan = r.take(e, &fx)
+		loan := r.take(e, &fx)
 		r.unlock(&fx)
+		r.recycle(w)
 		return r.borrowed(loan, 0), nil
 	}
 	if refused := r.refusal(); refused != nil {
 		r.reconcile(&fx)
 		r.unlock(&fx)
+		r.recycle(w)
 		if shed := r.cfg.Hooks.Shed; shed != nil && !errors.Is(refused, ErrClosed) {
 			r.tellHere(shed)
 		}
 		return Loan[C]{}, refused
 	}
-	w := r.enqueue(ctx)
+	r.enqueue(w)
 	r.reconcile(&fx)
 	r.unlock(&fx)
 	return r.await(ctx, w)

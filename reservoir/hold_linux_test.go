@@ -32,6 +32,8 @@ type holds struct {
 	number  int
 }
 
+func (*holds) locking() {}
+
 func (h *holds) locked() {
 	runtime.LockOSThread() // whatever else runs meanwhile runs on another
 	h.since = threadTime()
@@ -138,7 +140,8 @@ func TestNoSectionUnderTheLockIsLongWithManyWaiters(t *testing.T) {
 				waiting := make([]*waiter[int], manyWaiters)
 				r.mu.Mutex.Lock()
 				for i := range waiting {
-					waiting[i] = r.enqueue(ctx)
+					waiting[i] = r.newWaiter(ctx)
+					r.enqueue(waiting[i])
 				}
 				r.mu.watch = h
 				r.mu.Mutex.Unlock()

@@ -89,7 +89,7 @@ func (r *Reservoir[C]) removeLeavers(head, seen *waiter[C]) bool {
 			if w.asks {
 				fx.notify(w)
 			}
-			w = w.nextLeave
+			w, w.nextLeave = w.nextLeave, nil // or none would be freed while others join
 		}
 		if described {
 			r.leavers.state.Store(&description{*r.exhausted(), r.clock.read()})

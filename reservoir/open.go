@@ -52,9 +52,9 @@ func (r *Reservoir[C]) introduce(e *entry[C]) (until int64, err error) {
 	until = never
 	if expiresAt := r.cfg.ExpiresAt; expiresAt != nil {
 		if at := expiresAt(e.value); !at.IsZero() {
-			left := time.Until(at)
-			if left <= r.cfg.GuardWindow {
-				return until, fmt.Errorf("reservoir: ExpiresAt: a new connection ends in %v, within GuardWindow %v", left, r.cfg.GuardWindow)
+			left, guard := time.Until(at), r.guardWindow()
+			if left <= guard {
+				return until, fmt.Errorf("reservoir: ExpiresAt: a new connection ends in %v, within GuardWindow %v", left, guard)
 			}
 			until = after(r.clock.exact(), int64(left))
 		}
@@ -63,6 +63,13 @@ func (r *Reservoir[C]) introduce(e *entry[C]) (until int64, err error) {
 		watch(e.value, func(cause error) { r.markLost(e, cause) })
 	}
 	return until, nil
+}
+
+// guardWindow is the present GuardWindow, which Tune may change.
+func (r *Reservoir[C]) guardWindow() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cfg.GuardWindow
 }
 
 // stillWanted says whether an open that was decided earlier has a use now, and

@@ -31,12 +31,14 @@ func (r *Reservoir[C]) WaitReady(ctx context.Context, n int) error {
 	r.unlock(&fx)
 	select {
 	case <-t.ready:
+		return r.readyResult(t, nil)
 	case <-ctx.Done():
+		return r.readyResult(t, endOf(ctx))
 	}
-	return r.readyResult(ctx, t)
 }
 
-func (r *Reservoir[C]) readyResult(ctx context.Context, t *readyWait) error {
+// readyResult ends a call of WaitReady; ended is the error of its ctx.
+func (r *Reservoir[C]) readyResult(t *readyWait, ended error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	waiting := slices.Index(r.mu.readyWaits, t)
@@ -48,9 +50,9 @@ func (r *Reservoir[C]) readyResult(ctx context.Context, t *readyWait) error {
 	}
 	r.mu.readyWaits = slices.Delete(r.mu.readyWaits, waiting, waiting+1)
 	if r.mu.lastOpen == nil {
-		return fmt.Errorf("reservoir: %d of %d connections open: %w", r.established(), t.n, ctx.Err())
+		return fmt.Errorf("reservoir: %d of %d connections open: %w", r.established(), t.n, ended)
 	}
-	return fmt.Errorf("reservoir: %d of %d connections open: %w (last open: %w)", r.established(), t.n, ctx.Err(), r.mu.lastOpen)
+	return fmt.Errorf("reservoir: %d of %d connections open: %w (last open: %w)", r.established(), t.n, ended, r.mu.lastOpen)
 }
 
 // notifyReady wakes the calls of WaitReady that have what they want, all of them

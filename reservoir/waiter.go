@@ -45,29 +45,37 @@ type waiter[C any] struct {
 	state *ExhaustedError // of the reservoir, when err was decided
 }
 
-// enqueue makes a caller the last in the queue. The caller holds mu.
-//
-// INVARIANT: since follows the order of the queue. All waiters have the same
-// AcquireTimeout, so the first in the queue has the earliest deadline.
-func (r *Reservoir[C]) enqueue(ctx context.Context) *waiter[C] {
+// newWaiter is a caller who is not in the queue yet. It calls methods of ctx, so
+// the caller must not hold mu.
+func (r *Reservoir[C]) newWaiter(ctx context.Context) *waiter[C] {
+	done := ctx.Done()
+	_, timed := ctx.Deadline()
 	w, _ := r.freeWaiters.Get().(*waiter[C])
 	if w == nil {
 		w = &waiter[C]{ready: make(chan struct{}, 1)}
 		w.link.self, w.untimed.self = w, w
 	}
-	r.mu.lastWaiter++
 	w.fate.Store(waits)
-	w.number, w.done, w.since = r.mu.lastWaiter, ctx.Done(), r.clock.read()
-	r.mu.waiters.pushBack(&w.link)
-	if _, w.timed = ctx.Deadline(); !w.timed {
-		r.mu.untimed.pushBack(&w.untimed)
-	}
-	r.arm(r.firstDeadline())
+	w.done, w.timed = done, timed
 	return w
 }
 
-// recycle keeps a waiter for reuse. Its caller was woken, and did not leave: one
-// that has left may still be in the list of leavers.
+// enqueue makes a caller the last in the queue. The caller holds mu.
+//
+// INVARIANT: since follows the order of the queue. All waiters have the same
+// AcquireTimeout, so the first in the queue has the earliest deadline.
+func (r *Reservoir[C]) enqueue(w *waiter[C]) {
+	r.mu.lastWaiter++
+	w.number, w.since = r.mu.lastWaiter, r.clock.read()
+	r.mu.waiters.pushBack(&w.link)
+	if !w.timed {
+		r.mu.untimed.pushBack(&w.untimed)
+	}
+	r.arm(r.firstDeadline())
+}
+
+// recycle keeps a waiter for reuse. Its caller did not wait, or was woken, and did
+// not leave: one that has left may still be in the list of leavers.
 func (r *Reservoir[C]) recycle(w *waiter[C]) {
 	w.done, w.err, w.state, w.loan = nil, nil, nil, Loan[C]{}
 	r.freeWaiters.Put(w)
@@ -250,13 +258,16 @@ func (r *Reservoir[C]) failBatch(left int, fx *effects[C]) int {
 // them any more: the last to come first. The caller holds mu.
 func (r *Reservoir[C]) failExcess(fx *effects[C]) {
 	var state *ExhaustedError
-	excess := r.mu.waiters.n - r.counts().coming()
-	if excess > batch {
-		excess = batch
-		r.arm(r.clock.now()) // for the rest
-	}
-	for ; excess > 0; excess-- {
-		r.fail(r.mu.waiters.back(), errFailFast, shed, &state, fx)
+	// Who has left needs no connection, so that the last who waits may get one.
+	excess := r.waiting() - r.counts().coming()
+	for left := batch; excess > 0 && r.mu.waiters.n > 0; left-- {
+		if left == 0 {
+			r.arm(r.clock.now()) // for the rest
+			return
+		}
+		if r.fail(r.mu.waiters.back(), errFailFast, shed, &state, fx) {
+			excess--
+		}
 	}
 }
 
