@@ -32,8 +32,6 @@ type holds struct {
 	number  int
 }
 
-func (*holds) locking() {}
-
 func (h *holds) locked() {
 	runtime.LockOSThread() // whatever else runs meanwhile runs on another
 	h.since = threadTime()

@@ -7,7 +7,8 @@ import "sync"
 // A mutex lets a test look at every section under the lock.
 type mutex struct {
 	sync.Mutex
-	watch lockWatch // set before the lock is used by others
+	watch   lockWatch // set under Mutex
+	locking func()    // called before Lock, where it may hold the goroutine up; set while nobody else uses the lock
 }
 
 // A lockWatch is told of each section under the lock, by the goroutine that has
@@ -18,6 +19,9 @@ type lockWatch interface {
 }
 
 func (m *mutex) Lock() {
+	if m.locking != nil {
+		m.locking()
+	}
 	m.Mutex.Lock()
 	if m.watch != nil {
 		m.watch.locked()
