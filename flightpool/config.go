@@ -253,6 +253,16 @@ func (c Config) faults() []error {
 	}
 	fault(c.DialTimeout < 0, "DialTimeout: cannot be switched off")
 	fault(c.CloseTimeout < 0, "CloseTimeout: cannot be switched off")
+	for _, d := range []struct {
+		name string
+		set  time.Duration
+	}{
+		{"AcquireTimeout", c.AcquireTimeout}, {"DialTimeout", c.DialTimeout}, {"CloseTimeout", c.CloseTimeout},
+		{"DefaultQueryTimeout", c.DefaultQueryTimeout}, {"HealthCheck.Timeout", c.HealthCheck.Timeout},
+		{"Cancel.Grace", c.Cancel.Grace}, {"Cancel.Budget", c.Cancel.Budget},
+	} {
+		fault(d.set > 0 && d.set < time.Millisecond, "%s: %v is less than 1ms: is the unit missing?", d.name, d.set)
+	}
 	fault(c.HealthCheck.Timeout < 0, "HealthCheck.Timeout: cannot be switched off")
 	fault(c.HealthCheck.RecoveryThreshold < 0, "HealthCheck.RecoveryThreshold: cannot be switched off")
 	fault(c.HealthCheck.Kind > FullValidate, "HealthCheck.Kind: %d is unknown", c.HealthCheck.Kind)

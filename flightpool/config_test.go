@@ -50,3 +50,13 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, []int{3, 2}, []int{cfg.HealthCheck.FailureThreshold, cfg.HealthCheck.RecoveryThreshold})
 	require.True(t, cfg.MaxSize >= 4 && cfg.MaxSize <= 16)
 }
+
+func TestADurationWithoutItsUnitIsNamed(t *testing.T) {
+	_, err := New(t.Context(), "grpc://127.0.0.1:1", Config{
+		AcquireTimeout: 30, DialTimeout: 5, CloseTimeout: 5, DefaultQueryTimeout: 30,
+		HealthCheck: HealthCheck{Timeout: 5}, Cancel: CancelPolicy{Grace: 1, Budget: 5},
+	})
+	for _, field := range []string{"AcquireTimeout: 30ns", "DialTimeout: 5ns", "CloseTimeout: 5ns", "DefaultQueryTimeout: 30ns", "HealthCheck.Timeout: 5ns", "Cancel.Grace: 1ns", "Cancel.Budget: 5ns"} {
+		require.ErrorContains(t, err, field+" is less than 1ms: is the unit missing?")
+	}
+}

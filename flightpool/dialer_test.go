@@ -168,3 +168,10 @@ func TestCloseNamesADialerThatDoesNotReturn(t *testing.T) {
 		close(end)
 	})
 }
+
+func TestADialerThatGivesNothingIsAnError(t *testing.T) {
+	nothing := func(context.Context, string) (net.Conn, error) { return nil, nil } //nolint:nilnil // on purpose
+	_, err := New(t.Context(), "grpc://server:1", Config{Dialer: nothing})
+	require.ErrorContains(t, err, "Config.Dialer gave neither a connection nor an error")
+	require.Equal(t, FaultTransport, faultIn(err))
+}

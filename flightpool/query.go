@@ -144,7 +144,13 @@ func perform[T any](ctx context.Context, p *FlightSQLPool, op string, opts Query
 		if !deadline.IsZero() { // the wait counts against the call's timeout
 			opts.Timeout = max(time.Until(deadline), 1)
 		}
-		v, err = call(session.NewStateless(loan.Value(), p.policy, returnLoan(loan)), opts)
+		s := session.NewStateless(loan.Value(), p.policy, returnLoan(loan))
+		defer func() {
+			if !reached { // a method of the caller's context panicked before the call had begun
+				_ = s.Close()
+			}
+		}()
+		v, err = call(s, opts)
 		return v, true, err
 	}
 	p.count.calls.Add(1)

@@ -79,6 +79,12 @@ func NewStateless(conn Conn, policy *Policy, returns func(discard error)) *Sessi
 // ended behind its caller it waits for that, as long as ctx allows.
 func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions, mode callMode) (*call, error) {
 	c := s.newCall(ctx, op, opts, mode)
+	entered := false
+	defer func() {
+		if entered { // a method of ctx has panicked
+			_ = c.finish(outcome{err: &Error{Stage: StageArgument, Fault: FaultUsage, Unsent: true, Err: errCallback}})
+		}
+	}()
 	for {
 		wait, err := s.enter(c, opts.undo)
 		if err == nil && wait == nil {
@@ -96,8 +102,10 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 				Ctx: ctxerr.Of(ctx), Err: errors.New("the previous call of the session is still being ended")}
 		}
 	}
+	entered = true
 	c.open(opts)
 	err := ctxerr.Of(c.ctx)
+	entered = false
 	if err == nil && mode == cutShort {
 		err = c.cause() // Close may have come already
 	}

@@ -9,7 +9,8 @@ import (
 
 // Maps iterates the rows of r as maps from column name to value, for a quick
 // look at a result whose shape is not known, and releases r at the end of the
-// loop, however that comes. An error is the last pair.
+// loop, however that comes. An error is the last pair: ErrHandleClosed where r was
+// released or closed before.
 //
 // Values are as Value gives them, but own their memory: a row may be kept.
 // Every column has its key; NULL is nil. A name that comes again gets "#2",
@@ -18,6 +19,10 @@ import (
 func Maps(r *QueryResult) iter.Seq2[map[string]any, error] {
 	return func(yield func(map[string]any, error) bool) {
 		defer r.Release()
+		if err := r.readable(); err != nil {
+			yield(nil, err)
+			return
+		}
 		names := uniqueNames(r.Schema().Fields())
 		for r.Next() {
 			batch := r.RecordBatch()

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,7 @@ type QueryResult struct {
 	cur      arrow.RecordBatch
 	affected int64
 	counted  bool
+	closed   bool // by its reader
 
 	mu struct {
 		sync.Mutex
@@ -191,6 +193,7 @@ func (r *QueryResult) Release() {
 // Close ends the result, whatever references there are, and returns Err. It is
 // idempotent, and the reader's to call, as Next and Release are.
 func (r *QueryResult) Close() error {
+	r.closed = true
 	r.letGo()
 	if r.cur != nil {
 		r.cur.Release()
@@ -199,12 +202,30 @@ func (r *QueryResult) Close() error {
 	return r.Err()
 }
 
+// readable fails where the result was released or closed before: what is asked
+// for its rows then must not take it for one that has none.
+func (r *QueryResult) readable() error {
+	if !r.closed {
+		return nil
+	}
+	if err := r.Err(); err != nil {
+		return err
+	}
+	e := usage(fmt.Errorf("the result was released or closed before: %w", ErrHandleClosed))
+	e.Op = "Result"
+	return e
+}
+
 // Batches iterates the batches and releases the result at the end of the loop,
 // however that comes. Each batch is valid until the next turn. An error is the
-// last pair.
+// last pair: ErrHandleClosed where the result was released or closed before.
 func (r *QueryResult) Batches() iter.Seq2[arrow.RecordBatch, error] {
 	return func(yield func(arrow.RecordBatch, error) bool) {
 		defer r.Release()
+		if err := r.readable(); err != nil {
+			yield(nil, err)
+			return
+		}
 		for r.Next() {
 			if !yield(r.RecordBatch(), nil) {
 				return
@@ -217,9 +238,13 @@ func (r *QueryResult) Batches() iter.Seq2[arrow.RecordBatch, error] {
 }
 
 // ReadAll reads what is left into a table, which the caller must release, and
-// releases the result.
+// releases the result. ErrHandleClosed says that it was released or closed
+// before.
 func (r *QueryResult) ReadAll(ctx context.Context) (arrow.Table, error) {
 	defer r.Release()
+	if err := r.readable(); err != nil {
+		return nil, err
+	}
 	if r.call != nil {
 		unhook := context.AfterFunc(ctx, func() { r.call.interrupt(ctxerr.Of(ctx)) })
 		defer unhook()

@@ -12,7 +12,8 @@ import (
 )
 
 // Rows iterates the rows of r as values of type T and releases r at the end of
-// the loop, however that comes. An error is the last pair.
+// the loop, however that comes. An error is the last pair: ErrHandleClosed where
+// r was released or closed before, by an earlier loop for example.
 //
 // If T is a struct, or a pointer to one, a column goes to the exported field
 // whose `arrow:"name"` tag, or else whose name, equals its name, best in its
@@ -52,7 +53,11 @@ func Rows[T any](r *QueryResult) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		defer r.Release()
 		var none, v T
-		plan, err := planRow(reflect.TypeFor[T](), r.Schema())
+		err := r.readable()
+		var plan rowPlan
+		if err == nil {
+			plan, err = planRow(reflect.TypeFor[T](), r.Schema())
+		}
 		if err != nil {
 			yield(none, err)
 			return

@@ -164,3 +164,52 @@ func TestRowsReleaseTheResultHoweverTheLoopEnds(t *testing.T) {
 	}
 	batch.Release()
 }
+
+// A function that defers Release and returns its result, and a second loop over
+// one, have lost the rows: that must not look like a result without any.
+func TestAReleasedResultIsNotAnEmptyOne(t *testing.T) {
+	type flight struct{ Origin string }
+	reads := map[string]func(r *QueryResult) error{
+		"Rows": func(r *QueryResult) (err error) {
+			for _, err = range Rows[flight](r) {
+			}
+			return err
+		},
+		"Maps": func(r *QueryResult) (err error) {
+			for _, err = range Maps(r) {
+			}
+			return err
+		},
+		"Batches": func(r *QueryResult) (err error) {
+			for _, err = range r.Batches() {
+			}
+			return err
+		},
+		"ReadAll": func(r *QueryResult) error {
+			table, err := r.ReadAll(t.Context())
+			if err == nil {
+				table.Release()
+			}
+			return err
+		},
+	}
+	gone := map[string]func(r *QueryResult){
+		"released": func(r *QueryResult) { r.Release() },
+		"closed":   func(r *QueryResult) { _ = r.Close() },
+		"read":     func(r *QueryResult) { _ = reads["Maps"](r) },
+	}
+	for name, read := range reads {
+		for how, end := range gone {
+			r := resultOf(t, flightsBatch(t))
+			end(r)
+			err := read(r)
+			require.ErrorIs(t, err, ErrHandleClosed, "%s of a result that was %s", name, how)
+			require.Equal(t, FaultUsage, FaultIn(err))
+			require.NoError(t, r.Err(), "it is the reader's own doing")
+		}
+		r := resultOf(t, flightsBatch(t))
+		for r.Next() {
+		}
+		require.NoError(t, read(r), "%s of what is left: nothing", name)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"syscall"
 	"time"
@@ -38,7 +39,11 @@ func (cfg *Config) dial(ctx context.Context, network, addr string, check func(ad
 	ctx, stop := context.WithTimeout(ctx, cfg.DialTimeout)
 	defer stop()
 	if cfg.Dialer != nil {
-		return cfg.Dialer(ctx, addr)
+		conn, err := cfg.Dialer(ctx, addr)
+		if conn == nil && err == nil {
+			err = errors.New("Config.Dialer gave neither a connection nor an error")
+		}
+		return conn, err
 	}
 	if network != "tcp" {
 		return cfg.dialDirect(ctx, network, addr, check)

@@ -1,0 +1,94 @@
+package flightpool
+
+import (
+	"context"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// panicking is a context of the user's whose method panics, or ends the
+// goroutine, at the left'th call. Zero: none does any more.
+type panicking struct {
+	context.Context //nolint:containedctx // it is one
+	left            *int
+	end             func()
+}
+
+func (c panicking) called() {
+	if *c.left > 0 {
+		if *c.left--; *c.left == 0 {
+			c.end()
+		}
+	}
+}
+
+func (c panicking) Done() <-chan struct{}       { c.called(); return c.Context.Done() }
+func (c panicking) Err() error                  { c.called(); return c.Context.Err() }
+func (c panicking) Deadline() (time.Time, bool) { c.called(); return c.Context.Deadline() }
+func (c panicking) Value(key any) any           { c.called(); return c.Context.Value(key) }
+
+// The calls of a pool ask the caller's context many things, between the loan and
+// the end of the call as well. A nil context panics at the first.
+func TestAPanicInTheCallersContextKeepsNoConnection(t *testing.T) {
+	calls := map[string]func(ctx context.Context, p *FlightSQLPool){
+		"Query":  func(ctx context.Context, p *FlightSQLPool) { _, _ = firstValue(ctx, p, "SELECT 1") },
+		"Update": func(ctx context.Context, p *FlightSQLPool) { _, _ = p.Update(ctx, "SET a = 1") },
+		"Ping":   func(ctx context.Context, p *FlightSQLPool) { _ = p.Ping(ctx) },
+		"session": func(ctx context.Context, p *FlightSQLPool) {
+			s, err := p.AcquireSession(ctx)
+			if err == nil {
+				defer s.Close()
+				_ = s.BeginTransaction(ctx)
+				_, _ = s.Update(ctx, "SET a = 1")
+				_ = s.Commit(ctx)
+			}
+		},
+		"WithTransaction": func(ctx context.Context, p *FlightSQLPool) {
+			s, err := p.AcquireSession(ctx)
+			if err == nil {
+				defer s.Close()
+				_ = s.WithTransaction(ctx, func(ctx context.Context, s *session.SessionHandle) error {
+					_, err := firstValue(ctx, s, "SELECT 1")
+					return err
+				})
+			}
+		},
+	}
+	ends := map[string]func(){"panic": func() { panic("context") }, "Goexit": runtime.Goexit}
+	for name, call := range calls {
+		for way, end := range ends {
+			t.Run(name+" "+way, func(t *testing.T) {
+				inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+					for at, reached := 1, true; reached; at++ {
+						require.NoError(t, r.pool.Ping(r.Context()), "at %d", at)
+						left := at
+						ended := make(chan struct{})
+						go func() {
+							defer close(ended)
+							defer func() { _ = recover() }()
+							ctx, stop := context.WithCancel(r.Context())
+							defer stop()
+							call(panicking{ctx, &left, end}, r.pool)
+						}()
+						<-ended
+						synctest.Wait()
+						reached = left == 0
+						left = 0
+						require.Zero(t, r.pool.Stats().InUse, "at %d", at)
+					}
+				})
+			})
+		}
+	}
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		require.Panics(t, func() { _, _ = r.pool.Query(nil, "SELECT 1") }) //nolint:staticcheck // on purpose
+		require.Zero(t, r.pool.Stats().InUse)
+	})
+}
