@@ -16,9 +16,9 @@ import (
 // panicking is a context of the user's whose method panics, or ends the
 // goroutine, at the left'th call. Zero: none does any more.
 type panicking struct {
-	context.Context //nolint:containedctx // it is one
-	left            *int
-	end             func()
+	context.Context
+	left *int
+	end  func()
 }
 
 func (c panicking) called() {
@@ -44,7 +44,7 @@ func TestAPanicInTheCallersContextKeepsNoConnection(t *testing.T) {
 		"session": func(ctx context.Context, p *FlightSQLPool) {
 			s, err := p.AcquireSession(ctx)
 			if err == nil {
-				defer s.Close()
+				defer func() { _ = s.Close() }()
 				_ = s.BeginTransaction(ctx)
 				_, _ = s.Update(ctx, "SET a = 1")
 				_ = s.Commit(ctx)
@@ -53,7 +53,7 @@ func TestAPanicInTheCallersContextKeepsNoConnection(t *testing.T) {
 		"WithTransaction": func(ctx context.Context, p *FlightSQLPool) {
 			s, err := p.AcquireSession(ctx)
 			if err == nil {
-				defer s.Close()
+				defer func() { _ = s.Close() }()
 				_ = s.WithTransaction(ctx, func(ctx context.Context, s *session.SessionHandle) error {
 					_, err := firstValue(ctx, s, "SELECT 1")
 					return err

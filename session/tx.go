@@ -189,8 +189,9 @@ func (s *SessionHandle) abort(why error) {
 // noteTx aborts the open transaction when a statement of it has failed, as far
 // as its caller was told. The lock is held.
 func (s *SessionHandle) noteTx(c *call, o outcome, e *Error) {
+	refusedLook := c.looks && e != nil && e.Fault == FaultStatement
 	switch {
-	case !c.statement && !(c.looks && e != nil && e.Fault == FaultStatement):
+	case !c.statement && !refusedLook:
 	case e == nil && c.callerLeft:
 		s.mu.tx.spoil(fmt.Errorf("%s ended when its caller had been told a failure", c.op))
 	case e == nil, e.Unsent, e.Fault == FaultUsage, e.Fault == FaultUnsupported:
