@@ -184,6 +184,7 @@ func (r *Reservoir[C]) retire(e *entry[C], reason Reason, cause error, fx *effec
 	r.leaveIdle(e)
 	r.forgetTimes(e)
 	r.move(e, closing)
+	r.countSuccessors()
 	e.reason, e.cause = reason, cause
 	r.mu.tasks++
 	e.chain, fx.close = fx.close, e
@@ -203,6 +204,12 @@ func (r *Reservoir[C]) forgetTimes(e *entry[C]) {
 		r.mu.stale--
 		r.mu.superseded = max(0, r.mu.superseded-1)
 	}
+}
+
+// countSuccessors forgets successors that are gone, or stale themselves: what
+// they were to replace needs another. The caller holds mu.
+func (r *Reservoir[C]) countSuccessors() {
+	r.mu.superseded = min(r.mu.superseded, r.established()-r.mu.stale)
 }
 
 // inUse counts what borrowers and checks have. The caller holds mu.

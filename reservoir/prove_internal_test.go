@@ -63,6 +63,7 @@ func FuzzProve(f *testing.F) {
 	for n := range uint64(50) {
 		f.Add(n)
 	}
+	f.Add(uint64(1795334461398136207)) // a successor that went before the one it was for
 	f.Fuzz(func(t *testing.T, n uint64) {
 		if _, wrong := proveProgram(t, n); wrong != "" {
 			t.Fatal(wrong)

@@ -54,7 +54,7 @@ type Reservoir[C any] struct {
 		outdated  int             // of idle, those of an older generation
 		aged      int             // of idle, those that were idle for IdleTTL
 
-		// INVARIANT: superseded <= stale <= established.
+		// INVARIANT: superseded <= stale, and no more than are not stale.
 		stale      int // past their replacement time
 		superseded int // of stale, those for which a successor has been opened
 

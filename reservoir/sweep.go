@@ -77,6 +77,7 @@ func (r *Reservoir[C]) markStale(e *entry[C], now int64) {
 	}
 	e.stale = true
 	r.mu.stale++
+	r.countSuccessors()
 	if e.link.linked() {
 		r.mu.staleIdle.pushBack(&e.staleLink)
 	}

@@ -16,7 +16,7 @@ func (r *Reservoir[C]) verify() {
 	m.ceiling = max(r.limit(), min(m.ceiling, total))
 	invariant.Check(total <= m.ceiling, "%d connections, more than %d", total, m.ceiling)
 	invariant.Check(m.idle.n == m.count[idle]+r.keepalivesListed(), "%d in the idle list, %d are idle", m.idle.n, m.count[idle])
-	invariant.Check(m.superseded >= 0 && m.superseded <= m.stale && m.stale <= r.established(), "%d superseded, %d stale, %d established", m.superseded, m.stale, r.established())
+	invariant.Check(m.superseded >= 0 && m.superseded <= m.stale && m.stale+m.superseded <= r.established(), "%d superseded, %d stale, %d established", m.superseded, m.stale, r.established())
 	invariant.Check(m.outdated >= 0 && m.outdated <= m.idle.n && m.aged >= 0 && m.aged <= m.idle.n, "%d outdated, %d aged of %d idle", m.outdated, m.aged, m.idle.n)
 	invariant.Check(m.untimed.n <= m.waiters.n, "%d without a deadline of %d waiters", m.untimed.n, m.waiters.n)
 	invariant.Check(len(m.timers) == r.established() || m.closed, "%d timers, %d established", len(m.timers), r.established())
