@@ -198,6 +198,50 @@ func TestAResultLetGoNearItsEndIsReadOnAndNotCancelled(t *testing.T) {
 	})
 }
 
+// What changes something may be stored only at its end, and who lets its rows go
+// is told of no failure.
+func TestAChangeWhoseRowsAreLetGoRunsToItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, letGo := range []func(*QueryResult){(*QueryResult).Release, func(r *QueryResult) { _ = r.Close() }} {
+			r := newRig(t, &fakeConn{pace: 10 * ms})
+			ctx, stop := context.WithCancel(t.Context())
+			c, err := r.handle.begin(ctx, "Query", QueryOptions{}, cutShort)
+			must(t, err)
+			must(t, r.handle.enterStatement(c, sqlscan.Parse("SELECT 500; DELETE FROM t RETURNING 1")))
+			res, err := r.handle.stream(c, func(ctx context.Context) (Stream, error) { return r.conn.Query(ctx, "SELECT 500", c.info) })
+			must(t, err)
+			require.True(t, res.Next())
+			start := time.Now()
+			letGo(res)
+			stop() // as a deferred cancel does
+			must(t, r.handle.Ping(t.Context()))
+			require.Greater(t, time.Since(start), 4*time.Second, "the rows are read on")
+			require.Empty(t, r.chains(), "nothing is cancelled")
+			must(t, r.handle.Close())
+		}
+	})
+}
+
+func TestTheDeadlineOfAChangeWhoseRowsAreLetGoStillCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{pace: 10 * ms})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		c, err := r.handle.begin(ctx, "Query", QueryOptions{}, cutShort)
+		must(t, err)
+		must(t, r.handle.enterStatement(c, sqlscan.Parse("SELECT 500; DELETE FROM t RETURNING 1")))
+		res, err := r.handle.stream(c, func(ctx context.Context) (Stream, error) { return r.conn.Query(ctx, "SELECT 500", c.info) })
+		must(t, err)
+		start := time.Now()
+		res.Release()
+		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrTxAborted)
+		require.InDelta(t, time.Second+r.handle.policy.grace(), time.Since(start), float64(100*ms))
+		require.Len(t, r.chains(), 1)
+		must(t, r.handle.Close())
+	})
+}
+
 func TestAResultLetGoInATransactionDoesNotEndIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, tc := range map[string]struct {
@@ -208,7 +252,7 @@ func TestAResultLetGoInATransactionDoesNotEndIt(t *testing.T) {
 			"near its end":               {sql: "SELECT 5"},
 			"far from its end":           {sql: "SELECT 500"},
 			"the server says no":         {sql: "SELECT 500", fail: map[string]error{"tx1: SELECT 1": sqlError("current transaction is aborted")}, want: ErrTxAborted},
-			"a change is cut by half":    {sql: "SELECT 500; DELETE FROM t RETURNING 1", want: ErrTxAborted},
+			"a change far from its end":  {sql: "SELECT 500; DELETE FROM t RETURNING 1"},
 			"its end fails":              {sql: "SELECT 5", fail: map[string]error{"stream": sqlError("division by zero")}, want: ErrTxAborted},
 			"a change that is at an end": {sql: "INSERT INTO t VALUES (1)"},
 		} {
@@ -216,7 +260,7 @@ func TestAResultLetGoInATransactionDoesNotEndIt(t *testing.T) {
 			must(t, r.handle.BeginTransaction(t.Context()))
 			var res *QueryResult
 			var err error
-			if name == "a change is cut by half" {
+			if name == "a change far from its end" {
 				var c *call
 				c, err = r.handle.begin(t.Context(), "Query", QueryOptions{}, cutShort)
 				must(t, err)

@@ -74,7 +74,7 @@ func (c *call) errorOf(o outcome) *Error {
 // tidy does what is left to do on the server, and returns what is known then.
 func (c *call) tidy(o outcome) outcome {
 	if o.rest != nil {
-		ended, err := c.readOn(o.rest)
+		ended, err := c.readOn(o)
 		o.rest.Close()
 		switch {
 		case err != nil:
@@ -100,7 +100,7 @@ func (c *call) tidy(o outcome) outcome {
 }
 
 // How far a result that was let go is read on before its statement is
-// cancelled. The end is near in most results that anybody lets go, and costs
+// cancelled, if it only reads. The end is near in most results that anybody lets go, and costs
 // less than a cancel; inside a transaction a cancel may cost the transaction.
 const (
 	restBytes   = 1 << 20
@@ -110,8 +110,10 @@ const (
 
 // readOn reads rows that nobody wants, within the bounds above, and reports
 // whether the result has ended. A call that is not to be cancelled is read to
-// its end, however far that is.
-func (c *call) readOn(rest Stream) (ended bool, err error) {
+// its end, however far that is, and so is a change: the server may store it only
+// then, and who let its rows go is told no failure.
+func (c *call) readOn(o outcome) (ended bool, err error) {
+	whole := c.mode == toItsEnd || o.letGo && c.statement && !c.script.ReadOnly()
 	bytes, limit := int64(restBytes), restTime
 	if tx := c.s.txState(); tx.phase == txOpen {
 		bytes, limit = restBytesTx, max(limit, c.s.policy.grace())
@@ -125,12 +127,12 @@ func (c *call) readOn(rest Stream) (ended bool, err error) {
 		// Nothing would show there that a cancel has worked.
 		bytes, limit = math.MaxInt64, max(limit, c.s.policy.budget())
 	}
-	if c.mode != toItsEnd {
+	if !whole {
 		timer := time.AfterFunc(limit, c.endRPC)
 		defer timer.Stop()
 	}
 	for {
-		batch, err := rest.Next()
+		batch, err := o.rest.Next()
 		switch {
 		case eof.Reached(err):
 			return true, nil
@@ -139,7 +141,7 @@ func (c *call) readOn(rest Stream) (ended bool, err error) {
 		case err != nil:
 			return false, err
 		}
-		if bytes -= sizeOf(batch); bytes < 0 && c.mode != toItsEnd {
+		if bytes -= sizeOf(batch); bytes < 0 && !whole {
 			c.endRPC()
 			return false, nil
 		}

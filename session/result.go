@@ -23,7 +23,8 @@ import (
 // query ends, whichever comes first. A result that is released or closed before
 // its end is read on behind the caller for at most 100 ms and 1 MiB (inside a
 // transaction 250 ms, or CancelPolicy.Grace, and 32 MiB); if it has not ended
-// by then, its statement is cancelled on the server. An open transaction
+// by then, its statement is cancelled on the server. A statement that may change
+// something is read on to its end instead, or to the deadline of its context. An open transaction
 // survives that unless the server says otherwise; later calls then answer
 // ErrTxAborted and why.
 //
