@@ -50,3 +50,42 @@ func TestAProofIsItsValueNotItsHandle(t *testing.T) {
 		require.NotContains(t, conn.Log(), "Commit")
 	})
 }
+
+// The session may be replaced while a long statement runs: what counts is when
+// it was sent.
+func TestTheAgeOfAProofCountsFromTheSendingOfTheLastStatement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &fakeConn{forgives: true}
+		r := newRig(t, conn)
+		must(t, r.handle.BeginTransaction(t.Context()))
+		read := func(sql string) error {
+			res, err := r.handle.Query(t.Context(), sql)
+			if err == nil {
+				for res.Next() {
+				}
+				err = res.Err()
+				res.Release()
+			}
+			return err
+		}
+		must(t, read("SELECT SLOW 6s"))
+		conn.reused = "SELECT 'somebody else'"
+		require.ErrorIs(t, read("SELECT 2"), ErrSessionLost)
+		require.NotContains(t, conn.Log(), "tx1: SELECT 2")
+	})
+}
+
+func TestAConnectionWhoseRefusedCommitWasNotRolledBackIsNotReused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := &Error{Fault: FaultLimit, Err: status.Error(codes.ResourceExhausted, "busy")}
+		r := newRig(t, &fakeConn{
+			fail:     map[string]error{"Commit": &Error{Fault: FaultStatement, Err: status.Error(codes.Aborted, "conflict")}},
+			failOnce: map[string][]error{"Rollback": {busy}},
+		})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrTxAborted)
+		_ = r.handle.Rollback(t.Context())
+		_ = r.handle.Close()
+		require.ErrorContains(t, r.discarded(), "a refused commit could not be rolled back")
+	})
+}
