@@ -14,8 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
 func TestAStatementThatIsNotToBeCancelledIsNotHoweverLongItTakes(t *testing.T) {
@@ -202,22 +200,64 @@ func TestAResultLetGoNearItsEndIsReadOnAndNotCancelled(t *testing.T) {
 // is told of no failure.
 func TestAChangeWhoseRowsAreLetGoRunsToItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, letGo := range []func(*QueryResult){(*QueryResult).Release, func(r *QueryResult) { _ = r.Close() }} {
-			r := newRig(t, &fakeConn{pace: 10 * ms})
-			ctx, stop := context.WithCancel(t.Context())
-			c, err := r.handle.begin(ctx, "Query", QueryOptions{}, cutShort)
-			must(t, err)
-			must(t, r.handle.enterStatement(c, sqlscan.Parse("SELECT 500; DELETE FROM t RETURNING 1")))
-			res, err := r.handle.stream(c, func(ctx context.Context) (Stream, error) { return r.conn.Query(ctx, "SELECT 500", c.info) })
-			must(t, err)
-			require.True(t, res.Next())
+		r := newRig(t, &fakeConn{pace: 10 * ms})
+		ctx, stop := context.WithCancel(t.Context())
+		res := r.change(ctx, "SELECT 500")
+		require.True(t, res.Next())
+		start := time.Now()
+		res.Release()
+		require.Zero(t, time.Since(start), "it is done behind the caller")
+		stop() // as a deferred cancel does
+		must(t, r.handle.Ping(t.Context()))
+		require.Greater(t, time.Since(start), 4*time.Second, "the rows are read on")
+		require.Empty(t, r.chains(), "nothing is cancelled")
+		must(t, r.handle.Close())
+	})
+}
+
+func TestCloseTellsThatAChangeHasFailedAtItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{pace: 10 * ms, fail: map[string]error{"stream": sqlError("constraint violated")}})
+		res := r.change(t.Context(), "SELECT 5")
+		require.True(t, res.Next())
+		require.ErrorContains(t, res.Close(), "constraint violated")
+		require.ErrorContains(t, res.Close(), "constraint violated")
+		must(t, r.handle.Ping(t.Context()))
+		must(t, r.handle.Close())
+	})
+}
+
+// The end of a transaction does not wait for rows that nobody wants.
+func TestAChangeThatIsLetGoInATransactionDoesNotHoldItsEndUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, end := range map[string]func(r *rig) error{
+			"Rollback": func(r *rig) error {
+				r.change(t.Context(), "SELECT 3600").Release()
+				return r.handle.Rollback(t.Context())
+			},
+			"Close": func(r *rig) error {
+				r.change(t.Context(), "SELECT 3600").Release()
+				return r.handle.Close()
+			},
+			"a new one": func(r *rig) error {
+				_ = r.handle.Rollback(t.Context())
+				_ = r.handle.WithTransaction(t.Context(), func(ctx context.Context, _ *SessionHandle) error {
+					r.change(ctx, "SELECT 30").Release()
+					return errors.New("mine")
+				})
+				return errors.Join(r.handle.BeginTransaction(t.Context()), r.handle.Rollback(t.Context()))
+			},
+		} {
+			r := newRig(t, &fakeConn{pace: time.Second})
+			must(t, r.handle.BeginTransaction(t.Context()))
 			start := time.Now()
-			letGo(res)
-			stop() // as a deferred cancel does
-			must(t, r.handle.Ping(t.Context()))
-			require.Greater(t, time.Since(start), 4*time.Second, "the rows are read on")
-			require.Empty(t, r.chains(), "nothing is cancelled")
-			must(t, r.handle.Close())
+			require.NoError(t, end(r), name)
+			require.Less(t, time.Since(start), 5*time.Second, name)
+			_ = r.handle.Close()
+			time.Sleep(10 * time.Second)
+			r.mu.Lock()
+			require.Len(t, r.returns, 1, name)
+			r.mu.Unlock()
 		}
 	})
 }
@@ -225,17 +265,12 @@ func TestAChangeWhoseRowsAreLetGoRunsToItsEnd(t *testing.T) {
 func TestTheDeadlineOfAChangeWhoseRowsAreLetGoStillCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{pace: 10 * ms})
-		must(t, r.handle.BeginTransaction(t.Context()))
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
-		c, err := r.handle.begin(ctx, "Query", QueryOptions{}, cutShort)
-		must(t, err)
-		must(t, r.handle.enterStatement(c, sqlscan.Parse("SELECT 500; DELETE FROM t RETURNING 1")))
-		res, err := r.handle.stream(c, func(ctx context.Context) (Stream, error) { return r.conn.Query(ctx, "SELECT 500", c.info) })
-		must(t, err)
+		res := r.change(ctx, "SELECT 500")
 		start := time.Now()
 		res.Release()
-		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrTxAborted)
+		must(t, r.handle.Ping(t.Context()))
 		require.InDelta(t, time.Second+r.handle.policy.grace(), time.Since(start), float64(100*ms))
 		require.Len(t, r.chains(), 1)
 		must(t, r.handle.Close())
@@ -252,7 +287,7 @@ func TestAResultLetGoInATransactionDoesNotEndIt(t *testing.T) {
 			"near its end":               {sql: "SELECT 5"},
 			"far from its end":           {sql: "SELECT 500"},
 			"the server says no":         {sql: "SELECT 500", fail: map[string]error{"tx1: SELECT 1": sqlError("current transaction is aborted")}, want: ErrTxAborted},
-			"a change far from its end":  {sql: "SELECT 500; DELETE FROM t RETURNING 1"},
+			"a change far from its end":  {sql: "SELECT 500; DELETE FROM t RETURNING 1", want: ErrTxAborted},
 			"its end fails":              {sql: "SELECT 5", fail: map[string]error{"stream": sqlError("division by zero")}, want: ErrTxAborted},
 			"a change that is at an end": {sql: "INSERT INTO t VALUES (1)"},
 		} {
@@ -261,11 +296,7 @@ func TestAResultLetGoInATransactionDoesNotEndIt(t *testing.T) {
 			var res *QueryResult
 			var err error
 			if name == "a change far from its end" {
-				var c *call
-				c, err = r.handle.begin(t.Context(), "Query", QueryOptions{}, cutShort)
-				must(t, err)
-				must(t, r.handle.enterStatement(c, sqlscan.Parse(tc.sql)))
-				res, err = r.handle.stream(c, func(ctx context.Context) (Stream, error) { return r.conn.Query(ctx, tc.sql, c.info) })
+				res = r.change(t.Context(), "SELECT 500")
 			} else {
 				res, err = r.handle.Query(t.Context(), tc.sql)
 			}

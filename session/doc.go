@@ -52,8 +52,7 @@
 // and Commit rolls back and says so. A Commit that the server refuses ends in
 // none: it is rolled back within the same call. A result that is let go before
 // its end aborts nothing, unless the server does not let the transaction go on
-// after the cancel. One of a statement that may change something is read to its
-// end, or to the deadline of its context, which aborts.
+// after the cancel, or the statement may have changed something.
 //
 // A server that would confirm the end of a transaction it does not know is found
 // out once (Conn.TrustsTxIDs). There a handle with anything to lose has a proof

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/cancel"
+	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
 // fakeConn is a server with one session: one statement at a time, as a real
@@ -433,6 +434,17 @@ func newRig(t *testing.T, conn *fakeConn) *rig {
 	}
 	r.handle = New(conn, r.policy, r.returned)
 	return r
+}
+
+// change runs a statement that may change something and has the rows of sql.
+func (r *rig) change(ctx context.Context, sql string) *QueryResult {
+	r.t.Helper()
+	c, err := r.handle.begin(ctx, "Query", QueryOptions{}, cutShort)
+	must(r.t, err)
+	must(r.t, r.handle.enterStatement(c, sqlscan.Parse("DELETE FROM t RETURNING 1")))
+	res, err := r.handle.stream(c, func(ctx context.Context) (Stream, error) { return r.conn.Query(ctx, sql, c.info) })
+	must(r.t, err)
+	return res
 }
 
 func (r *rig) returned(err error) {

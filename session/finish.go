@@ -110,10 +110,11 @@ const (
 
 // readOn reads rows that nobody wants, within the bounds above, and reports
 // whether the result has ended. A call that is not to be cancelled is read to
-// its end, however far that is, and so is a change: the server may store it only
-// then, and who let its rows go is told no failure.
+// its end, however far that is, and so is a change outside of a transaction: the
+// server may store it only then, and who let its rows go is told no failure. In
+// a transaction the failure is told by its Commit.
 func (c *call) readOn(o outcome) (ended bool, err error) {
-	whole := c.mode == toItsEnd || o.letGo && c.statement && !c.script.ReadOnly()
+	whole := c.mode == toItsEnd || o.letGo && c.changes() && c.s.txState().phase == txNone
 	bytes, limit := int64(restBytes), restTime
 	if tx := c.s.txState(); tx.phase == txOpen {
 		bytes, limit = restBytesTx, max(limit, c.s.policy.grace())
@@ -147,6 +148,9 @@ func (c *call) readOn(o outcome) (ended bool, err error) {
 		}
 	}
 }
+
+// changes reports whether the call runs a statement that may change something.
+func (c *call) changes() bool { return c.statement && !c.script.ReadOnly() }
 
 func sizeOf(batch arrow.RecordBatch) int64 {
 	bytes := uint64(0)

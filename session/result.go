@@ -23,8 +23,9 @@ import (
 // query ends, whichever comes first. A result that is released or closed before
 // its end is read on behind the caller for at most 100 ms and 1 MiB (inside a
 // transaction 250 ms, or CancelPolicy.Grace, and 32 MiB); if it has not ended
-// by then, its statement is cancelled on the server. A statement that may change
-// something is read on to its end instead, or to the deadline of its context. An open transaction
+// by then, its statement is cancelled on the server. Outside of a transaction a
+// statement that may change something is read on to its end instead, or to the
+// deadline of its context; Close does that before it returns. An open transaction
 // survives that unless the server says otherwise; later calls then answer
 // ErrTxAborted and why.
 //
@@ -184,16 +185,29 @@ func (r *QueryResult) Err() error {
 // Retain adds a reference.
 func (r *QueryResult) Retain() { r.refs.Add(1) }
 
-// Release drops a reference; the last one ends the result.
+// Release drops a reference; the last one ends the result. Where the statement
+// may change something, use Close or read to the end: nobody is told of a failure
+// after a Release.
 func (r *QueryResult) Release() {
 	if r.refs.Add(-1) == 0 {
-		_ = r.Close()
+		_ = r.end()
 	}
 }
 
-// Close ends the result, whatever references there are, and returns Err. It is
+// Close ends the result, whatever references there are, and returns Err. Where
+// the statement may change something it reads the rest of the rows before, since
+// the server may store the change, or refuse it, only at their end. It is
 // idempotent, and the reader's to call, as Next and Release are.
 func (r *QueryResult) Close() error {
+	if !r.closed && r.call != nil && r.call.changes() {
+		for r.Next() {
+			continue
+		}
+	}
+	return r.end()
+}
+
+func (r *QueryResult) end() error {
 	r.closed = true
 	r.letGo()
 	if r.cur != nil {

@@ -19,10 +19,11 @@ import (
 )
 
 // storesAtItsEnd is an engine whose changes with RETURNING are stored when
-// their last row has been read, one second after it, or refused then.
+// their last row has been read, some time after it, or refused then.
 type storesAtItsEnd struct {
 	*testserver.Script
 	refused error
+	takes   time.Duration
 }
 
 var returned = arrow.NewSchema([]arrow.Field{{Name: "v", Type: arrow.PrimitiveTypes.Int64}}, nil)
@@ -59,7 +60,7 @@ func (s *lateSession) Query(ctx context.Context, sql string, params arrow.Record
 	rows, err := array.NewRecordReader(returned, []arrow.RecordBatch{row})
 	return &lateRows{RecordReader: rows, store: func() error {
 		select {
-		case <-time.After(time.Second):
+		case <-time.After(s.engine.takes):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -91,7 +92,7 @@ func (r *lateRows) Err() error { return r.err }
 func TestTheRowOfAChangeIsGivenOnceItIsStored(t *testing.T) {
 	for _, refused := range []error{nil, errors.New("a conflict that shows at the end")} {
 		synctest.Test(t, func(t *testing.T) {
-			engine := &storesAtItsEnd{testserver.NewScript(), refused}
+			engine := &storesAtItsEnd{testserver.NewScript(), refused, time.Second}
 			s, err := testserver.Start(testserver.Options{Profile: testserver.Strict(), Engine: engine, Listen: testserver.InMemory})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -123,4 +124,33 @@ func TestTheRowOfAChangeIsGivenOnceItIsStored(t *testing.T) {
 			synctest.Wait()
 		})
 	}
+}
+
+// database/sql closes the rows of a transaction when its context ends.
+func TestTheContextOfATransactionEndsAChangeWhoseRowsAreOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		engine := &storesAtItsEnd{testserver.NewScript(), nil, time.Hour}
+		s, err := testserver.Start(testserver.Options{Profile: testserver.Strict(), Engine: engine, Listen: testserver.InMemory})
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, s.Close()) })
+		r := rig{t, s}
+		pool := r.pool("native")
+		db := OpenDB(pool)
+		defer func() { require.NoError(t, db.Close()) }()
+		r.update(pool, "CREATE TABLE t (v BIGINT)")
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		tx, err := db.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		rows, err := tx.QueryContext(WithRoute(t.Context(), flightpool.RouteQuery), "INSERT INTO t VALUES (7) RETURNING v")
+		require.NoError(t, err)
+		require.True(t, rows.Next())
+		time.Sleep(10 * time.Second)
+		require.ErrorIs(t, tx.Commit(), sql.ErrTxDone)
+		require.ErrorIs(t, rows.Err(), context.DeadlineExceeded)
+		require.Zero(t, db.Stats().InUse, "database/sql has the connection back")
+		var n int
+		require.NoError(t, db.QueryRowContext(t.Context(), "SELECT count(*) FROM t").Scan(&n))
+		require.Zero(t, n)
+	})
 }

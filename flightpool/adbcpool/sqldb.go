@@ -69,6 +69,7 @@ type sqlConn struct {
 	late context.Context //nolint:containedctx // the values of Connect's, for calls that have none
 	lost atomic.Bool     // the session is gone
 	left leftover        // of a transaction that is over for database/sql
+	tx   *sqlTx          // the open one, or nil
 }
 
 var (
@@ -123,7 +124,7 @@ func (c *sqlConn) ResetSession(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.s, c.left = s, false
+	c.s, c.left, c.tx = s, false, nil
 	return nil
 }
 
@@ -145,7 +146,7 @@ func (c *sqlConn) QueryContext(ctx context.Context, query string, args []driver.
 		defer params.Release()
 		opts.Params = params
 	}
-	return c.query(ctx, query, func(ctx context.Context) (*flightpool.QueryResult, error) {
+	return c.query(ctx, func(ctx context.Context) (*flightpool.QueryResult, error) {
 		return c.s.QueryWithOptions(ctx, query, opts)
 	})
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/internal/sqlscan"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -23,8 +22,8 @@ type rows struct {
 	result *flightpool.QueryResult
 	batch  arrow.RecordBatch // the current one, or nil
 	row    int               // of batch, to be read next
-	text   string            // of the statement
 	ended  bool              // there is nothing left to read
+	stop   func()            // lets go of the context that the statement runs on
 }
 
 var (
@@ -35,15 +34,29 @@ var (
 )
 
 // query runs a query and wraps its rows.
-func (c *sqlConn) query(ctx context.Context, text string, run func(ctx context.Context) (*flightpool.QueryResult, error)) (driver.Rows, error) {
+func (c *sqlConn) query(ctx context.Context, run func(ctx context.Context) (*flightpool.QueryResult, error)) (driver.Rows, error) {
 	if err := c.left.end(ctx, c.s); err != nil {
 		return nil, c.fail(err)
 	}
+	ctx, stop := c.tx.bound(ctx)
 	result, err := run(ctx)
 	if err != nil {
+		stop()
 		return nil, c.fail(err)
 	}
-	return &rows{conn: c, result: result, text: text}, nil
+	return &rows{conn: c, result: result, stop: stop}, nil
+}
+
+// bound is ctx, ended by the end of the transaction's as well: database/sql
+// closes the rows of a transaction whose context has ended, and Close would wait
+// for the end of a change.
+func (t *sqlTx) bound(ctx context.Context) (context.Context, func()) {
+	if t == nil || t.ctx.Done() == nil {
+		return ctx, func() {}
+	}
+	both, cancel := context.WithCancelCause(ctx)
+	unhook := context.AfterFunc(t.ctx, func() { cancel(t.ctx.Err()) })
+	return both, func() { unhook(); cancel(nil) }
 }
 
 // Columns is part of driver.Rows.
@@ -61,15 +74,13 @@ func (r *rows) Columns() []string {
 // then: sql.Row.Scan reads one row of an INSERT with RETURNING, closes, and
 // takes the error of Close for that of the statement.
 func (r *rows) Close() error {
-	defer r.result.Release()
-	if r.ended || sqlscan.Parse(r.text).ReadOnly() {
+	err := r.result.Close()
+	r.stop()
+	if r.ended {
 		return nil
 	}
-	for r.result.Next() {
-		continue
-	}
 	r.ended = true
-	return r.conn.failRead(r.result.Err())
+	return r.conn.failRead(err)
 }
 
 // Next is part of driver.Rows.

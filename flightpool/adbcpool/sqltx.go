@@ -25,7 +25,8 @@ func (c *sqlConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx
 	if err := c.s.BeginTransaction(ctx); err != nil {
 		return nil, c.fail(err)
 	}
-	return &sqlTx{c, ctx}, nil
+	c.tx = &sqlTx{c, ctx}
+	return c.tx, nil
 }
 
 // sqlTx is a driver.Tx.
@@ -37,6 +38,7 @@ type sqlTx struct {
 // Commit is part of driver.Tx. When the transaction's context ends before the
 // server has answered, errors.Is finds flightpool.ErrCommitUnknown.
 func (t *sqlTx) Commit() error {
+	t.conn.tx = nil
 	err := t.conn.s.Commit(t.ctx)
 	t.conn.left.note(err)
 	var bad badConn
@@ -48,6 +50,7 @@ func (t *sqlTx) Commit() error {
 
 // Rollback is part of driver.Tx. It goes out although the context has ended.
 func (t *sqlTx) Rollback() error {
+	t.conn.tx = nil
 	ctx, stop := t.conn.bounded()
 	defer stop()
 	err := t.conn.s.Rollback(ctx)
@@ -71,14 +74,13 @@ func (c *sqlConn) PrepareContext(ctx context.Context, query string) (driver.Stmt
 	if err != nil {
 		return nil, c.fail(err)
 	}
-	return &sqlStmt{c, q, query}, nil
+	return &sqlStmt{c, q}, nil
 }
 
 // sqlStmt is a driver.Stmt over a prepared statement.
 type sqlStmt struct {
 	conn *sqlConn
 	q    *flightpool.PreparedQuery
-	text string
 }
 
 var (
@@ -96,7 +98,7 @@ func (s *sqlStmt) NumInput() int {
 
 // QueryContext is part of driver.StmtQueryContext.
 func (s *sqlStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	return s.conn.query(ctx, s.text, func(ctx context.Context) (*flightpool.QueryResult, error) { return s.run(ctx, args) })
+	return s.conn.query(ctx, func(ctx context.Context) (*flightpool.QueryResult, error) { return s.run(ctx, args) })
 }
 
 // ExecContext is part of driver.StmtExecContext.
