@@ -49,7 +49,8 @@ func (c *tally) score() float64 {
 
 // TestProveMutation changes the packages one place at a time. PROVE says for
 // how long (without it: the smallest package only, whole), PROVE_SEED in which
-// order, PROVE_MUTATE which packages, by commas.
+// order, PROVE_MUTATE which packages, by commas, and PROVE_FILES of which of their
+// files, such as undo.go,tx.go (without it: all).
 func TestProveMutation(t *testing.T) {
 	packages := proven[:1]
 	var limit time.Duration
@@ -115,7 +116,7 @@ func prove(ctx context.Context, t *testing.T, pkg string, want float64, seed uin
 	s, err := m.Measure(t.Context()) // at least this is done, however short the time
 	require.NoError(t, err)
 	require.Empty(t, s.Broken, "these tests of %s fail without a mutant", pkg)
-	points := slices.Clone(m.Points)
+	points := pointsOf(t, m, os.Getenv("PROVE_FILES"))
 	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
 	c := tryAll(ctx, t, s, pkg, points)
 	n := c.total()
@@ -129,6 +130,18 @@ func prove(ctx context.Context, t *testing.T, pkg string, want float64, seed uin
 		t.Errorf("%s: score %.3f, at least %.2f is wanted: kill the survivors above or explain them in explained.txt", pkg, c.score(), want)
 	}
 	return c, len(points)
+}
+
+// pointsOf are the mutants of the files, which are named by commas; of all
+// without a name.
+func pointsOf(t *testing.T, m *Mutants, files string) []Point {
+	if files == "" {
+		return slices.Clone(m.Points)
+	}
+	names := strings.Split(files, ",")
+	points := slices.DeleteFunc(slices.Clone(m.Points), func(p Point) bool { return !slices.Contains(names, p.File) })
+	require.NotEmpty(t, points, "PROVE_FILES=%s names no file with mutants", files)
+	return points
 }
 
 // tryAll tries the points, two at a time for each processor, until ctx
