@@ -115,19 +115,13 @@ func (s *SessionHandle) mustReset(d dirt, touched bool) bool {
 	case resetSQL:
 		return touched
 	default:
-		return false
+		return len(d.options) > 0
 	}
 }
 
+// reset takes back what was left. Options are put back under every mode, since a
+// call of ours has set them, and before the owner's statements.
 func (s *SessionHandle) reset(ctx context.Context, d dirt) error {
-	if s.policy.OnReturn.mode == resetSQL {
-		for _, sql := range s.policy.OnReturn.Statements() {
-			if _, err := s.conn.Update(ctx, sql, Call{}); err != nil {
-				return fmt.Errorf("%s: %w", sql, err)
-			}
-		}
-		return nil
-	}
 	if len(d.options) > 0 {
 		if err := s.putOptionsBack(ctx, d.options); err != nil {
 			return fmt.Errorf("put session options back: %w", err)
@@ -136,5 +130,16 @@ func (s *SessionHandle) reset(ctx context.Context, d dirt) error {
 			return err
 		}
 	}
-	return s.undo(ctx, d)
+	switch s.policy.OnReturn.mode {
+	case resetAuto:
+		return s.undo(ctx, d)
+	case resetSQL:
+		for _, sql := range s.policy.OnReturn.Statements() {
+			if err := s.exec(ctx, sql, Call{}); err != nil {
+				return err
+			}
+		}
+	case resetDiscard, resetNone:
+	}
+	return nil
 }

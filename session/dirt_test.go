@@ -364,3 +364,82 @@ func (s *stateRow) Next() (arrow.RecordBatch, error) {
 
 func (s *stateRow) RowsAffected() (int64, bool) { return 0, false }
 func (s *stateRow) Close()                      {}
+
+// A call of ours has set the option, so it is put back whatever the owner of the
+// connections has decided for the statements' effects.
+func TestOptionsArePutBackUnderEveryMode(t *testing.T) {
+	for _, mode := range []SessionReset{ResetAuto, ResetSQL("RESET ALL"), ResetNone} {
+		for name, c := range map[string]*stateConn{"a place": newStateConn(), "no place": {fakeConn: &fakeConn{}, blind: true}} {
+			synctest.Test(t, func(t *testing.T) {
+				start := maps.Clone(c.settings)
+				c.options = map[string]any{"catalog": "lake"}
+				r := newRig(t, c.fakeConn)
+				r.policy.OnReturn = mode
+				r.handle = New(leading{c}, r.policy, r.returned)
+				must(t, r.handle.SetOption(t.Context(), "catalog", "other"))
+				must(t, r.handle.SetOption(t.Context(), "fresh", "x"))
+				must(t, r.handle.Close())
+				r.reused()
+				require.Equal(t, map[string]any{"catalog": "lake"}, c.options, "%s: %s", mode, name)
+				require.Equal(t, start, c.settings, "%s: %s", mode, name)
+				if mode.String() == "sql" {
+					require.Equal(t, "RESET ALL", c.Log()[len(c.Log())-1], "the owner's statements come last")
+				}
+			})
+		}
+	}
+}
+
+// leading is a connection whose server looks for names where an option says.
+type leading struct{ *stateConn }
+
+func (c leading) SetOptions(ctx context.Context, opts map[string]any) error {
+	if v, ok := opts["catalog"]; ok && c.settings != nil {
+		c.settings["search_path"] = fmt.Sprint(v, ".main,and more")
+	}
+	return c.stateConn.SetOptions(ctx, opts)
+}
+
+// An option that the server refuses costs nothing: it is compared, not believed.
+func TestARefusedOption(t *testing.T) {
+	refused := sqlError("no such option")
+	for name, tc := range map[string]struct {
+		after   error // what the transaction answers then
+		aborted bool
+	}{
+		"a transaction that goes on":  {},
+		"one that the server aborted": {after: sqlError("current transaction is aborted"), aborted: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx := t.Context()
+			conn := &fakeConn{fail: map[string]error{"SetOptions": refused, "tx1: SELECT 1": tc.after}}
+			r := newRig(t, conn)
+			r.policy.readable.add(pathReader.key)
+			must(t, r.handle.BeginTransaction(ctx))
+			require.ErrorContains(t, r.handle.SetOption(ctx, "typo", "x"), "no such option")
+			sent := len(conn.Log())
+			_, err := r.handle.Update(ctx, "INSERT 1")
+			if tc.aborted {
+				require.ErrorIs(t, err, ErrTxAborted, name)
+				require.ErrorContains(t, err, "no such option")
+				require.Len(t, conn.Log(), sent)
+				must(t, r.handle.Rollback(ctx))
+			} else {
+				must(t, err)
+				must(t, r.handle.Commit(ctx))
+			}
+			must(t, r.handle.Close())
+			r.reused()
+		})
+	}
+}
+
+func TestARefusedOptionWhoseTransactionCannotBeProbedLosesTheSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{fail: map[string]error{"Options": sqlError("no"), "tx1: SELECT 1": transportError()}})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		require.ErrorIs(t, r.handle.SetOption(t.Context(), "typo", "x"), ErrSessionLost)
+		_ = r.handle.Close()
+		require.ErrorContains(t, r.discarded(), "reset")
+	})
+}

@@ -36,6 +36,7 @@ type SessionHandle struct {
 		lost    error         // why the session is gone, or nil
 		discard error         // why the connection must not be reused, or nil
 		doubt   bool          // the connection must prove itself before reuse
+		stray   bool          // a statement that failed may have left a transaction of its own
 		closing bool          // Close came while a call was under way
 		returns func(error)   // gives the connection back; nil once done
 
@@ -191,8 +192,10 @@ func (s *SessionHandle) conclude(c *call, o outcome, e *Error) {
 		s.mu.Unlock()
 		s.startCancel(c, tx, keepsTx(c, o))
 		return
-	case e.Fault == FaultAuth, e.Fault == FaultStatement && s.mu.tx.phase == txNone && refusesAll(e):
+	case e.Fault == FaultAuth:
 		s.mu.discard = e
+	case e.Fault == FaultStatement && s.mu.tx.phase == txNone && refusesAll(e):
+		s.mu.discard, s.mu.stray = e, true
 	case !e.Fault.KeepsConn() && !e.Unsent:
 		s.mu.doubt = true
 	}
@@ -211,7 +214,10 @@ func (s *SessionHandle) note(c *call, e *Error) {
 	if e != nil && e.Fault == FaultStatement && !c.many && c.script.Atomic() {
 		return
 	}
-	s.mu.doubt = s.mu.doubt || e != nil && e.Fault == FaultStatement && !c.script.Atomic()
+	if e != nil && e.Fault == FaultStatement && !c.script.Atomic() {
+		s.mu.doubt = true
+		s.mu.stray = s.mu.stray || s.mu.tx.phase == txNone
+	}
 	s.mu.dirt.add(c.script, e == nil)
 }
 

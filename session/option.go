@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // SetOption sets an option of the Flight session, such as the catalogue. What
-// was there before is put back when the handle is closed. Values are strings,
-// bools, int64, float64 and []string; nil erases. Servers without session
-// options fail it with FaultUnsupported.
+// was there before is put back when the handle is closed, whatever
+// Config.OnReturn says. Values are strings, bools, int64, float64 and []string;
+// nil erases. Servers without session options fail it with FaultUnsupported. One
+// that is refused leaves an open transaction as it was, or answers ErrTxAborted
+// from then on if the server has aborted it.
 func (s *SessionHandle) SetOption(ctx context.Context, key string, value any) error {
 	c, err := s.begin(ctx, "SetOption", QueryOptions{}, brief)
 	if err != nil {
@@ -18,28 +22,58 @@ func (s *SessionHandle) SetOption(ctx context.Context, key string, value any) er
 	}
 	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, risks) }
 	return do(c, func(ctx context.Context) error {
-		s.mu.Lock()
-		_, known := s.mu.dirt.options[key]
-		s.mu.Unlock()
-		if !known {
-			before, err := s.conn.Options(ctx)
-			if err != nil {
-				return err
-			}
-			if err := s.rememberPlace(ctx); err != nil {
-				return err
-			}
-			s.mu.Lock()
-			kept := maps.Clone(s.mu.dirt.options)
-			if kept == nil {
-				kept = make(map[string]any)
-			}
-			kept[key] = before[key] // nil, to erase, when it was not set
-			s.mu.dirt.options = kept
-			s.mu.Unlock()
+		err := s.rememberOption(ctx, key)
+		if err == nil {
+			err = s.conn.SetOptions(ctx, map[string]any{key: value})
 		}
-		return s.conn.SetOptions(ctx, map[string]any{key: value})
+		return s.refusedBesideTx(ctx, err)
 	}, errorOnly)
+}
+
+// rememberOption reads the option, and where names are looked for, before the
+// first change.
+func (s *SessionHandle) rememberOption(ctx context.Context, key string) error {
+	s.mu.Lock()
+	_, known := s.mu.dirt.options[key]
+	s.mu.Unlock()
+	if known {
+		return nil
+	}
+	before, err := s.conn.Options(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.rememberPlace(ctx); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := maps.Clone(s.mu.dirt.options)
+	if kept == nil {
+		kept = make(map[string]any)
+	}
+	kept[key] = before[key] // nil, to erase, when it was not set
+	s.mu.dirt.options = kept
+	return nil
+}
+
+// refusedBesideTx finds out, where the server has refused what is no statement,
+// whether an open transaction has outlived that. It returns err, or what has
+// become of the session.
+func (s *SessionHandle) refusedBesideTx(ctx context.Context, err error) error {
+	tx := s.txState()
+	if tx.phase != txOpen || FaultIn(err) != FaultStatement {
+		return err
+	}
+	probe := s.runProbeIn(ctx, tx.id)
+	if probe == nil {
+		return err
+	}
+	s.abort(err)
+	if !FaultIn(probe).KeepsConn() {
+		return probe
+	}
+	return err
 }
 
 // Options are the options of the Flight session as the server tells them.
@@ -51,10 +85,12 @@ func (s *SessionHandle) Options(ctx context.Context) (map[string]any, error) {
 	return perform(c, s.conn.Options, plainly)
 }
 
-// putOptionsBack sets the options to what they were before, and compares them.
+// putOptionsBack sets the options to what they were before, and compares them: a
+// server may refuse to erase what it has refused to set.
 func (s *SessionHandle) putOptionsBack(ctx context.Context, before map[string]any) error {
-	if err := s.conn.SetOptions(ctx, before); err != nil {
-		return err
+	refused := s.conn.SetOptions(ctx, before)
+	if refused != nil && !FaultIn(refused).KeepsConn() {
+		return refused
 	}
 	now, err := s.conn.Options(ctx)
 	if err != nil {
@@ -62,7 +98,7 @@ func (s *SessionHandle) putOptionsBack(ctx context.Context, before map[string]an
 	}
 	for key, value := range before {
 		if !reflect.DeepEqual(now[key], value) {
-			return fmt.Errorf("%s is not what it was", key)
+			return errjoin.Join(fmt.Errorf("%s is not what it was", key), refused)
 		}
 	}
 	return nil

@@ -158,7 +158,7 @@ func (s *SessionHandle) askPlace(ctx context.Context) error {
 // may lead elsewhere. An option that is erased again leads to the server's
 // default, and the session may have begun in another place.
 func (s *SessionHandle) rememberPlace(ctx context.Context) error {
-	if s.policy.OnReturn.mode != resetAuto || s.policy.harmless.has(noPlaces) {
+	if s.policy.OnReturn.mode == resetDiscard || s.policy.harmless.has(noPlaces) {
 		return nil
 	}
 	known, err := s.rememberOne(ctx, pathReader)

@@ -86,8 +86,9 @@ type CancelPolicy struct {
 }
 
 // SessionReset says how a session that was used is made clean before the next
-// borrower gets it. An open transaction is rolled back and prepared statements
-// are closed under every mode.
+// borrower gets it. Under every mode an open transaction is rolled back, prepared
+// statements are closed, and what SetOption has changed is put back and compared,
+// with the place where names are looked for.
 type SessionReset struct {
 	mode       resetMode
 	statements func() []string // hidden from prints by reflection: secrets may stand in them
@@ -111,15 +112,14 @@ var (
 	// fails, or the text does not tell, or the server has no
 	// current_setting() and current_schema(), the connection is discarded.
 	// Inside a transaction only what the server is known to answer is read,
-	// since a query that fails would spoil it. Session options are put back
-	// the same way. It is the default.
+	// since a query that fails would spoil it. It is the default.
 	ResetAuto = SessionReset{mode: resetAuto}
 
 	// ResetDiscard closes the connection after every session and after every
 	// stateless call that was not a plain read.
 	ResetDiscard = SessionReset{mode: resetDiscard}
 
-	// ResetNone trusts the borrowers.
+	// ResetNone trusts the borrowers with what their statements leave.
 	ResetNone = SessionReset{mode: resetNone}
 )
 

@@ -87,6 +87,9 @@ func (s *SessionHandle) proveSession(ctx context.Context, n need) error {
 	if s.stateless {
 		return nil // nothing is kept from one call to the next
 	}
+	if err := s.leaveStrayTx(ctx); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	p, tx := s.mu.proof, s.mu.tx
 	s.mu.Unlock()

@@ -58,3 +58,32 @@ func cause(err error) error {
 	}
 	return err
 }
+
+// leaveStrayTx sees to it, after a statement outside of transactions that failed
+// and was more than one to the server, that the session takes statements: such a
+// one may leave an aborted transaction, as DuckDB's COPY FROM DATABASE does. To
+// roll that back undoes nothing that could have been stored.
+func (s *SessionHandle) leaveStrayTx(ctx context.Context) error {
+	s.mu.Lock()
+	may := s.mu.stray && s.mu.tx.phase == txNone
+	s.mu.Unlock()
+	if !may {
+		return nil
+	}
+	err := s.runProbe(ctx)
+	if err != nil && FaultIn(err).KeepsConn() && refusesAll(err) {
+		if err = s.exec(ctx, "ROLLBACK", Call{}); err == nil {
+			err = s.runProbe(ctx)
+		}
+		if err != nil && FaultIn(err).KeepsConn() {
+			err = &Error{Stage: StageProbe, Fault: FaultSession, Unsent: true, Err: fmt.Errorf("%w: it refuses every statement since one failed: %w", ErrSessionLost, err)}
+		}
+	}
+	if err != nil && !FaultIn(err).KeepsConn() {
+		return err
+	}
+	s.mu.Lock()
+	s.mu.stray = false
+	s.mu.Unlock()
+	return nil
+}

@@ -53,7 +53,10 @@ func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context
 }
 
 // rollBackBehind rolls the open transaction back behind the caller. Later calls
-// of the handle wait for that.
+// of the handle wait for that. What is still under way in the transaction may
+// take as long as its call allows; the rollback itself is bounded. Where it fails
+// the session is lost: its transaction may be open, and its owner was told that
+// it is over.
 func (s *SessionHandle) rollBackBehind() {
 	done := make(chan struct{})
 	s.mu.Lock()
@@ -64,12 +67,12 @@ func (s *SessionHandle) rollBackBehind() {
 	s.mu.undoing = done
 	s.mu.Unlock()
 	s.policy.run(func() {
+		s.endAll(errTxOver)
 		ctx, stop := s.policy.bounded()
 		defer stop()
 		err := s.rollBackAll(ctx, QueryOptions{undo: true})
 		if err != nil && !errors.Is(err, ErrNoTx) && !errors.Is(err, ErrHandleClosed) {
-			s.abort(err) // it may be open still
-			s.markDiscard(fmt.Errorf("rollback failed: %w", err))
+			s.lose(fmt.Errorf("rollback failed: %w", err))
 		}
 		s.mu.Lock()
 		s.mu.undoing = nil
@@ -89,6 +92,41 @@ func (s *SessionHandle) rollBackAll(ctx context.Context, opts QueryOptions) erro
 }
 
 var errTxOver = errors.New("the transaction of the call is over")
+
+// endAll is endCall, and waits until no call is under way.
+func (s *SessionHandle) endAll(cause error) {
+	for {
+		s.endCall(cause)
+		s.mu.Lock()
+		ended := s.mu.ended
+		s.mu.Unlock()
+		if ended == nil {
+			return
+		}
+		select {
+		case <-ended:
+		case <-s.policy.Life.Done():
+			return
+		}
+	}
+}
+
+// lose marks the session lost. A handle that runs a call lets go of the
+// connection at the end of that.
+func (s *SessionHandle) lose(reason error) {
+	s.mu.Lock()
+	if s.mu.lost == nil {
+		s.mu.lost = lostError(reason)
+	}
+	free := s.mu.state == idle
+	if free { // until leave, so that Close leaves the rest to it
+		s.mu.state, s.mu.ended = ending, make(chan struct{})
+	}
+	s.mu.Unlock()
+	if free {
+		s.leave(nil)
+	}
+}
 
 // endCall ends the call under way, or its result, behind whoever runs it. Later
 // calls wait for that.

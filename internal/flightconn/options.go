@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -105,6 +106,7 @@ func optionValue(value any) (*pb.SessionOptionValue, error) {
 		if v <= math.MaxInt64 {
 			return integer(int64(v))
 		}
+		return nil, errors.New("an uint64 above the largest int64 cannot be sent")
 	}
-	return nil, fmt.Errorf("a value of type %T (%v) cannot be sent", value, value)
+	return nil, fmt.Errorf("a value of type %T cannot be sent", value)
 }
