@@ -17,7 +17,7 @@ const Public = "PUBLIC"
 // ServerDefinition says how to reach a server, as whom, and how its connections
 // are kept. The zero value of a field is its default; a negative number or
 // duration turns the field off where that makes sense. Every field but Kind, Name
-// and Users has an option of the same name in snake case; see ParseOptions.
+// and Users has an option of the same name in snake case; see SetOptions.
 type ServerDefinition struct {
 	// Name is what callers name the server by. Required.
 	Name string
@@ -209,6 +209,11 @@ type fixed struct {
 	KeepSession, ValidateOnRelease        bool
 	Query, Connect, CheckTimeout          time.Duration
 	DisableQueryStats, DisableHealthCheck bool
+}
+
+// reach is what a kind is told of a definition.
+func (d *ServerDefinition) reach(f fixed) Reach {
+	return Reach{Server: d.Name, Target: f.Target, Options: f.Options, User: f.Mapping.User, Password: f.Mapping.Password}
 }
 
 // fixedFor leaves out what the kind's pools read when they use it.

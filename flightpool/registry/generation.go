@@ -124,7 +124,8 @@ func (g flightGeneration) close(ctx context.Context) error { return g.pool.Close
 
 // build makes a user's pool. It connects to nothing: tune lets it begin.
 func (u *userPool) build(ctx context.Context, k Kind, d *ServerDefinition, f fixed) (generation, error) {
-	reach := Reach{Server: d.Name, Target: f.Target, Options: f.Options, User: f.Mapping.User, Password: f.Mapping.Password, Count: u.traffic.count}
+	reach := d.reach(f)
+	reach.Count = u.traffic.count
 	if k.Flight != nil {
 		return u.buildFlight(ctx, k, d, reach)
 	}

@@ -2,14 +2,9 @@ package registry
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"fmt"
-	"maps"
 	"net"
-	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/flightpool/flightpool/flightpool"
@@ -30,6 +25,10 @@ type Kind struct {
 	Connector func(r Reach) (driver.Connector, error)
 	// SQL is how sessions of a database/sql server are checked and reset.
 	SQL sqlconn.Kind
+	// Validate says what is wrong with a target, options and credentials, before
+	// anything is made of them: once with the definition's own, and once for every
+	// mapping. It must not connect. See Options. Nil: all of them are taken.
+	Validate func(r Reach) error
 }
 
 // Reach is what a Kind needs to reach a server as a user.
@@ -55,11 +54,11 @@ type Reach struct {
 func builtin() map[string]Kind {
 	kinds := map[string]Kind{}
 	for _, k := range []Kind{
-		{Name: "flightsql", Flight: openFlight},
-		{Name: "postgresql", Connector: connector("pgx", urlDSN("postgres", "5432", pathDB)), SQL: sqlconn.PostgreSQL},
-		{Name: "mysql", Connector: connector("mysql", mysqlDSN), SQL: sqlconn.MySQL},
-		{Name: "mssql", Connector: connector("sqlserver", urlDSN("sqlserver", "1433", queryDB)), SQL: sqlconn.SQLServer},
-		{Name: "firebird", Connector: connector("firebirdsql", firebirdDSN), SQL: sqlconn.Firebird},
+		{Name: "flightsql", Flight: openFlight, Validate: ValidateFlight},
+		{Name: "postgresql", Connector: connector("pgx", urlDSN("postgres", "5432", pathDB)), SQL: sqlconn.PostgreSQL, Validate: validateSQL("pgx", postgresOptions)},
+		{Name: "mysql", Connector: connector("mysql", mysqlDSN), SQL: sqlconn.MySQL, Validate: validateMySQL},
+		{Name: "mssql", Connector: connector("sqlserver", urlDSN("sqlserver", "1433", queryDB)), SQL: sqlconn.SQLServer, Validate: validateSQL("sqlserver", mssqlOptions)},
+		{Name: "firebird", Connector: connector("firebirdsql", firebirdDSN), SQL: sqlconn.Firebird, Validate: validateSQL("firebirdsql", firebirdOptions)},
 	} {
 		kinds[k.Name] = k
 	}
@@ -75,13 +74,24 @@ var kindNames = map[string]string{
 	"firebird_fdw": "firebird", "dsql_fdw": "dsql", "aurora_dsql": "dsql",
 }
 
-// canonicalKind gives the kind that a name stands for.
+// canonicalKind gives the built-in kind that a name stands for.
 func canonicalKind(name string) string {
 	name = strings.ToLower(name)
 	if kind, ok := kindNames[name]; ok {
 		return kind
 	}
 	return name
+}
+
+// kind finds a kind by its name, whatever the case, or by another spelling of a
+// built-in one's. A program's own kind goes before both.
+func (r *Registry) kind(name string) (string, bool) {
+	for _, known := range []string{r.folded[strings.ToLower(name)], canonicalKind(name)} {
+		if _, ok := r.kinds[known]; ok {
+			return known, true
+		}
+	}
+	return name, false
 }
 
 func openFlight(ctx context.Context, r Reach) (*flightpool.FlightSQLPool, error) {
@@ -96,8 +106,10 @@ func FlightTarget(r Reach) (string, flightpool.Config) {
 	target, cfg := r.Target, r.Config
 	if target == "" {
 		scheme := "grpc"
-		if tls := r.Options["tls"]; tls == "true" || tls == "on" {
-			scheme = "grpc+tls"
+		if tls := r.Options["tls"]; tls != "" {
+			if off, err := parseNot(tls); err != nil || !off { // plain text only where that is what the option says
+				scheme = "grpc+tls"
+			}
 		}
 		target = scheme + "://" + net.JoinHostPort(option(r, "host", "localhost"), option(r, "port", "31337"))
 	}
@@ -117,94 +129,20 @@ func option(r Reach, name, byDefault string) string {
 	return byDefault
 }
 
-// connector finds the database/sql driver of the option driver, or the default
-// one, and gives it Target or what dsn makes of the options.
-func connector(byDefault string, dsn func(Reach) string) func(Reach) (driver.Connector, error) {
-	return func(r Reach) (driver.Connector, error) {
-		name := option(r, "driver", byDefault)
-		if !slices.Contains(sql.Drivers(), name) {
-			return nil, fmt.Errorf("driver: the program does not import the database/sql driver %q", name)
-		}
-		source := r.Target
-		if source == "" {
-			source = dsn(r)
-		}
-		db, err := sql.Open(name, source)
-		if err != nil {
-			return nil, errors.New("target: the driver does not take it") // its words may quote the password
-		}
-		d := db.Driver()
-		_ = db.Close() // it has opened nothing
-		if dc, ok := d.(driver.DriverContext); ok {
-			return dc.OpenConnector(source)
-		}
-		return dsnConnector{source, d}, nil
-	}
-}
-
-type dsnConnector struct {
-	dsn    string
-	driver driver.Driver
-}
-
-func (c dsnConnector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.dsn) }
-func (c dsnConnector) Driver() driver.Driver                        { return c.driver }
-
-// rest are the options that are not named: the driver's own parameters.
-func rest(r Reach, without ...string) url.Values {
-	values := url.Values{}
-	for name, v := range r.Options {
-		if !slices.Contains(without, name) {
-			values.Set(name, v)
-		}
-	}
-	return values
-}
-
-var addressOptions = []string{"host", "port", "dbname", "driver"}
-
-func pathDB(u *url.URL, db string)  { u.Path = "/" + db }
-func queryDB(u *url.URL, db string) { q := u.Query(); q.Set("database", db); u.RawQuery = q.Encode() }
-
-func urlDSN(scheme, port string, db func(*url.URL, string)) func(Reach) string {
-	return func(r Reach) string {
-		u := &url.URL{Scheme: scheme, Host: net.JoinHostPort(option(r, "host", "localhost"), option(r, "port", port)), RawQuery: rest(r, addressOptions...).Encode()}
-		if r.User != "" {
-			u.User = url.UserPassword(r.User, r.Password)
-		}
-		if name := r.Options["dbname"]; name != "" {
-			db(u, name)
-		}
-		return u.String()
-	}
-}
-
-func mysqlDSN(r Reach) string {
-	address := "tcp(" + net.JoinHostPort(option(r, "host", "localhost"), option(r, "port", "3306")) + ")"
-	if socket := r.Options["socket"]; socket != "" {
-		address = "unix(" + socket + ")"
-	}
-	dsn := r.User + ":" + r.Password + "@" + address + "/" + url.PathEscape(r.Options["dbname"])
-	if q := rest(r, append(slices.Clone(addressOptions), "socket")...); len(q) > 0 {
-		dsn += "?" + q.Encode()
-	}
-	return dsn
-}
-
-func firebirdDSN(r Reach) string {
-	u := url.URL{Host: net.JoinHostPort(option(r, "host", "localhost"), option(r, "port", "3050")), User: url.UserPassword(r.User, r.Password), Path: "/" + strings.TrimPrefix(r.Options["dbname"], "/"), RawQuery: rest(r, addressOptions...).Encode()}
-	return strings.TrimPrefix(u.String(), "//")
-}
-
-// kinds are the built-in ones and the program's own, which go before.
-func kinds(own []Kind) (map[string]Kind, error) {
-	all := builtin()
+// kinds are the built-in ones and the program's own, which go before; folded gives
+// the names of the latter by their lower case.
+func kinds(own []Kind) (all map[string]Kind, folded map[string]string, err error) {
+	all, folded = builtin(), map[string]string{}
 	var faults []error
 	for _, k := range own {
 		if k.Name == "" || (k.Flight == nil) == (k.Connector == nil) {
 			faults = append(faults, fmt.Errorf("registry: Kinds: %q needs a name and one of Flight and Connector", k.Name))
 		}
-		all[k.Name] = k
+		lower := strings.ToLower(k.Name)
+		if other, ok := folded[lower]; ok {
+			faults = append(faults, fmt.Errorf("registry: Kinds: %q and %q have the same name", other, k.Name))
+		}
+		all[k.Name], folded[lower] = k, k.Name
 	}
-	return maps.Clone(all), errjoin.Join(faults...)
+	return all, folded, errjoin.Join(faults...)
 }

@@ -28,9 +28,10 @@ type Config struct {
 // Registry keeps connections to many servers for many users. Its methods may be
 // called from any goroutine. Make one with New; end it with Close.
 type Registry struct {
-	cfg   Config
-	kinds map[string]Kind
-	hub   *sqlconn.Hub
+	cfg    Config
+	kinds  map[string]Kind
+	folded map[string]string // the names of the program's own kinds, by their lower case
+	hub    *sqlconn.Hub
 
 	// view is copied on every change, so that looking a server up takes no lock.
 	view atomic.Pointer[view]
@@ -60,11 +61,11 @@ func New() *Registry {
 
 // NewWith makes an empty registry.
 func NewWith(cfg Config) (*Registry, error) {
-	all, err := kinds(cfg.Kinds)
+	all, folded, err := kinds(cfg.Kinds)
 	if err != nil {
 		return nil, err
 	}
-	r := &Registry{cfg: cfg, kinds: all, hub: sqlconn.NewHub(), turn: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
+	r := &Registry{cfg: cfg, kinds: all, folded: folded, hub: sqlconn.NewHub(), turn: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
 	r.life, r.end = context.WithCancel(detached())
 	r.view.Store(&view{servers: map[string]*server{}})
 	r.turn <- struct{}{}
@@ -99,14 +100,38 @@ func (r *Registry) change(edit func(v *view)) {
 	r.view.Store(v)
 }
 
-// check resolves a definition and finds its kind.
+// check resolves a definition, finds its kind and asks it about the rest.
 func (r *Registry) check(d ServerDefinition) (*ServerDefinition, error) {
-	d.Kind = canonicalKind(d.Kind)
+	kind, known := r.kind(d.Kind)
+	d.Kind = kind
 	resolved, err := d.resolve()
-	if _, ok := r.kinds[resolved.Kind]; !ok && resolved.Kind != "" {
+	switch {
+	case known:
+		if faults := invalid(&resolved, r.kinds[kind].Validate); faults != nil {
+			err = errjoin.Join(err, &DefinitionError{Server: d.Name, Err: faults})
+		}
+	case d.Kind != "":
 		err = errjoin.Join(err, &DefinitionError{Server: d.Name, Err: fmt.Errorf("Kind: %q is unknown; known are %v", d.Kind, slices.Sorted(maps.Keys(r.kinds)))})
 	}
 	return &resolved, err
+}
+
+// invalid asks a kind about what the server's options say, and about what they say
+// with each mapping's.
+func invalid(d *ServerDefinition, validate func(Reach) error) error {
+	if validate == nil {
+		return nil
+	}
+	if err := validate(d.reach(d.fixedFor(UserMapping{}, false))); err != nil {
+		return err
+	}
+	var faults []error
+	for _, user := range slices.Sorted(maps.Keys(d.Users)) {
+		if err := validate(d.reach(d.fixedFor(d.Users[user], false))); err != nil {
+			faults = append(faults, fmt.Errorf("user %q: %w", user, err))
+		}
+	}
+	return errjoin.Join(faults...)
 }
 
 // Register adds a server, and, unless WarmupConnections is negative, makes the

@@ -39,7 +39,7 @@ var layers = []layer{
 
 	{dir: "reservoir", may: []string{"internal/invariant"}},
 	{dir: "reservoir/reservoirtest", may: []string{"reservoir"}, external: test},
-	{dir: "reservoir/sqlconn", may: []string{"reservoir"}},
+	{dir: "reservoir/sqlconn", may: []string{"reservoir", "internal/printing"}},
 	{dir: "reservoir/dsql", may: []string{"reservoir", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
 	{dir: "reservoir/dsql/dsqlotel", may: []string{"reservoir/dsql", "reservoir"}, external: []string{"go.opentelemetry.io/"}},
 

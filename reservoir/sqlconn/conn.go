@@ -28,7 +28,9 @@ type Conn struct {
 	failures atomic.Uint64
 	busy     atomic.Int64 // nanoseconds
 	lost     atomic.Pointer[error]
-	traces   atomic.Bool // a statement ran that Reset cannot take back
+	traces   atomic.Bool                   // a statement ran that Reset cannot take back
+	touched  atomic.Bool                   // one ran that Reset has to take something back of
+	stuck    atomic.Pointer[chan struct{}] // closed when a call returns that was given up
 }
 
 // ID tells the connections of one process apart.
@@ -60,12 +62,13 @@ func (c *Conn) Lost() error {
 // physical connection open. As database/sql has it, that Close waits for rows
 // and transactions of the *sql.Conn that are still open.
 func (c *Conn) Lend(ctx context.Context) (*sql.Conn, error) {
-	return c.target.hub.wrap(ctx, &lent{c: c, counts: true})
+	return c.target.hub.wrap(ctx, lend(&lent{c: c, counts: true}))
 }
 
 // Return closes a *sql.Conn that Lend made. Rows and transactions of it that are
 // still open hold that up; when ctx ends first, Return gives up with ctx's error,
-// and the connection must be discarded.
+// and the connection must be discarded. A goroutine then remains until those are
+// closed, or their contexts end: database/sql has no other way to wait for them.
 func Return(ctx context.Context, conn *sql.Conn) error {
 	done := make(chan error, 1)
 	go func() { done <- ignoreDone(conn.Close()) }()
@@ -100,7 +103,7 @@ func ReturnWithin(limit time.Duration, conn *sql.Conn) error {
 
 // inside runs f on the connection as a borrower would, uncounted.
 func (c *Conn) inside(ctx context.Context, f func(*sql.Conn) error) error {
-	conn, err := c.target.hub.wrap(ctx, &lent{c: c})
+	conn, err := c.target.hub.wrap(ctx, lend(&lent{c: c}))
 	if err != nil {
 		return err
 	}
@@ -120,7 +123,8 @@ func ignoreDone(err error) error {
 // Raw method of *sql.Conn gives a wrapper instead.
 func Raw(conn *sql.Conn, f func(driverConn any) error) error {
 	return conn.Raw(func(wrapper any) error {
-		if l, ok := wrapper.(*lent); ok {
+		if w, ok := wrapper.(interface{ unwrap() *lent }); ok {
+			l := w.unwrap()
 			l.c.traces.Store(true) // nobody saw what f did
 			err := f(l.c.raw)
 			if err != nil && Broken(err) {

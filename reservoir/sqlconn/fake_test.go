@@ -59,6 +59,24 @@ type session struct {
 	number int64
 	server string
 	deaf   bool // answers no KILL
+
+	// transactions, if set, is the error of ROLLBACK outside of a transaction, and
+	// of BEGIN inside.
+	transactions  error
+	inTransaction bool
+}
+
+func (s *session) transact(query string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.transactions == nil || query != "BEGIN" && query != "ROLLBACK" {
+		return nil
+	}
+	if s.inTransaction == (query == "BEGIN") {
+		return s.transactions
+	}
+	s.inTransaction = !s.inTransaction
+	return nil
 }
 
 func (s *session) IsValid() bool {
@@ -113,7 +131,7 @@ func (s *session) Ping(context.Context) error          { return s.did("ping") }
 func (s *session) ResetSession(context.Context) error  { return s.did("reset session") }
 
 func (s *session) ExecContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
-	return driver.RowsAffected(1), errors.Join(s.did(query), s.slow(ctx, query))
+	return driver.RowsAffected(1), errors.Join(s.did(query), s.transact(query), s.slow(ctx, query))
 }
 
 func (s *session) QueryContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {

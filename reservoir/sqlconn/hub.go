@@ -23,7 +23,7 @@ func NewHub() *Hub {
 func (h *Hub) Close() error { return h.db.Close() }
 
 // wrap makes a *sql.Conn over what is lent. It does no I/O.
-func (h *Hub) wrap(ctx context.Context, l *lent) (*sql.Conn, error) {
+func (h *Hub) wrap(ctx context.Context, l driver.Conn) (*sql.Conn, error) {
 	return h.db.Conn(context.WithValue(ctx, lentKey{}, l))
 }
 
@@ -34,7 +34,7 @@ type lentKey struct{}
 type router struct{}
 
 func (router) Connect(ctx context.Context) (driver.Conn, error) {
-	if l, ok := ctx.Value(lentKey{}).(*lent); ok {
+	if l, ok := ctx.Value(lentKey{}).(driver.Conn); ok {
 		return l, nil
 	}
 	return nil, errNotLent

@@ -9,11 +9,15 @@ type Kind struct {
 	// HealthSQL is a harmless query. Default "SELECT 1".
 	HealthSQL string
 	// RollbackSQL ends a transaction that may be open and does no harm where
-	// none is. Default "ROLLBACK".
+	// none is. Default "ROLLBACK"; where the server refuses that because none is
+	// open, one is begun for it.
 	RollbackSQL string
 	// ResetSQL then takes back what else a session may have left, one round
 	// trip per element.
 	ResetSQL []string
+	// Stateless says whether a statement is known to leave nothing in the session.
+	// When no other one ran, ResetSQL is spared. Nil: none is known to.
+	Stateless func(sql string) bool
 	// Traceless says whether a statement is known to leave nothing in the
 	// session that ResetSQL does not take back. A connection on which another
 	// one ran is not used again. Nil: all are.
@@ -47,9 +51,17 @@ var (
 	// SQLServer is reset by its driver, together with the next statement.
 	SQLServer = Kind{Name: "mssql", RollbackSQL: "IF @@TRANCOUNT > 0 ROLLBACK"}
 
+	// DSQL is Aurora DSQL, which has no temporary objects and no session locks.
+	// After settings were changed, which few do, it is asked to reset them; where
+	// it refuses, the connection is closed.
+	DSQL = Kind{Name: "dsql", ResetSQL: []string{"RESET ALL"}, Stateless: dsqlStateless, Traceless: dsqlTraceless}
+
 	// Firebird needs version 4 for the reset.
 	Firebird = Kind{Name: "firebird", HealthSQL: "SELECT 1 FROM RDB$DATABASE", ResetSQL: []string{"ALTER SESSION RESET"}}
 )
+
+// plainRollback is the default of RollbackSQL.
+const plainRollback = "ROLLBACK"
 
 // withDefaults fills in what the kind leaves open.
 func (k Kind) withDefaults() Kind {
@@ -57,7 +69,7 @@ func (k Kind) withDefaults() Kind {
 		k.HealthSQL = "SELECT 1"
 	}
 	if k.RollbackSQL == "" {
-		k.RollbackSQL = "ROLLBACK"
+		k.RollbackSQL = plainRollback
 	}
 	return k
 }
@@ -65,21 +77,55 @@ func (k Kind) withDefaults() Kind {
 // mysqlTraceless knows reads and changes of data. Whatever may touch a variable
 // or a lock by name is not among them, be it only in a comment.
 func mysqlTraceless(sql string) bool {
-	sql = strings.ToUpper(strings.TrimLeft(sql, " \t\r\n("))
-	if strings.Contains(sql, "@") || strings.Contains(sql, "GET_LOCK") {
+	verb, upper, single := firstWord(sql)
+	if !single || strings.Contains(upper, "@") || strings.Contains(upper, "GET_LOCK") {
 		return false
 	}
-	verb, _, _ := strings.Cut(strings.Map(func(r rune) rune {
+	switch verb {
+	case "SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "VALUES", "EXPLAIN", "SHOW",
+		"BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE":
+		return true
+	default:
+		return false
+	}
+}
+
+// dsqlStateless knows reads, changes of data and of the schema.
+func dsqlStateless(sql string) bool {
+	verb, upper, single := firstWord(sql)
+	if !single || strings.Contains(upper, "SET_CONFIG") {
+		return false
+	}
+	switch verb {
+	case "SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "VALUES", "TABLE", "SHOW", "BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT",
+		"CREATE", "ALTER", "DROP", "GRANT", "REVOKE", "COMMENT", "ANALYZE":
+		return true
+	default:
+		return false
+	}
+}
+
+// dsqlTraceless also knows the settings that RESET ALL takes back: the role and
+// the authorization of a session are not among them.
+func dsqlTraceless(sql string) bool {
+	if dsqlStateless(sql) {
+		return true
+	}
+	verb, upper, single := firstWord(sql)
+	return single && (verb == "SET" || verb == "RESET" || strings.Contains(upper, "SET_CONFIG")) &&
+		!strings.Contains(upper, "ROLE") && !strings.Contains(upper, "AUTHORIZATION")
+}
+
+// firstWord takes a statement apart, as far as that goes without a parser: its
+// first word, empty where a comment comes first; all of it in upper case; and
+// whether it is a single statement, for a second one may be anything.
+func firstWord(sql string) (verb, upper string, single bool) {
+	upper = strings.ToUpper(strings.TrimLeft(sql, " \t\r\n("))
+	verb, _, _ = strings.Cut(strings.Map(func(r rune) rune {
 		if r < 'A' || r > 'Z' {
 			return ' '
 		}
 		return r
-	}, sql), " ")
-	switch verb {
-	case "SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "VALUES", "EXPLAIN", "SHOW",
-		"BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE":
-		return !strings.Contains(strings.TrimRight(sql, "; \t\r\n"), ";") // a second statement may be anything
-	default:
-		return false
-	}
+	}, upper), " ")
+	return verb, upper, !strings.Contains(strings.TrimRight(upper, "; \t\r\n"), ";")
 }

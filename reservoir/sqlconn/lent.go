@@ -8,42 +8,60 @@ import (
 )
 
 // lent stands before a physical connection for the time of one loan. It passes
-// everything on but Close. Optional interfaces that the driver does not have are
-// answered as database/sql would without them.
+// everything on but Close. The optional interfaces with which database/sql asks
+// for something are there where the driver has them (lend); others are answered
+// as database/sql would without them.
 //
 // INVARIANT: nothing reaches the connection through it after its Close; the
 // driverConn that database/sql has made of it sees to that.
 type lent struct {
 	c      *Conn
 	counts bool // for a borrower, not for our own checks
-
-	// stop ends the time limit of the latest query, whose rows may still be
-	// read. database/sql makes one call at a time.
-	stop context.CancelFunc
 }
 
-func (l *lent) Close() error {
-	l.unbound()
-	return nil
+// lend gives a lent the interfaces for statements that the driver has: with
+// others, database/sql would check arguments that only a prepared statement knows.
+func lend(l *lent) driver.Conn {
+	_, execs := l.c.raw.(driver.ExecerContext)
+	_, queries := l.c.raw.(driver.QueryerContext)
+	switch {
+	case execs && queries:
+		return struct {
+			*lent
+			execer
+			queryer
+		}{l, execer{l}, queryer{l}}
+	case execs:
+		return struct {
+			*lent
+			execer
+		}{l, execer{l}}
+	case queries:
+		return struct {
+			*lent
+			queryer
+		}{l, queryer{l}}
+	}
+	return l
 }
 
-// bound gives a statement its time. The limit of the statement before ends: on
-// one connection its rows are done, or lost.
-func (l *lent) bound(ctx context.Context) context.Context {
-	l.unbound()
+type (
+	execer  struct{ of *lent }
+	queryer struct{ of *lent }
+)
+
+func (l *lent) unwrap() *lent { return l }
+
+func (l *lent) Close() error { return nil }
+
+// limited gives a statement its time. The caller must call stop, for a query
+// after its rows.
+func (l *lent) limited(ctx context.Context) (limited context.Context, stop context.CancelFunc) {
 	limit := time.Duration(l.c.target.limit.Load())
 	if !l.counts || limit <= 0 {
-		return ctx
+		return ctx, nil
 	}
-	ctx, l.stop = context.WithTimeout(ctx, limit)
-	return ctx
-}
-
-func (l *lent) unbound() {
-	if l.stop != nil {
-		l.stop()
-		l.stop = nil
-	}
+	return context.WithTimeout(ctx, limit)
 }
 
 // IsValid lets database/sql see what the driver knows.
@@ -57,25 +75,43 @@ func (l *lent) Ping(ctx context.Context) error {
 	return l.note(ctx, p.Ping(ctx))
 }
 
-func (l *lent) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	q, ok := l.c.raw.(driver.QueryerContext)
-	if !ok {
-		return nil, driver.ErrSkip
-	}
+func (q queryer) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	l := q.of
 	l.trace(query)
-	ctx = l.bound(ctx)
-	return timed(ctx, l, func() (driver.Rows, error) { return q.QueryContext(ctx, query, args) })
+	return l.query(ctx, func(ctx context.Context) (driver.Rows, error) {
+		return l.c.raw.(driver.QueryerContext).QueryContext(ctx, query, args) //nolint:forcetypeassert // lend has looked
+	})
 }
 
-func (l *lent) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	e, ok := l.c.raw.(driver.ExecerContext)
-	if !ok {
-		return nil, driver.ErrSkip
+// query runs a query within its time, which its rows share.
+func (l *lent) query(ctx context.Context, run func(ctx context.Context) (driver.Rows, error)) (driver.Rows, error) {
+	ctx, stop := l.limited(ctx)
+	rows, err := timed(ctx, l, func() (driver.Rows, error) { return run(ctx) })
+	switch {
+	case stop == nil:
+	case err != nil:
+		stop()
+	default:
+		rows = &limitedRows{rows, stop}
 	}
+	return rows, err
+}
+
+func (e execer) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	l := e.of
 	l.trace(query)
-	ctx = l.bound(ctx)
-	defer l.unbound()
-	return timed(ctx, l, func() (driver.Result, error) { return e.ExecContext(ctx, query, args) })
+	return l.exec(ctx, func(ctx context.Context) (driver.Result, error) {
+		return l.c.raw.(driver.ExecerContext).ExecContext(ctx, query, args) //nolint:forcetypeassert // lend has looked
+	})
+}
+
+// exec runs a statement within its time.
+func (l *lent) exec(ctx context.Context, run func(ctx context.Context) (driver.Result, error)) (driver.Result, error) {
+	ctx, stop := l.limited(ctx)
+	if stop != nil {
+		defer stop()
+	}
+	return timed(ctx, l, func() (driver.Result, error) { return run(ctx) })
 }
 
 // Prepare is there for the driver.Conn interface; database/sql calls
@@ -93,7 +129,14 @@ func (l *lent) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 		l.count(time.Since(began), err) // a statement that never runs
 		return nil, l.note(ctx, err)
 	}
-	return &lentStmt{Stmt: stmt, l: l}, nil
+	lent := &lentStmt{Stmt: stmt, l: l}
+	if converter, ok := stmt.(driver.ColumnConverter); ok { //nolint:staticcheck // older drivers have nothing else
+		return struct {
+			*lentStmt
+			driver.ColumnConverter //nolint:staticcheck // as above
+		}{lent, converter}, nil
+	}
+	return lent, nil
 }
 
 func (l *lent) prepare(ctx context.Context, query string) (driver.Stmt, error) {
@@ -133,10 +176,18 @@ func (l *lent) CheckNamedValue(v *driver.NamedValue) error {
 	return driver.ErrSkip
 }
 
-// trace remembers a statement of a borrower that Reset cannot take back.
+// trace remembers what a statement of a borrower leaves for Reset to take back,
+// or leaves although Reset cannot.
 func (l *lent) trace(query string) {
-	if traceless := l.c.target.cfg.Kind.Traceless; l.counts && traceless != nil && !traceless(query) {
+	if !l.counts {
+		return
+	}
+	k := &l.c.target.cfg.Kind
+	if k.Traceless != nil && !k.Traceless(query) {
 		l.c.traces.Store(true)
+	}
+	if k.Stateless == nil || !k.Stateless(query) {
+		l.c.touched.Store(true)
 	}
 }
 

@@ -14,8 +14,7 @@ type lentStmt struct {
 }
 
 func (s *lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	ctx = s.l.bound(ctx)
-	return timed(ctx, s.l, func() (driver.Rows, error) {
+	return s.l.query(ctx, func(ctx context.Context) (driver.Rows, error) {
 		if q, ok := s.Stmt.(driver.StmtQueryContext); ok {
 			return q.QueryContext(ctx, args)
 		}
@@ -28,9 +27,7 @@ func (s *lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (
 }
 
 func (s *lentStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	ctx = s.l.bound(ctx)
-	defer s.l.unbound()
-	return timed(ctx, s.l, func() (driver.Result, error) {
+	return s.l.exec(ctx, func(ctx context.Context) (driver.Result, error) {
 		if e, ok := s.Stmt.(driver.StmtExecContext); ok {
 			return e.ExecContext(ctx, args)
 		}
@@ -54,15 +51,11 @@ func positional(ctx context.Context, args []driver.NamedValue) ([]driver.Value, 
 	return values, ctx.Err()
 }
 
-// CheckNamedValue asks the statement about an argument, and then the connection.
+// CheckNamedValue asks the statement about an argument, or else the connection.
+// What they skip goes to the statement's ColumnConverter, if it has one.
 func (s *lentStmt) CheckNamedValue(v *driver.NamedValue) error {
 	if c, ok := s.Stmt.(driver.NamedValueChecker); ok {
 		return c.CheckNamedValue(v)
-	}
-	if c, ok := s.Stmt.(driver.ColumnConverter); ok { //nolint:staticcheck // older drivers have nothing else
-		value, err := c.ColumnConverter(v.Ordinal - 1).ConvertValue(v.Value)
-		v.Value = value
-		return err
 	}
 	return s.l.CheckNamedValue(v)
 }

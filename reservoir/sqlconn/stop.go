@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 )
 
@@ -32,17 +33,37 @@ func (c *Conn) began(ctx context.Context) {
 // statement that a driver has given up goes on at the server, so it is stopped.
 func (c *Conn) failed(ctx context.Context, err error) {
 	switch {
+	case over(ctx, err) && (Broken(err) || !c.valid()):
+		err = errCut
 	case Broken(err):
 	case c.valid():
 		return
-	case ctx.Err() != nil:
-		err = errCut
 	default: // the driver's own word for it
 		err = fmt.Errorf("%w: %w", driver.ErrBadConn, err)
 	}
 	if c.lost.CompareAndSwap(nil, &err) && errors.Is(err, errCut) {
 		c.stopOnce(func() { c.stop(ctx) })
 	}
+}
+
+// early is how much before the end of a context a driver may give a statement up
+// that carries the deadline out by its socket.
+const early = 100 * time.Millisecond
+
+// over says whether err comes of the end of ctx. Drivers close or time out the
+// socket then, which looks like a fault of the server; what has an SQLSTATE the
+// server itself has said.
+func over(ctx context.Context, err error) bool {
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) {
+		return false
+	}
+	if ctx.Err() != nil {
+		return true
+	}
+	var timeout net.Error
+	end, ok := ctx.Deadline()
+	return ok && time.Until(end) <= early && errors.As(err, &timeout) && timeout.Timeout()
 }
 
 func (c *Conn) valid() bool {
@@ -61,8 +82,8 @@ func (c *Conn) stopOnce(stop func()) {
 	}()
 }
 
-// settleStop sees to it that no statement of a connection that was cut runs on.
-func (c *Conn) settleStop() {
+// awaitStop sees to it that no statement of a connection that was cut runs on.
+func (c *Conn) awaitStop() {
 	if latest := c.latest.Load(); latest != nil && errors.Is(c.Lost(), errCut) {
 		c.stopOnce(latest.stop)
 	}

@@ -55,6 +55,9 @@ type Target struct {
 	hub   *Hub
 	cfg   Config
 	limit atomic.Int64 // Config.QueryTimeout, or what was set since
+
+	// begins: the server refuses ROLLBACK outside of a transaction.
+	begins atomic.Bool
 }
 
 // New makes a Target.
@@ -80,14 +83,10 @@ func (t *Target) SetQueryTimeout(d time.Duration) { t.limit.Store(int64(d)) }
 
 var lastID atomic.Uint64
 
-// manners is how long a driver has to notice the end of its context. Those that
-// do leave nothing behind when Open returns.
-const manners = 50 * time.Millisecond
-
 // Open makes one connection, which knows its number on the server if the kind has
-// one. It returns at most 50ms after the end of ctx, even
-// from a driver that does not look at its context; the connection that such a
-// driver still makes is closed when it comes.
+// one. It returns at most 50ms after the end of ctx, even from a driver that does
+// not look at its context; the connection that such a driver still makes is closed
+// when it comes.
 func (t *Target) Open(ctx context.Context) (*Conn, error) {
 	c, err := t.connect(ctx)
 	if err != nil {
@@ -101,8 +100,9 @@ func (t *Target) connect(ctx context.Context) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.identify(ctx); err != nil {
-		return nil, errors.Join(err, c.raw.Close())
+	if err := c.bounded(ctx, c.identify); err != nil {
+		go func() { _ = t.Close(c) }() // nobody waits for it, and the error is why
+		return nil, err
 	}
 	return c, nil
 }
@@ -128,7 +128,7 @@ func (t *Target) dial(ctx context.Context) (*Conn, error) {
 		return made(r)
 	case <-ctx.Done():
 	}
-	late := time.NewTimer(manners)
+	late := time.NewTimer(noticeTime)
 	defer late.Stop()
 	select {
 	case r := <-done:
@@ -144,19 +144,26 @@ func (t *Target) dial(ctx context.Context) (*Conn, error) {
 }
 
 // Close ends the physical connection. It waits up to 5s for the end of a
-// statement that its driver has given up, where the kind can stop it.
+// statement that its driver has given up, where the kind can stop it, and for a
+// check or a reset that was given up, before it closes the connection under it.
 func (t *Target) Close(c *Conn) error {
-	c.settleStop()
+	c.awaitStop()
+	c.awaitStuck()
 	closed := net.ErrClosed
 	c.lost.CompareAndSwap(nil, &closed)
 	return c.raw.Close()
 }
 
-// Check proves that the connection works, in the way that Config.Check says.
+// Check proves that the connection works, in the way that Config.Check says. Like
+// Open it returns at most 50ms after the end of ctx; the connection is lost then.
 func (t *Target) Check(ctx context.Context, c *Conn) error {
 	if err := c.Lost(); err != nil {
 		return err
 	}
+	return c.bounded(ctx, func(ctx context.Context) error { return t.check(ctx, c) })
+}
+
+func (t *Target) check(ctx context.Context, c *Conn) error {
 	_, pings := c.raw.(driver.Pinger)
 	if t.cfg.Check == Ping && pings {
 		return c.inside(ctx, func(conn *sql.Conn) error { return conn.PingContext(ctx) })
@@ -170,24 +177,26 @@ func (t *Target) Check(ctx context.Context, c *Conn) error {
 }
 
 // Reset makes the session as good as new, or says why it cannot be. It does no
-// I/O with a connection that is broken.
+// I/O with a connection that is broken. It is bounded as Check is.
 func (t *Target) Reset(ctx context.Context, c *Conn) error {
 	if err := c.Lost(); err != nil {
 		return err
 	}
-	if t.cfg.KeepState {
-		return t.run(ctx, c, t.cfg.Kind.RollbackSQL)
-	}
-	if c.traces.Load() {
+	if !t.cfg.KeepState && c.traces.Load() {
 		return fmt.Errorf("sqlconn: %s cannot take back all that the session left", t.cfg.Kind.Name)
 	}
-	return t.clean(ctx, c)
+	return c.bounded(ctx, func(ctx context.Context) error {
+		if t.cfg.KeepState {
+			return t.rollback(ctx, c)
+		}
+		return t.clean(ctx, c)
+	})
 }
 
 // clean ends an open transaction, asks the driver for its own reset, which may
 // refuse inside of one, and runs the kind's statements.
 func (t *Target) clean(ctx context.Context, c *Conn) error {
-	if err := t.run(ctx, c, t.cfg.Kind.RollbackSQL); err != nil {
+	if err := t.rollback(ctx, c); err != nil {
 		return err
 	}
 	if r, ok := c.raw.(driver.SessionResetter); ok {
@@ -195,7 +204,32 @@ func (t *Target) clean(ctx context.Context, c *Conn) error {
 			return fmt.Errorf("sqlconn: reset session: %w", err)
 		}
 	}
-	return t.run(ctx, c, t.cfg.Kind.ResetSQL...)
+	if t.cfg.Kind.Stateless != nil && !c.touched.Load() {
+		return nil
+	}
+	if err := t.run(ctx, c, t.cfg.Kind.ResetSQL...); err != nil {
+		return err
+	}
+	c.touched.Store(false)
+	return nil
+}
+
+// rollback ends a transaction that may be open. Some servers refuse that where
+// none is: when one can be begun and rolled back, none was.
+func (t *Target) rollback(ctx context.Context, c *Conn) error {
+	sql := t.cfg.Kind.RollbackSQL
+	if !t.begins.Load() {
+		err := t.run(ctx, c, sql)
+		if err == nil || sql != plainRollback || c.Lost() != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	begun := t.run(ctx, c, "BEGIN") // an open one refuses it, and is ended now
+	if err := t.run(ctx, c, sql); err != nil {
+		return errors.Join(begun, err)
+	}
+	t.begins.Store(true)
+	return nil
 }
 
 func (t *Target) run(ctx context.Context, c *Conn, statements ...string) error {

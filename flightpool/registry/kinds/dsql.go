@@ -3,6 +3,7 @@ package kinds
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,7 +22,7 @@ import (
 // fleet's budgets, TLS. Each user of a server has a Cluster of his own, which keeps
 // nothing: a connection that the registry closes is closed.
 func DSQL(base dsql.Config) registry.Kind {
-	return registry.Kind{Name: "dsql", SQL: sqlconn.Kind{Name: "dsql"}, Connector: func(r registry.Reach) (driver.Connector, error) {
+	return registry.Kind{Name: "dsql", SQL: sqlconn.DSQL, Validate: validateDSQL, Connector: func(r registry.Reach) (driver.Connector, error) {
 		cfg := base
 		if err := place(&cfg, r); err != nil {
 			return nil, err
@@ -44,6 +45,19 @@ func DSQL(base dsql.Config) registry.Kind {
 		}
 		return cluster{c}, nil
 	}}
+}
+
+// validateDSQL refuses what a cluster has no use for.
+func validateDSQL(r registry.Reach) error {
+	options := registry.Options{"host": nil, "port": nil, "region": nil, "dbname": nil}
+	faults := []error{options.Validate(r)}
+	if r.Password != "" {
+		faults = append(faults, errors.New("password: a cluster takes tokens, which the credentials make"))
+	}
+	if _, ok := r.Options["host"]; ok && r.Target != "" {
+		faults = append(faults, errors.New("host: the target says that already: leave out one of them"))
+	}
+	return errjoin.Join(append(faults, place(&dsql.Config{}, r))...)
 }
 
 // manyConnections is all that a cluster allows.

@@ -114,6 +114,38 @@ func TestDSQLKeepsItsConnectionsAndClosesThem(t *testing.T) {
 	}
 }
 
+// A loan sees nothing of the session of the one before, and the connection is kept
+// where the server can take back what was set.
+func TestDSQLSessionsAreClean(t *testing.T) {
+	server := postgres(t, "app")
+	key := dsqlgate.Credential{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret", SessionToken: "token"}
+	gate, err := dsqlgate.Start(t.Context(), dsqlgate.Options{Upstream: server.DSN(), Credentials: []dsqlgate.Credential{key}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, gate.Close()) }()
+	r := newRegistry(t, kinds.DSQL(dsql.Config{
+		TLS: gate.ClientTLS(), Dial: gate.Dial, Logger: slog.New(slog.DiscardHandler),
+		Credentials: credentials.NewStaticCredentialsProvider(key.AccessKeyID, key.SecretAccessKey, key.SessionToken),
+	}))
+	require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
+		CREATE SERVER d FOREIGN DATA WRAPPER dsql_fdw OPTIONS (host '%s', max_connections '1', min_connections '0', warmup_connections '0');
+		CREATE USER MAPPING FOR ann SERVER d OPTIONS (user 'app')`, gate.Host())))
+	loan := func(statement string) (path string, pid int) {
+		c, err := r.Acquire(t.Context(), "d", "ann")
+		require.NoError(t, err)
+		require.NoError(t, c.SQL().QueryRowContext(t.Context(), "SELECT current_setting('search_path'), pg_backend_pid()").Scan(&path, &pid))
+		_, err = c.SQL().ExecContext(t.Context(), statement)
+		require.NoError(t, err)
+		require.NoError(t, c.Release())
+		return path, pid
+	}
+	_, first := loan("SET search_path = 'evil'")
+	path, second := loan("SET ROLE app")
+	require.Equal(t, []any{"\"$user\", public", first}, []any{path, second})
+	_, third := loan("SELECT 1")
+	require.NotEqual(t, first, third, "a role is not taken back by RESET ALL")
+	require.ErrorContains(t, r.ApplyDDL(t.Context(), "ALTER SERVER d OPTIONS (ADD sslmode 'disable')"), "sslmode: unknown option")
+}
+
 func TestADBCGoesByServerAndUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})

@@ -19,8 +19,11 @@ import (
 // options host, port and dbname say where the server is, and the others are
 // settings of pgx or of the session.
 func PostgreSQL() registry.Kind {
-	return registry.Kind{Name: "postgresql", SQL: sqlconn.PostgreSQL, Connector: func(r registry.Reach) (driver.Connector, error) {
-		source := r.Target
+	return registry.Kind{Name: "postgresql", SQL: sqlconn.PostgreSQL, Validate: registry.ValidatePostgreSQL, Connector: func(r registry.Reach) (driver.Connector, error) {
+		source, err := registry.SQLTarget(r)
+		if err != nil {
+			return nil, err
+		}
 		if source == "" {
 			source = postgresURL(r)
 		}

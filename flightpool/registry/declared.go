@@ -1,0 +1,160 @@
+package registry
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/flightpool/flightpool/internal/errjoin"
+)
+
+// Options are those that a kind takes beside a definition's own: by name, what
+// says that a value is wrong, or nil where any text will do.
+type Options map[string]func(value string) error
+
+// Validate refuses what is not declared, and values that are wrong.
+func (o Options) Validate(r Reach) error {
+	var faults []error
+	for _, name := range slices.Sorted(maps.Keys(r.Options)) {
+		check, ok := o[name]
+		switch {
+		case !ok:
+			faults = append(faults, o.unknown(name))
+		case check != nil:
+			if err := check(r.Options[name]); err != nil {
+				faults = append(faults, fmt.Errorf("%s: %w", name, err))
+			}
+		}
+	}
+	return errjoin.Join(faults...)
+}
+
+// unknown says of an option that is not declared what may have been meant.
+func (o Options) unknown(name string) error {
+	for known := range o {
+		if strings.EqualFold(known, name) {
+			return fmt.Errorf("%s: unknown option; it is written %q, in double quotes in SQL", name, known)
+		}
+	}
+	if name == "user" || name == "username" || name == "password" {
+		return fmt.Errorf("%s: belongs to a user mapping", name)
+	}
+	return fmt.Errorf("%s: unknown option; beside those of every server there are %s", name, strings.Join(slices.Sorted(maps.Keys(o)), ", "))
+}
+
+// options declares options that take any text, but for the port.
+func declare(names ...string) Options {
+	o := Options{}
+	for _, name := range names {
+		o[name] = nil
+	}
+	o["port"] = checkPort
+	return o
+}
+
+func checkPort(value string) error {
+	if _, err := strconv.ParseUint(value, 10, 16); err != nil {
+		return fmt.Errorf("%q is not a port", value)
+	}
+	return nil
+}
+
+func checkBool(value string) error {
+	_, err := parseBool(value)
+	return err
+}
+
+var flightOptions = Options{"host": nil, "port": checkPort, "tls": checkBool, "token": nil}
+
+// ValidateFlight is the Validate of kinds whose Flight uses FlightTarget: the
+// options are host, port, tls and token, and nothing may contradict the target or
+// a token.
+func ValidateFlight(r Reach) error {
+	faults := []error{flightOptions.Validate(r), contradicted(r, "host", "port", "tls")}
+	if r.Options["token"] != "" && r.Password != "" {
+		faults = append(faults, errors.New("token: there is a password too: leave out one of them"))
+	}
+	return errjoin.Join(faults...)
+}
+
+// contradicted refuses options beside a target that says the same.
+func contradicted(r Reach, names ...string) error {
+	if r.Target == "" {
+		return nil
+	}
+	var faults []error
+	for _, name := range names {
+		if _, ok := r.Options[name]; ok {
+			faults = append(faults, fmt.Errorf("%s: the target says that already: leave out one of them", name))
+		}
+	}
+	return errjoin.Join(faults...)
+}
+
+// validateSQL is the Validate of a built-in kind of database/sql servers. The
+// options are the default driver's; of another one they are not known. A target
+// has all of them in it.
+func validateSQL(byDefault string, options Options) func(r Reach) error {
+	return func(r Reach) error {
+		var faults []error
+		if driver := r.Options["driver"]; driver == "" || driver == byDefault {
+			faults = append(faults, options.Validate(r))
+		}
+		if r.Target != "" {
+			others := maps.Clone(r.Options)
+			delete(others, "driver")
+			faults = append(faults, contradicted(r, slices.Sorted(maps.Keys(others))...))
+		}
+		_, err := SQLTarget(r)
+		return errjoin.Join(append(faults, err)...)
+	}
+}
+
+// ValidatePostgreSQL is the Validate of kinds that reach PostgreSQL by pgx: the
+// options are those of libpq and pgx, and the settings of a session that are known
+// here; the others go into the option options, as '-c name=value'.
+func ValidatePostgreSQL(r Reach) error { return validateSQL("pgx", postgresOptions)(r) }
+
+var postgresOptions = declare("host", "dbname", "driver",
+	// of the connection
+	"sslmode", "sslcert", "sslkey", "sslpassword", "sslrootcert", "sslsni", "sslnegotiation", "passfile", "service", "servicefile",
+	"target_session_attrs", "krbsrvname", "krbspn", "channel_binding", "require_auth", "min_protocol_version", "max_protocol_version",
+	"default_query_exec_mode", "statement_cache_capacity", "description_cache_capacity",
+	// of the session
+	"options", "application_name", "search_path", "client_encoding", "client_min_messages", "datestyle", "intervalstyle", "timezone", "role",
+	"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "idle_session_timeout", "transaction_timeout",
+	"default_transaction_isolation", "default_transaction_read_only", "default_transaction_deferrable", "synchronous_commit",
+	"extra_float_digits", "bytea_output", "standard_conforming_strings", "row_security", "jit", "plan_cache_mode",
+	"work_mem", "maintenance_work_mem", "temp_buffers", "max_parallel_workers_per_gather", "replication")
+
+var mysqlOptions = declare("host", "dbname", "driver", "socket",
+	// of the connection
+	"allowAllFiles", "allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "allowOldPasswords", "charset",
+	"checkConnLiveness", "clientFoundRows", "collation", "columnsWithAlias", "compress", "connectionAttributes", "interpolateParams", "loc",
+	"maxAllowedPacket", "multiStatements", "parseTime", "readTimeout", "rejectReadOnly", "serverPubKey", "timeout", "timeTruncate", "tls", "writeTimeout",
+	// of the session
+	"sql_mode", "time_zone", "transaction_isolation", "tx_isolation", "transaction_read_only", "tx_read_only", "autocommit",
+	"max_execution_time", "max_statement_time", "wait_timeout", "net_read_timeout", "net_write_timeout", "lock_wait_timeout",
+	"innodb_lock_wait_timeout", "foreign_key_checks", "unique_checks", "group_concat_max_len", "sql_select_limit", "max_join_size")
+
+// validateMySQL also refuses a user that the driver would cut: its DSN has a
+// colon between the user and the password.
+func validateMySQL(r Reach) error {
+	err := validateSQL("mysql", mysqlOptions)(r)
+	if r.Target == "" && strings.Contains(r.User, ":") {
+		err = errjoin.Join(err, errors.New("user: a colon cannot be written in a DSN of the MySQL driver"))
+	}
+	return err
+}
+
+var mssqlOptions = declare("host", "dbname", "driver",
+	"encrypt", "trustservercertificate", "certificate", "servercertificate", "hostnameincertificate", "tlsmin", "app name", "workstation id",
+	"connection timeout", "dial timeout", "keepalive", "packet size", "failoverpartner", "failoverport", "serverspn", "applicationintent",
+	"multisubnetfailover", "columnencryption", "authenticator", "protocol", "pipe", "log", "disableretry", "timezone", "guid conversion",
+	"epa enabled", "notraceid", "change password")
+
+var firebirdOptions = declare("host", "dbname", "driver",
+	"auth_plugin_name", "charset", "column_name_to_lower", "role", "timezone", "wire_compress", "wire_crypt")

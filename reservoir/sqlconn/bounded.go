@@ -1,0 +1,64 @@
+package sqlconn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// noticeTime is how long a driver has to notice the end of its context. Those
+// that do leave nothing behind when a call returns.
+const noticeTime = 50 * time.Millisecond
+
+// errEnded is that of a driver that ended the goroutine of a call.
+var errEnded = errors.New("sqlconn: the driver ended the goroutine of the call")
+
+// bounded runs a check or a reset. When ctx has ended and the driver does not
+// notice, the call is given up with ctx's error: the connection is lost, and Close
+// waits a while for the call.
+func (c *Conn) bounded(ctx context.Context, call func(ctx context.Context) error) error {
+	if ctx.Done() == nil {
+		return call(ctx)
+	}
+	returned, result := make(chan struct{}), errEnded
+	go func() {
+		defer close(returned)
+		defer func() {
+			if p := recover(); p != nil {
+				result = fmt.Errorf("sqlconn: the driver panicked: %v", p)
+			}
+		}()
+		result = call(ctx)
+	}()
+	select {
+	case <-returned:
+		return result
+	case <-ctx.Done():
+	}
+	late := time.NewTimer(noticeTime)
+	defer late.Stop()
+	select {
+	case <-returned:
+		return result
+	case <-late.C:
+	}
+	err := fmt.Errorf("sqlconn: the driver did not return: %w", ctx.Err())
+	c.lost.CompareAndSwap(nil, &err)
+	c.stuck.Store(&returned)
+	return err
+}
+
+// awaitStuck waits a while for a call that was given up.
+func (c *Conn) awaitStuck() {
+	returned := c.stuck.Load()
+	if returned == nil {
+		return
+	}
+	late := time.NewTimer(stopTime)
+	defer late.Stop()
+	select {
+	case <-*returned:
+	case <-late.C:
+	}
+}

@@ -1,0 +1,218 @@
+package sqlconn_test
+
+import (
+	"context"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/reservoir/sqlconn"
+)
+
+// A deaf driver does not look at contexts: what it does, it does for each call.
+type deaf struct {
+	does   func()
+	closed chan struct{}
+}
+
+func (d *deaf) Connect(context.Context) (driver.Conn, error) { return d, nil }
+func (*deaf) Driver() driver.Driver                          { return nil }
+func (*deaf) Prepare(string) (driver.Stmt, error)            { return nil, errors.New("no") }
+func (*deaf) Begin() (driver.Tx, error)                      { return nil, errors.New("no") }
+func (d *deaf) Close() error                                 { close(d.closed); return nil }
+func (d *deaf) Ping(context.Context) error                   { d.does(); return nil }
+func (d *deaf) ExecContext(context.Context, string, []driver.NamedValue) (driver.Result, error) {
+	d.does()
+	return driver.RowsAffected(0), nil
+}
+
+func TestCallsIntoADriverAreBounded(t *testing.T) {
+	calls := map[string]func(target *sqlconn.Target, ctx context.Context, c *sqlconn.Conn) error{
+		"check": (*sqlconn.Target).Check, "reset": (*sqlconn.Target).Reset,
+	}
+	for name, call := range calls {
+		synctest.Test(t, func(t *testing.T) {
+			d := &deaf{closed: make(chan struct{})}
+			d.does = func() { <-d.closed } // as a read of a socket does
+			hub := sqlconn.NewHub()
+			target, err := sqlconn.New(hub, sqlconn.Config{Connector: d})
+			require.NoError(t, err)
+			c, err := target.Open(t.Context())
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			began := time.Now()
+			err = call(target, ctx, c)
+			require.ErrorIs(t, err, context.DeadlineExceeded, name)
+			require.True(t, sqlconn.Unreachable(err))
+			require.Equal(t, 1050*time.Millisecond, time.Since(began))
+			require.ErrorIs(t, c.Lost(), context.DeadlineExceeded, "it is not used again")
+			began = time.Now()
+			require.NoError(t, target.Close(c))
+			require.Equal(t, 5*time.Second, time.Since(began), "what was given up may yet return")
+			synctest.Wait()
+			require.NoError(t, hub.Close())
+		})
+	}
+}
+
+func TestADriverThatPanicsOrExitsHarmsNobody(t *testing.T) {
+	for name, does := range map[string]func(){"panicked": func() { panic("secret") }, "goroutine": runtime.Goexit} {
+		synctest.Test(t, func(t *testing.T) {
+			d := &deaf{closed: make(chan struct{}), does: does}
+			hub := sqlconn.NewHub()
+			target, err := sqlconn.New(hub, sqlconn.Config{Connector: d})
+			require.NoError(t, err)
+			c, err := target.Open(t.Context())
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			require.ErrorContains(t, target.Check(ctx, c), name)
+			require.NoError(t, target.Close(c))
+			require.NoError(t, hub.Close())
+		})
+	}
+}
+
+// socketTimeout is what a driver says that carries deadlines out by its socket.
+type socketTimeout struct{}
+
+func (socketTimeout) Error() string   { return "read tcp: i/o timeout" }
+func (socketTimeout) Timeout() bool   { return true }
+func (socketTimeout) Temporary() bool { return true }
+
+// impatient ends statements with the deadline, or a moment before it.
+type impatient struct {
+	deaf
+	before time.Duration
+	says   error
+	dead   bool
+}
+
+func (d *impatient) Connect(context.Context) (driver.Conn, error) { return d, nil }
+func (d *impatient) IsValid() bool                                { return !d.dead }
+func (d *impatient) ExecContext(ctx context.Context, _ string, _ []driver.NamedValue) (driver.Result, error) {
+	end, _ := ctx.Deadline()
+	time.Sleep(time.Until(end) - d.before)
+	d.dead = true
+	return nil, d.says
+}
+
+type serverSaid struct{ error }
+
+func (serverSaid) SQLState() string { return "57P01" }
+
+func TestTheEndOfAStatementsTimeIsNoFaultOfTheServer(t *testing.T) {
+	for _, c := range []struct {
+		before time.Duration
+		says   error
+		fault  bool
+	}{
+		{0, socketTimeout{}, false},
+		{10 * time.Millisecond, socketTimeout{}, false},
+		{-time.Millisecond, driver.ErrBadConn, false},
+		{500 * time.Millisecond, socketTimeout{}, true},
+		{10 * time.Millisecond, driver.ErrBadConn, true},
+		{-time.Millisecond, serverSaid{errors.New("shutting down")}, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			hub := sqlconn.NewHub()
+			target, err := sqlconn.New(hub, sqlconn.Config{Connector: &impatient{deaf: deaf{closed: make(chan struct{})}, before: c.before, says: c.says}})
+			require.NoError(t, err)
+			conn, err := target.Open(t.Context())
+			require.NoError(t, err)
+			lent, err := conn.Lend(t.Context())
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err = lent.ExecContext(ctx, "x")
+			require.Error(t, err)
+			require.Error(t, conn.Lost())
+			require.Equal(t, c.fault, sqlconn.Unreachable(conn.Lost()), "%v before the end: %v: %v", c.before, c.says, conn.Lost())
+			require.NoError(t, sqlconn.Return(t.Context(), lent))
+			require.NoError(t, target.Close(conn))
+			require.NoError(t, hub.Close())
+		})
+	}
+}
+
+// A server such as SQLite refuses ROLLBACK where no transaction is open, and BEGIN
+// where one is.
+func TestRollbackWhereNoTransactionIsOpen(t *testing.T) {
+	refusing := errors.New("cannot rollback - no transaction is active")
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		c := open(t, target)
+		s.session(0).transactions = refusing
+		for range 2 {
+			require.NoError(t, target.Reset(t.Context(), c))
+		}
+		use(t, c, "BEGIN")
+		require.NoError(t, target.Reset(t.Context(), c))
+		require.False(t, s.session(0).inTransaction)
+		require.Equal(t, []string{"ROLLBACK", "BEGIN", "ROLLBACK", "reset session", "BEGIN", "ROLLBACK", "reset session",
+			"BEGIN", "BEGIN", "ROLLBACK", "reset session"}, s.session(0).seen())
+		s.session(0).fail["ROLLBACK"] = errors.New("no")
+		require.ErrorContains(t, target.Reset(t.Context(), c), "no", "one that is refused always")
+		require.NoError(t, target.Close(c))
+	})
+}
+
+func use(t *testing.T, c *sqlconn.Conn, statements ...string) {
+	lent, err := c.Lend(t.Context())
+	require.NoError(t, err)
+	for _, sql := range statements {
+		_, err := lent.ExecContext(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	require.NoError(t, sqlconn.Return(t.Context(), lent))
+}
+
+func TestDSQLIsResetAfterSettingsAndClosedAfterTheRest(t *testing.T) {
+	for sql, want := range map[string][]string{
+		"SELECT 1": nil, "insert into t values (1)": nil, "CREATE TABLE t (v int);": nil,
+		"SET search_path = 'x'": {"RESET ALL"}, "reset all": {"RESET ALL"}, "SELECT set_config('a.b', 'x', false)": {"RESET ALL"},
+		"SET ROLE other": {"closed"}, "SET SESSION AUTHORIZATION other": {"closed"}, "PREPARE p AS SELECT 1": {"closed"},
+		"SELECT 1; SET ROLE other": {"closed"}, "/* */ SET a.b = 'x'": {"closed"}, "DECLARE c CURSOR WITH HOLD FOR SELECT 1": {"closed"},
+	} {
+		bubble(t, sqlconn.Config{Kind: sqlconn.DSQL}, func(t *testing.T, s *server, target *sqlconn.Target) {
+			c := open(t, target)
+			use(t, c, sql)
+			var got []string
+			if target.Reset(t.Context(), c) != nil {
+				got = []string{"closed"}
+			} else if seen := s.session(0).seen(); seen[len(seen)-1] == "RESET ALL" {
+				got = []string{"RESET ALL"}
+			}
+			require.Equal(t, want, got, "%s", sql)
+			require.NoError(t, target.Close(c))
+		})
+	}
+}
+
+func TestATargetPrintsNoCredentials(t *testing.T) {
+	hub := sqlconn.NewHub()
+	defer func() { require.NoError(t, hub.Close()) }()
+	cfg := sqlconn.Config{Connector: passwordConnector{"hunter2"}, Kind: sqlconn.MySQL}
+	target, err := sqlconn.New(hub, cfg)
+	require.NoError(t, err)
+	for _, v := range []any{cfg, &cfg, target} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+			require.NotContains(t, fmt.Sprintf(verb, v), "hunter2", "%s of %T", verb, v)
+		}
+		text, err := json.Marshal(v)
+		require.NoError(t, err)
+		require.NotContains(t, string(text), "hunter2", "JSON of %T", v)
+	}
+}
+
+type passwordConnector struct{ Password string }
+
+func (passwordConnector) Connect(context.Context) (driver.Conn, error) { return nil, errors.New("no") }
+func (passwordConnector) Driver() driver.Driver                        { return nil }
