@@ -28,6 +28,9 @@ const (
 	// time for so many seconds. It is long because the machine may be busy.
 	idleLimit = 6
 
+	// cheap is the processor time of a test that is run early.
+	cheap = 300 * time.Millisecond
+
 	// wallLimit ends one that wakes up now and then, together with ten times
 	// its processor time.
 	wallLimit = time.Minute
@@ -95,28 +98,37 @@ const (
 
 // Try runs the tests that reach the mutant until one fails.
 func (s *Suite) Try(ctx context.Context, p Point) (Verdict, error) {
-	var reach []test
-	allowed := 2 * time.Second
+	var rounds [2][]test // those that cost much run only when the others passed
 	for _, t := range s.tests {
-		if t.reaches[p.ID] == 1 {
-			reach = append(reach, t)
-			allowed += 4 * t.cpu
+		switch {
+		case t.reaches[p.ID] != 1:
+		case t.cpu < cheap:
+			rounds[0] = append(rounds[0], t)
+		default:
+			rounds[1] = append(rounds[1], t)
 		}
 	}
-	if len(reach) == 0 {
-		return Unreached, nil
+	verdict := Unreached
+	for _, tests := range rounds {
+		if len(tests) == 0 {
+			continue
+		}
+		allowed := 2 * time.Second
+		for _, t := range tests {
+			allowed += 4 * t.cpu
+		}
+		r := s.mutants.run(ctx, tests, allowed, "MUTANT="+strconv.Itoa(p.ID))
+		switch {
+		case ctx.Err() != nil:
+			return Survived, context.Cause(ctx)
+		case r.late:
+			return TimedOut, nil
+		case r.failed:
+			return Killed, nil
+		}
+		verdict = Survived
 	}
-	r := s.mutants.run(ctx, reach, allowed, "MUTANT="+strconv.Itoa(p.ID))
-	switch {
-	case ctx.Err() != nil:
-		return Survived, context.Cause(ctx)
-	case r.late:
-		return TimedOut, nil
-	case r.failed:
-		return Killed, nil
-	default:
-		return Survived, nil
-	}
+	return verdict, nil
 }
 
 type outcome struct {
