@@ -82,6 +82,7 @@ type Revocation struct {
 type Stats struct {
 	Limit   int // connections the fleet may have; 0 when not known yet
 	Used    int // leases taken by the whole fleet
+	Owners  int // processes that share the budget, this one included; 0 when not known
 	InUse   int // leases granted here and not released
 	Spare   int // leases held here in advance of need
 	Waiting int // Acquires under way

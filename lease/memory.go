@@ -115,7 +115,7 @@ func (m *memory) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return Stats{
-		Limit: m.limit, Used: m.inUse, InUse: m.inUse, Waiting: m.waiters.Len(),
+		Limit: m.limit, Owners: 1, Used: m.inUse, InUse: m.inUse, Waiting: m.waiters.Len(),
 		Granted: m.granted, Denied: m.denied,
 	}
 }

@@ -20,6 +20,7 @@ type span struct{ replaceAt, expireAt int64 }
 type life struct {
 	opened               int64
 	length, guard, until int64 // until: its own end, or never; length <= 0: no bound
+	replaceAfter         int64 // the age from which it is replaced; 0: by its end alone
 	extra                int64 // its part of the jitter
 	replacing            int64 // how long replacing it may take
 }
@@ -37,9 +38,9 @@ const (
 func (l life) span() span {
 	end := never
 	if l.length > 0 {
-		end = after(after(l.opened, l.length), l.extra)
-		if l.extra <= 0 {
-			end = after(l.opened, l.length)
+		end = after(l.opened, l.length)
+		if l.extra > 0 && l.replaceAfter <= 0 {
+			end = after(end, l.extra)
 		}
 	}
 	if end = min(end, l.until); end == never {
@@ -48,7 +49,11 @@ func (l life) span() span {
 	expireAt := end - l.guard
 	usable := max(0, expireAt-l.opened)
 	lead := max(l.replacing, min(usable/minLeadPart, maxMinLead))
-	return span{expireAt - min(lead, usable/maxLeadPart), expireAt}
+	replaceAt := expireAt - min(lead, usable/maxLeadPart)
+	if l.replaceAfter > 0 {
+		replaceAt = min(replaceAt, after(l.opened+max(0, l.extra), l.replaceAfter))
+	}
+	return span{replaceAt, expireAt}
 }
 
 // jitterPart is the part of jitter for a phase, a fraction of 2^64.

@@ -92,7 +92,12 @@ type Config[C any] struct {
 	// MaxLifetime is the age from which a connection expires. At least 1ms.
 	// Default 1h.
 	MaxLifetime time.Duration
-	// LifetimeJitter is added to MaxLifetime in parts that spread evenly, so
+	// ReplaceAfter is the age from which a connection is replaced. It is lent on
+	// until MaxLifetime while no other can be opened for it: while opens fail or
+	// Admit permits none. At most MaxLifetime, which it needs. Default 0: shortly
+	// before MaxLifetime.
+	ReplaceAfter time.Duration
+	// LifetimeJitter is added to ReplaceAfter, else to MaxLifetime, in parts that spread evenly, so
 	// that connections opened together do not expire together. Default 5m, at
 	// most MaxLifetime/12.
 	LifetimeJitter time.Duration

@@ -61,7 +61,8 @@
 // # Age
 //
 // A connection's life is MaxLifetime and a part of LifetimeJitter, or until
-// ExpiresAt if that is earlier; the parts of connections that are opened
+// ExpiresAt if that is earlier; with ReplaceAfter it is replaced at that age, and
+// lives on until MaxLifetime only while no other can be opened; the parts of connections that are opened
 // together are spread evenly. In the last GuardWindow of its life it is not
 // lent. Some time before it is stale: it is still lent, and one successor is
 // opened for it; when that is there, the stale one is closed as soon as nobody

@@ -118,8 +118,9 @@ func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) {
 	together := counts{maxSize: r.mu.maxSize, concurrent: r.cfg.MaxConcurrentOpens}.together()
 	e.span = life{
 		opened: now, length: int64(r.cfg.MaxLifetime), guard: int64(r.cfg.GuardWindow), until: until,
-		extra:     jitterPart(r.mu.phase, r.cfg.LifetimeJitter),
-		replacing: replacing(r.mu.maxSize, together, r.mu.openTime, int64(r.cfg.LifetimeJitter)),
+		replaceAfter: int64(r.cfg.ReplaceAfter),
+		extra:        jitterPart(r.mu.phase, r.cfg.LifetimeJitter),
+		replacing:    replacing(r.mu.maxSize, together, r.mu.openTime, int64(r.cfg.LifetimeJitter)),
 	}.span()
 	e.born, e.idleSince, e.proven = now, now, now
 	e.fastPathUntil = min(e.span.replaceAt, e.span.expireAt-r.clock.slack)

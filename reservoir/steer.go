@@ -9,7 +9,7 @@ import (
 // Tune takes over from cfg, while the reservoir works, the sizes, the policies
 // and the times that the lock guards: MinIdle, MaxSize, MaxConcurrentOpens,
 // MaxWaiters, OnExhausted, OpenRetry, AcquireTimeout, IdleTTL, MaxLifetime,
-// LifetimeJitter, GuardWindow, CheckInterval, IdleBeforeCheck and CheckOnAcquire.
+// ReplaceAfter, LifetimeJitter, GuardWindow, CheckInterval, IdleBeforeCheck and CheckOnAcquire.
 // The other fields are ignored. Zero and negative values mean what they mean to
 // New; every fault is returned, and nothing is changed then.
 //
@@ -44,7 +44,7 @@ func (r *Reservoir[C]) applyConfig(cfg Config[C]) {
 	c := &r.cfg
 	c.MinIdle, c.MaxSize, c.MaxConcurrentOpens, c.MaxWaiters = cfg.MinIdle, cfg.MaxSize, cfg.MaxConcurrentOpens, cfg.MaxWaiters
 	c.OnExhausted, c.OpenRetry, c.AcquireTimeout, c.IdleTTL = cfg.OnExhausted, cfg.OpenRetry, cfg.AcquireTimeout, cfg.IdleTTL
-	c.MaxLifetime, c.LifetimeJitter, c.GuardWindow = cfg.MaxLifetime, cfg.LifetimeJitter, cfg.GuardWindow
+	c.MaxLifetime, c.ReplaceAfter, c.LifetimeJitter, c.GuardWindow = cfg.MaxLifetime, cfg.ReplaceAfter, cfg.LifetimeJitter, cfg.GuardWindow
 	c.CheckInterval, c.IdleBeforeCheck, c.CheckOnAcquire = cfg.CheckInterval, cfg.IdleBeforeCheck, cfg.CheckOnAcquire
 	r.mu.maxSize, r.mu.minIdle = c.MaxSize, c.MinIdle
 	r.idleTTL, r.keepAlive = int64(c.IdleTTL), int64(c.CheckInterval)

@@ -51,6 +51,7 @@ func (c Config[C]) resolve() (Config[C], error) {
 	duration(&c.CheckTimeout, 5*time.Second)
 	duration(&c.IdleTTL, 5*time.Minute)
 	duration(&c.MaxLifetime, time.Hour)
+	duration(&c.ReplaceAfter, off)
 	duration(&c.LifetimeJitter, min(5*time.Minute, c.MaxLifetime/12))
 	guard := 10 * time.Second
 	if c.MaxLifetime > 0 {
@@ -70,6 +71,9 @@ func (c Config[C]) resolve() (Config[C], error) {
 	if c.MaxLifetime > 0 && c.GuardWindow >= c.MaxLifetime {
 		faults = append(faults, fmt.Errorf("reservoir: GuardWindow: %v is not less than MaxLifetime %v", c.GuardWindow, c.MaxLifetime))
 	}
+	if c.ReplaceAfter > 0 && (c.MaxLifetime <= 0 || c.ReplaceAfter > c.MaxLifetime-c.LifetimeJitter) {
+		faults = append(faults, fmt.Errorf("reservoir: ReplaceAfter: %v with LifetimeJitter %v is more than MaxLifetime %v", c.ReplaceAfter, c.LifetimeJitter, c.MaxLifetime))
+	}
 	return c, errors.Join(faults...)
 }
 
@@ -88,7 +92,7 @@ func (c Config[C]) faults() []error {
 	fault(c.OnExhausted < FailFast || c.OnExhausted > maxConnections, "OnExhausted: Overflow needs a number from 1 to %d", maxConnections)
 	fault(c.OpenRetry < OpenRetryTimed || c.OpenRetry > OpenRetryAlways, "OpenRetry: %d is not a policy", c.OpenRetry)
 	for name, d := range map[string]time.Duration{
-		"MaxLifetime": c.MaxLifetime, "IdleTTL": c.IdleTTL, "CheckInterval": c.CheckInterval, "LeakAfter": c.LeakAfter,
+		"MaxLifetime": c.MaxLifetime, "ReplaceAfter": c.ReplaceAfter, "IdleTTL": c.IdleTTL, "CheckInterval": c.CheckInterval, "LeakAfter": c.LeakAfter,
 	} {
 		fault(d > 0 && d < time.Millisecond, "%s: %v is less than 1ms: is the unit missing?", name, d)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/lease"
+	"github.com/flightpool/flightpool/reservoir"
 )
 
 func TestPausesDoubleWithTheStreakAndEndWithASuccess(t *testing.T) {
@@ -346,9 +347,63 @@ func TestAboveTheLowWatermarkOpensAreAskedForOneAtATime(t *testing.T) {
 		require.Equal(t, 2, c.res.Stats().Opening)
 		require.EqualValues(t, 1, limiter.waiting.Load(), "others may need it more")
 		borrow(2)
-		require.EqualValues(t, 3, limiter.waiting.Load(), "in need again")
+		require.EqualValues(t, 4, limiter.waiting.Load(), "in need again, the one that waited for its turn too")
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		require.Error(t, c.Close(ended), "loans are out")
 	})
+}
+
+// A queue of the limiter of 1s, which other processes cause. Opens that wait for
+// their turn while enough are ready are in a hurry when that changes: callers
+// wait for one queue, not for eight.
+func TestCallersDoNotWaitForOpensThatTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size, low, lost = 20, 2, 8
+		cfg, err := Config{Host: someHost, MaxOpen: size, LowWatermark: low, CheckInterval: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+		require.NoError(t, err)
+		c, err := newCluster(t.Context(), cfg, &fleet{leases: lease.NewLeases("x", 100), limiter: slow{lease.NewLimiter("x", 100, 100)}}, func(context.Context) (*physical, error) {
+			p := &physical{}
+			p.net, _ = net.Pipe()
+			p.user.Store(borrower) // so that its close is to cut it
+			return p, nil
+		})
+		require.NoError(t, err)
+		require.NoError(t, c.res.WaitReady(t.Context(), size))
+		var out []reservoir.Loan[*physical]
+		for range lost {
+			l, ok := c.res.TryAcquire()
+			require.True(t, ok)
+			out = append(out, l)
+		}
+		for _, l := range out {
+			require.NoError(t, l.Discard(errGone))
+		}
+		synctest.Wait()
+		require.Equal(t, lost, c.res.Stats().Opening)
+		for range size - lost { // a burst takes what is left
+			_, ok := c.res.TryAcquire()
+			require.True(t, ok)
+		}
+		began := time.Now()
+		for range lost {
+			_, err := c.res.Acquire(t.Context())
+			require.NoError(t, err)
+		}
+		require.LessOrEqual(t, time.Since(began), time.Second)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.Error(t, c.Close(ended), "loans are out")
+	})
+}
+
+type slow struct{ lease.Limiter }
+
+func (s slow) Wait(ctx context.Context) error {
+	select {
+	case <-time.After(time.Second):
+		return s.Limiter.Wait(ctx)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

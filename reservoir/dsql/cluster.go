@@ -28,7 +28,8 @@ type Cluster struct {
 	log   *slog.Logger
 
 	started chan struct{}                               // closed when res is set
-	gentle  chan struct{}                               // the one turn to ask for more than LowWatermark
+	enough  *watermark                                  // LowWatermark
+	repairs tasks                                       // of connections that came back
 	unwatch func()                                      // ends the listening for revoked leases
 	bounded func(end func(context.Context) error) error // calls end with CloseTimeout, for callers without a context
 
@@ -66,9 +67,10 @@ func newCluster(ctx context.Context, cfg Config, fleet *fleet, dial func(context
 	c := &Cluster{
 		cfg: cfg, fleet: fleet, share: newShare(cfg.MaxOpen), log: cfg.Logger.With("cluster", cfg.Host),
 		admit:   lease.Admit(fleet.leases, fleet.limiter),
-		started: make(chan struct{}), gentle: make(chan struct{}, 1), unwatch: func() {},
+		started: make(chan struct{}), unwatch: func() {},
 		open: map[*physical]struct{}{},
 	}
+	c.enough = newWatermark(cfg.LowWatermark, func() int { return c.res.Stats().Idle })
 	c.bounded = func(end func(context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, cfg.CloseTimeout)
 		defer cancel()
@@ -99,8 +101,12 @@ func (c *Cluster) reservoirConfig(ctx context.Context, dial func(context.Context
 		AcquireTimeout: -1,                       // view.wait has it
 		OpenRetry:      reservoir.OpenRetryNever, // persist has tried again
 		OpenTimeout:    cfg.OpenTimeout, CloseTimeout: 2 * cfg.CloseTimeout,
-		MaxLifetime: cfg.BaseLifetime, LifetimeJitter: cfg.LifetimeJitter, GuardWindow: cfg.GuardWindow,
+		MaxLifetime: cfg.MaxLifetime, ReplaceAfter: cfg.BaseLifetime, LifetimeJitter: cfg.LifetimeJitter, GuardWindow: cfg.GuardWindow,
+		IdleTTL: cfg.IdleTTL, LeakAfter: cfg.LeakAfter,
 		CheckInterval: cfg.CheckInterval, CheckTimeout: cfg.CheckTimeout, Hooks: cfg.Hooks,
+	}
+	if cfg.LowWatermark < cfg.MaxOpen {
+		rc.Hooks = c.enough.hooks(cfg.Hooks)
 	}
 	if cfg.OnReturn != nil {
 		rc.Reset = func(ctx context.Context, p *physical) error { return cfg.OnReturn(ctx, p.pgx()) }
@@ -118,7 +124,22 @@ func (c *Cluster) close(ctx context.Context, p *physical) error {
 		p.sever()
 		return nil
 	}
+	defer p.sever() // also when BeforeClose ends this goroutine
+	c.beforeClose(p)
 	return p.close(ctx, c.cfg.CloseTimeout)
+}
+
+// beforeClose tells the user of a connection that is about to be closed.
+func (c *Cluster) beforeClose(p *physical) {
+	if c.cfg.BeforeClose == nil {
+		return
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			c.log.Error("BeforeClose panicked", "panic", v)
+		}
+	}()
+	c.cfg.BeforeClose(p.pgx())
 }
 
 // revoked closes every connection: the idle ones now, those in use when they
@@ -169,7 +190,7 @@ func (c *Cluster) empty(waited time.Duration, cause error) error {
 	}
 	return &EmptyError{
 		Waited: waited, Ready: s.Idle, InUse: s.InUse, Opening: s.Opening, Waiting: s.Waiting + c.share.queue(),
-		MaxOpen: c.cfg.MaxOpen, Cause: cause, LastOpen: last,
+		MaxOpen: c.cfg.MaxOpen, Leases: c.fleet.leases.Stats(), Limiter: c.fleet.limiter.Stats(), Cause: cause, LastOpen: last,
 	}
 }
 
@@ -240,5 +261,9 @@ func (c *Cluster) Close(ctx context.Context) error {
 	if errors.Is(err, ErrClosed) {
 		return nil // closed before
 	}
-	return errors.Join(err, c.fleet.close(ctx))
+	// Nothing is left that could need long, and ctx may have ended.
+	return errors.Join(err, c.bounded(func(ctx context.Context) error {
+		c.repairs.end(ctx)
+		return c.fleet.close(ctx)
+	}))
 }

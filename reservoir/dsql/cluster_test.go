@@ -258,7 +258,7 @@ func TestAConnectionIsNotLentInItsGuardWindow(t *testing.T) {
 	g := startGate(t, nil)
 	p := newPool(t, g, func(c *dsql.Config) {
 		c.MaxOpen, c.OnDemand = 1, true
-		c.BaseLifetime, c.LifetimeJitter, c.GuardWindow = 10*time.Second, -1, 9800*time.Millisecond
+		c.BaseLifetime, c.MaxLifetime, c.LifetimeJitter, c.GuardWindow = 10*time.Second, 10*time.Second, -1, 9800*time.Millisecond
 	})
 	began := time.Now()
 	pids := map[uint32]bool{}

@@ -1,6 +1,7 @@
 package dsql
 
 import (
+	"context"
 	"database/sql/driver"
 	"errors"
 	"fmt"
@@ -10,40 +11,57 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A watch knows whether a connection was open when something was begun on it.
+// A watch judges the errors of one call: whether its connection was open when it
+// began, and whether its context has ended.
 //
 // When a connection is lost while the answer to a simple query, or to a batch, is
 // awaited, pgx forgets what happened and says "conn closed", safe to retry:
-// whoever believes it, as database/sql does, runs the statement twice.
+// whoever believes it, as database/sql does, runs the statement twice. And the
+// answer of a statement that was cancelled for its context does not say so.
 type watch struct {
-	conn *pgx.Conn
-	open bool
+	conn  *pgx.Conn
+	open  bool
+	ended func(error) error // adds the error of a context that has ended
 }
 
-func watching(conn *pgx.Conn) watch { return watch{conn, !conn.IsClosed()} }
+func watching(ctx context.Context, conn *pgx.Conn) watch {
+	return watch{conn, !conn.IsClosed(), func(err error) error { return endedBy(ctx, err) }}
+}
 
 // judge returns err, or ErrLost when err claims that nothing was sent by a
 // connection that was open before and is not any more.
 func (w watch) judge(err error) error {
-	if err != nil && w.open && w.conn.IsClosed() && unsent(err) {
+	switch {
+	case err == nil:
+		return nil
+	case w.open && w.conn.IsClosed() && unsent(err):
 		return ErrLost
+	case canceled(err):
+		return w.ended(err)
 	}
 	return err
 }
 
 // exec runs what may change something.
-func exec[T any](conn *pgx.Conn, do func() (T, error)) (T, error) {
-	w := watching(conn)
+func exec[T any](ctx context.Context, p *physical, do func() (T, error)) (T, error) {
+	w := watching(ctx, p.pgx())
+	if err := p.settle(ctx); err != nil {
+		var none T
+		return none, w.judge(err)
+	}
 	result, err := do()
 	return result, w.judge(err)
 }
 
-// commit adds ErrCommitUnknown to the error of a COMMIT that may have been
-// carried out. ended says that its context was over before.
-func commit(conn *pgx.Conn, ended bool, do func() error) error {
-	open := !ended && !conn.IsClosed()
-	err := do()
-	if err == nil || !open || refused(err) {
+// commit runs a COMMIT, and adds ErrCommitUnknown to its error when it may have
+// been carried out.
+func (p *physical) commit(ctx context.Context, do func(context.Context) error) error {
+	sent := false
+	err := p.control(ctx, func(ctx context.Context) error {
+		sent = !p.pgx().IsClosed()
+		return do(ctx)
+	})
+	if err == nil || !sent || refused(err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)

@@ -1,14 +1,10 @@
 package dsql
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net"
-	"runtime"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -17,9 +13,6 @@ import (
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
 )
-
-// sessionLimit is how long DSQL lets a session live.
-const sessionLimit = time.Hour
 
 // Config says where the cluster is and how many connections are kept ready.
 // The zero value of a field is its default; a negative number or duration turns
@@ -57,8 +50,10 @@ type Config struct {
 	// Dial replaces net.Dialer.DialContext. A connection that is no
 	// syscall.Conn is not looked at before it is lent.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// Pgx changes the settings of pgx: query mode, tracer, type map. What this
-	// package decides (address, TLS, password, hooks of the dial) stays.
+	// Pgx changes the settings of pgx: query mode, tracer. What this package
+	// decides (address, TLS, password, the dial) stays. A
+	// BuildContextWatcherHandler set here ends statements in the place of
+	// CancelGrace. Types are registered by AfterConnect.
 	Pgx func(*pgx.ConnConfig)
 
 	// MaxOpen bounds the connections of this process. Default
@@ -69,8 +64,9 @@ type Config struct {
 	TargetReady int
 	// LowWatermark is the number of ready connections from which on new ones
 	// are asked of the fleet one at a time, so that processes in need come
-	// first; it is also what WaitReady waits for by default. MaxOpen by
-	// default, which is never: as fast as the budgets allow.
+	// first; once fewer are ready, all that are missing are asked for. It is also
+	// what WaitReady waits for by default. MaxOpen by default, which is never: as
+	// fast as the budgets allow.
 	LowWatermark int
 	// OnDemand opens connections when they are asked for only, as an ordinary
 	// pool does; TargetReady is not used.
@@ -79,13 +75,22 @@ type Config struct {
 	MaxConcurrentOpens int
 
 	// BaseLifetime is the age from which a connection is replaced: 11m by
-	// default. With LifetimeJitter at most 60m; it cannot be off.
+	// default. With LifetimeJitter at most MaxLifetime; it cannot be off.
 	BaseLifetime time.Duration
-	// LifetimeJitter is added in parts that spread evenly: 2m by default.
+	// LifetimeJitter is added to BaseLifetime in parts that spread evenly: 2m by
+	// default; negative: none, and a fleet that started at once replaces its
+	// connections at once.
 	LifetimeJitter time.Duration
-	// GuardWindow is how long before its end a connection is not lent any
+	// MaxLifetime is the age up to which a connection is used while no other can
+	// be opened for it, because a table cannot be reached for example: 59m by
+	// default, which is also the most, since DSQL ends a session after 60m.
+	MaxLifetime time.Duration
+	// GuardWindow is how long before MaxLifetime a connection is not lent any
 	// more: 45s by default.
 	GuardWindow time.Duration
+	// IdleTTL closes a connection that was idle for so long, when more than
+	// TargetReady were: 5m by default; negative: never.
+	IdleTTL time.Duration
 
 	// AcquireTimeout bounds a caller's wait besides its context: 30s by
 	// default.
@@ -103,21 +108,46 @@ type Config struct {
 	// OpenTimeout bounds one open, its repetitions after refusals included:
 	// 5s by default; it cannot be off.
 	OpenTimeout time.Duration
+	// CancelGrace is how long a statement whose context has ended has to end, too:
+	// 500ms by default; it cannot be off. The server is asked at once to cancel
+	// it, by a second connection. When it has answered in time, its connection
+	// stays; else that is closed.
+	CancelGrace time.Duration
 	// CloseTimeout bounds one close, and whatever else has no context of a
 	// caller: 5s by default; it cannot be off.
 	CloseTimeout time.Duration
-	// CheckInterval is how often an idle connection is pinged: 30s by default.
+	// CheckInterval is how often an idle connection is pinged: 5m by default;
+	// negative: never. A peer that fell silent is found earlier by TCP's keepalive,
+	// unless Dial is set: within half a minute.
 	CheckInterval time.Duration
 	// CheckTimeout bounds that ping, and OnReturn: 5s by default; it cannot be
 	// off.
 	CheckTimeout time.Duration
+	// AfterConnect, if set, prepares each new connection, for example by
+	// registering types (conn.TypeMap). It is a part of the open, within
+	// OpenTimeout; an error closes the connection and fails the open.
+	AfterConnect func(ctx context.Context, conn *pgx.Conn) error
+	// BeforeAcquire, if set, looks at a connection before it is lent; when it
+	// returns false, the connection is closed and another one taken. ctx is the
+	// caller's.
+	BeforeAcquire func(ctx context.Context, conn *pgx.Conn) bool
+	// BeforeClose, if set, is told of a connection that is about to be closed,
+	// unless a borrower still has it.
+	BeforeClose func(conn *pgx.Conn)
+	// AcquireTracer, if set, hears of every call for a connection.
+	AcquireTracer AcquireTracer
+	// LeakAfter reports a loan that is out for longer to Hooks.Leaked, once, with
+	// the stack of its borrower. Off by default.
+	LeakAfter time.Duration
 	// OnReturn, if set, makes a returned connection as good as new, for
 	// example by undoing SET; an error closes it. To forget prepared
 	// statements, call the connection's DeallocateAll: after DISCARD ALL pgx
 	// would go on using those that it believes in.
 	OnReturn func(ctx context.Context, conn *pgx.Conn) error
 
-	// ConnLimit is how many connections the fleet may have: 10,000 by default.
+	// ConnLimit is how many connections the fleet may have: 9,800 by default, a
+	// little less than the 10,000 of DSQL, for other clients and for processes
+	// that were taken for dead.
 	ConnLimit int
 	// OpenRate is how many opens per second the fleet may make: 100 by
 	// default.
@@ -128,9 +158,23 @@ type Config struct {
 	// LeaseTable is a DynamoDB table in Region in which the fleet shares these
 	// limits. Empty: they are this process's alone.
 	LeaseTable string
-	// Fallback is what is granted while LeaseTable cannot be reached: nothing
-	// by default.
+	// Budget names the limits in the table: by default the cluster's identifier
+	// and region, whichever name of it Host is, else Host.
+	Budget string
+	// Lease, LeaseGrace, LeaseShards, LeaseBatch and LeaseStrict are the settings
+	// of dynamolease.Config of these names, whose defaults they have.
+	Lease, LeaseGrace       time.Duration
+	LeaseShards, LeaseBatch int
+	LeaseStrict             bool
+	// Fallback is how many connections this process may have while LeaseTable
+	// cannot be reached: by default those that it has, each of which it may
+	// replace, and no more.
 	Fallback lease.Fallback
+	// RateFallback is how many opens per second this process may make while
+	// LeaseTable cannot be reached. By default its part of OpenRate, divided by
+	// the number of processes that were seen last; as long as none were, by
+	// ConnLimit / MaxOpen. Negative: none.
+	RateFallback float64
 	// Leases and Limiter replace what is made of the fields above. Whoever
 	// made them closes them.
 	Leases  lease.Leases
@@ -140,62 +184,4 @@ type Config struct {
 	Hooks reservoir.Hooks
 	// Logger hears of refusals and of budgets: slog.Default() by default.
 	Logger *slog.Logger
-}
-
-// resolve returns c with defaults filled in, or all of its faults.
-func (c Config) resolve(env func(string) string) (Config, error) {
-	host, region, where := place(c.Host, c.Region, env)
-	c.Host, c.Region = host, region
-	c.Port = cmp.Or(c.Port, 5432)
-	c.User = cmp.Or(c.User, "admin")
-	c.Database = cmp.Or(c.Database, "postgres")
-	c.TokenLifetime = cmp.Or(c.TokenLifetime, 15*time.Minute)
-	c.MaxOpen = cmp.Or(c.MaxOpen, max(4, min(16, 2*runtime.NumCPU()), c.TargetReady))
-	c.TargetReady = cmp.Or(c.TargetReady, c.MaxOpen)
-	c.LowWatermark = cmp.Or(c.LowWatermark, c.MaxOpen)
-	c.BaseLifetime = cmp.Or(c.BaseLifetime, 11*time.Minute)
-	c.LifetimeJitter = cmp.Or(c.LifetimeJitter, 2*time.Minute)
-	c.GuardWindow = cmp.Or(c.GuardWindow, 45*time.Second)
-	c.AcquireTimeout = cmp.Or(c.AcquireTimeout, 30*time.Second)
-	c.OpenTimeout = cmp.Or(c.OpenTimeout, 5*time.Second)
-	c.CloseTimeout = cmp.Or(c.CloseTimeout, 5*time.Second)
-	c.CheckInterval = cmp.Or(c.CheckInterval, 30*time.Second)
-	c.CheckTimeout = cmp.Or(c.CheckTimeout, 5*time.Second)
-	c.ConnLimit = cmp.Or(c.ConnLimit, 10_000)
-	c.OpenRate = cmp.Or(c.OpenRate, 100)
-	c.OpenBurst = cmp.Or(c.OpenBurst, 500)
-	c.Logger = cmp.Or(c.Logger, slog.Default())
-	if c.Dial == nil {
-		c.Dial = new(net.Dialer).DialContext
-	}
-	return c, errors.Join(append(c.faults(), where)...)
-}
-
-// faults finds what is wrong with a resolved configuration.
-func (c Config) faults() []error {
-	var faults []error
-	fault := func(wrong bool, format string, args ...any) {
-		if wrong {
-			faults = append(faults, fmt.Errorf("dsql: "+format, args...))
-		}
-	}
-	life := c.BaseLifetime + max(0, c.LifetimeJitter)
-	fault(c.Port < 0 || c.Port > 65535, "Port: %d is no port", c.Port)
-	fault(c.TokenLifetime < time.Second || c.TokenLifetime > 7*24*time.Hour, "TokenLifetime: %v is not between 1s and 168h", c.TokenLifetime)
-	fault(c.TLS != nil && c.TLS.InsecureSkipVerify, "TLS: InsecureSkipVerify would send tokens to anybody")
-	fault(c.MaxOpen < 1, "MaxOpen: %d is less than 1", c.MaxOpen)
-	fault(c.TargetReady > c.MaxOpen, "TargetReady: %d is more than MaxOpen %d", c.TargetReady, c.MaxOpen)
-	fault(c.LowWatermark > c.MaxOpen, "LowWatermark: %d is more than MaxOpen %d", c.LowWatermark, c.MaxOpen)
-	fault(c.NoWait && (c.OnDemand || c.TargetReady < 1), "NoWait: nothing would ever be opened with OnDemand or without TargetReady")
-	fault(c.BadConnWhenEmpty && !c.NoWait, "BadConnWhenEmpty: needs NoWait")
-	fault(c.BaseLifetime < 0, "BaseLifetime: cannot be off, DSQL ends sessions after %v", sessionLimit)
-	fault(life > sessionLimit, "BaseLifetime: %v with LifetimeJitter is more than the %v after which DSQL ends sessions", life, sessionLimit)
-	fault(c.GuardWindow >= c.BaseLifetime && c.BaseLifetime > 0, "GuardWindow: %v is not less than BaseLifetime %v", c.GuardWindow, c.BaseLifetime)
-	fault(c.OpenTimeout < 0, "OpenTimeout: cannot be off")
-	fault(c.CloseTimeout < 0, "CloseTimeout: cannot be off")
-	fault(c.CheckTimeout < 0, "CheckTimeout: cannot be off")
-	fault(c.ConnLimit < 1, "ConnLimit: %d is less than 1", c.ConnLimit)
-	fault(lease.CheckRate(c.OpenRate) != nil, "OpenRate: %v is not finite and at least %v", c.OpenRate, lease.MinRate)
-	fault(c.OpenBurst < 1, "OpenBurst: %d is less than 1", c.OpenBurst)
-	return faults
 }

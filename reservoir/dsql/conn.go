@@ -9,6 +9,10 @@ import (
 
 // A Conn is a connection on loan from a Pool. One goroutine at a time may use
 // it, until Release.
+//
+// When the context of a call ends, the server is asked to cancel the statement,
+// and the call returns with its answer, after CancelGrace at the latest: the
+// connection is lost then.
 type Conn struct {
 	conn *pgx.Conn
 	loan *loan
@@ -17,8 +21,9 @@ type Conn struct {
 // Conn is the connection itself. It must not be used after Release.
 func (c *Conn) Conn() *pgx.Conn { return c.conn }
 
-// Release gives the connection back; it is closed unless it is open, idle and
-// outside a transaction. A second Release does nothing.
+// Release gives the connection back. A transaction that is open is rolled back
+// first, for which Release does not wait; a connection that is lost, or busy with
+// a result, is closed. A second Release does nothing.
 func (c *Conn) Release() { c.loan.end(nil) }
 
 // Discard gives the connection back to be closed. After Release it does nothing.
@@ -26,7 +31,7 @@ func (c *Conn) Discard(reason error) { c.loan.end(reason) }
 
 // Exec is pgx.Conn's, with ErrLost where pgx would claim that nothing was sent.
 func (c *Conn) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	return exec(c.conn, func() (pgconn.CommandTag, error) { return c.conn.Exec(ctx, sql, args...) })
+	return exec(ctx, c.loan.Value(), func() (pgconn.CommandTag, error) { return c.conn.Exec(ctx, sql, args...) })
 }
 
 // Query is pgx.Conn's, with ErrLost as Exec.
@@ -36,39 +41,59 @@ func (c *Conn) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, er
 
 // query runs a query. Its rows release what they end with, if that is not nil.
 func (c *Conn) query(ctx context.Context, release *Conn, sql string, args ...any) (pgx.Rows, error) {
-	w := watching(c.conn)
+	w := watching(ctx, c.conn)
+	if err := c.loan.Value().settle(ctx); err != nil {
+		err = w.judge(err)
+		return failed{err}, err
+	}
 	r, err := c.conn.Query(ctx, sql, args...)
 	return &rows{Rows: r, watch: w, conn: release}, w.judge(err)
 }
 
 // QueryRow is pgx.Conn's, with ErrLost as Exec.
 func (c *Conn) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	w := watching(c.conn)
-	return &row{Row: c.conn.QueryRow(ctx, sql, args...), watch: w}
+	return c.queryRow(ctx, nil, sql, args...)
+}
+
+// queryRow runs a query for a row, whose Scan releases release, if that is not
+// nil.
+func (c *Conn) queryRow(ctx context.Context, release *Conn, sql string, args ...any) pgx.Row {
+	w := watching(ctx, c.conn)
+	if err := c.loan.Value().settle(ctx); err != nil {
+		return &row{Row: failed{err}, watch: w, conn: release}
+	}
+	return &row{Row: c.conn.QueryRow(ctx, sql, args...), watch: w, conn: release}
 }
 
 // SendBatch is pgx.Conn's, with ErrLost as Exec.
 func (c *Conn) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	w := watching(c.conn)
-	return newBatch(c.conn.SendBatch(ctx, b), w, nil)
+	return c.sendBatch(ctx, b, false)
+}
+
+func (c *Conn) sendBatch(ctx context.Context, b *pgx.Batch, release bool) pgx.BatchResults {
+	w := watching(ctx, c.conn)
+	if err := c.loan.Value().settle(ctx); err != nil {
+		return newBatch(pgx.FailedBatchResults(b, err), w, c, release)
+	}
+	return newBatch(c.conn.SendBatch(ctx, b), w, c, release)
 }
 
 // CopyFrom is pgx.Conn's, with ErrLost as Exec.
 func (c *Conn) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (int64, error) {
-	return exec(c.conn, func() (int64, error) { return c.conn.CopyFrom(ctx, table, columns, source) })
+	return exec(ctx, c.loan.Value(), func() (int64, error) { return c.conn.CopyFrom(ctx, table, columns, source) })
 }
 
 // Begin begins a transaction with the default options.
 func (c *Conn) Begin(ctx context.Context) (pgx.Tx, error) { return c.BeginTx(ctx, pgx.TxOptions{}) }
 
-// BeginTx is pgx.Conn's, with ErrCommitUnknown from Commit.
+// BeginTx is pgx.Conn's, with ErrCommitUnknown from Commit. Its Rollback works
+// when ctx has ended, too.
 func (c *Conn) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) {
-	t, err := c.conn.BeginTx(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	return &tx{Tx: t}, nil
+	return c.begin(ctx, opts, false)
 }
 
 // Ping proves that the connection works.
-func (c *Conn) Ping(ctx context.Context) error { return c.conn.Ping(ctx) }
+func (c *Conn) Ping(ctx context.Context) error {
+	_, err := exec(ctx, c.loan.Value(), func() (struct{}, error) { return struct{}{}, c.conn.Ping(ctx) })
+	return err
+}

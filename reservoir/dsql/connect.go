@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-var errNoCancel = errors.New("dsql: a cancelled query opens no second connection")
+var errNoSecond = errors.New("dsql: a connection that was lost opens no second one")
 
 // A dialer opens connections. It knows no budget: that is the Cluster's.
 type dialer struct {
@@ -26,17 +29,12 @@ func (d *dialer) open(ctx context.Context) (*physical, error) {
 	if err != nil {
 		return nil, d.fail(err, hopeless, "Credentials")
 	}
-	p := &physical{statements: map[string]struct{}{}}
-	var dialled atomic.Bool
+	p := &physical{statements: map[string]struct{}{}, grace: d.cfg.CancelGrace}
 	login := d.login.Copy()
 	login.Password = token
-	login.DialFunc = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		if dialled.Swap(true) {
-			return nil, errNoCancel // what pgx would dial later is a request to cancel
-		}
-		conn, err := d.cfg.Dial(ctx, network, address(d.cfg))
-		p.net = conn
-		return conn, err
+	login.DialFunc = d.dialFor(p)
+	if login.BuildContextWatcherHandler == nil {
+		login.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { return &canceller{p: p, conn: conn} }
 	}
 	conn, err := stdlib.GetConnector(*login).Connect(ctx)
 	if err != nil {
@@ -44,7 +42,63 @@ func (d *dialer) open(ctx context.Context) (*physical, error) {
 		return nil, d.fail(err, verdict, check)
 	}
 	p.sql = conn.(*stdlib.Conn) // what that connector makes
+	if err := d.prepare(ctx, p); err != nil {
+		return nil, err
+	}
 	return p, nil
+}
+
+// dialFor dials for one connection: once for itself, and later for requests to
+// cancel a statement. pgx makes such a request also for a connection that it gives
+// up, when a canceller has made it before or had no use for it.
+func (d *dialer) dialFor(p *physical) pgconn.DialFunc {
+	var dialled atomic.Bool
+	foreign := d.login.BuildContextWatcherHandler != nil // the user's own way to end statements
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		if dialled.Swap(true) {
+			if !foreign && ctx.Value(requestKey{}) == nil {
+				return nil, errNoSecond
+			}
+			return d.dial(ctx, network, address)
+		}
+		conn, err := d.dial(ctx, network, "")
+		p.net = conn
+		return conn, err
+	}
+}
+
+// dial dials the cluster. A request to cancel a statement goes to the very
+// address that its connection has, unless Config.Dial knows better where that is.
+func (d *dialer) dial(ctx context.Context, network, exact string) (net.Conn, error) {
+	if d.cfg.Dial != nil {
+		return d.cfg.Dial(ctx, network, address(d.cfg))
+	}
+	if exact == "" {
+		exact = address(d.cfg)
+	}
+	return tcp.DialContext(ctx, network, exact)
+}
+
+// tcp finds a peer that fell silent within half a minute, without a statement.
+var tcp = &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
+
+// prepare lets the user prepare a new connection, and closes it when that fails
+// or panics.
+func (d *dialer) prepare(ctx context.Context, p *physical) (err error) {
+	if d.cfg.AfterConnect == nil {
+		return nil
+	}
+	prepared := false
+	defer func() {
+		if !prepared {
+			_ = p.close(context.WithoutCancel(ctx), d.cfg.CloseTimeout) // err matters
+		}
+	}()
+	if err := d.cfg.AfterConnect(ctx, p.pgx()); err != nil {
+		return d.fail(err, passing, "AfterConnect")
+	}
+	prepared = true
+	return nil
 }
 
 // fail says what was being opened. An open that was called off says nothing of

@@ -61,7 +61,7 @@ func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 	l, err := c.view.acquire(ctx)
 	switch {
 	case err == nil:
-		return &SQLConn{inner: l.Value().sql, loan: l, bounded: c.view.cluster.bounded}, nil
+		return &SQLConn{inner: l.Value().sql, loan: l}, nil
 	case c.view.cluster.cfg.BadConnWhenEmpty && errors.Is(err, ErrReservoirEmpty):
 		return nil, fmt.Errorf("%w: %w", driver.ErrBadConn, err)
 	}

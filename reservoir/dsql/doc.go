@@ -20,10 +20,22 @@
 // back to, and PG* variables are not read. After its Close has returned, the
 // lease goes back.
 //
-// A name that resolves to several addresses, or a cancelled query, would make
-// pgx open connections that no budget knows of. So an open is one attempt, and a
-// query whose context ends is not cancelled at the server by a second
-// connection: its own is closed, and DSQL ends what it ran by itself.
+// A name that resolves to several addresses would make pgx open connections that
+// no budget knows of. So an open is one attempt.
+//
+// # The end of a context
+//
+// When the context of a statement ends, the server is asked to cancel it, as
+// PostgreSQL's protocol has it: by a request of its own, which is no session and
+// needs no permit. The call returns with the server's answer, and the connection
+// stays; without an answer within CancelGrace it returns all the same, and the
+// connection is closed. So a storm of timeouts costs no opens. A request that may
+// still be under way hits no other statement: its connection is closed, and one
+// that has arrived is followed by an empty statement before any other.
+//
+// BEGIN, COMMIT and ROLLBACK are not cancelled: their answers are awaited for
+// CancelGrace. A transaction whose context has ended is rolled back on a context
+// of its own, in the background where its connection goes back to the pool.
 //
 // # database/sql
 //
@@ -45,21 +57,25 @@
 // # Age
 //
 // The defaults are those of the document that this package follows: a life of
-// 11 minutes and up to 2 more, not lent in the last 45 seconds. They came from
-// the belief that a session ends with its token. It does not: a token is for the
-// open alone. DSQL ends a session after 60 minutes and lets a transaction begun
-// before go on for 5, so BaseLifetime 50m with LifetimeJitter 2m is safe too,
-// and costs a quarter of the opens: at 10,000 connections 3 per second, not 14,
-// of the 100 that all share. The jitters are spread evenly, so a reservoir
-// filled at once does not expire at once.
+// 11 minutes and up to 2 more. They came from the belief that a session ends with
+// its token. It does not: a token is for the open alone. DSQL ends a session
+// after 60 minutes and lets a transaction begun before go on for 5, so
+// BaseLifetime 50m with LifetimeJitter 2m is safe too, and costs a quarter of the
+// opens: at 10,000 connections 3 per second, not 14, of the 100 that all share.
+// The jitters are spread evenly, so a reservoir filled at once does not expire at
+// once.
+//
+// A connection of that age is replaced: it is lent until its successor is there,
+// at most until MaxLifetime (59m), and not in the last GuardWindow before that.
+// So while nothing can be opened, nothing expires for as long as DSQL allows.
 //
 // # What fails, and how
 //
 //	53400 too fast       the fleet's limiter is told, opens pause, then one
 //	                     asks for all; callers wait
 //	53300 too many       opens pause for longer, then one asks for all; callers wait
-//	no lease, no permit  callers wait; while the table cannot be reached and
-//	                     Fallback grants nothing they get ErrReservoirEmpty at once
+//	no lease, no permit  callers wait; while the table cannot be reached and the
+//	                     fallbacks grant nothing they get ErrReservoirEmpty at once
 //	access denied, no credentials, wrong name, no TLS
 //	                     nothing is ready: callers get the cause at once
 //	anything else        the reservoir's own back-off
@@ -71,14 +87,16 @@
 // Before each loan the socket is looked at, without a system call that waits:
 // one that the server closed or reset is not lent, so after a mass drop the
 // next request already works. One that fell silent is found by a ping in the
-// background, every CheckInterval of idleness.
+// background, every CheckInterval of idleness, and by TCP's keepalive before that,
+// unless Config.Dial is set.
 //
 // # The limits without a fleet
 //
 // Without LeaseTable, Leases and Limiter the budgets are this process's own:
 // ConnLimit, OpenRate and OpenBurst then bound one process. With LeaseTable the
-// fleet shares them in DynamoDB; Fallback says what happens when that cannot be
-// reached, and a log line and Stats say that it does.
+// fleet shares them in DynamoDB. While that cannot be reached, a process replaces
+// the connections that it has, one for one (Fallback), at its part of the fleet's
+// rate (RateFallback); a log line and Stats say so.
 //
 // # What holds
 //
@@ -96,5 +114,7 @@
 //	share, view, loan         who may have how many; borrowing
 //	connector, sqlconn, stmt  database/sql
 //	pool, conn, rows, tx      pgx; poolstat: numbers by pgxpool's names
+//	ending                    statements and transactions whose context ends
 //	commit, occ               lost commits; conflicts
+//	ratefallback              the rate while the table cannot be reached
 package dsql

@@ -1,12 +1,15 @@
 package dsql
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/flightpool/flightpool/lease"
 )
 
 // ConfigFromEnv reads a Config from the environment. A variable that is not set
@@ -21,10 +24,27 @@ import (
 //	DSQL_RESERVOIR_GUARD_WINDOW         45s      Config.GuardWindow
 //	DSQL_DISTRIBUTED_CONN_LEASE_ENABLED false    share the limits with the fleet
 //	DSQL_DISTRIBUTED_CONN_LEASE_TABLE   -        Config.LeaseTable, when enabled
-//	DSQL_DISTRIBUTED_CONN_LIMIT         10000    Config.ConnLimit
+//	DSQL_DISTRIBUTED_CONN_LIMIT         9800     Config.ConnLimit
 //	DSQL_MAX_OPEN                       -        Config.MaxOpen
 //	CLUSTER_ENDPOINT                    -        Config.Host
 //	CLUSTER_USER                        admin    Config.User
+//
+// and beside those of the document that this package follows
+//
+//	DSQL_RESERVOIR_MAX_LIFETIME         59m      Config.MaxLifetime
+//	DSQL_RESERVOIR_IDLE_TTL             5m       Config.IdleTTL, 0: off
+//	DSQL_RESERVOIR_LEAK_AFTER           off      Config.LeakAfter
+//	DSQL_RESERVOIR_CHECK_INTERVAL       5m       Config.CheckInterval, 0: off
+//	DSQL_CANCEL_GRACE                   500ms    Config.CancelGrace
+//	DSQL_OPEN_RATE                      100      Config.OpenRate
+//	DSQL_OPEN_BURST                     500      Config.OpenBurst
+//	DSQL_RATE_FALLBACK                  a part   Config.RateFallback, 0: none
+//	DSQL_DISTRIBUTED_CONN_BUDGET        -        Config.Budget
+//	DSQL_DISTRIBUTED_CONN_LEASE         60s      Config.Lease
+//	DSQL_DISTRIBUTED_CONN_LEASE_GRACE   20s      Config.LeaseGrace
+//	DSQL_DISTRIBUTED_CONN_LEASE_SHARDS  -        Config.LeaseShards
+//	DSQL_DISTRIBUTED_CONN_LEASE_BATCH   -        Config.LeaseBatch
+//	DSQL_DISTRIBUTED_CONN_LEASE_STRICT  false    Config.LeaseStrict
 //
 // AWS_REGION and the credentials are read when the Config is used. Mind that
 // DSQL_RESERVOIR_ENABLED must be set to true for connections to be kept ready,
@@ -46,9 +66,20 @@ func configFrom(env func(string) string) (Config, error) {
 		GuardWindow:    e.duration("DSQL_RESERVOIR_GUARD_WINDOW", 0, 45*time.Second),
 		ConnLimit:      e.number("DSQL_DISTRIBUTED_CONN_LIMIT", 1),
 	}
-	if c.ConnLimit == 0 {
-		c.ConnLimit = 10_000
-	}
+	c.MaxLifetime = e.duration("DSQL_RESERVOIR_MAX_LIFETIME", time.Nanosecond, sessionLimit-sessionMargin)
+	c.IdleTTL = e.duration("DSQL_RESERVOIR_IDLE_TTL", 0, 0)
+	c.LeakAfter = e.duration("DSQL_RESERVOIR_LEAK_AFTER", 0, 0)
+	c.CheckInterval = e.duration("DSQL_RESERVOIR_CHECK_INTERVAL", 0, 0)
+	c.CancelGrace = e.duration("DSQL_CANCEL_GRACE", time.Nanosecond, 0)
+	c.OpenRate = e.rate("DSQL_OPEN_RATE")
+	c.OpenBurst = e.number("DSQL_OPEN_BURST", 1)
+	c.RateFallback = e.rate("DSQL_RATE_FALLBACK")
+	c.Budget = env("DSQL_DISTRIBUTED_CONN_BUDGET")
+	c.Lease = e.duration("DSQL_DISTRIBUTED_CONN_LEASE", time.Nanosecond, 0)
+	c.LeaseGrace = e.duration("DSQL_DISTRIBUTED_CONN_LEASE_GRACE", time.Nanosecond, 0)
+	c.LeaseShards = e.number("DSQL_DISTRIBUTED_CONN_LEASE_SHARDS", 1)
+	c.LeaseBatch = e.number("DSQL_DISTRIBUTED_CONN_LEASE_BATCH", 1)
+	c.LeaseStrict = e.flag("DSQL_DISTRIBUTED_CONN_LEASE_STRICT")
 	const table = "DSQL_DISTRIBUTED_CONN_LEASE_TABLE"
 	if e.flag("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED") {
 		if c.LeaseTable = env(table); c.LeaseTable == "" {
@@ -92,6 +123,23 @@ func (e *environment) number(name string, least int) int {
 	return n
 }
 
+// rate reads opens per second; 0 when it is not set. A zero that was asked for is
+// off.
+func (e *environment) rate(name string) float64 {
+	text := strings.TrimSpace(e.get(name))
+	if text == "" {
+		return 0
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil || f != 0 && lease.CheckRate(f) != nil:
+		e.fault(name, "%q is no number of opens per second", text)
+	case f == 0:
+		return -1
+	}
+	return f
+}
+
 // duration reads a duration. A zero that was asked for is off.
 func (e *environment) duration(name string, least, byDefault time.Duration) time.Duration {
 	text := strings.TrimSpace(e.get(name))
@@ -101,7 +149,7 @@ func (e *environment) duration(name string, least, byDefault time.Duration) time
 	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil || d < least:
-		e.fault(name, "%q is no duration from %v on, such as %v", text, least, byDefault)
+		e.fault(name, "%q is no duration from %v on, such as %v", text, least, cmp.Or(byDefault, time.Minute))
 	case d == 0:
 		return -1
 	}

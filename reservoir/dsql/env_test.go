@@ -30,7 +30,9 @@ func TestAnEmptyEnvironmentHasTheDefaultsOfGo(t *testing.T) {
 	require.Equal(t, 11*time.Minute, a.BaseLifetime)
 	require.Equal(t, 2*time.Minute, a.LifetimeJitter)
 	require.Equal(t, 45*time.Second, a.GuardWindow)
-	require.Equal(t, 10_000, a.ConnLimit)
+	require.Equal(t, 59*time.Minute, a.MaxLifetime)
+	require.Equal(t, 9_800, a.ConnLimit)
+	require.Equal(t, "abcdefghijklmnopqrstuvwxyz.us-east-1", a.Budget)
 	require.Empty(t, a.LeaseTable)
 
 	unset, err := configFrom(none)
@@ -44,11 +46,18 @@ func TestEveryVariableIsRead(t *testing.T) {
 		"DSQL_RESERVOIR_BASE_LIFETIME": "50m", "DSQL_RESERVOIR_LIFETIME_JITTER": "0", "DSQL_RESERVOIR_GUARD_WINDOW": "10s",
 		"DSQL_DISTRIBUTED_CONN_LEASE_ENABLED": "1", "DSQL_DISTRIBUTED_CONN_LEASE_TABLE": "leases", "DSQL_DISTRIBUTED_CONN_LIMIT": "20000",
 		"DSQL_MAX_OPEN": "9", "CLUSTER_ENDPOINT": someHost, "CLUSTER_USER": "app",
+		"DSQL_RESERVOIR_MAX_LIFETIME": "58m", "DSQL_RESERVOIR_IDLE_TTL": "0", "DSQL_RESERVOIR_LEAK_AFTER": "1m", "DSQL_RESERVOIR_CHECK_INTERVAL": "1m",
+		"DSQL_CANCEL_GRACE": "1s", "DSQL_OPEN_RATE": "50.5", "DSQL_OPEN_BURST": "60", "DSQL_RATE_FALLBACK": "0", "DSQL_DISTRIBUTED_CONN_BUDGET": "ours",
+		"DSQL_DISTRIBUTED_CONN_LEASE": "30s", "DSQL_DISTRIBUTED_CONN_LEASE_GRACE": "9s", "DSQL_DISTRIBUTED_CONN_LEASE_SHARDS": "2",
+		"DSQL_DISTRIBUTED_CONN_LEASE_BATCH": "5", "DSQL_DISTRIBUTED_CONN_LEASE_STRICT": "true",
 	}))
 	require.NoError(t, err)
 	require.Equal(t, Config{
 		Host: someHost, User: "app", MaxOpen: 9, TargetReady: 7, LowWatermark: 3,
 		BaseLifetime: 50 * time.Minute, LifetimeJitter: -1, GuardWindow: 10 * time.Second, ConnLimit: 20000, LeaseTable: "leases",
+		MaxLifetime: 58 * time.Minute, IdleTTL: -1, LeakAfter: time.Minute, CheckInterval: time.Minute, CancelGrace: time.Second,
+		OpenRate: 50.5, OpenBurst: 60, RateFallback: -1, Budget: "ours",
+		Lease: 30 * time.Second, LeaseGrace: 9 * time.Second, LeaseShards: 2, LeaseBatch: 5, LeaseStrict: true,
 	}, c)
 }
 
@@ -57,6 +66,8 @@ func TestEveryBadVariableIsNamed(t *testing.T) {
 		"DSQL_RESERVOIR_ENABLED": "ja", "DSQL_RESERVOIR_TARGET_READY": "0", "DSQL_RESERVOIR_LOW_WATERMARK": "many",
 		"DSQL_RESERVOIR_BASE_LIFETIME": "0s", "DSQL_RESERVOIR_LIFETIME_JITTER": "-1s", "DSQL_RESERVOIR_GUARD_WINDOW": "45",
 		"DSQL_DISTRIBUTED_CONN_LEASE_ENABLED": "2", "DSQL_DISTRIBUTED_CONN_LIMIT": "-5", "DSQL_MAX_OPEN": "1.5",
+		"DSQL_RESERVOIR_MAX_LIFETIME": "0", "DSQL_RESERVOIR_IDLE_TTL": "x", "DSQL_CANCEL_GRACE": "0s", "DSQL_OPEN_RATE": "NaN", "DSQL_RATE_FALLBACK": "-1",
+		"DSQL_DISTRIBUTED_CONN_LEASE": "60", "DSQL_DISTRIBUTED_CONN_LEASE_SHARDS": "0", "DSQL_DISTRIBUTED_CONN_LEASE_STRICT": "si",
 	}
 	_, err := configFrom(environ(bad))
 	for name := range bad {
@@ -111,16 +122,16 @@ func TestTheReservoirIsToldOfAgesAndNumbers(t *testing.T) {
 		want reservoir.Config[*physical]
 	}{
 		"defaults": {Config{MaxOpen: 9}, reservoir.Config[*physical]{
-			MinIdle: 9, MaxSize: 9, OpenRetry: reservoir.OpenRetryNever, MaxLifetime: 11 * time.Minute, LifetimeJitter: 2 * time.Minute, GuardWindow: 45 * time.Second,
-			OpenTimeout: 5 * time.Second, CheckInterval: 30 * time.Second, CheckTimeout: 5 * time.Second, CloseTimeout: 10 * time.Second,
+			MinIdle: 9, MaxSize: 9, OpenRetry: reservoir.OpenRetryNever, MaxLifetime: 59 * time.Minute, ReplaceAfter: 11 * time.Minute, LifetimeJitter: 2 * time.Minute, GuardWindow: 45 * time.Second,
+			OpenTimeout: 5 * time.Second, CheckInterval: 5 * time.Minute, CheckTimeout: 5 * time.Second, CloseTimeout: 10 * time.Second,
 		}},
 		"others": {
 			Config{
-				MaxOpen: 9, TargetReady: 3, BaseLifetime: 50 * time.Minute, LifetimeJitter: time.Minute, GuardWindow: time.Second, OpenTimeout: 2 * time.Second,
+				MaxOpen: 9, TargetReady: 3, BaseLifetime: 50 * time.Minute, MaxLifetime: 58 * time.Minute, LifetimeJitter: time.Minute, GuardWindow: time.Second, OpenTimeout: 2 * time.Second,
 				CheckInterval: time.Minute, CheckTimeout: time.Second, CloseTimeout: time.Second, MaxConcurrentOpens: 2,
 			},
 			reservoir.Config[*physical]{
-				MinIdle: 3, MaxSize: 9, OpenRetry: reservoir.OpenRetryNever, MaxLifetime: 50 * time.Minute, LifetimeJitter: time.Minute, GuardWindow: time.Second, OpenTimeout: 2 * time.Second,
+				MinIdle: 3, MaxSize: 9, OpenRetry: reservoir.OpenRetryNever, MaxLifetime: 58 * time.Minute, ReplaceAfter: 50 * time.Minute, LifetimeJitter: time.Minute, GuardWindow: time.Second, OpenTimeout: 2 * time.Second,
 				CheckInterval: time.Minute, CheckTimeout: time.Second, CloseTimeout: 2 * time.Second, MaxConcurrentOpens: 2,
 			},
 		},
@@ -147,4 +158,23 @@ func TestTheReservoirIsToldOfAgesAndNumbers(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAClusterIsOneBudgetByWhateverName(t *testing.T) {
+	const id = "abcdefghijklmnopqrstuvwxyz"
+	for host, want := range map[string]string{
+		id + ".dsql.us-east-1.on.aws":        id + ".us-east-1",
+		id + ".dsql-fnh4.us-east-1.on.aws":   id + ".us-east-1",
+		id + ".dsql.EU-WEST-2.on.aws.":       id + ".eu-west-2",
+		id:                                   id + ".us-west-1",
+		"dsql.example.com":                   "dsql.example.com",
+		"x." + id + ".dsql.us-east-1.on.aws": "x." + id + ".dsql.us-east-1.on.aws",
+	} {
+		c, err := Config{Host: host}.resolve(environ(map[string]string{"AWS_REGION": "us-west-1"}))
+		require.NoError(t, err)
+		require.Equal(t, want, c.Budget)
+	}
+	c, err := Config{Host: id, Budget: "ours"}.resolve(environ(map[string]string{"AWS_REGION": "us-west-1"}))
+	require.NoError(t, err)
+	require.Equal(t, "ours", c.Budget)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
 )
 
@@ -32,6 +33,7 @@ var (
 )
 
 var (
+	errUnwanted       = errors.New("BeforeAcquire does not want the connection")
 	errNoWait         = errors.New("nothing is ready and NoWait is set")
 	errAcquireTimeout = fmt.Errorf("AcquireTimeout is over: %w", context.DeadlineExceeded)
 )
@@ -44,6 +46,10 @@ type EmptyError struct {
 	// Ready, InUse and Opening count connections, Waiting the other callers, of
 	// MaxOpen, at the moment of the failure.
 	Ready, InUse, Opening, Waiting, MaxOpen int
+	// Leases and Limiter are the budgets at that moment: opens that wait there
+	// wait for the fleet.
+	Leases  lease.Stats
+	Limiter lease.LimiterStats
 	// Cause ended the wait: the caller's context, AcquireTimeout or NoWait.
 	Cause error
 	// LastOpen is why the latest open failed; nil when it did not.
@@ -53,6 +59,14 @@ type EmptyError struct {
 func (e *EmptyError) Error() string {
 	s := fmt.Sprintf("%v after %v: %d ready, %d in use, %d opening of %d, %d waiting: %v",
 		ErrReservoirEmpty, e.Waited, e.Ready, e.InUse, e.Opening, e.MaxOpen, e.Waiting, e.Cause)
+	switch {
+	case e.Leases.Degraded:
+		s += "; the table of the leases cannot be reached"
+	case e.Leases.Waiting > 0:
+		s += fmt.Sprintf("; %d opens wait for a lease, the fleet has %d of %d", e.Leases.Waiting, e.Leases.Used, e.Leases.Limit)
+	case e.Limiter.Waiting > 0:
+		s += fmt.Sprintf("; %d opens wait for a permit of the fleet", e.Limiter.Waiting)
+	}
 	if e.LastOpen != nil {
 		s += fmt.Sprintf(" (last open: %v)", e.LastOpen)
 	}

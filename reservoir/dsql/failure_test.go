@@ -221,10 +221,10 @@ func TestFaultsOfTheConfigurationAreToldTogether(t *testing.T) {
 	noAccount(t)
 	_, err := dsql.NewPool(t.Context(), dsql.Config{
 		Port: 70000, TLS: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // it must be refused
-		MaxOpen: 2, TargetReady: 3, LowWatermark: 3, BaseLifetime: 59 * time.Minute, GuardWindow: time.Hour, OpenTimeout: -1, CloseTimeout: -1, CheckTimeout: -1, BadConnWhenEmpty: true,
+		MaxOpen: 2, TargetReady: 3, LowWatermark: 3, BaseLifetime: time.Hour, MaxLifetime: time.Hour, GuardWindow: time.Hour, CancelGrace: -1, RateFallback: math.Inf(1), OpenTimeout: -1, CloseTimeout: -1, CheckTimeout: -1, BadConnWhenEmpty: true,
 		ConnLimit: -1, OpenRate: math.NaN(), OpenBurst: -1, TokenLifetime: time.Millisecond,
 	})
-	for _, field := range []string{"Host", "Region", "Port", "TLS", "TargetReady", "LowWatermark", "BaseLifetime", "GuardWindow", "OpenTimeout", "CloseTimeout", "CheckTimeout", "BadConnWhenEmpty", "ConnLimit", "OpenRate", "OpenBurst", "TokenLifetime"} {
+	for _, field := range []string{"Host", "Region", "Port", "TLS", "TargetReady", "LowWatermark", "BaseLifetime", "MaxLifetime", "CancelGrace", "RateFallback", "GuardWindow", "OpenTimeout", "CloseTimeout", "CheckTimeout", "BadConnWhenEmpty", "ConnLimit", "OpenRate", "OpenBurst", "TokenLifetime"} {
 		require.ErrorContains(t, err, "dsql: "+field+":")
 	}
 }

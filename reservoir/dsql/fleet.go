@@ -25,7 +25,9 @@ func newFleet(ctx context.Context, c Config, account aws.Config) (_ *fleet, err 
 	f := &fleet{leases: c.Leases, limiter: c.Limiter}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, f.close(ctx))
+			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.CloseTimeout)
+			defer cancel()
+			err = errors.Join(err, f.close(closing))
 		}
 	}()
 	var client *dynamodb.Client
@@ -42,6 +44,9 @@ func newFleet(ctx context.Context, c Config, account aws.Config) (_ *fleet, err 
 		if f.limiter, err = newLimiter(ctx, c, client); err != nil {
 			return f, err
 		}
+		if client != nil {
+			f.limiter = withFallback(f.limiter, c, func() int { return f.leases.Stats().Owners })
+		}
 		f.closers = append(f.closers, f.limiter.Close)
 	}
 	return f, nil
@@ -49,10 +54,11 @@ func newFleet(ctx context.Context, c Config, account aws.Config) (_ *fleet, err 
 
 func newLeases(ctx context.Context, c Config, client *dynamodb.Client) (lease.Leases, error) {
 	if client == nil {
-		return lease.NewLeases(c.Host, c.ConnLimit), nil
+		return lease.NewLeases(c.Budget, c.ConnLimit), nil
 	}
 	leases, err := dynamolease.New(ctx, client, dynamolease.Config{
-		Table: c.LeaseTable, Budget: c.Host, Limit: c.ConnLimit, OpenTimeout: c.OpenTimeout, Fallback: c.Fallback, Logger: c.Logger,
+		Table: c.LeaseTable, Budget: c.Budget, Limit: c.ConnLimit, OpenTimeout: c.OpenTimeout, Fallback: c.Fallback, Logger: c.Logger,
+		Lease: c.Lease, Grace: c.LeaseGrace, Shards: c.LeaseShards, Batch: c.LeaseBatch, Strict: c.LeaseStrict,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("dsql: LeaseTable %q: %w", c.LeaseTable, err)
@@ -62,10 +68,10 @@ func newLeases(ctx context.Context, c Config, client *dynamodb.Client) (lease.Le
 
 func newLimiter(ctx context.Context, c Config, client *dynamodb.Client) (lease.Limiter, error) {
 	if client == nil {
-		return lease.NewLimiter(c.Host, c.OpenRate, c.OpenBurst), nil
+		return lease.NewLimiter(c.Budget, c.OpenRate, c.OpenBurst), nil
 	}
 	limiter, err := dynamolease.NewLimiter(ctx, client, dynamolease.LimiterConfig{
-		Table: c.LeaseTable, Budget: c.Host, Rate: c.OpenRate, Burst: c.OpenBurst, Fallback: c.Fallback, Logger: c.Logger,
+		Table: c.LeaseTable, Budget: c.Budget, Rate: c.OpenRate, Burst: c.OpenBurst, Logger: c.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("dsql: LeaseTable %q: %w", c.LeaseTable, err)

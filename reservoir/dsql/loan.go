@@ -1,6 +1,8 @@
 package dsql
 
 import (
+	"context"
+	"sync"
 	"sync/atomic"
 
 	"github.com/flightpool/flightpool/reservoir"
@@ -10,12 +12,14 @@ import (
 // once to some effect, and only after the last use.
 type loan struct {
 	reservoir.Loan[*physical]
-	member *member
-	ended  atomic.Bool
+	member  *member
+	cluster *Cluster
+	ended   atomic.Bool
 }
 
 // end gives the connection back; fault says that it is not fine. Whether it is
-// open, idle and outside a transaction is looked at in any case.
+// open, idle and outside a transaction is looked at in any case. What can be
+// repaired is, in the background.
 //
 //nolint:contextcheck,nolintlint // a loan ends whatever became of the borrower's context; contextcheck reads this itself, so that nolintlint finds it unused
 func (l *loan) end(fault error) {
@@ -23,15 +27,56 @@ func (l *loan) end(fault error) {
 		return
 	}
 	p := l.Value()
+	if fault == nil && p.repairable() && l.cluster.repairs.start(func() { l.settle(l.cluster.bounded(p.repair)) }) {
+		return
+	}
 	if fault == nil {
 		fault = p.fit()
 	}
-	p.user.CompareAndSwap(borrower, nobody)
+	l.settle(fault)
+}
+
+// settle ends the loan.
+func (l *loan) settle(fault error) {
+	defer l.member.give()
+	l.Value().user.CompareAndSwap(borrower, nobody)
 	// An error says that Close has taken the connection back by force.
 	if fault != nil {
 		_ = l.Discard(fault)
 	} else {
 		_ = l.Release()
 	}
-	l.member.give()
+}
+
+// tasks are goroutines that an owner waits for when it ends.
+type tasks struct {
+	mu    sync.Mutex
+	all   sync.WaitGroup
+	ended bool // nothing starts any more
+}
+
+// start runs f on a goroutine, unless the owner has ended.
+func (t *tasks) start(f func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended {
+		t.all.Go(f)
+	}
+	return !t.ended
+}
+
+// end waits for all tasks until ctx ends.
+func (t *tasks) end(ctx context.Context) {
+	t.mu.Lock()
+	t.ended = true
+	t.mu.Unlock()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t.all.Wait()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
 }

@@ -28,6 +28,7 @@ func loginConfig(c Config) (*pgx.ConnConfig, error) {
 	for name, value := range c.RuntimeParams {
 		base.RuntimeParams[name] = value
 	}
+	base.BuildContextWatcherHandler = nil // a canceller, unless the user has another
 	if c.Pgx != nil {
 		c.Pgx(base)
 	}

@@ -3,6 +3,7 @@ package dsql
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -65,6 +66,35 @@ func (p OCCPolicy) Do(ctx context.Context, f func(context.Context) error) error 
 		}
 		bound = min(2*bound, p.MaxPause)
 	}
+}
+
+// A SQLBeginner begins transactions of database/sql: *sql.DB, *sql.Conn, and what
+// embeds them.
+type SQLBeginner interface {
+	BeginTx(ctx context.Context, opts *sql.TxOptions) (*sql.Tx, error)
+}
+
+// InTx calls f in a transaction of database/sql, commits it, and does all of it
+// again after a conflict, as RetryOCC does. When f fails or panics, the transaction
+// is rolled back. f must neither commit nor roll back, and have no effects
+// besides. opts may be nil.
+func InTx(ctx context.Context, db SQLBeginner, opts *sql.TxOptions, f func(*sql.Tx) error) error {
+	return OCCPolicy{}.InTx(ctx, db, opts, f)
+}
+
+// InTx is the function InTx with this policy.
+func (p OCCPolicy) InTx(ctx context.Context, db SQLBeginner, opts *sql.TxOptions, f func(*sql.Tx) error) error {
+	return p.Do(ctx, func(ctx context.Context) error {
+		tx, err := db.BeginTx(ctx, opts)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }() // after Commit there is nothing to roll back
+		if err := f(tx); err != nil {
+			return err
+		}
+		return tx.Commit()
+	})
 }
 
 // IsConflict says whether a transaction failed because another one was faster,

@@ -10,14 +10,11 @@ import (
 // ask waits for the permission of one open.
 func (c *Cluster) ask(ctx context.Context) (func(), error) {
 	<-c.started
-	if c.res.Stats().Idle >= c.cfg.LowWatermark {
-		select {
-		case c.gentle <- struct{}{}:
-			defer func() { <-c.gentle }()
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	leave, err := c.enough.enter(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer leave()
 	if err := c.brake.wait(ctx); err != nil {
 		return nil, err
 	}

@@ -26,6 +26,14 @@ type physical struct {
 	// INVARIANT: only who has moved it from nobody may use pgx, and nobody moves
 	// it from closer.
 	user atomic.Int32
+
+	// grace is how long a statement has to end after its context.
+	grace time.Duration
+	// abrupt says that the end of its context cuts the connection at once.
+	abrupt atomic.Bool
+	// cancelled says that the server was asked to cancel a statement, and that
+	// nothing was answered since.
+	cancelled atomic.Bool
 }
 
 // The users of a physical connection. The reservoir, for its pings and resets,
@@ -50,6 +58,8 @@ func (p *physical) fit() error {
 		return errors.New("dsql: a result was not read to its end")
 	case conn.PgConn().TxStatus() != 'I':
 		return fmt.Errorf("dsql: a transaction was left open (status %c)", conn.PgConn().TxStatus())
+	case p.cancelled.Load():
+		return errors.New("dsql: a request to cancel a statement is under way")
 	}
 	return nil
 }
@@ -58,8 +68,13 @@ func (p *physical) fit() error {
 // is the end: a closed socket, TLS's or the server's farewell.
 func (p *physical) alive() bool { return !p.pgx().IsClosed() && quiet(p.net) }
 
-// check proves that an idle connection works.
-func check(ctx context.Context, p *physical) error { return p.pgx().Ping(ctx) }
+// check proves that an idle connection works. The end of ctx is the proof that it
+// does not.
+func check(ctx context.Context, p *physical) error {
+	p.abrupt.Store(true)
+	defer p.abrupt.Store(false)
+	return p.pgx().Ping(ctx)
+}
 
 // close returns when the server has closed its side, or did not want to, and the
 // socket is closed, at the latest after limit. pgx may have begun to close it
@@ -67,6 +82,7 @@ func check(ctx context.Context, p *physical) error { return p.pgx().Ping(ctx) }
 func (p *physical) close(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	p.abrupt.Store(true)
 	conn := p.pgx().PgConn()
 	if !conn.IsClosed() && !conn.IsBusy() {
 		p.takeLeave(limit / 5)

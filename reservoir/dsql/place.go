@@ -9,6 +9,7 @@ import (
 
 var (
 	endpointPattern  = regexp.MustCompile(`\.dsql[^.]*\.([^.]+)\.on\.aws$`)
+	clusterPattern   = regexp.MustCompile(`^([a-z0-9]{26})\.dsql[^.]*\.([^.]+)\.on\.aws$`)
 	clusterIDPattern = regexp.MustCompile(`^[a-z0-9]{26}$`)
 )
 
@@ -33,4 +34,16 @@ func place(host, region string, env func(string) string) (endpoint, found string
 		faults = append(faults, errors.New("dsql: Region: not in Host, and neither AWS_REGION nor AWS_DEFAULT_REGION is set"))
 	}
 	return host, found, errors.Join(faults...)
+}
+
+// budget names the limits of a cluster, which has several names: one for its
+// public endpoint and one for each of its private ones.
+func budget(host, region string) string {
+	if m := clusterPattern.FindStringSubmatch(host); m != nil {
+		return m[1] + "." + m[2]
+	}
+	if region != "" && clusterIDPattern.MatchString(host) {
+		return host + "." + region
+	}
+	return host
 }

@@ -58,9 +58,8 @@ func (p *Pool) AcquireAllIdle(ctx context.Context) (all []*Conn) {
 		if admitted, err := p.view.member.try(); err != nil || !admitted {
 			break
 		}
-		l := p.view.ready()
+		l := p.readyOrGive(ctx)
 		if l == nil {
-			p.view.member.give()
 			break
 		}
 		all = append(all, &Conn{conn: l.Value().pgx(), loan: l})
@@ -68,7 +67,19 @@ func (p *Pool) AcquireAllIdle(ctx context.Context) (all []*Conn) {
 	return all
 }
 
-// Exec runs a statement on a connection of the pool.
+// readyOrGive borrows an idle connection for a member that was allowed one more, or
+// gives that back.
+func (p *Pool) readyOrGive(ctx context.Context) (l *loan) {
+	defer func() {
+		if l == nil {
+			p.view.member.give()
+		}
+	}()
+	return p.view.ready(ctx)
+}
+
+// Exec runs a statement on a connection of the pool. When ctx ends, the server is
+// asked to cancel the statement, as for every call of a Pool (see Conn).
 func (p *Pool) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	c, err := p.Acquire(ctx)
 	if err != nil {
@@ -100,8 +111,7 @@ func (p *Pool) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	if err != nil {
 		return failed{err}
 	}
-	w := watching(c.conn)
-	return &row{Row: c.conn.QueryRow(ctx, sql, args...), watch: w, conn: c}
+	return c.queryRow(ctx, c, sql, args...)
 }
 
 // SendBatch sends a batch. Its connection is released when the results are
@@ -112,8 +122,7 @@ func (p *Pool) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
-	w := watching(c.conn)
-	return newBatch(c.conn.SendBatch(ctx, b), w, c)
+	return c.sendBatch(ctx, b, true)
 }
 
 // CopyFrom copies rows into a table. DSQL allows 3,000 in one transaction.
@@ -137,23 +146,34 @@ func (p *Pool) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) 
 	if err != nil {
 		return nil, err
 	}
-	t, err := c.conn.BeginTx(ctx, opts)
+	t, err := c.begin(ctx, opts, true)
 	if err != nil {
 		c.Release()
 		return nil, err
 	}
-	return &tx{Tx: t, conn: c}, nil
+	return t, nil
 }
 
 // InTx calls f in a transaction, commits it, and does all of it again after a
 // conflict, as RetryOCC does. f must have no effects besides.
 func (p *Pool) InTx(ctx context.Context, f func(pgx.Tx) error) error {
-	return RetryOCC(ctx, func(ctx context.Context) error { return pgx.BeginFunc(ctx, p, f) })
+	return p.InTxWith(ctx, TxOptions{}, f)
+}
+
+// TxOptions are how a transaction begins, and how often it runs.
+type TxOptions struct {
+	pgx.TxOptions
+	OCC OCCPolicy
+}
+
+// InTxWith is InTx with options.
+func (p *Pool) InTxWith(ctx context.Context, opts TxOptions, f func(pgx.Tx) error) error {
+	return opts.OCC.Do(ctx, func(ctx context.Context) error { return pgx.BeginTxFunc(ctx, p, opts.TxOptions, f) })
 }
 
 // Ping proves that a connection works.
 func (p *Pool) Ping(ctx context.Context) error {
-	return p.AcquireFunc(ctx, func(c *Conn) error { return c.conn.Ping(ctx) })
+	return p.AcquireFunc(ctx, func(c *Conn) error { return c.Ping(ctx) })
 }
 
 // WaitReady is the Cluster's.

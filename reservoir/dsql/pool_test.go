@@ -202,20 +202,6 @@ func count(t *testing.T, p *dsql.Pool, table string) (n int) {
 	return n
 }
 
-func TestACancelledQueryOpensNoSecondConnection(t *testing.T) {
-	g := startGate(t, nil)
-	p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen, c.CloseTimeout = 1, 300*time.Millisecond })
-	require.NoError(t, p.WaitReady(within(t, 10*time.Second), 1))
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	_, err := p.Exec(ctx, "select pg_sleep(20)")
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	require.NoError(t, p.Ping(within(t, 10*time.Second)))
-	require.Zero(t, g.Stats().Cancels)
-	require.Equal(t, 2, g.Stats().Attempts, "the first connection, and the one after it")
-	require.Equal(t, 1, g.Stats().Peak, "not before the first was gone")
-}
-
 // Half of the connections are in use when all are lost at once.
 func TestMassDropGivesEveryRequestItsErrorAndTheNextSucceeds(t *testing.T) {
 	const size = 20

@@ -71,11 +71,14 @@ type batch struct {
 	tx    *tx // nil: none was begun
 }
 
-// newBatch wraps results; conn is nil when there is none to release.
-func newBatch(results pgx.BatchResults, w watch, conn *Conn) *batch {
-	b := &batch{BatchResults: results, watch: w, conn: conn}
+// newBatch wraps results. release says that they release their connection.
+func newBatch(results pgx.BatchResults, w watch, on *Conn, release bool) *batch {
+	b := &batch{BatchResults: results, watch: w}
+	if release {
+		b.conn = on
+	}
 	if t := results.Tx(); t != nil {
-		b.tx = &tx{Tx: t, conn: conn}
+		b.tx = &tx{Tx: t, on: on, releases: release}
 	}
 	return b
 }

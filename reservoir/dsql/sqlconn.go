@@ -2,8 +2,10 @@ package dsql
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -13,8 +15,7 @@ import (
 // every optional interface of pgx's driver, and Conn, which gives the *pgx.Conn.
 type SQLConn struct {
 	*inner
-	loan    *loan
-	bounded func(func(context.Context) error) error // for calls without a context
+	loan *loan
 }
 
 // inner is pgx's connection by another name, since its own is that of its
@@ -32,8 +33,8 @@ var _ interface {
 	driver.Validator
 } = (*SQLConn)(nil)
 
-// Close gives the connection back to the reservoir, which closes it unless it
-// is open, idle and outside a transaction.
+// Close gives the connection back to the reservoir, which closes it if it is lost
+// or busy, and rolls back what is open.
 func (c *SQLConn) Close() error {
 	c.loan.end(nil)
 	return nil
@@ -52,36 +53,92 @@ func (c *SQLConn) ResetSession(context.Context) error {
 	return nil
 }
 
+// Ping proves that the connection works. A context that ends does not cost it.
+func (c *SQLConn) Ping(ctx context.Context) error {
+	_, err := exec(ctx, c.loan.Value(), func() (struct{}, error) { return struct{}{}, c.Conn().Ping(ctx) })
+	if err != nil && c.Conn().IsClosed() && ctx.Err() == nil {
+		return driver.ErrBadConn // another may work
+	}
+	return err
+}
+
 // Begin is for callers without a context; database/sql uses BeginTx.
 func (c *SQLConn) Begin() (driver.Tx, error) {
 	return nil, errors.New("dsql: use BeginTx")
 }
 
+// isolations are those of PostgreSQL. DSQL has one, and refuses others itself.
+var isolations = map[sql.IsolationLevel]pgx.TxIsoLevel{
+	sql.LevelDefault: "", sql.LevelReadUncommitted: pgx.ReadUncommitted, sql.LevelReadCommitted: pgx.ReadCommitted,
+	sql.LevelRepeatableRead: pgx.RepeatableRead, sql.LevelSnapshot: pgx.RepeatableRead, sql.LevelSerializable: pgx.Serializable,
+}
+
 // BeginTx begins a transaction. Its Commit fails with ErrCommitUnknown when the
-// outcome cannot be known.
+// outcome cannot be known; its Rollback works when ctx has ended, too.
 func (c *SQLConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	tx, err := c.inner.BeginTx(ctx, opts)
+	if c.Conn().IsClosed() {
+		return nil, driver.ErrBadConn // nothing was sent
+	}
+	level, known := isolations[sql.IsolationLevel(opts.Isolation)]
+	if !known {
+		return nil, fmt.Errorf("dsql: isolation level %v is not one of PostgreSQL's", sql.IsolationLevel(opts.Isolation))
+	}
+	with := pgx.TxOptions{IsoLevel: level}
+	if opts.ReadOnly {
+		with.AccessMode = pgx.ReadOnly
+	}
+	t, err := (&Conn{conn: c.Conn(), loan: c.loan}).begin(ctx, with, false)
 	if err != nil {
 		return nil, err
 	}
-	return sqlTx{tx, c.Conn()}, nil
+	return &sqlTx{commit: func() error { return t.Commit(ctx) }, rollback: func() error { return t.Rollback(ctx) }}, nil
 }
+
+// sqlTx is a transaction for database/sql, whose calls have no context: they have
+// that of BeginTx, which database/sql has looked at before.
+type sqlTx struct{ commit, rollback func() error }
+
+// Commit commits.
+func (t *sqlTx) Commit() error { return t.commit() }
+
+// Rollback rolls back.
+func (t *sqlTx) Rollback() error { return t.rollback() }
 
 // ExecContext runs a statement. One that may have been sent when the connection
 // was lost fails with ErrLost, so that database/sql does not run it again.
 func (c *SQLConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	return exec(c.Conn(), func() (driver.Result, error) { return c.inner.ExecContext(ctx, query, args) })
+	result, err := exec(ctx, c.loan.Value(), func() (driver.Result, error) { return c.inner.ExecContext(ctx, query, args) })
+	return result, c.unsent(ctx, err)
 }
 
 // QueryContext runs a query, with ErrLost as ExecContext.
 func (c *SQLConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	return exec(c.Conn(), func() (driver.Rows, error) { return c.inner.QueryContext(ctx, query, args) })
+	w := watching(ctx, c.Conn())
+	r, err := exec(ctx, c.loan.Value(), func() (driver.Rows, error) { return c.inner.QueryContext(ctx, query, args) })
+	if err != nil {
+		return nil, c.unsent(ctx, err)
+	}
+	if known, ok := r.(*stdlib.Rows); ok {
+		return &sqlRows{known, w}, nil
+	}
+	return r, nil
 }
 
-type sqlTx struct {
-	driver.Tx
-	conn *pgx.Conn
+// unsent says that the context was over before, where pgx's driver says that the
+// connection is bad.
+func (c *SQLConn) unsent(ctx context.Context, err error) error {
+	if errors.Is(err, driver.ErrBadConn) && ctx.Err() != nil && !c.Conn().IsClosed() {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
-// Commit has no context: database/sql has looked at it before.
-func (t sqlTx) Commit() error { return commit(t.conn, false, t.Tx.Commit) }
+// sqlRows are pgx's rows, with ErrLost, and with the context's error where it
+// ended them.
+type sqlRows struct {
+	*stdlib.Rows
+	watch watch
+}
+
+// Next reads the next row.
+func (r *sqlRows) Next(dest []driver.Value) error { return r.watch.judge(r.Rows.Next(dest)) }

@@ -4,18 +4,26 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // keptStatements bounds the statements that a connection keeps prepared for
 // database/sql. pgx keeps those of plain queries, by a bound of its own.
 const keptStatements = 256
 
+// private makes the text of a statement that is prepared for database/sql. pgx keeps
+// prepared statements by their texts and takes one that the user has prepared for
+// every query of that text, even one that is stale: with a text of its own, plain
+// queries are not touched by it.
+func private(query string) string { return query + "\n-- prepared" }
+
 // A stmt is a prepared statement of database/sql. The connection goes back to
 // the reservoir after every use, and database/sql closes the statement then; so
 // Close leaves it prepared, and to prepare it again costs nothing.
 type stmt struct {
 	conn   *SQLConn
-	query  string
+	query  string // private
 	inputs int
 	failed bool // an error may mean that the statement has gone stale: prepare it anew
 }
@@ -30,7 +38,10 @@ func (c *SQLConn) PrepareContext(ctx context.Context, query string) (driver.Stmt
 	if c.Conn().IsClosed() {
 		return nil, driver.ErrBadConn // nothing was sent
 	}
-	description, err := c.Conn().Prepare(ctx, query, query)
+	query = private(query)
+	description, err := exec(ctx, c.loan.Value(), func() (*pgconn.StatementDescription, error) {
+		return c.Conn().Prepare(ctx, query, query)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -75,5 +86,5 @@ func (s *stmt) Close() error {
 		return nil
 	}
 	delete(kept, s.query)
-	return s.conn.bounded(func(ctx context.Context) error { return s.conn.Conn().Deallocate(ctx, s.query) })
+	return s.conn.loan.cluster.bounded(func(ctx context.Context) error { return s.conn.Conn().Deallocate(ctx, s.query) })
 }

@@ -1,30 +1,127 @@
 package dsql
 
 import (
+	"cmp"
 	"context"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// tx is a transaction that knows when its commit's outcome is not known, and
-// releases its connection when it ends, if it has one to release.
+// tx is a transaction that knows when its commit's outcome is not known, that
+// ends without its connection when its context has ended, and that may release
+// its connection when it ends.
 type tx struct {
 	pgx.Tx
-	conn *Conn
+	on       *Conn
+	releases bool
+	// INVARIANT: from ended on nothing is run on the connection, which may be
+	// another borrower's.
+	ended atomic.Bool
+}
+
+// begin begins a transaction on a connection.
+func (c *Conn) begin(ctx context.Context, opts pgx.TxOptions, releases bool) (pgx.Tx, error) {
+	t := &tx{on: c, releases: releases}
+	err := c.loan.Value().control(ctx, func(ctx context.Context) (err error) {
+		t.Tx, err = c.conn.BeginTx(ctx, opts)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
 func (t *tx) release() {
-	if t.conn != nil {
-		t.conn.Release()
+	if t.releases {
+		t.on.Release()
 	}
 }
 
+// Commit does not send anything when ctx has ended before: the transaction is
+// rolled back then.
 func (t *tx) Commit(ctx context.Context) error {
+	if t.ended.Swap(true) {
+		return pgx.ErrTxClosed
+	}
 	defer t.release()
-	return commit(t.Conn(), ctx.Err() != nil, func() error { return t.Tx.Commit(ctx) })
+	if ctx.Err() != nil {
+		return endedBy(ctx, t.abandon(context.Cause(ctx)))
+	}
+	return t.on.loan.Value().commit(ctx, t.Tx.Commit)
 }
 
+// Rollback also works when ctx has ended.
 func (t *tx) Rollback(ctx context.Context) error {
+	if t.ended.Swap(true) {
+		return pgx.ErrTxClosed
+	}
 	defer t.release()
-	return t.Tx.Rollback(ctx)
+	if ctx.Err() != nil {
+		return t.abandon(nil)
+	}
+	return t.on.loan.Value().control(ctx, t.Tx.Rollback)
+}
+
+// abandon rolls back on a context of its own, and returns err if that works. Where
+// the connection is released, that rolls back, and the caller does not wait for
+// it.
+func (t *tx) abandon(err error) error {
+	if t.releases {
+		return err
+	}
+	l := t.on.loan
+	failed := l.cluster.bounded(func(ctx context.Context) error { return l.Value().control(ctx, t.Tx.Rollback) })
+	return cmp.Or(failed, err)
+}
+
+func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) {
+	if t.ended.Load() {
+		return nil, pgx.ErrTxClosed
+	}
+	return t.Tx.Begin(ctx)
+}
+
+func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if t.ended.Load() {
+		return pgconn.CommandTag{}, pgx.ErrTxClosed
+	}
+	return t.on.Exec(ctx, sql, args...)
+}
+
+func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if t.ended.Load() {
+		return failed{pgx.ErrTxClosed}, pgx.ErrTxClosed
+	}
+	return t.on.Query(ctx, sql, args...)
+}
+
+func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if t.ended.Load() {
+		return failed{pgx.ErrTxClosed}
+	}
+	return t.on.QueryRow(ctx, sql, args...)
+}
+
+func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	if t.ended.Load() {
+		return pgx.FailedBatchResults(b, pgx.ErrTxClosed)
+	}
+	return t.on.SendBatch(ctx, b)
+}
+
+func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (int64, error) {
+	if t.ended.Load() {
+		return 0, pgx.ErrTxClosed
+	}
+	return t.on.CopyFrom(ctx, table, columns, source)
+}
+
+func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	if t.ended.Load() {
+		return nil, pgx.ErrTxClosed
+	}
+	return t.Tx.Prepare(ctx, name, sql)
 }

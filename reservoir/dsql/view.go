@@ -26,6 +26,29 @@ type view struct {
 
 // acquire borrows a connection that was alive a moment ago.
 func (v *view) acquire(ctx context.Context) (*loan, error) {
+	tracer := v.cluster.cfg.AcquireTracer
+	if tracer == nil {
+		return v.counted(ctx)
+	}
+	ctx = tracer.TraceAcquireStart(ctx, TraceAcquireStartData{Cluster: v.cluster})
+	l, err := v.counted(ctx)
+	data := TraceAcquireEndData{Err: err}
+	if err == nil {
+		data.Conn = l.Value().pgx()
+	}
+	told := false
+	defer func() {
+		if !told && l != nil { // the tracer panicked
+			l.end(nil)
+		}
+	}()
+	tracer.TraceAcquireEnd(ctx, data)
+	told = true
+	return l, err
+}
+
+// counted borrows a connection and counts that.
+func (v *view) counted(ctx context.Context) (*loan, error) {
 	l, err := v.borrow(ctx)
 	if err != nil {
 		v.cluster.count.failures.Add(1)
@@ -35,7 +58,7 @@ func (v *view) acquire(ctx context.Context) (*loan, error) {
 	return l, nil
 }
 
-func (v *view) borrow(ctx context.Context) (*loan, error) {
+func (v *view) borrow(ctx context.Context) (l *loan, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, v.cluster.empty(0, context.Cause(ctx))
 	}
@@ -43,54 +66,72 @@ func (v *view) borrow(ctx context.Context) (*loan, error) {
 	if err != nil {
 		return nil, err
 	}
-	if admitted {
-		if l := v.ready(); l != nil {
-			return l, nil
-		}
-		if v.cluster.cfg.NoWait {
+	defer func() {
+		if admitted && l == nil { // also when a function of the user's panics
 			v.member.give()
+		}
+	}()
+	if admitted {
+		if l = v.ready(ctx); l != nil {
+			return l, nil
 		}
 	}
 	v.cluster.count.empty.Add(1)
 	if v.cluster.cfg.NoWait {
 		return nil, v.cluster.empty(0, errNoWait)
 	}
-	return v.wait(ctx, admitted)
+	return v.wait(ctx, &admitted)
 }
 
 // ready borrows an idle connection if there is one.
-func (v *view) ready() *loan {
-	for {
+func (v *view) ready(ctx context.Context) *loan {
+	for range v.cluster.cfg.MaxOpen + 1 { // BeforeAcquire may refuse them all
 		l, ok := v.cluster.res.TryAcquire()
 		if !ok {
 			return nil
 		}
-		if sound := v.sound(l); sound != nil {
+		if sound := v.sound(ctx, l); sound != nil {
 			return sound
 		}
 	}
+	return nil
 }
 
-// sound makes a loan of a connection, or gets rid of it when it is dead.
-func (v *view) sound(l reservoir.Loan[*physical]) *loan {
+// sound makes a loan of a connection, or gets rid of it when it is dead or when
+// BeforeAcquire does not want it.
+func (v *view) sound(ctx context.Context, l reservoir.Loan[*physical]) *loan {
 	p := l.Value()
 	if !p.user.CompareAndSwap(nobody, borrower) {
 		return nil // a Close by force was faster
 	}
+	reason := errGone
+	kept := false
+	defer func() {
+		if !kept { // also when BeforeAcquire panics
+			p.user.Store(nobody)
+			_ = l.Discard(reason) // as above
+		}
+	}()
 	if !p.alive() {
-		p.user.Store(nobody)
-		_ = l.Discard(errGone) // as above
 		return nil
 	}
-	return &loan{Loan: l, member: v.member}
+	if before := v.cluster.cfg.BeforeAcquire; before != nil {
+		reason = errUnwanted
+		if !before(ctx, p.pgx()) || p.pgx().IsClosed() {
+			return nil
+		}
+	}
+	kept = true
+	return &loan{Loan: l, member: v.member, cluster: v.cluster}
 }
 
 // wait borrows a connection as soon as one comes free or is opened. admitted
-// says that the member has been allowed one already.
-func (v *view) wait(ctx context.Context, admitted bool) (*loan, error) {
+// says that the member has been allowed one, before or by wait.
+func (v *view) wait(ctx context.Context, admitted *bool) (*loan, error) {
 	began := time.Now()
 	c := v.cluster
 	defer func() { c.count.waited.Add(int64(time.Since(began))) }()
+	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if limit := c.cfg.AcquireTimeout; limit > 0 {
@@ -103,22 +144,26 @@ func (v *view) wait(ctx context.Context, admitted bool) (*loan, error) {
 			cancel(err)
 		}
 	})()
-	if !admitted {
+	if !*admitted {
 		if err := v.member.take(ctx); err != nil {
 			return nil, v.failed(ctx, err, time.Since(began))
 		}
+		*admitted = true
 	}
-	for {
+	for unwanted := 0; ; {
 		l, err := c.res.Acquire(ctx)
 		switch {
 		case limited(err) && ctx.Err() == nil:
 			// Wait on: the brake and the reservoir's back-off see to the pace.
 		case err != nil:
-			v.member.give()
 			return nil, v.failed(ctx, err, time.Since(began))
 		default:
-			if sound := v.sound(l); sound != nil {
+			if sound := v.sound(caller, l); sound != nil {
 				return sound, nil
+			}
+			// Each is opened anew, at the cost of a permit of the fleet.
+			if unwanted++; c.cfg.BeforeAcquire != nil && unwanted > c.cfg.MaxOpen {
+				return nil, c.empty(time.Since(began), errUnwanted)
 			}
 		}
 	}

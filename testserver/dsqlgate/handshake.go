@@ -202,7 +202,11 @@ func (g *Gate) cancel(ctx context.Context, body []byte) error {
 	if err != nil {
 		return err
 	}
+	_ = conn.SetDeadline(time.Now().Add(handshakeLimit)) // an error: it is closed already
 	_, err = conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(body)+4)), body...))
+	if err == nil {
+		_, err = io.Copy(io.Discard, conn) // PostgreSQL hangs up when it has told the session
+	}
 	return errors.Join(err, conn.Close(), io.EOF) // the client's connection ends too
 }
 

@@ -1,0 +1,164 @@
+package dsql
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+)
+
+// queryCanceled is the SQLSTATE of a statement that the server has cancelled.
+const queryCanceled = "57014"
+
+// A canceller ends the statement under way when its context ends: the server is
+// asked to cancel it and has CancelGrace to answer. Its answer, whatever it is,
+// leaves the connection usable; without one the connection is lost.
+type canceller struct {
+	p    *physical
+	conn *pgconn.PgConn
+
+	request *cancelRequest // of the statement under way; nil: none
+}
+
+// A cancelRequest is one request to the server to cancel a statement.
+type cancelRequest struct {
+	done chan struct{} // closed when it has ended
+	// unsettled says that it may still reach the server. Set before done is
+	// closed.
+	unsettled bool
+}
+
+var _ ctxwatch.Handler = (*canceller)(nil)
+
+// requestKey marks the context of a canceller's request, the only one for which
+// a second connection is dialled.
+type requestKey struct{}
+
+// HandleCancel is called on a goroutine of its own.
+func (c *canceller) HandleCancel(ctx context.Context) {
+	c.request = nil
+	if c.p.abrupt.Load() {
+		_ = c.conn.Conn().SetDeadline(time.Unix(1, 0)) // an error: it is closed already
+		return
+	}
+	limit := time.Now().Add(c.p.grace)
+	_ = c.conn.Conn().SetDeadline(limit) // as above
+	r := &cancelRequest{done: make(chan struct{})}
+	c.request = r
+	ask, stop := context.WithDeadline(context.WithValue(context.WithoutCancel(ctx), requestKey{}, true), limit)
+	go func() {
+		defer close(r.done)
+		defer stop()
+		// No error says that the request was sent; the end of ask, that the
+		// server has not said that it was received.
+		r.unsettled = c.conn.CancelRequest(ask) == nil && ask.Err() != nil
+	}()
+}
+
+// HandleUnwatchAfterCancel waits until the request has ended, which is bounded as
+// the statement is.
+//
+// INVARIANT: a request that may still reach the server leaves no usable
+// connection, and one that has arrived is followed by a statement of nobody's
+// (settle) before any other.
+func (c *canceller) HandleUnwatchAfterCancel() {
+	if c.request != nil {
+		<-c.request.done
+		if c.request.unsettled {
+			c.p.sever()
+		}
+		c.p.cancelled.Store(true)
+	}
+	_ = c.conn.Conn().SetDeadline(time.Time{}) // an error: it is closed already
+}
+
+// settle makes sure that no request to cancel a statement hits the next one: the
+// server takes note of what has arrived before it answers. It must be called
+// by who uses the connection.
+func (p *physical) settle(ctx context.Context) error {
+	if !p.cancelled.Load() {
+		return nil
+	}
+	err := p.pgx().Ping(ctx)
+	if canceled(err) {
+		err = p.pgx().Ping(ctx)
+	}
+	if err == nil {
+		p.cancelled.Store(false)
+	}
+	return err
+}
+
+// canceled says whether the server has cancelled a statement.
+func canceled(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == queryCanceled
+}
+
+// control runs a statement that a transaction begins or ends with. It is not
+// cancelled: when ctx ends, its answer has CancelGrace more.
+func (p *physical) control(ctx context.Context, do func(context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	if err := p.settle(ctx); err != nil {
+		return err
+	}
+	longer, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	stop := context.AfterFunc(ctx, func() {
+		grace := time.NewTimer(p.grace)
+		defer grace.Stop()
+		select {
+		case <-grace.C:
+			cut()
+		case <-longer.Done():
+		}
+	})
+	defer stop()
+	p.abrupt.Store(true)
+	defer p.abrupt.Store(false)
+	return endedBy(ctx, do(longer))
+}
+
+// repairable says whether a connection that comes back can be lent again after a
+// repair.
+func (p *physical) repairable() bool {
+	conn := p.pgx()
+	return !conn.IsClosed() && !conn.PgConn().IsBusy() && (conn.PgConn().TxStatus() != 'I' || p.cancelled.Load())
+}
+
+// repair ends the transaction that a connection came back in, and waits until
+// requests to cancel a statement are over.
+func (p *physical) repair(ctx context.Context) error {
+	p.abrupt.Store(true)
+	defer p.abrupt.Store(false)
+	if err := p.settle(ctx); err != nil {
+		return err
+	}
+	if p.pgx().PgConn().TxStatus() != 'I' {
+		if _, err := p.pgx().Exec(ctx, "rollback", pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
+	}
+	return p.fit()
+}
+
+// endedBy adds the error of a context that has ended to that of a call that
+// failed because of it.
+func endedBy(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || errors.Is(err, ctx.Err()) {
+		return err
+	}
+	return &endedError{ended: ctx.Err(), cause: context.Cause(ctx), err: err}
+}
+
+// An endedError is the failure of a call whose context has ended.
+type endedError struct{ ended, cause, err error }
+
+func (e *endedError) Error() string { return e.cause.Error() + ": " + e.err.Error() }
+
+func (e *endedError) Unwrap() []error { return []error{e.ended, e.cause, e.err} }

@@ -1,0 +1,300 @@
+package dsql_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/lease"
+	"github.com/flightpool/flightpool/reservoir"
+	"github.com/flightpool/flightpool/reservoir/dsql"
+)
+
+func TestAfterConnectPreparesEveryConnection(t *testing.T) {
+	g := startGate(t, nil)
+	type mood string
+	var asked atomic.Int32
+	p := newPool(t, g, func(c *dsql.Config) {
+		c.MaxOpen = 2
+		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			asked.Add(1)
+			conn.TypeMap().RegisterDefaultPgType(mood(""), "text")
+			conn.TypeMap().RegisterType(&pgtype.Type{Name: "own", OID: 99999, Codec: pgtype.TextCodec{}})
+			_, err := conn.Exec(ctx, "set application_name = 'prepared'")
+			return err
+		}
+	})
+	ctx := within(t, 20*time.Second)
+	require.NoError(t, p.WaitReady(ctx, 2))
+	for _, c := range p.AcquireAllIdle(ctx) {
+		var name string
+		require.NoError(t, c.QueryRow(ctx, "select current_setting('application_name') || $1", mood("!")).Scan(&name))
+		require.Equal(t, "prepared!", name)
+		_, known := c.Conn().TypeMap().TypeForName("own")
+		require.True(t, known)
+		c.Release()
+	}
+	require.EqualValues(t, 2, asked.Load())
+}
+
+func TestAnAfterConnectThatFailsOrPanicsLeavesNoConnection(t *testing.T) {
+	for name, fail := range map[string]func() error{
+		"fails":  func() error { return errors.New("not today") },
+		"panics": func() error { panic("not today") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := startGate(t, nil)
+			p := newPool(t, g, func(c *dsql.Config) {
+				c.MaxOpen, c.OnDemand = 1, true
+				c.AfterConnect = func(context.Context, *pgx.Conn) error { return fail() }
+			})
+			require.ErrorContains(t, p.Ping(within(t, 20*time.Second)), "not today")
+			closeSoon(t, p.Close)
+			reach(t, "nothing is left at the server", func() bool { return g.Stats().Live == 0 })
+			require.Zero(t, p.Stats().Leases.InUse)
+		})
+	}
+}
+
+func TestBeforeAcquireChooses(t *testing.T) {
+	g := startGate(t, nil)
+	type key struct{}
+	var unwanted atomic.Uint32
+	var all atomic.Bool
+	p := newPool(t, g, func(c *dsql.Config) {
+		c.MaxOpen = 2
+		c.BeforeAcquire = func(ctx context.Context, conn *pgx.Conn) bool {
+			require.Equal(t, "the caller's", ctx.Value(key{}))
+			return conn.PgConn().PID() != unwanted.Load() && !all.Load()
+		}
+	})
+	ctx := context.WithValue(within(t, 60*time.Second), key{}, "the caller's")
+	conn, err := p.Acquire(ctx)
+	require.NoError(t, err)
+	unwanted.Store(conn.Conn().PgConn().PID())
+	conn.Release()
+	for range 10 {
+		conn, err := p.Acquire(ctx)
+		require.NoError(t, err)
+		require.NotEqual(t, unwanted.Load(), conn.Conn().PgConn().PID())
+		conn.Release()
+	}
+	all.Store(true)
+	before := g.Stats().Admitted
+	_, err = p.Acquire(ctx)
+	require.ErrorIs(t, err, dsql.ErrReservoirEmpty)
+	require.ErrorContains(t, err, "BeforeAcquire")
+	require.LessOrEqual(t, g.Stats().Admitted-before, 8, "it does not open for ever")
+	all.Store(false)
+	require.NoError(t, p.Ping(ctx))
+}
+
+// A panic in a function of the user's reaches the caller and costs nothing.
+func TestPanicsInFunctionsOfTheUsersLoseNothing(t *testing.T) {
+	for name, set := range map[string]func(*dsql.Config, func()){
+		"BeforeAcquire": func(c *dsql.Config, fail func()) {
+			c.BeforeAcquire = func(context.Context, *pgx.Conn) bool { fail(); return true }
+		},
+		"AcquireTracer": func(c *dsql.Config, fail func()) { c.AcquireTracer = &tracer{onEnd: fail} },
+		"BeforeClose":   func(c *dsql.Config, fail func()) { c.BeforeClose = func(*pgx.Conn) { fail() } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := startGate(t, nil)
+			var fails atomic.Bool
+			p := newPool(t, g, func(c *dsql.Config) {
+				c.MaxOpen = 1
+				set(c, func() {
+					if fails.Load() {
+						panic("the user's")
+					}
+				})
+			})
+			ctx := within(t, 30*time.Second)
+			require.NoError(t, p.Ping(ctx))
+			for range 3 {
+				fails.Store(true)
+				if name == "BeforeClose" {
+					conn, err := p.Acquire(ctx)
+					require.NoError(t, err)
+					conn.Discard(errors.New("over"))
+				} else {
+					require.PanicsWithValue(t, "the user's", func() { _ = p.Ping(ctx) })
+				}
+				reach(t, "nothing is lent", func() bool { return p.Stats().Reservoir.InUse == 0 })
+				fails.Store(false)
+				require.NoError(t, p.Ping(ctx))
+			}
+			fails.Store(true)
+			closeSoon(t, p.Close)
+			reach(t, "nothing is left at the server", func() bool { return g.Stats().Live == 0 })
+		})
+	}
+}
+
+// tracer notes what it hears.
+type tracer struct {
+	mu    sync.Mutex
+	heard []string
+	onEnd func()
+}
+
+type traced struct{}
+
+func (r *tracer) TraceAcquireStart(ctx context.Context, data dsql.TraceAcquireStartData) context.Context {
+	r.note("start of " + data.Cluster.Config().User)
+	return context.WithValue(ctx, traced{}, "begun")
+}
+
+func (r *tracer) TraceAcquireEnd(ctx context.Context, data dsql.TraceAcquireEndData) {
+	what, _ := ctx.Value(traced{}).(string)
+	switch {
+	case data.Err != nil:
+		what += ", failed"
+	case data.Conn != nil:
+		what += ", got one"
+	}
+	r.note(what)
+	if r.onEnd != nil {
+		r.onEnd()
+	}
+}
+
+func (r *tracer) note(what string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.heard = append(r.heard, what)
+}
+
+func TestATracerHearsOfEveryCall(t *testing.T) {
+	var r tracer
+	c := newCluster(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen, c.AcquireTracer = 1, &r })
+	pool, db := both(t, c)
+	ctx := within(t, 20*time.Second)
+	require.NoError(t, db.PingContext(ctx))
+	conn, err := pool.Acquire(ctx)
+	require.NoError(t, err)
+	_, err = pool.Acquire(within(t, 20*time.Millisecond))
+	require.Error(t, err)
+	conn.Release()
+	require.Equal(t, []string{"start of admin", "begun, got one", "start of admin", "begun, got one", "start of admin", "begun, failed"}, r.heard)
+}
+
+func TestALoanThatIsOutForLongIsReported(t *testing.T) {
+	leaks := make(chan reservoir.Leak, 1)
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) {
+		c.MaxOpen, c.LeakAfter, c.Hooks.Leaked = 1, 20*time.Millisecond, func(l reservoir.Leak) { leaks <- l }
+	})
+	conn, err := p.Acquire(within(t, 20*time.Second))
+	require.NoError(t, err)
+	leak := <-leaks
+	require.Contains(t, leak.Stack, "TestALoanThatIsOutForLongIsReported")
+	conn.Release()
+}
+
+func TestUnusedConnectionsAreClosedAfterIdleTTL(t *testing.T) {
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen, c.OnDemand, c.IdleTTL = 2, true, 50*time.Millisecond })
+	require.NoError(t, p.Ping(within(t, 20*time.Second)))
+	reach(t, "it is closed", func() bool { return p.Stats().Reservoir.Closed[reservoir.Idled] == 1 })
+}
+
+func TestAStarvedCallerIsToldOfTheFleet(t *testing.T) {
+	leases := lease.NewLeases("fleet", 1)
+	release, err := leases.Acquire(t.Context())
+	require.NoError(t, err)
+	defer release()
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen, c.Leases = 2, leases })
+	reach(t, "an open waits for a lease", func() bool { return leases.Stats().Waiting > 0 })
+	_, err = p.Acquire(within(t, 50*time.Millisecond))
+	require.ErrorContains(t, err, "wait for a lease, the fleet has 1 of 1")
+	var empty *dsql.EmptyError
+	require.ErrorAs(t, err, &empty)
+	require.Equal(t, 1, empty.Leases.Used)
+}
+
+// pgx takes a statement that the user has prepared for every query of its text:
+// those of database/sql have a text of their own.
+func TestAStatementThatWasPreparedDoesNotSpoilPlainQueries(t *testing.T) {
+	db := openDB(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	ctx := within(t, 30*time.Second)
+	for _, s := range []string{"drop table if exists altered", "create table altered (a int)", "insert into altered values (1)"} {
+		_, err := db.ExecContext(ctx, s)
+		require.NoError(t, err)
+	}
+	stmt, err := db.PrepareContext(ctx, "select * from altered")
+	require.NoError(t, err)
+	var a int
+	require.NoError(t, stmt.QueryRowContext(ctx).Scan(&a))
+	require.Equal(t, 1, a)
+	require.NoError(t, stmt.Close())
+	_, err = db.ExecContext(ctx, "alter table altered add column b int")
+	require.NoError(t, err)
+	var b sql.NullInt64
+	for i := range 5 {
+		require.NoError(t, db.QueryRowContext(ctx, "select * from altered").Scan(&a, &b), "query %d", i)
+	}
+}
+
+func TestTransactionsOfDatabaseSQLRunAgainAfterConflicts(t *testing.T) {
+	g := startGate(t, nil)
+	db := openDB(t, g, nil)
+	ctx := within(t, 30*time.Second)
+	for _, s := range []string{"create table if not exists retried (n int)", "delete from retried"} {
+		_, err := db.ExecContext(ctx, s)
+		require.NoError(t, err)
+	}
+	number := func() (n int) {
+		require.NoError(t, db.QueryRowContext(ctx, "select count(*) from retried").Scan(&n))
+		return n
+	}
+	runs := 0
+	insert := func(tx *sql.Tx) error {
+		runs++
+		_, err := tx.ExecContext(ctx, "insert into retried values (1)")
+		return err
+	}
+	g.FailCommits(2, "OC000")
+	require.NoError(t, dsql.InTx(ctx, db, nil, insert))
+	require.Equal(t, 3, runs)
+	require.Equal(t, 1, number())
+
+	runs = 0
+	g.VanishAtCommit(1)
+	require.ErrorIs(t, dsql.InTx(ctx, db, nil, insert), dsql.ErrCommitUnknown)
+	require.Equal(t, 1, runs)
+	require.Equal(t, 2, number())
+
+	runs = 0
+	g.FailCommits(2, "OC001")
+	var lost *dsql.OCCError
+	require.ErrorAs(t, dsql.OCCPolicy{Attempts: 2}.InTx(ctx, db, nil, insert), &lost)
+	require.Equal(t, 2, runs)
+
+	broken := errors.New("broken")
+	require.ErrorIs(t, dsql.InTx(ctx, db, nil, func(tx *sql.Tx) error { return errors.Join(insert(tx), broken) }), broken)
+	require.Panics(t, func() { _ = dsql.InTx(ctx, db, nil, func(tx *sql.Tx) error { _ = insert(tx); panic("the user's") }) })
+	require.ErrorContains(t, dsql.InTx(ctx, db, &sql.TxOptions{ReadOnly: true}, insert), "read-only")
+	require.Equal(t, 2, number(), "what failed was rolled back")
+	require.Zero(t, db.Stats().InUse)
+}
+
+func TestInTxWithOptions(t *testing.T) {
+	p := newPool(t, startGate(t, nil), nil)
+	ctx := within(t, 20*time.Second)
+	runs := 0
+	readOnly := dsql.TxOptions{TxOptions: pgx.TxOptions{AccessMode: pgx.ReadOnly}, OCC: dsql.OCCPolicy{Attempts: 1}}
+	var mode string
+	require.NoError(t, p.InTxWith(ctx, readOnly, func(tx pgx.Tx) error {
+		runs++
+		return tx.QueryRow(ctx, "show transaction_read_only").Scan(&mode)
+	}))
+	require.Equal(t, "on", mode)
+	require.Equal(t, 1, runs)
+}

@@ -1,0 +1,225 @@
+package dsql
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/lease"
+)
+
+// A table is what a fleet's budgets are kept in, and can be away.
+type table struct{ away atomic.Bool }
+
+// tableLimiter permits nothing while its table is away, as that of dynamolease
+// does without a fallback: after some seconds, and then at once.
+type tableLimiter struct {
+	lease.Limiter
+	table *table
+	since atomic.Int64 // since when it knows
+}
+
+func (l *tableLimiter) Wait(ctx context.Context) error {
+	if !l.table.away.Load() {
+		l.since.Store(0)
+		return l.Limiter.Wait(ctx)
+	}
+	if l.since.CompareAndSwap(0, time.Now().UnixNano()) {
+		time.Sleep(3 * time.Second)
+	}
+	return &lease.Error{Budget: "x", Reason: lease.ErrUnavailable}
+}
+
+// tableLeases grant nothing while their table is away but what replaces a
+// connection, as those of dynamolease; strict ones grant nothing at all.
+type tableLeases struct {
+	lease.Leases
+	table  *table
+	strict bool
+	mu     sync.Mutex
+	held   int
+	most   int // while the table was there
+}
+
+func (l *tableLeases) Acquire(ctx context.Context) (func(), error) {
+	l.mu.Lock()
+	if l.table.away.Load() && (l.strict || l.held >= l.most) {
+		l.mu.Unlock()
+		return nil, &lease.Error{Budget: "x", Reason: lease.ErrUnavailable}
+	}
+	l.held++
+	if !l.table.away.Load() {
+		l.most = max(l.most, l.held)
+	}
+	l.mu.Unlock()
+	release, err := l.Leases.Acquire(ctx)
+	return func() {
+		release()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.held--
+	}, err
+}
+
+// An outage is a process of 20 connections that works on while its table is away,
+// 30 minutes by default, from a moment of its life on; every minute it loses a
+// connection if lossy.
+type outage struct {
+	set    func(*Config)
+	strict bool
+	owners int
+	lossy  bool
+
+	failed   int
+	ready    int // the fewest
+	opened   uint64
+	fallback uint64
+}
+
+func (o *outage) run(t *testing.T) {
+	const size, workers = 20, 6
+	cfg := Config{Host: someHost, MaxOpen: size, CheckInterval: -1, Logger: slog.New(slog.DiscardHandler)}
+	if o.set != nil {
+		o.set(&cfg)
+	}
+	cfg, err := cfg.resolve(environ(nil))
+	require.NoError(t, err)
+	tab := &table{}
+	leases := &tableLeases{Leases: lease.NewLeases("x", 1000), table: tab, strict: o.strict}
+	var limiter lease.Limiter = &tableLimiter{Limiter: lease.NewLimiter("x", 100, 100), table: tab}
+	limiter = withFallback(limiter, cfg, func() int { return o.owners })
+	c, err := newCluster(t.Context(), cfg, &fleet{leases: leases, limiter: limiter}, func(context.Context) (*physical, error) {
+		p := &physical{}
+		p.net, _ = net.Pipe()
+		p.user.Store(closer) // so that nothing is closed but its end of the pipe
+		return p, nil
+	})
+	require.NoError(t, err)
+	require.NoError(t, c.res.WaitReady(t.Context(), size))
+	time.Sleep(30 * time.Minute) // a steady state
+	before := c.Stats().Opened
+	tab.away.Store(true)
+	o.ready = size
+	over := time.Now().Add(30 * time.Minute)
+	var all sync.WaitGroup
+	var failed atomic.Int64
+	for range workers {
+		all.Go(func() {
+			for time.Now().Before(over) {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				l, err := c.res.Acquire(ctx)
+				cancel()
+				if err != nil {
+					failed.Add(1)
+					time.Sleep(time.Second)
+					continue
+				}
+				time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
+				if o.lossy && rand.IntN(1800) == 0 {
+					_ = l.Discard(errors.New("lost"))
+				} else {
+					_ = l.Release()
+				}
+				time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
+			}
+		})
+	}
+	for time.Now().Before(over) {
+		time.Sleep(time.Second)
+		s := c.res.Stats()
+		o.ready = min(o.ready, s.Idle+s.InUse)
+	}
+	all.Wait()
+	o.failed, o.opened, o.fallback = int(failed.Load()), c.Stats().Opened-before, c.Stats().Limiter.Fallbacks
+	tab.away.Store(false)
+	require.NoError(t, c.Close(t.Context()))
+}
+
+func TestAnOutageOfTheTableCostsNoRequest(t *testing.T) {
+	for name, o := range map[string]*outage{
+		"defaults":                      {owners: 50},
+		"defaults, connections lost":    {owners: 50, lossy: true},
+		"nobody was seen":               {},
+		"no rate of its own":            {owners: 50, set: func(c *Config) { c.RateFallback = -1 }},
+		"strict leases":                 {owners: 50, strict: true},
+		"lives of 50 minutes":           {owners: 50, set: func(c *Config) { c.BaseLifetime = 50 * time.Minute }},
+		"lives of 50 minutes and lossy": {owners: 50, lossy: true, set: func(c *Config) { c.BaseLifetime = 50 * time.Minute }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o.run(t)
+				t.Logf("DSQL outage minutes=30 failed=%d ready_min=%d of=20 opened=%d by_fallback=%d", o.failed, o.ready, o.opened, o.fallback)
+				require.Zero(t, o.failed)
+				require.GreaterOrEqual(t, o.ready, 20-8, "as many as are replaced at a time")
+				if o.set == nil && !o.strict {
+					require.Equal(t, o.opened, o.fallback, "each at this process's own rate")
+				}
+			})
+		})
+	}
+}
+
+func TestTheRateOfAnOutageIsAPartOfTheFleets(t *testing.T) {
+	for name, c := range map[string]struct {
+		owners int
+		set    float64
+		want   float64 // per second
+	}{
+		"by the processes seen":        {owners: 50, want: 2},
+		"by ConnLimit, as none were":   {owners: 0, want: 100 * 20.0 / 9000},
+		"a rate that was asked for":    {owners: 50, set: 7, want: 7},
+		"the whole rate if it's alone": {owners: 1, want: 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tab := &table{}
+				tab.away.Store(true)
+				cfg, err := Config{Host: someHost, MaxOpen: 20, ConnLimit: 9000, RateFallback: c.set, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+				require.NoError(t, err)
+				l := withFallback(&tableLimiter{Limiter: lease.NewLimiter("x", 100, 100), table: tab}, cfg, func() int { return c.owners })
+				ctx, cancel := context.WithTimeout(t.Context(), 1000*time.Second)
+				defer cancel()
+				granted := 0
+				for l.Wait(ctx) == nil {
+					granted++
+				}
+				require.InDelta(t, c.want*997, granted, max(2, 2*c.want), "from the third second on, with a burst of one second")
+				require.EqualValues(t, granted, l.Stats().Fallbacks)
+				require.EqualValues(t, granted, l.Stats().Granted)
+				require.NoError(t, l.Close(t.Context()))
+			})
+		})
+	}
+}
+
+// The budgets are closed in time of their own: nothing is in use any more, and
+// their leases go back.
+func TestCloseGivesItsBudgetsTimeOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg, err := Config{Host: someHost, TargetReady: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+		require.NoError(t, err)
+		var closed []error
+		c, err := newCluster(t.Context(), cfg, &fleet{
+			leases: lease.NewLeases("x", 10), limiter: lease.NewLimiter("x", 100, 100),
+			closers: []func(context.Context) error{func(ctx context.Context) error {
+				time.Sleep(time.Second) // a request to the table
+				closed = append(closed, ctx.Err())
+				return ctx.Err()
+			}},
+		}, nil)
+		require.NoError(t, err)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.NoError(t, c.Close(ended))
+		require.Equal(t, []error{nil}, closed)
+	})
+}
