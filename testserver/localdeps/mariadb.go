@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -162,7 +161,7 @@ func (m *MariaDB) Stop() {
 // Kill ends the server at once, as a crash would. What was committed is kept.
 func (m *MariaDB) Kill() {
 	if m.child != nil {
-		_ = syscall.Kill(-m.child.cmd.Process.Pid, syscall.SIGKILL) // it may be gone already
+		killGroup(m.child.cmd.Process)
 		m.Stop()
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"sort"
 	"strconv"
@@ -155,32 +154,4 @@ func postgresFolder() (string, error) {
 	}
 	sort.Strings(found)
 	return filepath.Dir(found[len(found)-1]), nil
-}
-
-// unprivileged hands dir to a user whom PostgreSQL accepts: it refuses root.
-func unprivileged(dir string) (*syscall.SysProcAttr, error) {
-	if os.Geteuid() != 0 {
-		return &syscall.SysProcAttr{Setpgid: true}, nil
-	}
-	who, err := user.Lookup("postgres")
-	if err != nil {
-		if who, err = user.Lookup("nobody"); err != nil {
-			return nil, err
-		}
-	}
-	uid, err := strconv.ParseUint(who.Uid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	gid, err := strconv.ParseUint(who.Gid, 10, 32)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chown(dir, int(uid), int(gid)); err != nil {
-		return nil, err
-	}
-	return &syscall.SysProcAttr{
-		Setpgid:    true,
-		Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), NoSetGroups: false},
-	}, nil
 }
