@@ -16,11 +16,16 @@ type refusedCommit struct{ refusal, rollback error }
 func (e *refusedCommit) Error() string { return e.refusal.Error() }
 func (e *refusedCommit) Unwrap() error { return e.refusal }
 
+// notCommitted is the failure of what comes before a COMMIT, which was not sent.
+type notCommitted struct{ error }
+
+func (e *notCommitted) Unwrap() error { return e.error }
+
 // commit commits. After a refusal it has the transaction end on the server too,
 // so that the handle can go on without a call that may fail.
 func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
-	if err := s.checkProof(ctx); err != nil {
-		return err
+	if err := s.proveSession(ctx, changes); err != nil {
+		return &notCommitted{err}
 	}
 	err := s.conn.EndTx(ctx, tx.id, true)
 	if err == nil || !FaultIn(err).KeepsConn() {
@@ -42,6 +47,7 @@ func (s *SessionHandle) judgeCommit(err error) error {
 		e = &Error{Stage: StageExecute, Err: err}
 	}
 	var refused *refusedCommit
+	var before *notCommitted
 	switch {
 	case errors.As(err, &refused):
 		if refused.rollback == nil {
@@ -57,12 +63,14 @@ func (s *SessionHandle) judgeCommit(err error) error {
 			return withCause(e, ErrCommitUnknown)
 		}
 		return withCause(e, ErrTxAborted)
-	case e.Unsent, errors.Is(err, errReplaced):
+	case e.Unsent, errors.As(err, &before):
 		s.abort(err)
 		return err
 	default:
+		// The transaction may be open still, and would take in what the session
+		// is sent later.
 		s.setTx(transaction{})
-		s.markDiscard(fmt.Errorf("end of transaction unknown: %w", err))
+		s.lose(fmt.Errorf("end of transaction unknown: %w", err))
 		return withCause(e, ErrCommitUnknown)
 	}
 }

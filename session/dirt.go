@@ -14,8 +14,10 @@ import (
 type dirt struct {
 	effects []sqlscan.Effect
 	before  map[string]reading // what readers of the session saw before its first change, by their key
+	unread  map[string]bool    // keys of readers that could not be asked before a change: too late since
 	options map[string]any     // session options as they were before SetOption
 	moved   bool               // a bulk load may have moved the session to another catalogue
+	astray  *insertion         // the one after which that was not verified, though the place before it is known
 	ask     bool               // it is to be found out whether the server tells where a session is
 	used    bool               // something other than a plain read was sent
 }
@@ -23,7 +25,7 @@ type dirt struct {
 // add records what a text leaves behind. done says that all of it has run:
 // otherwise it may have left only a part, and taken nothing back.
 func (d *dirt) add(script sqlscan.Script, done bool) {
-	d.used = d.used || !script.ReadOnly()
+	d.used = d.used || !script.ReadOnly() || len(script.Effects()) > 0
 	for _, e := range script.Effects() {
 		if e.Kind == sqlscan.EffectForgotten {
 			e = d.forget(e, done)

@@ -62,6 +62,7 @@ func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 	c.insert = in
 	for _, r := range placeReaders {
 		if inTx && !s.policy.readable.has(r.key) {
+			s.markUnread(r)
 			continue
 		}
 		row, err := s.readRow(ctx, r, Call{Tx: c.info.Tx})
@@ -73,6 +74,7 @@ func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 		if inTx || !FaultIn(err).KeepsConn() {
 			return err
 		}
+		s.markUnread(r)
 	}
 	if !inTx {
 		s.policy.harmless.add(noPlaces)
@@ -81,27 +83,62 @@ func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 	return nil
 }
 
-// afterInsert leads the session back to where it was before the INSERT, which
-// is done: what fails here costs the connection and not the call.
-func (s *SessionHandle) afterInsert(ctx context.Context, c *call) {
+// afterInsert leads the session back to where it was before the INSERT. Where
+// that is done: what fails here costs the connection and not the call. After one
+// that failed it is done before the next statement.
+func (s *SessionHandle) afterInsert(ctx context.Context, c *call, failed error) {
 	in := c.insert
 	if in == nil || in.place == nil {
 		return
 	}
-	call := Call{Tx: c.info.Tx}
-	now, err := s.readRow(ctx, in.reader, call)
-	switch {
-	case err != nil:
-	case now.equal(in.place) && in.target != "-":
-		s.policy.harmless.add(in.target)
-	case !now.equal(in.place):
-		err = s.putPlaceBack(ctx, in.reader, in.place, call)
+	err := failed
+	if err == nil {
+		var stayed bool
+		if stayed, err = s.leadBack(ctx, in, Call{Tx: c.info.Tx}); err != nil {
+			s.markDiscard(err)
+		} else if stayed && in.target != "-" {
+			s.policy.harmless.add(in.target)
+		}
 	}
 	if err != nil {
-		s.markDiscard(err)
-		return
+		s.mu.Lock()
+		s.mu.dirt.astray = in
+		s.mu.Unlock()
 	}
-	s.setMoved(in.moved)
+}
+
+// leadBack verifies that the session is where it was before the INSERT, and leads
+// it back there if not.
+func (s *SessionHandle) leadBack(ctx context.Context, in *insertion, call Call) (stayed bool, err error) {
+	now, err := s.readRow(ctx, in.reader, call)
+	if stayed = err == nil && now.equal(in.place); err == nil && !stayed {
+		err = s.putPlaceBack(ctx, in.reader, in.place, call)
+	}
+	if err == nil {
+		s.setMoved(in.moved)
+	}
+	return stayed, err
+}
+
+// backInPlace does before a statement what could not be done after an INSERT. A
+// session that is elsewhere would take the statement for another table's.
+func (s *SessionHandle) backInPlace(ctx context.Context, call Call) error {
+	s.mu.Lock()
+	in := s.mu.dirt.astray
+	s.mu.Unlock()
+	if in == nil {
+		return nil
+	}
+	if _, err := s.leadBack(ctx, in, Call{Tx: call.Tx}); err != nil {
+		if FaultIn(err).KeepsConn() {
+			err = &Error{Stage: StageProbe, Fault: FaultSession, Unsent: true, Err: fmt.Errorf("%w: an INSERT has led it elsewhere: %w", ErrSessionLost, err)}
+		}
+		return err
+	}
+	s.mu.Lock()
+	s.mu.dirt.astray = nil
+	s.mu.Unlock()
+	return nil
 }
 
 func (s *SessionHandle) setMoved(moved bool) {

@@ -30,7 +30,7 @@ func (s *SessionHandle) Savepoint(ctx context.Context, name string) error {
 				s.mu.Lock()
 				s.mu.tx.savepoints = append(slices.Clip(tx.savepoints), savepoint{name, id})
 				s.mu.Unlock()
-			case FaultIn(err) == FaultStatement:
+			case FaultIn(err) != FaultUnsupported && FaultIn(err) != FaultUsage:
 				s.abort(err) // as servers do, some of which confirm a commit then
 			}
 			return outcome{err: err}

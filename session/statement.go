@@ -186,9 +186,7 @@ func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOp
 // updatePrepared runs a prepared change, and mends what a bulk load does beside it.
 func (s *SessionHandle) updatePrepared(ctx context.Context, c *call, stmt Prepared, params arrow.RecordBatch) (int64, error) {
 	n, err := stmt.Update(ctx, params, c.info)
-	if err == nil {
-		s.afterInsert(ctx, c)
-	}
+	s.afterInsert(ctx, c, err)
 	return n, err
 }
 
@@ -210,6 +208,9 @@ func (s *SessionHandle) enterStatement(c *call, script sqlscan.Script) error {
 	c.info.Tx = tx.id
 	c.ready = func(ctx context.Context) error {
 		if err := s.proveSession(ctx, needOf(script)); err != nil {
+			return err
+		}
+		if err := s.backInPlace(ctx, c.info); err != nil {
 			return err
 		}
 		if err := s.remember(ctx, script); err != nil {

@@ -92,7 +92,7 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 		}
 		return s.beforeTx(ctx)
 	}
-	_, err = perform(c, s.conn.Begin, func(id TxID, present bool, err error) outcome {
+	_, err = perform(c, s.beginTx, func(id TxID, present bool, err error) outcome {
 		tx := transaction{phase: txOpen, id: id}
 		switch {
 		case err != nil:
@@ -102,12 +102,25 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 			ctx, stop := s.policy.bounded()
 			defer stop()
 			if undo := s.rollBack(ctx, tx); !gone(undo) {
-				s.markDiscard(fmt.Errorf("roll back: %w", undo))
+				s.lose(fmt.Errorf("roll back: %w", undo)) // later statements would be in it
 			}
 		}
 		return outcome{err: err}
 	})
 	return err
+}
+
+// beginTx begins a transaction on the server. One that may be open although the
+// server's answer does not give its id would take in what the session is sent
+// later: then the session is lost.
+func (s *SessionHandle) beginTx(ctx context.Context) (TxID, error) {
+	id, err := s.conn.Begin(ctx)
+	var e *Error
+	unsent := errors.As(err, &e) && e.Unsent
+	if err == nil || unsent || FaultIn(err).KeepsConn() || FaultIn(err) == FaultAuth {
+		return id, err
+	}
+	return "", &Error{Stage: StageExecute, Fault: FaultSession, Err: fmt.Errorf("%w: a transaction may be open of which nothing is known: %w", ErrSessionLost, err)}
 }
 
 // Commit makes the transaction durable. It answers nil only when the server
@@ -116,7 +129,8 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 // ErrTxAborted: the server refused, or a statement had failed; nothing of the
 // transaction is stored. The handle has no transaction any more: begin the next,
 // or call Rollback, which does nothing then. ErrCommitUnknown: whether it is
-// stored cannot be known, in whole or in part. ErrSessionLost without
+// stored cannot be known, in whole or in part; the session is lost, unless the
+// server answers well after ctx has ended. ErrSessionLost without
 // ErrCommitUnknown: the session was gone before the commit was sent, and the
 // transaction with it; but a server that leaves a transaction by itself and goes
 // on without one, as SwanLake does when it changes a second catalogue, may have
@@ -189,9 +203,8 @@ func (s *SessionHandle) abort(why error) {
 // noteTx aborts the open transaction when a statement of it has failed, as far
 // as its caller was told. The lock is held.
 func (s *SessionHandle) noteTx(c *call, o outcome, e *Error) {
-	refusedLook := c.looks && e != nil && e.Fault == FaultStatement
 	switch {
-	case !c.statement && !refusedLook:
+	case !c.statement && (!c.looks || e == nil):
 	case e == nil && c.callerLeft:
 		s.mu.tx.spoil(fmt.Errorf("%s ended when its caller had been told a failure", c.op))
 	case e == nil, e.Unsent, e.Fault == FaultUsage, e.Fault == FaultUnsupported:

@@ -148,15 +148,21 @@ func (s *SessionHandle) remember(ctx context.Context, script sqlscan.Script) err
 
 // rememberOne reads with r unless it has been done before. Inside a transaction
 // a query that fails would spoil it, so only what the server has answered
-// before is asked there.
+// before is asked there. What could not be read is not read later: it may have
+// been changed by then.
 func (s *SessionHandle) rememberOne(ctx context.Context, r reader) (known bool, err error) {
 	s.mu.Lock()
 	_, known = s.mu.dirt.before[r.key]
+	late := s.mu.dirt.unread[r.key]
 	tx := s.mu.tx.id
 	inTx := s.mu.tx.phase != txNone
 	s.mu.Unlock()
-	if known || inTx && !s.policy.readable.has(r.key) {
-		return known, nil
+	switch {
+	case known:
+		return true, nil
+	case late, inTx && !s.policy.readable.has(r.key):
+		s.markUnread(r)
+		return false, nil
 	}
 	row, err := s.readRow(ctx, r, Call{Tx: tx})
 	switch {
@@ -164,17 +170,29 @@ func (s *SessionHandle) rememberOne(ctx context.Context, r reader) (known bool, 
 		s.keepBefore(r, row)
 		return true, nil
 	case !inTx && FaultIn(err).KeepsConn():
+		s.markUnread(r)
 		return false, nil
 	default:
 		return false, err
 	}
 }
 
-// keepBefore records what r has read at the session's start. The first counts.
+// markUnread notes that what r reads may be changed before it was read.
+func (s *SessionHandle) markUnread(r reader) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.dirt.unread == nil {
+		s.mu.dirt.unread = make(map[string]bool)
+	}
+	s.mu.dirt.unread[r.key] = true
+}
+
+// keepBefore records what r has read at the session's start. The first counts,
+// and none that comes too late.
 func (s *SessionHandle) keepBefore(r reader, row reading) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, known := s.mu.dirt.before[r.key]; known {
+	if _, known := s.mu.dirt.before[r.key]; known || s.mu.dirt.unread[r.key] {
 		return
 	}
 	kept := maps.Clone(s.mu.dirt.before)

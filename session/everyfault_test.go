@@ -1,0 +1,606 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+)
+
+// play is one use of a session on a world, and what its calls have said.
+type play struct {
+	w        *world
+	s        *SessionHandle
+	policy   *Policy
+	next     int    // the value of the next INSERT
+	place    string // where the caller believes to be; "" after a call that failed
+	placed   map[int]string
+	loose    []said // outside of transactions
+	tx       *txSaid
+	txs      []*txSaid
+	returned []error
+	pauses   int
+	replace  int // the pause in which the server replaces the session, from 1
+	replaced bool
+	firstErr error // after that
+	broken   []string
+}
+
+// said is what a call said of a value that it was to store.
+type said struct {
+	value  int
+	err    error
+	undone bool // by RollbackTo
+}
+
+// txSaid is what was said of a transaction. end is "", "Commit" or "Rollback".
+type txSaid struct {
+	values []said
+	end    string
+	err    error
+}
+
+func (p *play) wrong(format string, args ...any) {
+	p.broken = append(p.broken, fmt.Sprintf(format, args...))
+}
+
+// step is one call of a program.
+type step struct {
+	name string
+	do   func(ctx context.Context, p *play) error
+}
+
+// patience is how long the context of a step lasts.
+const patience = time.Second
+
+func (p *play) run(steps []step) {
+	for _, s := range steps {
+		ctx, stop := context.WithTimeout(p.policy.Life, patience)
+		start := time.Now()
+		err := s.do(ctx, p)
+		if took := time.Since(start); took > patience && s.name != "pause" {
+			p.wrong("%s took %s", s.name, took)
+		}
+		if err != nil {
+			p.judge(ctx, s.name, err)
+		}
+		stop()
+	}
+	start := time.Now()
+	err := p.s.Close()
+	if took := time.Since(start); took > p.policy.closeTimeout() {
+		p.wrong("Close took %s", took)
+	}
+	time.Sleep(2 * time.Minute)
+	if len(p.returned) != 1 {
+		p.wrong("the connection was returned %d times", len(p.returned))
+		return
+	}
+	reason := p.returned[0]
+	if err != nil && !errors.Is(reason, err) {
+		p.wrong("Close says %v, and the connection is discarded for %v", err, reason)
+	}
+	if reason != nil && (reason.Error() == "" || strings.Contains(reason.Error(), "%!")) {
+		p.wrong("no reason to discard: %q", reason)
+	}
+	if left := p.w.left(); reason == nil && len(left) > 0 {
+		p.wrong("the next borrower finds %q", left)
+	}
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	if p.w.sess.streams > 0 {
+		p.wrong("%d streams are open", p.w.sess.streams)
+	}
+	p.count(reason == nil)
+}
+
+// judge looks at the error of a call.
+func (p *play) judge(ctx context.Context, name string, err error) {
+	var e *Error
+	switch {
+	case !errors.As(err, &e), e.Op == "" && e.Stage == StageNone:
+		p.wrong("%s fails with no *Error of a call: %v", name, err)
+	case strings.Contains(err.Error(), "%!"), !strings.Contains(err.Error(), ":"):
+		p.wrong("%s fails with %q", name, err)
+	case ctx.Err() != nil && e.Fault == FaultContext && !errors.Is(err, context.DeadlineExceeded):
+		p.wrong("%s does not say that its context has ended: %v", name, err)
+	}
+	if p.replaced && p.firstErr == nil {
+		p.firstErr = err
+	}
+}
+
+// count compares what was said with what is stored.
+func (p *play) count(reused bool) {
+	check := func(v said, least, most int, why string) {
+		if n := p.w.stored[v.value]; v.value > 0 && (n < least || n > most) {
+			p.wrong("%d is stored %d times: %s (%v)", v.value, n, why, v.err)
+		}
+	}
+	for _, v := range p.loose {
+		switch {
+		case v.err == nil:
+			check(v, 1, 1, "the call succeeded")
+		case SafeToRetry(v.err):
+			check(v, 0, 0, "the call may be repeated")
+		case FaultIn(v.err) == FaultStatement && !errors.Is(v.err, ErrSessionLost):
+			check(v, 0, 0, "the server refused it")
+		default:
+			check(v, 0, 1, "the call failed")
+		}
+	}
+	for _, tx := range p.txs {
+		committed := tx.end == "Commit" && tx.err == nil
+		unknown := tx.end != "" && errors.Is(tx.err, ErrCommitUnknown)
+		for _, v := range tx.values {
+			var e *Error
+			sent := !errors.As(v.err, &e) || !e.Unsent && e.Fault != FaultUnsupported
+			switch {
+			case v.undone:
+				check(v, 0, 0, "it was rolled back to a savepoint")
+			case committed && v.err == nil:
+				check(v, 1, 1, "it was committed")
+			case committed && sent:
+				p.wrong("committed although a call had failed: %v", v.err)
+			case unknown:
+				check(v, 0, 1, "nobody knows")
+			default:
+				check(v, 0, 0, fmt.Sprintf("%q ended with: %v", tx.end, tx.err))
+			}
+		}
+	}
+	for v, place := range p.placed {
+		if at, ran := p.w.places[v]; ran && reused && at != place {
+			p.wrong("%d was stored at %s, and the caller believed to be at %s", v, at, place)
+		}
+	}
+}
+
+// value takes note of a value that is to be stored, and of what the call says.
+func (p *play) value(run func(v int) error) error {
+	p.next++
+	v := p.next
+	if p.place != "" {
+		p.placed[v] = p.place
+	}
+	err := run(v)
+	p.note(said{value: v, err: err})
+	return err
+}
+
+func (p *play) note(v said) {
+	if p.tx == nil {
+		p.loose = append(p.loose, v)
+		return
+	}
+	p.tx.values = append(p.tx.values, v)
+}
+
+// read reads a result of so many rows.
+func (p *play) read(res *QueryResult, err error, rows int) error {
+	if err != nil {
+		return err
+	}
+	defer res.Release()
+	n := 0
+	for res.Next() {
+		n += int(res.RecordBatch().NumRows())
+	}
+	if err := res.Err(); err != nil {
+		return err
+	}
+	if n != rows {
+		p.wrong("%d rows of %d, and no error", n, rows)
+	}
+	return nil
+}
+
+// other notes the failure of a statement that stores nothing.
+func (p *play) other(err error) error {
+	if err != nil && p.tx != nil {
+		p.note(said{err: err})
+	}
+	return err
+}
+
+func update(sql string) step {
+	return step{sql, func(ctx context.Context, p *play) error {
+		_, err := p.s.Update(ctx, sql)
+		return p.other(err)
+	}}
+}
+
+// move is an update after which the caller believes to be at place, or in the
+// schema of the name.
+func move(sql, place string) step {
+	return step{sql, func(ctx context.Context, p *play) error {
+		_, err := p.s.Update(ctx, sql)
+		catalog, _, known := strings.Cut(p.place, ".")
+		if p.place = place; !strings.Contains(place, ".") {
+			p.place = catalog + "." + place
+			known = known && err == nil
+		} else {
+			known = err == nil
+		}
+		if !known {
+			p.place = ""
+		}
+		return p.other(err)
+	}}
+}
+
+func query(sql string, rows int) step {
+	return step{sql, func(ctx context.Context, p *play) error {
+		res, err := p.s.Query(ctx, sql)
+		return p.other(p.read(res, err, rows))
+	}}
+}
+
+var (
+	insertOne = step{"insert", func(ctx context.Context, p *play) error {
+		return p.value(func(v int) error {
+			_, err := p.s.Update(ctx, fmt.Sprintf("INSERT INTO t VALUES (%d)", v))
+			return err
+		})
+	}}
+	insertReturning = step{"insert returning", func(ctx context.Context, p *play) error {
+		return p.value(func(v int) error {
+			res, err := p.s.Query(ctx, fmt.Sprintf("INSERT INTO t VALUES (%d) RETURNING 1", v))
+			return p.read(res, err, 1)
+		})
+	}}
+	insertReturningClosed = step{"insert returning, closed", func(ctx context.Context, p *play) error {
+		return p.value(func(v int) error {
+			res, err := p.s.Query(ctx, fmt.Sprintf("INSERT INTO t VALUES (%d) RETURNING 1", v))
+			if err != nil {
+				return err
+			}
+			return res.Close()
+		})
+	}}
+	bulk = step{"bulk", func(ctx context.Context, p *play) error {
+		return p.value(func(v int) error {
+			batch := int64Batch(int64(v))
+			defer batch.Release()
+			_, err := p.s.UpdateWithRecordBatch(ctx, "INSERT INTO bulk.t VALUES (?)", batch)
+			return err
+		})
+	}}
+	prepared = step{"prepared", func(ctx context.Context, p *play) error {
+		return p.value(func(v int) error {
+			q, err := p.s.PrepareQuery(ctx, "INSERT INTO t SELECT ?")
+			if err != nil {
+				return err
+			}
+			batch := int64Batch(int64(v))
+			defer batch.Release()
+			if _, err = q.Update(ctx, batch); err == nil {
+				_ = q.Close(ctx)
+			}
+			return err
+		})
+	}}
+	preparedKept = step{"prepared and kept", func(ctx context.Context, p *play) error {
+		q, err := p.s.PrepareQuery(ctx, "SELECT 2")
+		if err != nil {
+			return p.other(err)
+		}
+		res, err := q.Query(ctx, nil)
+		return p.other(p.read(res, err, 2))
+	}}
+	withParams = step{"parameters", func(ctx context.Context, p *play) error {
+		batch := int64Batch(1)
+		defer batch.Release()
+		res, err := p.s.QueryWithParams(ctx, "SELECT 2", batch)
+		return p.other(p.read(res, err, 2))
+	}}
+	letGo = step{"let go", func(ctx context.Context, p *play) error {
+		res, err := p.s.Query(ctx, "SELECT 3")
+		if err != nil {
+			return p.other(err)
+		}
+		if !res.Next() {
+			res.Release()
+			return p.other(res.Err())
+		}
+		return p.other(res.Close())
+	}}
+	ingest = step{"ingest", func(ctx context.Context, p *play) error {
+		return p.value(func(v int) error {
+			batch := int64Batch(int64(v))
+			defer batch.Release()
+			rows, err := array.NewRecordReader(fakeSchema, []arrow.RecordBatch{batch})
+			if err != nil {
+				return err
+			}
+			defer rows.Release()
+			_, err = p.s.Ingest(ctx, "t", rows, IngestOptions{Temporary: v%2 == 0})
+			return err
+		})
+	}}
+	catalogue = step{"catalogue", func(ctx context.Context, p *play) error {
+		res, err := p.s.Metadata(ctx, MetadataRequest{Kind: MetadataTables})
+		return p.read(res, err, 2)
+	}}
+	ping    = step{"ping", func(ctx context.Context, p *play) error { return p.s.Ping(ctx) }}
+	options = step{"options", func(ctx context.Context, p *play) error { _, err := p.s.Options(ctx); return err }}
+	begins  = step{"begin", func(ctx context.Context, p *play) error {
+		err := p.s.BeginTransaction(ctx)
+		if err == nil {
+			p.tx = &txSaid{}
+			p.txs = append(p.txs, p.tx)
+		}
+		return err
+	}}
+	commits   = step{"commit", func(ctx context.Context, p *play) error { return p.end("Commit", p.s.Commit(ctx)) }}
+	rollsBack = step{"rollback", func(ctx context.Context, p *play) error { return p.end("Rollback", p.s.Rollback(ctx)) }}
+	pause     = step{"pause", func(ctx context.Context, p *play) error {
+		time.Sleep(time.Minute)
+		if p.pauses++; p.pauses == p.replace {
+			p.w.replaceSession()
+			p.replaced = true
+		}
+		return nil
+	}}
+)
+
+func (p *play) end(how string, err error) error {
+	if p.tx != nil {
+		p.tx.end, p.tx.err = how, err
+		if err == nil || how == "Commit" {
+			p.tx = nil
+		}
+	}
+	return err
+}
+
+func setOption(key string, value any) step {
+	return step{"option " + key, func(ctx context.Context, p *play) error {
+		err := p.s.SetOption(ctx, key, value)
+		if key == "catalog" {
+			p.place = fmt.Sprint(value) + ".main"
+			if err != nil || p.w.blind {
+				p.place = ""
+			}
+		}
+		return err
+	}}
+}
+
+func savepointStep(name string) step {
+	return step{"savepoint", func(ctx context.Context, p *play) error {
+		err := p.s.Savepoint(ctx, name)
+		if err == nil && p.tx != nil {
+			p.tx.values = append(p.tx.values, said{value: -1})
+		}
+		return err
+	}}
+}
+
+// rollbackTo is for the last savepoint.
+var rollbackTo = step{"rollback to", func(ctx context.Context, p *play) error {
+	err := p.s.RollbackTo(ctx, "a")
+	if err == nil && p.tx != nil {
+		for i := len(p.tx.values) - 1; i >= 0 && p.tx.values[i].value != -1; i-- {
+			p.tx.values[i].undone = true
+			if p.tx.values[i].value == 0 {
+				p.tx.values[i].err = nil
+			}
+		}
+	}
+	return err
+}}
+
+func within(steps ...step) step {
+	return step{"with transaction", func(ctx context.Context, p *play) error {
+		tx := &txSaid{}
+		err := p.s.WithTransaction(ctx, func(ctx context.Context, _ *SessionHandle) error {
+			p.tx = tx
+			p.txs = append(p.txs, tx)
+			for _, s := range steps {
+				if err := s.do(ctx, p); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		tx.end, tx.err, p.tx = "Commit", err, nil
+		return err
+	}}
+}
+
+// programs are what sessions do. Every kind of call is in one of them, in a
+// transaction and outside.
+var programs = map[string][]step{
+	"settings":                    {update("SET threads = 1"), insertOne, update("RESET zone"), update("SET fresh = 'x'")},
+	"the place":                   {move("USE other", "other.main"), insertOne, move("SET schema = 'own'", "own"), insertOne},
+	"the search path":             {move("SET search_path = 'a.b'", "a.b"), insertOne},
+	"temporary objects":           {update("CREATE TEMP TABLE a (i INT)"), update("CREATE TEMP VIEW v AS SELECT 1"), insertOne},
+	"a temporary view":            {update("CREATE TEMP VIEW v AS SELECT 1")},
+	"prepared names":              {update("PREPARE a AS SELECT 1"), update("PREPARE b AS SELECT 1"), update("DEALLOCATE a"), insertOne},
+	"a pivot":                     {query("PIVOT t ON a USING sum(b)", 1), query("PIVOT t ON b USING sum(b)", 1)},
+	"something unknown":           {update("ATTACH 'x.db'"), insertOne},
+	"a script":                    {update("SET threads = 1; SET zone = 'Oslo'"), insertOne},
+	"options":                     {setOption("catalog", "far"), insertOne, setOption("fresh", true), options, setOption("fresh", false)},
+	"prepared":                    {prepared, preparedKept, insertOne, preparedKept},
+	"parameters":                  {withParams, insertOne},
+	"bulk":                        {bulk, insertOne, bulk, insertOne},
+	"bulk after USE":              {move("USE other", "other.main"), bulk, insertOne},
+	"results":                     {query("SELECT 3", 3), letGo, insertReturning, insertReturningClosed, catalogue, ping},
+	"ingest":                      {ingest, ingest, insertOne},
+	"a transaction":               {begins, insertOne, insertOne, commits, insertOne},
+	"a transaction rolled back":   {begins, insertOne, rollsBack, insertOne},
+	"a transaction left open":     {insertOne, begins, insertOne, query("SELECT 2", 2)},
+	"all calls of a transaction":  {begins, insertOne, query("SELECT 2", 2), letGo, catalogue, withParams, ping, commits, insertOne},
+	"changes of a transaction":    {begins, insertReturning, insertReturningClosed, prepared, ingest, commits, insertOne},
+	"bulk in a transaction":       {begins, bulk, insertOne, commits, insertOne},
+	"the place in a transaction":  {begins, move("USE other", "other.main"), commits, bulk, insertOne},
+	"a setting read too late":     {begins, update("SET threads = 1"), commits, update("SET threads = 2"), insertOne},
+	"an option in a transaction":  {begins, setOption("catalog", "far"), insertOne, commits, setOption("catalog", "near"), insertOne},
+	"settings in a transaction":   {begins, update("SET threads = 1"), move("USE other", "other.main"), insertOne, commits, insertOne},
+	"temporaries rolled back":     {begins, update("CREATE TEMP TABLE a (i INT)"), insertOne, rollsBack, insertOne},
+	"savepoints":                  {begins, insertOne, savepointStep("a"), insertOne, rollbackTo, insertOne, commits, insertOne},
+	"savepoint after a failure":   {begins, insertOne, savepointStep("a"), insertOne, update("BAD"), rollbackTo, insertOne, commits},
+	"a failure in a transaction":  {begins, insertOne, update("BAD"), insertOne, commits, insertOne, begins, insertOne, commits},
+	"WithTransaction":             {within(insertOne, insertOne), insertOne},
+	"WithTransaction that fails":  {within(insertOne, update("BAD")), insertOne},
+	"WithTransaction with a read": {within(insertOne, letGo, query("SELECT 2", 2)), within(insertOne)},
+	"pauses":                      {insertOne, pause, insertOne},
+	"pauses of a transaction":     {begins, insertOne, pause, insertOne, pause, query("SELECT 2", 2), commits, insertOne},
+	"a pause before the commit":   {begins, insertOne, pause, commits, insertOne},
+	"a pause before the rollback": {begins, insertOne, pause, rollsBack, insertOne},
+	"a pause with a setting":      {update("SET threads = 1"), pause, insertOne, query("SELECT 2", 2)},
+	"a pause of a statement":      {preparedKept, pause, preparedKept, insertOne},
+	"a pause before a savepoint":  {begins, insertOne, savepointStep("a"), insertOne, pause, rollbackTo, insertOne, commits},
+}
+
+// servers are the kinds of them.
+var servers = map[string]func(w *world){
+	"plain":            func(*world) {},
+	"forgiving":        func(w *world) { w.forgives, w.confirmsAborted = true, true },
+	"forgiving, bare":  func(w *world) { w.forgives, w.bare, w.confirmsAborted = true, true, true },
+	"forgiving, blind": func(w *world) { w.forgives, w.blind = true, true },
+	"moving":           func(w *world) { w.forgives, w.bulkMoves, w.confirmsAborted = true, true, true },
+	"moving, pathless": func(w *world) { w.forgives, w.bulkMoves, w.pathless = true, true, true },
+	"confirming":       func(w *world) { w.confirmsAborted = true },
+	"blind":            func(w *world) { w.blind = true },
+}
+
+// scene is a program on a server, after others have used the pool.
+type scene struct {
+	program string
+	server  string
+	single  bool // by a handle for a single call
+	warm    bool // the program has run once before
+	reset   SessionReset
+	faults  map[int]worldFault
+	replace int
+}
+
+// perform runs a scene. It returns what went wrong, and how many round trips and
+// pauses there were.
+func (sc scene) perform(t *testing.T) (p *play, trips int) {
+	steps := programs[sc.program]
+	synctest.Test(t, func(t *testing.T) {
+		life, stop := context.WithCancel(t.Context())
+		defer stop()
+		policy := &Policy{Target: "world:1", Life: life, OnReturn: sc.reset}
+		w := newWorld()
+		servers[sc.server](w)
+		one := func() *play {
+			p := &play{w: w, policy: policy, place: "lake.main", placed: map[int]string{}}
+			handle := New
+			if sc.single {
+				handle = NewStateless
+			}
+			p.s = handle(w, policy, func(err error) { p.returned = append(p.returned, err) })
+			return p
+		}
+		if sc.warm {
+			p = one()
+			p.run(steps)
+			w.stored, w.sess, w.log, w.trips, w.lost = map[int]int{}, newWorldSession(), nil, 0, nil
+		}
+		w.faults = sc.faults
+		p = one()
+		p.replace = sc.replace
+		p.run(steps)
+		trips = w.trips
+	})
+	return p, trips
+}
+
+// Whatever fails at whichever round trip: nothing that was said to be stored is
+// missing or stored twice, nothing else is stored, no call outlasts its context,
+// and the next borrower finds the session as it was. Each program is tried on
+// each server without a failure; the failures go round the servers, and
+// PROVE_SEED says with which they begin.
+func TestNoFailureOfAnyRoundTripBreaksWhatWasSaid(t *testing.T) {
+	turn, _ := strconv.Atoi(os.Getenv("PROVE_SEED"))
+	kinds := slices.Sorted(maps.Keys(servers))
+	for _, name := range slices.Sorted(maps.Keys(programs)) {
+		for _, server := range kinds {
+			sc := scene{program: name, server: server, warm: true}
+			p, trips := sc.perform(t)
+			report(t, sc, p)
+			for at := 1; at <= trips; at++ {
+				for _, f := range worldFaults {
+					if turn++; turn%len(kinds) == 0 {
+						sc.faults, sc.warm = map[int]worldFault{at: f}, turn%3 == 0
+						p, _ := sc.perform(t)
+						report(t, sc, p)
+					}
+				}
+			}
+		}
+	}
+}
+
+// A server that forgets an idle session goes on with another one. Nothing is
+// stored outside of the transaction that it belonged to, and a handle that has
+// something to lose says that its session is gone.
+func TestAReplacedSessionIsNoticedInEveryProgram(t *testing.T) {
+	noticed := 0
+	for name := range programs {
+		for server := range servers {
+			sc := scene{program: name, server: server}
+			whole, _ := sc.perform(t)
+			for sc.replace = 1; sc.replace <= whole.pauses; sc.replace++ {
+				p, _ := sc.perform(t)
+				report(t, sc, p)
+				if p.firstErr == nil {
+					continue
+				}
+				noticed++
+				if p.w.forgives && !p.w.bare && !errors.Is(p.firstErr, ErrSessionLost) {
+					t.Fatalf("%s, %s, replaced in pause %d: %v", name, server, sc.replace, p.firstErr)
+				}
+			}
+		}
+	}
+	if noticed < 20 {
+		t.Fatalf("noticed %d times only", noticed)
+	}
+}
+
+// A call of the pool has no session to lose.
+func TestNoFailureOfASingleCallBreaksWhatWasSaid(t *testing.T) {
+	for _, call := range []step{
+		update("SET threads = 1"), move("USE other", "other.main"), update("CREATE TEMP TABLE a (i INT)"), update("PREPARE a AS SELECT 1"),
+		query("PIVOT t ON a USING sum(b)", 1), withParams, letGo, insertOne, insertReturning, insertReturningClosed, ingest, catalogue, ping, bulk,
+	} {
+		name := "a single call: " + call.name
+		programs[name] = []step{call}
+		for server := range servers {
+			for _, reset := range []SessionReset{ResetAuto, ResetSQL("RESET ALL"), ResetDiscard} {
+				sc := scene{program: name, server: server, single: true, reset: reset}
+				whole, trips := sc.perform(t)
+				report(t, sc, whole)
+				for at := 1; at <= trips; at++ {
+					f := worldFaults[(at+len(server))%len(worldFaults)]
+					sc.faults = map[int]worldFault{at: f}
+					p, _ := sc.perform(t)
+					report(t, sc, p)
+				}
+			}
+		}
+		delete(programs, name)
+	}
+}
+
+func report(t *testing.T, sc scene, p *play) {
+	t.Helper()
+	if len(p.broken) > 0 {
+		t.Fatalf("%s, %s, warm %t, faults %v, replaced in pause %d: %s\nround trips: %q", sc.program, sc.server, sc.warm, sc.faults, sc.replace, strings.Join(p.broken, "; "), p.w.log)
+	}
+}

@@ -1,0 +1,686 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/cancel"
+)
+
+// world is a server with one database and one session, which is a Conn as well.
+// It keeps what statements do, so that what a call said can be held against it.
+type world struct {
+	forgives        bool // confirms the end of transactions that it does not know, and runs statements of them
+	blind           bool // no current_setting(), no current_schema(), no catalogue functions
+	pathless        bool // no search_path
+	bare            bool // no session options, savepoints, prepared statements, catalogue calls
+	confirmsAborted bool // the COMMIT of an aborted transaction succeeds and stores nothing
+	bulkMoves       bool // an INSERT with parameters leaves the session at the table's catalogue
+
+	faults map[int]worldFault // by round trip, from 1
+
+	mu     sync.Mutex
+	trips  int
+	log    []string
+	lost   error
+	stored map[int]int // how often each value was stored
+	places map[int]string
+	sess   worldSession
+	txNo   int
+	handle int
+}
+
+// worldSession is what a session of the server holds.
+type worldSession struct {
+	settings                      map[string]string
+	temps, views, named, attached map[string]bool
+	pivots                        int
+	options                       map[string]any
+	handles                       map[int]string
+	streams                       int
+
+	tx         TxID
+	pending    []int
+	aborted    bool
+	savepoints map[SavepointID]int
+	tempsOfTx  map[string]bool // temps at its begin
+}
+
+// worldFault is what becomes of one round trip.
+type worldFault struct {
+	kind  string
+	after bool // what was asked is done all the same
+}
+
+func (f worldFault) String() string { return fmt.Sprintf("%s after=%t", f.kind, f.after) }
+
+// worldFaults are all of them.
+var worldFaults = []worldFault{
+	{"refused", false}, {"aborted", false}, {"unsupported", false}, {"auth", false},
+	{"limit", false}, {"limit", true}, {"unreadable", false}, {"unreadable", true},
+	{"cut", false}, {"cut", true}, {"hang", false}, {"hang", true},
+}
+
+func newWorldSession() worldSession {
+	return worldSession{
+		settings: map[string]string{"threads": "3", "zone": "Tokyo", "search_path": "lake.main"},
+		temps:    map[string]bool{}, views: map[string]bool{}, named: map[string]bool{}, attached: map[string]bool{},
+		options: map[string]any{"kept": "yes"}, handles: map[int]string{},
+	}
+}
+
+var worldDefaults = map[string]string{"threads": "8", "zone": "UTC", "search_path": "memory.main"}
+
+func newWorld() *world {
+	return &world{stored: map[int]int{}, places: map[int]string{}, sess: newWorldSession()}
+}
+
+// left are the things that the next borrower of the session could see.
+func (w *world) left() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	start, s := newWorldSession(), w.sess
+	var out []string
+	note := func(what string, bad bool) {
+		if bad {
+			out = append(out, what)
+		}
+	}
+	note(fmt.Sprintf("settings %v", s.settings), !maps.Equal(s.settings, start.settings))
+	note(fmt.Sprintf("options %v", s.options), !maps.Equal(s.options, start.options))
+	note(fmt.Sprintf("temporary tables %v", s.temps), len(s.temps) > 0)
+	note(fmt.Sprintf("temporary views %v", s.views), len(s.views) > 0)
+	note(fmt.Sprintf("prepared names %v", s.named), len(s.named) > 0)
+	note(fmt.Sprintf("attached %v", s.attached), len(s.attached) > 0)
+	note(fmt.Sprintf("%d types of PIVOT", s.pivots), s.pivots > 0)
+	note(fmt.Sprintf("%d prepared statements", len(s.handles)), len(s.handles) > 0)
+	note(fmt.Sprintf("%d streams", s.streams), s.streams > 0)
+	note("a transaction", s.tx != "")
+	return out
+}
+
+// replaceSession puts another session in the place of this one, unsaid.
+func (w *world) replaceSession() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	streams := w.sess.streams
+	w.sess = newWorldSession()
+	w.sess.streams = streams
+}
+
+func worldError(fault Fault, code codes.Code, text string) *Error {
+	return &Error{Stage: StageExecute, Fault: fault, Err: status.Error(code, text)}
+}
+
+// trip is one round trip, in which do is done. A statement that fails aborts the
+// transaction.
+func (w *world) trip(ctx context.Context, what string, statement bool, do func() error) error {
+	w.mu.Lock()
+	if w.lost != nil {
+		defer w.mu.Unlock()
+		return &Error{Stage: StageExecute, Fault: FaultTransport, Unsent: true, Err: fmt.Errorf("%w: %w", ErrSessionLost, w.lost)}
+	}
+	w.trips++
+	w.log = append(w.log, what)
+	f, faulty := w.faults[w.trips]
+	var err error
+	if !faulty || f.after {
+		err = do()
+	}
+	if faulty && f.kind == "cut" {
+		w.lost = errors.New("connection reset")
+	}
+	if statement && (err != nil && FaultIn(err) != FaultUnsupported || faulty && !f.after && f.kind != "unsupported") {
+		w.sess.aborted = w.sess.tx != ""
+	}
+	w.mu.Unlock()
+	if ended := ctx.Err(); ended != nil {
+		return worldError(FaultContext, codes.Canceled, ended.Error())
+	}
+	switch {
+	case !faulty || err != nil:
+		return err
+	case f.kind == "hang":
+		frozen := time.NewTimer(time.Minute)
+		defer frozen.Stop()
+		select {
+		case <-frozen.C:
+			return worldError(FaultLimit, codes.ResourceExhausted, "injected: frozen")
+		case <-ctx.Done():
+			return worldError(FaultContext, codes.Canceled, ctx.Err().Error())
+		}
+	default:
+		return f.error()
+	}
+}
+
+func (f worldFault) error() error {
+	switch f.kind {
+	case "refused":
+		return worldError(FaultStatement, codes.Internal, "injected: refused")
+	case "aborted":
+		return worldError(FaultStatement, codes.FailedPrecondition, "injected: aborted")
+	case "unsupported":
+		return worldError(FaultUnsupported, codes.Unimplemented, "injected: unsupported")
+	case "auth":
+		return worldError(FaultAuth, codes.Unauthenticated, "injected: token expired")
+	case "limit":
+		return worldError(FaultLimit, codes.ResourceExhausted, "injected: limit")
+	case "cut":
+		return worldError(FaultTransport, codes.Unavailable, "injected: connection reset")
+	default:
+		return errors.New("injected: unreadable")
+	}
+}
+
+// enter lets a statement into the session.
+func (w *world) enter(tx TxID) error {
+	switch {
+	case tx != "" && tx != w.sess.tx && !w.forgives:
+		return worldError(FaultStatement, codes.NotFound, "no such transaction")
+	case w.sess.tx != "" && w.sess.aborted:
+		return worldError(FaultStatement, codes.Internal, "current transaction is aborted")
+	default:
+		return nil
+	}
+}
+
+var (
+	worldInsert  = regexp.MustCompile(`^INSERT INTO (\S*)t (?:VALUES|SELECT) \(?(\d+)\)?`)
+	worldSet     = regexp.MustCompile(`^SET (?:SESSION )?(\w+) = '?([^']*)'?$`)
+	worldReset   = regexp.MustCompile(`^RESET (?:SESSION )?(\w+)$`)
+	worldUse     = regexp.MustCompile(`^USE "?(\w+)"?(?:\."?(\w+)"?)?$`)
+	worldCreate  = regexp.MustCompile(`^CREATE TEMP (TABLE|VIEW) (\w+) `)
+	worldDrop    = regexp.MustCompile(`^DROP (TABLE|VIEW) IF EXISTS temp\.main\.(\w+)$`)
+	worldPrepare = regexp.MustCompile(`^(PREPARE|DEALLOCATE) (\w+)`)
+	worldType    = regexp.MustCompile(`^DROP TYPE temp\.main\."__pivot_enum_(\d+)"$`)
+	worldReads   = regexp.MustCompile(`current_setting\('(\w+)'\)|current_database\(\)|current_schema\(\)|duckdb_tables|duckdb_prepared|duckdb_types`)
+	worldAttach  = regexp.MustCompile(`^ATTACH '(\w+)`)
+)
+
+func (w *world) run(sql string) error {
+	s := &w.sess
+	if m := worldInsert.FindStringSubmatch(sql); m != nil {
+		v, _ := strconv.Atoi(m[2])
+		w.insert(v)
+		return nil
+	}
+	if m := worldSet.FindStringSubmatch(sql); m != nil {
+		name, value := strings.ToLower(m[1]), m[2]
+		if name == "schema" {
+			name, value = "search_path", strings.Split(s.settings["search_path"], ".")[0]+"."+value
+		}
+		s.settings[name] = value
+		return nil
+	}
+	if m := worldReset.FindStringSubmatch(sql); m != nil {
+		if m[1] == "ALL" {
+			fresh := newWorldSession() // a server that resets everything
+			s.settings, s.temps, s.views, s.named, s.pivots = fresh.settings, fresh.temps, fresh.views, fresh.named, 0
+			return nil
+		}
+		delete(s.settings, m[1])
+		if v, ok := worldDefaults[m[1]]; ok {
+			s.settings[m[1]] = v
+		}
+		return nil
+	}
+	if m := worldUse.FindStringSubmatch(sql); m != nil {
+		s.settings["search_path"] = m[1] + "." + max(m[2], "main")
+		return nil
+	}
+	if m := worldCreate.FindStringSubmatch(sql); m != nil {
+		map[string]map[string]bool{"TABLE": s.temps, "VIEW": s.views}[m[1]][m[2]] = true
+		return nil
+	}
+	if m := worldDrop.FindStringSubmatch(sql); m != nil {
+		delete(map[string]map[string]bool{"TABLE": s.temps, "VIEW": s.views}[m[1]], m[2])
+		return nil
+	}
+	if m := worldPrepare.FindStringSubmatch(sql); m != nil {
+		if m[1] == "DEALLOCATE" && !s.named[m[2]] {
+			return worldError(FaultStatement, codes.NotFound, "no such prepared statement")
+		}
+		s.named[m[2]] = true
+		if m[1] == "DEALLOCATE" {
+			delete(s.named, m[2])
+		}
+		return nil
+	}
+	if m := worldType.FindStringSubmatch(sql); m != nil && m[1] == strconv.Itoa(s.pivots) {
+		s.pivots--
+		return nil
+	}
+	if m := worldAttach.FindStringSubmatch(sql); m != nil {
+		s.attached[m[1]] = true
+		return nil
+	}
+	return worldError(FaultStatement, codes.InvalidArgument, "syntax error: "+sql)
+}
+
+func (w *world) insert(v int) {
+	w.places[v] = w.sess.settings["search_path"]
+	if w.sess.tx != "" {
+		w.sess.pending = append(w.sess.pending, v)
+		return
+	}
+	w.stored[v]++
+}
+
+func (w *world) Update(ctx context.Context, sql string, call Call) (int64, error) {
+	err := w.trip(ctx, string(call.Tx)+"|"+sql, true, func() error {
+		if err := w.enter(call.Tx); err != nil {
+			return err
+		}
+		for one := range strings.SplitSeq(sql, "; ") {
+			if err := w.run(one); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return 1, nil
+}
+
+// Query gives n rows for SELECT n, the text for SELECT 'text', and a row of texts
+// for what asks for the session's state.
+func (w *world) Query(ctx context.Context, sql string, call Call) (Stream, error) {
+	call.Op.SetName(sql)
+	s := &worldStream{w: w, ctx: ctx, rows: 1}
+	err := w.trip(ctx, string(call.Tx)+"|"+sql, true, func() error {
+		if err := w.enter(call.Tx); err != nil {
+			return err
+		}
+		_, text, quoted := strings.Cut(sql, "SELECT '")
+		switch found := worldReads.FindAllStringSubmatch(sql, -1); {
+		case found != nil:
+			return w.tell(s, found, sql)
+		case quoted:
+			s.texts = []any{strings.TrimSuffix(text, "'")}
+		case strings.HasPrefix(sql, "PIVOT"):
+			if !w.blind {
+				w.sess.pivots++
+			}
+		case strings.HasPrefix(sql, "INSERT"):
+			s.change = sql
+		default:
+			if _, err := fmt.Sscanf(sql, "SELECT %d", &s.rows); err != nil {
+				return worldError(FaultStatement, codes.InvalidArgument, "syntax error: "+sql)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	w.sess.streams++
+	w.mu.Unlock()
+	return s, nil
+}
+
+// tell answers what asks for the session's state.
+func (w *world) tell(s *worldStream, found [][]string, sql string) error {
+	path := strings.Split(w.sess.settings["search_path"], ".")
+	for _, m := range found {
+		value, ok := w.sess.settings[strings.ToLower(m[1])]
+		var cell any
+		switch {
+		case w.blind, w.pathless && m[1] == "search_path":
+			return worldError(FaultStatement, codes.InvalidArgument, "no such function or setting")
+		case m[0] == "current_database()":
+			cell = path[0]
+		case m[0] == "current_schema()":
+			cell = path[1]
+		case m[0] == "duckdb_prepared":
+			n := 0
+			if _, name, cut := strings.Cut(sql, "lower(name) = '"); cut && w.sess.named[strings.TrimSuffix(name, "'")] {
+				n = 1
+			}
+			cell = strconv.Itoa(n)
+		case m[0] == "duckdb_types":
+			s.texts = append(s.texts, strconv.Itoa(w.sess.pivots))
+			cell = fmt.Sprintf("__pivot_enum_%d", w.sess.pivots)
+		case m[0] == "duckdb_tables":
+			cell = strconv.Itoa(len(w.sess.temps) + len(w.sess.views))
+		case ok:
+			cell = value
+		}
+		s.texts = append(s.texts, cell)
+	}
+	return nil
+}
+
+type worldStream struct {
+	w      *world
+	ctx    context.Context //nolint:containedctx // of the call
+	rows   int
+	texts  []any // a row of these, instead of numbers
+	change string
+	closed bool
+	last   arrow.RecordBatch
+}
+
+func (s *worldStream) Schema() *arrow.Schema {
+	if s.texts == nil {
+		return fakeSchema
+	}
+	fields := make([]arrow.Field, len(s.texts))
+	for i := range s.texts {
+		fields[i] = arrow.Field{Name: "s" + strconv.Itoa(i), Type: arrow.BinaryTypes.String, Nullable: true}
+	}
+	return arrow.NewSchema(fields, nil)
+}
+
+// Next gives a row at a time. What changes something is stored at the end.
+func (s *worldStream) Next() (arrow.RecordBatch, error) {
+	s.drop()
+	ended := s.rows == 0
+	err := s.w.trip(s.ctx, "fetch", true, func() error {
+		if ended && s.change != "" {
+			return s.w.run(s.change)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case ended:
+		return nil, io.EOF
+	}
+	s.rows--
+	var columns []arrow.Array
+	for _, cell := range s.texts {
+		b := array.NewStringBuilder(memory.DefaultAllocator)
+		if text, ok := cell.(string); ok {
+			b.Append(text)
+		} else {
+			b.AppendNull()
+		}
+		columns = append(columns, b.NewArray())
+	}
+	if s.texts == nil {
+		b := array.NewInt64Builder(memory.DefaultAllocator)
+		b.Append(int64(s.rows))
+		columns = append(columns, b.NewArray())
+	}
+	s.last = array.NewRecordBatch(s.Schema(), columns, 1)
+	return s.last, nil
+}
+
+func (s *worldStream) drop() {
+	if s.last != nil {
+		s.last.Release()
+		s.last = nil
+	}
+}
+
+func (s *worldStream) RowsAffected() (int64, bool) { return 0, false }
+
+func (s *worldStream) Close() {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		s.drop()
+		s.w.sess.streams--
+	}
+}
+
+func (w *world) lacks(what string) error {
+	if w.bare {
+		return worldError(FaultUnsupported, codes.Unimplemented, what+" is not implemented")
+	}
+	return nil
+}
+
+func (w *world) Prepare(ctx context.Context, sql string, call Call) (Prepared, error) {
+	p := &worldPrepared{w: w, sql: sql}
+	err := w.trip(ctx, "Prepare "+sql, true, func() error {
+		if err := w.lacks("Prepare"); err != nil {
+			return err
+		}
+		if err := w.enter(call.Tx); err != nil {
+			return err
+		}
+		w.handle++
+		p.no = w.handle
+		if _, unheard := w.faults[w.trips]; !unheard { // nobody could close it, or see it
+			w.sess.handles[p.no] = sql
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+type worldPrepared struct {
+	w   *world
+	sql string
+	no  int
+}
+
+func (p *worldPrepared) known() error {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	if p.w.sess.handles[p.no] != p.sql {
+		return worldError(FaultStatement, codes.InvalidArgument, "unknown prepared statement")
+	}
+	return nil
+}
+
+func (p *worldPrepared) ParameterSchema() *arrow.Schema { return nil }
+
+func (p *worldPrepared) Query(ctx context.Context, _ arrow.RecordBatch, call Call) (Stream, error) {
+	if err := p.known(); err != nil {
+		return nil, err
+	}
+	return p.w.Query(ctx, p.sql, call)
+}
+
+// Update stores a value for each row, and may move the session.
+func (p *worldPrepared) Update(ctx context.Context, params arrow.RecordBatch, call Call) (int64, error) {
+	if err := p.known(); err != nil {
+		return 0, err
+	}
+	if params == nil {
+		return p.w.Update(ctx, p.sql, call)
+	}
+	err := p.w.trip(ctx, string(call.Tx)+"|"+p.sql, true, func() error {
+		if err := p.w.enter(call.Tx); err != nil {
+			return err
+		}
+		for i := range int(params.NumRows()) {
+			p.w.insert(int(params.Column(0).(*array.Int64).Value(i)))
+		}
+		if p.w.bulkMoves {
+			p.w.sess.settings["search_path"] = "bulk.main"
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return params.NumRows(), nil
+}
+
+func (p *worldPrepared) Close(ctx context.Context) error {
+	return p.w.trip(ctx, "ClosePrepared", false, func() error {
+		delete(p.w.sess.handles, p.no)
+		return nil
+	})
+}
+
+func (w *world) Ingest(ctx context.Context, rows array.RecordReader, opts IngestOptions, call Call) (int64, error) {
+	n := int64(0)
+	err := w.trip(ctx, string(call.Tx)+"|ingest", true, func() error {
+		if err := w.enter(call.Tx); err != nil {
+			return err
+		}
+		for rows.Next() {
+			for _, v := range rows.RecordBatch().Column(0).(*array.Int64).Values() {
+				w.insert(int(v))
+				n++
+			}
+		}
+		if opts.Temporary {
+			w.sess.temps[opts.Table] = true
+		}
+		return nil
+	})
+	return n, err
+}
+
+func (w *world) Metadata(ctx context.Context, _ MetadataRequest, _ Call) (Stream, error) {
+	err := w.trip(ctx, "Metadata", true, func() error { return w.lacks("Metadata") })
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	w.sess.streams++
+	w.mu.Unlock()
+	return &worldStream{w: w, ctx: ctx, rows: 2}, nil
+}
+
+func (w *world) Begin(ctx context.Context) (tx TxID, err error) {
+	err = w.trip(ctx, "Begin", false, func() error {
+		if w.sess.tx != "" {
+			return worldError(FaultStatement, codes.Internal, "a transaction is open already")
+		}
+		w.txNo++
+		tx = TxID("tx" + strconv.Itoa(w.txNo))
+		w.sess.tx, w.sess.pending, w.sess.aborted = tx, nil, false
+		w.sess.savepoints, w.sess.tempsOfTx = map[SavepointID]int{}, maps.Clone(w.sess.temps)
+		return nil
+	})
+	return tx, err
+}
+
+func (w *world) EndTx(ctx context.Context, tx TxID, commit bool) error {
+	what := "Rollback"
+	if commit {
+		what = "Commit"
+	}
+	return w.trip(ctx, what, false, func() error {
+		s := &w.sess
+		if tx != s.tx {
+			if w.forgives {
+				return nil
+			}
+			return worldError(FaultStatement, codes.NotFound, "no such transaction")
+		}
+		aborted, pending := s.aborted, s.pending
+		s.tx, s.pending, s.aborted = "", nil, false
+		switch {
+		case commit && aborted && !w.confirmsAborted:
+			return worldError(FaultStatement, codes.FailedPrecondition, "transaction aborted and rolled back")
+		case commit && !aborted:
+			for _, v := range pending {
+				w.stored[v]++
+			}
+		default:
+			s.temps = s.tempsOfTx
+		}
+		return nil
+	})
+}
+
+func (w *world) Savepoint(ctx context.Context, _ TxID, name string) (SavepointID, error) {
+	w.mu.Lock()
+	w.handle++
+	id := SavepointID(fmt.Sprintf("%s-%d", name, w.handle))
+	w.mu.Unlock()
+	return id, w.trip(ctx, "Savepoint "+name, true, func() error {
+		if err := w.lacks("Savepoint"); err != nil {
+			return err
+		}
+		w.sess.savepoints[id] = len(w.sess.pending)
+		return nil
+	})
+}
+
+func (w *world) EndSavepoint(ctx context.Context, sp SavepointID, end SavepointEnd) error {
+	return w.trip(ctx, fmt.Sprintf("EndSavepoint %s %d", sp, end), true, func() error {
+		at, ok := w.sess.savepoints[sp]
+		if !ok {
+			return worldError(FaultStatement, codes.NotFound, "no such savepoint")
+		}
+		for id, other := range w.sess.savepoints {
+			if other > at || end == SavepointRelease && id == sp {
+				delete(w.sess.savepoints, id)
+			}
+		}
+		if end == SavepointRollback {
+			w.sess.pending, w.sess.aborted = slices.Clone(w.sess.pending[:at]), false
+		}
+		return nil
+	})
+}
+
+// SetOptions knows that the option "catalog" moves the session.
+func (w *world) SetOptions(ctx context.Context, opts map[string]any) error {
+	return w.trip(ctx, "SetOptions", false, func() error {
+		if err := w.lacks("SetOptions"); err != nil {
+			return err
+		}
+		for k, v := range opts {
+			if k == "catalog" && !w.blind {
+				w.sess.settings["search_path"] = worldDefaults["search_path"]
+				if v != nil {
+					w.sess.settings["search_path"] = fmt.Sprint(v) + ".main"
+				}
+			}
+			w.sess.options[k] = v
+			if v == nil {
+				delete(w.sess.options, k)
+			}
+		}
+		return nil
+	})
+}
+
+func (w *world) Options(ctx context.Context) (opts map[string]any, err error) {
+	err = w.trip(ctx, "Options", false, func() error {
+		opts = maps.Clone(w.sess.options)
+		return w.lacks("Options")
+	})
+	return opts, err
+}
+
+func (w *world) Ping(ctx context.Context) error {
+	return w.trip(ctx, "Ping", false, func() error { return nil })
+}
+
+func (w *world) TrustsTxIDs(ctx context.Context) (bool, error) {
+	return !w.forgives, w.trip(ctx, "TrustsTxIDs", false, func() error { return nil })
+}
+
+func (w *world) CancelSteps(*Operation) []cancel.Step { return nil }
+
+func (w *world) Lost() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost
+}
+
+func (w *world) Close() error { return nil }
