@@ -31,6 +31,7 @@ type fakeConn struct {
 	value         int64            // added to every row
 	fail          map[string]error // by call ("Begin", "Commit", …) or SQL text
 	failOnce      map[string][]error
+	failAll       error                    // by every call
 	work          map[string]time.Duration // how long a call takes, by its name
 	pace          time.Duration            // between two batches
 	useParams     func()                   // called when parameters are used
@@ -78,6 +79,9 @@ func (f *fakeConn) use(ctx context.Context, call string, work time.Duration) err
 	f.freeAt = time.Now().Add(wait + work)
 	f.log = append(f.log, call)
 	err := f.fail[call]
+	if f.failAll != nil {
+		err = f.failAll
+	}
 	if once := f.failOnce[call]; len(once) > 0 {
 		err, f.failOnce[call] = once[0], once[1:]
 	}
@@ -397,6 +401,9 @@ func (p *fakePrepared) Update(ctx context.Context, params arrow.RecordBatch, cal
 	err := p.f.statement(ctx, p.sql, call.Tx)
 	if p.f.useParams != nil {
 		p.f.useParams()
+	}
+	if params == nil {
+		return 1, err
 	}
 	return params.NumRows(), err
 }
