@@ -6,6 +6,11 @@ import "time"
 // becomes free. It is called after every change, without the lock.
 func (s *share) settle() {
 	s.mu.Lock()
+	s.settleAndUnlock()
+}
+
+// settleAndUnlock is settle for who holds mu.
+func (s *share) settleAndUnlock() {
 	granted := s.grant()
 	if s.acting {
 		s.again = true
@@ -13,22 +18,27 @@ func (s *share) settle() {
 		wake(granted)
 		return
 	}
-	s.acting = true
-	s.pass++
+	s.acting, s.again = true, false
+	s.askCold, s.ask = min(askedAtOnce, s.idlers.Len()), min(askedAtOnce, s.idlers.Len())
 	for {
-		s.again = false
-		step := s.next()
+		step := s.next(time.Now())
 		s.mu.Unlock()
 		wake(granted)
 		closes, asked := step.run()
 		s.mu.Lock()
 		s.account(step, closes, asked)
 		granted = s.grant()
-		if step.idle() && !s.again {
+		if step.idle() {
 			break
 		}
 	}
+	for _, m := range s.skipped {
+		m.skipped = false
+		s.update(m)
+	}
+	s.skipped = s.skipped[:0]
 	s.acting = false
+	s.hungry.Store(s.starving())
 	s.rearm()
 	s.mu.Unlock()
 	wake(granted)
@@ -42,109 +52,104 @@ func wake(granted []*ticket) {
 
 // grant deals free slots out. The caller holds mu and wakes the tickets.
 func (s *share) grant() (granted []*ticket) {
-	for s.opening < s.maxOpening {
-		t := s.first()
-		if t == nil {
+	for s.opening < s.maxOpening && s.heir == nil {
+		m := s.nextToOpen()
+		if m == nil {
 			break
 		}
 		if s.shut {
 			s.trial = nil
 		}
-		s.drop(t)
+		t := m.tickets[0]
+		t.granted = true
 		s.held++
 		s.opening++
-		t.m.held++
-		t.m.opening++
-		t.granted, t.m.since = true, time.Now()
+		m.held++
+		m.opening++
+		m.since = time.Now()
+		s.drop(t)
+		s.holders.MoveToBack(m.holding)
+		s.idlers.MoveToBack(m.idling)
 		s.note()
 		granted = append(granted, t)
 	}
 	return granted
 }
 
-// first finds the ticket to be granted next: of the user with the fewest
+// nextToOpen finds the user whose open is granted next: the one with the fewest
 // connections, those whose callers wait before those who only like to have one
-// ready. Nil when there is no room for any. The caller holds mu.
-func (s *share) first() (best *ticket) {
-	for _, t := range s.queue {
-		needs := t.m.waiting.Load() > 0
-		if !s.fits(t.m, needs) || s.shut && (!needs || t.m != s.trial) {
-			continue
+// ready. Nil when there is no room for any: what does not fit the poorest fits
+// nobody of the same sort. The caller holds mu.
+func (s *share) nextToOpen() *member {
+	if s.shut {
+		if m := s.trial; m != nil && m.ranked > 0 && m.needs && s.fits(m, true) {
+			return m
 		}
-		if best == nil {
-			best = t
-			continue
-		}
-		bestNeeds := best.m.waiting.Load() > 0
-		if needs && !bestNeeds || needs == bestNeeds && t.m.held < best.m.held {
-			best = t
-		}
+		return nil
 	}
-	return best
+	if m := s.needy.first(); m != nil && s.fits(m, true) {
+		return m
+	}
+	if m := s.wishing.first(); m != nil && s.fits(m, false) {
+		return m
+	}
+	return nil
 }
 
 // fits says whether one slot more can go to m. What is reserved for others is
 // not free. The caller holds mu.
 func (s *share) fits(m *member, needs bool) bool {
-	limit := s.cap
+	limit := s.cap - s.inherited
 	if needs {
 		limit += s.overflow
 	}
-	floor := s.floor()
-	if m.held >= floor {
-		for _, o := range s.members {
-			if o != m {
-				limit -= max(0, floor-o.held)
-			}
-		}
+	if m.held >= s.floor { // else what m lacks would count against it
+		limit -= s.sum.unmet
 	}
 	return s.held < limit
 }
 
-// floor is what every member can have whatever the others do. The caller holds mu.
-func (s *share) floor() int {
-	if len(s.members) == 0 {
-		return 0
+// poorest finds the user with the fewest connections whose callers wait for a slot
+// that is not free, or nil. The caller holds mu.
+func (s *share) poorest() *member {
+	m := s.needy.first()
+	if m == nil || s.shut || s.heir != nil || m.held >= m.size || s.fits(m, true) {
+		return nil
 	}
-	return min(s.reserve, s.cap/len(s.members))
+	return m
 }
 
-// needy finds the user with the fewest connections whose callers wait for a slot
-// that is not free, and how many slots are wanted in all. The caller holds mu.
-func (s *share) needy() (poorest *ticket, wanted int) {
-	if s.shut {
-		return nil, 0
-	}
-	for _, t := range s.queue {
-		if t.m.waiting.Load() == 0 || t.m.held >= t.m.size {
-			continue
-		}
-		wanted++
-		if poorest == nil || t.m.held < poorest.m.held {
-			poorest = t
-		}
-	}
-	return poorest, wanted
+// starving says whether callers wait who have no connection, while fewer are on
+// their way than they need, those in use apart. The caller holds mu.
+func (s *share) starving() bool {
+	return s.sum.without > s.coming-s.asked && s.poorest() != nil
 }
 
-// rearm looks again after a turn while somebody is in need, or more is held than
-// may be: what was asked for may have been undone by a change of sizes. The caller
-// holds mu.
+// rearm looks again, at once when something has changed meanwhile, or after a
+// while as long as somebody is in need, or more is held than may be: what was
+// asked for may have been undone by a change of sizes. The caller holds mu.
 func (s *share) rearm() {
-	if poorest, _ := s.needy(); s.armed || poorest == nil && s.held <= s.cap {
+	wait := checkAgain
+	switch {
+	case s.stopped:
 		return
+	case s.again:
+		wait = 0
+	case s.armed || s.poorest() == nil && s.held <= s.cap:
+		return
+	case s.sum.without > 0:
+		wait = s.turn()
 	}
 	s.armed = true
 	if s.timer == nil {
-		s.timer = time.AfterFunc(turn, s.tick)
+		s.timer = time.AfterFunc(wait, s.tick)
 		return
 	}
-	s.timer.Reset(turn)
+	s.timer.Reset(wait)
 }
 
 func (s *share) tick() {
 	s.mu.Lock()
 	s.armed = false
-	s.mu.Unlock()
-	s.settle()
+	s.settleAndUnlock()
 }

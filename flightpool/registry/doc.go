@@ -64,12 +64,13 @@
 //
 // # Files
 //
-//	definition, options, kind   what a server is, in Go and as text
+//	definition, options, kind, declared, source   what a server is, in Go and as text
 //	lexer, ddl, apply           what a server is, in SQL
 //	registry, operate           servers; what is done to them
 //	acquire, conn, calls        the way of a call
 //	server, userpool, generation, traffic   a server's users, and their pools
-//	share, divide, take         the bound and its division
+//	share, control, account, ranking   the bound, and what is known of its users
+//	divide, take, drains        its division: who gets a slot, who gives one up
 //	health, probe, keeper       whether a server works; the goroutine
 //	stats, histogram, arrow     what all of it is and has done
 package registry

@@ -20,10 +20,12 @@ import (
 
 // generation is a user's pool as it was made with one target and credential.
 type generation interface {
-	lender
+	resize(n int)
+	yield(n int, unused time.Duration) int
+	replace()
 	stats() reservoir.Stats
 	tune(d *ServerDefinition) error
-	failWaiters(err error)
+	failWaiters(err error) int
 	prove(ctx context.Context) error
 	ready(ctx context.Context, n int) error
 	evict() int
@@ -40,7 +42,7 @@ func (p pooled[C]) resize(n int)                           { _ = p.conns.Resize(
 func (p pooled[C]) yield(n int, unused time.Duration) int  { return p.conns.Yield(n, unused) }
 func (p pooled[C]) replace()                               { p.conns.Reset() }
 func (p pooled[C]) stats() reservoir.Stats                 { return p.conns.Stats() }
-func (p pooled[C]) failWaiters(err error)                  { p.conns.FailWaiters(err) }
+func (p pooled[C]) failWaiters(err error) int              { return p.conns.FailWaiters(err) }
 func (p pooled[C]) prove(ctx context.Context) error        { return p.conns.Prove(ctx) }
 func (p pooled[C]) ready(ctx context.Context, n int) error { return p.conns.WaitReady(ctx, n) }
 func (p pooled[C]) evict() int                             { return p.conns.EvictIdle() }

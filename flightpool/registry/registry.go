@@ -36,6 +36,8 @@ type Registry struct {
 	// view is copied on every change, so that looking a server up takes no lock.
 	view atomic.Pointer[view]
 
+	drains drains
+
 	// turn holds one value: the right to change the view or a definition. Who
 	// changes them may have to wait for others, and can give up.
 	turn chan struct{}
@@ -150,6 +152,7 @@ func (r *Registry) Register(ctx context.Context, def ServerDefinition) error {
 		return fmt.Errorf("%w: %q", ErrExists, d.Name)
 	}
 	s := newServer(r, d)
+	r.drains.succeed(s)
 	given := def.clone()
 	s.given.Store(&given)
 	if d.WarmupConnections > 0 {
@@ -202,7 +205,9 @@ func (r *Registry) update(def ServerDefinition) error {
 }
 
 // Unregister removes a server. It refuses new calls at once, waits until ctx ends
-// for what is on loan, and then takes that back; a *DrainError tells of it.
+// for what is on loan, and then takes that back; a *DrainError tells of it. A server
+// that is registered by the same name meanwhile has what is left of
+// MaxConnections.
 func (r *Registry) Unregister(ctx context.Context, name string) error {
 	if err := r.lock(ctx); err != nil {
 		return err
@@ -210,11 +215,13 @@ func (r *Registry) Unregister(ctx context.Context, name string) error {
 	s := r.view.Load().servers[name]
 	if s != nil {
 		r.change(func(v *view) { delete(v.servers, name) })
+		r.drains.add(s)
 	}
 	r.unlock()
 	if s == nil {
 		return unknownServer(name)
 	}
+	defer r.drains.prune(name)
 	return s.close(ctx)
 }
 

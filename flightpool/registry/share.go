@@ -1,34 +1,27 @@
 package registry
 
 import (
+	"container/list"
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/internal/invariant"
 )
 
 // share deals the connections of one server out to its users.
 //
 // It knows demand from what the reservoirs ask of it: an open asks for a slot
 // first and keeps it until the connection's Close has returned. While slots are
-// free it grants them. When none is, it makes the division more equal until it is
-// max-min fair: nobody who wants more has two fewer than anybody else.
+// free it grants them: to the user with the fewest connections, those whose callers
+// wait first. When none is, it makes the division more equal until it is max-min
+// fair: who gives up what, and when, stands in a table before policies.
 //
-//   - A slot goes to the user with the fewest, those whose callers wait first.
-//   - A user who wants more takes connections that another has not used for
-//     coldAfter. Since reservoirs lend the connection that was used last, those
-//     are exactly the ones beyond the other's peak.
-//   - From a user with at least two more than he has he takes one even if it is
-//     in use: as soon as it comes back, before its own user's next caller.
-//   - Who has none, because there are more users than connections, gets the slot
-//     of whoever has had his the longest, once a turn.
-//
-// The lock is held for arithmetic alone. What has to be done to reservoirs is
-// done by one goroutine at a time, without it.
+// The lock is held for arithmetic alone, and for a time that does not grow with
+// users, connections or tickets but by the logarithm: members are kept in rankings
+// and lists, and what is counted over all of them in sum. What has to be done to
+// reservoirs is done by one goroutine at a time, without the lock.
 type share struct {
 	mu sync.Mutex
 
@@ -40,43 +33,87 @@ type share struct {
 	failFast      bool
 	opening       int // granted, and not open or failed yet
 	maxOpening    int
-	pass          uint64 // counts the passes of settle
+	openTime      time.Duration // smoothed; 0: none yet
 
 	shut  bool    // the server is unhealthy: nothing is granted but one open to the prober
 	trial *member // who that is, until he has it
-	tried *member // who had it; when he got no connection, he may have it again
+	tried *member // who had it; when it got no connection, it may have it again
 
-	members []*member
-	queue   []*ticket
+	// inherited are slots of servers of the same name that were unregistered and
+	// still drain: they count here. heir is where this one's do.
+	inherited int
+	heir      *share
+
+	members map[*member]struct{}
+	floor   int   // what every member can have whatever the others do
+	sum     tally // over all members
+	tickets uint64
+
+	needy, wishing ranking    // members with tickets, the poorest first: whose callers wait, and the others
+	rich           ranking    // members that keep a connection, the richest first
+	holders        *list.List // members with connections, the latest grant last
+	idlers         *list.List // the same, in the order in which they are asked for idle ones
+	givers         *list.List // members that are giving up connections, the latest asked last
+	restores       []*member  // whose reservoirs may grow again
+	skipped        []*member  // that are not in rich for the rest of the pass
+	askCold, ask   int        // how many of idlers the pass may yet ask
+
+	coming, asked int // the sums of the members' yielding and asks
 
 	acting, again bool
-	turned        time.Time   // the latest turn
 	timer         *time.Timer // looks again at what time changes, while somebody is in need
 	armed         bool
+	stopped       bool
 
-	over atomic.Bool // held > cap: for the way of a return, without the lock
+	over   atomic.Bool // held > cap: for the way of a return, without the lock
+	hungry atomic.Bool // an idle connection would be taken at once; likewise
+}
+
+// tally is what is counted of a member, and summed up over all.
+type tally struct {
+	wanted  int // tickets on which callers wait
+	without int // members with such tickets that have no connection
+	waiting int // members whose callers wait
+	several int // members with more than one connection
+	unmet   int // connections below the floor
+}
+
+func (t *tally) add(o tally, sign int) {
+	t.wanted += sign * o.wanted
+	t.without += sign * o.without
+	t.waiting += sign * o.waiting
+	t.several += sign * o.several
+	t.unmet += sign * o.unmet
 }
 
 // member is one user's part of a share.
 type member struct {
 	share   *share
 	pool    lender
-	waiting atomic.Int64 // callers in the queue of his reservoir
-	queued  atomic.Int64 // of his opens, those that have no slot yet
+	waiting atomic.Int64 // callers in the queue of its reservoir
+	queued  atomic.Int64 // of its opens, those that have no slot yet
 
 	// guarded by share.mu
-	//
+	joined  bool
+	held    int
+	opening int // of held
+	size    int // what its reservoir may grow to when nothing is asked of it
+	tickets []*ticket
+	counted tally
+
 	// INVARIANT: 0 <= asks <= yielding. Of less than nothing that is coming, settle
 	// would ask for ever.
-	held     int
-	opening  int       // of held
-	size     int       // what his reservoir may grow to when nothing is asked of him
-	yielding int       // of held: what he gives up, now or as loans come back
+	yielding int       // of held: what it gives up, now or as loans come back
 	asks     int       // of yielding: what is in use, and given up when it comes back
 	asked    time.Time // when, the latest time
-	limited  bool      // his reservoir was resized for that
-	tried    uint64    // the pass in which he had nothing to give
-	since    time.Time // of his latest grant
+	limited  bool      // its reservoir was resized for that
+	skipped  bool      // it had nothing to give in this pass
+	since    time.Time // of its latest grant, or of the latest time it was asked to make way
+
+	needs            bool // its callers wait, as of the latest update
+	ranked, richness int  // its places in needy or wishing, and in rich
+	holding, idling  *list.Element
+	giving           *list.Element
 }
 
 // lender is what a share does to a user's reservoir.
@@ -84,25 +121,28 @@ type lender interface {
 	resize(n int)
 	yield(n int, unused time.Duration) int
 	replace()
-	failWaiters(err error)
+	refuse(err error)
 }
 
 // ticket is an open that waits for its slot.
 type ticket struct {
 	m       *member
+	number  uint64
 	ready   chan struct{}
 	granted bool // guarded by share.mu
-	since   time.Time
 }
 
-const (
-	coldAfter = 10 * time.Second
-	turn      = 100 * time.Millisecond
-	patience  = time.Second // until somebody else is asked
-)
-
 func newShare(d *ServerDefinition) *share {
-	s := &share{}
+	s := &share{members: map[*member]struct{}{}, holders: list.New(), idlers: list.New(), givers: list.New()}
+	poorer := func(a, b *member) bool {
+		if a.held != b.held {
+			return a.held < b.held
+		}
+		return a.tickets[0].number < b.tickets[0].number
+	}
+	ranked := func(m *member) *int { return &m.ranked }
+	s.needy, s.wishing = ranking{less: poorer, place: ranked}, ranking{less: poorer, place: ranked}
+	s.rich = ranking{less: func(a, b *member) bool { return a.keeps() > b.keeps() }, place: func(m *member) *int { return &m.richness }}
 	s.set(d)
 	return s
 }
@@ -111,39 +151,50 @@ func newShare(d *ServerDefinition) *share {
 func (s *share) set(d *ServerDefinition) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, m := range s.members {
-		m.yielding, m.asks, m.limited = 0, 0, false // the reservoirs get their sizes anew
+	for m := range s.members { // the reservoirs get their sizes anew
+		m.limited = false
+		s.expect(m, 0, 0)
+		s.update(m)
 	}
+	s.restores = nil
 	s.cap, s.overflow, s.reserve, s.maxOpening = d.MaxConnections, d.overflow(), d.ReservedConnections, d.MaxConcurrentOpens
 	s.failFast = d.OnExhausted == flightpool.FailFast && !d.ValidateOnAcquire // else who waits for a check is not known
+	s.refloor()
 	s.note()
 }
 
 func (s *share) join(m *member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.share = s
-	s.members = append(s.members, m)
+	m.share, m.joined = s, true
+	s.members[m] = struct{}{}
+	s.refloor()
+	s.update(m)
 }
 
-// leave takes a member out whose reservoir is closed, or closing: what he still
+// leave takes a member out whose reservoir is closed, or closing: what it still
 // holds goes on counting.
 func (s *share) leave(m *member) {
 	s.mu.Lock()
-	s.members = slices.DeleteFunc(s.members, func(o *member) bool { return o == m })
-	s.mu.Unlock()
-	s.settle()
+	delete(s.members, m)
+	m.joined = false
+	s.expect(m, 0, 0)
+	s.update(m)
+	s.refloor()
+	s.settleAndUnlock()
 }
 
 // admit waits for a slot. It is the Admit of the members' reservoirs.
 func (m *member) admit(ctx context.Context) (release func(), err error) {
 	s := m.share
-	t := &ticket{m: m, ready: make(chan struct{}), since: time.Now()}
+	t := &ticket{m: m, ready: make(chan struct{})}
 	s.mu.Lock()
-	s.queue = append(s.queue, t)
+	s.tickets++
+	t.number = s.tickets
+	m.tickets = append(m.tickets, t)
 	m.queued.Add(1)
-	s.mu.Unlock()
-	s.settle()
+	s.update(m)
+	s.settleAndUnlock()
 	select {
 	case <-t.ready:
 	case <-ctx.Done():
@@ -152,23 +203,15 @@ func (m *member) admit(ctx context.Context) (release func(), err error) {
 		if !granted {
 			s.drop(t)
 		}
-		s.mu.Unlock()
+		s.settleAndUnlock() // somebody may have been asked for it
 		if granted {
-			s.opened(m)
+			s.opened(m, 0)
 			s.free(m)
-		} else {
-			s.settle() // somebody may have been asked for it
 		}
 		return nil, notAdmitted{ctx.Err()}
 	}
 	var once sync.Once
 	return func() { once.Do(func() { s.free(m) }) }, nil
-}
-
-// given takes note that one connection less is coming from m. The caller holds mu.
-func (m *member) given() {
-	m.yielding = max(0, m.yielding-1)
-	m.asks = min(m.asks, m.yielding)
 }
 
 // notAdmitted is the failure of an open that was never tried.
@@ -182,19 +225,29 @@ func (s *share) free(m *member) {
 	s.mu.Lock()
 	s.held--
 	m.held--
-	m.given()
+	s.given(m)
 	s.note()
-	s.mu.Unlock()
-	s.settle()
+	heir := s.heir
+	s.settleAndUnlock()
+	if heir != nil {
+		heir.inherit(-1)
+	}
 }
 
-// opened takes note that an open that was granted to m has ended, well or not.
-func (s *share) opened(m *member) {
+// opened takes note that an open that was granted to m has ended, well or not; it
+// took so long, or did not come about.
+func (s *share) opened(m *member, took time.Duration) {
 	s.mu.Lock()
 	s.opening--
 	m.opening--
-	s.mu.Unlock()
-	s.settle()
+	switch {
+	case took == 0:
+	case s.openTime == 0:
+		s.openTime = took
+	default:
+		s.openTime += (took - s.openTime) / 8
+	}
+	s.settleAndUnlock()
 }
 
 // unused takes note that an open that was granted to m has brought no connection:
@@ -205,79 +258,37 @@ func (s *share) unused(m *member) {
 		s.trial = m
 	}
 	s.mu.Unlock()
-	s.opened(m)
+	s.opened(m, 0)
 }
 
 // demand takes note that a caller of m waits, or does not any more.
 func (s *share) demand(m *member, change int64) {
 	n := m.waiting.Add(change)
 	if (change > 0 && n == 1) || (change < 0 && n == 0) {
+		s.mu.Lock()
+		s.update(m)
+		s.settleAndUnlock()
+	}
+}
+
+// returned takes note that a connection of m was given back.
+func (s *share) returned(m *member) {
+	if s.over.Load() || s.hungry.Load() && m.waiting.Load() == 0 {
 		s.settle()
 	}
 }
 
-// gate shuts out all opens but a trial, or lets them in again, as shut says under
-// the lock: of two changes of health, the one that comes last here may be the
-// older one.
-func (s *share) gate(shut func() bool) {
+// succeeds lets the slots of an unregistered server count here until they are free.
+func (s *share) succeeds(old *share) {
+	old.mu.Lock()
+	old.heir = s
+	held := old.held
+	old.mu.Unlock()
+	s.inherit(held)
+}
+
+func (s *share) inherit(slots int) {
 	s.mu.Lock()
-	s.shut = shut()
-	s.mu.Unlock()
-	s.settle()
-}
-
-// allow lets one open of m pass the gate; nil: of nobody.
-func (s *share) allow(m *member) {
-	s.mu.Lock()
-	s.trial, s.tried = m, m
-	s.mu.Unlock()
-	s.settle()
-}
-
-// room says whether m could get one more connection at once.
-func (s *share) room(m *member) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.shut && s.fits(m, true)
-}
-
-// numbers are the connections that exist, of them m's, and the bound.
-func (s *share) numbers(m *member) (all, users, limit int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if m != nil {
-		users = m.held
-	}
-	return s.held, users, s.cap
-}
-
-// stop ends the share's timer.
-func (s *share) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.armed = true // for good
-	if s.timer != nil {
-		s.timer.Stop()
-	}
-}
-
-// bound bounds m's own connections.
-func (s *share) bound(m *member, size int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m.size = size
-}
-
-// note keeps what is derived from held. The caller holds mu.
-func (s *share) note() {
-	s.over.Store(s.held > s.cap)
-	s.peak = max(s.cap+s.overflow, min(s.peak, s.held))
-	invariant.Check(s.held <= s.peak, "%d slots are held, more than %d", s.held, s.peak)
-	invariant.Check(s.held >= 0, "%d slots are held", s.held)
-}
-
-// drop removes a ticket. The caller holds mu.
-func (s *share) drop(t *ticket) {
-	s.queue = slices.DeleteFunc(s.queue, func(o *ticket) bool { return o == t })
-	t.m.queued.Add(-1)
+	s.inherited += slots
+	s.settleAndUnlock()
 }

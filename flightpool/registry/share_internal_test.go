@@ -6,6 +6,7 @@ import (
 	"io"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -14,14 +15,16 @@ import (
 // loans asked for than connections coming, settle asked for one more for ever.
 func TestWhatIsComingIsNeverLessThanNothing(t *testing.T) {
 	s := newShare(&ServerDefinition{MaxConnections: 2})
-	m := &member{share: s, held: 3, yielding: 2, asks: 1}
-	s.held, s.peak, s.members = 3, 3, []*member{m}
+	m := &member{held: 3}
+	s.held, s.peak = 3, 3
+	s.join(m)
 	s.mu.Lock()
-	m.given() // one closes
+	s.expect(m, 2, 1)
+	s.given(m) // one closes
 	s.account(step{from: m}, false, false)
 	require.Equal(t, []int{0, 0}, []int{m.yielding, m.asks})
-	_ = s.relax(true)
-	require.Zero(t, s.coming())
+	s.relax(time.Now(), true)
+	require.Zero(t, s.coming)
 	s.mu.Unlock()
 }
 

@@ -2,14 +2,127 @@ package registry
 
 import (
 	"fmt"
-	"slices"
 	"time"
-
-	"github.com/flightpool/flightpool/internal/invariant"
 )
 
 // errTaken is for callers under FailFast.
 var errTaken = fmt.Errorf("%w: the server's connections are taken and the policy is FailFast", ErrExhausted)
+
+const (
+	checkAgain  = 100 * time.Millisecond
+	patience    = time.Second // until somebody else is asked
+	askedAtOnce = 64          // users who are asked for idle connections in one pass
+)
+
+// cold is how long a connection must have been idle for another user to take it
+// who has some already: ten times as long as an open takes, so that what is spent
+// on opening the next is little beside what would have lain idle.
+func (s *share) cold() time.Duration {
+	return min(max(10*s.openTime, 100*time.Millisecond), 10*time.Second)
+}
+
+// turn is how long a user keeps a connection while others have none, for the same
+// reason.
+func (s *share) turn() time.Duration {
+	return min(max(10*s.openTime, 10*time.Millisecond), time.Second)
+}
+
+// A policy plans to take a connection from somebody; false: it has no reason to, or
+// finds nobody. The caller holds mu.
+type policy func(s *share, st *step, now time.Time) bool
+
+// policies are who gives up what, and when, the first that applies first.
+//
+//	policy         for whom                  from whom                      what            when
+//	overBound      nobody: the bound was     who keeps most                 idle, or in use at once
+//	               lowered
+//	overflowUnused nobody: no caller waits   who keeps most                 idle            at once
+//	hungryTakes    who has none              anybody, those not used for    idle            at once
+//	               and waits                 cold first
+//	poorTakes      who has the fewest        who keeps most, if that is at  idle, or in use at once
+//	               and waits                 least two more
+//	wantingTakes   who waits                 anybody beyond the floor       idle for cold   at once
+//	turnTakes      who has none and waits,   who has had its own longest    in use          after a turn
+//	               while nobody has two
+//
+// What is in use is given up when it comes back, before its own user's next caller.
+// After the first two a reason is a user whose callers wait for a slot that is not
+// free, and for more of them than are coming already.
+var policies = []policy{overBound, overflowUnused, hungryTakes, poorTakes, wantingTakes, turnTakes}
+
+// overBound reaches a bound that was lowered.
+func overBound(s *share, st *step, now time.Time) bool {
+	return s.held-s.coming-s.cap > s.overflow && s.take(st, s.rich.first(), 0, true, now)
+}
+
+// overflowUnused ends what is beyond MaxConnections when nobody needs it.
+func overflowUnused(s *share, st *step, now time.Time) bool {
+	st.skips = true // who has no idle one now
+	return s.held-s.coming-s.cap > 0 && s.sum.waiting == 0 && s.take(st, s.rich.first(), 0, false, now)
+}
+
+// hungryTakes gives those who have nothing what nobody uses.
+func hungryTakes(s *share, st *step, now time.Time) bool {
+	if !s.starving() {
+		return false
+	}
+	if v := s.idler(nil, 1, &s.askCold); v != nil {
+		return s.take(st, v, s.cold(), false, now)
+	}
+	return s.take(st, s.idler(nil, 1, &s.ask), 0, false, now)
+}
+
+// poorTakes makes the division more equal. What is coming already is taken to be
+// for the poorest.
+func poorTakes(s *share, st *step, now time.Time) bool {
+	poorest, richest := s.poorest(), s.rich.first()
+	if poorest == nil || s.sum.wanted <= s.coming || richest == nil || richest.keeps() < poorest.held+s.coming+2 {
+		return false
+	}
+	return s.take(st, richest, 0, true, now)
+}
+
+// wantingTakes gives who waits what others have not used for long.
+func wantingTakes(s *share, st *step, now time.Time) bool {
+	poorest := s.poorest()
+	if poorest == nil || s.sum.wanted <= s.coming {
+		return false
+	}
+	return s.take(st, s.idler(poorest, s.floor+1, &s.askCold), s.cold(), false, now)
+}
+
+// turnTakes lets users take turns when there are more of them than connections.
+func turnTakes(s *share, st *step, now time.Time) bool {
+	if s.poorest() == nil || s.sum.without <= s.coming || s.sum.several > 0 {
+		return false
+	}
+	for range min(askedAtOnce, s.holders.Len()) {
+		v := s.holders.Front().Value.(*member) //nolint:forcetypeassert // nothing else is in it
+		if now.Sub(v.since) < s.turn() {
+			return false // the others came later
+		}
+		v.since = now
+		s.holders.MoveToBack(v.holding)
+		if v.keeps() > 0 {
+			return s.take(st, v, 0, true, now)
+		}
+	}
+	return false
+}
+
+// idler finds a user but m to be asked for an idle connection, who keeps at least
+// so many; left is how many may yet be asked. The caller holds mu.
+func (s *share) idler(m *member, keeps int, left *int) *member {
+	for *left > 0 && s.idlers.Len() > 0 {
+		*left--
+		e := s.idlers.Front()
+		s.idlers.MoveToBack(e)
+		if v := e.Value.(*member); v != m && v.keeps() >= keeps { //nolint:forcetypeassert // as above
+			return v
+		}
+	}
+	return nil
+}
 
 // step is what is to be done to reservoirs next.
 type step struct {
@@ -17,144 +130,90 @@ type step struct {
 	sizes   []int     // to these
 	refuse  []*member // fail those who wait
 
-	from    *member // take one idle connection of his
-	unused  time.Duration
-	loan    bool // if he has none, one that is in use, when it comes back
-	size    int
-	replace *member // else all of this one's
+	from   *member // take one idle connection of this one
+	unused time.Duration
+	loan   bool // if it has none, one that is in use, when it comes back
+	size   int
+	skips  bool // if it has none, it is not asked again in this pass
 }
 
 // next plans the next step and counts on its success. The caller holds mu.
-func (s *share) next() step {
-	poorest, wanted := s.needy()
+func (s *share) next(now time.Time) (st step) {
 	// INVARIANT: what is asked for is not taken back while there is a reason to
 	// ask for it again: else a pass of settle would not end.
-	st := s.relax(poorest == nil && s.held <= s.cap+s.overflow)
-	st.refuse = s.stranded()
-	coming := s.coming()
-	excess := s.held - coming - s.cap
-	switch {
-	case excess > s.overflow: // the bound was lowered
-		st.take(s.victim(nil, 1), 0, true)
-	case excess > 0 && s.waiters() == 0: // nobody needs the overflow
-		st.take(s.victim(nil, 1), 0, false)
-	case poorest == nil:
-	case s.starves(poorest):
-		s.turned = time.Now()
-		if st.replace = s.longest(poorest.m); st.replace != nil {
-			st.replace.since = s.turned
-		}
-	case wanted <= coming:
-	default:
-		// What is coming already is taken to be for the poorest.
-		if v := s.victim(poorest.m, poorest.m.held+coming+2); v != nil {
-			st.take(v, 0, true)
-		} else {
-			st.take(s.victim(poorest.m, s.floor()+1), coldAfter, false)
-		}
+	s.relax(now, s.poorest() == nil && s.held <= s.cap+s.overflow)
+	for _, m := range s.restores {
+		st.restore, st.sizes = append(st.restore, m), append(st.sizes, m.size)
 	}
+	s.restores = s.restores[:0]
+	for _, applies := range policies {
+		if applies(s, &st, now) {
+			return st
+		}
+		st.skips = false
+	}
+	st.refuse = s.stranded()
 	return st
 }
 
 // take plans to take a connection of v's. The caller holds mu.
-func (st *step) take(v *member, unused time.Duration, loan bool) {
+func (s *share) take(st *step, v *member, unused time.Duration, loan bool, now time.Time) bool {
 	if v == nil {
-		return
-	}
-	v.yielding++
-	v.asked = time.Now()
-	v.tried = v.share.pass
-	st.from, st.unused, st.size = v, unused, v.held-v.yielding
-	if st.loan = loan; loan {
-		v.asks++
-		v.limited = v.limited || st.size > 0
-	}
-}
-
-// starves says whether a caller who has no connection has waited for a turn while
-// nobody has two. The caller holds mu.
-func (s *share) starves(t *ticket) bool {
-	if t.m.held > 0 || time.Since(t.since) < turn || time.Since(s.turned) < turn {
 		return false
 	}
-	return !slices.ContainsFunc(s.members, func(v *member) bool { return v.held > 1 })
+	asks := v.asks
+	if loan {
+		asks++
+	}
+	s.expect(v, v.yielding+1, asks)
+	v.asked = now
+	st.from, st.unused, st.loan, st.size = v, unused, loan, v.keeps()
+	v.limited = v.limited || loan && st.size > 0
+	s.update(v)
+	s.givers.MoveToBack(v.giving)
+	return true
+}
+
+// relax lets those grow again who did not give up for a while what they were asked
+// for, or all of them when nobody needs it any more. The caller holds mu.
+func (s *share) relax(now time.Time, all bool) {
+	for e := s.givers.Front(); e != nil; {
+		m := e.Value.(*member) //nolint:forcetypeassert // as above
+		e = e.Next()
+		switch {
+		case now.Sub(m.asked) >= patience:
+			s.expect(m, 0, 0)
+		case all && m.asks > 0:
+			s.expect(m, m.yielding-m.asks, 0)
+		case !all:
+			return // the others were asked later
+		}
+		s.update(m)
+	}
 }
 
 // stranded finds, under FailFast, those whose callers wait although nothing is
 // being opened for them and nothing can be: several at a time may have found the
-// same room. The caller holds mu.
+// same room, or hoped for the same idle connection. The caller holds mu.
 func (s *share) stranded() (found []*member) {
 	if !s.failFast || s.shut {
 		return nil
 	}
-	for _, m := range s.members {
-		if m.waiting.Load() > 0 && m.opening == 0 && !s.fits(m, true) {
+	coming := s.coming - s.asked
+	for _, m := range s.needy.all {
+		switch {
+		case m.opening > 0 || s.fits(m, true):
+		case m.held == 0 && coming > 0:
+			coming--
+		default:
 			found = append(found, m)
 		}
 	}
 	return found
 }
 
-// coming is how many slots are under way to become free. The caller holds mu.
-func (s *share) coming() (n int) {
-	for _, m := range s.members {
-		n += m.yielding
-	}
-	return n
-}
-
-// victim finds the member but m who keeps most, and at least n, connections when
-// what he gives up is gone, and was not tried in vain just now. The caller holds mu.
-func (s *share) victim(m *member, n int) (found *member) {
-	for _, v := range s.members {
-		keeps := v.held - v.yielding
-		if v != m && keeps >= max(n, 1) && v.tried != s.pass && (found == nil || keeps > found.held-found.yielding) {
-			found = v
-		}
-	}
-	return found
-}
-
-// waiters counts the callers in all queues. The caller holds mu.
-func (s *share) waiters() (n int64) {
-	for _, m := range s.members {
-		n += m.waiting.Load()
-	}
-	return n
-}
-
-// relax lets those grow again who have given up what they were asked for, or did
-// not for a while, or all of them when nobody needs it any more. The caller holds mu.
-func (s *share) relax(all bool) (st step) {
-	for _, m := range s.members {
-		if all {
-			invariant.Check(m.asks <= m.yielding, "%d loans are asked for, but %d connections in all", m.asks, m.yielding)
-			m.yielding, m.asks = m.yielding-m.asks, 0
-		}
-		if time.Since(m.asked) >= patience {
-			m.yielding, m.asks = 0, 0
-		}
-		if m.limited && m.yielding == 0 {
-			m.limited = false
-			st.restore, st.sizes = append(st.restore, m), append(st.sizes, m.size)
-		}
-	}
-	return st
-}
-
-// longest finds the member but m whose latest grant is the oldest. The caller
-// holds mu.
-func (s *share) longest(m *member) (found *member) {
-	for _, o := range s.members {
-		if o != m && o.held > 0 && (found == nil || o.since.Before(found.since)) {
-			found = o
-		}
-	}
-	return found
-}
-
 // idle says that there is nothing to do.
-func (st *step) idle() bool { return st.from == nil && st.replace == nil }
+func (st *step) idle() bool { return st.from == nil }
 
 // run does a step, without the lock. closes: an idle connection is being closed;
 // asked: one in use will be.
@@ -163,10 +222,11 @@ func (st *step) run() (closes, asked bool) {
 		m.pool.resize(st.sizes[i])
 	}
 	for _, m := range st.refuse {
-		m.pool.failWaiters(errTaken)
+		m.pool.refuse(errTaken)
 	}
 	switch {
-	case st.from != nil && st.from.pool.yield(1, st.unused) > 0:
+	case st.from == nil:
+	case st.from.pool.yield(1, st.unused) > 0:
 		return true, false
 	case st.loan && st.size > 0:
 		st.from.pool.resize(st.size)
@@ -174,8 +234,6 @@ func (st *step) run() (closes, asked bool) {
 	case st.loan:
 		st.from.pool.replace() // no reservoir is smaller than one
 		return false, true
-	case st.replace != nil:
-		st.replace.pool.replace()
 	}
 	return false, false
 }
@@ -185,12 +243,13 @@ func (s *share) account(st step, closes, asked bool) {
 	v := st.from
 	switch {
 	case v == nil:
-		return
 	case closes && st.loan: // it was not needed
-		v.asks = max(0, v.asks-1)
+		s.expect(v, v.yielding, max(0, v.asks-1))
 	case !closes && !asked:
-		v.given()
-		return
+		if st.skips {
+			v.skipped = true
+			s.skipped = append(s.skipped, v)
+		}
+		s.given(v)
 	}
-	v.tried = 0 // he may have more
 }

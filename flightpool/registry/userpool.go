@@ -25,7 +25,8 @@ type userPool struct {
 	traffic traffic
 
 	queries, queryFailures, shed atomic.Uint64
-	queryTime                    atomic.Int64 // nanoseconds
+	refused                      atomic.Uint64 // of shed, those who had begun to wait
+	queryTime                    atomic.Int64  // nanoseconds
 
 	born     time.Time
 	lifetime atomic.Int64 // of all connections so far, those that are open counted as if born with the pool
@@ -63,14 +64,21 @@ func (u *userPool) yield(n int, unused time.Duration) int {
 func (u *userPool) replace()              { u.gen.Load().replace() }
 func (u *userPool) failWaiters(err error) { u.gen.Load().failWaiters(err) }
 
+// refuse fails those who wait as if they had been refused at once.
+func (u *userPool) refuse(err error) {
+	n := uint64(u.gen.Load().failWaiters(err)) //nolint:gosec // a number of callers
+	u.refused.Add(n)
+	u.shed.Add(n)
+}
+
 // hooks are the registry's eyes and ears in a reservoir.
 func (u *userPool) hooks() reservoir.Hooks {
 	s, m := u.server, u.member
 	return reservoir.Hooks{
-		Opened: func(time.Duration) {
+		Opened: func(took time.Duration) {
 			u.lifetime.Add(-int64(time.Since(u.born)))
 			s.health.note(nil)
-			s.share.opened(m)
+			s.share.opened(m, took)
 		},
 		OpenFailed: func(err error, _ time.Duration) {
 			if errors.As(err, new(notAdmitted)) {
@@ -95,12 +103,8 @@ func (u *userPool) hooks() reservoir.Hooks {
 				u.waits.add(waited)
 			}
 		},
-		Released: func(time.Duration) {
-			if s.share.over.Load() {
-				s.share.settle()
-			}
-		},
-		Checked: func(err error, _ time.Duration) { s.health.note(err) },
+		Released: func(time.Duration) { s.share.returned(m) },
+		Checked:  func(err error, _ time.Duration) { s.health.note(err) },
 		Closing: func(why reservoir.Reason, cause error) {
 			if why == reservoir.Discarded || why == reservoir.Lost {
 				s.health.lost(cause)

@@ -1,0 +1,49 @@
+package registry
+
+import (
+	"slices"
+	"sync"
+)
+
+// drains are the servers that were unregistered and whose connections are not all
+// closed yet, by name: they count against the bound of a server that is registered
+// by the same name meanwhile.
+type drains struct {
+	mu     sync.Mutex
+	byName map[string][]*server
+}
+
+func (d *drains) add(s *server) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.byName == nil {
+		d.byName = map[string][]*server{}
+	}
+	d.byName[s.name] = append(d.byName[s.name], s)
+}
+
+// prune forgets those of a name that have no connections any more.
+func (d *drains) prune(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	left := slices.DeleteFunc(d.byName[name], func(s *server) bool {
+		held, _, _ := s.share.numbers(nil)
+		return held == 0
+	})
+	if len(left) == 0 {
+		delete(d.byName, name)
+		return
+	}
+	d.byName[name] = left
+}
+
+// succeed lets what drains of the name of s count against its bound.
+func (d *drains) succeed(s *server) {
+	d.prune(s.name)
+	d.mu.Lock()
+	old := slices.Clone(d.byName[s.name])
+	d.mu.Unlock()
+	for _, o := range old {
+		s.share.succeeds(o.share)
+	}
+}
