@@ -82,6 +82,7 @@ func (p *play) run(steps []step) {
 		p.wrong("Close took %s", took)
 	}
 	time.Sleep(2 * time.Minute)
+	synctest.Wait()
 	if len(p.returned) != 1 {
 		p.wrong("the connection was returned %d times", len(p.returned))
 		return
@@ -516,6 +517,7 @@ func (sc scene) perform(t *testing.T) (p *play, trips int) {
 		p.replace = sc.replace
 		p.run(steps)
 		trips = w.trips
+		synctest.Wait()
 	})
 	return p, trips
 }

@@ -138,7 +138,7 @@ func TestACallThatIsCutOffSaysWhatHasCutIt(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			_, err = s.Ingest(ctx, "t", brokenReader{empty, func() bool { <-ctx.Done(); return false }}, IngestOptions{})
+			_, err = s.Ingest(ctx, "t", brokenReader{empty, func() bool { <-ctx.Done(); time.Sleep(10 * ms); return false }}, IngestOptions{})
 			return err
 		},
 		"Update, without cancel": func(ctx context.Context, s *SessionHandle) error {
