@@ -169,7 +169,7 @@ func retryJudgement(err error) (safe, known bool) {
 				safe, known = safe && s, true
 			}
 		}
-		return safe && known, known
+		return safe, known
 	default:
 		return false, false
 	}

@@ -81,6 +81,14 @@ func (p *play) run(steps []step) {
 	if took := time.Since(start); took > p.policy.closeTimeout() {
 		p.wrong("Close took %s", took)
 	}
+	synctest.Wait()
+	if len(p.w.faults) == 0 {
+		for i, ctx := range p.w.ctxs {
+			if ctx.Err() == nil {
+				p.wrong("the context of %q has not ended", p.w.log[i])
+			}
+		}
+	}
 	time.Sleep(2 * time.Minute)
 	synctest.Wait()
 	if len(p.returned) != 1 {
@@ -511,6 +519,7 @@ func (sc scene) perform(t *testing.T) (p *play, trips int) {
 			p = one()
 			p.run(steps)
 			w.stored, w.sess, w.log, w.trips, w.lost = map[int]int{}, newWorldSession(), nil, 0, nil
+			w.ctxs = nil
 		}
 		w.faults = sc.faults
 		p = one()

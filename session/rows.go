@@ -164,11 +164,11 @@ func planFields(fields []field, columns []arrow.Field) ([]columnPlan, error) {
 		if !ok {
 			at, ok = folded[strings.ToLower(f.name)]
 		}
-		if !ok {
+		if ok {
+			plan = append(plan, columnPlan{f, at})
+		} else {
 			faults = append(faults, fmt.Errorf("field %s: the result has no column %q", f.goName, f.name))
-			continue
 		}
-		plan = append(plan, columnPlan{f, at})
 	}
 	return plan, errjoin.Join(faults...)
 }

@@ -37,6 +37,7 @@ type world struct {
 	mu     sync.Mutex
 	trips  int
 	log    []string
+	ctxs   []context.Context //nolint:containedctx // of the round trips
 	lost   error
 	stored map[int]int // how often each value was stored
 	places map[int]string
@@ -137,6 +138,7 @@ func (w *world) trip(ctx context.Context, what string, statement bool, do func()
 	}
 	w.trips++
 	w.log = append(w.log, what)
+	w.ctxs = append(w.ctxs, ctx)
 	f, faulty := w.faults[w.trips]
 	var err error
 	if !faulty || f.after {

@@ -1,0 +1,280 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/metadata"
+)
+
+func TestKindsStagesAndOptionsNameThemselves(t *testing.T) {
+	require.Equal(t, []string{"Catalogs", "TypeInfo", "Metadata(9)"}, []string{MetadataCatalogs.String(), MetadataTypeInfo.String(), MetadataKind(9).String()})
+	require.Equal(t, []string{"", "close", "unknown", "unknown"}, []string{StageNone.String(), StageClose.String(), (StageClose + 1).String(), Stage(200).String()})
+	secret := metadata.Pairs("b-token", "s3cret", "a-token", "s3cret")
+	opts := QueryOptions{Timeout: time.Second, Headers: secret, Params: int64Batch(1)}
+	const want = "flightpool.QueryOptions{Timeout: 1s, Retry: 0, Route: 0, Params: true, Headers: [a-token b-token], NoCancel: false}"
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+		require.Equal(t, want, fmt.Sprintf(verb, opts), verb)
+		for _, v := range []any{Call{Headers: secret}, IngestOptions{Headers: secret, Table: "t"}} {
+			text := fmt.Sprintf(verb, v)
+			require.Contains(t, text, "a-token", verb)
+			require.NotContains(t, text, "s3cret", verb)
+		}
+	}
+	require.Contains(t, fmt.Sprint(QueryOptions{}), "Params: false")
+}
+
+func TestErrorsOfCallsSayThingsOnce(t *testing.T) {
+	e := &Error{Op: "Query", Stage: StageExecute, Err: context.DeadlineExceeded, Ctx: context.DeadlineExceeded}
+	require.Equal(t, "Query: execute: context deadline exceeded", e.Error())
+	require.Equal(t, FaultContext, FaultIn(context.DeadlineExceeded))
+	require.Equal(t, FaultUnknown, FaultIn(errors.New("x")))
+	require.False(t, SafeToRetry(&Error{Fault: FaultUsage, Unsent: true}), "it fails again")
+	require.False(t, SafeToRetry(&Error{Unsent: true, Err: fmt.Errorf("x: %w", ErrCommitUnknown)}))
+	require.False(t, SafeToRetry(errors.Join(errors.New("a"), errors.New("b"))), "nobody knows")
+	require.False(t, SafeToRetry(fmt.Errorf("%w, %w", errors.New("a"), errors.New("b"))))
+}
+
+// What goes on behind a caller runs where the owner waits for it, once.
+func TestWorkBehindTheCallerRunsWhereItsOwnerWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		began, ended := 0, 0
+		r.policy.Go = func(f func()) {
+			began++
+			go func() { f(); ended++ }()
+		}
+		res, err := r.stateless().Query(t.Context(), "SELECT 3")
+		must(t, err)
+		res.Release()
+		synctest.Wait()
+		require.Equal(t, []int{1, 1}, []int{began, ended})
+		r.reused()
+	})
+}
+
+// Each event is told once, with what it came to.
+func TestTheObserverHearsOfEachResetAndRollback(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newStateConn()
+			r := stateRig(t, c)
+			var resets []error
+			rolled := 0
+			r.policy.Observe.Reset = func(took time.Duration, err error) {
+				require.Equal(t, time.Second, took)
+				resets = append(resets, err)
+			}
+			r.policy.Observe.RolledBack = func() { rolled++ }
+			must(t, r.handle.BeginTransaction(t.Context()))
+			must(t, r.handle.Rollback(t.Context()))
+			_, err := r.handle.Update(t.Context(), "CREATE TEMP TABLE a (i INT)")
+			must(t, err)
+			const drop = "DROP TABLE IF EXISTS temp.main.a"
+			c.work = map[string]time.Duration{drop: time.Second}
+			if fails {
+				c.fail = map[string]error{drop: sqlError("no")}
+			}
+			err = r.handle.Close()
+			require.Equal(t, fails, err != nil)
+			require.Len(t, resets, 1)
+			require.Equal(t, err, resets[0])
+			require.Zero(t, rolled, "it was the caller's own")
+			if fails {
+				require.ErrorContains(t, err, "session could not be made clean: "+drop)
+			}
+		})
+	}
+}
+
+// countingStream tells how many rows were affected.
+type countingStream struct{ Stream }
+
+func (countingStream) RowsAffected() (int64, bool) { return 7, true }
+
+type countingConn struct{ *fakeConn }
+
+func (c countingConn) Query(ctx context.Context, sql string, call Call) (Stream, error) {
+	s, err := c.fakeConn.Query(ctx, sql, call)
+	return countingStream{s}, err
+}
+
+func (c countingConn) Update(ctx context.Context, sql string, call Call) (int64, error) {
+	_, err := c.fakeConn.Update(ctx, sql, call)
+	if sql == "DELETE 0" {
+		return 0, err
+	}
+	return -1, err
+}
+
+func TestRowsAffectedIsWhatTheServerTellsOrNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := countingConn{&fakeConn{}}
+		r := newRig(t, conn.fakeConn)
+		r.handle = New(conn, r.policy, r.returned)
+		for sql, want := range map[string][]any{"SELECT 0": {int64(7), true}, "SELECT 1": {int64(7), true}, "DELETE 0": {int64(0), true}, "DELETE 1": {int64(-1), false}} {
+			res, err := r.handle.Query(t.Context(), sql)
+			must(t, err)
+			for res.Next() {
+			}
+			n, ok := res.RowsAffected()
+			require.Equal(t, want, []any{n, ok}, sql)
+			require.False(t, res.Next())
+			must(t, res.Err())
+			table, err := res.ReadAll(t.Context())
+			must(t, err)
+			table.Release()
+			require.NoError(t, res.Close())
+		}
+		must(t, r.handle.Close())
+		r.clean()
+	})
+}
+
+// However a result is read, its failure is the last pair, and the result is let
+// go.
+func TestAFailureIsTheLastThingThatAReaderGets(t *testing.T) {
+	type row struct {
+		N int64 `arrow:"n"`
+	}
+	failure := sqlError("in the middle")
+	for name, read := range map[string]func(res *QueryResult) (good int, last error){
+		"batches": func(res *QueryResult) (good int, last error) {
+			for b, err := range res.Batches() {
+				if last = err; b != nil {
+					good++
+				}
+			}
+			return good, last
+		},
+		"rows": func(res *QueryResult) (good int, last error) {
+			for _, err := range Rows[row](res) {
+				if last = err; err == nil {
+					good++
+				}
+			}
+			return good, last
+		},
+		"maps": func(res *QueryResult) (good int, last error) {
+			for m, err := range Maps(res) {
+				if last = err; m != nil {
+					good++
+				}
+			}
+			return good, last
+		},
+		"a table": func(res *QueryResult) (int, error) {
+			_, err := res.ReadAll(context.Background())
+			return 3, err
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			for _, fails := range []bool{false, true} {
+				r := newRig(t, &fakeConn{})
+				if fails {
+					r.conn.fail = map[string]error{"stream": failure}
+				}
+				res, err := r.handle.Query(t.Context(), "SELECT 4")
+				must(t, err)
+				good, last := read(res)
+				if fails {
+					require.Equal(t, 3, good, name)
+					require.ErrorContains(t, last, "in the middle", name)
+					require.ErrorContains(t, res.Err(), "in the middle", name)
+					_, last = read(res)
+					require.ErrorContains(t, last, "in the middle", "%s: asked again", name)
+				} else {
+					require.NoError(t, last, name)
+					_, last = read(res)
+					require.ErrorIs(t, last, ErrHandleClosed, name)
+					require.ErrorContains(t, last, "Result:")
+				}
+				must(t, r.handle.Close())
+				r.reused()
+				r.clean()
+			}
+		})
+	}
+}
+
+// A loop that is left is not gone on with.
+func TestEveryLoopOverAResultCanBeLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, leave := range []func(res *QueryResult){
+			func(res *QueryResult) {
+				for range res.Batches() {
+					break
+				}
+			},
+			func(res *QueryResult) {
+				for range Rows[int64](res) {
+					break
+				}
+			},
+			func(res *QueryResult) {
+				for range Maps(res) {
+					break
+				}
+			},
+			func(res *QueryResult) {
+				for range Rows[chan int](res) {
+					break
+				}
+			},
+		} {
+			r := newRig(t, &fakeConn{})
+			res, err := r.handle.Query(t.Context(), "SELECT 4")
+			must(t, err)
+			leave(res)
+			must(t, r.handle.Ping(t.Context()))
+			must(t, r.handle.Close())
+			r.clean()
+		}
+	})
+}
+
+func TestStructsAndMapsStayWhatTheyAre(t *testing.T) {
+	twice := arrow.StructOf(arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int64}, arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int64})
+	b := array.NewStructBuilder(memory.DefaultAllocator, twice)
+	b.Append(true)
+	b.FieldBuilder(0).(*array.Int64Builder).Append(1)
+	b.FieldBuilder(1).(*array.Int64Builder).Append(2)
+	require.Equal(t, map[string]any{"a": int64(1), "a#2": int64(2)}, Value(b.NewArray(), 0))
+	m := array.NewMapBuilder(memory.DefaultAllocator, arrow.BinaryTypes.String, arrow.PrimitiveTypes.Int64, false)
+	m.Append(true)
+	m.KeyBuilder().(*array.StringBuilder).Append("k")
+	m.ItemBuilder().(*array.Int64Builder).Append(3)
+	column := m.NewArray()
+	require.Equal(t, map[string]any{"k": int64(3)}, Value(column, 0))
+	require.Equal(t, `{"k":3}`, oneRow[string](t, column))
+	u := array.NewUint64Builder(memory.DefaultAllocator)
+	u.AppendValues([]uint64{math.MaxInt64, math.MaxInt64 + 1}, nil)
+	got, err := rowsOf[scanned](t, u.NewArray())
+	must(t, err)
+	require.Equal(t, []any{int64(math.MaxInt64), "9223372036854775808"}, []any{got[0].v, got[1].v})
+	one := columnOf(t, arrow.PrimitiveTypes.Uint64, "[9223372036854775807]")
+	require.Equal(t, int64(math.MaxInt64), oneRow[int64](t, one))
+	exact := columnOf(t, arrow.PrimitiveTypes.Uint64, "[9007199254740991]")
+	require.Equal(t, float64(1<<53-1), oneRow[float64](t, exact)) //nolint:testifylint // exactly
+	refused[[16]byte](t, "5 (int64) does not fit [16]uint8", columnOf(t, arrow.PrimitiveTypes.Int64, "[5]"))
+	lists := array.NewSlice(columnOf(t, arrow.ListOf(arrow.PrimitiveTypes.Int64), "[[1,2,3],[4,5]]"), 1, 2)
+	refused[[3]int64](t, "it has 2 elements", lists)
+	require.Equal(t, [2]int64{4, 5}, oneRow[[2]int64](t, lists))
+}
+
+// scanned keeps what database/sql would be given.
+type scanned struct{ v any }
+
+func (s *scanned) Scan(v any) error {
+	s.v = v
+	return nil
+}
