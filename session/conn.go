@@ -142,6 +142,12 @@ type Prepared interface {
 	Close(ctx context.Context) error
 }
 
+// ResultDescriber is a Prepared that knows what its rows look like.
+type ResultDescriber interface {
+	// ResultSchema is nil when the server does not tell. It makes no call.
+	ResultSchema() *arrow.Schema
+}
+
 // TxID names a transaction on its server. It is empty outside transactions.
 type TxID string
 

@@ -10,7 +10,14 @@ import (
 // statements of its own for it: one that fails aborts an open transaction, as
 // one of the caller's does, and in an aborted one it answers ErrTxAborted.
 func (s *SessionHandle) Metadata(ctx context.Context, req MetadataRequest) (*QueryResult, error) {
-	c, err := s.begin(ctx, req.Kind.String(), QueryOptions{}, cutShort)
+	return s.MetadataWithOptions(ctx, req, QueryOptions{})
+}
+
+// MetadataWithOptions is Metadata with options, of which Timeout, Headers and
+// NoCancel apply.
+func (s *SessionHandle) MetadataWithOptions(ctx context.Context, req MetadataRequest, opts QueryOptions) (*QueryResult, error) {
+	opts = QueryOptions{Timeout: opts.Timeout, Headers: opts.Headers, NoCancel: opts.NoCancel}
+	c, err := s.begin(ctx, req.Kind.String(), opts, cutShort)
 	if err != nil {
 		return nil, err
 	}

@@ -81,6 +81,15 @@ func (s *SessionHandle) adopt(stmt Prepared) { s.register(&PreparedQuery{s: s, s
 // not tell.
 func (q *PreparedQuery) ParameterSchema() *arrow.Schema { return q.stmt.ParameterSchema() }
 
+// ResultSchema has a field per column of the rows that Query would stream, and
+// none where the statement has no rows. It is nil when the server does not tell.
+func (q *PreparedQuery) ResultSchema() *arrow.Schema {
+	if described, ok := q.stmt.(ResultDescriber); ok {
+		return described.ResultSchema()
+	}
+	return nil
+}
+
 // Query runs the statement with params, or without when nil, and streams its
 // rows, as SessionHandle.Query does.
 func (q *PreparedQuery) Query(ctx context.Context, params arrow.RecordBatch) (*QueryResult, error) {
@@ -115,6 +124,12 @@ func (q *PreparedQuery) QueryWithOptions(ctx context.Context, opts QueryOptions)
 // Update runs the statement for its effect, once for every row of params.
 func (q *PreparedQuery) Update(ctx context.Context, params arrow.RecordBatch) (UpdateResult, error) {
 	return q.update(ctx, QueryOptions{Params: params})
+}
+
+// UpdateWithOptions is Update with options, of which Params are the parameters.
+// Retry and Route do not apply.
+func (q *PreparedQuery) UpdateWithOptions(ctx context.Context, opts QueryOptions) (UpdateResult, error) {
+	return q.update(ctx, opts)
 }
 
 func (q *PreparedQuery) update(ctx context.Context, opts QueryOptions) (UpdateResult, error) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow"
@@ -59,11 +61,14 @@ func (c *Foreign) catalogue(ctx context.Context, req session.MetadataRequest) (*
 	flat := newFlat(req)
 	defer flat.Release()
 	for tree.Next() {
-		if err := flat.add(ctx, c.cn, tree.RecordBatch()); err != nil {
+		if err := flat.add(tree.RecordBatch()); err != nil {
 			return nil, err
 		}
 	}
 	if err := tree.Err(); err != nil {
+		return nil, err
+	}
+	if err := c.addColumns(ctx, flat); err != nil {
 		return nil, err
 	}
 	batch := flat.NewRecordBatch()
@@ -78,10 +83,16 @@ func (c *Foreign) catalogue(ctx context.Context, req session.MetadataRequest) (*
 // flat builds a catalogue result of Flight SQL from ADBC's tree.
 type flat struct {
 	*array.RecordBuilder
-	req session.MetadataRequest
+	req    session.MetadataRequest
+	tables []tableName // of the rows, where their columns are wanted
 }
 
-func newFlat(req session.MetadataRequest) flat {
+type tableName struct {
+	catalog, schema *string
+	table           string
+}
+
+func newFlat(req session.MetadataRequest) *flat {
 	schema := schema_ref.Catalogs
 	switch {
 	case req.Kind == session.MetadataSchemas:
@@ -91,11 +102,11 @@ func newFlat(req session.MetadataRequest) flat {
 	case req.Kind == session.MetadataTables:
 		schema = schema_ref.Tables
 	}
-	return flat{array.NewRecordBuilder(memory.DefaultAllocator, schema), req}
+	return &flat{RecordBuilder: array.NewRecordBuilder(memory.DefaultAllocator, schema), req: req}
 }
 
 // add walks one batch of the tree.
-func (f flat) add(ctx context.Context, cn adbc.Connection, batch arrow.RecordBatch) error {
+func (f *flat) add(batch arrow.RecordBatch) error {
 	catalogs, ok1 := batch.Column(0).(*array.String)
 	schemas, ok2 := batch.Column(1).(*array.List)
 	if !ok1 || !ok2 {
@@ -112,14 +123,14 @@ func (f flat) add(ctx context.Context, cn adbc.Connection, batch arrow.RecordBat
 			}
 			continue
 		}
-		if err := f.addSchemas(ctx, cn, catalog, schemas, i); err != nil {
+		if err := f.addSchemas(catalog, schemas, i); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (f flat) addSchemas(ctx context.Context, cn adbc.Connection, catalog *string, schemas *array.List, i int) error {
+func (f *flat) addSchemas(catalog *string, schemas *array.List, i int) error {
 	if schemas.IsNull(i) {
 		return nil
 	}
@@ -137,14 +148,14 @@ func (f flat) addSchemas(ctx context.Context, cn adbc.Connection, catalog *strin
 			f.row(catalog, schema)
 			continue
 		}
-		if err := f.addTables(ctx, cn, catalog, schema, items.Field(1).(*array.List), j); err != nil {
+		if err := f.addTables(catalog, schema, items.Field(1).(*array.List), j); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (f flat) addTables(ctx context.Context, cn adbc.Connection, catalog, schema *string, tables *array.List, i int) error {
+func (f *flat) addTables(catalog, schema *string, tables *array.List, i int) error {
 	if tables.IsNull(i) {
 		return nil
 	}
@@ -157,19 +168,68 @@ func (f flat) addTables(ctx context.Context, cn adbc.Connection, catalog, schema
 		name := items.Field(0).(*array.String).Value(j)
 		kind := items.Field(1).(*array.String).Value(j)
 		if f.req.IncludeColumns {
-			columns, err := cn.GetTableSchema(ctx, catalog, schema, name)
-			if err != nil {
-				return err
-			}
-			f.Field(4).(*array.BinaryBuilder).Append(flight.SerializeSchema(columns, memory.DefaultAllocator))
+			f.tables = append(f.tables, tableName{catalog, schema, strings.Clone(name)})
 		}
 		f.row(catalog, schema, &name, &kind)
 	}
 	return nil
 }
 
+// addColumns asks for the columns of every table, once the tree is known.
+func (c *Foreign) addColumns(ctx context.Context, f *flat) error {
+	for _, t := range f.tables {
+		columns, err := c.columnsOf(ctx, f.tables, t)
+		if err != nil {
+			return err
+		}
+		f.Field(4).(*array.BinaryBuilder).Append(flight.SerializeSchema(columns, memory.DefaultAllocator))
+	}
+	return nil
+}
+
+// columnsOf is the schema of t. The Flight SQL driver takes names for LIKE
+// patterns and the first match for the table: where another table matches, the
+// schema is that of a query, which is prepared and not run.
+func (c *Foreign) columnsOf(ctx context.Context, all []tableName, t tableName) (*arrow.Schema, error) {
+	if !c.flight || !slices.ContainsFunc(all, t.mistakenFor) {
+		return c.cn.GetTableSchema(ctx, t.catalog, t.schema, t.table)
+	}
+	stmt, err := c.prepare(ctx, "SELECT * FROM "+t.quoted(), session.Call{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = stmt.Close() }()
+	if schema := resultSchema(ctx, stmt); schema != nil {
+		return schema, nil
+	}
+	return nil, fmt.Errorf("the columns of %s cannot be told from those of another table", t.quoted())
+}
+
+// mistakenFor reports whether t's names, as patterns, match another table.
+func (t tableName) mistakenFor(other tableName) bool {
+	return t.quoted() != other.quoted() && text(t.catalog) == text(other.catalog) &&
+		(t.schema == nil || Like(*t.schema, text(other.schema))) && Like(t.table, other.table)
+}
+
+func (t tableName) quoted() string {
+	var parts []string
+	for _, name := range []string{text(t.catalog), text(t.schema), t.table} {
+		if name != "" {
+			parts = append(parts, `"`+strings.ReplaceAll(name, `"`, `""`)+`"`)
+		}
+	}
+	return strings.Join(parts, ".")
+}
+
+func text(name *string) string {
+	if name == nil {
+		return ""
+	}
+	return *name
+}
+
 // row appends one row of names.
-func (f flat) row(names ...*string) {
+func (f *flat) row(names ...*string) {
 	for i, name := range names {
 		if name == nil {
 			f.Field(i).AppendNull()
@@ -185,6 +245,6 @@ func optional(names *array.String, i int) *string {
 	if names.IsNull(i) || names.Value(i) == "" {
 		return nil
 	}
-	name := names.Value(i)
+	name := strings.Clone(names.Value(i)) // the batch goes
 	return &name
 }

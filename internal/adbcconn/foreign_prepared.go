@@ -20,6 +20,7 @@ type foreignPrepared struct {
 	call   session.Call // that it was prepared with
 	stmt   adbc.Statement
 	params *arrow.Schema
+	rows   *arrow.Schema
 	closed atomic.Bool
 }
 
@@ -39,6 +40,9 @@ func (c *Foreign) Prepare(ctx context.Context, sql string, call session.Call) (s
 		if schema, err := stmt.GetParameterSchema(); err == nil {
 			p.params = schema // else the server did not tell
 		}
+		if c.flight { // others may ask their server for it
+			p.rows = resultSchema(ctx, stmt)
+		}
 		return p, nil
 	}, func(p *foreignPrepared) { _ = p.stmt.Close() })
 	if err != nil {
@@ -49,6 +53,9 @@ func (c *Foreign) Prepare(ctx context.Context, sql string, call session.Call) (s
 
 // ParameterSchema is part of session.Prepared.
 func (p *foreignPrepared) ParameterSchema() *arrow.Schema { return p.params }
+
+// ResultSchema is part of session.ResultDescriber.
+func (p *foreignPrepared) ResultSchema() *arrow.Schema { return p.rows }
 
 func (p *foreignPrepared) begin(ctx context.Context, op string, params arrow.RecordBatch) (*task, error) {
 	t, err := p.conn.begin(ctx, op)

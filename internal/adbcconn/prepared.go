@@ -7,6 +7,7 @@ import (
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/session"
@@ -14,10 +15,12 @@ import (
 
 // prepared is session.Prepared: a prepared statement of the driver's.
 type prepared struct {
-	conn   *Conn
-	stmt   adbc.Statement
-	params *arrow.Schema
-	closed atomic.Bool
+	conn    *Conn
+	stmt    adbc.Statement
+	params  *arrow.Schema
+	rows    *arrow.Schema
+	headers metadata.MD // of the preparing, which go with the closing too
+	closed  atomic.Bool
 }
 
 // Prepare is part of session.Conn.
@@ -36,7 +39,8 @@ func (c *Conn) Prepare(ctx context.Context, sql string, sc session.Call) (sessio
 		_ = stmt.Close()
 		return nil, err
 	}
-	p := &prepared{conn: c, stmt: stmt}
+	p := &prepared{conn: c, stmt: stmt, headers: sc.Headers}
+	p.rows = resultSchema(k.ctx, stmt) //nolint:contextcheck // the same
 	if schema, err := stmt.GetParameterSchema(); err == nil {
 		p.params = schema // else the server did not tell
 	}
@@ -45,6 +49,20 @@ func (c *Conn) Prepare(ctx context.Context, sql string, sc session.Call) (sessio
 
 // ParameterSchema is part of session.Prepared.
 func (p *prepared) ParameterSchema() *arrow.Schema { return p.params }
+
+// ResultSchema is part of session.ResultDescriber.
+func (p *prepared) ResultSchema() *arrow.Schema { return p.rows }
+
+// resultSchema is the schema of a prepared statement's rows, which the Flight
+// SQL driver keeps from the preparing, or nil.
+func resultSchema(ctx context.Context, stmt adbc.Statement) *arrow.Schema {
+	if described, ok := stmt.(adbc.StatementExecuteSchema); ok {
+		if schema, err := described.ExecuteSchema(ctx); err == nil {
+			return schema
+		}
+	}
+	return nil
+}
 
 // Query is part of session.Prepared.
 func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, sc session.Call) (session.Stream, error) {
@@ -108,7 +126,7 @@ func (p *prepared) Close(ctx context.Context) error {
 	if p.closed.Swap(true) {
 		return nil
 	}
-	k, err := p.conn.begin(ctx, "PreparedClose", session.Call{})
+	k, err := p.conn.begin(ctx, "PreparedClose", session.Call{Headers: p.headers})
 	if err != nil {
 		return err
 	}

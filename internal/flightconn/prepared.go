@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/flightpool/flightpool/session"
@@ -16,8 +17,10 @@ import (
 
 // prepared is session.Prepared: a handle on the server.
 type prepared struct {
-	conn   *Conn
-	params *arrow.Schema
+	conn    *Conn
+	params  *arrow.Schema
+	rows    *arrow.Schema
+	headers metadata.MD // of the preparing, which go with the closing too
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
@@ -45,13 +48,20 @@ func (c *Conn) Prepare(ctx context.Context, sql string, call session.Call) (sess
 	if err != nil {
 		params = nil // as good as not told: the server judges the parameters
 	}
-	p := &prepared{conn: c, params: params}
+	rows, err := decodeSchema(reply.GetDatasetSchema())
+	if err != nil {
+		rows = nil // as good as not told: the rows bring their own
+	}
+	p := &prepared{conn: c, params: params, rows: rows, headers: call.Headers}
 	p.mu.handle = reply.GetPreparedStatementHandle()
 	return p, nil
 }
 
 // ParameterSchema is part of session.Prepared.
 func (p *prepared) ParameterSchema() *arrow.Schema { return p.params }
+
+// ResultSchema is part of session.ResultDescriber.
+func (p *prepared) ResultSchema() *arrow.Schema { return p.rows }
 
 // Query is part of session.Prepared.
 func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, call session.Call) (session.Stream, error) {
@@ -159,7 +169,7 @@ func (p *prepared) Close(ctx context.Context) error {
 	if closed {
 		return nil
 	}
-	ctx, r, err := p.conn.begin(ctx, "PreparedClose", nil)
+	ctx, r, err := p.conn.begin(ctx, "PreparedClose", p.headers)
 	if err != nil {
 		return err
 	}
