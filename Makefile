@@ -72,6 +72,10 @@ stress: test-deps ## the long tests, for STRESS (default 30s) each
 prove: deps ## random programs against models and peers, and mutants against the tests, for PROVE (default 2m) in all
 	@.ci/prove $(PROVE)
 
+.PHONY: validation
+validation: deps ## ADBC's validation suite over the pool, and over ADBC's own driver beside it: passes per server
+	@cd internal/conformance && go test -count=1 -run TestADBCsValidationSuite -v . 2>&1 | grep -E '^(VALIDATION|--- FAIL: TestADBC|FAIL|ok)'
+
 .PHONY: fleet
 fleet: test-deps ## a fleet of DSQL pools beside its peers: bursts, expiries, drops, kills
 	@cd internal/fleetbench && go run . burst steady drop chaos

@@ -7,6 +7,7 @@ import (
 	"github.com/apache/arrow-adbc/go/adbc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/session"
@@ -39,8 +40,11 @@ func toADBC(err error) error {
 		return nil
 	}
 	e := adbc.Error{Msg: err.Error(), Code: adbcStatus(err)}
-	if s, ok := status.FromError(err); ok {
-		e.VendorCode = int32(s.Code())
+	var driver adbc.Error
+	if errors.As(err, &driver) {
+		e.VendorCode, e.SqlState, e.Details = driver.VendorCode, driver.SqlState, driver.Details
+	} else if s, ok := status.FromError(err); ok {
+		e.VendorCode, e.Details = int32(s.Code()), details(s)
 	}
 	var ours *flightpool.Error
 	if errors.As(err, &ours) && len(ours.SQLState) == len(e.SqlState) {
@@ -49,7 +53,26 @@ func toADBC(err error) error {
 	return &adbcFailure{e, err}
 }
 
+// details are those of a status, under the name of the trailer in which they
+// come.
+func details(s *status.Status) []adbc.ErrorDetail {
+	const name = "grpc-status-details-bin"
+	var out []adbc.ErrorDetail
+	for _, detail := range s.Details() {
+		switch detail := detail.(type) {
+		case proto.Message:
+			out = append(out, &adbc.ProtobufErrorDetail{Name: name, Message: detail})
+		case error: // of a kind that this program does not know
+			out = append(out, &adbc.TextErrorDetail{Name: name, Detail: detail.Error()})
+		}
+	}
+	return out
+}
+
+// adbcStatus is the driver's own code where there is one, unless the caller's
+// context or the pool has ended the call.
 func adbcStatus(err error) adbc.Status {
+	var driver adbc.Error
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return adbc.StatusTimeout
@@ -58,6 +81,10 @@ func adbcStatus(err error) adbc.Status {
 	case errors.Is(err, session.ErrBusy), errors.Is(err, session.ErrHandleClosed), errors.Is(err, flightpool.ErrClosed),
 		errors.Is(err, flightpool.ErrTxAborted), errors.Is(err, session.ErrTxOpen), errors.Is(err, session.ErrNoTx):
 		return adbc.StatusInvalidState
+	case errors.Is(err, flightpool.ErrSessionLost):
+		return adbc.StatusIO
+	case errors.As(err, &driver):
+		return driver.Code
 	}
 	switch session.FaultIn(err) {
 	case flightpool.FaultUsage:
@@ -79,10 +106,6 @@ func adbcStatus(err error) adbc.Status {
 
 // statementStatus says as much of a statement's failure as its server did.
 func statementStatus(err error) adbc.Status {
-	var driver adbc.Error
-	if errors.As(err, &driver) {
-		return driver.Code
-	}
 	switch status.Code(err) {
 	case codes.InvalidArgument:
 		return adbc.StatusInvalidArgument

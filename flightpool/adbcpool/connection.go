@@ -3,13 +3,19 @@ package adbcpool
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/leftover"
 	"github.com/flightpool/flightpool/session"
 )
+
+// lateTimeout bounds what ADBC asks for without a context.
+const lateTimeout = 30 * time.Second
 
 // connection is adbc.Connection over one session of the pool.
 type connection struct {
@@ -21,8 +27,10 @@ type connection struct {
 	//
 	// INVARIANT: inTx only while manual.
 	manual, inTx bool
-	left         leftover // of a transaction that is over for the caller
-	failed       error    // why the last commit did, until a statement or a rollback
+	left         leftover.Tx // of a transaction that is over for the caller
+	failed       error       // why the last commit did, until a statement or a rollback
+	headers      metadata.MD // of its catalogue calls, and of statements made later
+	noKeys       bool        // GetObjects leaves constraints out
 	closed       bool
 }
 
@@ -42,7 +50,7 @@ func (c *connection) ready(ctx context.Context) error {
 	if c.closed {
 		return errConnectionClosed
 	}
-	if err := c.left.end(ctx, c.s); err != nil {
+	if err := c.left.End(ctx, c.s); err != nil {
 		return toADBC(err)
 	}
 	if c.manual && !c.inTx {
@@ -89,7 +97,7 @@ func (c *connection) end(ctx context.Context, what string, end func(context.Cont
 	err := end(ctx)
 	c.inTx = stillOpen(err)
 	if !c.inTx {
-		c.left.note(err)
+		c.left.Note(err)
 	}
 	return toADBC(err)
 }
@@ -105,10 +113,8 @@ func stillOpen(err error) bool {
 
 // setAutocommit commits what is open when it switches autocommit on, as ADBC
 // wants it.
-func (c *connection) setAutocommit(on bool) error {
+func (c *connection) setAutocommit(ctx context.Context, on bool) error {
 	if on && c.inTx {
-		ctx, stop := c.bounded()
-		defer stop()
 		if err := c.Commit(ctx); err != nil {
 			return err
 		}
@@ -122,7 +128,18 @@ func (c *connection) NewStatement() (adbc.Statement, error) {
 	if c.closed {
 		return nil, errConnectionClosed
 	}
-	return &statement{conn: c}, nil
+	return newStatement(c), nil
+}
+
+// closePrepared frees a prepared statement on the server. While another
+// statement's result is being read it is left to the connection's Close.
+func (c *connection) closePrepared(q *flightpool.PreparedQuery) error {
+	ctx, stop := c.bounded()
+	defer stop()
+	if err := q.Close(ctx); !errors.Is(err, session.ErrBusy) {
+		return toADBC(err)
+	}
+	return nil
 }
 
 // Close is part of adbc.Connection. An open transaction is rolled back, the

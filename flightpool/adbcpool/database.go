@@ -2,8 +2,10 @@ package adbcpool
 
 import (
 	"context"
+	"sync"
 
 	"github.com/apache/arrow-adbc/go/adbc"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/flightpool/flightpool/flightpool"
 )
@@ -13,25 +15,34 @@ import (
 // pooled connections, of which statements are cancelled on the server when
 // their context ends.
 //
-// Closing the database does not close the pool. It has no options; those of a
-// connection and of a statement are ADBC's own and, for the Flight SQL
-// driver's session options and call headers, that driver's. Substrait,
-// partitions and incremental execution are not implemented.
+// Closing the database does not close the pool. Options are ADBC's own and, for
+// session options and call headers, those of its Flight SQL driver. Those of
+// connections may be set on the database, for the connections that are opened
+// later, call headers on all three: they go with catalogue calls and statements,
+// not with the ends of transactions. Substrait, partitions and incremental
+// execution are not implemented.
 //
 // A connection is used by one goroutine at a time, and has one result open at
-// a time. Errors are adbc.Error for errors.As, which also finds the pool's own
+// a time. A result outlives its statement; the statement's next execution, the
+// last Release and the connection's Close end it, the first and the last of
+// these with an error where it has not been read to its end. Errors are adbc.Error for errors.As, which also finds the pool's own
 // *flightpool.Error in them.
-func Database(p *flightpool.FlightSQLPool) adbc.Database { return &database{p} }
-
-type database struct{ pool *flightpool.FlightSQLPool }
-
-// SetOptions is part of adbc.Database.
-func (d *database) SetOptions(options map[string]string) error {
-	for key := range options {
-		return notImplemented("database option " + key)
-	}
-	return nil
+func Database(p *flightpool.FlightSQLPool) adbc.Database {
+	return &database{textOnly: textOnly{"database"}, pool: p}
 }
+
+// database is safe for use by any goroutine.
+type database struct {
+	textOnly
+	pool *flightpool.FlightSQLPool
+
+	mu struct {
+		sync.Mutex
+		settings []setting // in the order in which they were set
+	}
+}
+
+var _ adbc.GetSetOptions = (*database)(nil)
 
 // Open is part of adbc.Database.
 func (d *database) Open(ctx context.Context) (adbc.Connection, error) {
@@ -39,7 +50,12 @@ func (d *database) Open(ctx context.Context) (adbc.Connection, error) {
 	if err != nil {
 		return nil, toADBC(err)
 	}
-	return &connection{s: s, late: context.WithoutCancel(ctx)}, nil
+	c := &connection{s: s, late: context.WithoutCancel(ctx), headers: metadata.MD{}}
+	if err := d.configure(ctx, c); err != nil {
+		_ = c.Close() // what failed is told
+		return nil, err
+	}
+	return c, nil
 }
 
 // Close is part of adbc.Database. The pool lives on.

@@ -444,16 +444,3 @@ func TestADBCAClosedConnectionSaysSo(t *testing.T) {
 		require.Equal(r, adbc.StatusInvalidState, r.status(err))
 	})
 }
-
-func TestLikeMatchesAsSQLDoes(t *testing.T) {
-	for _, test := range []struct {
-		pattern, name string
-		want          bool
-	}{
-		{"", "", true}, {"", "a", false}, {"%", "", true}, {"%", "abc", true}, {"a%", "abc", true}, {"%c", "abc", true},
-		{"%b%", "abc", true}, {"a_c", "abc", true}, {"a_c", "ac", false}, {"a%b%c", "aXbYc", true}, {"a%b%c", "aXcYb", false},
-		{"abc", "abcd", false}, {"%%", "x", true}, {"_%", "", false},
-	} {
-		require.Equal(t, test.want, like(test.pattern, test.name), "%q like %q", test.name, test.pattern)
-	}
-}

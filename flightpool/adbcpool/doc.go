@@ -6,15 +6,14 @@
 // that promises. New makes a pool over any ADBC driver, as far as ADBC's own
 // interfaces reach; see there for what that lacks.
 //
-// Out: Database is a pool, of any backend, as an adbc.Database, and OpenDB as a
-// *sql.DB. Both take sessions out of the pool and give them back clean; neither
-// keeps connections of its own, nor closes the pool.
+// Out: Database is a pool, of any backend, as an adbc.Database. It takes sessions
+// out of the pool and gives them back clean; it keeps no connections of its own,
+// nor closes the pool. For database/sql see package sqldriver.
 //
 //	pool, err := adbcpool.Open(ctx, "grpc+tls://warehouse:31337", flightpool.Config{MaxSize: 8})
 //	…
 //	defer pool.Close(ctx)
-//	db := adbcpool.OpenDB(pool)
-//	row := db.QueryRowContext(ctx, "SELECT count(*) FROM flights WHERE origin = ?", "FRA")
+//	conn, err := adbcpool.Database(pool).Open(ctx)
 //
 // # Drivers that dial again
 //

@@ -9,15 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 )
-
-var ingestModes = map[string]session.IngestMode{
-	adbc.OptionValueIngestModeCreate:       session.IngestCreate,
-	adbc.OptionValueIngestModeAppend:       session.IngestAppend,
-	adbc.OptionValueIngestModeReplace:      session.IngestReplace,
-	adbc.OptionValueIngestModeCreateAppend: session.IngestCreateAppend,
-}
 
 // Bind is part of adbc.Statement.
 func (s *statement) Bind(_ context.Context, values arrow.RecordBatch) error {
@@ -56,12 +48,12 @@ func (s *statement) unbind() {
 // ExecuteQuery is part of adbc.Statement. A statement without rows gives an
 // empty reader and the rows affected, or -1.
 func (s *statement) ExecuteQuery(ctx context.Context) (array.RecordReader, int64, error) {
-	if s.ingest.Table != "" {
-		n, err := s.ExecuteUpdate(ctx)
-		return nil, n, err
-	}
 	if err := s.begin(ctx); err != nil {
 		return nil, -1, err
+	}
+	if s.ingest.Table != "" {
+		n, err := s.load(ctx)
+		return nil, n, err
 	}
 	params, err := s.bound()
 	if err != nil {
@@ -74,12 +66,12 @@ func (s *statement) ExecuteQuery(ctx context.Context) (array.RecordReader, int64
 	if err != nil {
 		return nil, -1, toADBC(err)
 	}
-	s.result = result
+	s.last = newReader(s.conn, result)
 	n, known := result.RowsAffected()
 	if !known {
 		n = -1
 	}
-	return &reader{result}, n, nil
+	return s.last, n, nil
 }
 
 func (s *statement) query(ctx context.Context, params arrow.RecordBatch) (*flightpool.QueryResult, error) {
@@ -105,11 +97,12 @@ func (s *statement) ExecuteUpdate(ctx context.Context) (int64, error) {
 	if params != nil {
 		defer params.Release()
 	}
+	opts := flightpool.QueryOptions{Params: params, Headers: s.headers}
 	var done flightpool.UpdateResult
 	if s.prepared != nil {
-		done, err = s.prepared.Update(ctx, params)
+		done, err = s.prepared.UpdateWithOptions(ctx, opts)
 	} else {
-		done, err = s.conn.s.UpdateWithOptions(ctx, s.sql, flightpool.QueryOptions{Params: params, Headers: s.headers})
+		done, err = s.conn.s.UpdateWithOptions(ctx, s.sql, opts)
 	}
 	if err != nil {
 		return -1, toADBC(err)
@@ -117,8 +110,10 @@ func (s *statement) ExecuteUpdate(ctx context.Context) (int64, error) {
 	return done.RowsAffected, nil
 }
 
-// load ingests what is bound.
+// load ingests what is bound, which is bound no longer then: a stream is read
+// once, and a batch must not be taken for the next execution's parameters.
 func (s *statement) load(ctx context.Context) (int64, error) {
+	defer s.unbind()
 	rows := s.stream
 	if s.params != nil {
 		var err error
@@ -130,7 +125,9 @@ func (s *statement) load(ctx context.Context) (int64, error) {
 	if rows == nil {
 		return -1, failure(adbc.StatusInvalidState, "an ingestion needs Bind or BindStream")
 	}
-	n, err := s.conn.s.Ingest(ctx, s.ingest.Table, rows, s.ingest)
+	opts := s.ingest
+	opts.Headers = s.headers
+	n, err := s.conn.s.Ingest(ctx, opts.Table, rows, opts)
 	if err != nil {
 		return -1, toADBC(err)
 	}
@@ -189,9 +186,3 @@ func concat(schema *arrow.Schema, batches []arrow.RecordBatch) (arrow.RecordBatc
 	}
 	return array.NewRecordBatch(schema, columns, table.NumRows()), nil
 }
-
-// reader is a result whose error is ADBC's.
-type reader struct{ *flightpool.QueryResult }
-
-// Err is part of array.RecordReader.
-func (r *reader) Err() error { return toADBC(r.QueryResult.Err()) }

@@ -2,6 +2,8 @@ package adbcpool
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow"
@@ -9,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
+	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -27,7 +30,7 @@ var serverInfo = map[adbc.InfoCode]uint32{
 func (c *connection) GetInfo(ctx context.Context, codes []adbc.InfoCode) (array.RecordReader, error) {
 	if len(codes) == 0 {
 		codes = []adbc.InfoCode{adbc.InfoVendorName, adbc.InfoVendorVersion, adbc.InfoVendorArrowVersion, adbc.InfoVendorSql,
-			adbc.InfoDriverName, adbc.InfoDriverADBCVersion}
+			adbc.InfoDriverName, adbc.InfoDriverArrowVersion, adbc.InfoDriverADBCVersion}
 	}
 	b := array.NewRecordBuilder(memory.DefaultAllocator, adbc.GetInfoSchema)
 	defer b.Release()
@@ -41,6 +44,8 @@ func (c *connection) GetInfo(ctx context.Context, codes []adbc.InfoCode) (array.
 		switch code {
 		case adbc.InfoDriverName:
 			text(code, driverName)
+		case adbc.InfoDriverArrowVersion:
+			text(code, arrow.PkgVersion)
 		case adbc.InfoDriverADBCVersion:
 			names.Append(uint32(code))
 			values.Append(adbc.InfoValueInt64Type)
@@ -89,7 +94,7 @@ func (c *connection) metadata(ctx context.Context, req session.MetadataRequest, 
 	if c.closed {
 		return errConnectionClosed
 	}
-	result, err := c.s.Metadata(ctx, req)
+	result, err := c.s.MetadataWithOptions(ctx, req, flightpool.QueryOptions{Headers: c.headers})
 	if err != nil {
 		return toADBC(err)
 	}
@@ -125,27 +130,73 @@ func (c *connection) GetTableTypes(ctx context.Context) (array.RecordReader, err
 	return one(b)
 }
 
-// GetTableSchema is part of adbc.Connection.
+// GetTableSchema is part of adbc.Connection. Names are exact. Without a schema,
+// or a catalogue, a table that more than one of them has is looked for in the
+// session's own; where that does not tell either, the call fails.
 func (c *connection) GetTableSchema(ctx context.Context, catalog, dbSchema *string, table string) (*arrow.Schema, error) {
-	var found *arrow.Schema
-	req := session.MetadataRequest{Kind: session.MetadataTables, Catalog: catalog, Schema: dbSchema, Table: &table, IncludeColumns: true}
+	var found []namedSchema
+	req := session.MetadataRequest{
+		Kind: session.MetadataTables, Catalog: catalog, Schema: anyLike(dbSchema), Table: anyLike(&table), IncludeColumns: true,
+	}
 	err := c.metadata(ctx, req, func(batch arrow.RecordBatch) error {
 		for i := range int(batch.NumRows()) {
-			if found != nil || cell(batch, 2, i) != table { // a pattern may match more
-				continue
+			it := namedSchema{catalog: cell(batch, 0, i), schema: cell(batch, 1, i)}
+			if cell(batch, 2, i) != table || dbSchema != nil && it.schema != *dbSchema || catalog != nil && it.catalog != *catalog {
+				continue // a pattern matches more
 			}
-			schema, err := columnsOf(batch, i)
-			if err != nil {
+			var err error
+			if it.columns, err = columnsOf(batch, i); err != nil {
 				return err
 			}
-			found = schema
+			found = append(found, it)
 		}
 		return nil
 	})
-	if err == nil && found == nil {
-		err = failure(adbc.StatusNotFound, "there is no table "+table)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(found) == 0:
+		return nil, failure(adbc.StatusNotFound, "there is no table "+table)
+	case len(found) > 1:
+		return c.inOwnSchema(found, table) //nolint:contextcheck // options are asked for without one
 	}
-	return found, err
+	return found[0].columns, nil
+}
+
+// namedSchema is a table's schema and where the table is.
+type namedSchema struct {
+	catalog, schema string
+	columns         *arrow.Schema
+}
+
+// anyLike is a LIKE pattern that matches name, and perhaps others, on every
+// server: of escapes they have different notions.
+func anyLike(name *string) *string {
+	if name == nil || *name == "" {
+		return nil
+	}
+	pattern := strings.ReplaceAll(*name, `\`, "_")
+	return &pattern
+}
+
+// inOwnSchema is the one of several tables of a name that is in the session's own
+// catalogue and schema.
+func (c *connection) inOwnSchema(found []namedSchema, table string) (*arrow.Schema, error) {
+	for _, own := range []struct {
+		option string
+		of     func(namedSchema) string
+	}{
+		{adbc.OptionKeyCurrentCatalog, func(s namedSchema) string { return s.catalog }},
+		{adbc.OptionKeyCurrentDbSchema, func(s namedSchema) string { return s.schema }},
+	} {
+		if name, err := c.GetOption(own.option); err == nil {
+			found = slices.DeleteFunc(found, func(s namedSchema) bool { return own.of(s) != name })
+		}
+	}
+	if len(found) == 1 {
+		return found[0].columns, nil
+	}
+	return nil, failure(adbc.StatusInvalidArgument, "more than one schema has a table "+table+": name the catalogue and the schema")
 }
 
 // columnsOf is the schema of the table in row i of a tables result.

@@ -3,13 +3,12 @@ package adbcpool
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 
+	"github.com/flightpool/flightpool/internal/adbcconn"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -21,73 +20,103 @@ type tree struct {
 	catalogs []*catalogNode
 }
 
+// A name is nil where the server has none: it has no catalogues, or no schemas.
 type catalogNode struct {
-	name    string
+	name    *string
 	schemas []*schemaNode
 }
 
 type schemaNode struct {
-	name   string
-	tables []tableNode
+	name   *string
+	tables []*tableNode
 }
 
 type tableNode struct {
-	name, kind string
-	columns    *arrow.Schema
+	name, kind  string
+	columns     *arrow.Schema
+	constraints []constraint
+	keysKnown   bool // the server tells constraints
 }
 
-// GetObjects is part of adbc.Connection. Constraints and the XDBC columns are
-// null.
+// GetObjects is part of adbc.Connection. Patterns are the server's own LIKE for
+// schemas and tables; for catalogues and columns, which servers do not filter,
+// "\" before "_" or "%" takes it literally. An empty pattern means objects without
+// a catalogue or schema.
+//
+// At full depth constraints cost two calls a table, see OptionConstraints; they
+// are null where the server does not tell them. What a column has beside its
+// type is taken from the field's metadata.
 func (c *connection) GetObjects(ctx context.Context, depth adbc.ObjectDepth, catalog, dbSchema, table, column *string, types []string) (array.RecordReader, error) {
+	if depth < adbc.ObjectDepthAll || depth > adbc.ObjectDepthTables {
+		return nil, failure(adbc.StatusInvalidArgument, "GetObjects: the depth does not exist")
+	}
 	t := &tree{depth: depth, column: column}
-	err := c.metadata(ctx, session.MetadataRequest{Kind: session.MetadataCatalogs}, func(b arrow.RecordBatch) error {
-		for i := range int(b.NumRows()) {
-			t.catalog(cell(b, 0, i))
-		}
-		return nil
-	})
-	if err == nil && depth != adbc.ObjectDepthCatalogs {
-		err = c.metadata(ctx, session.MetadataRequest{Kind: session.MetadataSchemas, Schema: dbSchema}, func(b arrow.RecordBatch) error {
-			for i := range int(b.NumRows()) {
-				t.catalog(cell(b, 0, i)).schema(cell(b, 1, i))
-			}
-			return nil
-		})
-	}
-	if err == nil && (depth == adbc.ObjectDepthAll || depth == adbc.ObjectDepthTables) {
-		req := session.MetadataRequest{
-			Kind: session.MetadataTables, Schema: dbSchema, Table: table, TableTypes: types,
-			IncludeColumns: depth == adbc.ObjectDepthAll,
-		}
-		err = c.metadata(ctx, req, t.addTables)
-	}
-	if err != nil {
+	if err := c.gather(ctx, t, dbSchema, table, types); err != nil {
 		return nil, err
 	}
 	if catalog != nil {
-		t.catalogs = slices.DeleteFunc(t.catalogs, func(n *catalogNode) bool { return !like(*catalog, n.name) })
+		t.catalogs = slices.DeleteFunc(t.catalogs, func(n *catalogNode) bool { return !adbcconn.Like(*catalog, text(n.name)) })
+	}
+	if dbSchema != nil && *dbSchema == "" {
+		for _, n := range t.catalogs {
+			n.schemas = slices.DeleteFunc(n.schemas, func(s *schemaNode) bool { return text(s.name) != "" })
+		}
+	}
+	if depth == adbc.ObjectDepthColumns && !c.noKeys {
+		if err := c.addConstraints(ctx, t); err != nil {
+			return nil, err
+		}
 	}
 	return t.build()
 }
 
+// gather asks for what the depth needs.
+func (c *connection) gather(ctx context.Context, t *tree, dbSchema, table *string, types []string) error {
+	if dbSchema != nil && *dbSchema == "" {
+		dbSchema = nil // those without a schema match no pattern on the server
+	}
+	err := c.metadata(ctx, session.MetadataRequest{Kind: session.MetadataCatalogs}, func(b arrow.RecordBatch) error {
+		for i := range int(b.NumRows()) {
+			t.catalog(optional(b, 0, i))
+		}
+		return nil
+	})
+	if err != nil || t.depth == adbc.ObjectDepthCatalogs {
+		return err
+	}
+	err = c.metadata(ctx, session.MetadataRequest{Kind: session.MetadataSchemas, Schema: dbSchema}, func(b arrow.RecordBatch) error {
+		for i := range int(b.NumRows()) {
+			t.catalog(optional(b, 0, i)).schema(optional(b, 1, i))
+		}
+		return nil
+	})
+	if err != nil || t.depth == adbc.ObjectDepthDBSchemas {
+		return err
+	}
+	return c.metadata(ctx, session.MetadataRequest{
+		Kind: session.MetadataTables, Schema: dbSchema, Table: table, TableTypes: types,
+		IncludeColumns: t.depth == adbc.ObjectDepthColumns,
+	}, t.addTables)
+}
+
 func (t *tree) addTables(b arrow.RecordBatch) error {
 	for i := range int(b.NumRows()) {
-		node := tableNode{name: cell(b, 2, i), kind: cell(b, 3, i)}
-		if t.depth == adbc.ObjectDepthAll {
+		node := &tableNode{name: cell(b, 2, i), kind: cell(b, 3, i)}
+		if t.depth == adbc.ObjectDepthColumns {
 			var err error
 			if node.columns, err = columnsOf(b, i); err != nil {
 				return err
 			}
 		}
-		s := t.catalog(cell(b, 0, i)).schema(cell(b, 1, i))
+		s := t.catalog(optional(b, 0, i)).schema(optional(b, 1, i))
 		s.tables = append(s.tables, node)
 	}
 	return nil
 }
 
-func (t *tree) catalog(name string) *catalogNode {
+func (t *tree) catalog(name *string) *catalogNode {
 	for _, n := range t.catalogs {
-		if n.name == name {
+		if same(n.name, name) {
 			return n
 		}
 	}
@@ -96,9 +125,9 @@ func (t *tree) catalog(name string) *catalogNode {
 	return n
 }
 
-func (c *catalogNode) schema(name string) *schemaNode {
+func (c *catalogNode) schema(name *string) *schemaNode {
 	for _, n := range c.schemas {
-		if n.name == name {
+		if same(n.name, name) {
 			return n
 		}
 	}
@@ -107,87 +136,22 @@ func (c *catalogNode) schema(name string) *schemaNode {
 	return n
 }
 
-// build makes the nested result.
-func (t *tree) build() (array.RecordReader, error) {
-	b := array.NewRecordBuilder(memory.DefaultAllocator, adbc.GetObjectsSchema)
-	defer b.Release()
-	schemas := b.Field(1).(*array.ListBuilder)
-	schema := schemas.ValueBuilder().(*array.StructBuilder)
-	tables := schema.FieldBuilder(1).(*array.ListBuilder)
-	for _, c := range t.catalogs {
-		b.Field(0).(*array.StringBuilder).Append(c.name)
-		if t.depth == adbc.ObjectDepthCatalogs {
-			schemas.AppendNull()
-			continue
-		}
-		schemas.Append(true)
-		for _, s := range c.schemas {
-			schema.Append(true)
-			schema.FieldBuilder(0).(*array.StringBuilder).Append(s.name)
-			if t.depth == adbc.ObjectDepthDBSchemas {
-				tables.AppendNull()
-				continue
-			}
-			tables.Append(true)
-			for _, node := range s.tables {
-				t.appendTable(tables.ValueBuilder().(*array.StructBuilder), node)
-			}
-		}
+// same compares names, of which servers may give an absent one as empty.
+func same(a, b *string) bool { return text(a) == text(b) }
+
+func text(name *string) string {
+	if name == nil {
+		return ""
 	}
-	return one(b)
+	return *name
 }
 
-func (t *tree) appendTable(b *array.StructBuilder, node tableNode) {
-	b.Append(true)
-	b.FieldBuilder(0).(*array.StringBuilder).Append(node.name)
-	b.FieldBuilder(1).(*array.StringBuilder).Append(node.kind)
-	b.FieldBuilder(3).AppendNull()
-	columns := b.FieldBuilder(2).(*array.ListBuilder)
-	if node.columns == nil {
-		columns.AppendNull()
-		return
+// optional is a copy of a text, or nil for NULL.
+func optional(batch arrow.RecordBatch, column, row int) *string {
+	texts, ok := batch.Column(column).(*array.String)
+	if !ok || texts.IsNull(row) {
+		return nil
 	}
-	columns.Append(true)
-	column := columns.ValueBuilder().(*array.StructBuilder)
-	for i, f := range node.columns.Fields() {
-		if t.column != nil && !like(*t.column, f.Name) {
-			continue
-		}
-		column.Append(true)
-		column.FieldBuilder(0).(*array.StringBuilder).Append(f.Name)
-		column.FieldBuilder(1).(*array.Int32Builder).Append(int32(i + 1))
-		for rest := 2; rest < column.NumField(); rest++ {
-			column.FieldBuilder(rest).AppendNull()
-		}
-	}
-}
-
-// like matches name against a LIKE pattern, without escapes.
-func like(pattern, name string) bool {
-	if pattern == "" {
-		return name == ""
-	}
-	head, rest, more := strings.Cut(pattern, "%")
-	if !more {
-		return len(head) == len(name) && matchesHere(head, name)
-	}
-	if len(name) < len(head) || !matchesHere(head, name[:len(head)]) {
-		return false
-	}
-	for i := len(head); i <= len(name); i++ {
-		if rest == "" || like(rest, name[i:]) {
-			return true
-		}
-	}
-	return false
-}
-
-// matchesHere compares texts of one length; "_" matches any byte.
-func matchesHere(pattern, name string) bool {
-	for i := range len(pattern) {
-		if pattern[i] != '_' && pattern[i] != name[i] {
-			return false
-		}
-	}
-	return true
+	copied := string([]byte(texts.Value(row)))
+	return &copied
 }

@@ -1,6 +1,7 @@
 package adbcpool
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 
@@ -8,22 +9,46 @@ import (
 	"github.com/apache/arrow-adbc/go/adbc/driver/flightsql"
 )
 
+// OptionConstraints is the option of a connection that says whether GetObjects
+// lists constraints, for which it makes two calls a table: "true" (the default)
+// or "false". A database takes it for its connections.
+const OptionConstraints = "flightpool.connection.constraints"
+
 // SetOption is part of adbc.PostInitOptions.
 func (c *connection) SetOption(key, value string) error {
+	ctx, stop := c.bounded()
+	defer stop()
+	return c.setOption(ctx, key, value)
+}
+
+func (c *connection) setOption(ctx context.Context, key, value string) error {
 	if c.closed {
 		return errConnectionClosed
 	}
+	if name, ok := strings.CutPrefix(key, flightsql.OptionRPCCallHeaderPrefix); ok {
+		return setHeader(c.headers, name, value)
+	}
 	switch key {
+	case OptionConstraints:
+		on, err := parseBool(key, value)
+		if err == nil {
+			c.noKeys = !on
+		}
+		return err
+	case adbc.OptionKeyReadOnly:
+		return only(adbc.OptionValueDisabled, key, value)
+	case adbc.OptionKeyIsolationLevel:
+		return only(string(adbc.LevelDefault), key, value)
 	case adbc.OptionKeyAutoCommit:
 		on, err := parseBool(key, value)
 		if err != nil {
 			return err
 		}
-		return c.setAutocommit(on)
+		return c.setAutocommit(ctx, on)
 	case adbc.OptionKeyCurrentCatalog:
-		return c.setSession("catalog", value)
+		return c.setSession(ctx, "catalog", value)
 	case adbc.OptionKeyCurrentDbSchema:
-		return c.setSession("schema", value)
+		return c.setSession(ctx, "schema", value)
 	}
 	for _, kind := range []struct {
 		prefix string
@@ -39,7 +64,7 @@ func (c *connection) SetOption(key, value string) error {
 			if err != nil {
 				return err
 			}
-			return c.setSession(name, v)
+			return c.setSession(ctx, name, v)
 		}
 	}
 	return notImplemented("connection option " + key)
@@ -66,9 +91,7 @@ func parseList(key, value string) (any, error) {
 
 // setSession sets a session option, until the connection is closed: the next
 // borrower of the session does not see it.
-func (c *connection) setSession(name string, value any) error {
-	ctx, stop := c.bounded()
-	defer stop()
+func (c *connection) setSession(ctx context.Context, name string, value any) error {
 	return toADBC(c.s.SetOption(ctx, name, value))
 }
 
@@ -79,28 +102,41 @@ func (c *connection) SetOptionBytes(key string, _ []byte) error {
 
 // SetOptionInt is part of adbc.GetSetOptions.
 func (c *connection) SetOptionInt(key string, value int64) error {
-	if name, ok := strings.CutPrefix(key, flightsql.OptionSessionOptionPrefix); ok && !c.closed {
-		return c.setSession(name, value)
-	}
-	return notImplemented("connection option " + key)
+	return c.setNumber(key, value)
 }
 
 // SetOptionDouble is part of adbc.GetSetOptions.
 func (c *connection) SetOptionDouble(key string, value float64) error {
-	if name, ok := strings.CutPrefix(key, flightsql.OptionSessionOptionPrefix); ok && !c.closed {
-		return c.setSession(name, value)
+	return c.setNumber(key, value)
+}
+
+func (c *connection) setNumber(key string, value any) error {
+	if c.closed {
+		return errConnectionClosed
 	}
-	return notImplemented("connection option " + key)
+	name, ok := strings.CutPrefix(key, flightsql.OptionSessionOptionPrefix)
+	if !ok {
+		return notImplemented("connection option " + key)
+	}
+	ctx, stop := c.bounded()
+	defer stop()
+	return c.setSession(ctx, name, value)
 }
 
 // GetOption is part of adbc.GetSetOptions.
 func (c *connection) GetOption(key string) (string, error) {
+	if strings.HasPrefix(key, flightsql.OptionRPCCallHeaderPrefix) {
+		return header(c.headers, "connection", key)
+	}
 	switch key {
 	case adbc.OptionKeyAutoCommit:
-		if c.manual {
-			return adbc.OptionValueDisabled, nil
-		}
-		return adbc.OptionValueEnabled, nil
+		return formatBool(!c.manual), nil
+	case OptionConstraints:
+		return formatBool(!c.noKeys), nil
+	case adbc.OptionKeyReadOnly:
+		return adbc.OptionValueDisabled, nil
+	case adbc.OptionKeyIsolationLevel:
+		return string(adbc.LevelDefault), nil
 	case flightsql.OptionSessionOptions:
 		all, err := c.session()
 		if err != nil {
@@ -122,10 +158,7 @@ func (c *connection) GetOption(key string) (string, error) {
 	}
 	if name, ok := strings.CutPrefix(key, flightsql.OptionBoolSessionOptionPrefix); ok {
 		on, err := option[bool](c, name)
-		if err == nil && on {
-			return adbc.OptionValueEnabled, nil
-		}
-		return adbc.OptionValueDisabled, err
+		return formatBool(on), err
 	}
 	name, ok := strings.CutPrefix(key, flightsql.OptionSessionOptionPrefix)
 	switch key {
@@ -135,21 +168,21 @@ func (c *connection) GetOption(key string) (string, error) {
 		name, ok = "schema", true
 	}
 	if !ok {
-		return "", failure(adbc.StatusNotFound, "connection option "+key+" is not known")
+		return "", unknownOption("connection", key)
 	}
 	return option[string](c, name)
 }
 
 // GetOptionBytes is part of adbc.GetSetOptions.
 func (c *connection) GetOptionBytes(key string) ([]byte, error) {
-	return nil, failure(adbc.StatusNotFound, "connection option "+key+" is not known")
+	return nil, unknownOption("connection", key)
 }
 
 // GetOptionInt is part of adbc.GetSetOptions.
 func (c *connection) GetOptionInt(key string) (int64, error) {
 	name, ok := strings.CutPrefix(key, flightsql.OptionSessionOptionPrefix)
 	if !ok {
-		return 0, failure(adbc.StatusNotFound, "connection option "+key+" is not known")
+		return 0, unknownOption("connection", key)
 	}
 	return option[int64](c, name)
 }
@@ -158,7 +191,7 @@ func (c *connection) GetOptionInt(key string) (int64, error) {
 func (c *connection) GetOptionDouble(key string) (float64, error) {
 	name, ok := strings.CutPrefix(key, flightsql.OptionSessionOptionPrefix)
 	if !ok {
-		return 0, failure(adbc.StatusNotFound, "connection option "+key+" is not known")
+		return 0, unknownOption("connection", key)
 	}
 	return option[float64](c, name)
 }

@@ -2,154 +2,144 @@ package adbcpool
 
 import (
 	"context"
-	"strings"
 
 	"github.com/apache/arrow-adbc/go/adbc"
-	"github.com/apache/arrow-adbc/go/adbc/driver/flightsql"
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/session"
 )
 
 // statement is adbc.Statement on a connection's session.
 type statement struct {
+	textOnly
 	conn     *connection
 	sql      string
 	prepared *flightpool.PreparedQuery
-	result   *flightpool.QueryResult // of the last execution, or nil
-	params   arrow.RecordBatch       // bound, or nil
-	stream   array.RecordReader      // bound, or nil
+	last     *reader            // of the last execution, or nil
+	params   arrow.RecordBatch  // bound, or nil
+	stream   array.RecordReader // bound, or nil
 	headers  metadata.MD
 	route    flightpool.Route
 	ingest   flightpool.IngestOptions // a bulk load if it names a table
 	closed   bool
 }
 
-var _ adbc.Statement = (*statement)(nil)
+var (
+	_ adbc.Statement              = (*statement)(nil)
+	_ adbc.StatementExecuteSchema = (*statement)(nil)
+	_ adbc.GetSetOptions          = (*statement)(nil)
+)
 
-// OptionRoute is the option of a statement that says how ExecuteQuery sends its
-// text: "auto" (the default), "query" or "update", as flightpool.Route does.
-const OptionRoute = "flightpool.statement.route"
+var (
+	errStatementClosed = failure(adbc.StatusInvalidState, "the statement is closed")
+	errNoText          = failure(adbc.StatusInvalidState, "the statement has no text: call SetSqlQuery before")
+)
 
-var routes = map[string]flightpool.Route{"auto": flightpool.RouteAuto, "query": flightpool.RouteQuery, "update": flightpool.RouteUpdate}
+func newStatement(conn *connection) *statement {
+	return &statement{
+		textOnly: textOnly{"statement"}, conn: conn, headers: conn.headers.Copy(),
+		ingest: flightpool.IngestOptions{Mode: session.IngestCreate}, // ADBC's default, not that of the pool
+	}
+}
 
-var errStatementClosed = failure(adbc.StatusInvalidState, "the statement is closed")
-
-// SetSqlQuery is part of adbc.Statement.
+// SetSqlQuery is part of adbc.Statement. A result that is still open is not
+// touched.
 func (s *statement) SetSqlQuery(query string) error {
 	if s.closed {
 		return errStatementClosed
 	}
 	s.sql = query
-	s.ingest = flightpool.IngestOptions{}
+	s.ingest.Table = ""
 	return s.unprepare()
 }
 
-// SetOption is part of adbc.Statement.
-func (s *statement) SetOption(key, value string) error {
-	if s.closed {
-		return errStatementClosed
-	}
-	if name, ok := strings.CutPrefix(key, flightsql.OptionRPCCallHeaderPrefix); ok {
-		return s.setHeader(name, value)
-	}
-	switch key {
-	case OptionRoute:
-		route, ok := routes[value]
-		if !ok {
-			return failure(adbc.StatusInvalidArgument, key+": "+value+" is none of auto, query and update")
-		}
-		s.route = route
-	case adbc.OptionKeyIngestTargetTable:
-		s.sql, s.ingest.Table = "", value
-		return s.unprepare()
-	case adbc.OptionKeyIngestMode:
-		return s.setIngestMode(value)
-	case adbc.OptionValueIngestTargetCatalog:
-		s.ingest.Catalog = value
-	case adbc.OptionValueIngestTargetDBSchema:
-		s.ingest.Schema = value
-	case adbc.OptionValueIngestTemporary:
-		on, err := parseBool(key, value)
-		if err != nil {
-			return err
-		}
-		s.ingest.Temporary = on
-	default:
-		return notImplemented("statement option " + key)
-	}
-	return nil
-}
-
-func (s *statement) setHeader(name, value string) error {
-	if s.headers == nil {
-		s.headers = metadata.MD{}
-	}
-	if value == "" {
-		s.headers.Delete(name)
-	} else {
-		s.headers.Append(name, value)
-	}
-	return nil
-}
-
-func (s *statement) setIngestMode(value string) error {
-	mode, ok := ingestModes[value]
-	if !ok {
-		return failure(adbc.StatusInvalidArgument, "the ingest mode "+value+" is not known")
-	}
-	s.ingest.Mode = mode
-	return nil
+// loadInto makes the statement a bulk load.
+func (s *statement) loadInto(table string) error {
+	s.sql, s.ingest.Table = "", table
+	return s.unprepare()
 }
 
 // Prepare is part of adbc.Statement.
 func (s *statement) Prepare(ctx context.Context) error {
-	if err := s.begin(ctx); err != nil {
-		return err
+	if s.closed {
+		return errStatementClosed
 	}
 	if s.sql == "" {
-		return failure(adbc.StatusInvalidState, "Prepare before SetSqlQuery")
+		return errNoText
 	}
 	if err := s.unprepare(); err != nil { //nolint:contextcheck // bounded by itself, as in Close
 		return err
 	}
-	q, err := s.conn.s.PrepareQueryWithOptions(ctx, s.sql, flightpool.QueryOptions{Route: s.route})
+	q, err := s.prepare(ctx)
 	if err != nil {
-		return toADBC(err)
+		return err
 	}
 	s.prepared = q
 	return nil
 }
 
-// begin checks the statement and ends its last result.
-func (s *statement) begin(ctx context.Context) error {
-	if s.closed {
-		return errStatementClosed
+func (s *statement) prepare(ctx context.Context) (*flightpool.PreparedQuery, error) {
+	if err := s.conn.ready(ctx); err != nil {
+		return nil, err
 	}
-	s.endResult() //nolint:contextcheck // the last result's context is its own
+	q, err := s.conn.s.PrepareQueryWithOptions(ctx, s.sql, flightpool.QueryOptions{Route: s.route, Headers: s.headers})
+	return q, toADBC(err)
+}
+
+// unprepare frees the prepared statement on the server, at once or, where its
+// result is still being read, with the end of that.
+func (s *statement) unprepare() error {
+	q := s.prepared
+	s.prepared = nil
+	switch {
+	case q == nil:
+		return nil
+	case s.last != nil && !s.last.over:
+		s.last.left = q
+		return nil
+	}
+	return s.conn.closePrepared(q)
+}
+
+// begin checks the statement before an execution and ends the result of the
+// last one.
+func (s *statement) begin(ctx context.Context) error {
+	switch {
+	case s.closed:
+		return errStatementClosed
+	case s.sql == "" && s.ingest.Table == "":
+		return errNoText
+	}
+	s.last.interrupt() //nolint:contextcheck // the last result's context is its own
+	s.last = nil
 	return s.conn.ready(ctx)
 }
 
-func (s *statement) endResult() {
-	if s.result != nil {
-		_ = s.result.Close() // the reader that was given out tells its error
-		s.result = nil
+// ExecuteSchema is part of adbc.StatementExecuteSchema. The statement is
+// prepared for it, unless it is already, and not executed. A server that tells
+// no schema at that is StatusNotImplemented.
+func (s *statement) ExecuteSchema(ctx context.Context) (*arrow.Schema, error) {
+	switch {
+	case s.closed:
+		return nil, errStatementClosed
+	case s.sql == "":
+		return nil, errNoText
 	}
-}
-
-// unprepare frees the prepared statement on the server.
-func (s *statement) unprepare() error {
-	s.endResult()
-	if s.prepared == nil {
-		return nil
-	}
-	ctx, stop := s.conn.bounded()
-	defer stop()
 	q := s.prepared
-	s.prepared = nil
-	return toADBC(q.Close(ctx))
+	if q == nil {
+		var err error
+		if q, err = s.prepare(ctx); err != nil {
+			return nil, err
+		}
+		defer func() { _ = s.conn.closePrepared(q) }() //nolint:contextcheck // bounded by itself; the connection's Close tries again
+	}
+	if schema := q.ResultSchema(); schema != nil {
+		return schema, nil
+	}
+	return nil, failure(adbc.StatusNotImplemented, "the server does not tell the schema of a prepared statement's rows")
 }
 
 // GetParameterSchema is part of adbc.Statement.
@@ -163,7 +153,8 @@ func (s *statement) GetParameterSchema() (*arrow.Schema, error) {
 	return nil, failure(adbc.StatusNotImplemented, "the server does not tell the parameters")
 }
 
-// Close is part of adbc.Statement. A result that is still open is ended.
+// Close is part of adbc.Statement. A result that is still open lives on, and the
+// connection stays busy with it, until it is read to its end or released.
 func (s *statement) Close() error {
 	if s.closed {
 		return errStatementClosed

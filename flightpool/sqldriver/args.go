@@ -1,4 +1,4 @@
-package adbcpool
+package sqldriver
 
 import (
 	"database/sql/driver"
@@ -16,7 +16,7 @@ import (
 
 // CheckNamedValue is part of driver.NamedValueChecker: it lets through what
 // Arrow has a type for and leaves the rest to database/sql.
-func (c *sqlConn) CheckNamedValue(arg *driver.NamedValue) error {
+func (c *conn) CheckNamedValue(arg *driver.NamedValue) error {
 	if _, err := typeOf(arg.Value); err != nil {
 		return driver.ErrSkip
 	}

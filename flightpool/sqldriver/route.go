@@ -1,4 +1,4 @@
-package adbcpool
+package sqldriver
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 
 type routeKey struct{}
 
-// WithRoute has the statements that a *sql.DB of OpenDB is given with the
+// WithRoute has the statements that a *sql.DB is given with the
 // returned context sent by route, as QueryOptions.Route has it for the pool's
 // own calls: RouteQuery for the rows of a text that is refused with
 // ErrAmbiguousRoute. A prepared statement needs it for Prepare and for Query:

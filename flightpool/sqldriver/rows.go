@@ -1,4 +1,4 @@
-package adbcpool
+package sqldriver
 
 import (
 	"context"
@@ -18,7 +18,6 @@ import (
 
 // rows is driver.Rows over a result.
 type rows struct {
-	conn   *sqlConn
 	result *flightpool.QueryResult
 	batch  arrow.RecordBatch // the current one, or nil
 	row    int               // of batch, to be read next
@@ -34,23 +33,23 @@ var (
 )
 
 // query runs a query and wraps its rows.
-func (c *sqlConn) query(ctx context.Context, run func(ctx context.Context) (*flightpool.QueryResult, error)) (driver.Rows, error) {
-	if err := c.left.end(ctx, c.s); err != nil {
-		return nil, c.fail(err)
+func (c *conn) query(ctx context.Context, run func(ctx context.Context) (*flightpool.QueryResult, error)) (driver.Rows, error) {
+	if err := c.left.End(ctx, c.s); err != nil {
+		return nil, fail(err)
 	}
 	ctx, stop := c.tx.bound(ctx)
 	result, err := run(ctx)
 	if err != nil {
 		stop()
-		return nil, c.fail(err)
+		return nil, fail(err)
 	}
-	return &rows{conn: c, result: result, stop: stop}, nil
+	return &rows{result: result, stop: stop}, nil
 }
 
 // bound is ctx, ended by the end of the transaction's as well: database/sql
 // closes the rows of a transaction whose context has ended, and Close would wait
 // for the end of a change.
-func (t *sqlTx) bound(ctx context.Context) (context.Context, func()) {
+func (t *tx) bound(ctx context.Context) (context.Context, func()) {
 	if t == nil || t.ctx.Done() == nil {
 		return ctx, func() {}
 	}
@@ -80,7 +79,7 @@ func (r *rows) Close() error {
 		return nil
 	}
 	r.ended = true
-	return r.conn.failRead(err)
+	return err // no other connection will do
 }
 
 // Next is part of driver.Rows.
@@ -89,7 +88,7 @@ func (r *rows) Next(dest []driver.Value) error {
 		if !r.result.Next() {
 			r.ended = true
 			if err := r.result.Err(); err != nil {
-				return r.conn.failRead(err)
+				return err // no other connection will do
 			}
 			return io.EOF
 		}
@@ -100,12 +99,6 @@ func (r *rows) Next(dest []driver.Value) error {
 	}
 	r.row++
 	return nil
-}
-
-// failRead is fail for a result that has begun: no other connection will do.
-func (c *sqlConn) failRead(err error) error {
-	_ = c.fail(err) // it notes the loss
-	return err
 }
 
 // sqlValue makes a value one of the driver interface's: an int64, float64, bool,

@@ -57,10 +57,12 @@ var layers = []layer{
 	{dir: "internal/archtest"},
 	{dir: "internal/tools"},
 	{dir: "internal/flightconn", may: []string{"session", "cancel", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"golang.org/x/sync"})},
+	{dir: "internal/leftover", may: []string{"session"}},
 	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 
 	{dir: "flightpool", may: []string{"session", "reservoir", "cancel", "lease", "internal/ctxerr", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
-	{dir: "flightpool/adbcpool", may: []string{"flightpool", "session", "internal/adbcconn", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
+	{dir: "flightpool/adbcpool", may: []string{"flightpool", "flightpool/sqldriver", "session", "internal/adbcconn", "internal/leftover", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
+	{dir: "flightpool/sqldriver", may: []string{"flightpool", "session", "internal/leftover", "internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "flightpool/oauth", may: []string{"flightpool", "internal/printing", "reservoir", "internal/errjoin"}, external: []string{"golang.org/x/oauth2"}},
 	{dir: "flightpool/registry", may: []string{"flightpool", "internal/printing", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/registry/kinds", may: []string{"flightpool", "flightpool/adbcpool", "flightpool/registry", "reservoir/dsql", "reservoir/sqlconn", "internal/errjoin"}, external: []string{"github.com/jackc/"}},

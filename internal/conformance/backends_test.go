@@ -65,10 +65,17 @@ func wrapped(t *testing.T, addr string) open {
 	}
 }
 
-// foreign is the driver as a user would make it, but for one defect, which the
-// race detector finds: it reads the trailers of a stream that was ended early
-// while gRPC writes them.
 func foreign(t *testing.T, addr string) open {
+	db := flightDriver(t, addr)
+	return func(ctx context.Context) (session.Conn, error) {
+		return adbcconn.OpenForeign(ctx, db, adbcconn.ForeignConfig{})
+	}
+}
+
+// flightDriver is ADBC's driver as a user would make it, but for one defect, which
+// the race detector finds: it reads the trailers of a stream that was ended early
+// while gRPC writes them.
+func flightDriver(t *testing.T, addr string) adbc.Database {
 	noTrailers := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		kept := slices.DeleteFunc(slices.Clone(opts), func(o grpc.CallOption) bool {
 			_, header := o.(grpc.HeaderCallOption)
@@ -82,7 +89,5 @@ func foreign(t *testing.T, addr string) open {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	db.(adbc.DatabaseLogging).SetLogger(slog.New(slog.DiscardHandler))
-	return func(ctx context.Context) (session.Conn, error) {
-		return adbcconn.OpenForeign(ctx, db, adbcconn.ForeignConfig{})
-	}
+	return db
 }

@@ -1,0 +1,133 @@
+package adbcpool
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-adbc/go/adbc/driver/flightsql"
+	"google.golang.org/grpc/metadata"
+)
+
+// setting is an option of a database, for its connections.
+type setting struct{ key, value string }
+
+// SetOptions is part of adbc.Database.
+func (d *database) SetOptions(options map[string]string) error {
+	keys := make([]string, 0, len(options))
+	for key := range options {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		if err := d.SetOption(key, options[key]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetOption is part of adbc.PostInitOptions. An option of connections holds for
+// those that are opened later.
+func (d *database) SetOption(key, value string) error {
+	switch key {
+	case adbc.OptionKeyURI, adbc.OptionKeyUsername, adbc.OptionKeyPassword:
+		return failure(adbc.StatusNotImplemented, "database option "+key+" is the pool's: set it where the pool is made")
+	case adbc.OptionKeyAutoCommit, OptionConstraints:
+		if _, err := parseBool(key, value); err != nil {
+			return err
+		}
+	case adbc.OptionKeyCurrentCatalog, adbc.OptionKeyCurrentDbSchema:
+	default:
+		if !strings.HasPrefix(key, flightsql.OptionRPCCallHeaderPrefix) && !isSessionOption(key) {
+			return notImplemented("database option " + key)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if i := slices.IndexFunc(d.mu.settings, func(s setting) bool { return s.key == key }); i >= 0 {
+		d.mu.settings = slices.Delete(d.mu.settings, i, i+1)
+	}
+	d.mu.settings = append(d.mu.settings, setting{key, value})
+	return nil
+}
+
+func isSessionOption(key string) bool {
+	return strings.HasPrefix(key, flightsql.OptionSessionOptionPrefix) || strings.HasPrefix(key, flightsql.OptionEraseSessionOptionPrefix)
+}
+
+// GetOption is part of adbc.GetSetOptions: what SetOption was given.
+func (d *database) GetOption(key string) (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.mu.settings {
+		if s.key == key {
+			return s.value, nil
+		}
+	}
+	return "", unknownOption("database", key)
+}
+
+// configure sets on a new connection what the database was given.
+func (d *database) configure(ctx context.Context, c *connection) error {
+	d.mu.Lock()
+	settings := slices.Clone(d.mu.settings)
+	d.mu.Unlock()
+	for _, s := range settings {
+		if err := c.setOption(ctx, s.key, s.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// textOnly is what is left of adbc.GetSetOptions where all options are text.
+type textOnly struct{ of string }
+
+// SetOptionBytes is part of adbc.GetSetOptions.
+func (o textOnly) SetOptionBytes(key string, _ []byte) error { return o.refused(key, "bytes") }
+
+// SetOptionInt is part of adbc.GetSetOptions.
+func (o textOnly) SetOptionInt(key string, _ int64) error { return o.refused(key, "an integer") }
+
+// SetOptionDouble is part of adbc.GetSetOptions.
+func (o textOnly) SetOptionDouble(key string, _ float64) error { return o.refused(key, "a number") }
+
+// GetOptionBytes is part of adbc.GetSetOptions.
+func (o textOnly) GetOptionBytes(key string) ([]byte, error) { return nil, unknownOption(o.of, key) }
+
+// GetOptionInt is part of adbc.GetSetOptions.
+func (o textOnly) GetOptionInt(key string) (int64, error) { return 0, unknownOption(o.of, key) }
+
+// GetOptionDouble is part of adbc.GetSetOptions.
+func (o textOnly) GetOptionDouble(key string) (float64, error) { return 0, unknownOption(o.of, key) }
+
+func (o textOnly) refused(key, as string) error {
+	return notImplemented(o.of + " option " + key + " as " + as)
+}
+
+func unknownOption(of, key string) error {
+	return failure(adbc.StatusNotFound, of+" option "+key+" is not known, or has not been set")
+}
+
+// setHeader sets a header of calls, or with an empty value removes it.
+func setHeader(headers metadata.MD, name, value string) error {
+	if name == "" {
+		return failure(adbc.StatusInvalidArgument, "a call header needs a name: "+flightsql.OptionRPCCallHeaderPrefix+"NAME")
+	}
+	if value == "" {
+		headers.Delete(name)
+	} else {
+		headers.Append(name, value)
+	}
+	return nil
+}
+
+// header is the value of a header option.
+func header(headers metadata.MD, of, key string) (string, error) {
+	if values := headers.Get(strings.TrimPrefix(key, flightsql.OptionRPCCallHeaderPrefix)); len(values) > 0 {
+		return values[0], nil
+	}
+	return "", unknownOption(of, key)
+}

@@ -1,0 +1,91 @@
+package adbcpool
+
+import (
+	"sync/atomic"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/flightpool"
+)
+
+// reader is the result of an execution, whose errors are ADBC's. It owns the
+// result: the statement's Close and a new text leave it alone. What ends it
+// before its last row is its last Release, the statement's next execution, or
+// the end of the connection.
+//
+// INVARIANT: Next is false before the last row only if Err is not nil, or after
+// the last Release.
+type reader struct {
+	*flightpool.QueryResult
+	conn *connection
+	refs atomic.Int64
+	over bool                      // nothing more will be read
+	cut  error                     // why it ended before it was read to the end, or nil
+	left *flightpool.PreparedQuery // of a statement that is gone, to be closed at the end, or nil
+}
+
+var _ array.RecordReader = (*reader)(nil)
+
+func newReader(conn *connection, result *flightpool.QueryResult) *reader {
+	r := &reader{QueryResult: result, conn: conn}
+	r.refs.Store(1)
+	return r
+}
+
+// Next is part of array.RecordReader.
+func (r *reader) Next() bool {
+	if r.cut != nil {
+		return false
+	}
+	if r.QueryResult.Next() {
+		return true
+	}
+	r.end()
+	return false
+}
+
+// Err is part of array.RecordReader.
+func (r *reader) Err() error {
+	if r.cut != nil {
+		return r.cut
+	}
+	return toADBC(r.QueryResult.Err())
+}
+
+// Retain is part of array.RecordReader.
+func (r *reader) Retain() { r.refs.Add(1) }
+
+// Release is part of array.RecordReader. The last one ends the result.
+func (r *reader) Release() {
+	if r.refs.Add(-1) == 0 {
+		r.QueryResult.Release()
+		r.end()
+	}
+}
+
+// end closes what a statement has left with its reader.
+func (r *reader) end() {
+	r.over = true
+	if q := r.left; q != nil {
+		r.left = nil
+		_ = r.conn.closePrepared(q) // the connection's Close tries again
+	}
+}
+
+var errExecutedAgain = failure(adbc.StatusInvalidState, "the statement was executed again before this result was read to its end")
+
+// interrupt ends the result for the statement's next execution.
+func (r *reader) interrupt() {
+	if r == nil || r.over {
+		return
+	}
+	err := r.QueryResult.Close()
+	if r.Schema().NumFields() > 0 { // else there was nothing to read
+		r.cut = errExecutedAgain
+	}
+	if err != nil {
+		r.cut = toADBC(err)
+	}
+	r.end()
+}

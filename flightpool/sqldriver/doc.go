@@ -1,0 +1,41 @@
+// Package sqldriver is the pool for database/sql, and for what is made on top of
+// it: sqlx, sqlc, bun, goose and others. It knows nothing of ADBC.
+//
+//	import _ "github.com/flightpool/flightpool/flightpool/sqldriver"
+//
+//	db, err := sql.Open("flightpool", "grpc+tls://warehouse:31337?max_size=8")
+//
+// or, over a pool that is there already, of any backend:
+//
+//	db := sqldriver.OpenDB(pool)
+//
+// # Connections
+//
+// Each use of the DB takes a session of the pool and gives it back at its end.
+// Limits, waiting and idle connections are the pool's: database/sql keeps none,
+// whatever SetMaxIdleConns says, and SetMaxOpenConns only adds a second limit.
+// db.Stats shows the sessions that the DB has on loan; Pool(db).Stats() shows the
+// pool.
+//
+// # Parameters
+//
+// They are positional ("?" or what else the server takes) and need no Prepare.
+// Beside the types of database/sql they may be of every integer and float type,
+// time.Duration and session.Decimal.
+//
+// # Values
+//
+// Rows give what the driver interface has: int64, float64, bool, []byte, string,
+// time.Time. Durations and times of day are nanoseconds, and so fit a
+// time.Duration; decimals, intervals and integers above the range of int64 are
+// exact strings. Lists are []any, structs and maps map[string]any, of such values,
+// for an *any.
+//
+// # Errors, contexts, transactions
+//
+// Contexts end statements on the server, as with the pool itself. Errors are the
+// pool's, of type *flightpool.Error; where nothing was sent on a connection that
+// is gone, errors.Is also finds driver.ErrBadConn, and database/sql has tried
+// others already. Isolation levels and read-only transactions are refused.
+// WithRoute says how a statement is sent whose text leaves that open.
+package sqldriver

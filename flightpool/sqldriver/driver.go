@@ -1,0 +1,191 @@
+package sqldriver
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"io"
+	"time"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/errjoin"
+)
+
+// Name is that of the driver in database/sql.
+const Name = "flightpool"
+
+func init() { sql.Register(Name, Driver{}) }
+
+// Driver is registered with database/sql as "flightpool". Its data source names
+// are the targets of flightpool.New, see there and flightpool.ParseTarget:
+//
+//	grpc+tls://warehouse:31337?max_size=8
+//	flightsql://user:password@warehouse:31337
+//
+// sql.Open checks the name and makes no connection. The pool is made with the
+// first, and closed by the Close of the DB.
+type Driver struct{}
+
+var _ driver.DriverContext = Driver{}
+
+// OpenConnector is part of driver.DriverContext. The error of a name does not
+// show its secrets.
+func (Driver) OpenConnector(name string) (driver.Connector, error) {
+	_, cfg, err := flightpool.ParseTarget(name)
+	if err != nil {
+		return nil, err
+	}
+	return &named{name: name, close: cfg.CloseTimeout, making: make(chan struct{}, 1)}, nil
+}
+
+// Open is part of driver.Driver: a connection with a pool of its own, for those
+// who use the driver without database/sql. The connection's Close closes it.
+func (d Driver) Open(name string) (driver.Conn, error) {
+	c, err := d.OpenConnector(name)
+	if err != nil {
+		return nil, err
+	}
+	opened, err := c.Connect(detached())
+	if err != nil {
+		_ = c.(io.Closer).Close() // the reason for it counts
+		return nil, err
+	}
+	opened.(*conn).after = func() { _ = c.(io.Closer).Close() }
+	return opened, nil
+}
+
+// detached is the context of what has no caller's.
+func detached() context.Context { return context.Background() }
+
+// OpenDB is the pool as a *sql.DB. Closing the DB does not close the pool.
+func OpenDB(p *flightpool.FlightSQLPool) *sql.DB { return sql.OpenDB(NewConnector(p)) }
+
+// NewConnector is the pool as a connector, for sql.OpenDB and for what wraps
+// connectors.
+func NewConnector(p *flightpool.FlightSQLPool) driver.Connector { return &given{p} }
+
+// Pool is the pool behind db, or nil: that of another driver, or one that is not
+// made before the first connection. Its Stats tell what is idle, in use and
+// waited for; those of db tell of the sessions that db has on loan alone.
+func Pool(db *sql.DB) *flightpool.FlightSQLPool {
+	if d, ok := db.Driver().(interface {
+		pool() *flightpool.FlightSQLPool
+	}); ok {
+		return d.pool()
+	}
+	return nil
+}
+
+// given is a connector of somebody's pool.
+type given struct{ p *flightpool.FlightSQLPool }
+
+// Connect is part of driver.Connector.
+func (c *given) Connect(ctx context.Context) (driver.Conn, error) { return connect(ctx, c.p) }
+
+// Driver is part of driver.Connector.
+func (c *given) Driver() driver.Driver {
+	return ofPool{get: func() *flightpool.FlightSQLPool { return c.p }}
+}
+
+// ofPool is what sql.DB.Driver returns.
+type ofPool struct {
+	Driver
+	get func() *flightpool.FlightSQLPool
+}
+
+func (d ofPool) pool() *flightpool.FlightSQLPool { return d.get() }
+
+func connect(ctx context.Context, p *flightpool.FlightSQLPool) (driver.Conn, error) {
+	s, err := p.AcquireSession(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &conn{s: s, late: context.WithoutCancel(ctx)}, nil
+}
+
+// named is a connector that makes its pool when it is first needed.
+type named struct {
+	name  string // holds secrets
+	close time.Duration
+
+	// making is held by whoever makes the pool or closes it, and guards the
+	// fields below. It is waited for no longer than a context.
+	making chan struct{}
+	made   *flightpool.FlightSQLPool // or nil
+	closed bool
+}
+
+var _ io.Closer = (*named)(nil)
+
+// Connect is part of driver.Connector.
+func (c *named) Connect(ctx context.Context) (driver.Conn, error) {
+	p, err := c.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return connect(ctx, p)
+}
+
+// Driver is part of driver.Connector.
+func (c *named) Driver() driver.Driver { return ofPool{get: c.ready} }
+
+// get is the pool, which is made unless it is. Whoever makes it is bounded by
+// ctx, but lends it no values: it serves others too.
+func (c *named) get(ctx context.Context) (*flightpool.FlightSQLPool, error) {
+	select {
+	case c.making <- struct{}{}:
+		defer func() { <-c.making }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	switch {
+	case c.closed:
+		return nil, badArgument("Connect", flightpool.ErrClosed)
+	case c.made != nil:
+		return c.made, nil
+	}
+	bounded, cancel := context.WithCancelCause(detached())
+	defer cancel(nil)
+	unhook := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	defer unhook()
+	p, err := flightpool.New(bounded, c.name, flightpool.Config{}) //nolint:contextcheck // bounded ends with ctx
+	if err != nil {
+		if ctx.Err() != nil {
+			err = errjoin.Join(err, ctx.Err())
+		}
+		return nil, err
+	}
+	c.made = p
+	return p, nil
+}
+
+// ready is the pool if it is made and nobody is at it.
+func (c *named) ready() *flightpool.FlightSQLPool {
+	select {
+	case c.making <- struct{}{}:
+		defer func() { <-c.making }()
+		return c.made
+	default:
+		return nil
+	}
+}
+
+// Close is part of io.Closer: sql.DB.Close calls it. It waits for what is in use,
+// for the target's close_timeout, and then ends it.
+func (c *named) Close() error {
+	c.making <- struct{}{}
+	p := c.made
+	c.made, c.closed = nil, true
+	<-c.making
+	if p == nil {
+		return nil
+	}
+	const usual = 5 * time.Second
+	wait := c.close
+	if wait <= 0 {
+		wait = usual
+	}
+	ctx, cancel := context.WithTimeout(detached(), wait)
+	defer cancel()
+	return p.Close(ctx)
+}

@@ -1,0 +1,114 @@
+package sqldriver
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/session"
+)
+
+// Prepare is part of driver.Conn.
+func (c *conn) Prepare(query string) (driver.Stmt, error) { return c.PrepareContext(c.late, query) }
+
+// PrepareContext is part of driver.ConnPrepareContext.
+func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	if err := c.left.End(ctx, c.s); err != nil {
+		return nil, fail(err)
+	}
+	q, err := c.s.PrepareQueryWithOptions(ctx, query, flightpool.QueryOptions{Route: routeOf(ctx)})
+	if err != nil {
+		return nil, fail(err)
+	}
+	return &stmt{c, q}, nil
+}
+
+// stmt is a driver.Stmt over a prepared statement.
+type stmt struct {
+	conn *conn
+	q    *flightpool.PreparedQuery
+}
+
+var (
+	_ driver.StmtQueryContext = (*stmt)(nil)
+	_ driver.StmtExecContext  = (*stmt)(nil)
+)
+
+// NumInput is part of driver.Stmt: -1 where the server does not tell.
+func (s *stmt) NumInput() int {
+	if schema := s.q.ParameterSchema(); schema != nil && schema.NumFields() > 0 {
+		return schema.NumFields()
+	}
+	return -1
+}
+
+// QueryContext is part of driver.StmtQueryContext.
+func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	return s.conn.query(ctx, func(ctx context.Context) (*flightpool.QueryResult, error) { return s.run(ctx, args) })
+}
+
+// ExecContext is part of driver.StmtExecContext.
+func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	result, err := s.run(ctx, args)
+	if errors.Is(err, flightpool.ErrAmbiguousRoute) { // Exec wants the effect
+		return s.update(ctx, args)
+	}
+	if err != nil {
+		return nil, fail(err)
+	}
+	return s.conn.drain(result) //nolint:contextcheck // the clean-up of a session has the pool's context
+}
+
+func (s *stmt) update(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	params, err := bindRow(args)
+	if err != nil {
+		return nil, badArgument("Stmt", err)
+	}
+	if params != nil {
+		defer params.Release()
+	}
+	done, err := s.q.Update(ctx, params)
+	if err != nil {
+		return nil, fail(err)
+	}
+	return affected{done.RowsAffected, done.RowsAffected >= 0}, nil
+}
+
+func (s *stmt) run(ctx context.Context, args []driver.NamedValue) (*flightpool.QueryResult, error) {
+	params, err := bindRow(args)
+	if err != nil {
+		return nil, badArgument("Stmt", err)
+	}
+	if err := s.conn.left.End(ctx, s.conn.s); err != nil {
+		return nil, err
+	}
+	opts := flightpool.QueryOptions{Route: routeOf(ctx)}
+	if params != nil {
+		defer params.Release()
+		opts.Params = params
+	}
+	return s.q.QueryWithOptions(ctx, opts)
+}
+
+// Query is part of driver.Stmt.
+//
+// Deprecated: database/sql calls QueryContext.
+func (s *stmt) Query([]driver.Value) (driver.Rows, error) { return nil, driver.ErrSkip }
+
+// Exec is part of driver.Stmt.
+//
+// Deprecated: database/sql calls ExecContext.
+func (s *stmt) Exec([]driver.Value) (driver.Result, error) { return nil, driver.ErrSkip }
+
+// Close is part of driver.Stmt. A statement whose rows are still being read is
+// closed with its session.
+func (s *stmt) Close() error {
+	ctx, stop := s.conn.bounded()
+	defer stop()
+	err := s.q.Close(ctx)
+	if errors.Is(err, session.ErrBusy) {
+		return nil
+	}
+	return fail(err)
+}
