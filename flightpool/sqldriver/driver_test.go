@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -26,7 +27,9 @@ func start(t *testing.T) *testserver.Server {
 // gone waits for the end of the last connection to s.
 func gone(t *testing.T, s *testserver.Server) {
 	t.Helper()
-	require.NoError(t, s.Ledger().Wait(t.Context(), func(now testserver.Snapshot) bool { return now.Conns == 0 && now.Sessions == 0 }))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // a defect ends the test
+	defer cancel()
+	require.NoError(t, s.Ledger().Wait(ctx, func(now testserver.Snapshot) bool { return now.Conns == 0 && now.Sessions == 0 }))
 }
 
 func TestOpenMakesNoConnectionAndCloseEndsAll(t *testing.T) {

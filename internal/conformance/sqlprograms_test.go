@@ -35,6 +35,7 @@ type caller interface {
 	exec(ctx context.Context, sql string, args ...int64) (int64, error)
 	// read reads the first n rows of a query, all for -1, and lets go of the rest.
 	read(ctx context.Context, n int, sql string, args ...int64) ([]int64, error)
+	renew(ctx context.Context) error
 	close() error
 }
 
@@ -183,8 +184,9 @@ func (p *story) fails(ctx context.Context) error {
 	return nil
 }
 
-// cancelled ends a query's context while it runs. Its transaction may go on or
-// be aborted, and says which.
+// cancelled ends a query's context while it runs. A session of which it is not
+// certain that the query has stopped is lost, as a transaction would be: so it comes
+// outside of transactions only, and to a caller who has a session gives another.
 func (p *story) cancelled(ctx context.Context) error {
 	if p.m.inTx {
 		return nil // which of the two is the server's affair
@@ -196,7 +198,7 @@ func (p *story) cancelled(ctx context.Context) error {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return p.wrong("a query whose context has ended: %v", err)
 	}
-	return nil
+	return p.c.renew(ctx)
 }
 
 func (p *story) transaction(ctx context.Context) error {
@@ -283,10 +285,24 @@ func (c *sqlCaller) read(ctx context.Context, n int, sql string, args ...int64) 
 	return out, errors.Join(rows.Close(), rows.Err())
 }
 
-func (c *sqlCaller) close() error { return nil }
+func (*sqlCaller) renew(context.Context) error { return nil } // each call takes another session
+
+func (*sqlCaller) close() error { return nil }
 
 // adbcCaller is a caller of ADBC's interfaces.
-type adbcCaller struct{ cn adbc.Connection }
+type adbcCaller struct {
+	db adbc.Database
+	cn adbc.Connection
+}
+
+func (c *adbcCaller) renew(ctx context.Context) error {
+	if err := c.cn.Close(); err != nil {
+		return err
+	}
+	cn, err := c.db.Open(ctx)
+	c.cn = cn
+	return err
+}
 
 func (c *adbcCaller) autocommit(on bool) error {
 	return c.cn.(adbc.PostInitOptions).SetOption(adbc.OptionKeyAutoCommit, fmt.Sprint(on))
@@ -387,9 +403,10 @@ func TestProgramsOfSQLAndADBC(t *testing.T) {
 				if i%2 == 0 {
 					p.c = &sqlCaller{db: db}
 				} else {
-					cn, err := adbcpool.Database(pool).Open(t.Context())
+					c := &adbcCaller{db: adbcpool.Database(pool)}
+					c.cn, err = c.db.Open(t.Context())
 					require.NoError(t, err)
-					p.c = &adbcCaller{cn}
+					p.c = c
 				}
 				all.Go(func() { p.run(t.Context(), steps, judge) })
 			}

@@ -26,7 +26,9 @@ func openSQL(t *testing.T) *sql.DB {
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, db.Close())
-		require.NoError(t, server.Gone(context.Background()), "the DB's Close closes its pool")
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		require.NoError(t, server.Gone(ctx), "the DB's Close closes its pool")
 	})
 	return db
 }
