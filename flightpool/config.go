@@ -160,11 +160,14 @@ type HealthCheck struct {
 	IdleBeforeCheck time.Duration // ValidateOnAcquire spares connections used more recently (1s; negative: none)
 
 	// FailureThreshold failures to reach the server in a row (3; negative:
-	// never) that have gone on for UnhealthyAfter (5s; negative: however short)
-	// make it unhealthy: the restart of a server does not. Unless there is a
-	// connection, in use or idle, those who wait then fail with ErrUnhealthy, and
-	// so do new calls, but for one trial at growing intervals. With
-	// OpenRetryAlways all of them wait.
+	// never) that have gone on for UnhealthyAfter (5s; negative: however short,
+	// and however far apart) make it unhealthy: a restart of the server that is
+	// shorter does not. After 5s without an attempt the row begins anew, since
+	// nobody knows what was between: where no connection is kept ready (MinIdle)
+	// and callers who do not wait come seldom, each of their failures counts alone.
+	// Unless there is a connection, in use or idle, those who wait for an
+	// unhealthy server fail with ErrUnhealthy, and so do new calls, but for one
+	// trial at growing intervals. With OpenRetryAlways all of them wait.
 	FailureThreshold int
 	UnhealthyAfter   time.Duration
 	// RecoveryThreshold successes in a row make it healthy again (2).

@@ -78,9 +78,12 @@ func (p *FlightSQLPool) acquireError(ctx context.Context, op string, err error) 
 	var failed *reservoir.OpenError
 	var full *reservoir.ExhaustedError
 	var inner *Error
+	var outside *reservoir.RangeError
 	switch {
 	case errors.Is(err, ErrClosed):
 		e.Fault, e.Err = FaultUsage, poolError(err)
+	case errors.As(err, &outside):
+		e.Stage, e.Fault, e.Err = session.StageArgument, FaultUsage, poolError(err)
 	case errors.As(err, &full):
 		e.Fault, e.Err = FaultLimit, poolError(err)
 		if errors.As(full.LastOpen, &inner) {
@@ -122,6 +125,7 @@ func poolError(err error) error {
 	var full *reservoir.ExhaustedError
 	var unhealthy *UnhealthyError
 	var closing *reservoir.CloseError
+	var outside *reservoir.RangeError
 	switch {
 	case errors.As(err, &full):
 		text := fmt.Sprintf("pool exhausted after %v: %d of %d connections, %d in use, %d idle, %d opening, %d waiting: %v",
@@ -134,6 +138,8 @@ func poolError(err error) error {
 		return &reworded{fmt.Sprintf("%v since %s: %s", ErrUnhealthy, unhealthy.Since.Format(time.RFC3339), causeOf(unhealthy.Reason)), err}
 	case errors.As(err, &closing):
 		return &reworded{fmt.Sprintf("%d connections closed under their borrowers, %d remain: %v", closing.Forced, closing.Remaining, closing.Cause), err}
+	case errors.As(err, &outside):
+		return &reworded{fmt.Sprintf("%d is not %s", outside.Value, outside.Bounds), err}
 	case errors.Is(err, ErrClosed):
 		return &reworded{"the pool is closed", err}
 	default:

@@ -26,17 +26,22 @@ func (e *UnhealthyError) Unwrap() []error { return []error{ErrUnhealthy, e.Reaso
 // health counts failures to reach the server. It has no goroutine: while the
 // server is unhealthy one caller after the other is let through as the trial,
 // at intervals that double up to the longest.
+//
+// INVARIANT: a server is not found unhealthy before its outage, as far as anybody
+// has looked, has lasted for after. What was not looked at for sameOutage is no part
+// of an outage: a failure of hours ago says nothing about the one of now.
 type health struct {
 	failures, recoveries int           // thresholds; failures < 0: off
-	after                time.Duration // how long the failures must have gone on, at least
+	after                time.Duration // how long the failures must have gone on, at least; 0: they are counted alone
 	changed              func(reason error)
 
 	mu struct {
 		sync.Mutex
-		failed    int // in a row
+		failed    int // in a row, of one outage
 		succeeded int // in a row, since unhealthy
 		since     time.Time
 		last      time.Time // of the last failure that counted
+		seen      time.Time // of the last failure of all, those that overlap included
 		reason    error     // nil: healthy
 		pause     time.Duration
 		next      time.Time
@@ -46,6 +51,11 @@ type health struct {
 const (
 	firstPause   = 250 * time.Millisecond
 	longestPause = 10 * time.Second
+
+	// sameOutage is the longest time without an attempt between two failures of
+	// one outage. Opens that are tried again come no more than a second apart, and
+	// may wait for a budget.
+	sameOutage = 5 * time.Second
 )
 
 // failed takes note of a failed attempt to reach the server that took that
@@ -56,12 +66,18 @@ func (h *health) failed(err error, took time.Duration) {
 		return
 	}
 	now := time.Now()
+	began := now.Add(-took)
 	h.mu.Lock()
-	if h.mu.failed > 0 && !now.Add(-took).After(h.mu.last) {
+	unseen := began.Sub(h.mu.seen)
+	h.mu.seen = now
+	if h.mu.failed > 0 && !began.After(h.mu.last) {
 		h.mu.Unlock()
 		return
 	}
 	h.mu.last = now
+	if h.mu.reason == nil && h.after > 0 && unseen > sameOutage {
+		h.mu.failed = 0
+	}
 	if h.mu.failed == 0 && h.mu.reason == nil {
 		h.mu.since = now
 	}

@@ -14,30 +14,40 @@ import (
 type healthModel struct {
 	failures, recoveries int
 	after                time.Duration
-	history              []healthEvent // what counted: failures and successes
-	trials               []time.Time   // since the last turn to unhealthy
+	history              []healthEvent
+	trials               []time.Time // since the last turn to unhealthy
 }
 
+// A healthEvent is an attempt to reach the server.
 type healthEvent struct {
-	failed bool
-	at     time.Time
+	failed    bool
+	began, at time.Time
 }
 
-// fails takes note of a failed attempt that began then, unless it is one with the
-// last failure of the row.
-func (m *healthModel) fails(began time.Time) {
-	if n := len(m.history); n > 0 && m.history[n-1].failed && !began.After(m.history[n-1].at) {
-		return
-	}
-	m.event(true)
-}
-
-func (m *healthModel) event(failed bool) {
+func (m *healthModel) event(failed bool, took time.Duration) {
 	_, before, _ := m.state()
-	m.history = append(m.history, healthEvent{failed, time.Now()})
+	m.history = append(m.history, healthEvent{failed, time.Now().Add(-took), time.Now()})
 	if _, now, _ := m.state(); now && !before {
 		m.trials = nil
 	}
+}
+
+// outage is the run of failures that ends with event i: those after the last
+// success, and after the last time in which nobody has tried. apart counts those
+// of them that began after the end of the one counted before; with counts, event i
+// is one of these.
+func (m *healthModel) outage(i int) (since time.Time, apart int, counts bool) {
+	first := i
+	for first > 0 && m.history[first-1].failed && (m.after <= 0 || m.history[first].began.Sub(m.history[first-1].at) <= 5*time.Second) {
+		first--
+	}
+	var last time.Time
+	for _, e := range m.history[first : i+1] {
+		if counts = e.began.After(last); counts {
+			apart, last = apart+1, e.at
+		}
+	}
+	return m.history[first].at, apart, counts
 }
 
 // state replays the history: since when the row of failures lasts that made the
@@ -49,19 +59,20 @@ func (m *healthModel) state() (since time.Time, unhealthy bool, turned time.Time
 }
 
 func (m *healthModel) replay() (since time.Time, unhealthy bool, turned time.Time, turns int) {
-	for i := range m.history {
-		// The longest run of one kind that ends here.
-		run := i
-		for run > 0 && m.history[run-1].failed == m.history[i].failed {
-			run--
+	successes := 0
+	for i, e := range m.history {
+		if successes++; e.failed {
+			successes = 0
 		}
-		length := i - run + 1
 		switch {
 		case m.failures < 0:
-		case !unhealthy && m.history[i].failed && length >= m.failures && m.history[i].at.Sub(m.history[run].at) >= m.after:
-			since, unhealthy, turned = m.history[run].at, true, m.history[i].at
-			turns++
-		case unhealthy && !m.history[i].failed && length >= m.recoveries:
+		case !unhealthy && e.failed:
+			first, apart, counts := m.outage(i)
+			if counts && apart >= m.failures && e.at.Sub(first) >= m.after {
+				since, unhealthy, turned = first, true, e.at
+				turns++
+			}
+		case unhealthy && successes >= m.recoveries:
 			unhealthy = false
 			turns++
 		}
@@ -106,18 +117,18 @@ func TestHealthFollowsItsModel(t *testing.T) {
 				program += fmt.Sprint(op, " ")
 				switch op {
 				case 0, 1, 2:
-					took := []time.Duration{0, ms, 5 * time.Second}[random.IntN(3)]
+					took := []time.Duration{0, ms, 5 * time.Second, 12 * time.Second}[random.IntN(4)]
 					h.failed(down(), took)
-					m.fails(time.Now().Add(-took))
+					m.event(true, took)
 				case 3:
 					h.failed(&Error{Fault: FaultAuth, Err: errAway}, 0) // an answer, of a kind
 				case 4:
 					h.succeeded()
-					m.event(false)
+					m.event(false, 0)
 				case 5, 6:
 					require.Equal(t, m.admits(), h.admit() == nil, "seed %d: %s", seed, program)
 				default:
-					time.Sleep([]time.Duration{ms, 100 * ms, firstPause, time.Second, 11 * time.Second}[random.IntN(5)])
+					time.Sleep([]time.Duration{ms, 100 * ms, firstPause, time.Second, 4 * time.Second, 5 * time.Second, 11 * time.Second}[random.IntN(7)])
 				}
 				since, unhealthy, _, wantTurns := m.replay()
 				gotSince, reason := h.state()

@@ -143,3 +143,30 @@ func (p *FlightSQLPool) ping(ctx context.Context, c session.Conn) error {
 	}
 	return err
 }
+
+var errBrokenOff = errors.New("the caller's context has ended the goroutine")
+
+// usable reports whether the connection of a loan can be used. When a method of
+// the caller's context ends the goroutine meanwhile, the connection is dropped,
+// since nobody knows what was sent on it.
+func (p *FlightSQLPool) usable(ctx context.Context, loan reservoir.Loan[session.Conn], proven bool) (err error) {
+	c := loan.Value()
+	known := false
+	defer func() {
+		if !known {
+			_ = loan.Discard(errBrokenOff) // nobody else will
+		}
+	}()
+	if err = c.Lost(); err == nil && proven {
+		err = p.verify(ctx, c)
+	}
+	known = true
+	return err
+}
+
+// verify pings a connection before a call is repeated on it.
+func (p *FlightSQLPool) verify(ctx context.Context, c session.Conn) error {
+	ctx, stop := context.WithTimeout(ctx, p.cfg.HealthCheck.Timeout)
+	defer stop()
+	return p.ping(ctx, c)
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
@@ -62,29 +63,44 @@ func TestAPanicInTheCallersContextKeepsNoConnection(t *testing.T) {
 		},
 	}
 	ends := map[string]func(){"panic": func() { panic("context") }, "Goexit": runtime.Goexit}
+	// What the call meets: begin is before it, and what it returns once it waits.
+	meets := map[string]func(r *rig) func(){
+		"an idle connection": func(*rig) func() { return func() {} },
+		"none":               func(r *rig) func() { held := r.session(); return func() { _ = held.Close() } },
+		"a failure": func(r *rig) func() {
+			fault := r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, Times: 1, Do: testserver.Fail(codes.Unavailable, "gone")})
+			return fault.Clear
+		},
+	}
 	for name, call := range calls {
-		for way, end := range ends {
-			t.Run(name+" "+way, func(t *testing.T) {
-				inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
-					for at, reached := 1, true; reached; at++ {
-						require.NoError(t, r.pool.Ping(r.Context()), "at %d", at)
-						left := at
-						ended := make(chan struct{})
-						go func() {
-							defer close(ended)
-							defer func() { _ = recover() }()
-							ctx, stop := context.WithCancel(r.Context())
-							defer stop()
-							call(panicking{ctx, &left, end}, r.pool)
-						}()
-						<-ended
-						synctest.Wait()
-						reached = left == 0
-						left = 0
-						require.Zero(t, r.pool.Stats().InUse, "at %d", at)
-					}
+		for met, begin := range meets {
+			for way, end := range ends {
+				t.Run(name+", "+met+", "+way, func(t *testing.T) {
+					inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+						for at, reached := 1, true; reached; at++ {
+							require.NoError(t, r.pool.Ping(r.Context()), "at %d", at)
+							left := at
+							ended := make(chan struct{})
+							waits := begin(r)
+							go func() {
+								defer close(ended)
+								defer func() { _ = recover() }()
+								ctx, stop := context.WithCancel(r.Context())
+								defer stop()
+								call(panicking{ctx, &left, end}, r.pool)
+							}()
+							synctest.Wait()
+							waits()
+							<-ended
+							time.Sleep(10 * time.Second) // for cancel chains
+							reached = left == 0
+							left = 0
+							require.Zero(t, r.pool.Stats().InUse, "at %d", at)
+							require.Zero(t, r.pool.Stats().Waiting, "at %d", at)
+						}
+					})
 				})
-			})
+			}
 		}
 	}
 	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {

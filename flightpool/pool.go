@@ -243,7 +243,7 @@ func (p *FlightSQLPool) validate(ctx context.Context, c session.Conn) error {
 // size are closed when they come back.
 func (p *FlightSQLPool) Resize(maxSize int) error {
 	if err := p.conns.Resize(maxSize); err != nil {
-		return badArgument("Resize", p.target, "%w", err)
+		return badArgument("Resize", p.target, "%w", poolError(err))
 	}
 	return nil
 }

@@ -224,11 +224,7 @@ func (p *FlightSQLPool) borrow(ctx context.Context, proven bool) (reservoir.Loan
 				return loan, err
 			}
 		}
-		c := loan.Value()
-		err := c.Lost()
-		if err == nil && proven {
-			err = p.verify(ctx, c)
-		}
+		err := p.usable(ctx, loan, proven)
 		if err == nil {
 			return loan, nil
 		}
@@ -237,13 +233,6 @@ func (p *FlightSQLPool) borrow(ctx context.Context, proven bool) (reservoir.Loan
 			return reservoir.Loan[session.Conn]{}, err
 		}
 	}
-}
-
-// verify pings a connection before a call is repeated on it.
-func (p *FlightSQLPool) verify(ctx context.Context, c session.Conn) error {
-	ctx, stop := context.WithTimeout(ctx, p.cfg.HealthCheck.Timeout)
-	defer stop()
-	return p.ping(ctx, c)
 }
 
 // healthy lets a call wait for a connection unless nobody waits for an

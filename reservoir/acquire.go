@@ -187,45 +187,61 @@ func (r *Reservoir[C]) shed() error {
 func (r *Reservoir[C]) endedBefore(err error) error {
 	how := endingOf(err)
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.mu.closed {
+	closed, state := r.mu.closed, r.exhausted()
+	if !closed {
+		r.countEnding(how)
+	}
+	r.mu.Unlock()
+	if closed {
 		return fmt.Errorf("%w (and the caller's context has ended: %w)", ErrClosed, err)
 	}
-	r.countEnding(how)
-	return waitError(err, how, r.exhausted(), 0)
+	return waitError(err, how, state, 0)
 }
 
-// await waits for w's result.
+// await waits for w's result. Whatever ends the caller's goroutine meanwhile, a
+// hook or a method of its ctx, leaves neither a place in the queue nor a loan
+// behind.
 func (r *Reservoir[C]) await(ctx context.Context, w *waiter[C]) (Loan[C], error) {
+	woken, ended := false, false
+	defer func() {
+		if !ended {
+			r.drop(w, woken)
+		}
+	}()
 	if start := r.cfg.Hooks.WaitStart; start != nil {
-		told := false
-		defer func() {
-			if !told { // the hook has ended the caller's goroutine
-				if r.leave(w, canceled) {
-					r.leavers.canceled.Add(1)
-				} else {
-					<-w.ready
-					_ = w.loan.Release() // the zero Loan's is no concern
-				}
-			}
-		}()
 		r.tellHere(start)
-		told = true
 	}
 	if w.done == nil {
 		<-w.ready // a select of one costs more
-		return r.awaited(ctx, w)
+	} else {
+		select {
+		case <-w.ready:
+		case <-w.done:
+			err := endOf(ctx)
+			if how := endingOf(err); r.leave(w, how) {
+				ended = true
+				return r.gaveUp(err, how, w.since)
+			}
+			<-w.ready
+		}
 	}
-	select {
-	case <-w.ready:
-	case <-w.done:
-		err := endOf(ctx)
-		if how := endingOf(err); r.leave(w, how) {
-			return r.gaveUp(err, how, w.since)
+	woken = true
+	loan, err := r.awaited(ctx, w)
+	ended = true
+	r.recycle(w)
+	return loan, err
+}
+
+// drop ends the wait of a caller who takes no result.
+func (r *Reservoir[C]) drop(w *waiter[C], woken bool) {
+	if !woken {
+		if r.leave(w, canceled) {
+			r.leavers.canceled.Add(1)
+			return
 		}
 		<-w.ready
 	}
-	return r.awaited(ctx, w)
+	_ = w.loan.Release() // the zero Loan's, and one that was given on, are no concern
 }
 
 // endOf is why a ctx has ended whose Done says that it has.
@@ -240,7 +256,6 @@ func endOf(ctx context.Context) error {
 func (r *Reservoir[C]) awaited(ctx context.Context, w *waiter[C]) (Loan[C], error) {
 	waited := time.Duration(r.clock.exact() - w.since)
 	loan, err, state := w.loan, w.err, w.state
-	r.recycle(w)
 	how := failed
 	switch {
 	case err == nil && ctx.Err() != nil, errors.Is(err, errLeft):
@@ -262,24 +277,13 @@ func (r *Reservoir[C]) awaited(ctx context.Context, w *waiter[C]) (Loan[C], erro
 // endWait ends every wait, on the caller's goroutine.
 func (r *Reservoir[C]) endWait(loan Loan[C], waited time.Duration, err error) (Loan[C], error) {
 	r.waitTime.Add(int64(waited))
-	if r.cfg.Hooks.WaitEnd != nil {
-		r.tellWaitEnd(loan, waited, err)
+	if end := r.cfg.Hooks.WaitEnd; end != nil {
+		r.tellHere(func() { end(waited, err) })
 	}
 	if err != nil {
 		return Loan[C]{}, err
 	}
 	return r.borrowed(loan, waited), nil
-}
-
-func (r *Reservoir[C]) tellWaitEnd(loan Loan[C], waited time.Duration, err error) {
-	told := false
-	defer func() {
-		if !told && err == nil {
-			_ = loan.Release() // the hook has ended the caller's goroutine
-		}
-	}()
-	r.tellHere(func() { r.cfg.Hooks.WaitEnd(waited, err) })
-	told = true
 }
 
 // tooLate passes a loan that was given to a caller who had just left on to the

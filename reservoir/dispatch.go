@@ -22,7 +22,9 @@ const (
 // calls reconcile afterwards.
 func (r *Reservoir[C]) dispatch(e *entry[C], fx *effects[C]) {
 	now := r.clock.now()
-	r.markStale(e, now)
+	if _, unfit := r.unfit(e, now); !unfit { // what is closed anyway needs no successor
+		r.markStale(e, now)
+	}
 	to, reason := r.verdict(e, now)
 	if to == toWaiter {
 		switch r.handOff(e, now, fx) {

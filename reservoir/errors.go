@@ -121,6 +121,18 @@ type permanentError struct{ err error }
 func (e *permanentError) Error() string { return e.err.Error() }
 func (e *permanentError) Unwrap() error { return e.err }
 
+// RangeError says that the number given to a call is out of its bounds. Nothing
+// was changed.
+type RangeError struct {
+	Op     string // the call
+	Value  int
+	Bounds string // such as "between 0 and MaxSize 8"
+}
+
+func (e *RangeError) Error() string {
+	return fmt.Sprintf("reservoir: %s: %d is not %s", e.Op, e.Value, e.Bounds)
+}
+
 // CloseError says what Close could not do gently.
 type CloseError struct {
 	// Forced counts the loans that were still out and were closed under their

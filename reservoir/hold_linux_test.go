@@ -125,7 +125,7 @@ func TestNoSectionUnderTheLockIsLongWithManyWaiters(t *testing.T) {
 		"a failed open": func(t *testing.T, r *Reservoir[int], _ Loan[int], _ []*waiter[int]) {
 			var fx effects[int]
 			r.mu.Lock()
-			r.failThrough(r.mu.lastWaiter, errNoReason, &fx)
+			r.failThrough(r.mu.lastWaiter, errNoReason, false, &fx)
 			r.unlock(&fx)
 		},
 	} {

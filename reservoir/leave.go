@@ -33,10 +33,14 @@ const recently = int64(100 * time.Millisecond)
 // leave ends the wait of a caller whose ctx has ended. It returns false when the
 // wait's result was decided before: then the caller has to take that.
 func (r *Reservoir[C]) leave(w *waiter[C], how ending) bool {
+	// Counted before it has left: whoever takes it out of the queue at once
+	// counts it back.
+	r.leavers.inQueue.Add(1)
 	if !w.fate.CompareAndSwap(waits, left) {
+		r.leavers.inQueue.Add(-1)
+		r.countedTooFew()
 		return false
 	}
-	r.leavers.inQueue.Add(1)
 	w.late = how == timedOut
 	w.asks = w.late && !r.describedAt(r.clock.exact()-recently)
 	for {
@@ -55,14 +59,22 @@ func (r *Reservoir[C]) leave(w *waiter[C], how ending) bool {
 	}
 }
 
-// removeOthers takes those out of the queue who have left since the first did,
-// on a goroutine of the reservoir: they are not that caller's to wait for.
-func (r *Reservoir[C]) removeOthers(first *waiter[C]) {
+// countedTooFew looks again at what was decided while a caller who was given a
+// result counted as one who had left.
+func (r *Reservoir[C]) countedTooFew() {
+	var fx effects[C]
 	r.mu.Lock()
-	r.mu.tasks++
-	r.mu.Unlock()
-	go func() {
-		defer r.taskDone()
+	if r.cfg.OnExhausted == FailFast {
+		r.reconcile(&fx)
+	}
+	r.unlock(&fx)
+}
+
+// removeOthers takes those out of the queue who have left since the first did,
+// on a goroutine of the reservoir: they are not that caller's to wait for. Once
+// Close has begun they are few, and no goroutine is begun any more.
+func (r *Reservoir[C]) removeOthers(first *waiter[C]) {
+	remove := func() {
 		for seen := first; ; {
 			head := r.leavers.latest.Load()
 			if r.removeLeavers(head, seen) {
@@ -70,6 +82,20 @@ func (r *Reservoir[C]) removeOthers(first *waiter[C]) {
 			}
 			seen = head
 		}
+	}
+	r.mu.Lock()
+	closed := r.mu.closed
+	if !closed {
+		r.mu.tasks++
+	}
+	r.mu.Unlock()
+	if closed {
+		remove()
+		return
+	}
+	go func() {
+		defer r.taskDone()
+		remove()
 	}()
 }
 

@@ -102,6 +102,7 @@ func (r *Reservoir[C]) skipOpen(e *entry[C]) {
 // opened takes a new connection in, which can be used until a time; unusable is
 // why it can't be used at all, which counts as a failed open.
 func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) {
+	lasting := permanent(unusable)
 	var fx effects[C]
 	r.mu.Lock()
 	now := r.clock.read()
@@ -126,11 +127,13 @@ func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) {
 	e.fastPathUntil = min(e.span.replaceAt, e.span.expireAt-r.clock.slack)
 	if e.lost != nil {
 		r.countEarlyLoss(e, now)
+	} else {
+		r.mu.failing = nil // e can serve those who have not been told yet
 	}
 	r.schedule(e, now)
 	r.dispatch(e, &fx)
 	if unusable != nil && r.live() == 0 && !r.mu.closed {
-		r.failThrough(e.lastWaiterAtOpen, unusable, &fx)
+		r.failThrough(e.lastWaiterAtOpen, unusable, lasting, &fx)
 	}
 	if c := r.counts(); e.state == idle && c.stale > c.superseded && c.idle > c.minIdle && c.established > c.ready {
 		r.mu.superseded++ // e is its successor
@@ -145,6 +148,7 @@ func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) {
 // Close has ended is no failure.
 func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bool) {
 	_ = giveBack(e.release) // the open's own error matters more
+	lasting := permanent(cause)
 	var fx effects[C]
 	r.mu.Lock()
 	now := r.clock.read()
@@ -164,7 +168,7 @@ func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bo
 	}
 	r.remove(e)
 	if r.live() == 0 && !full && !closed { // else Close tells them
-		r.failThrough(r.mu.failedThrough, cause, &fx)
+		r.failThrough(r.mu.failedThrough, cause, lasting, &fx)
 	}
 	r.reconcile(&fx)
 	r.unlock(&fx)

@@ -113,6 +113,7 @@ type world struct {
 	loans    []Loan[*provenConn]
 	over     []Loan[*provenConn]
 	ops      int
+	proving  atomic.Int64 // calls of Prove
 }
 
 var errProve = errors.New("refused")
@@ -401,7 +402,11 @@ func (w *world) steer(ctx context.Context, n int) {
 		w.note("fail waiters %d", w.r.FailWaiters(errProve))
 	case 97:
 		w.note("prove")
-		go func() { _ = w.r.Prove(ctx) }()
+		w.proving.Add(1)
+		go func() {
+			_ = w.r.Prove(ctx)
+			w.proving.Add(-1)
+		}()
 	case 98:
 		w.note("wait ready")
 		go func() {
@@ -591,8 +596,10 @@ func (w *world) naive() string {
 		return fmt.Sprintf("the alarm is at %d, it is %d, what is due is at %d and %d", m.due, now, first, r.firstDeadline())
 	case m.superseded > m.stale:
 		return fmt.Sprintf("%d superseded of %d", m.superseded, m.stale)
-	case m.tasks != m.count[opening]+m.count[checking]+m.count[closing]:
-		return fmt.Sprintf("%d tasks, %v", m.tasks, m.count)
+	}
+	proofs := int(w.proving.Load()) - (m.waiters.n - len(w.callers)) // those that have a connection
+	if m.tasks != m.count[opening]+m.count[checking]+m.count[closing]+proofs {
+		return fmt.Sprintf("%d tasks, %v and %d proofs", m.tasks, m.count, proofs)
 	}
 	if len(m.all) > w.ceiling {
 		return fmt.Sprintf("%d connections, more than %d", len(m.all), w.ceiling)

@@ -14,16 +14,17 @@ type readyWait struct {
 
 // WaitReady waits until at least n connections are open, idle or on loan, and
 // has them opened if need be. It goes on over failed opens until ctx ends; the
-// error then wraps ctx's and that of the latest open. n must not be more than
-// MaxSize; while Resize makes MaxSize smaller than n, that many will do. It
-// returns ErrClosed when the reservoir closes.
+// error then wraps ctx's and that of the latest open. An n of more than MaxSize
+// is a *RangeError; while Resize makes MaxSize smaller than n, that many will do.
+// It returns ErrClosed when the reservoir closes.
 func (r *Reservoir[C]) WaitReady(ctx context.Context, n int) error {
+	done := ctx.Done() // a method of the caller's: see Acquire
 	t := &readyWait{n: n, ready: make(chan struct{})}
 	var fx effects[C]
 	r.mu.Lock()
-	if n > r.mu.maxSize {
-		defer r.mu.Unlock()
-		return fmt.Errorf("reservoir: WaitReady: %d is more than MaxSize %d", n, r.mu.maxSize)
+	if limit := r.mu.maxSize; n > limit && !r.mu.closed {
+		r.mu.Unlock()
+		return &RangeError{"WaitReady", n, fmt.Sprintf("between 0 and MaxSize %d", limit)}
 	}
 	r.mu.readyWaits = append(r.mu.readyWaits, t)
 	r.notifyReady(&fx)
@@ -31,28 +32,30 @@ func (r *Reservoir[C]) WaitReady(ctx context.Context, n int) error {
 	r.unlock(&fx)
 	select {
 	case <-t.ready:
-		return r.readyResult(t, nil)
-	case <-ctx.Done():
-		return r.readyResult(t, endOf(ctx))
+	case <-done:
+	}
+	stood, closed, open, lastOpen := r.endReady(t)
+	switch {
+	case closed:
+		return ErrClosed
+	case !stood:
+		return nil
+	case lastOpen == nil:
+		return fmt.Errorf("reservoir: %d of %d connections open: %w", open, n, endOf(ctx))
+	default:
+		return fmt.Errorf("reservoir: %d of %d connections open: %w (last open: %w)", open, n, endOf(ctx), lastOpen)
 	}
 }
 
-// readyResult ends a call of WaitReady; ended is the error of its ctx.
-func (r *Reservoir[C]) readyResult(t *readyWait, ended error) error {
+// endReady ends a call of WaitReady. It says whether the call had not been woken
+// yet, and what the reservoir is like.
+func (r *Reservoir[C]) endReady(t *readyWait) (stood, closed bool, open int, lastOpen error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	waiting := slices.Index(r.mu.readyWaits, t)
-	switch {
-	case waiting < 0 && r.mu.closed:
-		return ErrClosed
-	case waiting < 0:
-		return nil
+	if at := slices.Index(r.mu.readyWaits, t); at >= 0 {
+		r.mu.readyWaits, stood = slices.Delete(r.mu.readyWaits, at, at+1), true
 	}
-	r.mu.readyWaits = slices.Delete(r.mu.readyWaits, waiting, waiting+1)
-	if r.mu.lastOpen == nil {
-		return fmt.Errorf("reservoir: %d of %d connections open: %w", r.established(), t.n, ended)
-	}
-	return fmt.Errorf("reservoir: %d of %d connections open: %w (last open: %w)", r.established(), t.n, ended, r.mu.lastOpen)
+	return stood, r.mu.closed, r.established(), r.mu.lastOpen
 }
 
 // notifyReady wakes the calls of WaitReady that have what they want, all of them

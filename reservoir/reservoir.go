@@ -70,7 +70,7 @@ type Reservoir[C any] struct {
 		waiters    list[*waiter[C]]
 		untimed    list[*waiter[C]] // of waiters, those whose ctx has no deadline
 		lastWaiter uint64           // the number of the latest
-		failing    failing
+		failing    []failing        // failed opens whose callers are being told, in order
 		readyWaits []*readyWait
 
 		maxSize, minIdle int
@@ -134,12 +134,13 @@ func (r *Reservoir[C]) bounded(limit time.Duration) (context.Context, context.Ca
 	return context.WithTimeout(r.ctx, limit)
 }
 
-// Resize changes MaxSize to n, at least 1, at once and without waiting. When
-// there are more connections than that, idle ones are closed now and loans when
-// they end. While n is less than MinIdle, MinIdle is n.
+// Resize changes MaxSize to n, from 1 to 2^31-1, at once and without waiting; any
+// other n is a *RangeError. When there are more connections than that, idle ones
+// are closed now and loans when they end. While n is less than MinIdle, MinIdle
+// is n.
 func (r *Reservoir[C]) Resize(n int) error {
 	if n < 1 || n > maxConnections {
-		return fmt.Errorf("reservoir: Resize: MaxSize: %d is not between 1 and %d", n, maxConnections)
+		return &RangeError{"Resize", n, fmt.Sprintf("between 1 and %d", maxConnections)}
 	}
 	var fx effects[C]
 	r.mu.Lock()

@@ -2,6 +2,7 @@ package reservoir
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 )
@@ -117,8 +118,10 @@ func (r *Reservoir[C]) FailWaiters(err error) int {
 
 // Prove borrows a connection as Acquire does, runs Config.Check on it and gives
 // it back; one that fails is closed. A nil error means that a connection works
-// now. CheckTimeout bounds the check.
+// now. The check runs on a goroutine of the reservoir, bounded by CheckTimeout:
+// Prove returns when ctx ends, and the check goes on.
 func (r *Reservoir[C]) Prove(ctx context.Context) error {
+	done := ctx.Done()
 	loan, err := r.Acquire(ctx)
 	if err != nil {
 		return err
@@ -127,14 +130,39 @@ func (r *Reservoir[C]) Prove(ctx context.Context) error {
 		_ = loan.Release() // only a forced Close can have been faster
 		return nil
 	}
-	guarded(func() error { return r.checkHere(ctx, loan.Value()) }, func(e error) {
-		if err = e; err == nil {
-			_ = loan.Release() // as above
+	r.mu.Lock()
+	taken := !r.out(loan) // by Close
+	if !taken {
+		r.mu.tasks++
+	}
+	r.mu.Unlock()
+	if taken {
+		return ErrClosed
+	}
+	checked := make(chan error, 1)
+	go r.prove(loan, checked)
+	select {
+	case err = <-checked:
+		return err
+	case <-done:
+		return fmt.Errorf("reservoir: check: %w", endOf(ctx))
+	}
+}
+
+// prove checks a connection that is on loan for it, and ends the loan.
+func (r *Reservoir[C]) prove(loan Loan[C], checked chan<- error) {
+	defer r.taskDone()
+	guarded(func() error { return r.checkHere(r.ctx, loan.Value()) }, func(err error) {
+		if err == nil {
+			_ = loan.Release() // only a forced Close can have been faster
 		} else {
 			_ = r.discard(loan, Unhealthy, err)
+			if r.ctx.Err() != nil {
+				err = fmt.Errorf("%w during a check: %w", ErrClosed, err)
+			}
 		}
+		checked <- err
 	})
-	return err
 }
 
 // Info describes one open connection at one moment.

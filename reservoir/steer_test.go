@@ -150,3 +150,62 @@ func TestConnectionsDescribesWhatIsOpen(t *testing.T) {
 		shut(t, r)
 	})
 }
+
+// The check is the reservoir's: neither a Check that does not heed its ctx nor one
+// that ends its goroutine concerns the caller.
+func TestProveEndsWithItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		var broken error
+		r := f.pool(t, func(c *config) {
+			c.CheckInterval, c.CheckTimeout = -1, time.Hour
+			c.Check = func(ctx context.Context, _ *conn) error { time.Sleep(time.Minute); return broken }
+		})
+		for _, broken = range []error{nil, errRefused} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			began := time.Now()
+			require.ErrorIs(t, r.Prove(ctx), context.DeadlineExceeded)
+			cancel()
+			require.Equal(t, time.Second, time.Since(began))
+			require.Equal(t, 1, r.Stats().InUse, "the check goes on")
+			time.Sleep(time.Minute)
+			require.Zero(t, r.Stats().InUse)
+		}
+		require.EqualValues(t, 1, r.Stats().Closed[reservoir.Unhealthy])
+		require.Equal(t, 1, f.read(&f.opens))
+		shut(t, r)
+	})
+}
+
+// Close ends a check, waits for its end, and is told as the reason.
+func TestProveBesideClose(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) {
+			c.CheckInterval = -1
+			c.Check = func(ctx context.Context, _ *conn) error { <-ctx.Done(); time.Sleep(time.Second); return ctx.Err() }
+		})
+		proved := make(chan error)
+		go func() { proved <- r.Prove(t.Context()) }()
+		synctest.Wait()
+		began := time.Now()
+		go func() { require.ErrorIs(t, <-proved, reservoir.ErrClosed) }()
+		require.NoError(t, r.Close(t.Context()))
+		require.Equal(t, time.Second, time.Since(began))
+	})
+}
+
+func TestWhatIsOutOfRangeIsSaidSo(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, nil)
+		for want, call := range map[string]func() error{
+			"reservoir: WaitReady: 5 is not between 0 and MaxSize 4": func() error { return r.WaitReady(t.Context(), 5) },
+			"reservoir: Resize: 0 is not between 1 and 2147483647":   func() error { return r.Resize(0) },
+		} {
+			err := call()
+			require.EqualError(t, err, want)
+			var outside *reservoir.RangeError
+			require.ErrorAs(t, err, &outside)
+		}
+		shut(t, r)
+		require.ErrorIs(t, r.WaitReady(t.Context(), 5), reservoir.ErrClosed)
+	})
+}

@@ -20,6 +20,7 @@ func (r *Reservoir[C]) verify() {
 	invariant.Check(m.outdated >= 0 && m.outdated <= m.idle.n && m.aged >= 0 && m.aged <= m.idle.n, "%d outdated, %d aged of %d idle", m.outdated, m.aged, m.idle.n)
 	invariant.Check(m.untimed.n <= m.waiters.n, "%d without a deadline of %d waiters", m.untimed.n, m.waiters.n)
 	invariant.Check(len(m.timers) == r.established() || m.closed, "%d timers, %d established", len(m.timers), r.established())
+	invariant.Check(r.leavers.inQueue.Load() >= 0, "%d of those in the queue have left", r.leavers.inQueue.Load())
 	if !m.closed && m.waiters.n > 0 {
 		now := r.clock.now()
 		front := m.idle.front()

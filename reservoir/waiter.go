@@ -217,16 +217,21 @@ type failing struct {
 	err     error
 }
 
+// permanent says whether an error of an open is marked so. It may call methods of
+// the user's error, so the caller must not hold mu.
+func permanent(err error) bool {
+	var lasting *permanentError
+	return errors.As(err, &lasting)
+}
+
 // failThrough fails those who came before an open began, as OpenRetry says; for
 // the later ones the next open is news. The caller holds mu.
-func (r *Reservoir[C]) failThrough(through uint64, cause error, fx *effects[C]) {
+func (r *Reservoir[C]) failThrough(through uint64, cause error, lasting bool, fx *effects[C]) {
 	retry := r.cfg.OpenRetry
-	var lasting *permanentError
-	permanent := errors.As(cause, &lasting)
-	if retry == OpenRetryAlways && !permanent {
+	if retry == OpenRetryAlways && !lasting {
 		return
 	}
-	r.mu.failing = failing{through: through, all: permanent || retry == OpenRetryNever, err: &OpenError{Err: cause}}
+	r.mu.failing = append(r.mu.failing, failing{through, lasting || retry == OpenRetryNever, &OpenError{Err: cause}})
 	if r.failBatch(batch, fx) == 0 {
 		r.arm(r.clock.now()) // for the rest
 	}
@@ -235,23 +240,21 @@ func (r *Reservoir[C]) failThrough(through uint64, cause error, fx *effects[C]) 
 // failBatch goes on with what failThrough began, for up to so many waiters, and
 // returns how much of that is left. The caller holds mu.
 func (r *Reservoir[C]) failBatch(left int, fx *effects[C]) int {
-	f := r.mu.failing
-	if f.err == nil {
-		return left
-	}
 	var state *ExhaustedError
-	for ; left > 0; left-- {
+	for left > 0 && len(r.mu.failing) > 0 {
+		f := r.mu.failing[0]
 		w := r.mu.untimed.front()
 		if f.all {
 			w = r.mu.waiters.front()
 		}
 		if w == nil || w.number > f.through {
-			r.mu.failing = failing{}
-			return left
+			r.mu.failing = r.mu.failing[1:]
+			continue
 		}
 		r.fail(w, f.err, failed, &state, fx)
+		left--
 	}
-	return 0
+	return left
 }
 
 // failExcess fails, under FailFast, those who wait although nothing comes for

@@ -52,7 +52,14 @@ func (c *call) end(o outcome) error {
 			f()
 		}
 	}()
-	e := c.errorOf(o)
+	e, known := (*Error)(nil), false
+	defer func() {
+		if !known { // a method of the caller's context has ended the goroutine
+			c.s.conclude(c, outcome{cut: errCallback}, &Error{Op: c.op, Stage: StageFetch, Fault: FaultContext, Err: errCallback})
+		}
+	}()
+	e = c.errorOf(o)
+	known = true
 	c.s.conclude(c, o, e)
 	if e == nil {
 		return nil
