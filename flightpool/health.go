@@ -31,9 +31,10 @@ func (e *UnhealthyError) Unwrap() []error { return []error{ErrUnhealthy, e.Reaso
 // has looked, has lasted for after. What was not looked at for sameOutage is no part
 // of an outage: a failure of hours ago says nothing about the one of now.
 type health struct {
-	failures, recoveries int           // thresholds; failures < 0: off
-	after                time.Duration // how long the failures must have gone on, at least; 0: they are counted alone
-	changed              func(reason error)
+	failures, recoveries int                // thresholds; failures < 0: off
+	after                time.Duration      // how long the failures must have gone on, at least; 0: they are counted alone
+	failing              func()             // called at once when the server has turned unhealthy
+	changed              func(reason error) // told of every turn, one after the other
 
 	mu struct {
 		sync.Mutex
@@ -45,6 +46,9 @@ type health struct {
 		reason    error     // nil: healthy
 		pause     time.Duration
 		next      time.Time
+
+		turns   []error // of which changed has not been told
+		telling bool
 	}
 }
 
@@ -90,11 +94,39 @@ func (h *health) failed(err error, took time.Duration) {
 	if turned {
 		h.mu.pause = firstPause
 		h.mu.next = now.Add(firstPause)
+		h.mu.turns = append(h.mu.turns, err)
 	}
 	h.mu.Unlock()
 	if turned {
-		h.changed(err)
+		h.failing()
+		h.tell()
 	}
+}
+
+// tell has changed told of the turns, by one goroutine at a time: another might
+// overtake, and the user be left with the turn before the last.
+func (h *health) tell() {
+	for h.tellNext() {
+	}
+}
+
+func (h *health) tellNext() bool {
+	h.mu.Lock()
+	if h.mu.telling || len(h.mu.turns) == 0 {
+		h.mu.Unlock()
+		return false
+	}
+	h.mu.telling = true
+	reason := h.mu.turns[0]
+	h.mu.turns = h.mu.turns[1:]
+	h.mu.Unlock()
+	defer func() { // a hook may end the goroutine
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.mu.telling = false
+	}()
+	h.changed(reason)
+	return true
 }
 
 // succeeded takes note of an answer of the server.
@@ -105,11 +137,12 @@ func (h *health) succeeded() {
 	if h.mu.reason != nil {
 		if h.mu.succeeded++; h.mu.succeeded >= h.recoveries {
 			h.mu.reason, h.mu.succeeded, turned = nil, 0, true
+			h.mu.turns = append(h.mu.turns, nil)
 		}
 	}
 	h.mu.Unlock()
 	if turned {
-		h.changed(nil)
+		h.tell()
 	}
 }
 

@@ -110,7 +110,7 @@ func TestHealthFollowsItsModel(t *testing.T) {
 				m.failures = -1
 			}
 			turns, unhealthyNow := 0, false
-			h := health{failures: m.failures, after: m.after, recoveries: m.recoveries, changed: func(err error) { turns, unhealthyNow = turns+1, err != nil }}
+			h := health{failures: m.failures, after: m.after, recoveries: m.recoveries, failing: func() {}, changed: func(err error) { turns, unhealthyNow = turns+1, err != nil }}
 			program := ""
 			for range 60 {
 				op := random.IntN(10)

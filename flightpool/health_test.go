@@ -2,6 +2,7 @@ package flightpool
 
 import (
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,7 +19,7 @@ func down() error { return &Error{Fault: FaultTransport, Err: errors.New("connec
 func TestHealthTurnsAfterItsThresholdsAndLetsOneTrialThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changes []error
-		h := health{failures: 3, recoveries: 2, changed: func(err error) { changes = append(changes, err) }}
+		h := health{failures: 3, recoveries: 2, failing: func() {}, changed: func(err error) { changes = append(changes, err) }}
 		fails := func() {
 			time.Sleep(ms)
 			h.failed(down(), ms/2)
@@ -60,6 +61,39 @@ func TestHealthTurnsAfterItsThresholdsAndLetsOneTrialThrough(t *testing.T) {
 		}
 		require.NoError(t, off.admit())
 	})
+}
+
+// A hook that takes long is not overtaken by the next turn.
+func TestTurnsOfHealthAreToldOneAfterTheOther(t *testing.T) {
+	for name, end := range map[string]func(){"returns": func() {}, "Goexit": runtime.Goexit} {
+		synctest.Test(t, func(t *testing.T) {
+			var told []error
+			failed := 0
+			h := health{failures: 1, recoveries: 1, failing: func() { failed++ }, changed: func(err error) {
+				time.Sleep(time.Second)
+				told = append(told, err)
+				end()
+			}}
+			for range 3 {
+				go h.failed(down(), 0)
+				time.Sleep(ms)
+				go h.succeeded()
+				time.Sleep(ms)
+			}
+			require.Equal(t, 3, failed, "who waits does not wait for the hook")
+			time.Sleep(time.Minute)
+			go h.failed(down(), 0) // has what is left told, if the hook ends its goroutines
+			for range 10 {
+				time.Sleep(time.Minute)
+				go h.tell()
+			}
+			time.Sleep(time.Minute)
+			require.Len(t, told, 7, name)
+			for i, err := range told {
+				require.Equal(t, i%2 == 0, err != nil)
+			}
+		})
+	}
 }
 
 func TestAServerThatIsDownFailsFastAndIsUsedAgainWhenItIsBack(t *testing.T) {

@@ -32,7 +32,7 @@ type Hooks struct {
 	RolledBack func()
 
 	// Health: the server became unhealthy for the reason, or, with nil,
-	// healthy again.
+	// healthy again. It is called for one turn after the other, in their order.
 	Health func(reason error)
 }
 
@@ -99,11 +99,9 @@ func (p *FlightSQLPool) rolledBack() {
 	}
 }
 
-// healthChanged is called on goroutines of the reservoir and of callers.
+// healthChanged is called on goroutines of the reservoir and of callers, with one
+// turn of health at a time.
 func (p *FlightSQLPool) healthChanged(reason error) {
-	if reason != nil {
-		p.failWaiters()
-	}
 	if log := p.cfg.Logger; log != nil {
 		if reason != nil {
 			log.Error("flightpool: the server is unhealthy", "target", p.target, "reason", reason)

@@ -170,3 +170,16 @@ func (p *FlightSQLPool) verify(ctx context.Context, c session.Conn) error {
 	defer stop()
 	return p.ping(ctx, c)
 }
+
+// giveBackFor gives a loan of New's back, and goes on behind its caller when ctx
+// ends: ValidateOnRelease may have to wait for the server.
+func (p *FlightSQLPool) giveBackFor(ctx context.Context, loan reservoir.Loan[session.Conn]) error {
+	released := make(chan error, 1)
+	p.behind.Go(func() { released <- loan.Release() })
+	select {
+	case err := <-released:
+		return err
+	case <-ctx.Done():
+		return nil // the connection was there before
+	}
+}

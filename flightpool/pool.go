@@ -105,14 +105,14 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 	p := &FlightSQLPool{target: target, cfg: cfg, release: release, stop: stop, made: make(chan struct{})}
 	p.health = health{
 		failures: cfg.HealthCheck.FailureThreshold, after: max(0, cfg.HealthCheck.UnhealthyAfter),
-		recoveries: cfg.HealthCheck.RecoveryThreshold, changed: p.healthChanged,
+		recoveries: cfg.HealthCheck.RecoveryThreshold, failing: p.failWaiters, changed: p.healthChanged,
 	}
 	if cfg.Layer != nil {
 		open, p.release = layered(cfg.Layer, open, release)
 	}
 	p.policy = &session.Policy{
 		Target: target, Life: life, Go: p.behind.Go, OnReturn: cfg.OnReturn, Cancel: cfg.Cancel, ProbeSQL: cfg.HealthCheck.SQL,
-		QueryTimeout: cfg.DefaultQueryTimeout, CloseTimeout: cfg.CloseTimeout, Allocator: cfg.Allocator,
+		QueryTimeout: cfg.DefaultQueryTimeout, CloseTimeout: cfg.CloseTimeout, ReturnWaits: cfg.HealthCheck.ValidateOnRelease, Allocator: cfg.Allocator,
 		Observe: session.Observer{Cancelled: p.cancelled, Reset: p.wasReset, RolledBack: p.rolledBack},
 	}
 	conns := reservoirConfig(cfg, p.opener(open))
@@ -166,7 +166,7 @@ func (p *FlightSQLPool) first(ctx context.Context) error {
 	for {
 		loan, err := p.conns.Acquire(untimed{ctx})
 		if err == nil {
-			return loan.Release()
+			return p.giveBackFor(ctx, loan)
 		}
 		var full *reservoir.ExhaustedError
 		if ctx.Err() != nil || !errors.As(err, &full) {

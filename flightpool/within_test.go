@@ -97,3 +97,42 @@ func TestNoLaterStatementRunsInTheTransactionOfWithTransaction(t *testing.T) {
 		}
 	}
 }
+
+// A check when a connection comes back is not its caller's to wait for.
+func TestACheckOnReleaseDoesNotOutlastItsCaller(t *testing.T) {
+	cfg := Config{MaxSize: 2, HealthCheck: HealthCheck{ValidateOnRelease: true, SQL: "SELECT 5", Kind: Query}}
+	inBubble(t, testserver.Strict(), cfg, func(r *rig) {
+		for name, call := range map[string]func(context.Context) error{
+			"Query":  func(ctx context.Context) error { _, err := firstValue(ctx, r.pool, "SELECT 1"); return err },
+			"Update": func(ctx context.Context) error { _, err := r.pool.Update(ctx, "SELECT 1"); return err },
+		} {
+			require.NoError(r, call(r.Context()))
+			require.Equal(r, 1, r.pool.Stats().Idle, "the caller has waited for the check, so that the next finds the connection")
+			frozen := r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: "SELECT 5", Do: testserver.Freeze()})
+			ctx, stop := context.WithTimeout(r.Context(), 100*ms)
+			start := time.Now()
+			_ = call(ctx)
+			require.LessOrEqual(r, time.Since(start), 150*ms, name)
+			stop()
+			frozen.Clear()
+			time.Sleep(time.Minute)
+			r.srv.Faults().ThawConns() // lets the server notice
+			require.Zero(r, r.pool.Stats().InUse)
+		}
+	})
+}
+
+func TestNewDoesNotWaitForACheckOnRelease(t *testing.T) {
+	withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+		srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: "SELECT 5", Skip: 1, Do: testserver.Freeze()})
+		ctx, stop := context.WithTimeout(t.Context(), 100*ms)
+		defer stop()
+		start := time.Now()
+		p, err := New(ctx, "grpc://server:1", Config{Dialer: srv.Dial, MaxSize: 1, HealthCheck: HealthCheck{ValidateOnRelease: true, SQL: "SELECT 5", Kind: Query}})
+		require.NoError(t, err)
+		require.Equal(t, 100*ms, time.Since(start))
+		srv.Faults().Clear()
+		require.NoError(t, p.Close(context.WithoutCancel(ctx)))
+		srv.Faults().ThawConns() // lets the server notice
+	})
+}

@@ -232,18 +232,6 @@ func (r *Reservoir[C]) await(ctx context.Context, w *waiter[C]) (Loan[C], error)
 	return loan, err
 }
 
-// drop ends the wait of a caller who takes no result.
-func (r *Reservoir[C]) drop(w *waiter[C], woken bool) {
-	if !woken {
-		if r.leave(w, canceled) {
-			r.leavers.canceled.Add(1)
-			return
-		}
-		<-w.ready
-	}
-	_ = w.loan.Release() // the zero Loan's, and one that was given on, are no concern
-}
-
 // endOf is why a ctx has ended whose Done says that it has.
 func endOf(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
@@ -284,20 +272,4 @@ func (r *Reservoir[C]) endWait(loan Loan[C], waited time.Duration, err error) (L
 		return Loan[C]{}, err
 	}
 	return r.borrowed(loan, waited), nil
-}
-
-// tooLate passes a loan that was given to a caller who had just left on to the
-// next one, and counts the caller.
-func (r *Reservoir[C]) tooLate(loan Loan[C], how ending) *ExhaustedError {
-	var fx effects[C]
-	r.mu.Lock()
-	if r.out(loan) { // else Close was faster
-		loan.entry.idleSince = r.clock.now()
-		r.dispatch(loan.entry, &fx)
-		r.reconcile(&fx)
-	}
-	r.countEnding(how)
-	state := r.exhausted()
-	r.unlock(&fx)
-	return state
 }

@@ -59,6 +59,18 @@ func (r *Reservoir[C]) leave(w *waiter[C], how ending) bool {
 	}
 }
 
+// drop ends the wait of a caller who takes no result.
+func (r *Reservoir[C]) drop(w *waiter[C], woken bool) {
+	if !woken {
+		if r.leave(w, canceled) {
+			r.leavers.canceled.Add(1)
+			return
+		}
+		<-w.ready
+	}
+	_ = w.loan.Release() // the zero Loan's, and one that was given on, are no concern
+}
+
 // countedTooFew looks again at what was decided while a caller who was given a
 // result counted as one who had left.
 func (r *Reservoir[C]) countedTooFew() {
@@ -148,4 +160,20 @@ func (r *Reservoir[C]) describedAt(from int64) bool {
 // waiting counts the callers in the queue who have not left. The caller holds mu.
 func (r *Reservoir[C]) waiting() int {
 	return max(0, r.mu.waiters.n-int(r.leavers.inQueue.Load()))
+}
+
+// tooLate passes a loan that was given to a caller who had just left on to the
+// next one, and counts the caller.
+func (r *Reservoir[C]) tooLate(loan Loan[C], how ending) *ExhaustedError {
+	var fx effects[C]
+	r.mu.Lock()
+	if r.out(loan) { // else Close was faster
+		loan.entry.idleSince = r.clock.now()
+		r.dispatch(loan.entry, &fx)
+		r.reconcile(&fx)
+	}
+	r.countEnding(how)
+	state := r.exhausted()
+	r.unlock(&fx)
+	return state
 }

@@ -30,10 +30,12 @@ type stress struct {
 	held atomic.Int64 // permissions of Admit
 	made atomic.Uint64
 	stop atomic.Bool
+	set  atomic.Bool // r is
 }
 
-// TestStress mixes callers who wait, leave, release twice and discard with
-// Resize, Reset, EvictIdle, failing opens and checks, losses, short lives and Close.
+// TestStress mixes callers who wait, leave, release twice and discard, or whose
+// contexts panic, with all that an owner can do, hooks that call the reservoir,
+// failing opens and checks, losses, short lives and Close.
 // STRESS=10m makes it long. On a busy machine it goes on until it has lent often
 // enough to mean something.
 func TestStress(t *testing.T) {
@@ -55,6 +57,7 @@ func stressOneLife(t *testing.T, length time.Duration) uint64 {
 	r, err := reservoir.New(s.config())
 	require.NoError(t, err)
 	s.r = r
+	s.set.Store(true)
 	var workers sync.WaitGroup
 	for range 16 {
 		workers.Go(func() {
@@ -102,8 +105,14 @@ func (s *stress) config() reservoir.Config[*owned] {
 		IdleTTL: short(8), MaxLifetime: 30 * time.Millisecond, LifetimeJitter: 10 * time.Millisecond, GuardWindow: time.Millisecond,
 		CheckInterval: short(10), CheckOnAcquire: random(3) == 0, CheckOnRelease: random(3) == 0, IdleBeforeCheck: short(4),
 		OnExhausted: reservoir.Exhaustion(random(4) - 1),
-		LeakAfter:   short(10),
-		Hooks:       reservoir.Hooks{Leaked: func(reservoir.Leak) {}, Closed: func(reservoir.Reason, error) {}},
+		OpenRetry:   reservoir.OpenRetry(random(3)), MaxWaiters: random(3) * 4,
+		LeakAfter: short(10),
+		Hooks: reservoir.Hooks{
+			Leaked: func(reservoir.Leak) {}, Closed: func(reservoir.Reason, error) { s.steer(random(60)) },
+			Acquired: func(time.Duration) { s.steer(random(300)) }, Released: func(time.Duration) { s.steer(random(300)) },
+			WaitStart: func() { s.steer(random(100)) }, WaitEnd: func(time.Duration, error) { s.steer(random(300)) },
+			Shed: func() { s.steer(random(100)) }, OpenFailed: func(error, time.Duration) { s.steer(random(20)) },
+		},
 	}
 	if random(2) == 0 {
 		cfg.Reset = s.check
@@ -152,7 +161,11 @@ func (s *stress) disown(c *owned, who int64) {
 	}
 }
 
-func (s *stress) check(context.Context, *owned) error {
+func (s *stress) check(_ context.Context, c *owned) error {
+	who := 1 + rand.Int64N(1<<60)
+	s.own(c, who)
+	defer s.disown(c, who)
+	runtime.Gosched()
 	if random(50) == 0 {
 		return errRefused
 	}
@@ -178,30 +191,78 @@ func (s *stress) admit(ctx context.Context) (func(), error) {
 	}, nil
 }
 
-func (s *stress) act(random *rand.Rand) {
-	switch n := random.IntN(200); {
-	case n == 0:
-		_ = s.r.Resize(1 + random.IntN(12))
-	case n == 1:
+// steer does something that an owner may do at any time, also in a hook, for a
+// number below 9.
+func (s *stress) steer(n int) {
+	if !s.set.Load() { // a hook of New's first open
+		return
+	}
+	switch n {
+	case 0:
+		_ = s.r.Resize(1 + random(12))
+	case 1:
 		s.r.Reset()
-	case n == 2:
+	case 2:
 		s.r.EvictIdle()
-	case n == 3:
+	case 3:
 		s.r.Stats()
-	case n < 30:
+		s.r.Connections()
+	case 4:
+		_ = s.r.Tune(s.config())
+	case 5:
+		s.r.Yield(random(3), 0)
+	case 6, 7:
+		s.r.FailWaiters(errRefused)
+	case 8:
+		if l, ok := s.r.TryAcquire(); ok {
+			_ = l.Release()
+		}
+	}
+}
+
+func (s *stress) act(random *rand.Rand) {
+	switch n := random.IntN(250); {
+	case n < 9:
+		s.steer(n)
+	case n < 13:
+		ctx, cancel := context.WithTimeout(s.t.Context(), time.Duration(random.IntN(2000))*time.Microsecond)
+		defer cancel()
+		_ = s.r.WaitReady(ctx, random.IntN(4))
+	case n < 20:
+		ctx, cancel := context.WithTimeout(s.t.Context(), time.Duration(random.IntN(2000))*time.Microsecond)
+		defer cancel()
+		_ = s.r.Prove(ctx)
+	case n < 40:
 		if l, ok := s.r.TryAcquire(); ok {
 			s.use(l, random)
 		}
 	default:
 		ctx, cancel := context.WithTimeout(s.t.Context(), time.Duration(random.IntN(2000))*time.Microsecond)
-		if n < 60 {
+		defer cancel()
+		if n < 70 {
 			go cancel()
+		}
+		if n%16 == 0 {
+			defer func() { _ = recover() }()
+			ctx = badContext{ctx, random}
 		}
 		if l, err := s.r.Acquire(ctx); err == nil {
 			s.use(l, random)
 		}
-		cancel()
 	}
+}
+
+// A badContext's Err panics at times, on its caller's goroutine.
+type badContext struct {
+	context.Context
+	random *rand.Rand
+}
+
+func (c badContext) Err() error {
+	if c.random.IntN(3) == 0 {
+		panic("context")
+	}
+	return c.Context.Err()
 }
 
 func (s *stress) use(l reservoir.Loan[*owned], random *rand.Rand) {

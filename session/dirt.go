@@ -52,7 +52,7 @@ func (d *dirt) forget(e sqlscan.Effect, done bool) sqlscan.Effect {
 }
 
 // sendsToGiveBack reports whether anything has to be sent before the connection
-// is returned. The state is cleaning.
+// is returned, or for its return. The state is cleaning.
 func (s *SessionHandle) sendsToGiveBack() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,7 +62,7 @@ func (s *SessionHandle) sendsToGiveBack() bool {
 	case s.mu.discard != nil:
 		return s.mu.tx.open() || s.mu.proof.stmt != nil
 	default:
-		return s.unclean(s.mu.dirt)
+		return s.policy.ReturnWaits || s.unclean(s.mu.dirt)
 	}
 }
 

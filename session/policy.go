@@ -41,6 +41,10 @@ type Policy struct {
 	// CloseTimeout bounds the clean-up before a connection's return.
 	CloseTimeout time.Duration
 
+	// ReturnWaits says that giving a connection back may wait for the server, for
+	// example for a health check.
+	ReturnWaits bool
+
 	// Allocator holds what the handle itself builds. Nil: the default one.
 	Allocator memory.Allocator
 
