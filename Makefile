@@ -78,6 +78,7 @@ validation: deps ## ADBC's validation suite over the pool, and over ADBC's own d
 
 .PHONY: fleet
 fleet: test-deps ## a fleet of DSQL pools beside its peers: bursts, expiries, drops, kills
+	@FLEET_FIGURES=all go test -count=1 -v -run 'LeasesOfManyDead|LeasesCostLittle|AFleetThatStartsAtOnce|AShortFleetIsShared' ./lease/fleet | grep -E 'LEASE|FAIL|Error|^ok'
 	@cd internal/fleetbench && go run . burst steady drop chaos
 
 # Python packages are pinned with their hashes; what is written in Java only comes with Java and Maven at hand.

@@ -8,9 +8,10 @@
 // connections. A permit is the fleet's permission to open one connection now;
 // it is spent by being granted.
 //
-// NewLeases and NewLimiter keep both budgets within one process. Package
-// dynamolease keeps them for a fleet, in a DynamoDB table. Package leasetest
-// is the conformance suite that both pass.
+// NewLeases and NewLimiter keep both budgets within one process. Package fleet
+// keeps them for many, by way of a store: a DynamoDB table (package
+// dynamolease), for one. Package leasetest is the conformance suite that all
+// pass.
 //
 // Admit joins a Leases and a Limiter into the function that a reservoir calls
 // before each open:

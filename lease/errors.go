@@ -27,13 +27,22 @@ type Error struct {
 	Reason error  // ErrLimit, ErrUnavailable, ErrClosed or ErrInUse
 	Used   int    // as last seen; 0 for a Limiter
 	Limit  int    // connections, or opens per second
+	Held   int    // leases of this process
+	Share  int    // the most that it may have while the fleet is short; 0: it is not
 	Err    error  // the cause: the context's error, the keeper's last one, or nil
 }
 
 func (e *Error) Error() string {
 	s := fmt.Sprintf("lease %q: %v", e.Budget, e.Reason)
 	if e.Used > 0 {
-		s += fmt.Sprintf(" (%d of %d)", e.Used, e.Limit)
+		s += fmt.Sprintf(" (%d of %d", e.Used, e.Limit)
+		if e.Held > 0 || e.Share > 0 {
+			s += fmt.Sprintf("; %d of them here", e.Held)
+		}
+		if e.Share > 0 {
+			s += fmt.Sprintf(", the share of a process is %d", e.Share)
+		}
+		s += ")"
 	}
 	if e.Err != nil {
 		s += ": " + e.Err.Error()

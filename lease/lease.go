@@ -78,14 +78,27 @@ type Revocation struct {
 	Cause    error
 }
 
+// Reclaimer is what a Leases is beside when it can tell that others of the
+// fleet are short of what this process has.
+type Reclaimer interface {
+	// OnReclaim registers f and returns a function that ends the
+	// registration. While the fleet is short and this process has n
+	// connections above its share, f is called with n every few seconds: it
+	// should close up to n connections that nobody uses, and none that are in
+	// use. f runs on a goroutine of its own, never two at a time for one
+	// registration, and must not call Close.
+	OnReclaim(f func(n int)) (stop func())
+}
+
 // Stats describes a Leases. Fleet-wide numbers are those last seen.
 type Stats struct {
 	Limit   int // connections the fleet may have; 0 when not known yet
 	Used    int // leases taken by the whole fleet
-	Owners  int // processes that share the budget, this one included; 0 when not known
 	InUse   int // leases granted here and not released
 	Spare   int // leases held here in advance of need
 	Waiting int // Acquires under way
+	Owners  int // processes that share the budget, this one included, as last seen; 0: not known
+	Share   int // the most that this process may have while the fleet is short; 0: it is not
 
 	// Unbacked is how many of InUse the keeper does not know: granted by the
 	// Fallback, or kept by a process that was taken for dead.

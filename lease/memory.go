@@ -134,8 +134,12 @@ func (m *memory) Close(ctx context.Context) error {
 	}
 	select {
 	case <-m.idle:
-		return nil
 	case <-ctx.Done():
+	}
+	select {
+	case <-m.idle: // also when ctx had ended before
+		return nil
+	default:
 		return m.fail(ErrInUse, context.Cause(ctx))
 	}
 }

@@ -34,7 +34,8 @@ var layers = []layer{
 	{dir: "cancel"},
 	{dir: "lease", may: []string{"lease/internal/fifo"}},
 	{dir: "lease/internal"},
-	{dir: "lease/dynamolease", may: []string{"lease", "lease/internal/fifo", "internal/invariant"}, external: aws},
+	{dir: "lease/fleet", may: []string{"lease", "lease/internal/fifo", "internal/invariant"}},
+	{dir: "lease/dynamolease", may: []string{"lease", "lease/fleet"}, external: aws},
 	{dir: "lease/leasetest", may: []string{"lease"}, external: test},
 
 	{dir: "reservoir", may: []string{"internal/invariant"}},

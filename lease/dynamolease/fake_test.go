@@ -4,117 +4,33 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math/rand/v2"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// fakeDB has DynamoDB's semantics for single items: a write is atomic, and
-// all writes of an item have one order. Expressions are really evaluated, so
-// that the product's own are under test. Package integration runs the same
-// against a service.
+// fakeDB has DynamoDB's semantics for single items. Expressions are really
+// evaluated, so that the product's own are under test. Package integration runs
+// the same against a service.
 type fakeDB struct {
 	mu     sync.Mutex
 	items  map[string]item
-	onPut  func(key string, it item) // sees every write, in order
-	oldish bool                      // do not return the old item with a failed condition
-	outage time.Time                 // nobody reaches the table until then
-	bill   map[string]int            // write units by kind of item (alloc, sess, rate), failed conditions included
-	bulk   int                       // size of the largest allocation item ever
+	oldish bool // do not return the old item with a failed condition
 }
 
-func newFakeDB() *fakeDB { return &fakeDB{items: map[string]item{}, bill: map[string]int{}} }
+func newFakeDB() *fakeDB { return &fakeDB{items: map[string]item{}} }
 
-// faults are what a client's requests meet. Probabilities are per request.
-type faults struct {
-	lostRequest, lostReply, throttle, duplicate float64
-	delay, duplicateDelay                       time.Duration // upper bounds
-}
+// fakeClient is a way to the fake.
+type fakeClient struct{ db *fakeDB }
 
-// fakeClient is one process's way to the fake.
-type fakeClient struct {
-	db     *fakeDB
-	mu     sync.Mutex
-	rng    *rand.Rand
-	faults faults
-	outage time.Time // requests are lost until then
-	paused time.Time // the process stands still until then
-	dead   bool
-}
-
-func newFakeClient(db *fakeDB, rng *rand.Rand, f faults) *fakeClient {
-	return &fakeClient{db: db, rng: rng, faults: f}
-}
-
-func (c *fakeClient) set(f func(c *fakeClient)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f(c)
-}
-
-var errThrottled = &types.ProvisionedThroughputExceededException{}
-
-// trip is one request and its reply, with all that can happen on the way.
-func trip[T any](ctx context.Context, c *fakeClient, apply func() (T, error)) (T, error) {
-	var zero T
-	if err := c.unpaused(ctx); err != nil {
+func trip[T any](ctx context.Context, _ *fakeClient, apply func() (T, error)) (T, error) {
+	if err := ctx.Err(); err != nil {
+		var zero T
 		return zero, err
 	}
-	c.db.mu.Lock()
-	down := time.Now().Before(c.db.outage)
-	c.db.mu.Unlock()
-	c.mu.Lock()
-	f, rng, dead, out := c.faults, c.rng, c.dead, down || time.Now().Before(c.outage)
-	there, back := upTo(rng, f.delay/2), upTo(rng, f.delay/2)
-	lost, lostReply := rng.Float64() < f.lostRequest, rng.Float64() < f.lostReply
-	throttled, duplicated := rng.Float64() < f.throttle, rng.Float64() < f.duplicate
-	again := upTo(rng, f.duplicateDelay)
-	c.mu.Unlock()
-	switch {
-	case dead || out || lost:
-		<-ctx.Done()
-		return zero, ctx.Err()
-	case throttled:
-		return zero, errThrottled
-	}
-	time.Sleep(there)
-	value, err := apply()
-	if duplicated {
-		go func() {
-			time.Sleep(again)
-			_, _ = apply()
-		}()
-	}
-	if lostReply {
-		<-ctx.Done()
-		return zero, ctx.Err()
-	}
-	time.Sleep(back)
-	if waitErr := c.unpaused(context.WithoutCancel(ctx)); waitErr != nil {
-		return zero, waitErr
-	}
-	return value, err
-}
-
-func (c *fakeClient) unpaused(ctx context.Context) error {
-	c.mu.Lock()
-	left := time.Until(c.paused)
-	c.mu.Unlock()
-	if left > 0 && !pause(ctx, left, nil) {
-		return ctx.Err()
-	}
-	return nil
-}
-
-func upTo(rng *rand.Rand, d time.Duration) time.Duration {
-	if d <= 0 {
-		return 0
-	}
-	return time.Duration(rng.Int64N(int64(d)))
+	return apply()
 }
 
 func (c *fakeClient) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
@@ -123,6 +39,22 @@ func (c *fakeClient) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ .
 		c.db.mu.Lock()
 		defer c.db.mu.Unlock()
 		return &dynamodb.GetItemOutput{Item: c.db.items[key]}, nil
+	})
+}
+
+func (c *fakeClient) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error) {
+	return trip(ctx, c, func() (*dynamodb.BatchGetItemOutput, error) {
+		c.db.mu.Lock()
+		defer c.db.mu.Unlock()
+		out := &dynamodb.BatchGetItemOutput{Responses: map[string][]item{}}
+		for table, wanted := range in.RequestItems {
+			for _, key := range wanted.Keys {
+				if it := c.db.items[keyText(key)]; it != nil {
+					out.Responses[table] = append(out.Responses[table], it)
+				}
+			}
+		}
+		return out, nil
 	})
 }
 
@@ -136,8 +68,7 @@ func (db *fakeDB) update(in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutp
 	key := keyText(in.Key)
 	old := db.items[key]
 	e := evaluation{it: old, names: in.ExpressionAttributeNames, values: in.ExpressionAttributeValues}
-	if !e.condition(*in.ConditionExpression) {
-		db.charge(key, sizeOf(old))
+	if in.ConditionExpression != nil && !e.condition(*in.ConditionExpression) {
 		failed := &types.ConditionalCheckFailedException{}
 		if !db.oldish {
 			failed.Item = old
@@ -152,46 +83,10 @@ func (db *fakeDB) update(in *dynamodb.UpdateItemInput) (*dynamodb.UpdateItemOutp
 		return nil, err
 	}
 	db.items[key] = fresh
-	db.charge(key, max(sizeOf(old), sizeOf(fresh)))
-	if db.onPut != nil {
-		db.onPut(key, fresh)
-	}
 	return &dynamodb.UpdateItemOutput{Attributes: fresh}, nil
 }
 
-// charge bills a write as DynamoDB does: a unit per KiB, one at least, of the
-// item before or after, whichever is larger; a failed condition costs the same.
-func (db *fakeDB) charge(key string, size int) {
-	kind, _, _ := strings.Cut(key, "#")
-	db.bill[kind] += max(1, (size+1023)/1024)
-	if kind == "alloc" {
-		db.bulk = max(db.bulk, size)
-	}
-}
-
 func keyText(key item) string { return key[keyName].(*types.AttributeValueMemberS).Value }
-
-// sizeOf is DynamoDB's rule for the size of an item, near enough.
-func sizeOf(it item) int {
-	size := 0
-	for name, value := range it {
-		size += len(name) + valueSize(value)
-	}
-	return size
-}
-
-func valueSize(value types.AttributeValue) int {
-	switch v := value.(type) {
-	case *types.AttributeValueMemberN:
-		return len(v.Value)/2 + 2
-	case *types.AttributeValueMemberS:
-		return len(v.Value)
-	case *types.AttributeValueMemberM:
-		return 3 + sizeOf(v.Value) + len(v.Value)
-	default:
-		return 1
-	}
-}
 
 // evaluation is the part of the expression language that the package uses:
 // AND, comparisons, attribute_exists, attribute_not_exists, SET of sums,
@@ -269,8 +164,10 @@ func (e evaluation) update(text string, fresh item) error {
 		}
 		e.store(fresh, path, value)
 	}
-	if remove != "" {
-		e.store(fresh, remove, nil)
+	for path := range strings.SplitSeq(remove, ", ") {
+		if path != "" {
+			e.store(fresh, path, nil)
+		}
 	}
 	return nil
 }

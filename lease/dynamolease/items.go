@@ -1,79 +1,36 @@
 package dynamolease
 
 import (
-	"fmt"
+	"slices"
 	"strconv"
-	"time"
+	"strings"
 
+	"maps"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/flightpool/flightpool/lease/fleet"
 )
 
-// The items of a table, all under one string key. Times to live are for
-// garbage only: no rule reads them.
-//
-//	alloc#<budget>#<shard>   cap, used, shards, o: {<session>: {n, q}}
-//	sess#<budget>#<session>  rvn, ms, host, ttl, dead?
-//	rate#<budget>            earned, granted
-//
-// INVARIANT: in every allocation item, after every write, used is the sum of
-// n over the owners in o. The caps of all shards add up to the limit.
-const keyName = "pk"
+// The attributes of an item: its key, the numbers and texts of the record by
+// their names, its owners in one map, and when it may be removed.
+const (
+	keyName    = "pk"
+	ownersName = "o"
+	ttlName    = "ttl"
+)
 
-func allocKey(budget string, shard int) string { return fmt.Sprintf("alloc#%s#%d", budget, shard) }
-func sessionKey(budget, session string) string { return "sess#" + budget + "#" + session }
-func rateKey(budget string) string             { return "rate#" + budget }
-func keyOf(key string) item                    { return item{keyName: text(key)} }
+type item = map[string]types.AttributeValue
 
-// entry is an owner's part of an allocation item. Only its owner changes it,
-// until the owner is fenced; each change raises q by one.
-type entry struct{ n, q int64 }
-
-// alloc is an allocation item.
-type alloc struct {
-	limit, used int64
-	shards      int64
-	owners      map[string]entry
-}
-
-func decodeAlloc(it item) alloc {
-	a := alloc{limit: integer(it["cap"]), used: integer(it["used"]), shards: integer(it["shards"]), owners: map[string]entry{}}
-	owners, _ := it["o"].(*types.AttributeValueMemberM)
-	if owners == nil {
-		return a
-	}
-	for session, value := range owners.Value {
-		if m, ok := value.(*types.AttributeValueMemberM); ok {
-			a.owners[session] = entry{n: integer(m.Value["n"]), q: integer(m.Value["q"])}
-		}
-	}
-	return a
-}
-
-// heartbeat is a session item.
-type heartbeat struct {
-	exists   bool
-	rvn      int64 // raised by each heartbeat
-	validity time.Duration
-	dead     bool
-}
-
-func decodeHeartbeat(it item) heartbeat {
-	dead, _ := it["dead"].(*types.AttributeValueMemberBOOL)
-	return heartbeat{
-		exists:   it != nil,
-		rvn:      integer(it["rvn"]),
-		validity: time.Duration(integer(it["ms"])) * time.Millisecond,
-		dead:     dead != nil && dead.Value,
-	}
-}
+func keyOf(key string) item { return item{keyName: text(key)} }
 
 func number(n int64) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
 }
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
-
-func truth() types.AttributeValue { return &types.AttributeValueMemberBOOL{Value: true} }
 
 // integer is 0 for anything but a number that fits.
 func integer(value types.AttributeValue) int64 {
@@ -86,4 +43,154 @@ func integer(value types.AttributeValue) int64 {
 		return 0
 	}
 	return i
+}
+
+func decode(it item) *fleet.Record {
+	r := &fleet.Record{Numbers: map[string]int64{}, Texts: map[string]string{}, Owners: map[string]fleet.Owner{}}
+	for name, value := range it {
+		switch v := value.(type) {
+		case *types.AttributeValueMemberN:
+			if name != ttlName {
+				r.Numbers[name] = integer(v)
+			}
+		case *types.AttributeValueMemberS:
+			if name != keyName {
+				r.Texts[name] = v.Value
+			}
+		case *types.AttributeValueMemberM:
+			if name == ownersName {
+				decodeOwners(v.Value, r.Owners)
+			}
+		}
+	}
+	return r
+}
+
+func decodeOwners(it item, owners map[string]fleet.Owner) {
+	for id, value := range it {
+		if m, ok := value.(*types.AttributeValueMemberM); ok {
+			owners[id] = fleet.Owner{
+				Leases: integer(m.Value["n"]), Seq: integer(m.Value["q"]), Round: integer(m.Value["r"]), Want: integer(m.Value["w"]),
+			}
+		}
+	}
+}
+
+func encodeOwner(o fleet.Owner) types.AttributeValue {
+	m := item{"n": number(o.Leases), "q": number(o.Seq), "r": number(o.Round)}
+	if o.Want != 0 {
+		m["w"] = number(o.Want)
+	}
+	return &types.AttributeValueMemberM{Value: m}
+}
+
+// update is a change in DynamoDB's expression language.
+type update struct {
+	sets, removes, conditions []string
+	names                     map[string]string
+	values                    item
+}
+
+// expression translates a change. Maps are gone through in order, so that the
+// same change is always the same text.
+func expression(c *fleet.Change) *update {
+	u := &update{names: map[string]string{}, values: item{}}
+	if c.Absent {
+		u.conditions = append(u.conditions, "attribute_not_exists("+keyName+")")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Equal)) {
+		u.conditions = append(u.conditions, u.name(name)+" = "+u.value(number(c.Equal[name])))
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.AtMost)) {
+		u.conditions = append(u.conditions, u.name(name)+" <= "+u.value(number(c.AtMost[name])))
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.OwnerAt)) {
+		u.conditions = append(u.conditions, u.owner(id)+".q = "+u.value(number(c.OwnerAt[id])))
+	}
+	if c.NoOwner != "" {
+		u.conditions = append(u.conditions, "attribute_exists("+ownersName+")", "attribute_not_exists("+u.owner(c.NoOwner)+")")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Set)) {
+		u.sets = append(u.sets, u.name(name)+" = "+u.value(number(c.Set[name])))
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Text)) {
+		u.sets = append(u.sets, u.name(name)+" = "+u.value(text(c.Text[name])))
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Add)) {
+		u.sets = append(u.sets, u.name(name)+" = "+u.name(name)+" + "+u.value(number(c.Add[name])))
+	}
+	u.owners(c)
+	if !c.Expires.IsZero() {
+		u.sets = append(u.sets, u.name(ttlName)+" = "+u.value(number(c.Expires.Unix())))
+	}
+	return u
+}
+
+// owners adds what happens to owners. A new item gets the map that their
+// entries need.
+func (u *update) owners(c *fleet.Change) {
+	if c.Absent {
+		all := item{}
+		for id, o := range c.Put {
+			all[id] = encodeOwner(o)
+		}
+		u.sets = append(u.sets, ownersName+" = "+u.value(&types.AttributeValueMemberM{Value: all}))
+	} else {
+		for _, id := range slices.Sorted(maps.Keys(c.Put)) {
+			u.sets = append(u.sets, u.owner(id)+" = "+u.value(encodeOwner(c.Put[id])))
+		}
+	}
+	for _, id := range c.Remove {
+		u.removes = append(u.removes, u.owner(id))
+	}
+}
+
+// name stands for an attribute's name: some are reserved words.
+func (u *update) name(name string) string {
+	for placeholder, is := range u.names {
+		if is == name {
+			return placeholder
+		}
+	}
+	placeholder := "#n" + strconv.Itoa(len(u.names))
+	u.names[placeholder] = name
+	return placeholder
+}
+
+func (u *update) owner(id string) string { return ownersName + "." + u.name(id) }
+
+func (u *update) value(v types.AttributeValue) string {
+	placeholder := ":v" + strconv.Itoa(len(u.values))
+	u.values[placeholder] = v
+	return placeholder
+}
+
+func (u *update) input(table, key string) *dynamodb.UpdateItemInput {
+	in := &dynamodb.UpdateItemInput{
+		TableName:    &table,
+		Key:          keyOf(key),
+		ReturnValues: types.ReturnValueAllNew,
+
+		ReturnValuesOnConditionCheckFailure: types.ReturnValuesOnConditionCheckFailureAllOld,
+	}
+	if len(u.names) > 0 {
+		in.ExpressionAttributeNames = u.names
+	}
+	if len(u.values) > 0 {
+		in.ExpressionAttributeValues = u.values
+	}
+	if len(u.conditions) > 0 {
+		in.ConditionExpression = aws.String(strings.Join(u.conditions, " AND "))
+	}
+	var clauses []string
+	if len(u.sets) > 0 {
+		clauses = append(clauses, "SET "+strings.Join(u.sets, ", "))
+	}
+	if len(u.removes) > 0 {
+		clauses = append(clauses, "REMOVE "+strings.Join(u.removes, ", "))
+	}
+	if len(clauses) > 0 {
+		in.UpdateExpression = aws.String(strings.Join(clauses, " "))
+	}
+	return in
 }

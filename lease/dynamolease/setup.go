@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
-
-	"github.com/flightpool/flightpool/lease"
 )
 
 // CreateTable makes the table, billed per request, waits until it is ready,
@@ -63,77 +62,28 @@ func removeGarbage(ctx context.Context, client *dynamodb.Client, name string) er
 // SetLimit changes the limit of a budget that exists. Running processes follow
 // with their next change; nothing is revoked when the new limit is lower, but
 // nothing more is granted until the fleet is below it. Processes started later
-// must be configured with the new limit.
-func SetLimit(ctx context.Context, client *dynamodb.Client, table, budget string, limit int) error {
-	if err := need(limit > 0, "SetLimit: limit is %d, must be positive", limit); err != nil {
-		return err
-	}
-	t := newTable(client, table, "SetLimit", 5*time.Second)
-	first, err := t.read(ctx, allocKey(budget, 0))
-	if err != nil {
-		return err
-	}
-	shards := int(decodeAlloc(first).shards)
-	if err := need(shards > 0, "SetLimit: table %q has no budget %q", table, budget); err != nil {
-		return err
-	}
-	for shard := range shards {
-		_, result, err := t.write(ctx, update{
-			key: allocKey(budget, shard), set: "SET cap = :cap", condition: "attribute_exists(cap)",
-			values: item{":cap": number(share(limit, shards, shard))},
-		})
-		if result != done {
-			return fmt.Errorf("dynamolease: SetLimit: shard %d of %d of budget %q: %w", shard, shards, budget, errors.Join(err, lease.ErrUnavailable))
-		}
-	}
-	return nil
-}
 
-// share is shard's part of limit.
-func share(limit, shards, shard int) int64 {
-	part := limit / shards
-	if shard < limit%shards {
-		part++
+// refuseReplicas refuses a global table: two regions would take the same
+// leases, since each accepts conditional writes of its own. Where replicas
+// are strongly consistent that cannot happen. Who may not describe the table
+// is not asked.
+func refuseReplicas(ctx context.Context, client *dynamodb.Client, table, setting string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table}, once)
+	if err != nil || out.Table == nil || out.Table.MultiRegionConsistency == types.MultiRegionConsistencyStrong {
+		return nil
 	}
-	return int64(part)
-}
-
-// setUp makes the allocation items that are missing and compares the rest with
-// the configuration. It may run in many processes at once.
-func setUp(ctx context.Context, t *table, cfg *Config) ([]alloc, error) {
-	shards := make([]alloc, cfg.Shards)
-	limit := 0
-	for shard := range shards {
-		it, err := t.read(ctx, allocKey(cfg.Budget, shard))
-		if err != nil {
-			return nil, err
-		}
-		if it == nil {
-			// Either this write makes it, or another process did: both show it.
-			if it, _, err = t.write(ctx, update{
-				key:       allocKey(cfg.Budget, shard),
-				set:       "SET cap = :cap, used = :zero, shards = :shards, o = :none",
-				condition: "attribute_not_exists(pk)",
-				values: item{
-					":cap": number(share(cfg.Limit, cfg.Shards, shard)), ":shards": number(int64(cfg.Shards)),
-					":zero": number(0), ":none": &types.AttributeValueMemberM{Value: item{}},
-				},
-			}); err != nil {
-				return nil, err
-			}
-		}
-		shards[shard] = decodeAlloc(it)
-		limit += int(shards[shard].limit)
-		if shards[shard].shards != int64(cfg.Shards) {
-			return nil, mismatch("Config.Shards", cfg.Shards, int(shards[shard].shards), "use the table's: it is fixed")
-		}
+	if len(out.Table.Replicas) == 0 {
+		return nil
 	}
-	if limit != cfg.Limit {
-		return nil, mismatch("Config.Limit", cfg.Limit, limit, "use the table's, or change that with SetLimit")
+	var regions []string
+	for _, r := range out.Table.Replicas {
+		regions = append(regions, aws.ToString(r.RegionName))
 	}
-	return shards, nil
-}
-
-func mismatch(setting string, here, there int, hint string) error {
-	return &ConfigError{Setting: setting, Hint: hint, Err: fmt.Errorf("%d here, %d in the table", here, there)}
+	return &ConfigError{
+		Setting: setting + ".Table",
+		Hint:    "a budget needs a table of one region, or a global one with strong consistency",
+		Err:     fmt.Errorf("table %q has replicas in %s", table, strings.Join(regions, ", ")),
+	}
 }

@@ -85,6 +85,10 @@ func newCluster(ctx context.Context, cfg Config, fleet *fleet, dial func(context
 	if revoker, ok := fleet.leases.(lease.Revoker); ok {
 		c.unwatch = revoker.OnRevoke(c.revoked)
 	}
+	if reclaimer, ok := fleet.leases.(lease.Reclaimer); ok { // others are short of what is idle here
+		unwatch, stop := c.unwatch, reclaimer.OnReclaim(func(n int) { res.Yield(n, 0) })
+		c.unwatch = func() { unwatch(); stop() }
+	}
 	return c, nil
 }
 

@@ -57,7 +57,7 @@ func newLeases(ctx context.Context, c Config, client *dynamodb.Client) (lease.Le
 		return lease.NewLeases(c.Budget, c.ConnLimit), nil
 	}
 	leases, err := dynamolease.New(ctx, client, dynamolease.Config{
-		Table: c.LeaseTable, Budget: c.Budget, Limit: c.ConnLimit, OpenTimeout: c.OpenTimeout, Fallback: c.Fallback, Logger: c.Logger,
+		Table: c.LeaseTable, Budget: c.Budget, Limit: c.ConnLimit, Want: c.MaxOpen, OpenTimeout: c.OpenTimeout, Fallback: c.Fallback, Logger: c.Logger,
 		Lease: c.Lease, Grace: c.LeaseGrace, Shards: c.LeaseShards, Batch: c.LeaseBatch, Strict: c.LeaseStrict,
 	})
 	if err != nil {

@@ -1,17 +1,16 @@
-package dynamolease
+package fleet
 
 import (
 	"context"
-	"time"
 
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/internal/fifo"
 )
 
-// Close is as lease.Leases says. The session ends and its leases are given
-// back when none is in use. Otherwise nothing is given back, heartbeats stop,
-// and the fleet frees them as it does after a crash. What it has to tell the
-// table may take up to four RequestTimeouts after the end of ctx.
+// Close is as lease.Leases says. The leases are given back when none is in
+// use, also after the end of ctx. Otherwise nothing is given back, check-ins
+// stop, and the fleet frees the leases as it does after a crash. What it has
+// to tell the store may take up to four RequestTimeouts after the end of ctx.
 func (l *Leases) Close(ctx context.Context) error {
 	var waiting []*fifo.Ticket
 	first := false
@@ -29,10 +28,14 @@ func (l *Leases) Close(ctx context.Context) error {
 	for _, ticket := range waiting {
 		ticket.Answer(&lease.Error{Budget: l.cfg.Budget, Reason: lease.ErrClosed, Limit: l.cfg.Limit})
 	}
-	var inUse error
 	select {
 	case <-l.idle:
 	case <-ctx.Done():
+	}
+	var inUse error
+	select {
+	case <-l.idle: // also when ctx had ended before
+	default:
 		inUse = &lease.Error{Budget: l.cfg.Budget, Reason: lease.ErrInUse, Limit: l.cfg.Limit, Err: context.Cause(ctx)}
 	}
 	if first {
@@ -48,34 +51,26 @@ func (l *Leases) Close(ctx context.Context) error {
 func (l *Leases) halt() {
 	l.stop()
 	l.mu.Lock()
-	subs := l.subs
-	l.subs = nil
+	revokes, reclaims := l.revokes, l.reclaims
+	l.revokes, l.reclaims = nil, nil
 	l.mu.Unlock()
-	for s := range subs {
-		close(s.ended)
-	}
+	revokes.close()
+	reclaims.close()
 	l.running.Wait()
 }
 
-// depart gives everything back and ends the session. The tombstone comes last:
-// a watcher that found it first would do the rest and report a death. Without
-// it a late duplicate of the session's first step would hold leases for
-// nobody. What fails here is done by a watcher.
+// depart removes this process's entries. What fails here is done by others
+// once a round was waited for.
 func (l *Leases) depart(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 4*l.cfg.RequestTimeout)
 	defer cancel()
-	l.mu.Lock()
-	session, rvn, lost := l.book.session, l.book.rvn, l.book.lost
-	l.book.validUntil = time.Time{}
-	l.mu.Unlock()
-	if session == "" || lost {
-		return
+	l.change(func() { l.state.validUntil = instant{} })
+	if unanswered := l.work.pending; unanswered != nil {
+		l.send(ctx, *unanswered)
 	}
-	l.free(ctx, session)
-	for range 2 { // the second time for a last heartbeat whose reply was lost
-		if l.fence(ctx, session, heartbeat{exists: true, rvn: rvn}) {
+	for shard := range l.state.shards {
+		if l.leaveShard(ctx, shard) != nil {
 			return
 		}
-		rvn++
 	}
 }

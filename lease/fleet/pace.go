@@ -1,4 +1,4 @@
-package dynamolease
+package fleet
 
 import (
 	"context"
@@ -27,7 +27,7 @@ import (
 // for what was not paid in yet, one for knowledge that is a tick old, and two
 // for its own delay: depth is Burst less six ticks' worth.
 type pace struct {
-	table *table
+	store *meter
 	key   string
 	rate  float64 // thousandths per second
 	tick  time.Duration
@@ -35,8 +35,7 @@ type pace struct {
 	ahead int64 // how much may be reserved before it is usable
 	shy   time.Duration
 
-	unbounded bool
-	skew      time.Duration
+	rules limiterRules
 
 	// Used by one goroutine.
 	earned, granted int64     // as last seen
@@ -50,26 +49,34 @@ type pace struct {
 // permit is the unit of both counters.
 const permit = 1000
 
-func newPace(t *table, cfg *LimiterConfig) *pace {
+// limiterRules break a rule on purpose, or set this process's clock, in tests
+// that show that each rule matters. The zero value is what users have.
+type limiterRules struct {
+	unboundedCredit bool          // refill for all the time that seems to have passed
+	useLatePermits  bool          // use permits however old
+	skew            time.Duration // of this process's clock
+}
+
+func newPace(store *meter, cfg *LimiterConfig, rules limiterRules) *pace {
 	return &pace{
-		table: t, key: rateKey(cfg.Budget),
+		store: store, key: rateKey(cfg.Budget),
 		rate: cfg.Rate * permit, tick: cfg.Tick,
-		depth:     int64(permit * (float64(cfg.Burst) - 6*cfg.Rate*cfg.Tick.Seconds())),
-		ahead:     int64(permit * cfg.Rate * cfg.MaxWait.Seconds()),
-		shy:       3*cfg.Tick + rand.N(cfg.Tick),
-		unbounded: cfg.limiterKnobs.unboundedCredit, skew: cfg.limiterKnobs.skew,
+		depth: int64(permit * (float64(cfg.Burst) - 6*cfg.Rate*cfg.Tick.Seconds())),
+		ahead: int64(permit * cfg.Rate * cfg.MaxWait.Seconds()),
+		shy:   3*cfg.Tick + rand.N(cfg.Tick),
+		rules: rules,
 	}
 }
 
 // now is this process's clock. Only differences of it are used.
-func (p *pace) now() time.Time { return time.Now().Add(p.skew) }
+func (p *pace) now() time.Time { return time.Now().Add(p.rules.skew) }
 
 // reach is the longest time that one tick may pay for from base on.
 func (p *pace) reach() time.Duration { return max(p.tick, min(2*p.tick, p.cost(p.debt))) }
 
 // worth is what d pays for, reach at most.
 func (p *pace) worth(d time.Duration) int64 {
-	if !p.unbounded {
+	if !p.rules.unboundedCredit {
 		d = min(d, p.reach())
 	}
 	return int64(p.rate * max(d, 0).Seconds())
@@ -154,39 +161,49 @@ func (p *pace) refresh(ctx context.Context) error {
 // look reads the budget, and makes it if it is missing.
 func (p *pace) look(ctx context.Context) error {
 	sent := p.now()
-	it, err := p.table.read(ctx, p.key)
-	if err == nil && it == nil {
+	snapshot, err := p.store.read(ctx, p.key)
+	if err != nil {
+		return err
+	}
+	r := snapshot.Records[p.key]
+	if r == nil {
 		sent = p.now()
-		it, _, err = p.table.write(ctx, update{
-			key: p.key, set: "SET earned = :zero, granted = :zero", condition: "attribute_not_exists(pk)",
-			values: item{":zero": number(0)},
-		})
+		answer, err := p.store.write(ctx, Change{Key: p.key, Absent: true, Set: map[string]int64{"earned": 0, "granted": 0}})
+		if err != nil {
+			return err
+		}
+		r = answer.Record
 	}
-	if err == nil {
-		p.learn(it, sent)
-	}
-	return err
+	p.learn(r, sent)
+	return nil
+}
+
+// most is what may be granted for a reservation to be made.
+func (p *pace) most(permits int) int64 { return p.earned + p.depth + p.ahead - int64(permits)*permit }
+
+// full reports whether a reservation is known to be refused.
+func (p *pace) full(permits int, now time.Time) bool {
+	return now.Sub(p.asked) <= 2*p.tick && p.granted > p.most(permits)
 }
 
 // reserve takes the next permits and returns the last one's number. It
 // reports false when too many are reserved already.
 func (p *pace) reserve(ctx context.Context, permits int) (last int64, ok bool, err error) {
 	sent, k := p.now(), int64(permits)*permit
-	it, result, err := p.table.write(ctx, update{
-		key: p.key, set: "SET granted = granted + :k", condition: "granted <= :most",
-		values: item{":k": number(k), ":most": number(p.earned + p.depth + p.ahead - k)},
+	answer, err := p.store.write(ctx, Change{
+		Key: p.key, AtMost: map[string]int64{"granted": p.most(permits)}, Add: map[string]int64{"granted": k},
 	})
 	switch {
-	case result == unknown:
-		return 0, false, err // they are lost if it was applied after all
-	case it == nil:
+	case err != nil:
+		return 0, false, err // they are lost if it was done after all
+	case answer.Record == nil:
 		return 0, false, p.look(ctx)
 	}
-	p.learn(it, sent)
-	if result == done {
+	p.learn(answer.Record, sent)
+	if answer.Done {
 		p.own = p.granted
 	}
-	return p.granted, result == done, nil
+	return p.granted, answer.Done, nil
 }
 
 // advance makes a tick. It never pays for more than is reserved: a budget that
@@ -195,19 +212,18 @@ func (p *pace) advance(ctx context.Context) error {
 	sent, owed := p.now(), p.granted
 	credit := min(p.worth(sent.Sub(p.base)), p.granted-p.earned)
 	base := p.base.Add(p.cost(credit))
-	if p.unbounded || sent.Sub(p.base) > p.reach() || credit == p.granted-p.earned {
+	if p.rules.unboundedCredit || sent.Sub(p.base) > p.reach() || credit == p.granted-p.earned {
 		base = sent
 	}
 	p.ticker = false
-	it, result, err := p.table.write(ctx, update{
-		key: p.key, set: "SET earned = :next", condition: "earned = :earned",
-		values: item{":earned": number(p.earned), ":next": number(p.earned + credit)},
+	answer, err := p.store.write(ctx, Change{
+		Key: p.key, Equal: map[string]int64{"earned": p.earned}, Set: map[string]int64{"earned": p.earned + credit},
 	})
-	if result == unknown {
+	if err != nil {
 		return err
 	}
-	p.learn(it, sent)
-	if result == done {
+	p.learn(answer.Record, sent)
+	if answer.Done {
 		// What others reserved since sent was not owed from base on.
 		p.ticker, p.base, p.debt = true, base, owed-p.earned
 	}
@@ -217,18 +233,21 @@ func (p *pace) advance(ctx context.Context) error {
 // drain takes away what is left of the burst.
 func (p *pace) drain(ctx context.Context) error {
 	sent := p.now()
-	it, result, err := p.table.write(ctx, update{
-		key: p.key, set: "SET granted = :empty", condition: "granted < :empty",
-		values: item{":empty": number(p.usable(sent))},
+	empty := p.usable(sent)
+	answer, err := p.store.write(ctx, Change{
+		Key: p.key, AtMost: map[string]int64{"granted": empty - 1}, Set: map[string]int64{"granted": empty},
 	})
-	if result != unknown {
-		p.learn(it, sent)
+	if err == nil {
+		p.learn(answer.Record, sent)
 	}
 	return err
 }
 
-func (p *pace) learn(it item, sent time.Time) {
-	earned, granted := integer(it["earned"]), integer(it["granted"])
+func (p *pace) learn(r *Record, sent time.Time) {
+	if r == nil { // it was removed: the next look makes it
+		r = &Record{}
+	}
+	earned, granted := r.Numbers["earned"], r.Numbers["granted"]
 	if earned != p.earned || p.base.IsZero() {
 		p.earned, p.base, p.debt, p.ticker = earned, p.now(), granted-earned, false
 	}

@@ -1,4 +1,4 @@
-package dynamolease
+package fleet
 
 import (
 	"errors"
@@ -11,21 +11,31 @@ import (
 
 // Config describes a fleet's budget of connections. Zero fields take their
 // default.
+//
+// The store keeps Limit, Shards, Lease and Grace of a budget. Who comes first
+// writes them; afterwards the store's are used, and a log line tells when
+// Config has others. SetLimit changes the limit.
 type Config struct {
-	// Table is the DynamoDB table. Required. CreateTable makes it.
+	// Table is the table of the store, where it needs one: DynamoDB requires
+	// it.
 	Table string
 
 	// Budget names what the connections go to, for example the cluster's
 	// endpoint. All processes that share a limit use the same name. Required.
 	Budget string
 
-	// Limit is the number of connections the fleet may have. Required, and
-	// the same in every process: the table holds it, SetLimit changes it.
+	// Limit is the number of connections the fleet may have. Required.
 	Limit int
 
-	// Shards is over how many items the limit is spread: 1 by default. One
-	// item serves about 16 processes within one write unit per change.
-	// Fixed once the budget exists.
+	// Want is how many connections this process expects to have, for example
+	// the size of its pool; 0 when that is not known. Up to so many leases are
+	// taken at once and kept while others do not need them. The first process
+	// takes Limit/Want for the number of processes to expect.
+	Want int
+
+	// Shards is over how many records the limit is spread. By default one for
+	// 28 of the processes to expect, at most 64: so many fit into one write
+	// unit of DynamoDB.
 	Shards int
 
 	// Lease is within what time the leases of a dead process are free again,
@@ -41,52 +51,43 @@ type Config struct {
 	// at most a quarter of Lease.
 	OpenTimeout time.Duration
 
-	// Batch is how many leases are taken from the table at once: a hundredth
-	// of Limit by default, between 1 and 10.
+	// Batch is how many leases are taken from the store at once: by default a
+	// sixteenth of what each process would get of Limit, between 1 and 10.
 	Batch int
 
-	// Settle is how long a surplus of more than two batches is kept before it
-	// goes back to the fleet: 60s by default.
+	// Settle is how long a surplus of more than two batches above Want is kept
+	// before it goes back to the fleet: 60s by default. While the fleet is
+	// short every surplus goes back at once.
 	Settle time.Duration
 
-	// Fallback is what is granted while the table cannot be reached:
+	// Fallback is what is granted while the store cannot be reached:
 	// lease.Pessimistic by default.
 	Fallback lease.Fallback
 
 	// Strict revokes every connection as soon as the leases' validity has
-	// lapsed, even though the table may be unreachable for everybody.
+	// lapsed, even though the store may be unreachable for everybody.
 	// Without it connections are kept until the process knows that its
 	// leases went to others. Strict requires the Pessimistic fallback.
 	Strict bool
 
-	// RequestTimeout bounds one request to DynamoDB: 1s by default, at most
+	// RequestTimeout bounds one request to the store: 1s by default, at most
 	// a twelfth of Lease.
 	RequestTimeout time.Duration
 
+	// Service names the program for operators, see Inspect: the name of the
+	// executable by default.
+	Service string
+
 	// Logger receives each change between reachable and unreachable, losses
-	// and reaped processes: slog.Default() by default.
+	// and dead processes: slog.Default() by default.
 	Logger *slog.Logger
-
-	knobs knobs
-}
-
-// knobs break the algorithm on purpose; tests show that each one matters.
-type knobs struct {
-	trustSequence  bool    // take a sequence number for the whole answer
-	noAdopt        bool    // ignore a late duplicate that was committed
-	noTombstone    bool    // free leases without fencing their owner first
-	fromReply      bool    // count the validity from the heartbeat's reply
-	noGrace        bool    // free leases as soon as their validity must be over
-	clockRate      float64 // speed of this process's clock, 1 when zero
-	blindHeartbeat bool    // heartbeat without looking for the tombstone
-	silent         bool    // let the fallback decide before a heartbeat tells that it does
 }
 
 // LimiterConfig describes a fleet's budget of opens. Zero fields take their
 // default.
 type LimiterConfig struct {
-	// Table and Budget are as in Config. Both required. A Limiter and a
-	// Leases may share both.
+	// Table and Budget are as in Config. A Limiter and a Leases may share
+	// both.
 	Table, Budget string
 
 	// Rate is how many opens per second the fleet may make: 100 by default.
@@ -110,7 +111,7 @@ type LimiterConfig struct {
 	// MaxWait is how far ahead permits are reserved: 30s by default.
 	MaxWait time.Duration
 
-	// Fallback is what is granted while the table cannot be reached, in
+	// Fallback is what is granted while the store cannot be reached, in
 	// opens per second: lease.Pessimistic by default.
 	Fallback lease.Fallback
 
@@ -118,44 +119,41 @@ type LimiterConfig struct {
 	// over: 3s by default.
 	Patience time.Duration
 
-	// RequestTimeout bounds one request to DynamoDB: 1s by default.
+	// RequestTimeout bounds one request to the store: 1s by default.
 	RequestTimeout time.Duration
 
 	// Logger is as in Config.
 	Logger *slog.Logger
-
-	limiterKnobs limiterKnobs
 }
 
-// limiterKnobs are what knobs is to Config.
-type limiterKnobs struct {
-	unboundedCredit bool // refill for all the time that seems to have passed
-	useLatePermits  bool // use permits however old
+// ownersPerShard is how many entries, of about 26 bytes each, fit into one
+// write unit of DynamoDB (1 KiB) with room for some that are dead.
+const ownersPerShard = 28
 
-	skew time.Duration // of this process's clock
-}
+const maxShards = 64
 
 func (c *Config) validate() error {
+	if c.Limit > 0 && c.Want > 0 {
+		setDefault(&c.Shards, min((c.Limit/c.Want+ownersPerShard-1)/ownersPerShard, maxShards))
+	}
 	setDefault(&c.Shards, 1)
 	setDefault(&c.Lease, time.Minute)
 	setDefault(&c.Grace, 20*time.Second)
 	setDefault(&c.OpenTimeout, 5*time.Second)
-	setDefault(&c.Batch, min(max(c.Limit/100, 1), 10))
 	setDefault(&c.Settle, time.Minute)
 	setDefault(&c.RequestTimeout, time.Second)
-	setDefault(&c.knobs.clockRate, 1)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
 	return errors.Join(
-		need(c.Table != "", "Config.Table is empty"),
 		need(c.Budget != "", "Config.Budget is empty"),
 		need(c.Limit > 0, "Config.Limit is %d, must be positive", c.Limit),
+		need(c.Want >= 0, "Config.Want is %d, must not be negative", c.Want),
 		need(c.Shards > 0 && c.Shards <= max(c.Limit, 1), "Config.Shards is %d, must be between 1 and Limit", c.Shards),
 		need(c.Lease >= 3*time.Second, "Config.Lease is %v, must be at least 3s", c.Lease),
 		need(c.OpenTimeout > 0 && c.OpenTimeout <= c.Lease/4, "Config.OpenTimeout is %v, must be positive and at most Lease/4", c.OpenTimeout),
 		need(c.Grace >= c.OpenTimeout, "Config.Grace is %v, must be at least OpenTimeout", c.Grace),
-		need(c.Batch > 0, "Config.Batch is %d, must be positive", c.Batch),
+		need(c.Batch >= 0, "Config.Batch is %d, must be positive", c.Batch),
 		need(c.Settle > 0, "Config.Settle is %v, must be positive", c.Settle),
 		need(c.RequestTimeout > 0 && c.RequestTimeout <= c.Lease/12, "Config.RequestTimeout is %v, must be positive and at most Lease/12", c.RequestTimeout),
 		need(!c.Strict || c.Fallback == lease.Pessimistic(), "Config.Strict cannot hold with Config.Fallback %v", c.Fallback),
@@ -176,7 +174,6 @@ func (c *LimiterConfig) validate() error {
 		c.Logger = slog.Default()
 	}
 	return errors.Join(
-		need(c.Table != "", "LimiterConfig.Table is empty"),
 		need(c.Budget != "", "LimiterConfig.Budget is empty"),
 		need(lease.CheckRate(c.Rate) == nil, "LimiterConfig.Rate is %v, must be finite and at least %v", c.Rate, lease.MinRate),
 		need(c.Burst >= 10, "LimiterConfig.Burst is %d, must be at least 10", c.Burst),
@@ -202,7 +199,7 @@ func need(ok bool, format string, args ...any) error {
 	if ok {
 		return nil
 	}
-	return fmt.Errorf("dynamolease: "+format, args...)
+	return fmt.Errorf("lease: "+format, args...)
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -1,4 +1,4 @@
-package dynamolease
+package fleet
 
 import (
 	"context"
@@ -16,21 +16,24 @@ import (
 	"github.com/flightpool/flightpool/lease"
 )
 
+// epoch keeps wall clocks small, so that they can be scaled.
+var epoch = 946684800 * time.Second
+
 // fleet is a simulated fleet: processes that take and release leases at
 // random over a fake table, and are killed, paused and cut off meanwhile.
 type fleet struct {
 	t     *testing.T
-	db    *fakeDB
+	world *world
 	rng   *rand.Rand
 	story story
 
-	mu      sync.Mutex
-	members map[*member]bool
-	losses  int    // processes alive that were taken for dead
-	most    int    // connections that existed at once
-	decided int    // Acquires that the Fallback granted or refused
-	silent  int    // those of which neither a log line nor Stats told
-	sumBad  string // the first allocation item whose used is not the sum
+	mu         sync.Mutex
+	members    map[*member]bool
+	lostByDead uint64 // losses of processes that were killed later
+	most       int    // connections that existed at once
+	decided    int    // Acquires that the Fallback granted or refused
+	silent     int    // those of which neither a log line nor Stats told
+	sumBad     string // the first allocation item whose used is not the sum
 }
 
 // story says what happens to a fleet.
@@ -42,16 +45,15 @@ type story struct {
 	cutOffs                bool          // outages of single members too
 	strict                 bool
 	fallback               lease.Fallback
-	oldish                 bool
-	grace                  time.Duration
-	knobs                  knobs
+	edit                   func(*Change) // breaks a rule on purpose
+	halfPatience           bool          // rounds are waited for half as long as they should be
 	lasts                  time.Duration
 }
 
 // member is one process.
 type member struct {
 	fleet  *fleet
-	client *fakeClient
+	client *process
 	leases *Leases
 	log    *tally
 	cancel context.CancelFunc
@@ -67,16 +69,13 @@ type conn struct {
 	once    sync.Once
 }
 
-func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 4711)) }
-
 // run tells the story and returns how many connections there were at most.
 func (s story) run(t *testing.T, seed uint64) *fleet {
 	t.Helper()
-	f := &fleet{t: t, db: newFakeDB(), rng: seeded(seed), story: s, members: map[*member]bool{}}
-	f.db.oldish = s.oldish
-	f.db.onPut = func(key string, it item) {
-		f.checkSum(key, it)
-		f.mourn(key, it)
+	f := &fleet{t: t, world: newWorld(), rng: seeded(seed), story: s, members: map[*member]bool{}}
+	f.world.limited = true
+	f.world.onWrite = func(key string, r *Record) {
+		f.checkSum(key, r)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -114,13 +113,13 @@ func (f *fleet) befall(ctx context.Context) {
 	every(f.story.outages, func() {
 		until := time.Now().Add(upTo(f.fork(), 150*time.Second))
 		if f.story.cutOffs {
-			f.pick().client.set(func(c *fakeClient) { c.outage = until })
+			f.pick().client.set(func(p *process) { p.outage = until })
 			return
 		}
-		f.db.mu.Lock()
-		defer f.db.mu.Unlock()
-		if until.After(f.db.outage) {
-			f.db.outage = until
+		f.world.mu.Lock()
+		defer f.world.mu.Unlock()
+		if until.After(f.world.outage) {
+			f.world.outage = until
 		}
 	})
 	pause(ctx, f.story.lasts, nil)
@@ -129,16 +128,21 @@ func (f *fleet) befall(ctx context.Context) {
 func (f *fleet) start(ctx context.Context) {
 	rng, own := f.fork(), f.fork()
 	s := f.story
-	knobs := s.knobs
-	knobs.clockRate = 1 + (rng.Float64()-0.5)*0.008
-	m := &member{fleet: f, client: newFakeClient(f.db, rng, s.faults), conns: map[*conn]bool{}, log: &tally{}}
+	m := &member{fleet: f, client: newProcess(f.world, rng.Uint64(), s.faults), conns: map[*conn]bool{}, log: &tally{}}
+	m.client.edit = s.edit
 	ctx, m.cancel = context.WithCancel(ctx)
+	rate := 1 + (rng.Float64()-0.5)*0.008
+	real := processClock()
+	clock := func() instant {
+		now := real()
+		return instant{time.Duration(float64(now.mono) * rate), time.Duration(float64(now.wall-epoch) * rate)}
+	}
 	var err error
-	m.leases, err = newLeases(ctx, m.client, Config{
-		Table: "t", Budget: "b", Limit: s.limit, Shards: max(s.shards, 1), Batch: 3,
-		Strict: s.strict, Fallback: s.fallback, Grace: s.grace,
-		Logger: slog.New(m.log), knobs: knobs,
-	})
+	m.leases, err = open(ctx, m.client, Config{
+		Budget: "b", Limit: s.limit, Shards: max(s.shards, 1), Batch: 3,
+		Strict: s.strict, Fallback: s.fallback, Logger: slog.New(m.log),
+	}, clock)
+	m.client.set(func(p *process) { p.impatient = s.halfPatience })
 	if err != nil {
 		if ctx.Err() == nil {
 			f.t.Errorf("start: %v", err)
@@ -238,7 +242,7 @@ func (m *member) open(ctx context.Context, dial, patience time.Duration) {
 }
 
 func (m *member) pausedFor() (left time.Duration) {
-	m.client.set(func(c *fakeClient) { left = time.Until(c.paused) })
+	m.client.set(func(p *process) { left = time.Until(p.paused) })
 	return left
 }
 
@@ -286,36 +290,52 @@ func (m *member) kill() {
 	m.killed = true
 	clear(m.conns)
 	m.mu.Unlock()
-	m.client.set(func(c *fakeClient) { c.dead = true })
+	m.client.set(func(p *process) { p.dead = true })
 	m.cancel()
 	m.leases.stop()
 	go m.leases.halt()
 	m.fleet.mu.Lock()
+	m.fleet.lostByDead += m.leases.Stats().Losses
 	delete(m.fleet.members, m)
 	m.fleet.mu.Unlock()
 }
 
-// freeze stops a process. Its connections do not count while it stands still,
-// and for the moment that it needs to look at its clock afterwards.
+// freeze stops a process. The server counts its connections all the while.
 func (m *member) freeze(d time.Duration) {
 	until := time.Now().Add(d)
-	m.client.set(func(c *fakeClient) {
-		if c.paused.After(until) {
-			until = c.paused
+	m.client.set(func(p *process) {
+		if p.paused.After(until) {
+			until = p.paused
 		}
-		c.paused = until
+		p.paused = until
 	})
 	m.mu.Lock()
 	m.woken = until.Add(2 * time.Second)
 	m.mu.Unlock()
 }
 
+// beyond reports whether a process stands still that should have closed its
+// connections by now, and cannot: the one way in which the server may have more
+// than the limit in the strict mode. A moment to look at its clock is part of
+// it.
+func (m *member) beyond(now time.Time) bool {
+	if !m.woken.After(now) {
+		return false
+	}
+	clock := m.leases.clock()
+	m.leases.mu.Lock()
+	defer m.leases.mu.Unlock()
+	return !clock.before(m.leases.state.validUntil.add(m.leases.state.terms.grace))
+}
+
+// measure counts the connections of all processes as the server does: of
+// those that stand still or are cut off too.
 func (f *fleet) measure() {
 	now := time.Now()
 	sum := 0
 	for _, m := range f.all() {
 		m.mu.Lock()
-		if !m.woken.After(now) {
+		if !m.beyond(now) {
 			sum += len(m.conns)
 		}
 		m.mu.Unlock()
@@ -325,37 +345,27 @@ func (f *fleet) measure() {
 	f.most = max(f.most, sum)
 }
 
-// mourn counts tombstones of the living.
-func (f *fleet) mourn(key string, it item) {
-	if !strings.HasPrefix(key, "sess#") || !decodeHeartbeat(it).dead {
+// checkSum holds every write against the invariant of shards.
+func (f *fleet) checkSum(key string, r *Record) {
+	if !strings.HasPrefix(key, "shard#") || f.sumBad != "" {
 		return
 	}
-	for _, m := range f.all() {
-		m.leases.mu.Lock()
-		session := m.leases.book.session
-		m.leases.mu.Unlock()
-		if key == sessionKey("b", session) {
-			f.mu.Lock()
-			f.losses++
-			f.mu.Unlock()
+	sum := int64(0)
+	for _, o := range r.Owners {
+		sum += o.Leases
+		if o.Leases < 0 {
+			f.sumBad = fmt.Sprintf("%s: an owner has %d", key, o.Leases)
 		}
+	}
+	if used := r.Numbers["used"]; sum != used {
+		f.sumBad = fmt.Sprintf("%s: used is %d, the owners have %d", key, used, sum)
 	}
 }
 
-// checkSum holds every write against the invariant of allocation items.
-func (f *fleet) checkSum(key string, it item) {
-	if !strings.HasPrefix(key, "alloc#") || f.sumBad != "" {
-		return
+// losses is how often a process that lives was taken for dead.
+func (f *fleet) losses() (n uint64) {
+	for _, m := range f.all() {
+		n += m.leases.Stats().Losses
 	}
-	a := decodeAlloc(it)
-	sum := int64(0)
-	for _, e := range a.owners {
-		sum += e.n
-		if e.n < 0 {
-			f.sumBad = fmt.Sprintf("%s: an owner has %d", key, e.n)
-		}
-	}
-	if sum != a.used {
-		f.sumBad = fmt.Sprintf("%s: used is %d, the owners have %d", key, a.used, sum)
-	}
+	return n + f.lostByDead
 }

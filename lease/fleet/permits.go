@@ -1,7 +1,8 @@
-package dynamolease
+package fleet
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/flightpool/flightpool/lease"
@@ -66,13 +67,15 @@ func (l *Limiter) batch(ctx context.Context, k int) error {
 		return nil // all have left
 	}
 	sent := l.pace.now()
-	last, ok, err := l.pace.reserve(ctx, k)
-	if err != nil {
-		return err
+	if l.pace.full(k, sent) {
+		return l.waitForRoom(ctx)
 	}
-	if !ok { // reserved too far ahead by others
-		pause(ctx, l.cfg.Tick, nil)
-		return l.pace.refresh(ctx)
+	last, ok, err := l.pace.reserve(ctx, k)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return l.waitForRoom(ctx)
 	}
 	came := uint64(0)
 	for i := range k {
@@ -85,6 +88,17 @@ func (l *Limiter) batch(ctx context.Context, k int) error {
 	}
 	l.comeback = int(l.arrivals() - came)
 	return nil
+}
+
+// waitForRoom waits until more permits may be reserved. As many are reserved
+// already as MaxWait allows: whoever asks again within two thirds of that comes
+// before they run out. So a fleet of any size asks seldom, by a read each.
+func (l *Limiter) waitForRoom(ctx context.Context) error {
+	third := l.cfg.MaxWait / 3
+	if !pause(ctx, third+rand.N(third+1), nil) {
+		return ctx.Err()
+	}
+	return l.pace.look(ctx)
 }
 
 // spend waits for a permit's time and gives it to whoever waits first, or to
@@ -117,7 +131,7 @@ func (l *Limiter) await(ctx context.Context, number int64, reserved time.Time) (
 				}
 				continue
 			}
-			return !late || l.cfg.limiterKnobs.useLatePermits, nil
+			return !late || l.pace.rules.useLatePermits, nil
 		}
 		if due := l.pace.due(number); due.After(now) {
 			pause(ctx, due.Sub(now), nil)

@@ -1,72 +1,67 @@
-package dynamolease
+package fleet
 
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"sync"
 	"time"
-
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/internal/fifo"
 )
 
-// Leases is a fleet's budget of connections in a DynamoDB table. It is a
-// lease.Leases and a lease.Revoker.
+// Leases is a fleet's budget of connections in a Store. It is a lease.Leases,
+// a lease.Revoker and a lease.Reclaimer.
 type Leases struct {
-	cfg      Config
-	table    *table
-	validity time.Duration // of a heartbeat, counted from its sending
-	stop     context.CancelFunc
-	running  sync.WaitGroup
-
-	growth  chan struct{} // wakes the keeper: something to take or give back
-	session chan struct{} // wakes the heartbeat: the session is lost
+	cfg     Config
+	store   *meter
+	clock   func() instant
+	id      string // this process's in the store
+	started time.Time
+	stop    context.CancelFunc
+	running sync.WaitGroup
+	wakeup  chan struct{} // wakes the loop: there is something to do
+	work    work          // of the loop's goroutine alone
 
 	mu sync.Mutex
 	// INVARIANT: inUse counts the grants whose release was not called, which
 	// is at least the connections that exist. A grant needs inUse < capacity.
-	inUse   int
-	waiting fifo.Queue
-	book    book
-	idle    chan struct{} // closed when closed && inUse == 0
-	closed  bool
-	counts  lease.Stats // the counters only
-	subs    map[*subscription]struct{}
+	inUse    int
+	waiting  fifo.Queue
+	state    state
+	idle     chan struct{} // closed when closed && inUse == 0
+	closed   bool
+	counts   lease.Stats // the counters only
+	revokes  subscribers[lease.Revocation]
+	reclaims subscribers[int]
 }
 
 // New joins the fleet that shares cfg.Budget. It makes what is missing of the
-// budget in the table and takes no lease yet. When the table does not answer
+// budget in the store and takes no lease yet. When the store does not answer
 // New succeeds all the same, cfg.Fallback decides, and joining goes on in the
 // background; a wrong setting or a missing permission is a *ConfigError.
 // ctx bounds New alone. Close ends the goroutines.
-func New(ctx context.Context, client *dynamodb.Client, cfg Config) (*Leases, error) {
-	if client == nil {
-		return nil, errors.New("dynamolease: the DynamoDB client is nil")
+func New(ctx context.Context, store Store, cfg Config) (*Leases, error) {
+	if store == nil {
+		return nil, errors.New("lease: the store is nil")
 	}
-	return newLeases(ctx, client, cfg)
+	return open(ctx, store, cfg, processClock())
 }
 
-func newLeases(ctx context.Context, client api, cfg Config) (*Leases, error) {
+func open(ctx context.Context, store Store, cfg Config, clock func() instant) (*Leases, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	l := &Leases{
-		cfg:      cfg,
-		table:    newTable(client, cfg.Table, "Config", cfg.RequestTimeout),
-		validity: cfg.Lease * 2 / 3, // leaves a third for noticing a death
-		growth:   make(chan struct{}, 1),
-		session:  make(chan struct{}, 1),
-		idle:     make(chan struct{}),
-		subs:     map[*subscription]struct{}{},
+		cfg: cfg, store: newMeter(store, cfg.RequestTimeout), clock: clock,
+		id: newID(), started: time.Now(),
+		wakeup: make(chan struct{}, 1), idle: make(chan struct{}),
+		revokes: subscribers[lease.Revocation]{}, reclaims: subscribers[int]{},
 	}
-	l.book.shards = make([]holding, cfg.Shards)
 	var err error
 	for tries := 0; tries == 0 || tries < 3 && err != nil && !isPermanent(err); tries++ {
-		err = l.join(ctx)
+		err = l.begin(ctx)
 	}
 	if isPermanent(err) {
 		return nil, err
@@ -75,25 +70,24 @@ func newLeases(ctx context.Context, client api, cfg Config) (*Leases, error) {
 		return nil, errors.Join(context.Cause(ctx), err)
 	}
 	if err != nil {
-		l.degrade(err)
+		l.change(func() { l.state.degraded, l.state.cause = true, err })
 	}
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l.stop = stop
-	l.running.Go(func() { l.heartbeats(own) })
-	l.running.Go(func() { l.keep(own) })
-	l.running.Go(func() { l.watch(own) })
+	l.running.Go(func() { l.loop(own) })
 	return l, nil
 }
 
 // Acquire is as lease.Leases says.
 func (l *Leases) Acquire(ctx context.Context) (func(), error) {
+	ended := ctx.Err() != nil
 	var ticket *fifo.Ticket
 	var refusal error
 	l.change(func() {
 		switch {
 		case l.closed:
 			refusal = l.fail(lease.ErrClosed, nil)
-		case ctx.Err() != nil:
+		case ended:
 			refusal = l.fail(lease.ErrLimit, context.Cause(ctx))
 		default:
 			ticket = l.waiting.Join() // answered by change if there is room
@@ -105,7 +99,7 @@ func (l *Leases) Acquire(ctx context.Context) (func(), error) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	wake(l.growth)
+	wake(l.wakeup)
 	select {
 	case err := <-ticket.Answered():
 		if err != nil {
@@ -119,12 +113,13 @@ func (l *Leases) Acquire(ctx context.Context) (func(), error) {
 
 // leave ends a wait whose ctx ended. A lease granted meanwhile goes back.
 func (l *Leases) leave(ctx context.Context, ticket *fifo.Ticket) error {
+	cause := context.Cause(ctx)
 	var left bool
 	var err error
 	l.change(func() {
 		left = l.waiting.Leave(ticket)
 		l.counts.Denied++
-		err = l.fail(lease.ErrLimit, errors.Join(context.Cause(ctx), l.book.cause))
+		err = l.fail(lease.ErrLimit, errors.Join(cause, l.state.cause))
 	})
 	if !left && <-ticket.Answered() == nil {
 		l.release()
@@ -139,16 +134,17 @@ func (l *Leases) release() {
 			close(l.idle)
 		}
 	})
-	wake(l.growth)
+	wake(l.wakeup)
 }
 
 // change is the one way to change the state under mu: it runs f, then serves
 // the waiters as far as the new state allows.
 func (l *Leases) change(f func()) {
+	now := l.clock()
 	l.mu.Lock()
 	f()
-	s := l.serve(time.Now())
-	cause := l.book.cause
+	s := l.serve(now)
+	cause := l.state.cause
 	l.mu.Unlock()
 	if s.news {
 		l.cfg.Logger.Warn("leases cannot be renewed: the fallback decides",
@@ -169,10 +165,12 @@ type served struct {
 	news             bool // the Fallback decides from now on
 }
 
-// INVARIANT: what the Fallback decides is told before it takes effect. A
-// process that stood still may ask for leases before its next heartbeat can
-// tell that theirs have lapsed.
-func (l *Leases) serve(now time.Time) (s served) {
+// serve grants what there is room for. When the validity has lapsed and the
+// store does not answer the Fallback decides about the rest; when it lapsed
+// because the process stood still, the rest waits for the next answer.
+//
+// INVARIANT: what the Fallback decides is told before it takes effect.
+func (l *Leases) serve(now instant) (s served) {
 	valid := l.valid(now)
 	capacity := l.capacity(now)
 	fallbacks := l.counts.Fallbacks
@@ -180,109 +178,101 @@ func (l *Leases) serve(now time.Time) (s served) {
 		s.granted = append(s.granted, l.waiting.Next())
 		l.inUse++
 		l.counts.Granted++
-		if !valid && l.inUse > l.book.held() {
+		if !valid && l.inUse > l.state.held() {
 			l.counts.Fallbacks++
 		}
 	}
-	if !valid && l.waiting.Len() > 0 {
-		s.refusal = l.fail(lease.ErrUnavailable, l.book.cause)
+	if !valid && l.state.cause != nil && l.waiting.Len() > 0 {
+		s.refusal = l.fail(lease.ErrUnavailable, l.state.cause)
 		s.refused = l.waiting.All()
 		l.counts.Denied += uint64(len(s.refused))
 	}
-	decided := s.refusal != nil || l.counts.Fallbacks > fallbacks
-	if decided && !l.book.degraded && !l.cfg.knobs.silent {
-		l.book.degraded, l.book.cause = true, cmp.Or(l.book.cause, errLapsed)
+	if (s.refusal != nil || l.counts.Fallbacks > fallbacks) && !l.state.degraded {
+		l.state.degraded, l.state.cause = true, cmp.Or(l.state.cause, errLapsed)
 	}
-	s.news = l.book.degraded && !l.book.told
-	l.book.told = l.book.degraded
+	s.news = l.state.degraded && !l.state.told
+	l.state.told = l.state.degraded
 	return s
 }
 
 // valid reports whether a connection whose open starts now exists before the
 // leases' validity ends.
-func (l *Leases) valid(now time.Time) bool {
-	return now.Add(l.cfg.OpenTimeout).Before(l.book.validUntil)
+func (l *Leases) valid(now instant) bool {
+	return now.add(l.cfg.OpenTimeout).before(l.state.validUntil)
 }
 
 // capacity is how many connections this process may have. Leases whose
 // validity lapsed still cover what they covered unless the mode is strict: the
 // count of connections does not rise, and whether they went to others is only
-// known when the table answers.
-func (l *Leases) capacity(now time.Time) int {
-	held := l.book.held() - l.book.ebbing
+// known when the store answers. While the fleet is short nobody is granted
+// more than the level.
+func (l *Leases) capacity(now instant) int {
+	held := l.state.held() - l.state.giving
 	switch {
-	case l.valid(now):
-		return held
-	case l.cfg.Strict:
-		return 0
+	case !l.valid(now):
+		return l.lapsedCapacity(held)
+	case l.state.short(now):
+		return min(held, l.state.terms.level)
 	default:
-		return max(held, l.cfg.Fallback.Allows())
+		return held
 	}
+}
+
+func (l *Leases) lapsedCapacity(held int) int {
+	if l.cfg.Strict || l.state.cause == nil { // it stood still: the next answer tells
+		return 0
+	}
+	return max(held, l.cfg.Fallback.Allows())
 }
 
 // Valid reports, by ErrUnavailable, that a lease granted before must not be
 // used for a new connection any more. lease.Admit asks after its wait for a
 // permit.
 func (l *Leases) Valid() error {
+	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.valid(time.Now()) && l.inUse > l.capacity(time.Now()) {
-		return l.fail(lease.ErrUnavailable, l.book.cause)
+	if !l.valid(now) && l.inUse > l.lapsedCapacity(l.state.held()-l.state.giving) {
+		return l.fail(lease.ErrUnavailable, cmp.Or(l.state.cause, errLapsed))
 	}
 	return nil
 }
 
 // Stats is as lease.Leases says.
 func (l *Leases) Stats() lease.Stats {
+	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.counts
-	for _, shard := range l.book.shards {
-		s.Limit += int(shard.limit)
-		s.Used += int(shard.used)
-	}
-	held := l.book.held()
+	s.Limit, s.Used, s.Owners = l.state.terms.limit, l.state.used(), l.state.owners
+	held := l.state.held()
 	s.InUse, s.Waiting = l.inUse, l.waiting.Len()
 	s.Spare, s.Unbacked = max(held-l.inUse, 0), max(l.inUse-held, 0)
-	s.Degraded = l.book.degraded
-	if s.Degraded {
-		s.Cause = l.book.cause
+	if l.state.short(now) {
+		s.Share = l.state.terms.level
 	}
-	s.Traffic = l.table.traffic()
+	s.Degraded = l.state.degraded
+	if s.Degraded {
+		s.Cause = l.state.cause
+	}
+	s.Traffic = l.store.traffic()
 	return s
 }
 
+// fail is called under mu.
 func (l *Leases) fail(reason, cause error) error {
-	used := 0
-	for _, shard := range l.book.shards {
-		used += int(shard.used)
+	e := &lease.Error{
+		Budget: l.cfg.Budget, Reason: reason, Used: l.state.used(), Limit: cmp.Or(l.state.terms.limit, l.cfg.Limit),
+		Held: l.state.held(), Err: cause,
 	}
-	return &lease.Error{Budget: l.cfg.Budget, Reason: reason, Used: used, Limit: l.cfg.Limit, Err: cause}
+	if l.state.terms.level > 0 {
+		e.Share = l.state.terms.level
+	}
+	return e
 }
 
-// wake never blocks: one signal pending is as good as many.
-func wake(signal chan struct{}) {
-	select {
-	case signal <- struct{}{}:
-	default:
-	}
-}
-
-// pause waits for d or a signal and reports whether ctx is still alive.
-func pause(ctx context.Context, d time.Duration, signal <-chan struct{}) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-signal:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-func newSessionID() string { return rand.Text() }
+var (
+	_ lease.Leases    = (*Leases)(nil)
+	_ lease.Revoker   = (*Leases)(nil)
+	_ lease.Reclaimer = (*Leases)(nil)
+)

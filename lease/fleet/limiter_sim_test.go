@@ -1,4 +1,4 @@
-package dynamolease
+package fleet
 
 import (
 	"context"
@@ -24,7 +24,7 @@ type rush struct {
 	crowds         time.Duration // mean time between crowds of up to 400, 0 for none
 	pauses         time.Duration // mean time between pauses of up to 12s of half of the members, 0 for none
 	faults         faults
-	knobs          limiterKnobs
+	knobs          limiterRules
 	lasts          time.Duration
 }
 
@@ -37,13 +37,13 @@ func (r rush) run(t *testing.T, seed uint64) opens {
 	t.Helper()
 	var out opens
 	synctest.Test(t, func(t *testing.T) {
-		db, rng, start := newFakeDB(), seeded(seed), time.Now()
+		db, rng, start := newWorld(), seeded(seed), time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), r.lasts)
 		defer cancel()
 		var mu sync.Mutex
 		var callers sync.WaitGroup
 		var limiters []*Limiter
-		var clients []*fakeClient
+		var clients []*process
 		open := func(ctx context.Context, l *Limiter) error {
 			if err := l.Wait(ctx); err != nil {
 				return err
@@ -56,11 +56,11 @@ func (r rush) run(t *testing.T, seed uint64) opens {
 		for i := range r.members {
 			knobs := r.knobs
 			knobs.skew = r.skew * time.Duration(2*(i%2)-1) // half of them ahead, half behind
-			c := newFakeClient(db, seeded(rng.Uint64()), r.faults)
-			l, err := newLimiter(ctx, c, LimiterConfig{
-				Table: "t", Budget: "b", Rate: r.rate, Burst: r.burst, RequestTimeout: r.patience(), Patience: r.patience(),
-				Logger: slog.New(slog.DiscardHandler), limiterKnobs: knobs,
-			})
+			c := newProcess(db, rng.Uint64(), r.faults)
+			l, err := openLimiter(ctx, c, LimiterConfig{
+				Budget: "b", Rate: r.rate, Burst: r.burst, RequestTimeout: r.patience(), Patience: r.patience(),
+				Logger: slog.New(slog.DiscardHandler),
+			}, knobs)
 			require.NoError(t, err)
 			limiters, clients = append(limiters, l), append(clients, c)
 			for range r.callers {
@@ -97,7 +97,7 @@ func (r rush) run(t *testing.T, seed uint64) opens {
 		every(r.pauses, stops, func() {
 			until := time.Now().Add(upTo(stops, 12*time.Second))
 			for _, i := range stops.Perm(r.members)[:r.members/2] {
-				clients[i].set(func(c *fakeClient) { c.paused = until })
+				clients[i].set(func(p *process) { p.paused = until })
 			}
 		})
 		callers.Wait()
@@ -173,7 +173,7 @@ func crowded() rush {
 // Each part of rule 19 is needed: without it some runs open too many under the
 // same faults that the whole stands.
 func TestOpensExceedTheBudgetWithoutEachRule(t *testing.T) {
-	count := func(knobs limiterKnobs, least, most uint64) (violations, runs int, worst float64) {
+	count := func(knobs limiterRules, least, most uint64) (violations, runs int, worst float64) {
 		for seed := range most {
 			if seed >= least && violations > 0 {
 				break
@@ -188,10 +188,10 @@ func TestOpensExceedTheBudgetWithoutEachRule(t *testing.T) {
 		return violations, runs, worst
 	}
 	least := 5 * storms(t)
-	violations, runs, _ := count(limiterKnobs{}, least, least)
+	violations, runs, _ := count(limiterRules{}, least, least)
 	t.Logf("%4d of %4d runs violate rule 19: all parts in place", violations, runs)
 	require.Zero(t, violations)
-	for name, knobs := range map[string]limiterKnobs{
+	for name, knobs := range map[string]limiterRules{
 		"time is paid for without a bound": {unboundedCredit: true},
 		"permits are used however late":    {useLatePermits: true},
 	} {

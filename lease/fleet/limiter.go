@@ -1,4 +1,4 @@
-package dynamolease
+package fleet
 
 import (
 	"context"
@@ -7,18 +7,16 @@ import (
 	"sync"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/internal/fifo"
 )
 
-// Limiter is a fleet's budget of opens in a DynamoDB table. It is a
+// Limiter is a fleet's budget of opens in a Store. It is a
 // lease.Limiter.
 type Limiter struct {
 	cfg     LimiterConfig
 	pace    *pace
-	local   lease.Limiter // what Share grants while the table cannot be reached
+	local   lease.Limiter // what Share grants while the store cannot be reached
 	stop    context.CancelFunc
 	running sync.WaitGroup
 	demand  chan struct{} // wakes the goroutine that reserves
@@ -32,7 +30,7 @@ type Limiter struct {
 	waiting fifo.Queue
 	arrived uint64 // callers who have ever waited
 	closed  bool
-	refused bool      // the server refused an open, and the table does not know yet
+	refused bool      // the server refused an open, and the store does not know yet
 	failing time.Time // since when every request has failed, or zero
 	stats   lease.LimiterStats
 }
@@ -40,23 +38,23 @@ type Limiter struct {
 var errUseFallback = errors.New("the fallback decides")
 
 // NewLimiter joins the fleet that shares cfg.Budget. A wrong setting or a
-// missing permission is a *ConfigError; a table that does not answer is not,
+// missing permission is a *ConfigError; a store that does not answer is not,
 // cfg.Fallback decides then. ctx bounds NewLimiter alone. Close ends its
 // goroutine.
-func NewLimiter(ctx context.Context, client *dynamodb.Client, cfg LimiterConfig) (*Limiter, error) {
-	if client == nil {
-		return nil, errors.New("dynamolease: the DynamoDB client is nil")
+func NewLimiter(ctx context.Context, store Store, cfg LimiterConfig) (*Limiter, error) {
+	if store == nil {
+		return nil, errors.New("lease: the store is nil")
 	}
-	return newLimiter(ctx, client, cfg)
+	return openLimiter(ctx, store, cfg, limiterRules{})
 }
 
-func newLimiter(ctx context.Context, client api, cfg LimiterConfig) (*Limiter, error) {
+func openLimiter(ctx context.Context, store Store, cfg LimiterConfig, rules limiterRules) (*Limiter, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	l := &Limiter{
 		cfg:    cfg,
-		pace:   newPace(newTable(client, cfg.Table, "LimiterConfig", cfg.RequestTimeout), &cfg),
+		pace:   newPace(newMeter(store, cfg.RequestTimeout), &cfg, rules),
 		demand: make(chan struct{}, 1),
 	}
 	if n := cfg.Fallback.Allows(); n > 0 && n < math.MaxInt {
@@ -161,7 +159,7 @@ func (l *Limiter) Stats() lease.LimiterStats {
 	defer l.mu.Unlock()
 	s := l.stats
 	s.Waiting = l.waiting.Len()
-	s.Traffic = l.pace.table.traffic()
+	s.Traffic = l.pace.store.traffic()
 	return s
 }
 

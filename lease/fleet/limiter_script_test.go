@@ -1,4 +1,4 @@
-package dynamolease
+package fleet
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 type stage struct {
 	t       *testing.T
 	members []*Limiter
-	clients []*fakeClient
+	clients []*process
 	start   time.Time
 
 	mu     sync.Mutex
@@ -25,15 +25,15 @@ type stage struct {
 	crowds sync.WaitGroup
 }
 
-func newStage(t *testing.T, members int, knobs limiterKnobs) *stage {
+func newStage(t *testing.T, members int, knobs limiterRules) *stage {
 	s := &stage{t: t, start: time.Now()}
-	db := newFakeDB()
+	db := newWorld()
 	for i := range members {
-		c := newFakeClient(db, seeded(uint64(i)), faults{delay: 8 * time.Millisecond})
-		l, err := newLimiter(t.Context(), c, LimiterConfig{
-			Table: "t", Budget: "b", Burst: 500, RequestTimeout: 20 * time.Second, Patience: time.Minute,
-			Logger: slog.New(slog.DiscardHandler), limiterKnobs: knobs,
-		})
+		c := newProcess(db, uint64(i), faults{delay: 8 * time.Millisecond})
+		l, err := openLimiter(t.Context(), c, LimiterConfig{
+			Budget: "b", Burst: 500, RequestTimeout: 20 * time.Second, Patience: time.Minute,
+			Logger: slog.New(slog.DiscardHandler),
+		}, knobs)
 		require.NoError(t, err)
 		s.members, s.clients = append(s.members, l), append(s.clients, c)
 	}
@@ -66,7 +66,7 @@ func (s *stage) excess() float64 {
 
 // Two members that have known the full budget for a minute use it one after
 // the other. A minute's credit must not be paid after the first has used it.
-func bursts(t *testing.T, knobs limiterKnobs) (excess float64) {
+func bursts(t *testing.T, knobs limiterRules) (excess float64) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 2, knobs)
 		s.crowd(0, 1, time.Second)
@@ -81,13 +81,13 @@ func bursts(t *testing.T, knobs limiterKnobs) (excess float64) {
 }
 
 func TestCreditIsBoundedByATick(t *testing.T) {
-	require.Zero(t, bursts(t, limiterKnobs{}))
-	require.Greater(t, bursts(t, limiterKnobs{unboundedCredit: true}), 100.0)
+	require.Zero(t, bursts(t, limiterRules{}))
+	require.Greater(t, bursts(t, limiterRules{unboundedCredit: true}), 100.0)
 }
 
 // Three hundred members reserve a permit each, and stand still before they
 // learn of it. When they wake up the budget has been refilled for another.
-func wakers(t *testing.T, knobs limiterKnobs) (excess float64) {
+func wakers(t *testing.T, knobs limiterRules) (excess float64) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 300
 		s := newStage(t, many+1, knobs)
@@ -96,7 +96,7 @@ func wakers(t *testing.T, knobs limiterKnobs) (excess float64) {
 		}
 		synctest.Wait() // they are on their way
 		for i := range many {
-			s.clients[i].set(func(c *fakeClient) { c.paused = time.Now().Add(10 * time.Second) })
+			s.clients[i].set(func(p *process) { p.paused = time.Now().Add(10 * time.Second) })
 		}
 		time.Sleep(time.Second)
 		s.crowd(many, 1, time.Second) // which sees to the refilling
@@ -108,15 +108,15 @@ func wakers(t *testing.T, knobs limiterKnobs) (excess float64) {
 }
 
 func TestLatePermitsAreNotUsed(t *testing.T) {
-	require.Zero(t, wakers(t, limiterKnobs{}))
-	require.Greater(t, wakers(t, limiterKnobs{useLatePermits: true}), 50.0)
+	require.Zero(t, wakers(t, limiterRules{}))
+	require.Greater(t, wakers(t, limiterRules{useLatePermits: true}), 50.0)
 }
 
 // A burst that was used in part is there again later, though nobody needed to
 // wait for it.
 func TestTheBurstComesBackWhileNobodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, 2, limiterKnobs{})
+		s := newStage(t, 2, limiterRules{})
 		s.crowd(0, 300, time.Second)
 		time.Sleep(10 * time.Second)
 		s.crowd(1, 400, 300*time.Millisecond)
@@ -157,11 +157,11 @@ func TestAnArrivalTimeInTheItemOverrunsAtDifferentClocks(t *testing.T) {
 func TestMoreThanATickIsPaidOnlyForADebtThatWasSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const tick = 100 * time.Millisecond // ten permits' worth
-		db := newFakeDB()
-		cfg := LimiterConfig{Table: "t", Budget: "b", Burst: 100, Tick: tick}
+		db := newWorld()
+		cfg := LimiterConfig{Budget: "b", Burst: 100, Tick: tick}
 		require.NoError(t, cfg.validate())
 		newcomer := func() *pace {
-			p := newPace(newTable(newFakeClient(db, seeded(1), faults{}), "t", "LimiterConfig", time.Second), &cfg)
+			p := newPace(newMeter(newProcess(db, 1, faults{}), time.Second), &cfg, limiterRules{})
 			require.NoError(t, p.look(t.Context()))
 			return p
 		}

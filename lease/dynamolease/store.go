@@ -1,0 +1,146 @@
+package dynamolease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go/middleware"
+
+	"github.com/flightpool/flightpool/lease/fleet"
+)
+
+// api is the part of *dynamodb.Client in use.
+type api interface {
+	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
+	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
+	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
+}
+
+// batchKeys is how many keys one BatchGetItem may have.
+const batchKeys = 100
+
+// Store is a fleet.Store in a DynamoDB table, one item per record. It makes
+// each request once and tells what is known after it.
+type Store struct {
+	api     api
+	table   string
+	region  string
+	setting string // "Config" or "LimiterConfig", for errors
+	observe func(skew time.Duration)
+}
+
+// NewStore is the store of a table that exists; see CreateTable.
+func NewStore(client *dynamodb.Client, table string) (*Store, error) {
+	switch {
+	case client == nil:
+		return nil, errors.New("dynamolease: the DynamoDB client is nil")
+	case table == "":
+		return nil, errors.New("dynamolease: Config.Table is empty")
+	}
+	return newStore(client, table, "Config"), nil
+}
+
+func newStore(client api, table, setting string) *Store {
+	s := &Store{api: client, table: table, setting: setting, observe: func(time.Duration) {}}
+	if c, ok := client.(*dynamodb.Client); ok && c != nil {
+		s.region = c.Options().Region
+	}
+	return s
+}
+
+// OnSkew lets f know DynamoDB's clock minus this process's after each answer,
+// as the SDK observed it. It must be called before the store is used.
+func (s *Store) OnSkew(f func(skew time.Duration)) { s.observe = f }
+
+// once turns off the SDK's own retries, which would hide how often a write was
+// sent.
+func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
+
+// Read is as fleet.Store says. More than 100 keys take more than one request.
+func (s *Store) Read(ctx context.Context, keys ...string) (fleet.Snapshot, error) {
+	found := fleet.Snapshot{Records: make(map[string]*fleet.Record, len(keys))}
+	if len(keys) == 1 {
+		out, err := s.api.GetItem(ctx, &dynamodb.GetItemInput{
+			TableName: &s.table, Key: keyOf(keys[0]), ConsistentRead: aws.Bool(true),
+		}, once)
+		if err != nil {
+			return fleet.Snapshot{}, s.explain(err)
+		}
+		s.answered(out.ResultMetadata)
+		if out.Item != nil {
+			found.Records[keys[0]] = decode(out.Item)
+		}
+		return found, nil
+	}
+	for len(keys) > 0 {
+		n := min(len(keys), batchKeys)
+		if err := s.readBatch(ctx, keys[:n], found.Records); err != nil {
+			return fleet.Snapshot{}, err
+		}
+		keys = keys[n:]
+	}
+	return found, nil
+}
+
+// errPartly says that DynamoDB left keys of a batch out, as it does when it is
+// short of capacity.
+var errPartly = errors.New("dynamolease: DynamoDB answered a part of a batch only")
+
+func (s *Store) readBatch(ctx context.Context, keys []string, found map[string]*fleet.Record) error {
+	wanted := types.KeysAndAttributes{ConsistentRead: aws.Bool(true)}
+	for _, key := range keys {
+		wanted.Keys = append(wanted.Keys, keyOf(key))
+	}
+	out, err := s.api.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{
+		RequestItems: map[string]types.KeysAndAttributes{s.table: wanted},
+	}, once)
+	if err != nil {
+		return s.explain(err)
+	}
+	s.answered(out.ResultMetadata)
+	if len(out.UnprocessedKeys) > 0 {
+		return errPartly
+	}
+	for _, items := range out.Responses {
+		for _, it := range items {
+			if key, ok := it[keyName].(*types.AttributeValueMemberS); ok {
+				found[key.Value] = decode(it)
+			}
+		}
+	}
+	return nil
+}
+
+// Write is as fleet.Store says.
+func (s *Store) Write(ctx context.Context, change fleet.Change) (fleet.Answer, error) {
+	out, err := s.api.UpdateItem(ctx, expression(&change).input(s.table, change.Key), once)
+	if err == nil {
+		s.answered(out.ResultMetadata)
+		return fleet.Answer{Done: true, Record: decode(out.Attributes)}, nil
+	}
+	failed := (*types.ConditionalCheckFailedException)(nil)
+	if !errors.As(err, &failed) {
+		return fleet.Answer{}, s.explain(err)
+	}
+	if failed.Item != nil {
+		return fleet.Answer{Record: decode(failed.Item)}, nil
+	}
+	// Either there is no item, or the service does not tell.
+	now, err := s.Read(ctx, change.Key)
+	if err != nil {
+		return fleet.Answer{}, fmt.Errorf("dynamolease: a condition failed, and the item cannot be read: %w", err)
+	}
+	return fleet.Answer{Record: now.Records[change.Key]}, nil
+}
+
+func (s *Store) answered(metadata middleware.Metadata) {
+	if skew, ok := awsmiddleware.GetAttemptSkew(metadata); ok {
+		s.observe(skew)
+	}
+}

@@ -1,0 +1,106 @@
+// Package fleet keeps the budgets that a fleet of processes shares: how many
+// connections may exist (Leases), and how fast they may be opened (Limiter). It
+// is the protocol; where the records are is a Store's affair: a DynamoDB table
+// (package dynamolease), or memory for tests (NewMemory). A Store needs
+// conditional writes of single records and consistent reads, nothing else: no
+// transactions over records, no clocks that agree, no removal in time.
+//
+// # The records of a budget
+//
+//	budget   limit, shards, lease, grace, round, level   read by every process at each beat
+//	shard    used, and for each owner: leases, sequence number, round, want
+//	member   host, service, pid, for operators           written once, and once a day
+//	rate     the Limiter's two counters
+//
+// A shard has a part of the limit. What is used, and what each owner has of it,
+// change in one write, so that no counter can drift. A process takes leases
+// from its own shard, and from others when that has no room; it passes them on
+// from one connection to the next, which costs no request. Each write of an
+// owner's entry has as its condition the sequence number of the entry that it
+// replaces. One whose reply was lost is sent again until its outcome is known,
+// and takes effect once. An owner has one writer: the loop of its process.
+//
+// # Who lives
+//
+// Processes do not write to show that they live, they read: every process
+// reads the budget's record at each beat (0.15 Lease). From time to time
+// somebody raises its round. Whoever reads a new round checks in: it writes the
+// round's number into its entries. Who has not done so once the round was
+// waited for is dead, and is removed together with its leases by one write,
+// whose condition is that its entry is still the one that was seen.
+//
+//	a beat shows no round that the entries have not checked in to
+//	    → the leases are valid for 0.45 Lease from the sending of that read
+//	a round began
+//	    → who has not checked in to it 0.45 Lease and Grace later, by the clock
+//	      of whoever looks, is dead
+//
+// Both count from the same event: a proof of validity was sent before the
+// round began, so the first span ends before the second does. Clocks are never
+// compared; that of the store, if it has one, only tells when the next round is
+// due. The second span counts only while whoever looks can read the store: in
+// an outage nobody can check in.
+//
+// A round begins 0.37 Lease after the one before: always while the fleet is
+// short or somebody waits in vain, and in a fleet of up to 138 processes. In a
+// larger one that is not short it begins after Lease/375 for each process, so
+// that all check-ins together stay at about six a second. So leases of the dead
+// are free again within Lease and Grace, however many die together:
+//
+//	0.15 Lease   until the survivors know of the last round before the death
+//	0.37 Lease   until the next one
+//	0.45 Lease   and Grace, until it was waited for
+//
+// later by the longer time between rounds where nobody needs them. Somebody
+// must have survived, else those who start anew begin the round.
+//
+// # States of a process
+//
+//	valid     a beat succeeded lately        grants what it holds
+//	lapsed    none did for 0.45 Lease        Strict: grants nothing and revokes, so that connections are closed within Grace
+//	                                         else: grants one for one what it holds, and what the Fallback allows
+//	woken     it stood still for as long,    waits for the next answer
+//	          by either of its clocks
+//	lost      its entry is gone              adds the connections that exist to its entry anew, limit or not, and
+//	                                         revokes them if that overran the limit
+//
+// # What holds when
+//
+//	kill -9, lost and doubled messages, throttling, an outage of the store,
+//	clock skew: connections never exceed the limit.
+//	a process cut off from the store, alone, for longer than its validity and
+//	Grace:
+//	  Strict: likewise. A process that stands still cannot close connections:
+//	    the server counts those until it does.
+//	  otherwise: its connections may come on top until it reaches the store
+//	    again. Nothing else ever exceeds the limit.
+//
+// Strict is not the default: a process whose requests fail cannot tell whether
+// it is cut off alone or the store is down for all. To be within the limit in
+// both cases it must close its connections when its validity lapses. That
+// turns an outage of the store into one of the application, to save a few
+// connections above a limit that the server mostly guards too. Where it does
+// not, set Strict.
+//
+// # Fair shares
+//
+// Who waits in vain writes into its entry how many connections it would like,
+// and, unless somebody else did so within a beat, reads all shards and finds the
+// max-min share: the level to which all wants have to be cut down to fit.
+// While a level stands, nobody takes more than it, spare leases above it go
+// back at once, and OnReclaim asks for idle connections above it; those in use
+// are nobody else's until they are closed. A level that is not renewed for four
+// beats is void. Reads for a level are one for each shard and beat in the whole
+// fleet.
+//
+// # Limiter
+//
+// One record holds two counters that only rise: permits granted, and permits
+// that time has paid for; see pace. Since no clock reading is stored, no skew
+// matters. The usual alternative, an arrival time that each process compares
+// with its wall clock, lets a fast clock take the burst once more after a slow
+// one; a test here shows it. Permits are reserved in batches ahead of time and
+// dropped when they cannot be used in time. Burst bounds what this side sends.
+// The server's bucket sees opens as late as the network makes them: keep Burst
+// below the server's.
+package fleet

@@ -1,0 +1,179 @@
+package fleet
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// obstacle is why a waiting caller gets nothing.
+type obstacle uint8
+
+const (
+	free   obstacle = iota
+	noRoom          // in no shard that is known
+	level           // this process has its share of a limit that is short
+)
+
+// plan decides on the next step. Without one it tells how long nothing is to
+// be done, and why callers wait if some do.
+func (l *Leases) plan(now instant) (*step, time.Duration, obstacle) {
+	st := &l.state
+	if st.terms.shards == 0 {
+		return nil, l.lease(), free
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	inUse, waiting := l.inUse, l.waiting.Len()
+	held := st.held()
+	if inUse > held {
+		return l.regain(inUse - held), 0, free
+	}
+	wanted, short := inUse+waiting, st.short(now)
+	if short {
+		wanted = max(min(wanted, st.terms.level), inUse)
+	}
+	if wanted > held {
+		if s := l.grow(wanted-held, short); s != nil {
+			return s, 0, free
+		}
+		return nil, time.Hour, noRoom
+	}
+	s, wait := l.shrink(now, held, wanted, short)
+	if s == nil && waiting > 0 && held <= inUse {
+		return nil, wait, level
+	}
+	return s, wait, free
+}
+
+// regain takes leases for connections that exist and that the store does not
+// know: where there is room, else over the limit.
+func (l *Leases) regain(missing int) *step {
+	for i := range l.state.shards {
+		if room := l.state.room(l.inTurn(i)); room > 0 {
+			return l.step(l.inTurn(i), min(room, missing))
+		}
+	}
+	s := l.step(l.state.home, missing)
+	s.force = true
+	return s
+}
+
+// grow takes leases from the first shard that has room, its own first. A
+// shard that was never read may have room if it is its own.
+func (l *Leases) grow(need int, short bool) *step {
+	for i := range l.state.shards {
+		if room := l.state.room(l.inTurn(i)); room > 0 {
+			return l.step(l.inTurn(i), l.batch(need, room, short))
+		}
+	}
+	return nil
+}
+
+// inTurn is the i-th shard, counted from home.
+func (l *Leases) inTurn(i int) int { return (l.state.home + i) % len(l.state.shards) }
+
+// batch takes some in advance while there is plenty.
+func (l *Leases) batch(need, room int, short bool) int {
+	ahead := max(need, l.spare(), l.cfg.Want-l.state.held())
+	if !short && room >= 4*ahead {
+		return ahead
+	}
+	if !short && l.cfg.Want > need {
+		return min(max(need, l.cfg.Want-l.state.held()), room)
+	}
+	return min(need, room)
+}
+
+// spare is how many leases to have in advance.
+func (l *Leases) spare() int {
+	if l.cfg.Batch > 0 {
+		return l.cfg.Batch
+	}
+	return min(max(l.state.terms.limit/max(l.state.owners, 1)/16, 1), 10)
+}
+
+// shrink gives back what is not needed: from a shard that is over its part of
+// the limit at once, all of it when the fleet is short, else what is more than
+// two batches above Want for a while.
+func (l *Leases) shrink(now instant, held, wanted int, short bool) (*step, time.Duration) {
+	st, w := &l.state, &l.work
+	spare := held - wanted
+	for i := range st.shards {
+		h := &st.shards[i]
+		if give := min(int64(spare), h.entry.Leases, h.used-st.terms.capacity(i)); give > 0 {
+			return l.giveBack(i, int(give)), 0
+		}
+	}
+	keep := max(l.cfg.Want-wanted, 0)
+	give, after := spare-keep-l.spare(), l.cfg.Settle
+	switch {
+	case short:
+		give, after = spare, 0
+	case spare-keep <= 2*l.spare():
+		give = 0
+	}
+	if give <= 0 {
+		w.surplus = false
+		return nil, time.Hour
+	}
+	if !w.surplus {
+		w.surplus, w.surplusSince = true, now
+	}
+	if left := now.until(w.surplusSince.add(after)); left > 0 {
+		return nil, left
+	}
+	for i := range st.shards { // its own last
+		shard := l.inTurn(i + 1)
+		if n := int(st.shards[shard].entry.Leases); n > 0 {
+			return l.giveBack(shard, min(give, n)), 0
+		}
+	}
+	return nil, time.Hour
+}
+
+// giveBack returns leases, and with the last one the entry.
+func (l *Leases) giveBack(shard, give int) *step {
+	s := l.step(shard, -give)
+	s.part = s.to.Leases == 0 && s.to.Want == 0
+	l.state.giving = give
+	return s
+}
+
+// searchWidth bounds the shards that are read in search of room.
+const searchWidth = 4
+
+// search reads this process's shard and some others. It is cheaper than a
+// write that is denied.
+func (l *Leases) search(ctx context.Context) {
+	w := &l.work
+	shards := []int{l.state.home}
+	for _, i := range rand.Perm(len(l.state.shards)) {
+		if i != l.state.home && len(shards) <= searchWidth {
+			shards = append(shards, i)
+		}
+	}
+	_, _ = l.readShards(ctx, shards) // what it fails to read is not searched
+	w.searchAt = l.clock().add(w.searches.next(200*time.Millisecond, l.lease()/20))
+}
+
+// readShards reads shards and notes what they look like.
+func (l *Leases) readShards(ctx context.Context, shards []int) (map[int]*Record, error) {
+	keys := make([]string, len(shards))
+	for i, shard := range shards {
+		keys[i] = shardKey(l.cfg.Budget, shard)
+	}
+	snapshot, err := l.store.read(ctx, keys...)
+	if err != nil {
+		l.change(func() { l.state.cause = err })
+		return nil, err
+	}
+	records := make(map[int]*Record, len(shards))
+	l.change(func() {
+		for i, shard := range shards {
+			records[shard] = snapshot.Records[keys[i]]
+			l.state.see(shard, records[shard])
+		}
+	})
+	return records, nil
+}

@@ -1,0 +1,191 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/flightpool/flightpool/lease"
+)
+
+// Fleet is what a store knows of a budget.
+type Fleet struct {
+	Budget        string
+	Limit, Used   int
+	Shards        int
+	Lease, Grace  time.Duration
+	Round         int64 // who has not checked in to it for about Lease is dead
+	Share         int   // the most that one process may have while the fleet is short; 0: it is not
+	Members       []Member
+	Granted       float64 // permits for opens that were ever granted; 0 without a Limiter
+	GrantedUnused float64 // of these, those whose time has not come
+}
+
+// Member is one process that has leases.
+type Member struct {
+	ID      string
+	Leases  int
+	Want    int   // connections it would like, while it waits in vain for more
+	Round   int64 // the latest it has checked in to
+	Host    string
+	Service string
+	PID     int
+	Started time.Time // by its own clock; zero when not known
+}
+
+// Inspect reads what a store knows of a budget: 1 read, one for each shard,
+// and one for each member. It changes nothing.
+func Inspect(ctx context.Context, store Store, budget string) (Fleet, error) {
+	t, granted, err := inspectTerms(ctx, store, budget)
+	if err != nil {
+		return Fleet{}, err
+	}
+	f := Fleet{
+		Budget: budget, Limit: t.limit, Shards: t.shards, Lease: t.lease, Grace: t.grace, Round: t.round, Share: t.level,
+	}
+	if granted != nil {
+		f.Granted = float64(granted.Numbers["granted"]) / permit
+		f.GrantedUnused = f.Granted - float64(granted.Numbers["earned"])/permit
+	}
+	keys := make([]string, t.shards)
+	for shard := range keys {
+		keys[shard] = shardKey(budget, shard)
+	}
+	shards, err := store.Read(ctx, keys...)
+	if err != nil {
+		return Fleet{}, fmt.Errorf("lease: shards of budget %q: %w", budget, err)
+	}
+	members := map[string]*Member{}
+	for _, r := range shards.Records {
+		f.Used += int(r.Numbers["used"])
+		for id, o := range r.Owners {
+			m := members[id]
+			if m == nil {
+				m = &Member{ID: id, Round: o.Round}
+				members[id] = m
+			}
+			m.Leases, m.Want, m.Round = m.Leases+int(o.Leases), max(m.Want, int(o.Want)), min(m.Round, o.Round)
+		}
+	}
+	if err := describe(ctx, store, budget, members); err != nil {
+		return Fleet{}, err
+	}
+	for _, m := range members {
+		f.Members = append(f.Members, *m)
+	}
+	slices.SortFunc(f.Members, func(a, b Member) int {
+		return cmp.Or(cmp.Compare(b.Leases, a.Leases), cmp.Compare(a.ID, b.ID))
+	})
+	return f, nil
+}
+
+func inspectTerms(ctx context.Context, store Store, budget string) (terms, *Record, error) {
+	snapshot, err := store.Read(ctx, budgetKey(budget), rateKey(budget))
+	if err != nil {
+		return terms{}, nil, fmt.Errorf("lease: budget %q: %w", budget, err)
+	}
+	r := snapshot.Records[budgetKey(budget)]
+	if r == nil {
+		return terms{}, nil, fmt.Errorf("lease: the store has no budget %q", budget)
+	}
+	return decodeTerms(r), snapshot.Records[rateKey(budget)], nil
+}
+
+// describe adds who the members are.
+func describe(ctx context.Context, store Store, budget string, members map[string]*Member) error {
+	if len(members) == 0 {
+		return nil
+	}
+	keys := make([]string, 0, len(members))
+	for id := range members {
+		keys = append(keys, memberKey(budget, id))
+	}
+	known, err := store.Read(ctx, keys...)
+	if err != nil {
+		return fmt.Errorf("lease: members of budget %q: %w", budget, err)
+	}
+	for id, m := range members {
+		r := known.Records[memberKey(budget, id)]
+		if r == nil {
+			continue
+		}
+		m.Host, m.Service, m.PID = r.Texts["host"], r.Texts["service"], int(r.Numbers["pid"])
+		if started, err := time.Parse(time.RFC3339, r.Texts["started"]); err == nil {
+			m.Started = started
+		}
+	}
+	return nil
+}
+
+// SetLimit changes the limit of a budget that exists. Every process follows
+// within a sixth of Lease. Nothing is revoked when the new limit is lower, but
+// nothing more is granted until the fleet is below it.
+func SetLimit(ctx context.Context, store Store, budget string, limit int) error {
+	if err := need(limit > 0, "SetLimit: limit is %d, must be positive", limit); err != nil {
+		return err
+	}
+	t, _, err := inspectTerms(ctx, store, budget)
+	if err != nil {
+		return err
+	}
+	if err := need(limit >= t.shards, "SetLimit: limit is %d, must be at least the %d shards of budget %q", limit, t.shards, budget); err != nil {
+		return err
+	}
+	answer, err := store.Write(ctx, Change{
+		Key: budgetKey(budget), Equal: map[string]int64{"shards": int64(t.shards)}, Set: map[string]int64{"limit": int64(limit)},
+	})
+	return definite(answer, err, "SetLimit", budget)
+}
+
+// Free takes the leases of a member away at once, and begins a round, so that
+// the member learns of it within a quarter of Lease if it lives. Its connections
+// then come on top of the limit: free only what is known to be gone. It tells
+// how many leases were freed.
+func Free(ctx context.Context, store Store, budget, id string) (freed int, err error) {
+	t, _, err := inspectTerms(ctx, store, budget)
+	if err != nil {
+		return 0, err
+	}
+	for shard := range t.shards {
+		key := shardKey(budget, shard)
+		snapshot, err := store.Read(ctx, key)
+		if err != nil {
+			return freed, fmt.Errorf("lease: Free: shard %d of budget %q: %w", shard, budget, err)
+		}
+		r := snapshot.Records[key]
+		for r != nil {
+			o, there := r.Owners[id]
+			if !there {
+				break
+			}
+			answer, err := store.Write(ctx, Change{
+				Key: key, OwnerAt: map[string]int64{id: o.Seq}, Remove: []string{id}, Add: map[string]int64{"used": -o.Leases},
+			})
+			if err != nil {
+				return freed, definite(answer, err, "Free", budget)
+			}
+			if answer.Done {
+				freed += int(o.Leases)
+			}
+			r = answer.Record
+		}
+	}
+	_, err = store.Write(ctx, Change{
+		Key: budgetKey(budget), Stamp: "began",
+		Equal: map[string]int64{"round": t.round}, Set: map[string]int64{"round": t.round + 1},
+	})
+	return freed, err
+}
+
+func definite(answer Answer, err error, what, budget string) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("lease: %s: budget %q: %w", what, budget, errors.Join(err, lease.ErrUnavailable))
+	case !answer.Done:
+		return fmt.Errorf("lease: %s: budget %q was changed by somebody else meanwhile", what, budget)
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	mathrand "math/rand/v2"
+	"time"
+)
+
+// work is what the loop has to do, and when.
+type work struct {
+	seq     int64 // the last sequence number that was given out
+	pending *step // sent, outcome unknown
+	retryAt instant
+	retries backoff
+
+	beatAt   instant // the budget's record is read
+	failures backoff
+
+	paceFrom instant // the current round is taken to have begun then
+	cleaned  int64   // the latest round whose dead were looked for
+	survey   bool    // every shard is to be read
+
+	reapedFor int64           // the round whose dead are in reaped
+	reaped    map[string]bool // that were counted
+
+	blocked      bool // somebody waits and nothing can be taken
+	blockedSince instant
+	searchAt     instant
+	searches     backoff
+	shareAt      instant
+
+	surplus      bool // there is something to give back
+	surplusSince instant
+
+	introduced bool
+	introduce  instant // once more
+}
+
+// loop is the one goroutine that talks to the store. It sends one request
+// after the other, so that this process's entries have one writer.
+func (l *Leases) loop(ctx context.Context) {
+	for ctx.Err() == nil {
+		if wait := l.next(ctx); wait > 0 {
+			pause(ctx, wait, l.wakeup)
+		}
+	}
+}
+
+// next does the most urgent thing, or tells how long there is nothing to do.
+func (l *Leases) next(ctx context.Context) time.Duration {
+	w, now := &l.work, l.clock()
+	wait := max(now.until(w.beatAt), 0)
+	if wait == 0 {
+		l.beat(ctx)
+		return 0
+	}
+	if w.pending != nil {
+		if left := now.until(w.retryAt); left > 0 {
+			return min(wait, left)
+		}
+		l.send(ctx, *w.pending)
+		return 0
+	}
+	if w.survey {
+		l.clean(ctx, true)
+		return l.afterSurvey(wait)
+	}
+	s, left, blocked := l.plan(now)
+	if s != nil {
+		w.block(false, now)
+		l.send(ctx, *s)
+		return 0
+	}
+	wait = min(wait, left)
+	w.block(blocked != free, now)
+	if blocked == free {
+		return max(wait, time.Millisecond)
+	}
+	if due := now.until(w.shareAt); due <= 0 {
+		l.share(ctx)
+		return 0
+	} else if wait = min(wait, due); blocked == noRoom {
+		if due := now.until(w.searchAt); due <= 0 {
+			l.search(ctx)
+			return 0
+		} else {
+			wait = min(wait, due)
+		}
+	}
+	return max(wait, time.Millisecond)
+}
+
+// afterSurvey waits a little when the survey failed.
+func (l *Leases) afterSurvey(wait time.Duration) time.Duration {
+	if !l.work.survey {
+		return 0
+	}
+	return min(wait, l.work.failures.next(50*time.Millisecond, l.lease()/40))
+}
+
+func (w *work) block(blocked bool, now instant) {
+	if blocked && !w.blocked {
+		// A little later, when a search has had its chance: much of what is
+		// missing is in other shards.
+		w.blockedSince, w.searchAt, w.searches = now, now, 0
+		w.shareAt = now.add(2*time.Second + mathrand.N(2*time.Second))
+	}
+	w.blocked = blocked
+}
+
+// lease is the budget's, or the configured one until it is known.
+func (l *Leases) lease() time.Duration {
+	if l.state.terms.lease > 0 {
+		return l.state.terms.lease
+	}
+	return l.cfg.Lease
+}
+
+// wake never blocks: one signal pending is as good as many.
+func wake(signal chan struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
+}
+
+// pause waits for d or a signal and reports whether ctx is still alive.
+func pause(ctx context.Context, d time.Duration, signal <-chan struct{}) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-signal:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// backoff doubles, with jitter, between two bounds.
+type backoff time.Duration
+
+func (b *backoff) next(low, high time.Duration) time.Duration {
+	*b = min(max(2*(*b), backoff(low)), backoff(max(low, high)))
+	return time.Duration(*b)/2 + mathrand.N(time.Duration(*b)/2+1)
+}
+
+// newID is 50 random bits: the ids of one budget's living processes must
+// differ, and are short because each entry has one.
+func newID() string { return rand.Text()[:10] }

@@ -1,0 +1,59 @@
+package fleet
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/flightpool/flightpool/lease"
+)
+
+// meter bounds each request of a store and counts them.
+type meter struct {
+	store   Store
+	timeout time.Duration
+
+	reads, writes, conditions, failures atomic.Uint64
+	skew                                atomic.Int64
+}
+
+func newMeter(store Store, timeout time.Duration) *meter {
+	m := &meter{store: store, timeout: timeout}
+	if s, ok := store.(interface{ OnSkew(func(time.Duration)) }); ok {
+		s.OnSkew(func(skew time.Duration) { m.skew.Store(int64(skew)) })
+	}
+	return m
+}
+
+func (m *meter) read(ctx context.Context, keys ...string) (Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.timeout)
+	defer cancel()
+	m.reads.Add(uint64(len(keys)))
+	snapshot, err := m.store.Read(ctx, keys...)
+	if err != nil {
+		m.failures.Add(1)
+	}
+	return snapshot, err
+}
+
+func (m *meter) write(ctx context.Context, change Change) (Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.timeout)
+	defer cancel()
+	m.writes.Add(1)
+	answer, err := m.store.Write(ctx, change)
+	switch {
+	case err != nil:
+		m.failures.Add(1)
+	case !answer.Done:
+		m.conditions.Add(1)
+	}
+	return answer, err
+}
+
+func (m *meter) traffic() lease.Traffic {
+	return lease.Traffic{
+		Reads: m.reads.Load(), Writes: m.writes.Load(),
+		Conditions: m.conditions.Load(), Failures: m.failures.Load(),
+		ClockSkew: time.Duration(m.skew.Load()),
+	}
+}

@@ -1,0 +1,127 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// The records of a budget. doc.go tells who writes what when.
+//
+//	budget#<name>        limit, shards, lease, grace (ms), round, began, level, levels
+//	shard#<name>#<n>     used, and what each owner has
+//	member#<name>#<id>   for operators: host, service, pid, started
+//	rate#<name>          earned, granted: see pace
+//
+// INVARIANT: in every shard, after every write, used is the sum of the leases
+// of its owners.
+func budgetKey(budget string) string           { return "budget#" + budget }
+func shardKey(budget string, shard int) string { return fmt.Sprintf("shard#%s#%d", budget, shard) }
+func memberKey(budget, id string) string       { return "member#" + budget + "#" + id }
+func rateKey(budget string) string             { return "rate#" + budget }
+
+// terms are what the store's record of a budget says.
+type terms struct {
+	limit, shards int
+	lease, grace  time.Duration
+	round         int64 // raised to ask every process for a sign of life
+	began         int64 // of round, in the store's milliseconds; 0 when the store has no clock
+	level         int   // the most that one process may have while the fleet is short; 0: it is not
+	levels        int64 // raised with each write of level
+}
+
+func decodeTerms(r *Record) terms {
+	n := r.Numbers
+	return terms{
+		limit: int(n["limit"]), shards: int(n["shards"]),
+		lease: time.Duration(n["lease"]) * time.Millisecond, grace: time.Duration(n["grace"]) * time.Millisecond,
+		round: n["round"], began: n["began"], level: int(n["level"]), levels: n["levels"],
+	}
+}
+
+// What follows from Lease, in its terms. A process that is dead has missed a
+// round: it began at most beatEvery and roundEvery after the process checked in
+// for the last time, and is waited for as long as a validity and Grace. All
+// that is within Lease and Grace:
+//
+//	beatEvery + roundEvery + validity = 0.97 Lease
+func (t terms) beatEvery() time.Duration { return t.lease * 15 / 100 }
+func (t terms) validity() time.Duration  { return t.lease * 45 / 100 }
+func (t terms) patience() time.Duration {
+	wait := t.validity() + t.grace
+	return wait + wait/200 // clocks do not run alike
+}
+
+// roundEvery is how often a round begins. In a large fleet that is not short,
+// rounds come less often, so that check-ins are about six per second in all.
+func (t terms) roundEvery(owners int, short bool) time.Duration {
+	often := t.lease * 37 / 100
+	if short {
+		return often
+	}
+	return max(often, t.lease*time.Duration(owners)/375)
+}
+
+// capacity is a shard's part of the limit.
+func (t terms) capacity(shard int) int64 {
+	part := t.limit / t.shards
+	if shard < t.limit%t.shards {
+		part++
+	}
+	return int64(part)
+}
+
+// createBudget is the first write of a budget.
+func createBudget(c *Config) Change {
+	return Change{
+		Key: budgetKey(c.Budget), Absent: true, Stamp: "began",
+		Set: map[string]int64{
+			"limit": int64(c.Limit), "shards": int64(c.Shards), "lease": c.Lease.Milliseconds(), "grace": c.Grace.Milliseconds(),
+			"round": 1, "level": 0, "levels": 0,
+		},
+	}
+}
+
+// garbageAfter is when a store may remove the record of a process that ended.
+const garbageAfter = 48 * time.Hour
+
+// introduce tells operators who a process is.
+func introduce(c *Config, id string, started time.Time) Change {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	service := c.Service
+	if service == "" {
+		service = filepath.Base(os.Args[0])
+	}
+	return Change{
+		Key:  memberKey(c.Budget, id),
+		Text: map[string]string{"host": host, "service": service, "started": started.UTC().Format(time.RFC3339)},
+		Set:  map[string]int64{"pid": int64(os.Getpid())},
+
+		Expires: time.Now().Add(garbageAfter),
+	}
+}
+
+// readTerms reads the budget's record and makes it if it is missing.
+func readTerms(ctx context.Context, m *meter, c *Config) (terms, time.Time, error) {
+	key := budgetKey(c.Budget)
+	snapshot, err := m.read(ctx, key)
+	if err != nil {
+		return terms{}, time.Time{}, err
+	}
+	if r := snapshot.Records[key]; r != nil {
+		return decodeTerms(r), snapshot.Now, nil
+	}
+	answer, err := m.write(ctx, createBudget(c))
+	switch {
+	case err != nil:
+		return terms{}, time.Time{}, err
+	case answer.Record == nil:
+		return terms{}, time.Time{}, fmt.Errorf("lease: the record of budget %q comes and goes", c.Budget)
+	}
+	return decodeTerms(answer.Record), answer.Now, nil
+}

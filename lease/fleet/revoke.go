@@ -1,0 +1,99 @@
+package fleet
+
+import (
+	"time"
+
+	"github.com/flightpool/flightpool/lease"
+)
+
+// subscribers are functions that want to know of events, nil once closed.
+type subscribers[T any] map[*subscription[T]]struct{}
+
+// subscription delivers events to one function, one at a time. While the
+// function runs only the latest of those that follow is kept.
+type subscription[T any] struct {
+	pending chan T
+	ended   chan struct{}
+}
+
+// OnRevoke is as lease.Revoker says.
+func (l *Leases) OnRevoke(f func(lease.Revocation)) (stop func()) {
+	return subscribe(l, &l.revokes, f)
+}
+
+// OnReclaim is as lease.Reclaimer says.
+func (l *Leases) OnReclaim(f func(n int)) (stop func()) { return subscribe(l, &l.reclaims, f) }
+
+func subscribe[T any](l *Leases, to *subscribers[T], f func(T)) (stop func()) {
+	s := &subscription[T]{pending: make(chan T, 1), ended: make(chan struct{})}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if *to == nil { // closed: nothing will happen any more
+		return func() {}
+	}
+	(*to)[s] = struct{}{}
+	l.running.Go(func() { s.deliver(f) })
+	return func() {
+		l.mu.Lock()
+		_, present := (*to)[s]
+		delete(*to, s)
+		l.mu.Unlock()
+		if present {
+			close(s.ended)
+		}
+	}
+}
+
+func (s *subscription[T]) deliver(f func(T)) {
+	for {
+		select {
+		case event := <-s.pending:
+			f(event)
+		case <-s.ended:
+			return
+		}
+	}
+}
+
+// offer replaces an event that waits.
+func (s *subscription[T]) offer(event T) {
+	for {
+		select {
+		case s.pending <- event:
+			return
+		default:
+		}
+		select {
+		case <-s.pending:
+		default:
+		}
+	}
+}
+
+func (s subscribers[T]) close() {
+	for one := range s {
+		close(one.ended)
+	}
+}
+
+func publish[T any](l *Leases, to *subscribers[T], event T) {
+	l.mu.Lock()
+	all := make([]*subscription[T], 0, len(*to))
+	for s := range *to {
+		all = append(all, s)
+	}
+	l.mu.Unlock()
+	for _, s := range all {
+		s.offer(event)
+	}
+}
+
+// revoke asks for every connection within d.
+func (l *Leases) revoke(d time.Duration, cause error) {
+	deadline := time.Now().Add(d)
+	l.cfg.Logger.Warn("leases revoked: connections must close", "budget", l.cfg.Budget, "by", deadline, "cause", cause)
+	publish(l, &l.revokes, lease.Revocation{Deadline: deadline, Cause: cause})
+}
+
+// ask asks for n idle connections.
+func (l *Leases) ask(n int) { publish(l, &l.reclaims, n) }

@@ -1,0 +1,145 @@
+package fleet
+
+import "time"
+
+// state is what this process knows of the budget and of its own part. The
+// mutex of Leases guards it; the loop alone writes it.
+type state struct {
+	terms  terms // shards is 0 until the store has answered once
+	rounds []sighting
+
+	// watched is for how long this process has seen what happens, by its own
+	// clock. An outage of the store does not count: while it lasts nobody can
+	// check in, and afterwards everybody gets the time that was left.
+	watched time.Duration
+	readAt  instant // the last read of the budget's record
+
+	validUntil instant
+
+	home   int // the shard from which leases are taken first
+	shards []holding
+
+	// INVARIANT: giving is what is being given back. It is still in shards,
+	// and is not granted.
+	giving int
+
+	levelSeen instant // when a level was last seen to be written
+	owners    int     // processes that share the budget, as last seen
+
+	revoked  bool  // the lapse of validUntil was told
+	degraded bool  // the Fallback decides
+	told     bool  // and that was logged
+	cause    error // the last failure of a request since the last proof of validity
+}
+
+// sighting is when this process first saw a round, in the time for which it
+// has watched the budget's record.
+type sighting struct {
+	round int64
+	at    time.Duration
+}
+
+// holding is this process's part of one shard.
+//
+// INVARIANT: entry is what the store is known to have for this process. It
+// rises only after the write that raised it is known to be done.
+type holding struct {
+	joined bool // the store has an entry
+	entry  Owner
+
+	exists bool  // the shard's record is there
+	seen   bool  // used and owners are known
+	used   int64 // of the whole shard, as last seen
+	owners int
+}
+
+// held is how many leases the process has.
+func (s *state) held() int {
+	sum := int64(0)
+	for i := range s.shards {
+		sum += s.shards[i].entry.Leases
+	}
+	return int(sum)
+}
+
+func (s *state) used() int {
+	sum := int64(0)
+	for i := range s.shards {
+		sum += s.shards[i].used
+	}
+	return int(sum)
+}
+
+// room is what a shard is known to have left.
+func (s *state) room(shard int) int {
+	h := &s.shards[shard]
+	if !h.seen {
+		return 0
+	}
+	return int(max(s.terms.capacity(shard)-h.used, 0))
+}
+
+// see notes what a shard looks like; nil: it does not exist yet.
+func (s *state) see(shard int, r *Record) {
+	h := &s.shards[shard]
+	h.seen, h.exists, h.used, h.owners = true, r != nil, 0, 0
+	if r != nil {
+		h.used, h.owners = r.Numbers["used"], len(r.Owners)
+	}
+	if shard == s.home {
+		s.owners = max(h.owners*s.terms.shards, 1)
+	}
+}
+
+// short reports whether some process lately found the fleet to want more than
+// the limit.
+func (s *state) short(now instant) bool {
+	if s.terms.level == 0 {
+		return false
+	}
+	least, _ := now.since(s.levelSeen)
+	return least < 4*s.terms.beatEvery()
+}
+
+// adopt notes what the budget's record says, read or written at now.
+func (s *state) adopt(t terms, now instant) {
+	if t.shards != s.terms.shards || t.round < s.terms.round {
+		// The first answer; or the record was made anew, and nothing is left
+		// of what this process had.
+		s.shards, s.rounds, s.validUntil, s.home = make([]holding, t.shards), nil, instant{}, s.home%t.shards
+		s.giving = 0
+	}
+	passed, _ := now.since(s.readAt)
+	s.watched += min(max(passed, 0), t.beatEvery()*3/2)
+	s.readAt = now
+	if len(s.rounds) == 0 || t.round > s.rounds[len(s.rounds)-1].round {
+		s.rounds = append(s.rounds, sighting{t.round, s.watched})
+	}
+	if t.levels != s.terms.levels {
+		s.levelSeen = now
+	}
+	s.terms = t
+}
+
+// overdue is the latest round that was waited for long enough, 0 if there is
+// none: who has not checked in to it is dead.
+func (s *state) overdue() int64 {
+	due := int64(0)
+	for _, r := range s.rounds {
+		if s.watched-r.at >= s.terms.patience() {
+			due = r.round
+		}
+	}
+	return due
+}
+
+// current reports whether every entry of this process is checked in to the
+// latest round.
+func (s *state) current() bool {
+	for i := range s.shards {
+		if h := &s.shards[i]; h.joined && h.entry.Round < s.terms.round {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,192 @@
+package fleet
+
+import (
+	"context"
+	"time"
+
+	"github.com/flightpool/flightpool/lease"
+)
+
+// step is one change of this process's entry in one shard. While its outcome
+// is unknown it is sent again, always with the same condition, so that it
+// takes effect at most once however often it was sent, delayed or answered.
+type step struct {
+	shard    int
+	from, to Owner
+	join     bool // there is no entry yet
+	create   bool // nor a record of the shard
+	part     bool // remove the entry, which has to.Leases == 0
+	force    bool // add what exists anyway, limit or not
+	capacity int64
+}
+
+// outcome is what became of a step.
+type outcome uint8
+
+const (
+	unknown outcome = iota // send the same step again
+	applied
+	denied // no room
+	lost   // the entry is gone: the process was taken for dead
+)
+
+func (s *step) delta() int64 { return s.to.Leases - s.from.Leases }
+
+// step is a change of this process's entry by delta leases. Each has a
+// sequence number of its own, and checks in to the latest round. mu is held.
+func (l *Leases) step(shard, delta int) *step {
+	h := l.state.shards[shard]
+	l.work.seq++
+	to := Owner{Leases: h.entry.Leases + int64(delta), Seq: l.work.seq, Round: l.state.terms.round}
+	if shard == l.state.home {
+		to.Want = l.want()
+	}
+	return &step{
+		shard: shard, from: h.entry, to: to, join: !h.joined, create: !h.exists,
+		capacity: l.state.terms.capacity(shard),
+	}
+}
+
+// want is what to tell others: nothing unless somebody waits in vain. mu is
+// held.
+func (l *Leases) want() int64 {
+	if !l.work.blocked {
+		return 0
+	}
+	return int64(l.inUse + l.waiting.Len())
+}
+
+// checkInStep changes nothing but what others read in the entry.
+func (l *Leases) checkInStep(shard int) *step {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.step(shard, 0)
+}
+
+func (l *Leases) changeOf(s *step) Change {
+	c := Change{Key: shardKey(l.cfg.Budget, s.shard)}
+	switch {
+	case s.create:
+		c.Absent, c.Put, c.Set = true, map[string]Owner{l.id: s.to}, map[string]int64{"used": s.to.Leases}
+		return c
+	case s.join:
+		c.NoOwner = l.id
+	default:
+		c.OwnerAt = map[string]int64{l.id: s.from.Seq}
+	}
+	if s.delta() != 0 {
+		c.Add = map[string]int64{"used": s.delta()}
+	}
+	if s.delta() > 0 && !s.force {
+		c.AtMost = map[string]int64{"used": s.capacity - s.delta()}
+	}
+	if s.part {
+		c.Remove = []string{l.id}
+	} else {
+		c.Put = map[string]Owner{l.id: s.to}
+	}
+	return c
+}
+
+// send sends a step once and books what is known after it. Without an outcome
+// it stays pending.
+func (l *Leases) send(ctx context.Context, s step) outcome {
+	w := &l.work
+	answer, err := l.store.write(ctx, l.changeOf(&s))
+	if err != nil {
+		w.pending, w.retryAt = &s, l.clock().add(w.retries.next(50*time.Millisecond, l.lease()/20))
+		l.lapse(err, l.clock())
+		return unknown
+	}
+	w.pending, w.retries = nil, 0
+	entry, result := l.judge(&s, answer)
+	l.change(func() {
+		h := &l.state.shards[s.shard]
+		l.state.giving = 0
+		l.state.see(s.shard, answer.Record)
+		h.entry, h.joined = entry, result == applied && !s.part || result == denied && !s.join
+	})
+	if s.delta() != 0 {
+		w.surplus = false
+	}
+	switch {
+	case result == lost:
+		l.lose(s.shard)
+	case result == denied && s.join && answer.Record != nil && !s.create:
+		w.searchAt = l.clock().add(w.searches.next(100*time.Millisecond, l.lease()/20))
+	case s.force && result == applied && l.state.used() > l.state.terms.limit:
+		l.revoke(l.state.terms.grace, errOverrun)
+	}
+	return result
+}
+
+// judge tells what a store's definite answer means.
+//
+// INVARIANT: the entry in the store is the truth. Each step has its own
+// sequence number. An entry with another one than the step's, or its origin's,
+// is an earlier step that was denied, or given up, and whose late duplicate
+// was done after all: its leases are what this process has.
+func (l *Leases) judge(s *step, answer Answer) (Owner, outcome) {
+	if answer.Done {
+		return s.to, applied
+	}
+	stored, present := Owner{}, false
+	if answer.Record != nil {
+		stored, present = answer.Record.Owners[l.id]
+	}
+	switch {
+	case present && !s.join && stored.Seq == s.from.Seq:
+		return s.from, denied
+	case present:
+		s.part = false
+		return stored, applied
+	case s.part:
+		return Owner{}, applied
+	case s.join:
+		return Owner{}, denied
+	default:
+		return Owner{}, lost
+	}
+}
+
+// lose books that this process was taken for dead in a shard. What it held
+// there is gone; connections that exist are added again, limit or not, so that
+// the sum stays honest.
+func (l *Leases) lose(shard int) {
+	revoke, inUse, until := false, 0, instant{}
+	l.change(func() {
+		inUse, until = l.inUse, l.state.validUntil
+		revoke = l.cfg.Strict && inUse > 0 && !l.state.revoked
+		l.state.revoked = l.state.revoked || revoke
+		l.state.validUntil = instant{}
+		l.state.shards[shard].entry, l.state.shards[shard].joined = Owner{}, false
+		l.counts.Losses++
+	})
+	now := l.clock()
+	l.work.survey, l.work.beatAt = true, now
+	l.cfg.Logger.Warn("taken for dead: leases lost", "budget", l.cfg.Budget, "in_use", inUse)
+	if revoke {
+		l.revoke(now.until(until.add(l.state.terms.grace)), errLapsed)
+	}
+}
+
+// leave removes this process's entry from a shard.
+func (l *Leases) leaveShard(ctx context.Context, shard int) error {
+	for range 3 {
+		h := &l.state.shards[shard]
+		if !h.joined {
+			return nil
+		}
+		l.mu.Lock()
+		s := l.step(shard, -int(h.entry.Leases))
+		l.mu.Unlock()
+		s.part = true
+		if l.send(ctx, *s) == unknown {
+			l.work.pending = nil // it is sent anew
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+	}
+	return lease.ErrUnavailable
+}

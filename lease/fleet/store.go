@@ -1,0 +1,124 @@
+package fleet
+
+import (
+	"context"
+	"maps"
+	"time"
+)
+
+// Store keeps the records of budgets. DynamoDB is one, PostgreSQL another,
+// NewMemory a third. All methods may be called concurrently. No method repeats
+// a request whose outcome is unknown: whoever calls it decides that.
+type Store interface {
+	// Read returns the records of keys that exist. It is consistent: each
+	// record contains every write that was answered before Read was called.
+	// The records need not be of one moment.
+	Read(ctx context.Context, keys ...string) (Snapshot, error)
+
+	// Write makes a change if its conditions hold, both at once. An error
+	// says that the outcome is unknown: the change may have been made, or be
+	// made later. An error whose chain has a method Permanent that returns true
+	// says that no retry will change it; a *ConfigError is one.
+	Write(ctx context.Context, change Change) (Answer, error)
+}
+
+// Snapshot is what Read returns.
+type Snapshot struct {
+	Records map[string]*Record // must not be changed
+	Now     time.Time          // the store's clock; zero when it has none
+}
+
+// Answer is what is known after a Write.
+type Answer struct {
+	Done   bool      // the conditions held and the change was made
+	Record *Record   // after the change when Done; else the one for which a condition failed, nil when there is none
+	Now    time.Time // the store's clock; zero when it has none
+}
+
+// Record is one item of a store.
+type Record struct {
+	Numbers map[string]int64  `json:"numbers,omitempty"`
+	Texts   map[string]string `json:"texts,omitempty"`
+	Owners  map[string]Owner  `json:"owners,omitempty"`
+}
+
+// Owner is what one process has of a record.
+type Owner struct {
+	Leases int64 `json:"n"`
+	Seq    int64 `json:"q"`           // different after each write of the owner
+	Round  int64 `json:"r"`           // the latest round that the owner has checked in to
+	Want   int64 `json:"w,omitempty"` // connections that the owner would like, when that is more than it has
+}
+
+// Change is one conditional write of one record. All conditions must hold.
+type Change struct {
+	Key string
+
+	Absent  bool             // the record does not exist; it is made
+	Equal   map[string]int64 // numbers that must have this value; one that is missing has none
+	AtMost  map[string]int64 // numbers that may not be larger; one that is missing fails
+	OwnerAt map[string]int64 // sequence numbers that owners must have
+	NoOwner string           // an owner that must not be there, and the record must
+
+	Set    map[string]int64
+	Add    map[string]int64 // to numbers that exist: name them in Equal or AtMost, or with OwnerAt
+	Text   map[string]string
+	Put    map[string]Owner
+	Remove []string // owners
+	Stamp  string   // a number to set to the store's clock in milliseconds since 1970, if it has one
+
+	// Expires lets the store remove the record after that time. No rule
+	// depends on it. Zero: never.
+	Expires time.Time
+}
+
+// Holds reports whether the conditions hold for r, nil if there is no record.
+func (c *Change) Holds(r *Record) bool {
+	if c.Absent {
+		return r == nil
+	}
+	if r == nil {
+		return len(c.Equal)+len(c.AtMost)+len(c.OwnerAt) == 0 && c.NoOwner == ""
+	}
+	for name, want := range c.Equal {
+		if have, ok := r.Numbers[name]; !ok || have != want {
+			return false
+		}
+	}
+	for name, most := range c.AtMost {
+		if have, ok := r.Numbers[name]; !ok || have > most {
+			return false
+		}
+	}
+	for id, seq := range c.OwnerAt {
+		if have, ok := r.Owners[id]; !ok || have.Seq != seq {
+			return false
+		}
+	}
+	_, there := r.Owners[c.NoOwner]
+	return !there
+}
+
+// Apply returns what r becomes by the change, without touching r. now is the
+// store's clock, zero when it has none.
+func (c *Change) Apply(r *Record, now time.Time) *Record {
+	fresh := &Record{Numbers: map[string]int64{}, Texts: map[string]string{}, Owners: map[string]Owner{}}
+	if r != nil {
+		maps.Copy(fresh.Numbers, r.Numbers)
+		maps.Copy(fresh.Texts, r.Texts)
+		maps.Copy(fresh.Owners, r.Owners)
+	}
+	maps.Copy(fresh.Numbers, c.Set)
+	maps.Copy(fresh.Texts, c.Text)
+	maps.Copy(fresh.Owners, c.Put)
+	for name, delta := range c.Add {
+		fresh.Numbers[name] += delta
+	}
+	for _, id := range c.Remove {
+		delete(fresh.Owners, id)
+	}
+	if c.Stamp != "" && !now.IsZero() {
+		fresh.Numbers[c.Stamp] = now.UnixMilli()
+	}
+	return fresh
+}
