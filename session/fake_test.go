@@ -173,6 +173,9 @@ func (f *fakeConn) Metadata(ctx context.Context, req MetadataRequest, _ Call) (S
 	if err := f.use(ctx, "Metadata", 0); err != nil {
 		return nil, err
 	}
+	f.mu.Lock()
+	f.streams++
+	f.mu.Unlock()
 	return &fakeStream{f: f, ctx: ctx, left: 1}, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/flightpool/flightpool/internal/ctxerr"
 )
@@ -64,7 +63,6 @@ const (
 func New(conn Conn, policy *Policy, returns func(discard error)) *SessionHandle {
 	s := &SessionHandle{conn: conn, policy: policy}
 	s.mu.returns = returns
-	s.mu.proof.at = time.Now()
 	return s
 }
 
@@ -92,13 +90,11 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 			break
 		}
 		if err != nil {
-			c.endRPC()
 			return nil, s.refuse(op, err)
 		}
 		select {
 		case <-wait:
 		case <-ctx.Done():
-			c.endRPC()
 			return nil, &Error{Op: op, Stage: StageAcquire, Fault: FaultContext, Target: s.policy.Target, Unsent: true,
 				Ctx: ctxerr.Of(ctx), Err: errors.New("the previous call of the session is still being ended")}
 		}
