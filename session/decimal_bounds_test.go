@@ -52,7 +52,7 @@ func TestDecimalsOfManyWordsAreThemselves(t *testing.T) {
 			_, fits := d.Int64()
 			require.Equal(t, n.IsInt64(), fits, "%s", n)
 			f, _ := new(big.Float).SetInt(n).Float64()
-			require.Equal(t, f, d.Float64()) //nolint:testifylint // to the bit
+			require.Equal(t, f, d.Float64())
 		}
 	}
 	zero, err := NewDecimal(big.NewInt(0), -3)

@@ -186,7 +186,7 @@ func TestACallThatIsCutOffSaysWhatHasCutIt(t *testing.T) {
 				var e *Error
 				require.ErrorAs(t, err, &e)
 				require.Equal(t, []any{FaultContext, "fake:1"}, []any{e.Fault, e.Target}, "%s, %s: %v", name, end, err)
-				if want != ErrHandleClosed {
+				if !errors.Is(want, ErrHandleClosed) {
 					require.Equal(t, want, e.Ctx, "%s, %s: %v", name, end, err)
 				}
 				require.Equal(t, name == "Update, without cancel", strings.Contains(err.Error(), "left to finish on the server"), "%s, %s: %v", name, end, err)

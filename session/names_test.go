@@ -264,7 +264,7 @@ func TestStructsAndMapsStayWhatTheyAre(t *testing.T) {
 	one := columnOf(t, arrow.PrimitiveTypes.Uint64, "[9223372036854775807]")
 	require.Equal(t, int64(math.MaxInt64), oneRow[int64](t, one))
 	exact := columnOf(t, arrow.PrimitiveTypes.Uint64, "[9007199254740991]")
-	require.Equal(t, float64(1<<53-1), oneRow[float64](t, exact)) //nolint:testifylint // exactly
+	require.Equal(t, float64(1<<53-1), oneRow[float64](t, exact))
 	refused[[16]byte](t, "5 (int64) does not fit [16]uint8", columnOf(t, arrow.PrimitiveTypes.Int64, "[5]"))
 	lists := array.NewSlice(columnOf(t, arrow.ListOf(arrow.PrimitiveTypes.Int64), "[[1,2,3],[4,5]]"), 1, 2)
 	refused[[3]int64](t, "it has 2 elements", lists)

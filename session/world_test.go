@@ -37,7 +37,7 @@ type world struct {
 	mu     sync.Mutex
 	trips  int
 	log    []string
-	ctxs   []context.Context //nolint:containedctx // of the round trips
+	ctxs   []context.Context // of the round trips
 	lost   error
 	stored map[int]int // how often each value was stored
 	places map[int]string
@@ -373,7 +373,7 @@ func (w *world) tell(s *worldStream, found [][]string, sql string) error {
 
 type worldStream struct {
 	w      *world
-	ctx    context.Context //nolint:containedctx // of the call
+	ctx    context.Context
 	rows   int
 	texts  []any // a row of these, instead of numbers
 	change string
