@@ -51,7 +51,10 @@ func TestWorkBehindTheCallerRunsWhereItsOwnerWaits(t *testing.T) {
 		began, ended := 0, 0
 		r.policy.Go = func(f func()) {
 			began++
-			go func() { f(); ended++ }()
+			go func() {
+				f()
+				ended++
+			}()
 		}
 		res, err := r.stateless().Query(t.Context(), "SELECT 3")
 		must(t, err)
