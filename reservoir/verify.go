@@ -15,7 +15,8 @@ func (r *Reservoir[C]) verify() {
 	invariant.Check(total == len(m.all), "states sum to %d, there are %d connections", total, len(m.all))
 	m.ceiling = max(r.limit(), min(m.ceiling, total))
 	invariant.Check(total <= m.ceiling, "%d connections, more than %d", total, m.ceiling)
-	invariant.Check(m.idle.n == m.count[idle]+r.keepalivesListed(), "%d in the idle list, %d are idle", m.idle.n, m.count[idle])
+	listed := max(0, min(m.idle.n-m.count[idle], m.keepalives)) // keepalive checks; those that Reset took out are not there
+	invariant.Check(m.idle.n == m.count[idle]+listed, "%d in the idle list, %d are idle", m.idle.n, m.count[idle])
 	invariant.Check(m.superseded >= 0 && m.superseded <= m.stale && m.stale+m.superseded <= r.established(), "%d superseded, %d stale, %d established", m.superseded, m.stale, r.established())
 	invariant.Check(m.outdated >= 0 && m.outdated <= m.idle.n && m.aged >= 0 && m.aged <= m.idle.n, "%d outdated, %d aged of %d idle", m.outdated, m.aged, m.idle.n)
 	invariant.Check(m.untimed.n <= m.waiters.n, "%d without a deadline of %d waiters", m.untimed.n, m.waiters.n)
@@ -32,13 +33,6 @@ func (r *Reservoir[C]) verify() {
 		r.verifyIdle()
 		r.verifyTimers()
 	}
-}
-
-// keepalivesListed counts the keepalive checks of connections in the idle list:
-// those that Reset took out are not.
-func (r *Reservoir[C]) keepalivesListed() int {
-	n := r.mu.idle.n - r.mu.count[idle]
-	return max(0, min(n, r.mu.keepalives))
 }
 
 // verifyIdle checks every connection of the idle list.

@@ -11,8 +11,8 @@
 // operand of && or || is dropped, a condition or returned bool is negated,
 // + and - or * and / are swapped, a returned error becomes nil, and a statement
 // (a call, an assignment, a send, go, defer, a bare return, break, continue) is
-// left out. Constants, and statements under an invariant check, stay as they
-// are.
+// left out. Constants, statements under an invariant check, and functions and files
+// that are there for such checks, stay as they are.
 //
 // A mutant is killed when a test fails, panics, or takes much more processor
 // time than it did. Survivors that no test can kill, because they change

@@ -74,7 +74,7 @@ func check(p listed, exports map[string]string) (*source, error) {
 		if err != nil {
 			return nil, err
 		}
-		f, err := parser.ParseFile(s.fset, path, text, parser.SkipObjectResolution)
+		f, err := parser.ParseFile(s.fset, path, text, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 func TestTheFateOfEveryMutantOfTheSample(t *testing.T) {
-	m, err := Build("testdata/sample", t.TempDir(), "")
+	m, err := Build("testdata/sample", t.TempDir(), "invariants")
 	require.NoError(t, err)
 	s, err := m.Measure(t.Context())
 	require.NoError(t, err)

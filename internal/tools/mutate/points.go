@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"go/ast"
+	"go/build/constraint"
 	"go/token"
 	"go/types"
 	"path/filepath"
@@ -38,9 +39,12 @@ type finder struct {
 // instrument returns the file's text with all mutants in it.
 func (s *source) instrument(f *ast.File, next *int) ([]byte, []Point) {
 	w := &finder{src: s, file: f, next: next}
+	if onlyForInvariants(f) {
+		return s.text[f], nil
+	}
 	for _, d := range f.Decls {
 		fn, ok := d.(*ast.FuncDecl)
-		if !ok || fn.Body == nil {
+		if !ok || fn.Body == nil || checksInvariants(fn.Body) {
 			continue // initial values of variables are left alone
 		}
 		w.fn = funcName(fn)
@@ -118,6 +122,28 @@ func mentionsInvariant(n ast.Node) (found bool) {
 		return !found
 	})
 	return found
+}
+
+// checksInvariants tells a function that is there for its checks.
+func checksInvariants(body *ast.BlockStmt) (found bool) {
+	ast.Inspect(body, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		found = found || ok && mentionsInvariant(call.Fun)
+		return !found
+	})
+	return found
+}
+
+// onlyForInvariants tells a file that no build for users has.
+func onlyForInvariants(f *ast.File) bool {
+	for _, group := range f.Comments {
+		for _, c := range group.List {
+			if expr, err := constraint.Parse(c.Text); err == nil && c.Pos() < f.Package {
+				return !expr.Eval(func(tag string) bool { return tag != "invariants" })
+			}
+		}
+	}
+	return false
 }
 
 func (w *finder) add(n ast.Node, what string) int {

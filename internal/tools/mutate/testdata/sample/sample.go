@@ -1,7 +1,11 @@
 // Package sample has mutants whose fate is known.
 package sample
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/flightpool/flightpool/internal/invariant"
+)
 
 var errNegative = errors.New("negative")
 
@@ -39,4 +43,10 @@ func Drain(n int) int {
 		n--
 	}
 	return n
+}
+
+// Check is there for its check.
+func Check(n int) {
+	next := n + 1
+	invariant.Check(next > n, "%d", n)
 }
