@@ -48,6 +48,14 @@ func ints32(values ...int32) arrow.ArrayData {
 	return raw(arrow.PrimitiveTypes.Int32, 0, len(values), nil, nil, i32s(values...))
 }
 
+// extension is a type of the user's, stored as another.
+type extension struct {
+	arrow.ExtensionType
+	storage arrow.DataType
+}
+
+func (e extension) StorageType() arrow.DataType { return e.storage }
+
 // view is the header of a string that is not in place.
 func view(size, buffer, offset int32) []byte { return i32s(size, 0x61616161, buffer, offset) }
 
@@ -63,6 +71,7 @@ func TestArraysAreFoundValidExactlyWhenAllTheirValuesAreThere(t *testing.T) {
 	}
 	dense := arrow.DenseUnionOf([]arrow.Field{{Name: "i", Type: i32}, {Name: "s", Type: str}}, []arrow.UnionTypeCode{3, 5})
 	sparse := arrow.SparseUnionOf([]arrow.Field{{Name: "i", Type: i32}, {Name: "s", Type: str}}, []arrow.UnionTypeCode{3, 5})
+	json := extension{storage: str}
 	ree := func(ends arrow.DataType) arrow.DataType { return arrow.RunEndEncodedOf(ends, str) }
 	for name, tc := range map[string]struct {
 		data arrow.ArrayData
@@ -74,6 +83,11 @@ func TestArraysAreFoundValidExactlyWhenAllTheirValuesAreThere(t *testing.T) {
 		"bits, one short":               {raw(arrow.FixedWidthTypes.Boolean, 1, 8, nil, nil, []byte{1}), false},
 		"validity, all there":           {raw(i32, 0, 8, nil, []byte{0}, make([]byte, 32)), true},
 		"validity, one short":           {raw(i32, 1, 8, nil, []byte{0}, make([]byte, 36)), false},
+		"fewer rows than none":          {raw(i32, 2, -1, nil, nil, i32s(1, 2)), false},
+		"rows from too far":             {raw(i32, math.MaxInt, 1, nil, nil, i32s(1, 2)), false},
+		"a type of nobody's":            {raw(struct{ arrow.DataType }{i32}, 0, 1, nil, nil, i32s(1)), false},
+		"an extension, all there":       {raw(json, 0, 1, nil, nil, i32s(0, 1), []byte("7")), true},
+		"an extension beyond its bytes": {raw(json, 0, 1, nil, nil, i32s(0, 2), []byte("7")), false},
 		"rows from nowhere":             {raw(i32, -1, 1, nil, nil, i32s(1, 2)), false},
 		"no buffers, no rows":           {raw(str, 0, 0, nil), true},
 		"no buffers, a row":             {raw(str, 0, 1, nil), false},
@@ -122,6 +136,7 @@ func TestArraysAreFoundValidExactlyWhenAllTheirValuesAreThere(t *testing.T) {
 		"dense, no code":                {raw(dense, 0, 2, kids(ints32(7), text(2)), nil, []byte{3}, i32s(0, 1)), false},
 		"dense, another's code":         {raw(dense, 0, 1, kids(ints32(7), text(2)), nil, []byte{4}, i32s(0)), false},
 		"dense, a high code":            {raw(dense, 0, 1, kids(ints32(7), text(2)), nil, []byte{200}, i32s(0)), false},
+		"dense, the first that is none": {raw(dense, 0, 1, kids(ints32(7), text(2)), nil, []byte{128}, i32s(0)), false},
 		"dense, no rows, no buffers":    {raw(dense, 0, 0, kids(ints32(), text(0)), nil, nil, nil), true},
 		"dense, a child less":           {raw(dense, 0, 1, kids(ints32(7)), nil, []byte{5}, i32s(0)), false},
 		"sparse, all there":             {raw(sparse, 0, 2, kids(ints32(7, 8), text(2)), nil, []byte{3, 5}), true},
@@ -151,6 +166,7 @@ func TestArraysAreFoundValidExactlyWhenAllTheirValuesAreThere(t *testing.T) {
 		"runs, 8 bytes":                 {raw(ree(arrow.PrimitiveTypes.Int64), 0, 1, kids(raw(arrow.PrimitiveTypes.Int64, 0, 1, nil, nil, i64s(1)), text(1)), nil), true},
 		"runs, 2 bytes":                 {raw(ree(arrow.PrimitiveTypes.Int16), 0, 1, kids(raw(arrow.PrimitiveTypes.Int16, 0, 1, nil, nil, []byte{1, 0}), text(1)), nil), true},
 		"runs, 2 bytes, short":          {raw(ree(arrow.PrimitiveTypes.Int16), 0, 2, kids(raw(arrow.PrimitiveTypes.Int16, 0, 1, nil, nil, []byte{1, 0}), text(1)), nil), false},
+		"runs, of a byte":               {raw(ree(arrow.PrimitiveTypes.Int8), 0, 1, kids(raw(arrow.PrimitiveTypes.Int8, 0, 1, nil, nil, []byte{1}), text(1)), nil), false},
 		"no runs, no rows":              {raw(ree(i32), 0, 0, kids(ints32(), text(0)), nil), true},
 	} {
 		err := new(Validator).array(tc.data, tc.data.DataType())

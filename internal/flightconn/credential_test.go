@@ -112,7 +112,8 @@ func TestTheServersOwnTokenTellsItsExpiry(t *testing.T) {
 		jwt(fmt.Sprintf(`{"exp":%d}`, now.Add(time.Hour).Unix())):     now.Add(time.Hour),
 		jwt(fmt.Sprintf(`{"exp":%d.5e0}`, now.Add(time.Hour).Unix())): now.Add(time.Hour),
 		jwt(fmt.Sprintf(`{"exp":%d}`, now.Add(-time.Hour).Unix())):    {},
-		jwt(`{"exp":"soon"}`): {}, jwt(`{"exp":1e300}`): {}, jwt(`{"exp":-1}`): {}, jwt(`{}`): {}, jwt(`no`): {},
+		jwt(`{"exp":214748364700}`):                                   time.Unix(214748364700, 0), jwt(`{"exp":214748364701}`): {},
+		jwt(`{"exp":"soon"}`): {}, jwt(`{"exp":1e300}`): {}, jwt(`{"exp":99999999999,"exp":"soon"}`): {}, jwt(`{"exp":-1e300}`): {}, jwt(`{"exp":-1}`): {}, jwt(`{}`): {}, jwt(`no`): {},
 		"Bearer a.b": {}, "Bearer ..": {}, "Bearer a.!.c": {}, "": {}, "Basic dTpw": {},
 	} {
 		require.True(t, want.Equal(jwtExpiry(header)), "%s: %v", header, jwtExpiry(header))

@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -123,4 +124,68 @@ func TestCompressedAnswersAreReadWhicheverWayTheyAreCompressed(t *testing.T) {
 			cfg.DialOptions = []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name))}
 		})
 	}
+}
+
+// Which change of a server's cookies tells of another session.
+func TestASessionIsReplacedWhenTheCookieThatNamesItIs(t *testing.T) {
+	past, future := time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat), time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
+	for name, c := range map[string]struct {
+		before, after []string
+		unproven      bool
+		replaced      bool
+	}{
+		"the same":                     {before: []string{"session=1"}, after: []string{"session=1; Path=/"}},
+		"another":                      {before: []string{"session=1"}, after: []string{"session=2"}, replaced: true},
+		"another, and a second":        {before: []string{"session=1", "session-b=1"}, after: []string{"session=2", "session-b=1"}, replaced: true},
+		"none before":                  {after: []string{"session=1"}},
+		"another, before it was there": {before: []string{"session=1"}, after: []string{"session=2"}, unproven: true},
+		"deleted by Max-Age":           {before: []string{"session=1"}, after: []string{"session=1; Max-Age=0"}, replaced: true},
+		"deleted by Max-Age below 0":   {before: []string{"session=1"}, after: []string{"session=1; Max-Age=-1"}, replaced: true},
+		"deleted by Expires":           {before: []string{"session=1"}, after: []string{"session=1; Expires=" + past}, replaced: true},
+		"kept by Expires":              {before: []string{"session=1"}, after: []string{"session=1; Expires=" + future}},
+		"kept by Max-Age":              {before: []string{"session=1"}, after: []string{"session=1; Max-Age=60; Expires=" + past}},
+		"deleted before":               {before: []string{"session=1; Max-Age=0"}, after: []string{"session=1"}},
+		"no session's":                 {before: []string{"balancer=1"}, after: []string{"balancer=2"}},
+	} {
+		id := &identity{}
+		require.False(t, id.learnSession(c.before), name)
+		if !c.unproven {
+			id.established()
+		}
+		require.Equal(t, c.replaced, id.learnSession(c.after), name)
+	}
+}
+
+// What is presented is the connection's own, also when it has nothing.
+func TestAConnectionWithoutACredentialPresentsNone(t *testing.T) {
+	var got metadata.MD
+	f := &fake{info: func(ctx context.Context, _ *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+		got, _ = metadata.FromIncomingContext(ctx)
+		_ = grpc.SetHeader(ctx, metadata.Pairs("authorization", "Bearer the-servers"))
+		return nil, status.Error(codes.NotFound, "no")
+	}}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		foreign := metadata.NewOutgoingContext(b.Context(), metadata.Pairs("authorization", "Bearer foreign", "cookie", "a=b"))
+		for range 2 {
+			require.NoError(b, c.Ping(foreign))
+			require.Empty(b, got.Get("authorization"))
+			require.Empty(b, got.Get("cookie"))
+		}
+	})
+}
+
+func TestOfSeveralTokensTheFirstIsTaken(t *testing.T) {
+	var got metadata.MD
+	f := &fake{info: func(ctx context.Context, _ *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+		got, _ = metadata.FromIncomingContext(ctx)
+		_ = grpc.SetHeader(ctx, metadata.Pairs("authorization", "", "authorization", "Bearer first", "authorization", "Bearer second"))
+		return nil, status.Error(codes.NotFound, "no")
+	}}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		require.NoError(b, c.Ping(b.Context()))
+		require.NoError(b, c.Ping(b.Context()))
+		require.Equal(b, []string{"Bearer first"}, got.Get("authorization"))
+	}, func(cfg *Config) { cfg.Authorization = bearer("Bearer mine") })
 }

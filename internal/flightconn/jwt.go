@@ -23,7 +23,7 @@ func jwtExpiry(header string) time.Time {
 	var claims struct {
 		Exp float64 `json:"exp"` // seconds, with a fraction if the issuer likes
 	}
-	if json.Unmarshal(body, &claims) != nil || claims.Exp <= 0 || claims.Exp > math.MaxInt32*100 {
+	if json.Unmarshal(body, &claims) != nil || claims.Exp > math.MaxInt32*100 {
 		return time.Time{}
 	}
 	at := time.Unix(int64(claims.Exp), 0)

@@ -95,6 +95,9 @@ func (c *Conn) hasTransactions(ctx context.Context) bool {
 		if err != nil {
 			return told && eof.Reached(err)
 		}
+		if batch.NumCols() < 2 {
+			return false // no SqlInfo
+		}
 		for row := range int(batch.NumRows()) {
 			ids, ok1 := batch.Column(0).(*array.Uint32)
 			values, ok2 := batch.Column(1).(*array.DenseUnion)

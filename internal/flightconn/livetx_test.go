@@ -1,9 +1,18 @@
 package flightconn
 
 import (
+	"context"
+	"errors"
 	"testing"
 
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql/schema_ref"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -85,5 +94,134 @@ func TestATransactionByWhichIDsAreLearnedIsEndedOrTheSessionGivenUp(t *testing.T
 				}
 			})
 		}
+	}
+}
+
+// Only a server that says so has transactions of one id apart from each other.
+func TestSessionsMayShareAnIDWhereTheServerSaysThatItHasTransactions(t *testing.T) {
+	const about = uint32(flightsql.SqlInfoFlightSqlServerTransaction)
+	info := func(rows ...any) arrow.RecordBatch { // pairs of a number and a value
+		build := array.NewRecordBuilder(memory.DefaultAllocator, schema_ref.SqlInfo)
+		defer build.Release()
+		values := build.Field(1).(*array.DenseUnionBuilder)
+		for i := 0; i < len(rows); i += 2 {
+			build.Field(0).(*array.Uint32Builder).Append(rows[i].(uint32))
+			switch v := rows[i+1].(type) {
+			case int32:
+				values.Append(3)
+				values.Child(3).(*array.Int32Builder).Append(v)
+			case nil:
+				values.Append(3)
+				values.Child(3).(*array.Int32Builder).AppendNull()
+			}
+		}
+		return build.NewRecordBatch()
+	}
+	for name, c := range map[string]struct {
+		batch arrow.RecordBatch
+		after error
+		ok    bool
+	}{
+		"it has":                        {info(about, int32(1)), nil, true},
+		"it has, among others":          {info(about-1, int32(0), about, int32(2), about+1, int32(0)), nil, true},
+		"it has none":                   {info(about, int32(0)), nil, false},
+		"another number is no answer":   {info(about-1, int32(1), about+1, int32(1)), nil, false},
+		"no answer":                     {info(), nil, false},
+		"NULL":                          {info(about, nil), nil, false},
+		"an answer that is cut":         {info(about, int32(1)), status.Error(codes.Internal, "cut"), false},
+		"columns of other types":        {texts("1"), nil, false},
+		"a column less":                 {only32(about), nil, false},
+		"a second column without types": {two32(about), nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer c.batch.Release()
+			asking := false
+			f := &fake{}
+			f.action = func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+				if a.GetType() == "BeginTransaction" {
+					return s.Send(&pb.Result{Body: pack(&pb.ActionBeginTransactionResult{TransactionId: []byte("the only one")})})
+				}
+				return nil // every id is as good
+			}
+			f.info = func(_ context.Context, d *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+				if !asking {
+					return nil, status.Error(codes.NotFound, "no information")
+				}
+				return answer(c.batch.Schema(), "0"), nil
+			}
+			f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+				w := flight.NewRecordWriter(s, ipc.WithSchema(c.batch.Schema()))
+				return errors.Join(w.Write(c.batch), w.Close(), c.after)
+			}
+			inBubble(t, f, func(b *bubble) {
+				one, two := b.open(), b.open()
+				_, err := one.Begin(b.Context())
+				require.NoError(b, err)
+				repeats, err := one.RepeatsQueries(b.Context())
+				require.NoError(b, err)
+				require.True(b, repeats)
+				asking = true
+				_, err = two.Begin(b.Context())
+				if c.ok {
+					require.NoError(b, err)
+				} else {
+					require.Equal(b, session.FaultSession, session.FaultIn(err), "%v", err)
+				}
+			})
+		})
+	}
+}
+
+func only32(v uint32) arrow.RecordBatch {
+	schema := arrow.NewSchema([]arrow.Field{{Name: "info_name", Type: arrow.PrimitiveTypes.Uint32}}, nil)
+	b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
+	defer b.Release()
+	b.Field(0).(*array.Uint32Builder).Append(v)
+	return b.NewRecordBatch()
+}
+
+func two32(v uint32) arrow.RecordBatch {
+	number := arrow.PrimitiveTypes.Uint32
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "info_name", Type: number}, {Name: "value", Type: number}}, nil))
+	defer b.Release()
+	b.Field(0).(*array.Uint32Builder).Append(v)
+	b.Field(1).(*array.Uint32Builder).Append(1)
+	return b.NewRecordBatch()
+}
+
+// A transaction is known to be over when the server has said how it ended, and
+// not before.
+func TestATransactionIsOpenUntilTheServerSaysThatItIsNot(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  error
+		open bool
+	}{
+		"committed": {nil, false},
+		"refused":   {status.Error(codes.InvalidArgument, "no"), false},
+		"unknown":   {status.Error(codes.Unavailable, "away"), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			known := false
+			f := &fake{action: func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+				switch {
+				case a.GetType() == "BeginTransaction":
+					return s.Send(&pb.Result{Body: pack(&pb.ActionBeginTransactionResult{TransactionId: []byte("the only one")})})
+				case known:
+					return c.end
+				default:
+					return status.Error(codes.InvalidArgument, "unknown transaction")
+				}
+			}}
+			inBubble(t, f, func(b *bubble) {
+				one, two := b.open(), b.open()
+				tx, err := one.Begin(b.Context())
+				require.NoError(b, err)
+				known = true
+				err = one.EndTx(b.Context(), tx, true)
+				require.Equal(b, c.end != nil, err != nil)
+				_, err = two.Begin(b.Context())
+				require.Equal(b, c.open, err != nil, "%v", err)
+			})
+		})
 	}
 }

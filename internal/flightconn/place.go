@@ -103,10 +103,7 @@ func (cfg *Config) isOwn(at place) bool {
 		return false
 	}
 	_, mine, err := net.SplitHostPort(cfg.Address)
-	if err != nil {
-		return at.addr == cfg.Address
-	}
-	return port == mine && (cfg.isSameHost(at) || host == "" || addressOf(host).IsUnspecified())
+	return err == nil && port == mine && (cfg.isSameHost(at) || host == "" || addressOf(host).IsUnspecified())
 }
 
 // isHere recognises our own transport in a location.

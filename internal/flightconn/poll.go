@@ -62,7 +62,7 @@ func (r *run) poll(ctx context.Context, desc *pb.FlightDescriptor, call session.
 			return info, nil
 		}
 		fraction, known := reply.GetProgress(), reply.Progress != nil
-		if !known || !(fraction >= 0 && fraction <= 1) { // not a number included
+		if !(fraction >= 0 && fraction <= 1) { // not a number included
 			fraction, known = 0, false
 		}
 		call.Progress(fraction, known)

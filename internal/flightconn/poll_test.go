@@ -54,7 +54,7 @@ func TestAServerThatNeverGetsDoneIsPolledEverMoreSlowlyUntilTheContextEnds(t *te
 }
 
 func TestProgressThatIsNoneIsUnknown(t *testing.T) {
-	said := []float64{0.5, math.NaN(), -1, 2, math.Inf(1), 0.25}
+	said := []float64{0.5, math.NaN(), -1, -0.5, 2, math.Inf(1), 0.25, 0, 1}
 	polled(t, func(n int) (*pb.PollInfo, error) {
 		if n > len(said) {
 			return &pb.PollInfo{Info: answer(int64Schema, "0")}, nil
@@ -64,7 +64,7 @@ func TestProgressThatIsNoneIsUnknown(t *testing.T) {
 		s, err := ask(b.Context())
 		require.NoError(b, err)
 		require.Equal(b, upTo(10), values(b, s))
-		require.Equal(b, []float64{0.5, -1, -1, -1, -1, 0.25, 1}, *heard)
+		require.Equal(b, []float64{0.5, -1, -1, -1, -1, -1, 0.25, 0, 1, 1}, *heard)
 	})
 }
 
@@ -93,4 +93,33 @@ func TestPollsThatMakeNoSenseAreErrors(t *testing.T) {
 			}
 			require.Equal(b, 2, *polls, "a statement that fails says nothing of polls")
 		})
+}
+
+// A server that has something to tell is asked again soon.
+func TestAServerThatTellsOfProgressIsPolledSoon(t *testing.T) {
+	const polls, takes = 100, 30 * time.Millisecond
+	for name, progress := range map[string]func(n int) *pb.PollInfo{
+		"its fraction grows": func(n int) *pb.PollInfo {
+			fraction := float64(n) / polls
+			return &pb.PollInfo{FlightDescriptor: going, Progress: &fraction}
+		},
+		"its endpoints grow": func(n int) *pb.PollInfo {
+			return &pb.PollInfo{FlightDescriptor: going, Info: answer(int64Schema, make([]string, n)...)}
+		},
+	} {
+		polled(t, func(n int) (*pb.PollInfo, error) {
+			time.Sleep(takes)
+			if n > polls {
+				return &pb.PollInfo{Info: answer(int64Schema, "0")}, nil
+			}
+			return progress(n), nil
+		}, func(b *bubble, heard *[]float64, ask func(context.Context) (session.Stream, error), _ *int) {
+			start := time.Now()
+			s, err := ask(b.Context())
+			require.NoError(b, err, name)
+			s.Close()
+			require.Equal(b, polls*shortestPoll+takes, time.Since(start), name)
+			require.Len(b, *heard, polls+1)
+		})
+	}
 }

@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
@@ -186,5 +187,33 @@ func TestSessionOptionsTravelThereAndBack(t *testing.T) {
 	inBubble(t, &fake{}, func(b *bubble) {
 		_, err := b.open().Options(b.Context())
 		require.Equal(b, session.FaultUnsupported, failure(b, err).Fault)
+	})
+}
+
+// What the server's ids look like, an unknown one does too: of any other shape
+// it would be refused as malformed, which shows nothing.
+func TestAnUnknownIDHasTheAlphabetOfARealOne(t *testing.T) {
+	for id, shape := range map[string]string{
+		strings.Repeat("0", 32) + "a": `^[0-9a-f]{33}$`, strings.Repeat("9", 32) + "a": `^[0-9a-f]{33}$`,
+		strings.Repeat("a", 33): `^[0-9a-f]{33}$`, strings.Repeat("f", 33): `^[0-9a-f]{33}$`,
+		strings.Repeat("A", 33): `^[0-9]{33}$`, strings.Repeat("F", 33): `^[0-9]{33}$`, // no letter that the server may not take
+		"tx-G~!" + strings.Repeat("0", 27): `^tx-G~![0-9a-f]{27}$`,
+	} {
+		other := unknownLike(session.TxID(id))
+		require.Regexp(t, shape, string(other))
+		require.NotEqual(t, id[6:32], string(other[6:32]), "as good as none of it stays")
+	}
+	for _, number := range []session.TxID{"0", "9", "190"} {
+		require.Equal(t, session.TxID("9223372036854775807"), unknownLike(number))
+	}
+}
+
+func TestAnAnswerWithoutASavepointsIDIsNone(t *testing.T) {
+	f := &fake{action: func(_ *pb.Action, s pb.FlightService_DoActionServer) error {
+		return s.Send(&pb.Result{Body: pack(&pb.ActionBeginSavepointResult{})})
+	}}
+	inBubble(t, f, func(b *bubble) {
+		_, err := b.open().Savepoint(b.Context(), "tx", "s")
+		require.ErrorIs(b, err, errMalformed)
 	})
 }

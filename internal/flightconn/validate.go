@@ -72,10 +72,10 @@ func (v *Validator) array(d arrow.ArrayData, t arrow.DataType) error {
 		}
 		return v.children(d, t.Fields(), end*int(t.Len()))
 	case arrow.ListLikeType:
-		if err := v.lists(d, t); err != nil {
+		if err := v.child(d, 0, t.ElemField(), 0); err != nil {
 			return err
 		}
-		return v.child(d, 0, t.ElemField(), 0)
+		return lists(d, t)
 	case arrow.BinaryViewDataType:
 		return views(d)
 	case arrow.BinaryDataType:
@@ -119,11 +119,8 @@ func (v *Validator) children(d arrow.ArrayData, fields []arrow.Field, atLeast in
 	return nil
 }
 
-// lists checks where lists begin and end.
-func (v *Validator) lists(d arrow.ArrayData, t arrow.ListLikeType) error {
-	if len(d.Children()) == 0 {
-		return fmt.Errorf("a list without values")
-	}
+// lists checks where lists begin and end in their values.
+func lists(d arrow.ArrayData, t arrow.ListLikeType) error {
 	limit := d.Children()[0].Len()
 	switch t.ID() {
 	case arrow.LIST_VIEW:

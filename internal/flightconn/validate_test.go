@@ -244,12 +244,13 @@ func BenchmarkValidate(b *testing.B) {
 // many rows as a batch may have, and four bytes for them all.
 func TestSizesThatWrapRoundAreNotTakenForSmallOnes(t *testing.T) {
 	const most = 1<<31 - 1
-	widths := []int{most, 581130733, 1743392200} // the bits of all rows wrap round to next to nothing
+	const wrapWidth, wrapRows = 1263665316, 1824726041 // their bits are 2^64 + 32
+	widths := []int{most, wrapWidth}
 	for w := 1; w < most; w = w*5/4 + 1 {
 		widths = append(widths, w)
 	}
 	for _, width := range widths {
-		for _, rows := range []int{most, most - 1, 1 << 30, 5} {
+		for _, rows := range []int{most, most - 1, wrapRows, 1 << 30, 5} {
 			dt := &arrow.FixedSizeBinaryType{ByteWidth: width}
 			d := array.NewData(dt, rows, []*memory.Buffer{nil, memory.NewBufferBytes([]byte("four"))}, nil, 0, 0)
 			require.Error(t, new(Validator).array(d, dt), "%d rows of %d bytes", rows, width)

@@ -144,7 +144,7 @@ func (v *verifier) vector(t table, n, size int) (at, length int) {
 	}
 	at = v.offset(at)
 	length = v.u32(at)
-	if v.bad || length > (len(v.buf)-at-4)/size {
+	if length > (len(v.buf)-at-4)/size {
 		return 0, v.fail()
 	}
 	return at + 4, length

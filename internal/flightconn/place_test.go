@@ -1,0 +1,109 @@
+package flightconn
+
+import (
+	"crypto/tls"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Where a location is decides whether it is the session's own server, whether
+// rows are fetched there, and whether credentials go there.
+func TestWhereALocationLeads(t *testing.T) {
+	const own, sameHost, other, refused = "own", "same host", "other", "refused"
+	encrypted := &tls.Config{MinVersion: tls.VersionTLS12}
+	for _, c := range []struct {
+		network, address string
+		tls              *tls.Config
+		location, want   string
+	}{
+		{"tcp", "server:1", nil, "grpc://server:1", own},
+		{"tcp", "server:1", nil, "grpc+tcp://SERVER.:1", own},
+		{"tcp", "server:1", nil, "grpc://0.0.0.0:1", own},
+		{"tcp", "server:1", nil, "grpc://[::]:1", own},
+		{"tcp", "server:1", nil, "grpc://:1", own},
+		{"tcp", "server:1", nil, "grpc://server:2", sameHost},
+		{"tcp", "server:1", nil, "grpc+tls://server:1", sameHost},
+		{"tcp", "server:1", nil, "grpc://other:1", other},
+		{"tcp", "server:1", nil, "grpc://10.0.0.1:1", other},
+		{"tcp", "server:1", nil, "grpc://0.0.0.0:2", refused},
+		{"tcp", "server:1", nil, "grpc://[::]:2", refused},
+		{"tcp", "server:1", nil, "grpc://:2", refused},
+		{"tcp", "server:1", nil, "grpc://127.0.0.1:1", refused},
+		{"tcp", "server:1", nil, "grpc://169.254.1.1:1", refused},
+		{"tcp", "server:1", nil, "grpc://224.0.0.1:1", refused},
+		{"tcp", "server:1", nil, "grpc://[ff02::1]:1", refused},
+		{"tcp", "server:1", nil, "grpc+unix:///server", refused},
+		{"tcp", "server:1", nil, "grpc://server", refused},
+		{"tcp", "server:1", nil, "http://server:1", refused},
+		{"tcp", "server:1", nil, "grpc://%zz", refused},
+		{"tcp", "server:1", encrypted, "grpc+tls://server:1", own},
+		{"tcp", "server:1", encrypted, "grpc://server:1", refused},
+		{"tcp", "localhost:1", nil, "grpc://127.0.0.1:1", own},
+		{"tcp", "localhost:1", nil, "grpc://[::1]:2", sameHost},
+		{"tcp", "localhost:1", nil, "grpc://other:1", other},
+		{"tcp", "a-dialer-knows", nil, "grpc://:1", refused},
+		{"tcp", "a-dialer-knows", nil, "grpc://other:1", other},
+		{"unix", "/server", nil, "grpc+unix:///server", own},
+		{"unix", "/server", nil, "grpc+unix:///other", sameHost},
+		{"unix", "/server", nil, "grpc://localhost:1", sameHost},
+		{"unix", "/server", nil, "grpc://other:1", other},
+	} {
+		cfg := Config{Network: c.network, Address: c.address, TLS: c.tls, dials: &dials{}}
+		conn := &Conn{endpoint: &Endpoint{cfg: cfg}}
+		require.Equal(t, c.want == own, conn.isHere(c.location), "%+v", c)
+		at, err := cfg.place(c.location)
+		switch c.want {
+		case refused:
+			require.Error(t, err, "%+v", c)
+		case sameHost:
+			require.NoError(t, err, "%+v", c)
+			require.True(t, at.sameHost && at.trusted && !at.foreign, "%+v", c)
+		case other:
+			require.NoError(t, err, "%+v", c)
+			require.True(t, !at.sameHost && !at.trusted && at.foreign, "%+v", c)
+		}
+	}
+}
+
+// A name that leads to this machine is not dialled, unless the server is here.
+func TestWhetherAnAddressOfThisMachineIsDialled(t *testing.T) {
+	for _, c := range []struct {
+		server string
+		local  bool // its transport leads to this machine
+		addr   string
+		ok     bool
+	}{
+		{"server:1", false, "127.0.0.1:5", false},
+		{"server:1", false, "[fe80::1%eth0]:5", false},
+		{"server:1", false, "10.0.0.1:5", true},
+		{"server:1", true, "127.0.0.1:5", true},
+		{"localhost:1", false, "127.0.0.1:5", true},
+	} {
+		cfg := Config{Network: "tcp", Address: c.server, dials: &dials{}}
+		cfg.dials.local.Store(c.local)
+		require.Equal(t, c.ok, cfg.notLocal(c.addr) == nil, "%+v", c)
+	}
+}
+
+func TestLocationsDecidesByTheLocationWithoutItsUser(t *testing.T) {
+	for _, allow := range []bool{false, true} {
+		cfg := Config{Network: "tcp", Address: here, Locations: func(u *url.URL) (bool, bool) {
+			require.Equal(t, "grpc://other:1/x", u.String())
+			return allow, true
+		}}
+		at, err := cfg.place("grpc://somebody:secret@other:1/x")
+		require.Equal(t, allow, err == nil)
+		require.Equal(t, allow, at.trusted)
+	}
+}
+
+func TestALongLocationIsShownInPart(t *testing.T) {
+	short := "grpc://other:1/" + strings.Repeat("x", longestLocation-15)
+	require.Equal(t, `"`+short+`"`, showLocation(short))
+	require.Equal(t, `"`+short+`…"`, showLocation(short+"x"))
+	require.NotContains(t, showLocation("grpc://somebody:secret@other:1/?secret#secret"), "secret")
+	require.Equal(t, "(no URI)", showLocation("grpc://%zz"))
+}
