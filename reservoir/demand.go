@@ -108,7 +108,7 @@ func (r *Reservoir[C]) openCounts() counts {
 
 // paused says whether the next open has to wait for its time. The caller holds mu.
 func (r *Reservoir[C]) paused() bool {
-	return r.mu.failures > 0 && r.clock.now() < r.mu.retryAt && r.clock.read() < r.mu.retryAt
+	return r.clock.now() < r.mu.retryAt && r.clock.read() < r.mu.retryAt
 }
 
 // reconcile serves waiters from what is idle and carries out demand. It is

@@ -51,6 +51,12 @@ func TestDemand(t *testing.T) {
 		"full and small":                {with(func(c *counts) { c.maxSize, c.stale, c.established = 2, 2, 2 }), 0, 1},
 		"full, one open at a time":      {with(func(c *counts) { c.concurrent, c.stale, c.established = 1, 16, 16 }), 0, 1},
 		"full, stale and failing":       {with(func(c *counts) { c.stale, c.established, c.failing = 16, 16, true }), 0, 0},
+		"full, a place is coming":       {with(func(c *counts) { c.stale, c.idle, c.established, c.closing = 1, 15, 15, 1 }), 0, 0},
+		"full, one of two superseded":   {with(func(c *counts) { c.waiters, c.stale, c.superseded, c.established = 5, 2, 1, 16 }), 0, 1},
+		"overflow is not for MinIdle":   {with(func(c *counts) { c.waiters, c.minIdle, c.established, c.overflow = 1, 5, 14, 4 }), 2, 0},
+		"overflow for whom no open runs": {
+			with(func(c *counts) { c.waiters, c.opening, c.minIdle, c.established, c.overflow = 1, 1, 5, 15, 4 }), 0, 0,
+		},
 		"full, room after a retirement": {with(func(c *counts) { c.stale, c.established = 12, 12 }), 4, 0}, // of 8 that may run: room for 4
 	} {
 		t.Run(name, func(t *testing.T) {
