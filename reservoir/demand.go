@@ -83,17 +83,13 @@ func (c counts) coming() int {
 // counts takes stock. The caller holds mu.
 func (r *Reservoir[C]) counts() counts {
 	m := &r.mu
-	c := counts{
+	return counts{
 		waiters: m.waiters.n, served: m.count[checking] - m.keepalives - m.slowChecks,
 		idle: m.idle.n - m.outdated, established: r.established(), opening: m.count[opening], closing: m.count[closing],
 		stale: m.stale, superseded: m.superseded,
-		minIdle: m.minIdle, maxSize: m.maxSize, overflow: r.cfg.OnExhausted.overflow(),
+		minIdle: m.minIdle, maxSize: m.maxSize, ready: r.readyWanted(), overflow: r.cfg.OnExhausted.overflow(),
 		concurrent: r.cfg.MaxConcurrentOpens, failing: m.failures > 0, paused: r.paused(),
 	}
-	if len(m.readyWaits) > 0 {
-		c.ready = r.readyWanted()
-	}
-	return c
 }
 
 // openCounts is counts for those who decide on opens: after a check has failed,
@@ -150,7 +146,7 @@ func (r *Reservoir[C]) meetDemand(fx *effects[C]) {
 	if c.paused && c.wanted() > c.opening {
 		r.arm(r.mu.retryAt)
 	}
-	if r.cfg.OnExhausted == FailFast && r.mu.waiters.n > 0 {
+	if r.cfg.OnExhausted == FailFast {
 		r.failExcess(fx)
 	}
 }

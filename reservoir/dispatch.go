@@ -81,10 +81,10 @@ func (r *Reservoir[C]) unfit(e *entry[C], now int64) (Reason, bool) {
 	return 0, false
 }
 
-// expired says whether a connection is too old to be lent. Where the kept time
-// is too coarse to tell, it reads the exact one. The caller holds mu.
+// expired says whether a connection is too old to be lent. Near its end the kept
+// time is too coarse to tell, and the exact one is read. The caller holds mu.
 func (r *Reservoir[C]) expired(e *entry[C], now int64) bool {
-	return e.span.expireAt-now <= r.clock.slack && (now >= e.span.expireAt || r.clock.exact() >= e.span.expireAt)
+	return e.span.expireAt-now <= r.clock.slack && r.clock.exact() >= e.span.expireAt
 }
 
 // limit is how many connections may exist, overflow included. The caller holds mu.

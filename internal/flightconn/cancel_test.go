@@ -172,3 +172,39 @@ func TestACookieThatComesWithAStreamIsPresentedByTheNext(t *testing.T) {
 		require.Empty(b, cookies, "another connection has its own")
 	})
 }
+
+// A server's own action is told which statement by its first ticket; one that
+// has none yet, by no ticket.
+func TestAServersOwnActionGetsTheTicketOfTheStatement(t *testing.T) {
+	var tickets []string
+	f := &fake{action: func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+		if a.GetType() == "stop" {
+			tickets = append(tickets, string(a.GetBody()))
+			return s.Send(&pb.Result{})
+		}
+		return status.Error(codes.Unimplemented, a.GetType())
+	}}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		for _, op := range []*session.Operation{operation(), new(session.Operation)} {
+			require.Equal(b, cancel.Requested, do(b.Context(), c, op)["stop"])
+		}
+		require.Equal(b, []string{"the ticket", ""}, tickets)
+	}, func(cfg *Config) { cfg.CancelActions = []string{"stop", "halt", "end"} })
+}
+
+// That a server does not know a statement confirms the end of one that it has
+// named, and of no other.
+func TestNotFoundConfirmsTheEndOfWhatHadAName(t *testing.T) {
+	f := &fake{action: func(a *pb.Action, _ pb.FlightService_DoActionServer) error {
+		if a.GetType() == "CancelFlightInfo" {
+			return status.Error(codes.NotFound, "no such query")
+		}
+		return status.Error(codes.Unimplemented, a.GetType())
+	}}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		require.Equal(b, cancel.Confirmed, do(b.Context(), c, operation())["CancelFlightInfo"])
+		require.Equal(b, cancel.Failed, do(b.Context(), c, new(session.Operation))["CancelFlightInfo"])
+	})
+}

@@ -25,7 +25,6 @@ type Conn struct {
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
 		running map[*run]struct{}
-		closed  bool
 	}
 }
 
@@ -51,7 +50,7 @@ func (c *Conn) OnLost(f func(reason error)) { c.epoch.watch(f) }
 func (c *Conn) enter(r *run) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.mu.closed || c.epoch.Lost() != nil {
+	if c.epoch.Lost() != nil { // closed, too
 		return false
 	}
 	if c.mu.running == nil {
@@ -79,7 +78,6 @@ func (c *Conn) close() error {
 	c.endpoint.live.release(c)
 	c.epoch.lose(errClosed)
 	c.mu.Lock()
-	c.mu.closed = true
 	running := c.mu.running
 	c.mu.running = nil
 	c.mu.Unlock()

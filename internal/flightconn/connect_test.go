@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 
@@ -78,4 +80,99 @@ func TestADialsErrorDoesNotNameTheAddressAgain(t *testing.T) {
 			require.ErrorIs(t, got, refused)
 		}
 	}
+}
+
+// failing is a connection of which reads and writes end so.
+type failing struct {
+	net.Conn
+	n   int
+	err error
+}
+
+func (f failing) Read([]byte) (int, error)  { return f.n, f.err }
+func (f failing) Write([]byte) (int, error) { return f.n, f.err }
+
+// A server that hangs up before its first word often wants another certificate;
+// one that has spoken does not.
+func TestAHangUpBeforeTheFirstWordIsTold(t *testing.T) {
+	const hint = "another client certificate"
+	for name, c := range map[string]struct {
+		spoke int
+		err   error
+		lost  string
+	}{
+		"broken pipe":              {0, syscall.EPIPE, hint},
+		"reset":                    {0, syscall.ECONNRESET, hint},
+		"reset after a word":       {1, syscall.ECONNRESET, ""},
+		"broken pipe after a word": {1, syscall.EPIPE, ""},
+		"anything else":            {0, syscall.ETIMEDOUT, ""},
+		"nothing":                  {0, nil, ""},
+	} {
+		e := &epoch{}
+		conn := &secureConn{Conn: failing{n: c.spoke}, epoch: e}
+		_, err := conn.Read(make([]byte, 1))
+		require.NoError(t, err, name)
+		conn.Conn = failing{err: c.err}
+		_, err = conn.Write([]byte("x"))
+		require.Equal(t, c.err, err, name)
+		if c.lost == "" {
+			require.NoError(t, e.Lost(), name)
+		} else {
+			require.ErrorContains(t, e.Lost(), c.lost, name)
+			require.ErrorIs(t, e.Lost(), c.err, name)
+		}
+	}
+	e := &epoch{}
+	_, err := (&secureConn{Conn: failing{err: io.EOF}, epoch: e}).Read(make([]byte, 1))
+	require.Equal(t, io.EOF, err)
+	require.ErrorContains(t, e.Lost(), "the server has closed the connection", "TLS itself has failed")
+}
+
+// What ended a transport is told by how far it had come.
+func TestTheReasonOfAnEndIsThatOfItsBeginning(t *testing.T) {
+	alert := string([]byte{tlsAlert}) + strings.Repeat("x", frameHeader)
+	settings := strings.Repeat("\x00", frameHeader)
+	for name, c := range map[string]struct {
+		plain bool
+		says  []string
+		err   error
+		hint  bool
+	}{
+		"nothing":                       {true, nil, io.EOF, true},
+		"reset":                         {true, nil, syscall.ECONNRESET, true},
+		"timed out":                     {true, nil, syscall.ETIMEDOUT, false},
+		"a byte short of a frame":       {true, []string{settings[1:]}, io.EOF, true},
+		"a frame":                       {true, []string{settings}, io.EOF, false},
+		"a frame in parts":              {true, []string{settings[:4], settings[4:]}, io.EOF, false},
+		"an alert":                      {true, []string{alert}, io.EOF, true},
+		"an alert that is none":         {true, []string{settings, alert}, io.EOF, false},
+		"an alert, timed out":           {true, []string{alert}, syscall.ETIMEDOUT, false},
+		"nothing, encrypted":            {false, nil, io.EOF, false},
+		"an alert's byte, encrypted":    {false, []string{alert}, io.EOF, false},
+		"nothing that counts, then all": {true, []string{"", settings}, io.EOF, false},
+	} {
+		o := &opening{}
+		o.plain.Store(c.plain)
+		for _, p := range c.says {
+			o.got([]byte(p))
+		}
+		require.Equal(t, c.hint, errors.Is(o.reason(c.err), errPlainText), name)
+		require.NotErrorIs(t, o.reason(c.err), io.EOF, name)
+	}
+}
+
+func TestTheReasonOfAHandshakeIsInOneWord(t *testing.T) {
+	for want, err := range map[string]error{
+		"TLS handshake: no answer":                        context.Canceled,
+		"TLS handshake: no answer ":                       context.DeadlineExceeded,
+		"TLS handshake: the server closed the connection": io.EOF,
+		"TLS handshake: bad":                              errors.New("bad"),
+	} {
+		require.EqualError(t, handshakeError(err), strings.TrimSpace(want))
+	}
+	require.NoError(t, handshakeError(nil))
+	// What did not fail to dial keeps its words, and what has no address too.
+	read := &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET}
+	require.EqualError(t, dialError("db:1", read), read.Error())
+	require.EqualError(t, dialError("db:1", &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}), syscall.ECONNREFUSED.Error())
 }

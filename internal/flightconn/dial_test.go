@@ -260,3 +260,62 @@ func TestControlChannelsOfServersThatMovedAreLetGo(t *testing.T) {
 	require.LessOrEqual(t, len(e.mu.control), manyControls)
 	require.NoError(t, e.Close())
 }
+
+func TestWhatAProxyAnswers(t *testing.T) {
+	proxy := &url.URL{Scheme: "http", Host: "proxy:3128"}
+	for says, want := range map[string]string{
+		"HTTP/1.1 200 OK\r\n\r\nhello":                       "",
+		"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n": "does not connect to db:1: 407 Proxy Authentication Required",
+		"HTTP/1.1 204 No Content\r\n\r\n":                    "204",
+		"SSH-2.0-OpenSSH\r\n\r\n":                            "malformed HTTP",
+		"":                                                   "EOF",
+	} {
+		mine, its := net.Pipe()
+		asked := make(chan string, 1)
+		go func() {
+			defer func() { _ = its.Close() }()
+			req, err := http.ReadRequest(bufio.NewReader(its))
+			if err != nil {
+				return
+			}
+			asked <- req.Method + " " + req.Host
+			_, _ = io.WriteString(its, says)
+		}()
+		conn, err := connect(t.Context(), mine, proxy, "db:1")
+		require.Equal(t, "CONNECT db:1", <-asked)
+		if want != "" {
+			require.ErrorContains(t, err, want)
+		} else {
+			require.NoError(t, err)
+			first := make([]byte, 5)
+			_, err = io.ReadFull(conn, first)
+			require.NoError(t, err)
+			require.Equal(t, "hello", string(first), "what came along with the answer is not lost")
+		}
+		_ = mine.Close()
+	}
+	mine, its := net.Pipe()
+	_ = its.Close()
+	_, err := connect(t.Context(), mine, proxy, "db:1")
+	require.Error(t, err, "it has hung up")
+
+	mine, its = net.Pipe()
+	go func() { // no TLS is spoken there
+		_, _ = its.Read(make([]byte, 1))
+		_ = its.Close()
+	}()
+	_, err = connect(t.Context(), mine, &url.URL{Scheme: "https", Host: "proxy:3128"}, "db:1")
+	require.Error(t, err)
+}
+
+func TestAnEnvironmentThatNamesNoProxySaysSo(t *testing.T) {
+	bad := errors.New("invalid proxy address")
+	cfg := Config{proxy: func(*http.Request) (*url.URL, error) { return nil, bad }}
+	_, err := cfg.proxyFor("db:1")
+	require.ErrorIs(t, err, bad)
+	for scheme, ok := range map[string]bool{"http": true, "https": true, "socks5": false} {
+		cfg.proxy = func(*http.Request) (*url.URL, error) { return &url.URL{Scheme: scheme, Host: "p:1"}, nil }
+		_, err = cfg.proxyFor("db:1")
+		require.Equal(t, ok, err == nil, scheme)
+	}
+}

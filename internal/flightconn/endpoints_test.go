@@ -117,24 +117,29 @@ func TestReadingAheadIsBounded(t *testing.T) {
 }
 
 func TestEndpointsThatDisagreeOnTheSchemaAreAnError(t *testing.T) {
-	other := arrow.NewSchema([]arrow.Field{{Name: "s", Type: arrow.BinaryTypes.String}}, nil)
-	f := &fake{info: infoOf(answer(nil, "0", "1"))}
-	f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
-		if ticket.GetTicket()[0] == '1' {
-			return flight.NewRecordWriter(s, ipc.WithSchema(other)).Close()
+	for name, field := range map[string]arrow.Field{
+		"another name and type": {Name: "s", Type: arrow.BinaryTypes.String},
+		"another name":          {Name: "s", Type: arrow.PrimitiveTypes.Int64, Nullable: true},
+		"another type":          {Name: "n", Type: arrow.PrimitiveTypes.Int32, Nullable: true},
+	} {
+		f := &fake{info: infoOf(answer(nil, "0", "1"))}
+		f.get = func(ticket *pb.Ticket, s pb.FlightService_DoGetServer) error {
+			if ticket.GetTicket()[0] == '1' {
+				return flight.NewRecordWriter(s, ipc.WithSchema(arrow.NewSchema([]arrow.Field{field}, nil))).Close()
+			}
+			return sendBatches(s, 1)
 		}
-		return sendBatches(s, 1)
+		inBubble(t, f, func(b *bubble) {
+			s, err := b.open().Query(b.Context(), "q", session.Call{})
+			require.NoError(b, err)
+			defer s.Close()
+			_, err = s.Next()
+			require.NoError(b, err)
+			_, err = s.Next()
+			require.ErrorIs(b, err, ErrSchemaMismatch, name)
+			require.True(b, failure(b, err).Fault.KeepsConn())
+		})
 	}
-	inBubble(t, f, func(b *bubble) {
-		s, err := b.open().Query(b.Context(), "q", session.Call{})
-		require.NoError(b, err)
-		defer s.Close()
-		_, err = s.Next()
-		require.NoError(b, err)
-		_, err = s.Next()
-		require.ErrorIs(b, err, ErrSchemaMismatch)
-		require.True(b, failure(b, err).Fault.KeepsConn())
-	})
 }
 
 func TestTheStreamsSchemaOverrulesAStaleFlightInfo(t *testing.T) {

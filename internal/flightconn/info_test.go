@@ -167,3 +167,21 @@ func TestOfManyLocationsTheFirstAreKept(t *testing.T) {
 	_, err = c.Query(t.Context(), "q", session.Call{})
 	require.ErrorContains(t, err, fmt.Sprintf("%d more were not tried", keptLocations+10-triedLocations))
 }
+
+func TestWhatIsNoFlightInfoIsAnError(t *testing.T) {
+	for _, data := range []string{"\xff", "\x0a", "\x0a\x05x", "\x08", "\x0d\x00"} {
+		_, err := newInfo([]byte(data))
+		require.ErrorIs(t, err, errMalformed, "%q", data)
+	}
+	in, err := newInfo([]byte("\x08\x01\x1a\x00\x1a\x01\xff")) // an unknown field, an empty endpoint, and one that is none
+	require.NoError(t, err)
+	require.Equal(t, 2, in.Len())
+	_, err = in.Endpoints()
+	require.ErrorIs(t, err, errMalformed)
+	in, err = newInfo(marshal(answer(int64Schema, "a", "b")))
+	require.NoError(t, err)
+	all, err := in.Endpoints()
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.Equal(t, "b", string(all[1].ticket.GetTicket()))
+}

@@ -3,10 +3,12 @@ package flightconn
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -312,4 +314,154 @@ func TestAForeignNameThatLeadsToThisMachineIsNotDialled(t *testing.T) {
 	require.ErrorContains(t, err, "loopback or link-local address")
 	require.NoError(t, reach(Config{Address: "127.0.0.1:1"}), "the server is on this machine itself")
 	require.NoError(t, reach(Config{Address: "server.example:1", Locations: func(*url.URL) (bool, bool) { return true, false }}))
+}
+
+// blocked dials for longer than anybody waits.
+func blocked(ctx context.Context, _ string) (net.Conn, error) {
+	<-ctx.Done()
+	time.Sleep(time.Second)
+	return nil, ctx.Err()
+}
+
+func (ls *locations) isKnownIdle() int {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return ls.mu.idle.Len()
+}
+
+func TestALocationIsRememberedAsDownUntilItIsReachedAgain(t *testing.T) {
+	var dial func(ctx context.Context, addr string) (net.Conn, error)
+	inBubble(t, &fake{}, func(b *bubble) {
+		b.net.serve(b, "remote:2", &fake{})
+		ls := &b.endpoint.locations
+		at, err := b.endpoint.cfg.place("grpc://remote:2")
+		require.NoError(b, err)
+
+		dial = blocked
+		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
+		defer cancel()
+		_, err = ls.use(ctx, at)
+		require.ErrorIs(b, err, context.DeadlineExceeded)
+		require.False(b, ls.isDown(at), "it was the caller who had no time")
+		require.Zero(b, b.endpoint.streamsAtLocations())
+
+		began := time.Now()
+		_, err = ls.use(b.Context(), at)
+		require.ErrorContains(b, err, "no connection within 5s")
+		require.Equal(b, DefaultDialTimeout, time.Since(began))
+		require.True(b, ls.isDown(at))
+		require.Zero(b, b.endpoint.streamsAtLocations())
+		time.Sleep(downFor - time.Nanosecond)
+		require.True(b, ls.isDown(at))
+		time.Sleep(time.Nanosecond)
+		require.False(b, ls.isDown(at))
+
+		dial = func(context.Context, string) (net.Conn, error) { return nil, errors.New("refused") }
+		l, err := ls.use(b.Context(), at)
+		require.NoError(b, err, "the RPC says what is the matter")
+		l.done()
+		require.True(b, ls.isDown(at))
+
+		dial = b.net.dial
+		l, err = ls.use(b.Context(), at)
+		require.NoError(b, err)
+		require.False(b, ls.isDown(at))
+		require.False(b, ls.anyDown())
+		l.done()
+	}, func(cfg *Config) {
+		known := cfg.Dialer
+		cfg.Dialer = func(ctx context.Context, addr string) (net.Conn, error) {
+			if addr == here {
+				return known(ctx, addr)
+			}
+			return dial(ctx, addr)
+		}
+	})
+}
+
+func TestALocationInUseIsNotIdle(t *testing.T) {
+	inBubble(t, &fake{}, func(b *bubble) {
+		b.net.serve(b, "remote:2", &fake{})
+		ls := &b.endpoint.locations
+		at, err := b.endpoint.cfg.place("grpc://remote:2")
+		require.NoError(b, err)
+		use := func() *location {
+			l, err := ls.use(b.Context(), at)
+			require.NoError(b, err)
+			return l
+		}
+		l := use()
+		require.Same(b, l, use())
+		l.done()
+		require.Zero(b, ls.isKnownIdle(), "one stream is left")
+		l.done()
+		require.Equal(b, 1, ls.isKnownIdle())
+		time.Sleep(locationIdle - time.Second)
+		require.Same(b, l, use())
+		require.Zero(b, ls.isKnownIdle())
+		time.Sleep(2 * locationIdle)
+		require.Equal(b, connectivity.Ready, l.cc.GetState(), "it is in use")
+		l.done()
+		time.Sleep(locationIdle)
+		synctest.Wait()
+		require.Equal(b, connectivity.Shutdown, l.cc.GetState())
+		require.Zero(b, ls.isKnownIdle())
+		require.NotSame(b, l, use(), "and not found any more")
+	})
+}
+
+// Of two clients that were made for one place at the same time, one is kept.
+func TestAPlaceHasOneClientAndAClosedEndpointNone(t *testing.T) {
+	inBubble(t, &fake{}, func(b *bubble) {
+		b.net.serve(b, "remote:2", &fake{})
+		ls := &b.endpoint.locations
+		at, err := b.endpoint.cfg.place("grpc://remote:2")
+		require.NoError(b, err)
+		var made []*location
+		for range 3 {
+			l, err := ls.dial(at)
+			require.NoError(b, err)
+			made = append(made, l)
+		}
+		for i, l := range made[:2] {
+			known, err := ls.add(l)
+			require.NoError(b, err)
+			require.Same(b, made[0], known)
+			require.Equal(b, i+1, known.streams)
+		}
+		require.Equal(b, connectivity.Shutdown, made[1].cc.GetState())
+		ls.close()
+		require.Equal(b, connectivity.Shutdown, made[0].cc.GetState())
+		made[0].done()
+		made[0].done()
+		require.Zero(b, ls.isKnownIdle(), "nothing is kept after the end")
+		_, err = ls.add(made[2])
+		require.ErrorIs(b, err, errClosed)
+		require.Equal(b, connectivity.Shutdown, made[2].cc.GetState())
+		_, err = ls.use(b.Context(), at)
+		require.ErrorIs(b, err, errClosed)
+	})
+}
+
+func TestWhatIsRememberedOfLocationsIsBounded(t *testing.T) {
+	ls := &locations{cfg: &Config{}}
+	for i := range 3 * downLocations {
+		at := place{addr: strconv.Itoa(i)}
+		ls.unreachable(at)
+		require.True(t, ls.isDown(at))
+		require.LessOrEqual(t, len(ls.mu.down), downLocations)
+		require.True(t, i == 0 || i%downLocations == 0 || ls.isDown(place{addr: strconv.Itoa(i - 1)}))
+	}
+	ls.mu.open = map[place]*location{}
+	for i := range openLocations + idleLocations {
+		at := place{addr: strconv.Itoa(i)}
+		ls.mu.open[at] = &location{owner: ls, at: at}
+	}
+	_, err := ls.take(place{addr: "one more"})
+	require.ErrorContains(t, err, "other locations are in use")
+	_, err = ls.use(t.Context(), place{addr: "one more"})
+	require.ErrorContains(t, err, "other locations are in use")
+	known, err := ls.take(place{addr: "0"})
+	require.NoError(t, err)
+	require.Equal(t, 1, known.streams)
 }

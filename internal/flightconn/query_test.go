@@ -8,6 +8,7 @@ import (
 
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/flightpool/flightpool/session"
 )
@@ -79,3 +80,27 @@ type lateTimer struct {
 }
 
 func (l lateTimer) Deadline() (time.Time, bool) { return l.at, true }
+
+// SwanLake counts the rows of a change that was sent as a query in a header.
+func TestARowCountInTheHeaderIsTold(t *testing.T) {
+	for says, want := range map[string]struct {
+		n       int64
+		counted bool
+	}{"": {}, "7": {7, true}, "seven": {}} {
+		f := &fake{info: infoOf(answer(int64Schema, "0"))}
+		f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+			if says != "" {
+				_ = s.SetHeader(metadata.Pairs(affectedRowsKey, says))
+			}
+			return sendBatches(s, 0)
+		}
+		inBubble(t, f, func(b *bubble) {
+			s, err := b.open().Query(b.Context(), "q", session.Call{})
+			require.NoError(b, err)
+			require.Empty(b, values(b, s))
+			n, counted := s.(interface{ RowsAffected() (int64, bool) }).RowsAffected()
+			require.Equal(b, want.counted, counted, says)
+			require.Equal(b, want.n, n, says)
+		})
+	}
+}

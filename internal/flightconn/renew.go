@@ -235,7 +235,7 @@ func (h *dueFirst) Pop() any {
 // Whether an endpoint has expired is for the server's clock to tell, so it is
 // asked all the same.
 func expired(e *FlightEndpoint, err error) error {
-	if err == nil || e.expires.IsZero() || time.Now().Before(e.expires) {
+	if e.expires.IsZero() || time.Now().Before(e.expires) {
 		return err
 	}
 	return &expiredError{late: time.Since(e.expires), err: err}

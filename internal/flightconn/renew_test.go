@@ -1,6 +1,8 @@
 package flightconn
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -173,4 +175,75 @@ func TestAnExpiryInThePastAsksTheServerAllTheSame(t *testing.T) {
 		require.NoError(b, err)
 		require.Equal(b, upTo(partsOfResult), values(b, st))
 	})
+}
+
+// What was renewed takes memory of its own, which is bounded and given back.
+func TestRenewedPartsTakeNoMoreRoomThanThereIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		later := time.Now().Add(time.Hour)
+		ticket := func(size int) []byte { // an endpoint of so many bytes
+			e := marshal(&pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: make([]byte, size-4)}})
+			require.Len(t, e, size)
+			return e
+		}
+		a, b := &waiting{number: 0, encoded: ticket(10), due: later}, &waiting{number: 1, encoded: ticket(10), due: later.Add(time.Second)}
+		s := &renewal{}
+		s.mu.room, s.mu.due, s.mu.waiting = 100, dueFirst{a, b}, map[int]*waiting{0: a, 1: b}
+		original := &FlightEndpoint{}
+		put := func(w *waiting, size, room int, taken bool) {
+			t.Helper()
+			got, _ := s.next()
+			require.Same(t, w, got, "the first that is due")
+			require.True(t, s.hold(w))
+			s.put(w, ticket(size), later, w.due.Add(time.Minute))
+			require.Equal(t, room, s.mu.room)
+			require.Equal(t, taken, len(w.encoded) == size)
+		}
+		put(a, 60, 40, true)
+		put(b, 41, 40, false)
+		put(a, 101, 40, false)
+		put(b, 40, 0, true)
+		put(a, 60, 0, true)
+		put(b, 30, 10, true)
+		put(a, 70, 0, true)
+
+		got, _ := s.next()
+		require.Same(t, b, got)
+		require.True(t, s.hold(b))
+		took := make(chan *FlightEndpoint)
+		go func() { e, _ := s.take(t.Context(), 1, original); took <- e }()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := s.take(ctx, 1, original)
+		require.ErrorIs(t, err, context.Canceled, "it is being renewed")
+		synctest.Wait()
+		s.put(b, nil, later, later)
+		require.Len(t, (<-took).ticket.GetTicket(), 26, "as it was renewed last")
+		require.Equal(t, 30, s.mu.room)
+		require.False(t, s.hold(b), "it was taken")
+		again, err := s.take(t.Context(), 1, original)
+		require.NoError(t, err)
+		require.Same(t, original, again)
+		_, err = s.take(t.Context(), 0, original)
+		require.NoError(t, err)
+		require.Equal(t, 100, s.mu.room)
+		got, _ = s.next()
+		require.Nil(t, got, "all were taken")
+	})
+}
+
+func TestAFailureAfterTheExpirySaysSo(t *testing.T) {
+	cause := errors.New("not here any more")
+	for name, c := range map[string]struct {
+		expires time.Time
+		expired bool
+	}{
+		"never":   {time.Time{}, false},
+		"in time": {time.Now().Add(time.Hour), false},
+		"late":    {time.Now().Add(-time.Second), true},
+	} {
+		err := expired(&FlightEndpoint{expires: c.expires}, cause)
+		require.ErrorIs(t, err, cause, name)
+		require.Equal(t, c.expired, errors.Is(err, session.ErrEndpointExpired), name)
+	}
 }
