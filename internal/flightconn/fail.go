@@ -88,8 +88,8 @@ func isUndefined(s *status.Status) bool {
 
 // unsupported reports whether err says that the server lacks the call.
 func unsupported(err error) bool {
-	s, ok := status.FromError(err)
-	return ok && (s.Code() == codes.Unimplemented || isUndefined(s))
+	s, _ := status.FromError(err) // codes.Unknown if it is none
+	return s.Code() == codes.Unimplemented || isUndefined(s)
 }
 
 var (

@@ -118,7 +118,7 @@ func (c *Conn) RepeatsQueries(ctx context.Context) (bool, error) {
 // servers that take any other for ended.
 func (r *run) learnTxIDs(ctx context.Context, tx session.TxID) (bool, error) {
 	err := r.endTx(ctx, unknownLike(tx), false)
-	if err != nil && !answered(err) {
+	if !answered(err) {
 		return false, err
 	}
 	verdict := txIDsIgnored
@@ -168,7 +168,7 @@ func (c *Conn) EndTx(ctx context.Context, tx session.TxID, commit bool) error {
 	defer r.end()
 	r.info.needsSession = true
 	err = r.endTx(ctx, tx, commit)
-	if err == nil || answered(err) {
+	if answered(err) {
 		c.endpoint.live.release(c)
 	}
 	if err != nil {
