@@ -182,3 +182,64 @@ func TestMaxWaitersCountsNobodyForWhomThereIsOverflow(t *testing.T) {
 		shut(t, r)
 	})
 }
+
+// Checks beside the callers are told of as those of callers are, and opens are
+// counted by how they end.
+func TestWhatRunsByItselfIsCountedAndTold(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		var told []error
+		var took time.Duration
+		r := f.pool(t, func(c *config) {
+			c.MinIdle, c.CheckInterval = 2, time.Minute
+			c.Check = func(ctx context.Context, k *conn) error { return cmp.Or(sleep(ctx, time.Second), f.check(ctx, k)) }
+			c.Hooks.Checked = func(err error, d time.Duration) { told, took = append(told, err), took+d }
+		})
+		synctest.Wait()
+		require.EqualValues(t, 2, r.Stats().Opens)
+		time.Sleep(time.Minute + 3*time.Second)
+		synctest.Wait()
+		require.Equal(t, []error{nil, nil}, told)
+		require.Equal(t, 2*time.Second, took)
+		f.set(func() { f.refuse = errRefused })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		require.Error(t, r.WaitReady(ctx, 3))
+		s := r.Stats()
+		require.EqualValues(t, 3, s.Opens)
+		require.EqualValues(t, 1, s.OpenFailures)
+		require.ErrorIs(t, s.LastOpenError, errRefused)
+		shut(t, r)
+	})
+}
+
+// Close tells of what it leaves: connections, or else hooks.
+func TestCloseCountsWhatItLeaves(t *testing.T) {
+	for name, c := range map[string]struct {
+		inClose bool
+		want    int
+	}{"connections": {true, 2}, "hooks": {false, 2}} {
+		bubble(t, func(t *testing.T, f *fake) {
+			goOn := make(chan struct{})
+			r := f.pool(t, func(cfg *config) {
+				cfg.MinIdle, cfg.CloseTimeout = 2, time.Second
+				if c.inClose {
+					cfg.Close = func(k *conn) error { <-goOn; return f.close(k) }
+				} else {
+					cfg.Hooks.Closed = func(reservoir.Reason, error) { <-goOn }
+				}
+			})
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			began := time.Now()
+			var left *reservoir.CloseError
+			require.ErrorAs(t, r.Close(ctx), &left, name)
+			require.Equal(t, c.want, left.Remaining, name)
+			require.Zero(t, left.Forced, name)
+			require.Equal(t, 2*time.Second, time.Since(began), name)
+			close(goOn)
+			synctest.Wait()
+			require.ErrorIs(t, r.Close(t.Context()), reservoir.ErrClosed)
+		})
+	}
+}

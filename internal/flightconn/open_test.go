@@ -62,11 +62,12 @@ func TestOpenFailsWithWhatTheServerSaid(t *testing.T) {
 		codes.Unavailable:       {session.FaultTransport, session.StageProbe},
 	} {
 		f := &fake{info: func(context.Context, *pb.FlightDescriptor) (*pb.FlightInfo, error) {
-			return nil, status.Error(code, "said the server")
+			return nil, status.Error(code, "said the server [28P01]")
 		}}
 		inBubble(t, f, func(b *bubble) {
 			_, err := b.endpoint.Open(b.Context())
 			e := failure(b, err)
+			require.Equal(b, "28P01", e.SQLState)
 			require.Equal(b, want.fault, e.Fault, code)
 			require.Equal(b, want.stage, e.Stage, code)
 			require.ErrorContains(b, err, "said the server")

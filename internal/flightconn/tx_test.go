@@ -92,10 +92,24 @@ func TestTrustsTxIDsCanBeAskedWithoutATransaction(t *testing.T) {
 			require.Empty(b, ts.open, "nothing is left open")
 		})
 	}
-	inBubble(t, &fake{}, func(b *bubble) { // no transactions at all
-		trusted, err := b.open().TrustsTxIDs(b.Context())
-		require.NoError(b, err)
-		require.False(b, trusted, "it has shown nothing")
+	asked := 0
+	none := &fake{action: func(a *pb.Action, _ pb.FlightService_DoActionServer) error {
+		if a.GetType() == "BeginTransaction" {
+			asked++
+		}
+		return status.Error(codes.Unimplemented, a.GetType())
+	}}
+	inBubble(t, none, func(b *bubble) { // no transactions at all
+		c := b.open()
+		for range 2 {
+			trusted, err := c.TrustsTxIDs(b.Context())
+			require.NoError(b, err)
+			require.False(b, trusted, "it has shown nothing")
+			repeats, err := c.RepeatsQueries(b.Context())
+			require.NoError(b, err)
+			require.False(b, repeats)
+		}
+		require.Equal(b, 1, asked)
 	})
 }
 
