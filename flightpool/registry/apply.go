@@ -70,16 +70,37 @@ func (r *Registry) alter(ctx context.Context, s Statement, change func(d *Server
 
 func (s *Statement) onServer(d *ServerDefinition) error {
 	var faults []error
+	named := map[string]bool{}
 	for _, o := range s.Options {
-		if o.Action == Drop {
+		err := s.allowed(o, d.has(o.Name), d.lacks(o.Name))
+		switch named[o.Name] = true; {
+		case named[sameField[o.Name]]:
+			err = fmt.Errorf("%s: there is %s too, which is the same", o.Name, sameField[o.Name])
+		case err != nil:
+		case o.Action == Drop:
 			d.dropOption(o.Name)
-			continue
+		default:
+			err = d.setOption(o.Name, o.Value)
 		}
-		if err := d.setOption(o.Name, o.Value); err != nil {
+		if err != nil {
 			faults = append(faults, &DDLError{o.Position, err.Error()})
 		}
 	}
 	return errjoin.Join(faults...)
+}
+
+// allowed refuses to add what is there, and to set or drop what is not.
+func (s *Statement) allowed(o StatementOption, has, lacks bool) error {
+	switch {
+	case s.Action != Alter:
+	case o.Action == Create && has:
+		return fmt.Errorf("%s: is set already; use SET", o.Name)
+	case o.Action == Set && lacks:
+		return fmt.Errorf("%s: is not set; use ADD", o.Name)
+	case o.Action == Drop && lacks:
+		return fmt.Errorf("%s: is not set", o.Name)
+	}
+	return nil
 }
 
 func (s *Statement) onMapping(d *ServerDefinition) error {
@@ -100,7 +121,12 @@ func (s *Statement) onMapping(d *ServerDefinition) error {
 		return nil
 	}
 	m.Options = maps.Clone(m.Options)
+	var faults []error
 	for _, o := range s.Options {
+		if err := s.allowed(o, m.has(o.Name), !m.has(o.Name)); err != nil {
+			faults = append(faults, &DDLError{o.Position, err.Error()})
+			continue
+		}
 		switch o.Name { // a dropped one has no value
 		case "user", "username":
 			m.User = o.Value
@@ -116,6 +142,21 @@ func (s *Statement) onMapping(d *ServerDefinition) error {
 			}
 		}
 	}
+	if err := errjoin.Join(faults...); err != nil {
+		return err
+	}
 	d.Users[s.User] = m
 	return nil
+}
+
+// has says whether an option is set.
+func (m UserMapping) has(name string) bool {
+	switch name {
+	case "user", "username":
+		return m.User != ""
+	case "password":
+		return m.Password != ""
+	}
+	_, ok := m.Options[name]
+	return ok
 }

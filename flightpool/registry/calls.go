@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/session"
 )
 
 // Do makes a call on a user's pool of a Flight SQL server: for the calls of
@@ -16,23 +18,45 @@ import (
 // keep the pool. It is called again, on the pool's successor, when it fails with
 // ErrClosed because the pool was replaced before anything was sent.
 func (r *Registry) Do(ctx context.Context, server, user string, fn func(p *flightpool.FlightSQLPool) error) error {
-	_, err := flight(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (struct{}, error) { return struct{}{}, fn(p) })
+	_, err := onPool(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (struct{}, error) { return struct{}{}, fn(p) }, nil)
 	return err
 }
 
+// flight makes a call that is one statement, and counts it when it was sent.
 func flight[T any](ctx context.Context, r *Registry, server, user string, call func(p *flightpool.FlightSQLPool) (T, error)) (T, error) {
+	return onPool(ctx, r, server, user, call, func(u *userPool, g *current, took time.Duration, err error) {
+		if unsent(err) {
+			return
+		}
+		if !g.fixed.DisableQueryStats {
+			u.queried(took, err)
+		}
+		if err == nil || !faulty(err) {
+			u.server.health.worked()
+		}
+	})
+}
+
+// unsent says that nothing of a call has reached the server.
+func unsent(err error) bool {
+	var e *flightpool.Error
+	return errors.Is(err, ErrExhausted) || errors.Is(err, ErrUnhealthy) || errors.Is(err, ErrClosed) ||
+		errors.As(err, &e) && (e.Stage == session.StageAcquire || e.Stage == session.StageArgument)
+}
+
+func onPool[T any](ctx context.Context, r *Registry, server, user string, call func(p *flightpool.FlightSQLPool) (T, error), done func(u *userPool, g *current, took time.Duration, err error)) (T, error) {
 	return routed(ctx, r, server, user, func(u *userPool, g *current) (T, error) {
 		f, ok := g.generation.(flightGeneration)
 		if !ok {
 			var none T
 			return none, fmt.Errorf("%w: borrow a connection with Acquire", ErrWrongKind)
 		}
-		if g.fixed.DisableQueryStats {
+		if done == nil {
 			return call(f.pool)
 		}
 		began := time.Now()
 		v, err := call(f.pool)
-		u.queried(time.Since(began), err)
+		done(u, g, time.Since(began), err)
 		return v, err
 	})
 }
@@ -86,5 +110,5 @@ func (r *Registry) Ingest(ctx context.Context, server, user, table string, rows 
 
 // AcquireSession is flightpool.FlightSQLPool.AcquireSession on a server, as a user.
 func (r *Registry) AcquireSession(ctx context.Context, server, user string) (*flightpool.SessionHandle, error) {
-	return flight(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (*flightpool.SessionHandle, error) { return p.AcquireSession(ctx) })
+	return onPool(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (*flightpool.SessionHandle, error) { return p.AcquireSession(ctx) }, nil)
 }

@@ -49,14 +49,19 @@ type StatementOption struct {
 //	CREATE SERVER [IF NOT EXISTS] name [TYPE 'kind'] [VERSION 'text']
 //	    FOREIGN DATA WRAPPER wrapper [OPTIONS (option 'value', …)]
 //	ALTER SERVER name [VERSION 'text'] OPTIONS ([ADD | SET | DROP] option ['value'], …)
-//	DROP SERVER [IF EXISTS] name [CASCADE | RESTRICT]
+//	DROP SERVER [IF EXISTS] name, … [CASCADE | RESTRICT]
 //	CREATE USER MAPPING [IF NOT EXISTS] FOR {user | PUBLIC} SERVER name [OPTIONS (…)]
 //	ALTER USER MAPPING FOR {user | PUBLIC} SERVER name OPTIONS (…)
 //	DROP USER MAPPING [IF EXISTS] FOR {user | PUBLIC} SERVER name
 //
 // Names are folded to lower case unless they are in double quotes. Comments are
-// -- and /* */. The first fault is a *DDLError with its line and column.
+// -- and /* */. A list of servers is as many statements. ADD is for options that
+// are not set, SET and DROP for those that are. The text has to be UTF-8. The
+// first fault is a *DDLError with its line and column.
 func ParseServerDDL(sql string) ([]Statement, error) {
+	if err := checkUTF8(sql); err != nil {
+		return nil, err
+	}
 	p := &parser{lexer: lexer{rest: sql, at: Position{1, 1}}}
 	p.advance()
 	var all []Statement
@@ -72,8 +77,9 @@ func ParseServerDDL(sql string) ([]Statement, error) {
 			p.expect(";")
 		}
 		if p.err == nil {
-			all = append(all, s)
+			all = append(append(all, s), p.more...)
 		}
+		p.more = nil
 	}
 	if p.err != nil {
 		return nil, p.err
@@ -86,6 +92,7 @@ type parser struct {
 	lexer lexer
 	token token
 	err   error
+	more  []Statement // of the statement in hand, for the other servers of its list
 }
 
 func (p *parser) advance() {
@@ -206,6 +213,17 @@ func (p *parser) server(s *Statement) {
 			p.fail("OPTIONS")
 		}
 	default:
+		names := []string{}
+		for p.accept(",") {
+			names = append(names, p.name("the name of a server"))
+		}
+		defer func() {
+			for _, name := range names {
+				other := *s
+				other.Server = name
+				p.more = append(p.more, other)
+			}
+		}()
 		if s.Cascade = p.accept("cascade"); !s.Cascade {
 			p.accept("restrict")
 		}
@@ -224,6 +242,9 @@ func (p *parser) mapping(s *Statement) {
 	p.expect("for")
 	if p.token.kind == word && slices.Contains([]string{"user", "current_user", "current_role"}, p.token.value) {
 		p.fail("the name of a local user or PUBLIC")
+	}
+	if p.token.kind == quoted && p.token.value == Public {
+		p.fail("PUBLIC without quotes, or the name of a local user, which this cannot be")
 	}
 	public := p.token.kind == word && p.token.value == "public"
 	if s.User = p.name("the name of a local user"); public {

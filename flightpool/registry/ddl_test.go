@@ -142,14 +142,14 @@ func TestEveryOptionHasItsDefaultAndIsReadFromText(t *testing.T) {
 	}
 	off := registry.ServerDefinition{}
 	require.NoError(t, off.SetOptions(map[string]string{"min_connections": "0", "idle_timeout": "0", "warmup_on_create": "false"}))
-	require.Equal(t, registry.ServerDefinition{MinConnections: -1, IdleTimeout: -1, WarmupConnections: -1}, off, "a zero turns off")
+	require.Equal(t, registry.ServerDefinition{MinConnections: -1, IdleTimeout: -1, DisableWarmup: true}, off, "a zero turns off")
 }
 
 func TestADSNIsADefinition(t *testing.T) {
 	d, err := registry.ParseDSN("postgres://app:s%2Fcret@db.example.com:5432/production?server_name=legacy&max_connections=20&sslmode=require")
 	require.NoError(t, err)
 	require.Equal(t, registry.ServerDefinition{
-		Name: "legacy", Kind: "postgresql", MaxConnections: 20,
+		Name: "legacy", Kind: "postgres", MaxConnections: 20,
 		Options: map[string]string{"host": "db.example.com", "port": "5432", "dbname": "production", "sslmode": "require"},
 		Users:   map[string]registry.UserMapping{registry.Public: {User: "app", Password: "s/cret"}},
 	}, d)

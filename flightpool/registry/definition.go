@@ -1,9 +1,11 @@
 package registry
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool"
@@ -67,6 +69,8 @@ type ServerDefinition struct {
 	// made, without being asked (1; negative: none). The pools of the named Users
 	// are made by Register, unless it is negative.
 	WarmupConnections int
+	// DisableWarmup is as if WarmupConnections were negative.
+	DisableWarmup bool
 
 	// OnExhausted is what happens to a caller when all connections are taken:
 	// Wait (default), FailFast, or Overflow(n): n connections beyond
@@ -81,6 +85,8 @@ type ServerDefinition struct {
 
 	DisableStatistics bool // no wait times
 	DisableQueryStats bool // no query times
+
+	folded map[string]string // the local users' names by their lower case; of a resolved one
 }
 
 // UserMapping is who a local user is on a server.
@@ -151,15 +157,38 @@ func (d ServerDefinition) resolve() (ServerDefinition, error) {
 	duration(&d.HealthCheck.Interval, 30*time.Second)
 	number(&d.HealthCheck.FailureThreshold, 3, 0)
 	number(&d.HealthCheck.RecoveryThreshold, 2, 0)
+	if d.DisableWarmup {
+		d.WarmupConnections = 0
+	}
+	for name := range d.Users {
+		if d.folded == nil {
+			d.folded = map[string]string{}
+		}
+		if name != Public {
+			d.folded[strings.ToLower(name)] = name
+		}
+	}
 	d.UserMaxConnections = min(d.UserMaxConnections, d.MaxConnections)
 	d.WarmupConnections = min(d.WarmupConnections, d.UserMaxConnections)
 	if d.MinConnections > d.UserMaxConnections && d.MaxConnections > 0 {
 		faults = append(faults, fmt.Errorf("MinConnections: %d is more than a user's bound of %d", d.MinConnections, d.UserMaxConnections))
 	}
+	if len(faults) == 0 {
+		faults = append(faults, tunable(&d))
+	}
 	if err := errjoin.Join(faults...); err != nil {
 		return d, &DefinitionError{Server: d.Name, Err: err}
 	}
 	return d, nil
+}
+
+// tunable says why the users' reservoirs would refuse the sizes and times.
+func tunable(d *ServerDefinition) error {
+	c := tuning[struct{}](d)
+	c.Open = func(context.Context) (struct{}, error) { return struct{}{}, nil }
+	c.Close = func(struct{}) error { return nil }
+	c.Check = func(context.Context, struct{}) error { return nil }
+	return c.Validate()
 }
 
 // faults finds what is wrong with the fields as the user set them.
@@ -189,10 +218,14 @@ func (d ServerDefinition) faults() []error {
 // overflow is how many connections beyond MaxConnections may exist.
 func (d *ServerDefinition) overflow() int { return max(0, int(d.OnExhausted)) }
 
-// mapping finds who a local user is.
+// mapping finds who a local user is. Whose name is another's but for the case is
+// not everybody else: SQL folds names that are not in double quotes.
 func (d *ServerDefinition) mapping(local string) (UserMapping, bool) {
 	if m, ok := d.Users[local]; ok {
 		return m, true
+	}
+	if d.folded[strings.ToLower(local)] != "" {
+		return UserMapping{}, false
 	}
 	m, ok := d.Users[Public]
 	return m, ok

@@ -26,7 +26,9 @@
 // # Health
 //
 // Opens and checks that cannot reach a server, and connections that break under
-// their borrowers, count; the errors of statements and credentials do not. After
+// their borrowers, count; the errors of statements and credentials do not. A check,
+// a statement or a reset that the server answers ends the row; an open does not, for
+// a proxy opens connections to a database that is gone. After
 // FailureThreshold in a row the server is unhealthy: calls fail at once with the
 // reason and since when, those who wait are failed too, and no connection is
 // opened but one at a time by probes, whose pauses double up to the interval of
@@ -71,6 +73,6 @@
 //	server, userpool, generation, traffic   a server's users, and their pools
 //	share, control, account, ranking   the bound, and what is known of its users
 //	divide, take, drains        its division: who gets a slot, who gives one up
-//	health, probe, keeper       whether a server works; the goroutine
-//	stats, histogram, arrow     what all of it is and has done
+//	health, probe, keeper, turned, tasks   whether a server works; the goroutine
+//	stats, counters, past, histogram, arrow   what all of it is and has done
 package registry

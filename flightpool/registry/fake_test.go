@@ -31,9 +31,9 @@ type fake struct {
 	pings    int
 	asked    map[string]int // by statement
 
-	opens, live, mostLive, twice int
-	opening, mostOpening         int
-	byUser                       map[string]int
+	opens, made, live, mostLive, twice int
+	opening, mostOpening               int
+	byUser                             map[string]int
 }
 
 var errDown = fmt.Errorf("connection refused: %w", io.ErrUnexpectedEOF)
@@ -87,6 +87,7 @@ func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
 	case c.user == "locked out":
 		return nil, errors.New("password authentication failed")
 	}
+	f.made++
 	f.live++
 	f.byUser[c.user]++
 	f.mostLive = max(f.mostLive, f.live)

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
 	"io"
 	"math"
 	"sync/atomic"
@@ -111,10 +112,20 @@ func (g *sqlGeneration) tune(d *ServerDefinition) error {
 // close also closes a connector that has something of its own to close.
 func (g *sqlGeneration) close(ctx context.Context) error {
 	err := g.pooled.close(ctx)
-	if c, ok := g.connector.(io.Closer); ok {
-		err = errjoin.Join(err, c.Close())
+	c, ok := g.connector.(io.Closer)
+	if !ok {
+		return err
 	}
-	return err
+	late, cancel := lenient(ctx)
+	defer cancel()
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	select {
+	case closing := <-closed:
+		return errjoin.Join(err, closing)
+	case <-late.Done():
+		return errjoin.Join(err, errors.New("the connector's Close has not returned"))
+	}
 }
 
 type flightGeneration struct {
@@ -140,8 +151,14 @@ func (u *userPool) build(ctx context.Context, k Kind, d *ServerDefinition, f fix
 		kind.HealthSQL = f.CheckSQL
 	}
 	cfg := sqlconn.Config{Connector: connector, Kind: kind, Check: checkKind(f.Check), KeepState: f.KeepSession, Stopped: u.stopped}
-	if !d.DisableQueryStats {
-		cfg.Observe = u.queried
+	counts := !d.DisableQueryStats
+	cfg.Observe = func(took time.Duration, err error) {
+		if counts {
+			u.queried(took, err)
+		}
+		if err == nil || !faulty(err) {
+			u.server.health.worked()
+		}
 	}
 	target, err := sqlconn.New(u.server.registry.hub, cfg)
 	if err != nil {
@@ -151,7 +168,7 @@ func (u *userPool) build(ctx context.Context, k Kind, d *ServerDefinition, f fix
 	l.set(d)
 	r := tuning[*sqlconn.Conn](d)
 	r.MinIdle = 0
-	r.Open, r.Close, r.Check, r.Reset, r.Admit = l.open, target.Close, l.checked(target.Check), l.checked(target.Reset), u.member.admit
+	r.Open, r.Close, r.Check, r.Reset, r.Admit = l.open, target.Close, l.checked(target.Check), l.checked(u.reset(target.Reset)), u.member.admit
 	r.OpenTimeout, r.CheckTimeout, r.CheckOnRelease = -1, -1, d.ValidateOnRelease // limits has them
 	r.Hooks = u.hooks()
 	conns, err := reservoir.New(r)
@@ -204,6 +221,24 @@ func (l memberLeases) Stats() lease.Stats {
 
 // Close does nothing: the share is the server's.
 func (memberLeases) Close(context.Context) error { return nil }
+
+// reset takes note of how resets end: one that works is a proof of the server, and
+// one that fails costs a connection, of which the log is told once for a pool.
+func (u *userPool) reset(reset func(context.Context, *sqlconn.Conn) error) func(context.Context, *sqlconn.Conn) error {
+	return func(ctx context.Context, c *sqlconn.Conn) error {
+		lost := c.Lost() != nil
+		err := reset(ctx, c)
+		switch {
+		case err == nil:
+			u.server.health.worked()
+		case !lost && c.Lost() == nil && u.resetFailures.Add(1) == 1:
+			if log := u.server.registry.cfg.Logger; log != nil {
+				log.Warn("registry: a connection is closed because its session cannot be reset", "server", u.server.name, "user", u.name, "error", err)
+			}
+		}
+		return err
+	}
+}
 
 // stopped tells of a statement that may run on at the server.
 func (u *userPool) stopped(err error) {

@@ -12,8 +12,8 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// health is what is known of a server. While it is healthy, the opens and checks
-// of its pools are the evidence. While it is not, nothing is opened but for the
+// health is what is known of a server. While it is healthy, the opens, checks and
+// loans of its pools are the evidence. While it is not, nothing is opened but for the
 // probes of the registry, and they alone are the evidence.
 type health struct {
 	server   string
@@ -21,6 +21,7 @@ type health struct {
 	changed  func(*UnhealthyError)          // is told, outside the lock, of every turn of down, in their order
 	passed   atomic.Uint64
 	failures atomic.Uint64
+	row      atomic.Int64 // mu.failed, to be looked at without the lock
 
 	mu struct {
 		sync.Mutex
@@ -53,7 +54,7 @@ func faulty(err error) bool {
 }
 
 // note takes what an open or a check of a pool has shown.
-func (h *health) note(err error) {
+func (h *health) note(err error, open bool) {
 	if err != nil && faulty(err) {
 		h.failures.Add(1)
 		h.fault(err)
@@ -61,10 +62,25 @@ func (h *health) note(err error) {
 	}
 	h.passed.Add(1)
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.mu.healthy = time.Now()
+	h.mu.Unlock()
+	if !open {
+		h.worked()
+	}
+}
+
+// worked takes note of a check, a statement or a reset that the server has
+// answered: that ends a row of faults. An open does not: a proxy opens connections
+// to a database that is gone.
+func (h *health) worked() {
+	if h.row.Load() == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.down.Load() == nil {
 		h.mu.failed = 0
+		h.row.Store(0)
 	}
 }
 
@@ -86,6 +102,7 @@ func (h *health) fault(err error) {
 		h.mu.since = now
 	}
 	h.mu.failed++
+	h.row.Store(int64(h.mu.failed))
 	if h.mu.failed < h.mu.check.FailureThreshold {
 		h.mu.Unlock()
 		return
@@ -148,6 +165,7 @@ func (h *health) backOff(err error, now time.Time) {
 // recover says that the server is healthy. The caller holds mu, and then tells.
 func (h *health) recover() {
 	h.mu.failed, h.mu.succeeded = 0, 0
+	h.row.Store(0)
 	h.down.Store(nil)
 	h.mu.turns = append(h.mu.turns, nil)
 }

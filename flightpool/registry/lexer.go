@@ -54,6 +54,18 @@ func (l *lexer) step() rune {
 	return r
 }
 
+// checkUTF8 finds the first place that is not UTF-8.
+func checkUTF8(sql string) error {
+	if utf8.ValidString(sql) {
+		return nil
+	}
+	for l := (lexer{rest: sql, at: Position{1, 1}}); ; l.step() {
+		if r, size := utf8.DecodeRuneInString(l.rest); r == utf8.RuneError && size <= 1 {
+			return &DDLError{l.at, "the text is not UTF-8"}
+		}
+	}
+}
+
 func (l *lexer) skip(n int) {
 	for range n {
 		l.step()

@@ -18,11 +18,22 @@ import (
 type setting struct {
 	set   func(d *ServerDefinition, value string) error
 	reset func(d *ServerDefinition)
+	isSet func(d *ServerDefinition) bool
+	// vague: a text may mean what the field is when it was not set at all.
+	vague bool
 }
 
 // field makes a setting of a field and a way to read its text.
-func field[T any](at func(d *ServerDefinition) *T, parse func(string) (T, error)) setting {
+func field[T comparable](at func(d *ServerDefinition) *T, parse func(string) (T, error)) setting {
+	var vague bool
+	switch any(*new(T)).(type) {
+	case int, time.Duration: // 0 is no text's value
+	default:
+		vague = true
+	}
 	return setting{
+		vague: vague,
+		isSet: func(d *ServerDefinition) bool { return *at(d) != *new(T) },
 		set: func(d *ServerDefinition, value string) error {
 			v, err := parse(value)
 			if err == nil {
@@ -69,23 +80,21 @@ var options = map[string]setting{
 	"collect_query_stats":         field(func(d *ServerDefinition) *bool { return &d.DisableQueryStats }, parseNot),
 	"target":                      field(func(d *ServerDefinition) *string { return &d.Target }, parseText),
 	"validation_interval_seconds": field(func(d *ServerDefinition) *time.Duration { return &d.ValidateAfter }, parseDuration(time.Second)),
-	"warmup_on_create": {
-		set: func(d *ServerDefinition, value string) error {
-			on, err := parseBool(value)
-			if err == nil && !on {
-				d.WarmupConnections = -1
-			}
-			return err
-		},
-		reset: func(d *ServerDefinition) { d.WarmupConnections = 0 },
-	},
+	"warmup_on_create":            field(func(d *ServerDefinition) *bool { return &d.DisableWarmup }, parseNot),
 }
+
+// sameField gives the option that sets the same field as another one.
+var sameField = map[string]string{"validation_interval_seconds": "validation_interval", "validation_interval": "validation_interval_seconds"}
 
 // SetOptions sets fields by the names of their options, such as max_connections;
 // what is no field's name goes to Options, for the kind. It returns every fault.
 func (d *ServerDefinition) SetOptions(values map[string]string) error {
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if _, ok := values[sameField[name]]; ok {
+			faults = append(faults, fmt.Errorf("%s: there is %s too, which is the same", name, sameField[name]))
+			continue
+		}
 		faults = append(faults, d.setOption(name, values[name]))
 	}
 	return errjoin.Join(faults...)
@@ -107,6 +116,18 @@ func (d *ServerDefinition) setOption(name, value string) error {
 	return nil
 }
 
+// has says whether an option is set, and lacks whether it surely is not: of some
+// fields that is not known.
+func (d *ServerDefinition) has(name string) bool {
+	if o, ok := options[name]; ok {
+		return o.isSet(d)
+	}
+	_, ok := d.Options[name]
+	return ok
+}
+
+func (d *ServerDefinition) lacks(name string) bool { return !d.has(name) && !options[name].vague }
+
 // dropOption gives a field its default, or takes an option of the kind away.
 func (d *ServerDefinition) dropOption(name string) {
 	if o, ok := options[name]; ok {
@@ -127,29 +148,37 @@ func ParseDSN(dsn string) (ServerDefinition, error) {
 	if err != nil {
 		return ServerDefinition{}, errors.New("registry: DSN: not a URL") // url's words would quote the password
 	}
-	d := ServerDefinition{Kind: canonicalKind(u.Scheme), Name: u.Hostname()}
+	d := ServerDefinition{Kind: u.Scheme, Name: u.Hostname()}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
 		return ServerDefinition{}, errors.New("registry: DSN: the query is malformed")
 	}
 	values := map[string]string{}
-	for name := range query {
-		values[name] = query.Get(name)
+	var faults []error
+	for name, all := range query {
+		if len(all) > 1 {
+			faults = append(faults, fmt.Errorf("%s: is there %d times", name, len(all)))
+		}
+		values[name] = all[0]
 	}
 	if name, ok := values["server_name"]; ok {
 		d.Name = name
 		delete(values, "server_name")
 	}
 	for name, value := range map[string]string{"host": u.Hostname(), "port": u.Port(), "dbname": strings.TrimPrefix(u.Path, "/")} {
-		if value != "" {
-			values[name] = value
+		if value == "" {
+			continue
 		}
+		if _, ok := values[name]; ok {
+			faults = append(faults, fmt.Errorf("%s: the URL says that before its query", name))
+		}
+		values[name] = value
 	}
 	if u.User != nil {
 		password, _ := u.User.Password()
 		d.Users = map[string]UserMapping{Public: {User: u.User.Username(), Password: password}}
 	}
-	if err := d.SetOptions(values); err != nil {
+	if err := errjoin.Join(append(faults, d.SetOptions(values))...); err != nil {
 		return ServerDefinition{}, &DefinitionError{Server: d.Name, Err: err}
 	}
 	return d, nil

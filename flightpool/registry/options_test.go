@@ -36,7 +36,11 @@ func TestEveryOptionChangesLive(t *testing.T) {
 				define(t, g, nil)
 				held, idle := acquire(t, g, "a"), acquire(t, g, "a")
 				require.NoError(t, idle.Release())
-				require.NoError(t, g.ApplyDDL(t.Context(), fmt.Sprintf("ALTER SERVER s OPTIONS (SET %s '%s')", name, value)), name)
+				err := g.ApplyDDL(t.Context(), fmt.Sprintf("ALTER SERVER s OPTIONS (ADD %s '%s')", name, value))
+				if err != nil { // define has set it
+					err = g.ApplyDDL(t.Context(), fmt.Sprintf("ALTER SERVER s OPTIONS (SET %s '%s')", name, value))
+				}
+				require.NoError(t, err, name)
 				synctest.Wait()
 				require.Equal(t, "remote a", whoami(t, held), name)
 				require.NoError(t, acquire(t, g, "a").Release(), name)

@@ -104,7 +104,7 @@ func (s *server) prove(ctx context.Context, u *userPool, g *current, down bool) 
 		s.share.allow(u.member)
 		defer s.share.allow(nil)
 	}
-	return g.prove(ctx)
+	return u.prove(ctx, g)
 }
 
 // superseded says that a probe has met a pool that has just gone, or was taken for

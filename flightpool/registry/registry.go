@@ -19,7 +19,9 @@ type Config struct {
 	// their place.
 	Kinds []Kind
 	// Health is told when a server turns unhealthy, or, with nil, healthy again.
-	// It is called outside all locks, from any goroutine, and must not panic.
+	// It is called for one turn of a server after the other, in their order, on a
+	// goroutine of its own: it may call the registry, also to unregister the server.
+	// What it has not been told when the server is closed, it is not told any more.
 	Health func(server string, down *UnhealthyError)
 	// Logger is told what needs an operator's eye. Default: nobody.
 	Logger *slog.Logger
@@ -81,9 +83,13 @@ func detached() context.Context { return context.Background() }
 // lock takes the right to change.
 func (r *Registry) lock(ctx context.Context) error {
 	select {
-	case <-r.turn:
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-r.turn: // also when ctx has ended: to close what can be closed at once
+	default:
+		select {
+		case <-r.turn:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	if r.view.Load().closed {
 		r.unlock()
@@ -227,8 +233,10 @@ func (r *Registry) Unregister(ctx context.Context, name string) error {
 
 // Close ends the registry: it refuses new calls at once, wakes everybody who
 // waits with ErrClosed, waits until ctx ends for what is on loan, and then takes
-// that back. When it returns no goroutine and no connection of the registry is
-// left. A second Close answers ErrClosed.
+// that back. When it returns nil no goroutine and no connection of the registry is
+// left, a call of Config.Health apart. A driver or a Kind that does not return keeps
+// it for at most 5s after the end of ctx; a *DrainError tells of that. A second
+// Close answers ErrClosed.
 func (r *Registry) Close(ctx context.Context) error {
 	if err := r.lock(ctx); err != nil {
 		return err

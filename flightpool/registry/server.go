@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,9 +27,10 @@ type server struct {
 	// users is copied on every change, so that looking a user up takes no lock.
 	users atomic.Pointer[map[string]*userPool]
 
-	life   context.Context //nolint:containedctx // what drains and probes run on: it lives as long as the server
-	end    context.CancelFunc
-	behind sync.WaitGroup // drains and probes
+	life    context.Context //nolint:containedctx // what drains and probes run on: it lives as long as the server
+	end     context.CancelFunc
+	behind  tasks // drains and probes
+	notices notices
 
 	mu     sync.Mutex // guards writes of users, and closed
 	closed bool
@@ -55,7 +57,11 @@ func (s *server) user(name string) (*userPool, error) {
 		}
 		d := s.def.Load()
 		if _, ok := d.mapping(name); !ok {
-			return nil, fmt.Errorf("%w for user %q on server %q", ErrNoMapping, name, s.name)
+			err := fmt.Errorf("%w for user %q on server %q", ErrNoMapping, name, s.name)
+			if other := d.folded[strings.ToLower(name)]; other != "" {
+				err = fmt.Errorf("%w, but for %q: SQL folds names that are not in double quotes", err, other)
+			}
+			return nil, err
 		}
 		u := newUser(s, name, d)
 		g, err := u.prepare(s.life, s.registry.kinds[d.Kind], d)
@@ -125,7 +131,7 @@ func (s *server) background(f func(life context.Context)) {
 	s.mu.Lock()
 	open := !s.closed
 	if open {
-		s.behind.Add(1)
+		s.behind.add()
 	}
 	s.mu.Unlock()
 	if !open {
@@ -133,7 +139,7 @@ func (s *server) background(f func(life context.Context)) {
 		return
 	}
 	go func() {
-		defer s.behind.Done()
+		defer s.behind.done()
 		f(s.life)
 	}()
 }
@@ -153,7 +159,7 @@ func (s *server) leave(u *userPool) (drain func(ctx context.Context) error) {
 		s.mu.Unlock()
 		return nil
 	}
-	s.behind.Add(1) // INVARIANT: only while there are users, which close removes before it waits
+	s.behind.add() // INVARIANT: only while there are users, which close removes before it waits
 	users := maps.Clone(*s.users.Load())
 	delete(users, u.name)
 	s.past.leaving(u)
@@ -162,7 +168,7 @@ func (s *server) leave(u *userPool) (drain func(ctx context.Context) error) {
 	s.mu.Unlock()
 	s.share.leave(u.member)
 	return func(ctx context.Context) error {
-		defer s.behind.Done()
+		defer s.behind.done()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(s.life, cancel)() //nolint:contextcheck // the removal has a life of its own, cut short when the server closes
@@ -258,40 +264,22 @@ func (s *server) closeUsers(ctx context.Context) error {
 	return nil
 }
 
-// close ends the server. Old generations that still drain are given until ctx
-// ends, too.
+// close ends the server. Old generations that still drain, and probes, are given
+// until ctx ends, too, and forcedTime to notice that.
 func (s *server) close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	s.notices.close()
 	stop := context.AfterFunc(ctx, s.end)
 	defer stop()
+	late, cancel := lenient(ctx)
+	defer cancel()
 	err := s.closeUsers(ctx)
-	s.behind.Wait()
+	if left := s.behind.wait(late); left > 0 {
+		err = errjoin.Join(err, &DrainError{Server: s.name, Err: fmt.Errorf("%d probes or pools have not ended: %w", left, context.Cause(ctx))})
+	}
 	s.end()
 	s.share.stop()
 	return err
-}
-
-// healthChanged acts on a server that turned.
-func (s *server) healthChanged(down *UnhealthyError) {
-	s.share.gate(func() bool { return s.health.down.Load() != nil })
-	if down != nil {
-		for _, u := range *s.users.Load() {
-			u.gen.Load().replace() // what was open before tells nothing of the server any more
-		}
-		s.failWaiters(down)
-	}
-	r := s.registry
-	if log := r.cfg.Logger; log != nil {
-		if down != nil {
-			log.Error("registry: a server is unhealthy", "server", s.name, "reason", down.Reason)
-		} else {
-			log.Info("registry: a server is healthy again", "server", s.name)
-		}
-	}
-	if f := r.cfg.Health; f != nil {
-		f(s.name, down)
-	}
-	r.wakeKeeper()
 }

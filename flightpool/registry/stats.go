@@ -3,27 +3,31 @@ package registry
 import (
 	"maps"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/flightpool/flightpool/reservoir"
 )
 
 // Waits is how long callers waited for a connection, those who did not wait
-// included. Percentiles are at most a quarter too high.
+// included, and those apart who got none. What they waited for in a pool that was
+// replaced meanwhile is left out. Percentiles are at most a quarter too high.
 type Waits struct {
 	Mean, P50, P90, P99, P999 time.Duration
 }
 
 // Pool is what one or more pools are and have done.
 type Pool struct {
-	Total, Active, Idle, Opening, Closing int // connections
+	// Connections: Active ones are on loan, Idle ones are not, those that are being
+	// checked included.
+	Total, Active, Idle, Opening, Closing int
 	Waiting                               int // callers
 
 	Acquires, Releases uint64
-	AcquireTimeouts    uint64 // callers whose wait ended without a connection
+	AcquireTimeouts    uint64 // callers whose wait ended without a connection, by a timeout, a cancelled context or an open that failed
 	Shed               uint64 // callers refused without a wait
 	ConnectionErrors   uint64 // opens that failed
+	ResetFailures      uint64 // connections of database/sql that were closed because their session could not be reset
 	ValidationFailures uint64 // checks of idle connections that failed
 	Created, Destroyed uint64 // connections
 
@@ -85,67 +89,24 @@ type ConnectionStats struct {
 	QueryTime         time.Duration // likewise
 }
 
-// past keeps what users did whose pools are removed, so that a server's counters
-// never go back.
-type past struct {
-	mu   sync.Mutex
-	sum  Pool
-	last map[*userPool]struct{} // removed, and not closed yet
-}
-
-func (p *past) leaving(u *userPool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.last == nil {
-		p.last = map[*userPool]struct{}{}
-	}
-	p.last[u] = struct{}{}
-}
-
-func (p *past) left(u *userPool) {
-	done := u.pool()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, ok := p.last[u]; ok {
-		delete(p.last, u)
-		p.sum = p.sum.plus(done)
-	}
-}
-
-func (p *past) pool() Pool {
-	p.mu.Lock()
-	sum, last := p.sum, slices.Collect(maps.Keys(p.last))
-	p.mu.Unlock()
-	for _, u := range last {
-		sum = sum.plus(u.pool())
-	}
-	return sum
-}
-
 // pool is the account of one user.
 func (u *userPool) pool() Pool {
 	st := u.stats()
 	queued := min(st.Opening, int(u.member.queued.Load())) // an open without a slot is no connection yet
+	c := u.counters(st)
+	active := min(st.InUse, int(c.acquires-c.releases)) //nolint:gosec // a number of connections
 	p := Pool{
-		Total: st.Total - queued, Active: st.InUse, Idle: st.Idle, Opening: st.Opening - queued, Closing: st.Closing, Waiting: st.Waiting,
-		Acquires: st.Acquired, AcquireTimeouts: st.Timeouts, Shed: st.Shed + u.shed.Load(),
-		ConnectionErrors: st.OpenFailures, ValidationFailures: st.CheckFailures,
-		Created: st.Opens - min(st.Opens, st.OpenFailures), Destroyed: closed(st),
+		Total: st.Total - queued, Active: active, Idle: st.Idle + st.InUse - active, Opening: st.Opening - queued, Closing: st.Closing, Waiting: st.Waiting,
+		Acquires: c.acquires, Releases: c.releases, AcquireTimeouts: c.failedWaits, Shed: st.Shed + u.shed.Load(),
+		ConnectionErrors: u.openFailures.Load(), ValidationFailures: st.CheckFailures, ResetFailures: u.resetFailures.Load(),
+		Created: u.created.Load(), Destroyed: u.destroyed.Load(),
 		Queries: u.queries.Load(), QueryFailures: u.queryFailures.Load(),
 		BytesSent: u.traffic.sent.Load(), BytesRead: u.traffic.received.Load(), BytesCounted: u.traffic.counted.Load(),
 	}
-	p.Releases = p.Acquires - min(p.Acquires, uint64(p.Active))
 	p.MeanQuery = mean(time.Duration(u.queryTime.Load()), p.Queries)
 	open := time.Duration(st.InUse+st.Idle) * time.Since(u.born)
 	p.MeanLifetime = mean(max(0, time.Duration(u.lifetime.Load())+open), p.Created)
 	return p
-}
-
-func closed(st reservoir.Stats) (n uint64) {
-	for _, c := range st.Closed {
-		n += c
-	}
-	return n
 }
 
 func mean(sum time.Duration, n uint64) time.Duration {
@@ -170,6 +131,7 @@ func (p Pool) plus(b Pool) Pool {
 	p.AcquireTimeouts += b.AcquireTimeouts
 	p.Shed += b.Shed
 	p.ConnectionErrors += b.ConnectionErrors
+	p.ResetFailures += b.ResetFailures
 	p.ValidationFailures += b.ValidationFailures
 	p.Created += b.Created
 	p.Destroyed += b.Destroyed
@@ -250,10 +212,11 @@ func (r *Registry) UserStats(name string) ([]UserStats, error) {
 		u := users[user]
 		st := u.stats()
 		direct := st.Acquired - min(st.Acquired, st.AcquiredWaited)
+		waited := time.Duration(u.waited.Load())
 		all = append(all, UserStats{
 			ServerName: name, User: user, RemoteUser: u.gen.Load().fixed.Mapping.User, Pool: u.pool(),
 			Wait: Waits{
-				Mean: mean(st.WaitTime, st.Acquired), P50: u.waits.percentile(.5, direct), P90: u.waits.percentile(.9, direct),
+				Mean: mean(waited, st.Acquired), P50: u.waits.percentile(.5, direct), P90: u.waits.percentile(.9, direct),
 				P99: u.waits.percentile(.99, direct), P999: u.waits.percentile(.999, direct),
 			},
 		})
@@ -261,18 +224,22 @@ func (r *Registry) UserStats(name string) ([]UserStats, error) {
 	return all, nil
 }
 
-// Connections describes every open connection to a server, by user.
+// Connections describes every open connection to a server, by user, those of pools
+// that drain included.
 func (r *Registry) Connections(name string) ([]ConnectionStats, error) {
 	s, err := r.server(name)
 	if err != nil {
 		return nil, err
 	}
-	users := *s.users.Load()
+	users := append(slices.Collect(maps.Values(*s.users.Load())), s.past.draining()...)
+	slices.SortStableFunc(users, func(a, b *userPool) int { return strings.Compare(a.name, b.name) })
 	var all []ConnectionStats
-	for _, user := range slices.Sorted(maps.Keys(users)) {
-		for _, c := range users[user].gen.Load().connections() {
-			c.ServerName, c.User = name, user
-			all = append(all, c)
+	for _, u := range users {
+		for _, g := range u.generations() {
+			for _, c := range g.connections() {
+				c.ServerName, c.User = name, u.name
+				all = append(all, c)
+			}
 		}
 	}
 	return all, nil

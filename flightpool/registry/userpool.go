@@ -25,8 +25,15 @@ type userPool struct {
 	traffic traffic
 
 	queries, queryFailures, shed atomic.Uint64
-	refused                      atomic.Uint64 // of shed, those who had begun to wait
-	queryTime                    atomic.Int64  // nanoseconds
+	failedWaits                  atomic.Uint64 // those that ended without a connection
+	created, destroyed           atomic.Uint64
+	openFailures, resetFailures  atomic.Uint64
+	released                     atomic.Uint64 // loans, those of probes included
+	waited                       atomic.Int64  // nanoseconds, of the waits that brought a connection
+	// Probes borrow, too, but are nobody's calls: loans that they have, had or are
+	// about to have, and waits of theirs that ended without one.
+	probes, probeWaits atomic.Int64
+	queryTime          atomic.Int64 // nanoseconds
 
 	born     time.Time
 	lifetime atomic.Int64 // of all connections so far, those that are open counted as if born with the pool
@@ -34,6 +41,7 @@ type userPool struct {
 	mu       sync.Mutex
 	draining []generation    // closed, and not done yet
 	retired  reservoir.Stats // of those that are done
+	reported reported
 
 	// the keeper's
 	seen   uint64
@@ -61,14 +69,11 @@ func (u *userPool) resize(n int) { u.gen.Load().resize(n) }
 func (u *userPool) yield(n int, unused time.Duration) int {
 	return u.gen.Load().yield(n, unused)
 }
-func (u *userPool) replace()              { u.gen.Load().replace() }
-func (u *userPool) failWaiters(err error) { u.gen.Load().failWaiters(err) }
+func (u *userPool) replace() { u.gen.Load().replace() }
 
 // refuse fails those who wait as if they had been refused at once.
 func (u *userPool) refuse(err error) {
-	n := uint64(u.gen.Load().failWaiters(err)) //nolint:gosec // a number of callers
-	u.refused.Add(n)
-	u.shed.Add(n)
+	u.shed.Add(uint64(u.gen.Load().failWaiters(err))) //nolint:gosec // a number of callers
 }
 
 // hooks are the registry's eyes and ears in a reservoir.
@@ -77,14 +82,16 @@ func (u *userPool) hooks() reservoir.Hooks {
 	return reservoir.Hooks{
 		Opened: func(took time.Duration) {
 			u.lifetime.Add(-int64(time.Since(u.born)))
-			s.health.note(nil)
+			u.created.Add(1)
+			s.health.note(nil, true)
 			s.share.opened(m, took)
 		},
 		OpenFailed: func(err error, _ time.Duration) {
 			if errors.As(err, new(notAdmitted)) {
 				return // it has shown nothing
 			}
-			s.health.note(err)
+			u.openFailures.Add(1)
+			s.health.note(err, true)
 			s.share.unused(m) // it may have waited at the gate since before the probe asked
 			if g := u.gen.Load(); s.health.down.Load() != nil && g.stats().InUse > 0 {
 				g.failWaiters(err) // the probe has its answer; the reservoir would wait for what is on loan
@@ -99,18 +106,31 @@ func (u *userPool) hooks() reservoir.Hooks {
 		},
 		WaitEnd: func(waited time.Duration, err error) {
 			s.share.demand(m, -1)
+			if err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, errTaken) { // else it goes on elsewhere, or was refused
+				u.failedWaits.Add(1)
+			}
 			if u.waits != nil && err == nil {
 				u.waits.add(waited)
+				u.waited.Add(int64(waited))
 			}
 		},
-		Released: func(time.Duration) { s.share.returned(m) },
-		Checked:  func(err error, _ time.Duration) { s.health.note(err) },
+		Released: func(time.Duration) {
+			u.released.Add(1)
+			s.share.returned(m)
+		},
+		Checked: func(err error, _ time.Duration) { s.health.note(err, false) },
 		Closing: func(why reservoir.Reason, cause error) {
 			if why == reservoir.Discarded || why == reservoir.Lost {
 				s.health.lost(cause)
 			}
+			if why == reservoir.Shutdown && cause != nil {
+				u.released.Add(1) // taken back from its borrower
+			}
 		},
-		Closed: func(reservoir.Reason, error) { u.lifetime.Add(int64(time.Since(u.born))) },
+		Closed: func(reservoir.Reason, error) {
+			u.destroyed.Add(1)
+			u.lifetime.Add(int64(time.Since(u.born)))
+		},
 	}
 }
 
@@ -194,52 +214,4 @@ func (u *userPool) finish(ctx context.Context, g generation) error {
 		u.server.past.left(u)
 	}
 	return err
-}
-
-// calls counts what a user has asked for.
-func (u *userPool) calls() uint64 { return u.stats().Acquired + u.shed.Load() }
-
-// stats adds all generations up.
-func (u *userPool) stats() reservoir.Stats {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	sum := u.retired
-	for _, g := range u.draining {
-		sum = added(sum, g.stats())
-	}
-	if !u.removed.Load() { // else it is among those that drain
-		sum = added(sum, u.gen.Load().stats())
-	}
-	return sum
-}
-
-// added is a and b together.
-func added(a, b reservoir.Stats) reservoir.Stats {
-	a.Total += b.Total
-	a.Idle += b.Idle
-	a.InUse += b.InUse
-	a.Opening += b.Opening
-	a.Closing += b.Closing
-	a.Waiting += b.Waiting
-	a.Acquired += b.Acquired
-	a.AcquiredWaited += b.AcquiredWaited
-	a.Handoffs += b.Handoffs
-	a.WaitTime += b.WaitTime
-	a.Timeouts += b.Timeouts
-	a.Canceled += b.Canceled
-	a.Shed += b.Shed
-	a.Opens += b.Opens
-	a.OpenFailures += b.OpenFailures
-	a.OpensElided += b.OpensElided
-	a.Checks += b.Checks
-	a.CheckFailures += b.CheckFailures
-	for i, n := range b.Closed {
-		a.Closed[i] += n
-	}
-	a.CloseStalls += b.CloseStalls
-	a.Leaks += b.Leaks
-	if b.LastOpenError != nil {
-		a.LastOpenError = b.LastOpenError
-	}
-	return a
 }

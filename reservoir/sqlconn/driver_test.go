@@ -167,7 +167,7 @@ func TestAStatementDoesNotEndTheRowsOfAnother(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer rows.Close()
+		defer func() { _ = rows.Close() }()
 		n := 0
 		for rows.Next() {
 			n++
@@ -213,7 +213,7 @@ func TestRowsWithATimeAreAsWithoutOne(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			defer rows.Close()
+			defer func() { _ = rows.Close() }()
 			types, err := rows.ColumnTypes()
 			if err != nil {
 				return err

@@ -133,7 +133,7 @@ func (l *lent) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 	if converter, ok := stmt.(driver.ColumnConverter); ok { //nolint:staticcheck // older drivers have nothing else
 		return struct {
 			*lentStmt
-			driver.ColumnConverter //nolint:staticcheck // as above
+			driver.ColumnConverter
 		}{lent, converter}, nil
 	}
 	return lent, nil

@@ -1,0 +1,114 @@
+package registry_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/flightpool/registry"
+)
+
+func TestOptionsAreAddedOnceAndChangedOnlyWhereTheyAre(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		require.NoError(t, g.ApplyDDL(t.Context(), `CREATE SERVER s FOREIGN DATA WRAPPER fake OPTIONS (host 'h', min_connections '0');
+			CREATE USER MAPPING FOR a SERVER s OPTIONS (user 'u', sslmode 'x')`))
+		for sql, want := range map[string]string{
+			"ALTER SERVER s OPTIONS (DROP max_conections)":                                                                 "line 1, column 25: max_conections: is not set",
+			"ALTER SERVER s OPTIONS (SET hosst 'x')":                                                                       "hosst: is not set; use ADD",
+			"ALTER SERVER s OPTIONS (SET max_connections '3')":                                                             "max_connections: is not set; use ADD",
+			"ALTER SERVER s OPTIONS (host 'x')":                                                                            "host: is set already; use SET",
+			"ALTER SERVER s OPTIONS (ADD min_connections '1')":                                                             "min_connections: is set already",
+			"ALTER SERVER s OPTIONS (ADD validation_interval '1s', ADD validation_interval_seconds '5')":                   "which is the same",
+			"ALTER USER MAPPING FOR a SERVER s OPTIONS (ADD sslmode 'x')":                                                  "sslmode: is set already",
+			"ALTER USER MAPPING FOR a SERVER s OPTIONS (SET password 's3cret')":                                            "password: is not set; use ADD",
+			"ALTER USER MAPPING FOR a SERVER s OPTIONS (DROP nothing)":                                                     "nothing: is not set",
+			"CREATE SERVER t FOREIGN DATA WRAPPER fake OPTIONS (validation_interval '1', validation_interval_seconds '1')": "which is the same",
+		} {
+			err := g.ApplyDDL(t.Context(), sql)
+			if assert.ErrorContains(t, err, want, sql) {
+				assert.NotContains(t, err.Error(), "s3cret")
+			}
+		}
+		require.NoError(t, g.ApplyDDL(t.Context(), `ALTER SERVER s OPTIONS (SET host 'i', ADD max_connections '3', DROP min_connections, SET validate_on_acquire 'true');
+			ALTER USER MAPPING FOR a SERVER s OPTIONS (ADD password 'p', SET user 'v', DROP sslmode)`))
+		d, err := g.Definition("s")
+		require.NoError(t, err)
+		require.Equal(t, registry.ServerDefinition{Name: "s", Kind: "fake", MaxConnections: 3, ValidateOnAcquire: true, Options: map[string]string{"host": "i"},
+			Users: map[string]registry.UserMapping{"a": {User: "v", Password: "p", Options: map[string]string{}}}}, d)
+		d.Options = nil
+		require.ErrorContains(t, d.SetOptions(map[string]string{"validation_interval": "1", "validation_interval_seconds": "1"}), "the same")
+	})
+}
+
+// Whether warm-up is on and how many it opens are two options, in any order.
+func TestWarmupIsSwitchedOffAndOnAgain(t *testing.T) {
+	for _, first := range []string{"warmup_on_create 'false', warmup_connections '3'", "warmup_connections '3', warmup_on_create 'false'"} {
+		bubble(t, func(t *testing.T, g *rig) {
+			require.NoError(t, g.ApplyDDL(t.Context(), "CREATE SERVER s FOREIGN DATA WRAPPER fake OPTIONS ("+first+", min_connections '0'); CREATE USER MAPPING FOR a SERVER s"))
+			require.NoError(t, acquire(t, g, "a").Release())
+			require.Equal(t, 1, g.fake("s").read(&g.fake("s").opens))
+			require.NoError(t, g.ApplyDDL(t.Context(), "ALTER SERVER s OPTIONS (SET warmup_on_create 'true')"))
+			d, err := g.Definition("s")
+			require.NoError(t, err)
+			require.Equal(t, 3, d.WarmupConnections)
+			require.False(t, d.DisableWarmup)
+		})
+	}
+}
+
+func TestNamesOfUsersAreWhoTheyAre(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		require.NoError(t, g.ApplyDDL(t.Context(), `CREATE SERVER s FOREIGN DATA WRAPPER fake OPTIONS (min_connections '0', reset_on_release 'false');
+			CREATE USER MAPPING FOR PUBLIC SERVER s OPTIONS (user 'everybody'); CREATE USER MAPPING FOR Ann SERVER s OPTIONS (user 'the admin')`))
+		for user, want := range map[string]string{"ann": "the admin", "bob": "everybody"} {
+			c := acquire(t, g, user)
+			require.Equal(t, want, whoami(t, c))
+			require.NoError(t, c.Release())
+		}
+		_, err := g.Acquire(t.Context(), "s", "Ann")
+		require.ErrorIs(t, err, registry.ErrNoMapping, "she is not everybody")
+		require.ErrorContains(t, err, `"ann"`)
+		require.NoError(t, g.ApplyDDL(t.Context(), `CREATE USER MAPPING FOR "Ann" SERVER s OPTIONS (user 'herself')`))
+		c := acquire(t, g, "Ann")
+		require.Equal(t, "herself", whoami(t, c))
+		require.NoError(t, c.Release())
+		require.ErrorContains(t, g.ApplyDDL(t.Context(), `CREATE USER MAPPING FOR "PUBLIC" SERVER s`), "PUBLIC without quotes")
+	})
+}
+
+func TestTextsThatAreNotWhatTheySeem(t *testing.T) {
+	_, err := registry.ParseServerDDL("DROP SERVER a;\nCREATE USER MAPPING FOR a SERVER s OPTIONS (password 'p\xe4ss')")
+	require.EqualError(t, err, "registry: line 2, column 56: the text is not UTF-8")
+	_, err = registry.ParseServerDDL("DROP SERVER a -- \ufffd is a character")
+	require.NoError(t, err)
+	for dsn, want := range map[string]string{
+		"postgresql://a:s3cret@h/db?max_connections=5&max_connections=50": "max_connections: is there 2 times",
+		"postgresql://a:s3cret@h/db?dbname=other":                         "dbname: the URL says that",
+	} {
+		_, err := registry.ParseDSN(dsn)
+		if assert.ErrorContains(t, err, want) {
+			assert.NotContains(t, err.Error(), "s3cret")
+		}
+	}
+	all, err := registry.ParseServerDDL(`DROP SERVER IF EXISTS a, "B" CASCADE; DROP SERVER c`)
+	require.NoError(t, err)
+	require.Len(t, all, 3)
+	require.Equal(t, []any{"B", true, true, "c", false}, []any{all[1].Server, all[1].Lenient, all[1].Cascade, all[2].Server, all[2].Lenient})
+}
+
+// What the users' pools would refuse is refused before anything is changed.
+func TestWhatPoolsRefuseTheDefinitionRefuses(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		d := define(t, g, nil)
+		require.NoError(t, acquire(t, g, "a").Release())
+		d.MaxLifetime = 1
+		d.MaxConnections = 3
+		var fault *registry.DefinitionError
+		require.ErrorAs(t, g.Update(t.Context(), d), &fault)
+		require.ErrorContains(t, fault, "MaxLifetime")
+		st, err := g.ServerStats("s")
+		require.NoError(t, err)
+		require.Equal(t, 10, st.MaxConnections)
+	})
+}
