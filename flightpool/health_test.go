@@ -68,9 +68,10 @@ func TestTurnsOfHealthAreToldOneAfterTheOther(t *testing.T) {
 	for name, end := range map[string]func(){"returns": func() {}, "Goexit": runtime.Goexit} {
 		synctest.Test(t, func(t *testing.T) {
 			var told []error
-			failed := 0
+			failed, begun := 0, 0
 			h := health{failures: 1, recoveries: 1, failing: func() { failed++ }, changed: func(err error) {
-				time.Sleep(time.Second)
+				begun++
+				time.Sleep(time.Duration(10-begun) * time.Second) // the next would overtake
 				told = append(told, err)
 				end()
 			}}

@@ -66,10 +66,10 @@ func TestACallThatItsContextBreaksOffLeavesNothing(t *testing.T) {
 // breaksOff has a call wait whose ctx breaks it off at a time, and reports
 // whether the call came that far.
 func breaksOff(t *testing.T, call func(context.Context, *Reservoir[int]), happens func(*Reservoir[int], Loan[int], context.CancelFunc), end func(), at int64) bool {
-	opens := 0
+	var opens atomic.Int64
 	r, err := New(Config[int]{
 		Open: func(context.Context) (int, error) {
-			if opens++; opens > 1 {
+			if opens.Add(1) > 1 {
 				return 0, errors.New("one session only")
 			}
 			return 1, nil
@@ -99,9 +99,9 @@ func breaksOff(t *testing.T, call func(context.Context, *Reservoir[int]), happen
 	s := r.Stats()
 	require.Zero(t, s.Waiting, "at %d", at)
 	require.Zero(t, s.InUse, "at %d", at)
-	tried := opens
+	tried := opens.Load()
 	time.Sleep(time.Minute)
-	require.LessOrEqual(t, opens, tried+1, "nobody asks for another connection; at %d", at)
+	require.LessOrEqual(t, opens.Load(), tried+1, "nobody asks for another connection; at %d", at)
 	require.NoError(t, r.Close(t.Context()))
 	require.Empty(t, r.mu.readyWaits)
 	require.Zero(t, r.leavers.inQueue.Load())
@@ -311,13 +311,12 @@ func TestASuccessEndsTheTellingOfAFailure(t *testing.T) {
 // the successor is another's.
 func TestAnExpiredConnectionTakesNobodysSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		opens := 0
+		var opens atomic.Int64
 		start := time.Now()
 		ends := map[int]time.Duration{1: 10 * time.Second, 2: 20 * time.Second}
 		r, err := New(Config[int]{
 			Open: func(context.Context) (int, error) {
-				opens++
-				n := opens
+				n := int(opens.Add(1))
 				time.Sleep(100 * time.Millisecond)
 				return n, nil
 			},
@@ -335,7 +334,7 @@ func TestAnExpiredConnectionTakesNobodysSuccessor(t *testing.T) {
 		second, err := r.Acquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, second.Release())
-		for opens < 3 { // the second is stale, and its successor on the way
+		for opens.Load() < 3 { // the second is stale, and its successor on the way
 			time.Sleep(10 * time.Millisecond)
 		}
 		second, ok := r.TryAcquire()
@@ -346,7 +345,7 @@ func TestAnExpiredConnectionTakesNobodysSuccessor(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		require.NoError(t, second.Release())
 		time.Sleep(time.Minute)
-		require.Equal(t, 3, opens)
+		require.EqualValues(t, 3, opens.Load())
 		require.Equal(t, 1, r.Stats().Total)
 		require.NoError(t, r.Close(t.Context()))
 	})
