@@ -19,6 +19,7 @@ import (
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/flightpool/adbcpool"
+	"github.com/flightpool/flightpool/flightpool/sqldriver"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -258,7 +259,7 @@ func TestSumsAndDecimalsOfDuckDBFitWhatUsersRead(t *testing.T) {
 			require.EqualValues(t, 5, row.N)
 			require.Equal(t, "1.50", row.Fare.String())
 		}
-		db := adbcpool.OpenDB(pool)
+		db := sqldriver.OpenDB(pool)
 		for sql, want := range map[string]string{
 			"SELECT 0.00000123::DECIMAL(10,8)":                              "0.00000123",
 			"SELECT 100000000000000000000::DECIMAL(38,0)":                   "100000000000000000000",
