@@ -80,7 +80,7 @@ func (r *reader) interrupt() {
 	if r == nil || r.over {
 		return
 	}
-	err := r.QueryResult.Close()
+	err := r.Close()
 	if r.Schema().NumFields() > 0 { // else there was nothing to read
 		r.cut = errExecutedAgain
 	}
