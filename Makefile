@@ -80,6 +80,7 @@ validation: deps ## ADBC's validation suite over the pool, and over ADBC's own d
 fleet: test-deps ## a fleet of DSQL pools beside its peers: bursts, expiries, drops, kills
 	@FLEET_FIGURES=all go test -count=1 -v -run 'LeasesOfManyDead|LeasesCostLittle|AFleetThatStartsAtOnce|AShortFleetIsShared' ./lease/fleet | grep -E 'LEASE|FAIL|Error|^ok'
 	@cd internal/fleetbench && go run . burst steady drop chaos
+	@go test -count=1 -run TestAnOutageOfTheTable -v ./reservoir/dsql | sed -n 's/.*\(DSQL outage.*\)/\1 (simulated)/p'
 
 # Python packages are pinned with their hashes; what is written in Java only comes with Java and Maven at hand.
 interop := $(tools)/interop
