@@ -39,7 +39,7 @@ func (l life) span() span {
 	end := never
 	if l.length > 0 {
 		end = after(l.opened, l.length)
-		if l.extra > 0 && l.replaceAfter <= 0 {
+		if l.extra > 0 {
 			end = after(end, l.extra)
 		}
 	}
@@ -105,4 +105,13 @@ func pause(failures int, jitter float64) time.Duration {
 		d = min(d, firstPause<<(failures-1))
 	}
 	return d - time.Duration(jitter*float64(d)/2)
+}
+
+// length is how long a life is without its part of the jitter: with ReplaceAfter,
+// MaxLifetime is what no life exceeds.
+func (c Config[C]) length() int64 {
+	if c.ReplaceAfter > 0 {
+		return int64(c.MaxLifetime - c.LifetimeJitter)
+	}
+	return int64(c.MaxLifetime)
 }

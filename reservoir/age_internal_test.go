@@ -26,7 +26,7 @@ func TestASpanLeavesTimeToReplaceWithinTheLife(t *testing.T) {
 		"its own end":         {life{length: 200 * s, guard: 10 * s, until: 110 * s}, span{98 * s, 100 * s}},
 		"only its own end":    {life{guard: 10 * s, until: 110 * s}, span{98 * s, 100 * s}},
 		"longer than time is": {life{opened: 7 * s, length: never - s, extra: s, until: never}, span{never, never}},
-		"replaced early":      {life{opened: 7 * s, length: 200 * s, guard: 10 * s, until: never, replaceAfter: 50 * s, extra: 3 * s}, span{60 * s, 197 * s}},
+		"replaced early":      {life{opened: 7 * s, length: 200 * s, guard: 10 * s, until: never, replaceAfter: 50 * s, extra: 3 * s}, span{60 * s, 200 * s}},
 		"its end is earlier":  {life{length: 200 * s, guard: 10 * s, until: 40 * s, replaceAfter: 50 * s}, span{30*s - 600*s/1000, 30 * s}},
 		"too short to use":    {life{opened: 7 * s, length: s, guard: 2 * s, until: never}, span{6 * s, 6 * s}},
 	} {

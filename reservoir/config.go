@@ -93,13 +93,14 @@ type Config[C any] struct {
 	// Default 1h.
 	MaxLifetime time.Duration
 	// ReplaceAfter is the age from which a connection is replaced. It is lent on
-	// until MaxLifetime while no other can be opened for it: while opens fail or
-	// Admit permits none. At most MaxLifetime, which it needs. Default 0: shortly
-	// before MaxLifetime.
+	// while no other can be opened for it, because opens fail or Admit permits
+	// none: until MaxLifetime less what it did not get of LifetimeJitter. With
+	// LifetimeJitter at most MaxLifetime, which it needs. Default 0: shortly before
+	// MaxLifetime.
 	ReplaceAfter time.Duration
-	// LifetimeJitter is added to ReplaceAfter, else to MaxLifetime, in parts that spread evenly, so
-	// that connections opened together do not expire together. Default 5m, at
-	// most MaxLifetime/12.
+	// LifetimeJitter is added to ReplaceAfter if that is set, else to MaxLifetime,
+	// in parts that spread evenly, so that connections opened together do not
+	// expire together. Default 5m, at most MaxLifetime/12.
 	LifetimeJitter time.Duration
 	// GuardWindow is how long before its expiry, by MaxLifetime or ExpiresAt, a
 	// connection is not lent any more. Less than MaxLifetime. Default 10s, at most

@@ -118,7 +118,7 @@ func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) {
 	r.mu.phase += goldenStep
 	together := counts{maxSize: r.mu.maxSize, concurrent: r.cfg.MaxConcurrentOpens}.together()
 	e.span = life{
-		opened: now, length: int64(r.cfg.MaxLifetime), guard: int64(r.cfg.GuardWindow), until: until,
+		opened: now, length: r.cfg.length(), guard: int64(r.cfg.GuardWindow), until: until,
 		replaceAfter: int64(r.cfg.ReplaceAfter),
 		extra:        jitterPart(r.mu.phase, r.cfg.LifetimeJitter),
 		replacing:    replacing(r.mu.maxSize, together, r.mu.openTime, int64(r.cfg.LifetimeJitter)),

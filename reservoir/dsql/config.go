@@ -82,8 +82,9 @@ type Config struct {
 	// connections at once.
 	LifetimeJitter time.Duration
 	// MaxLifetime is the age up to which a connection is used while no other can
-	// be opened for it, because a table cannot be reached for example: 59m by
-	// default, which is also the most, since DSQL ends a session after 60m.
+	// be opened for it, because a table cannot be reached for example, less what it
+	// did not get of LifetimeJitter: 59m by default, which is also the most, since
+	// DSQL ends a session after 60m.
 	MaxLifetime time.Duration
 	// GuardWindow is how long before MaxLifetime a connection is not lent any
 	// more: 45s by default.

@@ -79,7 +79,7 @@ func TestAnOpenThatCannotSucceedNamesTheSettingAndLeavesNoLease(t *testing.T) {
 			p := newPool(t, g, c.set)
 			began := time.Now()
 			err := p.Ping(within(t, 20*time.Second))
-			require.Less(t, time.Since(began), 5*time.Second, "within the open timeout")
+			require.Less(t, time.Since(began), 15*time.Second, "within the open timeout, and what a busy machine adds")
 			var open *dsql.OpenError
 			require.ErrorAs(t, err, &open)
 			for _, text := range c.says {
@@ -167,7 +167,7 @@ func TestALeaseTableThatIsMissingOrForbiddenNamesTheSetting(t *testing.T) {
 		_, err = dsql.NewPool(t.Context(), config(g, func(c *dsql.Config) { c.LeaseTable = "no-such-table" }))
 		require.ErrorContains(t, err, says)
 		require.ErrorContains(t, err, `LeaseTable "no-such-table"`)
-		require.Less(t, time.Since(began), 5*time.Second)
+		require.Less(t, time.Since(began), 15*time.Second)
 	}
 	require.Zero(t, g.Stats().Attempts)
 }

@@ -92,6 +92,49 @@ var steps = map[string]func(p *prover, ctx context.Context, r *rand.Rand){
 		b.Queue(proveInsert, id)
 		p.tell(id, p.pool.SendBatch(ctx, b).Close())
 	},
+	"copy": func(p *prover, ctx context.Context, r *rand.Rand) {
+		id := p.change()
+		_, err := p.pool.CopyFrom(ctx, pgx.Identifier{"proved"}, []string{"id"}, pgx.CopyFromFunc(func() func() ([]any, error) {
+			done, pause := false, time.Duration(r.IntN(4))*time.Millisecond
+			return func() ([]any, error) {
+				if done {
+					return nil, nil
+				}
+				done = true
+				time.Sleep(pause)
+				return []any{id}, nil
+			}
+		}()))
+		p.tell(id, err)
+	},
+	"a connection of one's own": func(p *prover, ctx context.Context, r *rand.Rand) {
+		conn, err := p.pool.Acquire(ctx)
+		if err != nil {
+			return
+		}
+		defer conn.Release()
+		for range 3 {
+			short, cancel := context.WithTimeout(ctx, time.Duration(r.IntN(5000))*time.Microsecond)
+			id := p.change()
+			tx, err := conn.Begin(short)
+			if err != nil {
+				p.tell(id, errors.Join(errRolledBack, err))
+				cancel()
+				continue
+			}
+			_, err = tx.Exec(short, "insert into proved select $1 from pg_sleep($2)", id, r.Float64()*0.003)
+			if err != nil || r.IntN(2) == 0 {
+				_ = tx.Rollback(short) // as below
+				p.tell(id, errRolledBack)
+			} else {
+				p.tell(id, committed(tx.Commit(short)))
+			}
+			cancel()
+			id = p.change()
+			_, err = conn.Exec(ctx, proveInsert, id) // of no transaction, in particular not of that one
+			p.tell(id, err)
+		}
+	},
 	"pgx transaction": func(p *prover, ctx context.Context, r *rand.Rand) {
 		id := p.change()
 		tx, err := p.pool.Begin(ctx)

@@ -50,7 +50,7 @@ func (t *tx) Commit(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return endedBy(ctx, t.abandon(context.Cause(ctx)))
 	}
-	return t.on.loan.Value().commit(ctx, t.Tx.Commit)
+	return t.sure(t.on.loan.Value().commit(ctx, t.Tx.Commit))
 }
 
 // Rollback also works when ctx has ended.
@@ -62,19 +62,31 @@ func (t *tx) Rollback(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return t.abandon(nil)
 	}
-	return t.on.loan.Value().control(ctx, t.Tx.Rollback)
+	return t.sure(t.on.loan.Value().control(ctx, t.Tx.Rollback))
+}
+
+// sure makes sure that a transaction whose COMMIT or ROLLBACK failed, maybe before
+// it was sent, is over: what follows on the connection would be a part of it.
+func (t *tx) sure(err error) error {
+	if err == nil || t.on.conn.IsClosed() || t.on.conn.PgConn().TxStatus() == 'I' {
+		return err
+	}
+	return cmp.Or(t.abandon(err), err)
 }
 
 // abandon rolls back on a context of its own, and returns err if that works. Where
 // the connection is released, that rolls back, and the caller does not wait for
-// it.
+// it. A connection on which it cannot be done is cut.
 func (t *tx) abandon(err error) error {
 	if t.releases {
 		return err
 	}
 	l := t.on.loan
-	failed := l.cluster.bounded(func(ctx context.Context) error { return l.Value().control(ctx, t.Tx.Rollback) })
-	return cmp.Or(failed, err)
+	if failed := l.cluster.bounded(l.Value().repair); failed != nil {
+		l.Value().sever()
+		return failed
+	}
+	return err
 }
 
 func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) {

@@ -25,6 +25,21 @@
 //	dsql_distributed_conn_lease_active, _limit  connections of the whole fleet, and its limit
 //	dsql_distributed_conn_lease_held            those of this process
 //	dsql_distributed_conn_lease_degraded        1 while the lease table cannot be reached
+//	dsql_distributed_conn_lease_owners          processes that share the limit, as last seen
+//	dsql_distributed_conn_lease_unbacked        connections of this process that the table does not know
+//	dsql_distributed_conn_lease_losses_total    times this process was taken for dead
+//	dsql_distributed_conn_lease_reaped_total    dead processes whose leases were freed from here
+//	dsql_distributed_conn_lease_fallbacks_total leases that Fallback granted
 //	dsql_open_permits_total, _denied_total      opens that the limiter permitted, and did not
+//	dsql_open_permits_fallback_total            those of them at the rate of this process's own
+//	dsql_open_limiter_refusals_total            times the cluster refused an open as too fast
+//	dsql_lease_table_reads_total                requests to the table, for leases and rate
+//	dsql_lease_table_writes_total
+//	dsql_lease_table_failures_total             requests without a definite answer, throttling among them
+//	dsql_lease_table_clock_skew_seconds         the table's clock minus this process's
 //	dsql_open_limiter_degraded                  1 while the limiter's table cannot be reached
+//
+// A Tracer is for Config.AcquireTracer, and measures each call for a connection:
+//
+//	dsql_reservoir_checkout_seconds{failed}     a histogram of how long calls for a connection take
 package dsqlotel

@@ -82,6 +82,15 @@ func (r *report) gauges() {
 	r.gauge("dsql_distributed_conn_lease_degraded", "1 while the lease table cannot be reached.", func(s dsql.Stats) int { return flag(s.Leases.Degraded) })
 	r.gauge("dsql_open_limiter_degraded", "1 while the limiter's table cannot be reached.", func(s dsql.Stats) int { return flag(s.Limiter.Degraded) })
 
+	r.gauge("dsql_distributed_conn_lease_owners", "Processes that share the limit, as last seen.", func(s dsql.Stats) int { return s.Leases.Owners })
+	r.gauge("dsql_distributed_conn_lease_unbacked", "Connections that the table does not know.", func(s dsql.Stats) int { return s.Leases.Unbacked })
+
+	skew, err := r.meter.Float64ObservableGauge("dsql_lease_table_clock_skew_seconds", metric.WithUnit("s"),
+		metric.WithDescription("The table's clock minus this process's."))
+	r.add(skew, err, func(to metric.Observer, s dsql.Stats) {
+		to.ObserveFloat64(skew, s.Leases.Traffic.ClockSkew.Seconds(), r.common)
+	})
+
 	paused, err := r.meter.Float64ObservableGauge("dsql_reservoir_paused_seconds", metric.WithUnit("s"),
 		metric.WithDescription("For how long opens pause because the cluster refused some."))
 	r.add(paused, err, func(to metric.Observer, s dsql.Stats) { to.ObserveFloat64(paused, s.Paused.Seconds(), r.common) })
@@ -94,6 +103,15 @@ func (r *report) counters() {
 	r.counter("dsql_reservoir_refills_total", "Connections opened.", func(s dsql.Stats) uint64 { return s.Opened })
 	r.counter("dsql_open_permits_total", "Opens that the limiter permitted.", func(s dsql.Stats) uint64 { return s.Limiter.Granted })
 	r.counter("dsql_open_permits_denied_total", "Opens that the limiter did not permit.", func(s dsql.Stats) uint64 { return s.Limiter.Denied })
+	r.counter("dsql_open_permits_fallback_total", "Opens at the rate of this process's own.", func(s dsql.Stats) uint64 { return s.Limiter.Fallbacks })
+	r.counter("dsql_open_limiter_refusals_total", "Opens that the cluster refused as too fast.", func(s dsql.Stats) uint64 { return s.Limiter.Refusals })
+	r.counter("dsql_distributed_conn_lease_losses_total", "Times this process was taken for dead.", func(s dsql.Stats) uint64 { return s.Leases.Losses })
+	r.counter("dsql_distributed_conn_lease_reaped_total", "Dead processes whose leases were freed from here.", func(s dsql.Stats) uint64 { return s.Leases.Reaped })
+	r.counter("dsql_distributed_conn_lease_fallbacks_total", "Leases that the fallback granted.", func(s dsql.Stats) uint64 { return s.Leases.Fallbacks })
+	r.counter("dsql_lease_table_reads_total", "Reads of the table.", func(s dsql.Stats) uint64 { return s.Leases.Traffic.Reads + s.Limiter.Traffic.Reads })
+	r.counter("dsql_lease_table_writes_total", "Writes to the table.", func(s dsql.Stats) uint64 { return s.Leases.Traffic.Writes + s.Limiter.Traffic.Writes })
+	r.counter("dsql_lease_table_failures_total", "Requests to the table without an answer.",
+		func(s dsql.Stats) uint64 { return s.Leases.Traffic.Failures + s.Limiter.Traffic.Failures })
 	r.byReason("dsql_reservoir_discards_total", "Connections closed.", discards)
 	r.byReason("dsql_reservoir_refill_failures_total", "Opens that failed.", func(s dsql.Stats) map[string]uint64 {
 		f := s.FailedOpens

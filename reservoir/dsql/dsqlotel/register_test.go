@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -34,7 +35,13 @@ func numbers() *fixed {
 	s := fixed{
 		Reservoir: reservoir.Stats{Idle: 1, InUse: 2, Opening: 3, Waiting: 98}, Waiting: 4, Checkouts: 5, Empty: 6, Failures: 7,
 		WaitTime: 1500 * time.Millisecond, Opened: 8, FailedOpens: dsql.FailedOpens{Rate: 9, Limit: 10, Denied: 11, Other: 12, Unpermitted: 13},
-		Leases: lease.Stats{Used: 14, Limit: 15, InUse: 16, Degraded: true}, Limiter: lease.LimiterStats{Granted: 17, Denied: 18},
+		Leases: lease.Stats{
+			Used: 14, Limit: 15, InUse: 16, Degraded: true, Owners: 30, Unbacked: 31, Losses: 32, Reaped: 33, Fallbacks: 34,
+			Traffic: lease.Traffic{Reads: 100, Writes: 200, Failures: 300, ClockSkew: 3500 * time.Millisecond},
+		},
+		Limiter: lease.LimiterStats{
+			Granted: 17, Denied: 18, Fallbacks: 35, Refusals: 36, Traffic: lease.Traffic{Reads: 1, Writes: 2, Failures: 3},
+		},
 		TargetReady: 19, Low: true, Paused: 250 * time.Millisecond,
 	}
 	for i := range s.Reservoir.Closed {
@@ -51,6 +58,10 @@ var want = map[string]float64{
 	"dsql_reservoir_refill_failures_total denied": 11, "dsql_reservoir_refill_failures_total other": 12, "dsql_reservoir_refill_failures_total no_permission": 13,
 	"dsql_distributed_conn_lease_active": 14, "dsql_distributed_conn_lease_limit": 15, "dsql_distributed_conn_lease_held": 16,
 	"dsql_distributed_conn_lease_degraded": 1, "dsql_open_limiter_degraded": 0, "dsql_open_permits_total": 17, "dsql_open_permits_denied_total": 18,
+	"dsql_distributed_conn_lease_owners": 30, "dsql_distributed_conn_lease_unbacked": 31, "dsql_distributed_conn_lease_losses_total": 32,
+	"dsql_distributed_conn_lease_reaped_total": 33, "dsql_distributed_conn_lease_fallbacks_total": 34, "dsql_open_permits_fallback_total": 35,
+	"dsql_open_limiter_refusals_total": 36, "dsql_lease_table_reads_total": 101, "dsql_lease_table_writes_total": 202, "dsql_lease_table_failures_total": 303,
+	"dsql_lease_table_clock_skew_seconds":   3.5,
 	"dsql_reservoir_discards_total expired": 20, "dsql_reservoir_discards_total idle": 21, "dsql_reservoir_discards_total discarded": 22,
 	"dsql_reservoir_discards_total outdated": 23, "dsql_reservoir_discards_total surplus": 24, "dsql_reservoir_discards_total unhealthy": 25,
 	"dsql_reservoir_discards_total lost": 27, "dsql_reservoir_discards_total shutdown": 26,
@@ -159,4 +170,33 @@ func TestFaultsOfTheMeterAreToldTogether(t *testing.T) {
 	_, err := dsqlotel.Register(broken{}, numbers())
 	require.ErrorContains(t, err, "broken gauge")
 	require.ErrorContains(t, err, "broken counter")
+}
+
+func TestATracerMeasuresEveryCheckout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reader := sdk.NewManualReader()
+		meter := sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("test")
+		tracer, err := dsqlotel.NewTracer(meter, attribute.String("service", "history"))
+		require.NoError(t, err)
+		for _, err := range []error{nil, errors.New("none"), nil} {
+			ctx := tracer.TraceAcquireStart(t.Context(), dsql.TraceAcquireStartData{})
+			time.Sleep(2 * time.Second)
+			tracer.TraceAcquireEnd(ctx, dsql.TraceAcquireEndData{Err: err})
+		}
+		var all metricdata.ResourceMetrics
+		require.NoError(t, reader.Collect(t.Context(), &all))
+		m := all.ScopeMetrics[0].Metrics[0]
+		require.Equal(t, "dsql_reservoir_checkout_seconds", m.Name)
+		data, ok := m.Data.(metricdata.Histogram[float64])
+		require.True(t, ok)
+		require.Len(t, data.DataPoints, 2)
+		for _, p := range data.DataPoints {
+			failed, _ := p.Attributes.Value("failed")
+			service, _ := p.Attributes.Value("service")
+			require.Equal(t, "history", service.AsString())
+			want := map[bool]uint64{true: 1, false: 2}[failed.AsBool()]
+			require.Equal(t, want, p.Count)
+			require.InDelta(t, 2*float64(want), p.Sum, 1e-9)
+		}
+	})
 }
