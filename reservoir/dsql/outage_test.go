@@ -223,3 +223,57 @@ func TestCloseGivesItsBudgetsTimeOfTheirOwn(t *testing.T) {
 		require.Equal(t, []error{nil}, closed)
 	})
 }
+
+// reclaiming leases ask for some back.
+type reclaiming struct {
+	lease.Leases
+	ask func(n int)
+}
+
+func (r *reclaiming) OnReclaim(f func(int)) func() {
+	r.ask = f
+	return func() { r.ask = nil }
+}
+
+func TestIdleConnectionsAreGivenUpForOthersOfTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 6
+		leases := &reclaiming{Leases: lease.NewLeases("x", size)}
+		cfg, err := Config{Host: someHost, MaxOpen: size, CheckInterval: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+		require.NoError(t, err)
+		c, err := newCluster(t.Context(), cfg, &fleet{leases: leases, limiter: lease.NewLimiter("x", 100, 100)}, func(context.Context) (*physical, error) {
+			p := &physical{}
+			p.net, _ = net.Pipe()
+			p.user.Store(closer) // so that nothing is closed but its end of the pipe
+			return p, nil
+		})
+		require.NoError(t, err)
+		require.NoError(t, c.res.WaitReady(t.Context(), size))
+		busy, ok := c.res.TryAcquire()
+		require.True(t, ok)
+		others := make(chan func(), size)
+		for range 2 {
+			go func() {
+				release, err := leases.Acquire(t.Context())
+				if err == nil {
+					others <- release
+				}
+			}()
+		}
+		synctest.Wait()
+		require.Empty(t, others)
+		leases.ask(2)
+		synctest.Wait()
+		require.Len(t, others, 2)
+		s := c.res.Stats()
+		require.Equal(t, size-2-1, s.Idle)
+		require.Equal(t, 1, s.InUse, "what is in use stays")
+		(<-others)()
+		(<-others)()
+		synctest.Wait()
+		require.Equal(t, size-1, c.res.Stats().Idle, "there is room again")
+		require.NoError(t, busy.Release())
+		require.NoError(t, c.Close(t.Context()))
+		require.Nil(t, leases.ask, "it listens no more")
+	})
+}

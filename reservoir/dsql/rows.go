@@ -12,16 +12,29 @@ type rows struct {
 	pgx.Rows
 	watch watch
 	conn  *Conn
+	// INVARIANT: once closed, the connection is not looked at: it may be another
+	// borrower's. err is what was known before.
+	closed bool
+	err    error
 }
 
 func (r *rows) Close() {
 	r.Rows.Close()
+	if r.closed {
+		return
+	}
+	r.closed, r.err = true, r.watch.judge(r.Rows.Err())
 	if r.conn != nil {
 		r.conn.Release()
 	}
 }
 
-func (r *rows) Err() error { return r.watch.judge(r.Rows.Err()) }
+func (r *rows) Err() error {
+	if r.closed {
+		return r.err
+	}
+	return r.watch.judge(r.Rows.Err())
+}
 
 func (r *rows) Next() bool {
 	more := r.Rows.Next()
@@ -31,20 +44,21 @@ func (r *rows) Next() bool {
 	return more
 }
 
-func (r *rows) Scan(dest ...any) error {
-	err := r.Rows.Scan(dest...)
-	if err != nil {
-		r.Close()
-	}
-	return r.watch.judge(err)
-}
+func (r *rows) Scan(dest ...any) error { return r.read(r.Rows.Scan(dest...)) }
 
 func (r *rows) Values() ([]any, error) {
 	values, err := r.Rows.Values()
-	if err != nil {
-		r.Close()
+	return values, r.read(err)
+}
+
+// read judges the error of a row, which ends the rows.
+func (r *rows) read(err error) error {
+	if err == nil || r.closed {
+		return err
 	}
-	return values, r.watch.judge(err)
+	err = r.watch.judge(err)
+	r.Close()
+	return err
 }
 
 // row is pgx's, with ErrLost, and releases its connection by Scan, even by one
