@@ -307,3 +307,49 @@ func TestCloseEndsRepairs(t *testing.T) {
 	require.Less(t, time.Since(began), 15*time.Second)
 	require.Zero(t, p.Stats().Leases.InUse)
 }
+
+// A lateEnd has ended, but does not say so the first time.
+type lateEnd struct {
+	context.Context
+	asked int
+}
+
+func (c *lateEnd) Err() error {
+	if c.asked++; c.asked == 1 {
+		return nil
+	}
+	return c.Context.Err()
+}
+
+// What follows a COMMIT or ROLLBACK that could not be sent is no part of its
+// transaction.
+func TestATransactionWhoseEndWasNotSentIsOver(t *testing.T) {
+	g := startGate(t, nil)
+	pool := newPool(t, g, patient(1))
+	ctx := within(t, 30*time.Second)
+	_, err := pool.Exec(ctx, "drop table if exists unsent")
+	require.NoError(t, err)
+	_, err = pool.Exec(ctx, "create table unsent (n int)")
+	require.NoError(t, err)
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	for i, end := range []func(pgx.Tx) error{
+		func(tx pgx.Tx) error { return tx.Commit(&lateEnd{Context: ended}) },
+		func(tx pgx.Tx) error { return tx.Rollback(&lateEnd{Context: ended}) },
+	} {
+		conn, err := pool.Acquire(ctx)
+		require.NoError(t, err)
+		tx, err := conn.Begin(ctx)
+		require.NoError(t, err)
+		_, err = tx.Exec(ctx, "insert into unsent values (100)")
+		require.NoError(t, err)
+		err = end(tx)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NotErrorIs(t, err, dsql.ErrCommitUnknown)
+		_, err = conn.Exec(ctx, "insert into unsent values (1)")
+		require.NoError(t, err)
+		conn.Release()
+		require.Equal(t, i+1, count(t, pool, "unsent"))
+	}
+	require.Equal(t, 1, g.Stats().Admitted)
+}

@@ -80,6 +80,16 @@ var steps = map[string]func(p *prover, ctx context.Context, r *rand.Rand){
 		_, err := p.db.ExecContext(ctx, proveInsert, id)
 		p.tell(id, err)
 	},
+	"pgx insert, simple protocol": func(p *prover, ctx context.Context, _ *rand.Rand) {
+		id := p.change()
+		_, err := p.pool.Exec(ctx, fmt.Sprintf("insert into proved values (%d)", id))
+		p.tell(id, err)
+	},
+	"sql insert, simple protocol": func(p *prover, ctx context.Context, _ *rand.Rand) {
+		id := p.change()
+		_, err := p.db.ExecContext(ctx, fmt.Sprintf("insert into proved values (%d)", id))
+		p.tell(id, err)
+	},
 	"slow insert": func(p *prover, ctx context.Context, r *rand.Rand) {
 		id := p.change()
 		_, err := p.pool.Exec(ctx, "insert into proved select $1 from pg_sleep($2)", id, r.Float64()*0.008)
