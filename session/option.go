@@ -82,7 +82,10 @@ func (s *SessionHandle) Options(ctx context.Context) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return perform(c, s.conn.Options, plainly)
+	return perform(c, func(ctx context.Context) (map[string]any, error) {
+		opts, err := s.conn.Options(ctx)
+		return opts, s.refusedBesideTx(ctx, err)
+	}, plainly)
 }
 
 // putOptionsBack sets the options to what they were before, and compares them: a

@@ -84,8 +84,9 @@ func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 }
 
 // afterInsert leads the session back to where it was before the INSERT. Where
-// that is done: what fails here costs the connection and not the call. After one
-// that failed it is done before the next statement.
+// that is done: what fails here costs the connection and an open transaction,
+// which it may have aborted, and not the call. After one that failed it is done
+// before the next statement.
 func (s *SessionHandle) afterInsert(ctx context.Context, c *call, failed error) {
 	in := c.insert
 	if in == nil || in.place == nil {
@@ -96,6 +97,7 @@ func (s *SessionHandle) afterInsert(ctx context.Context, c *call, failed error) 
 		var stayed bool
 		if stayed, err = s.leadBack(ctx, in, Call{Tx: c.info.Tx}); err != nil {
 			s.markDiscard(err)
+			s.abort(err)
 		} else if stayed && in.target != "-" {
 			s.policy.harmless.add(in.target)
 		}

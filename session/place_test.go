@@ -133,3 +133,23 @@ func int64Batch(values ...int64) arrow.RecordBatch {
 	defer column.Release()
 	return array.NewRecordBatch(fakeSchema, []arrow.Array{column}, int64(len(values)))
 }
+
+// The look after a bulk load may abort the transaction, of which some servers
+// confirm the COMMIT then and store nothing.
+func TestALookThatFailsAfterABulkLoadAbortsTheTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newStateConn()
+		c.failOnce = map[string][]error{"tx1: " + pathReader.sql: {nil, sqlError("no")}}
+		r := stateRig(t, c)
+		r.policy.readable.add(pathReader.key)
+		must(t, r.handle.BeginTransaction(t.Context()))
+		batch := int64Batch(1)
+		defer batch.Release()
+		_, err := r.handle.UpdateWithRecordBatch(t.Context(), "INSERT INTO lake2.t VALUES (?)", batch)
+		must(t, err)
+		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrTxAborted)
+		require.NotContains(t, c.Log(), "Commit")
+		_ = r.handle.Close()
+		require.ErrorContains(t, r.discarded(), "no")
+	})
+}

@@ -180,7 +180,7 @@ func (q *PreparedQuery) Close(ctx context.Context) error {
 	q.s.mu.Lock()
 	delete(q.s.mu.prepared, q)
 	q.s.mu.Unlock()
-	return do(c, q.stmt.Close, func(_ bool, err error) outcome {
+	return do(c, func(ctx context.Context) error { return q.s.refusedBesideTx(ctx, q.stmt.Close(ctx)) }, func(_ bool, err error) outcome {
 		if err != nil {
 			q.s.markDiscard(fmt.Errorf("close prepared statement: %w", err))
 		}

@@ -99,7 +99,7 @@ func (s *SessionHandle) Ping(ctx context.Context) error {
 	if s.stateless {
 		return do(c, func(ctx context.Context) error { return Prove(ctx, s.conn, s.policy.probeSQL()) }, errorOnly)
 	}
-	return do(c, s.conn.Ping, errorOnly)
+	return do(c, func(ctx context.Context) error { return s.refusedBesideTx(ctx, s.conn.Ping(ctx)) }, errorOnly)
 }
 
 func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOptions) (*QueryResult, error) {

@@ -354,3 +354,39 @@ func TestASessionThatRefusesEverythingIsGivenUp(t *testing.T) {
 		})
 	}
 }
+
+// What is no statement may abort a transaction as well where the server refuses
+// it, so the transaction is asked.
+func TestARefusalBesideATransactionIsFollowedByAProbe(t *testing.T) {
+	calls := map[string]func(ctx context.Context, s *SessionHandle, q *PreparedQuery) error{
+		"Options": func(ctx context.Context, s *SessionHandle, _ *PreparedQuery) error {
+			_, err := s.Options(ctx)
+			return err
+		},
+		"Ping":          func(ctx context.Context, s *SessionHandle, _ *PreparedQuery) error { return s.Ping(ctx) },
+		"ClosePrepared": func(ctx context.Context, _ *SessionHandle, q *PreparedQuery) error { return q.Close(ctx) },
+	}
+	for name, call := range calls {
+		for _, aborted := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				conn := &fakeConn{fail: map[string]error{name: sqlError("no")}}
+				if aborted {
+					conn.fail["tx1: SELECT 1"] = sqlError("current transaction is aborted")
+				}
+				r := newRig(t, conn)
+				must(t, r.handle.BeginTransaction(ctx))
+				q, err := r.handle.PrepareQuery(ctx, "SELECT 2")
+				must(t, err)
+				require.ErrorContains(t, call(ctx, r.handle, q), "no")
+				err = r.handle.Commit(ctx)
+				if aborted {
+					require.ErrorIs(t, err, ErrTxAborted, name)
+				} else {
+					must(t, err)
+				}
+				_ = r.handle.Close()
+			})
+		}
+	}
+}

@@ -13,6 +13,7 @@ type dialect struct {
 	dashSpace  bool   // -- begins a comment only before white space
 	executable bool   // the content of /*! … */ is executed
 	crEndsLine bool   // a carriage return ends a line comment
+	blanks     blanks // which characters beyond ASCII are white space
 }
 
 func (d dialect) escapes(q byte) bool { return strings.IndexByte(d.quotes, q) >= 0 }
@@ -30,4 +31,6 @@ var others = []dialect{
 	{quotes: `'"`, nested: true},                                  // Spark
 	{quotes: `'"`, hash: true},                                    // BigQuery
 	{quotes: "'\"`", hash: true, dollar: true},                    // ClickHouse
+	{eStrings: true, dollar: true, nested: true, crEndsLine: true, blanks: blanksDuckDB},
+	{eStrings: true, dollar: true, nested: true, crEndsLine: true, blanks: blanksNone}, // PostgreSQL
 }

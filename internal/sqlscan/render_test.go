@@ -73,7 +73,7 @@ func TestTokensOfEachDialect(t *testing.T) {
 		{"--a b\n-- c", standard, "ambiguous"},
 		{"# a\nx", mysql, "wX ambiguous"},
 		{"# a\nx", standard, "p# wA wX ambiguous"},
-		{"\ufeffx", standard, "wX"},
+		{"\ufeffx", standard, "wX ambiguous"},
 		{"-- a\rx", standard, "wX ambiguous"},
 		{"-- a\rx", mysql, "ambiguous"},
 		{"-- a\r\nx", standard, "wX"},

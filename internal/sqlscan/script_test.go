@@ -241,7 +241,7 @@ func spaced(sql string) string {
 	last := 0
 	for _, tok := range l.scan() {
 		b.WriteString(sql[last:tok.start])
-		if tok.start > last || tok.kind != number && (tok.start == 0 || !isWord(rune(sql[tok.start-1]))) {
+		if tok.start > last || tok.kind != number && (tok.start == 0 || !standard.blanks.word(rune(sql[tok.start-1]))) {
 			b.WriteString(" /* c */ ")
 		}
 		b.WriteString(sql[tok.start:tok.end])

@@ -105,10 +105,11 @@ func (l *lexer) blank() int {
 		return 0
 	}
 	r, n := utf8.DecodeRuneInString(s)
-	if unicode.IsSpace(r) || widthless(r) {
-		return n
+	if !l.d.blanks.has(r) {
+		return 0
 	}
-	return 0
+	l.ambiguous = l.ambiguous || n > 1
+	return n
 }
 
 func (l *lexer) dashComment(s string) int {
@@ -206,12 +207,12 @@ func (l *lexer) next() (kind, int) {
 		}
 		return punct, 1
 	case c >= '0' && c <= '9':
-		return number, run(s, func(r rune) bool { return r == '.' || r == '_' || isWord(r) })
+		return number, run(s, func(r rune) bool { return r == '.' || r == '_' || l.d.blanks.word(r) })
 	}
-	if r, n := utf8.DecodeRuneInString(s); !isWord(r) {
+	if r, n := utf8.DecodeRuneInString(s); !l.d.blanks.word(r) {
 		return punct, n
 	}
-	return word, run(s, func(r rune) bool { return r == '$' || isWord(r) })
+	return word, run(s, func(r rune) bool { return r == '$' || l.d.blanks.word(r) })
 }
 
 // quote is the length of the literal whose opening quote is s[open]. A doubled
@@ -264,7 +265,7 @@ func (l *lexer) dollarQuote(s string) int {
 	n := 1
 	for n < len(s) && s[n] != '$' {
 		r, size := utf8.DecodeRuneInString(s[n:])
-		if !isWord(r) || (n == 1 && unicode.IsDigit(r)) {
+		if !l.d.blanks.word(r) || (n == 1 && unicode.IsDigit(r)) {
 			return 0
 		}
 		n += size
