@@ -371,7 +371,7 @@ func TestAConfigIsRefusedWithEveryFault(t *testing.T) {
 func TestAnUnknownIDLooksLikeTheServers(t *testing.T) {
 	require.Equal(t, session.TxID("9223372036854775807"), unknownLike("17"))
 	require.Equal(t, session.TxID("9223372036854775807"), unknownLike("0"))
-	for _, id := range []session.TxID{"1f-0a9f:AF-Z", "tx_00", "{abcdef}", "ABCDEF09"} {
+	for _, id := range []session.TxID{"1f-0a9f3b:AF-Z", "tx_00112233", "{abcdef01}", "ABCDEF0912"} {
 		for range 50 {
 			got := unknownLike(id)
 			require.Len(t, string(got), len(id))

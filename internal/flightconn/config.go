@@ -85,7 +85,7 @@ type Config struct {
 
 	MaxMessage   int // largest message received, in bytes (64 MiB)
 	RequestLimit int // largest message sent, in bytes (4 MiB less 64 KiB)
-	Prefetch     int // batches read ahead per endpoint of a multi-endpoint result (4; off: 1)
+	Prefetch     int // batches read ahead per endpoint of a multi-endpoint result (4; off: 1), 64 MiB of all of them
 
 	// Locations decides of a location that the server names, other than its
 	// own address, whether rows are fetched there, and whether credentials,

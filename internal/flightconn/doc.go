@@ -25,7 +25,8 @@
 //
 // A result of one endpoint is read in the caller's goroutine, without another.
 // Several endpoints are read at once, eight at most, a few batches ahead
-// (Config.Prefetch), and delivered in order. Those on the connection's own
+// (Config.Prefetch) and 64 MiB of all of them, counted decompressed, beside the
+// batch that is next; they are delivered in order. Those on the connection's own
 // transport are opened one after the other, each when the one before has sent
 // its schema: servers that run one statement at a time per session would
 // otherwise lock up.

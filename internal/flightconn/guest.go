@@ -148,7 +148,7 @@ func (f *Fetch) recv() (*pb.FlightData, error) {
 		if len(data.GetDataHeader()) == 0 {
 			continue
 		}
-		if err := verifyMessage(data.GetDataHeader(), data.GetDataBody(), f.inflated); err != nil {
+		if _, err := verifyMessage(data.GetDataHeader(), data.GetDataBody(), f.inflated); err != nil {
 			return nil, malformed("%w", err)
 		}
 		return data, nil

@@ -175,7 +175,7 @@ func TestAHeaderClaimsNoMoreThanThereIs(t *testing.T) {
 		"variadic buffers, none of no buffer": {record(int64(1), nil, nil, nil, int64s(0)), nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := verifyMessage(slices.Clip(c.header), c.body, 2*half)
+			_, err := verifyMessage(slices.Clip(c.header), c.body, 2*half)
 			if c.ok {
 				require.NoError(t, err)
 			} else {
@@ -193,5 +193,6 @@ func TestTablesThatAreSharedManyTimesAreNotFollowedEachTime(t *testing.T) {
 		field = members{nil, nil, nil, nil, nil, twice{field}}
 	}
 	header := flatbuffer(members{nil, byte(headerSchema), members{nil, []members{field}}})
-	require.Error(t, verifyMessage(header, nil, 0))
+	_, err := verifyMessage(header, nil, 0)
+	require.Error(t, err)
 }

@@ -15,6 +15,10 @@ import (
 // parallelEndpoints bounds how many endpoints of one result are read at once.
 const parallelEndpoints = 8
 
+// aheadBytes bounds what is read of a result's endpoints before it is asked for,
+// beside the batch that is next.
+const aheadBytes = 64 << 20
+
 // ErrSchemaMismatch says that the endpoints of one result disagree about its
 // schema, as they do while the table is being altered. Nothing of the result
 // can be trusted; a read may be repeated.
@@ -40,19 +44,26 @@ type merged struct {
 	reading []*part         // the parts that are read, in order; at most parallelEndpoints
 	turn    <-chan struct{} // what the next part on the connection's own transport waits for
 	renewal *renewal
+	ahead   *ahead
 }
 
 // part is one endpoint of a merged result.
 type part struct {
-	opened  chan struct{}          // closed when schema or err is known
-	batches chan arrow.RecordBatch // closed at the end; err tells why
+	opened  chan struct{}     // closed when schema or err is known
+	batches chan waitingBatch // closed at the end; err tells why
+	share   share
 	schema  *arrow.Schema
 	err     error
 }
 
+type waitingBatch struct {
+	arrow.RecordBatch
+	bytes int64 // of ahead
+}
+
 // merge starts reading endpoints and waits for the first schema.
 func (r *run) merge(ctx context.Context, info *Info) (*merged, *arrow.Schema, error) {
-	m := &merged{run: r, rest: info.cursor()}
+	m := &merged{run: r, rest: info.cursor(), ahead: newAhead(aheadBytes)}
 	m.ctx, m.cancel = context.WithCancel(ctx)
 	m.renewal = r.renew(m.ctx, info) //nolint:contextcheck // m.ctx descends from ctx
 	for range parallelEndpoints {
@@ -80,8 +91,11 @@ func (m *merged) startNext() {
 	}
 	i := m.begun
 	m.begun++
-	p := &part{opened: make(chan struct{}), batches: make(chan arrow.RecordBatch, m.run.conn.cfg().Prefetch)}
+	p := &part{opened: make(chan struct{}), batches: make(chan waitingBatch, m.run.conn.cfg().Prefetch)}
 	m.reading = append(m.reading, p)
+	if len(m.reading) == 1 {
+		m.ahead.next(&p.share)
+	}
 	endpoint, err := decodeEndpoint(encoded)
 	if err != nil {
 		p.err = err
@@ -94,12 +108,15 @@ func (m *merged) startNext() {
 		turn, m.turn = m.turn, p.opened
 	}
 	take := func() (*FlightEndpoint, error) { return m.renewal.take(m.ctx, i, endpoint) }
-	go p.read(m.ctx, m.run, take, turn)
+	go p.read(m.ctx, m, take, turn)
 }
 
 // advance leaves the part that has ended for the one after it.
 func (m *merged) advance() {
 	m.reading = slices.Delete(m.reading, 0, 1)
+	if len(m.reading) > 0 {
+		m.ahead.next(&m.reading[0].share)
+	}
 	m.startNext()
 }
 
@@ -131,8 +148,9 @@ func (m *merged) next() (arrow.RecordBatch, error) {
 		select {
 		case batch, ok := <-p.batches:
 			if ok {
-				m.batch = batch
-				return batch, nil
+				m.ahead.read(&p.share, batch.bytes)
+				m.batch = batch.RecordBatch
+				return m.batch, nil
 			}
 			if p.err != nil {
 				return nil, p.err
@@ -164,21 +182,29 @@ func (m *merged) release() {
 }
 
 // read fetches the endpoint into p.batches.
-func (p *part) read(ctx context.Context, r *run, take func() (*FlightEndpoint, error), turn <-chan struct{}) {
+func (p *part) read(ctx context.Context, m *merged, take func() (*FlightEndpoint, error), turn <-chan struct{}) {
 	defer func() {
+		m.ahead.end(&p.share)
 		close(p.batches)
 		if ctx.Err() != nil {
 			p.drain()
 		}
 	}()
-	rd, err := p.open(ctx, r, take, turn)
+	rd, err := p.open(ctx, m, take, turn)
 	close(p.opened)
 	if err != nil {
 		return
 	}
 	defer rd.release()
+	if p.schema == nil {
+		return // it has no rows either
+	}
 	for {
-		batch, err := rd.next()
+		err := m.ahead.take(ctx, &p.share, 0) // so that no message is received for which there is no room
+		var batch arrow.RecordBatch
+		if err == nil {
+			batch, err = rd.next()
+		}
 		if eof.Reached(err) {
 			return
 		}
@@ -188,7 +214,7 @@ func (p *part) read(ctx context.Context, r *run, take func() (*FlightEndpoint, e
 		}
 		batch.Retain()
 		select {
-		case p.batches <- batch:
+		case p.batches <- waitingBatch{batch, m.ahead.made(&p.share)}:
 		case <-ctx.Done():
 			batch.Release()
 			p.err = ctx.Err()
@@ -197,7 +223,7 @@ func (p *part) read(ctx context.Context, r *run, take func() (*FlightEndpoint, e
 	}
 }
 
-func (p *part) open(ctx context.Context, r *run, take func() (*FlightEndpoint, error), turn <-chan struct{}) (*reader, error) {
+func (p *part) open(ctx context.Context, m *merged, take func() (*FlightEndpoint, error), turn <-chan struct{}) (*reader, error) {
 	if turn != nil {
 		select {
 		case <-turn:
@@ -209,7 +235,7 @@ func (p *part) open(ctx context.Context, r *run, take func() (*FlightEndpoint, e
 	endpoint, err := take()
 	var rd *reader
 	if err == nil {
-		rd, err = r.openReader(ctx, endpoint)
+		rd, err = m.run.openReader(ctx, endpoint, func(bytes int64) error { return m.ahead.take(ctx, &p.share, bytes) })
 	}
 	if err != nil {
 		p.err = err

@@ -131,12 +131,12 @@ func (p *prepared) bind(ctx context.Context, r *run, handle []byte, params arrow
 	if err != nil {
 		return nil, err
 	}
-	answer, err := r.put(ctx, only(messages...))
+	answers, err := r.put(ctx, only(messages...))
 	if err != nil {
 		return nil, err
 	}
 	var result pb.DoPutPreparedStatementResult
-	if err := proto.Unmarshal(answer.GetAppMetadata(), &result); err != nil {
+	if err := proto.Unmarshal(answers.first.GetAppMetadata(), &result); err != nil {
 		return nil, malformed("prepared statement handle: %w", err)
 	}
 	if updated := result.GetPreparedStatementHandle(); updated != nil {

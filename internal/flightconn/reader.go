@@ -31,13 +31,14 @@ type reader struct {
 }
 
 // openReader starts a DoGet and reads as far as the schema. The end of ctx is
-// the end of the stream; there is no other way to end it early.
-func openReader(ctx context.Context, from rowSource, ticket *pb.Ticket, cfg *Config) (*reader, error) {
+// the end of the stream; there is no other way to end it early. room, unless it is
+// nil, is asked before a message is decoded that will take so many bytes.
+func openReader(ctx context.Context, from rowSource, ticket *pb.Ticket, cfg *Config, room func(bytes int64) error) (*reader, error) {
 	stream, err := from.client.DoGet(ctx, ticket)
 	if err != nil {
 		return nil, err
 	}
-	rd := &reader{stream: stream, from: from, messages: &messages{recv: stream.Recv, inflated: cfg.inflated()}, mem: newBatchMemory(cfg.Allocator)}
+	rd := &reader{stream: stream, from: from, messages: &messages{recv: stream.Recv, inflated: cfg.inflated(), room: room}, mem: newBatchMemory(cfg.Allocator)}
 	rd.batches, err = newIPCReader(rd.messages, rd.mem)
 	if err != nil {
 		return nil, err
@@ -52,9 +53,9 @@ func openReader(ctx context.Context, from rowSource, ticket *pb.Ticket, cfg *Con
 }
 
 // openReader opens the stream of an endpoint, wherever it is.
-func (r *run) openReader(ctx context.Context, endpoint *FlightEndpoint) (*reader, error) {
+func (r *run) openReader(ctx context.Context, endpoint *FlightEndpoint, room func(bytes int64) error) (*reader, error) {
 	return fetch(ctx, r, endpoint, func(ctx context.Context, from rowSource) (*reader, error) {
-		return openReader(r.rpc(ctx), from, endpoint.ticket, r.conn.cfg())
+		return openReader(r.rpc(ctx), from, endpoint.ticket, r.conn.cfg(), room)
 	})
 }
 
@@ -136,7 +137,8 @@ type messages struct {
 	last *ipc.Message
 	err  error // what recv failed with
 
-	inflated int64 // bytes that the buffers of one message may become
+	inflated int64                   // bytes that the buffers of one message may become
+	room     func(bytes int64) error // waits until a message of so many may be decoded; may be nil
 }
 
 var _ ipc.MessageReader = (*messages)(nil)
@@ -152,8 +154,14 @@ func (m *messages) Message() (*ipc.Message, error) {
 		if len(data.GetDataHeader()) == 0 {
 			continue // application metadata only
 		}
-		if err := verifyMessage(data.GetDataHeader(), data.GetDataBody(), m.inflated); err != nil {
+		bytes, err := verifyMessage(data.GetDataHeader(), data.GetDataBody(), m.inflated)
+		if err != nil {
 			return nil, err
+		}
+		if bytes > 0 && m.room != nil {
+			if m.err = m.room(bytes); m.err != nil {
+				return nil, m.err
+			}
 		}
 		msg := ipc.NewMessage(memory.NewBufferBytes(data.GetDataHeader()), memory.NewBufferBytes(data.GetDataBody()))
 		m.drop()

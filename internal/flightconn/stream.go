@@ -57,7 +57,7 @@ func (r *run) open(ctx context.Context, info *Info) (*stream, error) {
 		if err != nil {
 			return nil, err
 		}
-		rd, err := r.openReader(ctx, endpoint)
+		rd, err := r.openReader(ctx, endpoint, nil)
 		if err != nil {
 			return nil, err
 		}

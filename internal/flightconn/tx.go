@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
@@ -130,7 +131,8 @@ func (r *run) learnTxIDs(ctx context.Context, tx session.TxID) (bool, error) {
 }
 
 // unknownLike makes an id that the server cannot have given out but might
-// have: of the same length and alphabet, and random or, for a number, huge.
+// have: of the same length and alphabet, and random, or ending in a huge number
+// where it is one or too short to be random.
 func unknownLike(tx session.TxID) session.TxID {
 	id := []byte(tx)
 	random := make([]byte, len(id))
@@ -139,25 +141,30 @@ func unknownLike(tx session.TxID) session.TxID {
 	for _, b := range id {
 		digits = digits && b >= '0' && b <= '9'
 	}
-	if digits {
-		return "9223372036854775807"
-	}
 	hex := "0123456789abcdef"
+	bits := 0
 	for i, b := range id {
 		switch {
 		case b >= '0' && b <= '9', b >= 'a' && b <= 'f':
 			random[i] = hex[random[i]%16]
+			bits += 4
 		case b >= 'A' && b <= 'F':
 			random[i] = hex[random[i]%10]
+			bits += 3
 		case b > ' ' && b < 0x7f: // separators and prefixes stay
 			random[i] = b
+		default:
+			bits += 8
 		}
 	}
-	if string(random) == string(id) {
-		random[len(random)-1] ^= 1
+	if digits || bits < unknownBits { // as "tx-7" would be that of another session
+		return session.TxID(strings.TrimRight(string(id), "0123456789") + "9223372036854775807")
 	}
 	return session.TxID(random)
 }
+
+// unknownBits is how random an id must be for nobody to have it.
+const unknownBits = 32
 
 // EndTx is part of session.Conn.
 func (c *Conn) EndTx(ctx context.Context, tx session.TxID, commit bool) error {

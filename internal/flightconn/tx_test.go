@@ -114,13 +114,17 @@ func TestTrustsTxIDsCanBeAskedWithoutATransaction(t *testing.T) {
 }
 
 func TestAnUnknownIDLooksLikeARealOneAndIsNot(t *testing.T) {
-	for _, id := range []session.TxID{"\x00\x00\x00\x00\x00\x00\x00\x01", "0b1c9f3e-aaaa-4bbb-8ccc-0123456789ab", "tx-00FF", "z"} {
+	for _, id := range []session.TxID{"\x00\x00\x00\x00\x00\x00\x00\x01", "0b1c9f3e-aaaa-4bbb-8ccc-0123456789ab", "tx-0011223344FF"} {
 		other := unknownLike(id)
 		require.Len(t, other, len(id))
 		require.NotEqual(t, id, other)
 	}
 	require.Equal(t, byte('-'), unknownLike("0b1c9f3e-aaaa")[8])
 	require.Equal(t, session.TxID("9223372036854775807"), unknownLike("17"))
+	for _, short := range []session.TxID{"tx-7", "tx-00", "tx-"} { // a random one could be that of another session
+		require.Equal(t, session.TxID("tx-9223372036854775807"), unknownLike(short))
+	}
+	require.Equal(t, session.TxID("z9223372036854775807"), unknownLike("z"))
 }
 
 func TestEndTxReportsWhatTheServerSaid(t *testing.T) {

@@ -44,58 +44,91 @@ func only(messages ...*pb.FlightData) feed {
 	}
 }
 
-// put sends the messages and returns the first answer, nil without one. The
-// first message is made before the RPC. The stream is read to its end, which
-// alone says that all went well.
-func (r *run) put(ctx context.Context, messages feed) (*pb.PutResult, error) {
+// put sends the messages and returns the answers. The first message is made
+// before the RPC. The stream is read to its end, which alone says that all went
+// well.
+//
+// INVARIANT: of several messages, the answers are read while they are sent. A
+// server that answers each before it reads the next would otherwise wait for us
+// once its answers fill the stream's window, and we for it.
+func (r *run) put(ctx context.Context, messages feed) (putAnswers, error) {
+	var answers putAnswers
 	message, err := messages()
 	if err != nil {
-		return nil, err
+		return answers, err
 	}
 	stream, err := r.conn.flight.DoPut(r.rpc(ctx))
 	if err != nil {
-		return nil, err
+		return answers, err
 	}
+	var received chan error
 	for message != nil {
 		if err := stream.Send(message); eof.Reached(err) {
 			break // the server has answered already: Recv has it
 		} else if err != nil {
-			return nil, err
+			return putAnswers{}, err
 		}
 		if message, err = messages(); err != nil {
-			return nil, err
+			return putAnswers{}, err
+		}
+		if message != nil && received == nil {
+			received = make(chan error, 1)
+			answers := &answers
+			go func() { received <- answers.receive(stream) }() // the end of the call ends it
 		}
 	}
 	if err := stream.CloseSend(); err != nil {
-		return nil, err
+		return putAnswers{}, err
 	}
-	var first *pb.PutResult
+	if received != nil {
+		err = <-received
+	} else {
+		err = answers.receive(stream)
+	}
+	return answers, err
+}
+
+// putAnswers is what a DoPut was answered by.
+type putAnswers struct {
+	first *pb.PutResult // nil without one
+	count int
+	told  []byte // the metadata of those that have any, if it is one
+	tells int    // how many have
+}
+
+// receive reads the stream to its end.
+func (a *putAnswers) receive(stream pb.FlightService_DoPutClient) error {
 	for {
 		result, err := stream.Recv()
 		if eof.Reached(err) {
-			return first, nil
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if first == nil {
-			first = result
+		if a.count++; a.first == nil {
+			a.first = result
+		}
+		if metadata := result.GetAppMetadata(); len(metadata) > 0 {
+			a.tells++
+			a.told = metadata
 		}
 	}
 }
 
 // putCount is put for commands that are answered by a row count. It is -1 when
-// the server does not tell.
+// the server does not tell: whether several counts add up or are so far is not
+// known.
 func (r *run) putCount(ctx context.Context, messages feed) (int64, error) {
-	answer, err := r.put(ctx, messages)
+	answers, err := r.put(ctx, messages)
 	if err != nil {
 		return 0, err
 	}
-	if answer == nil {
+	if answers.count == 0 || answers.tells > 1 || answers.count > 1 && answers.tells == 0 {
 		return -1, nil
 	}
-	var result pb.DoPutUpdateResult
-	if err := proto.Unmarshal(answer.GetAppMetadata(), &result); err != nil {
+	var result pb.DoPutUpdateResult // no bytes are a count of zero
+	if err := proto.Unmarshal(answers.told, &result); err != nil {
 		return 0, malformed("update count: %w", err)
 	}
 	return max(result.GetRecordCount(), -1), nil

@@ -3,10 +3,12 @@ package flightconn
 import (
 	"context"
 	"errors"
+	"io"
 	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -411,3 +413,61 @@ type brokenReader struct {
 func (r *brokenReader) Next() bool                     { given := r.given; r.given = true; return !given }
 func (r *brokenReader) RecordBatch() arrow.RecordBatch { return r.batch }
 func (r *brokenReader) Err() error                     { return r.err }
+
+// TestAServerThatAnswersEachMessageIsHeard: it reads the next message when its
+// answer has gone, and its answers are more than the stream's window.
+func TestAServerThatAnswersEachMessageIsHeard(t *testing.T) {
+	f := &fake{}
+	last, answer := int64(0), func(n int64) *pb.PutResult {
+		data, _ := proto.Marshal(&pb.DoPutUpdateResult{RecordCount: n})
+		return &pb.PutResult{AppMetadata: data}
+	}
+	each := answer(0)
+	f.put = func(s pb.FlightService_DoPutServer) error {
+		for {
+			data, err := s.Recv()
+			if errors.Is(err, io.EOF) {
+				return s.Send(answer(last))
+			}
+			if err != nil {
+				return err
+			}
+			if len(data.GetDataBody()) > 0 {
+				if err := s.Send(each); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	const batches = 3000
+	rows := func() array.RecordReader {
+		batch := int64Batch(make([]int64, 100)...)
+		all := make([]arrow.RecordBatch, batches)
+		for i := range all {
+			all[i] = batch
+		}
+		rdr, err := array.NewRecordReader(int64Schema, all)
+		require.NoError(t, err)
+		return rdr
+	}
+	for name, tc := range map[string]struct {
+		each *pb.PutResult
+		last int64
+		want int64
+	}{
+		"one count at the end":   {&pb.PutResult{}, 300_000, 300_000},
+		"a count for each":       {answer(100), 0, -1}, // whether they add up is not known
+		"a count so far":         {answer(100), 300_000, -1},
+		"no count":               {&pb.PutResult{}, 0, -1},
+		"a long answer for each": {&pb.PutResult{AppMetadata: append([]byte{0x12, 200, 1}, make([]byte, 200)...)}, 300_000, -1},
+	} {
+		each, last = tc.each, tc.last
+		inBubble(t, f, func(b *bubble) {
+			ctx, stop := context.WithTimeout(b.Context(), time.Hour)
+			defer stop()
+			n, err := b.open().Ingest(ctx, rows(), session.IngestOptions{Table: "t"}, session.Call{})
+			require.NoError(b, err, name)
+			require.Equal(b, tc.want, n, name)
+		})
+	}
+}

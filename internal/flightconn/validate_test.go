@@ -2,7 +2,9 @@ package flightconn
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
+	"strings"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -77,7 +79,7 @@ func send(t testing.TB, batch arrow.RecordBatch, opts ...ipc.Option) []*pb.Fligh
 // text.
 func readAll(data []*pb.FlightData) ([]string, error) {
 	e := &Endpoint{cfg: Config{Address: here, Allocator: memory.DefaultAllocator, Prefetch: 1, MaxMessage: 1 << 20, RequestLimit: DefaultRequestLimit}}
-	rd, err := openReader(nil, rowSource{client: &scriptedServer{data: data}, end: func() {}}, &pb.Ticket{}, &e.cfg) //nolint:staticcheck // the server looks at nothing
+	rd, err := openReader(nil, rowSource{client: &scriptedServer{data: data}, end: func() {}}, &pb.Ticket{}, &e.cfg, nil) //nolint:staticcheck // the server looks at nothing
 	if err != nil {
 		return nil, err
 	}
@@ -255,5 +257,45 @@ func TestSizesThatWrapRoundAreNotTakenForSmallOnes(t *testing.T) {
 			d := array.NewData(dt, rows, []*memory.Buffer{nil, memory.NewBufferBytes([]byte("four"))}, nil, 0, 0)
 			require.Error(t, new(Validator).array(d, dt), "%d rows of %d bytes", rows, width)
 		}
+	}
+}
+
+// TestWhatFieldsShareIsCountedForEach has a schema of some megabytes whose
+// fields all refer to one long text, which Arrow's reader copies for each: some
+// gigabytes.
+func TestWhatFieldsShareIsCountedForEach(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	const fields = 4096
+	children := make([]arrow.Field, 1<<10)
+	for i := range children {
+		children[i] = arrow.Field{Name: fmt.Sprint(i), Type: arrow.PrimitiveTypes.Int8}
+	}
+	first := map[string]arrow.Field{
+		"name":     {Name: long, Type: arrow.PrimitiveTypes.Int8},
+		"value":    {Name: "n", Type: arrow.PrimitiveTypes.Int8, Metadata: arrow.NewMetadata([]string{"key"}, []string{long})},
+		"key":      {Name: "n", Type: arrow.PrimitiveTypes.Int8, Metadata: arrow.NewMetadata([]string{long}, []string{"value"})},
+		"zone":     {Name: "n", Type: &arrow.TimestampType{TimeZone: long}},
+		"children": {Name: "n", Type: arrow.StructOf(children...)},
+	}
+	for name, field := range first {
+		all := []arrow.Field{field}
+		for range fields - 1 {
+			all = append(all, arrow.Field{Name: "n", Type: arrow.PrimitiveTypes.Int8})
+		}
+		data := flight.SerializeSchema(arrow.NewSchema(all, nil), memory.DefaultAllocator)
+		_, err := decodeSchema(data)
+		require.NoError(t, err, name)
+		header := data[8:]
+		v := &verifier{buf: header, tables: len(header), room: len(header)}
+		at, n := v.vector(v.ref(v.table(v.offset(0)), 2), 1, 4)
+		require.Equal(t, fields, n)
+		shared := v.offset(at)
+		for i := range n {
+			binary.LittleEndian.PutUint32(header[at+4*i:], uint32(shared-at-4*i))
+		}
+		require.False(t, v.bad)
+		_, err = decodeSchema(data)
+		require.ErrorIs(t, err, errMalformed, name)
+		require.NotErrorIs(t, err, io.EOF)
 	}
 }

@@ -7,33 +7,34 @@ import (
 
 // verifyMessage checks what the header of an IPC message claims against the
 // sizes of the header and of the body; limit bounds the bytes that compressed
-// buffers may claim to be.
+// buffers may claim to be. It returns how many bytes the body takes in memory,
+// decompressed.
 //
-// Arrow's reader believes it: what says that it is long is allocated, and
-// fields are followed as deep as they go. Running out of memory or stack ends
+// Arrow's reader believes it: what says that it is long is allocated, fields are
+// followed as deep as they go, and what many fields share is copied for each. Running out of memory or stack ends
 // the process, which nothing can recover from. What else may be wrong makes it
 // fail or panic, which it recovers from itself, or is for Validate to find.
-func verifyMessage(header, body []byte, limit int64) error {
-	v := &verifier{buf: header, body: body, limit: limit, tables: len(header) / 4}
+func verifyMessage(header, body []byte, limit int64) (bytes int64, err error) {
+	v := &verifier{buf: header, body: body, limit: limit, tables: len(header) / 4, room: max(schemaRoom, 4*len(header))}
 	message := v.table(v.offset(0))
 	inner := v.ref(message, 2)
 	switch v.byteAt(message, 1) {
 	case headerSchema:
 		v.fields(inner, 1, deepest)
-		v.vector(inner, 2, 4)
+		v.metadata(inner, 2)
 	case headerDictionary:
 		v.record(v.ref(inner, 1))
 	case headerRecord:
 		v.record(inner)
 	}
-	v.vector(message, 4, 4)
+	v.metadata(message, 4)
 	switch {
 	case v.err != nil:
-		return v.err
+		return 0, v.err
 	case v.bad:
-		return errors.New("the message header is no valid flatbuffer")
+		return 0, errors.New("the message header is no valid flatbuffer")
 	default:
-		return nil
+		return int64(len(body)) + v.inflated, nil
 	}
 }
 
@@ -42,7 +43,17 @@ const (
 	headerSchema     = 1
 	headerDictionary = 2
 	headerRecord     = 3
+	typeTimestamp    = 10
 	typeUnion        = 14
+)
+
+// schemaRoom is how many bytes a schema may take in memory, or four times its
+// message if that is more. Writers give each field its own name and metadata, so
+// that a schema takes hardly more than its message; fieldRoom is what a field,
+// or an entry of metadata, takes beside its texts.
+const (
+	schemaRoom = 64 << 20
+	fieldRoom  = 128
 )
 
 // verifier walks a flatbuffer. All its methods tolerate anything; bad says
@@ -52,12 +63,14 @@ const (
 // visited, more than a buffer of that size can hold, so every walk ends, also
 // where tables are shared many times over.
 type verifier struct {
-	buf    []byte
-	body   []byte
-	limit  int64
-	tables int
-	bad    bool
-	err    error // why, where that can be said better
+	buf      []byte
+	body     []byte
+	limit    int64
+	tables   int
+	inflated int64 // bytes that compressed buffers become
+	room     int   // bytes that what is visited may yet take in memory
+	bad      bool
+	err      error // why, where that can be said better
 }
 
 // deepest is how deep fields may be nested; Arrow's own reader of batches
@@ -150,6 +163,32 @@ func (v *verifier) vector(t table, n, size int) (at, length int) {
 	return at + 4, length
 }
 
+// text is a string, which each who refers to it copies.
+func (v *verifier) text(t table, n int) {
+	_, length := v.vector(t, n, 1)
+	v.take(length)
+}
+
+func (v *verifier) take(bytes int) {
+	if v.room -= bytes; v.room < 0 {
+		v.reject("the schema would take more than %d bytes", max(schemaRoom, 4*len(v.buf)))
+	}
+}
+
+// metadata checks a vector of KeyValues.
+func (v *verifier) metadata(t table, n int) {
+	at, length := v.vector(t, n, 4)
+	for i := range length {
+		kv := v.table(v.offset(at + 4*i))
+		if v.bad {
+			return
+		}
+		v.take(fieldRoom)
+		v.text(kv, 0)
+		v.text(kv, 1)
+	}
+}
+
 // fields checks a vector of Fields and their children.
 func (v *verifier) fields(t table, n, depth int) {
 	at, length := v.vector(t, n, 4)
@@ -161,10 +200,16 @@ func (v *verifier) fields(t table, n, depth int) {
 		if v.bad {
 			return
 		}
-		if v.byteAt(f, 2) == typeUnion {
-			v.vector(v.ref(f, 3), 1, 4)
+		v.take(fieldRoom)
+		v.text(f, 0)
+		switch v.byteAt(f, 2) {
+		case typeTimestamp:
+			v.text(v.ref(f, 3), 1)
+		case typeUnion:
+			_, codes := v.vector(v.ref(f, 3), 1, 4)
+			v.take(4 * codes)
 		}
 		v.fields(f, 5, depth-1)
-		v.vector(f, 6, 4)
+		v.metadata(f, 6)
 	}
 }

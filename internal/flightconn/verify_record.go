@@ -88,5 +88,6 @@ func (v *verifier) buffers(at, count int, compressed bool) {
 			return
 		}
 		left -= inflated
+		v.inflated += inflated
 	}
 }

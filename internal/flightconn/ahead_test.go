@@ -1,0 +1,132 @@
+package flightconn
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+// TestReadingAheadIsBoundedInBytes has endpoints of few compressed bytes, of
+// which each batch takes a quarter of what may wait.
+func TestReadingAheadIsBoundedInBytes(t *testing.T) {
+	const batches, bytes = 5, aheadBytes / 4
+	big := int64Batch(make([]int64, bytes/8)...)
+	defer big.Release()
+	f := &fake{info: infoOf(answer(nil, "0", "1", "2", "3", "4", "5", "6", "7", "8"))}
+	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		w := flight.NewRecordWriter(s, ipc.WithSchema(int64Schema), ipc.WithZstd())
+		for range batches {
+			if err := w.Write(big); err != nil {
+				return err
+			}
+		}
+		return w.Close()
+	}
+	mem := &highest{Allocator: memory.DefaultAllocator}
+	inBubble(t, f, func(b *bubble) {
+		s, err := b.open().Query(b.Context(), "q", session.Call{})
+		require.NoError(b, err)
+		for range 9 * batches {
+			synctest.Wait() // whoever reads ahead has what there is room for
+			_, err := s.Next()
+			require.NoError(b, err)
+		}
+		s.Close()
+		synctest.Wait()
+		require.LessOrEqual(b, mem.most.Load(), int64(aheadBytes+3*bytes), "what waits, the batch that is next, and the one that is read")
+		require.GreaterOrEqual(b, mem.most.Load(), int64(aheadBytes), "it is made use of")
+		require.Zero(b, mem.now.Load())
+	}, func(c *Config) { c.Allocator = mem })
+}
+
+// highest is an allocator that counts.
+type highest struct {
+	memory.Allocator
+	now, most atomic.Int64
+}
+
+func (h *highest) add(n int) {
+	now := h.now.Add(int64(n))
+	for most := h.most.Load(); now > most && !h.most.CompareAndSwap(most, now); most = h.most.Load() {
+		continue
+	}
+}
+
+func (h *highest) Allocate(size int) []byte { h.add(size); return h.Allocator.Allocate(size) }
+func (h *highest) Free(b []byte)            { h.add(-len(b)); h.Allocator.Free(b) }
+func (h *highest) Reallocate(size int, b []byte) []byte {
+	h.add(size - len(b))
+	return h.Allocator.Reallocate(size, b)
+}
+
+// TestNobodyWaitsForABatchThatWaitsForRoom reads random parts of random batches,
+// many of which are larger than all that may wait, with dictionaries before them
+// and readers that are slow, fast or leave.
+func TestNobodyWaitsForABatchThatWaitsForRoom(t *testing.T) {
+	for seed := range uint64(200) {
+		synctest.Test(t, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			ctx, leave := context.WithCancel(t.Context())
+			var reading sync.WaitGroup
+			defer reading.Wait()
+			defer leave()
+			const limit = 100
+			a := newAhead(limit)
+			parts := make([]*part, 1+rnd.IntN(6))
+			left := make([]int, len(parts))
+			for i := range parts {
+				parts[i] = &part{batches: make(chan waitingBatch, 1+rnd.IntN(4))}
+				left[i] = rnd.IntN(8)
+			}
+			a.next(&parts[0].share)
+			for i, p := range parts {
+				rnd := rand.New(rand.NewPCG(seed, uint64(i)+2))
+				batches := left[i]
+				reading.Go(func() {
+					defer close(p.batches)
+					defer a.end(&p.share)
+					for range batches {
+						for range 1 + rnd.IntN(3) { // the last is the batch
+							time.Sleep(time.Duration(rnd.IntN(3)))
+							if a.take(ctx, &p.share, rnd.Int64N(2*limit)) != nil {
+								return
+							}
+						}
+						select {
+						case p.batches <- waitingBatch{bytes: a.made(&p.share)}:
+						case <-ctx.Done():
+							return
+						}
+					}
+					_ = a.take(ctx, &p.share, rnd.Int64N(limit)) // it fails before its end
+				})
+			}
+			stopAt := rnd.IntN(60)
+			for i, p := range parts {
+				a.next(&p.share)
+				for batch := range p.batches { // the bubble finds who waits for ever
+					a.read(&p.share, batch.bytes)
+					left[i]--
+					if stopAt--; stopAt == 0 {
+						return
+					}
+					time.Sleep(time.Duration(rnd.IntN(3)))
+				}
+				require.Zero(t, left[i], "seed %d: part %d", seed, i)
+			}
+			require.Zero(t, a.mu.used, "seed %d", seed)
+		})
+	}
+}
