@@ -40,6 +40,8 @@ func TestTheLongestDurationsNeverCome(t *testing.T) {
 						switch name {
 						case "GuardWindow":
 							c.MaxLifetime, c.GuardWindow = long, long-1
+						case "ReplaceAfter":
+							c.MaxLifetime, c.LifetimeJitter = long, -1
 						case "LifetimeJitter":
 							c.MaxLifetime = time.Minute
 							c.LifetimeJitter = long - time.Minute

@@ -142,7 +142,7 @@ func TestAHeaderClaimsNoMoreThanThereIs(t *testing.T) {
 		"an offset to the end":                {[]byte{4, 0, 0, 0}, nil, false},
 		"no fields":                           {schema(), nil, true},
 		"a length that is cut":                {cut(schema()), nil, false},
-		"metadata, all there":                 {metadata(3), nil, true},
+		"metadata, all there":                 {flatbuffer(members{nil, byte(0), nil, nil, make([]members, 3)}), nil, true},
 		"metadata, one too many":              {metadata(4), nil, false},
 		"metadata, very many":                 {metadata(12), nil, false},
 		"a union's codes, all there":          {schema(union(2)), nil, true},
