@@ -138,7 +138,7 @@ func (s *Server) checkSize(m proto.Message) error {
 
 func listen(where string) (*memnet.Listener, error) {
 	if where == InMemory {
-		return memnet.New(fmt.Sprintf("memory:%d", lastMemory.Add(1))), nil
+		return memnet.New(fmt.Sprintf("memory%d:1", lastMemory.Add(1))), nil
 	}
 	network, address := "tcp", where
 	if path, ok := strings.CutPrefix(where, "unix:"); ok {
