@@ -41,7 +41,7 @@ type world struct {
 	gate    *dsqlgate.Gate
 	cluster *dsql.Cluster
 	db      *sql.DB
-	ctx     context.Context //nolint:containedctx // of one test
+	ctx     context.Context
 }
 
 func newWorld(t *testing.T, table string) *world {
