@@ -81,6 +81,7 @@ func TestTurnsOfHealthAreToldOneAfterTheOther(t *testing.T) {
 				go h.succeeded()
 				time.Sleep(ms)
 			}
+			synctest.Wait()
 			require.Equal(t, 3, failed, "who waits does not wait for the hook")
 			time.Sleep(time.Minute)
 			go h.failed(down(), 0) // has what is left told, if the hook ends its goroutines
@@ -89,6 +90,7 @@ func TestTurnsOfHealthAreToldOneAfterTheOther(t *testing.T) {
 				go h.tell()
 			}
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			require.Len(t, told, 7, name)
 			for i, err := range told {
 				require.Equal(t, i%2 == 0, err != nil)
