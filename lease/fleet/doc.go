@@ -89,8 +89,10 @@
 // max-min share: the level to which all wants have to be cut down to fit.
 // While a level stands, nobody takes more than it, spare leases above it go
 // back at once, and OnReclaim asks for idle connections above it; those in use
-// are nobody else's until they are closed. A level that is not renewed for four
-// beats is void. Reads for a level are one for each shard and beat in the whole
+// are nobody else's until they are closed. The level does not know how many are
+// in use: where a process cannot come down to it, the others are not asked for
+// more, and a newcomer may have nothing until some of those connections end. A
+// level that is not renewed for four beats is void. Reads for a level are one for each shard and beat in the whole
 // fleet.
 //
 // # Limiter

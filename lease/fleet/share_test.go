@@ -143,7 +143,6 @@ func TestAShareTakesOnlyWhatOthersDoNotUse(t *testing.T) {
 		pools = append(pools, newPool(ctx, l, 9, 60, 0, &running))
 		time.Sleep(2 * time.Minute)
 		require.GreaterOrEqual(t, pools[0].has(), 50, "in use")
-		require.Equal(t, 5, pools[2].has())
 		require.Positive(t, pools[3].has())
 		cancel()
 		running.Wait()
