@@ -127,7 +127,8 @@ func TestAShortFleetIsSharedFairly(t *testing.T) {
 	}
 }
 
-// Connections in use are not taken from anybody, and who wants little gets it.
+// Connections in use are not taken from anybody, and a newcomer gets some of those
+// that are idle.
 func TestAShareTakesOnlyWhatOthersDoNotUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
