@@ -70,7 +70,8 @@ func decodeOwners(it item, owners map[string]fleet.Owner) {
 	for id, value := range it {
 		if m, ok := value.(*types.AttributeValueMemberM); ok {
 			owners[id] = fleet.Owner{
-				Leases: integer(m.Value["n"]), Seq: integer(m.Value["q"]), Round: integer(m.Value["r"]), Want: integer(m.Value["w"]),
+				Leases: integer(m.Value["n"]), Seq: integer(m.Value["q"]), Round: integer(m.Value["r"]),
+				Want: integer(m.Value["w"]), Kept: integer(m.Value["k"]),
 			}
 		}
 	}
@@ -80,6 +81,9 @@ func encodeOwner(o fleet.Owner) types.AttributeValue {
 	m := item{"n": number(o.Leases), "q": number(o.Seq), "r": number(o.Round)}
 	if o.Want != 0 {
 		m["w"] = number(o.Want)
+	}
+	if o.Kept != 0 {
+		m["k"] = number(o.Kept)
 	}
 	return &types.AttributeValueMemberM{Value: m}
 }

@@ -39,7 +39,7 @@ func randomChange(rng *rand.Rand, seq int64) fleet.Change {
 	c := fleet.Change{Key: fmt.Sprint("key", rng.IntN(2))}
 	ids := []string{"A1", "B2", "C3"}
 	id := ids[rng.IntN(len(ids))]
-	entry := fleet.Owner{Leases: small(), Seq: seq, Round: small(), Want: small()}
+	entry := fleet.Owner{Leases: small(), Seq: seq, Round: small(), Want: small(), Kept: small()}
 	switch rng.IntN(6) {
 	case 0:
 		c.Absent, c.Set = true, map[string]int64{"used": small(), "round": 1}

@@ -48,6 +48,7 @@ type Owner struct {
 	Seq    int64 `json:"q"`           // different after each write of the owner
 	Round  int64 `json:"r"`           // the latest round that the owner has checked in to
 	Want   int64 `json:"w,omitempty"` // connections that the owner would like, when that is more than it has
+	Kept   int64 `json:"k,omitempty"` // connections that the owner has and cannot give back, when that is more than its share
 }
 
 // Change is one conditional write of one record. All conditions must hold.

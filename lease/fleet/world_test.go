@@ -79,6 +79,9 @@ func sizeOf(key string, r *Record) int {
 		if o.Want != 0 {
 			size += 2 + numberSize(o.Want)
 		}
+		if o.Kept != 0 {
+			size += 2 + numberSize(o.Kept)
+		}
 	}
 	return size
 }
