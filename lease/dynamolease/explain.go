@@ -27,7 +27,7 @@ func (s *Store) explain(err error) error {
 	case "AccessDeniedException":
 		return &ConfigError{
 			Setting: s.setting + ".Table",
-			Hint:    fmt.Sprintf("the client's role needs dynamodb:GetItem, dynamodb:BatchGetItem and dynamodb:UpdateItem on table %q", s.table),
+			Hint:    fmt.Sprintf("the client's role needs dynamodb:GetItem, dynamodb:BatchGetItem and dynamodb:UpdateItem on table %q, and dynamodb:Scan to list budgets", s.table),
 			Err:     err,
 		}
 	case "UnrecognizedClientException", "InvalidSignatureException", "MissingAuthenticationTokenException",

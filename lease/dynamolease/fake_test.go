@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -53,6 +54,24 @@ func (c *fakeClient) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItem
 					out.Responses[table] = append(out.Responses[table], it)
 				}
 			}
+		}
+		return out, nil
+	})
+}
+
+// Scan returns all keys, two to a page, whatever the filter says.
+func (c *fakeClient) Scan(ctx context.Context, in *dynamodb.ScanInput, _ ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error) {
+	return trip(ctx, c, func() (*dynamodb.ScanOutput, error) {
+		c.db.mu.Lock()
+		defer c.db.mu.Unlock()
+		keys := slices.Sorted(maps.Keys(c.db.items))
+		if in.ExclusiveStartKey != nil {
+			keys = slices.DeleteFunc(keys, func(key string) bool { return key <= keyText(in.ExclusiveStartKey) })
+		}
+		out := &dynamodb.ScanOutput{}
+		for _, key := range keys[:min(2, len(keys))] {
+			out.Items = append(out.Items, keyOf(key))
+			out.LastEvaluatedKey = keyOf(key)
 		}
 		return out, nil
 	})

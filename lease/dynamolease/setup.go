@@ -59,10 +59,6 @@ func removeGarbage(ctx context.Context, client *dynamodb.Client, name string) er
 	return nil
 }
 
-// SetLimit changes the limit of a budget that exists. Running processes follow
-// with their next change; nothing is revoked when the new limit is lower, but
-// nothing more is granted until the fleet is below it. Processes started later
-
 // refuseReplicas refuses a global table: two regions would take the same
 // leases, since each accepts conditional writes of its own. Where replicas
 // are strongly consistent that cannot happen. Who may not describe the table

@@ -123,3 +123,13 @@ func TestAnswersThatNoRetryWillChangeNameTheSetting(t *testing.T) {
 		require.True(t, wrong.Permanent())
 	}
 }
+
+func TestBudgetsAreListedFromAllPages(t *testing.T) {
+	db := newFakeDB()
+	for _, key := range []string{"budget#b", "budget#a#1", "budget#c", "member#b#budget#x", "rate#b", "shard#b#0", "zoo"} {
+		db.items[key] = keyOf(key)
+	}
+	names, err := newStore(&fakeClient{db}, "t", "Config").Budgets(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"a#1", "b", "c"}, names)
+}

@@ -29,6 +29,10 @@ func isPermanent(err error) bool {
 	return errors.As(err, &wrong) && wrong.Permanent()
 }
 
+// ErrNoBudget says that a store has no record of a budget: no process has joined
+// it yet, or its name is another.
+var ErrNoBudget = errors.New("the store has no budget of that name")
+
 var (
 	errOverrun = errors.New("the process was taken for dead, its leases went to others, and the budget is overrun")
 	errLapsed  = errors.New("the leases' validity has lapsed")

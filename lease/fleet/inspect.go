@@ -89,7 +89,7 @@ func inspectTerms(ctx context.Context, store Store, budget string) (terms, *Reco
 	}
 	r := snapshot.Records[budgetKey(budget)]
 	if r == nil {
-		return terms{}, nil, fmt.Errorf("lease: the store has no budget %q", budget)
+		return terms{}, nil, fmt.Errorf("lease: budget %q: %w", budget, ErrNoBudget)
 	}
 	return decodeTerms(r), snapshot.Records[rateKey(budget)], nil
 }

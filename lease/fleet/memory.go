@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -42,4 +44,21 @@ func (m *Memory) Write(_ context.Context, change Change) (Answer, error) {
 	fresh := change.Apply(old, time.Time{})
 	m.records[change.Key] = fresh
 	return Answer{Done: true, Record: fresh}, nil
+}
+
+// Budgets returns the names of the budgets in the store, sorted.
+func (m *Memory) Budgets(ctx context.Context) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var names []string
+	for key := range m.records {
+		if name, ok := strings.CutPrefix(key, BudgetPrefix); ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
 }

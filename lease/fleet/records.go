@@ -8,6 +8,10 @@ import (
 	"time"
 )
 
+// BudgetPrefix begins the key of each record that describes a budget; the rest
+// of the key is the budget's name. It is for stores that list their budgets.
+const BudgetPrefix = "budget#"
+
 // The records of a budget. doc.go tells who writes what when.
 //
 //	budget#<name>        limit, shards, lease, grace (ms), round, began, level, levels
@@ -17,7 +21,7 @@ import (
 //
 // INVARIANT: in every shard, after every write, used is the sum of the leases
 // of its owners.
-func budgetKey(budget string) string           { return "budget#" + budget }
+func budgetKey(budget string) string           { return BudgetPrefix + budget }
 func shardKey(budget string, shard int) string { return fmt.Sprintf("shard#%s#%d", budget, shard) }
 func memberKey(budget, id string) string       { return "member#" + budget + "#" + id }
 func rateKey(budget string) string             { return "rate#" + budget }

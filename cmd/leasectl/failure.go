@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+
+	"github.com/flightpool/flightpool/lease"
+	"github.com/flightpool/flightpool/lease/fleet"
+)
+
+// The exit codes, as rootHelp tells them.
+const (
+	exitOK = iota
+	exitFailure
+	exitUsage
+	exitMissing
+	exitRefused
+	exitDenied
+	exitUnknown
+)
+
+// A failure is an error whose exit code is known.
+type failure struct {
+	code int
+	err  error
+}
+
+func (f *failure) Error() string { return f.err.Error() }
+
+// Unwrap gives the cause.
+func (f *failure) Unwrap() error { return f.err }
+
+func exitCode(err error) int {
+	var known *failure
+	var missing *types.ResourceNotFoundException
+	switch {
+	case errors.As(err, &known):
+		return known.code
+	case errors.As(err, &missing), errors.Is(err, fleet.ErrNoBudget):
+		return exitMissing
+	case denied(err):
+		return exitDenied
+	case unanswered(err):
+		return exitUnknown
+	}
+	return exitFailure
+}
+
+// deniedCodes are AWS's for credentials and rights that do not suffice.
+var deniedCodes = []string{
+	"AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException", "MissingAuthenticationTokenException",
+	"IncompleteSignatureException", "ExpiredTokenException", "ExpiredToken", "InvalidClientTokenId", "SignatureDoesNotMatch",
+}
+
+func denied(err error) bool {
+	var code smithy.APIError
+	if errors.As(err, &code) && slices.Contains(deniedCodes, code.ErrorCode()) {
+		return true
+	}
+	return err != nil && strings.Contains(err.Error(), "get identity: get credentials")
+}
+
+func unanswered(err error) bool {
+	var network net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, lease.ErrUnavailable) || errors.As(err, &network)
+}
+
+// report prints an error, and what to do, on lines of their own.
+func report(out io.Writer, err error) {
+	if errors.Is(err, context.Canceled) {
+		fmt.Fprintln(out, "leasectl: interrupted")
+		return
+	}
+	fmt.Fprintln(out, "leasectl: "+oneLine(err.Error()))
+	if hint := hint(err); hint != "" {
+		fmt.Fprintln(out, "  "+hint)
+	}
+}
+
+func hint(err error) string {
+	var known *failure
+	if errors.As(err, &known) {
+		if known.code == exitUsage {
+			return "see leasectl help"
+		}
+		return ""
+	}
+	switch exitCode(err) {
+	case exitDenied:
+		return "reading needs valid credentials and dynamodb:GetItem and BatchGetItem, finding budgets without --budget needs dynamodb:Scan, " +
+			"limit and free need dynamodb:UpdateItem"
+	case exitMissing:
+		return "compare --table, --region and --budget with those of the fleet; leasectl show without --budget lists the budgets"
+	case exitUnknown:
+		return "the table did not answer; a change may have been made: see leasectl show, and mind --timeout, --region and --endpoint"
+	}
+	return ""
+}
+
+// oneLine makes a line of an error's text. AWS answers a wrong signature with
+// the text that was to be signed, session token included: that is left out.
+func oneLine(text string) string {
+	text, _, _ = strings.Cut(text, "The Canonical String")
+	var lines []string
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return printable(strings.Join(lines, ": "))
+}

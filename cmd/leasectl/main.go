@@ -1,0 +1,62 @@
+// Command leasectl is for the operators of a fleet that shares budgets of
+// connections: it shows who holds what, changes a limit, and frees the leases of
+// a process that is gone. See leasectl help, and docs/leasectl.md.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], streams{os.Stdin, os.Stdout, os.Stderr}, openStore)
+	stop()
+	os.Exit(code)
+}
+
+// streams are where a run reads answers, and writes output and errors.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// run is the command as a function. It returns its exit code.
+func run(ctx context.Context, args []string, std streams, open opener) int {
+	a := &app{streams: std, open: open}
+	root := a.command()
+	root.SetArgs(args)
+	root.SetIn(std.in)
+	root.SetOut(std.out)
+	root.SetErr(std.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if !a.running {
+		err = &failure{exitUsage, err}
+	}
+	report(std.err, err)
+	return exitCode(err)
+}
+
+// An app is one run of the command.
+type app struct {
+	streams
+	open    opener
+	running bool // the command line was understood
+
+	target  target
+	budget  string
+	timeout time.Duration
+	json    bool
+}
+
+// bounded bounds what one step may wait for the store.
+func (a *app) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, a.timeout)
+}

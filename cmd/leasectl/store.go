@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/smithy-go/logging"
+
+	"github.com/flightpool/flightpool/lease/dynamolease"
+	"github.com/flightpool/flightpool/lease/fleet"
+)
+
+// A store holds budgets, and can tell which.
+type store interface {
+	fleet.Store
+	Budgets(ctx context.Context) ([]string, error)
+}
+
+// A source is a store that is open.
+type source struct {
+	store
+	name  string // for people
+	close func()
+}
+
+// target is where the flags say that the budgets are.
+type target struct{ table, region, profile, endpoint string }
+
+// An opener opens the store of a target. It need not reach it.
+type opener func(ctx context.Context, t target) (*source, error)
+
+func openStore(ctx context.Context, t target) (*source, error) {
+	if t.table == "" {
+		return nil, &failure{exitUsage, errors.New("no table is named: give --table, or set " + tableVariable)}
+	}
+	account, err := config.LoadDefaultConfig(ctx,
+		config.WithRegion(t.region), config.WithSharedConfigProfile(t.profile), config.WithLogger(logging.Nop{}))
+	if err != nil {
+		return nil, fmt.Errorf("the AWS configuration cannot be used: %w", err)
+	}
+	if account.Region == "" {
+		return nil, &failure{exitUsage, errors.New("no region is known: give --region, set AWS_REGION, or name one in the AWS profile")}
+	}
+	client := dynamodb.NewFromConfig(account, func(o *dynamodb.Options) {
+		if t.endpoint != "" {
+			o.BaseEndpoint = &t.endpoint
+		}
+	})
+	s, err := dynamolease.NewStore(client, t.table)
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("DynamoDB table %s in %s", t.table, account.Region)
+	return &source{store: patient{s}, name: name, close: func() {}}, nil
+}
+
+// A patient store reads again after a failure that may pass. Writes are left
+// alone: their outcome is unknown then.
+type patient struct{ store }
+
+const (
+	attempts  = 6
+	firstWait = 50 * time.Millisecond // then twice as long each time
+	readKeys  = 100                   // at once, so that a repetition repeats little
+)
+
+func (p patient) Read(ctx context.Context, keys ...string) (fleet.Snapshot, error) {
+	all := fleet.Snapshot{Records: make(map[string]*fleet.Record, len(keys))}
+	for len(keys) > 0 {
+		n := min(len(keys), readKeys)
+		part, err := again(ctx, func() (fleet.Snapshot, error) { return p.store.Read(ctx, keys[:n]...) })
+		if err != nil {
+			return fleet.Snapshot{}, err
+		}
+		for key, r := range part.Records {
+			all.Records[key] = r
+		}
+		all.Now = part.Now
+		keys = keys[n:]
+	}
+	return all, nil
+}
+
+func (p patient) Budgets(ctx context.Context) ([]string, error) {
+	return again(ctx, func() ([]string, error) { return p.store.Budgets(ctx) })
+}
+
+// again repeats what failed, with pauses, unless that is of no use.
+func again[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	wait := firstWait
+	for attempt := 1; ; attempt++ {
+		result, err := do()
+		if err == nil || attempt == attempts || permanent(err) {
+			return result, err
+		}
+		pause := time.NewTimer(wait)
+		select {
+		case <-pause.C:
+			wait *= 2
+		case <-ctx.Done():
+			pause.Stop()
+			return result, errors.Join(context.Cause(ctx), err)
+		}
+	}
+}
+
+// permanent says that a failure does not pass by itself.
+func permanent(err error) bool {
+	var wrong interface{ Permanent() bool }
+	return errors.As(err, &wrong) && wrong.Permanent() || denied(err)
+}
