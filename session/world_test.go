@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -34,7 +35,10 @@ type world struct {
 
 	faults map[int]worldFault // by round trip, from 1
 
+	mem counted // of batches
+
 	mu     sync.Mutex
+	struck int // the round trip that was answered with its fault
 	trips  int
 	log    []string
 	ctxs   []context.Context // of the round trips
@@ -44,6 +48,24 @@ type world struct {
 	sess   worldSession
 	txNo   int
 	handle int
+}
+
+// counted is an allocator that knows how much of it is in use.
+type counted struct{ bytes atomic.Int64 }
+
+func (c *counted) Allocate(size int) []byte {
+	c.bytes.Add(int64(size))
+	return memory.DefaultAllocator.Allocate(size)
+}
+
+func (c *counted) Reallocate(size int, b []byte) []byte {
+	c.bytes.Add(int64(size - len(b)))
+	return memory.DefaultAllocator.Reallocate(size, b)
+}
+
+func (c *counted) Free(b []byte) {
+	c.bytes.Add(-int64(len(b)))
+	memory.DefaultAllocator.Free(b)
 }
 
 // worldSession is what a session of the server holds.
@@ -139,7 +161,8 @@ func (w *world) trip(ctx context.Context, what string, statement bool, do func()
 	w.trips++
 	w.log = append(w.log, what)
 	w.ctxs = append(w.ctxs, ctx)
-	f, faulty := w.faults[w.trips]
+	at := w.trips
+	f, faulty := w.faults[at]
 	var err error
 	if !faulty || f.after {
 		err = do()
@@ -157,6 +180,9 @@ func (w *world) trip(ctx context.Context, what string, statement bool, do func()
 	switch {
 	case !faulty || err != nil:
 		return err
+	}
+	w.struckAt(at)
+	switch {
 	case f.kind == "hang":
 		frozen := time.NewTimer(time.Minute)
 		defer frozen.Stop()
@@ -169,6 +195,12 @@ func (w *world) trip(ctx context.Context, what string, statement bool, do func()
 	default:
 		return f.error()
 	}
+}
+
+func (w *world) struckAt(trip int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.struck = trip
 }
 
 func (f worldFault) error() error {
@@ -208,7 +240,7 @@ var (
 	worldReset   = regexp.MustCompile(`^RESET (?:SESSION )?(\w+)$`)
 	worldUse     = regexp.MustCompile(`^USE "?(\w+)"?(?:\."?(\w+)"?)?$`)
 	worldCreate  = regexp.MustCompile(`^CREATE TEMP (TABLE|VIEW) (\w+) `)
-	worldDrop    = regexp.MustCompile(`^DROP (TABLE|VIEW) IF EXISTS temp\.main\.(\w+)$`)
+	worldDrop    = regexp.MustCompile(`^DROP (TABLE|VIEW) IF EXISTS temp\.main\."?(\w+)"?$`)
 	worldPrepare = regexp.MustCompile(`^(PREPARE|DEALLOCATE) (\w+)`)
 	worldType    = regexp.MustCompile(`^DROP TYPE temp\.main\."__pivot_enum_(\d+)"$`)
 	worldReads   = regexp.MustCompile(`current_setting\('(\w+)'\)|current_database\(\)|current_schema\(\)|duckdb_tables|duckdb_prepared|duckdb_types`)
@@ -411,7 +443,7 @@ func (s *worldStream) Next() (arrow.RecordBatch, error) {
 	s.rows--
 	var columns []arrow.Array
 	for _, cell := range s.texts {
-		b := array.NewStringBuilder(memory.DefaultAllocator)
+		b := array.NewStringBuilder(&s.w.mem)
 		if text, ok := cell.(string); ok {
 			b.Append(text)
 		} else {
@@ -420,11 +452,14 @@ func (s *worldStream) Next() (arrow.RecordBatch, error) {
 		columns = append(columns, b.NewArray())
 	}
 	if s.texts == nil {
-		b := array.NewInt64Builder(memory.DefaultAllocator)
+		b := array.NewInt64Builder(&s.w.mem)
 		b.Append(int64(s.rows))
 		columns = append(columns, b.NewArray())
 	}
 	s.last = array.NewRecordBatch(s.Schema(), columns, 1)
+	for _, c := range columns {
+		c.Release()
+	}
 	return s.last, nil
 }
 
@@ -493,7 +528,15 @@ func (p *worldPrepared) known() error {
 
 func (p *worldPrepared) ParameterSchema() *arrow.Schema { return nil }
 
-func (p *worldPrepared) Query(ctx context.Context, _ arrow.RecordBatch, call Call) (Stream, error) {
+// stillThere looks at parameters whose caller may have gone.
+func stillThere(params arrow.RecordBatch) {
+	if params != nil {
+		_ = params.Column(0).Len()
+	}
+}
+
+func (p *worldPrepared) Query(ctx context.Context, params arrow.RecordBatch, call Call) (Stream, error) {
+	defer stillThere(params)
 	if err := p.known(); err != nil {
 		return nil, err
 	}
@@ -508,6 +551,7 @@ func (p *worldPrepared) Update(ctx context.Context, params arrow.RecordBatch, ca
 	if params == nil {
 		return p.w.Update(ctx, p.sql, call)
 	}
+	defer stillThere(params)
 	err := p.w.trip(ctx, string(call.Tx)+"|"+p.sql, true, func() error {
 		if err := p.w.enter(call.Tx); err != nil {
 			return err
