@@ -2,6 +2,7 @@ package mutate
 
 import (
 	_ "embed"
+	"slices"
 	"strings"
 )
 
@@ -37,4 +38,20 @@ func parseExplained(text string) map[string]string {
 // found again when the file changes elsewhere.
 func (p Point) Key(pkg string) string {
 	return strings.Join([]string{pkg, p.Func, p.Text, p.What}, " | ")
+}
+
+// unmatched are the explained survivors of a package that are none of its
+// mutants: the code has changed, and with it perhaps the reason.
+func unmatched(pkg string, points []Point) (keys []string) {
+	known := map[string]bool{}
+	for _, p := range points {
+		known[p.Key(pkg)] = true
+	}
+	for key := range explained {
+		if strings.HasPrefix(key, pkg+" | ") && !known[key] {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }

@@ -2,9 +2,12 @@ package mutate
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -66,4 +69,68 @@ func TestOnlyTheProversAndStressTestsAreLeftOut(t *testing.T) {
 func TestExplainedIsReadByParagraphs(t *testing.T) {
 	got := parseExplained("# a\n# b\nx | y\nz\n\n# c\nw\n")
 	require.Equal(t, map[string]string{"x | y": "a b", "z": "a b", "w": "c"}, got)
+}
+
+// A line that has gone takes its explanation with it. That the change is one of
+// the mutants is checked when the package is proven.
+func TestEveryExplanationIsOfALineThatIsThere(t *testing.T) {
+	lines := map[string]map[string]bool{} // by package
+	for key := range explained {
+		parts := strings.Split(key, " | ")
+		require.GreaterOrEqual(t, len(parts), 4, key)
+		pkg, text := parts[0], strings.Join(parts[2:len(parts)-1], " | ")
+		if lines[pkg] == nil {
+			lines[pkg] = linesOf(t, filepath.Join("..", "..", "..", pkg))
+		}
+		require.True(t, lines[pkg][text], "explained.txt: no such line: %s", key)
+		require.NotEmpty(t, explained[key], "explained.txt: no reason: %s", key)
+	}
+}
+
+func linesOf(t *testing.T, dir string) map[string]bool {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	require.NoError(t, err)
+	lines := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for line := range strings.Lines(string(text)) {
+			lines[strings.TrimSpace(line)] = true
+		}
+	}
+	return lines
+}
+
+func TestAnExplanationOfNoMutantIsNamed(t *testing.T) {
+	const gone = "cancel | Chain.Run | defer stop() | left out: defer stop()"
+	require.Contains(t, explained, gone)
+	require.Contains(t, unmatched("cancel", nil), gone)
+	require.NotContains(t, unmatched("cancel", []Point{{Func: "Chain.Run", Text: "defer stop()", What: "left out: defer stop()"}}), gone)
+	require.Empty(t, unmatched("canc", nil), "another package")
+}
+
+func TestDearTestsRunOnlyAfterTheCheapOnes(t *testing.T) {
+	reaching, other := []byte{0, 1}, []byte{0, 0}
+	s := &Suite{tests: []test{
+		{"a", time.Millisecond, reaching}, {"b", 90 * time.Millisecond, reaching}, {"c", 90 * time.Millisecond, other},
+		{"d", 95 * time.Millisecond, reaching}, {"e", time.Second, reaching},
+	}}
+	var names []string
+	for _, round := range s.rounds(Point{ID: 1}) {
+		name := ""
+		for _, t := range round {
+			name += t.name
+		}
+		names = append(names, name)
+	}
+	require.Equal(t, []string{"ab", "d", "e"}, names)
+	require.Empty(t, s.rounds(Point{ID: 0}))
+}
+
+func TestTheMarginOfASampleIsThatOfItsSize(t *testing.T) {
+	c := newTally()
+	c.tested[Killed], c.tested[Survived] = 90, 10
+	require.InDelta(t, 0.9, c.score(), 1e-9)
+	require.InDelta(t, 1.96*0.03, c.margin(1<<40), 1e-4)
+	require.Zero(t, c.margin(100), "all were tried")
 }

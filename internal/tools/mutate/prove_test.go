@@ -3,6 +3,8 @@ package mutate
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -38,19 +40,29 @@ type tally struct {
 	mu        sync.Mutex
 	tested    map[Verdict]int
 	explained int
-	alive     []string
+	files     map[string]*tally
 }
+
+func newTally() *tally { return &tally{tested: map[Verdict]int{}, files: map[string]*tally{}} }
 
 // score leaves out the mutants that are explained: no test could kill them.
 func (c *tally) score() float64 {
-	killed := c.tested[Killed] + c.tested[TimedOut]
-	return float64(killed) / float64(max(1, killed+c.tested[Survived]+c.tested[Unreached]-c.explained))
+	return float64(c.tested[Killed]+c.tested[TimedOut]) / float64(max(1, c.total()-c.explained))
+}
+
+// margin is how far the score of all mutants may be from that of the sample, in
+// 19 of 20 samples.
+func (c *tally) margin(mutants int) float64 {
+	n, p := float64(max(1, c.total())), c.score()
+	left := 1 - n/float64(max(1, mutants))
+	return 1.96 * math.Sqrt(left*p*(1-p)/n)
 }
 
 // TestProveMutation changes the packages one place at a time. PROVE says for
 // how long (without it: the smallest package only, whole), PROVE_SEED in which
-// order, PROVE_MUTATE which packages, by commas, and PROVE_FILES of which of their
-// files, such as undo.go,tx.go (without it: all).
+// order, PROVE_SAMPLE how many of each package (without it: as many as the time
+// allows), PROVE_MUTATE which packages, by commas, and PROVE_FILES of which of
+// their files, such as undo.go,tx.go (without it: all).
 func TestProveMutation(t *testing.T) {
 	packages := proven[:1]
 	var limit time.Duration
@@ -70,7 +82,7 @@ func TestProveMutation(t *testing.T) {
 		packages = packages[:min(len(packages), max(1, int(limit/leastShare)))]
 	}
 	end := time.Now().Add(limit)
-	all := &tally{tested: map[Verdict]int{}}
+	all := newTally()
 	names, mutants := []string{}, 0
 	for i, p := range packages {
 		// What is left of the time is shared by the packages that are left.
@@ -86,7 +98,7 @@ func TestProveMutation(t *testing.T) {
 			names, mutants = append(names, p.pkg), mutants+n
 		}
 	}
-	fmt.Printf("PROVE mutation score=%.3f tested=%d mutants=%d packages=%s seed=%d\n", all.score(), all.total(), mutants, strings.Join(names, ","), seed)
+	fmt.Printf("PROVE mutation score=%.3f±%.3f tested=%d mutants=%d packages=%s seed=%d\n", all.score(), all.margin(mutants), all.total(), mutants, strings.Join(names, ","), seed)
 }
 
 // leastShare is what a package must have: its tests are built and each is
@@ -116,20 +128,27 @@ func prove(ctx context.Context, t *testing.T, pkg string, want float64, seed uin
 	s, err := m.Measure(t.Context()) // at least this is done, however short the time
 	require.NoError(t, err)
 	require.Empty(t, s.Broken, "these tests of %s fail without a mutant", pkg)
+	for _, key := range unmatched(pkg, m.Points) {
+		t.Errorf("explained.txt names what is no mutant of %s: %s", pkg, key)
+	}
 	points := pointsOf(t, m, os.Getenv("PROVE_FILES"))
 	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(points), func(i, j int) { points[i], points[j] = points[j], points[i] })
+	mutants := len(points)
+	if size, _ := strconv.Atoi(os.Getenv("PROVE_SAMPLE")); size > 0 {
+		points = points[:min(size, mutants)]
+	}
 	c := tryAll(ctx, t, s, pkg, points)
 	n := c.total()
-	fmt.Printf("PROVE mutation %s score=%.3f mutants=%d tested=%d killed=%d timed_out=%d survived=%d unreached=%d explained=%d seed=%d\n",
-		pkg, c.score(), len(points), n, c.tested[Killed], c.tested[TimedOut], c.tested[Survived], c.tested[Unreached], c.explained, seed)
-	slices.Sort(c.alive)
-	for _, line := range c.alive {
-		t.Log(line)
+	for _, file := range slices.Sorted(maps.Keys(c.files)) {
+		f := c.files[file]
+		t.Logf("%s: score %.3f of %d", file, f.score(), f.total())
 	}
+	fmt.Printf("PROVE mutation %s score=%.3f±%.3f mutants=%d tested=%d killed=%d timed_out=%d survived=%d unreached=%d explained=%d seed=%d\n",
+		pkg, c.score(), c.margin(mutants), mutants, n, c.tested[Killed], c.tested[TimedOut], c.tested[Survived], c.tested[Unreached], c.explained, seed)
 	if n >= 50 && c.score() < want {
 		t.Errorf("%s: score %.3f, at least %.2f is wanted: kill the survivors above or explain them in explained.txt", pkg, c.score(), want)
 	}
-	return c, len(points)
+	return c, mutants
 }
 
 // pointsOf are the mutants of the files, which are named by commas; of all
@@ -147,7 +166,7 @@ func pointsOf(t *testing.T, m *Mutants, files string) []Point {
 // tryAll tries the points, two at a time for each processor, until ctx
 // ends.
 func tryAll(ctx context.Context, t *testing.T, s *Suite, pkg string, points []Point) *tally {
-	c := &tally{tested: map[Verdict]int{}}
+	c := newTally()
 	work := make(chan Point)
 	var workers sync.WaitGroup
 	for range 2 * runtime.NumCPU() { // many mutants only wait
@@ -160,7 +179,9 @@ func tryAll(ctx context.Context, t *testing.T, s *Suite, pkg string, points []Po
 				if err != nil {
 					t.Error(err)
 				}
-				c.add(v, p, pkg)
+				if c.add(v, p, pkg) {
+					t.Logf("%s:%d %s %s", p.File, p.Line, v, p.Key(pkg))
+				}
 			}
 		})
 	}
@@ -175,20 +196,23 @@ func tryAll(ctx context.Context, t *testing.T, s *Suite, pkg string, points []Po
 	return c
 }
 
-func (c *tally) add(v Verdict, p Point, pkg string) {
+// add counts what became of a mutant. It reports whether that wants a test or an
+// explanation.
+func (c *tally) add(v Verdict, p Point, pkg string) (alive bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tested[v]++
-	if v == Killed || v == TimedOut {
-		return
+	if c.files[p.File] == nil {
+		c.files[p.File] = newTally()
 	}
-	if explained[p.Key(pkg)] != "" {
-		c.explained++
-		return
+	for _, c := range []*tally{c, c.files[p.File]} {
+		c.tested[v]++
+		switch {
+		case v == Killed || v == TimedOut:
+		case explained[p.Key(pkg)] != "":
+			c.explained++
+		default:
+			alive = true
+		}
 	}
-	word := "SURVIVED"
-	if v == Unreached {
-		word = "UNREACHED"
-	}
-	c.alive = append(c.alive, fmt.Sprintf("%s:%d %s %s", p.File, p.Line, word, p.Key(pkg)))
+	return alive
 }

@@ -2,6 +2,7 @@ package mutate
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +10,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -28,8 +33,10 @@ const (
 	// time for so many seconds. It is long because the machine may be busy.
 	idleLimit = 6
 
-	// cheap is the processor time of a test that is run early.
-	cheap = 300 * time.Millisecond
+	// firstRound is the processor time of the tests that are run first. Each
+	// round after it has so much more that to have run them all before costs little.
+	firstRound  = 100 * time.Millisecond
+	roundGrowth = 5
 
 	// wallLimit ends one that wakes up now and then, together with ten times
 	// its processor time.
@@ -50,7 +57,8 @@ type Suite struct {
 	Broken  []string // tests that fail without a mutant: they are not used
 }
 
-// Measure runs each test once, without a mutant.
+// Measure runs each test once, without a mutant. Its tests stand in the order of
+// what they take.
 func (m *Mutants) Measure(ctx context.Context) (*Suite, error) {
 	list := exec.CommandContext(ctx, m.binary(), "-test.list", ".")
 	list.Dir = m.dir
@@ -58,31 +66,51 @@ func (m *Mutants) Measure(ctx context.Context) (*Suite, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the tests of %s: %w", m.dir, err)
 	}
+	names := slices.DeleteFunc(strings.Fields(string(out)), leftOutTests.MatchString)
+	tests, errs := make([]test, len(names)), make([]error, len(names))
+	var free atomic.Int64
+	var workers sync.WaitGroup
+	for range runtime.NumCPU() {
+		workers.Go(func() {
+			for i := free.Add(1) - 1; i < int64(len(names)); i = free.Add(1) - 1 {
+				tests[i], errs[i] = m.measure(ctx, names[i])
+			}
+		})
+	}
+	workers.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
 	s := &Suite{mutants: m}
-	for name := range strings.FieldsSeq(string(out)) {
-		if leftOutTests.MatchString(name) {
+	for _, t := range tests {
+		if t.reaches == nil {
+			s.Broken = append(s.Broken, t.name)
 			continue
 		}
-		t := test{name: name}
-		trace := filepath.Join(m.work, "trace")
-		if err := os.WriteFile(trace, make([]byte, len(m.Points)+1), 0o600); err != nil {
-			return nil, err
-		}
-		r := m.run(ctx, []test{t}, time.Minute, "MUTANT_TRACE="+trace)
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		if r.failed {
-			s.Broken = append(s.Broken, name)
-			continue
-		}
-		if t.reaches, err = os.ReadFile(trace); err != nil {
-			return nil, err
-		}
-		t.cpu = r.cpu
 		s.tests = append(s.tests, t)
 	}
+	slices.SortStableFunc(s.tests, func(a, b test) int { return cmp.Compare(a.cpu, b.cpu) })
 	return s, nil
+}
+
+// measure runs one test. What it reaches is nil when it fails.
+func (m *Mutants) measure(ctx context.Context, name string) (test, error) {
+	t := test{name: name}
+	trace := filepath.Join(m.work, "trace-"+name)
+	if err := os.WriteFile(trace, make([]byte, len(m.Points)+1), 0o600); err != nil {
+		return t, err
+	}
+	r := m.run(ctx, []test{t}, time.Minute, "MUTANT_TRACE="+trace)
+	if ctx.Err() != nil {
+		return t, context.Cause(ctx)
+	}
+	if r.failed {
+		return t, nil
+	}
+	t.cpu = r.cpu
+	var err error
+	t.reaches, err = os.ReadFile(trace)
+	return t, err
 }
 
 // Verdict is what the tests said of a mutant.
@@ -96,23 +124,14 @@ const (
 	TimedOut                 // a test took too much time, which counts as killed
 )
 
+func (v Verdict) String() string {
+	return [...]string{"SURVIVED", "UNREACHED", "KILLED", "TIMED OUT"}[v]
+}
+
 // Try runs the tests that reach the mutant until one fails.
 func (s *Suite) Try(ctx context.Context, p Point) (Verdict, error) {
-	var rounds [2][]test // those that cost much run only when the others passed
-	for _, t := range s.tests {
-		switch {
-		case t.reaches[p.ID] != 1:
-		case t.cpu < cheap:
-			rounds[0] = append(rounds[0], t)
-		default:
-			rounds[1] = append(rounds[1], t)
-		}
-	}
 	verdict := Unreached
-	for _, tests := range rounds {
-		if len(tests) == 0 {
-			continue
-		}
+	for _, tests := range s.rounds(p) {
 		allowed := 2 * time.Second
 		for _, t := range tests {
 			allowed += 4 * t.cpu
@@ -129,6 +148,27 @@ func (s *Suite) Try(ctx context.Context, p Point) (Verdict, error) {
 		verdict = Survived
 	}
 	return verdict, nil
+}
+
+// rounds are the tests that reach the mutant. Those of a round are run only when
+// the ones before it, which took less, have passed.
+func (s *Suite) rounds(p Point) (rounds [][]test) {
+	bound, sum := time.Duration(firstRound), time.Duration(0)
+	var round []test
+	for _, t := range s.tests {
+		if t.reaches[p.ID] != 1 {
+			continue
+		}
+		if sum += t.cpu; sum > bound && len(round) > 0 {
+			rounds, round = append(rounds, round), nil
+			bound, sum = roundGrowth*bound, t.cpu
+		}
+		round = append(round, t)
+	}
+	if len(round) > 0 {
+		rounds = append(rounds, round)
+	}
+	return rounds
 }
 
 type outcome struct {
