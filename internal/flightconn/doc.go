@@ -80,7 +80,8 @@
 //	fetch        where rows are had            stream    results
 //	merge, renew  several endpoints
 //	reader       Arrow from FlightData         locations clients of other servers
-//	verify       message headers               validate, offsets  batches
+//	verify, zstd  message headers              validate, offsets  batches
+//	dictionaries  of a stream
 //	update       DoPut                         encode    FlightData from Arrow
 //	prepared, params, ingest, sendable, tx, options, action, cancel: the calls of that name
 package flightconn

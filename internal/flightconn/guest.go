@@ -118,6 +118,7 @@ type Fetch struct {
 	firstErr error
 	begun    bool
 	inflated int64
+	kept     dictionaryBytes
 }
 
 // Peek is the first message, or nil if the stream has none.
@@ -148,7 +149,11 @@ func (f *Fetch) recv() (*pb.FlightData, error) {
 		if len(data.GetDataHeader()) == 0 {
 			continue
 		}
-		if _, err := verifyMessage(data.GetDataHeader(), data.GetDataBody(), f.inflated); err != nil {
+		weight, err := verifyMessage(data.GetDataHeader(), data.GetDataBody(), f.inflated)
+		if err == nil {
+			_, err = f.kept.take(weight, f.inflated)
+		}
+		if err != nil {
 			return nil, malformed("%w", err)
 		}
 		return data, nil

@@ -22,7 +22,9 @@ type reader struct {
 	stream   pb.FlightService_DoGetClient
 	messages *messages
 	checked  Validator
-	batches  *ipc.Reader // nil: the stream ended without a schema
+	batches  *ipc.Reader       // nil: the stream ended without a schema
+	nested   bool              // dictionaries have dictionaries
+	batch    arrow.RecordBatch // with dictionaries of its own, owned
 	mem      *batchMemory
 	failed   bool // the last batch could not be read
 	from     rowSource
@@ -43,6 +45,7 @@ func openReader(ctx context.Context, from rowSource, ticket *pb.Ticket, cfg *Con
 	if err != nil {
 		return nil, err
 	}
+	rd.nested = rd.batches != nil && nestsDictionaries(rd.batches.Schema())
 	if header, err := stream.Header(); err == nil {
 		if values := header.Get(affectedRowsKey); len(values) > 0 {
 			n, err := strconv.ParseInt(values[0], 10, 64)
@@ -87,10 +90,15 @@ func (rd *reader) next() (arrow.RecordBatch, error) {
 	if rd.batches == nil {
 		return nil, io.EOF
 	}
+	rd.drop()
 	rd.mem.begin()
 	err := error(nil)
 	if rd.batches.Next() {
 		batch := rd.batches.RecordBatch()
+		if rd.nested {
+			batch = withOwnDictionaries(batch)
+			rd.batch = batch
+		}
 		if err = rd.checked.Check(batch); err == nil {
 			return batch, nil
 		}
@@ -120,8 +128,16 @@ func (rd *reader) failure() error {
 	}
 }
 
+func (rd *reader) drop() {
+	if rd.batch != nil {
+		rd.batch.Release()
+		rd.batch = nil
+	}
+}
+
 func (rd *reader) release() {
 	rd.from.end()
+	rd.drop()
 	if rd.batches != nil {
 		rd.batches.Release()
 		rd.batches = nil
@@ -136,8 +152,9 @@ type messages struct {
 	recv func() (*pb.FlightData, error)
 	last *ipc.Message
 	err  error // what recv failed with
+	kept dictionaryBytes
 
-	inflated int64                   // bytes that the buffers of one message may become
+	inflated int64                   // bytes that the buffers of one message may become, or all dictionaries take
 	room     func(bytes int64) error // waits until a message of so many may be decoded; may be nil
 }
 
@@ -154,7 +171,11 @@ func (m *messages) Message() (*ipc.Message, error) {
 		if len(data.GetDataHeader()) == 0 {
 			continue // application metadata only
 		}
-		bytes, err := verifyMessage(data.GetDataHeader(), data.GetDataBody(), m.inflated)
+		weight, err := verifyMessage(data.GetDataHeader(), data.GetDataBody(), m.inflated)
+		if err != nil {
+			return nil, err
+		}
+		bytes, err := m.kept.take(weight, m.inflated)
 		if err != nil {
 			return nil, err
 		}

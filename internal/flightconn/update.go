@@ -46,7 +46,8 @@ func only(messages ...*pb.FlightData) feed {
 
 // put sends the messages and returns the answers. The first message is made
 // before the RPC. The stream is read to its end, which alone says that all went
-// well.
+// well, and only if everything was sent before: a server that ends it earlier has
+// not read the rest, whatever it says.
 //
 // INVARIANT: of several messages, the answers are read while they are sent. A
 // server that answers each before it reads the next would otherwise wait for us
@@ -62,9 +63,11 @@ func (r *run) put(ctx context.Context, messages feed) (putAnswers, error) {
 		return answers, err
 	}
 	var received chan error
+	early := false
 	for message != nil {
 		if err := stream.Send(message); eof.Reached(err) {
-			break // the server has answered already: Recv has it
+			early = true // the server has answered already: Recv has it
+			break
 		} else if err != nil {
 			return putAnswers{}, err
 		}
@@ -84,6 +87,9 @@ func (r *run) put(ctx context.Context, messages feed) (putAnswers, error) {
 		err = <-received
 	} else {
 		err = answers.receive(stream)
+	}
+	if err == nil && early {
+		err = malformed("the server ended the stream, as if all were well, before everything was sent")
 	}
 	return answers, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -468,6 +469,41 @@ func TestAServerThatAnswersEachMessageIsHeard(t *testing.T) {
 			n, err := b.open().Ingest(ctx, rows(), session.IngestOptions{Table: "t"}, session.Call{})
 			require.NoError(b, err, name)
 			require.Equal(b, tc.want, n, name)
+		})
+	}
+}
+
+// TestAnIngestThatTheServerEndsEarlyHasFailed: rows that nobody read are lost,
+// although the server says OK.
+func TestAnIngestThatTheServerEndsEarlyHasFailed(t *testing.T) {
+	for name, answers := range map[string][]*pb.PutResult{
+		"without a count": nil,
+		"with a count":    {{AppMetadata: marshal(&pb.DoPutUpdateResult{RecordCount: 10_000})}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{put: func(s pb.FlightService_DoPutServer) error {
+				for range 2 { // the schema and a batch
+					if _, err := s.Recv(); err != nil {
+						return err
+					}
+				}
+				for _, answer := range answers {
+					if err := s.Send(answer); err != nil {
+						return err
+					}
+				}
+				return nil
+			}}
+			inBubble(t, f, func(b *bubble) {
+				batch := int64Batch(make([]int64, 10_000)...)
+				defer batch.Release()
+				rows, err := array.NewRecordReader(int64Schema, slices.Repeat([]arrow.RecordBatch{batch}, 50))
+				require.NoError(b, err)
+				defer rows.Release()
+				_, err = b.open().Ingest(b.Context(), rows, session.IngestOptions{Table: "t"}, session.Call{})
+				require.ErrorIs(b, err, errMalformed)
+				require.False(b, failure(b, err).Unsent)
+			})
 		})
 	}
 }

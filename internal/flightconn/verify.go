@@ -7,22 +7,25 @@ import (
 
 // verifyMessage checks what the header of an IPC message claims against the
 // sizes of the header and of the body; limit bounds the bytes that compressed
-// buffers may claim to be. It returns how many bytes the body takes in memory,
-// decompressed.
+// buffers may claim to be. It returns what the message takes in memory.
 //
 // Arrow's reader believes it: what says that it is long is allocated, fields are
 // followed as deep as they go, and what many fields share is copied for each. Running out of memory or stack ends
 // the process, which nothing can recover from. What else may be wrong makes it
 // fail or panic, which it recovers from itself, or is for Validate to find.
-func verifyMessage(header, body []byte, limit int64) (bytes int64, err error) {
+func verifyMessage(header, body []byte, limit int64) (weight, error) {
 	v := &verifier{buf: header, body: body, limit: limit, tables: len(header) / 4, room: max(schemaRoom, 4*len(header))}
 	message := v.table(v.offset(0))
 	inner := v.ref(message, 2)
+	w := weight{batch: true}
 	switch v.byteAt(message, 1) {
 	case headerSchema:
+		w.batch = false
 		v.fields(inner, 1, deepest)
 		v.metadata(inner, 2)
 	case headerDictionary:
+		w.dictionary, w.delta = true, v.byteAt(inner, 2) != 0
+		w.id = v.long(inner, 0)
 		v.record(v.ref(inner, 1))
 	case headerRecord:
 		v.record(inner)
@@ -30,19 +33,36 @@ func verifyMessage(header, body []byte, limit int64) (bytes int64, err error) {
 	v.metadata(message, 4)
 	switch {
 	case v.err != nil:
-		return 0, v.err
+		return weight{}, v.err
 	case v.bad:
-		return 0, errors.New("the message header is no valid flatbuffer")
+		return weight{}, errors.New("the message header is no valid flatbuffer")
 	default:
-		return int64(len(body)) + v.inflated, nil
+		if w.batch {
+			w.bytes = int64(len(body)) + v.inflated + headerWeight*int64(len(header))
+		}
+		return w, nil
 	}
 }
 
-// Members of the unions MessageHeader and Type in Arrow's format.
+// headerWeight is about how many bytes of Arrow's own the arrays take that a byte
+// of a batch's header describes.
+const headerWeight = 8
+
+// weight is what a message takes in memory.
+type weight struct {
+	bytes             int64 // decompressed
+	batch             bool  // it has a body
+	dictionary, delta bool  // of these a dictionary, or an addition to it
+	id                int64 // the dictionary's
+}
+
+// Members of the unions MessageHeader and Type, and of CompressionType, in Arrow's
+// format.
 const (
 	headerSchema     = 1
 	headerDictionary = 2
 	headerRecord     = 3
+	codecZstd        = 1
 	typeTimestamp    = 10
 	typeUnion        = 14
 )
@@ -139,6 +159,18 @@ func (v *verifier) byteAt(t table, n int) byte {
 		return 0
 	}
 	return v.buf[at]
+}
+
+// long is a signed number of 64 bits, 0 if it is absent.
+func (v *verifier) long(t table, n int) int64 {
+	at := v.field(t, n)
+	if at == 0 {
+		return 0
+	}
+	if at+8 > len(v.buf) {
+		return int64(v.fail())
+	}
+	return v.i64(at)
 }
 
 // ref is the table that a field refers to, none if it is absent.

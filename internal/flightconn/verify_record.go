@@ -27,19 +27,14 @@ func (v *verifier) i64(at int) int64 { return int64(binary.LittleEndian.Uint64(v
 // record checks a RecordBatch: its rows, the nodes of its arrays, where its
 // buffers lie, and the counts of variadic buffers.
 func (v *verifier) record(t table) {
-	if at := v.field(t, 0); at != 0 {
-		if at+8 > len(v.buf) {
-			v.fail()
-			return
-		}
-		v.rows(v.i64(at))
-	}
+	v.rows(v.long(t, 0))
 	nodes, count := v.vector(t, 1, 16)
 	for i := range count {
 		v.rows(v.i64(nodes + 16*i))
 	}
 	buffers, count := v.vector(t, 2, 16)
-	v.buffers(buffers, count, v.field(t, 3) != 0)
+	compressed := v.field(t, 3) != 0
+	v.buffers(buffers, count, compressed, compressed && v.byteAt(v.ref(t, 3), 0) == codecZstd)
 	counts, variadic := v.vector(t, 4, 8)
 	left := int64(count)
 	for i := range variadic {
@@ -61,7 +56,7 @@ func (v *verifier) rows(n int64) {
 
 // buffers checks that each lies in the body, and what compressed ones say that
 // they will be.
-func (v *verifier) buffers(at, count int, compressed bool) {
+func (v *verifier) buffers(at, count int, compressed, zstd bool) {
 	left := v.limit
 	for i := range count {
 		from, size := v.i64(at+16*i), v.i64(at+16*i+8)
@@ -86,6 +81,12 @@ func (v *verifier) buffers(at, count int, compressed bool) {
 		if inflated < 0 || inflated > left {
 			v.reject("buffer %d claims to be %d bytes, which makes more than %d in one message", i, inflated, v.limit)
 			return
+		}
+		if zstd {
+			if window := zstdWindow(v.body[from+8 : from+size]); window > uint64(max(inflated, largestWindow)) {
+				v.reject("buffer %d of %d bytes needs a window of %d to be decompressed", i, inflated, window)
+				return
+			}
 		}
 		left -= inflated
 		v.inflated += inflated

@@ -1,0 +1,140 @@
+package flightconn
+
+import (
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/session"
+)
+
+var (
+	innerType    = &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}
+	outerType    = &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32, ValueType: arrow.StructOf(arrow.Field{Name: "s", Type: innerType, Nullable: true})}
+	nestedSchema = arrow.NewSchema([]arrow.Field{{Name: "c", Type: outerType, Nullable: true}}, nil)
+)
+
+// nestedBatch has a row for each text, whose dictionary's values are in another
+// dictionary.
+func nestedBatch(t testing.TB, inner []int8, texts ...string) arrow.RecordBatch {
+	mem := memory.DefaultAllocator
+	words, codes, rows := array.NewStringBuilder(mem), array.NewInt8Builder(mem), array.NewInt32Builder(mem)
+	words.AppendValues(texts, nil)
+	codes.AppendValues(inner, nil)
+	for i := range inner {
+		rows.Append(int32(i))
+	}
+	values, err := array.NewStructArray([]arrow.Array{array.NewDictionaryArray(innerType, codes.NewArray(), words.NewArray())}, []string{"s"})
+	require.NoError(t, err)
+	column := array.NewDictionaryArray(outerType, rows.NewArray(), values)
+	return array.NewRecordBatch(nestedSchema, []arrow.Array{column}, int64(len(inner)))
+}
+
+// TestABatchKeepsItsNestedDictionaries: the dictionary in a dictionary is
+// replaced, which must neither change the batch before nor go unchecked.
+func TestABatchKeepsItsNestedDictionaries(t *testing.T) {
+	e := newEncoder(nil, nestedSchema, DefaultRequestLimit)
+	one, err := e.encode(nestedBatch(t, []int8{0, 1, 2}, "a", "b", "c"))
+	require.NoError(t, err)
+	require.Len(t, one, 4) // schema, inner and outer dictionary, batch
+	same, err := e.encode(nestedBatch(t, []int8{0, 1, 2}, "x", "y", "z"))
+	require.NoError(t, err)
+	fewer, err := e.encode(nestedBatch(t, []int8{0, 0, 0}, "x"))
+	require.NoError(t, err)
+	mem := memory.NewCheckedAllocator(memory.DefaultAllocator)
+	defer mem.AssertSize(t, 0)
+	cfg := &Config{Address: here, Allocator: mem, Prefetch: 1, MaxMessage: 1 << 20, RequestLimit: DefaultRequestLimit}
+	read := func(inner *pb.FlightData) (first, second arrow.RecordBatch, err error) {
+		messages := []*pb.FlightData{one[0], one[1], one[2], one[3], inner, one[3]}
+		rd, err := openReader(t.Context(), rowSource{client: &scriptedServer{data: messages}, end: func() {}}, &pb.Ticket{}, cfg, nil)
+		require.NoError(t, err)
+		defer rd.release()
+		first, err = rd.next()
+		require.NoError(t, err)
+		first.Retain()
+		if second, err = rd.next(); err == nil {
+			second.Retain()
+		}
+		return first, second, err
+	}
+	first, second, err := read(same[0])
+	require.NoError(t, err)
+	require.Equal(t, []string{`{"s":"a"}`, `{"s":"b"}`, `{"s":"c"}`}, look(first), "it was kept while the next was read")
+	require.Equal(t, []string{`{"s":"x"}`, `{"s":"y"}`, `{"s":"z"}`}, look(second))
+	first.Release()
+	second.Release()
+
+	first, _, err = read(fewer[0])
+	require.ErrorIs(t, err, errMalformed, "an index of the outer dictionary's values points nowhere now")
+	first.Release()
+}
+
+// TestNestedDictionariesOfSeveralEndpoints are read while those of later batches
+// are made: the race detector looks.
+func TestNestedDictionariesOfSeveralEndpoints(t *testing.T) {
+	batch := nestedBatch(t, []int8{0, 1, 2}, "a", "b", "c")
+	f := &fake{info: infoOf(answer(nil, "0", "1", "2"))}
+	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		w := flight.NewRecordWriter(s, ipc.WithSchema(nestedSchema))
+		for range 100 {
+			if err := w.Write(batch); err != nil {
+				return err
+			}
+		}
+		return w.Close()
+	}
+	inBubble(t, f, func(b *bubble) {
+		s, err := b.open().Query(b.Context(), "q", session.Call{})
+		require.NoError(b, err)
+		defer s.Close()
+		for range 300 {
+			batch, err := s.Next()
+			require.NoError(b, err)
+			require.Equal(b, []string{`{"s":"a"}`, `{"s":"b"}`, `{"s":"c"}`}, look(batch))
+		}
+	})
+}
+
+// TestTheDictionariesOfAStreamAreBounded: they stay in memory to its end.
+func TestTheDictionariesOfAStreamAreBounded(t *testing.T) {
+	const fields, limit = 5, 16 << 20 // of readBatches
+	kind := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.PrimitiveTypes.Int64}
+	some := func(n int) []*pb.FlightData {
+		schema, columns := make([]arrow.Field, fields), make([]arrow.Array, fields)
+		for i := range fields {
+			values := int64Batch(make([]int64, n)...).Column(0)
+			index := array.NewInt8Builder(memory.DefaultAllocator)
+			index.Append(0)
+			schema[i], columns[i] = arrow.Field{Name: string(rune('a' + i)), Type: kind}, array.NewDictionaryArray(kind, index.NewArray(), values)
+		}
+		return send(t, array.NewRecordBatch(arrow.NewSchema(schema, nil), columns, 1), ipc.WithZstd())
+	}
+	few, many := some(limit/8/fields-1000), some(limit/8/fields+1)
+	n, err := readBatches(t, append(few, few[1:]...), memory.DefaultAllocator)
+	require.NoError(t, err, "the second ones replace the first")
+	require.Equal(t, 2, n)
+	_, err = readBatches(t, many, memory.DefaultAllocator)
+	require.ErrorContains(t, err, "the dictionaries of one stream take more than")
+}
+
+func TestADictionaryThatIsAddedToIsCopied(t *testing.T) {
+	var d dictionaryBytes
+	take := func(w weight) int64 {
+		bytes, err := d.take(w, 100)
+		require.NoError(t, err)
+		return bytes
+	}
+	require.Equal(t, int64(60), take(weight{bytes: 60, batch: true, dictionary: true, id: 1}))
+	require.Equal(t, int64(1000), take(weight{bytes: 1000, batch: true}), "a batch is no dictionary")
+	require.Equal(t, int64(70), take(weight{bytes: 10, batch: true, dictionary: true, delta: true, id: 1}))
+	require.Equal(t, int64(30), take(weight{bytes: 30, batch: true, dictionary: true, id: -2}))
+	require.Equal(t, int64(50), take(weight{bytes: 50, batch: true, dictionary: true, id: 1}), "it is replaced")
+	_, err := d.take(weight{bytes: 21, batch: true, dictionary: true, delta: true, id: 1}, 100)
+	require.Error(t, err)
+}
