@@ -78,9 +78,9 @@ func TestABatchKeepsItsNestedDictionaries(t *testing.T) {
 // TestNestedDictionariesOfSeveralEndpoints are read while those of later batches
 // are made: the race detector looks.
 func TestNestedDictionariesOfSeveralEndpoints(t *testing.T) {
-	batch := nestedBatch(t, []int8{0, 1, 2}, "a", "b", "c")
 	f := &fake{info: infoOf(answer(nil, "0", "1", "2"))}
 	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		batch := nestedBatch(t, []int8{0, 1, 2}, "a", "b", "c")
 		w := flight.NewRecordWriter(s, ipc.WithSchema(nestedSchema))
 		for range 100 {
 			if err := w.Write(batch); err != nil {
