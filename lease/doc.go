@@ -10,8 +10,8 @@
 //
 // NewLeases and NewLimiter keep both budgets within one process. Package fleet
 // keeps them for many, by way of a store: a DynamoDB table (package
-// dynamolease), for one. Package leasetest is the conformance suite that all
-// pass.
+// dynamolease) or a table of PostgreSQL (package pglease). Package leasetest is
+// the conformance suite that all pass.
 //
 // Admit joins a Leases and a Limiter into the function that a reservoir calls
 // before each open:

@@ -36,6 +36,7 @@ var layers = []layer{
 	{dir: "lease/internal"},
 	{dir: "lease/fleet", may: []string{"lease", "lease/internal/fifo", "internal/invariant"}},
 	{dir: "lease/dynamolease", may: []string{"lease", "lease/fleet"}, external: aws},
+	{dir: "lease/pglease", may: []string{"lease", "lease/fleet"}, external: []string{"github.com/jackc/"}},
 	{dir: "lease/leasetest", may: []string{"lease"}, external: test},
 
 	{dir: "reservoir", may: []string{"internal/invariant"}},

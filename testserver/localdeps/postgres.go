@@ -125,6 +125,32 @@ func (p *Postgres) Kill() {
 	}
 }
 
+// Freeze stops every process of the server (SIGSTOP), so that it answers
+// nothing and its connections stay open, until thaw is called. Only Unix can.
+func (p *Postgres) Freeze(ctx context.Context) (thaw func(), err error) {
+	conn, err := pgx.Connect(ctx, p.DSN())
+	if err != nil {
+		return nil, err
+	}
+	var pids []int32
+	// The first is the postmaster, which starts no other from then on; this
+	// session's own is the last.
+	err = conn.QueryRow(ctx, `select array[split_part(pg_read_file('postmaster.pid'), E'\n', 1)::int]
+		|| (select array_agg(pid order by pid = pg_backend_pid()) from pg_stat_activity)`).Scan(&pids)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	for _, pid := range pids {
+		stand(int(pid), true)
+	}
+	return func() {
+		for _, pid := range pids {
+			stand(int(pid), false)
+		}
+		_ = conn.Close(ctx) // it has nothing left to do
+	}, nil
+}
+
 func (p *Postgres) stop() {
 	if p.child != nil {
 		p.child.close()

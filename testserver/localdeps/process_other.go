@@ -12,3 +12,6 @@ func unprivileged(string) (*syscall.SysProcAttr, error) { return nil, nil } //no
 
 // killGroup ends a process. It may be gone already.
 func killGroup(p *os.Process) { _ = p.Kill() }
+
+// stand does nothing: there is no such signal.
+func stand(int, bool) {}

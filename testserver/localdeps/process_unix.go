@@ -40,3 +40,12 @@ func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 // killGroup ends a process that unprivileged made the first of its group, and all
 // others of that. Some may be gone already.
 func killGroup(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) }
+
+// stand makes a process stand still, or go on. It may have ended.
+func stand(pid int, still bool) {
+	signal := syscall.SIGCONT
+	if still {
+		signal = syscall.SIGSTOP
+	}
+	_ = syscall.Kill(pid, signal)
+}

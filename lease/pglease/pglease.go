@@ -1,0 +1,95 @@
+package pglease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/flightpool/flightpool/lease/fleet"
+)
+
+// These are the fleet's, whatever the store.
+type (
+	// Config describes a fleet's budget of connections. Table is
+	// "schema.table", or "table" in the schema public; DefaultTable when it
+	// is empty.
+	Config = fleet.Config
+	// LimiterConfig describes a fleet's budget of opens. Table is as in Config.
+	LimiterConfig = fleet.LimiterConfig
+	// Leases is a fleet's budget of connections in a table of PostgreSQL.
+	Leases = fleet.Leases
+	// Limiter is a fleet's budget of opens in a table of PostgreSQL.
+	Limiter = fleet.Limiter
+	// ConfigError is an answer of PostgreSQL that no retry will change.
+	ConfigError = fleet.ConfigError
+)
+
+// Connect makes a pool for leases out of a connection string: at most two
+// connections, one for Leases and one for a Limiter, and a bound of two seconds
+// for each to be made, unless connect_timeout is given. pgxpool's own is two
+// minutes, for which a connection begun in an outage would stand in the way of
+// those after it. Nothing is sent yet. The caller closes the pool after Leases
+// and Limiter.
+func Connect(ctx context.Context, connString string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(connString)
+	if err != nil {
+		return nil, fmt.Errorf("pglease: %w", err) // without the password, see pgconn.ParseConfigError
+	}
+	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = 2, 0, 0
+	if cfg.ConnConfig.ConnectTimeout == 0 {
+		cfg.ConnConfig.ConnectTimeout = 2 * time.Second
+	}
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+// New joins the fleet that shares cfg.Budget: see fleet.New. It refuses a
+// server or table that is unfit, see the package comment. The pool must not be
+// the one whose connections are leased.
+func New(ctx context.Context, pool Pool, cfg Config) (*Leases, error) {
+	store, err := checked(ctx, pool, cfg.Table, "Config")
+	if err != nil {
+		return nil, err
+	}
+	return fleet.New(ctx, store, cfg)
+}
+
+// NewLimiter joins the fleet that shares cfg.Budget: see fleet.NewLimiter, and
+// New.
+func NewLimiter(ctx context.Context, pool Pool, cfg LimiterConfig) (*Limiter, error) {
+	store, err := checked(ctx, pool, cfg.Table, "LimiterConfig")
+	if err != nil {
+		return nil, err
+	}
+	return fleet.NewLimiter(ctx, store, cfg)
+}
+
+// SetLimit changes the limit of a budget that exists: see fleet.SetLimit.
+func SetLimit(ctx context.Context, pool Pool, tableName, budget string, limit int) error {
+	store, err := NewStore(pool, tableName)
+	if err != nil {
+		return err
+	}
+	return fleet.SetLimit(ctx, store, budget, limit)
+}
+
+// checkTimeout bounds the first look at the table. A server that does not
+// answer is looked at later.
+const checkTimeout = 2 * time.Second
+
+func checked(ctx context.Context, pool Pool, tableName, setting string) (*Store, error) {
+	store, err := newStore(pool, tableName, setting)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	var wrong *ConfigError
+	if err := store.with(ctx, true, func(*pgconn.PgConn) error { return nil }); errors.As(err, &wrong) {
+		return nil, err
+	}
+	return store, nil
+}
