@@ -1,6 +1,7 @@
 package dsql
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -41,8 +42,9 @@ type Cluster struct {
 // WaitReady. It returns all faults of cfg at once. ctx bounds the call alone.
 // Close ends the cluster.
 func NewCluster(ctx context.Context, cfg Config) (*Cluster, error) {
+	cfg, unread := cfg.locate(ctx, os.Getenv)
 	cfg, err := cfg.resolve(os.Getenv)
-	if err != nil {
+	if err := errors.Join(err, unread); err != nil {
 		return nil, err
 	}
 	login, err := loginConfig(cfg)
@@ -113,7 +115,7 @@ func (c *Cluster) reservoirConfig(ctx context.Context, dial func(context.Context
 		rc.Hooks = c.enough.hooks(cfg.Hooks)
 	}
 	if cfg.OnReturn != nil {
-		rc.Reset = func(ctx context.Context, p *physical) error { return cfg.OnReturn(ctx, p.pgx()) }
+		rc.Reset = func(ctx context.Context, p *physical) error { return cmp.Or(cfg.OnReturn(ctx, p.pgx()), p.resting()) }
 	}
 	return rc
 }
@@ -259,12 +261,12 @@ func (c *Cluster) WaitReady(ctx context.Context, n int) error {
 // for the loans until ctx ends, cuts those that are left, and gives the leases
 // back. Budgets that were given by Config stay open.
 func (c *Cluster) Close(ctx context.Context) error {
-	c.unwatch()
 	c.share.close()
 	err := c.res.Close(ctx)
 	if errors.Is(err, ErrClosed) {
 		return nil // closed before
 	}
+	c.unwatch() // until then leases could be revoked whose connections were lent
 	// Nothing is left that could need long, and ctx may have ended.
 	return errors.Join(err, c.bounded(func(ctx context.Context) error {
 		c.repairs.end(ctx)

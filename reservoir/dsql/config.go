@@ -24,7 +24,7 @@ type Config struct {
 	// Port is 5432 by default.
 	Port int
 	// Region is where tokens are signed for: by default that of Host, else
-	// AWS_REGION, else AWS_DEFAULT_REGION.
+	// AWS_REGION, else AWS_DEFAULT_REGION, else that of the AWS profile.
 	Region string
 	// User is the database role: "admin" by default. Admin needs the IAM
 	// action dsql:DbConnectAdmin, every other role dsql:DbConnect.

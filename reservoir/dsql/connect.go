@@ -97,6 +97,9 @@ func (d *dialer) prepare(ctx context.Context, p *physical) (err error) {
 	if err := d.cfg.AfterConnect(ctx, p.pgx()); err != nil {
 		return d.fail(err, passing, "AfterConnect")
 	}
+	if err := p.resting(); err != nil {
+		return d.fail(err, passing, "AfterConnect")
+	}
 	prepared = true
 	return nil
 }

@@ -353,3 +353,63 @@ func TestATransactionWhoseEndWasNotSentIsOver(t *testing.T) {
 	}
 	require.Equal(t, 1, g.Stats().Admitted)
 }
+
+// A server may act on a request to cancel a statement after it has taken the request
+// and after the statement has ended. What comes next must not be the user's.
+func TestARequestToCancelThatTakesEffectLateHitsNoStatementOfAnybodys(t *testing.T) {
+	g := startGate(t, nil)
+	c := newCluster(t, g, patient(1))
+	pool, db := both(t, c)
+	ctx := within(t, 60*time.Second)
+	require.NoError(t, pool.Ping(ctx))
+	const ends = "select 1 from pg_sleep(0.3)" // before anybody stops it
+	var n int
+	for name, next := range map[string]func() error{
+		"Exec":     func() error { _, err := pool.Exec(ctx, "select 1"); return err },
+		"Query":    func() error { rows, _ := pool.Query(ctx, "select 1"); return drain(rows) },
+		"QueryRow": func() error { return pool.QueryRow(ctx, "select 1").Scan(&n) },
+		"batch": func() error {
+			return inBatch(ctx, pool, "select 1 where $1 = 1", func(b pgx.BatchResults) error { return b.QueryRow().Scan(&n) })
+		},
+		"transaction": func() error {
+			return pool.InTx(ctx, func(tx pgx.Tx) error { _, err := tx.Exec(ctx, "select 1"); return err })
+		},
+		"database/sql": func() error { return db.QueryRowContext(ctx, "select 1").Scan(&n) },
+		"prepared": func() error {
+			s, err := db.PrepareContext(ctx, "select 1")
+			if err != nil {
+				return err
+			}
+			return s.Close()
+		},
+		"ping": func() error { return pool.Ping(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g.LateCancels(1)
+			before := g.Stats().Cancels
+			conn, err := pool.Acquire(ctx)
+			require.NoError(t, err)
+			short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			_, err = conn.Exec(short, ends)
+			require.NoError(t, err, "it has ended")
+			require.Equal(t, before+1, g.Stats().Cancels)
+			conn.Release()
+			require.NoError(t, next())
+			require.Equal(t, 1, g.Stats().Admitted)
+		})
+	}
+	t.Run("of one's own connection", func(t *testing.T) {
+		conn, err := pool.Acquire(ctx)
+		require.NoError(t, err)
+		defer conn.Release()
+		for range 3 {
+			g.LateCancels(1)
+			short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			_, err = conn.Exec(short, ends)
+			cancel()
+			require.NoError(t, err)
+			require.NoError(t, conn.QueryRow(ctx, "select 1").Scan(&n))
+		}
+	})
+}

@@ -1,11 +1,16 @@
 package dsql
 
 import (
+	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/lease"
+	"github.com/flightpool/flightpool/lease/dynamolease"
 	"github.com/flightpool/flightpool/reservoir"
 )
 
@@ -177,4 +182,64 @@ func TestAClusterIsOneBudgetByWhateverName(t *testing.T) {
 	c, err := Config{Host: id, Budget: "ours"}.resolve(environ(map[string]string{"AWS_REGION": "us-west-1"}))
 	require.NoError(t, err)
 	require.Equal(t, "ours", c.Budget)
+}
+
+func TestTheLeasesAreToldWhatIsConfigured(t *testing.T) {
+	c, err := Config{
+		Host: someHost, LeaseTable: "leases", Budget: "b", ConnLimit: 70, MaxOpen: 7, OpenTimeout: time.Second, Fallback: lease.Share(3),
+		Lease: 30 * time.Second, LeaseGrace: 10 * time.Second, LeaseShards: 4, LeaseBatch: 5, Logger: slog.New(slog.DiscardHandler),
+	}.resolve(environ(nil))
+	require.NoError(t, err)
+	require.Equal(t, dynamolease.Config{
+		Table: "leases", Budget: "b", Limit: 70, Want: 7, OpenTimeout: time.Second, Fallback: lease.Share(3),
+		Lease: 30 * time.Second, Grace: 10 * time.Second, Shards: 4, Batch: 5, Logger: c.Logger,
+	}, leasesConfig(c))
+	c.LeaseStrict, c.Fallback = true, lease.Pessimistic()
+	require.True(t, leasesConfig(c).Strict)
+}
+
+func TestTheRegionIsFoundInTheProfile(t *testing.T) {
+	const id = "abcdefghijklmnopqrstuvwxyz"
+	file := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(file, []byte("[default]\nregion = eu-west-3\n[profile other]\nregion = eu-north-1\n"), 0o600))
+	t.Setenv("AWS_CONFIG_FILE", file)
+	for name, c := range map[string]struct {
+		set     Config
+		env     map[string]string
+		profile string
+		want    string
+	}{
+		"the default profile's":  {Config{Host: id}, nil, "", "eu-west-3"},
+		"another profile's":      {Config{Host: id}, nil, "other", "eu-north-1"},
+		"that of a private name": {Config{Host: "db.example.com"}, nil, "", "eu-west-3"},
+		"the host's":             {Config{Host: id + ".dsql.eu-west-2.on.aws."}, nil, "", "eu-west-2"},
+		"the environment's":      {Config{Host: id}, map[string]string{"AWS_DEFAULT_REGION": "us-west-1"}, "", "us-west-1"},
+		"the one that was set":   {Config{Host: id, Region: "us-east-2"}, nil, "", "us-east-2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("AWS_REGION", "")
+			t.Setenv("AWS_DEFAULT_REGION", "")
+			t.Setenv("AWS_PROFILE", c.profile)
+			cfg, err := c.set.locate(t.Context(), environ(c.env))
+			require.NoError(t, err)
+			cfg, err = cfg.resolve(environ(c.env))
+			require.NoError(t, err)
+			require.Equal(t, c.want, cfg.Region)
+			if c.set.Host == id {
+				require.Equal(t, id+".dsql."+c.want+".on.aws", cfg.Host)
+				require.Equal(t, id+"."+c.want, cfg.Budget)
+			}
+		})
+	}
+	t.Setenv("AWS_REGION", "")
+	t.Setenv("AWS_DEFAULT_REGION", "")
+	t.Setenv("AWS_PROFILE", "nobody")
+	_, err := NewCluster(t.Context(), Config{Host: id})
+	require.ErrorContains(t, err, "dsql: Region:")
+	require.ErrorContains(t, err, "nobody", "why it is not known")
+	t.Setenv("AWS_PROFILE", "other")
+	cluster, err := NewCluster(t.Context(), Config{Host: id, OnDemand: true})
+	require.NoError(t, err)
+	require.Equal(t, "eu-north-1", cluster.Config().Region)
+	require.NoError(t, cluster.Close(t.Context()))
 }

@@ -63,7 +63,7 @@ func (e *EmptyError) Error() string {
 	case e.Leases.Degraded:
 		s += "; the table of the leases cannot be reached"
 	case e.Leases.Waiting > 0:
-		s += fmt.Sprintf("; %d opens wait for a lease, the fleet has %d of %d", e.Leases.Waiting, e.Leases.Used, e.Leases.Limit)
+		s += fmt.Sprintf("; %d opens wait for a lease, the fleet has %d of %d%s", e.Leases.Waiting, e.Leases.Used, e.Leases.Limit, e.fleet())
 	case e.Limiter.Waiting > 0:
 		s += fmt.Sprintf("; %d opens wait for a permit of the fleet", e.Limiter.Waiting)
 	}
@@ -71,6 +71,17 @@ func (e *EmptyError) Error() string {
 		s += fmt.Sprintf(" (last open: %v)", e.LastOpen)
 	}
 	return s
+}
+
+// fleet tells how many processes share the leases, and what part each has.
+func (e *EmptyError) fleet() string {
+	switch {
+	case e.Leases.Share > 0:
+		return fmt.Sprintf(" in %d processes, of which each may have %d", e.Leases.Owners, e.Leases.Share)
+	case e.Leases.Owners > 0:
+		return fmt.Sprintf(" in %d processes", e.Leases.Owners)
+	}
+	return ""
 }
 
 // Is says whether target is ErrReservoirEmpty.

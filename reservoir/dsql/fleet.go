@@ -56,14 +56,19 @@ func newLeases(ctx context.Context, c Config, client *dynamodb.Client) (lease.Le
 	if client == nil {
 		return lease.NewLeases(c.Budget, c.ConnLimit), nil
 	}
-	leases, err := dynamolease.New(ctx, client, dynamolease.Config{
-		Table: c.LeaseTable, Budget: c.Budget, Limit: c.ConnLimit, Want: c.MaxOpen, OpenTimeout: c.OpenTimeout, Fallback: c.Fallback, Logger: c.Logger,
-		Lease: c.Lease, Grace: c.LeaseGrace, Shards: c.LeaseShards, Batch: c.LeaseBatch, Strict: c.LeaseStrict,
-	})
+	leases, err := dynamolease.New(ctx, client, leasesConfig(c))
 	if err != nil {
 		return nil, fmt.Errorf("dsql: LeaseTable %q: %w", c.LeaseTable, err)
 	}
 	return leases, nil
+}
+
+// leasesConfig is what the leases of a table are told.
+func leasesConfig(c Config) dynamolease.Config {
+	return dynamolease.Config{
+		Table: c.LeaseTable, Budget: c.Budget, Limit: c.ConnLimit, Want: c.MaxOpen, OpenTimeout: c.OpenTimeout, Fallback: c.Fallback, Logger: c.Logger,
+		Lease: c.Lease, Grace: c.LeaseGrace, Shards: c.LeaseShards, Batch: c.LeaseBatch, Strict: c.LeaseStrict,
+	}
 }
 
 func newLimiter(ctx context.Context, c Config, client *dynamodb.Client) (lease.Limiter, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -217,6 +218,82 @@ func TestAStarvedCallerIsToldOfTheFleet(t *testing.T) {
 	var empty *dsql.EmptyError
 	require.ErrorAs(t, err, &empty)
 	require.Equal(t, 1, empty.Leases.Used)
+}
+
+func TestAStarvedCallerIsToldOfItsShareOfTheFleet(t *testing.T) {
+	for says, stats := range map[string]lease.Stats{
+		"2 opens wait for a lease, the fleet has 100 of 100 in 12 processes, of which each may have 8": {Waiting: 2, Used: 100, Limit: 100, Owners: 12, Share: 8},
+		"2 opens wait for a lease, the fleet has 90 of 100 in 3 processes":                             {Waiting: 2, Used: 90, Limit: 100, Owners: 3},
+		"2 opens wait for a lease, the fleet has 90 of 100":                                            {Waiting: 2, Used: 90, Limit: 100},
+	} {
+		err := &dsql.EmptyError{Cause: context.DeadlineExceeded, Leases: stats}
+		require.True(t, strings.HasSuffix(err.Error(), says), err.Error())
+	}
+}
+
+// A function of the user's that leaves a connection in a transaction, or busy, does
+// not hand that to whoever borrows it.
+func TestWhatFunctionsOfTheUsersLeaveOpenIsNotLent(t *testing.T) {
+	begin := func(ctx context.Context, conn *pgx.Conn) error { _, err := conn.Exec(ctx, "begin"); return err }
+	busy := func(ctx context.Context, conn *pgx.Conn) error { _, err := conn.Query(ctx, "select 1"); return err }
+	for name, leave := range map[string]func(context.Context, *pgx.Conn) error{"in a transaction": begin, "busy": busy} {
+		for hook, set := range map[string]func(*dsql.Config, func(context.Context, *pgx.Conn) error){
+			"AfterConnect": func(c *dsql.Config, f func(context.Context, *pgx.Conn) error) { c.AfterConnect = f },
+			"OnReturn":     func(c *dsql.Config, f func(context.Context, *pgx.Conn) error) { c.OnReturn = f },
+			"BeforeAcquire": func(c *dsql.Config, f func(context.Context, *pgx.Conn) error) {
+				c.BeforeAcquire = func(ctx context.Context, conn *pgx.Conn) bool { return f(ctx, conn) == nil }
+			},
+		} {
+			t.Run(hook+" "+name, func(t *testing.T) {
+				var left atomic.Bool
+				p := newPool(t, startGate(t, nil), func(c *dsql.Config) {
+					c.MaxOpen = 1
+					set(c, func(ctx context.Context, conn *pgx.Conn) error {
+						if left.Swap(true) {
+							return nil
+						}
+						return leave(ctx, conn)
+					})
+				})
+				ctx := within(t, 20*time.Second)
+				for range 3 {
+					conn, err := p.Acquire(ctx)
+					if hook == "AfterConnect" && err != nil { // the open's error
+						require.ErrorContains(t, err, "AfterConnect")
+						continue
+					}
+					require.NoError(t, err)
+					require.EqualValues(t, 'I', conn.Conn().PgConn().TxStatus())
+					require.NoError(t, conn.Ping(ctx))
+					conn.Release()
+				}
+				require.NoError(t, p.Ping(ctx))
+			})
+		}
+	}
+}
+
+func TestAPanicOfBeforeAcquireLosesNoneOfAllIdle(t *testing.T) {
+	var calls atomic.Int32
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) {
+		c.MaxOpen = 4
+		c.BeforeAcquire = func(context.Context, *pgx.Conn) bool {
+			if calls.Add(1) == 3 {
+				panic("the user's")
+			}
+			return true
+		}
+	})
+	ctx := within(t, 20*time.Second)
+	require.NoError(t, p.WaitReady(ctx, 4))
+	require.PanicsWithValue(t, "the user's", func() { p.AcquireAllIdle(ctx) })
+	reach(t, "nothing is lent", func() bool { return p.Stats().Reservoir.InUse == 0 })
+	require.NoError(t, p.WaitReady(ctx, 4))
+	all := p.AcquireAllIdle(ctx)
+	require.Len(t, all, 4)
+	for _, c := range all {
+		c.Release()
+	}
 }
 
 // pgx takes a statement that the user has prepared for every query of its text:

@@ -51,6 +51,8 @@ func (p OCCPolicy) Do(ctx context.Context, f func(context.Context) error) error 
 			return err
 		case attempt == p.Attempts:
 			return &OCCError{Attempts: attempt, Err: err}
+		case ctx.Err() != nil:
+			return &OCCError{Attempts: attempt, Err: errors.Join(err, context.Cause(ctx))}
 		}
 		// Anything up to the bound: whoever collided must not meet again.
 		pause := rand.N(bound) + 1
@@ -62,6 +64,8 @@ func (p OCCPolicy) Do(ctx context.Context, f func(context.Context) error) error 
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
+		}
+		if ctx.Err() != nil {
 			return &OCCError{Attempts: attempt, Err: errors.Join(err, context.Cause(ctx))}
 		}
 		bound = min(2*bound, p.MaxPause)

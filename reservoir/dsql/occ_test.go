@@ -88,3 +88,25 @@ func TestAnAnswerToCommitIsFinalUnlessItEndsTheSession(t *testing.T) {
 		require.Equal(t, want, refused(err), "%v", err)
 	}
 }
+
+// A pause that ends together with its context does not run the transaction again.
+func TestNothingRunsAgainAfterTheEndOfItsContext(t *testing.T) {
+	for range 200 {
+		ctx, cancel := context.WithCancel(t.Context())
+		calls, told := 0, 0
+		policy := OCCPolicy{Pause: 1, MaxPause: 1, Attempts: -1, OnRetry: func(int, error, time.Duration) {
+			if told++; told == 2 {
+				cancel()
+			}
+		}}
+		err := policy.Do(ctx, func(context.Context) error { calls++; return errConflict })
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 2, calls)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := OCCPolicy{OnRetry: func(int, error, time.Duration) { t.Error("it does not run again") }}.Do(ctx, func(context.Context) error {
+		cancel()
+		return errConflict
+	})
+	require.ErrorIs(t, err, context.Canceled)
+}

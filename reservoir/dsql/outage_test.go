@@ -277,3 +277,49 @@ func TestIdleConnectionsAreGivenUpForOthersOfTheFleet(t *testing.T) {
 		require.Nil(t, leases.ask, "it listens no more")
 	})
 }
+
+// A revoking budget can take its leases back.
+type revoking struct {
+	lease.Leases
+	tell func(lease.Revocation)
+}
+
+func (r *revoking) OnRevoke(f func(lease.Revocation)) func() {
+	r.tell = f
+	return func() { r.tell = nil }
+}
+
+func (r *revoking) Valid() error { return nil }
+
+// Close may wait for a loan for long. Leases that are revoked meanwhile end its
+// connection by their deadline.
+func TestLeasesCanBeRevokedWhileCloseWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leases := &revoking{Leases: lease.NewLeases("x", 10)}
+		cfg, err := Config{Host: someHost, MaxOpen: 1, CheckInterval: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+		require.NoError(t, err)
+		var server net.Conn
+		c, err := newCluster(t.Context(), cfg, &fleet{leases: leases, limiter: lease.NewLimiter("x", 100, 100)}, func(context.Context) (*physical, error) {
+			p := &physical{}
+			p.net, server = net.Pipe()
+			p.user.Store(closer) // so that nothing is closed but its end of the pipe
+			return p, nil
+		})
+		require.NoError(t, err)
+		busy, err := c.res.Acquire(t.Context())
+		require.NoError(t, err)
+		closed := make(chan error, 1)
+		go func() { closed <- c.Close(t.Context()) }()
+		synctest.Wait()
+		require.NotNil(t, leases.tell, "it listens while it waits")
+		leases.tell(lease.Revocation{Deadline: time.Now().Add(20 * time.Second), Cause: errGone})
+		began := time.Now()
+		_, err = server.Read(make([]byte, 1))
+		require.Error(t, err)
+		require.Equal(t, 20*time.Second, time.Since(began))
+		require.Empty(t, closed)
+		_ = busy.Release() // it was taken back
+		require.NoError(t, <-closed)
+		require.Nil(t, leases.tell)
+	})
+}

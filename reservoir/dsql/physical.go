@@ -50,6 +50,14 @@ var errGone = errors.New("dsql: the server has closed the connection")
 
 // fit says why a connection that comes back must not be lent again.
 func (p *physical) fit() error {
+	if err := p.resting(); err != nil || !p.cancelled.Load() {
+		return err
+	}
+	return errors.New("dsql: a request to cancel a statement is under way")
+}
+
+// resting says why a connection cannot take a statement of a new borrower.
+func (p *physical) resting() error {
 	conn := p.pgx()
 	switch {
 	case conn.IsClosed():
@@ -58,8 +66,6 @@ func (p *physical) fit() error {
 		return errors.New("dsql: a result was not read to its end")
 	case conn.PgConn().TxStatus() != 'I':
 		return fmt.Errorf("dsql: a transaction was left open (status %c)", conn.PgConn().TxStatus())
-	case p.cancelled.Load():
-		return errors.New("dsql: a request to cancel a statement is under way")
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package dsql
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"regexp"
 	"strings"
@@ -20,7 +21,7 @@ func place(host, region string, env func(string) string) (endpoint, found string
 	if m := endpointPattern.FindStringSubmatch(host); m != nil {
 		inHost = m[1]
 	}
-	found = cmp.Or(region, inHost, env("AWS_REGION"), env("AWS_DEFAULT_REGION"))
+	found = cmp.Or(region, inHost, regionOf(env))
 	if clusterIDPattern.MatchString(host) && found != "" {
 		host += ".dsql." + found + ".on.aws"
 	}
@@ -31,9 +32,24 @@ func place(host, region string, env func(string) string) (endpoint, found string
 		faults = append(faults, errors.New("dsql: Host: a name is wanted, without scheme, port or path"))
 	}
 	if found == "" {
-		faults = append(faults, errors.New("dsql: Region: not in Host, and neither AWS_REGION nor AWS_DEFAULT_REGION is set"))
+		faults = append(faults, errors.New("dsql: Region: not in Host, and neither AWS_REGION nor AWS_DEFAULT_REGION is set, nor does the AWS profile name one"))
 	}
 	return host, found, errors.Join(faults...)
+}
+
+// regionOf is the region that the environment names.
+func regionOf(env func(string) string) string {
+	return cmp.Or(env("AWS_REGION"), env("AWS_DEFAULT_REGION"))
+}
+
+// locate finds the region in the AWS profile, where nothing else names one.
+func (c Config) locate(ctx context.Context, env func(string) string) (Config, error) {
+	if c.Region != "" || regionOf(env) != "" || endpointPattern.MatchString(strings.ToLower(strings.TrimSuffix(c.Host, "."))) {
+		return c, nil
+	}
+	account, err := awsConfig(ctx, c)
+	c.Region = account.Region
+	return c, err
 }
 
 // budget names the limits of a cluster, which has several names: one for its

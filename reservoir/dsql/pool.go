@@ -54,6 +54,14 @@ func (p *Pool) AcquireFunc(ctx context.Context, f func(*Conn) error) error {
 // AcquireAllIdle borrows every connection that is ready now, as far as the pool
 // may have them. It does not wait. The caller must Release each.
 func (p *Pool) AcquireAllIdle(ctx context.Context) (all []*Conn) {
+	complete := false
+	defer func() {
+		if !complete { // BeforeAcquire panicked
+			for _, c := range all {
+				c.Release()
+			}
+		}
+	}()
 	for ctx.Err() == nil {
 		if admitted, err := p.view.member.try(); err != nil || !admitted {
 			break
@@ -64,6 +72,7 @@ func (p *Pool) AcquireAllIdle(ctx context.Context) (all []*Conn) {
 		}
 		all = append(all, &Conn{conn: l.Value().pgx(), loan: l})
 	}
+	complete = true
 	return all
 }
 

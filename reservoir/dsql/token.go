@@ -1,9 +1,11 @@
 package dsql
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -14,10 +16,11 @@ import (
 
 // awsConfig resolves region and credentials, once for a Cluster.
 func awsConfig(ctx context.Context, c Config) (aws.Config, error) {
+	log := cmp.Or(c.Logger, slog.Default())
 	options := []func(*config.LoadOptions) error{
 		config.WithRegion(c.Region),
 		config.WithLogger(logging.LoggerFunc(func(kind logging.Classification, format string, args ...any) {
-			c.Logger.Debug("AWS SDK: "+fmt.Sprintf(format, args...), "kind", kind)
+			log.Debug("AWS SDK: "+fmt.Sprintf(format, args...), "kind", kind)
 		})),
 	}
 	if c.Credentials != nil {

@@ -117,7 +117,10 @@ func (v *view) sound(ctx context.Context, l reservoir.Loan[*physical]) *loan {
 	}
 	if before := v.cluster.cfg.BeforeAcquire; before != nil {
 		reason = errUnwanted
-		if !before(ctx, p.pgx()) || p.pgx().IsClosed() {
+		if !before(ctx, p.pgx()) {
+			return nil
+		}
+		if reason = p.resting(); reason != nil {
 			return nil
 		}
 	}

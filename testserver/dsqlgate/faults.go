@@ -14,6 +14,8 @@ type faults struct {
 	commits  []string // codes
 	vanish   int      // at COMMIT
 	answers  int      // to vanish at
+	late     int      // requests to cancel that are held back
+	overdue  int      // those that are, for the next statement
 	revoked  map[string]bool
 }
 
@@ -91,6 +93,39 @@ func (g *Gate) VanishAtAnswer(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.faults.answers += n
+}
+
+// LateCancels answers the next n requests to cancel a statement and lets each hit
+// the statement that comes next instead, whichever that is: a server that acts on a
+// request some time after it has taken it.
+func (g *Gate) LateCancels(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.faults.late += n
+}
+
+// holdsCancel counts a request to cancel, and says whether it is held back.
+func (g *Gate) holdsCancel() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.stats.Cancels++
+	if g.faults.late == 0 {
+		return false
+	}
+	g.faults.late--
+	g.faults.overdue++
+	return true
+}
+
+// cancelHits says whether a request that was held back hits the statement at hand.
+func (g *Gate) cancelHits() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.faults.overdue == 0 {
+		return false
+	}
+	g.faults.overdue--
+	return true
 }
 
 // Revoke makes an access key unknown. Connections it opened live on.

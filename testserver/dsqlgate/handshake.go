@@ -194,9 +194,9 @@ func (g *Gate) login(ctx context.Context, raw net.Conn, conn *tls.Conn, startup 
 
 // cancel passes a request to cancel a query on.
 func (g *Gate) cancel(ctx context.Context, body []byte) error {
-	g.mu.Lock()
-	g.stats.Cancels++
-	g.mu.Unlock()
+	if g.holdsCancel() {
+		return io.EOF
+	}
 	network, address := pgconn.NetworkAddress(g.upstream.Host, g.upstream.Port)
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {

@@ -130,6 +130,10 @@ func (s *session) judge(u *unit, sql string) string {
 	if u.instead != nil {
 		return sql // what came before fails, and this with it
 	}
+	if s.gate.cancelHits() {
+		u.instead = statementError("57014", "canceling statement due to user request")
+		return "select dsqlgate_refuses_this()"
+	}
 	commit := isCommit(sql)
 	if u.instead = s.tx.forbids(sql, s.gate.opts, time.Now()); u.instead == nil && commit && s.tx.status == 'T' {
 		if code, fails := s.gate.commitFault(); fails {
