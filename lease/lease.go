@@ -85,9 +85,11 @@ type Reclaimer interface {
 	// registration. While the fleet is short and this process has n
 	// connections above its share, f is called with n every few seconds: it
 	// should close up to n connections that nobody uses, and none that are in
-	// use. f runs on a goroutine of its own, never two at a time for one
+	// use. It returns how many it closes, and need not wait until they are
+	// closed: the rest is taken to be in use, so that others share what is
+	// left. f runs on a goroutine of its own, never two at a time for one
 	// registration, and must not call Close.
-	OnReclaim(f func(n int)) (stop func())
+	OnReclaim(f func(n int) (closing int)) (stop func())
 }
 
 // Stats describes a Leases. Fleet-wide numbers are those last seen.

@@ -178,15 +178,7 @@ func (l *Leases) duties(ctx context.Context, now instant) {
 	if due := l.state.overdue(); due > w.cleaned {
 		l.clean(ctx, false)
 	}
-	excess := 0
-	l.mu.Lock()
-	if l.state.short(now) {
-		excess = l.inUse - l.state.terms.level
-	}
-	l.mu.Unlock()
-	if excess > 0 {
-		l.ask(excess)
-	}
+	l.reclaim(now)
 	if !w.introduced || now.until(w.introduce) <= 0 {
 		if _, err := l.store.write(ctx, introduce(&l.cfg, l.id, l.started)); err == nil {
 			w.introduced, w.introduce = true, now.add(garbageAfter/2)

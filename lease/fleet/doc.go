@@ -8,7 +8,7 @@
 // # The records of a budget
 //
 //	budget   limit, shards, lease, grace, round, level   read by every process at each beat
-//	shard    used, and for each owner: leases, sequence number, round, want
+//	shard    used, and for each owner: leases, sequence number, round, want, kept
 //	member   host, service, pid, for operators           written once, and once a day
 //	rate     the Limiter's two counters
 //
@@ -86,14 +86,23 @@
 //
 // Who waits in vain writes into its entry how many connections it would like,
 // and, unless somebody else did so within a beat, reads all shards and finds the
-// max-min share: the level to which all wants have to be cut down to fit.
-// While a level stands, nobody takes more than it, spare leases above it go
-// back at once, and OnReclaim asks for idle connections above it; those in use
-// are nobody else's until they are closed. The level does not know how many are
-// in use: where a process cannot come down to it, the others are not asked for
-// more, and a newcomer may have nothing until some of those connections end. A
-// level that is not renewed for four beats is void. Reads for a level are one for each shard and beat in the whole
-// fleet.
+// max-min share of what others do not use: the level to which all wants have to
+// be cut down to fit. While a level stands, nobody takes more than it, spare
+// leases above it go back at once, and OnReclaim asks for idle connections above
+// it. Those in use are nobody else's until they are closed: a process that has
+// no more idle ones writes into its entry what it keeps above the level, and the
+// next level shares the rest among the others.
+//
+//	100 connections: 50 in use of a process, others want 5, 60 and 60
+//	    first level   31, which the first cannot come down to
+//	    next level    22: they have 50, 5, 22 and 22
+//
+// What is kept is written with each check-in, and by itself when it changed by
+// more than a tenth, at most twice in a beat. Nobody keeps more than it has,
+// whatever its entry says. A process that stands still keeps nothing, and is in
+// the others' way until it is taken for dead. A level that is not renewed for
+// four beats is void. Reads for a level are one for each shard and beat in the
+// whole fleet.
 //
 // # Limiter
 //

@@ -94,8 +94,9 @@ func (l *Leases) spare() int {
 }
 
 // shrink gives back what is not needed: from a shard that is over its part of
-// the limit at once, all of it when the fleet is short, else what is more than
-// two batches above Want for a while.
+// the limit at once. When the fleet is short, what is above the level at once,
+// and the rest when no connection has taken the place of one that was closed;
+// else what is more than two batches above Want for a while.
 func (l *Leases) shrink(now instant, held, wanted int, short bool) (*step, time.Duration) {
 	st, w := &l.state, &l.work
 	spare := held - wanted
@@ -107,9 +108,11 @@ func (l *Leases) shrink(now instant, held, wanted int, short bool) (*step, time.
 	}
 	keep := max(l.cfg.Want-wanted, 0)
 	give, after := spare-keep-l.spare(), l.cfg.Settle
-	switch {
+	switch over := min(spare, held-st.terms.level); {
+	case short && over > 0:
+		give, after = over, 0
 	case short:
-		give, after = spare, 0
+		give, after = spare, st.terms.beatEvery()/4
 	case spare-keep <= 2*l.spare():
 		give = 0
 	}
@@ -135,7 +138,7 @@ func (l *Leases) shrink(now instant, held, wanted int, short bool) (*step, time.
 // giveBack returns leases, and with the last one the entry.
 func (l *Leases) giveBack(shard, give int) *step {
 	s := l.step(shard, -give)
-	s.part = s.to.Leases == 0 && s.to.Want == 0
+	s.part = s.to.Leases == 0 && s.to.Want == 0 && s.to.Kept == 0
 	l.state.giving = give
 	return s
 }

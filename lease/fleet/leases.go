@@ -34,7 +34,9 @@ type Leases struct {
 	closed   bool
 	counts   lease.Stats // the counters only
 	revokes  subscribers[lease.Revocation]
-	reclaims subscribers[int]
+	reclaims subscribers[*reclaim]
+	asked    *reclaim // the last one, nil before the first
+	kept     int      // connections that were in use when it was answered; 0: some may not have been
 }
 
 // New joins the fleet that shares cfg.Budget. It makes what is missing of the
@@ -57,7 +59,7 @@ func open(ctx context.Context, store Store, cfg Config, clock func() instant) (*
 		cfg: cfg, store: newMeter(store, cfg.RequestTimeout), clock: clock,
 		id: newID(), started: time.Now(),
 		wakeup: make(chan struct{}, 1), idle: make(chan struct{}),
-		revokes: subscribers[lease.Revocation]{}, reclaims: subscribers[int]{},
+		revokes: subscribers[lease.Revocation]{}, reclaims: subscribers[*reclaim]{},
 	}
 	var err error
 	for tries := 0; tries == 0 || tries < 3 && err != nil && !isPermanent(err); tries++ {

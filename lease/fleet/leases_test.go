@@ -467,3 +467,31 @@ func TestOperatorsSeeAndFreeWhatProcessesHave(t *testing.T) {
 		require.ErrorContains(t, SetLimit(t.Context(), w.mem, "b", 2), "at least the 3 shards")
 	})
 }
+
+// A fleet that was short once leaves its last level in the record. Who starts
+// later is not held to it.
+func TestALevelOfLongAgoHoldsNobodyBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		old, _ := join(t, w, 1, Config{Limit: 20, Want: 20})
+		releases := take(t, old, 20)
+		poor, _ := join(t, w, 2, Config{Limit: 20})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		_, err := poor.Acquire(ctx)
+		cancel()
+		require.Error(t, err)
+		require.EqualValues(t, 1, mustRead(t, w, budgetKey("b")).Numbers["level"])
+		for _, release := range releases {
+			release()
+		}
+		require.NoError(t, old.Close(t.Context()))
+		require.NoError(t, poor.Close(t.Context()))
+		time.Sleep(time.Hour)
+		late, _ := join(t, w, 3, Config{Limit: 20})
+		defer late.halt()
+		require.Zero(t, late.Stats().Share)
+		start := time.Now()
+		take(t, late, 20)
+		require.Less(t, time.Since(start), 2*time.Second)
+	})
+}

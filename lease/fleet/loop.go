@@ -30,6 +30,8 @@ type work struct {
 	searches     backoff
 	shareAt      instant
 
+	keptAt instant // when to look again whether others should know what is kept
+
 	surplus      bool // there is something to give back
 	surplusSince instant
 
@@ -67,6 +69,9 @@ func (l *Leases) next(ctx context.Context) time.Duration {
 		return l.afterSurvey(wait)
 	}
 	s, left, blocked := l.plan(now)
+	if s == nil {
+		s = l.tellKept(now)
+	}
 	if s != nil {
 		w.block(false, now)
 		l.send(ctx, *s)

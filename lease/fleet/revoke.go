@@ -22,7 +22,9 @@ func (l *Leases) OnRevoke(f func(lease.Revocation)) (stop func()) {
 }
 
 // OnReclaim is as lease.Reclaimer says.
-func (l *Leases) OnReclaim(f func(n int)) (stop func()) { return subscribe(l, &l.reclaims, f) }
+func (l *Leases) OnReclaim(f func(n int) (closing int)) (stop func()) {
+	return subscribe(l, &l.reclaims, func(r *reclaim) { l.reclaimed(r, f(r.n)) })
+}
 
 func subscribe[T any](l *Leases, to *subscribers[T], f func(T)) (stop func()) {
 	s := &subscription[T]{pending: make(chan T, 1), ended: make(chan struct{})}
@@ -94,6 +96,3 @@ func (l *Leases) revoke(d time.Duration, cause error) {
 	l.cfg.Logger.Warn("leases revoked: connections must close", "budget", l.cfg.Budget, "by", deadline, "cause", cause)
 	publish(l, &l.revokes, lease.Revocation{Deadline: deadline, Cause: cause})
 }
-
-// ask asks for n idle connections.
-func (l *Leases) ask(n int) { publish(l, &l.reclaims, n) }

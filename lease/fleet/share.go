@@ -3,7 +3,7 @@ package fleet
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
+	"sort"
 )
 
 // share tells the fleet what this process would like, and finds out whether
@@ -18,12 +18,12 @@ func (l *Leases) share(ctx context.Context) {
 	every := st.terms.beatEvery()
 	w.shareAt = now.add(every + rand.N(every/2))
 	s := l.checkInStep(st.home)
-	if !st.shards[st.home].joined || differs(s.from.Want, s.to.Want) {
+	if has := int64(st.held()); !st.shards[st.home].joined || differs(s.from.Want, s.to.Want) || s.from.Want <= has && s.to.Want > has {
 		if l.send(ctx, *s) == unknown {
 			return
 		}
 	}
-	if least, _ := now.since(st.levelSeen); st.terms.levels > 0 && least < every {
+	if least, _ := now.since(st.levelSeen); st.terms.levels > 0 && least < every && st.levelStands {
 		return
 	}
 	records, err := l.readShards(ctx, allShards(st.terms.shards))
@@ -56,39 +56,58 @@ func differs(told, want int64) bool {
 	return max(told, want)-min(told, want) > max(told, want)/10
 }
 
-// fairLevel is the max-min share of a limit: the most that one owner may have,
-// so that all wants cut down to it fit. It is 0 when all wants fit as they
-// are. What the division leaves over goes to whoever comes first once nobody
-// is below the level.
-func fairLevel(records map[int]*Record, limit int) int {
-	has, wants := map[string]int64{}, map[string]int64{}
+// part is what one owner has, would like, and cannot give back.
+type part struct{ has, want, kept int64 }
+
+// at is what the owner has at a level.
+func (p *part) at(level int64) int64 { return min(p.want, max(level, p.kept)) }
+
+// partsOf adds up what owners have in all shards. Whatever an entry says, an
+// owner keeps no more than it has.
+func partsOf(records map[int]*Record, limit int) []part {
+	all := map[string]part{}
 	for _, r := range records {
 		if r == nil {
 			continue
 		}
 		for id, o := range r.Owners {
-			has[id] += o.Leases
-			wants[id] = max(wants[id], o.Want)
+			p := all[id]
+			p.has += min(max(o.Leases, 0), int64(limit))
+			p.want, p.kept = max(p.want, min(o.Want, int64(limit))), max(p.kept, o.Kept)
+			all[id] = p
 		}
 	}
-	sorted := make([]int64, 0, len(wants))
-	for id := range wants {
-		wants[id] = max(wants[id], has[id])
-		sorted = append(sorted, wants[id])
+	parts := make([]part, 0, len(all))
+	for _, p := range all {
+		parts = append(parts, part{has: p.has, want: max(p.want, p.has), kept: min(p.kept, p.has)})
 	}
-	slices.Sort(sorted)
-	left := int64(limit)
-	for i, want := range sorted {
-		each := left / int64(len(sorted)-i)
-		if want > each {
-			for id := range has {
-				if has[id] < min(wants[id], each) {
-					return int(max(each, 1))
-				}
-			}
-			return int(each) + 1
+	return parts
+}
+
+// fairLevel is the max-min share of what others do not use: the most that one
+// owner may have, unless it cannot give back what it has above, so that all
+// wants cut down to it fit into the limit. It is 0 when all wants fit as they
+// are. What the division leaves over goes to whoever comes first once nobody is
+// below the level.
+func fairLevel(records map[int]*Record, limit int) int {
+	parts := partsOf(records, limit)
+	sum := func(level int) (sum int64) {
+		for i := range parts {
+			sum += parts[i].at(int64(level))
 		}
-		left -= want
+		return sum
 	}
-	return 0
+	if sum(limit) <= int64(limit) {
+		return 0
+	}
+	level := max(sort.Search(limit, func(level int) bool { return sum(level) > int64(limit) })-1, 1)
+	if sum(level) >= int64(limit) {
+		return level
+	}
+	for i := range parts {
+		if parts[i].has < parts[i].at(int64(level)) {
+			return level
+		}
+	}
+	return level + 1
 }

@@ -23,8 +23,11 @@ type state struct {
 	// and is not granted.
 	giving int
 
-	levelSeen instant // when a level was last seen to be written
-	owners    int     // processes that share the budget, as last seen
+	// The level that a process finds when it starts may be of long ago: it
+	// stands for it once it was seen to be renewed.
+	levelStands bool
+	levelSeen   instant // when a level was last seen to be written
+	owners      int     // processes that share the budget, as last seen
 
 	revoked  bool  // the lapse of validUntil was told
 	degraded bool  // the Fallback decides
@@ -94,7 +97,7 @@ func (s *state) see(shard int, r *Record) {
 // short reports whether some process lately found the fleet to want more than
 // the limit.
 func (s *state) short(now instant) bool {
-	if s.terms.level == 0 {
+	if s.terms.level == 0 || !s.levelStands {
 		return false
 	}
 	least, _ := now.since(s.levelSeen)
@@ -115,8 +118,8 @@ func (s *state) adopt(t terms, now instant) {
 	if len(s.rounds) == 0 || t.round > s.rounds[len(s.rounds)-1].round {
 		s.rounds = append(s.rounds, sighting{t.round, s.watched})
 	}
-	if t.levels != s.terms.levels {
-		s.levelSeen = now
+	if s.terms.shards > 0 && t.levels != s.terms.levels {
+		s.levelSeen, s.levelStands = now, true
 	}
 	s.terms = t
 }

@@ -39,7 +39,7 @@ func (l *Leases) step(shard, delta int) *step {
 	l.work.seq++
 	to := Owner{Leases: h.entry.Leases + int64(delta), Seq: l.work.seq, Round: l.state.terms.round}
 	if shard == l.state.home {
-		to.Want = l.want()
+		to.Want, to.Kept = l.want(), l.keeps(l.clock())
 	}
 	return &step{
 		shard: shard, from: h.entry, to: to, join: !h.joined, create: !h.exists,

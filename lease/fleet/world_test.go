@@ -211,8 +211,11 @@ func (p *process) Read(ctx context.Context, keys ...string) (Snapshot, error) {
 }
 
 func (p *process) Write(ctx context.Context, c Change) (Answer, error) {
-	if p.edit != nil {
-		p.edit(&c)
+	p.mu.Lock()
+	edit := p.edit
+	p.mu.Unlock()
+	if edit != nil {
+		edit(&c)
 	}
 	return trip(ctx, p, true, func() (Answer, error) { return p.world.write(c) })
 }

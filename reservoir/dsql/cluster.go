@@ -88,7 +88,7 @@ func newCluster(ctx context.Context, cfg Config, fleet *fleet, dial func(context
 		c.unwatch = revoker.OnRevoke(c.revoked)
 	}
 	if reclaimer, ok := fleet.leases.(lease.Reclaimer); ok { // others are short of what is idle here
-		unwatch, stop := c.unwatch, reclaimer.OnReclaim(func(n int) { res.Yield(n, 0) })
+		unwatch, stop := c.unwatch, reclaimer.OnReclaim(func(n int) int { return res.Yield(n, 0) })
 		c.unwatch = func() { unwatch(); stop() }
 	}
 	return c, nil

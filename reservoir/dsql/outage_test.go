@@ -227,10 +227,10 @@ func TestCloseGivesItsBudgetsTimeOfTheirOwn(t *testing.T) {
 // reclaiming leases ask for some back.
 type reclaiming struct {
 	lease.Leases
-	ask func(n int)
+	ask func(n int) int
 }
 
-func (r *reclaiming) OnReclaim(f func(int)) func() {
+func (r *reclaiming) OnReclaim(f func(int) int) func() {
 	r.ask = f
 	return func() { r.ask = nil }
 }
