@@ -319,7 +319,7 @@ func unfair(pools []*pool, limit int) string {
 // connections has its max-min share of what is not in use by others, two minutes
 // after the last change.
 func TestSharesOfRandomFleetsAreMaxMin(t *testing.T) {
-	for seed := range 4 * storms(t) {
+	for seed := range 2 * storms(t) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := seeded(seed)
 			w := newWorld()
