@@ -9,7 +9,7 @@ import (
 )
 
 // find looks up where a call goes. It takes no lock, but for a user's first call.
-func (r *Registry) find(server, user string) (*userPool, *current, error) {
+func (r *Registry) find(ctx context.Context, server, user string) (*userPool, *current, error) {
 	s, err := r.server(server)
 	if err != nil {
 		return nil, nil, err
@@ -19,7 +19,7 @@ func (r *Registry) find(server, user string) (*userPool, *current, error) {
 	}
 	u := (*s.users.Load())[user]
 	if u == nil {
-		if u, err = s.user(user); err != nil {
+		if u, err = s.user(ctx, user); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -34,6 +34,8 @@ func (r *Registry) find(server, user string) (*userPool, *current, error) {
 //   - an *ExhaustedError when ctx's deadline or AcquireTimeout is over, or as the
 //     policy has it;
 //   - the error of the open when none of the user's connections can be opened;
+//   - an error at a user's first call when the Kind cannot make a connector, or has
+//     not made it when ConnectTimeout is over;
 //   - the error of ctx; ErrClosed when the registry closes.
 func (r *Registry) Acquire(ctx context.Context, server, user string) (*Conn, error) {
 	return routed(ctx, r, server, user, func(u *userPool, g *current) (*Conn, error) { return u.acquire(ctx, g) })
@@ -44,7 +46,7 @@ func (r *Registry) Acquire(ctx context.Context, server, user string) (*Conn, err
 func routed[T any](ctx context.Context, r *Registry, server, user string, call func(u *userPool, g *current) (T, error)) (T, error) {
 	var none T
 	for {
-		u, g, err := r.find(server, user)
+		u, g, err := r.find(ctx, server, user)
 		if err != nil {
 			return none, err
 		}

@@ -53,10 +53,11 @@ func (r *Registry) Apply(ctx context.Context, s Statement) error {
 // alter changes a copy of a server's definition and puts it in its place, with
 // nobody in between.
 func (r *Registry) alter(ctx context.Context, s Statement, change func(d *ServerDefinition) error) error {
-	if err := r.lock(ctx); err != nil {
+	give, err := r.turns.take(ctx, s.Server)
+	if err != nil {
 		return err
 	}
-	defer r.unlock()
+	defer give()
 	server, err := r.server(s.Server)
 	if err != nil {
 		return err
@@ -65,10 +66,11 @@ func (r *Registry) alter(ctx context.Context, s Statement, change func(d *Server
 	if err := change(&d); err != nil {
 		return err
 	}
-	return r.update(d)
+	return r.update(ctx, d)
 }
 
 func (s *Statement) onServer(d *ServerDefinition) error {
+	d.Options = maps.Clone(d.Options) // once, for all of them
 	var faults []error
 	named := map[string]bool{}
 	for _, o := range s.Options {

@@ -108,15 +108,7 @@ func (p *parser) fail(wanted string) {
 	if p.err != nil {
 		return
 	}
-	found := "the end"
-	switch p.token.kind {
-	case end:
-	case text:
-		found = "a text" // it may be a password
-	default:
-		found = fmt.Sprintf("%q", p.token.value)
-	}
-	p.err = &DDLError{p.token.at, "expected " + wanted + ", found " + found}
+	p.err = &DDLError{p.token.at, "expected " + wanted + ", found " + p.token.described()}
 }
 
 // accept takes a keyword or mark if it is next.

@@ -202,6 +202,8 @@ func (d ServerDefinition) faults() []error {
 	fault(d.Name == "", "Name: required")
 	fault(d.Kind == "", "Kind: required")
 	fault(d.MaxConnections < 0, "MaxConnections: %d is less than 1", d.MaxConnections)
+	fault(d.MaxConnections > math.MaxInt32, "MaxConnections: %d is more than %d", d.MaxConnections, math.MaxInt32)
+	fault(d.OnExhausted > math.MaxInt32, "OnExhausted: Overflow(%d) is more than %d", int(d.OnExhausted), math.MaxInt32)
 	fault(d.ConnectTimeout < 0, "ConnectTimeout: cannot be switched off")
 	fault(d.HealthCheck.Timeout < 0, "HealthCheck.Timeout: cannot be switched off")
 	fault(d.HealthCheck.Interval < 0, "HealthCheck.Interval: cannot be switched off; use Disabled")

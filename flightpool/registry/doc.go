@@ -68,9 +68,9 @@
 //
 //	definition, options, kind, declared, source   what a server is, in Go and as text
 //	lexer, ddl, apply           what a server is, in SQL
-//	registry, operate           servers; what is done to them
+//	registry, turns, check, operate   servers; what is done to them
 //	acquire, conn, calls        the way of a call
-//	server, userpool, generation, traffic   a server's users, and their pools
+//	server, making, userpool, generation, traffic   a server's users, and their pools
 //	share, control, account, ranking   the bound, and what is known of its users
 //	divide, take, drains        its division: who gets a slot, who gives one up
 //	health, probe, keeper, turned, tasks   whether a server works; the goroutine

@@ -13,7 +13,8 @@ import (
 )
 
 // A Kind knows how to reach one sort of server. Exactly one of Flight and
-// Connector is set.
+// Connector is set. Its functions are called on goroutines of the registry. Who waits
+// for one gives up with the own context, and after ConnectTimeout; a panic is an error.
 type Kind struct {
 	// Name is the Kind of the definitions that it serves.
 	Name string

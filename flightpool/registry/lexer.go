@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -35,6 +36,25 @@ type token struct {
 	kind  tokenKind
 	value string
 	at    Position
+}
+
+// keywords are those of the statements.
+var keywords = []string{"add", "alter", "cascade", "create", "data", "drop", "exists", "for", "foreign", "if", "mapping", "not", "options", "restrict", "server", "set", "type", "user", "version", "wrapper"}
+
+// described is what an error calls a token. A password may stand anywhere, in double
+// quotes or in none, so that only what the grammar itself has is repeated.
+func (t token) described() string {
+	switch {
+	case t.kind == end:
+		return "the end"
+	case t.kind == text:
+		return "a text"
+	case t.kind == quoted:
+		return "a name in double quotes"
+	case t.kind == word && !slices.Contains(keywords, t.value):
+		return "a name"
+	}
+	return fmt.Sprintf("%q", t.value)
 }
 
 // lexer takes SQL text apart.

@@ -21,7 +21,7 @@ func (r *Registry) Warmup(ctx context.Context, name string, n int) error {
 		if user == Public && len(d.Users) > 1 {
 			continue
 		}
-		if _, err := s.user(user); err != nil {
+		if _, err := s.user(ctx, user); err != nil {
 			return err
 		}
 	}
@@ -87,14 +87,14 @@ func (r *Registry) CheckNow(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	for ctx.Err() == nil {
-		p, begun := s.health.begin() // one under way is as good, but its answer may be late
+	for late := false; ctx.Err() == nil; late = true {
+		p, begun := s.health.begin()
 		if begun {
 			s.background(func(life context.Context) { s.probe(life, p) })
 		}
 		select {
 		case <-p.done:
-			if begun {
+			if begun || late { // else it may have begun before this call, and asked then
 				return p.err
 			}
 		case <-ctx.Done():

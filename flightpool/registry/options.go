@@ -89,6 +89,7 @@ var sameField = map[string]string{"validation_interval_seconds": "validation_int
 // SetOptions sets fields by the names of their options, such as max_connections;
 // what is no field's name goes to Options, for the kind. It returns every fault.
 func (d *ServerDefinition) SetOptions(values map[string]string) error {
+	d.Options = maps.Clone(d.Options)
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if _, ok := values[sameField[name]]; ok {
@@ -100,10 +101,10 @@ func (d *ServerDefinition) SetOptions(values map[string]string) error {
 	return errjoin.Join(faults...)
 }
 
+// setOption sets one. d.Options is the caller's own.
 func (d *ServerDefinition) setOption(name, value string) error {
 	o, ok := options[name]
 	if !ok {
-		d.Options = maps.Clone(d.Options)
 		if d.Options == nil {
 			d.Options = map[string]string{}
 		}
@@ -129,12 +130,12 @@ func (d *ServerDefinition) has(name string) bool {
 func (d *ServerDefinition) lacks(name string) bool { return !d.has(name) && !options[name].vague }
 
 // dropOption gives a field its default, or takes an option of the kind away.
+// d.Options is the caller's own.
 func (d *ServerDefinition) dropOption(name string) {
 	if o, ok := options[name]; ok {
 		o.reset(d)
 		return
 	}
-	d.Options = maps.Clone(d.Options)
 	delete(d.Options, name)
 }
 

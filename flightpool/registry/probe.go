@@ -1,9 +1,14 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -67,14 +72,17 @@ func (s *server) probe(life context.Context, p *probe) {
 // patience is how long a probe may take.
 func (s *server) patience() time.Duration {
 	d := s.def.Load()
-	return d.ConnectTimeout + d.HealthCheck.Timeout
+	if sum := d.ConnectTimeout + d.HealthCheck.Timeout; sum > 0 {
+		return sum
+	}
+	return math.MaxInt64 // both are said to be endless
 }
 
 // ask checks the server on a connection of one of its users and tells health what
 // that has shown.
 func (s *server) ask(ctx context.Context) error {
 	for {
-		u, err := s.anybody()
+		u, err := s.anybody(ctx)
 		if err != nil {
 			s.health.undecided()
 			return err
@@ -113,22 +121,28 @@ func superseded(err error, u *userPool, g *current) bool {
 	return closedUnder(err) && (u.removed.Load() || u.gen.Load() != g) || errors.Is(err, ErrUnhealthy)
 }
 
-// anybody finds a user to probe as: the one with the most calls, else any who is
-// mapped.
-func (s *server) anybody() (best *userPool, err error) {
-	most := uint64(0)
+// anybody finds a user to probe as: the one who got the most connections, so that
+// one whose password is wrong is not asked for while there is another; else the one
+// with the most calls; else the first by name who is mapped.
+func (s *server) anybody(ctx context.Context) (best *userPool, err error) {
+	var got, calls uint64
 	for _, u := range *s.users.Load() {
-		if n := u.calls(); best == nil || n > most {
-			best, most = u, n
+		g, c := u.counters(u.stats()).acquires, u.calls()
+		if best == nil || cmp.Or(cmp.Compare(g, got), cmp.Compare(c, calls), strings.Compare(best.name, u.name)) > 0 {
+			best, got, calls = u, g, c
 		}
 	}
 	if best != nil {
 		return best, nil
 	}
-	for name := range s.def.Load().Users {
-		return s.user(name)
+	names := slices.Sorted(maps.Keys(s.def.Load().Users))
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%w on server %q", ErrNoMapping, s.name)
 	}
-	return nil, fmt.Errorf("%w on server %q", ErrNoMapping, s.name)
+	if names[0] == Public && len(names) > 1 {
+		names = names[1:]
+	}
+	return s.user(ctx, names[0])
 }
 
 // failWaiters fails everybody who waits for a connection.

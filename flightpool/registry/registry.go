@@ -38,11 +38,10 @@ type Registry struct {
 	// view is copied on every change, so that looking a server up takes no lock.
 	view atomic.Pointer[view]
 
+	mu     sync.Mutex // guards writes of view
 	drains drains
-
-	// turn holds one value: the right to change the view or a definition. Who
-	// changes them may have to wait for others, and can give up.
-	turn chan struct{}
+	turns  turns
+	asks   tasks // of Kinds, what definitions are worth
 
 	life    context.Context //nolint:containedctx // what everything in the background runs on
 	end     context.CancelFunc
@@ -69,10 +68,9 @@ func NewWith(cfg Config) (*Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Registry{cfg: cfg, kinds: all, folded: folded, hub: sqlconn.NewHub(), turn: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
+	r := &Registry{cfg: cfg, kinds: all, folded: folded, hub: sqlconn.NewHub(), wake: make(chan struct{}, 1)}
 	r.life, r.end = context.WithCancel(detached())
 	r.view.Store(&view{servers: map[string]*server{}})
-	r.turn <- struct{}{}
 	return r, nil
 }
 
@@ -80,80 +78,33 @@ func NewWith(cfg Config) (*Registry, error) {
 // that caused their opening.
 func detached() context.Context { return context.Background() }
 
-// lock takes the right to change.
-func (r *Registry) lock(ctx context.Context) error {
-	select {
-	case <-r.turn: // also when ctx has ended: to close what can be closed at once
-	default:
-		select {
-		case <-r.turn:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	if r.view.Load().closed {
-		r.unlock()
+// change publishes a new view, unless the registry is closed.
+func (r *Registry) change(edit func(v *view)) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := r.view.Load()
+	if old.closed {
 		return ErrClosed
 	}
-	return nil
-}
-
-func (r *Registry) unlock() { r.turn <- struct{}{} }
-
-// change publishes a new view. The caller has the right to change.
-func (r *Registry) change(edit func(v *view)) {
-	old := r.view.Load()
-	v := &view{servers: maps.Clone(old.servers), closed: old.closed}
+	v := &view{servers: maps.Clone(old.servers)}
 	edit(v)
 	r.view.Store(v)
-}
-
-// check resolves a definition, finds its kind and asks it about the rest.
-func (r *Registry) check(d ServerDefinition) (*ServerDefinition, error) {
-	kind, known := r.kind(d.Kind)
-	d.Kind = kind
-	resolved, err := d.resolve()
-	switch {
-	case known:
-		if faults := invalid(&resolved, r.kinds[kind].Validate); faults != nil {
-			err = errjoin.Join(err, &DefinitionError{Server: d.Name, Err: faults})
-		}
-	case d.Kind != "":
-		err = errjoin.Join(err, &DefinitionError{Server: d.Name, Err: fmt.Errorf("Kind: %q is unknown; known are %v", d.Kind, slices.Sorted(maps.Keys(r.kinds)))})
-	}
-	return &resolved, err
-}
-
-// invalid asks a kind about what the server's options say, and about what they say
-// with each mapping's.
-func invalid(d *ServerDefinition, validate func(Reach) error) error {
-	if validate == nil {
-		return nil
-	}
-	if err := validate(d.reach(d.fixedFor(UserMapping{}, false))); err != nil {
-		return err
-	}
-	var faults []error
-	for _, user := range slices.Sorted(maps.Keys(d.Users)) {
-		if err := validate(d.reach(d.fixedFor(d.Users[user], false))); err != nil {
-			faults = append(faults, fmt.Errorf("user %q: %w", user, err))
-		}
-	}
-	return errjoin.Join(faults...)
+	return nil
 }
 
 // Register adds a server, and, unless WarmupConnections is negative, makes the
 // pools of its named users. It connects in the background. It returns every fault
 // of the definition, or ErrExists.
 func (r *Registry) Register(ctx context.Context, def ServerDefinition) error {
-	d, err := r.check(def)
+	d, err := r.check(ctx, def)
 	if err != nil {
 		return err
 	}
-	if err := r.lock(ctx); err != nil {
+	give, err := r.turns.take(ctx, d.Name)
+	if err != nil {
 		return err
 	}
-	defer r.unlock()
+	defer give()
 	if r.view.Load().servers[d.Name] != nil {
 		return fmt.Errorf("%w: %q", ErrExists, d.Name)
 	}
@@ -161,19 +112,47 @@ func (r *Registry) Register(ctx context.Context, def ServerDefinition) error {
 	r.drains.succeed(s)
 	given := def.clone()
 	s.given.Store(&given)
-	if d.WarmupConnections > 0 {
-		for name := range d.Users {
-			if name == Public {
-				continue
-			}
-			if _, err := s.user(name); err != nil {
-				return errjoin.Join(err, s.close(ctx))
-			}
+	if err := s.makeNamed(ctx, d); err != nil {
+		r.abandon(s)
+		return err
+	}
+	err = r.change(func(v *view) {
+		v.servers[d.Name] = s
+		r.keeping.Do(func() { r.keeper.Go(r.keep) })
+	})
+	if err != nil {
+		r.abandon(s)
+		return err
+	}
+	r.wakeKeeper()
+	return nil
+}
+
+// abandon closes a server that did not come about, in the background: nobody waits
+// for its Kind.
+func (r *Registry) abandon(s *server) {
+	r.drains.add(s)
+	r.asks.add()
+	go func() {
+		defer r.asks.done()
+		defer r.drains.prune(s.name)
+		_ = s.close(r.life) // there are no loans
+	}()
+}
+
+// makeNamed makes the pools that a new server begins with.
+func (s *server) makeNamed(ctx context.Context, d *ServerDefinition) error {
+	if d.WarmupConnections <= 0 {
+		return nil
+	}
+	for name := range d.Users {
+		if name == Public {
+			continue
+		}
+		if _, err := s.user(ctx, name); err != nil {
+			return err
 		}
 	}
-	r.change(func(v *view) { v.servers[d.Name] = s })
-	r.keeping.Do(func() { r.keeper.Go(r.keep) })
-	r.wakeKeeper()
 	return nil
 }
 
@@ -181,19 +160,21 @@ func (r *Registry) Register(ctx context.Context, def ServerDefinition) error {
 // connections and waiters change in place. Where anything changed that connections
 // are made with or checked by, the target, an option, a credential, new ones take
 // the place of the old, which are closed as they come back: no borrower notices.
+// The Kind has until ctx ends, and ConnectTimeout, to make them.
 // A user who has no mapping any more keeps what he has borrowed. When a pool cannot
 // be made of the new definition, nothing is changed.
 func (r *Registry) Update(ctx context.Context, def ServerDefinition) error {
-	if err := r.lock(ctx); err != nil {
+	give, err := r.turns.take(ctx, def.Name)
+	if err != nil {
 		return err
 	}
-	defer r.unlock()
-	return r.update(def)
+	defer give()
+	return r.update(ctx, def)
 }
 
-// update changes a definition. The caller has the right to change.
-func (r *Registry) update(def ServerDefinition) error {
-	d, err := r.check(def)
+// update changes a definition. The caller has the right to.
+func (r *Registry) update(ctx context.Context, def ServerDefinition) error {
+	d, err := r.check(ctx, def)
 	if err != nil {
 		return err
 	}
@@ -201,7 +182,7 @@ func (r *Registry) update(def ServerDefinition) error {
 	if s == nil {
 		return unknownServer(d.Name)
 	}
-	if err := s.update(d); err != nil {
+	if err := s.update(ctx, d); err != nil {
 		return &DefinitionError{Server: d.Name, Err: err}
 	}
 	given := def.clone()
@@ -215,17 +196,21 @@ func (r *Registry) update(def ServerDefinition) error {
 // that is registered by the same name meanwhile has what is left of
 // MaxConnections.
 func (r *Registry) Unregister(ctx context.Context, name string) error {
-	if err := r.lock(ctx); err != nil {
+	give, err := r.turns.take(ctx, name)
+	if err != nil {
 		return err
 	}
 	s := r.view.Load().servers[name]
 	if s != nil {
-		r.change(func(v *view) { delete(v.servers, name) })
 		r.drains.add(s)
+		err = r.change(func(v *view) { delete(v.servers, name) })
 	}
-	r.unlock()
-	if s == nil {
+	give()
+	switch {
+	case s == nil:
 		return unknownServer(name)
+	case err != nil:
+		return err // Close sees to it
 	}
 	defer r.drains.prune(name)
 	return s.close(ctx)
@@ -238,12 +223,11 @@ func (r *Registry) Unregister(ctx context.Context, name string) error {
 // it for at most 5s after the end of ctx; a *DrainError tells of that. A second
 // Close answers ErrClosed.
 func (r *Registry) Close(ctx context.Context) error {
-	if err := r.lock(ctx); err != nil {
-		return err
+	if !r.turns.close() {
+		return ErrClosed
 	}
-	servers := r.view.Load().servers
-	r.change(func(v *view) { v.servers, v.closed = map[string]*server{}, true })
-	r.unlock()
+	var servers map[string]*server
+	_ = r.change(func(v *view) { servers, v.servers, v.closed = v.servers, map[string]*server{}, true }) // it was not closed before
 	var wg sync.WaitGroup
 	faults := make([]error, len(servers))
 	i := 0
@@ -253,6 +237,7 @@ func (r *Registry) Close(ctx context.Context) error {
 		wg.Go(func() { faults[at] = s.close(ctx) })
 	}
 	wg.Wait()
+	faults = append(faults, r.changing(ctx))
 	r.end()
 	r.keeper.Wait()
 	return errjoin.Join(append(faults, r.hub.Close())...)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,10 +29,12 @@ type server struct {
 	life    context.Context //nolint:containedctx // what drains and probes run on: it lives as long as the server
 	end     context.CancelFunc
 	behind  tasks // drains and probes
+	pending tasks // calls into the Kind
 	notices notices
 
-	mu     sync.Mutex // guards writes of users, and closed
+	mu     sync.Mutex // guards writes of users, and the next two
 	closed bool
+	making map[string]*making
 
 	sweepAt time.Time // the keeper's
 	past    past      // what removed users did
@@ -47,39 +48,6 @@ func newServer(r *Registry, d *ServerDefinition) *server {
 	s.health.server, s.health.changed = d.Name, s.healthChanged
 	s.health.set(d.HealthCheck)
 	return s
-}
-
-// user finds a user's pool, or makes it.
-func (s *server) user(name string) (*userPool, error) {
-	for {
-		if u := (*s.users.Load())[name]; u != nil {
-			return u, nil
-		}
-		d := s.def.Load()
-		if _, ok := d.mapping(name); !ok {
-			err := fmt.Errorf("%w for user %q on server %q", ErrNoMapping, name, s.name)
-			if other := d.folded[strings.ToLower(name)]; other != "" {
-				err = fmt.Errorf("%w, but for %q: SQL folds names that are not in double quotes", err, other)
-			}
-			return nil, err
-		}
-		u := newUser(s, name, d)
-		g, err := u.prepare(s.life, s.registry.kinds[d.Kind], d)
-		if err != nil {
-			return nil, &DefinitionError{Server: s.name, Err: err}
-		}
-		if err := u.renew(s.life, g, d); err != nil {
-			return nil, err
-		}
-		added, err := s.add(u, d)
-		if added {
-			s.begin(u, d)
-			return u, nil
-		}
-		if closing := u.gen.Load().close(s.life); err != nil || closing != nil { // it has opened nothing
-			return nil, errjoin.Join(err, closing)
-		}
-	}
 }
 
 // add publishes a new user's pool, unless somebody else was faster or the
@@ -177,8 +145,8 @@ func (s *server) leave(u *userPool) (drain func(ctx context.Context) error) {
 }
 
 // update changes the definition, or nothing when a pool cannot be made of it.
-func (s *server) update(d *ServerDefinition) error {
-	next, err := s.prepare(d)
+func (s *server) update(ctx context.Context, d *ServerDefinition) error {
+	next, err := s.prepare(ctx, d)
 	if err != nil {
 		return err
 	}
@@ -196,33 +164,35 @@ func (s *server) update(d *ServerDefinition) error {
 			s.retire(u)
 			continue
 		}
-		err := error(nil)
-		if g == nil { // nothing to replace, or he came in between
-			g, err = u.prepare(s.life, s.registry.kinds[d.Kind], d)
+		if g == nil && u.outdated(d) { // made in between: the next call makes it of the new definition
+			s.retire(u)
+			continue
 		}
-		if err == nil {
-			err = u.renew(s.life, g, d)
-		}
-		if err != nil && !errors.Is(err, ErrClosed) {
+		if err := u.renew(s.life, g, d); err != nil && !errors.Is(err, ErrClosed) {
 			faults = append(faults, fmt.Errorf("user %q: %w", name, err))
 		}
 	}
 	for _, g := range next { // of users who went in between
-		faults = append(faults, g.close(s.life))
+		_ = g.close(s.life) // it has opened nothing
 	}
 	s.share.settle()
 	return errjoin.Join(faults...)
 }
 
 // prepare makes what a definition needs of new generations.
-func (s *server) prepare(d *ServerDefinition) (next map[*userPool]*current, err error) {
+func (s *server) prepare(ctx context.Context, d *ServerDefinition) (next map[*userPool]*current, err error) {
+	ctx, cancel := forKind(ctx, d.ConnectTimeout)
+	defer cancel()
 	next = map[*userPool]*current{}
 	var faults []error
 	for name, u := range *s.users.Load() {
 		if _, ok := d.mapping(name); !ok {
 			continue
 		}
-		switch g, err := u.prepare(s.life, s.registry.kinds[d.Kind], d); {
+		if !u.outdated(d) {
+			continue
+		}
+		switch g, err := called(ctx, &s.pending, func() (*current, error) { return u.prepare(s.life, s.registry.kinds[d.Kind], d) }, s.abandon); {
 		case err != nil:
 			faults = append(faults, fmt.Errorf("user %q: %w", name, err))
 		case g != nil:
@@ -236,6 +206,13 @@ func (s *server) prepare(d *ServerDefinition) (next map[*userPool]*current, err 
 		return nil, err
 	}
 	return next, nil
+}
+
+// abandon closes a generation that came too late.
+func (s *server) abandon(g *current) {
+	if g != nil {
+		_ = g.close(s.life) // it has opened nothing
+	}
 }
 
 // closeUsers removes all users' pools and waits for their loans until ctx ends;
@@ -281,5 +258,5 @@ func (s *server) close(ctx context.Context) error {
 	}
 	s.end()
 	s.share.stop()
-	return err
+	return errjoin.Join(err, s.unreturned(late))
 }

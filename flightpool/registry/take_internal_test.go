@@ -1,7 +1,6 @@
 package registry
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -106,79 +105,4 @@ func TestHowLongIdleAndHowLongATurnGoByWhatAnOpenTakes(t *testing.T) {
 		s := &share{openTime: took}
 		require.Equal(t, want, [2]time.Duration{s.cold(), s.turn()}, "%v", took)
 	}
-}
-
-// lenders stand for reservoirs in a benchmark: a connection is lent for a moment,
-// and given up as soon as it is asked for.
-type eager struct {
-	s *share
-	m *member
-}
-
-func (e *eager) resize(int)   {}
-func (e *eager) replace()     {}
-func (e *eager) refuse(error) {}
-func (e *eager) yield(int, time.Duration) int {
-	if e.m.held == 0 {
-		return 0
-	}
-	go e.s.free(e.m)
-	return 1
-}
-
-// BenchmarkGrant is a slot that goes from one user to the next, of 10 and of 600 who
-// wait for 5 slots: what it costs must not grow with them.
-func BenchmarkGrant(b *testing.B) {
-	for _, users := range []int{10, 600} {
-		b.Run(fmt.Sprint("users=", users), func(b *testing.B) { grants(b, users, b.N) })
-	}
-	b.Run("ratio", func(b *testing.B) {
-		var few, many []time.Duration
-		for range 21 {
-			few, many = append(few, grants(b, 10, 2000)), append(many, grants(b, 600, 2000))
-		}
-		slices.Sort(few)
-		slices.Sort(many)
-		b.ReportMetric(float64(many[10])/float64(few[10]), "ratio")
-	})
-}
-
-func grants(b *testing.B, users, n int) time.Duration {
-	s := newShare(&ServerDefinition{MaxConnections: 5, MaxConcurrentOpens: 8})
-	defer s.stop()
-	all := make([]*member, users)
-	for i := range all {
-		m := &member{share: s, size: 5}
-		m.pool = &eager{s, m}
-		s.join(m)
-		all[i] = m
-	}
-	done := make(chan struct{}, n)
-	turn := make(chan struct{}, 1000)
-	began := time.Now()
-	for i := range users {
-		go func() {
-			m := all[i]
-			for range turn {
-				m.share.demand(m, 1)
-				if _, err := m.admit(b.Context()); err != nil {
-					return
-				}
-				m.share.demand(m, -1)
-				m.share.opened(m, time.Microsecond)
-				m.share.returned(m)
-				done <- struct{}{}
-			}
-		}()
-	}
-	go func() {
-		for range n {
-			turn <- struct{}{}
-		}
-		close(turn)
-	}()
-	for range n {
-		<-done
-	}
-	return time.Since(began)
 }

@@ -143,6 +143,14 @@ func (u *userPool) queried(took time.Duration, err error) {
 	}
 }
 
+// outdated says whether the present generation was made with something else than d
+// says.
+func (u *userPool) outdated(d *ServerDefinition) bool {
+	mapping, _ := d.mapping(u.name)
+	k := u.server.registry.kinds[d.Kind]
+	return !reflect.DeepEqual(u.gen.Load().fixed, d.fixedFor(mapping, k.Flight != nil))
+}
+
 // prepare makes a generation for d if the present one was made with something
 // else; nil: it can change in place.
 func (u *userPool) prepare(ctx context.Context, k Kind, d *ServerDefinition) (*current, error) {

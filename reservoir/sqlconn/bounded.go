@@ -14,6 +14,23 @@ const noticeTime = 50 * time.Millisecond
 // errEnded is that of a driver that ended the goroutine of a call.
 var errEnded = errors.New("sqlconn: the driver ended the goroutine of the call")
 
+// guarded runs a call of the driver's on a goroutine of ours and tells done how it
+// ended, also when the driver panics or ends the goroutine: no borrower is there to
+// be told otherwise, and a panic would end the program.
+func guarded(call func() error, done func(error)) {
+	err := errEnded
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("sqlconn: the driver panicked: %v", p)
+		}
+		done(err)
+	}()
+	err = call()
+}
+
+// ignored is for guarded where nobody is to be told.
+func ignored(error) {}
+
 // bounded runs a check or a reset. When ctx has ended and the driver does not
 // notice, the call is given up with ctx's error: the connection is lost, and Close
 // waits a while for the call.
@@ -21,16 +38,11 @@ func (c *Conn) bounded(ctx context.Context, call func(ctx context.Context) error
 	if ctx.Done() == nil {
 		return call(ctx)
 	}
-	returned, result := make(chan struct{}), errEnded
-	go func() {
-		defer close(returned)
-		defer func() {
-			if p := recover(); p != nil {
-				result = fmt.Errorf("sqlconn: the driver panicked: %v", p)
-			}
-		}()
-		result = call(ctx)
-	}()
+	returned, result := make(chan struct{}), error(nil)
+	go guarded(func() error { return call(ctx) }, func(err error) {
+		result = err
+		close(returned)
+	})
 	select {
 	case <-returned:
 		return result

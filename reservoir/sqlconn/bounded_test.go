@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -216,3 +217,95 @@ type passwordConnector struct{ Password string }
 
 func (passwordConnector) Connect(context.Context) (driver.Conn, error) { return nil, errors.New("no") }
 func (passwordConnector) Driver() driver.Driver                        { return nil }
+
+// A driver that panics or ends its goroutine where no borrower waits ends neither
+// the program nor the wait for it.
+type wild struct {
+	dies   func()
+	stage  string // where: connect, close or kill
+	opened atomic.Int64
+}
+
+func (w *wild) Driver() driver.Driver { return nil }
+func (w *wild) Connect(ctx context.Context) (driver.Conn, error) {
+	if w.stage == "late" {
+		time.Sleep(time.Minute)
+	}
+	w.die("connect")
+	w.opened.Add(1)
+	return &wildConn{w}, nil
+}
+
+func (w *wild) die(stage string) {
+	if w.stage == stage {
+		w.dies()
+	}
+}
+
+type wildConn struct{ w *wild }
+
+func (*wildConn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("no") }
+func (*wildConn) Begin() (driver.Tx, error)           { return nil, errors.New("no") }
+func (c *wildConn) Close() error                      { c.w.die("late"); c.w.die("close"); return nil }
+func (c *wildConn) IsValid() bool                     { c.w.die("valid"); return true }
+
+func TestADriverThatPanicsWhereNoBorrowerWaits(t *testing.T) {
+	for name, dies := range map[string]func(){"panicked": func() { panic("so it is") }, "ended": runtime.Goexit} {
+		for _, stage := range []string{"connect", "late", "valid"} {
+			synctest.Test(t, func(t *testing.T) {
+				w := &wild{dies: dies, stage: stage}
+				hub := sqlconn.NewHub()
+				defer func() { require.NoError(t, hub.Close()) }()
+				target, err := sqlconn.New(hub, sqlconn.Config{Connector: w})
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				began := time.Now()
+				c, err := target.Open(ctx)
+				switch stage {
+				case "connect":
+					require.ErrorContains(t, err, "the driver "+name)
+					require.Zero(t, time.Since(began), "nobody waits for what cannot come")
+				case "late":
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					time.Sleep(time.Hour) // what came too late is closed
+					require.EqualValues(t, 1, w.opened.Load())
+				default:
+					require.NoError(t, err)
+					w.stage = ""
+					conn, err := c.Lend(ctx)
+					require.NoError(t, err)
+					w.stage = "valid"
+					require.ErrorContains(t, sqlconn.Return(ctx, conn), "the driver "+name)
+					w.stage = ""
+					require.NoError(t, target.Close(c))
+				}
+				synctest.Wait()
+			})
+		}
+	}
+}
+
+func TestADriverThatMakesNothingIsToldOf(t *testing.T) {
+	hub := sqlconn.NewHub()
+	defer func() { require.NoError(t, hub.Close()) }()
+	target, err := sqlconn.New(hub, sqlconn.Config{Connector: nothing{}})
+	require.NoError(t, err)
+	_, err = target.Open(t.Context())
+	require.ErrorContains(t, err, "made no connection")
+}
+
+type nothing struct{}
+
+func (nothing) Connect(context.Context) (driver.Conn, error) { return nil, nil } //nolint:nilnil // that is the point
+func (nothing) Driver() driver.Driver                        { return nil }
+
+func TestWhatDropsADriversPreparedStatements(t *testing.T) {
+	for sql, keeps := range map[string]bool{
+		"SELECT 1": true, "": true, "d": true, "DEALLOCATE mine": true, "SELECT discarded FROM deallocated": true, "DISCARD TEMP": true, "DISCARD PLANS": true,
+		"DISCARD ALL": false, "discard\n\tall;": false, "DISCARD/**/ALL": false, "DEALLOCATE ALL": false, "deallocate prepare all": false, "SELECT 1; DEALLOCATE all": false,
+		"DO $$ BEGIN EXECUTE 'discard all'; END $$": false, "DEALLOCATE stmtcache_0": false, `DEALLOCATE "stmtcache_0"`: false, "DISCARD": false,
+	} {
+		require.Equal(t, keeps, sqlconn.PostgreSQL.Traceless(sql), sql)
+	}
+}

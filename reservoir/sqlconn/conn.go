@@ -71,7 +71,7 @@ func (c *Conn) Lend(ctx context.Context) (*sql.Conn, error) {
 // closed, or their contexts end: database/sql has no other way to wait for them.
 func Return(ctx context.Context, conn *sql.Conn) error {
 	done := make(chan error, 1)
-	go func() { done <- ignoreDone(conn.Close()) }()
+	go guarded(conn.Close, func(err error) { done <- ignoreDone(err) })
 	select {
 	case err := <-done:
 		return err
@@ -84,7 +84,7 @@ func Return(ctx context.Context, conn *sql.Conn) error {
 // way of every loan.
 func ReturnWithin(limit time.Duration, conn *sql.Conn) error {
 	done := make(chan error, 1)
-	go func() { done <- ignoreDone(conn.Close()) }()
+	go guarded(conn.Close, func(err error) { done <- ignoreDone(err) })
 	runtime.Gosched() // mostly that is all it takes
 	select {
 	case err := <-done:

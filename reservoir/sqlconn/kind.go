@@ -34,8 +34,9 @@ type Kind struct {
 // The kinds that have more to them than a name.
 var (
 	// PostgreSQL is reset as DISCARD ALL does it, in one round trip, but keeps
-	// what drivers have prepared for themselves.
-	PostgreSQL = Kind{Name: "postgresql", ResetSQL: []string{
+	// what drivers have prepared for themselves. After a statement that drops that,
+	// too, the connection is closed: the driver does not know of it.
+	PostgreSQL = Kind{Name: "postgresql", Traceless: keepsPrepared, ResetSQL: []string{
 		"SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; " +
 			"SELECT pg_advisory_unlock_all(); DISCARD SEQUENCES; DISCARD TEMP; " +
 			"DO $$ DECLARE s text; BEGIN FOR s IN SELECT name FROM pg_prepared_statements WHERE from_sql " +
@@ -72,6 +73,44 @@ func (k Kind) withDefaults() Kind {
 		k.RollbackSQL = plainRollback
 	}
 	return k
+}
+
+// keepsPrepared says whether a statement surely leaves what the driver has prepared
+// for itself: there is no DISCARD ALL in it, and no DEALLOCATE but of a name that
+// is not the driver's. It looks at the words wherever they are, without a copy of
+// the text.
+func keepsPrepared(sql string) bool {
+	for i := 0; i < len(sql); i++ {
+		switch {
+		case sql[i]|' ' != 'd':
+		case hasWord(sql[i:], "DISCARD"):
+			if next := word(sql[i+len("DISCARD"):]); next == "" || strings.EqualFold(next, "ALL") {
+				return false
+			}
+		case hasWord(sql[i:], "DEALLOCATE"):
+			next := word(sql[i+len("DEALLOCATE"):])
+			if next == "" || strings.EqualFold(next, "ALL") || strings.EqualFold(next, "PREPARE") || hasWord(next, "stmtcache") {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func hasWord(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}
+
+// word is what s begins with after blanks, up to what is no letter or digit; empty
+// where a comment or a quoted name comes.
+func word(s string) string {
+	s = strings.TrimLeft(s, " \t\r\n\f\v")
+	if end := strings.IndexFunc(s, func(r rune) bool {
+		return r != '_' && r < 0x80 && !('0' <= r && r <= '9' || 'a' <= r|' ' && r|' ' <= 'z')
+	}); end >= 0 {
+		return s[:end]
+	}
+	return s
 }
 
 // mysqlTraceless knows reads and changes of data. Whatever may touch a variable

@@ -76,10 +76,7 @@ func (c *Conn) stopOnce(stop func()) {
 	if c.session == "" || c.stopping.Swap(true) {
 		return
 	}
-	go func() {
-		defer close(c.stopped)
-		stop()
-	}()
+	go guarded(func() error { stop(); return nil }, func(error) { close(c.stopped) })
 }
 
 // awaitStop sees to it that no statement of a connection that was cut runs on.

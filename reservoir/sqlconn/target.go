@@ -101,7 +101,7 @@ func (t *Target) connect(ctx context.Context) (*Conn, error) {
 		return nil, err
 	}
 	if err := c.bounded(ctx, c.identify); err != nil {
-		go func() { _ = t.Close(c) }() // nobody waits for it, and the error is why
+		go guarded(func() error { return t.Close(c) }, ignored) // nobody waits for it, and the error is why
 		return nil, err
 	}
 	return c, nil
@@ -114,8 +114,16 @@ func (t *Target) dial(ctx context.Context) (*Conn, error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		raw, err := t.cfg.Connector.Connect(ctx)
-		done <- result{raw, err}
+		var r result
+		guarded(func() (err error) {
+			if r.raw, err = t.cfg.Connector.Connect(ctx); err == nil && r.raw == nil {
+				err = errors.New("sqlconn: the driver made no connection")
+			}
+			return err
+		}, func(err error) {
+			r.err = err
+			done <- r
+		})
 	}()
 	made := func(r result) (*Conn, error) {
 		if r.err != nil {
@@ -137,7 +145,7 @@ func (t *Target) dial(ctx context.Context) (*Conn, error) {
 	}
 	go func() {
 		if r := <-done; r.err == nil {
-			_ = r.raw.Close() // nobody is there to be told
+			guarded(r.raw.Close, ignored)
 		}
 	}()
 	return nil, ctx.Err()
