@@ -2,6 +2,7 @@ package adbcpool
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow"
@@ -9,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // Bind is part of adbc.Statement.
@@ -55,7 +57,7 @@ func (s *statement) ExecuteQuery(ctx context.Context) (array.RecordReader, int64
 		n, err := s.load(ctx)
 		return nil, n, err
 	}
-	params, err := s.bound()
+	params, err := s.bound(ctx)
 	if err != nil {
 		return nil, -1, err
 	}
@@ -90,7 +92,7 @@ func (s *statement) ExecuteUpdate(ctx context.Context) (int64, error) {
 	if s.ingest.Table != "" {
 		return s.load(ctx)
 	}
-	params, err := s.bound()
+	params, err := s.bound(ctx)
 	if err != nil {
 		return -1, err
 	}
@@ -134,32 +136,51 @@ func (s *statement) load(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// bound is what is bound as one batch, which the caller releases, or nil.
-func (s *statement) bound() (arrow.RecordBatch, error) {
+// bound is what is bound as one batch, which the caller releases, or nil. A
+// stream is read once, in a goroutine of its own: when ctx ends while it does not
+// return, it is let go when it does.
+func (s *statement) bound(ctx context.Context) (arrow.RecordBatch, error) {
 	if s.params != nil {
 		s.params.Retain()
 	}
-	if s.stream == nil {
+	stream := s.stream
+	if stream == nil {
 		return s.params, nil
 	}
-	defer s.unbind() // a stream is read once
+	s.stream = nil
+	joined, present, err := callback.Within(ctx.Done(), func() (arrow.RecordBatch, error) { return joinAll(ctx, stream) },
+		arrow.RecordBatch.Release, stream.Release)
+	if !present {
+		err = ctx.Err()
+	}
+	return joined, toADBC(err)
+}
+
+// joinAll reads a stream to its end.
+func joinAll(ctx context.Context, stream array.RecordReader) (arrow.RecordBatch, error) {
 	var batches []arrow.RecordBatch
 	defer func() {
 		for _, b := range batches {
 			b.Release()
 		}
 	}()
-	for s.stream.Next() {
-		b := s.stream.RecordBatch()
+	for stream.Next() {
+		b := stream.RecordBatch()
+		if !b.Schema().Equal(stream.Schema()) {
+			return nil, badArgument("BindStream", fmt.Errorf("a batch has the schema %v, and its stream %v", b.Schema(), stream.Schema()))
+		}
 		b.Retain()
 		batches = append(batches, b)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 	}
-	if err := s.stream.Err(); err != nil {
-		return nil, toADBC(err)
+	if err := stream.Err(); err != nil {
+		return nil, err
 	}
-	joined, err := concat(s.stream.Schema(), batches)
+	joined, err := concat(stream.Schema(), batches)
 	if err != nil {
-		return nil, failure(adbc.StatusInvalidArgument, err.Error())
+		return nil, badArgument("BindStream", err)
 	}
 	return joined, nil
 }

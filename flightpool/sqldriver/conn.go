@@ -23,6 +23,12 @@ type conn struct {
 	left  leftover.Tx     // of a transaction that is over for database/sql
 	tx    *tx             // the open one, or nil
 	after func()          // runs once the connection is closed, or nil
+
+	// last is the context of the last call. database/sql closes the connection
+	// before that call returns.
+	last context.Context //nolint:containedctx // of whoever waits for Close
+	// closed are the statements that the server is to close yet.
+	closed []*flightpool.PreparedQuery
 }
 
 var (
@@ -37,6 +43,22 @@ var (
 
 func (c *conn) bounded() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.late, lateTimeout)
+}
+
+// begin is the first step of a call: it ends on the server what is over here.
+func (c *conn) begin(ctx context.Context) error {
+	c.last = ctx
+	if err := c.left.End(ctx, c.s); err != nil {
+		return fail(err)
+	}
+	for i, q := range c.closed {
+		if err := q.Close(ctx); errors.Is(err, session.ErrBusy) || ctx.Err() != nil {
+			c.closed = c.closed[i:] // what fails now is the call's to find out
+			return nil
+		}
+	}
+	c.closed = nil
+	return nil
 }
 
 // fail makes of a session's error what database/sql must see.
@@ -55,7 +77,10 @@ func (e badConn) Error() string   { return e.err.Error() }
 func (e badConn) Unwrap() []error { return []error{driver.ErrBadConn, e.err} }
 
 // Ping is part of driver.Pinger: a round trip to the server.
-func (c *conn) Ping(ctx context.Context) error { return fail(c.s.Ping(ctx)) }
+func (c *conn) Ping(ctx context.Context) error {
+	c.last = ctx
+	return fail(c.s.Ping(ctx))
+}
 
 // IsValid is part of driver.Validator. database/sql asks it when a connection is
 // no longer in use, and closes one that is not valid: what is idle is the pool's
@@ -64,8 +89,18 @@ func (*conn) IsValid() bool { return false }
 
 // Close is part of driver.Conn: it gives the session back to the pool, which
 // discards what cannot be used again.
+//
+// INVARIANT: nobody waits for that past the end of the context of the last call.
 func (c *conn) Close() error {
-	_ = c.s.Close() // its error says why the connection is not used again
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = c.s.Close() // its error says why the connection is not used again
+	}()
+	select {
+	case <-done:
+	case <-c.last.Done():
+	}
 	if c.after != nil {
 		c.after()
 	}
@@ -95,14 +130,16 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	if err != nil {
 		return nil, badArgument("Exec", err)
 	}
-	if err := c.left.End(ctx, c.s); err != nil {
-		return nil, fail(err)
+	if err := c.begin(ctx); err != nil {
+		return nil, err
 	}
 	opts := flightpool.QueryOptions{Route: routeOf(ctx)}
 	if params != nil {
 		defer params.Release()
 		opts.Params = params
 	}
+	ctx, stop := c.tx.bound(ctx)
+	defer stop()
 	result, err := c.s.QueryWithOptions(ctx, query, opts)
 	if errors.Is(err, flightpool.ErrAmbiguousRoute) { // Exec wants the effect
 		opts.Route = flightpool.RouteUpdate

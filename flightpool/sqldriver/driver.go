@@ -5,10 +5,8 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"io"
-	"time"
 
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // Name is that of the driver in database/sql.
@@ -35,7 +33,7 @@ func (Driver) OpenConnector(name string) (driver.Connector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &named{name: name, close: cfg.CloseTimeout, making: make(chan struct{}, 1)}, nil
+	return newNamed(name, cfg.CloseTimeout), nil
 }
 
 // Open is part of driver.Driver: a connection with a pool of its own, for those
@@ -100,92 +98,5 @@ func connect(ctx context.Context, p *flightpool.FlightSQLPool) (driver.Conn, err
 	if err != nil {
 		return nil, err
 	}
-	return &conn{s: s, late: context.WithoutCancel(ctx)}, nil
-}
-
-// named is a connector that makes its pool when it is first needed.
-type named struct {
-	name  string // holds secrets
-	close time.Duration
-
-	// making is held by whoever makes the pool or closes it, and guards the
-	// fields below. It is waited for no longer than a context.
-	making chan struct{}
-	made   *flightpool.FlightSQLPool // or nil
-	closed bool
-}
-
-var _ io.Closer = (*named)(nil)
-
-// Connect is part of driver.Connector.
-func (c *named) Connect(ctx context.Context) (driver.Conn, error) {
-	p, err := c.get(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return connect(ctx, p)
-}
-
-// Driver is part of driver.Connector.
-func (c *named) Driver() driver.Driver { return ofPool{get: c.ready} }
-
-// get is the pool, which is made unless it is. Whoever makes it is bounded by
-// ctx, but lends it no values: it serves others too.
-func (c *named) get(ctx context.Context) (*flightpool.FlightSQLPool, error) {
-	select {
-	case c.making <- struct{}{}:
-		defer func() { <-c.making }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	switch {
-	case c.closed:
-		return nil, badArgument("Connect", flightpool.ErrClosed)
-	case c.made != nil:
-		return c.made, nil
-	}
-	bounded, cancel := context.WithCancelCause(detached())
-	defer cancel(nil)
-	unhook := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	defer unhook()
-	p, err := flightpool.New(bounded, c.name, flightpool.Config{}) //nolint:contextcheck // bounded ends with ctx
-	if err != nil {
-		if ctx.Err() != nil {
-			err = errjoin.Join(err, ctx.Err())
-		}
-		return nil, err
-	}
-	c.made = p
-	return p, nil
-}
-
-// ready is the pool if it is made and nobody is at it.
-func (c *named) ready() *flightpool.FlightSQLPool {
-	select {
-	case c.making <- struct{}{}:
-		defer func() { <-c.making }()
-		return c.made
-	default:
-		return nil
-	}
-}
-
-// Close is part of io.Closer: sql.DB.Close calls it. It waits for what is in use,
-// for the target's close_timeout, and then ends it.
-func (c *named) Close() error {
-	c.making <- struct{}{}
-	p := c.made
-	c.made, c.closed = nil, true
-	<-c.making
-	if p == nil {
-		return nil
-	}
-	const usual = 5 * time.Second
-	wait := c.close
-	if wait <= 0 {
-		wait = usual
-	}
-	ctx, cancel := context.WithTimeout(detached(), wait)
-	defer cancel()
-	return p.Close(ctx)
+	return &conn{s: s, late: context.WithoutCancel(ctx), last: ctx}, nil
 }

@@ -34,8 +34,8 @@ var (
 
 // query runs a query and wraps its rows.
 func (c *conn) query(ctx context.Context, run func(ctx context.Context) (*flightpool.QueryResult, error)) (driver.Rows, error) {
-	if err := c.left.End(ctx, c.s); err != nil {
-		return nil, fail(err)
+	if err := c.begin(ctx); err != nil {
+		return nil, err
 	}
 	ctx, stop := c.tx.bound(ctx)
 	result, err := run(ctx)
@@ -46,9 +46,9 @@ func (c *conn) query(ctx context.Context, run func(ctx context.Context) (*flight
 	return &rows{result: result, stop: stop}, nil
 }
 
-// bound is ctx, ended by the end of the transaction's as well: database/sql
-// closes the rows of a transaction whose context has ended, and Close would wait
-// for the end of a change.
+// bound is ctx, ended by the end of the transaction's as well: database/sql rolls
+// back a transaction whose context has ended, and closes its rows, but waits for
+// its statement before, of which tx.Exec has no context.
 func (t *tx) bound(ctx context.Context) (context.Context, func()) {
 	if t == nil || t.ctx.Done() == nil {
 		return ctx, func() {}

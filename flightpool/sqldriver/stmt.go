@@ -6,7 +6,6 @@ import (
 	"errors"
 
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 )
 
 // Prepare is part of driver.Conn.
@@ -14,9 +13,11 @@ func (c *conn) Prepare(query string) (driver.Stmt, error) { return c.PrepareCont
 
 // PrepareContext is part of driver.ConnPrepareContext.
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	if err := c.left.End(ctx, c.s); err != nil {
-		return nil, fail(err)
+	if err := c.begin(ctx); err != nil {
+		return nil, err
 	}
+	ctx, stop := c.tx.bound(ctx)
+	defer stop()
 	q, err := c.s.PrepareQueryWithOptions(ctx, query, flightpool.QueryOptions{Route: routeOf(ctx)})
 	if err != nil {
 		return nil, fail(err)
@@ -50,6 +51,11 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 
 // ExecContext is part of driver.StmtExecContext.
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	if err := s.conn.begin(ctx); err != nil {
+		return nil, err
+	}
+	ctx, stop := s.conn.tx.bound(ctx)
+	defer stop()
 	result, err := s.run(ctx, args)
 	if errors.Is(err, flightpool.ErrAmbiguousRoute) { // Exec wants the effect
 		return s.update(ctx, args)
@@ -80,9 +86,6 @@ func (s *stmt) run(ctx context.Context, args []driver.NamedValue) (*flightpool.Q
 	if err != nil {
 		return nil, badArgument("Stmt", err)
 	}
-	if err := s.conn.left.End(ctx, s.conn.s); err != nil {
-		return nil, err
-	}
 	opts := flightpool.QueryOptions{Route: routeOf(ctx)}
 	if params != nil {
 		defer params.Release()
@@ -101,14 +104,10 @@ func (s *stmt) Query([]driver.Value) (driver.Rows, error) { return nil, driver.E
 // Deprecated: database/sql calls ExecContext.
 func (s *stmt) Exec([]driver.Value) (driver.Result, error) { return nil, driver.ErrSkip }
 
-// Close is part of driver.Stmt. A statement whose rows are still being read is
-// closed with its session.
+// Close is part of driver.Stmt. The statement is closed on the server by the next
+// call of the connection, or with its session: Close has no context to wait with,
+// and database/sql calls it before a call of its user's returns.
 func (s *stmt) Close() error {
-	ctx, stop := s.conn.bounded()
-	defer stop()
-	err := s.q.Close(ctx)
-	if errors.Is(err, session.ErrBusy) {
-		return nil
-	}
-	return fail(err)
+	s.conn.closed = append(s.conn.closed, s.q)
+	return nil
 }

@@ -18,8 +18,8 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	if opts.Isolation != 0 || opts.ReadOnly {
 		return nil, badArgument("BeginTx", errors.New("isolation levels and read-only transactions are not known to Flight SQL"))
 	}
-	if err := c.left.End(ctx, c.s); err != nil {
-		return nil, fail(err)
+	if err := c.begin(ctx); err != nil {
+		return nil, err
 	}
 	if err := c.s.BeginTransaction(ctx); err != nil {
 		return nil, fail(err)
@@ -37,17 +37,25 @@ type tx struct {
 // Commit is part of driver.Tx. When the transaction's context ends before the
 // server has answered, errors.Is finds flightpool.ErrCommitUnknown.
 func (t *tx) Commit() error {
-	t.conn.tx = nil
+	t.conn.tx, t.conn.last = nil, t.ctx
 	err := t.conn.s.Commit(t.ctx)
 	t.conn.left.Note(err)
 	return err // never a reason to try the commit elsewhere
 }
 
-// Rollback is part of driver.Tx. It goes out although the context has ended.
+// Rollback is part of driver.Tx. It goes out although the transaction's context
+// has ended, for which database/sql calls it with nobody waiting. When that ends
+// meanwhile, the session is left to roll back by itself.
 func (t *tx) Rollback() error {
-	t.conn.tx = nil
+	t.conn.tx, t.conn.last = nil, t.ctx
 	ctx, stop := t.conn.bounded()
 	defer stop()
+	if t.ctx.Err() == nil {
+		both, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(t.ctx, func() { cancel(t.ctx.Err()) })()
+		ctx = both
+	}
 	err := t.conn.s.Rollback(ctx)
 	t.conn.left.Note(err)
 	if errors.Is(err, flightpool.ErrSessionLost) {

@@ -10,6 +10,7 @@ import (
 	"github.com/apache/arrow-adbc/go/adbc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/session"
 )
@@ -49,7 +50,8 @@ func (c *Foreign) begin(ctx context.Context, op string) (*task, error) {
 // enter runs f in the driver and waits for it, but no longer than for the
 // end of the call's context and the driver's patience. What f returns after
 // that is given to late, and the connection is lost: nobody knows what the
-// driver is at.
+// driver is at. A panic or Goexit in f, which may run a reader of the caller's,
+// goes on in the caller, and the connection is lost likewise.
 func enter[T any](t *task, stage session.Stage, f func(context.Context) (T, error), late func(T)) (T, error) {
 	var none T
 	c := t.conn
@@ -63,38 +65,26 @@ func enter[T any](t *task, stage session.Stage, f func(context.Context) (T, erro
 		return none, t.lost(stage, nil)
 	}
 	t.sent.Store(true)
-	type answer struct {
-		v   T
-		err error
-	}
-	answered := make(chan answer)
-	left := make(chan struct{})
-	go func() {
-		defer func() { <-c.turn }()
-		v, err := f(t.ctx)
-		select {
-		case answered <- answer{v, err}:
-		case <-left:
-			if err == nil && late != nil {
-				late(v)
-			}
-		}
-	}()
 	wait := make(chan struct{})
 	unhook := context.AfterFunc(t.ctx, func() { time.AfterFunc(patience, func() { close(wait) }) })
 	defer unhook()
-	select {
-	case a := <-answered:
-		if a.err != nil {
-			return none, t.fail(stage, a.err)
+	returned := false
+	defer func() {
+		if !returned {
+			c.lose(fmt.Errorf("a callback or reader of the caller's has ended %s by a panic or Goexit", t.op))
 		}
-		return a.v, nil
-	case <-wait:
-		close(left)
+	}()
+	v, present, err := callback.Within(wait, func() (T, error) { return f(t.ctx) }, late, func() { <-c.turn })
+	returned = true
+	switch {
+	case !present:
 		cause := t.ctx.Err()
 		c.lose(fmt.Errorf("the driver does not return from %s, whose context has ended", t.op))
 		return none, t.fail(stage, cause)
+	case err != nil:
+		return none, t.fail(stage, err)
 	}
+	return v, nil
 }
 
 // after runs f in the driver, at once if the driver is free, without waiting

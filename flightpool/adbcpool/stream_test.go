@@ -1,0 +1,147 @@
+package adbcpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// hostile is a reader of a user's that does something else after some batches.
+type hostile struct {
+	array.RecordReader
+	good int
+	then func() bool
+	err  error
+}
+
+func (h *hostile) Next() bool {
+	if h.good--; h.good >= 0 {
+		return h.RecordReader.Next()
+	}
+	return h.then()
+}
+
+func (h *hostile) Err() error { return h.err }
+
+// column is a batch of one column of a type.
+func column(of arrow.DataType) arrow.RecordBatch {
+	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "v", Type: of, Nullable: true}}, nil))
+	defer b.Release()
+	b.Field(0).AppendNull()
+	return b.NewRecordBatch()
+}
+
+// hostiles are what a reader may do in the middle, and what its caller sees.
+var hostiles = map[string]struct {
+	then func() bool
+	sees string // "context", "panic", "goexit"
+}{
+	"blocks":  {func() bool { time.Sleep(time.Hour); return false }, "context"},
+	"endless": {func() bool { time.Sleep(time.Millisecond); return true }, "context"},
+	"panics":  {func() bool { panic("reader") }, "panic"},
+	"exits":   {func() bool { runtime.Goexit(); return false }, "goexit"},
+}
+
+// seen runs call in a goroutine and says how it ended.
+func seen(call func() error) string {
+	how := make(chan string)
+	go func() {
+		is := "goexit"
+		defer func() {
+			if v := recover(); v != nil {
+				is = "panic"
+			}
+			how <- is
+		}()
+		switch err := call(); {
+		case errors.Is(err, context.DeadlineExceeded):
+			is = "context"
+		default:
+			is = fmt.Sprint(err)
+		}
+	}()
+	return <-how
+}
+
+// Whatever a reader of the user's does, its caller is back with its context, and
+// hears of a panic, and the pool goes on.
+func TestAReaderOfTheUsersHoldsNobodyUp(t *testing.T) {
+	calls := map[string]func(ctx context.Context, r rig, p *flightpool.FlightSQLPool, rows array.RecordReader) error{
+		"Ingest": func(ctx context.Context, _ rig, p *flightpool.FlightSQLPool, rows array.RecordReader) error {
+			_, err := p.Ingest(ctx, "t", rows, flightpool.IngestOptions{Mode: session.IngestAppend})
+			return err
+		},
+		"BindStream": func(ctx context.Context, r rig, p *flightpool.FlightSQLPool, rows array.RecordReader) error {
+			cn, err := Database(p).Open(ctx)
+			require.NoError(r, err)
+			defer func() { require.NoError(r, cn.Close()) }()
+			st := r.stmt(cn, "INSERT INTO t VALUES (?)")
+			require.NoError(r, st.BindStream(ctx, rows))
+			_, err = st.ExecuteUpdate(ctx)
+			return err
+		},
+	}
+	for _, kind := range kinds {
+		for name, h := range hostiles {
+			for what, call := range calls {
+				inBubble(t, testserver.Strict(), func(r rig) {
+					p := r.pool(kind)
+					r.update(p, "CREATE TABLE t (v BIGINT)")
+					inner, err := array.NewRecordReader(ints(1).Schema(), []arrow.RecordBatch{ints(1), ints(2)})
+					require.NoError(r, err)
+					ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+					defer cancel()
+					began := time.Now()
+					got := seen(func() error { return call(ctx, r, p, &hostile{RecordReader: inner, good: 1, then: h.then}) })
+					require.Equal(r, h.sees, got, "%s, %s, %s", kind, name, what)
+					require.LessOrEqual(r, time.Since(began), time.Second+50*time.Millisecond, "%s, %s, %s", kind, name, what)
+					time.Sleep(2 * time.Hour)
+					synctest.Wait()
+					require.Zero(r, p.Stats().InUse, "%s, %s, %s", kind, name, what)
+					require.NoError(r, p.Ping(r.Context()))
+				})
+			}
+		}
+	}
+}
+
+func TestADBCAStreamWhoseBatchesDifferIsRefused(t *testing.T) {
+	inBubble(t, testserver.Strict(), func(r rig) {
+		p := r.pool("native")
+		r.update(p, "CREATE TABLE t (v BIGINT)")
+		cn, err := Database(p).Open(r.Context())
+		require.NoError(r, err)
+		defer func() { require.NoError(r, cn.Close()) }()
+		st := r.stmt(cn, "INSERT INTO t VALUES (?)")
+		other := column(arrow.BinaryTypes.String)
+		good, err := array.NewRecordReader(ints(1).Schema(), []arrow.RecordBatch{ints(1)})
+		require.NoError(r, err)
+		require.NoError(r, st.BindStream(r.Context(), &swapped{good, other}))
+		_, err = st.ExecuteUpdate(r.Context())
+		require.Equal(r, adbc.StatusInvalidArgument, r.status(err))
+		require.ErrorContains(r, err, "schema")
+		require.Zero(r, r.count(p, "t"))
+	})
+}
+
+// swapped gives another batch than its schema has.
+type swapped struct {
+	array.RecordReader
+	batch arrow.RecordBatch
+}
+
+func (s *swapped) RecordBatch() arrow.RecordBatch { return s.batch }

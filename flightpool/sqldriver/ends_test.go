@@ -1,0 +1,117 @@
+package sqldriver
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// tx.Exec has no context but that of the transaction.
+func TestTheContextOfATransactionEndsWhatRunsInIt(t *testing.T) {
+	for _, run := range []func(tx *sql.Tx) error{
+		func(tx *sql.Tx) error { _, err := tx.Exec("SELECT sleep('1h')"); return err },
+		func(tx *sql.Tx) error { _, err := tx.Query("SELECT sleep('1h')"); return err },
+		func(tx *sql.Tx) error {
+			stmt, err := tx.Prepare("SELECT sleep('1h')")
+			if err == nil {
+				_, err = stmt.Exec()
+			}
+			return err
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			_, open := inMemory(t, 0)
+			p, err := open(t.Context())
+			require.NoError(t, err)
+			db := OpenDB(p)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			began := time.Now()
+			tx, err := db.BeginTx(ctx, nil)
+			require.NoError(t, err)
+			require.ErrorIs(t, run(tx), context.DeadlineExceeded)
+			require.LessOrEqual(t, time.Since(began), time.Second+50*time.Millisecond)
+			synctest.Wait()
+			require.NoError(t, db.Close())
+			require.NoError(t, p.Close(context.Background()))
+		})
+	}
+}
+
+// database/sql closes statements and connections before a call returns.
+func TestNobodyWaitsPastTheContextForWhatIsCleanedUp(t *testing.T) {
+	for name, run := range map[string]func(ctx context.Context, db *sql.DB, stmt *sql.Stmt) error{
+		"a setting is taken back": func(ctx context.Context, db *sql.DB, _ *sql.Stmt) error {
+			_, err := db.ExecContext(ctx, "SET a = 1")
+			return err
+		},
+		"a statement is closed": func(ctx context.Context, _ *sql.DB, stmt *sql.Stmt) error {
+			_, err := stmt.ExecContext(ctx)
+			return err
+		},
+		"a statement is prepared and closed": func(ctx context.Context, db *sql.DB, _ *sql.Stmt) error {
+			stmt, err := db.PrepareContext(ctx, "SELECT 2")
+			if err == nil {
+				err = stmt.Close()
+			}
+			return err
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, err := testserver.Start(testserver.Options{Profile: testserver.Strict(), Listen: testserver.InMemory})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, s.Close()) }()
+			p, err := flightpool.New(t.Context(), "grpc://127.0.0.1:1", flightpool.Config{MaxSize: 1, CloseTimeout: time.Minute, Dialer: s.Dial})
+			require.NoError(t, err)
+			db := OpenDB(p)
+			stmt, err := db.PrepareContext(t.Context(), "SELECT 1")
+			require.NoError(t, err)
+			s.Faults().Set(testserver.Fault{On: "ClosePreparedStatement", Do: testserver.Hang()})
+			s.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: "RESET", Do: testserver.Hang()})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			began := time.Now()
+			require.NoError(t, run(ctx, db, stmt), name)
+			require.LessOrEqual(t, time.Since(began), time.Second+50*time.Millisecond, name)
+			s.Faults().Clear()
+			require.NoError(t, stmt.Close())
+			require.NoError(t, db.Close())
+			require.NoError(t, p.Close(context.Background()))
+		})
+	}
+}
+
+// A connection that is used for long keeps no statements on the server.
+func TestAStatementIsClosedByTheNextCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := testserver.Start(testserver.Options{Profile: testserver.Strict(), Listen: testserver.InMemory})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, s.Close()) }()
+		p, err := flightpool.New(t.Context(), "grpc://127.0.0.1:1", flightpool.Config{MaxSize: 1, Dialer: s.Dial})
+		require.NoError(t, err)
+		db := OpenDB(p)
+		cn, err := db.Conn(t.Context())
+		require.NoError(t, err)
+		for range 20 {
+			stmt, err := cn.PrepareContext(t.Context(), "SELECT 1")
+			require.NoError(t, err)
+			var one int
+			require.NoError(t, stmt.QueryRowContext(t.Context()).Scan(&one))
+			require.NoError(t, stmt.Close())
+			require.LessOrEqual(t, s.Ledger().Snapshot().Prepared, 2)
+		}
+		require.NoError(t, cn.PingContext(t.Context()))
+		require.NoError(t, cn.Close())
+		require.NoError(t, db.PingContext(t.Context()))
+		require.Zero(t, s.Ledger().Snapshot().Prepared)
+		require.NoError(t, db.Close())
+		require.NoError(t, p.Close(context.Background()))
+	})
+}
