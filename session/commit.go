@@ -127,8 +127,9 @@ func (s *SessionHandle) endByRollback(c *call, tx transaction) error {
 // with the commit that it refused for example, or that it cannot roll back now.
 // Some servers say the first once and then forget it. Others name the reason by
 // the status of the refusal. For the rest a transaction of our own tells whether
-// the server can begin and end one: then none is open in the session, and the
-// connection is given up all the same, since the server may have kept ours.
+// the server can begin and end one: then none is open in the session. Unless the
+// status speaks of a state, the connection is given up all the same, since the
+// server may have kept ours.
 func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
 	first := s.conn.EndTx(ctx, tx.id, false)
 	if first == nil || FaultIn(first) != FaultStatement {
@@ -146,13 +147,16 @@ func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
 		return err
 	}
 	switch status.Code(err) {
-	case codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition:
+	case codes.NotFound, codes.InvalidArgument:
 		return left
 	default:
 	}
 	fresh, beginErr := s.conn.Begin(ctx)
 	if beginErr != nil || s.conn.EndTx(ctx, fresh, false) != nil {
 		return err
+	}
+	if status.Code(err) == codes.FailedPrecondition {
+		return left
 	}
 	s.markDiscard(fmt.Errorf("rollback refused: %w", err))
 	return left

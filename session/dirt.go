@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/flightpool/flightpool/internal/sqlscan"
@@ -13,6 +14,7 @@ import (
 // could see.
 type dirt struct {
 	effects []sqlscan.Effect
+	refused []sqlscan.Effect   // settings that a refused statement may have changed: DuckDB sets some before it looks at the value
 	before  map[string]reading // what readers of the session saw before its first change, by their key
 	unread  map[string]bool    // keys of readers that could not be asked before a change: too late since
 	options map[string]any     // session options as they were before SetOption
@@ -34,6 +36,27 @@ func (d *dirt) add(script sqlscan.Script, done bool) {
 			d.effects = append(d.effects, e)
 		}
 	}
+}
+
+// addRefused records what a single statement may have left that the server has
+// refused: settings, as far as they were read before. One that was not is none of
+// the server's.
+func (d *dirt) addRefused(script sqlscan.Script) {
+	for _, e := range script.Effects() {
+		_, read := d.before[settingReader(e).key]
+		switch {
+		case e.Kind == sqlscan.EffectSettings:
+			d.effects, d.used = append(d.effects, e), true
+		case e.Kind == sqlscan.EffectSetting && read:
+			d.refused = append(d.refused, e)
+		}
+	}
+}
+
+// elsewhere reports whether a call of the caller's may have changed where names
+// are looked for.
+func (d *dirt) elsewhere() bool {
+	return len(d.options) > 0 || slices.ContainsFunc(d.effects, func(e sqlscan.Effect) bool { return e.Kind == sqlscan.EffectNamespace })
 }
 
 // forget is e if what it takes back was on record, which it no longer is when
@@ -84,17 +107,18 @@ func (s *SessionHandle) clean() error {
 	s.mu.prepared = nil
 	s.mu.Unlock()
 	touched := s.touched(d)
-	switch {
-	case s.policy.OnReturn.mode == resetDiscard && touched:
-		_ = s.endOpen(tx, nil)
-		return errors.New("discarded after use, as configured")
-	case !unclean:
+	thrown := s.policy.OnReturn.mode == resetDiscard && touched
+	if !thrown && !unclean {
 		return nil // the way of nearly every call: nothing was left, nothing is sent
 	}
-	start := time.Now()
-	err := s.endOpen(tx, prepared)
 	ctx, stop := s.policy.bounded()
 	defer stop()
+	if thrown {
+		_ = s.endOpen(ctx, tx, nil)
+		return errors.New("discarded after use, as configured")
+	}
+	start := time.Now()
+	err := s.endOpen(ctx, tx, prepared)
 	if err == nil && s.mustReset(d, touched) {
 		err = s.reset(ctx, d)
 	}
@@ -113,22 +137,28 @@ func (s *SessionHandle) clean() error {
 func (s *SessionHandle) mustReset(d dirt, touched bool) bool {
 	switch s.policy.OnReturn.mode {
 	case resetAuto:
-		return len(d.effects) > 0 || len(d.options) > 0 || d.moved || d.ask
+		return len(d.effects) > 0 || len(d.refused) > 0 || len(d.options) > 0 || d.moved || d.ask
 	case resetSQL:
 		return touched
 	default:
-		return len(d.options) > 0
+		return len(d.options) > 0 || d.moved
 	}
 }
 
 // reset takes back what was left. Options are put back under every mode, since a
-// call of ours has set them, and before the owner's statements.
+// call of ours has set them, and the place after an INSERT with parameters, since
+// no text of the caller's has left it: both before the owner's statements.
 func (s *SessionHandle) reset(ctx context.Context, d dirt) error {
 	if len(d.options) > 0 {
 		if err := s.putOptionsBack(ctx, d.options); err != nil {
 			return fmt.Errorf("put session options back: %w", err)
 		}
 		if err := s.putPlaceOfOptionsBack(ctx, d); err != nil {
+			return err
+		}
+	}
+	if d.moved && s.policy.OnReturn.mode != resetAuto {
+		if err := s.leadAstrayBack(ctx, d); err != nil {
 			return err
 		}
 	}

@@ -451,11 +451,13 @@ var (
 )
 
 func (p *play) end(how string, err error) error {
-	if p.tx != nil {
-		p.tx.end, p.tx.err = how, err
-		if err == nil || how == "Commit" {
-			p.tx = nil
-		}
+	var e *Error
+	if p.tx == nil || errors.As(err, &e) && e.Unsent && FaultIn(err) == FaultContext {
+		return err // nothing has ended
+	}
+	p.tx.end, p.tx.err = how, err
+	if err == nil || how == "Commit" || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		p.tx = nil
 	}
 	return err
 }
@@ -619,7 +621,7 @@ func (sc scene) perform(t *testing.T) (p *play, trips int) {
 			p = one()
 			p.run(steps)
 			w.stored, w.sess, w.log, w.trips, w.lost = map[int]int{}, newWorldSession(), nil, 0, nil
-			w.ctxs = nil
+			w.ctxs, w.places = nil, map[int]string{}
 		}
 		w.faults = sc.faults
 		p = one()

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"fmt"
 )
 
@@ -16,7 +17,9 @@ func (s *SessionHandle) giveBack() error {
 	case lost != nil:
 		reason = lostError(lost)
 	case reason != nil:
-		_ = s.endOpen(tx, nil)
+		ctx, stop := s.policy.bounded()
+		_ = s.endOpen(ctx, tx, nil)
+		stop()
 	default:
 		failure = s.clean()
 		reason = failure
@@ -54,9 +57,7 @@ func (s *SessionHandle) giveBackFor(c *call) {
 }
 
 // endOpen ends what no mode may leave open.
-func (s *SessionHandle) endOpen(tx transaction, prepared map[*PreparedQuery]struct{}) error {
-	ctx, stop := s.policy.bounded()
-	defer stop()
+func (s *SessionHandle) endOpen(ctx context.Context, tx transaction, prepared map[*PreparedQuery]struct{}) error {
 	if tx.open() {
 		if err := s.rollBack(ctx, tx); !gone(err) {
 			return fmt.Errorf("roll back: %w", err)

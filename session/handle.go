@@ -200,7 +200,7 @@ func (s *SessionHandle) conclude(c *call, o outcome, e *Error) {
 }
 
 // note records what a statement that was sent leaves behind. A single statement
-// that the server has refused left nothing; a procedure or a script may have
+// that the server has refused left a setting at most; a procedure or a script may have
 // done something before it failed, such as to begin a transaction of its own,
 // in which the session is then. The lock is held.
 func (s *SessionHandle) note(c *call, e *Error) {
@@ -208,6 +208,7 @@ func (s *SessionHandle) note(c *call, e *Error) {
 		return
 	}
 	if e != nil && e.Fault == FaultStatement && !c.many && c.script.Atomic() {
+		s.mu.dirt.addRefused(c.script)
 		return
 	}
 	if e != nil && e.Fault == FaultStatement && !c.script.Atomic() {

@@ -20,7 +20,16 @@ func (s *SessionHandle) SetOption(ctx context.Context, key string, value any) er
 	if err != nil {
 		return err
 	}
-	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, risks) }
+	tx := s.txState()
+	c.ready = func(ctx context.Context) error {
+		if err := s.proveSession(ctx, risks); err != nil {
+			return err
+		}
+		if tx.phase == txAborted && s.isAstray() {
+			return usage(tx.abortedErr()) // an option may lead elsewhere, and back would then be wrong
+		}
+		return s.backInPlace(ctx, Call{Tx: tx.id})
+	}
 	return do(c, func(ctx context.Context) error {
 		err := s.rememberOption(ctx, key)
 		if err == nil {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-
-	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
 // Where names are looked for: with the whole search path where the server has
@@ -29,26 +27,28 @@ type insertion struct {
 }
 
 // beforeInsert reads where the session is before an INSERT with parameters is
-// sent, unless the server is known to leave it there.
+// sent, unless the server is known to leave it there. What is done about it does
+// not depend on Config.OnReturn, since no text of the caller's has moved the
+// session; but after a single call the owner's own cleaning does.
 //
 // INVARIANT: while dirt.moved is set the session may be elsewhere than its
 // statements' text tells.
 func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 	table := c.script.Statements[0].InsertInto
-	if !c.bound || table == "" || s.policy.OnReturn.mode != resetAuto || s.policy.harmless.has(noPlaces) {
+	mode := s.policy.OnReturn.mode
+	cleaned := s.stateless && (mode == resetDiscard || mode == resetSQL)
+	if !c.bound || table == "" || cleaned || s.policy.harmless.has(noPlaces) {
 		return nil
 	}
 	in := &insertion{target: strings.ToLower(strings.TrimSuffix(table, lastPart(table))) + "."}
 	s.mu.Lock()
-	for _, e := range s.mu.dirt.effects {
-		if e.Kind == sqlscan.EffectNamespace {
-			in.target = "-" // what is true here need not be elsewhere
-		}
+	if s.mu.dirt.elsewhere() {
+		in.target = "-" // what is true here need not be at the session's start
 	}
 	in.moved = s.mu.dirt.moved
 	inTx := s.mu.tx.phase != txNone
 	harmless := !in.moved && in.target != "-" && s.policy.harmless.has(in.target)
-	if inTx && !in.moved && !harmless && !s.policy.readable.has(pathReader.key) && !s.policy.readable.has(placeReader.key) && s.mu.proof.state == proofNotNeeded {
+	if inTx && !in.moved && !harmless && !s.policy.tellsPlace() && s.mu.proof.state == proofNotNeeded {
 		// Nothing can be read before the server has been asked outside of a
 		// transaction, which is done when the session is given back. A server
 		// that knows its transactions is taken for one that does as told.
@@ -74,13 +74,33 @@ func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 		if inTx || !FaultIn(err).KeepsConn() {
 			return err
 		}
-		s.markUnread(r)
 	}
-	if !inTx {
-		s.policy.harmless.add(noPlaces)
-		s.setMoved(in.moved)
+	if inTx {
+		return nil
+	}
+	s.setMoved(in.moved)
+	if !s.policy.tellsNoPlace() {
+		return &Error{Stage: StageProbe, Fault: FaultStatement, Unsent: true, Err: errPlaceUntold}
 	}
 	return nil
+}
+
+// errPlaceUntold says why an INSERT was not sent.
+var errPlaceUntold = errors.New("the server refuses to tell where the session is, which it has told before, and the INSERT may lead it elsewhere")
+
+// tellsPlace reports whether the server has told where a session is.
+func (p *Policy) tellsPlace() bool {
+	return p.readable.has(pathReader.key) || p.readable.has(placeReader.key)
+}
+
+// tellsNoPlace takes note, and reports, that the server cannot tell where a
+// session is. One that has told it before can: then its refusals are failures.
+func (p *Policy) tellsNoPlace() bool {
+	if p.tellsPlace() {
+		return false
+	}
+	p.harmless.add(noPlaces)
+	return true
 }
 
 // afterInsert leads the session back to where it was before the INSERT. Where
@@ -124,6 +144,12 @@ func (s *SessionHandle) leadBack(ctx context.Context, in *insertion, call Call) 
 
 // backInPlace does before a statement what could not be done after an INSERT. A
 // session that is elsewhere would take the statement for another table's.
+func (s *SessionHandle) isAstray() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.dirt.astray != nil
+}
+
 func (s *SessionHandle) backInPlace(ctx context.Context, call Call) error {
 	s.mu.Lock()
 	in := s.mu.dirt.astray
@@ -141,6 +167,16 @@ func (s *SessionHandle) backInPlace(ctx context.Context, call Call) error {
 	s.mu.dirt.astray = nil
 	s.mu.Unlock()
 	return nil
+}
+
+// leadAstrayBack leads the session back to where it was before an INSERT, at the
+// end of a session whose own moves stay.
+func (s *SessionHandle) leadAstrayBack(ctx context.Context, d dirt) error {
+	if d.astray == nil {
+		return s.verifyUnmoved(ctx, d)
+	}
+	_, err := s.leadBack(ctx, d.astray, Call{})
+	return err
 }
 
 func (s *SessionHandle) setMoved(moved bool) {
@@ -170,8 +206,7 @@ func (s *SessionHandle) putNamespaceBack(ctx context.Context, d dirt, whole bool
 // also move a session in one.
 func (s *SessionHandle) beforeTx(ctx context.Context) error {
 	p := s.policy
-	known := p.readable.has(pathReader.key) || p.readable.has(placeReader.key) || p.harmless.has(noPlaces)
-	if known || p.OnReturn.mode != resetAuto || !s.untrusted() {
+	if p.tellsPlace() || p.harmless.has(noPlaces) || !s.untrusted() {
 		return nil
 	}
 	return s.askPlace(ctx)
@@ -189,7 +224,7 @@ func (s *SessionHandle) askPlace(ctx context.Context) error {
 			return err
 		}
 	}
-	s.policy.harmless.add(noPlaces)
+	s.policy.tellsNoPlace()
 	return nil
 }
 
@@ -209,7 +244,9 @@ func (s *SessionHandle) rememberPlace(ctx context.Context) error {
 
 // putPlaceOfOptionsBack is for the end of options: see rememberPlace.
 func (s *SessionHandle) putPlaceOfOptionsBack(ctx context.Context, d dirt) error {
-	if s.policy.harmless.has(noPlaces) {
+	_, path := d.before[pathReader.key]
+	_, place := d.before[placeReader.key]
+	if !path && !place && s.policy.harmless.has(noPlaces) {
 		return nil
 	}
 	return s.verifyUnmoved(ctx, d)
@@ -230,7 +267,9 @@ func (s *SessionHandle) verifyUnmoved(ctx context.Context, d dirt) error {
 			return err
 		}
 	}
-	s.policy.harmless.add(noPlaces)
+	if !s.policy.tellsNoPlace() {
+		return err
+	}
 	return nil
 }
 

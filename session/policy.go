@@ -92,7 +92,8 @@ type CancelPolicy struct {
 // SessionReset says how a session that was used is made clean before the next
 // borrower gets it. Under every mode an open transaction is rolled back, prepared
 // statements are closed, and what SetOption has changed is put back and compared,
-// with the place where names are looked for.
+// with the place where names are looked for. An INSERT with parameters that moves
+// the session, as it does on some servers, is led back before the next statement.
 type SessionReset struct {
 	mode       resetMode
 	statements func() []string // hidden from prints by reflection: secrets may stand in them

@@ -43,7 +43,12 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 		return nil, c.finish(outcome{err: err})
 	}
 	c.script = sqlscan.Script{} // preparing runs nothing
-	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, risks) }
+	c.ready = func(ctx context.Context) error {
+		if err := s.proveSession(ctx, risks); err != nil {
+			return err
+		}
+		return s.backInPlace(ctx, c.info)
+	}
 	c.byOneExecution(opts.Route, script) // but on some servers it does
 	q := &PreparedQuery{s: s, script: script, route: opts.Route}
 	_, err = perform(c, func(ctx context.Context) (Prepared, error) { return s.conn.Prepare(ctx, sql, c.info) },

@@ -27,7 +27,7 @@ const maxPivotTypes = 64
 
 // dropPivotTypes drops them until there is none. A server without this catalogue
 // function, which is asked twice since one failure may be its own, has no such
-// types.
+// types; one that has answered before has the function.
 func (s *SessionHandle) dropPivotTypes(ctx context.Context) error {
 	for range maxPivotTypes {
 		row, err := s.readRow(ctx, pivotTypes, Call{})
@@ -35,7 +35,7 @@ func (s *SessionHandle) dropPivotTypes(ctx context.Context) error {
 			row, err = s.readRow(ctx, pivotTypes, Call{})
 		}
 		switch {
-		case err != nil && FaultIn(err).KeepsConn():
+		case err != nil && FaultIn(err).KeepsConn() && !s.policy.readable.has(pivotTypes.key):
 			return nil
 		case err != nil || row[0].text == "0":
 			return err

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
@@ -15,6 +14,9 @@ import (
 // undo takes the effects of the session's statements back, the last first, and
 // verifies what can have gone wrong on the way.
 func (s *SessionHandle) undo(ctx context.Context, d dirt) error {
+	if err := s.undoRefused(ctx, d); err != nil {
+		return err
+	}
 	done := make(map[sqlscan.Effect]bool)
 	temps := false
 	for i := len(d.effects) - 1; i >= 0; i-- {
@@ -45,6 +47,26 @@ func (s *SessionHandle) undo(ctx context.Context, d dirt) error {
 	return nil
 }
 
+// undoRefused puts settings back that a refused SET has changed all the same.
+func (s *SessionHandle) undoRefused(ctx context.Context, d dirt) error {
+	done := make(map[string]bool)
+	for _, e := range d.refused {
+		r := settingReader(e)
+		if done[r.key] {
+			continue
+		}
+		done[r.key] = true
+		now, err := s.readRow(ctx, r, Call{})
+		if err == nil && !now.equal(d.before[r.key]) {
+			err = s.putBack(ctx, r, d.before[r.key], e.Name, Call{})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // undoEffect takes one effect back. Temporary objects are named in the
 // catalogue that holds nothing else, because a bare name could be a permanent
 // table's once the temporary one has gone with a rollback.
@@ -71,7 +93,7 @@ func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d dirt
 		return s.exec(ctx, "DEALLOCATE "+e.Name, Call{})
 	case sqlscan.EffectPivotType:
 		return s.dropPivotTypes(ctx)
-	case sqlscan.EffectUnknown, sqlscan.EffectForgotten:
+	case sqlscan.EffectUnknown, sqlscan.EffectSettings, sqlscan.EffectForgotten:
 	}
 	return errors.New("a statement left something that cannot be taken back")
 }
@@ -81,45 +103,6 @@ func (s *SessionHandle) exec(ctx context.Context, sql string, call Call) error {
 		return fmt.Errorf("%s: %w", sql, err)
 	}
 	return nil
-}
-
-// reader asks for one thing that statements of a session can change.
-type reader struct {
-	key  string // the same for all spellings of a name
-	what string // for errors
-	sql  string
-	set  bool // NULL stands for no answer
-}
-
-func settingReader(e sqlscan.Effect) reader {
-	return reader{key: e.Key(), what: "the setting " + e.Name, sql: "SELECT current_setting(" + literal(e.Plain()) + ")"}
-}
-
-// preparedReader tells whether the session begins with a prepared statement of
-// the name, which DuckDB replaces. Other servers refuse the second of a name.
-func preparedReader(e sqlscan.Effect) reader {
-	return reader{key: "(prepared) " + e.Key(), what: "the prepared statements",
-		sql: "SELECT count(*) FROM duckdb_prepared_statements() WHERE lower(name) = " + literal(e.Key())}
-}
-
-// reading is the one row that a reader has seen.
-type reading []cell
-
-type cell struct {
-	text string
-	null bool
-}
-
-func (a reading) equal(b reading) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // remember reads, before a statement is sent, what the statement changes and
@@ -203,40 +186,6 @@ func (s *SessionHandle) keepBefore(r reader, row reading) {
 	s.mu.dirt.before = kept
 }
 
-// readRow runs a reader's query, which has one row.
-func (s *SessionHandle) readRow(ctx context.Context, r reader, call Call) (reading, error) {
-	stream, err := s.conn.Query(ctx, r.sql, call)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", r.what, err)
-	}
-	defer stream.Close()
-	batch, err := stream.Next()
-	if err != nil {
-		if eof.Reached(err) {
-			err = &Error{Stage: StageFetch, Fault: FaultStatement, Err: errors.New("the server gave no row")}
-		}
-		return nil, fmt.Errorf("read %s: %w", r.what, err)
-	}
-	row := make(reading, batch.NumCols())
-	for i, col := range batch.Columns() {
-		switch {
-		case col.Len() != 1:
-			return nil, &Error{Stage: StageFetch, Fault: FaultStatement, Err: fmt.Errorf("read %s: %d rows", r.what, col.Len())}
-		case col.IsNull(0) && r.set:
-			return nil, &Error{Stage: StageFetch, Fault: FaultStatement, Err: fmt.Errorf("read %s: it is NULL", r.what)}
-		case col.IsNull(0):
-			row[i] = cell{null: true}
-		default:
-			row[i] = cell{text: strings.Clone(col.ValueStr(0))}
-		}
-	}
-	if err := drain(stream); err != nil {
-		return nil, fmt.Errorf("read %s: %w", r.what, err)
-	}
-	s.policy.readable.add(r.key)
-	return row, nil
-}
-
 // putBack gives the setting that r reads, in its last column, its value of
 // before. What is there in the end is compared. Servers may have a value of the
 // session above one of the whole server, and a plain SET for either.
@@ -264,14 +213,6 @@ func (s *SessionHandle) putBack(ctx context.Context, r reader, before reading, n
 		}
 	}
 	return errjoin.Join(fmt.Errorf("%s is not what it was", r.what), failed)
-}
-
-// learn finds out whether the server answers r, for the next session that
-// needs it inside a transaction.
-func (s *SessionHandle) learn(ctx context.Context, r reader) {
-	if !s.policy.readable.has(r.key) {
-		_, _ = s.readRow(ctx, r, Call{})
-	}
 }
 
 // lastPart is the object's own name in a qualified one, quotes kept.

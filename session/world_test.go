@@ -37,6 +37,11 @@ type world struct {
 
 	mem counted // of batches
 
+	// slow, if not nil, tells how long the session works on a round trip, and
+	// whether a call that is ended keeps it from beginning.
+	slow  func() (d time.Duration, heeds bool)
+	queue chan struct{} // who works in the session
+
 	mu     sync.Mutex
 	struck int // the round trip that was answered with its fault
 	trips  int
@@ -110,7 +115,7 @@ func newWorldSession() worldSession {
 var worldDefaults = map[string]string{"threads": "8", "zone": "UTC", "search_path": "memory.main"}
 
 func newWorld() *world {
-	return &world{stored: map[int]int{}, places: map[int]string{}, sess: newWorldSession()}
+	return &world{stored: map[int]int{}, places: map[int]string{}, sess: newWorldSession(), queue: make(chan struct{}, 1)}
 }
 
 // left are the things that the next borrower of the session could see.
@@ -163,6 +168,11 @@ func (w *world) trip(ctx context.Context, what string, statement bool, do func()
 	w.ctxs = append(w.ctxs, ctx)
 	at := w.trips
 	f, faulty := w.faults[at]
+	if w.slow != nil {
+		d, heeds := w.slow()
+		w.mu.Unlock()
+		return w.work(ctx, d, heeds, statement, f, faulty, do)
+	}
 	var err error
 	if !faulty || f.after {
 		err = do()
@@ -201,6 +211,61 @@ func (w *world) struckAt(trip int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.struck = trip
+}
+
+// work is a round trip that takes time, in its turn.
+func (w *world) work(ctx context.Context, d time.Duration, heeds, statement bool, f worldFault, faulty bool, do func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		w.queue <- struct{}{}
+		defer func() { <-w.queue }()
+		if heeds {
+			timer := time.NewTimer(d)
+			defer timer.Stop()
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				w.mu.Lock()
+				if statement && w.sess.tx != "" {
+					w.sess.aborted = true
+				}
+				w.mu.Unlock()
+				done <- worldError(FaultContext, codes.Canceled, "cancelled")
+				return
+			}
+		} else {
+			time.Sleep(d)
+		}
+		w.mu.Lock()
+		var err error
+		if !faulty || f.after {
+			err = do()
+		}
+		if statement && (err != nil && FaultIn(err) != FaultUnsupported || faulty && !f.after && f.kind != "unsupported") {
+			w.sess.aborted = w.sess.tx != ""
+		}
+		w.mu.Unlock()
+		if faulty && f.kind == "hang" {
+			return
+		}
+		if faulty && err == nil {
+			err = f.error()
+		}
+		done <- err
+	}()
+	frozen := time.NewTimer(time.Minute)
+	defer frozen.Stop()
+	select {
+	case err := <-done:
+		if ended := ctx.Err(); ended != nil {
+			return worldError(FaultContext, codes.Canceled, ended.Error())
+		}
+		return err
+	case <-frozen.C:
+		return worldError(FaultLimit, codes.ResourceExhausted, "injected: frozen")
+	case <-ctx.Done():
+		return worldError(FaultContext, codes.Canceled, ctx.Err().Error())
+	}
 }
 
 func (f worldFault) error() error {
@@ -500,7 +565,7 @@ func (w *world) Prepare(ctx context.Context, sql string, call Call) (Prepared, e
 		}
 		w.handle++
 		p.no = w.handle
-		if _, unheard := w.faults[w.trips]; !unheard { // nobody could close it, or see it
+		if _, unheard := w.faults[w.trips]; !unheard && ctx.Err() == nil { // nobody could close it, or see it
 			w.sess.handles[p.no] = sql
 		}
 		return nil
@@ -552,12 +617,13 @@ func (p *worldPrepared) Update(ctx context.Context, params arrow.RecordBatch, ca
 		return p.w.Update(ctx, p.sql, call)
 	}
 	defer stillThere(params)
+	values := slices.Clone(params.Column(0).(*array.Int64).Values())
 	err := p.w.trip(ctx, string(call.Tx)+"|"+p.sql, true, func() error {
 		if err := p.w.enter(call.Tx); err != nil {
 			return err
 		}
-		for i := range int(params.NumRows()) {
-			p.w.insert(int(params.Column(0).(*array.Int64).Value(i)))
+		for _, v := range values {
+			p.w.insert(int(v))
 		}
 		if p.w.bulkMoves {
 			p.w.sess.settings["search_path"] = "bulk.main"
@@ -567,7 +633,7 @@ func (p *worldPrepared) Update(ctx context.Context, params arrow.RecordBatch, ca
 	if err != nil {
 		return 0, err
 	}
-	return params.NumRows(), nil
+	return int64(len(values)), nil
 }
 
 func (p *worldPrepared) Close(ctx context.Context) error {
@@ -579,15 +645,17 @@ func (p *worldPrepared) Close(ctx context.Context) error {
 
 func (w *world) Ingest(ctx context.Context, rows array.RecordReader, opts IngestOptions, call Call) (int64, error) {
 	n := int64(0)
+	var values []int64
+	for rows.Next() {
+		values = append(values, rows.RecordBatch().Column(0).(*array.Int64).Values()...)
+	}
 	err := w.trip(ctx, string(call.Tx)+"|ingest", true, func() error {
 		if err := w.enter(call.Tx); err != nil {
 			return err
 		}
-		for rows.Next() {
-			for _, v := range rows.RecordBatch().Column(0).(*array.Int64).Values() {
-				w.insert(int(v))
-				n++
-			}
+		for _, v := range values {
+			w.insert(int(v))
+			n++
 		}
 		if opts.Temporary {
 			w.sess.temps[opts.Table] = true

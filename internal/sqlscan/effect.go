@@ -14,6 +14,7 @@ const (
 	EffectTempView                    // CREATE TEMP VIEW Name: DROP VIEW
 	EffectPrepared                    // PREPARE Name: DEALLOCATE Name
 	EffectPivotType                   // PIVOT by the values in the data: DROP TYPE of what DuckDB has made of them
+	EffectSettings                    // the setting Name changes others with it, even if it is refused: the session must end
 	EffectForgotten                   // DEALLOCATE Name: nothing, if this session has prepared it, else unknown
 )
 
@@ -43,6 +44,10 @@ func unquote(name string) string {
 // looked for.
 var namespaceSettings = map[string]bool{"schema": true, "search_path": true, "catalog": true, "database": true, "current_schema": true, "current_catalog": true}
 
+// entangled are settings of DuckDB's that change others, also when they are put
+// back.
+var entangled = map[string]bool{"enable_http_logging": true, "progress_bar_time": true}
+
 // setting is the effect of a change of the setting whose name begins at
 // toks[i].
 func setting(toks []token, i int, sql string) []Effect {
@@ -51,10 +56,10 @@ func setting(toks []token, i int, sql string) []Effect {
 	case e.Kind == EffectUnknown:
 	case namespaceSettings[e.Key()]:
 		*e = namespace(e.Key())
-	case isSecret(e.Key()), strings.Contains(e.Key(), "profil"):
-		// Servers do not show the first, so that they could not be compared,
-		// and of the second one changes others.
+	case isSecret(e.Key()): // which servers do not show, so that it could not be compared
 		*e = Effect{Kind: EffectUnknown}
+	case strings.Contains(e.Key(), "profil"), entangled[e.Key()]:
+		e.Kind = EffectSettings
 	}
 	return out
 }

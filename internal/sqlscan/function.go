@@ -51,7 +51,7 @@ func pragmaEffect(toks []token, sql string) []Effect {
 // sessionFunctions change the session that calls them.
 var sessionFunctions = words(`set_config setseed dblink dblink_connect dblink_exec dblink_send_query get_lock release_lock release_all_locks
 	enable_logging disable_logging enable_profiling disable_profiling enable_peg_parser disable_peg_parser
-	sqlite_attach postgres_attach load_aws_credentials ducklake_set_commit_message`)
+	json_execute_serialized_sql sqlite_attach postgres_attach load_aws_credentials ducklake_set_commit_message`)
 
 // changingFunctions change what lies outside of the session.
 var changingFunctions = words(`nextval setval write_log checkpoint force_checkpoint truncate_duckdb_logs pg_notify pg_terminate_backend
@@ -64,9 +64,8 @@ var changingFunctions = words(`nextval setval write_log checkpoint force_checkpo
 func calls(function token, args []token) (left []Effect, changes bool) {
 	name := upper(function)
 	switch {
-	case name == "QUERY" && len(args) > 0 && args[0].kind == text: // DuckDB's, which runs a text
-		s := Parse(unquote(args[0].text))
-		return s.Effects(), !s.ReadOnly()
+	case name == "QUERY":
+		return runs(args)
 	case sessionFunctions[name], strings.HasPrefix(name, "PG_ADVISORY_"), strings.HasPrefix(name, "PG_TRY_ADVISORY_"):
 		return []Effect{{Kind: EffectUnknown}}, true
 	case changingFunctions[name], strings.HasPrefix(name, "LO_"):
@@ -74,6 +73,22 @@ func calls(function token, args []token) (left []Effect, changes bool) {
 	default:
 		return nil, false
 	}
+}
+
+// runs tells what DuckDB's query(…), which runs a text, does. A list of columns
+// is none: INSERT INTO query (a, b).
+func runs(args []token) (left []Effect, changes bool) {
+	args = args[:closing(args, 0)]
+	if len(args) == 1 && args[0].kind == text {
+		s := Parse(unquote(args[0].text))
+		return s.Effects(), !s.ReadOnly()
+	}
+	for _, t := range args {
+		if !t.name() && !t.punct(",") {
+			return []Effect{{Kind: EffectUnknown}}, true // which text is known only when it runs
+		}
+	}
+	return nil, false
 }
 
 // reports tells whether a function called by CALL is one of DuckDB's that only
