@@ -2,7 +2,9 @@
 // fewer connections than they want, and prints who holds what, every second.
 // Half way one of them is killed: its room goes to the others after its lease.
 //
-//	fleet [-members 4] [-want 10] [-limit 24] [-seconds 100]
+// What they share is in a DynamoDB table, or in one of PostgreSQL.
+//
+//	fleet [-members 4] [-want 10] [-limit 24] [-seconds 100] [-store dynamodb|postgres]
 package main
 
 import (
@@ -20,11 +22,15 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/lease/dynamolease"
+	"github.com/flightpool/flightpool/lease/pglease"
 	"github.com/flightpool/flightpool/testserver/dsqlgate"
 	"github.com/flightpool/flightpool/testserver/localdeps"
 )
 
-type options struct{ members, want, limit, seconds int }
+type options struct {
+	members, want, limit, seconds int
+	store                         string
+}
 
 func main() {
 	ctx := context.Background()
@@ -39,6 +45,7 @@ func main() {
 	flag.IntVar(&o.want, "want", 10, "connections that each wants")
 	flag.IntVar(&o.limit, "limit", 24, "connections that the cluster has room for")
 	flag.IntVar(&o.seconds, "seconds", 100, "how long")
+	flag.StringVar(&o.store, "store", dynamoStore, "where the leases are: "+dynamoStore+" or "+postgresStore)
 	flag.Parse()
 	if err := run(ctx, o, os.Stdout); err != nil {
 		log.Fatal(err)
@@ -52,14 +59,12 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	defer postgres.Close()
-	dynamo, err := localdeps.StartDynamoDB(ctx)
+	told := settings{Store: o.store, Want: o.want, Limit: o.limit}
+	closeStore, err := startStore(ctx, &told, postgres)
 	if err != nil {
 		return err
 	}
-	defer dynamo.Close()
-	if err := dynamolease.CreateTable(ctx, dynamo.Client(), leaseTable); err != nil {
-		return err
-	}
+	defer closeStore()
 	gate, err := dsqlgate.Start(ctx, dsqlgate.Options{
 		Upstream: postgres.DSN(), MaxConns: o.limit,
 		Credentials: []dsqlgate.Credential{{AccessKeyID: accessKey, SecretAccessKey: secretKey}},
@@ -68,10 +73,11 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	defer gate.Close()
+	told.Gate, told.Host, told.CA = gate.Addr(), gate.Host(), gate.CA()
 	w := &watch{out: out, gate: gate, limit: o.limit, latest: make([]state, o.members)}
 	children := make([]*child, o.members)
 	for i := range children {
-		if children[i], err = start(ctx, w, i, settings{Gate: gate.Addr(), Host: gate.Host(), CA: gate.CA(), Dynamo: dynamo.Endpoint, Want: o.want, Limit: o.limit}); err != nil {
+		if children[i], err = start(ctx, w, i, told); err != nil {
 			return err
 		}
 	}
@@ -93,6 +99,28 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "refused by the cluster: %v\n", gate.Stats().Refused)
 	return errors.Join(errs...)
+}
+
+// startStore makes the table in which the members share the limit.
+func startStore(ctx context.Context, told *settings, postgres *localdeps.Postgres) (stop func(), err error) {
+	switch told.Store {
+	case dynamoStore:
+		dynamo, err := localdeps.StartDynamoDB(ctx)
+		if err != nil {
+			return nil, err
+		}
+		told.Dynamo = dynamo.Endpoint
+		return dynamo.Close, dynamolease.CreateTable(ctx, dynamo.Client(), leaseTable)
+	case postgresStore:
+		told.Postgres = postgres.DSN()
+		db, err := pglease.Connect(ctx, told.Postgres)
+		if err != nil {
+			return nil, err
+		}
+		defer db.Close()
+		return func() {}, pglease.Setup(ctx, db, leaseTable)
+	}
+	return nil, fmt.Errorf("-store is %q, must be %s or %s", told.Store, dynamoStore, postgresStore)
 }
 
 // A watch knows the latest of every member.

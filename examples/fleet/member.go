@@ -11,21 +11,25 @@ import (
 	"net"
 	"time"
 
+	"github.com/flightpool/flightpool/lease/pglease"
 	"github.com/flightpool/flightpool/reservoir/dsql"
 )
 
 const (
 	settingsVariable = "FLEET_MEMBER"
 	leaseTable       = "fleet"
+	dynamoStore      = "dynamodb"
+	postgresStore    = "postgres"
 	accessKey        = "AKIDEXAMPLE"
 	secretKey        = "secret"
 )
 
 // settings are what a member is told.
 type settings struct {
-	Gate, Host, Dynamo string
-	CA                 []byte
-	Want, Limit        int
+	Gate, Host              string
+	CA                      []byte
+	Want, Limit             int
+	Store, Dynamo, Postgres string // Store tells which of the others
 }
 
 // A state is what a member tells.
@@ -39,17 +43,21 @@ func member(ctx context.Context, text string, in io.Reader, out io.Writer) error
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(s.CA)
-	pool, err := dsql.NewPool(ctx, dsql.Config{
-		Host: s.Host, MaxOpen: s.Want,
-		LeaseTable: leaseTable, ConnLimit: s.Limit, // what the fleet shares
+	cfg := dsql.Config{
+		Host: s.Host, MaxOpen: s.Want, ConnLimit: s.Limit,
 		// The stand-in's name leads nowhere, and its certificate is its own.
 		TLS: &tls.Config{RootCAs: roots},
 		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, network, s.Gate)
 		},
-	})
+	}
+	closeBudgets, err := share(ctx, s, &cfg) // what the fleet shares
 	if err != nil {
 		return err
+	}
+	pool, err := dsql.NewPool(ctx, cfg)
+	if err != nil {
+		return errors.Join(err, closeBudgets(ctx))
 	}
 	working, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -74,7 +82,36 @@ func member(ctx context.Context, text string, in io.Reader, out io.Writer) error
 	<-ended
 	closing, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return pool.Close(closing)
+	return errors.Join(pool.Close(closing), closeBudgets(closing))
+}
+
+// share makes the pool take part in the fleet's budgets. The pool itself makes
+// and closes those that are in DynamoDB.
+func share(ctx context.Context, s settings, cfg *dsql.Config) (closeAll func(context.Context) error, err error) {
+	if s.Store == dynamoStore {
+		cfg.LeaseTable = leaseTable
+		return func(context.Context) error { return nil }, nil
+	}
+	db, err := pglease.Connect(ctx, s.Postgres)
+	if err != nil {
+		return nil, err
+	}
+	leases, err := pglease.New(ctx, db, pglease.Config{Table: leaseTable, Budget: s.Host, Limit: s.Limit, Want: s.Want})
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	limiter, err := pglease.NewLimiter(ctx, db, pglease.LimiterConfig{Table: leaseTable, Budget: s.Host})
+	if err != nil {
+		err = errors.Join(err, leases.Close(ctx))
+		db.Close()
+		return nil, err
+	}
+	cfg.Leases, cfg.Limiter = leases, limiter
+	return func(ctx context.Context) error {
+		defer db.Close()
+		return errors.Join(leases.Close(ctx), limiter.Close(ctx))
+	}, nil
 }
 
 // work makes a request now and then.

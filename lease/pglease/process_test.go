@@ -77,7 +77,7 @@ func useOne(ctx context.Context, leases *pglease.Leases, address string) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if _, err := conn.Read(make([]byte, 1)); err != nil { // it is counted
 		log.Fatal(err)
 	}
@@ -115,12 +115,12 @@ func newCounter(t *testing.T) *counter {
 }
 
 func (c *counter) serve(conn net.Conn) {
-	defer conn.Close()
 	c.add(1)
-	defer conn.Write([]byte("x")) // who was killed does not hear it
-	defer c.add(-1)
-	_, _ = conn.Write([]byte("x"))
+	_, _ = conn.Write([]byte("x")) // it is counted
 	_, _ = conn.Read(make([]byte, 1))
+	c.add(-1)
+	_, _ = conn.Write([]byte("x")) // it is no more; who was killed does not hear it
+	_ = conn.Close()
 }
 
 func (c *counter) add(n int) {
@@ -141,7 +141,6 @@ func (c *counter) counts() (now, most, all int) {
 type member struct {
 	cmd   *exec.Cmd
 	stdin io.Closer
-	dead  bool
 }
 
 func startMember(t *testing.T, s settings) *member {

@@ -181,7 +181,7 @@ func TestAStandbyIsNotBelieved(t *testing.T) {
 func TestAServerThatDoesNotAnswerIsLookedAtLater(t *testing.T) {
 	dead, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	defer dead.Close()
+	defer func() { require.NoError(t, dead.Close()) }()
 	pool := connect(t, fmt.Sprintf("postgres://postgres@%s/postgres?sslmode=disable&connect_timeout=1", dead.Addr()))
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()

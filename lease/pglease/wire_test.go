@@ -39,9 +39,6 @@ func (q *query) writes() bool {
 	return strings.Contains(q.text, "update ") && strings.Contains(q.text, " set record") || strings.Contains(q.text, "insert into")
 }
 
-// reads reports whether the message reads records.
-func (q *query) reads() bool { return strings.Contains(q.text, "left join \"") }
-
 func newWire(t *testing.T) *wire {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
