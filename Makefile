@@ -78,7 +78,7 @@ validation: deps ## ADBC's validation suite over the pool, and over ADBC's own d
 
 .PHONY: fleet
 fleet: test-deps ## a fleet of DSQL pools beside its peers: bursts, expiries, drops, kills
-	@FLEET_FIGURES=all go test -count=1 -v -run 'LeasesOfManyDead|LeasesCostLittle|AFleetThatStartsAtOnce|AShortFleetIsShared' ./lease/fleet | grep -E 'LEASE|FAIL|Error|^ok'
+	@FLEET_FIGURES=all go test -count=1 -v -run 'LeasesOfManyDead|LeasesCostLittle|AFleetThatStartsAtOnce|AShortFleetIsShared' ./lease/fleet | sed -nE 's/^ *[a-z_]+\.go:[0-9]+: (LEASE )/\1/p; /FAIL|Error|"seed/p'
 	@cd internal/fleetbench && go run . burst steady drop chaos
 	@go test -count=1 -run TestAnOutageOfTheTable -v ./reservoir/dsql | sed -n 's/.*\(DSQL outage.*\)/\1 (simulated)/p'
 

@@ -1,9 +1,12 @@
 package dynamolease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,18 +62,26 @@ func removeGarbage(ctx context.Context, client *dynamodb.Client, name string) er
 	return nil
 }
 
+// silent are the answers after which nothing is to be told: whoever must not
+// describe the table need not, and of one that is missing the first read tells.
+var silent = []string{"AccessDeniedException", "ResourceNotFoundException", "UnknownOperationException"}
+
 // refuseReplicas refuses a global table: two regions would take the same
 // leases, since each accepts conditional writes of its own. Where replicas
 // are strongly consistent that cannot happen. Who may not describe the table
-// is not asked.
-func refuseReplicas(ctx context.Context, client *dynamodb.Client, table, setting string) error {
+// is not asked; a log line tells when DynamoDB does not answer.
+func refuseReplicas(ctx context.Context, client *dynamodb.Client, table, setting string, logger *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table}, once)
-	if err != nil || out.Table == nil || out.Table.MultiRegionConsistency == types.MultiRegionConsistencyStrong {
+	if err != nil {
+		if code := smithy.APIError(nil); !errors.As(err, &code) || !slices.Contains(silent, code.ErrorCode()) {
+			cmp.Or(logger, slog.Default()).Warn("it is not known whether the table has replicas in other regions, which would not keep the limit",
+				"table", table, "cause", err)
+		}
 		return nil
 	}
-	if len(out.Table.Replicas) == 0 {
+	if out.Table == nil || out.Table.MultiRegionConsistency == types.MultiRegionConsistencyStrong || len(out.Table.Replicas) == 0 {
 		return nil
 	}
 	var regions []string

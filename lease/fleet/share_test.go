@@ -144,7 +144,7 @@ func TestAShortFleetIsSharedFairly(t *testing.T) {
 					sum += p.has()
 				}
 				slices.Sort(has)
-				t.Logf("LEASE fair processes=%d limit=%d min=%d max=%d after_s=120 (simulated)", len(pools), v.limit, has[0], has[len(has)-1])
+				t.Logf("LEASE fair min=%d max=%d after_s=120 processes=%d limit=%d (simulated)", has[0], has[len(has)-1], len(pools), v.limit)
 				require.GreaterOrEqual(t, has[0], v.floor)
 				require.LessOrEqual(t, has[len(has)-1], v.ceiling)
 				require.LessOrEqual(t, sum, v.limit)
