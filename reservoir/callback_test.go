@@ -64,6 +64,24 @@ func TestProveSurvivesACheckThatEndsItsGoroutine(t *testing.T) {
 	})
 }
 
+// Nor does what ends the goroutine when the connection is given back: the answer
+// comes all the same.
+func TestProveAnswersWhenAResetEndsItsGoroutine(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) {
+			c.Check, c.CheckInterval = f.check, -1
+			c.Reset = func(context.Context, *conn) error { runtime.Goexit(); return nil }
+		})
+		proved := make(chan error, 1)
+		go func() { proved <- r.Prove(t.Context()) }()
+		synctest.Wait()
+		require.Len(t, proved, 1, "it hangs")
+		require.NoError(t, <-proved, "the check has passed")
+		require.EqualValues(t, 1, r.Stats().Closed[reservoir.Discarded])
+		shut(t, r)
+	})
+}
+
 func TestEveryCheckIsCountedAndTold(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		var told atomic.Int64

@@ -114,13 +114,19 @@ type world struct {
 	over     []Loan[*provenConn]
 	ops      int
 	proving  atomic.Int64 // calls of Prove
+	account  account
+
+	more  *rand.Rand // of the program, too
+	large bool       // there are so many connections and callers that all is done in batches
+	ready []*readyCall
 }
 
 var errProve = errors.New("refused")
 
 func proveProgram(t *testing.T, seed uint64) (ops int, wrong string) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{random: rand.New(rand.NewPCG(seed, 1)), dice: rand.New(rand.NewPCG(seed, 2))}
+		w := &world{random: rand.New(rand.NewPCG(seed, 1)), dice: rand.New(rand.NewPCG(seed, 2)), more: rand.New(rand.NewPCG(seed, 3))}
+		w.large, w.account.began = w.more.IntN(6) == 0, time.Now()
 		w.run(t.Context())
 		ops, wrong = w.ops, w.wrong
 		if wrong != "" {
@@ -180,6 +186,7 @@ func (w *world) act(ctx context.Context) error {
 }
 
 func (w *world) open(ctx context.Context) (*provenConn, error) {
+	w.account.opens.Add(1)
 	if err := w.act(ctx); err != nil {
 		return nil, err
 	}
@@ -216,6 +223,19 @@ func (w *world) close(c *provenConn) error {
 }
 
 func (w *world) check(ctx context.Context, c *provenConn) error {
+	w.account.checks.Add(1)
+	fine := false
+	defer func() {
+		if !fine {
+			w.account.checkFailures.Add(1)
+		}
+	}()
+	err := w.reset(ctx, c)
+	fine = err == nil
+	return err
+}
+
+func (w *world) reset(ctx context.Context, c *provenConn) error {
 	if c.closed.Load() || c.owner.Load() > 0 {
 		w.failf("%d is checked although closed (%v) or lent to %d", c.id, c.closed.Load(), c.owner.Load())
 	}
@@ -223,6 +243,7 @@ func (w *world) check(ctx context.Context, c *provenConn) error {
 }
 
 func (w *world) admit(ctx context.Context) (func(), error) {
+	w.account.admits.Add(1)
 	if w.roll(30) == 0 {
 		return nil, fmt.Errorf("budget: %w", ErrExhausted)
 	}
@@ -269,6 +290,12 @@ func (w *world) config(all bool) Config[*provenConn] {
 	c.CheckInterval = pick(0, -1, -1, 10*time.Second)
 	c.CheckOnAcquire = w.random.IntN(3) == 0
 	c.IdleBeforeCheck = pick(0, -1, 100*time.Millisecond)
+	if w.large {
+		c.MaxSize += 60 + w.more.IntN(140)
+		c.MinIdle = w.more.IntN(c.MaxSize + 1)
+		c.MaxConcurrentOpens = 1 + w.more.IntN(150)
+		c.MaxWaiters = 0
+	}
 	if !all {
 		return c
 	}
@@ -279,7 +306,7 @@ func (w *world) config(all bool) Config[*provenConn] {
 		c.Admit = w.admit
 	}
 	if w.random.IntN(3) == 0 {
-		c.Reset = w.check
+		c.Reset = w.reset
 	}
 	if w.random.IntN(2) == 0 {
 		c.Watch = w.watch
@@ -293,11 +320,10 @@ func (w *world) config(all bool) Config[*provenConn] {
 		}
 	}
 	if w.random.IntN(2) == 0 { // those on the reservoir's goroutines
-		bad := func() { _ = w.act(nil) } //nolint:staticcheck // may panic
-		c.Hooks = Hooks{
-			Opening: bad, Opened: func(time.Duration) { bad() }, OpenFailed: func(error, time.Duration) { bad() }, OpenElided: bad,
-			Leaked: func(Leak) { bad() }, Closing: func(Reason, error) { bad() }, CloseStalled: func(Reason) { bad() }, Closed: func(Reason, error) { bad() },
-		}
+		c.Hooks = w.account.hooks(func() { _ = w.act(nil) }) //nolint:staticcheck // may panic
+	}
+	if w.more.IntN(2) == 0 {
+		w.account.callerHooks(&c.Hooks)
 	}
 	return c
 }
@@ -313,7 +339,11 @@ func (w *world) run(ctx context.Context) {
 	w.r = r
 	w.bound()
 	w.compare()
-	for steps := 50 + w.random.IntN(200); w.ops < steps && w.wrong == ""; w.ops++ {
+	steps := 50 + w.random.IntN(200)
+	if w.large {
+		steps /= 4
+	}
+	for ; w.ops < steps && w.wrong == ""; w.ops++ {
 		arrivals := w.arrivals
 		w.step(ctx)
 		w.bound()
@@ -346,21 +376,28 @@ func (w *world) note(format string, args ...any) { w.log = append(w.log, note{fo
 func (w *world) step(ctx context.Context) {
 	switch n := w.random.IntN(100); {
 	case n < 30:
-		w.acquire(ctx)
+		w.arrivals++
+		for range w.burst() {
+			w.acquire(ctx)
+		}
 	case n < 36:
 		w.tryAcquire()
 	case n < 58:
-		w.giveBack(n)
+		for range w.burst() {
+			w.giveBack(n)
+		}
 	case n < 62 && len(w.over) > 0:
 		l := w.over[w.random.IntN(len(w.over))]
 		if l.Release() == nil || l.Discard(nil) == nil {
 			w.failf("a loan ended twice")
 		}
 	case n < 68 && len(w.callers) > 0:
-		c := w.callers[w.random.IntN(len(w.callers))]
-		w.note("cancel %d", c.arrival)
-		c.canceled = true
-		c.cancel()
+		for range w.burst() {
+			c := w.callers[w.random.IntN(len(w.callers))]
+			w.note("cancel %d", c.arrival)
+			c.canceled = true
+			c.cancel()
+		}
 	case n < 88:
 		d := [...]time.Duration{1, time.Millisecond, 50 * time.Millisecond, time.Second, time.Second, 5 * time.Second, 20 * time.Second, 2 * time.Minute}[w.random.IntN(1+w.random.IntN(8))]
 		w.note("sleep %v", d)
@@ -383,6 +420,9 @@ func (w *world) steer(ctx context.Context, n int) {
 	switch n {
 	case 91:
 		size := 1 + w.random.IntN(9)
+		if w.large {
+			size = 1 + w.more.IntN(200)
+		}
 		w.note("resize %d", size)
 		_ = w.r.Resize(size)
 	case 92:
@@ -397,23 +437,19 @@ func (w *world) steer(ctx context.Context, n int) {
 			w.failf("tune: %v", err)
 		}
 	case 95:
-		w.note("yield %d", w.r.Yield(1+w.random.IntN(3), time.Duration(w.random.IntN(3))*time.Second))
+		w.note("yield %d", w.r.Yield((1+w.random.IntN(3))*w.burst(), time.Duration(w.random.IntN(3))*time.Second))
 	case 96:
 		w.note("fail waiters %d", w.r.FailWaiters(errProve))
 	case 97:
 		w.note("prove")
+		w.account.proved = true
 		w.proving.Add(1)
 		go func() {
 			_ = w.r.Prove(ctx)
 			w.proving.Add(-1)
 		}()
 	case 98:
-		w.note("wait ready")
-		go func() {
-			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-			defer cancel()
-			_ = w.r.WaitReady(ctx, 1)
-		}()
+		w.waitReady(ctx)
 	default:
 		w.mu.Lock()
 		w.outage = !w.outage
@@ -423,7 +459,6 @@ func (w *world) steer(ctx context.Context, n int) {
 }
 
 func (w *world) acquire(ctx context.Context) {
-	w.arrivals++
 	c := &provenCaller{arrival: w.arrivals, began: time.Now()}
 	ctx, c.cancel = context.WithCancel(ctx)
 	if w.random.IntN(2) == 0 {
@@ -436,6 +471,7 @@ func (w *world) acquire(ctx context.Context) {
 	w.callers = append(w.callers, c)
 	go func() {
 		c.loan, c.err = w.r.Acquire(ctx)
+		w.account.ended(c.err)
 		if c.err == nil {
 			w.lent(c.loan)
 		}
@@ -446,6 +482,7 @@ func (w *world) acquire(ctx context.Context) {
 func (w *world) tryAcquire() {
 	if l, ok := w.r.TryAcquire(); ok {
 		w.note("try got %d", l.Value().id)
+		w.account.ended(nil)
 		w.lent(l)
 		w.loans = append(w.loans, l)
 	}
@@ -526,6 +563,9 @@ func (w *world) compare() {
 	w.r.mu.Lock()
 	wrong := w.naive()
 	w.r.mu.Unlock()
+	if wrong == "" && w.more.IntN(3) == 0 {
+		wrong = w.described()
+	}
 	if wrong != "" {
 		w.failf("%s", wrong)
 	}
@@ -576,6 +616,11 @@ func (w *world) naive() string {
 	}
 	if wrong := w.missing(now); wrong != "" {
 		return wrong
+	}
+	for _, call := range w.ready {
+		if open := r.established(); !call.done.Load() && open >= min(call.n, m.maxSize) {
+			return fmt.Sprintf("WaitReady waits for %d, and %d of %d are open", call.n, open, m.maxSize)
+		}
 	}
 	switch waiters := m.waiters.n; {
 	case idles != m.count[idle]:
@@ -725,6 +770,9 @@ func (w *world) end(ctx context.Context) {
 	w.mu.Unlock()
 	if s := w.r.Stats(); s.Total != 0 || s.Waiting != 0 || live != 0 || leases != 0 {
 		w.failf("after Close: %d connections, %d waiting; the server has %d; %d permissions", s.Total, s.Waiting, live, leases)
+	}
+	if wrong := w.account.compare(w.r.Stats(), len(w.made), w.cfg); wrong != "" {
+		w.failf("%s", wrong)
 	}
 }
 

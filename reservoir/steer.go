@@ -153,6 +153,7 @@ func (r *Reservoir[C]) Prove(ctx context.Context) error {
 func (r *Reservoir[C]) prove(loan Loan[C], checked chan<- error) {
 	defer r.taskDone()
 	guarded(func() error { return r.checkHere(r.ctx, loan.Value()) }, func(err error) {
+		defer func() { checked <- err }() // also when Reset ends this goroutine
 		if err == nil {
 			_ = loan.Release() // only a forced Close can have been faster
 		} else {
@@ -161,7 +162,6 @@ func (r *Reservoir[C]) prove(loan Loan[C], checked chan<- error) {
 				err = fmt.Errorf("%w during a check: %w", ErrClosed, err)
 			}
 		}
-		checked <- err
 	})
 }
 
