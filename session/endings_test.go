@@ -17,6 +17,8 @@ const endingsFile = "testdata/endings.txt"
 // A sessionEnd is how a use of a session on a server without a fault ends.
 type sessionEnd struct {
 	first, then int    // round trips: of the pool's first session that does so, and of a later one
+	took        string // by all calls and the closing; the server answers at once
+	seen        string // what the pool is told
 	failed      string // the calls that fail
 	discarded   string // why the connection is not used again
 }
@@ -31,6 +33,12 @@ func endingOf(t *testing.T, sc scene) sessionEnd {
 	p, then := sc.perform(t)
 	report(t, sc, p)
 	e := sessionEnd{first: first, then: then, failed: strings.Join(p.failed, ", ")}
+	if p.took > 0 {
+		e.took = p.took.String()
+	}
+	for _, what := range slices.Sorted(maps.Keys(p.seen)) {
+		e.seen += fmt.Sprintf(" %s: %d", what, p.seen[what])
+	}
 	if reason := p.returned[0]; reason != nil {
 		e.discarded = nonce.ReplaceAllString(reason.Error(), "…")
 	}
@@ -39,6 +47,12 @@ func endingOf(t *testing.T, sc scene) sessionEnd {
 
 func (e sessionEnd) String() string {
 	s := fmt.Sprintf("%d round trips, then %d", e.first, e.then)
+	if e.took != "" {
+		s += "; takes " + e.took
+	}
+	if e.seen != "" {
+		s += ";" + e.seen
+	}
 	if e.failed != "" {
 		s += "; fails: " + e.failed
 	}

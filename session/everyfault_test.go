@@ -15,6 +15,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/cancel"
 )
 
 // play is one use of a session on a world, and what its calls have said.
@@ -35,6 +37,8 @@ type play struct {
 	firstErr error    // after that
 	failed   []string // the steps that failed
 	open     []*QueryResult
+	took     time.Duration // by calls
+	seen     map[string]int
 	broken   []string
 }
 
@@ -70,8 +74,10 @@ func (p *play) run(steps []step) {
 		ctx, stop := context.WithTimeout(p.policy.Life, patience)
 		start := time.Now()
 		err := s.do(ctx, p)
-		if took := time.Since(start); took > patience && s.name != "pause" {
-			p.wrong("%s took %s", s.name, took)
+		if took := time.Since(start); s.name != "pause" {
+			if p.took += took; took > patience {
+				p.wrong("%s took %s", s.name, took)
+			}
 		}
 		if err != nil {
 			p.failed = append(p.failed, s.name)
@@ -84,7 +90,8 @@ func (p *play) run(steps []step) {
 	}
 	start := time.Now()
 	err := p.s.Close()
-	if took := time.Since(start); took > p.policy.closeTimeout() {
+	took := time.Since(start)
+	if p.took += took; took > p.policy.closeTimeout() {
 		p.wrong("Close took %s", took)
 	}
 	synctest.Wait()
@@ -372,6 +379,19 @@ var (
 		<-ctx.Done()
 		return &Error{Op: "oversleep", Stage: StageExecute, Fault: FaultContext, Err: ctx.Err()}
 	}}
+	letGoMany = step{"let go of many", func(ctx context.Context, p *play) error {
+		res, err := p.s.Query(ctx, "SELECT 1000")
+		if err != nil {
+			return p.other(err)
+		}
+		return p.other(res.Close())
+	}}
+	sleeps = step{"sleep", func(ctx context.Context, p *play) error {
+		ctx, stop := context.WithTimeout(ctx, 100*time.Millisecond)
+		defer stop()
+		_, err := p.s.Update(ctx, "UPDATE sleep SET s = 10")
+		return p.other(err)
+	}}
 	uncut = step{"NoCancel", func(ctx context.Context, p *play) error {
 		res, err := p.s.QueryWithOptions(ctx, "SELECT 3", QueryOptions{NoCancel: true})
 		return p.other(p.read(res, err, 3))
@@ -564,6 +584,13 @@ var programs = map[string][]step{
 	"a released savepoint":         {begins, insertOne, savepointStep("a"), insertOne, releaseSavepoint, insertOne, commits, insertOne},
 	"NoCancel":                     {uncut, uncutLetGo, uncutInsert, watched, insertOne},
 	"NoCancel in a transaction":    {begins, uncut, uncutLetGo, uncutInsert, watched, commits, insertOne},
+	"many rows":                    {letGoMany, insertOne},
+	"many rows in a transaction":   {begins, insertOne, letGoMany, insertOne, commits, insertOne},
+	"a sleep":                      {sleeps, insertOne},
+	"a sleep in a transaction":     {begins, insertOne, sleeps, insertOne, commits, insertOne},
+	"a sleep before the rollback":  {begins, insertOne, sleeps, rollsBack, insertOne},
+	"a sleep before the end":       {begins, insertOne, sleeps},
+	"a sleep in WithTransaction":   {within(insertOne, sleeps), insertOne},
 	"rows of parameters":           {preparedTwo, insertOne},
 	"rows in a transaction":        {begins, preparedTwo, commits, preparedTwo, insertOne},
 	"pauses":                       {insertOne, pause, insertOne},
@@ -585,6 +612,30 @@ var servers = map[string]func(w *world){
 	"moving, pathless": func(w *world) { w.forgives, w.bulkMoves, w.pathless = true, true, true },
 	"confirming":       func(w *world) { w.confirmsAborted = true },
 	"blind":            func(w *world) { w.blind = true },
+	"cancelling":       func(w *world) { w.cancels, w.confirmsAborted = true, true },
+}
+
+// observe counts what the pool would be told.
+func (p *play) observe() {
+	p.seen = map[string]int{}
+	see := func(what string) {
+		p.w.mu.Lock()
+		defer p.w.mu.Unlock()
+		p.seen[what]++
+	}
+	o := &p.policy.Observe
+	o.Cancelled = func(_ string, report cancel.Report) {
+		see("cancelled")
+		if report.Safe() {
+			see("confirmed by " + report.By)
+		}
+	}
+	o.RolledBack = func() { see("rolled back") }
+	o.Reset = func(_ time.Duration, err error) {
+		if see("reset"); err != nil {
+			see("reset in vain")
+		}
+	}
 }
 
 // scene is a program on a server, after others have used the pool.
@@ -610,6 +661,7 @@ func (sc scene) perform(t *testing.T) (p *play, trips int) {
 		servers[sc.server](w)
 		one := func() *play {
 			p := &play{w: w, policy: policy, place: "lake.main", placed: map[int]string{}}
+			p.observe()
 			handle := New
 			if sc.single {
 				handle = NewStateless
@@ -648,7 +700,7 @@ func TestNoFailureOfAnyRoundTripBreaksWhatWasSaid(t *testing.T) {
 			report(t, sc, p)
 			for at := 1; at <= trips; at++ {
 				for _, f := range worldFaults {
-					if turn++; turn%19 == 0 { // in the end with every fault, of which there are 12
+					if turn++; turn%23 == 0 { // in the end with every fault, of which there are 12
 						sc.faults, sc.warm = map[int]worldFault{at: f}, turn%3 == 0
 						p, _ := sc.perform(t)
 						report(t, sc, p)

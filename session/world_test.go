@@ -32,6 +32,7 @@ type world struct {
 	bare            bool // no session options, savepoints, prepared statements, catalogue calls
 	confirmsAborted bool // the COMMIT of an aborted transaction succeeds and stores nothing
 	bulkMoves       bool // an INSERT with parameters leaves the session at the table's catalogue
+	cancels         bool // has a call that cancels
 
 	faults map[int]worldFault // by round trip, from 1
 
@@ -309,6 +310,7 @@ var (
 	worldPrepare = regexp.MustCompile(`^(PREPARE|DEALLOCATE) (\w+)`)
 	worldType    = regexp.MustCompile(`^DROP TYPE temp\.main\."__pivot_enum_(\d+)"$`)
 	worldReads   = regexp.MustCompile(`current_setting\('(\w+)'\)|current_database\(\)|current_schema\(\)|duckdb_tables|duckdb_prepared|duckdb_types`)
+	worldSleep   = regexp.MustCompile(`^UPDATE sleep SET s = (\d+)$`)
 	worldAttach  = regexp.MustCompile(`^ATTACH '(\w+)`)
 )
 
@@ -365,6 +367,9 @@ func (w *world) run(sql string) error {
 		s.pivots--
 		return nil
 	}
+	if worldSleep.MatchString(sql) {
+		return nil
+	}
 	if m := worldAttach.FindStringSubmatch(sql); m != nil {
 		s.attached[m[1]] = true
 		return nil
@@ -396,7 +401,28 @@ func (w *world) Update(ctx context.Context, sql string, call Call) (int64, error
 	if err != nil {
 		return 0, err
 	}
+	if m := worldSleep.FindStringSubmatch(sql); m != nil {
+		seconds, _ := strconv.Atoi(m[1])
+		if err := w.work(ctx, time.Duration(seconds)*time.Second); err != nil {
+			return 0, err
+		}
+	}
 	return 1, nil
+}
+
+// work takes its time. A statement that is cut off aborts the transaction.
+func (w *world) work(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.sess.aborted = w.sess.tx != ""
+		return worldError(FaultContext, codes.Canceled, ctx.Err().Error())
+	}
 }
 
 // Query gives n rows for SELECT n, the text for SELECT 'text', and a row of texts
@@ -489,6 +515,9 @@ func (s *worldStream) Schema() *arrow.Schema {
 	return arrow.NewSchema(fields, nil)
 }
 
+// manyRows is how many a result may have that comes at once.
+const manyRows = 100
+
 // Next gives a row at a time. What changes something is stored at the end.
 func (s *worldStream) Next() (arrow.RecordBatch, error) {
 	s.drop()
@@ -504,6 +533,12 @@ func (s *worldStream) Next() (arrow.RecordBatch, error) {
 		return nil, err
 	case ended:
 		return nil, io.EOF
+	case s.rows > manyRows:
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-s.ctx.Done(): // the rows that are not read abort nothing
+			return nil, worldError(FaultContext, codes.Canceled, s.ctx.Err().Error())
+		}
 	}
 	s.rows--
 	var columns []arrow.Array
@@ -789,7 +824,17 @@ func (w *world) TrustsTxIDs(ctx context.Context) (bool, error) {
 	return !w.forgives, w.trip(ctx, "TrustsTxIDs", false, func() error { return nil })
 }
 
-func (w *world) CancelSteps(*Operation) []cancel.Step { return nil }
+func (w *world) CancelSteps(*Operation) []cancel.Step {
+	if !w.cancels {
+		return nil
+	}
+	return []cancel.Step{{Name: "Cancel", Timeout: time.Second, Do: func(ctx context.Context) (cancel.Outcome, error) {
+		if err := w.trip(ctx, "Cancel", false, func() error { return nil }); err != nil {
+			return cancel.Failed, err
+		}
+		return cancel.Confirmed, nil
+	}}}
+}
 
 func (w *world) Lost() error {
 	w.mu.Lock()
