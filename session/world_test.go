@@ -403,15 +403,15 @@ func (w *world) Update(ctx context.Context, sql string, call Call) (int64, error
 	}
 	if m := worldSleep.FindStringSubmatch(sql); m != nil {
 		seconds, _ := strconv.Atoi(m[1])
-		if err := w.work(ctx, time.Duration(seconds)*time.Second); err != nil {
+		if err := w.cutAfter(ctx, time.Duration(seconds)*time.Second); err != nil {
 			return 0, err
 		}
 	}
 	return 1, nil
 }
 
-// work takes its time. A statement that is cut off aborts the transaction.
-func (w *world) work(ctx context.Context, d time.Duration) error {
+// cutAfter takes its time. A statement that is cut off aborts the transaction.
+func (w *world) cutAfter(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
