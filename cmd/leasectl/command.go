@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/flightpool/flightpool/lease/pglease"
 )
 
 // tableVariable names the table for processes that take dsql.ConfigFromEnv, and
@@ -20,11 +22,12 @@ connections are granted.
 
 The table is --table, or DSQL_DISTRIBUTED_CONN_LEASE_TABLE. Region and
 credentials are those of the AWS SDK (AWS_REGION, AWS_PROFILE, ~/.aws and so on)
-unless flags name others.
+unless flags name others. With --postgres the table is one of PostgreSQL.
 
 To show a budget needs dynamodb:GetItem and dynamodb:BatchGetItem; to find the
 budgets of a table without --budget, dynamodb:Scan; limit and free need
-dynamodb:UpdateItem besides.
+dynamodb:UpdateItem besides. In PostgreSQL: SELECT; limit and free need INSERT,
+UPDATE and DELETE besides.
 
 Exit codes:
   0  done
@@ -39,7 +42,8 @@ func (a *app) command() *cobra.Command {
 	root := &cobra.Command{
 		Use: "leasectl", Short: "show and change the budgets of connections that a fleet shares", Long: rootHelp,
 		SilenceUsage: true, SilenceErrors: true,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			a.target.tableGiven = c.Flags().Changed("table")
 			if a.timeout <= 0 {
 				return fmt.Errorf("--timeout is %v, must be positive", a.timeout)
 			}
@@ -48,10 +52,11 @@ func (a *app) command() *cobra.Command {
 		},
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.target.table, "table", os.Getenv(tableVariable), "DynamoDB table of the budgets")
+	flags.StringVar(&a.target.table, "table", os.Getenv(tableVariable), "table of the budgets (with --postgres: "+pglease.DefaultTable+" by default)")
 	flags.StringVar(&a.target.region, "region", "", "AWS region of the table (default: that of the AWS SDK)")
 	flags.StringVar(&a.target.profile, "profile", "", "AWS profile (default: that of the AWS SDK)")
 	flags.StringVar(&a.target.endpoint, "endpoint", "", "URL of DynamoDB, for a stand-in")
+	flags.StringVar(&a.target.postgres, "postgres", "", "connection string of a PostgreSQL that has the table, instead of DynamoDB; the password is better in PGPASSWORD or ~/.pgpass")
 	flags.StringVarP(&a.budget, "budget", "b", "", "name of the budget (default: the only one of the table; show: all)")
 	flags.DurationVar(&a.timeout, "timeout", 10*time.Second, "how long to wait for the table")
 	flags.BoolVar(&a.json, "json", false, "print JSON")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"slices"
 	"strings"
@@ -44,7 +45,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &known):
 		return known.code
-	case errors.As(err, &missing), errors.Is(err, fleet.ErrNoBudget):
+	case errors.As(err, &missing), errors.Is(err, fleet.ErrNoBudget), refusedBy(err, fs.ErrNotExist):
 		return exitMissing
 	case denied(err):
 		return exitDenied
@@ -60,7 +61,16 @@ var deniedCodes = []string{
 	"IncompleteSignatureException", "ExpiredTokenException", "ExpiredToken", "InvalidClientTokenId", "SignatureDoesNotMatch",
 }
 
+// refusedBy reports whether a store refused what was asked for a reason.
+func refusedBy(err, reason error) bool {
+	var wrong *fleet.ConfigError
+	return errors.As(err, &wrong) && errors.Is(err, reason)
+}
+
 func denied(err error) bool {
+	if refusedBy(err, fs.ErrPermission) {
+		return true
+	}
 	var code smithy.APIError
 	if errors.As(err, &code) && slices.Contains(deniedCodes, code.ErrorCode()) {
 		return true
@@ -92,6 +102,9 @@ func hint(err error) string {
 			return "see leasectl help"
 		}
 		return ""
+	}
+	if wrong := (*fleet.ConfigError)(nil); errors.As(err, &wrong) && !errors.As(err, new(smithy.APIError)) {
+		return "" // it says what to do
 	}
 	switch exitCode(err) {
 	case exitDenied:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/flightpool/flightpool/lease/dynamolease"
 	"github.com/flightpool/flightpool/lease/fleet"
+	"github.com/flightpool/flightpool/lease/pglease"
 )
 
 // A store holds budgets, and can tell which.
@@ -28,12 +29,19 @@ type source struct {
 }
 
 // target is where the flags say that the budgets are.
-type target struct{ table, region, profile, endpoint string }
+type target struct {
+	table, region, profile, endpoint string
+	tableGiven                       bool   // by the flag
+	postgres                         string // a connection string: never printed
+}
 
 // An opener opens the store of a target. It need not reach it.
 type opener func(ctx context.Context, t target) (*source, error)
 
 func openStore(ctx context.Context, t target) (*source, error) {
+	if t.postgres != "" {
+		return openPostgres(ctx, t)
+	}
 	if t.table == "" {
 		return nil, &failure{exitUsage, errors.New("no table is named: give --table, or set " + tableVariable)}
 	}
@@ -56,6 +64,27 @@ func openStore(ctx context.Context, t target) (*source, error) {
 	}
 	name := fmt.Sprintf("DynamoDB table %s in %s", t.table, account.Region)
 	return &source{store: patient{s}, name: name, close: func() {}}, nil
+}
+
+func openPostgres(ctx context.Context, t target) (*source, error) {
+	if t.region+t.profile+t.endpoint != "" {
+		return nil, &failure{exitUsage, errors.New("--region, --profile and --endpoint are of DynamoDB, and do not go with --postgres")}
+	}
+	if !t.tableGiven { // the environment names one of DynamoDB
+		t.table = pglease.DefaultTable
+	}
+	pool, err := pglease.Connect(ctx, t.postgres)
+	if err != nil {
+		return nil, &failure{exitUsage, err}
+	}
+	s, err := pglease.NewStore(pool, t.table)
+	if err != nil {
+		pool.Close()
+		return nil, &failure{exitUsage, err}
+	}
+	at := pool.Config().ConnConfig
+	name := fmt.Sprintf("PostgreSQL table %s in database %s of %s", t.table, at.Database, at.Host)
+	return &source{store: patient{s}, name: name, close: pool.Close}, nil
 }
 
 // A patient store reads again after a failure that may pass. Writes are left

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -45,14 +46,20 @@ func (s *Store) check(ctx context.Context, c *pgconn.PgConn, write bool) error {
 	wrong := func(hint, what string) error {
 		return &ConfigError{Setting: s.setting + ".Table", Hint: hint, Err: errors.New(what)}
 	}
+	denied := func(hint, what string) error {
+		return &ConfigError{Setting: s.setting + ".Table", Hint: hint, Err: fmt.Errorf("%w %s", fs.ErrPermission, what)}
+	}
 	name := s.table.String()
 	switch {
 	case standby:
 		return errStandby
 	case !exists:
-		return wrong("make it with Setup, or correct the name or the pool's database", "table "+name+" does not exist")
+		return &ConfigError{
+			Setting: s.setting + ".Table", Hint: "make it with Setup, or correct the name or the pool's database",
+			Err: fmt.Errorf("table %s: %w", name, fs.ErrNotExist),
+		}
 	case !usage:
-		return wrong("grant the role USAGE on the schema", "permission denied for the schema of table "+name)
+		return denied("grant the role USAGE on the schema", "for the schema of table "+name)
 	case kind != "r":
 		return wrong("make it with Setup", name+" is not an ordinary table")
 	case persistence != "p":
@@ -62,7 +69,7 @@ func (s *Store) check(ctx context.Context, c *pgconn.PgConn, write bool) error {
 	case hidden || rules:
 		return wrong("use a table of its own", "table "+name+" has row-level security or rules")
 	case strings.Contains(missing, "SELECT") || write && missing != "":
-		return wrong("grant the role "+privileges, "permission denied for table "+name+": "+missing)
+		return denied("grant the role "+privileges, "for table "+name+": "+missing)
 	case write && readOnly:
 		return &ConfigError{
 			Setting: "the pool's server or role", Hint: "unset default_transaction_read_only",

@@ -3,6 +3,7 @@ package pglease
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -10,7 +11,8 @@ import (
 // errStandby is not permanent on its own: in a failover it passes.
 var errStandby = errors.New("pglease: the server is a standby (pg_is_in_recovery)")
 
-// explain turns an answer that no retry will change into a *ConfigError.
+// explain turns an answer that no retry will change into a *ConfigError. What
+// is not there, or not allowed, leads to fs.ErrNotExist or fs.ErrPermission.
 func (s *Store) explain(err error) error {
 	if errors.Is(err, errStandby) {
 		return &ConfigError{
@@ -22,6 +24,12 @@ func (s *Store) explain(err error) error {
 	var answer *pgconn.PgError
 	if known := (*ConfigError)(nil); errors.As(err, &known) || !errors.As(err, &answer) {
 		return err
+	}
+	switch answer.Code {
+	case "42P01", "3F000", "3D000":
+		err = fmt.Errorf("%w (%w)", err, fs.ErrNotExist)
+	case "42501", "28P01", "28000":
+		err = fmt.Errorf("%w (%w)", err, fs.ErrPermission)
 	}
 	wrong := func(setting, format string, args ...any) error {
 		return &ConfigError{Setting: setting, Hint: fmt.Sprintf(format, args...), Err: err}

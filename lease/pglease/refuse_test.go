@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -38,7 +39,7 @@ func TestUnfitTablesAndRolesAreRefused(t *testing.T) {
 		create table %[1]s.rules (`+rest+`); create rule r as on update to %[1]s.rules do instead nothing`, u))
 	as := func(role string) string { return strings.Replace(server.DSN(), "postgres@", u+"_"+role+"@", 1) }
 	for _, v := range []struct{ dsn, table, text string }{
-		{server.DSN(), "missing", "does not exist: make it with Setup"},
+		{server.DSN(), "missing", "does not exist"},
 		{server.DSN(), u + "_no.good", "does not exist"},
 		{server.DSN(), "nokey", "with a primary key on key alone"},
 		{server.DSN(), "two", "with a primary key on key alone"},
@@ -90,6 +91,9 @@ func TestUnfitTablesAndRolesAreRefused(t *testing.T) {
 	require.Equal(t, []string{"b"}, all)
 	err = pglease.SetLimit(t.Context(), connect(t, as("read")), u+".good", "b", 5)
 	require.ErrorContains(t, err, "grant the role SELECT, INSERT, UPDATE and DELETE")
+	require.ErrorIs(t, err, fs.ErrPermission)
+	_, err = newStore(t, connect(t, as("none")), u+".no").Read(t.Context(), "k")
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 func TestNamesThatPostgreSQLCannotHold(t *testing.T) {
