@@ -50,8 +50,8 @@ var hostiles = map[string]struct {
 	then func() bool
 	sees string // "context", "panic", "goexit"
 }{
-	"blocks":  {func() bool { time.Sleep(time.Hour); return false }, "context"},
-	"endless": {func() bool { time.Sleep(time.Millisecond); return true }, "context"},
+	"blocks":  {func() bool { time.Sleep(time.Minute); return false }, "context"},
+	"endless": {func() bool { time.Sleep(50 * time.Millisecond); return true }, "context"},
 	"panics":  {func() bool { panic("reader") }, "panic"},
 	"exits":   {func() bool { runtime.Goexit(); return false }, "goexit"},
 }
@@ -109,7 +109,7 @@ func TestAReaderOfTheUsersHoldsNobodyUp(t *testing.T) {
 					got := seen(func() error { return call(ctx, r, p, &hostile{RecordReader: inner, good: 1, then: h.then}) })
 					require.Equal(r, h.sees, got, "%s, %s, %s", kind, name, what)
 					require.LessOrEqual(r, time.Since(began), time.Second+50*time.Millisecond, "%s, %s, %s", kind, name, what)
-					time.Sleep(2 * time.Hour)
+					time.Sleep(2 * time.Minute)
 					synctest.Wait()
 					require.Zero(r, p.Stats().InUse, "%s, %s, %s", kind, name, what)
 					require.NoError(r, p.Ping(r.Context()))

@@ -1,5 +1,5 @@
 // Package sqldriver is the pool for database/sql, and for what is made on top of
-// it: sqlx, sqlc, bun, goose and others. It knows nothing of ADBC.
+// it: sqlx, sqlc, bun, gorm, goose and others. It knows nothing of ADBC.
 //
 //	import _ "github.com/flightpool/flightpool/flightpool/sqldriver"
 //
@@ -21,7 +21,10 @@
 //
 // They are positional ("?" or what else the server takes) and need no Prepare.
 // Beside the types of database/sql they may be of every integer and float type,
-// time.Duration and session.Decimal.
+// time.Duration and session.Decimal. A time.Time goes as the instant it is, in UTC:
+// for a column without a zone the server makes it one of the session's own zone. It
+// goes in microseconds, or in nanoseconds where it has such, as time.Now() does, which
+// servers of microseconds may refuse: truncate it to what the column holds.
 //
 // # Values
 //

@@ -3,14 +3,16 @@ package callback
 import (
 	"errors"
 	"runtime"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
 func TestWhatFComesToIsTheCallers(t *testing.T) {
-	ended := 0
-	end := func() { ended++ }
+	var ends sync.WaitGroup
+	ends.Add(4) // end may run when the caller has its answer already
+	end := ends.Done
 	v, present, err := Within(nil, func() (int, error) { return 7, nil }, nil, end)
 	require.Equal(t, []any{7, true, nil}, []any{v, present, err})
 	refused := errors.New("no")
@@ -28,6 +30,7 @@ func TestWhatFComesToIsTheCallers(t *testing.T) {
 	}()
 	<-over
 	require.False(t, returned, "Goexit ends the caller")
+	ends.Wait()
 }
 
 func TestACallerThatIsGoneWaitsForNothing(t *testing.T) {
