@@ -443,7 +443,8 @@ func TestOperatorsSeeAndFreeWhatProcessesHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		_, err := Inspect(t.Context(), w.mem, "b")
-		require.ErrorContains(t, err, `no budget "b"`)
+		require.ErrorIs(t, err, ErrNoBudget)
+		require.ErrorContains(t, err, `budget "b"`)
 		a, p := join(t, w, 1, Config{Limit: 10, Shards: 3, Batch: 1, Service: "api"})
 		take(t, a, 5)
 		b, _ := join(t, w, 2, Config{Limit: 10, Batch: 1, Service: "worker"})

@@ -30,7 +30,8 @@ type fleet struct {
 	mu         sync.Mutex
 	members    map[*member]bool
 	lostByDead uint64 // losses of processes that were killed later
-	most       int    // connections that existed at once
+	most       int    // connections that existed at once, without those of who stood still beyond its time
+	server     int    // and with them, as the server counts
 	decided    int    // Acquires that the Fallback granted or refused
 	silent     int    // those of which neither a log line nor Stats told
 	sumBad     string // the first allocation item whose used is not the sum
@@ -328,13 +329,14 @@ func (m *member) beyond(now time.Time) bool {
 	return !clock.before(m.leases.state.validUntil.add(m.leases.state.terms.grace))
 }
 
-// measure counts the connections of all processes as the server does: of
-// those that stand still or are cut off too.
+// measure counts the connections of all processes: of those that stand still or
+// are cut off too.
 func (f *fleet) measure() {
 	now := time.Now()
-	sum := 0
+	sum, server := 0, 0
 	for _, m := range f.all() {
 		m.mu.Lock()
+		server += len(m.conns)
 		if !m.beyond(now) {
 			sum += len(m.conns)
 		}
@@ -342,7 +344,7 @@ func (f *fleet) measure() {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.most = max(f.most, sum)
+	f.most, f.server = max(f.most, sum), max(f.server, server)
 }
 
 // checkSum holds every write against the invariant of shards.

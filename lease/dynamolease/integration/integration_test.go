@@ -248,7 +248,7 @@ func TestSetLimitReachesARunningFleet(t *testing.T) {
 	release, err := l.Acquire(t.Context())
 	require.NoError(t, err)
 	release()
-	require.ErrorContains(t, dynamolease.SetLimit(t.Context(), db.Client(), table, "nobody's", 3), `no budget "nobody's"`)
+	require.ErrorContains(t, dynamolease.SetLimit(t.Context(), db.Client(), table, "nobody's", 3), `budget "nobody's"`)
 	other := open(t, db.Client(), dynamolease.Config{Budget: name, Limit: 2})
 	require.Equal(t, 3, other.Stats().Limit, "the table's, whatever is configured")
 	require.NoError(t, other.Close(t.Context()))
