@@ -10,6 +10,10 @@ import (
 // keeps is what m has when what it gives up is gone.
 func (m *member) keeps() int { return m.held - m.yielding }
 
+// full says that m has all that it may have, connections of old generations included,
+// for which the reservoir of the present one does not ask.
+func (m *member) full() bool { return m.held >= m.size }
+
 // update takes account of a member whose callers, tickets or connections have
 // changed. The caller holds mu.
 func (s *share) update(m *member) {

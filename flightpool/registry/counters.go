@@ -31,7 +31,7 @@ func (u *userPool) prove(ctx context.Context, g *current) error {
 	u.probeWaits.Add(1)
 	err := g.prove(ctx)
 	switch waited := new(reservoir.OpenError); {
-	case errors.As(err, &waited), errors.Is(err, ErrExhausted), errors.Is(err, ErrClosed), errors.Is(err, ErrUnhealthy), errors.Is(err, context.Canceled):
+	case errors.As(err, &waited), errors.As(err, new(unserved)), errors.Is(err, ErrExhausted), errors.Is(err, ErrClosed), errors.Is(err, ErrUnhealthy), errors.Is(err, context.Canceled):
 		u.probes.Add(-1)
 	default:
 		u.probeWaits.Add(-1)

@@ -99,6 +99,9 @@ func (s *share) nextToOpen() *member {
 // fits says whether one slot more can go to m. What is reserved for others is
 // not free. The caller holds mu.
 func (s *share) fits(m *member, needs bool) bool {
+	if m.full() {
+		return false
+	}
 	limit := s.cap - s.inherited
 	if needs {
 		limit += s.overflow
@@ -113,7 +116,7 @@ func (s *share) fits(m *member, needs bool) bool {
 // that is not free, or nil. The caller holds mu.
 func (s *share) poorest() *member {
 	m := s.needy.first()
-	if m == nil || s.shut || s.heir != nil || m.held >= m.size || s.fits(m, true) {
+	if m == nil || s.shut || s.heir != nil || m.full() || s.fits(m, true) {
 		return nil
 	}
 	return m

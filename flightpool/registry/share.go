@@ -135,6 +135,9 @@ type ticket struct {
 func newShare(d *ServerDefinition) *share {
 	s := &share{members: map[*member]struct{}{}, holders: list.New(), idlers: list.New(), givers: list.New()}
 	poorer := func(a, b *member) bool {
+		if a.full() != b.full() {
+			return b.full() // what does not fit the first then fits nobody
+		}
 		if a.held != b.held {
 			return a.held < b.held
 		}

@@ -337,3 +337,26 @@ func TestALoweredCapIsReachedAsLoansComeBack(t *testing.T) {
 		b()
 	})
 }
+
+// A user's bound holds over the pools that new credentials have made, too.
+func TestANewCredentialDoesNotDoubleAUsersBound(t *testing.T) {
+	for _, policy := range []flightpool.Exhaustion{flightpool.Wait, flightpool.FailFast} {
+		bubble(t, func(t *testing.T, g *rig) {
+			d := define(t, g, func(d *registry.ServerDefinition) {
+				d.MaxConnections, d.UserMaxConnections, d.OnExhausted = 3, 1, policy
+			})
+			old := acquire(t, g, "a")
+			d.Users["a"] = registry.UserMapping{User: "remote a", Password: "new"}
+			require.NoError(t, g.Update(t.Context(), d))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := g.Acquire(ctx, "s", "a")
+			require.ErrorIs(t, err, registry.ErrExhausted)
+			require.NoError(t, acquire(t, g, "b").Release(), "who waits for the own bound holds nobody up")
+			require.Equal(t, 1, g.fake("s").users("remote a"))
+			require.NoError(t, old.Release())
+			time.Sleep(time.Second)
+			require.NoError(t, acquire(t, g, "a").Release())
+		})
+	}
+}

@@ -94,7 +94,7 @@ func (u *userPool) hooks() reservoir.Hooks {
 			s.health.note(err, true)
 			s.share.unused(m) // it may have waited at the gate since before the probe asked
 			if g := u.gen.Load(); s.health.down.Load() != nil && g.stats().InUse > 0 {
-				g.failWaiters(err) // the probe has its answer; the reservoir would wait for what is on loan
+				g.failWaiters(unserved{err}) // the probe has its answer; the reservoir would wait for what is on loan
 			}
 		},
 		OpenElided: func() { s.share.unused(m) },
@@ -133,6 +133,11 @@ func (u *userPool) hooks() reservoir.Hooks {
 		},
 	}
 }
+
+// unserved is the failure of an open that those get who wait.
+type unserved struct{ error }
+
+func (e unserved) Unwrap() error { return e.error }
 
 // queried takes note of a statement.
 func (u *userPool) queried(took time.Duration, err error) {
