@@ -168,10 +168,12 @@ func TestAnUnhealthyServerWithAnIdleConnectionIsUsed(t *testing.T) {
 		}
 		require.NotNil(r, r.pool.Stats().UnhealthyReason)
 		require.Equal(r, 1, r.pool.Stats().Idle)
-		require.NoError(r, r.pool.healthy())
+		_, err := r.pool.healthy()
+		require.NoError(r, err)
 		loan, ok := r.pool.conns.TryAcquire()
 		require.True(r, ok)
-		require.NoError(r, r.pool.healthy(), "in use")
+		_, err = r.pool.healthy()
+		require.NoError(r, err, "in use")
 		require.NoError(r, loan.Release())
 	})
 }

@@ -29,7 +29,7 @@ type Config struct {
 	// MinIdle is how many idle connections are kept ready (1; negative: none,
 	// and New does not connect). At most MaxSize.
 	MinIdle int
-	// MaxSize bounds the connections (max(4, min(16, 2*NumCPU))).
+	// MaxSize bounds the connections (max(4, min(16, 2*NumCPU), MinIdle)).
 	MaxSize int
 
 	AcquireTimeout time.Duration // longest wait for a connection, beside the context (30s; negative: the context's alone)
@@ -222,7 +222,7 @@ func ResetSQL(statements ...string) SessionReset { return session.ResetSQL(state
 func (c Config) resolve() (Config, error) {
 	faults := c.faults()
 	set(&c.MinIdle, 1)
-	set(&c.MaxSize, max(4, min(16, 2*runtime.NumCPU())))
+	set(&c.MaxSize, max(4, min(16, 2*runtime.NumCPU()), c.MinIdle))
 	set(&c.AcquireTimeout, 30*time.Second)
 	set(&c.DialTimeout, 5*time.Second)
 	set(&c.CloseTimeout, 5*time.Second)

@@ -60,3 +60,9 @@ func TestADurationWithoutItsUnitIsNamed(t *testing.T) {
 		require.ErrorContains(t, err, field+" is less than 1ms: is the unit missing?")
 	}
 }
+
+func TestMaxSizesDefaultHasRoomForMinIdle(t *testing.T) {
+	cfg, err := Config{MinIdle: 100}.resolve()
+	require.NoError(t, err, "on a machine of any size")
+	require.Equal(t, 100, cfg.MaxSize)
+}

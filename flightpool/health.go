@@ -46,6 +46,8 @@ type health struct {
 		reason    error     // nil: healthy
 		pause     time.Duration
 		next      time.Time
+		attempts  uint64 // that have ended, however
+		trials    uint64 // that were given out
 
 		turns   []error // of which changed has not been told
 		telling bool
@@ -66,12 +68,15 @@ const (
 // long. Only faults of the transport count: a server that refuses a password is
 // well. Attempts that overlap are one: a single break ends many connections.
 func (h *health) failed(err error, took time.Duration) {
-	if session.FaultIn(err) != session.FaultTransport || h.failures < 0 {
-		return
-	}
+	transport := session.FaultIn(err) == session.FaultTransport
 	now := time.Now()
 	began := now.Add(-took)
 	h.mu.Lock()
+	h.mu.attempts++
+	if !transport || h.failures < 0 {
+		h.mu.Unlock()
+		return
+	}
 	unseen := began.Sub(h.mu.seen)
 	h.mu.seen = now
 	if h.mu.failed > 0 && !began.After(h.mu.last) {
@@ -132,6 +137,7 @@ func (h *health) tellNext() bool {
 // succeeded takes note of an answer of the server.
 func (h *health) succeeded() {
 	h.mu.Lock()
+	h.mu.attempts++
 	h.mu.failed = 0
 	turned := false
 	if h.mu.reason != nil {
@@ -146,21 +152,46 @@ func (h *health) succeeded() {
 	}
 }
 
-// admit is nil when a call may wait for a connection that is not there yet:
-// the server is healthy, or it is time for a trial and this call is it.
-func (h *health) admit() error {
+// A trial is the permission of a call to find out whether an unhealthy server is
+// back. The zero value is that of a call that needs none.
+type trial struct {
+	health           *health
+	number, attempts uint64
+	pause            time.Duration // what it was before
+	next             time.Time     // likewise
+}
+
+// admit lets a call wait for a connection that is not there yet: the server is
+// healthy, or it is time for a trial and this call is it.
+func (h *health) admit() (trial, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.reason == nil {
-		return nil
+		return trial{}, nil
 	}
 	now := time.Now()
 	if now.Before(h.mu.next) {
-		return h.describe()
+		return trial{}, h.describe()
 	}
+	h.mu.trials++
+	t := trial{h, h.mu.trials, h.mu.attempts, h.mu.pause, h.mu.next}
 	h.mu.pause = min(2*h.mu.pause, longestPause)
 	h.mu.next = now.Add(h.mu.pause)
-	return nil
+	return t, nil
+}
+
+// giveBack leaves the trial to the next call, unless an attempt has ended since it
+// was given out, or another trial was.
+func (t trial) giveBack() {
+	h := t.health
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.reason != nil && h.mu.attempts == t.attempts && h.mu.trials == t.number {
+		h.mu.pause, h.mu.next = t.pause, t.next
+	}
 }
 
 // unhealthy describes an unhealthy server; nil: it is healthy.

@@ -126,7 +126,12 @@ func TestHealthFollowsItsModel(t *testing.T) {
 					h.succeeded()
 					m.event(false, 0)
 				case 5, 6:
-					require.Equal(t, m.admits(), h.admit() == nil, "seed %d: %s", seed, program)
+					got, err := h.admit()
+					require.Equal(t, m.admits(), err == nil, "seed %d: %s", seed, program)
+					if got.health != nil && random.IntN(2) == 0 {
+						got.giveBack() // as if it had not been
+						m.trials = m.trials[:len(m.trials)-1]
+					}
 				default:
 					time.Sleep([]time.Duration{ms, 100 * ms, firstPause, time.Second, 4 * time.Second, 5 * time.Second, 11 * time.Second}[random.IntN(7)])
 				}
@@ -142,4 +147,9 @@ func TestHealthFollowsItsModel(t *testing.T) {
 			}
 		})
 	}
+}
+
+func (h *health) admits() error {
+	_, err := h.admit()
+	return err
 }

@@ -34,24 +34,24 @@ func TestHealthTurnsAfterItsThresholdsAndLetsOneTrialThrough(t *testing.T) {
 		for range 10 {
 			h.failed(down(), time.Second) // began before the last one ended
 		}
-		require.NoError(t, h.admit())
+		require.NoError(t, h.admits())
 		fails()
 		require.Len(t, changes, 1)
-		err := h.admit()
+		err := h.admits()
 		require.ErrorIs(t, err, ErrUnhealthy)
 		require.ErrorContains(t, err, "connection refused")
 		var u *UnhealthyError
 		require.ErrorAs(t, err, &u)
 		require.Equal(t, start, u.Since)
 		time.Sleep(firstPause)
-		require.NoError(t, h.admit(), "the trial")
-		require.ErrorIs(t, h.admit(), ErrUnhealthy, "one at a time")
+		require.NoError(t, h.admits(), "the trial")
+		require.ErrorIs(t, h.admits(), ErrUnhealthy, "one at a time")
 		time.Sleep(2 * firstPause)
-		require.NoError(t, h.admit())
+		require.NoError(t, h.admits())
 		h.succeeded()
-		require.Error(t, h.admit())
+		require.Error(t, h.admits())
 		h.succeeded()
-		require.NoError(t, h.admit())
+		require.NoError(t, h.admits())
 		require.Equal(t, 2, len(changes))
 		require.NoError(t, changes[1])
 		off := health{failures: -1}
@@ -59,7 +59,7 @@ func TestHealthTurnsAfterItsThresholdsAndLetsOneTrialThrough(t *testing.T) {
 			time.Sleep(ms)
 			off.failed(down(), 0)
 		}
-		require.NoError(t, off.admit())
+		require.NoError(t, off.admits())
 	})
 }
 

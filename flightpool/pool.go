@@ -116,6 +116,7 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 		Observe: session.Observer{Cancelled: p.cancelled, Reset: p.wasReset, RolledBack: p.rolledBack},
 	}
 	conns := reservoirConfig(cfg, p.opener(open))
+	conns.MinIdle = max(0, cfg.MinIdle-1) // one more is opened for New itself
 	conns.Check, conns.Hooks, conns.Watch, conns.ExpiresAt = p.check, p.wrapHooks(), watchTransport, cfg.expiresAt
 	var err error
 	if p.conns, err = reservoir.New(conns); err != nil {
@@ -127,64 +128,13 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 		return p, nil
 	}
 	if err = p.first(ctx); err == nil {
-		return p, nil
+		conns.MinIdle = cfg.MinIdle
+		if err = p.conns.Tune(conns); err == nil {
+			return p, nil
+		}
 	}
 	return nil, errjoin.Join(p.acquireError(ctx, "New", err), p.abandon(ctx, life))
 }
-
-// leaving is how much longer than its context New stays to see the opens end that
-// it has begun: those that heed their contexts do so at once.
-const leaving = 50 * time.Millisecond
-
-// abandon ends a pool that New does not return, and goes on behind the caller
-// whose ctx has ended.
-func (p *FlightSQLPool) abandon(ctx, life context.Context) error {
-	ended := make(chan error, 1)
-	go func() {
-		bounded, cancel := context.WithTimeout(life, p.cfg.CloseTimeout)
-		defer cancel()
-		ended <- p.shut(bounded)
-	}()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	timer := time.NewTimer(leaving)
-	defer timer.Stop()
-	select {
-	case err := <-ended:
-		return err
-	case <-timer.C:
-		return errors.New("opens that do not heed their contexts go on behind New")
-	}
-}
-
-// first waits for the first connection, until ctx ends or an open has failed; a
-// failed open ends it only by OpenRetry, not because ctx has no deadline.
-func (p *FlightSQLPool) first(ctx context.Context) error {
-	for {
-		loan, err := p.conns.Acquire(untimed{ctx})
-		if err == nil {
-			return p.giveBackFor(ctx, loan)
-		}
-		var full *reservoir.ExhaustedError
-		if ctx.Err() != nil || !errors.As(err, &full) {
-			return err
-		}
-		goesOn := p.cfg.OpenRetry == OpenRetryAlways && p.cfg.OnExhausted != FailFast
-		if full.LastOpen != nil && !goesOn {
-			return err
-		}
-		// Only AcquireTimeout is over, which bounds calls of a pool.
-	}
-}
-
-// untimed is a context that ends with its parent and tells no deadline, so that
-// OpenRetryTimed does not let it wait.
-type untimed struct{ context.Context } //nolint:containedctx // it is one
-
-func (untimed) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // reservoirConfig is the part of a Config that the reservoir carries out.
 func reservoirConfig(c Config, open func(context.Context) (session.Conn, error)) reservoir.Config[session.Conn] {

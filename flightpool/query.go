@@ -216,11 +216,8 @@ func (p *FlightSQLPool) borrow(ctx context.Context, proven bool) (reservoir.Loan
 		}
 		loan, ok := p.conns.TryAcquire()
 		if !ok {
-			if err := p.healthy(); err != nil {
-				return loan, err
-			}
 			var err error
-			if loan, err = p.conns.Acquire(ctx); err != nil {
+			if loan, err = p.await(ctx); err != nil {
 				return loan, err
 			}
 		}
@@ -235,11 +232,30 @@ func (p *FlightSQLPool) borrow(ctx context.Context, proven bool) (reservoir.Loan
 	}
 }
 
+// await waits for a connection. A call that was the trial of an unhealthy server
+// and leaves before anything was tried, since its ctx has ended, leaves the trial
+// to the next.
+func (p *FlightSQLPool) await(ctx context.Context) (loan reservoir.Loan[session.Conn], err error) {
+	trial, err := p.healthy()
+	if err != nil {
+		return loan, err
+	}
+	came := false
+	defer func() { // also when a method of the ctx has ended the goroutine
+		if !came && p.conns.Stats().Opening == 0 {
+			trial.giveBack()
+		}
+	}()
+	loan, err = p.conns.Acquire(ctx)
+	came = err == nil
+	return loan, err
+}
+
 // healthy lets a call wait for a connection unless nobody waits for an
 // unreachable server.
-func (p *FlightSQLPool) healthy() error {
+func (p *FlightSQLPool) healthy() (trial, error) {
 	if p.health.unhealthy() == nil || p.waitsAnyway() {
-		return nil
+		return trial{}, nil
 	}
 	return p.health.admit()
 }

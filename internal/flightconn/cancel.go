@@ -2,15 +2,12 @@ package flightconn
 
 import (
 	"context"
-	"net"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/cancel"
@@ -80,10 +77,11 @@ func (c *Conn) QueryBeside(ctx context.Context, sql string, call session.Call) (
 func (c *Conn) stop(ctx context.Context, l *learned, info *Info,
 	do func(context.Context, pb.FlightServiceClient, *Info) (cancel.Outcome, error),
 ) (cancel.Outcome, error) {
-	cc, err := c.endpoint.control(c.epoch.peer())
+	cc, done, err := c.endpoint.control(c.epoch.peer())
 	if err != nil {
 		return cancel.Failed, err
 	}
+	defer done()
 	var s sent
 	outcome, err := do(s.watch(ctx), pb.NewFlightServiceClient(&channel{cc: cc, id: c.id}), info)
 	switch {
@@ -144,75 +142,4 @@ func (c *Conn) cancelQuery(ctx context.Context, client pb.FlightServiceClient, i
 	default:
 		return cancel.Failed, nil
 	}
-}
-
-// control returns the channel for requests that must not queue behind what
-// they are to stop. It leads to peer, where the session is, or to the server's
-// own address if that is empty: a name may have several addresses, and another
-// server would not find what is to be stopped. It is dialled when it is first
-// used, and again as needed: it holds no session, each RPC presents that of
-// its connection.
-func (e *Endpoint) control(peer string) (*client, error) {
-	e.mu.Lock()
-	cc, closed := e.mu.control[peer], e.mu.closed
-	e.mu.Unlock()
-	if cc != nil || closed {
-		return cc, closedErr(closed)
-	}
-	dialer := func(ctx context.Context) (net.Conn, error) {
-		if peer != "" {
-			ctx, stop := context.WithTimeout(ctx, e.cfg.DialTimeout)
-			defer stop()
-			return e.cfg.dialDirect(ctx, e.cfg.Network, peer, nil)
-		}
-		return e.cfg.dial(ctx, e.cfg.Network, e.cfg.Address, nil)
-	}
-	opts := append([]grpc.DialOption{grpc.WithIdleTimeout(controlIdle)}, e.cfg.DialOptions...)
-	fresh, err := e.cfg.newClient(e.cfg.Address, e.cfg.TLS, dialer, opts...)
-	if err != nil {
-		return nil, err
-	}
-	cc, unused, err := e.keepControl(peer, fresh)
-	for _, u := range unused {
-		_ = u.Close()
-	}
-	return cc, err
-}
-
-// manyControls is how many control channels are kept without looking whether
-// they are used: servers that move leave theirs behind.
-const manyControls = 16
-
-// keepControl keeps fresh unless another goroutine was first, and returns what
-// is to be closed.
-func (e *Endpoint) keepControl(peer string, fresh *client) (cc *client, unused []*client, err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	cc = e.mu.control[peer]
-	switch {
-	case e.mu.closed:
-		return nil, []*client{fresh}, errClosed
-	case cc != nil:
-		return cc, []*client{fresh}, nil
-	}
-	if len(e.mu.control) >= manyControls {
-		for at, old := range e.mu.control {
-			if old.GetState() == connectivity.Idle {
-				delete(e.mu.control, at)
-				unused = append(unused, old)
-			}
-		}
-	}
-	if e.mu.control == nil {
-		e.mu.control = map[string]*client{}
-	}
-	e.mu.control[peer] = fresh
-	return fresh, unused, nil
-}
-
-func closedErr(closed bool) error {
-	if closed {
-		return errClosed
-	}
-	return nil
 }

@@ -253,11 +253,29 @@ func TestTheAddressesOfANameAreTriedInOrderAndOneIsKept(t *testing.T) {
 func TestControlChannelsOfServersThatMovedAreLetGo(t *testing.T) {
 	e, err := NewEndpoint(Config{Address: here})
 	require.NoError(t, err)
-	for i := range 3 * manyControls {
-		_, err := e.control(net.IPv4(10, 0, 0, byte(i)).String() + ":1")
+	address := func(i int) string { return net.IPv4(10, 0, 0, byte(i)).String() + ":1" }
+	use := func(i int) (*controlChannel, func()) {
+		cc, done, err := e.control(address(i))
 		require.NoError(t, err)
+		return cc, done
 	}
-	require.LessOrEqual(t, len(e.mu.control), manyControls)
+	first, done := use(0)
+	var all []func()
+	for i := range 3 * manyControls {
+		cc, done := use(i + 1)
+		cc.Connect() // one that is not idle goes as well
+		all = append(all, done)
+	}
+	require.Len(t, e.mu.control, 3*manyControls+1, "all are in use")
+	for _, done := range all {
+		done()
+	}
+	require.Len(t, e.mu.control, manyControls)
+	same, again := use(0)
+	require.Same(t, first, same, "it was in use all the time")
+	require.Contains(t, e.mu.control, address(3*manyControls), "the one used last")
+	again()
+	done()
 	require.NoError(t, e.Close())
 }
 

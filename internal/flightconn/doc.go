@@ -84,4 +84,5 @@
 //	dictionaries  of a stream
 //	update       DoPut                         encode    FlightData from Arrow
 //	prepared, params, ingest, sendable, tx, options, action, cancel: the calls of that name
+//	control      the channels on which cancel asks
 package flightconn

@@ -21,7 +21,8 @@ type Endpoint struct {
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
-		control map[string]*client // by the address that it leads to
+		control map[string]*controlChannel // by the address that it leads to
+		uses    uint64                     // of them, so far
 		closed  bool
 	}
 }

@@ -94,14 +94,15 @@ func TestWhyThereIsNoTransportIsTypedForEveryClient(t *testing.T) {
 			e, err := NewEndpoint(cfg)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, e.Close()) }()
-			control, err := e.control("")
+			control, done, err := e.control("")
 			require.NoError(t, err)
+			defer done()
 			at, err := e.cfg.place("grpc+tls://server:2")
 			require.NoError(t, err)
 			l, err := e.locations.use(t.Context(), at)
 			require.NoError(t, err, name)
 			defer l.done()
-			for _, c := range []*client{control, l.cc} {
+			for _, c := range []*client{control.client, l.cc} {
 				unary := c.Invoke(t.Context(), "/x/y", &pb.Empty{}, &pb.Empty{})
 				_, streaming := c.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/x/y")
 				for _, err := range []error{unary, streaming} {

@@ -1,0 +1,63 @@
+package flightpool
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/flightpool/flightpool/reservoir"
+)
+
+// leaving is how much longer than its context New stays to see the opens end that
+// it has begun: those that heed their contexts do so at once.
+const leaving = 50 * time.Millisecond
+
+// abandon ends a pool that New does not return, and goes on behind the caller
+// whose ctx has ended.
+func (p *FlightSQLPool) abandon(ctx, life context.Context) error {
+	ended := make(chan error, 1)
+	go func() {
+		bounded, cancel := context.WithTimeout(life, p.cfg.CloseTimeout)
+		defer cancel()
+		ended <- p.shut(bounded)
+	}()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(leaving)
+	defer timer.Stop()
+	select {
+	case err := <-ended:
+		return err
+	case <-timer.C:
+		return errors.New("opens that do not heed their contexts go on behind New")
+	}
+}
+
+// first waits for the first connection, until ctx ends or an open has failed; a
+// failed open ends it only by OpenRetry, not because ctx has no deadline.
+func (p *FlightSQLPool) first(ctx context.Context) error {
+	for {
+		loan, err := p.conns.Acquire(untimed{ctx})
+		if err == nil {
+			return p.giveBackFor(ctx, loan)
+		}
+		var full *reservoir.ExhaustedError
+		if ctx.Err() != nil || !errors.As(err, &full) {
+			return err
+		}
+		goesOn := p.cfg.OpenRetry == OpenRetryAlways && p.cfg.OnExhausted != FailFast
+		if full.LastOpen != nil && !goesOn {
+			return err
+		}
+		// Only AcquireTimeout is over, which bounds calls of a pool.
+	}
+}
+
+// untimed is a context that ends with its parent and tells no deadline, so that
+// OpenRetryTimed does not let it wait.
+type untimed struct{ context.Context } //nolint:containedctx // it is one
+
+func (untimed) Deadline() (time.Time, bool) { return time.Time{}, false }

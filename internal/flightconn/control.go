@@ -1,0 +1,107 @@
+package flightconn
+
+import (
+	"context"
+	"net"
+
+	"google.golang.org/grpc"
+)
+
+// manyControls is how many control channels are kept beside those in use: servers
+// that move leave theirs behind.
+const manyControls = 16
+
+// controlChannel is a client for requests to cancel. The lock of its Endpoint
+// guards users and used.
+type controlChannel struct {
+	*client
+	users int
+	used  uint64 // in the order of uses
+}
+
+// control returns the channel for requests that must not queue behind what
+// they are to stop. It leads to peer, where the session is, or to the server's
+// own address if that is empty: a name may have several addresses, and another
+// server would not find what is to be stopped. It is dialled when it is first
+// used, and again as needed: it holds no session, each RPC presents that of
+// its connection. The caller must call done.
+func (e *Endpoint) control(peer string) (cc *controlChannel, done func(), err error) {
+	cc, closed := e.useControl(peer, nil)
+	if cc == nil && !closed {
+		fresh, err := e.newControl(peer)
+		if err != nil {
+			return nil, nil, err
+		}
+		if cc, closed = e.useControl(peer, fresh); cc == nil || cc.client != fresh {
+			_ = fresh.Close() // another goroutine was first
+		}
+	}
+	if closed {
+		return nil, nil, errClosed
+	}
+	return cc, func() { e.leaveControl(cc) }, nil
+}
+
+// newControl makes the client of a control channel.
+func (e *Endpoint) newControl(peer string) (*client, error) {
+	dialer := func(ctx context.Context) (net.Conn, error) {
+		if peer != "" {
+			ctx, stop := context.WithTimeout(ctx, e.cfg.DialTimeout)
+			defer stop()
+			return e.cfg.dialDirect(ctx, e.cfg.Network, peer, nil)
+		}
+		return e.cfg.dial(ctx, e.cfg.Network, e.cfg.Address, nil)
+	}
+	opts := append([]grpc.DialOption{grpc.WithIdleTimeout(controlIdle)}, e.cfg.DialOptions...)
+	return e.cfg.newClient(e.cfg.Address, e.cfg.TLS, dialer, opts...)
+}
+
+// useControl counts a use of the channel to peer, which is fresh unless there is
+// one already. It is nil where there is neither.
+func (e *Endpoint) useControl(peer string, fresh *client) (cc *controlChannel, closed bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.closed {
+		return nil, true
+	}
+	cc = e.mu.control[peer]
+	if cc == nil && fresh != nil {
+		if e.mu.control == nil {
+			e.mu.control = map[string]*controlChannel{}
+		}
+		cc = &controlChannel{client: fresh}
+		e.mu.control[peer] = cc
+	}
+	if cc != nil {
+		cc.users++
+		e.mu.uses++
+		cc.used = e.mu.uses
+	}
+	return cc, false
+}
+
+// leaveControl ends a use, and closes the channels that are too many: those that
+// were used longest ago, and none that is in use.
+func (e *Endpoint) leaveControl(cc *controlChannel) {
+	var unused []*controlChannel
+	e.mu.Lock()
+	cc.users--
+	for len(e.mu.control) > manyControls {
+		var oldest string
+		var old *controlChannel
+		for peer, c := range e.mu.control {
+			if c.users == 0 && (old == nil || c.used < old.used) {
+				oldest, old = peer, c
+			}
+		}
+		if old == nil {
+			break
+		}
+		delete(e.mu.control, oldest)
+		unused = append(unused, old)
+	}
+	e.mu.Unlock()
+	for _, c := range unused {
+		_ = c.Close()
+	}
+}
