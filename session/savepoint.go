@@ -41,7 +41,8 @@ func (s *SessionHandle) Savepoint(ctx context.Context, name string) error {
 const callerLeft = "its caller left before the server had answered"
 
 // RollbackTo undoes what came after the savepoint, which stays. It also leads
-// out of the aborted state, where the server allows it.
+// out of the aborted state, where the server allows it: there the session gives
+// its proof afterwards, since an aborted transaction refuses every statement.
 func (s *SessionHandle) RollbackTo(ctx context.Context, name string) error {
 	return s.endSavepoint(ctx, "RollbackTo", name, SavepointRollback)
 }
@@ -70,8 +71,16 @@ func (s *SessionHandle) endSavepoint(ctx context.Context, op, name string, end S
 	if at < 0 {
 		return c.finish(outcome{err: usage(fmt.Errorf("%w: %q", ErrNoSavepoint, name))})
 	}
-	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, risks) }
-	return do(c, func(ctx context.Context) error { return s.conn.EndSavepoint(ctx, tx.savepoints[at].id, end) },
+	if tx.phase == txOpen {
+		c.ready = func(ctx context.Context) error { return s.proveSession(ctx, risks) }
+	}
+	return do(c, func(ctx context.Context) error {
+		err := s.conn.EndSavepoint(ctx, tx.savepoints[at].id, end)
+		if err == nil && tx.phase == txAborted {
+			err = sent(s.proveSession(ctx, risks))
+		}
+		return err
+	},
 		func(present bool, err error) outcome {
 			switch {
 			case !present:
@@ -83,6 +92,17 @@ func (s *SessionHandle) endSavepoint(ctx context.Context, op, name string, end S
 			}
 			return outcome{err: err}
 		})
+}
+
+// sent is err as that of a call of which something was sent.
+func sent(err error) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	out := *e
+	out.Unsent = false
+	return &out
 }
 
 // keepSavepoints notes what is left of the savepoints after the end of one.

@@ -43,6 +43,8 @@ type world struct {
 	slow  func() (d time.Duration, heeds bool)
 	queue chan struct{} // who works in the session
 
+	working int // calls that are worked on
+
 	mu     sync.Mutex
 	struck int // the round trip that was answered with its fault
 	trips  int
@@ -217,7 +219,15 @@ func (w *world) struckAt(trip int) {
 // work is a round trip that takes time, in its turn.
 func (w *world) work(ctx context.Context, d time.Duration, heeds, statement bool, f worldFault, faulty bool, do func() error) error {
 	done := make(chan error, 1)
+	w.mu.Lock()
+	w.working++
+	w.mu.Unlock()
 	go func() {
+		defer func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.working--
+		}()
 		w.queue <- struct{}{}
 		defer func() { <-w.queue }()
 		if heeds {
@@ -445,7 +455,7 @@ func (w *world) Query(ctx context.Context, sql string, call Call) (Stream, error
 				w.sess.pivots++
 			}
 		case strings.HasPrefix(sql, "INSERT"):
-			s.change = sql
+			s.change, s.tx = sql, call.Tx
 		default:
 			if _, err := fmt.Sscanf(sql, "SELECT %d", &s.rows); err != nil {
 				return worldError(FaultStatement, codes.InvalidArgument, "syntax error: "+sql)
@@ -500,6 +510,7 @@ type worldStream struct {
 	rows   int
 	texts  []any // a row of these, instead of numbers
 	change string
+	tx     TxID // of the change
 	closed bool
 	last   arrow.RecordBatch
 }
@@ -524,6 +535,9 @@ func (s *worldStream) Next() (arrow.RecordBatch, error) {
 	ended := s.rows == 0
 	err := s.w.trip(s.ctx, "fetch", true, func() error {
 		if ended && s.change != "" {
+			if err := s.w.enter(s.tx); err != nil {
+				return err
+			}
 			return s.w.run(s.change)
 		}
 		return nil
