@@ -659,7 +659,7 @@ func TestADBCsCallsInAnyOrder(t *testing.T) {
 	const calls = 60
 	seed, _ := strconv.ParseUint(os.Getenv("PROVE_SEED"), 10, 64)
 	n, _ := strconv.Atoi(os.Getenv("PROVE_SCENES"))
-	for i := range uint64(max(n, 6)) {
+	for i := range uint64(max(n, 2)) {
 		for _, kind := range kinds {
 			if broken := playADBC(t, kind, seed+i, calls); len(broken) > 0 {
 				t.Errorf("%s, PROVE_SEED=%d: %s", kind, seed+i, strings.Join(broken, "\n   "))

@@ -400,7 +400,7 @@ func TestNoFailureBreaksWhatADBHasSaid(t *testing.T) {
 	seed, _ := strconv.ParseUint(os.Getenv("PROVE_SEED"), 10, 64)
 	scenes, _ := strconv.Atoi(os.Getenv("PROVE_SCENES"))
 	if scenes == 0 {
-		scenes = 25
+		scenes = 8
 	}
 	programs, effects := slices.Sorted(maps.Keys(sqlPrograms)), slices.Sorted(maps.Keys(sqlEffects))
 	servers := slices.Sorted(maps.Keys(sqlServers))
