@@ -57,7 +57,8 @@ func (l *Leases) compare(t terms) error {
 
 // check refuses what this package never writes.
 func (t terms) check(budget string) error {
-	if t.limit > 0 && t.shards > 0 && t.lease > 0 {
+	if t.limit > 0 && t.limit <= mostLeases && t.shards > 0 && t.shards <= min(t.limit, mostShards) &&
+		t.lease >= time.Second && t.lease <= longest && t.patience() > 0 && t.grace <= longest {
 		return nil
 	}
 	return &ConfigError{
@@ -196,8 +197,8 @@ func (l *Leases) beginRound(ctx context.Context) {
 		return
 	}
 	t, now := decodeTerms(answer.Record), l.clock()
-	if t.round < round {
-		return // made anew: the next beat sees to that
+	if t.round < round || t.check(l.cfg.Budget) != nil {
+		return // made anew, or by something else: the next beat sees to that
 	}
 	l.work.paceFrom = now
 	l.change(func() { l.state.adopt(t, now) })

@@ -130,7 +130,14 @@ type LimiterConfig struct {
 // write unit of DynamoDB (1 KiB) with room for some that are dead.
 const ownersPerShard = 28
 
-const maxShards = 64
+const maxShards = 64 // by default
+
+// What a budget's record may say at most.
+const (
+	mostLeases = 1 << 31
+	mostShards = 1 << 16
+	longest    = 30 * 24 * time.Hour
+)
 
 func (c *Config) validate() error {
 	if c.Limit > 0 && c.Want > 0 {
@@ -147,12 +154,12 @@ func (c *Config) validate() error {
 	}
 	return errors.Join(
 		need(c.Budget != "", "Config.Budget is empty"),
-		need(c.Limit > 0, "Config.Limit is %d, must be positive", c.Limit),
+		need(c.Limit > 0 && c.Limit <= mostLeases, "Config.Limit is %d, must be positive, and at most %d", c.Limit, mostLeases),
 		need(c.Want >= 0, "Config.Want is %d, must not be negative", c.Want),
-		need(c.Shards > 0 && c.Shards <= max(c.Limit, 1), "Config.Shards is %d, must be between 1 and Limit", c.Shards),
-		need(c.Lease >= 3*time.Second, "Config.Lease is %v, must be at least 3s", c.Lease),
+		need(c.Shards > 0 && c.Shards <= min(max(c.Limit, 1), mostShards), "Config.Shards is %d, must be between 1 and Limit, and at most %d", c.Shards, mostShards),
+		need(c.Lease >= 3*time.Second && c.Lease <= longest, "Config.Lease is %v, must be at least 3s, and at most %v", c.Lease, longest),
 		need(c.OpenTimeout > 0 && c.OpenTimeout <= c.Lease/4, "Config.OpenTimeout is %v, must be positive and at most Lease/4", c.OpenTimeout),
-		need(c.Grace >= c.OpenTimeout, "Config.Grace is %v, must be at least OpenTimeout", c.Grace),
+		need(c.Grace >= c.OpenTimeout && c.Grace <= longest, "Config.Grace is %v, must be at least OpenTimeout, and at most %v", c.Grace, longest),
 		need(c.Batch >= 0, "Config.Batch is %d, must be positive", c.Batch),
 		need(c.Settle > 0, "Config.Settle is %v, must be positive", c.Settle),
 		need(c.RequestTimeout > 0 && c.RequestTimeout <= c.Lease/12, "Config.RequestTimeout is %v, must be positive and at most Lease/12", c.RequestTimeout),

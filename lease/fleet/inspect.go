@@ -124,7 +124,7 @@ func describe(ctx context.Context, store Store, budget string, members map[strin
 // within a sixth of Lease. Nothing is revoked when the new limit is lower, but
 // nothing more is granted until the fleet is below it.
 func SetLimit(ctx context.Context, store Store, budget string, limit int) error {
-	if err := need(limit > 0, "SetLimit: limit is %d, must be positive", limit); err != nil {
+	if err := need(limit > 0 && limit <= mostLeases, "SetLimit: limit is %d, must be positive, and at most %d", limit, mostLeases); err != nil {
 		return err
 	}
 	t, _, err := inspectTerms(ctx, store, budget)

@@ -40,9 +40,15 @@ func decodeTerms(r *Record) terms {
 	n := r.Numbers
 	return terms{
 		limit: int(n["limit"]), shards: int(n["shards"]),
-		lease: time.Duration(n["lease"]) * time.Millisecond, grace: time.Duration(n["grace"]) * time.Millisecond,
+		lease: milliseconds(n["lease"]), grace: milliseconds(n["grace"]),
 		round: n["round"], began: n["began"], level: int(n["level"]), levels: n["levels"],
 	}
+}
+
+// milliseconds is a duration of a year at most: more would not fit.
+func milliseconds(n int64) time.Duration {
+	const year = 366 * 24 * 3600 * 1000
+	return time.Duration(min(max(n, -year), year)) * time.Millisecond
 }
 
 // What follows from Lease, in its terms. A process that is dead has missed a

@@ -44,8 +44,8 @@ func (l *Leases) share(ctx context.Context) {
 		return
 	}
 	t := decodeTerms(answer.Record)
-	if t.round < st.terms.round {
-		return // made anew: the next beat sees to that
+	if t.round < st.terms.round || t.check(l.cfg.Budget) != nil {
+		return // made anew, or by something else: the next beat sees to that
 	}
 	now = l.clock()
 	l.change(func() { l.state.adopt(t, now) })

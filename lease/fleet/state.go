@@ -97,7 +97,7 @@ func (s *state) see(shard int, r *Record) {
 // short reports whether some process lately found the fleet to want more than
 // the limit.
 func (s *state) short(now instant) bool {
-	if s.terms.level == 0 || !s.levelStands {
+	if s.terms.level <= 0 || !s.levelStands {
 		return false
 	}
 	least, _ := now.since(s.levelSeen)
