@@ -12,9 +12,9 @@ import (
 	"github.com/flightpool/flightpool/flightpool/registry"
 )
 
-// Every option, changed while a connection is idle and another is on loan: it takes
-// effect in place, or, where connections are made with it, on new ones; the borrower
-// notices nothing.
+// Every option, changed while a connection is idle and another is on loan: where
+// connections are made with it there are new ones, else those that there are stay, and
+// the borrower notices nothing. What it does: TestEveryOptionTakesEffectOnAServerAtWork.
 func TestEveryOptionChangesLive(t *testing.T) {
 	inPlace := map[string]string{
 		"min_connections": "2", "max_connections": "20", "reserved_connections": "1", "user_max_connections": "5", "max_concurrent_opens": "3",
@@ -32,6 +32,9 @@ func TestEveryOptionChangesLive(t *testing.T) {
 		opens   int
 	}{{inPlace, 2}, {replaces, 3}} {
 		for name, value := range set.options {
+			if unseen[name] == "" {
+				require.Contains(t, liveEffects, name, "its effect is tested")
+			}
 			bubble(t, func(t *testing.T, g *rig) {
 				define(t, g, nil)
 				held, idle := acquire(t, g, "a"), acquire(t, g, "a")
@@ -125,25 +128,22 @@ func TestIdleAndOldConnectionsAreLetGo(t *testing.T) {
 }
 
 func TestStatisticsCanBeSwitchedOff(t *testing.T) {
-	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) {
-			d.MaxConnections, d.DisableStatistics, d.DisableQueryStats = 1, true, true
+	for _, off := range []bool{false, true} {
+		bubble(t, func(t *testing.T, g *rig) {
+			define(t, g, func(d *registry.ServerDefinition) { d.DisableStatistics, d.DisableQueryStats = off, off })
+			for range 9 { // most of all waits
+				waitASecond(t, g)
+			}
+			users, err := g.UserStats("s")
+			require.NoError(t, err)
+			w := users[0].Wait
+			require.Equal(t, off, w.P99 == 0, "collect_statistics: %v", w)
+			require.Equal(t, off, w.P999 == 0, "collect_statistics: %v", w)
+			require.Equal(t, off, users[0].Queries == 0, "collect_query_stats: %d", users[0].Queries)
+			require.Equal(t, off, users[0].MeanQuery == 0, "collect_query_stats: %v", users[0].MeanQuery)
+			require.Equal(t, uint64(9*11), users[0].Acquires, "counters cost nothing")
 		})
-		held := acquire(t, g, "a")
-		got := make(chan error, 1)
-		go func() {
-			_, err := work(t.Context(), g, "s", "a", time.Second)
-			got <- err
-		}()
-		time.Sleep(time.Second)
-		require.NoError(t, held.Release())
-		require.NoError(t, <-got)
-		users, err := g.UserStats("s")
-		require.NoError(t, err)
-		require.Zero(t, users[0].Wait.P999, "collect_statistics")
-		require.Zero(t, users[0].Queries, "collect_query_stats")
-		require.Equal(t, uint64(2), users[0].Acquires, "counters cost nothing")
-	})
+	}
 }
 
 // An unhealthy server fails a call in real time too without doing anything.

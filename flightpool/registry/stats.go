@@ -212,12 +212,12 @@ func (r *Registry) UserStats(name string) ([]UserStats, error) {
 		u := users[user]
 		st := u.stats()
 		direct := st.Acquired - min(st.Acquired, st.AcquiredWaited)
-		waited := time.Duration(u.waited.Load())
+		waited, waits := time.Duration(u.waited.Load()), u.waits.Load()
 		all = append(all, UserStats{
 			ServerName: name, User: user, RemoteUser: u.gen.Load().fixed.Mapping.User, Pool: u.pool(),
 			Wait: Waits{
-				Mean: mean(waited, st.Acquired), P50: u.waits.percentile(.5, direct), P90: u.waits.percentile(.9, direct),
-				P99: u.waits.percentile(.99, direct), P999: u.waits.percentile(.999, direct),
+				Mean: mean(waited, st.Acquired), P50: waits.percentile(.5, direct), P90: waits.percentile(.9, direct),
+				P99: waits.percentile(.99, direct), P999: waits.percentile(.999, direct),
 			},
 		})
 	}

@@ -21,7 +21,7 @@ type userPool struct {
 	gen     atomic.Pointer[current]
 	removed atomic.Bool // INVARIANT: set before its generation is closed
 
-	waits   *histogram // nil: DisableStatistics
+	waits   atomic.Pointer[histogram] // nil: DisableStatistics
 	traffic traffic
 
 	queries, queryFailures, shed atomic.Uint64
@@ -58,10 +58,17 @@ type current struct {
 func newUser(s *server, name string, d *ServerDefinition) *userPool {
 	u := &userPool{server: s, name: name, born: time.Now(), active: time.Now()}
 	u.member = &member{pool: u, share: s.share, size: userSize(d)}
-	if !d.DisableStatistics {
-		u.waits = &histogram{}
-	}
+	u.collect(d)
 	return u
+}
+
+// collect begins or ends to collect the times of waits, as d says.
+func (u *userPool) collect(d *ServerDefinition) {
+	if d.DisableStatistics {
+		u.waits.Store(nil)
+		return
+	}
+	u.waits.CompareAndSwap(nil, &histogram{})
 }
 
 // lender, for the share: it acts on the generation that is current.
@@ -109,8 +116,8 @@ func (u *userPool) hooks() reservoir.Hooks {
 			if err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, errTaken) { // else it goes on elsewhere, or was refused
 				u.failedWaits.Add(1)
 			}
-			if u.waits != nil && err == nil {
-				u.waits.add(waited)
+			if waits := u.waits.Load(); waits != nil && err == nil {
+				waits.add(waited)
 				u.waited.Add(int64(waited))
 			}
 		},
@@ -175,6 +182,7 @@ func (u *userPool) prepare(ctx context.Context, k Kind, d *ServerDefinition) (*c
 // the present one change in place.
 func (u *userPool) renew(ctx context.Context, next *current, d *ServerDefinition) error {
 	u.server.share.bound(u.member, userSize(d))
+	u.collect(d)
 	if next == nil {
 		return u.gen.Load().tune(d)
 	}
