@@ -30,8 +30,9 @@ func TestNothingIsLostHoweverManyWaitWhenProcessesClose(t *testing.T) {
 					l.OnReclaim(func(n int) int { time.Sleep(upTo(seeded(1), time.Minute)); return n })
 					var us sync.WaitGroup
 					for range 200 {
+						own := r.Uint64()
 						us.Go(func() {
-							q := seeded(r.Uint64() + 1)
+							q := seeded(own)
 							for range 3 {
 								ctx, c := context.WithTimeout(t.Context(), upTo(q, 90*time.Second))
 								at := time.Now()
@@ -48,9 +49,6 @@ func TestNothingIsLostHoweverManyWaitWhenProcessesClose(t *testing.T) {
 								}
 							}
 						})
-						if r.IntN(4) == 0 {
-							r.Uint64()
-						}
 					}
 					time.Sleep(upTo(r, 4*time.Minute))
 					ctx, c := context.WithTimeout(t.Context(), upTo(r, 60*time.Second))
