@@ -27,8 +27,6 @@ func (fx *effects[C]) later(f func()) { fx.rest = append(fx.rest, f) }
 // unlock ends a section under the lock and carries its effects out. What it
 // starts runs on the reservoir's context, not on that of the call that happens
 // to have caused it.
-//
-//nolint:contextcheck,nolintlint // as said; contextcheck reads this itself, so that nolintlint finds it unused
 func (r *Reservoir[C]) unlock(fx *effects[C]) {
 	r.verify()
 	r.mu.Unlock()

@@ -190,13 +190,12 @@ func (w *world) trip(ctx context.Context, what string, statement bool, do func()
 	if ended := ctx.Err(); ended != nil {
 		return worldError(FaultContext, codes.Canceled, ended.Error())
 	}
-	switch {
-	case !faulty || err != nil:
+	if !faulty || err != nil {
 		return err
 	}
 	w.struckAt(at)
-	switch {
-	case f.kind == "hang":
+	switch f.kind {
+	case "hang":
 		frozen := time.NewTimer(time.Minute)
 		defer frozen.Stop()
 		select {

@@ -52,7 +52,7 @@ func (d *database) Open(ctx context.Context) (adbc.Connection, error) {
 	}
 	c := &connection{s: s, late: context.WithoutCancel(ctx), headers: metadata.MD{}}
 	if err := d.configure(ctx, c); err != nil {
-		_ = c.Close() //nolint:contextcheck // its clean-up has the pool's context; what failed is told
+		_ = c.Close() // its clean-up has the pool's context; what failed is told
 		return nil, err
 	}
 	return c, nil

@@ -98,8 +98,8 @@ func (c *connection) metadata(ctx context.Context, req session.MetadataRequest, 
 	if err != nil {
 		return toADBC(err)
 	}
-	defer result.Release() //nolint:contextcheck // the clean-up of a session has the pool's context
-	for result.Next() {    //nolint:contextcheck // the same
+	defer result.Release() // the clean-up of a session has the pool's context
+	for result.Next() {
 		if err := each(result.RecordBatch()); err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (c *connection) GetTableSchema(ctx context.Context, catalog, dbSchema *stri
 	case len(found) == 0:
 		return nil, failure(adbc.StatusNotFound, "there is no table "+table)
 	case len(found) > 1:
-		return c.inOwnSchema(found, table) //nolint:contextcheck // options are asked for without one
+		return c.inOwnSchema(found, table)
 	}
 	return found[0].columns, nil
 }

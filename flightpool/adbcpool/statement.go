@@ -70,7 +70,7 @@ func (s *statement) Prepare(ctx context.Context) error {
 	if s.sql == "" {
 		return errNoText
 	}
-	if err := s.unprepare(); err != nil { //nolint:contextcheck // bounded by itself, as in Close
+	if err := s.unprepare(); err != nil { // bounded by itself, as in Close
 		return err
 	}
 	q, err := s.prepare(ctx)
@@ -113,7 +113,7 @@ func (s *statement) begin(ctx context.Context) error {
 	case s.sql == "" && s.ingest.Table == "":
 		return errNoText
 	}
-	s.last.interrupt() //nolint:contextcheck // the last result's context is its own
+	s.last.interrupt() // the last result's context is its own
 	s.last = nil
 	return s.conn.ready(ctx)
 }
@@ -134,7 +134,7 @@ func (s *statement) ExecuteSchema(ctx context.Context) (*arrow.Schema, error) {
 		if q, err = s.prepare(ctx); err != nil {
 			return nil, err
 		}
-		defer func() { _ = s.conn.closePrepared(q) }() //nolint:contextcheck // bounded by itself; the connection's Close tries again
+		defer func() { _ = s.conn.closePrepared(q) }() // bounded by itself; the connection's Close tries again
 	}
 	if schema := q.ResultSchema(); schema != nil {
 		return schema, nil

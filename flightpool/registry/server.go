@@ -139,7 +139,7 @@ func (s *server) leave(u *userPool) (drain func(ctx context.Context) error) {
 		defer s.behind.done()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(s.life, cancel)() //nolint:contextcheck // the removal has a life of its own, cut short when the server closes
+		defer context.AfterFunc(s.life, cancel)() // the removal has a life of its own, cut short when the server closes
 		return u.finish(ctx, g)
 	}
 }

@@ -148,7 +148,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	if err != nil {
 		return nil, fail(err)
 	}
-	return c.drain(result) //nolint:contextcheck // the clean-up of a session has the pool's context
+	return c.drain(result) // the clean-up of a session has the pool's context
 }
 
 // drain reads a result to its end, for its count.

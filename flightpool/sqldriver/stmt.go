@@ -63,7 +63,7 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 	if err != nil {
 		return nil, fail(err)
 	}
-	return s.conn.drain(result) //nolint:contextcheck // the clean-up of a session has the pool's context
+	return s.conn.drain(result) // the clean-up of a session has the pool's context
 }
 
 func (s *stmt) update(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {

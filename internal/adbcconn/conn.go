@@ -253,7 +253,7 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts session
 	}
 	parts := newSplitReader(rows, k.guest.RequestLimit())
 	defer parts.finish()
-	if err := stmt.BindStream(k.ctx, parts); err != nil { //nolint:contextcheck // k.ctx descends from ctx
+	if err := stmt.BindStream(k.ctx, parts); err != nil {
 		return 0, k.guest.Usage(wrapDriver(err, nil))
 	}
 	n, err := k.update(stmt)

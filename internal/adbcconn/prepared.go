@@ -34,13 +34,13 @@ func (c *Conn) Prepare(ctx context.Context, sql string, sc session.Call) (sessio
 	if err != nil {
 		return nil, err
 	}
-	if err := stmt.Prepare(k.ctx); err != nil { //nolint:contextcheck // k.ctx descends from ctx
+	if err := stmt.Prepare(k.ctx); err != nil {
 		err = k.fail(session.StagePrepare, err)
 		_ = stmt.Close()
 		return nil, err
 	}
 	p := &prepared{conn: c, stmt: stmt, headers: sc.Headers}
-	p.rows = resultSchema(k.ctx, stmt) //nolint:contextcheck // the same
+	p.rows = resultSchema(k.ctx, stmt)
 	if schema, err := stmt.GetParameterSchema(); err == nil {
 		p.params = schema // else the server did not tell
 	}

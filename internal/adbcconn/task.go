@@ -42,7 +42,7 @@ func (c *Foreign) begin(ctx context.Context, op string) (*task, error) {
 	}
 	var stop context.CancelFunc
 	t.ctx, stop = context.WithCancel(ctx)
-	unhook := context.AfterFunc(c.life, stop) //nolint:contextcheck // the call ends with either
+	unhook := context.AfterFunc(c.life, stop) // the call ends with either
 	t.end = func() { unhook(); stop() }
 	return t, nil
 }

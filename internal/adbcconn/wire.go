@@ -54,7 +54,7 @@ func (d *Driver) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 	case "DoGet":
 		return &rows{call: k}, nil
 	case "DoPut", "DoAction":
-		s, err := k.guest.NewStream(desc, method) //nolint:contextcheck // the driver's descends from the call's, or is nobody's
+		s, err := k.guest.NewStream(desc, method) // the driver's descends from the call's, or is nobody's
 		if err != nil {
 			return nil, k.note(err)
 		}

@@ -65,7 +65,7 @@ type waitingBatch struct {
 func (r *run) merge(ctx context.Context, info *Info) (*merged, *arrow.Schema, error) {
 	m := &merged{run: r, rest: info.cursor(), ahead: newAhead(aheadBytes)}
 	m.ctx, m.cancel = context.WithCancel(ctx)
-	m.renewal = r.renew(m.ctx, info) //nolint:contextcheck // m.ctx descends from ctx
+	m.renewal = r.renew(m.ctx, info)
 	for range parallelEndpoints {
 		m.startNext()
 	}

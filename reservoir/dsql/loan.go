@@ -20,8 +20,6 @@ type loan struct {
 // end gives the connection back; fault says that it is not fine. Whether it is
 // open, idle and outside a transaction is looked at in any case. What can be
 // repaired is, in the background.
-//
-//nolint:contextcheck,nolintlint // a loan ends whatever became of the borrower's context; contextcheck reads this itself, so that nolintlint finds it unused
 func (l *loan) end(fault error) {
 	if l.ended.Swap(true) {
 		return

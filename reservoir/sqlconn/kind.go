@@ -106,7 +106,7 @@ func hasWord(s, prefix string) bool {
 func word(s string) string {
 	s = strings.TrimLeft(s, " \t\r\n\f\v")
 	if end := strings.IndexFunc(s, func(r rune) bool {
-		return r != '_' && r < 0x80 && !('0' <= r && r <= '9' || 'a' <= r|' ' && r|' ' <= 'z')
+		return r != '_' && r < 0x80 && (r < '0' || r > '9') && (r|' ' < 'a' || r|' ' > 'z')
 	}); end >= 0 {
 		return s[:end]
 	}
