@@ -484,6 +484,42 @@ func TestAfterARefusedCommitTheHandleGoesOn(t *testing.T) {
 	})
 }
 
+func TestACommitIsRefusedOnlyWhereTheAnswerSaysSo(t *testing.T) {
+	for text, refused := range map[string]bool{
+		"duckdb error: TransactionContext Error: Failed to commit: PRIMARY KEY or UNIQUE constraint violated": true,
+		"cannot commit - no transaction is active":                                                            true,
+		"Conflict on update!": true,
+		"ERROR: could not serialize access due to concurrent update (SQLSTATE 40001)": true,
+		"database is locked": true,
+		"":                   false,
+		"panic in handler":   false,
+		"the commit's event could not be published":            false,
+		"cannot write the access log: no space left on device": false,
+	} {
+		for _, code := range []codes.Code{codes.Internal, codes.Unknown, codes.InvalidArgument, codes.Aborted} {
+			synctest.Test(t, func(t *testing.T) {
+				answer := &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(code, text)}
+				r := newRig(t, &fakeConn{fail: map[string]error{"Commit": answer}})
+				must(t, r.handle.BeginTransaction(t.Context()))
+				_, err := r.handle.Update(t.Context(), "INSERT 1")
+				must(t, err)
+				err = r.handle.Commit(t.Context())
+				if refused || code == codes.InvalidArgument || code == codes.Aborted {
+					require.ErrorIs(t, err, ErrTxAborted, "%s %q", code, text)
+					require.NotErrorIs(t, err, ErrCommitUnknown)
+					_ = r.handle.Close()
+					return
+				}
+				require.ErrorIs(t, err, ErrCommitUnknown, "%s %q", code, text)
+				require.NotErrorIs(t, err, ErrTxAborted)
+				require.False(t, SafeToRetry(err))
+				_ = r.handle.Close()
+				_ = r.discarded()
+			})
+		}
+	}
+}
+
 func TestACommitThatTheServerHadLeftBeforeIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.FailedPrecondition, "transaction aborted and rolled back; start a new transaction")}

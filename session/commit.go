@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -28,11 +30,36 @@ func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 		return &notCommitted{err}
 	}
 	err := s.conn.EndTx(ctx, tx.id, true)
-	if err == nil || !FaultIn(err).KeepsConn() {
+	if err == nil || !FaultIn(err).KeepsConn() || !saysRefused(err) {
 		return err
 	}
 	tx.phase = txAborted // by the refusal
 	return &refusedCommit{err, s.rollBack(ctx, tx)}
+}
+
+// saysRefused reports whether the answer to a COMMIT says that nothing was
+// committed. INTERNAL and UNKNOWN do not by themselves: most servers answer so
+// for what the database refuses, but also when they fail after it has
+// committed. There the text has to speak of a refusal.
+func saysRefused(err error) bool {
+	answer, ok := status.FromError(err)
+	if !ok { // of a driver that has classified it
+		return true
+	}
+	switch answer.Code() {
+	case codes.Internal, codes.Unknown:
+	default:
+		return true
+	}
+	text := strings.ToLower(answer.Message())
+	return slices.ContainsFunc(refusalWords, func(word string) bool { return strings.Contains(text, word) })
+}
+
+// refusalWords are what databases say of a COMMIT that they refuse.
+var refusalWords = []string{
+	"failed to commit", "cannot commit", "can't commit", "could not commit", "unable to commit", "commit failed", "not committed",
+	"transactioncontext error", "no transaction", "no active transaction", "not in a transaction",
+	"conflict", "constraint", "abort", "rolled back", "rollback", "serializ", "deadlock", "locked", "refus", "reject",
 }
 
 // judgeCommit takes the server's word on a commit, and returns the caller's

@@ -389,7 +389,7 @@ func (p *sqlPlay) judge(stored map[int]int) {
 var sqlServers = map[string]testserver.Profile{"strict": testserver.Strict(), "SwanLake": testserver.SwanLake()}
 
 // refusals are answers that a server gives only to what it has not done.
-var refusals = []string{"invalid", "unauthenticated", "notfound", "aborted", "exhausted", "internal"}
+var refusals = []string{"invalid", "unauthenticated", "notfound", "aborted", "exhausted"}
 
 // Whatever fails at whichever moment of the server: nothing of what a *sql.DB has
 // said to be stored is missing or stored twice, nothing else is stored, no result
