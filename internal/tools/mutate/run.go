@@ -22,7 +22,7 @@ import (
 
 // leftOutTests are not run against mutants: the provers and the stress tests
 // run for as long as they are told, or run mutants themselves.
-var leftOutTests = regexp.MustCompile(`^(TestProve(Reservoir|Sessions|Secrets|Differential|Mutation)$|TestStress|Benchmark)`)
+var leftOutTests = regexp.MustCompile(`^(TestProve(Reservoir|Sessions|Registry|Secrets|Differential|Mutation)$|TestStress|Benchmark)`)
 
 const (
 	// memoryLimit bounds the address space of a mutant that allocates for ever,
