@@ -42,7 +42,10 @@ func TestASteadyLoadOpensOneConnectionForEachThatIsReplaced(t *testing.T) {
 					bubble(t, func(t *testing.T, f *fake) {
 						f.dial = 50 * time.Millisecond
 						r := f.pool(t, func(c *config) { c.MaxSize, c.MinIdle, c.MaxLifetime, c.IdleTTL = size, minIdle, 0, 0 })
-						period := time.Duration(callers) * 50 * time.Millisecond
+						period := time.Duration(callers) * 200 * time.Millisecond
+						if size < callers && size > 0 {
+							period = time.Second // each waits for all others, within AcquireTimeout
+						}
 						steady(t, r, callers, period, 10*time.Minute)
 						before, had := f.read(&f.opens), r.Stats().Total
 						steady(t, r, callers, period, 66*time.Minute)
@@ -131,12 +134,12 @@ func TestUnderFullLoadConnectionsAreReplacedOneAfterTheOther(t *testing.T) {
 		go func() {
 			defer close(done)
 			time.Sleep(time.Minute)
-			for range 4 * 60 * 60 * 10 {
-				time.Sleep(25 * time.Millisecond)
+			for range 60 * 60 * 10 {
+				time.Sleep(100 * time.Millisecond)
 				least = min(least, r.Stats().InUse)
 			}
 		}()
-		steady(t, r, 20, 100*time.Millisecond, 70*time.Minute)
+		steady(t, r, 20, 400*time.Millisecond, 70*time.Minute)
 		<-done
 		require.GreaterOrEqual(t, least, 6)
 		require.EqualValues(t, 8, r.Stats().Closed[reservoir.Expired])

@@ -170,9 +170,9 @@ func TestASteadyCallerBesideMinIdleCausesNoOpens(t *testing.T) {
 		require.NoError(t, r.WaitReady(t.Context(), 4))
 		for began := time.Now(); time.Since(began) < time.Hour; {
 			l := acquire(t, r)
-			time.Sleep(9 * time.Millisecond)
+			time.Sleep(36 * time.Millisecond)
 			release(t, l)
-			time.Sleep(time.Millisecond)
+			time.Sleep(4 * time.Millisecond)
 		}
 		require.Equal(t, 5, f.read(&f.opens))
 		shut(t, r)

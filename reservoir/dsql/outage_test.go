@@ -124,12 +124,12 @@ func (o *outage) run(t *testing.T) {
 					continue
 				}
 				time.Sleep(time.Duration(rand.IntN(20)) * time.Millisecond)
-				if o.lossy && rand.IntN(1800) == 0 {
+				if o.lossy && rand.IntN(500) == 0 {
 					_ = l.Discard(errors.New("lost"))
 				} else {
 					_ = l.Release()
 				}
-				time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
+				time.Sleep(time.Duration(rand.IntN(1600)) * time.Millisecond)
 			}
 		})
 	}
