@@ -76,7 +76,27 @@ func (f *fake) DoPut(s pb.FlightService_DoPutServer) error {
 	if f.put == nil {
 		return status.Error(codes.Unimplemented, "no DoPut")
 	}
-	return f.put(s)
+	// What is to be done stands in the first message: no server ends the stream
+	// well without it.
+	first, err := s.Recv()
+	if err != nil {
+		return err
+	}
+	return f.put(&begun{FlightService_DoPutServer: s, first: first})
+}
+
+// begun is a DoPut whose first message has arrived.
+type begun struct {
+	pb.FlightService_DoPutServer
+	first *pb.FlightData
+}
+
+func (b *begun) Recv() (*pb.FlightData, error) {
+	if first := b.first; first != nil {
+		b.first = nil
+		return first, nil
+	}
+	return b.FlightService_DoPutServer.Recv()
 }
 
 func (f *fake) DoAction(a *pb.Action, s pb.FlightService_DoActionServer) error {
