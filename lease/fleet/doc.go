@@ -18,7 +18,9 @@
 // from one connection to the next, which costs no request. Each write of an
 // owner's entry has as its condition the sequence number of the entry that it
 // replaces. One whose reply was lost is sent again until its outcome is known,
-// and takes effect once. An owner has one writer: the loop of its process.
+// and takes effect once. An owner has one writer: the loop of its process. A
+// late duplicate of the write that made an entry can bring it back after it was
+// removed; the owner writes such an entry anew before its leases count.
 //
 // # Who lives
 //
@@ -75,11 +77,10 @@
 //	  otherwise: its connections may come on top until it reaches the store
 //	    again.
 //
-// Known not to hold yet: with three shards and every fault at once the simulation
-// counts one connection above a limit of 30 in about one of 60 runs; processes
-// that come back from an outage under a Share fallback, and shards that are
-// changed in a live record, can exceed the limit; a lowered limit is not reached
-// while every connection that closes is replaced at once.
+// Known not to hold yet: processes that come back from an outage under a Share
+// fallback, and shards that are changed in a live record, can exceed the limit;
+// a lowered limit is not reached while every connection that closes is replaced
+// at once.
 //
 // Strict is not the default: a process whose requests fail cannot tell whether
 // it is cut off alone or the store is down for all. To be within the limit in

@@ -9,14 +9,15 @@ import (
 
 // step is one change of this process's entry in one shard. While its outcome
 // is unknown it is sent again, always with the same condition, so that it
-// takes effect at most once however often it was sent, delayed or answered.
+// takes effect at most once however often it was sent, delayed or answered,
+// as long as the entry stays: see judge.
 type step struct {
 	shard    int
-	from, to Owner
-	join     bool // there is no entry yet
-	create   bool // nor a record of the shard
-	part     bool // remove the entry, which has to.Leases == 0
-	force    bool // add what exists anyway, limit or not
+	from, to Owner // from has no Seq where no entry is expected
+	join     bool  // this process knows of no entry of its own
+	create   bool  // nor a record of the shard
+	part     bool  // remove the entry, which has to.Leases == 0
+	force    bool  // add what exists anyway, limit or not
 	capacity int64
 }
 
@@ -26,8 +27,9 @@ type outcome uint8
 const (
 	unknown outcome = iota // send the same step again
 	applied
-	denied // no room
-	lost   // the entry is gone: the process was taken for dead
+	denied  // no room
+	lost    // the entry is gone: the process was taken for dead
+	revived // an old entry is there again
 )
 
 func (s *step) delta() int64 { return s.to.Leases - s.from.Leases }
@@ -36,6 +38,9 @@ func (s *step) delta() int64 { return s.to.Leases - s.from.Leases }
 // sequence number of its own, and checks in to the latest round. mu is held.
 func (l *Leases) step(shard, delta int) *step {
 	h := l.state.shards[shard]
+	if !h.joined {
+		h.entry = Owner{}
+	}
 	l.work.seq++
 	to := Owner{Leases: h.entry.Leases + int64(delta), Seq: l.work.seq, Round: l.state.terms.round}
 	if shard == l.state.home {
@@ -45,6 +50,15 @@ func (l *Leases) step(shard, delta int) *step {
 		shard: shard, from: h.entry, to: to, join: !h.joined, create: !h.exists,
 		capacity: l.state.terms.capacity(shard),
 	}
+}
+
+// replace is the step that makes a revived entry this process's own again.
+func (l *Leases) replace(s *step, stored Owner) *step {
+	l.work.seq++
+	next := *s
+	next.from, next.to, next.create, next.part, next.force = stored, s.to, false, false, false
+	next.to.Leases, next.to.Seq = stored.Leases, l.work.seq
+	return &next
 }
 
 // want is what to tell others: nothing unless somebody waits in vain. mu is
@@ -69,7 +83,7 @@ func (l *Leases) changeOf(s *step) Change {
 	case s.create:
 		c.Absent, c.Put, c.Set = true, map[string]Owner{l.id: s.to}, map[string]int64{"used": s.to.Leases}
 		return c
-	case s.join:
+	case s.from.Seq == 0:
 		c.NoOwner = l.id
 	default:
 		c.OwnerAt = map[string]int64{l.id: s.from.Seq}
@@ -100,6 +114,10 @@ func (l *Leases) send(ctx context.Context, s step) outcome {
 	}
 	w.pending, w.retries = nil, 0
 	entry, result := l.judge(&s, answer)
+	if result == revived {
+		w.pending, w.retryAt = l.replace(&s, entry), l.clock()
+		return unknown
+	}
 	l.change(func() {
 		h := &l.state.shards[s.shard]
 		l.state.giving = 0
@@ -122,10 +140,14 @@ func (l *Leases) send(ctx context.Context, s step) outcome {
 
 // judge tells what a store's definite answer means.
 //
-// INVARIANT: the entry in the store is the truth. Each step has its own
-// sequence number. An entry with another one than the step's, or its origin's,
-// is an earlier step that was denied, or given up, and whose late duplicate
-// was done after all: its leases are what this process has.
+// INVARIANT: the entry in the store is the truth, and leases count only in an
+// entry from which no step was sent before. Each step has its own sequence
+// number, and they rise. An entry with a higher one than the step's origin is
+// an earlier step that was denied, and whose late duplicate was done after all:
+// its leases are what this process has. One where none was expected, or with a
+// lower number, was removed and then brought back by a late duplicate of the
+// step that had made it. Duplicates of the steps that followed may be on their
+// way too and would be done as well, so that it is replaced before it counts.
 func (l *Leases) judge(s *step, answer Answer) (Owner, outcome) {
 	if answer.Done {
 		return s.to, applied
@@ -135,9 +157,13 @@ func (l *Leases) judge(s *step, answer Answer) (Owner, outcome) {
 		stored, present = answer.Record.Owners[l.id]
 	}
 	switch {
-	case present && !s.join && stored.Seq == s.from.Seq:
+	case present && stored.Seq == s.to.Seq:
+		return stored, applied
+	case present && s.join:
+		return stored, revived
+	case present && stored.Seq == s.from.Seq:
 		return s.from, denied
-	case present:
+	case present && stored.Seq > s.from.Seq:
 		s.part = false
 		return stored, applied
 	case s.part:
