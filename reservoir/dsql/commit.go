@@ -43,11 +43,11 @@ func (w watch) judge(err error) error {
 }
 
 // exec runs what may change something.
-func exec[T any](ctx context.Context, p *physical, do func() (T, error)) (T, error) {
-	w := watching(ctx, p.pgx())
-	if err := p.settle(ctx); err != nil {
+func exec[T any](ctx context.Context, l *loan, do func() (T, error)) (T, error) {
+	w, err := l.use(ctx)
+	if err != nil {
 		var none T
-		return none, w.judge(err)
+		return none, err
 	}
 	result, err := do()
 	return result, w.judge(err)

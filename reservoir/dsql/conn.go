@@ -8,7 +8,8 @@ import (
 )
 
 // A Conn is a connection on loan from a Pool. One goroutine at a time may use
-// it, until Release.
+// it, until Release; from then on its calls fail with ErrReleased, and those of a
+// transaction that was open with pgx.ErrTxClosed.
 //
 // When the context of a call ends, the server is asked to cancel the statement,
 // and the call returns with its answer, after CancelGrace at the latest: the
@@ -18,7 +19,8 @@ type Conn struct {
 	loan *loan
 }
 
-// Conn is the connection itself. It must not be used after Release.
+// Conn is the connection itself. It must not be used after Release: it may be
+// another borrower's then, which nothing here can see.
 func (c *Conn) Conn() *pgx.Conn { return c.conn }
 
 // Release gives the connection back. A transaction that is open is rolled back
@@ -31,7 +33,7 @@ func (c *Conn) Discard(reason error) { c.loan.end(reason) }
 
 // Exec is pgx.Conn's, with ErrLost where pgx would claim that nothing was sent.
 func (c *Conn) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	return exec(ctx, c.loan.Value(), func() (pgconn.CommandTag, error) { return c.conn.Exec(ctx, sql, args...) })
+	return exec(ctx, c.loan, func() (pgconn.CommandTag, error) { return c.conn.Exec(ctx, sql, args...) })
 }
 
 // Query is pgx.Conn's, with ErrLost as Exec.
@@ -41,9 +43,8 @@ func (c *Conn) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, er
 
 // query runs a query. Its rows release what they end with, if that is not nil.
 func (c *Conn) query(ctx context.Context, release *Conn, sql string, args ...any) (pgx.Rows, error) {
-	w := watching(ctx, c.conn)
-	if err := c.loan.Value().settle(ctx); err != nil {
-		err = w.judge(err)
+	w, err := c.loan.use(ctx)
+	if err != nil {
 		return failed{err}, err
 	}
 	r, err := c.conn.Query(ctx, sql, args...)
@@ -58,8 +59,8 @@ func (c *Conn) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 // queryRow runs a query for a row, whose Scan releases release, if that is not
 // nil.
 func (c *Conn) queryRow(ctx context.Context, release *Conn, sql string, args ...any) pgx.Row {
-	w := watching(ctx, c.conn)
-	if err := c.loan.Value().settle(ctx); err != nil {
+	w, err := c.loan.use(ctx)
+	if err != nil {
 		return &row{Row: failed{err}, watch: w, conn: release}
 	}
 	return &row{Row: c.conn.QueryRow(ctx, sql, args...), watch: w, conn: release}
@@ -67,20 +68,22 @@ func (c *Conn) queryRow(ctx context.Context, release *Conn, sql string, args ...
 
 // SendBatch is pgx.Conn's, with ErrLost as Exec.
 func (c *Conn) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	return c.sendBatch(ctx, b, false)
+	return c.sendBatch(ctx, b, c.conn.SendBatch, false)
 }
 
-func (c *Conn) sendBatch(ctx context.Context, b *pgx.Batch, release bool) pgx.BatchResults {
-	w := watching(ctx, c.conn)
-	if err := c.loan.Value().settle(ctx); err != nil {
+// sendBatch sends a batch by the connection's method, or by a transaction's, which
+// refuses a batch that begins one.
+func (c *Conn) sendBatch(ctx context.Context, b *pgx.Batch, send func(context.Context, *pgx.Batch) pgx.BatchResults, release bool) pgx.BatchResults {
+	w, err := c.loan.use(ctx)
+	if err != nil {
 		return newBatch(pgx.FailedBatchResults(b, err), w, c, release)
 	}
-	return newBatch(c.conn.SendBatch(ctx, b), w, c, release)
+	return newBatch(send(ctx, b), w, c, release)
 }
 
 // CopyFrom is pgx.Conn's, with ErrLost as Exec.
 func (c *Conn) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (int64, error) {
-	return exec(ctx, c.loan.Value(), func() (int64, error) { return c.conn.CopyFrom(ctx, table, columns, source) })
+	return exec(ctx, c.loan, func() (int64, error) { return c.conn.CopyFrom(ctx, table, columns, source) })
 }
 
 // Begin begins a transaction with the default options.
@@ -94,6 +97,6 @@ func (c *Conn) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) 
 
 // Ping proves that the connection works.
 func (c *Conn) Ping(ctx context.Context) error {
-	_, err := exec(ctx, c.loan.Value(), func() (struct{}, error) { return struct{}{}, c.conn.Ping(ctx) })
+	_, err := exec(ctx, c.loan, func() (struct{}, error) { return struct{}{}, c.conn.Ping(ctx) })
 	return err
 }

@@ -21,6 +21,10 @@ var (
 	// ErrClosed says that the pool or its Cluster is closed.
 	ErrClosed = reservoir.ErrClosed
 
+	// ErrReleased says that a connection was used after its Release. Nothing was
+	// sent.
+	ErrReleased = reservoir.ErrReleased
+
 	// ErrCommitUnknown says that the connection was lost after COMMIT was sent
 	// and before it was answered: nobody knows whether the transaction was
 	// committed. RetryOCC never runs such a one again.

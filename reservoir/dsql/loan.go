@@ -34,6 +34,19 @@ func (l *loan) end(fault error) {
 	l.settle(fault)
 }
 
+// use says whether the borrower may run something, makes sure that no request to
+// cancel a statement hits it, and watches it.
+//
+// INVARIANT: nothing is run for a loan that has ended, and its connection is not
+// looked at: it may be another borrower's.
+func (l *loan) use(ctx context.Context) (watch, error) {
+	if l.ended.Load() {
+		return watch{}, ErrReleased
+	}
+	w := watching(ctx, l.Value().pgx())
+	return w, w.judge(l.Value().settle(ctx))
+}
+
 // settle ends the loan.
 func (l *loan) settle(fault error) {
 	defer l.member.give()

@@ -131,7 +131,7 @@ func (p *Pool) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
-	return c.sendBatch(ctx, b, true)
+	return c.sendBatch(ctx, b, c.conn.SendBatch, true)
 }
 
 // CopyFrom copies rows into a table. DSQL allows 3,000 in one transaction.

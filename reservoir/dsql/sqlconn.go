@@ -55,7 +55,7 @@ func (c *SQLConn) ResetSession(context.Context) error {
 
 // Ping proves that the connection works. A context that ends does not cost it.
 func (c *SQLConn) Ping(ctx context.Context) error {
-	_, err := exec(ctx, c.loan.Value(), func() (struct{}, error) { return struct{}{}, c.Conn().Ping(ctx) })
+	_, err := exec(ctx, c.loan, func() (struct{}, error) { return struct{}{}, c.Conn().Ping(ctx) })
 	if err != nil && c.Conn().IsClosed() && ctx.Err() == nil {
 		return driver.ErrBadConn // another may work
 	}
@@ -107,14 +107,14 @@ func (t *sqlTx) Rollback() error { return t.rollback() }
 // ExecContext runs a statement. One that may have been sent when the connection
 // was lost fails with ErrLost, so that database/sql does not run it again.
 func (c *SQLConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	result, err := exec(ctx, c.loan.Value(), func() (driver.Result, error) { return c.inner.ExecContext(ctx, query, args) })
+	result, err := exec(ctx, c.loan, func() (driver.Result, error) { return c.inner.ExecContext(ctx, query, args) })
 	return result, c.unsent(ctx, err)
 }
 
 // QueryContext runs a query, with ErrLost as ExecContext.
 func (c *SQLConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	w := watching(ctx, c.Conn())
-	r, err := exec(ctx, c.loan.Value(), func() (driver.Rows, error) { return c.inner.QueryContext(ctx, query, args) })
+	r, err := exec(ctx, c.loan, func() (driver.Rows, error) { return c.inner.QueryContext(ctx, query, args) })
 	if err != nil {
 		return nil, c.unsent(ctx, err)
 	}

@@ -39,7 +39,7 @@ func (c *SQLConn) PrepareContext(ctx context.Context, query string) (driver.Stmt
 		return nil, driver.ErrBadConn // nothing was sent
 	}
 	query = private(query)
-	description, err := exec(ctx, c.loan.Value(), func() (*pgconn.StatementDescription, error) {
+	description, err := exec(ctx, c.loan, func() (*pgconn.StatementDescription, error) {
 		return c.Conn().Prepare(ctx, query, query)
 	})
 	if err != nil {

@@ -3,6 +3,7 @@ package dsql
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -23,6 +24,9 @@ type tx struct {
 
 // begin begins a transaction on a connection.
 func (c *Conn) begin(ctx context.Context, opts pgx.TxOptions, releases bool) (pgx.Tx, error) {
+	if c.loan.ended.Load() {
+		return nil, ErrReleased
+	}
 	t := &tx{on: c, releases: releases}
 	err := c.loan.Value().control(ctx, func(ctx context.Context) (err error) {
 		t.Tx, err = c.conn.BeginTx(ctx, opts)
@@ -34,6 +38,13 @@ func (c *Conn) begin(ctx context.Context, opts pgx.TxOptions, releases bool) (pg
 	return t, nil
 }
 
+// over says whether the transaction has ended, by itself or, which has rolled it
+// back, with its loan.
+func (t *tx) over() bool { return t.ended.Load() || t.on.loan.ended.Load() }
+
+// end ends the transaction. It returns false when it was over before.
+func (t *tx) end() bool { return !t.ended.Swap(true) && !t.on.loan.ended.Load() }
+
 func (t *tx) release() {
 	if t.releases {
 		t.on.Release()
@@ -43,7 +54,7 @@ func (t *tx) release() {
 // Commit does not send anything when ctx has ended before: the transaction is
 // rolled back then.
 func (t *tx) Commit(ctx context.Context) error {
-	if t.ended.Swap(true) {
+	if !t.end() {
 		return pgx.ErrTxClosed
 	}
 	defer t.release()
@@ -55,7 +66,7 @@ func (t *tx) Commit(ctx context.Context) error {
 
 // Rollback also works when ctx has ended.
 func (t *tx) Rollback(ctx context.Context) error {
-	if t.ended.Swap(true) {
+	if !t.end() {
 		return pgx.ErrTxClosed
 	}
 	defer t.release()
@@ -66,9 +77,10 @@ func (t *tx) Rollback(ctx context.Context) error {
 }
 
 // sure makes sure that a transaction whose COMMIT or ROLLBACK failed, maybe before
-// it was sent, is over: what follows on the connection would be a part of it.
+// it was sent, is over: what follows on the connection would be a part of it. One
+// that was closed before, or never began, has nothing to do with what is open.
 func (t *tx) sure(err error) error {
-	if err == nil || t.on.conn.IsClosed() || t.on.conn.PgConn().TxStatus() == 'I' {
+	if err == nil || errors.Is(err, pgx.ErrTxClosed) || t.on.conn.IsClosed() || t.on.conn.PgConn().TxStatus() == 'I' {
 		return err
 	}
 	return cmp.Or(t.abandon(err), err)
@@ -90,49 +102,49 @@ func (t *tx) abandon(err error) error {
 }
 
 func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) {
-	if t.ended.Load() {
+	if t.over() {
 		return nil, pgx.ErrTxClosed
 	}
 	return t.Tx.Begin(ctx)
 }
 
 func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	if t.ended.Load() {
+	if t.over() {
 		return pgconn.CommandTag{}, pgx.ErrTxClosed
 	}
 	return t.on.Exec(ctx, sql, args...)
 }
 
 func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if t.ended.Load() {
+	if t.over() {
 		return failed{pgx.ErrTxClosed}, pgx.ErrTxClosed
 	}
 	return t.on.Query(ctx, sql, args...)
 }
 
 func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if t.ended.Load() {
+	if t.over() {
 		return failed{pgx.ErrTxClosed}
 	}
 	return t.on.QueryRow(ctx, sql, args...)
 }
 
 func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if t.ended.Load() {
+	if t.over() {
 		return pgx.FailedBatchResults(b, pgx.ErrTxClosed)
 	}
-	return t.on.SendBatch(ctx, b)
+	return t.on.sendBatch(ctx, b, t.Tx.SendBatch, false)
 }
 
 func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (int64, error) {
-	if t.ended.Load() {
+	if t.over() {
 		return 0, pgx.ErrTxClosed
 	}
 	return t.on.CopyFrom(ctx, table, columns, source)
 }
 
 func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	if t.ended.Load() {
+	if t.over() {
 		return nil, pgx.ErrTxClosed
 	}
 	return t.Tx.Prepare(ctx, name, sql)

@@ -1,0 +1,103 @@
+package dsql_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/reservoir/dsql"
+)
+
+// cleared makes a table and returns a context.
+func cleared(t *testing.T, p *dsql.Pool, table string) context.Context {
+	t.Helper()
+	ctx := within(t, 60*time.Second)
+	for _, s := range []string{"drop table if exists " + table, "create table " + table + " (n int)"} {
+		_, err := p.Exec(ctx, s)
+		require.NoError(t, err)
+	}
+	return ctx
+}
+
+// A connection that was given back is the next borrower's, and so is its
+// transaction.
+func TestNothingIsDoneOnAConnectionAfterItsRelease(t *testing.T) {
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	ctx := cleared(t, p, "released")
+	const insert = "insert into released values (1)"
+	batch := &pgx.Batch{}
+	batch.Queue(insert)
+	for how, end := range map[string]func(*dsql.Conn){"Release": (*dsql.Conn).Release, "Discard": func(c *dsql.Conn) { c.Discard(context.Canceled) }} {
+		t.Run(how, func(t *testing.T) {
+			before, err := p.Acquire(ctx)
+			require.NoError(t, err)
+			old, err := before.Begin(ctx)
+			require.NoError(t, err)
+			end(before)
+			tx, err := p.Begin(ctx)
+			require.NoError(t, err)
+			_, err = tx.Exec(ctx, insert)
+			require.NoError(t, err)
+
+			_, err = before.Exec(ctx, insert)
+			require.ErrorIs(t, err, dsql.ErrReleased)
+			_, err = before.Query(ctx, insert)
+			require.ErrorIs(t, err, dsql.ErrReleased)
+			require.ErrorIs(t, before.QueryRow(ctx, insert).Scan(), dsql.ErrReleased)
+			require.ErrorIs(t, before.SendBatch(ctx, batch).Close(), dsql.ErrReleased)
+			_, err = before.CopyFrom(ctx, pgx.Identifier{"released"}, []string{"n"}, pgx.CopyFromRows([][]any{{1}}))
+			require.ErrorIs(t, err, dsql.ErrReleased)
+			_, err = before.Begin(ctx)
+			require.ErrorIs(t, err, dsql.ErrReleased)
+			require.ErrorIs(t, before.Ping(ctx), dsql.ErrReleased)
+
+			_, err = old.Exec(ctx, insert)
+			require.ErrorIs(t, err, pgx.ErrTxClosed)
+			_, err = old.Query(ctx, insert)
+			require.ErrorIs(t, err, pgx.ErrTxClosed)
+			require.ErrorIs(t, old.QueryRow(ctx, insert).Scan(), pgx.ErrTxClosed)
+			require.ErrorIs(t, old.SendBatch(ctx, batch).Close(), pgx.ErrTxClosed)
+			_, err = old.CopyFrom(ctx, pgx.Identifier{"released"}, []string{"n"}, pgx.CopyFromRows([][]any{{1}}))
+			require.ErrorIs(t, err, pgx.ErrTxClosed)
+			_, err = old.Begin(ctx)
+			require.ErrorIs(t, err, pgx.ErrTxClosed)
+			_, err = old.Prepare(ctx, "late", insert)
+			require.ErrorIs(t, err, pgx.ErrTxClosed)
+			require.ErrorIs(t, old.Commit(ctx), pgx.ErrTxClosed)
+			require.ErrorIs(t, old.Rollback(ctx), pgx.ErrTxClosed)
+
+			require.NoError(t, tx.Rollback(ctx))
+			require.Zero(t, count(t, p, "released"))
+		})
+	}
+}
+
+// The server would take a second BEGIN for the first, and the COMMIT of the batch
+// for that of all.
+func TestABatchThatBeginsIsRefusedInATransaction(t *testing.T) {
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	ctx := cleared(t, p, "begun")
+	for _, commits := range []bool{false, true} {
+		tx, err := p.Begin(ctx)
+		require.NoError(t, err)
+		_, err = tx.Exec(ctx, "insert into begun values (1)")
+		require.NoError(t, err)
+		b := &pgx.Batch{}
+		b.BeginTx(pgx.TxOptions{})
+		b.Queue("insert into begun values (2)")
+		results := tx.SendBatch(ctx, b)
+		require.ErrorContains(t, results.Close(), "within a transaction")
+		require.ErrorIs(t, results.Tx().Commit(ctx), pgx.ErrTxClosed)
+		require.ErrorIs(t, results.Tx().Rollback(ctx), pgx.ErrTxClosed)
+		if commits {
+			require.NoError(t, tx.Commit(ctx))
+			require.Equal(t, 1, count(t, p, "begun"), "what the transaction itself did")
+		} else {
+			require.NoError(t, tx.Rollback(ctx))
+			require.Zero(t, count(t, p, "begun"))
+		}
+	}
+}
