@@ -31,6 +31,19 @@ func (c *Conn) Release() { c.loan.end(nil) }
 // Discard gives the connection back to be closed. After Release it does nothing.
 func (c *Conn) Discard(reason error) { c.loan.end(reason) }
 
+// handOver runs do, whose result releases the connection in the end. Where there is
+// none, because do fails or a function of the user's in it panics, it is released
+// at once.
+func (c *Conn) handOver(do func() bool) {
+	handed := false
+	defer func() {
+		if !handed {
+			c.Release()
+		}
+	}()
+	handed = do()
+}
+
 // Exec is pgx.Conn's, with ErrLost where pgx would claim that nothing was sent.
 func (c *Conn) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	return exec(ctx, c.loan, func() (pgconn.CommandTag, error) { return c.conn.Exec(ctx, sql, args...) })

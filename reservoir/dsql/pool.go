@@ -105,9 +105,12 @@ func (p *Pool) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, er
 	if err != nil {
 		return failed{err}, err
 	}
-	r, err := c.query(ctx, c, sql, args...)
+	var r pgx.Rows
+	c.handOver(func() bool {
+		r, err = c.query(ctx, c, sql, args...)
+		return err == nil
+	})
 	if err != nil {
-		c.Release()
 		return failed{err}, err
 	}
 	return r, nil
@@ -120,7 +123,12 @@ func (p *Pool) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	if err != nil {
 		return failed{err}
 	}
-	return c.queryRow(ctx, c, sql, args...)
+	var r pgx.Row
+	c.handOver(func() bool {
+		r = c.queryRow(ctx, c, sql, args...)
+		return true
+	})
+	return r
 }
 
 // SendBatch sends a batch. Its connection is released when the results are
@@ -131,7 +139,12 @@ func (p *Pool) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if err != nil {
 		return pgx.FailedBatchResults(b, err)
 	}
-	return c.sendBatch(ctx, b, c.conn.SendBatch, true)
+	var r pgx.BatchResults
+	c.handOver(func() bool {
+		r = c.sendBatch(ctx, b, c.conn.SendBatch, true)
+		return true
+	})
+	return r
 }
 
 // CopyFrom copies rows into a table. DSQL allows 3,000 in one transaction.
@@ -155,12 +168,12 @@ func (p *Pool) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) 
 	if err != nil {
 		return nil, err
 	}
-	t, err := c.begin(ctx, opts, true)
-	if err != nil {
-		c.Release()
-		return nil, err
-	}
-	return t, nil
+	var t pgx.Tx
+	c.handOver(func() bool {
+		t, err = c.begin(ctx, opts, true)
+		return err == nil
+	})
+	return t, err
 }
 
 // InTx calls f in a transaction, commits it, and does all of it again after a
