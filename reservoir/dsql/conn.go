@@ -94,9 +94,18 @@ func (c *Conn) sendBatch(ctx context.Context, b *pgx.Batch, send func(context.Co
 	return newBatch(send(ctx, b), w, c, release)
 }
 
-// CopyFrom is pgx.Conn's, with ErrLost as Exec.
+// CopyFrom is pgx.Conn's, with ErrLost as Exec. source is called on a goroutine of
+// its own, one call at a time. When it panics, nothing is copied, and CopyFrom
+// panics with the same value. When ctx ends, nothing is copied, and CopyFrom
+// waits for the call of source that is under way, but no longer than CancelGrace.
+// pgx encodes the values on a goroutine of its own: a driver.Valuer among them
+// that panics ends the process.
 func (c *Conn) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (int64, error) {
-	return exec(ctx, c.loan, func() (int64, error) { return c.conn.CopyFrom(ctx, table, columns, source) })
+	return exec(ctx, c.loan, func() (int64, error) {
+		f := newFeed(ctx, source)
+		defer f.end(c.loan.Value().grace)
+		return c.conn.CopyFrom(ctx, table, columns, f)
+	})
 }
 
 // Begin begins a transaction with the default options.

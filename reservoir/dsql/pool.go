@@ -147,7 +147,8 @@ func (p *Pool) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return r
 }
 
-// CopyFrom copies rows into a table. DSQL allows 3,000 in one transaction.
+// CopyFrom copies rows into a table, as Conn's. DSQL allows 3,000 in one
+// transaction.
 func (p *Pool) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (int64, error) {
 	c, err := p.Acquire(ctx)
 	if err != nil {
