@@ -29,7 +29,24 @@ type cancelRequest struct {
 	// unsettled says that it may still reach the server. Set before done is
 	// closed.
 	unsettled bool
+	limit     time.Time // by which it has to end
 }
+
+// settled waits until the request has ended, and says whether it has, by its
+// limit, and cannot reach the server any more.
+func (r *cancelRequest) settled() bool {
+	late := time.NewTimer(time.Until(r.limit) + requestMargin)
+	defer late.Stop()
+	select {
+	case <-r.done:
+		return !r.unsettled
+	case <-late.C: // Config.Dial does not mind its context
+		return false
+	}
+}
+
+// requestMargin is what a request whose context has ended has to return.
+const requestMargin = 100 * time.Millisecond
 
 var _ ctxwatch.Handler = (*canceller)(nil)
 
@@ -46,28 +63,28 @@ func (c *canceller) HandleCancel(ctx context.Context) {
 	}
 	limit := time.Now().Add(c.p.grace)
 	_ = c.conn.Conn().SetDeadline(limit) // as above
-	r := &cancelRequest{done: make(chan struct{})}
+	r := &cancelRequest{done: make(chan struct{}), unsettled: true, limit: limit}
 	c.request = r
 	ask, stop := context.WithDeadline(context.WithValue(context.WithoutCancel(ctx), requestKey{}, true), limit)
 	go func() {
 		defer close(r.done)
 		defer stop()
+		defer func() { _ = recover() }() // of Config.Dial; as with its errors, nobody is there to be told
 		// No error says that the request was sent; the end of ask, that the
 		// server has not said that it was received.
 		r.unsettled = c.conn.CancelRequest(ask) == nil && ask.Err() != nil
 	}()
 }
 
-// HandleUnwatchAfterCancel waits until the request has ended, which is bounded as
-// the statement is.
+// HandleUnwatchAfterCancel waits until the request has ended, as long as the
+// statement may take.
 //
 // INVARIANT: a request that may still reach the server leaves no usable
 // connection, and one that has arrived is followed by a statement of nobody's
 // (settle) before any other.
 func (c *canceller) HandleUnwatchAfterCancel() {
 	if c.request != nil {
-		<-c.request.done
-		if c.request.unsettled {
+		if !c.request.settled() {
 			c.p.sever()
 		}
 		c.p.cancelled.Store(true)

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -412,4 +414,34 @@ func TestARequestToCancelThatTakesEffectLateHitsNoStatementOfAnybodys(t *testing
 			require.NoError(t, conn.QueryRow(ctx, "select 1").Scan(&n))
 		}
 	})
+}
+
+// A request to cancel a statement is dialled by the user's function, too, which may
+// mind no context, or panic.
+func TestADialThatHangsOrPanicsDoesNotHoldATimeout(t *testing.T) {
+	hold := make(chan struct{})
+	defer close(hold)
+	for name, fail := range map[string]func(){"hangs": func() { <-hold }, "panics": func() { panic("the user's") }} {
+		t.Run(name, func(t *testing.T) {
+			g := startGate(t, nil)
+			var dials atomic.Int32
+			p := newPool(t, g, func(c *dsql.Config) {
+				c.MaxOpen = 1
+				c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+					if dials.Add(1) == 2 {
+						fail()
+					}
+					return g.Dial(ctx, network, address)
+				}
+			})
+			ctx := within(t, 20*time.Second)
+			require.NoError(t, p.Ping(ctx))
+			short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+			defer cancel()
+			_, err := p.Exec(short, "select pg_sleep(30)")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.NoError(t, p.Ping(ctx))
+			require.Equal(t, 2, g.Stats().Admitted, "another connection")
+		})
+	}
 }
