@@ -143,6 +143,15 @@ func (b *brake) succeeded() {
 	}
 }
 
+// due says that it is time to find out whether opens still fail, and that nobody
+// does. Where connections are kept ready the reservoir does by itself, else it
+// opens for callers alone.
+func (b *brake) due() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !time.Now().Before(b.until) && len(b.turn) == 0
+}
+
 // refusal is why the cluster refused the latest open, or nil.
 func (b *brake) refusal() error {
 	b.mu.Lock()

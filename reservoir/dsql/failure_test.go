@@ -256,3 +256,29 @@ func TestWithoutPermissionToOpenCallersAreToldWhy(t *testing.T) {
 	require.Positive(t, p.Stats().FailedOpens.Unpermitted)
 	require.Zero(t, g.Stats().Attempts)
 }
+
+// Where nothing is kept ready nobody opens connections but for callers.
+func TestOnDemandRecoversFromAnOpenThatWasDenied(t *testing.T) {
+	for name, set := range map[string]func(*dsql.Config){
+		"OnDemand":       func(c *dsql.Config) { c.OnDemand = true },
+		"no TargetReady": func(c *dsql.Config) { c.TargetReady = -1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := startGate(t, nil)
+			p := newPool(t, g, func(c *dsql.Config) {
+				c.MaxOpen = 1
+				set(c)
+			})
+			ctx := within(t, 30*time.Second)
+			g.Refuse(2, "08006")
+			require.ErrorContains(t, p.Ping(ctx), "access denied")
+			attempts := g.Stats().Attempts
+			for range 100 {
+				require.ErrorContains(t, p.Ping(ctx), "access denied")
+			}
+			require.LessOrEqual(t, g.Stats().Attempts, attempts+1, "callers fail at once in the pause")
+			reach(t, "callers have connections again", func() bool { return p.Ping(ctx) == nil })
+			require.LessOrEqual(t, g.Stats().Attempts, 3, "one attempt after each pause")
+		})
+	}
+}

@@ -31,8 +31,9 @@ func NewPool(ctx context.Context, cfg Config) (*Pool, error) {
 
 // Acquire borrows a connection, and waits for one until ctx or AcquireTimeout
 // ends; the error is then an *EmptyError, which is ErrReservoirEmpty. While no
-// connection can be opened at all it is an *OpenError, at once. The caller must
-// Release it.
+// connection can be opened at all it is an *OpenError, at once; where none is kept
+// ready, those who come after the pause of up to 5s wait for the open that finds
+// out whether that still is so. The caller must Release it.
 func (p *Pool) Acquire(ctx context.Context) (*Conn, error) {
 	l, err := p.view.acquire(ctx)
 	if err != nil {

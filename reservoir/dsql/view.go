@@ -141,9 +141,10 @@ func (v *view) wait(ctx context.Context, admitted *bool) (*loan, error) {
 		timer := time.AfterFunc(limit, func() { cancel(errAcquireTimeout) })
 		defer timer.Stop()
 	}
-	// While nothing is open and nothing can be opened, waiting is for nothing.
+	// While nothing is open and nothing can be opened, waiting is for nothing, but
+	// for the caller whose open finds out.
 	defer c.brake.watch(func(err error) {
-		if c.barren() {
+		if c.barren() && (c.target() > 0 || !c.brake.due()) {
 			cancel(err)
 		}
 	})()
