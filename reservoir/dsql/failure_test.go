@@ -282,3 +282,10 @@ func TestOnDemandRecoversFromAnOpenThatWasDenied(t *testing.T) {
 		})
 	}
 }
+
+// Nobody else could give what this process alone is allowed.
+func TestMoreConnectionsThanTheOwnLimitAreAFault(t *testing.T) {
+	cfg := dsql.Config{Host: dsqlgate.DefaultHost, MaxOpen: 4, ConnLimit: 3}
+	_, err := dsql.NewCluster(t.Context(), cfg)
+	require.ErrorContains(t, err, "MaxOpen: 4 is more than ConnLimit 3")
+}

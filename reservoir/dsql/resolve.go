@@ -82,6 +82,8 @@ func (c Config) faults() []error {
 	fault(c.Lease < 0 || c.LeaseGrace < 0 || c.LeaseShards < 0 || c.LeaseBatch < 0, "Lease, LeaseGrace, LeaseShards, LeaseBatch: less than 0")
 	fault(c.LeaseStrict && c.Fallback != lease.Pessimistic(), "LeaseStrict: cannot hold with Fallback %v", c.Fallback)
 	fault(c.ConnLimit < 1, "ConnLimit: %d is less than 1", c.ConnLimit)
+	alone := c.Leases == nil && c.LeaseTable == "" // a table has a limit of its own
+	fault(alone && c.ConnLimit >= 1 && c.MaxOpen > c.ConnLimit, "MaxOpen: %d is more than ConnLimit %d", c.MaxOpen, c.ConnLimit)
 	fault(lease.CheckRate(c.OpenRate) != nil, "OpenRate: %v is not finite and at least %v", c.OpenRate, lease.MinRate)
 	fault(c.OpenBurst < 1, "OpenBurst: %d is less than 1", c.OpenBurst)
 	return faults
