@@ -18,12 +18,14 @@ type session struct {
 	in     *bufio.Reader // of client
 	server net.Conn
 
-	thaw  chan struct{} // closed when a frozen session ends
+	thaw  chan struct{} // closed when the session ends
 	leave func()        // gives its place at the door back, once
 
-	mu     sync.Mutex
-	frozen bool
-	tx     transaction
+	mu sync.Mutex
+	// INVARIANT: a session that was dropped is not frozen any more, and thaw is
+	// closed by who has set dropped.
+	frozen, dropped bool
+	tx              transaction
 	// INVARIANT: units are the requests whose ReadyForQuery has not come, in
 	// order; only the last can be open, which is: its end was not sent yet.
 	units []*unit
@@ -87,10 +89,10 @@ func (s *session) resting() bool { return s.tx.status == 'I' && len(s.units) == 
 // connection closed. It may be called again.
 func (s *session) drop() {
 	s.mu.Lock()
-	frozen := s.frozen
-	s.frozen = false
+	first := !s.dropped
+	s.frozen, s.dropped = false, true
 	s.mu.Unlock()
-	if frozen {
+	if first {
 		close(s.thaw)
 	}
 	s.leave()
@@ -110,9 +112,10 @@ func (s *session) reset() {
 // forget gives its place back, as if the server had noticed a dead host.
 func (s *session) freeze(forget bool) {
 	s.mu.Lock()
-	s.frozen = true
+	dropped := s.dropped
+	s.frozen = !dropped
 	s.mu.Unlock()
-	if forget {
+	if forget && !dropped {
 		_ = s.server.Close() // downstream waits for the thaw all the same
 		s.leave()
 	}
