@@ -34,13 +34,17 @@ type prover struct {
 	told map[int]error // what was said of each change; nil: made
 }
 
-var errRolledBack = errors.New("rolled back")
+var (
+	errRolledBack = errors.New("rolled back")
+	errUntold     = errors.New("nobody was told") // a function of the user's has panicked
+)
 
 // change gives out the number of a change.
 func (p *prover) change() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next++
+	p.told[p.next] = errUntold
 	return p.next
 }
 
@@ -326,9 +330,13 @@ func (p *prover) fault(g interface {
 }
 
 // judge compares what was told with what is there.
-func (p *prover) judge(ctx context.Context) {
+func (p *prover) judge(ctx context.Context) { p.judgeBy(p.pool, ctx) }
+
+func (p *prover) judgeBy(db interface {
+	Query(context.Context, string, ...any) (pgx.Rows, error)
+}, ctx context.Context) {
 	found := map[int]int{}
-	rows, err := p.pool.Query(ctx, "select id, count(*) from proved group by id")
+	rows, err := db.Query(ctx, "select id, count(*) from proved group by id")
 	require.NoError(p.t, err)
 	var id, n int
 	_, err = pgx.ForEachRow(rows, []any{&id, &n}, func() error { found[id] = n; return nil })
