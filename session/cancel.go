@@ -16,8 +16,8 @@ type stopping struct {
 	call *call
 	tx   transaction
 
-	// keep says that the transaction goes on if the server lets it, because
-	// its caller was told no failure.
+	// keep says that the transaction goes on if the server lets it: the call
+	// has not aborted it, see noteTx.
 	keep bool
 
 	// rolledBack says that the transaction has been ended on the server.
@@ -41,10 +41,10 @@ type stopping struct {
 //
 // INVARIANT: from here to finishCancel the session takes no statement but the
 // probe, and a session whose chain is not Safe takes none ever again.
-func (s *SessionHandle) startCancel(c *call, tx transaction, keep bool) {
+func (s *SessionHandle) startCancel(c *call, tx transaction) {
 	s.goOnBehind()
 	st := &stopping{
-		s: s, call: c, tx: tx, keep: keep && tx.phase == txOpen && !s.untrusted(),
+		s: s, call: c, tx: tx, keep: tx.phase == txOpen && !s.untrusted(),
 		oneAtATime: s.oneAtATime(), waited: c.waited,
 	}
 	s.policy.run(func() {
@@ -54,13 +54,6 @@ func (s *SessionHandle) startCancel(c *call, tx transaction, keep bool) {
 		}
 		s.finishCancel(st, report)
 	})
-}
-
-// keepsTx reports whether an open transaction is worth keeping after a call
-// that was cut: the caller was told no failure of a statement, and nothing was
-// changed by half.
-func keepsTx(c *call, o outcome) bool {
-	return !c.statement || (o.letGo && c.script.ReadOnly())
 }
 
 // chain is every way to stop a call whose RPC has ended on this side. Each

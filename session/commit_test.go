@@ -1,8 +1,11 @@
 package session
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -88,4 +91,238 @@ func TestAConnectionWhoseRefusedCommitWasNotRolledBackIsNotReused(t *testing.T) 
 		_ = r.handle.Close()
 		require.ErrorContains(t, r.discarded(), "a refused commit could not be rolled back")
 	})
+}
+
+// A refusal of a rollback is followed by a second one, and that by a transaction
+// of our own: only what they answer together says that nothing is left.
+func TestWhatTheAnswersToARollbackSayTogether(t *testing.T) {
+	refusal := func(code codes.Code) error {
+		return &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(code, code.String())}
+	}
+	for name, tc := range map[string]struct {
+		forgives     bool // so that the handle holds a proof
+		answers      []error
+		begin        error
+		want, not    error
+		discarded    string
+		stillAborted bool
+	}{
+		"not there":                             {answers: []error{refusal(codes.NotFound), refusal(codes.NotFound)}},
+		"not there, of one that forgives":       {forgives: true, answers: []error{refusal(codes.NotFound), refusal(codes.NotFound)}},
+		"left":                                  {forgives: true, answers: []error{refusal(codes.FailedPrecondition), refusal(codes.NotFound)}, want: ErrCommitUnknown},
+		"left, as a state":                      {forgives: true, answers: []error{refusal(codes.FailedPrecondition), refusal(codes.FailedPrecondition), nil}, want: ErrCommitUnknown},
+		"left, and something else":              {forgives: true, answers: []error{refusal(codes.FailedPrecondition), refusal(codes.Internal), nil}, want: ErrCommitUnknown, discarded: "rollback refused"},
+		"left, of one that keeps its word":      {answers: []error{refusal(codes.FailedPrecondition), refusal(codes.NotFound)}},
+		"the second is cut":                     {answers: []error{refusal(codes.Internal), transportError()}, want: ErrSessionLost, discarded: "connection reset"},
+		"the second is cut, one that forgives":  {forgives: true, answers: []error{refusal(codes.FailedPrecondition), transportError()}, want: ErrSessionLost, not: ErrCommitUnknown, discarded: "connection reset"},
+		"no transaction of our own":             {forgives: true, answers: []error{refusal(codes.Internal), refusal(codes.FailedPrecondition)}, begin: refusal(codes.Aborted), want: status.Error(codes.FailedPrecondition, ""), discarded: "rollback failed", stillAborted: true},
+		"ours cannot be ended":                  {answers: []error{refusal(codes.Internal), refusal(codes.FailedPrecondition), refusal(codes.Internal)}, want: status.Error(codes.FailedPrecondition, ""), discarded: "rollback failed", stillAborted: true},
+		"ours can, and the refusal is no state": {answers: []error{refusal(codes.Internal), refusal(codes.Internal), nil}, discarded: "rollback refused"},
+		"ours can, and the refusal is one":      {answers: []error{refusal(codes.Internal), refusal(codes.FailedPrecondition), nil}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{forgives: tc.forgives, failOnce: map[string][]error{}})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			r.conn.failOnce["Rollback"] = tc.answers
+			if tc.begin != nil {
+				r.conn.failOnce["Begin"] = []error{tc.begin}
+			}
+			err := r.handle.Rollback(t.Context())
+			switch _, isStatus := status.FromError(tc.want); {
+			case tc.want == nil:
+				require.NoError(t, err, name)
+			case isStatus:
+				require.Equal(t, status.Code(tc.want), status.Code(err), name)
+				require.NotErrorIs(t, err, ErrCommitUnknown, name)
+			default:
+				require.ErrorIs(t, err, tc.want, name)
+			}
+			if tc.not != nil {
+				require.NotErrorIs(t, err, tc.not, name)
+			}
+			if tc.stillAborted {
+				_, err := r.handle.Update(t.Context(), "INSERT 1")
+				require.ErrorIs(t, err, ErrTxAborted, name)
+			}
+			_ = r.handle.Close()
+			if tc.discarded != "" {
+				require.ErrorContains(t, r.discarded(), tc.discarded, name)
+			} else {
+				r.reused()
+			}
+		})
+	}
+}
+
+// A COMMIT that was refused left the transaction aborted: that the server has
+// left it since is no news, and only a status that speaks of a state before says
+// that something may be stored.
+func TestARefusedCommitIsARefusalAlsoWhereTheProofIsNeeded(t *testing.T) {
+	refusal := func(code codes.Code) error {
+		return &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(code, code.String())}
+	}
+	for name, tc := range map[string]struct {
+		forgives bool
+		commit   codes.Code
+		want     error
+		not      error
+	}{
+		"a conflict":               {true, codes.Aborted, ErrTxAborted, ErrCommitUnknown},
+		"a state":                  {true, codes.FailedPrecondition, ErrCommitUnknown, ErrTxAborted},
+		"a state, of another kind": {false, codes.FailedPrecondition, ErrTxAborted, ErrCommitUnknown},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{forgives: tc.forgives, failOnce: map[string][]error{
+				"Commit":   {refusal(tc.commit)},
+				"Rollback": {refusal(codes.FailedPrecondition), refusal(codes.NotFound)},
+			}})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			err := r.handle.Commit(t.Context())
+			require.ErrorIs(t, err, tc.want, name)
+			require.NotErrorIs(t, err, tc.not, name)
+			must(t, r.handle.BeginTransaction(t.Context()))
+			must(t, r.handle.Commit(t.Context()))
+			must(t, r.handle.Close())
+			r.reused()
+		})
+	}
+}
+
+// A transaction that a refused COMMIT may have left open takes nothing more.
+func TestNothingIsSentInATransactionWhoseRefusedCommitWasNotRolledBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		no := sqlError("not now")
+		r := newRig(t, &fakeConn{
+			fail:     map[string]error{"Commit": sqlError("conflict")},
+			failOnce: map[string][]error{"Rollback": {no, no, no}},
+		})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrTxAborted)
+		_, err := r.handle.Update(t.Context(), "INSERT 1")
+		require.ErrorIs(t, err, ErrTxAborted)
+		require.NotContains(t, r.conn.Log(), "tx1: INSERT 1")
+		_ = r.handle.Close()
+		_ = r.discarded()
+	})
+}
+
+// Nobody knows what became of a COMMIT that the server has cut short: it is not
+// followed by a ROLLBACK, which would be taken for the next transaction's.
+func TestACommitThatTheServerCutsShortIsNotRolledBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cut := &Error{Stage: StageExecute, Fault: FaultContext, Err: status.Error(codes.Canceled, "cut short")}
+		r := newRig(t, &fakeConn{failOnce: map[string][]error{"Commit": {cut}}})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrCommitUnknown)
+		time.Sleep(time.Minute)
+		require.NotContains(t, r.conn.Log(), "Rollback")
+		_ = r.handle.Close()
+		_ = r.discarded()
+	})
+}
+
+// A BEGIN that failed costs the session where a transaction may be open, and
+// nothing else does.
+func TestABeginThatFailsCostsTheSessionOnlyWhereOneMayBeOpen(t *testing.T) {
+	fault := func(f Fault, unsent bool) error {
+		return &Error{Stage: StageExecute, Fault: f, Unsent: unsent, Err: errors.New(f.String())}
+	}
+	for name, tc := range map[string]struct {
+		err    error
+		lost   bool
+		reused bool
+	}{
+		"refused":              {fault(FaultStatement, false), false, true},
+		"no transactions":      {fault(FaultUnsupported, false), false, true},
+		"not sent":             {fault(FaultLimit, true), false, true},
+		"no credential":        {fault(FaultAuth, false), false, false},
+		"at its limit":         {fault(FaultLimit, false), true, false},
+		"unreadable":           {errors.New("?"), true, false},
+		"a broken connection":  {transportError(), true, false},
+		"not sent, and broken": {fault(FaultTransport, true), true, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{failOnce: map[string][]error{"Begin": {tc.err}}})
+			err := r.handle.BeginTransaction(t.Context())
+			require.Error(t, err, name)
+			require.Equal(t, tc.lost, errors.Is(err, ErrSessionLost), name)
+			_, err = r.handle.Update(t.Context(), "INSERT 1")
+			require.Equal(t, tc.lost, err != nil, name)
+			_ = r.handle.Close()
+			if tc.reused {
+				r.reused()
+			} else {
+				_ = r.discarded()
+			}
+		})
+	}
+}
+
+// What a call says that its caller had left aborts a transaction where a
+// statement of it may have failed, or its caller believes so.
+func TestWhatACallThatWasLeftDoesToItsTransaction(t *testing.T) {
+	unsupported := &Error{Stage: StageExecute, Fault: FaultUnsupported, Err: errors.New("not here")}
+	for name, tc := range map[string]struct {
+		call   func(ctx context.Context, s *SessionHandle) error
+		fail   error
+		aborts bool
+	}{
+		"a change that was done": {aborts: true, call: func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.UpdateWithOptions(ctx, "INSERT 1", QueryOptions{NoCancel: true})
+			return err
+		}},
+		"a change that the server does not have": {fail: unsupported, call: func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.UpdateWithOptions(ctx, "INSERT 1", QueryOptions{NoCancel: true})
+			return err
+		}},
+		"a change that failed": {aborts: true, fail: sqlError("no"), call: func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.UpdateWithOptions(ctx, "INSERT 1", QueryOptions{NoCancel: true})
+			return err
+		}},
+		"a look at the catalogue": {call: func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.MetadataWithOptions(ctx, MetadataRequest{}, QueryOptions{NoCancel: true})
+			return err
+		}},
+		"a look at the catalogue that failed": {aborts: true, fail: sqlError("no"), call: func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.MetadataWithOptions(ctx, MetadataRequest{}, QueryOptions{NoCancel: true})
+			return err
+		}},
+		"a look at the catalogue that was cut": {call: func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.Metadata(ctx, MetadataRequest{})
+			return err
+		}},
+		"a savepoint":      {aborts: true, call: func(ctx context.Context, s *SessionHandle) error { return s.Savepoint(ctx, "b") }},
+		"a savepoint back": {aborts: true, call: func(ctx context.Context, s *SessionHandle) error { return s.RollbackTo(ctx, "a") }},
+		"a savepoint less": {aborts: true, call: func(ctx context.Context, s *SessionHandle) error { return s.ReleaseSavepoint(ctx, "a") }},
+		"a ping":           {call: func(ctx context.Context, s *SessionHandle) error { return s.Ping(ctx) }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			must(t, r.handle.Savepoint(t.Context(), "a"))
+			slow := []string{"tx1: INSERT 1", "Metadata", "Savepoint b", "EndSavepoint sp-a 0", "EndSavepoint sp-a 1", "Ping"}
+			r.conn.work, r.conn.failOnce = map[string]time.Duration{}, map[string][]error{}
+			for _, call := range slow {
+				r.conn.work[call] = 100 * ms
+				if tc.fail != nil {
+					r.conn.failOnce[call] = []error{tc.fail}
+				}
+			}
+			ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+			defer stop()
+			start := time.Now()
+			require.ErrorIs(t, tc.call(ctx, r.handle), context.DeadlineExceeded, name)
+			require.Equal(t, 20*ms, time.Since(start), name)
+			_, err := r.handle.Update(t.Context(), "INSERT 2")
+			if tc.aborts {
+				require.ErrorIs(t, err, ErrTxAborted, name)
+				require.ErrorIs(t, r.handle.Commit(t.Context()), ErrTxAborted, name)
+			} else {
+				must(t, err)
+				must(t, r.handle.Commit(t.Context()))
+			}
+			must(t, r.handle.Close())
+			r.reused()
+		})
+	}
 }

@@ -186,7 +186,7 @@ func (s *SessionHandle) conclude(c *call, o outcome, e *Error) {
 	case e.Fault == FaultContext && !e.Unsent:
 		tx := s.mu.tx
 		s.mu.Unlock()
-		s.startCancel(c, tx, keepsTx(c, o))
+		s.startCancel(c, tx)
 		return
 	case e.Fault == FaultAuth:
 		s.mu.discard = e

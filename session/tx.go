@@ -214,3 +214,10 @@ func (s *SessionHandle) noteTx(c *call, o outcome, e *Error) {
 		s.mu.tx.spoil(e)
 	}
 }
+
+// keepsTx reports whether an open transaction is worth keeping after a call
+// that was cut: the caller was told no failure of a statement, and nothing was
+// changed by half.
+func keepsTx(c *call, o outcome) bool {
+	return !c.statement || (o.letGo && c.script.ReadOnly())
+}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // What is still under way in the transaction may take longer than the bound of a
@@ -104,4 +106,203 @@ func TestAHandleIsLedOutOfATransactionThatAStatementLeft(t *testing.T) {
 			_ = r.handle.Close()
 		})
 	}
+}
+
+// What fn did itself leaves WithTransaction nothing to undo, and nothing to say.
+func TestWithTransactionSaysWhatFnSaidWhereNothingIsLeftToUndo(t *testing.T) {
+	mine := errors.New("mine")
+	for name, tc := range map[string]struct {
+		fn    func(r *rig)
+		after []string // sent after the BEGIN
+	}{
+		"rolled back":    {func(r *rig) { must(r.t, r.handle.Rollback(r.t.Context())) }, []string{"Rollback"}},
+		"committed":      {func(r *rig) { must(r.t, r.handle.Commit(r.t.Context())) }, []string{"Commit"}},
+		"cut":            {func(r *rig) { r.conn.cut(); _ = r.handle.Ping(r.t.Context()) }, []string{}},
+		"closed":         {func(r *rig) { must(r.t, r.handle.Close()) }, []string{"Rollback"}},
+		"nothing undone": {func(*rig) {}, []string{"Rollback"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{})
+			err := r.handle.WithTransaction(t.Context(), func(context.Context, *SessionHandle) error {
+				tc.fn(r)
+				return mine
+			})
+			require.Equal(t, mine, err, name)
+			require.Equal(t, tc.after, r.conn.Log()[1:], name)
+			_ = r.handle.Close()
+		})
+	}
+}
+
+func TestWithTransactionTellsOfARollbackThatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mine := errors.New("mine")
+		no := sqlError("not now")
+		r := newRig(t, &fakeConn{failOnce: map[string][]error{"Rollback": {no, no, no}}})
+		err := r.handle.WithTransaction(t.Context(), func(context.Context, *SessionHandle) error { return mine })
+		require.ErrorIs(t, err, mine)
+		require.ErrorContains(t, err, "not now")
+		_ = r.handle.Close() // whose rollback succeeds
+		require.ErrorContains(t, r.discarded(), "rollback failed: ")
+		require.ErrorContains(t, r.discarded(), "not now")
+	})
+}
+
+// A Rollback after a refused Commit is no mistake, also where WithTransaction has
+// sent the Commit.
+func TestARollbackAfterARefusedWithTransactionIsNoMistake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refusal := &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.Aborted, "conflict")}
+		r := newRig(t, &fakeConn{failOnce: map[string][]error{"Commit": {refusal}}})
+		err := r.handle.WithTransaction(t.Context(), func(context.Context, *SessionHandle) error { return nil })
+		require.ErrorIs(t, err, ErrTxAborted)
+		must(t, r.handle.Rollback(t.Context()))
+		require.ErrorIs(t, r.handle.Rollback(t.Context()), ErrNoTx)
+		must(t, r.handle.Close())
+		r.reused()
+	})
+}
+
+// The transaction that fn ends itself, in time or too late, costs no session when
+// the rollback behind the caller finds none.
+func TestARollbackBehindThatFindsNoTransactionCostsNoSession(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fn   func(ctx context.Context, s *SessionHandle)
+		work map[string]time.Duration
+		sent []string
+	}{
+		"rolled back before": {
+			fn:   func(ctx context.Context, s *SessionHandle) { must(t, s.Rollback(ctx)) },
+			sent: []string{"Begin", "Rollback"},
+		},
+		"a commit under way": {
+			fn:   func(ctx context.Context, s *SessionHandle) { require.ErrorIs(t, s.Commit(ctx), ErrCommitUnknown) },
+			work: map[string]time.Duration{"Commit": time.Second},
+			sent: []string{"Begin", "Commit"},
+		},
+		"another one, too late as well": {
+			fn: func(ctx context.Context, s *SessionHandle) {
+				must(t, s.Commit(ctx))
+				_ = s.WithTransaction(ctx, func(ctx context.Context, _ *SessionHandle) error { <-ctx.Done(); return ctx.Err() })
+			},
+			work: map[string]time.Duration{"Rollback": time.Second},
+			sent: []string{"Begin", "Commit", "Begin", "Rollback"},
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{work: tc.work})
+			ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+			defer stop()
+			err := r.handle.WithTransaction(ctx, func(ctx context.Context, s *SessionHandle) error {
+				tc.fn(ctx, s)
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			require.Equal(t, context.DeadlineExceeded, err, name)
+			must(t, r.handle.BeginTransaction(t.Context()))
+			must(t, r.handle.Commit(t.Context()))
+			must(t, r.handle.Close())
+			require.Equal(t, append(tc.sent, "Begin", "Commit"), r.conn.Log(), name)
+			r.reused()
+		})
+	}
+}
+
+// A rollback behind the caller that the server refuses leaves a transaction
+// which nobody owns: the connection goes at once, not with the handle.
+func TestARefusedRollbackBehindLetsGoOfTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{fail: map[string]error{"Rollback": sqlError("not now")}})
+		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+		defer stop()
+		err := r.handle.WithTransaction(ctx, func(ctx context.Context, _ *SessionHandle) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		synctest.Wait()
+		require.ErrorContains(t, r.discarded(), "rollback failed")
+		require.ErrorIs(t, r.handle.Ping(t.Context()), ErrSessionLost)
+		must(t, r.handle.Close())
+		_ = r.discarded()
+	})
+}
+
+// A result that is not to be cancelled is read to its end before the rollback,
+// also where that takes longer than a rollback may.
+func TestTheRollbackBehindWaitsForAResultThatIsNotToBeCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{pace: 10 * time.Second})
+		r.policy.CloseTimeout = time.Second
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		start := time.Now()
+		err := r.handle.WithTransaction(ctx, func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.QueryWithOptions(t.Context(), "SELECT 12", QueryOptions{NoCancel: true})
+			must(t, err)
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Equal(t, time.Minute, time.Since(start))
+		must(t, r.handle.BeginTransaction(t.Context()))
+		require.Equal(t, 3*time.Minute, time.Since(start))
+		require.Equal(t, []string{"Begin", "tx1: SELECT 12", "Rollback", "Begin"}, r.conn.Log())
+		must(t, r.handle.Rollback(t.Context()))
+		must(t, r.handle.Close())
+		r.reused()
+		r.clean()
+	})
+}
+
+// A reader of fn's that stays behind in its result is waited for, and not asked
+// again and again.
+func TestTheRollbackWaitsForAReaderThatIsStillInsideItsResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{pace: time.Second})
+		r.conn.deaf = true
+		start := time.Now()
+		err := r.handle.WithTransaction(t.Context(), func(ctx context.Context, s *SessionHandle) error {
+			res, err := s.Query(ctx, "SELECT 5")
+			must(t, err)
+			go func() {
+				for res.Next() {
+					continue
+				}
+				res.Release()
+			}()
+			time.Sleep(1500 * ms)
+			return errors.New("mine")
+		})
+		require.ErrorContains(t, err, "mine")
+		require.Less(t, time.Since(start), 5*time.Second)
+		must(t, r.handle.BeginTransaction(t.Context()))
+		must(t, r.handle.Commit(t.Context()))
+		must(t, r.handle.Close())
+		r.reused()
+		r.clean()
+	})
+}
+
+// The end of the pool ends the waiting for a statement that is not to be
+// cancelled.
+func TestTheRollbackBehindEndsWithThePool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		life, end := context.WithCancel(t.Context())
+		r.policy.Life = life
+		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+		defer stop()
+		err := r.handle.WithTransaction(ctx, func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.UpdateWithOptions(ctx, "INSERT SLOW 1h", QueryOptions{NoCancel: true})
+			return err
+		})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		end()
+		synctest.Wait()
+		require.ErrorIs(t, r.handle.BeginTransaction(t.Context()), ErrSessionLost)
+		time.Sleep(2 * time.Hour)
+		_ = r.discarded()
+		must(t, r.handle.Close())
+	})
 }
