@@ -3,11 +3,14 @@ package session
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/cancel"
 )
@@ -258,4 +261,187 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 		require.Empty(t, r.conn.Log())
 		r.reused()
 	})
+}
+
+// What the chain says it found out is what it has found out: no probe counts that
+// was cut off, refused or left halfway.
+func TestAChainConfirmsByAProbeThatWasAnsweredAndByNoOther(t *testing.T) {
+	slow := func(ctx context.Context, r *rig) { // a change, cut after 20 ms
+		_, err := r.handle.Update(ctx, "UPDATE SLOW 1h")
+		require.ErrorIs(r.t, err, context.DeadlineExceeded)
+	}
+	lateNo := sqlError("no such transaction any more")
+	for name, tc := range map[string]struct {
+		conn      *fakeConn
+		begin     bool
+		run       func(ctx context.Context, r *rig)
+		mean      func(r *rig) // 100 ms after the deadline
+		by        string
+		discarded string
+		rollbacks int
+	}{
+		"a connection that is cut meanwhile": {
+			conn: &fakeConn{ignoresCancel: true}, run: slow, mean: func(r *rig) { r.conn.cut() }, discarded: "may still run",
+		},
+		"a rollback that is not answered": {
+			conn: &fakeConn{ignoresCancel: true}, begin: true, run: slow, discarded: "may still run", rollbacks: 2,
+		},
+		"a rollback that is answered in the end": {
+			conn: &fakeConn{ignoresCancel: true, work: map[string]time.Duration{"Rollback": 2 * time.Second}}, begin: true,
+			run: func(ctx context.Context, r *rig) {
+				_, err := r.handle.Update(ctx, "UPDATE SLOW 200ms")
+				require.ErrorIs(r.t, err, context.DeadlineExceeded)
+			}, by: "probe", rollbacks: 2,
+		},
+		"a rollback that is cut off and had ended it": {
+			conn: &fakeConn{failOnce: map[string][]error{"Rollback": {lateNo, notThere()}}, work: map[string]time.Duration{"SELECT 1": 300 * ms}}, begin: true,
+			run: slow, by: "probe", rollbacks: 3,
+		},
+		"rows of a probe that fail": {
+			conn: &fakeConn{fail: map[string]error{"stream": sqlError("rows")}}, run: slow, discarded: "may still run",
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, tc.conn)
+			if tc.begin {
+				must(t, r.handle.BeginTransaction(t.Context()))
+			}
+			ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+			defer stop()
+			tc.run(ctx, r)
+			if tc.mean != nil {
+				time.Sleep(100 * ms)
+				tc.mean(r)
+			}
+			time.Sleep(time.Minute)
+			require.Len(t, r.chains(), 1, name)
+			require.Equal(t, tc.by, r.chains()[0].By, name)
+			rollbacks := 0
+			for _, call := range r.conn.Log() {
+				if call == "Rollback" {
+					rollbacks++
+				}
+			}
+			require.Equal(t, tc.rollbacks, rollbacks, "%s: %q", name, r.conn.Log())
+			if tc.begin && tc.by != "" {
+				_, err := r.handle.Update(t.Context(), "INSERT 1")
+				require.ErrorIs(t, err, ErrTxAborted, name)
+				must(t, r.handle.Rollback(t.Context()))
+			}
+			_ = r.handle.Close()
+			if tc.discarded == "" {
+				r.reused()
+			} else {
+				require.ErrorContains(t, r.discarded(), tc.discarded, name)
+			}
+		})
+	}
+}
+
+func notThere() error {
+	return &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.NotFound, "no such transaction")}
+}
+
+// A transaction whose read was let go far from its end goes on as soon as the
+// session answers in it, and ends where it cannot or nothing would show it.
+func TestWhatATransactionCostsThatAReadIsLetGoIn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		conn   *fakeConn
+		by     string
+		why    string // of ErrTxAborted; none: it goes on
+		probed bool   // in the transaction
+	}{
+		"it goes on":            {conn: &fakeConn{}, by: "rpc", probed: true},
+		"it answers too late":   {conn: &fakeConn{work: map[string]time.Duration{"tx1: SELECT 1": time.Second}}, by: "probe", probed: true},
+		"it is refused":         {conn: &fakeConn{fail: map[string]error{"tx1: SELECT 1": sqlError("the probe's refusal")}}, by: "rpc", why: "the probe's refusal", probed: true},
+		"nothing would show it": {conn: &fakeConn{forgives: true}, by: "rpc", why: "result released before its end"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			tc.conn.pace = 100 * ms
+			r := newRig(t, tc.conn)
+			must(t, r.handle.BeginTransaction(t.Context()))
+			res, err := r.handle.Query(t.Context(), "SELECT 500")
+			must(t, err)
+			require.True(t, res.Next())
+			res.Release()
+			time.Sleep(time.Minute)
+			require.Len(t, r.chains(), 1, name)
+			require.Equal(t, tc.by, r.chains()[0].By, "%s: %q %v", name, r.conn.Log(), r.chains()[0])
+			require.Equal(t, tc.probed, slices.Contains(r.conn.Log(), "tx1: SELECT 1"), name)
+			require.Equal(t, tc.why != "", slices.Contains(r.conn.Log(), "Rollback"), name)
+			err = r.handle.Commit(t.Context())
+			if tc.why == "" {
+				must(t, err)
+			} else {
+				require.ErrorIs(t, err, ErrTxAborted, name)
+				require.ErrorContains(t, err, tc.why, name)
+			}
+			must(t, r.handle.Close())
+			r.reused()
+		})
+	}
+}
+
+// In a transaction that is aborted already there is nothing to keep: it is rolled
+// back without asking in it.
+func TestACallThatIsCutInAnAbortedTransactionRollsItBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{work: map[string]time.Duration{"Ping": time.Hour}})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		_, err := r.handle.Update(t.Context(), "INSERT bad")
+		require.Error(t, err)
+		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+		defer stop()
+		require.ErrorIs(t, r.handle.Ping(ctx), context.DeadlineExceeded)
+		must(t, r.handle.Rollback(t.Context()))
+		require.Equal(t, []string{"Begin", "tx1: INSERT bad", "Ping", "Rollback"}, r.conn.Log())
+		must(t, r.handle.Close())
+		r.reused()
+	})
+}
+
+// A way of the server's has its whole time for the answer, and the probe after it
+// a time of its own. One that the server turns out not to have has done nothing,
+// however late that is told.
+func TestAWayToCancelHasItsTimeAndTheProbeItsOwn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		takes  time.Duration
+		answer cancel.Outcome
+		err    error
+		reused bool
+		by     string
+	}{
+		"in time":           {takes: 950 * ms, answer: cancel.Confirmed, reused: true, by: "CancelQuery"},
+		"too late":          {takes: 1050 * ms, answer: cancel.Failed, err: context.DeadlineExceeded, by: "probe"},
+		"not there, late":   {takes: 1050 * ms, answer: cancel.Unsupported, err: errors.New("unimplemented"), reused: true, by: "probe"},
+		"failed, in time":   {takes: 950 * ms, answer: cancel.Failed, err: errors.New("busy"), reused: true, by: "probe"},
+		"confirmed at last": {takes: 1050 * ms, answer: cancel.Confirmed, reused: true, by: "CancelQuery"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := &fakeConn{ignoresCancel: true}
+			conn.steps = func(*Operation) []cancel.Step {
+				return []cancel.Step{{Name: "CancelQuery", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) {
+					time.Sleep(tc.takes)
+					if tc.answer == cancel.Confirmed {
+						conn.mu.Lock()
+						conn.freeAt = time.Now().Add(100 * ms)
+						conn.mu.Unlock()
+					}
+					return tc.answer, tc.err
+				}}}
+			}
+			r := newRig(t, conn)
+			ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+			defer stop()
+			_, err := r.stateless().Query(ctx, "SELECT SLOW 3s")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			time.Sleep(time.Minute)
+			require.Equal(t, tc.by, r.chains()[0].By, "%s: %v", name, r.chains()[0])
+			if tc.reused {
+				r.reused()
+			} else {
+				require.ErrorContains(t, r.discarded(), "unanswered", name)
+			}
+		})
+	}
 }

@@ -57,7 +57,9 @@ func TestAProbeProvesNothingWhereStatementsRunSideBySide(t *testing.T) {
 		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true}
 		r := newRig(t, conn.fakeConn)
 		for range 3 {
-			require.False(t, conn.deadline(t, r).Confirmed)
+			report := conn.deadline(t, r)
+			require.False(t, report.Confirmed)
+			require.ErrorIs(t, report.Steps[len(report.Steps)-1].Err, errSideBySide)
 		}
 		require.True(t, conn.order.sideBySide.Load())
 		require.Len(t, r.returns, 3)
@@ -175,5 +177,29 @@ func TestAResultLetGoIsReadOnWhereACancelCannotBeConfirmed(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		r.reused()
 		require.Empty(t, r.chains())
+	})
+}
+
+// Only a wait that ends with the call shows that the session has waited for it,
+// and a probe that fails says why itself.
+func TestAProbeThatFailsTeachesNothingAndSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, sideBySide := range []bool{false, true} {
+			conn := &orderConn{fakeConn: &fakeConn{failOnce: map[string][]error{}, ignoresCancel: !sideBySide}, order: &StatementOrder{}}
+			conn.order.sideBySide.Store(sideBySide)
+			if sideBySide {
+				conn.failOnce["SELECT 1"] = []error{sqlError("no probe")}
+			}
+			r := newRig(t, conn.fakeConn)
+			report := conn.deadline(t, r)
+			require.False(t, report.Confirmed)
+			require.Zero(t, conn.order.waited.Load())
+			last := report.Steps[len(report.Steps)-1].Err
+			require.NotErrorIs(t, last, errSideBySide)
+			if sideBySide {
+				require.ErrorContains(t, last, "no probe")
+			}
+			_ = r.discarded()
+		}
 	})
 }
