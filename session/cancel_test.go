@@ -155,6 +155,7 @@ func TestACancelledStatementRollsItsTransactionBack(t *testing.T) {
 		require.Error(t, err)
 		_, err = r.handle.Update(t.Context(), "INSERT 1")
 		require.ErrorIs(t, err, ErrTxAborted)
+		require.ErrorIs(t, r.handle.RollbackTo(t.Context(), "a"), ErrTxAborted, "there is nothing left to roll back to")
 		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrTxAborted)
 		require.Equal(t, []string{"Begin", "tx1: UPDATE SLOW 1h", "Rollback"}, r.conn.Log(), "rolled back once, by the chain")
 		must(t, r.handle.BeginTransaction(t.Context()))

@@ -215,7 +215,7 @@ func TestACommitThatTheServerCutsShortIsNotRolledBack(t *testing.T) {
 		must(t, r.handle.BeginTransaction(t.Context()))
 		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrCommitUnknown)
 		time.Sleep(time.Minute)
-		require.NotContains(t, r.conn.Log(), "Rollback")
+		require.Equal(t, []string{"Begin", "Commit", "SELECT 1"}, r.conn.Log(), "nothing is sent in it any more")
 		_ = r.handle.Close()
 		_ = r.discarded()
 	})
@@ -321,6 +321,35 @@ func TestWhatACallThatWasLeftDoesToItsTransaction(t *testing.T) {
 				must(t, err)
 				must(t, r.handle.Commit(t.Context()))
 			}
+			must(t, r.handle.Close())
+			r.reused()
+		})
+	}
+}
+
+// A transaction that comes when nobody waits for it any more is rolled back; where
+// it cannot be, later statements would be in it.
+func TestATransactionThatComesLateIsRolledBackOrCostsTheSession(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{work: map[string]time.Duration{"Begin": 100 * ms}, failOnce: map[string][]error{}})
+			if refused {
+				no := sqlError("not now")
+				r.conn.failOnce["Rollback"] = []error{no, no, no}
+			}
+			ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+			defer stop()
+			require.ErrorIs(t, r.handle.BeginTransaction(ctx), context.DeadlineExceeded)
+			_, err := r.handle.Update(t.Context(), "INSERT 1")
+			if refused {
+				require.ErrorIs(t, err, ErrSessionLost)
+				require.NotContains(t, r.conn.Log(), "INSERT 1")
+				require.ErrorContains(t, r.discarded(), "roll back")
+				must(t, r.handle.Close())
+				return
+			}
+			must(t, err)
+			require.Equal(t, []string{"Begin", "Rollback", "INSERT 1"}, r.conn.Log())
 			must(t, r.handle.Close())
 			r.reused()
 		})

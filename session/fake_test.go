@@ -511,3 +511,71 @@ func (r *rig) clean(why ...any) {
 	tx, handles, streams, options := r.conn.left()
 	require.Equal(r.t, []any{TxID(""), 0, 0, 0}, []any{tx, handles, streams, options}, why...)
 }
+
+// scriptConn is a fakeConn that answers the query "SELECT SCRIPT", and catalogue
+// calls, with the rows of its script.
+type scriptConn struct {
+	*fakeConn
+	script func(ctx context.Context, call Call) *scriptStream
+}
+
+func (c *scriptConn) Query(ctx context.Context, sql string, call Call) (Stream, error) {
+	if sql != "SELECT SCRIPT" {
+		return c.fakeConn.Query(ctx, sql, call)
+	}
+	return c.script(ctx, call), nil
+}
+
+func (c *scriptConn) Metadata(ctx context.Context, _ MetadataRequest, call Call) (Stream, error) {
+	return c.script(ctx, call), nil
+}
+
+// scriptStream is a stream whose n-th answer, from 1, is made by next, and which
+// notes how it is used.
+type scriptStream struct {
+	next     func(n int) (arrow.RecordBatch, error)
+	schema   func()
+	asked    int
+	affected int64
+	closed   func()
+	last     arrow.RecordBatch
+}
+
+func (s *scriptStream) Schema() *arrow.Schema {
+	if s.schema != nil {
+		s.schema()
+	}
+	return fakeSchema
+}
+
+func (s *scriptStream) Next() (arrow.RecordBatch, error) {
+	if s.last != nil {
+		s.last.Release()
+		s.last = nil
+	}
+	s.asked++
+	batch, err := s.next(s.asked)
+	s.last = batch
+	return batch, err
+}
+
+func (s *scriptStream) RowsAffected() (int64, bool) { return s.affected, s.affected > 0 }
+
+func (s *scriptStream) Close() {
+	if s.last != nil {
+		s.last.Release()
+		s.last = nil
+	}
+	if s.closed != nil {
+		s.closed()
+	}
+}
+
+// numbers is a batch of n numbers, which are 8 n bytes.
+func numbers(n int) arrow.RecordBatch {
+	data := array.NewData(arrow.PrimitiveTypes.Int64, n, []*memory.Buffer{nil, memory.NewBufferBytes(make([]byte, 8*n))}, nil, 0, 0)
+	defer data.Release()
+	column := array.NewInt64Data(data)
+	defer column.Release()
+	return array.NewRecordBatch(fakeSchema, []arrow.Array{column}, int64(n))
+}

@@ -30,7 +30,7 @@ type transaction struct {
 	ended      bool // aborted, and rolled back on the server already
 	savepoints []savepoint
 
-	// why is what has aborted it.
+	// why is what has aborted it. It is set in every aborted transaction.
 	why error
 
 	// refused says that the last Commit answered ErrTxAborted, so that a
@@ -69,9 +69,6 @@ func (t *transaction) rolledBack(why error) {
 
 // abortedErr says that the transaction is aborted, and why.
 func (t *transaction) abortedErr() error {
-	if t.why == nil {
-		return ErrTxAborted
-	}
 	return fmt.Errorf("%w: %w", ErrTxAborted, t.why)
 }
 

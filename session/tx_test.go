@@ -233,7 +233,9 @@ func TestSavepointsNestAndLeadOutOfTheAbortedState(t *testing.T) {
 		r := newRig(t, &fakeConn{})
 		ctx := t.Context()
 		require.ErrorIs(t, r.handle.Savepoint(ctx, "a"), ErrNoTx)
+		require.ErrorIs(t, r.handle.RollbackTo(ctx, "a"), ErrNoTx)
 		must(t, r.handle.BeginTransaction(ctx))
+		require.ErrorContains(t, r.handle.Savepoint(ctx, ""), "needs a name")
 		must(t, r.handle.Savepoint(ctx, "a"))
 		must(t, r.handle.Savepoint(ctx, "b"))
 		_, err := r.handle.Update(ctx, "INSERT bad")
@@ -317,17 +319,23 @@ func TestWhateverTheServerFailsInATransactionAbortsIt(t *testing.T) {
 			_, err := s.Metadata(ctx, MetadataRequest{Kind: MetadataTables})
 			return err
 		},
-		"Savepoint a": func(ctx context.Context, s *SessionHandle) error { return s.Savepoint(ctx, "a") },
+		"Savepoint a":         func(ctx context.Context, s *SessionHandle) error { return s.Savepoint(ctx, "a") },
+		"EndSavepoint sp-b 1": func(ctx context.Context, s *SessionHandle) error { return s.RollbackTo(ctx, "b") },
+		"EndSavepoint sp-b 0": func(ctx context.Context, s *SessionHandle) error { return s.ReleaseSavepoint(ctx, "b") },
 	}
 	for name, call := range calls {
-		for fault, aborts := range map[Fault]bool{FaultStatement: true, FaultUnsupported: false} {
+		for fault, aborts := range map[Fault]bool{FaultStatement: true, FaultUnsupported: false, FaultUsage: false} {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, &fakeConn{fail: map[string]error{name: &Error{Fault: fault, Stage: StageExecute, Err: errors.New("no")}}})
 				ctx := t.Context()
 				must(t, r.handle.BeginTransaction(ctx))
+				must(t, r.handle.Savepoint(ctx, "b"))
 				require.Error(t, call(ctx, r.handle))
 				sent := len(r.conn.Log())
-				if aborts {
+				if aborts && name == "EndSavepoint sp-b 1" {
+					require.ErrorContains(t, call(ctx, r.handle), "no", "it may be asked again")
+					require.ErrorIs(t, r.handle.Commit(ctx), ErrTxAborted)
+				} else if aborts {
 					require.ErrorIs(t, call(ctx, r.handle), ErrTxAborted, name)
 					require.Len(t, r.conn.Log(), sent, "%s: nothing is sent in an aborted transaction", name)
 					require.ErrorIs(t, r.handle.Commit(ctx), ErrTxAborted, name)

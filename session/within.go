@@ -46,7 +46,10 @@ func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context
 		return errjoin.Join(err, rollback())
 	}
 	err = s.Commit(ctx)
-	if err != nil && s.txState().phase != txNone && !errors.Is(err, ErrCommitUnknown) {
+	switch {
+	case errors.Is(err, ErrCommitUnknown):
+		s.rollBackBehind() // the COMMIT may be under way still, and leave it open when it fails
+	case err != nil && s.txState().phase != txNone:
 		_ = rollback()
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -259,11 +260,15 @@ func TestTheRollbackBehindWaitsForAResultThatIsNotToBeCancelled(t *testing.T) {
 // again and again.
 func TestTheRollbackWaitsForAReaderThatIsStillInsideItsResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, &fakeConn{pace: time.Second})
-		r.conn.deaf = true
+		conn := &scriptConn{fakeConn: &fakeConn{}}
+		conn.script = func(context.Context, Call) *scriptStream {
+			return &scriptStream{next: func(int) (arrow.RecordBatch, error) { time.Sleep(time.Second); return numbers(1), nil }}
+		}
+		r := newRig(t, conn.fakeConn)
+		r.handle = New(conn, r.policy, r.returned)
 		start := time.Now()
 		err := r.handle.WithTransaction(t.Context(), func(ctx context.Context, s *SessionHandle) error {
-			res, err := s.Query(ctx, "SELECT 5")
+			res, err := s.Query(ctx, "SELECT SCRIPT")
 			must(t, err)
 			go func() {
 				for res.Next() {
@@ -298,11 +303,47 @@ func TestTheRollbackBehindEndsWithThePool(t *testing.T) {
 			return err
 		})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
+		failed := make(chan error, 1)
+		go func() { failed <- r.handle.Ping(t.Context()) }() // waits for the INSERT
+		synctest.Wait()
 		end()
 		synctest.Wait()
 		require.ErrorIs(t, r.handle.BeginTransaction(t.Context()), ErrSessionLost)
 		time.Sleep(2 * time.Hour)
+		require.ErrorIs(t, <-failed, ErrSessionLost)
 		_ = r.discarded()
 		must(t, r.handle.Close())
 	})
+}
+
+// What a COMMIT leaves that its caller has not waited for is rolled back behind
+// the caller, who was told nothing to roll back.
+func TestACommitThatFailsBehindWithTransactionLeavesNoTransaction(t *testing.T) {
+	limit := &Error{Stage: StageExecute, Fault: FaultLimit, Err: status.Error(codes.ResourceExhausted, "busy")}
+	for name, conn := range map[string]*fakeConn{
+		"it was refused, and the rollback too": {
+			fail:     map[string]error{"Commit": sqlError("conflict")},
+			failOnce: map[string][]error{"Rollback": {limit}},
+			work:     map[string]time.Duration{"Commit": time.Second},
+		},
+		"it was refused": {
+			failOnce: map[string][]error{"Commit": {sqlError("conflict")}},
+			work:     map[string]time.Duration{"Commit": time.Second},
+		},
+		"it was done": {work: map[string]time.Duration{"Commit": time.Second}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, conn)
+			ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+			defer stop()
+			err := r.handle.WithTransaction(ctx, func(context.Context, *SessionHandle) error { return nil })
+			require.ErrorIs(t, err, ErrCommitUnknown, name)
+			require.ErrorIs(t, err, context.DeadlineExceeded, name)
+			require.NoError(t, r.handle.BeginTransaction(t.Context()), name)
+			require.NoError(t, r.handle.Rollback(t.Context()), name)
+			require.ErrorIs(t, r.handle.Rollback(t.Context()), ErrNoTx, name)
+			_ = r.handle.Close()
+			r.clean()
+		})
+	}
 }
