@@ -156,8 +156,8 @@ func (c *call) readOn(o outcome) (ended bool, err error) {
 	}
 }
 
-// changes reports whether the call runs a statement that may change something.
-func (c *call) changes() bool { return c.statement && !c.script.ReadOnly() }
+// changes reports whether the call, which has a result, may change something.
+func (c *call) changes() bool { return !c.script.ReadOnly() }
 
 func sizeOf(batch arrow.RecordBatch) int64 {
 	bytes := uint64(0)

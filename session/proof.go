@@ -210,7 +210,6 @@ func (p *proof) read(ctx context.Context, tx TxID) (answer string, err error) {
 func (s *SessionHandle) closeProof(ctx context.Context) error {
 	s.mu.Lock()
 	stmt := s.mu.proof.stmt
-	s.mu.proof.stmt, s.mu.proof.state = nil, proofUnknown
 	s.mu.Unlock()
 	if stmt == nil {
 		return nil

@@ -59,7 +59,6 @@ func newResult(c *call, stream Stream, first arrow.RecordBatch, firstErr error) 
 	r.refs.Store(1)
 	r.mu.first = first
 	if eof.Reached(firstErr) {
-		r.mu.reading = true
 		r.endRead(nil, firstErr)
 		return r
 	}
@@ -150,7 +149,7 @@ func (r *QueryResult) read() (batch arrow.RecordBatch, present bool, err error) 
 func (r *QueryResult) startRead() (first arrow.RecordBatch, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.mu.ended || r.call == nil {
+	if r.mu.ended {
 		return nil, false
 	}
 	if first = r.mu.first; first != nil {
@@ -199,7 +198,7 @@ func (r *QueryResult) Release() {
 // the server may store the change, or refuse it, only at their end. It is
 // idempotent, and the reader's to call, as Next and Release are.
 func (r *QueryResult) Close() error {
-	if !r.closed && r.call != nil && r.call.changes() {
+	if r.call != nil && r.call.changes() {
 		for r.Next() {
 			continue
 		}

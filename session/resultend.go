@@ -12,7 +12,6 @@ func (r *QueryResult) endRead(batch arrow.RecordBatch, err error) bool {
 	r.mu.reading = false
 	cause, interrupted := r.mu.cause, r.mu.ended
 	if err == nil && !interrupted {
-		r.call.delivered = true
 		r.mu.Unlock()
 		r.cur = batch
 		return true
@@ -56,7 +55,7 @@ func (r *QueryResult) interrupt(cause error) {
 // endWith moves the result to ended, unless it is.
 func (r *QueryResult) endWith(cause error) (reading, moved bool) {
 	r.mu.Lock()
-	if r.mu.ended || r.call == nil {
+	if r.mu.ended {
 		r.mu.Unlock()
 		return false, false
 	}
