@@ -93,6 +93,19 @@ func TestTheServersWordCountsWhereStatementsRunSideBySide(t *testing.T) {
 	})
 }
 
+// Statements that were seen side by side once are not taken to wait for each
+// other, however often one has waited.
+func TestSideBySideOnceIsSideBySideForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true}
+		conn.order.waited.Store(provenWaits)
+		conn.order.sideBySide.Store(true)
+		r := newRig(t, conn.fakeConn)
+		require.False(t, conn.deadline(t, r).Confirmed)
+		_ = r.discarded()
+	})
+}
+
 func TestThatStatementsRunOneAtATimeIsLearned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &orderConn{fakeConn: &fakeConn{}, order: &StatementOrder{}}

@@ -91,6 +91,16 @@ func TestTheOrderOfStatementsIsLearnedFromAnswersAndWaitsAlone(t *testing.T) {
 				return nil, &Error{Fault: FaultContext, Err: ctx.Err()}
 			}
 		}},
+		"two answers before the server hears of the deadline": {asked: 2, sideBySide: true, beside: func(f *fakeConn) func(context.Context, string, Call) (Stream, error) {
+			return func(ctx context.Context, _ string, _ Call) (Stream, error) {
+				select {
+				case <-time.After(95 * ms):
+					return answer(f, ctx), nil
+				case <-ctx.Done():
+					return nil, &Error{Fault: FaultContext, Err: ctx.Err()}
+				}
+			}
+		}},
 		"known already": {known: true, sideBySide: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -104,7 +114,8 @@ func TestTheOrderOfStatementsIsLearnedFromAnswersAndWaitsAlone(t *testing.T) {
 			ctx, stop := context.WithTimeout(t.Context(), time.Second)
 			defer stop()
 			start := time.Now()
-			_, err := r.handle.Update(ctx, "UPDATE SLOW 1h")
+			// One that is watched can be left, whether the order is known or not.
+			_, err := r.handle.QueryWithOptions(ctx, "SELECT SLOW 1h", QueryOptions{Progress: func(float64, bool) {}})
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.Equal(t, time.Second, time.Since(start))
 			time.Sleep(time.Minute)

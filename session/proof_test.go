@@ -1,0 +1,246 @@
+package session
+
+import (
+	"context"
+	"io"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// proofConn is a fakeConn whose word about its transactions, and whose prepared
+// statements' answers, can be set.
+type proofConn struct {
+	*fakeConn
+	trusted  bool
+	trustErr error
+	answer   func(s Stream) Stream // of prepared statements
+}
+
+func (c *proofConn) TrustsTxIDs(context.Context) (bool, error) { return c.trusted, c.trustErr }
+
+func (c *proofConn) Prepare(ctx context.Context, sql string, call Call) (Prepared, error) {
+	p, err := c.fakeConn.Prepare(ctx, sql, call)
+	return proofPrepared{p, c}, err
+}
+
+type proofPrepared struct {
+	Prepared
+	c *proofConn
+}
+
+func (p proofPrepared) Query(ctx context.Context, params arrow.RecordBatch, call Call) (Stream, error) {
+	s, err := p.Prepared.Query(ctx, params, call)
+	if err == nil && p.c.answer != nil {
+		s = p.c.answer(s)
+	}
+	return s, err
+}
+
+func proofs(f *fakeConn) (n int) {
+	for _, call := range f.Log() {
+		if nonce.MatchString(call) {
+			n++
+		}
+	}
+	return n
+}
+
+// A server that cannot say whether it minds the ids of transactions is taken for
+// one that does not.
+func TestAServerThatDoesNotSayIsProven(t *testing.T) {
+	limit := &Error{Stage: StageExecute, Fault: FaultLimit, Err: status.Error(codes.ResourceExhausted, "busy")}
+	for name, tc := range map[string]struct {
+		conn   proofConn
+		fails  bool
+		proven bool
+	}{
+		"it minds them":           {conn: proofConn{trusted: true}},
+		"it does not":             {conn: proofConn{}, proven: true},
+		"it refuses to say":       {conn: proofConn{trustErr: sqlError("no")}, proven: true},
+		"it says so, and refuses": {conn: proofConn{trusted: true, trustErr: sqlError("no")}, proven: true},
+		"it cannot be asked now":  {conn: proofConn{trusted: true, trustErr: limit}, fails: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := tc.conn
+			conn.fakeConn = &fakeConn{}
+			r := newRig(t, conn.fakeConn)
+			r.handle = New(&conn, r.policy, r.returned)
+			err := r.handle.BeginTransaction(t.Context())
+			require.Equal(t, tc.fails, err != nil, "%s: %v", name, err)
+			require.Equal(t, tc.proven, r.handle.untrusted(), name)
+			require.Equal(t, tc.fails, !slices.Contains(conn.Log(), "Begin"), name)
+			_ = r.handle.Close()
+			r.reused()
+		})
+	}
+}
+
+// A read asks for the proof when the last statement that was answered was sent
+// proofAge ago, and not before.
+func TestAReadAsksForTheProofFromItsAgeOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{forgives: true})
+		q, err := r.handle.PrepareQuery(t.Context(), "SELECT 3")
+		must(t, err)
+		before := 0
+		read := func(after time.Duration, sql string, asks bool) {
+			t.Helper()
+			time.Sleep(after)
+			res, err := r.handle.Query(t.Context(), sql)
+			if err == nil {
+				table, err := res.ReadAll(t.Context())
+				must(t, err)
+				table.Release()
+			}
+			now := proofs(r.conn)
+			require.Equal(t, asks, now > before, "%q", r.conn.Log())
+			before = now
+		}
+		before = proofs(r.conn)
+		read(proofAge-1, "SELECT 2", false)
+		read(proofAge-1, "SELECT 2", false) // counted from the one before
+		read(proofAge, "SELECT 2", true)
+		read(proofAge, "SELECT bad", true)
+		read(proofAge-1, "SELECT 2", false) // counted from the proof
+		must(t, q.Close(t.Context()))
+		must(t, r.handle.Close())
+		r.reused()
+	})
+}
+
+// Where no proof can be had, a transaction may pause for less than unprovenAge.
+func TestAnUnprovenTransactionMayPauseForLessThanItsAge(t *testing.T) {
+	for pause, lost := range map[time.Duration]bool{unprovenAge - 1: false, unprovenAge: true} {
+		synctest.Test(t, func(t *testing.T) {
+			no := &Error{Stage: StageExecute, Fault: FaultUnsupported, Err: status.Error(codes.Unimplemented, "no")}
+			r := newRig(t, &fakeConn{forgives: true, fail: map[string]error{"Prepare": no}})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			time.Sleep(pause)
+			_, err := r.handle.Update(t.Context(), "INSERT 1")
+			if lost {
+				require.ErrorIs(t, err, ErrSessionLost)
+			} else {
+				must(t, err)
+			}
+			_ = r.handle.Close()
+		})
+	}
+}
+
+// A proof counts that was answered within its age; one that never is costs the
+// session.
+func TestAProofIsAskedForThreeTimesAtMost(t *testing.T) {
+	for takes, want := range map[time.Duration]struct {
+		asked int
+		lost  bool
+	}{proofAge - 1: {1, false}, proofAge: {3, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{forgives: true})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			before := proofs(r.conn)
+			r.conn.late = func() { time.Sleep(takes) }
+			_, err := r.handle.Update(t.Context(), "INSERT 1")
+			require.Equal(t, want.asked, proofs(r.conn)-before)
+			if want.lost {
+				require.ErrorIs(t, err, ErrSessionLost)
+				require.ErrorContains(t, err, "took longer")
+				require.NotContains(t, r.conn.Log(), "tx1: INSERT 1")
+			} else {
+				must(t, err)
+			}
+			_ = r.handle.Close()
+		})
+	}
+}
+
+// What answers for the session is the first value of the first batch. An answer
+// that is another says that the session was replaced, and a failure that says
+// nothing of it does not.
+func TestWhatTheAnswerOfAProofSays(t *testing.T) {
+	limit := &Error{Stage: StageExecute, Fault: FaultLimit, Err: status.Error(codes.ResourceExhausted, "busy")}
+	text := func(s string) arrow.RecordBatch {
+		b := array.NewStringBuilder((&fakeConn{}).allocator())
+		defer b.Release()
+		b.Append(s)
+		column := b.NewArray()
+		defer column.Release()
+		return array.NewRecordBatch(fakeTextSchema, []arrow.Array{column}, 1)
+	}
+	empty := func() arrow.RecordBatch { return array.NewRecordBatch(arrow.NewSchema(nil, nil), nil, 0) }
+	for name, tc := range map[string]struct {
+		answer   func(own Stream) Stream
+		fail     error
+		replaced bool
+		lost     bool
+	}{
+		"the number":                  {},
+		"the number, and another":     {answer: func(own Stream) Stream { return &longStream{Stream: own, more: text("x")} }},
+		"another":                     {answer: func(own Stream) Stream { own.Close(); return answers(text("x")) }, replaced: true, lost: true},
+		"no column":                   {answer: func(own Stream) Stream { own.Close(); return answers(empty()) }, replaced: true, lost: true},
+		"nothing":                     {answer: func(own Stream) Stream { own.Close(); return answers() }, replaced: true, lost: true},
+		"a refusal":                   {fail: sqlError("no such statement"), replaced: true, lost: true},
+		"a failure of the moment":     {fail: limit},
+		"a failure within the answer": {answer: func(own Stream) Stream { own.Close(); return &erringStream{err: limit} }, fail: limit},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := &proofConn{fakeConn: &fakeConn{failOnce: map[string][]error{}}}
+			r := newRig(t, conn.fakeConn)
+			r.handle = New(conn, r.policy, r.returned)
+			_, err := r.handle.PrepareQuery(t.Context(), "SELECT 1")
+			must(t, err)
+			if tc.fail != nil && tc.answer == nil {
+				sql := "SELECT '" + r.handle.mu.proof.nonce + "'"
+				conn.failOnce[sql] = []error{tc.fail}
+			}
+			conn.answer = tc.answer
+			_, err = r.handle.Update(t.Context(), "INSERT 1")
+			require.Equal(t, tc.replaced || tc.fail != nil, err != nil, "%s: %v", name, err)
+			require.Equal(t, err == nil, slices.Contains(conn.Log(), "INSERT 1"), name)
+			if tc.replaced {
+				require.ErrorIs(t, err, ErrSessionReplaced, name)
+			} else {
+				require.NotErrorIs(t, err, ErrSessionReplaced, name)
+			}
+			conn.answer = nil
+			_, err = r.handle.Update(t.Context(), "INSERT 2")
+			if tc.lost {
+				require.ErrorIs(t, err, ErrSessionLost, name)
+			} else {
+				require.NoError(t, err, name)
+			}
+			_ = r.handle.Close()
+		})
+	}
+}
+
+// answers is a stream of the batches.
+func answers(batches ...arrow.RecordBatch) Stream {
+	return &scriptStream{next: func(n int) (arrow.RecordBatch, error) {
+		if n > len(batches) {
+			return nil, io.EOF
+		}
+		return batches[n-1], nil
+	}}
+}
+
+// longStream is a stream with one more batch.
+type longStream struct {
+	Stream
+	more arrow.RecordBatch
+}
+
+func (s *longStream) Next() (arrow.RecordBatch, error) {
+	batch, err := s.Stream.Next()
+	if err != nil && s.more != nil {
+		batch, err, s.more = s.more, nil, nil
+	}
+	return batch, err
+}
