@@ -100,8 +100,7 @@ func (r *Reservoir[C]) tryQuick() (Loan[C], bool) {
 		return Loan[C]{}, false
 	}
 	e, now := m.idle.front(), r.clock.now()
-	if now >= e.fastPathUntil || e.state != idle || e.stale || e.aged || e.generation != m.generation ||
-		r.cfg.CheckOnAcquire && r.mustCheck(e, now) {
+	if now >= e.fastPathUntil || e.state != idle || e.aged || e.generation != m.generation || r.mustCheck(e, now) {
 		return Loan[C]{}, false
 	}
 	if invariant.Enabled {
@@ -204,8 +203,11 @@ func (r *Reservoir[C]) endedBefore(err error) error {
 func (r *Reservoir[C]) await(ctx context.Context, w *waiter[C]) (Loan[C], error) {
 	woken, ended := false, false
 	defer func() {
-		if !ended {
+		switch {
+		case !ended:
 			r.drop(w, woken)
+		case woken:
+			r.recycle(w)
 		}
 	}()
 	if start := r.cfg.Hooks.WaitStart; start != nil {
@@ -228,7 +230,6 @@ func (r *Reservoir[C]) await(ctx context.Context, w *waiter[C]) (Loan[C], error)
 	woken = true
 	loan, err := r.awaited(ctx, w)
 	ended = true
-	r.recycle(w)
 	return loan, err
 }
 
@@ -250,7 +251,6 @@ func (r *Reservoir[C]) awaited(ctx context.Context, w *waiter[C]) (Loan[C], erro
 		err = endOf(ctx)
 		how = endingOf(err)
 		state = r.tooLate(loan, how)
-		loan = Loan[C]{}
 	case errors.Is(err, errAcquireTimeout):
 		how = timedOut
 	}

@@ -36,12 +36,9 @@ const (
 
 // span plans a life.
 func (l life) span() span {
-	end := never
-	if l.length > 0 {
-		end = after(l.opened, l.length)
-		if l.extra > 0 {
-			end = after(end, l.extra)
-		}
+	end := after(l.opened, l.length)
+	if l.extra > 0 {
+		end = after(end, l.extra)
 	}
 	if end = min(end, l.until); end == never {
 		return span{never, never}
@@ -49,10 +46,7 @@ func (l life) span() span {
 	expireAt := end - l.guard
 	usable := max(0, expireAt-l.opened)
 	lead := max(l.replacing, min(usable/minLeadPart, maxMinLead))
-	replaceAt := expireAt - min(lead, usable/maxLeadPart)
-	if l.replaceAfter > 0 {
-		replaceAt = min(replaceAt, after(l.opened+max(0, l.extra), l.replaceAfter))
-	}
+	replaceAt := min(expireAt-min(lead, usable/maxLeadPart), after(l.opened+max(0, l.extra), l.replaceAfter))
 	return span{replaceAt, expireAt}
 }
 
@@ -102,7 +96,7 @@ const (
 func pause(failures int, jitter float64) time.Duration {
 	d := longPause
 	if failures < 8 {
-		d = min(d, firstPause<<(failures-1))
+		d = firstPause << (failures - 1)
 	}
 	return d - time.Duration(jitter*float64(d)/2)
 }

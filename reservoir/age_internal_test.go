@@ -81,6 +81,7 @@ func TestReplacingBeginsAsEarlyAsTheMeasuredOpensNeed(t *testing.T) {
 func TestSmoothedRisesAtOnceAndFallsSlowly(t *testing.T) {
 	require.EqualValues(t, 800, smoothed(0, 800))
 	require.EqualValues(t, 700, smoothed(800, 0))
+	require.EqualValues(t, 750, smoothed(800, 400))
 	require.EqualValues(t, 900, smoothed(800, 900))
 	require.Positive(t, smoothed(never, never))
 }

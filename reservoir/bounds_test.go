@@ -50,6 +50,7 @@ func TestWhatIsDiscardedIsMissedBeforeItIsClosed(t *testing.T) {
 	for name, end := range map[string]func(l loan) error{
 		"discarded": func(l loan) error { return l.Discard(errRefused) },
 		"outdated":  func(l loan) error { return l.Release() },
+		"unhealthy": func(l loan) error { l.Value().broken = true; return l.Release() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, f *fake) {
@@ -163,24 +164,28 @@ func TestWhatIsIdleIsClosedBesideAKeepaliveCheck(t *testing.T) {
 // Callers for whom a connection can still be opened, beyond MaxSize too, do not
 // count as waiting.
 func TestMaxWaitersCountsNobodyForWhomThereIsOverflow(t *testing.T) {
-	bubble(t, func(t *testing.T, f *fake) {
-		f.dial = time.Second
-		r := f.pool(t, func(c *config) { c.MaxSize, c.MaxWaiters, c.OnExhausted = 1, 1, reservoir.Overflow(2) })
-		var calls []<-chan outcome
-		for range 4 { // three get a connection, one waits
-			calls = append(calls, call(t.Context(), r))
-			synctest.Wait()
-		}
-		refused := <-call(t.Context(), r)
-		require.ErrorIs(t, refused.err, reservoir.ErrExhausted)
-		require.Zero(t, refused.took)
-		for _, c := range calls {
-			got := <-c
-			require.NoError(t, got.err)
-			release(t, got.loan)
-		}
-		shut(t, r)
-	})
+	for _, together := range []int{8, 1} {
+		bubble(t, func(t *testing.T, f *fake) {
+			f.dial = time.Second
+			r := f.pool(t, func(c *config) {
+				c.MaxSize, c.MaxWaiters, c.OnExhausted, c.MaxConcurrentOpens = 1, 1, reservoir.Overflow(2), together
+			})
+			var calls []<-chan outcome
+			for range 4 { // three get a connection, one waits
+				calls = append(calls, call(t.Context(), r))
+				synctest.Wait()
+			}
+			refused := <-call(t.Context(), r)
+			require.ErrorIs(t, refused.err, reservoir.ErrExhausted)
+			require.Zero(t, refused.took)
+			for _, c := range calls {
+				got := <-c
+				require.NoError(t, got.err)
+				release(t, got.loan)
+			}
+			shut(t, r)
+		})
+	}
 }
 
 // Checks beside the callers are told of as those of callers are, and opens are
@@ -242,4 +247,27 @@ func TestCloseCountsWhatItLeaves(t *testing.T) {
 			require.ErrorIs(t, r.Close(t.Context()), reservoir.ErrClosed)
 		})
 	}
+}
+
+// What is to be done to more than a batch is done at once, not when the first of
+// them are done.
+func TestTheRestOfABatchIsNotWaitedFor(t *testing.T) {
+	const many = 200
+	bubble(t, func(t *testing.T, f *fake) {
+		f.dial, f.closes = time.Second, time.Minute
+		tuned := config{MaxSize: many, MaxConcurrentOpens: -1, MaxLifetime: -1, IdleTTL: time.Minute}
+		r := f.pool(t, func(c *config) {
+			c.MinIdle, c.MaxSize, c.MaxConcurrentOpens, c.IdleTTL = many, many, -1, time.Minute
+		})
+		began := time.Now()
+		require.NoError(t, r.WaitReady(t.Context(), many))
+		require.Equal(t, time.Second, time.Since(began))
+		time.Sleep(2 * time.Minute)
+		require.Equal(t, many, r.Stats().Idle)
+		require.NoError(t, r.Tune(tuned))
+		synctest.Wait()
+		time.Sleep(time.Second)
+		require.Equal(t, many, r.Stats().Closing)
+		shut(t, r)
+	})
 }

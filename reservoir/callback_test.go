@@ -104,10 +104,12 @@ func TestEveryCheckIsCountedAndTold(t *testing.T) {
 
 // Every hook, in every way in which a call can end badly.
 func TestAHookThatPanicsOrEndsItsGoroutineLosesNothing(t *testing.T) {
-	for name, bad := range map[string]func(){"panic": func() { panic("ouch") }, "goexit": runtime.Goexit} {
+	for name, end := range map[string]func(){"panic": func() { panic("ouch") }, "goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, f *fake) {
 				w := &watchman{}
+				var called atomic.Uint64
+				bad := func() { called.Add(1); end() }
 				var refuse atomic.Bool
 				r := f.pool(t, func(c *config) {
 					c.MaxSize, c.Check, c.LeakAfter, c.Watch, c.AcquireTimeout = 2, f.check, time.Second, w.watch, 5*time.Second
@@ -141,9 +143,10 @@ func TestAHookThatPanicsOrEndsItsGoroutineLosesNothing(t *testing.T) {
 					require.Zero(t, r.Stats().InUse)
 					require.Zero(t, r.Stats().Waiting)
 				}
-				require.NotZero(t, r.Stats().HookFailures)
 				require.Error(t, r.Stats().LastHookError)
 				shut(t, r)
+				require.NotZero(t, called.Load())
+				require.Equal(t, called.Load(), r.Stats().HookFailures, "each is counted")
 			})
 		})
 	}
@@ -169,6 +172,7 @@ func TestCloseWithoutCloseTimeoutEndsWithItsContext(t *testing.T) {
 		require.ErrorIs(t, r.Close(t.Context()), reservoir.ErrClosed)
 		require.Equal(t, 10*time.Hour, time.Since(began))
 		require.Zero(t, r.Stats().Total)
+		require.Zero(t, r.Stats().CloseStalls, "no Close takes too long")
 	})
 }
 

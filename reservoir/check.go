@@ -47,7 +47,8 @@ func (r *Reservoir[C]) checkedLately(fx *effects[C]) *entry[C] {
 }
 
 // checkForLater begins the check that kept TryAcquire from succeeding, one at a
-// time. The caller holds mu.
+// time. Beside waiters it was not a check that did: what is idle is theirs. The
+// caller holds mu.
 func (r *Reservoir[C]) checkForLater(fx *effects[C]) {
 	if r.mu.count[checking] == r.mu.keepalives && r.mu.waiters.n == 0 {
 		if e := r.newestIdle(r.clock.now(), fx); e != nil {

@@ -67,14 +67,10 @@ func (r *Reservoir[C]) taskDone() {
 	}
 }
 
-// drainedNow says, once, that Close has nothing to wait for any more. The caller
-// holds mu.
+// drainedNow says that Close has nothing to wait for any more. That comes once:
+// without a connection nothing begins a task any more. The caller holds mu.
 func (r *Reservoir[C]) drainedNow() bool {
-	if !r.mu.closed || r.mu.ending || r.mu.drained || len(r.mu.all) > 0 || r.mu.tasks > 0 {
-		return false
-	}
-	r.mu.drained = true
-	return true
+	return r.mu.closed && !r.mu.ending && len(r.mu.all) == 0 && r.mu.tasks == 0
 }
 
 // Close ends the reservoir. At once it refuses new callers, wakes all waiters

@@ -46,14 +46,14 @@ func TestTheDefaultsAreThoseOfTheDocumentation(t *testing.T) {
 
 	c = resolved(t, Config[int]{
 		MinIdle: -1, MaxConcurrentOpens: -1, MaxWaiters: -1, AcquireTimeout: -1, OpenTimeout: -1, CloseTimeout: -1, CheckTimeout: -1, IdleTTL: -1,
-		MaxLifetime: -1, LifetimeJitter: -1, GuardWindow: -1, IdleBeforeCheck: -1, LeakAfter: -1, CheckInterval: -1, Check: check,
+		MaxLifetime: -1, ReplaceAfter: -1, LifetimeJitter: -1, GuardWindow: -1, IdleBeforeCheck: -1, LeakAfter: -1, CheckInterval: -1, Check: check,
 	})
 	require.Equal(t, 0, c.MinIdle)
 	require.Equal(t, math.MaxInt32, c.MaxConcurrentOpens)
 	require.Equal(t, math.MaxInt, c.MaxWaiters)
 	for _, d := range []time.Duration{
 		c.AcquireTimeout, c.OpenTimeout, c.CloseTimeout, c.CheckTimeout, c.IdleTTL, c.MaxLifetime,
-		c.LifetimeJitter, c.GuardWindow, c.IdleBeforeCheck, c.LeakAfter, c.CheckInterval,
+		c.ReplaceAfter, c.LifetimeJitter, c.GuardWindow, c.IdleBeforeCheck, c.LeakAfter, c.CheckInterval,
 	} {
 		require.Zero(t, d)
 	}

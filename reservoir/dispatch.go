@@ -135,7 +135,7 @@ func (r *Reservoir[C]) release(l Loan[C]) error {
 // idle one, and reconcile do nothing: the common case, worth a short way. The
 // caller holds mu.
 func (r *Reservoir[C]) canRequeue(e *entry[C]) bool {
-	return r.mu.waiters.n == 0 && e.idleSince < e.fastPathUntil && !e.stale && e.generation == r.mu.generation && r.live() <= r.mu.maxSize
+	return r.mu.waiters.n == 0 && e.idleSince < e.fastPathUntil && e.generation == r.mu.generation && r.live() <= r.mu.maxSize
 }
 
 // used marks the end of a use. The caller holds mu.

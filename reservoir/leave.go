@@ -43,19 +43,23 @@ func (r *Reservoir[C]) leave(w *waiter[C], how ending) bool {
 	}
 	w.late = how == timedOut
 	w.asks = w.late && !r.describedAt(r.clock.exact()-recently)
+	next := r.leavers.join(w)
+	switch {
+	case next != nil && w.asks:
+		<-w.ready
+	case next == nil && !r.removeLeavers(w, nil):
+		r.removeOthers(w)
+	}
+	return true
+}
+
+// join makes w the head of the list of leavers, and returns the one before.
+func (l *leavers[C]) join(w *waiter[C]) *waiter[C] {
 	for {
-		next := r.leavers.latest.Load()
-		w.nextLeave = next
-		if !r.leavers.latest.CompareAndSwap(next, w) {
-			continue
+		w.nextLeave = l.latest.Load()
+		if next := w.nextLeave; l.latest.CompareAndSwap(next, w) {
+			return next
 		}
-		switch {
-		case next != nil && w.asks:
-			<-w.ready
-		case next == nil && !r.removeLeavers(w, nil):
-			r.removeOthers(w)
-		}
-		return true
 	}
 }
 

@@ -2,6 +2,7 @@ package reservoir
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,7 +45,7 @@ func TestThoseWhoLeaveTogetherDoNotWaitForTheLock(t *testing.T) {
 			t.Log(name)
 			ctx, cancel := end(context.Background())
 			r, held, results := queued(ctx, t, n)
-			r.leavers.state.Store(&description{ExhaustedError{MaxSize: 1}, r.clock.exact() + int64(time.Hour)}) // one is there
+			r.leavers.state.Store(&description{ExhaustedError{MaxSize: 1}, r.clock.exact()}) // one is there
 			r.mu.Lock()
 			cancel()
 			for range n - 1 {
@@ -59,6 +60,40 @@ func TestThoseWhoLeaveTogetherDoNotWaitForTheLock(t *testing.T) {
 			require.EqualValues(t, n, s.Timeouts+s.Canceled)
 		})
 	}
+}
+
+// Who leaves for a deadline waits for a description of the reservoir where there
+// is none of late, also when others leave with it for other reasons.
+func TestThoseWhoAreLateAreToldTheStateOfLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 2 * batch
+		canceled, cancel := context.WithCancel(t.Context())
+		late, expire := newManualDeadline(t.Context())
+		r, held, results := queued(canceled, t, n)
+		time.Sleep(time.Second)
+		r.leavers.state.Store(&description{ExhaustedError{MaxSize: 99}, r.clock.exact() - recently - 1})
+		errs := make(chan error, 1)
+		go func() {
+			_, err := r.Acquire(late)
+			errs <- err
+		}()
+		synctest.Wait()
+		r.mu.Lock()
+		cancel()
+		for range n - 1 { // all but the first, who waits for the lock
+			require.ErrorIs(t, <-results, context.Canceled)
+		}
+		expire()
+		for r.leavers.inQueue.Load() <= n || !r.leavers.latest.Load().asks {
+			runtime.Gosched()
+		}
+		r.mu.Unlock()
+		require.ErrorIs(t, <-results, context.Canceled)
+		var told *ExhaustedError
+		require.ErrorAs(t, <-errs, &told)
+		require.Equal(t, 1, told.MaxSize)
+		require.NoError(t, held.Release())
+	})
 }
 
 func TestAConnectionPassesThoseWhoHaveLeft(t *testing.T) {
@@ -85,6 +120,13 @@ func TestAConnectionPassesThoseWhoHaveLeft(t *testing.T) {
 			r.dispatch(held.entry, &fx) // what Release does
 			r.reconcile(&fx)
 			require.LessOrEqual(t, leaving+1-r.mu.waiters.n, 2*batch+2, "a bounded part under one hold of the lock")
+			require.Equal(t, leaving < batch, r.mu.waiters.n == 0)
+			if r.mu.idle.n > 0 { // for those who still wait behind many
+				_, ok := r.tryQuick()
+				require.False(t, ok, "others came before")
+				r.checkForLater(&fx) // what TryAcquire does then
+				require.Zero(t, r.mu.count[checking], "no check kept it from being lent")
+			}
 			r.unlock(&fx)
 			require.ErrorIs(t, <-results, context.Canceled)
 			require.NoError(t, <-last, "the first who still waits gets it")

@@ -77,7 +77,7 @@ func (r *Reservoir[C]) guardWindow() time.Duration {
 func (r *Reservoir[C]) stillWanted(e *entry[C]) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.mu.closed || e.generation != r.mu.generation || r.mu.count[opening] > r.openCounts().wanted() {
+	if e.generation != r.mu.generation || r.mu.count[opening] > r.openCounts().wanted() {
 		return false
 	}
 	r.mu.stats.Opens++

@@ -118,6 +118,7 @@ func (a *account) compare(s Stats, made int, cfg Config[*provenConn]) string {
 		{"Closed", closed, a.closed.Load(), a.hooked},
 		{"CloseStalled", s.CloseStalls, a.stalled.Load(), a.hooked},
 		{"Leaked", s.Leaks, a.leaked.Load(), a.hooked},
+		{"Leaks without LeakAfter", s.Leaks, 0, cfg.LeakAfter <= 0},
 		{"HookFailures", s.HookFailures, a.badHook.Load(), true},
 		{"Acquired", s.Acquired, a.told.Load(), a.hookedByCallers},
 		{"WaitEnd", a.ends.Load(), a.waits.Load(), a.hookedByCallers},

@@ -574,7 +574,7 @@ func (w *world) compare() {
 // naive looks at every entry and says what is not as it has to be at rest.
 func (w *world) naive() string {
 	r, m, now := w.r, &w.r.mu, w.r.clock.exact()
-	var idles, aged, stale, unaged, usable, withValue int
+	var idles, aged, stale, unaged, usable, withValue, slow int
 	first := never
 	for _, e := range m.all {
 		if e.state != opening {
@@ -585,6 +585,12 @@ func (w *world) naive() string {
 		}
 		if e.stale {
 			stale++
+		}
+		if e.state == checking && !e.keepalive && e.slow {
+			slow++
+		}
+		if e.chain != nil {
+			return "an effect is kept that was carried out"
 		}
 		if e.state != idle {
 			continue
@@ -627,6 +633,10 @@ func (w *world) naive() string {
 		return fmt.Sprintf("%d idle, counted %d", idles, m.count[idle])
 	case stale != m.stale:
 		return fmt.Sprintf("%d stale, counted %d", stale, m.stale)
+	case slow != m.slowChecks:
+		return fmt.Sprintf("%d checks are slow, counted %d", slow, m.slowChecks)
+	case m.tuning != 0:
+		return fmt.Sprintf("%d calls of Tune have not ended", m.tuning)
 	case aged > m.minIdle && unaged == 0 && m.keepalives == 0:
 		return fmt.Sprintf("%d idle for IdleTTL, MinIdle is %d", aged, m.minIdle)
 	case m.dueChecks.n > 0 && m.keepalives < r.keepaliveLimit():

@@ -36,10 +36,9 @@ type Reservoir[C any] struct {
 	// waiters is done in batches, each under a hold of its own.
 	mu struct {
 		mutex
-		closed  bool
-		ending  bool // Close has not yet woken all waiters and closed all idle connections
-		drained bool
-		tasks   int // goroutines of the reservoir, begun or decided on
+		closed bool
+		ending bool // Close has not yet woken all waiters and closed all idle connections
+		tasks  int  // goroutines of the reservoir, begun or decided on
 
 		// INVARIANT: count[s] is the number of entries of all in state s.
 		all   []*entry[C]
@@ -151,13 +150,13 @@ func (r *Reservoir[C]) Resize(n int) error {
 	r.mu.maxSize, r.mu.minIdle = n, min(n, r.cfg.MinIdle)
 	r.startDueChecks(r.clock.read(), &fx) // more may run now
 	r.notifyReady(&fx)
-	r.reconcile(&fx)
 	r.unlock(&fx)
 	r.shrink()
 	return nil
 }
 
-// shrink closes the idle connections beyond MaxSize.
+// shrink closes the idle connections beyond MaxSize, and opens what there is room
+// for.
 func (r *Reservoir[C]) shrink() {
 	r.retireIdle(Surplus, func(*entry[C], int64) bool { return r.live() > r.mu.maxSize })
 }

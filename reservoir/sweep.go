@@ -89,7 +89,6 @@ func (r *Reservoir[C]) lookAtIdle(e *entry[C], now int64, fx *effects[C]) {
 	switch {
 	case now >= e.span.expireAt:
 		r.retire(e, Expired, nil, fx)
-		return
 	case unused >= overflowLinger && r.live() > r.mu.maxSize:
 		r.retire(r.oldestIdle(), Surplus, nil, fx)
 	case !e.aged && now >= after(e.idleSince, r.idleTTL):

@@ -94,9 +94,6 @@ func (r *Reservoir[C]) nextLook(e *entry[C], now int64) int64 {
 		at = never
 	}
 	at = min(at, after(now, r.idleTTL), after(now, r.keepAlive), after(now, r.leakAfter))
-	if r.live() > r.mu.maxSize {
-		at = min(at, after(now, overflowLinger))
-	}
 	switch {
 	case e.state == idle:
 		if !e.aged {

@@ -71,7 +71,7 @@ func (c Config[C]) resolve() (Config[C], error) {
 	if c.MaxLifetime > 0 && int64(c.GuardWindow) >= c.length() {
 		faults = append(faults, fmt.Errorf("reservoir: GuardWindow: %v is not less than the shortest life %v", c.GuardWindow, time.Duration(c.length())))
 	}
-	if c.ReplaceAfter > 0 && (c.MaxLifetime <= 0 || c.ReplaceAfter > c.MaxLifetime-c.LifetimeJitter) {
+	if c.ReplaceAfter > 0 && c.ReplaceAfter > c.MaxLifetime-c.LifetimeJitter {
 		faults = append(faults, fmt.Errorf("reservoir: ReplaceAfter: %v with LifetimeJitter %v is more than MaxLifetime %v", c.ReplaceAfter, c.LifetimeJitter, c.MaxLifetime))
 	}
 	return c, errors.Join(faults...)
