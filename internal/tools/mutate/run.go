@@ -229,12 +229,22 @@ func stopIdle(ctx context.Context, pid int, stop func(error)) {
 	stop(errIdle)
 }
 
-// usedBy is the processor time of a process, in a form that can be compared.
+// usedBy is the processor time of a process, in a form that can be compared. A
+// process that waits for a processor only is not idle: then no two are the same.
 func usedBy(pid int) string {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if err != nil || len(fields) < 13 {
-		return time.Now().String() // not known here, or ended: not idle
+	notIdle := time.Now().String()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		return notIdle // not known here, or ended
 	}
-	return fields[11] + " " + fields[12]
+	used := ""
+	for _, thread := range threads {
+		text, err := os.ReadFile(thread)
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		if err != nil || len(fields) < 13 || fields[0] == "R" {
+			return notIdle
+		}
+		used += fields[11] + " " + fields[12] + " "
+	}
+	return used
 }
