@@ -24,7 +24,7 @@ type Auth struct {
 // twice at a time: all who need the token wait for one call and share what
 // comes of it.
 //
-// After an error callers wait as Config.OpenRetry says; one that
+// After an error, or a panic, callers wait as Config.OpenRetry says; one that
 // reservoir.Permanent marks fails them at once.
 //
 // ctx is the pool's, not a caller's: it ends after 30 seconds and when the

@@ -3,6 +3,7 @@ package flightpool
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"runtime"
 	"sync/atomic"
@@ -176,4 +177,205 @@ func TestAnUnhealthyServerWithAnIdleConnectionIsUsed(t *testing.T) {
 		require.NoError(r, err, "in use")
 		require.NoError(r, loan.Release())
 	})
+}
+
+// What is done for a caller after a hook, giving the session back above all, is
+// done whatever the hook does.
+func TestAHookThatEndsItsGoroutineLeavesNothing(t *testing.T) {
+	hooks := map[string]func(h *Hooks, bad func()){
+		"Cancelled":    func(h *Hooks, bad func()) { h.Cancelled = func(string, cancel.Report) { bad() } },
+		"Retried":      func(h *Hooks, bad func()) { h.Retried = func(string, error) { bad() } },
+		"SessionReset": func(h *Hooks, bad func()) { h.SessionReset = func(time.Duration, error) { bad() } },
+		"RolledBack":   func(h *Hooks, bad func()) { h.RolledBack = func() { bad() } },
+		"Released":     func(h *Hooks, bad func()) { h.Connections.Released = func(time.Duration) { bad() } },
+		"Acquired":     func(h *Hooks, bad func()) { h.Connections.Acquired = func(time.Duration) { bad() } },
+		"WaitStart":    func(h *Hooks, bad func()) { h.Connections.WaitStart = func() { bad() } },
+		"WaitEnd":      func(h *Hooks, bad func()) { h.Connections.WaitEnd = func(time.Duration, error) { bad() } },
+	}
+	for hook, set := range hooks {
+		for name, end := range badCallbacks {
+			t.Run(hook+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory, Profile: testserver.Strict()})
+					require.NoError(t, err)
+					defer func() { require.NoError(t, srv.Close()) }()
+					var on atomic.Bool
+					cfg := Config{MaxSize: 2, Dialer: srv.Dial, OnReturn: session.ResetSQL("SELECT 2")}
+					set(&cfg.Hooks, func() {
+						if on.Load() {
+							end()
+						}
+					})
+					p, err := New(t.Context(), "grpc://server:1", cfg)
+					require.NoError(t, err)
+					on.Store(true)
+					apart := func(what string, f func(ctx context.Context)) {
+						done := make(chan struct{})
+						go func() {
+							defer close(done)
+							ctx, stop := context.WithTimeout(t.Context(), time.Second)
+							defer stop()
+							f(ctx)
+						}()
+						select {
+						case <-done:
+						case <-time.After(time.Minute):
+							t.Errorf("%s: hangs", what)
+						}
+					}
+					for range 3 {
+						apart("cancel", func(ctx context.Context) { _, _ = firstValue(ctx, p, "SELECT sleep('60s')") })
+						time.Sleep(10 * time.Second)
+						apart("retry", func(ctx context.Context) {
+							srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, Times: 1, Do: testserver.Kill()})
+							_, _ = firstValue(ctx, p, "SELECT 1")
+						})
+						apart("session", func(ctx context.Context) {
+							s, err := p.AcquireSession(ctx)
+							if err != nil {
+								return
+							}
+							defer func() { _ = s.Close() }()
+							_ = s.BeginTransaction(ctx)
+						})
+						apart("session cancel", func(ctx context.Context) {
+							s, err := p.AcquireSession(ctx)
+							if err != nil {
+								return
+							}
+							defer func() { _ = s.Close() }()
+							_ = s.BeginTransaction(ctx)
+							_, _ = firstValue(ctx, s, "SELECT sleep('60s')")
+						})
+						time.Sleep(time.Minute)
+					}
+					on.Store(false)
+					time.Sleep(time.Minute + ms)
+					s := p.Stats()
+					if s.InUse != 0 || s.Waiting != 0 {
+						t.Errorf("of %d loans, %d are out, and %d callers wait", s.Acquired, s.InUse, s.Waiting)
+					}
+					ctx, stop := context.WithTimeout(t.Context(), time.Second)
+					if _, err := firstValue(ctx, p, "SELECT 1"); err != nil {
+						t.Errorf("afterwards: %v", err)
+					}
+					stop()
+					ctx, stop = context.WithTimeout(t.Context(), time.Minute)
+					defer stop()
+					if err := p.Close(ctx); err != nil {
+						t.Errorf("Close: %v", err)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestNewEndsAlthoughAHookEndsItsGoroutine(t *testing.T) {
+	withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+		cfg := Config{Dialer: srv.Dial}
+		cfg.Hooks.Connections.Released = func(time.Duration) { runtime.Goexit() }
+		made := make(chan *FlightSQLPool, 1)
+		go func() {
+			p, err := New(t.Context(), "grpc://server:1", cfg)
+			if err != nil {
+				t.Error(err)
+			}
+			made <- p
+		}()
+		select {
+		case p := <-made:
+			require.NoError(t, p.Close(t.Context()))
+		case <-time.After(time.Hour):
+			t.Fatal("New does not return")
+		}
+	})
+}
+
+func TestATokenSourceThatEndsItsGoroutineHasFailed(t *testing.T) {
+	for name, bad := range badCallbacks {
+		t.Run(name, func(t *testing.T) {
+			withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+				calls := 0
+				source := func(context.Context) (string, time.Time, error) {
+					if calls++; calls == 1 {
+						bad()
+					}
+					return "t", time.Time{}, nil
+				}
+				p, err := New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, MinIdle: -1, Auth: TokenAuth(source)})
+				require.NoError(t, err)
+				err = p.Ping(t.Context()) // without a deadline: it hears of the failure
+				require.ErrorContains(t, err, "token source: ")
+				require.ErrorContains(t, err, "callback")
+				require.NoError(t, p.Ping(t.Context()))
+				require.Equal(t, 2, calls)
+				require.NoError(t, p.Close(t.Context()))
+			})
+		})
+	}
+}
+
+// A badCloser is a Layer whose Close does not return.
+type badCloser struct{ bad func() }
+
+func (badCloser) Wrap(_ context.Context, c session.Conn) (session.Conn, error) { return c, nil }
+func (l badCloser) Close() error                                               { l.bad(); return nil }
+
+func TestALayersCloseThatEndsItsGoroutineIsAnErrorOfClose(t *testing.T) {
+	for name, bad := range badCallbacks {
+		t.Run(name, func(t *testing.T) {
+			withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+				p, err := New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, Layer: badCloser{bad}})
+				require.NoError(t, err)
+				ended := make(chan error, 1)
+				go func() { ended <- p.Close(t.Context()) }()
+				select {
+				case err = <-ended:
+					require.ErrorContains(t, err, "callback")
+				case <-time.After(time.Hour):
+					t.Fatal("Close does not return")
+				}
+				_, err = New(t.Context(), "grpc://server:1", Config{Dialer: refused, Layer: badCloser{bad}})
+				require.ErrorContains(t, err, "callback")
+			})
+		})
+	}
+}
+
+func refused(context.Context, string) (net.Conn, error) { return nil, errAway }
+
+// badHandler is a slog.Handler that does not return.
+type badHandler struct{ bad func() }
+
+func (badHandler) Enabled(context.Context, slog.Level) bool    { return true }
+func (h badHandler) Handle(context.Context, slog.Record) error { h.bad(); return nil }
+func (h badHandler) WithAttrs([]slog.Attr) slog.Handler        { return h }
+func (h badHandler) WithGroup(string) slog.Handler             { return h }
+
+func TestABadLoggerIsCountedAndHoldsNothingUp(t *testing.T) {
+	for name, bad := range badCallbacks {
+		t.Run(name, func(t *testing.T) {
+			withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+				told := 0
+				cfg := Config{Dialer: srv.Dial, Logger: slog.New(badHandler{bad})}
+				cfg.Hooks.Cancelled = func(string, cancel.Report) { told++ }
+				cfg.Hooks.Health = func(error) { told++ }
+				p, err := New(t.Context(), "grpc://server:1", cfg)
+				require.NoError(t, err)
+				ended := make(chan struct{})
+				go func() {
+					p.cancelled("Query", cancel.Report{}) // not confirmed
+					p.healthChanged(errAway)
+					close(ended)
+				}()
+				time.Sleep(time.Second)
+				<-ended
+				require.Equal(t, 2, told)
+				require.EqualValues(t, 2, p.Stats().HookFailures)
+				require.Error(t, p.Stats().LastHookError)
+				require.NoError(t, p.Close(t.Context()))
+			})
+		})
+	}
 }

@@ -1,7 +1,6 @@
 package flightpool
 
 import (
-	"runtime/debug"
 	"time"
 
 	"github.com/flightpool/flightpool/cancel"
@@ -10,8 +9,8 @@ import (
 
 // Hooks are told what happens in a pool. Each may be nil. They are called
 // outside all locks, from any goroutine and at the same time, so they must be
-// safe for that, and quick. A panic in one is caught and counted
-// (Stats.HookFailures).
+// safe for that, and quick. A panic in one, or in the Logger, is caught and
+// counted (Stats.HookFailures), and so is a call of runtime.Goexit.
 type Hooks struct {
 	// Connections are the events of the connections and of those who wait
 	// for them.
@@ -74,7 +73,9 @@ func (p *FlightSQLPool) cancelled(op string, r cancel.Report) {
 	} else {
 		p.count.cancelsUnconfirmed.Add(1)
 		if log := p.cfg.Logger; log != nil {
-			log.Warn("flightpool: a cancelled statement may still run; its connection is dropped", "target", p.target, "call", op, "cancel", r.String())
+			p.tell(func() {
+				log.Warn("flightpool: a cancelled statement may still run; its connection is dropped", "target", p.target, "call", op, "cancel", r.String())
+			})
 		}
 	}
 	if f := p.cfg.Hooks.Cancelled; f != nil {
@@ -103,11 +104,13 @@ func (p *FlightSQLPool) rolledBack() {
 // turn of health at a time.
 func (p *FlightSQLPool) healthChanged(reason error) {
 	if log := p.cfg.Logger; log != nil {
-		if reason != nil {
-			log.Error("flightpool: the server is unhealthy", "target", p.target, "reason", reason)
-		} else {
-			log.Info("flightpool: the server is healthy again", "target", p.target)
-		}
+		p.tell(func() {
+			if reason != nil {
+				log.Error("flightpool: the server is unhealthy", "target", p.target, "reason", reason)
+			} else {
+				log.Info("flightpool: the server is healthy again", "target", p.target)
+			}
+		})
 	}
 	if f := p.cfg.Hooks.Health; f != nil {
 		p.tell(func() { f(reason) })
@@ -121,14 +124,12 @@ func (p *FlightSQLPool) retried(op string, err error) {
 	}
 }
 
-// tell calls a hook of the pool's own. A panic in it is counted and has no other
-// consequence.
+// tell calls a hook of the pool's own, or the Logger. A panic or runtime.Goexit in
+// it is counted and has no other consequence: the session that it is told of has
+// yet to be given back.
 func (p *FlightSQLPool) tell(hook func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			p.count.hookFailures.Add(1)
-			p.count.lastHookError.Store(&reservoir.PanicError{Value: v, Stack: debug.Stack()})
-		}
-	}()
-	hook()
+	if err := isolated(func() error { hook(); return nil }); err != nil {
+		p.count.hookFailures.Add(1)
+		p.count.lastHookError.Store(&err)
+	}
 }

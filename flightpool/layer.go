@@ -36,5 +36,5 @@ func layered(l Layer, open func(context.Context) (session.Conn, error), release 
 		returned = true
 		return c, err
 	}
-	return wrapped, func() error { return errjoin.Join(l.Close(), release()) }
+	return wrapped, func() error { return errjoin.Join(isolated(l.Close), release()) }
 }

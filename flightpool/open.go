@@ -175,7 +175,11 @@ func (p *FlightSQLPool) verify(ctx context.Context, c session.Conn) error {
 // ends: ValidateOnRelease may have to wait for the server.
 func (p *FlightSQLPool) giveBackFor(ctx context.Context, loan reservoir.Loan[session.Conn]) error {
 	released := make(chan error, 1)
-	p.behind.Go(func() { released <- loan.Release() })
+	p.behind.Go(func() {
+		var err error
+		defer func() { released <- err }() // also when Hooks.Connections.Released ends the goroutine
+		err = loan.Release()
+	})
 	select {
 	case err := <-released:
 		return err

@@ -35,7 +35,7 @@ type counters struct {
 	cancelsConfirmed, cancelsUnconfirmed atomic.Uint64
 	resets, resetFailures, rolledBack    atomic.Uint64
 	hookFailures                         atomic.Uint64
-	lastHookError                        atomic.Pointer[reservoir.PanicError]
+	lastHookError                        atomic.Pointer[error]
 }
 
 // Stats is a snapshot. It does not wait for anybody.
@@ -48,7 +48,7 @@ func (p *FlightSQLPool) Stats() Stats {
 	}
 	s.HookFailures += p.count.hookFailures.Load()
 	if err := p.count.lastHookError.Load(); err != nil {
-		s.LastHookError = err
+		s.LastHookError = *err
 	}
 	s.UnhealthySince, s.UnhealthyReason = p.health.state()
 	return s

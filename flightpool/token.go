@@ -185,7 +185,9 @@ func (t *tokens) look(rejected string) (token, *fetch) {
 func (t *tokens) fetch(f *fetch) {
 	ctx, stop := context.WithTimeout(t.life, fetchLimit)
 	defer stop()
-	value, expires, err := t.source(ctx)
+	var value string
+	var expires time.Time
+	err := isolated(func() (err error) { value, expires, err = t.source(ctx); return err })
 	switch {
 	case err != nil:
 		f.err = &tokenError{fmt.Errorf("token source: %w", err)}
