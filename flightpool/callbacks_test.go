@@ -2,15 +2,20 @@ package flightpool
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/cancel"
@@ -377,5 +382,73 @@ func TestABadLoggerIsCountedAndHoldsNothingUp(t *testing.T) {
 				require.NoError(t, p.Close(t.Context()))
 			})
 		})
+	}
+}
+
+// What gRPC calls, and what reads ahead, runs on goroutines where nobody could
+// recover.
+func TestABadDialerHasFailed(t *testing.T) {
+	for name, bad := range badCallbacks {
+		t.Run(name, func(t *testing.T) {
+			withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+				dials := 0
+				dialer := func(ctx context.Context, addr string) (net.Conn, error) {
+					if dials++; dials == 1 {
+						bad()
+					}
+					return srv.Dial(ctx, addr)
+				}
+				p, err := New(t.Context(), "grpc://server:1", Config{Dialer: dialer, MinIdle: -1})
+				require.NoError(t, err)
+				start := time.Now()
+				require.ErrorContains(t, p.Ping(t.Context()), "Config.Dialer: a callback ")
+				require.Less(t, time.Since(start), time.Second)
+				require.NoError(t, p.Ping(t.Context()))
+				require.NoError(t, p.Close(t.Context()))
+			})
+		})
+	}
+}
+
+func TestABadLocationsAllowsNothing(t *testing.T) {
+	for name, bad := range badCallbacks {
+		for _, endpoints := range []int{1, 3} {
+			t.Run(fmt.Sprint(name, endpoints), func(t *testing.T) {
+				cfg := Config{Locations: func(*url.URL) (bool, bool) { bad(); return true, true }}
+				inBubble(t, testserver.Strict(), cfg, func(r *rig) {
+					r.srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, After: true, SQL: "SELECT 1", Do: testserver.Rewrite(func(i *flight.FlightInfo) {
+						i.Endpoint[0].Location = []*flight.Location{{Uri: "grpc://server:2"}, {Uri: "grpc://server:3"}}
+						for len(i.Endpoint) < endpoints {
+							i.Endpoint = append(i.Endpoint, i.Endpoint[0])
+						}
+					})})
+					_, err := firstValue(r.Context(), r.pool, "SELECT 1")
+					require.ErrorContains(r, err, "Config.Locations: a callback ")
+				})
+			})
+		}
+	}
+}
+
+func TestABadTLSCallbackHasFailed(t *testing.T) {
+	ca := newAuthority(t)
+	srv := serve(t, testserver.Options{TLS: &tls.Config{Certificates: []tls.Certificate{ca.issue("server")}, ClientAuth: tls.RequestClientCert}})
+	for name, bad := range badCallbacks {
+		for field, set := range map[string]func(c *tls.Config){
+			"VerifyConnection": func(c *tls.Config) { c.VerifyConnection = func(tls.ConnectionState) error { bad(); return nil } },
+			"VerifyPeerCertificate": func(c *tls.Config) {
+				c.VerifyPeerCertificate = func([][]byte, [][]*x509.Certificate) error { bad(); return nil }
+			},
+			"GetClientCertificate": func(c *tls.Config) {
+				c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { bad(); return nil, errAway }
+			},
+		} {
+			t.Run(field+"/"+name, func(t *testing.T) {
+				cfg := Config{TLS: &tls.Config{RootCAs: ca.pool}}
+				set(cfg.TLS)
+				_, err := New(t.Context(), "grpc+tls://"+srv.Addr(), cfg)
+				require.ErrorContains(t, err, "TLS handshake: Config.TLS."+field+": a callback ")
+			})
+		}
 	}
 }

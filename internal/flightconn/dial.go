@@ -39,7 +39,7 @@ func (cfg *Config) dial(ctx context.Context, network, addr string, check func(ad
 	ctx, stop := context.WithTimeout(ctx, cfg.DialTimeout)
 	defer stop()
 	if cfg.Dialer != nil {
-		conn, err := cfg.Dialer(ctx, addr)
+		conn, err := contained("Config.Dialer", func() (net.Conn, error) { return cfg.Dialer(ctx, addr) })
 		if conn == nil && err == nil {
 			err = errors.New("Config.Dialer gave neither a connection nor an error")
 		}
@@ -79,7 +79,7 @@ func (cfg *Config) dialDirect(ctx context.Context, network, addr string, check f
 func (cfg *Config) transportOptions(addr string, tlsConfig *tls.Config, dialer func(context.Context, string) (net.Conn, error)) []grpc.DialOption {
 	creds := insecure.NewCredentials()
 	if tlsConfig != nil {
-		creds = credentials.NewTLS(tlsConfig)
+		creds = credentials.NewTLS(containTLS(tlsConfig))
 	}
 	authority := addr
 	if _, _, err := net.SplitHostPort(addr); err != nil {

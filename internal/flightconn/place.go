@@ -38,11 +38,17 @@ func (cfg *Config) place(uri string) (place, error) {
 		return at, cfg.defaultLocations(at)
 	}
 	u.User = nil // it is the server's, and nothing to decide by
-	allow, sendCredentials := cfg.Locations(u)
-	if !allow {
+	allow := false
+	at.trusted, err = contained("Config.Locations", func() (sendCredentials bool, _ error) {
+		allow, sendCredentials = cfg.Locations(u)
+		return sendCredentials, nil
+	})
+	switch {
+	case err != nil:
+		return place{}, err
+	case !allow:
 		return place{}, errors.New("Config.Locations does not allow the location")
 	}
-	at.trusted = sendCredentials
 	return at, nil
 }
 
