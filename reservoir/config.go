@@ -87,8 +87,8 @@ type Config[C any] struct {
 	CheckTimeout time.Duration
 
 	// IdleTTL closes a connection that was idle that long, when more than MinIdle
-	// were: a reservoir that is not used shrinks to MinIdle, unless connections
-	// are replaced for their age before they are idle for IdleTTL. Default 5m.
+	// were: a reservoir that is not used shrinks to MinIdle. A connection that
+	// replaces an idle one, because of its age, is idle since that was. Default 5m.
 	IdleTTL time.Duration
 	// MaxLifetime is the age from which a connection expires. At least 1ms.
 	// Default 1h.

@@ -73,8 +73,8 @@
 // by one borrower, has no successor opened before it comes back.
 //
 // IdleTTL closes by the clock what was idle for so long, as far as more than
-// MinIdle connections were: a reservoir that is not used shrinks to MinIdle,
-// unless connections are replaced for their age before that.
+// MinIdle connections were: a reservoir that is not used shrinks to MinIdle. The
+// successor of an idle connection takes its place, and is idle since that was.
 //
 // # Checks
 //

@@ -98,7 +98,8 @@ func (r *Reservoir[C]) remove(e *entry[C]) {
 //
 // INVARIANT: from front to back the idle list is ordered by idleSince, youngest
 // first: what comes to the front has just been used, checked for a waiter or
-// opened, and what a keepalive check looks at keeps its place.
+// opened, what a keepalive check looks at keeps its place, and a successor has that
+// of the connection that it is for.
 func (r *Reservoir[C]) becomeIdle(e *entry[C], now int64) {
 	r.move(e, idle)
 	if !e.link.linked() {
@@ -107,6 +108,22 @@ func (r *Reservoir[C]) becomeIdle(e *entry[C], now int64) {
 			r.mu.staleIdle.pushBack(&e.staleLink)
 		}
 	}
+	r.schedule(e, now)
+}
+
+// succeed makes an idle entry the successor of a stale one. If the stale one is
+// idle too, the successor takes over its place in the idle list and its idleSince.
+// Otherwise connections that are replaced more often than IdleTTL would never be idle
+// for that long. The caller holds mu.
+func (r *Reservoir[C]) succeed(e *entry[C], now int64) {
+	r.mu.superseded++
+	old := r.oldestStale()
+	if old == nil || old == e || old.generation != r.mu.generation {
+		return // what Reset is about to close stays at the back
+	}
+	r.mu.idle.remove(&e.link)
+	e.idleSince = old.idleSince
+	r.mu.idle.insertAfter(&old.link, &e.link)
 	r.schedule(e, now)
 }
 

@@ -136,7 +136,7 @@ func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) {
 		r.failThrough(e.lastWaiterAtOpen, unusable, lasting, &fx)
 	}
 	if c := r.counts(); e.state == idle && c.stale > c.superseded && c.idle > c.minIdle && c.established > c.ready {
-		r.mu.superseded++ // e is its successor
+		r.succeed(e, now)
 	}
 	r.notifyReady(&fx)
 	r.reconcile(&fx)

@@ -29,7 +29,7 @@ func (r *Reservoir[C]) Tune(cfg Config[C]) error {
 		return ErrClosed
 	}
 	r.applyConfig(cfg)
-	r.mu.tuning++
+	r.mu.tuning++                         // until rescheduleAll is done; shrink evicts what waited for that
 	r.startDueChecks(r.clock.read(), &fx) // more may run now
 	r.arm(r.firstDeadline())
 	r.notifyReady(&fx)
@@ -62,7 +62,12 @@ func (r *Reservoir[C]) rescheduleAll() {
 		now := r.clock.read()
 		for n := 0; n < batch && at > 0; n++ {
 			at--
-			if e := r.mu.all[at]; e.timer >= 0 {
+			e := r.mu.all[at]
+			if e.aged && now < after(e.idleSince, r.idleTTL) {
+				e.aged = false
+				r.mu.aged--
+			}
+			if e.timer >= 0 {
 				r.schedule(e, now)
 			}
 		}
@@ -118,15 +123,15 @@ func (r *Reservoir[C]) FailWaiters(err error) int {
 
 // Prove borrows a connection as Acquire does, runs Config.Check on it and gives
 // it back; one that fails is closed. A nil error means that a connection works
-// now. The check runs on a goroutine of the reservoir, bounded by CheckTimeout:
-// Prove returns when ctx ends, and the check goes on.
+// now. Check and Reset run on a goroutine of the reservoir, each bounded by
+// CheckTimeout: Prove returns when ctx ends, and they go on.
 func (r *Reservoir[C]) Prove(ctx context.Context) error {
 	done := ctx.Done()
 	loan, err := r.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	if r.cfg.Check == nil {
+	if r.cfg.Check == nil && !r.resets {
 		_ = loan.Release() // only a forced Close can have been faster
 		return nil
 	}
@@ -152,7 +157,12 @@ func (r *Reservoir[C]) Prove(ctx context.Context) error {
 // prove checks a connection that is on loan for it, and ends the loan.
 func (r *Reservoir[C]) prove(loan Loan[C], checked chan<- error) {
 	defer r.taskDone()
-	guarded(func() error { return r.checkHere(r.ctx, loan.Value()) }, func(err error) {
+	guarded(func() error {
+		if r.cfg.Check == nil {
+			return nil // Reset alone is what may take long
+		}
+		return r.checkHere(r.ctx, loan.Value())
+	}, func(err error) {
 		defer func() { checked <- err }() // also when Reset ends this goroutine
 		if err == nil {
 			_ = loan.Release() // only a forced Close can have been faster
@@ -170,7 +180,8 @@ type Info[C any] struct {
 	Value C
 	// InUse says that it is on loan, or being reset or checked.
 	InUse bool
-	// Opened is when Open returned, Used when the latest loan began or ended.
+	// Opened is when Open returned, Used when the latest loan began or ended, or
+	// else Opened.
 	Opened, Used time.Time
 	// Loans counts the loans so far.
 	Loans uint64
@@ -195,7 +206,7 @@ func (r *Reservoir[C]) Connections() []Info[C] {
 			}
 			all = append(all, Info[C]{
 				Value: e.value, InUse: e.state != idle, Loans: e.loan,
-				Opened: r.clock.start.Add(time.Duration(e.born)), Used: r.clock.start.Add(time.Duration(max(e.idleSince, e.borrowed))),
+				Opened: r.clock.start.Add(time.Duration(e.born)), Used: r.clock.start.Add(time.Duration(max(e.born, e.idleSince, e.borrowed))),
 			})
 		}
 		more = from+infoBatch < len(r.mu.all)

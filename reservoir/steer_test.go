@@ -37,6 +37,30 @@ func TestTuneChangesSizesAndTimesInPlace(t *testing.T) {
 	})
 }
 
+func TestALongerIdleTTLKeepsWhatWasAlreadyIdleForTheShorterOne(t *testing.T) {
+	for _, ttl := range []time.Duration{-1, time.Minute, 5 * time.Hour} {
+		bubble(t, func(t *testing.T, f *fake) {
+			set := func(c *config) { c.MinIdle, c.MaxSize, c.IdleTTL, c.MaxLifetime = 4, 8, time.Minute, -1 }
+			r := f.pool(t, set)
+			start := time.Now()
+			time.Sleep(2 * time.Minute)
+			cfg := f.config(func(c *config) { set(c); c.MinIdle, c.IdleTTL = 0, ttl })
+			require.NoError(t, r.Tune(cfg))
+			synctest.Wait()
+			require.Equal(t, ttl == time.Minute, r.Stats().Idle == 0, "what is too idle for the new one goes at once")
+			if ttl != time.Minute {
+				time.Sleep(time.Until(start.Add(5*time.Hour - time.Second)))
+				synctest.Wait()
+				require.Equal(t, 4, r.Stats().Idle)
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				require.Equal(t, ttl > 0, r.Stats().Idle == 0)
+			}
+			shut(t, r)
+		})
+	}
+}
+
 func TestTuneRefusesWhatNewRefusesAndChangesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		r := f.pool(t, nil)
@@ -172,6 +196,24 @@ func TestProveEndsWithItsContext(t *testing.T) {
 		}
 		require.EqualValues(t, 1, r.Stats().Closed[reservoir.Unhealthy])
 		require.Equal(t, 1, f.read(&f.opens))
+		shut(t, r)
+	})
+}
+
+func TestProveWithoutACheckEndsWithItsContextAlthoughResetHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) {
+			c.Check, c.CheckInterval = nil, 0
+			c.Reset = func(context.Context, *conn) error { time.Sleep(time.Minute); return nil }
+		})
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		start := time.Now()
+		require.ErrorIs(t, r.Prove(ctx), context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(start))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, 1, r.Stats().Idle)
 		shut(t, r)
 	})
 }

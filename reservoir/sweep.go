@@ -103,8 +103,12 @@ func (r *Reservoir[C]) lookAtIdle(e *entry[C], now int64, fx *effects[C]) {
 
 // evictAged closes those that were idle for IdleTTL, coldest first, down to
 // MinIdle of them. What was in use lately does not count for MinIdle: a steady
-// borrower and MinIdle spare ones stay as they are. The caller holds mu.
+// borrower and MinIdle spare ones stay as they are. While Tune has yet to look at
+// them, nobody knows which are too long idle. The caller holds mu.
 func (r *Reservoir[C]) evictAged(fx *effects[C]) {
+	if r.mu.tuning > 0 {
+		return
+	}
 	for left := batch; r.mu.aged > r.mu.minIdle; left-- {
 		e := r.oldestIdle()
 		if e == nil || !e.aged {

@@ -2,6 +2,7 @@ package reservoir_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -208,6 +209,51 @@ func TestAStaleConnectionThatNobodyUsesIsNotReplaced(t *testing.T) {
 		require.Equal(t, before+1, f.read(&f.opens))
 		shut(t, r)
 	})
+}
+
+// Connections that are replaced more often than IdleTTL age all the same.
+func TestWhatIsReplacedWhileNobodyUsesItShrinksToMinIdle(t *testing.T) {
+	for name, set := range map[string]func(*config){
+		"MaxLifetime":  func(c *config) { c.MaxLifetime = 2 * time.Minute },
+		"near IdleTTL": func(c *config) { c.MaxLifetime = 5 * time.Minute },
+		"ReplaceAfter": func(c *config) { c.MaxLifetime, c.ReplaceAfter = 10*time.Minute, 2*time.Minute },
+		"ExpiresAt": func(c *config) {
+			c.ExpiresAt = func(*conn) time.Time { return time.Now().Add(4 * time.Minute) }
+		},
+	} {
+		for _, minIdle := range []int{0, 3} {
+			t.Run(fmt.Sprint(name, minIdle), func(t *testing.T) {
+				bubble(t, func(t *testing.T, f *fake) {
+					r := f.pool(t, func(c *config) {
+						c.MaxSize, c.MinIdle, c.MaxConcurrentOpens, c.IdleTTL = 40, minIdle, 1, 5*time.Minute
+						set(c)
+					})
+					f.set(func() { f.dial = 20 * time.Millisecond })
+					var loans []loan
+					for range 30 {
+						loans = append(loans, acquire(t, r))
+					}
+					release(t, loans...)
+					for range 60 { // one is used on
+						time.Sleep(10 * time.Second)
+						release(t, acquire(t, r))
+					}
+					require.LessOrEqual(t, r.Stats().Total, minIdle+3, "10 minutes after the burst")
+					require.GreaterOrEqual(t, r.Stats().Idle, minIdle)
+					time.Sleep(10 * time.Minute)
+					synctest.Wait()
+					require.Equal(t, minIdle, r.Stats().Idle)
+					for _, c := range r.Connections() {
+						require.False(t, c.Used.Before(c.Opened), "%+v", c)
+					}
+					before := f.read(&f.opens)
+					time.Sleep(time.Hour)
+					require.LessOrEqual(t, f.read(&f.opens)-before, 45*minIdle, "none but MinIdle are replaced")
+					shut(t, r)
+				})
+			})
+		}
+	}
 }
 
 func TestEvictIdleClosesAllAboveMinIdle(t *testing.T) {
