@@ -38,9 +38,11 @@ test: test-deps ## all tests of all modules, with the race detector
 	@GOFLAGS= go test -run Allocates ./reservoir # allocations are counted without the race detector and the invariants
 
 .PHONY: lint
+# One run over a workspace of all modules analyses what they depend on once.
 lint: deps $(lint) ## format and lint all modules, go vet included
 	@unformatted=$$(gofmt -l $(modules)); [ -z "$$unformatted" ] || { echo "not gofmt'ed:"; echo "$$unformatted"; exit 1; }
-	@$(call each,$(lint) run --config $(CURDIR)/.golangci.yml ./...,lint)
+	@cd $(tools) && export GOWORK=$(tools)/go.work && rm -f go.work* && go work init $(modules:%=$(CURDIR)/%) && \
+		cd $(CURDIR) && $(lint) run --timeout 20m --config .golangci.yml $(modules:%=%/...)
 
 .PHONY: demo
 demo: deps ## the pool at work on real data: parallel queries, a transaction, a cancelled query
