@@ -58,7 +58,7 @@ func exec[T any](ctx context.Context, l *loan, do func() (T, error)) (T, error) 
 func (p *physical) commit(ctx context.Context, do func(context.Context) error) error {
 	sent := false
 	err := p.control(ctx, func(ctx context.Context) error {
-		sent = !p.pgx().IsClosed()
+		sent = !p.pgx().IsClosed() && !p.pgx().PgConn().IsBusy() // a result that is not read leaves no room for it
 		return do(ctx)
 	})
 	if err == nil || !sent || refused(err) {

@@ -47,7 +47,8 @@ type Config struct {
 	TLS *tls.Config
 	// DirectTLS begins with TLS instead of asking for it: one round trip less.
 	DirectTLS bool
-	// Dial replaces net.Dialer.DialContext. A connection that is no
+	// Dial replaces net.Dialer.DialContext. When it does not return at the end of its
+	// context, the open fails without it, and what it makes then is closed. A connection that is no
 	// syscall.Conn is not looked at before it is lent.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Pgx changes the settings of pgx: query mode, tracer. What this package
@@ -57,7 +58,8 @@ type Config struct {
 	Pgx func(*pgx.ConnConfig)
 
 	// MaxOpen bounds the connections of this process. Default
-	// max(4, min(16, 2*NumCPU)), or TargetReady if that is more.
+	// max(4, min(16, 2*NumCPU)), or TargetReady if that is more; at most ConnLimit
+	// where that is this process's alone.
 	MaxOpen int
 	// TargetReady is how many are kept ready: MaxOpen by default, negative:
 	// none. At most MaxOpen.
@@ -126,7 +128,8 @@ type Config struct {
 	CheckTimeout time.Duration
 	// AfterConnect, if set, prepares each new connection, for example by
 	// registering types (conn.TypeMap). It is a part of the open, within
-	// OpenTimeout; an error closes the connection and fails the open.
+	// OpenTimeout; an error closes the connection and fails the open, and so does
+	// the end of ctx if it does not return.
 	AfterConnect func(ctx context.Context, conn *pgx.Conn) error
 	// BeforeAcquire, if set, looks at a connection before it is lent; when it
 	// returns false, the connection is closed and another one taken. ctx is the
@@ -148,7 +151,7 @@ type Config struct {
 
 	// ConnLimit is how many connections the fleet may have: 9,800 by default, a
 	// little less than the 10,000 of DSQL, for other clients and for processes
-	// that were taken for dead.
+	// that were taken for dead. Without LeaseTable and Leases it bounds MaxOpen.
 	ConnLimit int
 	// OpenRate is how many opens per second the fleet may make: 100 by
 	// default.

@@ -81,17 +81,19 @@ func (c *Conn) queryRow(ctx context.Context, release *Conn, sql string, args ...
 
 // SendBatch is pgx.Conn's, with ErrLost as Exec.
 func (c *Conn) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	return c.sendBatch(ctx, b, c.conn.SendBatch, false)
+	return c.sendBatch(ctx, b, false)
 }
 
-// sendBatch sends a batch by the connection's method, or by a transaction's, which
-// refuses a batch that begins one.
-func (c *Conn) sendBatch(ctx context.Context, b *pgx.Batch, send func(context.Context, *pgx.Batch) pgx.BatchResults, release bool) pgx.BatchResults {
+// sendBatch sends a batch, unless it begins a transaction within one.
+func (c *Conn) sendBatch(ctx context.Context, b *pgx.Batch, release bool) pgx.BatchResults {
 	w, err := c.loan.use(ctx)
+	if err == nil && c.inTx() && pgx.FailedBatchResults(b, errNested).Tx() != nil {
+		err = errNested
+	}
 	if err != nil {
 		return newBatch(pgx.FailedBatchResults(b, err), w, c, release)
 	}
-	return newBatch(send(ctx, b), w, c, release)
+	return newBatch(c.conn.SendBatch(ctx, b), w, c, release)
 }
 
 // CopyFrom is pgx.Conn's, with ErrLost as Exec. source is called on a goroutine of
@@ -108,7 +110,7 @@ func (c *Conn) CopyFrom(ctx context.Context, table pgx.Identifier, columns []str
 	})
 }
 
-// Begin begins a transaction with the default options.
+// Begin begins a transaction with the default options. Within one it is refused.
 func (c *Conn) Begin(ctx context.Context) (pgx.Tx, error) { return c.BeginTx(ctx, pgx.TxOptions{}) }
 
 // BeginTx is pgx.Conn's, with ErrCommitUnknown from Commit. Its Rollback works

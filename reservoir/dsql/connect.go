@@ -1,6 +1,7 @@
 package dsql
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,12 @@ func (d *dialer) open(ctx context.Context) (*physical, error) {
 		return nil, d.fail(err, hopeless, "Credentials")
 	}
 	p := &physical{statements: map[string]struct{}{}, grace: d.cfg.CancelGrace}
+	opened := false
+	defer func() {
+		if !opened && p.net != nil { // also when a function of the user's panics
+			p.sever()
+		}
+	}()
 	login := d.login.Copy()
 	login.Password = token
 	login.DialFunc = d.dialFor(p)
@@ -45,6 +52,7 @@ func (d *dialer) open(ctx context.Context) (*physical, error) {
 	if err := d.prepare(ctx, p); err != nil {
 		return nil, err
 	}
+	opened = true
 	return p, nil
 }
 
@@ -62,7 +70,9 @@ func (d *dialer) dialFor(p *physical) pgconn.DialFunc {
 			return d.dial(ctx, network, address)
 		}
 		conn, err := d.dial(ctx, network, "")
-		p.net = conn
+		if err == nil {
+			p.net = conn
+		}
 		return conn, err
 	}
 }
@@ -71,7 +81,8 @@ func (d *dialer) dialFor(p *physical) pgconn.DialFunc {
 // address that its connection has, unless Config.Dial knows better where that is.
 func (d *dialer) dial(ctx context.Context, network, exact string) (net.Conn, error) {
 	if d.cfg.Dial != nil {
-		return d.cfg.Dial(ctx, network, address(d.cfg))
+		return heeding(ctx, func() (net.Conn, error) { return d.cfg.Dial(ctx, network, address(d.cfg)) },
+			func(late net.Conn) { _ = late.Close() }) // nobody wants it
 	}
 	if exact == "" {
 		exact = address(d.cfg)
@@ -83,24 +94,26 @@ func (d *dialer) dial(ctx context.Context, network, exact string) (net.Conn, err
 var tcp = &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
 
 // prepare lets the user prepare a new connection, and closes it when that fails
-// or panics.
-func (d *dialer) prepare(ctx context.Context, p *physical) (err error) {
+// or panics; when it does not end in time, open cuts the connection.
+func (d *dialer) prepare(ctx context.Context, p *physical) error {
 	if d.cfg.AfterConnect == nil {
 		return nil
 	}
-	prepared := false
-	defer func() {
-		if !prepared {
-			_ = p.close(context.WithoutCancel(ctx), d.cfg.CloseTimeout) // err matters
-		}
-	}()
-	if err := d.cfg.AfterConnect(ctx, p.pgx()); err != nil {
+	end := func() { _ = p.close(context.WithoutCancel(ctx), d.cfg.CloseTimeout) } // why it failed matters more
+	_, err := heeding(ctx, func() (_ struct{}, err error) {
+		prepared := false
+		defer func() {
+			if !prepared {
+				end()
+			}
+		}()
+		err = cmp.Or(d.cfg.AfterConnect(ctx, p.pgx()), p.resting())
+		prepared = err == nil
+		return struct{}{}, err
+	}, func(struct{}) { end() })
+	if err != nil {
 		return d.fail(err, passing, "AfterConnect")
 	}
-	if err := p.resting(); err != nil {
-		return d.fail(err, passing, "AfterConnect")
-	}
-	prepared = true
 	return nil
 }
 

@@ -3,7 +3,6 @@ package dsql
 import (
 	"context"
 	"errors"
-	"runtime"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,16 +18,11 @@ type feed struct {
 	ctx    context.Context
 	wanted chan struct{} // a row is wanted; closed when none is any more
 	rows   chan copied
-	ended  chan struct{} // closed when source is not called any more
+	calls  *guarded // of the source
 
 	// The row at hand, and why there is no other. Of pgx's goroutine.
 	row []any
 	err error
-
-	// INVARIANT: set before ended is closed. returned is false when source
-	// panicked, with that value, or, when it is nil, ended its goroutine.
-	returned bool
-	value    any
 }
 
 // copied is what source has answered.
@@ -43,19 +37,13 @@ var _ pgx.CopyFromSource = (*feed)(nil)
 // newFeed starts a feed, which must be ended.
 func newFeed(ctx context.Context, source pgx.CopyFromSource) *feed {
 	// Neither channel makes anybody wait for one who is gone.
-	f := &feed{ctx: ctx, wanted: make(chan struct{}, 1), rows: make(chan copied, 1), ended: make(chan struct{})}
-	go f.run(source)
+	f := &feed{ctx: ctx, wanted: make(chan struct{}, 1), rows: make(chan copied, 1)}
+	f.calls = guard(func() { f.call(source) })
 	return f
 }
 
-// run calls the source.
-func (f *feed) run(source pgx.CopyFromSource) {
-	defer close(f.ended)
-	defer func() {
-		if !f.returned {
-			f.value = recover()
-		}
-	}()
+// call calls the source for each row that is wanted.
+func (f *feed) call(source pgx.CopyFromSource) {
 	for range f.wanted {
 		var c copied
 		if c.more = source.Next(); c.more {
@@ -65,7 +53,6 @@ func (f *feed) run(source pgx.CopyFromSource) {
 		}
 		f.rows <- c
 	}
-	f.returned = true
 }
 
 // Next waits for a row until ctx ends.
@@ -78,7 +65,7 @@ func (f *feed) Next() bool {
 	case c := <-f.rows:
 		f.row, f.err = c.row, c.err
 		return c.more && c.err == nil
-	case <-f.ended:
+	case <-f.calls.ended:
 		f.err = errSourceEnded
 	case <-f.ctx.Done():
 		f.err = context.Cause(f.ctx)
@@ -96,22 +83,5 @@ func (f *feed) Err() error { return f.err }
 // with its panic. It must be called by who called CopyFrom, after that.
 func (f *feed) end(grace time.Duration) {
 	close(f.wanted)
-	select {
-	case <-f.ended:
-	case <-f.ctx.Done():
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
-		select {
-		case <-f.ended:
-		case <-timer.C:
-			return
-		}
-	}
-	switch {
-	case f.returned:
-	case f.value != nil:
-		panic(f.value)
-	default:
-		runtime.Goexit()
-	}
+	f.calls.wait(f.ctx, grace)
 }

@@ -113,7 +113,8 @@
 //	open                      permission, and patience with refusals
 //	share, view, loan         who may have how many; borrowing
 //	connector, sqlconn, stmt  database/sql
-//	pool, conn, rows, tx      pgx; poolstat: numbers by pgxpool's names
+//	pool, conn, rows, tx      pgx; copy: CopyFrom; poolstat: numbers by pgxpool's names
+//	guard                     functions of the user's that hang or panic
 //	ending                    statements and transactions whose context ends
 //	commit, occ               lost commits; conflicts
 //	ratefallback              the rate while the table cannot be reached

@@ -35,7 +35,7 @@ type cancelRequest struct {
 // settled waits until the request has ended, and says whether it has, by its
 // limit, and cannot reach the server any more.
 func (r *cancelRequest) settled() bool {
-	late := time.NewTimer(time.Until(r.limit) + requestMargin)
+	late := time.NewTimer(time.Until(r.limit) + heedMargin)
 	defer late.Stop()
 	select {
 	case <-r.done:
@@ -44,9 +44,6 @@ func (r *cancelRequest) settled() bool {
 		return false
 	}
 }
-
-// requestMargin is what a request whose context has ended has to return.
-const requestMargin = 100 * time.Millisecond
 
 var _ ctxwatch.Handler = (*canceller)(nil)
 

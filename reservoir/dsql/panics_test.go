@@ -2,7 +2,10 @@ package dsql_test
 
 import (
 	"context"
+	"crypto/tls"
 	"database/sql/driver"
+	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,6 +55,104 @@ func TestPanicsInValuesOfTheUsersLoseNothing(t *testing.T) {
 			require.NoError(t, p.Ping(ctx))
 			require.PanicsWithValue(t, "the user's", func() { use(ctx, p) })
 			require.NoError(t, p.Ping(ctx))
+		})
+	}
+}
+
+// A tripwire is a tracer of pgx that panics at the end of a query.
+type tripwire struct{ armed atomic.Bool }
+
+func (*tripwire) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+func (w *tripwire) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {
+	if w.armed.Load() {
+		panic("the user's")
+	}
+}
+
+func TestPanicsInTracersOfPgxLoseNothing(t *testing.T) {
+	for name, end := range map[string]func(pgx.Rows){"Close": pgx.Rows.Close, "Next": func(r pgx.Rows) { r.Next(); r.Next() }} {
+		t.Run(name, func(t *testing.T) {
+			w := &tripwire{}
+			p := newPool(t, startGate(t, nil), func(c *dsql.Config) {
+				c.MaxOpen = 1
+				c.Pgx = func(c *pgx.ConnConfig) { c.Tracer = w }
+			})
+			ctx := within(t, 5*time.Second)
+			rows, err := p.Query(ctx, "select 1")
+			require.NoError(t, err)
+			w.armed.Store(true)
+			require.PanicsWithValue(t, "the user's", func() { end(rows) })
+			w.armed.Store(false)
+			require.NoError(t, p.Ping(ctx))
+		})
+	}
+}
+
+// counting counts the connections that are not closed.
+type counting struct {
+	net.Conn
+	open   *atomic.Int32
+	closed atomic.Bool
+}
+
+func (c *counting) Close() error {
+	if !c.closed.Swap(true) {
+		c.open.Add(-1)
+	}
+	return c.Conn.Close()
+}
+
+func TestAnOpenThatPanicsLeavesNoSocket(t *testing.T) {
+	g := startGate(t, nil)
+	var open atomic.Int32
+	p := newPool(t, g, func(c *dsql.Config) {
+		c.MaxOpen, c.OnDemand = 1, true
+		c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := g.Dial(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			open.Add(1)
+			return &counting{Conn: conn, open: &open}, nil
+		}
+		c.TLS = c.TLS.Clone()
+		c.TLS.VerifyConnection = func(tls.ConnectionState) error { panic("the user's") }
+	})
+	require.ErrorContains(t, p.Ping(within(t, 5*time.Second)), "the user's")
+	closeSoon(t, p.Close)
+	require.Zero(t, open.Load())
+}
+
+// A function of the user's that does not end with its context holds no place.
+func TestAnOpenThatHangsHoldsNoPlace(t *testing.T) {
+	for _, which := range []string{"Dial", "AfterConnect"} {
+		t.Run(which, func(t *testing.T) {
+			g := startGate(t, nil)
+			hold := make(chan struct{})
+			defer close(hold)
+			var hung atomic.Bool
+			hang := func(where string) {
+				if where == which && !hung.Swap(true) {
+					<-hold
+				}
+			}
+			p := newPool(t, g, func(c *dsql.Config) {
+				c.MaxOpen, c.OpenTimeout = 1, 500*time.Millisecond
+				c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+					hang("Dial")
+					return g.Dial(ctx, network, address)
+				}
+				c.AfterConnect = func(context.Context, *pgx.Conn) error { hang("AfterConnect"); return nil }
+			})
+			ctx := within(t, 20*time.Second)
+			reach(t, "the next open succeeds", func() bool { return p.Ping(ctx) == nil })
+			require.True(t, hung.Load())
+			reach(t, "the server has one session", func() bool { return g.Stats().Live == 1 })
+			closeSoon(t, p.Close)
+			require.Zero(t, p.Stats().Leases.InUse)
 		})
 	}
 }

@@ -142,7 +142,7 @@ func (p *Pool) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	}
 	var r pgx.BatchResults
 	c.handOver(func() bool {
-		r = c.sendBatch(ctx, b, c.conn.SendBatch, true)
+		r = c.sendBatch(ctx, b, true)
 		return true
 	})
 	return r

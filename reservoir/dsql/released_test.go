@@ -101,3 +101,66 @@ func TestABatchThatBeginsIsRefusedInATransaction(t *testing.T) {
 		}
 	}
 }
+
+// The server would take a second BEGIN for the first, too.
+func TestATransactionWithinATransactionIsRefused(t *testing.T) {
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	ctx := cleared(t, p, "nested")
+	for name, begin := range map[string]func(*dsql.Conn) error{
+		"Begin": func(c *dsql.Conn) error { _, err := c.Begin(ctx); return err },
+		"batch": func(c *dsql.Conn) error {
+			b := &pgx.Batch{}
+			b.BeginTx(pgx.TxOptions{})
+			b.Queue("insert into nested values (2)")
+			return c.SendBatch(ctx, b).Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.NoError(t, p.AcquireFunc(ctx, func(c *dsql.Conn) error {
+				tx, err := c.Begin(ctx)
+				require.NoError(t, err)
+				_, err = tx.Exec(ctx, "insert into nested values (1)")
+				require.NoError(t, err)
+				require.ErrorContains(t, begin(c), "within a transaction")
+				return tx.Rollback(ctx)
+			}))
+			require.Zero(t, count(t, p, "nested"))
+		})
+	}
+}
+
+// pgx does not send a COMMIT while a result is not read to its end.
+func TestACommitThatWasNotSentIsNotUnknown(t *testing.T) {
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	ctx := cleared(t, p, "unsent")
+	err := p.InTx(ctx, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "insert into unsent values (1)")
+		require.NoError(t, err)
+		_, err = tx.Query(ctx, "select 1")
+		return err
+	})
+	require.ErrorContains(t, err, "busy")
+	require.NotErrorIs(t, err, dsql.ErrCommitUnknown)
+	require.Zero(t, count(t, p, "unsent"))
+}
+
+// Rows that ended say what they did, whoever has their connection.
+func TestRowsThatEndedAreNotThoseOfTheNextQuery(t *testing.T) {
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	ctx := within(t, 20*time.Second)
+	rows, err := p.Query(ctx, "select 1 as mine")
+	require.NoError(t, err)
+	require.Equal(t, "mine", rows.FieldDescriptions()[0].Name)
+	for rows.Next() { // to the end
+	}
+	next, err := p.Query(ctx, "select 1 as others, 2 as too")
+	require.NoError(t, err)
+	require.True(t, next.Next())
+	require.Len(t, rows.FieldDescriptions(), 1)
+	require.Equal(t, "mine", rows.FieldDescriptions()[0].Name)
+	require.ErrorContains(t, rows.Scan(new(int)), "closed")
+	require.NoError(t, rows.Err())
+	require.Equal(t, "SELECT 1", rows.CommandTag().String())
+	next.Close()
+	require.NoError(t, next.Err())
+}

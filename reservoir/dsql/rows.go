@@ -1,10 +1,15 @@
 package dsql
 
 import (
+	"errors"
+	"slices"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 )
+
+var errRowsClosed = errors.New("dsql: the rows are closed")
 
 // rows are pgx's, with ErrLost, and release their connection when they end, if
 // they have one to release.
@@ -13,20 +18,34 @@ type rows struct {
 	watch watch
 	conn  *Conn
 	// INVARIANT: once closed, the connection is not looked at: it may be another
-	// borrower's. err is what was known before.
+	// borrower's, also for pgx's own rows. err and fields are what was known before.
 	closed bool
 	err    error
+	fields []pgconn.FieldDescription
 }
 
+// Close also releases the connection when a tracer of the user's panics.
 func (r *rows) Close() {
-	r.Rows.Close()
 	if r.closed {
 		return
 	}
-	r.closed, r.err = true, r.watch.judge(r.Rows.Err())
-	if r.conn != nil {
-		r.conn.Release()
+	r.closed = true
+	defer func() {
+		if r.err = r.watch.judge(r.Rows.Err()); r.err == nil { // else there may be none
+			r.fields = slices.Clone(r.Rows.FieldDescriptions())
+		}
+		if r.conn != nil {
+			r.conn.Release()
+		}
+	}()
+	r.Rows.Close()
+}
+
+func (r *rows) FieldDescriptions() []pgconn.FieldDescription {
+	if r.closed {
+		return r.fields
 	}
+	return r.Rows.FieldDescriptions()
 }
 
 func (r *rows) Err() error {
@@ -36,15 +55,21 @@ func (r *rows) Err() error {
 	return r.watch.judge(r.Rows.Err())
 }
 
-func (r *rows) Next() bool {
-	more := r.Rows.Next()
-	if !more {
-		r.Close()
-	}
-	return more
+func (r *rows) Next() (more bool) {
+	defer func() {
+		if !more { // also when a tracer panics
+			r.Close()
+		}
+	}()
+	return r.Rows.Next()
 }
 
-func (r *rows) Scan(dest ...any) error { return r.read(r.Rows.Scan(dest...)) }
+func (r *rows) Scan(dest ...any) error {
+	if r.closed {
+		return errRowsClosed
+	}
+	return r.read(r.Rows.Scan(dest...))
+}
 
 func (r *rows) Values() ([]any, error) {
 	values, err := r.Rows.Values()

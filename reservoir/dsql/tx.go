@@ -22,10 +22,19 @@ type tx struct {
 	ended atomic.Bool
 }
 
+var errNested = errors.New("dsql: a transaction cannot begin within a transaction")
+
+// inTx says whether a transaction is open. The server would take a second BEGIN for
+// the first, and the COMMIT of the inner transaction for that of the outer.
+func (c *Conn) inTx() bool { return !c.conn.IsClosed() && c.conn.PgConn().TxStatus() != 'I' }
+
 // begin begins a transaction on a connection.
 func (c *Conn) begin(ctx context.Context, opts pgx.TxOptions, releases bool) (pgx.Tx, error) {
 	if c.loan.ended.Load() {
 		return nil, ErrReleased
+	}
+	if c.inTx() {
+		return nil, errNested
 	}
 	t := &tx{on: c, releases: releases}
 	err := c.loan.Value().control(ctx, func(ctx context.Context) (err error) {
@@ -133,7 +142,7 @@ func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if t.over() {
 		return pgx.FailedBatchResults(b, pgx.ErrTxClosed)
 	}
-	return t.on.sendBatch(ctx, b, t.Tx.SendBatch, false)
+	return t.on.SendBatch(ctx, b)
 }
 
 func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (int64, error) {
@@ -147,5 +156,5 @@ func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDe
 	if t.over() {
 		return nil, pgx.ErrTxClosed
 	}
-	return t.Tx.Prepare(ctx, name, sql)
+	return exec(ctx, t.on.loan, func() (*pgconn.StatementDescription, error) { return t.Tx.Prepare(ctx, name, sql) })
 }

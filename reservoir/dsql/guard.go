@@ -1,0 +1,83 @@
+package dsql
+
+import (
+	"context"
+	"runtime"
+	"time"
+)
+
+// A guarded call of a function of the user's runs on a goroutine of its own, and
+// ends as it ends, also by a panic, on that of who waits for it.
+type guarded struct {
+	ended chan struct{} // closed when the function has ended
+
+	// INVARIANT: set before ended is closed. returned is false when the function
+	// panicked, with that value, or, when it is nil, ended its goroutine.
+	returned bool
+	value    any
+}
+
+func guard(f func()) *guarded {
+	g := &guarded{ended: make(chan struct{})}
+	go g.run(f)
+	return g
+}
+
+func (g *guarded) run(f func()) {
+	defer close(g.ended)
+	defer func() {
+		if !g.returned {
+			g.value = recover()
+		}
+	}()
+	f()
+	g.returned = true
+}
+
+// wait waits for the end, once ctx has ended no longer than grace, and says
+// whether that was the end.
+func (g *guarded) wait(ctx context.Context, grace time.Duration) bool {
+	select {
+	case <-g.ended:
+	case <-ctx.Done():
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-g.ended:
+		case <-timer.C:
+			return false
+		}
+	}
+	switch {
+	case g.returned:
+	case g.value != nil:
+		panic(g.value)
+	default:
+		runtime.Goexit()
+	}
+	return true
+}
+
+// heeding calls a function of the user's that has a context. When it does not end
+// with that, its error is the context's, and what it makes later is given to late.
+func heeding[T any](ctx context.Context, f func() (T, error), late func(T)) (T, error) {
+	var (
+		made T
+		err  error
+	)
+	g := guard(func() { made, err = f() })
+	if g.wait(ctx, heedMargin) {
+		return made, err
+	}
+	go func() {
+		<-g.ended
+		if g.returned && err == nil {
+			late(made)
+		}
+	}()
+	var none T
+	return none, context.Cause(ctx)
+}
+
+// heedMargin is what a function has to return once its context has ended.
+const heedMargin = 100 * time.Millisecond
