@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The pauses after refusals: the first, and the longest of a streak. They
-// double in between, and up to half of one is left to chance, so that a fleet
+// The pauses after refusals: the first, and the longest of a streak
+// of the same. They double in between, and up to half of one is left to chance, so that a fleet
 // does not come back as one.
 var pauses = map[verdict]struct{ first, longest time.Duration }{
 	tooFast:  {100 * time.Millisecond, 5 * time.Second},
@@ -18,9 +18,10 @@ var pauses = map[verdict]struct{ first, longest time.Duration }{
 
 // A brake holds all opens of a Cluster while the cluster refuses them.
 type brake struct {
-	mu     sync.Mutex
-	until  time.Time
-	streak int
+	mu    sync.Mutex
+	until time.Time
+	// streaks are the refusals of each kind since the last open that succeeded.
+	streaks [hopeless + 1]int
 	// INVARIANT: hopeless is the error that the latest open failed with, if
 	// there is no use in more, and refused is it if the cluster refused the
 	// open, for its limits or for good; both are nil after one that succeeded.
@@ -99,7 +100,7 @@ func (b *brake) queue() chan struct{} {
 func (b *brake) calm() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.streak == 0
+	return b.streaks == [hopeless + 1]int{}
 }
 
 // failed learns what became of an open. Refusals that come together, in one
@@ -120,10 +121,10 @@ func (b *brake) failed(v verdict, err error) {
 	}
 	if limits, refused := pauses[v]; refused && !time.Now().Before(b.until) {
 		pause := limits.longest
-		if b.streak < 10 {
-			pause = min(pause, limits.first<<b.streak)
+		if n := b.streaks[v]; n < 10 {
+			pause = min(pause, limits.first<<n)
 		}
-		b.streak++
+		b.streaks[v]++
 		b.until = time.Now().Add(pause - rand.N(pause/2+1))
 	}
 	b.mu.Unlock()
@@ -132,14 +133,14 @@ func (b *brake) failed(v verdict, err error) {
 	}
 }
 
-// succeeded ends the streak. A pause that is under way stays: others may have
+// succeeded ends the streaks. A pause that is under way stays: others may have
 // been refused after this one was admitted.
 func (b *brake) succeeded() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.hopeless, b.refused = nil, nil
 	if !time.Now().Before(b.until) {
-		b.streak = 0
+		clear(b.streaks[:])
 	}
 }
 

@@ -42,6 +42,12 @@ func TestPausesDoubleWithTheStreakAndEndWithASuccess(t *testing.T) {
 		var b brake
 		b.failed(passing, errGone)
 		require.Zero(t, b.left(), "the reservoir's own back-off is enough")
+		for range 6 {
+			b.failed(tooFast, errGone)
+			require.NoError(t, b.wait(t.Context()))
+		}
+		b.failed(tooMany, errGone)
+		require.LessOrEqual(t, b.left(), pauses[tooMany].first, "refusals of another kind are no part of the streak")
 	})
 }
 

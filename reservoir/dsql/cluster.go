@@ -187,6 +187,11 @@ func (c *Cluster) barren() bool {
 	return s.Idle+s.InUse == 0
 }
 
+// inVain says whether it is of no use to wait for an open while opens are hopeless.
+// Where connections are kept ready the reservoir finds out by itself when that is
+// over; elsewhere only the open of a caller does, after the pause.
+func (c *Cluster) inVain() bool { return c.target() > 0 || !c.brake.due() }
+
 // empty describes the present state.
 func (c *Cluster) empty(waited time.Duration, cause error) error {
 	s := c.res.Stats()
@@ -248,7 +253,11 @@ func (c *Cluster) WaitReady(ctx context.Context, n int) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer c.brake.watch(cancel)()
+	defer c.brake.watch(func(err error) {
+		if c.inVain() {
+			cancel(err)
+		}
+	})()
 	err := c.res.WaitReady(ctx, n)
 	var open *OpenError
 	if err != nil && errors.As(context.Cause(ctx), &open) {

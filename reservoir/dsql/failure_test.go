@@ -283,8 +283,22 @@ func TestOnDemandRecoversFromAnOpenThatWasDenied(t *testing.T) {
 	}
 }
 
+// Nobody else would open the connection that WaitReady waits for.
+func TestWaitReadyRecoversFromAnOpenThatWasDenied(t *testing.T) {
+	g := startGate(t, nil)
+	p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen, c.OnDemand = 1, true })
+	ctx := within(t, 20*time.Second)
+	g.Refuse(1, "08006")
+	require.ErrorContains(t, p.WaitReady(ctx, 0), "access denied")
+	require.ErrorContains(t, p.WaitReady(ctx, 0), "access denied", "at once in the pause")
+	reach(t, "a connection is ready", func() bool { return p.WaitReady(ctx, 0) == nil })
+	require.LessOrEqual(t, g.Stats().Attempts, 2, "one attempt after the pause")
+}
+
 // Nobody else could give what this process alone is allowed.
 func TestMoreConnectionsThanTheOwnLimitAreAFault(t *testing.T) {
+	c := newCluster(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen, c.ConnLimit = 0, 3 })
+	require.Equal(t, 3, c.Config().MaxOpen, "the default makes room")
 	cfg := dsql.Config{Host: dsqlgate.DefaultHost, MaxOpen: 4, ConnLimit: 3}
 	_, err := dsql.NewCluster(t.Context(), cfg)
 	require.ErrorContains(t, err, "MaxOpen: 4 is more than ConnLimit 3")

@@ -30,7 +30,12 @@ func (c Config) resolve(env func(string) string) (Config, error) {
 	c.User = cmp.Or(c.User, "admin")
 	c.Database = cmp.Or(c.Database, "postgres")
 	c.TokenLifetime = cmp.Or(c.TokenLifetime, 15*time.Minute)
-	c.MaxOpen = cmp.Or(c.MaxOpen, max(4, min(16, 2*runtime.NumCPU()), c.TargetReady))
+	c.ConnLimit = cmp.Or(c.ConnLimit, connLimit)
+	most := max(4, min(16, 2*runtime.NumCPU()), c.TargetReady)
+	if c.alone() {
+		most = min(most, max(1, c.ConnLimit))
+	}
+	c.MaxOpen = cmp.Or(c.MaxOpen, most)
 	c.TargetReady = cmp.Or(c.TargetReady, c.MaxOpen)
 	c.LowWatermark = cmp.Or(c.LowWatermark, c.MaxOpen)
 	c.BaseLifetime = cmp.Or(c.BaseLifetime, 11*time.Minute)
@@ -43,13 +48,15 @@ func (c Config) resolve(env func(string) string) (Config, error) {
 	c.CloseTimeout = cmp.Or(c.CloseTimeout, 5*time.Second)
 	c.CheckInterval = cmp.Or(c.CheckInterval, 5*time.Minute)
 	c.CheckTimeout = cmp.Or(c.CheckTimeout, 5*time.Second)
-	c.ConnLimit = cmp.Or(c.ConnLimit, connLimit)
 	c.Budget = cmp.Or(c.Budget, budget(c.Host, c.Region))
 	c.OpenRate = cmp.Or(c.OpenRate, 100)
 	c.OpenBurst = cmp.Or(c.OpenBurst, 500)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c, errors.Join(append(c.faults(), where)...)
 }
+
+// alone says that ConnLimit is this process's own.
+func (c Config) alone() bool { return c.Leases == nil && c.LeaseTable == "" }
 
 // faults finds what is wrong with a resolved configuration.
 func (c Config) faults() []error {
@@ -82,8 +89,7 @@ func (c Config) faults() []error {
 	fault(c.Lease < 0 || c.LeaseGrace < 0 || c.LeaseShards < 0 || c.LeaseBatch < 0, "Lease, LeaseGrace, LeaseShards, LeaseBatch: less than 0")
 	fault(c.LeaseStrict && c.Fallback != lease.Pessimistic(), "LeaseStrict: cannot hold with Fallback %v", c.Fallback)
 	fault(c.ConnLimit < 1, "ConnLimit: %d is less than 1", c.ConnLimit)
-	alone := c.Leases == nil && c.LeaseTable == "" // a table has a limit of its own
-	fault(alone && c.ConnLimit >= 1 && c.MaxOpen > c.ConnLimit, "MaxOpen: %d is more than ConnLimit %d", c.MaxOpen, c.ConnLimit)
+	fault(c.alone() && c.ConnLimit >= 1 && c.MaxOpen > c.ConnLimit, "MaxOpen: %d is more than ConnLimit %d", c.MaxOpen, c.ConnLimit)
 	fault(lease.CheckRate(c.OpenRate) != nil, "OpenRate: %v is not finite and at least %v", c.OpenRate, lease.MinRate)
 	fault(c.OpenBurst < 1, "OpenBurst: %d is less than 1", c.OpenBurst)
 	return faults

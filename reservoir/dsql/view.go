@@ -141,10 +141,9 @@ func (v *view) wait(ctx context.Context, admitted *bool) (*loan, error) {
 		timer := time.AfterFunc(limit, func() { cancel(errAcquireTimeout) })
 		defer timer.Stop()
 	}
-	// While nothing is open and nothing can be opened, waiting is for nothing, but
-	// for the caller whose open finds out.
+	// While nothing is open and nothing can be opened, waiting is for nothing.
 	defer c.brake.watch(func(err error) {
-		if c.barren() && (c.target() > 0 || !c.brake.due()) {
+		if c.barren() && c.inVain() {
 			cancel(err)
 		}
 	})()
