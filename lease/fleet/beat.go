@@ -138,15 +138,15 @@ func (l *Leases) beatDone(err error, sent instant) {
 	w.failures = 0
 	every := l.state.terms.beatEvery()
 	w.beatAt = sent.add(every - rand.N(every/10))
-	left := now.until(w.beatAt)
 	_, passed := now.since(w.paceFrom)
-	left = min(left, l.roundEvery(now)-passed)
+	due := l.roundEvery(now) - passed
 	for _, r := range l.state.rounds {
 		if r.round > w.cleaned {
 			since, _ := now.since(l.state.readAt)
-			left = min(left, l.state.terms.patience()-(l.state.watched-r.at)-since)
+			due = min(due, l.state.terms.patience()-(l.state.watched-r.at)-since)
 		}
 	}
+	left := min(now.until(w.beatAt), max(due, now.until(w.dutyAt)))
 	w.beatAt = now.add(max(left, 10*time.Millisecond))
 }
 
@@ -173,11 +173,8 @@ func (l *Leases) checkIn(ctx context.Context) {
 // connections that are above this process's share.
 func (l *Leases) duties(ctx context.Context, now instant) {
 	w := &l.work
-	if _, passed := now.since(w.paceFrom); passed >= l.roundEvery(now) {
-		l.beginRound(ctx)
-	}
-	if due := l.state.overdue(); due > w.cleaned {
-		l.clean(ctx, false)
+	if now.until(w.dutyAt) <= 0 {
+		l.guard(ctx, now)
 	}
 	l.reclaim(now)
 	if !w.introduced || now.until(w.introduce) <= 0 {
@@ -187,22 +184,43 @@ func (l *Leases) duties(ctx context.Context, now instant) {
 	}
 }
 
-func (l *Leases) beginRound(ctx context.Context) {
+// guard begins the next round when it is time, and looks for the dead when a
+// round was waited for. What fails is tried again, with pauses: every process
+// tries.
+func (l *Leases) guard(ctx context.Context, now instant) {
+	w, done := &l.work, true
+	if _, passed := now.since(w.paceFrom); passed >= l.roundEvery(now) {
+		done = l.beginRound(ctx)
+	}
+	if due := l.state.overdue(); due > w.cleaned {
+		l.clean(ctx, false)
+		done = done && w.cleaned >= due
+	}
+	if done {
+		w.duties = 0
+		return
+	}
+	w.dutyAt = l.clock().add(w.duties.next(50*time.Millisecond, l.lease()/20))
+}
+
+// beginRound reports whether a round was begun, by whomever.
+func (l *Leases) beginRound(ctx context.Context) bool {
 	round := l.state.terms.round
 	answer, err := l.store.write(ctx, Change{
 		Key: budgetKey(l.cfg.Budget), Stamp: "began",
 		Equal: map[string]int64{"round": round}, Set: map[string]int64{"round": round + 1},
 	})
 	if err != nil || answer.Record == nil {
-		return
+		return false
 	}
 	t, now := decodeTerms(answer.Record), l.clock()
 	if t.round < round || t.check(l.cfg.Budget) != nil {
-		return // made anew, or by something else: the next beat sees to that
+		return false // made anew, or by something else: the next beat sees to that
 	}
 	l.work.paceFrom = now
 	l.change(func() { l.state.adopt(t, now) })
 	l.work.beatAt = now // to check in
+	return true
 }
 
 // lapse notices that requests have failed for too long.

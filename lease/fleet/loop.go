@@ -18,8 +18,10 @@ type work struct {
 	failures backoff
 
 	paceFrom instant // the current round is taken to have begun then
-	cleaned  int64   // the latest round whose dead were looked for
-	survey   bool    // every shard is to be read
+	dutyAt   instant // no round is begun, nor are the dead looked for, before it: that failed a moment ago
+	duties   backoff
+	cleaned  int64 // the latest round whose dead were looked for
+	survey   bool  // every shard is to be read
 
 	reapedFor int64           // the round whose dead are in reaped
 	reaped    map[string]bool // that were counted

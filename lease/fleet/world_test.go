@@ -170,7 +170,9 @@ type process struct {
 	edit  func(*Change) // breaks a rule on purpose
 	mu    sync.Mutex
 
-	impatient bool // waits for rounds half as long as it should, on purpose
+	refuse    func(Change) bool // these writes are answered with an error
+	impatient bool              // waits for rounds half as long as it should, on purpose
+	blind     bool              // sees room in every shard, on purpose
 	rng       *rand.Rand
 	faults    faults
 	outage    time.Time // requests are lost until then
@@ -207,17 +209,35 @@ func (p *process) Read(ctx context.Context, keys ...string) (Snapshot, error) {
 		c := Change{Set: map[string]int64{"grace": -r.Numbers["lease"] / 4}}
 		snapshot.Records[budgetKey("b")] = c.Apply(r, time.Time{})
 	}
+	for key, r := range snapshot.Records {
+		snapshot.Records[key] = p.sees(key, r)
+	}
 	return snapshot, err
 }
 
 func (p *process) Write(ctx context.Context, c Change) (Answer, error) {
 	p.mu.Lock()
-	edit := p.edit
+	edit, refuse := p.edit, p.refuse
 	p.mu.Unlock()
 	if edit != nil {
 		edit(&c)
 	}
-	return trip(ctx, p, true, func() (Answer, error) { return p.world.write(c) })
+	if refuse != nil && refuse(c) {
+		time.Sleep(2 * time.Millisecond)
+		return Answer{}, errThrottled
+	}
+	answer, err := trip(ctx, p, true, func() (Answer, error) { return p.world.write(c) })
+	answer.Record = p.sees(c.Key, answer.Record)
+	return answer, err
+}
+
+// sees is what a process is told of a record.
+func (p *process) sees(key string, r *Record) *Record {
+	if r == nil || !p.blind || !strings.HasPrefix(key, "shard#") {
+		return r
+	}
+	c := Change{Set: map[string]int64{"used": 0}}
+	return c.Apply(r, time.Time{})
 }
 
 // trip is one request and its reply, with all that can happen on the way.
