@@ -23,7 +23,7 @@ func (l *Leases) share(ctx context.Context) {
 			return
 		}
 	}
-	if least, _ := now.since(st.levelSeen); st.terms.levels > 0 && least < every && st.levelStands {
+	if _, most := now.since(st.levelSeen); st.terms.levels > 0 && most < every && st.levelStands {
 		return
 	}
 	records, err := l.readShards(ctx, allShards(st.terms.shards))

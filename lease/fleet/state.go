@@ -100,8 +100,8 @@ func (s *state) short(now instant) bool {
 	if s.terms.level <= 0 || !s.levelStands {
 		return false
 	}
-	least, _ := now.since(s.levelSeen)
-	return least < 4*s.terms.beatEvery()
+	_, most := now.since(s.levelSeen)
+	return most < 4*s.terms.beatEvery()
 }
 
 // adopt notes what the budget's record says, read or written at now.
