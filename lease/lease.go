@@ -60,8 +60,8 @@ type Limiter interface {
 type Revoker interface {
 	// OnRevoke registers f and returns a function that ends the
 	// registration. f runs on a goroutine of its own, never two at a time
-	// for one registration.
-	// f must not call Close.
+	// for one registration. Close waits for an f that runs until its context
+	// ends, so that f must not call Close.
 	OnRevoke(f func(Revocation)) (stop func())
 
 	// Valid fails with ErrUnavailable when leases granted before no longer

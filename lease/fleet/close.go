@@ -43,8 +43,22 @@ func (l *Leases) Close(ctx context.Context) error {
 		if inUse == nil {
 			l.depart(context.WithoutCancel(ctx))
 		}
+		l.awaitHolders(ctx)
 	}
 	return inUse
+}
+
+// awaitHolders waits until ctx ends for functions that run.
+func (l *Leases) awaitHolders(ctx context.Context) {
+	returned := make(chan struct{})
+	go func() {
+		l.holders.Wait()
+		close(returned)
+	}()
+	select {
+	case <-returned:
+	case <-ctx.Done():
+	}
 }
 
 // halt ends the goroutines. Those that run a subscriber's function end with it.

@@ -20,9 +20,10 @@ type Leases struct {
 	id      string // this process's in the store
 	started time.Time
 	stop    context.CancelFunc
-	running sync.WaitGroup
-	wakeup  chan struct{} // wakes the loop: there is something to do
-	work    work          // of the loop's goroutine alone
+	running sync.WaitGroup // the loop
+	holders sync.WaitGroup // the functions that OnRevoke and OnReclaim registered
+	wakeup  chan struct{}  // wakes the loop: there is something to do
+	work    work           // of the loop's goroutine alone
 
 	mu sync.Mutex
 	// INVARIANT: inUse counts the grants whose release was not called, which

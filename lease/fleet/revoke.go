@@ -34,7 +34,7 @@ func subscribe[T any](l *Leases, to *subscribers[T], f func(T)) (stop func()) {
 		return func() {}
 	}
 	(*to)[s] = struct{}{}
-	l.running.Go(func() { s.deliver(f) })
+	l.holders.Go(func() { s.deliver(f) })
 	return func() {
 		l.mu.Lock()
 		_, present := (*to)[s]
