@@ -10,7 +10,7 @@ import (
 // begin reads the budget's record and its shards for the first time.
 func (l *Leases) begin(ctx context.Context) error {
 	sent := l.clock()
-	t, storeNow, err := readTerms(ctx, l.store, &l.cfg)
+	t, storeNow, err := readTerms(ctx, l.store, l.cfg.Budget, l.cfg.terms())
 	if err != nil {
 		return err
 	}
@@ -57,13 +57,19 @@ func (l *Leases) compare(t terms) error {
 
 // check refuses what this package never writes.
 func (t terms) check(budget string) error {
+	if t.shards != t.made {
+		return &ConfigError{
+			Setting: "Config.Shards", Hint: "cannot be changed in a budget that exists: put back what it was, or delete the budget's records while no process runs",
+			Err: fmt.Errorf("budget %q: %w: made with %d shards, and has %d", budget, ErrRecord, t.made, t.shards),
+		}
+	}
 	if t.limit > 0 && t.limit <= mostLeases && t.shards > 0 && t.shards <= min(t.limit, mostShards) &&
 		t.lease >= time.Second && t.lease <= longest && t.patience() > 0 && t.grace <= longest {
 		return nil
 	}
 	return &ConfigError{
 		Setting: "Config.Budget", Hint: "the record of this budget was written by something else",
-		Err: fmt.Errorf("budget %q: limit %d, shards %d, lease %v, grace %v", budget, t.limit, t.shards, t.lease, t.grace),
+		Err: fmt.Errorf("budget %q: %w: limit %d, shards %d, lease %v, grace %v", budget, ErrRecord, t.limit, t.shards, t.lease, t.grace),
 	}
 }
 
@@ -85,7 +91,7 @@ func (l *Leases) beat(ctx context.Context) {
 		l.beatDone(l.begin(ctx), sent)
 		return
 	}
-	t, storeNow, err := readTerms(ctx, l.store, &l.cfg)
+	t, storeNow, err := readTerms(ctx, l.store, l.cfg.Budget, l.state.terms)
 	if err == nil {
 		err = t.check(l.cfg.Budget)
 	}

@@ -7,7 +7,7 @@
 //
 // # The records of a budget
 //
-//	budget   limit, shards, lease, grace, round, level   read by every process at each beat
+//	budget   limit, shards, lease, grace, round, level   read by every process at each beat; its shards never change
 //	shard    used, and for each owner: leases, sequence number, round, want, kept
 //	member   host, service, pid, for operators           written once, and once a day
 //	rate     the Limiter's two counters

@@ -33,6 +33,10 @@ func isPermanent(err error) bool {
 // it yet, or its name is another.
 var ErrNoBudget = errors.New("the store has no budget of that name")
 
+// ErrRecord says that the record of a budget is not as this package writes it:
+// something else wrote it, or changed its shards.
+var ErrRecord = errors.New("not a record of this package")
+
 var (
 	errOverrun = errors.New("the process was taken for dead, its leases went to others, and the budget is overrun")
 	errLapsed  = errors.New("the leases' validity has lapsed")

@@ -91,7 +91,8 @@ func inspectTerms(ctx context.Context, store Store, budget string) (terms, *Reco
 	if r == nil {
 		return terms{}, nil, fmt.Errorf("lease: budget %q: %w", budget, ErrNoBudget)
 	}
-	return decodeTerms(r), snapshot.Records[rateKey(budget)], nil
+	t := decodeTerms(r)
+	return t, snapshot.Records[rateKey(budget)], t.check(budget)
 }
 
 // describe adds who the members are.
@@ -174,11 +175,25 @@ func Free(ctx context.Context, store Store, budget, id string) (freed int, err e
 			r = answer.Record
 		}
 	}
-	_, err = store.Write(ctx, Change{
-		Key: budgetKey(budget), Stamp: "began",
-		Equal: map[string]int64{"round": t.round}, Set: map[string]int64{"round": t.round + 1},
-	})
-	return freed, err
+	return freed, askForSigns(ctx, store, budget)
+}
+
+// askForSigns begins a round that is later than the call.
+func askForSigns(ctx context.Context, store Store, budget string) error {
+	for tries := 0; ; tries++ {
+		t, _, err := inspectTerms(ctx, store, budget)
+		if err != nil {
+			return err
+		}
+		answer, err := store.Write(ctx, Change{
+			Key: budgetKey(budget), Stamp: "began",
+			Equal: map[string]int64{"round": t.round}, Set: map[string]int64{"round": t.round + 1},
+		})
+		if err == nil && !answer.Done && tries < 10 {
+			continue // begun by another, perhaps a while ago
+		}
+		return definite(answer, err, "Free", budget)
+	}
 }
 
 func definite(answer Answer, err error, what, budget string) error {

@@ -14,7 +14,7 @@ const BudgetPrefix = "budget#"
 
 // The records of a budget. doc.go tells who writes what when.
 //
-//	budget#<name>        limit, shards, lease, grace (ms), round, began, level, levels
+//	budget#<name>        limit, shards, made, lease, grace (ms), round, began, level, levels
 //	shard#<name>#<n>     used, and what each owner has
 //	member#<name>#<id>   for operators: host, service, pid, started
 //	rate#<name>          earned, granted: see pace
@@ -29,6 +29,7 @@ func rateKey(budget string) string             { return "rate#" + budget }
 // terms are what the store's record of a budget says.
 type terms struct {
 	limit, shards int
+	made          int // shards when the budget was made: they never change
 	lease, grace  time.Duration
 	round         int64 // raised to ask every process for a sign of life
 	began         int64 // of round, in the store's milliseconds; 0 when the store has no clock
@@ -38,8 +39,12 @@ type terms struct {
 
 func decodeTerms(r *Record) terms {
 	n := r.Numbers
+	made, ok := n["made"]
+	if !ok {
+		made = n["shards"]
+	}
 	return terms{
-		limit: int(n["limit"]), shards: int(n["shards"]),
+		limit: int(n["limit"]), shards: int(n["shards"]), made: int(made),
 		lease: milliseconds(n["lease"]), grace: milliseconds(n["grace"]),
 		round: n["round"], began: n["began"], level: int(n["level"]), levels: n["levels"],
 	}
@@ -83,13 +88,20 @@ func (t terms) capacity(shard int) int64 {
 	return int64(part)
 }
 
-// createBudget is the first write of a budget.
-func createBudget(c *Config) Change {
+// terms are those of a budget that is made.
+func (c *Config) terms() terms {
+	return terms{limit: c.Limit, shards: c.Shards, lease: c.Lease, grace: c.Grace}
+}
+
+// createBudget makes a budget in its next round. Who knew it makes it as it
+// was.
+func createBudget(name string, t terms) Change {
 	return Change{
-		Key: budgetKey(c.Budget), Absent: true, Stamp: "began",
+		Key: budgetKey(name), Absent: true, Stamp: "began",
 		Set: map[string]int64{
-			"limit": int64(c.Limit), "shards": int64(c.Shards), "lease": c.Lease.Milliseconds(), "grace": c.Grace.Milliseconds(),
-			"round": 1, "level": 0, "levels": 0,
+			"limit": int64(t.limit), "shards": int64(t.shards), "made": int64(t.shards),
+			"lease": t.lease.Milliseconds(), "grace": t.grace.Milliseconds(),
+			"round": t.round + 1, "level": int64(t.level), "levels": t.levels,
 		},
 	}
 }
@@ -116,9 +128,9 @@ func introduce(c *Config, id string, started time.Time) Change {
 	}
 }
 
-// readTerms reads the budget's record and makes it if it is missing.
-func readTerms(ctx context.Context, m *meter, c *Config) (terms, time.Time, error) {
-	key := budgetKey(c.Budget)
+// readTerms reads the budget's record and makes it from known if it is missing.
+func readTerms(ctx context.Context, m *meter, budget string, known terms) (terms, time.Time, error) {
+	key := budgetKey(budget)
 	snapshot, err := m.read(ctx, key)
 	if err != nil {
 		return terms{}, time.Time{}, err
@@ -126,12 +138,12 @@ func readTerms(ctx context.Context, m *meter, c *Config) (terms, time.Time, erro
 	if r := snapshot.Records[key]; r != nil {
 		return decodeTerms(r), snapshot.Now, nil
 	}
-	answer, err := m.write(ctx, createBudget(c))
+	answer, err := m.write(ctx, createBudget(budget, known))
 	switch {
 	case err != nil:
 		return terms{}, time.Time{}, err
 	case answer.Record == nil:
-		return terms{}, time.Time{}, fmt.Errorf("lease: the record of budget %q comes and goes", c.Budget)
+		return terms{}, time.Time{}, fmt.Errorf("lease: the record of budget %q comes and goes", budget)
 	}
 	return decodeTerms(answer.Record), answer.Now, nil
 }
