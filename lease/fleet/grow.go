@@ -33,17 +33,18 @@ func (l *Leases) plan(now instant) (*step, time.Duration, obstacle) {
 	if short {
 		wanted = max(min(wanted, st.terms.level), inUse)
 	}
-	if wanted > held {
-		if s := l.grow(wanted-held, short); s != nil {
+	lacking := free
+	if usable := held - st.over(); wanted > usable {
+		if s := l.grow(wanted-usable, short); s != nil {
 			return s, 0, free
 		}
-		return nil, time.Hour, noRoom
+		wanted, lacking = max(usable, inUse), noRoom
 	}
 	s, wait := l.shrink(now, held, wanted, short)
-	if s == nil && waiting > 0 && held <= inUse {
-		return nil, wait, level
+	if s == nil && lacking == free && waiting > 0 && held <= inUse {
+		lacking = level
 	}
-	return s, wait, free
+	return s, wait, lacking
 }
 
 // regain takes leases for connections that exist and that the store does not

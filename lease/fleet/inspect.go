@@ -123,8 +123,7 @@ func describe(ctx context.Context, store Store, budget string, members map[strin
 
 // SetLimit changes the limit of a budget that exists. Every process follows
 // within a sixth of Lease. Nothing is revoked when the new limit is lower, but
-// nothing more is granted until the fleet is below it, but the successors of
-// connections that close.
+// nothing is granted until the fleet is below it, also when connections close.
 func SetLimit(ctx context.Context, store Store, budget string, limit int) error {
 	if err := need(limit > 0 && limit <= mostLeases, "SetLimit: limit is %d, must be positive, and at most %d", limit, mostLeases); err != nil {
 		return err

@@ -207,17 +207,18 @@ func (l *Leases) valid(now instant) bool {
 // capacity is how many connections this process may have. Leases whose
 // validity lapsed still cover what they covered unless the mode is strict: the
 // count of connections does not rise, and whether they went to others is only
-// known when the store answers. While the fleet is short nobody is granted
-// more than the level.
+// known when the store answers. What is above a limit that was lowered is not
+// granted again, and while the fleet is short nobody is granted more than the
+// level.
 func (l *Leases) capacity(now instant) int {
 	held := l.state.held() - l.state.giving
-	switch {
+	switch free := held - l.state.over(); {
 	case !l.valid(now):
 		return l.lapsedCapacity(held)
 	case l.state.short(now):
-		return min(held, l.state.terms.level)
+		return min(free, l.state.terms.level)
 	default:
-		return held
+		return free
 	}
 }
 

@@ -98,7 +98,8 @@ func TestConnectionsExceedTheLimitWithoutEachRule(t *testing.T) {
 				}
 			}
 		}},
-		{"room is no condition", func(s *story) {
+		{"room is neither a condition nor looked at", func(s *story) {
+			s.blind = true
 			s.edit = func(c *Change) {
 				if len(c.Put) > 0 {
 					c.AtMost = nil

@@ -82,6 +82,19 @@ func (s *state) room(shard int) int {
 	return int(max(s.terms.capacity(shard)-h.used, 0))
 }
 
+// over is how many of this process's leases are in shards that have more than
+// their part of the limit, as far as that goes beyond it: they are not passed on
+// from one connection to the next.
+func (s *state) over() int {
+	sum := int64(0)
+	for i := range s.shards {
+		if h := &s.shards[i]; h.seen {
+			sum += min(max(h.used-s.terms.capacity(i), 0), h.entry.Leases)
+		}
+	}
+	return int(sum)
+}
+
 // see notes what a shard looks like; nil: it does not exist yet.
 func (s *state) see(shard int, r *Record) {
 	h := &s.shards[shard]

@@ -48,6 +48,7 @@ type story struct {
 	fallback               lease.Fallback
 	edit                   func(*Change) // breaks a rule on purpose
 	halfPatience           bool          // rounds are waited for half as long as they should be
+	blind                  bool          // everybody sees room in every shard
 	lasts                  time.Duration
 }
 
@@ -143,7 +144,7 @@ func (f *fleet) start(ctx context.Context) {
 		Budget: "b", Limit: s.limit, Shards: max(s.shards, 1), Batch: 3,
 		Strict: s.strict, Fallback: s.fallback, Logger: slog.New(m.log),
 	}, clock)
-	m.client.set(func(p *process) { p.impatient = s.halfPatience })
+	m.client.set(func(p *process) { p.impatient, p.blind = s.halfPatience, s.blind })
 	if err != nil {
 		if ctx.Err() == nil {
 			f.t.Errorf("start: %v", err)
