@@ -136,6 +136,7 @@ func (l *Leases) prove(sent instant) {
 // beatDone sets the time of the next beat.
 func (l *Leases) beatDone(err error, sent instant) {
 	w, now := &l.work, l.clock()
+	l.holdBack(err, sent, now)
 	if err != nil {
 		w.beatAt = now.add(w.failures.next(50*time.Millisecond, l.lease()/40))
 		l.lapse(err, now)
@@ -154,6 +155,25 @@ func (l *Leases) beatDone(err error, sent instant) {
 	}
 	left := min(now.until(w.beatAt), max(due, now.until(w.dutyAt)))
 	w.beatAt = now.add(max(left, 10*time.Millisecond))
+}
+
+// holdBack sees to it that after an outage, in which others may have opened
+// connections by the Fallback that the store does not know, nobody takes more
+// than the Fallback would grant it until those others had the time to tell.
+// It counts from the first beat that failed: another may have had its last one
+// a beat earlier.
+func (l *Leases) holdBack(err error, sent, now instant) {
+	w, t := &l.work, l.state.terms
+	switch {
+	case err != nil && !w.failing:
+		w.failing, w.failingFrom = true, sent
+	case err == nil && w.failing:
+		w.failing = false
+		_, lasted := now.since(w.failingFrom)
+		if share := l.cfg.Fallback.Allows(); share > 0 && share < t.limit && lasted >= t.validity()-l.cfg.OpenTimeout-2*t.beatEvery()-l.cfg.RequestTimeout {
+			w.survey, w.holdUntil = true, now.add(t.lease/20+3*l.cfg.RequestTimeout)
+		}
+	}
 }
 
 func (l *Leases) roundEvery(now instant) time.Duration {

@@ -76,11 +76,13 @@
 //	    the server counts those until it does.
 //	  otherwise: its connections may come on top until it reaches the store
 //	    again.
+//	a Fallback that grants: what it granted may come on top likewise. After an
+//	outage nobody takes more than its share for a few seconds, until everybody
+//	had the time to tell the store what it has.
+//	a limit that is lowered: what is held stays until it is closed, and is not
+//	granted again.
 //
-// Known not to hold yet: processes that come back from an outage under a Share
-// fallback, and shards that are changed in a live record, can exceed the limit;
-// a lowered limit is not reached while every connection that closes is replaced
-// at once.
+// Nothing else exceeds the limit.
 //
 // Strict is not the default: a process whose requests fail cannot tell whether
 // it is cut off alone or the store is down for all. To be within the limit in

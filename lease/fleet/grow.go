@@ -33,9 +33,13 @@ func (l *Leases) plan(now instant) (*step, time.Duration, obstacle) {
 	if short {
 		wanted = max(min(wanted, st.terms.level), inUse)
 	}
+	hold := now.until(l.work.holdUntil)
+	if hold > 0 {
+		wanted = min(wanted, max(held, l.cfg.Fallback.Allows()))
+	}
 	lacking := free
 	if usable := held - st.over(); wanted > usable {
-		if s := l.grow(wanted-usable, short); s != nil {
+		if s := l.grow(wanted-usable, short || hold > 0); s != nil {
 			return s, 0, free
 		}
 		wanted, lacking = max(usable, inUse), noRoom
@@ -43,6 +47,9 @@ func (l *Leases) plan(now instant) (*step, time.Duration, obstacle) {
 	s, wait := l.shrink(now, held, wanted, short)
 	if s == nil && lacking == free && waiting > 0 && held <= inUse {
 		lacking = level
+	}
+	if hold > 0 {
+		wait = min(wait, hold)
 	}
 	return s, wait, lacking
 }

@@ -17,11 +17,14 @@ type work struct {
 	beatAt   instant // the budget's record is read
 	failures backoff
 
-	paceFrom instant // the current round is taken to have begun then
-	dutyAt   instant // no round is begun, nor are the dead looked for, before it: that failed a moment ago
-	duties   backoff
-	cleaned  int64 // the latest round whose dead were looked for
-	survey   bool  // every shard is to be read
+	paceFrom    instant // the current round is taken to have begun then
+	failing     bool    // no beat has succeeded since failingFrom
+	failingFrom instant
+	holdUntil   instant // nothing is taken beyond the Fallback's share before it
+	dutyAt      instant // no round is begun, nor are the dead looked for, before it: that failed a moment ago
+	duties      backoff
+	cleaned     int64 // the latest round whose dead were looked for
+	survey      bool  // every shard is to be read
 
 	reapedFor int64           // the round whose dead are in reaped
 	reaped    map[string]bool // that were counted
