@@ -45,6 +45,12 @@ func TestConnectionsNeverExceedTheLimitWhateverHappens(t *testing.T) {
 		{"one shard", func(*story) {}},
 		{"three shards", func(s *story) { s.shards = 3 }},
 		{"outages of the whole table", func(s *story) { s.cutOffs = false }},
+		{"clocks that are set, machines that are suspended, processes that come and go", func(s *story) {
+			s.jumps, s.leaves, s.kills = 20*time.Second, 30*time.Second, 5*time.Minute
+		}},
+		{"a limit that goes up and down, shards too", func(s *story) {
+			s.jumps, s.leaves, s.limits, s.shards = 60*time.Second, 90*time.Second, 40*time.Second, 3
+		}},
 		{"without strictness, while nobody alive is taken for dead", func(s *story) {
 			s.strict, s.pauses, s.cutOffs = false, 0, false
 		}},

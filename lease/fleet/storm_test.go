@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,12 +31,13 @@ type fleet struct {
 
 	mu         sync.Mutex
 	members    map[*member]bool
-	lostByDead uint64 // losses of processes that were killed later
-	most       int    // connections that existed at once, without those of who stood still beyond its time
-	server     int    // and with them, as the server counts
-	decided    int    // Acquires that the Fallback granted or refused
-	silent     int    // those of which neither a log line nor Stats told
-	sumBad     string // the first allocation item whose used is not the sum
+	gone       map[*member]bool // that close
+	lostByDead uint64           // losses of processes that were killed later
+	most       int              // connections that existed at once, without those of who stood still beyond its time
+	server     int              // and with them, as the server counts
+	decided    int              // Acquires that the Fallback granted or refused
+	silent     int              // those of which neither a log line nor Stats told
+	sumBad     string           // the first allocation item whose used is not the sum
 }
 
 // story says what happens to a fleet.
@@ -43,6 +46,7 @@ type story struct {
 	want                   int // connections each member would like
 	faults                 faults
 	kills, pauses, outages time.Duration // mean time between, 0 for never
+	jumps, leaves, limits  time.Duration // of clocks, of processes that close, and of the limit, which is never more than limit
 	cutOffs                bool          // outages of single members too
 	strict                 bool
 	fallback               lease.Fallback
@@ -60,6 +64,11 @@ type member struct {
 	log    *tally
 	cancel context.CancelFunc
 
+	clock sync.Mutex
+	sets  bool          // the wall clock is set; else the machine is suspended: one clock of the two is right
+	set   time.Duration // of the wall clock
+	still time.Duration // for which the machine was suspended, and its monotonic clock stood still
+
 	mu     sync.Mutex
 	conns  map[*conn]bool
 	killed bool
@@ -74,7 +83,7 @@ type conn struct {
 // run tells the story and returns how many connections there were at most.
 func (s story) run(t *testing.T, seed uint64) *fleet {
 	t.Helper()
-	f := &fleet{t: t, world: newWorld(), rng: seeded(seed), story: s, members: map[*member]bool{}}
+	f := &fleet{t: t, world: newWorld(), rng: seeded(seed), story: s, members: map[*member]bool{}, gone: map[*member]bool{}}
 	f.world.limited = true
 	f.world.onWrite = func(key string, r *Record) {
 		f.checkSum(key, r)
@@ -112,6 +121,15 @@ func (f *fleet) befall(ctx context.Context) {
 		f.start(ctx)
 	})
 	every(f.story.pauses, func() { f.pick().freeze(upTo(f.fork(), 200*time.Second)) })
+	every(f.story.jumps, func() { f.pick().jump(f.fork()) })
+	every(f.story.leaves, func() {
+		f.pick().leave(upTo(f.fork(), 30*time.Second))
+		f.start(ctx)
+	})
+	every(f.story.limits, func() {
+		s := f.fork()
+		_ = SetLimit(ctx, f.world.mem, "b", max(f.story.shards, 1)+s.IntN(f.story.limit-max(f.story.shards, 1)+1))
+	})
 	every(f.story.outages, func() {
 		until := time.Now().Add(upTo(f.fork(), 150*time.Second))
 		if f.story.cutOffs {
@@ -137,8 +155,11 @@ func (f *fleet) start(ctx context.Context) {
 	real := processClock()
 	clock := func() instant {
 		now := real()
-		return instant{time.Duration(float64(now.mono) * rate), time.Duration(float64(now.wall-epoch) * rate)}
+		m.clock.Lock()
+		defer m.clock.Unlock()
+		return instant{time.Duration(float64(now.mono)*rate) - m.still, time.Duration(float64(now.wall-epoch)*rate) + m.set}
 	}
+	m.sets = rng.IntN(2) == 0
 	var err error
 	m.leases, err = open(ctx, m.client, Config{
 		Budget: "b", Limit: s.limit, Shards: max(s.shards, 1), Batch: 3,
@@ -302,6 +323,49 @@ func (m *member) kill() {
 	m.fleet.mu.Unlock()
 }
 
+// jump sets the wall clock, or suspends the machine for a while.
+func (m *member) jump(rng *rand.Rand) {
+	d := upTo(rng, 2*time.Hour) - time.Hour
+	if m.sets {
+		m.clock.Lock()
+		defer m.clock.Unlock()
+		m.set += d
+		return
+	}
+	d = upTo(rng, 200*time.Second)
+	m.freeze(d)
+	m.clock.Lock()
+	defer m.clock.Unlock()
+	m.still += d // a little early
+}
+
+// leave closes a process, and its connections by then.
+func (m *member) leave(within time.Duration) {
+	m.fleet.mu.Lock()
+	delete(m.fleet.members, m)
+	m.fleet.lostByDead += m.leases.Stats().Losses
+	m.fleet.gone[m] = true
+	m.fleet.mu.Unlock()
+	m.cancel()
+	go func() {
+		time.Sleep(within)
+		m.mu.Lock()
+		m.killed = true
+		m.mu.Unlock()
+		for c := m.any(); c != nil; c = m.any() {
+			m.close(c)
+		}
+		m.fleet.mu.Lock()
+		delete(m.fleet.gone, m)
+		m.fleet.mu.Unlock()
+	}()
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_ = m.leases.Close(ctx)
+	}()
+}
+
 // freeze stops a process. The server counts its connections all the while.
 func (m *member) freeze(d time.Duration) {
 	until := time.Now().Add(d)
@@ -335,7 +399,10 @@ func (m *member) beyond(now time.Time) bool {
 func (f *fleet) measure() {
 	now := time.Now()
 	sum, server := 0, 0
-	for _, m := range f.all() {
+	f.mu.Lock()
+	gone := slices.Collect(maps.Keys(f.gone))
+	f.mu.Unlock()
+	for _, m := range append(f.all(), gone...) {
 		m.mu.Lock()
 		server += len(m.conns)
 		if !m.beyond(now) {
