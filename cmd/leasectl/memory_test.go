@@ -293,3 +293,24 @@ func TestHelpHasExamplesAndExitCodes(t *testing.T) {
 		require.Contains(t, r.out, "leasectl "+command)
 	}
 }
+
+// A budget whose record was written by something else is told, and hides no
+// other.
+func TestABudgetOfSomethingElseHidesNoOther(t *testing.T) {
+	for _, value := range []int64{-1, 0, 1 << 40, 1 << 62, -1 << 62} {
+		m := filled(t, "good", 30, 0, process{id: "A", leases: 7})
+		fill(t, m, "bad", 30, 0, process{id: "B", leases: 7})
+		write(t, m, fleet.Change{Key: fleet.BudgetPrefix + "bad", Set: map[string]int64{"shards": value}})
+		for _, args := range [][]string{{"show"}, {"show", "--json"}} {
+			got := inMemory(t.Context(), m, nil, args...)
+			require.Equal(t, exitFailure, got.code, "%d: %s", value, got.err)
+			require.Contains(t, got.out, "good", value)
+			require.Contains(t, got.err, "bad", value)
+		}
+		for _, args := range [][]string{{"show", "--budget", "bad"}, {"limit", "9", "--budget", "bad"}, {"free", "B", "--yes", "--budget", "bad"}} {
+			got := inMemory(t.Context(), m, nil, args...)
+			require.Equal(t, exitFailure, got.code, "%d: %v: %s", value, args, got.err)
+			require.Contains(t, got.err, "written by something else", value)
+		}
+	}
+}

@@ -15,6 +15,8 @@ type view struct {
 	Source  string       `json:"source"`
 	Time    time.Time    `json:"time"`
 	Budgets []budgetView `json:"budgets"`
+
+	refused error // of budgets whose records were written by something else
 }
 
 type budgetView struct {
@@ -63,7 +65,7 @@ func (a *app) show(ctx context.Context, sample time.Duration) error {
 			return err
 		}
 	}
-	return a.print(v)
+	return errors.Join(a.print(v), v.refused)
 }
 
 // watch prints the budgets again and again until ctx ends. What may pass does
@@ -88,6 +90,9 @@ func (a *app) watch(ctx context.Context, every time.Duration) error {
 			last = v
 			if err := a.print(v); err != nil {
 				return err
+			}
+			if v.refused != nil {
+				report(a.err, v.refused)
 			}
 			if !a.json {
 				fmt.Fprintln(a.out)
@@ -132,6 +137,10 @@ func (a *app) look(ctx context.Context, src *source, before *view) (*view, error
 		f, err := fleet.Inspect(ctx, src, name)
 		if errors.Is(err, fleet.ErrNoBudget) && a.budget == "" {
 			continue // removed a moment ago
+		}
+		if errors.Is(err, fleet.ErrRecord) && a.budget == "" {
+			v.refused = errors.Join(v.refused, fmt.Errorf("%s: %w", src.name, err)) // the others are shown
+			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", src.name, err)
