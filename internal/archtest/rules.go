@@ -37,6 +37,7 @@ var layers = []layer{
 	{dir: "lease/fleet", may: []string{"lease", "lease/internal/fifo", "internal/invariant"}},
 	{dir: "lease/dynamolease", may: []string{"lease", "lease/fleet"}, external: aws},
 	{dir: "lease/pglease", may: []string{"lease", "lease/fleet"}, external: []string{"github.com/jackc/"}},
+	{dir: "lease/fleet/fleettest", may: []string{"lease/fleet"}, external: test},
 	{dir: "lease/leasetest", may: []string{"lease"}, external: test},
 
 	{dir: "reservoir", may: []string{"internal/invariant"}},

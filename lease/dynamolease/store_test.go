@@ -1,8 +1,6 @@
 package dynamolease
 
 import (
-	"fmt"
-	"math/rand/v2"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/fleet"
+	"github.com/flightpool/flightpool/lease/fleet/fleettest"
 	"github.com/flightpool/flightpool/lease/leasetest"
 )
 
@@ -32,63 +31,14 @@ func TestLimiterConforms(t *testing.T) {
 	})
 }
 
-// randomChange is a change of few names and values, so that many conditions
-// hold and many do not.
-func randomChange(rng *rand.Rand, seq int64) fleet.Change {
-	small := func() int64 { return int64(rng.IntN(4)) }
-	c := fleet.Change{Key: fmt.Sprint("key", rng.IntN(2))}
-	ids := []string{"A1", "B2", "C3"}
-	id := ids[rng.IntN(len(ids))]
-	entry := fleet.Owner{Leases: small(), Seq: seq, Round: small(), Want: small(), Kept: small()}
-	switch rng.IntN(6) {
-	case 0:
-		c.Absent, c.Set = true, map[string]int64{"used": small(), "round": 1}
-		if rng.IntN(2) == 0 {
-			c.Put = map[string]fleet.Owner{id: entry}
-		}
-	case 1:
-		c.Equal, c.Set = map[string]int64{"round": 1 + small()}, map[string]int64{"round": small(), "limit": small()}
-	case 2:
-		c.NoOwner, c.Put = id, map[string]fleet.Owner{id: entry}
-		c.AtMost, c.Add = map[string]int64{"used": small()}, map[string]int64{"used": entry.Leases}
-	case 3:
-		c.OwnerAt = map[string]int64{id: seq - 1 - small()}
-		c.Put, c.Text = map[string]fleet.Owner{id: entry}, map[string]string{"host": id}
-	case 4:
-		c.OwnerAt = map[string]int64{id: seq - 1 - small()}
-		c.Remove, c.AtMost, c.Add = []string{id}, map[string]int64{"used": 9}, map[string]int64{"used": -small()}
-	default:
-		c.Key, c.Text, c.Set = "free", map[string]string{"name": id}, map[string]int64{"pid": small()}
-	}
-	return c
-}
-
 // DynamoDB's expressions must mean what Change says: random changes have the
 // same answers in a table as in memory.
 func TestTheTableMeansWhatChangesSay(t *testing.T) {
-	for seed := range uint64(200) {
-		rng := rand.New(rand.NewPCG(seed, 1))
+	fleettest.Store(t, 200, func(_ *testing.T, seed uint64) fleet.Store {
 		db := newFakeDB()
 		db.oldish = seed%2 == 1
-		table, memory := newStore(&fakeClient{db}, "t", "Config"), fleet.NewMemory()
-		for seq := range int64(120) {
-			c := randomChange(rng, seq)
-			want, err := memory.Write(t.Context(), c)
-			require.NoError(t, err)
-			got, err := table.Write(t.Context(), c)
-			require.NoError(t, err, "%+v", c)
-			require.Equal(t, want.Done, got.Done, "seed %d: %+v", seed, c)
-			require.Equal(t, want.Record, got.Record, "seed %d: %+v", seed, c)
-		}
-		want, err := memory.Read(t.Context(), "key0", "key1", "free", "none")
-		require.NoError(t, err)
-		got, err := table.Read(t.Context(), "key0", "key1", "free", "none")
-		require.NoError(t, err)
-		require.Equal(t, want, got)
-		one, err := table.Read(t.Context(), "none")
-		require.NoError(t, err)
-		require.Empty(t, one.Records)
-	}
+		return newStore(&fakeClient{db}, "t", "Config")
+	})
 }
 
 type apiError struct{ code, message string }

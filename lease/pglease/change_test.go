@@ -16,6 +16,7 @@ import (
 
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/fleet"
+	"github.com/flightpool/flightpool/lease/fleet/fleettest"
 	"github.com/flightpool/flightpool/lease/leasetest"
 	"github.com/flightpool/flightpool/lease/pglease"
 )
@@ -51,63 +52,16 @@ func more() int {
 	return n
 }
 
-// randomChange is a change of few names and values, so that many conditions
-// hold and many do not.
-func randomChange(rng *rand.Rand, seq int64) fleet.Change {
-	small := func() int64 { return int64(rng.IntN(4)) }
-	c := fleet.Change{Key: fmt.Sprint("key", rng.IntN(2))}
-	ids := []string{"A1", "B2", "it's \\ \"C\"\n"}
-	id := ids[rng.IntN(len(ids))]
-	entry := fleet.Owner{Leases: small(), Seq: seq, Round: small(), Want: small(), Kept: small()}
-	switch rng.IntN(6) {
-	case 0:
-		c.Absent, c.Set = true, map[string]int64{"used": small(), "round": 1}
-		if rng.IntN(2) == 0 {
-			c.Put = map[string]fleet.Owner{id: entry}
-		}
-	case 1:
-		c.Equal, c.Set = map[string]int64{"round": 1 + small()}, map[string]int64{"round": small(), "limit": 1<<62 + small()}
-	case 2:
-		c.NoOwner, c.Put = id, map[string]fleet.Owner{id: entry}
-		c.AtMost, c.Add = map[string]int64{"used": small()}, map[string]int64{"used": entry.Leases}
-	case 3:
-		c.OwnerAt = map[string]int64{id: seq - 1 - small()}
-		c.Put, c.Text = map[string]fleet.Owner{id: entry}, map[string]string{"host": id}
-	case 4:
-		c.OwnerAt = map[string]int64{id: seq - 1 - small()}
-		c.Remove, c.AtMost, c.Add = []string{id}, map[string]int64{"used": 9}, map[string]int64{"used": -small()}
-	default:
-		c.Key, c.Text, c.Set = "free", map[string]string{"name": id}, map[string]int64{"pid": small()}
-		c.Expires = time.Now().Add(time.Hour)
-	}
-	return c
-}
-
-// Random changes have the same answers in a table as in memory.
+// Random changes have the same answers in a table as in memory, and the clock
+// is the server's.
 func TestTheTableMeansWhatChangesSay(t *testing.T) {
 	pool := connect(t, server.DSN())
-	for seed := range uint64(2 * more()) {
-		rng := rand.New(rand.NewPCG(seed, 1))
-		stored, memory := newStore(t, pool, newTable(t)), fleet.NewMemory()
-		for seq := range int64(120) {
-			c := randomChange(rng, seq)
-			want, err := memory.Write(t.Context(), c)
-			require.NoError(t, err)
-			got, err := stored.Write(t.Context(), c)
-			require.NoError(t, err, "%+v", c)
-			require.Equal(t, want.Done, got.Done, "seed %d: %+v", seed, c)
-			require.Equal(t, want.Record, got.Record, "seed %d: %+v", seed, c)
-		}
-		want, err := memory.Read(t.Context(), "key0", "key1", "free", "none")
-		require.NoError(t, err)
-		got, err := stored.Read(t.Context(), "key0", "key1", "free", "none")
-		require.NoError(t, err)
-		require.Equal(t, want.Records, got.Records)
-		one, err := stored.Read(t.Context(), "none")
-		require.NoError(t, err)
-		require.Empty(t, one.Records)
-		require.WithinDuration(t, time.Now(), one.Now, 10*time.Second)
-	}
+	fleettest.Store(t, uint64(2*more()), func(t *testing.T, _ uint64) fleet.Store {
+		return newStore(t, pool, newTable(t))
+	})
+	none, err := newStore(t, pool, newTable(t)).Read(t.Context(), "none")
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now(), none.Now, 10*time.Second)
 }
 
 // A history is what really happened to a table's records, as the server tells.
@@ -236,7 +190,7 @@ func TestConcurrentWritersMakeOneHistory(t *testing.T) {
 				rng := rand.New(rand.NewPCG(uint64(w), 2))
 				for i := range int64(50 * more()) {
 					tag := w*1_000_000 + i + 1
-					h.write(t.Context(), store, tag, randomChange(rng, i))
+					h.write(t.Context(), store, tag, fleettest.RandomChange(rng, i))
 				}
 			})
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/lease/fleet"
+	"github.com/flightpool/flightpool/lease/fleet/fleettest"
 	"github.com/flightpool/flightpool/lease/pglease"
 )
 
@@ -192,7 +193,7 @@ func TestUnderFaultsTheHistoryIsStillOne(t *testing.T) {
 					cancel()
 					ctx, cancel = context.WithTimeout(t.Context(), 10*time.Second)
 				}
-				h.write(ctx, store, n*1_000_000+i+1, randomChange(rng, i))
+				h.write(ctx, store, n*1_000_000+i+1, fleettest.RandomChange(rng, i))
 				cancel()
 			}
 		})
