@@ -27,6 +27,7 @@ import (
 type sqlPlay struct {
 	r      rig
 	db     *sql.DB
+	table  string
 	values []*sqlSaid
 	tx     *sqlTx
 	txs    []*sqlTx
@@ -96,7 +97,7 @@ func (p *sqlPlay) on() sqlOn {
 
 func (p *sqlPlay) exec() {
 	p.insert("Exec", func(ctx context.Context, v int) error {
-		done, err := p.on().ExecContext(ctx, fmt.Sprintf("INSERT INTO t VALUES (%d)", v))
+		done, err := p.on().ExecContext(ctx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", p.table, v))
 		return p.affects(done, err)
 	})
 }
@@ -113,7 +114,7 @@ func (p *sqlPlay) affects(done sql.Result, err error) error {
 
 func (p *sqlPlay) execArgs() {
 	p.insert("Exec with arguments", func(ctx context.Context, v int) error {
-		done, err := p.on().ExecContext(ctx, "INSERT INTO t VALUES (?)", v)
+		done, err := p.on().ExecContext(ctx, "INSERT INTO "+p.table+" VALUES (?)", v)
 		return p.affects(done, err)
 	})
 }
@@ -162,7 +163,7 @@ func (p *sqlPlay) row() {
 func (p *sqlPlay) prepared() {
 	var stmt *sql.Stmt
 	err := p.in("Prepare", callLimit, func(ctx context.Context) (err error) {
-		stmt, err = p.on().PrepareContext(ctx, "INSERT INTO t VALUES (?)")
+		stmt, err = p.on().PrepareContext(ctx, "INSERT INTO "+p.table+" VALUES (?)")
 		return err
 	})
 	if err != nil {
@@ -235,7 +236,7 @@ func (p *sqlPlay) onConn() {
 		return
 	}
 	p.insert("Conn.Exec", func(ctx context.Context, v int) error {
-		done, err := cn.ExecContext(ctx, "INSERT INTO t VALUES (?)", v)
+		done, err := cn.ExecContext(ctx, "INSERT INTO "+p.table+" VALUES (?)", v)
 		return p.affects(done, err)
 	})
 	p.beginOn(cn)
@@ -244,7 +245,7 @@ func (p *sqlPlay) onConn() {
 		p.commit()
 	}
 	p.insert("Conn.Exec", func(ctx context.Context, v int) error {
-		done, err := cn.ExecContext(ctx, fmt.Sprintf("INSERT INTO t VALUES (%d)", v))
+		done, err := cn.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", p.table, v))
 		return p.affects(done, err)
 	})
 	_ = p.in("Conn.Close", lateTimeout, func(context.Context) error { return cn.Close() })
@@ -297,10 +298,10 @@ func performSQL(t *testing.T, kind string, profile testserver.Profile, program s
 		defer func() { require.NoError(t, s.Close()) }()
 		r := rig{t, s}
 		judge := r.pool("native")
-		r.update(judge, "CREATE TABLE t (v BIGINT)")
+		r.update(judge, "CREATE TABLE "+tableOf(profile)+" (v BIGINT)")
 		pool, err := r.tryPool(kind)
 		require.NoError(t, err)
-		p := &sqlPlay{r: r, db: OpenDB(pool)}
+		p := &sqlPlay{r: r, db: OpenDB(pool), table: tableOf(profile)}
 		var set *testserver.SetFault
 		if f.effect != "" {
 			set = s.Faults().Set(testserver.Fault{On: f.on, After: f.after, Skip: f.skip, Times: 1, Do: sqlEffects[f.effect]})
@@ -318,7 +319,7 @@ func performSQL(t *testing.T, kind string, profile testserver.Profile, program s
 		time.Sleep(31 * time.Minute) // SwanLake's sessions end after 15 minutes, in a round of its janitor
 		synctest.Wait()
 		stored := map[int]int{}
-		rows, err := judge.Query(r.Context(), "SELECT * FROM t")
+		rows, err := judge.Query(r.Context(), "SELECT * FROM "+tableOf(profile))
 		require.NoError(t, err)
 		for _, v := range r.values(rows) {
 			n, err := strconv.Atoi(v)
@@ -327,12 +328,29 @@ func performSQL(t *testing.T, kind string, profile testserver.Profile, program s
 		}
 		rows.Release()
 		p.judge(stored)
+		if f.effect == "" {
+			p.allWell()
+		}
 		if now := s.Ledger().Snapshot(); now.Transactions > 0 || now.Conns > 2 {
 			p.wrong("left on the server: %v", now)
 		}
 		broken = p.broken
 	})
 	return broken, struck
+}
+
+// allWell is for programs without a fault.
+func (p *sqlPlay) allWell() {
+	for _, s := range p.values {
+		if s.err != nil {
+			p.wrong("%d: %v", s.value, s.err)
+		}
+	}
+	for _, tx := range p.txs {
+		if tx.err != nil {
+			p.wrong("%s: %v", tx.end, tx.err)
+		}
+	}
 }
 
 func (p *sqlPlay) judge(stored map[int]int) {

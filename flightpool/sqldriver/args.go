@@ -3,6 +3,7 @@ package sqldriver
 import (
 	"database/sql/driver"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,8 +24,9 @@ func (c *conn) CheckNamedValue(arg *driver.NamedValue) error {
 	return nil
 }
 
-// bindRow makes one row of parameters. It is nil without arguments.
-func bindRow(args []driver.NamedValue) (arrow.RecordBatch, error) {
+// bindRow makes one row of parameters, of which the server may have told the
+// types. It is nil without arguments.
+func bindRow(args []driver.NamedValue, told *arrow.Schema) (arrow.RecordBatch, error) {
 	if len(args) == 0 {
 		return nil, nil
 	}
@@ -37,6 +39,9 @@ func bindRow(args []driver.NamedValue) (arrow.RecordBatch, error) {
 		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("parameter %d: %w", arg.Ordinal, err))
+		}
+		if err == nil && isFine(arg.Value) && takesNanoseconds(told, i) {
+			t = arrow.FixedWidthTypes.Timestamp_ns
 		}
 		fields[i] = arrow.Field{Name: strconv.Itoa(arg.Ordinal), Type: t, Nullable: true}
 	}
@@ -81,15 +86,32 @@ func typeOf(v any) (arrow.DataType, error) {
 		}
 		return arrow.BinaryTypes.Binary, nil
 	case time.Time:
-		if v.Nanosecond()%1000 != 0 {
-			return arrow.FixedWidthTypes.Timestamp_ns, nil
-		}
 		return arrow.FixedWidthTypes.Timestamp_us, nil
 	case time.Duration:
 		return arrow.FixedWidthTypes.Duration_ns, nil
 	default:
 		return nil, fmt.Errorf("a value of type %T cannot be sent", v)
 	}
+}
+
+// isFine says that v is a time which microseconds do not tell exactly. Few servers
+// have finer ones, so that it takes their word for nanoseconds.
+func isFine(v any) bool {
+	at, ok := v.(time.Time)
+	return ok && at.Nanosecond()%1000 != 0
+}
+
+func anyFine(args []driver.NamedValue) bool {
+	return slices.ContainsFunc(args, func(arg driver.NamedValue) bool { return isFine(arg.Value) })
+}
+
+// takesNanoseconds says that the server has told a parameter to be of nanoseconds.
+func takesNanoseconds(told *arrow.Schema, i int) bool {
+	if told == nil || i >= told.NumFields() {
+		return false
+	}
+	t, ok := told.Field(i).Type.(*arrow.TimestampType)
+	return ok && t.Unit == arrow.Nanosecond
 }
 
 // appendValue appends a value of which typeOf knows the type.

@@ -109,7 +109,15 @@ func (c *conn) Close() error {
 
 // QueryContext is part of driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	params, err := bindRow(args)
+	if anyFine(args) { // the server tells the types of parameters when it prepares
+		st, err := c.prepare(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		defer st.release()
+		return st.QueryContext(ctx, args)
+	}
+	params, err := bindRow(args, nil)
 	if err != nil {
 		return nil, badArgument("Query", err)
 	}
@@ -126,7 +134,15 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 // ExecContext is part of driver.ExecerContext. Rows that a statement returns
 // are read and dropped.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	params, err := bindRow(args)
+	if anyFine(args) { // as in QueryContext
+		st, err := c.prepare(ctx, query)
+		if err != nil {
+			return nil, err
+		}
+		defer st.release()
+		return st.ExecContext(ctx, args)
+	}
+	params, err := bindRow(args, nil)
 	if err != nil {
 		return nil, badArgument("Exec", err)
 	}

@@ -23,8 +23,9 @@
 // Beside the types of database/sql they may be of every integer and float type,
 // time.Duration and session.Decimal. A time.Time goes as the instant it is, in UTC:
 // for a column without a zone the server makes it one of the session's own zone. It
-// goes in microseconds, or in nanoseconds where it has such, as time.Now() does, which
-// servers of microseconds may refuse: truncate it to what the column holds.
+// goes in microseconds. One that is finer, as time.Now() is, has its nanoseconds cut
+// off, as drivers of PostgreSQL do it, unless the server says that the parameter is of
+// nanoseconds: then they go with it.
 //
 // # Values
 //

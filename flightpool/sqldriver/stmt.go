@@ -13,6 +13,14 @@ func (c *conn) Prepare(query string) (driver.Stmt, error) { return c.PrepareCont
 
 // PrepareContext is part of driver.ConnPrepareContext.
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	st, err := c.prepare(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return st, nil
+}
+
+func (c *conn) prepare(ctx context.Context, query string) (*stmt, error) {
 	if err := c.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -67,7 +75,7 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 }
 
 func (s *stmt) update(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	params, err := bindRow(args)
+	params, err := bindRow(args, s.q.ParameterSchema())
 	if err != nil {
 		return nil, badArgument("Stmt", err)
 	}
@@ -82,7 +90,7 @@ func (s *stmt) update(ctx context.Context, args []driver.NamedValue) (driver.Res
 }
 
 func (s *stmt) run(ctx context.Context, args []driver.NamedValue) (*flightpool.QueryResult, error) {
-	params, err := bindRow(args)
+	params, err := bindRow(args, s.q.ParameterSchema())
 	if err != nil {
 		return nil, badArgument("Stmt", err)
 	}
@@ -108,6 +116,8 @@ func (s *stmt) Exec([]driver.Value) (driver.Result, error) { return nil, driver.
 // call of the connection, or with its session: Close has no context to wait with,
 // and database/sql calls it before a call of its user's returns.
 func (s *stmt) Close() error {
-	s.conn.closed = append(s.conn.closed, s.q)
+	s.release()
 	return nil
 }
+
+func (s *stmt) release() { s.conn.closed = append(s.conn.closed, s.q) }

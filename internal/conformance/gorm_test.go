@@ -38,7 +38,6 @@ func TestGormWorks(t *testing.T) {
 	db, err := gorm.Open(postgres.New(postgres.Config{Conn: pool}), &gorm.Config{
 		DisableNestedTransaction: true, // no savepoints
 		PrepareStmt:              true,
-		NowFunc:                  func() time.Time { return time.Now().Truncate(time.Microsecond) }, // as DuckDB has it
 		Logger:                   logger.Discard,
 	})
 	require.NoError(t, err)

@@ -187,3 +187,45 @@ func TestParametersOfSQL(t *testing.T) {
 		})
 	}
 }
+
+// TestATimeOfNowIsStored sends times with nanoseconds, which DuckDB has not with a
+// zone: what a column cannot hold is cut off, and what it could hold is not.
+func TestATimeOfNowIsStored(t *testing.T) {
+	addr, _ := startDuckDB(t)
+	at := time.Date(2026, 7, 1, 2, 3, 4, 123_456_789, time.FixedZone("", 3600))
+	whole := at.Truncate(time.Microsecond)
+	for _, backend := range []string{"native", "open", "new"} {
+		t.Run(backend, func(t *testing.T) {
+			db := sqldriver.OpenDB(poolOf(t, backend, addr))
+			defer func() { require.NoError(t, db.Close()) }()
+			_, err := db.ExecContext(t.Context(), "CREATE OR REPLACE TABLE times (a TIMESTAMP, b TIMESTAMPTZ)")
+			require.NoError(t, err)
+			done, err := db.ExecContext(t.Context(), "INSERT INTO times VALUES (?, ?)", at, at)
+			require.NoError(t, err)
+			n, err := done.RowsAffected()
+			require.NoError(t, err)
+			require.EqualValues(t, 1, n)
+			tx, err := db.BeginTx(t.Context(), nil)
+			require.NoError(t, err)
+			stmt, err := tx.PrepareContext(t.Context(), "INSERT INTO times VALUES (?, ?) RETURNING b")
+			require.NoError(t, err)
+			var back time.Time
+			require.NoError(t, stmt.QueryRowContext(t.Context(), time.Now(), at).Scan(&back))
+			require.True(t, back.Equal(whole), "%v", back)
+			require.NoError(t, tx.QueryRowContext(t.Context(), "SELECT b FROM times WHERE b <= ? LIMIT 1", time.Now()).Scan(&back))
+			require.NoError(t, tx.Commit())
+			var rows int
+			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT count(*) FROM times WHERE b = ?", at).Scan(&rows))
+			require.Equal(t, 2, rows)
+			require.NoError(t, db.QueryRowContext(t.Context(), "SELECT ?", at).Scan(&back))
+			require.True(t, back.Equal(whole), "%v", back)
+
+			_, err = db.ExecContext(t.Context(), "CREATE OR REPLACE TABLE fine (a TIMESTAMP_NS)")
+			require.NoError(t, err)
+			_, err = db.ExecContext(t.Context(), "INSERT INTO fine VALUES (?)", at)
+			require.ErrorContains(t, err, "ns", "the server could keep all of it without a zone")
+			_, err = db.ExecContext(t.Context(), "INSERT INTO fine VALUES (?)", whole)
+			require.NoError(t, err)
+		})
+	}
+}
