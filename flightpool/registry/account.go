@@ -10,9 +10,9 @@ import (
 // keeps is what m has when what it gives up is gone.
 func (m *member) keeps() int { return m.held - m.yielding }
 
-// full says that m has all that it may have, connections of old generations included,
-// for which the reservoir of the present one does not ask.
-func (m *member) full() bool { return m.held >= m.size }
+// full says that m's user has all that he may have, connections of old generations
+// and of removed pools included, for which the present reservoir does not ask.
+func (m *member) full() bool { return m.held+m.past >= m.size }
 
 // update takes account of a member whose callers, tickets or connections have
 // changed. The caller holds mu.
@@ -42,10 +42,10 @@ func (s *share) tallyOf(m *member) (t tally) {
 	}
 	if m.needs {
 		t.waiting = 1
-		if m.held < m.size {
+		if !m.full() {
 			t.wanted = len(m.tickets)
 		}
-		if m.held == 0 && len(m.tickets) > 0 {
+		if m.held == 0 && !m.full() && len(m.tickets) > 0 {
 			t.without = 1
 		}
 	}

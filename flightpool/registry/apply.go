@@ -124,8 +124,14 @@ func (s *Statement) onMapping(d *ServerDefinition) error {
 	}
 	m.Options = maps.Clone(m.Options)
 	var faults []error
+	named := map[string]bool{}
 	for _, o := range s.Options {
-		if err := s.allowed(o, m.has(o.Name), !m.has(o.Name)); err != nil {
+		err := s.allowed(o, m.has(o.Name), !m.has(o.Name))
+		if named[o.Name] = true; named["user"] && named["username"] {
+			err = errors.New("user and username are the same: leave out one of them")
+			delete(named, o.Name)
+		}
+		if err != nil {
 			faults = append(faults, &DDLError{o.Position, err.Error()})
 			continue
 		}

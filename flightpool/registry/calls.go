@@ -14,13 +14,32 @@ import (
 )
 
 // Do makes a call on a user's pool of a Flight SQL server: for the calls of
-// flightpool.FlightSQLPool that the registry does not have itself. fn must not
-// keep the pool. It is called again, on the pool's successor, when it fails with
-// ErrClosed because the pool was replaced before anything was sent.
+// flightpool.FlightSQLPool that the registry does not have itself. fn is called at
+// most once and must not keep the pool, which is not closed before fn returns: what
+// replaces or removes it waits for that as for a loan.
 func (r *Registry) Do(ctx context.Context, server, user string, fn func(p *flightpool.FlightSQLPool) error) error {
-	_, err := onPool(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (struct{}, error) { return struct{}{}, fn(p) }, nil)
-	return err
+	var failed error
+	_, err := routed(ctx, r, server, user, func(u *userPool, g *current) (struct{}, error) {
+		f, ok := g.generation.(flightGeneration)
+		switch {
+		case !ok:
+			return struct{}{}, errNotFlight
+		case !u.enter(g, f.calls):
+			return struct{}{}, ErrClosed // the call goes to the successor
+		}
+		defer f.calls.done()
+		if err := fn(f.pool); err != nil { // it may have done something, whatever the error is: it is not repeated
+			failed = u.explain(ctx, err)
+		}
+		return struct{}{}, nil
+	})
+	if err != nil {
+		return err
+	}
+	return failed
 }
+
+var errNotFlight = fmt.Errorf("%w: borrow a connection with Acquire", ErrWrongKind)
 
 // flight makes a call that is one statement, and counts it when it was sent.
 func flight[T any](ctx context.Context, r *Registry, server, user string, call func(p *flightpool.FlightSQLPool) (T, error)) (T, error) {
@@ -49,7 +68,7 @@ func onPool[T any](ctx context.Context, r *Registry, server, user string, call f
 		f, ok := g.generation.(flightGeneration)
 		if !ok {
 			var none T
-			return none, fmt.Errorf("%w: borrow a connection with Acquire", ErrWrongKind)
+			return none, errNotFlight
 		}
 		if done == nil {
 			return call(f.pool)

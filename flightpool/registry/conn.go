@@ -67,7 +67,9 @@ const settleTime = 5 * time.Second
 
 // Release gives the connection back, after what the session left was taken back.
 // A connection that is broken or cannot be cleaned is closed, which is not the
-// borrower's error. A second call answers ErrReleased and does nothing.
+// borrower's error. Rows and transactions of SQL that are still open hold it up, for
+// 5s at most; then the connection is closed, and a goroutine waits on for their end.
+// A second call answers ErrReleased and does nothing.
 func (c *Conn) Release() error { return c.finish(nil) }
 
 // Fail gives the connection back to be closed. reason says what is wrong with it.
@@ -93,7 +95,7 @@ func (c *Conn) finish(reason error) error {
 	if reason == nil {
 		reason = sqlconn.ReturnWithin(settleTime, c.sql)
 	} else {
-		go func() { _ = c.sql.Close() }() // it waits for rows that nobody reads any more
+		sqlconn.Abandon(c.sql)
 	}
 	if reason != nil {
 		return loanError(c.loan.Discard(reason))

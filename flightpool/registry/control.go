@@ -22,7 +22,7 @@ func (s *share) allow(m *member) {
 func (s *share) room(m *member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.shut && (s.fits(m, true) || m.held == 0) // who has none may take an idle one of another's
+	return !s.shut && (s.fits(m, true) || m.held == 0 && !m.full()) // who has none may take an idle one of another's
 }
 
 // numbers are the connections that exist, of them m's, and the bound.

@@ -180,3 +180,15 @@ func FuzzParseServerDDL(f *testing.F) {
 		}
 	})
 }
+
+// user and username are one, so that order must not decide.
+func TestAMappingNamesItsUserOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		define(t, g, nil)
+		for _, options := range []string{"user 'x', username 'y'", "username 'y', password 'z', user 'x'"} {
+			err := g.ApplyDDL(t.Context(), "CREATE USER MAPPING FOR z SERVER s OPTIONS ("+options+")")
+			require.ErrorContains(t, err, "user and username are the same")
+		}
+		require.NoError(t, g.ApplyDDL(t.Context(), "CREATE USER MAPPING FOR z SERVER s OPTIONS (username 'y')"))
+	})
+}

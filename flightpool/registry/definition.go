@@ -46,8 +46,8 @@ type ServerDefinition struct {
 	// the others do (0). When all users' do not fit into MaxConnections, each has
 	// an equal part of it.
 	ReservedConnections int
-	// UserMaxConnections bounds those of one user (MaxConnections). What is on loan
-	// of a pool that was removed, by CloseAll or with its mapping, is not counted.
+	// UserMaxConnections bounds those of one user (MaxConnections), what is still on
+	// loan of a pool that was removed, by CloseAll or with its mapping, included.
 	UserMaxConnections int
 	// MaxConcurrentOpens bounds the connections of the server that are being
 	// opened at a time (8).

@@ -71,7 +71,7 @@
 //	registry, turns, check, operate   servers; what is done to them
 //	acquire, conn, calls        the way of a call
 //	server, making, userpool, generation, traffic   a server's users, and their pools
-//	share, control, account, ranking   the bound, and what is known of its users
+//	share, members, control, account, ranking   the bound, and what is known of its users
 //	divide, take, drains        its division: who gets a slot, who gives one up
 //	health, probe, keeper, turned, tasks   whether a server works; the goroutine
 //	stats, counters, past, histogram, arrow   what all of it is and has done

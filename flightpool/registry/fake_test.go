@@ -25,6 +25,7 @@ type fake struct {
 	slow  time.Duration // how long a close takes
 	down  bool          // refuses connections and breaks the open ones
 	stuck bool          // accepts nothing and refuses nothing
+	wild  bool          // its driver panics
 	ping  time.Duration // how long one takes
 
 	restarts int // connections from before are broken
@@ -136,7 +137,20 @@ func (c *conn) ask(query string) {
 func (c *conn) Prepare(string) (driver.Stmt, error) { return nil, errors.New("no statements here") }
 func (c *conn) Begin() (driver.Tx, error)           { return nil, errors.New("no transactions here") }
 
+func (c *conn) ResetSession(context.Context) error { c.ask("reset session"); return nil }
+
+// panics does, if the server is said to.
+func (c *conn) panics() {
+	c.f.mu.Lock()
+	wild := c.f.wild
+	c.f.mu.Unlock()
+	if wild {
+		panic("the driver's")
+	}
+}
+
 func (c *conn) Ping(ctx context.Context) error {
+	c.panics()
 	c.f.mu.Lock()
 	takes := c.f.ping
 	c.f.pings++
@@ -149,6 +163,7 @@ func (c *conn) Ping(ctx context.Context) error {
 
 // ExecContext of a duration takes that long.
 func (c *conn) ExecContext(ctx context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
+	c.panics()
 	c.ask(query)
 	if d, err := time.ParseDuration(query); err == nil {
 		if err := sleep(ctx, d); err != nil {
@@ -160,6 +175,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, _ []driver.NamedVa
 
 // QueryContext answers with the user that the connection belongs to.
 func (c *conn) QueryContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
+	c.panics()
 	c.ask(query)
 	if err := c.broken(); err != nil {
 		return nil, err

@@ -68,3 +68,44 @@ func TestCallsOfTheFlightPoolAreRefusedOnOtherKinds(t *testing.T) {
 		require.ErrorIs(t, err, registry.ErrWrongKind)
 	})
 }
+
+// What Do calls runs once, whatever happens to the pool meanwhile.
+func TestDoIsNotRepeatedWhenItsPoolIsReplaced(t *testing.T) {
+	changes := map[string]func(t *testing.T, r *registry.Registry) error{
+		"update": func(t *testing.T, r *registry.Registry) error {
+			return r.ApplyDDL(t.Context(), "ALTER SERVER s OPTIONS (ADD host 'x')")
+		},
+		"close all": func(t *testing.T, r *registry.Registry) error {
+			go func() { _ = r.CloseAll(context.Background(), "s") }() // waits for Do
+			return nil
+		},
+	}
+	for name, change := range changes {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
+				require.NoError(t, err)
+				defer func() { require.NoError(t, srv.Close()) }()
+				r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{flightKind(srv)}})
+				require.NoError(t, err)
+				defer func() { require.NoError(t, r.Close(t.Context())) }()
+				require.NoError(t, r.Register(t.Context(), registry.ServerDefinition{Name: "s", Kind: "flightsql", Users: map[string]registry.UserMapping{"a": {}}}))
+				calls := 0
+				require.NoError(t, r.Do(t.Context(), "s", "a", func(p *flightpool.FlightSQLPool) error {
+					calls++
+					require.NoError(t, p.Ping(t.Context()))
+					require.NoError(t, change(t, r))
+					synctest.Wait()
+					return p.Ping(t.Context())
+				}))
+				require.Equal(t, 1, calls)
+				require.ErrorIs(t, r.Do(t.Context(), "s", "a", func(*flightpool.FlightSQLPool) error { calls++; return registry.ErrClosed }), registry.ErrClosed)
+				require.Equal(t, 2, calls)
+				synctest.Wait()
+				st, err := r.ServerStats("s")
+				require.NoError(t, err)
+				require.LessOrEqual(t, st.Total, 1, "the old pool is closed")
+			})
+		})
+	}
+}

@@ -119,7 +119,7 @@ func (g *sqlGeneration) close(ctx context.Context) error {
 	late, cancel := lenient(ctx)
 	defer cancel()
 	closed := make(chan error, 1)
-	go func() { closed <- c.Close() }()
+	go guarded(func() (struct{}, error) { return struct{}{}, c.Close() }, func(_ struct{}, err error) { closed <- err })
 	select {
 	case closing := <-closed:
 		return errjoin.Join(err, closing)
@@ -130,10 +130,14 @@ func (g *sqlGeneration) close(ctx context.Context) error {
 
 type flightGeneration struct {
 	pooled[session.Conn]
-	pool *flightpool.FlightSQLPool
+	pool  *flightpool.FlightSQLPool
+	calls *tasks // of Do
 }
 
-func (g flightGeneration) close(ctx context.Context) error { return g.pool.Close(ctx) }
+func (g flightGeneration) close(ctx context.Context) error {
+	g.calls.wait(ctx)
+	return g.pool.Close(ctx)
+}
 
 // build makes a user's pool. It connects to nothing: tune lets it begin.
 func (u *userPool) build(ctx context.Context, k Kind, d *ServerDefinition, f fixed) (generation, error) {
@@ -205,7 +209,7 @@ func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition,
 	if err != nil {
 		return nil, err
 	}
-	return flightGeneration{pooled[session.Conn]{pool.Reservoir()}, pool}, nil
+	return flightGeneration{pooled[session.Conn]{pool.Reservoir()}, pool, &tasks{}}, nil
 }
 
 // memberLeases lets a Flight pool ask its user's share for slots.

@@ -48,6 +48,9 @@ func (s *server) round(now time.Time) time.Time {
 		}
 	}
 	if unused := s.def.Load().UserIdleTimeout; unused > 0 {
+		if soon := now.Add(unused / 4); s.sweepAt.After(soon) {
+			s.sweepAt = soon // the time was shortened
+		}
 		if !now.Before(s.sweepAt) {
 			s.sweep(now, unused)
 			s.sweepAt = now.Add(max(unused/4, time.Millisecond))

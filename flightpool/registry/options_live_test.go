@@ -116,8 +116,23 @@ var liveEffects = map[string]liveEffect{
 		require.NoError(t, err)
 		return !slices.ContainsFunc(all, func(c registry.ConnectionStats) bool { return c.User == "b" && !c.OpenedAt.After(born) })
 	}},
-	"user_idle_timeout": {to: "12s", seen: func(t *testing.T, g *rig, _ *fake) bool {
-		time.Sleep(4 * time.Minute)
+	"reset_on_release": {to: "true", seen: func(t *testing.T, g *rig, f *fake) bool {
+		_, statements := asked(f, func() { use(t, g, "a") })
+		return statements["reset session"] > 0
+	}},
+	"warmup_connections": {to: "4", set: everybody, seen: func(t *testing.T, g *rig, f *fake) bool {
+		use(t, g, "z")                  // whose pool is made after the change
+		return f.users("remote z") >= 4 // the first caller's own may come on top
+	}},
+	"warmup_on_create": {
+		to: "false", set: func(d *registry.ServerDefinition) { everybody(d); d.WarmupConnections = 4 },
+		seen: func(t *testing.T, g *rig, f *fake) bool {
+			use(t, g, "z")
+			return f.users("remote z") == 1
+		},
+	},
+	"user_idle_timeout": {to: "12s", set: func(d *registry.ServerDefinition) { d.UserIdleTimeout = 24 * time.Hour }, seen: func(t *testing.T, g *rig, _ *fake) bool {
+		time.Sleep(20 * time.Second)
 		users, err := g.UserStats("s")
 		require.NoError(t, err)
 		return len(users) == 0
@@ -214,11 +229,9 @@ var liveEffects = map[string]liveEffect{
 	"host": {to: "another", seen: func(t *testing.T, g *rig, f *fake) bool { use(t, g, "a"); return f.read(&f.opens) == 2 }},
 }
 
-// These do nothing that could be seen here.
-var unseen = map[string]string{
-	"reset_on_release":   "the fake's kind has nothing to reset with but ROLLBACK, which is always sent",
-	"warmup_connections": "pools are warmed when they are made, which may have been before",
-	"warmup_on_create":   "the pools of the named users are warm when it is changed",
+// everybody may come, and begins with a pool that is made then.
+func everybody(d *registry.ServerDefinition) {
+	d.Users[registry.Public] = registry.UserMapping{User: "remote z"}
 }
 
 func validating(d *registry.ServerDefinition) { d.ValidateOnAcquire = true }

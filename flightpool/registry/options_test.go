@@ -32,9 +32,7 @@ func TestEveryOptionChangesLive(t *testing.T) {
 		opens   int
 	}{{inPlace, 2}, {replaces, 3}} {
 		for name, value := range set.options {
-			if unseen[name] == "" {
-				require.Contains(t, liveEffects, name, "its effect is tested")
-			}
+			require.Contains(t, liveEffects, name, "its effect is tested")
 			bubble(t, func(t *testing.T, g *rig) {
 				define(t, g, nil)
 				held, idle := acquire(t, g, "a"), acquire(t, g, "a")

@@ -133,8 +133,9 @@ func (s *server) leave(u *userPool) (drain func(ctx context.Context) error) {
 	s.past.leaving(u)
 	g := u.remove()
 	s.users.Store(&users)
+	s.share.leave(u.member) // before the user's next pool can join
 	s.mu.Unlock()
-	s.share.leave(u.member)
+	s.share.settle()
 	return func(ctx context.Context) error {
 		defer s.behind.done()
 		ctx, cancel := context.WithCancel(ctx)

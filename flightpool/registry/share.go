@@ -45,8 +45,9 @@ type share struct {
 	heir      *share
 
 	members map[*member]struct{}
-	floor   int   // what every member can have whatever the others do
-	sum     tally // over all members
+	gone    map[string][]*member // by user: those that have left and still hold slots
+	floor   int                  // what every member can have whatever the others do
+	sum     tally                // over all members
 	tickets uint64
 
 	needy, wishing ranking    // members with tickets, the poorest first: whose callers wait, and the others
@@ -89,6 +90,7 @@ func (t *tally) add(o tally, sign int) {
 // member is one user's part of a share.
 type member struct {
 	share   *share
+	name    string // the user's
 	pool    lender
 	waiting atomic.Int64 // callers in the queue of its reservoir
 	queued  atomic.Int64 // of its opens, those that have no slot yet
@@ -96,8 +98,10 @@ type member struct {
 	// guarded by share.mu
 	joined  bool
 	held    int
-	opening int // of held
-	size    int // what its reservoir may grow to when nothing is asked of it
+	opening int     // of held
+	past    int     // what the user's removed pools hold: it counts against size
+	heir    *member // of which past it is, where it has left
+	size    int     // what its reservoir may grow to when nothing is asked of it
 	tickets []*ticket
 	counted tally
 
@@ -133,7 +137,7 @@ type ticket struct {
 }
 
 func newShare(d *ServerDefinition) *share {
-	s := &share{members: map[*member]struct{}{}, holders: list.New(), idlers: list.New(), givers: list.New()}
+	s := &share{members: map[*member]struct{}{}, gone: map[string][]*member{}, holders: list.New(), idlers: list.New(), givers: list.New()}
 	poorer := func(a, b *member) bool {
 		if a.full() != b.full() {
 			return b.full() // what does not fit the first then fits nobody
@@ -164,27 +168,6 @@ func (s *share) set(d *ServerDefinition) {
 	s.failFast = d.OnExhausted == flightpool.FailFast && !d.ValidateOnAcquire // else who waits for a check is not known
 	s.refloor()
 	s.note()
-}
-
-func (s *share) join(m *member) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m.share, m.joined = s, true
-	s.members[m] = struct{}{}
-	s.refloor()
-	s.update(m)
-}
-
-// leave takes a member out whose reservoir is closed, or closing: what it still
-// holds goes on counting.
-func (s *share) leave(m *member) {
-	s.mu.Lock()
-	delete(s.members, m)
-	m.joined = false
-	s.expect(m, 0, 0)
-	s.update(m)
-	s.refloor()
-	s.settleAndUnlock()
 }
 
 // admit waits for a slot. It is the Admit of the members' reservoirs.
@@ -229,6 +212,9 @@ func (s *share) free(m *member) {
 	s.held--
 	m.held--
 	s.given(m)
+	if !m.joined {
+		s.lapse(m)
+	}
 	s.note()
 	heir := s.heir
 	s.settleAndUnlock()
@@ -279,19 +265,4 @@ func (s *share) returned(m *member) {
 	if s.over.Load() || s.hungry.Load() && m.waiting.Load() == 0 {
 		s.settle()
 	}
-}
-
-// succeeds lets the slots of an unregistered server count here until they are free.
-func (s *share) succeeds(old *share) {
-	old.mu.Lock()
-	old.heir = s
-	held := old.held
-	old.mu.Unlock()
-	s.inherit(held)
-}
-
-func (s *share) inherit(slots int) {
-	s.mu.Lock()
-	s.inherited += slots
-	s.settleAndUnlock()
 }

@@ -360,3 +360,24 @@ func TestANewCredentialDoesNotDoubleAUsersBound(t *testing.T) {
 		})
 	}
 }
+
+// What a user has on loan of a pool that was removed is his, too.
+func TestARemovedPoolsLoansCountAgainstTheirUsersBound(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		define(t, g, func(d *registry.ServerDefinition) { d.UserMaxConnections, d.AcquireTimeout = 2, time.Second })
+		f := g.fake("s")
+		one, two := acquire(t, g, "a"), acquire(t, g, "a")
+		for range 2 { // the second finds a pool that has nothing itself
+			go func() { _ = g.CloseAll(context.Background(), "s") }()
+			synctest.Wait()
+			require.Zero(t, got(t, g, "a", 3))
+			require.Equal(t, 2, got(t, g, "b", 3), "others are not held up")
+		}
+		require.NoError(t, one.Release())
+		require.Equal(t, 1, got(t, g, "a", 3))
+		require.NoError(t, two.Release())
+		require.Equal(t, 2, got(t, g, "a", 3))
+		synctest.Wait()
+		require.LessOrEqual(t, f.users("remote a"), 2)
+	})
+}

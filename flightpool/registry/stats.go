@@ -211,12 +211,14 @@ func (r *Registry) UserStats(name string) ([]UserStats, error) {
 	for _, user := range slices.Sorted(maps.Keys(users)) {
 		u := users[user]
 		st := u.stats()
-		direct := st.Acquired - min(st.Acquired, st.AcquiredWaited)
+		acquires := u.counters(st).acquires
+		probes := uint64(max(0, u.probes.Load())) //nolint:gosec // not negative
+		direct := st.Acquired - min(st.Acquired, st.AcquiredWaited+probes)
 		waited, waits := time.Duration(u.waited.Load()), u.waits.Load()
 		all = append(all, UserStats{
 			ServerName: name, User: user, RemoteUser: u.gen.Load().fixed.Mapping.User, Pool: u.pool(),
 			Wait: Waits{
-				Mean: mean(waited, st.Acquired), P50: waits.percentile(.5, direct), P90: waits.percentile(.9, direct),
+				Mean: mean(waited, acquires), P50: waits.percentile(.5, direct), P90: waits.percentile(.9, direct),
 				P99: waits.percentile(.99, direct), P999: waits.percentile(.999, direct),
 			},
 		})

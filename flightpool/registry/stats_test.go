@@ -123,3 +123,23 @@ func TestTablesHoldWhatTheStatisticsSay(t *testing.T) {
 		require.NoError(t, a.Release())
 	})
 }
+
+// Checks that are no calls of the user's do not make the waits look shorter.
+func TestProbesAreNoWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		define(t, g, func(d *registry.ServerDefinition) { d.UserIdleTimeout = -1 })
+		f := g.fake("s")
+		f.set(func() { f.dial = time.Second })
+		use(t, g, "a")
+		use(t, g, "a")
+		before, err := g.UserStats("s")
+		require.NoError(t, err)
+		for range 99 {
+			require.NoError(t, g.CheckNow(t.Context(), "s"))
+		}
+		after, err := g.UserStats("s")
+		require.NoError(t, err)
+		require.Equal(t, 500*time.Millisecond, before[0].Wait.Mean)
+		require.Equal(t, before[0].Wait, after[0].Wait)
+	})
+}

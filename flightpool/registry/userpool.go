@@ -57,7 +57,7 @@ type current struct {
 // newUser makes a user's pool that has no generation yet.
 func newUser(s *server, name string, d *ServerDefinition) *userPool {
 	u := &userPool{server: s, name: name, born: time.Now(), active: time.Now()}
-	u.member = &member{pool: u, share: s.share, size: userSize(d)}
+	u.member = &member{name: name, pool: u, share: s.share, size: userSize(d)}
 	u.collect(d)
 	return u
 }
@@ -209,6 +209,18 @@ func (u *userPool) succeed(next *current) (old *current, ok bool) {
 		u.draining = append(u.draining, old.generation)
 	}
 	return old, true
+}
+
+// enter counts a call that keeps a generation open; false: it is not the current one
+// any more.
+func (u *userPool) enter(g *current, calls *tasks) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.removed.Load() || u.gen.Load() != g {
+		return false
+	}
+	calls.add() // INVARIANT: only while current, after which close waits
+	return true
 }
 
 // remove makes the current generation the last one, and one that drains.

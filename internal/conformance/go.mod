@@ -16,6 +16,7 @@ require (
 	google.golang.org/grpc v1.85.0
 	gorm.io/driver/postgres v1.6.0
 	gorm.io/gorm v1.30.0
+	modernc.org/sqlite v1.57.0
 )
 
 require (
@@ -82,7 +83,6 @@ require (
 	modernc.org/libc v1.74.4 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.11.0 // indirect
-	modernc.org/sqlite v1.57.0 // indirect
 )
 
 replace (

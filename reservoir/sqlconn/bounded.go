@@ -21,11 +21,33 @@ func guarded(call func() error, done func(error)) {
 	err := errEnded
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("sqlconn: the driver panicked: %v", p)
+			err = panicked(p)
 		}
 		done(err)
 	}()
 	err = call()
+}
+
+func panicked(p any) error { return fmt.Errorf("sqlconn: the driver panicked: %v", p) }
+
+// caught runs a call of the driver's on its borrower's goroutine. A panic is an
+// error, and the connection is lost: database/sql would keep locks for ever that the
+// end of the loan waits for.
+func caught[T any](c *Conn, call func() (T, error)) (v T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			lost := panicked(p)
+			c.lost.CompareAndSwap(nil, &lost)
+			err = lost
+		}
+	}()
+	return call()
+}
+
+// caughtError is caught for calls that only fail.
+func caughtError(c *Conn, call func() error) error {
+	_, err := caught(c, func() (struct{}, error) { return struct{}{}, call() })
+	return err
 }
 
 // ignored is for guarded where nobody is to be told.

@@ -101,6 +101,10 @@ func ReturnWithin(limit time.Duration, conn *sql.Conn) error {
 	}
 }
 
+// Abandon closes a *sql.Conn whose connection is to be discarded, without waiting for
+// rows and transactions of it. A goroutine remains for those, as of Return.
+func Abandon(conn *sql.Conn) { go guarded(conn.Close, ignored) }
+
 // inside runs f on the connection as a borrower would, uncounted.
 func (c *Conn) inside(ctx context.Context, f func(*sql.Conn) error) error {
 	conn, err := c.target.hub.wrap(ctx, lend(&lent{c: c}))

@@ -1,6 +1,9 @@
 package sqlconn
 
-import "strings"
+import (
+	"errors"
+	"strings"
+)
 
 // A Kind is what the databases do differently.
 type Kind struct {
@@ -9,8 +12,9 @@ type Kind struct {
 	// HealthSQL is a harmless query. Default "SELECT 1".
 	HealthSQL string
 	// RollbackSQL ends a transaction that may be open and does no harm where
-	// none is. Default "ROLLBACK"; where the server refuses that because none is
-	// open, one is begun for it.
+	// none is. Default "ROLLBACK", and, where the server refuses that, "BEGIN" and
+	// "ROLLBACK", for some do when none is open. A server whose BEGIN commits an
+	// open one needs "ROLLBACK" here.
 	RollbackSQL string
 	// ResetSQL then takes back what else a session may have left, one round
 	// trip per element.
@@ -29,6 +33,9 @@ type Kind struct {
 	// second connection, which exists for that moment beside all others. Empty:
 	// the driver itself stops statements.
 	IdentifySQL, StopSQL string
+	// Gone says of an error of the driver's, for drivers that have one of their own
+	// for it, that the connection has gone. Nil: those that Broken knows.
+	Gone func(err error) bool
 }
 
 // The kinds that have more to them than a name.
@@ -36,7 +43,7 @@ var (
 	// PostgreSQL is reset as DISCARD ALL does it, in one round trip, but keeps
 	// what drivers have prepared for themselves. After a statement that drops that,
 	// too, the connection is closed: the driver does not know of it.
-	PostgreSQL = Kind{Name: "postgresql", Traceless: keepsPrepared, ResetSQL: []string{
+	PostgreSQL = Kind{Name: "postgresql", RollbackSQL: plainRollback, Traceless: keepsPrepared, ResetSQL: []string{
 		"SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; " +
 			"SELECT pg_advisory_unlock_all(); DISCARD SEQUENCES; DISCARD TEMP; " +
 			"DO $$ DECLARE s text; BEGIN FOR s IN SELECT name FROM pg_prepared_statements WHERE from_sql " +
@@ -45,7 +52,7 @@ var (
 
 	// MySQL is also MariaDB.
 	MySQL = Kind{
-		Name: "mysql", Traceless: mysqlTraceless,
+		Name: "mysql", RollbackSQL: plainRollback, Traceless: mysqlTraceless, Gone: mysqlGone,
 		IdentifySQL: "SELECT CONNECTION_ID(), CONCAT_WS(':', @@hostname, @@port, @@server_id)", StopSQL: "KILL %s",
 	}
 
@@ -55,22 +62,19 @@ var (
 	// DSQL is Aurora DSQL, which has no temporary objects and no session locks.
 	// After settings were changed, which few do, it is asked to reset them; where
 	// it refuses, the connection is closed.
-	DSQL = Kind{Name: "dsql", ResetSQL: []string{"RESET ALL"}, Stateless: dsqlStateless, Traceless: dsqlTraceless}
+	DSQL = Kind{Name: "dsql", RollbackSQL: plainRollback, ResetSQL: []string{"RESET ALL"}, Stateless: dsqlStateless, Traceless: dsqlTraceless}
 
 	// Firebird needs version 4 for the reset.
-	Firebird = Kind{Name: "firebird", HealthSQL: "SELECT 1 FROM RDB$DATABASE", ResetSQL: []string{"ALTER SESSION RESET"}}
+	Firebird = Kind{Name: "firebird", RollbackSQL: plainRollback, HealthSQL: "SELECT 1 FROM RDB$DATABASE", ResetSQL: []string{"ALTER SESSION RESET"}}
 )
 
-// plainRollback is the default of RollbackSQL.
+// plainRollback is what nearly all servers know.
 const plainRollback = "ROLLBACK"
 
 // withDefaults fills in what the kind leaves open.
 func (k Kind) withDefaults() Kind {
 	if k.HealthSQL == "" {
 		k.HealthSQL = "SELECT 1"
-	}
-	if k.RollbackSQL == "" {
-		k.RollbackSQL = plainRollback
 	}
 	return k
 }
@@ -127,6 +131,18 @@ func mysqlTraceless(sql string) bool {
 	default:
 		return false
 	}
+}
+
+// mysqlGone knows mysql.ErrInvalidConn by its text, for the package need not be there.
+// It is also what an open fails with that is closed before the server has said
+// anything, as by a proxy without a server.
+func mysqlGone(err error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if err.Error() == "invalid connection" {
+			return true
+		}
+	}
+	return false
 }
 
 // dsqlStateless knows reads, changes of data and of the schema.

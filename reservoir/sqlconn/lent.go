@@ -72,7 +72,7 @@ func (l *lent) Ping(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	return l.note(ctx, p.Ping(ctx))
+	return l.note(ctx, caughtError(l.c, func() error { return p.Ping(ctx) }))
 }
 
 func (q queryer) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
@@ -87,14 +87,13 @@ func (q queryer) QueryContext(ctx context.Context, query string, args []driver.N
 func (l *lent) query(ctx context.Context, run func(ctx context.Context) (driver.Rows, error)) (driver.Rows, error) {
 	ctx, stop := l.limited(ctx)
 	rows, err := timed(ctx, l, func() (driver.Rows, error) { return run(ctx) })
-	switch {
-	case stop == nil:
-	case err != nil:
-		stop()
-	default:
-		rows = &limitedRows{rows, stop}
+	if err != nil {
+		if stop != nil {
+			stop()
+		}
+		return nil, err
 	}
-	return rows, err
+	return &lentRows{rows, l.c, stop}, nil
 }
 
 func (e execer) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
@@ -124,7 +123,7 @@ func (l *lent) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 	l.trace(query)
 	l.c.began(ctx)
 	began := time.Now()
-	stmt, err := l.prepare(ctx, query)
+	stmt, err := caught(l.c, func() (driver.Stmt, error) { return l.prepare(ctx, query) })
 	if err != nil {
 		l.count(time.Since(began), err) // a statement that never runs
 		return nil, l.note(ctx, err)
@@ -156,17 +155,30 @@ func (l *lent) Begin() (driver.Tx, error) {
 }
 
 func (l *lent) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	b, ok := l.c.raw.(driver.ConnBeginTx)
-	switch {
-	case ok:
-		tx, err := b.BeginTx(ctx, opts)
-		return tx, l.note(ctx, err)
-	case opts.ReadOnly || opts.Isolation != 0:
-		return nil, errors.New("sqlconn: the driver does not support transaction options")
+	tx, err := caught(l.c, func() (driver.Tx, error) {
+		b, ok := l.c.raw.(driver.ConnBeginTx)
+		switch {
+		case ok:
+			return b.BeginTx(ctx, opts)
+		case opts.ReadOnly || opts.Isolation != 0:
+			return nil, errors.New("sqlconn: the driver does not support transaction options")
+		}
+		return l.c.raw.Begin() //nolint:staticcheck // drivers without BeginTx have nothing else
+	})
+	if err != nil {
+		return nil, l.note(ctx, err)
 	}
-	tx, err := l.c.raw.Begin() //nolint:staticcheck // drivers without BeginTx have nothing else
-	return tx, l.note(ctx, err)
+	return lentTx{tx, l.c}, nil
 }
+
+// lentTx stands before a transaction.
+type lentTx struct {
+	tx driver.Tx
+	c  *Conn
+}
+
+func (t lentTx) Commit() error   { return caughtError(t.c, t.tx.Commit) }
+func (t lentTx) Rollback() error { return caughtError(t.c, t.tx.Rollback) }
 
 // CheckNamedValue asks the driver about an argument.
 func (l *lent) CheckNamedValue(v *driver.NamedValue) error {
@@ -195,7 +207,7 @@ func (l *lent) trace(query string) {
 func timed[T any](ctx context.Context, l *lent, run func() (T, error)) (T, error) {
 	l.c.began(ctx)
 	began := time.Now()
-	v, err := run()
+	v, err := caught(l.c, run)
 	if !errors.Is(err, driver.ErrSkip) {
 		l.count(time.Since(began), err)
 	}

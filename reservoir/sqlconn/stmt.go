@@ -13,6 +13,9 @@ type lentStmt struct {
 	l *lent
 }
 
+// Close closes the driver's statement.
+func (s *lentStmt) Close() error { return caughtError(s.l.c, s.Stmt.Close) }
+
 func (s *lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	return s.l.query(ctx, func(ctx context.Context) (driver.Rows, error) {
 		if q, ok := s.Stmt.(driver.StmtQueryContext); ok {

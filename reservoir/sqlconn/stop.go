@@ -68,7 +68,11 @@ func over(ctx context.Context, err error) bool {
 
 func (c *Conn) valid() bool {
 	v, ok := c.raw.(driver.Validator)
-	return !ok || v.IsValid()
+	if !ok {
+		return true
+	}
+	valid, err := caught(c, func() (bool, error) { return v.IsValid(), nil })
+	return valid && err == nil
 }
 
 // stopOnce begins to stop the latest statement. Close waits for it.

@@ -55,9 +55,6 @@ type Target struct {
 	hub   *Hub
 	cfg   Config
 	limit atomic.Int64 // Config.QueryTimeout, or what was set since
-
-	// begins: the server refuses ROLLBACK outside of a transaction.
-	begins atomic.Bool
 }
 
 // New makes a Target.
@@ -126,6 +123,9 @@ func (t *Target) dial(ctx context.Context) (*Conn, error) {
 		})
 	}()
 	made := func(r result) (*Conn, error) {
+		if gone := t.cfg.Kind.Gone; r.err != nil && gone != nil && gone(r.err) {
+			return nil, fmt.Errorf("%w: %w", driver.ErrBadConn, r.err)
+		}
 		if r.err != nil {
 			return nil, r.err
 		}
@@ -222,21 +222,22 @@ func (t *Target) clean(ctx context.Context, c *Conn) error {
 	return nil
 }
 
-// rollback ends a transaction that may be open. Some servers refuse that where
-// none is: when one can be begun and rolled back, none was.
+// rollback ends a transaction that may be open. Servers of an unknown kind may refuse
+// that where none is: when one can be begun and rolled back, none was. ROLLBACK goes
+// first each time, for elsewhere BEGIN would commit what is open.
 func (t *Target) rollback(ctx context.Context, c *Conn) error {
 	sql := t.cfg.Kind.RollbackSQL
-	if !t.begins.Load() {
-		err := t.run(ctx, c, sql)
-		if err == nil || sql != plainRollback || c.Lost() != nil || ctx.Err() != nil {
-			return err
-		}
+	if sql != "" {
+		return t.run(ctx, c, sql)
+	}
+	err := t.run(ctx, c, plainRollback)
+	if err == nil || c.Lost() != nil || ctx.Err() != nil {
+		return err
 	}
 	begun := t.run(ctx, c, "BEGIN") // an open one refuses it, and is ended now
-	if err := t.run(ctx, c, sql); err != nil {
+	if err := t.run(ctx, c, plainRollback); err != nil {
 		return errors.Join(begun, err)
 	}
-	t.begins.Store(true)
 	return nil
 }
 
