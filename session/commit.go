@@ -40,19 +40,21 @@ func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 // saysRefused reports whether the answer to a COMMIT says that nothing was
 // committed. INTERNAL and UNKNOWN do not by themselves: most servers answer so
 // for what the database refuses, but also when they fail after it has
-// committed. There the text has to speak of a refusal.
+// committed, or lose what they commit on. There the server's own text has to
+// speak of a refusal, and of no such loss.
 func saysRefused(err error) bool {
-	answer, ok := status.FromError(err)
-	if !ok { // of a driver that has classified it
+	var answer interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &answer) { // of a driver that has classified it
 		return true
 	}
-	switch answer.Code() {
+	switch answer.GRPCStatus().Code() {
 	case codes.Internal, codes.Unknown:
 	default:
 		return true
 	}
-	text := strings.ToLower(answer.Message())
-	return slices.ContainsFunc(refusalWords, func(word string) bool { return strings.Contains(text, word) })
+	text := strings.ToLower(answer.GRPCStatus().Message()) // without ours, in which the server's name stands
+	speaks := func(word string) bool { return strings.Contains(text, word) }
+	return slices.ContainsFunc(refusalWords, speaks) && !slices.ContainsFunc(lossWords, speaks)
 }
 
 // refusalWords are what databases say of a COMMIT that they refuse.
@@ -60,6 +62,15 @@ var refusalWords = []string{
 	"failed to commit", "cannot commit", "can't commit", "could not commit", "unable to commit", "commit failed", "not committed",
 	"transactioncontext error", "no transaction", "no active transaction", "not in a transaction",
 	"conflict", "constraint", "abort", "rolled back", "rollback", "serializ", "deadlock", "locked", "refus", "reject",
+}
+
+// lossWords are what servers say when they do not know themselves what has become
+// of a COMMIT, for example because their own database has not answered it.
+var lossWords = []string{
+	"connection refused", "connection reset", "connection closed", "connection was closed", "connection has been closed", "connection is closed", "connection aborted",
+	"connection lost", "lost connection", "connection to server", "connection failure", "connection not open", "no connection", "closed the connection",
+	"terminating connection", "server terminated", "broken pipe", "timed out", "timeout", "could not receive", "could not send", "unexpected eof", "eof detected",
+	"network", "socket", "io error", "i/o error", "after the commit", "after commit", "outcome unknown", "in doubt",
 }
 
 // judgeCommit takes the server's word on a commit, and returns the caller's

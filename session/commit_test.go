@@ -355,3 +355,30 @@ func TestATransactionThatComesLateIsRolledBackOrCostsTheSession(t *testing.T) {
 		})
 	}
 }
+
+// What an INTERNAL answer to a COMMIT means stands in the server's own words: not
+// in its name, and not where they say that the server does not know it either.
+func TestWhatAnInternalAnswerToACommitMeans(t *testing.T) {
+	for text, want := range map[string]error{
+		"duckdb error: TransactionContext Error: Failed to commit: PRIMARY KEY or UNIQUE constraint violation: duplicate key \"1\"": ErrTxAborted,
+		"cannot commit - no transaction is active":       ErrTxAborted,
+		"could not serialize access due to other update": ErrTxAborted,
+		"the index is broken":                            ErrCommitUnknown,
+		"TransactionContext Error: Failed to commit: Failed to commit DuckLake transaction: server closed the connection unexpectedly": ErrCommitUnknown,
+		"commit failed: connection refused":                ErrCommitUnknown,
+		"Failed to commit: IO Error: HTTP PUT: timed out":  ErrCommitUnknown,
+		"aborted after commit: could not write the answer": ErrCommitUnknown,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			answer := &Error{Op: "EndTx", Target: "unlocked.example:1", Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.Internal, text)}
+			r := newRig(t, &fakeConn{failOnce: map[string][]error{"Commit": {answer}}})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			_, err := r.handle.Update(t.Context(), "INSERT 1")
+			must(t, err)
+			err = r.handle.Commit(t.Context())
+			require.ErrorIs(t, err, want, text)
+			require.NotErrorIs(t, err, map[error]error{ErrTxAborted: ErrCommitUnknown, ErrCommitUnknown: ErrTxAborted}[want], text)
+			_ = r.handle.Close()
+		})
+	}
+}
