@@ -30,6 +30,14 @@ func (a *attempt[T]) try(ctx context.Context, step func(ctx context.Context) (T,
 	a.returned = true
 }
 
+// resume goes on in the caller with what has ended the step: a panic or Goexit.
+func (a *attempt[T]) resume() {
+	if a.panicked != nil {
+		panic(a.panicked)
+	}
+	runtime.Goexit()
+}
+
 // await runs a step of the call on the pool's context. It waits no longer than
 // the caller's context and its handle allow: present is false when the caller
 // has left the step, and late is given then what came of it. A panic or Goexit
@@ -75,10 +83,7 @@ func await[T any](c *call, step func(ctx context.Context) (T, error), late func(
 		return a.v, true, a.err
 	}
 	_ = c.finish(outcome{cut: errCallback})
-	if a.panicked != nil {
-		panic(a.panicked)
-	}
-	runtime.Goexit()
+	a.resume()
 	return v, true, nil
 }
 

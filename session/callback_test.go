@@ -2,10 +2,14 @@ package session
 
 import (
 	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 )
 
@@ -113,4 +117,80 @@ func TestACallThatWaitsForTheOneBeforeSaysSo(t *testing.T) {
 		must(t, r.handle.Close())
 		r.reused()
 	})
+}
+
+// fussyMemory is an allocator that panics, or ends the goroutine, at its nth use.
+type fussyMemory struct {
+	memory.Allocator
+	calls atomic.Int32
+	nth   int32
+	exit  bool
+}
+
+func (m *fussyMemory) Allocate(size int) []byte {
+	if m.calls.Add(1) == m.nth {
+		if m.exit {
+			runtime.Goexit()
+		}
+		panic("the caller's")
+	}
+	return m.Allocator.Allocate(size)
+}
+
+// A panic while rows are read ends the result, whoever reads them, and goes on in
+// the reader if there is one.
+func TestAPanicInTheRowsEndsTheResult(t *testing.T) {
+	for _, opts := range []QueryOptions{{}, {NoCancel: true}} {
+		for _, exit := range []bool{false, true} {
+			for _, reads := range []string{"read", "let go", "left"} {
+				if reads == "left" && !opts.NoCancel {
+					continue // the read is cut
+				}
+				synctest.Test(t, func(t *testing.T) {
+					what := fmt.Sprintf("NoCancel %t, exit %t, %s", opts.NoCancel, exit, reads)
+					mem := &fussyMemory{Allocator: memory.DefaultAllocator, exit: exit}
+					r := newRig(t, &fakeConn{mem: mem, pace: 10 * ms})
+					ctx, stop := context.WithCancel(t.Context())
+					defer stop()
+					res, err := r.handle.QueryWithOptions(ctx, "SELECT 5", opts)
+					must(t, err)
+					mem.nth = mem.calls.Load() + 2
+					var panicked any
+					returned := false
+					switch reads {
+					case "left":
+						time.AfterFunc(5*ms, stop)
+						fallthrough
+					case "read":
+						done := make(chan struct{})
+						go func() {
+							defer close(done)
+							defer func() { panicked = recover() }()
+							for res.Next() {
+								require.NotNil(t, res.RecordBatch(), what)
+							}
+							returned = true
+						}()
+						<-done
+					}
+					if reads == "read" {
+						require.False(t, returned, what)
+						require.Error(t, res.Err(), what)
+						if !exit {
+							require.Equal(t, "the caller's", panicked, what)
+						}
+						stop()
+						synctest.Wait()
+					}
+					res.Release()
+					time.Sleep(time.Minute)
+					_, err = r.handle.Update(t.Context(), "INSERT 2")
+					require.NoError(t, err, what)
+					must(t, r.handle.Close())
+					r.clean(what)
+					require.Len(t, r.returns, 1, what)
+				})
+			}
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -37,11 +38,30 @@ func (c *call) finish(o outcome) error {
 		return c.end(o)
 	}
 	c.s.goOnBehind()
-	c.s.policy.run(func() { _ = c.end(c.tidy(o)) })
+	c.s.policy.run(func() { c.endBehind(o) })
 	if e := c.errorOf(o); e != nil {
 		return e
 	}
 	return nil
+}
+
+// endBehind is end after tidy. Nobody is there in whom a panic or Goexit could go
+// on that comes of rows which nobody reads.
+func (c *call) endBehind(o outcome) {
+	var a attempt[outcome]
+	defer func() {
+		if !a.returned {
+			if o.rest != nil {
+				o.rest.Close()
+			}
+			if stmt := c.owned(); stmt != nil {
+				c.s.adopt(stmt)
+			}
+			a.v = outcome{cut: errCallback}
+		}
+		_ = c.end(a.v)
+	}()
+	a.try(c.rpc, func(context.Context) (outcome, error) { return c.tidy(o), nil })
 }
 
 // end tells the handle. No RPC of the call is under way any more.

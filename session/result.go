@@ -107,7 +107,9 @@ func (r *QueryResult) Next() bool {
 
 // read reads one batch, which is the caller's until the next Next, whatever
 // ends the stream meanwhile. Where the statement is left to its end, the reader
-// can leave without it: present is false then, and the rest is read behind it.
+// can leave without it: present is false then, and the rest is read behind it. A
+// panic or Goexit, which an allocator or driver of the caller's may cause, ends the
+// result and goes on in the reader.
 func (r *QueryResult) read() (batch arrow.RecordBatch, present bool, err error) {
 	next := func(context.Context) (arrow.RecordBatch, error) {
 		batch, err := r.stream.Next()
@@ -123,7 +125,14 @@ func (r *QueryResult) read() (batch arrow.RecordBatch, present bool, err error) 
 		return batch, err
 	}
 	if r.call.mode != toItsEnd {
+		returned := false
+		defer func() {
+			if !returned {
+				r.breakOff()
+			}
+		}()
 		batch, err = next(r.call.rpc)
+		returned = true
 		return batch, true, err
 	}
 	var a attempt[arrow.RecordBatch]
@@ -134,12 +143,20 @@ func (r *QueryResult) read() (batch arrow.RecordBatch, present bool, err error) 
 	}()
 	select {
 	case <-done:
+		if !a.returned {
+			r.breakOff()
+			a.resume()
+		}
 		return a.v, true, a.err
 	case <-r.call.left:
 	}
 	r.call.s.goOnBehind()
 	r.call.s.policy.run(func() {
 		<-done
+		if !a.returned {
+			r.breakOff()
+			return
+		}
 		_ = r.endRead(a.v, a.err)
 	})
 	return nil, false, nil

@@ -43,6 +43,16 @@ func (r *QueryResult) endRead(batch arrow.RecordBatch, err error) bool {
 	return false
 }
 
+// breakOff ends the result after a read that has panicked, or ended its goroutine.
+func (r *QueryResult) breakOff() {
+	r.mu.Lock()
+	r.mu.reading, r.mu.ended = false, true
+	r.mu.Unlock()
+	r.call.endRPC()
+	r.stream.Close()
+	r.failed(r.call.finish(outcome{cut: errCallback}))
+}
+
 // interrupt ends the result from outside its reader. A read under way is cut
 // and ends it itself, or is left where the statement is not to be cancelled.
 func (r *QueryResult) interrupt(cause error) {
