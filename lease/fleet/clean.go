@@ -1,12 +1,15 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
+	"slices"
 )
 
 // survey reads every shard. The first time it chooses this process's own: of
-// two at random the one with fewer owners.
+// four at random the one with the fewest owners, so that they are spread evenly
+// and few have to go to other shards for what is missing in their own.
 func (l *Leases) survey(ctx context.Context) error {
 	st := &l.state
 	if _, err := l.readShards(ctx, allShards(st.terms.shards)); err != nil {
@@ -15,13 +18,13 @@ func (l *Leases) survey(ctx context.Context) error {
 	l.work.survey = false
 	if st.held() == 0 {
 		l.change(func() {
-			a, b := rand.IntN(st.terms.shards), rand.IntN(st.terms.shards)
-			if st.shards[b].owners < st.shards[a].owners {
-				a = b
+			if st.shards[st.home].joined {
+				return
 			}
-			if !st.shards[st.home].joined {
-				st.home = a
-			}
+			few := rand.Perm(st.terms.shards)
+			st.home = slices.MinFunc(few[:min(4, len(few))], func(a, b int) int {
+				return cmp.Compare(st.shards[a].owners, st.shards[b].owners)
+			})
 		})
 	}
 	l.countOwners()

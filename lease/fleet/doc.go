@@ -53,7 +53,8 @@
 //	0.37 Lease   until the next one
 //	0.45 Lease   and Grace, until it was waited for
 //
-// later by the longer time between rounds where nobody needs them. Somebody
+// later by the longer time between rounds where nobody needs them: no cheaper
+// sign of life is known than one write of each process in each round. Somebody
 // must have survived, else those who start anew begin the round.
 //
 // # States of a process
@@ -110,8 +111,13 @@
 // more than a tenth, at most twice in a beat. Nobody keeps more than it has,
 // whatever its entry says. A process that stands still keeps nothing, and is in
 // the others' way until it is taken for dead. A level that is not renewed for
-// four beats is void. A fleet that is short for good pays for its levels: of 300
-// processes each connection life then costs about 7 write units.
+// four beats is void.
+//
+// A fleet that is short for good pays for its rounds: every process checks in to
+// each, in every shard in which it has leases, and those that look for what is
+// missing have leases in several. Simulated, with 10,000 connections of 12
+// minutes: 0.15 write units and 0.7 read units for each connection with 50
+// processes, 2.9 and 25 with 300.
 //
 // # Limiter
 //

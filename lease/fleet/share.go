@@ -2,8 +2,8 @@ package fleet
 
 import (
 	"context"
-	"math/rand/v2"
 	"sort"
+	"time"
 )
 
 // share tells the fleet what this process would like, and finds out whether
@@ -14,16 +14,19 @@ import (
 // written within a beat leaves it at that.
 func (l *Leases) share(ctx context.Context) {
 	st, w := &l.state, &l.work
+	if !l.upToDate(ctx) {
+		return
+	}
 	now := l.clock()
 	every := st.terms.beatEvery()
-	w.shareAt = now.add(every + rand.N(every/2))
+	w.shareAt = w.beatAt.add(time.Millisecond) // after the next beat
 	s := l.checkInStep(st.home)
 	if has := int64(st.held()); !st.shards[st.home].joined || differs(s.from.Want, s.to.Want) || s.from.Want <= has && s.to.Want > has {
 		if l.send(ctx, *s) == unknown {
 			return
 		}
 	}
-	if _, most := now.since(st.levelSeen); st.terms.levels > 0 && most < every && st.levelStands {
+	if _, most := now.since(st.levelSeen); st.terms.levels > 0 && most < every*4/5 && st.levelStands {
 		return
 	}
 	records, err := l.readShards(ctx, allShards(st.terms.shards))
@@ -49,6 +52,20 @@ func (l *Leases) share(ctx context.Context) {
 	}
 	now = l.clock()
 	l.change(func() { l.state.adopt(t, now) })
+}
+
+// upToDate reports whether the budget's record was read a moment ago, and reads
+// it if it was not: whoever goes by an older one does what others have done.
+func (l *Leases) upToDate(ctx context.Context) bool {
+	if _, age := l.clock().since(l.state.readAt); age < time.Second {
+		return true
+	}
+	w := &l.work
+	l.beat(ctx)
+	if w.failures > 0 {
+		w.shareAt = w.beatAt
+	}
+	return w.failures == 0 && w.pending == nil && !w.survey
 }
 
 // differs reports whether a new want is worth a write.
