@@ -47,7 +47,7 @@ func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 	}
 	in.moved = s.mu.dirt.moved
 	inTx := s.mu.tx.phase != txNone
-	harmless := !in.moved && in.target != "-" && s.policy.harmless.has(in.target)
+	harmless := !in.moved && s.policy.harmless.has(in.target)
 	if inTx && !in.moved && !harmless && !s.policy.tellsPlace() && s.mu.proof.state == proofNotNeeded {
 		// Nothing can be read before the server has been asked outside of a
 		// transaction, which is done when the session is given back. A server
@@ -142,14 +142,16 @@ func (s *SessionHandle) leadBack(ctx context.Context, in *insertion, call Call) 
 	return stayed, err
 }
 
-// backInPlace does before a statement what could not be done after an INSERT. A
-// session that is elsewhere would take the statement for another table's.
+// isAstray reports whether it has to be verified yet, after an INSERT that
+// failed, that the session is where it was.
 func (s *SessionHandle) isAstray() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.dirt.astray != nil
 }
 
+// backInPlace does before a statement what could not be done after an INSERT. A
+// session that is elsewhere would take the statement for another table's.
 func (s *SessionHandle) backInPlace(ctx context.Context, call Call) error {
 	s.mu.Lock()
 	in := s.mu.dirt.astray

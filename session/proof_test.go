@@ -110,6 +110,15 @@ func TestAReadAsksForTheProofFromItsAgeOn(t *testing.T) {
 		read(proofAge, "SELECT 2", true)
 		read(proofAge, "SELECT bad", true)
 		read(proofAge-1, "SELECT 2", false) // counted from the proof
+		r.conn.late = func() { time.Sleep(proofAge / 2) }
+		_, err = r.handle.Update(t.Context(), "INSERT 1") // is sent when the proof has come
+		must(t, err)
+		r.conn.late = nil
+		before = proofs(r.conn)
+		read(proofAge-1, "SELECT 2", false)
+		time.Sleep(proofAge - 1)
+		must(t, r.handle.Ping(t.Context()))
+		read(proofAge-1, "SELECT 2", false) // counted from the Ping
 		must(t, q.Close(t.Context()))
 		must(t, r.handle.Close())
 		r.reused()
