@@ -104,7 +104,7 @@ func (a *app) free(ctx context.Context, id string, yes bool) error {
 			Freed  int    `json:"freed"`
 		}{f.Budget, m.ID, freed})
 	}
-	fmt.Fprintf(a.out, "budget %s: %d leases of process %s were freed\n", printable(f.Budget), freed, m.ID)
+	fmt.Fprintf(a.out, "budget %s: %d leases of process %s were freed\n", printable(f.Budget), freed, printable(m.ID))
 	return nil
 }
 
@@ -125,7 +125,7 @@ func (a *app) find(ctx context.Context, src *source, id string) (fleet.Fleet, fl
 
 func (a *app) explainFree(f *fleet.Fleet, m *fleet.Member) {
 	fmt.Fprintf(a.err, "process %s (host %s, pid %d, service %s) holds %d of the %d leases of budget %s",
-		m.ID, known(m.Host), m.PID, known(m.Service), m.Leases, f.Limit, printable(f.Budget))
+		printable(m.ID), known(m.Host), m.PID, known(m.Service), m.Leases, f.Limit, printable(f.Budget))
 	if behind := f.Round - m.Round; behind > 0 {
 		fmt.Fprintf(a.err, "; it is %d rounds behind\n", behind)
 	} else {

@@ -83,6 +83,13 @@ func unanswered(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, lease.ErrUnavailable) || errors.As(err, &network)
 }
 
+// passes says that a failure may end by itself: no answer, or one such as that of a
+// PostgreSQL which starts, or has no connection free.
+func passes(err error) bool {
+	code := exitCode(err)
+	return code == exitUnknown || code == exitFailure && !permanent(err)
+}
+
 // report prints an error, and what to do, on lines of their own.
 func report(out io.Writer, err error) {
 	if errors.Is(err, context.Canceled) {

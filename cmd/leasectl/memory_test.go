@@ -106,13 +106,13 @@ func TestAThousandProcessesAreAligned(t *testing.T) {
 }
 
 func TestWhatIsStoredCannotControlATerminal(t *testing.T) {
-	m := filled(t, "evil\x1b[2J", 10, 0, process{id: "A", host: "h\x1b]0;x\a", service: "a\nb\x9b", leases: 1})
+	m := filled(t, "evil\x1b[2J", 10, 0, process{id: "A\x1b[2J", host: "h\x1b]0;x\a", service: "a\nb\x9b", leases: 1})
 	r := inMemory(t.Context(), m, nil, "show", "--sample", "0")
 	require.Zero(t, r.code)
 	for _, c := range r.out {
 		require.True(t, c == '\n' || c >= ' ' && c != 0x9b, "%q", r.out)
 	}
-	r = inMemory(t.Context(), m, strings.NewReader("yes\n"), "free", "A")
+	r = inMemory(t.Context(), m, strings.NewReader("yes\n"), "free", "A\x1b[2J")
 	require.Zero(t, r.code)
 	require.NotContains(t, r.out+r.err, "\x1b")
 }
@@ -160,13 +160,23 @@ func (f *faulty) Write(ctx context.Context, c fleet.Change) (fleet.Answer, error
 }
 
 func TestWatchGoesOnThroughAnOutageAndEndsWhenInterrupted(t *testing.T) {
+	for _, outage := range []error{
+		context.DeadlineExceeded,
+		errors.New("FATAL: the database system is starting up (SQLSTATE 57P03)"),
+		errors.New("FATAL: sorry, too many clients already (SQLSTATE 53300)"),
+	} {
+		watchThrough(t, outage)
+	}
+}
+
+func watchThrough(t *testing.T, outage error) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &faulty{Memory: filled(t, "b", 100, 0, process{id: "A", leases: 1})}
 		grant(t, s.Memory, "b", 100)
 		ctx, interrupt := context.WithCancel(t.Context())
 		story := []*time.Timer{
 			time.AfterFunc(3*time.Second, func() { grant(t, s.Memory, "b", 120) }),
-			time.AfterFunc(5*time.Second, func() { s.set(context.DeadlineExceeded) }),
+			time.AfterFunc(5*time.Second, func() { s.set(outage) }),
 			time.AfterFunc(7*time.Second, func() { s.set(nil) }),
 			time.AfterFunc(9*time.Second, interrupt),
 		}

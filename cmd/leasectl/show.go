@@ -82,7 +82,7 @@ func (a *app) watch(ctx context.Context, every time.Duration) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && (last == nil || exitCode(err) != exitUnknown):
+		case err != nil && (last == nil || !passes(err)):
 			return err
 		case err != nil:
 			report(a.err, err)
