@@ -158,13 +158,13 @@ func TestNoSectionUnderTheLockDoesMoreThanABatch(t *testing.T) {
 // FailWaiters fails those who are in the queue when it is called.
 func TestFailWaitersLeavesThoseWhoComeLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, held, results := queued(t.Context(), t, 3*batch)
+		r, held, results := queued(t.Context(), t, 3*batch+1)
 		later := r.newWaiter(t.Context())
 		r.mu.Mutex.Lock()
 		r.mu.watch = &tally{r: r, atSection: 3, then: func() { r.enqueue(later) }}
 		r.mu.Mutex.Unlock()
-		require.Equal(t, 3*batch, r.FailWaiters(nil))
-		for range 3 * batch {
+		require.Equal(t, 3*batch+1, r.FailWaiters(nil))
+		for range 3*batch + 1 {
 			require.ErrorIs(t, <-results, errNoReason)
 		}
 		require.Equal(t, 1, r.Stats().Waiting)

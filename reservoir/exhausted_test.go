@@ -112,6 +112,28 @@ func TestTryAcquireTakesWhatWasJustChecked(t *testing.T) {
 	})
 }
 
+// A check counts for less than a second.
+func TestTryAcquireBelievesACheckForLessThanASecond(t *testing.T) {
+	for age, believed := range map[time.Duration]bool{time.Second - 1: true, time.Second: false} {
+		bubble(t, func(t *testing.T, f *fake) {
+			r := f.pool(t, func(c *config) {
+				c.CheckOnAcquire, c.IdleBeforeCheck, c.CheckInterval, c.Check = true, -1, -1, f.check
+			})
+			release(t, acquire(t, r))
+			_, ok := r.TryAcquire()
+			require.False(t, ok)
+			synctest.Wait() // it has been checked
+			time.Sleep(age)
+			l, ok := r.TryAcquire()
+			require.Equal(t, believed, ok, "after %v", age)
+			if ok {
+				release(t, l)
+			}
+			shut(t, r)
+		})
+	}
+}
+
 // Connections that are silently dead: each check takes CheckTimeout to find out.
 func TestSilentlyDeadConnectionsDoNotKeepCallersWaiting(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -52,6 +52,7 @@ func TestTheCommonBorrowTakesTheQuickPath(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, err := New(opensAny(c.set))
 			require.NoError(t, err)
+			time.Sleep(10 * time.Second)
 			lentIdle(t, r, c.idle)
 			r.mu.Lock()
 			loan, ok := r.tryQuick()
@@ -102,6 +103,31 @@ func TestALendingHasAStaleConnectionMakeRoomForASpareOne(t *testing.T) {
 		require.Equal(t, 2, r.Stats().Closing)
 		slow.Store(false)
 		require.NoError(t, l.Release())
+		require.NoError(t, r.Close(t.Context()))
+	})
+}
+
+// Of the stale connections the oldest that is not being checked is closed.
+func TestAStaleConnectionInACheckIsPassedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := New(opensAny(func(c *Config[int]) {
+			c.Check = func(context.Context, int) error { time.Sleep(time.Second); return nil }
+		}))
+		require.NoError(t, err)
+		lentIdle(t, r, 2)
+		var fx effects[int]
+		r.mu.Lock()
+		now := r.clock.read()
+		for _, e := range r.mu.all {
+			e.span.replaceAt, e.fastPathUntil = now, now
+			r.markStale(e, now)
+		}
+		first := r.oldestStale()
+		r.startCheck(first, true, &fx)
+		second := r.oldestStale()
+		require.Equal(t, idle, second.state)
+		require.NotSame(t, first, second)
+		r.unlock(&fx)
 		require.NoError(t, r.Close(t.Context()))
 	})
 }
