@@ -104,7 +104,7 @@ func (r *Reservoir[C]) tryQuick() (Loan[C], bool) {
 		return Loan[C]{}, false
 	}
 	if invariant.Enabled {
-		r.verifyQuick(e)
+		r.verifyQuick(e, now)
 	}
 	m.idle.remove(&e.link)
 	r.move(e, loaned)

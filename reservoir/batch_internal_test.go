@@ -115,6 +115,17 @@ func TestNoSectionUnderTheLockDoesMoreThanABatch(t *testing.T) {
 			s.r.reconcile(&fx)
 			s.r.unlock(&fx)
 		}, func(c *Config[int]) { c.OnExhausted = FailFast }},
+		"replacement": {[]func(*testing.T, *scene){idle}, func(_ *testing.T, s *scene) { // of all that became stale while opens failed
+			var fx effects[int]
+			s.r.mu.Lock()
+			now := s.r.clock.read()
+			for _, e := range s.r.mu.all {
+				e.span.replaceAt, e.fastPathUntil = now, now
+				s.r.markStale(e, now)
+			}
+			s.r.reconcile(&fx)
+			s.r.unlock(&fx)
+		}, nil},
 		"opens": {nil, func(t *testing.T, s *scene) { require.NoError(t, s.r.WaitReady(t.Context(), ofEach)) }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -127,11 +127,16 @@ func (r *Reservoir[C]) reconcile(fx *effects[C]) {
 func (r *Reservoir[C]) meetDemand(fx *effects[C]) {
 	c := r.openCounts()
 	open, retire := demand(c)
-	for ; retire > 0; retire-- {
+	for left := batch; retire > 0; retire-- {
 		e := r.oldestStale()
 		if e == nil {
 			break
 		}
+		if left == 0 {
+			r.arm(r.clock.now()) // for the rest
+			break
+		}
+		left--
 		r.retire(e, Expired, nil, fx)
 	}
 	if open > batch {

@@ -65,6 +65,32 @@ func TestTheCommonBorrowTakesTheQuickPath(t *testing.T) {
 	}
 }
 
+// A borrow that takes the quick path goes by one time, even if the one that is
+// kept is used up by it and the connection has to be checked from then on.
+func TestABorrowGoesByOneTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := New(opensAny(func(c *Config[int]) {
+			c.CheckOnAcquire, c.Check = true, func(context.Context, int) error { return nil }
+		}))
+		require.NoError(t, err)
+		lentIdle(t, r, 1)
+		r.mu.Lock()
+		since := r.mu.idle.front().idleSince
+		r.mu.Unlock()
+		time.Sleep(time.Duration(since-r.clock.exact()) + time.Second - time.Millisecond)
+		r.mu.Lock()
+		r.clock.read()
+		r.clock.uses = 1
+		r.mu.Unlock()
+		time.Sleep(2 * time.Millisecond)
+		l, err := r.Acquire(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, r.Stats().Checks)
+		require.NoError(t, l.Release())
+		require.NoError(t, r.Close(t.Context()))
+	})
+}
+
 // A lending that leaves a spare connection missing has a stale one make room for
 // it: it does not take the quick path.
 func TestALendingHasAStaleConnectionMakeRoomForASpareOne(t *testing.T) {

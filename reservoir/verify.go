@@ -88,10 +88,11 @@ func (r *Reservoir[C]) verifyTimers() {
 }
 
 // verifyQuick checks that the long way would lend the same connection and do
-// nothing else.
-func (r *Reservoir[C]) verifyQuick(e *entry[C]) {
+// nothing else, at the time by which the quick one was taken: reading it again
+// may give a later one.
+func (r *Reservoir[C]) verifyQuick(e *entry[C], now int64) {
 	var fx effects[C]
-	invariant.Check(r.ready(&fx) == e && fx.close == nil, "the quick way lends another connection than the long one")
+	invariant.Check(r.mu.waiters.n == 0 && r.newestIdle(now, &fx) == e && !r.mustCheck(e, now) && fx.close == nil, "the quick way lends another connection than the long one")
 	c := r.openCounts()
 	c.idle--
 	open, retire := demand(c)
@@ -101,7 +102,7 @@ func (r *Reservoir[C]) verifyQuick(e *entry[C]) {
 // verifyRequeue checks that the long way would make the connection the first
 // idle one and do nothing else.
 func (r *Reservoir[C]) verifyRequeue(e *entry[C]) {
-	to, reason := r.verdict(e, r.clock.now())
+	to, reason := r.verdict(e, e.idleSince)
 	invariant.Check(to == toIdle, "the quick way keeps a connection for which the verdict is %d, %v", to, reason)
 	c := r.openCounts()
 	c.idle++
