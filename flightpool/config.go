@@ -172,7 +172,8 @@ type HealthCheck struct {
 	// trial at growing intervals. With OpenRetryAlways all of them wait.
 	FailureThreshold int
 	UnhealthyAfter   time.Duration
-	// RecoveryThreshold successes in a row make it healthy again (2).
+	// RecoveryThreshold successes in a row make it healthy again (2): an open or a
+	// check, and after one of these also calls that are answered.
 	RecoveryThreshold int
 
 	ValidateOnAcquire bool // check a connection before it is lent

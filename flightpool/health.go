@@ -3,6 +3,7 @@ package flightpool
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightpool/flightpool/session"
@@ -35,6 +36,8 @@ type health struct {
 	after                time.Duration      // how long the failures must have gone on, at least; 0: they are counted alone
 	failing              func()             // called at once when the server has turned unhealthy
 	changed              func(reason error) // told of every turn, one after the other
+
+	ill atomic.Bool // whether mu.reason is set; written under mu
 
 	mu struct {
 		sync.Mutex
@@ -97,6 +100,7 @@ func (h *health) failed(err error, took time.Duration) {
 		h.mu.reason = err
 	}
 	if turned {
+		h.ill.Store(true)
 		h.mu.pause = firstPause
 		h.mu.next = now.Add(firstPause)
 		h.mu.turns = append(h.mu.turns, err)
@@ -134,22 +138,48 @@ func (h *health) tellNext() bool {
 	return true
 }
 
-// succeeded takes note of an answer of the server.
+// succeeded takes note of an open or a check that has succeeded.
 func (h *health) succeeded() {
 	h.mu.Lock()
 	h.mu.attempts++
 	h.mu.failed = 0
-	turned := false
-	if h.mu.reason != nil {
-		if h.mu.succeeded++; h.mu.succeeded >= h.recoveries {
-			h.mu.reason, h.mu.succeeded, turned = nil, 0, true
-			h.mu.turns = append(h.mu.turns, nil)
-		}
-	}
+	turned := h.countSuccess()
 	h.mu.Unlock()
 	if turned {
 		h.tell()
 	}
+}
+
+// answered takes note of a call that has ended well. While the server is unhealthy
+// it is a success, once an open or a check has succeeded since the last failure: a
+// connection of before the outage may live while no other can be made. Otherwise the
+// successes that are still missing would have to come from further opens and checks,
+// which a pool whose one connection is in use does not make.
+func (h *health) answered() {
+	if !h.ill.Load() {
+		return
+	}
+	h.mu.Lock()
+	turned := h.mu.succeeded > 0 && h.countSuccess()
+	h.mu.Unlock()
+	if turned {
+		h.tell()
+	}
+}
+
+// countSuccess counts a success and says whether the server is healthy again by it. The
+// caller holds mu.
+func (h *health) countSuccess() (turned bool) {
+	if h.mu.reason == nil {
+		return false
+	}
+	if h.mu.succeeded++; h.mu.succeeded < h.recoveries {
+		return false
+	}
+	h.ill.Store(false)
+	h.mu.reason, h.mu.succeeded = nil, 0
+	h.mu.turns = append(h.mu.turns, nil)
+	return true
 }
 
 // A trial is the permission of a call to find out whether an unhealthy server is

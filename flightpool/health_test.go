@@ -155,3 +155,25 @@ func TestAFailingHealthCheckReplacesTheConnection(t *testing.T) {
 		require.EqualValues(r, 1, r.pool.Stats().CheckFailures)
 	})
 }
+
+func TestOfAnUnhealthyServerCallsCountOnceAnOpenHasSucceeded(t *testing.T) {
+	h := health{failures: 1, recoveries: 2, failing: func() {}, changed: func(error) {}}
+	answers := func(n int) error {
+		for range n {
+			h.answered()
+		}
+		_, reason := h.state()
+		return reason
+	}
+	require.NoError(t, answers(3))
+	h.failed(down(), 0)
+	require.Error(t, answers(3), "they may come of connections of before the outage")
+	h.succeeded()
+	h.failed(down(), 0)
+	require.Error(t, answers(3), "likewise")
+	h.succeeded()
+	require.Error(t, answers(0))
+	require.NoError(t, answers(1))
+	h.failed(down(), 0)
+	require.Error(t, answers(3), "nothing is left of the earlier ones")
+}

@@ -2,6 +2,7 @@ package flightpool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -177,5 +178,54 @@ func outageCaller(t *testing.T, n *outageNet, p *FlightSQLPool, kind int, deadli
 	again := n.left() > away // an outage has begun meanwhile
 	if err != nil && deadline > max(away, 4*time.Second)+slack {
 		t.Errorf("kind %d, deadline %v, away for %v more, again %v: after %v: %v", kind, deadline, away, again, time.Since(start), err)
+	}
+}
+
+// Nothing but calls may follow the open that found the server back: what is in use
+// needs no check.
+func TestAServerThatAnswersCallsIsHealthyAgain(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, p *FlightSQLPool) error{
+		"Query": func(ctx context.Context, p *FlightSQLPool) error {
+			_, err := firstValue(ctx, p, "SELECT 1")
+			return err
+		},
+		"session": func(ctx context.Context, p *FlightSQLPool) error {
+			s, err := p.AcquireSession(ctx)
+			if err != nil {
+				return err
+			}
+			_, err = firstValue(ctx, s, "SELECT 1")
+			return errors.Join(err, s.Close())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withOutages(t, Config{MinIdle: -1, MaxSize: 8, HealthCheck: HealthCheck{Interval: -1}}, func(t *testing.T, n *outageNet, p *FlightSQLPool) {
+				n.begin(20*time.Second, false)
+				for n.left() > time.Second {
+					ctx, stop := context.WithTimeout(t.Context(), 200*ms)
+					_ = call(ctx, p)
+					stop()
+					time.Sleep(300 * ms)
+				}
+				require.Error(t, p.Stats().UnhealthyReason)
+				time.Sleep(n.left() + longestPause)
+				require.NoError(t, call(t.Context(), p))
+				require.NoError(t, call(t.Context(), p))
+				require.NoError(t, p.Stats().UnhealthyReason, "an open and two calls have been answered")
+
+				n.begin(0, false) // what is connected is cut; the server is there
+				var callers sync.WaitGroup
+				for range 8 {
+					callers.Go(func() {
+						ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+						defer stop()
+						if err := call(ctx, p); errors.Is(err, ErrUnhealthy) {
+							t.Errorf("of a server that is there: %v", err)
+						}
+					})
+				}
+				callers.Wait()
+			})
+		})
 	}
 }

@@ -113,7 +113,7 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 	p.policy = &session.Policy{
 		Target: target, Life: life, Go: p.behind.Go, OnReturn: cfg.OnReturn, Cancel: cfg.Cancel, ProbeSQL: cfg.HealthCheck.SQL,
 		QueryTimeout: cfg.DefaultQueryTimeout, CloseTimeout: cfg.CloseTimeout, ReturnWaits: cfg.HealthCheck.ValidateOnRelease, Allocator: cfg.Allocator,
-		Observe: session.Observer{Cancelled: p.cancelled, Reset: p.wasReset, RolledBack: p.rolledBack},
+		Observe: session.Observer{Cancelled: p.cancelled, Reset: p.wasReset, RolledBack: p.rolledBack, Answered: p.health.answered},
 	}
 	conns := reservoirConfig(cfg, p.opener(open))
 	conns.MinIdle = max(0, cfg.MinIdle-1) // one more is opened for New itself

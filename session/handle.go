@@ -197,6 +197,9 @@ func (s *SessionHandle) conclude(c *call, o outcome, e *Error) {
 	}
 	s.mu.Unlock()
 	s.leave(c)
+	if f := s.policy.Observe.Answered; f != nil && e == nil {
+		f()
+	}
 }
 
 // note records what a statement that was sent leaves behind. A single statement

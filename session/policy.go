@@ -71,6 +71,10 @@ type Observer struct {
 
 	// RolledBack: a transaction still open at Close was rolled back.
 	RolledBack func()
+
+	// Answered: a call has ended well, so the server has answered. It is told
+	// after the session is free again.
+	Answered func()
 }
 
 // CancelPolicy bounds the cancel chain.
