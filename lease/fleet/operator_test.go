@@ -42,7 +42,7 @@ func TestALoweredLimitIsReachedThoughConnectionsAreReplacedAtOnce(t *testing.T) 
 			require.EqualValues(t, 100, w.used())
 			require.NoError(t, SetLimit(ctx, w.mem, "b", 50))
 			var sums []int
-			for range 12 {
+			for range 4 {
 				time.Sleep(10 * time.Second)
 				sum := 0
 				for _, l := range ls {
@@ -83,7 +83,7 @@ func TestShardsChangedInALiveRecordAddNoRoom(t *testing.T) {
 			_, err := w.write(Change{Key: budgetKey("b"), Set: map[string]int64{"shards": v.to}})
 			require.NoError(t, err)
 			most := 0
-			for i := range 600 {
+			for i := range 240 {
 				if i == 100 {
 					if l, err := New(ctx, newProcess(w, 9, calm), Config{Budget: "b", Limit: 60, Logger: silence}); err == nil {
 						pools = append(pools, newPool(ctx, l, 9, 30, 0, &running))

@@ -17,7 +17,7 @@ import (
 // already are: each has no more than its share, and together they fit.
 func TestSharesHoldTheLimitOnTheWayBackFromAnOutage(t *testing.T) {
 	bad := 0
-	for seed := range 4 * storms(t) {
+	for seed := range 2 * storms(t) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld()
 			rng := seeded(seed)
