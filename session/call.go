@@ -63,8 +63,9 @@ type call struct {
 	// delivered says that a batch has reached the caller.
 	delivered bool
 
-	// waited says that a probe beside the call was not answered while it ran.
-	waited bool
+	// waited is when a probe beside the call was sent that was not answered while
+	// it ran; zero: none was.
+	waited time.Time
 
 	// callerLeft says that the caller was told a failure before the call's end.
 	callerLeft bool

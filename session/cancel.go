@@ -27,10 +27,9 @@ type stopping struct {
 	// answers another.
 	oneAtATime bool
 
-	// waited says that a probe has waited for this call's statement, once. It
-	// is believed only if the server has no means to cancel that confirms: a
-	// server short of CPU keeps a probe waiting too.
-	waited bool
+	// waited is since when a probe has waited for this call's statement; zero: none
+	// has. Once shows nothing, a server short of CPU keeps a probe waiting too.
+	waited time.Time
 
 	// refusal is why the server did not let the transaction go on.
 	refusal error
@@ -111,11 +110,11 @@ const askAgain = 50 * time.Millisecond
 // run side by side its answer shows nothing, but it rolls a transaction back.
 func (st *stopping) lastProbe(ctx context.Context) (cancel.Outcome, error) {
 	out, err := st.probe(ctx)
-	if out == cancel.Confirmed && !st.oneAtATime && !st.waited {
-		return cancel.Requested, errSideBySide
+	if out == cancel.Confirmed && !st.waited.IsZero() {
+		st.s.learned(st.waited)
 	}
-	if out == cancel.Confirmed && st.waited {
-		st.s.learned()
+	if out == cancel.Confirmed && !st.s.oneAtATime() {
+		return cancel.Requested, errSideBySide
 	}
 	return out, err
 }

@@ -68,8 +68,9 @@
 // on another channel, and a probe on the session has to answer before anything
 // else runs there. The probe proves the statement's end only where a session
 // runs one statement at a time; whether it does is learned from probes beside
-// the first statements that are cut short (see learnOrder). Elsewhere the
-// server itself has to say that it has cancelled the statement. Begin, Rollback, Prepare, savepoints and options are brief:
+// the first statements that are cut short, three of them one after the other
+// (see learnOrder). Until then, and elsewhere, the server itself has to say that
+// it has cancelled the statement, else its connection is closed. Begin, Rollback, Prepare, savepoints and options are brief:
 // they go on behind the caller, within the cancel budget, and their late answer
 // is undone or recorded. Commit, and calls with NoCancel, go on to their end,
 // however long that takes.

@@ -2,19 +2,26 @@ package session
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // StatementOrder is what is known of how the sessions of an endpoint take a
 // statement while another runs. Connections of an endpoint share one. The zero
 // value knows nothing.
 type StatementOrder struct {
-	waited     atomic.Int32 // how often a statement has waited for another
 	sideBySide atomic.Bool
+
+	// waited is how often a statement has waited for another. Waits that overlap
+	// count once: the server may have been short of CPU.
+	waited atomic.Int32
+	mu     sync.Mutex
+	last   time.Time // when the last of them ended; guarded by mu
 }
 
 // provenWaits is how often a statement must have waited before that is taken
-// for the rule. Once could be a server that is short of CPU.
+// for the rule, and before any wait is believed.
 const provenWaits = 3
 
 // known reports whether there is nothing left to learn.
@@ -22,6 +29,16 @@ func (o *StatementOrder) known() bool { return o.sideBySide.Load() || o.oneAtATi
 
 func (o *StatementOrder) oneAtATime() bool {
 	return !o.sideBySide.Load() && o.waited.Load() >= provenWaits
+}
+
+// hasWaited takes note of a wait that began at since and has ended.
+func (o *StatementOrder) hasWaited(since time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if since.After(o.last) {
+		o.last = time.Now()
+		o.waited.Add(1)
+	}
 }
 
 // OrderLearner is a Conn of an endpoint whose sessions may run statements side
@@ -61,7 +78,7 @@ func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 	// The server hears of the caller's deadline as well, a grace later.
 	ctx, stop := context.WithTimeout(s.policy.Life, s.policy.grace()*4/5)
 	defer stop()
-	call := Call{Tx: s.txState().id}
+	began, call := time.Now(), Call{Tx: s.txState().id}
 	for range 2 {
 		stream, err := l.QueryBeside(ctx, s.policy.probeSQL(), call)
 		if err == nil {
@@ -75,7 +92,7 @@ func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 		switch {
 		case err == nil:
 		case ctx.Err() != nil && s.policy.Life.Err() == nil:
-			c.waited = true
+			c.waited = began
 			return
 		default:
 			return // refused, which shows nothing
@@ -84,11 +101,11 @@ func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 	l.StatementOrder().sideBySide.Store(true)
 }
 
-// learned takes note that a probe which had waited came through at the end of
-// the call.
-func (s *SessionHandle) learned() {
+// learned takes note that a probe which had waited since then came through at the
+// end of the call.
+func (s *SessionHandle) learned(since time.Time) {
 	if l, ok := s.conn.(OrderLearner); ok {
-		l.StatementOrder().waited.Add(1)
+		l.StatementOrder().hasWaited(since)
 	}
 }
 

@@ -30,7 +30,7 @@ var broken = []struct {
 	}},
 	{"a transaction is left open at Close", "strict", "session/giveback.go", []string{"if tx.open() {", "if false {"}},
 	{"a connection is used again while its statement is cancelled", "gizmosql", "session/handle.go", []string{
-		"\t\ts.startCancel(c, tx, keepsTx(c, o))\n", "\t\ts.startCancel(c, tx, keepsTx(c, o))\n\t\ts.leave()\n",
+		"\t\ts.startCancel(c, tx)\n", "\t\ts.startCancel(c, tx)\n\t\ts.leave(nil)\n",
 	}},
 	{"every probe is believed", "side-by-side", "session/order.go", []string{
 		"return !ok || l.StatementOrder().oneAtATime()", "return !ok || l != nil",
