@@ -26,6 +26,7 @@ func (l *Leases) begin(ctx context.Context) error {
 	}
 	l.work.beatAt = sent.add(t.beatEvery())
 	l.work.survey = true
+	l.holdBack(nil, sent, now)
 	return l.survey(ctx)
 }
 
@@ -161,19 +162,23 @@ func (l *Leases) beatDone(err error, sent instant) {
 // connections by the Fallback that the store does not know, nobody takes more
 // than the Fallback would grant it until those others had the time to tell.
 // It counts from the first beat that failed: another may have had its last one
-// a beat earlier.
+// a beat earlier. Who has just joined, or stood still, cannot know whether
+// there was an outage.
 func (l *Leases) holdBack(err error, sent, now instant) {
 	w, t := &l.work, l.state.terms
-	switch {
-	case err != nil && !w.failing:
-		w.failing, w.failingFrom = true, sent
-	case err == nil && w.failing:
-		w.failing = false
-		_, lasted := now.since(w.failingFrom)
-		if share := l.cfg.Fallback.Allows(); share > 0 && share < t.limit && lasted >= t.validity()-l.cfg.OpenTimeout-2*t.beatEvery()-l.cfg.RequestTimeout {
-			w.survey, w.holdUntil = true, now.add(t.lease/20+3*l.cfg.RequestTimeout)
+	if err != nil {
+		if !w.failing {
+			w.failing, w.failingFrom = true, sent
 		}
+		return
 	}
+	_, lasted := now.since(w.failingFrom)
+	_, apart := now.since(w.beatenAt)
+	out := w.failing && lasted >= t.validity()-l.cfg.OpenTimeout-2*t.beatEvery()-l.cfg.RequestTimeout
+	if share := l.cfg.Fallback.Allows(); share > 0 && share < t.limit && (out || !w.beaten || apart >= t.validity()) {
+		w.survey, w.holdUntil = true, now.add(t.lease/20+3*l.cfg.RequestTimeout)
+	}
+	w.failing, w.beaten, w.beatenAt = false, true, sent
 }
 
 func (l *Leases) roundEvery(now instant) time.Duration {

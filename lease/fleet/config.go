@@ -61,7 +61,9 @@ type Config struct {
 	Settle time.Duration
 
 	// Fallback is what is granted while the store cannot be reached:
-	// lease.Pessimistic by default.
+	// lease.Pessimistic by default. With a lease.Share this process has no
+	// more than that either for Lease/20 and three RequestTimeouts (6s by
+	// default) after it has joined or after an outage.
 	Fallback lease.Fallback
 
 	// Strict revokes every connection as soon as the leases' validity has

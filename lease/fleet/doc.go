@@ -79,7 +79,8 @@
 //	    again.
 //	a Fallback that grants: what it granted may come on top likewise. After an
 //	outage nobody takes more than its share for a few seconds, until everybody
-//	had the time to tell the store what it has.
+//	had the time to tell the store what it has; nor does who has just joined or
+//	stood still, and cannot know whether there was one.
 //	a limit that is lowered: what is held stays until it is closed, and is not
 //	granted again.
 //

@@ -20,6 +20,8 @@ type work struct {
 	paceFrom    instant // the current round is taken to have begun then
 	failing     bool    // no beat has succeeded since failingFrom
 	failingFrom instant
+	beaten      bool // a beat has succeeded, the last one sent at beatenAt
+	beatenAt    instant
 	holdUntil   instant // nothing is taken beyond the Fallback's share before it
 	dutyAt      instant // no round is begun, nor are the dead looked for, before it: that failed a moment ago
 	duties      backoff
