@@ -15,8 +15,10 @@ import (
 
 // Do makes a call on a user's pool of a Flight SQL server: for the calls of
 // flightpool.FlightSQLPool that the registry does not have itself. fn is called at
-// most once and must not keep the pool, which is not closed before fn returns: what
-// replaces or removes it waits for that as for a loan.
+// most once and must not keep the pool. A pool that an Update replaces goes on until
+// fn returns. One that is removed, with its server, by CloseAll or with the user's
+// mapping, does not: what fn then calls fails with ErrClosed, at once, and Do with what
+// fn returns.
 func (r *Registry) Do(ctx context.Context, server, user string, fn func(p *flightpool.FlightSQLPool) error) error {
 	var failed error
 	_, err := routed(ctx, r, server, user, func(u *userPool, g *current) (struct{}, error) {

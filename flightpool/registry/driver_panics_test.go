@@ -55,6 +55,11 @@ func (c *wildConn) Ping(context.Context) error          { c.w.do("Ping"); return
 func (c *wildConn) IsValid() bool                       { c.w.do("IsValid"); return true }
 func (c *wildConn) ResetSession(context.Context) error  { c.w.do("ResetSession"); return nil }
 
+func (c *wildConn) CheckNamedValue(*driver.NamedValue) error {
+	c.w.do("CheckNamedValue")
+	return driver.ErrSkip
+}
+
 func (c *wildConn) Close() error {
 	c.w.live.Add(-1)
 	c.w.do("Close")
@@ -74,7 +79,7 @@ func (c *wildConn) QueryContext(context.Context, string, []driver.NamedValue) (d
 type wildStmt struct{ c *wildConn }
 
 func (s wildStmt) Close() error  { s.c.w.do("Stmt.Close"); return nil }
-func (s wildStmt) NumInput() int { return -1 }
+func (s wildStmt) NumInput() int { s.c.w.do("NumInput"); return -1 }
 func (s wildStmt) Exec([]driver.Value) (driver.Result, error) {
 	s.c.w.do("Stmt.Exec")
 	return driver.RowsAffected(1), nil
@@ -84,6 +89,11 @@ func (s wildStmt) Query([]driver.Value) (driver.Rows, error) {
 	s.c.w.do("Stmt.Query")
 	return &wildRows{c: s.c}, nil
 }
+
+// wildValue is an argument of the borrower's that panics when it is asked for its value.
+type wildValue struct{ w *wild }
+
+func (v wildValue) Value() (driver.Value, error) { v.w.do("Value"); return int64(1), nil }
 
 type wildTx struct{ c *wildConn }
 
@@ -125,6 +135,9 @@ func (w *wild) story(t *testing.T, r *registry.Registry, end func(c *registry.Co
 		_ = rows.Close()
 	}
 	_, _ = c.SQL().ExecContext(ctx, "x")
+	if rows, err := c.SQL().QueryContext(ctx, "q", wildValue{w}); err == nil {
+		_ = rows.Close()
+	}
 	if s, err := c.SQL().PrepareContext(ctx, "x"); err == nil {
 		_, _ = s.ExecContext(ctx)
 		if rows, err := s.QueryContext(ctx); err == nil {
@@ -144,7 +157,7 @@ func (w *wild) story(t *testing.T, r *registry.Registry, end func(c *registry.Co
 // borrowers: the connection is lost, and its slot is there again. So does one that
 // ends the goroutine, but for the borrowers' own.
 func TestADriverThatPanicsCostsItsConnectionAlone(t *testing.T) {
-	panics := strings.Split("Connect,Prepare,Begin,Ping,IsValid,ResetSession,Close,Exec x,Exec ROLLBACK,Query,Stmt.Close,Stmt.Exec,Stmt.Query,Commit,Rollback,Rows.Close,Rows.Next,Connector.Close", ",")
+	panics := strings.Split("Connect,Prepare,Begin,Ping,IsValid,ResetSession,Close,Exec x,Exec ROLLBACK,Query,Stmt.Close,Stmt.Exec,Stmt.Query,Commit,Rollback,Rows.Close,Rows.Next,Connector.Close,NumInput,CheckNamedValue,Value", ",")
 	exits := []string{"Connect", "ResetSession", "Close", "Connector.Close"}
 	for i, method := range append(panics, exits...) {
 		t.Run(method, func(t *testing.T) {
@@ -157,6 +170,10 @@ func TestADriverThatPanicsCostsItsConnectionAlone(t *testing.T) {
 				}))
 				w.story(t, r, (*registry.Conn).Release)
 				w.at.Store(&method)
+				if method == "Value" {
+					w.story(t, r, (*registry.Conn).Release)
+					require.EqualValues(t, 1, w.live.Load(), "a value costs no connection")
+				}
 				for range 3 {
 					w.story(t, r, (*registry.Conn).Release)
 					w.story(t, r, func(c *registry.Conn) error { return c.Fail(errors.New("so it is")) })

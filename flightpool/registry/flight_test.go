@@ -2,8 +2,11 @@ package registry_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -69,43 +72,111 @@ func TestCallsOfTheFlightPoolAreRefusedOnOtherKinds(t *testing.T) {
 	})
 }
 
-// What Do calls runs once, whatever happens to the pool meanwhile.
+// doing is a registry of Flight SQL servers with server s and user a.
+func doing(t *testing.T, change func(d *registry.ServerDefinition), test func(t *testing.T, r *registry.Registry)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, srv.Close()) }()
+		r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{flightKind(srv)}})
+		require.NoError(t, err)
+		defer func() {
+			if err := r.Close(t.Context()); !errors.Is(err, registry.ErrClosed) { // the test has closed it
+				require.NoError(t, err)
+			}
+		}()
+		d := registry.ServerDefinition{Name: "s", Kind: "flightsql", Users: map[string]registry.UserMapping{"a": {}}, MinConnections: -1, WarmupConnections: -1}
+		change(&d)
+		require.NoError(t, r.Register(t.Context(), d))
+		test(t, r)
+	})
+}
+
+// What Do calls runs once, whatever happens to the pool meanwhile. A pool with a
+// successor lets it go on, with new connections as well, but keeps no idle ones from
+// the successor.
 func TestDoIsNotRepeatedWhenItsPoolIsReplaced(t *testing.T) {
-	changes := map[string]func(t *testing.T, r *registry.Registry) error{
-		"update": func(t *testing.T, r *registry.Registry) error {
-			return r.ApplyDDL(t.Context(), "ALTER SERVER s OPTIONS (ADD host 'x')")
-		},
-		"close all": func(t *testing.T, r *registry.Registry) error {
-			go func() { _ = r.CloseAll(context.Background(), "s") }() // waits for Do
+	doing(t, func(d *registry.ServerDefinition) { d.MaxConnections = 1 }, func(t *testing.T, r *registry.Registry) {
+		calls := 0
+		require.NoError(t, r.Do(t.Context(), "s", "a", func(p *flightpool.FlightSQLPool) error {
+			calls++
+			require.NoError(t, p.Ping(t.Context()))
+			require.NoError(t, r.ApplyDDL(t.Context(), "ALTER SERVER s OPTIONS (ADD host 'x')"))
+			synctest.Wait()
+			for range 3 {
+				began := time.Now()
+				c, err := r.Acquire(t.Context(), "s", "a")
+				require.NoError(t, err, "the only connection goes to the successor")
+				require.LessOrEqual(t, time.Since(began), 2*time.Second)
+				require.NoError(t, c.Fail(nil))
+				require.NoError(t, p.Ping(t.Context()))
+			}
 			return nil
+		}))
+		require.Equal(t, 1, calls)
+		require.ErrorIs(t, r.Do(t.Context(), "s", "a", func(*flightpool.FlightSQLPool) error { calls++; return registry.ErrClosed }), registry.ErrClosed)
+		require.Equal(t, 2, calls)
+		synctest.Wait()
+		st, err := r.ServerStats("s")
+		require.NoError(t, err)
+		require.LessOrEqual(t, st.Total, 1, "the old pool is closed")
+	})
+}
+
+// The calls of a function are told of a pool that was removed at once, those as well
+// that wait for a connection, and it is not repeated.
+func TestDoIsToldThatItsPoolWasRemoved(t *testing.T) {
+	removals := map[string]func(ctx context.Context, r *registry.Registry) error{
+		"close all":  func(ctx context.Context, r *registry.Registry) error { return r.CloseAll(ctx, "s") },
+		"unregister": func(ctx context.Context, r *registry.Registry) error { return r.Unregister(ctx, "s") },
+		"no mapping": func(ctx context.Context, r *registry.Registry) error {
+			return r.ApplyDDL(ctx, "DROP USER MAPPING FOR a SERVER s")
 		},
+		"close": func(ctx context.Context, r *registry.Registry) error { return r.Close(ctx) },
 	}
-	for name, change := range changes {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
-				require.NoError(t, err)
-				defer func() { require.NoError(t, srv.Close()) }()
-				r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{flightKind(srv)}})
-				require.NoError(t, err)
-				defer func() { require.NoError(t, r.Close(t.Context())) }()
-				require.NoError(t, r.Register(t.Context(), registry.ServerDefinition{Name: "s", Kind: "flightsql", Users: map[string]registry.UserMapping{"a": {}}}))
-				calls := 0
-				require.NoError(t, r.Do(t.Context(), "s", "a", func(p *flightpool.FlightSQLPool) error {
-					calls++
-					require.NoError(t, p.Ping(t.Context()))
-					require.NoError(t, change(t, r))
-					synctest.Wait()
-					return p.Ping(t.Context())
-				}))
-				require.Equal(t, 1, calls)
-				require.ErrorIs(t, r.Do(t.Context(), "s", "a", func(*flightpool.FlightSQLPool) error { calls++; return registry.ErrClosed }), registry.ErrClosed)
-				require.Equal(t, 2, calls)
-				synctest.Wait()
-				st, err := r.ServerStats("s")
-				require.NoError(t, err)
-				require.LessOrEqual(t, st.Total, 1, "the old pool is closed")
+	for name, remove := range removals {
+		for _, replaced := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, replaced), func(t *testing.T) {
+				doing(t, func(d *registry.ServerDefinition) { d.MaxConnections = 1 }, func(t *testing.T, r *registry.Registry) {
+					began, calls, removed := time.Now(), 0, make(chan error, 1)
+					err := r.Do(t.Context(), "s", "a", func(p *flightpool.FlightSQLPool) error {
+						calls++
+						held, err := p.AcquireSession(t.Context())
+						require.NoError(t, err)
+						defer held.Close()
+						if replaced {
+							require.NoError(t, r.ApplyDDL(t.Context(), "ALTER SERVER s OPTIONS (ADD host 'x')"))
+						}
+						go func() {
+							synctest.Wait()
+							removed <- remove(t.Context(), r)
+						}()
+						_, err = p.AcquireSession(t.Context())
+						require.ErrorIs(t, err, registry.ErrClosed)
+						require.NoError(t, held.Ping(t.Context()), "what is on loan is not taken")
+						return p.Ping(t.Context())
+					})
+					require.ErrorIs(t, err, registry.ErrClosed)
+					require.Equal(t, 1, calls)
+					require.NoError(t, <-removed)
+					require.Zero(t, time.Since(began))
+				})
 			})
-		})
+		}
 	}
+}
+
+// A function that is running uses its pool, however long it pauses.
+func TestDoKeepsAPoolThatIsNotUsed(t *testing.T) {
+	doing(t, func(d *registry.ServerDefinition) { d.UserIdleTimeout, d.IdleTimeout = time.Minute, time.Second }, func(t *testing.T, r *registry.Registry) {
+		require.NoError(t, r.Do(t.Context(), "s", "a", func(p *flightpool.FlightSQLPool) error {
+			time.Sleep(10 * time.Minute)
+			return p.Ping(t.Context())
+		}))
+		time.Sleep(10 * time.Minute)
+		users, err := r.UserStats("s")
+		require.NoError(t, err)
+		require.Empty(t, users, "then it is drained")
+	})
 }

@@ -31,12 +31,15 @@ type generation interface {
 	ready(ctx context.Context, n int) error
 	evict() int
 	connections() []ConnectionStats
+	busy() bool
+	superseded(ctx context.Context, d *ServerDefinition, removed <-chan struct{})
 	close(ctx context.Context) error
 }
 
 // pooled is what all generations do with their reservoir.
 type pooled[C any] struct {
 	conns *reservoir.Reservoir[C]
+	calls *tasks // of Do
 }
 
 func (p pooled[C]) resize(n int)                           { _ = p.conns.Resize(n) } // a closed one needs no size
@@ -49,6 +52,29 @@ func (p pooled[C]) ready(ctx context.Context, n int) error { return p.conns.Wait
 func (p pooled[C]) evict() int                             { return p.conns.EvictIdle() }
 func (p pooled[C]) close(ctx context.Context) error        { return p.conns.Close(ctx) }
 func (p pooled[C]) tune(d *ServerDefinition) error         { return p.conns.Tune(tuning[C](d)) }
+
+// busy says that a call of Do uses the pool, be it between two calls of its own.
+func (p pooled[C]) busy() bool { return p.calls.left() > 0 }
+
+// keptForDo is how long a superseded pool keeps a connection idle for the calls of Do
+// that go on: its successor has to do without that slot.
+const keptForDo = time.Second
+
+// superseded waits for the calls of Do on a pool that has a successor made of d, until
+// ctx ends or the user's pool is removed altogether.
+func (p pooled[C]) superseded(ctx context.Context, d *ServerDefinition, removed <-chan struct{}) {
+	if !p.busy() { // INVARIANT: none begins any more
+		return
+	}
+	cfg := tuning[C](d)
+	cfg.MinIdle, cfg.IdleTTL = 0, keptForDo
+	_ = p.conns.Tune(cfg) // d has been in use
+	select {
+	case <-p.calls.ended():
+	case <-removed:
+	case <-ctx.Done():
+	}
+}
 
 // tuning is what can change in a reservoir at work.
 func tuning[C any](d *ServerDefinition) reservoir.Config[C] {
@@ -130,14 +156,10 @@ func (g *sqlGeneration) close(ctx context.Context) error {
 
 type flightGeneration struct {
 	pooled[session.Conn]
-	pool  *flightpool.FlightSQLPool
-	calls *tasks // of Do
+	pool *flightpool.FlightSQLPool
 }
 
-func (g flightGeneration) close(ctx context.Context) error {
-	g.calls.wait(ctx)
-	return g.pool.Close(ctx)
-}
+func (g flightGeneration) close(ctx context.Context) error { return g.pool.Close(ctx) }
 
 // build makes a user's pool. It connects to nothing: tune lets it begin.
 func (u *userPool) build(ctx context.Context, k Kind, d *ServerDefinition, f fixed) (generation, error) {
@@ -179,7 +201,7 @@ func (u *userPool) build(ctx context.Context, k Kind, d *ServerDefinition, f fix
 	if err != nil {
 		return nil, err
 	}
-	return &sqlGeneration{pooled[*sqlconn.Conn]{conns}, l, connector}, nil
+	return &sqlGeneration{pooled[*sqlconn.Conn]{conns, &tasks{}}, l, connector}, nil
 }
 
 func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition, reach Reach) (generation, error) {
@@ -209,7 +231,7 @@ func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition,
 	if err != nil {
 		return nil, err
 	}
-	return flightGeneration{pooled[session.Conn]{pool.Reservoir()}, pool, &tasks{}}, nil
+	return flightGeneration{pooled[session.Conn]{pool.Reservoir(), &tasks{}}, pool}, nil
 }
 
 // memberLeases lets a Flight pool ask its user's share for slots.

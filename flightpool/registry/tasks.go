@@ -30,26 +30,41 @@ func (t *tasks) done() {
 	}
 }
 
-// wait waits for the end of all until ctx ends, and says how many are left.
-func (t *tasks) wait(ctx context.Context) int {
+// left says how many there are.
+func (t *tasks) left() int {
 	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.n
+}
+
+// ended is closed when none are left.
+func (t *tasks) ended() <-chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if t.n == 0 {
-		t.mu.Unlock()
-		return 0
+		return none
 	}
 	if t.idle == nil {
 		t.idle = make(chan struct{})
 	}
-	idle := t.idle
-	t.mu.Unlock()
+	return t.idle
+}
+
+// none is closed.
+var none = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// wait waits for the end of all until ctx ends, and says how many are left.
+func (t *tasks) wait(ctx context.Context) int {
 	select {
-	case <-idle:
+	case <-t.ended():
 		return 0
 	case <-ctx.Done():
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.n
+	return t.left()
 }
 
 // forcedTime is how long the end of a server waits, after its context has ended,

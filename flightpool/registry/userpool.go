@@ -19,7 +19,8 @@ type userPool struct {
 	member *member
 
 	gen     atomic.Pointer[current]
-	removed atomic.Bool // INVARIANT: set before its generation is closed
+	removed atomic.Bool   // INVARIANT: set before its generation is closed
+	gone    chan struct{} // closed when it is removed
 
 	waits   atomic.Pointer[histogram] // nil: DisableStatistics
 	traffic traffic
@@ -56,7 +57,7 @@ type current struct {
 
 // newUser makes a user's pool that has no generation yet.
 func newUser(s *server, name string, d *ServerDefinition) *userPool {
-	u := &userPool{server: s, name: name, born: time.Now(), active: time.Now()}
+	u := &userPool{server: s, name: name, born: time.Now(), active: time.Now(), gone: make(chan struct{})}
 	u.member = &member{name: name, pool: u, share: s.share, size: userSize(d)}
 	u.collect(d)
 	return u
@@ -193,7 +194,10 @@ func (u *userPool) renew(ctx context.Context, next *current, d *ServerDefinition
 	if old == nil {
 		return nil
 	}
-	u.server.background(func(life context.Context) { _ = u.finish(life, old.generation) })
+	u.server.background(func(life context.Context) {
+		old.superseded(life, d, u.gone)
+		_ = u.finish(life, old.generation)
+	})
 	return next.tune(d)
 }
 
@@ -211,15 +215,15 @@ func (u *userPool) succeed(next *current) (old *current, ok bool) {
 	return old, true
 }
 
-// enter counts a call that keeps a generation open; false: it is not the current one
-// any more.
+// enter counts a call of Do on a generation; false: it is not the current one any
+// more.
 func (u *userPool) enter(g *current, calls *tasks) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.removed.Load() || u.gen.Load() != g {
 		return false
 	}
-	calls.add() // INVARIANT: only while current, after which close waits
+	calls.add() // INVARIANT: only while current, after which superseded waits
 	return true
 }
 
@@ -228,6 +232,7 @@ func (u *userPool) remove() generation {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.removed.Store(true)
+	close(u.gone)
 	g := u.gen.Load().generation
 	u.draining = append(u.draining, g)
 	return g

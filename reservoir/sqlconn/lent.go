@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -182,8 +183,30 @@ func (t lentTx) Rollback() error { return caughtError(t.c, t.tx.Rollback) }
 
 // CheckNamedValue asks the driver about an argument.
 func (l *lent) CheckNamedValue(v *driver.NamedValue) error {
-	if c, ok := l.c.raw.(driver.NamedValueChecker); ok {
-		return c.CheckNamedValue(v)
+	c, _ := l.c.raw.(driver.NamedValueChecker)
+	return l.checked(c, v)
+}
+
+// checked lets a driver or one of its statements check an argument, if they do. What
+// they skip and is a driver.Valuer gives its value here: database/sql would keep locks
+// for ever where that panics. The connection is sound then, for nothing was sent.
+func (l *lent) checked(c driver.NamedValueChecker, v *driver.NamedValue) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("sqlconn: argument %d: its value panicked: %v", v.Ordinal, p)
+		}
+	}()
+	if c != nil {
+		if err := c.CheckNamedValue(v); !errors.Is(err, driver.ErrSkip) {
+			return err
+		}
+	}
+	if valuer, ok := v.Value.(driver.Valuer); ok {
+		value, err := driver.DefaultParameterConverter.ConvertValue(valuer)
+		if err != nil {
+			return fmt.Errorf("sqlconn: argument %d: %w", v.Ordinal, err)
+		}
+		v.Value = value
 	}
 	return driver.ErrSkip
 }

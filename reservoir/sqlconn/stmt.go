@@ -11,12 +11,27 @@ import (
 type lentStmt struct {
 	driver.Stmt
 	l *lent
+
+	unfit error // of NumInput, which has none of its own
 }
 
 // Close closes the driver's statement.
 func (s *lentStmt) Close() error { return caughtError(s.l.c, s.Stmt.Close) }
 
+// NumInput asks the driver how many arguments there are. Where that panics, what runs
+// the statement fails.
+func (s *lentStmt) NumInput() int {
+	n, err := caught(s.l.c, func() (int, error) { return s.Stmt.NumInput(), nil })
+	if s.unfit = err; err != nil {
+		return -1
+	}
+	return n
+}
+
 func (s *lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	if s.unfit != nil {
+		return nil, s.unfit
+	}
 	return s.l.query(ctx, func(ctx context.Context) (driver.Rows, error) {
 		if q, ok := s.Stmt.(driver.StmtQueryContext); ok {
 			return q.QueryContext(ctx, args)
@@ -30,6 +45,9 @@ func (s *lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (
 }
 
 func (s *lentStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	if s.unfit != nil {
+		return nil, s.unfit
+	}
 	return s.l.exec(ctx, func(ctx context.Context) (driver.Result, error) {
 		if e, ok := s.Stmt.(driver.StmtExecContext); ok {
 			return e.ExecContext(ctx, args)
@@ -58,7 +76,7 @@ func positional(ctx context.Context, args []driver.NamedValue) ([]driver.Value, 
 // What they skip goes to the statement's ColumnConverter, if it has one.
 func (s *lentStmt) CheckNamedValue(v *driver.NamedValue) error {
 	if c, ok := s.Stmt.(driver.NamedValueChecker); ok {
-		return c.CheckNamedValue(v)
+		return s.l.checked(c, v)
 	}
 	return s.l.CheckNamedValue(v)
 }

@@ -39,6 +39,9 @@ func DSQL(base dsql.Config) registry.Kind {
 			return r.Count(c), nil
 		}
 		cfg.OnDemand, cfg.MaxOpen = true, manyConnections // the registry has the bound
+		if base.ConnLimit > 0 {
+			cfg.MaxOpen = min(cfg.MaxOpen, base.ConnLimit)
+		}
 		c, err := dsql.NewConnector(detached(), cfg)
 		if err != nil {
 			return nil, err
@@ -60,8 +63,8 @@ func validateDSQL(r registry.Reach) error {
 	return errjoin.Join(append(faults, place(&dsql.Config{}, r))...)
 }
 
-// manyConnections is all that a cluster allows.
-const manyConnections = 10_000
+// manyConnections is the default of ConnLimit, all that a cluster should be asked for.
+const manyConnections = 9_800
 
 // closing bounds the end of a connection.
 const closing = 5 * time.Second
