@@ -40,10 +40,13 @@ func TestColumnsOfOneNameAreToldApart(t *testing.T) {
 	for i := range 3 {
 		b.Field(i).(*array.Int8Builder).Append(int8(i))
 	}
+	rows := 0
 	for row, err := range Maps(resultOf(t, b.NewRecordBatch())) {
 		require.NoError(t, err)
 		require.Equal(t, map[string]any{"n": int8(0), "n#2": int8(1), "n#2#2": int8(2)}, row)
+		rows++
 	}
+	require.Equal(t, 1, rows)
 }
 
 // A server could have the names of its columns take a minute otherwise.

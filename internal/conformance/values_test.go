@@ -238,10 +238,13 @@ func TestWhatDuckDBConvertsIsNotRefusedBeforehand(t *testing.T) {
 			batch := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "p", Type: c.as, Nullable: true}}, nil), []arrow.Array{col}, 1)
 			result, err := pool.QueryWithParams(t.Context(), c.sql, batch)
 			require.NoError(t, err, "%s: %s", name, c.sql)
+			rows := 0
 			for got, err := range session.Rows[string](result) {
 				require.NoError(t, err)
 				require.Equal(t, c.want, got, "%s: %s", name, c.sql)
+				rows++
 			}
+			require.Equal(t, 1, rows, "%s: %s", name, c.sql)
 		}
 	}
 }
@@ -251,6 +254,7 @@ func TestSumsAndDecimalsOfDuckDBFitWhatUsersRead(t *testing.T) {
 	for name, pool := range pools(t, addr) {
 		result, err := pool.Query(t.Context(), "SELECT sum(v)::HUGEINT AS n, 1.50::DECIMAL(10,2) AS fare FROM (VALUES (2), (3)) t(v)")
 		require.NoError(t, err, name)
+		rows := 0
 		for row, err := range session.Rows[struct {
 			N    int64
 			Fare session.Decimal
@@ -258,7 +262,9 @@ func TestSumsAndDecimalsOfDuckDBFitWhatUsersRead(t *testing.T) {
 			require.NoError(t, err, name)
 			require.EqualValues(t, 5, row.N)
 			require.Equal(t, "1.50", row.Fare.String())
+			rows++
 		}
+		require.Equal(t, 1, rows, name)
 		db := sqldriver.OpenDB(pool)
 		for sql, want := range map[string]string{
 			"SELECT 0.00000123::DECIMAL(10,8)":                              "0.00000123",

@@ -35,7 +35,9 @@ func TestAfterConnectPreparesEveryConnection(t *testing.T) {
 	})
 	ctx := within(t, 20*time.Second)
 	require.NoError(t, p.WaitReady(ctx, 2))
-	for _, c := range p.AcquireAllIdle(ctx) {
+	all := p.AcquireAllIdle(ctx)
+	require.Len(t, all, 2)
+	for _, c := range all {
 		var name string
 		require.NoError(t, c.QueryRow(ctx, "select current_setting('application_name') || $1", mood("!")).Scan(&name))
 		require.Equal(t, "prepared!", name)

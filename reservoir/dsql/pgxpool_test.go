@@ -112,7 +112,9 @@ func TestAllIdleConnectionsCanBeBorrowedAndAllReplaced(t *testing.T) {
 	held.Release()
 	require.NoError(t, p.WaitReady(ctx, 4))
 	reach(t, "all four are replaced", func() bool { return p.Stats().Reservoir.Closed[reservoir.Outdated] == 4 })
-	for _, c := range p.AcquireAllIdle(ctx) {
+	replaced := p.AcquireAllIdle(ctx)
+	require.Len(t, replaced, 4)
+	for _, c := range replaced {
 		require.False(t, old[c.Conn().PgConn().PID()])
 		c.Release()
 	}
