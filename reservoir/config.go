@@ -13,7 +13,8 @@ import (
 type Config[C any] struct {
 	// Open makes one connection. It runs on a goroutine of the reservoir, on a
 	// context that ends after OpenTimeout and when the reservoir closes, never
-	// when a caller gives up. Required.
+	// when a caller gives up. Until it returns it counts against MaxSize and
+	// MaxConcurrentOpens, also past the end of its context. Required.
 	Open func(ctx context.Context) (C, error)
 
 	// Close ends one connection. It is called exactly once for each that Open
@@ -22,13 +23,14 @@ type Config[C any] struct {
 	Close func(C) error
 
 	// Check proves that an idle connection still works. It runs on a goroutine
-	// of the reservoir, bounded by CheckTimeout; an error closes the
-	// connection. Optional.
+	// of the reservoir, with CheckOnRelease inside Loan.Release, on a context that
+	// ends after CheckTimeout; an error closes the connection. Optional.
 	Check func(ctx context.Context, c C) error
 
 	// Reset makes a returned connection as good as new. It runs inside
-	// Loan.Release, bounded by CheckTimeout; an error closes the connection.
-	// Optional.
+	// Loan.Release, on a context that ends after CheckTimeout; an error closes the
+	// connection. Release waits for it, so it has to return soon after its context
+	// has ended; Prove and Reservoir.Close do not. Optional.
 	Reset func(ctx context.Context, c C) error
 
 	// Watch is told of each connection that Open has made, before it is lent,
