@@ -28,7 +28,7 @@ type Auth struct {
 // reservoir.Permanent marks fails them at once.
 //
 // ctx is the pool's, not a caller's: it ends after 30 seconds and when the
-// pool is closed, and Close waits for the call to return.
+// pool is closed, and Close waits up to CloseTimeout for the call to return.
 type TokenSource func(ctx context.Context) (token string, expires time.Time, err error)
 
 // BasicAuth presents user and password in a handshake of every connection, so

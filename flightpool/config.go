@@ -37,8 +37,8 @@ type Config struct {
 	CloseTimeout   time.Duration // bounds closing one connection, and cleaning one session (5s)
 	IdleTTL        time.Duration // an idle connection beyond MinIdle is closed after it (5m; negative: never)
 	MaxLifetime    time.Duration // age from which a connection is replaced (1h; negative: never)
-	LifetimeJitter time.Duration // spread added to MaxLifetime (5m; negative: none)
-	GuardWindow    time.Duration // a connection this close to its end is not lent (10s)
+	LifetimeJitter time.Duration // spread added to MaxLifetime (5m, at most MaxLifetime/12; negative: none)
+	GuardWindow    time.Duration // a connection this close to its end is not lent (10s, at most MaxLifetime/12)
 
 	DefaultQueryTimeout time.Duration // for calls without a Timeout of their own (none)
 	DisableRetry        bool          // repeat nothing, whatever QueryOptions say

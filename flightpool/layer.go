@@ -2,6 +2,8 @@ package flightpool
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/session"
@@ -15,12 +17,13 @@ type Layer interface {
 	// once. What it returns must pass package sessiontest.
 	Wrap(ctx context.Context, c session.Conn) (session.Conn, error)
 
-	// Close is called after the last connection's, and may be called again.
+	// Close is called after the last connection's, and may be called again. The
+	// pool waits for it up to CloseTimeout.
 	Close() error
 }
 
-// layered is open and release with a layer on top.
-func layered(l Layer, open func(context.Context) (session.Conn, error), release func() error) (func(context.Context) (session.Conn, error), func() error) {
+// layered is open and release with a layer on top, whose Close has so long.
+func layered(l Layer, limit time.Duration, open func(context.Context) (session.Conn, error), release func() error) (func(context.Context) (session.Conn, error), func() error) {
 	wrapped := func(ctx context.Context) (session.Conn, error) {
 		c, err := open(ctx)
 		if err != nil {
@@ -36,5 +39,18 @@ func layered(l Layer, open func(context.Context) (session.Conn, error), release 
 		returned = true
 		return c, err
 	}
-	return wrapped, func() error { return errjoin.Join(isolated(l.Close), release()) }
+	return wrapped, func() error { return errjoin.Join(closeLayer(l, limit), release()) }
+}
+
+func closeLayer(l Layer, limit time.Duration) error {
+	closed := make(chan error, 1)
+	go func() { closed <- isolated(l.Close) }()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case err := <-closed:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("the Layer has not closed within CloseTimeout %v", limit)
+	}
 }

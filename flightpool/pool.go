@@ -55,7 +55,7 @@ func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error)
 	if err != nil {
 		return nil, badConfig(err)
 	}
-	release := func() error { auth.stop(); return endpoint.Close() }
+	release := func() error { return errjoin.Join(auth.stop(resolved.CloseTimeout), endpoint.Close()) }
 	return start(ctx, d.addr, resolved, endpoint.Open, release)
 }
 
@@ -108,7 +108,7 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 		recoveries: cfg.HealthCheck.RecoveryThreshold, failing: p.failWaiters, changed: p.healthChanged,
 	}
 	if cfg.Layer != nil {
-		open, p.release = layered(cfg.Layer, open, release)
+		open, p.release = layered(cfg.Layer, cfg.CloseTimeout, open, release)
 	}
 	p.policy = &session.Policy{
 		Target: target, Life: life, Go: p.behind.Go, OnReturn: cfg.OnReturn, Cancel: cfg.Cancel, ProbeSQL: cfg.HealthCheck.SQL,
@@ -216,7 +216,9 @@ func (p *FlightSQLPool) WaitReady(ctx context.Context, n int) error {
 // Close refuses new calls, wakes everybody who waits with ErrClosed, and waits
 // for results, sessions and cancel chains until ctx ends; those still out are
 // then cut off, and the error tells how many. When it returns no goroutine,
-// socket or lease of the pool is left. A second Close answers ErrClosed.
+// socket or lease of the pool is left, but for what functions of yours keep that do
+// not return within CloseTimeout, which the error tells. A second Close answers
+// ErrClosed.
 func (p *FlightSQLPool) Close(ctx context.Context) error {
 	err := p.shut(ctx)
 	if err == nil {

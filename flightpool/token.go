@@ -32,8 +32,8 @@ type credential struct {
 	// give gives the credential of a new connection; nil when there is none.
 	// rejected is the header that the server refused last.
 	give func(ctx context.Context, rejected string) (flightconn.Credential, error)
-	// stop ends what give has under way.
-	stop func()
+	// stop ends what give has under way, and waits for that up to a limit.
+	stop func(limit time.Duration) error
 }
 
 // credential makes the credential of a pool that lives as long as life.
@@ -45,11 +45,13 @@ func (a Auth) credential(life context.Context) credential {
 	case a.kind != "basic" && a.header.reveal() != "":
 		return credential{func(context.Context, string) (flightconn.Credential, error) {
 			return flightconn.Credential{Header: a.header.reveal()}, nil
-		}, func() {}}
+		}, nothingToStop}
 	default:
-		return credential{stop: func() {}}
+		return credential{stop: nothingToStop}
 	}
 }
+
+func nothingToStop(time.Duration) error { return nil }
 
 // expiresAt says until when a connection may be lent by its credential. The
 // reservoir takes the guard window off, which the margin of a token contains
@@ -77,7 +79,7 @@ type tokens struct {
 	source   TokenSource
 	life     context.Context //nolint:containedctx // the pool's
 	end      context.CancelFunc
-	fetching sync.WaitGroup
+	fetching background
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
@@ -124,13 +126,19 @@ func newTokens(life context.Context, source TokenSource) *tokens {
 	return t
 }
 
-// close ends the call under way and waits for it.
-func (t *tokens) close() {
+// close ends the call under way and waits for it up to limit. What a source that
+// does not heed its context brings later goes to nobody.
+func (t *tokens) close(limit time.Duration) error {
 	t.mu.Lock()
 	t.mu.closed = true
 	t.mu.Unlock()
 	t.end()
-	t.fetching.Wait()
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(t.life), limit)
+	defer cancel()
+	if t.fetching.wait(bounded) > 0 {
+		return fmt.Errorf("a TokenSource has not returned within %v after its context ended", limit)
+	}
+	return nil
 }
 
 // give gives the token of a new connection, fetching one if need be. While the

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/testserver"
 )
 
 // header is give for tests that look at the header alone.
@@ -39,7 +42,7 @@ func TestAFetchOutlivesTheCallerWhoNeededItFirst(t *testing.T) {
 		require.Equal(t, "Bearer t", h)
 		require.Equal(t, 2*time.Second, time.Since(start))
 		require.Equal(t, 1, calls)
-		tokens.close()
+		require.NoError(t, tokens.close(time.Second))
 	})
 }
 
@@ -81,7 +84,7 @@ func TestClosingEndsAFetchAndAnEndlessOneEndsByItself(t *testing.T) {
 
 		go func() {
 			time.Sleep(time.Second)
-			tokens.close()
+			_ = tokens.close(time.Second)
 		}()
 		_, err = tokens.header(t.Context(), "")
 		require.ErrorIs(t, err, context.Canceled)
@@ -98,7 +101,7 @@ func TestAShortLivedTokenIsUsedForHalfItsLife(t *testing.T) {
 			calls++
 			return "t", time.Now().Add(4 * time.Second), nil
 		})
-		defer tokens.close()
+		defer func() { require.NoError(t, tokens.close(time.Second)) }()
 		for _, want := range []int{1, 1, 2, 2, 3} { // at 0, 1, 2, 3 and 4 s
 			_, err := tokens.header(t.Context(), "")
 			require.NoError(t, err)
@@ -106,4 +109,45 @@ func TestAShortLivedTokenIsUsedForHalfItsLife(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 	})
+}
+
+// stubborn is a Layer whose Close ends when a test says so.
+type stubborn struct{ ended chan struct{} }
+
+func (stubborn) Wrap(_ context.Context, c session.Conn) (session.Conn, error) { return c, nil }
+func (s stubborn) Close() error                                               { <-s.ended; return nil }
+
+func TestCloseEndsThoughATokenSourceOrALayerDoesNot(t *testing.T) {
+	for name, want := range map[string]string{
+		"source": "a TokenSource has not returned within 2s", "layer": "the Layer has not closed within CloseTimeout 2s",
+	} {
+		t.Run(name, func(t *testing.T) {
+			withServer(t, testserver.Options{Tokens: []string{"good"}}, func(t *testing.T, srv *testserver.Server) {
+				ended, fetched := make(chan struct{}), 0
+				source := func(context.Context) (string, time.Time, error) {
+					if fetched++; fetched > 1 && name == "source" {
+						<-ended
+					}
+					return "good", time.Now().Add(20 * time.Second), nil
+				}
+				cfg := Config{Auth: TokenAuth(source), Dialer: srv.Dial, CloseTimeout: 2 * time.Second, MaxSize: 2}
+				if name == "layer" {
+					cfg.Layer = stubborn{ended}
+				}
+				p, err := New(t.Context(), "grpc://server:1", cfg)
+				require.NoError(t, err)
+				time.Sleep(16 * time.Second) // another token is asked for
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				began := time.Now()
+				released := time.AfterFunc(time.Hour, func() { close(ended) })
+				err = p.Close(ctx)
+				require.LessOrEqual(t, time.Since(began), 3*time.Second)
+				require.ErrorContains(t, err, want)
+				if released.Stop() {
+					close(ended)
+				}
+			})
+		})
+	}
 }
