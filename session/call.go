@@ -63,9 +63,8 @@ type call struct {
 	// delivered says that a batch has reached the caller.
 	delivered bool
 
-	// waited is when a probe beside the call was sent that was not answered while
-	// it ran; zero: none was.
-	waited time.Time
+	// waited is how a probe beside the call has waited for its statement.
+	waited wait
 
 	// callerLeft says that the caller was told a failure before the call's end.
 	callerLeft bool

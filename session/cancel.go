@@ -27,9 +27,8 @@ type stopping struct {
 	// answers another.
 	oneAtATime bool
 
-	// waited is since when a probe has waited for this call's statement; zero: none
-	// has. Once shows nothing, a server short of CPU keeps a probe waiting too.
-	waited time.Time
+	// waited is how a probe has waited for this call's statement, if one has.
+	waited wait
 
 	// refusal is why the server did not let the transaction go on.
 	refusal error
@@ -110,8 +109,8 @@ const askAgain = 50 * time.Millisecond
 // run side by side its answer shows nothing, but it rolls a transaction back.
 func (st *stopping) lastProbe(ctx context.Context) (cancel.Outcome, error) {
 	out, err := st.probe(ctx)
-	if out == cancel.Confirmed && !st.waited.IsZero() {
-		st.s.learned(st.waited)
+	if out == cancel.Confirmed && st.waited.lasted > 0 {
+		out, err = st.learn(ctx)
 	}
 	if out == cancel.Confirmed && !st.s.oneAtATime() {
 		return cancel.Requested, errSideBySide

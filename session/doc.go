@@ -70,7 +70,8 @@
 // runs one statement at a time; whether it does is learned from probes beside
 // the first statements that are cut short, three of them one after the other
 // (see learnOrder). Until then, and elsewhere, the server itself has to say that
-// it has cancelled the statement, else its connection is closed. Begin, Rollback, Prepare, savepoints and options are brief:
+// it has cancelled the statement, else its connection is closed.
+// Begin, Rollback, Prepare, savepoints and options are brief:
 // they go on behind the caller, within the cancel budget, and their late answer
 // is undone or recorded. Commit, and calls with NoCancel, go on to their end,
 // however long that takes.

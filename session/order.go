@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/flightpool/flightpool/cancel"
 )
 
 // StatementOrder is what is known of how the sessions of an endpoint take a
@@ -21,7 +23,7 @@ type StatementOrder struct {
 }
 
 // provenWaits is how often a statement must have waited before that is taken
-// for the rule, and before any wait is believed.
+// for the rule, and before any wait is believed. What is learned is kept for good.
 const provenWaits = 3
 
 // known reports whether there is nothing left to learn.
@@ -68,8 +70,9 @@ func (s *SessionHandle) oneAtATime() bool {
 // learnOrder finds out, before the RPC of a call that its caller has left is
 // ended, whether the session answers a probe while the statement of the call
 // runs. Two answers in a row say that it runs them side by side: between the
-// two RPCs of a query one alone could slip in. A probe that waits shows the
-// opposite, if the end of the call lets one through: see stopping.
+// two RPCs of a query one alone could slip in. If the first waits for all of the
+// time, that may show the opposite: see stopping.learn. A server that needs more
+// than half of the time for a probe teaches nothing.
 func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 	l, ok := s.conn.(OrderLearner)
 	if !ok || l.StatementOrder().known() {
@@ -79,7 +82,7 @@ func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 	ctx, stop := context.WithTimeout(s.policy.Life, s.policy.grace()*4/5)
 	defer stop()
 	began, call := time.Now(), Call{Tx: s.txState().id}
-	for range 2 {
+	for answers := range 2 {
 		stream, err := l.QueryBeside(ctx, s.policy.probeSQL(), call)
 		if err == nil {
 			err = drain(stream)
@@ -92,7 +95,9 @@ func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 		switch {
 		case err == nil:
 		case ctx.Err() != nil && s.policy.Life.Err() == nil:
-			c.waited = began
+			if answers == 0 {
+				c.waited = wait{since: began, lasted: time.Since(began)}
+			}
 			return
 		default:
 			return // refused, which shows nothing
@@ -101,12 +106,22 @@ func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 	l.StatementOrder().sideBySide.Store(true)
 }
 
-// learned takes note that a probe which had waited since then came through at the
-// end of the call.
-func (s *SessionHandle) learned(since time.Time) {
-	if l, ok := s.conn.(OrderLearner); ok {
-		l.StatementOrder().hasWaited(since)
+// wait is that of a probe for the statement beside it.
+type wait struct {
+	since  time.Time
+	lasted time.Duration // zero: there was none
+}
+
+// learn takes note of a wait for the call's statement, now that the session is
+// free, if the statement was what the probe has waited for: a server that is slow,
+// which is when statements are cut short, keeps the next probe waiting too.
+func (st *stopping) learn(ctx context.Context) (cancel.Outcome, error) {
+	began := time.Now()
+	out, err := st.probe(ctx)
+	if l, ok := st.s.conn.(OrderLearner); ok && out == cancel.Confirmed && time.Since(began) <= st.waited.lasted/2 {
+		l.StatementOrder().hasWaited(st.waited.since)
 	}
+	return out, err
 }
 
 // ContextErrorWrapper is a Conn whose errors have a type of its driver's in

@@ -18,6 +18,7 @@ type orderConn struct {
 	*fakeConn
 	order      *StatementOrder
 	sideBySide bool
+	slow       time.Duration // how long a probe beside a statement takes
 }
 
 func (c *orderConn) StatementOrder() *StatementOrder { return c.order }
@@ -28,6 +29,11 @@ func (c *orderConn) QueryBeside(ctx context.Context, sql string, call Call) (Str
 
 func (c *orderConn) Query(ctx context.Context, sql string, call Call) (Stream, error) {
 	if c.sideBySide && sql == "SELECT 1" {
+		select {
+		case <-time.After(c.slow):
+		case <-ctx.Done():
+			return nil, &Error{Stage: StageExecute, Fault: FaultContext, Err: status.FromContextError(ctx.Err()).Err()}
+		}
 		return &fakeStream{f: c.fakeConn, ctx: ctx, left: 1}, nil
 	}
 	return c.fakeConn.Query(ctx, sql, call)
@@ -125,7 +131,7 @@ func TestThatStatementsRunOneAtATimeIsLearned(t *testing.T) {
 				probes++
 			}
 		}
-		require.Equal(t, 2*provenWaits+1, probes, "what is known is not asked again")
+		require.Equal(t, 3*provenWaits+1, probes, "what is known is not asked again")
 	})
 }
 
@@ -159,9 +165,31 @@ func TestOneAnswerBesideAStatementTeachesNothing(t *testing.T) {
 		require.Error(t, err)
 		time.Sleep(10 * time.Second)
 		require.False(t, conn.order.sideBySide.Load())
-		require.EqualValues(t, 1, conn.order.waited.Load())
+		require.Zero(t, conn.order.waited.Load())
 		_ = r.discarded()
 	})
+}
+
+// A server that is slow for a while, which is when statements are cut short, keeps
+// probes waiting one after the other though its sessions run statements side by
+// side. None of them shows anything.
+func TestASlowServerTeachesNothing(t *testing.T) {
+	for _, slow := range []time.Duration{110 * ms, 190 * ms, 205 * ms, 400 * ms, 2 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true, slow: slow}
+			r := newRig(t, conn.fakeConn)
+			for range 2 * provenWaits {
+				require.False(t, conn.deadline(t, r).Confirmed)
+				require.False(t, conn.order.oneAtATime(), slow)
+			}
+			for _, err := range r.returns {
+				require.ErrorContains(t, err, "may still run", slow)
+			}
+			conn.slow = 90 * ms // it teaches what holds once it is faster
+			require.False(t, conn.deadline(t, r).Confirmed)
+			require.True(t, conn.order.sideBySide.Load())
+		})
+	}
 }
 
 // Many statements that wait at once, as when a server is short of CPU, are one

@@ -78,10 +78,18 @@ type Observer struct {
 }
 
 // CancelPolicy bounds the cancel chain.
+//
+// Where the server cannot be asked to cancel, what proves that a statement has
+// ended is a probe on its session, once it is known that its sessions run their
+// statements one at a time. The pool learns that from the first three statements
+// that are cut short one after the other, which cost their connections; Stats
+// counts them as CancelsUnconfirmed.
 type CancelPolicy struct {
 	// Grace is how long the end of the RPC alone may take to stop the
 	// statement before the server is asked by other means, and how long each
-	// of those may take to show. Default 250 ms.
+	// of those may take to show. Default 250 ms. Of a server that needs more than
+	// 2/5 of it for a trivial query, two round trips, it cannot be learned how its
+	// sessions run their statements.
 	Grace time.Duration
 
 	// Budget bounds the whole chain; a statement that still runs then costs
