@@ -53,6 +53,10 @@ type Foreign struct {
 	// by a handle that was prepared before witness, or is it.
 	witness, keeper adbc.Statement
 
+	// manual says that the driver is in a transaction, be it one that it has begun
+	// by itself at the end of the last. It is touched inside the turn.
+	manual bool
+
 	tx     atomic.Pointer[session.TxID] // the open transaction, or nil
 	lastTx atomic.Int64
 
@@ -158,6 +162,7 @@ func (c *Foreign) Close() error {
 			for r := range c.readers {
 				r.release()
 			}
+			c.rollOut()
 			done <- c.cn.Close()
 		})
 		timer := time.NewTimer(c.cfg.CloseTimeout)

@@ -27,6 +27,7 @@ func (c *Foreign) Begin(ctx context.Context) (session.TxID, error) {
 		if err != nil {
 			_ = c.unwatch(errReplaced) // why it has not begun is what counts
 		}
+		c.manual = err == nil
 		return struct{}{}, err
 	}, nil)
 	if err != nil {
@@ -67,12 +68,12 @@ func (c *Foreign) EndTx(ctx context.Context, tx session.TxID, commit bool) error
 	if open := c.tx.Load(); open == nil || *open != tx {
 		return c.error(t.op, session.StageExecute, session.FaultStatement, errUnknownTx)
 	}
-	c.tx.Store(nil)
 	if commit {
 		if err := t.checkWitness(); err != nil {
-			return err
+			return err // it is open still, and can be rolled back
 		}
 	}
+	c.tx.Store(nil)
 	_, err = enter(t, session.StageExecute, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.end(ctx, commit)
 	}, nil)
@@ -111,6 +112,7 @@ func (c *Foreign) end(ctx context.Context, commit bool) error {
 		end = c.cn.Commit
 	}
 	err := end(ctx)
+	c.manual = !hasEnded(err)
 	switch {
 	case err == nil, hasEnded(err):
 		if gone := c.unwatch(errEndUnknown); gone != nil {
@@ -124,11 +126,27 @@ func (c *Foreign) end(ctx context.Context, commit bool) error {
 		return err // of unknown outcome, wherever it was
 	}
 	if err == nil {
-		if err := c.autocommit(true); err != nil {
+		err := c.autocommit(true)
+		if c.manual = err != nil; c.manual {
 			c.lose(fmt.Errorf("%w: %w", errWedged, err)) // the end itself stands
 		}
 	}
 	return err
+}
+
+// rollOut ends what a Flight SQL driver has open, before its connection is closed:
+// there are servers that keep the sessions of closed connections, and their
+// transactions. Other drivers' databases end them by themselves. It is called
+// inside the turn.
+func (c *Foreign) rollOut() {
+	if !c.flight || !c.manual {
+		return
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(c.life), c.cfg.CloseTimeout/2)
+	defer stop()
+	if c.cn.Rollback(ctx) == nil {
+		_ = c.autocommit(true) // the driver has begun another one
+	}
 }
 
 // hasEnded recognises the error of the transaction that the Flight SQL driver

@@ -75,6 +75,7 @@ func (c *Foreign) pin(ctx context.Context, sql string, call session.Call) (adbc.
 		return nil, c.suspect(err)
 	}
 	if err := c.relieve(stmt); err != nil {
+		c.witness = nil // it proves nothing: the session may be another one
 		_ = stmt.Close()
 		return nil, err
 	}
