@@ -181,24 +181,48 @@ func (m *merged) release() {
 	m.reading = nil
 }
 
+// errBrokenOff says that Config.Allocator has panicked, or ended the goroutine.
+var errBrokenOff = errors.New("the allocator has panicked or ended its goroutine (runtime.Goexit)")
+
 // read fetches the endpoint into p.batches.
+//
+// INVARIANT: without p.err the endpoint was read to its end.
 func (p *part) read(ctx context.Context, m *merged, take func() (*FlightEndpoint, error), turn <-chan struct{}) {
+	opened, err := false, errBrokenOff
 	defer func() {
+		if panicked := recover(); panicked != nil {
+			err = fmt.Errorf("%w: %v", errBrokenOff, panicked)
+		}
+		if err != nil {
+			p.err = err
+		}
+		if !opened {
+			close(p.opened)
+		}
 		m.ahead.end(&p.share)
 		close(p.batches)
 		if ctx.Err() != nil {
 			p.drain()
 		}
 	}()
-	rd, err := p.open(ctx, m, take, turn)
-	close(p.opened)
-	if err != nil {
+	rd, failed := p.open(ctx, m, take, turn)
+	if failed != nil {
+		err = failed
 		return
 	}
 	defer rd.release()
-	if p.schema == nil {
+	if rd.schema() == nil {
+		err = nil
 		return // it has no rows either
 	}
+	p.schema = rd.schema()
+	close(p.opened)
+	opened = true
+	err = p.batchesOf(ctx, m, rd)
+}
+
+// batchesOf reads the batches.
+func (p *part) batchesOf(ctx context.Context, m *merged, rd *reader) error {
 	for {
 		err := m.ahead.take(ctx, &p.share, 0) // so that no message is received for which there is no room
 		var batch arrow.RecordBatch
@@ -206,19 +230,17 @@ func (p *part) read(ctx context.Context, m *merged, take func() (*FlightEndpoint
 			batch, err = rd.next()
 		}
 		if eof.Reached(err) {
-			return
+			return nil
 		}
 		if err != nil {
-			p.err = err
-			return
+			return err
 		}
 		batch.Retain()
 		select {
 		case p.batches <- waitingBatch{batch, m.ahead.made(&p.share)}:
 		case <-ctx.Done():
 			batch.Release()
-			p.err = ctx.Err()
-			return
+			return ctx.Err()
 		}
 	}
 }
@@ -228,21 +250,14 @@ func (p *part) open(ctx context.Context, m *merged, take func() (*FlightEndpoint
 		select {
 		case <-turn:
 		case <-ctx.Done():
-			p.err = ctx.Err()
-			return nil, p.err
+			return nil, ctx.Err()
 		}
 	}
 	endpoint, err := take()
-	var rd *reader
-	if err == nil {
-		rd, err = m.run.openReader(ctx, endpoint, func(bytes int64) error { return m.ahead.take(ctx, &p.share, bytes) })
-	}
 	if err != nil {
-		p.err = err
 		return nil, err
 	}
-	p.schema = rd.schema()
-	return rd, nil
+	return m.run.openReader(ctx, endpoint, func(bytes int64) error { return m.ahead.take(ctx, &p.share, bytes) })
 }
 
 func (p *part) drain() {

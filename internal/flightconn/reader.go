@@ -92,6 +92,7 @@ func (rd *reader) next() (arrow.RecordBatch, error) {
 	}
 	rd.drop()
 	rd.mem.begin()
+	rd.failed = true // also if the allocator panics
 	err := error(nil)
 	if rd.batches.Next() {
 		batch := rd.batches.RecordBatch()
@@ -100,6 +101,7 @@ func (rd *reader) next() (arrow.RecordBatch, error) {
 			rd.batch = batch
 		}
 		if err = rd.checked.Check(batch); err == nil {
+			rd.failed = false
 			return batch, nil
 		}
 	} else {

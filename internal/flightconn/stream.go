@@ -122,7 +122,8 @@ func (s *stream) Schema() *arrow.Schema { return s.schema }
 // RowsAffected is part of session.Stream.
 func (s *stream) RowsAffected() (int64, bool) { return s.affected, s.counted }
 
-// Next is part of session.Stream.
+// Next is part of session.Stream. A panic or Goexit of Config.Allocator ends the
+// stream, and goes on in the caller.
 func (s *stream) Next() (arrow.RecordBatch, error) {
 	s.mu.Lock()
 	src, err := s.mu.src, s.mu.err
@@ -131,7 +132,14 @@ func (s *stream) Next() (arrow.RecordBatch, error) {
 	if err != nil {
 		return nil, err
 	}
+	returned := false
+	defer func() {
+		if !returned {
+			s.breakOff()
+		}
+	}()
 	batch, err := src.next()
+	returned = true
 	if eof.Reached(err) { // servers may end a stream because time is up
 		err = cmp.Or(s.run.overdue(), err)
 	}
@@ -152,6 +160,18 @@ func (s *stream) Next() (arrow.RecordBatch, error) {
 		s.run.end()
 	}
 	return batch, err
+}
+
+// breakOff closes the stream after a Next that has not returned.
+func (s *stream) breakOff() {
+	s.mu.Lock()
+	s.mu.busy = false
+	src, closed := s.mu.src, s.mu.closed
+	s.mu.Unlock()
+	s.Close()
+	if closed { // while Next was in the source
+		src.release()
+	}
 }
 
 // Close is part of session.Stream.
