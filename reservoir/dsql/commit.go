@@ -64,6 +64,9 @@ func (p *physical) commit(ctx context.Context, do func(context.Context) error) e
 	if err == nil || !sent || refused(err) {
 		return err
 	}
+	if unsent(err) { // so says pgx when the answer to a simple query is lost, see watch
+		err = endedBy(ctx, ErrLost)
+	}
 	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 }
 

@@ -2,6 +2,7 @@ package dsql
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -25,7 +26,7 @@ func (l *loan) end(fault error) {
 		return
 	}
 	p := l.Value()
-	if fault == nil && p.repairable() && l.cluster.repairs.start(func() { l.settle(l.cluster.bounded(p.repair)) }) {
+	if fault == nil && p.repairable() && l.cluster.repairs.start(l.repair) {
 		return
 	}
 	if fault == nil {
@@ -33,6 +34,21 @@ func (l *loan) end(fault error) {
 	}
 	l.settle(fault)
 }
+
+// repair repairs the connection and ends the loan, also when a tracer of the user's
+// panics or ends the goroutine, which is not the borrower's.
+func (l *loan) repair() {
+	fault := errUnrepaired
+	defer func() {
+		if v := recover(); v != nil {
+			l.cluster.log.Error("a function of the user's panicked while a connection was repaired", "panic", v)
+		}
+		l.settle(fault)
+	}()
+	fault = l.cluster.bounded(l.Value().repair)
+}
+
+var errUnrepaired = errors.New("dsql: the repair of the connection broke off")
 
 // use says whether the borrower may run something, makes sure that no request to
 // cancel a statement hits it, and watches it.

@@ -2,6 +2,7 @@ package dsql_test
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"io"
 	"net"
@@ -125,6 +126,44 @@ func inBatch(ctx context.Context, p *dsql.Pool, sql string, read func(pgx.BatchR
 
 // The connection of a call whose context ends is closed; the call still says
 // why.
+// pgx says of a COMMIT whose answer was lost that it is safe to retry.
+func TestALostCommitIsNotSafeToRetry(t *testing.T) {
+	g := startGate(t, nil)
+	var armed atomic.Bool
+	c := newCluster(t, g, func(c *dsql.Config) {
+		c.MaxOpen, c.CheckInterval = 1, -1
+		c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := g.Dial(ctx, network, address)
+			return &lossyConn{Conn: conn, armed: &armed}, err
+		}
+	})
+	pool, db := both(t, c)
+	ctx := within(t, 30*time.Second)
+	for name, run := range map[string]func() error{
+		"pgx": func() error {
+			return pool.InTx(ctx, func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, "select 1")
+				armed.Store(err == nil)
+				return err
+			})
+		},
+		"sql": func() error {
+			return dsql.InTx(ctx, db, nil, func(tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "select 1")
+				armed.Store(err == nil)
+				return err
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := run()
+			require.ErrorIs(t, err, dsql.ErrCommitUnknown)
+			require.False(t, pgconn.SafeToRetry(err), "%v", err)
+			require.NotErrorIs(t, err, driver.ErrBadConn)
+		})
+	}
+}
+
 func TestACallThatItsContextEndsSaysSoInEveryMode(t *testing.T) {
 	g := startGate(t, nil)
 	const slow = "select 1 from pg_sleep(2)"

@@ -91,6 +91,40 @@ func TestPanicsInTracersOfPgxLoseNothing(t *testing.T) {
 	}
 }
 
+// A transaction that its borrower left open is rolled back behind the borrower, where
+// a panic would end the process.
+func TestAPanicInARepairCostsTheConnectionAlone(t *testing.T) {
+	w := &tripwire{}
+	g := startGate(t, nil)
+	p := newPool(t, g, func(c *dsql.Config) {
+		c.MaxOpen = 1
+		c.Pgx = func(c *pgx.ConnConfig) { c.Tracer = w }
+	})
+	ctx := within(t, 20*time.Second)
+	conn, err := p.Acquire(ctx)
+	require.NoError(t, err)
+	_, err = conn.Begin(ctx)
+	require.NoError(t, err)
+	w.armed.Store(true)
+	conn.Release()
+	reach(t, "the connection is given back", func() bool { return p.Stats().Reservoir.InUse == 0 })
+	w.armed.Store(false)
+	require.NoError(t, p.Ping(ctx))
+	require.Equal(t, 2, g.Stats().Admitted)
+}
+
+// A connection that was hijacked from pgx is lost to the pool, not its place.
+func TestAConnectionThatWasHijackedHoldsNoPlace(t *testing.T) {
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen, c.CloseTimeout = 1, 100*time.Millisecond })
+	ctx := within(t, 20*time.Second)
+	require.NoError(t, p.AcquireFunc(ctx, func(c *dsql.Conn) error {
+		_, err := c.Conn().PgConn().Hijack()
+		return err
+	}))
+	require.NoError(t, p.Ping(ctx))
+	require.Equal(t, 1, p.Stats().Leases.InUse)
+}
+
 // counting counts the connections that are not closed.
 type counting struct {
 	net.Conn

@@ -97,8 +97,7 @@ func (p *physical) close(ctx context.Context, limit time.Duration) error {
 	select {
 	case <-conn.CleanupDone():
 	case <-ctx.Done():
-		p.sever()
-		<-conn.CleanupDone() // nothing left to wait for
+		p.sever() // after which pgx has nothing to wait for. Of one that was hijacked it does not tell
 	}
 	return err
 }

@@ -164,3 +164,80 @@ func TestRowsThatEndedAreNotThoseOfTheNextQuery(t *testing.T) {
 	next.Close()
 	require.NoError(t, next.Err())
 }
+
+// What a batch gave out, and the batch itself, have no part in what is run on their
+// connection afterwards: pgx's own would read the next borrower's result.
+func TestABatchThatWasClosedIsNotThatOfTheNextQuery(t *testing.T) {
+	ctx := within(t, 60*time.Second)
+	const five = "select n from generate_series(1, 5) n"
+	for mode, exec := range modes {
+		for name, use := range map[string]func(*testing.T, pgx.BatchResults) (late func(*testing.T)){
+			"rows": func(t *testing.T, r pgx.BatchResults) func(*testing.T) {
+				rows, err := r.Query()
+				require.NoError(t, err)
+				return func(t *testing.T) { require.False(t, rows.Next()); rows.Close() }
+			},
+			"row": func(_ *testing.T, r pgx.BatchResults) func(*testing.T) {
+				row, n := r.QueryRow(), 0
+				return func(t *testing.T) { require.ErrorContains(t, row.Scan(&n), "closed"); require.Zero(t, n) }
+			},
+			"batch": func(_ *testing.T, r pgx.BatchResults) func(*testing.T) {
+				return func(t *testing.T) {
+					_, err := r.Exec()
+					require.ErrorContains(t, err, "closed")
+					_, err = r.Query()
+					require.ErrorContains(t, err, "closed")
+					require.ErrorContains(t, r.QueryRow().Scan(), "closed")
+					require.NoError(t, r.Close(), "as before")
+				}
+			},
+		} {
+			t.Run(mode+"/"+name, func(t *testing.T) {
+				p := newPool(t, startGate(t, nil), func(c *dsql.Config) {
+					c.MaxOpen = 1
+					c.Pgx = func(c *pgx.ConnConfig) { c.DefaultQueryExecMode = exec }
+				})
+				b := &pgx.Batch{}
+				b.Queue(five+" where n > $1", 0)
+				results := p.SendBatch(ctx, b)
+				late := use(t, results)
+				require.NoError(t, results.Close())
+				next, err := p.Query(ctx, five)
+				require.NoError(t, err)
+				defer next.Close()
+				require.True(t, next.Next())
+				late(t)
+				n := 1
+				for next.Next() {
+					n++
+				}
+				require.NoError(t, next.Err())
+				require.Equal(t, 5, n)
+			})
+		}
+	}
+}
+
+// pgx empties the caches of a batch's connection at every Close of one that failed.
+func TestABatchThatFailedIsClosedOnce(t *testing.T) {
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	ctx := within(t, 20*time.Second)
+	const divide = "select 1 / $1::int"
+	b := &pgx.Batch{}
+	b.Queue(divide, 0)
+	results := p.SendBatch(ctx, b)
+	failure := results.Close()
+	require.ErrorContains(t, failure, "division by zero")
+	require.NoError(t, p.AcquireFunc(ctx, func(c *dsql.Conn) error {
+		prepared := func() (when string) {
+			_, err := c.Exec(ctx, divide, 1)
+			require.NoError(t, err)
+			require.NoError(t, c.QueryRow(ctx, "select prepare_time::text from pg_prepared_statements where statement = '"+divide+"'").Scan(&when))
+			return when
+		}
+		before := prepared()
+		require.Equal(t, failure, results.Close())
+		require.Equal(t, before, prepared())
+		return nil
+	}))
+}

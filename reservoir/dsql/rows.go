@@ -92,14 +92,22 @@ type row struct {
 	pgx.Row
 	watch watch
 	conn  *Conn
+	// INVARIANT: once scanned, the connection is not looked at, as with rows.
+	scanned bool
 }
 
 func (r *row) Scan(dest ...any) error {
+	if r.scanned {
+		return errRowsClosed
+	}
+	r.scanned = true
 	if r.conn != nil {
 		defer r.conn.Release()
 	}
 	return r.watch.judge(r.Row.Scan(dest...))
 }
+
+var errBatchClosed = errors.New("dsql: the batch is closed")
 
 // batch is pgx's, with ErrLost, and releases its connection by Close, if it has
 // one to release and did not begin a transaction, which then does.
@@ -108,11 +116,18 @@ type batch struct {
 	watch watch
 	conn  *Conn
 	tx    *tx // nil: none was begun
+	// INVARIANT: once closed, neither the connection nor pgx's results are looked
+	// at: they write to the caches of a connection, and their rows read what its
+	// next borrower is answered. err is what Close returned.
+	closed bool
+	err    error
+	// end ends the rows that were given out last, so that they do the same.
+	end func()
 }
 
 // newBatch wraps results. release says that they release their connection.
 func newBatch(results pgx.BatchResults, w watch, on *Conn, release bool) *batch {
-	b := &batch{BatchResults: results, watch: w}
+	b := &batch{BatchResults: results, watch: w, end: func() {}}
 	if release {
 		b.conn = on
 	}
@@ -122,23 +137,55 @@ func newBatch(results pgx.BatchResults, w watch, on *Conn, release bool) *batch 
 	return b
 }
 
+// next ends what was given out last.
+func (b *batch) next() error {
+	if b.closed {
+		return errBatchClosed
+	}
+	b.end()
+	b.end = func() {}
+	return nil
+}
+
 func (b *batch) Exec() (pgconn.CommandTag, error) {
+	if err := b.next(); err != nil {
+		return pgconn.CommandTag{}, err
+	}
 	tag, err := b.BatchResults.Exec()
 	return tag, b.watch.judge(err)
 }
 
 func (b *batch) Query() (pgx.Rows, error) {
-	r, err := b.BatchResults.Query()
-	return &rows{Rows: r, watch: b.watch}, b.watch.judge(err)
+	if err := b.next(); err != nil {
+		return failed{err}, err
+	}
+	inner, err := b.BatchResults.Query()
+	r := &rows{Rows: inner, watch: b.watch}
+	b.end = r.Close
+	return r, b.watch.judge(err)
 }
 
-func (b *batch) QueryRow() pgx.Row { return &row{Row: b.BatchResults.QueryRow(), watch: b.watch} }
+func (b *batch) QueryRow() pgx.Row {
+	if err := b.next(); err != nil {
+		return failed{err}
+	}
+	r := &row{Row: b.BatchResults.QueryRow(), watch: b.watch}
+	b.end = func() { r.scanned = true }
+	return r
+}
 
 func (b *batch) Close() error {
+	if b.closed {
+		return b.err
+	}
 	if b.tx == nil && b.conn != nil {
 		defer b.conn.Release()
 	}
-	return b.watch.judge(b.BatchResults.Close())
+	defer func() { b.closed = true }()
+	b.err = errBatchClosed // if a function of the user's panics
+	b.end()
+	b.err = b.watch.judge(b.BatchResults.Close())
+	return b.err
 }
 
 func (b *batch) Tx() pgx.Tx {
