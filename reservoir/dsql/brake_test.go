@@ -331,7 +331,8 @@ func TestAboveTheLowWatermarkOpensAreAskedForOneAtATime(t *testing.T) {
 		limiter := &held{Limiter: lease.NewLimiter("x", 100, 100), permit: make(chan struct{})}
 		c, err := newCluster(t.Context(), cfg, &fleet{leases: lease.NewLeases("x", 100), limiter: limiter}, func(context.Context) (*physical, error) {
 			p := &physical{}
-			p.net, _ = net.Pipe()
+			local, _ := net.Pipe()
+			p.dialled(local)
 			p.user.Store(borrower) // so that its close is to cut it
 			return p, nil
 		})
@@ -370,7 +371,8 @@ func TestCallersDoNotWaitForOpensThatTakeTurns(t *testing.T) {
 		require.NoError(t, err)
 		c, err := newCluster(t.Context(), cfg, &fleet{leases: lease.NewLeases("x", 100), limiter: slow{lease.NewLimiter("x", 100, 100)}}, func(context.Context) (*physical, error) {
 			p := &physical{}
-			p.net, _ = net.Pipe()
+			local, _ := net.Pipe()
+			p.dialled(local)
 			p.user.Store(borrower) // so that its close is to cut it
 			return p, nil
 		})

@@ -1,7 +1,6 @@
 package dsql
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -115,7 +114,7 @@ func (c *Cluster) reservoirConfig(ctx context.Context, dial func(context.Context
 		rc.Hooks = c.enough.hooks(cfg.Hooks)
 	}
 	if cfg.OnReturn != nil {
-		rc.Reset = func(ctx context.Context, p *physical) error { return cmp.Or(cfg.OnReturn(ctx, p.pgx()), p.resting()) }
+		rc.Reset = c.onReturn
 	}
 	return rc
 }
@@ -131,21 +130,10 @@ func (c *Cluster) close(ctx context.Context, p *physical) error {
 		return nil
 	}
 	defer p.sever() // also when BeforeClose ends this goroutine
-	c.beforeClose(p)
-	return p.close(ctx, c.cfg.CloseTimeout)
-}
-
-// beforeClose tells the user of a connection that is about to be closed.
-func (c *Cluster) beforeClose(p *physical) {
-	if c.cfg.BeforeClose == nil {
-		return
+	if err := c.beforeClose(ctx, p); err != nil {
+		return err // it may still use p
 	}
-	defer func() {
-		if v := recover(); v != nil {
-			c.log.Error("BeforeClose panicked", "panic", v)
-		}
-	}()
-	c.cfg.BeforeClose(p.pgx())
+	return p.close(ctx, c.cfg.CloseTimeout)
 }
 
 // revoked closes every connection: the idle ones now, those in use when they

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -70,6 +71,12 @@ func (p *physical) commit(ctx context.Context, do func(context.Context) error) e
 	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 }
 
+// uncertain are the classes of SQLSTATE that do not say what became of a COMMIT:
+// lost connections, failures of the system, and faults of the server. PostgreSQL
+// itself has committed nothing after any error, but DSQL commits elsewhere than where
+// it answers.
+var uncertain = []string{"08", "58", "XX"}
+
 // refused says whether the error of a COMMIT proves that nothing was committed:
 // the server answered with one that ends the transaction and not the session.
 func refused(err error) bool {
@@ -81,7 +88,7 @@ func refused(err error) bool {
 		return false
 	}
 	fatal := pg.Severity == "FATAL" || pg.Severity == "PANIC" || pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC"
-	return !fatal && pg.Code != "40003" && !strings.HasPrefix(pg.Code, "08")
+	return !fatal && pg.Code != "40003" && !slices.ContainsFunc(uncertain, func(class string) bool { return strings.HasPrefix(pg.Code, class) })
 }
 
 // unsent says whether pgx, or its driver for database/sql, claims that nothing

@@ -35,7 +35,8 @@ type Config struct {
 	RuntimeParams map[string]string
 
 	// Credentials sign the tokens. By default the SDK's chain, resolved once
-	// and refreshed by its cache.
+	// and refreshed by its cache. A provider has a minute for an answer; later ones are
+	// asked for anew.
 	Credentials aws.CredentialsProvider
 	// TokenLifetime is how long after its making a token may open a
 	// connection: 15m by default, at least 1s, at most 168h. It does not bound
@@ -136,7 +137,8 @@ type Config struct {
 	// caller's.
 	BeforeAcquire func(ctx context.Context, conn *pgx.Conn) bool
 	// BeforeClose, if set, is told of a connection that is about to be closed,
-	// unless a borrower still has it.
+	// unless a borrower still has it. When it does not return within CloseTimeout,
+	// the connection is cut without it.
 	BeforeClose func(conn *pgx.Conn)
 	// AcquireTracer, if set, hears of every call for a connection.
 	AcquireTracer AcquireTracer
@@ -144,7 +146,8 @@ type Config struct {
 	// the stack of its borrower. Off by default.
 	LeakAfter time.Duration
 	// OnReturn, if set, makes a returned connection as good as new, for
-	// example by undoing SET; an error closes it. To forget prepared
+	// example by undoing SET; an error closes it, and so does the end of ctx if it does
+	// not return. To forget prepared
 	// statements, call the connection's DeallocateAll: after DISCARD ALL pgx
 	// would go on using those that it believes in.
 	OnReturn func(ctx context.Context, conn *pgx.Conn) error

@@ -3,6 +3,7 @@ package dsql
 import (
 	"cmp"
 	"context"
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"net"
@@ -33,7 +34,7 @@ func (d *dialer) open(ctx context.Context) (*physical, error) {
 	p := &physical{statements: map[string]struct{}{}, grace: d.cfg.CancelGrace}
 	opened := false
 	defer func() {
-		if !opened && p.net != nil { // also when a function of the user's panics
+		if !opened { // also when a function of the user's panics, or does not return
 			p.sever()
 		}
 	}()
@@ -43,7 +44,9 @@ func (d *dialer) open(ctx context.Context) (*physical, error) {
 	if login.BuildContextWatcherHandler == nil {
 		login.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { return &canceller{p: p, conn: conn} }
 	}
-	conn, err := stdlib.GetConnector(*login).Connect(ctx)
+	// Config.Pgx may have set functions that do not mind their context.
+	conn, err := heeding(ctx, func() (driver.Conn, error) { return stdlib.GetConnector(*login).Connect(ctx) },
+		func(late driver.Conn) { _ = late.Close() }) // nobody wants it
 	if err != nil {
 		verdict, check := classify(err)
 		return nil, d.fail(err, verdict, check)
@@ -71,7 +74,7 @@ func (d *dialer) dialFor(p *physical) pgconn.DialFunc {
 		}
 		conn, err := d.dial(ctx, network, "")
 		if err == nil {
-			p.net = conn
+			p.dialled(conn)
 		}
 		return conn, err
 	}

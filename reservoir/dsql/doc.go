@@ -108,6 +108,7 @@
 //
 //	config, env, place        settings; where the cluster is
 //	token, login, connect     one open; physical, peek: one connection
+//	credentials               Config.Credentials that hang or panic
 //	refusal, brake            what a failed open means and how long to pause
 //	cluster, fleet, stats     the whole; its budgets
 //	open                      permission, and patience with refusals

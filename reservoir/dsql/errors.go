@@ -26,7 +26,8 @@ var (
 	ErrReleased = reservoir.ErrReleased
 
 	// ErrCommitUnknown says that the connection was lost after COMMIT was sent
-	// and before it was answered: nobody knows whether the transaction was
+	// and before it was answered, or that the answer was a fault of the server
+	// (SQLSTATE classes 08, 58 and XX): nobody knows whether the transaction was
 	// committed. RetryOCC never runs such a one again.
 	ErrCommitUnknown = errors.New("dsql: whether the transaction was committed is not known")
 

@@ -1,6 +1,7 @@
 package dsql
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"time"
@@ -81,3 +82,36 @@ func heeding[T any](ctx context.Context, f func() (T, error), late func(T)) (T, 
 
 // heedMargin is what a function has to return once its context has ended.
 const heedMargin = 100 * time.Millisecond
+
+// beforeClose tells the user of a connection that is about to be closed. An error
+// says that BeforeClose has not returned in time.
+func (c *Cluster) beforeClose(ctx context.Context, p *physical) error {
+	if c.cfg.BeforeClose == nil {
+		return nil
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			c.log.Error("BeforeClose panicked", "panic", v)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.CloseTimeout)
+	defer cancel()
+	_, err := heeding(ctx, func() (struct{}, error) { c.cfg.BeforeClose(p.pgx()); return struct{}{}, nil }, func(struct{}) {})
+	if err != nil {
+		c.log.Error("BeforeClose has not returned within CloseTimeout: the connection is cut")
+	}
+	return err
+}
+
+// onReturn makes a connection that came back as good as new. One whose OnReturn does
+// not mind its context is cut, and is used by nobody else.
+func (c *Cluster) onReturn(ctx context.Context, p *physical) error {
+	if !p.user.CompareAndSwap(nobody, borrower) {
+		return errGone
+	}
+	_, err := heeding(ctx, func() (struct{}, error) {
+		defer p.user.Store(nobody) // until then a close only cuts it
+		return struct{}{}, cmp.Or(c.cfg.OnReturn(ctx, p.pgx()), p.resting())
+	}, func(struct{}) {})
+	return err
+}

@@ -82,6 +82,8 @@ func TestAnAnswerToCommitIsFinalUnlessItEndsTheSession(t *testing.T) {
 		&pgconn.PgError{Code: "57P02", SeverityUnlocalized: "PANIC"}: false,
 		&pgconn.PgError{Code: "40003", Severity: "ERROR"}:            false,
 		&pgconn.PgError{Code: "08007", Severity: "ERROR"}:            false,
+		&pgconn.PgError{Code: "XX000", Severity: "ERROR"}:            false,
+		&pgconn.PgError{Code: "58030", Severity: "ERROR"}:            false,
 		errors.New("unexpected EOF"):                                 false,
 		context.DeadlineExceeded:                                     false,
 	} {

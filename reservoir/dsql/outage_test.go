@@ -99,7 +99,8 @@ func (o *outage) run(t *testing.T) {
 	limiter = withFallback(limiter, cfg, func() int { return o.owners })
 	c, err := newCluster(t.Context(), cfg, &fleet{leases: leases, limiter: limiter}, func(context.Context) (*physical, error) {
 		p := &physical{}
-		p.net, _ = net.Pipe()
+		local, _ := net.Pipe()
+		p.dialled(local)
 		p.user.Store(closer) // so that nothing is closed but its end of the pipe
 		return p, nil
 	})
@@ -243,7 +244,8 @@ func TestIdleConnectionsAreGivenUpForOthersOfTheFleet(t *testing.T) {
 		require.NoError(t, err)
 		c, err := newCluster(t.Context(), cfg, &fleet{leases: leases, limiter: lease.NewLimiter("x", 100, 100)}, func(context.Context) (*physical, error) {
 			p := &physical{}
-			p.net, _ = net.Pipe()
+			local, _ := net.Pipe()
+			p.dialled(local)
 			p.user.Store(closer) // so that nothing is closed but its end of the pipe
 			return p, nil
 		})
@@ -301,7 +303,9 @@ func TestLeasesCanBeRevokedWhileCloseWaits(t *testing.T) {
 		var server net.Conn
 		c, err := newCluster(t.Context(), cfg, &fleet{leases: leases, limiter: lease.NewLimiter("x", 100, 100)}, func(context.Context) (*physical, error) {
 			p := &physical{}
-			p.net, server = net.Pipe()
+			var local net.Conn
+			local, server = net.Pipe()
+			p.dialled(local)
 			p.user.Store(closer) // so that nothing is closed but its end of the pipe
 			return p, nil
 		})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/reservoir/dsql"
@@ -162,7 +163,7 @@ func TestAnOpenThatPanicsLeavesNoSocket(t *testing.T) {
 
 // A function of the user's that does not end with its context holds no place.
 func TestAnOpenThatHangsHoldsNoPlace(t *testing.T) {
-	for _, which := range []string{"Dial", "AfterConnect"} {
+	for _, which := range []string{"Dial", "ValidateConnect of pgx", "AfterConnect"} {
 		t.Run(which, func(t *testing.T) {
 			g := startGate(t, nil)
 			hold := make(chan struct{})
@@ -179,6 +180,9 @@ func TestAnOpenThatHangsHoldsNoPlace(t *testing.T) {
 					hang("Dial")
 					return g.Dial(ctx, network, address)
 				}
+				c.Pgx = func(c *pgx.ConnConfig) {
+					c.ValidateConnect = func(context.Context, *pgconn.PgConn) error { hang("ValidateConnect of pgx"); return nil }
+				}
 				c.AfterConnect = func(context.Context, *pgx.Conn) error { hang("AfterConnect"); return nil }
 			})
 			ctx := within(t, 20*time.Second)
@@ -187,6 +191,48 @@ func TestAnOpenThatHangsHoldsNoPlace(t *testing.T) {
 			reach(t, "the server has one session", func() bool { return g.Stats().Live == 1 })
 			closeSoon(t, p.Close)
 			require.Zero(t, p.Stats().Leases.InUse)
+		})
+	}
+}
+
+// Nor does one that is called when a connection comes back, or is closed. It may go
+// on with the connection, which nobody else uses meanwhile.
+func TestAFunctionThatHangsAfterALoanHoldsNobody(t *testing.T) {
+	for _, which := range []string{"OnReturn", "BeforeClose"} {
+		t.Run(which, func(t *testing.T) {
+			g := startGate(t, nil)
+			hold, over := make(chan struct{}), make(chan struct{})
+			var hung atomic.Bool
+			hang := func(where string, conn *pgx.Conn) {
+				if where == which && !hung.Swap(true) {
+					defer close(over)
+					for range 1000 {
+						_ = conn.Ping(context.WithoutCancel(t.Context()))
+					}
+					<-hold
+				}
+			}
+			p := newPool(t, g, func(c *dsql.Config) {
+				c.MaxOpen, c.CheckTimeout, c.CloseTimeout = 1, 100*time.Millisecond, 500*time.Millisecond
+				c.OnReturn = func(_ context.Context, conn *pgx.Conn) error { hang("OnReturn", conn); return nil }
+				c.BeforeClose = func(conn *pgx.Conn) { hang("BeforeClose", conn) }
+			})
+			ctx := within(t, 20*time.Second)
+			conn, err := p.Acquire(ctx)
+			require.NoError(t, err)
+			if which == "OnReturn" {
+				conn.Release()
+			} else {
+				conn.Discard(context.Canceled)
+			}
+			require.NoError(t, p.Ping(ctx))
+			require.True(t, hung.Load())
+			require.Equal(t, 1, p.Stats().Leases.InUse)
+			require.Equal(t, 2, g.Stats().Admitted)
+			closeSoon(t, p.Close)
+			reach(t, "nothing is left at the server", func() bool { return g.Stats().Live == 0 })
+			close(hold)
+			<-over
 		})
 	}
 }

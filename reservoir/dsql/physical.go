@@ -18,7 +18,7 @@ import (
 // but for sever.
 type physical struct {
 	sql *stdlib.Conn
-	net net.Conn // below TLS
+	net atomic.Pointer[net.Conn] // below TLS. Nil until it is dialled
 	// statements are prepared for database/sql. The user's.
 	statements map[string]struct{}
 	// user is whose pgx is.
@@ -56,6 +56,9 @@ func (p *physical) fit() error {
 	return errors.New("dsql: a request to cancel a statement is under way")
 }
 
+// dialled takes the socket.
+func (p *physical) dialled(conn net.Conn) { p.net.Store(&conn) }
+
 // resting says why a connection cannot take a statement of a new borrower.
 func (p *physical) resting() error {
 	conn := p.pgx()
@@ -72,7 +75,7 @@ func (p *physical) resting() error {
 
 // alive looks at an idle connection without waiting. Whatever there is to read
 // is the end: a closed socket, TLS's or the server's farewell.
-func (p *physical) alive() bool { return !p.pgx().IsClosed() && quiet(p.net) }
+func (p *physical) alive() bool { return !p.pgx().IsClosed() && quiet(*p.net.Load()) }
 
 // check proves that an idle connection works. The end of ctx is the proof that it
 // does not.
@@ -106,15 +109,20 @@ func (p *physical) close(ctx context.Context, limit time.Duration) error {
 // the lease given back before, the next connection could arrive while the
 // server still counts this one. What goes wrong ends the wait.
 func (p *physical) takeLeave(limit time.Duration) {
-	if p.net.SetDeadline(time.Now().Add(limit)) != nil {
+	socket := *p.net.Load()
+	if socket.SetDeadline(time.Now().Add(limit)) != nil {
 		return
 	}
 	frontend := p.pgx().PgConn().Frontend()
 	frontend.Send(&pgproto3.Terminate{})
 	if frontend.Flush() == nil {
-		_, _ = io.Copy(io.Discard, p.net)
+		_, _ = io.Copy(io.Discard, socket)
 	}
 }
 
 // sever cuts the connection under whoever uses it. It may be called by anybody.
-func (p *physical) sever() { _ = p.net.Close() } // an error: it was cut already
+func (p *physical) sever() {
+	if socket := p.net.Load(); socket != nil {
+		_ = (*socket).Close() // an error: it was cut already
+	}
+}

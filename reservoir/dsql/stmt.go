@@ -77,7 +77,11 @@ func (s *stmt) Query([]driver.Value) (driver.Rows, error) {
 
 // Close leaves the statement prepared, unless it failed or there are many.
 func (s *stmt) Close() error {
-	kept := s.conn.loan.Value().statements
+	if s.conn.loan.ended.Load() {
+		return nil // it is the next borrower's
+	}
+	p := s.conn.loan.Value()
+	kept := p.statements
 	switch _, known := kept[s.query]; {
 	case s.conn.Conn().IsClosed():
 		return nil
@@ -86,5 +90,10 @@ func (s *stmt) Close() error {
 		return nil
 	}
 	delete(kept, s.query)
-	return s.conn.loan.cluster.bounded(func(ctx context.Context) error { return s.conn.Conn().Deallocate(ctx, s.query) })
+	return s.conn.loan.cluster.bounded(func(ctx context.Context) error {
+		if err := p.settle(ctx); err != nil {
+			return err
+		}
+		return s.conn.Conn().Deallocate(ctx, s.query)
+	})
 }

@@ -24,7 +24,7 @@ func awsConfig(ctx context.Context, c Config) (aws.Config, error) {
 		})),
 	}
 	if c.Credentials != nil {
-		options = append(options, config.WithCredentialsProvider(c.Credentials))
+		options = append(options, config.WithCredentialsProvider(guardCredentials(c.Credentials)))
 	}
 	loaded, err := config.LoadDefaultConfig(ctx, options...)
 	if err != nil {
