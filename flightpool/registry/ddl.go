@@ -270,10 +270,10 @@ func (p *parser) options(s *Statement) bool {
 		}
 		o.Name = p.name("the name of an option")
 		if o.Action != Drop {
-			o.Value = p.text("the value of option " + o.Name)
+			o.Value = p.text("the value of " + optionCalled(o.Name))
 		}
 		if p.err == nil && seen[o.Name] {
-			p.err = &DDLError{o.Position, fmt.Sprintf("option %q is there twice", o.Name)}
+			p.err = &DDLError{o.Position, optionCalled(o.Name) + " is there twice"}
 		}
 		seen[o.Name] = true
 		s.Options = append(s.Options, o)
@@ -283,4 +283,14 @@ func (p *parser) options(s *Statement) bool {
 	}
 	p.expect(")")
 	return true
+}
+
+// optionCalled is what an error of the grammar calls an option: where a quote is
+// missing or too many, a password is taken for a name, so that only names are repeated
+// that are known.
+func optionCalled(name string) string {
+	if _, ok := options[name]; ok || slices.Contains([]string{"user", "username", "password", "host", "port", "dbname"}, name) {
+		return fmt.Sprintf("option %q", name)
+	}
+	return "an option"
 }
