@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -33,7 +34,7 @@ type Store struct {
 	table   string
 	region  string
 	setting string // "Config" or "LimiterConfig", for errors
-	observe func(skew time.Duration)
+	skew    atomic.Int64
 }
 
 // NewStore is the store of a table that exists; see CreateTable.
@@ -48,16 +49,16 @@ func NewStore(client *dynamodb.Client, table string) (*Store, error) {
 }
 
 func newStore(client api, table, setting string) *Store {
-	s := &Store{api: client, table: table, setting: setting, observe: func(time.Duration) {}}
+	s := &Store{api: client, table: table, setting: setting}
 	if c, ok := client.(*dynamodb.Client); ok && c != nil {
 		s.region = c.Options().Region
 	}
 	return s
 }
 
-// OnSkew lets f know DynamoDB's clock minus this process's after each answer,
-// as the SDK observed it. It must be called before the store is used.
-func (s *Store) OnSkew(f func(skew time.Duration)) { s.observe = f }
+// ClockSkew is DynamoDB's clock minus this process's, as the SDK observed it
+// with the last answer.
+func (s *Store) ClockSkew() time.Duration { return time.Duration(s.skew.Load()) }
 
 // once turns off the SDK's own retries, which would hide how often a write was
 // sent.
@@ -142,6 +143,6 @@ func (s *Store) Write(ctx context.Context, change fleet.Change) (fleet.Answer, e
 
 func (s *Store) answered(metadata middleware.Metadata) {
 	if skew, ok := awsmiddleware.GetAttemptSkew(metadata); ok {
-		s.observe(skew)
+		s.skew.Store(int64(skew))
 	}
 }

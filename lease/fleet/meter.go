@@ -14,15 +14,10 @@ type meter struct {
 	timeout time.Duration
 
 	reads, writes, conditions, failures atomic.Uint64
-	skew                                atomic.Int64
 }
 
 func newMeter(store Store, timeout time.Duration) *meter {
-	m := &meter{store: store, timeout: timeout}
-	if s, ok := store.(interface{ OnSkew(func(time.Duration)) }); ok {
-		s.OnSkew(func(skew time.Duration) { m.skew.Store(int64(skew)) })
-	}
-	return m
+	return &meter{store: store, timeout: timeout}
 }
 
 func (m *meter) read(ctx context.Context, keys ...string) (Snapshot, error) {
@@ -51,9 +46,12 @@ func (m *meter) write(ctx context.Context, change Change) (Answer, error) {
 }
 
 func (m *meter) traffic() lease.Traffic {
-	return lease.Traffic{
+	t := lease.Traffic{
 		Reads: m.reads.Load(), Writes: m.writes.Load(),
 		Conditions: m.conditions.Load(), Failures: m.failures.Load(),
-		ClockSkew: time.Duration(m.skew.Load()),
 	}
+	if s, ok := m.store.(interface{ ClockSkew() time.Duration }); ok {
+		t.ClockSkew = s.ClockSkew()
+	}
+	return t
 }

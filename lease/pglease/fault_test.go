@@ -332,3 +332,63 @@ func TestARowThatIsChangedByHand(t *testing.T) {
 	_, err = store.Write(t.Context(), take("k", "a"))
 	require.ErrorContains(t, err, "a trigger or rule of table")
 }
+
+// What a synchronous standby does not have is not answered, nor is it when the
+// write is sent again and its row is found as it should be: the end of a
+// caller's context ends the wait for the standby, not the write.
+func TestWhatASynchronousStandbyLacksCountsForNobody(t *testing.T) {
+	table := newTable(t)
+	store := newStore(t, connect(t, server.DSN()), table)
+	write := func(within time.Duration, c fleet.Change) (fleet.Answer, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		return store.Write(ctx, c)
+	}
+	_, err := write(time.Minute, create("k"))
+	require.NoError(t, err)
+	set := func(what string) {
+		sql(t, "alter system "+what)
+		sql(t, "select pg_reload_conf()")
+	}
+	set("set synchronous_standby_names = 'absent'")
+	defer set("reset synchronous_standby_names")
+	for err == nil { // until the server knows
+		_, err = write(200*time.Millisecond, fleet.Change{Key: "other", Set: map[string]int64{"n": 1}})
+	}
+	refused := 0
+	for refused < 2 { // after its row can be seen
+		there := ask[int](t, "select count(*) from "+table+" where record::text like '%\"a\"%'")
+		answer, err := write(200*time.Millisecond, take("k", "a"))
+		require.Error(t, err, "%+v", answer)
+		refused += there
+	}
+	set("reset synchronous_standby_names")
+	answer, err := write(time.Minute, take("k", "a"))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, answer.Record.Owners["a"].Seq, "it was done once")
+	require.EqualValues(t, 2, answer.Record.Numbers["used"])
+}
+
+// A Store may be shared by Leases and Limiters that come and go.
+func TestOneStoreForAllOfAProcess(t *testing.T) {
+	store := newStore(t, connect(t, server.DSN()), newTable(t))
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			leases, err := fleet.New(t.Context(), store, fleet.Config{Budget: "b", Limit: 10, Logger: quiet})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			limiter, err := fleet.NewLimiter(t.Context(), store, fleet.LimiterConfig{Budget: "b", Logger: quiet})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := errors.Join(limiter.Close(t.Context()), leases.Close(t.Context())); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}

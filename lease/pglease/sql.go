@@ -95,6 +95,11 @@ func (t table) updateRow(key, old, fresh string, e expiry) string {
 		" where key = " + quote(key) + " and record::text = " + quote(old)
 }
 
+// touchRow changes nothing, and has a commit of its own.
+func (t table) touchRow(key string) string {
+	return "update " + t.String() + " set record = record where key = " + quote(key)
+}
+
 // deleteExpired waits for no lock, so that it can be part of no deadlock.
 func (t table) deleteExpired() string {
 	return "delete from " + t.String() + " where key in (select key from " + t.String() +

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -34,7 +35,10 @@ type Store struct {
 	pool    Pool
 	table   table
 	setting string // "Config" or "LimiterConfig", for errors
-	observe func(skew time.Duration)
+	skew    atomic.Int64
+
+	// doubtful has the keys with a write of this store whose outcome is unknown.
+	doubtful sync.Map
 
 	// What was found to be right with the table: see check.
 	readable, writable atomic.Bool
@@ -55,7 +59,7 @@ func newStore(pool Pool, tableName, setting string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pglease: %s.Table: %w", setting, err)
 	}
-	return &Store{pool: pool, table: t, setting: setting, observe: func(time.Duration) {}}, nil
+	return &Store{pool: pool, table: t, setting: setting}, nil
 }
 
 func isNil(pool Pool) bool {
@@ -63,9 +67,8 @@ func isNil(pool Pool) bool {
 	return pool == nil || ok && p == nil
 }
 
-// OnSkew lets f know the server's clock minus this process's after each
-// answer. It must be called before the store is used.
-func (s *Store) OnSkew(f func(skew time.Duration)) { s.observe = f }
+// ClockSkew is the server's clock minus this process's, as of the last answer.
+func (s *Store) ClockSkew() time.Duration { return time.Duration(s.skew.Load()) }
 
 // Read is as fleet.Store says, in one request.
 func (s *Store) Read(ctx context.Context, keys ...string) (fleet.Snapshot, error) {
@@ -117,25 +120,10 @@ func (s *Store) Write(ctx context.Context, change fleet.Change) (answer fleet.An
 	expires := expiry{set: !change.Expires.IsZero(), in: time.Until(change.Expires)}
 	err = s.with(ctx, true, func(c *pgconn.PgConn) error {
 		for range maxTries {
-			rows, now, err := s.fetch(ctx, c, []string{change.Key})
-			if err != nil {
+			var done bool
+			if answer, done, err = s.try(ctx, c, change, expires); err != nil {
 				return err
-			}
-			old := rows[change.Key]
-			if !change.Holds(old.record) {
-				answer = fleet.Answer{Record: old.record, Now: now}
-				return nil
-			}
-			fresh := change.Apply(old.record, now)
-			done, err := s.replace(ctx, c, change.Key, old, fresh, expires)
-			if err != nil {
-				return err
-			}
-			if done {
-				answer = fleet.Answer{Done: true, Record: fresh, Now: now}
-				if expires.set { // as others have been left; what fails here is done after a later write
-					_, _ = run(ctx, c, s.table.deleteExpired())
-				}
+			} else if done {
 				return nil
 			}
 		}
@@ -145,6 +133,53 @@ func (s *Store) Write(ctx context.Context, change fleet.Change) (answer fleet.An
 		return fleet.Answer{}, err
 	}
 	return answer, nil
+}
+
+// try is one turn of a write. It reports false when it was overtaken.
+func (s *Store) try(ctx context.Context, c *pgconn.PgConn, change fleet.Change, expires expiry) (fleet.Answer, bool, error) {
+	rows, now, err := s.fetch(ctx, c, []string{change.Key})
+	if err != nil {
+		return fleet.Answer{}, false, err
+	}
+	old := rows[change.Key]
+	if !change.Holds(old.record) {
+		done, err := s.settle(ctx, c, change.Key, old)
+		return fleet.Answer{Record: old.record, Now: now}, done, err
+	}
+	fresh := change.Apply(old.record, now)
+	done, err := s.replace(ctx, c, change.Key, old, fresh, expires)
+	if err != nil {
+		s.doubtful.Store(change.Key, nil)
+		return fleet.Answer{}, false, err
+	}
+	if done {
+		s.doubtful.Delete(change.Key)
+		if expires.set { // as others have been left; what fails here is done after a later write
+			_, _ = run(ctx, c, s.table.deleteExpired())
+		}
+	}
+	return fleet.Answer{Done: true, Record: fresh, Now: now}, done, nil
+}
+
+// settle sees to it that a row which shows what became of an earlier write is
+// as durable as an answer to that write would have been. A commit waits for the
+// synchronous standbys, but a request to cancel, such as the end of a caller's
+// context sends, ends the wait and leaves a row that everybody sees and no
+// standby has. A later commit waits for all before it. It reports false when
+// the row is gone.
+func (s *Store) settle(ctx context.Context, c *pgconn.PgConn, key string, seen row) (bool, error) {
+	if _, doubtful := s.doubtful.Load(key); !doubtful || seen.record == nil {
+		return true, nil
+	}
+	result, err := run(ctx, c, s.table.touchRow(key))
+	if err != nil {
+		return false, err
+	}
+	if result.CommandTag.RowsAffected() == 0 {
+		return false, nil
+	}
+	s.doubtful.Delete(key)
+	return true, nil
 }
 
 // with runs f on a connection, after the table was looked at.
@@ -212,7 +247,7 @@ func (s *Store) fetch(ctx context.Context, c *pgconn.PgConn, keys []string) (map
 		}
 		found[key] = row{decoded, string(record)}
 	}
-	s.observe(now.Sub(sent.Add(took / 2)))
+	s.skew.Store(int64(now.Sub(sent.Add(took / 2))))
 	return found, now, nil
 }
 
