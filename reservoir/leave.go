@@ -134,12 +134,23 @@ func (r *Reservoir[C]) removeLeavers(head, seen *waiter[C]) bool {
 			w, w.nextLeave = w.nextLeave, nil // or none would be freed while others join
 		}
 		if described {
-			r.leavers.state.Store(&description{*r.exhausted(), r.clock.read()})
+			r.describe()
 		}
 		r.reconcile(&fx)
 		r.unlock(&fx)
 	}
 	return r.leavers.latest.CompareAndSwap(head, nil)
+}
+
+// describe takes down what the reservoir is like, for those who leave. What it needs
+// of the stack is its own: within the frame of removeLeavers, which runs on a caller's
+// goroutine, it would make the stack of each of them grow. The caller holds mu.
+//
+//go:noinline
+func (r *Reservoir[C]) describe() {
+	d := &description{at: r.clock.now()}
+	r.describeIn(&d.ExhaustedError)
+	r.leavers.state.Store(d)
 }
 
 // gaveUp ends the wait of a caller who has left, since its ctx has ended.

@@ -276,10 +276,15 @@ func (r *Reservoir[C]) failExcess(fx *effects[C]) {
 
 // exhausted describes the present state. The caller holds mu.
 func (r *Reservoir[C]) exhausted() *ExhaustedError {
-	return &ExhaustedError{
-		Total: len(r.mu.all), InUse: r.inUse(), Idle: r.mu.count[idle], Opening: r.mu.count[opening],
-		Waiting: r.waiting(), MaxSize: r.mu.maxSize, LastOpen: r.mu.lastOpen,
-	}
+	e := new(ExhaustedError)
+	r.describeIn(e)
+	return e
+}
+
+// describeIn sets the fields of e that tell the present state. The caller holds mu.
+func (r *Reservoir[C]) describeIn(e *ExhaustedError) {
+	e.Total, e.InUse, e.Idle, e.Opening = len(r.mu.all), r.inUse(), r.mu.count[idle], r.mu.count[opening]
+	e.Waiting, e.MaxSize, e.LastOpen = r.waiting(), r.mu.maxSize, r.mu.lastOpen
 }
 
 // ended is the error of a wait that state describes.
