@@ -3,6 +3,7 @@ package dsql
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -325,5 +326,31 @@ func TestLeasesCanBeRevokedWhileCloseWaits(t *testing.T) {
 		_ = busy.Release() // it was taken back
 		require.NoError(t, <-closed)
 		require.Nil(t, leases.tell)
+	})
+}
+
+// unanswered is the fleet's limiter of a table that cannot be reached.
+type unanswered struct{ lease.Limiter }
+
+func (unanswered) Wait(context.Context) error {
+	return fmt.Errorf("no answer: %w", lease.ErrUnavailable)
+}
+
+// How many processes are seen may change during an outage.
+func TestAnOutageHasOneBurstHoweverManyProcessesAreSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg, err := Config{Host: someHost, MaxOpen: 100, OpenRate: 100, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+		require.NoError(t, err)
+		const flips, each, rate = 20, time.Second, 10
+		began, opens := time.Now(), 0
+		owners := func() int { return 100/rate + int(time.Since(began)/each)%2 }
+		f := withFallback(unanswered{lease.NewLimiter("x", 100, 100)}, cfg, owners)
+		ctx, cancel := context.WithTimeout(t.Context(), flips*each)
+		defer cancel()
+		for f.Wait(ctx) == nil {
+			opens++
+		}
+		require.LessOrEqual(t, opens, rate*flips+rate)
+		require.GreaterOrEqual(t, opens, rate*flips/2)
 	})
 }

@@ -78,7 +78,11 @@ func (f *fallbackLimiter) own() lease.Limiter {
 	rate := f.rate()
 	f.mu.Lock()
 	if f.local == nil || f.localRate != rate {
-		f.local, f.localRate, f.used = lease.NewLimiter(f.name, rate, max(1, int(rate))), rate, false
+		next := lease.NewLimiter(f.name, rate, max(1, int(rate)))
+		if f.local != nil {
+			next.Refused() // the burst of this outage has been had
+		}
+		f.local, f.localRate, f.used = next, rate, false
 	}
 	local, first := f.local, !f.used
 	f.used = true
