@@ -31,7 +31,7 @@ UPDATE and DELETE besides.
 
 Exit codes:
   0  done
-  1  any other failure, and an interruption
+  1  any other failure, and an interruption before a change was sent
   2  the command line is wrong
   3  no such table, budget or process
   4  refused: the limit is below what is held, or free was not confirmed

@@ -15,6 +15,7 @@ import (
 
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/fleet"
+	"github.com/flightpool/flightpool/lease/pglease"
 )
 
 // The exit codes, as rootHelp tells them.
@@ -47,6 +48,8 @@ func exitCode(err error) int {
 		return known.code
 	case errors.As(err, &missing), errors.Is(err, fleet.ErrNoBudget), refusedBy(err, fs.ErrNotExist):
 		return exitMissing
+	case errors.Is(err, context.Canceled) && !errors.Is(err, lease.ErrUnavailable): // no change was under way
+		return exitFailure
 	case denied(err):
 		return exitDenied
 	case unanswered(err):
@@ -84,19 +87,19 @@ func unanswered(err error) bool {
 }
 
 // passes says that a failure may end by itself: no answer, or one such as that of a
-// PostgreSQL which starts, or has no connection free.
+// PostgreSQL which starts, has no connection free, or is a standby in a failover.
 func passes(err error) bool {
 	code := exitCode(err)
-	return code == exitUnknown || code == exitFailure && !permanent(err)
+	return code == exitUnknown || code == exitFailure && !permanent(err) || errors.Is(err, pglease.ErrStandby)
 }
 
 // report prints an error, and what to do, on lines of their own.
 func report(out io.Writer, err error) {
+	text := oneLine(err.Error())
 	if errors.Is(err, context.Canceled) {
-		fmt.Fprintln(out, "leasectl: interrupted")
-		return
+		text = "interrupted: " + text
 	}
-	fmt.Fprintln(out, "leasectl: "+oneLine(err.Error()))
+	fmt.Fprintln(out, "leasectl: "+text)
 	if hint := hint(err); hint != "" {
 		fmt.Fprintln(out, "  "+hint)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/lease/fleet"
+	"github.com/flightpool/flightpool/lease/pglease"
 )
 
 // inMemory runs the command in this process, on a store in memory.
@@ -164,6 +166,7 @@ func TestWatchGoesOnThroughAnOutageAndEndsWhenInterrupted(t *testing.T) {
 		context.DeadlineExceeded,
 		errors.New("FATAL: the database system is starting up (SQLSTATE 57P03)"),
 		errors.New("FATAL: sorry, too many clients already (SQLSTATE 53300)"),
+		&fleet.ConfigError{Setting: "the pool's server", Err: pglease.ErrStandby},
 	} {
 		watchThrough(t, outage)
 	}
@@ -238,6 +241,51 @@ func TestReadsAreRepeatedWhileThatMayHelp(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "throttled")
 	})
+}
+
+// A silent store answers nothing, reads or writes, until the context ends.
+type silent struct {
+	*fleet.Memory
+	reads bool
+}
+
+func (s silent) hang(ctx context.Context) error {
+	<-ctx.Done()
+	return &net.OpError{Op: "read", Err: context.Cause(ctx)}
+}
+
+func (s silent) Read(ctx context.Context, keys ...string) (fleet.Snapshot, error) {
+	if s.reads {
+		return fleet.Snapshot{}, s.hang(ctx)
+	}
+	return s.Memory.Read(ctx, keys...)
+}
+
+func (s silent) Write(ctx context.Context, _ fleet.Change) (fleet.Answer, error) {
+	return fleet.Answer{}, s.hang(ctx)
+}
+
+// An interruption is a failure like another; where a change was under way its
+// outcome is unknown, and that is told.
+func TestAnInterruptionIsToldFromAChangeThatMayHaveBeenMade(t *testing.T) {
+	for _, v := range []struct {
+		reads bool
+		code  int
+		args  string
+	}{
+		{true, exitFailure, "show"}, {true, exitFailure, "limit 9"}, {true, exitFailure, "free A --yes"},
+		{false, exitUnknown, "limit 9"}, {false, exitUnknown, "free A --yes"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, interrupt := context.WithCancel(t.Context())
+			timer := time.AfterFunc(time.Second, interrupt)
+			defer timer.Stop()
+			r := inMemory(ctx, silent{filled(t, "b", 100, 0, process{id: "A", leases: 4}), v.reads}, nil, strings.Fields(v.args)...)
+			require.Equal(t, v.code, r.code, "%s: %s", v.args, r.err)
+			require.Contains(t, r.err, "leasectl: interrupted")
+			require.Equal(t, v.code == exitUnknown, strings.Contains(r.err, "a change may have been made"), r.err)
+		})
+	}
 }
 
 func TestConfirmationEndsWithTheContext(t *testing.T) {

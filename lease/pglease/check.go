@@ -52,7 +52,7 @@ func (s *Store) check(ctx context.Context, c *pgconn.PgConn, write bool) error {
 	name := s.table.String()
 	switch {
 	case standby:
-		return errStandby
+		return ErrStandby
 	case !exists:
 		return &ConfigError{
 			Setting: s.setting + ".Table", Hint: "make it with Setup, or correct the name or the pool's database",

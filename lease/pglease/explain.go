@@ -8,13 +8,14 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// errStandby is not permanent on its own: in a failover it passes.
-var errStandby = errors.New("pglease: the server is a standby (pg_is_in_recovery)")
+// ErrStandby says that the server is a standby. In a failover it passes, though
+// it comes in a *ConfigError.
+var ErrStandby = errors.New("pglease: the server is a standby (pg_is_in_recovery)")
 
 // explain turns an answer that no retry will change into a *ConfigError. What
 // is not there, or not allowed, leads to fs.ErrNotExist or fs.ErrPermission.
 func (s *Store) explain(err error) error {
-	if errors.Is(err, errStandby) {
+	if errors.Is(err, ErrStandby) {
 		return &ConfigError{
 			Setting: "the pool's server",
 			Hint:    "leases need the primary: name it, or add target_session_attrs=primary",

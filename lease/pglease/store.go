@@ -99,7 +99,7 @@ func (s *Store) Budgets(ctx context.Context) (names []string, err error) {
 		}
 		for _, r := range result.Rows {
 			if string(r[1]) == "t" {
-				return errStandby
+				return ErrStandby
 			}
 			names = append(names, strings.TrimPrefix(string(r[0]), fleet.BudgetPrefix))
 		}
@@ -202,7 +202,7 @@ func (s *Store) acquired(ctx context.Context, f func(*pgconn.PgConn) error) erro
 	}
 	defer conn.Release()
 	err = f(conn.Conn().PgConn())
-	if errors.Is(err, errStandby) {
+	if errors.Is(err, ErrStandby) {
 		// The pool's next connection may lead to the primary.
 		_ = conn.Conn().Close(ctx) // it is of no use, however that ends
 	}
@@ -231,7 +231,7 @@ func (s *Store) fetch(ctx context.Context, c *pgconn.PgConn, keys []string) (map
 	for _, r := range result.Rows {
 		key, record, millis, standby := string(r[0]), r[1], string(r[2]), string(r[3])
 		if standby == "t" {
-			return nil, time.Time{}, errStandby
+			return nil, time.Time{}, ErrStandby
 		}
 		n, err := strconv.ParseInt(millis, 10, 64)
 		if err != nil {
