@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/internal/invariant"
 )
 
 // SessionHandle holds one connection, and with it one server session, for as
@@ -224,8 +225,12 @@ func (s *SessionHandle) note(c *call, e *Error) {
 // leave ends the busy or ending state and lets go of a lost connection. The
 // caller of c, if there is one, waits for what that sends, as far as its context
 // allows.
+//
+// INVARIANT: the handle is busy or ending, so that nobody else is giving its
+// connection back, or has.
 func (s *SessionHandle) leave(c *call) {
 	s.mu.Lock()
+	invariant.Check(s.mu.state == busy || s.mu.state == ending, "a call leaves a handle in state %d", s.mu.state)
 	if s.mu.ended != nil {
 		close(s.mu.ended)
 		s.mu.ended = nil
