@@ -136,11 +136,18 @@ func (c *Foreign) end(ctx context.Context, commit bool) error {
 
 // rollOut ends what a Flight SQL driver has open, before its connection is closed:
 // there are servers that keep the sessions of closed connections, and their
-// transactions. Other drivers' databases end them by themselves. It is called
-// inside the turn.
+// transactions. Other drivers' databases end them by themselves. Where the
+// transport has gone nothing is sent: the driver would dial again for it. The keeper
+// proves that the session is still that of the transaction, whose id may be another
+// client's elsewhere. It is called inside the turn.
 func (c *Foreign) rollOut() {
-	if !c.flight || !c.manual {
+	if !c.flight || !c.manual || byTransport(c.Lost()) {
 		return
+	}
+	if keeper := c.keeper; keeper != nil {
+		if c.keeper = nil; keeper.Close() != nil {
+			return
+		}
 	}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(c.life), c.cfg.CloseTimeout/2)
 	defer stop()
@@ -192,4 +199,10 @@ func (c *Foreign) Savepoint(ctx context.Context, _ session.TxID, _ string) (sess
 // EndSavepoint is part of session.Conn.
 func (c *Foreign) EndSavepoint(ctx context.Context, _ session.SavepointID, _ session.SavepointEnd) error {
 	return c.refused(ctx, "EndSavepoint", "ADBC has no savepoints")
+}
+
+// byTransport reports whether a connection was lost with its transport.
+func byTransport(reason error) bool {
+	e, ok := adbcError(reason)
+	return ok && faultOf(e) == session.FaultTransport
 }
