@@ -24,12 +24,12 @@ func TestTheContextOfACallbackEndsWithIt(t *testing.T) {
 		for _, limit := range []time.Duration{-1, 3 * time.Second, 30 * time.Second} {
 			t.Run(name+" "+limit.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					var at context.Context
+					var ended func() error // the callback's context
 					var took time.Duration
 					callback := func(ctx context.Context) error {
 						began := time.Now()
 						defer func() { took = time.Since(began) }()
-						at = ctx
+						ended = ctx.Err
 						return sleep(ctx, 10*time.Second)
 					}
 					f := &fake{}
@@ -55,7 +55,7 @@ func TestTheContextOfACallbackEndsWithIt(t *testing.T) {
 					}
 					require.Equal(t, want, took)
 					if name != "Prove" || limit > 0 { // else it gets the reservoir's own
-						require.Error(t, at.Err())
+						require.Error(t, ended())
 					}
 					shut(t, r)
 				})

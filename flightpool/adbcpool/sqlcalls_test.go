@@ -29,7 +29,6 @@ type drawnTx struct {
 	conn   *sql.Conn
 	over   bool
 	values []*sqlSaid
-	failed bool // a statement has failed after it was sent
 }
 
 type drawnRows struct {
@@ -218,7 +217,7 @@ func (p *sqlDraw) closeRows() {
 		return
 	}
 	r.got = -1 << 40
-	_ = p.timed("Rows.Close", 400*time.Millisecond+slackTime+slackTime, r.Rows.Close)
+	_ = p.timed("Rows.Close", 400*time.Millisecond+slackTime+slackTime, r.Close)
 	r.stop()
 	if r.conn != nil {
 		p.busy[r.conn]--
@@ -421,7 +420,7 @@ func drawSQL(t *testing.T, kind string, profile testserver.Profile, seed uint64,
 		}
 	}
 	for _, r := range p.rows {
-		_ = p.timed("Rows.Close", 400*time.Millisecond+slackTime, r.Rows.Close)
+		_ = p.timed("Rows.Close", 400*time.Millisecond+slackTime, r.Close)
 		r.stop()
 	}
 	for _, tx := range slices.Clone(p.txs) {

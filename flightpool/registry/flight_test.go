@@ -144,7 +144,7 @@ func TestDoIsToldThatItsPoolWasRemoved(t *testing.T) {
 						calls++
 						held, err := p.AcquireSession(t.Context())
 						require.NoError(t, err)
-						defer held.Close()
+						defer func() { _ = held.Close() }()
 						if replaced {
 							require.NoError(t, r.ApplyDDL(t.Context(), "ALTER SERVER s OPTIONS (ADD host 'x')"))
 						}

@@ -15,8 +15,8 @@ var errSourceEnded = errors.New("dsql: the source of the rows has panicked or en
 // and a source that waits for its next row would hold the caller, and the
 // server, after the end of ctx.
 type feed struct {
-	ctx    context.Context
-	wanted chan struct{} // a row is wanted; closed when none is any more
+	ctx    context.Context //nolint:containedctx // of CopyFrom, which pgx does not hand to a source
+	wanted chan struct{}   // a row is wanted; closed when none is any more
 	rows   chan copied
 	calls  *guarded // of the source
 

@@ -389,7 +389,7 @@ func playScene(t *testing.T, seed uint64) {
 	closeSoon(t, c.Close)
 	reach(t, "nothing is left at the server", func() bool { return g.Stats().Live == 0 && g.Stats().Sockets == 0 })
 	require.Zero(t, c.Stats().Leases.InUse)
-	p.judgeBy(direct, long)
+	p.judgeBy(long, direct)
 }
 
 // whole proves that no connection was lost to the pools: all can be had at once.

@@ -330,11 +330,11 @@ func (p *prover) fault(g interface {
 }
 
 // judge compares what was told with what is there.
-func (p *prover) judge(ctx context.Context) { p.judgeBy(p.pool, ctx) }
+func (p *prover) judge(ctx context.Context) { p.judgeBy(ctx, p.pool) }
 
-func (p *prover) judgeBy(db interface {
+func (p *prover) judgeBy(ctx context.Context, db interface {
 	Query(context.Context, string, ...any) (pgx.Rows, error)
-}, ctx context.Context) {
+}) {
 	found := map[int]int{}
 	rows, err := db.Query(ctx, "select id, count(*) from proved group by id")
 	require.NoError(p.t, err)
