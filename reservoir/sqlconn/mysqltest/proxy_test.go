@@ -28,7 +28,9 @@ func TestAProxyWithoutAServerIsUnhealthy(t *testing.T) {
 				_ = c.Close()
 			}
 		}()
-		r := registry.New()
+		turned := make(chan *registry.UnhealthyError, 1)
+		r, err := registry.NewWith(registry.Config{Health: func(_ string, down *registry.UnhealthyError) { turned <- down }})
+		require.NoError(t, err)
 		address := l.Addr().(*net.TCPAddr) //nolint:forcetypeassert // so it was asked for
 		require.NoError(t, r.ApplyDDL(t.Context(), fmt.Sprintf(`
 			CREATE SERVER maria FOREIGN DATA WRAPPER mariadb_fdw OPTIONS (host '127.0.0.1', port '%d', dbname 'test', warmup_connections '0', min_connections '0', failure_threshold '2');
@@ -37,6 +39,7 @@ func TestAProxyWithoutAServerIsUnhealthy(t *testing.T) {
 			_, err := r.Acquire(t.Context(), "maria", "ann")
 			require.Error(t, err, name)
 		}
+		require.NotNil(t, <-turned, name) // the last open is noted behind its caller
 		require.False(t, r.Healthy("maria"), name)
 		require.Error(t, r.CheckNow(t.Context(), "maria"), name)
 		require.False(t, r.Healthy("maria"), "a probe that is closed is no answer: "+name)
