@@ -38,7 +38,7 @@ func (r *Reservoir[C]) mustCheck(e *entry[C], now int64) bool {
 // checkedLately finds the newest idle connection if it was checked a moment ago
 // and not used since. The caller holds mu.
 func (r *Reservoir[C]) checkedLately(fx *effects[C]) *entry[C] {
-	now := r.clock.now()
+	now := r.clock.read() // the kept time could make a second of more
 	e := r.newestIdle(now, fx)
 	if e == nil || r.mu.waiters.n > 0 || e.checkedLoan != e.loan || now-e.proven >= int64(time.Second) {
 		return nil
