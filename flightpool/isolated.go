@@ -2,8 +2,8 @@ package flightpool
 
 import (
 	"errors"
-	"runtime/debug"
 
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/reservoir"
 )
 
@@ -13,16 +13,13 @@ var errEndedGoroutine = errors.New("a callback ended its goroutine (runtime.Goex
 // panic or runtime.Goexit there is an error: the goroutine that calls has more to
 // do, and one of the pool's would take the program with it.
 func isolated(f func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		err := errEndedGoroutine
-		defer func() {
-			if v := recover(); v != nil {
-				err = &reservoir.PanicError{Value: v, Stack: debug.Stack()}
-			}
-			result <- err
-		}()
-		err = f()
-	}()
-	return <-result
+	a := callback.Apart(func() (struct{}, error) { return struct{}{}, f() })
+	switch {
+	case a.Returned:
+		return a.Err
+	case a.Panicked != nil:
+		return &reservoir.PanicError{Value: a.Panicked, Stack: a.Stack}
+	default:
+		return errEndedGoroutine
+	}
 }

@@ -3,40 +3,13 @@ package session
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"time"
 
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/ctxerr"
 )
-
-// attempt is what one step of a call came to.
-type attempt[T any] struct {
-	v        T
-	err      error
-	returned bool // else the step panicked, or ended its goroutine
-	panicked any
-}
-
-// try runs the step. A panic is caught.
-func (a *attempt[T]) try(ctx context.Context, step func(ctx context.Context) (T, error)) {
-	defer func() {
-		if !a.returned {
-			a.panicked = recover() // nil: runtime.Goexit
-		}
-	}()
-	a.v, a.err = step(ctx)
-	a.returned = true
-}
-
-// resume goes on in the caller with what has ended the step: a panic or Goexit.
-func (a *attempt[T]) resume() {
-	if a.panicked != nil {
-		panic(a.panicked)
-	}
-	runtime.Goexit()
-}
 
 // await runs a step of the call on the pool's context. It waits no longer than
 // the caller's context and its handle allow: present is false when the caller
@@ -56,11 +29,11 @@ func await[T any](c *call, step func(ctx context.Context) (T, error), late func(
 		returned = true
 		return v, true, err
 	}
-	var a attempt[T]
+	var a callback.Attempt[T]
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a.try(c.rpc, step)
+		a.Run(func() (T, error) { return step(c.rpc) })
 	}()
 	select {
 	case <-done:
@@ -71,19 +44,19 @@ func await[T any](c *call, step func(ctx context.Context) (T, error), late func(
 			switch {
 			case !c.seeOut(done):
 				_ = c.finish(outcome{err: &Error{Stage: StageExecute, Fault: FaultSession, Err: errStuck}})
-			case !a.returned:
+			case !a.Returned:
 				_ = c.finish(outcome{cut: errCallback})
 			default:
-				late(a.v, a.err)
+				late(a.Value, a.Err)
 			}
 		})
 		return v, false, c.leftError()
 	}
-	if a.returned {
-		return a.v, true, a.err
+	if a.Returned {
+		return a.Value, true, a.Err
 	}
 	_ = c.finish(outcome{cut: errCallback})
-	a.resume()
+	a.Resume()
 	return v, true, nil
 }
 

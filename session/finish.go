@@ -1,7 +1,6 @@
 package session
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
@@ -48,20 +48,20 @@ func (c *call) finish(o outcome) error {
 // endBehind is end after tidy. Nobody is there in whom a panic or Goexit could go
 // on that comes of rows which nobody reads.
 func (c *call) endBehind(o outcome) {
-	var a attempt[outcome]
+	var a callback.Attempt[outcome]
 	defer func() {
-		if !a.returned {
+		if !a.Returned {
 			if o.rest != nil {
 				o.rest.Close()
 			}
 			if stmt := c.owned(); stmt != nil {
 				c.s.adopt(stmt)
 			}
-			a.v = outcome{cut: errCallback}
+			a.Value = outcome{cut: errCallback}
 		}
-		_ = c.end(a.v)
+		_ = c.end(a.Value)
 	}()
-	a.try(c.rpc, func(context.Context) (outcome, error) { return c.tidy(o), nil })
+	a.Run(func() (outcome, error) { return c.tidy(o), nil })
 }
 
 // end tells the handle. No RPC of the call is under way any more.

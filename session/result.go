@@ -11,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/eof"
 )
@@ -111,7 +112,7 @@ func (r *QueryResult) Next() bool {
 // panic or Goexit, which an allocator or driver of the caller's may cause, ends the
 // result and goes on in the reader.
 func (r *QueryResult) read() (batch arrow.RecordBatch, present bool, err error) {
-	next := func(context.Context) (arrow.RecordBatch, error) {
+	next := func() (arrow.RecordBatch, error) {
 		batch, err := r.stream.Next()
 		if err != nil && !eof.Reached(err) {
 			return nil, err
@@ -131,33 +132,33 @@ func (r *QueryResult) read() (batch arrow.RecordBatch, present bool, err error) 
 				r.breakOff()
 			}
 		}()
-		batch, err = next(r.call.rpc)
+		batch, err = next()
 		returned = true
 		return batch, true, err
 	}
-	var a attempt[arrow.RecordBatch]
+	var a callback.Attempt[arrow.RecordBatch]
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a.try(r.call.rpc, next)
+		a.Run(next)
 	}()
 	select {
 	case <-done:
-		if !a.returned {
+		if !a.Returned {
 			r.breakOff()
-			a.resume()
+			a.Resume()
 		}
-		return a.v, true, a.err
+		return a.Value, true, a.Err
 	case <-r.call.left:
 	}
 	r.call.s.goOnBehind()
 	r.call.s.policy.run(func() {
 		<-done
-		if !a.returned {
+		if !a.Returned {
 			r.breakOff()
 			return
 		}
-		_ = r.endRead(a.v, a.err)
+		_ = r.endRead(a.Value, a.Err)
 	})
 	return nil, false, nil
 }

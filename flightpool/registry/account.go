@@ -10,7 +10,7 @@ import (
 // keeps is what m has when what it gives up is gone.
 func (m *member) keeps() int { return m.held - m.yielding }
 
-// full says that m's user has all that he may have, connections of old generations
+// full says that m's user has all that it may have, connections of old generations
 // and of removed pools included, for which the present reservoir does not ask.
 func (m *member) full() bool { return m.held+m.past >= m.size }
 

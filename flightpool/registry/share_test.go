@@ -361,7 +361,7 @@ func TestANewCredentialDoesNotDoubleAUsersBound(t *testing.T) {
 	}
 }
 
-// What a user has on loan of a pool that was removed is his, too.
+// What a user has on loan of a pool that was removed counts too.
 func TestARemovedPoolsLoansCountAgainstTheirUsersBound(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
 		define(t, g, func(d *registry.ServerDefinition) { d.UserMaxConnections, d.AcquireTimeout = 2, time.Second })

@@ -25,7 +25,8 @@
 // for a column without a zone the server makes it one of the session's own zone. It
 // goes in microseconds. One that is finer, as time.Now() is, has its nanoseconds cut
 // off, as drivers of PostgreSQL do it, unless the server says that the parameter is of
-// nanoseconds: then they go with it.
+// nanoseconds: then they go with it. To find out, a call with such a time is
+// prepared first, which costs a round trip.
 //
 // # Values
 //

@@ -43,10 +43,10 @@ var layers = []layer{
 	{dir: "reservoir", may: []string{"internal/invariant"}},
 	{dir: "reservoir/reservoirtest", may: []string{"reservoir"}, external: test},
 	{dir: "reservoir/sqlconn", may: []string{"reservoir", "internal/printing"}},
-	{dir: "reservoir/dsql", may: []string{"reservoir", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
+	{dir: "reservoir/dsql", may: []string{"reservoir", "internal/callback", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
 	{dir: "reservoir/dsql/dsqlotel", may: []string{"reservoir/dsql", "reservoir"}, external: []string{"go.opentelemetry.io/"}},
 
-	{dir: "session", may: []string{"cancel", "internal/printing", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
+	{dir: "session", may: []string{"cancel", "internal/callback", "internal/printing", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
 	{dir: "session/sessiontest", may: []string{"session", "cancel", "internal/eof"}, external: join(wire, test)},
 
 	{dir: "internal/eof"},
@@ -60,11 +60,11 @@ var layers = []layer{
 	{dir: "internal/valuegen", external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "internal/archtest"},
 	{dir: "internal/tools"},
-	{dir: "internal/flightconn", may: []string{"session", "cancel", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"golang.org/x/sync"})},
+	{dir: "internal/flightconn", may: []string{"session", "cancel", "internal/callback", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"golang.org/x/sync"})},
 	{dir: "internal/leftover", may: []string{"session"}},
 	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/callback", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 
-	{dir: "flightpool", may: []string{"session", "reservoir", "cancel", "lease", "internal/ctxerr", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
+	{dir: "flightpool", may: []string{"session", "reservoir", "cancel", "lease", "internal/callback", "internal/ctxerr", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/adbcpool", may: []string{"flightpool", "flightpool/sqldriver", "session", "internal/adbcconn", "internal/callback", "internal/leftover", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 	{dir: "flightpool/sqldriver", may: []string{"flightpool", "session", "internal/leftover", "internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "flightpool/oauth", may: []string{"flightpool", "internal/printing", "reservoir", "internal/errjoin"}, external: []string{"golang.org/x/oauth2"}},

@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // contained calls what the user has put into Config, named by field, on a goroutine
@@ -11,24 +13,15 @@ import (
 // called on goroutines of gRPC and on those that read ahead, where the one would end
 // the program and the other leave somebody waiting.
 func contained[T any](field string, f func() (T, error)) (v T, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		returned := false
-		defer func() {
-			if returned {
-				return
-			}
-			err = fmt.Errorf("%s: a callback ended its goroutine (runtime.Goexit)", field)
-			if p := recover(); p != nil {
-				err = fmt.Errorf("%s: a callback panicked: %v", field, p)
-			}
-		}()
-		v, err = f()
-		returned = true
-	}()
-	<-done
-	return v, err
+	a := callback.Apart(f)
+	switch {
+	case a.Returned:
+		return a.Value, a.Err
+	case a.Panicked != nil:
+		return v, fmt.Errorf("%s: a callback panicked: %v", field, a.Panicked)
+	default:
+		return v, fmt.Errorf("%s: a callback ended its goroutine (runtime.Goexit)", field)
+	}
 }
 
 // containTLS is c with the callbacks of a client contained: gRPC shakes hands on a

@@ -13,8 +13,9 @@ import (
 )
 
 // cost is what a fleet of n processes with 10,000 connections, whose lives are
-// about 12 minutes, is billed per connection life.
-func cost(t *testing.T, n int, lasts time.Duration) (wru, rru float64) {
+// about 12 minutes, is billed per connection life, when each process would like
+// so many.
+func cost(t *testing.T, n, want int, lasts time.Duration) (wru, rru float64) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.limited = true
@@ -27,7 +28,7 @@ func cost(t *testing.T, n int, lasts time.Duration) (wru, rru float64) {
 			starting.Go(func() {
 				time.Sleep(upTo(seeded(uint64(i)), 30*time.Second))
 				l, _ := join(t, w, uint64(i), Config{Limit: 10_000, Want: each})
-				pools[i] = newPool(ctx, l, uint64(i), each, 0, &running)
+				pools[i] = newPool(ctx, l, uint64(i), want, 0, &running)
 			})
 		}
 		starting.Wait()
@@ -37,6 +38,7 @@ func cost(t *testing.T, n int, lasts time.Duration) (wru, rru float64) {
 			lives += p.lives
 			p.leases.stop()
 		}
+		require.Positive(t, lives)
 		wru, rru = w.bill()
 		wru, rru = wru/float64(lives), rru/float64(lives)
 		t.Logf("%d processes: %d lives, %.3f write units and %.3f read units each; largest record %d bytes; throttled %d and %d; by kind %v",
@@ -162,7 +164,7 @@ func TestLeasesCostLittle(t *testing.T) {
 		}{{300, 0.5}, {1000, 0.5}}...)
 	}
 	for _, v := range fleets {
-		wru, rru := cost(t, v.processes, 26*time.Minute)
+		wru, rru := cost(t, v.processes, 10_000/v.processes, 26*time.Minute)
 		t.Logf("LEASE cost processes=%d wru_per_life=%.3f rru_per_life=%.3f (simulated)", v.processes, wru, rru)
 		require.LessOrEqual(t, wru, v.most)
 	}
@@ -188,5 +190,23 @@ func TestLeasesOfTheDeadAreBackInRandomFleets(t *testing.T) {
 		killed := 1 + rng.IntN(processes-1)
 		back := massKillOn(t, seed, processes, killed, rng.IntN(2) == 0, faults{delay: 20 * time.Millisecond, throttle: 0.1})
 		require.LessOrEqual(t, back, 80*time.Second, "seed %d: %d of %d", seed, killed, processes)
+	}
+}
+
+// A fleet that is short all the time, since its processes want a fifth more
+// than there is, costs what the package's documentation says.
+func TestAFleetThatIsAlwaysShortCostsWhatIsSaid(t *testing.T) {
+	if !figures() {
+		return
+	}
+	for _, v := range []struct {
+		processes int
+		most      float64 // write units per connection life
+	}{{50, 0.2}, {300, 3.5}} {
+		wru, rru := cost(t, v.processes, 10_000/v.processes*12/10, 26*time.Minute)
+		t.Logf("LEASE short_cost processes=%d wru_per_life=%.3f rru_per_life=%.3f (simulated)", v.processes, wru, rru)
+		if wru > v.most {
+			t.Errorf("%d processes: %.3f write units per life, should be %.1f at most", v.processes, wru, v.most)
+		}
 	}
 }

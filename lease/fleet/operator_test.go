@@ -90,11 +90,7 @@ func TestShardsChangedInALiveRecordAddNoRoom(t *testing.T) {
 					}
 				}
 				time.Sleep(500 * time.Millisecond)
-				sum := 0
-				for _, p := range pools {
-					sum += p.has()
-				}
-				most = max(most, sum)
+				most = max(most, connections(pools))
 			}
 			cancel()
 			running.Wait()

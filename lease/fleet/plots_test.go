@@ -109,7 +109,7 @@ func TestPlots(t *testing.T) {
 	t.Run("cost", func(t *testing.T) {
 		writes, reads := line{name: "write units"}, line{name: "read units"}
 		for _, n := range []int{50, 100, 300, 1000} {
-			wru, rru := cost(t, n, 26*time.Minute)
+			wru, rru := cost(t, n, 10_000/n, 26*time.Minute)
 			writes.points = append(writes.points, [2]float64{float64(n), wru})
 			reads.points = append(reads.points, [2]float64{float64(n), rru})
 		}

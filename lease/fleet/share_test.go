@@ -106,6 +106,14 @@ func (p *pool) has() int {
 	return len(p.conns)
 }
 
+// connections is how many all of them have.
+func connections(pools []*pool) (sum int) {
+	for _, p := range pools {
+		sum += p.has()
+	}
+	return sum
+}
+
 // While the fleet is short every process gets its max-min share within two
 // minutes, newcomers too.
 func TestAShortFleetIsSharedFairly(t *testing.T) {

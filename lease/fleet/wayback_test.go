@@ -99,11 +99,7 @@ func TestSharesHoldTheLimitOnTheWayBackFromAnOutage(t *testing.T) {
 			}
 			for range 400 {
 				time.Sleep(250 * time.Millisecond)
-				sum := 0
-				for _, p := range pools {
-					sum += p.has()
-				}
-				most = max(most, sum)
+				most = max(most, connections(pools))
 			}
 			cancel()
 			running.Wait()

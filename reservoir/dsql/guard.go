@@ -3,36 +3,25 @@ package dsql
 import (
 	"cmp"
 	"context"
-	"runtime"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // A guarded call of a function of the user's runs on a goroutine of its own, and
 // ends as it ends, also by a panic, on that of who waits for it.
 type guarded struct {
-	ended chan struct{} // closed when the function has ended
-
-	// INVARIANT: set before ended is closed. returned is false when the function
-	// panicked, with that value, or, when it is nil, ended its goroutine.
-	returned bool
-	value    any
+	callback.Attempt[struct{}]               // INVARIANT: set before ended is closed
+	ended                      chan struct{} // closed when the function has ended
 }
 
 func guard(f func()) *guarded {
 	g := &guarded{ended: make(chan struct{})}
-	go g.run(f)
-	return g
-}
-
-func (g *guarded) run(f func()) {
-	defer close(g.ended)
-	defer func() {
-		if !g.returned {
-			g.value = recover()
-		}
+	go func() {
+		defer close(g.ended)
+		g.Run(func() (struct{}, error) { f(); return struct{}{}, nil })
 	}()
-	f()
-	g.returned = true
+	return g
 }
 
 // wait waits for the end, once ctx has ended no longer than grace, and says
@@ -49,13 +38,7 @@ func (g *guarded) wait(ctx context.Context, grace time.Duration) bool {
 			return false
 		}
 	}
-	switch {
-	case g.returned:
-	case g.value != nil:
-		panic(g.value)
-	default:
-		runtime.Goexit()
-	}
+	g.Resume()
 	return true
 }
 
@@ -72,7 +55,7 @@ func heeding[T any](ctx context.Context, f func() (T, error), late func(T)) (T, 
 	}
 	go func() {
 		<-g.ended
-		if g.returned && err == nil {
+		if g.Returned && err == nil {
 			late(made)
 		}
 	}()

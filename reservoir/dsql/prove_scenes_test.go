@@ -62,18 +62,7 @@ var rude = map[string]func(p *prover, ctx context.Context, r *rand.Rand){
 	},
 	"a copy that waits": func(p *prover, ctx context.Context, r *rand.Rand) {
 		id := p.change()
-		_, err := p.pool.CopyFrom(ctx, pgx.Identifier{"proved"}, []string{"id"}, func() pgx.CopyFromSource {
-			done, pause := false, time.Duration(r.IntN(400))*time.Millisecond // it may outlast the call
-			return pgx.CopyFromFunc(func() ([]any, error) {
-				if done {
-					return nil, nil
-				}
-				done = true
-				time.Sleep(pause)
-				return []any{id}, nil
-			})
-		}())
-		p.tell(id, err)
+		p.tell(id, p.copyAfter(ctx, id, time.Duration(r.IntN(400))*time.Millisecond)) // it may outlast the call
 	},
 	"a transaction that panics": func(p *prover, ctx context.Context, r *rand.Rand) {
 		id := p.change()

@@ -108,18 +108,7 @@ var steps = map[string]func(p *prover, ctx context.Context, r *rand.Rand){
 	},
 	"copy": func(p *prover, ctx context.Context, r *rand.Rand) {
 		id := p.change()
-		_, err := p.pool.CopyFrom(ctx, pgx.Identifier{"proved"}, []string{"id"}, pgx.CopyFromFunc(func() func() ([]any, error) {
-			done, pause := false, time.Duration(r.IntN(4))*time.Millisecond
-			return func() ([]any, error) {
-				if done {
-					return nil, nil
-				}
-				done = true
-				time.Sleep(pause)
-				return []any{id}, nil
-			}
-		}()))
-		p.tell(id, err)
+		p.tell(id, p.copyAfter(ctx, id, time.Duration(r.IntN(4))*time.Millisecond))
 	},
 	"a connection of one's own": func(p *prover, ctx context.Context, r *rand.Rand) {
 		conn, err := p.pool.Acquire(ctx)
@@ -327,6 +316,20 @@ func (p *prover) fault(g interface {
 	case n < 11:
 		g.DropAll()
 	}
+}
+
+// copyAfter copies one row, which its source has after a pause.
+func (p *prover) copyAfter(ctx context.Context, id int, pause time.Duration) error {
+	done := false
+	_, err := p.pool.CopyFrom(ctx, pgx.Identifier{"proved"}, []string{"id"}, pgx.CopyFromFunc(func() ([]any, error) {
+		if done {
+			return nil, nil
+		}
+		done = true
+		time.Sleep(pause)
+		return []any{id}, nil
+	}))
+	return err
 }
 
 // judge compares what was told with what is there.
