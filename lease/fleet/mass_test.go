@@ -37,11 +37,7 @@ func massKillOn(t *testing.T, seed uint64, n, killed int, wanted bool, f faults)
 			kill(ls[i], ps[i])
 		}
 		at := time.Now()
-		want := int64(10 * (n - killed))
-		if wanted {
-			want++
-		}
-		for w.used() > want && time.Since(at) < 30*time.Minute {
+		for w.heldBy(ls[:killed]) > 0 && time.Since(at) < 30*time.Minute {
 			time.Sleep(100 * time.Millisecond)
 		}
 		back = time.Since(at)

@@ -158,6 +158,21 @@ func (w *world) used() int64 {
 	return sum
 }
 
+// heldBy is what some processes have in all shards.
+func (w *world) heldBy(ls []*Leases) int64 {
+	w.mem.mu.Lock()
+	defer w.mem.mu.Unlock()
+	sum := int64(0)
+	for key, r := range w.mem.records {
+		for _, l := range ls {
+			if o, there := r.Owners[l.id]; there && strings.HasPrefix(key, "shard#") {
+				sum += o.Leases
+			}
+		}
+	}
+	return sum
+}
+
 // faults are what a process's requests meet. Probabilities are per request.
 type faults struct {
 	lostRequest, lostReply, throttle, duplicate float64
