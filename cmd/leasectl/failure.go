@@ -123,7 +123,11 @@ func hint(err error) string {
 	case exitMissing:
 		return "compare --table, --region and --budget with those of the fleet; leasectl show without --budget lists the budgets"
 	case exitUnknown:
-		return "the table did not answer; a change may have been made: see leasectl show, and mind --timeout, --region and --endpoint"
+		text := "the table did not answer: mind --timeout, and where the table is (--region and --endpoint, or --postgres)"
+		if errors.Is(err, lease.ErrUnavailable) {
+			text = "a change may have been made: see leasectl show; " + text
+		}
+		return text
 	}
 	return ""
 }

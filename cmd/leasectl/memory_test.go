@@ -265,6 +265,37 @@ func (s silent) Write(ctx context.Context, _ fleet.Change) (fleet.Answer, error)
 	return fleet.Answer{}, s.hang(ctx)
 }
 
+// A fading store answers nothing after its first write.
+type fading struct {
+	*fleet.Memory
+	wrote bool
+}
+
+func (s *fading) Write(ctx context.Context, c fleet.Change) (fleet.Answer, error) {
+	s.wrote = true
+	return s.Memory.Write(ctx, c)
+}
+
+func (s *fading) Read(ctx context.Context, keys ...string) (fleet.Snapshot, error) {
+	if s.wrote {
+		return fleet.Snapshot{}, silent{}.hang(ctx)
+	}
+	return s.Memory.Read(ctx, keys...)
+}
+
+// Leases that were freed are told of, though what follows is interrupted.
+func TestAnInterruptionInTheMiddleOfAChangeIsNotBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, interrupt := context.WithCancel(t.Context())
+		timer := time.AfterFunc(time.Second, interrupt)
+		defer timer.Stop()
+		r := inMemory(ctx, &fading{Memory: filled(t, "b", 100, 0, process{id: "A", leases: 4})}, nil, "free", "A", "--yes")
+		require.Equal(t, exitUnknown, r.code, r.err)
+		require.Contains(t, r.err, "4 of 4 leases were freed")
+		require.Contains(t, r.err, "a change may have been made")
+	})
+}
+
 // An interruption is a failure like another; where a change was under way its
 // outcome is unknown, and that is told.
 func TestAnInterruptionIsToldFromAChangeThatMayHaveBeenMade(t *testing.T) {
@@ -284,6 +315,11 @@ func TestAnInterruptionIsToldFromAChangeThatMayHaveBeenMade(t *testing.T) {
 			require.Equal(t, v.code, r.code, "%s: %s", v.args, r.err)
 			require.Contains(t, r.err, "leasectl: interrupted")
 			require.Equal(t, v.code == exitUnknown, strings.Contains(r.err, "a change may have been made"), r.err)
+		})
+		synctest.Test(t, func(t *testing.T) { // nor does a look change anything
+			r := inMemory(t.Context(), silent{filled(t, "b", 100, 0, process{id: "A", leases: 4}), v.reads}, nil, strings.Fields(v.args)...)
+			require.Equal(t, exitUnknown, r.code, "%s: %s", v.args, r.err)
+			require.Equal(t, !v.reads, strings.Contains(r.err, "a change may have been made"), r.err)
 		})
 	}
 }

@@ -150,11 +150,12 @@ func Free(ctx context.Context, store Store, budget, id string) (freed int, err e
 	if err != nil {
 		return 0, err
 	}
+	changed := false
 	for shard := range t.shards {
 		key := shardKey(budget, shard)
 		snapshot, err := store.Read(ctx, key)
 		if err != nil {
-			return freed, fmt.Errorf("lease: Free: shard %d of budget %q: %w", shard, budget, err)
+			return freed, fmt.Errorf("lease: Free: shard %d of budget %q: %w", shard, budget, halfDone(changed, err))
 		}
 		r := snapshot.Records[key]
 		for r != nil {
@@ -169,12 +170,20 @@ func Free(ctx context.Context, store Store, budget, id string) (freed int, err e
 				return freed, definite(answer, err, "Free", budget)
 			}
 			if answer.Done {
-				freed += int(o.Leases)
+				freed, changed = freed+int(o.Leases), true
 			}
 			r = answer.Record
 		}
 	}
-	return freed, askForSigns(ctx, store, budget)
+	return freed, halfDone(changed, askForSigns(ctx, store, budget))
+}
+
+// halfDone marks a failure after which a part of a change has been made.
+func halfDone(changed bool, err error) error {
+	if err == nil || !changed || errors.Is(err, lease.ErrUnavailable) {
+		return err
+	}
+	return errors.Join(err, lease.ErrUnavailable)
 }
 
 // askForSigns begins a round that is later than the call.

@@ -29,11 +29,14 @@
 // that the pool can find the primary (target_session_attrs=primary). A failover
 // to a standby that lacks the last commits forgets the leases that they
 // granted; those connections may come on top of the limit until their processes
-// check in next (0.4 Lease). Use a synchronous standby where that matters: no
-// lease counts that it does not have, and while it does not answer the store
-// does not either. Two servers that both take writes grant everything twice: a
-// replaced primary must be fenced off, and multi-master replication is not for
-// this table.
+// check in next (0.6 Lease; a round later in large fleets) and, if the limit is
+// overrun, have closed theirs (Grace). Use a synchronous standby where that
+// matters: no lease counts that it does not have, and while it does not answer
+// the store does not either. Only two things make commits count without it: a
+// synchronous_commit of the role that says so (local, remote_write), and who
+// ends a backend's wait for it (pg_cancel_backend). Two servers that both take
+// writes grant everything twice: a replaced primary must be fenced off, and
+// multi-master replication is not for this table.
 //
 // A commit is flushed to disk before it is answered, also where
 // synchronous_commit is off. Isolation, statement_timeout and search_path of the

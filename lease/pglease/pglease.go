@@ -3,7 +3,7 @@ package pglease
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -37,13 +37,33 @@ type (
 func Connect(ctx context.Context, connString string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(connString)
 	if err != nil {
-		return nil, fmt.Errorf("pglease: %w", err) // without the password, see pgconn.ParseConfigError
+		return nil, unparsed(err)
+	}
+	if strings.Contains(cfg.ConnConfig.Host, "@") {
+		return nil, errors.New("pglease: the connection string's host has an @: one that belongs to the password is written %40")
 	}
 	cfg.MaxConns, cfg.MinConns, cfg.MinIdleConns = 2, 0, 0
 	if cfg.ConnConfig.ConnectTimeout == 0 {
 		cfg.ConnConfig.ConnectTimeout = 2 * time.Second
 	}
 	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+// unparsed tells which part of a connection string is wrong, without a word of
+// it: where it cannot be parsed, nobody knows what the password is.
+func unparsed(err error) error {
+	const text = "pglease: the connection string cannot be used"
+	parse := (*pgconn.ParseConfigError)(nil)
+	if !errors.As(err, &parse) {
+		return errors.New(text)
+	}
+	rest := *parse
+	rest.ConnString = ""
+	what := strings.TrimPrefix(rest.Error(), "cannot parse ``: ")
+	if i := strings.IndexAny(what, `:("`); i > 0 && !strings.HasPrefix(what, "failed to configure TLS") {
+		what = strings.TrimSpace(what[:i]) // a value may follow
+	}
+	return errors.New(text + ": " + what)
 }
 
 // New joins the fleet that shares cfg.Budget: see fleet.New. It refuses a

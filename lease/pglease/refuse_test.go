@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -96,6 +97,32 @@ func TestUnfitTablesAndRolesAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
+// A connection string that cannot be used may have its password anywhere.
+func TestNoWordOfAConnectionStringThatIsWrongIsTold(t *testing.T) {
+	for dsn, tells := range map[string]string{
+		"postgres://u:secret@h:1/x?sslmode=nonsense":          "configure TLS (sslmode is invalid)",
+		"postgres://u:my@secret@h/x":                          "@",
+		"postgres://u:my/secret@h/x":                          "invalid port",
+		"postgres://u:my secret@h/x":                          "parse as URL",
+		"postgres://u:secret@h/x?connect_timeout=s":           "invalid connect_timeout",
+		"host=h password=my secret":                           "keyword/value",
+		"host=h password=my secret port=5432":                 "keyword/value",
+		"host=h Password = secret x":                          "keyword/value",
+		`host=h password="my secret"`:                         "keyword/value",
+		"host=h password='my secret":                          "keyword/value",
+		"host=h pwd=my secret":                                "keyword/value",
+		"Postgres://u:my:secret@h/x":                          "keyword/value",
+		"u:secret":                                            "keyword/value",
+		"host=h target_session_attrs='x password=secret'":     "target_session_attrs",
+		"postgres://h/x?password=my;secret&pool_max_conns=no": "pool_max_conns",
+	} {
+		_, err := pglease.Connect(t.Context(), dsn)
+		require.ErrorContains(t, err, tells, dsn)
+		require.NotContains(t, fmt.Sprintf("%v %+v %#v", err, err, err), "secret", dsn)
+		require.False(t, errors.As(err, new(*pgconn.ParseConfigError)), "which has it all")
+	}
+}
+
 func TestNamesThatPostgreSQLCannotHold(t *testing.T) {
 	for _, name := range []string{"a.b.c", ".a", "a.", strings.Repeat("x", 64), "x\x00y", "\xff"} {
 		_, err := pglease.NewStore(connect(t, server.DSN()), name)
@@ -107,10 +134,6 @@ func TestNamesThatPostgreSQLCannotHold(t *testing.T) {
 	require.ErrorContains(t, err, "the pool is nil")
 	_, err = pglease.NewStore((*pgxpool.Pool)(nil), "t")
 	require.ErrorContains(t, err, "the pool is nil")
-	_, err = pglease.Connect(t.Context(), "postgres://u:secret@h:1/x?sslmode=nonsense")
-	require.Error(t, err)
-	require.NotContains(t, err.Error(), "secret")
-
 	odd := `Odd "ns".We're \ odd;--`
 	sql(t, `create schema "Odd ""ns"""`)
 	pool := connect(t, server.DSN()+"&options=-c%20standard_conforming_strings%3Doff")

@@ -34,7 +34,8 @@ func run(ctx context.Context, c *pgconn.PgConn, statements string) (*pgconn.Resu
 
 // preamble begins each message. The isolation is set whatever the default of
 // the server, the database or the role is: at a higher one, what comes second
-// would be an error. A commit is on disk before it is answered. No statement
+// would be an error. A commit is on disk before it is answered, and with the
+// synchronous standbys unless the role chose otherwise than by off. No statement
 // goes on for longer than ctx, and the server gives up a little before the
 // caller does, which saves the connection.
 func preamble(ctx context.Context) string {
@@ -44,5 +45,5 @@ func preamble(ctx context.Context) string {
 	}
 	return "set transaction isolation level read committed; " +
 		"select set_config('statement_timeout', '" + timeout + "', true), set_config('synchronous_commit', " +
-		"case current_setting('synchronous_commit') when 'off' then 'local' else current_setting('synchronous_commit') end, true); "
+		"case current_setting('synchronous_commit') when 'off' then 'on' else current_setting('synchronous_commit') end, true); "
 }
