@@ -19,15 +19,17 @@ func (l *Leases) begin(ctx context.Context) error {
 	}
 	now := l.clock()
 	l.change(func() { l.state.adopt(t, now) })
-	l.prove(sent)
 	l.work.paceFrom = now.add(-t.age(storeNow))
 	if storeNow.IsZero() { // nothing tells how old the round is, and if nobody lives it would be the last
 		l.work.paceFrom = now.add(-t.roundEvery(0, true) / 2)
 	}
 	l.work.beatAt = sent.add(t.beatEvery())
 	l.work.survey = true
-	l.holdBack(nil, sent, now)
-	return l.survey(ctx)
+	err = l.survey(ctx)
+	l.work.blind = err != nil
+	l.prove(sent)
+	l.holdBack(sent, now)
+	return err
 }
 
 // compare holds the configuration against the budget's record, which wins.
@@ -117,17 +119,25 @@ func (l *Leases) beat(ctx context.Context) {
 	if w.pending == nil && l.state.terms.round == t.round && l.state.current() {
 		l.prove(sent)
 	}
+	if w.blind {
+		l.lapse(l.state.cause, now)
+	}
 	l.beatDone(nil, sent)
 	l.duties(ctx, now)
 }
 
-// prove notes that the leases were valid when a request was sent.
+// prove notes that the leases were valid when a request was sent, and that more
+// could be taken, unless the shards do not answer.
 func (l *Leases) prove(sent instant) {
-	recovered := false
+	recovered, blind := false, l.work.blind
 	l.change(func() {
+		l.state.validUntil, l.state.revoked = sent.add(l.state.terms.validity()), false
+		if blind {
+			return
+		}
 		recovered = l.state.degraded
-		l.state.validUntil = sent.add(l.state.terms.validity())
-		l.state.degraded, l.state.revoked, l.state.cause = false, false, nil
+		l.state.usableUntil = l.state.validUntil
+		l.state.degraded, l.state.cause = false, nil
 	})
 	if recovered {
 		l.cfg.Logger.Info("leases are renewed again", "budget", l.cfg.Budget)
@@ -137,7 +147,11 @@ func (l *Leases) prove(sent instant) {
 // beatDone sets the time of the next beat.
 func (l *Leases) beatDone(err error, sent instant) {
 	w, now := &l.work, l.clock()
-	l.holdBack(err, sent, now)
+	if err == nil && !w.blind && w.pending == nil {
+		l.holdBack(sent, now)
+	} else if !w.failing {
+		w.failing, w.failingFrom = true, sent
+	}
 	if err != nil {
 		w.beatAt = now.add(w.failures.next(50*time.Millisecond, l.lease()/40))
 		l.lapse(err, now)
@@ -161,17 +175,11 @@ func (l *Leases) beatDone(err error, sent instant) {
 // holdBack sees to it that after an outage, in which others may have opened
 // connections by the Fallback that the store does not know, nobody takes more
 // than the Fallback would grant it until those others had the time to tell.
-// It counts from the first beat that failed: another may have had its last one
-// a beat earlier. Who has just joined, or stood still, cannot know whether
-// there was an outage.
-func (l *Leases) holdBack(err error, sent, now instant) {
+// It counts from the first beat that failed, or after which nothing could be
+// taken: another may have had its last one a beat earlier. Who has just joined,
+// or stood still, cannot know whether there was an outage.
+func (l *Leases) holdBack(sent, now instant) {
 	w, t := &l.work, l.state.terms
-	if err != nil {
-		if !w.failing {
-			w.failing, w.failingFrom = true, sent
-		}
-		return
-	}
 	_, lasted := now.since(w.failingFrom)
 	_, apart := now.since(w.beatenAt)
 	out := w.failing && lasted >= t.validity()-l.cfg.OpenTimeout-2*t.beatEvery()-l.cfg.RequestTimeout
@@ -262,7 +270,7 @@ func (l *Leases) lapse(err error, now instant) {
 		until = l.state.validUntil
 		revoke = l.cfg.Strict && !now.before(until) && l.inUse > 0 && !l.state.revoked
 		l.state.revoked = l.state.revoked || revoke
-		l.state.degraded = l.state.degraded || !l.valid(now)
+		l.state.degraded = l.state.degraded || !l.usable(now)
 	})
 	if revoke {
 		l.revoke(now.until(until.add(l.state.terms.grace)), err)

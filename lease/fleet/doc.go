@@ -59,7 +59,9 @@
 //
 // # States of a process
 //
-//	valid     a beat succeeded lately        grants what it holds
+//	valid     a beat succeeded lately        grants what it holds, and takes more
+//	stuck     likewise, but the shards       grants what it holds, and what the Fallback allows
+//	          have not answered since
 //	lapsed    none did for 0.45 Lease        Strict: grants nothing and revokes, so that connections are closed within Grace
 //	                                         else: grants one for one what it holds, and what the Fallback allows
 //	woken     it stood still for as long,    waits for the next answer

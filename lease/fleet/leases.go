@@ -168,24 +168,24 @@ type served struct {
 	news             bool // the Fallback decides from now on
 }
 
-// serve grants what there is room for. When the validity has lapsed and the
-// store does not answer the Fallback decides about the rest; when it lapsed
-// because the process stood still, the rest waits for the next answer.
+// serve grants what there is room for. When nothing can be taken because the
+// store does not answer the Fallback decides about the rest; when the validity
+// lapsed because the process stood still, the rest waits for the next answer.
 //
 // INVARIANT: what the Fallback decides is told before it takes effect.
 func (l *Leases) serve(now instant) (s served) {
-	valid := l.valid(now)
+	usable := l.usable(now)
 	capacity := l.capacity(now)
 	fallbacks := l.counts.Fallbacks
 	for l.inUse < capacity && l.waiting.Len() > 0 {
 		s.granted = append(s.granted, l.waiting.Next())
 		l.inUse++
 		l.counts.Granted++
-		if !valid && l.inUse > l.state.held() {
+		if !usable && l.inUse > l.state.held() {
 			l.counts.Fallbacks++
 		}
 	}
-	if !valid && l.state.cause != nil && l.waiting.Len() > 0 {
+	if !usable && l.state.cause != nil && l.waiting.Len() > 0 {
 		s.refusal = l.fail(lease.ErrUnavailable, l.state.cause)
 		s.refused = l.waiting.All()
 		l.counts.Denied += uint64(len(s.refused))
@@ -204,6 +204,11 @@ func (l *Leases) valid(now instant) bool {
 	return now.add(l.cfg.OpenTimeout).before(l.state.validUntil)
 }
 
+// usable reports whether more leases can be taken, as far as is known.
+func (l *Leases) usable(now instant) bool {
+	return l.valid(now) && now.add(l.cfg.OpenTimeout).before(l.state.usableUntil)
+}
+
 // capacity is how many connections this process may have. Leases whose
 // validity lapsed still cover what they covered unless the mode is strict: the
 // count of connections does not rise, and whether they went to others is only
@@ -212,14 +217,17 @@ func (l *Leases) valid(now instant) bool {
 // level.
 func (l *Leases) capacity(now instant) int {
 	held := l.state.held() - l.state.giving
-	switch free := held - l.state.over(); {
-	case !l.valid(now):
+	if !l.valid(now) {
 		return l.lapsedCapacity(held)
-	case l.state.short(now):
-		return min(free, l.state.terms.level)
-	default:
-		return free
 	}
+	free := held - l.state.over()
+	if l.state.short(now) {
+		free = min(free, l.state.terms.level)
+	}
+	if !l.usable(now) {
+		free = max(free, l.cfg.Fallback.Allows())
+	}
+	return free
 }
 
 func (l *Leases) lapsedCapacity(held int) int {

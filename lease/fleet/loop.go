@@ -18,7 +18,7 @@ type work struct {
 	failures backoff
 
 	paceFrom    instant // the current round is taken to have begun then
-	failing     bool    // no beat has succeeded since failingFrom
+	failing     bool    // no beat has succeeded since failingFrom, or nothing could be taken
 	failingFrom instant
 	beaten      bool // a beat has succeeded, the last one sent at beatenAt
 	beatenAt    instant
@@ -27,6 +27,7 @@ type work struct {
 	duties      backoff
 	cleaned     int64 // the latest round whose dead were looked for
 	survey      bool  // every shard is to be read
+	blind       bool  // that was tried, and failed: nothing is taken
 
 	reapedFor int64           // the round whose dead are in reaped
 	reaped    map[string]bool // that were counted
@@ -68,7 +69,9 @@ func (l *Leases) next(ctx context.Context) time.Duration {
 		if left := now.until(w.retryAt); left > 0 {
 			return min(wait, left)
 		}
-		l.send(ctx, *w.pending)
+		if l.send(ctx, *w.pending); w.pending == nil {
+			l.beatIfLapsed()
+		}
 		return 0
 	}
 	if w.survey {
@@ -105,10 +108,20 @@ func (l *Leases) next(ctx context.Context) time.Duration {
 
 // afterSurvey waits a little when the survey failed.
 func (l *Leases) afterSurvey(wait time.Duration) time.Duration {
-	if !l.work.survey {
-		return 0
+	w := &l.work
+	if w.blind = w.survey; w.blind {
+		return min(wait, w.failures.next(50*time.Millisecond, l.lease()/40))
 	}
-	return min(wait, l.work.failures.next(50*time.Millisecond, l.lease()/40))
+	l.beatIfLapsed()
+	return 0
+}
+
+// beatIfLapsed makes the next thing a beat when leases can be taken again: until
+// then the Fallback decides, and nothing is known of what others did meanwhile.
+func (l *Leases) beatIfLapsed() {
+	if now := l.clock(); !l.usable(now) {
+		l.work.beatAt = now
+	}
 }
 
 func (w *work) block(blocked bool, now instant) {

@@ -14,7 +14,10 @@ type state struct {
 	watched time.Duration
 	readAt  instant // the last read of the budget's record
 
-	validUntil instant
+	// What is held is nobody else's until validUntil. Until usableUntil more can
+	// be taken, as far as is known; afterwards the Fallback decides, were it only
+	// that the shards do not answer.
+	validUntil, usableUntil instant
 
 	home   int // the shard from which leases are taken first
 	shards []holding
@@ -32,7 +35,7 @@ type state struct {
 	revoked  bool  // the lapse of validUntil was told
 	degraded bool  // the Fallback decides
 	told     bool  // and that was logged
-	cause    error // the last failure of a request since the last proof of validity
+	cause    error // the last failure of a request since more could be taken
 }
 
 // sighting is when this process first saw a round, in the time for which it
