@@ -109,14 +109,16 @@ func (l *Leases) beat(ctx context.Context) {
 	limit := l.state.terms.limit
 	if t.shards != l.state.terms.shards || t.round < l.state.terms.round {
 		l.cfg.Logger.Warn("the budget's record was made anew: leases lost", "budget", l.cfg.Budget)
-		w.pending, w.survey, w.cleaned = nil, true, 0
+		w.survey, w.cleaned, w.due = true, 0, 0
+		clear(w.pending)
+		clear(w.suspects)
 	}
 	l.change(func() { l.state.adopt(t, now) })
 	if limit != t.limit {
 		l.cfg.Logger.Info("the budget's limit was changed", "budget", l.cfg.Budget, "from", limit, "to", t.limit)
 	}
 	l.checkIn(ctx)
-	if w.pending == nil && l.state.terms.round == t.round && l.state.current() {
+	if len(w.pending) == 0 && l.state.terms.round == t.round && l.state.current() {
 		l.prove(sent)
 	}
 	if w.blind {
@@ -147,7 +149,7 @@ func (l *Leases) prove(sent instant) {
 // beatDone sets the time of the next beat.
 func (l *Leases) beatDone(err error, sent instant) {
 	w, now := &l.work, l.clock()
-	if err == nil && !w.blind && w.pending == nil {
+	if err == nil && !w.blind && len(w.pending) == 0 {
 		l.holdBack(sent, now)
 	} else if !w.failing {
 		w.failing, w.failingFrom = true, sent
@@ -165,8 +167,11 @@ func (l *Leases) beatDone(err error, sent instant) {
 	for _, r := range l.state.rounds {
 		if r.round > w.cleaned {
 			since, _ := now.since(l.state.readAt)
-			due = min(due, l.state.terms.patience()-(l.state.watched-r.at)-since)
+			due = min(due, l.state.terms.patience()-l.answerTime()-(l.state.watched-r.at)-since)
 		}
+	}
+	if len(w.suspects) > 0 {
+		due = min(due, now.until(l.reapAt()))
 	}
 	left := min(now.until(w.beatAt), max(due, now.until(w.dutyAt)))
 	w.beatAt = now.add(max(left, 10*time.Millisecond))
@@ -194,15 +199,17 @@ func (l *Leases) roundEvery(now instant) time.Duration {
 }
 
 // checkIn answers the current round in every shard in which the process has an
-// entry.
+// entry. One shard that does not answer keeps it from no other; of several each
+// call tries two.
 func (l *Leases) checkIn(ctx context.Context) {
+	failed := 0
 	for shard := range l.state.shards {
 		h := &l.state.shards[shard]
-		if l.work.pending != nil || ctx.Err() != nil {
+		if failed == 2 || ctx.Err() != nil {
 			return
 		}
-		if h.joined && h.entry.Round < l.state.terms.round {
-			l.send(ctx, *l.checkInStep(shard))
+		if h.joined && h.entry.Round < l.state.terms.round && l.work.pending[shard] == nil && l.send(ctx, *l.checkInStep(shard)) == unknown {
+			failed++
 		}
 	}
 }
@@ -231,10 +238,7 @@ func (l *Leases) guard(ctx context.Context, now instant) {
 	if _, passed := now.since(w.paceFrom); passed >= l.roundEvery(now) {
 		done = l.beginRound(ctx)
 	}
-	if due := l.state.overdue(); due > w.cleaned {
-		l.clean(ctx, false)
-		done = done && w.cleaned >= due
-	}
+	done = l.lookForDead(ctx, now) && done
 	if done {
 		w.duties = 0
 		return

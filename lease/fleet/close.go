@@ -79,12 +79,14 @@ func (l *Leases) depart(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 4*l.cfg.RequestTimeout)
 	defer cancel()
 	l.change(func() { l.state.validUntil = instant{} })
-	if unanswered := l.work.pending; unanswered != nil {
-		l.send(ctx, *unanswered)
+	for shard := range l.state.shards { // those first that have answered lately
+		if l.work.pending[shard] == nil {
+			_ = l.leaveShard(ctx, shard)
+		}
 	}
-	for shard := range l.state.shards {
-		if l.leaveShard(ctx, shard) != nil {
-			return
+	for shard, p := range l.work.pending {
+		if l.send(ctx, p.step) != unknown {
+			_ = l.leaveShard(ctx, shard)
 		}
 	}
 }

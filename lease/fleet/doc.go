@@ -43,6 +43,11 @@
 // due. The second span counts only while whoever looks can read the store: in
 // an outage nobody can check in.
 //
+// In an outage of shards alone nobody can check in there, though rounds begin. So
+// who looks first makes sure, by a write, that a shard takes writes; who lives has
+// answerTime from then, a twentieth of Lease and three RequestTimeouts, in which
+// its entry changes, and is spared.
+//
 // A round begins 0.37 Lease after the one before: always while the fleet is
 // short or somebody waits in vain, and in a fleet of up to 138 processes. In a
 // larger one that is not short it begins after Lease/375 for each process, so

@@ -147,7 +147,7 @@ func (l *Leases) shrink(now instant, held, wanted int, short bool) (*step, time.
 func (l *Leases) giveBack(shard, give int) *step {
 	s := l.step(shard, -give)
 	s.part = s.to.Leases == 0 && s.to.Want == 0 && s.to.Kept == 0
-	l.state.giving = give
+	l.state.shards[shard].giving = int64(give)
 	return s
 }
 

@@ -60,6 +60,7 @@ func open(ctx context.Context, store Store, cfg Config, clock func() instant) (*
 		cfg: cfg, store: newMeter(store, cfg.RequestTimeout), clock: clock,
 		id: newID(), started: time.Now(),
 		wakeup: make(chan struct{}, 1), idle: make(chan struct{}),
+		work:    work{pending: map[int]*unanswered{}, suspects: map[int]*suspicion{}},
 		revokes: subscribers[lease.Revocation]{}, reclaims: subscribers[*reclaim]{},
 	}
 	var err error
@@ -216,7 +217,7 @@ func (l *Leases) usable(now instant) bool {
 // granted again, and while the fleet is short nobody is granted more than the
 // level.
 func (l *Leases) capacity(now instant) int {
-	held := l.state.held() - l.state.giving
+	held := l.state.held() - l.state.giving()
 	if !l.valid(now) {
 		return l.lapsedCapacity(held)
 	}
@@ -244,7 +245,7 @@ func (l *Leases) Valid() error {
 	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.valid(now) && l.inUse > l.lapsedCapacity(l.state.held()-l.state.giving) {
+	if !l.valid(now) && l.inUse > l.lapsedCapacity(l.state.held()-l.state.giving()) {
 		return l.fail(lease.ErrUnavailable, cmp.Or(l.state.cause, errLapsed))
 	}
 	return nil

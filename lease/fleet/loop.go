@@ -9,10 +9,8 @@ import (
 
 // work is what the loop has to do, and when.
 type work struct {
-	seq     int64 // the last sequence number that was given out
-	pending *step // sent, outcome unknown
-	retryAt instant
-	retries backoff
+	seq     int64               // the last sequence number that was given out
+	pending map[int]*unanswered // by shard
 
 	beatAt   instant // the budget's record is read
 	failures backoff
@@ -25,9 +23,11 @@ type work struct {
 	holdUntil   instant // nothing is taken beyond the Fallback's share before it
 	dutyAt      instant // no round is begun, nor are the dead looked for, before it: that failed a moment ago
 	duties      backoff
-	cleaned     int64 // the latest round whose dead were looked for
-	survey      bool  // every shard is to be read
-	blind       bool  // that was tried, and failed: nothing is taken
+	cleaned     int64 // the latest round for which it was looked who has not answered
+	due         int64 // the latest round that was waited for: who has not checked in to it is dead
+	suspects    map[int]*suspicion
+	survey      bool // every shard is to be read
+	blind       bool // that was tried, and failed: nothing is taken
 
 	reapedFor int64           // the round whose dead are in reaped
 	reaped    map[string]bool // that were counted
@@ -45,6 +45,13 @@ type work struct {
 
 	introduced bool
 	introduce  instant // once more
+}
+
+// unanswered is a step that was sent and whose outcome is unknown.
+type unanswered struct {
+	step
+	retryAt instant
+	retries backoff
 }
 
 // loop is the one goroutine that talks to the store. It sends one request
@@ -65,11 +72,11 @@ func (l *Leases) next(ctx context.Context) time.Duration {
 		l.beat(ctx)
 		return 0
 	}
-	if w.pending != nil {
-		if left := now.until(w.retryAt); left > 0 {
+	if p := w.first(); p != nil {
+		if left := now.until(p.retryAt); left > 0 {
 			return min(wait, left)
 		}
-		if l.send(ctx, *w.pending); w.pending == nil {
+		if l.send(ctx, p.step); len(w.pending) == 0 {
 			l.beatIfLapsed()
 		}
 		return 0
@@ -104,6 +111,16 @@ func (l *Leases) next(ctx context.Context) time.Duration {
 		}
 	}
 	return max(wait, time.Millisecond)
+}
+
+// first is the step that is to be sent again first.
+func (w *work) first() (first *unanswered) {
+	for _, p := range w.pending {
+		if first == nil || p.retryAt.before(first.retryAt) {
+			first = p
+		}
+	}
+	return first
 }
 
 // afterSurvey waits a little when the survey failed.

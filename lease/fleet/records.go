@@ -15,7 +15,7 @@ const BudgetPrefix = "budget#"
 // The records of a budget. doc.go tells who writes what when.
 //
 //	budget#<name>        limit, shards, made, lease, grace (ms), round, began, level, levels
-//	shard#<name>#<n>     used, and what each owner has
+//	shard#<name>#<n>     used, asked, and what each owner has
 //	member#<name>#<id>   for operators: host, service, pid, started
 //	rate#<name>          earned, granted: see pace
 //

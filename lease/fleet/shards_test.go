@@ -2,49 +2,64 @@ package fleet
 
 import (
 	"context"
-	"errors"
+	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/lease"
 )
 
-// A shardless store answers for the budget's record and, while it lasts, for no
-// shard.
-type shardless struct {
-	*Memory
-	over bool
+// A silentStore does not answer for some records until a time.
+type silentStore struct {
+	Store
+	silent func(key string, write bool) bool
+	until  *atomic.Int64
 }
 
-func (s *shardless) Read(ctx context.Context, keys ...string) (Snapshot, error) {
-	if !s.over && strings.HasPrefix(keys[0], "shard#") {
-		<-ctx.Done()
-		return Snapshot{}, ctx.Err()
+func (s *silentStore) hang(ctx context.Context, key string, write bool) error {
+	if !time.Now().Before(time.Unix(0, s.until.Load())) || !s.silent(key, write) {
+		return nil
 	}
-	return s.Memory.Read(ctx, keys...)
+	<-ctx.Done()
+	return ctx.Err()
 }
 
-func (s *shardless) Write(ctx context.Context, c Change) (Answer, error) {
-	if !s.over && strings.HasPrefix(c.Key, "shard#") {
-		<-ctx.Done()
-		return Answer{}, ctx.Err()
+func (s *silentStore) Read(ctx context.Context, keys ...string) (Snapshot, error) {
+	for _, key := range keys {
+		if err := s.hang(ctx, key, false); err != nil {
+			return Snapshot{}, err
+		}
 	}
-	return s.Memory.Write(ctx, c)
+	return s.Store.Read(ctx, keys...)
 }
+
+func (s *silentStore) Write(ctx context.Context, c Change) (Answer, error) {
+	if err := s.hang(ctx, c.Key, true); err != nil {
+		return Answer{}, err
+	}
+	return s.Store.Write(ctx, c)
+}
+
+func ofShards(key string, _ bool) bool { return strings.HasPrefix(key, "shard#") }
 
 // Where nothing can be taken, the Fallback decides, although the budget's record
 // is renewed.
 func TestTheFallbackDecidesWhileNoShardAnswers(t *testing.T) {
 	for _, grants := range []int{0, 2} {
 		synctest.Test(t, func(t *testing.T) {
-			store := &shardless{Memory: NewMemory()}
+			var until atomic.Int64
+			until.Store(time.Now().Add(10 * time.Minute).UnixNano())
+			store := &silentStore{NewMemory(), ofShards, &until}
 			l, err := New(t.Context(), store, Config{Budget: "b", Limit: 10, Fallback: lease.Share(grants)})
 			require.NoError(t, err)
-			for range 40 { // ten minutes
+			for range 40 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				var releases []func()
 				for {
@@ -64,18 +79,72 @@ func TestTheFallbackDecidesWhileNoShardAnswers(t *testing.T) {
 				}
 				time.Sleep(15 * time.Second)
 			}
-			store.over = true
-			time.Sleep(5 * time.Second)
+			time.Sleep(5 * time.Second) // the shards answer
 			require.False(t, l.Stats().Degraded)
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			for range 10 {
 				release, err := l.Acquire(ctx)
-				require.NoError(t, err, errors.Unwrap(err))
+				require.NoError(t, err)
 				defer release()
 			}
 			require.Zero(t, l.Stats().Unbacked)
 			l.halt()
 		})
+	}
+}
+
+// Shards that take no writes for a while, all or one, while the budget's record
+// does, make nobody dead: nobody can check in then. Nor does anybody take more
+// than its share when they do again.
+func TestShardsThatDoNotAnswerMakeNobodyDead(t *testing.T) {
+	lengths, seeds, wide := []time.Duration{2 * time.Minute}, uint64(1), os.Getenv("STORMS") != ""
+	if wide {
+		lengths, seeds = []time.Duration{time.Minute, 3 * time.Minute, 10 * time.Minute}, storms(t)
+	}
+	configs := []Config{{Shards: 1}, {Shards: 4}, {Shards: 4, Fallback: lease.Share(10)}}
+	for i, silent := range []func(key string, write bool) bool{
+		ofShards,
+		func(key string, write bool) bool { return write && ofShards(key, write) },
+		func(key string, _ bool) bool { return key == shardKey("b", 0) },
+	} {
+		for j, cfg := range configs {
+			if !wide && i != j {
+				continue
+			}
+			for _, lasts := range lengths {
+				for seed := range seeds {
+					cfg.Budget, cfg.Limit, cfg.Logger = "b", 80, silence
+					synctest.Test(t, func(t *testing.T) {
+						w := newWorld()
+						ctx, cancel := context.WithCancel(t.Context())
+						var running sync.WaitGroup
+						var until atomic.Int64
+						var pools []*pool
+						for i := range uint64(8) {
+							l, err := New(ctx, &silentStore{newProcess(w, i+10*seed, calm), silent, &until}, cfg)
+							require.NoError(t, err)
+							want := 6 + 3*int(i) // more than there are
+							pools = append(pools, newPool(ctx, l, i, want, want, &running))
+							l.OnRevoke(func(lease.Revocation) { t.Error("revoked") })
+						}
+						time.Sleep(time.Minute + upTo(seeded(seed), 23*time.Second))
+						assert.Equal(t, 80, connections(pools))
+						until.Store(time.Now().Add(lasts).UnixNano())
+						most := 0
+						for end := time.Now().Add(lasts + time.Minute); time.Now().Before(end); time.Sleep(250 * time.Millisecond) {
+							most = max(most, connections(pools))
+						}
+						assert.Equal(t, 80, most, "%d %+v", i, cfg)
+						cancel()
+						running.Wait()
+						for _, p := range pools {
+							assert.Zero(t, p.leases.Stats().Losses)
+							p.leases.halt()
+						}
+					})
+				}
+			}
+		}
 	}
 }

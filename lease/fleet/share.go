@@ -65,7 +65,7 @@ func (l *Leases) upToDate(ctx context.Context) bool {
 	if w.failures > 0 {
 		w.shareAt = w.beatAt
 	}
-	return w.failures == 0 && w.pending == nil && !w.survey
+	return w.failures == 0 && len(w.pending) == 0 && !w.survey
 }
 
 // differs reports whether a new want is worth a write.

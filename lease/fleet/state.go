@@ -22,10 +22,6 @@ type state struct {
 	home   int // the shard from which leases are taken first
 	shards []holding
 
-	// INVARIANT: giving is what is being given back. It is still in shards,
-	// and is not granted.
-	giving int
-
 	// The level that a process finds when it starts may be of long ago: it
 	// stands for it once it was seen to be renewed.
 	levelStands bool
@@ -52,6 +48,7 @@ type sighting struct {
 type holding struct {
 	joined bool // the store has an entry
 	entry  Owner
+	giving int64 // of the entry's leases: what is being given back, and is not granted
 
 	exists bool  // the shard's record is there
 	seen   bool  // used and owners are known
@@ -64,6 +61,15 @@ func (s *state) held() int {
 	sum := int64(0)
 	for i := range s.shards {
 		sum += s.shards[i].entry.Leases
+	}
+	return int(sum)
+}
+
+// giving is how many of those are being given back.
+func (s *state) giving() int {
+	sum := int64(0)
+	for i := range s.shards {
+		sum += s.shards[i].giving
 	}
 	return int(sum)
 }
@@ -126,7 +132,6 @@ func (s *state) adopt(t terms, now instant) {
 		// The first answer; or the record was made anew, and nothing is left
 		// of what this process had.
 		s.shards, s.rounds, s.validUntil, s.home = make([]holding, t.shards), nil, instant{}, s.home%t.shards
-		s.giving = 0
 	}
 	passed, _ := now.since(s.readAt)
 	s.watched += min(max(passed, 0), t.beatEvery()*3/2)
@@ -140,12 +145,12 @@ func (s *state) adopt(t terms, now instant) {
 	s.terms = t
 }
 
-// overdue is the latest round that was waited for long enough, 0 if there is
-// none: who has not checked in to it is dead.
-func (s *state) overdue() int64 {
+// waitedFor is the latest round that has been waited for so long, 0 if there is
+// none.
+func (s *state) waitedFor(long time.Duration) int64 {
 	due := int64(0)
 	for _, r := range s.rounds {
-		if s.watched-r.at >= s.terms.patience() {
+		if s.watched-r.at >= long {
 			due = r.round
 		}
 	}

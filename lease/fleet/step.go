@@ -108,19 +108,24 @@ func (l *Leases) send(ctx context.Context, s step) outcome {
 	w := &l.work
 	answer, err := l.store.write(ctx, l.changeOf(&s))
 	if err != nil {
-		w.pending, w.retryAt = &s, l.clock().add(w.retries.next(50*time.Millisecond, l.lease()/20))
+		p := w.pending[s.shard]
+		if p == nil {
+			p = &unanswered{}
+			w.pending[s.shard] = p
+		}
+		p.step, p.retryAt = s, l.clock().add(p.retries.next(50*time.Millisecond, l.lease()/20))
 		l.lapse(err, l.clock())
 		return unknown
 	}
-	w.pending, w.retries = nil, 0
+	delete(w.pending, s.shard)
 	entry, result := l.judge(&s, answer)
 	if result == revived {
-		w.pending, w.retryAt = l.replace(&s, entry), l.clock()
+		w.pending[s.shard] = &unanswered{step: *l.replace(&s, entry), retryAt: l.clock()}
 		return unknown
 	}
 	l.change(func() {
 		h := &l.state.shards[s.shard]
-		l.state.giving = 0
+		h.giving = 0
 		l.state.see(s.shard, answer.Record)
 		h.entry, h.joined = entry, result == applied && !s.part || result == denied && !s.join
 	})
@@ -208,7 +213,7 @@ func (l *Leases) leaveShard(ctx context.Context, shard int) error {
 		l.mu.Unlock()
 		s.part = true
 		if l.send(ctx, *s) == unknown {
-			l.work.pending = nil // it is sent anew
+			delete(l.work.pending, shard) // it is sent anew
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}

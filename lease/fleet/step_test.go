@@ -36,7 +36,7 @@ func (h *hand) step(delta int) outcome {
 	result := h.l.send(h.t.Context(), *s)
 	for result == unknown {
 		time.Sleep(time.Second)
-		result = h.l.send(h.t.Context(), *h.l.work.pending)
+		result = h.l.send(h.t.Context(), h.l.work.pending[0].step)
 	}
 	return result
 }

@@ -1,0 +1,246 @@
+package fleet
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// The dead are found in two steps. First a shard's owners that have not answered
+// a round for nearly as long as it is waited for are suspected, and a write to
+// the shard shows that it takes writes. Whoever lives then writes too, within
+// answerTime: it has been trying to. Those whose entries are the same after that
+// are dead. A shard that took no writes for a while, though the budget's record
+// did, for example a partition that is too busy, thus makes nobody dead.
+
+// suspicion is the owners of one shard that are taken for dead unless they write.
+type suspicion struct {
+	round int64            // that they have not answered
+	at    instant          // the shard has taken writes since, as far as is known
+	seqs  map[string]int64 // of their entries
+}
+
+// answerTime is how long a process may take to write to a shard that takes
+// writes again: a request that still hangs, the pause after it, another thing
+// that its loop does, and the write.
+func (l *Leases) answerTime() time.Duration {
+	return l.state.terms.lease/20 + 3*l.cfg.RequestTimeout
+}
+
+// late is the latest round that was waited for nearly long enough.
+func (l *Leases) late() int64 {
+	return l.state.waitedFor(l.state.terms.patience() - l.answerTime())
+}
+
+// lookForDead suspects and removes whom it is time for, and reports whether it
+// could.
+func (l *Leases) lookForDead(ctx context.Context, now instant) bool {
+	w, done := &l.work, true
+	w.due = max(w.due, l.state.waitedFor(l.state.terms.patience()))
+	if late := l.late(); late > w.cleaned {
+		l.clean(ctx, false)
+		done = w.cleaned >= late
+	}
+	if len(w.suspects) > 0 && now.until(l.reapAt()) <= 0 {
+		done = l.reap(ctx) && done
+	}
+	return done
+}
+
+// reapAt is when the suspicions are of use.
+func (l *Leases) reapAt() (at instant) {
+	for _, s := range l.work.suspects {
+		if after := s.at.add(l.answerTime()); at.before(after) {
+			at = after
+		}
+	}
+	return at
+}
+
+// clean looks for owners to suspect: in this process's shard and another one, or
+// in all of them. When some are found, all shards are looked through next: who
+// dies together is everywhere. What fails is done again.
+func (l *Leases) clean(ctx context.Context, all bool) {
+	st, w := &l.state, &l.work
+	late := max(l.late(), w.cleaned)
+	shards := []int{st.home}
+	if other := rand.IntN(st.terms.shards); other != st.home {
+		shards = append(shards, other)
+	}
+	if all {
+		shards = allShards(st.terms.shards)
+	}
+	records, err := l.readShards(ctx, shards)
+	if err != nil {
+		return
+	}
+	if all {
+		w.survey = false
+		l.countOwners()
+	}
+	found, failed := false, false
+	for shard, r := range records {
+		had := w.suspects[shard] != nil
+		err := l.suspect(ctx, shard, r, late)
+		failed = failed || err != nil
+		found = found || !had && w.suspects[shard] != nil
+	}
+	if failed {
+		return
+	}
+	w.survey = w.survey || found && !all
+	w.cleaned = max(w.cleaned, late)
+	l.change(func() {
+		for len(st.rounds) > 1 && st.rounds[0].round <= min(w.cleaned, w.due) {
+			st.rounds = st.rounds[1:]
+		}
+	})
+}
+
+// unanswered are the owners that have not checked in to a round, and the sequence
+// numbers of their entries.
+func (l *Leases) unanswered(r *Record, round int64) map[string]int64 {
+	seqs := map[string]int64{}
+	if r == nil {
+		return seqs
+	}
+	for id, o := range r.Owners {
+		if o.Round < round && id != l.id {
+			seqs[id] = o.Seq
+		}
+	}
+	return seqs
+}
+
+// suspect notes which owners of a shard have not answered a round. Unless somebody
+// else has asked the shard for a write, it does.
+func (l *Leases) suspect(ctx context.Context, shard int, r *Record, round int64) error {
+	w := &l.work
+	seqs := l.unanswered(r, round)
+	if old := w.suspects[shard]; len(seqs) == 0 || old != nil && old.round >= round {
+		return nil
+	}
+	if r.Numbers["asked"] < round {
+		var err error
+		if seqs, err = l.askShard(ctx, shard, seqs, round); err != nil || len(seqs) == 0 {
+			return err
+		}
+	}
+	w.suspects[shard] = &suspicion{round: round, at: l.clock(), seqs: seqs}
+	return nil
+}
+
+// askShard writes to a shard in which owners have not answered, and returns those
+// that still have not.
+func (l *Leases) askShard(ctx context.Context, shard int, seqs map[string]int64, round int64) (map[string]int64, error) {
+	c := Change{Key: shardKey(l.cfg.Budget, shard), OwnerAt: map[string]int64{}, Set: map[string]int64{"asked": round}}
+	for id, seq := range seqs {
+		c.OwnerAt[id] = seq
+		break // one will do: what is wanted is an answer
+	}
+	answer, err := l.store.write(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	l.change(func() { l.state.see(shard, answer.Record) })
+	return l.unanswered(answer.Record, round), nil
+}
+
+// reap removes those who are still suspected, in the shards for which it is time.
+func (l *Leases) reap(ctx context.Context) bool {
+	w, now := &l.work, l.clock()
+	var shards []int
+	for shard, s := range w.suspects {
+		_, passed := now.since(s.at)
+		switch {
+		case passed > 3*l.answerTime(): // it may have taken no writes since
+			seqs, err := l.askShard(ctx, shard, s.seqs, s.round)
+			if err != nil {
+				return false
+			}
+			if delete(w.suspects, shard); len(seqs) > 0 {
+				w.suspects[shard] = &suspicion{round: s.round, at: l.clock(), seqs: seqs}
+			}
+		case s.round <= w.due:
+			shards = append(shards, shard)
+		}
+	}
+	if len(shards) == 0 {
+		return true
+	}
+	records, err := l.readShards(ctx, shards)
+	if err != nil {
+		return false
+	}
+	return l.removeDead(ctx, records)
+}
+
+// removeDead frees the leases of every owner that is still suspected, and reports
+// whether it could.
+func (l *Leases) removeDead(ctx context.Context, records map[int]*Record) bool {
+	w := &l.work
+	dead, freed, fresh, done := map[string]bool{}, int64(0), 0, true
+	for shard, r := range records {
+		s := w.suspects[shard]
+		n, err := l.removeFrom(ctx, shard, r, s, dead)
+		if freed += n; err != nil {
+			done = false
+			continue
+		}
+		delete(w.suspects, shard)
+	}
+	if w.due != w.reapedFor {
+		w.reaped, w.reapedFor = map[string]bool{}, w.due
+	}
+	for id := range dead { // who has leases in several shards is one
+		if !w.reaped[id] {
+			w.reaped[id] = true
+			fresh++
+		}
+	}
+	if len(dead) > 0 {
+		l.change(func() { l.counts.Reaped += uint64(fresh) })
+		l.cfg.Logger.Info("freed the leases of dead processes", "budget", l.cfg.Budget, "processes", fresh, "leases", freed)
+	}
+	return done
+}
+
+// removeAtOnce bounds the owners that one write removes: each is a condition.
+const removeAtOnce = 20
+
+// removeFrom removes the dead of one shard.
+//
+// INVARIANT: an owner is removed only by a write whose condition is that its
+// entry is the one that was suspected, without a check-in to a round that was
+// waited for. From then on no write of the owner succeeds; and each proof of
+// its validity was sent before that round began.
+func (l *Leases) removeFrom(ctx context.Context, shard int, r *Record, s *suspicion, dead map[string]bool) (freed int64, err error) {
+	for tries := 0; r != nil && tries < 50 && ctx.Err() == nil; tries++ {
+		c := Change{Key: shardKey(l.cfg.Budget, shard), OwnerAt: map[string]int64{}}
+		sum := int64(0)
+		for id, o := range r.Owners {
+			if seq, suspected := s.seqs[id]; suspected && seq == o.Seq && len(c.Remove) < removeAtOnce {
+				c.OwnerAt[id] = o.Seq
+				c.Remove = append(c.Remove, id)
+				sum += o.Leases
+			}
+		}
+		if len(c.Remove) == 0 {
+			return freed, nil
+		}
+		c.Add = map[string]int64{"used": -sum}
+		answer, err := l.store.write(ctx, c)
+		if err != nil {
+			return freed, err
+		}
+		if r = answer.Record; !answer.Done {
+			continue
+		}
+		freed += sum
+		for _, id := range c.Remove {
+			dead[id] = true
+		}
+		l.change(func() { l.state.see(shard, r) })
+	}
+	return freed, ctx.Err()
+}
