@@ -131,11 +131,10 @@ func (c *connection) NewStatement() (adbc.Statement, error) {
 	return newStatement(c), nil
 }
 
-// closePrepared frees a prepared statement on the server. While another
-// statement's result is being read it is left to the connection's Close.
-func (c *connection) closePrepared(q *flightpool.PreparedQuery) error {
-	ctx, stop := c.bounded()
-	defer stop()
+// closePrepared frees a prepared statement on the server, within the context of the
+// call that needs it no more. While another statement's result is being read it is
+// left to the connection's Close.
+func (c *connection) closePrepared(ctx context.Context, q *flightpool.PreparedQuery) error {
 	if err := q.Close(ctx); !errors.Is(err, session.ErrBusy) {
 		return toADBC(err)
 	}

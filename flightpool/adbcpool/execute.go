@@ -64,11 +64,13 @@ func (s *statement) ExecuteQuery(ctx context.Context) (array.RecordReader, int64
 	if params != nil {
 		defer params.Release()
 	}
-	result, err := s.query(ctx, params)
+	own, stop := context.WithCancel(ctx)
+	result, err := s.query(own, params)
 	if err != nil {
+		stop()
 		return nil, -1, toADBC(err)
 	}
-	s.last = newReader(s.conn, result)
+	s.last = newReader(s.conn, result, stop)
 	n, known := result.RowsAffected()
 	if !known {
 		n = -1

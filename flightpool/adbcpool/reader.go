@@ -1,6 +1,7 @@
 package adbcpool
 
 import (
+	"context"
 	"sync/atomic"
 
 	"github.com/apache/arrow-adbc/go/adbc"
@@ -19,6 +20,7 @@ import (
 type reader struct {
 	*flightpool.QueryResult
 	conn *connection
+	stop context.CancelFunc // ends the context that the statement runs on
 	refs atomic.Int64
 	over bool                      // nothing more will be read
 	cut  error                     // why it ended before it was read to the end, or nil
@@ -27,8 +29,8 @@ type reader struct {
 
 var _ array.RecordReader = (*reader)(nil)
 
-func newReader(conn *connection, result *flightpool.QueryResult) *reader {
-	r := &reader{QueryResult: result, conn: conn}
+func newReader(conn *connection, result *flightpool.QueryResult, stop context.CancelFunc) *reader {
+	r := &reader{QueryResult: result, conn: conn, stop: stop}
 	r.refs.Store(1)
 	return r
 }
@@ -41,7 +43,7 @@ func (r *reader) Next() bool {
 	if r.QueryResult.Next() {
 		return true
 	}
-	r.end()
+	r.endLate()
 	return false
 }
 
@@ -60,26 +62,36 @@ func (r *reader) Retain() { r.refs.Add(1) }
 func (r *reader) Release() {
 	if r.refs.Add(-1) == 0 {
 		r.QueryResult.Release()
-		r.end()
+		r.endLate()
 	}
 }
 
+// endLate is end for calls that have no context.
+func (r *reader) endLate() {
+	ctx, stop := r.conn.bounded()
+	defer stop()
+	r.end(ctx)
+}
+
 // end closes what a statement has left with its reader.
-func (r *reader) end() {
+func (r *reader) end(ctx context.Context) {
 	r.over = true
+	r.stop()
 	if q := r.left; q != nil {
 		r.left = nil
-		_ = r.conn.closePrepared(q) // the connection's Close tries again
+		_ = r.conn.closePrepared(ctx, q) // the connection's Close tries again
 	}
 }
 
 var errExecutedAgain = failure(adbc.StatusInvalidState, "the statement was executed again before this result was read to its end")
 
-// interrupt ends the result for the statement's next execution.
-func (r *reader) interrupt() {
+// interrupt ends the result for the statement's next execution, within that one's
+// context: of a change it reads the rest, for which the server may let it wait.
+func (r *reader) interrupt(ctx context.Context) {
 	if r == nil || r.over {
 		return
 	}
+	defer context.AfterFunc(ctx, r.stop)()
 	err := r.Close()
 	if r.Schema().NumFields() > 0 { // else there was nothing to read
 		r.cut = errExecutedAgain
@@ -87,5 +99,5 @@ func (r *reader) interrupt() {
 	if err != nil {
 		r.cut = toADBC(err)
 	}
-	r.end()
+	r.end(ctx)
 }

@@ -53,13 +53,13 @@ func (s *statement) SetSqlQuery(query string) error {
 	}
 	s.sql = query
 	s.ingest.Table = ""
-	return s.unprepare()
+	return s.unprepareLate()
 }
 
 // loadInto makes the statement a bulk load.
 func (s *statement) loadInto(table string) error {
 	s.sql, s.ingest.Table = "", table
-	return s.unprepare()
+	return s.unprepareLate()
 }
 
 // Prepare is part of adbc.Statement.
@@ -70,7 +70,7 @@ func (s *statement) Prepare(ctx context.Context) error {
 	if s.sql == "" {
 		return errNoText
 	}
-	if err := s.unprepare(); err != nil { // bounded by itself, as in Close
+	if err := s.unprepare(ctx); err != nil {
 		return err
 	}
 	q, err := s.prepare(ctx)
@@ -91,7 +91,7 @@ func (s *statement) prepare(ctx context.Context) (*flightpool.PreparedQuery, err
 
 // unprepare frees the prepared statement on the server, at once or, where its
 // result is still being read, with the end of that.
-func (s *statement) unprepare() error {
+func (s *statement) unprepare(ctx context.Context) error {
 	q := s.prepared
 	s.prepared = nil
 	switch {
@@ -101,7 +101,14 @@ func (s *statement) unprepare() error {
 		s.last.left = q
 		return nil
 	}
-	return s.conn.closePrepared(q)
+	return s.conn.closePrepared(ctx, q)
+}
+
+// unprepareLate is unprepare for calls that have no context.
+func (s *statement) unprepareLate() error {
+	ctx, stop := s.conn.bounded()
+	defer stop()
+	return s.unprepare(ctx)
 }
 
 // begin checks the statement before an execution and ends the result of the
@@ -113,7 +120,7 @@ func (s *statement) begin(ctx context.Context) error {
 	case s.sql == "" && s.ingest.Table == "":
 		return errNoText
 	}
-	s.last.interrupt() // the last result's context is its own
+	s.last.interrupt(ctx)
 	s.last = nil
 	return s.conn.ready(ctx)
 }
@@ -134,7 +141,7 @@ func (s *statement) ExecuteSchema(ctx context.Context) (*arrow.Schema, error) {
 		if q, err = s.prepare(ctx); err != nil {
 			return nil, err
 		}
-		defer func() { _ = s.conn.closePrepared(q) }() // bounded by itself; the connection's Close tries again
+		defer func() { _ = s.conn.closePrepared(ctx, q) }() // the connection's Close tries again
 	}
 	if schema := q.ResultSchema(); schema != nil {
 		return schema, nil
@@ -161,7 +168,7 @@ func (s *statement) Close() error {
 	}
 	s.closed = true
 	s.unbind()
-	return s.unprepare()
+	return s.unprepareLate()
 }
 
 // SetSubstraitPlan is part of adbc.Statement.

@@ -167,16 +167,22 @@ func TestDoIsToldThatItsPoolWasRemoved(t *testing.T) {
 	}
 }
 
-// A function that is running uses its pool, however long it pauses.
+// A function that is running uses its pool, however long it pauses, one that has a
+// successor as well.
 func TestDoKeepsAPoolThatIsNotUsed(t *testing.T) {
-	doing(t, func(d *registry.ServerDefinition) { d.UserIdleTimeout, d.IdleTimeout = time.Minute, time.Second }, func(t *testing.T, r *registry.Registry) {
-		require.NoError(t, r.Do(t.Context(), "s", "a", func(p *flightpool.FlightSQLPool) error {
+	for _, replaced := range []bool{false, true} {
+		doing(t, func(d *registry.ServerDefinition) { d.UserIdleTimeout, d.IdleTimeout = time.Minute, time.Second }, func(t *testing.T, r *registry.Registry) {
+			require.NoError(t, r.Do(t.Context(), "s", "a", func(p *flightpool.FlightSQLPool) error {
+				if replaced {
+					require.NoError(t, r.ApplyDDL(t.Context(), "ALTER SERVER s OPTIONS (ADD host 'x')"))
+				}
+				time.Sleep(10 * time.Minute)
+				return p.Ping(t.Context())
+			}))
 			time.Sleep(10 * time.Minute)
-			return p.Ping(t.Context())
-		}))
-		time.Sleep(10 * time.Minute)
-		users, err := r.UserStats("s")
-		require.NoError(t, err)
-		require.Empty(t, users, "then it is drained")
-	})
+			users, err := r.UserStats("s")
+			require.NoError(t, err)
+			require.Empty(t, users, "then it is drained")
+		})
+	}
 }

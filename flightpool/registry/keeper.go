@@ -65,14 +65,13 @@ func (s *server) round(now time.Time) time.Time {
 // sweep removes the pools of users who made no call for a while.
 func (s *server) sweep(now time.Time, unused time.Duration) {
 	for _, u := range *s.users.Load() {
-		g := u.gen.Load()
-		if n := u.calls(); n != u.seen || g.busy() {
+		if n := u.calls(); n != u.seen || u.inDo() {
 			u.seen, u.active = n, now
 			continue
 		}
-		st := g.stats()
+		st := u.gen.Load().stats()
 		if now.Sub(u.active) >= unused && st.InUse == 0 && st.Waiting == 0 {
-			s.retire(u)
+			s.retireUnless(u)
 		}
 	}
 }

@@ -113,8 +113,13 @@ func (s *server) background(f func(life context.Context)) {
 }
 
 // retire removes a user's pool and drains it in the background.
-func (s *server) retire(u *userPool) {
-	if drain := s.leave(u); drain != nil {
+func (s *server) retire(u *userPool) { s.drainBehind(s.leave(u)) }
+
+// retireUnless is retire, but for a pool that a call of Do uses by then.
+func (s *server) retireUnless(u *userPool) { s.drainBehind(s.leaveUnless(u, u.busy)) }
+
+func (s *server) drainBehind(drain func(ctx context.Context) error) {
+	if drain != nil {
 		go func() { _ = drain(s.life) }() // what had to be forced, the server's close reports
 	}
 }
@@ -122,8 +127,18 @@ func (s *server) retire(u *userPool) {
 // leave removes a user's pool and returns what waits for its loans until ctx
 // ends, or the server does; nil when it was removed before. close waits for it.
 func (s *server) leave(u *userPool) (drain func(ctx context.Context) error) {
+	return s.leaveUnless(u, func() bool { return false })
+}
+
+// leaveUnless is leave, but for a pool that stays.
+func (s *server) leaveUnless(u *userPool, stays func() bool) (drain func(ctx context.Context) error) {
 	s.mu.Lock()
 	if (*s.users.Load())[u.name] != u {
+		s.mu.Unlock()
+		return nil
+	}
+	g, removed := u.remove(stays)
+	if !removed {
 		s.mu.Unlock()
 		return nil
 	}
@@ -131,7 +146,6 @@ func (s *server) leave(u *userPool) (drain func(ctx context.Context) error) {
 	users := maps.Clone(*s.users.Load())
 	delete(users, u.name)
 	s.past.leaving(u)
-	g := u.remove()
 	s.users.Store(&users)
 	s.share.leave(u.member) // before the user's next pool can join
 	s.mu.Unlock()

@@ -227,15 +227,32 @@ func (u *userPool) enter(g *current, calls *tasks) bool {
 	return true
 }
 
-// remove makes the current generation the last one, and one that drains.
-func (u *userPool) remove() generation {
+// remove makes the current generation the last one, and one that drains, unless the
+// pool stays, of which it asks under mu.
+func (u *userPool) remove(stays func() bool) (last generation, removed bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if stays() {
+		return nil, false
+	}
 	u.removed.Store(true)
 	close(u.gone)
 	g := u.gen.Load().generation
 	u.draining = append(u.draining, g)
-	return g
+	return g, true
+}
+
+// inDo is busy for who does not hold mu.
+func (u *userPool) inDo() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.busy()
+}
+
+// busy says that a call of Do uses the pool, a generation that drains included. The
+// caller holds mu.
+func (u *userPool) busy() bool {
+	return u.gen.Load().busy() || slices.ContainsFunc(u.draining, generation.busy)
 }
 
 // finish closes a generation that drains, waiting for its loans until ctx ends,
