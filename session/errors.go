@@ -84,6 +84,12 @@ type Error struct {
 	// server refused the credential of its first request and did nothing.
 	Unsent bool
 
+	// Running says that the server may be at work on the statement still: this
+	// side has ended an RPC before the server did, because of what another of the
+	// result's endpoints has answered, a malformed batch or a reader of the
+	// caller's that failed. The statement is cancelled behind the caller.
+	Running bool
+
 	// Read says that the statement only reads, and that no batch of its
 	// result was delivered.
 	Read bool

@@ -114,7 +114,7 @@ func (c *call) tidy(o outcome) outcome {
 	if stmt == nil || c.s.conn.Lost() != nil {
 		return o
 	}
-	if e := c.errorOf(o); e != nil && !e.Fault.KeepsConn() {
+	if e := c.errorOf(o); e != nil && (e.Running || !e.Fault.KeepsConn()) {
 		c.s.adopt(stmt) // closed with the handle, once the session is free
 		return o
 	}

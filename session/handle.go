@@ -184,7 +184,10 @@ func (s *SessionHandle) conclude(c *call, o outcome, e *Error) {
 		if !errors.Is(e.Err, ErrSessionLost) {
 			e.Err = fmt.Errorf("%w: %w", ErrSessionLost, e.Err)
 		}
-	case e.Fault == FaultContext && !e.Unsent:
+	case !e.Unsent && (e.Fault == FaultContext || e.Running):
+		if e.Fault == FaultAuth {
+			s.mu.discard = e
+		}
 		tx := s.mu.tx
 		s.mu.Unlock()
 		s.startCancel(c, tx)

@@ -18,7 +18,7 @@ func (r *run) fail(stage session.Stage, err error) error {
 	if errors.As(err, &done) {
 		return done
 	}
-	e := &session.Error{Op: r.op, Stage: stage, Target: r.conn.target(), Unsent: r.sent.nothing(), Err: err}
+	e := &session.Error{Op: r.op, Stage: stage, Target: r.conn.target(), Unsent: r.sent.nothing(), Running: r.sent.running(), Err: err}
 
 	var large *tooLargeError
 	var located *locationError

@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"context"
+	"path"
 
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
@@ -78,7 +79,11 @@ func (g *Guest) Plan(desc *pb.FlightDescriptor, call session.Call, opts ...grpc.
 
 // NewStream opens a streaming RPC, which ends with the call at the latest.
 func (g *Guest) NewStream(desc *grpc.StreamDesc, method string) (grpc.ClientStream, error) {
-	return g.run.conn.channel.NewStream(g.run.rpc(g.ctx), desc, method)
+	ctx := g.run.rpc(g.ctx)
+	if name := path.Base(method); name == "DoPut" || name == "DoGet" {
+		ctx = g.run.statementRPC(g.ctx)
+	}
+	return g.run.conn.channel.NewStream(ctx, desc, method)
 }
 
 // join makes the context of an RPC: it ends with the call and with ctx.
@@ -96,7 +101,7 @@ func (g *Guest) Here(endpoint *FlightEndpoint) bool { return g.run.conn.servedHe
 // locations that has it, as far as its first message.
 func (g *Guest) Redeem(endpoint *FlightEndpoint) (*Fetch, error) {
 	return fetch(g.ctx, g.run, endpoint, func(ctx context.Context, from rowSource) (*Fetch, error) {
-		stream, err := from.client.DoGet(g.run.rpc(ctx), endpoint.ticket)
+		stream, err := from.client.DoGet(g.run.statementRPC(ctx), endpoint.ticket)
 		if err != nil {
 			return nil, err
 		}

@@ -58,7 +58,7 @@ func openReader(ctx context.Context, from rowSource, ticket *pb.Ticket, cfg *Con
 // openReader opens the stream of an endpoint, wherever it is.
 func (r *run) openReader(ctx context.Context, endpoint *FlightEndpoint, room func(bytes int64) error) (*reader, error) {
 	return fetch(ctx, r, endpoint, func(ctx context.Context, from rowSource) (*reader, error) {
-		return openReader(r.rpc(ctx), from, endpoint.ticket, r.conn.cfg(), room)
+		return openReader(r.statementRPC(ctx), from, endpoint.ticket, r.conn.cfg(), room)
 	})
 }
 

@@ -52,6 +52,9 @@ func (r *run) end() {
 // rpc makes ctx that of the next RPC.
 func (r *run) rpc(ctx context.Context) context.Context { return r.sent.watch(ctx) }
 
+// statementRPC is rpc for a DoGet or DoPut.
+func (r *run) statementRPC(ctx context.Context) context.Context { return r.sent.watchStatement(ctx) }
+
 // usage is the caller's own fault, found before anything was sent.
 func (r *run) usage(format string, args ...any) error {
 	return &session.Error{

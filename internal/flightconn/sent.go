@@ -7,14 +7,25 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// sent counts the RPCs of one call that may have reached the server.
-type sent struct{ rpcs atomic.Int64 }
+// sent counts the RPCs of one call that may have reached the server, and those
+// that carry a statement's rows or parameters and of which it has not told the end.
+type sent struct{ rpcs, open atomic.Int64 }
 
 // sentRPC is one RPC of a call.
 type sentRPC struct {
-	call *sent
-	out  atomic.Bool
+	call    *sent
+	out     atomic.Bool
+	carries bool
+	state   atomic.Int32 // of one that carries
 }
+
+// The states of an RPC that carries rows or parameters. The server's answer may be
+// heard of before the sending.
+const (
+	rpcUnsent int32 = iota
+	rpcOpen
+	rpcEnded // by the server
+)
 
 type sentKey struct{}
 
@@ -22,6 +33,15 @@ type sentKey struct{}
 func (s *sent) watch(ctx context.Context) context.Context {
 	return context.WithValue(ctx, sentKey{}, &sentRPC{call: s})
 }
+
+// watchStatement is watch for an RPC that carries a statement's rows or parameters.
+func (s *sent) watchStatement(ctx context.Context) context.Context {
+	return context.WithValue(ctx, sentKey{}, &sentRPC{call: s, carries: true})
+}
+
+// running reports whether the server may be at work on a statement of the call:
+// it has not told the end of an RPC, which this side may have ended meanwhile.
+func (s *sent) running() bool { return s.open.Load() > 0 }
 
 // nothing reports whether no RPC of the call reached the server.
 func (s *sent) nothing() bool { return s.rpcs.Load() == 0 }
@@ -48,9 +68,22 @@ func (sentWatcher) HandleRPC(ctx context.Context, s stats.RPCStats) {
 		if s.IsTransparentRetryAttempt && rpc.out.Swap(false) {
 			rpc.call.rpcs.Add(-1)
 		}
+		rpc.enter(rpcUnsent)
 	case *stats.OutHeader:
 		if !rpc.out.Swap(true) {
 			rpc.call.rpcs.Add(1)
 		}
+		if rpc.carries && rpc.state.CompareAndSwap(rpcUnsent, rpcOpen) {
+			rpc.call.open.Add(1)
+		}
+	case *stats.InTrailer:
+		rpc.enter(rpcEnded)
+	}
+}
+
+// enter takes an RPC to a state in which the server is not at work on it.
+func (r *sentRPC) enter(state int32) {
+	if r.carries && r.state.Swap(state) == rpcOpen {
+		r.call.open.Add(-1)
 	}
 }

@@ -58,7 +58,7 @@ func (r *run) put(ctx context.Context, messages feed) (putAnswers, error) {
 	if err != nil {
 		return answers, err
 	}
-	stream, err := r.conn.flight.DoPut(r.rpc(ctx))
+	stream, err := r.conn.flight.DoPut(r.statementRPC(ctx))
 	if err != nil {
 		return answers, err
 	}
