@@ -133,8 +133,9 @@ type Config struct {
 	// the end of ctx if it does not return.
 	AfterConnect func(ctx context.Context, conn *pgx.Conn) error
 	// BeforeAcquire, if set, looks at a connection before it is lent; when it
-	// returns false, the connection is closed and another one taken. ctx is the
-	// caller's.
+	// returns false, the connection is closed and another one taken, unless ctx,
+	// which is the caller's, has ended. When it does not return then, the connection
+	// is cut without it.
 	BeforeAcquire func(ctx context.Context, conn *pgx.Conn) bool
 	// BeforeClose, if set, is told of a connection that is about to be closed,
 	// unless a borrower still has it. When it does not return within CloseTimeout,

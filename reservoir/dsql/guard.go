@@ -86,6 +86,12 @@ func (c *Cluster) beforeClose(ctx context.Context, p *physical) error {
 	return err
 }
 
+// beforeAcquire asks the user whether to lend a connection. An error says that
+// BeforeAcquire has not returned at the end of ctx.
+func (c *Cluster) beforeAcquire(ctx context.Context, p *physical) (bool, error) {
+	return heeding(ctx, func() (bool, error) { return c.cfg.BeforeAcquire(ctx, p.pgx()), nil }, func(bool) {})
+}
+
 // onReturn makes a connection that came back as good as new. One whose OnReturn does
 // not mind its context is cut, and is used by nobody else.
 func (c *Cluster) onReturn(ctx context.Context, p *physical) error {

@@ -275,6 +275,57 @@ func TestWhatFunctionsOfTheUsersLeaveOpenIsNotLent(t *testing.T) {
 	}
 }
 
+// A BeforeAcquire that does not mind its context holds neither the caller nor a
+// place, and what it does with its connection afterwards is nobody else's.
+func TestABeforeAcquireThatHangsHoldsNoCaller(t *testing.T) {
+	hold := make(chan struct{})
+	var calls, ended atomic.Int32
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) {
+		c.MaxOpen = 1
+		c.BeforeAcquire = func(_ context.Context, conn *pgx.Conn) bool {
+			if calls.Add(1) == 1 {
+				<-hold
+				_, _ = conn.Exec(context.WithoutCancel(t.Context()), "select 1") // it was cut
+				ended.Add(1)
+			}
+			return true
+		}
+	})
+	ctx := within(t, 20*time.Second)
+	require.NoError(t, p.WaitReady(ctx, 1))
+	soon, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, p.Ping(soon), context.DeadlineExceeded)
+	require.Zero(t, ended.Load())
+	require.NoError(t, p.Ping(ctx), "on another connection")
+	close(hold)
+	reach(t, "it ends", func() bool { return ended.Load() == 1 })
+	require.NoError(t, p.Ping(ctx))
+}
+
+func TestACallerWhoseContextEndsInBeforeAcquireCostsOneConnection(t *testing.T) {
+	g := startGate(t, nil)
+	p := newPool(t, g, func(c *dsql.Config) {
+		c.MaxOpen = 6
+		c.BeforeAcquire = func(ctx context.Context, conn *pgx.Conn) bool {
+			_, impatient := ctx.Value(impatience{}).(bool)
+			if impatient {
+				<-ctx.Done()
+			}
+			return conn.Ping(ctx) == nil
+		}
+	})
+	ctx := within(t, 20*time.Second)
+	require.NoError(t, p.WaitReady(ctx, 6))
+	soon, cancel := context.WithTimeout(context.WithValue(ctx, impatience{}, true), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, p.Ping(soon), context.DeadlineExceeded)
+	require.NoError(t, p.WaitReady(ctx, 6))
+	require.LessOrEqual(t, g.Stats().Admitted, 7)
+}
+
+type impatience struct{}
+
 func TestAPanicOfBeforeAcquireLosesNoneOfAllIdle(t *testing.T) {
 	var calls atomic.Int32
 	p := newPool(t, startGate(t, nil), func(c *dsql.Config) {

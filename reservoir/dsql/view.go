@@ -85,7 +85,8 @@ func (v *view) borrow(ctx context.Context) (l *loan, err error) {
 
 // ready borrows an idle connection if there is one.
 func (v *view) ready(ctx context.Context) *loan {
-	for range v.cluster.cfg.MaxOpen + 1 { // BeforeAcquire may refuse them all
+	// BeforeAcquire may refuse them all, but only one for the end of ctx.
+	for n := 0; n <= v.cluster.cfg.MaxOpen && ctx.Err() == nil; n++ {
 		l, ok := v.cluster.res.TryAcquire()
 		if !ok {
 			return nil
@@ -105,19 +106,23 @@ func (v *view) sound(ctx context.Context, l reservoir.Loan[*physical]) *loan {
 		return nil // a Close by force was faster
 	}
 	reason := errGone
-	kept := false
+	kept, hangs := false, false
 	defer func() {
-		if !kept { // also when BeforeAcquire panics
-			p.user.Store(nobody)
-			_ = l.Discard(reason) // as above
+		if kept {
+			return
 		}
+		if !hangs { // else it may still use the connection, which is cut
+			p.user.Store(nobody)
+		}
+		_ = l.Discard(reason) // also when BeforeAcquire panics
 	}()
 	if !p.alive() {
 		return nil
 	}
-	if before := v.cluster.cfg.BeforeAcquire; before != nil {
+	if v.cluster.cfg.BeforeAcquire != nil {
 		reason = errUnwanted
-		if !before(ctx, p.pgx()) {
+		wanted, err := v.cluster.beforeAcquire(ctx, p)
+		if hangs = err != nil; !wanted {
 			return nil
 		}
 		if reason = p.resting(); reason != nil {
