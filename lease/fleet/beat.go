@@ -171,7 +171,7 @@ func (l *Leases) beatDone(err error, sent instant) {
 		}
 	}
 	if len(w.suspects) > 0 {
-		due = min(due, now.until(l.reapAt()))
+		due = min(due, l.reapIn(now))
 	}
 	left := min(now.until(w.beatAt), max(due, now.until(w.dutyAt)))
 	w.beatAt = now.add(max(left, 10*time.Millisecond))

@@ -41,20 +41,26 @@ func (l *Leases) lookForDead(ctx context.Context, now instant) bool {
 		l.clean(ctx, false)
 		done = w.cleaned >= late
 	}
-	if len(w.suspects) > 0 && now.until(l.reapAt()) <= 0 {
+	if len(w.suspects) > 0 && l.reapIn(now) <= 0 {
 		done = l.reap(ctx) && done
 	}
 	return done
 }
 
-// reapAt is when the suspicions are of use.
-func (l *Leases) reapAt() (at instant) {
+// reapIn is how long the suspicions are of no use: there is still time to answer,
+// or the round is not over. An outage of the budget's record makes that longer.
+func (l *Leases) reapIn(now instant) (left time.Duration) {
+	st := &l.state
+	since, _ := now.since(st.readAt)
 	for _, s := range l.work.suspects {
-		if after := s.at.add(l.answerTime()); at.before(after) {
-			at = after
+		left = max(left, now.until(s.at.add(l.answerTime())))
+		for _, r := range st.rounds {
+			if r.round == s.round {
+				left = max(left, st.terms.patience()-(st.watched-r.at)-since)
+			}
 		}
 	}
-	return at
+	return left
 }
 
 // clean looks for owners to suspect: in this process's shard and another one, or
