@@ -43,6 +43,9 @@ type call struct {
 	// caller must be able to leave it.
 	apart bool
 
+	// calls says that the step calls code of the caller's.
+	calls bool
+
 	// statement says that the call runs one, whose failure spoils an open
 	// transaction. many says that it may run more than once. looks says that the
 	// server may run one of its own in the transaction, whose failure does so too.
@@ -88,6 +91,7 @@ func (s *SessionHandle) newCall(ctx context.Context, op string, opts QueryOption
 	c := &call{s: s, op: op, mode: mode, ctx: ctx, work: &Operation{}, left: make(chan struct{})}
 	ends := ctx.Done() != nil || s.timeout(opts) > 0
 	c.apart = mode != cutShort || opts.apart || opts.Progress != nil || (ends && s.orderUnknown())
+	c.calls = opts.apart || opts.Progress != nil
 	c.rpc, c.endRPC = context.WithCancel(context.WithoutCancel(ctx))
 	return c
 }

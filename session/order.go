@@ -51,6 +51,10 @@ type OrderLearner interface {
 
 	// QueryBeside is Query, and may be called while another call runs.
 	QueryBeside(ctx context.Context, sql string, call Call) (Stream, error)
+
+	// RoundTrips is how many have begun on the connection, without those of
+	// QueryBeside, and to how many of them an answer has begun to come.
+	RoundTrips() (begun, answered int64)
 }
 
 // orderUnknown reports whether it has to be found out yet whether the server
@@ -69,19 +73,22 @@ func (s *SessionHandle) oneAtATime() bool {
 
 // learnOrder finds out, before the RPC of a call that its caller has left is
 // ended, whether the session answers a probe while the statement of the call
-// runs. Two answers in a row say that it runs them side by side: between the
-// two RPCs of a query one alone could slip in. If the first waits for all of the
-// time, that may show the opposite: see stopping.learn. A server that needs more
-// than half of the time for a probe teaches nothing.
+// runs. Two answers in a row say that it runs them side by side, but only while the
+// call is in one round trip that is not answered: between two, others slip in
+// everywhere, and what a server has collected it may send beside the rest. If the first
+// waits for all of the time, that may show the opposite: see stopping.learn. A
+// server that needs more than half of the time for a probe teaches nothing, nor does
+// a call in which code of the caller's may be at work.
 func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 	l, ok := s.conn.(OrderLearner)
-	if !ok || l.StatementOrder().known() {
+	if !ok || c.calls || l.StatementOrder().known() {
 		return
 	}
 	// The server hears of the caller's deadline as well, a grace later.
 	ctx, stop := context.WithTimeout(s.policy.Life, s.policy.grace()*4/5)
 	defer stop()
 	began, call := time.Now(), Call{Tx: s.txState().id}
+	trip, before := l.RoundTrips()
 	for answers := range 2 {
 		stream, err := l.QueryBeside(ctx, s.policy.probeSQL(), call)
 		if err == nil {
@@ -92,7 +99,12 @@ func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 			return // the statement has ended meanwhile
 		default:
 		}
+		at, answered := l.RoundTrips()
 		switch {
+		case at != trip:
+			return // the call has gone on
+		case err == nil && (answered != before || at == answered):
+			return // the session may be free
 		case err == nil:
 		case ctx.Err() != nil && s.policy.Life.Err() == nil:
 			if answers == 0 {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,12 +20,23 @@ type orderConn struct {
 	order      *StatementOrder
 	sideBySide bool
 	slow       time.Duration // how long a probe beside a statement takes
+	answered   int64         // round trips
 }
 
 func (c *orderConn) StatementOrder() *StatementOrder { return c.order }
 
 func (c *orderConn) QueryBeside(ctx context.Context, sql string, call Call) (Stream, error) {
 	return c.Query(ctx, sql, call)
+}
+
+// RoundTrips are those in the log but for the probes. Each is answered at its end.
+func (c *orderConn) RoundTrips() (begun, answered int64) {
+	for _, call := range c.Log() {
+		if !strings.HasSuffix(call, "SELECT 1") {
+			begun++
+		}
+	}
+	return begun, c.answered
 }
 
 func (c *orderConn) Query(ctx context.Context, sql string, call Call) (Stream, error) {
@@ -109,6 +121,43 @@ func TestSideBySideOnceIsSideBySideForGood(t *testing.T) {
 		r := newRig(t, conn.fakeConn)
 		require.False(t, conn.deadline(t, r).Confirmed)
 		_ = r.discarded()
+	})
+}
+
+// A call of several round trips leaves its session free between two of them, which
+// other statements then use.
+func TestProbesBetweenTheRoundTripsOfACallTeachNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		work := map[string]time.Duration{"Prepare": 30 * ms, "SELECT current_setting('a')": 30 * ms, "SET a = 1": 30 * ms, "SELECT 1": ms}
+		conn := &orderConn{fakeConn: &fakeConn{forgives: true, work: work}, order: &StatementOrder{}}
+		r := newRig(t, conn.fakeConn)
+		ctx, stop := context.WithTimeout(t.Context(), 10*ms)
+		defer stop()
+		h := New(conn, r.policy, r.returned)
+		_, err := h.Update(ctx, "SET a = 1")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(10 * time.Second)
+		_ = h.Close()
+		require.False(t, conn.order.known())
+	})
+}
+
+func TestAnAnswerBesideOneThatHasBegunTeachesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true, answered: 1}
+		conn.deadline(t, newRig(t, conn.fakeConn))
+		require.False(t, conn.order.known())
+		conn.answered = 0
+		// One in which code of the caller's may be at work teaches nothing either.
+		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+		defer stop()
+		r := newRig(t, conn.fakeConn)
+		_, err := NewStateless(conn, r.policy, r.returned).QueryWithOptions(ctx, "SELECT SLOW 1h", QueryOptions{Progress: func(float64, bool) {}})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(10 * time.Second)
+		require.False(t, conn.order.known())
+		conn.deadline(t, newRig(t, conn.fakeConn))
+		require.True(t, conn.order.sideBySide.Load())
 	})
 }
 

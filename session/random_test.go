@@ -279,6 +279,18 @@ func (l *learningWorld) QueryBeside(ctx context.Context, sql string, call Call) 
 	return l.Query(ctx, sql, call)
 }
 
+// RoundTrips are those in the log but for the probes.
+func (l *learningWorld) RoundTrips() (begun, answered int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, what := range l.log {
+		if !strings.HasSuffix(what, "SELECT 1") {
+			begun++
+		}
+	}
+	return begun, 0
+}
+
 // CancelSteps has one, after which nothing else runs in the session.
 func (l *learningWorld) CancelSteps(*Operation) []cancel.Step {
 	if !l.stops {

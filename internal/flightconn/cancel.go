@@ -66,7 +66,12 @@ func (c *Conn) StatementOrder() *session.StatementOrder { return &c.endpoint.sup
 
 // QueryBeside is part of session.OrderLearner: each call has RPCs of its own.
 func (c *Conn) QueryBeside(ctx context.Context, sql string, call session.Call) (session.Stream, error) {
-	return c.Query(ctx, sql, call)
+	return c.query(ctx, sql, call, true)
+}
+
+// RoundTrips is part of session.OrderLearner.
+func (c *Conn) RoundTrips() (begun, answered int64) {
+	return c.trips.begun.Load(), c.trips.answered.Load()
 }
 
 // stop makes one request to cancel over the control channel and judges the

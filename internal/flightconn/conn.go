@@ -21,6 +21,7 @@ type Conn struct {
 	flight   pb.FlightServiceClient // over channel
 	closing  sync.Once
 	closeErr error
+	trips    roundTrips
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex

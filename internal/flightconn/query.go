@@ -13,9 +13,16 @@ import (
 // Query is part of session.Conn. It has the server plan the statement
 // (GetFlightInfo) and returns when its first rows are on their way (DoGet).
 func (c *Conn) Query(ctx context.Context, sql string, call session.Call) (session.Stream, error) {
+	return c.query(ctx, sql, call, false)
+}
+
+func (c *Conn) query(ctx context.Context, sql string, call session.Call, beside bool) (session.Stream, error) {
 	ctx, r, err := c.begin(ctx, "Query", call.Headers)
 	if err != nil {
 		return nil, err
+	}
+	if beside {
+		r.sent.trips = nil
 	}
 	return r.query(ctx, &pb.CommandStatementQuery{Query: sql, TransactionId: r.txID(call.Tx)}, call)
 }

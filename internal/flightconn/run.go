@@ -34,7 +34,7 @@ func (c *Conn) begin(ctx context.Context, op string, headers metadata.MD) (conte
 	if err := c.cfg().checkCallHeaders(headers); err != nil {
 		return nil, nil, r.usage("headers: %w", err)
 	}
-	r.info = &callInfo{headers: headers}
+	r.info, r.sent.trips = &callInfo{headers: headers}, &c.trips
 	ctx, r.cancel = context.WithCancel(withCallInfo(ctx, r.info))
 	if !c.enter(r) {
 		r.cancel()

@@ -190,3 +190,44 @@ func elsewhereFirst(info *pb.FlightInfo) *pb.FlightInfo {
 	info.Endpoint[0].Location = []*pb.Location{{Uri: "grpc://other:1"}}
 	return info
 }
+
+// What a probe beside a call can teach depends on where the call is.
+func TestRoundTripsTellWhatIsUnderWay(t *testing.T) {
+	f := &fake{info: infoOf(answer(nil, "0"))}
+	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		time.Sleep(time.Second)
+		if err := sendBatches(s, 1); err != nil {
+			return err
+		}
+		time.Sleep(time.Second)
+		return nil
+	}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		before, answered := c.RoundTrips()
+		require.Equal(b, before, answered, "nothing is under way")
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s, err := c.Query(b.Context(), "q", session.Call{})
+			require.NoError(b, err)
+			defer s.Close()
+			for err == nil {
+				_, err = s.Next()
+			}
+		}()
+		time.Sleep(time.Second / 2)
+		at, answered := c.RoundTrips()
+		require.Equal(b, before+2, at)
+		require.Equal(b, before+1, answered, "the rows are waited for")
+		time.Sleep(time.Second)
+		_, answered = c.RoundTrips()
+		require.Equal(b, before+2, answered, "they have begun to come")
+		<-done
+		s, err := c.QueryBeside(b.Context(), "q", session.Call{})
+		require.NoError(b, err)
+		s.Close()
+		after, _ := c.RoundTrips()
+		require.Equal(b, at, after, "a query beside counts for nothing")
+	})
+}

@@ -9,12 +9,22 @@ import (
 
 // sent counts the RPCs of one call that may have reached the server, and those
 // that carry a statement's rows or parameters and of which it has not told the end.
-type sent struct{ rpcs, open atomic.Int64 }
+type sent struct {
+	rpcs, open atomic.Int64
+	trips      *roundTrips // in which they count; may be nil
+}
+
+// roundTrips counts the RPCs of a connection.
+type roundTrips struct {
+	begun    atomic.Int64
+	answered atomic.Int64 // those of which an answer has begun to come, or none will
+}
 
 // sentRPC is one RPC of a call.
 type sentRPC struct {
 	call    *sent
 	out     atomic.Bool
+	told    atomic.Bool // counted as answered
 	carries bool
 	state   atomic.Int32 // of one that carries
 }
@@ -31,12 +41,19 @@ type sentKey struct{}
 
 // watch makes ctx the context of one RPC whose sending is counted.
 func (s *sent) watch(ctx context.Context) context.Context {
-	return context.WithValue(ctx, sentKey{}, &sentRPC{call: s})
+	return s.begin(ctx, &sentRPC{call: s})
 }
 
 // watchStatement is watch for an RPC that carries a statement's rows or parameters.
 func (s *sent) watchStatement(ctx context.Context) context.Context {
-	return context.WithValue(ctx, sentKey{}, &sentRPC{call: s, carries: true})
+	return s.begin(ctx, &sentRPC{call: s, carries: true})
+}
+
+func (s *sent) begin(ctx context.Context, rpc *sentRPC) context.Context {
+	if s.trips != nil {
+		s.trips.begun.Add(1)
+	}
+	return context.WithValue(ctx, sentKey{}, rpc)
 }
 
 // running reports whether the server may be at work on a statement of the call:
@@ -76,8 +93,17 @@ func (sentWatcher) HandleRPC(ctx context.Context, s stats.RPCStats) {
 		if rpc.carries && rpc.state.CompareAndSwap(rpcUnsent, rpcOpen) {
 			rpc.call.open.Add(1)
 		}
+	case *stats.InHeader, *stats.End:
+		rpc.answered()
 	case *stats.InTrailer:
+		rpc.answered()
 		rpc.enter(rpcEnded)
+	}
+}
+
+func (r *sentRPC) answered() {
+	if trips := r.call.trips; trips != nil && !r.told.Swap(true) {
+		trips.answered.Add(1)
 	}
 }
 
