@@ -119,7 +119,7 @@ func TestPanickingHooksFailNoCall(t *testing.T) {
 		RolledBack:   func() { panic("no") },
 	}}
 	inBubble(t, testserver.Strict(), cfg, func(r *rig) {
-		synctest.Wait() // for what New has begun
+		require.NoError(r, r.pool.WaitReady(r.Context(), 2)) // or MinIdle has another opened beside the call, which the fault may strike
 		r.srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, Times: 1, Do: testserver.Kill()})
 		require.Equal(r, "1", r.value(r.pool, "SELECT 1"), "repeated")
 		for range 5 { // more than there are connections
