@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -121,6 +122,24 @@ func TestNoWordOfAConnectionStringThatIsWrongIsTold(t *testing.T) {
 		require.NotContains(t, fmt.Sprintf("%v %+v %#v", err, err, err), "secret", dsn)
 		require.False(t, errors.As(err, new(*pgconn.ParseConfigError)), "which has it all")
 	}
+}
+
+// What is written within somebody else's transaction may come to nothing,
+// though it was answered.
+func TestAConnectionWithinATransactionIsRefused(t *testing.T) {
+	cfg, err := pgxpool.ParseConfig(server.DSN())
+	require.NoError(t, err)
+	cfg.AfterConnect = func(ctx context.Context, c *pgx.Conn) error {
+		_, err := c.Exec(ctx, "begin")
+		return err
+	}
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	defer pool.Close()
+	_, err = newStore(t, pool, newTable(t)).Write(t.Context(), create("k"))
+	var wrong *pglease.ConfigError
+	require.ErrorAs(t, err, &wrong)
+	require.ErrorContains(t, err, "transaction")
 }
 
 func TestNamesThatPostgreSQLCannotHold(t *testing.T) {

@@ -21,6 +21,12 @@ func run(ctx context.Context, c *pgconn.PgConn, statements string) (*pgconn.Resu
 			Err: fmt.Errorf("it is %q", encoding),
 		}
 	}
+	if c.TxStatus() != 'I' {
+		return nil, &ConfigError{
+			Setting: "the pool", Hint: "its connections must not be within a transaction when they are acquired",
+			Err: errors.New("what is written in somebody else's transaction may come to nothing"),
+		}
+	}
 	results, err := c.Exec(ctx, preamble(ctx)+statements).ReadAll()
 	switch {
 	case err != nil:
