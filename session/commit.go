@@ -40,15 +40,17 @@ func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 // saysRefused reports whether the answer to a COMMIT says that nothing was
 // committed. INTERNAL and UNKNOWN do not by themselves: most servers answer so
 // for what the database refuses, but also when they fail after it has
-// committed, or lose what they commit on. There the server's own text has to
-// speak of a refusal, and of no such loss.
+// committed, or lose what they commit on. CANCELLED and DEADLINE_EXCEEDED are
+// answers to what may have been done as well, and those of proxies that end a
+// stream. There the server's own text has to speak of a refusal, and of no such
+// loss.
 func saysRefused(err error) bool {
 	var answer interface{ GRPCStatus() *status.Status }
 	if !errors.As(err, &answer) { // of a driver that has classified it
 		return true
 	}
 	switch answer.GRPCStatus().Code() {
-	case codes.Internal, codes.Unknown:
+	case codes.Internal, codes.Unknown, codes.Canceled, codes.DeadlineExceeded:
 	default:
 		return true
 	}

@@ -356,8 +356,9 @@ func TestATransactionThatComesLateIsRolledBackOrCostsTheSession(t *testing.T) {
 	}
 }
 
-// What an INTERNAL answer to a COMMIT means stands in the server's own words: not
-// in its name, and not where they say that the server does not know it either.
+// What an answer to a COMMIT means whose code may come after it as well stands in
+// the server's own words: not in its name, and not where they say that the server
+// does not know it either.
 func TestWhatAnInternalAnswerToACommitMeans(t *testing.T) {
 	for text, want := range map[string]error{
 		"duckdb error: TransactionContext Error: Failed to commit: PRIMARY KEY or UNIQUE constraint violation: duplicate key \"1\"": ErrTxAborted,
@@ -369,16 +370,18 @@ func TestWhatAnInternalAnswerToACommitMeans(t *testing.T) {
 		"Failed to commit: IO Error: HTTP PUT: timed out":  ErrCommitUnknown,
 		"aborted after commit: could not write the answer": ErrCommitUnknown,
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			answer := &Error{Op: "EndTx", Target: "unlocked.example:1", Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.Internal, text)}
-			r := newRig(t, &fakeConn{failOnce: map[string][]error{"Commit": {answer}}})
-			must(t, r.handle.BeginTransaction(t.Context()))
-			_, err := r.handle.Update(t.Context(), "INSERT 1")
-			must(t, err)
-			err = r.handle.Commit(t.Context())
-			require.ErrorIs(t, err, want, text)
-			require.NotErrorIs(t, err, map[error]error{ErrTxAborted: ErrCommitUnknown, ErrCommitUnknown: ErrTxAborted}[want], text)
-			_ = r.handle.Close()
-		})
+		for _, code := range []codes.Code{codes.Internal, codes.Unknown, codes.Canceled, codes.DeadlineExceeded} {
+			synctest.Test(t, func(t *testing.T) {
+				answer := &Error{Op: "EndTx", Target: "unlocked.example:1", Stage: StageExecute, Fault: FaultStatement, Err: status.Error(code, text)}
+				r := newRig(t, &fakeConn{failOnce: map[string][]error{"Commit": {answer}}})
+				must(t, r.handle.BeginTransaction(t.Context()))
+				_, err := r.handle.Update(t.Context(), "INSERT 1")
+				must(t, err)
+				err = r.handle.Commit(t.Context())
+				require.ErrorIs(t, err, want, "%s: %s", code, text)
+				require.NotErrorIs(t, err, map[error]error{ErrTxAborted: ErrCommitUnknown, ErrCommitUnknown: ErrTxAborted}[want], text)
+				_ = r.handle.Close()
+			})
+		}
 	}
 }

@@ -127,9 +127,9 @@ func (s *SessionHandle) beginTx(ctx context.Context) (TxID, error) {
 // transaction is stored. The handle has no transaction any more: begin the next,
 // or call Rollback, which does nothing then. ErrCommitUnknown: whether it is
 // stored cannot be known, in whole or in part; the session is lost, unless the
-// server answers well after ctx has ended. An answer of INTERNAL or UNKNOWN is a
-// refusal only if its text speaks of one, and of no connection that the server
-// has lost itself. ErrSessionLost without
+// server answers well after ctx has ended. An answer of INTERNAL, UNKNOWN,
+// CANCELLED or DEADLINE_EXCEEDED is a refusal only if its text speaks of one, and
+// of no connection that the server has lost itself. ErrSessionLost without
 // ErrCommitUnknown: the session was gone before the commit was sent, and the
 // transaction with it; but a server that leaves a transaction by itself and goes
 // on without one, as SwanLake does when it changes a second catalogue, may have
