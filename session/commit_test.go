@@ -234,6 +234,8 @@ func TestABeginThatFailsCostsTheSessionOnlyWhereOneMayBeOpen(t *testing.T) {
 	}{
 		"refused":              {fault(FaultStatement, false), false, true},
 		"no transactions":      {fault(FaultUnsupported, false), false, true},
+		"cut short":            {&Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.Canceled, "")}, true, false},
+		"too late":             {&Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.DeadlineExceeded, "")}, true, false},
 		"not sent":             {fault(FaultLimit, true), false, true},
 		"no credential":        {fault(FaultAuth, false), false, false},
 		"at its limit":         {fault(FaultLimit, false), true, false},

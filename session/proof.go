@@ -110,8 +110,12 @@ func (s *SessionHandle) proveSession(ctx context.Context, n need) error {
 func (s *SessionHandle) makeProof(ctx context.Context) error {
 	at := time.Now()
 	trusted, err := s.conn.TrustsTxIDs(ctx)
-	if err != nil && !FaultIn(err).KeepsConn() {
+	switch {
+	case err == nil:
+	case !FaultIn(err).KeepsConn():
 		return err
+	case hasGivenUp(err): // the transaction that it asks with
+		return mayHaveBegun(err)
 	}
 	p := proof{state: proofNotNeeded, at: at}
 	if err != nil || !trusted {

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -114,10 +117,22 @@ func (s *SessionHandle) beginTx(ctx context.Context) (TxID, error) {
 	id, err := s.conn.Begin(ctx)
 	var e *Error
 	unsent := errors.As(err, &e) && e.Unsent
-	if err == nil || unsent || FaultIn(err).KeepsConn() || FaultIn(err) == FaultAuth {
+	if err == nil || unsent || FaultIn(err).KeepsConn() && !hasGivenUp(err) || FaultIn(err) == FaultAuth {
 		return id, err
 	}
-	return "", &Error{Stage: StageExecute, Fault: FaultSession, Err: fmt.Errorf("%w: a transaction may be open of which nothing is known: %w", ErrSessionLost, err)}
+	return "", mayHaveBegun(err)
+}
+
+// mayHaveBegun is the failure of a BEGIN of which the outcome is not known.
+func mayHaveBegun(err error) error {
+	return &Error{Stage: StageExecute, Fault: FaultSession, Err: fmt.Errorf("%w: a transaction may be open of which nothing is known: %w", ErrSessionLost, err)}
+}
+
+// hasGivenUp reports whether a server, or a proxy before it, has answered that it has
+// given a call up, which may have been done all the same.
+func hasGivenUp(err error) bool {
+	code := status.Code(err)
+	return code == codes.Canceled || code == codes.DeadlineExceeded
 }
 
 // Commit makes the transaction durable. It answers nil only when the server

@@ -3,6 +3,8 @@ package adbcpool
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,6 +97,43 @@ func TestADBCACommitReturnsWithItsContext(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A server may have begun a transaction although it, or a proxy before it, answers
+// that it has given up: the connection is not lent again, be the transaction the
+// caller's or one of the session's own.
+func TestNoTransactionIsLeftOpenByABeginThatWasCutShort(t *testing.T) {
+	for _, kind := range kinds {
+		for _, code := range []codes.Code{codes.Canceled, codes.DeadlineExceeded} {
+			for skip := range 3 {
+				t.Run(fmt.Sprint(kind, code, skip), func(t *testing.T) {
+					inBubble(t, testserver.Strict(), func(r rig) {
+						pool := r.pool(kind, func(c *flightpool.Config) { c.MaxSize = 1 })
+						r.update(pool, "CREATE TABLE t (v BIGINT)")
+						r.server.Faults().Set(testserver.Fault{On: testserver.OnBegin, After: true, Skip: skip, Times: 1, Do: testserver.Fail(code, "given up")})
+						for range 2 {
+							s, err := pool.AcquireSession(r.Context())
+							require.NoError(r, err)
+							if s.BeginTransaction(r.Context()) == nil {
+								require.NoError(r, s.Commit(r.Context()))
+							}
+							require.NoError(r, ignoreLost(s.Close()))
+							synctest.Wait()
+							r.update(pool, "INSERT INTO t VALUES (1)")
+							require.Zero(r, r.server.Ledger().Snapshot().Transactions)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+func ignoreLost(err error) error {
+	if errors.Is(err, flightpool.ErrSessionLost) {
+		return nil
+	}
+	return err
 }
 
 // A transaction whose end failed is over for database/sql. What runs on the
