@@ -6,14 +6,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/script"
 )
 
 // withAnswers is inBubble on a server that answers these texts with one row.
 func withAnswers(t *testing.T, texts []string, f func(r *rig)) {
 	t.Helper()
-	engine := testserver.NewScript()
+	engine := script.New()
 	for _, sql := range texts {
-		engine.On(sql, testserver.Rows(ints("a", 1)))
+		engine.On(sql, script.Rows(ints("a", 1)))
 	}
 	inBubbleOn(t, testserver.Options{Engine: engine}, Config{}, f)
 }
@@ -105,9 +106,9 @@ func TestAChangeWithRowsIsNotExecutedTwice(t *testing.T) {
 	}
 	for _, profile := range []testserver.Profile{testserver.SwanLake(), testserver.Strict(), testserver.Dremio()} {
 		twice := profile.Run == testserver.RunInBoth
-		engine := testserver.NewScript()
+		engine := script.New()
 		for _, sql := range texts {
-			engine.On(sql, testserver.Rows(ints("a", 1)))
+			engine.On(sql, script.Rows(ints("a", 1)))
 		}
 		calls := map[string]func(r *rig, sql string, route Route) error{
 			"pool": func(r *rig, sql string, route Route) error {

@@ -11,6 +11,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/flightpool/flightpool/testserver/engine"
+	"github.com/flightpool/flightpool/testserver/internal/sqltext"
 )
 
 // insertion is the target of an INSERT.
@@ -21,34 +24,34 @@ type insertion struct {
 
 // insertionOf reads as much of an INSERT as names its target.
 func insertionOf(sql string) (insertion, bool) {
-	p := &parser{toks: tokens(sql)}
-	if !p.accept("INSERT") {
+	p := &sqltext.Reader{Tokens: sqltext.Split(sql)}
+	if !p.Accept("INSERT") {
 		return insertion{}, false
 	}
-	if p.accept("OR") {
-		p.at++ // REPLACE, IGNORE
+	if p.Accept("OR") {
+		p.At++ // REPLACE, IGNORE
 	}
-	p.expect("INTO")
-	into := insertion{table: strings.Split(p.ident(), ".")}
-	if p.accept("(") {
-		for more := true; more; more = p.accept(",") {
-			into.columns = append(into.columns, p.ident())
+	p.Expect("INTO")
+	into := insertion{table: strings.Split(p.Ident(), ".")}
+	if p.Accept("(") {
+		for more := true; more; more = p.Accept(",") {
+			into.columns = append(into.columns, p.Ident())
 		}
-		p.expect(")")
+		p.Expect(")")
 	}
-	return into, p.err == nil
+	return into, p.Err == nil
 }
 
 // appendRows is what AppendTo makes of an INSERT with parameters. The session
 // stays in the catalog of the table. The caller has the turn.
-func (h *handlers) appendRows(ctx context.Context, engine EngineSession, into insertion, params []arrow.RecordBatch) (int64, error) {
+func (h *handlers) appendRows(ctx context.Context, db engine.Session, into insertion, params []arrow.RecordBatch) (int64, error) {
 	catalog, table := into.table[0], into.table[0]
 	if len(into.table) > 1 {
 		table = into.table[1]
 	} else {
-		catalog = h.catalogFor(ctx, engine)
+		catalog = h.catalogFor(ctx, db)
 	}
-	d, err := engine.Describe(ctx, fmt.Sprintf("SELECT * FROM %q.%q", catalog, table))
+	d, err := db.Describe(ctx, fmt.Sprintf("SELECT * FROM %q.%q", catalog, table))
 	if err != nil {
 		return 0, err
 	}
@@ -57,11 +60,11 @@ func (h *handlers) appendRows(ctx context.Context, engine EngineSession, into in
 		return 0, err
 	}
 	defer rows.Release()
-	if _, err := engine.Update(ctx, fmt.Sprintf("USE %q", catalog), nil); err != nil {
+	if _, err := db.Update(ctx, fmt.Sprintf("USE %q", catalog), nil); err != nil {
 		return 0, err
 	}
-	n, err := engine.Ingest(ctx, IngestTarget{Catalog: catalog, Schema: mainSchema, Table: table, Exists: IngestAppend}, rows)
-	if errors.Is(err, ErrTxState) {
+	n, err := db.Ingest(ctx, engine.IngestTarget{Catalog: catalog, Schema: engine.HomeSchema, Table: table, Exists: engine.IngestAppend}, rows)
+	if errors.Is(err, engine.ErrTxState) {
 		err = fmt.Errorf("%w (%w)", err, errNotRepeated)
 	}
 	return n, err
@@ -69,15 +72,15 @@ func (h *handlers) appendRows(ctx context.Context, engine EngineSession, into in
 
 // catalogFor is where a table without a catalog is: where the session is, but
 // for the catalog that it begins in.
-func (h *handlers) catalogFor(ctx context.Context, engine EngineSession) string {
-	rows, err := engine.Query(ctx, "SELECT current_database()", nil)
+func (h *handlers) catalogFor(ctx context.Context, db engine.Session) string {
+	rows, err := db.Query(ctx, "SELECT current_database()", nil)
 	if err != nil {
 		return h.srv.profile.AppendTo
 	}
 	defer rows.Release()
 	for rows.Next() {
 		if b := rows.RecordBatch(); b.NumRows() > 0 {
-			if now := strings.Clone(b.Column(0).ValueStr(0)); now != homeNamespace.catalog {
+			if now := strings.Clone(b.Column(0).ValueStr(0)); now != engine.HomeCatalog {
 				return now
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/script"
 )
 
 const (
@@ -127,7 +128,7 @@ func TestCancelFlightInfoStopsTheQueryItNamesFromAnyConnection(t *testing.T) {
 }
 
 // stubborn is an engine answer that stops only d after it is told to.
-func stubborn(d time.Duration) testserver.Answer {
+func stubborn(d time.Duration) script.Answer {
 	return func(ctx context.Context, _ string, _ arrow.RecordBatch) (array.RecordReader, error) {
 		<-ctx.Done()
 		time.Sleep(d)
@@ -137,7 +138,7 @@ func stubborn(d time.Duration) testserver.Answer {
 
 func TestACancelAnswersCancelledOnlyWhenTheStatementHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		db := testserver.NewScript()
+		db := script.New()
 		db.On("STUBBORN", stubborn(5*time.Second))
 		srv := start(t, testserver.Options{Engine: db, Listen: testserver.InMemory})
 		c := dial(t, srv)

@@ -25,8 +25,8 @@
 //     black hole, a GOAWAY, a wrong reply, before or after the work is done.
 //   - Ledger: what happened. Every statement that the engine was given, every
 //     cancel seen, what is open now; and Wait, which does not poll.
-//   - Engine: the database. Script is the default; package testserver/duckdb
-//     has a real one.
+//   - The database, behind the seam of package engine. Package script is the
+//     default; package testserver/duckdb has a real one.
 //
 // # What it does not do
 //

@@ -9,6 +9,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
 // execution is a statement that runs or waits for its turn.
@@ -29,7 +31,7 @@ var errNotRepeated = errors.New("not repeated")
 var errUnknownTx = status.Error(codes.InvalidArgument, "unknown transaction")
 
 // work is what a statement does with the engine. ctx is that of the statement.
-type work func(ctx context.Context, engine EngineSession) error
+type work func(ctx context.Context, db engine.Session) error
 
 // do runs a statement and returns its gRPC status. Where RPC cancellation is
 // ignored it returns at the end of ctx while the statement runs on. It owns
@@ -62,7 +64,7 @@ func (s *session) execute(ctx context.Context, c *call, st Statement, w work) er
 	defer s.removeExecution(x)
 
 	if s.srv.profile.SideBySide {
-		ctx = context.WithValue(ctx, sideBySide{}, s)
+		ctx = engine.WithAside(ctx, s.aside)
 	}
 	return s.inTurn(ctx, func() error {
 		if err := s.checkTx(st.Tx); err != nil {
@@ -71,7 +73,7 @@ func (s *session) execute(ctx context.Context, c *call, st Statement, w work) er
 		st.Session, st.RPC, st.Peer = s.id, string(c.rpc), c.conn.peer
 		tx := s.tx
 		err := s.attempt(ctx, c, st, w)
-		if s.srv.profile.AutoRecover && errors.Is(err, ErrTxState) {
+		if s.srv.profile.AutoRecover && errors.Is(err, engine.ErrTxState) {
 			s.giveUp(ctx, c, st, tx)
 			if !errors.Is(err, errNotRepeated) {
 				err = s.attempt(ctx, c, st, w)
@@ -142,27 +144,23 @@ func apart(sql string, w work) work {
 	if slices.Contains([]string{"SAVEPOINT", "RELEASE", "ROLLBACK", "COMMIT", "END"}, verb) {
 		return w
 	}
-	return func(ctx context.Context, engine EngineSession) error {
-		if err := engine.Savepoint(ctx, implicit); err != nil {
-			return w(ctx, engine) // the transaction is aborted already, or the engine has none
+	return func(ctx context.Context, db engine.Session) error {
+		if err := db.Savepoint(ctx, implicit); err != nil {
+			return w(ctx, db) // the transaction is aborted already, or the engine has none
 		}
-		err := w(ctx, engine)
+		err := w(ctx, db)
 		after := context.WithoutCancel(ctx)
 		if err != nil {
-			_ = engine.RollbackTo(after, implicit) // fails where the transaction has ended meanwhile
+			_ = db.RollbackTo(after, implicit) // fails where the transaction has ended meanwhile
 		}
-		_ = engine.Release(after, implicit)
+		_ = db.Release(after, implicit)
 		return err
 	}
 }
 
-// aside waits, and lets other statements of the session run meanwhile where the
-// profile has them run side by side. The caller has the turn, before and after.
-func aside(ctx context.Context, wait func() error) error {
-	s, ok := ctx.Value(sideBySide{}).(*session)
-	if !ok {
-		return wait()
-	}
+// aside waits, and lets other statements of the session run meanwhile. The
+// caller has the turn, before and after.
+func (s *session) aside(wait func() error) error {
 	<-s.turn
 	err := wait()
 	s.turn <- struct{}{}
@@ -172,9 +170,6 @@ func aside(ctx context.Context, wait func() error) error {
 	return err
 }
 
-// sideBySide is the key of the session of a statement that may be put aside.
-type sideBySide struct{}
-
 // giveUp rolls back the transaction in which st has failed, tx if it was begun
 // by action.
 func (s *session) giveUp(ctx context.Context, c *call, st Statement, tx *transaction) {
@@ -183,7 +178,7 @@ func (s *session) giveUp(ctx context.Context, c *call, st Statement, tx *transac
 		s.tx = nil
 	}
 	st.SQL, st.Kind = "ROLLBACK", KindRollback
-	_ = s.attempt(ctx, c, st, func(ctx context.Context, engine EngineSession) error { return engine.Rollback(ctx) })
+	_ = s.attempt(ctx, c, st, func(ctx context.Context, db engine.Session) error { return db.Rollback(ctx) })
 }
 
 // noteTx tells the ledger of transactions begun or ended, by whatever means.
@@ -242,7 +237,7 @@ func (s *Server) statusOf(ctx context.Context, err error) error {
 		return status.Error(codes.Canceled, errInterrupted.Error())
 	case ctx.Err() != nil:
 		return status.FromContextError(ctx.Err()).Err()
-	case errors.Is(err, ErrUnsupported):
+	case errors.Is(err, engine.ErrUnsupported):
 		return status.Error(codes.Unimplemented, err.Error())
 	}
 	if _, ok := status.FromError(err); ok {

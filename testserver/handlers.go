@@ -7,6 +7,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
 // handlers are the Flight SQL calls, decoded. The call and its session are in
@@ -88,7 +90,7 @@ func (s *Server) locations() []*flight.Location {
 }
 
 // describe asks the engine about a statement, in the session's turn.
-func (h *handlers) describe(ctx context.Context, c *call, sql, tx string) (d Description, err error) {
+func (h *handlers) describe(ctx context.Context, c *call, sql, tx string) (d engine.Description, err error) {
 	err = c.sess.inTurn(ctx, func() error {
 		if err := c.sess.checkTx(tx); err != nil {
 			return err

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/engine"
+	"github.com/flightpool/flightpool/testserver/script"
 )
 
 func TestTheLedgerTellsEachStatement(t *testing.T) {
@@ -114,14 +116,14 @@ func TestTheLedgerIsAheadOfTheReply(t *testing.T) {
 	require.LessOrEqual(t, now.RunningPeak, 4)
 }
 
-type brokenEngine struct{ testserver.Engine }
+type brokenEngine struct{ engine.Engine }
 
 var errBroken = errors.New("broken")
 
-func (brokenEngine) Open(context.Context) (testserver.EngineSession, error) { return nil, errBroken }
+func (brokenEngine) Open(context.Context) (engine.Session, error) { return nil, errBroken }
 
 func TestASessionThatCannotBeOpenedIsNotCounted(t *testing.T) {
-	srv := start(t, testserver.Options{Engine: brokenEngine{testserver.NewScript()}, Profile: testserver.Profile{MaxSessions: 1}})
+	srv := start(t, testserver.Options{Engine: brokenEngine{script.New()}, Profile: testserver.Profile{MaxSessions: 1}})
 	c := dial(t, srv)
 	for range 3 {
 		_, err := c.query(t.Context(), "SELECT 1")

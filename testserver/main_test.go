@@ -9,6 +9,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+
+	"github.com/flightpool/flightpool/testserver/script"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
@@ -158,7 +161,7 @@ func batch(t *testing.T, name string, values ...int64) arrow.RecordBatch {
 }
 
 // swanWith is bubble with SwanLake on a database that the test can extend.
-func swanWith(t *testing.T, db *testserver.Script, test func(t *testing.T, srv *testserver.Server, db *testserver.Script)) {
+func swanWith(t *testing.T, db *script.Engine, test func(t *testing.T, srv *testserver.Server, db *script.Engine)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		test(t, start(t, testserver.Options{Profile: testserver.SwanLake(), Engine: db, Listen: testserver.InMemory}), db)

@@ -15,6 +15,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
 // The catalogue calls: GetFlightInfo answers with the command itself as the
@@ -89,8 +91,8 @@ type infoIDs []uint32
 func (ids infoIDs) GetInfo() []uint32 { return ids }
 
 func (h *handlers) DoGetCatalogs(ctx context.Context) (*arrow.Schema, <-chan flight.StreamChunk, error) {
-	return h.catalogue(ctx, schema_ref.Catalogs, func(engine EngineSession, add func(...any)) error {
-		schemas, err := engine.Schemas(ctx)
+	return h.catalogue(ctx, schema_ref.Catalogs, func(db engine.Session, add func(...any)) error {
+		schemas, err := db.Schemas(ctx)
 		var last string
 		for i, s := range schemas {
 			if i == 0 || s.Catalog != last {
@@ -103,8 +105,8 @@ func (h *handlers) DoGetCatalogs(ctx context.Context) (*arrow.Schema, <-chan fli
 }
 
 func (h *handlers) DoGetDBSchemas(ctx context.Context, q flightsql.GetDBSchemas) (*arrow.Schema, <-chan flight.StreamChunk, error) {
-	return h.catalogue(ctx, schema_ref.DBSchemas, func(engine EngineSession, add func(...any)) error {
-		schemas, err := engine.Schemas(ctx)
+	return h.catalogue(ctx, schema_ref.DBSchemas, func(db engine.Session, add func(...any)) error {
+		schemas, err := db.Schemas(ctx)
 		for _, s := range schemas {
 			if same(q.GetCatalog(), s.Catalog) && like(q.GetDBSchemaFilterPattern(), s.Name) {
 				add(s.Catalog, s.Name)
@@ -122,8 +124,8 @@ func tablesSchema(q flightsql.GetTables) *arrow.Schema {
 }
 
 func (h *handlers) DoGetTables(ctx context.Context, q flightsql.GetTables) (*arrow.Schema, <-chan flight.StreamChunk, error) {
-	return h.catalogue(ctx, tablesSchema(q), func(engine EngineSession, add func(...any)) error {
-		all, err := engine.Tables(ctx)
+	return h.catalogue(ctx, tablesSchema(q), func(db engine.Session, add func(...any)) error {
+		all, err := db.Tables(ctx)
 		for _, t := range all {
 			types := q.GetTableTypes()
 			if same(q.GetCatalog(), t.Catalog) && like(q.GetDBSchemaFilterPattern(), t.Schema) &&
@@ -140,7 +142,7 @@ func (h *handlers) DoGetTables(ctx context.Context, q flightsql.GetTables) (*arr
 }
 
 func (h *handlers) DoGetTableTypes(ctx context.Context) (*arrow.Schema, <-chan flight.StreamChunk, error) {
-	return h.catalogue(ctx, schema_ref.TableTypes, func(_ EngineSession, add func(...any)) error {
+	return h.catalogue(ctx, schema_ref.TableTypes, func(_ engine.Session, add func(...any)) error {
 		for _, t := range []string{"TABLE", "VIEW", "LOCAL TEMPORARY"} {
 			add(t)
 		}
@@ -149,8 +151,8 @@ func (h *handlers) DoGetTableTypes(ctx context.Context) (*arrow.Schema, <-chan f
 }
 
 func (h *handlers) DoGetPrimaryKeys(ctx context.Context, ref flightsql.TableRef) (*arrow.Schema, <-chan flight.StreamChunk, error) {
-	return h.catalogue(ctx, schema_ref.PrimaryKeys, func(engine EngineSession, add func(...any)) error {
-		all, err := engine.Tables(ctx)
+	return h.catalogue(ctx, schema_ref.PrimaryKeys, func(db engine.Session, add func(...any)) error {
+		all, err := db.Tables(ctx)
 		for _, t := range all {
 			if same(ref.Catalog, t.Catalog) && same(ref.DBSchema, t.Schema) && ref.Table == t.Name {
 				for i, column := range t.PrimaryKey {
@@ -165,19 +167,19 @@ func (h *handlers) DoGetPrimaryKeys(ctx context.Context, ref flightsql.TableRef)
 // Foreign keys are not modelled: there are none.
 
 func (h *handlers) DoGetImportedKeys(ctx context.Context, _ flightsql.TableRef) (*arrow.Schema, <-chan flight.StreamChunk, error) {
-	return h.catalogue(ctx, schema_ref.ImportedKeys, func(EngineSession, func(...any)) error { return nil })
+	return h.catalogue(ctx, schema_ref.ImportedKeys, func(engine.Session, func(...any)) error { return nil })
 }
 
 func (h *handlers) DoGetExportedKeys(ctx context.Context, _ flightsql.TableRef) (*arrow.Schema, <-chan flight.StreamChunk, error) {
-	return h.catalogue(ctx, schema_ref.ExportedKeys, func(EngineSession, func(...any)) error { return nil })
+	return h.catalogue(ctx, schema_ref.ExportedKeys, func(engine.Session, func(...any)) error { return nil })
 }
 
 func (h *handlers) DoGetCrossReference(ctx context.Context, _ flightsql.CrossTableRef) (*arrow.Schema, <-chan flight.StreamChunk, error) {
-	return h.catalogue(ctx, schema_ref.CrossReference, func(EngineSession, func(...any)) error { return nil })
+	return h.catalogue(ctx, schema_ref.CrossReference, func(engine.Session, func(...any)) error { return nil })
 }
 
 // catalogue makes one batch of the rows that list adds, in the session's turn.
-func (h *handlers) catalogue(ctx context.Context, schema *arrow.Schema, list func(EngineSession, func(...any)) error) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+func (h *handlers) catalogue(ctx context.Context, schema *arrow.Schema, list func(engine.Session, func(...any)) error) (*arrow.Schema, <-chan flight.StreamChunk, error) {
 	b := array.NewRecordBuilder(h.Alloc, schema)
 	defer b.Release()
 	add := func(row ...any) {

@@ -5,6 +5,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
+
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
 // InMemory as Options.Listen makes a server without sockets: clients reach it
@@ -18,7 +20,7 @@ type Options struct {
 	Profile Profile
 
 	// Engine is the database. Nil is a Script without additions. Server.Close closes it.
-	Engine Engine
+	Engine engine.Engine
 
 	// Listen is the address: "host:port", "unix:/path" or InMemory.
 	// Default "127.0.0.1:0".

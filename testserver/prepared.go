@@ -11,12 +11,15 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/testserver/engine"
+	"github.com/flightpool/flightpool/testserver/internal/sqltext"
 )
 
 // prepared is a prepared statement of one session.
 type prepared struct {
 	sql, tx string
-	desc    Description
+	desc    engine.Description
 	command bool // ByText takes it for one
 
 	mu     sync.Mutex
@@ -121,7 +124,7 @@ func (h *handlers) CreatePreparedStatement(ctx context.Context, r flightsql.Acti
 func (h *handlers) describePrepared(ctx context.Context, c *call, p *prepared) error {
 	parts := []string{p.sql}
 	if h.srv.profile.ByText {
-		parts = statementsOf(p.sql)
+		parts = sqltext.Statements(p.sql)
 		p.command = kindOfText(parts) != textQuery
 	}
 	var schema *arrow.Schema
@@ -148,7 +151,7 @@ func (h *handlers) describePrepared(ctx context.Context, c *call, p *prepared) e
 		p.desc.Rows = schema
 	}
 	if h.srv.profile.NullParams && !typed(p.desc.Params) {
-		p.desc.Params = textParams(countParams(p.sql))
+		p.desc.Params = textParams(sqltext.CountParams(p.sql))
 	}
 	return nil
 }

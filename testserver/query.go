@@ -6,6 +6,10 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+
+	"github.com/flightpool/flightpool/testserver/engine"
+	"github.com/flightpool/flightpool/testserver/internal/sqltext"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -78,7 +82,7 @@ func (h *handlers) schemaFor(ctx context.Context, c *call, k *ticket) (*arrow.Sc
 // schemaByText is schemaFor with ByText. It makes k a command where the text is
 // one, or where the engine does not understand it.
 func (h *handlers) schemaByText(ctx context.Context, c *call, k *ticket) (*arrow.Schema, error) {
-	parts := statementsOf(k.stmt.SQL)
+	parts := sqltext.Statements(k.stmt.SQL)
 	kind := kindOfText(parts)
 	if kind == textQuery && len(parts) > 1 {
 		return arrow.NewSchema(nil, nil), nil // it is known when they run
@@ -157,7 +161,7 @@ func (h *handlers) GetSchemaStatement(ctx context.Context, q flightsql.Statement
 	return h.schemaResult(d)
 }
 
-func (h *handlers) schemaResult(d Description) (*flight.SchemaResult, error) {
+func (h *handlers) schemaResult(d engine.Description) (*flight.SchemaResult, error) {
 	if d.Rows == nil {
 		return nil, status.Error(codes.Unimplemented, "the schema is unknown before the statement runs")
 	}

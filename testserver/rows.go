@@ -9,6 +9,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
 // sink takes the rows of a query.
@@ -19,7 +21,7 @@ type sink interface {
 
 // run gives a query to the engine, once for each batch of its parameters, and
 // its rows to out.
-func (h *handlers) run(ctx context.Context, engine EngineSession, sql string, params []arrow.RecordBatch, out sink) error {
+func (h *handlers) run(ctx context.Context, db engine.Session, sql string, params []arrow.RecordBatch, out sink) error {
 	if len(params) == 0 && h.srv.profile.NullParams {
 		params = nullParams(sql)
 		defer releaseAll(params)
@@ -28,15 +30,15 @@ func (h *handlers) run(ctx context.Context, engine EngineSession, sql string, pa
 		params = []arrow.RecordBatch{nil}
 	}
 	for _, p := range params {
-		if err := h.runOnce(ctx, engine, sql, p, out); err != nil {
+		if err := h.runOnce(ctx, db, sql, p, out); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (h *handlers) runOnce(ctx context.Context, engine EngineSession, sql string, params arrow.RecordBatch, out sink) error {
-	rows, err := engine.Query(ctx, sql, params)
+func (h *handlers) runOnce(ctx context.Context, db engine.Session, sql string, params arrow.RecordBatch, out sink) error {
+	rows, err := db.Query(ctx, sql, params)
 	if err != nil {
 		return err
 	}
@@ -75,8 +77,8 @@ func (h *handlers) stream(ctx context.Context, c *call, k *ticket) (*arrow.Schem
 	h.srv.work.Go(func() {
 		defer close(out.chunks)
 		defer k.release()
-		out.end(ctx, k.sess.execute(ctx, c, k.stmt, func(ctx context.Context, engine EngineSession) error {
-			return h.run(ctx, engine, k.stmt.SQL, k.bind, out)
+		out.end(ctx, k.sess.execute(ctx, c, k.stmt, func(ctx context.Context, db engine.Session) error {
+			return h.run(ctx, db, k.stmt.SQL, k.bind, out)
 		}))
 	})
 	o := <-out.opened
@@ -104,7 +106,7 @@ func (l *live) begin(schema *arrow.Schema) {
 
 func (l *live) add(ctx context.Context, b arrow.RecordBatch) error {
 	b.Retain()
-	return aside(ctx, func() error {
+	return engine.Aside(ctx, func() error {
 		select {
 		case l.chunks <- flight.StreamChunk{Data: b}:
 			return nil
@@ -136,8 +138,8 @@ func (h *handlers) collect(ctx context.Context, c *call, k *ticket) (*arrow.Sche
 	for _, p := range params {
 		p.Retain() // a query that runs on needs them longer than k does
 	}
-	err := k.sess.do(ctx, c, k.stmt, params, func(ctx context.Context, engine EngineSession) error {
-		return h.run(ctx, engine, sql, params, out)
+	err := k.sess.do(ctx, c, k.stmt, params, func(ctx context.Context, db engine.Session) error {
+		return h.run(ctx, db, sql, params, out)
 	})
 	schema, batches := out.take(err == nil)
 	return schema, batches, err

@@ -21,6 +21,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/flightpool/flightpool/internal/memnet"
+	"github.com/flightpool/flightpool/testserver/engine"
+	"github.com/flightpool/flightpool/testserver/script"
 )
 
 // Server is a running Flight SQL server. All methods are safe for concurrent
@@ -67,7 +69,7 @@ func Start(opts Options) (*Server, error) {
 	s.opts = opts
 	setDefault(&s.opts.Listen, "127.0.0.1:0")
 	if s.opts.Engine == nil {
-		s.opts.Engine = NewScript()
+		s.opts.Engine = script.New()
 	}
 	if s.opts.Allocator == nil {
 		s.opts.Allocator = memory.DefaultAllocator
@@ -113,8 +115,8 @@ func Start(opts Options) (*Server, error) {
 	return s, nil
 }
 
-func attach(e Engine, catalog string) error {
-	a, ok := e.(Attacher)
+func attach(e engine.Engine, catalog string) error {
+	a, ok := e.(engine.Attacher)
 	if !ok {
 		return fmt.Errorf("testserver: invalid options: Profile.AppendTo: the engine cannot attach the catalog %q", catalog)
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
 // session is one server session and the engine session under it.
@@ -19,7 +21,7 @@ type session struct {
 	id  int
 
 	opened  chan struct{} // closed once engine or openErr is set
-	engine  EngineSession
+	engine  engine.Session
 	openErr error
 	gone    chan struct{} // closed once the engine session is closed
 

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// OptionSetter is an EngineSession that obeys session options. The Server keeps
+// OptionSetter is an engine.Session that obeys session options. The Server keeps
 // them whether or not it does.
 type OptionSetter interface {
 	// SetOption gives an option a value, or takes it back if that is empty. It

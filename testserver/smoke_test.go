@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/script"
 )
 
 func TestTheZeroOptionsServeQueriesOnLoopback(t *testing.T) {
@@ -26,4 +27,11 @@ func TestItRunsInVirtualTime(t *testing.T) {
 		require.Equal(t, [][]string{{"true"}}, c.mustQuery("SELECT sleep('1h')"))
 		require.Equal(t, [][]string{{"2"}}, c.mustQuery("SELECT * FROM t WHERE a = 2"))
 	})
+}
+
+func TestAnAnswerOfTheScriptReachesTheClient(t *testing.T) {
+	db := script.New()
+	db.On("SELECT the answer", script.Rows(batch(t, "answer", 42)))
+	srv := start(t, testserver.Options{Engine: db})
+	require.Equal(t, [][]string{{"42"}}, dial(t, srv).mustQuery("SELECT the answer"))
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+
+	"github.com/flightpool/flightpool/testserver/script"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
@@ -276,10 +279,10 @@ func two(t *testing.T, name string, a, b int64) arrow.RecordBatch {
 }
 
 func TestSwanLakeDropsTheRowsOfCommands(t *testing.T) {
-	swanWith(t, testserver.NewScript(), func(t *testing.T, srv *testserver.Server, db *testserver.Script) {
+	swanWith(t, script.New(), func(t *testing.T, srv *testserver.Server, db *script.Engine) {
 		c := dial(t, srv)
-		db.On("INSERT INTO r", testserver.Rows(batch(t, "a", 1, 2)))
-		db.On("CALL", testserver.Rows(batch(t, "a", 3)))
+		db.On("INSERT INTO r", script.Rows(batch(t, "a", 1, 2)))
+		db.On("CALL", script.Rows(batch(t, "a", 3)))
 		for _, sql := range []string{"INSERT INTO r VALUES (1) RETURNING a", "CALL pragma_version()", " -- say\ninsert INTO r VALUES (1) RETURNING a"} {
 			info := execute(t, c, sql)
 			schema, err := flight.DeserializeSchema(info.Schema, nil)

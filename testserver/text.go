@@ -11,6 +11,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/testserver/internal/sqltext"
 )
 
 // textKind is what a server without the engine's grammar takes a text for.
@@ -37,7 +39,7 @@ var (
 func kindOfText(parts []string) textKind {
 	kind := textEmpty
 	for _, part := range parts {
-		toks := tokens(part)
+		toks := sqltext.Split(part)
 		if len(toks) == 0 {
 			continue
 		}
@@ -52,44 +54,6 @@ func kindOfText(parts []string) textKind {
 		}
 	}
 	return kind
-}
-
-// statementsOf splits a text at its semicolons. What is empty is left out.
-func statementsOf(sql string) []string {
-	var parts []string
-	for {
-		end := endOfStatement(sql)
-		if part := strings.TrimSpace(sql[:end]); len(tokens(part)) > 0 {
-			parts = append(parts, part)
-		}
-		if end == len(sql) {
-			return parts
-		}
-		sql = sql[end+1:]
-	}
-}
-
-// endOfStatement is where the first semicolon outside quotes and comments is.
-func endOfStatement(sql string) int {
-	for i := 0; i < len(sql); i++ {
-		switch c := sql[i]; {
-		case c == ';':
-			return i
-		case c == '\'' || c == '"':
-			end := strings.IndexByte(sql[i+1:], c)
-			if end < 0 {
-				return len(sql)
-			}
-			i += end + 1
-		case strings.HasPrefix(sql[i:], "--"):
-			end := strings.IndexByte(sql[i:], '\n')
-			if end < 0 {
-				return len(sql)
-			}
-			i += end
-		}
-	}
-	return len(sql)
 }
 
 var rowLocks = regexp.MustCompile(`(?i)\s+FOR\s+(NO\s+KEY\s+UPDATE|UPDATE|KEY\s+SHARE|SHARE)(\s+(NOWAIT|SKIP\s+LOCKED))?\s*;?\s*$`)
@@ -115,22 +79,9 @@ func refusedByParser(err error) bool {
 	return err != nil && strings.Contains(strings.ToLower(err.Error()), "parser error")
 }
 
-// countParams is how many parameters a text has.
-func countParams(sql string) int {
-	n, highest := 0, 0
-	for _, tok := range tokens(sql) {
-		if tok == "?" {
-			n++
-		} else if number, err := strconv.Atoi(strings.TrimPrefix(tok, "$")); tok[0] == '$' && err == nil {
-			highest = max(highest, min(number, maxParams))
-		}
-	}
-	return n + highest
-}
-
 // nullParams is one row of NULLs, or nothing where the text has no parameters.
 func nullParams(sql string) []arrow.RecordBatch {
-	n := countParams(sql)
+	n := sqltext.CountParams(sql)
 	if n == 0 {
 		return nil
 	}

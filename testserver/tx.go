@@ -7,13 +7,15 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
 func (h *handlers) BeginTransaction(ctx context.Context, _ flightsql.ActionBeginTransactionRequest) ([]byte, error) {
 	c := callOf(ctx)
 	id := c.sess.newTxID()
-	err := c.sess.do(ctx, c, Statement{SQL: "BEGIN", Kind: KindBegin}, nil, func(ctx context.Context, engine EngineSession) error {
-		err := engine.Begin(ctx)
+	err := c.sess.do(ctx, c, Statement{SQL: "BEGIN", Kind: KindBegin}, nil, func(ctx context.Context, db engine.Session) error {
+		err := db.Begin(ctx)
 		if err == nil {
 			c.sess.tx = &transaction{id: id}
 		}
@@ -53,12 +55,12 @@ func (h *handlers) EndTransaction(ctx context.Context, r flightsql.ActionEndTran
 	case !known:
 		return errUnknownTx
 	}
-	return c.sess.do(ctx, c, st, nil, func(ctx context.Context, engine EngineSession) error {
+	return c.sess.do(ctx, c, st, nil, func(ctx context.Context, db engine.Session) error {
 		if !commit {
-			return engine.Rollback(ctx)
+			return db.Rollback(ctx)
 		}
-		err := engine.Commit(ctx)
-		if errors.Is(err, ErrTxAborted) && h.srv.profile.AbortedCommitOK {
+		err := db.Commit(ctx)
+		if errors.Is(err, engine.ErrTxAborted) && h.srv.profile.AbortedCommitOK {
 			err = nil
 		}
 		return err
@@ -69,8 +71,8 @@ func (h *handlers) BeginSavepoint(ctx context.Context, r flightsql.ActionBeginSa
 	c := callOf(ctx)
 	id := c.sess.newTxID()
 	st := Statement{SQL: "SAVEPOINT " + r.GetName(), Kind: KindSavepoint, Tx: string(r.GetTransactionId())}
-	err := c.sess.do(ctx, c, st, nil, func(ctx context.Context, engine EngineSession) error {
-		err := engine.Savepoint(ctx, r.GetName())
+	err := c.sess.do(ctx, c, st, nil, func(ctx context.Context, db engine.Session) error {
+		err := db.Savepoint(ctx, r.GetName())
 		if err == nil {
 			c.sess.savepoints[id] = r.GetName()
 		}
@@ -104,11 +106,11 @@ func (h *handlers) EndSavepoint(ctx context.Context, r flightsql.ActionEndSavepo
 	if !release {
 		st.SQL = "ROLLBACK TO " + name
 	}
-	return c.sess.do(ctx, c, st, nil, func(ctx context.Context, engine EngineSession) error {
+	return c.sess.do(ctx, c, st, nil, func(ctx context.Context, db engine.Session) error {
 		if !release {
-			return engine.RollbackTo(ctx, name)
+			return db.RollbackTo(ctx, name)
 		}
-		err := engine.Release(ctx, name)
+		err := db.Release(ctx, name)
 		if err == nil {
 			delete(c.sess.savepoints, id)
 		}

@@ -6,6 +6,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+
+	"github.com/flightpool/flightpool/testserver/engine"
+	"github.com/flightpool/flightpool/testserver/internal/sqltext"
 )
 
 func (h *handlers) DoPutCommandStatementUpdate(ctx context.Context, u flightsql.StatementUpdate) (int64, error) {
@@ -38,14 +41,14 @@ func (h *handlers) update(ctx context.Context, st Statement, params []arrow.Reco
 		releaseAll(params)
 		return 0, err
 	}
-	if h.srv.profile.ByText && len(statementsOf(st.SQL)) == 0 {
+	if h.srv.profile.ByText && len(sqltext.Statements(st.SQL)) == 0 {
 		c.sess.touch()
 		releaseAll(params)
 		return 0, nil
 	}
 	count := make(chan int64, 1)
-	err := c.sess.do(ctx, c, st, params, func(ctx context.Context, engine EngineSession) error {
-		n, err := h.updateAll(ctx, engine, st.SQL, params)
+	err := c.sess.do(ctx, c, st, params, func(ctx context.Context, db engine.Session) error {
+		n, err := h.updateAll(ctx, db, st.SQL, params)
 		c.sess.forgetSchemas(st.SQL)
 		if err == nil {
 			count <- n
@@ -58,16 +61,16 @@ func (h *handlers) update(ctx context.Context, st Statement, params []arrow.Reco
 	return <-count, nil
 }
 
-func (h *handlers) updateAll(ctx context.Context, engine EngineSession, sql string, params []arrow.RecordBatch) (int64, error) {
+func (h *handlers) updateAll(ctx context.Context, db engine.Session, sql string, params []arrow.RecordBatch) (int64, error) {
 	if len(params) == 0 {
-		return engine.Update(ctx, sql, nil)
+		return db.Update(ctx, sql, nil)
 	}
 	if into, ok := insertionOf(sql); ok && h.srv.profile.AppendTo != "" {
-		return h.appendRows(ctx, engine, into, params)
+		return h.appendRows(ctx, db, into, params)
 	}
 	var sum int64
 	for _, p := range params {
-		n, err := engine.Update(ctx, sql, p)
+		n, err := db.Update(ctx, sql, p)
 		if err != nil {
 			return 0, err
 		}
@@ -82,25 +85,25 @@ func (h *handlers) updateAll(ctx context.Context, engine EngineSession, sql stri
 
 func (h *handlers) DoPutCommandStatementIngest(ctx context.Context, r flightsql.StatementIngest, rows flight.MessageReader) (int64, error) {
 	c := callOf(ctx)
-	into := IngestTarget{
+	into := engine.IngestTarget{
 		Catalog: r.GetCatalog(), Schema: r.GetSchema(), Table: r.GetTable(),
 		Temporary: r.GetTemporary(), Options: r.GetOptions(),
 	}
 	if o := r.GetTableDefinitionOptions(); o != nil {
 		into.Create = o.IfNotExist == flightsql.TableDefinitionOptionsTableNotExistOptionCreate
 		if o.IfExists == flightsql.TableDefinitionOptionsTableExistsOptionFail {
-			into.Exists = IngestFail
+			into.Exists = engine.IngestFail
 		}
 		if o.IfExists == flightsql.TableDefinitionOptionsTableExistsOptionReplace {
-			into.Exists = IngestReplace
+			into.Exists = engine.IngestReplace
 		}
 	}
 	// The rows arrive on the stream of this very RPC, so that the end of it
 	// ends the ingest, whatever the profile says of cancels.
 	st := Statement{SQL: "INGEST " + into.Table, Kind: KindIngest, Tx: string(r.GetTransactionId())}
 	var stored int64
-	err := c.sess.execute(ctx, c, st, func(ctx context.Context, engine EngineSession) (err error) {
-		stored, err = engine.Ingest(ctx, into, rows)
+	err := c.sess.execute(ctx, c, st, func(ctx context.Context, db engine.Session) (err error) {
+		stored, err = db.Ingest(ctx, into, rows)
 		return err
 	})
 	return stored, err

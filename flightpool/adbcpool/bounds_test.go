@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/script"
 )
 
 // withCalls runs test against a server whose CALL gives rows, and may change
@@ -20,13 +21,13 @@ import (
 func withCalls(t *testing.T, test func(r rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		engine := testserver.NewScript()
+		engine := script.New()
 		b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema([]arrow.Field{{Name: "v", Type: arrow.PrimitiveTypes.Int64}}, nil))
 		defer b.Release()
 		b.Field(0).(*array.Int64Builder).AppendValues(make([]int64, 1000), nil)
 		batch := b.NewRecordBatch()
 		defer batch.Release()
-		engine.On("CALL", testserver.Rows(batch, batch, batch))
+		engine.On("CALL", script.Rows(batch, batch, batch))
 		s, err := testserver.Start(testserver.Options{Engine: engine, Listen: testserver.InMemory})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })

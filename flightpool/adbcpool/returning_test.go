@@ -16,31 +16,33 @@ import (
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/engine"
+	"github.com/flightpool/flightpool/testserver/script"
 )
 
 // storesAtItsEnd is an engine whose changes with RETURNING are stored when
 // their last row has been read, some time after it, or refused then.
 type storesAtItsEnd struct {
-	*testserver.Script
+	*script.Engine
 	refused error
 	takes   time.Duration
 }
 
 var returned = arrow.NewSchema([]arrow.Field{{Name: "v", Type: arrow.PrimitiveTypes.Int64}}, nil)
 
-func (e *storesAtItsEnd) Open(ctx context.Context) (testserver.EngineSession, error) {
-	s, err := e.Script.Open(ctx)
+func (e *storesAtItsEnd) Open(ctx context.Context) (engine.Session, error) {
+	s, err := e.Engine.Open(ctx)
 	return &lateSession{s, e}, err
 }
 
 type lateSession struct {
-	testserver.EngineSession
+	engine.Session
 	engine *storesAtItsEnd
 }
 
-func (s *lateSession) Describe(ctx context.Context, sql string) (testserver.Description, error) {
+func (s *lateSession) Describe(ctx context.Context, sql string) (engine.Description, error) {
 	change, ok := strings.CutSuffix(sql, " RETURNING v")
-	d, err := s.EngineSession.Describe(ctx, change)
+	d, err := s.Session.Describe(ctx, change)
 	if ok {
 		d.Rows = returned
 	}
@@ -50,7 +52,7 @@ func (s *lateSession) Describe(ctx context.Context, sql string) (testserver.Desc
 func (s *lateSession) Query(ctx context.Context, sql string, params arrow.RecordBatch) (array.RecordReader, error) {
 	change, ok := strings.CutSuffix(sql, " RETURNING v")
 	if !ok {
-		return s.EngineSession.Query(ctx, sql, params)
+		return s.Session.Query(ctx, sql, params)
 	}
 	b := array.NewRecordBuilder(memory.DefaultAllocator, returned)
 	defer b.Release()
@@ -92,7 +94,7 @@ func (r *lateRows) Err() error { return r.err }
 func TestTheRowOfAChangeIsGivenOnceItIsStored(t *testing.T) {
 	for _, refused := range []error{nil, errors.New("a conflict that shows at the end")} {
 		synctest.Test(t, func(t *testing.T) {
-			engine := &storesAtItsEnd{testserver.NewScript(), refused, time.Second}
+			engine := &storesAtItsEnd{script.New(), refused, time.Second}
 			s, err := testserver.Start(testserver.Options{Profile: testserver.Strict(), Engine: engine, Listen: testserver.InMemory})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -129,7 +131,7 @@ func TestTheRowOfAChangeIsGivenOnceItIsStored(t *testing.T) {
 // database/sql closes the rows of a transaction when its context ends.
 func TestTheContextOfATransactionEndsAChangeWhoseRowsAreOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := &storesAtItsEnd{testserver.NewScript(), nil, time.Hour}
+		engine := &storesAtItsEnd{script.New(), nil, time.Hour}
 		s, err := testserver.Start(testserver.Options{Profile: testserver.Strict(), Engine: engine, Listen: testserver.InMemory})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })

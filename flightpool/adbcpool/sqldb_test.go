@@ -19,6 +19,7 @@ import (
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/script"
 )
 
 // sqlKinds runs test for each backend.
@@ -316,11 +317,11 @@ func TestSQLCarriesEveryArrowType(t *testing.T) {
 	}
 	batch := b.NewRecordBatch()
 	defer batch.Release()
-	script := testserver.NewScript()
-	script.On("SELECT types", testserver.Rows(batch))
+	answers := script.New()
+	answers.On("SELECT types", script.Rows(batch))
 
 	synctest.Test(t, func(t *testing.T) {
-		s, err := testserver.Start(testserver.Options{Engine: script, Listen: testserver.InMemory})
+		s, err := testserver.Start(testserver.Options{Engine: answers, Listen: testserver.InMemory})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		r := rig{t, s}
@@ -362,10 +363,10 @@ func TestSQLCarriesDecimals(t *testing.T) {
 	b.Field(0).(*array.Decimal128Builder).Append(decimal128.FromBigInt(big.NewInt(123456789012345678)))
 	batch := b.NewRecordBatch()
 	defer batch.Release()
-	script := testserver.NewScript()
-	script.On("SELECT decimal", testserver.Rows(batch))
+	answers := script.New()
+	answers.On("SELECT decimal", script.Rows(batch))
 	synctest.Test(t, func(t *testing.T) {
-		s, err := testserver.Start(testserver.Options{Engine: script, Listen: testserver.InMemory})
+		s, err := testserver.Start(testserver.Options{Engine: answers, Listen: testserver.InMemory})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, s.Close()) })
 		db := OpenDB(rig{t, s}.pool("open"))
@@ -418,8 +419,8 @@ func TestWithRouteGivesTheRowsOfWhatQueryRefuses(t *testing.T) {
 			defer b.Release()
 			b.Append(7)
 			schema := arrow.NewSchema([]arrow.Field{{Name: "a", Type: arrow.PrimitiveTypes.Int64}}, nil)
-			engine := testserver.NewScript()
-			engine.On(text, testserver.Rows(array.NewRecordBatch(schema, []arrow.Array{b.NewArray()}, 1)))
+			engine := script.New()
+			engine.On(text, script.Rows(array.NewRecordBatch(schema, []arrow.Array{b.NewArray()}, 1)))
 			s, err := testserver.Start(testserver.Options{Engine: engine, Listen: testserver.InMemory})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, s.Close()) })

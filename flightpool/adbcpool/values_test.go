@@ -15,6 +15,7 @@ import (
 	"github.com/flightpool/flightpool/internal/valuegen"
 	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/script"
 )
 
 // TestColumnsOfEveryTypeComeThroughEveryBackend sends random columns over the
@@ -23,7 +24,7 @@ func TestColumnsOfEveryTypeComeThroughEveryBackend(t *testing.T) {
 	const results, rows = 200, 5
 	var batches []arrow.RecordBatch
 	var wants [][][]any
-	script := testserver.NewScript()
+	answers := script.New()
 	for seed := range uint64(results) {
 		g := valuegen.New(seed)
 		var fields []arrow.Field
@@ -39,12 +40,12 @@ func TestColumnsOfEveryTypeComeThroughEveryBackend(t *testing.T) {
 		}
 		batch := array.NewRecordBatch(arrow.NewSchema(fields, nil), columns, rows)
 		batches, wants = append(batches, batch), append(wants, want)
-		script.On(fmt.Sprint("SELECT ", seed), testserver.Rows(batch))
+		answers.On(fmt.Sprint("SELECT ", seed), script.Rows(batch))
 	}
 	for _, kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, err := testserver.Start(testserver.Options{Engine: script, Listen: testserver.InMemory})
+				s, err := testserver.Start(testserver.Options{Engine: answers, Listen: testserver.InMemory})
 				require.NoError(t, err)
 				t.Cleanup(func() { require.NoError(t, s.Close()) })
 				r := rig{t, s}

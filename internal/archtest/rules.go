@@ -75,7 +75,10 @@ var layers = []layer{
 	{dir: "flightpool/flightprom", may: []string{"flightpool", "flightpool/registry", "session"}, external: []string{"github.com/prometheus/"}},
 
 	// What follows is for tests and demonstrations; nothing above imports it.
-	{dir: "testserver", may: []string{"internal/memnet", "internal/sqlscan"}, external: wire},
+	{dir: "testserver", may: []string{"internal/memnet", "internal/sqlscan", "testserver/engine", "testserver/internal/sqltext", "testserver/script"}, external: wire},
+	{dir: "testserver/engine", external: wire},
+	{dir: "testserver/script", may: []string{"testserver/engine", "testserver/internal/sqltext"}, external: wire},
+	{dir: "testserver/internal/sqltext"},
 	{dir: "testserver/dsqlgate", may: []string{"internal/memnet", "testserver/localdeps"}, external: []string{"github.com/jackc/"}},
 	{dir: "testserver/localdeps", external: join(aws, []string{"github.com/jackc/"})},
 }

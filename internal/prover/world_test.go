@@ -16,6 +16,7 @@ import (
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/script"
 )
 
 // Bounds in virtual time.
@@ -34,7 +35,7 @@ type world struct {
 	profile           testserver.Profile
 	calm              bool
 	late              bool // a call has ended with its deadline, while its statement may run on
-	db                *testserver.Script
+	db                *script.Engine
 	srv               *testserver.Server
 	pool              *flightpool.FlightSQLPool
 	table, decoy, hot string
@@ -121,7 +122,7 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{t: t, program: p, profile: profile, db: testserver.NewScript(), actors: map[string]*actor{}, tokens: map[int64]*token{}, clashes: map[int64]*tx{}, calm: true}
+	w := &world{t: t, program: p, profile: profile, db: script.New(), actors: map[string]*actor{}, tokens: map[int64]*token{}, clashes: map[int64]*tx{}, calm: true}
 	for _, s := range p.steps {
 		switch s.verb {
 		case "fault", "kill", "goaway", "evict", "expire":

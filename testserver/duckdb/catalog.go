@@ -8,7 +8,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 
-	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
 const (
@@ -35,19 +35,19 @@ WHERE constraint_type = 'PRIMARY KEY'`
 )
 
 // Schemas lists the schemas of all attached databases but DuckDB's own.
-func (s *session) Schemas(ctx context.Context) ([]testserver.Schema, error) {
-	var all []testserver.Schema
+func (s *session) Schemas(ctx context.Context) ([]engine.Schema, error) {
+	var all []engine.Schema
 	err := s.each(ctx, schemasSQL, func(row []string) {
-		all = append(all, testserver.Schema{Catalog: row[0], Name: row[1]})
+		all = append(all, engine.Schema{Catalog: row[0], Name: row[1]})
 	})
 	return all, err
 }
 
 // Tables lists tables and views, temporary ones included.
-func (s *session) Tables(ctx context.Context) ([]testserver.Table, error) {
-	var all []testserver.Table
+func (s *session) Tables(ctx context.Context) ([]engine.Table, error) {
+	var all []engine.Table
 	err := s.each(ctx, tablesSQL, func(row []string) {
-		all = append(all, testserver.Table{Catalog: row[0], Schema: row[1], Name: row[2], Type: row[3]})
+		all = append(all, engine.Table{Catalog: row[0], Schema: row[1], Name: row[2], Type: row[3]})
 	})
 	if err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
 func TestEveryDuckDBTypeReachesArrow(t *testing.T) {
@@ -108,7 +108,7 @@ func TestParametersThatCannotBeBoundAreErrors(t *testing.T) {
 	require.Error(t, err)
 	s.mustUpdate(t, "CREATE TABLE t(a VARCHAR)")
 	for _, bad := range []arrow.RecordBatch{notUTF8, beyondTheData} {
-		_, err = s.Ingest(t.Context(), testserver.IngestTarget{Table: "t"}, reader(t, bad))
+		_, err = s.Ingest(t.Context(), engine.IngestTarget{Table: "t"}, reader(t, bad))
 		require.Error(t, err)
 	}
 }
@@ -176,7 +176,7 @@ func TestIngestStoresByColumnNameInManyChunks(t *testing.T) {
 	}
 	batch := b.NewRecordBatch()
 	defer batch.Release()
-	n, err := s.Ingest(t.Context(), testserver.IngestTarget{Table: "t"}, reader(t, batch))
+	n, err := s.Ingest(t.Context(), engine.IngestTarget{Table: "t"}, reader(t, batch))
 	require.NoError(t, err)
 	require.EqualValues(t, rows, n)
 	require.Equal(t, [][]string{{"300000", "44999850000", "-149850000", "none"}}, s.mustQuery(t, "SELECT count(*), sum(a), sum(b), any_value(s) FROM t"))
@@ -187,20 +187,20 @@ func TestIngestMakesTheTableAsAsked(t *testing.T) {
 	rows := func() array.RecordReader {
 		return reader(t, record(t, columns(arrow.PrimitiveTypes.Int32), `[{"a": 1}]`))
 	}
-	ingest := func(into testserver.IngestTarget) error {
+	ingest := func(into engine.IngestTarget) error {
 		into.Table = "t"
 		_, err := s.Ingest(t.Context(), into, rows())
 		return err
 	}
 	count := func() string { return s.mustQuery(t, "SELECT count(*) FROM t")[0][0] }
-	require.Error(t, ingest(testserver.IngestTarget{}), "missing")
-	require.NoError(t, ingest(testserver.IngestTarget{Create: true, Exists: testserver.IngestFail}))
-	require.Error(t, ingest(testserver.IngestTarget{Create: true, Exists: testserver.IngestFail}))
-	require.NoError(t, ingest(testserver.IngestTarget{Create: true, Exists: testserver.IngestAppend}))
+	require.Error(t, ingest(engine.IngestTarget{}), "missing")
+	require.NoError(t, ingest(engine.IngestTarget{Create: true, Exists: engine.IngestFail}))
+	require.Error(t, ingest(engine.IngestTarget{Create: true, Exists: engine.IngestFail}))
+	require.NoError(t, ingest(engine.IngestTarget{Create: true, Exists: engine.IngestAppend}))
 	require.Equal(t, "2", count())
-	require.NoError(t, ingest(testserver.IngestTarget{Create: true, Exists: testserver.IngestReplace}))
+	require.NoError(t, ingest(engine.IngestTarget{Create: true, Exists: engine.IngestReplace}))
 	require.Equal(t, "1", count())
-	require.NoError(t, ingest(testserver.IngestTarget{Create: true, Temporary: true}))
+	require.NoError(t, ingest(engine.IngestTarget{Create: true, Temporary: true}))
 	require.Equal(t, [][]string{{"memory"}, {"temp"}}, s.mustQuery(t, "SELECT database_name FROM duckdb_tables() ORDER BY ALL"))
 }
 
@@ -209,13 +209,13 @@ func TestIngestIsAllOrNothingAndJoinsATransaction(t *testing.T) {
 	s.mustUpdate(t, "CREATE TABLE t(a INT PRIMARY KEY)")
 	schema := columns(arrow.PrimitiveTypes.Int32)
 	twice := reader(t, record(t, schema, `[{"a": 1}]`), record(t, schema, `[{"a": 1}]`))
-	_, err := s.Ingest(t.Context(), testserver.IngestTarget{Table: "t"}, twice)
+	_, err := s.Ingest(t.Context(), engine.IngestTarget{Table: "t"}, twice)
 	require.ErrorContains(t, err, "constraint violation")
 	require.Empty(t, s.mustQuery(t, "FROM t"))
 	require.False(t, s.InTx())
 
 	require.NoError(t, s.Begin(t.Context()))
-	_, err = s.Ingest(t.Context(), testserver.IngestTarget{Table: "t"}, reader(t, record(t, schema, `[{"a": 1}]`)))
+	_, err = s.Ingest(t.Context(), engine.IngestTarget{Table: "t"}, reader(t, record(t, schema, `[{"a": 1}]`)))
 	require.NoError(t, err)
 	require.Len(t, s.mustQuery(t, "FROM t"), 1)
 	require.NoError(t, s.Rollback(t.Context()))
@@ -310,7 +310,7 @@ func TestIngestKeepsNestedTypes(t *testing.T) {
 		&arrow.TimestampType{Unit: arrow.Nanosecond},
 	)
 	batch := record(t, schema, `[{"a": ["p", null], "b": {"x y": 7}, "c": [{"key": "k", "value": 1.5}], "d": [1, 2], "e": "12.5", "f": "2001-02-03 04:05:06.000000007"}]`)
-	_, err := s.Ingest(t.Context(), testserver.IngestTarget{Table: "t", Create: true}, reader(t, batch))
+	_, err := s.Ingest(t.Context(), engine.IngestTarget{Table: "t", Create: true}, reader(t, batch))
 	require.NoError(t, err)
 	require.Equal(t, [][]string{{"[p, NULL]", "{'x y': 7}", "{k=1.5}", "[1, 2]", "12.5", "2001-02-03 04:05:06.000000007"}},
 		s.mustQuery(t, "SELECT a::VARCHAR, b::VARCHAR, c::VARCHAR, d::VARCHAR, e::VARCHAR, f::VARCHAR FROM t"))
@@ -319,7 +319,7 @@ func TestIngestKeepsNestedTypes(t *testing.T) {
 func TestIngestRefusesTypesThatDuckDBLacks(t *testing.T) {
 	s := newSession(t)
 	wide := columns(&arrow.Decimal256Type{Precision: 60, Scale: 0})
-	_, err := s.Ingest(t.Context(), testserver.IngestTarget{Table: "t", Create: true}, reader(t, record(t, wide, `[{"a": "1"}]`)))
+	_, err := s.Ingest(t.Context(), engine.IngestTarget{Table: "t", Create: true}, reader(t, record(t, wide, `[{"a": "1"}]`)))
 	require.ErrorContains(t, err, "60 digits")
 }
 
@@ -332,7 +332,7 @@ func TestAnIngestThatItsReaderFailsStoresNothing(t *testing.T) {
 		_ = yield(zeros(schema, 500_000), nil) && yield(nil, broken) // more rows than DuckDB holds back
 	})
 	defer r.Release()
-	_, err := s.Ingest(t.Context(), testserver.IngestTarget{Table: "t"}, r)
+	_, err := s.Ingest(t.Context(), engine.IngestTarget{Table: "t"}, r)
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, [][]string{{"0"}}, s.mustQuery(t, "SELECT count(*) FROM t"))
 }

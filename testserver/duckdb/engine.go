@@ -11,9 +11,9 @@ import (
 	"slices"
 	"sync"
 
-	capi "github.com/duckdb/duckdb-go-bindings"
+	"github.com/flightpool/flightpool/testserver/engine"
 
-	"github.com/flightpool/flightpool/testserver"
+	capi "github.com/duckdb/duckdb-go-bindings"
 )
 
 // Config of an Engine. The zero value is an empty in-memory database that all
@@ -45,8 +45,8 @@ type Engine struct {
 }
 
 var (
-	_ testserver.Engine   = (*Engine)(nil)
-	_ testserver.Attacher = (*Engine)(nil)
+	_ engine.Engine   = (*Engine)(nil)
+	_ engine.Attacher = (*Engine)(nil)
 )
 
 // New opens the database and loads Config.Tables into it. ctx bounds that and
@@ -91,7 +91,7 @@ func (db *database) attach(ctx context.Context, catalog string) (err error) {
 }
 
 // Open connects one session.
-func (e *Engine) Open(ctx context.Context) (testserver.EngineSession, error) {
+func (e *Engine) Open(ctx context.Context) (engine.Session, error) {
 	if e.shared != nil {
 		return e.shared.connect()
 	}

@@ -10,14 +10,15 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	capi "github.com/duckdb/duckdb-go-bindings"
 
-	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/engine"
+
+	capi "github.com/duckdb/duckdb-go-bindings"
 )
 
 // Ingest appends rows to a table, which it makes if it must. All is stored or
 // nothing: outside a transaction it opens one of its own.
-func (s *session) Ingest(ctx context.Context, into testserver.IngestTarget, rows array.RecordReader) (n int64, err error) {
+func (s *session) Ingest(ctx context.Context, into engine.IngestTarget, rows array.RecordReader) (n int64, err error) {
 	defer guard(ctx, s.conn)()
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -38,7 +39,7 @@ func (s *session) Ingest(ctx context.Context, into testserver.IngestTarget, rows
 	return n, nil
 }
 
-func (s *session) ingest(ctx context.Context, into testserver.IngestTarget, rows array.RecordReader) (int64, error) {
+func (s *session) ingest(ctx context.Context, into engine.IngestTarget, rows array.RecordReader) (int64, error) {
 	if into.Temporary {
 		into.Catalog, into.Schema = "temp", "main"
 	}
@@ -67,9 +68,9 @@ func (s *session) ingest(ctx context.Context, into testserver.IngestTarget, rows
 }
 
 // target makes the table that rows go into, as far as the options allow.
-func (s *session) target(into testserver.IngestTarget, schema *arrow.Schema) error {
+func (s *session) target(into engine.IngestTarget, schema *arrow.Schema) error {
 	name := qualified(into)
-	if into.Exists == testserver.IngestReplace {
+	if into.Exists == engine.IngestReplace {
 		if err := s.exec("DROP TABLE IF EXISTS " + name); err != nil {
 			return err
 		}
@@ -89,13 +90,13 @@ func (s *session) target(into testserver.IngestTarget, schema *arrow.Schema) err
 	if into.Temporary {
 		create = "CREATE TEMP TABLE "
 	}
-	if into.Exists == testserver.IngestAppend {
+	if into.Exists == engine.IngestAppend {
 		create += "IF NOT EXISTS "
 	}
 	return s.exec(create + name + " (" + strings.Join(columns, ", ") + ")")
 }
 
-func qualified(into testserver.IngestTarget) string {
+func qualified(into engine.IngestTarget) string {
 	name := ident(into.Table)
 	for _, part := range []string{into.Schema, into.Catalog} {
 		if part != "" {
@@ -112,7 +113,7 @@ type appender struct {
 	schema capi.ArrowConvertedSchema
 }
 
-func newAppender(conn capi.Connection, into testserver.IngestTarget, schema *arrow.Schema) (*appender, error) {
+func newAppender(conn capi.Connection, into engine.IngestTarget, schema *arrow.Schema) (*appender, error) {
 	a := &appender{conn: conn}
 	if capi.AppenderCreateExt(conn, into.Catalog, into.Schema, into.Table, &a.handle) == capi.StateError {
 		defer a.close()

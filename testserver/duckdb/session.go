@@ -9,9 +9,10 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	capi "github.com/duckdb/duckdb-go-bindings"
 
-	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/engine"
+
+	capi "github.com/duckdb/duckdb-go-bindings"
 )
 
 // session is one DuckDB connection.
@@ -25,27 +26,27 @@ type session struct {
 	atClose func()
 }
 
-var _ testserver.EngineSession = (*session)(nil)
+var _ engine.Session = (*session)(nil)
 
 // Describe prepares the statement without running it. Text of several
 // statements is not described, since those after the first may depend on it.
-func (s *session) Describe(ctx context.Context, sql string) (d testserver.Description, err error) {
+func (s *session) Describe(ctx context.Context, sql string) (d engine.Description, err error) {
 	defer guard(ctx, s.conn)()
 	defer func() { err = interrupted(ctx, err) }()
 	if err := ctx.Err(); err != nil {
-		return testserver.Description{}, err
+		return engine.Description{}, err
 	}
 	text, err := split(s.conn, sql)
 	if err != nil {
-		return testserver.Description{}, err
+		return engine.Description{}, err
 	}
 	defer text.close()
 	if text.count > 1 {
-		return testserver.Description{}, nil
+		return engine.Description{}, nil
 	}
 	st, err := text.prepare(0)
 	if err != nil {
-		return testserver.Description{}, err
+		return engine.Description{}, err
 	}
 	defer st.close()
 	return st.describe()
@@ -187,7 +188,7 @@ func (s *session) Close() error {
 // statementError makes an error of DuckDB's message.
 func statementError(msg string) error {
 	if isTxState(msg) {
-		return fmt.Errorf("%w: duckdb error: %s", testserver.ErrTxState, msg)
+		return fmt.Errorf("%w: duckdb error: %s", engine.ErrTxState, msg)
 	}
 	return errors.New("duckdb error: " + msg)
 }

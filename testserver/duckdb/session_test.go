@@ -14,7 +14,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
 func TestSessionsShareTablesButNotTemporaryOnes(t *testing.T) {
@@ -24,7 +24,7 @@ func TestSessionsShareTablesButNotTemporaryOnes(t *testing.T) {
 	b.mustQuery(t, "FROM shared")
 	_, err := b.Query(t.Context(), "FROM mine", nil)
 	require.ErrorContains(t, err, "duckdb error: Catalog Error")
-	require.NotErrorIs(t, err, testserver.ErrTxState)
+	require.NotErrorIs(t, err, engine.ErrTxState)
 }
 
 func TestADatabasePerSessionSharesNothingButTheFiles(t *testing.T) {
@@ -207,7 +207,7 @@ func TestCatalogListsWhatTheSessionSees(t *testing.T) {
 		CREATE TEMP TABLE tmp(i INT); CREATE SCHEMA other; CREATE TABLE gone(i INT); CREATE VIEW broken AS FROM gone; DROP TABLE gone`)
 	schemas, err := s.Schemas(t.Context())
 	require.NoError(t, err)
-	require.Contains(t, schemas, testserver.Schema{Catalog: "memory", Name: "other"})
+	require.Contains(t, schemas, engine.Schema{Catalog: "memory", Name: "other"})
 	tables, err := s.Tables(t.Context())
 	require.NoError(t, err)
 	var got []string

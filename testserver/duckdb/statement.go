@@ -9,9 +9,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	capi "github.com/duckdb/duckdb-go-bindings"
 
-	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/engine"
+
+	capi "github.com/duckdb/duckdb-go-bindings"
 )
 
 // statements is SQL text, split. It is closed by its user.
@@ -88,8 +89,8 @@ func (st *statement) start(mode resultMode) (*result, error) {
 
 // describe tells the statement's columns and parameters. DuckDB cannot tell
 // the columns where they depend on a parameter of unknown type.
-func (st *statement) describe() (testserver.Description, error) {
-	d := testserver.Description{Update: st.changes()}
+func (st *statement) describe() (engine.Description, error) {
+	d := engine.Description{Update: st.changes()}
 	var err error
 	if d.Params, err = st.paramSchema(); err != nil {
 		return d, err

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"strings"
 
-	capi "github.com/duckdb/duckdb-go-bindings"
+	"github.com/flightpool/flightpool/testserver/engine"
 
-	"github.com/flightpool/flightpool/testserver"
+	capi "github.com/duckdb/duckdb-go-bindings"
 )
 
 // isTxState tells the errors that the transaction's state causes. DuckDB has
@@ -22,7 +22,7 @@ func isTxState(msg string) bool {
 // Begin opens a transaction.
 func (s *session) Begin(ctx context.Context) error {
 	if s.inTx { // DuckDB would abort the open one
-		return fmt.Errorf("%w: a transaction is open", testserver.ErrTxState)
+		return fmt.Errorf("%w: a transaction is open", engine.ErrTxState)
 	}
 	return s.control(ctx, "BEGIN")
 }
@@ -41,7 +41,7 @@ func (s *session) Commit(ctx context.Context) error {
 		if err := s.Rollback(ctx); err != nil {
 			return err
 		}
-		return testserver.ErrTxAborted
+		return engine.ErrTxAborted
 	}
 	return s.control(ctx, "COMMIT")
 }
@@ -80,14 +80,14 @@ func (s *session) txID() (id uint64, err error) {
 // aborted reports whether a statement has failed in the open transaction.
 func (s *session) aborted() bool {
 	_, err := s.txID()
-	return err != nil && errors.Is(err, testserver.ErrTxState)
+	return err != nil && errors.Is(err, engine.ErrTxState)
 }
 
 // Savepoint is not known to DuckDB.
-func (s *session) Savepoint(context.Context, string) error { return testserver.ErrUnsupported }
+func (s *session) Savepoint(context.Context, string) error { return engine.ErrUnsupported }
 
 // RollbackTo is not known to DuckDB.
-func (s *session) RollbackTo(context.Context, string) error { return testserver.ErrUnsupported }
+func (s *session) RollbackTo(context.Context, string) error { return engine.ErrUnsupported }
 
 // Release is not known to DuckDB.
-func (s *session) Release(context.Context, string) error { return testserver.ErrUnsupported }
+func (s *session) Release(context.Context, string) error { return engine.ErrUnsupported }

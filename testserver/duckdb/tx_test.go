@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
 func TestATransactionIsPrivateUntilItsCommit(t *testing.T) {
@@ -30,10 +30,10 @@ func TestATransactionIsPrivateUntilItsCommit(t *testing.T) {
 
 func TestTransactionCallsOutOfPlaceAreTxStateErrors(t *testing.T) {
 	s := newSession(t)
-	require.ErrorIs(t, s.Commit(t.Context()), testserver.ErrTxState)
-	require.ErrorIs(t, s.Rollback(t.Context()), testserver.ErrTxState)
+	require.ErrorIs(t, s.Commit(t.Context()), engine.ErrTxState)
+	require.ErrorIs(t, s.Rollback(t.Context()), engine.ErrTxState)
 	require.NoError(t, s.Begin(t.Context()))
-	require.ErrorIs(t, s.Begin(t.Context()), testserver.ErrTxState)
+	require.ErrorIs(t, s.Begin(t.Context()), engine.ErrTxState)
 	require.True(t, s.InTx())
 	require.NotEmpty(t, s.mustQuery(t, "SELECT 1"), "the second Begin leaves the first alone")
 }
@@ -46,9 +46,9 @@ func TestCommitOfAnAbortedTransactionFailsAndEndsIt(t *testing.T) {
 	_, err := s.Update(t.Context(), "INSERT INTO t VALUES (1)", nil)
 	require.Error(t, err)
 	_, err = s.query(t.Context(), "SELECT 1", nil)
-	require.ErrorIs(t, err, testserver.ErrTxState)
+	require.ErrorIs(t, err, engine.ErrTxState)
 	require.True(t, s.InTx())
-	require.ErrorIs(t, s.Commit(t.Context()), testserver.ErrTxState)
+	require.ErrorIs(t, s.Commit(t.Context()), engine.ErrTxState)
 	require.False(t, s.InTx())
 	require.Empty(t, s.mustQuery(t, "FROM t"))
 }
@@ -80,7 +80,7 @@ func TestACommitThatConflictsEndsTheTransaction(t *testing.T) {
 		s.mustUpdate(t, "INSERT INTO t VALUES (1)")
 	}
 	require.NoError(t, a.Commit(t.Context()))
-	require.ErrorIs(t, b.Commit(t.Context()), testserver.ErrTxState)
+	require.ErrorIs(t, b.Commit(t.Context()), engine.ErrTxState)
 	require.False(t, b.InTx())
 }
 
@@ -99,7 +99,7 @@ func TestClosingASessionRollsBack(t *testing.T) {
 
 func TestSavepointsAreUnsupported(t *testing.T) {
 	s := newSession(t)
-	require.ErrorIs(t, s.Savepoint(t.Context(), "a"), testserver.ErrUnsupported)
-	require.ErrorIs(t, s.RollbackTo(t.Context(), "a"), testserver.ErrUnsupported)
-	require.ErrorIs(t, s.Release(t.Context(), "a"), testserver.ErrUnsupported)
+	require.ErrorIs(t, s.Savepoint(t.Context(), "a"), engine.ErrUnsupported)
+	require.ErrorIs(t, s.RollbackTo(t.Context(), "a"), engine.ErrUnsupported)
+	require.ErrorIs(t, s.Release(t.Context(), "a"), engine.ErrUnsupported)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 	"github.com/flightpool/flightpool/testserver"
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
 // tryOut has statements of every verb that DuckDB has. DIR stands for a directory.
@@ -76,7 +77,7 @@ const atStart = `ATTACH ':memory:' AS lake; ATTACH ':memory:' AS lake2; CREATE S
 // startEngine gives each session a database of its own, with atStart run in it.
 type startEngine struct{ *Engine }
 
-func (e startEngine) Open(ctx context.Context) (testserver.EngineSession, error) {
+func (e startEngine) Open(ctx context.Context) (engine.Session, error) {
 	s, err := e.Engine.Open(ctx)
 	if err == nil {
 		_, err = s.Update(ctx, atStart, nil)

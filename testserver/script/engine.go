@@ -1,4 +1,4 @@
-package testserver
+package script
 
 import (
 	"context"
@@ -9,9 +9,11 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
-// Script is a small Engine in Go alone. It has real transactions, temporary
+// Engine is a small engine.Engine in Go alone. It has real transactions, temporary
 // tables and settings, so that whatever a client loses, leaks or runs twice
 // can be seen, and answers of its user's own for everything else.
 //
@@ -36,7 +38,7 @@ import (
 // aborts it. Committed rows of other sessions are seen by the transactions
 // that begin after; two that change the same rows conflict, inserts do not. One
 // transaction changes tables of one catalog only.
-type Script struct {
+type Engine struct {
 	mu        sync.Mutex // guards everything below
 	committed tables
 	schemas   map[namespace]struct{}
@@ -52,15 +54,15 @@ type answer struct {
 	make   Answer
 }
 
-// NewScript returns an empty database with the catalog "memory" and in it the
+// New returns an empty database with the catalog "memory" and in it the
 // schema "main".
-func NewScript() *Script {
-	return &Script{committed: tables{}, schemas: map[namespace]struct{}{homeNamespace: {}}}
+func New() *Engine {
+	return &Engine{committed: tables{}, schemas: map[namespace]struct{}{homeNamespace: {}}}
 }
 
 // On answers every statement that begins with prefix, instead of the built-in
 // SQL; the latest that fits wins. It may be called at any time.
-func (s *Script) On(prefix string, make Answer) {
+func (s *Engine) On(prefix string, make Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers = append(s.answers, answer{prefix: prefix, make: make})
@@ -73,7 +75,7 @@ func Rows(batches ...arrow.RecordBatch) Answer {
 	}
 }
 
-func (s *Script) answerTo(sql string) Answer {
+func (s *Engine) answerTo(sql string) Answer {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := len(s.answers) - 1; i >= 0; i-- {
@@ -84,29 +86,29 @@ func (s *Script) answerTo(sql string) Answer {
 	return nil
 }
 
-// Open is Engine's.
-func (s *Script) Open(context.Context) (EngineSession, error) {
-	return &scriptSession{db: s, temp: tables{}, settings: map[string]string{}, at: homeNamespace}, nil
+// Open is engine.Engine's.
+func (s *Engine) Open(context.Context) (engine.Session, error) {
+	return &session{db: s, temp: tables{}, settings: map[string]string{}, at: homeNamespace}, nil
 }
 
-// SQLInfo is Engine's.
-func (s *Script) SQLInfo() map[flightsql.SqlInfo]any { return nil }
+// SQLInfo is engine.Engine's.
+func (s *Engine) SQLInfo() map[flightsql.SqlInfo]any { return nil }
 
-// Close is Engine's.
-func (s *Script) Close() error { return nil }
+// Close is engine.Engine's.
+func (s *Engine) Close() error { return nil }
 
 // begin takes a snapshot of what is committed.
-func (s *Script) begin(temp tables) *scriptTx {
+func (s *Engine) begin(temp tables) *transaction {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &scriptTx{
-		base:       s.committed, // commit replaces it
-		scriptView: scriptView{tables: maps.Clone(s.committed), temp: maps.Clone(temp), changes: map[string]change{}},
+	return &transaction{
+		base: s.committed, // commit replaces it
+		view: view{tables: maps.Clone(s.committed), temp: maps.Clone(temp), changes: map[string]change{}},
 	}
 }
 
 // commit stores what tx changed, all of it or nothing.
-func (s *Script) commit(tx *scriptTx) error {
+func (s *Engine) commit(tx *transaction) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := maps.Clone(s.committed)

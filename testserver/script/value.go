@@ -1,4 +1,4 @@
-package testserver
+package script
 
 import (
 	"fmt"
@@ -6,7 +6,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
-// Values of a Script are int64, float64, string, bool and nil.
+// Values of an Engine are int64, float64, string, bool and nil.
 
 func typeOf(v any) arrow.DataType {
 	switch v.(type) {
@@ -49,7 +49,7 @@ func convert(v any, t arrow.DataType) (any, error) {
 }
 
 // typed evaluates a row of VALUES for the columns of t that into names, or all.
-func (t *scriptTable) typed(into []string, items []item, row []any) ([]any, error) {
+func (t *table) typed(into []string, items []item, row []any) ([]any, error) {
 	values := make([]any, len(items))
 	for i, it := range items {
 		values[i] = it.bound(row)
@@ -72,7 +72,7 @@ func (t *scriptTable) typed(into []string, items []item, row []any) ([]any, erro
 }
 
 // typedValues makes a row fit t.
-func (t *scriptTable) typedValues(values []any) ([]any, error) {
+func (t *table) typedValues(values []any) ([]any, error) {
 	if len(values) != t.columns.NumFields() {
 		return nil, catalogError("table %s has %d columns but %d values were supplied", t.name, t.columns.NumFields(), len(values))
 	}
@@ -91,7 +91,7 @@ func (t *scriptTable) typedValues(values []any) ([]any, error) {
 }
 
 // column finds a column by its name.
-func (t *scriptTable) column(name string) (int, error) {
+func (t *table) column(name string) (int, error) {
 	if i := t.columns.FieldIndices(name); len(i) > 0 {
 		return i[0], nil
 	}
@@ -99,7 +99,7 @@ func (t *scriptTable) column(name string) (int, error) {
 }
 
 // filter makes a test of WHERE.
-func (t *scriptTable) filter(where *equals, row []any) (func([]any) bool, error) {
+func (t *table) filter(where *equals, row []any) (func([]any) bool, error) {
 	if where == nil {
 		return func([]any) bool { return true }, nil
 	}

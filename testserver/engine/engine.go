@@ -1,4 +1,4 @@
-package testserver
+package engine
 
 import (
 	"context"
@@ -10,6 +10,12 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 )
 
+// Where a session begins.
+const (
+	HomeCatalog = "memory"
+	HomeSchema  = "main"
+)
+
 // Engine is the database behind a Server. The Server keeps sessions, tickets,
 // handles, faults and the ledger; the Engine keeps the data and runs SQL.
 //
@@ -17,7 +23,7 @@ import (
 type Engine interface {
 	// Open starts a database session. The Server opens one for each of its
 	// own sessions and closes it with it. ctx bounds the opening only.
-	Open(ctx context.Context) (EngineSession, error)
+	Open(ctx context.Context) (Session, error)
 
 	// SQLInfo answers GetSqlInfo. Values are of the types that
 	// flightsql.BaseServer.RegisterSqlInfo takes. The Server adds the
@@ -34,7 +40,7 @@ type Attacher interface {
 	Attach(ctx context.Context, catalog string) error
 }
 
-// EngineSession is one database session, for example one DuckDB connection.
+// Session is one database session, for example one DuckDB connection.
 //
 // The Server calls it from one goroutine at a time: a call begins only after
 // the one before it has returned and, for Query, after its rows are released.
@@ -48,7 +54,7 @@ type Attacher interface {
 // code that the Profile gives to statements that fail. Errors that mean "the
 // transaction is aborted" or "that is not possible in this transaction state"
 // wrap ErrTxState. Whatever SQL and parameters come, no call may panic.
-type EngineSession interface {
+type Session interface {
 	// Describe tells of a statement without running it. Where Rows is
 	// unknown the Server sends no schema before the stream.
 	Describe(ctx context.Context, sql string) (Description, error)
@@ -99,7 +105,7 @@ type EngineSession interface {
 	Close() error
 }
 
-// Errors of an EngineSession that the Server acts upon.
+// Errors of a Session that the Server acts upon.
 var (
 	// ErrTxState says that the transaction's state forbids the statement: it
 	// is aborted, or already begun, or there is none.

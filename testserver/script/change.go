@@ -1,4 +1,4 @@
-package testserver
+package script
 
 import (
 	"cmp"
@@ -8,10 +8,12 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/scalar"
+
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
 // change runs a statement that changes tables, with one row of parameters.
-func (s *scriptSession) change(ctx context.Context, v *scriptView, st *parsed, row []any) (int64, error) {
+func (s *session) change(ctx context.Context, v *view, st *parsed, row []any) (int64, error) {
 	if st.verb == "CREATE TABLE" {
 		return s.createTable(ctx, v, st, row)
 	}
@@ -40,7 +42,7 @@ func (s *scriptSession) change(ctx context.Context, v *scriptView, st *parsed, r
 }
 
 // rewrite deletes or updates the rows that fit.
-func rewrite(v *scriptView, t *scriptTable, st *parsed, row []any) (int64, error) {
+func rewrite(v *view, t *table, st *parsed, row []any) (int64, error) {
 	fits, err := t.filter(st.where, row)
 	if err != nil {
 		return 0, err
@@ -76,8 +78,8 @@ func rewrite(v *scriptView, t *scriptTable, st *parsed, row []any) (int64, error
 	return n, nil
 }
 
-func (s *scriptSession) createTable(ctx context.Context, v *scriptView, st *parsed, row []any) (int64, error) {
-	t := &scriptTable{columns: arrow.NewSchema(st.columns, nil), key: st.key}
+func (s *session) createTable(ctx context.Context, v *view, st *parsed, row []any) (int64, error) {
+	t := &table{columns: arrow.NewSchema(st.columns, nil), key: st.key}
 	there, err := s.place(v, t, st.name, st.temp)
 	if err != nil {
 		return 0, err
@@ -105,7 +107,7 @@ func (s *scriptSession) createTable(ctx context.Context, v *scriptView, st *pars
 }
 
 // Ingest stores rows whose columns fit the table's by position.
-func (s *scriptSession) Ingest(ctx context.Context, into IngestTarget, rows array.RecordReader) (int64, error) {
+func (s *session) Ingest(ctx context.Context, into engine.IngestTarget, rows array.RecordReader) (int64, error) {
 	if s.tx != nil && s.tx.aborted {
 		return 0, errAborted
 	}
@@ -113,7 +115,7 @@ func (s *scriptSession) Ingest(ctx context.Context, into IngestTarget, rows arra
 	if err != nil {
 		return 0, s.abort(err)
 	}
-	err = s.inTx(func(v *scriptView) error {
+	err = s.inTx(func(v *view) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -138,7 +140,7 @@ func (s *scriptSession) Ingest(ctx context.Context, into IngestTarget, rows arra
 }
 
 // ingestTable finds or makes the table that Ingest stores into.
-func (s *scriptSession) ingestTable(v *scriptView, into IngestTarget, columns *arrow.Schema) (*scriptTable, error) {
+func (s *session) ingestTable(v *view, into engine.IngestTarget, columns *arrow.Schema) (*table, error) {
 	name := into.Table
 	switch {
 	case into.Catalog != "":
@@ -146,7 +148,7 @@ func (s *scriptSession) ingestTable(v *scriptView, into IngestTarget, columns *a
 	case into.Schema != "":
 		name = into.Schema + "." + name
 	}
-	fresh := &scriptTable{columns: columns, key: -1}
+	fresh := &table{columns: columns, key: -1}
 	t, err := s.place(v, fresh, name, into.Temporary)
 	if err != nil {
 		return nil, err
@@ -154,9 +156,9 @@ func (s *scriptSession) ingestTable(v *scriptView, into IngestTarget, columns *a
 	switch {
 	case t == nil && !into.Create:
 		return nil, catalogError("catalog error: table with name %s does not exist", into.Table)
-	case t != nil && into.Exists == IngestFail:
+	case t != nil && into.Exists == engine.IngestFail:
 		return nil, catalogError("catalog error: table with name %s already exists", into.Table)
-	case t != nil && into.Exists == IngestAppend:
+	case t != nil && into.Exists == engine.IngestAppend:
 		return t, nil
 	}
 	for _, f := range columns.Fields() {

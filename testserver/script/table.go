@@ -1,4 +1,4 @@
-package testserver
+package script
 
 import (
 	"errors"
@@ -8,23 +8,25 @@ import (
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
 var (
 	errConflict = errors.New("conflict on update: another transaction has changed the same rows")
-	errAborted  = fmt.Errorf("transaction error: current transaction is aborted (please ROLLBACK): %w", ErrTxState)
-	errNoTx     = fmt.Errorf("transaction error: no transaction is active: %w", ErrTxState)
-	errNoCommit = fmt.Errorf("transaction error: cannot commit - no transaction is active: %w", ErrTxState)
-	errInTx     = fmt.Errorf("transaction error: cannot start a transaction within a transaction: %w", ErrTxState)
+	errAborted  = fmt.Errorf("transaction error: current transaction is aborted (please ROLLBACK): %w", engine.ErrTxState)
+	errNoTx     = fmt.Errorf("transaction error: no transaction is active: %w", engine.ErrTxState)
+	errNoCommit = fmt.Errorf("transaction error: cannot commit - no transaction is active: %w", engine.ErrTxState)
+	errInTx     = fmt.Errorf("transaction error: cannot start a transaction within a transaction: %w", engine.ErrTxState)
 )
 
 // tables are tables by their full name. Temporary ones are by their own name.
-type tables map[string]*scriptTable
+type tables map[string]*table
 
-// scriptTable is a table at one moment. INVARIANT: it is never changed; what
+// table is a table at one moment. INVARIANT: it is never changed; what
 // changes it makes another, and may append to the array under rows only
 // where it is the latest committed one.
-type scriptTable struct {
+type table struct {
 	in      namespace
 	name    string
 	columns *arrow.Schema
@@ -33,7 +35,7 @@ type scriptTable struct {
 }
 
 // insert returns t with more rows.
-func (t *scriptTable) insert(rows [][]any) (*scriptTable, error) {
+func (t *table) insert(rows [][]any) (*table, error) {
 	if t.key >= 0 {
 		seen := make(map[any]struct{}, len(t.rows)+len(rows))
 		for _, r := range t.rows {
@@ -49,7 +51,7 @@ func (t *scriptTable) insert(rows [][]any) (*scriptTable, error) {
 	return t.with(append(t.rows, rows...)), nil
 }
 
-func (t *scriptTable) with(rows [][]any) *scriptTable {
+func (t *table) with(rows [][]any) *table {
 	next := *t
 	next.rows = rows
 	return &next
@@ -61,27 +63,27 @@ type change struct {
 	inserted  [][]any
 }
 
-// scriptView is what a transaction sees and has changed: what a savepoint
+// view is what a transaction sees and has changed: what a savepoint
 // goes back to.
-type scriptView struct {
+type view struct {
 	tables  tables
 	temp    tables
 	changes map[string]change
 }
 
-func (v scriptView) clone() scriptView {
-	return scriptView{tables: maps.Clone(v.tables), temp: maps.Clone(v.temp), changes: maps.Clone(v.changes)}
+func (v view) clone() view {
+	return view{tables: maps.Clone(v.tables), temp: maps.Clone(v.temp), changes: maps.Clone(v.changes)}
 }
 
 type savepoint struct {
 	name string
-	view scriptView
+	view view
 }
 
-// scriptTx is a transaction.
-type scriptTx struct {
+// transaction is a transaction.
+type transaction struct {
 	base tables // what was committed as it began
-	scriptView
+	view
 	savepoints []savepoint
 	aborted    bool
 	catalog    string // that it has changed, "" if none
@@ -89,19 +91,19 @@ type scriptTx struct {
 
 // change notes that the transaction changes a table, and refuses a second
 // catalog.
-func (t *scriptTx) change(in namespace) error {
+func (t *transaction) change(in namespace) error {
 	switch {
 	case in == tempNamespace || in.catalog == t.catalog:
 	case t.catalog == "":
 		t.catalog = in.catalog
 	default:
-		return fmt.Errorf("transaction error: attempting to write to database %q in a transaction that has already modified database %q: %w", in.catalog, t.catalog, ErrTxState)
+		return fmt.Errorf("transaction error: attempting to write to database %q in a transaction that has already modified database %q: %w", in.catalog, t.catalog, engine.ErrTxState)
 	}
 	return nil
 }
 
 // put stores a table that was created or rewritten.
-func (v *scriptView) put(t *scriptTable) {
+func (v *view) put(t *table) {
 	if t.in == tempNamespace {
 		v.temp[t.name] = t
 		return
@@ -111,7 +113,7 @@ func (v *scriptView) put(t *scriptTable) {
 	v.changes[key] = change{rewritten: true}
 }
 
-func (v *scriptView) drop(t *scriptTable) {
+func (v *view) drop(t *table) {
 	if t.in == tempNamespace {
 		delete(v.temp, t.name)
 		return
@@ -121,7 +123,7 @@ func (v *scriptView) drop(t *scriptTable) {
 	v.changes[key] = change{rewritten: true}
 }
 
-func (v *scriptView) insert(t *scriptTable, rows [][]any) error {
+func (v *view) insert(t *table, rows [][]any) error {
 	grown, err := t.with(slices.Clip(t.rows)).insert(rows)
 	if err != nil {
 		return err
@@ -139,15 +141,11 @@ func (v *scriptView) insert(t *scriptTable, rows [][]any) error {
 }
 
 // scriptError is an error that leaves a transaction usable.
-type scriptError string
+type sqlError string
 
-func (e scriptError) Error() string { return string(e) }
+func (e sqlError) Error() string { return string(e) }
 
-func catalogError(format string, args ...any) error { return scriptError(fmt.Sprintf(format, args...)) }
-
-func parseError(format string, args ...any) error {
-	return scriptError("parser error: " + fmt.Sprintf(format, args...))
-}
+func catalogError(format string, args ...any) error { return sqlError(fmt.Sprintf(format, args...)) }
 
 // column types by their SQL names.
 func columnType(name string) (arrow.DataType, bool) {

@@ -1,4 +1,4 @@
-package testserver
+package script
 
 import (
 	"context"
@@ -7,40 +7,42 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
-// scriptSession is a session of a Script.
-type scriptSession struct {
-	db       *Script
-	tx       *scriptTx // open, or nil
-	temp     tables    // of the session, as of the last commit
+// session is a session of an Engine.
+type session struct {
+	db       *Engine
+	tx       *transaction // open, or nil
+	temp     tables       // of the session, as of the last commit
 	settings map[string]string
 	at       namespace // that USE has set
 }
 
-func (s *scriptSession) Describe(_ context.Context, sql string) (Description, error) {
+func (s *session) Describe(_ context.Context, sql string) (engine.Description, error) {
 	if s.db.answerTo(sql) != nil {
-		return Description{}, nil
+		return engine.Description{}, nil
 	}
 	st, err := parse(sql)
 	if err != nil {
-		return Description{}, err
+		return engine.Description{}, err
 	}
 	view := s.view()
-	d := Description{Update: !st.hasRows(), Params: s.paramSchema(st, view)}
+	d := engine.Description{Update: !st.hasRows(), Params: s.paramSchema(st, view)}
 	d.Rows, err = s.rowSchema(st, view)
 	return d, err
 }
 
 // view is what the next statement sees.
-func (s *scriptSession) view() *scriptView {
+func (s *session) view() *view {
 	if s.tx != nil {
-		return &s.tx.scriptView
+		return &s.tx.view
 	}
-	return &s.db.begin(s.temp).scriptView
+	return &s.db.begin(s.temp).view
 }
 
-func (s *scriptSession) Query(ctx context.Context, sql string, params arrow.RecordBatch) (array.RecordReader, error) {
+func (s *session) Query(ctx context.Context, sql string, params arrow.RecordBatch) (array.RecordReader, error) {
 	if make := s.db.answerTo(sql); make != nil {
 		return s.failing(make(ctx, sql, params))
 	}
@@ -57,7 +59,7 @@ func (s *scriptSession) Query(ctx context.Context, sql string, params arrow.Reco
 		if err != nil {
 			return nil, err
 		}
-		return newScriptReader(ctx, arrow.NewSchema(nil, nil), n, nil), nil
+		return newReader(ctx, arrow.NewSchema(nil, nil), n, nil), nil
 	}
 	if s.tx != nil && s.tx.aborted {
 		return nil, errAborted
@@ -65,7 +67,7 @@ func (s *scriptSession) Query(ctx context.Context, sql string, params arrow.Reco
 	return s.failing(s.selectRows(ctx, st, rows))
 }
 
-func (s *scriptSession) Update(ctx context.Context, sql string, params arrow.RecordBatch) (int64, error) {
+func (s *session) Update(ctx context.Context, sql string, params arrow.RecordBatch) (int64, error) {
 	if s.db.answerTo(sql) == nil {
 		st, err := parse(sql)
 		if err != nil {
@@ -92,7 +94,7 @@ func (s *scriptSession) Update(ctx context.Context, sql string, params arrow.Rec
 }
 
 // failing lets a failure of reader abort the transaction.
-func (s *scriptSession) failing(reader array.RecordReader, err error) (array.RecordReader, error) {
+func (s *session) failing(reader array.RecordReader, err error) (array.RecordReader, error) {
 	if err != nil {
 		return nil, s.abort(err)
 	}
@@ -100,16 +102,16 @@ func (s *scriptSession) failing(reader array.RecordReader, err error) (array.Rec
 }
 
 // abort makes the open transaction fail, unless err is of the harmless kind.
-func (s *scriptSession) abort(err error) error {
-	var harmless scriptError
-	if s.tx != nil && !errors.As(err, &harmless) && !errors.Is(err, ErrTxState) {
+func (s *session) abort(err error) error {
+	var harmless sqlError
+	if s.tx != nil && !errors.As(err, &harmless) && !errors.Is(err, engine.ErrTxState) {
 		s.tx.aborted = true
 	}
 	return err
 }
 
 // updateRows runs a statement without rows, once for each row of parameters.
-func (s *scriptSession) updateRows(ctx context.Context, st *parsed, rows [][]any) (int64, error) {
+func (s *session) updateRows(ctx context.Context, st *parsed, rows [][]any) (int64, error) {
 	switch st.verb {
 	case "BEGIN":
 		return 0, s.Begin(ctx)
@@ -135,7 +137,7 @@ func (s *scriptSession) updateRows(ctx context.Context, st *parsed, rows [][]any
 	return sum, nil
 }
 
-func (s *scriptSession) updateRow(ctx context.Context, st *parsed, row []any) (n int64, err error) {
+func (s *session) updateRow(ctx context.Context, st *parsed, row []any) (n int64, err error) {
 	switch st.verb {
 	case "SET":
 		value := fmt.Sprint(st.items[0].bound(row))
@@ -169,7 +171,7 @@ func (s *scriptSession) updateRow(ctx context.Context, st *parsed, row []any) (n
 			}
 		}
 	}
-	err = s.inTx(func(v *scriptView) error {
+	err = s.inTx(func(v *view) error {
 		n, err = s.change(ctx, v, st, row)
 		return err
 	})
@@ -177,7 +179,7 @@ func (s *scriptSession) updateRow(ctx context.Context, st *parsed, row []any) (n
 }
 
 // target is where the table is that a statement changes.
-func (s *scriptSession) target(st *parsed) (namespace, string, error) {
+func (s *session) target(st *parsed) (namespace, string, error) {
 	if st.temp || s.view().temp[st.name] != nil {
 		return tempNamespace, st.name, nil
 	}
@@ -185,12 +187,12 @@ func (s *scriptSession) target(st *parsed) (namespace, string, error) {
 }
 
 // inTx changes what the open transaction sees, or commits the change at once.
-func (s *scriptSession) inTx(change func(*scriptView) error) error {
+func (s *session) inTx(change func(*view) error) error {
 	if s.tx != nil {
-		return change(&s.tx.scriptView)
+		return change(&s.tx.view)
 	}
 	tx := s.db.begin(s.temp)
-	if err := change(&tx.scriptView); err != nil {
+	if err := change(&tx.view); err != nil {
 		return err
 	}
 	if err := s.db.commit(tx); err != nil {
@@ -200,7 +202,7 @@ func (s *scriptSession) inTx(change func(*scriptView) error) error {
 	return nil
 }
 
-func (s *scriptSession) Begin(context.Context) error {
+func (s *session) Begin(context.Context) error {
 	if s.tx != nil {
 		return errInTx
 	}
@@ -208,23 +210,23 @@ func (s *scriptSession) Begin(context.Context) error {
 	return nil
 }
 
-func (s *scriptSession) Commit(context.Context) error {
+func (s *session) Commit(context.Context) error {
 	tx := s.tx
 	s.tx = nil
 	switch {
 	case tx == nil:
 		return errNoCommit
 	case tx.aborted:
-		return fmt.Errorf("%w: %w", ErrTxAborted, errAborted)
+		return fmt.Errorf("%w: %w", engine.ErrTxAborted, errAborted)
 	}
 	if err := s.db.commit(tx); err != nil {
-		return fmt.Errorf("transaction error: failed to commit: %w: %w", err, ErrTxState)
+		return fmt.Errorf("transaction error: failed to commit: %w: %w", err, engine.ErrTxState)
 	}
 	s.temp = tx.temp
 	return nil
 }
 
-func (s *scriptSession) Rollback(context.Context) error {
+func (s *session) Rollback(context.Context) error {
 	if s.tx == nil {
 		return errNoTx
 	}
@@ -232,9 +234,9 @@ func (s *scriptSession) Rollback(context.Context) error {
 	return nil
 }
 
-func (s *scriptSession) InTx() bool { return s.tx != nil }
+func (s *session) InTx() bool { return s.tx != nil }
 
-func (s *scriptSession) Savepoint(_ context.Context, name string) error {
+func (s *session) Savepoint(_ context.Context, name string) error {
 	switch {
 	case s.tx == nil:
 		return errNoTx
@@ -246,17 +248,17 @@ func (s *scriptSession) Savepoint(_ context.Context, name string) error {
 }
 
 // RollbackTo also mends a transaction that was aborted after the savepoint.
-func (s *scriptSession) RollbackTo(_ context.Context, name string) error {
+func (s *session) RollbackTo(_ context.Context, name string) error {
 	i, err := s.savepoint(name)
 	if err != nil {
 		return err
 	}
 	s.tx.savepoints = s.tx.savepoints[:i+1]
-	s.tx.scriptView, s.tx.aborted = s.tx.savepoints[i].view.clone(), false
+	s.tx.view, s.tx.aborted = s.tx.savepoints[i].view.clone(), false
 	return nil
 }
 
-func (s *scriptSession) Release(_ context.Context, name string) error {
+func (s *session) Release(_ context.Context, name string) error {
 	i, err := s.savepoint(name)
 	if err == nil {
 		s.tx.savepoints = s.tx.savepoints[:i]
@@ -265,7 +267,7 @@ func (s *scriptSession) Release(_ context.Context, name string) error {
 }
 
 // savepoint finds the latest of a name.
-func (s *scriptSession) savepoint(name string) (int, error) {
+func (s *session) savepoint(name string) (int, error) {
 	if s.tx == nil {
 		return 0, errNoTx
 	}
@@ -277,7 +279,7 @@ func (s *scriptSession) savepoint(name string) (int, error) {
 	return 0, catalogError("savepoint %s does not exist", name)
 }
 
-func (s *scriptSession) Close() error {
+func (s *session) Close() error {
 	s.tx = nil
 	return nil
 }

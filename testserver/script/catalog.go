@@ -1,38 +1,40 @@
-package testserver
+package script
 
 import (
 	"cmp"
 	"context"
 	"slices"
 	"strings"
+
+	"github.com/flightpool/flightpool/testserver/engine"
 )
 
 // namespace is where a table is: a schema of a catalog.
 type namespace struct{ catalog, schema string }
 
 // mainSchema is the schema that every catalog has.
-const mainSchema = "main"
+const mainSchema = engine.HomeSchema
 
 var (
-	homeNamespace = namespace{"memory", mainSchema} // where sessions begin
-	tempNamespace = namespace{"temp", mainSchema}   // of temporary tables, of each session its own
+	homeNamespace = namespace{engine.HomeCatalog, mainSchema} // where sessions begin
+	tempNamespace = namespace{"temp", mainSchema}             // of temporary tables, of each session its own
 )
 
 func (n namespace) compare(o namespace) int {
 	return cmp.Or(strings.Compare(n.catalog, o.catalog), strings.Compare(n.schema, o.schema))
 }
 
-func (t *scriptTable) fullName() string { return t.in.catalog + "." + t.in.schema + "." + t.name }
+func (t *table) fullName() string { return t.in.catalog + "." + t.in.schema + "." + t.name }
 
 // Attach adds an empty catalog. A second of one name changes nothing.
-func (s *Script) Attach(_ context.Context, catalog string) error {
+func (s *Engine) Attach(_ context.Context, catalog string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.schemas[namespace{catalog, mainSchema}] = struct{}{}
 	return nil
 }
 
-func (s *Script) has(n namespace) bool {
+func (s *Engine) has(n namespace) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, known := s.schemas[n]
@@ -41,7 +43,7 @@ func (s *Script) has(n namespace) bool {
 
 // namespace finds what a name of one or two parts stands for: a schema of the
 // current catalog, a catalog, or a schema of a catalog.
-func (s *scriptSession) namespace(name string) (namespace, error) {
+func (s *session) namespace(name string) (namespace, error) {
 	catalog, schema, two := strings.Cut(name, ".")
 	candidates := []namespace{{s.at.catalog, name}, {name, mainSchema}}
 	if two {
@@ -55,7 +57,7 @@ func (s *scriptSession) namespace(name string) (namespace, error) {
 	return namespace{}, catalogError("catalog error: schema %s does not exist", name)
 }
 
-func (s *scriptSession) use(name string) error {
+func (s *session) use(name string) error {
 	n, err := s.namespace(name)
 	if err == nil {
 		s.at = n
@@ -63,7 +65,7 @@ func (s *scriptSession) use(name string) error {
 	return err
 }
 
-func (s *scriptSession) createSchema(name string) {
+func (s *session) createSchema(name string) {
 	n := namespace{s.at.catalog, name}
 	if catalog, schema, two := strings.Cut(name, "."); two {
 		n = namespace{catalog, schema}
@@ -74,7 +76,7 @@ func (s *scriptSession) createSchema(name string) {
 }
 
 // resolve tells where a table is, or is to be.
-func (s *scriptSession) resolve(name string) (in namespace, table string, err error) {
+func (s *session) resolve(name string) (in namespace, table string, err error) {
 	dot := strings.LastIndexByte(name, '.')
 	if dot < 0 {
 		return s.at, name, nil
@@ -84,15 +86,15 @@ func (s *scriptSession) resolve(name string) (in namespace, table string, err er
 }
 
 // find looks a table up, temporary ones first.
-func (s *scriptSession) find(v *scriptView, name string) (*scriptTable, error) {
+func (s *session) find(v *view, name string) (*table, error) {
 	if t := v.temp[name]; t != nil {
 		return t, nil
 	}
-	in, table, err := s.resolve(name)
+	in, short, err := s.resolve(name)
 	if err == nil {
-		t := v.tables[(&scriptTable{in: in, name: table}).fullName()]
+		t := v.tables[(&table{in: in, name: short}).fullName()]
 		if in == tempNamespace {
-			t = v.temp[table]
+			t = v.temp[short]
 		}
 		if t != nil {
 			return t, nil
@@ -102,7 +104,7 @@ func (s *scriptSession) find(v *scriptView, name string) (*scriptTable, error) {
 }
 
 // place gives a new table its name, and tells which it would replace.
-func (s *scriptSession) place(v *scriptView, t *scriptTable, name string, temp bool) (there *scriptTable, err error) {
+func (s *session) place(v *view, t *table, name string, temp bool) (there *table, err error) {
 	if t.in, t.name, err = s.resolve(name); err != nil {
 		return nil, err
 	}
@@ -113,7 +115,7 @@ func (s *scriptSession) place(v *scriptView, t *scriptTable, name string, temp b
 	return v.tables[t.fullName()], nil
 }
 
-func (s *scriptSession) Schemas(context.Context) ([]Schema, error) {
+func (s *session) Schemas(context.Context) ([]engine.Schema, error) {
 	s.db.mu.Lock()
 	names := make([]namespace, 0, len(s.db.schemas)+1)
 	for n := range s.db.schemas {
@@ -121,22 +123,22 @@ func (s *scriptSession) Schemas(context.Context) ([]Schema, error) {
 	}
 	s.db.mu.Unlock()
 	slices.SortFunc(names, namespace.compare)
-	all := make([]Schema, 0, len(names)+1)
+	all := make([]engine.Schema, 0, len(names)+1)
 	for _, n := range append(names, tempNamespace) {
-		all = append(all, Schema{Catalog: n.catalog, Name: n.schema})
+		all = append(all, engine.Schema{Catalog: n.catalog, Name: n.schema})
 	}
 	return all, nil
 }
 
-func (s *scriptSession) Tables(context.Context) ([]Table, error) {
-	var all []Table
+func (s *session) Tables(context.Context) ([]engine.Table, error) {
+	var all []engine.Table
 	view := s.view()
 	for _, set := range []tables{view.tables, view.temp} {
 		for _, t := range set {
 			if t == nil {
 				continue
 			}
-			info := Table{Catalog: t.in.catalog, Schema: t.in.schema, Name: t.name, Type: "TABLE", Columns: t.columns}
+			info := engine.Table{Catalog: t.in.catalog, Schema: t.in.schema, Name: t.name, Type: "TABLE", Columns: t.columns}
 			if t.in == tempNamespace {
 				info.Type = "LOCAL TEMPORARY"
 			}
@@ -146,7 +148,7 @@ func (s *scriptSession) Tables(context.Context) ([]Table, error) {
 			all = append(all, info)
 		}
 	}
-	slices.SortFunc(all, func(a, b Table) int {
+	slices.SortFunc(all, func(a, b engine.Table) int {
 		return strings.Compare(a.Catalog+"."+a.Schema+"."+a.Name, b.Catalog+"."+b.Schema+"."+b.Name)
 	})
 	return all, nil

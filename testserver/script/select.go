@@ -1,4 +1,4 @@
-package testserver
+package script
 
 import (
 	"context"
@@ -9,6 +9,9 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/testserver/engine"
+	"github.com/flightpool/flightpool/testserver/internal/sqltext"
 )
 
 // batchRows is how many rows a batch has unless the statement says.
@@ -50,7 +53,7 @@ func (it item) bound(row []any) any {
 
 // rowSchema tells the columns of a statement, or nil where the parameters
 // decide.
-func (s *scriptSession) rowSchema(st *parsed, v *scriptView) (*arrow.Schema, error) {
+func (s *session) rowSchema(st *parsed, v *view) (*arrow.Schema, error) {
 	switch {
 	case !st.hasRows():
 		if st.verb == "INSERT" || st.verb == "UPDATE" || st.verb == "DELETE" {
@@ -77,14 +80,14 @@ func (s *scriptSession) rowSchema(st *parsed, v *scriptView) (*arrow.Schema, err
 		if it.param > 0 {
 			return nil, nil
 		}
-		if it.call != "" && !slices.Contains(scriptFunctions, it.call) {
+		if it.call != "" && !slices.Contains(functions, it.call) {
 			return nil, catalogError("catalog error: function %s does not exist", it.call)
 		}
 	}
 	return itemSchema(st.items, nil), nil
 }
 
-var scriptFunctions = []string{"sleep", "error", "current_setting", "current_database", "current_schema"}
+var functions = []string{"sleep", "error", "current_setting", "current_database", "current_schema"}
 
 func textSchema(name string) *arrow.Schema {
 	return arrow.NewSchema([]arrow.Field{{Name: name, Type: arrow.BinaryTypes.String, Nullable: true}}, nil)
@@ -109,9 +112,9 @@ func itemSchema(items []item, row []any) *arrow.Schema {
 }
 
 // paramSchema tells the types of the parameters, or nil where any will do.
-func (s *scriptSession) paramSchema(st *parsed, v *scriptView) *arrow.Schema {
+func (s *session) paramSchema(st *parsed, v *view) *arrow.Schema {
 	types := make([]arrow.DataType, st.params)
-	learn := func(it item, t *scriptTable, column int) {
+	learn := func(it item, t *table, column int) {
 		if it.param > 0 && column >= 0 && column < t.columns.NumFields() {
 			types[it.param-1] = t.columns.Field(column).Type
 		}
@@ -145,7 +148,7 @@ func (s *scriptSession) paramSchema(st *parsed, v *scriptView) *arrow.Schema {
 }
 
 // selectRows runs a SELECT or SHOW for each row of parameters.
-func (s *scriptSession) selectRows(ctx context.Context, st *parsed, rows [][]any) (array.RecordReader, error) {
+func (s *session) selectRows(ctx context.Context, st *parsed, rows [][]any) (array.RecordReader, error) {
 	schema, err := s.rowSchema(st, s.view())
 	if err != nil {
 		return nil, err
@@ -172,12 +175,12 @@ func (s *scriptSession) selectRows(ctx context.Context, st *parsed, rows [][]any
 
 func firstOf(rows [][]any) []any {
 	if len(rows) == 0 {
-		return make([]any, maxParams)
+		return make([]any, sqltext.MaxParams)
 	}
 	return rows[0]
 }
 
-func (s *scriptSession) selectOnce(ctx context.Context, st *parsed, row []any) ([][]any, error) {
+func (s *session) selectOnce(ctx context.Context, st *parsed, row []any) ([][]any, error) {
 	if st.verb == "SHOW" {
 		return [][]any{{s.setting(st.name)}}, nil
 	}
@@ -211,7 +214,7 @@ func (s *scriptSession) selectOnce(ctx context.Context, st *parsed, row []any) (
 	return found, nil
 }
 
-func (s *scriptSession) setting(name string) any {
+func (s *session) setting(name string) any {
 	if name == "schema" {
 		return s.at.schema
 	}
@@ -221,7 +224,7 @@ func (s *scriptSession) setting(name string) any {
 	return nil
 }
 
-func (s *scriptSession) evaluate(ctx context.Context, it item, row []any) (any, error) {
+func (s *session) evaluate(ctx context.Context, it item, row []any) (any, error) {
 	switch it.call {
 	case "":
 		return it.bound(row), nil
@@ -243,7 +246,7 @@ func (s *scriptSession) evaluate(ctx context.Context, it item, row []any) (any, 
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	return aside(ctx, func() error { return pause(ctx, d) })
+	return engine.Aside(ctx, func() error { return pause(ctx, d) })
 }
 
 func pause(ctx context.Context, d time.Duration) error {

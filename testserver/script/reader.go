@@ -1,4 +1,4 @@
-package testserver
+package script
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// scriptReader makes batches as they are asked for.
-type scriptReader struct {
+// reader makes batches as they are asked for.
+type reader struct {
 	refs     atomic.Int64
 	schema   *arrow.Schema
 	affected int64
@@ -25,8 +25,8 @@ type scriptReader struct {
 
 // newScriptReader returns a reader of what next makes, or of nothing if it is
 // nil. ctx ends it.
-func newScriptReader(ctx context.Context, schema *arrow.Schema, affected int64, next func() (arrow.RecordBatch, error)) *scriptReader {
-	r := &scriptReader{schema: schema, affected: affected}
+func newReader(ctx context.Context, schema *arrow.Schema, affected int64, next func() (arrow.RecordBatch, error)) *reader {
+	r := &reader{schema: schema, affected: affected}
 	r.refs.Store(1)
 	r.next = func() (arrow.RecordBatch, error) {
 		if err := ctx.Err(); err != nil {
@@ -40,22 +40,22 @@ func newScriptReader(ctx context.Context, schema *arrow.Schema, affected int64, 
 	return r
 }
 
-func (r *scriptReader) Retain() { r.refs.Add(1) }
+func (r *reader) Retain() { r.refs.Add(1) }
 
-func (r *scriptReader) Release() {
+func (r *reader) Release() {
 	if r.refs.Add(-1) == 0 {
 		r.drop()
 	}
 }
 
-func (r *scriptReader) drop() {
+func (r *reader) drop() {
 	if r.batch != nil {
 		r.batch.Release()
 		r.batch = nil
 	}
 }
 
-func (r *scriptReader) Next() bool {
+func (r *reader) Next() bool {
 	r.drop()
 	if r.err != nil {
 		return false
@@ -64,22 +64,22 @@ func (r *scriptReader) Next() bool {
 	return r.err == nil
 }
 
-func (r *scriptReader) Err() error {
+func (r *reader) Err() error {
 	if errors.Is(r.err, io.EOF) {
 		return nil
 	}
 	return r.err
 }
 
-func (r *scriptReader) Schema() *arrow.Schema          { return r.schema }
-func (r *scriptReader) RecordBatch() arrow.RecordBatch { return r.batch }
-func (r *scriptReader) Record() arrow.RecordBatch      { return r.batch }
-func (r *scriptReader) RowsAffected() int64            { return r.affected }
+func (r *reader) Schema() *arrow.Schema          { return r.schema }
+func (r *reader) RecordBatch() arrow.RecordBatch { return r.batch }
+func (r *reader) Record() arrow.RecordBatch      { return r.batch }
+func (r *reader) RowsAffected() int64            { return r.affected }
 
 // abortingReader aborts its session's transaction when it fails.
 type abortingReader struct {
 	array.RecordReader
-	session *scriptSession
+	session *session
 }
 
 func (r *abortingReader) Next() bool {
@@ -93,7 +93,7 @@ func (r *abortingReader) Next() bool {
 // fromRows reads rows of values.
 func fromRows(ctx context.Context, schema *arrow.Schema, rows [][]any) array.RecordReader {
 	at := 0
-	return newScriptReader(ctx, schema, 0, func() (arrow.RecordBatch, error) {
+	return newReader(ctx, schema, 0, func() (arrow.RecordBatch, error) {
 		if at >= len(rows) {
 			return nil, io.EOF
 		}
@@ -160,7 +160,7 @@ func generate(ctx context.Context, st *parsed) (array.RecordReader, error) {
 	}
 	rows, size := args[0], max(args[1], 1)
 	at := int64(0)
-	return newScriptReader(ctx, numberSchema, 0, func() (arrow.RecordBatch, error) {
+	return newReader(ctx, numberSchema, 0, func() (arrow.RecordBatch, error) {
 		if at >= rows {
 			return nil, io.EOF
 		}
@@ -178,7 +178,7 @@ func endless(ctx context.Context, st *parsed) (array.RecordReader, error) {
 		return nil, fmt.Errorf("endless: %w", err)
 	}
 	at := int64(-1)
-	return newScriptReader(ctx, numberSchema, 0, func() (arrow.RecordBatch, error) {
+	return newReader(ctx, numberSchema, 0, func() (arrow.RecordBatch, error) {
 		if err := sleep(ctx, interval); err != nil {
 			return nil, err
 		}
