@@ -6,8 +6,41 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/flightpool/flightpool/flightpool/registry/ddl"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
+
+// What SQL text is made of, by its names before package ddl had it.
+type (
+	// Statement is ddl.Statement.
+	Statement = ddl.Statement
+	// StatementOption is ddl.Option.
+	StatementOption = ddl.Option
+	// Action is ddl.Action.
+	Action = ddl.Action
+	// Position is ddl.Position.
+	Position = ddl.Position
+	// DDLError is ddl.Error: what is wrong with a text, and where.
+	DDLError = ddl.Error
+)
+
+// The actions of statements and of the options in them.
+const (
+	Create = ddl.Create
+	Alter  = ddl.Alter
+	Drop   = ddl.Drop
+	Set    = ddl.Set
+)
+
+// ParseServerDDL reads statements as ddl.Parse does. The first fault is a *DDLError
+// with its line and column; it repeats the names of a server's options, and none that
+// is not known.
+func ParseServerDDL(sql string) ([]Statement, error) {
+	return ddl.Parse(sql, func(option string) bool {
+		_, ok := options[option]
+		return ok
+	})
+}
 
 // ApplyDDL carries statements out, in their order, and stops at the first that
 // fails; the error is a *DDLError where the text is wrong, and tells the line and
@@ -26,13 +59,13 @@ func (r *Registry) ApplyDDL(ctx context.Context, sql string) error {
 }
 
 // Apply carries one statement out.
-func (r *Registry) Apply(ctx context.Context, s Statement) error {
+func (r *Registry) Apply(ctx context.Context, s ddl.Statement) error {
 	switch {
 	case s.User != "":
-		return r.alter(ctx, s, func(d *ServerDefinition) error { return s.onMapping(d) })
-	case s.Action == Alter:
-		return r.alter(ctx, s, func(d *ServerDefinition) error { return s.onServer(d) })
-	case s.Action == Drop:
+		return r.alter(ctx, s, func(d *ServerDefinition) error { return applyToMapping(d, s) })
+	case s.Action == ddl.Alter:
+		return r.alter(ctx, s, func(d *ServerDefinition) error { return applyToServer(d, s) })
+	case s.Action == ddl.Drop:
 		err := r.Unregister(ctx, s.Server)
 		if s.Lenient && errors.Is(err, ErrUnknownServer) {
 			return nil
@@ -40,7 +73,7 @@ func (r *Registry) Apply(ctx context.Context, s Statement) error {
 		return err
 	}
 	d := ServerDefinition{Name: s.Server, Kind: s.Kind}
-	if err := s.onServer(&d); err != nil {
+	if err := applyToServer(&d, s); err != nil {
 		return err
 	}
 	err := r.Register(ctx, d)
@@ -52,7 +85,7 @@ func (r *Registry) Apply(ctx context.Context, s Statement) error {
 
 // alter changes a copy of a server's definition and puts it in its place, with
 // nobody in between.
-func (r *Registry) alter(ctx context.Context, s Statement, change func(d *ServerDefinition) error) error {
+func (r *Registry) alter(ctx context.Context, s ddl.Statement, change func(d *ServerDefinition) error) error {
 	give, err := r.turns.take(ctx, s.Server)
 	if err != nil {
 		return err
@@ -69,56 +102,58 @@ func (r *Registry) alter(ctx context.Context, s Statement, change func(d *Server
 	return r.update(ctx, d)
 }
 
-func (s *Statement) onServer(d *ServerDefinition) error {
+// applyToServer changes the options of a definition.
+func applyToServer(d *ServerDefinition, s ddl.Statement) error {
 	d.Options = maps.Clone(d.Options) // once, for all of them
 	var faults []error
 	named := map[string]bool{}
 	for _, o := range s.Options {
-		err := s.allowed(o, d.has(o.Name), d.lacks(o.Name))
+		err := allowed(s.Action, o, d.has(o.Name), d.lacks(o.Name))
 		switch named[o.Name] = true; {
 		case named[sameField[o.Name]]:
 			err = fmt.Errorf("%s: there is %s too, which is the same", o.Name, sameField[o.Name])
 		case err != nil:
-		case o.Action == Drop:
+		case o.Action == ddl.Drop:
 			d.dropOption(o.Name)
 		default:
 			err = d.setOption(o.Name, o.Value)
 		}
 		if err != nil {
-			faults = append(faults, &DDLError{o.Position, err.Error()})
+			faults = append(faults, &ddl.Error{Position: o.Position, Reason: err.Error()})
 		}
 	}
 	return errjoin.Join(faults...)
 }
 
 // allowed refuses to add what is there, and to set or drop what is not.
-func (s *Statement) allowed(o StatementOption, has, lacks bool) error {
+func allowed(action ddl.Action, o ddl.Option, has, lacks bool) error {
 	switch {
-	case s.Action != Alter:
-	case o.Action == Create && has:
+	case action != ddl.Alter:
+	case o.Action == ddl.Create && has:
 		return fmt.Errorf("%s: is set already; use SET", o.Name)
-	case o.Action == Set && lacks:
+	case o.Action == ddl.Set && lacks:
 		return fmt.Errorf("%s: is not set; use ADD", o.Name)
-	case o.Action == Drop && lacks:
+	case o.Action == ddl.Drop && lacks:
 		return fmt.Errorf("%s: is not set", o.Name)
 	}
 	return nil
 }
 
-func (s *Statement) onMapping(d *ServerDefinition) error {
+// applyToMapping changes a user mapping of a definition.
+func applyToMapping(d *ServerDefinition, s ddl.Statement) error {
 	m, exists := d.Users[s.User]
 	switch {
-	case s.Action == Create && exists:
+	case s.Action == ddl.Create && exists:
 		if s.Lenient {
 			return nil
 		}
 		return fmt.Errorf("%w: user mapping for %q", ErrExists, s.User)
-	case s.Action != Create && !exists:
+	case s.Action != ddl.Create && !exists:
 		if s.Lenient {
 			return nil
 		}
 		return fmt.Errorf("%w for %q", ErrNoMapping, s.User)
-	case s.Action == Drop:
+	case s.Action == ddl.Drop:
 		delete(d.Users, s.User)
 		return nil
 	}
@@ -126,13 +161,13 @@ func (s *Statement) onMapping(d *ServerDefinition) error {
 	var faults []error
 	named := map[string]bool{}
 	for _, o := range s.Options {
-		err := s.allowed(o, m.has(o.Name), !m.has(o.Name))
+		err := allowed(s.Action, o, m.has(o.Name), !m.has(o.Name))
 		if named[o.Name] = true; named["user"] && named["username"] {
 			err = errors.New("user and username are the same: leave out one of them")
 			delete(named, o.Name)
 		}
 		if err != nil {
-			faults = append(faults, &DDLError{o.Position, err.Error()})
+			faults = append(faults, &ddl.Error{Position: o.Position, Reason: err.Error()})
 			continue
 		}
 		switch o.Name { // a dropped one has no value
@@ -145,7 +180,7 @@ func (s *Statement) onMapping(d *ServerDefinition) error {
 				m.Options = map[string]string{}
 			}
 			m.Options[o.Name] = o.Value
-			if o.Action == Drop {
+			if o.Action == ddl.Drop {
 				delete(m.Options, o.Name)
 			}
 		}

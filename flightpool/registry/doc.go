@@ -67,7 +67,7 @@
 // # Files
 //
 //	definition, options, kind, declared, source   what a server is, in Go and as text
-//	lexer, ddl, apply           what a server is, in SQL
+//	apply, package ddl          what a server is, in SQL
 //	registry, turns, check, operate   servers; what is done to them
 //	acquire, conn, calls        the way of a call
 //	server, making, userpool, generation, traffic   a server's users, and their pools

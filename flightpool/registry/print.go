@@ -3,12 +3,11 @@ package registry
 import (
 	"fmt"
 	"log/slog"
-	"strings"
 
 	"github.com/flightpool/flightpool/internal/printing"
 )
 
-// What definitions, mappings and statements print is said here: options and
+// What definitions and mappings print is said here: options and
 // targets may hold passwords and tokens, so of options the names are shown and
 // of targets that they are set.
 
@@ -60,42 +59,3 @@ func (r Reach) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
 // MarshalJSON gives String.
 func (r Reach) MarshalJSON() ([]byte, error) { return printing.JSON(r.String()) }
-
-// String shows the statement, of its options the names.
-func (s Statement) String() string {
-	names := make([]string, len(s.Options))
-	for i, o := range s.Options {
-		names[i] = o.Name
-	}
-	s.Options = nil
-	return printing.Struct("registry.Statement", s) + " of the options [" + strings.Join(names, " ") + "]"
-}
-
-// GoString is String.
-func (s Statement) GoString() string { return s.String() }
-
-// Format prints String under every verb.
-func (s Statement) Format(f fmt.State, _ rune) { printing.Format(f, s.String()) }
-
-// LogValue is String, for slog.
-func (s Statement) LogValue() slog.Value { return slog.StringValue(s.String()) }
-
-// MarshalJSON gives String.
-func (s Statement) MarshalJSON() ([]byte, error) { return printing.JSON(s.String()) }
-
-// String shows the option without its value.
-func (o StatementOption) String() string {
-	return printing.Struct("registry.StatementOption", o, "Value")
-}
-
-// GoString is String.
-func (o StatementOption) GoString() string { return o.String() }
-
-// Format prints String under every verb.
-func (o StatementOption) Format(f fmt.State, _ rune) { printing.Format(f, o.String()) }
-
-// LogValue is String, for slog.
-func (o StatementOption) LogValue() slog.Value { return slog.StringValue(o.String()) }
-
-// MarshalJSON gives String.
-func (o StatementOption) MarshalJSON() ([]byte, error) { return printing.JSON(o.String()) }

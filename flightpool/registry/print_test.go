@@ -54,7 +54,7 @@ func TestWhatHoldsSecretsPrintsNone(t *testing.T) {
 		}
 	}
 	require.Equal(t, `registry.ServerDefinition{Name: "a", Target: set, Options: [token], Users: [bob]}`, definition.String())
-	require.Equal(t, `registry.Statement{Position: set, Server: "a", User: "bob"} of the options [user password]`, fmt.Sprint(ddl[0]))
+	require.Equal(t, `ddl.Statement{Position: set, Server: "a", User: "bob"} of the options [user password]`, fmt.Sprint(ddl[0]))
 	require.Equal(t, `flightpool.IngestOptions{Table: "t", Options: [token], Headers: [x-api-key]}`, ingest.String())
 	require.Equal(t, `dsql.Config{Host: "h", Credentials: set}`, aurora.String())
 }

@@ -1,4 +1,4 @@
-package registry
+package ddl
 
 import (
 	"fmt"
@@ -7,19 +7,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 )
-
-// Position is a place in a text: line and column, in characters, from 1.
-type Position struct{ Line, Column int }
-
-// DDLError says what is wrong with a text, and where.
-type DDLError struct {
-	Position
-	Reason string
-}
-
-func (e *DDLError) Error() string {
-	return fmt.Sprintf("registry: line %d, column %d: %s", e.Line, e.Column, e.Reason)
-}
 
 // tokenKind is what a token is.
 type tokenKind uint8
@@ -81,7 +68,7 @@ func checkUTF8(sql string) error {
 	}
 	for l := (lexer{rest: sql, at: Position{1, 1}}); ; l.step() {
 		if r, size := utf8.DecodeRuneInString(l.rest); r == utf8.RuneError && size <= 1 {
-			return &DDLError{l.at, "the text is not UTF-8"}
+			return &Error{l.at, "the text is not UTF-8"}
 		}
 	}
 }
@@ -113,7 +100,7 @@ func (l *lexer) next() (token, error) {
 		t.kind = quoted
 		t, err := l.until(t, '"', "quoted name")
 		if err == nil && t.value == "" {
-			err = &DDLError{t.at, "a quoted name is empty"}
+			err = &Error{t.at, "a quoted name is empty"}
 		}
 		return t, err
 	case inWord(r):
@@ -127,7 +114,7 @@ func (l *lexer) next() (token, error) {
 		t.kind, t.value = word, strings.ToLower(b.String())
 		return t, nil
 	}
-	return t, &DDLError{t.at, fmt.Sprintf("unexpected %q", r)}
+	return t, &Error{t.at, fmt.Sprintf("unexpected %q", r)}
 }
 
 func inWord(r rune) bool {
@@ -161,7 +148,7 @@ func (l *lexer) comment() error {
 	for depth := 0; ; {
 		switch {
 		case l.rest == "":
-			return &DDLError{began, "a comment has no end"}
+			return &Error{began, "a comment has no end"}
 		case strings.HasPrefix(l.rest, "/*"):
 			depth++
 			l.skip(2)
@@ -184,7 +171,7 @@ func (l *lexer) until(t token, quote rune, what string) (token, error) {
 	for l.rest != "" {
 		r := l.step()
 		if r == 0 {
-			return t, &DDLError{t.at, "a " + what + " contains a NUL"}
+			return t, &Error{t.at, "a " + what + " contains a NUL"}
 		}
 		if r != quote {
 			b.WriteRune(r)
@@ -196,5 +183,5 @@ func (l *lexer) until(t token, quote rune, what string) (token, error) {
 		}
 		b.WriteRune(l.step())
 	}
-	return t, &DDLError{t.at, "a " + what + " has no end"}
+	return t, &Error{t.at, "a " + what + " has no end"}
 }

@@ -1,7 +1,6 @@
 package registry_test
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -55,37 +54,6 @@ func TestAFileOfStatementsConfiguresARegistry(t *testing.T) {
 		require.NoError(t, g.ApplyDDL(t.Context(), "DROP SERVER s"))
 		require.Empty(t, g.Servers())
 	})
-}
-
-func TestAFaultInTheTextHasALineAndAColumn(t *testing.T) {
-	for sql, want := range map[string]struct {
-		line, column int
-		reason       string
-	}{
-		"SELECT 1":                             {1, 1, "expected CREATE, ALTER or DROP"},
-		"CREATE TABLE t":                       {1, 8, "expected SERVER or USER MAPPING"},
-		"CREATE SERVER s\n  FOREIGN WRAPPER x": {2, 11, "expected DATA"},
-		"CREATE SERVER s FOREIGN DATA WRAPPER w OPTIONS (a b)":                {1, 51, "expected the value of an option in single quotes"},
-		"CREATE SERVER s FOREIGN DATA WRAPPER w OPTIONS (a 'b' c 'd')":        {1, 55, "expected )"},
-		"CREATE SERVER s FOREIGN DATA WRAPPER w OPTIONS (a 'b',\n a 'd')":     {2, 2, "an option is there twice"},
-		"CREATE SERVER s FOREIGN DATA WRAPPER w OPTIONS (port '1', port '2')": {1, 59, `option "port" is there twice`},
-		"DROP SERVER s 'é' x":                           {1, 15, "expected ;"},
-		"DROP SERVER 'é', s":                            {1, 13, "expected the name of a server, found a text"},
-		"DROP SERVER /* ü */ 'x":                        {1, 21, "a text has no end"},
-		"\n\n  /* no end":                               {3, 3, "a comment has no end"},
-		`DROP SERVER ""`:                                {1, 13, "a quoted name is empty"},
-		"DROP SERVER ?":                                 {1, 13, "unexpected '?'"},
-		"CREATE USER MAPPING FOR CURRENT_USER SERVER s": {1, 25, "expected the name of a local user or PUBLIC"},
-		"ALTER SERVER s":                                {1, 15, "expected OPTIONS, found the end"},
-		"ALTER USER MAPPING FOR a SERVER s OPTIONS (password 'secret' password 'secret two')": {1, 62, "expected )"},
-	} {
-		_, err := registry.ParseServerDDL(sql)
-		var fault *registry.DDLError
-		require.ErrorAs(t, err, &fault, "%s", sql)
-		require.Equal(t, registry.Position{Line: want.line, Column: want.column}, fault.Position, "%s: %v", sql, err)
-		require.Contains(t, fault.Reason, want.reason, "%s", sql)
-		require.NotContains(t, err.Error(), "secret")
-	}
 }
 
 func TestAStatementThatFailsSaysWhereAndChangesNothing(t *testing.T) {
@@ -159,27 +127,6 @@ func TestADSNIsADefinition(t *testing.T) {
 		require.Error(t, err)
 		require.NotContains(t, err.Error(), "secret")
 	}
-}
-
-func FuzzParseServerDDL(f *testing.F) {
-	f.Add(whole)
-	f.Add("DROP SERVER \"a\"\"b\";;/* */--")
-	f.Add("ALTER SERVER s OPTIONS (SET a 'b', DROP c)")
-	f.Fuzz(func(t *testing.T, sql string) {
-		statements, err := registry.ParseServerDDL(sql)
-		if err != nil {
-			var fault *registry.DDLError
-			if !errors.As(err, &fault) || fault.Line < 1 || fault.Column < 1 || fault.Reason == "" {
-				t.Fatalf("a fault without a place: %v", err)
-			}
-			return
-		}
-		for _, s := range statements {
-			if s.Server == "" || s.Line < 1 || s.Column < 1 {
-				t.Fatalf("%+v", s)
-			}
-		}
-	})
 }
 
 // user and username are one, so that order must not decide.

@@ -1,4 +1,4 @@
-package registry
+package ddl
 
 import (
 	"fmt"
@@ -6,45 +6,7 @@ import (
 	"strings"
 )
 
-// Action is what a statement, or an option in it, does.
-type Action uint8
-
-// The actions. Statements create, alter and drop; options are added, set and
-// dropped.
-const (
-	Create Action = iota
-	Alter
-	Drop
-	Set
-)
-
-// Statement is one of CREATE, ALTER and DROP SERVER, or of CREATE, ALTER and DROP
-// USER MAPPING.
-type Statement struct {
-	Position
-	Action Action
-	Server string
-	// User is whose mapping it is; empty in statements on a server.
-	User string
-	// Kind is TYPE of CREATE SERVER, or else its FOREIGN DATA WRAPPER.
-	Kind string
-	// Lenient is IF EXISTS or IF NOT EXISTS.
-	Lenient bool
-	// Cascade is CASCADE of DROP SERVER. User mappings go with their server
-	// anyway.
-	Cascade bool
-	Options []StatementOption
-}
-
-// StatementOption is one of OPTIONS (…). Create is ADD, and the only action in a
-// CREATE.
-type StatementOption struct {
-	Position
-	Action      Action
-	Name, Value string
-}
-
-// ParseServerDDL reads statements as SQL/MED has them, separated by semicolons:
+// Parse reads statements as SQL/MED has them, separated by semicolons:
 //
 //	CREATE SERVER [IF NOT EXISTS] name [TYPE 'kind'] [VERSION 'text']
 //	    FOREIGN DATA WRAPPER wrapper [OPTIONS (option 'value', …)]
@@ -57,12 +19,15 @@ type StatementOption struct {
 // Names are folded to lower case unless they are in double quotes. Comments are
 // -- and /* */. A list of servers is as many statements. ADD is for options that
 // are not set, SET and DROP for those that are. The text has to be UTF-8. The
-// first fault is a *DDLError with its line and column.
-func ParseServerDDL(sql string) ([]Statement, error) {
+// first fault is an *Error with its line and column.
+//
+// known says of which options an error may repeat the name; nil: of none but the
+// user, the password and where a server is.
+func Parse(sql string, known func(option string) bool) ([]Statement, error) {
 	if err := checkUTF8(sql); err != nil {
 		return nil, err
 	}
-	p := &parser{lexer: lexer{rest: sql, at: Position{1, 1}}}
+	p := &parser{lexer: lexer{rest: sql, at: Position{1, 1}}, known: known}
 	p.advance()
 	var all []Statement
 	for p.err == nil {
@@ -90,6 +55,7 @@ func ParseServerDDL(sql string) ([]Statement, error) {
 // parser has one token in hand. After the first fault nothing moves any more.
 type parser struct {
 	lexer lexer
+	known func(option string) bool
 	token token
 	err   error
 	more  []Statement // of the statement in hand, for the other servers of its list
@@ -108,7 +74,7 @@ func (p *parser) fail(wanted string) {
 	if p.err != nil {
 		return
 	}
-	p.err = &DDLError{p.token.at, "expected " + wanted + ", found " + p.token.described()}
+	p.err = &Error{p.token.at, "expected " + wanted + ", found " + p.token.described()}
 }
 
 // accept takes a keyword or mark if it is next.
@@ -222,7 +188,7 @@ func (p *parser) server(s *Statement) {
 	}
 }
 
-// version reads what the registry has no use for.
+// version reads what no server has a use for.
 func (p *parser) version() {
 	if p.accept("version") {
 		p.text("a version")
@@ -257,7 +223,7 @@ func (p *parser) options(s *Statement) bool {
 	p.expect("(")
 	seen := map[string]bool{}
 	for p.err == nil {
-		o := StatementOption{Position: p.token.at}
+		o := Option{Position: p.token.at}
 		if s.Action == Alter {
 			switch {
 			case p.accept("set"):
@@ -270,10 +236,10 @@ func (p *parser) options(s *Statement) bool {
 		}
 		o.Name = p.name("the name of an option")
 		if o.Action != Drop {
-			o.Value = p.text("the value of " + optionCalled(o.Name))
+			o.Value = p.text("the value of " + p.optionCalled(o.Name))
 		}
 		if p.err == nil && seen[o.Name] {
-			p.err = &DDLError{o.Position, optionCalled(o.Name) + " is there twice"}
+			p.err = &Error{o.Position, p.optionCalled(o.Name) + " is there twice"}
 		}
 		seen[o.Name] = true
 		s.Options = append(s.Options, o)
@@ -288,9 +254,12 @@ func (p *parser) options(s *Statement) bool {
 // optionCalled is what an error of the grammar calls an option: where a quote is
 // missing or too many, a password is taken for a name, so that only names are repeated
 // that are known.
-func optionCalled(name string) string {
-	if _, ok := options[name]; ok || slices.Contains([]string{"user", "username", "password", "host", "port", "dbname"}, name) {
+func (p *parser) optionCalled(name string) string {
+	if slices.Contains(commonOptions, name) || p.known != nil && p.known(name) {
 		return fmt.Sprintf("option %q", name)
 	}
 	return "an option"
 }
+
+// commonOptions are those of nearly every server and user mapping.
+var commonOptions = []string{"user", "username", "password", "host", "port", "dbname"}
