@@ -66,17 +66,17 @@ func (a Auth) validate() error {
 	header := a.header.reveal()
 	switch {
 	case a.kind == "basic" && a.user == "":
-		return errors.New("Auth: BasicAuth needs a user")
+		return errors.New("BasicAuth needs a user")
 	case a.kind == "basic" && strings.Contains(a.user, ":"):
-		return errors.New("Auth: the user of BasicAuth must not contain a colon")
+		return errors.New("the user of BasicAuth must not contain a colon")
 	case a.kind == "token" && a.source == nil:
-		return errors.New("Auth: TokenAuth needs a source")
+		return errors.New("TokenAuth needs a source")
 	case a.kind == "bearer" && header == "Bearer ":
-		return errors.New("Auth: BearerAuth needs a token")
+		return errors.New("BearerAuth needs a token")
 	case a.kind == "header" && header == "":
-		return errors.New("Auth: HeaderAuth needs a value")
+		return errors.New("HeaderAuth needs a value")
 	case strings.ContainsAny(header, "\r\n"):
-		return errors.New("Auth: the authorization header contains a line break")
+		return errors.New("the authorization header contains a line break")
 	}
 	return nil
 }

@@ -3,20 +3,15 @@ package flightpool
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/url"
-	"runtime"
-	"strings"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/flightpool/flightpool/internal/errjoin"
-	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
@@ -218,82 +213,3 @@ var (
 // ResetSQL runs statements after every session and every call that was not a
 // plain read.
 func ResetSQL(statements ...string) SessionReset { return session.ResetSQL(statements...) }
-
-// resolve fills in the defaults, or returns every fault.
-func (c Config) resolve() (Config, error) {
-	faults := c.faults()
-	set(&c.MinIdle, 1)
-	set(&c.MaxSize, max(4, min(16, 2*runtime.NumCPU()), c.MinIdle))
-	set(&c.AcquireTimeout, 30*time.Second)
-	set(&c.DialTimeout, 5*time.Second)
-	set(&c.CloseTimeout, 5*time.Second)
-	set(&c.HealthCheck.SQL, "SELECT 1")
-	set(&c.HealthCheck.Timeout, 5*time.Second)
-	set(&c.HealthCheck.FailureThreshold, 3)
-	set(&c.HealthCheck.UnhealthyAfter, 5*time.Second)
-	set(&c.HealthCheck.RecoveryThreshold, 2)
-	set(&c.Cancel.Grace, 250*time.Millisecond)
-	set(&c.Cancel.Budget, 5*time.Second)
-	if c.Cancel.Grace > c.Cancel.Budget {
-		faults = append(faults, fmt.Errorf("Cancel.Grace: %v is more than Cancel.Budget %v", c.Cancel.Grace, c.Cancel.Budget))
-	}
-	never := func(context.Context) (session.Conn, error) { return nil, ErrClosed }
-	return c, errjoin.Join(append(faults, reservoirConfig(c, never).Validate())...)
-}
-
-func set[T comparable](field *T, byDefault T) {
-	var zero T
-	if *field == zero {
-		*field = byDefault
-	}
-}
-
-// faults finds what is wrong with the fields as the user set them. The
-// reservoir's own check covers sizes and lifetimes.
-func (c Config) faults() []error {
-	var faults []error
-	fault := func(wrong bool, format string, args ...any) {
-		if wrong {
-			faults = append(faults, fmt.Errorf(format, args...))
-		}
-	}
-	fault(c.DialTimeout < 0, "DialTimeout: cannot be switched off")
-	fault(c.CloseTimeout < 0, "CloseTimeout: cannot be switched off")
-	for _, d := range []struct {
-		name string
-		set  time.Duration
-	}{
-		{"AcquireTimeout", c.AcquireTimeout}, {"DialTimeout", c.DialTimeout}, {"CloseTimeout", c.CloseTimeout},
-		{"DefaultQueryTimeout", c.DefaultQueryTimeout}, {"HealthCheck.Timeout", c.HealthCheck.Timeout},
-		{"Cancel.Grace", c.Cancel.Grace}, {"Cancel.Budget", c.Cancel.Budget},
-	} {
-		fault(d.set > 0 && d.set < time.Millisecond, "%s: %v is less than 1ms: is the unit missing?", d.name, d.set)
-	}
-	fault(c.HealthCheck.Timeout < 0, "HealthCheck.Timeout: cannot be switched off")
-	fault(c.HealthCheck.RecoveryThreshold < 0, "HealthCheck.RecoveryThreshold: cannot be switched off")
-	fault(c.HealthCheck.Kind > FullValidate, "HealthCheck.Kind: %d is unknown", c.HealthCheck.Kind)
-	fault(c.Cancel.Grace < 0, "Cancel.Grace: cannot be switched off")
-	fault(c.Cancel.Budget < 0, "Cancel.Budget: cannot be switched off")
-	fault(c.MaxMessage < 0, "MaxMessage: cannot be switched off")
-	for i, name := range c.Cancel.Actions {
-		fault(strings.TrimSpace(name) == "", "Cancel.Actions: name %d is empty", i)
-	}
-	for i, sql := range c.OnReturn.Statements() {
-		fault(strings.TrimSpace(sql) == "", "OnReturn: statement %d is empty", i)
-	}
-	if err := flightconn.CheckHeaders(c.Headers); err != nil {
-		fault(true, "Headers: %w", err)
-	}
-	if err := flightconn.CheckHeaders(metadata.MD{c.SessionHeader: nil}); c.SessionHeader != "" && err != nil {
-		fault(true, "SessionHeader: %w", err)
-	}
-	fault(strings.EqualFold(c.SessionHeader, "authorization"), "SessionHeader: is not for credentials; put authorization into Auth")
-	for key := range c.Headers {
-		fault(c.SessionHeader != "" && strings.EqualFold(key, c.SessionHeader), "SessionHeader: %q is in Headers too, where all connections share it", key)
-		fault(strings.EqualFold(key, "authorization"), "Headers: put authorization into Auth")
-	}
-	if err := c.Auth.validate(); err != nil {
-		faults = append(faults, err)
-	}
-	return faults
-}

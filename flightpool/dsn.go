@@ -11,62 +11,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/flightpool/flightpool/internal/errjoin"
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/internal/option"
 )
-
-// ParseTarget takes a DSN apart: the target that New takes, and the options
-// that its user part and query string carry.
-//
-//	grpc://host:port               plain text (also grpc+tcp://)
-//	grpc+tls://host:port           TLS
-//	grpc+unix:///path/to/socket    a Unix socket
-//	flightsql://user:pass@host:port/?max_size=8&transport=tls
-//
-// flightsql:// is TLS unless the host is localhost or a loopback address, or
-// the option transport says tcp, tls or unix. With the other schemes transport
-// may only repeat what they say.
-//
-// User, password and option values must be percent-encoded where they contain
-// one of # / ? % & + @ or a space: # is %23, / is %2F, ? is %3F, % is %25. No
-// error shows the part of a DSN that may hold a password.
-//
-// The options, each at most once, with the field of Config that they set:
-//
-//	min_idle, max_size, max_waiters,      MinIdle, MaxSize, MaxWaiters,
-//	max_concurrent_opens                  MaxConcurrentOpens
-//	acquire_timeout, dial_timeout,        AcquireTimeout, DialTimeout,
-//	close_timeout, query_timeout          CloseTimeout, DefaultQueryTimeout
-//	idle_ttl, max_lifetime,               IdleTTL, MaxLifetime,
-//	lifetime_jitter, guard_window         LifetimeJitter, GuardWindow
-//	health_check                          HealthCheck.Kind: ping, query, full_validate
-//	health_check_sql, _interval, _timeout HealthCheck.SQL, Interval, Timeout
-//	validate_on_acquire, _release         HealthCheck.ValidateOnAcquire, ValidateOnRelease
-//	on_exhausted                          OnExhausted: wait, fail_fast, overflow:n
-//	open_retry                            OpenRetry: deadline, never, always
-//	on_return                             OnReturn: auto, discard, none
-//	disable_retry, leak_after             DisableRetry, LeakAfter
-//	token, session_header                 Auth: BearerAuth; SessionHeader
-//	tls_insecure_skip_verify              TLS: InsecureSkipVerify
-//
-// Durations are Go's ("30s"), flags true or false. Unlike a zero field of
-// Config, which is its default, 0 in a DSN means off, as a negative number
-// does: min_idle=0 keeps no connection ready, idle_ttl=0 and max_lifetime=0 let
-// connections live, acquire_timeout=0 leaves the wait to the context,
-// max_concurrent_opens=0 leaves it to max_size. Where off makes no sense it is
-// a fault. Every fault is reported at once, in one *Error.
-func ParseTarget(target string) (clean string, cfg Config, err error) {
-	d, faults := parseDSN(target)
-	cfg, more := d.merge(Config{})
-	faults = append(faults, more...)
-	if len(faults) == 0 {
-		faults = append(faults, d.checkTLS(cfg.TLS))
-	}
-	if err := errjoin.Join(faults...); err != nil {
-		return "", Config{}, &Error{Op: "ParseTarget", Stage: session.StageArgument, Fault: FaultUsage, Unsent: true, Err: err}
-	}
-	return d.clean, cfg, nil
-}
 
 // dsn is a target taken apart.
 type dsn struct {
@@ -79,8 +25,14 @@ type dsn struct {
 
 // givenOption is an option of a DSN, read.
 type givenOption struct {
-	option
-	assign func(*Config)
+	row option.Row[Config]
+	set func(*Config)
+}
+
+// field is the name of the field that it sets.
+func (o givenOption) field() string {
+	name, _ := o.row.Names()
+	return name
 }
 
 // schemes are those that name their transport.
@@ -198,6 +150,49 @@ func splitQuery(query string) (pairs []pair, faults []error) {
 	return pairs, faults
 }
 
+var transports = option.Choice("tcp, tls, unix", "tcp", "tls", "unix")
+
+// readOptions reads the options of a DSN, and its transport apart.
+func readOptions(pairs []pair) (transport string, given []givenOption, faults []error) {
+	for _, p := range pairs {
+		if p.name == "transport" {
+			t, err := transports(p.value)
+			if err != nil {
+				faults = append(faults, fmt.Errorf("transport: %w", err))
+			}
+			transport = t
+			continue
+		}
+		row, known := fields.Find(p.name)
+		if !known {
+			faults = append(faults, fmt.Errorf("option %s is none of transport, %s", quoteName(p.name), strings.Join(fields.Keys(), ", ")))
+			continue
+		}
+		set, err := row.Parse(p.value)
+		if err != nil {
+			faults = append(faults, fmt.Errorf("option %s: %w", p.name, err))
+			continue
+		}
+		given = append(given, givenOption{row, set})
+	}
+	return transport, given, faults
+}
+
+// userOption is the setting that a DSN's user part makes.
+func userOption(user *url.Userinfo, others []givenOption) (givenOption, error) {
+	row, _ := fields.Find("token")
+	name, _ := row.Names()
+	password, _ := user.Password()
+	given := givenOption{row, func(c *Config) { c.Auth = BasicAuth(user.Username(), password) }}
+	switch {
+	case user.Username() == "":
+		return given, errors.New("has credentials without a user")
+	case slices.ContainsFunc(others, func(g givenOption) bool { return g.field() == name }):
+		return given, errors.New("option token: excludes a user in the target")
+	}
+	return given, nil
+}
+
 // quoteName shows the name of an option, unless it is too long for one.
 func quoteName(name string) string {
 	if len(name) > 40 {
@@ -266,11 +261,11 @@ func (d *dsn) merge(cfg Config) (Config, []error) {
 	var faults []error
 	merged := cfg
 	for _, o := range d.given {
-		if o.isSet(&cfg) {
-			faults = append(faults, fmt.Errorf("%s: set in the target and in the Config", o.field))
+		if o.row.IsSet(&cfg) {
+			faults = append(faults, fmt.Errorf("%s: set in the target and in the Config", o.field()))
 			continue
 		}
-		o.assign(&merged)
+		o.set(&merged)
 	}
 	return merged, faults
 }

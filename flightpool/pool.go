@@ -2,7 +2,6 @@ package flightpool
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/flightconn"
-	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
 )
@@ -79,25 +77,6 @@ func badConfig(err error) error {
 	return &Error{Op: "New", Stage: session.StageArgument, Fault: FaultUsage, Unsent: true, Err: err}
 }
 
-func endpointConfig(at dsn, cfg Config, auth credential) flightconn.Config {
-	c := flightconn.Config{
-		Network: at.network, Address: at.addr,
-		Authorization: auth.give, Locations: cfg.Locations, Headers: cfg.Headers, SessionHeader: cfg.SessionHeader,
-		DialOptions: cfg.DialOptions, Dialer: cfg.Dialer, Allocator: cfg.Allocator,
-		DialTimeout: cfg.DialTimeout, CloseTimeout: cfg.CloseTimeout,
-		MaxMessage: cfg.MaxMessage, CancelActions: cfg.Cancel.Actions,
-	}
-	if cfg.Auth.kind == "basic" {
-		c.Basic = &flightconn.UserPass{User: cfg.Auth.user, Password: cfg.Auth.password.reveal()}
-	}
-	if at.secure {
-		if c.TLS = cfg.TLS; c.TLS == nil {
-			c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-		}
-	}
-	return c
-}
-
 // start makes the reservoir and proves one connection.
 func start(ctx context.Context, target string, cfg Config, open func(context.Context) (session.Conn, error), release func() error) (*FlightSQLPool, error) {
 	// The pool outlives the call that makes it.
@@ -134,23 +113,6 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 		}
 	}
 	return nil, errjoin.Join(p.acquireError(ctx, "New", err), p.abandon(ctx, life))
-}
-
-// reservoirConfig is the part of a Config that the reservoir carries out.
-func reservoirConfig(c Config, open func(context.Context) (session.Conn, error)) reservoir.Config[session.Conn] {
-	r := reservoir.Config[session.Conn]{
-		Open: open, Close: session.Conn.Close, Check: func(context.Context, session.Conn) error { return nil },
-		MinIdle: c.MinIdle, MaxSize: c.MaxSize, MaxConcurrentOpens: c.MaxConcurrentOpens, MaxWaiters: c.MaxWaiters,
-		AcquireTimeout: c.AcquireTimeout, OpenTimeout: c.DialTimeout, CloseTimeout: c.CloseTimeout, CheckTimeout: c.HealthCheck.Timeout,
-		IdleTTL: c.IdleTTL, MaxLifetime: c.MaxLifetime, LifetimeJitter: c.LifetimeJitter, GuardWindow: c.GuardWindow,
-		CheckInterval: c.HealthCheck.Interval, IdleBeforeCheck: c.HealthCheck.IdleBeforeCheck,
-		CheckOnAcquire: c.HealthCheck.ValidateOnAcquire, CheckOnRelease: c.HealthCheck.ValidateOnRelease,
-		OnExhausted: c.OnExhausted, LeakAfter: c.LeakAfter, OpenRetry: c.OpenRetry,
-	}
-	if c.Leases != nil || c.Limiter != nil {
-		r.Admit = lease.Admit(c.Leases, c.Limiter)
-	}
-	return r
 }
 
 // watchTransport has lost called when the transport of c ends, if c can tell.

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/internal/option/optiontest"
 )
 
 func TestTheReadmeNamesEveryFieldAndOption(t *testing.T) {
@@ -18,15 +20,17 @@ func TestTheReadmeNamesEveryFieldAndOption(t *testing.T) {
 		require.Contains(t, readme, "`"+name+"`", "the table of the README lacks it")
 	}
 	require.LessOrEqual(t, strings.Count(readme, "\n"), 150)
-	doc, err := os.ReadFile("dsn.go")
+	doc, err := os.ReadFile("options.go")
 	require.NoError(t, err)
 	comment, _, _ := strings.Cut(string(doc), "func ParseTarget")
-	for name, o := range options {
-		stem, _, long := strings.Cut(strings.TrimPrefix(name, "health_check_"), "_on_")
-		if long { // written as validate_on_acquire, _release
-			name = stem
+	for _, row := range fields {
+		if name, key := row.Names(); key != "" {
+			optiontest.Named(t, comment, key, name)
 		}
-		require.Contains(t, comment, strings.TrimPrefix(name, "health_check"), "the comment of ParseTarget lacks it")
-		require.Contains(t, comment, strings.TrimPrefix(o.field, "HealthCheck."), name)
 	}
+}
+
+func TestEveryFieldOfAConfigIsInTheTable(t *testing.T) {
+	optiontest.Covers(t, fields,
+		"HealthCheck.IdleBeforeCheck", "Cancel.Actions", "Leases", "Limiter", "Headers", "Locations", "Dialer", "DialOptions", "Allocator", "Layer", "Hooks", "Logger")
 }

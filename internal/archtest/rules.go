@@ -55,6 +55,8 @@ var layers = []layer{
 	{dir: "internal/errjoin"},
 	{dir: "internal/callback"},
 	{dir: "internal/printing"},
+	{dir: "internal/option"},
+	{dir: "internal/option/optiontest", may: []string{"internal/option"}, external: test},
 	{dir: "internal/sqlscan"},
 	{dir: "internal/memnet"},
 	{dir: "internal/valuegen", external: []string{"github.com/apache/arrow-go/"}},
@@ -64,7 +66,7 @@ var layers = []layer{
 	{dir: "internal/leftover", may: []string{"session"}},
 	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/callback", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 
-	{dir: "flightpool", may: []string{"session", "reservoir", "cancel", "lease", "internal/callback", "internal/ctxerr", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
+	{dir: "flightpool", may: []string{"session", "reservoir", "cancel", "lease", "internal/callback", "internal/ctxerr", "internal/flightconn", "internal/invariant", "internal/option", "internal/sqlscan", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/adbcpool", may: []string{"flightpool", "flightpool/sqldriver", "session", "internal/adbcconn", "internal/callback", "internal/leftover", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 	{dir: "flightpool/sqldriver", may: []string{"flightpool", "session", "internal/leftover", "internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "flightpool/oauth", may: []string{"flightpool", "internal/printing", "reservoir", "internal/errjoin"}, external: []string{"golang.org/x/oauth2"}},

@@ -1,0 +1,162 @@
+// Package option describes the fields of a configuration, each in one place:
+// what errors call it, its key in text, its default and its bounds. A package
+// has one Table for its configuration, and from it follow the reading of text,
+// the defaults, and the faults of single fields.
+package option
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+)
+
+// Off is what a number or a duration is when it was turned off: its zero means
+// that it was not set.
+const Off = -1
+
+// Field describes a field of type T of the configuration C.
+type Field[C, T any] struct {
+	// Name is what errors call it: HealthCheck.Timeout. Where text has two keys
+	// for one field, both rows have its name.
+	Name string
+	// Key is what text calls it: health_check_timeout. Empty: text cannot set it.
+	Key string
+	// At is where it is.
+	At func(*C) *T
+	// Read reads its text. Required with Key.
+	Read func(text string) (T, error)
+	// Default is what it is when it was not set.
+	Default T
+	// DefaultBy takes the place of Default where that depends on other fields.
+	// Those before it in the table have their defaults then.
+	DefaultBy func(*C) T
+	// OffAs is what it becomes with the defaults when it was turned off. Nil: it
+	// stays negative.
+	OffAs func(*C) T
+	// Check finds what is wrong with its value. Nil: nothing can be.
+	Check func(T) error
+}
+
+// Row is a Field of C of whatever type.
+type Row[C any] interface {
+	// Names returns the name in errors and the key in text.
+	Names() (name, key string)
+	// Pointer returns the field's place in c, a *T.
+	Pointer(c *C) any
+	// Parse reads a text and returns what sets the field to it.
+	Parse(text string) (set func(*C), err error)
+	// IsSet reports whether the field is not zero.
+	IsSet(c *C) bool
+	// ZeroIsText reports whether a text may mean the zero value, so that a field
+	// that is zero may have been set. Of numbers and durations none does.
+	ZeroIsText() bool
+	// Reset makes the field zero.
+	Reset(c *C)
+
+	fill(c *C)
+	fault(c *C) error
+}
+
+// Names is part of Row.
+func (f Field[C, T]) Names() (name, key string) { return f.Name, f.Key }
+
+// Pointer is part of Row.
+func (f Field[C, T]) Pointer(c *C) any { return f.At(c) }
+
+// Parse is part of Row.
+func (f Field[C, T]) Parse(text string) (set func(*C), err error) {
+	v, err := f.Read(text)
+	return func(c *C) { *f.At(c) = v }, err
+}
+
+// IsSet is part of Row.
+func (f Field[C, T]) IsSet(c *C) bool { return !reflect.ValueOf(f.At(c)).Elem().IsZero() }
+
+// ZeroIsText is part of Row.
+func (f Field[C, T]) ZeroIsText() bool {
+	switch any(f.Default).(type) {
+	case int, float64, time.Duration:
+		return false
+	}
+	return true
+}
+
+// Reset is part of Row.
+func (f Field[C, T]) Reset(c *C) { *f.At(c) = *new(T) }
+
+func (f Field[C, T]) fill(c *C) {
+	at := f.At(c)
+	switch {
+	case f.IsSet(c) && f.OffAs != nil && negative(*at):
+		*at = f.OffAs(c)
+	case f.IsSet(c):
+	case f.DefaultBy != nil:
+		*at = f.DefaultBy(c)
+	default:
+		*at = f.Default
+	}
+}
+
+func (f Field[C, T]) fault(c *C) error {
+	if f.Check == nil {
+		return nil
+	}
+	if err := f.Check(*f.At(c)); err != nil {
+		return fmt.Errorf("%s: %w", f.Name, err)
+	}
+	return nil
+}
+
+func negative(v any) bool {
+	switch v := v.(type) {
+	case int:
+		return v < 0
+	case time.Duration:
+		return v < 0
+	}
+	return false
+}
+
+// Table has the fields of C of which more is known than their types.
+type Table[C any] []Row[C]
+
+// Find returns the row of a key.
+func (t Table[C]) Find(key string) (Row[C], bool) {
+	for _, row := range t {
+		if _, k := row.Names(); k == key && k != "" {
+			return row, true
+		}
+	}
+	return nil, false
+}
+
+// Keys are all keys, sorted.
+func (t Table[C]) Keys() []string {
+	var keys []string
+	for _, row := range t {
+		if _, key := row.Names(); key != "" {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Fill gives each field that was not set its default.
+func (t Table[C]) Fill(c *C) {
+	for _, row := range t {
+		row.fill(c)
+	}
+}
+
+// Faults finds every field whose value is out of its bounds.
+func (t Table[C]) Faults(c *C) []error {
+	var faults []error
+	for _, row := range t {
+		if err := row.fault(c); err != nil {
+			faults = append(faults, err)
+		}
+	}
+	return faults
+}
