@@ -37,7 +37,7 @@ const (
 // is not known.
 func ParseServerDDL(sql string) ([]Statement, error) {
 	return ddl.Parse(sql, func(option string) bool {
-		_, ok := options[option]
+		_, ok := options.Find(option)
 		return ok
 	})
 }

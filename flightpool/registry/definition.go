@@ -2,9 +2,9 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"strings"
 	"time"
 
@@ -125,39 +125,9 @@ func (d ServerDefinition) clone() ServerDefinition {
 
 // resolve fills in the defaults, or returns every fault.
 func (d ServerDefinition) resolve() (ServerDefinition, error) {
-	faults := d.faults()
+	faults := append(d.faults(), options.Faults(&d)...)
 	d = d.clone()
-	number := func(n *int, byDefault, off int) {
-		switch {
-		case *n == 0:
-			*n = byDefault
-		case *n < 0:
-			*n = off
-		}
-	}
-	duration := func(t *time.Duration, byDefault time.Duration) {
-		if *t == 0 {
-			*t = byDefault
-		}
-	}
-	number(&d.MaxConnections, 10, 0)
-	number(&d.UserMaxConnections, d.MaxConnections, d.MaxConnections)
-	number(&d.MinConnections, min(1, d.UserMaxConnections), 0)
-	number(&d.ReservedConnections, 0, 0)
-	number(&d.MaxConcurrentOpens, 8, math.MaxInt32)
-	number(&d.WarmupConnections, 1, 0)
-	number(&d.MaxWaiters, 0, 0)
-	duration(&d.ConnectTimeout, 5*time.Second)
-	duration(&d.QueryTimeout, 30*time.Second)
-	duration(&d.AcquireTimeout, 5*time.Second)
-	duration(&d.IdleTimeout, 5*time.Minute)
-	duration(&d.MaxLifetime, time.Hour)
-	duration(&d.ValidateAfter, 30*time.Second)
-	duration(&d.UserIdleTimeout, 5*time.Minute)
-	duration(&d.HealthCheck.Timeout, 5*time.Second)
-	duration(&d.HealthCheck.Interval, 30*time.Second)
-	number(&d.HealthCheck.FailureThreshold, 3, 0)
-	number(&d.HealthCheck.RecoveryThreshold, 2, 0)
+	options.Fill(&d)
 	if d.DisableWarmup {
 		d.WarmupConnections = 0
 	}
@@ -192,28 +162,17 @@ func tunable(d *ServerDefinition) error {
 	return c.Validate()
 }
 
-// faults finds what is wrong with the fields as the user set them.
+// faults finds what is wrong with the fields that no option sets.
 func (d ServerDefinition) faults() []error {
 	var faults []error
-	fault := func(wrong bool, format string, args ...any) {
-		if wrong {
-			faults = append(faults, fmt.Errorf(format, args...))
-		}
+	if d.Name == "" {
+		faults = append(faults, errors.New("Name: required"))
 	}
-	fault(d.Name == "", "Name: required")
-	fault(d.Kind == "", "Kind: required")
-	fault(d.MaxConnections < 0, "MaxConnections: %d is less than 1", d.MaxConnections)
-	fault(d.MaxConnections > math.MaxInt32, "MaxConnections: %d is more than %d", d.MaxConnections, math.MaxInt32)
-	fault(d.OnExhausted > math.MaxInt32, "OnExhausted: Overflow(%d) is more than %d", int(d.OnExhausted), math.MaxInt32)
-	fault(d.ConnectTimeout < 0, "ConnectTimeout: cannot be switched off")
-	fault(d.HealthCheck.Timeout < 0, "HealthCheck.Timeout: cannot be switched off")
-	fault(d.HealthCheck.Interval < 0, "HealthCheck.Interval: cannot be switched off; use Disabled")
-	fault(d.HealthCheck.FailureThreshold < 0, "HealthCheck.FailureThreshold: cannot be switched off; use Disabled")
-	fault(d.HealthCheck.RecoveryThreshold < 0, "HealthCheck.RecoveryThreshold: %d is less than 1", d.HealthCheck.RecoveryThreshold)
-	fault(d.HealthCheck.Kind > flightpool.FullValidate, "HealthCheck.Kind: %d is unknown", d.HealthCheck.Kind)
-	fault(d.OnExhausted < flightpool.FailFast, "OnExhausted: Overflow needs a number above 0")
-	for name := range d.Users {
-		fault(name == "", "Users: a local user has no name")
+	if d.Kind == "" {
+		faults = append(faults, errors.New("Kind: required"))
+	}
+	if _, ok := d.Users[""]; ok {
+		faults = append(faults, errors.New("Users: a local user has no name"))
 	}
 	return faults
 }

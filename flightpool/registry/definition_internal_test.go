@@ -1,12 +1,14 @@
 package registry
 
 import (
+	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/option/optiontest"
 )
 
 func TestEveryDefaultIsAsTheDocumentationSays(t *testing.T) {
@@ -22,6 +24,14 @@ func TestEveryDefaultIsAsTheDocumentationSays(t *testing.T) {
 	}, d)
 	_, err = ServerDefinition{Name: "s", Kind: "k", MaxConnections: 3, MinConnections: 4}.resolve()
 	require.ErrorContains(t, err, "MinConnections")
+}
+
+func TestEveryFieldOfADefinitionIsInTheTable(t *testing.T) {
+	optiontest.Covers(t, options, "Name", "Kind", "Options", "Users")
+	doc, err := os.ReadFile("../../docs/registry.md")
+	require.NoError(t, err)
+	optiontest.Named(t, string(doc), options.Keys()...)
+	require.Equal(t, map[string]string{"validation_interval": "validation_interval_seconds", "validation_interval_seconds": "validation_interval"}, sameField)
 }
 
 func TestAHistogramIsAtMostAQuarterTooHigh(t *testing.T) {

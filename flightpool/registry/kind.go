@@ -112,7 +112,7 @@ func FlightTarget(r Reach) (string, flightpool.Config) {
 				scheme = "grpc+tls"
 			}
 		}
-		target = scheme + "://" + net.JoinHostPort(option(r, "host", "localhost"), option(r, "port", "31337"))
+		target = scheme + "://" + net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", "31337"))
 	}
 	switch {
 	case r.Options["token"] != "":
@@ -123,7 +123,7 @@ func FlightTarget(r Reach) (string, flightpool.Config) {
 	return target, cfg
 }
 
-func option(r Reach, name, byDefault string) string {
+func optionOr(r Reach, name, byDefault string) string {
 	if v := r.Options[name]; v != "" {
 		return v
 	}

@@ -4,87 +4,122 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/option"
 )
 
-// setting is one of a definition's fields as text.
-type setting struct {
-	set   func(d *ServerDefinition, value string) error
-	reset func(d *ServerDefinition)
-	isSet func(d *ServerDefinition) bool
-	// vague: a text may mean what the field is when it was not set at all.
-	vague bool
+type (
+	intField      = option.Field[ServerDefinition, int]
+	durationField = option.Field[ServerDefinition, time.Duration]
+	boolField     = option.Field[ServerDefinition, bool]
+	textField     = option.Field[ServerDefinition, string]
+)
+
+// How options are written: durations are Go's, or numbers of milliseconds. A zero
+// turns off what can be turned off.
+var (
+	count        = option.Number{Least: 0, Most: math.MaxInt32, Wrong: "is not a number"}.Read
+	positive     = option.Number{Least: 1, Most: math.MaxInt32, Wrong: "is not a number above 0"}.Read
+	milliseconds = option.Duration{Least: 0, Unit: time.Millisecond, Wrong: "is not a duration"}.Read
+	seconds      = option.Duration{Least: 0, Unit: time.Second, Wrong: "is not a duration"}.Read
+	parseBool    = option.Switch
+	parseNot     = option.Not(option.Switch)
+)
+
+// options are all there are beside those of the kinds.
+var options = option.Table[ServerDefinition]{
+	intField{Name: "MaxConnections", Key: "max_connections", At: func(d *ServerDefinition) *int { return &d.MaxConnections }, Read: positive, Default: 10, OffAs: zero, Check: fitsInt32},
+	intField{Name: "UserMaxConnections", Key: "user_max_connections", At: func(d *ServerDefinition) *int { return &d.UserMaxConnections }, Read: positive, DefaultBy: asMaxConnections, OffAs: asMaxConnections},
+	intField{Name: "MinConnections", Key: "min_connections", At: func(d *ServerDefinition) *int { return &d.MinConnections }, Read: count, DefaultBy: func(d *ServerDefinition) int { return min(1, d.UserMaxConnections) }, OffAs: zero},
+	intField{Name: "ReservedConnections", Key: "reserved_connections", At: func(d *ServerDefinition) *int { return &d.ReservedConnections }, Read: count, OffAs: zero},
+	intField{Name: "MaxConcurrentOpens", Key: "max_concurrent_opens", At: func(d *ServerDefinition) *int { return &d.MaxConcurrentOpens }, Read: positive, Default: 8, OffAs: unbounded},
+	intField{Name: "WarmupConnections", Key: "warmup_connections", At: func(d *ServerDefinition) *int { return &d.WarmupConnections }, Read: count, Default: 1, OffAs: zero},
+	boolField{Name: "DisableWarmup", Key: "warmup_on_create", At: func(d *ServerDefinition) *bool { return &d.DisableWarmup }, Read: parseNot},
+	intField{Name: "MaxWaiters", Key: "max_waiters", At: func(d *ServerDefinition) *int { return &d.MaxWaiters }, Read: positive, OffAs: zero},
+	option.Field[ServerDefinition, flightpool.Exhaustion]{Name: "OnExhausted", Key: "exhaustion_policy", At: func(d *ServerDefinition) *flightpool.Exhaustion { return &d.OnExhausted }, Read: exhaustion, Check: knownPolicy},
+	durationField{Name: "ConnectTimeout", Key: "connect_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.ConnectTimeout }, Read: milliseconds, Default: 5 * time.Second, Check: option.NotOff[time.Duration]},
+	durationField{Name: "QueryTimeout", Key: "query_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.QueryTimeout }, Read: milliseconds, Default: 30 * time.Second},
+	durationField{Name: "AcquireTimeout", Key: "acquire_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.AcquireTimeout }, Read: milliseconds, Default: 5 * time.Second},
+	durationField{Name: "IdleTimeout", Key: "idle_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.IdleTimeout }, Read: milliseconds, Default: 5 * time.Minute},
+	durationField{Name: "MaxLifetime", Key: "max_lifetime", At: func(d *ServerDefinition) *time.Duration { return &d.MaxLifetime }, Read: milliseconds, Default: time.Hour},
+	durationField{Name: "UserIdleTimeout", Key: "user_idle_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.UserIdleTimeout }, Read: milliseconds, Default: 5 * time.Minute},
+	boolField{Name: "ValidateOnAcquire", Key: "validate_on_acquire", At: func(d *ServerDefinition) *bool { return &d.ValidateOnAcquire }, Read: parseBool},
+	boolField{Name: "ValidateOnRelease", Key: "validate_on_release", At: func(d *ServerDefinition) *bool { return &d.ValidateOnRelease }, Read: parseBool},
+	durationField{Name: "ValidateAfter", Key: "validation_interval", At: func(d *ServerDefinition) *time.Duration { return &d.ValidateAfter }, Read: milliseconds, Default: 30 * time.Second},
+	durationField{Name: "ValidateAfter", Key: "validation_interval_seconds", At: func(d *ServerDefinition) *time.Duration { return &d.ValidateAfter }, Read: seconds},
+	boolField{Name: "KeepSession", Key: "reset_on_release", At: func(d *ServerDefinition) *bool { return &d.KeepSession }, Read: parseNot},
+	boolField{Name: "HealthCheck.Disabled", Key: "enable_health_check", At: func(d *ServerDefinition) *bool { return &d.HealthCheck.Disabled }, Read: parseNot},
+	option.Field[ServerDefinition, flightpool.HealthKind]{Name: "HealthCheck.Kind", Key: "health_check_type", At: func(d *ServerDefinition) *flightpool.HealthKind { return &d.HealthCheck.Kind }, Read: option.ChoiceInAnyCase("ping, query, full_validate", flightpool.Ping, flightpool.Query, flightpool.FullValidate), Check: knownKind},
+	textField{Name: "HealthCheck.Query", Key: "health_check_query", At: func(d *ServerDefinition) *string { return &d.HealthCheck.Query }, Read: option.Text},
+	durationField{Name: "HealthCheck.Timeout", Key: "health_check_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.HealthCheck.Timeout }, Read: milliseconds, Default: 5 * time.Second, Check: option.NotOff[time.Duration]},
+	durationField{Name: "HealthCheck.Interval", Key: "health_check_interval", At: func(d *ServerDefinition) *time.Duration { return &d.HealthCheck.Interval }, Read: milliseconds, Default: 30 * time.Second, Check: useDisabled[time.Duration]},
+	intField{Name: "HealthCheck.FailureThreshold", Key: "failure_threshold", At: func(d *ServerDefinition) *int { return &d.HealthCheck.FailureThreshold }, Read: positive, Default: 3, OffAs: zero, Check: useDisabled[int]},
+	intField{Name: "HealthCheck.RecoveryThreshold", Key: "recovery_threshold", At: func(d *ServerDefinition) *int { return &d.HealthCheck.RecoveryThreshold }, Read: positive, Default: 2, OffAs: zero, Check: option.AtLeastOne},
+	boolField{Name: "DisableStatistics", Key: "collect_statistics", At: func(d *ServerDefinition) *bool { return &d.DisableStatistics }, Read: parseNot},
+	boolField{Name: "DisableQueryStats", Key: "collect_query_stats", At: func(d *ServerDefinition) *bool { return &d.DisableQueryStats }, Read: parseNot},
+	textField{Name: "Target", Key: "target", At: func(d *ServerDefinition) *string { return &d.Target }, Read: option.Text},
 }
 
-// field makes a setting of a field and a way to read its text.
-func field[T comparable](at func(d *ServerDefinition) *T, parse func(string) (T, error)) setting {
-	var vague bool
-	switch any(*new(T)).(type) {
-	case int, time.Duration: // 0 is no text's value
-	default:
-		vague = true
+// What numbers become that are turned off.
+func zero(*ServerDefinition) int               { return 0 }
+func unbounded(*ServerDefinition) int          { return math.MaxInt32 }
+func asMaxConnections(d *ServerDefinition) int { return d.MaxConnections }
+
+// useDisabled is the Check of what only Disabled turns off.
+func useDisabled[T int | time.Duration](v T) error {
+	if err := option.NotOff(v); err != nil {
+		return fmt.Errorf("%w; use Disabled", err)
 	}
-	return setting{
-		vague: vague,
-		isSet: func(d *ServerDefinition) bool { return *at(d) != *new(T) },
-		set: func(d *ServerDefinition, value string) error {
-			v, err := parse(value)
-			if err == nil {
-				*at(d) = v
-			}
-			return err
-		},
-		reset: func(d *ServerDefinition) {
-			var none T
-			*at(d) = none
-		},
-	}
+	return nil
 }
 
-// options are all there are beside those of the kinds. Durations are Go's, or
-// numbers of milliseconds. A zero turns off what can be turned off.
-var options = map[string]setting{
-	"min_connections":             field(func(d *ServerDefinition) *int { return &d.MinConnections }, parseCount),
-	"max_connections":             field(func(d *ServerDefinition) *int { return &d.MaxConnections }, parsePositive),
-	"reserved_connections":        field(func(d *ServerDefinition) *int { return &d.ReservedConnections }, parseCount),
-	"user_max_connections":        field(func(d *ServerDefinition) *int { return &d.UserMaxConnections }, parsePositive),
-	"max_concurrent_opens":        field(func(d *ServerDefinition) *int { return &d.MaxConcurrentOpens }, parsePositive),
-	"connect_timeout":             field(func(d *ServerDefinition) *time.Duration { return &d.ConnectTimeout }, parseDuration(time.Millisecond)),
-	"query_timeout":               field(func(d *ServerDefinition) *time.Duration { return &d.QueryTimeout }, parseDuration(time.Millisecond)),
-	"acquire_timeout":             field(func(d *ServerDefinition) *time.Duration { return &d.AcquireTimeout }, parseDuration(time.Millisecond)),
-	"idle_timeout":                field(func(d *ServerDefinition) *time.Duration { return &d.IdleTimeout }, parseDuration(time.Millisecond)),
-	"max_lifetime":                field(func(d *ServerDefinition) *time.Duration { return &d.MaxLifetime }, parseDuration(time.Millisecond)),
-	"user_idle_timeout":           field(func(d *ServerDefinition) *time.Duration { return &d.UserIdleTimeout }, parseDuration(time.Millisecond)),
-	"enable_health_check":         field(func(d *ServerDefinition) *bool { return &d.HealthCheck.Disabled }, parseNot),
-	"health_check_interval":       field(func(d *ServerDefinition) *time.Duration { return &d.HealthCheck.Interval }, parseDuration(time.Millisecond)),
-	"health_check_timeout":        field(func(d *ServerDefinition) *time.Duration { return &d.HealthCheck.Timeout }, parseDuration(time.Millisecond)),
-	"health_check_type":           field(func(d *ServerDefinition) *flightpool.HealthKind { return &d.HealthCheck.Kind }, parseHealthKind),
-	"health_check_query":          field(func(d *ServerDefinition) *string { return &d.HealthCheck.Query }, parseText),
-	"failure_threshold":           field(func(d *ServerDefinition) *int { return &d.HealthCheck.FailureThreshold }, parsePositive),
-	"recovery_threshold":          field(func(d *ServerDefinition) *int { return &d.HealthCheck.RecoveryThreshold }, parsePositive),
-	"reset_on_release":            field(func(d *ServerDefinition) *bool { return &d.KeepSession }, parseNot),
-	"validate_on_acquire":         field(func(d *ServerDefinition) *bool { return &d.ValidateOnAcquire }, parseBool),
-	"validate_on_release":         field(func(d *ServerDefinition) *bool { return &d.ValidateOnRelease }, parseBool),
-	"validation_interval":         field(func(d *ServerDefinition) *time.Duration { return &d.ValidateAfter }, parseDuration(time.Millisecond)),
-	"warmup_connections":          field(func(d *ServerDefinition) *int { return &d.WarmupConnections }, parseCount),
-	"exhaustion_policy":           field(func(d *ServerDefinition) *flightpool.Exhaustion { return &d.OnExhausted }, parseExhaustion),
-	"max_waiters":                 field(func(d *ServerDefinition) *int { return &d.MaxWaiters }, parsePositive),
-	"collect_statistics":          field(func(d *ServerDefinition) *bool { return &d.DisableStatistics }, parseNot),
-	"collect_query_stats":         field(func(d *ServerDefinition) *bool { return &d.DisableQueryStats }, parseNot),
-	"target":                      field(func(d *ServerDefinition) *string { return &d.Target }, parseText),
-	"validation_interval_seconds": field(func(d *ServerDefinition) *time.Duration { return &d.ValidateAfter }, parseDuration(time.Second)),
-	"warmup_on_create":            field(func(d *ServerDefinition) *bool { return &d.DisableWarmup }, parseNot),
+func fitsInt32(n int) error {
+	if n > math.MaxInt32 {
+		return fmt.Errorf("%d is more than %d", n, math.MaxInt32)
+	}
+	return option.AtLeastOne(n)
+}
+
+func knownPolicy(e flightpool.Exhaustion) error {
+	switch {
+	case e > math.MaxInt32:
+		return fmt.Errorf("Overflow(%d) is more than %d", int(e), math.MaxInt32)
+	case e < flightpool.FailFast:
+		return errors.New("Overflow needs a number above 0")
+	}
+	return nil
+}
+
+func knownKind(kind flightpool.HealthKind) error {
+	if kind > flightpool.FullValidate {
+		return fmt.Errorf("%d is unknown", kind)
+	}
+	return nil
+}
+
+func exhaustion(text string) (flightpool.Exhaustion, error) {
+	policy, number, _ := strings.Cut(strings.ToLower(text), ":")
+	switch policy {
+	case "wait":
+		return flightpool.Wait, nil
+	case "fail_fast":
+		return flightpool.FailFast, nil
+	case "overflow":
+		n, err := positive(number)
+		return flightpool.Exhaustion(n), err
+	}
+	return 0, fmt.Errorf("%s is none of wait, fail_fast, overflow:n", option.Quote(text))
 }
 
 // sameField gives the option that sets the same field as another one.
-var sameField = map[string]string{"validation_interval_seconds": "validation_interval", "validation_interval": "validation_interval_seconds"}
+var sameField = options.Twins()
 
 // SetOptions sets fields by the names of their options, such as max_connections;
 // what is no field's name goes to Options, for the kind. It returns every fault.
@@ -103,7 +138,7 @@ func (d *ServerDefinition) SetOptions(values map[string]string) error {
 
 // setOption sets one. d.Options is the caller's own.
 func (d *ServerDefinition) setOption(name, value string) error {
-	o, ok := options[name]
+	row, ok := options.Find(name)
 	if !ok {
 		if d.Options == nil {
 			d.Options = map[string]string{}
@@ -111,29 +146,34 @@ func (d *ServerDefinition) setOption(name, value string) error {
 		d.Options[name] = value
 		return nil
 	}
-	if err := o.set(d, value); err != nil {
+	set, err := row.Parse(value)
+	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
+	set(d)
 	return nil
 }
 
 // has says whether an option is set, and lacks whether it surely is not: of some
-// fields that is not known.
+// fields that is not knownKind.
 func (d *ServerDefinition) has(name string) bool {
-	if o, ok := options[name]; ok {
-		return o.isSet(d)
+	if row, ok := options.Find(name); ok {
+		return row.IsSet(d)
 	}
 	_, ok := d.Options[name]
 	return ok
 }
 
-func (d *ServerDefinition) lacks(name string) bool { return !d.has(name) && !options[name].vague }
+func (d *ServerDefinition) lacks(name string) bool {
+	row, ok := options.Find(name)
+	return !d.has(name) && !(ok && row.ZeroIsText())
+}
 
 // dropOption gives a field its default, or takes an option of the kind away.
 // d.Options is the caller's own.
 func (d *ServerDefinition) dropOption(name string) {
-	if o, ok := options[name]; ok {
-		o.reset(d)
+	if row, ok := options.Find(name); ok {
+		row.Reset(d)
 		return
 	}
 	delete(d.Options, name)
@@ -183,87 +223,4 @@ func ParseDSN(dsn string) (ServerDefinition, error) {
 		return ServerDefinition{}, &DefinitionError{Server: d.Name, Err: err}
 	}
 	return d, nil
-}
-
-func parseText(s string) (string, error) { return s, nil }
-
-func parseBool(s string) (bool, error) {
-	switch strings.ToLower(s) {
-	case "true", "on", "yes", "1":
-		return true, nil
-	case "false", "off", "no", "0":
-		return false, nil
-	}
-	return false, fmt.Errorf("%q is neither true nor false", s)
-}
-
-func parseNot(s string) (bool, error) {
-	v, err := parseBool(s)
-	return !v, err
-}
-
-func parsePositive(s string) (int, error) {
-	n, err := strconv.ParseInt(s, 10, 32)
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%q is not a number above 0", s)
-	}
-	return int(n), nil
-}
-
-// parseCount reads a number of which 0 means none.
-func parseCount(s string) (int, error) {
-	n, err := strconv.ParseInt(s, 10, 32)
-	switch {
-	case err != nil || n < 0:
-		return 0, fmt.Errorf("%q is not a number", s)
-	case n == 0:
-		return -1, nil
-	}
-	return int(n), nil
-}
-
-// parseDuration reads a Go duration or a number of units; 0 means off.
-func parseDuration(unit time.Duration) func(string) (time.Duration, error) {
-	return func(s string) (time.Duration, error) {
-		d, err := time.ParseDuration(s)
-		if n, numErr := strconv.ParseInt(s, 10, 64); numErr == nil {
-			d, err = time.Duration(n)*unit, nil
-			if d/unit != time.Duration(n) {
-				err = errors.New("too long")
-			}
-		}
-		switch {
-		case err != nil || d < 0:
-			return 0, fmt.Errorf("%q is not a duration", s)
-		case d == 0:
-			return -1, nil
-		}
-		return d, nil
-	}
-}
-
-func parseHealthKind(s string) (flightpool.HealthKind, error) {
-	switch strings.ToLower(s) {
-	case "ping":
-		return flightpool.Ping, nil
-	case "query":
-		return flightpool.Query, nil
-	case "full_validate":
-		return flightpool.FullValidate, nil
-	}
-	return 0, fmt.Errorf("%q is none of ping, query, full_validate", s)
-}
-
-func parseExhaustion(s string) (flightpool.Exhaustion, error) {
-	policy, number, _ := strings.Cut(strings.ToLower(s), ":")
-	switch policy {
-	case "wait":
-		return flightpool.Wait, nil
-	case "fail_fast":
-		return flightpool.FailFast, nil
-	case "overflow":
-		n, err := parsePositive(number)
-		return flightpool.Exhaustion(n), err
-	}
-	return 0, fmt.Errorf("%q is none of wait, fail_fast, overflow:n", s)
 }

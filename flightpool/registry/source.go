@@ -16,7 +16,7 @@ import (
 // one, and gives it Target or what dsn makes of the options.
 func connector(byDefault string, dsn func(Reach) string) func(Reach) (driver.Connector, error) {
 	return func(r Reach) (driver.Connector, error) {
-		name := option(r, "driver", byDefault)
+		name := optionOr(r, "driver", byDefault)
 		if !slices.Contains(sql.Drivers(), name) {
 			return nil, fmt.Errorf("driver: the program does not import the database/sql driver %q", name)
 		}
@@ -66,7 +66,7 @@ func queryDB(u *url.URL, db string) { q := u.Query(); q.Set("database", db); u.R
 
 func urlDSN(scheme, port string, db func(*url.URL, string)) func(Reach) string {
 	return func(r Reach) string {
-		u := &url.URL{Scheme: scheme, Host: net.JoinHostPort(option(r, "host", "localhost"), option(r, "port", port)), RawQuery: rest(r, addressOptions...).Encode()}
+		u := &url.URL{Scheme: scheme, Host: net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", port)), RawQuery: rest(r, addressOptions...).Encode()}
 		if r.User != "" {
 			u.User = url.UserPassword(r.User, r.Password)
 		}
@@ -78,7 +78,7 @@ func urlDSN(scheme, port string, db func(*url.URL, string)) func(Reach) string {
 }
 
 func mysqlDSN(r Reach) string {
-	address := "tcp(" + net.JoinHostPort(option(r, "host", "localhost"), option(r, "port", "3306")) + ")"
+	address := "tcp(" + net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", "3306")) + ")"
 	if socket := r.Options["socket"]; socket != "" {
 		address = "unix(" + socket + ")"
 	}
@@ -90,7 +90,7 @@ func mysqlDSN(r Reach) string {
 }
 
 func firebirdDSN(r Reach) string {
-	u := url.URL{Host: net.JoinHostPort(option(r, "host", "localhost"), option(r, "port", "3050")), User: url.UserPassword(r.User, r.Password), Path: "/" + strings.TrimPrefix(r.Options["dbname"], "/"), RawQuery: rest(r, addressOptions...).Encode()}
+	u := url.URL{Host: net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", "3050")), User: url.UserPassword(r.User, r.Password), Path: "/" + strings.TrimPrefix(r.Options["dbname"], "/"), RawQuery: rest(r, addressOptions...).Encode()}
 	return strings.TrimPrefix(u.String(), "//")
 }
 

@@ -15,6 +15,14 @@ func NotOff[T int | time.Duration](v T) error {
 	return nil
 }
 
+// AtLeastOne is the Check of numbers that cannot be turned off.
+func AtLeastOne(n int) error {
+	if n < 0 {
+		return fmt.Errorf("%d is less than 1", n)
+	}
+	return nil
+}
+
 // HasUnit is the Check of durations that nobody makes shorter than 1ms but by
 // writing 30 where 30*time.Second is meant.
 func HasUnit(d time.Duration) error {

@@ -143,6 +143,19 @@ func (t Table[C]) Keys() []string {
 	return keys
 }
 
+// Twins gives for each of two keys of one field the other one.
+func (t Table[C]) Twins() map[string]string {
+	keys, twins := map[string]string{}, map[string]string{}
+	for _, row := range t {
+		name, key := row.Names()
+		if other := keys[name]; other != "" {
+			twins[key], twins[other] = other, key
+		}
+		keys[name] = key
+	}
+	return twins
+}
+
 // Fill gives each field that was not set its default.
 func (t Table[C]) Fill(c *C) {
 	for _, row := range t {

@@ -73,6 +73,17 @@ func Bool(text string) (bool, error) {
 	return v, nil
 }
 
+// Switch reads true, on, yes, 1 and their opposites, in any case.
+func Switch(text string) (bool, error) {
+	switch strings.ToLower(text) {
+	case "true", "on", "yes", "1":
+		return true, nil
+	case "false", "off", "no", "0":
+		return false, nil
+	}
+	return false, wrong(text, "is neither true nor false")
+}
+
 // Not is read for fields that say the opposite of their key.
 func Not(read func(string) (bool, error)) func(string) (bool, error) {
 	return func(text string) (bool, error) {
