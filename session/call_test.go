@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -388,6 +389,23 @@ func TestAStatementLeftByItsCallerAbortsTheTransaction(t *testing.T) {
 		_, err = r.handle.Update(t.Context(), "INSERT 1")
 		require.ErrorIs(t, err, ErrTxAborted)
 		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrTxAborted)
+	})
+}
+
+// INTERNAL without a word of a refusal may be the answer to what was done.
+func TestAFailureThatMayHaveDoneItIsTakenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for sql, undo := range map[string]string{
+			"CREATE TEMP TABLE a (i INT)":    "DROP TABLE IF EXISTS temp.main.a",
+			"CREATE TEMP VIEW v AS SELECT 1": "DROP VIEW IF EXISTS temp.main.v",
+		} {
+			for text, taken := range map[string]bool{"oops": true, "": true, "Parser Error: no": false, "Catalog Error: connection reset": true} {
+				r := newRig(t, &fakeConn{fail: map[string]error{sql: sqlError(text)}})
+				_, err := r.stateless().Update(t.Context(), sql)
+				require.Error(t, err)
+				require.Equal(t, taken, slices.Contains(r.conn.Log(), undo), "%s: %q: %q", sql, text, r.conn.Log())
+			}
+		}
 	})
 }
 

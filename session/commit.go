@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/internal/effect"
 )
 
 // refusedCommit is a COMMIT that the server refused, and how the rollback ended
@@ -30,49 +30,11 @@ func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 		return &notCommitted{err}
 	}
 	err := s.conn.EndTx(ctx, tx.id, true)
-	if err == nil || !FaultIn(err).KeepsConn() || !saysRefused(err) {
+	if err == nil || !FaultIn(err).KeepsConn() || meaningOf(effect.Commit, err) != effect.Refused {
 		return err
 	}
 	tx.phase = txAborted // by the refusal
 	return &refusedCommit{err, s.rollBack(ctx, tx)}
-}
-
-// saysRefused reports whether the answer to a COMMIT says that nothing was
-// committed. INTERNAL and UNKNOWN do not by themselves: most servers answer so
-// for what the database refuses, but also when they fail after it has
-// committed, or lose what they commit on. CANCELLED and DEADLINE_EXCEEDED are
-// answers to what may have been done as well, and those of proxies that end a
-// stream. There the server's own text has to speak of a refusal, and of no such
-// loss.
-func saysRefused(err error) bool {
-	var answer interface{ GRPCStatus() *status.Status }
-	if !errors.As(err, &answer) { // of a driver that has classified it
-		return true
-	}
-	switch answer.GRPCStatus().Code() {
-	case codes.Internal, codes.Unknown, codes.Canceled, codes.DeadlineExceeded:
-	default:
-		return true
-	}
-	text := strings.ToLower(answer.GRPCStatus().Message()) // without ours, in which the server's name stands
-	speaks := func(word string) bool { return strings.Contains(text, word) }
-	return slices.ContainsFunc(refusalWords, speaks) && !slices.ContainsFunc(lossWords, speaks)
-}
-
-// refusalWords are what databases say of a COMMIT that they refuse.
-var refusalWords = []string{
-	"failed to commit", "cannot commit", "can't commit", "could not commit", "unable to commit", "commit failed", "not committed",
-	"transactioncontext error", "no transaction", "no active transaction", "not in a transaction",
-	"conflict", "constraint", "abort", "rolled back", "rollback", "serializ", "deadlock", "locked", "refus", "reject",
-}
-
-// lossWords are what servers say when they do not know themselves what has become
-// of a COMMIT, for example because their own database has not answered it.
-var lossWords = []string{
-	"connection refused", "connection reset", "connection closed", "connection was closed", "connection has been closed", "connection is closed", "connection aborted",
-	"connection lost", "lost connection", "connection to server", "connection failure", "connection not open", "no connection", "closed the connection",
-	"terminating connection", "server terminated", "broken pipe", "timed out", "timeout", "could not receive", "could not send", "unexpected eof", "eof detected",
-	"network", "socket", "io error", "i/o error", "after the commit", "after commit", "outcome unknown", "in doubt",
 }
 
 // judgeCommit takes the server's word on a commit, and returns the caller's
@@ -165,11 +127,10 @@ func (s *SessionHandle) endByRollback(c *call, tx transaction) error {
 //
 // A refusal says either that the server has ended the transaction by itself,
 // with the commit that it refused for example, or that it cannot roll back now.
-// Some servers say the first once and then forget it. Others name the reason by
-// the status of the refusal. For the rest a transaction of our own tells whether
-// the server can begin and end one: then none is open in the session. Unless the
-// status speaks of a state, the connection is given up all the same, since the
-// server may have kept ours.
+// Some servers say the first once and then forget it. For the rest a transaction of
+// our own tells whether the server can begin and end one: then none is open in the
+// session. Unless the status of the refusal speaks of a state, the connection is
+// given up all the same, since the server may have kept ours.
 func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
 	first := s.conn.EndTx(ctx, tx.id, false)
 	if first == nil || FaultIn(first) != FaultStatement {
@@ -186,17 +147,14 @@ func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
 	if FaultIn(err) != FaultStatement {
 		return err
 	}
-	switch status.Code(err) {
-	case codes.NotFound, codes.InvalidArgument:
-		return left
-	default:
-	}
 	fresh, beginErr := s.conn.Begin(ctx)
 	if beginErr != nil || s.conn.EndTx(ctx, fresh, false) != nil {
 		return err
 	}
-	if status.Code(err) == codes.FailedPrecondition {
+	switch status.Code(err) {
+	case codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition:
 		return left
+	default:
 	}
 	s.markDiscard(fmt.Errorf("rollback refused: %w", err))
 	return left

@@ -118,7 +118,7 @@ func (f *fakeConn) statement(ctx context.Context, sql string, tx TxID) error {
 		return err
 	}
 	if strings.HasPrefix(sql, "BAD") || strings.Contains(sql, "bad") {
-		return sqlError("bad statement")
+		return sqlError("Parser Error: bad statement")
 	}
 	return f.fail[sql]
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/invariant"
 )
 
@@ -207,7 +208,8 @@ func (s *SessionHandle) conclude(c *call, o outcome, e *Error) {
 }
 
 // note records what a statement that was sent leaves behind. A single statement
-// that the server has refused left a setting at most; a procedure or a script may have
+// that the server has refused left a setting at most, and all of it where the answer
+// leaves open whether it is a refusal; a procedure or a script may have
 // done something before it failed, such as to begin a transaction of its own,
 // in which the session is then. The lock is held.
 func (s *SessionHandle) note(c *call, e *Error) {
@@ -215,7 +217,11 @@ func (s *SessionHandle) note(c *call, e *Error) {
 		return
 	}
 	if e != nil && e.Fault == FaultStatement && !c.many && c.script.Atomic() {
-		s.mu.dirt.addRefused(c.script)
+		if meaningOf(effect.Statement, e) == effect.Refused {
+			s.mu.dirt.addRefused(c.script)
+		} else {
+			s.mu.dirt.add(c.script, false)
+		}
 		return
 	}
 	if e != nil && e.Fault == FaultStatement && !c.script.Atomic() {

@@ -1,6 +1,9 @@
 package session
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // maxLearned bounds what is kept about a server.
 const maxLearned = 1024
@@ -28,4 +31,30 @@ func (t *textSet) add(text string) {
 	if len(t.set) < maxLearned {
 		t.set[text] = struct{}{}
 	}
+}
+
+// tellsPlace reports whether the server has told where a session is.
+func (p *Policy) tellsPlace() bool {
+	return p.readable.has(pathReader.key) || p.readable.has(placeReader.key)
+}
+
+// tellsNoPlace finds out, once the server has refused to tell where the session is,
+// whether it is one that cannot tell, and takes note of that for good. One that has
+// told it before can: then its refusals are failures, as they are where it refuses a
+// harmless query too. Its last word is asked for after it has answered that one.
+func (s *SessionHandle) tellsNoPlace(ctx context.Context) (bool, error) {
+	if s.policy.tellsPlace() {
+		return false, nil
+	}
+	if err := s.runProbe(ctx); err != nil {
+		if FaultIn(err).KeepsConn() {
+			err = nil
+		}
+		return false, err
+	}
+	if _, err := s.readRow(ctx, placeReader, Call{}); err == nil || !FaultIn(err).KeepsConn() {
+		return false, err
+	}
+	s.policy.harmless.add(noPlaces)
+	return true, nil
 }

@@ -79,7 +79,9 @@ func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 		return nil
 	}
 	s.setMoved(in.moved)
-	if !s.policy.tellsNoPlace() {
+	if none, err := s.tellsNoPlace(ctx); err != nil {
+		return err
+	} else if !none {
 		return &Error{Stage: StageProbe, Fault: FaultStatement, Unsent: true, Err: errPlaceUntold}
 	}
 	return nil
@@ -87,21 +89,6 @@ func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 
 // errPlaceUntold says why an INSERT was not sent.
 var errPlaceUntold = errors.New("the server refuses to tell where the session is, which it has told before, and the INSERT may lead it elsewhere")
-
-// tellsPlace reports whether the server has told where a session is.
-func (p *Policy) tellsPlace() bool {
-	return p.readable.has(pathReader.key) || p.readable.has(placeReader.key)
-}
-
-// tellsNoPlace takes note, and reports, that the server cannot tell where a
-// session is. One that has told it before can: then its refusals are failures.
-func (p *Policy) tellsNoPlace() bool {
-	if p.tellsPlace() {
-		return false
-	}
-	p.harmless.add(noPlaces)
-	return true
-}
 
 // afterInsert leads the session back to where it was before the INSERT. Where
 // that is done: what fails here costs the connection and an open transaction,
@@ -214,9 +201,8 @@ func (s *SessionHandle) beforeTx(ctx context.Context) error {
 	return s.askPlace(ctx)
 }
 
-// placeReaders are asked in turn. The last is asked twice before the server is
-// taken for one that cannot tell where a session is: one failure may be its own.
-var placeReaders = []reader{pathReader, placeReader, placeReader}
+// placeReaders are asked in turn.
+var placeReaders = []reader{pathReader, placeReader}
 
 // askPlace finds out whether the server tells where a session is.
 func (s *SessionHandle) askPlace(ctx context.Context) error {
@@ -226,8 +212,8 @@ func (s *SessionHandle) askPlace(ctx context.Context) error {
 			return err
 		}
 	}
-	s.policy.tellsNoPlace()
-	return nil
+	_, err := s.tellsNoPlace(ctx)
+	return err
 }
 
 // rememberPlace reads where names are looked for before an option is set, which
@@ -264,15 +250,13 @@ func (s *SessionHandle) verifyUnmoved(ctx context.Context, d dirt) error {
 	if err == nil || path || place {
 		return err
 	}
-	for range 2 { // one failure may be its own
-		if _, unread := s.readRow(ctx, placeReader, Call{}); unread == nil || !FaultIn(unread).KeepsConn() {
-			return err
-		}
-	}
-	if !s.policy.tellsNoPlace() {
+	if _, unread := s.readRow(ctx, placeReader, Call{}); unread == nil || !FaultIn(unread).KeepsConn() {
 		return err
 	}
-	return nil
+	if none, _ := s.tellsNoPlace(ctx); none {
+		return nil
+	}
+	return err
 }
 
 // putPlaceBack makes what r reads what it was before, and compares it.

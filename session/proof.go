@@ -110,12 +110,10 @@ func (s *SessionHandle) proveSession(ctx context.Context, n need) error {
 func (s *SessionHandle) makeProof(ctx context.Context) error {
 	at := time.Now()
 	trusted, err := s.conn.TrustsTxIDs(ctx)
-	switch {
-	case err == nil:
-	case !FaultIn(err).KeepsConn():
-		return err
-	case hasGivenUp(err): // the transaction that it asks with
-		return mayHaveBegun(err)
+	if err != nil {
+		if err = notBegun(err); !FaultIn(err).KeepsConn() { // the transaction that it asks with
+			return err
+		}
 	}
 	p := proof{state: proofNotNeeded, at: at}
 	if err != nil || !trusted {

@@ -64,8 +64,9 @@ func TestAServerThatDoesNotSayIsProven(t *testing.T) {
 	}{
 		"it minds them":           {conn: proofConn{trusted: true}},
 		"it does not":             {conn: proofConn{}, proven: true},
-		"it refuses to say":       {conn: proofConn{trustErr: sqlError("no")}, proven: true},
-		"it says so, and refuses": {conn: proofConn{trusted: true, trustErr: sqlError("no")}, proven: true},
+		"it refuses to say":       {conn: proofConn{trustErr: sqlError("not supported")}, proven: true},
+		"it says so, and refuses": {conn: proofConn{trusted: true, trustErr: sqlError("not supported")}, proven: true},
+		"it fails":                {conn: proofConn{trusted: true, trustErr: sqlError("oops")}, fails: true},
 		"it cannot be asked now":  {conn: proofConn{trusted: true, trustErr: limit}, fails: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -78,7 +79,11 @@ func TestAServerThatDoesNotSayIsProven(t *testing.T) {
 			require.Equal(t, tc.proven, r.handle.untrusted(), name)
 			require.Equal(t, tc.fails, !slices.Contains(conn.Log(), "Begin"), name)
 			_ = r.handle.Close()
-			r.reused()
+			if tc.fails { // a transaction may be open that it was asked with
+				require.ErrorIs(t, r.discarded(), ErrSessionLost, name)
+			} else {
+				r.reused()
+			}
 		})
 	}
 }

@@ -99,6 +99,9 @@ func (c *call) byOneExecution(route Route, script sqlscan.Script) {
 	given := c.ready
 	c.ready = func(ctx context.Context) error {
 		repeats, err := server.RepeatsQueries(ctx)
+		if err != nil {
+			err = notBegun(err)
+		}
 		switch {
 		case err != nil && !FaultIn(err).KeepsConn():
 			return err

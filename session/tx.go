@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -110,29 +107,12 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 	return err
 }
 
-// beginTx begins a transaction on the server. One that may be open although the
-// server's answer does not give its id would take in what the session is sent
-// later: then the session is lost.
 func (s *SessionHandle) beginTx(ctx context.Context) (TxID, error) {
 	id, err := s.conn.Begin(ctx)
-	var e *Error
-	unsent := errors.As(err, &e) && e.Unsent
-	if err == nil || unsent || FaultIn(err).KeepsConn() && !hasGivenUp(err) || FaultIn(err) == FaultAuth {
-		return id, err
+	if err != nil {
+		return "", notBegun(err)
 	}
-	return "", mayHaveBegun(err)
-}
-
-// mayHaveBegun is the failure of a BEGIN of which the outcome is not known.
-func mayHaveBegun(err error) error {
-	return &Error{Stage: StageExecute, Fault: FaultSession, Err: fmt.Errorf("%w: a transaction may be open of which nothing is known: %w", ErrSessionLost, err)}
-}
-
-// hasGivenUp reports whether a server, or a proxy before it, has answered that it has
-// given a call up, which may have been done all the same.
-func hasGivenUp(err error) bool {
-	code := status.Code(err)
-	return code == codes.Canceled || code == codes.DeadlineExceeded
+	return id, nil
 }
 
 // Commit makes the transaction durable. It answers nil only when the server

@@ -70,7 +70,7 @@ func TestAServerThatTellsPlacesIsNotTakenForOneThatCannot(t *testing.T) {
 	no := worldFault{"refused", false}
 	for _, server := range []string{"moving", "moving, pathless"} {
 		sc := scene{server: server, warm: true}
-		p := playOut(t, sc, []step{bulk, insertOne}, "current_schema", no, no, no)
+		p := playOut(t, sc, []step{bulk, insertOne}, "current_schema", no, no)
 		require.Error(t, p.loose[0].err)
 		require.True(t, SafeToRetry(p.loose[0].err), "it was not sent: %v", p.loose[0].err)
 		require.NoError(t, p.loose[1].err)

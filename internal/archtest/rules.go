@@ -46,9 +46,10 @@ var layers = []layer{
 	{dir: "reservoir/dsql", may: []string{"reservoir", "internal/callback", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
 	{dir: "reservoir/dsql/dsqlotel", may: []string{"reservoir/dsql", "reservoir"}, external: []string{"go.opentelemetry.io/"}},
 
-	{dir: "session", may: []string{"cancel", "internal/callback", "internal/printing", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
+	{dir: "session", may: []string{"cancel", "internal/effect", "internal/callback", "internal/printing", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
 	{dir: "session/sessiontest", may: []string{"session", "cancel", "internal/eof"}, external: join(wire, test)},
 
+	{dir: "internal/effect", external: []string{"google.golang.org/grpc"}},
 	{dir: "internal/eof"},
 	{dir: "internal/invariant"},
 	{dir: "internal/ctxerr"},
@@ -64,7 +65,7 @@ var layers = []layer{
 	{dir: "internal/tools"},
 	{dir: "internal/flightconn", may: []string{"session", "cancel", "internal/callback", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"golang.org/x/sync"})},
 	{dir: "internal/leftover", may: []string{"session"}},
-	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/callback", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
+	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/effect", "internal/callback", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 
 	{dir: "flightpool", may: []string{"session", "reservoir", "cancel", "lease", "internal/callback", "internal/ctxerr", "internal/flightconn", "internal/invariant", "internal/option", "internal/sqlscan", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/adbcpool", may: []string{"flightpool", "flightpool/sqldriver", "session", "internal/adbcconn", "internal/callback", "internal/leftover", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},

@@ -190,14 +190,20 @@ func isHeaderValue(s string) bool {
 // us: any answer of its session layer does, a refusal of this very question
 // included. Config.ProbeSQL, the user's own question, must be answered well.
 func (r *run) prove(ctx context.Context) error {
+	err := r.askHarmless(ctx)
+	if r.conn.cfg().ProbeSQL == "" && answered(err) {
+		return nil
+	}
+	return err
+}
+
+// askHarmless plans the user's own question, or asks for one SqlInfo.
+func (r *run) askHarmless(ctx context.Context) error {
 	if sql := r.conn.cfg().ProbeSQL; sql != "" {
 		_, err := r.plan(ctx, &pb.CommandStatementQuery{Query: sql})
 		return err
 	}
 	_, err := r.plan(ctx, &pb.CommandGetSqlInfo{Info: []uint32{uint32(flightsql.SqlInfoFlightSqlServerName)}})
-	if answered(err) {
-		return nil
-	}
 	return err
 }
 

@@ -50,18 +50,27 @@ func (r *run) beginLearning(ctx context.Context) (session.TxID, error) {
 }
 
 // endOwn rolls back a transaction that the backend has begun for itself, after
-// learning has ended in err. Where the server does not confirm that, statements
-// of the session could run in the transaction, so the session is given up.
+// learning has ended in err. Where the server does not confirm that, and does not
+// begin and end another one either, statements of the session could run in the
+// transaction, so the session is given up.
 func (r *run) endOwn(ctx context.Context, tx session.TxID, err error) error {
 	end := r.endTx(ctx, tx, false)
-	if isGone(end) && end != nil { // or it could not be rolled back just then
-		end = r.endTx(ctx, tx, false)
-	}
-	if isGone(end) {
+	if end == nil || isGone(end) && r.takesTx(ctx) { // or it could not be rolled back just then
 		return err
 	}
+	return r.ownTxLost(errjoin.Join(err, end))
+}
+
+// takesTx reports whether the server begins and ends a transaction, so that none
+// was open.
+func (r *run) takesTx(ctx context.Context) bool {
+	tx, err := r.beginTx(ctx)
+	return err == nil && r.endTx(ctx, tx, false) == nil
+}
+
+func (r *run) ownTxLost(why error) error {
 	e := &session.Error{Op: r.op, Stage: session.StageExecute, Fault: session.FaultSession, Target: r.conn.target(), Ctx: r.callerErr()}
-	e.Err = fmt.Errorf("%w: a transaction of the pool's own, by which it learns how the server treats them, could not be rolled back: %w", session.ErrSessionLost, errjoin.Join(err, end))
+	e.Err = fmt.Errorf("%w: a transaction of the pool's own, by which it learns how the server treats them, could not be rolled back: %w", session.ErrSessionLost, why)
 	return e
 }
 
@@ -90,9 +99,12 @@ func (c *Conn) TrustsTxIDs(ctx context.Context) (bool, error) {
 	}
 	defer r.end()
 	tx, err := r.beginTx(ctx)
-	if unsupported(err) {
-		c.endpoint.support.txIDs.Store(txIDsNone)
-		return false, nil
+	if unsupported(err) && r.confirmed(ctx, err) {
+		again, other := r.beginTx(ctx)
+		if tx, err = again, other; unsupported(err) {
+			c.endpoint.support.txIDs.Store(txIDsNone)
+			return false, nil
+		}
 	}
 	if err != nil {
 		return false, r.fail(session.StageExecute, err)
@@ -111,7 +123,16 @@ func (c *Conn) RepeatsQueries(ctx context.Context) (bool, error) {
 	if _, err := c.TrustsTxIDs(ctx); err != nil {
 		return false, err
 	}
-	return c.endpoint.support.txIDs.Load() == txIDsIgnored, nil
+	known := c.endpoint.support.txIDs.Load()
+	return known == txIDsIgnored || known == txIDsUnknown, nil
+}
+
+// confirmed reports whether the server answers a harmless question otherwise than
+// with err: then what is refused once more is refused for its own sake, and not since
+// the server or what is before it refuses everything for a while.
+func (r *run) confirmed(ctx context.Context, err error) bool {
+	other, refused := status.Convert(r.askHarmless(ctx)), status.Convert(err)
+	return other.Code() != refused.Code() || other.Message() != refused.Message()
 }
 
 // learnTxIDs asks the server to roll back a transaction that does not exist.
@@ -119,6 +140,12 @@ func (c *Conn) RepeatsQueries(ctx context.Context) (bool, error) {
 // servers that take any other for ended.
 func (r *run) learnTxIDs(ctx context.Context, tx session.TxID) (bool, error) {
 	err := r.endTx(ctx, unknownLike(tx), false)
+	if err != nil && answered(err) {
+		if !r.confirmed(ctx, err) {
+			return false, nil // the next session asks again
+		}
+		err = r.endTx(ctx, unknownLike(tx), false)
+	}
 	if !answered(err) {
 		return false, err
 	}

@@ -1,6 +1,7 @@
 package flightconn
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -109,7 +110,77 @@ func TestTrustsTxIDsCanBeAskedWithoutATransaction(t *testing.T) {
 			require.NoError(b, err)
 			require.False(b, repeats)
 		}
-		require.Equal(b, 1, asked)
+		require.Equal(b, 2, asked, "once more after it has answered otherwise")
+	})
+}
+
+// What a server is learned to do holds for good, so that an answer which is not its
+// own must teach nothing, however often it is given in turn: that it has no
+// transactions, or that it refuses ids which it does not know.
+func TestAPassingFailureTeachesNothingAboutTransactions(t *testing.T) {
+	for name, code := range map[string]codes.Code{"BeginTransaction": codes.Unimplemented, "EndTransaction": codes.NotFound} {
+		for times := 1; times <= 4; times++ {
+			ts := &txServer{ignores: true}
+			failing := false
+			fails := func() error {
+				if !failing || times == 0 {
+					return nil
+				}
+				times--
+				return status.Error(code, "no route")
+			}
+			left := times
+			inBubble(t, &fake{
+				action: func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+					failing = failing || a.GetType() == name
+					if err := fails(); err != nil {
+						return err
+					}
+					return ts.action(a, s)
+				},
+				info: func(context.Context, *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+					if err := fails(); err != nil {
+						return nil, err
+					}
+					return &pb.FlightInfo{}, nil
+				},
+			}, func(b *bubble) {
+				first := b.open()
+				_, _ = first.TrustsTxIDs(b.Context())
+				repeats, err := first.RepeatsQueries(b.Context())
+				require.True(b, err != nil || repeats, "%s, %d times: it may", name, left)
+				times = 0
+				later := b.open()
+				trusted, err := later.TrustsTxIDs(b.Context())
+				require.NoError(b, err)
+				require.False(b, trusted, "%s, %d times", name, left)
+				repeats, err = later.RepeatsQueries(b.Context())
+				require.NoError(b, err)
+				require.True(b, repeats, "%s, %d times", name, left)
+			})
+			times = left
+		}
+	}
+}
+
+// A transaction of the pool's own that the server says it has lost, and holds, is
+// not left to the statements of the session.
+func TestAnOwnTransactionThatIsSaidToBeGoneIsLookedFor(t *testing.T) {
+	ts := &txServer{}
+	ends := 0
+	inBubble(t, &fake{action: func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+		switch {
+		case a.GetType() == "EndTransaction":
+			if ends++; ends > 2 {
+				return status.Error(codes.NotFound, "no route")
+			}
+		case len(ts.open) > 0:
+			return status.Error(codes.FailedPrecondition, "a transaction is open")
+		}
+		return ts.action(a, s)
+	}}, func(b *bubble) {
+		_, err := b.open().TrustsTxIDs(b.Context())
+		require.ErrorIs(b, err, session.ErrSessionLost)
 	})
 }
 

@@ -20,6 +20,11 @@
 //	a commit
 //	look
 //
+// A step "answer CODE POINT before|after SKIP TIMES TEXT" has the RPC of that name,
+// or any, answered with a status in place of the server's own answer, before the
+// server has heard of it or when it is through with it. "answers off" ends that:
+// sessions acquired later must find nothing wrong.
+//
 // Each row that is to be stored has a number of its own. At the end it must be
 // in the table once, not at all, or either, as the calls have told.
 //
@@ -29,6 +34,8 @@
 //	PROVE=10m go test -v -run TestProveSessions ./internal/prover
 //	PROVE=10000x PROVE_PROFILE=swanlake go test -v -run TestProveSessions ./internal/prover
 //	PROVE_SEED=7 go test -run TestProveSessions ./internal/prover   # from this seed on
+//
+//	PROVE=1 go test -v -timeout 0 -run TestWhatAnAnswerMeans ./internal/prover # every status, at every RPC: an hour of one processor
 //
 // With PROVE the programs are shared by processes, one for each processor.
 // PROVE_TRACE=1 with -v tells what each call said and what the engine was given;

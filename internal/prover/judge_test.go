@@ -19,11 +19,11 @@ import (
 // execute runs a program and returns the promises that it broke.
 func execute(t *testing.T, p program) (broken []violation) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { broken = inBubble(t, p) })
+	synctest.Test(t, func(t *testing.T) { broken = inBubble(t, p).broken })
 	return broken
 }
 
-func inBubble(t *testing.T, p program) []violation {
+func inBubble(t *testing.T, p program) *world {
 	goroutines := runtime.NumGoroutine()
 	w, err := newWorld(t, p)
 	if w == nil {
@@ -52,7 +52,7 @@ func inBubble(t *testing.T, p program) []violation {
 	if testing.Verbose() && os.Getenv("PROVE_TRACE") != "" {
 		t.Logf("%s\n%s", strings.Join(w.trace, "\n"), statementsText(w))
 	}
-	return w.broken
+	return w
 }
 
 // statementsText is what the engine was given.

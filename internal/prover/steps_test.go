@@ -78,6 +78,11 @@ func (w *world) doPool(s step) {
 		w.look(s, nil, w.pool)
 	case "fault":
 		w.fault(s)
+	case "answer":
+		w.answers.add(answerOf(s))
+	case "answers":
+		w.answers.clear()
+		w.settled = true
 	case "kill", "goaway", "evict", "expire":
 		w.event(s)
 	default:
@@ -123,6 +128,10 @@ func (w *world) doSession(s step, a *actor) {
 		w.prepare(s, a)
 	case "run":
 		w.run(s, a)
+	case "option":
+		w.option(s, a)
+	case "returning":
+		w.returning(s, a)
 	case "with":
 		w.with(s, a)
 	case "panic":
@@ -158,7 +167,7 @@ func (w *world) judge(s step, a *actor, err error) {
 	switch {
 	case errors.Is(err, flightpool.ErrExhausted) && w.held() >= w.program.max:
 	case w.program.auth == "token" && known && e.Fault == flightpool.FaultAuth: // it expired during the call
-	case !w.calm, late, errors.Is(err, errPanicked), errors.Is(err, errStop), known && e.Fault == flightpool.FaultUnsupported:
+	case !w.calm && !(w.settled && (a == nil || a.settled)), late, errors.Is(err, errPanicked), errors.Is(err, errStop), known && e.Fault == flightpool.FaultUnsupported:
 	case a == nil && w.profile.SessionKey == testserver.ByCall && known && e.Fault == flightpool.FaultStatement:
 	case a != nil && (a.shaken || w.profile.SessionKey == testserver.ByCall || a.tx != nil && (a.tx.failed || a.tx.ended != open)):
 	default:
@@ -263,7 +272,7 @@ func (w *world) record(s step, a *actor, first, n int64, err error) {
 			}
 			if err != nil {
 				t.tx, t.alone = nil, never // the transaction is aborted with it
-				if !refusedBefore(err) {
+				if !w.refusedBefore(err) {
 					t.tx = a.tx // and is with it whatever it is
 					if a.tx.aside {
 						t.alone = either // the server may have left the transaction unseen
@@ -274,7 +283,7 @@ func (w *world) record(s step, a *actor, first, n int64, err error) {
 			t.alone = either
 		case err == nil:
 			t.alone = stored
-		case n == 1 && refusedBefore(err), unsent(err):
+		case n == 1 && w.refusedBefore(err), unsent(err):
 			t.alone = never
 		default:
 			t.alone = either
@@ -357,6 +366,11 @@ func (w *world) look(s step, a *actor, q statements) {
 		if a != nil && a.tx != nil {
 			return nil // what fails would abort it
 		}
+		if a != nil {
+			if options, err := a.handle.Options(ctx); err == nil && !a.has("option") && options["answered"] != nil {
+				w.breaks("option of another", "%q sees %v", s, options)
+			}
+		}
 		if _, err := values(q.Query(ctx, "SELECT * FROM tmp")); err == nil && !a.has("temp") {
 			w.breaks("temporary table of another", "%q sees it", s)
 		}
@@ -415,7 +429,7 @@ func (w *world) acquire(s step, a *actor) {
 		w.judge(s, nil, err)
 		return
 	}
-	*a = actor{handle: a.handle, since: time.Now(), used: time.Now()}
+	*a = actor{handle: a.handle, since: time.Now(), used: time.Now(), settled: w.settled}
 }
 
 func (w *world) close(s step, a *actor) {
@@ -446,7 +460,7 @@ func (w *world) begin(s step, a *actor) {
 	case a.tx == nil || a.tx.ended != open:
 		w.judge(s, a, err)
 		a.shaken = true
-		if !refusedBefore(err) { // it may be open all the same
+		if !w.refusedBefore(err) { // it may be open all the same
 			a.tx = &tx{unsure: true}
 		}
 	}
@@ -623,6 +637,25 @@ func (w *world) leave(s step, a *actor, sql string) {
 	if err == nil {
 		w.atHome(a, sql)
 	}
+}
+
+// option sets one of the Flight session.
+func (w *world) option(s step, a *actor) {
+	a.note(s.verb)
+	err := w.call(s, func(ctx context.Context) error { return a.handle.SetOption(ctx, "answered", "yes") })
+	w.judge(s, a, err)
+}
+
+// returning sends a change that has rows. The engine refuses it, after all else.
+func (w *world) returning(s step, a *actor) {
+	err := w.call(s, func(ctx context.Context) error {
+		return drain(a.handle.Query(ctx, "INSERT INTO "+w.table+" VALUES (?) RETURNING k"))
+	})
+	var e *flightpool.Error
+	if errors.As(err, &e) && (e.Fault == flightpool.FaultStatement || e.Fault == flightpool.FaultUsage) {
+		return
+	}
+	w.judge(s, a, err)
 }
 
 func (w *world) prepare(s step, a *actor) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -35,6 +36,9 @@ type world struct {
 	profile           testserver.Profile
 	calm              bool
 	late              bool // a call has ended with its deadline, while its statement may run on
+	lies              bool // what was done may be answered with a status
+	settled           bool // what goes wrong is over: calls of sessions that begin now fail no more
+	answers           *answers
 	db                *script.Engine
 	srv               *testserver.Server
 	pool              *flightpool.FlightSQLPool
@@ -74,6 +78,7 @@ type actor struct {
 	expired    bool            // its session may have ended of old age
 	shaken     bool            // errors are no surprise any more
 	home       int             // session of the server's in which it has something to lose, 0 if nothing
+	settled    bool            // it was acquired when all that goes wrong was over
 	since      time.Time       // of the session
 	used       time.Time       // start of its last call
 }
@@ -122,14 +127,17 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{t: t, program: p, profile: profile, db: script.New(), actors: map[string]*actor{}, tokens: map[int64]*token{}, clashes: map[int64]*tx{}, calm: true}
+	w := &world{t: t, program: p, profile: profile, db: script.New(), actors: map[string]*actor{}, tokens: map[int64]*token{}, clashes: map[int64]*tx{}, calm: true, answers: &answers{}}
 	for _, s := range p.steps {
 		switch s.verb {
 		case "fault", "kill", "goaway", "evict", "expire":
 			w.calm = false
+		case "answer":
+			w.calm = false
+			w.lies = w.lies || s.arg(2) == "after"
 		}
 	}
-	opts := testserver.Options{Profile: profile, Engine: w.db, Listen: testserver.InMemory, GRPC: cheapServer}
+	opts := testserver.Options{Profile: profile, Engine: w.db, Listen: testserver.InMemory, GRPC: slices.Concat(cheapServer, w.answers.options())}
 	cfg := flightpool.Config{MaxSize: p.max, MinIdle: p.min, DialOptions: cheapClient}
 	cfg.HealthCheck.Interval = p.check
 	if cfg.MinIdle == 0 {
@@ -253,13 +261,16 @@ func (w *world) call(s step, f func(ctx context.Context) error) (err error) {
 
 // refusedBefore reports whether nothing of a call can have been done: it was
 // not sent, or the server has refused it.
-func refusedBefore(err error) bool {
+func (w *world) refusedBefore(err error) bool {
 	var e *flightpool.Error
 	if !errors.As(err, &e) {
 		return errors.Is(err, flightpool.ErrClosed)
 	}
 	if flightpool.SafeToRetry(err) || e.Unsent {
 		return true
+	}
+	if w.lies {
+		return e.Fault == flightpool.FaultUsage
 	}
 	switch e.Fault {
 	case flightpool.FaultUsage, flightpool.FaultStatement, flightpool.FaultUnsupported, flightpool.FaultLimit, flightpool.FaultAuth:

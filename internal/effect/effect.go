@@ -1,0 +1,90 @@
+// Package effect says what the answer to an RPC that changes a server's state tells
+// of that state. Servers and the proxies before them answer before an RPC has taken
+// effect, and after it has.
+package effect
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Meaning is what an answer tells.
+type Meaning uint8
+
+// Meanings. Whoever relies on what is NotKnown gives the session up.
+const (
+	Done     Meaning = iota
+	Refused          // nothing has changed
+	NotKnown         // it may have taken effect
+)
+
+// Change is what was asked for.
+type Change uint8
+
+// Changes: each is refused in words of its own.
+const (
+	Commit    Change = iota
+	Begin            // of a transaction
+	Statement        // one statement of the caller's, or its preparing
+)
+
+// Of tells what err says of a change. A status that names a reason is a refusal:
+// servers give it before they do anything. INTERNAL and UNKNOWN are not by
+// themselves: most servers answer so for what their database refuses, but also when
+// they fail after it has done it. CANCELLED and DEADLINE_EXCEEDED are answers to
+// what may have been done as well, and those of proxies that end a stream. There the
+// server's own text has to speak of a refusal, and of no connection that it has lost
+// itself. An error without a status is of a driver that has classified it: a refusal.
+func Of(change Change, err error) Meaning {
+	if err == nil {
+		return Done
+	}
+	var answer interface{ GRPCStatus() *status.Status }
+	if !errors.As(err, &answer) {
+		return Refused
+	}
+	switch answer.GRPCStatus().Code() {
+	case codes.Internal, codes.Unknown, codes.Canceled, codes.DeadlineExceeded:
+	case codes.Unavailable, codes.DataLoss, codes.ResourceExhausted:
+		return NotKnown
+	default:
+		return Refused
+	}
+	text := strings.ToLower(answer.GRPCStatus().Message()) // without ours, in which the server's name stands
+	speaks := func(word string) bool { return strings.Contains(text, word) }
+	if slices.ContainsFunc(refusalWords[change], speaks) && !slices.ContainsFunc(lossWords, speaks) {
+		return Refused
+	}
+	return NotKnown
+}
+
+// refusalWords are what databases say of what they refuse.
+var refusalWords = map[Change][]string{
+	Commit: {
+		"failed to commit", "cannot commit", "can't commit", "could not commit", "unable to commit", "commit failed", "not committed",
+		"transactioncontext error", "no transaction", "no active transaction", "not in a transaction",
+		"conflict", "constraint", "abort", "rolled back", "rollback", "serializ", "deadlock", "locked", "refus", "reject",
+	},
+	Begin: {
+		"transactioncontext error", "cannot start", "cannot begin", "could not start", "could not begin", "failed to start", "failed to begin", "unable to start", "unable to begin",
+		"within a transaction", "already", "not support", "unsupported", "not implement", "unimplemented", "read-only", "read only", "denied", "refus", "reject",
+	},
+	Statement: {
+		"parser error", "binder error", "catalog error", "syntax", "parse", "conversion error", "constraint", "invalid input", "invalid argument", "permission error",
+		"not implement", "unimplemented", "not support", "unsupported", "does not exist", "do not exist", "doesn't exist", "already exist", "not found", "no such", "not recognized", "unrecognized",
+		"transactioncontext error", "current transaction is aborted", "denied", "read-only", "read only", "refus", "reject",
+	},
+}
+
+// lossWords are what servers say when they do not know themselves what has become
+// of a change, for example because their own database has not answered it.
+var lossWords = []string{
+	"connection refused", "connection reset", "connection closed", "connection was closed", "connection has been closed", "connection is closed", "connection aborted",
+	"connection lost", "lost connection", "connection to server", "connection failure", "connection not open", "no connection", "closed the connection",
+	"terminating connection", "server terminated", "broken pipe", "timed out", "timeout", "could not receive", "could not send", "unexpected eof", "eof detected",
+	"network", "socket", "io error", "i/o error", "after the commit", "after commit", "outcome unknown", "in doubt",
+}

@@ -1,0 +1,37 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/flightpool/flightpool/internal/effect"
+)
+
+// meaningOf says what the answer to an RPC of a backend's tells of a change of the
+// server's state that it was to make.
+//
+// INVARIANT: what is not known costs the session, or is taken for done where the
+// session is made clean.
+func meaningOf(change effect.Change, err error) effect.Meaning {
+	var e *Error
+	switch {
+	case err == nil:
+		return effect.Done
+	case errors.As(err, &e) && e.Unsent, FaultIn(err) == FaultUsage, FaultIn(err) == FaultUnsupported, FaultIn(err) == FaultAuth:
+		return effect.Refused
+	case !FaultIn(err).KeepsConn():
+		return effect.NotKnown
+	default:
+		return effect.Of(change, err)
+	}
+}
+
+// notBegun is the failure of a call in which a transaction was to begin. One that
+// may be open although the answer does not give its id would take in what the
+// session is sent later: then the session is lost.
+func notBegun(err error) error {
+	if meaningOf(effect.Begin, err) == effect.Refused {
+		return err
+	}
+	return &Error{Stage: StageExecute, Fault: FaultSession, Err: fmt.Errorf("%w: a transaction may be open of which nothing is known: %w", ErrSessionLost, err)}
+}
