@@ -29,6 +29,7 @@ type connection struct {
 	manual, inTx bool
 	left         leftover.Tx // of a transaction that is over for the caller
 	failed       error       // why the last commit did, until a statement or a rollback
+	switching    bool        // it was that of switching autocommit on
 	headers      metadata.MD // of its catalogue calls, and of statements made later
 	noKeys       bool        // GetObjects leaves constraints out
 	closed       bool
@@ -74,7 +75,7 @@ func (c *connection) Commit(ctx context.Context) error {
 	}
 	err := c.end(ctx, "commit", c.s.Commit)
 	if err != nil && !c.inTx && c.manual && !c.closed {
-		c.failed = err
+		c.failed, c.switching = err, false
 	}
 	return err
 }
@@ -112,14 +113,19 @@ func stillOpen(err error) bool {
 }
 
 // setAutocommit commits what is open when it switches autocommit on, as ADBC
-// wants it.
+// wants it. Where that has failed, it fails when repeated, as a commit does, until a
+// statement or a rollback.
 func (c *connection) setAutocommit(ctx context.Context, on bool) error {
-	if on && c.inTx {
+	if on && (c.inTx || c.failed != nil && c.switching) {
 		if err := c.Commit(ctx); err != nil {
+			c.switching = true
 			return err
 		}
 	}
-	c.manual, c.failed = !on, nil
+	if on {
+		c.failed = nil
+	}
+	c.manual = !on
 	return nil
 }
 

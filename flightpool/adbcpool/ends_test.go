@@ -74,6 +74,34 @@ func TestADBCARepeatedCommitIsNoSuccess(t *testing.T) {
 	}
 }
 
+// No option forgets that a commit has failed, be it one of the option's own.
+func TestADBCAnOptionForgetsNoFailedCommit(t *testing.T) {
+	adbcKinds(t, func(r rig, pool *flightpool.FlightSQLPool, cn adbc.Connection) {
+		r.manual(cn)
+		autocommit := func(value string) error {
+			return cn.(adbc.PostInitOptions).SetOption(adbc.OptionKeyAutoCommit, value)
+		}
+		conflict := func() {
+			r.server.Faults().Set(testserver.Fault{On: testserver.OnEnd, Times: 1, Do: testserver.Fail(codes.Aborted, "conflict")})
+		}
+		conflict()
+		require.Error(r, cn.Commit(r.Context()))
+		require.NoError(r, autocommit(adbc.OptionValueDisabled))
+		require.Error(r, cn.Commit(r.Context()), "the mode that is on already")
+		require.NoError(r, cn.Rollback(r.Context()))
+		_, err := r.run(cn, "INSERT INTO t VALUES (2)")
+		if err != nil {
+			return // a driver that gives its connection up after a failed commit
+		}
+		conflict()
+		require.Error(r, autocommit(adbc.OptionValueEnabled))
+		require.Error(r, autocommit(adbc.OptionValueEnabled), "repeated")
+		require.NoError(r, cn.Rollback(r.Context()))
+		require.NoError(r, autocommit(adbc.OptionValueEnabled))
+		require.EqualValues(r, 0, r.count(pool, "t"))
+	})
+}
+
 func TestADBCACommitReturnsWithItsContext(t *testing.T) {
 	for _, kind := range []string{"native", "open"} {
 		t.Run(kind, func(t *testing.T) {
