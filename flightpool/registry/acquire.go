@@ -70,12 +70,15 @@ func closedUnder(err error) bool {
 	return errors.Is(err, ErrClosed) && (!errors.As(err, &e) || e.Unsent)
 }
 
+// errTaken is for callers under FailFast.
+var errTaken = fmt.Errorf("%w: the server's connections are taken and the policy is FailFast", ErrExhausted)
+
 // admits refuses a caller for whom, under FailFast, no connection is idle and
 // none can be opened at once: what the reservoir has room for, other users may
 // have taken.
 func (u *userPool) admits(g *current) error {
 	s := u.server
-	if s.def.Load().OnExhausted != flightpool.FailFast || g.stats().Idle > 0 || s.share.room(u.member) {
+	if s.def.Load().OnExhausted != flightpool.FailFast || g.stats().Idle > 0 || u.member.room() {
 		return nil
 	}
 	u.shed.Add(1)
@@ -96,9 +99,9 @@ func (u *userPool) explain(ctx context.Context, err error) error {
 	if !errors.Is(err, ErrExhausted) {
 		return fmt.Errorf("registry: user %q on server %q: %w", u.name, s.name, err)
 	}
-	all, own, limit := s.share.numbers(u.member)
+	all, own, limit := u.member.numbers()
 	return &ExhaustedError{
 		Server: s.name, User: u.name, ServerConnections: all, UserConnections: own, MaxConnections: limit,
-		Waiting: int(u.member.waiting.Load()), Err: err,
+		Waiting: u.member.callers(), Err: err,
 	}
 }

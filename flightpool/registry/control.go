@@ -19,20 +19,26 @@ func (s *share) allow(m *member) {
 }
 
 // room says whether m may get one more connection at once.
-func (s *share) room(m *member) bool {
+func (m *member) room() bool {
+	s := m.share
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.shut && (s.fits(m, true) || m.held == 0 && !m.full()) // who has none may take an idle one of another's
 }
 
-// numbers are the connections that exist, of them m's, and the bound.
-func (s *share) numbers(m *member) (all, users, limit int) {
+// connections is how many exist, those included that are being opened or closed.
+func (s *share) connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m != nil {
-		users = m.held
-	}
-	return s.held, users, s.cap
+	return s.held
+}
+
+// numbers are the connections that exist, of them m's, and the bound.
+func (m *member) numbers() (all, own, limit int) {
+	s := m.share
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held, m.held, s.cap
 }
 
 // stop ends the share's timer.
@@ -46,7 +52,8 @@ func (s *share) stop() {
 }
 
 // bound bounds m's own connections.
-func (s *share) bound(m *member, size int) {
+func (m *member) bound(size int) {
+	s := m.share
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m.size = size

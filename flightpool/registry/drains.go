@@ -27,8 +27,7 @@ func (d *drains) prune(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	left := slices.DeleteFunc(d.byName[name], func(s *server) bool {
-		held, _, _ := s.share.numbers(nil)
-		return held == 0
+		return s.share.connections() == 0
 	})
 	if len(left) == 0 {
 		delete(d.byName, name)

@@ -93,6 +93,14 @@ func tuning[C any](d *ServerDefinition) reservoir.Config[C] {
 	return c
 }
 
+// boundsOf are what a definition says of all users together.
+func boundsOf(d *ServerDefinition) bounds {
+	return bounds{
+		cap: d.MaxConnections, overflow: d.overflow(), reserve: d.ReservedConnections, maxOpening: d.MaxConcurrentOpens,
+		failFast: d.OnExhausted == flightpool.FailFast && !d.ValidateOnAcquire, // else who waits for a check is not known
+	}
+}
+
 // userSize is what a user's reservoir may grow to. The share keeps all of them
 // together within the server's bound.
 func userSize(d *ServerDefinition) int { return d.UserMaxConnections + d.overflow() }
@@ -241,7 +249,7 @@ func (l memberLeases) Acquire(ctx context.Context) (func(), error) { return l.m.
 
 // Stats tells of the server's connections, those of all its users.
 func (l memberLeases) Stats() lease.Stats {
-	all, own, limit := l.m.share.numbers(l.m)
+	all, own, limit := l.m.numbers()
 	return lease.Stats{Limit: limit, Used: all, InUse: own}
 }
 

@@ -5,10 +5,11 @@ import "slices"
 // Who is in a share, and what those who are not any more still hold of it.
 
 // join takes a member in. The caller calls settle.
-func (s *share) join(m *member) {
+func (m *member) join() {
+	s := m.share
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.share, m.joined = s, true
+	m.joined = true
 	s.members[m] = struct{}{}
 	for _, old := range s.gone[m.name] {
 		old.heir = m
@@ -20,7 +21,8 @@ func (s *share) join(m *member) {
 
 // leave takes a member out whose reservoir is closed, or closing: what it still
 // holds goes on counting, also against its user's bound. The caller calls settle.
-func (s *share) leave(m *member) {
+func (m *member) leave() {
+	s := m.share
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.members, m)

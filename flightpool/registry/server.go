@@ -41,7 +41,7 @@ type server struct {
 }
 
 func newServer(r *Registry, d *ServerDefinition) *server {
-	s := &server{registry: r, name: d.Name, created: time.Now(), share: newShare(d)}
+	s := &server{registry: r, name: d.Name, created: time.Now(), share: newShare(boundsOf(d))}
 	s.life, s.end = context.WithCancel(r.life)
 	s.def.Store(d)
 	s.users.Store(&map[string]*userPool{})
@@ -63,7 +63,7 @@ func (s *server) add(u *userPool, d *ServerDefinition) (bool, error) {
 	}
 	users := maps.Clone(*s.users.Load())
 	users[u.name] = u
-	s.share.join(u.member)
+	u.member.join()
 	s.users.Store(&users)
 	return true, nil
 }
@@ -147,7 +147,7 @@ func (s *server) leaveUnless(u *userPool, stays func() bool) (drain func(ctx con
 	delete(users, u.name)
 	s.past.leaving(u)
 	s.users.Store(&users)
-	s.share.leave(u.member) // before the user's next pool can join
+	u.member.leave() // before the user's next pool can join
 	s.mu.Unlock()
 	s.share.settle()
 	return func(ctx context.Context) error {
@@ -169,7 +169,7 @@ func (s *server) update(ctx context.Context, d *ServerDefinition) error {
 	s.def.Store(d)
 	users := *s.users.Load()
 	s.mu.Unlock()
-	s.share.set(d)
+	s.share.set(boundsOf(d))
 	s.health.set(d.HealthCheck)
 	var faults []error
 	for name, u := range users {

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/flightpool/flightpool/flightpool"
 )
 
 // share deals the connections of one server out to its users.
@@ -27,13 +25,10 @@ type share struct {
 
 	// INVARIANT: held is the sum of the members' held and at most peak, which
 	// is cap + overflow but for the time after these were lowered.
-	held, peak    int
-	cap, overflow int
-	reserve       int
-	failFast      bool
-	opening       int // granted, and not open or failed yet
-	maxOpening    int
-	openTime      time.Duration // smoothed; 0: none yet
+	held, peak int
+	bounds
+	opening  int           // granted, and not open or failed yet
+	openTime time.Duration // smoothed; 0: none yet
 
 	shut  bool    // the server is unhealthy: nothing is granted but one open to the prober
 	trial *member // who that is, until he has it
@@ -68,6 +63,15 @@ type share struct {
 
 	over   atomic.Bool // held > cap: for the way of a return, without the lock
 	hungry atomic.Bool // an idle connection would be taken at once; likewise
+}
+
+// bounds are how many connections a server may have, and how they are divided.
+type bounds struct {
+	cap        int  // of all users together
+	overflow   int  // so many more while callers wait
+	reserve    int  // so many each user can have whatever the others do, as far as cap goes
+	maxOpening int  // opens at a time
+	failFast   bool // callers for whom nothing is or can be opened are refused
 }
 
 // tally is what is counted of a member, and summed up over all.
@@ -122,10 +126,10 @@ type member struct {
 
 // lender is what a share does to a user's reservoir.
 type lender interface {
-	resize(n int)
-	yield(n int, unused time.Duration) int
-	replace()
-	refuse(err error)
+	Resize(n int)
+	Yield(n int, unused time.Duration) int
+	Replace()
+	Refuse()
 }
 
 // ticket is an open that waits for its slot.
@@ -136,7 +140,7 @@ type ticket struct {
 	granted bool // guarded by share.mu
 }
 
-func newShare(d *ServerDefinition) *share {
+func newShare(b bounds) *share {
 	s := &share{members: map[*member]struct{}{}, gone: map[string][]*member{}, holders: list.New(), idlers: list.New(), givers: list.New()}
 	poorer := func(a, b *member) bool {
 		if a.full() != b.full() {
@@ -150,12 +154,18 @@ func newShare(d *ServerDefinition) *share {
 	ranked := func(m *member) *int { return &m.ranked }
 	s.needy, s.wishing = ranking{less: poorer, place: ranked}, ranking{less: poorer, place: ranked}
 	s.rich = ranking{less: func(a, b *member) bool { return a.keeps() > b.keeps() }, place: func(m *member) *int { return &m.richness }}
-	s.set(d)
+	s.set(b)
 	return s
 }
 
-// set takes the sizes over from a definition. The caller calls settle.
-func (s *share) set(d *ServerDefinition) {
+// newMember makes a user's part, which join takes in: name is the user's, size what
+// pool may grow to.
+func (s *share) newMember(name string, pool lender, size int) *member {
+	return &member{share: s, name: name, pool: pool, size: size}
+}
+
+// set takes bounds over. The caller calls settle.
+func (s *share) set(b bounds) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for m := range s.members { // the reservoirs get their sizes anew
@@ -164,8 +174,7 @@ func (s *share) set(d *ServerDefinition) {
 		s.update(m)
 	}
 	s.restores = nil
-	s.cap, s.overflow, s.reserve, s.maxOpening = d.MaxConnections, d.overflow(), d.ReservedConnections, d.MaxConcurrentOpens
-	s.failFast = d.OnExhausted == flightpool.FailFast && !d.ValidateOnAcquire // else who waits for a check is not known
+	s.bounds = b
 	s.refloor()
 	s.note()
 }
@@ -191,13 +200,13 @@ func (m *member) admit(ctx context.Context) (release func(), err error) {
 		}
 		s.settleAndUnlock() // somebody may have been asked for it
 		if granted {
-			s.opened(m, 0)
-			s.free(m)
+			m.opened(0)
+			m.free()
 		}
 		return nil, notAdmitted{ctx.Err()}
 	}
 	var once sync.Once
-	return func() { once.Do(func() { s.free(m) }) }, nil
+	return func() { once.Do(m.free) }, nil
 }
 
 // notAdmitted is the failure of an open that was never tried.
@@ -207,7 +216,8 @@ func (e notAdmitted) Error() string { return "registry: no slot: " + e.cause.Err
 func (e notAdmitted) Unwrap() error { return e.cause }
 
 // free takes a slot back.
-func (s *share) free(m *member) {
+func (m *member) free() {
+	s := m.share
 	s.mu.Lock()
 	s.held--
 	m.held--
@@ -225,7 +235,8 @@ func (s *share) free(m *member) {
 
 // opened takes note that an open that was granted to m has ended, well or not; it
 // took so long, or did not come about.
-func (s *share) opened(m *member, took time.Duration) {
+func (m *member) opened(took time.Duration) {
+	s := m.share
 	s.mu.Lock()
 	s.opening--
 	m.opening--
@@ -241,17 +252,19 @@ func (s *share) opened(m *member, took time.Duration) {
 
 // unused takes note that an open that was granted to m has brought no connection:
 // the prober may have another.
-func (s *share) unused(m *member) {
+func (m *member) unused() {
+	s := m.share
 	s.mu.Lock()
 	if s.tried == m {
 		s.trial = m
 	}
 	s.mu.Unlock()
-	s.opened(m, 0)
+	m.opened(0)
 }
 
 // demand takes note that a caller of m waits, or does not any more.
-func (s *share) demand(m *member, change int64) {
+func (m *member) demand(change int64) {
+	s := m.share
 	n := m.waiting.Add(change)
 	if (change > 0 && n == 1) || (change < 0 && n == 0) {
 		s.mu.Lock()
@@ -260,8 +273,15 @@ func (s *share) demand(m *member, change int64) {
 	}
 }
 
+// callers is how many wait for a connection.
+func (m *member) callers() int { return int(m.waiting.Load()) }
+
+// unadmitted is how many opens have no slot yet.
+func (m *member) unadmitted() int { return int(m.queued.Load()) }
+
 // returned takes note that a connection of m was given back.
-func (s *share) returned(m *member) {
+func (m *member) returned() {
+	s := m.share
 	if s.over.Load() || s.hungry.Load() && m.waiting.Load() == 0 {
 		s.settle()
 	}

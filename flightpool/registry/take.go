@@ -1,12 +1,6 @@
 package registry
 
-import (
-	"fmt"
-	"time"
-)
-
-// errTaken is for callers under FailFast.
-var errTaken = fmt.Errorf("%w: the server's connections are taken and the policy is FailFast", ErrExhausted)
+import "time"
 
 const (
 	checkAgain  = 100 * time.Millisecond
@@ -219,20 +213,20 @@ func (st *step) idle() bool { return st.from == nil }
 // asked: one in use will be.
 func (st *step) run() (closes, asked bool) {
 	for i, m := range st.restore {
-		m.pool.resize(st.sizes[i])
+		m.pool.Resize(st.sizes[i])
 	}
 	for _, m := range st.refuse {
-		m.pool.refuse(errTaken)
+		m.pool.Refuse()
 	}
 	switch {
 	case st.from == nil:
-	case st.from.pool.yield(1, st.unused) > 0:
+	case st.from.pool.Yield(1, st.unused) > 0:
 		return true, false
 	case st.loan && st.size > 0:
-		st.from.pool.resize(st.size)
+		st.from.pool.Resize(st.size)
 		return false, true
 	case st.loan:
-		st.from.pool.replace() // no reservoir is smaller than one
+		st.from.pool.Replace() // no reservoir is smaller than one
 		return false, true
 	}
 	return false, false

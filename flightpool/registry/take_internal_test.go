@@ -16,15 +16,16 @@ type user struct {
 }
 
 func shared(maxConnections int, set func(s *share), users ...user) (s *share, members []*member) {
-	s = newShare(&ServerDefinition{MaxConnections: maxConnections, MaxConcurrentOpens: 8})
+	s = newShare(bounds{cap: maxConnections, maxOpening: 8})
 	if set != nil {
 		set(s)
 	}
 	for _, u := range users {
-		m := &member{size: maxConnections, held: u.held, since: time.Now().Add(-u.since)}
+		m := s.newMember("", nil, maxConnections)
+		m.held, m.since = u.held, time.Now().Add(-u.since)
 		s.held += u.held
 		s.peak = max(s.peak, s.held)
-		s.join(m)
+		m.join()
 		for range u.tickets {
 			s.tickets++
 			m.tickets = append(m.tickets, &ticket{m: m, number: s.tickets, ready: make(chan struct{})})

@@ -58,7 +58,7 @@ type current struct {
 // newUser makes a user's pool that has no generation yet.
 func newUser(s *server, name string, d *ServerDefinition) *userPool {
 	u := &userPool{server: s, name: name, born: time.Now(), active: time.Now(), gone: make(chan struct{})}
-	u.member = &member{name: name, pool: u, share: s.share, size: userSize(d)}
+	u.member = s.share.newMember(name, u, userSize(d))
 	u.collect(d)
 	return u
 }
@@ -72,16 +72,16 @@ func (u *userPool) collect(d *ServerDefinition) {
 	u.waits.CompareAndSwap(nil, &histogram{})
 }
 
-// lender, for the share: it acts on the generation that is current.
-func (u *userPool) resize(n int) { u.gen.Load().resize(n) }
-func (u *userPool) yield(n int, unused time.Duration) int {
+// What the share does to a pool acts on the generation that is current.
+func (u *userPool) Resize(n int) { u.gen.Load().resize(n) }
+func (u *userPool) Yield(n int, unused time.Duration) int {
 	return u.gen.Load().yield(n, unused)
 }
-func (u *userPool) replace() { u.gen.Load().replace() }
+func (u *userPool) Replace() { u.gen.Load().replace() }
 
-// refuse fails those who wait as if they had been refused at once.
-func (u *userPool) refuse(err error) {
-	u.shed.Add(uint64(u.gen.Load().failWaiters(err))) //nolint:gosec // a number of callers
+// Refuse fails those who wait as if they had been refused at once.
+func (u *userPool) Refuse() {
+	u.shed.Add(uint64(u.gen.Load().failWaiters(errTaken))) //nolint:gosec // a number of callers
 }
 
 // hooks are the registry's eyes and ears in a reservoir.
@@ -92,7 +92,7 @@ func (u *userPool) hooks() reservoir.Hooks {
 			u.lifetime.Add(-int64(time.Since(u.born)))
 			u.created.Add(1)
 			s.health.note(nil, true)
-			s.share.opened(m, took)
+			m.opened(took)
 		},
 		OpenFailed: func(err error, _ time.Duration) {
 			if errors.As(err, new(notAdmitted)) {
@@ -100,20 +100,20 @@ func (u *userPool) hooks() reservoir.Hooks {
 			}
 			u.openFailures.Add(1)
 			s.health.note(err, true)
-			s.share.unused(m) // it may have waited at the gate since before the probe asked
+			m.unused() // it may have waited at the gate since before the probe asked
 			if g := u.gen.Load(); s.health.down.Load() != nil && g.stats().InUse > 0 {
 				g.failWaiters(unserved{err}) // the probe has its answer; the reservoir would wait for what is on loan
 			}
 		},
-		OpenElided: func() { s.share.unused(m) },
+		OpenElided: func() { m.unused() },
 		WaitStart: func() {
-			s.share.demand(m, 1)
+			m.demand(1)
 			if down := s.health.down.Load(); down != nil && !s.health.isAsking() {
 				u.gen.Load().failWaiters(down) // he came while it turned
 			}
 		},
 		WaitEnd: func(waited time.Duration, err error) {
-			s.share.demand(m, -1)
+			m.demand(-1)
 			if err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, errTaken) { // else it goes on elsewhere, or was refused
 				u.failedWaits.Add(1)
 			}
@@ -124,7 +124,7 @@ func (u *userPool) hooks() reservoir.Hooks {
 		},
 		Released: func(time.Duration) {
 			u.released.Add(1)
-			s.share.returned(m)
+			m.returned()
 		},
 		Checked: func(err error, _ time.Duration) { s.health.note(err, false) },
 		Closing: func(why reservoir.Reason, cause error) {
@@ -182,7 +182,7 @@ func (u *userPool) prepare(ctx context.Context, k Kind, d *ServerDefinition) (*c
 // renew lets next take the place of the present generation, or, where it is nil,
 // the present one change in place.
 func (u *userPool) renew(ctx context.Context, next *current, d *ServerDefinition) error {
-	u.server.share.bound(u.member, userSize(d))
+	u.member.bound(userSize(d))
 	u.collect(d)
 	if next == nil {
 		return u.gen.Load().tune(d)
