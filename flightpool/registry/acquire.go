@@ -78,7 +78,7 @@ var errTaken = fmt.Errorf("%w: the server's connections are taken and the policy
 // have taken.
 func (u *userPool) admits(g *current) error {
 	s := u.server
-	if s.def.Load().OnExhausted != flightpool.FailFast || g.stats().Idle > 0 || u.member.room() {
+	if s.def.Load().OnExhausted != flightpool.FailFast || g.stats().Idle > 0 || u.member.HasRoom() {
 		return nil
 	}
 	u.shed.Add(1)
@@ -99,9 +99,9 @@ func (u *userPool) explain(ctx context.Context, err error) error {
 	if !errors.Is(err, ErrExhausted) {
 		return fmt.Errorf("registry: user %q on server %q: %w", u.name, s.name, err)
 	}
-	all, own, limit := u.member.numbers()
+	all, own, limit := u.member.Numbers()
 	return &ExhaustedError{
 		Server: s.name, User: u.name, ServerConnections: all, UserConnections: own, MaxConnections: limit,
-		Waiting: u.member.callers(), Err: err,
+		Waiting: u.member.Waiting(), Err: err,
 	}
 }

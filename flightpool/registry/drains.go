@@ -27,7 +27,7 @@ func (d *drains) prune(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	left := slices.DeleteFunc(d.byName[name], func(s *server) bool {
-		return s.share.connections() == 0
+		return s.share.Connections() == 0
 	})
 	if len(left) == 0 {
 		delete(d.byName, name)
@@ -43,6 +43,6 @@ func (d *drains) succeed(s *server) {
 	old := slices.Clone(d.byName[s.name])
 	d.mu.Unlock()
 	for _, o := range old {
-		s.share.succeeds(o.share)
+		s.share.Succeed(o.share)
 	}
 }

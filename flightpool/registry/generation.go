@@ -13,6 +13,7 @@ import (
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/fairshare"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
@@ -94,10 +95,10 @@ func tuning[C any](d *ServerDefinition) reservoir.Config[C] {
 }
 
 // boundsOf are what a definition says of all users together.
-func boundsOf(d *ServerDefinition) bounds {
-	return bounds{
-		cap: d.MaxConnections, overflow: d.overflow(), reserve: d.ReservedConnections, maxOpening: d.MaxConcurrentOpens,
-		failFast: d.OnExhausted == flightpool.FailFast && !d.ValidateOnAcquire, // else who waits for a check is not known
+func boundsOf(d *ServerDefinition) fairshare.Bounds {
+	return fairshare.Bounds{
+		Max: d.MaxConnections, Overflow: d.overflow(), Reserved: d.ReservedConnections, MaxOpening: d.MaxConcurrentOpens,
+		FailFast: d.OnExhausted == flightpool.FailFast && !d.ValidateOnAcquire, // else who waits for a check is not known
 	}
 }
 
@@ -202,7 +203,7 @@ func (u *userPool) build(ctx context.Context, k Kind, d *ServerDefinition, f fix
 	l.set(d)
 	r := tuning[*sqlconn.Conn](d)
 	r.MinIdle = 0
-	r.Open, r.Close, r.Check, r.Reset, r.Admit = l.open, target.Close, l.checked(target.Check), l.checked(u.reset(target.Reset)), u.member.admit
+	r.Open, r.Close, r.Check, r.Reset, r.Admit = l.open, target.Close, l.checked(target.Check), l.checked(u.reset(target.Reset)), u.member.Admit
 	r.OpenTimeout, r.CheckTimeout, r.CheckOnRelease = -1, -1, d.ValidateOnRelease // limits has them
 	r.Hooks = u.hooks()
 	conns, err := reservoir.New(r)
@@ -243,13 +244,13 @@ func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition,
 }
 
 // memberLeases lets a Flight pool ask its user's share for slots.
-type memberLeases struct{ m *member }
+type memberLeases struct{ m *fairshare.Member }
 
-func (l memberLeases) Acquire(ctx context.Context) (func(), error) { return l.m.admit(ctx) }
+func (l memberLeases) Acquire(ctx context.Context) (func(), error) { return l.m.Admit(ctx) }
 
 // Stats tells of the server's connections, those of all its users.
 func (l memberLeases) Stats() lease.Stats {
-	all, own, limit := l.m.numbers()
+	all, own, limit := l.m.Numbers()
 	return lease.Stats{Limit: limit, Used: all, InUse: own}
 }
 

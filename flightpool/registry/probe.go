@@ -109,8 +109,8 @@ func (s *server) ask(ctx context.Context) error {
 // pass.
 func (s *server) prove(ctx context.Context, u *userPool, g *current, down bool) error {
 	if down {
-		s.share.allow(u.member)
-		defer s.share.allow(nil)
+		s.share.AllowOne(u.member)
+		defer s.share.AllowOne(nil)
 	}
 	return u.prove(ctx, g)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/fairshare"
 )
 
 // server is one registered server.
@@ -20,7 +21,7 @@ type server struct {
 
 	given  atomic.Pointer[ServerDefinition] // as its owner wrote it
 	def    atomic.Pointer[ServerDefinition] // resolved
-	share  *share
+	share  *fairshare.Share
 	health health
 
 	// users is copied on every change, so that looking a user up takes no lock.
@@ -41,7 +42,7 @@ type server struct {
 }
 
 func newServer(r *Registry, d *ServerDefinition) *server {
-	s := &server{registry: r, name: d.Name, created: time.Now(), share: newShare(boundsOf(d))}
+	s := &server{registry: r, name: d.Name, created: time.Now(), share: fairshare.New(boundsOf(d))}
 	s.life, s.end = context.WithCancel(r.life)
 	s.def.Store(d)
 	s.users.Store(&map[string]*userPool{})
@@ -63,7 +64,7 @@ func (s *server) add(u *userPool, d *ServerDefinition) (bool, error) {
 	}
 	users := maps.Clone(*s.users.Load())
 	users[u.name] = u
-	u.member.join()
+	u.member.Join()
 	s.users.Store(&users)
 	return true, nil
 }
@@ -147,9 +148,9 @@ func (s *server) leaveUnless(u *userPool, stays func() bool) (drain func(ctx con
 	delete(users, u.name)
 	s.past.leaving(u)
 	s.users.Store(&users)
-	u.member.leave() // before the user's next pool can join
+	u.member.Leave() // before the user's next pool can join
 	s.mu.Unlock()
-	s.share.settle()
+	s.share.Dispatch()
 	return func(ctx context.Context) error {
 		defer s.behind.done()
 		ctx, cancel := context.WithCancel(ctx)
@@ -169,7 +170,7 @@ func (s *server) update(ctx context.Context, d *ServerDefinition) error {
 	s.def.Store(d)
 	users := *s.users.Load()
 	s.mu.Unlock()
-	s.share.set(boundsOf(d))
+	s.share.Set(boundsOf(d))
 	s.health.set(d.HealthCheck)
 	var faults []error
 	for name, u := range users {
@@ -190,7 +191,7 @@ func (s *server) update(ctx context.Context, d *ServerDefinition) error {
 	for _, g := range next { // of users who went in between
 		_ = g.close(s.life) // it has opened nothing
 	}
-	s.share.settle()
+	s.share.Dispatch()
 	return errjoin.Join(faults...)
 }
 
@@ -272,6 +273,6 @@ func (s *server) close(ctx context.Context) error {
 		err = errjoin.Join(err, &DrainError{Server: s.name, Err: fmt.Errorf("%d probes or pools have not ended: %w", left, context.Cause(ctx))})
 	}
 	s.end()
-	s.share.stop()
+	s.share.Stop()
 	return errjoin.Join(err, s.unreturned(late))
 }

@@ -92,7 +92,7 @@ type ConnectionStats struct {
 // pool is the account of one user.
 func (u *userPool) pool() Pool {
 	st := u.stats()
-	queued := min(st.Opening, u.member.unadmitted()) // an open without a slot is no connection yet
+	queued := min(st.Opening, u.member.Unadmitted()) // an open without a slot is no connection yet
 	c := u.counters(st)
 	active := min(st.InUse, int(c.acquires-c.releases)) //nolint:gosec // a number of connections
 	p := Pool{

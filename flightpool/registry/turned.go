@@ -2,7 +2,7 @@ package registry
 
 // healthChanged acts on a server that turned.
 func (s *server) healthChanged(down *UnhealthyError) {
-	s.share.gate(func() bool { return s.health.down.Load() != nil })
+	s.share.Gate(func() bool { return s.health.down.Load() != nil })
 	if down != nil {
 		for _, u := range *s.users.Load() {
 			u.gen.Load().replace() // what was open before tells nothing of the server any more

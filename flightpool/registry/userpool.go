@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/fairshare"
 	"github.com/flightpool/flightpool/reservoir"
 )
 
@@ -16,7 +17,7 @@ import (
 type userPool struct {
 	server *server
 	name   string
-	member *member
+	member *fairshare.Member
 
 	gen     atomic.Pointer[current]
 	removed atomic.Bool   // INVARIANT: set before its generation is closed
@@ -58,7 +59,7 @@ type current struct {
 // newUser makes a user's pool that has no generation yet.
 func newUser(s *server, name string, d *ServerDefinition) *userPool {
 	u := &userPool{server: s, name: name, born: time.Now(), active: time.Now(), gone: make(chan struct{})}
-	u.member = s.share.newMember(name, u, userSize(d))
+	u.member = s.share.NewMember(name, u, userSize(d))
 	u.collect(d)
 	return u
 }
@@ -92,28 +93,28 @@ func (u *userPool) hooks() reservoir.Hooks {
 			u.lifetime.Add(-int64(time.Since(u.born)))
 			u.created.Add(1)
 			s.health.note(nil, true)
-			m.opened(took)
+			m.Opened(took)
 		},
 		OpenFailed: func(err error, _ time.Duration) {
-			if errors.As(err, new(notAdmitted)) {
+			if errors.As(err, new(fairshare.NotAdmittedError)) {
 				return // it has shown nothing
 			}
 			u.openFailures.Add(1)
 			s.health.note(err, true)
-			m.unused() // it may have waited at the gate since before the probe asked
+			m.NotOpened() // it may have waited at the gate since before the probe asked
 			if g := u.gen.Load(); s.health.down.Load() != nil && g.stats().InUse > 0 {
 				g.failWaiters(unserved{err}) // the probe has its answer; the reservoir would wait for what is on loan
 			}
 		},
-		OpenElided: func() { m.unused() },
+		OpenElided: func() { m.NotOpened() },
 		WaitStart: func() {
-			m.demand(1)
+			m.Wait(1)
 			if down := s.health.down.Load(); down != nil && !s.health.isAsking() {
 				u.gen.Load().failWaiters(down) // he came while it turned
 			}
 		},
 		WaitEnd: func(waited time.Duration, err error) {
-			m.demand(-1)
+			m.Wait(-1)
 			if err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, errTaken) { // else it goes on elsewhere, or was refused
 				u.failedWaits.Add(1)
 			}
@@ -124,7 +125,7 @@ func (u *userPool) hooks() reservoir.Hooks {
 		},
 		Released: func(time.Duration) {
 			u.released.Add(1)
-			m.returned()
+			m.Returned()
 		},
 		Checked: func(err error, _ time.Duration) { s.health.note(err, false) },
 		Closing: func(why reservoir.Reason, cause error) {
@@ -182,7 +183,7 @@ func (u *userPool) prepare(ctx context.Context, k Kind, d *ServerDefinition) (*c
 // renew lets next take the place of the present generation, or, where it is nil,
 // the present one change in place.
 func (u *userPool) renew(ctx context.Context, next *current, d *ServerDefinition) error {
-	u.member.bound(userSize(d))
+	u.member.Resize(userSize(d))
 	u.collect(d)
 	if next == nil {
 		return u.gen.Load().tune(d)

@@ -1,4 +1,4 @@
-package registry
+package fairshare
 
 import (
 	"container/list"
@@ -20,27 +20,27 @@ import (
 // users, connections or tickets but by the logarithm: members are kept in rankings
 // and lists, and what is counted over all of them in sum. What has to be done to
 // reservoirs is done by one goroutine at a time, without the lock.
-type share struct {
+type Share struct {
 	mu sync.Mutex
 
 	// INVARIANT: held is the sum of the members' held and at most peak, which
 	// is cap + overflow but for the time after these were lowered.
 	held, peak int
-	bounds
+	Bounds
 	opening  int           // granted, and not open or failed yet
 	openTime time.Duration // smoothed; 0: none yet
 
 	shut  bool    // the server is unhealthy: nothing is granted but one open to the prober
-	trial *member // who that is, until he has it
-	tried *member // who had it; when it got no connection, it may have it again
+	trial *Member // who that is, until he has it
+	tried *Member // who had it; when it got no connection, it may have it again
 
 	// inherited are slots of servers of the same name that were unregistered and
 	// still drain: they count here. heir is where this one's do.
 	inherited int
-	heir      *share
+	heir      *Share
 
-	members map[*member]struct{}
-	gone    map[string][]*member // by user: those that have left and still hold slots
+	members map[*Member]struct{}
+	gone    map[string][]*Member // by user: those that have left and still hold slots
 	floor   int                  // what every member can have whatever the others do
 	sum     tally                // over all members
 	tickets uint64
@@ -50,8 +50,8 @@ type share struct {
 	holders        *list.List // members with connections, the latest grant last
 	idlers         *list.List // the same, in the order in which they are asked for idle ones
 	givers         *list.List // members that are giving up connections, the latest asked last
-	restores       []*member  // whose reservoirs may grow again
-	skipped        []*member  // that are not in rich for the rest of the pass
+	restores       []*Member  // whose reservoirs may grow again
+	skipped        []*Member  // that are not in rich for the rest of the pass
 	askCold, ask   int        // how many of idlers the pass may yet ask
 
 	coming, asked int // the sums of the members' yielding and asks
@@ -66,12 +66,12 @@ type share struct {
 }
 
 // bounds are how many connections a server may have, and how they are divided.
-type bounds struct {
-	cap        int  // of all users together
-	overflow   int  // so many more while callers wait
-	reserve    int  // so many each user can have whatever the others do, as far as cap goes
-	maxOpening int  // opens at a time
-	failFast   bool // callers for whom nothing is or can be opened are refused
+type Bounds struct {
+	Max        int  // of all users together
+	Overflow   int  // so many more while callers wait
+	Reserved   int  // so many each user can have whatever the others do, as far as cap goes
+	MaxOpening int  // opens at a time
+	FailFast   bool // callers for whom nothing is or can be opened are refused
 }
 
 // tally is what is counted of a member, and summed up over all.
@@ -92,10 +92,10 @@ func (t *tally) add(o tally, sign int) {
 }
 
 // member is one user's part of a share.
-type member struct {
-	share   *share
+type Member struct {
+	share   *Share
 	name    string // the user's
-	pool    lender
+	pool    Pool
 	waiting atomic.Int64 // callers in the queue of its reservoir
 	queued  atomic.Int64 // of its opens, those that have no slot yet
 
@@ -104,7 +104,7 @@ type member struct {
 	held    int
 	opening int     // of held
 	past    int     // what the user's removed pools hold: it counts against size
-	heir    *member // of which past it is, where it has left
+	heir    *Member // of which past it is, where it has left
 	size    int     // what its reservoir may grow to when nothing is asked of it
 	tickets []*ticket
 	counted tally
@@ -125,7 +125,7 @@ type member struct {
 }
 
 // lender is what a share does to a user's reservoir.
-type lender interface {
+type Pool interface {
 	Resize(n int)
 	Yield(n int, unused time.Duration) int
 	Replace()
@@ -134,15 +134,15 @@ type lender interface {
 
 // ticket is an open that waits for its slot.
 type ticket struct {
-	m       *member
+	m       *Member
 	number  uint64
 	ready   chan struct{}
 	granted bool // guarded by share.mu
 }
 
-func newShare(b bounds) *share {
-	s := &share{members: map[*member]struct{}{}, gone: map[string][]*member{}, holders: list.New(), idlers: list.New(), givers: list.New()}
-	poorer := func(a, b *member) bool {
+func New(b Bounds) *Share {
+	s := &Share{members: map[*Member]struct{}{}, gone: map[string][]*Member{}, holders: list.New(), idlers: list.New(), givers: list.New()}
+	poorer := func(a, b *Member) bool {
 		if a.full() != b.full() {
 			return b.full() // what does not fit the first then fits nobody
 		}
@@ -151,21 +151,21 @@ func newShare(b bounds) *share {
 		}
 		return a.tickets[0].number < b.tickets[0].number
 	}
-	ranked := func(m *member) *int { return &m.ranked }
+	ranked := func(m *Member) *int { return &m.ranked }
 	s.needy, s.wishing = ranking{less: poorer, place: ranked}, ranking{less: poorer, place: ranked}
-	s.rich = ranking{less: func(a, b *member) bool { return a.keeps() > b.keeps() }, place: func(m *member) *int { return &m.richness }}
-	s.set(b)
+	s.rich = ranking{less: func(a, b *Member) bool { return a.keeps() > b.keeps() }, place: func(m *Member) *int { return &m.richness }}
+	s.Set(b)
 	return s
 }
 
 // newMember makes a user's part, which join takes in: name is the user's, size what
 // pool may grow to.
-func (s *share) newMember(name string, pool lender, size int) *member {
-	return &member{share: s, name: name, pool: pool, size: size}
+func (s *Share) NewMember(name string, pool Pool, size int) *Member {
+	return &Member{share: s, name: name, pool: pool, size: size}
 }
 
 // set takes bounds over. The caller calls settle.
-func (s *share) set(b bounds) {
+func (s *Share) Set(b Bounds) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for m := range s.members { // the reservoirs get their sizes anew
@@ -174,13 +174,13 @@ func (s *share) set(b bounds) {
 		s.update(m)
 	}
 	s.restores = nil
-	s.bounds = b
+	s.Bounds = b
 	s.refloor()
 	s.note()
 }
 
 // admit waits for a slot. It is the Admit of the members' reservoirs.
-func (m *member) admit(ctx context.Context) (release func(), err error) {
+func (m *Member) Admit(ctx context.Context) (release func(), err error) {
 	s := m.share
 	t := &ticket{m: m, ready: make(chan struct{})}
 	s.mu.Lock()
@@ -200,23 +200,23 @@ func (m *member) admit(ctx context.Context) (release func(), err error) {
 		}
 		s.settleAndUnlock() // somebody may have been asked for it
 		if granted {
-			m.opened(0)
+			m.Opened(0)
 			m.free()
 		}
-		return nil, notAdmitted{ctx.Err()}
+		return nil, NotAdmittedError{ctx.Err()}
 	}
 	var once sync.Once
 	return func() { once.Do(m.free) }, nil
 }
 
 // notAdmitted is the failure of an open that was never tried.
-type notAdmitted struct{ cause error }
+type NotAdmittedError struct{ cause error }
 
-func (e notAdmitted) Error() string { return "registry: no slot: " + e.cause.Error() }
-func (e notAdmitted) Unwrap() error { return e.cause }
+func (e NotAdmittedError) Error() string { return "registry: no slot: " + e.cause.Error() }
+func (e NotAdmittedError) Unwrap() error { return e.cause }
 
 // free takes a slot back.
-func (m *member) free() {
+func (m *Member) free() {
 	s := m.share
 	s.mu.Lock()
 	s.held--
@@ -235,7 +235,7 @@ func (m *member) free() {
 
 // opened takes note that an open that was granted to m has ended, well or not; it
 // took so long, or did not come about.
-func (m *member) opened(took time.Duration) {
+func (m *Member) Opened(took time.Duration) {
 	s := m.share
 	s.mu.Lock()
 	s.opening--
@@ -252,18 +252,18 @@ func (m *member) opened(took time.Duration) {
 
 // unused takes note that an open that was granted to m has brought no connection:
 // the prober may have another.
-func (m *member) unused() {
+func (m *Member) NotOpened() {
 	s := m.share
 	s.mu.Lock()
 	if s.tried == m {
 		s.trial = m
 	}
 	s.mu.Unlock()
-	m.opened(0)
+	m.Opened(0)
 }
 
 // demand takes note that a caller of m waits, or does not any more.
-func (m *member) demand(change int64) {
+func (m *Member) Wait(change int64) {
 	s := m.share
 	n := m.waiting.Add(change)
 	if (change > 0 && n == 1) || (change < 0 && n == 0) {
@@ -274,15 +274,15 @@ func (m *member) demand(change int64) {
 }
 
 // callers is how many wait for a connection.
-func (m *member) callers() int { return int(m.waiting.Load()) }
+func (m *Member) Waiting() int { return int(m.waiting.Load()) }
 
 // unadmitted is how many opens have no slot yet.
-func (m *member) unadmitted() int { return int(m.queued.Load()) }
+func (m *Member) Unadmitted() int { return int(m.queued.Load()) }
 
 // returned takes note that a connection of m was given back.
-func (m *member) returned() {
+func (m *Member) Returned() {
 	s := m.share
 	if s.over.Load() || s.hungry.Load() && m.waiting.Load() == 0 {
-		s.settle()
+		s.Dispatch()
 	}
 }

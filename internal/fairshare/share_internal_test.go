@@ -1,4 +1,4 @@
-package registry
+package fairshare
 
 import (
 	"testing"
@@ -10,11 +10,11 @@ import (
 // A connection that closes of itself while another is asked for in vain: with more
 // loans asked for than connections coming, settle asked for one more for ever.
 func TestWhatIsComingIsNeverLessThanNothing(t *testing.T) {
-	s := newShare(bounds{cap: 2})
-	m := s.newMember("a", nil, 3)
+	s := New(Bounds{Max: 2})
+	m := s.NewMember("a", nil, 3)
 	m.held = 3
 	s.held, s.peak = 3, 3
-	m.join()
+	m.Join()
 	s.mu.Lock()
 	s.expect(m, 2, 1)
 	s.given(m) // one closes

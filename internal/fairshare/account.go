@@ -1,4 +1,4 @@
-package registry
+package fairshare
 
 import (
 	"container/list"
@@ -8,15 +8,15 @@ import (
 )
 
 // keeps is what m has when what it gives up is gone.
-func (m *member) keeps() int { return m.held - m.yielding }
+func (m *Member) keeps() int { return m.held - m.yielding }
 
 // full says that m's user has all that it may have, connections of old generations
 // and of removed pools included, for which the present reservoir does not ask.
-func (m *member) full() bool { return m.held+m.past >= m.size }
+func (m *Member) full() bool { return m.held+m.past >= m.size }
 
 // update takes account of a member whose callers, tickets or connections have
 // changed. The caller holds mu.
-func (s *share) update(m *member) {
+func (s *Share) update(m *Member) {
 	m.needs = m.joined && m.waiting.Load() > 0
 	s.sum.add(m.counted, -1)
 	m.counted = s.tallyOf(m)
@@ -36,7 +36,7 @@ func (s *share) update(m *member) {
 	listed(s.givers, &m.giving, m, m.yielding > 0)
 }
 
-func (s *share) tallyOf(m *member) (t tally) {
+func (s *Share) tallyOf(m *Member) (t tally) {
 	if !m.joined {
 		return t
 	}
@@ -57,7 +57,7 @@ func (s *share) tallyOf(m *member) (t tally) {
 }
 
 // listed puts a member at the end of a list, leaves it there, or takes it out.
-func listed(l *list.List, at **list.Element, m *member, in bool) {
+func listed(l *list.List, at **list.Element, m *Member, in bool) {
 	switch {
 	case in && *at == nil:
 		*at = l.PushBack(m)
@@ -69,10 +69,10 @@ func listed(l *list.List, at **list.Element, m *member, in bool) {
 
 // refloor finds what every member can have, which takes a look at all of them only
 // where something is reserved. The caller holds mu.
-func (s *share) refloor() {
+func (s *Share) refloor() {
 	floor := 0
 	if len(s.members) > 0 {
-		floor = min(s.reserve, s.cap/len(s.members))
+		floor = min(s.Reserved, s.Max/len(s.members))
 	}
 	if floor == s.floor {
 		return
@@ -85,7 +85,7 @@ func (s *share) refloor() {
 
 // expect takes note of how many connections of m are coming, and how many of
 // those are in use. The caller holds mu, and calls update.
-func (s *share) expect(m *member, yielding, asks int) {
+func (s *Share) expect(m *Member, yielding, asks int) {
 	invariant.Check(0 <= asks && asks <= yielding, "%d loans are asked for, but %d connections in all", asks, yielding)
 	s.coming += yielding - m.yielding
 	s.asked += asks - m.asks
@@ -97,22 +97,22 @@ func (s *share) expect(m *member, yielding, asks int) {
 }
 
 // given takes note that one connection less is coming from m. The caller holds mu.
-func (s *share) given(m *member) {
+func (s *Share) given(m *Member) {
 	yielding := max(0, m.yielding-1)
 	s.expect(m, yielding, min(m.asks, yielding))
 	s.update(m)
 }
 
 // note keeps what is derived from held. The caller holds mu.
-func (s *share) note() {
-	s.over.Store(s.held > s.cap)
-	s.peak = max(s.cap+s.overflow, min(s.peak, s.held))
+func (s *Share) note() {
+	s.over.Store(s.held > s.Max)
+	s.peak = max(s.Max+s.Overflow, min(s.peak, s.held))
 	invariant.Check(s.held <= s.peak, "%d slots are held, more than %d", s.held, s.peak)
 	invariant.Check(s.held >= 0, "%d slots are held", s.held)
 }
 
 // drop removes a ticket. The caller holds mu.
-func (s *share) drop(t *ticket) {
+func (s *Share) drop(t *ticket) {
 	m := t.m
 	m.tickets = slices.DeleteFunc(m.tickets, func(o *ticket) bool { return o == t })
 	m.queued.Add(-1)

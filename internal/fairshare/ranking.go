@@ -1,4 +1,4 @@
-package registry
+package fairshare
 
 import "container/heap"
 
@@ -6,13 +6,13 @@ import "container/heap"
 // removing and moving one take a time that grows with the logarithm of their
 // number.
 type ranking struct {
-	all   []*member
-	less  func(a, b *member) bool
-	place func(m *member) *int // where a member's place is kept: from 1, 0 is none
+	all   []*Member
+	less  func(a, b *Member) bool
+	place func(m *Member) *int // where a member's place is kept: from 1, 0 is none
 }
 
 // first is the first, or nil.
-func (r *ranking) first() *member {
+func (r *ranking) first() *Member {
 	if len(r.all) == 0 {
 		return nil
 	}
@@ -20,7 +20,7 @@ func (r *ranking) first() *member {
 }
 
 // set puts a member where it belongs: in, after its order has changed, or out.
-func (r *ranking) set(m *member, in bool) {
+func (r *ranking) set(m *Member, in bool) {
 	switch at := *r.place(m); {
 	case at == 0 && in:
 		heap.Push(r, m)
@@ -33,7 +33,7 @@ func (r *ranking) set(m *member, in bool) {
 
 // leave takes a member out that does not belong here any more, where one place is
 // kept for two rankings.
-func (r *ranking) leave(m *member, stays bool) {
+func (r *ranking) leave(m *Member, stays bool) {
 	if at := *r.place(m); !stays && at > 0 && at <= len(r.all) && r.all[at-1] == m {
 		heap.Remove(r, at-1)
 	}
@@ -53,7 +53,7 @@ func (r *ranking) Swap(i, j int) {
 
 // Push adds one at the end.
 func (r *ranking) Push(x any) {
-	m := x.(*member) //nolint:forcetypeassert // set pushes nothing else
+	m := x.(*Member) //nolint:forcetypeassert // set pushes nothing else
 	r.all = append(r.all, m)
 	*r.place(m) = len(r.all)
 }

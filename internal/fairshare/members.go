@@ -1,11 +1,11 @@
-package registry
+package fairshare
 
 import "slices"
 
 // Who is in a share, and what those who are not any more still hold of it.
 
 // join takes a member in. The caller calls settle.
-func (m *member) join() {
+func (m *Member) Join() {
 	s := m.share
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -21,7 +21,7 @@ func (m *member) join() {
 
 // leave takes a member out whose reservoir is closed, or closing: what it still
 // holds goes on counting, also against its user's bound. The caller calls settle.
-func (m *member) leave() {
+func (m *Member) Leave() {
 	s := m.share
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,7 +37,7 @@ func (m *member) leave() {
 
 // lapse takes note that a member that has left has given a slot back. The caller
 // holds mu.
-func (s *share) lapse(m *member) {
+func (s *Share) lapse(m *Member) {
 	if m.heir != nil {
 		m.heir.past--
 		s.update(m.heir)
@@ -45,14 +45,14 @@ func (s *share) lapse(m *member) {
 	if m.held > 0 {
 		return
 	}
-	left := slices.DeleteFunc(s.gone[m.name], func(o *member) bool { return o == m })
+	left := slices.DeleteFunc(s.gone[m.name], func(o *Member) bool { return o == m })
 	if s.gone[m.name] = left; len(left) == 0 {
 		delete(s.gone, m.name)
 	}
 }
 
 // succeeds lets the slots of an unregistered server count here until they are free.
-func (s *share) succeeds(old *share) {
+func (s *Share) Succeed(old *Share) {
 	old.mu.Lock()
 	old.heir = s
 	held := old.held
@@ -60,7 +60,7 @@ func (s *share) succeeds(old *share) {
 	s.inherit(held)
 }
 
-func (s *share) inherit(slots int) {
+func (s *Share) inherit(slots int) {
 	s.mu.Lock()
 	s.inherited += slots
 	s.settleAndUnlock()

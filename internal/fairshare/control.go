@@ -1,25 +1,25 @@
-package registry
+package fairshare
 
 // What health and the server do to a share.
 
 // gate shuts out all opens but a trial, or lets them in again, as shut says under
 // the lock: of two changes of health, the one that comes last here may be the
 // older one.
-func (s *share) gate(shut func() bool) {
+func (s *Share) Gate(shut func() bool) {
 	s.mu.Lock()
 	s.shut = shut()
 	s.settleAndUnlock()
 }
 
 // allow lets one open of m pass the gate; nil: of nobody.
-func (s *share) allow(m *member) {
+func (s *Share) AllowOne(m *Member) {
 	s.mu.Lock()
 	s.trial, s.tried = m, m
 	s.settleAndUnlock()
 }
 
 // room says whether m may get one more connection at once.
-func (m *member) room() bool {
+func (m *Member) HasRoom() bool {
 	s := m.share
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,22 +27,22 @@ func (m *member) room() bool {
 }
 
 // connections is how many exist, those included that are being opened or closed.
-func (s *share) connections() int {
+func (s *Share) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held
 }
 
 // numbers are the connections that exist, of them m's, and the bound.
-func (m *member) numbers() (all, own, limit int) {
+func (m *Member) Numbers() (all, own, limit int) {
 	s := m.share
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held, m.held, s.cap
+	return s.held, m.held, s.Max
 }
 
 // stop ends the share's timer.
-func (s *share) stop() {
+func (s *Share) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = true
@@ -52,7 +52,7 @@ func (s *share) stop() {
 }
 
 // bound bounds m's own connections.
-func (m *member) bound(size int) {
+func (m *Member) Resize(size int) {
 	s := m.share
 	s.mu.Lock()
 	defer s.mu.Unlock()

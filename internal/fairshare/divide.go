@@ -1,16 +1,16 @@
-package registry
+package fairshare
 
 import "time"
 
 // settle grants what can be granted and sees to it that what should be free
 // becomes free. It is called after every change, without the lock.
-func (s *share) settle() {
+func (s *Share) Dispatch() {
 	s.mu.Lock()
 	s.settleAndUnlock()
 }
 
 // settleAndUnlock is settle for who holds mu.
-func (s *share) settleAndUnlock() {
+func (s *Share) settleAndUnlock() {
 	granted := s.grant()
 	if s.acting {
 		s.again = true
@@ -51,8 +51,8 @@ func wake(granted []*ticket) {
 }
 
 // grant deals free slots out. The caller holds mu and wakes the tickets.
-func (s *share) grant() (granted []*ticket) {
-	for s.opening < s.maxOpening && s.heir == nil {
+func (s *Share) grant() (granted []*ticket) {
+	for s.opening < s.MaxOpening && s.heir == nil {
 		m := s.nextToOpen()
 		if m == nil {
 			break
@@ -80,7 +80,7 @@ func (s *share) grant() (granted []*ticket) {
 // connections, those whose callers wait before those who only like to have one
 // ready. Nil when there is no room for any: what does not fit the poorest fits
 // nobody of the same sort. The caller holds mu.
-func (s *share) nextToOpen() *member {
+func (s *Share) nextToOpen() *Member {
 	if s.shut {
 		if m := s.trial; m != nil && m.ranked > 0 && m.needs && s.fits(m, true) {
 			return m
@@ -98,13 +98,13 @@ func (s *share) nextToOpen() *member {
 
 // fits says whether one slot more can go to m. What is reserved for others is
 // not free. The caller holds mu.
-func (s *share) fits(m *member, needs bool) bool {
+func (s *Share) fits(m *Member, needs bool) bool {
 	if m.full() {
 		return false
 	}
-	limit := s.cap - s.inherited
+	limit := s.Max - s.inherited
 	if needs {
-		limit += s.overflow
+		limit += s.Overflow
 	}
 	if m.held >= s.floor { // else what m lacks would count against it
 		limit -= s.sum.unmet
@@ -114,7 +114,7 @@ func (s *share) fits(m *member, needs bool) bool {
 
 // poorest finds the user with the fewest connections whose callers wait for a slot
 // that is not free, or nil. The caller holds mu.
-func (s *share) poorest() *member {
+func (s *Share) poorest() *Member {
 	m := s.needy.first()
 	if m == nil || s.shut || s.heir != nil || m.full() || s.fits(m, true) {
 		return nil
@@ -124,21 +124,21 @@ func (s *share) poorest() *member {
 
 // starving says whether callers wait who have no connection, while fewer are on
 // their way than they need, those in use apart. The caller holds mu.
-func (s *share) starving() bool {
+func (s *Share) starving() bool {
 	return s.sum.without > s.coming-s.asked && s.poorest() != nil
 }
 
 // rearm looks again, at once when something has changed meanwhile, or after a
 // while as long as somebody is in need, or more is held than may be: what was
 // asked for may have been undone by a change of sizes. The caller holds mu.
-func (s *share) rearm() {
+func (s *Share) rearm() {
 	wait := checkAgain
 	switch {
 	case s.stopped:
 		return
 	case s.again:
 		wait = 0
-	case s.armed || s.poorest() == nil && s.held <= s.cap:
+	case s.armed || s.poorest() == nil && s.held <= s.Max:
 		return
 	case s.sum.without > 0:
 		wait = s.turn()
@@ -151,7 +151,7 @@ func (s *share) rearm() {
 	s.timer.Reset(wait)
 }
 
-func (s *share) tick() {
+func (s *Share) tick() {
 	s.mu.Lock()
 	s.armed = false
 	s.settleAndUnlock()

@@ -1,4 +1,4 @@
-package registry
+package fairshare
 
 import (
 	"slices"
@@ -15,17 +15,17 @@ type user struct {
 	since                         time.Duration // ago
 }
 
-func shared(maxConnections int, set func(s *share), users ...user) (s *share, members []*member) {
-	s = newShare(bounds{cap: maxConnections, maxOpening: 8})
+func shared(maxConnections int, set func(s *Share), users ...user) (s *Share, members []*Member) {
+	s = New(Bounds{Max: maxConnections, MaxOpening: 8})
 	if set != nil {
 		set(s)
 	}
 	for _, u := range users {
-		m := s.newMember("", nil, maxConnections)
+		m := s.NewMember("", nil, maxConnections)
 		m.held, m.since = u.held, time.Now().Add(-u.since)
 		s.held += u.held
 		s.peak = max(s.peak, s.held)
-		m.join()
+		m.Join()
 		for range u.tickets {
 			s.tickets++
 			m.tickets = append(m.tickets, &ticket{m: m, number: s.tickets, ready: make(chan struct{})})
@@ -51,7 +51,7 @@ func TestEachPolicyTakesFromWhomTheTableSays(t *testing.T) {
 		name   string
 		policy policy
 		max    int
-		set    func(s *share)
+		set    func(s *Share)
 		users  []user
 		took   int
 		loan   bool
@@ -59,17 +59,17 @@ func TestEachPolicyTakesFromWhomTheTableSays(t *testing.T) {
 		{"lowered: who keeps most", overBound, 2, nil, []user{{held: 1}, {held: 2}}, 1, true},
 		{"lowered: not what is coming already", overBound, 2, nil, []user{{held: 1}, {held: 2, yielding: 1}}, -1, false},
 		{"within the bound", overBound, 3, nil, []user{{held: 1}, {held: 2}}, -1, false},
-		{"overflow that is allowed", overBound, 2, func(s *share) { s.overflow = 1 }, []user{{held: 3}}, -1, false},
+		{"overflow that is allowed", overBound, 2, func(s *Share) { s.Overflow = 1 }, []user{{held: 3}}, -1, false},
 
-		{"overflow without callers", overflowUnused, 2, func(s *share) { s.overflow = 1 }, []user{{held: 1}, {held: 2}}, 1, false},
-		{"overflow with callers", overflowUnused, 2, func(s *share) { s.overflow = 1 }, []user{{held: 1}, {held: 2, waits: true}}, -1, false},
+		{"overflow without callers", overflowUnused, 2, func(s *Share) { s.Overflow = 1 }, []user{{held: 1}, {held: 2}}, 1, false},
+		{"overflow with callers", overflowUnused, 2, func(s *Share) { s.Overflow = 1 }, []user{{held: 1}, {held: 2, waits: true}}, -1, false},
 
 		{"nothing and waits", hungryTakes, 2, nil, []user{one, {held: 1}, {tickets: 1, waits: true}}, 0, false},
 		{"nothing, but no caller", hungryTakes, 2, nil, []user{one, {held: 1}, {tickets: 1}}, -1, false},
 		{"nothing, but one is being closed", hungryTakes, 2, nil, []user{one, {held: 1, yielding: 1}, {tickets: 1, waits: true}}, -1, false},
 		{"nothing, and one in use is asked for", hungryTakes, 2, nil, []user{one, {held: 1, yielding: 1, asks: 1}, {tickets: 1, waits: true}}, 0, false},
 		{"nothing, but there is room", hungryTakes, 3, nil, []user{one, {held: 1}, {tickets: 1, waits: true}}, -1, false},
-		{"nothing, but the server is unhealthy", hungryTakes, 2, func(s *share) { s.shut = true }, []user{one, {held: 1}, {tickets: 1, waits: true}}, -1, false},
+		{"nothing, but the server is unhealthy", hungryTakes, 2, func(s *Share) { s.shut = true }, []user{one, {held: 1}, {tickets: 1, waits: true}}, -1, false},
 
 		{"two more", poorTakes, 4, nil, []user{{held: 3}, {held: 1, tickets: 1, waits: true}}, 0, true},
 		{"one more", poorTakes, 3, nil, []user{{held: 2}, {held: 1, tickets: 1, waits: true}}, -1, false},
@@ -77,7 +77,7 @@ func TestEachPolicyTakesFromWhomTheTableSays(t *testing.T) {
 		{"two more, and wants two", poorTakes, 6, nil, []user{{held: 5, yielding: 1}, {held: 1, tickets: 2, waits: true}}, 0, true},
 
 		{"wants, and another has one", wantingTakes, 3, nil, []user{{held: 1}, {held: 2, tickets: 1, waits: true}}, 0, false},
-		{"wants, but that is reserved", wantingTakes, 4, func(s *share) { s.reserve = 2 }, []user{{held: 2}, {held: 2, tickets: 1, waits: true}}, -1, false},
+		{"wants, but that is reserved", wantingTakes, 4, func(s *Share) { s.Reserved = 2 }, []user{{held: 2}, {held: 2, tickets: 1, waits: true}}, -1, false},
 
 		{"nobody has two: the longest", turnTakes, 2, nil, []user{{held: 1, since: second}, {held: 1, since: 2 * second}, {tickets: 1, waits: true}}, 0, true},
 		{"nobody has two: not yet", turnTakes, 1, nil, []user{{held: 1}, {tickets: 1, waits: true}}, -1, false},
@@ -103,7 +103,7 @@ func TestHowLongIdleAndHowLongATurnGoByWhatAnOpenTakes(t *testing.T) {
 		50 * time.Millisecond: {500 * time.Millisecond, 500 * time.Millisecond},
 		3 * time.Second:       {10 * time.Second, time.Second},
 	} {
-		s := &share{openTime: took}
+		s := &Share{openTime: took}
 		require.Equal(t, want, [2]time.Duration{s.cold(), s.turn()}, "%v", took)
 	}
 }

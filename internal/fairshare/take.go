@@ -1,4 +1,4 @@
-package registry
+package fairshare
 
 import "time"
 
@@ -11,19 +11,19 @@ const (
 // cold is how long a connection must have been idle for another user to take it
 // who has some already: ten times as long as an open takes, so that what is spent
 // on opening the next is little beside what would have lain idle.
-func (s *share) cold() time.Duration {
+func (s *Share) cold() time.Duration {
 	return min(max(10*s.openTime, 100*time.Millisecond), 10*time.Second)
 }
 
 // turn is how long a user keeps a connection while others have none, for the same
 // reason.
-func (s *share) turn() time.Duration {
+func (s *Share) turn() time.Duration {
 	return min(max(10*s.openTime, 10*time.Millisecond), time.Second)
 }
 
 // A policy plans to take a connection from somebody; false: it has no reason to, or
 // finds nobody. The caller holds mu.
-type policy func(s *share, st *step, now time.Time) bool
+type policy func(s *Share, st *step, now time.Time) bool
 
 // policies are who gives up what, and when, the first that applies first.
 //
@@ -45,18 +45,18 @@ type policy func(s *share, st *step, now time.Time) bool
 var policies = []policy{overBound, overflowUnused, hungryTakes, poorTakes, wantingTakes, turnTakes}
 
 // overBound reaches a bound that was lowered.
-func overBound(s *share, st *step, now time.Time) bool {
-	return s.held-s.coming-s.cap > s.overflow && s.take(st, s.rich.first(), 0, true, now)
+func overBound(s *Share, st *step, now time.Time) bool {
+	return s.held-s.coming-s.Max > s.Overflow && s.take(st, s.rich.first(), 0, true, now)
 }
 
 // overflowUnused ends what is beyond MaxConnections when nobody needs it.
-func overflowUnused(s *share, st *step, now time.Time) bool {
+func overflowUnused(s *Share, st *step, now time.Time) bool {
 	st.skips = true // who has no idle one now
-	return s.held-s.coming-s.cap > 0 && s.sum.waiting == 0 && s.take(st, s.rich.first(), 0, false, now)
+	return s.held-s.coming-s.Max > 0 && s.sum.waiting == 0 && s.take(st, s.rich.first(), 0, false, now)
 }
 
 // hungryTakes gives those who have nothing what nobody uses.
-func hungryTakes(s *share, st *step, now time.Time) bool {
+func hungryTakes(s *Share, st *step, now time.Time) bool {
 	if !s.starving() {
 		return false
 	}
@@ -68,7 +68,7 @@ func hungryTakes(s *share, st *step, now time.Time) bool {
 
 // poorTakes makes the division more equal. What is coming already is taken to be
 // for the poorest.
-func poorTakes(s *share, st *step, now time.Time) bool {
+func poorTakes(s *Share, st *step, now time.Time) bool {
 	poorest, richest := s.poorest(), s.rich.first()
 	if poorest == nil || s.sum.wanted <= s.coming || richest == nil || richest.keeps() < poorest.held+s.coming+2 {
 		return false
@@ -77,7 +77,7 @@ func poorTakes(s *share, st *step, now time.Time) bool {
 }
 
 // wantingTakes gives who waits what others have not used for long.
-func wantingTakes(s *share, st *step, now time.Time) bool {
+func wantingTakes(s *Share, st *step, now time.Time) bool {
 	poorest := s.poorest()
 	if poorest == nil || s.sum.wanted <= s.coming {
 		return false
@@ -86,12 +86,12 @@ func wantingTakes(s *share, st *step, now time.Time) bool {
 }
 
 // turnTakes lets users take turns when there are more of them than connections.
-func turnTakes(s *share, st *step, now time.Time) bool {
+func turnTakes(s *Share, st *step, now time.Time) bool {
 	if s.poorest() == nil || s.sum.without <= s.coming || s.sum.several > 0 {
 		return false
 	}
 	for range min(askedAtOnce, s.holders.Len()) {
-		v := s.holders.Front().Value.(*member) //nolint:forcetypeassert // nothing else is in it
+		v := s.holders.Front().Value.(*Member) //nolint:forcetypeassert // nothing else is in it
 		if now.Sub(v.since) < s.turn() {
 			return false // the others came later
 		}
@@ -106,12 +106,12 @@ func turnTakes(s *share, st *step, now time.Time) bool {
 
 // idler finds a user but m to be asked for an idle connection, who keeps at least
 // so many; left is how many may yet be asked. The caller holds mu.
-func (s *share) idler(m *member, keeps int, left *int) *member {
+func (s *Share) idler(m *Member, keeps int, left *int) *Member {
 	for *left > 0 && s.idlers.Len() > 0 {
 		*left--
 		e := s.idlers.Front()
 		s.idlers.MoveToBack(e)
-		if v := e.Value.(*member); v != m && v.keeps() >= keeps { //nolint:forcetypeassert // as above
+		if v := e.Value.(*Member); v != m && v.keeps() >= keeps { //nolint:forcetypeassert // as above
 			return v
 		}
 	}
@@ -120,11 +120,11 @@ func (s *share) idler(m *member, keeps int, left *int) *member {
 
 // step is what is to be done to reservoirs next.
 type step struct {
-	restore []*member // let grow again
+	restore []*Member // let grow again
 	sizes   []int     // to these
-	refuse  []*member // fail those who wait
+	refuse  []*Member // fail those who wait
 
-	from   *member // take one idle connection of this one
+	from   *Member // take one idle connection of this one
 	unused time.Duration
 	loan   bool // if it has none, one that is in use, when it comes back
 	size   int
@@ -132,10 +132,10 @@ type step struct {
 }
 
 // next plans the next step and counts on its success. The caller holds mu.
-func (s *share) next(now time.Time) (st step) {
+func (s *Share) next(now time.Time) (st step) {
 	// INVARIANT: what is asked for is not taken back while there is a reason to
 	// ask for it again: else a pass of settle would not end.
-	s.relax(now, s.poorest() == nil && s.held <= s.cap+s.overflow)
+	s.relax(now, s.poorest() == nil && s.held <= s.Max+s.Overflow)
 	for _, m := range s.restores {
 		st.restore, st.sizes = append(st.restore, m), append(st.sizes, m.size)
 	}
@@ -151,7 +151,7 @@ func (s *share) next(now time.Time) (st step) {
 }
 
 // take plans to take a connection of v's. The caller holds mu.
-func (s *share) take(st *step, v *member, unused time.Duration, loan bool, now time.Time) bool {
+func (s *Share) take(st *step, v *Member, unused time.Duration, loan bool, now time.Time) bool {
 	if v == nil {
 		return false
 	}
@@ -170,9 +170,9 @@ func (s *share) take(st *step, v *member, unused time.Duration, loan bool, now t
 
 // relax lets those grow again who did not give up for a while what they were asked
 // for, or all of them when nobody needs it any more. The caller holds mu.
-func (s *share) relax(now time.Time, all bool) {
+func (s *Share) relax(now time.Time, all bool) {
 	for e := s.givers.Front(); e != nil; {
-		m := e.Value.(*member) //nolint:forcetypeassert // as above
+		m := e.Value.(*Member) //nolint:forcetypeassert // as above
 		e = e.Next()
 		switch {
 		case now.Sub(m.asked) >= patience:
@@ -189,8 +189,8 @@ func (s *share) relax(now time.Time, all bool) {
 // stranded finds, under FailFast, those whose callers wait although nothing is
 // being opened for them and nothing can be: several at a time may have found the
 // same room, or hoped for the same idle connection. The caller holds mu.
-func (s *share) stranded() (found []*member) {
-	if !s.failFast || s.shut {
+func (s *Share) stranded() (found []*Member) {
+	if !s.FailFast || s.shut {
 		return nil
 	}
 	coming := s.coming - s.asked
@@ -233,7 +233,7 @@ func (st *step) run() (closes, asked bool) {
 }
 
 // account corrects what next has counted on. The caller holds mu.
-func (s *share) account(st step, closes, asked bool) {
+func (s *Share) account(st step, closes, asked bool) {
 	v := st.from
 	switch {
 	case v == nil:
