@@ -19,9 +19,9 @@
 // # One bound, shared
 //
 // MaxConnections bounds the connections of all users of a server together. They
-// are shared max-min fairly: see share. An open asks for its slot in
-// reservoir.Config.Admit, so a connection counts from before it is dialled until
-// its Close has returned, and a call that finds an idle connection asks nobody.
+// are shared max-min fairly, as package internal/fairshare has it. An open asks for
+// its slot in reservoir.Config.Admit, so a connection counts from before it is dialled
+// until its Close has returned, and a call that finds an idle connection asks nobody.
 //
 // # Health
 //
@@ -71,8 +71,8 @@
 //	registry, turns, check, operate   servers; what is done to them
 //	acquire, conn, calls        the way of a call
 //	server, making, userpool, generation, traffic   a server's users, and their pools
-//	share, members, control, account, ranking   the bound, and what is known of its users
-//	divide, take, drains        its division: who gets a slot, who gives one up
+//	package internal/fairshare  the bound: who gets a slot, who gives one up
+//	drains                      unregistered servers that still count against it
 //	health, probe, keeper, turned, tasks   whether a server works; the goroutine
 //	stats, counters, past, histogram, arrow   what all of it is and has done
 package registry

@@ -108,13 +108,13 @@ func (u *userPool) hooks() reservoir.Hooks {
 		},
 		OpenElided: func() { m.NotOpened() },
 		WaitStart: func() {
-			m.Wait(1)
+			m.AddWaiting(1)
 			if down := s.health.down.Load(); down != nil && !s.health.isAsking() {
 				u.gen.Load().failWaiters(down) // he came while it turned
 			}
 		},
 		WaitEnd: func(waited time.Duration, err error) {
-			m.Wait(-1)
+			m.AddWaiting(-1)
 			if err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, errTaken) { // else it goes on elsewhere, or was refused
 				u.failedWaits.Add(1)
 			}

@@ -51,6 +51,7 @@ var layers = []layer{
 
 	{dir: "internal/effect", external: []string{"google.golang.org/grpc"}},
 	{dir: "internal/eof"},
+	{dir: "internal/fairshare", may: []string{"internal/invariant"}},
 	{dir: "internal/invariant"},
 	{dir: "internal/ctxerr"},
 	{dir: "internal/errjoin"},
@@ -72,7 +73,7 @@ var layers = []layer{
 	{dir: "flightpool/sqldriver", may: []string{"flightpool", "session", "internal/leftover", "internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "flightpool/oauth", may: []string{"flightpool", "internal/printing", "reservoir", "internal/errjoin"}, external: []string{"golang.org/x/oauth2"}},
 	{dir: "flightpool/registry/ddl", may: []string{"internal/printing"}},
-	{dir: "flightpool/registry", may: []string{"flightpool", "flightpool/registry/ddl", "internal/printing", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant", "internal/option", "internal/errjoin"}, external: wire},
+	{dir: "flightpool/registry", may: []string{"flightpool", "flightpool/registry/ddl", "internal/fairshare", "internal/printing", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant", "internal/option", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/registry/kinds", may: []string{"flightpool", "flightpool/adbcpool", "flightpool/registry", "reservoir/dsql", "reservoir/sqlconn", "internal/errjoin"}, external: []string{"github.com/jackc/"}},
 	{dir: "flightpool/poolz", may: []string{"flightpool", "flightpool/registry", "session"}},
 	{dir: "flightpool/flightotel", may: []string{"flightpool", "session"}, external: []string{"go.opentelemetry.io/"}},

@@ -7,12 +7,29 @@ import (
 	"github.com/flightpool/flightpool/internal/invariant"
 )
 
-// keeps is what m has when what it gives up is gone.
-func (m *Member) keeps() int { return m.held - m.yielding }
+// tally is what is counted of a member, and summed up over all.
+type tally struct {
+	wanted  int // tickets on which callers wait
+	without int // members with such tickets that have no connection
+	waiting int // members whose callers wait
+	several int // members with more than one connection
+	unmet   int // connections below the floor
+}
 
-// full says that m's user has all that it may have, connections of old generations
-// and of removed pools included, for which the present reservoir does not ask.
-func (m *Member) full() bool { return m.held+m.past >= m.size }
+func (t *tally) add(o tally, sign int) {
+	t.wanted += sign * o.wanted
+	t.without += sign * o.without
+	t.waiting += sign * o.waiting
+	t.several += sign * o.several
+	t.unmet += sign * o.unmet
+}
+
+// keeps is what m has when what it gives up is gone.
+func (m *Member) keeps() int { return m.held - m.reclaims }
+
+// full says that m's user has all that it may have, connections of superseded and of
+// removed pools included, for which the present pool does not ask.
+func (m *Member) full() bool { return m.held+m.removedHeld >= m.size }
 
 // update takes account of a member whose callers, tickets or connections have
 // changed. The caller holds mu.
@@ -23,17 +40,17 @@ func (s *Share) update(m *Member) {
 	s.sum.add(m.counted, 1)
 
 	queued := m.joined && len(m.tickets) > 0
-	s.needy.leave(m, queued && m.needs)
-	s.wishing.leave(m, queued && !m.needs)
+	s.withCallers.leave(m, queued && m.needs)
+	s.withoutCallers.leave(m, queued && !m.needs)
 	if queued && m.needs {
-		s.needy.set(m, true)
+		s.withCallers.set(m, true)
 	} else if queued {
-		s.wishing.set(m, true)
+		s.withoutCallers.set(m, true)
 	}
-	s.rich.set(m, m.joined && m.keeps() > 0 && !m.skipped)
-	listed(s.holders, &m.holding, m, m.joined && m.held > 0)
-	listed(s.idlers, &m.idling, m, m.joined && m.held > 0)
-	listed(s.givers, &m.giving, m, m.yielding > 0)
+	s.richest.set(m, m.joined && m.keeps() > 0 && !m.skipped)
+	setListed(s.holders, &m.holderEntry, m, m.joined && m.held > 0)
+	setListed(s.askOrder, &m.askEntry, m, m.joined && m.held > 0)
+	setListed(s.reclaimOrder, &m.reclaimEntry, m, m.reclaims > 0)
 }
 
 func (s *Share) tallyOf(m *Member) (t tally) {
@@ -56,8 +73,8 @@ func (s *Share) tallyOf(m *Member) (t tally) {
 	return t
 }
 
-// listed puts a member at the end of a list, leaves it there, or takes it out.
-func listed(l *list.List, at **list.Element, m *Member, in bool) {
+// setListed puts a member at the end of a list, leaves it there, or takes it out.
+func setListed(l *list.List, at **list.Element, m *Member, in bool) {
 	switch {
 	case in && *at == nil:
 		*at = l.PushBack(m)
@@ -67,12 +84,12 @@ func listed(l *list.List, at **list.Element, m *Member, in bool) {
 	}
 }
 
-// refloor finds what every member can have, which takes a look at all of them only
-// where something is reserved. The caller holds mu.
-func (s *Share) refloor() {
+// updateFloor finds what every member can have. It looks at all members only where
+// something is reserved and the number of members, or the bounds, change it. The caller holds mu.
+func (s *Share) updateFloor() {
 	floor := 0
 	if len(s.members) > 0 {
-		floor = min(s.Reserved, s.Max/len(s.members))
+		floor = min(s.bounds.Reserved, s.bounds.Max/len(s.members))
 	}
 	if floor == s.floor {
 		return
@@ -83,36 +100,36 @@ func (s *Share) refloor() {
 	}
 }
 
-// expect takes note of how many connections of m are coming, and how many of
+// setReclaims takes note of how many connections of m are coming, and how many of
 // those are in use. The caller holds mu, and calls update.
-func (s *Share) expect(m *Member, yielding, asks int) {
-	invariant.Check(0 <= asks && asks <= yielding, "%d loans are asked for, but %d connections in all", asks, yielding)
-	s.coming += yielding - m.yielding
-	s.asked += asks - m.asks
-	m.yielding, m.asks = yielding, asks
-	if yielding == 0 && m.limited {
-		m.limited = false
-		s.restores = append(s.restores, m)
+func (s *Share) setReclaims(m *Member, reclaims, loans int) {
+	invariant.Check(0 <= loans && loans <= reclaims, "%d loans are asked for, but %d connections in all", loans, reclaims)
+	s.reclaims += reclaims - m.reclaims
+	s.loanReclaims += loans - m.loanReclaims
+	m.reclaims, m.loanReclaims = reclaims, loans
+	if reclaims == 0 && m.shrunk {
+		m.shrunk = false
+		s.toRestore = append(s.toRestore, m)
 	}
 }
 
-// given takes note that one connection less is coming from m. The caller holds mu.
-func (s *Share) given(m *Member) {
-	yielding := max(0, m.yielding-1)
-	s.expect(m, yielding, min(m.asks, yielding))
+// reclaimed takes note that one connection less is coming from m. The caller holds mu.
+func (s *Share) reclaimed(m *Member) {
+	left := max(0, m.reclaims-1)
+	s.setReclaims(m, left, min(m.loanReclaims, left))
 	s.update(m)
 }
 
-// note keeps what is derived from held. The caller holds mu.
-func (s *Share) note() {
-	s.over.Store(s.held > s.Max)
-	s.peak = max(s.Max+s.Overflow, min(s.peak, s.held))
+// heldChanged keeps what is derived from held. The caller holds mu.
+func (s *Share) heldChanged() {
+	s.overMax.Store(s.held > s.bounds.Max)
+	s.peak = max(s.bounds.Max+s.bounds.Overflow, min(s.peak, s.held))
 	invariant.Check(s.held <= s.peak, "%d slots are held, more than %d", s.held, s.peak)
 	invariant.Check(s.held >= 0, "%d slots are held", s.held)
 }
 
-// drop removes a ticket. The caller holds mu.
-func (s *Share) drop(t *ticket) {
+// dropTicket removes a ticket. The caller holds mu.
+func (s *Share) dropTicket(t *ticket) {
 	m := t.m
 	m.tickets = slices.DeleteFunc(m.tickets, func(o *ticket) bool { return o == t })
 	m.queued.Add(-1)

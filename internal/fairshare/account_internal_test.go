@@ -8,7 +8,7 @@ import (
 )
 
 // A connection that closes of itself while another is asked for in vain: with more
-// loans asked for than connections coming, settle asked for one more for ever.
+// loans asked for than connections coming, a pass asked for one more for ever.
 func TestWhatIsComingIsNeverLessThanNothing(t *testing.T) {
 	s := New(Bounds{Max: 2})
 	m := s.NewMember("a", nil, 3)
@@ -16,11 +16,11 @@ func TestWhatIsComingIsNeverLessThanNothing(t *testing.T) {
 	s.held, s.peak = 3, 3
 	m.Join()
 	s.mu.Lock()
-	s.expect(m, 2, 1)
-	s.given(m) // one closes
-	s.account(step{from: m}, false, false)
-	require.Equal(t, []int{0, 0}, []int{m.yielding, m.asks})
-	s.relax(time.Now(), true)
-	require.Zero(t, s.coming)
+	s.setReclaims(m, 2, 1)
+	s.reclaimed(m) // one closes
+	s.correct(step{from: m}, false, false)
+	require.Equal(t, []int{0, 0}, []int{m.reclaims, m.loanReclaims})
+	s.forgetReclaims(time.Now(), true)
+	require.Zero(t, s.reclaims)
 	s.mu.Unlock()
 }

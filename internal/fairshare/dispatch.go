@@ -2,33 +2,33 @@ package fairshare
 
 import "time"
 
-// settle grants what can be granted and sees to it that what should be free
+// Dispatch grants what can be granted and sees to it that what should be free
 // becomes free. It is called after every change, without the lock.
 func (s *Share) Dispatch() {
 	s.mu.Lock()
-	s.settleAndUnlock()
+	s.dispatchAndUnlock()
 }
 
-// settleAndUnlock is settle for who holds mu.
-func (s *Share) settleAndUnlock() {
+// dispatchAndUnlock is Dispatch for who holds mu, which it gives back.
+func (s *Share) dispatchAndUnlock() {
 	granted := s.grant()
-	if s.acting {
-		s.again = true
+	if s.dispatching {
+		s.repeat = true
 		s.mu.Unlock()
 		wake(granted)
 		return
 	}
-	s.acting, s.again = true, false
-	s.askCold, s.ask = min(askedAtOnce, s.idlers.Len()), min(askedAtOnce, s.idlers.Len())
+	s.dispatching, s.repeat = true, false
+	s.coldAsks, s.idleAsks = min(maxAsks, s.askOrder.Len()), min(maxAsks, s.askOrder.Len())
 	for {
 		step := s.next(time.Now())
 		s.mu.Unlock()
 		wake(granted)
 		closes, asked := step.run()
 		s.mu.Lock()
-		s.account(step, closes, asked)
+		s.correct(step, closes, asked)
 		granted = s.grant()
-		if step.idle() {
+		if step.done() {
 			break
 		}
 	}
@@ -37,9 +37,9 @@ func (s *Share) settleAndUnlock() {
 		s.update(m)
 	}
 	s.skipped = s.skipped[:0]
-	s.acting = false
-	s.hungry.Store(s.starving())
-	s.rearm()
+	s.dispatching = false
+	s.wantsIdle.Store(s.starving())
+	s.schedule()
 	s.mu.Unlock()
 	wake(granted)
 }
@@ -52,13 +52,13 @@ func wake(granted []*ticket) {
 
 // grant deals free slots out. The caller holds mu and wakes the tickets.
 func (s *Share) grant() (granted []*ticket) {
-	for s.opening < s.MaxOpening && s.heir == nil {
+	for s.opening < s.bounds.MaxOpening && s.successor == nil {
 		m := s.nextToOpen()
 		if m == nil {
 			break
 		}
 		if s.shut {
-			s.trial = nil
+			s.probing = nil
 		}
 		t := m.tickets[0]
 		t.granted = true
@@ -67,10 +67,10 @@ func (s *Share) grant() (granted []*ticket) {
 		m.held++
 		m.opening++
 		m.since = time.Now()
-		s.drop(t)
-		s.holders.MoveToBack(m.holding)
-		s.idlers.MoveToBack(m.idling)
-		s.note()
+		s.dropTicket(t)
+		s.holders.MoveToBack(m.holderEntry)
+		s.askOrder.MoveToBack(m.askEntry)
+		s.heldChanged()
 		granted = append(granted, t)
 	}
 	return granted
@@ -82,15 +82,15 @@ func (s *Share) grant() (granted []*ticket) {
 // nobody of the same sort. The caller holds mu.
 func (s *Share) nextToOpen() *Member {
 	if s.shut {
-		if m := s.trial; m != nil && m.ranked > 0 && m.needs && s.fits(m, true) {
+		if m := s.probing; m != nil && m.rankPlace > 0 && m.needs && s.fits(m, true) {
 			return m
 		}
 		return nil
 	}
-	if m := s.needy.first(); m != nil && s.fits(m, true) {
+	if m := s.withCallers.first(); m != nil && s.fits(m, true) {
 		return m
 	}
-	if m := s.wishing.first(); m != nil && s.fits(m, false) {
+	if m := s.withoutCallers.first(); m != nil && s.fits(m, false) {
 		return m
 	}
 	return nil
@@ -102,9 +102,9 @@ func (s *Share) fits(m *Member, needs bool) bool {
 	if m.full() {
 		return false
 	}
-	limit := s.Max - s.inherited
+	limit := s.bounds.Max - s.inherited
 	if needs {
-		limit += s.Overflow
+		limit += s.bounds.Overflow
 	}
 	if m.held >= s.floor { // else what m lacks would count against it
 		limit -= s.sum.unmet
@@ -115,8 +115,8 @@ func (s *Share) fits(m *Member, needs bool) bool {
 // poorest finds the user with the fewest connections whose callers wait for a slot
 // that is not free, or nil. The caller holds mu.
 func (s *Share) poorest() *Member {
-	m := s.needy.first()
-	if m == nil || s.shut || s.heir != nil || m.full() || s.fits(m, true) {
+	m := s.withCallers.first()
+	if m == nil || s.shut || s.successor != nil || m.full() || s.fits(m, true) {
 		return nil
 	}
 	return m
@@ -125,34 +125,34 @@ func (s *Share) poorest() *Member {
 // starving says whether callers wait who have no connection, while fewer are on
 // their way than they need, those in use apart. The caller holds mu.
 func (s *Share) starving() bool {
-	return s.sum.without > s.coming-s.asked && s.poorest() != nil
+	return s.sum.without > s.reclaims-s.loanReclaims && s.poorest() != nil
 }
 
-// rearm looks again, at once when something has changed meanwhile, or after a
-// while as long as somebody is in need, or more is held than may be: what was
+// schedule looks again, at once when something has changed meanwhile, or after a
+// while as long as callers wait for what is not free, or more is held than may be: what was
 // asked for may have been undone by a change of sizes. The caller holds mu.
-func (s *Share) rearm() {
-	wait := checkAgain
+func (s *Share) schedule() {
+	wait := recheckEvery
 	switch {
 	case s.stopped:
 		return
-	case s.again:
+	case s.repeat:
 		wait = 0
-	case s.armed || s.poorest() == nil && s.held <= s.Max:
+	case s.armed || s.poorest() == nil && s.held <= s.bounds.Max:
 		return
 	case s.sum.without > 0:
-		wait = s.turn()
+		wait = s.rotateEvery()
 	}
 	s.armed = true
 	if s.timer == nil {
-		s.timer = time.AfterFunc(wait, s.tick)
+		s.timer = time.AfterFunc(wait, s.timerFired)
 		return
 	}
 	s.timer.Reset(wait)
 }
 
-func (s *Share) tick() {
+func (s *Share) timerFired() {
 	s.mu.Lock()
 	s.armed = false
-	s.settleAndUnlock()
+	s.dispatchAndUnlock()
 }

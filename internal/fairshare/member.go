@@ -1,0 +1,254 @@
+package fairshare
+
+import (
+	"container/list"
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Pool is what a share does to a user's pool. It is called without a lock, by one
+// goroutine at a time.
+type Pool interface {
+	// Resize bounds the pool: what is in use beyond n is closed when it comes back.
+	Resize(n int)
+	// Yield closes up to n connections that have been idle for so long, and returns
+	// how many.
+	Yield(n int, unused time.Duration) int
+	// Replace closes every connection, those in use when they come back.
+	Replace()
+	// Refuse fails the callers who wait.
+	Refuse()
+}
+
+// Member is one user's part of a share.
+type Member struct {
+	share   *Share
+	name    string // the user's
+	pool    Pool
+	waiting atomic.Int64 // callers in the queue of its pool
+	queued  atomic.Int64 // of its opens, those that have no slot yet
+
+	// guarded by share.mu
+	joined      bool
+	held        int
+	opening     int     // of held
+	removedHeld int     // what the user's removed pools hold: it counts against size
+	successor   *Member // in whose removedHeld this one's are, where it has left
+	size        int     // what its pool may grow to when nothing is asked of it
+	tickets     []*ticket
+	counted     tally
+
+	// INVARIANT: 0 <= loanReclaims <= reclaims. Of less than nothing that is coming, a
+	// pass would ask for ever.
+	reclaims     int       // of held: what it gives up, now or as loans come back
+	loanReclaims int       // of reclaims: what is in use, and given up when it comes back
+	reclaimedAt  time.Time // when, the latest time
+	shrunk       bool      // its pool was resized for that
+	skipped      bool      // it had nothing to give in this pass
+	since        time.Time // of its latest grant, or of the latest time it was asked to make way
+
+	needs                 bool // its callers wait, as of the latest update
+	rankPlace             int  // in withCallers or withoutCallers
+	richPlace             int  // in richest
+	holderEntry, askEntry *list.Element
+	reclaimEntry          *list.Element
+}
+
+// ticket is an open that waits for its slot.
+type ticket struct {
+	m       *Member
+	number  uint64
+	ready   chan struct{}
+	granted bool // guarded by share.mu
+}
+
+// NewMember makes a user's part, which Join takes in: name is the user's, size what
+// pool may grow to.
+func (s *Share) NewMember(name string, pool Pool, size int) *Member {
+	return &Member{share: s, name: name, pool: pool, size: size}
+}
+
+// Join takes the member in: until then, it is granted nothing. The caller calls
+// Dispatch.
+func (m *Member) Join() {
+	s := m.share
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.joined = true
+	s.members[m] = struct{}{}
+	for _, old := range s.removed[m.name] {
+		old.successor = m
+		m.removedHeld += old.held
+	}
+	s.updateFloor()
+	s.update(m)
+}
+
+// Leave takes a member out whose pool is closed, or closing: what it still holds goes
+// on counting, also against its user's bound. The caller calls Dispatch.
+func (m *Member) Leave() {
+	s := m.share
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.members, m)
+	m.joined = false
+	if m.held > 0 {
+		s.removed[m.name] = append(s.removed[m.name], m)
+	}
+	s.setReclaims(m, 0, 0)
+	s.update(m)
+	s.updateFloor()
+}
+
+// releaseRemoved takes note that a member that has left has given a slot back. The caller
+// holds mu.
+func (s *Share) releaseRemoved(m *Member) {
+	if m.successor != nil {
+		m.successor.removedHeld--
+		s.update(m.successor)
+	}
+	if m.held > 0 {
+		return
+	}
+	left := slices.DeleteFunc(s.removed[m.name], func(o *Member) bool { return o == m })
+	if s.removed[m.name] = left; len(left) == 0 {
+		delete(s.removed, m.name)
+	}
+}
+
+// Admit waits for a slot for an open, until ctx ends. The caller tells with Opened or
+// NotOpened how the open has ended, and releases the slot when the connection is closed
+// or there is none.
+func (m *Member) Admit(ctx context.Context) (release func(), err error) {
+	s := m.share
+	t := &ticket{m: m, ready: make(chan struct{})}
+	s.mu.Lock()
+	s.tickets++
+	t.number = s.tickets
+	m.tickets = append(m.tickets, t)
+	m.queued.Add(1)
+	s.update(m)
+	s.dispatchAndUnlock()
+	select {
+	case <-t.ready:
+	case <-ctx.Done():
+		s.mu.Lock()
+		granted := t.granted
+		if !granted {
+			s.dropTicket(t)
+		}
+		s.dispatchAndUnlock() // somebody may have been asked for it
+		if granted {
+			m.Opened(0)
+			m.release()
+		}
+		return nil, NotAdmittedError{ctx.Err()}
+	}
+	var once sync.Once
+	return func() { once.Do(m.release) }, nil
+}
+
+// NotAdmittedError is the failure of an open that was never tried.
+type NotAdmittedError struct{ cause error }
+
+func (e NotAdmittedError) Error() string { return "registry: no slot: " + e.cause.Error() }
+func (e NotAdmittedError) Unwrap() error { return e.cause }
+
+// release takes a slot back.
+func (m *Member) release() {
+	s := m.share
+	s.mu.Lock()
+	s.held--
+	m.held--
+	s.reclaimed(m)
+	if !m.joined {
+		s.releaseRemoved(m)
+	}
+	s.heldChanged()
+	successor := s.successor
+	s.dispatchAndUnlock()
+	if successor != nil {
+		successor.inherit(-1)
+	}
+}
+
+// Opened takes note that an open that was granted has ended, and how long it took.
+func (m *Member) Opened(took time.Duration) {
+	s := m.share
+	s.mu.Lock()
+	s.opening--
+	m.opening--
+	switch {
+	case took == 0:
+	case s.openTime == 0:
+		s.openTime = took
+	default:
+		s.openTime += (took - s.openTime) / 8
+	}
+	s.dispatchAndUnlock()
+}
+
+// NotOpened takes note that an open that was granted has brought no connection: the
+// member that AllowOne named may have another.
+func (m *Member) NotOpened() {
+	s := m.share
+	s.mu.Lock()
+	if s.lastProbing == m {
+		s.probing = m
+	}
+	s.mu.Unlock()
+	m.Opened(0)
+}
+
+// AddWaiting takes note that callers wait, or do not any more.
+func (m *Member) AddWaiting(change int64) {
+	s := m.share
+	n := m.waiting.Add(change)
+	if (change > 0 && n == 1) || (change < 0 && n == 0) {
+		s.mu.Lock()
+		s.update(m)
+		s.dispatchAndUnlock()
+	}
+}
+
+// Returned takes note that a caller has given a connection back to the pool.
+func (m *Member) Returned() {
+	s := m.share
+	if s.overMax.Load() || s.wantsIdle.Load() && m.waiting.Load() == 0 {
+		s.Dispatch()
+	}
+}
+
+// Waiting is how many callers wait for a connection.
+func (m *Member) Waiting() int { return int(m.waiting.Load()) }
+
+// Unadmitted is how many opens have no slot yet.
+func (m *Member) Unadmitted() int { return int(m.queued.Load()) }
+
+// HasRoom says whether the member may get one more connection at once.
+func (m *Member) HasRoom() bool {
+	s := m.share
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.shut && (s.fits(m, true) || m.held == 0 && !m.full()) // without any it may take an idle one of another member's
+}
+
+// Numbers are the connections that exist, of them the member's, and Max.
+func (m *Member) Numbers() (all, own, limit int) {
+	s := m.share
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held, m.held, s.bounds.Max
+}
+
+// Resize bounds the member's own connections.
+func (m *Member) Resize(size int) {
+	s := m.share
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.size = size
+	s.update(m)
+}

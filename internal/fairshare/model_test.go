@@ -1,0 +1,157 @@
+package fairshare_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/internal/fairshare"
+)
+
+// Users come and go, and want more or less; bounds change, opens fail, and the gate is
+// shut. Every grant is within the bounds (user.admitted), and once nothing has changed
+// for a while, the division is max-min fair.
+func TestTheDivisionIsMaxMinFairWhateverWentBefore(t *testing.T) {
+	for seed := range uint64(10) {
+		synctest.Test(t, func(t *testing.T) {
+			defer func() {
+				if t.Failed() {
+					t.Logf("seed %d", seed)
+				}
+			}()
+			w := newWorld(t, seed, fairshare.Bounds{Max: 4, MaxOpening: 4})
+			w.set(w.randomBounds(), w.randomSize)
+			for range 3 {
+				for range 10 {
+					w.change()
+					time.Sleep(time.Duration(w.rnd.IntN(50)) * time.Millisecond)
+				}
+				w.gate(false)
+				w.fail(0)
+				time.Sleep(2200 * time.Millisecond)
+				for range 10 {
+					time.Sleep(7 * time.Millisecond)
+					synctest.Wait()
+					w.checkDivision()
+				}
+			}
+			w.end()
+		})
+	}
+}
+
+func (w *world) randomBounds() fairshare.Bounds {
+	r := w.rnd
+	return fairshare.Bounds{Max: 1 + r.IntN(9), Overflow: max(0, r.IntN(5)-2), Reserved: max(0, r.IntN(4)-1), MaxOpening: 1 + r.IntN(4)}
+}
+
+func (w *world) randomSize() int { return 1 + w.rnd.IntN(8) }
+
+// change does one thing.
+func (w *world) change() {
+	synctest.Wait() // what has been granted is counted
+	switch n := len(w.users); w.rnd.IntN(16) {
+	case 0:
+		if w.rnd.IntN(3) == 0 {
+			w.succeed()
+		}
+	case 1, 2, 7, 8:
+		name := fmt.Sprint("user", w.rnd.IntN(6))
+		if !slices.ContainsFunc(w.users, func(u *user) bool { return u.name == name }) {
+			w.join(name, w.randomSize()).want(w.rnd.IntN(10))
+		}
+	case 9, 10: // a pool is removed, and made anew at once
+		if n > 0 {
+			u := w.users[w.rnd.IntN(n)]
+			want := u.demand
+			w.leave(slices.Index(w.users, u))
+			w.join(u.name, u.bound).want(want)
+		}
+	case 3:
+		if n > 2 {
+			w.leave(w.rnd.IntN(n))
+		}
+	case 4:
+		w.set(w.randomBounds(), w.randomSize)
+	case 5:
+		w.fail(w.rnd.IntN(50))
+	case 6:
+		w.gate(w.rnd.IntN(2) == 0)
+	default:
+		if n > 0 {
+			w.users[w.rnd.IntN(n)].want([]int{0, 1, 3, 20}[w.rnd.IntN(4)])
+		}
+	}
+}
+
+// gate shuts the gate or opens it. From when it is shut until it is opened, there is
+// no grant.
+func (w *world) gate(shut bool) {
+	if !shut {
+		w.setShut(false)
+	}
+	w.share.Gate(func() bool { return shut })
+	synctest.Wait()
+	w.setShut(shut)
+}
+
+func (w *world) setShut(shut bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.shut = shut
+}
+
+// checkDivision holds what each user has against what max-min fairness, the reserves
+// and the bounds say. Only the number of connections that a user has may be one more
+// than another's who wants more, since they cannot be cut in two.
+func (w *world) checkDivision() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	floor, all, unmet, wanted, waiting := w.floor(), 0, 0, 0, 0
+	for _, u := range w.users {
+		all += u.held
+		unmet += max(0, floor-u.held)
+		wanted += min(u.demand, u.bound)
+		waiting += len(u.waiters)
+	}
+	assert.Equal(w.t, all, w.live, "slots of users who have left come back")
+	assert.Equal(w.t, all, w.share.Connections(), "what is held is what is counted")
+	limit := w.bounds.Max
+	assert.LessOrEqual(w.t, all, limit+w.bounds.Overflow, "a bound that was lowered is reached")
+	if wanted <= limit && waiting == 0 {
+		assert.LessOrEqual(w.t, all, limit, "overflow is for callers who wait")
+	}
+	if wanted > limit+w.bounds.Overflow {
+		limit += w.bounds.Overflow
+	}
+	for _, u := range w.users {
+		if u.demand > 0 {
+			assert.Less(w.t, time.Since(u.served), 2*time.Second, "%s is served", u.name)
+		}
+		if u.held >= min(u.demand, u.bound) {
+			continue
+		}
+		assert.True(w.t, all+unmet >= limit || w.opens > 0, "%s wants more, and %d of %d are in use, %d reserved", u.name, all, limit, unmet)
+		for _, o := range w.users {
+			assert.LessOrEqual(w.t, o.held, max(floor, u.held+1), "%s has %d, and %s more", u.name, u.held, o.name)
+			assert.LessOrEqual(w.t, o.held, max(floor, o.demand), "%s has what %s wants", o.name, u.name)
+		}
+	}
+}
+
+// end removes all users; every slot must come back.
+func (w *world) end() {
+	for len(w.users) > 0 {
+		w.leave(0)
+	}
+	time.Sleep(time.Second)
+	synctest.Wait()
+	require.Zero(w.t, w.share.Connections())
+	require.Zero(w.t, w.live)
+	w.share.Stop()
+}

@@ -1,0 +1,249 @@
+package fairshare
+
+import "time"
+
+const (
+	recheckEvery   = 100 * time.Millisecond
+	reclaimTimeout = time.Second // until another user is asked instead
+	maxAsks        = 64          // users who are asked for idle connections in one pass
+)
+
+// coldAfter is how long a connection must have been idle for another user to take it
+// who has some already: ten times as long as an open takes, so that what is spent
+// on opening the next is little beside what would have lain idle.
+func (s *Share) coldAfter() time.Duration {
+	return min(max(10*s.openTime, 100*time.Millisecond), 10*time.Second)
+}
+
+// rotateEvery is how long a user keeps a connection while others have none, for the
+// same reason.
+func (s *Share) rotateEvery() time.Duration {
+	return min(max(10*s.openTime, 10*time.Millisecond), time.Second)
+}
+
+// A policy plans to take a connection from somebody; false: it has no reason to, or
+// finds nobody. The caller holds mu.
+type policy func(s *Share, st *step, now time.Time) bool
+
+// policies are who gives up what, and when, the first that applies first.
+//
+//	policy          for whom                  from whom                      what            when
+//	shrinkToBound   nobody: the bound was     who keeps most                 idle, or in use at once
+//	                lowered
+//	endOverflow     nobody: no caller waits   who keeps most                 idle            at once
+//	idleForStarving who has none              anybody, those not used for    idle            at once
+//	                and waits                 long first
+//	equalize        who has the fewest        who keeps most, if that is at  idle, or in use at once
+//	                and waits                 least two more
+//	coldForWaiting  who waits                 anybody beyond the floor       idle for long   at once
+//	rotate          who has none and waits,   who has had its own longest    in use          after rotateEvery
+//	                while nobody has two
+//
+// What is in use is given up when it comes back, before its own user's next caller.
+// After the first two a reason is a user whose callers wait for a slot that is not
+// free, and for more of them than are coming already.
+var policies = []policy{shrinkToBound, endOverflow, idleForStarving, equalize, coldForWaiting, rotate}
+
+// shrinkToBound reaches a bound that was lowered.
+func shrinkToBound(s *Share, st *step, now time.Time) bool {
+	return s.held-s.reclaims-s.bounds.Max > s.bounds.Overflow && s.reclaim(st, s.richest.first(), 0, true, now)
+}
+
+// endOverflow ends what is beyond Max when no caller waits.
+func endOverflow(s *Share, st *step, now time.Time) bool {
+	st.skips = true // who has no idle one now
+	return s.held-s.reclaims-s.bounds.Max > 0 && s.sum.waiting == 0 && s.reclaim(st, s.richest.first(), 0, false, now)
+}
+
+// idleForStarving gives those who have nothing what nobody uses.
+func idleForStarving(s *Share, st *step, now time.Time) bool {
+	if !s.starving() {
+		return false
+	}
+	if v := s.nextHolder(nil, 1, &s.coldAsks); v != nil {
+		return s.reclaim(st, v, s.coldAfter(), false, now)
+	}
+	return s.reclaim(st, s.nextHolder(nil, 1, &s.idleAsks), 0, false, now)
+}
+
+// equalize makes the division more equal. What is coming already is taken to be
+// for the poorest.
+func equalize(s *Share, st *step, now time.Time) bool {
+	poorest, richest := s.poorest(), s.richest.first()
+	if poorest == nil || s.sum.wanted <= s.reclaims || richest == nil || richest.keeps() < poorest.held+s.reclaims+2 {
+		return false
+	}
+	return s.reclaim(st, richest, 0, true, now)
+}
+
+// coldForWaiting gives who waits what others have not used for long.
+func coldForWaiting(s *Share, st *step, now time.Time) bool {
+	poorest := s.poorest()
+	if poorest == nil || s.sum.wanted <= s.reclaims {
+		return false
+	}
+	return s.reclaim(st, s.nextHolder(poorest, s.floor+1, &s.coldAsks), s.coldAfter(), false, now)
+}
+
+// rotate lets users take turns when there are more of them than connections.
+func rotate(s *Share, st *step, now time.Time) bool {
+	if s.poorest() == nil || s.sum.without <= s.reclaims || s.sum.several > 0 {
+		return false
+	}
+	for range min(maxAsks, s.holders.Len()) {
+		v := s.holders.Front().Value.(*Member) //nolint:forcetypeassert // nothing else is in it
+		if now.Sub(v.since) < s.rotateEvery() {
+			return false // the others came later
+		}
+		v.since = now
+		s.holders.MoveToBack(v.holderEntry)
+		if v.keeps() > 0 {
+			return s.reclaim(st, v, 0, true, now)
+		}
+	}
+	return false
+}
+
+// nextHolder finds a user but m to be asked for an idle connection, who keeps at least
+// so many; left is how many may yet be asked. The caller holds mu.
+func (s *Share) nextHolder(m *Member, keeps int, left *int) *Member {
+	for *left > 0 && s.askOrder.Len() > 0 {
+		*left--
+		e := s.askOrder.Front()
+		s.askOrder.MoveToBack(e)
+		if v := e.Value.(*Member); v != m && v.keeps() >= keeps { //nolint:forcetypeassert // as above
+			return v
+		}
+	}
+	return nil
+}
+
+// step is what is to be done to pools next.
+type step struct {
+	restore []*Member // let grow again
+	sizes   []int     // to these
+	refuse  []*Member // fail those who wait
+
+	from   *Member // reclaim one idle connection of this one
+	unused time.Duration
+	loan   bool // if it has none, one that is in use, when it comes back
+	size   int
+	skips  bool // if it has none, it is not asked again in this pass
+}
+
+// next plans the next step and counts on its success. The caller holds mu.
+func (s *Share) next(now time.Time) (st step) {
+	// INVARIANT: what is asked for is not taken back while there is a reason to
+	// ask for it again: else a pass would not end.
+	s.forgetReclaims(now, s.poorest() == nil && s.held <= s.bounds.Max+s.bounds.Overflow)
+	for _, m := range s.toRestore {
+		st.restore, st.sizes = append(st.restore, m), append(st.sizes, m.size)
+	}
+	s.toRestore = s.toRestore[:0]
+	for _, applies := range policies {
+		if applies(s, &st, now) {
+			return st
+		}
+		st.skips = false
+	}
+	st.refuse = s.unservable()
+	return st
+}
+
+// reclaim plans to take a connection of v's. The caller holds mu.
+func (s *Share) reclaim(st *step, v *Member, unused time.Duration, loan bool, now time.Time) bool {
+	if v == nil {
+		return false
+	}
+	asks := v.loanReclaims
+	if loan {
+		asks++
+	}
+	s.setReclaims(v, v.reclaims+1, asks)
+	v.reclaimedAt = now
+	st.from, st.unused, st.loan, st.size = v, unused, loan, v.keeps()
+	v.shrunk = v.shrunk || loan && st.size > 0
+	s.update(v)
+	s.reclaimOrder.MoveToBack(v.reclaimEntry)
+	return true
+}
+
+// forgetReclaims lets those grow again who did not give up in reclaimTimeout what they
+// were asked for, or all of them when nobody needs it any more. The caller holds mu.
+func (s *Share) forgetReclaims(now time.Time, all bool) {
+	for e := s.reclaimOrder.Front(); e != nil; {
+		m := e.Value.(*Member) //nolint:forcetypeassert // as above
+		e = e.Next()
+		switch {
+		case now.Sub(m.reclaimedAt) >= reclaimTimeout:
+			s.setReclaims(m, 0, 0)
+		case all && m.loanReclaims > 0:
+			s.setReclaims(m, m.reclaims-m.loanReclaims, 0)
+		case !all:
+			return // the others were asked later
+		}
+		s.update(m)
+	}
+}
+
+// unservable finds, under FailFast, those whose callers wait although nothing is
+// being opened for them and nothing can be: several at a time may have found the
+// same room, or hoped for the same idle connection. The caller holds mu.
+func (s *Share) unservable() (found []*Member) {
+	if !s.bounds.FailFast || s.shut {
+		return nil
+	}
+	coming := s.reclaims - s.loanReclaims
+	for _, m := range s.withCallers.all {
+		switch {
+		case m.opening > 0 || s.fits(m, true):
+		case m.held == 0 && coming > 0:
+			coming--
+		default:
+			found = append(found, m)
+		}
+	}
+	return found
+}
+
+// done says that there is nothing to do.
+func (st *step) done() bool { return st.from == nil }
+
+// run does a step, without the lock. closes: an idle connection is being closed;
+// asked: one in use will be.
+func (st *step) run() (closes, asked bool) {
+	for i, m := range st.restore {
+		m.pool.Resize(st.sizes[i])
+	}
+	for _, m := range st.refuse {
+		m.pool.Refuse()
+	}
+	switch {
+	case st.from == nil:
+	case st.from.pool.Yield(1, st.unused) > 0:
+		return true, false
+	case st.loan && st.size > 0:
+		st.from.pool.Resize(st.size)
+		return false, true
+	case st.loan:
+		st.from.pool.Replace() // no pool is smaller than one
+		return false, true
+	}
+	return false, false
+}
+
+// correct corrects what next has counted on. The caller holds mu.
+func (s *Share) correct(st step, closes, asked bool) {
+	v := st.from
+	switch {
+	case v == nil:
+	case closes && st.loan: // it was not needed
+		s.setReclaims(v, v.reclaims, max(0, v.loanReclaims-1))
+	case !closes && !asked:
+		if st.skips {
+			v.skipped = true
+			s.skipped = append(s.skipped, v)
+		}
+		s.reclaimed(v)
+	}
+}

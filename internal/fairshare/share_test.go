@@ -1,0 +1,125 @@
+package fairshare_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/internal/fairshare"
+)
+
+// Nearly every loan is a grant here: a slot that goes from one user to another.
+func TestTheWorkOfAGrantDoesNotGrowWithUsers(t *testing.T) {
+	work := func(users int) (comparisons, calls float64) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 1, fairshare.Bounds{Max: 5, MaxOpening: 5})
+			for i := range users {
+				w.join(fmt.Sprint("user", i), 5).want(1)
+			}
+			count := w.share.Comparisons()
+			time.Sleep(500 * time.Millisecond) // all have begun
+			w.mu.Lock()
+			grants, asked, compared := w.grants, w.asked, count()
+			w.mu.Unlock()
+			time.Sleep(time.Second)
+			w.mu.Lock()
+			grants, asked, compared = w.grants-grants, w.asked-asked, count()-compared
+			w.mu.Unlock()
+			require.Greater(t, grants, 100)
+			comparisons, calls = float64(compared)/float64(grants), float64(asked)/float64(grants)
+			w.end()
+		})
+		return comparisons, calls
+	}
+	few, fewCalls := work(10)
+	many, manyCalls := work(320)
+	t.Logf("comparisons a grant: %.1f among 10 users, %.1f among 320; calls of pools: %.1f, %.1f", few, many, fewCalls, manyCalls)
+	assert.Less(t, many, 3*few, "32 times as many users are 5 levels of a heap more")
+	assert.Less(t, manyCalls, 2*fewCalls)
+}
+
+func TestWhoHasNoneGetsAnIdleConnectionAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, fairshare.Bounds{Max: 2, MaxOpening: 2})
+		a, b, c := w.join("a", 2), w.join("b", 2), w.join("c", 2)
+		a.want(1)
+		b.want(1)
+		time.Sleep(10 * holdTime)
+		a.want(0)
+		time.Sleep(2 * holdTime) // much less than what makes it cold
+		require.Equal(t, []int{1, 1, 0}, holds(a, b, c))
+		c.want(1)
+		time.Sleep(2 * holdTime)
+		synctest.Wait()
+		require.Equal(t, openTime+closeTime, c.waited())
+		require.Equal(t, []int{0, 1, 1}, holds(a, b, c))
+		w.end()
+	})
+}
+
+// While the gate is shut, opens of one member pass, one at a time; after one that
+// brings no connection, the next.
+func TestTheGateLetsOneOpenPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, fairshare.Bounds{Max: 3, MaxOpening: 3})
+		a, b := w.join("a", 3), w.join("b", 3)
+		w.share.Gate(func() bool { return true })
+		a.want(3)
+		b.want(3)
+		synctest.Wait()
+		w.fail(100)
+		w.share.AllowOne(b.Member)
+		time.Sleep(openTime / 2)
+		require.Equal(t, []int{0, 1}, holds(a, b))
+		time.Sleep(openTime)
+		require.Equal(t, 2, w.granted(), "the first failed, another passes")
+		w.fail(0)
+		time.Sleep(10 * openTime)
+		require.Equal(t, []int{0, 1}, holds(a, b))
+		w.share.AllowOne(nil)
+		w.share.Gate(func() bool { return false })
+		time.Sleep(20 * holdTime)
+		synctest.Wait()
+		require.Equal(t, 3, w.share.Connections())
+		w.end()
+	})
+}
+
+func TestUnderFailFastWhoCannotBeServedIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, fairshare.Bounds{Max: 2, MaxOpening: 2, FailFast: true})
+		a, b := w.join("a", 2), w.join("b", 2)
+		a.want(2)
+		time.Sleep(openTime + time.Millisecond)
+		require.Equal(t, []bool{false, true}, []bool{a.HasRoom(), b.HasRoom()}, "b might find an idle one")
+		_, got := b.get()
+		require.False(t, got)
+		w.end()
+	})
+}
+
+func TestAnOpenThatIsGivenUpLeavesNoSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, fairshare.Bounds{Max: 1, MaxOpening: 1})
+		u := w.join("a", 2)
+		release, err := u.Admit(t.Context())
+		require.NoError(t, err)
+		gone := errors.New("gone")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(gone)
+		_, err = u.Admit(ctx)
+		require.ErrorAs(t, err, new(fairshare.NotAdmittedError))
+		require.ErrorIs(t, err, context.Canceled)
+		u.Opened(openTime)
+		release()
+		release() // once
+		require.Zero(t, w.share.Connections())
+		w.end()
+	})
+}

@@ -1,0 +1,386 @@
+package fairshare_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/flightpool/flightpool/internal/fairshare"
+)
+
+const (
+	holdTime  = 10 * time.Millisecond
+	openTime  = 2 * time.Millisecond
+	closeTime = time.Millisecond
+)
+
+// A world is a share, its users' pools, and what a model of them knows. Nothing of the
+// share is looked at but what its methods say.
+type world struct {
+	t     *testing.T
+	share *fairshare.Share
+
+	rnd    *rand.Rand // of the one goroutine that changes things
+	mu     sync.Mutex
+	luck   *rand.Rand // of the opens
+	bounds fairshare.Bounds
+	live   int // slots that were granted and not released
+	opens  int // of them, connections that are being opened
+	grants int
+	named  map[string]int // by user: of the present share, pools that were removed included
+	shut   bool
+	failed int // of a hundred opens, so many fail
+	asked  int // calls of Pool's methods
+	users  []*user
+}
+
+// user is a user's pool: it opens for callers who wait, and keeps what they give back.
+type user struct {
+	*fairshare.Member
+	w      *world
+	name   string
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	// guarded by w.mu
+	bound, size         int // what the member may have, and what the pool may now
+	demand, callers     int // callers who should run, and do
+	used, opening, held int // held: slots
+	version             int // raised by Replace
+	named               map[string]int
+	idle                []conn
+	waiters             []chan conn
+	served              time.Time
+	longest             time.Duration // wait of a caller
+}
+
+type conn struct {
+	release func()
+	version int
+	since   time.Time
+}
+
+func newWorld(t *testing.T, seed uint64, b fairshare.Bounds) *world {
+	return &world{t: t, share: fairshare.New(b), bounds: b, named: map[string]int{}, rnd: rand.New(rand.NewPCG(seed, 1)), luck: rand.New(rand.NewPCG(seed, 2))}
+}
+
+// join adds a user with a bound of their own.
+func (w *world) join(name string, bound int) *user {
+	u := &user{w: w, named: w.named, name: name, bound: bound, size: bound, served: time.Now()}
+	u.ctx, u.cancel = context.WithCancel(context.Background())
+	u.Member = w.share.NewMember(name, u, bound)
+	u.Join()
+	w.mu.Lock()
+	w.users = append(w.users, u)
+	w.mu.Unlock()
+	w.share.Dispatch()
+	return u
+}
+
+// leave removes a user; what callers have comes back later.
+func (w *world) leave(i int) {
+	u := w.users[i]
+	u.want(0)
+	w.mu.Lock()
+	w.users = append(w.users[:i:i], w.users[i+1:]...)
+	w.mu.Unlock()
+	u.Leave()
+	w.share.Dispatch()
+	u.cancel()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	u.size = 0
+	u.shrink()
+	u.failWaiters()
+}
+
+// succeed has all users leave and begins anew with another share, in which what is
+// still held of the first one counts.
+func (w *world) succeed() {
+	old := w.share
+	for len(w.users) > 0 {
+		w.leave(0)
+	}
+	w.share = fairshare.New(w.bounds)
+	w.share.Succeed(old)
+	w.named = map[string]int{} // a user's bound is of one share
+	w.share.Gate(func() bool { return w.shut })
+	old.Stop()
+}
+
+// floor is what every user can have whatever the others do.
+func (w *world) floor() int { return min(w.bounds.Reserved, w.bounds.Max/max(1, len(w.users))) }
+
+// set changes the bounds, as a registry does: the share's, the members', the pools'.
+func (w *world) set(b fairshare.Bounds, own func() int) {
+	w.mu.Lock()
+	w.bounds = b
+	w.mu.Unlock()
+	w.share.Set(b)
+	for _, u := range w.users {
+		n := own()
+		w.mu.Lock()
+		u.bound = n
+		w.mu.Unlock()
+		u.Member.Resize(n)
+		u.Resize(n)
+	}
+	w.share.Dispatch()
+}
+
+// want sets how many callers of the user there are.
+func (u *user) want(n int) {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	u.demand = n
+	for u.callers < n {
+		u.callers++
+		go u.call()
+	}
+}
+
+// fail lets so many of a hundred opens fail.
+func (w *world) fail(percent int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failed = percent
+}
+
+func (w *world) granted() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.grants
+}
+
+func (u *user) waited() time.Duration {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	return u.longest
+}
+
+// holds is how many slots users have.
+func holds(users ...*user) (all []int) {
+	for _, u := range users {
+		u.w.mu.Lock()
+		all = append(all, u.held)
+		u.w.mu.Unlock()
+	}
+	return all
+}
+
+// call is a caller: all the time, it waits for a connection, uses it, and gives it back.
+func (u *user) call() {
+	for {
+		u.w.mu.Lock()
+		if u.callers > u.demand {
+			u.callers--
+			u.w.mu.Unlock()
+			return
+		}
+		u.w.mu.Unlock()
+		if c, ok := u.get(); ok {
+			time.Sleep(holdTime)
+			u.put(c)
+		} else {
+			time.Sleep(openTime) // refused: it comes again
+		}
+	}
+}
+
+func (u *user) get() (conn, bool) {
+	began := time.Now()
+	u.w.mu.Lock()
+	if n := len(u.idle); n > 0 {
+		c := u.idle[n-1]
+		u.idle = u.idle[:n-1]
+		u.lend(began)
+		u.w.mu.Unlock()
+		return c, true
+	}
+	got := make(chan conn, 1)
+	u.waiters = append(u.waiters, got)
+	u.w.mu.Unlock()
+	u.AddWaiting(1)
+	u.w.mu.Lock()
+	u.open()
+	u.w.mu.Unlock()
+	c := <-got
+	u.AddWaiting(-1)
+	if c.release == nil {
+		return c, false
+	}
+	u.w.mu.Lock()
+	u.longest = max(u.longest, time.Since(began))
+	u.w.mu.Unlock()
+	return c, true
+}
+
+// lend counts a loan. The caller holds w.mu, as of those that follow.
+func (u *user) lend(began time.Time) {
+	u.used++
+	u.served = time.Now()
+	u.longest = max(u.longest, time.Since(began))
+}
+
+func (u *user) total() int { return u.used + u.opening + len(u.idle) }
+
+// open begins the opens that callers wait for.
+func (u *user) open() {
+	for u.opening < len(u.waiters) && u.total() < u.size {
+		u.opening++
+		go u.connect()
+	}
+}
+
+func (u *user) connect() {
+	release, err := u.Admit(u.ctx)
+	if err != nil {
+		u.w.mu.Lock()
+		defer u.w.mu.Unlock()
+		u.opening--
+		return
+	}
+	fails, version := u.admitted()
+	time.Sleep(openTime)
+	u.w.mu.Lock()
+	u.w.opens--
+	u.w.mu.Unlock()
+	if fails {
+		u.NotOpened()
+	} else {
+		u.Opened(openTime)
+	}
+	u.w.mu.Lock()
+	u.opening--
+	c := conn{release: release, version: version}
+	if fails {
+		u.end(c)
+	} else {
+		u.keep(c)
+	}
+	u.w.mu.Unlock()
+}
+
+// admitted checks what every grant promises.
+func (u *user) admitted() (fails bool, version int) {
+	w := u.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.live, w.opens, w.grants = w.live+1, w.opens+1, w.grants+1
+	limit, floor, unmet := w.bounds.Max+w.bounds.Overflow, w.floor(), 0
+	for _, o := range w.users {
+		unmet += max(0, floor-o.held)
+	}
+	if u.held < floor {
+		unmet = 0 // its own part
+	}
+	assert.LessOrEqual(w.t, w.live+unmet, limit, "more connections than there may be, %d reserved", unmet)
+	assert.LessOrEqual(w.t, w.opens, w.bounds.MaxOpening, "more opens at a time")
+	assert.False(w.t, w.shut, "an open although the gate is shut")
+	u.held++
+	u.named[u.name]++
+	assert.LessOrEqual(w.t, u.named[u.name], u.bound, "more connections than the user may have")
+	return w.luck.IntN(100) < w.failed, u.version
+}
+
+// keep takes a connection that is not in use: for a caller who waits, to be idle, or to
+// be closed.
+func (u *user) keep(c conn) {
+	switch {
+	case u.total() >= u.size || c.version < u.version:
+		u.end(c)
+	case len(u.waiters) > 0:
+		u.waiters[0] <- c
+		u.waiters = u.waiters[1:]
+		u.lend(time.Now())
+	default:
+		c.since = time.Now()
+		u.idle = append(u.idle, c)
+	}
+}
+
+// end closes a connection.
+func (u *user) end(c conn) {
+	go func() {
+		time.Sleep(closeTime)
+		u.w.mu.Lock()
+		u.w.live--
+		u.held--
+		u.named[u.name]--
+		u.w.mu.Unlock()
+		c.release()
+		u.w.mu.Lock()
+		u.open()
+		u.w.mu.Unlock()
+	}()
+}
+
+func (u *user) put(c conn) {
+	u.w.mu.Lock()
+	u.used--
+	u.keep(c)
+	u.w.mu.Unlock()
+	u.Returned()
+}
+
+func (u *user) shrink() {
+	for len(u.idle) > 0 && u.total() > u.size {
+		c := u.idle[0]
+		u.idle = u.idle[1:]
+		u.end(c)
+	}
+}
+
+func (u *user) failWaiters() {
+	for _, got := range u.waiters {
+		got <- conn{}
+	}
+	u.waiters = nil
+}
+
+// Resize, Yield, Replace and Refuse are what the share does to the pool.
+func (u *user) Resize(n int) {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	u.w.asked++
+	if u.ctx.Err() == nil {
+		u.size = n
+		u.shrink()
+		u.open()
+	}
+}
+
+func (u *user) Yield(n int, unused time.Duration) (closed int) {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	u.w.asked++
+	for closed < n && len(u.idle) > 0 && time.Since(u.idle[0].since) >= unused {
+		c := u.idle[0]
+		u.idle = u.idle[1:]
+		u.end(c)
+		closed++
+	}
+	return closed
+}
+
+func (u *user) Replace() {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	u.w.asked++
+	u.version++
+	for _, c := range u.idle {
+		u.end(c)
+	}
+	u.idle = nil
+}
+
+func (u *user) Refuse() {
+	u.w.mu.Lock()
+	defer u.w.mu.Unlock()
+	u.w.asked++
+	u.failWaiters()
+}
