@@ -112,7 +112,7 @@ var fields = option.Table[Config]{
 	option.Field[Config, Exhaustion]{Name: "OnExhausted", Key: "on_exhausted", At: func(c *Config) *Exhaustion { return &c.OnExhausted }, Read: exhaustion},
 	option.Field[Config, OpenRetry]{Name: "OpenRetry", Key: "open_retry", At: func(c *Config) *OpenRetry { return &c.OpenRetry }, Read: option.Choice("always, deadline, never", OpenRetryAlways, OpenRetryTimed, OpenRetryNever)},
 	option.Field[Config, SessionReset]{Name: "OnReturn", Key: "on_return", At: func(c *Config) *SessionReset { return &c.OnReturn }, Read: option.Choice("auto, discard, none", ResetAuto, ResetDiscard, ResetNone)},
-	option.Field[Config, HealthKind]{Name: "HealthCheck.Kind", Key: "health_check", At: func(c *Config) *HealthKind { return &c.HealthCheck.Kind }, Read: option.Choice("full_validate, ping, query", FullValidate, Ping, Query), Check: known},
+	option.Field[Config, HealthKind]{Name: "HealthCheck.Kind", Key: "health_check", At: func(c *Config) *HealthKind { return &c.HealthCheck.Kind }, Read: option.Choice("full_validate, ping, query", FullValidate, Ping, Query), Check: option.Refuse(func(k HealthKind) bool { return k > FullValidate }, "%v is unknown")},
 	textField{Name: "HealthCheck.SQL", Key: "health_check_sql", At: func(c *Config) *string { return &c.HealthCheck.SQL }, Read: option.Text, Default: "SELECT 1"},
 	durationField{Name: "HealthCheck.Timeout", Key: "health_check_timeout", At: func(c *Config) *time.Duration { return &c.HealthCheck.Timeout }, Read: bound, Default: 5 * time.Second, Check: option.Bounds},
 	durationField{Name: "HealthCheck.Interval", Key: "health_check_interval", At: func(c *Config) *time.Duration { return &c.HealthCheck.Interval }, Read: duration},
@@ -162,13 +162,6 @@ func bearer(text string) (Auth, error) {
 		return Auth{}, errors.New("contains a space; + is written %2B")
 	}
 	return BearerAuth(text), nil
-}
-
-func known(kind HealthKind) error {
-	if kind > FullValidate {
-		return fmt.Errorf("%d is unknown", kind)
-	}
-	return nil
 }
 
 // resolve fills in the defaults, or returns every fault.

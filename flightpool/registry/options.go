@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -33,9 +34,15 @@ var (
 	parseNot     = option.Not(option.Switch)
 )
 
+// What is refused.
+var (
+	knownKind = option.Refuse(func(k flightpool.HealthKind) bool { return k > flightpool.FullValidate }, "%v is unknown")
+	fewEnough = option.Refuse(func(n int) bool { return n > math.MaxInt32 }, fmt.Sprintf("%%v is more than %d", math.MaxInt32))
+)
+
 // options are all there are beside those of the kinds.
 var options = option.Table[ServerDefinition]{
-	intField{Name: "MaxConnections", Key: "max_connections", At: func(d *ServerDefinition) *int { return &d.MaxConnections }, Read: positive, Default: 10, OffAs: zero, Check: fitsInt32},
+	intField{Name: "MaxConnections", Key: "max_connections", At: func(d *ServerDefinition) *int { return &d.MaxConnections }, Read: positive, Default: 10, OffAs: zero, Check: func(n int) error { return cmp.Or(option.AtLeastOne(n), fewEnough(n)) }},
 	intField{Name: "UserMaxConnections", Key: "user_max_connections", At: func(d *ServerDefinition) *int { return &d.UserMaxConnections }, Read: positive, DefaultBy: asMaxConnections, OffAs: asMaxConnections},
 	intField{Name: "MinConnections", Key: "min_connections", At: func(d *ServerDefinition) *int { return &d.MinConnections }, Read: count, DefaultBy: func(d *ServerDefinition) int { return min(1, d.UserMaxConnections) }, OffAs: zero},
 	intField{Name: "ReservedConnections", Key: "reserved_connections", At: func(d *ServerDefinition) *int { return &d.ReservedConnections }, Read: count, OffAs: zero},
@@ -59,8 +66,8 @@ var options = option.Table[ServerDefinition]{
 	option.Field[ServerDefinition, flightpool.HealthKind]{Name: "HealthCheck.Kind", Key: "health_check_type", At: func(d *ServerDefinition) *flightpool.HealthKind { return &d.HealthCheck.Kind }, Read: option.ChoiceInAnyCase("ping, query, full_validate", flightpool.Ping, flightpool.Query, flightpool.FullValidate), Check: knownKind},
 	textField{Name: "HealthCheck.Query", Key: "health_check_query", At: func(d *ServerDefinition) *string { return &d.HealthCheck.Query }, Read: option.Text},
 	durationField{Name: "HealthCheck.Timeout", Key: "health_check_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.HealthCheck.Timeout }, Read: milliseconds, Default: 5 * time.Second, Check: option.NotOff[time.Duration]},
-	durationField{Name: "HealthCheck.Interval", Key: "health_check_interval", At: func(d *ServerDefinition) *time.Duration { return &d.HealthCheck.Interval }, Read: milliseconds, Default: 30 * time.Second, Check: useDisabled[time.Duration]},
-	intField{Name: "HealthCheck.FailureThreshold", Key: "failure_threshold", At: func(d *ServerDefinition) *int { return &d.HealthCheck.FailureThreshold }, Read: positive, Default: 3, OffAs: zero, Check: useDisabled[int]},
+	durationField{Name: "HealthCheck.Interval", Key: "health_check_interval", At: func(d *ServerDefinition) *time.Duration { return &d.HealthCheck.Interval }, Read: milliseconds, Default: 30 * time.Second, Check: option.Refuse(option.Below0[time.Duration], "cannot be switched off; use Disabled")},
+	intField{Name: "HealthCheck.FailureThreshold", Key: "failure_threshold", At: func(d *ServerDefinition) *int { return &d.HealthCheck.FailureThreshold }, Read: positive, Default: 3, OffAs: zero, Check: option.Refuse(option.Below0[int], "cannot be switched off; use Disabled")},
 	intField{Name: "HealthCheck.RecoveryThreshold", Key: "recovery_threshold", At: func(d *ServerDefinition) *int { return &d.HealthCheck.RecoveryThreshold }, Read: positive, Default: 2, OffAs: zero, Check: option.AtLeastOne},
 	boolField{Name: "DisableStatistics", Key: "collect_statistics", At: func(d *ServerDefinition) *bool { return &d.DisableStatistics }, Read: parseNot},
 	boolField{Name: "DisableQueryStats", Key: "collect_query_stats", At: func(d *ServerDefinition) *bool { return &d.DisableQueryStats }, Read: parseNot},
@@ -72,34 +79,12 @@ func zero(*ServerDefinition) int               { return 0 }
 func unbounded(*ServerDefinition) int          { return math.MaxInt32 }
 func asMaxConnections(d *ServerDefinition) int { return d.MaxConnections }
 
-// useDisabled is the Check of what only Disabled turns off.
-func useDisabled[T int | time.Duration](v T) error {
-	if err := option.NotOff(v); err != nil {
-		return fmt.Errorf("%w; use Disabled", err)
-	}
-	return nil
-}
-
-func fitsInt32(n int) error {
-	if n > math.MaxInt32 {
-		return fmt.Errorf("%d is more than %d", n, math.MaxInt32)
-	}
-	return option.AtLeastOne(n)
-}
-
 func knownPolicy(e flightpool.Exhaustion) error {
 	switch {
 	case e > math.MaxInt32:
 		return fmt.Errorf("Overflow(%d) is more than %d", int(e), math.MaxInt32)
 	case e < flightpool.FailFast:
 		return errors.New("Overflow needs a number above 0")
-	}
-	return nil
-}
-
-func knownKind(kind flightpool.HealthKind) error {
-	if kind > flightpool.FullValidate {
-		return fmt.Errorf("%d is unknown", kind)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ var layers = []layer{
 	{dir: "reservoir", may: []string{"internal/invariant"}},
 	{dir: "reservoir/reservoirtest", may: []string{"reservoir"}, external: test},
 	{dir: "reservoir/sqlconn", may: []string{"reservoir", "internal/printing"}},
-	{dir: "reservoir/dsql", may: []string{"reservoir", "internal/callback", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
+	{dir: "reservoir/dsql", may: []string{"reservoir", "internal/callback", "internal/option", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
 	{dir: "reservoir/dsql/dsqlotel", may: []string{"reservoir/dsql", "reservoir"}, external: []string{"go.opentelemetry.io/"}},
 
 	{dir: "session", may: []string{"cancel", "internal/effect", "internal/callback", "internal/printing", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},

@@ -31,8 +31,8 @@ type Field[C, T any] struct {
 	// DefaultBy takes the place of Default where that depends on other fields.
 	// Those before it in the table have their defaults then.
 	DefaultBy func(*C) T
-	// OffAs is what it becomes with the defaults when it was turned off. Nil: it
-	// stays negative.
+	// OffAs is what a whole number becomes with the defaults when it was turned
+	// off. Nil: it stays negative.
 	OffAs func(*C) T
 	// Check finds what is wrong with its value. Nil: nothing can be.
 	Check func(T) error
@@ -58,22 +58,16 @@ type Row[C any] interface {
 	fault(c *C) error
 }
 
-// Names is part of Row.
 func (f Field[C, T]) Names() (name, key string) { return f.Name, f.Key }
+func (f Field[C, T]) Pointer(c *C) any          { return f.At(c) }
+func (f Field[C, T]) Reset(c *C)                { *f.At(c) = *new(T) }
+func (f Field[C, T]) IsSet(c *C) bool           { return !reflect.ValueOf(f.At(c)).Elem().IsZero() }
 
-// Pointer is part of Row.
-func (f Field[C, T]) Pointer(c *C) any { return f.At(c) }
-
-// Parse is part of Row.
 func (f Field[C, T]) Parse(text string) (set func(*C), err error) {
 	v, err := f.Read(text)
 	return func(c *C) { *f.At(c) = v }, err
 }
 
-// IsSet is part of Row.
-func (f Field[C, T]) IsSet(c *C) bool { return !reflect.ValueOf(f.At(c)).Elem().IsZero() }
-
-// ZeroIsText is part of Row.
 func (f Field[C, T]) ZeroIsText() bool {
 	switch any(f.Default).(type) {
 	case int, float64, time.Duration:
@@ -82,13 +76,10 @@ func (f Field[C, T]) ZeroIsText() bool {
 	return true
 }
 
-// Reset is part of Row.
-func (f Field[C, T]) Reset(c *C) { *f.At(c) = *new(T) }
-
 func (f Field[C, T]) fill(c *C) {
 	at := f.At(c)
 	switch {
-	case f.IsSet(c) && f.OffAs != nil && negative(*at):
+	case f.OffAs != nil && reflect.ValueOf(at).Elem().Int() < 0: // a number
 		*at = f.OffAs(c)
 	case f.IsSet(c):
 	case f.DefaultBy != nil:
@@ -99,23 +90,12 @@ func (f Field[C, T]) fill(c *C) {
 }
 
 func (f Field[C, T]) fault(c *C) error {
-	if f.Check == nil {
-		return nil
-	}
-	if err := f.Check(*f.At(c)); err != nil {
-		return fmt.Errorf("%s: %w", f.Name, err)
+	if f.Check != nil {
+		if err := f.Check(*f.At(c)); err != nil {
+			return fmt.Errorf("%s: %w", f.Name, err)
+		}
 	}
 	return nil
-}
-
-func negative(v any) bool {
-	switch v := v.(type) {
-	case int:
-		return v < 0
-	case time.Duration:
-		return v < 0
-	}
-	return false
 }
 
 // Table has the fields of C of which more is known than their types.

@@ -46,6 +46,24 @@ func (d Duration) Read(text string) (time.Duration, error) {
 	return orOff(v), nil
 }
 
+// Float is how a text writes a number of which 0 is Off.
+type Float struct {
+	Check func(float64) error // refuses others than 0
+	Wrong string              // what an error says of such a text: is not a rate
+}
+
+// Read reads one.
+func (f Float) Read(text string) (float64, error) {
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil || v != 0 && f.Check(v) != nil {
+		return 0, wrong(text, f.Wrong)
+	}
+	if v == 0 {
+		return Off, nil
+	}
+	return v, nil
+}
+
 func orOff[T int | time.Duration](v T) T {
 	if v <= 0 {
 		return Off

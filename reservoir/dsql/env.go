@@ -1,14 +1,16 @@
 package dsql
 
 import (
-	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
-	"strconv"
+	"runtime"
 	"strings"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/option"
 	"github.com/flightpool/flightpool/lease"
 )
 
@@ -53,105 +55,126 @@ import (
 func ConfigFromEnv() (Config, error) { return configFrom(os.Getenv) }
 
 func configFrom(env func(string) string) (Config, error) {
-	e := environment{get: env}
+	var defaults Config
+	fields.Fill(&defaults)
 	c := Config{
-		Host:           env("CLUSTER_ENDPOINT"),
-		User:           env("CLUSTER_USER"),
-		OnDemand:       !e.flag("DSQL_RESERVOIR_ENABLED"),
-		MaxOpen:        e.number("DSQL_MAX_OPEN", 1),
-		TargetReady:    e.number("DSQL_RESERVOIR_TARGET_READY", 1),
-		LowWatermark:   e.number("DSQL_RESERVOIR_LOW_WATERMARK", 1),
-		BaseLifetime:   e.duration("DSQL_RESERVOIR_BASE_LIFETIME", time.Nanosecond, 11*time.Minute),
-		LifetimeJitter: e.duration("DSQL_RESERVOIR_LIFETIME_JITTER", 0, 2*time.Minute),
-		GuardWindow:    e.duration("DSQL_RESERVOIR_GUARD_WINDOW", 0, 45*time.Second),
-		ConnLimit:      e.number("DSQL_DISTRIBUTED_CONN_LIMIT", 1),
+		OnDemand:     true, // unless DSQL_RESERVOIR_ENABLED says otherwise
+		BaseLifetime: defaults.BaseLifetime, LifetimeJitter: defaults.LifetimeJitter,
+		MaxLifetime: defaults.MaxLifetime, GuardWindow: defaults.GuardWindow,
 	}
-	c.MaxLifetime = e.duration("DSQL_RESERVOIR_MAX_LIFETIME", time.Nanosecond, sessionLimit-sessionMargin)
-	c.IdleTTL = e.duration("DSQL_RESERVOIR_IDLE_TTL", 0, 0)
-	c.LeakAfter = e.duration("DSQL_RESERVOIR_LEAK_AFTER", 0, 0)
-	c.CheckInterval = e.duration("DSQL_RESERVOIR_CHECK_INTERVAL", 0, 0)
-	c.CancelGrace = e.duration("DSQL_CANCEL_GRACE", time.Nanosecond, 0)
-	c.OpenRate = e.rate("DSQL_OPEN_RATE")
-	c.OpenBurst = e.number("DSQL_OPEN_BURST", 1)
-	c.RateFallback = e.rate("DSQL_RATE_FALLBACK")
-	c.Budget = env("DSQL_DISTRIBUTED_CONN_BUDGET")
-	c.Lease = e.duration("DSQL_DISTRIBUTED_CONN_LEASE", time.Nanosecond, 0)
-	c.LeaseGrace = e.duration("DSQL_DISTRIBUTED_CONN_LEASE_GRACE", time.Nanosecond, 0)
-	c.LeaseShards = e.number("DSQL_DISTRIBUTED_CONN_LEASE_SHARDS", 1)
-	c.LeaseBatch = e.number("DSQL_DISTRIBUTED_CONN_LEASE_BATCH", 1)
-	c.LeaseStrict = e.flag("DSQL_DISTRIBUTED_CONN_LEASE_STRICT")
-	const table = "DSQL_DISTRIBUTED_CONN_LEASE_TABLE"
-	if e.flag("DSQL_DISTRIBUTED_CONN_LEASE_ENABLED") {
-		if c.LeaseTable = env(table); c.LeaseTable == "" {
-			e.fault(table, "required when DSQL_DISTRIBUTED_CONN_LEASE_ENABLED is true")
+	var faults []error
+	fault := func(key string, err error) { faults = append(faults, fmt.Errorf("dsql: %s: %w", key, err)) }
+	for _, key := range fields.Keys() {
+		row, _ := fields.Find(key)
+		text := env(key)
+		if _, isText := row.Pointer(&c).(*string); !isText {
+			text = strings.TrimSpace(text)
+		}
+		if text == "" {
+			continue
+		}
+		set, err := row.Parse(text)
+		if err != nil {
+			fault(key, err)
+			continue
+		}
+		set(&c)
+	}
+	const enabled, table = "DSQL_DISTRIBUTED_CONN_LEASE_ENABLED", "DSQL_DISTRIBUTED_CONN_LEASE_TABLE"
+	on := false
+	if text := strings.TrimSpace(env(enabled)); text != "" {
+		var err error
+		if on, err = option.Bool(text); err != nil {
+			fault(enabled, err)
 		}
 	}
-	return c, errors.Join(e.faults...)
-}
-
-type environment struct {
-	get    func(string) string
-	faults []error
-}
-
-func (e *environment) fault(name, format string, args ...any) {
-	e.faults = append(e.faults, fmt.Errorf("dsql: %s: "+format, append([]any{name}, args...)...))
-}
-
-func (e *environment) flag(name string) bool {
-	text := strings.TrimSpace(e.get(name))
-	if text == "" {
-		return false
-	}
-	on, err := strconv.ParseBool(text)
-	if err != nil {
-		e.fault(name, "%q is neither true nor false", text)
-	}
-	return on
-}
-
-// number reads a whole number; 0 when it is not set.
-func (e *environment) number(name string, least int) int {
-	text := strings.TrimSpace(e.get(name))
-	if text == "" {
-		return 0
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < least {
-		e.fault(name, "%q is no whole number from %d on", text, least)
-	}
-	return n
-}
-
-// rate reads opens per second; 0 when it is not set. A zero that was asked for is
-// off.
-func (e *environment) rate(name string) float64 {
-	text := strings.TrimSpace(e.get(name))
-	if text == "" {
-		return 0
-	}
-	f, err := strconv.ParseFloat(text, 64)
 	switch {
-	case err != nil || f != 0 && lease.CheckRate(f) != nil:
-		e.fault(name, "%q is no number of opens per second", text)
-	case f == 0:
-		return -1
+	case !on:
+		c.LeaseTable = ""
+	case c.LeaseTable == "":
+		fault(table, errors.New("required when "+enabled+" is true"))
 	}
-	return f
+	return c, errors.Join(faults...)
 }
 
-// duration reads a duration. A zero that was asked for is off.
-func (e *environment) duration(name string, least, byDefault time.Duration) time.Duration {
-	text := strings.TrimSpace(e.get(name))
-	if text == "" {
-		return byDefault
-	}
-	d, err := time.ParseDuration(text)
-	switch {
-	case err != nil || d < least:
-		e.fault(name, "%q is no duration from %v on, such as %v", text, least, cmp.Or(byDefault, time.Minute))
-	case d == 0:
-		return -1
-	}
-	return d
+type (
+	intField      = option.Field[Config, int]
+	durationField = option.Field[Config, time.Duration]
+	rateField     = option.Field[Config, float64]
+	boolField     = option.Field[Config, bool]
+	textField     = option.Field[Config, string]
+)
+
+// How the environment writes values.
+var (
+	count          = option.Number{Least: 1, Wrong: "is no whole number from 1 on"}.Read
+	opensPerSecond = option.Float{Check: lease.CheckRate, Wrong: "is no number of opens per second"}.Read
+)
+
+func duration(least, suchAs time.Duration) func(string) (time.Duration, error) {
+	return option.Duration{Least: least, Wrong: fmt.Sprintf("is no duration from %v on, such as %v", least, suchAs)}.Read
 }
+
+// What is refused.
+var (
+	neverOff    = option.Refuse(option.Below0[time.Duration], "cannot be off")
+	sessionsEnd = option.Refuse(option.Below0[time.Duration], fmt.Sprintf("cannot be off, DSQL ends sessions after %v", sessionLimit))
+	isPort      = option.Refuse(func(n int) bool { return n < 0 || n > 65535 }, "%v is no port")
+	tokenLasts  = option.Refuse(func(d time.Duration) bool { return d < time.Second || d > 7*24*time.Hour }, "%v is not between 1s and 168h")
+	verifies    = option.Refuse(func(c *tls.Config) bool { return c != nil && c.InsecureSkipVerify }, "InsecureSkipVerify would send tokens to anybody")
+	isRate      = option.Refuse(func(f float64) bool { return lease.CheckRate(f) != nil }, fmt.Sprintf("%%v is not finite and at least %v", lease.MinRate))
+	isRateOrOff = option.Refuse(func(f float64) bool { return !(f <= 0) && lease.CheckRate(f) != nil }, fmt.Sprintf("%%v is not finite and at least %v", lease.MinRate))
+)
+
+// fields are those of Config that have a variable, a default or bounds of their
+// own. Where no Default stands here, the zero value is it, or the reservoir and
+// the leases have it.
+var fields = option.Table[Config]{
+	textField{Name: "Host", Key: "CLUSTER_ENDPOINT", At: func(c *Config) *string { return &c.Host }, Read: option.Text},
+	textField{Name: "User", Key: "CLUSTER_USER", At: func(c *Config) *string { return &c.User }, Read: option.Text, Default: "admin"},
+	intField{Name: "Port", At: func(c *Config) *int { return &c.Port }, Default: 5432, Check: isPort},
+	textField{Name: "Database", At: func(c *Config) *string { return &c.Database }, Default: "postgres"},
+	durationField{Name: "TokenLifetime", At: func(c *Config) *time.Duration { return &c.TokenLifetime }, Default: 15 * time.Minute, Check: tokenLasts},
+	option.Field[Config, *tls.Config]{Name: "TLS", At: func(c *Config) **tls.Config { return &c.TLS }, Check: verifies},
+
+	intField{Name: "ConnLimit", Key: "DSQL_DISTRIBUTED_CONN_LIMIT", At: func(c *Config) *int { return &c.ConnLimit }, Read: count, Default: connLimit, Check: option.AtLeastOne},
+	intField{Name: "MaxOpen", Key: "DSQL_MAX_OPEN", At: func(c *Config) *int { return &c.MaxOpen }, Read: count, DefaultBy: maxOpen, Check: option.AtLeastOne},
+	intField{Name: "TargetReady", Key: "DSQL_RESERVOIR_TARGET_READY", At: func(c *Config) *int { return &c.TargetReady }, Read: count, DefaultBy: asMaxOpen},
+	intField{Name: "LowWatermark", Key: "DSQL_RESERVOIR_LOW_WATERMARK", At: func(c *Config) *int { return &c.LowWatermark }, Read: count, DefaultBy: asMaxOpen},
+	boolField{Name: "OnDemand", Key: "DSQL_RESERVOIR_ENABLED", At: func(c *Config) *bool { return &c.OnDemand }, Read: option.Not(option.Bool)},
+
+	durationField{Name: "BaseLifetime", Key: "DSQL_RESERVOIR_BASE_LIFETIME", At: func(c *Config) *time.Duration { return &c.BaseLifetime }, Read: duration(1, 11*time.Minute), Default: 11 * time.Minute, Check: sessionsEnd},
+	durationField{Name: "LifetimeJitter", Key: "DSQL_RESERVOIR_LIFETIME_JITTER", At: func(c *Config) *time.Duration { return &c.LifetimeJitter }, Read: duration(0, 2*time.Minute), Default: 2 * time.Minute},
+	durationField{Name: "MaxLifetime", Key: "DSQL_RESERVOIR_MAX_LIFETIME", At: func(c *Config) *time.Duration { return &c.MaxLifetime }, Read: duration(1, sessionLimit-sessionMargin), Default: sessionLimit - sessionMargin, Check: sessionsEnd},
+	durationField{Name: "GuardWindow", Key: "DSQL_RESERVOIR_GUARD_WINDOW", At: func(c *Config) *time.Duration { return &c.GuardWindow }, Read: duration(0, 45*time.Second), Default: 45 * time.Second},
+	durationField{Name: "IdleTTL", Key: "DSQL_RESERVOIR_IDLE_TTL", At: func(c *Config) *time.Duration { return &c.IdleTTL }, Read: duration(0, time.Minute)},
+	durationField{Name: "LeakAfter", Key: "DSQL_RESERVOIR_LEAK_AFTER", At: func(c *Config) *time.Duration { return &c.LeakAfter }, Read: duration(0, time.Minute)},
+	durationField{Name: "CheckInterval", Key: "DSQL_RESERVOIR_CHECK_INTERVAL", At: func(c *Config) *time.Duration { return &c.CheckInterval }, Read: duration(0, time.Minute), Default: 5 * time.Minute},
+	durationField{Name: "CheckTimeout", At: func(c *Config) *time.Duration { return &c.CheckTimeout }, Default: 5 * time.Second, Check: neverOff},
+	durationField{Name: "AcquireTimeout", At: func(c *Config) *time.Duration { return &c.AcquireTimeout }, Default: 30 * time.Second},
+	durationField{Name: "OpenTimeout", At: func(c *Config) *time.Duration { return &c.OpenTimeout }, Default: 5 * time.Second, Check: neverOff},
+	durationField{Name: "CancelGrace", Key: "DSQL_CANCEL_GRACE", At: func(c *Config) *time.Duration { return &c.CancelGrace }, Read: duration(1, time.Minute), Default: 500 * time.Millisecond, Check: neverOff},
+	durationField{Name: "CloseTimeout", At: func(c *Config) *time.Duration { return &c.CloseTimeout }, Default: 5 * time.Second, Check: neverOff},
+
+	rateField{Name: "OpenRate", Key: "DSQL_OPEN_RATE", At: func(c *Config) *float64 { return &c.OpenRate }, Read: opensPerSecond, Default: 100, Check: isRate},
+	intField{Name: "OpenBurst", Key: "DSQL_OPEN_BURST", At: func(c *Config) *int { return &c.OpenBurst }, Read: count, Default: 500, Check: option.AtLeastOne},
+	rateField{Name: "RateFallback", Key: "DSQL_RATE_FALLBACK", At: func(c *Config) *float64 { return &c.RateFallback }, Read: opensPerSecond, Check: isRateOrOff},
+	textField{Name: "LeaseTable", Key: "DSQL_DISTRIBUTED_CONN_LEASE_TABLE", At: func(c *Config) *string { return &c.LeaseTable }, Read: option.Text},
+	textField{Name: "Budget", Key: "DSQL_DISTRIBUTED_CONN_BUDGET", At: func(c *Config) *string { return &c.Budget }, Read: option.Text, DefaultBy: func(c *Config) string { return budget(c.Host, c.Region) }},
+	durationField{Name: "Lease", Key: "DSQL_DISTRIBUTED_CONN_LEASE", At: func(c *Config) *time.Duration { return &c.Lease }, Read: duration(1, time.Minute)},
+	durationField{Name: "LeaseGrace", Key: "DSQL_DISTRIBUTED_CONN_LEASE_GRACE", At: func(c *Config) *time.Duration { return &c.LeaseGrace }, Read: duration(1, time.Minute)},
+	intField{Name: "LeaseShards", Key: "DSQL_DISTRIBUTED_CONN_LEASE_SHARDS", At: func(c *Config) *int { return &c.LeaseShards }, Read: count},
+	intField{Name: "LeaseBatch", Key: "DSQL_DISTRIBUTED_CONN_LEASE_BATCH", At: func(c *Config) *int { return &c.LeaseBatch }, Read: count},
+	boolField{Name: "LeaseStrict", Key: "DSQL_DISTRIBUTED_CONN_LEASE_STRICT", At: func(c *Config) *bool { return &c.LeaseStrict }, Read: option.Bool},
+	option.Field[Config, *slog.Logger]{Name: "Logger", At: func(c *Config) **slog.Logger { return &c.Logger }, DefaultBy: func(*Config) *slog.Logger { return slog.Default() }},
+}
+
+func maxOpen(c *Config) int {
+	most := max(4, min(16, 2*runtime.NumCPU()), c.TargetReady)
+	if c.alone() {
+		most = min(most, max(1, c.ConnLimit))
+	}
+	return most
+}
+
+func asMaxOpen(c *Config) int { return c.MaxOpen }

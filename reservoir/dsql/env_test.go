@@ -4,11 +4,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/internal/option/optiontest"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/dynamolease"
 	"github.com/flightpool/flightpool/reservoir"
@@ -64,6 +66,20 @@ func TestEveryVariableIsRead(t *testing.T) {
 		OpenRate: 50.5, OpenBurst: 60, RateFallback: -1, Budget: "ours",
 		Lease: 30 * time.Second, LeaseGrace: 9 * time.Second, LeaseShards: 2, LeaseBatch: 5, LeaseStrict: true,
 	}, c)
+}
+
+func TestEveryFieldOfAConfigIsInTheTable(t *testing.T) {
+	optiontest.Covers(t, fields,
+		"Region", "RuntimeParams", "Credentials", "DirectTLS", "Dial", "Pgx", "MaxConcurrentOpens", "NoWait", "BadConnWhenEmpty", "AfterConnect",
+		"BeforeAcquire", "BeforeClose", "AcquireTracer", "OnReturn", "Fallback", "Leases", "Limiter", "Hooks")
+	doc, err := os.ReadFile("env.go")
+	require.NoError(t, err)
+	comment, _, _ := strings.Cut(string(doc), "func ConfigFromEnv")
+	for _, row := range fields {
+		if name, key := row.Names(); key != "" {
+			optiontest.Named(t, comment, key, "Config."+name)
+		}
+	}
 }
 
 func TestEveryBadVariableIsNamed(t *testing.T) {
