@@ -128,11 +128,11 @@ func TestADBCACommitReturnsWithItsContext(t *testing.T) {
 }
 
 // A server may have begun a transaction although it, or a proxy before it, answers
-// that it has given up: the connection is not lent again, be the transaction the
+// that it has given up, or failed: the connection is not lent again, be the transaction the
 // caller's or one of the session's own.
-func TestNoTransactionIsLeftOpenByABeginThatWasCutShort(t *testing.T) {
+func TestNoTransactionIsLeftOpenByABeginThatFails(t *testing.T) {
 	for _, kind := range kinds {
-		for _, code := range []codes.Code{codes.Canceled, codes.DeadlineExceeded} {
+		for _, code := range []codes.Code{codes.Canceled, codes.DeadlineExceeded, codes.Internal, codes.Unknown, codes.ResourceExhausted} {
 			for skip := range 3 {
 				t.Run(fmt.Sprint(kind, code, skip), func(t *testing.T) {
 					inBubble(t, testserver.Strict(), func(r rig) {

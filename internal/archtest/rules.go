@@ -66,7 +66,7 @@ var layers = []layer{
 	{dir: "internal/tools"},
 	{dir: "internal/flightconn", may: []string{"session", "cancel", "internal/callback", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"golang.org/x/sync"})},
 	{dir: "internal/leftover", may: []string{"session"}},
-	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/effect", "internal/callback", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
+	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/callback", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 
 	{dir: "flightpool", may: []string{"session", "reservoir", "cancel", "lease", "internal/callback", "internal/ctxerr", "internal/flightconn", "internal/invariant", "internal/option", "internal/sqlscan", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/adbcpool", may: []string{"flightpool", "flightpool/sqldriver", "session", "internal/adbcconn", "internal/callback", "internal/leftover", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
