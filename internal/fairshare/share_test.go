@@ -63,6 +63,36 @@ func TestWhoHasNoneGetsAnIdleConnectionAtOnce(t *testing.T) {
 	})
 }
 
+func TestOverflowEndsWhenNoCallerWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, fairshare.Bounds{Max: 2, Overflow: 1, MaxOpening: 3})
+		u := w.join("a", 3)
+		u.want(4)
+		time.Sleep(10 * holdTime)
+		require.Equal(t, []int{3}, holds(u))
+		u.want(0)
+		time.Sleep(2 * holdTime)
+		require.Equal(t, []int{2}, holds(u))
+		w.end()
+	})
+}
+
+// What is still held of a share that another succeeds counts in that one: see admitted.
+func TestSlotsOfAPredecessorCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, fairshare.Bounds{Max: 2, MaxOpening: 2})
+		w.join("a", 2).want(2)
+		time.Sleep(holdTime / 2)
+		synctest.Wait()
+		w.succeed()
+		u := w.join("a", 2)
+		u.want(2)
+		time.Sleep(2 * holdTime)
+		require.Equal(t, []int{2}, holds(u))
+		w.end()
+	})
+}
+
 // While the gate is shut, opens of one member pass, one at a time; after one that
 // brings no connection, the next.
 func TestTheGateLetsOneOpenPass(t *testing.T) {
