@@ -165,15 +165,15 @@ func tunable(d *ServerDefinition) error {
 // faults finds what is wrong with the fields that no option sets.
 func (d ServerDefinition) faults() []error {
 	var faults []error
-	if d.Name == "" {
-		faults = append(faults, errors.New("Name: required"))
+	fault := func(wrong bool, text string) {
+		if wrong {
+			faults = append(faults, errors.New(text))
+		}
 	}
-	if d.Kind == "" {
-		faults = append(faults, errors.New("Kind: required"))
-	}
-	if _, ok := d.Users[""]; ok {
-		faults = append(faults, errors.New("Users: a local user has no name"))
-	}
+	_, nameless := d.Users[""]
+	fault(d.Name == "", "Name: required")
+	fault(d.Kind == "", "Kind: required")
+	fault(nameless, "Users: a local user has no name")
 	return faults
 }
 

@@ -36,8 +36,9 @@ var (
 
 // What is refused.
 var (
-	knownKind = option.Refuse(func(k flightpool.HealthKind) bool { return k > flightpool.FullValidate }, "%v is unknown")
-	fewEnough = option.Refuse(func(n int) bool { return n > math.MaxInt32 }, fmt.Sprintf("%%v is more than %d", math.MaxInt32))
+	knownKind   = option.Refuse(func(k flightpool.HealthKind) bool { return k > flightpool.FullValidate }, "%v is unknown")
+	needsNumber = option.Refuse(func(e flightpool.Exhaustion) bool { return e < flightpool.FailFast }, "Overflow needs a number above 0")
+	fewEnough   = option.Refuse(func(n int) bool { return n > math.MaxInt32 }, fmt.Sprintf("%%v is more than %d", math.MaxInt32))
 )
 
 // options are all there are beside those of the kinds.
@@ -80,13 +81,10 @@ func unbounded(*ServerDefinition) int          { return math.MaxInt32 }
 func asMaxConnections(d *ServerDefinition) int { return d.MaxConnections }
 
 func knownPolicy(e flightpool.Exhaustion) error {
-	switch {
-	case e > math.MaxInt32:
+	if e > math.MaxInt32 {
 		return fmt.Errorf("Overflow(%d) is more than %d", int(e), math.MaxInt32)
-	case e < flightpool.FailFast:
-		return errors.New("Overflow needs a number above 0")
 	}
-	return nil
+	return needsNumber(e)
 }
 
 func exhaustion(text string) (flightpool.Exhaustion, error) {
@@ -151,7 +149,7 @@ func (d *ServerDefinition) has(name string) bool {
 
 func (d *ServerDefinition) lacks(name string) bool {
 	row, ok := options.Find(name)
-	return !d.has(name) && !(ok && row.ZeroIsText())
+	return !d.has(name) && (!ok || !row.ZeroIsText())
 }
 
 // dropOption gives a field its default, or takes an option of the kind away.

@@ -53,21 +53,31 @@ type Row[C any] interface {
 	ZeroIsText() bool
 	// Reset makes the field zero.
 	Reset(c *C)
-
-	fill(c *C)
-	fault(c *C) error
+	// Fill gives the field its default if it was not set.
+	Fill(c *C)
+	// Fault says what is wrong with its value.
+	Fault(c *C) error
 }
 
+// Names is part of Row.
 func (f Field[C, T]) Names() (name, key string) { return f.Name, f.Key }
-func (f Field[C, T]) Pointer(c *C) any          { return f.At(c) }
-func (f Field[C, T]) Reset(c *C)                { *f.At(c) = *new(T) }
-func (f Field[C, T]) IsSet(c *C) bool           { return !reflect.ValueOf(f.At(c)).Elem().IsZero() }
 
+// Pointer is part of Row.
+func (f Field[C, T]) Pointer(c *C) any { return f.At(c) }
+
+// Reset is part of Row.
+func (f Field[C, T]) Reset(c *C) { *f.At(c) = *new(T) }
+
+// IsSet is part of Row.
+func (f Field[C, T]) IsSet(c *C) bool { return !reflect.ValueOf(f.At(c)).Elem().IsZero() }
+
+// Parse is part of Row.
 func (f Field[C, T]) Parse(text string) (set func(*C), err error) {
 	v, err := f.Read(text)
 	return func(c *C) { *f.At(c) = v }, err
 }
 
+// ZeroIsText is part of Row.
 func (f Field[C, T]) ZeroIsText() bool {
 	switch any(f.Default).(type) {
 	case int, float64, time.Duration:
@@ -76,7 +86,8 @@ func (f Field[C, T]) ZeroIsText() bool {
 	return true
 }
 
-func (f Field[C, T]) fill(c *C) {
+// Fill is part of Row.
+func (f Field[C, T]) Fill(c *C) {
 	at := f.At(c)
 	switch {
 	case f.OffAs != nil && reflect.ValueOf(at).Elem().Int() < 0: // a number
@@ -89,7 +100,8 @@ func (f Field[C, T]) fill(c *C) {
 	}
 }
 
-func (f Field[C, T]) fault(c *C) error {
+// Fault is part of Row.
+func (f Field[C, T]) Fault(c *C) error {
 	if f.Check != nil {
 		if err := f.Check(*f.At(c)); err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
@@ -139,7 +151,7 @@ func (t Table[C]) Twins() map[string]string {
 // Fill gives each field that was not set its default.
 func (t Table[C]) Fill(c *C) {
 	for _, row := range t {
-		row.fill(c)
+		row.Fill(c)
 	}
 }
 
@@ -147,7 +159,7 @@ func (t Table[C]) Fill(c *C) {
 func (t Table[C]) Faults(c *C) []error {
 	var faults []error
 	for _, row := range t {
-		if err := row.fault(c); err != nil {
+		if err := row.Fault(c); err != nil {
 			faults = append(faults, err)
 		}
 	}
