@@ -78,8 +78,9 @@
 //
 //	kill -9, lost and doubled messages, throttling, an outage of the store,
 //	clock skew: connections never exceed the limit.
-//	a process cut off from the store, alone, for longer than its validity and
-//	Grace:
+//	a process cut off from the store, or from a shard in which it has leases,
+//	alone, for longer than its validity and Grace, as it may be where most
+//	requests fail for minutes and others pass:
 //	  Strict: likewise. A process that stands still cannot close connections:
 //	    the server counts those until it does.
 //	  otherwise: its connections may come on top until it reaches the store
