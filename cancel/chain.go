@@ -17,8 +17,8 @@ const (
 	returnGrace = 100 * time.Millisecond
 )
 
-// endedName is what Report.By says when Chain.Ended confirmed.
-const endedName = "ended"
+// endedByItself is what Report.By says when Chain.Ended confirmed.
+const endedByItself = "ended"
 
 // Chain is an ordered list of ways to stop one operation. The zero Chain
 // confirms nothing.
@@ -55,7 +55,7 @@ func (c Chain) Run(ctx context.Context) Report {
 	defer stop()
 	r := c.trySteps(ctx)
 	if !r.Confirmed && c.awaitEnded(ctx) {
-		r.Confirmed, r.By = true, endedName
+		r.Confirmed, r.ConfirmedBy = true, endedByItself
 	}
 	r.Elapsed = time.Since(start)
 	return r
@@ -71,7 +71,7 @@ func (c Chain) trySteps(ctx context.Context) (r Report) {
 		step, returned := s.run(ctx)
 		r.Steps = append(r.Steps, step)
 		if step.Outcome == Confirmed {
-			r.Confirmed, r.By = true, s.Name
+			r.Confirmed, r.ConfirmedBy = true, s.Name
 			return r
 		}
 		if !returned {

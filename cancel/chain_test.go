@@ -36,7 +36,7 @@ func TestStepsRunInOrderAndStopAtTheFirstConfirmation(t *testing.T) {
 		require.Equal(t, []string{"a", "b", "c"}, ran)
 		require.True(t, r.Confirmed)
 		require.True(t, r.Safe())
-		require.Equal(t, "c", r.By)
+		require.Equal(t, "c", r.ConfirmedBy)
 		require.Equal(t, 15*time.Millisecond, r.Elapsed)
 		require.Equal(t, []time.Duration{10 * time.Millisecond, 0, 5 * time.Millisecond},
 			[]time.Duration{r.Steps[0].Elapsed, r.Steps[1].Elapsed, r.Steps[2].Elapsed})
@@ -85,7 +85,7 @@ func TestTheOutsideSignConfirmsButLetsARunningStepFinish(t *testing.T) {
 			step("b", time.Second, Requested, nil, 0, &ran),
 		}}.Run(t.Context())
 		require.Equal(t, []string{"a"}, ran)
-		require.Equal(t, "ended", r.By)
+		require.Equal(t, "ended", r.ConfirmedBy)
 		require.Equal(t, Requested, r.Steps[0].Outcome, "the step was answered, not cut off")
 		require.True(t, r.Safe())
 

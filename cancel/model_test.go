@@ -96,7 +96,7 @@ func endBy(outs []Outcome, now, budget, ended time.Duration) (string, time.Durat
 		return "", now, outs
 	}
 	if ended <= max(now, budget) {
-		return endedName, max(now, ended), outs
+		return endedByItself, max(now, ended), outs
 	}
 	return "", max(now, budget), outs
 }
@@ -128,7 +128,7 @@ func TestRandomChainsReportWhatTheirStepsDid(t *testing.T) {
 				got = append(got, s.Outcome)
 			}
 			require.Equal(t, outs, got, "seed %d: %+v, budget %s, ended %s", seed, plans, budget, ended)
-			require.Equal(t, by, report.By, "seed %d: %+v, budget %s, ended %s", seed, plans, budget, ended)
+			require.Equal(t, by, report.ConfirmedBy, "seed %d: %+v, budget %s, ended %s", seed, plans, budget, ended)
 			require.Equal(t, elapsed, report.Elapsed, "seed %d: %+v, budget %s, ended %s", seed, plans, budget, ended)
 			require.Equal(t, by != "", report.Confirmed)
 			require.LessOrEqual(t, report.Elapsed, budget+returnGrace)

@@ -8,10 +8,10 @@ import (
 
 // Report tells what a chain achieved.
 type Report struct {
-	Steps     []StepReport  // the steps that ran, in order
-	Confirmed bool          // the operation is known to have ended on the server
-	By        string        // the step that confirmed, "ended" for Chain.Ended, or empty
-	Elapsed   time.Duration // from the start of Run to its end
+	Steps       []StepReport  // the steps that ran, in order
+	Confirmed   bool          // the operation is known to have ended on the server
+	ConfirmedBy string        // the step that confirmed, "ended" for Chain.Ended, or empty
+	Elapsed     time.Duration // from the start of Run to its end
 }
 
 // StepReport tells what one step achieved.
@@ -41,7 +41,7 @@ func (r Report) Safe() bool {
 func (r Report) String() string {
 	var b strings.Builder
 	if r.Confirmed {
-		fmt.Fprintf(&b, "confirmed by %s", r.By)
+		fmt.Fprintf(&b, "confirmed by %s", r.ConfirmedBy)
 	} else {
 		b.WriteString("unconfirmed")
 	}

@@ -17,7 +17,7 @@ import (
 func TestATokenIsFetchedOnceKeptUntilItsExpiryAndReplacedWhenRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fetched := 0
-		tokens := newTokens(t.Context(), func(context.Context) (string, time.Time, error) {
+		tokens := newTokenCache(t.Context(), func(context.Context) (string, time.Time, error) {
 			fetched++
 			time.Sleep(time.Second) // a slow identity provider
 			return fmt.Sprint("t", fetched), time.Now().Add(time.Minute), nil

@@ -158,7 +158,7 @@ func TestNewDoesNotOutlastItsContext(t *testing.T) {
 				defer stop()
 				start := time.Now()
 				require.ErrorIs(t, New(ctx), context.DeadlineExceeded)
-				require.LessOrEqual(t, time.Since(start), time.Second+leaving)
+				require.LessOrEqual(t, time.Since(start), time.Second+abandonGrace)
 				time.Sleep(2 * deaf) // and nothing is left of it then
 			})
 		})
@@ -174,11 +174,11 @@ func TestAnUnhealthyServerWithAnIdleConnectionIsUsed(t *testing.T) {
 		}
 		require.NotNil(r, r.pool.Stats().UnhealthyReason)
 		require.Equal(r, 1, r.pool.Stats().Idle)
-		_, err := r.pool.healthy()
+		_, err := r.pool.allowWait()
 		require.NoError(r, err)
 		loan, ok := r.pool.conns.TryAcquire()
 		require.True(r, ok)
-		_, err = r.pool.healthy()
+		_, err = r.pool.allowWait()
 		require.NoError(r, err, "in use")
 		require.NoError(r, loan.Release())
 	})

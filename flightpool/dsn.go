@@ -16,11 +16,11 @@ import (
 
 // dsn is a target taken apart.
 type dsn struct {
-	clean   string // the target without credentials and options
-	network string // "tcp" or "unix"
-	addr    string
-	secure  bool
-	given   []givenOption
+	bareTarget string // the target without credentials and options
+	network    string // "tcp" or "unix"
+	addr       string
+	secure     bool
+	given      []givenOption
 }
 
 // givenOption is an option of a DSN, read.
@@ -43,14 +43,14 @@ const (
 	encodeHint  = "percent-encode the user and the password (# is %23, / is %2F, ? is %3F, % is %25, @ is %40)"
 )
 
-// likelyMeant are schemes that people write for ours.
-var likelyMeant = map[string]string{
+// schemeHints are schemes that people write for ours.
+var schemeHints = map[string]string{
 	"http": "grpc", "tcp": "grpc", "https": "grpc+tls", "grpcs": "grpc+tls", "grpc+ssl": "grpc+tls", "tls": "grpc+tls", "unix": "grpc+unix",
 }
 
 var (
-	schemeForm  = regexp.MustCompile(`^[a-z][a-z0-9+.-]{0,19}$`)
-	hostAndPort = regexp.MustCompile(`^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}/?$`)
+	schemePattern   = regexp.MustCompile(`^[a-z][a-z0-9+.-]{0,19}$`)
+	hostPortPattern = regexp.MustCompile(`^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}/?$`)
 )
 
 // parseDSN takes a target apart, or finds its faults.
@@ -73,7 +73,7 @@ func parseDSN(text string) (dsn, []error) {
 		d.given, faults = append(d.given, o), append(faults, err)
 	}
 	d.given = append(d.given, given...)
-	faults = append(faults, d.locate(u, transport))
+	faults = append(faults, d.resolveAddress(u, transport))
 	faults = slices.DeleteFunc(faults, func(err error) bool { return err == nil })
 	for i, err := range faults {
 		faults[i] = fmt.Errorf("target: %w", err)
@@ -88,14 +88,14 @@ func splitDSN(text string) (*url.URL, error) {
 	switch {
 	case text == "":
 		return nil, errors.New("is empty; it begins with the scheme " + schemeNames)
-	case !found && hostAndPort.MatchString(text):
+	case !found && hostPortPattern.MatchString(text):
 		return nil, fmt.Errorf("has no scheme; did you mean grpc://%s?", text)
 	case !found:
 		return nil, errors.New("has no scheme; begin with " + schemeNames)
-	case !schemeForm.MatchString(scheme):
+	case !schemePattern.MatchString(scheme):
 		return nil, errors.New("has a malformed scheme; begin with " + schemeNames)
-	case schemes[scheme] == "" && scheme != "flightsql" && likelyMeant[scheme] != "":
-		return nil, fmt.Errorf("scheme %q is none of %s; did you mean %s://?", scheme, schemeNames, likelyMeant[scheme])
+	case schemes[scheme] == "" && scheme != "flightsql" && schemeHints[scheme] != "":
+		return nil, fmt.Errorf("scheme %q is none of %s; did you mean %s://?", scheme, schemeNames, schemeHints[scheme])
 	case schemes[scheme] == "" && scheme != "flightsql":
 		return nil, errors.New("its scheme is none of " + schemeNames)
 	}
@@ -150,13 +150,13 @@ func splitQuery(query string) (pairs []pair, faults []error) {
 	return pairs, faults
 }
 
-var transports = option.Choice("tcp, tls, unix", "tcp", "tls", "unix")
+var parseTransport = option.Choice("tcp, tls, unix", "tcp", "tls", "unix")
 
 // readOptions reads the options of a DSN, and its transport apart.
 func readOptions(pairs []pair) (transport string, given []givenOption, faults []error) {
 	for _, p := range pairs {
 		if p.name == "transport" {
-			t, err := transports(p.value)
+			t, err := parseTransport(p.value)
 			if err != nil {
 				faults = append(faults, fmt.Errorf("transport: %w", err))
 			}
@@ -201,8 +201,8 @@ func quoteName(name string) string {
 	return strconv.Quote(name)
 }
 
-// locate finds out where u points to and how to get there.
-func (d *dsn) locate(u *url.URL, transport string) error {
+// resolveAddress finds out where u points to and how to get there.
+func (d *dsn) resolveAddress(u *url.URL, transport string) error {
 	by := schemes[u.Scheme]
 	switch {
 	case by == "" && transport != "":
@@ -220,7 +220,7 @@ func (d *dsn) locate(u *url.URL, transport string) error {
 			return errors.New("a Unix socket needs its path in place of host and port, as in grpc+unix:///run/db.sock")
 		}
 		d.network, d.addr = "unix", u.Host+u.Path
-		d.clean = strings.ReplaceAll((&url.URL{Scheme: "grpc+unix", Host: u.Host, Path: u.Path}).String(), "@", "%40")
+		d.bareTarget = strings.ReplaceAll((&url.URL{Scheme: "grpc+unix", Host: u.Host, Path: u.Path}).String(), "@", "%40")
 		return nil
 	}
 	host := u.Hostname()
@@ -238,7 +238,7 @@ func (d *dsn) locate(u *url.URL, transport string) error {
 		return errors.New("has a path, which means nothing here; options go after ?")
 	}
 	d.network, d.addr = "tcp", net.JoinHostPort(host, strconv.FormatUint(port, 10))
-	d.clean = (&url.URL{Scheme: schemeFor(by), Host: d.addr}).String()
+	d.bareTarget = (&url.URL{Scheme: schemeFor(by), Host: d.addr}).String()
 	return nil
 }
 

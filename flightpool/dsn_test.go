@@ -37,7 +37,7 @@ func TestTargets(t *testing.T) {
 		require.NotContains(t, clean, "@")
 		d, faults := parseDSN(clean)
 		require.Empty(t, faults, text)
-		require.Equal(t, clean, d.clean)
+		require.Equal(t, clean, d.bareTarget)
 		security := map[bool]string{true: "secure", false: "plain"}[d.secure]
 		require.Equal(t, want, fmt.Sprintf("%s %s %s", d.network, d.addr, security), text)
 	}

@@ -78,11 +78,11 @@ func (p *FlightSQLPool) acquireError(ctx context.Context, op string, err error) 
 	var failed *reservoir.OpenError
 	var full *reservoir.ExhaustedError
 	var inner *Error
-	var outside *reservoir.RangeError
+	var rangeErr *reservoir.RangeError
 	switch {
 	case errors.Is(err, ErrClosed):
 		e.Fault, e.Err = FaultUsage, poolError(err)
-	case errors.As(err, &outside):
+	case errors.As(err, &rangeErr):
 		e.Stage, e.Fault, e.Err = session.StageArgument, FaultUsage, poolError(err)
 	case errors.As(err, &full):
 		e.Fault, e.Err = FaultLimit, poolError(err)
@@ -99,7 +99,7 @@ func (p *FlightSQLPool) acquireError(ctx context.Context, op string, err error) 
 	case errors.As(err, &failed) && errors.As(failed.Err, &inner):
 		// The open that failed says more; its own words for what it was
 		// part of would only repeat.
-		e.Stage, e.Fault, e.SQLState, e.Err = inner.Stage, inner.Fault, inner.SQLState, &reworded{inner.Err.Error(), err}
+		e.Stage, e.Fault, e.SQLState, e.Err = inner.Stage, inner.Fault, inner.SQLState, &rewordedError{inner.Err.Error(), err}
 	case errors.As(err, &inner):
 		e.Stage, e.Fault, e.SQLState = inner.Stage, inner.Fault, inner.SQLState
 	default:
@@ -125,7 +125,7 @@ func poolError(err error) error {
 	var full *reservoir.ExhaustedError
 	var unhealthy *UnhealthyError
 	var closing *reservoir.CloseError
-	var outside *reservoir.RangeError
+	var rangeErr *reservoir.RangeError
 	switch {
 	case errors.As(err, &full):
 		text := fmt.Sprintf("pool exhausted after %v: %d of %d connections, %d in use, %d idle, %d opening, %d waiting: %v",
@@ -133,17 +133,17 @@ func poolError(err error) error {
 		if full.LastOpen != nil {
 			text += " (last open: " + causeOf(full.LastOpen) + ")"
 		}
-		return &reworded{text, err}
+		return &rewordedError{text, err}
 	case errors.As(err, &unhealthy):
-		return &reworded{fmt.Sprintf("%v since %s: %s", ErrUnhealthy, unhealthy.Since.Format(time.RFC3339), causeOf(unhealthy.Reason)), err}
+		return &rewordedError{fmt.Sprintf("%v since %s: %s", ErrUnhealthy, unhealthy.Since.Format(time.RFC3339), causeOf(unhealthy.Reason)), err}
 	case errors.As(err, &closing):
-		return &reworded{fmt.Sprintf("%d connections closed under their borrowers, %d remain: %v", closing.Forced, closing.Remaining, closing.Cause), err}
-	case errors.As(err, &outside):
-		return &reworded{fmt.Sprintf("%d is not %s", outside.Value, outside.Bounds), err}
+		return &rewordedError{fmt.Sprintf("%d connections closed under their borrowers, %d remain: %v", closing.Forced, closing.Remaining, closing.Cause), err}
+	case errors.As(err, &rangeErr):
+		return &rewordedError{fmt.Sprintf("%d is not %s", rangeErr.Value, rangeErr.Bounds), err}
 	case errors.Is(err, ErrClosed):
-		return &reworded{"the pool is closed", err}
+		return &rewordedError{"the pool is closed", err}
 	default:
-		return &reworded{strings.TrimPrefix(err.Error(), "reservoir: "), err}
+		return &rewordedError{strings.TrimPrefix(err.Error(), "reservoir: "), err}
 	}
 }
 
@@ -156,14 +156,14 @@ func causeOf(err error) string {
 	return err.Error()
 }
 
-// reworded is an error with another text.
-type reworded struct {
+// rewordedError is an error with another text.
+type rewordedError struct {
 	text string
 	err  error
 }
 
-func (e *reworded) Error() string { return e.text }
-func (e *reworded) Unwrap() error { return e.err }
+func (e *rewordedError) Error() string { return e.text }
+func (e *rewordedError) Unwrap() error { return e.err }
 
 func badArgument(op, target, format string, args ...any) error {
 	return &Error{Op: op, Stage: session.StageArgument, Fault: FaultUsage, Target: target, Unsent: true, Err: fmt.Errorf(format, args...)}

@@ -8,25 +8,25 @@ import (
 	"github.com/flightpool/flightpool/reservoir"
 )
 
-// leaving is how much longer than its context New stays to see the opens end that
+// abandonGrace is how much longer than its context New stays to see the opens end that
 // it has begun: those that heed their contexts do so at once.
-const leaving = 50 * time.Millisecond
+const abandonGrace = 50 * time.Millisecond
 
-// abandon ends a pool that New does not return, and goes on behind the caller
+// abandonNew ends a pool that New does not return, and goes on behind the caller
 // whose ctx has ended.
-func (p *FlightSQLPool) abandon(ctx, life context.Context) error {
+func (p *FlightSQLPool) abandonNew(ctx, life context.Context) error {
 	ended := make(chan error, 1)
 	go func() {
 		bounded, cancel := context.WithTimeout(life, p.cfg.CloseTimeout)
 		defer cancel()
-		ended <- p.shut(bounded)
+		ended <- p.closeAll(bounded)
 	}()
 	select {
 	case err := <-ended:
 		return err
 	case <-ctx.Done():
 	}
-	timer := time.NewTimer(leaving)
+	timer := time.NewTimer(abandonGrace)
 	defer timer.Stop()
 	select {
 	case err := <-ended:
@@ -36,13 +36,13 @@ func (p *FlightSQLPool) abandon(ctx, life context.Context) error {
 	}
 }
 
-// first waits for the first connection, until ctx ends or an open has failed; a
+// waitFirstConn waits for the first connection, until ctx ends or an open has failed; a
 // failed open ends it only by OpenRetry, not because ctx has no deadline.
-func (p *FlightSQLPool) first(ctx context.Context) error {
+func (p *FlightSQLPool) waitFirstConn(ctx context.Context) error {
 	for {
-		loan, err := p.conns.Acquire(untimed{ctx})
+		loan, err := p.conns.Acquire(withoutDeadline{ctx})
 		if err == nil {
-			return p.giveBackFor(ctx, loan)
+			return p.releaseUntil(ctx, loan)
 		}
 		var full *reservoir.ExhaustedError
 		if ctx.Err() != nil || !errors.As(err, &full) {
@@ -56,8 +56,8 @@ func (p *FlightSQLPool) first(ctx context.Context) error {
 	}
 }
 
-// untimed is a context that ends with its parent and tells no deadline, so that
+// withoutDeadline is a context that ends with its parent and tells no deadline, so that
 // OpenRetryTimed does not let it wait.
-type untimed struct{ context.Context } //nolint:containedctx // it is one
+type withoutDeadline struct{ context.Context } //nolint:containedctx // it is one
 
-func (untimed) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (withoutDeadline) Deadline() (time.Time, bool) { return time.Time{}, false }

@@ -56,7 +56,7 @@ func TestACallThatLeavesBeforeTheTrialLeavesItToTheNext(t *testing.T) {
 		},
 		"its context panics": func(t *testing.T, p *FlightSQLPool) {
 			require.Panics(t, func() { _, _ = p.conns.Acquire(panics{t.Context()}) })
-			require.Panics(t, func() { _, _ = p.await(panics{t.Context()}) })
+			require.Panics(t, func() { _, _ = p.waitForConn(panics{t.Context()}) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -29,31 +29,31 @@ func (e *UnhealthyError) Unwrap() []error { return []error{ErrUnhealthy, e.Reaso
 // at intervals that double up to the longest.
 //
 // INVARIANT: a server is not found unhealthy before its outage, as far as anybody
-// has looked, has lasted for after. What was not looked at for sameOutage is no part
+// has looked, has lasted for after. What was not looked at for maxOutageGap is no part
 // of an outage: a failure of hours ago says nothing about the one of now.
 type health struct {
 	failures, recoveries int                // thresholds; failures < 0: off
-	after                time.Duration      // how long the failures must have gone on, at least; 0: they are counted alone
-	failing              func()             // called at once when the server has turned unhealthy
-	changed              func(reason error) // told of every turn, one after the other
+	minOutage            time.Duration      // how long the failures must have gone on, at least; 0: they are counted alone
+	onUnhealthy          func()             // called at once when the server has turned unhealthy
+	onChange             func(reason error) // told of every turn, one after the other
 
-	ill atomic.Bool // whether mu.reason is set; written under mu
+	isUnhealthy atomic.Bool // whether mu.reason is set; written under mu
 
 	mu struct {
 		sync.Mutex
-		failed    int // in a row, of one outage
-		succeeded int // in a row, since unhealthy
-		since     time.Time
-		last      time.Time // of the last failure that counted
-		seen      time.Time // of the last failure of all, those that overlap included
-		reason    error     // nil: healthy
-		pause     time.Duration
-		next      time.Time
-		attempts  uint64 // that have ended, however
-		trials    uint64 // that were given out
+		failed      int // in a row, of one outage
+		succeeded   int // in a row, since unhealthy
+		since       time.Time
+		lastCounted time.Time // of the last failure that counted
+		lastFailure time.Time // of the last failure of all, those that overlap included
+		reason      error     // nil: healthy
+		pause       time.Duration
+		next        time.Time
+		attempts    uint64 // that have ended, however
+		trials      uint64 // that were given out
 
-		turns   []error // of which changed has not been told
-		telling bool
+		pendingChanges []error // of which changed has not been told
+		notifying      bool
 	}
 }
 
@@ -61,10 +61,10 @@ const (
 	firstPause   = 250 * time.Millisecond
 	longestPause = 10 * time.Second
 
-	// sameOutage is the longest time without an attempt between two failures of
+	// maxOutageGap is the longest time without an attempt between two failures of
 	// one outage. Opens that are tried again come no more than a second apart, and
 	// may wait for a budget.
-	sameOutage = 5 * time.Second
+	maxOutageGap = 5 * time.Second
 )
 
 // failed takes note of a failed attempt to reach the server that took that
@@ -80,14 +80,14 @@ func (h *health) failed(err error, took time.Duration) {
 		h.mu.Unlock()
 		return
 	}
-	unseen := began.Sub(h.mu.seen)
-	h.mu.seen = now
-	if h.mu.failed > 0 && !began.After(h.mu.last) {
+	gap := began.Sub(h.mu.lastFailure)
+	h.mu.lastFailure = now
+	if h.mu.failed > 0 && !began.After(h.mu.lastCounted) {
 		h.mu.Unlock()
 		return
 	}
-	h.mu.last = now
-	if h.mu.reason == nil && h.after > 0 && unseen > sameOutage {
+	h.mu.lastCounted = now
+	if h.mu.reason == nil && h.minOutage > 0 && gap > maxOutageGap {
 		h.mu.failed = 0
 	}
 	if h.mu.failed == 0 && h.mu.reason == nil {
@@ -95,46 +95,46 @@ func (h *health) failed(err error, took time.Duration) {
 	}
 	h.mu.failed++
 	h.mu.succeeded = 0
-	turned := h.mu.reason == nil && h.mu.failed >= h.failures && now.Sub(h.mu.since) >= h.after
-	if turned || h.mu.reason != nil {
+	changed := h.mu.reason == nil && h.mu.failed >= h.failures && now.Sub(h.mu.since) >= h.minOutage
+	if changed || h.mu.reason != nil {
 		h.mu.reason = err
 	}
-	if turned {
-		h.ill.Store(true)
+	if changed {
+		h.isUnhealthy.Store(true)
 		h.mu.pause = firstPause
 		h.mu.next = now.Add(firstPause)
-		h.mu.turns = append(h.mu.turns, err)
+		h.mu.pendingChanges = append(h.mu.pendingChanges, err)
 	}
 	h.mu.Unlock()
-	if turned {
-		h.failing()
-		h.tell()
+	if changed {
+		h.onUnhealthy()
+		h.notifyChanges()
 	}
 }
 
-// tell has changed told of the turns, by one goroutine at a time: another might
+// notifyChanges has changed told of the turns, by one goroutine at a time: another might
 // overtake, and the user be left with the turn before the last.
-func (h *health) tell() {
-	for h.tellNext() {
+func (h *health) notifyChanges() {
+	for h.notifyNext() {
 	}
 }
 
-func (h *health) tellNext() bool {
+func (h *health) notifyNext() bool {
 	h.mu.Lock()
-	if h.mu.telling || len(h.mu.turns) == 0 {
+	if h.mu.notifying || len(h.mu.pendingChanges) == 0 {
 		h.mu.Unlock()
 		return false
 	}
-	h.mu.telling = true
-	reason := h.mu.turns[0]
-	h.mu.turns = h.mu.turns[1:]
+	h.mu.notifying = true
+	reason := h.mu.pendingChanges[0]
+	h.mu.pendingChanges = h.mu.pendingChanges[1:]
 	h.mu.Unlock()
 	defer func() { // a hook may end the goroutine
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.mu.telling = false
+		h.mu.notifying = false
 	}()
-	h.changed(reason)
+	h.onChange(reason)
 	return true
 }
 
@@ -143,10 +143,10 @@ func (h *health) succeeded() {
 	h.mu.Lock()
 	h.mu.attempts++
 	h.mu.failed = 0
-	turned := h.countSuccess()
+	changed := h.countSuccess()
 	h.mu.Unlock()
-	if turned {
-		h.tell()
+	if changed {
+		h.notifyChanges()
 	}
 }
 
@@ -156,29 +156,29 @@ func (h *health) succeeded() {
 // successes that are still missing would have to come from further opens and checks,
 // which a pool whose one connection is in use does not make.
 func (h *health) answered() {
-	if !h.ill.Load() {
+	if !h.isUnhealthy.Load() {
 		return
 	}
 	h.mu.Lock()
-	turned := h.mu.succeeded > 0 && h.countSuccess()
+	changed := h.mu.succeeded > 0 && h.countSuccess()
 	h.mu.Unlock()
-	if turned {
-		h.tell()
+	if changed {
+		h.notifyChanges()
 	}
 }
 
 // countSuccess counts a success and says whether the server is healthy again by it. The
 // caller holds mu.
-func (h *health) countSuccess() (turned bool) {
+func (h *health) countSuccess() (changed bool) {
 	if h.mu.reason == nil {
 		return false
 	}
 	if h.mu.succeeded++; h.mu.succeeded < h.recoveries {
 		return false
 	}
-	h.ill.Store(false)
+	h.isUnhealthy.Store(false)
 	h.mu.reason, h.mu.succeeded = nil, 0
-	h.mu.turns = append(h.mu.turns, nil)
+	h.mu.pendingChanges = append(h.mu.pendingChanges, nil)
 	return true
 }
 
@@ -191,9 +191,9 @@ type trial struct {
 	next             time.Time     // likewise
 }
 
-// admit lets a call wait for a connection that is not there yet: the server is
+// allowTrial lets a call wait for a connection that is not there yet: the server is
 // healthy, or it is time for a trial and this call is it.
-func (h *health) admit() (trial, error) {
+func (h *health) allowTrial() (trial, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.reason == nil {
@@ -201,7 +201,7 @@ func (h *health) admit() (trial, error) {
 	}
 	now := time.Now()
 	if now.Before(h.mu.next) {
-		return trial{}, h.describe()
+		return trial{}, h.unhealthyError()
 	}
 	h.mu.trials++
 	t := trial{h, h.mu.trials, h.mu.attempts, h.mu.pause, h.mu.next}
@@ -210,9 +210,9 @@ func (h *health) admit() (trial, error) {
 	return t, nil
 }
 
-// giveBack leaves the trial to the next call, unless an attempt has ended since it
+// returnUnused leaves the trial to the next call, unless an attempt has ended since it
 // was given out, or another trial was.
-func (t trial) giveBack() {
+func (t trial) returnUnused() {
 	h := t.health
 	if h == nil {
 		return
@@ -231,16 +231,16 @@ func (h *health) unhealthy() *UnhealthyError {
 	if h.mu.reason == nil {
 		return nil
 	}
-	return h.describe()
+	return h.unhealthyError()
 }
 
-// describe is the error of an unhealthy server. The caller holds mu.
-func (h *health) describe() *UnhealthyError {
+// unhealthyError is the error of an unhealthy server. The caller holds mu.
+func (h *health) unhealthyError() *UnhealthyError {
 	return &UnhealthyError{Reason: h.mu.reason, Since: h.mu.since, Next: h.mu.next}
 }
 
-// state is since when and why the server is unhealthy, or nil.
-func (h *health) state() (time.Time, error) {
+// unhealthySince is since when and why the server is unhealthy, or nil.
+func (h *health) unhealthySince() (time.Time, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.reason == nil {

@@ -53,12 +53,12 @@ func (m *healthModel) outage(i int) (since time.Time, apart int, counts bool) {
 // state replays the history: since when the row of failures lasts that made the
 // server unhealthy, whether it still is, when it turned, and how often it has
 // turned to either side.
-func (m *healthModel) state() (since time.Time, unhealthy bool, turned time.Time) {
-	since, unhealthy, turned, _ = m.replay()
+func (m *healthModel) state() (since time.Time, unhealthy bool, changed time.Time) {
+	since, unhealthy, changed, _ = m.replay()
 	return
 }
 
-func (m *healthModel) replay() (since time.Time, unhealthy bool, turned time.Time, turns int) {
+func (m *healthModel) replay() (since time.Time, unhealthy bool, changed time.Time, turns int) {
 	successes := 0
 	for i, e := range m.history {
 		if successes++; e.failed {
@@ -69,7 +69,7 @@ func (m *healthModel) replay() (since time.Time, unhealthy bool, turned time.Tim
 		case !unhealthy && e.failed:
 			first, apart, counts := m.outage(i)
 			if counts && apart >= m.failures && e.at.Sub(first) >= m.after {
-				since, unhealthy, turned = first, true, e.at
+				since, unhealthy, changed = first, true, e.at
 				turns++
 			}
 		case unhealthy && successes >= m.recoveries:
@@ -77,7 +77,7 @@ func (m *healthModel) replay() (since time.Time, unhealthy bool, turned time.Tim
 			turns++
 		}
 	}
-	return since, unhealthy, turned, turns
+	return since, unhealthy, changed, turns
 }
 
 // admits reports whether a call may go to the server now: the trials of a server
@@ -110,7 +110,7 @@ func TestHealthFollowsItsModel(t *testing.T) {
 				m.failures = -1
 			}
 			turns, unhealthyNow := 0, false
-			h := health{failures: m.failures, after: m.after, recoveries: m.recoveries, failing: func() {}, changed: func(err error) { turns, unhealthyNow = turns+1, err != nil }}
+			h := health{failures: m.failures, minOutage: m.after, recoveries: m.recoveries, onUnhealthy: func() {}, onChange: func(err error) { turns, unhealthyNow = turns+1, err != nil }}
 			program := ""
 			for range 60 {
 				op := random.IntN(10)
@@ -126,17 +126,17 @@ func TestHealthFollowsItsModel(t *testing.T) {
 					h.succeeded()
 					m.event(false, 0)
 				case 5, 6:
-					got, err := h.admit()
+					got, err := h.allowTrial()
 					require.Equal(t, m.admits(), err == nil, "seed %d: %s", seed, program)
 					if got.health != nil && random.IntN(2) == 0 {
-						got.giveBack() // as if it had not been
+						got.returnUnused() // as if it had not been
 						m.trials = m.trials[:len(m.trials)-1]
 					}
 				default:
 					time.Sleep([]time.Duration{ms, 100 * ms, firstPause, time.Second, 4 * time.Second, 5 * time.Second, 11 * time.Second}[random.IntN(7)])
 				}
 				since, unhealthy, _, wantTurns := m.replay()
-				gotSince, reason := h.state()
+				gotSince, reason := h.unhealthySince()
 				require.Equal(t, unhealthy, reason != nil, "seed %d: %s", seed, program)
 				require.Equal(t, unhealthy, h.unhealthy() != nil)
 				require.Equal(t, unhealthy, unhealthyNow, "what the hook was told last")
@@ -150,6 +150,6 @@ func TestHealthFollowsItsModel(t *testing.T) {
 }
 
 func (h *health) admits() error {
-	_, err := h.admit()
+	_, err := h.allowTrial()
 	return err
 }

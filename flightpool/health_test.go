@@ -19,7 +19,7 @@ func down() error { return &Error{Fault: FaultTransport, Err: errors.New("connec
 func TestHealthTurnsAfterItsThresholdsAndLetsOneTrialThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var changes []error
-		h := health{failures: 3, recoveries: 2, failing: func() {}, changed: func(err error) { changes = append(changes, err) }}
+		h := health{failures: 3, recoveries: 2, onUnhealthy: func() {}, onChange: func(err error) { changes = append(changes, err) }}
 		fails := func() {
 			time.Sleep(ms)
 			h.failed(down(), ms/2)
@@ -69,7 +69,7 @@ func TestTurnsOfHealthAreToldOneAfterTheOther(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var told []error
 			failed, begun := 0, 0
-			h := health{failures: 1, recoveries: 1, failing: func() { failed++ }, changed: func(err error) {
+			h := health{failures: 1, recoveries: 1, onUnhealthy: func() { failed++ }, onChange: func(err error) {
 				begun++
 				time.Sleep(time.Duration(10-begun) * time.Second) // the next would overtake
 				told = append(told, err)
@@ -87,7 +87,7 @@ func TestTurnsOfHealthAreToldOneAfterTheOther(t *testing.T) {
 			go h.failed(down(), 0) // has what is left told, if the hook ends its goroutines
 			for range 10 {
 				time.Sleep(time.Minute)
-				go h.tell()
+				go h.notifyChanges()
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
@@ -157,12 +157,12 @@ func TestAFailingHealthCheckReplacesTheConnection(t *testing.T) {
 }
 
 func TestOfAnUnhealthyServerCallsCountOnceAnOpenHasSucceeded(t *testing.T) {
-	h := health{failures: 1, recoveries: 2, failing: func() {}, changed: func(error) {}}
+	h := health{failures: 1, recoveries: 2, onUnhealthy: func() {}, onChange: func(error) {}}
 	answers := func(n int) error {
 		for range n {
 			h.answered()
 		}
-		_, reason := h.state()
+		_, reason := h.unhealthySince()
 		return reason
 	}
 	require.NoError(t, answers(3))

@@ -69,34 +69,34 @@ func (p *FlightSQLPool) wrapHooks() reservoir.Hooks {
 
 func (p *FlightSQLPool) cancelled(op string, r cancel.Report) {
 	if r.Safe() {
-		p.count.cancelsConfirmed.Add(1)
+		p.counters.cancelsConfirmed.Add(1)
 	} else {
-		p.count.cancelsUnconfirmed.Add(1)
+		p.counters.cancelsUnconfirmed.Add(1)
 		if log := p.cfg.Logger; log != nil {
-			p.tell(func() {
+			p.callHook(func() {
 				log.Warn("flightpool: a cancelled statement may still run; its connection is dropped", "target", p.target, "call", op, "cancel", r.String())
 			})
 		}
 	}
 	if f := p.cfg.Hooks.Cancelled; f != nil {
-		p.tell(func() { f(op, r) })
+		p.callHook(func() { f(op, r) })
 	}
 }
 
-func (p *FlightSQLPool) wasReset(took time.Duration, err error) {
-	p.count.resets.Add(1)
+func (p *FlightSQLPool) sessionReset(took time.Duration, err error) {
+	p.counters.resets.Add(1)
 	if err != nil {
-		p.count.resetFailures.Add(1)
+		p.counters.resetFailures.Add(1)
 	}
 	if f := p.cfg.Hooks.SessionReset; f != nil {
-		p.tell(func() { f(took, err) })
+		p.callHook(func() { f(took, err) })
 	}
 }
 
 func (p *FlightSQLPool) rolledBack() {
-	p.count.rolledBack.Add(1)
+	p.counters.rolledBack.Add(1)
 	if f := p.cfg.Hooks.RolledBack; f != nil {
-		p.tell(f)
+		p.callHook(f)
 	}
 }
 
@@ -104,7 +104,7 @@ func (p *FlightSQLPool) rolledBack() {
 // turn of health at a time.
 func (p *FlightSQLPool) healthChanged(reason error) {
 	if log := p.cfg.Logger; log != nil {
-		p.tell(func() {
+		p.callHook(func() {
 			if reason != nil {
 				log.Error("flightpool: the server is unhealthy", "target", p.target, "reason", reason)
 			} else {
@@ -113,23 +113,23 @@ func (p *FlightSQLPool) healthChanged(reason error) {
 		})
 	}
 	if f := p.cfg.Hooks.Health; f != nil {
-		p.tell(func() { f(reason) })
+		p.callHook(func() { f(reason) })
 	}
 }
 
 func (p *FlightSQLPool) retried(op string, err error) {
-	p.count.retries.Add(1)
+	p.counters.retries.Add(1)
 	if f := p.cfg.Hooks.Retried; f != nil {
-		p.tell(func() { f(op, err) })
+		p.callHook(func() { f(op, err) })
 	}
 }
 
-// tell calls a hook of the pool's own, or the Logger. A panic or runtime.Goexit in
+// callHook calls a hook of the pool's own, or the Logger. A panic or runtime.Goexit in
 // it is counted and has no other consequence: the session that it is told of has
 // yet to be given back.
-func (p *FlightSQLPool) tell(hook func()) {
-	if err := isolated(func() error { hook(); return nil }); err != nil {
-		p.count.hookFailures.Add(1)
-		p.count.lastHookError.Store(&err)
+func (p *FlightSQLPool) callHook(hook func()) {
+	if err := callIsolated(func() error { hook(); return nil }); err != nil {
+		p.counters.hookFailures.Add(1)
+		p.counters.lastHookError.Store(&err)
 	}
 }

@@ -9,11 +9,11 @@ import (
 
 var errEndedGoroutine = errors.New("a callback ended its goroutine (runtime.Goexit)")
 
-// isolated calls code of the user's on a goroutine of its own and waits for it. A
+// callIsolated calls code of the user's on a goroutine of its own and waits for it. A
 // panic or runtime.Goexit there is an error: the goroutine that calls has more to
 // do, and one of the pool's would take the program with it.
-func isolated(f func() error) error {
-	a := callback.Apart(func() (struct{}, error) { return struct{}{}, f() })
+func callIsolated(f func() error) error {
+	a := callback.RunInGoroutine(func() (struct{}, error) { return struct{}{}, f() })
 	switch {
 	case a.Returned:
 		return a.Err

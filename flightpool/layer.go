@@ -22,8 +22,8 @@ type Layer interface {
 	Close() error
 }
 
-// layered is open and release with a layer on top, whose Close has so long.
-func layered(l Layer, limit time.Duration, open func(context.Context) (session.Conn, error), release func() error) (func(context.Context) (session.Conn, error), func() error) {
+// wrapOpen is open and release with a layer on top, whose Close has so long.
+func wrapOpen(l Layer, limit time.Duration, open func(context.Context) (session.Conn, error), release func() error) (func(context.Context) (session.Conn, error), func() error) {
 	wrapped := func(ctx context.Context) (session.Conn, error) {
 		c, err := open(ctx)
 		if err != nil {
@@ -44,7 +44,7 @@ func layered(l Layer, limit time.Duration, open func(context.Context) (session.C
 
 func closeLayer(l Layer, limit time.Duration) error {
 	closed := make(chan error, 1)
-	go func() { closed <- isolated(l.Close) }()
+	go func() { closed <- callIsolated(l.Close) }()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {

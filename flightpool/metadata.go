@@ -77,7 +77,7 @@ func (p *FlightSQLPool) keys(ctx context.Context, op string, kind session.Metada
 }
 
 func (p *FlightSQLPool) metadata(ctx context.Context, op string, req session.MetadataRequest) (*QueryResult, error) {
-	return perform(ctx, p, op, QueryOptions{}, func(s *SessionHandle, _ QueryOptions) (*QueryResult, error) {
+	return runStateless(ctx, p, op, QueryOptions{}, func(s *SessionHandle, _ QueryOptions) (*QueryResult, error) {
 		return s.Metadata(ctx, req)
 	})
 }

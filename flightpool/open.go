@@ -14,38 +14,38 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// opener is open, with the session proven, the failure told apart and the
+// verifiedOpen is open, with the session proven, the failure told apart and the
 // server's health kept: before anybody hears of the outcome, so that a caller who
 // was failed finds the server as unhealthy as that failure made it. The context
 // that it is called with ends after DialTimeout, and when the pool closes, never
 // with a caller's.
-func (p *FlightSQLPool) opener(open func(context.Context) (session.Conn, error)) func(context.Context) (session.Conn, error) {
+func (p *FlightSQLPool) verifiedOpen(open func(context.Context) (session.Conn, error)) func(context.Context) (session.Conn, error) {
 	return func(ctx context.Context) (session.Conn, error) {
 		start := time.Now()
 		c, err := open(ctx)
 		if err == nil {
-			err = p.proven(ctx, c)
+			err = p.verifyNew(ctx, c)
 		}
 		if err != nil {
-			err = p.openFailed(ctx, err)
+			err = p.openError(ctx, err)
 			p.health.failed(err, time.Since(start))
-			return nil, p.final(err)
+			return nil, p.markPermanent(err)
 		}
 		return c, nil
 	}
 }
 
-// proven proves the session of a new connection, which it closes if that fails:
+// verifyNew proves the session of a new connection, which it closes if that fails:
 // also by a panic or runtime.Goexit in what the user has put there, the
 // connection, the Logger or a hook.
-func (p *FlightSQLPool) proven(ctx context.Context, c session.Conn) error {
+func (p *FlightSQLPool) verifyNew(ctx context.Context, c session.Conn) error {
 	kept := false
 	defer func() {
 		if !kept {
 			_ = c.Close() // what went wrong before matters more
 		}
 	}()
-	if err := session.Prove(ctx, c, p.cfg.HealthCheck.SQL); err != nil {
+	if err := session.CheckSession(ctx, c, p.cfg.HealthCheck.SQL); err != nil {
 		return err
 	}
 	p.health.succeeded()
@@ -53,10 +53,10 @@ func (p *FlightSQLPool) proven(ctx context.Context, c session.Conn) error {
 	return nil
 }
 
-// openFailed is the error of a failed open. One that took all of DialTimeout is
+// openError is the error of a failed open. One that took all of DialTimeout is
 // the server's silence, whatever step met it; one of which nobody says whose
 // fault it is means that no connection can be made.
-func (p *FlightSQLPool) openFailed(ctx context.Context, err error) error {
+func (p *FlightSQLPool) openError(ctx context.Context, err error) error {
 	e := &Error{Stage: session.StageDial, Fault: session.FaultIn(err), Err: err}
 	var inner *Error
 	if errors.As(err, &inner) {
@@ -76,11 +76,11 @@ func (p *FlightSQLPool) openFailed(ctx context.Context, err error) error {
 	return e
 }
 
-// final marks the error of a failed open as Permanent where nobody is to wait for
+// markPermanent marks the error of a failed open as Permanent where nobody is to wait for
 // the next open: no repetition cures it, or the server is unhealthy, as the error
 // says then.
-func (p *FlightSQLPool) final(err error) error {
-	if incurable(err) {
+func (p *FlightSQLPool) markPermanent(err error) error {
+	if isPermanent(err) {
 		return reservoir.Permanent(err)
 	}
 	if down := p.health.unhealthy(); down != nil && p.cfg.OpenRetry != OpenRetryAlways {
@@ -90,10 +90,10 @@ func (p *FlightSQLPool) final(err error) error {
 	return err
 }
 
-// incurable reports whether err, of a failed open, stays as long as nobody
+// isPermanent reports whether err, of a failed open, stays as long as nobody
 // changes the configuration of pool or server. A TokenSource that fails may work
 // the next time.
-func incurable(err error) bool {
+func isPermanent(err error) bool {
 	var source *tokenError
 	var certificate *tls.CertificateVerificationError
 	var notTLS tls.RecordHeaderError
@@ -144,20 +144,20 @@ func (p *FlightSQLPool) ping(ctx context.Context, c session.Conn) error {
 	return err
 }
 
-var errBrokenOff = errors.New("the caller's context has ended the goroutine")
+var errCallerGone = errors.New("the caller's context has ended the goroutine")
 
-// usable reports whether the connection of a loan can be used. When a method of
+// checkBorrowed reports whether the connection of a loan can be used. When a method of
 // the caller's context ends the goroutine meanwhile, the connection is dropped,
 // since nobody knows what was sent on it.
-func (p *FlightSQLPool) usable(ctx context.Context, loan reservoir.Loan[session.Conn], proven bool) (err error) {
+func (p *FlightSQLPool) checkBorrowed(ctx context.Context, loan reservoir.Loan[session.Conn], verified bool) (err error) {
 	c := loan.Value()
 	known := false
 	defer func() {
 		if !known {
-			_ = loan.Discard(errBrokenOff) // nobody else will
+			_ = loan.Discard(errCallerGone) // nobody else will
 		}
 	}()
-	if err = c.Lost(); err == nil && proven {
+	if err = c.Lost(); err == nil && verified {
 		err = p.verify(ctx, c)
 	}
 	known = true
@@ -171,11 +171,11 @@ func (p *FlightSQLPool) verify(ctx context.Context, c session.Conn) error {
 	return p.ping(ctx, c)
 }
 
-// giveBackFor gives a loan of New's back, and goes on behind its caller when ctx
+// releaseUntil gives a loan of New's back, and goes on behind its caller when ctx
 // ends: ValidateOnRelease may have to wait for the server.
-func (p *FlightSQLPool) giveBackFor(ctx context.Context, loan reservoir.Loan[session.Conn]) error {
+func (p *FlightSQLPool) releaseUntil(ctx context.Context, loan reservoir.Loan[session.Conn]) error {
 	released := make(chan error, 1)
-	p.behind.Go(func() {
+	p.background.Go(func() {
 		var err error
 		defer func() { released <- err }() // also when Hooks.Connections.Released ends the goroutine
 		err = loan.Release()

@@ -215,7 +215,7 @@ func TestNoRepetitionCuresTheseErrorsOfOpens(t *testing.T) {
 		{&Error{Fault: FaultTransport, Err: errAway}, false},
 		{errAway, false},
 	} {
-		require.Equal(t, test.want, incurable(test.err), "%v", test.err)
+		require.Equal(t, test.want, isPermanent(test.err), "%v", test.err)
 	}
 }
 

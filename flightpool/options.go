@@ -73,7 +73,7 @@ func ParseTarget(target string) (clean string, cfg Config, err error) {
 	if err := errjoin.Join(faults...); err != nil {
 		return "", Config{}, &Error{Op: "ParseTarget", Stage: session.StageArgument, Fault: FaultUsage, Unsent: true, Err: err}
 	}
-	return d.clean, cfg, nil
+	return d.bareTarget, cfg, nil
 }
 
 type (
@@ -85,10 +85,10 @@ type (
 
 // How a DSN writes values: 0 and less is off, where that makes sense.
 var (
-	count    = option.Number{Least: math.MinInt, Wrong: "is not a number"}.Read
-	positive = option.NeverOff(count, "must be at least 1")
-	duration = option.Duration{Least: math.MinInt64, Wrong: "is not a duration such as 30s"}.Read
-	bound    = option.NeverOff(duration, "cannot be switched off")
+	count                 = option.Number{Least: math.MinInt, Wrong: "is not a number"}.Read
+	parsePositive         = option.NeverOff(count, "must be at least 1")
+	parseDuration         = option.Duration{Least: math.MinInt64, Wrong: "is not a duration such as 30s"}.Read
+	parsePositiveDuration = option.NeverOff(parseDuration, "cannot be switched off")
 )
 
 // fields are those of Config that have a key in a DSN, a default or bounds of
@@ -96,31 +96,31 @@ var (
 // and flightconn have it, which know what it depends on.
 var fields = option.Table[Config]{
 	intField{Name: "MinIdle", Key: "min_idle", At: func(c *Config) *int { return &c.MinIdle }, Read: count, Default: 1},
-	intField{Name: "MaxSize", Key: "max_size", At: func(c *Config) *int { return &c.MaxSize }, Read: positive, DefaultBy: func(c *Config) int { return max(4, min(16, 2*runtime.NumCPU()), c.MinIdle) }},
-	intField{Name: "MaxWaiters", Key: "max_waiters", At: func(c *Config) *int { return &c.MaxWaiters }, Read: positive},
+	intField{Name: "MaxSize", Key: "max_size", At: func(c *Config) *int { return &c.MaxSize }, Read: parsePositive, DefaultBy: func(c *Config) int { return max(4, min(16, 2*runtime.NumCPU()), c.MinIdle) }},
+	intField{Name: "MaxWaiters", Key: "max_waiters", At: func(c *Config) *int { return &c.MaxWaiters }, Read: parsePositive},
 	intField{Name: "MaxConcurrentOpens", Key: "max_concurrent_opens", At: func(c *Config) *int { return &c.MaxConcurrentOpens }, Read: count},
-	durationField{Name: "AcquireTimeout", Key: "acquire_timeout", At: func(c *Config) *time.Duration { return &c.AcquireTimeout }, Read: duration, Default: 30 * time.Second, Check: option.HasUnit},
-	durationField{Name: "DialTimeout", Key: "dial_timeout", At: func(c *Config) *time.Duration { return &c.DialTimeout }, Read: bound, Default: 5 * time.Second, Check: option.Bounds},
-	durationField{Name: "CloseTimeout", Key: "close_timeout", At: func(c *Config) *time.Duration { return &c.CloseTimeout }, Read: bound, Default: 5 * time.Second, Check: option.Bounds},
-	durationField{Name: "IdleTTL", Key: "idle_ttl", At: func(c *Config) *time.Duration { return &c.IdleTTL }, Read: duration},
-	durationField{Name: "MaxLifetime", Key: "max_lifetime", At: func(c *Config) *time.Duration { return &c.MaxLifetime }, Read: duration},
-	durationField{Name: "LifetimeJitter", Key: "lifetime_jitter", At: func(c *Config) *time.Duration { return &c.LifetimeJitter }, Read: duration},
-	durationField{Name: "GuardWindow", Key: "guard_window", At: func(c *Config) *time.Duration { return &c.GuardWindow }, Read: duration},
-	durationField{Name: "DefaultQueryTimeout", Key: "query_timeout", At: func(c *Config) *time.Duration { return &c.DefaultQueryTimeout }, Read: duration, Check: option.HasUnit},
-	durationField{Name: "LeakAfter", Key: "leak_after", At: func(c *Config) *time.Duration { return &c.LeakAfter }, Read: duration},
+	durationField{Name: "AcquireTimeout", Key: "acquire_timeout", At: func(c *Config) *time.Duration { return &c.AcquireTimeout }, Read: parseDuration, Default: 30 * time.Second, Check: option.HasUnit},
+	durationField{Name: "DialTimeout", Key: "dial_timeout", At: func(c *Config) *time.Duration { return &c.DialTimeout }, Read: parsePositiveDuration, Default: 5 * time.Second, Check: option.Bounds},
+	durationField{Name: "CloseTimeout", Key: "close_timeout", At: func(c *Config) *time.Duration { return &c.CloseTimeout }, Read: parsePositiveDuration, Default: 5 * time.Second, Check: option.Bounds},
+	durationField{Name: "IdleTTL", Key: "idle_ttl", At: func(c *Config) *time.Duration { return &c.IdleTTL }, Read: parseDuration},
+	durationField{Name: "MaxLifetime", Key: "max_lifetime", At: func(c *Config) *time.Duration { return &c.MaxLifetime }, Read: parseDuration},
+	durationField{Name: "LifetimeJitter", Key: "lifetime_jitter", At: func(c *Config) *time.Duration { return &c.LifetimeJitter }, Read: parseDuration},
+	durationField{Name: "GuardWindow", Key: "guard_window", At: func(c *Config) *time.Duration { return &c.GuardWindow }, Read: parseDuration},
+	durationField{Name: "DefaultQueryTimeout", Key: "query_timeout", At: func(c *Config) *time.Duration { return &c.DefaultQueryTimeout }, Read: parseDuration, Check: option.HasUnit},
+	durationField{Name: "LeakAfter", Key: "leak_after", At: func(c *Config) *time.Duration { return &c.LeakAfter }, Read: parseDuration},
 	boolField{Name: "DisableRetry", Key: "disable_retry", At: func(c *Config) *bool { return &c.DisableRetry }, Read: option.Bool},
-	option.Field[Config, Exhaustion]{Name: "OnExhausted", Key: "on_exhausted", At: func(c *Config) *Exhaustion { return &c.OnExhausted }, Read: exhaustion},
+	option.Field[Config, Exhaustion]{Name: "OnExhausted", Key: "on_exhausted", At: func(c *Config) *Exhaustion { return &c.OnExhausted }, Read: parseExhaustion},
 	option.Field[Config, OpenRetry]{Name: "OpenRetry", Key: "open_retry", At: func(c *Config) *OpenRetry { return &c.OpenRetry }, Read: option.Choice("always, deadline, never", OpenRetryAlways, OpenRetryTimed, OpenRetryNever)},
 	option.Field[Config, SessionReset]{Name: "OnReturn", Key: "on_return", At: func(c *Config) *SessionReset { return &c.OnReturn }, Read: option.Choice("auto, discard, none", ResetAuto, ResetDiscard, ResetNone)},
 	option.Field[Config, HealthKind]{Name: "HealthCheck.Kind", Key: "health_check", At: func(c *Config) *HealthKind { return &c.HealthCheck.Kind }, Read: option.Choice("full_validate, ping, query", FullValidate, Ping, Query), Check: option.Refuse(func(k HealthKind) bool { return k > FullValidate }, "%v is unknown")},
 	textField{Name: "HealthCheck.SQL", Key: "health_check_sql", At: func(c *Config) *string { return &c.HealthCheck.SQL }, Read: option.Text, Default: "SELECT 1"},
-	durationField{Name: "HealthCheck.Timeout", Key: "health_check_timeout", At: func(c *Config) *time.Duration { return &c.HealthCheck.Timeout }, Read: bound, Default: 5 * time.Second, Check: option.Bounds},
-	durationField{Name: "HealthCheck.Interval", Key: "health_check_interval", At: func(c *Config) *time.Duration { return &c.HealthCheck.Interval }, Read: duration},
+	durationField{Name: "HealthCheck.Timeout", Key: "health_check_timeout", At: func(c *Config) *time.Duration { return &c.HealthCheck.Timeout }, Read: parsePositiveDuration, Default: 5 * time.Second, Check: option.Bounds},
+	durationField{Name: "HealthCheck.Interval", Key: "health_check_interval", At: func(c *Config) *time.Duration { return &c.HealthCheck.Interval }, Read: parseDuration},
 	boolField{Name: "HealthCheck.ValidateOnAcquire", Key: "validate_on_acquire", At: func(c *Config) *bool { return &c.HealthCheck.ValidateOnAcquire }, Read: option.Bool},
 	boolField{Name: "HealthCheck.ValidateOnRelease", Key: "validate_on_release", At: func(c *Config) *bool { return &c.HealthCheck.ValidateOnRelease }, Read: option.Bool},
 	textField{Name: "SessionHeader", Key: "session_header", At: func(c *Config) *string { return &c.SessionHeader }, Read: option.Text},
-	option.Field[Config, Auth]{Name: "Auth", Key: "token", At: func(c *Config) *Auth { return &c.Auth }, Read: bearer, Check: Auth.validate},
-	option.Field[Config, *tls.Config]{Name: "TLS", Key: "tls_insecure_skip_verify", At: func(c *Config) **tls.Config { return &c.TLS }, Read: insecureTLS},
+	option.Field[Config, Auth]{Name: "Auth", Key: "token", At: func(c *Config) *Auth { return &c.Auth }, Read: parseBearer, Check: Auth.validate},
+	option.Field[Config, *tls.Config]{Name: "TLS", Key: "tls_insecure_skip_verify", At: func(c *Config) **tls.Config { return &c.TLS }, Read: parseInsecureTLS},
 
 	// Fields that a DSN cannot set.
 	intField{Name: "HealthCheck.FailureThreshold", At: func(c *Config) *int { return &c.HealthCheck.FailureThreshold }, Default: 3},
@@ -131,7 +131,7 @@ var fields = option.Table[Config]{
 	intField{Name: "MaxMessage", At: func(c *Config) *int { return &c.MaxMessage }, Check: option.NotOff[int]},
 }
 
-func exhaustion(text string) (Exhaustion, error) {
+func parseExhaustion(text string) (Exhaustion, error) {
 	kind, n, _ := strings.Cut(text, ":")
 	extra, err := strconv.Atoi(n)
 	switch {
@@ -146,7 +146,7 @@ func exhaustion(text string) (Exhaustion, error) {
 	}
 }
 
-func insecureTLS(text string) (*tls.Config, error) {
+func parseInsecureTLS(text string) (*tls.Config, error) {
 	skip, err := option.Bool(text)
 	if err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func insecureTLS(text string) (*tls.Config, error) {
 	return &tls.Config{InsecureSkipVerify: skip, MinVersion: tls.VersionTLS12}, nil //nolint:gosec // named for what it is, off by default
 }
 
-func bearer(text string) (Auth, error) {
+func parseBearer(text string) (Auth, error) {
 	switch {
 	case text == "":
 		return Auth{}, errors.New("is empty")
@@ -221,10 +221,10 @@ func reservoirConfig(c Config, open func(context.Context) (session.Conn, error))
 	return r
 }
 
-func endpointConfig(at dsn, cfg Config, auth credential) flightconn.Config {
+func endpointConfig(at dsn, cfg Config, auth credentialSource) flightconn.Config {
 	c := flightconn.Config{
 		Network: at.network, Address: at.addr,
-		Authorization: auth.give, Locations: cfg.Locations, Headers: cfg.Headers, SessionHeader: cfg.SessionHeader,
+		Authorization: auth.get, Locations: cfg.Locations, Headers: cfg.Headers, SessionHeader: cfg.SessionHeader,
 		DialOptions: cfg.DialOptions, Dialer: cfg.Dialer, Allocator: cfg.Allocator,
 		DialTimeout: cfg.DialTimeout, CloseTimeout: cfg.CloseTimeout,
 		MaxMessage: cfg.MaxMessage, CancelActions: cfg.Cancel.Actions,

@@ -16,17 +16,17 @@ import (
 // FlightSQLPool keeps connections to one Flight SQL server ready. Its methods
 // may be called from any goroutine. Close it when done.
 type FlightSQLPool struct {
-	target  string
-	cfg     Config
-	conns   *reservoir.Reservoir[session.Conn]
-	made    chan struct{} // closed once conns is set; opens begin before
-	policy  *session.Policy
-	release func() error // lets go of what the connections share
-	stop    context.CancelFunc
-	closing atomic.Bool // set before anything else of Close
-	behind  background
-	health  health
-	count   counters
+	target      string
+	cfg         Config
+	conns       *reservoir.Reservoir[session.Conn]
+	connsSet    chan struct{} // closed once conns is set; opens begin before
+	policy      *session.Policy
+	closeShared func() error // lets go of what the connections share
+	stop        context.CancelFunc
+	closing     atomic.Bool // set before anything else of Close
+	background  background
+	health      health
+	counters    counters
 }
 
 // New makes a pool for the server at target, see ParseTarget; options in the
@@ -81,43 +81,43 @@ func badConfig(err error) error {
 func start(ctx context.Context, target string, cfg Config, open func(context.Context) (session.Conn, error), release func() error) (*FlightSQLPool, error) {
 	// The pool outlives the call that makes it.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	p := &FlightSQLPool{target: target, cfg: cfg, release: release, stop: stop, made: make(chan struct{})}
+	p := &FlightSQLPool{target: target, cfg: cfg, closeShared: release, stop: stop, connsSet: make(chan struct{})}
 	p.health = health{
-		failures: cfg.HealthCheck.FailureThreshold, after: max(0, cfg.HealthCheck.UnhealthyAfter),
-		recoveries: cfg.HealthCheck.RecoveryThreshold, failing: p.failWaiters, changed: p.healthChanged,
+		failures: cfg.HealthCheck.FailureThreshold, minOutage: max(0, cfg.HealthCheck.UnhealthyAfter),
+		recoveries: cfg.HealthCheck.RecoveryThreshold, onUnhealthy: p.failWaiters, onChange: p.healthChanged,
 	}
 	if cfg.Layer != nil {
-		open, p.release = layered(cfg.Layer, cfg.CloseTimeout, open, release)
+		open, p.closeShared = wrapOpen(cfg.Layer, cfg.CloseTimeout, open, release)
 	}
 	p.policy = &session.Policy{
-		Target: target, Life: life, Go: p.behind.Go, OnReturn: cfg.OnReturn, Cancel: cfg.Cancel, ProbeSQL: cfg.HealthCheck.SQL,
+		Target: target, OwnerContext: life, Go: p.background.Go, OnReturn: cfg.OnReturn, Cancel: cfg.Cancel, ProbeSQL: cfg.HealthCheck.SQL,
 		QueryTimeout: cfg.DefaultQueryTimeout, CloseTimeout: cfg.CloseTimeout, ReturnWaits: cfg.HealthCheck.ValidateOnRelease, Allocator: cfg.Allocator,
-		Observe: session.Observer{Cancelled: p.cancelled, Reset: p.wasReset, RolledBack: p.rolledBack, Answered: p.health.answered},
+		Observe: session.Observer{Cancelled: p.cancelled, Reset: p.sessionReset, RolledBack: p.rolledBack, Answered: p.health.answered},
 	}
-	conns := reservoirConfig(cfg, p.opener(open))
+	conns := reservoirConfig(cfg, p.verifiedOpen(open))
 	conns.MinIdle = max(0, cfg.MinIdle-1) // one more is opened for New itself
-	conns.Check, conns.Hooks, conns.Watch, conns.ExpiresAt = p.check, p.wrapHooks(), watchTransport, cfg.expiresAt
+	conns.Check, conns.Hooks, conns.Watch, conns.ExpiresAt = p.check, p.wrapHooks(), watchLoss, cfg.expiresAt
 	var err error
 	if p.conns, err = reservoir.New(conns); err != nil {
 		stop()
 		return nil, errjoin.Join(badConfig(err), release())
 	}
-	close(p.made)
+	close(p.connsSet)
 	if cfg.MinIdle < 1 {
 		return p, nil
 	}
-	if err = p.first(ctx); err == nil {
+	if err = p.waitFirstConn(ctx); err == nil {
 		conns.MinIdle = cfg.MinIdle
-		if err = p.conns.Tune(conns); err == nil {
+		if err = p.conns.Reconfigure(conns); err == nil {
 			return p, nil
 		}
 	}
-	return nil, errjoin.Join(p.acquireError(ctx, "New", err), p.abandon(ctx, life))
+	return nil, errjoin.Join(p.acquireError(ctx, "New", err), p.abandonNew(ctx, life))
 }
 
-// watchTransport has lost called when the transport of c ends, if c can tell.
-func watchTransport(c session.Conn, lost func(error)) {
-	if w, ok := c.(session.Watchable); ok {
+// watchLoss has lost called when the transport of c ends, if c can tell.
+func watchLoss(c session.Conn, lost func(error)) {
+	if w, ok := c.(session.LossNotifier); ok {
 		w.OnLost(lost)
 	}
 }
@@ -182,7 +182,7 @@ func (p *FlightSQLPool) WaitReady(ctx context.Context, n int) error {
 // not return within CloseTimeout, which the error tells. A second Close answers
 // ErrClosed.
 func (p *FlightSQLPool) Close(ctx context.Context) error {
-	err := p.shut(ctx)
+	err := p.closeAll(ctx)
 	if err == nil {
 		return nil
 	}
@@ -193,7 +193,7 @@ func (p *FlightSQLPool) Close(ctx context.Context) error {
 	return e
 }
 
-func (p *FlightSQLPool) shut(ctx context.Context) error {
+func (p *FlightSQLPool) closeAll(ctx context.Context) error {
 	p.closing.Store(true)
 	err := p.conns.Close(ctx)
 	if err != nil {
@@ -206,8 +206,8 @@ func (p *FlightSQLPool) shut(ctx context.Context) error {
 	// What still runs notices that; ctx has ended if Close had to use force.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.CloseTimeout)
 	defer cancel()
-	if n := p.behind.wait(bounded); n > 0 {
+	if n := p.background.wait(bounded); n > 0 {
 		err = errjoin.Join(err, fmt.Errorf("%d goroutines of calls have not ended within CloseTimeout; does a hook block?", n))
 	}
-	return errjoin.Join(err, p.release())
+	return errjoin.Join(err, p.closeShared())
 }

@@ -64,7 +64,7 @@ func (p *FlightSQLPool) Query(ctx context.Context, sql string) (*QueryResult, er
 // Execute runs any statement: one with rows as Query does, any other as Update
 // does, with the count in RowsAffected of the result.
 func (p *FlightSQLPool) Execute(ctx context.Context, sql string) (*QueryResult, error) {
-	return perform(ctx, p, "Execute", QueryOptions{}, func(s *SessionHandle, opts QueryOptions) (*QueryResult, error) {
+	return runStateless(ctx, p, "Execute", QueryOptions{}, func(s *SessionHandle, opts QueryOptions) (*QueryResult, error) {
 		return s.QueryWithOptions(ctx, sql, opts)
 	})
 }
@@ -88,14 +88,14 @@ func (p *FlightSQLPool) UpdateWithRecordBatch(ctx context.Context, sql string, b
 
 // QueryWithOptions is Query with options.
 func (p *FlightSQLPool) QueryWithOptions(ctx context.Context, sql string, opts QueryOptions) (*QueryResult, error) {
-	return perform(ctx, p, "Query", opts, func(s *SessionHandle, opts QueryOptions) (*QueryResult, error) {
+	return runStateless(ctx, p, "Query", opts, func(s *SessionHandle, opts QueryOptions) (*QueryResult, error) {
 		return s.QueryWithOptions(ctx, sql, opts)
 	})
 }
 
 // UpdateWithOptions is Update with options.
 func (p *FlightSQLPool) UpdateWithOptions(ctx context.Context, sql string, opts QueryOptions) (UpdateResult, error) {
-	return perform(ctx, p, "Update", opts, func(s *SessionHandle, opts QueryOptions) (UpdateResult, error) {
+	return runStateless(ctx, p, "Update", opts, func(s *SessionHandle, opts QueryOptions) (UpdateResult, error) {
 		return s.UpdateWithOptions(ctx, sql, opts)
 	})
 }
@@ -103,7 +103,7 @@ func (p *FlightSQLPool) UpdateWithOptions(ctx context.Context, sql string, opts 
 // Ingest loads rows into a table in bulk and returns how many were stored, or
 // -1 when the server does not tell. It does not release rows.
 func (p *FlightSQLPool) Ingest(ctx context.Context, table string, rows array.RecordReader, opts IngestOptions) (int64, error) {
-	return perform(ctx, p, "Ingest", QueryOptions{Retry: RetryNever}, func(s *SessionHandle, _ QueryOptions) (int64, error) {
+	return runStateless(ctx, p, "Ingest", QueryOptions{Retry: RetryNever}, func(s *SessionHandle, _ QueryOptions) (int64, error) {
 		return s.Ingest(ctx, table, rows, opts)
 	})
 }
@@ -112,7 +112,7 @@ func (p *FlightSQLPool) Ingest(ctx context.Context, table string, rows array.Rec
 // by running HealthCheck.SQL. A connection that turns out to be dead is replaced
 // and the ping repeated once.
 func (p *FlightSQLPool) Ping(ctx context.Context) error {
-	_, err := perform(ctx, p, "Ping", QueryOptions{Retry: RetryAlways}, func(s *SessionHandle, _ QueryOptions) (struct{}, error) {
+	_, err := runStateless(ctx, p, "Ping", QueryOptions{Retry: RetryAlways}, func(s *SessionHandle, _ QueryOptions) (struct{}, error) {
 		return struct{}{}, s.Ping(ctx)
 	})
 	return err
@@ -125,18 +125,18 @@ func (p *FlightSQLPool) AcquireSession(ctx context.Context) (*SessionHandle, err
 	if err != nil {
 		return nil, p.acquireError(ctx, "AcquireSession", err)
 	}
-	p.count.sessions.Add(1)
+	p.counters.sessions.Add(1)
 	return session.New(loan.Value(), p.policy, returnLoan(loan)), nil
 }
 
-// perform runs one stateless call, and once more where that is safe.
-func perform[T any](ctx context.Context, p *FlightSQLPool, op string, opts QueryOptions, call func(*SessionHandle, QueryOptions) (T, error)) (T, error) {
+// runStateless runs one stateless call, and once more where that is safe.
+func runStateless[T any](ctx context.Context, p *FlightSQLPool, op string, opts QueryOptions, call func(*SessionHandle, QueryOptions) (T, error)) (T, error) {
 	var none T
-	deadline := p.deadline(opts)
-	try := func(proven bool) (v T, reached bool, err error) {
-		wait, stop := until(ctx, deadline)
+	deadline := p.callDeadline(opts)
+	attempt := func(verified bool) (v T, reached bool, err error) {
+		wait, stop := withDeadline(ctx, deadline)
 		defer stop()
-		loan, err := p.borrow(wait, proven)
+		loan, err := p.borrow(wait, verified)
 		if err != nil {
 			return none, false, p.acquireError(wait, op, err)
 		}
@@ -153,24 +153,24 @@ func perform[T any](ctx context.Context, p *FlightSQLPool, op string, opts Query
 		v, err = call(s, opts)
 		return v, true, err
 	}
-	p.count.calls.Add(1)
-	v, reached, err := try(false)
-	if err != nil && reached && ctx.Err() == nil && p.repeats(err, opts) {
+	p.counters.calls.Add(1)
+	v, reached, err := attempt(false)
+	if err != nil && reached && ctx.Err() == nil && p.shouldRepeat(err, opts) {
 		p.retried(op, err)
 		first := err
-		if v, _, err = try(true); err != nil {
+		if v, _, err = attempt(true); err != nil {
 			err = fmt.Errorf("%w (the first attempt: %w)", err, first)
 		}
 	}
 	if err != nil {
-		p.count.failures.Add(1)
+		p.counters.failures.Add(1)
 		return none, err
 	}
 	return v, nil
 }
 
-// deadline is when the call's own timeout ends, or zero.
-func (p *FlightSQLPool) deadline(opts QueryOptions) time.Time {
+// callDeadline is when the call's own timeout ends, or zero.
+func (p *FlightSQLPool) callDeadline(opts QueryOptions) time.Time {
 	timeout := opts.Timeout
 	if timeout == 0 {
 		timeout = p.cfg.DefaultQueryTimeout
@@ -181,20 +181,20 @@ func (p *FlightSQLPool) deadline(opts QueryOptions) time.Time {
 	return time.Now().Add(timeout)
 }
 
-// until is ctx, ended at the deadline if there is one.
-func until(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
+// withDeadline is ctx, ended at the deadline if there is one.
+func withDeadline(ctx context.Context, deadline time.Time) (context.Context, context.CancelFunc) {
 	if deadline.IsZero() {
 		return ctx, func() {}
 	}
 	return context.WithDeadline(ctx, deadline)
 }
 
-// repeats reports whether a call that failed on a connection is made again on
+// shouldRepeat reports whether a call that failed on a connection is made again on
 // another.
 //
 // INVARIANT: a change of which anything may have been sent is not, unless the
 // caller asked for RetryAlways.
-func (p *FlightSQLPool) repeats(err error, opts QueryOptions) bool {
+func (p *FlightSQLPool) shouldRepeat(err error, opts QueryOptions) bool {
 	var e *Error
 	if p.cfg.DisableRetry || opts.Retry == RetryNever || !errors.As(err, &e) {
 		return false
@@ -209,7 +209,7 @@ func (p *FlightSQLPool) repeats(err error, opts QueryOptions) bool {
 
 // borrow takes a connection whose transport lives; with proven, one that has
 // just answered a ping. Dead ones on the way are dropped.
-func (p *FlightSQLPool) borrow(ctx context.Context, proven bool) (reservoir.Loan[session.Conn], error) {
+func (p *FlightSQLPool) borrow(ctx context.Context, verified bool) (reservoir.Loan[session.Conn], error) {
 	for tries := 0; ; tries++ {
 		if p.closing.Load() {
 			return reservoir.Loan[session.Conn]{}, ErrClosed
@@ -217,11 +217,11 @@ func (p *FlightSQLPool) borrow(ctx context.Context, proven bool) (reservoir.Loan
 		loan, ok := p.conns.TryAcquire()
 		if !ok {
 			var err error
-			if loan, err = p.await(ctx); err != nil {
+			if loan, err = p.waitForConn(ctx); err != nil {
 				return loan, err
 			}
 		}
-		err := p.usable(ctx, loan, proven)
+		err := p.checkBorrowed(ctx, loan, verified)
 		if err == nil {
 			return loan, nil
 		}
@@ -232,37 +232,37 @@ func (p *FlightSQLPool) borrow(ctx context.Context, proven bool) (reservoir.Loan
 	}
 }
 
-// await waits for a connection. A call that was the trial of an unhealthy server
+// waitForConn waits for a connection. A call that was the trial of an unhealthy server
 // and leaves before anything was tried, since its ctx has ended, leaves the trial
 // to the next.
-func (p *FlightSQLPool) await(ctx context.Context) (loan reservoir.Loan[session.Conn], err error) {
-	trial, err := p.healthy()
+func (p *FlightSQLPool) waitForConn(ctx context.Context) (loan reservoir.Loan[session.Conn], err error) {
+	trial, err := p.allowWait()
 	if err != nil {
 		return loan, err
 	}
-	came := false
+	acquired := false
 	defer func() { // also when a method of the ctx has ended the goroutine
-		if !came && p.conns.Stats().Opening == 0 {
-			trial.giveBack()
+		if !acquired && p.conns.Stats().Opening == 0 {
+			trial.returnUnused()
 		}
 	}()
 	loan, err = p.conns.Acquire(ctx)
-	came = err == nil
+	acquired = err == nil
 	return loan, err
 }
 
-// healthy lets a call wait for a connection unless nobody waits for an
+// allowWait lets a call wait for a connection unless nobody waits for an
 // unreachable server.
-func (p *FlightSQLPool) healthy() (trial, error) {
-	if p.health.unhealthy() == nil || p.waitsAnyway() {
+func (p *FlightSQLPool) allowWait() (trial, error) {
+	if p.health.unhealthy() == nil || p.waitsWhenUnhealthy() {
 		return trial{}, nil
 	}
-	return p.health.admit()
+	return p.health.allowTrial()
 }
 
-// waitsAnyway reports whether callers wait for an unhealthy server: there is a
+// waitsWhenUnhealthy reports whether callers wait for an unhealthy server: there is a
 // connection, in use or idle by now, that they may get, or the user has said so.
-func (p *FlightSQLPool) waitsAnyway() bool {
+func (p *FlightSQLPool) waitsWhenUnhealthy() bool {
 	if p.cfg.OpenRetry == OpenRetryAlways {
 		return true
 	}
@@ -272,8 +272,8 @@ func (p *FlightSQLPool) waitsAnyway() bool {
 
 // failWaiters ends the wait of everybody when the server has become unhealthy.
 func (p *FlightSQLPool) failWaiters() {
-	<-p.made // an open may fail before the reservoir's New returns
-	if down := p.health.unhealthy(); down != nil && !p.waitsAnyway() {
+	<-p.connsSet // an open may fail before the reservoir's New returns
+	if down := p.health.unhealthy(); down != nil && !p.waitsWhenUnhealthy() {
 		p.conns.FailWaiters(down)
 	}
 }

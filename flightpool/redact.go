@@ -57,7 +57,7 @@ func (a Auth) MarshalJSON() ([]byte, error) { return json.Marshal(a.String()) }
 func (c Config) String() string {
 	var b strings.Builder
 	b.WriteString("flightpool.Config{")
-	for i, f := range c.printed() {
+	for i, f := range c.printedFields() {
 		if i > 0 {
 			b.WriteString(", ")
 		}
@@ -76,7 +76,7 @@ func (c Config) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(c.String()))
 // LogValue gives slog what String shows, as a group.
 func (c Config) LogValue() slog.Value {
 	var attrs []slog.Attr
-	for _, f := range c.printed() {
+	for _, f := range c.printedFields() {
 		attrs = append(attrs, slog.Any(f.name, f.value))
 	}
 	return slog.GroupValue(attrs...)
@@ -85,7 +85,7 @@ func (c Config) LogValue() slog.Value {
 // MarshalJSON gives what String shows, as an object. It cannot be read back.
 func (c Config) MarshalJSON() ([]byte, error) {
 	object := map[string]any{}
-	for _, f := range c.printed() {
+	for _, f := range c.printedFields() {
 		object[f.name] = f.value
 	}
 	return json.Marshal(object)
@@ -98,9 +98,9 @@ type printedField struct {
 	value any
 }
 
-// printed gives the fields that are not zero. A field whose type is not known
+// printedFields gives the fields that are not zero. A field whose type is not known
 // to be harmless is only said to be set.
-func (c Config) printed() []printedField {
+func (c Config) printedFields() []printedField {
 	var fields []printedField
 	var walk func(v reflect.Value, path string)
 	walk = func(v reflect.Value, path string) {

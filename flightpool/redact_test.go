@@ -84,7 +84,7 @@ func TestAuthConfigAndPoolPrintNoSecrets(t *testing.T) {
 func TestBasicHeaderIsThatOfHTTP(t *testing.T) {
 	r := &http.Request{Header: http.Header{}}
 	r.SetBasicAuth("me", "hunter2")
-	header, err := BasicHeader("me", "hunter2").credential(t.Context()).give(t.Context(), "")
+	header, err := BasicHeader("me", "hunter2").credential(t.Context()).get(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, r.Header.Get("Authorization"), header.Header)
 }

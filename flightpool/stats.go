@@ -42,14 +42,14 @@ type counters struct {
 func (p *FlightSQLPool) Stats() Stats {
 	s := Stats{
 		Stats: p.conns.Stats(),
-		Calls: p.count.calls.Load(), Failures: p.count.failures.Load(), Retries: p.count.retries.Load(), Sessions: p.count.sessions.Load(),
-		CancelsConfirmed: p.count.cancelsConfirmed.Load(), CancelsUnconfirmed: p.count.cancelsUnconfirmed.Load(),
-		Resets: p.count.resets.Load(), ResetFailures: p.count.resetFailures.Load(), RolledBack: p.count.rolledBack.Load(),
+		Calls: p.counters.calls.Load(), Failures: p.counters.failures.Load(), Retries: p.counters.retries.Load(), Sessions: p.counters.sessions.Load(),
+		CancelsConfirmed: p.counters.cancelsConfirmed.Load(), CancelsUnconfirmed: p.counters.cancelsUnconfirmed.Load(),
+		Resets: p.counters.resets.Load(), ResetFailures: p.counters.resetFailures.Load(), RolledBack: p.counters.rolledBack.Load(),
 	}
-	s.HookFailures += p.count.hookFailures.Load()
-	if err := p.count.lastHookError.Load(); err != nil {
+	s.HookFailures += p.counters.hookFailures.Load()
+	if err := p.counters.lastHookError.Load(); err != nil {
 		s.LastHookError = *err
 	}
-	s.UnhealthySince, s.UnhealthyReason = p.health.state()
+	s.UnhealthySince, s.UnhealthyReason = p.health.unhealthySince()
 	return s
 }

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// earliest is how long before its expiry a token is not used any more,
+	// expiryMargin is how long before its expiry a token is not used any more,
 	// for the way to the server and clocks that differ. A token that lives
 	// for less than twice as long is used for half its life.
-	earliest = 10 * time.Second
+	expiryMargin = 10 * time.Second
 
 	// fetchLimit bounds one call of a TokenSource. An open that waits for it
 	// gives up after DialTimeout, but the token serves the next one.
@@ -26,32 +26,32 @@ const (
 	renewWait = time.Second
 )
 
-// credential is what the connections of a pool present, each the one that it
+// credentialSource is what the connections of a pool present, each the one that it
 // was opened with.
-type credential struct {
-	// give gives the credential of a new connection; nil when there is none.
+type credentialSource struct {
+	// get gives the credential of a new connection; nil when there is none.
 	// rejected is the header that the server refused last.
-	give func(ctx context.Context, rejected string) (flightconn.Credential, error)
+	get func(ctx context.Context, rejected string) (flightconn.Credential, error)
 	// stop ends what give has under way, and waits for that up to a limit.
 	stop func(limit time.Duration) error
 }
 
-// credential makes the credential of a pool that lives as long as life.
-func (a Auth) credential(life context.Context) credential {
+// credentialSource makes the credential of a pool that lives as long as life.
+func (a Auth) credential(life context.Context) credentialSource {
 	switch {
 	case a.source != nil:
-		t := newTokens(life, a.source)
-		return credential{t.give, t.close}
+		t := newTokenCache(life, a.source)
+		return credentialSource{t.get, t.close}
 	case a.kind != "basic" && a.header.reveal() != "":
-		return credential{func(context.Context, string) (flightconn.Credential, error) {
+		return credentialSource{func(context.Context, string) (flightconn.Credential, error) {
 			return flightconn.Credential{Header: a.header.reveal()}, nil
-		}, nothingToStop}
+		}, noStop}
 	default:
-		return credential{stop: nothingToStop}
+		return credentialSource{stop: noStop}
 	}
 }
 
-func nothingToStop(time.Duration) error { return nil }
+func noStop(time.Duration) error { return nil }
 
 // expiresAt says until when a connection may be lent by its credential. The
 // reservoir takes the guard window off, which the margin of a token contains
@@ -63,7 +63,7 @@ func (c Config) expiresAt(conn session.Conn) time.Time {
 	}
 	guard := max(c.GuardWindow, 0)
 	if c.GuardWindow == 0 { // the reservoir's default
-		guard = earliest
+		guard = expiryMargin
 		if c.MaxLifetime > 0 {
 			guard = min(guard, c.MaxLifetime/12)
 		}
@@ -71,29 +71,29 @@ func (c Config) expiresAt(conn session.Conn) time.Time {
 	return usableUntil(e.ExpiresAt()).Add(guard)
 }
 
-// tokens keeps the last token of a source.
+// tokenCache keeps the last token of a source.
 //
 // INVARIANT: at most one call of the source is under way, and it does not end
 // with the caller that happened to need it first.
-type tokens struct {
+type tokenCache struct {
 	source   TokenSource
 	life     context.Context //nolint:containedctx // the pool's
-	end      context.CancelFunc
+	cancel   context.CancelFunc
 	fetching background
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
-		token  token
-		under  *fetch // under way, or nil
-		closed bool
+		token    token
+		inFlight *fetch // under way, or nil
+		closed   bool
 	}
 }
 
 // token is a credential and when new connections do without it.
 type token struct {
 	flightconn.Credential
-	renew time.Time // when a younger one is asked for; zero: never
-	until time.Time // when it is too old to use; zero: never
+	renewAt    time.Time // when a younger one is asked for; zero: never
+	validUntil time.Time // when it is too old to use; zero: never
 }
 
 func newToken(header string, expires time.Time) token {
@@ -102,15 +102,15 @@ func newToken(header string, expires time.Time) token {
 		// A connection lives no longer than its token, so one that is opened
 		// late in the token's life would soon be replaced, and all at once.
 		now := time.Now()
-		t.until = usableUntil(expires)
-		t.renew = now.Add(expires.Sub(now) / 2)
+		t.validUntil = usableUntil(expires)
+		t.renewAt = now.Add(expires.Sub(now) / 2)
 	}
 	return t
 }
 
 // usable reports whether a new connection may have the token.
 func (t token) usable(rejected string) bool {
-	return t.Header != "" && t.Header != rejected && (t.until.IsZero() || time.Now().Before(t.until))
+	return t.Header != "" && t.Header != rejected && (t.validUntil.IsZero() || time.Now().Before(t.validUntil))
 }
 
 // fetch is one call of the source.
@@ -120,19 +120,19 @@ type fetch struct {
 	err   error
 }
 
-func newTokens(life context.Context, source TokenSource) *tokens {
-	t := &tokens{source: source}
-	t.life, t.end = context.WithCancel(life)
+func newTokenCache(life context.Context, source TokenSource) *tokenCache {
+	t := &tokenCache{source: source}
+	t.life, t.cancel = context.WithCancel(life)
 	return t
 }
 
 // close ends the call under way and waits for it up to limit. What a source that
 // does not heed its context brings later goes to nobody.
-func (t *tokens) close(limit time.Duration) error {
+func (t *tokenCache) close(limit time.Duration) error {
 	t.mu.Lock()
 	t.mu.closed = true
 	t.mu.Unlock()
-	t.end()
+	t.cancel()
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(t.life), limit)
 	defer cancel()
 	if t.fetching.wait(bounded) > 0 {
@@ -141,18 +141,18 @@ func (t *tokens) close(limit time.Duration) error {
 	return nil
 }
 
-// give gives the token of a new connection, fetching one if need be. While the
+// get gives the token of a new connection, fetching one if need be. While the
 // source fails, a token that still can be used is.
-func (t *tokens) give(ctx context.Context, rejected string) (flightconn.Credential, error) {
-	last, f := t.look(rejected)
+func (t *tokenCache) get(ctx context.Context, rejected string) (flightconn.Credential, error) {
+	last, f := t.currentOrFetch(rejected)
 	if f == nil {
 		return last.Credential, nil
 	}
-	var enough <-chan time.Time
+	var renewTimeout <-chan time.Time
 	if last.usable(rejected) {
 		timer := time.NewTimer(renewWait)
 		defer timer.Stop()
-		enough = timer.C
+		renewTimeout = timer.C
 	}
 	select {
 	case <-f.done:
@@ -160,42 +160,42 @@ func (t *tokens) give(ctx context.Context, rejected string) (flightconn.Credenti
 			return last.Credential, nil
 		}
 		return f.token.Credential, f.err
-	case <-enough:
+	case <-renewTimeout:
 		return last.Credential, nil
 	case <-ctx.Done():
 		return flightconn.Credential{}, &tokenError{fmt.Errorf("waiting for a token: %w", ctx.Err())}
 	}
 }
 
-// look returns the last token, and the call that will bring another one if
+// currentOrFetch returns the last token, and the call that will bring another one if
 // that is wanted.
-func (t *tokens) look(rejected string) (token, *fetch) {
+func (t *tokenCache) currentOrFetch(rejected string) (token, *fetch) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	last := t.mu.token
-	if last.usable(rejected) && (last.renew.IsZero() || time.Now().Before(last.renew)) {
+	if last.usable(rejected) && (last.renewAt.IsZero() || time.Now().Before(last.renewAt)) {
 		return last, nil
 	}
-	if t.mu.under == nil {
+	if t.mu.inFlight == nil {
 		f := &fetch{done: make(chan struct{})}
 		if t.mu.closed {
 			f.err = ErrClosed
 			close(f.done)
 			return token{}, f
 		}
-		t.mu.under = f
+		t.mu.inFlight = f
 		t.fetching.Go(func() { t.fetch(f) })
 	}
-	return last, t.mu.under
+	return last, t.mu.inFlight
 }
 
 // fetch calls the source and tells everybody who waits.
-func (t *tokens) fetch(f *fetch) {
+func (t *tokenCache) fetch(f *fetch) {
 	ctx, stop := context.WithTimeout(t.life, fetchLimit)
 	defer stop()
 	var value string
 	var expires time.Time
-	err := isolated(func() (err error) { value, expires, err = t.source(ctx); return err })
+	err := callIsolated(func() (err error) { value, expires, err = t.source(ctx); return err })
 	switch {
 	case err != nil:
 		f.err = &tokenError{fmt.Errorf("token source: %w", err)}
@@ -205,7 +205,7 @@ func (t *tokens) fetch(f *fetch) {
 		f.token = newToken("Bearer "+value, expires)
 	}
 	t.mu.Lock()
-	t.mu.under = nil
+	t.mu.inFlight = nil
 	if f.err == nil {
 		t.mu.token = f.token
 	}
@@ -224,5 +224,5 @@ func usableUntil(expires time.Time) time.Time {
 	if expires.IsZero() {
 		return expires
 	}
-	return expires.Add(-min(earliest, time.Until(expires)/2))
+	return expires.Add(-min(expiryMargin, time.Until(expires)/2))
 }

@@ -15,15 +15,15 @@ import (
 )
 
 // header is give for tests that look at the header alone.
-func (t *tokens) header(ctx context.Context, rejected string) (string, error) {
-	c, err := t.give(ctx, rejected)
+func (t *tokenCache) header(ctx context.Context, rejected string) (string, error) {
+	c, err := t.get(ctx, rejected)
 	return c.Header, err
 }
 
 func TestAFetchOutlivesTheCallerWhoNeededItFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
-		tokens := newTokens(t.Context(), func(ctx context.Context) (string, time.Time, error) {
+		tokens := newTokenCache(t.Context(), func(ctx context.Context) (string, time.Time, error) {
 			calls++
 			select {
 			case <-time.After(3 * time.Second):
@@ -50,7 +50,7 @@ func TestAFailedFetchIsSharedByThoseWhoWaitedAndTriedAgainLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := errors.New("down")
 		calls := 0
-		tokens := newTokens(t.Context(), func(context.Context) (string, time.Time, error) {
+		tokens := newTokenCache(t.Context(), func(context.Context) (string, time.Time, error) {
 			calls++
 			time.Sleep(time.Second)
 			return "", time.Time{}, down
@@ -76,7 +76,7 @@ func TestClosingEndsAFetchAndAnEndlessOneEndsByItself(t *testing.T) {
 			<-ctx.Done()
 			return "", time.Time{}, ctx.Err()
 		}
-		tokens := newTokens(t.Context(), endless)
+		tokens := newTokenCache(t.Context(), endless)
 		start := time.Now()
 		_, err := tokens.header(t.Context(), "")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -97,7 +97,7 @@ func TestClosingEndsAFetchAndAnEndlessOneEndsByItself(t *testing.T) {
 func TestAShortLivedTokenIsUsedForHalfItsLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := 0
-		tokens := newTokens(t.Context(), func(context.Context) (string, time.Time, error) {
+		tokens := newTokenCache(t.Context(), func(context.Context) (string, time.Time, error) {
 			calls++
 			return "t", time.Now().Add(4 * time.Second), nil
 		})

@@ -8,7 +8,7 @@ import (
 // Fallback is what a fleet's budget grants while its keeper cannot be
 // reached. Its zero value is Pessimistic.
 type Fallback struct {
-	share int // INVARIANT: >= 0; math.MaxInt means without bound
+	most int // INVARIANT: >= 0; math.MaxInt means without bound
 }
 
 // Pessimistic grants nothing: the limit holds whatever happens, and no
@@ -19,22 +19,22 @@ func Pessimistic() Fallback { return Fallback{} }
 // second), counting those it already has. One that has more keeps them, one for
 // one. The limit holds while what each process has, or its share if that is
 // more, adds up to no more. n <= 0 is Pessimistic.
-func Share(n int) Fallback { return Fallback{share: max(n, 0)} }
+func Share(n int) Fallback { return Fallback{most: max(n, 0)} }
 
 // Optimistic grants everything and leaves the limit to the server.
-func Optimistic() Fallback { return Fallback{share: math.MaxInt} }
+func Optimistic() Fallback { return Fallback{most: math.MaxInt} }
 
 // Allows is how many connections, or opens per second, the fallback lets one
 // process have: 0 for Pessimistic, math.MaxInt for Optimistic.
-func (f Fallback) Allows() int { return f.share }
+func (f Fallback) Allows() int { return f.most }
 
 func (f Fallback) String() string {
-	switch f.share {
+	switch f.most {
 	case 0:
 		return "Pessimistic"
 	case math.MaxInt:
 		return "Optimistic"
 	default:
-		return "Share(" + strconv.Itoa(f.share) + ")"
+		return "Share(" + strconv.Itoa(f.most) + ")"
 	}
 }

@@ -13,27 +13,27 @@ func NewLeases(name string, limit int) Leases {
 	if limit <= 0 {
 		panic("lease: limit must be positive")
 	}
-	return &memory{name: name, limit: limit, idle: make(chan struct{})}
+	return &memoryLeases{name: name, limit: limit, allReleased: make(chan struct{})}
 }
 
-type memory struct {
+type memoryLeases struct {
 	name  string
 	limit int
 
 	mu sync.Mutex
 	// INVARIANT: 0 <= inUse <= limit, and nobody waits while inUse < limit.
-	inUse   int
-	waiters fifo.Queue
-	closed  bool
-	idle    chan struct{} // closed when closed && inUse == 0
-	granted uint64
-	denied  uint64
+	inUse       int
+	waiters     fifo.Queue
+	closed      bool
+	allReleased chan struct{} // closed when closed && inUse == 0
+	granted     uint64
+	denied      uint64
 }
 
 // Acquire counts its outcome when it is known, so that each call is counted
 // once: a lease handed to a caller that has just left was not granted.
-func (m *memory) Acquire(ctx context.Context) (func(), error) {
-	err := m.take(ctx)
+func (m *memoryLeases) Acquire(ctx context.Context) (func(), error) {
+	err := m.acquire(ctx)
 	m.mu.Lock()
 	if err == nil {
 		m.granted++
@@ -47,7 +47,7 @@ func (m *memory) Acquire(ctx context.Context) (func(), error) {
 	return sync.OnceFunc(m.release), nil
 }
 
-func (m *memory) take(ctx context.Context) error {
+func (m *memoryLeases) acquire(ctx context.Context) error {
 	ended := ctx.Err() != nil
 	m.mu.Lock()
 	switch {
@@ -73,13 +73,13 @@ func (m *memory) take(ctx context.Context) error {
 		}
 		return err
 	case <-ctx.Done():
-		return m.leave(ctx, ticket)
+		return m.endWait(ctx, ticket)
 	}
 }
 
-// leave ends a wait whose ctx ended. A lease granted meanwhile goes back, to
+// endWait ends a wait whose ctx ended. A lease granted meanwhile goes back, to
 // the next waiter.
-func (m *memory) leave(ctx context.Context, ticket *fifo.Ticket) error {
+func (m *memoryLeases) endWait(ctx context.Context, ticket *fifo.Ticket) error {
 	m.mu.Lock()
 	waited := m.waiters.Leave(ticket)
 	m.mu.Unlock()
@@ -92,12 +92,12 @@ func (m *memory) leave(ctx context.Context, ticket *fifo.Ticket) error {
 	return m.fail(ErrLimit, context.Cause(ctx))
 }
 
-func (m *memory) release() {
+func (m *memoryLeases) release() {
 	m.mu.Lock()
 	next := m.waiters.Next()
 	if next == nil {
 		m.inUse--
-		m.signalIdle()
+		m.signalAllReleased()
 	}
 	m.mu.Unlock()
 	if next != nil {
@@ -105,13 +105,13 @@ func (m *memory) release() {
 	}
 }
 
-func (m *memory) signalIdle() {
+func (m *memoryLeases) signalAllReleased() {
 	if m.closed && m.inUse == 0 {
-		close(m.idle)
+		close(m.allReleased)
 	}
 }
 
-func (m *memory) Stats() Stats {
+func (m *memoryLeases) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return Stats{
@@ -120,30 +120,30 @@ func (m *memory) Stats() Stats {
 	}
 }
 
-func (m *memory) Close(ctx context.Context) error {
+func (m *memoryLeases) Close(ctx context.Context) error {
 	m.mu.Lock()
 	var waiting []*fifo.Ticket
 	if !m.closed {
 		m.closed = true
 		waiting = m.waiters.All()
-		m.signalIdle()
+		m.signalAllReleased()
 	}
 	m.mu.Unlock()
 	for _, ticket := range waiting {
 		ticket.Answer(m.fail(ErrClosed, nil))
 	}
 	select {
-	case <-m.idle:
+	case <-m.allReleased:
 	case <-ctx.Done():
 	}
 	select {
-	case <-m.idle: // also when ctx had ended before
+	case <-m.allReleased: // also when ctx had ended before
 		return nil
 	default:
 		return m.fail(ErrInUse, context.Cause(ctx))
 	}
 }
 
-func (m *memory) fail(reason, cause error) error {
+func (m *memoryLeases) fail(reason, cause error) error {
 	return &Error{Budget: m.name, Reason: reason, Used: m.Stats().InUse, Limit: m.limit, Err: cause}
 }

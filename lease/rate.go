@@ -33,8 +33,8 @@ func NewLimiter(name string, rate float64, burst int) Limiter {
 	}
 	return &bucket{
 		name: name, rate: rate, burst: float64(burst),
-		turn: make(chan struct{}, 1), done: make(chan struct{}),
-		tokens: float64(burst), at: time.Now(),
+		headSlot: make(chan struct{}, 1), done: make(chan struct{}),
+		tokens: float64(burst), refilledAt: time.Now(),
 	}
 }
 
@@ -42,15 +42,15 @@ type bucket struct {
 	name        string
 	rate, burst float64
 
-	turn chan struct{} // held by the one waiter that takes the next token; the others queue on it in order
-	done chan struct{} // closed by Close
+	headSlot chan struct{} // held by the one waiter that takes the next token; the others queue on it in order
+	done     chan struct{} // closed by Close
 
 	mu sync.Mutex
 	// INVARIANT: tokens <= burst is what the bucket held at the moment at.
-	tokens float64
-	at     time.Time
-	stats  LimiterStats
-	closed bool
+	tokens     float64
+	refilledAt time.Time
+	stats      LimiterStats
+	closed     bool
 }
 
 func (b *bucket) Wait(ctx context.Context) error {
@@ -69,8 +69,8 @@ func (b *bucket) Wait(ctx context.Context) error {
 
 func (b *bucket) wait(ctx context.Context) error {
 	select {
-	case b.turn <- struct{}{}:
-		defer func() { <-b.turn }()
+	case b.headSlot <- struct{}{}:
+		defer func() { <-b.headSlot }()
 	case <-ctx.Done():
 		return b.fail(ErrLimit, context.Cause(ctx))
 	case <-b.done:
@@ -80,7 +80,7 @@ func (b *bucket) wait(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return b.fail(ErrLimit, context.Cause(ctx))
 		}
-		delay := b.take()
+		delay := b.takeOrDelay()
 		if delay == 0 {
 			return nil
 		}
@@ -97,14 +97,14 @@ func (b *bucket) wait(ctx context.Context) error {
 	}
 }
 
-// take spends a token and returns 0, or returns how long until there is one.
+// takeOrDelay spends a token and returns 0, or returns how long until there is one.
 // After Close there is never one.
-func (b *bucket) take() time.Duration {
+func (b *bucket) takeOrDelay() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	b.tokens = min(b.burst, b.tokens+b.rate*now.Sub(b.at).Seconds())
-	b.at = now
+	b.tokens = min(b.burst, b.tokens+b.rate*now.Sub(b.refilledAt).Seconds())
+	b.refilledAt = now
 	if b.closed {
 		return time.Hour // Wait sees Close before that
 	}
@@ -118,7 +118,7 @@ func (b *bucket) take() time.Duration {
 func (b *bucket) Refused() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.tokens, b.at = min(b.tokens, 0), time.Now()
+	b.tokens, b.refilledAt = min(b.tokens, 0), time.Now()
 	b.stats.Refusals++
 }
 

@@ -23,14 +23,14 @@ import (
 // caller must end the loan with Release or Discard.
 func (r *Reservoir[C]) Acquire(ctx context.Context) (Loan[C], error) {
 	if err := ctx.Err(); err != nil {
-		return Loan[C]{}, r.endedBefore(err)
+		return Loan[C]{}, r.endedOnArrival(err)
 	}
 	r.mu.Lock()
-	loan, ok := r.tryQuick()
+	loan, ok := r.tryFastPath()
 	if ok {
 		r.mu.Unlock()
 		if r.leakAfter > 0 || r.cfg.Hooks.Acquired != nil {
-			loan = r.borrowed(loan, 0)
+			loan = r.reportAcquired(loan, 0)
 		}
 		return loan, nil
 	}
@@ -44,18 +44,18 @@ func (r *Reservoir[C]) acquire(ctx context.Context) (Loan[C], error) {
 	w := r.newWaiter(ctx)
 	var fx effects[C]
 	r.mu.Lock()
-	if e := r.ready(&fx); e != nil {
-		loan := r.take(e, &fx)
+	if e := r.findReady(&fx); e != nil {
+		loan := r.lendIdle(e, &fx)
 		r.unlock(&fx)
 		r.recycle(w)
-		return r.borrowed(loan, 0), nil
+		return r.reportAcquired(loan, 0), nil
 	}
-	if refused := r.refusal(); refused != nil {
+	if refused := r.refusalError(); refused != nil {
 		r.reconcile(&fx)
 		r.unlock(&fx)
 		r.recycle(w)
-		if shed := r.cfg.Hooks.Shed; shed != nil && !errors.Is(refused, ErrClosed) {
-			r.tellHere(shed)
+		if shed := r.cfg.Hooks.Rejected; shed != nil && !errors.Is(refused, ErrClosed) {
+			r.callHookInline(shed)
 		}
 		return Loan[C]{}, refused
 	}
@@ -71,53 +71,53 @@ func (r *Reservoir[C]) acquire(ctx context.Context) (Loan[C], error) {
 // one used last is checked in the background for a later call.
 func (r *Reservoir[C]) TryAcquire() (Loan[C], bool) {
 	r.mu.Lock()
-	loan, ok := r.tryQuick()
+	loan, ok := r.tryFastPath()
 	if ok {
 		r.mu.Unlock()
-		return r.borrowed(loan, 0), true
+		return r.reportAcquired(loan, 0), true
 	}
 	var fx effects[C]
-	e := r.ready(&fx)
+	e := r.findReady(&fx)
 	if e == nil {
 		e = r.checkedLately(&fx)
 	}
 	if e == nil {
-		r.checkForLater(&fx)
+		r.checkInBackground(&fx)
 		r.reconcile(&fx)
 		r.unlock(&fx)
 		return Loan[C]{}, false
 	}
-	loan = r.take(e, &fx)
+	loan = r.lendIdle(e, &fx)
 	r.unlock(&fx)
-	return r.borrowed(loan, 0), true
+	return r.reportAcquired(loan, 0), true
 }
 
-// tryQuick lends an idle connection in the common case, in which nothing else
+// tryFastPath lends an idle connection in the common case, in which nothing else
 // has to be done: neither an open nor a check follows. The caller holds mu.
-func (r *Reservoir[C]) tryQuick() (Loan[C], bool) {
+func (r *Reservoir[C]) tryFastPath() (Loan[C], bool) {
 	m := &r.mu
 	if m.idle.n <= m.minIdle && (m.idle.n == 0 || len(m.all) < m.maxSize || m.staleIdle.n > 0) || m.waiters.n > 0 {
 		return Loan[C]{}, false
 	}
 	e, now := m.idle.front(), r.clock.now()
-	if now >= e.fastPathUntil || e.state != idle || e.aged || e.generation != m.generation || r.mustCheck(e, now) {
+	if now >= e.fastPathUntil || e.state != idle || e.pastIdleTTL || e.generation != m.generation || r.mustCheck(e, now) {
 		return Loan[C]{}, false
 	}
 	if invariant.Enabled {
-		r.verifyQuick(e, now)
+		r.verifyFastPath(e, now)
 	}
 	m.idle.remove(&e.link)
 	r.move(e, loaned)
-	e.loan++
-	e.borrowed = now
+	e.loanNumber++
+	e.borrowedAt = now
 	m.stats.Acquired++
 	r.verify()
-	return Loan[C]{r, e, e.loan}, true
+	return Loan[C]{r, e, e.loanNumber}, true
 }
 
-// ready finds the idle connection to lend now, or nil when there is none, it has
+// findReady finds the idle connection to lend now, or nil when there is none, it has
 // to be checked first, or others came before. The caller holds mu.
-func (r *Reservoir[C]) ready(fx *effects[C]) *entry[C] {
+func (r *Reservoir[C]) findReady(fx *effects[C]) *entry[C] {
 	if r.mu.waiters.n > 0 {
 		return nil
 	}
@@ -129,17 +129,17 @@ func (r *Reservoir[C]) ready(fx *effects[C]) *entry[C] {
 	return e
 }
 
-// take lends an idle connection to the calling goroutine. The caller holds mu.
-func (r *Reservoir[C]) take(e *entry[C], fx *effects[C]) Loan[C] {
+// lendIdle lends an idle connection to the calling goroutine. The caller holds mu.
+func (r *Reservoir[C]) lendIdle(e *entry[C], fx *effects[C]) Loan[C] {
 	loan := r.lend(e, r.clock.now())
 	r.mu.stats.Acquired++
 	r.reconcile(fx)
 	return loan
 }
 
-// borrowed ends every successful acquire, on the borrower's goroutine. When a
+// reportAcquired ends every successful acquire, on the borrower's goroutine. When a
 // hook ends that goroutine, the loan is given back.
-func (r *Reservoir[C]) borrowed(loan Loan[C], waited time.Duration) Loan[C] {
+func (r *Reservoir[C]) reportAcquired(loan Loan[C], waited time.Duration) Loan[C] {
 	if r.leakAfter > 0 {
 		r.recordBorrower(loan)
 	}
@@ -150,45 +150,45 @@ func (r *Reservoir[C]) borrowed(loan Loan[C], waited time.Duration) Loan[C] {
 				_ = loan.Release() // nobody else will
 			}
 		}()
-		r.tellHere(func() { acquired(waited) })
+		r.callHookInline(func() { acquired(waited) })
 		told = true
 	}
 	return loan
 }
 
-// refusal says why a caller may not even wait. The caller holds mu.
-func (r *Reservoir[C]) refusal() error {
+// refusalError says why a caller may not even wait. The caller holds mu.
+func (r *Reservoir[C]) refusalError() error {
 	if r.mu.closed {
 		return ErrClosed
 	}
 	if r.cfg.OnExhausted != FailFast && r.waiting() < r.cfg.MaxWaiters {
 		return nil
 	}
-	return r.shed()
+	return r.rejectionError()
 }
 
-// shed says whether too many wait for what is coming. The caller holds mu.
-func (r *Reservoir[C]) shed() error {
+// rejectionError says whether too many wait for what is coming. The caller holds mu.
+func (r *Reservoir[C]) rejectionError() error {
 	// Who is about to be served does not count as waiting.
-	waiting := r.waiting() - r.counts().coming()
+	waiting := r.waiting() - r.counts().soonAvailable()
 	switch {
 	case r.cfg.OnExhausted == FailFast && waiting >= 0:
-		r.mu.stats.Shed++
-		return ended(errFailFast, r.exhausted(), 0)
+		r.mu.stats.Rejected++
+		return newExhaustedError(errFailFast, r.exhausted(), 0)
 	case waiting >= r.cfg.MaxWaiters:
-		r.mu.stats.Shed++
-		return ended(errQueueFull, r.exhausted(), 0)
+		r.mu.stats.Rejected++
+		return newExhaustedError(errQueueFull, r.exhausted(), 0)
 	}
 	return nil
 }
 
-// endedBefore is the error of a caller whose ctx had ended before it came.
-func (r *Reservoir[C]) endedBefore(err error) error {
-	how := endingOf(err)
+// endedOnArrival is the error of a caller whose ctx had ended before it came.
+func (r *Reservoir[C]) endedOnArrival(err error) error {
+	how := waitOutcomeOf(err)
 	r.mu.Lock()
 	closed, state := r.mu.closed, r.exhausted()
 	if !closed {
-		r.countEnding(how)
+		r.countOutcome(how)
 	}
 	r.mu.Unlock()
 	if closed {
@@ -205,13 +205,13 @@ func (r *Reservoir[C]) await(ctx context.Context, w *waiter[C]) (Loan[C], error)
 	defer func() {
 		switch {
 		case !ended:
-			r.drop(w, woken)
+			r.dropWaiter(w, woken)
 		case woken:
 			r.recycle(w)
 		}
 	}()
 	if start := r.cfg.Hooks.WaitStart; start != nil {
-		r.tellHere(start)
+		r.callHookInline(start)
 	}
 	if w.done == nil {
 		<-w.ready // a select of one costs more
@@ -219,38 +219,38 @@ func (r *Reservoir[C]) await(ctx context.Context, w *waiter[C]) (Loan[C], error)
 		select {
 		case <-w.ready:
 		case <-w.done:
-			err := endOf(ctx)
-			if how := endingOf(err); r.leave(w, how) {
+			err := contextError(ctx)
+			if how := waitOutcomeOf(err); r.leaveQueue(w, how) {
 				ended = true
-				return r.gaveUp(err, how, w.since)
+				return r.endWaitOfLeaver(err, how, w.since)
 			}
 			<-w.ready
 		}
 	}
 	woken = true
-	loan, err := r.awaited(ctx, w)
+	loan, err := r.takeResult(ctx, w)
 	ended = true
 	return loan, err
 }
 
-// endOf is why a ctx has ended whose Done says that it has.
-func endOf(ctx context.Context) error {
+// contextError is why a ctx has ended whose Done says that it has.
+func contextError(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	return context.Canceled // a ctx of the caller's own make that does not say
 }
 
-// awaited ends a wait whose result was decided.
-func (r *Reservoir[C]) awaited(ctx context.Context, w *waiter[C]) (Loan[C], error) {
+// takeResult ends a wait whose result was decided.
+func (r *Reservoir[C]) takeResult(ctx context.Context, w *waiter[C]) (Loan[C], error) {
 	waited := time.Duration(r.clock.exact() - w.since)
-	loan, err, state := w.loan, w.err, w.state
+	loan, err, state := w.loan, w.err, w.exhausted
 	how := failed
 	switch {
 	case err == nil && ctx.Err() != nil, errors.Is(err, errLeft):
-		err = endOf(ctx)
-		how = endingOf(err)
-		state = r.tooLate(loan, how)
+		err = contextError(ctx)
+		how = waitOutcomeOf(err)
+		state = r.passOnLoan(loan, how)
 	case errors.Is(err, errAcquireTimeout):
 		how = timedOut
 	}
@@ -266,10 +266,10 @@ func (r *Reservoir[C]) awaited(ctx context.Context, w *waiter[C]) (Loan[C], erro
 func (r *Reservoir[C]) endWait(loan Loan[C], waited time.Duration, err error) (Loan[C], error) {
 	r.waitTime.Add(int64(waited))
 	if end := r.cfg.Hooks.WaitEnd; end != nil {
-		r.tellHere(func() { end(waited, err) })
+		r.callHookInline(func() { end(waited, err) })
 	}
 	if err != nil {
 		return Loan[C]{}, err
 	}
-	return r.borrowed(loan, waited), nil
+	return r.reportAcquired(loan, waited), nil
 }

@@ -230,7 +230,7 @@ func TestFailFastFailsOnlyWhenNothingCanComeFree(t *testing.T) {
 		b := acquire(t, r)
 		_, err := r.Acquire(t.Context())
 		require.ErrorIs(t, err, reservoir.ErrExhausted)
-		require.EqualValues(t, 1, r.Stats().Shed)
+		require.EqualValues(t, 1, r.Stats().Rejected)
 		release(t, a, b)
 		shut(t, r)
 	})
@@ -281,7 +281,7 @@ func TestOverflowServesWaitersBeyondMaxSizeAndIsClosedAfterwards(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		require.Equal(t, 2, r.Stats().Total)
-		require.EqualValues(t, 3, r.Stats().Closed[reservoir.Surplus])
+		require.EqualValues(t, 3, r.Stats().Closed[reservoir.OverCapacity])
 		shut(t, r)
 	})
 }

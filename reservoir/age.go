@@ -14,15 +14,15 @@ const never int64 = math.MaxInt64
 //
 // INVARIANT: replaceAt <= expireAt. From replaceAt on a connection is stale: it
 // is lent, but a successor is opened. From expireAt on it is not lent.
-type span struct{ replaceAt, expireAt int64 }
+type lifetime struct{ replaceAt, expireAt int64 }
 
 // A life is what a connection's span is made of.
-type life struct {
-	opened               int64
-	length, guard, until int64 // until: its own end, or never; length <= 0: no bound
-	replaceAfter         int64 // the age from which it is replaced; 0: by its end alone
-	extra                int64 // its part of the jitter
-	replacing            int64 // how long replacing it may take
+type lifetimeParams struct {
+	opened                  int64
+	maxAge, guard, notAfter int64 // until: its own end, or never; length <= 0: no bound
+	replaceAfter            int64 // the age from which it is replaced; 0: by its end alone
+	jitter                  int64 // its part of the jitter
+	replaceTime             int64 // how long replacing it may take
 }
 
 // The part of a life that is kept for its replacement: what replacing takes, at
@@ -34,20 +34,20 @@ const (
 	maxLeadPart = 4
 )
 
-// span plans a life.
-func (l life) span() span {
-	end := after(l.opened, l.length)
-	if l.extra > 0 {
-		end = after(end, l.extra)
+// plan plans a life.
+func (l lifetimeParams) plan() lifetime {
+	end := addSaturating(l.opened, l.maxAge)
+	if l.jitter > 0 {
+		end = addSaturating(end, l.jitter)
 	}
-	if end = min(end, l.until); end == never {
-		return span{never, never}
+	if end = min(end, l.notAfter); end == never {
+		return lifetime{never, never}
 	}
 	expireAt := end - l.guard
 	usable := max(0, expireAt-l.opened)
-	lead := max(l.replacing, min(usable/minLeadPart, maxMinLead))
-	replaceAt := min(expireAt-min(lead, usable/maxLeadPart), after(l.opened+max(0, l.extra), l.replaceAfter))
-	return span{replaceAt, expireAt}
+	lead := max(l.replaceTime, min(usable/minLeadPart, maxMinLead))
+	replaceAt := min(expireAt-min(lead, usable/maxLeadPart), addSaturating(l.opened+max(0, l.jitter), l.replaceAfter))
+	return lifetime{replaceAt, expireAt}
 }
 
 // jitterPart is the part of jitter for a phase, a fraction of 2^64.
@@ -62,11 +62,11 @@ func jitterPart(phase uint64, jitter time.Duration) int64 {
 // random would leave clusters.
 const goldenStep = 0x9E3779B97F4A7C15
 
-// replacing is how long before its end the replacement of a connection has to
+// replaceLead is how long before its end the replacement of a connection has to
 // begin, when size of them, opened together, end spread over jitter, and are
 // replaced some at a time, each in about the given time. Twice that time is
 // allowed for, since the next open may be slower than those measured.
-func replacing(size, atATime int, each, jitter int64) int64 {
+func replaceLead(size, atATime int, each, jitter int64) int64 {
 	each = max(each, int64(time.Millisecond))
 	rounds := int64(size-1)/int64(max(1, min(size, atATime))) + 1
 	all := never
@@ -80,30 +80,30 @@ func replacing(size, atATime int, each, jitter int64) int64 {
 	return 2 * need
 }
 
-// smoothed is the measured time of opens after one more: it rises at once and
+// smoothedOpenTime is the measured time of opens after one more: it rises at once and
 // falls slowly.
-func smoothed(before, took int64) int64 { return max(took, before-before/8+took/8) }
+func smoothedOpenTime(before, took int64) int64 { return max(took, before-before/8+took/8) }
 
 // The pause after failed opens, from the first failure on.
 const (
-	firstPause = 10 * time.Millisecond
-	longPause  = time.Second
+	firstPause   = 10 * time.Millisecond
+	longestPause = time.Second
 )
 
-// pause is how long to wait after so many failures in a row (at least 1). jitter
+// retryPause is how long to wait after so many failures in a row (at least 1). jitter
 // in [0,1) takes up to half of it, so that many reservoirs do not come back
 // together.
-func pause(failures int, jitter float64) time.Duration {
-	d := longPause
+func retryPause(failures int, jitter float64) time.Duration {
+	d := longestPause
 	if failures < 8 {
 		d = firstPause << (failures - 1)
 	}
 	return d - time.Duration(jitter*float64(d)/2)
 }
 
-// length is how long a life is without its part of the jitter: with ReplaceAfter,
+// baseLifetime is how long a life is without its part of the jitter: with ReplaceAfter,
 // MaxLifetime is what no life exceeds.
-func (c Config[C]) length() int64 {
+func (c Config[C]) baseLifetime() int64 {
 	if c.ReplaceAfter > 0 {
 		return int64(c.MaxLifetime - c.LifetimeJitter)
 	}

@@ -13,24 +13,24 @@ import (
 func TestASpanLeavesTimeToReplaceWithinTheLife(t *testing.T) {
 	const s = int64(time.Second)
 	for name, c := range map[string]struct {
-		life life
-		want span
+		life lifetimeParams
+		want lifetime
 	}{
-		"no lifetime":         {life{until: never, extra: s, guard: s, replacing: s}, span{never, never}},
-		"nothing but life":    {life{opened: 7 * s, length: 100 * s, until: never}, span{105 * s, 107 * s}},
-		"guard":               {life{opened: 7 * s, length: 110 * s, guard: 10 * s, until: never}, span{105 * s, 107 * s}},
-		"replacing":           {life{opened: 7 * s, length: 120 * s, guard: 20 * s, until: never, replacing: 5 * s}, span{102 * s, 107 * s}},
-		"at most a quarter":   {life{opened: 7 * s, length: 120 * s, guard: 20 * s, until: never, replacing: never}, span{82 * s, 107 * s}},
-		"at least for 30s":    {life{length: 10_000 * s, until: never}, span{9970 * s, 10_000 * s}},
-		"jitter":              {life{length: 90 * s, extra: 10 * s, until: never}, span{98 * s, 100 * s}},
-		"its own end":         {life{length: 200 * s, guard: 10 * s, until: 110 * s}, span{98 * s, 100 * s}},
-		"only its own end":    {life{guard: 10 * s, until: 110 * s}, span{98 * s, 100 * s}},
-		"longer than time is": {life{opened: 7 * s, length: never - s, extra: s, until: never}, span{never, never}},
-		"replaced early":      {life{opened: 7 * s, length: 200 * s, guard: 10 * s, until: never, replaceAfter: 50 * s, extra: 3 * s}, span{60 * s, 200 * s}},
-		"its end is earlier":  {life{length: 200 * s, guard: 10 * s, until: 40 * s, replaceAfter: 50 * s}, span{30*s - 600*s/1000, 30 * s}},
-		"too short to use":    {life{opened: 7 * s, length: s, guard: 2 * s, until: never}, span{6 * s, 6 * s}},
+		"no lifetime":         {lifetimeParams{notAfter: never, jitter: s, guard: s, replaceTime: s}, lifetime{never, never}},
+		"nothing but life":    {lifetimeParams{opened: 7 * s, maxAge: 100 * s, notAfter: never}, lifetime{105 * s, 107 * s}},
+		"guard":               {lifetimeParams{opened: 7 * s, maxAge: 110 * s, guard: 10 * s, notAfter: never}, lifetime{105 * s, 107 * s}},
+		"replacing":           {lifetimeParams{opened: 7 * s, maxAge: 120 * s, guard: 20 * s, notAfter: never, replaceTime: 5 * s}, lifetime{102 * s, 107 * s}},
+		"at most a quarter":   {lifetimeParams{opened: 7 * s, maxAge: 120 * s, guard: 20 * s, notAfter: never, replaceTime: never}, lifetime{82 * s, 107 * s}},
+		"at least for 30s":    {lifetimeParams{maxAge: 10_000 * s, notAfter: never}, lifetime{9970 * s, 10_000 * s}},
+		"jitter":              {lifetimeParams{maxAge: 90 * s, jitter: 10 * s, notAfter: never}, lifetime{98 * s, 100 * s}},
+		"its own end":         {lifetimeParams{maxAge: 200 * s, guard: 10 * s, notAfter: 110 * s}, lifetime{98 * s, 100 * s}},
+		"only its own end":    {lifetimeParams{guard: 10 * s, notAfter: 110 * s}, lifetime{98 * s, 100 * s}},
+		"longer than time is": {lifetimeParams{opened: 7 * s, maxAge: never - s, jitter: s, notAfter: never}, lifetime{never, never}},
+		"replaced early":      {lifetimeParams{opened: 7 * s, maxAge: 200 * s, guard: 10 * s, notAfter: never, replaceAfter: 50 * s, jitter: 3 * s}, lifetime{60 * s, 200 * s}},
+		"its end is earlier":  {lifetimeParams{maxAge: 200 * s, guard: 10 * s, notAfter: 40 * s, replaceAfter: 50 * s}, lifetime{30*s - 600*s/1000, 30 * s}},
+		"too short to use":    {lifetimeParams{opened: 7 * s, maxAge: s, guard: 2 * s, notAfter: never}, lifetime{6 * s, 6 * s}},
 	} {
-		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, c.life.span()) })
+		t.Run(name, func(t *testing.T) { require.Equal(t, c.want, c.life.plan()) })
 	}
 }
 
@@ -60,37 +60,37 @@ func TestJitterOfABurstOfAnySizeIsSpreadEvenly(t *testing.T) {
 func TestThePauseDoublesToASecondAndJitterTakesUpToHalf(t *testing.T) {
 	want := []time.Duration{10, 20, 40, 80, 160, 320, 640, 1000, 1000}
 	for i, ms := range want {
-		require.Equal(t, ms*time.Millisecond, pause(i+1, 0))
+		require.Equal(t, ms*time.Millisecond, retryPause(i+1, 0))
 	}
-	require.Equal(t, 500*time.Millisecond, pause(1<<40, 1))
-	require.Equal(t, 15*time.Millisecond, pause(2, 0.5))
+	require.Equal(t, 500*time.Millisecond, retryPause(1<<40, 1))
+	require.Equal(t, 15*time.Millisecond, retryPause(2, 0.5))
 }
 
 func TestReplacingBeginsAsEarlyAsTheMeasuredOpensNeed(t *testing.T) {
 	const s = int64(time.Second)
-	require.Equal(t, 2*7*5*s, replacing(50, 8, 5*s, 0), "seven rounds, twice")
-	require.Equal(t, 2*5*s, replacing(8, 8, 5*s, 0))
-	require.Equal(t, 2*5*s, replacing(3, math.MaxInt32, 5*s, 0))
-	require.Equal(t, 2*5*s, replacing(50, 8, 5*s, 30*s), "the jitter spreads them")
-	require.Equal(t, 2*10*s, replacing(50, 8, 5*s, 25*s))
-	require.Equal(t, int64(2*time.Millisecond), replacing(1, 8, 0, 0))
-	require.Equal(t, never, replacing(math.MaxInt32, 1, never/2, 0), "nothing wraps")
-	require.Equal(t, never, replacing(2, 1, never-1, 0))
+	require.Equal(t, 2*7*5*s, replaceLead(50, 8, 5*s, 0), "seven rounds, twice")
+	require.Equal(t, 2*5*s, replaceLead(8, 8, 5*s, 0))
+	require.Equal(t, 2*5*s, replaceLead(3, math.MaxInt32, 5*s, 0))
+	require.Equal(t, 2*5*s, replaceLead(50, 8, 5*s, 30*s), "the jitter spreads them")
+	require.Equal(t, 2*10*s, replaceLead(50, 8, 5*s, 25*s))
+	require.Equal(t, int64(2*time.Millisecond), replaceLead(1, 8, 0, 0))
+	require.Equal(t, never, replaceLead(math.MaxInt32, 1, never/2, 0), "nothing wraps")
+	require.Equal(t, never, replaceLead(2, 1, never-1, 0))
 }
 
 func TestSmoothedRisesAtOnceAndFallsSlowly(t *testing.T) {
-	require.EqualValues(t, 800, smoothed(0, 800))
-	require.EqualValues(t, 700, smoothed(800, 0))
-	require.EqualValues(t, 750, smoothed(800, 400))
-	require.EqualValues(t, 900, smoothed(800, 900))
-	require.Positive(t, smoothed(never, never))
+	require.EqualValues(t, 800, smoothedOpenTime(0, 800))
+	require.EqualValues(t, 700, smoothedOpenTime(800, 0))
+	require.EqualValues(t, 750, smoothedOpenTime(800, 400))
+	require.EqualValues(t, 900, smoothedOpenTime(800, 900))
+	require.Positive(t, smoothedOpenTime(never, never))
 }
 
 func TestNoSumOfTimesWraps(t *testing.T) {
 	for _, c := range [][3]int64{
 		{0, 0, never}, {5, -1, never}, {5, 7, 12}, {never - 7, 7, never}, {never - 8, 7, never - 1}, {5, never, never}, {-5, never, never}, {never, never, never},
 	} {
-		require.Equal(t, c[2], after(c[0], c[1]), "%v", c)
+		require.Equal(t, c[2], addSaturating(c[0], c[1]), "%v", c)
 	}
 }
 

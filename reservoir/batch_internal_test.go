@@ -97,16 +97,16 @@ func TestNoSectionUnderTheLockDoesMoreThanABatch(t *testing.T) {
 		"AcquireTimeout": {[]func(*testing.T, *scene){hold, queue}, func(_ *testing.T, _ *scene) { time.Sleep(time.Hour) }, nil},
 		"those who leave": {[]func(*testing.T, *scene){hold, queue}, func(_ *testing.T, s *scene) {
 			for _, w := range s.waiting[1:] { // while the first is at work
-				w.fate.Store(left)
+				w.status.Store(waiterLeft)
 				s.r.leavers.inQueue.Add(1)
-				s.r.leavers.join(w)
+				s.r.leavers.push(w)
 			}
-			s.r.removeLeavers(s.r.leavers.latest.Load(), nil)
+			s.r.removeLeavers(s.r.leavers.head.Load(), nil)
 		}, nil},
 		"a failed open": {[]func(*testing.T, *scene){hold, queue}, func(_ *testing.T, s *scene) {
 			var fx effects[int]
 			s.r.mu.Lock()
-			s.r.failThrough(s.r.mu.lastWaiter, errNoReason, false, &fx)
+			s.r.failWaitersUpTo(s.r.mu.lastWaiter, errNoReason, false, &fx)
 			s.r.unlock(&fx)
 		}, nil},
 		"FailFast": {[]func(*testing.T, *scene){hold, queue}, func(_ *testing.T, s *scene) {
@@ -120,7 +120,7 @@ func TestNoSectionUnderTheLockDoesMoreThanABatch(t *testing.T) {
 			s.r.mu.Lock()
 			now := s.r.clock.read()
 			for _, e := range s.r.mu.all {
-				e.span.replaceAt, e.fastPathUntil = now, now
+				e.lifetime.replaceAt, e.fastPathUntil = now, now
 				s.r.markStale(e, now)
 			}
 			s.r.reconcile(&fx)
@@ -146,12 +146,12 @@ func TestNoSectionUnderTheLockDoesMoreThanABatch(t *testing.T) {
 				synctest.Wait()
 				y := &tally{r: s.r}
 				s.r.mu.Mutex.Lock()
-				s.r.mu.watch = y
+				s.r.mu.observer = y
 				s.r.mu.Mutex.Unlock()
 				c.happen(t, s)
 				synctest.Wait()
 				s.r.mu.Mutex.Lock()
-				s.r.mu.watch = nil
+				s.r.mu.observer = nil
 				s.r.mu.Mutex.Unlock()
 				require.Equal(t, batch, max(y.failed, y.closed, y.opened))
 				s.cancel()
@@ -172,7 +172,7 @@ func TestFailWaitersLeavesThoseWhoComeLater(t *testing.T) {
 		r, held, results := queued(t.Context(), t, 3*batch+1)
 		later := r.newWaiter(t.Context())
 		r.mu.Mutex.Lock()
-		r.mu.watch = &tally{r: r, atSection: 3, then: func() { r.enqueue(later) }}
+		r.mu.observer = &tally{r: r, atSection: 3, then: func() { r.enqueue(later) }}
 		r.mu.Mutex.Unlock()
 		require.Equal(t, 3*batch+1, r.FailWaiters(nil))
 		for range 3*batch + 1 {
@@ -200,15 +200,15 @@ func TestLeaversWhoJoinOneAfterTheOther(t *testing.T) {
 			r.mu.Mutex.Unlock()
 		}
 		leave := func(w *waiter[int]) {
-			w.fate.Store(left)
+			w.status.Store(waiterLeft)
 			r.leavers.inQueue.Add(1)
-			r.leavers.join(w)
+			r.leavers.push(w)
 		}
 		leave(all[0])
 		leave(all[1])
 		y := &tally{r: r}
 		y.then = func() { // one more joins whenever some are taken out
-			if w := all[2]; w.fate.Load() != left {
+			if w := all[2]; w.status.Load() != waiterLeft {
 				leave(w)
 				y.atSection++
 			} else {
@@ -217,13 +217,13 @@ func TestLeaversWhoJoinOneAfterTheOther(t *testing.T) {
 		}
 		require.False(t, r.removeLeavers(all[0], nil))
 		r.mu.Mutex.Lock()
-		y.atSection = 2 // the first is removeOthers' own
-		r.mu.watch = y
+		y.atSection = 2 // the first is removeLaterLeavers' own
+		r.mu.observer = y
 		r.mu.Mutex.Unlock()
-		r.removeOthers(all[0])
+		r.removeLaterLeavers(all[0])
 		synctest.Wait()
 		require.Equal(t, 1, r.Stats().Waiting)
-		require.Nil(t, r.leavers.latest.Load())
+		require.Nil(t, r.leavers.head.Load())
 		for _, w := range all {
 			require.False(t, w.link.linked())
 		}
@@ -252,8 +252,8 @@ func TestAConnectionPassesABoundedNumberOfEndedWaits(t *testing.T) {
 				waiting = append(waiting, w)
 			}
 			cancel()
-			r.used(held.entry)
-			require.Equal(t, handed, r.handOff(held.entry, r.clock.now(), &fx))
+			r.endUse(held.entry)
+			require.Equal(t, handedOff, r.handOff(held.entry, r.clock.now(), &fx))
 			to := waiting[min(n, batch)]
 			require.Equal(t, held.entry, to.loan.entry)
 			require.Equal(t, last, to == waiting[n])
@@ -278,12 +278,12 @@ func TestFailFastBesideOneWhoLeaves(t *testing.T) {
 		var fx effects[int]
 		r.mu.Lock()
 		r.enqueue(w)
-		w.fate.Store(left) // after it was counted among those who wait
+		w.status.Store(waiterLeft) // after it was counted among those who wait
 		r.failExcess(&fx)
 		r.leavers.inQueue.Add(1)
 		require.Zero(t, r.mu.waiters.n)
 		r.unlock(&fx)
-		require.Zero(t, r.Stats().Shed)
+		require.Zero(t, r.Stats().Rejected)
 		require.NoError(t, held.Release())
 		require.NoError(t, r.Close(t.Context()))
 	})

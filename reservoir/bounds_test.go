@@ -129,7 +129,7 @@ func TestACheckThatPassesCostsNoOpen(t *testing.T) {
 func TestWhatIsIdleIsClosedBesideAKeepaliveCheck(t *testing.T) {
 	for name, closeIdle := range map[string]func(t *testing.T, r *pool) int{
 		"EvictIdle": func(_ *testing.T, r *pool) int { return r.EvictIdle() },
-		"Yield":     func(_ *testing.T, r *pool) int { return r.Yield(5, 0) },
+		"Yield":     func(_ *testing.T, r *pool) int { return r.CloseIdle(5, 0) },
 		"Resize": func(t *testing.T, r *pool) int {
 			before := r.Stats().Idle
 			require.NoError(t, r.Resize(1))
@@ -264,7 +264,7 @@ func TestTheRestOfABatchIsNotWaitedFor(t *testing.T) {
 		require.Equal(t, time.Second, time.Since(began))
 		time.Sleep(2 * time.Minute)
 		require.Equal(t, many, r.Stats().Idle)
-		require.NoError(t, r.Tune(tuned))
+		require.NoError(t, r.Reconfigure(tuned))
 		synctest.Wait()
 		time.Sleep(time.Second)
 		require.Equal(t, many, r.Stats().Closing)

@@ -56,7 +56,7 @@ func TestProveSurvivesACheckThatEndsItsGoroutine(t *testing.T) {
 			c.CheckInterval = -1
 			c.Check = func(context.Context, *conn) error { runtime.Goexit(); return nil }
 		})
-		go func() { _ = r.Prove(t.Context()) }()
+		go func() { _ = r.CheckOne(t.Context()) }()
 		synctest.Wait()
 		require.Zero(t, r.Stats().InUse)
 		require.EqualValues(t, 1, r.Stats().Closed[reservoir.Unhealthy])
@@ -73,7 +73,7 @@ func TestProveAnswersWhenAResetEndsItsGoroutine(t *testing.T) {
 			c.Reset = func(context.Context, *conn) error { runtime.Goexit(); return nil }
 		})
 		proved := make(chan error, 1)
-		go func() { proved <- r.Prove(t.Context()) }()
+		go func() { proved <- r.CheckOne(t.Context()) }()
 		synctest.Wait()
 		require.Len(t, proved, 1, "it hangs")
 		require.NoError(t, <-proved, "the check has passed")
@@ -89,7 +89,7 @@ func TestEveryCheckIsCountedAndTold(t *testing.T) {
 			c.Check, c.CheckInterval, c.CheckOnRelease = f.check, -1, true
 			c.Hooks.Checked = func(error, time.Duration) { told.Add(1) }
 		})
-		require.NoError(t, r.Prove(t.Context())) // checks, and again when it releases
+		require.NoError(t, r.CheckOne(t.Context())) // checks, and again when it releases
 		f.set(func() { f.log[0].broken = true })
 		release(t, acquire(t, r))
 		synctest.Wait()
@@ -117,9 +117,9 @@ func TestAHookThatPanicsOrEndsItsGoroutineLosesNothing(t *testing.T) {
 					c.CloseTimeout = time.Millisecond
 					c.Close = func(x *conn) error { time.Sleep(2 * time.Millisecond); return f.close(x) }
 					c.Hooks = reservoir.Hooks{
-						Opening: bad, Opened: func(time.Duration) { bad() }, OpenFailed: func(error, time.Duration) { bad() }, OpenElided: bad,
+						Opening: bad, Opened: func(time.Duration) { bad() }, OpenFailed: func(error, time.Duration) { bad() }, OpenSkipped: bad,
 						WaitStart: bad, WaitEnd: func(time.Duration, error) { bad() }, Acquired: func(time.Duration) { bad() },
-						Released: func(time.Duration) { bad() }, Shed: bad, Leaked: func(reservoir.Leak) { bad() },
+						Released: func(time.Duration) { bad() }, Rejected: bad, Leaked: func(reservoir.Leak) { bad() },
 						Checked: func(error, time.Duration) { bad() }, Closing: func(reservoir.Reason, error) { bad() },
 						CloseStalled: func(reservoir.Reason) { bad() }, Closed: func(reservoir.Reason, error) { bad() },
 					}
@@ -212,7 +212,7 @@ func TestAnOpenThatCloseEndsIsNoFailure(t *testing.T) {
 		r := f.pool(t, func(c *config) {
 			c.MinIdle, c.OpenTimeout = 1, -1
 			c.Hooks.OpenFailed = func(error, time.Duration) { failed.Add(1) }
-			c.Hooks.OpenElided = func() { elided.Add(1) }
+			c.Hooks.OpenSkipped = func() { elided.Add(1) }
 		})
 		synctest.Wait()
 		require.NoError(t, r.Close(t.Context()))
@@ -221,7 +221,7 @@ func TestAnOpenThatCloseEndsIsNoFailure(t *testing.T) {
 		require.NoError(t, s.LastOpenError)
 		require.Zero(t, failed.Load())
 		require.EqualValues(t, 1, elided.Load())
-		require.EqualValues(t, 1, s.OpensElided)
+		require.EqualValues(t, 1, s.OpensSkipped)
 	})
 }
 

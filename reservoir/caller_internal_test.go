@@ -40,7 +40,7 @@ func TestACallThatItsContextBreaksOffLeavesNothing(t *testing.T) {
 				_ = l.Release()
 			}
 		},
-		"Prove":     func(ctx context.Context, r *Reservoir[int]) { _ = r.Prove(ctx) },
+		"Prove":     func(ctx context.Context, r *Reservoir[int]) { _ = r.CheckOne(ctx) },
 		"WaitReady": func(ctx context.Context, r *Reservoir[int]) { _ = r.WaitReady(ctx, 2) },
 	}
 	results := map[string]func(r *Reservoir[int], held Loan[int], cancel context.CancelFunc){
@@ -137,14 +137,14 @@ func TestLeaversBesideThoseWhoFailThem(t *testing.T) {
 			w := r.newWaiter(ctx)
 			var fx effects[int]
 			r.mu.Lock()
-			require.NoError(t, r.refusal(), "nobody else waits")
+			require.NoError(t, r.refusalError(), "nobody else waits")
 			r.enqueue(w)
 			r.unlock(&fx)
 			waiters = append(waiters, w)
 		}
 		for _, w := range waiters {
 			leaving.Go(func() {
-				if !r.leave(w, canceled) {
+				if !r.leaveQueue(w, canceled) {
 					<-w.ready
 				}
 			})
@@ -172,12 +172,12 @@ func TestFailFastLooksAgainWhenACallerHasNotLeft(t *testing.T) {
 		r.mu.Lock()
 		r.leavers.inQueue.Add(1) // w, which is about to leave, and is served before it has
 		r.enqueue(late)
-		w.fate.Store(decided)
+		w.status.Store(waiterDecided)
 		r.reconcile(&fx)
 		r.unlock(&fx)
 		r.leavers.inQueue.Add(-1)
 		require.Equal(t, 1, r.Stats().Waiting)
-		require.False(t, r.leave(w, canceled))
+		require.False(t, r.leaveQueue(w, canceled))
 		<-late.ready
 		require.ErrorIs(t, late.err, errFailFast)
 		require.NoError(t, held.Release())
@@ -192,16 +192,16 @@ func TestLeaversOfAClosedReservoirBeginNoGoroutine(t *testing.T) {
 		require.NoError(t, err)
 		first, second := r.newWaiter(t.Context()), r.newWaiter(t.Context())
 		r.leavers.inQueue.Add(2)
-		first.fate.Store(left)
-		second.fate.Store(left)
+		first.status.Store(waiterLeft)
+		second.status.Store(waiterLeft)
 		second.nextLeave = first
-		r.leavers.latest.Store(second) // joined while first took itself out
+		r.leavers.head.Store(second) // joined while first took itself out
 		require.NoError(t, r.Close(t.Context()))
 		require.False(t, r.removeLeavers(first, nil))
 		before := runtime.NumGoroutine()
-		r.removeOthers(first)
+		r.removeLaterLeavers(first)
 		require.Equal(t, before, runtime.NumGoroutine())
-		require.Nil(t, r.leavers.latest.Load())
+		require.Nil(t, r.leavers.head.Load())
 	})
 }
 
@@ -251,15 +251,15 @@ func TestAFailureIsNotForgottenForTheNext(t *testing.T) {
 		errFirst, errSecond := errors.New("the first"), errors.New("the second")
 		var fx effects[int]
 		r.mu.Lock()
-		r.failThrough(r.mu.lastWaiter, errFirst, true, &fx)
-		r.failThrough(r.mu.lastWaiter, errSecond, false, &fx)
+		r.failWaitersUpTo(r.mu.lastWaiter, errFirst, true, &fx)
+		r.failWaitersUpTo(r.mu.lastWaiter, errSecond, false, &fx)
 		r.unlock(&fx)
 		synctest.Wait()
 		require.Zero(t, r.Stats().Waiting)
 		for range 3 * batch {
 			require.ErrorIs(t, <-results, errFirst)
 		}
-		require.Empty(t, r.mu.failing)
+		require.Empty(t, r.mu.pendingFailures)
 		require.NoError(t, held.Release())
 	})
 }
@@ -286,8 +286,8 @@ func TestASuccessEndsTheTellingOfAFailure(t *testing.T) {
 		synctest.Wait()
 		var fx effects[int]
 		r.mu.Lock()
-		r.mu.due = -never // the sweeper comes late
-		r.failThrough(r.mu.lastWaiter, errNoReason, false, &fx)
+		r.mu.sweepAt = -never // the sweeper comes late
+		r.failWaitersUpTo(r.mu.lastWaiter, errNoReason, false, &fx)
 		r.unlock(&fx)
 		close(start)
 		synctest.Wait()

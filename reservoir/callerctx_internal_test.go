@@ -57,7 +57,7 @@ func TestNoMethodOfACallersContextIsCalledUnderTheLock(t *testing.T) {
 		require.NoError(t, err)
 		owner := &lockOwner{}
 		r.mu.Mutex.Lock()
-		r.mu.watch = owner
+		r.mu.observer = owner
 		r.mu.Mutex.Unlock()
 		var locked []string
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -70,7 +70,7 @@ func TestNoMethodOfACallersContextIsCalledUnderTheLock(t *testing.T) {
 				}
 				return err
 			},
-			"Prove":     func() error { return r.Prove(looking) },
+			"Prove":     func() error { return r.CheckOne(looking) },
 			"WaitReady": func() error { return r.WaitReady(looking, 1) },
 		}
 		for name, call := range calls {

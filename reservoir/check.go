@@ -22,7 +22,7 @@ func (r *Reservoir[C]) startDueChecks(now int64, fx *effects[C]) {
 			return
 		}
 		r.mu.dueChecks.remove(&e.dueLink)
-		if e.state == idle && now >= after(e.proven, r.keepAlive) {
+		if e.state == idle && now >= addSaturating(e.knownGoodAt, r.checkInterval) {
 			r.startCheck(e, true, fx)
 		}
 	}
@@ -40,16 +40,16 @@ func (r *Reservoir[C]) mustCheck(e *entry[C], now int64) bool {
 func (r *Reservoir[C]) checkedLately(fx *effects[C]) *entry[C] {
 	now := r.clock.read() // the kept time could make a second of more
 	e := r.newestIdle(now, fx)
-	if e == nil || r.mu.waiters.n > 0 || e.checkedLoan != e.loan || now-e.proven >= int64(time.Second) {
+	if e == nil || r.mu.waiters.n > 0 || e.checkedLoan != e.loanNumber || now-e.knownGoodAt >= int64(time.Second) {
 		return nil
 	}
 	return e
 }
 
-// checkForLater begins the check that kept TryAcquire from succeeding, one at a
+// checkInBackground begins the check that kept TryAcquire from succeeding, one at a
 // time. Beside waiters it was not a check that did: what is idle is theirs. The
 // caller holds mu.
-func (r *Reservoir[C]) checkForLater(fx *effects[C]) {
+func (r *Reservoir[C]) checkInBackground(fx *effects[C]) {
 	if r.mu.count[checking] == r.mu.keepalives && r.mu.waiters.n == 0 {
 		if e := r.newestIdle(r.clock.now(), fx); e != nil {
 			r.startCheck(e, false, fx)
@@ -66,25 +66,25 @@ func (r *Reservoir[C]) startCheck(e *entry[C], keepalive bool, fx *effects[C]) {
 		r.leaveIdle(e)
 	}
 	r.move(e, checking)
-	e.keepalive, e.slow, e.checked = keepalive, false, r.clock.now()
+	e.keepalive, e.slow, e.checkBeganAt = keepalive, false, r.clock.now()
 	r.mu.stats.Checks++
-	r.schedule(e, e.checked)
+	r.schedule(e, e.checkBeganAt)
 	r.mu.tasks++
-	e.chain, fx.check = fx.check, e
+	e.nextEffect, fx.check = fx.check, e
 }
 
-// slowCheck is how long a check may take before waiters stop counting on it:
+// slowCheckAfter is how long a check may take before waiters stop counting on it:
 // as long as an open takes, since that could serve them too. The caller holds mu.
-func (r *Reservoir[C]) slowCheck() int64 { return max(r.mu.openTime, int64(100*time.Millisecond)) }
+func (r *Reservoir[C]) slowCheckAfter() int64 { return max(r.mu.openTime, int64(100*time.Millisecond)) }
 
-// abandonCheck is how long a check may take while callers wait whom nothing else
+// abandonCheckAfter is how long a check may take while callers wait whom nothing else
 // can serve. Then it is ended, which closes the connection and so makes room.
-const abandonCheck = int64(time.Second)
+const abandonCheckAfter = int64(time.Second)
 
-// lookAtCheck looks at how long a check has taken. The caller holds mu.
-func (r *Reservoir[C]) lookAtCheck(e *entry[C], now int64, fx *effects[C]) {
-	took := now - e.checked
-	if took < r.slowCheck() {
+// handleCheckDue looks at how long a check has taken. The caller holds mu.
+func (r *Reservoir[C]) handleCheckDue(e *entry[C], now int64, fx *effects[C]) {
+	took := now - e.checkBeganAt
+	if took < r.slowCheckAfter() {
 		return
 	}
 	if !e.slow {
@@ -93,9 +93,9 @@ func (r *Reservoir[C]) lookAtCheck(e *entry[C], now int64, fx *effects[C]) {
 			r.mu.slowChecks++
 		}
 	}
-	if c := r.counts(); took >= max(abandonCheck, 4*r.mu.openTime) && c.unserved() > c.opening && c.room() == 0 && e.abandon != nil {
-		fx.later(e.abandon)
-		e.abandon = nil
+	if c := r.counts(); took >= max(abandonCheckAfter, 4*r.mu.openTime) && c.uncheckedWaiters() > c.opening && c.room() == 0 && e.cancelCheck != nil {
+		fx.afterUnlock(e.cancelCheck)
+		e.cancelCheck = nil
 	}
 }
 
@@ -105,17 +105,17 @@ func (r *Reservoir[C]) check(e *entry[C]) {
 	ctx, cancel := r.bounded(r.cfg.CheckTimeout)
 	defer cancel()
 	r.mu.Lock()
-	e.abandon = cancel
+	e.cancelCheck = cancel
 	r.mu.Unlock()
 	began := r.clock.exact()
-	err := isolated(func() error { return r.cfg.Check(ctx, e.value) })
+	err := callIsolated(func() error { return r.cfg.Check(ctx, e.value) })
 	r.checkDone(e, err)
-	r.tellChecked(err, began)
+	r.callCheckedHook(err, began)
 }
 
-func (r *Reservoir[C]) tellChecked(err error, began int64) {
+func (r *Reservoir[C]) callCheckedHook(err error, began int64) {
 	if checked := r.cfg.Hooks.Checked; checked != nil {
-		r.tell(func() { checked(err, time.Duration(r.clock.exact()-began)) })
+		r.callHook(func() { checked(err, time.Duration(r.clock.exact()-began)) })
 	}
 }
 
@@ -128,13 +128,13 @@ func (r *Reservoir[C]) checkDone(e *entry[C], err error) {
 	if e.keepalive {
 		r.mu.keepalives--
 	} else {
-		e.idleSince, e.checkedLoan = now, e.loan
-		r.mu.suspect = err != nil
+		e.idleSince, e.checkedLoan = now, e.loanNumber
+		r.mu.lastCheckFailed = err != nil
 		if e.slow {
 			r.mu.slowChecks--
 		}
 	}
-	e.proven, e.abandon = now, nil
+	e.knownGoodAt, e.cancelCheck = now, nil
 	if err != nil {
 		r.mu.stats.CheckFailures++
 		r.retire(e, Unhealthy, err, &fx)
@@ -154,7 +154,7 @@ func (r *Reservoir[C]) checkHere(ctx context.Context, c C) (err error) {
 		defer cancel()
 	}
 	began := r.clock.exact()
-	guarded(func() error { return r.cfg.Check(ctx, c) }, func(e error) {
+	callGuarded(func() error { return r.cfg.Check(ctx, c) }, func(e error) {
 		err = e
 		r.mu.Lock()
 		r.mu.stats.Checks++
@@ -163,7 +163,7 @@ func (r *Reservoir[C]) checkHere(ctx context.Context, c C) (err error) {
 		}
 		r.mu.Unlock()
 		if checked := r.cfg.Hooks.Checked; checked != nil {
-			r.tellHere(func() { checked(err, time.Duration(r.clock.exact()-began)) })
+			r.callHookInline(func() { checked(err, time.Duration(r.clock.exact()-began)) })
 		}
 	})
 	return err

@@ -19,7 +19,7 @@ func TestTheContextOfACallbackEndsWithIt(t *testing.T) {
 		"Open":  func(t *testing.T, r *pool) { release(t, acquire(t, r)) },
 		"Reset": func(t *testing.T, r *pool) { release(t, acquire(t, r)) },
 		"Check": func(t *testing.T, r *pool) { release(t, acquire(t, r)); time.Sleep(75 * time.Second) },
-		"Prove": func(t *testing.T, r *pool) { _ = r.Prove(t.Context()) }, // fails where there is a limit
+		"Prove": func(t *testing.T, r *pool) { _ = r.CheckOne(t.Context()) }, // fails where there is a limit
 	} {
 		for _, limit := range []time.Duration{-1, 3 * time.Second, 30 * time.Second} {
 			t.Run(name+" "+limit.String(), func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestALargerReservoirChecksMoreAtATimeAtOnce(t *testing.T) {
 	for name, grow := range map[string]func(r *pool) error{
 		"Resize": func(r *pool) error { return r.Resize(12) },
 		"Tune": func(r *pool) error {
-			return r.Tune(config{MaxSize: 12, MaxLifetime: -1, IdleTTL: -1, CheckInterval: time.Minute})
+			return r.Reconfigure(config{MaxSize: 12, MaxLifetime: -1, IdleTTL: -1, CheckInterval: time.Minute})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestBesideWhatIsCheckedNothingYoungerIsClosedForItsAge(t *testing.T) {
 					synctest.Wait()
 					require.Equal(t, 1, r.EvictIdle()+r.Stats().Idle, "a spare one, which goes below")
 					release(t, old)
-					r.Yield(1, 0)
+					r.CloseIdle(1, 0)
 					synctest.Wait()
 				}
 				time.Sleep(30 * time.Second)
@@ -244,7 +244,7 @@ func TestBesideWhatIsCheckedNothingYoungerIsClosedForItsAge(t *testing.T) {
 					release(t, young)
 				}
 				time.Sleep(31*time.Second + time.Millisecond)
-				require.NoError(t, r.Tune(config{MaxSize: 8, MaxLifetime: -1, IdleTTL: time.Minute, CheckInterval: 61 * time.Second}))
+				require.NoError(t, r.Reconfigure(config{MaxSize: 8, MaxLifetime: -1, IdleTTL: time.Minute, CheckInterval: 61 * time.Second}))
 				synctest.Wait()
 				if beside {
 					require.False(t, young.Value().closed.Load(), "idle for half a minute")

@@ -15,12 +15,12 @@ import (
 // maxUses times only, so that no more than the time of that many uses is added. Who decides something that slack could turn asks
 // for the exact time.
 type clock struct {
-	start time.Time
-	slack int64 // 0: every reading is exact
-	fresh atomic.Bool
-	tick  *time.Timer
-	kept  int64 // INVARIANT: guarded by the reservoir's mutex, never decreases
-	uses  int   // how often kept may still be used; guarded likewise
+	start      time.Time
+	slack      int64 // 0: every reading is exact
+	fresh      atomic.Bool
+	staleTimer *time.Timer
+	cached     int64 // INVARIANT: guarded by the reservoir's mutex, never decreases
+	usesLeft   int   // how often kept may still be used; guarded likewise
 }
 
 // The slack is a part of the shortest duration that matters, within bounds.
@@ -43,26 +43,26 @@ func (c *clock) init(durations ...time.Duration) {
 		return
 	}
 	c.slack = int64(slack)
-	c.tick = time.AfterFunc(time.Hour, func() { c.fresh.Store(false) })
-	c.tick.Stop()
+	c.staleTimer = time.AfterFunc(time.Hour, func() { c.fresh.Store(false) })
+	c.staleTimer.Stop()
 }
 
 // now is the kept time. The caller holds the reservoir's mutex.
 func (c *clock) now() int64 {
-	if c.uses > 0 && c.fresh.Load() {
-		c.uses--
-		return c.kept
+	if c.usesLeft > 0 && c.fresh.Load() {
+		c.usesLeft--
+		return c.cached
 	}
 	return c.read()
 }
 
 // read keeps the exact time and returns it. The caller holds the reservoir's mutex.
 func (c *clock) read() int64 {
-	c.kept, c.uses = c.exact(), maxUses
+	c.cached, c.usesLeft = c.exact(), maxUses
 	if c.slack > 0 && c.fresh.CompareAndSwap(false, true) {
-		c.tick.Reset(time.Duration(c.slack))
+		c.staleTimer.Reset(time.Duration(c.slack))
 	}
-	return c.kept
+	return c.cached
 }
 
 // exact is the exact time. It needs no lock.
@@ -73,6 +73,6 @@ func (c *clock) stop() {
 	if c.slack > 0 {
 		c.slack = 0
 		c.fresh.Store(false)
-		c.tick.Stop()
+		c.staleTimer.Stop()
 	}
 }

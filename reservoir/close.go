@@ -10,14 +10,14 @@ import (
 func (r *Reservoir[C]) close(e *entry[C]) {
 	defer r.taskDone()
 	if closing := r.cfg.Hooks.Closing; closing != nil {
-		r.tell(func() { closing(e.reason, e.cause) })
+		r.callHook(func() { closing(e.reason, e.cause) })
 	}
 	if r.cfg.CloseTimeout > 0 {
 		watchdog := time.AfterFunc(r.cfg.CloseTimeout, func() { r.closeStalled(e) })
 		defer watchdog.Stop()
 	}
-	err := isolated(func() error { return r.cfg.Close(e.value) })
-	err = errors.Join(err, giveBack(e.release))
+	err := callIsolated(func() error { return r.cfg.Close(e.value) })
+	err = errors.Join(err, releasePermission(e.release))
 	var fx effects[C]
 	r.mu.Lock()
 	r.mu.stats.Closed[e.reason]++
@@ -25,7 +25,7 @@ func (r *Reservoir[C]) close(e *entry[C]) {
 	r.reconcile(&fx)
 	r.unlock(&fx)
 	if closed := r.cfg.Hooks.Closed; closed != nil {
-		r.tell(func() { closed(e.reason, err) })
+		r.callHook(func() { closed(e.reason, err) })
 	}
 }
 
@@ -43,16 +43,16 @@ func (r *Reservoir[C]) closeStalled(e *entry[C]) {
 	}
 	defer r.taskDone()
 	if stalled := r.cfg.Hooks.CloseStalled; stalled != nil {
-		r.tell(func() { stalled(e.reason) })
+		r.callHook(func() { stalled(e.reason) })
 	}
 }
 
-// giveBack calls the release of Admit, if there is one.
-func giveBack(release func()) error {
+// releasePermission calls the release of Admit, if there is one.
+func releasePermission(release func()) error {
 	if release == nil {
 		return nil
 	}
-	return isolated(func() error { release(); return nil })
+	return callIsolated(func() error { release(); return nil })
 }
 
 // taskDone ends what runs for the reservoir on a goroutine of its own, hooks
@@ -70,7 +70,7 @@ func (r *Reservoir[C]) taskDone() {
 // drainedNow says that Close has nothing to wait for any more. That comes once:
 // without a connection nothing begins a task any more. The caller holds mu.
 func (r *Reservoir[C]) drainedNow() bool {
-	return r.mu.closed && !r.mu.ending && len(r.mu.all) == 0 && r.mu.tasks == 0
+	return r.mu.closed && !r.mu.shuttingDown && len(r.mu.all) == 0 && r.mu.tasks == 0
 }
 
 // Close ends the reservoir. At once it refuses new callers, wakes all waiters
@@ -89,7 +89,7 @@ func (r *Reservoir[C]) Close(ctx context.Context) error {
 		case <-r.drained:
 			return ErrClosed
 		case <-ctx.Done():
-			return &CloseError{Remaining: r.remaining(), Cause: endOf(ctx)}
+			return &CloseError{Remaining: r.remaining(), Cause: contextError(ctx)}
 		}
 	}
 	select {
@@ -110,7 +110,7 @@ func (r *Reservoir[C]) Close(ctx context.Context) error {
 	if forced == 0 && remaining == 0 {
 		return nil
 	}
-	return &CloseError{Forced: forced, Remaining: remaining, Cause: endOf(ctx)}
+	return &CloseError{Forced: forced, Remaining: remaining, Cause: contextError(ctx)}
 }
 
 // remaining counts the connections that are left, or where there is none the
@@ -131,17 +131,17 @@ func (r *Reservoir[C]) beginClose() bool {
 		r.mu.Unlock()
 		return false
 	}
-	r.mu.closed, r.mu.ending = true, true
+	r.mu.closed, r.mu.shuttingDown = true, true
 	r.mu.generation++
 	r.mu.outdated = r.mu.idle.n
-	r.alarm.Stop()
+	r.sweepTimer.Stop()
 	r.clock.stop()
 	r.mu.Unlock()
 	r.cancel()
-	for r.endBatch() {
+	for r.closeBatch() {
 	}
 	r.mu.Lock()
-	r.mu.ending = false
+	r.mu.shuttingDown = false
 	drained := r.drainedNow()
 	r.mu.Unlock()
 	if drained {
@@ -150,9 +150,9 @@ func (r *Reservoir[C]) beginClose() bool {
 	return true
 }
 
-// endBatch wakes some of the waiters and closes some of the idle connections. It
+// closeBatch wakes some of the waiters and closes some of the idle connections. It
 // returns false when none are left.
-func (r *Reservoir[C]) endBatch() bool {
+func (r *Reservoir[C]) closeBatch() bool {
 	var fx effects[C]
 	var state *ExhaustedError
 	r.mu.Lock()

@@ -24,7 +24,7 @@ func TestNoTimerRunsAfterCloseWhateverComesLate(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		require.Zero(t, r.Stats().Total)
-		require.False(t, r.alarm.Stop(), "the alarm is set")
-		require.False(t, r.clock.tick.Stop(), "the clock's timer is set")
+		require.False(t, r.sweepTimer.Stop(), "the alarm is set")
+		require.False(t, r.clock.staleTimer.Stop(), "the clock's timer is set")
 	})
 }

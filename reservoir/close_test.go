@@ -180,7 +180,7 @@ func TestTheHooksTellTheWholeStory(t *testing.T) {
 				WaitEnd:    func(waited time.Duration, err error) { tell("waited " + waited.String()) },
 				Acquired:   func(waited time.Duration) { tell("acquired after " + waited.String()) },
 				Released:   func(held time.Duration) { tell("released after " + held.String()) },
-				Shed:       func() { tell("shed") },
+				Rejected:   func() { tell("shed") },
 				Closing:    func(reason reservoir.Reason, cause error) { tell("closing " + reason.String() + " " + cause.Error()) },
 				Closed:     func(reason reservoir.Reason, _ error) { tell("closed " + reason.String()) },
 			}

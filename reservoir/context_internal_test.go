@@ -70,7 +70,7 @@ func TestFailFastCountsOnlyThoseWhoStillWait(t *testing.T) {
 		for r.leavers.inQueue.Load() == 0 { // leaves, and is in the queue
 			runtime.Gosched()
 		}
-		require.NoError(t, r.refusal())
+		require.NoError(t, r.refusalError())
 		var fx effects[int]
 		w := r.newWaiter(t.Context())
 		r.enqueue(w)
@@ -114,7 +114,7 @@ func TestThoseWhoHaveLeftAreForgotten(t *testing.T) {
 	})
 }
 
-// Every setting that Tune takes over is read with the lock held: the race
+// Every setting that Reconfigure takes over is read with the lock held: the race
 // detector watches.
 func TestTuneBesideEverythingElse(t *testing.T) {
 	synctest.Test(t, tuneBesideEverythingElse) // the pauses after losses cost no time
@@ -137,15 +137,15 @@ func tuneBesideEverythingElse(t *testing.T) {
 	cfg.CheckOnRelease, cfg.LeakAfter = true, time.Millisecond
 	hook := func() {}
 	cfg.Hooks = Hooks{
-		Opening: hook, Opened: func(time.Duration) {}, OpenFailed: func(error, time.Duration) {}, OpenElided: hook, WaitStart: hook,
-		WaitEnd: func(time.Duration, error) {}, Acquired: func(time.Duration) {}, Released: func(time.Duration) {}, Shed: hook, Leaked: func(Leak) {},
+		Opening: hook, Opened: func(time.Duration) {}, OpenFailed: func(error, time.Duration) {}, OpenSkipped: hook, WaitStart: hook,
+		WaitEnd: func(time.Duration, error) {}, Acquired: func(time.Duration) {}, Released: func(time.Duration) {}, Rejected: hook, Leaked: func(Leak) {},
 		Checked: func(error, time.Duration) {}, Closing: func(Reason, error) {}, CloseStalled: func(Reason) {}, Closed: func(Reason, error) {},
 	}
 	r, err := New(cfg)
 	require.NoError(t, err)
 	var wg sync.WaitGroup
 	for _, call := range []func(){
-		func() { _ = r.Tune(config()) },
+		func() { _ = r.Reconfigure(config()) },
 		func() { _ = r.Resize(3) },
 		func() {
 			if l, err := r.Acquire(t.Context()); err == nil {
@@ -157,9 +157,9 @@ func tuneBesideEverythingElse(t *testing.T) {
 				_ = l.Discard(nil)
 			}
 		},
-		func() { _ = r.Prove(t.Context()) },
+		func() { _ = r.CheckOne(t.Context()) },
 		func() { _ = r.WaitReady(t.Context(), 1) },
-		func() { r.EvictIdle(); r.Yield(1, 0); r.Reset() },
+		func() { r.EvictIdle(); r.CloseIdle(1, 0); r.Reset() },
 		func() { r.Connections(); _ = r.Stats() },
 	} {
 		wg.Go(func() {

@@ -2,8 +2,8 @@ package reservoir
 
 // Counts is all that decides how many connections are opened and replaced.
 type counts struct {
-	waiters int // callers in the queue
-	served  int // of them, those for whom a check is under way that can be relied on
+	waiters        int // callers in the queue
+	checkedWaiters int // of them, those for whom a check is under way that can be relied on
 
 	idle        int // usable now, or as soon as a keepalive check is over
 	established int // idle, in use, or being checked
@@ -14,22 +14,22 @@ type counts struct {
 	superseded int // of stale, those for which a successor has been opened
 
 	minIdle, maxSize, overflow int
-	ready                      int // how many WaitReady asks for
-	concurrent                 int // opens at a time
-	failing                    bool
+	readyTarget                int // how many WaitReady asks for
+	maxOpens                   int // opens at a time
+	opensFailing               bool
 	paused                     bool // after a failure, until the next attempt is due
 }
 
 func (c counts) total() int { return c.established + c.opening + c.closing }
 
-// unserved counts the waiters whom only another connection can serve.
-func (c counts) unserved() int { return max(0, c.waiters-c.served) }
+// uncheckedWaiters counts the waiters whom only another connection can serve.
+func (c counts) uncheckedWaiters() int { return max(0, c.waiters-c.checkedWaiters) }
 
-// wanted is how many opens should be under way: one for each unserved waiter,
+// wantedOpens is how many opens should be under way: one for each unserved waiter,
 // what is missing to MinIdle or for WaitReady, and a successor for each stale
 // connection that has none.
-func (c counts) wanted() int {
-	return c.unserved() + max(0, c.minIdle-c.idle, c.ready-c.established) + c.stale - c.superseded
+func (c counts) wantedOpens() int {
+	return c.uncheckedWaiters() + max(0, c.minIdle-c.idle, c.readyTarget-c.established) + c.stale - c.superseded
 }
 
 // room is how many connections more may exist. Room beyond maxSize is for
@@ -38,13 +38,13 @@ func (c counts) wanted() int {
 // INVARIANT: established + opening + closing <= maxSize + overflow.
 func (c counts) room() int {
 	within := max(0, c.maxSize-c.total())
-	beyond := max(0, min(c.maxSize+c.overflow-max(c.total(), c.maxSize), c.unserved()-c.opening-within))
+	beyond := max(0, min(c.maxSize+c.overflow-max(c.total(), c.maxSize), c.uncheckedWaiters()-c.opening-within))
 	return within + beyond
 }
 
-// together is how many connections may be missing at a time while a full
+// maxReplacing is how many connections may be missing at a time while a full
 // reservoir replaces its stale ones.
-func (c counts) together() int { return max(1, min(c.maxSize/4, c.concurrent)) }
+func (c counts) maxReplacing() int { return max(1, min(c.maxSize/4, c.maxOpens)) }
 
 // demand decides how many opens to start now and how many stale connections to
 // close now. It is the only place that does.
@@ -53,27 +53,27 @@ func (c counts) together() int { return max(1, min(c.maxSize/4, c.concurrent)) }
 // then it is used on. Where there is no room to open the successor first, it is
 // closed first, a few at a time, and none while opens fail.
 func demand(c counts) (open, retire int) {
-	atOnce := c.concurrent
-	if c.failing {
+	atOnce := c.maxOpens
+	if c.opensFailing {
 		atOnce = 1 // one open finds out whether the server takes more
 	}
 	if !c.paused {
-		open = max(0, min(c.wanted()-c.opening, c.room(), atOnce-c.opening))
+		open = max(0, min(c.wantedOpens()-c.opening, c.room(), atOnce-c.opening))
 	}
-	if c.unserved() == 0 {
+	if c.uncheckedWaiters() == 0 {
 		retire = c.superseded
 	}
-	if c.total() >= c.maxSize && !c.failing {
-		lacking := c.wanted() - c.opening - c.closing // opens that have neither begun nor a place coming
-		retire = max(retire, min(c.stale-c.superseded, c.together()-c.opening-c.closing, lacking))
+	if c.total() >= c.maxSize && !c.opensFailing {
+		lacking := c.wantedOpens() - c.opening - c.closing // opens that have neither begun nor a place coming
+		retire = max(retire, min(c.stale-c.superseded, c.maxReplacing()-c.opening-c.closing, lacking))
 	}
 	return open, retire
 }
 
-// coming counts the connections that will be there soon for those who wait now,
+// soonAvailable counts the connections that will be there soon for those who wait now,
 // those included whose place will be free as soon as a Close has returned.
-func (c counts) coming() int {
-	n := c.opening + c.served + c.idle
+func (c counts) soonAvailable() int {
+	n := c.opening + c.checkedWaiters + c.idle
 	if !c.paused {
 		n += max(0, c.maxSize+c.overflow-c.established-c.opening)
 	}
@@ -84,11 +84,11 @@ func (c counts) coming() int {
 func (r *Reservoir[C]) counts() counts {
 	m := &r.mu
 	return counts{
-		waiters: m.waiters.n, served: m.count[checking] - m.keepalives - m.slowChecks,
+		waiters: m.waiters.n, checkedWaiters: m.count[checking] - m.keepalives - m.slowChecks,
 		idle: m.idle.n - m.outdated, established: r.established(), opening: m.count[opening], closing: m.count[closing],
 		stale: m.stale, superseded: m.superseded,
-		minIdle: m.minIdle, maxSize: m.maxSize, ready: r.readyWanted(), overflow: r.cfg.OnExhausted.overflow(),
-		concurrent: r.cfg.MaxConcurrentOpens, failing: m.failures > 0, paused: r.paused(),
+		minIdle: m.minIdle, maxSize: m.maxSize, readyTarget: r.readyWanted(), overflow: r.cfg.OnExhausted.overflow(),
+		maxOpens: r.cfg.MaxConcurrentOpens, opensFailing: m.failures > 0, paused: r.paused(),
 	}
 }
 
@@ -96,8 +96,8 @@ func (r *Reservoir[C]) counts() counts {
 // opens race the checks that follow. The caller holds mu.
 func (r *Reservoir[C]) openCounts() counts {
 	c := r.counts()
-	if r.mu.suspect {
-		c.served = 0
+	if r.mu.lastCheckFailed {
+		c.checkedWaiters = 0
 	}
 	return c
 }
@@ -116,7 +116,7 @@ func (r *Reservoir[C]) reconcile(fx *effects[C]) {
 		return
 	}
 	r.serve(fx)
-	r.evictAged(fx)
+	r.evictPastIdleTTL(fx)
 	if len(r.mu.all) >= r.limit() && r.mu.stale == 0 && r.cfg.OnExhausted != FailFast {
 		return // as demand would say: there is no room, and nothing to replace
 	}
@@ -133,7 +133,7 @@ func (r *Reservoir[C]) meetDemand(fx *effects[C]) {
 			break
 		}
 		if left == 0 {
-			r.arm(r.clock.now()) // for the rest
+			r.sweepBy(r.clock.now()) // for the rest
 			break
 		}
 		left--
@@ -141,15 +141,15 @@ func (r *Reservoir[C]) meetDemand(fx *effects[C]) {
 	}
 	if open > batch {
 		open = batch
-		r.arm(r.clock.now()) // for the rest
+		r.sweepBy(r.clock.now()) // for the rest
 	}
 	for ; open > 0; open-- {
 		e := r.newEntry()
 		r.mu.tasks++
-		e.chain, fx.open = fx.open, e
+		e.nextEffect, fx.open = fx.open, e
 	}
-	if c.paused && c.wanted() > c.opening {
-		r.arm(r.mu.retryAt)
+	if c.paused && c.wantedOpens() > c.opening {
+		r.sweepBy(r.mu.retryAt)
 	}
 	if r.cfg.OnExhausted == FailFast {
 		r.failExcess(fx)
@@ -170,7 +170,7 @@ func (r *Reservoir[C]) serve(fx *effects[C]) {
 			return
 		}
 		if !r.mustCheck(e, now) {
-			if r.handOff(e, now, fx) != handed {
+			if r.handOff(e, now, fx) != handedOff {
 				return
 			}
 			continue
@@ -184,7 +184,7 @@ func (r *Reservoir[C]) serve(fx *effects[C]) {
 // checkForWaiter begins the check of an idle connection if there is a waiter for
 // whom no other check is under way. The caller holds mu.
 func (r *Reservoir[C]) checkForWaiter(e *entry[C], fx *effects[C]) bool {
-	wanted := r.counts().unserved() > 0
+	wanted := r.counts().uncheckedWaiters() > 0
 	if wanted {
 		r.startCheck(e, false, fx)
 	}

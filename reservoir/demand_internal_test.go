@@ -7,7 +7,7 @@ import (
 )
 
 func TestDemand(t *testing.T) {
-	base := counts{maxSize: 16, concurrent: 8}
+	base := counts{maxSize: 16, maxOpens: 8}
 	with := func(set func(*counts)) counts {
 		c := base
 		set(&c)
@@ -20,8 +20,8 @@ func TestDemand(t *testing.T) {
 		"nothing":                       {base, 0, 0},
 		"a waiter":                      {with(func(c *counts) { c.waiters = 1 }), 1, 0},
 		"a waiter whose open runs":      {with(func(c *counts) { c.waiters, c.opening = 1, 1 }), 0, 0},
-		"a waiter with a check":         {with(func(c *counts) { c.waiters, c.served, c.established = 1, 1, 1 }), 0, 0},
-		"more checks than waiters":      {with(func(c *counts) { c.waiters, c.served, c.established = 1, 3, 3 }), 0, 0},
+		"a waiter with a check":         {with(func(c *counts) { c.waiters, c.checkedWaiters, c.established = 1, 1, 1 }), 0, 0},
+		"more checks than waiters":      {with(func(c *counts) { c.waiters, c.checkedWaiters, c.established = 1, 3, 3 }), 0, 0},
 		"many waiters":                  {with(func(c *counts) { c.waiters = 100 }), 8, 0},
 		"many waiters, little room":     {with(func(c *counts) { c.waiters, c.established = 100, 13 }), 3, 0},
 		"full":                          {with(func(c *counts) { c.waiters, c.established = 100, 16 }), 0, 0},
@@ -33,11 +33,11 @@ func TestDemand(t *testing.T) {
 		"beyond after Resize":           {with(func(c *counts) { c.waiters, c.established, c.maxSize = 2, 16, 4 }), 0, 0},
 		"MinIdle":                       {with(func(c *counts) { c.minIdle, c.idle, c.established = 4, 1, 6 }), 3, 0},
 		"MinIdle and waiters":           {with(func(c *counts) { c.minIdle, c.waiters, c.established = 2, 3, 5 }), 5, 0},
-		"WaitReady":                     {with(func(c *counts) { c.ready, c.idle, c.established = 6, 1, 4 }), 2, 0},
-		"WaitReady includes MinIdle":    {with(func(c *counts) { c.ready, c.minIdle, c.idle, c.established = 6, 4, 1, 4 }), 3, 0},
-		"paused":                        {with(func(c *counts) { c.waiters, c.failing, c.paused = 5, true, true }), 0, 0},
-		"failing":                       {with(func(c *counts) { c.waiters, c.failing = 5, true }), 1, 0},
-		"failing, and one runs":         {with(func(c *counts) { c.waiters, c.failing, c.opening = 5, true, 1 }), 0, 0},
+		"WaitReady":                     {with(func(c *counts) { c.readyTarget, c.idle, c.established = 6, 1, 4 }), 2, 0},
+		"WaitReady includes MinIdle":    {with(func(c *counts) { c.readyTarget, c.minIdle, c.idle, c.established = 6, 4, 1, 4 }), 3, 0},
+		"paused":                        {with(func(c *counts) { c.waiters, c.opensFailing, c.paused = 5, true, true }), 0, 0},
+		"failing":                       {with(func(c *counts) { c.waiters, c.opensFailing = 5, true }), 1, 0},
+		"failing, and one runs":         {with(func(c *counts) { c.waiters, c.opensFailing, c.opening = 5, true, 1 }), 0, 0},
 		"a stale one":                   {with(func(c *counts) { c.stale, c.idle, c.established = 1, 1, 1 }), 1, 0},
 		"its successor is coming":       {with(func(c *counts) { c.stale, c.idle, c.established, c.opening = 1, 1, 1, 1 }), 0, 0},
 		"its successor has come":        {with(func(c *counts) { c.stale, c.superseded, c.idle, c.established = 1, 1, 1, 2 }), 0, 1},
@@ -49,8 +49,8 @@ func TestDemand(t *testing.T) {
 		"full, stale and wanted":        {with(func(c *counts) { c.stale, c.established, c.waiters = 16, 16, 50 }), 0, 4},
 		"full, its successor is coming": {with(func(c *counts) { c.stale, c.established, c.opening = 1, 15, 1 }), 0, 0},
 		"full and small":                {with(func(c *counts) { c.maxSize, c.stale, c.established = 2, 2, 2 }), 0, 1},
-		"full, one open at a time":      {with(func(c *counts) { c.concurrent, c.stale, c.established = 1, 16, 16 }), 0, 1},
-		"full, stale and failing":       {with(func(c *counts) { c.stale, c.established, c.failing = 16, 16, true }), 0, 0},
+		"full, one open at a time":      {with(func(c *counts) { c.maxOpens, c.stale, c.established = 1, 16, 16 }), 0, 1},
+		"full, stale and failing":       {with(func(c *counts) { c.stale, c.established, c.opensFailing = 16, 16, true }), 0, 0},
 		"full, a place is coming":       {with(func(c *counts) { c.stale, c.idle, c.established, c.closing = 1, 15, 15, 1 }), 0, 0},
 		"full, one of two superseded":   {with(func(c *counts) { c.waiters, c.stale, c.superseded, c.established = 5, 2, 1, 16 }), 0, 1},
 		"overflow is not for MinIdle":   {with(func(c *counts) { c.waiters, c.minIdle, c.established, c.overflow = 1, 5, 14, 4 }), 2, 0},
@@ -83,9 +83,9 @@ func TestDemandKeepsItsBoundsEverywhere(t *testing.T) {
 									for mask := range 4 {
 										for stale := 0; stale <= idle+used; stale += 2 {
 											c := counts{
-												waiters: waiters, served: served, idle: idle, established: idle + used, opening: opening, closing: closing,
-												stale: stale, superseded: stale / 3, minIdle: minIdle, maxSize: 6, overflow: overflow, concurrent: 3,
-												failing: mask > 0, paused: mask == 2,
+												waiters: waiters, checkedWaiters: served, idle: idle, established: idle + used, opening: opening, closing: closing,
+												stale: stale, superseded: stale / 3, minIdle: minIdle, maxSize: 6, overflow: overflow, maxOpens: 3,
+												opensFailing: mask > 0, paused: mask == 2,
 											}
 											holdDemand(t, c)
 										}
@@ -106,11 +106,11 @@ func holdDemand(t *testing.T, c counts) {
 	switch {
 	case open < 0, retire < 0, retire > c.stale:
 		t.Fatalf("%+v: open %d, retire %d", c, open, retire)
-	case open > 0 && c.total()+open > c.maxSize+c.overflow, open > 0 && c.opening+open > c.concurrent, open > 0 && c.paused:
+	case open > 0 && c.total()+open > c.maxSize+c.overflow, open > 0 && c.opening+open > c.maxOpens, open > 0 && c.paused:
 		t.Fatalf("%+v: open %d is too many", c, open)
-	case open > max(0, c.wanted()-c.opening):
+	case open > max(0, c.wantedOpens()-c.opening):
 		t.Fatalf("%+v: open %d that nobody wants", c, open)
-	case open == 0 && c.unserved() > c.opening && c.total() < c.maxSize+c.overflow && !c.paused && c.opening == 0:
+	case open == 0 && c.uncheckedWaiters() > c.opening && c.total() < c.maxSize+c.overflow && !c.paused && c.opening == 0:
 		t.Fatalf("%+v: callers wait for nothing", c)
 	case retire > max(c.superseded, 1, c.maxSize/4):
 		t.Fatalf("%+v: retire %d", c, retire)

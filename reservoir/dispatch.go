@@ -8,10 +8,10 @@ import (
 )
 
 // A verdict is what becomes of a connection that nobody has.
-type verdict uint8
+type destination uint8
 
 const (
-	toClose verdict = iota
+	toClose destination = iota
 	toWaiter
 	toIdle
 )
@@ -22,16 +22,16 @@ const (
 // calls reconcile afterwards.
 func (r *Reservoir[C]) dispatch(e *entry[C], fx *effects[C]) {
 	now := r.clock.now()
-	if _, unfit := r.unfit(e, now); !unfit { // what is closed anyway needs no successor
+	if _, unfit := r.mustClose(e, now); !unfit { // what is closed anyway needs no successor
 		r.markStale(e, now)
 	}
-	to, reason := r.verdict(e, now)
+	to, reason := r.destinationOf(e, now)
 	if to == toWaiter {
 		switch r.handOff(e, now, fx) {
-		case handed:
-		case nobody: // the waiters had all left
-			to, reason = r.verdict(e, now)
-		case notKnown:
+		case handedOff:
+		case noWaiter: // the waiters had all left
+			to, reason = r.destinationOf(e, now)
+		case undecided:
 			to = toIdle
 		}
 	}
@@ -44,9 +44,9 @@ func (r *Reservoir[C]) dispatch(e *entry[C], fx *effects[C]) {
 	}
 }
 
-// verdict decides and changes nothing. The caller holds mu.
-func (r *Reservoir[C]) verdict(e *entry[C], now int64) (verdict, Reason) {
-	if reason, unfit := r.unfit(e, now); unfit {
+// destinationOf decides and changes nothing. The caller holds mu.
+func (r *Reservoir[C]) destinationOf(e *entry[C], now int64) (destination, Reason) {
+	if reason, unfit := r.mustClose(e, now); unfit {
 		return toClose, reason
 	}
 	if e.stale {
@@ -57,17 +57,17 @@ func (r *Reservoir[C]) verdict(e *entry[C], now int64) (verdict, Reason) {
 	live := r.live()
 	switch {
 	case live > r.limit():
-		return toClose, Surplus
+		return toClose, OverCapacity
 	case r.mu.waiters.n > 0:
 		return toWaiter, 0
 	case live > r.mu.maxSize && r.cfg.OnExhausted.overflow() == 0:
-		return toClose, Surplus
+		return toClose, OverCapacity
 	}
 	return toIdle, 0
 }
 
-// unfit says whether a connection may not be lent at all. The caller holds mu.
-func (r *Reservoir[C]) unfit(e *entry[C], now int64) (Reason, bool) {
+// mustClose says whether a connection may not be lent at all. The caller holds mu.
+func (r *Reservoir[C]) mustClose(e *entry[C], now int64) (Reason, bool) {
 	switch {
 	case r.mu.closed:
 		return Shutdown, true
@@ -84,26 +84,26 @@ func (r *Reservoir[C]) unfit(e *entry[C], now int64) (Reason, bool) {
 // expired says whether a connection is too old to be lent. Near its end the kept
 // time is too coarse to tell, and the exact one is read. The caller holds mu.
 func (r *Reservoir[C]) expired(e *entry[C], now int64) bool {
-	return e.span.expireAt-now <= r.clock.slack && r.clock.exact() >= e.span.expireAt
+	return e.lifetime.expireAt-now <= r.clock.slack && r.clock.exact() >= e.lifetime.expireAt
 }
 
 // limit is how many connections may exist, overflow included. The caller holds mu.
 func (r *Reservoir[C]) limit() int { return r.mu.maxSize + r.cfg.OnExhausted.overflow() }
 
-// out says whether a loan is still out. The caller holds mu.
-func (r *Reservoir[C]) out(l Loan[C]) bool {
-	return l.entry != nil && l.entry.state == loaned && l.entry.loan == l.number
+// isOut says whether a loan is still out. The caller holds mu.
+func (r *Reservoir[C]) isOut(l Loan[C]) bool {
+	return l.entry != nil && l.entry.state == loaned && l.entry.loanNumber == l.number
 }
 
 // release ends a loan whose connection is fine.
 func (r *Reservoir[C]) release(l Loan[C]) error {
 	e := l.entry
 	r.mu.Lock()
-	if !r.out(l) {
+	if !r.isOut(l) {
 		r.mu.Unlock()
 		return ErrReleased
 	}
-	held := r.used(e)
+	held := r.endUse(e)
 	handed := false
 	if r.canRequeue(e) {
 		if invariant.Enabled {
@@ -121,7 +121,7 @@ func (r *Reservoir[C]) release(l Loan[C]) error {
 		r.unlock(&fx)
 	}
 	if released := r.cfg.Hooks.Released; released != nil {
-		r.tellHere(func() { released(held) })
+		r.callHookInline(func() { released(held) })
 	}
 	if handed {
 		// The woken caller is next on this very processor: let it run now, not
@@ -138,11 +138,11 @@ func (r *Reservoir[C]) canRequeue(e *entry[C]) bool {
 	return r.mu.waiters.n == 0 && e.idleSince < e.fastPathUntil && e.generation == r.mu.generation && r.live() <= r.mu.maxSize
 }
 
-// used marks the end of a use. The caller holds mu.
-func (r *Reservoir[C]) used(e *entry[C]) (held time.Duration) {
+// endUse marks the end of a use. The caller holds mu.
+func (r *Reservoir[C]) endUse(e *entry[C]) (held time.Duration) {
 	now := r.clock.now()
-	e.idleSince, e.proven = now, now
-	return time.Duration(now - e.borrowed)
+	e.idleSince, e.knownGoodAt = now, now
+	return time.Duration(now - e.borrowedAt)
 }
 
 // releaseWithReset ends a loan whose connection has to be reset or checked first.
@@ -150,12 +150,12 @@ func (r *Reservoir[C]) releaseWithReset(l Loan[C]) error {
 	var fx effects[C]
 	e := l.entry
 	r.mu.Lock()
-	if !r.out(l) {
+	if !r.isOut(l) {
 		r.mu.Unlock()
 		return ErrReleased
 	}
-	held := r.used(e)
-	_, unfit := r.unfit(e, r.clock.now())
+	held := r.endUse(e)
+	_, unfit := r.mustClose(e, r.clock.now())
 	if unfit {
 		r.dispatch(e, &fx)
 		r.reconcile(&fx)
@@ -167,7 +167,7 @@ func (r *Reservoir[C]) releaseWithReset(l Loan[C]) error {
 		r.reset(e)
 	}
 	if released := r.cfg.Hooks.Released; released != nil {
-		r.tellHere(func() { released(held) })
+		r.callHookInline(func() { released(held) })
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func (r *Reservoir[C]) releaseWithReset(l Loan[C]) error {
 // reset runs Reset and Check as configured.
 func (r *Reservoir[C]) reset(e *entry[C]) {
 	failed := Discarded
-	guarded(func() error {
+	callGuarded(func() error {
 		if r.cfg.Reset != nil {
 			ctx, cancel := r.bounded(r.cfg.CheckTimeout)
 			defer cancel()
@@ -198,7 +198,7 @@ func (r *Reservoir[C]) resetDone(e *entry[C], failed Reason, err error) {
 	if err != nil {
 		r.retire(e, failed, err, &fx)
 	} else {
-		r.used(e)
+		r.endUse(e)
 		r.dispatch(e, &fx)
 	}
 	r.reconcile(&fx)
@@ -212,16 +212,16 @@ func (r *Reservoir[C]) resetDone(e *entry[C], failed Reason, err error) {
 func (r *Reservoir[C]) discard(l Loan[C], reason Reason, cause error) error {
 	var fx effects[C]
 	r.mu.Lock()
-	if !r.out(l) {
+	if !r.isOut(l) {
 		r.mu.Unlock()
 		return ErrReleased
 	}
-	held := r.used(l.entry)
+	held := r.endUse(l.entry)
 	r.retire(l.entry, reason, cause, &fx)
 	r.reconcile(&fx)
 	r.unlock(&fx)
 	if released := r.cfg.Hooks.Released; released != nil {
-		r.tellHere(func() { released(held) })
+		r.callHookInline(func() { released(held) })
 	}
 	return nil
 }

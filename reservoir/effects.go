@@ -9,20 +9,20 @@ type effects[C any] struct {
 	open           *entry[C]
 	check          *entry[C]
 	close          *entry[C]
-	rest           []func() // what is rare
+	funcs          []func() // what is rare
 }
 
-// notify wakes a waiter, which has left the queue and knows its result.
-func (fx *effects[C]) notify(w *waiter[C]) {
+// wakeWaiter wakes a waiter, which has left the queue and knows its result.
+func (fx *effects[C]) wakeWaiter(w *waiter[C]) {
 	if fx.wake == nil {
 		fx.wake = w
 	} else {
-		fx.lastWake.chain = w
+		fx.lastWake.nextEffect = w
 	}
 	fx.lastWake = w
 }
 
-func (fx *effects[C]) later(f func()) { fx.rest = append(fx.rest, f) }
+func (fx *effects[C]) afterUnlock(f func()) { fx.funcs = append(fx.funcs, f) }
 
 // unlock ends a section under the lock and carries its effects out. What it
 // starts runs on the reservoir's context, not on that of the call that happens
@@ -31,30 +31,30 @@ func (r *Reservoir[C]) unlock(fx *effects[C]) {
 	r.verify()
 	r.mu.Unlock()
 	for w := fx.wake; w != nil; {
-		next := w.chain // w belongs to its goroutine from the send on
-		w.chain = nil
+		next := w.nextEffect // w belongs to its goroutine from the send on
+		w.nextEffect = nil
 		w.ready <- struct{}{}
 		w = next
 	}
 	for e := fx.open; e != nil; {
-		next := e.chain
-		e.chain = nil
+		next := e.nextEffect
+		e.nextEffect = nil
 		go r.open(e)
 		e = next
 	}
 	for e := fx.check; e != nil; {
-		next := e.chain
-		e.chain = nil
+		next := e.nextEffect
+		e.nextEffect = nil
 		go r.check(e)
 		e = next
 	}
 	for e := fx.close; e != nil; {
-		next := e.chain
-		e.chain = nil
+		next := e.nextEffect
+		e.nextEffect = nil
 		go r.close(e)
 		e = next
 	}
-	for _, f := range fx.rest {
+	for _, f := range fx.funcs {
 		f()
 	}
 }

@@ -19,38 +19,38 @@ const (
 // returned. All fields are guarded by the reservoir's mutex, but for value and
 // release, which are written once, before any other goroutine knows the entry.
 type entry[C any] struct {
-	link      link[*entry[C]] // in the idle list: idle, or in a keepalive check
-	staleLink link[*entry[C]] // in staleIdle: in the idle list and stale
-	dueLink   link[*entry[C]] // in dueChecks
-	chain     *entry[C]       // in an effect
-	index     int             // in mu.all
-	timer     int             // in mu.timers; less than 0: not there
-	lookAt    int64           // its key there
+	link       link[*entry[C]] // in the idle list: idle, or in a keepalive check
+	staleLink  link[*entry[C]] // in staleIdle: in the idle list and stale
+	dueLink    link[*entry[C]] // in dueChecks
+	nextEffect *entry[C]       // in an effect
+	index      int             // in mu.all
+	timerIndex int             // in mu.timers; less than 0: not there
+	dueAt      int64           // its key there
 
 	value C
 	state state
 
-	// loan numbers the loans of this entry. A Loan whose number is not this,
+	// loanNumber numbers the loans of this entry. A Loan whose number is not this,
 	// or whose entry is not loaned, is over.
-	loan uint64
+	loanNumber uint64
 
 	generation       uint64 // the reservoir's, when the open began
 	lastWaiterAtOpen uint64 // when Admit, or then Open, was called
 
-	keepalive bool   // its check is one for CheckInterval, not for a waiter
-	slow      bool   // its check takes so long that no waiter counts on it
-	abandon   func() // ends its check
+	keepalive   bool   // its check is one for CheckInterval, not for a waiter
+	slow        bool   // its check takes so long that no waiter counts on it
+	cancelCheck func() // ends its check
 
-	span          span
+	lifetime      lifetime
 	fastPathUntil int64 // until then its age needs no thought
 	stale         bool  // past span.replaceAt, and idle since; counted in mu.stale until it closes
-	aged          bool  // in the idle list for IdleTTL; counted in mu.aged
+	pastIdleTTL   bool  // in the idle list for IdleTTL; counted in mu.aged
 
-	born      int64
-	idleSince int64
-	proven    int64 // when it was last known to work
-	borrowed  int64
-	checked   int64 // when its check began
+	openedAt     int64
+	idleSince    int64
+	knownGoodAt  int64 // when it was last known to work
+	borrowedAt   int64
+	checkBeganAt int64 // when its check began
 
 	checkedLoan uint64 // the latest loan before the connection was opened or last checked for a waiter
 
@@ -63,8 +63,8 @@ type entry[C any] struct {
 	reason  Reason
 	cause   error
 
-	borrower *trace // where it was borrowed, while leaks are looked for
-	leaked   uint64 // the latest loan that was reported
+	borrower     *borrowStack // where it was borrowed, while leaks are looked for
+	reportedLoan uint64       // the latest loan that was reported
 }
 
 // move changes the state of an entry. The caller holds mu.
@@ -76,7 +76,7 @@ func (r *Reservoir[C]) move(e *entry[C], to state) {
 
 // newEntry adds an entry that is opening. The caller holds mu.
 func (r *Reservoir[C]) newEntry() *entry[C] {
-	e := &entry[C]{index: len(r.mu.all), timer: -1, state: opening, generation: r.mu.generation, lastWaiterAtOpen: r.mu.lastWaiter}
+	e := &entry[C]{index: len(r.mu.all), timerIndex: -1, state: opening, generation: r.mu.generation, lastWaiterAtOpen: r.mu.lastWaiter}
 	e.link.self, e.staleLink.self, e.dueLink.self = e, e, e
 	r.mu.all = append(r.mu.all, e)
 	r.mu.count[opening]++
@@ -111,11 +111,11 @@ func (r *Reservoir[C]) becomeIdle(e *entry[C], now int64) {
 	r.schedule(e, now)
 }
 
-// succeed makes an idle entry the successor of a stale one. If the stale one is
+// takePlaceOfStale makes an idle entry the successor of a stale one. If the stale one is
 // idle too, the successor takes over its place in the idle list and its idleSince.
 // Otherwise connections that are replaced more often than IdleTTL would never be idle
 // for that long. The caller holds mu.
-func (r *Reservoir[C]) succeed(e *entry[C], now int64) {
+func (r *Reservoir[C]) takePlaceOfStale(e *entry[C], now int64) {
 	r.mu.superseded++
 	old := r.oldestStale()
 	if old == nil || old == e || old.generation != r.mu.generation {
@@ -137,9 +137,9 @@ func (r *Reservoir[C]) leaveIdle(e *entry[C]) {
 	if e.staleLink.linked() {
 		r.mu.staleIdle.remove(&e.staleLink)
 	}
-	if e.aged {
-		e.aged = false
-		r.mu.aged--
+	if e.pastIdleTTL {
+		e.pastIdleTTL = false
+		r.mu.pastIdleTTL--
 	}
 	if e.generation != r.mu.generation {
 		r.mu.outdated--
@@ -191,9 +191,9 @@ func (r *Reservoir[C]) oldestStale() *entry[C] {
 func (r *Reservoir[C]) lend(e *entry[C], now int64) Loan[C] {
 	r.leaveIdle(e)
 	r.move(e, loaned)
-	e.loan++
-	e.borrowed = now
-	return Loan[C]{r: r, entry: e, number: e.loan}
+	e.loanNumber++
+	e.borrowedAt = now
+	return Loan[C]{r: r, entry: e, number: e.loanNumber}
 }
 
 // retire sends an entry to be closed. The caller holds mu.
@@ -201,16 +201,16 @@ func (r *Reservoir[C]) retire(e *entry[C], reason Reason, cause error, fx *effec
 	r.leaveIdle(e)
 	r.forgetTimes(e)
 	r.move(e, closing)
-	r.countSuccessors()
+	r.capSuperseded()
 	e.reason, e.cause = reason, cause
 	r.mu.tasks++
-	e.chain, fx.close = fx.close, e
+	e.nextEffect, fx.close = fx.close, e
 }
 
 // forgetTimes takes an entry out of everything that time brings. The caller
 // holds mu.
 func (r *Reservoir[C]) forgetTimes(e *entry[C]) {
-	if e.timer >= 0 {
+	if e.timerIndex >= 0 {
 		r.mu.timers.remove(e)
 	}
 	if e.dueLink.linked() {
@@ -223,9 +223,9 @@ func (r *Reservoir[C]) forgetTimes(e *entry[C]) {
 	}
 }
 
-// countSuccessors forgets successors that are gone, or stale themselves: what
+// capSuperseded forgets successors that are gone, or stale themselves: what
 // they were to replace needs another. The caller holds mu.
-func (r *Reservoir[C]) countSuccessors() {
+func (r *Reservoir[C]) capSuperseded() {
 	r.mu.superseded = min(r.mu.superseded, r.established()-r.mu.stale)
 }
 

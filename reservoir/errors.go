@@ -69,11 +69,11 @@ func (e *ExhaustedError) Unwrap() []error {
 }
 
 // waitError is the error of a wait that ended in that way.
-func waitError(err error, how ending, state *ExhaustedError, waited time.Duration) error {
+func waitError(err error, how waitOutcome, state *ExhaustedError, waited time.Duration) error {
 	var open *OpenError
 	switch {
 	case how == timedOut, errors.Is(err, errFailFast):
-		return ended(err, state, waited)
+		return newExhaustedError(err, state, waited)
 	case errors.As(err, &open), errors.Is(err, ErrClosed):
 		return err
 	default:
@@ -172,18 +172,18 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
-// isolated calls a callback on a goroutine of its own, and so returns even when
+// callIsolated calls a callback on a goroutine of its own, and so returns even when
 // the callback panics or ends its goroutine: what the reservoir does must not
 // depend on that.
-func isolated(f func() error) error {
+func callIsolated(f func() error) error {
 	result := make(chan error, 1)
-	go guarded(f, func(err error) { result <- err })
+	go callGuarded(f, func(err error) { result <- err })
 	return <-result
 }
 
-// guarded is isolated on the caller's own goroutine, which a callback can end:
+// callGuarded is isolated on the caller's own goroutine, which a callback can end:
 // done is called with the result in every case, and after it nothing may be.
-func guarded(f func() error, done func(error)) {
+func callGuarded(f func() error, done func(error)) {
 	err := errEndedGoroutine
 	defer func() {
 		if p := recover(); p != nil {
@@ -194,17 +194,17 @@ func guarded(f func() error, done func(error)) {
 	err = f()
 }
 
-// tell calls a hook from a goroutine of the reservoir. What goes wrong in it is
+// callHook calls a hook from a goroutine of the reservoir. What goes wrong in it is
 // counted and has no other consequence.
-func (r *Reservoir[C]) tell(hook func()) {
-	if err := isolated(func() error { hook(); return nil }); err != nil {
+func (r *Reservoir[C]) callHook(hook func()) {
+	if err := callIsolated(func() error { hook(); return nil }); err != nil {
 		r.hookFailed(err)
 	}
 }
 
-// tellHere calls a hook from a caller's goroutine.
-func (r *Reservoir[C]) tellHere(hook func()) {
-	guarded(func() error { hook(); return nil }, func(err error) {
+// callHookInline calls a hook from a caller's goroutine.
+func (r *Reservoir[C]) callHookInline(hook func()) {
+	callGuarded(func() error { hook(); return nil }, func(err error) {
 		if err != nil {
 			r.hookFailed(err)
 		}

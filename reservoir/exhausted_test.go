@@ -32,7 +32,7 @@ func TestFailFastDoesNotWaitForOpensThatDoNotCome(t *testing.T) {
 					require.ErrorIs(t, got.err, reservoir.ErrExhausted)
 					require.Zero(t, got.took)
 				}
-				require.EqualValues(t, 3, r.Stats().Shed)
+				require.EqualValues(t, 3, r.Stats().Rejected)
 				release(t, loans...)
 				shut(t, r)
 			})
@@ -124,7 +124,7 @@ func TestTryAcquireBelievesACheckForLessThanASecond(t *testing.T) {
 			require.False(t, ok)
 			synctest.Wait() // it has been checked
 			time.Sleep(age - 2*time.Millisecond)
-			require.Zero(t, r.Yield(1, time.Hour)) // reads the time, which is kept for 10ms
+			require.Zero(t, r.CloseIdle(1, time.Hour)) // reads the time, which is kept for 10ms
 			time.Sleep(2 * time.Millisecond)
 			l, ok := r.TryAcquire()
 			require.Equal(t, believed, ok, "after %v", age)
@@ -199,7 +199,7 @@ func TestNobodyOvertakesAWaiterWhoseCheckTuneHasMadeNeedless(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		first := call(t.Context(), r)
 		synctest.Wait()
-		require.NoError(t, r.Tune(config{MaxSize: 2, MaxLifetime: -1, IdleTTL: -1, CheckInterval: -1}))
+		require.NoError(t, r.Reconfigure(config{MaxSize: 2, MaxLifetime: -1, IdleTTL: -1, CheckInterval: -1}))
 		f1 := <-first
 		require.Zero(t, f1.took, "the other connection needs no check now")
 		second := <-call(t.Context(), r)

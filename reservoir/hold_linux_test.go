@@ -72,17 +72,17 @@ func TestNoSectionUnderTheLockIsLong(t *testing.T) {
 		"Resize":      func(t *testing.T, r *Reservoir[int]) { require.NoError(t, r.Resize(1)) },
 		"Connections": func(_ *testing.T, r *Reservoir[int]) { r.Connections() },
 		"Tune": func(t *testing.T, r *Reservoir[int]) {
-			require.NoError(t, r.Tune(Config[int]{MaxSize: 10, IdleTTL: time.Minute}))
+			require.NoError(t, r.Reconfigure(Config[int]{MaxSize: 10, IdleTTL: time.Minute}))
 		},
 		"Close": func(*testing.T, *Reservoir[int]) {}, // at the end of each
 		"Expiry": func(_ *testing.T, r *Reservoir[int]) {
-			age(r, func(e *entry[int], now int64) { e.span = span{now, now} })
+			age(r, func(e *entry[int], now int64) { e.lifetime = lifetime{now, now} })
 		},
 		"IdleTTL": func(_ *testing.T, r *Reservoir[int]) {
 			age(r, func(e *entry[int], now int64) { e.idleSince = now - r.idleTTL })
 		},
 		"Replacement": func(_ *testing.T, r *Reservoir[int]) {
-			age(r, func(e *entry[int], now int64) { e.span.replaceAt = now })
+			age(r, func(e *entry[int], now int64) { e.lifetime.replaceAt = now })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,30 +102,30 @@ func TestNoSectionUnderTheLockIsLongWithManyWaiters(t *testing.T) {
 		"Close":       func(*testing.T, *Reservoir[int], Loan[int], []*waiter[int]) {},
 		"they leave": func(_ *testing.T, r *Reservoir[int], _ Loan[int], waiting []*waiter[int]) {
 			for _, w := range waiting {
-				r.leave(w, timedOut)
+				r.leaveQueue(w, timedOut)
 			}
 		},
 		"they leave together": func(t *testing.T, r *Reservoir[int], held Loan[int], waiting []*waiter[int]) {
 			r.mu.Mutex.Lock() // a section of the test's own
 			first := make(chan bool)
-			go func() { first <- r.leave(waiting[0], canceled) }()
-			for r.leavers.latest.Load() == nil {
+			go func() { first <- r.leaveQueue(waiting[0], canceled) }()
+			for r.leavers.head.Load() == nil {
 				runtime.Gosched()
 			}
 			for _, w := range waiting[1:] {
-				r.leave(w, canceled)
+				r.leaveQueue(w, canceled)
 			}
 			r.mu.Mutex.Unlock()
 			require.True(t, <-first)
 			require.NoError(t, held.Release())
 		},
 		"AcquireTimeout": func(t *testing.T, r *Reservoir[int], _ Loan[int], _ []*waiter[int]) {
-			require.NoError(t, r.Tune(Config[int]{MaxSize: 1, AcquireTimeout: time.Nanosecond}))
+			require.NoError(t, r.Reconfigure(Config[int]{MaxSize: 1, AcquireTimeout: time.Nanosecond}))
 		},
 		"a failed open": func(t *testing.T, r *Reservoir[int], _ Loan[int], _ []*waiter[int]) {
 			var fx effects[int]
 			r.mu.Lock()
-			r.failThrough(r.mu.lastWaiter, errNoReason, false, &fx)
+			r.failWaitersUpTo(r.mu.lastWaiter, errNoReason, false, &fx)
 			r.unlock(&fx)
 		},
 	} {
@@ -141,7 +141,7 @@ func TestNoSectionUnderTheLockIsLongWithManyWaiters(t *testing.T) {
 					waiting[i] = r.newWaiter(ctx)
 					r.enqueue(waiting[i])
 				}
-				r.mu.watch = h
+				r.mu.observer = h
 				r.mu.Mutex.Unlock()
 				happen(t, r, held, waiting)
 				cancel()
@@ -185,7 +185,7 @@ func filled(t *testing.T, h *holds) *Reservoir[int] {
 	r := quiet(t, manyConnections)
 	require.NoError(t, r.WaitReady(t.Context(), manyConnections))
 	r.mu.Lock()
-	r.mu.watch = h
+	r.mu.observer = h
 	r.mu.Mutex.Unlock()
 	return r
 }
@@ -219,9 +219,9 @@ func age(r *Reservoir[int], change func(e *entry[int], now int64)) {
 	for _, e := range r.mu.all {
 		change(e, now)
 		e.fastPathUntil = -never
-		e.lookAt = now
+		e.dueAt = now
 	}
-	r.mu.due = never
+	r.mu.sweepAt = never
 	r.mu.Mutex.Unlock()
 	r.sweep()
 }

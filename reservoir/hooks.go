@@ -13,9 +13,9 @@ type Hooks struct {
 	Opened func(took time.Duration)
 	// OpenFailed: Open or Admit failed.
 	OpenFailed func(err error, took time.Duration)
-	// OpenElided: an admitted open was not wanted any more, and Open was not
+	// OpenSkipped: an admitted open was not wanted any more, and Open was not
 	// called, or Close has ended the open.
-	OpenElided func()
+	OpenSkipped func()
 
 	// WaitStart: a caller joined the queue.
 	WaitStart func()
@@ -26,8 +26,8 @@ type Hooks struct {
 	// Released: a loan ended, by Release or Discard. held is as exact as the
 	// reservoir's clock: up to 10ms off.
 	Released func(held time.Duration)
-	// Shed: a caller was refused at once, by FailFast or MaxWaiters.
-	Shed func()
+	// Rejected: a caller was refused at once, by FailFast or MaxWaiters.
+	Rejected func()
 	// Leaked: a loan is out for longer than LeakAfter.
 	Leaked func(Leak)
 

@@ -249,11 +249,11 @@ var actors = map[string]func(c *scene){
 		_ = c.r.Close(ctx)
 	},
 	"reset":  func(c *scene) { c.r.Reset() },
-	"evict":  func(c *scene) { c.r.Yield(1, 0) },
+	"evict":  func(c *scene) { c.r.CloseIdle(1, 0) },
 	"fail":   func(c *scene) { c.r.FailWaiters(ErrExhausted) },
 	"resize": func(c *scene) { _ = c.r.Resize(1); _ = c.r.Resize(2) },
 	"tune": func(c *scene) {
-		_ = c.r.Tune(Config[int]{MaxSize: 1, OpenRetry: OpenRetryNever, AcquireTimeout: time.Minute, OnExhausted: FailFast})
+		_ = c.r.Reconfigure(Config[int]{MaxSize: 1, OpenRetry: OpenRetryNever, AcquireTimeout: time.Minute, OnExhausted: FailFast})
 	},
 	"ready": func(c *scene) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -272,7 +272,7 @@ func play(t *testing.T, base Config[int], names []string, s *schedule) (wrong st
 			return
 		}
 		synctest.Wait() // New may have begun to open
-		c.r.mu.watch, c.r.mu.locking = s, s.locking
+		c.r.mu.observer, c.r.mu.beforeLock = s, s.locking
 		var acting sync.WaitGroup
 		done := make(chan struct{})
 		for _, name := range names {
@@ -325,7 +325,7 @@ func (c *scene) judge() {
 	if len(c.open) > 0 || s.Total > 0 || s.Waiting > 0 {
 		c.failf("left: %v %+v", c.open, s)
 	}
-	if n := c.r.leavers.inQueue.Load(); n != 0 || c.r.leavers.latest.Load() != nil {
+	if n := c.r.leavers.inQueue.Load(); n != 0 || c.r.leavers.head.Load() != nil {
 		c.failf("%d who have left are in the queue", n)
 	}
 }

@@ -9,14 +9,14 @@ import (
 
 // A trace is where a loan was taken, as bare addresses: it is written at every
 // acquire and read hardly ever.
-type trace struct {
+type borrowStack struct {
 	pcs [16]uintptr
 	n   int
 }
 
 // String names the callers, beginning with the first that is not this module's:
 // the borrower.
-func (t *trace) String() string {
+func (t *borrowStack) String() string {
 	var b strings.Builder
 	frames, ours := runtime.CallersFrames(t.pcs[:t.n]), true
 	for {
@@ -39,36 +39,36 @@ func ownCode(f runtime.Frame) bool {
 // recordBorrower remembers who borrows. It runs on the borrower's goroutine; the
 // stack is looked at before the lock is taken.
 func (r *Reservoir[C]) recordBorrower(l Loan[C]) {
-	var t trace
+	var t borrowStack
 	t.n = runtime.Callers(2, t.pcs[:])
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.out(l) {
+	if !r.isOut(l) {
 		return
 	}
 	if l.entry.borrower == nil {
-		l.entry.borrower = new(trace)
+		l.entry.borrower = new(borrowStack)
 	}
 	*l.entry.borrower = t
 }
 
-// findLeak reports a loan that is out too long, once. The caller holds mu.
-func (r *Reservoir[C]) findLeak(e *entry[C], now int64, fx *effects[C]) {
-	held := now - e.borrowed
-	if r.leakAfter <= 0 || e.leaked == e.loan || held < r.leakAfter {
+// reportLeak reports a loan that is out too long, once. The caller holds mu.
+func (r *Reservoir[C]) reportLeak(e *entry[C], now int64, fx *effects[C]) {
+	held := now - e.borrowedAt
+	if r.leakAfter <= 0 || e.reportedLoan == e.loanNumber || held < r.leakAfter {
 		return
 	}
-	e.leaked = e.loan
+	e.reportedLoan = e.loanNumber
 	r.mu.stats.Leaks++
 	if leaked := r.cfg.Hooks.Leaked; leaked != nil {
-		var where trace
+		var where borrowStack
 		if e.borrower != nil {
 			where = *e.borrower
 		}
 		r.mu.tasks++
-		fx.later(func() {
+		fx.afterUnlock(func() {
 			defer r.taskDone()
-			r.tell(func() { leaked(Leak{Held: time.Duration(held), Stack: where.String()}) })
+			r.callHook(func() { leaked(Leak{Held: time.Duration(held), Stack: where.String()}) })
 		})
 	}
 }

@@ -45,7 +45,7 @@ func TestThoseWhoLeaveTogetherDoNotWaitForTheLock(t *testing.T) {
 			t.Log(name)
 			ctx, cancel := end(context.Background())
 			r, held, results := queued(ctx, t, n)
-			r.leavers.state.Store(&description{ExhaustedError{MaxSize: 1}, r.clock.exact()}) // one is there
+			r.leavers.latestSnapshot.Store(&snapshot{ExhaustedError{MaxSize: 1}, r.clock.exact()}) // one is there
 			r.mu.Lock()
 			cancel()
 			for range n - 1 {
@@ -71,7 +71,7 @@ func TestThoseWhoAreLateAreToldTheStateOfLate(t *testing.T) {
 		late, expire := newManualDeadline(t.Context())
 		r, held, results := queued(canceled, t, n)
 		time.Sleep(time.Second)
-		r.leavers.state.Store(&description{ExhaustedError{MaxSize: 99}, r.clock.exact() - recently - 1})
+		r.leavers.latestSnapshot.Store(&snapshot{ExhaustedError{MaxSize: 99}, r.clock.exact() - maxSnapshotAge - 1})
 		errs := make(chan error, 1)
 		go func() {
 			_, err := r.Acquire(late)
@@ -84,7 +84,7 @@ func TestThoseWhoAreLateAreToldTheStateOfLate(t *testing.T) {
 			require.ErrorIs(t, <-results, context.Canceled)
 		}
 		expire()
-		for r.leavers.inQueue.Load() <= n || !r.leavers.latest.Load().asks {
+		for r.leavers.inQueue.Load() <= n || !r.leavers.head.Load().needsSnapshot {
 			runtime.Gosched()
 		}
 		r.mu.Unlock()
@@ -116,15 +116,15 @@ func TestAConnectionPassesThoseWhoHaveLeft(t *testing.T) {
 				require.ErrorIs(t, <-results, context.Canceled)
 			}
 			var fx effects[int]
-			r.used(held.entry)
+			r.endUse(held.entry)
 			r.dispatch(held.entry, &fx) // what Release does
 			r.reconcile(&fx)
 			require.LessOrEqual(t, leaving+1-r.mu.waiters.n, 2*batch+2, "a bounded part under one hold of the lock")
 			require.Equal(t, leaving < batch, r.mu.waiters.n == 0)
 			if r.mu.idle.n > 0 { // for those who still wait behind many
-				_, ok := r.tryQuick()
+				_, ok := r.tryFastPath()
 				require.False(t, ok, "others came before")
-				r.checkForLater(&fx) // what TryAcquire does then
+				r.checkInBackground(&fx) // what TryAcquire does then
 				require.Zero(t, r.mu.count[checking], "no check kept it from being lent")
 			}
 			r.unlock(&fx)

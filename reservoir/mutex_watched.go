@@ -7,30 +7,30 @@ import "sync"
 // A mutex lets a test look at every section under the lock.
 type mutex struct {
 	sync.Mutex
-	watch   lockWatch // set under Mutex
-	locking func()    // called before Lock, where it may hold the goroutine up; set while nobody else uses the lock
+	observer   lockObserver // set under Mutex
+	beforeLock func()       // called before Lock, where it may hold the goroutine up; set while nobody else uses the lock
 }
 
-// A lockWatch is told of each section under the lock, by the goroutine that has
+// A lockObserver is told of each section under the lock, by the goroutine that has
 // it: at once after Lock, and immediately before Unlock.
-type lockWatch interface {
+type lockObserver interface {
 	locked()
 	unlocking()
 }
 
 func (m *mutex) Lock() {
-	if m.locking != nil {
-		m.locking()
+	if m.beforeLock != nil {
+		m.beforeLock()
 	}
 	m.Mutex.Lock()
-	if m.watch != nil {
-		m.watch.locked()
+	if m.observer != nil {
+		m.observer.locked()
 	}
 }
 
 func (m *mutex) Unlock() {
-	if m.watch != nil {
-		m.watch.unlocking()
+	if m.observer != nil {
+		m.observer.unlocking()
 	}
 	m.Mutex.Unlock()
 }

@@ -12,7 +12,7 @@ func (r *Reservoir[C]) open(e *entry[C]) {
 	defer r.taskDone()
 	began := r.clock.exact()
 	if admit := r.cfg.Admit; admit != nil {
-		err := isolated(func() (err error) { e.release, err = admit(r.ctx); return err })
+		err := callIsolated(func() (err error) { e.release, err = admit(r.ctx); return err })
 		if err != nil {
 			r.openFailed(e, err, began, errors.Is(err, ErrExhausted))
 			return
@@ -23,32 +23,32 @@ func (r *Reservoir[C]) open(e *entry[C]) {
 		return
 	}
 	if opening := r.cfg.Hooks.Opening; opening != nil {
-		r.tell(opening)
+		r.callHook(opening)
 	}
-	dialed := r.clock.exact()
-	if err := r.dial(e); err != nil {
-		r.openFailed(e, err, dialed, false)
+	openBegan := r.clock.exact()
+	if err := r.callOpen(e); err != nil {
+		r.openFailed(e, err, openBegan, false)
 		return
 	}
 	until := never
-	unusable := isolated(func() (err error) { until, err = r.introduce(e); return err })
-	took := r.clock.exact() - dialed
+	unusable := callIsolated(func() (err error) { until, err = r.expiryAndWatch(e); return err })
+	took := r.clock.exact() - openBegan
 	r.opened(e, began, until, unusable)
 	if opened := r.cfg.Hooks.Opened; opened != nil {
-		r.tell(func() { opened(time.Duration(took)) })
+		r.callHook(func() { opened(time.Duration(took)) })
 	}
 }
 
-// dial calls Open.
-func (r *Reservoir[C]) dial(e *entry[C]) error {
+// callOpen calls Open.
+func (r *Reservoir[C]) callOpen(e *entry[C]) error {
 	ctx, cancel := r.bounded(r.cfg.OpenTimeout)
 	defer cancel()
-	return isolated(func() (err error) { e.value, err = r.cfg.Open(ctx); return err })
+	return callIsolated(func() (err error) { e.value, err = r.cfg.Open(ctx); return err })
 }
 
-// introduce asks about a new connection and passes on how its loss is reported.
+// expiryAndWatch asks about a new connection and passes on how its loss is reported.
 // It returns until when the connection can be used.
-func (r *Reservoir[C]) introduce(e *entry[C]) (until int64, err error) {
+func (r *Reservoir[C]) expiryAndWatch(e *entry[C]) (until int64, err error) {
 	until = never
 	if expiresAt := r.cfg.ExpiresAt; expiresAt != nil {
 		if at := expiresAt(e.value); !at.IsZero() {
@@ -56,7 +56,7 @@ func (r *Reservoir[C]) introduce(e *entry[C]) (until int64, err error) {
 			if left <= guard {
 				return until, fmt.Errorf("reservoir: ExpiresAt: a new connection ends in %v, within GuardWindow %v", left, guard)
 			}
-			until = after(r.clock.exact(), int64(left))
+			until = addSaturating(r.clock.exact(), int64(left))
 		}
 	}
 	if watch := r.cfg.Watch; watch != nil {
@@ -65,7 +65,7 @@ func (r *Reservoir[C]) introduce(e *entry[C]) (until int64, err error) {
 	return until, nil
 }
 
-// guardWindow is the present GuardWindow, which Tune may change.
+// guardWindow is the present GuardWindow, which Reconfigure may change.
 func (r *Reservoir[C]) guardWindow() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +77,7 @@ func (r *Reservoir[C]) guardWindow() time.Duration {
 func (r *Reservoir[C]) stillWanted(e *entry[C]) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e.generation != r.mu.generation || r.mu.count[opening] > r.openCounts().wanted() {
+	if e.generation != r.mu.generation || r.mu.count[opening] > r.openCounts().wantedOpens() {
 		return false
 	}
 	r.mu.stats.Opens++
@@ -87,56 +87,56 @@ func (r *Reservoir[C]) stillWanted(e *entry[C]) bool {
 
 // skipOpen ends an open that has no use any more.
 func (r *Reservoir[C]) skipOpen(e *entry[C]) {
-	_ = giveBack(e.release) // nobody is there to be told
+	_ = releasePermission(e.release) // nobody is there to be told
 	var fx effects[C]
 	r.mu.Lock()
-	r.mu.stats.OpensElided++
+	r.mu.stats.OpensSkipped++
 	r.remove(e)
 	r.reconcile(&fx)
 	r.unlock(&fx)
-	if elided := r.cfg.Hooks.OpenElided; elided != nil {
-		r.tell(elided)
+	if elided := r.cfg.Hooks.OpenSkipped; elided != nil {
+		r.callHook(elided)
 	}
 }
 
 // opened takes a new connection in, which can be used until a time; unusable is
 // why it can't be used at all, which counts as a failed open.
 func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) {
-	lasting := permanent(unusable)
+	lasting := isPermanent(unusable)
 	var fx effects[C]
 	r.mu.Lock()
 	now := r.clock.read()
-	r.mu.openTime = smoothed(r.mu.openTime, now-began)
+	r.mu.openTime = smoothedOpenTime(r.mu.openTime, now-began)
 	if unusable != nil {
 		e.lost = unusable
 	}
 	if r.mu.failures > 0 {
 		r.mu.priorFailures, r.mu.stableAt = r.mu.failures, now+int64(earlyLossWindow)
 	}
-	r.mu.failures, r.mu.retryAt, r.mu.lastOpen, r.mu.failedThrough = 0, 0, nil, 0
-	r.mu.suspect = false
-	r.mu.phase += goldenStep
-	together := counts{maxSize: r.mu.maxSize, concurrent: r.cfg.MaxConcurrentOpens}.together()
-	e.span = life{
-		opened: now, length: r.cfg.length(), guard: int64(r.cfg.GuardWindow), until: until,
+	r.mu.failures, r.mu.retryAt, r.mu.lastOpenErr, r.mu.failedUpTo = 0, 0, nil, 0
+	r.mu.lastCheckFailed = false
+	r.mu.jitterPhase += goldenStep
+	together := counts{maxSize: r.mu.maxSize, maxOpens: r.cfg.MaxConcurrentOpens}.maxReplacing()
+	e.lifetime = lifetimeParams{
+		opened: now, maxAge: r.cfg.baseLifetime(), guard: int64(r.cfg.GuardWindow), notAfter: until,
 		replaceAfter: int64(r.cfg.ReplaceAfter),
-		extra:        jitterPart(r.mu.phase, r.cfg.LifetimeJitter),
-		replacing:    replacing(r.mu.maxSize, together, r.mu.openTime, int64(r.cfg.LifetimeJitter)),
-	}.span()
-	e.born, e.idleSince, e.proven = now, now, now
-	e.fastPathUntil = min(e.span.replaceAt, e.span.expireAt-r.clock.slack)
+		jitter:       jitterPart(r.mu.jitterPhase, r.cfg.LifetimeJitter),
+		replaceTime:  replaceLead(r.mu.maxSize, together, r.mu.openTime, int64(r.cfg.LifetimeJitter)),
+	}.plan()
+	e.openedAt, e.idleSince, e.knownGoodAt = now, now, now
+	e.fastPathUntil = min(e.lifetime.replaceAt, e.lifetime.expireAt-r.clock.slack)
 	if e.lost != nil {
 		r.countEarlyLoss(e, now)
 	} else {
-		r.mu.failing = nil // e can serve those who have not been told yet
+		r.mu.pendingFailures = nil // e can serve those who have not been told yet
 	}
 	r.schedule(e, now)
 	r.dispatch(e, &fx)
 	if unusable != nil && r.live() == 0 && !r.mu.closed {
-		r.failThrough(e.lastWaiterAtOpen, unusable, lasting, &fx)
+		r.failWaitersUpTo(e.lastWaiterAtOpen, unusable, lasting, &fx)
 	}
-	if c := r.counts(); e.state == idle && c.stale > c.superseded && c.idle > c.minIdle && c.established > c.ready {
-		r.succeed(e, now)
+	if c := r.counts(); e.state == idle && c.stale > c.superseded && c.idle > c.minIdle && c.established > c.readyTarget {
+		r.takePlaceOfStale(e, now)
 	}
 	r.notifyReady(&fx)
 	r.reconcile(&fx)
@@ -147,44 +147,44 @@ func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) {
 // is full fails nobody: there may be room before their time is over. One that
 // Close has ended is no failure.
 func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bool) {
-	_ = giveBack(e.release) // the open's own error matters more
-	lasting := permanent(cause)
+	_ = releasePermission(e.release) // the open's own error matters more
+	lasting := isPermanent(cause)
 	var fx effects[C]
 	r.mu.Lock()
 	now := r.clock.read()
 	closed := r.mu.closed
 	if closed {
-		r.mu.stats.OpensElided++
+		r.mu.stats.OpensSkipped++
 	} else {
 		r.mu.stats.OpenFailures++
-		r.mu.lastOpen = cause
+		r.mu.lastOpenErr = cause
 	}
 	if !full {
 		// Of opens that overlap, the last to fail may not be the last to begin.
-		r.mu.failedThrough = max(r.mu.failedThrough, e.lastWaiterAtOpen)
+		r.mu.failedUpTo = max(r.mu.failedUpTo, e.lastWaiterAtOpen)
 	}
 	if now >= r.mu.retryAt { // opens that fail together are one failure
-		r.failedAgain(r.mu.failures, now)
+		r.backOff(r.mu.failures, now)
 	}
 	r.remove(e)
 	if r.live() == 0 && !full && !closed { // else Close tells them
-		r.failThrough(r.mu.failedThrough, cause, lasting, &fx)
+		r.failWaitersUpTo(r.mu.failedUpTo, cause, lasting, &fx)
 	}
 	r.reconcile(&fx)
 	r.unlock(&fx)
-	if hook := r.cfg.Hooks.OpenElided; hook != nil && closed {
-		r.tell(hook)
+	if hook := r.cfg.Hooks.OpenSkipped; hook != nil && closed {
+		r.callHook(hook)
 	}
 	if hook := r.cfg.Hooks.OpenFailed; hook != nil && !closed {
-		r.tell(func() { hook(cause, time.Duration(r.clock.exact()-began)) })
+		r.callHook(func() { hook(cause, time.Duration(r.clock.exact()-began)) })
 	}
 }
 
-// failedAgain makes the next open wait, after so many that failed before this
+// backOff makes the next open wait, after so many that failed before this
 // one. The caller holds mu.
-func (r *Reservoir[C]) failedAgain(before int, now int64) {
+func (r *Reservoir[C]) backOff(before int, now int64) {
 	r.mu.failures = before + 1
-	r.mu.retryAt = now + int64(pause(r.mu.failures, rand.Float64()))
+	r.mu.retryAt = now + int64(retryPause(r.mu.failures, rand.Float64()))
 }
 
 // earlyLossWindow is the age up to which a connection that ends by itself counts
@@ -221,12 +221,12 @@ func (r *Reservoir[C]) markLost(e *entry[C], cause error) {
 // countEarlyLoss counts a lost connection as a failed open if it was that young.
 // The caller holds mu.
 func (r *Reservoir[C]) countEarlyLoss(e *entry[C], now int64) {
-	if now-e.born >= int64(earlyLossWindow) || now < r.mu.retryAt || r.mu.closed {
+	if now-e.openedAt >= int64(earlyLossWindow) || now < r.mu.retryAt || r.mu.closed {
 		return
 	}
 	if now >= r.mu.stableAt {
 		r.mu.priorFailures = 0
 	}
-	r.mu.lastOpen = e.lost
-	r.failedAgain(r.mu.priorFailures, now)
+	r.mu.lastOpenErr = e.lost
+	r.backOff(r.mu.priorFailures, now)
 }

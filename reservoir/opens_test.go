@@ -25,7 +25,7 @@ func TestAnOpenThatResetMadeOutdatedIsElided(t *testing.T) {
 		require.NoError(t, got.err)
 		require.Equal(t, 2*time.Second, got.took)
 		require.Equal(t, 1, f.read(&f.opens))
-		require.EqualValues(t, 1, r.Stats().OpensElided)
+		require.EqualValues(t, 1, r.Stats().OpensSkipped)
 		release(t, got.loan)
 		shut(t, r)
 	})

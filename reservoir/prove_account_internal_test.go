@@ -64,7 +64,7 @@ func (a *account) hooks(bad func()) Hooks {
 	}
 	return Hooks{
 		Opening: func() { count(&a.opening) }, Opened: func(took time.Duration) { a.lasted(took); count(&a.opened) },
-		OpenFailed: func(_ error, took time.Duration) { a.lasted(took); count(&a.openFailed) }, OpenElided: func() { count(&a.openElided) },
+		OpenFailed: func(_ error, took time.Duration) { a.lasted(took); count(&a.openFailed) }, OpenSkipped: func() { count(&a.openElided) },
 		Leaked: func(l Leak) { a.lasted(l.Held); count(&a.leaked) }, Closing: func(Reason, error) { count(&a.closing) },
 		CloseStalled: func(Reason) { count(&a.stalled) }, Closed: func(Reason, error) { count(&a.closed) },
 	}
@@ -76,7 +76,7 @@ func (a *account) callerHooks(h *Hooks) {
 	h.Acquired = func(waited time.Duration) { a.lasted(waited); a.told.Add(1) }
 	h.WaitStart = func() { a.waits.Add(1) }
 	h.WaitEnd = func(waited time.Duration, _ error) { a.lasted(waited); a.waited.Add(int64(waited)); a.ends.Add(1) }
-	h.Shed = func() { a.shedTold.Add(1) }
+	h.Rejected = func() { a.shedTold.Add(1) }
 	h.Released = func(held time.Duration) { a.lasted(held) }
 	h.Checked = func(_ error, took time.Duration) { a.lasted(took) }
 }
@@ -104,16 +104,16 @@ func (a *account) compare(s Stats, made int, cfg Config[*provenConn]) string {
 		{"Closed", closed, uint64(made), true},
 		{"Checks", s.Checks, a.checks.Load(), true},
 		{"CheckFailures", s.CheckFailures, a.checkFailures.Load(), true},
-		{"OpenFailures and OpensElided", s.OpenFailures + s.OpensElided, a.admits.Load() - uint64(made), cfg.Admit != nil},
+		{"OpenFailures and OpensSkipped", s.OpenFailures + s.OpensSkipped, a.admits.Load() - uint64(made), cfg.Admit != nil},
 		{"Acquired", s.Acquired, a.acquired.Load(), !a.proved},
 		{"Timeouts", s.Timeouts, a.timeouts.Load(), !a.proved},
 		{"Canceled", s.Canceled, a.canceled.Load(), !a.proved},
-		{"Shed", s.Shed, a.shed.Load(), !a.proved},
+		{"Shed", s.Rejected, a.shed.Load(), !a.proved},
 		{"Failed", min(s.Failed, a.failed.Load()+a.refused.Load()), s.Failed, !a.proved},
 		{"Failed", max(s.Failed, a.failed.Load()), s.Failed, !a.proved},
 		{"Opening", s.Opens, a.opening.Load(), a.hooked},
 		{"OpenFailed", s.OpenFailures, a.openFailed.Load(), a.hooked},
-		{"OpenElided", s.OpensElided, a.openElided.Load(), a.hooked},
+		{"OpenSkipped", s.OpensSkipped, a.openElided.Load(), a.hooked},
 		{"Closing", closed, a.closing.Load(), a.hooked},
 		{"Closed", closed, a.closed.Load(), a.hooked},
 		{"CloseStalled", s.CloseStalls, a.stalled.Load(), a.hooked},
@@ -174,7 +174,7 @@ func (w *world) described() string {
 	w.r.mu.Lock()
 	for _, e := range w.r.mu.all {
 		if e.state != opening && e.state != closing {
-			has[connection{e.value.id, e.state != idle, e.loan}]++
+			has[connection{e.value.id, e.state != idle, e.loanNumber}]++
 		}
 	}
 	w.r.mu.Unlock()

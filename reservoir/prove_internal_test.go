@@ -273,7 +273,7 @@ func (w *world) watch(c *provenConn, lost func(error)) {
 	}
 }
 
-// config draws the parts that Tune may change, and with all the others too.
+// config draws the parts that Reconfigure may change, and with all the others too.
 func (w *world) config(all bool) Config[*provenConn] {
 	pick := func(d ...time.Duration) time.Duration { return d[w.random.IntN(len(d))] }
 	c := Config[*provenConn]{Open: w.open, Close: w.close, Check: w.check}
@@ -357,7 +357,7 @@ func (w *world) run(ctx context.Context) {
 	w.end(ctx)
 }
 
-// bound notes how many connections there may be: after Resize and Tune more than
+// bound notes how many connections there may be: after Resize and Reconfigure more than
 // the limit for a while.
 func (w *world) bound() {
 	w.r.mu.Lock()
@@ -433,11 +433,11 @@ func (w *world) steer(ctx context.Context, n int) {
 	case 94:
 		cfg := w.config(false)
 		w.note("tune MaxSize %d MinIdle %d", cfg.MaxSize, cfg.MinIdle)
-		if err := w.r.Tune(cfg); err != nil {
+		if err := w.r.Reconfigure(cfg); err != nil {
 			w.failf("tune: %v", err)
 		}
 	case 95:
-		w.note("yield %d", w.r.Yield((1+w.random.IntN(3))*w.burst(), time.Duration(w.random.IntN(3))*time.Second))
+		w.note("yield %d", w.r.CloseIdle((1+w.random.IntN(3))*w.burst(), time.Duration(w.random.IntN(3))*time.Second))
 	case 96:
 		w.note("fail waiters %d", w.r.FailWaiters(errProve))
 	case 97:
@@ -445,7 +445,7 @@ func (w *world) steer(ctx context.Context, n int) {
 		w.account.proved = true
 		w.proving.Add(1)
 		go func() {
-			_ = w.r.Prove(ctx)
+			_ = w.r.CheckOne(ctx)
 			w.proving.Add(-1)
 		}()
 	case 98:
@@ -500,9 +500,9 @@ func (w *world) lent(l Loan[*provenConn]) {
 		w.failf("%d was lent closed", c.id)
 	case c.owner.Swap(int64(l.number)) != 0:
 		w.failf("%d was lent twice", c.id)
-	case now >= e.span.expireAt:
-		w.failf("%d was lent %v after its end", c.id, time.Duration(now-e.span.expireAt))
-	case w.r.cfg.CheckOnAcquire && w.r.cfg.IdleBeforeCheck == off && e.proven < now-int64(time.Second) && e.loan > 1:
+	case now >= e.lifetime.expireAt:
+		w.failf("%d was lent %v after its end", c.id, time.Duration(now-e.lifetime.expireAt))
+	case w.r.cfg.CheckOnAcquire && w.r.cfg.IdleBeforeCheck == off && e.knownGoodAt < now-int64(time.Second) && e.loanNumber > 1:
 		w.failf("%d was lent unchecked", c.id)
 	}
 }
@@ -580,8 +580,8 @@ func (w *world) naive() string {
 		if e.state != opening {
 			withValue++
 		}
-		if e.timer >= 0 {
-			first = min(first, e.lookAt)
+		if e.timerIndex >= 0 {
+			first = min(first, e.dueAt)
 		}
 		if e.stale {
 			stale++
@@ -589,7 +589,7 @@ func (w *world) naive() string {
 		if e.state == checking && !e.keepalive && e.slow {
 			slow++
 		}
-		if e.chain != nil {
+		if e.nextEffect != nil {
 			return "an effect is kept that was carried out"
 		}
 		if e.state != idle {
@@ -599,22 +599,22 @@ func (w *world) naive() string {
 		if !r.mustCheck(e, now) {
 			usable++
 		}
-		soon := e.lookAt <= now+1 // after Tune
+		soon := e.dueAt <= now+1 // after Reconfigure
 		switch {
 		case e.lost != nil || e.value.lost.Load():
 			return fmt.Sprintf("%d is idle although lost", e.value.id)
 		case e.generation != m.generation:
 			return fmt.Sprintf("%d is idle of an old generation", e.value.id)
-		case now >= e.span.expireAt:
+		case now >= e.lifetime.expireAt:
 			return fmt.Sprintf("%d is idle after its end", e.value.id)
-		case now >= e.span.replaceAt && !e.stale:
+		case now >= e.lifetime.replaceAt && !e.stale:
 			return fmt.Sprintf("%d is not stale after its replacement time", e.value.id)
-		case now >= after(e.idleSince, r.idleTTL) && !e.aged && !soon:
+		case now >= addSaturating(e.idleSince, r.idleTTL) && !e.pastIdleTTL && !soon:
 			return fmt.Sprintf("%d is not aged", e.value.id)
-		case now >= after(e.proven, r.keepAlive) && !e.dueLink.linked() && !soon:
+		case now >= addSaturating(e.knownGoodAt, r.checkInterval) && !e.dueLink.linked() && !soon:
 			return fmt.Sprintf("the check of %d was missed", e.value.id)
 		}
-		if e.aged {
+		if e.pastIdleTTL {
 			aged++
 		} else {
 			unaged++
@@ -635,8 +635,8 @@ func (w *world) naive() string {
 		return fmt.Sprintf("%d stale, counted %d", stale, m.stale)
 	case slow != m.slowChecks:
 		return fmt.Sprintf("%d checks are slow, counted %d", slow, m.slowChecks)
-	case m.tuning != 0:
-		return fmt.Sprintf("%d calls of Tune have not ended", m.tuning)
+	case m.reconfiguring != 0:
+		return fmt.Sprintf("%d calls of Tune have not ended", m.reconfiguring)
 	case aged > m.minIdle && unaged == 0 && m.keepalives == 0:
 		return fmt.Sprintf("%d idle for IdleTTL, MinIdle is %d", aged, m.minIdle)
 	case m.dueChecks.n > 0 && m.keepalives < r.keepaliveLimit():
@@ -645,10 +645,10 @@ func (w *world) naive() string {
 		return fmt.Sprintf("%d wait, %d are idle", waiters, usable)
 	case waiters != len(w.callers) && waiters < len(w.callers):
 		return fmt.Sprintf("%d callers wait, %d are in the queue", len(w.callers), waiters)
-	case r.cfg.OnExhausted == FailFast && waiters > max(0, r.counts().coming()):
+	case r.cfg.OnExhausted == FailFast && waiters > max(0, r.counts().soonAvailable()):
 		return fmt.Sprintf("%d wait under FailFast for %+v", waiters, r.counts())
-	case m.due > min(first, r.firstDeadline()) || min(first, r.firstDeadline()) < now:
-		return fmt.Sprintf("the alarm is at %d, it is %d, what is due is at %d and %d", m.due, now, first, r.firstDeadline())
+	case m.sweepAt > min(first, r.firstDeadline()) || min(first, r.firstDeadline()) < now:
+		return fmt.Sprintf("the alarm is at %d, it is %d, what is due is at %d and %d", m.sweepAt, now, first, r.firstDeadline())
 	case m.superseded > m.stale:
 		return fmt.Sprintf("%d superseded of %d", m.superseded, m.stale)
 	}
@@ -676,7 +676,7 @@ func (w *world) missing(now int64) string {
 			leaving++
 			continue
 		case checking:
-			if !e.keepalive && !e.slow && !m.suspect {
+			if !e.keepalive && !e.slow && !m.lastCheckFailed {
 				waitedFor++
 			}
 			if e.keepalive && e.link.linked() {
@@ -715,7 +715,7 @@ func (w *world) missing(now int64) string {
 	switch {
 	case opens < want && opens < most && (within || beyond) && !resting:
 		return fmt.Sprintf("%d callers are in need, %d spares and %d successors are missing, but %d of %d opens run, %d of %d exist", inNeed, spares, without, opens, most, all, m.maxSize)
-	case opens < want && (within || beyond) && resting && m.due > m.retryAt:
+	case opens < want && (within || beyond) && resting && m.sweepAt > m.retryAt:
 		return "no alarm for the next open"
 	case inNeed == 0 && m.superseded > 0 && oldIdle > 0:
 		return fmt.Sprintf("%d stale ones have a successor, and %d are idle", m.superseded, oldIdle)

@@ -55,7 +55,7 @@ func TestTheCommonBorrowTakesTheQuickPath(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			lentIdle(t, r, c.idle)
 			r.mu.Lock()
-			loan, ok := r.tryQuick()
+			loan, ok := r.tryFastPath()
 			r.mu.Unlock()
 			require.True(t, ok, name)
 			require.Nil(t, loan.entry.borrower, "nobody looks for leaks")
@@ -80,7 +80,7 @@ func TestABorrowGoesByOneTime(t *testing.T) {
 		time.Sleep(time.Duration(since-r.clock.exact()) + time.Second - time.Millisecond)
 		r.mu.Lock()
 		r.clock.read()
-		r.clock.uses = 1
+		r.clock.usesLeft = 1
 		r.mu.Unlock()
 		time.Sleep(2 * time.Millisecond)
 		l, err := r.Acquire(t.Context())
@@ -117,8 +117,8 @@ func TestALendingHasAStaleConnectionMakeRoomForASpareOne(t *testing.T) {
 		synctest.Wait()
 		r.mu.Lock()
 		first := r.mu.idle.back()
-		first.span.replaceAt = r.clock.read() // one of the first becomes stale
-		first.fastPathUntil = first.span.replaceAt
+		first.lifetime.replaceAt = r.clock.read() // one of the first becomes stale
+		first.fastPathUntil = first.lifetime.replaceAt
 		r.markStale(first, r.clock.now())
 		open, retire := demand(r.openCounts())
 		require.Equal(t, [3]int{0, 0, 7}, [3]int{open, retire, r.mu.idle.n}, "nothing to do yet")
@@ -145,7 +145,7 @@ func TestAStaleConnectionInACheckIsPassedOver(t *testing.T) {
 		r.mu.Lock()
 		now := r.clock.read()
 		for _, e := range r.mu.all {
-			e.span.replaceAt, e.fastPathUntil = now, now
+			e.lifetime.replaceAt, e.fastPathUntil = now, now
 			r.markStale(e, now)
 		}
 		first := r.oldestStale()
@@ -185,10 +185,10 @@ func TestALateAlarmLendsNothingThatHasEnded(t *testing.T) {
 			require.NoError(t, err)
 			l, err := r.Acquire(t.Context())
 			require.NoError(t, err)
-			end := l.entry.span.expireAt
+			end := l.entry.lifetime.expireAt
 			require.NoError(t, l.Release())
 			hang = true
-			r.alarm.Stop()
+			r.sweepTimer.Stop()
 			time.Sleep(time.Duration(end) - c.read)
 			if c.read > 0 {
 				r.mu.Lock()
@@ -211,7 +211,7 @@ func TestTheTimersKeepTheirOrder(t *testing.T) {
 	for range 1000 {
 		switch n := random.IntN(10); {
 		case n < 4:
-			e := &entry[int]{timer: -1}
+			e := &entry[int]{timerIndex: -1}
 			h.set(e, random.Int64N(100))
 			all = append(all, e)
 		case len(all) == 0:
@@ -220,18 +220,18 @@ func TestTheTimersKeepTheirOrder(t *testing.T) {
 		default:
 			i := random.IntN(len(all))
 			h.remove(all[i])
-			require.Equal(t, -1, all[i].timer)
+			require.Equal(t, -1, all[i].timerIndex)
 			all = slices.Delete(all, i, i+1)
 		}
 		first := never
 		for _, e := range all {
-			first = min(first, e.lookAt)
+			first = min(first, e.dueAt)
 		}
 		require.Equal(t, first, h.first())
 		require.Len(t, h, len(all))
 		for i, e := range h {
-			if i != e.timer || h[max(0, i-1)/2].lookAt > e.lookAt {
-				t.Fatalf("%d stands at %d, below %d", e.lookAt, i, h[max(0, i-1)/2].lookAt)
+			if i != e.timerIndex || h[max(0, i-1)/2].dueAt > e.dueAt {
+				t.Fatalf("%d stands at %d, below %d", e.dueAt, i, h[max(0, i-1)/2].dueAt)
 			}
 		}
 	}
@@ -255,10 +255,10 @@ func TestCloseStopsItsTimersAtOnce(t *testing.T) {
 			}
 		}))
 		require.NoError(t, err)
-		require.False(t, r.alarm.Stop(), "nothing is due")
+		require.False(t, r.sweepTimer.Stop(), "nothing is due")
 		var unused clock
 		unused.init(time.Hour)
-		require.False(t, unused.tick.Stop(), "nobody reads the time")
+		require.False(t, unused.staleTimer.Stop(), "nobody reads the time")
 		l, err := r.Acquire(t.Context())
 		require.NoError(t, err)
 		require.NoError(t, l.Release())
@@ -274,12 +274,12 @@ func TestCloseStopsItsTimersAtOnce(t *testing.T) {
 		closed := make(chan error)
 		go func() { closed <- r.Close(ctx) }()
 		synctest.Wait()
-		require.False(t, r.alarm.Stop(), "the alarm is set")
-		require.False(t, r.clock.tick.Stop(), "the clock's timer is set")
+		require.False(t, r.sweepTimer.Stop(), "the alarm is set")
+		require.False(t, r.clock.staleTimer.Stop(), "the clock's timer is set")
 		require.Error(t, <-closed)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		require.False(t, r.alarm.Stop(), "the alarm is set by what comes late")
+		require.False(t, r.sweepTimer.Stop(), "the alarm is set by what comes late")
 		require.ErrorIs(t, r.Close(t.Context()), ErrClosed)
 	})
 }
@@ -292,16 +292,16 @@ func TestNothingSetsTheAlarmAfterClose(t *testing.T) {
 		}))
 		require.NoError(t, err)
 		synctest.Wait()
-		require.False(t, r.alarm.Stop(), "nothing is due")
+		require.False(t, r.sweepTimer.Stop(), "nothing is due")
 		require.NoError(t, r.Close(t.Context()))
-		require.False(t, r.alarm.Stop())
+		require.False(t, r.sweepTimer.Stop())
 	})
 }
 
 // The stack of a leak begins with the borrower, and goes on whoever called it.
 func TestALeaksStackBeginsWithTheBorrower(t *testing.T) {
 	const module = "github.com/flightpool/flightpool/"
-	require.Empty(t, (&trace{}).String())
+	require.Empty(t, (&borrowStack{}).String())
 	require.True(t, ownCode(runtime.Frame{Function: module + "session.f", File: "f.go"}))
 	require.False(t, ownCode(runtime.Frame{Function: module + "examples/gateway.f", File: "f.go"}))
 	require.False(t, ownCode(runtime.Frame{Function: module + "session.f", File: "f_test.go"}))
@@ -323,7 +323,7 @@ func TestALeaksStackBeginsWithTheBorrower(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, leaks, 1)
 		require.InDelta(t, time.Minute, leaks[0].Held, float64(maxSlack))
-		require.Contains(t, leaks[0].Stack, "reservoir.guarded")
+		require.Contains(t, leaks[0].Stack, "reservoir.callGuarded")
 		require.NoError(t, l.Release())
 		l.entry.borrower = nil
 		lender.recordBorrower(l)

@@ -34,28 +34,28 @@ func (r *Reservoir[C]) WaitReady(ctx context.Context, n int) error {
 	case <-t.ready:
 	case <-done:
 	}
-	stood, closed, open, lastOpen := r.endReady(t)
+	stillWaiting, closed, open, lastOpen := r.endWaitReady(t)
 	switch {
 	case closed:
 		return ErrClosed
-	case !stood:
+	case !stillWaiting:
 		return nil
 	case lastOpen == nil:
-		return fmt.Errorf("reservoir: %d of %d connections open: %w", open, n, endOf(ctx))
+		return fmt.Errorf("reservoir: %d of %d connections open: %w", open, n, contextError(ctx))
 	default:
-		return fmt.Errorf("reservoir: %d of %d connections open: %w (last open: %w)", open, n, endOf(ctx), lastOpen)
+		return fmt.Errorf("reservoir: %d of %d connections open: %w (last open: %w)", open, n, contextError(ctx), lastOpen)
 	}
 }
 
-// endReady ends a call of WaitReady. It says whether the call had not been woken
+// endWaitReady ends a call of WaitReady. It says whether the call had not been woken
 // yet, and what the reservoir is like.
-func (r *Reservoir[C]) endReady(t *readyWait) (stood, closed bool, open int, lastOpen error) {
+func (r *Reservoir[C]) endWaitReady(t *readyWait) (stillWaiting, closed bool, open int, lastOpen error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if at := slices.Index(r.mu.readyWaits, t); at >= 0 {
-		r.mu.readyWaits, stood = slices.Delete(r.mu.readyWaits, at, at+1), true
+		r.mu.readyWaits, stillWaiting = slices.Delete(r.mu.readyWaits, at, at+1), true
 	}
-	return stood, r.mu.closed, r.established(), r.mu.lastOpen
+	return stillWaiting, r.mu.closed, r.established(), r.mu.lastOpenErr
 }
 
 // notifyReady wakes the calls of WaitReady that have what they want, all of them
@@ -64,7 +64,7 @@ func (r *Reservoir[C]) notifyReady(fx *effects[C]) {
 	r.mu.readyWaits = slices.DeleteFunc(r.mu.readyWaits, func(t *readyWait) bool {
 		done := r.mu.closed || r.established() >= min(t.n, r.mu.maxSize)
 		if done {
-			fx.later(func() { close(t.ready) })
+			fx.afterUnlock(func() { close(t.ready) })
 		}
 		return done
 	})

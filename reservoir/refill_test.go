@@ -84,7 +84,7 @@ func TestAnAdmittedOpenThatNobodyWantsIsElided(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		require.Equal(t, 1, f.read(&f.opens))
-		require.EqualValues(t, 1, r.Stats().OpensElided)
+		require.EqualValues(t, 1, r.Stats().OpensSkipped)
 		require.Equal(t, 1, f.read(&f.leases))
 		require.Equal(t, 2, f.read(&f.leasesTaken))
 		release(t, got.loan)

@@ -16,10 +16,10 @@ type Reservoir[C any] struct {
 	resets bool      // Release has something to run first
 
 	// Periods of cfg in nanoseconds; 0: off.
-	idleTTL, keepAlive, leakAfter int64
+	idleTTL, checkInterval, leakAfter int64
 
-	clock clock
-	alarm *time.Timer // runs sweep at mu.due
+	clock      clock
+	sweepTimer *time.Timer // runs sweep at mu.due
 
 	ctx     context.Context //nolint:containedctx // what opens and checks run on: it lives as long as the reservoir
 	cancel  context.CancelFunc
@@ -36,9 +36,9 @@ type Reservoir[C any] struct {
 	// waiters is done in batches, each under a hold of its own.
 	mu struct {
 		mutex
-		closed bool
-		ending bool // Close has not yet woken all waiters and closed all idle connections
-		tasks  int  // goroutines of the reservoir, begun or decided on
+		closed       bool
+		shuttingDown bool // Close has not yet woken all waiters and closed all idle connections
+		tasks        int  // goroutines of the reservoir, begun or decided on
 
 		// INVARIANT: count[s] is the number of entries of all in state s.
 		all   []*entry[C]
@@ -48,29 +48,29 @@ type Reservoir[C any] struct {
 		// idle connections there are no waiters but those for whom a
 		// connection is being checked. After Close or Reset those of an older
 		// generation are at the back of idle, and about to be closed.
-		idle      list[*entry[C]] // also those in keepalive checks
-		staleIdle list[*entry[C]] // of idle, those that are stale
-		outdated  int             // of idle, those of an older generation
-		aged      int             // of idle, those that were idle for IdleTTL
+		idle        list[*entry[C]] // also those in keepalive checks
+		staleIdle   list[*entry[C]] // of idle, those that are stale
+		outdated    int             // of idle, those of an older generation
+		pastIdleTTL int             // of idle, those that were idle for IdleTTL
 
 		// INVARIANT: superseded <= stale, and no more than are not stale.
 		stale      int // past their replacement time
 		superseded int // of stale, those for which a successor has been opened
 
-		dueChecks  list[*entry[C]] // idle connections whose keepalive check is due
-		keepalives int             // keepalive checks under way
-		slowChecks int             // checks for waiters that take long
-		suspect    bool            // the latest check for a waiter has failed
+		dueChecks       list[*entry[C]] // idle connections whose keepalive check is due
+		keepalives      int             // keepalive checks under way
+		slowChecks      int             // checks for waiters that take long
+		lastCheckFailed bool            // the latest check for a waiter has failed
 
-		timers timers[C]
-		due    int64 // when alarm fires
-		tuning int   // calls of Tune that have yet to look at every connection
+		timers        timers[C]
+		sweepAt       int64 // when alarm fires
+		reconfiguring int   // calls of Reconfigure that have yet to look at every connection
 
-		waiters    list[*waiter[C]]
-		untimed    list[*waiter[C]] // of waiters, those whose ctx has no deadline
-		lastWaiter uint64           // the number of the latest
-		failing    []failing        // failed opens whose callers are being told, in order
-		readyWaits []*readyWait
+		waiters         list[*waiter[C]]
+		untimed         list[*waiter[C]] // of waiters, those whose ctx has no deadline
+		lastWaiter      uint64           // the number of the latest
+		pendingFailures []pendingFailure // failed opens whose callers are being told, in order
+		readyWaits      []*readyWait
 
 		maxSize, minIdle int
 		ceiling          int    // what the total may not exceed now; above the limit for a while after Resize
@@ -78,12 +78,12 @@ type Reservoir[C any] struct {
 
 		failures      int // opens that failed in a row
 		retryAt       int64
-		failedThrough uint64 // waiters up to this one have seen an open begin and fail, and none succeed since
+		failedUpTo    uint64 // waiters up to this one have seen an open begin and fail, and none succeed since
 		priorFailures int    // failures before the success that ended them,
 		stableAt      int64  // which counts from then on
-		lastOpen      error
+		lastOpenErr   error
 		openTime      int64  // how long opens take, Admit included
-		phase         uint64 // of the latest lifetime within its jitter
+		jitterPhase   uint64 // of the latest lifetime within its jitter
 
 		stats Stats // the cumulative ones
 	}
@@ -109,10 +109,10 @@ func New[C any](cfg Config[C]) (*Reservoir[C], error) {
 	r.mu.dueChecks.init()
 	r.mu.waiters.init()
 	r.mu.untimed.init()
-	r.mu.phase, r.mu.due = rand.Uint64(), never
+	r.mu.jitterPhase, r.mu.sweepAt = rand.Uint64(), never
 	r.applyConfig(cfg)
-	r.alarm = time.AfterFunc(time.Hour, r.sweep)
-	r.alarm.Stop()
+	r.sweepTimer = time.AfterFunc(time.Hour, r.sweep)
+	r.sweepTimer.Stop()
 
 	var fx effects[C]
 	r.mu.Lock()
@@ -151,21 +151,21 @@ func (r *Reservoir[C]) Resize(n int) error {
 	r.startDueChecks(r.clock.read(), &fx) // more may run now
 	r.notifyReady(&fx)
 	r.unlock(&fx)
-	r.shrink()
+	r.closeOverCapacity()
 	return nil
 }
 
-// shrink closes the idle connections beyond MaxSize, and opens what there is room
+// closeOverCapacity closes the idle connections beyond MaxSize, and opens what there is room
 // for.
-func (r *Reservoir[C]) shrink() {
-	r.retireIdle(Surplus, func(*entry[C], int64) bool { return r.live() > r.mu.maxSize })
+func (r *Reservoir[C]) closeOverCapacity() {
+	r.retireIdle(OverCapacity, func(*entry[C], int64) bool { return r.live() > r.mu.maxSize })
 }
 
 // EvictIdle closes the idle connections above MinIdle, coldest first, without
 // waiting, and returns how many.
 func (r *Reservoir[C]) EvictIdle() int {
 	evicted := 0
-	r.retireIdle(Idled, func(*entry[C], int64) bool {
+	r.retireIdle(IdleTimeout, func(*entry[C], int64) bool {
 		if r.mu.idle.n-r.mu.outdated <= r.mu.minIdle {
 			return false
 		}

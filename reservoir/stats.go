@@ -9,14 +9,14 @@ type Reason uint8
 const (
 	// Expired: older than MaxLifetime and its jitter, or about to be.
 	Expired Reason = iota
-	// Idled: idle for IdleTTL, or EvictIdle was called.
-	Idled
+	// IdleTimeout: idle for IdleTTL, or EvictIdle was called.
+	IdleTimeout
 	// Discarded: a borrower said so, or Config.Reset failed.
 	Discarded
 	// Outdated: opened before the last Reservoir.Reset.
 	Outdated
-	// Surplus: beyond MaxSize after Resize or an overflow.
-	Surplus
+	// OverCapacity: beyond MaxSize after Resize or an overflow.
+	OverCapacity
 	// Unhealthy: Check failed.
 	Unhealthy
 	// Shutdown: the reservoir closed.
@@ -61,13 +61,13 @@ type Stats struct {
 	WaitTime time.Duration
 	// Timeouts counts callers whom a deadline or AcquireTimeout ended, Canceled
 	// those whose context was cancelled, Failed those to whom a failed open,
-	// FailWaiters or Close gave an error, Shed those refused by FailFast or
+	// FailWaiters or Close gave an error, Rejected those refused by FailFast or
 	// MaxWaiters.
-	Timeouts, Canceled, Failed, Shed uint64
+	Timeouts, Canceled, Failed, Rejected uint64
 	// Opens counts calls of Open. OpenFailures counts those of Open and Admit
-	// that failed, OpensElided permissions that were given back unused and opens
+	// that failed, OpensSkipped permissions that were given back unused and opens
 	// that Close has ended.
-	Opens, OpenFailures, OpensElided uint64
+	Opens, OpenFailures, OpensSkipped uint64
 	// Checks counts calls of Check, CheckFailures those that failed.
 	Checks, CheckFailures uint64
 	// Closed counts connections whose Close has returned, by Reason.
@@ -101,6 +101,6 @@ func (r *Reservoir[C]) Stats() Stats {
 	s.Timeouts += r.leavers.timeouts.Load()
 	s.Canceled += r.leavers.canceled.Load()
 	s.MaxSize = r.mu.maxSize
-	s.LastOpenError = r.mu.lastOpen
+	s.LastOpenError = r.mu.lastOpenErr
 	return s
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Tune takes over from cfg, while the reservoir works, the sizes, the policies
+// Reconfigure takes over from cfg, while the reservoir works, the sizes, the policies
 // and the times that the lock guards: MinIdle, MaxSize, MaxConcurrentOpens,
 // MaxWaiters, OnExhausted, OpenRetry, AcquireTimeout, IdleTTL, MaxLifetime,
 // ReplaceAfter, LifetimeJitter, GuardWindow, CheckInterval, IdleBeforeCheck and CheckOnAcquire.
@@ -16,7 +16,7 @@ import (
 //
 // Callers in the queue get the new AcquireTimeout, counted from their arrival.
 // Connections keep the lifetime that they were opened with.
-func (r *Reservoir[C]) Tune(cfg Config[C]) error {
+func (r *Reservoir[C]) Reconfigure(cfg Config[C]) error {
 	cfg.Open, cfg.Close, cfg.Check = r.cfg.Open, r.cfg.Close, r.cfg.Check
 	cfg, err := cfg.resolve()
 	if err != nil {
@@ -29,18 +29,18 @@ func (r *Reservoir[C]) Tune(cfg Config[C]) error {
 		return ErrClosed
 	}
 	r.applyConfig(cfg)
-	r.mu.tuning++                         // until rescheduleAll is done; shrink evicts what waited for that
+	r.mu.reconfiguring++                  // until rescheduleAll is done; shrink evicts what waited for that
 	r.startDueChecks(r.clock.read(), &fx) // more may run now
-	r.arm(r.firstDeadline())
+	r.sweepBy(r.firstDeadline())
 	r.notifyReady(&fx)
 	r.reconcile(&fx)
 	r.unlock(&fx)
 	r.rescheduleAll()
-	r.shrink()
+	r.closeOverCapacity()
 	return nil
 }
 
-// applyConfig sets what Tune may change. The caller holds mu.
+// applyConfig sets what Reconfigure may change. The caller holds mu.
 func (r *Reservoir[C]) applyConfig(cfg Config[C]) {
 	c := &r.cfg
 	c.MinIdle, c.MaxSize, c.MaxConcurrentOpens, c.MaxWaiters = cfg.MinIdle, cfg.MaxSize, cfg.MaxConcurrentOpens, cfg.MaxWaiters
@@ -48,7 +48,7 @@ func (r *Reservoir[C]) applyConfig(cfg Config[C]) {
 	c.MaxLifetime, c.ReplaceAfter, c.LifetimeJitter, c.GuardWindow = cfg.MaxLifetime, cfg.ReplaceAfter, cfg.LifetimeJitter, cfg.GuardWindow
 	c.CheckInterval, c.IdleBeforeCheck, c.CheckOnAcquire = cfg.CheckInterval, cfg.IdleBeforeCheck, cfg.CheckOnAcquire
 	r.mu.maxSize, r.mu.minIdle = c.MaxSize, c.MinIdle
-	r.idleTTL, r.keepAlive = int64(c.IdleTTL), int64(c.CheckInterval)
+	r.idleTTL, r.checkInterval = int64(c.IdleTTL), int64(c.CheckInterval)
 }
 
 // rescheduleAll looks at every connection again, after periods have changed.
@@ -63,27 +63,27 @@ func (r *Reservoir[C]) rescheduleAll() {
 		for n := 0; n < batch && at > 0; n++ {
 			at--
 			e := r.mu.all[at]
-			if e.aged && now < after(e.idleSince, r.idleTTL) {
-				e.aged = false
-				r.mu.aged--
+			if e.pastIdleTTL && now < addSaturating(e.idleSince, r.idleTTL) {
+				e.pastIdleTTL = false
+				r.mu.pastIdleTTL--
 			}
-			if e.timer >= 0 {
+			if e.timerIndex >= 0 {
 				r.schedule(e, now)
 			}
 		}
 		if at == 0 {
-			r.mu.tuning--
+			r.mu.reconfiguring--
 		}
 		r.unlock(&fx)
 	}
 }
 
-// Yield closes up to n idle connections that were not used for at least unused,
+// CloseIdle closes up to n idle connections that were not used for at least unused,
 // coldest first, without waiting, and returns how many. Unlike EvictIdle it goes
 // below MinIdle; what is missing then is opened again as soon as Admit allows.
-func (r *Reservoir[C]) Yield(n int, unused time.Duration) int {
+func (r *Reservoir[C]) CloseIdle(n int, unused time.Duration) int {
 	yielded := 0
-	r.retireIdle(Surplus, func(e *entry[C], now int64) bool {
+	r.retireIdle(OverCapacity, func(e *entry[C], now int64) bool {
 		if yielded >= n || now-e.idleSince < int64(unused) {
 			return false
 		}
@@ -121,11 +121,11 @@ func (r *Reservoir[C]) FailWaiters(err error) int {
 	return n
 }
 
-// Prove borrows a connection as Acquire does, runs Config.Check on it and gives
+// CheckOne borrows a connection as Acquire does, runs Config.Check on it and gives
 // it back; one that fails is closed. A nil error means that a connection works
 // now. Check and Reset run on a goroutine of the reservoir, each bounded by
 // CheckTimeout: Prove returns when ctx ends, and they go on.
-func (r *Reservoir[C]) Prove(ctx context.Context) error {
+func (r *Reservoir[C]) CheckOne(ctx context.Context) error {
 	done := ctx.Done()
 	loan, err := r.Acquire(ctx)
 	if err != nil {
@@ -136,7 +136,7 @@ func (r *Reservoir[C]) Prove(ctx context.Context) error {
 		return nil
 	}
 	r.mu.Lock()
-	taken := !r.out(loan) // by Close
+	taken := !r.isOut(loan) // by Close
 	if !taken {
 		r.mu.tasks++
 	}
@@ -145,19 +145,19 @@ func (r *Reservoir[C]) Prove(ctx context.Context) error {
 		return ErrClosed
 	}
 	checked := make(chan error, 1)
-	go r.prove(loan, checked)
+	go r.checkLoan(loan, checked)
 	select {
 	case err = <-checked:
 		return err
 	case <-done:
-		return fmt.Errorf("reservoir: check: %w", endOf(ctx))
+		return fmt.Errorf("reservoir: check: %w", contextError(ctx))
 	}
 }
 
-// prove checks a connection that is on loan for it, and ends the loan.
-func (r *Reservoir[C]) prove(loan Loan[C], checked chan<- error) {
+// checkLoan checks a connection that is on loan for it, and ends the loan.
+func (r *Reservoir[C]) checkLoan(loan Loan[C], checked chan<- error) {
 	defer r.taskDone()
-	guarded(func() error {
+	callGuarded(func() error {
 		if r.cfg.Check == nil {
 			return nil // Reset alone is what may take long
 		}
@@ -205,8 +205,8 @@ func (r *Reservoir[C]) Connections() []Info[C] {
 				continue
 			}
 			all = append(all, Info[C]{
-				Value: e.value, InUse: e.state != idle, Loans: e.loan,
-				Opened: r.clock.start.Add(time.Duration(e.born)), Used: r.clock.start.Add(time.Duration(max(e.born, e.idleSince, e.borrowed))),
+				Value: e.value, InUse: e.state != idle, Loans: e.loanNumber,
+				Opened: r.clock.start.Add(time.Duration(e.openedAt)), Used: r.clock.start.Add(time.Duration(max(e.openedAt, e.idleSince, e.borrowedAt))),
 			})
 		}
 		more = from+infoBatch < len(r.mu.all)

@@ -19,15 +19,15 @@ func TestTuneChangesSizesAndTimesInPlace(t *testing.T) {
 		waiting := call(t.Context(), r)
 		synctest.Wait()
 		time.Sleep(3 * time.Second)
-		require.NoError(t, r.Tune(config{MaxSize: 1, AcquireTimeout: 5 * time.Second, MaxLifetime: -1, IdleTTL: time.Minute}))
+		require.NoError(t, r.Reconfigure(config{MaxSize: 1, AcquireTimeout: 5 * time.Second, MaxLifetime: -1, IdleTTL: time.Minute}))
 		got := <-waiting
 		require.ErrorIs(t, got.err, reservoir.ErrExhausted)
 		require.Equal(t, 5*time.Second, got.took, "counted from its arrival")
 
-		require.NoError(t, r.Tune(config{MaxSize: 3, MinIdle: 2, MaxLifetime: -1, IdleTTL: time.Minute}))
+		require.NoError(t, r.Reconfigure(config{MaxSize: 3, MinIdle: 2, MaxLifetime: -1, IdleTTL: time.Minute}))
 		synctest.Wait()
 		require.Equal(t, 3, r.Stats().Total, "the one on loan and two to keep ready")
-		require.NoError(t, r.Tune(config{MaxSize: 3, MaxLifetime: -1, IdleTTL: time.Minute}))
+		require.NoError(t, r.Reconfigure(config{MaxSize: 3, MaxLifetime: -1, IdleTTL: time.Minute}))
 		time.Sleep(time.Minute)
 		release(t, held)
 		synctest.Wait()
@@ -45,7 +45,7 @@ func TestALongerIdleTTLKeepsWhatWasAlreadyIdleForTheShorterOne(t *testing.T) {
 			start := time.Now()
 			time.Sleep(2 * time.Minute)
 			cfg := f.config(func(c *config) { set(c); c.MinIdle, c.IdleTTL = 0, ttl })
-			require.NoError(t, r.Tune(cfg))
+			require.NoError(t, r.Reconfigure(cfg))
 			synctest.Wait()
 			require.Equal(t, ttl == time.Minute, r.Stats().Idle == 0, "what is too idle for the new one goes at once")
 			if ttl != time.Minute {
@@ -64,12 +64,12 @@ func TestALongerIdleTTLKeepsWhatWasAlreadyIdleForTheShorterOne(t *testing.T) {
 func TestTuneRefusesWhatNewRefusesAndChangesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		r := f.pool(t, nil)
-		err := r.Tune(config{MaxSize: -1, MinIdle: 9, MaxLifetime: time.Second, GuardWindow: time.Minute})
+		err := r.Reconfigure(config{MaxSize: -1, MinIdle: 9, MaxLifetime: time.Second, GuardWindow: time.Minute})
 		require.ErrorContains(t, err, "MaxSize")
 		require.ErrorContains(t, err, "GuardWindow")
 		require.Equal(t, 4, r.Stats().MaxSize)
 		shut(t, r)
-		require.ErrorIs(t, r.Tune(config{}), reservoir.ErrClosed)
+		require.ErrorIs(t, r.Reconfigure(config{}), reservoir.ErrClosed)
 	})
 }
 
@@ -94,16 +94,16 @@ func TestYieldClosesTheColdestThatWereNotUsedFor(t *testing.T) {
 		release(t, a)
 		time.Sleep(time.Minute)
 		release(t, b, c)
-		require.Equal(t, 1, r.Yield(5, time.Second), "one is cold")
+		require.Equal(t, 1, r.CloseIdle(5, time.Second), "one is cold")
 		synctest.Wait()
 		require.True(t, a.Value().closed.Load())
-		require.Equal(t, 1, r.Yield(1, 0))
-		require.Equal(t, 1, r.Yield(1, 0), "below MinIdle too")
-		require.Equal(t, 0, r.Yield(1, 0))
+		require.Equal(t, 1, r.CloseIdle(1, 0))
+		require.Equal(t, 1, r.CloseIdle(1, 0), "below MinIdle too")
+		require.Equal(t, 0, r.CloseIdle(1, 0))
 		synctest.Wait()
 		s := r.Stats()
 		require.Equal(t, 1, s.Opening, "what MinIdle lacks waits for Admit")
-		require.Equal(t, uint64(3), s.Closed[reservoir.Surplus])
+		require.Equal(t, uint64(3), s.Closed[reservoir.OverCapacity])
 		shut(t, r)
 	})
 }
@@ -132,16 +132,16 @@ func TestProveChecksABorrowedConnection(t *testing.T) {
 			c.CheckInterval = -1
 			c.Hooks.Checked = func(error, time.Duration) { checks++ }
 		})
-		require.NoError(t, r.Prove(t.Context()))
+		require.NoError(t, r.CheckOne(t.Context()))
 		f.set(func() { f.log[0].broken = true })
-		require.ErrorIs(t, r.Prove(t.Context()), errRefused)
+		require.ErrorIs(t, r.CheckOne(t.Context()), errRefused)
 		synctest.Wait()
 		require.True(t, f.connections()[0].closed.Load(), "a connection that fails is closed")
 		f.set(func() { f.refuse = errRefused })
-		require.ErrorIs(t, r.Prove(t.Context()), errRefused)
+		require.ErrorIs(t, r.CheckOne(t.Context()), errRefused)
 		require.Equal(t, 2, checks)
 		shut(t, r)
-		require.ErrorIs(t, r.Prove(t.Context()), reservoir.ErrClosed)
+		require.ErrorIs(t, r.CheckOne(t.Context()), reservoir.ErrClosed)
 	})
 }
 
@@ -187,7 +187,7 @@ func TestProveEndsWithItsContext(t *testing.T) {
 		for _, broken = range []error{nil, errRefused} {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			began := time.Now()
-			require.ErrorIs(t, r.Prove(ctx), context.DeadlineExceeded)
+			require.ErrorIs(t, r.CheckOne(ctx), context.DeadlineExceeded)
 			cancel()
 			require.Equal(t, time.Second, time.Since(began))
 			require.Equal(t, 1, r.Stats().InUse, "the check goes on")
@@ -209,7 +209,7 @@ func TestProveWithoutACheckEndsWithItsContextAlthoughResetHangs(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		start := time.Now()
-		require.ErrorIs(t, r.Prove(ctx), context.DeadlineExceeded)
+		require.ErrorIs(t, r.CheckOne(ctx), context.DeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(start))
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -226,7 +226,7 @@ func TestProveBesideClose(t *testing.T) {
 			c.Check = func(ctx context.Context, _ *conn) error { <-ctx.Done(); time.Sleep(time.Second); return ctx.Err() }
 		})
 		proved := make(chan error)
-		go func() { proved <- r.Prove(t.Context()) }()
+		go func() { proved <- r.CheckOne(t.Context()) }()
 		synctest.Wait()
 		began := time.Now()
 		go func() { require.ErrorIs(t, <-proved, reservoir.ErrClosed) }()

@@ -90,7 +90,7 @@ func stressOneLife(t *testing.T, length time.Duration) uint64 {
 	}
 	require.Equal(t, s.made.Load(), closed)
 	require.LessOrEqual(t, closed+stats.OpenFailures, stats.Opens, "Admit never fails here")
-	require.LessOrEqual(t, stats.Opens, closed+stats.OpenFailures+stats.OpensElided, "some were ended by Close")
+	require.LessOrEqual(t, stats.Opens, closed+stats.OpenFailures+stats.OpensSkipped, "some were ended by Close")
 	require.Zero(t, stats.HookFailures)
 	return stats.Acquired
 }
@@ -111,7 +111,7 @@ func (s *stress) config() reservoir.Config[*owned] {
 			Leaked: func(reservoir.Leak) {}, Closed: func(reservoir.Reason, error) { s.steer(random(60)) },
 			Acquired: func(time.Duration) { s.steer(random(300)) }, Released: func(time.Duration) { s.steer(random(300)) },
 			WaitStart: func() { s.steer(random(100)) }, WaitEnd: func(time.Duration, error) { s.steer(random(300)) },
-			Shed: func() { s.steer(random(100)) }, OpenFailed: func(error, time.Duration) { s.steer(random(20)) },
+			Rejected: func() { s.steer(random(100)) }, OpenFailed: func(error, time.Duration) { s.steer(random(20)) },
 		},
 	}
 	if random(2) == 0 {
@@ -208,9 +208,9 @@ func (s *stress) steer(n int) {
 		s.r.Stats()
 		s.r.Connections()
 	case 4:
-		_ = s.r.Tune(s.config())
+		_ = s.r.Reconfigure(s.config())
 	case 5:
-		s.r.Yield(random(3), 0)
+		s.r.CloseIdle(random(3), 0)
 	case 6, 7:
 		s.r.FailWaiters(errRefused)
 	case 8:
@@ -231,7 +231,7 @@ func (s *stress) act(random *rand.Rand) {
 	case n < 20:
 		ctx, cancel := context.WithTimeout(s.t.Context(), time.Duration(random.IntN(2000))*time.Microsecond)
 		defer cancel()
-		_ = s.r.Prove(ctx)
+		_ = s.r.CheckOne(ctx)
 	case n < 40:
 		if l, ok := s.r.TryAcquire(); ok {
 			s.use(l, random)

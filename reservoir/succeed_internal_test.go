@@ -24,7 +24,7 @@ func stale(t *testing.T, n int) *Reservoir[int] {
 	defer r.mu.Unlock()
 	now := r.clock.read()
 	for e := r.mu.idle.back(); e != nil; e = e.link.prev.self {
-		e.span.replaceAt = now
+		e.lifetime.replaceAt = now
 		r.markStale(e, now)
 	}
 	return r
@@ -74,7 +74,7 @@ func TestASuccessorThatIsStaleItselfKeepsItsPlace(t *testing.T) {
 		r.mu.Lock()
 		e := r.mu.idle.front()
 		before := e.idleSince
-		r.succeed(e, r.clock.read())
+		r.takePlaceOfStale(e, r.clock.read())
 		first, n, after := r.mu.idle.front(), r.mu.idle.n, e.idleSince
 		r.mu.superseded = 0 // it is no successor
 		r.mu.Unlock()

@@ -6,14 +6,14 @@ import "time"
 // closed, so that a steady overflow does not dial for every call.
 const overflowLinger = int64(time.Second)
 
-// arm makes the sweeper look at a time, or earlier. The caller holds mu.
+// sweepBy makes the sweeper look at a time, or earlier. The caller holds mu.
 //
 // INVARIANT: no due moment lies before mu.due: an open retry, a waiter's
 // deadline, what mu.timers holds.
-func (r *Reservoir[C]) arm(at int64) {
-	if at < r.mu.due && !r.mu.closed {
-		r.mu.due = at
-		r.alarm.Reset(time.Duration(max(0, at-r.clock.exact())))
+func (r *Reservoir[C]) sweepBy(at int64) {
+	if at < r.mu.sweepAt && !r.mu.closed {
+		r.mu.sweepAt = at
+		r.sweepTimer.Reset(time.Duration(max(0, at-r.clock.exact())))
 	}
 }
 
@@ -28,102 +28,102 @@ func (r *Reservoir[C]) sweep() {
 func (r *Reservoir[C]) sweepBatch() (more bool) {
 	var fx effects[C]
 	r.mu.Lock()
-	r.mu.due = never
+	r.mu.sweepAt = never
 	if !r.mu.closed {
 		now := r.clock.read()
 		left := r.expireWaiters(now, batch, &fx)
-		left = r.failBatch(left, &fx)
+		left = r.failPendingBatch(left, &fx)
 		for ; left > 0 && r.mu.timers.first() <= now; left-- {
-			r.look(r.mu.timers[0], now, &fx)
+			r.handleDue(r.mu.timers[0], now, &fx)
 		}
 		r.reconcile(&fx)
 		if more = left == 0; more {
-			r.mu.due = now // the next batch is that alarm
+			r.mu.sweepAt = now // the next batch is that alarm
 		} else {
-			r.arm(min(r.mu.timers.first(), r.firstDeadline()))
+			r.sweepBy(min(r.mu.timers.first(), r.firstDeadline()))
 		}
 	}
 	r.unlock(&fx)
 	return more
 }
 
-// look does what time has brought for one entry and sets its next key. The
+// handleDue does what time has brought for one entry and sets its next key. The
 // caller holds mu.
-func (r *Reservoir[C]) look(e *entry[C], now int64, fx *effects[C]) {
+func (r *Reservoir[C]) handleDue(e *entry[C], now int64, fx *effects[C]) {
 	switch e.state {
 	case idle:
-		r.lookAtIdle(e, now, fx)
+		r.handleIdleDue(e, now, fx)
 	case loaned:
-		r.findLeak(e, now, fx)
+		r.reportLeak(e, now, fx)
 	case checking:
-		r.lookAtCheck(e, now, fx)
+		r.handleCheckDue(e, now, fx)
 	case opening, resetting, closing, gone:
 	}
-	if e.timer < 0 { // it is being closed
+	if e.timerIndex < 0 { // it is being closed
 		return
 	}
 	if e.link.linked() {
 		r.markStale(e, now)
 	}
-	r.mu.timers.set(e, r.nextLook(e, now))
+	r.mu.timers.set(e, r.nextDue(e, now))
 }
 
 // markStale counts a connection that has reached its replacement time. One in
 // use is not counted before it comes back: who keeps a connection for long needs
 // no second one. The caller holds mu.
 func (r *Reservoir[C]) markStale(e *entry[C], now int64) {
-	if e.stale || now < e.span.replaceAt {
+	if e.stale || now < e.lifetime.replaceAt {
 		return
 	}
 	e.stale = true
 	r.mu.stale++
-	r.countSuccessors()
+	r.capSuperseded()
 	if e.link.linked() {
 		r.mu.staleIdle.pushBack(&e.staleLink)
 	}
 }
 
-// lookAtIdle looks at the ages of an idle connection. The caller holds mu.
-func (r *Reservoir[C]) lookAtIdle(e *entry[C], now int64, fx *effects[C]) {
+// handleIdleDue looks at the ages of an idle connection. The caller holds mu.
+func (r *Reservoir[C]) handleIdleDue(e *entry[C], now int64, fx *effects[C]) {
 	unused := now - e.idleSince
 	switch {
-	case now >= e.span.expireAt:
+	case now >= e.lifetime.expireAt:
 		r.retire(e, Expired, nil, fx)
 	case unused >= overflowLinger && r.live() > r.mu.maxSize:
-		r.retire(r.oldestIdle(), Surplus, nil, fx)
-	case !e.aged && now >= after(e.idleSince, r.idleTTL):
-		e.aged = true
-		r.mu.aged++
+		r.retire(r.oldestIdle(), OverCapacity, nil, fx)
+	case !e.pastIdleTTL && now >= addSaturating(e.idleSince, r.idleTTL):
+		e.pastIdleTTL = true
+		r.mu.pastIdleTTL++
 	}
-	if e.state == idle && !e.dueLink.linked() && now >= after(e.proven, r.keepAlive) {
+	if e.state == idle && !e.dueLink.linked() && now >= addSaturating(e.knownGoodAt, r.checkInterval) {
 		r.mu.dueChecks.pushBack(&e.dueLink)
 		r.startDueChecks(now, fx)
 	}
 }
 
-// evictAged closes those that were idle for IdleTTL, coldest first, down to
+// evictPastIdleTTL closes those that were idle for IdleTTL, coldest first, down to
 // MinIdle of them. What was in use lately does not count for MinIdle: a steady
-// borrower and MinIdle spare ones stay as they are. While Tune has yet to look at
+// borrower and MinIdle spare ones stay as they are. While Reconfigure has yet to look at
 // them, nobody knows which are too long idle. The caller holds mu.
-func (r *Reservoir[C]) evictAged(fx *effects[C]) {
-	if r.mu.tuning > 0 {
+func (r *Reservoir[C]) evictPastIdleTTL(fx *effects[C]) {
+	if r.mu.reconfiguring > 0 {
 		return
 	}
-	for left := batch; r.mu.aged > r.mu.minIdle; left-- {
+	for left := batch; r.mu.pastIdleTTL > r.mu.minIdle; left-- {
 		e := r.oldestIdle()
-		if e == nil || !e.aged {
+		if e == nil || !e.pastIdleTTL {
 			return
 		}
 		if left == 0 {
-			r.arm(r.clock.now()) // for the rest
+			r.sweepBy(r.clock.now()) // for the rest
 			return
 		}
-		r.retire(e, Idled, nil, fx)
+		r.retire(e, IdleTimeout, nil, fx)
 	}
 }
 
-// after is the time d after t; never when there is none. d <= 0 is off.
-func after(t, d int64) int64 {
+// addSaturating is the time d after t; never when there is none. d <= 0 is off.
+func addSaturating(t, d int64) int64 {
 	if d <= 0 || d >= never-max(t, 0) {
 		return never
 	}

@@ -14,37 +14,37 @@ func (t timers[C]) first() int64 {
 	if len(t) == 0 {
 		return never
 	}
-	return t[0].lookAt
+	return t[0].dueAt
 }
 
 // set gives an entry its key, and a place if it has none.
 func (t *timers[C]) set(e *entry[C], at int64) {
-	e.lookAt = at
-	if e.timer < 0 {
-		e.timer = len(*t)
+	e.dueAt = at
+	if e.timerIndex < 0 {
+		e.timerIndex = len(*t)
 		*t = append(*t, e)
 	}
-	t.up(e.timer)
-	t.down(e.timer)
+	t.up(e.timerIndex)
+	t.down(e.timerIndex)
 }
 
 func (t *timers[C]) remove(e *entry[C]) {
-	at, last := e.timer, len(*t)-1
+	at, last := e.timerIndex, len(*t)-1
 	t.swap(at, last)
 	(*t)[last] = nil
 	*t = (*t)[:last]
-	e.timer = -1
+	e.timerIndex = -1
 	if at < last {
 		moved := (*t)[at]
 		t.up(at)
-		t.down(moved.timer)
+		t.down(moved.timerIndex)
 	}
 }
 
 func (t *timers[C]) up(i int) {
 	for i > 0 {
 		parent := (i - 1) / 2
-		if (*t)[parent].lookAt <= (*t)[i].lookAt {
+		if (*t)[parent].dueAt <= (*t)[i].dueAt {
 			return
 		}
 		t.swap(i, parent)
@@ -56,7 +56,7 @@ func (t *timers[C]) down(i int) {
 	for {
 		least := i
 		for child := 2*i + 1; child <= 2*i+2 && child < len(*t); child++ {
-			if (*t)[child].lookAt < (*t)[least].lookAt {
+			if (*t)[child].dueAt < (*t)[least].dueAt {
 				least = child
 			}
 		}
@@ -71,46 +71,46 @@ func (t *timers[C]) down(i int) {
 func (t *timers[C]) swap(i, j int) {
 	h := *t
 	h[i], h[j] = h[j], h[i]
-	h[i].timer, h[j].timer = i, j
+	h[i].timerIndex, h[j].timerIndex = i, j
 }
 
 // schedule makes sure that an entry is looked at in time. The caller holds mu.
 func (r *Reservoir[C]) schedule(e *entry[C], now int64) {
-	at := r.nextLook(e, now)
-	if e.timer < 0 || at < e.lookAt {
+	at := r.nextDue(e, now)
+	if e.timerIndex < 0 || at < e.dueAt {
 		r.mu.timers.set(e, at)
 	}
-	r.arm(at)
+	r.sweepBy(at)
 }
 
-// nextLook is when time brings something for an entry, or when to think about
+// nextDue is when time brings something for an entry, or when to think about
 // it again. The caller holds mu.
-func (r *Reservoir[C]) nextLook(e *entry[C], now int64) int64 {
-	at := e.span.replaceAt
+func (r *Reservoir[C]) nextDue(e *entry[C], now int64) int64 {
+	at := e.lifetime.replaceAt
 	if e.stale {
-		at = e.span.expireAt
+		at = e.lifetime.expireAt
 	}
 	if at <= now { // it is in use: its return decides
 		at = never
 	}
-	at = min(at, after(now, r.idleTTL), after(now, r.keepAlive), after(now, r.leakAfter))
+	at = min(at, addSaturating(now, r.idleTTL), addSaturating(now, r.checkInterval), addSaturating(now, r.leakAfter))
 	switch {
 	case e.state == idle:
-		if !e.aged {
-			at = min(at, after(e.idleSince, r.idleTTL))
+		if !e.pastIdleTTL {
+			at = min(at, addSaturating(e.idleSince, r.idleTTL))
 		}
 		if !e.dueLink.linked() {
-			at = min(at, after(e.proven, r.keepAlive))
+			at = min(at, addSaturating(e.knownGoodAt, r.checkInterval))
 		}
 		if r.live() > r.mu.maxSize {
-			at = min(at, after(e.idleSince, overflowLinger))
+			at = min(at, addSaturating(e.idleSince, overflowLinger))
 		}
-	case e.state == loaned && e.leaked != e.loan:
-		at = min(at, after(e.borrowed, r.leakAfter))
+	case e.state == loaned && e.reportedLoan != e.loanNumber:
+		at = min(at, addSaturating(e.borrowedAt, r.leakAfter))
 	case e.state == checking && !e.slow:
-		at = min(at, after(e.checked, r.slowCheck()))
+		at = min(at, addSaturating(e.checkBeganAt, r.slowCheckAfter()))
 	case e.state == checking:
-		at = min(at, after(now, r.slowCheck()))
+		at = min(at, addSaturating(now, r.slowCheckAfter()))
 	}
 	return max(at, now+1)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/flightpool/flightpool/reservoir"
 )
 
-// Who is refused at once is told of by Shed, and only that: neither who waits nor
+// Who is refused at once is told of by Rejected, and only that: neither who waits nor
 // who meets a closed reservoir.
 func TestShedTellsOfEveryCallerWhoIsRefusedAtOnce(t *testing.T) {
 	for name, set := range map[string]func(c *config){
@@ -26,7 +26,7 @@ func TestShedTellsOfEveryCallerWhoIsRefusedAtOnce(t *testing.T) {
 				var told, waits int
 				r := f.pool(t, func(c *config) {
 					c.MaxSize = 1
-					c.Hooks.Shed = func() { told++ }
+					c.Hooks.Rejected = func() { told++ }
 					c.Hooks.WaitStart = func() { waits++ }
 					set(c)
 				})
@@ -42,7 +42,7 @@ func TestShedTellsOfEveryCallerWhoIsRefusedAtOnce(t *testing.T) {
 					_, err := r.Acquire(t.Context())
 					require.ErrorIs(t, err, reservoir.ErrExhausted)
 					require.Equal(t, n+1, told)
-					require.EqualValues(t, n+1, r.Stats().Shed)
+					require.EqualValues(t, n+1, r.Stats().Rejected)
 				}
 				release(t, held)
 				if waiting != nil {
@@ -173,7 +173,7 @@ func TestProveOfALoanThatCloseTookBack(t *testing.T) {
 			c.Check, c.CheckInterval, c.CloseTimeout = f.check, -1, -1
 			c.Hooks.Acquired = func(time.Duration) { _ = r.Close(over) }
 		})
-		require.ErrorIs(t, r.Prove(t.Context()), reservoir.ErrClosed)
+		require.ErrorIs(t, r.CheckOne(t.Context()), reservoir.ErrClosed)
 		require.Zero(t, r.Stats().Checks)
 		require.ErrorIs(t, r.Close(t.Context()), reservoir.ErrClosed)
 	})

@@ -68,8 +68,8 @@ func (c Config[C]) resolve() (Config[C], error) {
 	if c.MinIdle > c.MaxSize && c.MaxSize > 0 {
 		faults = append(faults, fmt.Errorf("reservoir: MinIdle: %d is more than MaxSize %d", c.MinIdle, c.MaxSize))
 	}
-	if c.MaxLifetime > 0 && int64(c.GuardWindow) >= c.length() {
-		faults = append(faults, fmt.Errorf("reservoir: GuardWindow: %v is not less than the shortest life %v", c.GuardWindow, time.Duration(c.length())))
+	if c.MaxLifetime > 0 && int64(c.GuardWindow) >= c.baseLifetime() {
+		faults = append(faults, fmt.Errorf("reservoir: GuardWindow: %v is not less than the shortest life %v", c.GuardWindow, time.Duration(c.baseLifetime())))
 	}
 	if c.ReplaceAfter > 0 && c.ReplaceAfter > c.MaxLifetime-c.LifetimeJitter {
 		faults = append(faults, fmt.Errorf("reservoir: ReplaceAfter: %v with LifetimeJitter %v is more than MaxLifetime %v", c.ReplaceAfter, c.LifetimeJitter, c.MaxLifetime))

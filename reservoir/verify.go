@@ -18,7 +18,7 @@ func (r *Reservoir[C]) verify() {
 	listed := max(0, min(m.idle.n-m.count[idle], m.keepalives)) // keepalive checks; those that Reset took out are not there
 	invariant.Check(m.idle.n == m.count[idle]+listed, "%d in the idle list, %d are idle", m.idle.n, m.count[idle])
 	invariant.Check(m.superseded >= 0 && m.superseded <= m.stale && m.stale+m.superseded <= r.established(), "%d superseded, %d stale, %d established", m.superseded, m.stale, r.established())
-	invariant.Check(m.outdated >= 0 && m.outdated <= m.idle.n && m.aged >= 0 && m.aged <= m.idle.n, "%d outdated, %d aged of %d idle", m.outdated, m.aged, m.idle.n)
+	invariant.Check(m.outdated >= 0 && m.outdated <= m.idle.n && m.pastIdleTTL >= 0 && m.pastIdleTTL <= m.idle.n, "%d outdated, %d aged of %d idle", m.outdated, m.pastIdleTTL, m.idle.n)
 	invariant.Check(m.untimed.n <= m.waiters.n, "%d without a deadline of %d waiters", m.untimed.n, m.waiters.n)
 	invariant.Check(len(m.timers) == r.established() || m.closed, "%d timers, %d established", len(m.timers), r.established())
 	invariant.Check(r.leavers.inQueue.Load() >= 0, "%d of those in the queue have left", r.leavers.inQueue.Load())
@@ -26,8 +26,8 @@ func (r *Reservoir[C]) verify() {
 		now := r.clock.now()
 		front := m.idle.front()
 		first := r.mu.waiters.front()
-		usable := first.fate.Load() == waits && front != nil && front.state == idle && front.generation == m.generation && !r.expired(front, now)
-		invariant.Check(!usable || r.mustCheck(front, now) && r.counts().unserved() == 0, "%d idle while %d wait", m.idle.n, m.waiters.n)
+		usable := first.status.Load() == waiterQueued && front != nil && front.state == idle && front.generation == m.generation && !r.expired(front, now)
+		invariant.Check(!usable || r.mustCheck(front, now) && r.counts().uncheckedWaiters() == 0, "%d idle while %d wait", m.idle.n, m.waiters.n)
 	}
 	if len(m.all) <= 64 {
 		r.verifyIdle()
@@ -48,7 +48,7 @@ func (r *Reservoir[C]) verifyIdle() {
 		if e.stale {
 			stale++
 		}
-		if e.aged {
+		if e.pastIdleTTL {
 			aged++
 		}
 		if e.generation != r.mu.generation {
@@ -56,7 +56,7 @@ func (r *Reservoir[C]) verifyIdle() {
 		}
 	}
 	invariant.Check(stale == r.mu.staleIdle.n, "%d idle are stale, counted %d", stale, r.mu.staleIdle.n)
-	invariant.Check(aged == r.mu.aged, "%d are aged, counted %d", aged, r.mu.aged)
+	invariant.Check(aged == r.mu.pastIdleTTL, "%d are aged, counted %d", aged, r.mu.pastIdleTTL)
 	invariant.Check(outdated == r.mu.outdated, "%d are outdated, counted %d", outdated, r.mu.outdated)
 }
 
@@ -65,32 +65,32 @@ func (r *Reservoir[C]) verifyTimers() {
 	stale := 0
 	for _, e := range r.mu.all {
 		if e.state == opening || e.state == closing {
-			invariant.Check(e.timer < 0, "in state %d with a timer", e.state)
+			invariant.Check(e.timerIndex < 0, "in state %d with a timer", e.state)
 			continue
 		}
 		if e.stale {
 			stale++
 		}
-		invariant.Check(e.timer >= 0 && r.mu.timers[e.timer] == e, "not among the timers")
-		invariant.Check(r.mu.closed || r.mu.due <= e.lookAt, "the alarm is at %d, a timer at %d", r.mu.due, e.lookAt)
+		invariant.Check(e.timerIndex >= 0 && r.mu.timers[e.timerIndex] == e, "not among the timers")
+		invariant.Check(r.mu.closed || r.mu.sweepAt <= e.dueAt, "the alarm is at %d, a timer at %d", r.mu.sweepAt, e.dueAt)
 		if e.state == idle {
-			exact := min(e.span.expireAt, after(e.proven, r.keepAlive))
+			exact := min(e.lifetime.expireAt, addSaturating(e.knownGoodAt, r.checkInterval))
 			if e.dueLink.linked() {
-				exact = e.span.expireAt
+				exact = e.lifetime.expireAt
 			}
-			if !e.aged {
-				exact = min(exact, after(e.idleSince, r.idleTTL))
+			if !e.pastIdleTTL {
+				exact = min(exact, addSaturating(e.idleSince, r.idleTTL))
 			}
-			invariant.Check(e.lookAt <= max(exact, r.clock.exact()+1) || r.mu.tuning > 0, "looked at %d, %d too late", e.lookAt, e.lookAt-exact)
+			invariant.Check(e.dueAt <= max(exact, r.clock.exact()+1) || r.mu.reconfiguring > 0, "looked at %d, %d too late", e.dueAt, e.dueAt-exact)
 		}
 	}
 	invariant.Check(stale == r.mu.stale, "%d are stale, counted %d", stale, r.mu.stale)
 }
 
-// verifyQuick checks that the long way would lend the same connection and do
+// verifyFastPath checks that the long way would lend the same connection and do
 // nothing else, at the time by which the quick one was taken: reading it again
 // may give a later one.
-func (r *Reservoir[C]) verifyQuick(e *entry[C], now int64) {
+func (r *Reservoir[C]) verifyFastPath(e *entry[C], now int64) {
 	var fx effects[C]
 	invariant.Check(r.mu.waiters.n == 0 && r.newestIdle(now, &fx) == e && !r.mustCheck(e, now) && fx.close == nil, "the quick way lends another connection than the long one")
 	c := r.openCounts()
@@ -102,7 +102,7 @@ func (r *Reservoir[C]) verifyQuick(e *entry[C], now int64) {
 // verifyRequeue checks that the long way would make the connection the first
 // idle one and do nothing else.
 func (r *Reservoir[C]) verifyRequeue(e *entry[C]) {
-	to, reason := r.verdict(e, e.idleSince)
+	to, reason := r.destinationOf(e, e.idleSince)
 	invariant.Check(to == toIdle, "the quick way keeps a connection for which the verdict is %d, %v", to, reason)
 	c := r.openCounts()
 	c.idle++

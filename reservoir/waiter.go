@@ -9,9 +9,9 @@ import (
 
 // The fates of a waiter.
 const (
-	waits   uint32 = iota
-	decided        // its result is on its way
-	left           // the caller has gone and takes no result
+	waiterQueued  uint32 = iota
+	waiterDecided        // its result is on its way
+	waiterLeft           // the caller has gone and takes no result
 )
 
 // A waiter is a caller in the queue. Whoever decides its result takes it out of
@@ -20,10 +20,10 @@ const (
 // INVARIANT: a waiter in the queue waits or has left, and who has left is in the
 // list of leavers until it is taken out of the queue.
 type waiter[C any] struct {
-	link      link[*waiter[C]] // in the queue
-	untimed   link[*waiter[C]] // in the list of those whose ctx has no deadline
-	chain     *waiter[C]       // in an effect
-	nextLeave *waiter[C]       // in leaving
+	link       link[*waiter[C]] // in the queue
+	untimed    link[*waiter[C]] // in the list of those whose ctx has no deadline
+	nextEffect *waiter[C]       // in an effect
+	nextLeave  *waiter[C]       // in leaving
 
 	ready chan struct{}   // of capacity 1: waking never blocks
 	done  <-chan struct{} // the caller's ctx's
@@ -32,17 +32,17 @@ type waiter[C any] struct {
 	number uint64 // in the order of arrival
 	since  int64
 
-	// fate says who decides how the wait ends: whoever moves it away from
+	// status says who decides how the wait ends: whoever moves it away from
 	// waiting, with the lock held to serve or fail the caller, or without it the
 	// caller, who leaves.
-	fate atomic.Uint32
+	status atomic.Uint32
 
-	late bool // it has left because its time is over,
-	asks bool // and waits for a description of the reservoir
+	leftByTimeout bool // it has left because its time is over,
+	needsSnapshot bool // and waits for a description of the reservoir
 
-	loan  Loan[C] // the result: a loan, or err
-	err   error
-	state *ExhaustedError // of the reservoir, when err was decided
+	loan      Loan[C] // the result: a loan, or err
+	err       error
+	exhausted *ExhaustedError // of the reservoir, when err was decided
 }
 
 // newWaiter is a caller who is not in the queue yet. It calls methods of ctx, so
@@ -55,7 +55,7 @@ func (r *Reservoir[C]) newWaiter(ctx context.Context) *waiter[C] {
 		w = &waiter[C]{ready: make(chan struct{}, 1)}
 		w.link.self, w.untimed.self = w, w
 	}
-	w.fate.Store(waits)
+	w.status.Store(waiterQueued)
 	w.done, w.timed = done, timed
 	return w
 }
@@ -71,13 +71,13 @@ func (r *Reservoir[C]) enqueue(w *waiter[C]) {
 	if !w.timed {
 		r.mu.untimed.pushBack(&w.untimed)
 	}
-	r.arm(r.firstDeadline())
+	r.sweepBy(r.firstDeadline())
 }
 
 // recycle keeps a waiter for reuse. Its caller did not wait, or was woken, and did
 // not leave: one that has left may still be in the list of leavers.
 func (r *Reservoir[C]) recycle(w *waiter[C]) {
-	w.done, w.err, w.state, w.loan = nil, nil, nil, Loan[C]{}
+	w.done, w.err, w.exhausted, w.loan = nil, nil, nil, Loan[C]{}
 	r.freeWaiters.Put(w)
 }
 
@@ -85,7 +85,7 @@ func (r *Reservoir[C]) recycle(w *waiter[C]) {
 // then the result is the calling section's to set. The caller holds mu.
 func (r *Reservoir[C]) decide(w *waiter[C]) bool {
 	r.dequeue(w)
-	if w.fate.CompareAndSwap(waits, decided) {
+	if w.status.CompareAndSwap(waiterQueued, waiterDecided) {
 		return true
 	}
 	r.leavers.inQueue.Add(-1)
@@ -104,32 +104,32 @@ func (r *Reservoir[C]) dequeue(w *waiter[C]) {
 // caller holds mu.
 func (r *Reservoir[C]) firstDeadline() int64 {
 	if w := r.mu.waiters.front(); w != nil {
-		return after(w.since, int64(r.cfg.AcquireTimeout))
+		return addSaturating(w.since, int64(r.cfg.AcquireTimeout))
 	}
 	return never
 }
 
 // An ending is how a wait without a connection is counted.
-type ending uint8
+type waitOutcome uint8
 
 const (
-	timedOut ending = iota
+	timedOut waitOutcome = iota
 	canceled
 	failed    // by an open, FailWaiters or Close
-	shed      // by FailFast
+	rejected  // by FailFast
 	uncounted // the waiter counts itself
 )
 
-// endingOf says how a wait that ended with ctx's error is counted.
-func endingOf(err error) ending {
+// waitOutcomeOf says how a wait that ended with ctx's error is counted.
+func waitOutcomeOf(err error) waitOutcome {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return timedOut
 	}
 	return canceled
 }
 
-// countEnding counts a wait without a connection. The caller holds mu.
-func (r *Reservoir[C]) countEnding(how ending) {
+// countOutcome counts a wait without a connection. The caller holds mu.
+func (r *Reservoir[C]) countOutcome(how waitOutcome) {
 	switch s := &r.mu.stats; how {
 	case timedOut:
 		s.Timeouts++
@@ -137,8 +137,8 @@ func (r *Reservoir[C]) countEnding(how ending) {
 		s.Canceled++
 	case failed:
 		s.Failed++
-	case shed:
-		s.Shed++
+	case rejected:
+		s.Rejected++
 	case uncounted:
 	}
 }
@@ -146,52 +146,52 @@ func (r *Reservoir[C]) countEnding(how ending) {
 // fail takes a waiter out of the queue with an error and counts it, unless it
 // has left: then it returns false. state is taken at the first failure of a
 // section and shared by all. The caller holds mu.
-func (r *Reservoir[C]) fail(w *waiter[C], err error, how ending, state **ExhaustedError, fx *effects[C]) bool {
+func (r *Reservoir[C]) fail(w *waiter[C], err error, how waitOutcome, state **ExhaustedError, fx *effects[C]) bool {
 	if !r.decide(w) {
 		return false
 	}
-	r.countEnding(how)
+	r.countOutcome(how)
 	if *state == nil {
 		*state = r.exhausted()
 	}
-	w.err, w.state = err, *state
-	fx.notify(w)
+	w.err, w.exhausted = err, *state
+	fx.wakeWaiter(w)
 	return true
 }
 
 // A handing is how handOff ends.
-type handing uint8
+type handOffResult uint8
 
 const (
-	handed   handing = iota
-	nobody           // the queue is empty
-	notKnown         // many have left; whoever takes those out of the queue goes on
+	handedOff handOffResult = iota
+	noWaiter                // the queue is empty
+	undecided               // many have left; whoever takes those out of the queue goes on
 )
 
 // handOff lends an entry to the first waiter who has not left and whose ctx
 // lives; those before it whose ctx has ended are told so. The caller holds mu.
-func (r *Reservoir[C]) handOff(e *entry[C], now int64, fx *effects[C]) handing {
+func (r *Reservoir[C]) handOff(e *entry[C], now int64, fx *effects[C]) handOffResult {
 	var state *ExhaustedError
 	for n := 0; ; n++ {
 		w := r.mu.waiters.front()
 		switch {
 		case w == nil:
-			return nobody
-		case n >= batch && w.fate.Load() == left:
-			return notKnown
-		case n < batch && w.ended():
+			return noWaiter
+		case n >= batch && w.status.Load() == waiterLeft:
+			return undecided
+		case n < batch && w.contextEnded():
 			r.fail(w, errLeft, uncounted, &state, fx)
 		case r.decide(w): // after many, also one whose ctx has ended: that caller gives it back
 			w.loan = r.lend(e, now)
-			fx.notify(w)
-			return handed
+			fx.wakeWaiter(w)
+			return handedOff
 		}
 	}
 }
 
-// ended says whether the caller's ctx has ended. It looks at the channel,
+// contextEnded says whether the caller's ctx has ended. It looks at the channel,
 // since a ctx of the caller's own make may do anything in Err.
-func (w *waiter[C]) ended() bool {
+func (w *waiter[C]) contextEnded() bool {
 	select {
 	case <-w.done:
 		return true
@@ -211,44 +211,44 @@ func (r *Reservoir[C]) expireWaiters(now int64, left int, fx *effects[C]) int {
 }
 
 // A failing is a failed open on its way to those who waited for it.
-type failing struct {
-	through uint64 // the last waiter whom it reaches
-	all     bool   // also those whose ctx has a deadline
-	err     error
+type pendingFailure struct {
+	lastWaiter   uint64 // the last waiter whom it reaches
+	includeTimed bool   // also those whose ctx has a deadline
+	err          error
 }
 
-// permanent says whether an error of an open is marked so. It may call methods of
+// isPermanent says whether an error of an open is marked so. It may call methods of
 // the user's error, so the caller must not hold mu.
-func permanent(err error) bool {
+func isPermanent(err error) bool {
 	var lasting *permanentError
 	return errors.As(err, &lasting)
 }
 
-// failThrough fails those who came before an open began, as OpenRetry says; for
+// failWaitersUpTo fails those who came before an open began, as OpenRetry says; for
 // the later ones the next open is news. The caller holds mu.
-func (r *Reservoir[C]) failThrough(through uint64, cause error, lasting bool, fx *effects[C]) {
+func (r *Reservoir[C]) failWaitersUpTo(through uint64, cause error, lasting bool, fx *effects[C]) {
 	retry := r.cfg.OpenRetry
 	if retry == OpenRetryAlways && !lasting {
 		return
 	}
-	r.mu.failing = append(r.mu.failing, failing{through, lasting || retry == OpenRetryNever, &OpenError{Err: cause}})
-	if r.failBatch(batch, fx) == 0 {
-		r.arm(r.clock.now()) // for the rest
+	r.mu.pendingFailures = append(r.mu.pendingFailures, pendingFailure{through, lasting || retry == OpenRetryNever, &OpenError{Err: cause}})
+	if r.failPendingBatch(batch, fx) == 0 {
+		r.sweepBy(r.clock.now()) // for the rest
 	}
 }
 
-// failBatch goes on with what failThrough began, for up to so many waiters, and
+// failPendingBatch goes on with what failWaitersUpTo began, for up to so many waiters, and
 // returns how much of that is left. The caller holds mu.
-func (r *Reservoir[C]) failBatch(left int, fx *effects[C]) int {
+func (r *Reservoir[C]) failPendingBatch(left int, fx *effects[C]) int {
 	var state *ExhaustedError
-	for left > 0 && len(r.mu.failing) > 0 {
-		f := r.mu.failing[0]
+	for left > 0 && len(r.mu.pendingFailures) > 0 {
+		f := r.mu.pendingFailures[0]
 		w := r.mu.untimed.front()
-		if f.all {
+		if f.includeTimed {
 			w = r.mu.waiters.front()
 		}
-		if w == nil || w.number > f.through {
-			r.mu.failing = r.mu.failing[1:]
+		if w == nil || w.number > f.lastWaiter {
+			r.mu.pendingFailures = r.mu.pendingFailures[1:]
 			continue
 		}
 		r.fail(w, f.err, failed, &state, fx)
@@ -262,13 +262,13 @@ func (r *Reservoir[C]) failBatch(left int, fx *effects[C]) int {
 func (r *Reservoir[C]) failExcess(fx *effects[C]) {
 	var state *ExhaustedError
 	// Who has left needs no connection, so that the last who waits may get one.
-	excess := r.waiting() - r.counts().coming()
+	excess := r.waiting() - r.counts().soonAvailable()
 	for left := batch; excess > 0 && r.mu.waiters.n > 0; left-- {
 		if left == 0 {
-			r.arm(r.clock.now()) // for the rest
+			r.sweepBy(r.clock.now()) // for the rest
 			return
 		}
-		if r.fail(r.mu.waiters.back(), errFailFast, shed, &state, fx) {
+		if r.fail(r.mu.waiters.back(), errFailFast, rejected, &state, fx) {
 			excess--
 		}
 	}
@@ -277,18 +277,18 @@ func (r *Reservoir[C]) failExcess(fx *effects[C]) {
 // exhausted describes the present state. The caller holds mu.
 func (r *Reservoir[C]) exhausted() *ExhaustedError {
 	e := new(ExhaustedError)
-	r.describeIn(e)
+	r.fillState(e)
 	return e
 }
 
-// describeIn sets the fields of e that tell the present state. The caller holds mu.
-func (r *Reservoir[C]) describeIn(e *ExhaustedError) {
+// fillState sets the fields of e that tell the present state. The caller holds mu.
+func (r *Reservoir[C]) fillState(e *ExhaustedError) {
 	e.Total, e.InUse, e.Idle, e.Opening = len(r.mu.all), r.inUse(), r.mu.count[idle], r.mu.count[opening]
-	e.Waiting, e.MaxSize, e.LastOpen = r.waiting(), r.mu.maxSize, r.mu.lastOpen
+	e.Waiting, e.MaxSize, e.LastOpen = r.waiting(), r.mu.maxSize, r.mu.lastOpenErr
 }
 
-// ended is the error of a wait that state describes.
-func ended(err error, state *ExhaustedError, waited time.Duration) error {
+// newExhaustedError is the error of a wait that state describes.
+func newExhaustedError(err error, state *ExhaustedError, waited time.Duration) error {
 	e := *state
 	e.Waited, e.Cause = waited, err
 	return &e

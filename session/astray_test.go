@@ -14,7 +14,7 @@ import (
 func astrayRig(t *testing.T, c *stateConn, inTx bool) *rig {
 	r := stateRig(t, c)
 	if inTx {
-		r.policy.readable.add(pathReader.key)
+		r.policy.answeredQueries.add(searchPathQuery.key)
 		begin(t, r.handle)
 	}
 	r.leadAstray(c)
@@ -33,7 +33,7 @@ func (r *rig) leadAstray(c *stateConn) {
 
 func looksAtPlace(c *stateConn) (n int) {
 	for _, sql := range c.Log() {
-		if sql == pathReader.sql || sql == "tx1: "+pathReader.sql {
+		if sql == searchPathQuery.sql || sql == "tx1: "+searchPathQuery.sql {
 			n++
 		}
 	}
@@ -63,7 +63,7 @@ func TestAStatementAfterABulkLoadThatFailedRunsWhereItBelongs(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newStateConn()
-			c.failOnce = map[string][]error{pathReader.sql: {nil, tc.err}}
+			c.failOnce = map[string][]error{searchPathQuery.sql: {nil, tc.err}}
 			r := astrayRig(t, c, false)
 			_, err := r.handle.Update(t.Context(), "INSERT 1")
 			require.ErrorIs(t, err, ErrSessionLost, name)
@@ -83,7 +83,7 @@ func TestASessionThatWasLedElsewhereIsLedBackAtItsEnd(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newStateConn()
 				if fails {
-					c.failOnce = map[string][]error{pathReader.sql: {nil, sqlError("no place")}}
+					c.failOnce = map[string][]error{searchPathQuery.sql: {nil, sqlError("no place")}}
 				}
 				r := stateRig(t, c)
 				r.policy.OnReturn = mode

@@ -11,18 +11,18 @@ import (
 	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
-// await runs a step of the call on the pool's context. It waits no longer than
+// awaitStep runs a step of the call on the pool's context. It waits no longer than
 // the caller's context and its handle allow: present is false when the caller
 // has left the step, and late is given then what came of it. A panic or Goexit
 // in the step, which is one of the caller's callbacks, ends the call and goes
 // on in the caller.
-func await[T any](c *call, step func(ctx context.Context) (T, error), late func(T, error)) (v T, present bool, err error) {
-	step = checked(c, step)
-	if !c.apart {
+func awaitStep[T any](c *call, step func(ctx context.Context) (T, error), late func(T, error)) (v T, inTime bool, err error) {
+	step = withChecks(c, step)
+	if !c.ownGoroutine {
 		returned := false
 		defer func() {
 			if !returned {
-				_ = c.finish(outcome{cut: errCallback})
+				_ = c.finish(outcome{interruptedBy: errCallbackExited})
 			}
 		}()
 		v, err = step(c.rpc)
@@ -37,58 +37,58 @@ func await[T any](c *call, step func(ctx context.Context) (T, error), late func(
 	}()
 	select {
 	case <-done:
-	case <-c.left:
-		c.callerLeft = true
-		c.s.goOnBehind()
-		c.s.policy.run(func() {
+	case <-c.callerGone:
+		c.failureReported = true
+		c.s.markEnding()
+		c.s.policy.goInBackground(func() {
 			switch {
-			case !c.seeOut(done):
-				_ = c.finish(outcome{err: &Error{Stage: StageExecute, Fault: FaultSession, Err: errStuck}})
+			case !c.awaitLeftStep(done):
+				_ = c.finish(outcome{err: &Error{Stage: StageExecute, Fault: FaultSession, Err: errCallbackStuck}})
 			case !a.Returned:
-				_ = c.finish(outcome{cut: errCallback})
+				_ = c.finish(outcome{interruptedBy: errCallbackExited})
 			default:
 				late(a.Value, a.Err)
 			}
 		})
-		return v, false, c.leftError()
+		return v, false, c.callerLeftError()
 	}
 	if a.Returned {
 		return a.Value, true, a.Err
 	}
-	_ = c.finish(outcome{cut: errCallback})
+	_ = c.finish(outcome{interruptedBy: errCallbackExited})
 	a.Resume()
 	return v, true, nil
 }
 
-// checked is the step with what has to hold before anything of it is sent, and
+// withChecks is the step with what has to hold before anything of it is sent, and
 // after it was answered.
-func checked[T any](c *call, step func(ctx context.Context) (T, error)) func(ctx context.Context) (T, error) {
-	c.sent = time.Now()
+func withChecks[T any](c *call, step func(ctx context.Context) (T, error)) func(ctx context.Context) (T, error) {
+	c.startedAt = time.Now()
 	return func(ctx context.Context) (v T, err error) {
-		if c.ready != nil {
-			if err := c.ready(ctx); err != nil {
+		if c.beforeSend != nil {
+			if err := c.beforeSend(ctx); err != nil {
 				return v, err
 			}
-			c.sent = time.Now()
+			c.startedAt = time.Now()
 		}
 		if v, err = step(ctx); err == nil {
-			err = c.s.answeredElsewhere()
+			err = c.s.answeredByOtherSession()
 		}
 		return v, err
 	}
 }
 
-var errStuck = fmt.Errorf("%w: a callback or reader of the caller does not return", ErrSessionLost)
+var errCallbackStuck = fmt.Errorf("%w: a callback or reader of the caller does not return", ErrSessionLost)
 
-// seeOut waits behind the caller for the step to return. It reports false when
+// awaitLeftStep waits behind the caller for the step to return. It reports false when
 // the step does not, although its RPC has ended: it is held up by a callback of
 // the caller's.
-func (c *call) seeOut(done <-chan struct{}) bool {
+func (c *call) awaitLeftStep(done <-chan struct{}) bool {
 	switch c.mode {
-	case toItsEnd:
+	case finishWhenLeft:
 		<-done
 		return true
-	case brief:
+	case finishWithinBudget:
 		timer := time.AfterFunc(c.s.policy.budget(), c.endRPC)
 		defer timer.Stop()
 		<-done
@@ -107,8 +107,8 @@ func (c *call) seeOut(done <-chan struct{}) bool {
 	}
 }
 
-// leftError is the error of a call whose caller has left it.
-func (c *call) leftError() *Error {
+// callerLeftError is the error of a call whose caller has left it.
+func (c *call) callerLeftError() *Error {
 	cause := ctxerr.Of(c.ctx)
 	if cause == nil {
 		cause = c.cause()
@@ -120,23 +120,23 @@ func (c *call) leftError() *Error {
 			err = w.WrapContextError(err)
 		}
 	}
-	if c.mode != cutShort {
+	if c.mode != cancelWhenLeft {
 		err = fmt.Errorf("left to finish on the server: %w", err)
 	}
 	stage := StageExecute
-	if c.work.Name() != nil {
+	if c.operation.Name() != nil {
 		stage = StageFetch
 	}
-	return c.fail(&Error{Stage: stage, Fault: FaultContext, Err: err})
+	return c.wrapError(&Error{Stage: stage, Fault: FaultContext, Err: err})
 }
 
-// perform runs the call's one step and finishes the call. judge says what the
+// runStep runs the call's one step and finishes the call. judge says what the
 // answer means; when the caller has left, it is called behind it, with present
 // false.
-func perform[T any](c *call, step func(ctx context.Context) (T, error), judge func(v T, present bool, err error) outcome) (T, error) {
-	v, present, err := await(c, step, func(v T, err error) { _ = c.finish(judge(v, false, err)) })
-	if present {
-		err = c.finish(judge(v, true, err))
+func runStep[T any](c *call, step func(ctx context.Context) (T, error), toOutcome func(v T, inTime bool, err error) outcome) (T, error) {
+	v, inTime, err := awaitStep(c, step, func(v T, err error) { _ = c.finish(toOutcome(v, false, err)) })
+	if inTime {
+		err = c.finish(toOutcome(v, true, err))
 	}
 	if err != nil {
 		var none T
@@ -145,15 +145,15 @@ func perform[T any](c *call, step func(ctx context.Context) (T, error), judge fu
 	return v, nil
 }
 
-// plainly is the judgement of steps whose answer means what it says.
-func plainly[T any](_ T, _ bool, err error) outcome { return outcome{err: err} }
+// valueOutcome is the judgement of steps whose answer means what it says.
+func valueOutcome[T any](_ T, _ bool, err error) outcome { return outcome{err: err} }
 
-// do is perform for steps that have no value.
-func do(c *call, step func(ctx context.Context) error, judge func(present bool, err error) outcome) error {
-	_, err := perform(c, func(ctx context.Context) (struct{}, error) { return struct{}{}, step(ctx) },
-		func(_ struct{}, present bool, err error) outcome { return judge(present, err) })
+// runStepWithoutValue is perform for steps that have no value.
+func runStepWithoutValue(c *call, step func(ctx context.Context) error, toOutcome func(inTime bool, err error) outcome) error {
+	_, err := runStep(c, func(ctx context.Context) (struct{}, error) { return struct{}{}, step(ctx) },
+		func(_ struct{}, inTime bool, err error) outcome { return toOutcome(inTime, err) })
 	return err
 }
 
-// errorOnly is plainly for do.
-func errorOnly(_ bool, err error) outcome { return outcome{err: err} }
+// errorOutcome is plainly for do.
+func errorOutcome(_ bool, err error) outcome { return outcome{err: err} }

@@ -17,9 +17,9 @@ import (
 type callMode uint8
 
 const (
-	cutShort callMode = iota // it is ended, and the statement cancelled on the server
-	brief                    // it goes on behind the caller, for the cancel budget at most
-	toItsEnd                 // it goes on behind the caller until it has ended
+	cancelWhenLeft     callMode = iota // it is ended, and the statement cancelled on the server
+	finishWithinBudget                 // it goes on behind the caller, for the cancel budget at most
+	finishWhenLeft                     // it goes on behind the caller until it has ended
 )
 
 // call is one use of the connection, from begin to finish. For a query it lasts
@@ -28,70 +28,70 @@ const (
 // INVARIANT: finish is called exactly once, when no RPC of the call is under
 // way in the caller's goroutine.
 type call struct {
-	s      *SessionHandle
-	op     string
-	mode   callMode
-	script sqlscan.Script  // what the statement does; empty for control calls
-	ctx    context.Context //nolint:containedctx // the caller's: its end interrupts the call
-	rpc    context.Context //nolint:containedctx // the pool's own: every RPC of the call runs on it
-	endRPC context.CancelFunc
-	hooks  []func() // undo what begin and the call itself have set up, once, at the end
-	work   *Operation
-	info   Call
+	s           *SessionHandle
+	op          string
+	mode        callMode
+	script      sqlscan.Script  // what the statement does; empty for control calls
+	ctx         context.Context //nolint:containedctx // the caller's: its end interrupts the call
+	rpc         context.Context //nolint:containedctx // the pool's own: every RPC of the call runs on it
+	endRPC      context.CancelFunc
+	onEnd       []func() // undo what begin and the call itself have set up, once, at the end
+	operation   *Operation
+	backendCall Call
 
-	// apart says that the step runs in a goroutine of its own, because the
+	// ownGoroutine says that the step runs in a goroutine of its own, because the
 	// caller must be able to leave it.
-	apart bool
+	ownGoroutine bool
 
-	// calls says that the step calls code of the caller's.
-	calls bool
+	// callsUserCode says that the step calls code of the caller's.
+	callsUserCode bool
 
 	// statement says that the call runs one, whose failure spoils an open
 	// transaction. many says that it may run more than once. looks says that the
 	// server may run one of its own in the transaction, whose failure does so too.
-	statement, many, looks bool
+	statement, manyExecutions, serverMayExecute bool
 
-	// bound says that it has parameters. insert is what it may do to the
+	// hasParams says that it has parameters. insert is what it may do to the
 	// session, once the step has begun.
-	bound  bool
-	insert *insertion
+	hasParams bool
+	insert    *insertion
 
-	// ready is run before the step, in its place: what must hold before
+	// beforeSend is run before the step, in its place: what must hold before
 	// anything of the call is sent.
-	ready func(ctx context.Context) error
+	beforeSend func(ctx context.Context) error
 
-	// sent is when the step began, which is before anything of it was sent.
-	sent time.Time
+	// startedAt is when the step began, which is before anything of it was sent.
+	startedAt time.Time
 
 	// delivered says that a batch has reached the caller.
 	delivered bool
 
-	// waited is how a probe beside the call has waited for its statement.
-	waited wait
+	// probeWait is how a probe beside the call has waited for its statement.
+	probeWait probeWait
 
-	// callerLeft says that the caller was told a failure before the call's end.
-	callerLeft bool
+	// failureReported says that the caller was told a failure before the call's end.
+	failureReported bool
 
-	left chan struct{} // closed once the caller waits no longer
+	callerGone chan struct{} // closed once the caller waits no longer
 
 	mu struct {
 		sync.Mutex
-		cause    error // why the call was interrupted; the first counts
-		leftDone bool  // left is closed
-		result   *QueryResult
-		prepared Prepared // a statement of the call's own, which ends with it
+		cause            error // why the call was interrupted; the first counts
+		callerGoneClosed bool  // left is closed
+		result           *QueryResult
+		prepared         Prepared // a statement of the call's own, which ends with it
 	}
 }
 
 // newCall makes a call that can be interrupted.
 func (s *SessionHandle) newCall(ctx context.Context, op string, opts QueryOptions, mode callMode) *call {
-	if opts.NoCancel && mode == cutShort {
-		mode = toItsEnd
+	if opts.NoCancel && mode == cancelWhenLeft {
+		mode = finishWhenLeft
 	}
-	c := &call{s: s, op: op, mode: mode, ctx: ctx, work: &Operation{}, left: make(chan struct{})}
+	c := &call{s: s, op: op, mode: mode, ctx: ctx, operation: &Operation{}, callerGone: make(chan struct{})}
 	ends := ctx.Done() != nil || s.timeout(opts) > 0
-	c.apart = mode != cutShort || opts.apart || opts.Progress != nil || (ends && s.orderUnknown())
-	c.calls = opts.apart || opts.Progress != nil
+	c.ownGoroutine = mode != cancelWhenLeft || opts.ownGoroutine || opts.Progress != nil || (ends && s.mustLearnOrder())
+	c.callsUserCode = opts.ownGoroutine || opts.Progress != nil
 	c.rpc, c.endRPC = context.WithCancel(context.WithoutCancel(ctx))
 	return c
 }
@@ -103,38 +103,38 @@ func (s *SessionHandle) timeout(opts QueryOptions) time.Duration {
 	return opts.Timeout
 }
 
-// open ties the call to its caller's context. The deadline is passed on to the
+// bindContext ties the call to its caller's context. The deadline is passed on to the
 // server, a little late, so that the call is cut from this side first.
-func (c *call) open(opts QueryOptions) {
+func (c *call) bindContext(opts QueryOptions) {
 	if timeout := c.s.timeout(opts); timeout > 0 {
 		var stop context.CancelFunc
 		c.ctx, stop = context.WithTimeout(c.ctx, timeout)
-		c.hooks = append(c.hooks, stop)
+		c.onEnd = append(c.onEnd, stop)
 	}
-	c.info = Call{Headers: opts.Headers, Op: c.work}
+	c.backendCall = Call{Headers: opts.Headers, Op: c.operation}
 	if opts.Progress != nil {
-		c.info.Progress = func(fraction float64, known bool) {
+		c.backendCall.Progress = func(fraction float64, known bool) {
 			if c.ctx.Err() == nil {
 				opts.Progress(fraction, known)
 			}
 		}
 	}
-	if at, ok := c.ctx.Deadline(); ok && c.mode == cutShort {
+	if at, ok := c.ctx.Deadline(); ok && c.mode == cancelWhenLeft {
 		var stop context.CancelFunc
 		c.rpc, stop = context.WithDeadline(c.rpc, at.Add(c.s.policy.grace()))
-		c.hooks = append(c.hooks, stop)
+		c.onEnd = append(c.onEnd, stop)
 	}
 	unhook := context.AfterFunc(c.ctx, func() { c.interrupt(ctxerr.Of(c.ctx)) })
-	c.hooks = append(c.hooks, func() { unhook() })
+	c.onEnd = append(c.onEnd, func() { unhook() })
 }
 
-// keep holds the parameters until the call has ended, which may be after the
+// retainParams holds the parameters until the call has ended, which may be after the
 // caller has released them.
-func (c *call) keep(params arrow.RecordBatch) {
+func (c *call) retainParams(params arrow.RecordBatch) {
 	if params != nil {
 		params.Retain()
-		c.hooks = append(c.hooks, params.Release)
-		c.many, c.bound = params.NumRows() > 1, true
+		c.onEnd = append(c.onEnd, params.Release)
+		c.manyExecutions, c.hasParams = params.NumRows() > 1, true
 	}
 }
 
@@ -152,16 +152,16 @@ func (c *call) interrupt(cause error) {
 	if r != nil { // first, so that a reader who leaves finds out why
 		r.interrupt(cause)
 	}
-	if r == nil && c.mode != cutShort && errors.Is(cause, ErrHandleClosed) {
+	if r == nil && c.mode != cancelWhenLeft && errors.Is(cause, ErrHandleClosed) {
 		return
 	}
 	c.mu.Lock()
-	if !c.mu.leftDone {
-		c.mu.leftDone = true
-		close(c.left)
+	if !c.mu.callerGoneClosed {
+		c.mu.callerGoneClosed = true
+		close(c.callerGone)
 	}
 	c.mu.Unlock()
-	if r == nil && !c.apart {
+	if r == nil && !c.ownGoroutine {
 		c.endRPC()
 	}
 }
@@ -173,30 +173,30 @@ func (c *call) cause() error {
 	return c.mu.cause
 }
 
-// publish makes the call that of a result, which interrupt reaches from now
+// attachResult makes the call that of a result, which interrupt reaches from now
 // on. It returns the cause of an interruption that came before.
-func (c *call) publish(r *QueryResult) error {
+func (c *call) attachResult(r *QueryResult) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.result = r
 	return c.mu.cause
 }
 
-// own takes a prepared statement that ends with the call.
-func (c *call) own(stmt Prepared) {
+// setOwnStatement takes a prepared statement that ends with the call.
+func (c *call) setOwnStatement(stmt Prepared) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.prepared = stmt
 }
 
-func (c *call) owned() Prepared {
+func (c *call) ownStatement() Prepared {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mu.prepared
 }
 
-// fail makes the call's error out of a backend's.
-func (c *call) fail(err error) *Error {
+// wrapError makes the call's error out of a backend's.
+func (c *call) wrapError(err error) *Error {
 	var e *Error
 	if !errors.As(err, &e) {
 		e = &Error{Err: err, Fault: FaultUnknown, Stage: StageExecute}

@@ -192,7 +192,7 @@ func TestAResultLetGoNearItsEndIsReadOnAndNotCancelled(t *testing.T) {
 		start := time.Now()
 		res.Release()
 		must(t, r.handle.Ping(t.Context()))
-		require.Equal(t, restTime+20*ms, time.Since(start), "and what the probe takes")
+		require.Equal(t, drainTime+20*ms, time.Since(start), "and what the probe takes")
 		require.Len(t, r.chains(), 1, "the end was not near")
 	})
 }

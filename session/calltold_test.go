@@ -25,7 +25,7 @@ import (
 // none of the context's, and the closing of the handle is named once.
 func TestWhatACallSaysOfItsEnd(t *testing.T) {
 	canceled := func(err error) error { return &Error{Stage: StageFetch, Fault: FaultContext, Err: err} }
-	own := status.Error(codes.Canceled, "the server's own")
+	cloneText := status.Error(codes.Canceled, "the server's own")
 	for name, tc := range map[string]struct {
 		end     error
 		timeout bool // before the answer
@@ -38,8 +38,8 @@ func TestWhatACallSaysOfItsEnd(t *testing.T) {
 		"a mistake after the deadline":             {end: &Error{Fault: FaultUsage, Err: errors.New("no")}, timeout: true, fault: FaultUsage, not: []error{context.DeadlineExceeded}},
 		"anything after the deadline":              {end: errors.New("?"), timeout: true, fault: FaultContext, is: context.DeadlineExceeded},
 		"anything":                                 {end: errors.New("?"), fault: FaultUnknown, not: []error{context.DeadlineExceeded, ErrHandleClosed}},
-		"the server's own end":                     {end: canceled(own), fault: FaultContext, not: []error{context.DeadlineExceeded, ErrHandleClosed}},
-		"the end of the handle":                    {end: canceled(own), closed: true, fault: FaultContext, is: ErrHandleClosed},
+		"the server's own end":                     {end: canceled(cloneText), fault: FaultContext, not: []error{context.DeadlineExceeded, ErrHandleClosed}},
+		"the end of the handle":                    {end: canceled(cloneText), closed: true, fault: FaultContext, is: ErrHandleClosed},
 		"the end of the handle, said already":      {end: canceled(fmt.Errorf("the driver: %w", ErrHandleClosed)), closed: true, fault: FaultContext, is: ErrHandleClosed},
 		"a loss beside the end of the handle":      {end: transportError(), closed: true, fault: FaultTransport, is: ErrSessionLost, not: []error{ErrHandleClosed}},
 		"a loss after the deadline, which is both": {end: transportError(), timeout: true, fault: FaultTransport, is: context.DeadlineExceeded},
@@ -332,7 +332,7 @@ func TestTheRowsOfAnIngestAreHeldWhileTheyAreRead(t *testing.T) {
 func TestAWayThatNeverConfirmsIsAskedForItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true}
-		conn.order.sideBySide.Store(true)
+		conn.order.concurrent.Store(true)
 		asked := 0
 		conn.steps = func(*Operation) []cancel.Step {
 			return []cancel.Step{{Name: "CancelFlightInfo", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) {
@@ -344,7 +344,7 @@ func TestAWayThatNeverConfirmsIsAskedForItsTime(t *testing.T) {
 		report := conn.deadline(t, r)
 		synctest.Wait()
 		require.False(t, report.Confirmed)
-		require.InDelta(t, float64(time.Second/askAgain), asked, 1)
+		require.InDelta(t, float64(time.Second/cancelRetryPause), asked, 1)
 		require.Equal(t, cancel.Requested, report.Steps[0].Outcome)
 		require.NoError(t, report.Steps[0].Err)
 		require.ErrorContains(t, r.discarded(), "may still run")
@@ -354,7 +354,7 @@ func TestAWayThatNeverConfirmsIsAskedForItsTime(t *testing.T) {
 // What a server says of itself without a reason is told as it is.
 func TestAFailureWithoutAReasonIsToldToo(t *testing.T) {
 	conn := &fakeConn{fail: map[string]error{"SELECT 1": &Error{Fault: FaultUnknown}, "Metadata": &Error{Fault: FaultStatement}}}
-	err := Prove(t.Context(), conn, "SELECT 1")
+	err := CheckSession(t.Context(), conn, "SELECT 1")
 	require.ErrorContains(t, err, "no session that works")
 	require.NotContains(t, err.Error(), "%!")
 }
@@ -374,22 +374,22 @@ func TestWhatAReaderReadsIsOneRow(t *testing.T) {
 			}
 			r := newRig(t, conn.fakeConn)
 			s := New(conn, r.policy, r.returned)
-			row, err := s.readRow(t.Context(), reader{key: "k", what: "what", sql: "SELECT SCRIPT"}, Call{})
+			row, err := s.runStateQuery(t.Context(), stateQuery{key: "k", subject: "what", sql: "SELECT SCRIPT"}, Call{})
 			require.Equal(t, ok, err == nil, "%d rows: %v", n, err)
 			require.Equal(t, ok, len(row) == 1)
-			require.Equal(t, ok, r.policy.readable.has("k"))
+			require.Equal(t, ok, r.policy.answeredQueries.has("k"))
 		}
 	})
 }
 
 func TestWhatIsKeptAboutAServerIsBounded(t *testing.T) {
 	var set textSet
-	for i := range maxLearned + 10 {
+	for i := range maxTexts + 10 {
 		set.add(fmt.Sprint(i))
 	}
-	require.Len(t, set.set, maxLearned)
-	require.True(t, set.has(fmt.Sprint(maxLearned-1)))
-	require.False(t, set.has(fmt.Sprint(maxLearned)))
+	require.Len(t, set.set, maxTexts)
+	require.True(t, set.has(fmt.Sprint(maxTexts-1)))
+	require.False(t, set.has(fmt.Sprint(maxTexts)))
 }
 
 // To prepare a statement runs nothing, and a prepared one runs in no aborted

@@ -10,25 +10,25 @@ import (
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
-// stopping is the cancel of one call, behind its caller.
-type stopping struct {
+// cancellation is the cancel of one call, behind its caller.
+type cancellation struct {
 	s    *SessionHandle
 	call *call
 	tx   transaction
 
-	// keep says that the transaction goes on if the server lets it: the call
-	// has not aborted it, see noteTx.
-	keep bool
+	// keepTx says that the transaction goes on if the server lets it: the call
+	// has not aborted it, see recordTxOutcome.
+	keepTx bool
 
 	// rolledBack says that the transaction has been ended on the server.
 	rolledBack bool
 
-	// oneAtATime says that the session runs this call's statement before it
+	// serial says that the session runs this call's statement before it
 	// answers another.
-	oneAtATime bool
+	serial bool
 
-	// waited is how a probe has waited for this call's statement, if one has.
-	waited wait
+	// probeWait is how a probe has waited for this call's statement, if one has.
+	probeWait probeWait
 
 	// refusal is why the server did not let the transaction go on.
 	refusal error
@@ -40,13 +40,13 @@ type stopping struct {
 // INVARIANT: from here to finishCancel the session takes no statement but the
 // probe, and a session whose chain is not Safe takes none ever again.
 func (s *SessionHandle) startCancel(c *call, tx transaction) {
-	s.goOnBehind()
-	st := &stopping{
-		s: s, call: c, tx: tx, keep: tx.phase == txOpen && !s.untrusted(),
-		oneAtATime: s.oneAtATime(), waited: c.waited,
+	s.markEnding()
+	st := &cancellation{
+		s: s, call: c, tx: tx, keepTx: tx.phase == txOpen && !s.acceptsUnknownTx(),
+		serial: s.runsSerially(), probeWait: c.probeWait,
 	}
-	s.policy.run(func() {
-		report := st.chain().Run(s.policy.Life)
+	s.policy.goInBackground(func() {
+		report := st.chain().Run(s.policy.OwnerContext)
 		if f := s.policy.Observe.Cancelled; f != nil {
 			f(c.op, report)
 		}
@@ -60,91 +60,91 @@ func (s *SessionHandle) startCancel(c *call, tx transaction) {
 //
 // INVARIANT: a probe confirms by itself only where the sessions of the server
 // run one statement at a time. Elsewhere the server's own word is needed.
-func (st *stopping) chain() cancel.Chain {
+func (st *cancellation) chain() cancel.Chain {
 	grace, budget := st.s.policy.grace(), st.s.policy.budget()
 	var steps []cancel.Step
-	if st.oneAtATime {
+	if st.serial {
 		steps = append(steps, cancel.Step{Name: "rpc", Timeout: grace, Do: st.probe})
 	}
-	for _, way := range st.s.conn.CancelSteps(st.call.work) {
-		steps = append(steps, cancel.Step{Name: way.Name, Timeout: way.Timeout + grace, Do: func(ctx context.Context) (cancel.Outcome, error) {
-			return st.ask(ctx, way)
+	for _, request := range st.s.conn.CancelSteps(st.call.operation) {
+		steps = append(steps, cancel.Step{Name: request.Name, Timeout: request.Timeout + grace, Do: func(ctx context.Context) (cancel.Outcome, error) {
+			return st.requestCancel(ctx, request)
 		}})
 	}
-	steps = append(steps, cancel.Step{Name: "probe", Timeout: budget, Do: st.lastProbe})
+	steps = append(steps, cancel.Step{Name: "probe", Timeout: budget, Do: st.finalProbe})
 	return cancel.Chain{Steps: steps, Budget: budget}
 }
 
-// ask makes one request to the server, and again while it answers that it is
+// requestCancel makes one request to the server, and again while it answers that it is
 // about to stop the statement.
-func (st *stopping) ask(ctx context.Context, way cancel.Step) (cancel.Outcome, error) {
-	asking, stop := context.WithTimeout(ctx, way.Timeout)
+func (st *cancellation) requestCancel(ctx context.Context, request cancel.Step) (cancel.Outcome, error) {
+	requestCtx, stop := context.WithTimeout(ctx, request.Timeout)
 	defer stop()
 	for {
-		out, err := way.Do(asking)
+		out, err := request.Do(requestCtx)
 		switch {
-		case out == cancel.Failed && err != nil && asking.Err() != nil:
+		case out == cancel.Failed && err != nil && requestCtx.Err() != nil:
 			return cancel.Unanswered, err
-		case out == cancel.Confirmed, out == cancel.Requested && st.oneAtATime:
-			look, stop := context.WithTimeout(ctx, st.s.policy.grace())
+		case out == cancel.Confirmed, out == cancel.Requested && st.serial:
+			probeCtx, stop := context.WithTimeout(ctx, st.s.policy.grace())
 			defer stop()
-			return st.probe(look)
+			return st.probe(probeCtx)
 		case out != cancel.Requested:
 			return out, err
 		}
-		pause := time.NewTimer(askAgain)
+		pause := time.NewTimer(cancelRetryPause)
 		select {
 		case <-pause.C:
-		case <-asking.Done():
+		case <-requestCtx.Done():
 			pause.Stop()
 			return cancel.Requested, nil
 		}
 	}
 }
 
-// askAgain is how long a server that is about to stop a statement is left to.
-const askAgain = 50 * time.Millisecond
+// cancelRetryPause is how long a server that is about to stop a statement is left to.
+const cancelRetryPause = 50 * time.Millisecond
 
-// lastProbe waits for the session as long as the budget lasts. Where statements
+// finalProbe waits for the session as long as the budget lasts. Where statements
 // run side by side its answer shows nothing, but it rolls a transaction back.
-func (st *stopping) lastProbe(ctx context.Context) (cancel.Outcome, error) {
+func (st *cancellation) finalProbe(ctx context.Context) (cancel.Outcome, error) {
 	out, err := st.probe(ctx)
-	if out == cancel.Confirmed && st.waited.lasted > 0 {
-		out, err = st.learn(ctx)
+	if out == cancel.Confirmed && st.probeWait.lasted > 0 {
+		out, err = st.recordWait(ctx)
 	}
-	if out == cancel.Confirmed && !st.s.oneAtATime() {
-		return cancel.Requested, errSideBySide
+	if out == cancel.Confirmed && !st.s.runsSerially() {
+		return cancel.Requested, errMayRunConcurrently
 	}
 	return out, err
 }
 
-var errSideBySide = errors.New("the session answers, but may run statements side by side, and the server has not said that this one has ended")
+var errMayRunConcurrently = errors.New("the session answers, but may run statements side by side, and the server has not said that this one has ended")
 
 // probe confirms when the session answers. One that is cut off hits nothing
 // but itself.
-func (st *stopping) probe(ctx context.Context) (cancel.Outcome, error) {
-	if err := st.free(ctx); err != nil {
+func (st *cancellation) probe(ctx context.Context) (cancel.Outcome, error) {
+	if err := st.checkFree(ctx); err != nil {
 		return cancel.Requested, err
 	}
 	return cancel.Confirmed, nil
 }
 
-// free answers nil when the session is free again. In a transaction that is
+// checkFree answers nil when the session is free again. In a transaction that is
 // given up the rollback is the probe: any other statement would be refused.
-func (st *stopping) free(ctx context.Context) error {
+func (st *cancellation) checkFree(ctx context.Context) error {
 	s := st.s
 	if lost := s.conn.Lost(); lost != nil {
 		return lost
 	}
-	if !st.tx.open() || st.rolledBack {
+	if !st.tx.openOnServer() || st.rolledBack {
 		return s.runProbe(ctx)
 	}
-	if st.keep {
-		err := s.runProbeIn(ctx, st.tx.id)
+	if st.keepTx {
+		err := s.runProbeInTx(ctx, st.tx.id)
 		if err == nil || !FaultIn(err).KeepsConn() {
 			return err
 		}
-		st.keep, st.refusal = false, err
+		st.keepTx, st.refusal = false, err
 	}
 	err := s.conn.EndTx(ctx, st.tx.id, false)
 	switch {
@@ -152,7 +152,7 @@ func (st *stopping) free(ctx context.Context) error {
 		st.rolledBack = true
 	case FaultIn(err) == FaultStatement:
 		// An earlier probe that was cut off may have ended it meanwhile.
-		if err = s.rollBack(ctx, st.tx); gone(err) {
+		if err = s.rollBack(ctx, st.tx); txGone(err) {
 			st.rolledBack = true
 			err = s.runProbe(ctx)
 		}
@@ -161,32 +161,32 @@ func (st *stopping) free(ctx context.Context) error {
 }
 
 // finishCancel takes the outcome of a chain.
-func (s *SessionHandle) finishCancel(st *stopping, report cancel.Report) {
+func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 	s.mu.Lock()
 	switch {
 	case !report.Safe():
 		s.mu.lost = fmt.Errorf("%w: a cancelled statement may still run: %s", ErrSessionLost, report)
 	case st.rolledBack:
-		s.mu.tx.rolledBack(st.why())
+		s.mu.tx.markRolledBack(st.rollbackReason())
 	}
 	s.mu.Unlock()
-	s.leave(nil)
+	s.becomeIdle(nil)
 }
 
-// why explains the end of the transaction to those who did not end it.
-func (st *stopping) why() error {
+// rollbackReason explains the end of the transaction to those who did not end it.
+func (st *cancellation) rollbackReason() error {
 	switch {
 	case st.refusal != nil:
 		return fmt.Errorf("%s was ended early, and the server does not let the transaction go on: %w", st.call.op, st.refusal)
 	default:
-		return fmt.Errorf("%s was ended before the server had answered: %w", st.call.op, errLetGo)
+		return fmt.Errorf("%s was ended before the server had answered: %w", st.call.op, errReleasedEarly)
 	}
 }
 
 // runProbe runs the probe query to its end.
-func (s *SessionHandle) runProbe(ctx context.Context) error { return s.runProbeIn(ctx, "") }
+func (s *SessionHandle) runProbe(ctx context.Context) error { return s.runProbeInTx(ctx, "") }
 
-func (s *SessionHandle) runProbeIn(ctx context.Context, tx TxID) error {
+func (s *SessionHandle) runProbeInTx(ctx context.Context, tx TxID) error {
 	stream, err := s.conn.Query(ctx, s.policy.probeSQL(), Call{Tx: tx})
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ func TestTheCallerReturnsWithItsContextAndTheSessionIsReused(t *testing.T) {
 		require.Equal(t, FaultContext, FaultIn(err))
 		synctest.Wait()
 		r.reused()
-		require.Equal(t, "rpc", r.chains()[0].By)
+		require.Equal(t, "rpc", r.chains()[0].ConfirmedBy)
 	})
 }
 
@@ -92,7 +92,7 @@ func TestTheServerIsAskedOnceTheRPCHasNotHelped(t *testing.T) {
 		time.Sleep(time.Second)
 		r.reused()
 		require.Equal(t, 20*ms+250*ms, asked, "after the grace")
-		require.Equal(t, "CancelQuery", r.chains()[0].By)
+		require.Equal(t, "CancelQuery", r.chains()[0].ConfirmedBy)
 	})
 }
 
@@ -316,7 +316,7 @@ func TestAChainConfirmsByAProbeThatWasAnsweredAndByNoOther(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			require.Len(t, r.chains(), 1, name)
-			require.Equal(t, tc.by, r.chains()[0].By, name)
+			require.Equal(t, tc.by, r.chains()[0].ConfirmedBy, name)
 			rollbacks := 0
 			for _, call := range r.conn.Log() {
 				if call == "Rollback" {
@@ -367,7 +367,7 @@ func TestWhatATransactionCostsThatAReadIsLetGoIn(t *testing.T) {
 			res.Release()
 			time.Sleep(time.Minute)
 			require.Len(t, r.chains(), 1, name)
-			require.Equal(t, tc.by, r.chains()[0].By, "%s: %q %v", name, r.conn.Log(), r.chains()[0])
+			require.Equal(t, tc.by, r.chains()[0].ConfirmedBy, "%s: %q %v", name, r.conn.Log(), r.chains()[0])
 			require.Equal(t, tc.probed, slices.Contains(r.conn.Log(), "tx1: SELECT 1"), name)
 			require.Equal(t, tc.why != "", slices.Contains(r.conn.Log(), "Rollback"), name)
 			err = r.handle.Commit(t.Context())
@@ -437,7 +437,7 @@ func TestAWayToCancelHasItsTimeAndTheProbeItsOwn(t *testing.T) {
 			_, err := r.stateless().Query(ctx, "SELECT SLOW 3s")
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			time.Sleep(time.Minute)
-			require.Equal(t, tc.by, r.chains()[0].By, "%s: %v", name, r.chains()[0])
+			require.Equal(t, tc.by, r.chains()[0].ConfirmedBy, "%s: %v", name, r.chains()[0])
 			if tc.reused {
 				r.reused()
 			} else {

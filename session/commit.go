@@ -26,7 +26,7 @@ func (e *notCommitted) Unwrap() error { return e.error }
 // commit commits. After a refusal it has the transaction end on the server too,
 // so that the handle can go on without a call that may fail.
 func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
-	if err := s.proveSession(ctx, changes); err != nil {
+	if err := s.proveSession(ctx, accessChange); err != nil {
 		return &notCommitted{err}
 	}
 	err := s.conn.EndTx(ctx, tx.id, true)
@@ -37,9 +37,9 @@ func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 	return &refusedCommit{err, s.rollBack(ctx, tx)}
 }
 
-// judgeCommit takes the server's word on a commit, and returns the caller's
+// recordCommitReply takes the server's word on a commit, and returns the caller's
 // error.
-func (s *SessionHandle) judgeCommit(err error) error {
+func (s *SessionHandle) recordCommitReply(err error) error {
 	if err == nil {
 		s.setTx(transaction{})
 		return nil
@@ -53,12 +53,12 @@ func (s *SessionHandle) judgeCommit(err error) error {
 	switch {
 	case errors.As(err, &refused):
 		if refused.rollback == nil {
-			s.setTx(transaction{refused: true})
+			s.setTx(transaction{commitRefused: true})
 		} else { // it may still be open
-			s.abort(err)
+			s.abortTx(err)
 			s.markDiscard(fmt.Errorf("a refused commit could not be rolled back: %w", refused.rollback))
 		}
-		if s.untrusted() && status.Code(refused.refusal) == codes.FailedPrecondition {
+		if s.acceptsUnknownTx() && status.Code(refused.refusal) == codes.FailedPrecondition {
 			// Every statement was said to have succeeded, and still the
 			// server has left the transaction on the way: what came after
 			// that may be stored.
@@ -66,13 +66,13 @@ func (s *SessionHandle) judgeCommit(err error) error {
 		}
 		return withCause(e, ErrTxAborted)
 	case e.Unsent, errors.As(err, &before):
-		s.abort(err)
+		s.abortTx(err)
 		return err
 	default:
 		// The transaction may be open still, and would take in what the session
 		// is sent later.
 		s.setTx(transaction{})
-		s.lose(fmt.Errorf("end of transaction unknown: %w", err))
+		s.markLost(fmt.Errorf("end of transaction unknown: %w", err))
 		return withCause(e, ErrCommitUnknown)
 	}
 }
@@ -87,33 +87,33 @@ func (s *SessionHandle) Rollback(ctx context.Context) error {
 }
 
 func (s *SessionHandle) rollbackCall(ctx context.Context, opts QueryOptions) error {
-	c, err := s.begin(ctx, "Rollback", opts, brief)
+	c, err := s.begin(ctx, "Rollback", opts, finishWithinBudget)
 	if err != nil {
 		return err
 	}
 	tx := s.txState()
 	switch {
-	case tx.refused:
+	case tx.commitRefused:
 		s.setTx(transaction{})
 		return c.finish(outcome{})
 	case tx.phase == txNone:
-		return c.finish(outcome{err: usage(ErrNoTx)})
+		return c.finish(outcome{err: usageError(ErrNoTx)})
 	}
 	return s.endByRollback(c, tx)
 }
 
 // endByRollback ends the transaction and the call.
 func (s *SessionHandle) endByRollback(c *call, tx transaction) error {
-	if tx.ended { // the cancel chain has rolled it back
+	if tx.endedOnServer { // the cancel chain has rolled it back
 		s.setTx(transaction{})
 		return c.finish(outcome{})
 	}
-	return do(c, func(ctx context.Context) error { return s.rollBack(ctx, tx) }, func(_ bool, err error) outcome {
-		if gone(err) {
+	return runStepWithoutValue(c, func(ctx context.Context) error { return s.rollBack(ctx, tx) }, func(_ bool, err error) outcome {
+		if txGone(err) {
 			s.setTx(transaction{})
 			return outcome{err: err}
 		}
-		s.abort(err)
+		s.abortTx(err)
 		var e *Error
 		if !errors.As(err, &e) || !e.Unsent {
 			s.markDiscard(fmt.Errorf("rollback failed: %w", err))
@@ -137,8 +137,8 @@ func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
 		return first
 	}
 	var left error
-	if tx.phase == txOpen && s.untrusted() && status.Code(first) == codes.FailedPrecondition {
-		left = &Error{Stage: StageExecute, Fault: FaultStatement, Err: fmt.Errorf("%w: %w", errLeftTx, first)}
+	if tx.phase == txOpen && s.acceptsUnknownTx() && status.Code(first) == codes.FailedPrecondition {
+		left = &Error{Stage: StageExecute, Fault: FaultStatement, Err: fmt.Errorf("%w: %w", errServerLeftTx, first)}
 	}
 	err := s.conn.EndTx(ctx, tx.id, false)
 	if err == nil {
@@ -160,12 +160,12 @@ func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
 	return left
 }
 
-// errLeftTx says that the server had left the transaction before its rollback,
+// errServerLeftTx says that the server had left the transaction before its rollback,
 // although it had refused no statement.
-var errLeftTx = fmt.Errorf("%w: the server had left the transaction before the rollback and refused no statement since, so the later ones may be stored", ErrCommitUnknown)
+var errServerLeftTx = fmt.Errorf("%w: the server had left the transaction before the rollback and refused no statement since, so the later ones may be stored", ErrCommitUnknown)
 
-// gone reports whether a rollback that ended in err has left no transaction.
-func gone(err error) bool { return err == nil || errors.Is(err, errLeftTx) }
+// txGone reports whether a rollback that ended in err has left no transaction.
+func txGone(err error) bool { return err == nil || errors.Is(err, errServerLeftTx) }
 
 // withCause is e with one more cause in its chain.
 func withCause(e *Error, cause error) *Error {

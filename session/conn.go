@@ -68,12 +68,12 @@ type Conn interface {
 	// layer. A nil error means the server answered.
 	Ping(ctx context.Context) error
 
-	// TrustsTxIDs reports whether the server refuses to end a transaction
+	// RejectsUnknownTx reports whether the server refuses to end a transaction
 	// that it does not know. Where it does not, a COMMIT that the server
 	// confirms may be that of a session which is gone. A server without
 	// transactions has shown nothing, and is not trusted either. The answer
 	// is learned once per endpoint.
-	TrustsTxIDs(ctx context.Context) (bool, error)
+	RejectsUnknownTx(ctx context.Context) (bool, error)
 
 	// CancelSteps lists the ways to stop op on the server other than ending
 	// its RPC, best first, each on a control channel that carries the same
@@ -92,9 +92,9 @@ type Conn interface {
 	Close() error
 }
 
-// Watchable is a Conn that tells unasked when its transport ends, so that an
+// LossNotifier is a Conn that tells unasked when its transport ends, so that an
 // idle one need not be borrowed to find out.
-type Watchable interface {
+type LossNotifier interface {
 	// OnLost has f called with what Lost reports, once, as soon as it does, or
 	// within OnLost if it does already. f must not wait. A later f replaces
 	// one that was not called yet.

@@ -281,7 +281,7 @@ func TestWhatASessionLeavesIsTakenBackInReverse(t *testing.T) {
 		must(t, r.handle.Close())
 		r.reused()
 		log := r.conn.Log()[before:]
-		require.Equal(t, []string{"ClosePrepared", "SetOptions", "Options", pathReader.sql, "DEALLOCATE b", "DROP VIEW IF EXISTS temp.main.v", `DROP TABLE IF EXISTS temp.main."t.1"`, "SET threads = '3'", "SELECT current_setting('threads')"}, log[:len(log)-1])
+		require.Equal(t, []string{"ClosePrepared", "SetOptions", "Options", searchPathQuery.sql, "DEALLOCATE b", "DROP VIEW IF EXISTS temp.main.v", `DROP TABLE IF EXISTS temp.main."t.1"`, "SET threads = '3'", "SELECT current_setting('threads')"}, log[:len(log)-1])
 		r.clean()
 	})
 }
@@ -414,7 +414,7 @@ func TestARefusedOption(t *testing.T) {
 			ctx := t.Context()
 			conn := &fakeConn{fail: map[string]error{"SetOptions": refused, "tx1: SELECT 1": tc.after}}
 			r := newRig(t, conn)
-			r.policy.readable.add(pathReader.key)
+			r.policy.answeredQueries.add(searchPathQuery.key)
 			must(t, r.handle.BeginTransaction(ctx))
 			require.ErrorContains(t, r.handle.SetOption(ctx, "typo", "x"), "no such option")
 			sent := len(conn.Log())

@@ -154,24 +154,24 @@ func (e *Error) SafeToRetry() bool {
 // it is true only if every one of them says so; errors that are not this
 // module's say nothing. It is false for nil and where none is this module's.
 func SafeToRetry(err error) bool {
-	safe, known := retryJudgement(err)
+	safe, known := retrySafety(err)
 	return known && safe
 }
 
-// retryJudgement asks the outermost errors that can tell. known is false when
+// retrySafety asks the outermost errors that can tell. known is false when
 // there is none.
-func retryJudgement(err error) (safe, known bool) {
+func retrySafety(err error) (safe, known bool) {
 	switch e := err.(type) { //nolint:errorlint // it walks the tree itself
 	case nil:
 		return false, false
 	case interface{ SafeToRetry() bool }:
 		return e.SafeToRetry(), true
 	case interface{ Unwrap() error }:
-		return retryJudgement(e.Unwrap())
+		return retrySafety(e.Unwrap())
 	case interface{ Unwrap() []error }:
 		safe = true
 		for _, one := range e.Unwrap() {
-			if s, k := retryJudgement(one); k {
+			if s, k := retrySafety(one); k {
 				safe, known = safe && s, true
 			}
 		}

@@ -71,7 +71,7 @@ const patience = time.Second
 
 func (p *play) run(steps []step) {
 	for _, s := range steps {
-		ctx, stop := context.WithTimeout(p.policy.Life, patience)
+		ctx, stop := context.WithTimeout(p.policy.OwnerContext, patience)
 		start := time.Now()
 		err := s.do(ctx, p)
 		if took := time.Since(start); s.name != "pause" {
@@ -627,7 +627,7 @@ func (p *play) observe() {
 	o.Cancelled = func(_ string, report cancel.Report) {
 		see("cancelled")
 		if report.Safe() {
-			see("confirmed by " + report.By)
+			see("confirmed by " + report.ConfirmedBy)
 		}
 	}
 	o.RolledBack = func() { see("rolled back") }
@@ -656,7 +656,7 @@ func (sc scene) perform(t *testing.T) (p *play, trips int) {
 	synctest.Test(t, func(t *testing.T) {
 		life, stop := context.WithCancel(t.Context())
 		defer stop()
-		policy := &Policy{Target: "world:1", Life: life, OnReturn: sc.reset}
+		policy := &Policy{Target: "world:1", OwnerContext: life, OnReturn: sc.reset}
 		w := newWorld()
 		servers[sc.server](w)
 		one := func() *play {

@@ -250,7 +250,7 @@ func (f *fakeConn) Options(ctx context.Context) (map[string]any, error) {
 
 func (f *fakeConn) Ping(ctx context.Context) error { return f.use(ctx, "Ping", 0) }
 
-func (f *fakeConn) TrustsTxIDs(context.Context) (bool, error) { return !f.forgives, nil }
+func (f *fakeConn) RejectsUnknownTx(context.Context) (bool, error) { return !f.forgives, nil }
 
 func (f *fakeConn) CancelSteps(op *Operation) []cancel.Step {
 	if f.steps == nil {
@@ -436,7 +436,7 @@ type rig struct {
 }
 
 func newRig(t *testing.T, conn *fakeConn) *rig {
-	r := &rig{t: t, conn: conn, policy: &Policy{Target: "fake:1", Life: t.Context()}}
+	r := &rig{t: t, conn: conn, policy: &Policy{Target: "fake:1", OwnerContext: t.Context()}}
 	r.policy.Observe.Cancelled = func(_ string, rep cancel.Report) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -449,10 +449,10 @@ func newRig(t *testing.T, conn *fakeConn) *rig {
 // change runs a statement that may change something and has the rows of sql.
 func (r *rig) change(ctx context.Context, sql string) *QueryResult {
 	r.t.Helper()
-	c, err := r.handle.begin(ctx, "Query", QueryOptions{}, cutShort)
+	c, err := r.handle.begin(ctx, "Query", QueryOptions{}, cancelWhenLeft)
 	must(r.t, err)
-	must(r.t, r.handle.enterStatement(c, sqlscan.Parse("DELETE FROM t RETURNING 1")))
-	res, err := r.handle.stream(c, func(ctx context.Context) (Stream, error) { return r.conn.Query(ctx, sql, c.info) })
+	must(r.t, r.handle.checkStatement(c, sqlscan.Parse("DELETE FROM t RETURNING 1")))
+	res, err := r.handle.openResult(c, func(ctx context.Context) (Stream, error) { return r.conn.Query(ctx, sql, c.backendCall) })
 	must(r.t, err)
 	return res
 }

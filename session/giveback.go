@@ -5,61 +5,61 @@ import (
 	"fmt"
 )
 
-// giveBack cleans the session and returns the connection. The state is
+// cleanAndReturn cleans the session and returns the connection. The state is
 // cleaning. A connection that is discarded is rolled back first: servers may
 // keep the transactions of dropped connections.
-func (s *SessionHandle) giveBack() error {
+func (s *SessionHandle) cleanAndReturn() error {
 	s.mu.Lock()
-	reason, lost, tx := s.mu.discard, s.mu.lost, s.mu.tx
+	reason, lost, tx := s.mu.discardReason, s.mu.lost, s.mu.tx
 	s.mu.Unlock()
 	var failure error
 	switch {
 	case lost != nil:
 		reason = lostError(lost)
 	case reason != nil:
-		ctx, stop := s.policy.bounded()
-		_ = s.endOpen(ctx, tx, nil)
+		ctx, stop := s.policy.closeContext()
+		_ = s.closeTxAndStatements(ctx, tx, nil)
 		stop()
 	default:
-		failure = s.clean()
+		failure = s.cleanSession()
 		reason = failure
 	}
 	s.mu.Lock()
 	s.mu.state = closed
-	returns := s.mu.returns
-	s.mu.returns = nil
+	releaseConn := s.mu.releaseConn
+	s.mu.releaseConn = nil
 	s.mu.Unlock()
-	if returns != nil {
-		returns(reason)
+	if releaseConn != nil {
+		releaseConn(reason)
 	}
 	return failure
 }
 
-// giveBackFor is giveBack at the end of c, or of a call that nobody waits for if
+// cleanAndReturnFor is cleanAndReturn at the end of c, or of a call that nobody waits for if
 // c is nil. Its error has gone into the reason to discard.
 //
 // INVARIANT: a caller never waits past the end of its context for the session to
 // be made clean.
-func (s *SessionHandle) giveBackFor(c *call) {
-	if c == nil || !s.sendsToGiveBack() {
-		_ = s.giveBack()
+func (s *SessionHandle) cleanAndReturnFor(c *call) {
+	if c == nil || !s.returnNeedsServer() {
+		_ = s.cleanAndReturn()
 		return
 	}
 	done := make(chan struct{})
-	s.policy.run(func() {
+	s.policy.goInBackground(func() {
 		defer close(done)
-		_ = s.giveBack()
+		_ = s.cleanAndReturn()
 	})
 	select {
 	case <-done:
-	case <-c.left:
+	case <-c.callerGone:
 	}
 }
 
-// endOpen ends what no mode may leave open.
-func (s *SessionHandle) endOpen(ctx context.Context, tx transaction, prepared map[*PreparedQuery]struct{}) error {
-	if tx.open() {
-		if err := s.rollBack(ctx, tx); !gone(err) {
+// closeTxAndStatements ends what no mode may leave open.
+func (s *SessionHandle) closeTxAndStatements(ctx context.Context, tx transaction, prepared map[*PreparedQuery]struct{}) error {
+	if tx.openOnServer() {
+		if err := s.rollBack(ctx, tx); !txGone(err) {
 			return fmt.Errorf("roll back: %w", err)
 		}
 		if f := s.policy.Observe.RolledBack; f != nil {
@@ -80,8 +80,8 @@ func (s *SessionHandle) endOpen(ctx context.Context, tx transaction, prepared ma
 // markDiscard has the connection closed when the handle is done with it.
 func (s *SessionHandle) markDiscard(reason error) {
 	s.mu.Lock()
-	if s.mu.discard == nil {
-		s.mu.discard = reason
+	if s.mu.discardReason == nil {
+		s.mu.discardReason = reason
 	}
 	s.mu.Unlock()
 }

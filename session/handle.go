@@ -30,21 +30,21 @@ type SessionHandle struct {
 	// or the release of the connection.
 	mu struct {
 		sync.Mutex
-		state   state
-		call    *call         // the one under way, while busy
-		ended   chan struct{} // closed at the end of ending
-		undoing chan struct{} // closed when a rollback that nobody waits for has ended
-		lost    error         // why the session is gone, or nil
-		discard error         // why the connection must not be reused, or nil
-		doubt   bool          // the connection must prove itself before reuse
-		stray   bool          // a statement that failed may have left a transaction of its own
-		closing bool          // Close came while a call was under way
-		returns func(error)   // gives the connection back; nil once done
+		state         state
+		call          *call         // the one under way, while busy
+		ended         chan struct{} // closed at the end of ending
+		rollbackDone  chan struct{} // closed when a rollback that nobody waits for has ended
+		lost          error         // why the session is gone, or nil
+		discardReason error         // why the connection must not be reused, or nil
+		needsProbe    bool          // the connection must prove itself before reuse
+		strayTx       bool          // a statement that failed may have left a transaction of its own
+		closing       bool          // Close came while a call was under way
+		releaseConn   func(error)   // gives the connection back; nil once done
 
-		tx       transaction
-		proof    proof
-		prepared map[*PreparedQuery]struct{}
-		dirt     dirt
+		tx          transaction
+		proof       proof
+		prepared    map[*PreparedQuery]struct{}
+		sideEffects sideEffects
 	}
 }
 
@@ -62,16 +62,16 @@ const (
 // New makes a handle on conn. returns is called exactly once, when the handle
 // is done with the connection: with nil for reuse, or with the reason to
 // discard it.
-func New(conn Conn, policy *Policy, returns func(discard error)) *SessionHandle {
+func New(conn Conn, policy *Policy, releaseConn func(discard error)) *SessionHandle {
 	s := &SessionHandle{conn: conn, policy: policy}
-	s.mu.returns = returns
+	s.mu.releaseConn = releaseConn
 	return s
 }
 
 // NewStateless makes a handle for a single call, at whose end the handle
 // closes itself.
-func NewStateless(conn Conn, policy *Policy, returns func(discard error)) *SessionHandle {
-	s := New(conn, policy, returns)
+func NewStateless(conn Conn, policy *Policy, releaseConn func(discard error)) *SessionHandle {
+	s := New(conn, policy, releaseConn)
 	s.stateless = true
 	return s
 }
@@ -80,19 +80,19 @@ func NewStateless(conn Conn, policy *Policy, returns func(discard error)) *Sessi
 // ended behind its caller it waits for that, as long as ctx allows.
 func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions, mode callMode) (*call, error) {
 	c := s.newCall(ctx, op, opts, mode)
-	entered := false
+	started := false
 	defer func() {
-		if entered { // a method of ctx has panicked
-			_ = c.finish(outcome{err: &Error{Stage: StageArgument, Fault: FaultUsage, Unsent: true, Err: errCallback}})
+		if started { // a method of ctx has panicked
+			_ = c.finish(outcome{err: &Error{Stage: StageArgument, Fault: FaultUsage, Unsent: true, Err: errCallbackExited}})
 		}
 	}()
 	for {
-		wait, err := s.enter(c, opts.undo)
+		wait, err := s.tryBegin(c, opts.backgroundRollback)
 		if err == nil && wait == nil {
 			break
 		}
 		if err != nil {
-			return nil, s.refuse(op, err)
+			return nil, s.unsentError(op, err)
 		}
 		select {
 		case <-wait:
@@ -101,11 +101,11 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 				Ctx: ctxerr.Of(ctx), Err: errors.New("the previous call of the session is still being ended")}
 		}
 	}
-	entered = true
-	c.open(opts)
+	started = true
+	c.bindContext(opts)
 	err := ctxerr.Of(c.ctx)
-	entered = false
-	if err == nil && mode == cutShort {
+	started = false
+	if err == nil && mode == cancelWhenLeft {
 		err = c.cause() // Close may have come already
 	}
 	if err != nil {
@@ -114,10 +114,10 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 	return c, nil
 }
 
-// enter takes the handle from idle to busy with c, or tells what to wait for.
+// tryBegin takes the handle from idle to busy with c, or tells what to wait for.
 //
 // INVARIANT: a busy handle has its call, so that Close misses none.
-func (s *SessionHandle) enter(c *call, undo bool) (wait <-chan struct{}, err error) {
+func (s *SessionHandle) tryBegin(c *call, undo bool) (wait <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -127,8 +127,8 @@ func (s *SessionHandle) enter(c *call, undo bool) (wait <-chan struct{}, err err
 		return nil, lostError(s.mu.lost)
 	case s.mu.state == ending:
 		return s.mu.ended, nil
-	case s.mu.undoing != nil && !undo:
-		return s.mu.undoing, nil
+	case s.mu.rollbackDone != nil && !undo:
+		return s.mu.rollbackDone, nil
 	case s.mu.state == busy:
 		return nil, ErrBusy
 	}
@@ -137,8 +137,8 @@ func (s *SessionHandle) enter(c *call, undo bool) (wait <-chan struct{}, err err
 	return nil, nil
 }
 
-// refuse is the error of a call of which nothing was sent.
-func (s *SessionHandle) refuse(op string, err error) error {
+// unsentError is the error of a call of which nothing was sent.
+func (s *SessionHandle) unsentError(op string, err error) error {
 	e := &Error{Op: op, Stage: StageArgument, Fault: FaultUsage, Target: s.policy.Target, Unsent: true, Err: err}
 	if errors.Is(err, ErrSessionLost) {
 		e.Fault = FaultSession
@@ -153,9 +153,9 @@ func lostError(cause error) error {
 	return fmt.Errorf("%w: %w", ErrSessionLost, cause)
 }
 
-// goOnBehind marks that the call under way is ended behind its caller. Later
+// markEnding marks that the call under way is ended behind its caller. Later
 // calls wait for that.
-func (s *SessionHandle) goOnBehind() {
+func (s *SessionHandle) markEnding() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.state != ending {
@@ -164,19 +164,19 @@ func (s *SessionHandle) goOnBehind() {
 	}
 }
 
-// conclude takes note of a call that has ended in e, or well if e is nil, and
+// recordCallEnd takes note of a call that has ended in e, or well if e is nil, and
 // starts the cancel chain where nobody knows what the server is doing.
-func (s *SessionHandle) conclude(c *call, o outcome, e *Error) {
+func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *Error) {
 	var lost error
 	if e != nil {
 		lost = s.conn.Lost()
 	}
 	s.mu.Lock()
-	s.note(c, e)
-	s.noteTx(c, o, e)
+	s.recordSideEffects(c, e)
+	s.recordTxOutcome(c, o, e)
 	switch {
 	case e == nil:
-		s.mu.proof.seen(c.sent)
+		s.mu.proof.recordAnswer(c.startedAt)
 	case lost != nil || e.Fault == FaultTransport || e.Fault == FaultSession:
 		if lost == nil {
 			lost = e.Err
@@ -187,57 +187,57 @@ func (s *SessionHandle) conclude(c *call, o outcome, e *Error) {
 		}
 	case !e.Unsent && (e.Fault == FaultContext || e.Running):
 		if e.Fault == FaultAuth {
-			s.mu.discard = e
+			s.mu.discardReason = e
 		}
 		tx := s.mu.tx
 		s.mu.Unlock()
 		s.startCancel(c, tx)
 		return
 	case e.Fault == FaultAuth:
-		s.mu.discard = e
+		s.mu.discardReason = e
 	case e.Fault == FaultStatement && s.mu.tx.phase == txNone && refusesAll(e):
-		s.mu.discard, s.mu.stray = e, true
+		s.mu.discardReason, s.mu.strayTx = e, true
 	case !e.Fault.KeepsConn() && !e.Unsent:
-		s.mu.doubt = true
+		s.mu.needsProbe = true
 	}
 	s.mu.Unlock()
-	s.leave(c)
+	s.becomeIdle(c)
 	if f := s.policy.Observe.Answered; f != nil && e == nil {
 		f()
 	}
 }
 
-// note records what a statement that was sent leaves behind. A single statement
+// recordSideEffects records what a statement that was sent leaves behind. A single statement
 // that the server has refused left a setting at most, and all of it where the answer
 // leaves open whether it is a refusal; a procedure or a script may have
 // done something before it failed, such as to begin a transaction of its own,
 // in which the session is then. The lock is held.
-func (s *SessionHandle) note(c *call, e *Error) {
+func (s *SessionHandle) recordSideEffects(c *call, e *Error) {
 	if c.script.Empty() || (e != nil && e.Unsent) {
 		return
 	}
-	if e != nil && e.Fault == FaultStatement && !c.many && c.script.Atomic() {
+	if e != nil && e.Fault == FaultStatement && !c.manyExecutions && c.script.Atomic() {
 		if meaningOf(effect.Statement, e) == effect.Refused {
-			s.mu.dirt.addRefused(c.script)
+			s.mu.sideEffects.addRefused(c.script)
 		} else {
-			s.mu.dirt.add(c.script, false)
+			s.mu.sideEffects.add(c.script, false)
 		}
 		return
 	}
 	if e != nil && e.Fault == FaultStatement && !c.script.Atomic() {
-		s.mu.doubt = true
-		s.mu.stray = s.mu.stray || s.mu.tx.phase == txNone
+		s.mu.needsProbe = true
+		s.mu.strayTx = s.mu.strayTx || s.mu.tx.phase == txNone
 	}
-	s.mu.dirt.add(c.script, e == nil)
+	s.mu.sideEffects.add(c.script, e == nil)
 }
 
-// leave ends the busy or ending state and lets go of a lost connection. The
+// becomeIdle ends the busy or ending state and lets go of a lost connection. The
 // caller of c, if there is one, waits for what that sends, as far as its context
 // allows.
 //
 // INVARIANT: the handle is busy or ending, so that nobody else is giving its
 // connection back, or has.
-func (s *SessionHandle) leave(c *call) {
+func (s *SessionHandle) becomeIdle(c *call) {
 	s.mu.Lock()
 	invariant.Check(s.mu.state == busy || s.mu.state == ending, "a call leaves a handle in state %d", s.mu.state)
 	if s.mu.ended != nil {
@@ -252,7 +252,7 @@ func (s *SessionHandle) leave(c *call) {
 	if cause != nil && !finish {
 		// The handle lives on to say so, but its connection does not: the
 		// pool may open another one now.
-		drop, s.mu.returns = s.mu.returns, nil
+		drop, s.mu.releaseConn = s.mu.releaseConn, nil
 	}
 	if finish {
 		s.mu.state = cleaning
@@ -260,7 +260,7 @@ func (s *SessionHandle) leave(c *call) {
 	s.mu.Unlock()
 	switch {
 	case finish:
-		s.giveBackFor(c)
+		s.cleanAndReturnFor(c)
 	case drop != nil:
 		drop(lostError(cause))
 	}
@@ -277,7 +277,7 @@ func (s *SessionHandle) Close() error {
 	case idle:
 		s.mu.state = cleaning
 		s.mu.Unlock()
-		return s.giveBack()
+		return s.cleanAndReturn()
 	case busy:
 		s.mu.closing = true
 		c := s.mu.call

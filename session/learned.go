@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// maxLearned bounds what is kept about a server.
-const maxLearned = 1024
+// maxTexts bounds what is kept about a server.
+const maxTexts = 1024
 
 // textSet is a bounded set of texts, for use from any goroutine. It forgets
 // nothing; once full it takes no more.
@@ -28,14 +28,14 @@ func (t *textSet) add(text string) {
 	if t.set == nil {
 		t.set = make(map[string]struct{})
 	}
-	if len(t.set) < maxLearned {
+	if len(t.set) < maxTexts {
 		t.set[text] = struct{}{}
 	}
 }
 
-// tellsPlace reports whether the server has told where a session is.
-func (p *Policy) tellsPlace() bool {
-	return p.readable.has(pathReader.key) || p.readable.has(placeReader.key)
+// reportsNamespace reports whether the server has told where a session is.
+func (p *Policy) reportsNamespace() bool {
+	return p.answeredQueries.has(searchPathQuery.key) || p.answeredQueries.has(namespaceQuery.key)
 }
 
 // tellsNoPlace finds out, once the server has refused to tell where the session is,
@@ -43,7 +43,7 @@ func (p *Policy) tellsPlace() bool {
 // told it before can: then its refusals are failures, as they are where it refuses a
 // harmless query too. Its last word is asked for after it has answered that one.
 func (s *SessionHandle) tellsNoPlace(ctx context.Context) (bool, error) {
-	if s.policy.tellsPlace() {
+	if s.policy.reportsNamespace() {
 		return false, nil
 	}
 	if err := s.runProbe(ctx); err != nil {
@@ -52,9 +52,9 @@ func (s *SessionHandle) tellsNoPlace(ctx context.Context) (bool, error) {
 		}
 		return false, err
 	}
-	if _, err := s.readRow(ctx, placeReader, Call{}); err == nil || !FaultIn(err).KeepsConn() {
+	if _, err := s.runStateQuery(ctx, namespaceQuery, Call{}); err == nil || !FaultIn(err).KeepsConn() {
 		return false, err
 	}
-	s.policy.harmless.add(noPlaces)
+	s.policy.nonMovingInserts.add(namespaceUnsupported)
 	return true, nil
 }

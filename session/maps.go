@@ -19,7 +19,7 @@ import (
 func Maps(r *QueryResult) iter.Seq2[map[string]any, error] {
 	return func(yield func(map[string]any, error) bool) {
 		defer r.Release()
-		if err := r.readable(); err != nil {
+		if err := r.checkReadable(); err != nil {
 			yield(nil, err)
 			return
 		}
@@ -29,7 +29,7 @@ func Maps(r *QueryResult) iter.Seq2[map[string]any, error] {
 			for i := range int(batch.NumRows()) {
 				row := make(map[string]any, len(names))
 				for c, name := range names {
-					row[name] = valueOf(batch.Column(c), i).plain(true)
+					row[name] = valueOf(batch.Column(c), i).goValue(true)
 				}
 				if !yield(row, nil) {
 					return

@@ -17,14 +17,14 @@ func (s *SessionHandle) Metadata(ctx context.Context, req MetadataRequest) (*Que
 // NoCancel apply.
 func (s *SessionHandle) MetadataWithOptions(ctx context.Context, req MetadataRequest, opts QueryOptions) (*QueryResult, error) {
 	opts = QueryOptions{Timeout: opts.Timeout, Headers: opts.Headers, NoCancel: opts.NoCancel}
-	c, err := s.begin(ctx, req.Kind.String(), opts, cutShort)
+	c, err := s.begin(ctx, req.Kind.String(), opts, cancelWhenLeft)
 	if err != nil {
 		return nil, err
 	}
 	c.script = sqlscan.Parse("SHOW metadata") // a read
-	c.looks = true
+	c.serverMayExecute = true
 	if tx := s.txState(); tx.phase == txAborted {
-		return nil, c.finish(outcome{err: usage(tx.abortedErr())})
+		return nil, c.finish(outcome{err: usageError(tx.abortedErr())})
 	}
-	return s.stream(c, func(ctx context.Context) (Stream, error) { return s.conn.Metadata(ctx, req, c.info) })
+	return s.openResult(c, func(ctx context.Context) (Stream, error) { return s.conn.Metadata(ctx, req, c.backendCall) })
 }

@@ -16,34 +16,34 @@ import (
 // that is refused leaves an open transaction as it was, or answers ErrTxAborted
 // from then on if the server has aborted it.
 func (s *SessionHandle) SetOption(ctx context.Context, key string, value any) error {
-	c, err := s.begin(ctx, "SetOption", QueryOptions{}, brief)
+	c, err := s.begin(ctx, "SetOption", QueryOptions{}, finishWithinBudget)
 	if err != nil {
 		return err
 	}
 	tx := s.txState()
-	c.ready = func(ctx context.Context) error {
-		if err := s.proveSession(ctx, risks); err != nil {
+	c.beforeSend = func(ctx context.Context) error {
+		if err := s.proveSession(ctx, accessState); err != nil {
 			return err
 		}
-		if tx.phase == txAborted && s.isAstray() {
-			return usage(tx.abortedErr()) // an option may lead elsewhere, and back would then be wrong
+		if tx.phase == txAborted && s.namespaceUnverified() {
+			return usageError(tx.abortedErr()) // an option may lead elsewhere, and back would then be wrong
 		}
-		return s.backInPlace(ctx, Call{Tx: tx.id})
+		return s.returnBeforeStatement(ctx, Call{Tx: tx.id})
 	}
-	return do(c, func(ctx context.Context) error {
+	return runStepWithoutValue(c, func(ctx context.Context) error {
 		err := s.rememberOption(ctx, key)
 		if err == nil {
 			err = s.conn.SetOptions(ctx, map[string]any{key: value})
 		}
-		return s.refusedBesideTx(ctx, err)
-	}, errorOnly)
+		return s.checkTxAfterRefusal(ctx, err)
+	}, errorOutcome)
 }
 
 // rememberOption reads the option, and where names are looked for, before the
 // first change.
 func (s *SessionHandle) rememberOption(ctx context.Context, key string) error {
 	s.mu.Lock()
-	_, known := s.mu.dirt.options[key]
+	_, known := s.mu.sideEffects.options[key]
 	s.mu.Unlock()
 	if known {
 		return nil
@@ -52,33 +52,33 @@ func (s *SessionHandle) rememberOption(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.rememberPlace(ctx); err != nil {
+	if err := s.rememberNamespace(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	kept := maps.Clone(s.mu.dirt.options)
+	kept := maps.Clone(s.mu.sideEffects.options)
 	if kept == nil {
 		kept = make(map[string]any)
 	}
 	kept[key] = before[key] // nil, to erase, when it was not set
-	s.mu.dirt.options = kept
+	s.mu.sideEffects.options = kept
 	return nil
 }
 
-// refusedBesideTx finds out, where the server has refused what is no statement,
+// checkTxAfterRefusal finds out, where the server has refused what is no statement,
 // whether an open transaction has outlived that. It returns err, or what has
 // become of the session.
-func (s *SessionHandle) refusedBesideTx(ctx context.Context, err error) error {
+func (s *SessionHandle) checkTxAfterRefusal(ctx context.Context, err error) error {
 	tx := s.txState()
 	if tx.phase != txOpen || FaultIn(err) != FaultStatement {
 		return err
 	}
-	probe := s.runProbeIn(ctx, tx.id)
+	probe := s.runProbeInTx(ctx, tx.id)
 	if probe == nil {
 		return err
 	}
-	s.abort(err)
+	s.abortTx(err)
 	if !FaultIn(probe).KeepsConn() {
 		return probe
 	}
@@ -87,19 +87,19 @@ func (s *SessionHandle) refusedBesideTx(ctx context.Context, err error) error {
 
 // Options are the options of the Flight session as the server tells them.
 func (s *SessionHandle) Options(ctx context.Context) (map[string]any, error) {
-	c, err := s.begin(ctx, "Options", QueryOptions{}, cutShort)
+	c, err := s.begin(ctx, "Options", QueryOptions{}, cancelWhenLeft)
 	if err != nil {
 		return nil, err
 	}
-	return perform(c, func(ctx context.Context) (map[string]any, error) {
+	return runStep(c, func(ctx context.Context) (map[string]any, error) {
 		opts, err := s.conn.Options(ctx)
-		return opts, s.refusedBesideTx(ctx, err)
-	}, plainly)
+		return opts, s.checkTxAfterRefusal(ctx, err)
+	}, valueOutcome)
 }
 
-// putOptionsBack sets the options to what they were before, and compares them: a
+// restoreOptions sets the options to what they were before, and compares them: a
 // server may refuse to erase what it has refused to set.
-func (s *SessionHandle) putOptionsBack(ctx context.Context, before map[string]any) error {
+func (s *SessionHandle) restoreOptions(ctx context.Context, before map[string]any) error {
 	refused := s.conn.SetOptions(ctx, before)
 	if refused != nil && !FaultIn(refused).KeepsConn() {
 		return refused

@@ -13,62 +13,62 @@ import (
 // statement while another runs. Connections of an endpoint share one. The zero
 // value knows nothing.
 type StatementOrder struct {
-	sideBySide atomic.Bool
+	concurrent atomic.Bool
 
-	// waited is how often a statement has waited for another. Waits that overlap
+	// waits is how often a statement has waited for another. Waits that overlap
 	// count once: the server may have been short of CPU.
-	waited atomic.Int32
-	mu     sync.Mutex
-	last   time.Time // when the last of them ended; guarded by mu
+	waits       atomic.Int32
+	mu          sync.Mutex
+	lastWaitEnd time.Time // when the last of them ended; guarded by mu
 }
 
-// provenWaits is how often a statement must have waited before that is taken
+// requiredWaits is how often a statement must have waited before that is taken
 // for the rule, and before any wait is believed. What is learned is kept for good.
-const provenWaits = 3
+const requiredWaits = 3
 
 // known reports whether there is nothing left to learn.
-func (o *StatementOrder) known() bool { return o.sideBySide.Load() || o.oneAtATime() }
+func (o *StatementOrder) known() bool { return o.concurrent.Load() || o.isSerial() }
 
-func (o *StatementOrder) oneAtATime() bool {
-	return !o.sideBySide.Load() && o.waited.Load() >= provenWaits
+func (o *StatementOrder) isSerial() bool {
+	return !o.concurrent.Load() && o.waits.Load() >= requiredWaits
 }
 
-// hasWaited takes note of a wait that began at since and has ended.
-func (o *StatementOrder) hasWaited(since time.Time) {
+// addWait takes note of a wait that began at since and has ended.
+func (o *StatementOrder) addWait(since time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if since.After(o.last) {
-		o.last = time.Now()
-		o.waited.Add(1)
+	if since.After(o.lastWaitEnd) {
+		o.lastWaitEnd = time.Now()
+		o.waits.Add(1)
 	}
 }
 
-// OrderLearner is a Conn of an endpoint whose sessions may run statements side
+// ConcurrentQuerier is a Conn of an endpoint whose sessions may run statements side
 // by side. A Conn that is none runs its statements one at a time by itself, as
 // drivers with a lock do.
-type OrderLearner interface {
+type ConcurrentQuerier interface {
 	StatementOrder() *StatementOrder
 
-	// QueryBeside is Query, and may be called while another call runs.
-	QueryBeside(ctx context.Context, sql string, call Call) (Stream, error)
+	// QueryConcurrently is Query, and may be called while another call runs.
+	QueryConcurrently(ctx context.Context, sql string, call Call) (Stream, error)
 
 	// RoundTrips is how many have begun on the connection, without those of
-	// QueryBeside, and to how many of them an answer has begun to come.
+	// QueryConcurrently, and to how many of them an answer has begun to come.
 	RoundTrips() (begun, answered int64)
 }
 
-// orderUnknown reports whether it has to be found out yet whether the server
+// mustLearnOrder reports whether it has to be found out yet whether the server
 // runs the statements of a session one at a time.
-func (s *SessionHandle) orderUnknown() bool {
-	l, ok := s.conn.(OrderLearner)
+func (s *SessionHandle) mustLearnOrder() bool {
+	l, ok := s.conn.(ConcurrentQuerier)
 	return ok && !l.StatementOrder().known()
 }
 
-// oneAtATime reports whether a statement that the session answers proves that
+// runsSerially reports whether a statement that the session answers proves that
 // the one before has ended.
-func (s *SessionHandle) oneAtATime() bool {
-	l, ok := s.conn.(OrderLearner)
-	return !ok || l.StatementOrder().oneAtATime()
+func (s *SessionHandle) runsSerially() bool {
+	l, ok := s.conn.(ConcurrentQuerier)
+	return !ok || l.StatementOrder().isSerial()
 }
 
 // learnOrder finds out, before the RPC of a call that its caller has left is
@@ -80,17 +80,17 @@ func (s *SessionHandle) oneAtATime() bool {
 // server that needs more than half of the time for a probe teaches nothing, nor does
 // a call in which code of the caller's may be at work.
 func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
-	l, ok := s.conn.(OrderLearner)
-	if !ok || c.calls || l.StatementOrder().known() {
+	l, ok := s.conn.(ConcurrentQuerier)
+	if !ok || c.callsUserCode || l.StatementOrder().known() {
 		return
 	}
 	// The server hears of the caller's deadline as well, a grace later.
-	ctx, stop := context.WithTimeout(s.policy.Life, s.policy.grace()*4/5)
+	ctx, stop := context.WithTimeout(s.policy.OwnerContext, s.policy.grace()*4/5)
 	defer stop()
 	began, call := time.Now(), Call{Tx: s.txState().id}
 	trip, before := l.RoundTrips()
 	for answers := range 2 {
-		stream, err := l.QueryBeside(ctx, s.policy.probeSQL(), call)
+		stream, err := l.QueryConcurrently(ctx, s.policy.probeSQL(), call)
 		if err == nil {
 			err = drain(stream)
 		}
@@ -106,32 +106,32 @@ func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 		case err == nil && (answered != before || at == answered):
 			return // the session may be free
 		case err == nil:
-		case ctx.Err() != nil && s.policy.Life.Err() == nil:
+		case ctx.Err() != nil && s.policy.OwnerContext.Err() == nil:
 			if answers == 0 {
-				c.waited = wait{since: began, lasted: time.Since(began)}
+				c.probeWait = probeWait{since: began, lasted: time.Since(began)}
 			}
 			return
 		default:
 			return // refused, which shows nothing
 		}
 	}
-	l.StatementOrder().sideBySide.Store(true)
+	l.StatementOrder().concurrent.Store(true)
 }
 
-// wait is that of a probe for the statement beside it.
-type wait struct {
+// probeWait is that of a probe for the statement beside it.
+type probeWait struct {
 	since  time.Time
 	lasted time.Duration // zero: there was none
 }
 
-// learn takes note of a wait for the call's statement, now that the session is
+// recordWait takes note of a wait for the call's statement, now that the session is
 // free, if the statement was what the probe has waited for: a server that is slow,
 // which is when statements are cut short, keeps the next probe waiting too.
-func (st *stopping) learn(ctx context.Context) (cancel.Outcome, error) {
+func (st *cancellation) recordWait(ctx context.Context) (cancel.Outcome, error) {
 	began := time.Now()
 	out, err := st.probe(ctx)
-	if l, ok := st.s.conn.(OrderLearner); ok && out == cancel.Confirmed && time.Since(began) <= st.waited.lasted/2 {
-		l.StatementOrder().hasWaited(st.waited.since)
+	if l, ok := st.s.conn.(ConcurrentQuerier); ok && out == cancel.Confirmed && time.Since(began) <= st.probeWait.lasted/2 {
+		l.StatementOrder().addWait(st.probeWait.since)
 	}
 	return out, err
 }

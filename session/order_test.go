@@ -25,7 +25,7 @@ type orderConn struct {
 
 func (c *orderConn) StatementOrder() *StatementOrder { return c.order }
 
-func (c *orderConn) QueryBeside(ctx context.Context, sql string, call Call) (Stream, error) {
+func (c *orderConn) QueryConcurrently(ctx context.Context, sql string, call Call) (Stream, error) {
 	return c.Query(ctx, sql, call)
 }
 
@@ -77,9 +77,9 @@ func TestAProbeProvesNothingWhereStatementsRunSideBySide(t *testing.T) {
 		for range 3 {
 			report := conn.deadline(t, r)
 			require.False(t, report.Confirmed)
-			require.ErrorIs(t, report.Steps[len(report.Steps)-1].Err, errSideBySide)
+			require.ErrorIs(t, report.Steps[len(report.Steps)-1].Err, errMayRunConcurrently)
 		}
-		require.True(t, conn.order.sideBySide.Load())
+		require.True(t, conn.order.concurrent.Load())
 		require.Len(t, r.returns, 3)
 		for _, err := range r.returns {
 			require.ErrorContains(t, err, "may still run")
@@ -91,7 +91,7 @@ func TestTheServersWordCountsWhereStatementsRunSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, known := range []bool{false, true} {
 			conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true}
-			conn.order.sideBySide.Store(known)
+			conn.order.concurrent.Store(known)
 			asked := 0
 			conn.steps = func(*Operation) []cancel.Step {
 				return []cancel.Step{{Name: "CancelFlightInfo", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) {
@@ -104,7 +104,7 @@ func TestTheServersWordCountsWhereStatementsRunSideBySide(t *testing.T) {
 			r := newRig(t, conn.fakeConn)
 			report := conn.deadline(t, r)
 			require.True(t, report.Confirmed)
-			require.Equal(t, "CancelFlightInfo", report.By)
+			require.Equal(t, "CancelFlightInfo", report.ConfirmedBy)
 			require.Equal(t, 3, asked)
 			r.reused()
 		}
@@ -116,8 +116,8 @@ func TestTheServersWordCountsWhereStatementsRunSideBySide(t *testing.T) {
 func TestSideBySideOnceIsSideBySideForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true}
-		conn.order.waited.Store(provenWaits)
-		conn.order.sideBySide.Store(true)
+		conn.order.waits.Store(requiredWaits)
+		conn.order.concurrent.Store(true)
 		r := newRig(t, conn.fakeConn)
 		require.False(t, conn.deadline(t, r).Confirmed)
 		_ = r.discarded()
@@ -157,7 +157,7 @@ func TestAnAnswerBesideOneThatHasBegunTeachesNothing(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		require.False(t, conn.order.known())
 		conn.deadline(t, newRig(t, conn.fakeConn))
-		require.True(t, conn.order.sideBySide.Load())
+		require.True(t, conn.order.concurrent.Load())
 	})
 }
 
@@ -165,14 +165,14 @@ func TestThatStatementsRunOneAtATimeIsLearned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &orderConn{fakeConn: &fakeConn{}, order: &StatementOrder{}}
 		r := newRig(t, conn.fakeConn)
-		for i := range provenWaits + 1 {
+		for i := range requiredWaits + 1 {
 			report := conn.deadline(t, r)
-			require.Equal(t, i >= provenWaits, report.By == "rpc", "what is known comes first")
-			require.Equal(t, i+1 >= provenWaits, report.Confirmed, "a wait alone shows nothing")
-			require.Equal(t, i+1 >= provenWaits, conn.order.oneAtATime())
+			require.Equal(t, i >= requiredWaits, report.ConfirmedBy == "rpc", "what is known comes first")
+			require.Equal(t, i+1 >= requiredWaits, report.Confirmed, "a wait alone shows nothing")
+			require.Equal(t, i+1 >= requiredWaits, conn.order.isSerial())
 		}
 		for i, err := range r.returns {
-			require.Equal(t, i+1 < provenWaits, err != nil, "a connection whose statement may still run is not used again")
+			require.Equal(t, i+1 < requiredWaits, err != nil, "a connection whose statement may still run is not used again")
 		}
 		probes := 0
 		for _, sql := range conn.Log() {
@@ -180,7 +180,7 @@ func TestThatStatementsRunOneAtATimeIsLearned(t *testing.T) {
 				probes++
 			}
 		}
-		require.Equal(t, 3*provenWaits+1, probes, "what is known is not asked again")
+		require.Equal(t, 3*requiredWaits+1, probes, "what is known is not asked again")
 	})
 }
 
@@ -196,9 +196,9 @@ func TestAWaitIsBelievedOnlyWhereTheServerCannotBeAsked(t *testing.T) {
 			}}}
 		}
 		r := newRig(t, conn.fakeConn)
-		require.Equal(t, "CancelFlightInfo", conn.deadline(t, r).By)
+		require.Equal(t, "CancelFlightInfo", conn.deadline(t, r).ConfirmedBy)
 		require.Equal(t, 1, asked)
-		require.Zero(t, conn.order.waited.Load())
+		require.Zero(t, conn.order.waits.Load())
 	})
 }
 
@@ -213,8 +213,8 @@ func TestOneAnswerBesideAStatementTeachesNothing(t *testing.T) {
 		_, err := NewStateless(slipped, r.policy, r.returned).Update(ctx, "UPDATE SLOW 1h")
 		require.Error(t, err)
 		time.Sleep(10 * time.Second)
-		require.False(t, conn.order.sideBySide.Load())
-		require.Zero(t, conn.order.waited.Load())
+		require.False(t, conn.order.concurrent.Load())
+		require.Zero(t, conn.order.waits.Load())
 		_ = r.discarded()
 	})
 }
@@ -227,16 +227,16 @@ func TestASlowServerTeachesNothing(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true, slow: slow}
 			r := newRig(t, conn.fakeConn)
-			for range 2 * provenWaits {
+			for range 2 * requiredWaits {
 				require.False(t, conn.deadline(t, r).Confirmed)
-				require.False(t, conn.order.oneAtATime(), slow)
+				require.False(t, conn.order.isSerial(), slow)
 			}
 			for _, err := range r.returns {
 				require.ErrorContains(t, err, "may still run", slow)
 			}
 			conn.slow = 90 * ms // it teaches what holds once it is faster
 			require.False(t, conn.deadline(t, r).Confirmed)
-			require.True(t, conn.order.sideBySide.Load())
+			require.True(t, conn.order.concurrent.Load())
 		})
 	}
 }
@@ -249,15 +249,15 @@ func TestWaitsThatOverlapCountOnce(t *testing.T) {
 		began := time.Now()
 		time.Sleep(100 * ms)
 		for range 20 {
-			o.hasWaited(began)
+			o.addWait(began)
 		}
-		require.EqualValues(t, 1, o.waited.Load())
-		for range provenWaits - 1 {
-			require.False(t, o.oneAtATime())
+		require.EqualValues(t, 1, o.waits.Load())
+		for range requiredWaits - 1 {
+			require.False(t, o.isSerial())
 			time.Sleep(ms)
-			o.hasWaited(time.Now())
+			o.addWait(time.Now())
 		}
-		require.True(t, o.oneAtATime())
+		require.True(t, o.isSerial())
 	})
 }
 
@@ -266,7 +266,7 @@ type slippery struct {
 	once bool
 }
 
-func (c *slippery) QueryBeside(ctx context.Context, sql string, call Call) (Stream, error) {
+func (c *slippery) QueryConcurrently(ctx context.Context, sql string, call Call) (Stream, error) {
 	if !c.once {
 		c.once = true
 		return &fakeStream{f: c.fakeConn, ctx: ctx, left: 1}, nil
@@ -279,7 +279,7 @@ func (c *slippery) QueryBeside(ctx context.Context, sql string, call Call) (Stre
 func TestAResultLetGoIsReadOnWhereACancelCannotBeConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &orderConn{fakeConn: &fakeConn{pace: 100 * ms}, order: &StatementOrder{}}
-		conn.order.sideBySide.Store(true)
+		conn.order.concurrent.Store(true)
 		r := newRig(t, conn.fakeConn)
 		res, err := NewStateless(conn, r.policy, r.returned).Query(t.Context(), "SELECT 40")
 		must(t, err)
@@ -296,16 +296,16 @@ func TestAProbeThatFailsTeachesNothingAndSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, sideBySide := range []bool{false, true} {
 			conn := &orderConn{fakeConn: &fakeConn{failOnce: map[string][]error{}, ignoresCancel: !sideBySide}, order: &StatementOrder{}}
-			conn.order.sideBySide.Store(sideBySide)
+			conn.order.concurrent.Store(sideBySide)
 			if sideBySide {
 				conn.failOnce["SELECT 1"] = []error{sqlError("no probe")}
 			}
 			r := newRig(t, conn.fakeConn)
 			report := conn.deadline(t, r)
 			require.False(t, report.Confirmed)
-			require.Zero(t, conn.order.waited.Load())
+			require.Zero(t, conn.order.waits.Load())
 			last := report.Steps[len(report.Steps)-1].Err
-			require.NotErrorIs(t, last, errSideBySide)
+			require.NotErrorIs(t, last, errMayRunConcurrently)
 			if sideBySide {
 				require.ErrorContains(t, last, "no probe")
 			}

@@ -10,20 +10,20 @@ import (
 // Where names are looked for: with the whole search path where the server has
 // one, else without.
 var (
-	pathReader  = reader{set: true, key: "(path)", what: "the search path", sql: "SELECT current_database(), current_schema(), current_setting('search_path')"}
-	placeReader = reader{set: true, key: "(place)", what: "the catalogue and schema", sql: "SELECT current_database(), current_schema()"}
+	searchPathQuery = stateQuery{notNull: true, key: "(path)", subject: "the search path", sql: "SELECT current_database(), current_schema(), current_setting('search_path')"}
+	namespaceQuery  = stateQuery{notNull: true, key: "(place)", subject: "the catalogue and schema", sql: "SELECT current_database(), current_schema()"}
 )
 
-// noPlaces is in Policy.harmless where the server tells of no place.
-const noPlaces = "(none)"
+// namespaceUnsupported is in Policy.harmless where the server tells of no place.
+const namespaceUnsupported = "(none)"
 
 // insertion is a call's INSERT with parameters. There are servers that load
 // them in bulk and leave the session at the catalogue of the table.
 type insertion struct {
-	target string // how the table is qualified, to learn of; "-" not to
-	reader reader
-	place  reading // before it; nil when that could not be read
-	moved  bool    // an earlier one may have moved the session already
+	qualifier   string // how the table is qualified, to learn of; "-" not to
+	query       stateQuery
+	namespace   stateValues // before it; nil when that could not be read
+	movedBefore bool        // an earlier one may have moved the session already
 }
 
 // beforeInsert reads where the session is before an INSERT with parameters is
@@ -37,38 +37,38 @@ func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 	table := c.script.Statements[0].InsertInto
 	mode := s.policy.OnReturn.mode
 	cleaned := s.stateless && (mode == resetDiscard || mode == resetSQL)
-	if !c.bound || table == "" || cleaned || s.policy.harmless.has(noPlaces) {
+	if !c.hasParams || table == "" || cleaned || s.policy.nonMovingInserts.has(namespaceUnsupported) {
 		return nil
 	}
-	in := &insertion{target: strings.ToLower(strings.TrimSuffix(table, lastPart(table))) + "."}
+	in := &insertion{qualifier: strings.ToLower(strings.TrimSuffix(table, lastPart(table))) + "."}
 	s.mu.Lock()
-	if s.mu.dirt.elsewhere() {
-		in.target = "-" // what is true here need not be at the session's start
+	if s.mu.sideEffects.namespaceChangedByCaller() {
+		in.qualifier = "-" // what is true here need not be at the session's start
 	}
-	in.moved = s.mu.dirt.moved
+	in.movedBefore = s.mu.sideEffects.mayHaveMoved
 	inTx := s.mu.tx.phase != txNone
-	harmless := !in.moved && s.policy.harmless.has(in.target)
-	if inTx && !in.moved && !harmless && !s.policy.tellsPlace() && s.mu.proof.state == proofNotNeeded {
+	nonMoving := !in.movedBefore && s.policy.nonMovingInserts.has(in.qualifier)
+	if inTx && !in.movedBefore && !nonMoving && !s.policy.reportsNamespace() && s.mu.proof.state == proofNotNeeded {
 		// Nothing can be read before the server has been asked outside of a
 		// transaction, which is done when the session is given back. A server
 		// that knows its transactions is taken for one that does as told.
-		s.mu.dirt.ask, harmless = true, true
+		s.mu.sideEffects.mustLearnNamespace, nonMoving = true, true
 	}
-	s.mu.dirt.moved = in.moved || !harmless
+	s.mu.sideEffects.mayHaveMoved = in.movedBefore || !nonMoving
 	s.mu.Unlock()
-	if harmless {
+	if nonMoving {
 		return nil
 	}
 	c.insert = in
-	for _, r := range placeReaders {
-		if inTx && !s.policy.readable.has(r.key) {
-			s.markUnread(r)
+	for _, r := range namespaceQueries {
+		if inTx && !s.policy.answeredQueries.has(r.key) {
+			s.markUnknownInitial(r)
 			continue
 		}
-		row, err := s.readRow(ctx, r, Call{Tx: c.info.Tx})
+		row, err := s.runStateQuery(ctx, r, Call{Tx: c.backendCall.Tx})
 		if err == nil {
-			in.reader, in.place = r, row
-			s.keepBefore(r, row)
+			in.query, in.namespace = r, row
+			s.recordInitial(r, row)
 			return nil
 		}
 		if inTx || !FaultIn(err).KeepsConn() {
@@ -78,17 +78,17 @@ func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 	if inTx {
 		return nil
 	}
-	s.setMoved(in.moved)
+	s.setMayHaveMoved(in.movedBefore)
 	if none, err := s.tellsNoPlace(ctx); err != nil {
 		return err
 	} else if !none {
-		return &Error{Stage: StageProbe, Fault: FaultStatement, Unsent: true, Err: errPlaceUntold}
+		return &Error{Stage: StageProbe, Fault: FaultStatement, Unsent: true, Err: errNamespaceUnknown}
 	}
 	return nil
 }
 
-// errPlaceUntold says why an INSERT was not sent.
-var errPlaceUntold = errors.New("the server refuses to tell where the session is, which it has told before, and the INSERT may lead it elsewhere")
+// errNamespaceUnknown says why an INSERT was not sent.
+var errNamespaceUnknown = errors.New("the server refuses to tell where the session is, which it has told before, and the INSERT may lead it elsewhere")
 
 // afterInsert leads the session back to where it was before the INSERT. Where
 // that is done: what fails here costs the connection and an open transaction,
@@ -96,97 +96,97 @@ var errPlaceUntold = errors.New("the server refuses to tell where the session is
 // before the next statement.
 func (s *SessionHandle) afterInsert(ctx context.Context, c *call, failed error) {
 	in := c.insert
-	if in == nil || in.place == nil {
+	if in == nil || in.namespace == nil {
 		return
 	}
 	err := failed
 	if err == nil {
 		var stayed bool
-		if stayed, err = s.leadBack(ctx, in, Call{Tx: c.info.Tx}); err != nil {
+		if stayed, err = s.returnToNamespace(ctx, in, Call{Tx: c.backendCall.Tx}); err != nil {
 			s.markDiscard(err)
-			s.abort(err)
-		} else if stayed && in.target != "-" {
-			s.policy.harmless.add(in.target)
+			s.abortTx(err)
+		} else if stayed && in.qualifier != "-" {
+			s.policy.nonMovingInserts.add(in.qualifier)
 		}
 	}
 	if err != nil {
 		s.mu.Lock()
-		s.mu.dirt.astray = in
+		s.mu.sideEffects.unverifiedInsert = in
 		s.mu.Unlock()
 	}
 }
 
-// leadBack verifies that the session is where it was before the INSERT, and leads
+// returnToNamespace verifies that the session is where it was before the INSERT, and leads
 // it back there if not.
-func (s *SessionHandle) leadBack(ctx context.Context, in *insertion, call Call) (stayed bool, err error) {
-	now, err := s.readRow(ctx, in.reader, call)
-	if stayed = err == nil && now.equal(in.place); err == nil && !stayed {
-		err = s.putPlaceBack(ctx, in.reader, in.place, call)
+func (s *SessionHandle) returnToNamespace(ctx context.Context, in *insertion, call Call) (stayed bool, err error) {
+	now, err := s.runStateQuery(ctx, in.query, call)
+	if stayed = err == nil && now.equal(in.namespace); err == nil && !stayed {
+		err = s.restoreStateValues(ctx, in.query, in.namespace, call)
 	}
 	if err == nil {
-		s.setMoved(in.moved)
+		s.setMayHaveMoved(in.movedBefore)
 	}
 	return stayed, err
 }
 
-// isAstray reports whether it has to be verified yet, after an INSERT that
+// namespaceUnverified reports whether it has to be verified yet, after an INSERT that
 // failed, that the session is where it was.
-func (s *SessionHandle) isAstray() bool {
+func (s *SessionHandle) namespaceUnverified() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.dirt.astray != nil
+	return s.mu.sideEffects.unverifiedInsert != nil
 }
 
-// backInPlace does before a statement what could not be done after an INSERT. A
+// returnBeforeStatement does before a statement what could not be done after an INSERT. A
 // session that is elsewhere would take the statement for another table's.
-func (s *SessionHandle) backInPlace(ctx context.Context, call Call) error {
+func (s *SessionHandle) returnBeforeStatement(ctx context.Context, call Call) error {
 	s.mu.Lock()
-	in := s.mu.dirt.astray
+	in := s.mu.sideEffects.unverifiedInsert
 	s.mu.Unlock()
 	if in == nil {
 		return nil
 	}
-	if _, err := s.leadBack(ctx, in, Call{Tx: call.Tx}); err != nil {
+	if _, err := s.returnToNamespace(ctx, in, Call{Tx: call.Tx}); err != nil {
 		if FaultIn(err).KeepsConn() {
 			err = &Error{Stage: StageProbe, Fault: FaultSession, Unsent: true, Err: fmt.Errorf("%w: an INSERT has led it elsewhere: %w", ErrSessionLost, err)}
 		}
 		return err
 	}
 	s.mu.Lock()
-	s.mu.dirt.astray = nil
+	s.mu.sideEffects.unverifiedInsert = nil
 	s.mu.Unlock()
 	return nil
 }
 
-// leadAstrayBack leads the session back to where it was before an INSERT, at the
+// returnAtCleanup leads the session back to where it was before an INSERT, at the
 // end of a session whose own moves stay.
-func (s *SessionHandle) leadAstrayBack(ctx context.Context, d dirt) error {
-	if d.astray == nil {
-		return s.verifyUnmoved(ctx, d)
+func (s *SessionHandle) returnAtCleanup(ctx context.Context, d sideEffects) error {
+	if d.unverifiedInsert == nil {
+		return s.verifyNamespace(ctx, d)
 	}
-	_, err := s.leadBack(ctx, d.astray, Call{})
+	_, err := s.returnToNamespace(ctx, d.unverifiedInsert, Call{})
 	return err
 }
 
-func (s *SessionHandle) setMoved(moved bool) {
+func (s *SessionHandle) setMayHaveMoved(moved bool) {
 	s.mu.Lock()
-	s.mu.dirt.moved = moved
+	s.mu.sideEffects.mayHaveMoved = moved
 	s.mu.Unlock()
 }
 
-// putNamespaceBack makes the session look for names where it did at its start.
+// restoreNamespace makes the session look for names where it did at its start.
 // whole says that the search path was changed, and so has to be compared.
-func (s *SessionHandle) putNamespaceBack(ctx context.Context, d dirt, whole bool) error {
-	for _, r := range []reader{pathReader, placeReader} {
-		if before, ok := d.before[r.key]; ok && (r.key == pathReader.key || !whole) {
-			now, err := s.readRow(ctx, r, Call{})
+func (s *SessionHandle) restoreNamespace(ctx context.Context, d sideEffects, whole bool) error {
+	for _, r := range []stateQuery{searchPathQuery, namespaceQuery} {
+		if before, ok := d.initial[r.key]; ok && (r.key == searchPathQuery.key || !whole) {
+			now, err := s.runStateQuery(ctx, r, Call{})
 			if err != nil || now.equal(before) {
 				return err
 			}
-			return s.putPlaceBack(ctx, r, before, Call{})
+			return s.restoreStateValues(ctx, r, before, Call{})
 		}
 	}
-	s.learn(ctx, pathReader)
+	s.learnAnswered(ctx, searchPathQuery)
 	return errors.New("the catalogue or schema was changed, and the server could not tell it before")
 }
 
@@ -195,19 +195,19 @@ func (s *SessionHandle) putNamespaceBack(ctx context.Context, d dirt, whole bool
 // also move a session in one.
 func (s *SessionHandle) beforeTx(ctx context.Context) error {
 	p := s.policy
-	if p.tellsPlace() || p.harmless.has(noPlaces) || !s.untrusted() {
+	if p.reportsNamespace() || p.nonMovingInserts.has(namespaceUnsupported) || !s.acceptsUnknownTx() {
 		return nil
 	}
-	return s.askPlace(ctx)
+	return s.learnNamespaceSupport(ctx)
 }
 
-// placeReaders are asked in turn.
-var placeReaders = []reader{pathReader, placeReader}
+// namespaceQueries are asked in turn.
+var namespaceQueries = []stateQuery{searchPathQuery, namespaceQuery}
 
-// askPlace finds out whether the server tells where a session is.
-func (s *SessionHandle) askPlace(ctx context.Context) error {
-	for _, r := range placeReaders {
-		_, err := s.readRow(ctx, r, Call{})
+// learnNamespaceSupport finds out whether the server tells where a session is.
+func (s *SessionHandle) learnNamespaceSupport(ctx context.Context) error {
+	for _, r := range namespaceQueries {
+		_, err := s.runStateQuery(ctx, r, Call{})
 		if err == nil || !FaultIn(err).KeepsConn() {
 			return err
 		}
@@ -216,41 +216,41 @@ func (s *SessionHandle) askPlace(ctx context.Context) error {
 	return err
 }
 
-// rememberPlace reads where names are looked for before an option is set, which
+// rememberNamespace reads where names are looked for before an option is set, which
 // may lead elsewhere. An option that is erased again leads to the server's
 // default, and the session may have begun in another place.
-func (s *SessionHandle) rememberPlace(ctx context.Context) error {
-	if s.policy.OnReturn.mode == resetDiscard || s.policy.harmless.has(noPlaces) {
+func (s *SessionHandle) rememberNamespace(ctx context.Context) error {
+	if s.policy.OnReturn.mode == resetDiscard || s.policy.nonMovingInserts.has(namespaceUnsupported) {
 		return nil
 	}
-	known, err := s.rememberOne(ctx, pathReader)
+	known, err := s.rememberRow(ctx, searchPathQuery)
 	if err == nil && !known {
-		_, err = s.rememberOne(ctx, placeReader)
+		_, err = s.rememberRow(ctx, namespaceQuery)
 	}
 	return err
 }
 
-// putPlaceOfOptionsBack is for the end of options: see rememberPlace.
-func (s *SessionHandle) putPlaceOfOptionsBack(ctx context.Context, d dirt) error {
-	_, path := d.before[pathReader.key]
-	_, place := d.before[placeReader.key]
-	if !path && !place && s.policy.harmless.has(noPlaces) {
+// restoreNamespaceAfterOptions is for the end of options: see rememberNamespace.
+func (s *SessionHandle) restoreNamespaceAfterOptions(ctx context.Context, d sideEffects) error {
+	_, path := d.initial[searchPathQuery.key]
+	_, place := d.initial[namespaceQuery.key]
+	if !path && !place && s.policy.nonMovingInserts.has(namespaceUnsupported) {
 		return nil
 	}
-	return s.verifyUnmoved(ctx, d)
+	return s.verifyNamespace(ctx, d)
 }
 
-// verifyUnmoved is putNamespaceBack after an INSERT with parameters of which
+// verifyNamespace is restoreNamespace after an INSERT with parameters of which
 // nobody knows whether it has moved the session. A server that tells of no
 // place has none.
-func (s *SessionHandle) verifyUnmoved(ctx context.Context, d dirt) error {
-	err := s.putNamespaceBack(ctx, d, false)
-	_, path := d.before[pathReader.key]
-	_, place := d.before[placeReader.key]
+func (s *SessionHandle) verifyNamespace(ctx context.Context, d sideEffects) error {
+	err := s.restoreNamespace(ctx, d, false)
+	_, path := d.initial[searchPathQuery.key]
+	_, place := d.initial[namespaceQuery.key]
 	if err == nil || path || place {
 		return err
 	}
-	if _, unread := s.readRow(ctx, placeReader, Call{}); unread == nil || !FaultIn(unread).KeepsConn() {
+	if _, unread := s.runStateQuery(ctx, namespaceQuery, Call{}); unread == nil || !FaultIn(unread).KeepsConn() {
 		return err
 	}
 	if none, _ := s.tellsNoPlace(ctx); none {
@@ -259,20 +259,20 @@ func (s *SessionHandle) verifyUnmoved(ctx context.Context, d dirt) error {
 	return err
 }
 
-// putPlaceBack makes what r reads what it was before, and compares it.
-func (s *SessionHandle) putPlaceBack(ctx context.Context, r reader, before reading, call Call) error {
-	if r.key == pathReader.key {
-		return s.putBack(ctx, r, before, "search_path", call)
+// restoreStateValues makes what r reads what it was before, and compares it.
+func (s *SessionHandle) restoreStateValues(ctx context.Context, r stateQuery, before stateValues, call Call) error {
+	if r.key == searchPathQuery.key {
+		return s.restoreSetting(ctx, r, before, "search_path", call)
 	}
 	if len(before) < 2 {
-		return fmt.Errorf("%s cannot be put back", r.what)
+		return fmt.Errorf("%s cannot be put back", r.subject)
 	}
 	if err := s.exec(ctx, "USE "+quoteName(before[0].text)+"."+quoteName(before[1].text), call); err != nil {
 		return err
 	}
-	now, err := s.readRow(ctx, r, call)
+	now, err := s.runStateQuery(ctx, r, call)
 	if err == nil && !now.equal(before) {
-		err = fmt.Errorf("%s are not what they were", r.what)
+		err = fmt.Errorf("%s are not what they were", r.subject)
 	}
 	return err
 }

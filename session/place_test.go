@@ -35,13 +35,13 @@ func TestABulkLoadLeavesTheSessionWhereItWas(t *testing.T) {
 		"after USE":                          {before: exec("USE other"), looks: 6},
 		"cannot be asked afterwards":         {conn: func(c *stateConn) { c.failOnce = map[string][]error{path: {nil, sqlError("no")}} }, looks: 2, lost: "no"},
 		"in a transaction, never asked":      {before: begin, stays: true, looks: 1},
-		"in a transaction, asked by another": {before: func(t *testing.T, s *SessionHandle) { s.policy.readable.add(pathReader.key); begin(t, s) }, looks: 3},
+		"in a transaction, asked by another": {before: func(t *testing.T, s *SessionHandle) { s.policy.answeredQueries.add(searchPathQuery.key); begin(t, s) }, looks: 3},
 		"in a transaction, without a path": {conn: func(c *stateConn) { c.pathless = true }, before: func(t *testing.T, s *SessionHandle) {
-			s.policy.readable.add(placeReader.key)
+			s.policy.answeredQueries.add(namespaceQuery.key)
 			begin(t, s)
 		}, looks: 3},
 		"in a transaction, known not to tell": {conn: func(c *stateConn) { c.blind = true }, stays: true, before: func(t *testing.T, s *SessionHandle) {
-			s.policy.harmless.add(noPlaces)
+			s.policy.nonMovingInserts.add(namespaceUnsupported)
 			begin(t, s)
 		}},
 		"in a transaction of a server that tells nothing": {conn: func(c *stateConn) { c.blind = true }, stays: true, before: begin, looks: 3},
@@ -139,9 +139,9 @@ func int64Batch(values ...int64) arrow.RecordBatch {
 func TestALookThatFailsAfterABulkLoadAbortsTheTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newStateConn()
-		c.failOnce = map[string][]error{"tx1: " + pathReader.sql: {nil, sqlError("no")}}
+		c.failOnce = map[string][]error{"tx1: " + searchPathQuery.sql: {nil, sqlError("no")}}
 		r := stateRig(t, c)
-		r.policy.readable.add(pathReader.key)
+		r.policy.answeredQueries.add(searchPathQuery.key)
 		must(t, r.handle.BeginTransaction(t.Context()))
 		batch := int64Batch(1)
 		defer batch.Release()

@@ -20,42 +20,42 @@ import (
 // Dictionaries, run-ends, unions and extensions are the value that they stand
 // for; a NULL in any of them is nil. Strings may share the memory of col: clone
 // those that outlive it.
-func Value(col arrow.Array, row int) any { return valueOf(col, row).plain(false) }
+func Value(col arrow.Array, row int) any { return valueOf(col, row).goValue(false) }
 
-// plain is the value as the nearest Go type, see Value. With own, strings have
+// goValue is the value as the nearest Go type, see Value. With own, strings have
 // memory of their own.
-func (v value) plain(own bool) any {
+func (v value) goValue(cloneText bool) any {
 	switch v.kind {
 	case nullKind:
 		return nil
 	case boolKind:
 		return v.bool()
 	case intKind, uintKind, floatKind:
-		return v.number()
+		return v.sizedNumber()
 	case textKind:
-		return ownedText(v.str, own)
+		return ownedText(v.str, cloneText)
 	case binaryKind:
 		return append([]byte{}, v.bytes()...)
 	case timeKind:
 		return v.time()
-	case spanKind:
+	case durationKind:
 		return time.Duration(v.int())
 	case decimalKind:
 		d, _ := v.decimal()
 		return d
 	case listKind:
-		return v.plainList(own)
+		return v.goList(cloneText)
 	case structKind:
-		return v.plainStruct(own)
+		return v.goStruct(cloneText)
 	case mapKind:
-		return v.plainMap(own)
+		return v.goMap(cloneText)
 	default:
 		return v.text()
 	}
 }
 
-// number is an integer or float of the width that its column has.
-func (v *value) number() any {
+// sizedNumber is an integer or float of the width that its column has.
+func (v *value) sizedNumber() any {
 	switch {
 	case v.kind == floatKind && v.size == 32:
 		return float32(v.float())
@@ -83,47 +83,47 @@ func (v *value) number() any {
 	return v.int()
 }
 
-func ownedText(s string, own bool) string {
-	if own {
+func ownedText(s string, cloneText bool) string {
+	if cloneText {
 		return strings.Clone(s)
 	}
 	return s
 }
 
-func (v *value) plainList(own bool) []any {
+func (v *value) goList(cloneText bool) []any {
 	elements, from, to := v.list()
 	out := make([]any, 0, to-from)
 	for i := from; i < to; i++ {
-		out = append(out, valueOf(elements, i).plain(own))
+		out = append(out, valueOf(elements, i).goValue(cloneText))
 	}
 	return out
 }
 
-func (v *value) plainStruct(own bool) map[string]any {
+func (v *value) goStruct(cloneText bool) map[string]any {
 	t := v.fields()
 	out := make(map[string]any, t.NumFields())
 	for i := range t.NumFields() {
-		out[t.Field(i).Name] = v.member(i).plain(own)
+		out[t.Field(i).Name] = v.member(i).goValue(cloneText)
 	}
 	if len(out) == t.NumFields() {
 		return out
 	}
 	for i, name := range uniqueNames(t.Fields()) {
-		out[name] = v.member(i).plain(own)
+		out[name] = v.member(i).goValue(cloneText)
 	}
 	return out
 }
 
-func (v *value) plainMap(own bool) any {
+func (v *value) goMap(cloneText bool) any {
 	keys, items, from, to := v.entries()
 	out := make(map[string]any, to-from)
 	for i := from; i < to; i++ {
 		key := valueOf(keys, i)
-		name := ownedText(key.text(), own)
+		name := ownedText(key.text(), cloneText)
 		if _, taken := out[name]; taken || key.kind == nullKind {
-			return v.plainList(own)
+			return v.goList(cloneText)
 		}
-		out[name] = valueOf(items, i).plain(own)
+		out[name] = valueOf(items, i).goValue(cloneText)
 	}
 	return out
 }
@@ -138,7 +138,7 @@ func (v *value) driverValue() any {
 		return nil
 	case boolKind:
 		return v.bool()
-	case intKind, spanKind:
+	case intKind, durationKind:
 		return v.int()
 	case uintKind:
 		if v.num <= math.MaxInt64 {
@@ -156,9 +156,9 @@ func (v *value) driverValue() any {
 	}
 }
 
-// misfit says that a value cannot go into a Go type, and why where that is not
+// typeMismatch says that a value cannot go into a Go type, and why where that is not
 // plain from the types.
-func (v *value) misfit(t reflect.Type, why string) error {
+func (v *value) typeMismatch(t reflect.Type, why string) error {
 	if why != "" {
 		why = ": " + why
 	}

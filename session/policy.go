@@ -17,10 +17,10 @@ type Policy struct {
 	// Target names the server in errors.
 	Target string
 
-	// Life is the context under which everything runs that outlives the
+	// OwnerContext is the context under which everything runs that outlives the
 	// call it belongs to: cancel chains, resets, late answers. The owner
 	// ends it after the last connection is closed.
-	Life context.Context //nolint:containedctx // the owner's life, not a call's
+	OwnerContext context.Context //nolint:containedctx // the owner's life, not a call's
 
 	// Go runs f in a goroutine that the owner waits for. Nil: a plain one.
 	Go func(f func())
@@ -52,12 +52,12 @@ type Policy struct {
 	// outside all locks.
 	Observe Observer
 
-	// readable holds the keys of the readers that the server has answered.
-	readable textSet
+	// answeredQueries holds the keys of the readers that the server has answered.
+	answeredQueries textSet
 
-	// harmless holds how the tables of INSERTs with parameters were qualified
+	// nonMovingInserts holds how the tables of INSERTs with parameters were qualified
 	// that have left the session where it was.
-	harmless textSet
+	nonMovingInserts textSet
 }
 
 // Observer has one optional function per event.
@@ -208,11 +208,11 @@ type QueryOptions struct {
 	// comes back when the statement has ended, however long that takes.
 	NoCancel bool
 
-	// apart has the call's step run in a goroutine of its own.
-	apart bool
+	// ownGoroutine has the call's step run in a goroutine of its own.
+	ownGoroutine bool
 
-	// undo marks the rollback that other calls wait for.
-	undo bool
+	// backgroundRollback marks the rollback that other calls wait for.
+	backgroundRollback bool
 }
 
 // UpdateResult is what a change did.
@@ -220,7 +220,7 @@ type UpdateResult struct {
 	RowsAffected int64 // -1 when the server does not tell
 }
 
-func (p *Policy) run(f func()) {
+func (p *Policy) goInBackground(f func()) {
 	if p.Go != nil {
 		p.Go(f)
 		return
@@ -249,9 +249,9 @@ func (p *Policy) budget() time.Duration {
 	return p.Cancel.Budget
 }
 
-// bounded is the context of work that belongs to no call.
-func (p *Policy) bounded() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(p.Life, p.closeTimeout())
+// closeContext is the context of work that belongs to no call.
+func (p *Policy) closeContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(p.OwnerContext, p.closeTimeout())
 }
 
 func (p *Policy) closeTimeout() time.Duration {

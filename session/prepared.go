@@ -29,37 +29,37 @@ func (s *SessionHandle) PrepareQuery(ctx context.Context, sql string) (*Prepared
 // PreparedQuery.Query sends the statement, Timeout bounds the preparing, and
 // Headers go with it. The others do not apply.
 func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string, opts QueryOptions) (*PreparedQuery, error) {
-	c, err := s.begin(ctx, "PrepareQuery", QueryOptions{Timeout: opts.Timeout, Headers: opts.Headers}, brief)
+	c, err := s.begin(ctx, "PrepareQuery", QueryOptions{Timeout: opts.Timeout, Headers: opts.Headers}, finishWithinBudget)
 	if err != nil {
 		return nil, err
 	}
 	script := sqlscan.Parse(sql)
 	if err = opts.Route.check(); err != nil {
-		err = usage(err)
-	} else if err = single(script); err == nil {
-		err = s.enterStatement(c, script)
+		err = usageError(err)
+	} else if err = checkSingleStatement(script); err == nil {
+		err = s.checkStatement(c, script)
 	}
 	if err != nil {
 		return nil, c.finish(outcome{err: err})
 	}
 	c.script = sqlscan.Script{} // preparing runs nothing
-	c.ready = func(ctx context.Context) error {
-		if err := s.proveSession(ctx, risks); err != nil {
+	c.beforeSend = func(ctx context.Context) error {
+		if err := s.proveSession(ctx, accessState); err != nil {
 			return err
 		}
-		return s.backInPlace(ctx, c.info)
+		return s.returnBeforeStatement(ctx, c.backendCall)
 	}
-	c.byOneExecution(opts.Route, script) // but on some servers it does
+	c.requireSingleExecution(opts.Route, script) // but on some servers it does
 	q := &PreparedQuery{s: s, script: script, route: opts.Route}
-	_, err = perform(c, func(ctx context.Context) (Prepared, error) { return s.conn.Prepare(ctx, sql, c.info) },
-		func(stmt Prepared, present bool, err error) outcome {
+	_, err = runStep(c, func(ctx context.Context) (Prepared, error) { return s.conn.Prepare(ctx, sql, c.backendCall) },
+		func(stmt Prepared, inTime bool, err error) outcome {
 			switch {
 			case err != nil:
-			case present:
+			case inTime:
 				q.stmt = stmt
 				s.register(q)
 			default: // nobody waits for it any more
-				c.own(stmt)
+				c.setOwnStatement(stmt)
 			}
 			return outcome{err: err}
 		})
@@ -79,8 +79,8 @@ func (s *SessionHandle) register(q *PreparedQuery) {
 	s.mu.prepared[q] = struct{}{}
 }
 
-// adopt registers a statement of a call that could not close it.
-func (s *SessionHandle) adopt(stmt Prepared) { s.register(&PreparedQuery{s: s, stmt: stmt}) }
+// registerUnclosed registers a statement of a call that could not close it.
+func (s *SessionHandle) registerUnclosed(stmt Prepared) { s.register(&PreparedQuery{s: s, stmt: stmt}) }
 
 // ParameterSchema has a field per parameter. It is nil when the server does
 // not tell.
@@ -107,23 +107,23 @@ func (q *PreparedQuery) QueryWithOptions(ctx context.Context, opts QueryOptions)
 	if opts.Route == RouteAuto {
 		opts.Route = q.route
 	}
-	byUpdate, ambiguity := opts.Route.byUpdate(q.script)
-	if byUpdate {
+	asUpdate, ambiguity := opts.Route.sendsAsUpdate(q.script)
+	if asUpdate {
 		done, err := q.update(ctx, opts)
 		if err != nil {
 			return nil, err
 		}
-		return effectOnly(done), nil
+		return resultWithoutRows(done), nil
 	}
 	c, err := q.begin(ctx, "PreparedQuery.Query", opts)
 	if err != nil {
 		return nil, err
 	}
 	if ambiguity != nil {
-		return nil, c.finish(outcome{err: usage(ambiguity)})
+		return nil, c.finish(outcome{err: usageError(ambiguity)})
 	}
-	c.keep(opts.Params)
-	return q.s.stream(c, func(ctx context.Context) (Stream, error) { return q.stmt.Query(ctx, opts.Params, c.info) })
+	c.retainParams(opts.Params)
+	return q.s.openResult(c, func(ctx context.Context) (Stream, error) { return q.stmt.Query(ctx, opts.Params, c.backendCall) })
 }
 
 // Update runs the statement for its effect, once for every row of params.
@@ -142,8 +142,8 @@ func (q *PreparedQuery) update(ctx context.Context, opts QueryOptions) (UpdateRe
 	if err != nil {
 		return UpdateResult{}, err
 	}
-	c.keep(opts.Params)
-	n, err := perform(c, func(ctx context.Context) (int64, error) { return q.s.updatePrepared(ctx, c, q.stmt, opts.Params) }, plainly)
+	c.retainParams(opts.Params)
+	n, err := runStep(c, func(ctx context.Context) (int64, error) { return q.s.updatePrepared(ctx, c, q.stmt, opts.Params) }, valueOutcome)
 	if err != nil {
 		return UpdateResult{}, err
 	}
@@ -151,7 +151,7 @@ func (q *PreparedQuery) update(ctx context.Context, opts QueryOptions) (UpdateRe
 }
 
 func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions) (*call, error) {
-	c, err := q.s.begin(ctx, op, opts, cutShort)
+	c, err := q.s.begin(ctx, op, opts, cancelWhenLeft)
 	if err != nil {
 		return nil, err
 	}
@@ -159,9 +159,9 @@ func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions)
 	_, alive := q.s.mu.prepared[q]
 	q.s.mu.Unlock()
 	if !alive {
-		return nil, c.finish(outcome{err: usage(ErrHandleClosed)})
+		return nil, c.finish(outcome{err: usageError(ErrHandleClosed)})
 	}
-	if err := q.s.enterStatement(c, q.script); err != nil {
+	if err := q.s.checkStatement(c, q.script); err != nil {
 		return nil, c.finish(outcome{err: err})
 	}
 	return c, nil
@@ -175,7 +175,7 @@ func (q *PreparedQuery) Close(ctx context.Context) error {
 	if !alive {
 		return nil
 	}
-	c, err := q.s.begin(ctx, "PreparedQuery.Close", QueryOptions{}, brief)
+	c, err := q.s.begin(ctx, "PreparedQuery.Close", QueryOptions{}, finishWithinBudget)
 	if err != nil {
 		if errors.Is(err, ErrHandleClosed) || errors.Is(err, ErrSessionLost) {
 			return nil // it has gone with its session
@@ -185,7 +185,7 @@ func (q *PreparedQuery) Close(ctx context.Context) error {
 	q.s.mu.Lock()
 	delete(q.s.mu.prepared, q)
 	q.s.mu.Unlock()
-	return do(c, func(ctx context.Context) error { return q.s.refusedBesideTx(ctx, q.stmt.Close(ctx)) }, func(_ bool, err error) outcome {
+	return runStepWithoutValue(c, func(ctx context.Context) error { return q.s.checkTxAfterRefusal(ctx, q.stmt.Close(ctx)) }, func(_ bool, err error) outcome {
 		if err != nil {
 			q.s.markDiscard(fmt.Errorf("close prepared statement: %w", err))
 		}

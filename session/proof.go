@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// proofAge is how long after the last statement was sent the session is
+	// maxProofAge is how long after the last statement was sent the session is
 	// asked for its proof before another read is. A server's clock begins when
 	// a statement does, not when it ends.
-	proofAge = 5 * time.Second
+	maxProofAge = 5 * time.Second
 
-	// unprovenAge is how long a transaction may pause on a server that can
+	// maxUnprovenPause is how long a transaction may pause on a server that can
 	// give no proof.
-	unprovenAge = 30 * time.Second
+	maxUnprovenPause = 30 * time.Second
 )
 
 // proof shows, on a server that confirms COMMITs of transactions it does not
@@ -31,12 +31,12 @@ const (
 //
 // INVARIANT: it is made before there is anything to lose, and compared before
 // whatever changes data, before every COMMIT, and before anything else that is
-// sent to a session which was not heard of for proofAge.
+// sent to a session which was not heard of for maxProofAge.
 type proof struct {
-	state proofState
-	stmt  Prepared
-	nonce string
-	at    time.Time // when the last statement that the session has answered was sent
+	state    proofState
+	stmt     Prepared
+	nonce    string
+	lastSent time.Time // when the last statement that the session has answered was sent
 }
 
 type proofState uint8
@@ -48,9 +48,9 @@ const (
 	proofImpossible            // the server takes no such statement
 )
 
-func (p *proof) seen(at time.Time) {
-	if at.After(p.at) {
-		p.at = at
+func (p *proof) recordAnswer(at time.Time) {
+	if at.After(p.lastSent) {
+		p.lastSent = at
 	}
 }
 
@@ -58,48 +58,48 @@ func (p *proof) seen(at time.Time) {
 var errReplaced = fmt.Errorf("%w: %w", ErrSessionLost, ErrSessionReplaced)
 
 // errUnproven says that nobody can tell whether it is.
-var errUnproven = fmt.Errorf("%w: the server may have replaced the session since the last statement was sent %s ago or more, and gives no means to find out", ErrSessionLost, unprovenAge)
+var errUnproven = fmt.Errorf("%w: the server may have replaced the session since the last statement was sent %s ago or more, and gives no means to find out", ErrSessionLost, maxUnprovenPause)
 
-// need says what a call is about to do to its session.
-type need uint8
+// access says what a call is about to do to its session.
+type access uint8
 
 const (
-	reads   need = iota
-	changes      // data may be changed
-	risks        // the handle gets something to lose, besides
+	accessRead   access = iota
+	accessChange        // data may be changed
+	accessState         // the handle gets something to lose, besides
 )
 
-// needOf is what a statement does.
-func needOf(script sqlscan.Script) need {
+// accessOf is what a statement does.
+func accessOf(script sqlscan.Script) access {
 	switch {
 	case len(script.Effects()) > 0:
-		return risks
+		return accessState
 	case script.ReadOnly():
-		return reads
+		return accessRead
 	default:
-		return changes
+		return accessChange
 	}
 }
 
 // proveSession makes sure that the session is still the handle's before
 // anything is sent to it.
-func (s *SessionHandle) proveSession(ctx context.Context, n need) error {
+func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
 	if s.stateless {
 		return nil // nothing is kept from one call to the next
 	}
-	if err := s.leaveStrayTx(ctx); err != nil {
+	if err := s.rollBackStrayTx(ctx); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	p, tx := s.mu.proof, s.mu.tx
 	s.mu.Unlock()
-	idle := time.Since(p.at)
+	idle := time.Since(p.lastSent)
 	switch {
-	case p.state == proofUnknown && n == risks:
+	case p.state == proofUnknown && n == accessState:
 		return s.makeProof(ctx)
-	case p.state == proofHeld && (n != reads || idle >= proofAge):
+	case p.state == proofHeld && (n != accessRead || idle >= maxProofAge):
 		return s.checkProof(ctx)
-	case p.state == proofImpossible && tx.phase == txOpen && idle >= unprovenAge:
+	case p.state == proofImpossible && tx.phase == txOpen && idle >= maxUnprovenPause:
 		return &Error{Stage: StageProbe, Fault: FaultSession, Unsent: true, Err: errUnproven}
 	default:
 		return nil
@@ -109,13 +109,13 @@ func (s *SessionHandle) proveSession(ctx context.Context, n need) error {
 // makeProof prepares the proof if the server is one that needs it.
 func (s *SessionHandle) makeProof(ctx context.Context) error {
 	at := time.Now()
-	trusted, err := s.conn.TrustsTxIDs(ctx)
+	trusted, err := s.conn.RejectsUnknownTx(ctx)
 	if err != nil {
 		if err = notBegun(err); !FaultIn(err).KeepsConn() { // the transaction that it asks with
 			return err
 		}
 	}
-	p := proof{state: proofNotNeeded, at: at}
+	p := proof{state: proofNotNeeded, lastSent: at}
 	if err != nil || !trusted {
 		p.state, p.nonce = proofHeld, rand.Text()
 		p.stmt, err = s.conn.Prepare(ctx, "SELECT '"+p.nonce+"'", Call{})
@@ -135,22 +135,22 @@ func (s *SessionHandle) makeProof(ctx context.Context) error {
 // checkProof compares the proof, where there is one, until an answer has come so
 // soon that it is still true: a server's clock begins when the proof is sent.
 func (s *SessionHandle) checkProof(ctx context.Context) error {
-	for range proofTries {
+	for range maxProofTries {
 		at := time.Now()
 		if err := s.compareProof(ctx, at); err != nil {
 			return err
 		}
-		if time.Since(at) < proofAge {
+		if time.Since(at) < maxProofAge {
 			return nil
 		}
 	}
 	return &Error{Stage: StageProbe, Fault: FaultSession, Unsent: true, Err: errLateProof}
 }
 
-// proofTries is how often a proof that comes late is asked for again.
-const proofTries = 3
+// maxProofTries is how often a proof that comes late is asked for again.
+const maxProofTries = 3
 
-var errLateProof = fmt.Errorf("%w: the proof that the session is still the same took longer than %s each time", ErrSessionLost, proofAge)
+var errLateProof = fmt.Errorf("%w: the proof that the session is still the same took longer than %s each time", ErrSessionLost, maxProofAge)
 
 func (s *SessionHandle) compareProof(ctx context.Context, at time.Time) error {
 	s.mu.Lock()
@@ -169,16 +169,16 @@ func (s *SessionHandle) compareProof(ctx context.Context, at time.Time) error {
 		err = errReplaced
 	default:
 		s.mu.Lock()
-		s.mu.proof.seen(at)
+		s.mu.proof.recordAnswer(at)
 		s.mu.Unlock()
 		return nil
 	}
 	return &Error{Stage: StageProbe, Fault: FaultSession, Unsent: true, Err: err}
 }
 
-// answeredElsewhere is not nil when the server has said with an answer that
+// answeredByOtherSession is not nil when the server has said with an answer that
 // another session gave it, and the handle had something to lose in its own.
-func (s *SessionHandle) answeredElsewhere() error {
+func (s *SessionHandle) answeredByOtherSession() error {
 	s.mu.Lock()
 	atRisk := s.mu.proof.state != proofUnknown
 	s.mu.Unlock()
@@ -219,9 +219,9 @@ func (s *SessionHandle) closeProof(ctx context.Context) error {
 	return stmt.Close(ctx)
 }
 
-// untrusted reports whether the server is known to confirm the end of
+// acceptsUnknownTx reports whether the server is known to confirm the end of
 // transactions that it does not know.
-func (s *SessionHandle) untrusted() bool {
+func (s *SessionHandle) acceptsUnknownTx() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.proof.state == proofHeld || s.mu.proof.state == proofImpossible

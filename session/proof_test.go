@@ -24,7 +24,7 @@ type proofConn struct {
 	answer   func(s Stream) Stream // of prepared statements
 }
 
-func (c *proofConn) TrustsTxIDs(context.Context) (bool, error) { return c.trusted, c.trustErr }
+func (c *proofConn) RejectsUnknownTx(context.Context) (bool, error) { return c.trusted, c.trustErr }
 
 func (c *proofConn) Prepare(ctx context.Context, sql string, call Call) (Prepared, error) {
 	p, err := c.fakeConn.Prepare(ctx, sql, call)
@@ -76,7 +76,7 @@ func TestAServerThatDoesNotSayIsProven(t *testing.T) {
 			r.handle = New(&conn, r.policy, r.returned)
 			err := r.handle.BeginTransaction(t.Context())
 			require.Equal(t, tc.fails, err != nil, "%s: %v", name, err)
-			require.Equal(t, tc.proven, r.handle.untrusted(), name)
+			require.Equal(t, tc.proven, r.handle.acceptsUnknownTx(), name)
 			require.Equal(t, tc.fails, !slices.Contains(conn.Log(), "Begin"), name)
 			_ = r.handle.Close()
 			if tc.fails { // a transaction may be open that it was asked with
@@ -110,29 +110,29 @@ func TestAReadAsksForTheProofFromItsAgeOn(t *testing.T) {
 			before = now
 		}
 		before = proofs(r.conn)
-		read(proofAge-1, "SELECT 2", false)
-		read(proofAge-1, "SELECT 2", false) // counted from the one before
-		read(proofAge, "SELECT 2", true)
-		read(proofAge, "SELECT bad", true)
-		read(proofAge-1, "SELECT 2", false) // counted from the proof
-		r.conn.late = func() { time.Sleep(proofAge / 2) }
+		read(maxProofAge-1, "SELECT 2", false)
+		read(maxProofAge-1, "SELECT 2", false) // counted from the one before
+		read(maxProofAge, "SELECT 2", true)
+		read(maxProofAge, "SELECT bad", true)
+		read(maxProofAge-1, "SELECT 2", false) // counted from the proof
+		r.conn.late = func() { time.Sleep(maxProofAge / 2) }
 		_, err = r.handle.Update(t.Context(), "INSERT 1") // is sent when the proof has come
 		must(t, err)
 		r.conn.late = nil
 		before = proofs(r.conn)
-		read(proofAge-1, "SELECT 2", false)
-		time.Sleep(proofAge - 1)
+		read(maxProofAge-1, "SELECT 2", false)
+		time.Sleep(maxProofAge - 1)
 		must(t, r.handle.Ping(t.Context()))
-		read(proofAge-1, "SELECT 2", false) // counted from the Ping
+		read(maxProofAge-1, "SELECT 2", false) // counted from the Ping
 		must(t, q.Close(t.Context()))
 		must(t, r.handle.Close())
 		r.reused()
 	})
 }
 
-// Where no proof can be had, a transaction may pause for less than unprovenAge.
+// Where no proof can be had, a transaction may pause for less than maxUnprovenPause.
 func TestAnUnprovenTransactionMayPauseForLessThanItsAge(t *testing.T) {
-	for pause, lost := range map[time.Duration]bool{unprovenAge - 1: false, unprovenAge: true} {
+	for pause, lost := range map[time.Duration]bool{maxUnprovenPause - 1: false, maxUnprovenPause: true} {
 		synctest.Test(t, func(t *testing.T) {
 			no := &Error{Stage: StageExecute, Fault: FaultUnsupported, Err: status.Error(codes.Unimplemented, "no")}
 			r := newRig(t, &fakeConn{forgives: true, fail: map[string]error{"Prepare": no}})
@@ -155,7 +155,7 @@ func TestAProofIsAskedForThreeTimesAtMost(t *testing.T) {
 	for takes, want := range map[time.Duration]struct {
 		asked int
 		lost  bool
-	}{proofAge - 1: {1, false}, proofAge: {3, true}} {
+	}{maxProofAge - 1: {1, false}, maxProofAge: {3, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, &fakeConn{forgives: true})
 			must(t, r.handle.BeginTransaction(t.Context()))
@@ -190,19 +190,19 @@ func TestWhatTheAnswerOfAProofSays(t *testing.T) {
 	}
 	empty := func() arrow.RecordBatch { return array.NewRecordBatch(arrow.NewSchema(nil, nil), nil, 0) }
 	for name, tc := range map[string]struct {
-		answer   func(own Stream) Stream
+		answer   func(cloneText Stream) Stream
 		fail     error
 		replaced bool
 		lost     bool
 	}{
 		"the number":                  {},
-		"the number, and another":     {answer: func(own Stream) Stream { return &longStream{Stream: own, more: text("x")} }},
-		"another":                     {answer: func(own Stream) Stream { own.Close(); return answers(text("x")) }, replaced: true, lost: true},
-		"no column":                   {answer: func(own Stream) Stream { own.Close(); return answers(empty()) }, replaced: true, lost: true},
-		"nothing":                     {answer: func(own Stream) Stream { own.Close(); return answers() }, replaced: true, lost: true},
+		"the number, and another":     {answer: func(cloneText Stream) Stream { return &longStream{Stream: cloneText, more: text("x")} }},
+		"another":                     {answer: func(cloneText Stream) Stream { cloneText.Close(); return answers(text("x")) }, replaced: true, lost: true},
+		"no column":                   {answer: func(cloneText Stream) Stream { cloneText.Close(); return answers(empty()) }, replaced: true, lost: true},
+		"nothing":                     {answer: func(cloneText Stream) Stream { cloneText.Close(); return answers() }, replaced: true, lost: true},
 		"a refusal":                   {fail: sqlError("no such statement"), replaced: true, lost: true},
 		"a failure of the moment":     {fail: limit},
-		"a failure within the answer": {answer: func(own Stream) Stream { own.Close(); return &erringStream{err: limit} }, fail: limit},
+		"a failure within the answer": {answer: func(cloneText Stream) Stream { cloneText.Close(); return &erringStream{err: limit} }, fail: limit},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			conn := &proofConn{fakeConn: &fakeConn{failOnce: map[string][]error{}}}

@@ -12,12 +12,12 @@ import (
 // serverName is Flight SQL's code of the server's name in SqlInfo.
 const serverName = 0
 
-// Prove shows that c has a session that works, not only a server that answers:
+// CheckSession shows that c has a session that works, not only a server that answers:
 // by running sql, a harmless query, to its end. A server that refuses this
 // query may have other SQL; it must describe itself (SqlInfo) then, or refuse
 // the query in words that only a server with a session has (INVALID_ARGUMENT,
 // NOT_FOUND, UNIMPLEMENTED). One that fails everything has no session to give.
-func Prove(ctx context.Context, c Conn, sql string) error {
+func CheckSession(ctx context.Context, c Conn, sql string) error {
 	err := Probe(ctx, c, sql)
 	if err == nil || refusesSQL(err) {
 		return nil
@@ -35,8 +35,8 @@ func Prove(ctx context.Context, c Conn, sql string) error {
 		return nil
 	}
 	return &Error{
-		Op: "Prove", Stage: StageProbe, Fault: FaultTransport,
-		Err: fmt.Errorf("the server gives no session that works: %q fails with %w, and SqlInfo with %w", sql, cause(err), cause(about)),
+		Op: "CheckSession", Stage: StageProbe, Fault: FaultTransport,
+		Err: fmt.Errorf("the server gives no session that works: %q fails with %w, and SqlInfo with %w", sql, innermostCause(err), innermostCause(about)),
 	}
 }
 
@@ -50,24 +50,24 @@ func refusesSQL(err error) bool {
 	}
 }
 
-// cause is what the innermost *Error of err was made of.
-func cause(err error) error {
+// innermostCause is what the innermost *Error of err was made of.
+func innermostCause(err error) error {
 	var e *Error
 	if errors.As(err, &e) && e.Err != nil {
-		return cause(e.Err)
+		return innermostCause(e.Err)
 	}
 	return err
 }
 
-// leaveStrayTx sees to it, after a statement outside of transactions that failed
+// rollBackStrayTx sees to it, after a statement outside of transactions that failed
 // and was more than one to the server, that the session takes statements: such a
 // one may leave an aborted transaction, as DuckDB's COPY FROM DATABASE does. To
 // roll that back undoes nothing that could have been stored.
-func (s *SessionHandle) leaveStrayTx(ctx context.Context) error {
+func (s *SessionHandle) rollBackStrayTx(ctx context.Context) error {
 	s.mu.Lock()
-	may := s.mu.stray && s.mu.tx.phase == txNone
+	mayBeOpen := s.mu.strayTx && s.mu.tx.phase == txNone
 	s.mu.Unlock()
-	if !may {
+	if !mayBeOpen {
 		return nil
 	}
 	err := s.runProbe(ctx)
@@ -83,7 +83,7 @@ func (s *SessionHandle) leaveStrayTx(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	s.mu.stray = false
+	s.mu.strayTx = false
 	s.mu.Unlock()
 	return nil
 }

@@ -36,7 +36,7 @@ func TestASessionIsProvenByItsAnswersOrByTheWordsOfItsRefusal(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			conn := &fakeConn{fail: tc.fail}
-			err := Prove(t.Context(), conn, "SELECT 1")
+			err := CheckSession(t.Context(), conn, "SELECT 1")
 			if tc.want == nil {
 				require.NoError(t, err, name)
 			}
@@ -60,7 +60,7 @@ type side struct {
 	asked  int
 }
 
-func (c *side) QueryBeside(ctx context.Context, sql string, call Call) (Stream, error) {
+func (c *side) QueryConcurrently(ctx context.Context, sql string, call Call) (Stream, error) {
 	c.asked++
 	return c.beside(ctx, sql, call)
 }
@@ -105,7 +105,7 @@ func TestTheOrderOfStatementsIsLearnedFromAnswersAndWaitsAlone(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			conn := &side{orderConn: &orderConn{fakeConn: &fakeConn{}, order: &StatementOrder{}}}
-			conn.order.sideBySide.Store(tc.known)
+			conn.order.concurrent.Store(tc.known)
 			if tc.beside != nil {
 				conn.beside = tc.beside(conn.fakeConn)
 			}
@@ -125,8 +125,8 @@ func TestTheOrderOfStatementsIsLearnedFromAnswersAndWaitsAlone(t *testing.T) {
 			_ = r.handle.Close()
 			synctest.Wait()
 			require.Equal(t, tc.asked, conn.asked, name)
-			require.Equal(t, tc.sideBySide, conn.order.sideBySide.Load(), name)
-			require.Equal(t, tc.waited, conn.order.waited.Load(), name)
+			require.Equal(t, tc.sideBySide, conn.order.concurrent.Load(), name)
+			require.Equal(t, tc.waited, conn.order.waits.Load(), name)
 		})
 	}
 }
@@ -147,7 +147,7 @@ func TestAStatementThatEndsMeanwhileTeachesNothing(t *testing.T) {
 		require.Error(t, err)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.False(t, conn.order.sideBySide.Load())
+		require.False(t, conn.order.concurrent.Load())
 		require.Equal(t, 1, conn.asked)
 		_ = r.handle.Close()
 	})

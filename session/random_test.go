@@ -120,7 +120,7 @@ func (p *play) runRandom(r *rand.Rand, steps []step, closer, others bool) {
 				case <-done:
 					return
 				}
-				ctx, stop := context.WithTimeout(p.policy.Life, every)
+				ctx, stop := context.WithTimeout(p.policy.OwnerContext, every)
 				switch which {
 				case 0:
 					_ = p.s.Ping(ctx)
@@ -140,10 +140,10 @@ func (p *play) runRandom(r *rand.Rand, steps []step, closer, others bool) {
 		if r.IntN(3) == 0 {
 			lasts = 20 * time.Second
 		}
-		ctx, stop := context.WithTimeout(p.policy.Life, lasts)
+		ctx, stop := context.WithTimeout(p.policy.OwnerContext, lasts)
 		if r.IntN(4) == 0 {
 			var c func()
-			ctx, c = context.WithCancel(p.policy.Life)
+			ctx, c = context.WithCancel(p.policy.OwnerContext)
 			tm := time.AfterFunc(lasts, c)
 			stop = func() { tm.Stop(); c() }
 		}
@@ -224,7 +224,7 @@ func TestNothingThatWasSaidIsBrokenOnASlowServer(t *testing.T) {
 			w := newWorld()
 			servers[sc.server](w)
 			w.faults, w.slow = sc.faults, anyPace(rand.New(rand.NewPCG(seed, 10)), r.IntN(3))
-			p = &play{w: w, policy: &Policy{Target: "world:1", Life: life, OnReturn: sc.reset}, place: "lake.main", placed: map[int]string{}}
+			p = &play{w: w, policy: &Policy{Target: "world:1", OwnerContext: life, OnReturn: sc.reset}, place: "lake.main", placed: map[int]string{}}
 			handle := New
 			if sc.single {
 				handle = NewStateless
@@ -275,7 +275,7 @@ type learningWorld struct {
 
 func (l *learningWorld) StatementOrder() *StatementOrder { return &l.order }
 
-func (l *learningWorld) QueryBeside(ctx context.Context, sql string, call Call) (Stream, error) {
+func (l *learningWorld) QueryConcurrently(ctx context.Context, sql string, call Call) (Stream, error) {
 	return l.Query(ctx, sql, call)
 }
 
@@ -299,9 +299,9 @@ func (l *learningWorld) CancelSteps(*Operation) []cancel.Step {
 	return []cancel.Step{{Name: "stop", Timeout: time.Second, Do: func(ctx context.Context) (cancel.Outcome, error) {
 		for {
 			l.mu.Lock()
-			free := l.working == 0
+			wasIdle := l.working == 0
 			l.mu.Unlock()
-			if free {
+			if wasIdle {
 				return cancel.Confirmed, nil
 			}
 			select {
@@ -329,7 +329,7 @@ var (
 			if err == nil {
 				p.open = append(p.open, res)
 				res.Next()
-				err = &Error{Op: "Query", Stage: StageFetch, Fault: FaultContext, Err: errLetGo}
+				err = &Error{Op: "Query", Stage: StageFetch, Fault: FaultContext, Err: errReleasedEarly}
 			}
 			return err
 		})

@@ -10,34 +10,34 @@ import (
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
-// reader asks for one thing that statements of a session can change.
-type reader struct {
-	key  string // the same for all spellings of a name
-	what string // for errors
-	sql  string
-	set  bool // NULL stands for no answer
+// stateQuery asks for one thing that statements of a session can change.
+type stateQuery struct {
+	key     string // the same for all spellings of a name
+	subject string // for errors
+	sql     string
+	notNull bool // NULL stands for no answer
 }
 
-func settingReader(e sqlscan.Effect) reader {
-	return reader{key: e.Key(), what: "the setting " + e.Name, sql: "SELECT current_setting(" + literal(e.Plain()) + ")"}
+func settingQuery(e sqlscan.Effect) stateQuery {
+	return stateQuery{key: e.Key(), subject: "the setting " + e.Name, sql: "SELECT current_setting(" + literal(e.Unquoted()) + ")"}
 }
 
-// preparedReader tells whether the session begins with a prepared statement of
+// preparedNameQuery tells whether the session begins with a prepared statement of
 // the name, which DuckDB replaces. Other servers refuse the second of a name.
-func preparedReader(e sqlscan.Effect) reader {
-	return reader{key: "(prepared) " + e.Key(), what: "the prepared statements",
+func preparedNameQuery(e sqlscan.Effect) stateQuery {
+	return stateQuery{key: "(prepared) " + e.Key(), subject: "the prepared statements",
 		sql: "SELECT count(*) FROM duckdb_prepared_statements() WHERE lower(name) = " + literal(e.Key())}
 }
 
-// reading is the one row that a reader has seen.
-type reading []cell
+// stateValues is the one row that a reader has seen.
+type stateValues []cell
 
 type cell struct {
 	text string
 	null bool
 }
 
-func (a reading) equal(b reading) bool {
+func (a stateValues) equal(b stateValues) bool {
 	if len(a) != len(b) {
 		return false
 	}
@@ -49,11 +49,11 @@ func (a reading) equal(b reading) bool {
 	return true
 }
 
-// readRow runs a reader's query, which has one row.
-func (s *SessionHandle) readRow(ctx context.Context, r reader, call Call) (reading, error) {
+// runStateQuery runs a reader's query, which has one row.
+func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call Call) (stateValues, error) {
 	stream, err := s.conn.Query(ctx, r.sql, call)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", r.what, err)
+		return nil, fmt.Errorf("read %s: %w", r.subject, err)
 	}
 	defer stream.Close()
 	batch, err := stream.Next()
@@ -61,15 +61,15 @@ func (s *SessionHandle) readRow(ctx context.Context, r reader, call Call) (readi
 		if eof.Reached(err) {
 			err = &Error{Stage: StageFetch, Fault: FaultStatement, Err: errors.New("the server gave no row")}
 		}
-		return nil, fmt.Errorf("read %s: %w", r.what, err)
+		return nil, fmt.Errorf("read %s: %w", r.subject, err)
 	}
-	row := make(reading, batch.NumCols())
+	row := make(stateValues, batch.NumCols())
 	for i, col := range batch.Columns() {
 		switch {
 		case col.Len() != 1:
-			return nil, &Error{Stage: StageFetch, Fault: FaultStatement, Err: fmt.Errorf("read %s: %d rows", r.what, col.Len())}
-		case col.IsNull(0) && r.set:
-			return nil, &Error{Stage: StageFetch, Fault: FaultStatement, Err: fmt.Errorf("read %s: it is NULL", r.what)}
+			return nil, &Error{Stage: StageFetch, Fault: FaultStatement, Err: fmt.Errorf("read %s: %d rows", r.subject, col.Len())}
+		case col.IsNull(0) && r.notNull:
+			return nil, &Error{Stage: StageFetch, Fault: FaultStatement, Err: fmt.Errorf("read %s: it is NULL", r.subject)}
 		case col.IsNull(0):
 			row[i] = cell{null: true}
 		default:
@@ -77,16 +77,16 @@ func (s *SessionHandle) readRow(ctx context.Context, r reader, call Call) (readi
 		}
 	}
 	if err := drain(stream); err != nil {
-		return nil, fmt.Errorf("read %s: %w", r.what, err)
+		return nil, fmt.Errorf("read %s: %w", r.subject, err)
 	}
-	s.policy.readable.add(r.key)
+	s.policy.answeredQueries.add(r.key)
 	return row, nil
 }
 
-// learn finds out whether the server answers r, for the next session that
+// learnAnswered finds out whether the server answers r, for the next session that
 // needs it inside a transaction.
-func (s *SessionHandle) learn(ctx context.Context, r reader) {
-	if !s.policy.readable.has(r.key) {
-		_, _ = s.readRow(ctx, r, Call{})
+func (s *SessionHandle) learnAnswered(ctx context.Context, r stateQuery) {
+	if !s.policy.answeredQueries.has(r.key) {
+		_, _ = s.runStateQuery(ctx, r, Call{})
 	}
 }

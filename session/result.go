@@ -33,14 +33,14 @@ import (
 // INVARIANT: the call of a result is finished exactly once, by whoever moves it
 // to ended, and never while a read is under way.
 type QueryResult struct {
-	refs     atomic.Int64
-	schema   *arrow.Schema
-	call     *call // nil for a result without rows
-	stream   Stream
-	cur      arrow.RecordBatch
-	affected int64
-	counted  bool
-	closed   bool // by its reader
+	refs           atomic.Int64
+	schema         *arrow.Schema
+	call           *call // nil for a result without rows
+	stream         Stream
+	batch          arrow.RecordBatch
+	affected       int64
+	affectedKnown  bool
+	closedByReader bool // by its reader
 
 	mu struct {
 		sync.Mutex
@@ -60,18 +60,18 @@ func newResult(c *call, stream Stream, first arrow.RecordBatch, firstErr error) 
 	r.refs.Store(1)
 	r.mu.first = first
 	if eof.Reached(firstErr) {
-		r.endRead(nil, firstErr)
+		r.recordRead(nil, firstErr)
 		return r
 	}
-	if cause := c.publish(r); cause != nil { // it came before the result could hear of it
+	if cause := c.attachResult(r); cause != nil { // it came before the result could hear of it
 		r.interrupt(cause)
 	}
 	return r
 }
 
-// effectOnly is the result of a statement without rows.
-func effectOnly(u UpdateResult) *QueryResult {
-	r := &QueryResult{schema: arrow.NewSchema(nil, nil), affected: u.RowsAffected, counted: u.RowsAffected >= 0}
+// resultWithoutRows is the result of a statement without rows.
+func resultWithoutRows(u UpdateResult) *QueryResult {
+	r := &QueryResult{schema: arrow.NewSchema(nil, nil), affected: u.RowsAffected, affectedKnown: u.RowsAffected >= 0}
 	r.refs.Store(1)
 	r.mu.ended = true
 	return r
@@ -82,28 +82,28 @@ func (r *QueryResult) Schema() *arrow.Schema { return r.schema }
 
 // RowsAffected is how many rows a change touched. It is false for queries and
 // where the server does not tell.
-func (r *QueryResult) RowsAffected() (int64, bool) { return r.affected, r.counted }
+func (r *QueryResult) RowsAffected() (int64, bool) { return r.affected, r.affectedKnown }
 
 // Next fetches the next batch. It is false at the end and on an error; Err
 // tells which.
 func (r *QueryResult) Next() bool {
-	if r.cur != nil {
-		r.cur.Release()
-		r.cur = nil
+	if r.batch != nil {
+		r.batch.Release()
+		r.batch = nil
 	}
 	first, ok := r.startRead()
 	if !ok {
 		return false
 	}
 	if first != nil {
-		r.cur = first
+		r.batch = first
 		return true
 	}
-	batch, present, err := r.read()
-	if !present {
+	batch, inTime, err := r.read()
+	if !inTime {
 		return false
 	}
-	return r.endRead(batch, err)
+	return r.recordRead(batch, err)
 }
 
 // read reads one batch, which is the caller's until the next Next, whatever
@@ -111,25 +111,25 @@ func (r *QueryResult) Next() bool {
 // can leave without it: present is false then, and the rest is read behind it. A
 // panic or Goexit, which an allocator or driver of the caller's may cause, ends the
 // result and goes on in the reader.
-func (r *QueryResult) read() (batch arrow.RecordBatch, present bool, err error) {
+func (r *QueryResult) read() (batch arrow.RecordBatch, inTime bool, err error) {
 	next := func() (arrow.RecordBatch, error) {
 		batch, err := r.stream.Next()
 		if err != nil && !eof.Reached(err) {
 			return nil, err
 		}
-		if elsewhere := r.call.s.answeredElsewhere(); elsewhere != nil {
-			return nil, elsewhere
+		if otherSession := r.call.s.answeredByOtherSession(); otherSession != nil {
+			return nil, otherSession
 		}
 		if err == nil {
 			batch.Retain()
 		}
 		return batch, err
 	}
-	if r.call.mode != toItsEnd {
+	if r.call.mode != finishWhenLeft {
 		returned := false
 		defer func() {
 			if !returned {
-				r.breakOff()
+				r.endAfterPanic()
 			}
 		}()
 		batch, err = next()
@@ -145,20 +145,20 @@ func (r *QueryResult) read() (batch arrow.RecordBatch, present bool, err error) 
 	select {
 	case <-done:
 		if !a.Returned {
-			r.breakOff()
+			r.endAfterPanic()
 			a.Resume()
 		}
 		return a.Value, true, a.Err
-	case <-r.call.left:
+	case <-r.call.callerGone:
 	}
-	r.call.s.goOnBehind()
-	r.call.s.policy.run(func() {
+	r.call.s.markEnding()
+	r.call.s.policy.goInBackground(func() {
 		<-done
 		if !a.Returned {
-			r.breakOff()
+			r.endAfterPanic()
 			return
 		}
-		_ = r.endRead(a.Value, a.Err)
+		_ = r.recordRead(a.Value, a.Err)
 	})
 	return nil, false, nil
 }
@@ -181,19 +181,19 @@ func (r *QueryResult) startRead() (first arrow.RecordBatch, ok bool) {
 
 // RecordBatch is the batch that Next fetched. It is valid until the following
 // Next or the last Release; retain it to keep it longer.
-func (r *QueryResult) RecordBatch() arrow.RecordBatch { return r.cur }
+func (r *QueryResult) RecordBatch() arrow.RecordBatch { return r.batch }
 
 // Record is RecordBatch under its older name.
 //
 // Deprecated: use RecordBatch.
-func (r *QueryResult) Record() arrow.RecordBatch { return r.cur }
+func (r *QueryResult) Record() arrow.RecordBatch { return r.batch }
 
 // Err is what ended the result, or nil at its regular end. When the context
 // ended it, errors.Is finds the context's error.
 func (r *QueryResult) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if errors.Is(r.mu.cause, errLetGo) {
+	if errors.Is(r.mu.cause, errReleasedEarly) {
 		return nil // the caller's own doing
 	}
 	return r.mu.err
@@ -216,7 +216,7 @@ func (r *QueryResult) Release() {
 // the server may store the change, or refuse it, only at their end. It is
 // idempotent, and the reader's to call, as Next and Release are.
 func (r *QueryResult) Close() error {
-	if r.call != nil && r.call.changes() {
+	if r.call != nil && r.call.mayChange() {
 		for r.Next() {
 			continue
 		}
@@ -225,25 +225,25 @@ func (r *QueryResult) Close() error {
 }
 
 func (r *QueryResult) end() error {
-	r.closed = true
-	r.letGo()
-	if r.cur != nil {
-		r.cur.Release()
-		r.cur = nil
+	r.closedByReader = true
+	r.releaseUnread()
+	if r.batch != nil {
+		r.batch.Release()
+		r.batch = nil
 	}
 	return r.Err()
 }
 
-// readable fails where the result was released or closed before: what is asked
+// checkReadable fails where the result was released or closed before: what is asked
 // for its rows then must not take it for one that has none.
-func (r *QueryResult) readable() error {
-	if !r.closed {
+func (r *QueryResult) checkReadable() error {
+	if !r.closedByReader {
 		return nil
 	}
 	if err := r.Err(); err != nil {
 		return err
 	}
-	e := usage(fmt.Errorf("the result was released or closed before: %w", ErrHandleClosed))
+	e := usageError(fmt.Errorf("the result was released or closed before: %w", ErrHandleClosed))
 	e.Op = "Result"
 	return e
 }
@@ -254,7 +254,7 @@ func (r *QueryResult) readable() error {
 func (r *QueryResult) Batches() iter.Seq2[arrow.RecordBatch, error] {
 	return func(yield func(arrow.RecordBatch, error) bool) {
 		defer r.Release()
-		if err := r.readable(); err != nil {
+		if err := r.checkReadable(); err != nil {
 			yield(nil, err)
 			return
 		}
@@ -274,7 +274,7 @@ func (r *QueryResult) Batches() iter.Seq2[arrow.RecordBatch, error] {
 // before.
 func (r *QueryResult) ReadAll(ctx context.Context) (arrow.Table, error) {
 	defer r.Release()
-	if err := r.readable(); err != nil {
+	if err := r.checkReadable(); err != nil {
 		return nil, err
 	}
 	if r.call != nil {

@@ -365,7 +365,7 @@ func TestHowFarAResultIsReadOnThatWasLetGo(t *testing.T) {
 func TestAResultLetGoIsNotReadOnWhereTheServerCanBeAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &orderConn{fakeConn: &fakeConn{pace: 10 * ms}, order: &StatementOrder{}}
-		conn.order.sideBySide.Store(true)
+		conn.order.concurrent.Store(true)
 		conn.steps = func(*Operation) []cancel.Step {
 			return []cancel.Step{{Name: "CancelFlightInfo", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) {
 				return cancel.Confirmed, nil
@@ -375,9 +375,9 @@ func TestAResultLetGoIsNotReadOnWhereTheServerCanBeAsked(t *testing.T) {
 		res, err := NewStateless(conn, r.policy, r.returned).Query(t.Context(), "SELECT 400")
 		must(t, err)
 		res.Release()
-		time.Sleep(restTime + 50*ms)
+		time.Sleep(drainTime + 50*ms)
 		r.reused()
-		require.Equal(t, "CancelFlightInfo", r.chains()[0].By)
+		require.Equal(t, "CancelFlightInfo", r.chains()[0].ConfirmedBy)
 	})
 }
 

@@ -6,14 +6,14 @@ import (
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
-// endRead takes what the stream answered.
-func (r *QueryResult) endRead(batch arrow.RecordBatch, err error) bool {
+// recordRead takes what the stream answered.
+func (r *QueryResult) recordRead(batch arrow.RecordBatch, err error) bool {
 	r.mu.Lock()
 	r.mu.reading = false
 	cause, interrupted := r.mu.cause, r.mu.ended
 	if err == nil && !interrupted {
 		r.mu.Unlock()
-		r.cur = batch
+		r.batch = batch
 		return true
 	}
 	r.mu.ended = true
@@ -22,48 +22,48 @@ func (r *QueryResult) endRead(batch arrow.RecordBatch, err error) bool {
 		batch.Release()
 	}
 	if eof.Reached(err) && !interrupted {
-		r.affected, r.counted = r.stream.RowsAffected()
+		r.affected, r.affectedKnown = r.stream.RowsAffected()
 	}
 	var o outcome
 	switch {
 	case eof.Reached(err):
-		r.call.callerLeft = interrupted
-	case interrupted && r.call.mode == toItsEnd && err == nil:
-		r.call.callerLeft = true
-		o.rest = r.stream
-	case interrupted && r.call.mode != toItsEnd:
-		o.cut = cause
+		r.call.failureReported = interrupted
+	case interrupted && r.call.mode == finishWhenLeft && err == nil:
+		r.call.failureReported = true
+		o.unread = r.stream
+	case interrupted && r.call.mode != finishWhenLeft:
+		o.interruptedBy = cause
 	default:
 		o.err = err
 	}
-	if o.rest == nil {
+	if o.unread == nil {
 		r.stream.Close()
 	}
-	r.failed(r.call.finish(o))
+	r.setErr(r.call.finish(o))
 	return false
 }
 
-// breakOff ends the result after a read that has panicked, or ended its goroutine.
-func (r *QueryResult) breakOff() {
+// endAfterPanic ends the result after a read that has panicked, or ended its goroutine.
+func (r *QueryResult) endAfterPanic() {
 	r.mu.Lock()
 	r.mu.reading, r.mu.ended = false, true
 	r.mu.Unlock()
 	r.call.endRPC()
 	r.stream.Close()
-	r.failed(r.call.finish(outcome{cut: errCallback}))
+	r.setErr(r.call.finish(outcome{interruptedBy: errCallbackExited}))
 }
 
 // interrupt ends the result from outside its reader. A read under way is cut
 // and ends it itself, or is left where the statement is not to be cancelled.
 func (r *QueryResult) interrupt(cause error) {
-	reading, first := r.endWith(cause)
+	reading, first := r.markEnded(cause)
 	if first {
-		r.finishUnread(cause, reading)
+		r.finishInterrupted(cause, reading)
 	}
 }
 
-// endWith moves the result to ended, unless it is.
-func (r *QueryResult) endWith(cause error) (reading, moved bool) {
+// markEnded moves the result to ended, unless it is.
+func (r *QueryResult) markEnded(cause error) (reading, moved bool) {
 	r.mu.Lock()
 	if r.mu.ended {
 		r.mu.Unlock()
@@ -71,7 +71,7 @@ func (r *QueryResult) endWith(cause error) (reading, moved bool) {
 	}
 	r.mu.ended = true
 	r.mu.cause = cause
-	r.mu.err = r.call.fail(&Error{Stage: StageFetch, Fault: FaultContext, Err: cause})
+	r.mu.err = r.call.wrapError(&Error{Stage: StageFetch, Fault: FaultContext, Err: cause})
 	unread := r.mu.first
 	r.mu.first = nil
 	reading = r.mu.reading
@@ -82,24 +82,24 @@ func (r *QueryResult) endWith(cause error) (reading, moved bool) {
 	return reading, true
 }
 
-func (r *QueryResult) finishUnread(cause error, reading bool) {
+func (r *QueryResult) finishInterrupted(cause error, reading bool) {
 	c := r.call
 	switch {
-	case reading && c.mode == toItsEnd: // read does it
+	case reading && c.mode == finishWhenLeft: // read does it
 	case reading:
 		c.endRPC()
-	case c.mode == toItsEnd:
-		c.callerLeft = true
-		_ = c.finish(outcome{rest: r.stream})
+	case c.mode == finishWhenLeft:
+		c.failureReported = true
+		_ = c.finish(outcome{unread: r.stream})
 	default:
 		c.endRPC()
 		r.stream.Close()
-		r.failed(c.finish(outcome{cut: cause}))
+		r.setErr(c.finish(outcome{interruptedBy: cause}))
 	}
 }
 
-// failed has Err answer what the end of the call came to, if it failed.
-func (r *QueryResult) failed(err error) {
+// setErr has Err answer what the end of the call came to, if it failed.
+func (r *QueryResult) setErr(err error) {
 	if err != nil {
 		r.mu.Lock()
 		r.mu.err = err
@@ -107,9 +107,9 @@ func (r *QueryResult) failed(err error) {
 	}
 }
 
-// letGo ends the result because its reader wants no more of it.
-func (r *QueryResult) letGo() {
-	if _, first := r.endWith(errLetGo); first {
-		_ = r.call.finish(outcome{rest: r.stream, letGo: true})
+// releaseUnread ends the result because its reader wants no more of it.
+func (r *QueryResult) releaseUnread() {
+	if _, first := r.markEnded(errReleasedEarly); first {
+		_ = r.call.finish(outcome{unread: r.stream, readerReleased: true})
 	}
 }

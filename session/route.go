@@ -34,19 +34,19 @@ const (
 // executed once and its rows are not lost. Nothing was sent.
 var ErrAmbiguousRoute = errors.New("the text does not tell whether it is a query or an update")
 
-// byUpdate reports whether a text goes by the update call.
+// sendsAsUpdate reports whether a text goes by the update call.
 //
 // INVARIANT: with RouteAuto no statement that might have rows goes by a call
 // that drops them, and none that might change something by a call that the
-// server executes twice: see byOneExecution.
-func (r Route) byUpdate(script sqlscan.Script) (bool, error) {
+// server executes twice: see requireSingleExecution.
+func (r Route) sendsAsUpdate(script sqlscan.Script) (bool, error) {
 	switch {
 	case r.check() != nil:
 		return false, r.check()
 	case r != RouteAuto, script.Empty():
 		return r == RouteUpdate, nil
-	case script.Fault != "":
-		return false, ambiguous(script.Fault)
+	case script.SyntaxFault != "":
+		return false, ambiguousRoute(script.SyntaxFault)
 	case script.ReadOnly():
 		return false, nil
 	}
@@ -55,15 +55,15 @@ func (r Route) byUpdate(script sqlscan.Script) (bool, error) {
 	case last.Rows == sqlscan.RowsNone:
 		return true, nil
 	case last.Rows == sqlscan.RowsUnknown && last.Verb == "":
-		return false, ambiguous("it does not begin with a verb")
-	case !last.Known:
-		return false, ambiguous(last.Verb + " is not a verb of which it is known whether it returns rows")
+		return false, ambiguousRoute("it does not begin with a verb")
+	case !last.KnownVerb:
+		return false, ambiguousRoute(last.Verb + " is not a verb of which it is known whether it returns rows")
 	case last.Rows == sqlscan.RowsUnknown:
-		return false, ambiguous(last.Verb + " returns rows on some servers and none on others")
+		return false, ambiguousRoute(last.Verb + " returns rows on some servers and none on others")
 	case len(script.Statements) > 1:
-		return false, ambiguous("several statements in one text change something and return rows; they can be sent one by one on a session")
-	case last.Wrapped:
-		return false, ambiguous(last.Verb + " executes a change here and returns rows, which some servers execute twice when it is sent as a query")
+		return false, ambiguousRoute("several statements in one text change something and return rows; they can be sent one by one on a session")
+	case last.ChangesInsideQuery:
+		return false, ambiguousRoute(last.Verb + " executes a change here and returns rows, which some servers execute twice when it is sent as a query")
 	default:
 		return false, nil
 	}
@@ -77,7 +77,7 @@ func (r Route) check() error {
 	return nil
 }
 
-func ambiguous(why string) error {
+func ambiguousRoute(why string) error {
 	return fmt.Errorf("%w: %s: set QueryOptions.Route to RouteQuery for its rows, or use Update for its effect", ErrAmbiguousRoute, why)
 }
 
@@ -85,19 +85,19 @@ func ambiguous(why string) error {
 // schema and to give its rows.
 type QueryRepeater interface {
 	// RepeatsQueries reports whether it may. The answer is learned once per
-	// endpoint, on the conditions of Conn.TrustsTxIDs.
+	// endpoint, on the conditions of Conn.RejectsUnknownTx.
 	RepeatsQueries(ctx context.Context) (bool, error)
 }
 
-// byOneExecution has the call refused, before anything of it is sent, where its
+// requireSingleExecution has the call refused, before anything of it is sent, where its
 // text changes something, returns rows, and the server may execute it twice.
-func (c *call) byOneExecution(route Route, script sqlscan.Script) {
+func (c *call) requireSingleExecution(route Route, script sqlscan.Script) {
 	server, mayRepeat := c.s.conn.(QueryRepeater)
 	if !mayRepeat || route != RouteAuto || script.ReadOnly() || script.Rows() == sqlscan.RowsNone {
 		return
 	}
-	given := c.ready
-	c.ready = func(ctx context.Context) error {
+	next := c.beforeSend
+	c.beforeSend = func(ctx context.Context) error {
 		repeats, err := server.RepeatsQueries(ctx)
 		if err != nil {
 			err = notBegun(err)
@@ -106,17 +106,17 @@ func (c *call) byOneExecution(route Route, script sqlscan.Script) {
 		case err != nil && !FaultIn(err).KeepsConn():
 			return err
 		case err != nil || repeats:
-			return usage(ambiguous("it changes something and returns rows, and this server may execute it twice"))
+			return usageError(ambiguousRoute("it changes something and returns rows, and this server may execute it twice"))
 		}
-		return given(ctx)
+		return next(ctx)
 	}
 }
 
-// single refuses a text of several statements where one is prepared: there are
+// checkSingleStatement refuses a text of several statements where one is prepared: there are
 // servers that execute the first ones while they prepare.
-func single(script sqlscan.Script) error {
+func checkSingleStatement(script sqlscan.Script) error {
 	if len(script.Statements) > 1 {
-		return usage(fmt.Errorf("a text that is prepared, or has parameters, must be one statement; this one has %d", len(script.Statements)))
+		return usageError(fmt.Errorf("a text that is prepared, or has parameters, must be one statement; this one has %d", len(script.Statements)))
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func Rows[T any](r *QueryResult) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		defer r.Release()
 		var none, v T
-		err := r.readable()
+		err := r.checkReadable()
 		var plan rowPlan
 		if err == nil {
 			plan, err = planRow(reflect.TypeFor[T](), r.Schema())
@@ -103,8 +103,8 @@ type field struct {
 	set    setter
 }
 
-// in is the field of a struct. Embedded pointers on the way are allocated.
-func (f *field) in(dst reflect.Value) reflect.Value {
+// locate is the field of a struct. Embedded pointers on the way are allocated.
+func (f *field) locate(dst reflect.Value) reflect.Value {
 	for _, step := range f.path {
 		if dst.Kind() == reflect.Pointer { // never the first
 			if dst.IsNil() {
@@ -181,7 +181,7 @@ func (p rowPlan) fill(dst reflect.Value, batch arrow.RecordBatch, row int) error
 	for i := range p.columns {
 		c := &p.columns[i]
 		v := valueOf(batch.Column(c.column), row)
-		if err := c.set(c.in(dst), v); err != nil {
+		if err := c.set(c.locate(dst), v); err != nil {
 			return fmt.Errorf("column %q: %w", c.name, err)
 		}
 	}

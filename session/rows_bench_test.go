@@ -67,8 +67,8 @@ func benchBatch(rows int) arrow.RecordBatch {
 // benchResult is a result of one batch without a session behind it.
 func benchResult(b *testing.B, batch arrow.RecordBatch) *QueryResult {
 	batch.Retain()
-	s := New(&fakeConn{}, &Policy{Life: b.Context()}, func(error) {})
-	c, err := s.begin(b.Context(), "Query", QueryOptions{}, cutShort)
+	s := New(&fakeConn{}, &Policy{OwnerContext: b.Context()}, func(error) {})
+	c, err := s.begin(b.Context(), "Query", QueryOptions{}, cancelWhenLeft)
 	if err != nil {
 		b.Fatal(err)
 	}

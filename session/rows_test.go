@@ -38,7 +38,7 @@ func (s *batchStream) Next() (arrow.RecordBatch, error) {
 
 func resultOf(t *testing.T, b arrow.RecordBatch) *QueryResult {
 	r := newRig(t, &fakeConn{})
-	c, err := r.handle.begin(t.Context(), "Query", QueryOptions{}, cutShort)
+	c, err := r.handle.begin(t.Context(), "Query", QueryOptions{}, cancelWhenLeft)
 	require.NoError(t, err)
 	return newResult(c, &batchStream{b.Schema(), []arrow.RecordBatch{b}}, nil, nil)
 }

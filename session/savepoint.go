@@ -9,36 +9,36 @@ import (
 
 // Savepoint marks a point inside the transaction to roll back to.
 func (s *SessionHandle) Savepoint(ctx context.Context, name string) error {
-	c, err := s.begin(ctx, "Savepoint", QueryOptions{}, brief)
+	c, err := s.begin(ctx, "Savepoint", QueryOptions{}, finishWithinBudget)
 	if err != nil {
 		return err
 	}
 	tx := s.txState()
-	if err := tx.usable(); err != nil {
-		return c.finish(outcome{err: usage(err)})
+	if err := tx.checkUsable(); err != nil {
+		return c.finish(outcome{err: usageError(err)})
 	}
 	if name == "" {
-		return c.finish(outcome{err: usage(errors.New("a savepoint needs a name"))})
+		return c.finish(outcome{err: usageError(errors.New("a savepoint needs a name"))})
 	}
-	c.ready = func(ctx context.Context) error { return s.proveSession(ctx, risks) }
-	_, err = perform(c, func(ctx context.Context) (SavepointID, error) { return s.conn.Savepoint(ctx, tx.id, name) },
-		func(id SavepointID, present bool, err error) outcome {
+	c.beforeSend = func(ctx context.Context) error { return s.proveSession(ctx, accessState) }
+	_, err = runStep(c, func(ctx context.Context) (SavepointID, error) { return s.conn.Savepoint(ctx, tx.id, name) },
+		func(id SavepointID, inTime bool, err error) outcome {
 			switch {
-			case !present:
-				s.abort(errors.New("Savepoint: " + callerLeft)) // the caller does not know of it
+			case !inTime:
+				s.abortTx(errors.New("Savepoint: " + callerLeftText)) // the caller does not know of it
 			case err == nil:
 				s.mu.Lock()
 				s.mu.tx.savepoints = append(slices.Clip(tx.savepoints), savepoint{name, id})
 				s.mu.Unlock()
 			case FaultIn(err) != FaultUnsupported && FaultIn(err) != FaultUsage:
-				s.abort(err) // as servers do, some of which confirm a commit then
+				s.abortTx(err) // as servers do, some of which confirm a commit then
 			}
 			return outcome{err: err}
 		})
 	return err
 }
 
-const callerLeft = "its caller left before the server had answered"
+const callerLeftText = "its caller left before the server had answered"
 
 // RollbackTo undoes what came after the savepoint, which stays. It also leads
 // out of the aborted state, where the server allows it: there the session gives
@@ -54,13 +54,13 @@ func (s *SessionHandle) ReleaseSavepoint(ctx context.Context, name string) error
 }
 
 func (s *SessionHandle) endSavepoint(ctx context.Context, op, name string, end SavepointEnd) error {
-	c, err := s.begin(ctx, op, QueryOptions{}, brief)
+	c, err := s.begin(ctx, op, QueryOptions{}, finishWithinBudget)
 	if err != nil {
 		return err
 	}
 	tx := s.txState()
-	if err := tx.usable(); err != nil && (end == SavepointRelease || tx.phase == txNone || tx.ended) {
-		return c.finish(outcome{err: usage(err)})
+	if err := tx.checkUsable(); err != nil && (end == SavepointRelease || tx.phase == txNone || tx.endedOnServer) {
+		return c.finish(outcome{err: usageError(err)})
 	}
 	at := -1
 	for i, sp := range tx.savepoints {
@@ -69,33 +69,33 @@ func (s *SessionHandle) endSavepoint(ctx context.Context, op, name string, end S
 		}
 	}
 	if at < 0 {
-		return c.finish(outcome{err: usage(fmt.Errorf("%w: %q", ErrNoSavepoint, name))})
+		return c.finish(outcome{err: usageError(fmt.Errorf("%w: %q", ErrNoSavepoint, name))})
 	}
 	if tx.phase == txOpen {
-		c.ready = func(ctx context.Context) error { return s.proveSession(ctx, risks) }
+		c.beforeSend = func(ctx context.Context) error { return s.proveSession(ctx, accessState) }
 	}
-	return do(c, func(ctx context.Context) error {
+	return runStepWithoutValue(c, func(ctx context.Context) error {
 		err := s.conn.EndSavepoint(ctx, tx.savepoints[at].id, end)
 		if err == nil && tx.phase == txAborted {
-			err = sent(s.proveSession(ctx, risks))
+			err = asSent(s.proveSession(ctx, accessState))
 		}
 		return err
 	},
-		func(present bool, err error) outcome {
+		func(inTime bool, err error) outcome {
 			switch {
-			case !present:
-				s.abort(errors.New(op + ": " + callerLeft))
+			case !inTime:
+				s.abortTx(errors.New(op + ": " + callerLeftText))
 			case err == nil:
 				s.keepSavepoints(tx, at, end)
 			case FaultIn(err) != FaultUnsupported && FaultIn(err) != FaultUsage:
-				s.abort(err)
+				s.abortTx(err)
 			}
 			return outcome{err: err}
 		})
 }
 
-// sent is err as that of a call of which something was sent.
-func sent(err error) error {
+// asSent is err as that of a call of which something was sent.
+func asSent(err error) error {
 	var e *Error
 	if !errors.As(err, &e) {
 		return err
@@ -111,7 +111,7 @@ func (s *SessionHandle) keepSavepoints(tx transaction, at int, end SavepointEnd)
 	defer s.mu.Unlock()
 	keep := at
 	if end == SavepointRollback {
-		keep, s.mu.tx.phase, s.mu.tx.why = at+1, txOpen, nil
+		keep, s.mu.tx.phase, s.mu.tx.abortedBy = at+1, txOpen, nil
 	}
 	s.mu.tx.savepoints = tx.savepoints[:keep]
 }

@@ -33,7 +33,7 @@ func (s setters) of(t reflect.Type) (setter, error) {
 	}
 	made := new(setter)
 	s[t] = made
-	set, err := s.make(t)
+	set, err := s.build(t)
 	if err != nil {
 		delete(s, t)
 		return nil, err
@@ -48,7 +48,7 @@ func isScalar(t reflect.Type) bool {
 	return t == timeType || reflect.PointerTo(t).Implements(scannerType)
 }
 
-func (s setters) make(t reflect.Type) (setter, error) {
+func (s setters) build(t reflect.Type) (setter, error) {
 	switch {
 	case t == decimalType:
 		return setDecimal, nil
@@ -73,15 +73,15 @@ func (s setters) make(t reflect.Type) (setter, error) {
 	case reflect.String:
 		return setString, nil
 	case reflect.Pointer:
-		return s.pointer(t)
+		return s.pointerSetter(t)
 	case reflect.Slice:
-		return s.slice(t)
+		return s.sliceSetter(t)
 	case reflect.Array:
-		return s.array(t)
+		return s.arraySetter(t)
 	case reflect.Map:
-		return s.mapping(t)
+		return s.mapSetter(t)
 	case reflect.Struct:
-		return s.structure(t)
+		return s.structSetter(t)
 	case reflect.Interface:
 		if t.NumMethod() == 0 {
 			return setAny, nil
@@ -90,12 +90,12 @@ func (s setters) make(t reflect.Type) (setter, error) {
 	return nil, fmt.Errorf("type %s cannot hold a column", t)
 }
 
-// noNull is the error of a NULL for a type that has no nil.
-func noNull(v value, t reflect.Type) error { return v.misfit(t, "use a pointer") }
+// nullMismatch is the error of a NULL for a type that has no nil.
+func nullMismatch(v value, t reflect.Type) error { return v.typeMismatch(t, "use a pointer") }
 
 func setAny(dst reflect.Value, v value) error {
 	if v.kind != nullKind {
-		dst.Set(reflect.ValueOf(v.plain(false)))
+		dst.Set(reflect.ValueOf(v.goValue(false)))
 	}
 	return nil
 }
@@ -103,18 +103,18 @@ func setAny(dst reflect.Value, v value) error {
 func setBool(dst reflect.Value, v value) error {
 	switch v.kind {
 	case nullKind:
-		return noNull(v, dst.Type())
+		return nullMismatch(v, dst.Type())
 	case boolKind:
 		dst.SetBool(v.bool())
 		return nil
 	default:
-		return v.misfit(dst.Type(), "")
+		return v.typeMismatch(dst.Type(), "")
 	}
 }
 
 func setString(dst reflect.Value, v value) error {
 	if v.kind == nullKind {
-		return noNull(v, dst.Type())
+		return nullMismatch(v, dst.Type())
 	}
 	dst.SetString(v.text())
 	return nil
@@ -124,7 +124,7 @@ func setInt(dst reflect.Value, v value) error {
 	n, fits := int64(0), false
 	switch v.kind {
 	case nullKind:
-		return noNull(v, dst.Type())
+		return nullMismatch(v, dst.Type())
 	case intKind:
 		n, fits = v.int(), true
 	case uintKind:
@@ -135,7 +135,7 @@ func setInt(dst reflect.Value, v value) error {
 	default:
 	}
 	if !fits || dst.OverflowInt(n) {
-		return v.misfit(dst.Type(), "")
+		return v.typeMismatch(dst.Type(), "")
 	}
 	dst.SetInt(n)
 	return nil
@@ -145,7 +145,7 @@ func setUint(dst reflect.Value, v value) error {
 	n, fits := v.num, false
 	switch v.kind {
 	case nullKind:
-		return noNull(v, dst.Type())
+		return nullMismatch(v, dst.Type())
 	case intKind:
 		fits = v.int() >= 0
 	case uintKind:
@@ -156,14 +156,14 @@ func setUint(dst reflect.Value, v value) error {
 	default:
 	}
 	if !fits || dst.OverflowUint(n) {
-		return v.misfit(dst.Type(), "")
+		return v.typeMismatch(dst.Type(), "")
 	}
 	dst.SetUint(n)
 	return nil
 }
 
-// inexact says why a number does not fit a float.
-const inexact = "the nearest float is another number; use a string or a session.Decimal"
+// inexactFloatText says why a number does not fit a float.
+const inexactFloatText = "the nearest float is another number; use a string or a session.Decimal"
 
 func setFloat(dst reflect.Value, v value) error {
 	size := dst.Type().Bits()
@@ -174,7 +174,7 @@ func setFloat(dst reflect.Value, v value) error {
 	f, fits := 0.0, false
 	switch v.kind {
 	case nullKind:
-		return noNull(v, dst.Type())
+		return nullMismatch(v, dst.Type())
 	case floatKind:
 		f = v.float()
 		fits = size == 64 || math.IsNaN(f) || float64(float32(f)) == f
@@ -186,10 +186,10 @@ func setFloat(dst reflect.Value, v value) error {
 		d, _ := v.decimal()
 		f, fits = d.exactFloat(size)
 	default:
-		return v.misfit(dst.Type(), "")
+		return v.typeMismatch(dst.Type(), "")
 	}
 	if !fits {
-		return v.misfit(dst.Type(), inexact)
+		return v.typeMismatch(dst.Type(), inexactFloatText)
 	}
 	dst.SetFloat(f)
 	return nil
@@ -198,26 +198,26 @@ func setFloat(dst reflect.Value, v value) error {
 func setTime(dst reflect.Value, v value) error {
 	switch v.kind {
 	case nullKind:
-		return noNull(v, timeType)
+		return nullMismatch(v, timeType)
 	case timeKind:
 		*dst.Addr().Interface().(*time.Time) = v.time()
 		return nil
 	default:
-		return v.misfit(timeType, "")
+		return v.typeMismatch(timeType, "")
 	}
 }
 
 func setDuration(dst reflect.Value, v value) error {
-	if v.kind == spanKind {
+	if v.kind == durationKind {
 		dst.SetInt(v.int())
 		return nil
 	}
-	if i, ok := v.col.(*array.MonthDayNanoInterval); ok && v.kind == opaqueKind {
+	if i, ok := v.col.(*array.MonthDayNanoInterval); ok && v.kind == textOnlyKind {
 		if at := i.Value(v.row); at.Months == 0 && at.Days == 0 {
 			dst.SetInt(at.Nanoseconds)
 			return nil
 		}
-		return v.misfit(durationType, "months and days have no fixed length")
+		return v.typeMismatch(durationType, "months and days have no fixed length")
 	}
 	return setInt(dst, v) // nanoseconds
 }
@@ -226,7 +226,7 @@ func setDecimal(dst reflect.Value, v value) error {
 	d, fits := Decimal{}, true
 	switch v.kind {
 	case nullKind:
-		return noNull(v, decimalType)
+		return nullMismatch(v, decimalType)
 	case decimalKind:
 		d, _ = v.decimal()
 	case intKind, uintKind, textKind:
@@ -238,7 +238,7 @@ func setDecimal(dst reflect.Value, v value) error {
 		fits = false
 	}
 	if !fits {
-		return v.misfit(decimalType, "")
+		return v.typeMismatch(decimalType, "")
 	}
 	*dst.Addr().Interface().(*Decimal) = d
 	return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
-func (s setters) pointer(t reflect.Type) (setter, error) {
+func (s setters) pointerSetter(t reflect.Type) (setter, error) {
 	set, err := s.of(t.Elem())
 	if err != nil {
 		return nil, err
@@ -30,8 +30,8 @@ func holdsBytes(t reflect.Type) bool {
 	return t.Elem().Kind() == reflect.Uint8 && !isScalar(t.Elem())
 }
 
-// raw is the bytes that a value is made of, if it is.
-func (v *value) raw() ([]byte, bool) {
+// rawBytes is the bytes that a value is made of, if it is.
+func (v *value) rawBytes() ([]byte, bool) {
 	switch v.kind {
 	case binaryKind, uuidKind:
 		return v.bytes(), true
@@ -42,9 +42,9 @@ func (v *value) raw() ([]byte, bool) {
 	}
 }
 
-// slice takes lists, and maps as the list of their entries; a slice of bytes
+// sliceSetter takes lists, and maps as the list of their entries; a slice of bytes
 // also what has bytes.
-func (s setters) slice(t reflect.Type) (setter, error) {
+func (s setters) sliceSetter(t reflect.Type) (setter, error) {
 	set, err := s.of(t.Elem())
 	if err != nil {
 		return nil, err
@@ -63,17 +63,17 @@ func (s setters) slice(t reflect.Type) (setter, error) {
 			dst.Set(out)
 			return nil
 		default:
-			if raw, ok := v.raw(); ok && bytes {
+			if raw, ok := v.rawBytes(); ok && bytes {
 				dst.SetBytes(append([]byte{}, raw...))
 				return nil
 			}
-			return v.misfit(t, "")
+			return v.typeMismatch(t, "")
 		}
 	}, nil
 }
 
-// array takes what slice takes, of its very length.
-func (s setters) array(t reflect.Type) (setter, error) {
+// arraySetter takes what slice takes, of its very length.
+func (s setters) arraySetter(t reflect.Type) (setter, error) {
 	set, err := s.of(t.Elem())
 	if err != nil {
 		return nil, err
@@ -82,19 +82,19 @@ func (s setters) array(t reflect.Type) (setter, error) {
 	return func(dst reflect.Value, v value) error {
 		switch v.kind {
 		case nullKind:
-			return noNull(v, t)
+			return nullMismatch(v, t)
 		case listKind, mapKind:
 			if _, from, to := v.list(); to-from != t.Len() {
-				return v.misfit(t, fmt.Sprintf("it has %d elements", to-from))
+				return v.typeMismatch(t, fmt.Sprintf("it has %d elements", to-from))
 			}
 			return setElements(dst, v, set)
 		default:
-			raw, ok := v.raw()
+			raw, ok := v.rawBytes()
 			if !ok || !bytes {
-				return v.misfit(t, "")
+				return v.typeMismatch(t, "")
 			}
 			if len(raw) != t.Len() {
-				return v.misfit(t, fmt.Sprintf("it has %d bytes", len(raw)))
+				return v.typeMismatch(t, fmt.Sprintf("it has %d bytes", len(raw)))
 			}
 			for i, b := range raw {
 				dst.Index(i).SetUint(uint64(b))
@@ -115,8 +115,8 @@ func setElements(dst reflect.Value, v value, set setter) error {
 	return nil
 }
 
-// mapping takes maps, and structs where the keys are strings.
-func (s setters) mapping(t reflect.Type) (setter, error) {
+// mapSetter takes maps, and structs where the keys are strings.
+func (s setters) mapSetter(t reflect.Type) (setter, error) {
 	if t.Key().Kind() == reflect.Pointer {
 		return nil, fmt.Errorf("type %s cannot hold a column: its keys are pointers", t)
 	}
@@ -135,9 +135,9 @@ func (s setters) mapping(t reflect.Type) (setter, error) {
 		case v.kind == mapKind:
 			return setMap(dst, v, setKey, setItem)
 		case v.kind == structKind && t.Key().Kind() == reflect.String:
-			return setNames(dst, v, setItem)
+			return setStructAsMap(dst, v, setItem)
 		default:
-			return v.misfit(t, "")
+			return v.typeMismatch(t, "")
 		}
 	}, nil
 }
@@ -153,16 +153,16 @@ func setMap(dst reflect.Value, v value, setKey, setItem setter) error {
 		e.SetZero()
 		key, item := valueOf(keys, i), valueOf(items, i)
 		if key.kind == nullKind {
-			return v.misfit(t, "a key is NULL; use a slice of structs")
+			return v.typeMismatch(t, "a key is NULL; use a slice of structs")
 		}
 		if err := setKey(k, key); err != nil {
 			return fmt.Errorf("key: %w", err)
 		}
 		if !k.Comparable() {
-			return key.misfit(t, "no key of a Go map can be one; use string keys, or a slice of structs")
+			return key.typeMismatch(t, "no key of a Go map can be one; use string keys, or a slice of structs")
 		}
 		if out.MapIndex(k).IsValid() {
-			return v.misfit(t, fmt.Sprintf("the key %q comes twice; use a slice of structs", shortened(key.text())))
+			return v.typeMismatch(t, fmt.Sprintf("the key %q comes twice; use a slice of structs", shortened(key.text())))
 		}
 		if err := setItem(e, item); err != nil {
 			return fmt.Errorf("value of key %q: %w", shortened(key.text()), err)
@@ -173,8 +173,8 @@ func setMap(dst reflect.Value, v value, setKey, setItem setter) error {
 	return nil
 }
 
-// setNames fills a map from the members of a struct.
-func setNames(dst reflect.Value, v value, setItem setter) error {
+// setStructAsMap fills a map from the members of a struct.
+func setStructAsMap(dst reflect.Value, v value, setItem setter) error {
 	t := dst.Type()
 	names := uniqueNames(v.fields().Fields())
 	out := reflect.MakeMapWithSize(t, len(names))
@@ -190,12 +190,12 @@ func setNames(dst reflect.Value, v value, setItem setter) error {
 	return nil
 }
 
-// manyPlans bounds what is remembered of a column that describes its structs
+// maxPlans bounds what is remembered of a column that describes its structs
 // anew with every batch.
-const manyPlans = 32
+const maxPlans = 32
 
-// structure takes structs, by the names of their members.
-func (s setters) structure(t reflect.Type) (setter, error) {
+// structSetter takes structs, by the names of their members.
+func (s setters) structSetter(t reflect.Type) (setter, error) {
 	fields, err := s.fieldsOf(t)
 	if err != nil {
 		return nil, err
@@ -207,10 +207,10 @@ func (s setters) structure(t reflect.Type) (setter, error) {
 	return func(dst reflect.Value, v value) error {
 		switch v.kind {
 		case nullKind:
-			return noNull(v, t)
+			return nullMismatch(v, t)
 		case structKind:
 		default:
-			return v.misfit(t, "")
+			return v.typeMismatch(t, "")
 		}
 		plan, known := plans[v.fields()]
 		if !known {
@@ -218,7 +218,7 @@ func (s setters) structure(t reflect.Type) (setter, error) {
 			if plan, err = planFields(fields, v.fields().Fields()); err != nil {
 				return err
 			}
-			if len(plans) >= manyPlans {
+			if len(plans) >= maxPlans {
 				clear(plans)
 			}
 			plans[v.fields()] = plan
@@ -226,7 +226,7 @@ func (s setters) structure(t reflect.Type) (setter, error) {
 		for i := range plan {
 			c := &plan[i]
 			member := v.member(c.column)
-			if err := c.set(c.in(dst), member); err != nil {
+			if err := c.set(c.locate(dst), member); err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
 		}

@@ -67,116 +67,116 @@ func (s *SessionHandle) UpdateWithOptions(ctx context.Context, sql string, opts 
 // Ingest reads rows in a goroutine of its own. When ctx ends while rows does
 // not return, Ingest returns all the same, and rows is let go when it does.
 func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.RecordReader, opts IngestOptions) (int64, error) {
-	c, err := s.begin(ctx, "Ingest", QueryOptions{Headers: opts.Headers, apart: true}, cutShort) // rows may block, or panic
+	c, err := s.begin(ctx, "Ingest", QueryOptions{Headers: opts.Headers, ownGoroutine: true}, cancelWhenLeft) // rows may block, or panic
 	if err != nil {
 		return 0, err
 	}
-	if err := errjoin.Join(required(table != "", "a table name is needed"), required(rows != nil, "a record reader is needed")); err != nil {
-		return 0, c.finish(outcome{err: usage(err)})
+	if err := errjoin.Join(requireArgument(table != "", "a table name is needed"), requireArgument(rows != nil, "a record reader is needed")); err != nil {
+		return 0, c.finish(outcome{err: usageError(err)})
 	}
 	script := "INSERT INTO " + quoteName(table) + " DEFAULT VALUES" // it is no read
 	if opts.Temporary {
 		script = "CREATE TEMP TABLE " + quoteName(table) + " (x INT)"
 	}
-	if err := s.enterStatement(c, sqlscan.Parse(script)); err != nil {
+	if err := s.checkStatement(c, sqlscan.Parse(script)); err != nil {
 		return 0, c.finish(outcome{err: err})
 	}
 	opts.Table = table
-	c.many = true // the table may have been made before the rows failed
+	c.manyExecutions = true // the table may have been made before the rows failed
 	rows.Retain()
-	c.hooks = append(c.hooks, rows.Release)
-	return perform(c, func(ctx context.Context) (int64, error) { return s.conn.Ingest(ctx, rows, opts, c.info) }, plainly)
+	c.onEnd = append(c.onEnd, rows.Release)
+	return runStep(c, func(ctx context.Context) (int64, error) { return s.conn.Ingest(ctx, rows, opts, c.backendCall) }, valueOutcome)
 }
 
 // Ping makes a round trip to the server's session layer. On a handle for a
 // single call, in which no transaction can be open, it proves the session by
 // the policy's ProbeSQL.
 func (s *SessionHandle) Ping(ctx context.Context) error {
-	c, err := s.begin(ctx, "Ping", QueryOptions{}, cutShort)
+	c, err := s.begin(ctx, "Ping", QueryOptions{}, cancelWhenLeft)
 	if err != nil {
 		return err
 	}
 	if s.stateless {
-		return do(c, func(ctx context.Context) error { return Prove(ctx, s.conn, s.policy.probeSQL()) }, errorOnly)
+		return runStepWithoutValue(c, func(ctx context.Context) error { return CheckSession(ctx, s.conn, s.policy.probeSQL()) }, errorOutcome)
 	}
-	return do(c, func(ctx context.Context) error { return s.refusedBesideTx(ctx, s.conn.Ping(ctx)) }, errorOnly)
+	return runStepWithoutValue(c, func(ctx context.Context) error { return s.checkTxAfterRefusal(ctx, s.conn.Ping(ctx)) }, errorOutcome)
 }
 
 func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOptions) (*QueryResult, error) {
 	script := sqlscan.Parse(sql)
-	byUpdate, ambiguity := opts.Route.byUpdate(script)
-	if byUpdate {
+	asUpdate, ambiguity := opts.Route.sendsAsUpdate(script)
+	if asUpdate {
 		opts.Route = RouteUpdate
 		done, err := s.update(ctx, op, sql, opts)
 		if err != nil {
 			return nil, err
 		}
-		return effectOnly(done), nil
+		return resultWithoutRows(done), nil
 	}
-	c, err := s.begin(ctx, op, opts, cutShort)
+	c, err := s.begin(ctx, op, opts, cancelWhenLeft)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case ambiguity != nil:
-		err = usage(ambiguity)
+		err = usageError(ambiguity)
 	case opts.Params != nil:
-		err = single(script)
+		err = checkSingleStatement(script)
 	}
 	if err == nil {
-		err = s.enterStatement(c, script)
+		err = s.checkStatement(c, script)
 	}
 	if err != nil {
 		return nil, c.finish(outcome{err: err})
 	}
-	c.byOneExecution(opts.Route, script)
+	c.requireSingleExecution(opts.Route, script)
 	if opts.Params == nil {
-		return s.stream(c, func(ctx context.Context) (Stream, error) { return s.conn.Query(ctx, sql, c.info) })
+		return s.openResult(c, func(ctx context.Context) (Stream, error) { return s.conn.Query(ctx, sql, c.backendCall) })
 	}
-	c.keep(opts.Params)
-	return s.stream(c, func(ctx context.Context) (Stream, error) {
-		stmt, err := s.conn.Prepare(ctx, sql, c.info)
+	c.retainParams(opts.Params)
+	return s.openResult(c, func(ctx context.Context) (Stream, error) {
+		stmt, err := s.conn.Prepare(ctx, sql, c.backendCall)
 		if err != nil {
 			return nil, err
 		}
-		c.own(stmt)
-		return stmt.Query(ctx, opts.Params, c.info)
+		c.setOwnStatement(stmt)
+		return stmt.Query(ctx, opts.Params, c.backendCall)
 	})
 }
 
 func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOptions) (UpdateResult, error) {
-	c, err := s.begin(ctx, op, opts, cutShort)
+	c, err := s.begin(ctx, op, opts, cancelWhenLeft)
 	if err != nil {
 		return UpdateResult{}, err
 	}
 	script := sqlscan.Parse(sql)
 	switch {
 	case opts.Route == RouteQuery:
-		err = usage(errors.New("Update sends an update: RouteQuery is for QueryWithOptions"))
+		err = usageError(errors.New("Update sends an update: RouteQuery is for QueryWithOptions"))
 	case opts.Params != nil:
-		err = single(script)
+		err = checkSingleStatement(script)
 	}
 	if err == nil {
-		err = s.enterStatement(c, script)
+		err = s.checkStatement(c, script)
 	}
 	if err != nil {
 		return UpdateResult{}, c.finish(outcome{err: err})
 	}
-	c.keep(opts.Params)
+	c.retainParams(opts.Params)
 	if opts.Params != nil {
-		c.byOneExecution(opts.Route, script) // to prepare a text may be to execute it
+		c.requireSingleExecution(opts.Route, script) // to prepare a text may be to execute it
 	}
-	n, err := perform(c, func(ctx context.Context) (int64, error) {
+	n, err := runStep(c, func(ctx context.Context) (int64, error) {
 		if opts.Params == nil {
-			return s.conn.Update(ctx, sql, c.info)
+			return s.conn.Update(ctx, sql, c.backendCall)
 		}
-		stmt, err := s.conn.Prepare(ctx, sql, c.info)
+		stmt, err := s.conn.Prepare(ctx, sql, c.backendCall)
 		if err != nil {
 			return 0, err
 		}
-		c.own(stmt)
+		c.setOwnStatement(stmt)
 		return s.updatePrepared(ctx, c, stmt, opts.Params)
-	}, plainly)
+	}, valueOutcome)
 	if err != nil {
 		return UpdateResult{}, err
 	}
@@ -185,35 +185,35 @@ func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOp
 
 // updatePrepared runs a prepared change, and mends what a bulk load does beside it.
 func (s *SessionHandle) updatePrepared(ctx context.Context, c *call, stmt Prepared, params arrow.RecordBatch) (int64, error) {
-	n, err := stmt.Update(ctx, params, c.info)
+	n, err := stmt.Update(ctx, params, c.backendCall)
 	s.afterInsert(ctx, c, err)
 	return n, err
 }
 
-// enterStatement checks a statement against the state of the session. What it
+// checkStatement checks a statement against the state of the session. What it
 // has to ask the server for is asked when the step begins.
-func (s *SessionHandle) enterStatement(c *call, script sqlscan.Script) error {
+func (s *SessionHandle) checkStatement(c *call, script sqlscan.Script) error {
 	c.statement = true
 	c.script = script
 	if script.Empty() {
-		return usage(errors.New("the SQL text holds no statement"))
+		return usageError(errors.New("the SQL text holds no statement"))
 	}
 	if verb := script.TxControl(); verb != "" {
-		return usage(fmt.Errorf("%s as SQL text is not taken, since the handle must know of its transactions: use BeginTransaction, Commit, Rollback or the savepoint calls of a SessionHandle (with database/sql: BeginTx, Tx.Commit and Tx.Rollback)", verb))
+		return usageError(fmt.Errorf("%s as SQL text is not taken, since the handle must know of its transactions: use BeginTransaction, Commit, Rollback or the savepoint calls of a SessionHandle (with database/sql: BeginTx, Tx.Commit and Tx.Rollback)", verb))
 	}
 	tx := s.txState()
 	if tx.phase == txAborted {
-		return usage(tx.abortedErr())
+		return usageError(tx.abortedErr())
 	}
-	c.info.Tx = tx.id
-	c.ready = func(ctx context.Context) error {
-		if err := s.proveSession(ctx, needOf(script)); err != nil {
+	c.backendCall.Tx = tx.id
+	c.beforeSend = func(ctx context.Context) error {
+		if err := s.proveSession(ctx, accessOf(script)); err != nil {
 			return err
 		}
-		if err := s.backInPlace(ctx, c.info); err != nil {
+		if err := s.returnBeforeStatement(ctx, c.backendCall); err != nil {
 			return err
 		}
-		if err := s.remember(ctx, script); err != nil {
+		if err := s.rememberState(ctx, script); err != nil {
 			return err
 		}
 		return s.beforeInsert(ctx, c)
@@ -221,26 +221,26 @@ func (s *SessionHandle) enterStatement(c *call, script sqlscan.Script) error {
 	return nil
 }
 
-// stream runs a query and wraps what comes back. The first batch is fetched
+// openResult runs a query and wraps what comes back. The first batch is fetched
 // before it returns, so that errors of the statement are errors of the call.
-func (s *SessionHandle) stream(c *call, open func(ctx context.Context) (Stream, error)) (*QueryResult, error) {
-	got, present, err := await(c, func(ctx context.Context) (opened, error) {
+func (s *SessionHandle) openResult(c *call, open func(ctx context.Context) (Stream, error)) (*QueryResult, error) {
+	got, inTime, err := awaitStep(c, func(ctx context.Context) (openedStream, error) {
 		stream, err := open(ctx)
 		if err != nil {
-			return opened{}, err
+			return openedStream{}, err
 		}
 		first, err := stream.Next()
 		if err != nil && !eof.Reached(err) {
 			stream.Close()
-			return opened{}, err
+			return openedStream{}, err
 		}
 		if first != nil {
 			first.Retain()
 		}
-		return opened{stream, first, err}, nil
-	}, func(late opened, err error) { _ = c.finish(late.abandon(err)) })
+		return openedStream{stream, first, err}, nil
+	}, func(late openedStream, err error) { _ = c.finish(late.unreadOutcome(err)) })
 	if err != nil {
-		if present {
+		if inTime {
 			got.close()
 			err = c.finish(outcome{err: err})
 		}
@@ -249,15 +249,15 @@ func (s *SessionHandle) stream(c *call, open func(ctx context.Context) (Stream, 
 	return newResult(c, got.stream, got.first, got.err), nil
 }
 
-// opened is a result whose first batch was fetched.
-type opened struct {
+// openedStream is a result whose first batch was fetched.
+type openedStream struct {
 	stream Stream
 	first  arrow.RecordBatch
 	err    error // of the first batch: nil or io.EOF
 }
 
-// abandon is the outcome of a result that came when its caller had left.
-func (o opened) abandon(err error) outcome {
+// unreadOutcome is the outcome of a result that came when its caller had left.
+func (o openedStream) unreadOutcome(err error) outcome {
 	switch {
 	case err != nil:
 		o.close()
@@ -269,11 +269,11 @@ func (o opened) abandon(err error) outcome {
 	if o.first != nil {
 		o.first.Release()
 	}
-	return outcome{rest: o.stream}
+	return outcome{unread: o.stream}
 }
 
 // close lets go of a result that nobody reads, if there is one.
-func (o opened) close() {
+func (o openedStream) close() {
 	if o.first != nil {
 		o.first.Release()
 	}
@@ -282,7 +282,7 @@ func (o opened) close() {
 	}
 }
 
-func required(ok bool, what string) error {
+func requireArgument(ok bool, what string) error {
 	if ok {
 		return nil
 	}

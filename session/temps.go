@@ -9,17 +9,17 @@ import (
 // Servers without these catalogue functions fail here, and so cost the
 // connection rather than show one borrower's table to the next.
 func (s *SessionHandle) verifyNoTemps(ctx context.Context) error {
-	r := reader{key: "(temporary)", what: "the temporary objects", sql: "SELECT (SELECT count(*) FROM duckdb_tables() WHERE temporary AND NOT internal)" +
+	r := stateQuery{key: "(temporary)", subject: "the temporary objects", sql: "SELECT (SELECT count(*) FROM duckdb_tables() WHERE temporary AND NOT internal)" +
 		" + (SELECT count(*) FROM duckdb_views() WHERE temporary AND NOT internal)"}
-	row, err := s.readRow(ctx, r, Call{})
+	row, err := s.runStateQuery(ctx, r, Call{})
 	if err == nil && row[0].text != "0" {
 		err = fmt.Errorf("%s temporary objects are left", row[0].text)
 	}
 	return err
 }
 
-// pivotTypes are what DuckDB has made of the values that it found for a PIVOT.
-var pivotTypes = reader{key: "(pivot)", what: "the types of PIVOT",
+// pivotTypesQuery are what DuckDB has made of the values that it found for a PIVOT.
+var pivotTypesQuery = stateQuery{key: "(pivot)", subject: "the types of PIVOT",
 	sql: "SELECT count(*), min(type_name) FROM duckdb_types() WHERE database_name = 'temp' AND starts_with(type_name, '__pivot_enum_')"}
 
 // maxPivotTypes bounds what is dropped one by one.
@@ -30,12 +30,12 @@ const maxPivotTypes = 64
 // types; one that has answered before has the function.
 func (s *SessionHandle) dropPivotTypes(ctx context.Context) error {
 	for range maxPivotTypes {
-		row, err := s.readRow(ctx, pivotTypes, Call{})
+		row, err := s.runStateQuery(ctx, pivotTypesQuery, Call{})
 		if err != nil && FaultIn(err).KeepsConn() {
-			row, err = s.readRow(ctx, pivotTypes, Call{})
+			row, err = s.runStateQuery(ctx, pivotTypesQuery, Call{})
 		}
 		switch {
-		case err != nil && FaultIn(err).KeepsConn() && !s.policy.readable.has(pivotTypes.key):
+		case err != nil && FaultIn(err).KeepsConn() && !s.policy.answeredQueries.has(pivotTypesQuery.key):
 			return nil
 		case err != nil || row[0].text == "0":
 			return err
@@ -44,5 +44,5 @@ func (s *SessionHandle) dropPivotTypes(ctx context.Context) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%s are more than %d", pivotTypes.what, maxPivotTypes)
+	return fmt.Errorf("%s are more than %d", pivotTypesQuery.subject, maxPivotTypes)
 }

@@ -43,12 +43,12 @@ func (v *value) text() string {
 	case listKind, structKind, mapKind:
 		return string(v.appendJSON(nil))
 	default:
-		return v.opaqueText()
+		return v.textOnlyText()
 	}
 }
 
-// opaqueText is the text of what has a unit, and of what no Go type holds.
-func (v *value) opaqueText() string {
+// textOnlyText is the text of what has a unit, and of what no Go type holds.
+func (v *value) textOnlyText() string {
 	switch a := v.col.(type) {
 	case *array.Time32:
 		return clockText(int64(a.Value(v.row)), a.DataType().(*arrow.Time32Type).Unit)

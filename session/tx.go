@@ -25,17 +25,17 @@ var (
 // INVARIANT: phase is txOpen only while every statement of the transaction has
 // succeeded, so a COMMIT is sent only for what the caller believes in.
 type transaction struct {
-	phase      txPhase
-	id         TxID
-	ended      bool // aborted, and rolled back on the server already
-	savepoints []savepoint
+	phase         txPhase
+	id            TxID
+	endedOnServer bool // aborted, and rolled back on the server already
+	savepoints    []savepoint
 
-	// why is what has aborted it. It is set in every aborted transaction.
-	why error
+	// abortedBy is what has aborted it. It is set in every aborted transaction.
+	abortedBy error
 
-	// refused says that the last Commit answered ErrTxAborted, so that a
+	// commitRefused says that the last Commit answered ErrTxAborted, so that a
 	// Rollback which follows has nothing to do and is no mistake.
-	refused bool
+	commitRefused bool
 }
 
 type txPhase uint8
@@ -51,55 +51,55 @@ type savepoint struct {
 	id   SavepointID
 }
 
-// open reports whether the server holds the transaction, as far as is known.
-func (t transaction) open() bool { return t.phase != txNone && !t.ended }
+// openOnServer reports whether the server holds the transaction, as far as is known.
+func (t transaction) openOnServer() bool { return t.phase != txNone && !t.endedOnServer }
 
-// spoil aborts an open transaction.
-func (t *transaction) spoil(why error) {
+// markAborted aborts an open transaction.
+func (t *transaction) markAborted(why error) {
 	if t.phase == txOpen {
-		t.phase, t.why = txAborted, why
+		t.phase, t.abortedBy = txAborted, why
 	}
 }
 
-// rolledBack notes that the server has ended the transaction.
-func (t *transaction) rolledBack(why error) {
-	t.spoil(why)
-	t.ended, t.savepoints = true, nil
+// markRolledBack notes that the server has ended the transaction.
+func (t *transaction) markRolledBack(why error) {
+	t.markAborted(why)
+	t.endedOnServer, t.savepoints = true, nil
 }
 
 // abortedErr says that the transaction is aborted, and why.
 func (t *transaction) abortedErr() error {
-	return fmt.Errorf("%w: %w", ErrTxAborted, t.why)
+	return fmt.Errorf("%w: %w", ErrTxAborted, t.abortedBy)
 }
 
 // BeginTransaction opens a transaction on the handle's session. Every later
 // statement of the handle runs inside it, until Commit or Rollback. With one
 // open already it fails with ErrTxOpen and leaves that one alone.
 func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
-	c, err := s.begin(ctx, "BeginTransaction", QueryOptions{}, brief)
+	c, err := s.begin(ctx, "BeginTransaction", QueryOptions{}, finishWithinBudget)
 	if err != nil {
 		return err
 	}
 	if s.txState().phase != txNone {
-		return c.finish(outcome{err: usage(ErrTxOpen)})
+		return c.finish(outcome{err: usageError(ErrTxOpen)})
 	}
-	c.ready = func(ctx context.Context) error {
-		if err := s.proveSession(ctx, risks); err != nil {
+	c.beforeSend = func(ctx context.Context) error {
+		if err := s.proveSession(ctx, accessState); err != nil {
 			return err
 		}
 		return s.beforeTx(ctx)
 	}
-	_, err = perform(c, s.beginTx, func(id TxID, present bool, err error) outcome {
+	_, err = runStep(c, s.beginTx, func(id TxID, inTime bool, err error) outcome {
 		tx := transaction{phase: txOpen, id: id}
 		switch {
 		case err != nil:
-		case present:
+		case inTime:
 			s.setTx(tx)
 		default: // nobody waits for it any more
-			ctx, stop := s.policy.bounded()
+			ctx, stop := s.policy.closeContext()
 			defer stop()
-			if undo := s.rollBack(ctx, tx); !gone(undo) {
-				s.lose(fmt.Errorf("roll back: %w", undo)) // later statements would be in it
+			if undo := s.rollBack(ctx, tx); !txGone(undo) {
+				s.markLost(fmt.Errorf("roll back: %w", undo)) // later statements would be in it
 			}
 		}
 		return outcome{err: err}
@@ -133,35 +133,35 @@ func (s *SessionHandle) beginTx(ctx context.Context) (TxID, error) {
 // A commit is never cut short: when ctx ends first, the caller gets
 // ErrCommitUnknown and the server finishes.
 func (s *SessionHandle) Commit(ctx context.Context) error {
-	c, err := s.begin(ctx, "Commit", QueryOptions{}, toItsEnd)
+	c, err := s.begin(ctx, "Commit", QueryOptions{}, finishWhenLeft)
 	if err != nil {
 		return err
 	}
 	tx := s.txState()
 	switch tx.phase {
 	case txNone:
-		return c.finish(outcome{err: usage(ErrNoTx)})
+		return c.finish(outcome{err: usageError(ErrNoTx)})
 	case txAborted:
 		aborted := &Error{Op: "Commit", Stage: StageExecute, Fault: FaultUsage, Target: s.policy.Target, Err: tx.abortedErr()}
 		err := s.endByRollback(c, tx)
 		if err == nil {
-			s.setTx(transaction{refused: true})
+			s.setTx(transaction{commitRefused: true})
 			return aborted
 		}
 		return errjoin.Join(aborted, err)
 	default:
 	}
-	err = do(c, func(ctx context.Context) error { return s.commit(ctx, tx) },
-		func(_ bool, err error) outcome { return outcome{err: s.judgeCommit(err)} })
+	err = runStepWithoutValue(c, func(ctx context.Context) error { return s.commit(ctx, tx) },
+		func(_ bool, err error) outcome { return outcome{err: s.recordCommitReply(err)} })
 	var e *Error
-	if c.callerLeft && errors.As(err, &e) {
+	if c.failureReported && errors.As(err, &e) {
 		return withCause(e, ErrCommitUnknown)
 	}
 	return err
 }
 
-// usable is nil when a statement may run in the transaction.
-func (t *transaction) usable() error {
+// checkUsable is nil when a statement may run in the transaction.
+func (t *transaction) checkUsable() error {
 	switch t.phase {
 	case txNone:
 		return ErrNoTx
@@ -172,7 +172,7 @@ func (t *transaction) usable() error {
 	}
 }
 
-func usage(err error) *Error {
+func usageError(err error) *Error {
 	return &Error{Stage: StageArgument, Fault: FaultUsage, Unsent: true, Err: err}
 }
 
@@ -188,29 +188,29 @@ func (s *SessionHandle) setTx(tx transaction) {
 	s.mu.Unlock()
 }
 
-func (s *SessionHandle) abort(why error) {
+func (s *SessionHandle) abortTx(why error) {
 	s.mu.Lock()
-	s.mu.tx.spoil(why)
+	s.mu.tx.markAborted(why)
 	s.mu.Unlock()
 }
 
-// noteTx aborts the open transaction when a statement of it has failed, as far
+// recordTxOutcome aborts the open transaction when a statement of it has failed, as far
 // as its caller was told. The lock is held.
-func (s *SessionHandle) noteTx(c *call, o outcome, e *Error) {
+func (s *SessionHandle) recordTxOutcome(c *call, o outcome, e *Error) {
 	switch {
-	case !c.statement && (!c.looks || e == nil):
-	case e == nil && c.callerLeft:
-		s.mu.tx.spoil(fmt.Errorf("%s ended when its caller had been told a failure", c.op))
+	case !c.statement && (!c.serverMayExecute || e == nil):
+	case e == nil && c.failureReported:
+		s.mu.tx.markAborted(fmt.Errorf("%s ended when its caller had been told a failure", c.op))
 	case e == nil, e.Unsent, e.Fault == FaultUsage, e.Fault == FaultUnsupported:
-	case e.Fault == FaultContext && keepsTx(c, o): // the cancel chain finds out
+	case e.Fault == FaultContext && mayKeepTx(c, o): // the cancel chain finds out
 	default:
-		s.mu.tx.spoil(e)
+		s.mu.tx.markAborted(e)
 	}
 }
 
-// keepsTx reports whether an open transaction is worth keeping after a call
+// mayKeepTx reports whether an open transaction is worth keeping after a call
 // that was cut: the caller was told no failure of a statement, and nothing was
 // changed by half.
-func keepsTx(c *call, o outcome) bool {
-	return !c.statement || (o.letGo && c.script.ReadOnly())
+func mayKeepTx(c *call, o outcome) bool {
+	return !c.statement || (o.readerReleased && c.script.ReadOnly())
 }

@@ -183,7 +183,7 @@ func TestAStatementAfterAPauseIsNotRunInAReplacedSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{forgives: true})
 		must(t, r.handle.BeginTransaction(t.Context()))
-		time.Sleep(proofAge)
+		time.Sleep(maxProofAge)
 		r.conn.replaceSession()
 		_, err := r.handle.Update(t.Context(), "INSERT 1")
 		require.ErrorIs(t, err, ErrSessionLost)

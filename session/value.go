@@ -23,13 +23,13 @@ const (
 	textKind
 	binaryKind
 	uuidKind
-	timeKind    // a date or a timestamp
-	spanKind    // a duration or a time of day that fits time.Duration
-	decimalKind // one that fits Decimal
-	opaqueKind  // what Go has no type for, an interval for example: its text
-	listKind    // any kind of list
-	structKind  //
-	mapKind     //
+	timeKind     // a date or a timestamp
+	durationKind // a duration or a time of day that fits time.Duration
+	decimalKind  // one that fits Decimal
+	textOnlyKind // what Go has no type for, an interval for example: its text
+	listKind     // any kind of list
+	structKind   //
+	mapKind      //
 )
 
 // value is one logical value. Rows, Maps and Value read columns through it and
@@ -81,7 +81,7 @@ func valueOf(col arrow.Array, row int) value {
 		case *array.Null: // its IsNull says false
 			return value{col: col, row: row}
 		default:
-			return value{kind: opaqueKind, col: col, row: row}
+			return value{kind: textOnlyKind, col: col, row: row}
 		}
 	}
 }
@@ -142,7 +142,7 @@ func scalarOf(col arrow.Array, row int) (v value, ok bool) {
 	case *array.Binary, *array.LargeBinary, *array.BinaryView, *array.FixedSizeBinary:
 		v.kind = binaryKind
 	case *array.Decimal128, *array.Decimal256, *array.Decimal64, *array.Decimal32:
-		v.kind = opaqueKind
+		v.kind = textOnlyKind
 		if _, fits := v.decimal(); fits {
 			v.kind = decimalKind
 		}
@@ -164,29 +164,29 @@ func temporalOf(v value) (_ value, ok bool) {
 		v.kind = timeKind
 		if at := int64(a.Value(v.row)); at > maxSeconds || at < -maxSeconds {
 			if a.DataType().(*arrow.TimestampType).Unit == arrow.Second {
-				v.kind = opaqueKind
+				v.kind = textOnlyKind
 			}
 		}
 	case *array.Time32:
-		v.span(int64(a.Value(v.row)), a.DataType().(*arrow.Time32Type).Unit)
+		v.fillDuration(int64(a.Value(v.row)), a.DataType().(*arrow.Time32Type).Unit)
 	case *array.Time64:
-		v.span(int64(a.Value(v.row)), a.DataType().(*arrow.Time64Type).Unit)
+		v.fillDuration(int64(a.Value(v.row)), a.DataType().(*arrow.Time64Type).Unit)
 	case *array.Duration:
-		v.span(int64(a.Value(v.row)), a.DataType().(*arrow.DurationType).Unit)
+		v.fillDuration(int64(a.Value(v.row)), a.DataType().(*arrow.DurationType).Unit)
 	case *array.MonthInterval, *array.DayTimeInterval, *array.MonthDayNanoInterval:
-		v.kind = opaqueKind
+		v.kind = textOnlyKind
 	default:
 		return v, false
 	}
 	return v, true
 }
 
-// span makes v so many units, or opaque if time.Duration ends before.
-func (v *value) span(units int64, unit arrow.TimeUnit) {
+// fillDuration makes v so many units, or opaque if time.Duration ends before.
+func (v *value) fillDuration(units int64, unit arrow.TimeUnit) {
 	nanos := units * int64(unit.Multiplier())
-	v.kind, v.num = spanKind, uint64(nanos)
+	v.kind, v.num = durationKind, uint64(nanos)
 	if nanos/int64(unit.Multiplier()) != units {
-		v.kind = opaqueKind
+		v.kind = textOnlyKind
 	}
 }
 

@@ -91,7 +91,7 @@ func checkColumn(t *testing.T, col arrow.Array, want []any) map[reflect.Type]int
 		if got := Value(col, row); !valuegen.Same(reflect.ValueOf(&got).Elem(), logical) {
 			t.Errorf("%s: Value is %#v, not %v", col.DataType(), got, logical)
 		}
-		if owned := valueOf(col, row).plain(true); !valuegen.Same(reflect.ValueOf(&owned).Elem(), logical) {
+		if owned := valueOf(col, row).goValue(true); !valuegen.Same(reflect.ValueOf(&owned).Elem(), logical) {
 			t.Errorf("%s: the owned value is %#v, not %v", col.DataType(), owned, logical)
 		}
 		for _, to := range destinations {
@@ -149,7 +149,7 @@ func mustFit(to reflect.Type, v value, logical any) bool {
 	case timeType:
 		return v.kind == timeKind
 	case durationType:
-		return v.kind == spanKind
+		return v.kind == durationKind
 	default:
 		return false
 	}

@@ -24,10 +24,10 @@ func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context
 	rollback := func() error {
 		bounded, stop := context.WithTimeout(ctx, s.policy.closeTimeout())
 		defer stop()
-		err := s.rollBackAll(bounded, QueryOptions{})
+		err := s.rollBackInterrupting(bounded, QueryOptions{})
 		if bounded.Err() != nil {
 			// The rollback must go out all the same, but nobody waits for it.
-			s.rollBackBehind()
+			s.rollBackInBackground()
 			return nil
 		}
 		if errors.Is(err, ErrNoTx) || errors.Is(err, ErrSessionLost) || errors.Is(err, ErrHandleClosed) {
@@ -48,58 +48,58 @@ func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context
 	err = s.Commit(ctx)
 	switch {
 	case errors.Is(err, ErrCommitUnknown):
-		s.rollBackBehind() // the COMMIT may be under way still, and leave it open when it fails
+		s.rollBackInBackground() // the COMMIT may be under way still, and leave it open when it fails
 	case err != nil && s.txState().phase != txNone:
 		_ = rollback()
 	}
 	return err
 }
 
-// rollBackBehind rolls the open transaction back behind the caller. Later calls
+// rollBackInBackground rolls the open transaction back behind the caller. Later calls
 // of the handle wait for that. What is still under way in the transaction may
 // take as long as its call allows; the rollback itself is bounded. Where it fails
 // the session is lost: its transaction may be open, and its owner was told that
 // it is over.
-func (s *SessionHandle) rollBackBehind() {
+func (s *SessionHandle) rollBackInBackground() {
 	done := make(chan struct{})
 	s.mu.Lock()
-	if s.mu.undoing != nil || s.mu.tx.phase == txNone {
+	if s.mu.rollbackDone != nil || s.mu.tx.phase == txNone {
 		s.mu.Unlock()
 		return
 	}
-	s.mu.undoing = done
+	s.mu.rollbackDone = done
 	s.mu.Unlock()
-	s.policy.run(func() {
-		s.endAll(errTxOver)
-		ctx, stop := s.policy.bounded()
+	s.policy.goInBackground(func() {
+		s.interruptAndWait(errTxEnded)
+		ctx, stop := s.policy.closeContext()
 		defer stop()
-		err := s.rollBackAll(ctx, QueryOptions{undo: true})
+		err := s.rollBackInterrupting(ctx, QueryOptions{backgroundRollback: true})
 		if err != nil && !errors.Is(err, ErrNoTx) && !errors.Is(err, ErrHandleClosed) {
-			s.lose(fmt.Errorf("rollback failed: %w", err))
+			s.markLost(fmt.Errorf("rollback failed: %w", err))
 		}
 		s.mu.Lock()
-		s.mu.undoing = nil
+		s.mu.rollbackDone = nil
 		s.mu.Unlock()
 		close(done)
 	})
 }
 
-// rollBackAll is Rollback, and ends what is still under way in the transaction.
-func (s *SessionHandle) rollBackAll(ctx context.Context, opts QueryOptions) error {
+// rollBackInterrupting is Rollback, and ends what is still under way in the transaction.
+func (s *SessionHandle) rollBackInterrupting(ctx context.Context, opts QueryOptions) error {
 	err := s.rollbackCall(ctx, opts)
 	for errors.Is(err, ErrBusy) && ctx.Err() == nil {
-		s.endCall(errTxOver)
+		s.interruptCall(errTxEnded)
 		err = s.rollbackCall(ctx, opts)
 	}
 	return err
 }
 
-var errTxOver = errors.New("the transaction of the call is over")
+var errTxEnded = errors.New("the transaction of the call is over")
 
-// endAll is endCall, and waits until no call is under way.
-func (s *SessionHandle) endAll(cause error) {
+// interruptAndWait is interruptCall, and waits until no call is under way.
+func (s *SessionHandle) interruptAndWait(cause error) {
 	for {
-		s.endCall(cause)
+		s.interruptCall(cause)
 		s.mu.Lock()
 		ended := s.mu.ended
 		s.mu.Unlock()
@@ -108,32 +108,32 @@ func (s *SessionHandle) endAll(cause error) {
 		}
 		select {
 		case <-ended:
-		case <-s.policy.Life.Done():
+		case <-s.policy.OwnerContext.Done():
 			return
 		}
 	}
 }
 
-// lose marks the session lost. A handle that runs a call lets go of the
+// markLost marks the session lost. A handle that runs a call lets go of the
 // connection at the end of that.
-func (s *SessionHandle) lose(reason error) {
+func (s *SessionHandle) markLost(reason error) {
 	s.mu.Lock()
 	if s.mu.lost == nil {
 		s.mu.lost = lostError(reason)
 	}
-	free := s.mu.state == idle
-	if free { // until leave, so that Close leaves the rest to it
+	wasIdle := s.mu.state == idle
+	if wasIdle { // until leave, so that Close leaves the rest to it
 		s.mu.state, s.mu.ended = ending, make(chan struct{})
 	}
 	s.mu.Unlock()
-	if free {
-		s.leave(nil)
+	if wasIdle {
+		s.becomeIdle(nil)
 	}
 }
 
-// endCall ends the call under way, or its result, behind whoever runs it. Later
+// interruptCall ends the call under way, or its result, behind whoever runs it. Later
 // calls wait for that.
-func (s *SessionHandle) endCall(cause error) {
+func (s *SessionHandle) interruptCall(cause error) {
 	s.mu.Lock()
 	c := s.mu.call
 	if s.mu.state != busy {

@@ -295,7 +295,7 @@ func TestTheRollbackBehindEndsWithThePool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{})
 		life, end := context.WithCancel(t.Context())
-		r.policy.Life = life
+		r.policy.OwnerContext = life
 		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
 		defer stop()
 		err := r.handle.WithTransaction(ctx, func(ctx context.Context, s *SessionHandle) error {

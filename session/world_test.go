@@ -833,7 +833,7 @@ func (w *world) Ping(ctx context.Context) error {
 	return w.trip(ctx, "Ping", false, func() error { return nil })
 }
 
-func (w *world) TrustsTxIDs(ctx context.Context) (bool, error) {
+func (w *world) RejectsUnknownTx(ctx context.Context) (bool, error) {
 	return !w.forgives, w.trip(ctx, "TrustsTxIDs", false, func() error { return nil })
 }
 

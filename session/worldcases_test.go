@@ -119,7 +119,7 @@ func TestCloseTakesItsTimeoutOnce(t *testing.T) {
 		defer stop()
 		w := newWorld()
 		var reason error
-		s := New(w, &Policy{Life: life}, func(err error) { reason = err })
+		s := New(w, &Policy{OwnerContext: life}, func(err error) { reason = err })
 		must(t, s.BeginTransaction(t.Context()))
 		_, err := s.Update(t.Context(), "SET threads = 1")
 		must(t, err)

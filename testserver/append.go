@@ -55,7 +55,7 @@ func (h *handlers) appendRows(ctx context.Context, db engine.Session, into inser
 	if err != nil {
 		return 0, err
 	}
-	rows, err := aligned(params, d.Rows, into.columns)
+	rows, err := alignColumns(params, d.Rows, into.columns)
 	if err != nil {
 		return 0, err
 	}
@@ -88,9 +88,9 @@ func (h *handlers) catalogFor(ctx context.Context, db engine.Session) string {
 	return h.srv.profile.AppendTo
 }
 
-// aligned gives the columns of params the names of the table's: by position, or
+// alignColumns gives the columns of params the names of the table's: by position, or
 // by their names where the statement names columns and they are no numbers.
-func aligned(params []arrow.RecordBatch, table *arrow.Schema, columns []string) (array.RecordReader, error) {
+func alignColumns(params []arrow.RecordBatch, table *arrow.Schema, columns []string) (array.RecordReader, error) {
 	given := params[0].Schema()
 	names := make([]string, given.NumFields())
 	for i, f := range given.Fields() {
@@ -107,7 +107,7 @@ func aligned(params []arrow.RecordBatch, table *arrow.Schema, columns []string) 
 			return nil, fmt.Errorf("internal error: Column '%s' not found in batch schema", f.Name)
 		}
 	}
-	return renamed(params, table, names)
+	return renameColumns(params, table, names)
 }
 
 // positional reports whether the columns are called 1, 2, … or $1, $2, … or 0, 1, …
@@ -125,9 +125,9 @@ func positional(s *arrow.Schema) bool {
 	return true
 }
 
-// renamed has the columns of the table in their order; those without values are
+// renameColumns has the columns of the table in their order; those without values are
 // NULL.
-func renamed(params []arrow.RecordBatch, table *arrow.Schema, names []string) (array.RecordReader, error) {
+func renameColumns(params []arrow.RecordBatch, table *arrow.Schema, names []string) (array.RecordReader, error) {
 	fields := make([]arrow.Field, table.NumFields())
 	from := make([]int, table.NumFields())
 	for i, f := range table.Fields() {

@@ -34,8 +34,8 @@ func (a *authority) init(s *Server) {
 	a.required = len(s.opts.Users) > 0 || len(s.opts.Tokens) > 0 || s.profile.SessionKey == ByBearer
 }
 
-// check returns the bearer token of a call, or "" where none is needed.
-func (a *authority) check(ctx context.Context) (string, error) {
+// checkBearer returns the bearer token of a call, or "" where none is needed.
+func (a *authority) checkBearer(ctx context.Context) (string, error) {
 	scheme, credential := authorization(ctx)
 	if !strings.EqualFold(scheme, "Bearer") {
 		credential = ""

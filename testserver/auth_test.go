@@ -179,5 +179,5 @@ func TestInvalidOptionsAreAllReported(t *testing.T) {
 	}
 	srv := start(t, testserver.Options{})
 	_, err = testserver.Start(testserver.Options{Listen: srv.Addr()})
-	require.ErrorIs(t, err, testserver.ErrStarted)
+	require.ErrorIs(t, err, testserver.ErrListen)
 }

@@ -16,11 +16,11 @@ import (
 
 // call is one RPC.
 type call struct {
-	conn   *serverConn
-	rpc    Point
-	key    string   // the session that it belongs to
-	sess   *session // nil if the RPC needs none
-	ticket string   // that it redeems, or ""
+	conn       *serverConn
+	rpc        Point
+	sessionKey string   // the session that it belongs to
+	sess       *session // nil if the RPC needs none
+	ticket     string   // that it redeems, or ""
 }
 
 type callKey struct{}
@@ -31,35 +31,35 @@ func callOf(ctx context.Context) *call {
 	return c
 }
 
-// need tells which session an RPC needs.
-type need uint8
+// sessionNeed tells which session an RPC needs.
+type sessionNeed uint8
 
 const (
-	needNone need = iota
-	needOpen      // made if it is missing
+	noSession   sessionNeed = iota
+	openSession             // made if it is missing
 )
 
-// begin is what comes first in each RPC: who asks, whether the server has
+// beginRPC is what comes first in each RPC: who asks, whether the server has
 // this at all, whose session it is, and the faults. sql is empty if unknown.
-func (f *front) begin(ctx context.Context, rpc Point, what string, sql string, n need) (context.Context, func(), error) {
+func (f *service) beginRPC(ctx context.Context, rpc Point, what string, sql string, n sessionNeed) (context.Context, func(), error) {
 	c := &call{conn: f.conn, rpc: rpc}
 	end := func() {}
-	bearer, err := f.srv.auth.check(ctx)
+	bearer, err := f.srv.auth.checkBearer(ctx)
 	if err == nil {
-		err = f.refuse(string(rpc), what)
+		err = f.checkRefused(string(rpc), what)
 	}
 	if err != nil {
 		f.srv.ledger.update(func(now *Snapshot) { now.Refused++ })
 		return ctx, end, err
 	}
-	if c.key, err = f.sessionKey(ctx, bearer); err != nil {
+	if c.sessionKey, err = f.sessionKey(ctx, bearer); err != nil {
 		return ctx, end, err
 	}
-	if n == needOpen {
-		if c.sess, err = f.srv.sessions.open(ctx, c.key, f.conn); err != nil {
+	if n == openSession {
+		if c.sess, err = f.srv.sessions.open(ctx, c.sessionKey, f.conn); err != nil {
 			return ctx, end, err
 		}
-		if strings.HasPrefix(c.key, callKeys) {
+		if strings.HasPrefix(c.sessionKey, perCallPrefix) {
 			end = func() { f.srv.sessions.close(c.sess) }
 		}
 	}
@@ -68,12 +68,12 @@ func (f *front) begin(ctx context.Context, rpc Point, what string, sql string, n
 		point = Point(what)
 		c.rpc = point
 	}
-	err = f.srv.faults.strike(ctx, strike{on: point, sql: sql, conn: f.conn})
+	err = f.srv.faults.fire(ctx, faultMoment{on: point, sql: sql, conn: f.conn})
 	return context.WithValue(ctx, callKey{}, c), end, err
 }
 
-// refuse answers for what the profile does not have.
-func (f *front) refuse(names ...string) error {
+// checkRefused answers for what the profile does not have.
+func (f *service) checkRefused(names ...string) error {
 	for _, name := range names {
 		if code, refused := f.srv.profile.Refuse[name]; refused {
 			return status.Error(code, fmt.Sprintf("%s: the defined request is invalid or not implemented", name))
@@ -82,11 +82,11 @@ func (f *front) refuse(names ...string) error {
 	return nil
 }
 
-// callKeys begins the keys of sessions that last for one RPC.
-const callKeys = "call "
+// perCallPrefix begins the keys of sessions that last for one RPC.
+const perCallPrefix = "call "
 
 // sessionKey tells which session a call belongs to.
-func (f *front) sessionKey(ctx context.Context, bearer string) (string, error) {
+func (f *service) sessionKey(ctx context.Context, bearer string) (string, error) {
 	name := f.srv.profile.KeyName
 	switch f.srv.profile.SessionKey {
 	case ByPeerIP:
@@ -101,18 +101,18 @@ func (f *front) sessionKey(ctx context.Context, bearer string) (string, error) {
 		if v := header(ctx, name); v != "" {
 			return "header " + v, nil
 		}
-		return callKeys + rand.Text(), nil
+		return perCallPrefix + rand.Text(), nil
 	case ByCookie:
 		return f.cookieKey(ctx, name)
 	case ByCall:
-		return callKeys + rand.Text(), nil
+		return perCallPrefix + rand.Text(), nil
 	case ByConnection:
 	}
 	return connKey(f.conn), nil
 }
 
 // cookieKey reads the session's cookie, and sets a new one if it is missing.
-func (f *front) cookieKey(ctx context.Context, name string) (string, error) {
+func (f *service) cookieKey(ctx context.Context, name string) (string, error) {
 	for _, line := range metadata.ValueFromIncomingContext(ctx, "cookie") {
 		cookies, err := http.ParseCookie(line)
 		if err != nil {

@@ -29,7 +29,7 @@ func (h *handlers) CancelQuery(ctx context.Context, r flightsql.ActionCancelQuer
 func (h *handlers) customCancel(ctx context.Context, _ *flight.Action, stream flight.FlightService_DoActionServer) error {
 	c := callOf(ctx)
 	stopped, err := h.cancelSession(c)
-	h.note(c, stopped, flight.CancelStatusCancelled.String(), err)
+	h.recordCancel(c, stopped, flight.CancelStatusCancelled.String(), err)
 	if err != nil {
 		return err
 	}
@@ -45,22 +45,22 @@ func (h *handlers) cancel(ctx context.Context, info *flight.FlightInfo) (answer 
 	} else {
 		stopped, answer, err = h.cancelTicket(ctx, info)
 	}
-	h.note(c, stopped, answer.String(), err)
+	h.recordCancel(c, stopped, answer.String(), err)
 	return answer, err
 }
 
 // cancelSession stops whatever the caller's session runs now, and does not
 // wait for its end: it can hit a statement that began after the call was sent.
 func (h *handlers) cancelSession(c *call) (session int, err error) {
-	sess := h.srv.sessions.peek(c.key)
-	if sess == nil || !sess.interruptFirst() {
+	sess := h.srv.sessions.find(c.sessionKey)
+	if sess == nil || !sess.interruptRunning() {
 		return 0, status.Error(codes.InvalidArgument, "No active SQL statement to cancel.")
 	}
 	return sess.id, nil
 }
 
-// interruptFirst stops the statement that has the session's turn.
-func (s *session) interruptFirst() bool {
+// interruptRunning stops the statement that has the session's turn.
+func (s *session) interruptRunning() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.mu.executions) == 0 {
@@ -123,11 +123,11 @@ func ticketID(raw []byte) string {
 	return id
 }
 
-func (h *handlers) note(c *call, session int, answer string, err error) {
+func (h *handlers) recordCancel(c *call, session int, answer string, err error) {
 	if err != nil {
 		answer = status.Code(err).String()
 	}
-	h.srv.ledger.cancel(Cancel{Action: string(c.rpc), Peer: c.conn.peer, Identity: c.key, Session: session, Answer: answer})
+	h.srv.ledger.cancel(Cancel{Action: string(c.rpc), Peer: c.conn.peer, Identity: c.sessionKey, Session: session, Answer: answer})
 }
 
 // RenewFlightEndpoint keeps a ticket that is known, as all of them are kept

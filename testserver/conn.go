@@ -30,13 +30,13 @@ func (s *Server) accept(ctx context.Context) {
 			return
 		}
 		conn := s.newConn(c.(*memnet.Conn))
-		s.work.Go(func() { conn.serve(ctx) })
+		s.goroutines.Go(func() { conn.serve(ctx) })
 	}
 }
 
 func (s *Server) newConn(c *memnet.Conn) *serverConn {
 	conn := &serverConn{Conn: c, srv: s, peer: c.RemoteAddr().String(), grpc: grpc.NewServer(s.grpcOpts...)}
-	flight.RegisterFlightServiceServer(conn.grpc, newFront(s, conn))
+	flight.RegisterFlightServiceServer(conn.grpc, newService(s, conn))
 	grpc_health_v1.RegisterHealthServer(conn.grpc, s.health)
 
 	s.conns.Lock()
@@ -50,7 +50,7 @@ func (s *Server) newConn(c *memnet.Conn) *serverConn {
 
 // serve returns when the connection and all that belonged to it have ended.
 func (c *serverConn) serve(ctx context.Context) {
-	if c.srv.faults.strike(ctx, strike{on: OnConnect, conn: c}) == nil && ctx.Err() == nil {
+	if c.srv.faults.fire(ctx, faultMoment{on: OnConnect, conn: c}) == nil && ctx.Err() == nil {
 		_ = c.grpc.Serve(&oneConn{conn: c, closed: make(chan struct{})})
 	} else {
 		c.srv.ledger.update(func(now *Snapshot) { now.Refused++ })
@@ -66,7 +66,7 @@ func (c *serverConn) serve(ctx context.Context) {
 }
 
 // goAway lets calls under way finish and then closes the connection.
-func (c *serverConn) goAway() { c.srv.work.Go(c.grpc.GracefulStop) }
+func (c *serverConn) goAway() { c.srv.goroutines.Go(c.grpc.GracefulStop) }
 
 func (s *Server) openConns() []*serverConn {
 	s.conns.Lock()

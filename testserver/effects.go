@@ -14,17 +14,17 @@ import (
 
 // Effect is what a fault does. Its error becomes the answer of the call; nil
 // lets the call go on.
-type Effect func(context.Context, *Victim) error
+type Effect func(context.Context, *FaultTarget) error
 
-// Victim is the call or connection that a fault strikes.
-type Victim struct {
-	strike
+// FaultTarget is the call or connection that a fault strikes.
+type FaultTarget struct {
+	faultMoment
 	fault *SetFault
 }
 
 // Delay waits before the call goes on, until the call or the fault ends.
 func Delay(d time.Duration) Effect {
-	return func(ctx context.Context, v *Victim) error {
+	return func(ctx context.Context, v *FaultTarget) error {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
 		return v.wait(ctx, timer.C)
@@ -33,10 +33,10 @@ func Delay(d time.Duration) Effect {
 
 // Hang waits until the call ends or the fault is cleared.
 func Hang() Effect {
-	return func(ctx context.Context, v *Victim) error { return v.wait(ctx, nil) }
+	return func(ctx context.Context, v *FaultTarget) error { return v.wait(ctx, nil) }
 }
 
-func (v *Victim) wait(ctx context.Context, enough <-chan time.Time) error {
+func (v *FaultTarget) wait(ctx context.Context, enough <-chan time.Time) error {
 	select {
 	case <-enough:
 	case <-v.fault.cleared:
@@ -48,12 +48,12 @@ func (v *Victim) wait(ctx context.Context, enough <-chan time.Time) error {
 
 // Fail answers with a gRPC status.
 func Fail(code codes.Code, msg string) Effect {
-	return func(context.Context, *Victim) error { return status.Error(code, msg) }
+	return func(context.Context, *FaultTarget) error { return status.Error(code, msg) }
 }
 
 // Kill resets the connection of the call.
 func Kill() Effect {
-	return func(_ context.Context, v *Victim) error {
+	return func(_ context.Context, v *FaultTarget) error {
 		v.conn.Cut()
 		return status.Error(codes.Unavailable, "testserver: connection killed")
 	}
@@ -61,7 +61,7 @@ func Kill() Effect {
 
 // Freeze makes the connection of the call a black hole. The call goes on.
 func Freeze() Effect {
-	return func(_ context.Context, v *Victim) error {
+	return func(_ context.Context, v *FaultTarget) error {
 		v.conn.Freeze()
 		return nil
 	}
@@ -70,7 +70,7 @@ func Freeze() Effect {
 // GoAway tells the connection of the call to take no new calls. Those under
 // way go on, and the connection closes after them.
 func GoAway() Effect {
-	return func(_ context.Context, v *Victim) error {
+	return func(_ context.Context, v *FaultTarget) error {
 		v.conn.goAway()
 		return nil
 	}
@@ -78,7 +78,7 @@ func GoAway() Effect {
 
 // Evict is Faults.EvictSessions at that moment.
 func Evict() Effect {
-	return func(_ context.Context, v *Victim) error {
+	return func(_ context.Context, v *FaultTarget) error {
 		v.fault.faults.EvictSessions()
 		return nil
 	}
@@ -86,7 +86,7 @@ func Evict() Effect {
 
 // Do runs f, for whatever else a test wants to happen at that moment.
 func Do(f func()) Effect {
-	return func(context.Context, *Victim) error {
+	return func(context.Context, *FaultTarget) error {
 		f()
 		return nil
 	}
@@ -97,7 +97,7 @@ func Do(f func()) Effect {
 // *flight.FlightData (OnDoGet for the schema, OnBatch for batches),
 // *flight.Result, *flight.PutResult, *flight.ActionType.
 func Rewrite[M any](change func(M)) Effect {
-	return func(_ context.Context, v *Victim) error {
+	return func(_ context.Context, v *FaultTarget) error {
 		if m, ok := v.reply.(M); ok {
 			change(m)
 		}
@@ -107,7 +107,7 @@ func Rewrite[M any](change func(M)) Effect {
 
 // Effects carries out several effects in turn, until one fails.
 func Effects(all ...Effect) Effect {
-	return func(ctx context.Context, v *Victim) error {
+	return func(ctx context.Context, v *FaultTarget) error {
 		for _, do := range all {
 			if err := do(ctx, v); err != nil {
 				return err
@@ -141,13 +141,13 @@ func OtherSchema() Effect {
 	other := flight.SerializeSchema(arrow.NewSchema([]arrow.Field{{Name: "other", Type: arrow.FixedWidthTypes.Date32}}, nil), memory.DefaultAllocator)
 	return Effects(
 		Rewrite(func(i *flight.FlightInfo) { i.Schema = other }),
-		Rewrite(func(d *flight.FlightData) { d.DataHeader = messageIn(other) }),
+		Rewrite(func(d *flight.FlightData) { d.DataHeader = unframe(other) }),
 	)
 }
 
-// messageIn takes the message out of its frame: a mark of 4 bytes, its length
+// unframe takes the message out of its frame: a mark of 4 bytes, its length
 // in 4, itself, and more.
-func messageIn(framed []byte) []byte {
+func unframe(framed []byte) []byte {
 	return framed[8 : 8+binary.LittleEndian.Uint32(framed[4:])]
 }
 

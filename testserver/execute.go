@@ -30,21 +30,21 @@ var errNotRepeated = errors.New("not repeated")
 // session does not know.
 var errUnknownTx = status.Error(codes.InvalidArgument, "unknown transaction")
 
-// work is what a statement does with the engine. ctx is that of the statement.
-type work func(ctx context.Context, db engine.Session) error
+// engineWork is what a statement does with the engine. ctx is that of the statement.
+type engineWork func(ctx context.Context, db engine.Session) error
 
-// do runs a statement and returns its gRPC status. Where RPC cancellation is
+// runStatement runs a statement and returns its gRPC status. Where RPC cancellation is
 // ignored it returns at the end of ctx while the statement runs on. It owns
 // bind, the parameters, which live as long as the statement.
-func (s *session) do(ctx context.Context, c *call, st Statement, bind []arrow.RecordBatch, w work) error {
+func (s *session) runStatement(ctx context.Context, c *call, st Statement, bind []arrow.RecordBatch, w engineWork) error {
 	if !s.srv.profile.IgnoreRPCCancel {
 		defer releaseAll(bind)
-		return s.execute(ctx, c, st, w)
+		return s.runInTurn(ctx, c, st, w)
 	}
 	done := make(chan error, 1)
-	s.srv.work.Go(func() {
+	s.srv.goroutines.Go(func() {
 		defer releaseAll(bind)
-		done <- s.execute(context.WithoutCancel(ctx), c, st, w)
+		done <- s.runInTurn(context.WithoutCancel(ctx), c, st, w)
 	})
 	select {
 	case err := <-done:
@@ -54,9 +54,9 @@ func (s *session) do(ctx context.Context, c *call, st Statement, bind []arrow.Re
 	}
 }
 
-// execute waits for the session's turn and runs a statement in it.
-func (s *session) execute(ctx context.Context, c *call, st Statement, w work) error {
-	s.touch()
+// runInTurn waits for the session's turn and runs a statement in it.
+func (s *session) runInTurn(ctx context.Context, c *call, st Statement, w engineWork) error {
+	s.restartTTL()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	x := &execution{ticket: c.ticket, cancel: cancel, done: make(chan struct{})}
@@ -64,134 +64,134 @@ func (s *session) execute(ctx context.Context, c *call, st Statement, w work) er
 	defer s.removeExecution(x)
 
 	if s.srv.profile.SideBySide {
-		ctx = engine.WithAside(ctx, s.aside)
+		ctx = engine.WithAside(ctx, s.waitUnlocked)
 	}
-	return s.inTurn(ctx, func() error {
+	return s.withEngineLock(ctx, func() error {
 		if err := s.checkTx(st.Tx); err != nil {
 			return err
 		}
 		st.Session, st.RPC, st.Peer = s.id, string(c.rpc), c.conn.peer
 		tx := s.tx
-		err := s.attempt(ctx, c, st, w)
+		err := s.runOnEngine(ctx, c, st, w)
 		if s.srv.profile.AutoRecover && errors.Is(err, engine.ErrTxState) {
-			s.giveUp(ctx, c, st, tx)
+			s.rollBackFailed(ctx, c, st, tx)
 			if !errors.Is(err, errNotRepeated) {
-				err = s.attempt(ctx, c, st, w)
+				err = s.runOnEngine(ctx, c, st, w)
 			}
 		}
 		return s.srv.statusOf(ctx, err)
 	})
 }
 
-// inTurn waits for the session's turn and calls f in it.
-func (s *session) inTurn(ctx context.Context, f func() error) error {
-	if err := s.takeTurn(ctx); err != nil {
+// withEngineLock waits for the session's turn and calls f in it.
+func (s *session) withEngineLock(ctx context.Context, f func() error) error {
+	if err := s.lockEngine(ctx); err != nil {
 		return s.srv.statusOf(ctx, err)
 	}
-	defer func() { <-s.turn }()
+	defer func() { <-s.engineLock }()
 	if s.isEnding() {
 		return s.srv.statusOf(ctx, errSessionClosed)
 	}
 	return f()
 }
 
-func (s *session) takeTurn(ctx context.Context) error {
+func (s *session) lockEngine(ctx context.Context) error {
 	select {
-	case s.turn <- struct{}{}:
+	case s.engineLock <- struct{}{}:
 		return nil
 	default:
 	}
 	s.srv.ledger.update(func(now *Snapshot) { now.Queued++ })
 	defer s.srv.ledger.update(func(now *Snapshot) { now.Queued-- })
 	select {
-	case s.turn <- struct{}{}:
+	case s.engineLock <- struct{}{}:
 		return nil
-	case <-s.gone:
+	case <-s.closedCh:
 		return errSessionClosed
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-// attempt gives the statement to the engine, once.
-func (s *session) attempt(ctx context.Context, c *call, st Statement, w work) error {
-	at := strike{on: OnStatement, sql: st.SQL, conn: c.conn}
-	if err := s.srv.faults.strike(ctx, at); err != nil {
+// runOnEngine gives the statement to the engine, once.
+func (s *session) runOnEngine(ctx context.Context, c *call, st Statement, w engineWork) error {
+	at := faultMoment{on: OnStatement, sql: st.SQL, conn: c.conn}
+	if err := s.srv.faults.fire(ctx, at); err != nil {
 		return err
 	}
 	if s.srv.profile.FailuresDoNotAbort && s.engine.InTx() && (st.Kind == KindQuery || st.Kind == KindUpdate || st.Kind == KindIngest) {
-		w = apart(st.SQL, w)
+		w = inSavepoint(st.SQL, w)
 	}
 	id := s.srv.ledger.begin(st)
 	err := w(ctx, s.engine)
-	s.noteTx()
+	s.recordTx()
 	s.srv.ledger.end(id, endState(ctx, err), err)
 	if err != nil {
 		return err
 	}
 	at.after = true
-	return s.srv.faults.strike(ctx, at)
+	return s.srv.faults.fire(ctx, at)
 }
 
-// implicit is the savepoint of a statement that must not abort its transaction.
-const implicit = "testserver_statement"
+// statementSavepoint is the savepoint of a statement that must not abort its transaction.
+const statementSavepoint = "testserver_statement"
 
-// apart takes back what w has done when it fails, so that the transaction goes
+// inSavepoint takes back what w has done when it fails, so that the transaction goes
 // on. Statements about savepoints, and those that end the transaction, are left
 // as they are.
-func apart(sql string, w work) work {
+func inSavepoint(sql string, w engineWork) engineWork {
 	verb, _, _ := strings.Cut(strings.ToUpper(strings.TrimSpace(sql)), " ")
 	if slices.Contains([]string{"SAVEPOINT", "RELEASE", "ROLLBACK", "COMMIT", "END"}, verb) {
 		return w
 	}
 	return func(ctx context.Context, db engine.Session) error {
-		if err := db.Savepoint(ctx, implicit); err != nil {
+		if err := db.Savepoint(ctx, statementSavepoint); err != nil {
 			return w(ctx, db) // the transaction is aborted already, or the engine has none
 		}
 		err := w(ctx, db)
 		after := context.WithoutCancel(ctx)
 		if err != nil {
-			_ = db.RollbackTo(after, implicit) // fails where the transaction has ended meanwhile
+			_ = db.RollbackTo(after, statementSavepoint) // fails where the transaction has ended meanwhile
 		}
-		_ = db.Release(after, implicit)
+		_ = db.Release(after, statementSavepoint)
 		return err
 	}
 }
 
-// aside waits, and lets other statements of the session run meanwhile. The
+// waitUnlocked waits, and lets other statements of the session run meanwhile. The
 // caller has the turn, before and after.
-func (s *session) aside(wait func() error) error {
-	<-s.turn
+func (s *session) waitUnlocked(wait func() error) error {
+	<-s.engineLock
 	err := wait()
-	s.turn <- struct{}{}
+	s.engineLock <- struct{}{}
 	if s.isEnding() {
 		return errSessionClosed
 	}
 	return err
 }
 
-// giveUp rolls back the transaction in which st has failed, tx if it was begun
+// rollBackFailed rolls back the transaction in which st has failed, tx if it was begun
 // by action.
-func (s *session) giveUp(ctx context.Context, c *call, st Statement, tx *transaction) {
+func (s *session) rollBackFailed(ctx context.Context, c *call, st Statement, tx *transaction) {
 	if tx != nil {
-		s.recovered[tx.id] = struct{}{}
+		s.autoRecovered[tx.id] = struct{}{}
 		s.tx = nil
 	}
 	st.SQL, st.Kind = "ROLLBACK", KindRollback
-	_ = s.attempt(ctx, c, st, func(ctx context.Context, db engine.Session) error { return db.Rollback(ctx) })
+	_ = s.runOnEngine(ctx, c, st, func(ctx context.Context, db engine.Session) error { return db.Rollback(ctx) })
 }
 
-// noteTx tells the ledger of transactions begun or ended, by whatever means.
-func (s *session) noteTx() {
+// recordTx tells the ledger of transactions begun or ended, by whatever means.
+func (s *session) recordTx() {
 	in := s.engine.InTx()
 	if !in {
 		clear(s.savepoints)
 		s.tx = nil
 	}
-	if in == s.engineTx {
+	if in == s.ledgerInTx {
 		return
 	}
-	s.engineTx = in
+	s.ledgerInTx = in
 	s.srv.ledger.update(func(now *Snapshot) {
 		if in {
 			now.Transactions++

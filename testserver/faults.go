@@ -71,7 +71,7 @@ type SetFault struct {
 	cleared chan struct{}
 	clear   func() // closes cleared, once
 
-	seen, struck int // guarded by Faults.mu
+	matched, fired int // guarded by Faults.mu
 }
 
 // Set adds a fault. It panics if f.Do is nil.
@@ -98,11 +98,11 @@ func (s *SetFault) Clear() {
 	s.clear()
 }
 
-// Struck is how often the fault has struck.
-func (s *SetFault) Struck() int {
+// Fired is how often the fault has struck.
+func (s *SetFault) Fired() int {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
-	return s.struck
+	return s.fired
 }
 
 // Clear ends all faults.
@@ -117,8 +117,8 @@ func (f *Faults) Clear() {
 	}
 }
 
-// strike is one moment at which faults may strike.
-type strike struct {
+// faultMoment is one moment at which faults may strike.
+type faultMoment struct {
 	on    Point
 	after bool
 	sql   string
@@ -126,32 +126,32 @@ type strike struct {
 	reply any // the outgoing message, after the work
 }
 
-// strike carries out the faults that match. Its error, if any, is the answer.
-func (f *Faults) strike(ctx context.Context, at strike) error {
+// faultMoment carries out the faults that match. Its error, if any, is the answer.
+func (f *Faults) fire(ctx context.Context, at faultMoment) error {
 	if !f.active.Load() {
 		return nil
 	}
 	for _, s := range f.match(at) {
-		if err := s.Do(ctx, &Victim{strike: at, fault: s}); err != nil {
+		if err := s.Do(ctx, &FaultTarget{faultMoment: at, fault: s}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (f *Faults) match(at strike) []*SetFault {
+func (f *Faults) match(at faultMoment) []*SetFault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var hit []*SetFault
+	var matching []*SetFault
 	for _, s := range f.list {
 		if s.On != at.on || s.After != at.after || !strings.Contains(at.sql, s.SQL) {
 			continue
 		}
-		s.seen++
-		if s.seen > s.Skip && (s.Times == 0 || s.struck < s.Times) {
-			s.struck++
-			hit = append(hit, s)
+		s.matched++
+		if s.matched > s.Skip && (s.Times == 0 || s.fired < s.Times) {
+			s.fired++
+			matching = append(matching, s)
 		}
 	}
-	return hit
+	return matching
 }

@@ -28,7 +28,7 @@ func TestAFaultDelaysThePointThatItIsSetOn(t *testing.T) {
 				began := time.Now()
 				c.mustQuery("SELECT 1")
 				require.Equal(t, 7*time.Second, time.Since(began))
-				require.Equal(t, 1, fault.Struck())
+				require.Equal(t, 1, fault.Fired())
 				if on != testserver.OnConnect {
 					c.mustQuery("SELECT 1") // once only
 					require.Equal(t, 7*time.Second, time.Since(began))
@@ -61,7 +61,7 @@ func TestAFaultSkipsAndMatchesSQLAndEndsWhenCleared(t *testing.T) {
 			_, err := c.query(t.Context(), "SELECT 1 AS bad")
 			requireCode(t, codes.ResourceExhausted, err)
 		}
-		require.Equal(t, 2, fault.Struck())
+		require.Equal(t, 2, fault.Fired())
 		require.Len(t, srv.Ledger().Executions("SELECT 1 AS bad"), 1)
 		fault.Clear()
 		fault.Clear()
@@ -313,7 +313,7 @@ func TestWrongStreams(t *testing.T) {
 				info := execute(t, c, "SELECT * FROM generate(100)")
 				err := readGarbage(t.Context(), c, info)
 				require.Error(t, err)
-				require.Equal(t, 1, struck.Struck())
+				require.Equal(t, 1, struck.Fired())
 				require.NoError(t, srv.Ledger().WaitIdle(t.Context()))
 			})
 		})

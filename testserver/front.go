@@ -14,42 +14,42 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// front takes the RPCs of one connection. It lets them in, lets faults strike
+// service takes the RPCs of one connection. It lets them in, lets faults strike
 // before and after them, and hands them to the handlers.
-type front struct {
+type service struct {
 	flight.FlightServer // the Flight SQL decoding in front of the handlers
 	srv                 *Server
 	conn                *serverConn
 }
 
-func newFront(srv *Server, conn *serverConn) *front {
+func newService(srv *Server, conn *serverConn) *service {
 	sql := flightsql.NewFlightServerWithAllocator(srv.handlers, srv.opts.Allocator)
-	return &front{FlightServer: sql, srv: srv, conn: conn}
+	return &service{FlightServer: sql, srv: srv, conn: conn}
 }
 
-// after lets faults strike a finished RPC. reply may be changed by them.
-func (f *front) after(ctx context.Context, on Point, sql string, reply any) error {
-	return f.srv.faults.strike(ctx, strike{on: on, after: true, sql: sql, conn: f.conn, reply: reply})
+// fireAfter lets faults strike a finished RPC. reply may be changed by them.
+func (f *service) fireAfter(ctx context.Context, on Point, sql string, reply any) error {
+	return f.srv.faults.fire(ctx, faultMoment{on: on, after: true, sql: sql, conn: f.conn, reply: reply})
 }
 
-func (f *front) Handshake(stream flight.FlightService_HandshakeServer) error {
+func (f *service) Handshake(stream flight.FlightService_HandshakeServer) error {
 	ctx := stream.Context()
-	if err := f.srv.faults.strike(ctx, strike{on: OnHandshake, conn: f.conn}); err != nil {
+	if err := f.srv.faults.fire(ctx, faultMoment{on: OnHandshake, conn: f.conn}); err != nil {
 		return err
 	}
 	if err := f.srv.auth.handshake(stream); err != nil {
 		f.srv.ledger.update(func(now *Snapshot) { now.Refused++ })
 		return err
 	}
-	return f.after(ctx, OnHandshake, "", nil)
+	return f.fireAfter(ctx, OnHandshake, "", nil)
 }
 
-func (f *front) GetFlightInfo(ctx context.Context, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+func (f *service) GetFlightInfo(ctx context.Context, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
 	if err := f.srv.checkSize(d); err != nil {
 		return nil, err
 	}
 	cmd, sql := f.command(d.GetCmd())
-	ctx, end, err := f.begin(ctx, OnGetFlightInfo, cmd, sql, needOpen)
+	ctx, end, err := f.beginRPC(ctx, OnGetFlightInfo, cmd, sql, openSession)
 	defer end()
 	if err != nil {
 		return nil, err
@@ -58,12 +58,12 @@ func (f *front) GetFlightInfo(ctx context.Context, d *flight.FlightDescriptor) (
 	if err != nil {
 		return nil, err
 	}
-	return info, f.after(ctx, OnGetFlightInfo, sql, info)
+	return info, f.fireAfter(ctx, OnGetFlightInfo, sql, info)
 }
 
-func (f *front) GetSchema(ctx context.Context, d *flight.FlightDescriptor) (*flight.SchemaResult, error) {
+func (f *service) GetSchema(ctx context.Context, d *flight.FlightDescriptor) (*flight.SchemaResult, error) {
 	cmd, sql := f.command(d.GetCmd())
-	ctx, end, err := f.begin(ctx, "GetSchema", cmd, sql, needOpen)
+	ctx, end, err := f.beginRPC(ctx, "GetSchema", cmd, sql, openSession)
 	defer end()
 	if err != nil {
 		return nil, err
@@ -71,9 +71,9 @@ func (f *front) GetSchema(ctx context.Context, d *flight.FlightDescriptor) (*fli
 	return f.FlightServer.GetSchema(ctx, d)
 }
 
-func (f *front) PollFlightInfo(ctx context.Context, d *flight.FlightDescriptor) (*flight.PollInfo, error) {
+func (f *service) PollFlightInfo(ctx context.Context, d *flight.FlightDescriptor) (*flight.PollInfo, error) {
 	cmd, sql := f.command(d.GetCmd())
-	ctx, end, err := f.begin(ctx, "PollFlightInfo", cmd, sql, needOpen)
+	ctx, end, err := f.beginRPC(ctx, "PollFlightInfo", cmd, sql, openSession)
 	defer end()
 	if err != nil {
 		return nil, err
@@ -81,23 +81,23 @@ func (f *front) PollFlightInfo(ctx context.Context, d *flight.FlightDescriptor) 
 	return f.FlightServer.PollFlightInfo(ctx, d)
 }
 
-func (f *front) DoGet(t *flight.Ticket, stream flight.FlightService_DoGetServer) error {
+func (f *service) DoGet(t *flight.Ticket, stream flight.FlightService_DoGetServer) error {
 	cmd, sql := f.command(t.GetTicket())
-	ctx, end, err := f.begin(stream.Context(), OnDoGet, cmd, sql, needOpen)
+	ctx, end, err := f.beginRPC(stream.Context(), OnDoGet, cmd, sql, openSession)
 	defer end()
 	if err != nil {
 		return err
 	}
 	f.srv.ledger.update(func(now *Snapshot) { now.Streams++ })
 	defer f.srv.ledger.update(func(now *Snapshot) { now.Streams-- })
-	out := &getStream{FlightService_DoGetServer: stream, ctx: ctx, front: f, sql: sql}
+	out := &getStream{FlightService_DoGetServer: stream, ctx: ctx, service: f, sql: sql}
 	if err := f.FlightServer.DoGet(t, out); out.failed == nil {
 		return err
 	}
 	return out.failed
 }
 
-func (f *front) DoPut(stream flight.FlightService_DoPutServer) error {
+func (f *service) DoPut(stream flight.FlightService_DoPutServer) error {
 	first, err := stream.Recv()
 	if err == nil {
 		err = f.srv.checkSize(first)
@@ -106,51 +106,51 @@ func (f *front) DoPut(stream flight.FlightService_DoPutServer) error {
 		return err
 	}
 	cmd, sql := f.command(first.GetFlightDescriptor().GetCmd())
-	ctx, end, err := f.begin(stream.Context(), OnDoPut, cmd, sql, needOpen)
+	ctx, end, err := f.beginRPC(stream.Context(), OnDoPut, cmd, sql, openSession)
 	defer end()
 	if err != nil {
 		return err
 	}
-	out := &putStream{FlightService_DoPutServer: stream, ctx: ctx, front: f, sql: sql, first: first}
+	out := &putStream{FlightService_DoPutServer: stream, ctx: ctx, service: f, sql: sql, first: first}
 	return f.FlightServer.DoPut(out)
 }
 
-func (f *front) DoAction(a *flight.Action, stream flight.FlightService_DoActionServer) error {
+func (f *service) DoAction(a *flight.Action, stream flight.FlightService_DoActionServer) error {
 	if err := f.srv.checkSize(a); err != nil {
 		return err
 	}
-	n, sql := needOpen, ""
+	n, sql := openSession, ""
 	switch a.GetType() {
 	case "CancelFlightInfo", "CancelQuery", "RenewFlightEndpoint", "CloseSession", "GetSessionOptions":
-		n = needNone
+		n = noSession
 	case "CreatePreparedStatement":
 		_, sql = f.command(a.GetBody())
 	default:
 		if slices.Contains(f.srv.profile.CancelActions, a.GetType()) {
-			n = needNone
+			n = noSession
 		}
 	}
-	ctx, end, err := f.begin(stream.Context(), "DoAction", a.GetType(), sql, n)
+	ctx, end, err := f.beginRPC(stream.Context(), "DoAction", a.GetType(), sql, n)
 	defer end()
 	if err != nil {
 		return err
 	}
-	out := &actionStream{FlightService_DoActionServer: stream, ctx: ctx, front: f, on: Point(a.GetType()), sql: sql}
+	out := &actionStream{FlightService_DoActionServer: stream, ctx: ctx, service: f, on: Point(a.GetType()), sql: sql}
 	if slices.Contains(f.srv.profile.CancelActions, a.GetType()) {
 		return f.srv.handlers.customCancel(ctx, a, out)
 	}
 	return f.FlightServer.DoAction(a, out)
 }
 
-func (f *front) ListActions(_ *flight.Empty, stream flight.FlightService_ListActionsServer) error {
-	ctx, end, err := f.begin(stream.Context(), OnListActions, "", "", needNone)
+func (f *service) ListActions(_ *flight.Empty, stream flight.FlightService_ListActionsServer) error {
+	ctx, end, err := f.beginRPC(stream.Context(), OnListActions, "", "", noSession)
 	defer end()
 	if err != nil {
 		return err
 	}
 	for _, name := range f.actions() {
 		a := &flight.ActionType{Type: name}
-		if err := f.after(ctx, OnListActions, "", a); err != nil {
+		if err := f.fireAfter(ctx, OnListActions, "", a); err != nil {
 			return err
 		}
 		if err := stream.Send(a); err != nil {
@@ -161,7 +161,7 @@ func (f *front) ListActions(_ *flight.Empty, stream flight.FlightService_ListAct
 }
 
 // actions is what ListActions answers: the truth, or what the profile says.
-func (f *front) actions() []string {
+func (f *service) actions() []string {
 	if f.srv.profile.ListedActions != nil {
 		return f.srv.profile.ListedActions
 	}
@@ -178,7 +178,7 @@ func (f *front) actions() []string {
 
 // command returns the name of a Flight SQL command or ticket, and the SQL in
 // it if there is any.
-func (f *front) command(raw []byte) (name, sql string) {
+func (f *service) command(raw []byte) (name, sql string) {
 	var packed anypb.Any
 	if proto.Unmarshal(raw, &packed) != nil {
 		return "", ""

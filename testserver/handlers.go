@@ -91,7 +91,7 @@ func (s *Server) locations() []*flight.Location {
 
 // describe asks the engine about a statement, in the session's turn.
 func (h *handlers) describe(ctx context.Context, c *call, sql, tx string) (d engine.Description, err error) {
-	err = c.sess.inTurn(ctx, func() error {
+	err = c.sess.withEngineLock(ctx, func() error {
 		if err := c.sess.checkTx(tx); err != nil {
 			return err
 		}

@@ -108,7 +108,7 @@ func (h *handlers) DoGetDBSchemas(ctx context.Context, q flightsql.GetDBSchemas)
 	return h.catalogue(ctx, schema_ref.DBSchemas, func(db engine.Session, add func(...any)) error {
 		schemas, err := db.Schemas(ctx)
 		for _, s := range schemas {
-			if same(q.GetCatalog(), s.Catalog) && like(q.GetDBSchemaFilterPattern(), s.Name) {
+			if matchesFilter(q.GetCatalog(), s.Catalog) && matchesLike(q.GetDBSchemaFilterPattern(), s.Name) {
 				add(s.Catalog, s.Name)
 			}
 		}
@@ -128,8 +128,8 @@ func (h *handlers) DoGetTables(ctx context.Context, q flightsql.GetTables) (*arr
 		all, err := db.Tables(ctx)
 		for _, t := range all {
 			types := q.GetTableTypes()
-			if same(q.GetCatalog(), t.Catalog) && like(q.GetDBSchemaFilterPattern(), t.Schema) &&
-				like(q.GetTableNameFilterPattern(), t.Name) && (len(types) == 0 || slices.Contains(types, t.Type)) {
+			if matchesFilter(q.GetCatalog(), t.Catalog) && matchesLike(q.GetDBSchemaFilterPattern(), t.Schema) &&
+				matchesLike(q.GetTableNameFilterPattern(), t.Name) && (len(types) == 0 || slices.Contains(types, t.Type)) {
 				row := []any{t.Catalog, t.Schema, t.Name, t.Type}
 				if q.GetIncludeSchema() {
 					row = append(row, flight.SerializeSchema(t.Columns, h.Alloc))
@@ -154,7 +154,7 @@ func (h *handlers) DoGetPrimaryKeys(ctx context.Context, ref flightsql.TableRef)
 	return h.catalogue(ctx, schema_ref.PrimaryKeys, func(db engine.Session, add func(...any)) error {
 		all, err := db.Tables(ctx)
 		for _, t := range all {
-			if same(ref.Catalog, t.Catalog) && same(ref.DBSchema, t.Schema) && ref.Table == t.Name {
+			if matchesFilter(ref.Catalog, t.Catalog) && matchesFilter(ref.DBSchema, t.Schema) && ref.Table == t.Name {
 				for i, column := range t.PrimaryKey {
 					add(t.Catalog, t.Schema, t.Name, column, int32(i+1), nil)
 				}
@@ -201,7 +201,7 @@ func (h *handlers) catalogue(ctx context.Context, schema *arrow.Schema, list fun
 		}
 	}
 	sess := callOf(ctx).sess
-	err := sess.inTurn(ctx, func() error {
+	err := sess.withEngineLock(ctx, func() error {
 		return h.srv.statusOf(ctx, list(sess.engine, add))
 	})
 	if err != nil {
@@ -210,11 +210,11 @@ func (h *handlers) catalogue(ctx context.Context, schema *arrow.Schema, list fun
 	return schema, h.send(ctx, []arrow.RecordBatch{b.NewRecordBatch()}), nil
 }
 
-// same reports whether a filter is absent or equal.
-func same(filter *string, value string) bool { return filter == nil || *filter == value }
+// matchesFilter reports whether a filter is absent or equal.
+func matchesFilter(filter *string, value string) bool { return filter == nil || *filter == value }
 
-// like reports whether a SQL LIKE pattern is absent or fits.
-func like(pattern *string, value string) bool {
+// matchesLike reports whether a SQL LIKE pattern is absent or fits.
+func matchesLike(pattern *string, value string) bool {
 	if pattern == nil || *pattern == "" {
 		return true
 	}

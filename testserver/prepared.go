@@ -18,9 +18,9 @@ import (
 
 // prepared is a prepared statement of one session.
 type prepared struct {
-	sql, tx string
-	desc    engine.Description
-	command bool // ByText takes it for one
+	sql, tx   string
+	desc      engine.Description
+	isCommand bool // ByText takes it for one
 
 	mu     sync.Mutex
 	params []arrow.RecordBatch // bound, owned
@@ -35,8 +35,8 @@ func (p *prepared) bind(params []arrow.RecordBatch) {
 	releaseAll(old)
 }
 
-// bound returns the parameters, retained.
-func (p *prepared) bound() []arrow.RecordBatch {
+// boundParams returns the parameters, retained.
+func (p *prepared) boundParams() []arrow.RecordBatch {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, b := range p.params {
@@ -49,8 +49,8 @@ func (s *session) findPrepared(handle []byte) (*prepared, error) {
 	counted := s.srv.profile.CountedIDs
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if counted && len(handle) == 0 && s.mu.latest != "" {
-		handle = []byte(s.mu.latest)
+	if counted && len(handle) == 0 && s.mu.latestPrepared != "" {
+		handle = []byte(s.mu.latestPrepared)
 	}
 	if err := s.srv.profile.checkID("prepared statement handle", string(handle)); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (s *session) addPrepared(p *prepared) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.prepared[handle] = p
-	s.mu.latest = handle
+	s.mu.latestPrepared = handle
 	return handle
 }
 
@@ -77,8 +77,8 @@ func (s *session) removePrepared(handle string) bool {
 	defer s.mu.Unlock()
 	_, known := s.mu.prepared[handle]
 	delete(s.mu.prepared, handle)
-	if s.mu.latest == handle {
-		s.mu.latest = ""
+	if s.mu.latestPrepared == handle {
+		s.mu.latestPrepared = ""
 	}
 	return known
 }
@@ -99,7 +99,7 @@ func (s *sessions) preparedSQL(handle string) string {
 func (h *handlers) CreatePreparedStatement(ctx context.Context, r flightsql.ActionCreatePreparedStatementRequest) (flightsql.ActionCreatePreparedStatementResult, error) {
 	var result flightsql.ActionCreatePreparedStatementResult
 	c := callOf(ctx)
-	c.sess.touch()
+	c.sess.restartTTL()
 	p := &prepared{sql: h.srv.profile.queryText(r.GetQuery()), tx: string(r.GetTransactionId())}
 	if err := h.srv.profile.checkText(p.sql); err != nil {
 		return result, err
@@ -125,10 +125,10 @@ func (h *handlers) describePrepared(ctx context.Context, c *call, p *prepared) e
 	parts := []string{p.sql}
 	if h.srv.profile.ByText {
 		parts = sqltext.Statements(p.sql)
-		p.command = kindOfText(parts) != textQuery
+		p.isCommand = kindOfText(parts) != textQuery
 	}
 	var schema *arrow.Schema
-	if h.srv.profile.ByText && !p.command && len(parts) == 1 {
+	if h.srv.profile.ByText && !p.isCommand && len(parts) == 1 {
 		var err error
 		k := &ticket{sess: c.sess, stmt: Statement{SQL: p.sql, Kind: KindQuery, Tx: p.tx}}
 		if schema, err = h.runForSchema(ctx, c, k); err != nil {
@@ -150,14 +150,14 @@ func (h *handlers) describePrepared(ctx context.Context, c *call, p *prepared) e
 	if h.srv.profile.ByText {
 		p.desc.Rows = schema
 	}
-	if h.srv.profile.NullParams && !typed(p.desc.Params) {
+	if h.srv.profile.NullParams && !typesKnown(p.desc.Params) {
 		p.desc.Params = textParams(sqltext.CountParams(p.sql))
 	}
 	return nil
 }
 
-// typed reports whether the types of all parameters are known.
-func typed(params *arrow.Schema) bool {
+// typesKnown reports whether the types of all parameters are known.
+func typesKnown(params *arrow.Schema) bool {
 	if params == nil {
 		return false
 	}
@@ -211,7 +211,7 @@ func (h *handlers) DoPutPreparedStatementUpdate(ctx context.Context, u flightsql
 	if err != nil {
 		return 0, err
 	}
-	if h.srv.profile.ByText && !p.command {
+	if h.srv.profile.ByText && !p.isCommand {
 		return 0, status.Error(codes.InvalidArgument, "prepared statement returns rows; use ExecuteQuery")
 	}
 	params, err := readParams(rows)
@@ -229,12 +229,12 @@ func (h *handlers) GetFlightInfoPreparedStatement(ctx context.Context, q flights
 	st := Statement{SQL: p.sql, Kind: KindQuery, Tx: p.tx}
 	if h.srv.profile.RoamingTickets {
 		rows := p.desc.Rows
-		if p.command {
+		if p.isCommand {
 			rows = arrow.NewSchema(nil, nil)
 		}
 		return h.info(d, rows, d.Cmd), nil // DoGetPreparedStatement redeems it
 	}
-	return h.plan(ctx, st, h.take(p), d)
+	return h.planQuery(ctx, st, h.takeParams(p), d)
 }
 
 func (h *handlers) GetSchemaPreparedStatement(ctx context.Context, q flightsql.PreparedStatementQuery, _ *flight.FlightDescriptor) (*flight.SchemaResult, error) {
@@ -252,17 +252,17 @@ func (h *handlers) DoGetPreparedStatement(ctx context.Context, q flightsql.Prepa
 		return nil, nil, err
 	}
 	st := Statement{SQL: p.sql, Kind: KindQuery, Tx: p.tx}
-	if p.command {
+	if p.isCommand {
 		st.Kind = KindUpdate
-		n, err := h.update(ctx, st, h.take(p))
-		return h.noRows(ctx, n, err)
+		n, err := h.update(ctx, st, h.takeParams(p))
+		return h.commandResult(ctx, n, err)
 	}
-	return h.stream(ctx, c, &ticket{sess: c.sess, stmt: st, bind: h.take(p)})
+	return h.stream(ctx, c, &ticket{sess: c.sess, stmt: st, bind: h.takeParams(p)})
 }
 
-// take returns the parameters for one run.
-func (h *handlers) take(p *prepared) []arrow.RecordBatch {
-	params := p.bound()
+// takeParams returns the parameters for one run.
+func (h *handlers) takeParams(p *prepared) []arrow.RecordBatch {
+	params := p.boundParams()
 	if h.srv.profile.BindFirstRow {
 		p.bind(nil)
 	}

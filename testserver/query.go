@@ -22,12 +22,12 @@ func (h *handlers) GetFlightInfoStatement(ctx context.Context, q flightsql.State
 	if err := h.srv.profile.checkText(st.SQL); err != nil {
 		return nil, err
 	}
-	return h.plan(ctx, st, nil, d)
+	return h.planQuery(ctx, st, nil, d)
 }
 
-// plan does what GetFlightInfo does for a statement, with the parameters
+// planQuery does what GetFlightInfo does for a statement, with the parameters
 // bound to it, which it takes over.
-func (h *handlers) plan(ctx context.Context, st Statement, bind []arrow.RecordBatch, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
+func (h *handlers) planQuery(ctx context.Context, st Statement, bind []arrow.RecordBatch, d *flight.FlightDescriptor) (*flight.FlightInfo, error) {
 	c := callOf(ctx)
 	k := &ticket{sess: c.sess, stmt: st, bind: bind, parts: make([][]arrow.RecordBatch, h.srv.profile.Endpoints)}
 	for i := range k.parts {
@@ -62,7 +62,7 @@ func (h *handlers) schemaFor(ctx context.Context, c *call, k *ticket) (*arrow.Sc
 		if err != nil {
 			return nil, err
 		}
-		k.ran, k.schema, k.parts = true, schema, share(batches, len(k.parts))
+		k.hasResult, k.schema, k.parts = true, schema, splitBatches(batches, len(k.parts))
 		releaseAll(k.bind)
 		k.bind = nil
 		return schema, nil
@@ -100,19 +100,19 @@ func (h *handlers) schemaByText(ctx context.Context, c *call, k *ticket) (*arrow
 // runForSchema runs a query for the schema of its result, unless the session
 // has learned it.
 func (h *handlers) runForSchema(ctx context.Context, c *call, k *ticket) (*arrow.Schema, error) {
-	if schema, ok := c.sess.knownSchema(ctx, k.stmt.SQL); ok {
+	if schema, ok := c.sess.cachedSchema(ctx, k.stmt.SQL); ok {
 		return schema, nil
 	}
 	schema, batches, err := h.collect(ctx, c, k)
 	releaseAll(batches)
 	if err == nil {
-		c.sess.learnSchema(ctx, k.stmt.SQL, schema)
+		c.sess.cacheSchema(ctx, k.stmt.SQL, schema)
 	}
 	return schema, err
 }
 
-// share deals batches out to n endpoints, in order.
-func share(batches []arrow.RecordBatch, n int) [][]arrow.RecordBatch {
+// splitBatches deals batches out to n endpoints, in order.
+func splitBatches(batches []arrow.RecordBatch, n int) [][]arrow.RecordBatch {
 	parts := make([][]arrow.RecordBatch, n)
 	for i := range parts {
 		from, to := i*len(batches)/n, (i+1)*len(batches)/n
@@ -131,10 +131,10 @@ func statementTicket(handle []byte) ([]byte, error) {
 
 func (h *handlers) DoGetStatement(ctx context.Context, t flightsql.StatementQueryTicket) (*arrow.Schema, <-chan flight.StreamChunk, error) {
 	c := callOf(ctx)
-	if st, ok := parseRoaming(t.GetStatementHandle()); ok {
+	if st, ok := parseRoamingHandle(t.GetStatementHandle()); ok {
 		if st.Kind == KindUpdate {
-			n, err := h.plainUpdate(ctx, st)
-			return h.noRows(ctx, n, err)
+			n, err := h.unpreparedUpdate(ctx, st)
+			return h.commandResult(ctx, n, err)
 		}
 		return h.stream(ctx, c, &ticket{sess: c.sess, stmt: st})
 	}
@@ -143,7 +143,7 @@ func (h *handlers) DoGetStatement(ctx context.Context, t flightsql.StatementQuer
 		return nil, nil, err
 	}
 	c.ticket = k.id
-	if k.ran {
+	if k.hasResult {
 		return k.schema, h.send(ctx, part), nil
 	}
 	if k.sess.isEnding() {

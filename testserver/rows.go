@@ -44,7 +44,7 @@ func (h *handlers) runOnce(ctx context.Context, db engine.Session, sql string, p
 	}
 	defer rows.Release()
 	if counter, ok := rows.(interface{ RowsAffected() int64 }); ok {
-		h.tellAffected(ctx, counter.RowsAffected())
+		h.setAffectedHeader(ctx, counter.RowsAffected())
 	}
 	out.begin(rows.Schema())
 	for rows.Next() {
@@ -55,9 +55,9 @@ func (h *handlers) runOnce(ctx context.Context, db engine.Session, sql string, p
 	return rows.Err()
 }
 
-// tellAffected says in a header how many rows a statement has affected, where
+// setAffectedHeader says in a header how many rows a statement has affected, where
 // the profile has one.
-func (h *handlers) tellAffected(ctx context.Context, n int64) {
+func (h *handlers) setAffectedHeader(ctx context.Context, n int64) {
 	if name := h.srv.profile.AffectedHeader; name != "" {
 		_ = grpc.SetHeader(ctx, metadata.Pairs(name, strconv.FormatInt(n, 10))) // fails once the RPC is over
 	}
@@ -73,11 +73,11 @@ func (h *handlers) stream(ctx context.Context, c *call, k *ticket) (*arrow.Schem
 		}
 		return schema, h.send(ctx, batches), nil
 	}
-	out := &live{chunks: make(chan flight.StreamChunk), opened: make(chan opening, 1)}
-	h.srv.work.Go(func() {
+	out := &streamingSink{chunks: make(chan flight.StreamChunk), opened: make(chan streamStart, 1)}
+	h.srv.goroutines.Go(func() {
 		defer close(out.chunks)
 		defer k.release()
-		out.end(ctx, k.sess.execute(ctx, c, k.stmt, func(ctx context.Context, db engine.Session) error {
+		out.end(ctx, k.sess.runInTurn(ctx, c, k.stmt, func(ctx context.Context, db engine.Session) error {
 			return h.run(ctx, db, k.stmt.SQL, k.bind, out)
 		}))
 	})
@@ -85,26 +85,26 @@ func (h *handlers) stream(ctx context.Context, c *call, k *ticket) (*arrow.Schem
 	return o.schema, out.chunks, o.err
 }
 
-// live is the sink of a query whose rows are sent as they come.
-type live struct {
-	chunks chan flight.StreamChunk
-	opened chan opening // gets one value: the schema, or the error before it
-	begun  bool
+// streamingSink is the sink of a query whose rows are sent as they come.
+type streamingSink struct {
+	chunks  chan flight.StreamChunk
+	opened  chan streamStart // gets one value: the schema, or the error before it
+	anySent bool
 }
 
-type opening struct {
+type streamStart struct {
 	schema *arrow.Schema
 	err    error
 }
 
-func (l *live) begin(schema *arrow.Schema) {
-	if !l.begun {
-		l.begun = true
-		l.opened <- opening{schema: schema}
+func (l *streamingSink) begin(schema *arrow.Schema) {
+	if !l.anySent {
+		l.anySent = true
+		l.opened <- streamStart{schema: schema}
 	}
 }
 
-func (l *live) add(ctx context.Context, b arrow.RecordBatch) error {
+func (l *streamingSink) add(ctx context.Context, b arrow.RecordBatch) error {
 	b.Retain()
 	return engine.Aside(ctx, func() error {
 		select {
@@ -117,9 +117,9 @@ func (l *live) add(ctx context.Context, b arrow.RecordBatch) error {
 	})
 }
 
-func (l *live) end(ctx context.Context, err error) {
-	if !l.begun {
-		l.opened <- opening{err: err}
+func (l *streamingSink) end(ctx context.Context, err error) {
+	if !l.anySent {
+		l.opened <- streamStart{err: err}
 		return
 	}
 	if err != nil {
@@ -133,27 +133,27 @@ func (l *live) end(ctx context.Context, err error) {
 // collect runs a query and returns all its rows, which the caller releases.
 // When the RPC ends before a query that runs on, nobody wants them.
 func (h *handlers) collect(ctx context.Context, c *call, k *ticket) (*arrow.Schema, []arrow.RecordBatch, error) {
-	out := &collected{}
+	out := &collectingSink{}
 	sql, params := k.stmt.SQL, k.bind
 	for _, p := range params {
 		p.Retain() // a query that runs on needs them longer than k does
 	}
-	err := k.sess.do(ctx, c, k.stmt, params, func(ctx context.Context, db engine.Session) error {
+	err := k.sess.runStatement(ctx, c, k.stmt, params, func(ctx context.Context, db engine.Session) error {
 		return h.run(ctx, db, sql, params, out)
 	})
 	schema, batches := out.take(err == nil)
 	return schema, batches, err
 }
 
-// collected is the sink of a query whose result is kept.
-type collected struct {
+// collectingSink is the sink of a query whose result is kept.
+type collectingSink struct {
 	mu      sync.Mutex
 	schema  *arrow.Schema
 	batches []arrow.RecordBatch
-	taken   bool // nobody wants more
+	closed  bool // nobody wants more
 }
 
-func (o *collected) begin(schema *arrow.Schema) {
+func (o *collectingSink) begin(schema *arrow.Schema) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.schema == nil {
@@ -161,10 +161,10 @@ func (o *collected) begin(schema *arrow.Schema) {
 	}
 }
 
-func (o *collected) add(_ context.Context, b arrow.RecordBatch) error {
+func (o *collectingSink) add(_ context.Context, b arrow.RecordBatch) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.taken {
+	if !o.closed {
 		b.Retain()
 		o.batches = append(o.batches, b)
 	}
@@ -172,10 +172,10 @@ func (o *collected) add(_ context.Context, b arrow.RecordBatch) error {
 }
 
 // take returns what there is if it is wanted, and drops what is not.
-func (o *collected) take(wanted bool) (*arrow.Schema, []arrow.RecordBatch) {
+func (o *collectingSink) take(wanted bool) (*arrow.Schema, []arrow.RecordBatch) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.taken = true
+	o.closed = true
 	if !wanted {
 		releaseAll(o.batches)
 		o.batches = nil
@@ -186,7 +186,7 @@ func (o *collected) take(wanted bool) (*arrow.Schema, []arrow.RecordBatch) {
 // send sends batches, which it owns.
 func (h *handlers) send(ctx context.Context, batches []arrow.RecordBatch) <-chan flight.StreamChunk {
 	chunks := make(chan flight.StreamChunk)
-	h.srv.work.Go(func() {
+	h.srv.goroutines.Go(func() {
 		defer close(chunks)
 		for i, b := range batches {
 			select {

@@ -43,9 +43,9 @@ type Server struct {
 	sessions sessions
 	tickets  tickets
 
-	stop    context.CancelFunc // ends what waits on no RPC
-	work    sync.WaitGroup     // every goroutine of the server
-	closing sync.Once
+	stop       context.CancelFunc // ends what waits on no RPC
+	goroutines sync.WaitGroup     // every goroutine of the server
+	closing    sync.Once
 
 	conns struct {
 		sync.Mutex
@@ -54,10 +54,10 @@ type Server struct {
 	}
 }
 
-// ErrStarted says that a Server was given an address it cannot listen on.
-var ErrStarted = errors.New("testserver: cannot listen")
+// ErrListen says that a Server was given an address it cannot listen on.
+var ErrListen = errors.New("testserver: cannot listen")
 
-var lastMemory atomic.Int64
+var lastInMemory atomic.Int64
 
 // Start starts a server. Close it when done.
 func Start(opts Options) (*Server, error) {
@@ -90,7 +90,7 @@ func Start(opts Options) (*Server, error) {
 		return nil, err
 	}
 	if s.listener, err = listen(s.opts.Listen); err != nil {
-		return nil, fmt.Errorf("%w on %s: %w", ErrStarted, s.opts.Listen, err)
+		return nil, fmt.Errorf("%w on %s: %w", ErrListen, s.opts.Listen, err)
 	}
 
 	scheme := "grpc+tcp"
@@ -111,7 +111,7 @@ func Start(opts Options) (*Server, error) {
 
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	s.work.Go(func() { s.accept(ctx) })
+	s.goroutines.Go(func() { s.accept(ctx) })
 	return s, nil
 }
 
@@ -140,7 +140,7 @@ func (s *Server) checkSize(m proto.Message) error {
 
 func listen(where string) (*memnet.Listener, error) {
 	if where == InMemory {
-		return memnet.New(fmt.Sprintf("memory%d:1", lastMemory.Add(1))), nil
+		return memnet.New(fmt.Sprintf("memory%d:1", lastInMemory.Add(1))), nil
 	}
 	network, address := "tcp", where
 	if path, ok := strings.CutPrefix(where, "unix:"); ok {
@@ -194,7 +194,7 @@ func (s *Server) Close() (err error) {
 			c.grpc.Stop()
 		}
 		s.sessions.closeAll()
-		s.work.Wait()
+		s.goroutines.Wait()
 		s.tickets.dropSession(nil)
 		s.health.Shutdown()
 		err = s.opts.Engine.Close()

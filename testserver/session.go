@@ -20,30 +20,30 @@ type session struct {
 	key string
 	id  int
 
-	opened  chan struct{} // closed once engine or openErr is set
-	engine  engine.Session
-	openErr error
-	gone    chan struct{} // closed once the engine session is closed
+	opened   chan struct{} // closed once engine or openErr is set
+	engine   engine.Session
+	openErr  error
+	closedCh chan struct{} // closed once the engine session is closed
 
-	// turn is the right to use engine and the fields below: whoever can send
+	// engineLock is the right to use engine and the fields below: whoever can send
 	// to it has it, until it receives.
-	turn       chan struct{}
-	tx         *transaction        // begun by action and not ended
-	recovered  map[string]struct{} // transactions that AutoRecover has rolled back, whose client has not been told
-	savepoints map[string]string
-	schemas    map[string]*arrow.Schema // what RunInBoth has learned
-	engineTx   bool                     // what the ledger was told of InTx
+	engineLock    chan struct{}
+	tx            *transaction        // begun by action and not ended
+	autoRecovered map[string]struct{} // transactions that AutoRecover has rolled back, whose client has not been told
+	savepoints    map[string]string
+	schemaCache   map[string]*arrow.Schema // what RunInBoth has learned
+	ledgerInTx    bool                     // what the ledger was told of InTx
 
 	mu struct {
 		sync.Mutex
-		ending     bool
-		lastTx     uint64 // number of the latest
-		lastStmt   uint64
-		latest     string       // the prepared statement made last, while it is open
-		executions []*execution // running or waiting for their turn, oldest first
-		prepared   map[string]*prepared
-		options    map[string]*flight.SessionOptionValue
-		expiry     *time.Timer
+		ending         bool
+		lastTx         uint64 // number of the latest
+		lastStmt       uint64
+		latestPrepared string       // the prepared statement made last, while it is open
+		executions     []*execution // running or waiting for their turn, oldest first
+		prepared       map[string]*prepared
+		options        map[string]*flight.SessionOptionValue
+		expiry         *time.Timer
 	}
 }
 
@@ -53,16 +53,16 @@ type transaction struct{ id string }
 func newSession(srv *Server, key string, id int) *session {
 	s := &session{
 		srv: srv, key: key, id: id,
-		opened: make(chan struct{}), gone: make(chan struct{}), turn: make(chan struct{}, 1),
-		recovered: map[string]struct{}{}, savepoints: map[string]string{}, schemas: map[string]*arrow.Schema{},
+		opened: make(chan struct{}), closedCh: make(chan struct{}), engineLock: make(chan struct{}, 1),
+		autoRecovered: map[string]struct{}{}, savepoints: map[string]string{}, schemaCache: map[string]*arrow.Schema{},
 	}
 	s.mu.prepared = map[string]*prepared{}
 	s.mu.options = map[string]*flight.SessionOptionValue{}
 	return s
 }
 
-// touch starts the time to live anew.
-func (s *session) touch() {
+// restartTTL starts the time to live anew.
+func (s *session) restartTTL() {
 	ttl := s.srv.profile.SessionTTL
 	if ttl == 0 {
 		return
@@ -88,8 +88,8 @@ func (s *Server) untilExpiry(ttl time.Duration) time.Duration {
 	return (age+ttl)/every*every + every - age // the first round at which it is unused for longer than ttl
 }
 
-// beginEnd reports whether the caller is the one to end the session.
-func (s *session) beginEnd() bool {
+// markEnding reports whether the caller is the one to end the session.
+func (s *session) markEnding() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.ending {
@@ -108,8 +108,8 @@ func (s *session) isEnding() bool {
 	return s.mu.ending
 }
 
-// release frees all that the session holds. The caller has the turn.
-func (s *session) release() {
+// releaseAll frees all that the session holds. The caller has the turn.
+func (s *session) releaseAll() {
 	s.mu.Lock()
 	statements := s.mu.prepared
 	s.mu.prepared = map[string]*prepared{}
@@ -118,8 +118,8 @@ func (s *session) release() {
 		p.bind(nil)
 	}
 	_ = s.engine.Close()
-	wasTx := s.engineTx
-	s.engineTx = false
+	wasTx := s.ledgerInTx
+	s.ledgerInTx = false
 	s.srv.ledger.update(func(now *Snapshot) {
 		now.Prepared -= len(statements)
 		if wasTx {

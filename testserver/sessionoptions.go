@@ -24,7 +24,7 @@ type OptionSetter interface {
 // that is not set erases.
 func (h *handlers) SetSessionOptions(ctx context.Context, r *flight.SetSessionOptionsRequest) (*flight.SetSessionOptionsResult, error) {
 	sess := callOf(ctx).sess
-	sess.touch()
+	sess.restartTTL()
 	result := &flight.SetSessionOptionsResult{Errors: map[string]*flight.SetSessionOptionsResultError{}}
 	for _, name := range slices.Sorted(maps.Keys(r.GetSessionOptions())) {
 		value := r.GetSessionOptions()[name]
@@ -32,7 +32,7 @@ func (h *handlers) SetSessionOptions(ctx context.Context, r *flight.SetSessionOp
 			result.Errors[name] = &flight.SetSessionOptionsResultError{Value: flight.SetSessionOptionsResultErrorInvalidName}
 			continue
 		}
-		obeyed, err := sess.obey(ctx, name, value)
+		obeyed, err := sess.applyOption(ctx, name, value)
 		if err != nil {
 			return nil, err
 		}
@@ -45,14 +45,14 @@ func (h *handlers) SetSessionOptions(ctx context.Context, r *flight.SetSessionOp
 	return result, nil
 }
 
-// obey has the engine follow an option. It returns false when the engine
+// applyOption has the engine follow an option. It returns false when the engine
 // refuses the value.
-func (s *session) obey(ctx context.Context, name string, value *flight.SessionOptionValue) (obeyed bool, err error) {
+func (s *session) applyOption(ctx context.Context, name string, value *flight.SessionOptionValue) (obeyed bool, err error) {
 	setter, ok := s.engine.(OptionSetter)
 	if _, isText := value.GetOptionValue().(*pb.SessionOptionValue_StringValue); !ok || !isText && value.GetOptionValue() != nil {
 		return true, nil
 	}
-	err = s.inTurn(ctx, func() error {
+	err = s.withEngineLock(ctx, func() error {
 		obeyed = setter.SetOption(ctx, name, value.GetStringValue()) == nil
 		return nil
 	})
@@ -71,10 +71,10 @@ func (s *session) keepOption(name string, value *flight.SessionOptionValue) {
 
 func (h *handlers) GetSessionOptions(ctx context.Context, _ *flight.GetSessionOptionsRequest) (*flight.GetSessionOptionsResult, error) {
 	c := callOf(ctx)
-	if h.srv.sessions.wasEvicted(c.key) {
+	if h.srv.sessions.wasEvicted(c.sessionKey) {
 		return nil, status.Error(h.srv.profile.EvictedCode, "session does not exist any more")
 	}
-	sess, err := h.srv.sessions.open(ctx, c.key, c.conn)
+	sess, err := h.srv.sessions.open(ctx, c.sessionKey, c.conn)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (h *handlers) GetSessionOptions(ctx context.Context, _ *flight.GetSessionOp
 // CloseSession ends the caller's session with what runs in it, and answers
 // when it is gone. The connection lives on; its next RPC gets a new session.
 func (h *handlers) CloseSession(ctx context.Context, _ *flight.CloseSessionRequest) (*flight.CloseSessionResult, error) {
-	sess := h.srv.sessions.peek(callOf(ctx).key)
+	sess := h.srv.sessions.find(callOf(ctx).sessionKey)
 	if sess == nil {
 		return nil, status.Error(codes.NotFound, "no session")
 	}

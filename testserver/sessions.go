@@ -40,8 +40,8 @@ func (s *sessions) setLimit(n int) {
 	s.limit = n
 }
 
-// peek returns the session of a key, or nil.
-func (s *sessions) peek(key string) *session {
+// find returns the session of a key, or nil.
+func (s *sessions) find(key string) *session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byKey[key]
@@ -63,20 +63,20 @@ func (s *sessions) open(ctx context.Context, key string, conn *serverConn) (*ses
 		}
 	}
 
-	err = s.srv.faults.strike(ctx, strike{on: OnSession, conn: conn})
+	err = s.srv.faults.fire(ctx, faultMoment{on: OnSession, conn: conn})
 	if err == nil {
 		sess.engine, err = s.srv.opts.Engine.Open(ctx)
 	}
 	if err != nil {
-		s.drop(sess)
-		s.settle(sess)
+		s.detach(sess)
+		s.removeAlive(sess)
 		err = s.srv.statusOf(ctx, err)
 	} else {
 		s.srv.ledger.update(func(now *Snapshot) { now.Sessions++; now.SessionsOpened++ })
 	}
 	sess.openErr = err
 	close(sess.opened)
-	sess.touch()
+	sess.restartTTL()
 	return sess, err
 }
 
@@ -101,8 +101,8 @@ func (s *sessions) reserve(key string) (sess *session, first bool, err error) {
 	return sess, true, nil
 }
 
-// drop makes a session unreachable and reports whether it was reachable.
-func (s *sessions) drop(sess *session) bool {
+// detach makes a session unreachable and reports whether it was reachable.
+func (s *sessions) detach(sess *session) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byKey[sess.key] != sess {
@@ -112,8 +112,8 @@ func (s *sessions) drop(sess *session) bool {
 	return true
 }
 
-// settle counts a session out.
-func (s *sessions) settle(sess *session) {
+// removeAlive counts a session out.
+func (s *sessions) removeAlive(sess *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.alive, sess)
@@ -124,18 +124,18 @@ var errSessionClosed = errors.New("session closed")
 
 // close ends a session and what runs in it. Done is closed when it is gone.
 func (s *sessions) close(sess *session) (done <-chan struct{}) {
-	s.drop(sess)
-	first := sess.beginEnd() // before interrupt: what comes later sees it
+	s.detach(sess)
+	first := sess.markEnding() // before interrupt: what comes later sees it
 	sess.interrupt(errSessionClosed)
 	if first {
-		s.srv.work.Go(func() { s.finish(sess) })
+		s.srv.goroutines.Go(func() { s.closeInTurn(sess) })
 	}
-	return sess.gone
+	return sess.closedCh
 }
 
 // evict makes a session unreachable and ends it once what runs in it is done.
 func (s *sessions) evict(sess *session) {
-	if !s.drop(sess) {
+	if !s.detach(sess) {
 		return
 	}
 	s.srv.ledger.update(func(now *Snapshot) { now.SessionsEvicted++ })
@@ -144,25 +144,25 @@ func (s *sessions) evict(sess *session) {
 		s.evicted[sess.key] = struct{}{}
 		s.mu.Unlock()
 	}
-	if sess.beginEnd() {
-		s.srv.work.Go(func() { s.finish(sess) })
+	if sess.markEnding() {
+		s.srv.goroutines.Go(func() { s.closeInTurn(sess) })
 	}
 }
 
-// finish closes the engine's session when its turn comes. It keeps the
+// closeInTurn closes the engine's session when its turn comes. It keeps the
 // turn, but for statements that were put aside.
-func (s *sessions) finish(sess *session) {
+func (s *sessions) closeInTurn(sess *session) {
 	<-sess.opened
-	sess.turn <- struct{}{}
+	sess.engineLock <- struct{}{}
 	if sess.openErr == nil {
 		s.srv.tickets.dropSession(sess)
-		sess.release()
-		s.settle(sess) // before the ledger tells of it
+		sess.releaseAll()
+		s.removeAlive(sess) // before the ledger tells of it
 		s.srv.ledger.update(func(now *Snapshot) { now.Sessions-- })
 	}
-	close(sess.gone)
+	close(sess.closedCh)
 	if s.srv.profile.SideBySide {
-		<-sess.turn
+		<-sess.engineLock
 	}
 }
 
@@ -194,7 +194,7 @@ func (s *sessions) connEnded(c *serverConn) {
 	if s.srv.profile.SessionTTL > 0 {
 		return
 	}
-	if sess := s.peek(connKey(c)); sess != nil {
+	if sess := s.find(connKey(c)); sess != nil {
 		s.close(sess)
 	}
 }

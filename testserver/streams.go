@@ -11,22 +11,22 @@ import (
 
 type getStream struct {
 	flight.FlightService_DoGetServer
-	ctx    context.Context //nolint:containedctx // a gRPC stream has its context
-	front  *front
-	sql    string
-	schema bool  // was sent
-	failed error // what a fault has answered
+	ctx     context.Context //nolint:containedctx // a gRPC stream has its context
+	service *service
+	sql     string
+	schema  bool  // was sent
+	failed  error // what a fault has answered
 }
 
 func (s *getStream) Context() context.Context { return s.ctx }
 
 func (s *getStream) Send(d *flight.FlightData) error {
-	at := strike{on: OnBatch, sql: s.sql, conn: s.front.conn, reply: d}
+	at := faultMoment{on: OnBatch, sql: s.sql, conn: s.service.conn, reply: d}
 	if !s.schema {
 		s.schema = true
 		at.on, at.after = OnDoGet, true
 	}
-	if s.failed = s.front.srv.faults.strike(s.ctx, at); s.failed != nil {
+	if s.failed = s.service.srv.faults.fire(s.ctx, at); s.failed != nil {
 		return s.failed
 	}
 	return s.FlightService_DoGetServer.Send(d)
@@ -34,10 +34,10 @@ func (s *getStream) Send(d *flight.FlightData) error {
 
 type putStream struct {
 	flight.FlightService_DoPutServer
-	ctx   context.Context //nolint:containedctx // a gRPC stream has its context
-	front *front
-	sql   string
-	first *flight.FlightData // read by front, still to be handed on
+	ctx     context.Context //nolint:containedctx // a gRPC stream has its context
+	service *service
+	sql     string
+	first   *flight.FlightData // read by front, still to be handed on
 }
 
 func (s *putStream) Context() context.Context { return s.ctx }
@@ -49,13 +49,13 @@ func (s *putStream) Recv() (*flight.FlightData, error) {
 	}
 	d, err := s.FlightService_DoPutServer.Recv()
 	if err == nil {
-		err = s.front.srv.checkSize(d)
+		err = s.service.srv.checkSize(d)
 	}
 	return d, err
 }
 
 func (s *putStream) Send(r *flight.PutResult) error {
-	if err := s.front.after(s.ctx, OnDoPut, s.sql, r); err != nil {
+	if err := s.service.fireAfter(s.ctx, OnDoPut, s.sql, r); err != nil {
 		return err
 	}
 	return s.FlightService_DoPutServer.Send(r)
@@ -63,16 +63,16 @@ func (s *putStream) Send(r *flight.PutResult) error {
 
 type actionStream struct {
 	flight.FlightService_DoActionServer
-	ctx   context.Context //nolint:containedctx // a gRPC stream has its context
-	front *front
-	on    Point
-	sql   string
+	ctx     context.Context //nolint:containedctx // a gRPC stream has its context
+	service *service
+	on      Point
+	sql     string
 }
 
 func (s *actionStream) Context() context.Context { return s.ctx }
 
 func (s *actionStream) Send(r *flight.Result) error {
-	if err := s.front.after(s.ctx, s.on, s.sql, r); err != nil {
+	if err := s.service.fireAfter(s.ctx, s.on, s.sql, r); err != nil {
 		return err
 	}
 	return s.FlightService_DoActionServer.Send(r)

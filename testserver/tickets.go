@@ -26,18 +26,18 @@ type ticket struct {
 	stmt Statement
 	bind []arrow.RecordBatch // parameters, owned
 
-	ran    bool                  // parts are the result: there is nothing to run
-	schema *arrow.Schema         // of parts
-	parts  [][]arrow.RecordBatch // one for each endpoint; nil once redeemed
-	left   int                   // endpoints not yet redeemed
+	hasResult  bool                  // parts are the result: there is nothing to run
+	schema     *arrow.Schema         // of parts
+	parts      [][]arrow.RecordBatch // one for each endpoint; nil once redeemed
+	unredeemed int                   // endpoints not yet redeemed
 }
 
-// roaming begins the handle of a ticket that carries its statement.
-const roaming = "sql\x00"
+// roamingPrefix begins the handle of a ticket that carries its statement.
+const roamingPrefix = "sql\x00"
 
 // put keeps a ticket and returns the handle of each of its endpoints.
 func (t *tickets) put(k *ticket) [][]byte {
-	k.id, k.left = rand.Text(), len(k.parts)
+	k.id, k.unredeemed = rand.Text(), len(k.parts)
 	t.mu.Lock()
 	t.byID[k.id] = k
 	t.mu.Unlock()
@@ -62,8 +62,8 @@ func (t *tickets) redeem(handle []byte) (*ticket, []arrow.RecordBatch, error) {
 	}
 	part := k.parts[i]
 	k.parts[i] = nil
-	k.left--
-	last := k.left == 0
+	k.unredeemed--
+	last := k.unredeemed == 0
 	if last {
 		delete(t.byID, id)
 	}
@@ -104,7 +104,7 @@ func (t *tickets) dropSession(sess *session) {
 }
 
 func (t *tickets) sqlOf(handle []byte) string {
-	if st, ok := parseRoaming(handle); ok {
+	if st, ok := parseRoamingHandle(handle); ok {
 		return st.SQL
 	}
 	id, _, _ := strings.Cut(string(handle), "/")
@@ -134,12 +134,12 @@ func releaseAll(batches []arrow.RecordBatch) {
 // roamingHandle has the statement's kind in one byte, the length of its
 // transaction in the next, then both texts.
 func roamingHandle(st Statement) []byte {
-	handle := append([]byte(roaming), byte(st.Kind), byte(len(st.Tx)))
+	handle := append([]byte(roamingPrefix), byte(st.Kind), byte(len(st.Tx)))
 	return append(append(handle, st.Tx...), st.SQL...)
 }
 
-func parseRoaming(handle []byte) (st Statement, ok bool) {
-	rest, ok := strings.CutPrefix(string(handle), roaming)
+func parseRoamingHandle(handle []byte) (st Statement, ok bool) {
+	rest, ok := strings.CutPrefix(string(handle), roamingPrefix)
 	if !ok || len(rest) < 2 || len(rest) < 2+int(rest[1]) || rest[0] > byte(KindUpdate) {
 		return Statement{}, false
 	}

@@ -14,7 +14,7 @@ import (
 func (h *handlers) BeginTransaction(ctx context.Context, _ flightsql.ActionBeginTransactionRequest) ([]byte, error) {
 	c := callOf(ctx)
 	id := c.sess.newTxID()
-	err := c.sess.do(ctx, c, Statement{SQL: "BEGIN", Kind: KindBegin}, nil, func(ctx context.Context, db engine.Session) error {
+	err := c.sess.runStatement(ctx, c, Statement{SQL: "BEGIN", Kind: KindBegin}, nil, func(ctx context.Context, db engine.Session) error {
 		err := db.Begin(ctx)
 		if err == nil {
 			c.sess.tx = &transaction{id: id}
@@ -38,10 +38,10 @@ func (h *handlers) EndTransaction(ctx context.Context, r flightsql.ActionEndTran
 		return err
 	}
 	known := false
-	err := c.sess.inTurn(ctx, func() error {
+	err := c.sess.withEngineLock(ctx, func() error {
 		known = c.sess.tx != nil && c.sess.tx.id == st.Tx
-		if _, ended := c.sess.recovered[st.Tx]; ended {
-			delete(c.sess.recovered, st.Tx)
+		if _, ended := c.sess.autoRecovered[st.Tx]; ended {
+			delete(c.sess.autoRecovered, st.Tx)
 			return status.Error(codes.FailedPrecondition, "transaction aborted and rolled back; start a new transaction")
 		}
 		return nil
@@ -50,12 +50,12 @@ func (h *handlers) EndTransaction(ctx context.Context, r flightsql.ActionEndTran
 	case err != nil:
 		return err
 	case !known && h.srv.profile.UnknownTxOK:
-		c.sess.touch()
+		c.sess.restartTTL()
 		return nil
 	case !known:
 		return errUnknownTx
 	}
-	return c.sess.do(ctx, c, st, nil, func(ctx context.Context, db engine.Session) error {
+	return c.sess.runStatement(ctx, c, st, nil, func(ctx context.Context, db engine.Session) error {
 		if !commit {
 			return db.Rollback(ctx)
 		}
@@ -71,7 +71,7 @@ func (h *handlers) BeginSavepoint(ctx context.Context, r flightsql.ActionBeginSa
 	c := callOf(ctx)
 	id := c.sess.newTxID()
 	st := Statement{SQL: "SAVEPOINT " + r.GetName(), Kind: KindSavepoint, Tx: string(r.GetTransactionId())}
-	err := c.sess.do(ctx, c, st, nil, func(ctx context.Context, db engine.Session) error {
+	err := c.sess.runStatement(ctx, c, st, nil, func(ctx context.Context, db engine.Session) error {
 		err := db.Savepoint(ctx, r.GetName())
 		if err == nil {
 			c.sess.savepoints[id] = r.GetName()
@@ -88,7 +88,7 @@ func (h *handlers) EndSavepoint(ctx context.Context, r flightsql.ActionEndSavepo
 	c := callOf(ctx)
 	id := string(r.GetSavepointId())
 	var name, tx string
-	err := c.sess.inTurn(ctx, func() error {
+	err := c.sess.withEngineLock(ctx, func() error {
 		var known bool
 		if name, known = c.sess.savepoints[id]; !known {
 			return status.Error(codes.InvalidArgument, "unknown savepoint")
@@ -106,7 +106,7 @@ func (h *handlers) EndSavepoint(ctx context.Context, r flightsql.ActionEndSavepo
 	if !release {
 		st.SQL = "ROLLBACK TO " + name
 	}
-	return c.sess.do(ctx, c, st, nil, func(ctx context.Context, db engine.Session) error {
+	return c.sess.runStatement(ctx, c, st, nil, func(ctx context.Context, db engine.Session) error {
 		if !release {
 			return db.RollbackTo(ctx, name)
 		}

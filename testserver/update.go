@@ -13,11 +13,11 @@ import (
 
 func (h *handlers) DoPutCommandStatementUpdate(ctx context.Context, u flightsql.StatementUpdate) (int64, error) {
 	st := Statement{SQL: u.GetQuery(), Kind: KindUpdate, Tx: string(u.GetTransactionId())}
-	return h.plainUpdate(ctx, st)
+	return h.unpreparedUpdate(ctx, st)
 }
 
-// plainUpdate runs a statement that is not prepared.
-func (h *handlers) plainUpdate(ctx context.Context, st Statement) (int64, error) {
+// unpreparedUpdate runs a statement that is not prepared.
+func (h *handlers) unpreparedUpdate(ctx context.Context, st Statement) (int64, error) {
 	n, err := h.update(ctx, st, nil)
 	if h.srv.profile.ZeroCounts {
 		n = 0
@@ -25,12 +25,12 @@ func (h *handlers) plainUpdate(ctx context.Context, st Statement) (int64, error)
 	return n, err
 }
 
-// noRows answers DoGet for a command: it tells the count and drops the rows.
-func (h *handlers) noRows(ctx context.Context, n int64, err error) (*arrow.Schema, <-chan flight.StreamChunk, error) {
+// commandResult answers DoGet for a command: it tells the count and drops the rows.
+func (h *handlers) commandResult(ctx context.Context, n int64, err error) (*arrow.Schema, <-chan flight.StreamChunk, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	h.tellAffected(ctx, n)
+	h.setAffectedHeader(ctx, n)
 	return arrow.NewSchema(nil, nil), h.send(ctx, nil), nil
 }
 
@@ -42,14 +42,14 @@ func (h *handlers) update(ctx context.Context, st Statement, params []arrow.Reco
 		return 0, err
 	}
 	if h.srv.profile.ByText && len(sqltext.Statements(st.SQL)) == 0 {
-		c.sess.touch()
+		c.sess.restartTTL()
 		releaseAll(params)
 		return 0, nil
 	}
 	count := make(chan int64, 1)
-	err := c.sess.do(ctx, c, st, params, func(ctx context.Context, db engine.Session) error {
+	err := c.sess.runStatement(ctx, c, st, params, func(ctx context.Context, db engine.Session) error {
 		n, err := h.updateAll(ctx, db, st.SQL, params)
-		c.sess.forgetSchemas(st.SQL)
+		c.sess.clearSchemaCache(st.SQL)
 		if err == nil {
 			count <- n
 		}
@@ -102,7 +102,7 @@ func (h *handlers) DoPutCommandStatementIngest(ctx context.Context, r flightsql.
 	// ends the ingest, whatever the profile says of cancels.
 	st := Statement{SQL: "INGEST " + into.Table, Kind: KindIngest, Tx: string(r.GetTransactionId())}
 	var stored int64
-	err := c.sess.execute(ctx, c, st, func(ctx context.Context, db engine.Session) (err error) {
+	err := c.sess.runInTurn(ctx, c, st, func(ctx context.Context, db engine.Session) (err error) {
 		stored, err = db.Ingest(ctx, into, rows)
 		return err
 	})

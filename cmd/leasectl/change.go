@@ -20,7 +20,7 @@ func (a *app) limit(ctx context.Context, limit int, force bool) error {
 		return err
 	}
 	defer src.close()
-	ctx, cancel := a.bounded(ctx)
+	ctx, cancel := a.withTimeout(ctx)
 	defer cancel()
 	f, err := a.inspectOne(ctx, src)
 	if err != nil {
@@ -81,7 +81,7 @@ func (a *app) free(ctx context.Context, id string, yes bool) error {
 		return err
 	}
 	defer src.close()
-	f, m, err := a.find(ctx, src, id)
+	f, m, err := a.findMember(ctx, src, id)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (a *app) free(ctx context.Context, id string, yes bool) error {
 			return err
 		}
 	}
-	ctx, cancel := a.bounded(ctx)
+	ctx, cancel := a.withTimeout(ctx)
 	defer cancel()
 	freed, err := fleet.Free(ctx, src, f.Budget, m.ID)
 	if err != nil {
@@ -108,8 +108,8 @@ func (a *app) free(ctx context.Context, id string, yes bool) error {
 	return nil
 }
 
-func (a *app) find(ctx context.Context, src *source, id string) (fleet.Fleet, fleet.Member, error) {
-	ctx, cancel := a.bounded(ctx)
+func (a *app) findMember(ctx context.Context, src *source, id string) (fleet.Fleet, fleet.Member, error) {
+	ctx, cancel := a.withTimeout(ctx)
 	defer cancel()
 	f, err := a.inspectOne(ctx, src)
 	if err != nil {
@@ -125,7 +125,7 @@ func (a *app) find(ctx context.Context, src *source, id string) (fleet.Fleet, fl
 
 func (a *app) explainFree(f *fleet.Fleet, m *fleet.Member) {
 	fmt.Fprintf(a.err, "process %s (host %s, pid %d, service %s) holds %d of the %d leases of budget %s",
-		printable(m.ID), known(m.Host), m.PID, known(m.Service), m.Leases, f.Limit, printable(f.Budget))
+		printable(m.ID), orUnknown(m.Host), m.PID, orUnknown(m.Service), m.Leases, f.Limit, printable(f.Budget))
 	if behind := f.Round - m.Round; behind > 0 {
 		fmt.Fprintf(a.err, "; it is %d rounds behind\n", behind)
 	} else {

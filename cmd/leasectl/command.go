@@ -47,7 +47,7 @@ func (a *app) command() *cobra.Command {
 			if a.timeout <= 0 {
 				return fmt.Errorf("--timeout is %v, must be positive", a.timeout)
 			}
-			a.running = true
+			a.parsed = true
 			return nil
 		},
 	}

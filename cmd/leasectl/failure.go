@@ -50,9 +50,9 @@ func exitCode(err error) int {
 		return exitMissing
 	case errors.Is(err, context.Canceled) && !errors.Is(err, lease.ErrUnavailable): // no change was under way
 		return exitFailure
-	case denied(err):
+	case isDenied(err):
 		return exitDenied
-	case unanswered(err):
+	case isUnanswered(err):
 		return exitUnknown
 	}
 	return exitFailure
@@ -70,7 +70,7 @@ func refusedBy(err, reason error) bool {
 	return errors.As(err, &wrong) && errors.Is(err, reason)
 }
 
-func denied(err error) bool {
+func isDenied(err error) bool {
 	if refusedBy(err, fs.ErrPermission) {
 		return true
 	}
@@ -81,16 +81,16 @@ func denied(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "get identity: get credentials")
 }
 
-func unanswered(err error) bool {
+func isUnanswered(err error) bool {
 	var network net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, lease.ErrUnavailable) || errors.As(err, &network)
 }
 
-// passes says that a failure may end by itself: no answer, or one such as that of a
+// mayPass says that a failure may end by itself: no answer, or one such as that of a
 // PostgreSQL which starts, has no connection free, or is a standby in a failover.
-func passes(err error) bool {
+func mayPass(err error) bool {
 	code := exitCode(err)
-	return code == exitUnknown || code == exitFailure && !permanent(err) || errors.Is(err, pglease.ErrStandby)
+	return code == exitUnknown || code == exitFailure && !isPermanent(err) || errors.Is(err, pglease.ErrStandby)
 }
 
 // report prints an error, and what to do, on lines of their own.

@@ -37,7 +37,7 @@ func run(ctx context.Context, args []string, std streams, open opener) int {
 	if err == nil {
 		return exitOK
 	}
-	if !a.running {
+	if !a.parsed {
 		err = &failure{exitUsage, err}
 	}
 	report(std.err, err)
@@ -47,8 +47,8 @@ func run(ctx context.Context, args []string, std streams, open opener) int {
 // An app is one run of the command.
 type app struct {
 	streams
-	open    opener
-	running bool // the command line was understood
+	open   opener
+	parsed bool // the command line was understood
 
 	target  target
 	budget  string
@@ -56,7 +56,7 @@ type app struct {
 	json    bool
 }
 
-// bounded bounds what one step may wait for the store.
-func (a *app) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+// withTimeout bounds what one step may wait for the store.
+func (a *app) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, a.timeout)
 }

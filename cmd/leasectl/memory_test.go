@@ -224,20 +224,20 @@ func TestReadsAreRepeatedWhileThatMayHelp(t *testing.T) {
 		s := &faulty{Memory: filled(t, "b", 100, 0), down: errors.New("throttled")}
 		timer := time.AfterFunc(time.Second, func() { s.set(nil) })
 		defer timer.Stop()
-		got, err := patient{s}.Read(t.Context(), fleet.BudgetPrefix+"b")
+		got, err := retryingStore{s}.Read(t.Context(), fleet.BudgetPrefix+"b")
 		require.NoError(t, err)
 		require.Len(t, got.Records, 1)
 
 		s.set(&fleet.ConfigError{Err: errors.New("no table")})
 		s.reads = 0
-		_, err = patient{s}.Read(t.Context(), fleet.BudgetPrefix+"b")
+		_, err = retryingStore{s}.Read(t.Context(), fleet.BudgetPrefix+"b")
 		require.Error(t, err)
 		require.Equal(t, 1, s.reads)
 
 		s.set(errors.New("throttled"))
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		_, err = patient{s}.Read(ctx, fleet.BudgetPrefix+"b")
+		_, err = retryingStore{s}.Read(ctx, fleet.BudgetPrefix+"b")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "throttled")
 	})

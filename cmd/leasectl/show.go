@@ -53,15 +53,15 @@ func (a *app) show(ctx context.Context, sample time.Duration) error {
 		return err
 	}
 	defer src.close()
-	v, err := a.look(ctx, src, nil)
+	v, err := a.inspectAll(ctx, src, nil)
 	if err != nil {
 		return err
 	}
-	if sample > 0 && v.rated() {
+	if sample > 0 && v.hasPermits() {
 		if err := pause(ctx, sample); err != nil {
 			return err
 		}
-		if v, err = a.look(ctx, src, v); err != nil {
+		if v, err = a.inspectAll(ctx, src, v); err != nil {
 			return err
 		}
 	}
@@ -78,11 +78,11 @@ func (a *app) watch(ctx context.Context, every time.Duration) error {
 	defer src.close()
 	var last *view
 	for {
-		v, err := a.look(ctx, src, last)
+		v, err := a.inspectAll(ctx, src, last)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err != nil && (last == nil || !passes(err)):
+		case err != nil && (last == nil || !mayPass(err)):
 			return err
 		case err != nil:
 			report(a.err, err)
@@ -116,14 +116,14 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 func (a *app) connect(ctx context.Context) (*source, error) {
-	ctx, cancel := a.bounded(ctx)
+	ctx, cancel := a.withTimeout(ctx)
 	defer cancel()
 	return a.open(ctx, a.target)
 }
 
-// look reads the budgets. Permits are counted since before, if there is one.
-func (a *app) look(ctx context.Context, src *source, before *view) (*view, error) {
-	ctx, cancel := a.bounded(ctx)
+// inspectAll reads the budgets. Permits are counted since before, if there is one.
+func (a *app) inspectAll(ctx context.Context, src *source, before *view) (*view, error) {
+	ctx, cancel := a.withTimeout(ctx)
 	defer cancel()
 	names := []string{a.budget}
 	if a.budget == "" {
@@ -149,7 +149,7 @@ func (a *app) look(ctx context.Context, src *source, before *view) (*view, error
 		v.Budgets = append(v.Budgets, viewOf(&f, v.Time))
 	}
 	v.Time = time.Now()
-	v.count(before)
+	v.setRates(before)
 	return v, nil
 }
 
@@ -176,8 +176,8 @@ func viewOf(f *fleet.Fleet, now time.Time) budgetView {
 	return b
 }
 
-// rated says whether permits were ever granted.
-func (v *view) rated() bool {
+// hasPermits says whether permits were ever granted.
+func (v *view) hasPermits() bool {
 	for _, b := range v.Budgets {
 		if b.granted > 0 {
 			return true
@@ -186,8 +186,8 @@ func (v *view) rated() bool {
 	return false
 }
 
-// count finds the rates of permits since before.
-func (v *view) count(before *view) {
+// setRates finds the rates of permits since before.
+func (v *view) setRates(before *view) {
 	if before == nil {
 		return
 	}

@@ -63,7 +63,7 @@ func openStore(ctx context.Context, t target) (*source, error) {
 		return nil, err
 	}
 	name := fmt.Sprintf("DynamoDB table %s in %s", t.table, account.Region)
-	return &source{store: patient{s}, name: name, close: func() {}}, nil
+	return &source{store: retryingStore{s}, name: name, close: func() {}}, nil
 }
 
 func openPostgres(ctx context.Context, t target) (*source, error) {
@@ -84,12 +84,12 @@ func openPostgres(ctx context.Context, t target) (*source, error) {
 	}
 	at := pool.Config().ConnConfig
 	name := fmt.Sprintf("PostgreSQL table %s in database %s of %s", t.table, at.Database, at.Host)
-	return &source{store: patient{s}, name: name, close: pool.Close}, nil
+	return &source{store: retryingStore{s}, name: name, close: pool.Close}, nil
 }
 
 // A patient store reads again after a failure that may pass. Writes are left
 // alone: their outcome is unknown then.
-type patient struct{ store }
+type retryingStore struct{ store }
 
 const (
 	attempts  = 6
@@ -97,11 +97,11 @@ const (
 	readKeys  = 100                   // at once, so that a repetition repeats little
 )
 
-func (p patient) Read(ctx context.Context, keys ...string) (fleet.Snapshot, error) {
+func (p retryingStore) Read(ctx context.Context, keys ...string) (fleet.Snapshot, error) {
 	all := fleet.Snapshot{Records: make(map[string]*fleet.Record, len(keys))}
 	for len(keys) > 0 {
 		n := min(len(keys), readKeys)
-		part, err := again(ctx, func() (fleet.Snapshot, error) { return p.store.Read(ctx, keys[:n]...) })
+		part, err := retry(ctx, func() (fleet.Snapshot, error) { return p.store.Read(ctx, keys[:n]...) })
 		if err != nil {
 			return fleet.Snapshot{}, err
 		}
@@ -114,16 +114,16 @@ func (p patient) Read(ctx context.Context, keys ...string) (fleet.Snapshot, erro
 	return all, nil
 }
 
-func (p patient) Budgets(ctx context.Context) ([]string, error) {
-	return again(ctx, func() ([]string, error) { return p.store.Budgets(ctx) })
+func (p retryingStore) Budgets(ctx context.Context) ([]string, error) {
+	return retry(ctx, func() ([]string, error) { return p.store.Budgets(ctx) })
 }
 
-// again repeats what failed, with pauses, unless that is of no use.
-func again[T any](ctx context.Context, do func() (T, error)) (T, error) {
+// retry repeats what failed, with pauses, unless that is of no use.
+func retry[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	wait := firstWait
 	for attempt := 1; ; attempt++ {
 		result, err := do()
-		if err == nil || attempt == attempts || permanent(err) {
+		if err == nil || attempt == attempts || isPermanent(err) {
 			return result, err
 		}
 		pause := time.NewTimer(wait)
@@ -137,8 +137,8 @@ func again[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	}
 }
 
-// permanent says that a failure does not pass by itself.
-func permanent(err error) bool {
+// isPermanent says that a failure does not pass by itself.
+func isPermanent(err error) bool {
 	var wrong interface{ Permanent() bool }
-	return errors.As(err, &wrong) && wrong.Permanent() || denied(err)
+	return errors.As(err, &wrong) && wrong.Permanent() || isDenied(err)
 }

@@ -51,7 +51,7 @@ func (b *budgetView) text(out *bytes.Buffer) {
 		if m.RoundsBehind > 0 {
 			round = fmt.Sprintf("%d behind", m.RoundsBehind)
 		}
-		rows = append(rows, []string{printable(m.ID), known(m.Host), pid, known(m.Service), age, strconv.Itoa(m.Leases), want, round})
+		rows = append(rows, []string{printable(m.ID), orUnknown(m.Host), pid, orUnknown(m.Service), age, strconv.Itoa(m.Leases), want, round})
 	}
 	align(out, rows, 2, 4, 5, 6)
 }
@@ -85,7 +85,7 @@ func align(out *bytes.Buffer, rows [][]string, right ...int) {
 	}
 }
 
-func known(text string) string {
+func orUnknown(text string) string {
 	if text == "" {
 		return "?"
 	}

@@ -44,7 +44,7 @@ func member(ctx context.Context, text string, in io.Reader, out io.Writer) error
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(s.CA)
 	cfg := dsql.Config{
-		Host: s.Host, MaxOpen: s.Want, ConnLimit: s.Limit,
+		Host: s.Host, MaxSize: s.Want, ConnLimit: s.Limit,
 		// The stand-in's name leads nowhere, and its certificate is its own.
 		TLS: &tls.Config{RootCAs: roots},
 		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {

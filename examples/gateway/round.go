@@ -182,7 +182,7 @@ func (g *gateway) agree(ctx context.Context, victim string) error {
 	defer cancel()
 	return until(ctx, g.servers[victim], func(n int) bool {
 		st, err := g.registry.ServerStats(victim)
-		return err == nil && n == st.Total && n <= st.MaxConnections
+		return err == nil && n == st.Total && n <= st.MaxSize
 	})
 }
 

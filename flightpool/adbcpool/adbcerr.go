@@ -13,20 +13,20 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// adbcFailure is an adbc.Error with the way to what caused it: errors.As finds
+// adbcError is an adbc.Error with the way to what caused it: errors.As finds
 // the adbc.Error, the *flightpool.Error and a gRPC status in it, errors.Is the
 // context's error.
-type adbcFailure struct {
+type adbcError struct {
 	adbc  adbc.Error
 	cause error
 }
 
-func (e *adbcFailure) Error() string { return e.adbc.Error() }
+func (e *adbcError) Error() string { return e.adbc.Error() }
 
-func (e *adbcFailure) Unwrap() []error { return []error{e.adbc, e.cause} }
+func (e *adbcError) Unwrap() []error { return []error{e.adbc, e.cause} }
 
 // As finds the adbc.Error by pointer too; by value Unwrap does.
-func (e *adbcFailure) As(target any) bool {
+func (e *adbcError) As(target any) bool {
 	if p, ok := target.(**adbc.Error); ok {
 		*p = &e.adbc
 		return true
@@ -50,7 +50,7 @@ func toADBC(err error) error {
 	if errors.As(err, &ours) && len(ours.SQLState) == len(e.SqlState) {
 		copy(e.SqlState[:], ours.SQLState)
 	}
-	return &adbcFailure{e, err}
+	return &adbcError{e, err}
 }
 
 // details are those of a status, under the name of the trailer in which they
@@ -122,11 +122,11 @@ func statementStatus(err error) adbc.Status {
 	}
 }
 
-// failure is an error of this package's own.
-func failure(code adbc.Status, msg string) error {
+// newADBCError is an error of this package's own.
+func newADBCError(code adbc.Status, msg string) error {
 	return adbc.Error{Code: code, Msg: "adbcpool: " + msg}
 }
 
 func notImplemented(what string) error {
-	return failure(adbc.StatusNotImplemented, what+" is not implemented")
+	return newADBCError(adbc.StatusNotImplemented, what+" is not implemented")
 }

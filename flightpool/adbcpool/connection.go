@@ -14,25 +14,25 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// lateTimeout bounds what ADBC asks for without a context.
-const lateTimeout = 30 * time.Second
+// noCtxTimeout bounds what ADBC asks for without a context.
+const noCtxTimeout = 30 * time.Second
 
 // connection is adbc.Connection over one session of the pool.
 type connection struct {
-	s    *flightpool.SessionHandle
-	late context.Context //nolint:containedctx // the values of Open's, for calls that have none
+	handle  *flightpool.SessionHandle
+	baseCtx context.Context //nolint:containedctx // the values of Open's, for calls that have none
 
-	// manual says that autocommit is off. A transaction then begins with the
+	// autocommitOff says that autocommit is off. A transaction then begins with the
 	// first statement, so that a connection that only sits there holds none.
 	//
 	// INVARIANT: inTx only while manual.
-	manual, inTx bool
-	left         leftover.Tx // of a transaction that is over for the caller
-	failed       error       // why the last commit did, until a statement or a rollback
-	switching    bool        // it was that of switching autocommit on
-	headers      metadata.MD // of its catalogue calls, and of statements made later
-	noKeys       bool        // GetObjects leaves constraints out
-	closed       bool
+	autocommitOff, inTx bool
+	unended             leftover.UnendedTx // of a transaction that is over for the caller
+	commitErr           error              // why the last commit did, until a statement or a rollback
+	switching           bool               // it was that of switching autocommit on
+	headers             metadata.MD        // of its catalogue calls, and of statements made later
+	omitConstraints     bool               // GetObjects leaves constraints out
+	closed              bool
 }
 
 var (
@@ -40,73 +40,73 @@ var (
 	_ adbc.GetSetOptions = (*connection)(nil)
 )
 
-// bounded is the context of what ADBC asks for without one.
-func (c *connection) bounded() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.late, lateTimeout)
+// ownContext is the context of what ADBC asks for without one.
+func (c *connection) ownContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.baseCtx, noCtxTimeout)
 }
 
-// ready checks the connection before a statement and opens the transaction
+// beginStatement checks the connection before a statement and opens the transaction
 // that the statement belongs to.
-func (c *connection) ready(ctx context.Context) error {
+func (c *connection) beginStatement(ctx context.Context) error {
 	if c.closed {
 		return errConnectionClosed
 	}
-	if err := c.left.End(ctx, c.s); err != nil {
+	if err := c.unended.RollBack(ctx, c.handle); err != nil {
 		return toADBC(err)
 	}
-	if c.manual && !c.inTx {
-		if err := c.s.BeginTransaction(ctx); err != nil {
+	if c.autocommitOff && !c.inTx {
+		if err := c.handle.BeginTransaction(ctx); err != nil {
 			return toADBC(err)
 		}
 		c.inTx = true
 	}
-	c.failed = nil
+	c.commitErr = nil
 	return nil
 }
 
-var errConnectionClosed = failure(adbc.StatusInvalidState, "the connection is closed")
+var errConnectionClosed = newADBCError(adbc.StatusInvalidState, "the connection is closed")
 
 // Commit is part of adbc.Connection. errors.Is finds
 // flightpool.ErrCommitUnknown where the outcome cannot be known. A commit that
 // is repeated after it has failed fails again.
 func (c *connection) Commit(ctx context.Context) error {
-	if c.failed != nil && !c.closed {
-		return c.failed
+	if c.commitErr != nil && !c.closed {
+		return c.commitErr
 	}
-	err := c.end(ctx, "commit", c.s.Commit)
-	if err != nil && !c.inTx && c.manual && !c.closed {
-		c.failed, c.switching = err, false
+	err := c.endTx(ctx, "commit", c.handle.Commit)
+	if err != nil && !c.inTx && c.autocommitOff && !c.closed {
+		c.commitErr, c.switching = err, false
 	}
 	return err
 }
 
 // Rollback is part of adbc.Connection.
 func (c *connection) Rollback(ctx context.Context) error {
-	c.failed = nil
-	return c.end(ctx, "rollback", c.s.Rollback)
+	c.commitErr = nil
+	return c.endTx(ctx, "rollback", c.handle.Rollback)
 }
 
-func (c *connection) end(ctx context.Context, what string, end func(context.Context) error) error {
+func (c *connection) endTx(ctx context.Context, what string, end func(context.Context) error) error {
 	switch {
 	case c.closed:
 		return errConnectionClosed
-	case !c.manual:
-		return failure(adbc.StatusInvalidState, what+" while autocommit is on")
+	case !c.autocommitOff:
+		return newADBCError(adbc.StatusInvalidState, what+" while autocommit is on")
 	case !c.inTx:
 		return nil
 	}
 	err := end(ctx)
-	c.inTx = stillOpen(err)
+	c.inTx = canEndAgain(err)
 	if !c.inTx {
-		c.left.Note(err)
+		c.unended.Record(err)
 	}
 	return toADBC(err)
 }
 
-// stillOpen reports whether a commit or rollback failed before anything was
+// canEndAgain reports whether a commit or rollback failed before anything was
 // sent, because a result is open or the context had ended, so that it can be
 // called again.
-func stillOpen(err error) bool {
+func canEndAgain(err error) bool {
 	var e *flightpool.Error
 	return errors.As(err, &e) && e.Unsent && !errors.Is(err, session.ErrNoTx) &&
 		!errors.Is(err, flightpool.ErrSessionLost) && !errors.Is(err, flightpool.ErrCommitUnknown)
@@ -116,16 +116,16 @@ func stillOpen(err error) bool {
 // wants it. Where that has failed, it fails when repeated, as a commit does, until a
 // statement or a rollback.
 func (c *connection) setAutocommit(ctx context.Context, on bool) error {
-	if on && (c.inTx || c.failed != nil && c.switching) {
+	if on && (c.inTx || c.commitErr != nil && c.switching) {
 		if err := c.Commit(ctx); err != nil {
 			c.switching = true
 			return err
 		}
 	}
 	if on {
-		c.failed = nil
+		c.commitErr = nil
 	}
-	c.manual = !on
+	c.autocommitOff = !on
 	return nil
 }
 
@@ -154,7 +154,7 @@ func (c *connection) Close() error {
 		return errConnectionClosed
 	}
 	c.closed = true
-	_ = c.s.Close() // its error says why the connection is not used again
+	_ = c.handle.Close() // its error says why the connection is not used again
 	return nil
 }
 

@@ -11,11 +11,11 @@ import (
 
 // constraint is a primary or foreign key.
 type constraint struct {
-	name    *string
-	kind    string // as ADBC names it
-	columns []string
-	refers  []reference // of a foreign key, in the order of columns
-	last    int32       // the place of the last column, of a foreign key
+	name         *string
+	kind         string // as ADBC names it
+	columns      []string
+	references   []reference // of a foreign key, in the order of columns
+	lastSequence int32       // the place of the last column, of a foreign key
 }
 
 // reference is a column that a foreign key refers to.
@@ -26,11 +26,11 @@ type reference struct {
 
 // addConstraints asks for the keys of every table of t. A server without such a
 // call is asked once.
-func (c *connection) addConstraints(ctx context.Context, t *tree) error {
+func (c *connection) addConstraints(ctx context.Context, t *objectTree) error {
 	for _, catalog := range t.catalogs {
 		for _, schema := range catalog.schemas {
 			for _, table := range schema.tables {
-				if known, err := c.keys(ctx, keysOf{catalog.name, schema.name, table}); err != nil || !known {
+				if known, err := c.loadKeys(ctx, tableKeys{catalog.name, schema.name, table}); err != nil || !known {
 					return err
 				}
 				table.keysKnown = true
@@ -40,23 +40,23 @@ func (c *connection) addConstraints(ctx context.Context, t *tree) error {
 	return nil
 }
 
-// keysOf gathers the keys of a table.
-type keysOf struct {
+// tableKeys gathers the keys of a table.
+type tableKeys struct {
 	catalog, schema *string
 	table           *tableNode
 }
 
-// owns reports whether a row is of the table's: some servers take its name for a
+// containsRow reports whether a row is of the table's: some servers take its name for a
 // pattern, or know no catalogues and schemas in the rows of keys.
-func (k keysOf) owns(b arrow.RecordBatch, row, catalog int) bool {
+func (k tableKeys) containsRow(b arrow.RecordBatch, row, catalog int) bool {
 	inCatalog, inSchema := optional(b, catalog, row), optional(b, catalog+1, row)
-	return (inCatalog == nil || same(inCatalog, k.catalog)) && (inSchema == nil || same(inSchema, k.schema)) &&
-		cell(b, catalog+2, row) == k.table.name
+	return (inCatalog == nil || sameName(inCatalog, k.catalog)) && (inSchema == nil || sameName(inSchema, k.schema)) &&
+		textCell(b, catalog+2, row) == k.table.name
 }
 
-// keys asks for those of one table. It is false where the server has no call for
+// loadKeys asks for those of one table. It is false where the server has no call for
 // any.
-func (c *connection) keys(ctx context.Context, k keysOf) (known bool, err error) {
+func (c *connection) loadKeys(ctx context.Context, k tableKeys) (known bool, err error) {
 	req := session.MetadataRequest{Kind: session.MetadataPrimaryKeys, Table: &k.table.name}
 	if err := c.metadata(ctx, req, k.addPrimary); err != nil {
 		return false, unlessUnsupported(err)
@@ -65,44 +65,44 @@ func (c *connection) keys(ctx context.Context, k keysOf) (known bool, err error)
 	return true, unlessUnsupported(c.metadata(ctx, req, k.addForeign))
 }
 
-func (k keysOf) addPrimary(b arrow.RecordBatch) error {
+func (k tableKeys) addPrimary(b arrow.RecordBatch) error {
 	for i := range int(b.NumRows()) {
-		if !k.owns(b, i, 0) {
+		if !k.containsRow(b, i, 0) {
 			continue
 		}
 		if len(k.table.constraints) == 0 {
 			k.table.constraints = append(k.table.constraints, constraint{name: optional(b, 5, i), kind: "PRIMARY KEY"})
 		}
 		key := &k.table.constraints[0]
-		key.columns = append(key.columns, cell(b, 3, i))
+		key.columns = append(key.columns, textCell(b, 3, i))
 	}
 	return nil
 }
 
 // addForeign takes the rows of a key together, which come one after the other.
-func (k keysOf) addForeign(b arrow.RecordBatch) error {
+func (k tableKeys) addForeign(b arrow.RecordBatch) error {
 	for i := range int(b.NumRows()) {
-		if !k.owns(b, i, 4) {
+		if !k.containsRow(b, i, 4) {
 			continue
 		}
-		key := k.foreign(optional(b, 9, i), sequence(b, i))
-		key.columns = append(key.columns, cell(b, 7, i))
-		key.refers = append(key.refers, reference{optional(b, 0, i), optional(b, 1, i), cell(b, 2, i), cell(b, 3, i)})
+		key := k.foreignKeyFor(optional(b, 9, i), sequence(b, i))
+		key.columns = append(key.columns, textCell(b, 7, i))
+		key.references = append(key.references, reference{optional(b, 0, i), optional(b, 1, i), textCell(b, 2, i), textCell(b, 3, i)})
 	}
 	return nil
 }
 
-// foreign is the key that a row belongs to: the last one, unless the row has
+// foreignKeyFor is the key that a row belongs to: the last one, unless the row has
 // another name or begins anew.
-func (k keysOf) foreign(name *string, at int32) *constraint {
+func (k tableKeys) foreignKeyFor(name *string, at int32) *constraint {
 	all := &k.table.constraints
 	if n := len(*all); n > 0 {
-		if last := &(*all)[n-1]; last.kind == foreignKey && same(last.name, name) && at > last.last {
-			last.last = at
+		if last := &(*all)[n-1]; last.kind == foreignKey && sameName(last.name, name) && at > last.lastSequence {
+			last.lastSequence = at
 			return last
 		}
 	}
-	*all = append(*all, constraint{name: name, kind: foreignKey, last: at})
+	*all = append(*all, constraint{name: name, kind: foreignKey, lastSequence: at})
 	return &(*all)[len(*all)-1]
 }
 

@@ -28,17 +28,17 @@ import (
 // these with an error where it has not been read to its end. Errors are adbc.Error for errors.As, which also finds the pool's own
 // *flightpool.Error in them.
 func Database(p *flightpool.FlightSQLPool) adbc.Database {
-	return &database{textOnly: textOnly{"database"}, pool: p}
+	return &database{textOptions: textOptions{"database"}, pool: p}
 }
 
 // database is safe for use by any goroutine.
 type database struct {
-	textOnly
+	textOptions
 	pool *flightpool.FlightSQLPool
 
 	mu struct {
 		sync.Mutex
-		settings []setting // in the order in which they were set
+		settings []dbOption // in the order in which they were set
 	}
 }
 
@@ -50,7 +50,7 @@ func (d *database) Open(ctx context.Context) (adbc.Connection, error) {
 	if err != nil {
 		return nil, toADBC(err)
 	}
-	c := &connection{s: s, late: context.WithoutCancel(ctx), headers: metadata.MD{}}
+	c := &connection{handle: s, baseCtx: context.WithoutCancel(ctx), headers: metadata.MD{}}
 	if err := d.configure(ctx, c); err != nil {
 		_ = c.Close() // its clean-up has the pool's context; what failed is told
 		return nil, err

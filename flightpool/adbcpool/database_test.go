@@ -410,8 +410,8 @@ func TestADBCCallHeadersReachTheServer(t *testing.T) {
 	p := testserver.Strict()
 	p.SessionKey, p.KeyName = testserver.ByHeader, "x-tenant"
 	inBubble(t, p, func(r rig) {
-		one := func(cfg *flightpool.Config) { cfg.MaxSize = 1 } // no other opens a session meanwhile
-		cn, err := Database(r.pool("open", one)).Open(r.Context())
+		item := func(cfg *flightpool.Config) { cfg.MaxSize = 1 } // no other opens a session meanwhile
+		cn, err := Database(r.pool("open", item)).Open(r.Context())
 		require.NoError(r, err)
 		defer func() { require.NoError(r, cn.Close()) }()
 		stmt, err := cn.NewStatement()

@@ -54,10 +54,10 @@ func (s *statement) ExecuteQuery(ctx context.Context) (array.RecordReader, int64
 		return nil, -1, err
 	}
 	if s.ingest.Table != "" {
-		n, err := s.load(ctx)
+		n, err := s.ingestBound(ctx)
 		return nil, n, err
 	}
-	params, err := s.bound(ctx)
+	params, err := s.boundBatch(ctx)
 	if err != nil {
 		return nil, -1, err
 	}
@@ -70,12 +70,12 @@ func (s *statement) ExecuteQuery(ctx context.Context) (array.RecordReader, int64
 		stop()
 		return nil, -1, toADBC(err)
 	}
-	s.last = newReader(s.conn, result, stop)
+	s.lastReader = newReader(s.conn, result, stop)
 	n, known := result.RowsAffected()
 	if !known {
 		n = -1
 	}
-	return s.last, n, nil
+	return s.lastReader, n, nil
 }
 
 func (s *statement) query(ctx context.Context, params arrow.RecordBatch) (*flightpool.QueryResult, error) {
@@ -83,7 +83,7 @@ func (s *statement) query(ctx context.Context, params arrow.RecordBatch) (*fligh
 	if s.prepared != nil {
 		return s.prepared.QueryWithOptions(ctx, opts)
 	}
-	return s.conn.s.QueryWithOptions(ctx, s.sql, opts)
+	return s.conn.handle.QueryWithOptions(ctx, s.sql, opts)
 }
 
 // ExecuteUpdate is part of adbc.Statement.
@@ -92,9 +92,9 @@ func (s *statement) ExecuteUpdate(ctx context.Context) (int64, error) {
 		return -1, err
 	}
 	if s.ingest.Table != "" {
-		return s.load(ctx)
+		return s.ingestBound(ctx)
 	}
-	params, err := s.bound(ctx)
+	params, err := s.boundBatch(ctx)
 	if err != nil {
 		return -1, err
 	}
@@ -106,7 +106,7 @@ func (s *statement) ExecuteUpdate(ctx context.Context) (int64, error) {
 	if s.prepared != nil {
 		done, err = s.prepared.UpdateWithOptions(ctx, opts)
 	} else {
-		done, err = s.conn.s.UpdateWithOptions(ctx, s.sql, opts)
+		done, err = s.conn.handle.UpdateWithOptions(ctx, s.sql, opts)
 	}
 	if err != nil {
 		return -1, toADBC(err)
@@ -114,34 +114,34 @@ func (s *statement) ExecuteUpdate(ctx context.Context) (int64, error) {
 	return done.RowsAffected, nil
 }
 
-// load ingests what is bound, which is bound no longer then: a stream is read
+// ingestBound ingests what is bound, which is bound no longer then: a stream is read
 // once, and a batch must not be taken for the next execution's parameters.
-func (s *statement) load(ctx context.Context) (int64, error) {
+func (s *statement) ingestBound(ctx context.Context) (int64, error) {
 	defer s.unbind()
 	rows := s.stream
 	if s.params != nil {
 		var err error
 		if rows, err = array.NewRecordReader(s.params.Schema(), []arrow.RecordBatch{s.params}); err != nil {
-			return -1, failure(adbc.StatusInternal, err.Error())
+			return -1, newADBCError(adbc.StatusInternal, err.Error())
 		}
 		defer rows.Release()
 	}
 	if rows == nil {
-		return -1, failure(adbc.StatusInvalidState, "an ingestion needs Bind or BindStream")
+		return -1, newADBCError(adbc.StatusInvalidState, "an ingestion needs Bind or BindStream")
 	}
 	opts := s.ingest
 	opts.Headers = s.headers
-	n, err := s.conn.s.Ingest(ctx, opts.Table, rows, opts)
+	n, err := s.conn.handle.Ingest(ctx, opts.Table, rows, opts)
 	if err != nil {
 		return -1, toADBC(err)
 	}
 	return n, nil
 }
 
-// bound is what is bound as one batch, which the caller releases, or nil. A
+// boundBatch is what is bound as one batch, which the caller releases, or nil. A
 // stream is read once, in a goroutine of its own: when ctx ends while it does not
 // return, it is let go when it does.
-func (s *statement) bound(ctx context.Context) (arrow.RecordBatch, error) {
+func (s *statement) boundBatch(ctx context.Context) (arrow.RecordBatch, error) {
 	if s.params != nil {
 		s.params.Retain()
 	}
@@ -150,7 +150,7 @@ func (s *statement) bound(ctx context.Context) (arrow.RecordBatch, error) {
 		return s.params, nil
 	}
 	s.stream = nil
-	joined, present, err := callback.Within(ctx.Done(), func() (arrow.RecordBatch, error) { return joinAll(ctx, stream) },
+	joined, present, err := callback.AwaitUntil(ctx.Done(), func() (arrow.RecordBatch, error) { return readAll(ctx, stream) },
 		arrow.RecordBatch.Release, stream.Release)
 	if !present {
 		err = ctx.Err()
@@ -158,8 +158,8 @@ func (s *statement) bound(ctx context.Context) (arrow.RecordBatch, error) {
 	return joined, toADBC(err)
 }
 
-// joinAll reads a stream to its end.
-func joinAll(ctx context.Context, stream array.RecordReader) (arrow.RecordBatch, error) {
+// readAll reads a stream to its end.
+func readAll(ctx context.Context, stream array.RecordReader) (arrow.RecordBatch, error) {
 	var batches []arrow.RecordBatch
 	defer func() {
 		for _, b := range batches {

@@ -68,7 +68,7 @@ func (c *connection) GetInfo(ctx context.Context, codes []adbc.InfoCode) (array.
 			}
 		}
 	}
-	return one(b)
+	return singleBatchReader(b)
 }
 
 // sqlInfo asks the server for one text. A server that does not know it is no
@@ -94,7 +94,7 @@ func (c *connection) metadata(ctx context.Context, req session.MetadataRequest, 
 	if c.closed {
 		return errConnectionClosed
 	}
-	result, err := c.s.MetadataWithOptions(ctx, req, flightpool.QueryOptions{Headers: c.headers})
+	result, err := c.handle.MetadataWithOptions(ctx, req, flightpool.QueryOptions{Headers: c.headers})
 	if err != nil {
 		return toADBC(err)
 	}
@@ -107,8 +107,8 @@ func (c *connection) metadata(ctx context.Context, req session.MetadataRequest, 
 	return toADBC(result.Err())
 }
 
-// one is a reader of what b has built.
-func one(b *array.RecordBuilder) (array.RecordReader, error) {
+// singleBatchReader is a reader of what b has built.
+func singleBatchReader(b *array.RecordBuilder) (array.RecordReader, error) {
 	batch := b.NewRecordBatch()
 	defer batch.Release()
 	return array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
@@ -120,14 +120,14 @@ func (c *connection) GetTableTypes(ctx context.Context) (array.RecordReader, err
 	defer b.Release()
 	err := c.metadata(ctx, session.MetadataRequest{Kind: session.MetadataTableTypes}, func(batch arrow.RecordBatch) error {
 		for i := range int(batch.NumRows()) {
-			b.Field(0).(*array.StringBuilder).Append(cell(batch, 0, i))
+			b.Field(0).(*array.StringBuilder).Append(textCell(batch, 0, i))
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
-	return one(b)
+	return singleBatchReader(b)
 }
 
 // GetTableSchema is part of adbc.Connection. Names are exact. Without a schema,
@@ -136,12 +136,12 @@ func (c *connection) GetTableTypes(ctx context.Context) (array.RecordReader, err
 func (c *connection) GetTableSchema(ctx context.Context, catalog, dbSchema *string, table string) (*arrow.Schema, error) {
 	var found []namedSchema
 	req := session.MetadataRequest{
-		Kind: session.MetadataTables, Catalog: catalog, Schema: anyLike(dbSchema), Table: anyLike(&table), IncludeColumns: true,
+		Kind: session.MetadataTables, Catalog: catalog, Schema: patternCovering(dbSchema), Table: patternCovering(&table), IncludeColumns: true,
 	}
 	err := c.metadata(ctx, req, func(batch arrow.RecordBatch) error {
 		for i := range int(batch.NumRows()) {
-			it := namedSchema{catalog: cell(batch, 0, i), schema: cell(batch, 1, i)}
-			if cell(batch, 2, i) != table || dbSchema != nil && it.schema != *dbSchema || catalog != nil && it.catalog != *catalog {
+			it := namedSchema{catalog: textCell(batch, 0, i), schema: textCell(batch, 1, i)}
+			if textCell(batch, 2, i) != table || dbSchema != nil && it.schema != *dbSchema || catalog != nil && it.catalog != *catalog {
 				continue // a pattern matches more
 			}
 			var err error
@@ -156,9 +156,9 @@ func (c *connection) GetTableSchema(ctx context.Context, catalog, dbSchema *stri
 	case err != nil:
 		return nil, err
 	case len(found) == 0:
-		return nil, failure(adbc.StatusNotFound, "there is no table "+table)
+		return nil, newADBCError(adbc.StatusNotFound, "there is no table "+table)
 	case len(found) > 1:
-		return c.inOwnSchema(found, table)
+		return c.inCurrentSchema(found, table)
 	}
 	return found[0].columns, nil
 }
@@ -169,9 +169,9 @@ type namedSchema struct {
 	columns         *arrow.Schema
 }
 
-// anyLike is a LIKE pattern that matches name, and perhaps others, on every
+// patternCovering is a LIKE pattern that matches name, and perhaps others, on every
 // server: of escapes they have different notions.
-func anyLike(name *string) *string {
+func patternCovering(name *string) *string {
 	if name == nil || *name == "" {
 		return nil
 	}
@@ -179,9 +179,9 @@ func anyLike(name *string) *string {
 	return &pattern
 }
 
-// inOwnSchema is the one of several tables of a name that is in the session's own
+// inCurrentSchema is the one of several tables of a name that is in the session's own
 // catalogue and schema.
-func (c *connection) inOwnSchema(found []namedSchema, table string) (*arrow.Schema, error) {
+func (c *connection) inCurrentSchema(found []namedSchema, table string) (*arrow.Schema, error) {
 	for _, own := range []struct {
 		option string
 		of     func(namedSchema) string
@@ -196,24 +196,24 @@ func (c *connection) inOwnSchema(found []namedSchema, table string) (*arrow.Sche
 	if len(found) == 1 {
 		return found[0].columns, nil
 	}
-	return nil, failure(adbc.StatusInvalidArgument, "more than one schema has a table "+table+": name the catalogue and the schema")
+	return nil, newADBCError(adbc.StatusInvalidArgument, "more than one schema has a table "+table+": name the catalogue and the schema")
 }
 
 // columnsOf is the schema of the table in row i of a tables result.
 func columnsOf(batch arrow.RecordBatch, i int) (*arrow.Schema, error) {
 	serialized, ok := batch.Column(4).(*array.Binary)
 	if !ok {
-		return nil, failure(adbc.StatusInternal, "the server's tables come without their columns")
+		return nil, newADBCError(adbc.StatusInternal, "the server's tables come without their columns")
 	}
 	schema, err := flight.DeserializeSchema(serialized.Value(i), memory.DefaultAllocator)
 	if err != nil {
-		return nil, failure(adbc.StatusInternal, "the schema of a table: "+err.Error())
+		return nil, newADBCError(adbc.StatusInternal, "the schema of a table: "+err.Error())
 	}
 	return schema, nil
 }
 
-// cell is a copy of a text, empty for NULL and for what is no text.
-func cell(batch arrow.RecordBatch, column, row int) string {
+// textCell is a copy of a text, empty for NULL and for what is no text.
+func textCell(batch arrow.RecordBatch, column, row int) string {
 	texts, ok := batch.Column(column).(*array.String)
 	if !ok || texts.IsNull(row) {
 		return ""

@@ -27,27 +27,27 @@ import (
 // that driver dial again, and with that lose the session. See the package
 // comment for what is done about it.
 func New(ctx context.Context, db adbc.Database, cfg flightpool.Config) (*flightpool.FlightSQLPool, error) {
-	if err := errjoin.Join(need(db), notOurs(cfg)); err != nil {
+	if err := errjoin.Join(checkDatabase(db), checkUnusedFields(cfg)); err != nil {
 		return nil, badArgument("New", err)
 	}
-	conn := adbcconn.ForeignConfig{ProbeSQL: cfg.HealthCheck.SQL, CloseTimeout: cfg.CloseTimeout}
+	conn := adbcconn.GenericConfig{ProbeSQL: cfg.HealthCheck.SQL, CloseTimeout: cfg.CloseTimeout}
 	return flightpool.NewWith(ctx, func(ctx context.Context) (session.Conn, error) {
-		return adbcconn.OpenForeign(ctx, db, conn)
+		return adbcconn.OpenGeneric(ctx, db, conn)
 	}, cfg)
 }
 
-func need(db adbc.Database) error {
+func checkDatabase(db adbc.Database) error {
 	if db == nil {
 		return errors.New("db: is required")
 	}
 	return nil
 }
 
-// taken is the fault of a field that somebody else has the say about.
-func taken(field, whose string) error { return fmt.Errorf("%s: is %s", field, whose) }
+// ownedError is the fault of a field that somebody else has the say about.
+func ownedError(field, whose string) error { return fmt.Errorf("%s: is %s", field, whose) }
 
-// notOurs names the fields that would be ignored.
-func notOurs(cfg flightpool.Config) error {
+// checkUnusedFields names the fields that would be ignored.
+func checkUnusedFields(cfg flightpool.Config) error {
 	var faults []error
 	for _, field := range []struct {
 		name string
@@ -65,7 +65,7 @@ func notOurs(cfg flightpool.Config) error {
 		{"Layer", cfg.Layer != nil},
 	} {
 		if field.set {
-			faults = append(faults, taken(field.name, "the database's own"))
+			faults = append(faults, ownedError(field.name, "the database's own"))
 		}
 	}
 	return errjoin.Join(faults...)

@@ -12,9 +12,9 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// tree is ADBC's view of the catalogue while it is gathered. The lists keep
+// objectTree is ADBC's view of the catalogue while it is gathered. The lists keep
 // the server's order.
-type tree struct {
+type objectTree struct {
 	depth    adbc.ObjectDepth
 	column   *string // the LIKE pattern of the columns wanted
 	catalogs []*catalogNode
@@ -48,21 +48,21 @@ type tableNode struct {
 // type is taken from the field's metadata.
 func (c *connection) GetObjects(ctx context.Context, depth adbc.ObjectDepth, catalog, dbSchema, table, column *string, types []string) (array.RecordReader, error) {
 	if depth < adbc.ObjectDepthAll || depth > adbc.ObjectDepthTables {
-		return nil, failure(adbc.StatusInvalidArgument, "GetObjects: the depth does not exist")
+		return nil, newADBCError(adbc.StatusInvalidArgument, "GetObjects: the depth does not exist")
 	}
-	t := &tree{depth: depth, column: column}
-	if err := c.gather(ctx, t, dbSchema, table, types); err != nil {
+	t := &objectTree{depth: depth, column: column}
+	if err := c.loadObjects(ctx, t, dbSchema, table, types); err != nil {
 		return nil, err
 	}
 	if catalog != nil {
-		t.catalogs = slices.DeleteFunc(t.catalogs, func(n *catalogNode) bool { return !adbcconn.Like(*catalog, text(n.name)) })
+		t.catalogs = slices.DeleteFunc(t.catalogs, func(n *catalogNode) bool { return !adbcconn.Like(*catalog, orEmpty(n.name)) })
 	}
 	if dbSchema != nil && *dbSchema == "" {
 		for _, n := range t.catalogs {
-			n.schemas = slices.DeleteFunc(n.schemas, func(s *schemaNode) bool { return text(s.name) != "" })
+			n.schemas = slices.DeleteFunc(n.schemas, func(s *schemaNode) bool { return orEmpty(s.name) != "" })
 		}
 	}
-	if depth == adbc.ObjectDepthColumns && !c.noKeys {
+	if depth == adbc.ObjectDepthColumns && !c.omitConstraints {
 		if err := c.addConstraints(ctx, t); err != nil {
 			return nil, err
 		}
@@ -70,8 +70,8 @@ func (c *connection) GetObjects(ctx context.Context, depth adbc.ObjectDepth, cat
 	return t.build()
 }
 
-// gather asks for what the depth needs.
-func (c *connection) gather(ctx context.Context, t *tree, dbSchema, table *string, types []string) error {
+// loadObjects asks for what the depth needs.
+func (c *connection) loadObjects(ctx context.Context, t *objectTree, dbSchema, table *string, types []string) error {
 	if dbSchema != nil && *dbSchema == "" {
 		dbSchema = nil // those without a schema match no pattern on the server
 	}
@@ -99,9 +99,9 @@ func (c *connection) gather(ctx context.Context, t *tree, dbSchema, table *strin
 	}, t.addTables)
 }
 
-func (t *tree) addTables(b arrow.RecordBatch) error {
+func (t *objectTree) addTables(b arrow.RecordBatch) error {
 	for i := range int(b.NumRows()) {
-		node := &tableNode{name: cell(b, 2, i), kind: cell(b, 3, i)}
+		node := &tableNode{name: textCell(b, 2, i), kind: textCell(b, 3, i)}
 		if t.depth == adbc.ObjectDepthColumns {
 			var err error
 			if node.columns, err = columnsOf(b, i); err != nil {
@@ -114,9 +114,9 @@ func (t *tree) addTables(b arrow.RecordBatch) error {
 	return nil
 }
 
-func (t *tree) catalog(name *string) *catalogNode {
+func (t *objectTree) catalog(name *string) *catalogNode {
 	for _, n := range t.catalogs {
-		if same(n.name, name) {
+		if sameName(n.name, name) {
 			return n
 		}
 	}
@@ -127,7 +127,7 @@ func (t *tree) catalog(name *string) *catalogNode {
 
 func (c *catalogNode) schema(name *string) *schemaNode {
 	for _, n := range c.schemas {
-		if same(n.name, name) {
+		if sameName(n.name, name) {
 			return n
 		}
 	}
@@ -136,10 +136,10 @@ func (c *catalogNode) schema(name *string) *schemaNode {
 	return n
 }
 
-// same compares names, of which servers may give an absent one as empty.
-func same(a, b *string) bool { return text(a) == text(b) }
+// sameName compares names, of which servers may give an absent one as empty.
+func sameName(a, b *string) bool { return orEmpty(a) == orEmpty(b) }
 
-func text(name *string) string {
+func orEmpty(name *string) string {
 	if name == nil {
 		return ""
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // build makes the nested result.
-func (t *tree) build() (array.RecordReader, error) {
+func (t *objectTree) build() (array.RecordReader, error) {
 	b := array.NewRecordBuilder(memory.DefaultAllocator, adbc.GetObjectsSchema)
 	defer b.Release()
 	schemas := b.Field(1).(*array.ListBuilder)
@@ -35,10 +35,10 @@ func (t *tree) build() (array.RecordReader, error) {
 			}
 		}
 	}
-	return one(b)
+	return singleBatchReader(b)
 }
 
-func (t *tree) appendTable(b *array.StructBuilder, node *tableNode) {
+func (t *objectTree) appendTable(b *array.StructBuilder, node *tableNode) {
 	b.Append(true)
 	b.FieldBuilder(0).(*array.StringBuilder).Append(node.name)
 	b.FieldBuilder(1).(*array.StringBuilder).Append(node.kind)
@@ -67,24 +67,24 @@ func appendConstraints(b *array.ListBuilder, node *tableNode) {
 		return
 	}
 	b.Append(true)
-	one := b.ValueBuilder().(*array.StructBuilder)
+	item := b.ValueBuilder().(*array.StructBuilder)
 	for _, c := range node.constraints {
-		one.Append(true)
-		appendText(one.FieldBuilder(0), c.name)
-		one.FieldBuilder(1).(*array.StringBuilder).Append(c.kind)
-		names := one.FieldBuilder(2).(*array.ListBuilder)
+		item.Append(true)
+		appendText(item.FieldBuilder(0), c.name)
+		item.FieldBuilder(1).(*array.StringBuilder).Append(c.kind)
+		names := item.FieldBuilder(2).(*array.ListBuilder)
 		names.Append(true)
 		for _, column := range c.columns {
 			names.ValueBuilder().(*array.StringBuilder).Append(column)
 		}
-		usages := one.FieldBuilder(3).(*array.ListBuilder)
-		if c.refers == nil {
+		usages := item.FieldBuilder(3).(*array.ListBuilder)
+		if c.references == nil {
 			usages.AppendNull()
 			continue
 		}
 		usages.Append(true)
 		usage := usages.ValueBuilder().(*array.StructBuilder)
-		for _, to := range c.refers {
+		for _, to := range c.references {
 			usage.Append(true)
 			appendText(usage.FieldBuilder(0), to.catalog)
 			appendText(usage.FieldBuilder(1), to.schema)

@@ -25,30 +25,30 @@ type xdbc struct {
 func xdbcOf(f arrow.Field) xdbc {
 	x := xdbc{
 		remarks: metadataOf(f, flightsql.RemarksKey), typeName: metadataOf(f, flightsql.TypeNameKey),
-		nullable: of[int16](0), isNullable: of("NO"),
+		nullable: ptr[int16](0), isNullable: ptr("NO"),
 	}
 	if f.Nullable {
-		x.nullable, x.isNullable = of[int16](1), of("YES")
+		x.nullable, x.isNullable = ptr[int16](1), ptr("YES")
 	}
 	if code, known := xdbcType(f.Type); known {
-		x.dataType = of(code)
+		x.dataType = ptr(code)
 	}
 	if t, ok := f.Type.(arrow.DecimalType); ok {
-		x.size, x.digits, x.radix = of(t.GetPrecision()), of(int16(t.GetScale())), of[int16](10)
+		x.size, x.digits, x.radix = ptr(t.GetPrecision()), ptr(int16(t.GetScale())), ptr[int16](10)
 	}
-	if n, ok := number(f, flightsql.PrecisionKey); ok {
-		x.size = of(int32(n))
+	if n, ok := metadataNumber(f, flightsql.PrecisionKey); ok {
+		x.size = ptr(int32(n))
 	}
-	if n, ok := number(f, flightsql.ScaleKey); ok {
-		x.digits = of(int16(n))
+	if n, ok := metadataNumber(f, flightsql.ScaleKey); ok {
+		x.digits = ptr(int16(n))
 	}
 	if v := metadataOf(f, flightsql.IsAutoIncrementKey); v != nil {
-		x.increments = of(*v == "1" || *v == "true")
+		x.increments = ptr(*v == "1" || *v == "true")
 	}
 	return x
 }
 
-func of[T any](v T) *T { return &v }
+func ptr[T any](v T) *T { return &v }
 
 func metadataOf(f arrow.Field, key string) *string {
 	if v, ok := f.Metadata.GetValue(key); ok {
@@ -57,7 +57,7 @@ func metadataOf(f arrow.Field, key string) *string {
 	return nil
 }
 
-func number(f arrow.Field, key string) (int64, bool) {
+func metadataNumber(f arrow.Field, key string) (int64, bool) {
 	v, ok := f.Metadata.GetValue(key)
 	if !ok {
 		return 0, false

@@ -18,7 +18,7 @@ import (
 // exporter that the driver does not know; "none" is one of these.
 func Open(ctx context.Context, target string, cfg flightpool.Config) (*flightpool.FlightSQLPool, error) {
 	if cfg.Layer != nil {
-		return nil, badArgument("Open", taken("Layer", "the driver's place"))
+		return nil, badArgument("Open", ownedError("Layer", "the driver's place"))
 	}
 	driver, err := adbcconn.NewDriver(cfg.Allocator)
 	if err != nil {

@@ -16,7 +16,7 @@ const OptionConstraints = "flightpool.connection.constraints"
 
 // SetOption is part of adbc.PostInitOptions.
 func (c *connection) SetOption(key, value string) error {
-	ctx, stop := c.bounded()
+	ctx, stop := c.ownContext()
 	defer stop()
 	return c.setOption(ctx, key, value)
 }
@@ -32,13 +32,13 @@ func (c *connection) setOption(ctx context.Context, key, value string) error {
 	case OptionConstraints:
 		on, err := parseBool(key, value)
 		if err == nil {
-			c.noKeys = !on
+			c.omitConstraints = !on
 		}
 		return err
 	case adbc.OptionKeyReadOnly:
-		return only(adbc.OptionValueDisabled, key, value)
+		return requireValue(adbc.OptionValueDisabled, key, value)
 	case adbc.OptionKeyIsolationLevel:
-		return only(string(adbc.LevelDefault), key, value)
+		return requireValue(string(adbc.LevelDefault), key, value)
 	case adbc.OptionKeyAutoCommit:
 		on, err := parseBool(key, value)
 		if err != nil {
@@ -46,9 +46,9 @@ func (c *connection) setOption(ctx context.Context, key, value string) error {
 		}
 		return c.setAutocommit(ctx, on)
 	case adbc.OptionKeyCurrentCatalog:
-		return c.setSession(ctx, "catalog", value)
+		return c.setSessionOption(ctx, "catalog", value)
 	case adbc.OptionKeyCurrentDbSchema:
-		return c.setSession(ctx, "schema", value)
+		return c.setSessionOption(ctx, "schema", value)
 	}
 	for _, kind := range []struct {
 		prefix string
@@ -64,7 +64,7 @@ func (c *connection) setOption(ctx context.Context, key, value string) error {
 			if err != nil {
 				return err
 			}
-			return c.setSession(ctx, name, v)
+			return c.setSessionOption(ctx, name, v)
 		}
 	}
 	return notImplemented("connection option " + key)
@@ -77,22 +77,22 @@ func parseBool(key, value string) (bool, error) {
 	case adbc.OptionValueDisabled:
 		return false, nil
 	default:
-		return false, failure(adbc.StatusInvalidArgument, key+": "+value+" is neither true nor false")
+		return false, newADBCError(adbc.StatusInvalidArgument, key+": "+value+" is neither true nor false")
 	}
 }
 
 func parseList(key, value string) (any, error) {
 	var list []string
 	if err := json.Unmarshal([]byte(value), &list); err != nil {
-		return nil, failure(adbc.StatusInvalidArgument, key+": is no JSON list of strings: "+err.Error())
+		return nil, newADBCError(adbc.StatusInvalidArgument, key+": is no JSON list of strings: "+err.Error())
 	}
 	return list, nil
 }
 
-// setSession sets a session option, until the connection is closed: the next
+// setSessionOption sets a session option, until the connection is closed: the next
 // borrower of the session does not see it.
-func (c *connection) setSession(ctx context.Context, name string, value any) error {
-	return toADBC(c.s.SetOption(ctx, name, value))
+func (c *connection) setSessionOption(ctx context.Context, name string, value any) error {
+	return toADBC(c.handle.SetOption(ctx, name, value))
 }
 
 // SetOptionBytes is part of adbc.GetSetOptions.
@@ -118,38 +118,38 @@ func (c *connection) setNumber(key string, value any) error {
 	if !ok {
 		return notImplemented("connection option " + key)
 	}
-	ctx, stop := c.bounded()
+	ctx, stop := c.ownContext()
 	defer stop()
-	return c.setSession(ctx, name, value)
+	return c.setSessionOption(ctx, name, value)
 }
 
 // GetOption is part of adbc.GetSetOptions.
 func (c *connection) GetOption(key string) (string, error) {
 	if strings.HasPrefix(key, flightsql.OptionRPCCallHeaderPrefix) {
-		return header(c.headers, "connection", key)
+		return headerOption(c.headers, "connection", key)
 	}
 	switch key {
 	case adbc.OptionKeyAutoCommit:
-		return formatBool(!c.manual), nil
+		return formatBool(!c.autocommitOff), nil
 	case OptionConstraints:
-		return formatBool(!c.noKeys), nil
+		return formatBool(!c.omitConstraints), nil
 	case adbc.OptionKeyReadOnly:
 		return adbc.OptionValueDisabled, nil
 	case adbc.OptionKeyIsolationLevel:
 		return string(adbc.LevelDefault), nil
 	case flightsql.OptionSessionOptions:
-		all, err := c.session()
+		all, err := c.sessionOptions()
 		if err != nil {
 			return "", err
 		}
 		out, err := json.Marshal(all)
 		if err != nil {
-			return "", failure(adbc.StatusInternal, err.Error())
+			return "", newADBCError(adbc.StatusInternal, err.Error())
 		}
 		return string(out), nil
 	}
 	if name, ok := strings.CutPrefix(key, flightsql.OptionStringListSessionOptionPrefix); ok {
-		list, err := option[[]string](c, name)
+		list, err := sessionOption[[]string](c, name)
 		if err != nil {
 			return "", err
 		}
@@ -157,7 +157,7 @@ func (c *connection) GetOption(key string) (string, error) {
 		return string(out), err
 	}
 	if name, ok := strings.CutPrefix(key, flightsql.OptionBoolSessionOptionPrefix); ok {
-		on, err := option[bool](c, name)
+		on, err := sessionOption[bool](c, name)
 		return formatBool(on), err
 	}
 	name, ok := strings.CutPrefix(key, flightsql.OptionSessionOptionPrefix)
@@ -170,7 +170,7 @@ func (c *connection) GetOption(key string) (string, error) {
 	if !ok {
 		return "", unknownOption("connection", key)
 	}
-	return option[string](c, name)
+	return sessionOption[string](c, name)
 }
 
 // GetOptionBytes is part of adbc.GetSetOptions.
@@ -184,7 +184,7 @@ func (c *connection) GetOptionInt(key string) (int64, error) {
 	if !ok {
 		return 0, unknownOption("connection", key)
 	}
-	return option[int64](c, name)
+	return sessionOption[int64](c, name)
 }
 
 // GetOptionDouble is part of adbc.GetSetOptions.
@@ -193,29 +193,29 @@ func (c *connection) GetOptionDouble(key string) (float64, error) {
 	if !ok {
 		return 0, unknownOption("connection", key)
 	}
-	return option[float64](c, name)
+	return sessionOption[float64](c, name)
 }
 
-func (c *connection) session() (map[string]any, error) {
+func (c *connection) sessionOptions() (map[string]any, error) {
 	if c.closed {
 		return nil, errConnectionClosed
 	}
-	ctx, stop := c.bounded()
+	ctx, stop := c.ownContext()
 	defer stop()
-	all, err := c.s.Options(ctx)
+	all, err := c.handle.Options(ctx)
 	return all, toADBC(err)
 }
 
-// option is a session option of type T.
-func option[T any](c *connection, name string) (T, error) {
+// sessionOption is a session option of type T.
+func sessionOption[T any](c *connection, name string) (T, error) {
 	var none T
-	all, err := c.session()
+	all, err := c.sessionOptions()
 	if err != nil {
 		return none, err
 	}
 	v, ok := all[name].(T)
 	if !ok {
-		return none, failure(adbc.StatusNotFound, "the session has no option "+name+" of that type")
+		return none, newADBCError(adbc.StatusNotFound, "the session has no option "+name+" of that type")
 	}
 	return v, nil
 }

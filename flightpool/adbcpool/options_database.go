@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// setting is an option of a database, for its connections.
-type setting struct{ key, value string }
+// dbOption is an option of a database, for its connections.
+type dbOption struct{ key, value string }
 
 // SetOptions is part of adbc.Database.
 func (d *database) SetOptions(options map[string]string) error {
@@ -33,7 +33,7 @@ func (d *database) SetOptions(options map[string]string) error {
 func (d *database) SetOption(key, value string) error {
 	switch key {
 	case adbc.OptionKeyURI, adbc.OptionKeyUsername, adbc.OptionKeyPassword:
-		return failure(adbc.StatusNotImplemented, "database option "+key+" is the pool's: set it where the pool is made")
+		return newADBCError(adbc.StatusNotImplemented, "database option "+key+" is the pool's: set it where the pool is made")
 	case adbc.OptionKeyAutoCommit, OptionConstraints:
 		if _, err := parseBool(key, value); err != nil {
 			return err
@@ -46,10 +46,10 @@ func (d *database) SetOption(key, value string) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if i := slices.IndexFunc(d.mu.settings, func(s setting) bool { return s.key == key }); i >= 0 {
+	if i := slices.IndexFunc(d.mu.settings, func(s dbOption) bool { return s.key == key }); i >= 0 {
 		d.mu.settings = slices.Delete(d.mu.settings, i, i+1)
 	}
-	d.mu.settings = append(d.mu.settings, setting{key, value})
+	d.mu.settings = append(d.mu.settings, dbOption{key, value})
 	return nil
 }
 
@@ -82,39 +82,47 @@ func (d *database) configure(ctx context.Context, c *connection) error {
 	return nil
 }
 
-// textOnly is what is left of adbc.GetSetOptions where all options are text.
-type textOnly struct{ of string }
+// textOptions is what is left of adbc.GetSetOptions where all options are text.
+type textOptions struct{ owner string }
 
 // SetOptionBytes is part of adbc.GetSetOptions.
-func (o textOnly) SetOptionBytes(key string, _ []byte) error { return o.refused(key, "bytes") }
+func (o textOptions) SetOptionBytes(key string, _ []byte) error { return o.notTextError(key, "bytes") }
 
 // SetOptionInt is part of adbc.GetSetOptions.
-func (o textOnly) SetOptionInt(key string, _ int64) error { return o.refused(key, "an integer") }
+func (o textOptions) SetOptionInt(key string, _ int64) error {
+	return o.notTextError(key, "an integer")
+}
 
 // SetOptionDouble is part of adbc.GetSetOptions.
-func (o textOnly) SetOptionDouble(key string, _ float64) error { return o.refused(key, "a number") }
+func (o textOptions) SetOptionDouble(key string, _ float64) error {
+	return o.notTextError(key, "a number")
+}
 
 // GetOptionBytes is part of adbc.GetSetOptions.
-func (o textOnly) GetOptionBytes(key string) ([]byte, error) { return nil, unknownOption(o.of, key) }
+func (o textOptions) GetOptionBytes(key string) ([]byte, error) {
+	return nil, unknownOption(o.owner, key)
+}
 
 // GetOptionInt is part of adbc.GetSetOptions.
-func (o textOnly) GetOptionInt(key string) (int64, error) { return 0, unknownOption(o.of, key) }
+func (o textOptions) GetOptionInt(key string) (int64, error) { return 0, unknownOption(o.owner, key) }
 
 // GetOptionDouble is part of adbc.GetSetOptions.
-func (o textOnly) GetOptionDouble(key string) (float64, error) { return 0, unknownOption(o.of, key) }
+func (o textOptions) GetOptionDouble(key string) (float64, error) {
+	return 0, unknownOption(o.owner, key)
+}
 
-func (o textOnly) refused(key, as string) error {
-	return notImplemented(o.of + " option " + key + " as " + as)
+func (o textOptions) notTextError(key, as string) error {
+	return notImplemented(o.owner + " option " + key + " as " + as)
 }
 
 func unknownOption(of, key string) error {
-	return failure(adbc.StatusNotFound, of+" option "+key+" is not known, or has not been set")
+	return newADBCError(adbc.StatusNotFound, of+" option "+key+" is not known, or has not been set")
 }
 
 // setHeader sets a header of calls, or with an empty value removes it.
 func setHeader(headers metadata.MD, name, value string) error {
 	if name == "" {
-		return failure(adbc.StatusInvalidArgument, "a call header needs a name: "+flightsql.OptionRPCCallHeaderPrefix+"NAME")
+		return newADBCError(adbc.StatusInvalidArgument, "a call header needs a name: "+flightsql.OptionRPCCallHeaderPrefix+"NAME")
 	}
 	if value == "" {
 		headers.Delete(name)
@@ -124,8 +132,8 @@ func setHeader(headers metadata.MD, name, value string) error {
 	return nil
 }
 
-// header is the value of a header option.
-func header(headers metadata.MD, of, key string) (string, error) {
+// headerOption is the value of a header option.
+func headerOption(headers metadata.MD, of, key string) (string, error) {
 	if values := headers.Get(strings.TrimPrefix(key, flightsql.OptionRPCCallHeaderPrefix)); len(values) > 0 {
 		return values[0], nil
 	}

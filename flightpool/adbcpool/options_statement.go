@@ -36,7 +36,7 @@ func (s *statement) SetOption(key, value string) error {
 	case OptionRoute:
 		s.route, err = oneOf(routes, key, value, s.route)
 	case adbc.OptionKeyIngestTargetTable:
-		return s.loadInto(value)
+		return s.setIngestTable(value)
 	case adbc.OptionKeyIngestMode:
 		s.ingest.Mode, err = oneOf(ingestModes, key, value, s.ingest.Mode)
 	case adbc.OptionValueIngestTargetCatalog:
@@ -49,7 +49,7 @@ func (s *statement) SetOption(key, value string) error {
 			s.ingest.Temporary = on
 		}
 	case adbc.OptionKeyIncremental:
-		return only(adbc.OptionValueDisabled, key, value)
+		return requireValue(adbc.OptionValueDisabled, key, value)
 	default:
 		return notImplemented("statement option " + key)
 	}
@@ -78,7 +78,7 @@ func (s *statement) GetOption(key string) (string, error) {
 		return adbc.OptionValueDisabled, nil
 	}
 	if strings.HasPrefix(key, flightsql.OptionRPCCallHeaderPrefix) {
-		return header(s.headers, "statement", key)
+		return headerOption(s.headers, "statement", key)
 	}
 	return "", unknownOption("statement", key)
 }
@@ -87,7 +87,7 @@ func (s *statement) GetOption(key string) (string, error) {
 func oneOf[T comparable](names map[string]T, key, name string, was T) (T, error) {
 	v, ok := names[name]
 	if !ok {
-		return was, failure(adbc.StatusInvalidArgument, key+": "+name+" is not known")
+		return was, newADBCError(adbc.StatusInvalidArgument, key+": "+name+" is not known")
 	}
 	return v, nil
 }
@@ -101,8 +101,8 @@ func nameOf[T comparable](names map[string]T, value T) string {
 	return ""
 }
 
-// only takes the one value that an option can have.
-func only(want, key, value string) error {
+// requireValue takes the one value that an option can have.
+func requireValue(want, key, value string) error {
 	if value != want {
 		return notImplemented(key + " other than " + want)
 	}

@@ -103,9 +103,9 @@ func (p *adbcPlay) call(name string, f func(ctx context.Context) error) (err err
 	return f(ctx)
 }
 
-func pick[T any](p *adbcPlay, all []T) (one T, ok bool) {
+func pick[T any](p *adbcPlay, all []T) (item T, ok bool) {
 	if len(all) == 0 {
-		return one, false
+		return item, false
 	}
 	return all[p.IntN(len(all))], true
 }
@@ -463,7 +463,7 @@ func (p *adbcPlay) finished(c *playedConn, err error, commit bool) {
 		p.drop(c, 0, 0)
 	case errors.Is(err, flightpool.ErrCommitUnknown):
 		p.drop(c, 0, 1)
-	case stillOpen(err):
+	case canEndAgain(err):
 	default:
 		p.drop(c, 0, 0)
 	}

@@ -19,12 +19,12 @@ import (
 // the last Release.
 type reader struct {
 	*flightpool.QueryResult
-	conn *connection
-	stop context.CancelFunc // ends the context that the statement runs on
-	refs atomic.Int64
-	over bool                      // nothing more will be read
-	cut  error                     // why it ended before it was read to the end, or nil
-	left *flightpool.PreparedQuery // of a statement that is gone, to be closed at the end, or nil
+	conn            *connection
+	stop            context.CancelFunc // ends the context that the statement runs on
+	refs            atomic.Int64
+	ended           bool                      // nothing more will be read
+	endErr          error                     // why it ended before it was read to the end, or nil
+	preparedToClose *flightpool.PreparedQuery // of a statement that is gone, to be closed at the end, or nil
 }
 
 var _ array.RecordReader = (*reader)(nil)
@@ -37,20 +37,20 @@ func newReader(conn *connection, result *flightpool.QueryResult, stop context.Ca
 
 // Next is part of array.RecordReader.
 func (r *reader) Next() bool {
-	if r.cut != nil {
+	if r.endErr != nil {
 		return false
 	}
 	if r.QueryResult.Next() {
 		return true
 	}
-	r.endLate()
+	r.endWithoutContext()
 	return false
 }
 
 // Err is part of array.RecordReader.
 func (r *reader) Err() error {
-	if r.cut != nil {
-		return r.cut
+	if r.endErr != nil {
+		return r.endErr
 	}
 	return toADBC(r.QueryResult.Err())
 }
@@ -62,42 +62,42 @@ func (r *reader) Retain() { r.refs.Add(1) }
 func (r *reader) Release() {
 	if r.refs.Add(-1) == 0 {
 		r.QueryResult.Release()
-		r.endLate()
+		r.endWithoutContext()
 	}
 }
 
-// endLate is end for calls that have no context.
-func (r *reader) endLate() {
-	ctx, stop := r.conn.bounded()
+// endWithoutContext is end for calls that have no context.
+func (r *reader) endWithoutContext() {
+	ctx, stop := r.conn.ownContext()
 	defer stop()
 	r.end(ctx)
 }
 
 // end closes what a statement has left with its reader.
 func (r *reader) end(ctx context.Context) {
-	r.over = true
+	r.ended = true
 	r.stop()
-	if q := r.left; q != nil {
-		r.left = nil
+	if q := r.preparedToClose; q != nil {
+		r.preparedToClose = nil
 		_ = r.conn.closePrepared(ctx, q) // the connection's Close tries again
 	}
 }
 
-var errExecutedAgain = failure(adbc.StatusInvalidState, "the statement was executed again before this result was read to its end")
+var errExecutedAgain = newADBCError(adbc.StatusInvalidState, "the statement was executed again before this result was read to its end")
 
-// interrupt ends the result for the statement's next execution, within that one's
+// endForNextExecution ends the result for the statement's next execution, within that one's
 // context: of a change it reads the rest, for which the server may let it wait.
-func (r *reader) interrupt(ctx context.Context) {
-	if r == nil || r.over {
+func (r *reader) endForNextExecution(ctx context.Context) {
+	if r == nil || r.ended {
 		return
 	}
 	defer context.AfterFunc(ctx, r.stop)()
 	err := r.Close()
 	if r.Schema().NumFields() > 0 { // else there was nothing to read
-		r.cut = errExecutedAgain
+		r.endErr = errExecutedAgain
 	}
 	if err != nil {
-		r.cut = toADBC(err)
+		r.endErr = toADBC(err)
 	}
 	r.end(ctx)
 }

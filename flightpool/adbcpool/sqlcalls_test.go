@@ -92,9 +92,9 @@ func (p *sqlDraw) timed(name string, limit time.Duration, f func() error) error 
 	return err
 }
 
-func draw[T any](p *sqlDraw, all []T) (one T, ok bool) {
+func draw[T any](p *sqlDraw, all []T) (item T, ok bool) {
 	if len(all) == 0 {
-		return one, false
+		return item, false
 	}
 	return all[p.IntN(len(all))], true
 }
@@ -267,7 +267,7 @@ func (p *sqlDraw) endOf(tx *drawnTx, commit bool) {
 	if commit {
 		name = "Commit"
 	}
-	err := p.timed(name, lateTimeout+slackTime, func() error {
+	err := p.timed(name, noCtxTimeout+slackTime, func() error {
 		if commit {
 			return tx.Commit()
 		}
@@ -309,7 +309,7 @@ func (p *sqlDraw) closeConn() {
 	if !ok || p.busy[c] > 0 {
 		return
 	}
-	_ = p.timed("Conn.Close", lateTimeout, c.Close)
+	_ = p.timed("Conn.Close", noCtxTimeout, c.Close)
 	p.conns = slices.DeleteFunc(p.conns, func(o *sql.Conn) bool { return o == c })
 }
 
@@ -430,9 +430,9 @@ func drawSQL(t *testing.T, kind string, profile testserver.Profile, seed uint64,
 		_ = p.timed("Stmt.Close", slackTime, s.Close)
 	}
 	for _, c := range p.conns {
-		_ = p.timed("Conn.Close", lateTimeout, c.Close)
+		_ = p.timed("Conn.Close", noCtxTimeout, c.Close)
 	}
-	_ = p.timed("DB.Close", lateTimeout, p.db.Close)
+	_ = p.timed("DB.Close", noCtxTimeout, p.db.Close)
 	if set != nil {
 		set.Clear()
 		s.Faults().ThawConns()

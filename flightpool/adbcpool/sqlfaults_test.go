@@ -209,7 +209,7 @@ func (p *sqlPlay) end(how string) {
 	}
 	p.tx = nil
 	tx.end = how
-	tx.err = p.in(how, lateTimeout+50*time.Millisecond, func(context.Context) error {
+	tx.err = p.in(how, noCtxTimeout+50*time.Millisecond, func(context.Context) error {
 		if how == "Commit" {
 			return tx.Commit()
 		}
@@ -248,7 +248,7 @@ func (p *sqlPlay) onConn() {
 		done, err := cn.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", p.table, v))
 		return p.affects(done, err)
 	})
-	_ = p.in("Conn.Close", lateTimeout, func(context.Context) error { return cn.Close() })
+	_ = p.in("Conn.Close", noCtxTimeout, func(context.Context) error { return cn.Close() })
 }
 
 type sqlStep = func(*sqlPlay)
@@ -309,10 +309,10 @@ func performSQL(t *testing.T, kind string, profile testserver.Profile, program s
 		for _, step := range sqlPrograms[program] {
 			step(p)
 		}
-		_ = p.in("DB.Close", lateTimeout, func(context.Context) error { return p.db.Close() })
+		_ = p.in("DB.Close", noCtxTimeout, func(context.Context) error { return p.db.Close() })
 		_ = p.in("Pool.Close", 10*time.Second, func(ctx context.Context) error { return pool.Close(ctx) })
 		if set != nil {
-			struck = set.Struck() > 0
+			struck = set.Fired() > 0
 			set.Clear()
 			s.Faults().ThawConns()
 		}

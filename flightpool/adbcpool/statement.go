@@ -14,17 +14,17 @@ import (
 
 // statement is adbc.Statement on a connection's session.
 type statement struct {
-	textOnly
-	conn     *connection
-	sql      string
-	prepared *flightpool.PreparedQuery
-	last     *reader            // of the last execution, or nil
-	params   arrow.RecordBatch  // bound, or nil
-	stream   array.RecordReader // bound, or nil
-	headers  metadata.MD
-	route    flightpool.Route
-	ingest   flightpool.IngestOptions // a bulk load if it names a table
-	closed   bool
+	textOptions
+	conn       *connection
+	sql        string
+	prepared   *flightpool.PreparedQuery
+	lastReader *reader            // of the last execution, or nil
+	params     arrow.RecordBatch  // bound, or nil
+	stream     array.RecordReader // bound, or nil
+	headers    metadata.MD
+	route      flightpool.Route
+	ingest     flightpool.IngestOptions // a bulk load if it names a table
+	closed     bool
 }
 
 var (
@@ -34,13 +34,13 @@ var (
 )
 
 var (
-	errStatementClosed = failure(adbc.StatusInvalidState, "the statement is closed")
-	errNoText          = failure(adbc.StatusInvalidState, "the statement has no text: call SetSqlQuery before")
+	errStatementClosed = newADBCError(adbc.StatusInvalidState, "the statement is closed")
+	errNoText          = newADBCError(adbc.StatusInvalidState, "the statement has no text: call SetSqlQuery before")
 )
 
 func newStatement(conn *connection) *statement {
 	return &statement{
-		textOnly: textOnly{"statement"}, conn: conn, headers: conn.headers.Copy(),
+		textOptions: textOptions{"statement"}, conn: conn, headers: conn.headers.Copy(),
 		ingest: flightpool.IngestOptions{Mode: session.IngestCreate}, // ADBC's default, not that of the pool
 	}
 }
@@ -53,13 +53,13 @@ func (s *statement) SetSqlQuery(query string) error {
 	}
 	s.sql = query
 	s.ingest.Table = ""
-	return s.unprepareLate()
+	return s.unprepareWithoutContext()
 }
 
-// loadInto makes the statement a bulk load.
-func (s *statement) loadInto(table string) error {
+// setIngestTable makes the statement a bulk load.
+func (s *statement) setIngestTable(table string) error {
 	s.sql, s.ingest.Table = "", table
-	return s.unprepareLate()
+	return s.unprepareWithoutContext()
 }
 
 // Prepare is part of adbc.Statement.
@@ -82,10 +82,10 @@ func (s *statement) Prepare(ctx context.Context) error {
 }
 
 func (s *statement) prepare(ctx context.Context) (*flightpool.PreparedQuery, error) {
-	if err := s.conn.ready(ctx); err != nil {
+	if err := s.conn.beginStatement(ctx); err != nil {
 		return nil, err
 	}
-	q, err := s.conn.s.PrepareQueryWithOptions(ctx, s.sql, flightpool.QueryOptions{Route: s.route, Headers: s.headers})
+	q, err := s.conn.handle.PrepareQueryWithOptions(ctx, s.sql, flightpool.QueryOptions{Route: s.route, Headers: s.headers})
 	return q, toADBC(err)
 }
 
@@ -97,16 +97,16 @@ func (s *statement) unprepare(ctx context.Context) error {
 	switch {
 	case q == nil:
 		return nil
-	case s.last != nil && !s.last.over:
-		s.last.left = q
+	case s.lastReader != nil && !s.lastReader.ended:
+		s.lastReader.preparedToClose = q
 		return nil
 	}
 	return s.conn.closePrepared(ctx, q)
 }
 
-// unprepareLate is unprepare for calls that have no context.
-func (s *statement) unprepareLate() error {
-	ctx, stop := s.conn.bounded()
+// unprepareWithoutContext is unprepare for calls that have no context.
+func (s *statement) unprepareWithoutContext() error {
+	ctx, stop := s.conn.ownContext()
 	defer stop()
 	return s.unprepare(ctx)
 }
@@ -120,9 +120,9 @@ func (s *statement) begin(ctx context.Context) error {
 	case s.sql == "" && s.ingest.Table == "":
 		return errNoText
 	}
-	s.last.interrupt(ctx)
-	s.last = nil
-	return s.conn.ready(ctx)
+	s.lastReader.endForNextExecution(ctx)
+	s.lastReader = nil
+	return s.conn.beginStatement(ctx)
 }
 
 // ExecuteSchema is part of adbc.StatementExecuteSchema. The statement is
@@ -146,18 +146,18 @@ func (s *statement) ExecuteSchema(ctx context.Context) (*arrow.Schema, error) {
 	if schema := q.ResultSchema(); schema != nil {
 		return schema, nil
 	}
-	return nil, failure(adbc.StatusNotImplemented, "the server does not tell the schema of a prepared statement's rows")
+	return nil, newADBCError(adbc.StatusNotImplemented, "the server does not tell the schema of a prepared statement's rows")
 }
 
 // GetParameterSchema is part of adbc.Statement.
 func (s *statement) GetParameterSchema() (*arrow.Schema, error) {
 	if s.prepared == nil {
-		return nil, failure(adbc.StatusInvalidState, "GetParameterSchema before Prepare")
+		return nil, newADBCError(adbc.StatusInvalidState, "GetParameterSchema before Prepare")
 	}
 	if schema := s.prepared.ParameterSchema(); schema != nil {
 		return schema, nil
 	}
-	return nil, failure(adbc.StatusNotImplemented, "the server does not tell the parameters")
+	return nil, newADBCError(adbc.StatusNotImplemented, "the server does not tell the parameters")
 }
 
 // Close is part of adbc.Statement. A result that is still open lives on, and the
@@ -168,7 +168,7 @@ func (s *statement) Close() error {
 	}
 	s.closed = true
 	s.unbind()
-	return s.unprepareLate()
+	return s.unprepareWithoutContext()
 }
 
 // SetSubstraitPlan is part of adbc.Statement.

@@ -46,7 +46,7 @@ func TestAWitnessThatCannotBeClosedLeavesNoTransaction(t *testing.T) {
 						errs = append(errs, s.Rollback(r.Context()))
 					}
 					_ = s.Close()
-					struck := set.Struck() > 0
+					struck := set.Fired() > 0
 					set.Clear()
 					ctx, stop := context.WithTimeout(r.Context(), time.Minute)
 					defer stop()

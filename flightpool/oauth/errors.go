@@ -45,16 +45,16 @@ func (e *Error) Error() string {
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// lasting are the refusals (RFC 6749, section 5.2) that the same request meets
+// permanentCodes are the refusals (RFC 6749, section 5.2) that the same request meets
 // again: callers of a pool do not wait for another attempt.
-var lasting = []string{"invalid_request", "invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope"}
+var permanentCodes = []string{"invalid_request", "invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope"}
 
-// longest bounds what an endpoint may contribute to an error's text.
-const longest = 300
+// maxErrorText bounds what an endpoint may contribute to an error's text.
+const maxErrorText = 300
 
-// fail makes an Error in which none of the secrets shows: endpoints have been
+// newError makes an Error in which none of the secrets shows: endpoints have been
 // seen to repeat what they were sent.
-func (c Client) fail(err error, secrets []string) error {
+func (c Client) newError(err error, secrets []string) error {
 	e := &Error{Endpoint: endpointName(c.TokenURL)}
 	if c.Secret != "" { // as the Basic header carries it
 		pair := url.QueryEscape(c.ID) + ":" + url.QueryEscape(c.Secret)
@@ -66,7 +66,7 @@ func (c Client) fail(err error, secrets []string) error {
 	case errors.As(err, &refused):
 		e.Status = refused.Response.StatusCode
 		e.Code, e.Description = redact(refused.ErrorCode, secrets), redact(refused.ErrorDescription, secrets)
-		if slices.Contains(lasting, refused.ErrorCode) {
+		if slices.Contains(permanentCodes, refused.ErrorCode) {
 			return reservoir.Permanent(e)
 		}
 	case errors.As(err, &failed): // its own text has the whole URL
@@ -84,8 +84,8 @@ func redact(text string, secrets []string) string {
 			text = strings.ReplaceAll(text, url.QueryEscape(secret), "[secret]")
 		}
 	}
-	if len(text) > longest {
-		text = strings.ToValidUTF8(text[:longest], "") + "…"
+	if len(text) > maxErrorText {
+		text = strings.ToValidUTF8(text[:maxErrorText], "") + "…"
 	}
 	return text
 }

@@ -82,8 +82,8 @@ func (c Client) withoutRedirects() *http.Client {
 	return &client
 }
 
-// ownParams have a field of their own.
-var ownParams = []string{
+// reservedParams have a field of their own.
+var reservedParams = []string{
 	"grant_type", "scope", "audience", "client_id", "client_secret",
 	"subject_token", "subject_token_type", "actor_token", "actor_token_type", "requested_token_type", "resource",
 }
@@ -109,7 +109,7 @@ func (c Client) faults() []error {
 			"TokenURL: http would send the secret readable for everybody on the way; use https, or set AllowPlainHTTP")
 	}
 	fault(c.ID == "" && c.Secret != "", "Secret: needs an ID")
-	for _, name := range ownParams {
+	for _, name := range reservedParams {
 		fault(c.Params.Has(name), "Params: %s has a field of its own", name)
 	}
 	return faults
@@ -140,11 +140,11 @@ func (c Client) request(ctx context.Context, grant url.Values, secrets ...string
 	}
 	token, err := cfg.Token(context.WithValue(ctx, oauth2.HTTPClient, c.withoutRedirects()))
 	if err != nil {
-		return "", time.Time{}, c.fail(err, secrets)
+		return "", time.Time{}, c.newError(err, secrets)
 	}
 	// RFC 8693 says N_A for a token that is not meant to be an access token.
 	if kind := token.TokenType; kind != "" && !strings.EqualFold(kind, "bearer") && !strings.EqualFold(kind, "n_a") {
-		return "", time.Time{}, c.fail(fmt.Errorf("gave a token of type %q, which cannot be presented as a bearer token", kind), secrets)
+		return "", time.Time{}, c.newError(fmt.Errorf("gave a token of type %q, which cannot be presented as a bearer token", kind), secrets)
 	}
 	return token.AccessToken, token.Expiry, nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/flightpool/flightpool/flightpool"
 )
 
-// find looks up where a call goes. It takes no lock, but for a user's first call.
-func (r *Registry) find(ctx context.Context, server, user string) (*userPool, *current, error) {
+// lookup looks up where a call goes. It takes no lock, but for a user's first call.
+func (r *Registry) lookup(ctx context.Context, server, user string) (*userPool, *currentVersion, error) {
 	s, err := r.server(server)
 	if err != nil {
 		return nil, nil, err
@@ -19,11 +19,11 @@ func (r *Registry) find(ctx context.Context, server, user string) (*userPool, *c
 	}
 	u := (*s.users.Load())[user]
 	if u == nil {
-		if u, err = s.user(ctx, user); err != nil {
+		if u, err = s.getOrCreatePool(ctx, user); err != nil {
 			return nil, nil, err
 		}
 	}
-	return u, u.gen.Load(), nil
+	return u, u.version.Load(), nil
 }
 
 // Acquire borrows a connection to a server for a local user. The caller must
@@ -35,65 +35,65 @@ func (r *Registry) find(ctx context.Context, server, user string) (*userPool, *c
 //     policy has it;
 //   - the error of the open when none of the user's connections can be opened;
 //   - an error at a user's first call when the Kind cannot make a connector, or has
-//     not made it when ConnectTimeout is over;
+//     not made it when OpenTimeout is over;
 //   - the error of ctx; ErrClosed when the registry closes.
 func (r *Registry) Acquire(ctx context.Context, server, user string) (*Conn, error) {
-	return routed(ctx, r, server, user, func(u *userPool, g *current) (*Conn, error) { return u.acquire(ctx, g) })
+	return callUserPool(ctx, r, server, user, func(u *userPool, g *currentVersion) (*Conn, error) { return u.acquire(ctx, g) })
 }
 
-// routed makes a call on a user's pool. A pool that was replaced or removed
+// callUserPool makes a call on a user's pool. A pool that was replaced or removed
 // between the lookup and the call has done nothing: the call goes to the next.
-func routed[T any](ctx context.Context, r *Registry, server, user string, call func(u *userPool, g *current) (T, error)) (T, error) {
+func callUserPool[T any](ctx context.Context, r *Registry, server, user string, call func(u *userPool, g *currentVersion) (T, error)) (T, error) {
 	var none T
 	for {
-		u, g, err := r.find(ctx, server, user)
+		u, g, err := r.lookup(ctx, server, user)
 		if err != nil {
 			return none, err
 		}
-		v, err := none, u.admits(g)
+		v, err := none, u.checkFailFast(g)
 		if err == nil {
 			v, err = call(u, g)
 		}
 		if err == nil {
 			return v, nil
 		}
-		if closedUnder(err) && (u.removed.Load() || u.gen.Load() != g) && ctx.Err() == nil {
+		if closedBeforeSend(err) && (u.removed.Load() || u.version.Load() != g) && ctx.Err() == nil {
 			continue
 		}
-		return none, u.explain(ctx, err)
+		return none, u.wrapError(ctx, err)
 	}
 }
 
-// closedUnder says that a pool was closed before anything of a call was sent.
-func closedUnder(err error) bool {
+// closedBeforeSend says that a pool was closed before anything of a call was sent.
+func closedBeforeSend(err error) bool {
 	var e *flightpool.Error
 	return errors.Is(err, ErrClosed) && (!errors.As(err, &e) || e.Unsent)
 }
 
-// errTaken is for callers under FailFast.
-var errTaken = fmt.Errorf("%w: the server's connections are taken and the policy is FailFast", ErrExhausted)
+// errNoConnFree is for callers under FailFast.
+var errNoConnFree = fmt.Errorf("%w: the server's connections are taken and the policy is FailFast", ErrExhausted)
 
-// admits refuses a caller for whom, under FailFast, no connection is idle and
+// checkFailFast refuses a caller for whom, under FailFast, no connection is idle and
 // none can be opened at once: what the reservoir has room for, other users may
 // have taken.
-func (u *userPool) admits(g *current) error {
+func (u *userPool) checkFailFast(g *currentVersion) error {
 	s := u.server
 	if s.def.Load().OnExhausted != flightpool.FailFast || g.stats().Idle > 0 || u.member.HasRoom() {
 		return nil
 	}
-	u.shed.Add(1)
-	return errTaken
+	u.rejected.Add(1)
+	return errNoConnFree
 }
 
-// explain gives an error the numbers of the server, and the server's health where
+// wrapError gives an error the numbers of the server, and the server's health where
 // that is behind it: an open that fails may reach a caller before the news of what
 // it has made of the server.
-func (u *userPool) explain(ctx context.Context, err error) error {
+func (u *userPool) wrapError(ctx context.Context, err error) error {
 	s := u.server
 	if errors.Is(err, ErrUnhealthy) {
 		return err
 	}
-	if down := s.health.down.Load(); down != nil && ctx.Err() == nil && !errors.Is(err, ErrExhausted) && faulty(err) {
+	if down := s.health.down.Load(); down != nil && ctx.Err() == nil && !errors.Is(err, ErrExhausted) && isServerFault(err) {
 		return down
 	}
 	if !errors.Is(err, ErrExhausted) {
@@ -101,7 +101,7 @@ func (u *userPool) explain(ctx context.Context, err error) error {
 	}
 	all, own, limit := u.member.Numbers()
 	return &ExhaustedError{
-		Server: s.name, User: u.name, ServerConnections: all, UserConnections: own, MaxConnections: limit,
+		Server: s.name, User: u.name, ServerConnections: all, UserConnections: own, MaxSize: limit,
 		Waiting: u.member.Waiting(), Err: err,
 	}
 }

@@ -86,16 +86,16 @@ func (r *Registry) Apply(ctx context.Context, s ddl.Statement) error {
 // alter changes a copy of a server's definition and puts it in its place, with
 // nobody in between.
 func (r *Registry) alter(ctx context.Context, s ddl.Statement, change func(d *ServerDefinition) error) error {
-	give, err := r.turns.take(ctx, s.Server)
+	unlock, err := r.changeLocks.lock(ctx, s.Server)
 	if err != nil {
 		return err
 	}
-	defer give()
+	defer unlock()
 	server, err := r.server(s.Server)
 	if err != nil {
 		return err
 	}
-	d := server.given.Load().clone()
+	d := server.written.Load().clone()
 	if err := change(&d); err != nil {
 		return err
 	}
@@ -108,10 +108,10 @@ func applyToServer(d *ServerDefinition, s ddl.Statement) error {
 	var faults []error
 	named := map[string]bool{}
 	for _, o := range s.Options {
-		err := allowed(s.Action, o, d.has(o.Name), d.lacks(o.Name))
+		err := allowed(s.Action, o, d.has(o.Name), d.isSurelyUnset(o.Name))
 		switch named[o.Name] = true; {
-		case named[sameField[o.Name]]:
-			err = fmt.Errorf("%s: there is %s too, which is the same", o.Name, sameField[o.Name])
+		case named[optionSynonyms[o.Name]]:
+			err = fmt.Errorf("%s: there is %s too, which is the same", o.Name, optionSynonyms[o.Name])
 		case err != nil:
 		case o.Action == ddl.Drop:
 			d.dropOption(o.Name)

@@ -41,7 +41,7 @@ func TestAFileOfStatementsConfiguresARegistry(t *testing.T) {
 		d, err := g.Definition("s")
 		require.NoError(t, err)
 		require.Equal(t, registry.ServerDefinition{
-			Name: "s", Kind: "fake", MinConnections: 2, MaxConnections: 30, ConnectTimeout: 5 * time.Second, KeepSession: true,
+			Name: "s", Kind: "fake", MinIdle: 2, MaxSize: 30, OpenTimeout: 5 * time.Second, KeepSession: true,
 			Options: map[string]string{"host": "db.example.com", "dbname": "it's", "sslmode": "prefer"},
 			Users: map[string]registry.UserMapping{
 				"a":       {User: "remote a", Password: "new"},
@@ -69,7 +69,7 @@ func TestAStatementThatFailsSaysWhereAndChangesNothing(t *testing.T) {
 			"CREATE USER MAPPING FOR a SERVER nowhere":                        "unknown server",
 			"CREATE SERVER t FOREIGN DATA WRAPPER oracle_fdw":                 "oracle_fdw",
 			"CREATE SERVER s TYPE 'fake' FOREIGN DATA WRAPPER w":              "exists already",
-			"ALTER SERVER s OPTIONS (SET min_connections '11')":               "MinConnections",
+			"ALTER SERVER s OPTIONS (SET min_connections '11')":               "MinIdle",
 			"ALTER SERVER s OPTIONS (SET health_check_type 'x', SET a 'b')":   "health_check_type",
 			"CREATE SERVER t TYPE 'fake' FOREIGN DATA WRAPPER w; DROP SERVER": "expected the name",
 		} {
@@ -93,8 +93,8 @@ func TestEveryOptionHasItsDefaultAndIsReadFromText(t *testing.T) {
 		"collect_statistics": "no", "collect_query_stats": "0", "user_idle_timeout": "12s", "host": "h",
 	}
 	want := registry.ServerDefinition{
-		Name: "s", Kind: "fake", MinConnections: 2, MaxConnections: 20, ReservedConnections: 1, UserMaxConnections: 5, MaxConcurrentOpens: 3,
-		ConnectTimeout: time.Second, QueryTimeout: 2 * time.Second, AcquireTimeout: 3 * time.Second, IdleTimeout: 4 * time.Second, MaxLifetime: 5 * time.Minute,
+		Name: "s", Kind: "fake", MinIdle: 2, MaxSize: 20, UserReserved: 1, UserMaxSize: 5, MaxConcurrentOpens: 3,
+		OpenTimeout: time.Second, QueryTimeout: 2 * time.Second, AcquireTimeout: 3 * time.Second, IdleTTL: 4 * time.Second, MaxLifetime: 5 * time.Minute,
 		HealthCheck: registry.HealthCheck{Disabled: true, Interval: 6 * time.Second, Timeout: 7 * time.Second, Kind: flightpool.FullValidate, Query: "SELECT 2",
 			FailureThreshold: 8, RecoveryThreshold: 9},
 		KeepSession: true, ValidateOnAcquire: true, ValidateOnRelease: true, ValidateAfter: 10 * time.Second, WarmupConnections: 4,
@@ -111,14 +111,14 @@ func TestEveryOptionHasItsDefaultAndIsReadFromText(t *testing.T) {
 	}
 	off := registry.ServerDefinition{}
 	require.NoError(t, off.SetOptions(map[string]string{"min_connections": "0", "idle_timeout": "0", "warmup_on_create": "false"}))
-	require.Equal(t, registry.ServerDefinition{MinConnections: -1, IdleTimeout: -1, DisableWarmup: true}, off, "a zero turns off")
+	require.Equal(t, registry.ServerDefinition{MinIdle: -1, IdleTTL: -1, DisableWarmup: true}, off, "a zero turns off")
 }
 
 func TestADSNIsADefinition(t *testing.T) {
 	d, err := registry.ParseDSN("postgres://app:s%2Fcret@db.example.com:5432/production?server_name=legacy&max_connections=20&sslmode=require")
 	require.NoError(t, err)
 	require.Equal(t, registry.ServerDefinition{
-		Name: "legacy", Kind: "postgres", MaxConnections: 20,
+		Name: "legacy", Kind: "postgres", MaxSize: 20,
 		Options: map[string]string{"host": "db.example.com", "port": "5432", "dbname": "production", "sslmode": "require"},
 		Users:   map[string]registry.UserMapping{registry.Public: {User: "app", Password: "s/cret"}},
 	}, d)

@@ -18,22 +18,22 @@ const (
 
 // column is one column of a table of statistics: a value per row, nil for NULL.
 type column[T any] struct {
-	name  string
-	kind  arrow.DataType
-	value func(row T) any
+	name     string
+	dataType arrow.DataType
+	value    func(row T) any
 }
 
 var (
-	timestamp = &arrow.TimestampType{Unit: arrow.Microsecond, TimeZone: "UTC"}
-	names     = arrow.BinaryTypes.String
-	counts    = arrow.PrimitiveTypes.Int64
-	millis    = arrow.PrimitiveTypes.Float64
-	flags     = arrow.FixedWidthTypes.Boolean
+	timestampType = &arrow.TimestampType{Unit: arrow.Microsecond, TimeZone: "UTC"}
+	textType      = arrow.BinaryTypes.String
+	countType     = arrow.PrimitiveTypes.Int64
+	floatType     = arrow.PrimitiveTypes.Float64
+	boolType      = arrow.FixedWidthTypes.Boolean
 )
 
-func ms(d time.Duration) any { return float64(d) / float64(time.Millisecond) }
+func inMilliseconds(d time.Duration) any { return float64(d) / float64(time.Millisecond) }
 
-func at(t time.Time) any {
+func timeOrNull(t time.Time) any {
 	if t.IsZero() {
 		return nil
 	}
@@ -41,12 +41,12 @@ func at(t time.Time) any {
 }
 
 // poolColumns are those that servers and users have in common.
-func poolColumns[T any](pool func(row T) Pool) []column[T] {
-	count := func(name string, value func(p Pool) int64) column[T] {
-		return column[T]{name, counts, func(row T) any { return value(pool(row)) }}
+func poolColumns[T any](pool func(row T) PoolStats) []column[T] {
+	count := func(name string, value func(p PoolStats) int64) column[T] {
+		return column[T]{name, countType, func(row T) any { return value(pool(row)) }}
 	}
-	bytes := func(name string, value func(p Pool) uint64) column[T] {
-		return column[T]{name, counts, func(row T) any {
+	bytes := func(name string, value func(p PoolStats) uint64) column[T] {
+		return column[T]{name, countType, func(row T) any {
 			if p := pool(row); p.BytesCounted {
 				return int64(value(p))
 			}
@@ -54,84 +54,84 @@ func poolColumns[T any](pool func(row T) Pool) []column[T] {
 		}}
 	}
 	return []column[T]{
-		count("total_conns", func(p Pool) int64 { return int64(p.Total) }),
-		count("active", func(p Pool) int64 { return int64(p.Active) }),
-		count("idle", func(p Pool) int64 { return int64(p.Idle) }),
-		count("opening", func(p Pool) int64 { return int64(p.Opening) }),
-		count("closing", func(p Pool) int64 { return int64(p.Closing) }),
-		count("waiting", func(p Pool) int64 { return int64(p.Waiting) }),
-		count("acquires", func(p Pool) int64 { return int64(p.Acquires) }),
-		count("releases", func(p Pool) int64 { return int64(p.Releases) }),
-		count("timeouts", func(p Pool) int64 { return int64(p.AcquireTimeouts) }),
-		count("shed", func(p Pool) int64 { return int64(p.Shed) }),
-		count("connection_errors", func(p Pool) int64 { return int64(p.ConnectionErrors) }),
-		count("validation_failures", func(p Pool) int64 { return int64(p.ValidationFailures) }),
-		count("connections_created", func(p Pool) int64 { return int64(p.Created) }),
-		count("connections_destroyed", func(p Pool) int64 { return int64(p.Destroyed) }),
-		count("queries", func(p Pool) int64 { return int64(p.Queries) }),
-		count("query_failures", func(p Pool) int64 { return int64(p.QueryFailures) }),
-		{"avg_query_ms", millis, func(row T) any { return ms(pool(row).MeanQuery) }},
-		bytes("bytes_sent", func(p Pool) uint64 { return p.BytesSent }),
-		bytes("bytes_received", func(p Pool) uint64 { return p.BytesRead }),
-		{"avg_lifetime_sec", millis, func(row T) any { return pool(row).MeanLifetime.Seconds() }},
+		count("total_conns", func(p PoolStats) int64 { return int64(p.Total) }),
+		count("active", func(p PoolStats) int64 { return int64(p.Active) }),
+		count("idle", func(p PoolStats) int64 { return int64(p.Idle) }),
+		count("opening", func(p PoolStats) int64 { return int64(p.Opening) }),
+		count("closing", func(p PoolStats) int64 { return int64(p.Closing) }),
+		count("waiting", func(p PoolStats) int64 { return int64(p.Waiting) }),
+		count("acquires", func(p PoolStats) int64 { return int64(p.Acquires) }),
+		count("releases", func(p PoolStats) int64 { return int64(p.Releases) }),
+		count("timeouts", func(p PoolStats) int64 { return int64(p.AcquireTimeouts) }),
+		count("shed", func(p PoolStats) int64 { return int64(p.Rejected) }),
+		count("connection_errors", func(p PoolStats) int64 { return int64(p.ConnectionErrors) }),
+		count("validation_failures", func(p PoolStats) int64 { return int64(p.ValidationFailures) }),
+		count("connections_created", func(p PoolStats) int64 { return int64(p.Created) }),
+		count("connections_destroyed", func(p PoolStats) int64 { return int64(p.Destroyed) }),
+		count("queries", func(p PoolStats) int64 { return int64(p.Queries) }),
+		count("query_failures", func(p PoolStats) int64 { return int64(p.QueryFailures) }),
+		{"avg_query_ms", floatType, func(row T) any { return inMilliseconds(pool(row).MeanQuery) }},
+		bytes("bytes_sent", func(p PoolStats) uint64 { return p.BytesSent }),
+		bytes("bytes_received", func(p PoolStats) uint64 { return p.BytesRead }),
+		{"avg_lifetime_sec", floatType, func(row T) any { return pool(row).MeanLifetime.Seconds() }},
 	}
 }
 
 var serverColumns = append(append([]column[ServerStats]{
-	{"server_name", names, func(s ServerStats) any { return s.ServerName }},
-	{"db_type", names, func(s ServerStats) any { return s.Kind }},
-	{"healthy", flags, func(s ServerStats) any { return s.Healthy }},
-}, poolColumns(func(s ServerStats) Pool { return s.Pool })...), []column[ServerStats]{
-	{"user_pools", counts, func(s ServerStats) any { return int64(s.UserPools) }},
-	{"max_connections", counts, func(s ServerStats) any { return int64(s.MaxConnections) }},
-	{"unhealthy_reason", names, func(s ServerStats) any {
+	{"server_name", textType, func(s ServerStats) any { return s.ServerName }},
+	{"db_type", textType, func(s ServerStats) any { return s.Kind }},
+	{"healthy", boolType, func(s ServerStats) any { return s.Healthy }},
+}, poolColumns(func(s ServerStats) PoolStats { return s.PoolStats })...), []column[ServerStats]{
+	{"user_pools", countType, func(s ServerStats) any { return int64(s.UserPools) }},
+	{"max_connections", countType, func(s ServerStats) any { return int64(s.MaxSize) }},
+	{"unhealthy_reason", textType, func(s ServerStats) any {
 		if s.Healthy {
 			return nil
 		}
 		return s.UnhealthyReason
 	}},
-	{"unhealthy_since", timestamp, func(s ServerStats) any { return at(s.UnhealthySince) }},
-	{"next_probe", timestamp, func(s ServerStats) any { return at(s.NextProbe) }},
-	{"last_healthy", timestamp, func(s ServerStats) any { return at(s.LastHealthy) }},
-	{"checks_passed", counts, func(s ServerStats) any { return int64(s.ChecksPassed) }},
-	{"checks_failed", counts, func(s ServerStats) any { return int64(s.ChecksFailed) }},
-	{"created_at", timestamp, func(s ServerStats) any { return at(s.CreatedAt) }},
-	{"last_activity", timestamp, func(s ServerStats) any { return at(s.LastActivity) }},
+	{"unhealthy_since", timestampType, func(s ServerStats) any { return timeOrNull(s.UnhealthySince) }},
+	{"next_probe", timestampType, func(s ServerStats) any { return timeOrNull(s.NextProbe) }},
+	{"last_healthy", timestampType, func(s ServerStats) any { return timeOrNull(s.LastHealthy) }},
+	{"checks_passed", countType, func(s ServerStats) any { return int64(s.ChecksPassed) }},
+	{"checks_failed", countType, func(s ServerStats) any { return int64(s.ChecksFailed) }},
+	{"created_at", timestampType, func(s ServerStats) any { return timeOrNull(s.CreatedAt) }},
+	{"last_activity", timestampType, func(s ServerStats) any { return timeOrNull(s.LastActivity) }},
 }...)
 
 var userColumns = append(append([]column[UserStats]{
-	{"server_name", names, func(u UserStats) any { return u.ServerName }},
-	{"local_user", names, func(u UserStats) any { return u.User }},
-	{"remote_user", names, func(u UserStats) any { return u.RemoteUser }},
-}, poolColumns(func(u UserStats) Pool { return u.Pool })...), []column[UserStats]{
-	{"avg_wait_ms", millis, func(u UserStats) any { return ms(u.Wait.Mean) }},
-	{"p50_wait_ms", millis, func(u UserStats) any { return ms(u.Wait.P50) }},
-	{"p90_wait_ms", millis, func(u UserStats) any { return ms(u.Wait.P90) }},
-	{"p99_wait_ms", millis, func(u UserStats) any { return ms(u.Wait.P99) }},
-	{"p999_wait_ms", millis, func(u UserStats) any { return ms(u.Wait.P999) }},
+	{"server_name", textType, func(u UserStats) any { return u.ServerName }},
+	{"local_user", textType, func(u UserStats) any { return u.User }},
+	{"remote_user", textType, func(u UserStats) any { return u.RemoteUser }},
+}, poolColumns(func(u UserStats) PoolStats { return u.PoolStats })...), []column[UserStats]{
+	{"avg_wait_ms", floatType, func(u UserStats) any { return inMilliseconds(u.Wait.Mean) }},
+	{"p50_wait_ms", floatType, func(u UserStats) any { return inMilliseconds(u.Wait.P50) }},
+	{"p90_wait_ms", floatType, func(u UserStats) any { return inMilliseconds(u.Wait.P90) }},
+	{"p99_wait_ms", floatType, func(u UserStats) any { return inMilliseconds(u.Wait.P99) }},
+	{"p999_wait_ms", floatType, func(u UserStats) any { return inMilliseconds(u.Wait.P999) }},
 }...)
 
 var connectionColumns = []column[ConnectionStats]{
-	{"server_name", names, func(c ConnectionStats) any { return c.ServerName }},
-	{"local_user", names, func(c ConnectionStats) any { return c.User }},
-	{"id", counts, func(c ConnectionStats) any {
+	{"server_name", textType, func(c ConnectionStats) any { return c.ServerName }},
+	{"local_user", textType, func(c ConnectionStats) any { return c.User }},
+	{"id", countType, func(c ConnectionStats) any {
 		if c.ID == 0 {
 			return nil
 		}
 		return int64(c.ID)
 	}},
-	{"state", names, func(c ConnectionStats) any {
+	{"state", textType, func(c ConnectionStats) any {
 		if c.InUse {
 			return "active"
 		}
 		return "idle"
 	}},
-	{"opened_at", timestamp, func(c ConnectionStats) any { return at(c.OpenedAt) }},
-	{"used_at", timestamp, func(c ConnectionStats) any { return at(c.UsedAt) }},
-	{"use_count", counts, func(c ConnectionStats) any { return int64(c.Uses) }},
-	{"queries", counts, func(c ConnectionStats) any { return int64(c.Queries) }},
-	{"query_failures", counts, func(c ConnectionStats) any { return int64(c.Failures) }},
-	{"query_time_ms", millis, func(c ConnectionStats) any { return ms(c.QueryTime) }},
+	{"opened_at", timestampType, func(c ConnectionStats) any { return timeOrNull(c.OpenedAt) }},
+	{"used_at", timestampType, func(c ConnectionStats) any { return timeOrNull(c.UsedAt) }},
+	{"use_count", countType, func(c ConnectionStats) any { return int64(c.Uses) }},
+	{"queries", countType, func(c ConnectionStats) any { return int64(c.Queries) }},
+	{"query_failures", countType, func(c ConnectionStats) any { return int64(c.Failures) }},
+	{"query_time_ms", floatType, func(c ConnectionStats) any { return inMilliseconds(c.QueryTime) }},
 }
 
 // Table gives the statistics of a name, TablePools, TableUsers or
@@ -143,20 +143,20 @@ func (r *Registry) Table(name string, mem memory.Allocator) (arrow.RecordBatch, 
 	}
 	switch name {
 	case TablePools:
-		return batch(mem, serverColumns, gather(r, func(s string) ([]ServerStats, error) {
+		return batch(mem, serverColumns, rowsOfServers(r, func(s string) ([]ServerStats, error) {
 			st, err := r.ServerStats(s)
 			return []ServerStats{st}, err
 		})), nil
 	case TableUsers:
-		return batch(mem, userColumns, gather(r, r.UserStats)), nil
+		return batch(mem, userColumns, rowsOfServers(r, r.UserStats)), nil
 	case TableConnections:
-		return batch(mem, connectionColumns, gather(r, r.Connections)), nil
+		return batch(mem, connectionColumns, rowsOfServers(r, r.Connections)), nil
 	}
 	return nil, fmt.Errorf("registry: there is no table %q", name)
 }
 
-// gather collects the rows of all servers; one that goes meanwhile is left out.
-func gather[T any](r *Registry, rows func(server string) ([]T, error)) (all []T) {
+// rowsOfServers collects the rows of all servers; one that goes meanwhile is left out.
+func rowsOfServers[T any](r *Registry, rows func(server string) ([]T, error)) (all []T) {
 	for _, name := range r.Servers() {
 		if of, err := rows(name); err == nil {
 			all = append(all, of...)
@@ -168,7 +168,7 @@ func gather[T any](r *Registry, rows func(server string) ([]T, error)) (all []T)
 func batch[T any](mem memory.Allocator, columns []column[T], rows []T) arrow.RecordBatch {
 	fields := make([]arrow.Field, len(columns))
 	for i, c := range columns {
-		fields[i] = arrow.Field{Name: c.name, Type: c.kind, Nullable: true}
+		fields[i] = arrow.Field{Name: c.name, Type: c.dataType, Nullable: true}
 	}
 	b := array.NewRecordBuilder(mem, arrow.NewSchema(fields, nil))
 	defer b.Release()

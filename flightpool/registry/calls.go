@@ -21,17 +21,17 @@ import (
 // fn returns.
 func (r *Registry) Do(ctx context.Context, server, user string, fn func(p *flightpool.FlightSQLPool) error) error {
 	var failed error
-	_, err := routed(ctx, r, server, user, func(u *userPool, g *current) (struct{}, error) {
-		f, ok := g.generation.(flightGeneration)
+	_, err := callUserPool(ctx, r, server, user, func(u *userPool, g *currentVersion) (struct{}, error) {
+		f, ok := g.poolVersion.(flightVersion)
 		switch {
 		case !ok:
 			return struct{}{}, errNotFlight
-		case !u.enter(g, f.calls):
+		case !u.beginDo(g, f.doCalls):
 			return struct{}{}, ErrClosed // the call goes to the successor
 		}
-		defer f.calls.done()
+		defer f.doCalls.done()
 		if err := fn(f.pool); err != nil { // it may have done something, whatever the error is: it is not repeated
-			failed = u.explain(ctx, err)
+			failed = u.wrapError(ctx, err)
 		}
 		return struct{}{}, nil
 	})
@@ -43,31 +43,31 @@ func (r *Registry) Do(ctx context.Context, server, user string, fn func(p *fligh
 
 var errNotFlight = fmt.Errorf("%w: borrow a connection with Acquire", ErrWrongKind)
 
-// flight makes a call that is one statement, and counts it when it was sent.
-func flight[T any](ctx context.Context, r *Registry, server, user string, call func(p *flightpool.FlightSQLPool) (T, error)) (T, error) {
-	return onPool(ctx, r, server, user, call, func(u *userPool, g *current, took time.Duration, err error) {
-		if unsent(err) {
+// countedFlightCall makes a call that is one statement, and counts it when it was sent.
+func countedFlightCall[T any](ctx context.Context, r *Registry, server, user string, call func(p *flightpool.FlightSQLPool) (T, error)) (T, error) {
+	return flightCall(ctx, r, server, user, call, func(u *userPool, g *currentVersion, took time.Duration, err error) {
+		if neverSent(err) {
 			return
 		}
-		if !g.fixed.DisableQueryStats {
-			u.queried(took, err)
+		if !g.connKey.DisableQueryStats {
+			u.countQuery(took, err)
 		}
-		if err == nil || !faulty(err) {
-			u.server.health.worked()
+		if err == nil || !isServerFault(err) {
+			u.server.health.recordAnswer()
 		}
 	})
 }
 
-// unsent says that nothing of a call has reached the server.
-func unsent(err error) bool {
+// neverSent says that nothing of a call has reached the server.
+func neverSent(err error) bool {
 	var e *flightpool.Error
 	return errors.Is(err, ErrExhausted) || errors.Is(err, ErrUnhealthy) || errors.Is(err, ErrClosed) ||
 		errors.As(err, &e) && (e.Stage == session.StageAcquire || e.Stage == session.StageArgument)
 }
 
-func onPool[T any](ctx context.Context, r *Registry, server, user string, call func(p *flightpool.FlightSQLPool) (T, error), done func(u *userPool, g *current, took time.Duration, err error)) (T, error) {
-	return routed(ctx, r, server, user, func(u *userPool, g *current) (T, error) {
-		f, ok := g.generation.(flightGeneration)
+func flightCall[T any](ctx context.Context, r *Registry, server, user string, call func(p *flightpool.FlightSQLPool) (T, error), done func(u *userPool, g *currentVersion, took time.Duration, err error)) (T, error) {
+	return callUserPool(ctx, r, server, user, func(u *userPool, g *currentVersion) (T, error) {
+		f, ok := g.poolVersion.(flightVersion)
 		if !ok {
 			var none T
 			return none, errNotFlight
@@ -94,14 +94,14 @@ func (r *Registry) QueryWithParams(ctx context.Context, server, user, sql string
 
 // QueryWithOptions is flightpool.FlightSQLPool.QueryWithOptions on a server, as a user.
 func (r *Registry) QueryWithOptions(ctx context.Context, server, user, sql string, opts flightpool.QueryOptions) (*flightpool.QueryResult, error) {
-	return flight(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (*flightpool.QueryResult, error) {
+	return countedFlightCall(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (*flightpool.QueryResult, error) {
 		return p.QueryWithOptions(ctx, sql, opts)
 	})
 }
 
 // Execute is flightpool.FlightSQLPool.Execute on a server, as a user.
 func (r *Registry) Execute(ctx context.Context, server, user, sql string) (*flightpool.QueryResult, error) {
-	return flight(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (*flightpool.QueryResult, error) { return p.Execute(ctx, sql) })
+	return countedFlightCall(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (*flightpool.QueryResult, error) { return p.Execute(ctx, sql) })
 }
 
 // ExecuteUpdate is flightpool.FlightSQLPool.Update on a server, as a user; Update
@@ -119,17 +119,17 @@ func (r *Registry) UpdateWithRecordBatch(ctx context.Context, server, user, sql 
 // UpdateWithOptions is flightpool.FlightSQLPool.UpdateWithOptions on a server, as a
 // user.
 func (r *Registry) UpdateWithOptions(ctx context.Context, server, user, sql string, opts flightpool.QueryOptions) (flightpool.UpdateResult, error) {
-	return flight(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (flightpool.UpdateResult, error) {
+	return countedFlightCall(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (flightpool.UpdateResult, error) {
 		return p.UpdateWithOptions(ctx, sql, opts)
 	})
 }
 
 // Ingest is flightpool.FlightSQLPool.Ingest on a server, as a user.
 func (r *Registry) Ingest(ctx context.Context, server, user, table string, rows array.RecordReader, opts flightpool.IngestOptions) (int64, error) {
-	return flight(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (int64, error) { return p.Ingest(ctx, table, rows, opts) })
+	return countedFlightCall(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (int64, error) { return p.Ingest(ctx, table, rows, opts) })
 }
 
 // AcquireSession is flightpool.FlightSQLPool.AcquireSession on a server, as a user.
 func (r *Registry) AcquireSession(ctx context.Context, server, user string) (*flightpool.SessionHandle, error) {
-	return onPool(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (*flightpool.SessionHandle, error) { return p.AcquireSession(ctx) }, nil)
+	return flightCall(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (*flightpool.SessionHandle, error) { return p.AcquireSession(ctx) }, nil)
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
-// check resolves a definition, finds its kind and asks it about the rest.
-func (r *Registry) check(ctx context.Context, d ServerDefinition) (*ServerDefinition, error) {
-	kind, known := r.kind(d.Kind)
+// resolveAndValidate resolves a definition, finds its kind and asks it about the rest.
+func (r *Registry) resolveAndValidate(ctx context.Context, d ServerDefinition) (*ServerDefinition, error) {
+	kind, known := r.resolveKind(d.Kind)
 	d.Kind = kind
 	resolved, err := d.resolve()
 	switch {
 	case known:
-		if faults := r.invalid(ctx, &resolved, r.kinds[kind].Validate); faults != nil {
+		if faults := r.validateByKind(ctx, &resolved, r.kinds[kind].Validate); faults != nil {
 			err = errjoin.Join(err, &DefinitionError{Server: d.Name, Err: faults})
 		}
 	case d.Kind != "":
@@ -26,38 +26,38 @@ func (r *Registry) check(ctx context.Context, d ServerDefinition) (*ServerDefini
 	return &resolved, err
 }
 
-// invalid asks a kind about what the server's options say, and about what they say
+// validateByKind asks a kind about what the server's options say, and about what they say
 // with each mapping's.
-func (r *Registry) invalid(ctx context.Context, d *ServerDefinition, validate func(Reach) error) error {
+func (r *Registry) validateByKind(ctx context.Context, d *ServerDefinition, validate func(ConnectParams) error) error {
 	if validate == nil {
 		return nil
 	}
-	ctx, cancel := forKind(ctx, max(d.ConnectTimeout, time.Second))
+	ctx, cancel := withKindTimeout(ctx, max(d.OpenTimeout, time.Second))
 	defer cancel()
-	_, err := called(ctx, &r.asks, func() (struct{}, error) { return struct{}{}, d.validated(validate) }, nil)
+	_, err := callKind(ctx, &r.kindCalls, func() (struct{}, error) { return struct{}{}, d.validateWith(validate) }, nil)
 	return err
 }
 
-func (d *ServerDefinition) validated(validate func(Reach) error) error {
-	if err := validate(d.reach(d.fixedFor(UserMapping{}, false))); err != nil {
+func (d *ServerDefinition) validateWith(validate func(ConnectParams) error) error {
+	if err := validate(d.connectParams(d.connKeyFor(UserMapping{}, false))); err != nil {
 		return err
 	}
 	var faults []error
 	for _, user := range slices.Sorted(maps.Keys(d.Users)) {
-		if err := validate(d.reach(d.fixedFor(d.Users[user], false))); err != nil {
+		if err := validate(d.connectParams(d.connKeyFor(d.Users[user], false))); err != nil {
 			faults = append(faults, fmt.Errorf("user %q: %w", user, err))
 		}
 	}
 	return errjoin.Join(faults...)
 }
 
-// changing waits for those who change servers, and for Kinds that are asked.
-func (r *Registry) changing(ctx context.Context) error {
-	late, cancel := lenient(ctx)
+// awaitChanges waits for those who change servers, and for Kinds that are asked.
+func (r *Registry) awaitChanges(ctx context.Context) error {
+	late, cancel := withCloseGrace(ctx)
 	defer cancel()
-	late, stop := context.WithTimeout(late, forcedTime)
+	late, stop := context.WithTimeout(late, closeGrace)
 	defer stop()
-	if left := r.turns.all.wait(late) + r.asks.wait(late); left > 0 {
+	if left := r.changeLocks.changes.wait(late) + r.kindCalls.wait(late); left > 0 {
 		return fmt.Errorf("registry: Close: %d changes of definitions, or calls of Kinds for them, have not returned", left)
 	}
 	return nil

@@ -18,7 +18,7 @@ import (
 
 // guests makes everybody a guest of ten connections.
 func guests(d *registry.ServerDefinition) {
-	d.MinConnections, d.WarmupConnections = 0, 0 // the defaults
+	d.MinIdle, d.WarmupConnections = 0, 0 // the defaults
 	d.Users[registry.Public] = registry.UserMapping{User: "guest"}
 }
 
@@ -111,7 +111,7 @@ func TestAHundredBusyUsersOnTenConnections(t *testing.T) {
 // Under FailFast too, what nobody uses is there for who comes.
 func TestFailFastTakesAnIdleConnectionOfAnothers(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 2; d.OnExhausted = flightpool.FailFast })
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = 2; d.OnExhausted = flightpool.FailFast })
 		busy := acquire(t, g, "a")
 		require.NoError(t, acquire(t, g, "b").Release())
 		began := time.Now()
@@ -122,7 +122,7 @@ func TestFailFastTakesAnIdleConnectionOfAnothers(t *testing.T) {
 		require.Zero(t, time.Since(began))
 		st, err := g.ServerStats("s")
 		require.NoError(t, err)
-		require.Equal(t, []uint64{1, 0}, []uint64{st.Shed, st.AcquireTimeouts})
+		require.Equal(t, []uint64{1, 0}, []uint64{st.Rejected, st.AcquireTimeouts})
 		require.NoError(t, c.Release())
 		require.NoError(t, busy.Release())
 	})
@@ -131,7 +131,7 @@ func TestFailFastTakesAnIdleConnectionOfAnothers(t *testing.T) {
 // A server of the same name has what is left of the bound while the old one drains.
 func TestAServerRegisteredAgainSharesItsBoundWithTheOldOne(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		d := define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 2 })
+		d := define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = 2 })
 		f := g.fake("s")
 		one, two := acquire(t, g, "a"), acquire(t, g, "a")
 		drained := make(chan error, 2)

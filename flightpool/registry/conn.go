@@ -17,8 +17,8 @@ import (
 // Conn is a connection on loan. Its borrower alone uses it, and must end the loan
 // with Release or Fail, exactly once.
 type Conn struct {
-	user *userPool
-	done atomic.Bool
+	user     *userPool
+	released atomic.Bool
 
 	session *flightpool.SessionHandle
 	sql     *sql.Conn
@@ -26,15 +26,15 @@ type Conn struct {
 }
 
 // acquire borrows from a generation.
-func (u *userPool) acquire(ctx context.Context, g *current) (*Conn, error) {
-	if flight, ok := g.generation.(flightGeneration); ok {
+func (u *userPool) acquire(ctx context.Context, g *currentVersion) (*Conn, error) {
+	if flight, ok := g.poolVersion.(flightVersion); ok {
 		session, err := flight.pool.AcquireSession(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return &Conn{user: u, session: session}, nil
 	}
-	loan, err := g.generation.(*sqlGeneration).conns.Acquire(ctx)
+	loan, err := g.poolVersion.(*sqlVersion).conns.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -59,29 +59,29 @@ func (c *Conn) Session() *flightpool.SessionHandle { return c.session }
 func (c *Conn) SQL() *sql.Conn { return c.sql }
 
 // Valid reports whether the loan is still on.
-func (c *Conn) Valid() bool { return !c.done.Load() }
+func (c *Conn) Valid() bool { return !c.released.Load() }
 
-// settleTime bounds how long Release waits for rows and transactions that the
+// releaseTimeout bounds how long Release waits for rows and transactions that the
 // borrower left open.
-const settleTime = 5 * time.Second
+const releaseTimeout = 5 * time.Second
 
 // Release gives the connection back, after what the session left was taken back.
 // A connection that is broken or cannot be cleaned is closed, which is not the
 // borrower's error. Rows and transactions of SQL that are still open hold it up, for
 // 5s at most; then the connection is closed, and a goroutine waits on for their end.
 // A second call answers ErrReleased and does nothing.
-func (c *Conn) Release() error { return c.finish(nil) }
+func (c *Conn) Release() error { return c.endLoan(nil) }
 
 // Fail gives the connection back to be closed. reason says what is wrong with it.
 func (c *Conn) Fail(reason error) error {
 	if reason == nil {
 		reason = errors.New("the borrower said so")
 	}
-	return c.finish(fmt.Errorf("registry: marked as failed: %w", reason))
+	return c.endLoan(fmt.Errorf("registry: marked as failed: %w", reason))
 }
 
-func (c *Conn) finish(reason error) error {
-	if c.done.Swap(true) {
+func (c *Conn) endLoan(reason error) error {
+	if c.released.Swap(true) {
 		return ErrReleased
 	}
 	if c.session != nil {
@@ -93,7 +93,7 @@ func (c *Conn) finish(reason error) error {
 		return nil
 	}
 	if reason == nil {
-		reason = sqlconn.ReturnWithin(settleTime, c.sql)
+		reason = sqlconn.ReturnWithin(releaseTimeout, c.sql)
 	} else {
 		sqlconn.Abandon(c.sql)
 	}

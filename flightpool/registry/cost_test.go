@@ -28,7 +28,7 @@ func crowd(t testing.TB, g *rig, servers, users int, cold bool) {
 	t.Helper()
 	for i := range servers {
 		d := registry.ServerDefinition{
-			Name: fmt.Sprint("server", i), Kind: "fake", MinConnections: -1, WarmupConnections: -1, KeepSession: true,
+			Name: fmt.Sprint("server", i), Kind: "fake", MinIdle: -1, WarmupConnections: -1, KeepSession: true,
 			UserIdleTimeout: -1, Users: map[string]registry.UserMapping{},
 		}
 		for j := range users {
@@ -74,8 +74,8 @@ func BenchmarkIdlePool(b *testing.B) {
 
 // single is one reservoir without a registry.
 func single(b *testing.B) (borrow func(ctx context.Context) error, end func()) {
-	hub := sqlconn.NewHub()
-	target, err := sqlconn.New(hub, sqlconn.Config{Connector: connector{&fake{byUser: map[string]int{}}, "u"}, KeepState: true})
+	hub := sqlconn.NewWrapper()
+	target, err := sqlconn.New(hub, sqlconn.Config{Connector: sqlConnector{&fake{byUser: map[string]int{}}, "u"}, KeepState: true})
 	require.NoError(b, err)
 	pool, err := reservoir.New(reservoir.Config[*sqlconn.Conn]{Open: target.Open, Close: target.Close, Check: target.Check, Reset: target.Reset})
 	require.NoError(b, err)
@@ -146,7 +146,7 @@ func BenchmarkIdleFlightPool(b *testing.B) {
 		before, _ := settled()
 		for i := range manyServers / 10 {
 			d := registry.ServerDefinition{
-				Name: fmt.Sprint("server", i), Kind: "flightsql", Target: "grpc://127.0.0.1:1", MinConnections: -1, WarmupConnections: -1,
+				Name: fmt.Sprint("server", i), Kind: "flightsql", Target: "grpc://127.0.0.1:1", MinIdle: -1, WarmupConnections: -1,
 				UserIdleTimeout: -1, Users: map[string]registry.UserMapping{},
 			}
 			for j := range manyUsers {

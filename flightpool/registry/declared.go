@@ -16,13 +16,13 @@ import (
 type Options map[string]func(value string) error
 
 // Validate refuses what is not declared, and values that are wrong.
-func (o Options) Validate(r Reach) error {
+func (o Options) Validate(r ConnectParams) error {
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(r.Options)) {
 		check, ok := o[name]
 		switch {
 		case !ok:
-			faults = append(faults, o.unknown(name))
+			faults = append(faults, o.unknownError(name))
 		case check != nil:
 			if err := check(r.Options[name]); err != nil {
 				faults = append(faults, fmt.Errorf("%s: %w", name, err))
@@ -32,8 +32,8 @@ func (o Options) Validate(r Reach) error {
 	return errjoin.Join(faults...)
 }
 
-// unknown says of an option that is not declared what may have been meant.
-func (o Options) unknown(name string) error {
+// unknownError says of an option that is not declared what may have been meant.
+func (o Options) unknownError(name string) error {
 	for known := range o {
 		if strings.EqualFold(known, name) {
 			return fmt.Errorf("%s: unknown option; it is written %q, in double quotes in SQL", name, known)
@@ -46,7 +46,7 @@ func (o Options) unknown(name string) error {
 }
 
 // options declares options that take any text, but for the port.
-func declare(names ...string) Options {
+func textOptions(names ...string) Options {
 	o := Options{}
 	for _, name := range names {
 		o[name] = nil
@@ -72,16 +72,16 @@ var flightOptions = Options{"host": nil, "port": checkPort, "tls": checkBool, "t
 // ValidateFlight is the Validate of kinds whose Flight uses FlightTarget: the
 // options are host, port, tls and token, and nothing may contradict the target or
 // a token.
-func ValidateFlight(r Reach) error {
-	faults := []error{flightOptions.Validate(r), contradicted(r, "host", "port", "tls")}
+func ValidateFlight(r ConnectParams) error {
+	faults := []error{flightOptions.Validate(r), checkNotInTarget(r, "host", "port", "tls")}
 	if r.Options["token"] != "" && r.Password != "" {
 		faults = append(faults, errors.New("token: there is a password too: leave out one of them"))
 	}
 	return errjoin.Join(faults...)
 }
 
-// contradicted refuses options beside a target that says the same.
-func contradicted(r Reach, names ...string) error {
+// checkNotInTarget refuses options beside a target that says the same.
+func checkNotInTarget(r ConnectParams, names ...string) error {
 	if r.Target == "" {
 		return nil
 	}
@@ -97,8 +97,8 @@ func contradicted(r Reach, names ...string) error {
 // validateSQL is the Validate of a built-in kind of database/sql servers. The
 // options are the default driver's; of another one they are not known. A target
 // has all of them in it.
-func validateSQL(byDefault string, options Options) func(r Reach) error {
-	return func(r Reach) error {
+func validateSQL(byDefault string, options Options) func(r ConnectParams) error {
+	return func(r ConnectParams) error {
 		var faults []error
 		if driver := r.Options["driver"]; driver == "" || driver == byDefault {
 			faults = append(faults, options.Validate(r))
@@ -106,7 +106,7 @@ func validateSQL(byDefault string, options Options) func(r Reach) error {
 		if r.Target != "" {
 			others := maps.Clone(r.Options)
 			delete(others, "driver")
-			faults = append(faults, contradicted(r, slices.Sorted(maps.Keys(others))...))
+			faults = append(faults, checkNotInTarget(r, slices.Sorted(maps.Keys(others))...))
 		}
 		_, err := SQLTarget(r)
 		return errjoin.Join(append(faults, err)...)
@@ -116,9 +116,9 @@ func validateSQL(byDefault string, options Options) func(r Reach) error {
 // ValidatePostgreSQL is the Validate of kinds that reach PostgreSQL by pgx: the
 // options are those of libpq and pgx, and the settings of a session that are known
 // here; the others go into the option options, as '-c name=value'.
-func ValidatePostgreSQL(r Reach) error { return validateSQL("pgx", postgresOptions)(r) }
+func ValidatePostgreSQL(r ConnectParams) error { return validateSQL("pgx", postgresOptions)(r) }
 
-var postgresOptions = declare("host", "dbname", "driver",
+var postgresOptions = textOptions("host", "dbname", "driver",
 	// of the connection
 	"sslmode", "sslcert", "sslkey", "sslpassword", "sslrootcert", "sslsni", "sslnegotiation", "passfile", "service", "servicefile",
 	"target_session_attrs", "krbsrvname", "krbspn", "channel_binding", "require_auth", "min_protocol_version", "max_protocol_version",
@@ -130,7 +130,7 @@ var postgresOptions = declare("host", "dbname", "driver",
 	"extra_float_digits", "bytea_output", "standard_conforming_strings", "row_security", "jit", "plan_cache_mode",
 	"work_mem", "maintenance_work_mem", "temp_buffers", "max_parallel_workers_per_gather", "replication")
 
-var mysqlOptions = declare("host", "dbname", "driver", "socket",
+var mysqlOptions = textOptions("host", "dbname", "driver", "socket",
 	// of the connection
 	"allowAllFiles", "allowCleartextPasswords", "allowFallbackToPlaintext", "allowNativePasswords", "allowOldPasswords", "charset",
 	"checkConnLiveness", "clientFoundRows", "collation", "columnsWithAlias", "compress", "connectionAttributes", "interpolateParams", "loc",
@@ -142,7 +142,7 @@ var mysqlOptions = declare("host", "dbname", "driver", "socket",
 
 // validateMySQL also refuses a user that the driver would cut: its DSN has a
 // colon between the user and the password.
-func validateMySQL(r Reach) error {
+func validateMySQL(r ConnectParams) error {
 	err := validateSQL("mysql", mysqlOptions)(r)
 	if r.Target == "" && strings.Contains(r.User, ":") {
 		err = errjoin.Join(err, errors.New("user: a colon cannot be written in a DSN of the MySQL driver"))
@@ -150,11 +150,11 @@ func validateMySQL(r Reach) error {
 	return err
 }
 
-var mssqlOptions = declare("host", "dbname", "driver",
+var mssqlOptions = textOptions("host", "dbname", "driver",
 	"encrypt", "trustservercertificate", "certificate", "servercertificate", "hostnameincertificate", "tlsmin", "app name", "workstation id",
 	"connection timeout", "dial timeout", "keepalive", "packet size", "failoverpartner", "failoverport", "serverspn", "applicationintent",
 	"multisubnetfailover", "columnencryption", "authenticator", "protocol", "pipe", "log", "disableretry", "timezone", "guid conversion",
 	"epa enabled", "notraceid", "change password")
 
-var firebirdOptions = declare("host", "dbname", "driver",
+var firebirdOptions = textOptions("host", "dbname", "driver",
 	"auth_plugin_name", "charset", "column_name_to_lower", "role", "timezone", "wire_compress", "wire_crypt")

@@ -20,7 +20,7 @@ func TestNoSpellingOfTLSIsPlainText(t *testing.T) {
 		"true": "grpc+tls", "TRUE": "grpc+tls", "on": "grpc+tls", "yes": "grpc+tls", "1": "grpc+tls", "require": "grpc+tls", "verify-full": "grpc+tls", " ": "grpc+tls",
 		"false": "grpc", "OFF": "grpc", "no": "grpc", "0": "grpc", "": "grpc",
 	} {
-		target, _ := registry.FlightTarget(registry.Reach{Options: map[string]string{"tls": value, "host": "h", "port": "1"}, User: "u", Password: "p"})
+		target, _ := registry.FlightTarget(registry.ConnectParams{Options: map[string]string{"tls": value, "host": "h", "port": "1"}, User: "u", Password: "p"})
 		assert.Equal(t, scheme+"://h:1", target, "tls %q", value)
 	}
 }
@@ -87,7 +87,7 @@ func TestKindsRefuseWhatTheyDoNotKnow(t *testing.T) {
 func TestAProgramsOwnKindGoesBeforeTheBuiltInOnes(t *testing.T) {
 	mine := errors.New("mine")
 	own := func(name string) registry.Kind {
-		return registry.Kind{Name: name, Connector: func(registry.Reach) (driver.Connector, error) { return nil, mine }}
+		return registry.Kind{Name: name, Connector: func(registry.ConnectParams) (driver.Connector, error) { return nil, mine }}
 	}
 	for name, asked := range map[string]string{"postgres": "postgres", "MyDB": "mydb", "mydb": "MYDB", "mariadb": "MariaDB", "postgresql": "postgres_fdw"} {
 		r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{own(name)}})

@@ -36,27 +36,27 @@ type ServerDefinition struct {
 	// Users maps local users to what they are on the server.
 	Users map[string]UserMapping
 
-	// MinConnections is how many idle connections each user's pool keeps ready
+	// MinIdle is how many idle connections each user's pool keeps ready
 	// (1; negative: none).
-	MinConnections int
-	// MaxConnections bounds the connections of all users together that exist:
+	MinIdle int
+	// MaxSize bounds the connections of all users together that exist:
 	// opening, idle, in use and closing (10).
-	MaxConnections int
-	// ReservedConnections is how many of them each user can have at once, whatever
-	// the others do (0). When all users' do not fit into MaxConnections, each has
+	MaxSize int
+	// UserReserved is how many of them each user can have at once, whatever
+	// the others do (0). When all users' do not fit into MaxSize, each has
 	// an equal part of it.
-	ReservedConnections int
-	// UserMaxConnections bounds those of one user (MaxConnections), what is still on
+	UserReserved int
+	// UserMaxSize bounds those of one user (MaxSize), what is still on
 	// loan of a pool that was removed, by CloseAll or with its mapping, included.
-	UserMaxConnections int
+	UserMaxSize int
 	// MaxConcurrentOpens bounds the connections of the server that are being
 	// opened at a time (8).
 	MaxConcurrentOpens int
 
-	ConnectTimeout time.Duration // bounds one open (5s)
+	OpenTimeout    time.Duration // bounds one open (5s)
 	QueryTimeout   time.Duration // bounds one call (30s; negative: none)
 	AcquireTimeout time.Duration // bounds the wait for a connection (5s; negative: none)
-	IdleTimeout    time.Duration // an idle connection beyond MinConnections is closed after it (5m; negative: never)
+	IdleTTL        time.Duration // an idle connection beyond MinIdle is closed after it (5m; negative: never)
 	MaxLifetime    time.Duration // age from which a connection is replaced (1h; negative: never)
 
 	HealthCheck HealthCheck
@@ -75,7 +75,7 @@ type ServerDefinition struct {
 
 	// OnExhausted is what happens to a caller when all connections are taken:
 	// Wait (default), FailFast, or Overflow(n): n connections beyond
-	// MaxConnections for as long as somebody waits.
+	// MaxSize for as long as somebody waits.
 	OnExhausted flightpool.Exhaustion
 	// MaxWaiters bounds the callers of one user who wait (no bound).
 	MaxWaiters int
@@ -87,7 +87,7 @@ type ServerDefinition struct {
 	DisableStatistics bool // no wait times
 	DisableQueryStats bool // no query times
 
-	folded map[string]string // the local users' names by their lower case; of a resolved one
+	byLowerCase map[string]string // the local users' names by their lower case; of a resolved one
 }
 
 // UserMapping is who a local user is on a server.
@@ -132,20 +132,20 @@ func (d ServerDefinition) resolve() (ServerDefinition, error) {
 		d.WarmupConnections = 0
 	}
 	for name := range d.Users {
-		if d.folded == nil {
-			d.folded = map[string]string{}
+		if d.byLowerCase == nil {
+			d.byLowerCase = map[string]string{}
 		}
 		if name != Public {
-			d.folded[strings.ToLower(name)] = name
+			d.byLowerCase[strings.ToLower(name)] = name
 		}
 	}
-	d.UserMaxConnections = min(d.UserMaxConnections, d.MaxConnections)
-	d.WarmupConnections = min(d.WarmupConnections, d.UserMaxConnections)
-	if d.MinConnections > d.UserMaxConnections && d.MaxConnections > 0 {
-		faults = append(faults, fmt.Errorf("MinConnections: %d is more than a user's bound of %d", d.MinConnections, d.UserMaxConnections))
+	d.UserMaxSize = min(d.UserMaxSize, d.MaxSize)
+	d.WarmupConnections = min(d.WarmupConnections, d.UserMaxSize)
+	if d.MinIdle > d.UserMaxSize && d.MaxSize > 0 {
+		faults = append(faults, fmt.Errorf("MinIdle: %d is more than a user's bound of %d", d.MinIdle, d.UserMaxSize))
 	}
 	if len(faults) == 0 {
-		faults = append(faults, tunable(&d))
+		faults = append(faults, checkReservoirConfig(&d))
 	}
 	if err := errjoin.Join(faults...); err != nil {
 		return d, &DefinitionError{Server: d.Name, Err: err}
@@ -153,9 +153,9 @@ func (d ServerDefinition) resolve() (ServerDefinition, error) {
 	return d, nil
 }
 
-// tunable says why the users' reservoirs would refuse the sizes and times.
-func tunable(d *ServerDefinition) error {
-	c := tuning[struct{}](d)
+// checkReservoirConfig says why the users' reservoirs would refuse the sizes and times.
+func checkReservoirConfig(d *ServerDefinition) error {
+	c := reservoirConfig[struct{}](d)
 	c.Open = func(context.Context) (struct{}, error) { return struct{}{}, nil }
 	c.Close = func(struct{}) error { return nil }
 	c.Check = func(context.Context, struct{}) error { return nil }
@@ -177,7 +177,7 @@ func (d ServerDefinition) faults() []error {
 	return faults
 }
 
-// overflow is how many connections beyond MaxConnections may exist.
+// overflow is how many connections beyond MaxSize may exist.
 func (d *ServerDefinition) overflow() int { return max(0, int(d.OnExhausted)) }
 
 // mapping finds who a local user is. Whose name is another's but for the case is
@@ -186,45 +186,45 @@ func (d *ServerDefinition) mapping(local string) (UserMapping, bool) {
 	if m, ok := d.Users[local]; ok {
 		return m, true
 	}
-	if d.folded[strings.ToLower(local)] != "" {
+	if d.byLowerCase[strings.ToLower(local)] != "" {
 		return UserMapping{}, false
 	}
 	m, ok := d.Users[Public]
 	return m, ok
 }
 
-// fixed is what a connection is made with: when it changes, new connections take
+// connKey is what a connection is made with: when it changes, new connections take
 // the place of the old ones.
-type fixed struct {
-	Kind, Target                          string
-	Options                               map[string]string
-	Mapping                               UserMapping
-	Check                                 flightpool.HealthKind
-	CheckSQL                              string
-	KeepSession, ValidateOnRelease        bool
-	Query, Connect, CheckTimeout          time.Duration
-	DisableQueryStats, DisableHealthCheck bool
+type connKey struct {
+	Kind, Target                            string
+	Options                                 map[string]string
+	Mapping                                 UserMapping
+	Check                                   flightpool.HealthKind
+	CheckSQL                                string
+	KeepSession, ValidateOnRelease          bool
+	QueryTimeout, OpenTimeout, CheckTimeout time.Duration
+	DisableQueryStats, DisableHealthCheck   bool
 }
 
-// reach is what a kind is told of a definition.
-func (d *ServerDefinition) reach(f fixed) Reach {
-	return Reach{Server: d.Name, Target: f.Target, Options: f.Options, User: f.Mapping.User, Password: f.Mapping.Password}
+// connectParams is what a kind is told of a definition.
+func (d *ServerDefinition) connectParams(f connKey) ConnectParams {
+	return ConnectParams{Server: d.Name, Target: f.Target, Options: f.Options, User: f.Mapping.User, Password: f.Mapping.Password}
 }
 
-// fixedFor leaves out what the kind's pools read when they use it.
-func (d *ServerDefinition) fixedFor(m UserMapping, flight bool) fixed {
+// connKeyFor leaves out what the kind's pools read when they use it.
+func (d *ServerDefinition) connKeyFor(m UserMapping, flight bool) connKey {
 	options := maps.Clone(d.Options)
 	if options == nil {
 		options = map[string]string{}
 	}
 	maps.Copy(options, m.Options)
-	f := fixed{
+	f := connKey{
 		Kind: d.Kind, Target: d.Target, Options: options, Mapping: UserMapping{User: m.User, Password: m.Password},
 		Check: d.HealthCheck.Kind, CheckSQL: d.HealthCheck.Query,
 		KeepSession: d.KeepSession, ValidateOnRelease: d.ValidateOnRelease, DisableQueryStats: d.DisableQueryStats,
 	}
 	if flight {
-		f.Query, f.Connect, f.CheckTimeout, f.DisableHealthCheck = d.QueryTimeout, d.ConnectTimeout, d.HealthCheck.Timeout, d.HealthCheck.Disabled
+		f.QueryTimeout, f.OpenTimeout, f.CheckTimeout, f.DisableHealthCheck = d.QueryTimeout, d.OpenTimeout, d.HealthCheck.Timeout, d.HealthCheck.Disabled
 	}
 	return f
 }

@@ -16,14 +16,14 @@ func TestEveryDefaultIsAsTheDocumentationSays(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, ServerDefinition{
 		Name: "s", Kind: "k", Users: map[string]UserMapping{},
-		MinConnections: 1, MaxConnections: 10, UserMaxConnections: 10, MaxConcurrentOpens: 8, WarmupConnections: 1,
-		ConnectTimeout: 5 * time.Second, QueryTimeout: 30 * time.Second, AcquireTimeout: 5 * time.Second,
-		IdleTimeout: 5 * time.Minute, MaxLifetime: time.Hour, ValidateAfter: 30 * time.Second, UserIdleTimeout: 5 * time.Minute,
+		MinIdle: 1, MaxSize: 10, UserMaxSize: 10, MaxConcurrentOpens: 8, WarmupConnections: 1,
+		OpenTimeout: 5 * time.Second, QueryTimeout: 30 * time.Second, AcquireTimeout: 5 * time.Second,
+		IdleTTL: 5 * time.Minute, MaxLifetime: time.Hour, ValidateAfter: 30 * time.Second, UserIdleTimeout: 5 * time.Minute,
 		HealthCheck: HealthCheck{Kind: flightpool.Ping, Timeout: 5 * time.Second, Interval: 30 * time.Second, FailureThreshold: 3, RecoveryThreshold: 2},
 		OnExhausted: flightpool.Wait,
 	}, d)
-	_, err = ServerDefinition{Name: "s", Kind: "k", MaxConnections: 3, MinConnections: 4}.resolve()
-	require.ErrorContains(t, err, "MinConnections")
+	_, err = ServerDefinition{Name: "s", Kind: "k", MaxSize: 3, MinIdle: 4}.resolve()
+	require.ErrorContains(t, err, "MinIdle")
 }
 
 func TestEveryFieldOfADefinitionIsInTheTable(t *testing.T) {
@@ -31,7 +31,7 @@ func TestEveryFieldOfADefinitionIsInTheTable(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/registry.md")
 	require.NoError(t, err)
 	optiontest.Named(t, string(doc), options.Keys()...)
-	require.Equal(t, map[string]string{"validation_interval": "validation_interval_seconds", "validation_interval_seconds": "validation_interval"}, sameField)
+	require.Equal(t, map[string]string{"validation_interval": "validation_interval_seconds", "validation_interval_seconds": "validation_interval"}, optionSynonyms)
 }
 
 func TestAHistogramIsAtMostAQuarterTooHigh(t *testing.T) {

@@ -18,7 +18,7 @@
 //
 // # One bound, shared
 //
-// MaxConnections bounds the connections of all users of a server together. They
+// MaxSize bounds the connections of all users of a server together. They
 // are shared max-min fairly, as package internal/fairshare has it. An open asks for
 // its slot in reservoir.Config.Admit, so a connection counts from before it is dialled
 // until its Close has returned, and a call that finds an idle connection asks nobody.
@@ -60,7 +60,7 @@
 //   - OVERFLOW, validation on acquire and release, and the longest life are carried
 //     out, not only configured.
 //   - Bytes are counted on Flight SQL servers, by gRPC. Kinds of database/sql may
-//     count theirs with Reach.Count, as those of package kinds do.
+//     count theirs with ConnectParams.CountBytes, as those of package kinds do.
 //
 // All of it, with defaults and tests, stands in docs/registry.md.
 //

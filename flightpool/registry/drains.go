@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// drains are the servers that were unregistered and whose connections are not all
+// drainingServers are the servers that were unregistered and whose connections are not all
 // closed yet, by name: they count against the bound of a server that is registered
 // by the same name meanwhile.
-type drains struct {
+type drainingServers struct {
 	mu     sync.Mutex
 	byName map[string][]*server
 }
 
-func (d *drains) add(s *server) {
+func (d *drainingServers) add(s *server) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.byName == nil {
@@ -23,11 +23,11 @@ func (d *drains) add(s *server) {
 }
 
 // prune forgets those of a name that have no connections any more.
-func (d *drains) prune(name string) {
+func (d *drainingServers) prune(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	left := slices.DeleteFunc(d.byName[name], func(s *server) bool {
-		return s.share.Connections() == 0
+		return s.allocator.Connections() == 0
 	})
 	if len(left) == 0 {
 		delete(d.byName, name)
@@ -36,13 +36,13 @@ func (d *drains) prune(name string) {
 	d.byName[name] = left
 }
 
-// succeed lets what drains of the name of s count against its bound.
-func (d *drains) succeed(s *server) {
+// countAgainst lets what drains of the name of s count against its bound.
+func (d *drainingServers) countAgainst(s *server) {
 	d.prune(s.name)
 	d.mu.Lock()
 	old := slices.Clone(d.byName[s.name])
 	d.mu.Unlock()
 	for _, o := range old {
-		s.share.Succeed(o.share)
+		s.allocator.Succeed(o.allocator)
 	}
 }

@@ -163,10 +163,10 @@ func TestADriverThatPanicsCostsItsConnectionAlone(t *testing.T) {
 		t.Run(method, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := &wild{exit: i >= len(panics)}
-				r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{{Name: "wild", Connector: func(registry.Reach) (driver.Connector, error) { return wildConnector{w}, nil }}}})
+				r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{{Name: "wild", Connector: func(registry.ConnectParams) (driver.Connector, error) { return wildConnector{w}, nil }}}})
 				require.NoError(t, err)
 				require.NoError(t, r.Register(t.Context(), registry.ServerDefinition{
-					Name: "s", Kind: "wild", MinConnections: -1, WarmupConnections: -1, MaxConnections: 2, ValidateOnRelease: true, Users: map[string]registry.UserMapping{"a": {}},
+					Name: "s", Kind: "wild", MinIdle: -1, WarmupConnections: -1, MaxSize: 2, ValidateOnRelease: true, Users: map[string]registry.UserMapping{"a": {}},
 				}))
 				w.story(t, r, (*registry.Conn).Release)
 				w.at.Store(&method)

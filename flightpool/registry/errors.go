@@ -61,9 +61,9 @@ func (e *UnhealthyError) Unwrap() []error { return []error{ErrUnhealthy, e.Reaso
 // ExhaustedError says why a user got no connection.
 type ExhaustedError struct {
 	Server, User string
-	// ServerConnections of at most MaxConnections exist, of which the user has
+	// ServerConnections of at most MaxSize exist, of which the user has
 	// UserConnections.
-	ServerConnections, MaxConnections, UserConnections int
+	ServerConnections, MaxSize, UserConnections int
 	// Waiting counts the user's other callers who wait.
 	Waiting int
 	// Err is the pool's own account of it.
@@ -72,7 +72,7 @@ type ExhaustedError struct {
 
 func (e *ExhaustedError) Error() string {
 	return fmt.Sprintf("registry: user %q on server %q: %d of %d connections exist, %d of them the user's, %d waiting: %v",
-		e.User, e.Server, e.ServerConnections, e.MaxConnections, e.UserConnections, e.Waiting, e.Err)
+		e.User, e.Server, e.ServerConnections, e.MaxSize, e.UserConnections, e.Waiting, e.Err)
 }
 
 // Unwrap gives ErrExhausted and the pool's error.
@@ -91,4 +91,4 @@ func (e *DrainError) Error() string {
 // Unwrap gives the pools' errors.
 func (e *DrainError) Unwrap() error { return e.Err }
 
-func unknownServer(name string) error { return fmt.Errorf("%w %q", ErrUnknownServer, name) }
+func unknownServerError(name string) error { return fmt.Errorf("%w %q", ErrUnknownServer, name) }

@@ -57,15 +57,15 @@ func (f *fake) users(name string) int {
 	return f.byUser[name]
 }
 
-// connector is what a user dials with.
-type connector struct {
+// sqlConnector is what a user dials with.
+type sqlConnector struct {
 	f    *fake
 	user string
 }
 
-func (c connector) Driver() driver.Driver { return nil }
+func (c sqlConnector) Driver() driver.Driver { return nil }
 
-func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+func (c sqlConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	f := c.f
 	f.mu.Lock()
 	f.opens++
@@ -259,7 +259,7 @@ func (g *rig) told() []string {
 func newRig(t testing.TB) *rig {
 	g := &rig{servers: map[string]*fake{}}
 	r, err := registry.NewWith(registry.Config{
-		Kinds: []registry.Kind{{Name: "fake", Connector: func(r registry.Reach) (driver.Connector, error) {
+		Kinds: []registry.Kind{{Name: "fake", Connector: func(r registry.ConnectParams) (driver.Connector, error) {
 			at := r.Server
 			if r.Target != "" {
 				at = r.Target
@@ -270,7 +270,7 @@ func newRig(t testing.TB) *rig {
 			if r.Options["impossible"] != "" {
 				return nil, errors.New("impossible")
 			}
-			return connector{g.fake(at), r.User}, nil
+			return sqlConnector{g.fake(at), r.User}, nil
 		}}},
 		Health: func(server string, down *registry.UnhealthyError) {
 			g.mu.Lock()
@@ -313,7 +313,7 @@ func bubble(t *testing.T, test func(t *testing.T, g *rig)) {
 func define(t testing.TB, g *rig, set func(*registry.ServerDefinition)) registry.ServerDefinition {
 	t.Helper()
 	d := registry.ServerDefinition{
-		Name: "s", Kind: "fake", MinConnections: -1, WarmupConnections: -1, MaxLifetime: -1, KeepSession: true,
+		Name: "s", Kind: "fake", MinIdle: -1, WarmupConnections: -1, MaxLifetime: -1, KeepSession: true,
 		Users: map[string]registry.UserMapping{"a": {User: "remote a"}, "b": {User: "remote b"}, "c": {User: "remote c"}},
 	}
 	if set != nil {

@@ -17,7 +17,7 @@ import (
 
 // flightKind reaches servers in memory.
 func flightKind(srv *testserver.Server) registry.Kind {
-	return registry.Kind{Name: "flightsql", Flight: func(ctx context.Context, r registry.Reach) (*flightpool.FlightSQLPool, error) {
+	return registry.Kind{Name: "flightsql", Flight: func(ctx context.Context, r registry.ConnectParams) (*flightpool.FlightSQLPool, error) {
 		cfg := r.Config
 		cfg.Dialer = srv.Dial
 		return flightpool.New(ctx, "grpc://mem:1", cfg)
@@ -86,7 +86,7 @@ func doing(t *testing.T, change func(d *registry.ServerDefinition), test func(t 
 				require.NoError(t, err)
 			}
 		}()
-		d := registry.ServerDefinition{Name: "s", Kind: "flightsql", Users: map[string]registry.UserMapping{"a": {}}, MinConnections: -1, WarmupConnections: -1}
+		d := registry.ServerDefinition{Name: "s", Kind: "flightsql", Users: map[string]registry.UserMapping{"a": {}}, MinIdle: -1, WarmupConnections: -1}
 		change(&d)
 		require.NoError(t, r.Register(t.Context(), d))
 		test(t, r)
@@ -97,7 +97,7 @@ func doing(t *testing.T, change func(d *registry.ServerDefinition), test func(t 
 // successor lets it go on, with new connections as well, but keeps no idle ones from
 // the successor.
 func TestDoIsNotRepeatedWhenItsPoolIsReplaced(t *testing.T) {
-	doing(t, func(d *registry.ServerDefinition) { d.MaxConnections = 1 }, func(t *testing.T, r *registry.Registry) {
+	doing(t, func(d *registry.ServerDefinition) { d.MaxSize = 1 }, func(t *testing.T, r *registry.Registry) {
 		calls := 0
 		require.NoError(t, r.Do(t.Context(), "s", "a", func(p *flightpool.FlightSQLPool) error {
 			calls++
@@ -138,7 +138,7 @@ func TestDoIsToldThatItsPoolWasRemoved(t *testing.T) {
 	for name, remove := range removals {
 		for _, replaced := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, replaced), func(t *testing.T) {
-				doing(t, func(d *registry.ServerDefinition) { d.MaxConnections = 1 }, func(t *testing.T, r *registry.Registry) {
+				doing(t, func(d *registry.ServerDefinition) { d.MaxSize = 1 }, func(t *testing.T, r *registry.Registry) {
 					began, calls, removed := time.Now(), 0, make(chan error, 1)
 					err := r.Do(t.Context(), "s", "a", func(p *flightpool.FlightSQLPool) error {
 						calls++
@@ -171,7 +171,7 @@ func TestDoIsToldThatItsPoolWasRemoved(t *testing.T) {
 // successor as well.
 func TestDoKeepsAPoolThatIsNotUsed(t *testing.T) {
 	for _, replaced := range []bool{false, true} {
-		doing(t, func(d *registry.ServerDefinition) { d.UserIdleTimeout, d.IdleTimeout = time.Minute, time.Second }, func(t *testing.T, r *registry.Registry) {
+		doing(t, func(d *registry.ServerDefinition) { d.UserIdleTimeout, d.IdleTTL = time.Minute, time.Second }, func(t *testing.T, r *registry.Registry) {
 			require.NoError(t, r.Do(t.Context(), "s", "a", func(p *flightpool.FlightSQLPool) error {
 				if replaced {
 					require.NoError(t, r.ApplyDDL(t.Context(), "ALTER SERVER s OPTIONS (ADD host 'x')"))

@@ -20,69 +20,75 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// generation is a user's pool as it was made with one target and credential.
-type generation interface {
+// poolVersion is a user's pool as it was made with one target and credential.
+type poolVersion interface {
 	resize(n int)
-	yield(n int, unused time.Duration) int
-	replace()
+	closeIdle(n int, unused time.Duration) int
+	markAllStale()
 	stats() reservoir.Stats
-	tune(d *ServerDefinition) error
+	reconfigure(d *ServerDefinition) error
 	failWaiters(err error) int
-	prove(ctx context.Context) error
-	ready(ctx context.Context, n int) error
-	evict() int
+	checkOne(ctx context.Context) error
+	waitReady(ctx context.Context, n int) error
+	evictIdle() int
 	connections() []ConnectionStats
-	busy() bool
-	superseded(ctx context.Context, d *ServerDefinition, removed <-chan struct{})
+	hasDoCalls() bool
+	awaitDoCalls(ctx context.Context, d *ServerDefinition, removed <-chan struct{})
 	close(ctx context.Context) error
 }
 
-// pooled is what all generations do with their reservoir.
-type pooled[C any] struct {
-	conns *reservoir.Reservoir[C]
-	calls *tasks // of Do
+// reservoirVersion is what all generations do with their reservoir.
+type reservoirVersion[C any] struct {
+	conns   *reservoir.Reservoir[C]
+	doCalls *taskGroup // of Do
 }
 
-func (p pooled[C]) resize(n int)                           { _ = p.conns.Resize(n) } // a closed one needs no size
-func (p pooled[C]) yield(n int, unused time.Duration) int  { return p.conns.Yield(n, unused) }
-func (p pooled[C]) replace()                               { p.conns.Reset() }
-func (p pooled[C]) stats() reservoir.Stats                 { return p.conns.Stats() }
-func (p pooled[C]) failWaiters(err error) int              { return p.conns.FailWaiters(err) }
-func (p pooled[C]) prove(ctx context.Context) error        { return p.conns.Prove(ctx) }
-func (p pooled[C]) ready(ctx context.Context, n int) error { return p.conns.WaitReady(ctx, n) }
-func (p pooled[C]) evict() int                             { return p.conns.EvictIdle() }
-func (p pooled[C]) close(ctx context.Context) error        { return p.conns.Close(ctx) }
-func (p pooled[C]) tune(d *ServerDefinition) error         { return p.conns.Tune(tuning[C](d)) }
+func (p reservoirVersion[C]) resize(n int) { _ = p.conns.Resize(n) } // a closed one needs no size
+func (p reservoirVersion[C]) closeIdle(n int, unused time.Duration) int {
+	return p.conns.CloseIdle(n, unused)
+}
+func (p reservoirVersion[C]) markAllStale()                      { p.conns.Reset() }
+func (p reservoirVersion[C]) stats() reservoir.Stats             { return p.conns.Stats() }
+func (p reservoirVersion[C]) failWaiters(err error) int          { return p.conns.FailWaiters(err) }
+func (p reservoirVersion[C]) checkOne(ctx context.Context) error { return p.conns.CheckOne(ctx) }
+func (p reservoirVersion[C]) waitReady(ctx context.Context, n int) error {
+	return p.conns.WaitReady(ctx, n)
+}
+func (p reservoirVersion[C]) evictIdle() int                  { return p.conns.EvictIdle() }
+func (p reservoirVersion[C]) close(ctx context.Context) error { return p.conns.Close(ctx) }
+func (p reservoirVersion[C]) reconfigure(d *ServerDefinition) error {
+	return p.conns.Reconfigure(reservoirConfig[C](d))
+}
 
-// busy says that a call of Do uses the pool, be it between two calls of its own.
-func (p pooled[C]) busy() bool { return p.calls.left() > 0 }
+// hasDoCalls says that a call of Do uses the pool, be it between two calls of its own.
+func (p reservoirVersion[C]) hasDoCalls() bool { return p.doCalls.count() > 0 }
 
-// keptForDo is how long a superseded pool keeps a connection idle for the calls of Do
+// doIdleTTL is how long a superseded pool keeps a connection idle for the calls of Do
 // that go on: its successor has to do without that slot.
-const keptForDo = time.Second
+const doIdleTTL = time.Second
 
-// superseded waits for the calls of Do on a pool that has a successor made of d, until
+// awaitDoCalls waits for the calls of Do on a pool that has a successor made of d, until
 // ctx ends or the user's pool is removed altogether.
-func (p pooled[C]) superseded(ctx context.Context, d *ServerDefinition, removed <-chan struct{}) {
-	if !p.busy() { // INVARIANT: none begins any more
+func (p reservoirVersion[C]) awaitDoCalls(ctx context.Context, d *ServerDefinition, removed <-chan struct{}) {
+	if !p.hasDoCalls() { // INVARIANT: none begins any more
 		return
 	}
-	cfg := tuning[C](d)
-	cfg.MinIdle, cfg.IdleTTL = 0, keptForDo
-	_ = p.conns.Tune(cfg) // d has been in use
+	cfg := reservoirConfig[C](d)
+	cfg.MinIdle, cfg.IdleTTL = 0, doIdleTTL
+	_ = p.conns.Reconfigure(cfg) // d has been in use
 	select {
-	case <-p.calls.ended():
+	case <-p.doCalls.allDoneCh():
 	case <-removed:
 	case <-ctx.Done():
 	}
 }
 
-// tuning is what can change in a reservoir at work.
-func tuning[C any](d *ServerDefinition) reservoir.Config[C] {
+// reservoirConfig is what can change in a reservoir at work.
+func reservoirConfig[C any](d *ServerDefinition) reservoir.Config[C] {
 	c := reservoir.Config[C]{
 		OpenRetry: reservoir.OpenRetryNever, // a failed open is the health check's to judge
-		MinIdle:   d.MinConnections, MaxSize: userSize(d), MaxConcurrentOpens: d.MaxConcurrentOpens, MaxWaiters: d.MaxWaiters,
-		AcquireTimeout: d.AcquireTimeout, IdleTTL: d.IdleTimeout, MaxLifetime: d.MaxLifetime,
+		MinIdle:   d.MinIdle, MaxSize: userMaxSize(d), MaxConcurrentOpens: d.MaxConcurrentOpens, MaxWaiters: d.MaxWaiters,
+		AcquireTimeout: d.AcquireTimeout, IdleTTL: d.IdleTTL, MaxLifetime: d.MaxLifetime,
 		CheckInterval: d.HealthCheck.Interval, IdleBeforeCheck: d.ValidateAfter, CheckOnAcquire: d.ValidateOnAcquire,
 	}
 	if d.OnExhausted == flightpool.FailFast {
@@ -97,41 +103,41 @@ func tuning[C any](d *ServerDefinition) reservoir.Config[C] {
 // boundsOf are what a definition says of all users together.
 func boundsOf(d *ServerDefinition) fairshare.Bounds {
 	return fairshare.Bounds{
-		Max: d.MaxConnections, Overflow: d.overflow(), Reserved: d.ReservedConnections, MaxOpening: d.MaxConcurrentOpens,
+		Max: d.MaxSize, Overflow: d.overflow(), Reserved: d.UserReserved, MaxOpening: d.MaxConcurrentOpens,
 		FailFast: d.OnExhausted == flightpool.FailFast && !d.ValidateOnAcquire, // else who waits for a check is not known
 	}
 }
 
-// userSize is what a user's reservoir may grow to. The share keeps all of them
+// userMaxSize is what a user's reservoir may grow to. The share keeps all of them
 // together within the server's bound.
-func userSize(d *ServerDefinition) int { return d.UserMaxConnections + d.overflow() }
+func userMaxSize(d *ServerDefinition) int { return d.UserMaxSize + d.overflow() }
 
-type sqlGeneration struct {
-	pooled[*sqlconn.Conn]
-	limits    *limits
+type sqlVersion struct {
+	reservoirVersion[*sqlconn.Conn]
+	timeouts  *sqlTimeouts
 	connector driver.Connector
 }
 
-// limits are the times that sqlGeneration reads when it uses them.
-type limits struct {
-	target         *sqlconn.Target
+// sqlTimeouts are the times that sqlVersion reads when it uses them.
+type sqlTimeouts struct {
+	lifecycle      *sqlconn.Lifecycle
 	connect, check atomic.Int64
 }
 
-func (l *limits) set(d *ServerDefinition) {
-	l.connect.Store(int64(d.ConnectTimeout))
+func (l *sqlTimeouts) applyDefinition(d *ServerDefinition) {
+	l.connect.Store(int64(d.OpenTimeout))
 	l.check.Store(int64(d.HealthCheck.Timeout))
-	l.target.SetQueryTimeout(max(0, d.QueryTimeout))
+	l.lifecycle.SetQueryTimeout(max(0, d.QueryTimeout))
 }
 
-func (l *limits) open(ctx context.Context) (*sqlconn.Conn, error) {
+func (l *sqlTimeouts) open(ctx context.Context) (*sqlconn.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(l.connect.Load()))
 	defer cancel()
-	return l.target.Open(ctx)
+	return l.lifecycle.Open(ctx)
 }
 
-// checked bounds a check or a reset.
-func (l *limits) checked(f func(context.Context, *sqlconn.Conn) error) func(context.Context, *sqlconn.Conn) error {
+// bounded bounds a check or a reset.
+func (l *sqlTimeouts) bounded(f func(context.Context, *sqlconn.Conn) error) func(context.Context, *sqlconn.Conn) error {
 	return func(ctx context.Context, c *sqlconn.Conn) error {
 		ctx, cancel := context.WithTimeout(ctx, time.Duration(l.check.Load()))
 		defer cancel()
@@ -139,22 +145,22 @@ func (l *limits) checked(f func(context.Context, *sqlconn.Conn) error) func(cont
 	}
 }
 
-func (g *sqlGeneration) tune(d *ServerDefinition) error {
-	g.limits.set(d)
-	return g.pooled.tune(d)
+func (g *sqlVersion) reconfigure(d *ServerDefinition) error {
+	g.timeouts.applyDefinition(d)
+	return g.reservoirVersion.reconfigure(d)
 }
 
 // close also closes a connector that has something of its own to close.
-func (g *sqlGeneration) close(ctx context.Context) error {
-	err := g.pooled.close(ctx)
+func (g *sqlVersion) close(ctx context.Context) error {
+	err := g.reservoirVersion.close(ctx)
 	c, ok := g.connector.(io.Closer)
 	if !ok {
 		return err
 	}
-	late, cancel := lenient(ctx)
+	late, cancel := withCloseGrace(ctx)
 	defer cancel()
 	closed := make(chan error, 1)
-	go guarded(func() (struct{}, error) { return struct{}{}, c.Close() }, func(_ struct{}, err error) { closed <- err })
+	go callGuarded(func() (struct{}, error) { return struct{}{}, c.Close() }, func(_ struct{}, err error) { closed <- err })
 	select {
 	case closing := <-closed:
 		return errjoin.Join(err, closing)
@@ -163,21 +169,21 @@ func (g *sqlGeneration) close(ctx context.Context) error {
 	}
 }
 
-type flightGeneration struct {
-	pooled[session.Conn]
+type flightVersion struct {
+	reservoirVersion[session.Conn]
 	pool *flightpool.FlightSQLPool
 }
 
-func (g flightGeneration) close(ctx context.Context) error { return g.pool.Close(ctx) }
+func (g flightVersion) close(ctx context.Context) error { return g.pool.Close(ctx) }
 
-// build makes a user's pool. It connects to nothing: tune lets it begin.
-func (u *userPool) build(ctx context.Context, k Kind, d *ServerDefinition, f fixed) (generation, error) {
-	reach := d.reach(f)
-	reach.Count = u.traffic.count
+// buildVersion makes a user's pool. It connects to nothing: tune lets it begin.
+func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition, f connKey) (poolVersion, error) {
+	params := d.connectParams(f)
+	params.CountBytes = u.traffic.countConn
 	if k.Flight != nil {
-		return u.buildFlight(ctx, k, d, reach)
+		return u.buildFlight(ctx, k, d, params)
 	}
-	connector, err := k.Connector(reach)
+	connector, err := k.Connector(params)
 	if err != nil {
 		return nil, err
 	}
@@ -185,35 +191,35 @@ func (u *userPool) build(ctx context.Context, k Kind, d *ServerDefinition, f fix
 	if f.CheckSQL != "" {
 		kind.HealthSQL = f.CheckSQL
 	}
-	cfg := sqlconn.Config{Connector: connector, Kind: kind, Check: checkKind(f.Check), KeepState: f.KeepSession, Stopped: u.stopped}
+	cfg := sqlconn.Config{Connector: connector, Kind: kind, Check: checkKind(f.Check), KeepState: f.KeepSession, Stopped: u.logFailedStop}
 	counts := !d.DisableQueryStats
 	cfg.Observe = func(took time.Duration, err error) {
 		if counts {
-			u.queried(took, err)
+			u.countQuery(took, err)
 		}
-		if err == nil || !faulty(err) {
-			u.server.health.worked()
+		if err == nil || !isServerFault(err) {
+			u.server.health.recordAnswer()
 		}
 	}
-	target, err := sqlconn.New(u.server.registry.hub, cfg)
+	target, err := sqlconn.New(u.server.registry.wrapper, cfg)
 	if err != nil {
 		return nil, err
 	}
-	l := &limits{target: target}
-	l.set(d)
-	r := tuning[*sqlconn.Conn](d)
+	l := &sqlTimeouts{lifecycle: target}
+	l.applyDefinition(d)
+	r := reservoirConfig[*sqlconn.Conn](d)
 	r.MinIdle = 0
-	r.Open, r.Close, r.Check, r.Reset, r.Admit = l.open, target.Close, l.checked(target.Check), l.checked(u.reset(target.Reset)), u.member.Admit
+	r.Open, r.Close, r.Check, r.Reset, r.Admit = l.open, target.Close, l.bounded(target.Check), l.bounded(u.observeResets(target.Reset)), u.member.Admit
 	r.OpenTimeout, r.CheckTimeout, r.CheckOnRelease = -1, -1, d.ValidateOnRelease // limits has them
 	r.Hooks = u.hooks()
 	conns, err := reservoir.New(r)
 	if err != nil {
 		return nil, err
 	}
-	return &sqlGeneration{pooled[*sqlconn.Conn]{conns, &tasks{}}, l, connector}, nil
+	return &sqlVersion{reservoirVersion[*sqlconn.Conn]{conns, &taskGroup{}}, l, connector}, nil
 }
 
-func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition, reach Reach) (generation, error) {
+func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition, params ConnectParams) (poolVersion, error) {
 	check := flightpool.HealthCheck{
 		Kind: d.HealthCheck.Kind, SQL: d.HealthCheck.Query, Timeout: d.HealthCheck.Timeout, Interval: d.HealthCheck.Interval,
 		IdleBeforeCheck: d.ValidateAfter, ValidateOnAcquire: d.ValidateOnAcquire, ValidateOnRelease: d.ValidateOnRelease,
@@ -223,9 +229,9 @@ func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition,
 		check.Interval = -1
 	}
 	cfg := flightpool.Config{
-		MinIdle: -1, MaxSize: userSize(d), MaxConcurrentOpens: min(d.MaxConcurrentOpens, math.MaxInt32), MaxWaiters: d.MaxWaiters,
-		AcquireTimeout: d.AcquireTimeout, DialTimeout: d.ConnectTimeout, IdleTTL: d.IdleTimeout, MaxLifetime: d.MaxLifetime,
-		DefaultQueryTimeout: d.QueryTimeout, HealthCheck: check, Leases: memberLeases{u.member},
+		MinIdle: -1, MaxSize: userMaxSize(d), MaxConcurrentOpens: min(d.MaxConcurrentOpens, math.MaxInt32), MaxWaiters: d.MaxWaiters,
+		AcquireTimeout: d.AcquireTimeout, DialTimeout: d.OpenTimeout, IdleTTL: d.IdleTTL, MaxLifetime: d.MaxLifetime,
+		DefaultQueryTimeout: d.QueryTimeout, HealthCheck: check, Leases: slotLeases{u.member},
 		OpenRetry:   flightpool.OpenRetryNever, // as in tuning
 		Hooks:       flightpool.Hooks{Connections: u.hooks()},
 		DialOptions: []grpc.DialOption{grpc.WithStatsHandler(&u.traffic)},
@@ -234,38 +240,38 @@ func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition,
 	if d.KeepSession {
 		cfg.OnReturn = flightpool.ResetNone
 	}
-	u.traffic.counted.Store(true)
-	reach.Config = cfg
-	pool, err := k.Flight(ctx, reach)
+	u.traffic.anyCounted.Store(true)
+	params.Config = cfg
+	pool, err := k.Flight(ctx, params)
 	if err != nil {
 		return nil, err
 	}
-	return flightGeneration{pooled[session.Conn]{pool.Reservoir(), &tasks{}}, pool}, nil
+	return flightVersion{reservoirVersion[session.Conn]{pool.Reservoir(), &taskGroup{}}, pool}, nil
 }
 
-// memberLeases lets a Flight pool ask its user's share for slots.
-type memberLeases struct{ m *fairshare.Member }
+// slotLeases lets a Flight pool ask its user's share for slots.
+type slotLeases struct{ m *fairshare.Member }
 
-func (l memberLeases) Acquire(ctx context.Context) (func(), error) { return l.m.Admit(ctx) }
+func (l slotLeases) Acquire(ctx context.Context) (func(), error) { return l.m.Admit(ctx) }
 
 // Stats tells of the server's connections, those of all its users.
-func (l memberLeases) Stats() lease.Stats {
+func (l slotLeases) Stats() lease.Stats {
 	all, own, limit := l.m.Numbers()
 	return lease.Stats{Limit: limit, Used: all, InUse: own}
 }
 
 // Close does nothing: the share is the server's.
-func (memberLeases) Close(context.Context) error { return nil }
+func (slotLeases) Close(context.Context) error { return nil }
 
-// reset takes note of how resets end: one that works is a proof of the server, and
+// observeResets takes note of how resets end: one that works is a proof of the server, and
 // one that fails costs a connection, of which the log is told once for a pool.
-func (u *userPool) reset(reset func(context.Context, *sqlconn.Conn) error) func(context.Context, *sqlconn.Conn) error {
+func (u *userPool) observeResets(reset func(context.Context, *sqlconn.Conn) error) func(context.Context, *sqlconn.Conn) error {
 	return func(ctx context.Context, c *sqlconn.Conn) error {
 		lost := c.Lost() != nil
 		err := reset(ctx, c)
 		switch {
 		case err == nil:
-			u.server.health.worked()
+			u.server.health.recordAnswer()
 		case !lost && c.Lost() == nil && u.resetFailures.Add(1) == 1:
 			if log := u.server.registry.cfg.Logger; log != nil {
 				log.Warn("registry: a connection is closed because its session cannot be reset", "server", u.server.name, "user", u.name, "error", err)
@@ -275,8 +281,8 @@ func (u *userPool) reset(reset func(context.Context, *sqlconn.Conn) error) func(
 	}
 }
 
-// stopped tells of a statement that may run on at the server.
-func (u *userPool) stopped(err error) {
+// logFailedStop tells of a statement that may run on at the server.
+func (u *userPool) logFailedStop(err error) {
 	if log := u.server.registry.cfg.Logger; err != nil && log != nil {
 		log.Warn("registry: a statement whose time was over could not be stopped on the server", "server", u.server.name, "user", u.name, "error", err)
 	}

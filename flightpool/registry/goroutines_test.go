@@ -21,6 +21,6 @@ func TestManyServersHaveOneGoroutineBetweenThem(t *testing.T) {
 			}
 		}
 		require.Len(t, of, 1, "it sweeps and probes")
-		require.Contains(t, of[0], ".keep(")
+		require.Contains(t, of[0], ".maintain(")
 	})
 }

@@ -26,7 +26,7 @@ func used(t testing.TB) time.Duration {
 func scramble(b *testing.B, users, loans int) (perLoan time.Duration, opens float64) {
 	g := newRig(b)
 	d := define(b, g, guests)
-	d.MaxConnections, d.AcquireTimeout, d.UserIdleTimeout = 5, -1, -1
+	d.MaxSize, d.AcquireTimeout, d.UserIdleTimeout = 5, -1, -1
 	require.NoError(b, g.Update(b.Context(), d))
 	f := g.fake("s")
 	f.dial = time.Millisecond
@@ -42,14 +42,14 @@ func scramble(b *testing.B, users, loans int) (perLoan time.Duration, opens floa
 			}
 		})
 	}
-	reach := func(n int) (time.Duration, int64, int) {
+	params := func(n int) (time.Duration, int64, int) {
 		for served.Load() < int64(n) {
 			time.Sleep(time.Millisecond)
 		}
 		return used(b), served.Load(), f.read(&f.made)
 	}
-	began, first, made := reach(2 * users) // all are there, and have their pools
-	ended, last, all := reach(2*users + loans)
+	began, first, made := params(2 * users) // all are there, and have their pools
+	ended, last, all := params(2*users + loans)
 	cancel()
 	wg.Wait()
 	require.NoError(b, g.Close(b.Context()))

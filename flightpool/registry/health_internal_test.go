@@ -15,10 +15,10 @@ import (
 func TestWhoFailsWithAnUnhealthyServerIsToldSo(t *testing.T) {
 	u := &userPool{server: &server{name: "s"}, name: "a"}
 	gone := fmt.Errorf("open: %w", io.ErrUnexpectedEOF)
-	require.NotErrorIs(t, u.explain(t.Context(), gone), ErrUnhealthy)
+	require.NotErrorIs(t, u.wrapError(t.Context(), gone), ErrUnhealthy)
 	u.server.health.down.Store(&UnhealthyError{Server: "s", Reason: gone})
-	require.ErrorIs(t, u.explain(t.Context(), gone), ErrUnhealthy)
-	require.NotErrorIs(t, u.explain(t.Context(), errors.New("syntax error")), ErrUnhealthy)
+	require.ErrorIs(t, u.wrapError(t.Context(), gone), ErrUnhealthy)
+	require.NotErrorIs(t, u.wrapError(t.Context(), errors.New("syntax error")), ErrUnhealthy)
 }
 
 func TestTurnsOfHealthAreToldInTheirOrder(t *testing.T) {
@@ -26,16 +26,16 @@ func TestTurnsOfHealthAreToldInTheirOrder(t *testing.T) {
 		var h health
 		var told []bool
 		slow := make(chan struct{})
-		h.changed = func(down *UnhealthyError) {
+		h.onTransition = func(down *UnhealthyError) {
 			if down != nil {
 				<-slow
 			}
 			told = append(told, down == nil)
 		}
-		h.set(HealthCheck{FailureThreshold: 1, RecoveryThreshold: 1, Interval: 1})
-		go h.fault(errors.New("gone"))
+		h.applyDefinition(HealthCheck{FailureThreshold: 1, RecoveryThreshold: 1, Interval: 1})
+		go h.recordFault(errors.New("gone"))
 		synctest.Wait()
-		h.probed(nil) // while the bad news is still being told
+		h.recordProbe(nil) // while the bad news is still being told
 		close(slow)
 		synctest.Wait()
 		require.Equal(t, []bool{false, true}, told)

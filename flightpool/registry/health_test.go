@@ -43,7 +43,7 @@ func TestAServerThatCannotBeReachedFailsFastWithItsReason(t *testing.T) {
 
 func TestWaitersAreFailedWhenTheirServerTurnsUnhealthy(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = time.Hour; d.MaxConnections = 4 })
+		define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = time.Hour; d.MaxSize = 4 })
 		f := g.fake("s")
 		held := []*registry.Conn{acquire(t, g, "a"), acquire(t, g, "a"), acquire(t, g, "a"), acquire(t, g, "a")}
 		errs := make(chan error, 5)
@@ -69,7 +69,7 @@ func TestWaitersAreFailedWhenTheirServerTurnsUnhealthy(t *testing.T) {
 
 func TestProbesBackOffAndRecoveryIsAnnouncedAfterTheThreshold(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.HealthCheck.Interval = 10 * time.Second; d.MinConnections = 1 })
+		define(t, g, func(d *registry.ServerDefinition) { d.HealthCheck.Interval = 10 * time.Second; d.MinIdle = 1 })
 		f := g.fake("s")
 		f.set(func() { f.down = true })
 		for g.Healthy("s") {
@@ -95,8 +95,8 @@ func TestRecoveryDoesNotStampede(t *testing.T) {
 		f := g.fake("s")
 		f.dial = 50 * time.Millisecond
 		define(t, g, func(d *registry.ServerDefinition) {
-			d.MaxConnections = 60
-			d.MinConnections = 20
+			d.MaxSize = 60
+			d.MinIdle = 20
 			d.WarmupConnections = 1
 			d.MaxConcurrentOpens = 4
 			d.HealthCheck.Interval = time.Second
@@ -140,7 +140,7 @@ func TestOnlyFaultsOfTheConnectionCount(t *testing.T) {
 
 func TestAServerThatDoesNotAnswerIsUnhealthyToo(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.ConnectTimeout = time.Second })
+		define(t, g, func(d *registry.ServerDefinition) { d.OpenTimeout = time.Second })
 		f := g.fake("s")
 		f.set(func() { f.stuck = true })
 		for g.Healthy("s") {

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// keep is the one goroutine of a registry: it starts the probes of unhealthy
+// maintain is the one goroutine of a registry: it starts the probes of unhealthy
 // servers and removes the pools of users who do not call any more. Everything
 // else of time is the reservoirs' own affair, by one timer each.
-func (r *Registry) keep() {
+func (r *Registry) maintain() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -21,7 +21,7 @@ func (r *Registry) keep() {
 		now := time.Now()
 		next := now.Add(time.Hour)
 		for _, s := range r.view.Load().servers {
-			if at := s.round(now); at.Before(next) {
+			if at := s.maintain(now); at.Before(next) {
 				next = at
 			}
 		}
@@ -29,21 +29,21 @@ func (r *Registry) keep() {
 	}
 }
 
-// wakeKeeper makes the keeper look now.
-func (r *Registry) wakeKeeper() {
+// wakeMaintenance makes the keeper look now.
+func (r *Registry) wakeMaintenance() {
 	select {
 	case r.wake <- struct{}{}:
 	default: // it will look anyway
 	}
 }
 
-// round does what is due for one server, and returns when something is next.
-func (s *server) round(now time.Time) time.Time {
+// maintain does what is due for one server, and returns when something is next.
+func (s *server) maintain(now time.Time) time.Time {
 	next := now.Add(time.Hour)
-	if due := s.health.due(); !due.IsZero() {
+	if due := s.health.nextProbeAt(); !due.IsZero() {
 		if now.Before(due) {
 			next = due
-		} else if p, begun := s.health.begin(); begun {
+		} else if p, begun := s.health.beginProbe(); begun {
 			s.background(func(life context.Context) { s.probe(life, p) })
 		}
 	}
@@ -52,7 +52,7 @@ func (s *server) round(now time.Time) time.Time {
 			s.sweepAt = soon // the time was shortened
 		}
 		if !now.Before(s.sweepAt) {
-			s.sweep(now, unused)
+			s.removeUnusedPools(now, unused)
 			s.sweepAt = now.Add(max(unused/4, time.Millisecond))
 		}
 		if s.sweepAt.Before(next) {
@@ -62,16 +62,16 @@ func (s *server) round(now time.Time) time.Time {
 	return next
 }
 
-// sweep removes the pools of users who made no call for a while.
-func (s *server) sweep(now time.Time, unused time.Duration) {
+// removeUnusedPools removes the pools of users who made no call for a while.
+func (s *server) removeUnusedPools(now time.Time, unused time.Duration) {
 	for _, u := range *s.users.Load() {
-		if n := u.calls(); n != u.seen || u.inDo() {
-			u.seen, u.active = n, now
+		if n := u.callCount(); n != u.lastCallCount || u.hasDoCalls() {
+			u.lastCallCount, u.lastActive = n, now
 			continue
 		}
-		st := u.gen.Load().stats()
-		if now.Sub(u.active) >= unused && st.InUse == 0 && st.Waiting == 0 {
-			s.retireUnless(u)
+		st := u.version.Load().stats()
+		if now.Sub(u.lastActive) >= unused && st.InUse == 0 && st.Waiting == 0 {
+			s.removeUnlessInUse(u)
 		}
 	}
 }

@@ -14,26 +14,26 @@ import (
 
 // A Kind knows how to reach one sort of server. Exactly one of Flight and
 // Connector is set. Its functions are called on goroutines of the registry. Who waits
-// for one gives up with the own context, and after ConnectTimeout; a panic is an error.
+// for one gives up with the own context, and after OpenTimeout; a panic is an error.
 type Kind struct {
 	// Name is the Kind of the definitions that it serves.
 	Name string
 	// Flight makes the pool of one user of a Flight SQL server, without
 	// connecting: of r.Target and r.Config, over whichever backend.
-	Flight func(ctx context.Context, r Reach) (*flightpool.FlightSQLPool, error)
+	Flight func(ctx context.Context, r ConnectParams) (*flightpool.FlightSQLPool, error)
 	// Connector makes the connector of one user of a database/sql server. Where it is
 	// an io.Closer, it is closed after the last of its connections.
-	Connector func(r Reach) (driver.Connector, error)
+	Connector func(r ConnectParams) (driver.Connector, error)
 	// SQL is how sessions of a database/sql server are checked and reset.
 	SQL sqlconn.Kind
 	// Validate says what is wrong with a target, options and credentials, before
 	// anything is made of them: once with the definition's own, and once for every
 	// mapping. It must not connect. See Options. Nil: all of them are taken.
-	Validate func(r Reach) error
+	Validate func(r ConnectParams) error
 }
 
-// Reach is what a Kind needs to reach a server as a user.
-type Reach struct {
+// ConnectParams is what a Kind needs to reach a server as a user.
+type ConnectParams struct {
 	Server string
 	// Target is the definition's, or empty.
 	Target string
@@ -44,30 +44,30 @@ type Reach struct {
 	Password string
 	// Config is what a Flight pool has to be made with.
 	Config flightpool.Config
-	// Count counts what goes over c, a socket of a database/sql driver that can be
+	// CountBytes counts what goes over c, a socket of a database/sql driver that can be
 	// given one. What no socket was counted of, the statistics do not know. Flight
 	// pools count by Config.DialOptions.
-	Count func(c net.Conn) net.Conn
+	CountBytes func(c net.Conn) net.Conn
 }
 
-// builtin are the kinds that need no packages but the driver's, which the
+// builtinKinds are the kinds that need no packages but the driver's, which the
 // program must import.
-func builtin() map[string]Kind {
+func builtinKinds() map[string]Kind {
 	kinds := map[string]Kind{}
 	for _, k := range []Kind{
 		{Name: "flightsql", Flight: openFlight, Validate: ValidateFlight},
-		{Name: "postgresql", Connector: connector("pgx", urlDSN("postgres", "5432", pathDB)), SQL: sqlconn.PostgreSQL, Validate: validateSQL("pgx", postgresOptions)},
-		{Name: "mysql", Connector: connector("mysql", mysqlDSN), SQL: sqlconn.MySQL, Validate: validateMySQL},
-		{Name: "mssql", Connector: connector("sqlserver", urlDSN("sqlserver", "1433", queryDB)), SQL: sqlconn.SQLServer, Validate: validateSQL("sqlserver", mssqlOptions)},
-		{Name: "firebird", Connector: connector("firebirdsql", firebirdDSN), SQL: sqlconn.Firebird, Validate: validateSQL("firebirdsql", firebirdOptions)},
+		{Name: "postgresql", Connector: sqlConnector("pgx", urlDSN("postgres", "5432", setDBInPath)), SQL: sqlconn.PostgreSQL, Validate: validateSQL("pgx", postgresOptions)},
+		{Name: "mysql", Connector: sqlConnector("mysql", mysqlDSN), SQL: sqlconn.MySQL, Validate: validateMySQL},
+		{Name: "mssql", Connector: sqlConnector("sqlserver", urlDSN("sqlserver", "1433", setDBInQuery)), SQL: sqlconn.SQLServer, Validate: validateSQL("sqlserver", mssqlOptions)},
+		{Name: "firebird", Connector: sqlConnector("firebirdsql", firebirdDSN), SQL: sqlconn.Firebird, Validate: validateSQL("firebirdsql", firebirdOptions)},
 	} {
 		kinds[k.Name] = k
 	}
 	return kinds
 }
 
-// kindNames are the names of foreign data wrappers and other spellings.
-var kindNames = map[string]string{
+// kindAliases are the names of foreign data wrappers and other spellings.
+var kindAliases = map[string]string{
 	"flightsql_fdw": "flightsql", "flight_sql": "flightsql", "arrow_flight_sql": "flightsql",
 	"postgresql_fdw": "postgresql", "postgres_fdw": "postgresql", "postgres": "postgresql", "pg": "postgresql",
 	"mysql_fdw": "mysql", "mariadb": "mysql", "mariadb_fdw": "mysql",
@@ -78,16 +78,16 @@ var kindNames = map[string]string{
 // canonicalKind gives the built-in kind that a name stands for.
 func canonicalKind(name string) string {
 	name = strings.ToLower(name)
-	if kind, ok := kindNames[name]; ok {
+	if kind, ok := kindAliases[name]; ok {
 		return kind
 	}
 	return name
 }
 
-// kind finds a kind by its name, whatever the case, or by another spelling of a
+// resolveKind finds a kind by its name, whatever the case, or by another spelling of a
 // built-in one's. A program's own kind goes before both.
-func (r *Registry) kind(name string) (string, bool) {
-	for _, known := range []string{r.folded[strings.ToLower(name)], canonicalKind(name)} {
+func (r *Registry) resolveKind(name string) (string, bool) {
+	for _, known := range []string{r.ownKindNames[strings.ToLower(name)], canonicalKind(name)} {
 		if _, ok := r.kinds[known]; ok {
 			return known, true
 		}
@@ -95,7 +95,7 @@ func (r *Registry) kind(name string) (string, bool) {
 	return name, false
 }
 
-func openFlight(ctx context.Context, r Reach) (*flightpool.FlightSQLPool, error) {
+func openFlight(ctx context.Context, r ConnectParams) (*flightpool.FlightSQLPool, error) {
 	target, cfg := FlightTarget(r)
 	return flightpool.New(ctx, target, cfg)
 }
@@ -103,12 +103,12 @@ func openFlight(ctx context.Context, r Reach) (*flightpool.FlightSQLPool, error)
 // FlightTarget is what a kind of Flight SQL server gives to flightpool.New, or to
 // what takes the same: Target or what the options host, port and tls make of it, and
 // Config with the credentials of the option token or of User and Password.
-func FlightTarget(r Reach) (string, flightpool.Config) {
+func FlightTarget(r ConnectParams) (string, flightpool.Config) {
 	target, cfg := r.Target, r.Config
 	if target == "" {
 		scheme := "grpc"
 		if tls := r.Options["tls"]; tls != "" {
-			if off, err := parseNot(tls); err != nil || !off { // plain text only where that is what the option says
+			if off, err := parseInvertedBool(tls); err != nil || !off { // plain text only where that is what the option says
 				scheme = "grpc+tls"
 			}
 		}
@@ -123,17 +123,17 @@ func FlightTarget(r Reach) (string, flightpool.Config) {
 	return target, cfg
 }
 
-func optionOr(r Reach, name, byDefault string) string {
+func optionOr(r ConnectParams, name, byDefault string) string {
 	if v := r.Options[name]; v != "" {
 		return v
 	}
 	return byDefault
 }
 
-// kinds are the built-in ones and the program's own, which go before; folded gives
+// mergeKinds are the built-in ones and the program's own, which go before; folded gives
 // the names of the latter by their lower case.
-func kinds(own []Kind) (all map[string]Kind, folded map[string]string, err error) {
-	all, folded = builtin(), map[string]string{}
+func mergeKinds(own []Kind) (all map[string]Kind, folded map[string]string, err error) {
+	all, folded = builtinKinds(), map[string]string{}
 	var faults []error
 	for _, k := range own {
 		if k.Name == "" || (k.Flight == nil) == (k.Connector == nil) {

@@ -21,16 +21,16 @@ import (
 )
 
 // moody is a Kind whose functions do what a test says.
-func moody(connect, validate func(r registry.Reach) error) registry.Kind {
-	return registry.Kind{Name: "moody", Validate: validate, Connector: func(r registry.Reach) (driver.Connector, error) {
-		return connector{&fake{byUser: map[string]int{}}, r.User}, connect(r)
+func moody(connect, validate func(r registry.ConnectParams) error) registry.Kind {
+	return registry.Kind{Name: "moody", Validate: validate, Connector: func(r registry.ConnectParams) (driver.Connector, error) {
+		return sqlConnector{&fake{byUser: map[string]int{}}, r.User}, connect(r)
 	}}
 }
 
-func fine(registry.Reach) error { return nil }
+func fine(registry.ConnectParams) error { return nil }
 
 func moodyServer(name string, users ...string) registry.ServerDefinition {
-	d := registry.ServerDefinition{Name: name, Kind: "moody", MinConnections: -1, WarmupConnections: -1, KeepSession: true, Users: map[string]registry.UserMapping{}}
+	d := registry.ServerDefinition{Name: name, Kind: "moody", MinIdle: -1, WarmupConnections: -1, KeepSession: true, Users: map[string]registry.UserMapping{}}
 	for _, u := range users {
 		d.Users[u] = registry.UserMapping{User: u}
 	}
@@ -38,11 +38,11 @@ func moodyServer(name string, users ...string) registry.ServerDefinition {
 }
 
 // A Kind that hangs holds up nobody but those who wait for it, and those until
-// their context ends or ConnectTimeout is over; what it makes at last is used.
+// their context ends or OpenTimeout is over; what it makes at last is used.
 func TestAKindThatHangsHoldsUpItsOwnServerAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release, calls := make(chan struct{}), atomic.Int64{}
-		hang := func(r registry.Reach) error {
+		hang := func(r registry.ConnectParams) error {
 			if r.Server == "bad" {
 				calls.Add(1)
 				<-release
@@ -71,8 +71,8 @@ func TestAKindThatHangsHoldsUpItsOwnServerAlone(t *testing.T) {
 			took(time.Second, "of Warmup, too")
 		}
 		_, err = r.Acquire(t.Context(), "bad", "a")
-		require.ErrorContains(t, err, "ConnectTimeout")
-		took(5*time.Second, "or ConnectTimeout")
+		require.ErrorContains(t, err, "OpenTimeout")
+		took(5*time.Second, "or OpenTimeout")
 		require.EqualValues(t, 1, calls.Load(), "they all wait for the same call")
 
 		register := make(chan error)
@@ -89,7 +89,7 @@ func TestAKindThatHangsHoldsUpItsOwnServerAlone(t *testing.T) {
 		require.NoError(t, c.Release())
 		require.NoError(t, r.Update(t.Context(), moodyServer("good", "a", "b")))
 		took(0, "nobody waits for another server's Kind")
-		require.ErrorContains(t, <-register, "ConnectTimeout")
+		require.ErrorContains(t, <-register, "OpenTimeout")
 		took(10*time.Second, "Unregister, and then Register")
 		close(release)
 		synctest.Wait()
@@ -100,7 +100,7 @@ func TestAKindThatHangsHoldsUpItsOwnServerAlone(t *testing.T) {
 func TestAnUpdateIsGivenUpWithItsKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release, hung := make(chan struct{}), atomic.Bool{}
-		hang := func(registry.Reach) error {
+		hang := func(registry.ConnectParams) error {
 			if hung.Load() {
 				<-release
 			}
@@ -116,15 +116,15 @@ func TestAnUpdateIsGivenUpWithItsKind(t *testing.T) {
 			require.NoError(t, c.Release())
 		}
 		hung.Store(true)
-		was := d.MaxConnections
-		d.Target, d.MaxConnections = "elsewhere", 3
+		was := d.MaxSize
+		d.Target, d.MaxSize = "elsewhere", 3
 		began := time.Now()
 		err = r.Update(t.Context(), d)
-		require.ErrorContains(t, err, "ConnectTimeout")
+		require.ErrorContains(t, err, "OpenTimeout")
 		require.Equal(t, 5*time.Second, time.Since(began))
 		now, err := r.Definition("s")
 		require.NoError(t, err)
-		require.Equal(t, []any{"", was}, []any{now.Target, now.MaxConnections}, "nothing was changed")
+		require.Equal(t, []any{"", was}, []any{now.Target, now.MaxSize}, "nothing was changed")
 		c, err := r.Acquire(t.Context(), "s", "a")
 		require.NoError(t, err, "who has a pool is served")
 		require.NoError(t, c.Release())
@@ -139,7 +139,7 @@ func TestAnUpdateIsGivenUpWithItsKind(t *testing.T) {
 // What is made although nobody has waited so long is there for the next caller.
 func TestAKindThatIsSlowIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{moody(func(registry.Reach) error { time.Sleep(time.Minute); return nil }, fine)}})
+		r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{moody(func(registry.ConnectParams) error { time.Sleep(time.Minute); return nil }, fine)}})
 		require.NoError(t, err)
 		require.NoError(t, r.Register(t.Context(), moodyServer("s", "a")))
 		_, err = r.Acquire(t.Context(), "s", "a")
@@ -155,7 +155,7 @@ func TestAKindThatIsSlowIsUsed(t *testing.T) {
 func TestAKindThatPanicsIsAnError(t *testing.T) {
 	for word, dies := range map[string]func(){"panicked: so it is": func() { panic("so it is") }, "ended the goroutine": runtime.Goexit} {
 		bad := false
-		die := func(registry.Reach) error {
+		die := func(registry.ConnectParams) error {
 			if bad {
 				dies()
 			}
@@ -242,10 +242,10 @@ func TestTheLargestNumbers(t *testing.T) {
 	const ever = time.Duration(math.MaxInt64)
 	for refused, set := range map[string]func(d *registry.ServerDefinition){
 		"OnExhausted: Overflow(9223372036854775807) is more": func(d *registry.ServerDefinition) { d.OnExhausted = flightpool.Overflow(math.MaxInt) },
-		"MaxConnections: 9223372036854775807 is more":        func(d *registry.ServerDefinition) { d.MaxConnections = math.MaxInt },
+		"MaxSize: 9223372036854775807 is more":               func(d *registry.ServerDefinition) { d.MaxSize = math.MaxInt },
 		"": func(d *registry.ServerDefinition) {
-			d.MaxConnections, d.ReservedConnections, d.MaxWaiters, d.WarmupConnections = 3, math.MaxInt, math.MaxInt, math.MaxInt
-			d.ConnectTimeout, d.AcquireTimeout, d.QueryTimeout, d.IdleTimeout, d.MaxLifetime, d.UserIdleTimeout, d.ValidateAfter = ever, ever, ever, ever, ever, ever, ever
+			d.MaxSize, d.UserReserved, d.MaxWaiters, d.WarmupConnections = 3, math.MaxInt, math.MaxInt, math.MaxInt
+			d.OpenTimeout, d.AcquireTimeout, d.QueryTimeout, d.IdleTTL, d.MaxLifetime, d.UserIdleTimeout, d.ValidateAfter = ever, ever, ever, ever, ever, ever, ever
 			d.HealthCheck.Timeout, d.HealthCheck.Interval, d.ValidateOnAcquire = ever, ever, true
 		},
 	} {

@@ -72,14 +72,14 @@ func storm(t *testing.T, seed uint64) {
 func (w *weather) define(name string, move bool) registry.ServerDefinition {
 	size, r := 1+w.rnd.IntN(8), w.rnd
 	d := registry.ServerDefinition{
-		Name: name, Kind: "fake", MaxConnections: size, MinConnections: r.IntN(size+1) - 1, ReservedConnections: r.IntN(3), MaxConcurrentOpens: 1 + r.IntN(4),
-		AcquireTimeout: []time.Duration{-1, 100 * time.Millisecond, 5 * time.Second}[r.IntN(3)], ConnectTimeout: time.Duration(1+r.IntN(3)) * time.Second,
-		OnExhausted: []flightpool.Exhaustion{flightpool.Wait, flightpool.FailFast, flightpool.Overflow(2)}[r.IntN(3)], UserMaxConnections: 1 + r.IntN(size),
+		Name: name, Kind: "fake", MaxSize: size, MinIdle: r.IntN(size+1) - 1, UserReserved: r.IntN(3), MaxConcurrentOpens: 1 + r.IntN(4),
+		AcquireTimeout: []time.Duration{-1, 100 * time.Millisecond, 5 * time.Second}[r.IntN(3)], OpenTimeout: time.Duration(1+r.IntN(3)) * time.Second,
+		OnExhausted: []flightpool.Exhaustion{flightpool.Wait, flightpool.FailFast, flightpool.Overflow(2)}[r.IntN(3)], UserMaxSize: 1 + r.IntN(size),
 		KeepSession: r.IntN(2) == 0, ValidateOnAcquire: r.IntN(4) == 0, ValidateAfter: time.Millisecond, MaxLifetime: time.Duration(1+r.IntN(20)) * time.Second,
 		HealthCheck: registry.HealthCheck{Interval: time.Second, RecoveryThreshold: 1 + r.IntN(2)}, UserIdleTimeout: time.Duration(1+r.IntN(5)) * time.Second, WarmupConnections: r.IntN(3) - 1,
 		Users: map[string]registry.UserMapping{},
 	}
-	d.MinConnections = min(d.MinConnections, d.UserMaxConnections)
+	d.MinIdle = min(d.MinIdle, d.UserMaxSize)
 	for _, user := range []string{"a", "b", registry.Public} {
 		if r.IntN(8) > 0 {
 			d.Users[user] = registry.UserMapping{User: fmt.Sprint(user, " ", r.IntN(3))}
@@ -94,7 +94,7 @@ func (w *weather) define(name string, move bool) registry.ServerDefinition {
 		w.g.fake(d.Target).slow = time.Duration(r.IntN(3)) * 20 * time.Millisecond
 	}
 	w.now[name] = d
-	w.bound[d.Target] = max(w.bound[d.Target], d.MaxConnections+max(0, int(d.OnExhausted)))
+	w.bound[d.Target] = max(w.bound[d.Target], d.MaxSize+max(0, int(d.OnExhausted)))
 	return d
 }
 
@@ -173,7 +173,7 @@ func (w *weather) calm(t *testing.T) {
 	}
 	for _, name := range []string{"s", "t"} {
 		d := w.define(name, false)
-		d.OnExhausted, d.ReservedConnections, d.UserMaxConnections, d.AcquireTimeout, d.UserIdleTimeout, d.MinConnections, d.MaxLifetime = flightpool.Wait, 0, 0, -1, -1, -1, -1
+		d.OnExhausted, d.UserReserved, d.UserMaxSize, d.AcquireTimeout, d.UserIdleTimeout, d.MinIdle, d.MaxLifetime = flightpool.Wait, 0, 0, -1, -1, -1, -1
 		d.HealthCheck.Interval = time.Hour // else one may be under way at the end
 		d.Users = map[string]registry.UserMapping{registry.Public: {User: "PUBLIC 0"}}
 		require.NoError(t, w.g.Update(t.Context(), d))
@@ -193,10 +193,10 @@ func (w *weather) account(t *testing.T) {
 		assert.Equal(t, []int{0, 0, 0}, []int{st.Active, st.Waiting, st.Opening}, "server %s", name)
 		assert.Equal(t, st.Acquires, st.Releases)
 		assert.Equal(t, w.fake(name).read(&w.fake(name).live), st.Total, "what exists is what is counted")
-		assert.LessOrEqual(t, st.Total, d.MaxConnections)
+		assert.LessOrEqual(t, st.Total, d.MaxSize)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		var held []*registry.Conn
-		for range d.MaxConnections { // every slot is there
+		for range d.MaxSize { // every slot is there
 			c, err := w.g.Acquire(ctx, name, "z")
 			if assert.NoError(t, err) {
 				held = append(held, c)

@@ -10,7 +10,7 @@ import (
 
 // Warmup opens connections until every user's pool of a server has n, idle or in
 // use, and waits for them until ctx ends. It makes the pools of the named users
-// that are not there yet. It refuses what MaxConnections cannot hold.
+// that are not there yet. It refuses what MaxSize cannot hold.
 func (r *Registry) Warmup(ctx context.Context, name string, n int) error {
 	s, err := r.server(name)
 	if err != nil {
@@ -21,21 +21,21 @@ func (r *Registry) Warmup(ctx context.Context, name string, n int) error {
 		if user == Public && len(d.Users) > 1 {
 			continue
 		}
-		if _, err := s.user(ctx, user); err != nil {
+		if _, err := s.getOrCreatePool(ctx, user); err != nil {
 			return err
 		}
 	}
 	users := *s.users.Load()
-	if n > d.UserMaxConnections || n*len(users) > d.MaxConnections {
-		return fmt.Errorf("registry: Warmup: %d connections for each of %d users of %q are more than MaxConnections %d or UserMaxConnections %d allow",
-			n, len(users), name, d.MaxConnections, d.UserMaxConnections)
+	if n > d.UserMaxSize || n*len(users) > d.MaxSize {
+		return fmt.Errorf("registry: Warmup: %d connections for each of %d users of %q are more than MaxSize %d or UserMaxSize %d allow",
+			n, len(users), name, d.MaxSize, d.UserMaxSize)
 	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var faults []error
 	for _, u := range users {
 		wg.Go(func() {
-			if err := u.gen.Load().ready(ctx, n); err != nil {
+			if err := u.version.Load().waitReady(ctx, n); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				faults = append(faults, fmt.Errorf("registry: Warmup: user %q on server %q: %w", u.name, name, err))
@@ -47,7 +47,7 @@ func (r *Registry) Warmup(ctx context.Context, name string, n int) error {
 }
 
 // EvictIdle closes the idle connections of a server beyond each user's
-// MinConnections, without waiting, and returns how many.
+// MinIdle, without waiting, and returns how many.
 func (r *Registry) EvictIdle(name string) (int, error) {
 	s, err := r.server(name)
 	if err != nil {
@@ -55,7 +55,7 @@ func (r *Registry) EvictIdle(name string) (int, error) {
 	}
 	n := 0
 	for _, u := range *s.users.Load() {
-		n += u.gen.Load().evict()
+		n += u.version.Load().evictIdle()
 	}
 	return n, nil
 }
@@ -81,14 +81,14 @@ func (r *Registry) Healthy(name string) bool {
 // CheckNow checks a server now, on a connection of any of its users, and takes
 // the result into account as that of any check. It opens a connection when none
 // is idle. A nil error means that the server works. When ctx ends first the check
-// goes on, bounded by ConnectTimeout and HealthCheck.Timeout.
+// goes on, bounded by OpenTimeout and HealthCheck.Timeout.
 func (r *Registry) CheckNow(ctx context.Context, name string) error {
 	s, err := r.server(name)
 	if err != nil {
 		return err
 	}
 	for late := false; ctx.Err() == nil; late = true {
-		p, begun := s.health.begin()
+		p, begun := s.health.beginProbe()
 		if begun {
 			s.background(func(life context.Context) { s.probe(life, p) })
 		}

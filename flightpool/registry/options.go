@@ -26,12 +26,12 @@ type (
 // How options are written: durations are Go's, or numbers of milliseconds. A zero
 // turns off what can be turned off.
 var (
-	count        = option.Number{Least: 0, Most: math.MaxInt32, Wrong: "is not a number"}.Read
-	positive     = option.Number{Least: 1, Most: math.MaxInt32, Wrong: "is not a number above 0"}.Read
-	milliseconds = option.Duration{Least: 0, Unit: time.Millisecond, Wrong: "is not a duration"}.Read
-	seconds      = option.Duration{Least: 0, Unit: time.Second, Wrong: "is not a duration"}.Read
-	parseBool    = option.Switch
-	parseNot     = option.Not(option.Switch)
+	count             = option.Number{Least: 0, Most: math.MaxInt32, Wrong: "is not a number"}.Read
+	positive          = option.Number{Least: 1, Most: math.MaxInt32, Wrong: "is not a number above 0"}.Read
+	milliseconds      = option.Duration{Least: 0, Unit: time.Millisecond, Wrong: "is not a duration"}.Read
+	seconds           = option.Duration{Least: 0, Unit: time.Second, Wrong: "is not a duration"}.Read
+	parseBool         = option.Switch
+	parseInvertedBool = option.Not(option.Switch)
 )
 
 // What is refused.
@@ -43,42 +43,42 @@ var (
 
 // options are all there are beside those of the kinds.
 var options = option.Table[ServerDefinition]{
-	intField{Name: "MaxConnections", Key: "max_connections", At: func(d *ServerDefinition) *int { return &d.MaxConnections }, Read: positive, Default: 10, OffAs: zero, Check: func(n int) error { return cmp.Or(option.AtLeastOne(n), fewEnough(n)) }},
-	intField{Name: "UserMaxConnections", Key: "user_max_connections", At: func(d *ServerDefinition) *int { return &d.UserMaxConnections }, Read: positive, DefaultBy: asMaxConnections, OffAs: asMaxConnections},
-	intField{Name: "MinConnections", Key: "min_connections", At: func(d *ServerDefinition) *int { return &d.MinConnections }, Read: count, DefaultBy: func(d *ServerDefinition) int { return min(1, d.UserMaxConnections) }, OffAs: zero},
-	intField{Name: "ReservedConnections", Key: "reserved_connections", At: func(d *ServerDefinition) *int { return &d.ReservedConnections }, Read: count, OffAs: zero},
+	intField{Name: "MaxSize", Key: "max_connections", At: func(d *ServerDefinition) *int { return &d.MaxSize }, Read: positive, Default: 10, OffAs: zero, Check: func(n int) error { return cmp.Or(option.AtLeastOne(n), fewEnough(n)) }},
+	intField{Name: "UserMaxSize", Key: "user_max_connections", At: func(d *ServerDefinition) *int { return &d.UserMaxSize }, Read: positive, DefaultBy: asMaxConnections, OffAs: asMaxConnections},
+	intField{Name: "MinIdle", Key: "min_connections", At: func(d *ServerDefinition) *int { return &d.MinIdle }, Read: count, DefaultBy: func(d *ServerDefinition) int { return min(1, d.UserMaxSize) }, OffAs: zero},
+	intField{Name: "UserReserved", Key: "reserved_connections", At: func(d *ServerDefinition) *int { return &d.UserReserved }, Read: count, OffAs: zero},
 	intField{Name: "MaxConcurrentOpens", Key: "max_concurrent_opens", At: func(d *ServerDefinition) *int { return &d.MaxConcurrentOpens }, Read: positive, Default: 8, OffAs: unbounded},
 	intField{Name: "WarmupConnections", Key: "warmup_connections", At: func(d *ServerDefinition) *int { return &d.WarmupConnections }, Read: count, Default: 1, OffAs: zero},
-	boolField{Name: "DisableWarmup", Key: "warmup_on_create", At: func(d *ServerDefinition) *bool { return &d.DisableWarmup }, Read: parseNot},
+	boolField{Name: "DisableWarmup", Key: "warmup_on_create", At: func(d *ServerDefinition) *bool { return &d.DisableWarmup }, Read: parseInvertedBool},
 	intField{Name: "MaxWaiters", Key: "max_waiters", At: func(d *ServerDefinition) *int { return &d.MaxWaiters }, Read: positive, OffAs: zero},
 	option.Field[ServerDefinition, flightpool.Exhaustion]{Name: "OnExhausted", Key: "exhaustion_policy", At: func(d *ServerDefinition) *flightpool.Exhaustion { return &d.OnExhausted }, Read: exhaustion, Check: knownPolicy},
-	durationField{Name: "ConnectTimeout", Key: "connect_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.ConnectTimeout }, Read: milliseconds, Default: 5 * time.Second, Check: option.NotOff[time.Duration]},
+	durationField{Name: "OpenTimeout", Key: "connect_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.OpenTimeout }, Read: milliseconds, Default: 5 * time.Second, Check: option.NotOff[time.Duration]},
 	durationField{Name: "QueryTimeout", Key: "query_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.QueryTimeout }, Read: milliseconds, Default: 30 * time.Second},
 	durationField{Name: "AcquireTimeout", Key: "acquire_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.AcquireTimeout }, Read: milliseconds, Default: 5 * time.Second},
-	durationField{Name: "IdleTimeout", Key: "idle_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.IdleTimeout }, Read: milliseconds, Default: 5 * time.Minute},
+	durationField{Name: "IdleTTL", Key: "idle_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.IdleTTL }, Read: milliseconds, Default: 5 * time.Minute},
 	durationField{Name: "MaxLifetime", Key: "max_lifetime", At: func(d *ServerDefinition) *time.Duration { return &d.MaxLifetime }, Read: milliseconds, Default: time.Hour},
 	durationField{Name: "UserIdleTimeout", Key: "user_idle_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.UserIdleTimeout }, Read: milliseconds, Default: 5 * time.Minute},
 	boolField{Name: "ValidateOnAcquire", Key: "validate_on_acquire", At: func(d *ServerDefinition) *bool { return &d.ValidateOnAcquire }, Read: parseBool},
 	boolField{Name: "ValidateOnRelease", Key: "validate_on_release", At: func(d *ServerDefinition) *bool { return &d.ValidateOnRelease }, Read: parseBool},
 	durationField{Name: "ValidateAfter", Key: "validation_interval", At: func(d *ServerDefinition) *time.Duration { return &d.ValidateAfter }, Read: milliseconds, Default: 30 * time.Second},
 	durationField{Name: "ValidateAfter", Key: "validation_interval_seconds", At: func(d *ServerDefinition) *time.Duration { return &d.ValidateAfter }, Read: seconds},
-	boolField{Name: "KeepSession", Key: "reset_on_release", At: func(d *ServerDefinition) *bool { return &d.KeepSession }, Read: parseNot},
-	boolField{Name: "HealthCheck.Disabled", Key: "enable_health_check", At: func(d *ServerDefinition) *bool { return &d.HealthCheck.Disabled }, Read: parseNot},
+	boolField{Name: "KeepSession", Key: "reset_on_release", At: func(d *ServerDefinition) *bool { return &d.KeepSession }, Read: parseInvertedBool},
+	boolField{Name: "HealthCheck.Disabled", Key: "enable_health_check", At: func(d *ServerDefinition) *bool { return &d.HealthCheck.Disabled }, Read: parseInvertedBool},
 	option.Field[ServerDefinition, flightpool.HealthKind]{Name: "HealthCheck.Kind", Key: "health_check_type", At: func(d *ServerDefinition) *flightpool.HealthKind { return &d.HealthCheck.Kind }, Read: option.ChoiceInAnyCase("ping, query, full_validate", flightpool.Ping, flightpool.Query, flightpool.FullValidate), Check: knownKind},
 	textField{Name: "HealthCheck.Query", Key: "health_check_query", At: func(d *ServerDefinition) *string { return &d.HealthCheck.Query }, Read: option.Text},
 	durationField{Name: "HealthCheck.Timeout", Key: "health_check_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.HealthCheck.Timeout }, Read: milliseconds, Default: 5 * time.Second, Check: option.NotOff[time.Duration]},
 	durationField{Name: "HealthCheck.Interval", Key: "health_check_interval", At: func(d *ServerDefinition) *time.Duration { return &d.HealthCheck.Interval }, Read: milliseconds, Default: 30 * time.Second, Check: option.Refuse(option.Below0[time.Duration], "cannot be switched off; use Disabled")},
 	intField{Name: "HealthCheck.FailureThreshold", Key: "failure_threshold", At: func(d *ServerDefinition) *int { return &d.HealthCheck.FailureThreshold }, Read: positive, Default: 3, OffAs: zero, Check: option.Refuse(option.Below0[int], "cannot be switched off; use Disabled")},
 	intField{Name: "HealthCheck.RecoveryThreshold", Key: "recovery_threshold", At: func(d *ServerDefinition) *int { return &d.HealthCheck.RecoveryThreshold }, Read: positive, Default: 2, OffAs: zero, Check: option.AtLeastOne},
-	boolField{Name: "DisableStatistics", Key: "collect_statistics", At: func(d *ServerDefinition) *bool { return &d.DisableStatistics }, Read: parseNot},
-	boolField{Name: "DisableQueryStats", Key: "collect_query_stats", At: func(d *ServerDefinition) *bool { return &d.DisableQueryStats }, Read: parseNot},
+	boolField{Name: "DisableStatistics", Key: "collect_statistics", At: func(d *ServerDefinition) *bool { return &d.DisableStatistics }, Read: parseInvertedBool},
+	boolField{Name: "DisableQueryStats", Key: "collect_query_stats", At: func(d *ServerDefinition) *bool { return &d.DisableQueryStats }, Read: parseInvertedBool},
 	textField{Name: "Target", Key: "target", At: func(d *ServerDefinition) *string { return &d.Target }, Read: option.Text},
 }
 
 // What numbers become that are turned off.
 func zero(*ServerDefinition) int               { return 0 }
 func unbounded(*ServerDefinition) int          { return math.MaxInt32 }
-func asMaxConnections(d *ServerDefinition) int { return d.MaxConnections }
+func asMaxConnections(d *ServerDefinition) int { return d.MaxSize }
 
 func knownPolicy(e flightpool.Exhaustion) error {
 	if e > math.MaxInt32 {
@@ -101,8 +101,8 @@ func exhaustion(text string) (flightpool.Exhaustion, error) {
 	return 0, fmt.Errorf("%s is none of wait, fail_fast, overflow:n", option.Quote(text))
 }
 
-// sameField gives the option that sets the same field as another one.
-var sameField = options.Twins()
+// optionSynonyms gives the option that sets the same field as another one.
+var optionSynonyms = options.Twins()
 
 // SetOptions sets fields by the names of their options, such as max_connections;
 // what is no field's name goes to Options, for the kind. It returns every fault.
@@ -110,8 +110,8 @@ func (d *ServerDefinition) SetOptions(values map[string]string) error {
 	d.Options = maps.Clone(d.Options)
 	var faults []error
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if _, ok := values[sameField[name]]; ok {
-			faults = append(faults, fmt.Errorf("%s: there is %s too, which is the same", name, sameField[name]))
+		if _, ok := values[optionSynonyms[name]]; ok {
+			faults = append(faults, fmt.Errorf("%s: there is %s too, which is the same", name, optionSynonyms[name]))
 			continue
 		}
 		faults = append(faults, d.setOption(name, values[name]))
@@ -147,7 +147,7 @@ func (d *ServerDefinition) has(name string) bool {
 	return ok
 }
 
-func (d *ServerDefinition) lacks(name string) bool {
+func (d *ServerDefinition) isSurelyUnset(name string) bool {
 	row, ok := options.Find(name)
 	return !d.has(name) && (!ok || !row.ZeroIsText())
 }

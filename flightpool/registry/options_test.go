@@ -103,7 +103,7 @@ func TestEachTypeOfCheckAsksTheServer(t *testing.T) {
 
 func TestIdleAndOldConnectionsAreLetGo(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.IdleTimeout = time.Minute; d.UserIdleTimeout = -1 })
+		define(t, g, func(d *registry.ServerDefinition) { d.IdleTTL = time.Minute; d.UserIdleTimeout = -1 })
 		f := g.fake("s")
 		one, two := acquire(t, g, "a"), acquire(t, g, "a")
 		require.NoError(t, one.Release())

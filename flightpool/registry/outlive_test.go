@@ -37,7 +37,7 @@ func (c deafConn) ExecContext(context.Context, string, []driver.NamedValue) (dri
 func registryOf(t *testing.T, c driver.Connector, health func(r *registry.Registry, s string, down *registry.UnhealthyError)) *registry.Registry {
 	var r *registry.Registry
 	r, err := registry.NewWith(registry.Config{
-		Kinds: []registry.Kind{{Name: "k", Connector: func(registry.Reach) (driver.Connector, error) { return c, nil }}},
+		Kinds: []registry.Kind{{Name: "k", Connector: func(registry.ConnectParams) (driver.Connector, error) { return c, nil }}},
 		Health: func(s string, down *registry.UnhealthyError) {
 			if health != nil {
 				health(r, s, down)
@@ -50,7 +50,7 @@ func registryOf(t *testing.T, c driver.Connector, health func(r *registry.Regist
 
 func keptBy(threshold int) registry.ServerDefinition {
 	return registry.ServerDefinition{
-		Name: "s", Kind: "k", Users: map[string]registry.UserMapping{"a": {}}, KeepSession: true, MinConnections: -1, WarmupConnections: -1,
+		Name: "s", Kind: "k", Users: map[string]registry.UserMapping{"a": {}}, KeepSession: true, MinIdle: -1, WarmupConnections: -1,
 		HealthCheck: registry.HealthCheck{FailureThreshold: threshold, RecoveryThreshold: 1},
 	}
 }
@@ -90,7 +90,7 @@ func TestAHealthHookMayUnregisterItsServer(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := &fake{byUser: map[string]int{}, down: true}
 			took := make(chan time.Duration, 1)
-			r := registryOf(t, connector{f, "x"}, func(r *registry.Registry, s string, down *registry.UnhealthyError) {
+			r := registryOf(t, sqlConnector{f, "x"}, func(r *registry.Registry, s string, down *registry.UnhealthyError) {
 				if (down == nil) == recovered {
 					ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 					defer cancel()
@@ -100,7 +100,7 @@ func TestAHealthHookMayUnregisterItsServer(t *testing.T) {
 				}
 			})
 			d := keptBy(1)
-			d.MinConnections, d.WarmupConnections = 1, 1
+			d.MinIdle, d.WarmupConnections = 1, 1
 			require.NoError(t, r.Register(t.Context(), d))
 			time.Sleep(10 * time.Millisecond)
 			f.set(func() { f.down = false })
@@ -118,7 +118,7 @@ func TestAHealthHookThatPanicsExitsOrHangsHarmsNobody(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f, release, told := &fake{byUser: map[string]int{}, down: true}, make(chan struct{}), new(atomic.Int64)
-			r := registryOf(t, connector{f, "x"}, func(*registry.Registry, string, *registry.UnhealthyError) { told.Add(1); does(release) })
+			r := registryOf(t, sqlConnector{f, "x"}, func(*registry.Registry, string, *registry.UnhealthyError) { told.Add(1); does(release) })
 			require.NoError(t, r.Register(t.Context(), keptBy(1)))
 			_, err := r.Acquire(t.Context(), "s", "a")
 			require.Error(t, err)

@@ -16,7 +16,7 @@ func TestAnOpenThatWaitedAtTheGateDoesNotHoldTheProbeUp(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
 		f := g.fake("s")
 		define(t, g, func(d *registry.ServerDefinition) {
-			d.MinConnections, d.HealthCheck.Interval, d.HealthCheck.FailureThreshold = 2, time.Second, 1
+			d.MinIdle, d.HealthCheck.Interval, d.HealthCheck.FailureThreshold = 2, time.Second, 1
 		})
 		for range 50 {
 			for _, user := range []string{"a", "b"} {

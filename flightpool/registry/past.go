@@ -6,46 +6,46 @@ import (
 	"sync"
 )
 
-// past keeps what users did whose pools are removed, so that a server's counters
+// removedStats keeps what users did whose pools are removed, so that a server's counters
 // never go back.
-type past struct {
-	mu   sync.Mutex
-	sum  Pool
-	last map[*userPool]struct{} // removed, and not closed yet
+type removedStats struct {
+	mu       sync.Mutex
+	sum      PoolStats
+	draining map[*userPool]struct{} // removed, and not closed yet
 }
 
-func (p *past) leaving(u *userPool) {
+func (p *removedStats) addDraining(u *userPool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.last == nil {
-		p.last = map[*userPool]struct{}{}
+	if p.draining == nil {
+		p.draining = map[*userPool]struct{}{}
 	}
-	p.last[u] = struct{}{}
+	p.draining[u] = struct{}{}
 }
 
-func (p *past) left(u *userPool) {
-	done := u.pool()
+func (p *removedStats) foldIn(u *userPool) {
+	done := u.poolStats()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.last[u]; ok {
-		delete(p.last, u)
-		p.sum = p.sum.plus(done)
+	if _, ok := p.draining[u]; ok {
+		delete(p.draining, u)
+		p.sum = p.sum.add(done)
 	}
 }
 
-// draining are the removed users who are not closed yet.
-func (p *past) draining() []*userPool {
+// drainingPools are the removed users who are not closed yet.
+func (p *removedStats) drainingPools() []*userPool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Collect(maps.Keys(p.last))
+	return slices.Collect(maps.Keys(p.draining))
 }
 
-func (p *past) pool() Pool {
+func (p *removedStats) poolStats() PoolStats {
 	p.mu.Lock()
-	sum, last := p.sum, slices.Collect(maps.Keys(p.last))
+	sum, last := p.sum, slices.Collect(maps.Keys(p.draining))
 	p.mu.Unlock()
 	for _, u := range last {
-		sum = sum.plus(u.pool())
+		sum = sum.add(u.poolStats())
 	}
 	return sum
 }

@@ -44,18 +44,18 @@ func (m UserMapping) LogValue() slog.Value { return slog.StringValue(m.String())
 func (m UserMapping) MarshalJSON() ([]byte, error) { return printing.JSON(m.String()) }
 
 // String shows server and user, of Options the names.
-func (r Reach) String() string {
+func (r ConnectParams) String() string {
 	return printing.Struct("registry.Reach", r, "Target", "Password")
 }
 
 // GoString is String.
-func (r Reach) GoString() string { return r.String() }
+func (r ConnectParams) GoString() string { return r.String() }
 
 // Format prints String under every verb.
-func (r Reach) Format(f fmt.State, _ rune) { printing.Format(f, r.String()) }
+func (r ConnectParams) Format(f fmt.State, _ rune) { printing.Format(f, r.String()) }
 
 // LogValue is String, for slog.
-func (r Reach) LogValue() slog.Value { return slog.StringValue(r.String()) }
+func (r ConnectParams) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
 // MarshalJSON gives String.
-func (r Reach) MarshalJSON() ([]byte, error) { return printing.JSON(r.String()) }
+func (r ConnectParams) MarshalJSON() ([]byte, error) { return printing.JSON(r.String()) }

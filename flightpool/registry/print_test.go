@@ -30,11 +30,11 @@ func TestWhatHoldsSecretsPrintsNone(t *testing.T) {
 	definition := registry.ServerDefinition{Name: "a", Target: "grpc://u:hunter2@x:1", Options: texts, Users: map[string]registry.UserMapping{"bob": mapping}}
 	client := oauth.Client{ID: "i", Secret: s, Params: url.Values{"p": {s}}}
 	call, ingest := session.Call{Headers: headers}, flightpool.IngestOptions{Table: "t", Headers: headers, Options: texts}
-	reach := registry.Reach{Server: "a", Target: "grpc://u:hunter2@x:1", Password: s, Options: texts}
+	params := registry.ConnectParams{Server: "a", Target: "grpc://u:hunter2@x:1", Password: s, Options: texts}
 	aurora := dsql.Config{Host: "h", Credentials: credentials.NewStaticCredentialsProvider("id", s, "")}
 	config := flightpool.Config{Headers: headers, Auth: flightpool.BasicAuth("u", s)}
 	for _, v := range []any{
-		client, &client, oauth.Exchange{Client: client}, mapping, &mapping, definition, &definition, reach, &reach, ddl, ddl[0], ddl[0].Options[0],
+		client, &client, oauth.Exchange{Client: client}, mapping, &mapping, definition, &definition, params, &params, ddl, ddl[0], ddl[0].Options[0],
 		call, &call, ingest, &ingest, flightpool.QueryOptions{Headers: headers}, aurora, &aurora, config, &config,
 	} {
 		var out bytes.Buffer

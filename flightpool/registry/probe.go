@@ -20,25 +20,25 @@ type probe struct {
 	err  error // before done
 }
 
-// begin starts a probe, or returns the one under way.
-func (h *health) begin() (p *probe, begun bool) {
+// beginProbe starts a probe, or returns the one under way.
+func (h *health) beginProbe() (p *probe, begun bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.probe != nil {
 		return h.mu.probe, false
 	}
-	h.mu.probe, h.mu.asking = &probe{done: make(chan struct{})}, true
+	h.mu.probe, h.mu.probeMayBeQueued = &probe{done: make(chan struct{})}, true
 	return h.mu.probe, true
 }
 
-// asked says that the probe under way is in no queue any more.
-func (h *health) asked() {
+// probeLeftQueue says that the probe under way is in no queue any more.
+func (h *health) probeLeftQueue() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.mu.asking = false
+	h.mu.probeMayBeQueued = false
 }
 
-func (h *health) end(p *probe, err error) {
+func (h *health) endProbe(p *probe, err error) {
 	h.mu.Lock()
 	h.mu.probe = nil
 	h.mu.Unlock()
@@ -46,10 +46,10 @@ func (h *health) end(p *probe, err error) {
 	close(p.done)
 }
 
-func (h *health) isAsking() bool {
+func (h *health) probeQueued() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.mu.asking
+	return h.mu.probeMayBeQueued
 }
 
 // probe runs a probe that has begun, and ends it.
@@ -58,76 +58,76 @@ func (h *health) isAsking() bool {
 // under way. Who came while one asked, and so was spared as if he were the probe,
 // is failed between asked and end.
 func (s *server) probe(life context.Context, p *probe) {
-	ctx, cancel := context.WithTimeout(life, s.patience())
+	ctx, cancel := context.WithTimeout(life, s.probeTimeout())
 	defer cancel()
-	err := s.ask(ctx)
-	s.health.asked()
+	err := s.probeUntilConclusive(ctx)
+	s.health.probeLeftQueue()
 	if down := s.health.down.Load(); down != nil {
 		s.failWaiters(down)
 	}
-	s.health.end(p, err)
-	s.registry.wakeKeeper() // while a probe is under way it knows of no next one
+	s.health.endProbe(p, err)
+	s.registry.wakeMaintenance() // while a probe is under way it knows of no next one
 }
 
-// patience is how long a probe may take.
-func (s *server) patience() time.Duration {
+// probeTimeout is how long a probe may take.
+func (s *server) probeTimeout() time.Duration {
 	d := s.def.Load()
-	if sum := d.ConnectTimeout + d.HealthCheck.Timeout; sum > 0 {
+	if sum := d.OpenTimeout + d.HealthCheck.Timeout; sum > 0 {
 		return sum
 	}
 	return math.MaxInt64 // both are said to be endless
 }
 
-// ask checks the server on a connection of one of its users and tells health what
+// probeUntilConclusive checks the server on a connection of one of its users and tells health what
 // that has shown.
-func (s *server) ask(ctx context.Context) error {
+func (s *server) probeUntilConclusive(ctx context.Context) error {
 	for {
-		u, err := s.anybody(ctx)
+		u, err := s.pickProbeUser(ctx)
 		if err != nil {
-			s.health.undecided()
+			s.health.recordInconclusiveProbe()
 			return err
 		}
-		g := u.gen.Load()
+		g := u.version.Load()
 		down := s.health.down.Load() != nil
-		if err = s.prove(ctx, u, g, down); err != nil && ctx.Err() == nil && superseded(err, u, g) {
+		if err = s.checkOneAs(ctx, u, g, down); err != nil && ctx.Err() == nil && probeInconclusive(err, u, g) {
 			continue
 		}
 		switch {
 		case !down: // the hooks have told
 		case errors.Is(err, ErrExhausted), errors.Is(err, ErrClosed), errors.Is(err, ErrUnhealthy), errors.Is(err, context.Canceled):
-			s.health.undecided()
-		case err != nil && faulty(err):
-			s.health.probed(err)
+			s.health.recordInconclusiveProbe()
+		case err != nil && isServerFault(err):
+			s.health.recordProbe(err)
 		default: // the server answered, whatever it said
-			s.health.probed(nil)
+			s.health.recordProbe(nil)
 		}
 		return err
 	}
 }
 
-// prove checks one connection of a user. An unhealthy server lets this one open
+// checkOneAs checks one connection of a user. An unhealthy server lets this one open
 // pass.
-func (s *server) prove(ctx context.Context, u *userPool, g *current, down bool) error {
+func (s *server) checkOneAs(ctx context.Context, u *userPool, g *currentVersion, down bool) error {
 	if down {
-		s.share.AllowOne(u.member)
-		defer s.share.AllowOne(nil)
+		s.allocator.AllowOne(u.member)
+		defer s.allocator.AllowOne(nil)
 	}
-	return u.prove(ctx, g)
+	return u.checkOne(ctx, g)
 }
 
-// superseded says that a probe has met a pool that has just gone, or was taken for
+// probeInconclusive says that a probe has met a pool that has just gone, or was taken for
 // a caller who had to be failed: it has shown nothing.
-func superseded(err error, u *userPool, g *current) bool {
-	return closedUnder(err) && (u.removed.Load() || u.gen.Load() != g) || errors.Is(err, ErrUnhealthy)
+func probeInconclusive(err error, u *userPool, g *currentVersion) bool {
+	return closedBeforeSend(err) && (u.removed.Load() || u.version.Load() != g) || errors.Is(err, ErrUnhealthy)
 }
 
-// anybody finds a user to probe as: the one who got the most connections, so that
+// pickProbeUser finds a user to probe as: the one who got the most connections, so that
 // one whose password is wrong is not asked for while there is another; else the one
 // with the most calls; else the first by name who is mapped.
-func (s *server) anybody(ctx context.Context) (best *userPool, err error) {
+func (s *server) pickProbeUser(ctx context.Context) (best *userPool, err error) {
 	var got, calls uint64
 	for _, u := range *s.users.Load() {
-		g, c := u.counters(u.stats()).acquires, u.calls()
+		g, c := u.counters(u.stats()).acquires, u.callCount()
 		if best == nil || cmp.Or(cmp.Compare(g, got), cmp.Compare(c, calls), strings.Compare(best.name, u.name)) > 0 {
 			best, got, calls = u, g, c
 		}
@@ -142,12 +142,12 @@ func (s *server) anybody(ctx context.Context) (best *userPool, err error) {
 	if names[0] == Public && len(names) > 1 {
 		names = names[1:]
 	}
-	return s.user(ctx, names[0])
+	return s.getOrCreatePool(ctx, names[0])
 }
 
 // failWaiters fails everybody who waits for a connection.
 func (s *server) failWaiters(err error) {
 	for _, u := range *s.users.Load() {
-		u.gen.Load().failWaiters(err)
+		u.version.Load().failWaiters(err)
 	}
 }

@@ -85,7 +85,7 @@ func TestAPoolThatGoesDuringAProbeIsNoRecovery(t *testing.T) {
 // probed, is failed when the probe is.
 func TestALatecomerIsFailedWithTheProbe(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = -1; d.ConnectTimeout = time.Second })
+		define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = -1; d.OpenTimeout = time.Second })
 		f := g.fake("s")
 		require.NoError(t, acquire(t, g, "a").Release())
 		g.connecting = func() { // the pool of b is being made
@@ -104,7 +104,7 @@ func TestALatecomerIsFailedWithTheProbe(t *testing.T) {
 
 func TestOpensThatHaveNoSlotAreNoConnections(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 1 })
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = 1 })
 		held := acquire(t, g, "a")
 		done := make(chan error, 1)
 		go func() {

@@ -131,10 +131,10 @@ func (p *proof) health(server string, down *registry.UnhealthyError) {
 func (p *proof) run(t *testing.T) {
 	p.rig, p.hooked = &rig{servers: map[string]*fake{}}, make(chan struct{})
 	r, err := registry.NewWith(registry.Config{Health: p.health, Kinds: []registry.Kind{{
-		Name: "fake", Validate: func(registry.Reach) error { p.kind(); return nil },
-		Connector: func(r registry.Reach) (driver.Connector, error) {
+		Name: "fake", Validate: func(registry.ConnectParams) error { p.kind(); return nil },
+		Connector: func(r registry.ConnectParams) (driver.Connector, error) {
 			p.kind()
-			return connector{p.fake(r.Server), r.User}, nil
+			return sqlConnector{p.fake(r.Server), r.User}, nil
 		},
 	}}})
 	require.NoError(t, err)
@@ -191,8 +191,8 @@ func (p *proof) define(name string) registry.ServerDefinition {
 	r := p.rnd
 	size := 1 + r.IntN(6)
 	d := registry.ServerDefinition{
-		Name: name, Kind: "fake", MaxConnections: size, UserMaxConnections: 1 + r.IntN(size), MinConnections: -1, WarmupConnections: r.IntN(2)*2 - 1, ReservedConnections: r.IntN(3),
-		AcquireTimeout: []time.Duration{-1, 5 * time.Second, 100 * time.Millisecond}[r.IntN(3)], ConnectTimeout: time.Second, KeepSession: r.IntN(2) == 0,
+		Name: name, Kind: "fake", MaxSize: size, UserMaxSize: 1 + r.IntN(size), MinIdle: -1, WarmupConnections: r.IntN(2)*2 - 1, UserReserved: r.IntN(3),
+		AcquireTimeout: []time.Duration{-1, 5 * time.Second, 100 * time.Millisecond}[r.IntN(3)], OpenTimeout: time.Second, KeepSession: r.IntN(2) == 0,
 		OnExhausted: []flightpool.Exhaustion{flightpool.Wait, flightpool.FailFast, flightpool.Overflow(2)}[r.IntN(3)], MaxConcurrentOpens: 1 + r.IntN(4),
 		HealthCheck: registry.HealthCheck{Interval: time.Second, Timeout: time.Second}, UserIdleTimeout: time.Duration(1+r.IntN(5)) * time.Second,
 		ValidateOnAcquire: r.IntN(4) == 0, ValidateAfter: time.Millisecond, Users: map[string]registry.UserMapping{},
@@ -214,7 +214,7 @@ func (p *proof) holds(d registry.ServerDefinition) {
 		p.bounds[d.Name] = b
 	}
 	over := max(0, int(d.OnExhausted))
-	b.all, b.user = max(b.all, d.MaxConnections+over), max(b.user, d.UserMaxConnections+over)
+	b.all, b.user = max(b.all, d.MaxSize+over), max(b.user, d.UserMaxSize+over)
 	p.now[d.Name] = d
 }
 
@@ -292,9 +292,9 @@ func (p *proof) ddl(ctx context.Context, name string) {
 	text := ""
 	switch p.rnd.IntN(4) {
 	case 0:
-		want.MaxConnections = 1 + p.rnd.IntN(6)
-		want.UserMaxConnections = min(before.UserMaxConnections, want.MaxConnections)
-		text = fmt.Sprintf("ALTER SERVER %s OPTIONS (SET max_connections '%d', SET user_max_connections '%d')", name, want.MaxConnections, want.UserMaxConnections)
+		want.MaxSize = 1 + p.rnd.IntN(6)
+		want.UserMaxSize = min(before.UserMaxSize, want.MaxSize)
+		text = fmt.Sprintf("ALTER SERVER %s OPTIONS (SET max_connections '%d', SET user_max_connections '%d')", name, want.MaxSize, want.UserMaxSize)
 	case 1:
 		want.Options = map[string]string{"o": fmt.Sprint(p.rnd.IntN(100))}
 		action := "ADD"
@@ -317,8 +317,8 @@ func (p *proof) ddl(ctx context.Context, name string) {
 	if err != nil {
 		want = before
 	}
-	if after.MaxConnections != want.MaxConnections || after.Options["o"] != want.Options["o"] {
-		p.bad("%s: %v: it is %v %v, not %v %v", text, err, after.MaxConnections, after.Options, want.MaxConnections, want.Options)
+	if after.MaxSize != want.MaxSize || after.Options["o"] != want.Options["o"] {
+		p.bad("%s: %v: it is %v %v, not %v %v", text, err, after.MaxSize, after.Options, want.MaxSize, want.Options)
 	}
 }
 

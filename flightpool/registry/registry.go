@@ -30,24 +30,24 @@ type Config struct {
 // Registry keeps connections to many servers for many users. Its methods may be
 // called from any goroutine. Make one with New; end it with Close.
 type Registry struct {
-	cfg    Config
-	kinds  map[string]Kind
-	folded map[string]string // the names of the program's own kinds, by their lower case
-	hub    *sqlconn.Hub
+	cfg          Config
+	kinds        map[string]Kind
+	ownKindNames map[string]string // the names of the program's own kinds, by their lower case
+	wrapper      *sqlconn.Wrapper
 
 	// view is copied on every change, so that looking a server up takes no lock.
 	view atomic.Pointer[view]
 
-	mu     sync.Mutex // guards writes of view
-	drains drains
-	turns  turns
-	asks   tasks // of Kinds, what definitions are worth
+	mu          sync.Mutex // guards writes of view
+	draining    drainingServers
+	changeLocks changeLocks
+	kindCalls   taskGroup // of Kinds, what definitions are worth
 
-	life    context.Context //nolint:containedctx // what everything in the background runs on
-	end     context.CancelFunc
-	keeping sync.Once
-	keeper  sync.WaitGroup
-	wake    chan struct{}
+	life             context.Context //nolint:containedctx // what everything in the background runs on
+	end              context.CancelFunc
+	startMaintenance sync.Once
+	maintenance      sync.WaitGroup
+	wake             chan struct{}
 }
 
 // view is all servers at one moment.
@@ -64,11 +64,11 @@ func New() *Registry {
 
 // NewWith makes an empty registry.
 func NewWith(cfg Config) (*Registry, error) {
-	all, folded, err := kinds(cfg.Kinds)
+	all, folded, err := mergeKinds(cfg.Kinds)
 	if err != nil {
 		return nil, err
 	}
-	r := &Registry{cfg: cfg, kinds: all, folded: folded, hub: sqlconn.NewHub(), wake: make(chan struct{}, 1)}
+	r := &Registry{cfg: cfg, kinds: all, ownKindNames: folded, wrapper: sqlconn.NewWrapper(), wake: make(chan struct{}, 1)}
 	r.life, r.end = context.WithCancel(detached())
 	r.view.Store(&view{servers: map[string]*server{}})
 	return r, nil
@@ -78,8 +78,8 @@ func NewWith(cfg Config) (*Registry, error) {
 // that caused their opening.
 func detached() context.Context { return context.Background() }
 
-// change publishes a new view, unless the registry is closed.
-func (r *Registry) change(edit func(v *view)) error {
+// updateView publishes a new view, unless the registry is closed.
+func (r *Registry) updateView(edit func(v *view)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old := r.view.Load()
@@ -96,52 +96,52 @@ func (r *Registry) change(edit func(v *view)) error {
 // pools of its named users. It connects in the background. It returns every fault
 // of the definition, or ErrExists.
 func (r *Registry) Register(ctx context.Context, def ServerDefinition) error {
-	d, err := r.check(ctx, def)
+	d, err := r.resolveAndValidate(ctx, def)
 	if err != nil {
 		return err
 	}
-	give, err := r.turns.take(ctx, d.Name)
+	unlock, err := r.changeLocks.lock(ctx, d.Name)
 	if err != nil {
 		return err
 	}
-	defer give()
+	defer unlock()
 	if r.view.Load().servers[d.Name] != nil {
 		return fmt.Errorf("%w: %q", ErrExists, d.Name)
 	}
 	s := newServer(r, d)
-	r.drains.succeed(s)
-	given := def.clone()
-	s.given.Store(&given)
-	if err := s.makeNamed(ctx, d); err != nil {
-		r.abandon(s)
+	r.draining.countAgainst(s)
+	written := def.clone()
+	s.written.Store(&written)
+	if err := s.createNamedPools(ctx, d); err != nil {
+		r.closeUnregistered(s)
 		return err
 	}
-	err = r.change(func(v *view) {
+	err = r.updateView(func(v *view) {
 		v.servers[d.Name] = s
-		r.keeping.Do(func() { r.keeper.Go(r.keep) })
+		r.startMaintenance.Do(func() { r.maintenance.Go(r.maintain) })
 	})
 	if err != nil {
-		r.abandon(s)
+		r.closeUnregistered(s)
 		return err
 	}
-	r.wakeKeeper()
+	r.wakeMaintenance()
 	return nil
 }
 
-// abandon closes a server that did not come about, in the background: nobody waits
+// closeUnregistered closes a server that did not come about, in the background: nobody waits
 // for its Kind.
-func (r *Registry) abandon(s *server) {
-	r.drains.add(s)
-	r.asks.add()
+func (r *Registry) closeUnregistered(s *server) {
+	r.draining.add(s)
+	r.kindCalls.add()
 	go func() {
-		defer r.asks.done()
-		defer r.drains.prune(s.name)
+		defer r.kindCalls.done()
+		defer r.draining.prune(s.name)
 		_ = s.close(r.life) // there are no loans
 	}()
 }
 
-// makeNamed makes the pools that a new server begins with.
-func (s *server) makeNamed(ctx context.Context, d *ServerDefinition) error {
+// createNamedPools makes the pools that a new server begins with.
+func (s *server) createNamedPools(ctx context.Context, d *ServerDefinition) error {
 	if d.WarmupConnections <= 0 {
 		return nil
 	}
@@ -149,7 +149,7 @@ func (s *server) makeNamed(ctx context.Context, d *ServerDefinition) error {
 		if name == Public {
 			continue
 		}
-		if _, err := s.user(ctx, name); err != nil {
+		if _, err := s.getOrCreatePool(ctx, name); err != nil {
 			return err
 		}
 	}
@@ -160,59 +160,59 @@ func (s *server) makeNamed(ctx context.Context, d *ServerDefinition) error {
 // connections and waiters change in place. Where anything changed that connections
 // are made with or checked by, the target, an option, a credential, new ones take
 // the place of the old, which are closed as they come back: no borrower notices.
-// The Kind has until ctx ends, and ConnectTimeout, to make them.
+// The Kind has until ctx ends, and OpenTimeout, to make them.
 // A user who has no mapping any more keeps what he has borrowed. When a pool cannot
 // be made of the new definition, nothing is changed.
 func (r *Registry) Update(ctx context.Context, def ServerDefinition) error {
-	give, err := r.turns.take(ctx, def.Name)
+	unlock, err := r.changeLocks.lock(ctx, def.Name)
 	if err != nil {
 		return err
 	}
-	defer give()
+	defer unlock()
 	return r.update(ctx, def)
 }
 
 // update changes a definition. The caller has the right to.
 func (r *Registry) update(ctx context.Context, def ServerDefinition) error {
-	d, err := r.check(ctx, def)
+	d, err := r.resolveAndValidate(ctx, def)
 	if err != nil {
 		return err
 	}
 	s := r.view.Load().servers[d.Name]
 	if s == nil {
-		return unknownServer(d.Name)
+		return unknownServerError(d.Name)
 	}
 	if err := s.update(ctx, d); err != nil {
 		return &DefinitionError{Server: d.Name, Err: err}
 	}
-	given := def.clone()
-	s.given.Store(&given)
-	r.wakeKeeper()
+	written := def.clone()
+	s.written.Store(&written)
+	r.wakeMaintenance()
 	return nil
 }
 
 // Unregister removes a server. It refuses new calls at once, waits until ctx ends
 // for what is on loan, and then takes that back; a *DrainError tells of it. A server
 // that is registered by the same name meanwhile has what is left of
-// MaxConnections.
+// MaxSize.
 func (r *Registry) Unregister(ctx context.Context, name string) error {
-	give, err := r.turns.take(ctx, name)
+	unlock, err := r.changeLocks.lock(ctx, name)
 	if err != nil {
 		return err
 	}
 	s := r.view.Load().servers[name]
 	if s != nil {
-		r.drains.add(s)
-		err = r.change(func(v *view) { delete(v.servers, name) })
+		r.draining.add(s)
+		err = r.updateView(func(v *view) { delete(v.servers, name) })
 	}
-	give()
+	unlock()
 	switch {
 	case s == nil:
-		return unknownServer(name)
+		return unknownServerError(name)
 	case err != nil:
 		return err // Close sees to it
 	}
-	defer r.drains.prune(name)
+	defer r.draining.prune(name)
 	return s.close(ctx)
 }
 
@@ -223,11 +223,11 @@ func (r *Registry) Unregister(ctx context.Context, name string) error {
 // it for at most 5s after the end of ctx; a *DrainError tells of that. A second
 // Close answers ErrClosed.
 func (r *Registry) Close(ctx context.Context) error {
-	if !r.turns.close() {
+	if !r.changeLocks.close() {
 		return ErrClosed
 	}
 	var servers map[string]*server
-	_ = r.change(func(v *view) { servers, v.servers, v.closed = v.servers, map[string]*server{}, true }) // it was not closed before
+	_ = r.updateView(func(v *view) { servers, v.servers, v.closed = v.servers, map[string]*server{}, true }) // it was not closed before
 	var wg sync.WaitGroup
 	faults := make([]error, len(servers))
 	i := 0
@@ -237,10 +237,10 @@ func (r *Registry) Close(ctx context.Context) error {
 		wg.Go(func() { faults[at] = s.close(ctx) })
 	}
 	wg.Wait()
-	faults = append(faults, r.changing(ctx))
+	faults = append(faults, r.awaitChanges(ctx))
 	r.end()
-	r.keeper.Wait()
-	return errjoin.Join(append(faults, r.hub.Close())...)
+	r.maintenance.Wait()
+	return errjoin.Join(append(faults, r.wrapper.Close())...)
 }
 
 // server finds a server.
@@ -252,7 +252,7 @@ func (r *Registry) server(name string) (*server, error) {
 	if v.closed {
 		return nil, ErrClosed
 	}
-	return nil, unknownServer(name)
+	return nil, unknownServerError(name)
 }
 
 // Servers lists the names of the servers in order.
@@ -266,5 +266,5 @@ func (r *Registry) Definition(name string) (ServerDefinition, error) {
 	if err != nil {
 		return ServerDefinition{}, err
 	}
-	return s.given.Load().clone(), nil
+	return s.written.Load().clone(), nil
 }

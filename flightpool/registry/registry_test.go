@@ -65,8 +65,8 @@ func TestFailClosesTheConnection(t *testing.T) {
 
 func TestRegisterReportsEveryFaultAndKnowsEachServerOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		err := g.Register(t.Context(), registry.ServerDefinition{Kind: "oracle", MaxConnections: -1, ConnectTimeout: -1, OnExhausted: flightpool.Overflow(0)})
-		for _, field := range []string{"Name", "oracle", "MaxConnections", "ConnectTimeout", "OnExhausted"} {
+		err := g.Register(t.Context(), registry.ServerDefinition{Kind: "oracle", MaxSize: -1, OpenTimeout: -1, OnExhausted: flightpool.Overflow(0)})
+		for _, field := range []string{"Name", "oracle", "MaxSize", "OpenTimeout", "OnExhausted"} {
 			require.ErrorContains(t, err, field)
 		}
 		d := define(t, g, nil)
@@ -91,7 +91,7 @@ func TestRegisterWarmsThePoolsOfNamedUsers(t *testing.T) {
 
 func TestMinConnectionsAreKeptReady(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.MinConnections = 2 })
+		define(t, g, func(d *registry.ServerDefinition) { d.MinIdle = 2 })
 		c := acquire(t, g, "a")
 		synctest.Wait()
 		st, err := g.UserStats("s")
@@ -106,7 +106,7 @@ func TestWarmupOpensForEveryUserAndRefusesMoreThanFits(t *testing.T) {
 		define(t, g, nil)
 		require.NoError(t, g.Warmup(t.Context(), "s", 3))
 		require.Equal(t, 9, g.fake("s").live)
-		require.ErrorContains(t, g.Warmup(t.Context(), "s", 4), "MaxConnections")
+		require.ErrorContains(t, g.Warmup(t.Context(), "s", 4), "MaxSize")
 		n, err := g.EvictIdle("s")
 		require.NoError(t, err)
 		require.Equal(t, 9, n)
@@ -118,7 +118,7 @@ func TestUpdateOfSizesKeepsTheConnections(t *testing.T) {
 		d := define(t, g, nil)
 		f := g.fake("s")
 		held := acquire(t, g, "a")
-		d.MaxConnections, d.AcquireTimeout, d.IdleTimeout = 1, 2*time.Second, time.Minute
+		d.MaxSize, d.AcquireTimeout, d.IdleTTL = 1, 2*time.Second, time.Minute
 		require.NoError(t, g.Update(t.Context(), d))
 		began := time.Now()
 		_, err := g.Acquire(t.Context(), "s", "a")
@@ -136,9 +136,9 @@ func TestUpdateOfTimeoutsKeepsTheConnections(t *testing.T) {
 		d := define(t, g, func(d *registry.ServerDefinition) { d.HealthCheck.Interval = 10 * time.Second })
 		f := g.fake("s")
 		held := acquire(t, g, "a")
-		d.QueryTimeout, d.ConnectTimeout, d.HealthCheck.Timeout = 2*time.Second, 3*time.Second, time.Second
+		d.QueryTimeout, d.OpenTimeout, d.HealthCheck.Timeout = 2*time.Second, 3*time.Second, time.Second
 		d.HealthCheck.FailureThreshold, d.HealthCheck.RecoveryThreshold, d.ValidateAfter = 7, 8, time.Minute
-		d.MaxWaiters, d.ReservedConnections, d.MaxConcurrentOpens, d.UserIdleTimeout, d.MaxLifetime = 9, 1, 2, time.Hour, time.Hour
+		d.MaxWaiters, d.UserReserved, d.MaxConcurrentOpens, d.UserIdleTimeout, d.MaxLifetime = 9, 1, 2, time.Hour, time.Hour
 		require.NoError(t, g.Update(t.Context(), d))
 		began := time.Now()
 		_, err := held.SQL().ExecContext(t.Context(), "1m")
@@ -168,7 +168,7 @@ func TestAnUpdateThatCannotBeChangesNothing(t *testing.T) {
 		require.NoError(t, acquire(t, g, "b").Release())
 		before, err := g.Definition("s")
 		require.NoError(t, err)
-		d.Options, d.MaxConnections = map[string]string{"impossible": "yes"}, 1
+		d.Options, d.MaxSize = map[string]string{"impossible": "yes"}, 1
 		require.ErrorContains(t, g.Update(t.Context(), d), "impossible")
 		now, err := g.Definition("s")
 		require.NoError(t, err)
@@ -205,7 +205,7 @@ func TestUpdateOfACredentialDrainsTheOldConnectionsWithoutFailingABorrower(t *te
 
 func TestUpdateOfATargetMovesEverybodyAndWaitersAreServedThere(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		d := define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 1 })
+		d := define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = 1 })
 		held := acquire(t, g, "a")
 		got := make(chan error, 1)
 		go func() {
@@ -225,7 +225,7 @@ func TestUpdateOfATargetMovesEverybodyAndWaitersAreServedThere(t *testing.T) {
 
 func TestAPoolThatIsRemovedWhileItIsRenewedIsClosed(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		d := define(t, g, func(d *registry.ServerDefinition) { d.MinConnections = 1 })
+		d := define(t, g, func(d *registry.ServerDefinition) { d.MinIdle = 1 })
 		require.NoError(t, acquire(t, g, "a").Release())
 		g.connecting = func() {
 			g.connecting = nil
@@ -281,7 +281,7 @@ func TestCloseAllClosesEverythingAndTheServerGoesOn(t *testing.T) {
 
 func TestCloseWakesWaitersAndLeavesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 1 })
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = 1 })
 		held := acquire(t, g, "a")
 		got := make(chan error, 1)
 		go func() {
@@ -302,7 +302,7 @@ func TestCloseWakesWaitersAndLeavesNothing(t *testing.T) {
 
 func TestAPoolThatNobodyUsesIsRemovedAndItsNextCallerDoesNotNotice(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.MinConnections = 1; d.UserIdleTimeout = time.Minute })
+		define(t, g, func(d *registry.ServerDefinition) { d.MinIdle = 1; d.UserIdleTimeout = time.Minute })
 		f := g.fake("s")
 		held := acquire(t, g, "b")
 		require.NoError(t, acquire(t, g, "a").Release())

@@ -19,35 +19,35 @@ type server struct {
 	name     string
 	created  time.Time
 
-	given  atomic.Pointer[ServerDefinition] // as its owner wrote it
-	def    atomic.Pointer[ServerDefinition] // resolved
-	share  *fairshare.Share
-	health health
+	written   atomic.Pointer[ServerDefinition] // as its owner wrote it
+	def       atomic.Pointer[ServerDefinition] // resolved
+	allocator *fairshare.Share
+	health    health
 
 	// users is copied on every change, so that looking a user up takes no lock.
 	users atomic.Pointer[map[string]*userPool]
 
-	life    context.Context //nolint:containedctx // what drains and probes run on: it lives as long as the server
-	end     context.CancelFunc
-	behind  tasks // drains and probes
-	pending tasks // calls into the Kind
-	notices notices
+	life            context.Context //nolint:containedctx // what drains and probes run on: it lives as long as the server
+	end             context.CancelFunc
+	backgroundTasks taskGroup // drains and probes
+	kindCalls       taskGroup // calls into the Kind
+	notices         noticeQueue
 
-	mu     sync.Mutex // guards writes of users, and the next two
-	closed bool
-	making map[string]*making
+	mu       sync.Mutex // guards writes of users, and the next two
+	closed   bool
+	creating map[string]*poolCreation
 
-	sweepAt time.Time // the keeper's
-	past    past      // what removed users did
+	sweepAt time.Time    // the keeper's
+	removed removedStats // what removed users did
 }
 
 func newServer(r *Registry, d *ServerDefinition) *server {
-	s := &server{registry: r, name: d.Name, created: time.Now(), share: fairshare.New(boundsOf(d))}
+	s := &server{registry: r, name: d.Name, created: time.Now(), allocator: fairshare.New(boundsOf(d))}
 	s.life, s.end = context.WithCancel(r.life)
 	s.def.Store(d)
 	s.users.Store(&map[string]*userPool{})
-	s.health.server, s.health.changed = d.Name, s.healthChanged
-	s.health.set(d.HealthCheck)
+	s.health.server, s.health.onTransition = d.Name, s.onHealthTransition
+	s.health.applyDefinition(d.HealthCheck)
 	return s
 }
 
@@ -58,7 +58,7 @@ func (s *server) add(u *userPool, d *ServerDefinition) (bool, error) {
 	defer s.mu.Unlock()
 	switch {
 	case s.closed:
-		return false, unknownServer(s.name)
+		return false, unknownServerError(s.name)
 	case (*s.users.Load())[u.name] != nil, s.def.Load() != d:
 		return false, nil
 	}
@@ -69,11 +69,11 @@ func (s *server) add(u *userPool, d *ServerDefinition) (bool, error) {
 	return true, nil
 }
 
-// begin lets a new pool open what it keeps ready.
-func (s *server) begin(u *userPool, d *ServerDefinition) {
-	g := u.gen.Load()
+// startPool lets a new pool open what it keeps ready.
+func (s *server) startPool(u *userPool, d *ServerDefinition) {
+	g := u.version.Load()
 	for {
-		if err := g.tune(d); err != nil {
+		if err := g.reconfigure(d); err != nil {
 			return // replaced or closed meanwhile: somebody else sees to it
 		}
 		now := s.def.Load()
@@ -82,16 +82,16 @@ func (s *server) begin(u *userPool, d *ServerDefinition) {
 		}
 		d = now // an update came in between, and must have the last word
 	}
-	if n := d.WarmupConnections; n > d.MinConnections {
-		s.background(func(life context.Context) { warm(life, g, n, d.ConnectTimeout) })
+	if n := d.WarmupConnections; n > d.MinIdle {
+		s.background(func(life context.Context) { warmUp(life, g, n, d.OpenTimeout) })
 	}
 }
 
-// warm opens connections of a new pool.
-func warm(ctx context.Context, g generation, n int, limit time.Duration) {
+// warmUp opens connections of a new pool.
+func warmUp(ctx context.Context, g poolVersion, n int, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	_ = g.ready(ctx, n) // the opens tell health of failures
+	_ = g.waitReady(ctx, n) // the opens tell health of failures
 }
 
 // background runs f, for the life of the server, on a goroutine that close waits
@@ -100,7 +100,7 @@ func (s *server) background(f func(life context.Context)) {
 	s.mu.Lock()
 	open := !s.closed
 	if open {
-		s.behind.add()
+		s.backgroundTasks.add()
 	}
 	s.mu.Unlock()
 	if !open {
@@ -108,61 +108,63 @@ func (s *server) background(f func(life context.Context)) {
 		return
 	}
 	go func() {
-		defer s.behind.done()
+		defer s.backgroundTasks.done()
 		f(s.life)
 	}()
 }
 
-// retire removes a user's pool and drains it in the background.
-func (s *server) retire(u *userPool) { s.drainBehind(s.leave(u)) }
+// removeInBackground removes a user's pool and drains it in the background.
+func (s *server) removeInBackground(u *userPool) { s.drainInBackground(s.detach(u)) }
 
-// retireUnless is retire, but for a pool that a call of Do uses by then.
-func (s *server) retireUnless(u *userPool) { s.drainBehind(s.leaveUnless(u, u.busy)) }
+// removeUnlessInUse is retire, but for a pool that a call of Do uses by then.
+func (s *server) removeUnlessInUse(u *userPool) {
+	s.drainInBackground(s.detachUnless(u, u.hasDoCallsLocked))
+}
 
-func (s *server) drainBehind(drain func(ctx context.Context) error) {
+func (s *server) drainInBackground(drain func(ctx context.Context) error) {
 	if drain != nil {
 		go func() { _ = drain(s.life) }() // what had to be forced, the server's close reports
 	}
 }
 
-// leave removes a user's pool and returns what waits for its loans until ctx
+// detach removes a user's pool and returns what waits for its loans until ctx
 // ends, or the server does; nil when it was removed before. close waits for it.
-func (s *server) leave(u *userPool) (drain func(ctx context.Context) error) {
-	return s.leaveUnless(u, func() bool { return false })
+func (s *server) detach(u *userPool) (drain func(ctx context.Context) error) {
+	return s.detachUnless(u, func() bool { return false })
 }
 
-// leaveUnless is leave, but for a pool that stays.
-func (s *server) leaveUnless(u *userPool, stays func() bool) (drain func(ctx context.Context) error) {
+// detachUnless is leave, but for a pool that stays.
+func (s *server) detachUnless(u *userPool, keepIf func() bool) (drain func(ctx context.Context) error) {
 	s.mu.Lock()
 	if (*s.users.Load())[u.name] != u {
 		s.mu.Unlock()
 		return nil
 	}
-	g, removed := u.remove(stays)
+	g, removed := u.remove(keepIf)
 	if !removed {
 		s.mu.Unlock()
 		return nil
 	}
-	s.behind.add() // INVARIANT: only while there are users, which close removes before it waits
+	s.backgroundTasks.add() // INVARIANT: only while there are users, which close removes before it waits
 	users := maps.Clone(*s.users.Load())
 	delete(users, u.name)
-	s.past.leaving(u)
+	s.removed.addDraining(u)
 	s.users.Store(&users)
 	u.member.Leave() // before the user's next pool can join
 	s.mu.Unlock()
-	s.share.Dispatch()
+	s.allocator.Dispatch()
 	return func(ctx context.Context) error {
-		defer s.behind.done()
+		defer s.backgroundTasks.done()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(s.life, cancel)() // the removal has a life of its own, cut short when the server closes
-		return u.finish(ctx, g)
+		return u.closeVersion(ctx, g)
 	}
 }
 
 // update changes the definition, or nothing when a pool cannot be made of it.
 func (s *server) update(ctx context.Context, d *ServerDefinition) error {
-	next, err := s.prepare(ctx, d)
+	next, err := s.newVersionsFor(ctx, d)
 	if err != nil {
 		return err
 	}
@@ -170,45 +172,45 @@ func (s *server) update(ctx context.Context, d *ServerDefinition) error {
 	s.def.Store(d)
 	users := *s.users.Load()
 	s.mu.Unlock()
-	s.share.Set(boundsOf(d))
-	s.health.set(d.HealthCheck)
+	s.allocator.Set(boundsOf(d))
+	s.health.applyDefinition(d.HealthCheck)
 	var faults []error
 	for name, u := range users {
 		g := next[u]
 		delete(next, u)
 		if _, ok := d.mapping(name); !ok {
-			s.retire(u)
+			s.removeInBackground(u)
 			continue
 		}
-		if g == nil && u.outdated(d) { // made in between: the next call makes it of the new definition
-			s.retire(u)
+		if g == nil && u.needsNewVersion(d) { // made in between: the next call makes it of the new definition
+			s.removeInBackground(u)
 			continue
 		}
-		if err := u.renew(s.life, g, d); err != nil && !errors.Is(err, ErrClosed) {
+		if err := u.applyDefinition(s.life, g, d); err != nil && !errors.Is(err, ErrClosed) {
 			faults = append(faults, fmt.Errorf("user %q: %w", name, err))
 		}
 	}
 	for _, g := range next { // of users who went in between
 		_ = g.close(s.life) // it has opened nothing
 	}
-	s.share.Dispatch()
+	s.allocator.Dispatch()
 	return errjoin.Join(faults...)
 }
 
-// prepare makes what a definition needs of new generations.
-func (s *server) prepare(ctx context.Context, d *ServerDefinition) (next map[*userPool]*current, err error) {
-	ctx, cancel := forKind(ctx, d.ConnectTimeout)
+// newVersionsFor makes what a definition needs of new generations.
+func (s *server) newVersionsFor(ctx context.Context, d *ServerDefinition) (next map[*userPool]*currentVersion, err error) {
+	ctx, cancel := withKindTimeout(ctx, d.OpenTimeout)
 	defer cancel()
-	next = map[*userPool]*current{}
+	next = map[*userPool]*currentVersion{}
 	var faults []error
 	for name, u := range *s.users.Load() {
 		if _, ok := d.mapping(name); !ok {
 			continue
 		}
-		if !u.outdated(d) {
+		if !u.needsNewVersion(d) {
 			continue
 		}
-		switch g, err := called(ctx, &s.pending, func() (*current, error) { return u.prepare(s.life, s.registry.kinds[d.Kind], d) }, s.abandon); {
+		switch g, err := callKind(ctx, &s.kindCalls, func() (*currentVersion, error) { return u.newVersionFor(s.life, s.registry.kinds[d.Kind], d) }, s.closeUnused); {
 		case err != nil:
 			faults = append(faults, fmt.Errorf("user %q: %w", name, err))
 		case g != nil:
@@ -224,8 +226,8 @@ func (s *server) prepare(ctx context.Context, d *ServerDefinition) (next map[*us
 	return next, nil
 }
 
-// abandon closes a generation that came too late.
-func (s *server) abandon(g *current) {
+// closeUnused closes a generation that came too late.
+func (s *server) closeUnused(g *currentVersion) {
 	if g != nil {
 		_ = g.close(s.life) // it has opened nothing
 	}
@@ -238,7 +240,7 @@ func (s *server) closeUsers(ctx context.Context) error {
 	var mu sync.Mutex
 	var faults []error
 	for _, u := range *s.users.Load() {
-		drain := s.leave(u)
+		drain := s.detach(u)
 		if drain == nil {
 			continue
 		}
@@ -258,7 +260,7 @@ func (s *server) closeUsers(ctx context.Context) error {
 }
 
 // close ends the server. Old generations that still drain, and probes, are given
-// until ctx ends, too, and forcedTime to notice that.
+// until ctx ends, too, and closeGrace to notice that.
 func (s *server) close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
@@ -266,13 +268,13 @@ func (s *server) close(ctx context.Context) error {
 	s.notices.close()
 	stop := context.AfterFunc(ctx, s.end)
 	defer stop()
-	late, cancel := lenient(ctx)
+	late, cancel := withCloseGrace(ctx)
 	defer cancel()
 	err := s.closeUsers(ctx)
-	if left := s.behind.wait(late); left > 0 {
+	if left := s.backgroundTasks.wait(late); left > 0 {
 		err = errjoin.Join(err, &DrainError{Server: s.name, Err: fmt.Errorf("%d probes or pools have not ended: %w", left, context.Cause(ctx))})
 	}
 	s.end()
-	s.share.Stop()
-	return errjoin.Join(err, s.unreturned(late))
+	s.allocator.Stop()
+	return errjoin.Join(err, s.awaitKindCalls(late))
 }

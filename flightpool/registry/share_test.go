@@ -100,7 +100,7 @@ func TestTheDivisionIsMaxMinFair(t *testing.T) {
 
 func TestAFreeSlotGoesToTheUserWithTheFewest(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 3 })
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = 3 })
 		one, two, mine := acquire(t, g, "c"), acquire(t, g, "c"), acquire(t, g, "a")
 		order := make(chan string, 2)
 		for _, user := range []string{"a", "b"} {
@@ -140,7 +140,7 @@ func TestWhatOneDoesNotUseAnyMoreGoesToWhoWants(t *testing.T) {
 func TestAReservedConnectionIsThereAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
 		f := g.fake("s")
-		define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = -1; d.ReservedConnections = 2 })
+		define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = -1; d.UserReserved = 2 })
 		require.NoError(t, g.Warmup(t.Context(), "s", 1))
 		a := callers(t, g, "a", 50, time.Second, time.Now().Add(5*time.Second))
 		time.Sleep(500 * time.Millisecond)
@@ -158,7 +158,7 @@ func TestMoreUsersThanConnectionsTakeTurns(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
 		f := g.fake("s")
 		define(t, g, func(d *registry.ServerDefinition) {
-			d.MaxConnections = 2
+			d.MaxSize = 2
 			d.AcquireTimeout = -1
 			for i := range 6 {
 				d.Users[fmt.Sprint("u", i)] = registry.UserMapping{User: fmt.Sprint("u", i)}
@@ -182,7 +182,7 @@ func TestTheCapHoldsWhileConnectionsClose(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
 		f := g.fake("s")
 		f.dial = 10 * time.Millisecond
-		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 3; d.AcquireTimeout = -1 })
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = 3; d.AcquireTimeout = -1 })
 		until := time.Now().Add(5 * time.Second)
 		var wg sync.WaitGroup
 		for i, user := range []string{"a", "b", "c", "a", "b", "c"} {
@@ -209,14 +209,14 @@ func TestTheCapHoldsWhileConnectionsClose(t *testing.T) {
 
 func TestFailFastRefusesWhenOtherUsersHaveEverything(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 2; d.OnExhausted = flightpool.FailFast })
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = 2; d.OnExhausted = flightpool.FailFast })
 		one, two := acquire(t, g, "a"), acquire(t, g, "b")
 		began := time.Now()
 		_, err := g.Acquire(t.Context(), "s", "c")
 		var full *registry.ExhaustedError
 		require.ErrorAs(t, err, &full)
 		require.ErrorIs(t, err, registry.ErrExhausted)
-		require.Equal(t, []int{2, 2, 0}, []int{full.ServerConnections, full.MaxConnections, full.UserConnections})
+		require.Equal(t, []int{2, 2, 0}, []int{full.ServerConnections, full.MaxSize, full.UserConnections})
 		require.Zero(t, time.Since(began))
 		require.NoError(t, one.Release())
 		require.NoError(t, two.Release())
@@ -229,7 +229,7 @@ func TestFailFastLetsNobodyWaitForRoomThatAnotherTook(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
 		f := g.fake("s")
 		f.dial = 100 * time.Millisecond
-		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 2; d.OnExhausted = flightpool.FailFast })
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = 2; d.OnExhausted = flightpool.FailFast })
 		require.NoError(t, g.Warmup(t.Context(), "s", 0))
 		var mu sync.Mutex
 		var held []*registry.Conn
@@ -262,7 +262,7 @@ func TestFailFastLetsNobodyWaitForRoomThatAnotherTook(t *testing.T) {
 func TestOverflowIsForThoseWhoWaitAndGoesWhenNobodyDoes(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
 		f := g.fake("s")
-		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 2; d.OnExhausted = flightpool.Overflow(1) })
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = 2; d.OnExhausted = flightpool.Overflow(1) })
 		one, two, three := acquire(t, g, "a"), acquire(t, g, "a"), acquire(t, g, "a")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -279,7 +279,7 @@ func TestOverflowIsForThoseWhoWaitAndGoesWhenNobodyDoes(t *testing.T) {
 
 func TestMaxWaitersRefusesOneMore(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 1; d.MaxWaiters = 1 })
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = 1; d.MaxWaiters = 1 })
 		held := acquire(t, g, "a")
 		got := make(chan error, 1)
 		go func() {
@@ -297,14 +297,14 @@ func TestMaxWaitersRefusesOneMore(t *testing.T) {
 func TestALoweredCapIsReachedByUsersWithOneConnectionEach(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
 		f := g.fake("s")
-		d := define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = -1; d.UserMaxConnections = 1 })
+		d := define(t, g, func(d *registry.ServerDefinition) { d.AcquireTimeout = -1; d.UserMaxSize = 1 })
 		until := time.Now().Add(3 * time.Second)
 		a := callers(t, g, "a", 3, 20*time.Millisecond, until)
 		b := callers(t, g, "b", 3, 20*time.Millisecond, until)
 		c := callers(t, g, "c", 3, 20*time.Millisecond, until)
 		time.Sleep(time.Second)
 		assert.Equal(t, 3, f.read(&f.live))
-		d.MaxConnections = 1
+		d.MaxSize = 1
 		assert.NoError(t, g.Update(t.Context(), d))
 		time.Sleep(time.Second)
 		f.set(func() { f.mostLive = f.live })
@@ -325,11 +325,11 @@ func TestALoweredCapIsReachedAsLoansComeBack(t *testing.T) {
 		b := callers(t, g, "b", 20, 20*time.Millisecond, until)
 		time.Sleep(time.Second)
 		assert.Equal(t, 10, f.read(&f.live))
-		d.MaxConnections = 4
+		d.MaxSize = 4
 		require.NoError(t, g.Update(t.Context(), d))
 		time.Sleep(time.Second)
 		assert.Equal(t, 4, f.read(&f.live))
-		d.MaxConnections = 8
+		d.MaxSize = 8
 		require.NoError(t, g.Update(t.Context(), d))
 		time.Sleep(time.Second)
 		assert.Equal(t, []int{4, 4}, []int{f.users("remote a"), f.users("remote b")})
@@ -343,7 +343,7 @@ func TestANewCredentialDoesNotDoubleAUsersBound(t *testing.T) {
 	for _, policy := range []flightpool.Exhaustion{flightpool.Wait, flightpool.FailFast} {
 		bubble(t, func(t *testing.T, g *rig) {
 			d := define(t, g, func(d *registry.ServerDefinition) {
-				d.MaxConnections, d.UserMaxConnections, d.OnExhausted = 3, 1, policy
+				d.MaxSize, d.UserMaxSize, d.OnExhausted = 3, 1, policy
 			})
 			old := acquire(t, g, "a")
 			d.Users["a"] = registry.UserMapping{User: "remote a", Password: "new"}
@@ -364,7 +364,7 @@ func TestANewCredentialDoesNotDoubleAUsersBound(t *testing.T) {
 // What a user has on loan of a pool that was removed counts too.
 func TestARemovedPoolsLoansCountAgainstTheirUsersBound(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.UserMaxConnections, d.AcquireTimeout = 2, time.Second })
+		define(t, g, func(d *registry.ServerDefinition) { d.UserMaxSize, d.AcquireTimeout = 2, time.Second })
 		f := g.fake("s")
 		one, two := acquire(t, g, "a"), acquire(t, g, "a")
 		for range 2 { // the second finds a pool that has nothing itself

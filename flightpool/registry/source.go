@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// connector finds the database/sql driver of the option driver, or the default
+// sqlConnector finds the database/sql driver of the option driver, or the default
 // one, and gives it Target or what dsn makes of the options.
-func connector(byDefault string, dsn func(Reach) string) func(Reach) (driver.Connector, error) {
-	return func(r Reach) (driver.Connector, error) {
+func sqlConnector(byDefault string, dsn func(ConnectParams) string) func(ConnectParams) (driver.Connector, error) {
+	return func(r ConnectParams) (driver.Connector, error) {
 		name := optionOr(r, "driver", byDefault)
 		if !slices.Contains(sql.Drivers(), name) {
 			return nil, fmt.Errorf("driver: the program does not import the database/sql driver %q", name)
@@ -48,8 +48,8 @@ type dsnConnector struct {
 func (c dsnConnector) Connect(context.Context) (driver.Conn, error) { return c.driver.Open(c.dsn) }
 func (c dsnConnector) Driver() driver.Driver                        { return c.driver }
 
-// rest are the options that are not named: the driver's own parameters.
-func rest(r Reach, without ...string) url.Values {
+// otherOptions are the options that are not named: the driver's own parameters.
+func otherOptions(r ConnectParams, without ...string) url.Values {
 	values := url.Values{}
 	for name, v := range r.Options {
 		if !slices.Contains(without, name) {
@@ -61,12 +61,16 @@ func rest(r Reach, without ...string) url.Values {
 
 var addressOptions = []string{"host", "port", "dbname", "driver"}
 
-func pathDB(u *url.URL, db string)  { u.Path = "/" + db }
-func queryDB(u *url.URL, db string) { q := u.Query(); q.Set("database", db); u.RawQuery = q.Encode() }
+func setDBInPath(u *url.URL, db string) { u.Path = "/" + db }
+func setDBInQuery(u *url.URL, db string) {
+	q := u.Query()
+	q.Set("database", db)
+	u.RawQuery = q.Encode()
+}
 
-func urlDSN(scheme, port string, db func(*url.URL, string)) func(Reach) string {
-	return func(r Reach) string {
-		u := &url.URL{Scheme: scheme, Host: net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", port)), RawQuery: rest(r, addressOptions...).Encode()}
+func urlDSN(scheme, port string, db func(*url.URL, string)) func(ConnectParams) string {
+	return func(r ConnectParams) string {
+		u := &url.URL{Scheme: scheme, Host: net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", port)), RawQuery: otherOptions(r, addressOptions...).Encode()}
 		if r.User != "" {
 			u.User = url.UserPassword(r.User, r.Password)
 		}
@@ -77,27 +81,27 @@ func urlDSN(scheme, port string, db func(*url.URL, string)) func(Reach) string {
 	}
 }
 
-func mysqlDSN(r Reach) string {
+func mysqlDSN(r ConnectParams) string {
 	address := "tcp(" + net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", "3306")) + ")"
 	if socket := r.Options["socket"]; socket != "" {
 		address = "unix(" + socket + ")"
 	}
 	dsn := r.User + ":" + r.Password + "@" + address + "/" + url.PathEscape(r.Options["dbname"])
-	if q := rest(r, append(slices.Clone(addressOptions), "socket")...); len(q) > 0 {
+	if q := otherOptions(r, append(slices.Clone(addressOptions), "socket")...); len(q) > 0 {
 		dsn += "?" + q.Encode()
 	}
 	return dsn
 }
 
-func firebirdDSN(r Reach) string {
-	u := url.URL{Host: net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", "3050")), User: url.UserPassword(r.User, r.Password), Path: "/" + strings.TrimPrefix(r.Options["dbname"], "/"), RawQuery: rest(r, addressOptions...).Encode()}
+func firebirdDSN(r ConnectParams) string {
+	u := url.URL{Host: net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", "3050")), User: url.UserPassword(r.User, r.Password), Path: "/" + strings.TrimPrefix(r.Options["dbname"], "/"), RawQuery: otherOptions(r, addressOptions...).Encode()}
 	return strings.TrimPrefix(u.String(), "//")
 }
 
 // SQLTarget is the target of a database/sql server with the credentials of a
 // mapping in it, or empty where there is no target. A target that names a user
 // itself, or that is no URL, takes no other credentials: they would be ignored.
-func SQLTarget(r Reach) (string, error) {
+func SQLTarget(r ConnectParams) (string, error) {
 	if r.Target == "" || r.User == "" && r.Password == "" {
 		return r.Target, nil
 	}

@@ -9,15 +9,15 @@ import (
 	"github.com/flightpool/flightpool/reservoir"
 )
 
-// Waits is how long callers waited for a connection, those who did not wait
+// WaitStats is how long callers waited for a connection, those who did not wait
 // included, and those apart who got none. What they waited for in a pool that was
 // replaced meanwhile is left out. Percentiles are at most a quarter too high.
-type Waits struct {
+type WaitStats struct {
 	Mean, P50, P90, P99, P999 time.Duration
 }
 
-// Pool is what one or more pools are and have done.
-type Pool struct {
+// PoolStats is what one or more pools are and have done.
+type PoolStats struct {
 	// Connections: Active ones are on loan, Idle ones are not, those that are being
 	// checked included.
 	Total, Active, Idle, Opening, Closing int
@@ -25,7 +25,7 @@ type Pool struct {
 
 	Acquires, Releases uint64
 	AcquireTimeouts    uint64 // callers whose wait ended without a connection, by a timeout, a cancelled context or an open that failed
-	Shed               uint64 // callers refused without a wait
+	Rejected           uint64 // callers refused without a wait
 	ConnectionErrors   uint64 // opens that failed
 	ResetFailures      uint64 // connections of database/sql that were closed because their session could not be reset
 	ValidationFailures uint64 // checks of idle connections that failed
@@ -44,7 +44,7 @@ type Pool struct {
 type Stats struct {
 	Servers, HealthyServers, UnhealthyServers int
 	Users                                     int // pools of users
-	Pool
+	PoolStats
 	Errors uint64 // opens and checks that failed, and waits that ended without a connection
 }
 
@@ -61,9 +61,9 @@ type ServerStats struct {
 
 	ChecksPassed, ChecksFailed uint64 // opens and checks, as health has counted them
 
-	UserPools      int
-	MaxConnections int
-	Pool
+	UserPools int
+	MaxSize   int
+	PoolStats
 
 	CreatedAt time.Time
 	// LastActivity is when a connection was last lent or given back; zero when
@@ -74,8 +74,8 @@ type ServerStats struct {
 // UserStats is what one user's pool on a server is and has done.
 type UserStats struct {
 	ServerName, User, RemoteUser string
-	Pool
-	Wait Waits
+	PoolStats
+	Wait WaitStats
 }
 
 // ConnectionStats is one open connection.
@@ -89,23 +89,23 @@ type ConnectionStats struct {
 	QueryTime         time.Duration // likewise
 }
 
-// pool is the account of one user.
-func (u *userPool) pool() Pool {
+// poolStats is the account of one user.
+func (u *userPool) poolStats() PoolStats {
 	st := u.stats()
 	queued := min(st.Opening, u.member.Unadmitted()) // an open without a slot is no connection yet
 	c := u.counters(st)
 	active := min(st.InUse, int(c.acquires-c.releases)) //nolint:gosec // a number of connections
-	p := Pool{
+	p := PoolStats{
 		Total: st.Total - queued, Active: active, Idle: st.Idle + st.InUse - active, Opening: st.Opening - queued, Closing: st.Closing, Waiting: st.Waiting,
-		Acquires: c.acquires, Releases: c.releases, AcquireTimeouts: c.failedWaits, Shed: st.Shed + u.shed.Load(),
+		Acquires: c.acquires, Releases: c.releases, AcquireTimeouts: c.failedWaits, Rejected: st.Rejected + u.rejected.Load(),
 		ConnectionErrors: u.openFailures.Load(), ValidationFailures: st.CheckFailures, ResetFailures: u.resetFailures.Load(),
 		Created: u.created.Load(), Destroyed: u.destroyed.Load(),
 		Queries: u.queries.Load(), QueryFailures: u.queryFailures.Load(),
-		BytesSent: u.traffic.sent.Load(), BytesRead: u.traffic.received.Load(), BytesCounted: u.traffic.counted.Load(),
+		BytesSent: u.traffic.sent.Load(), BytesRead: u.traffic.received.Load(), BytesCounted: u.traffic.anyCounted.Load(),
 	}
 	p.MeanQuery = mean(time.Duration(u.queryTime.Load()), p.Queries)
-	open := time.Duration(st.InUse+st.Idle) * time.Since(u.born)
-	p.MeanLifetime = mean(max(0, time.Duration(u.lifetime.Load())+open), p.Created)
+	open := time.Duration(st.InUse+st.Idle) * time.Since(u.createdAt)
+	p.MeanLifetime = mean(max(0, time.Duration(u.lifetimeSum.Load())+open), p.Created)
 	return p
 }
 
@@ -116,8 +116,8 @@ func mean(sum time.Duration, n uint64) time.Duration {
 	return sum / time.Duration(n)
 }
 
-// plus adds b up; means are weighted.
-func (p Pool) plus(b Pool) Pool {
+// add adds b up; means are weighted.
+func (p PoolStats) add(b PoolStats) PoolStats {
 	p.MeanQuery = mean(p.MeanQuery*time.Duration(p.Queries)+b.MeanQuery*time.Duration(b.Queries), p.Queries+b.Queries)
 	p.MeanLifetime = mean(p.MeanLifetime*time.Duration(p.Created)+b.MeanLifetime*time.Duration(b.Created), p.Created+b.Created)
 	p.Total += b.Total
@@ -129,7 +129,7 @@ func (p Pool) plus(b Pool) Pool {
 	p.Acquires += b.Acquires
 	p.Releases += b.Releases
 	p.AcquireTimeouts += b.AcquireTimeouts
-	p.Shed += b.Shed
+	p.Rejected += b.Rejected
 	p.ConnectionErrors += b.ConnectionErrors
 	p.ResetFailures += b.ResetFailures
 	p.ValidationFailures += b.ValidationFailures
@@ -155,17 +155,17 @@ func (r *Registry) Stats() Stats {
 			st.UnhealthyServers++
 		}
 		st.Users += len(*s.users.Load())
-		st.Pool = st.plus(s.pool())
+		st.PoolStats = st.add(s.poolStats())
 	}
-	st.Errors = st.ConnectionErrors + st.ValidationFailures + st.AcquireTimeouts + st.Shed
+	st.Errors = st.ConnectionErrors + st.ValidationFailures + st.AcquireTimeouts + st.Rejected
 	return st
 }
 
-// pool adds all users of a server up, those who are gone included.
-func (s *server) pool() Pool {
-	sum := s.past.pool()
+// poolStats adds all users of a server up, those who are gone included.
+func (s *server) poolStats() PoolStats {
+	sum := s.removed.poolStats()
 	for _, u := range *s.users.Load() {
-		sum = sum.plus(u.pool())
+		sum = sum.add(u.poolStats())
 	}
 	return sum
 }
@@ -183,15 +183,15 @@ func (s *server) stats() ServerStats {
 	d := s.def.Load()
 	users := *s.users.Load()
 	st := ServerStats{
-		ServerName: s.name, Kind: d.Kind, Healthy: true, UserPools: len(users), MaxConnections: d.MaxConnections,
-		Pool: s.pool(), CreatedAt: s.created, LastHealthy: s.health.lastHealthy(),
-		ChecksPassed: s.health.passed.Load(), ChecksFailed: s.health.failures.Load(),
+		ServerName: s.name, Kind: d.Kind, Healthy: true, UserPools: len(users), MaxSize: d.MaxSize,
+		PoolStats: s.poolStats(), CreatedAt: s.created, LastHealthy: s.health.lastHealthy(),
+		ChecksPassed: s.health.checksPassed.Load(), ChecksFailed: s.health.checksFailed.Load(),
 	}
 	if down := s.health.down.Load(); down != nil {
 		st.Healthy, st.UnhealthyReason, st.UnhealthySince, st.NextProbe = false, down.Reason.Error(), down.Since, down.Next
 	}
 	for _, u := range users {
-		for _, c := range u.gen.Load().connections() {
+		for _, c := range u.version.Load().connections() {
 			if c.Uses > 0 && c.UsedAt.After(st.LastActivity) {
 				st.LastActivity = c.UsedAt
 			}
@@ -212,12 +212,12 @@ func (r *Registry) UserStats(name string) ([]UserStats, error) {
 		u := users[user]
 		st := u.stats()
 		acquires := u.counters(st).acquires
-		probes := uint64(max(0, u.probes.Load())) //nolint:gosec // not negative
+		probes := uint64(max(0, u.probeLoans.Load())) //nolint:gosec // not negative
 		direct := st.Acquired - min(st.Acquired, st.AcquiredWaited+probes)
-		waited, waits := time.Duration(u.waited.Load()), u.waits.Load()
+		waited, waits := time.Duration(u.waitTimeSum.Load()), u.waitTimes.Load()
 		all = append(all, UserStats{
-			ServerName: name, User: user, RemoteUser: u.gen.Load().fixed.Mapping.User, Pool: u.pool(),
-			Wait: Waits{
+			ServerName: name, User: user, RemoteUser: u.version.Load().connKey.Mapping.User, PoolStats: u.poolStats(),
+			Wait: WaitStats{
 				Mean: mean(waited, acquires), P50: waits.percentile(.5, direct), P90: waits.percentile(.9, direct),
 				P99: waits.percentile(.99, direct), P999: waits.percentile(.999, direct),
 			},
@@ -233,11 +233,11 @@ func (r *Registry) Connections(name string) ([]ConnectionStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	users := append(slices.Collect(maps.Values(*s.users.Load())), s.past.draining()...)
+	users := append(slices.Collect(maps.Values(*s.users.Load())), s.removed.drainingPools()...)
 	slices.SortStableFunc(users, func(a, b *userPool) int { return strings.Compare(a.name, b.name) })
 	var all []ConnectionStats
 	for _, u := range users {
-		for _, g := range u.generations() {
+		for _, g := range u.allVersions() {
 			for _, c := range g.connections() {
 				c.ServerName, c.User = name, u.name
 				all = append(all, c)
@@ -247,13 +247,13 @@ func (r *Registry) Connections(name string) ([]ConnectionStats, error) {
 	return all, nil
 }
 
-func described[C any](i reservoir.Info[C]) ConnectionStats {
+func connectionStats[C any](i reservoir.Info[C]) ConnectionStats {
 	return ConnectionStats{InUse: i.InUse, OpenedAt: i.Opened, UsedAt: i.Used, Uses: i.Loans}
 }
 
-func (g *sqlGeneration) connections() (all []ConnectionStats) {
+func (g *sqlVersion) connections() (all []ConnectionStats) {
 	for _, i := range g.conns.Connections() {
-		c := described(i)
+		c := connectionStats(i)
 		c.ID = i.Value.ID()
 		c.Queries, c.Failures, c.QueryTime = i.Value.Queries()
 		all = append(all, c)
@@ -261,9 +261,9 @@ func (g *sqlGeneration) connections() (all []ConnectionStats) {
 	return all
 }
 
-func (g flightGeneration) connections() (all []ConnectionStats) {
+func (g flightVersion) connections() (all []ConnectionStats) {
 	for _, i := range g.conns.Connections() {
-		all = append(all, described(i))
+		all = append(all, connectionStats(i))
 	}
 	return all
 }

@@ -14,7 +14,7 @@ import (
 
 func TestStatisticsAtEveryLevel(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 1; d.AcquireTimeout = time.Second })
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = 1; d.AcquireTimeout = time.Second })
 		held := acquire(t, g, "a")
 		_, err := held.SQL().ExecContext(t.Context(), "100ms")
 		require.NoError(t, err)
@@ -24,7 +24,7 @@ func TestStatisticsAtEveryLevel(t *testing.T) {
 
 		s, err := g.ServerStats("s")
 		require.NoError(t, err)
-		require.Equal(t, []int{1, 1, 0, 1, 1}, []int{s.Total, s.Active, s.Idle, s.UserPools, s.MaxConnections})
+		require.Equal(t, []int{1, 1, 0, 1, 1}, []int{s.Total, s.Active, s.Idle, s.UserPools, s.MaxSize})
 		require.Equal(t, []uint64{1, 0, 1, 1, 1}, []uint64{s.Acquires, s.Releases, s.AcquireTimeouts, s.Created, s.Queries})
 		require.Equal(t, 100*time.Millisecond, s.MeanQuery)
 		require.InDelta(t, 10.1, s.MeanLifetime.Seconds(), .01)
@@ -50,7 +50,7 @@ func TestStatisticsAtEveryLevel(t *testing.T) {
 
 func TestPercentilesOfTheWait(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.MaxConnections = 1 })
+		define(t, g, func(d *registry.ServerDefinition) { d.MaxSize = 1 })
 		for range 98 {
 			require.NoError(t, acquire(t, g, "a").Release())
 		}

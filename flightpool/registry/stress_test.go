@@ -73,7 +73,7 @@ func TestStressOfEverythingAtOnce(t *testing.T) {
 func randomDefinition(name string) registry.ServerDefinition {
 	size := 1 + rand.N(8)
 	return registry.ServerDefinition{
-		Name: name, Kind: "fake", MaxConnections: size, MinConnections: rand.N(size) - 1, ReservedConnections: rand.N(3), AcquireTimeout: 50 * time.Millisecond,
+		Name: name, Kind: "fake", MaxSize: size, MinIdle: rand.N(size) - 1, UserReserved: rand.N(3), AcquireTimeout: 50 * time.Millisecond,
 		OnExhausted: []flightpool.Exhaustion{flightpool.Wait, flightpool.FailFast, flightpool.Overflow(2)}[rand.N(3)],
 		KeepSession: rand.N(2) == 0, HealthCheck: registry.HealthCheck{Interval: 10 * time.Millisecond}, UserIdleTimeout: 5 * time.Millisecond,
 		Users: map[string]registry.UserMapping{"a": {User: "remote a"}, "b": {User: "remote b"}, registry.Public: {User: "remote c"}},

@@ -34,7 +34,7 @@ func TestOptionsAreAddedOnceAndChangedOnlyWhereTheyAre(t *testing.T) {
 			ALTER USER MAPPING FOR a SERVER s OPTIONS (ADD password 'p', SET user 'v', DROP sslmode)`))
 		d, err := g.Definition("s")
 		require.NoError(t, err)
-		require.Equal(t, registry.ServerDefinition{Name: "s", Kind: "fake", MaxConnections: 3, ValidateOnAcquire: true, Options: map[string]string{"host": "i"},
+		require.Equal(t, registry.ServerDefinition{Name: "s", Kind: "fake", MaxSize: 3, ValidateOnAcquire: true, Options: map[string]string{"host": "i"},
 			Users: map[string]registry.UserMapping{"a": {User: "v", Password: "p", Options: map[string]string{}}}}, d)
 		d.Options = nil
 		require.ErrorContains(t, d.SetOptions(map[string]string{"validation_interval": "1", "validation_interval_seconds": "1"}), "the same")
@@ -95,12 +95,12 @@ func TestWhatPoolsRefuseTheDefinitionRefuses(t *testing.T) {
 		d := define(t, g, nil)
 		require.NoError(t, acquire(t, g, "a").Release())
 		d.MaxLifetime = 1
-		d.MaxConnections = 3
+		d.MaxSize = 3
 		var fault *registry.DefinitionError
 		require.ErrorAs(t, g.Update(t.Context(), d), &fault)
 		require.ErrorContains(t, fault, "MaxLifetime")
 		st, err := g.ServerStats("s")
 		require.NoError(t, err)
-		require.Equal(t, 10, st.MaxConnections)
+		require.Equal(t, 10, st.MaxSize)
 	})
 }

@@ -8,71 +8,71 @@ import (
 	"time"
 )
 
-// tasks are goroutines that somebody waits for, but not for ever.
-type tasks struct {
-	mu   sync.Mutex
-	n    int
-	idle chan struct{} // closed when n is 0; nil: nobody waits
+// taskGroup are goroutines that somebody waits for, but not for ever.
+type taskGroup struct {
+	mu      sync.Mutex
+	running int
+	allDone chan struct{} // closed when n is 0; nil: nobody waits
 }
 
-func (t *tasks) add() {
+func (t *taskGroup) add() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.n++
+	t.running++
 }
 
-func (t *tasks) done() {
+func (t *taskGroup) done() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.n--; t.n == 0 && t.idle != nil {
-		close(t.idle)
-		t.idle = nil
+	if t.running--; t.running == 0 && t.allDone != nil {
+		close(t.allDone)
+		t.allDone = nil
 	}
 }
 
-// left says how many there are.
-func (t *tasks) left() int {
+// count says how many there are.
+func (t *taskGroup) count() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.n
+	return t.running
 }
 
-// ended is closed when none are left.
-func (t *tasks) ended() <-chan struct{} {
+// allDoneCh is closed when none are left.
+func (t *taskGroup) allDoneCh() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.n == 0 {
-		return none
+	if t.running == 0 {
+		return closedChan
 	}
-	if t.idle == nil {
-		t.idle = make(chan struct{})
+	if t.allDone == nil {
+		t.allDone = make(chan struct{})
 	}
-	return t.idle
+	return t.allDone
 }
 
-// none is closed.
-var none = func() chan struct{} {
+// closedChan is closed.
+var closedChan = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
 // wait waits for the end of all until ctx ends, and says how many are left.
-func (t *tasks) wait(ctx context.Context) int {
+func (t *taskGroup) wait(ctx context.Context) int {
 	select {
-	case <-t.ended():
+	case <-t.allDoneCh():
 		return 0
 	case <-ctx.Done():
 	}
-	return t.left()
+	return t.count()
 }
 
-// forcedTime is how long the end of a server waits, after its context has ended,
+// closeGrace is how long the end of a server waits, after its context has ended,
 // for what it has then cancelled.
-const forcedTime = 5 * time.Second
+const closeGrace = 5 * time.Second
 
-// lenient ends forcedTime after ctx.
-func lenient(ctx context.Context) (context.Context, context.CancelFunc) {
+// withCloseGrace ends closeGrace after ctx.
+func withCloseGrace(ctx context.Context) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var mu sync.Mutex
 	var timer *time.Timer
@@ -80,7 +80,7 @@ func lenient(ctx context.Context) (context.Context, context.CancelFunc) {
 		mu.Lock()
 		defer mu.Unlock()
 		if late.Err() == nil {
-			timer = time.AfterFunc(forcedTime, cancel)
+			timer = time.AfterFunc(closeGrace, cancel)
 		}
 	})
 	return late, func() {
@@ -94,41 +94,41 @@ func lenient(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// notices are what a server's owner is told, one after the other, on a goroutine
+// noticeQueue are what a server's owner is told, one after the other, on a goroutine
 // that there is while there is something to tell: whoever causes one does not wait
 // for it, and what is told may itself call the registry, and wait for its end.
-type notices struct {
+type noticeQueue struct {
 	mu      sync.Mutex
 	queue   []func()
-	telling bool
+	running bool
 	closed  bool
 }
 
-func (n *notices) tell(log *slog.Logger, notice func()) {
+func (n *noticeQueue) enqueue(log *slog.Logger, notice func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
 		return
 	}
 	n.queue = append(n.queue, notice)
-	if !n.telling {
-		n.telling = true
+	if !n.running {
+		n.running = true
 		go n.run(log)
 	}
 }
 
 // close drops what has not been told yet.
-func (n *notices) close() {
+func (n *noticeQueue) close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.closed, n.queue = true, nil
 }
 
-func (n *notices) run(log *slog.Logger) {
+func (n *noticeQueue) run(log *slog.Logger) {
 	for {
 		n.mu.Lock()
 		if len(n.queue) == 0 {
-			n.telling = false
+			n.running = false
 			n.mu.Unlock()
 			return
 		}

@@ -9,26 +9,26 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// traffic counts the bytes of a user's connections, both ways: for database/sql by
+// byteCounter counts the bytes of a user's connections, both ways: for database/sql by
 // the socket, for Flight SQL as a stats.Handler, what messages and headers take on
 // the wire. A dialer of our own would count TLS and frames too, but switch off
 // what the pool's own does about proxies.
-type traffic struct {
+type byteCounter struct {
 	sent, received atomic.Uint64
-	counted        atomic.Bool // at least one connection was, or can be
+	anyCounted     atomic.Bool // at least one connection was, or can be
 }
 
 // TagRPC is nothing.
-func (*traffic) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (*byteCounter) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
 // TagConn is nothing.
-func (*traffic) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (*byteCounter) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
 // HandleConn is nothing.
-func (*traffic) HandleConn(context.Context, stats.ConnStats) {}
+func (*byteCounter) HandleConn(context.Context, stats.ConnStats) {}
 
 // HandleRPC counts what came and went.
-func (t *traffic) HandleRPC(_ context.Context, s stats.RPCStats) {
+func (t *byteCounter) HandleRPC(_ context.Context, s stats.RPCStats) {
 	switch s := s.(type) {
 	case *stats.OutPayload:
 		t.sent.Add(uint64(s.WireLength))
@@ -41,9 +41,9 @@ func (t *traffic) HandleRPC(_ context.Context, s stats.RPCStats) {
 	}
 }
 
-// count counts a socket.
-func (t *traffic) count(c net.Conn) net.Conn {
-	t.counted.Store(true)
+// countConn counts a socket.
+func (t *byteCounter) countConn(c net.Conn) net.Conn {
+	t.anyCounted.Store(true)
 	counted := countedConn{c, t}
 	if sys, ok := c.(syscall.Conn); ok {
 		return countedSocket{counted, sys}
@@ -53,7 +53,7 @@ func (t *traffic) count(c net.Conn) net.Conn {
 
 type countedConn struct {
 	net.Conn
-	t *traffic
+	t *byteCounter
 }
 
 // countedSocket is one that can be looked at without reading.

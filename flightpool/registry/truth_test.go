@@ -47,7 +47,7 @@ func happens(t *testing.T, g *rig, seed uint64) {
 	f.dial, f.ping, f.slow = time.Duration(rnd.IntN(30))*time.Millisecond, time.Duration(rnd.IntN(30))*time.Millisecond, time.Duration(rnd.IntN(30))*time.Millisecond
 	checks := seed%2 == 0 // probes wait, too, and so are in the times of waits
 	d := define(t, g, func(d *registry.ServerDefinition) {
-		d.MaxConnections, d.AcquireTimeout, d.UserIdleTimeout = 1+rnd.IntN(5), time.Duration(20+rnd.IntN(500))*time.Millisecond, -1
+		d.MaxSize, d.AcquireTimeout, d.UserIdleTimeout = 1+rnd.IntN(5), time.Duration(20+rnd.IntN(500))*time.Millisecond, -1
 		d.HealthCheck.Interval = 500 * time.Millisecond
 	})
 	all := map[string]*truth{"a": {}, "b": {}, "c": {}}
@@ -102,7 +102,7 @@ func happens(t *testing.T, g *rig, seed uint64) {
 	made, live := f.read(&f.made), f.read(&f.live)
 	require.Equal(t, []int{made, made - live, live, live}, []int{int(st.Created), int(st.Destroyed), st.Total, st.Idle})
 	require.Equal(t, []uint64{0, 0}, []uint64{st.ConnectionErrors, st.ValidationFailures})
-	require.LessOrEqual(t, f.read(&f.mostLive), d.MaxConnections)
+	require.LessOrEqual(t, f.read(&f.mostLive), d.MaxSize)
 }
 
 // call borrows, works and gives back, and keeps account.
@@ -138,8 +138,8 @@ func (h *truth) call(t *testing.T, g *rig, user string, rnd *rand.Rand) {
 
 // watch looks at the statistics all the time.
 func watch(t *testing.T, g *rig, until time.Time) {
-	counters := func(p registry.Pool) []uint64 {
-		return []uint64{p.Acquires, p.Releases, p.AcquireTimeouts, p.Shed, p.ConnectionErrors, p.ValidationFailures, p.Created, p.Destroyed, p.Queries}
+	counters := func(p registry.PoolStats) []uint64 {
+		return []uint64{p.Acquires, p.Releases, p.AcquireTimeouts, p.Rejected, p.ConnectionErrors, p.ValidationFailures, p.Created, p.Destroyed, p.Queries}
 	}
 	last := make([]uint64, 9)
 	for time.Now().Before(until) {
@@ -148,7 +148,7 @@ func watch(t *testing.T, g *rig, until time.Time) {
 		if !assert.NoError(t, err) {
 			return
 		}
-		now := counters(st.Pool)
+		now := counters(st.PoolStats)
 		for i := range now {
 			if now[i] < last[i] {
 				t.Errorf("counter %d went back from %d to %d", i, last[i], now[i])
@@ -157,7 +157,7 @@ func watch(t *testing.T, g *rig, until time.Time) {
 		}
 		last = now
 		if st.Releases > st.Acquires || st.Active < 0 || st.Total != st.Active+st.Idle+st.Opening+st.Closing {
-			t.Errorf("%+v", st.Pool)
+			t.Errorf("%+v", st.PoolStats)
 			return
 		}
 	}
@@ -215,7 +215,7 @@ func TestACallThatSentNothingIsNoQuery(t *testing.T) {
 		r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{flightKind(srv)}})
 		require.NoError(t, err)
 		defer func() { require.NoError(t, r.Close(t.Context())) }()
-		require.NoError(t, r.Register(t.Context(), registry.ServerDefinition{Name: "s", Kind: "flightsql", Users: map[string]registry.UserMapping{"a": {}}, MaxConnections: 1, AcquireTimeout: time.Second}))
+		require.NoError(t, r.Register(t.Context(), registry.ServerDefinition{Name: "s", Kind: "flightsql", Users: map[string]registry.UserMapping{"a": {}}, MaxSize: 1, AcquireTimeout: time.Second}))
 		s, err := r.AcquireSession(t.Context(), "s", "a")
 		require.NoError(t, err)
 		_, err = r.Query(t.Context(), "s", "a", "SELECT 1")

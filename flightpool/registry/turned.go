@@ -1,20 +1,20 @@
 package registry
 
-// healthChanged acts on a server that turned.
-func (s *server) healthChanged(down *UnhealthyError) {
-	s.share.Gate(func() bool { return s.health.down.Load() != nil })
+// onHealthTransition acts on a server that turned.
+func (s *server) onHealthTransition(down *UnhealthyError) {
+	s.allocator.Gate(func() bool { return s.health.down.Load() != nil })
 	if down != nil {
 		for _, u := range *s.users.Load() {
-			u.gen.Load().replace() // what was open before tells nothing of the server any more
+			u.version.Load().markAllStale() // what was open before tells nothing of the server any more
 		}
 		s.failWaiters(down)
 	}
-	s.notices.tell(s.registry.cfg.Logger, func() { s.announce(down) })
-	s.registry.wakeKeeper()
+	s.notices.enqueue(s.registry.cfg.Logger, func() { s.notifyOwner(down) })
+	s.registry.wakeMaintenance()
 }
 
-// announce tells the owner that the server turned.
-func (s *server) announce(down *UnhealthyError) {
+// notifyOwner tells the owner that the server turned.
+func (s *server) notifyOwner(down *UnhealthyError) {
 	cfg := s.registry.cfg
 	if log := cfg.Logger; log != nil {
 		if down != nil {

@@ -19,70 +19,70 @@ type userPool struct {
 	name   string
 	member *fairshare.Member
 
-	gen     atomic.Pointer[current]
-	removed atomic.Bool   // INVARIANT: set before its generation is closed
-	gone    chan struct{} // closed when it is removed
+	version   atomic.Pointer[currentVersion]
+	removed   atomic.Bool   // INVARIANT: set before its generation is closed
+	removedCh chan struct{} // closed when it is removed
 
-	waits   atomic.Pointer[histogram] // nil: DisableStatistics
-	traffic traffic
+	waitTimes atomic.Pointer[histogram] // nil: DisableStatistics
+	traffic   byteCounter
 
-	queries, queryFailures, shed atomic.Uint64
-	failedWaits                  atomic.Uint64 // those that ended without a connection
-	created, destroyed           atomic.Uint64
-	openFailures, resetFailures  atomic.Uint64
-	released                     atomic.Uint64 // loans, those of probes included
-	waited                       atomic.Int64  // nanoseconds, of the waits that brought a connection
+	queries, queryFailures, rejected atomic.Uint64
+	failedWaits                      atomic.Uint64 // those that ended without a connection
+	created, destroyed               atomic.Uint64
+	openFailures, resetFailures      atomic.Uint64
+	loansReturned                    atomic.Uint64 // loans, those of probes included
+	waitTimeSum                      atomic.Int64  // nanoseconds, of the waits that brought a connection
 	// Probes borrow, too, but are nobody's calls: loans that they have, had or are
 	// about to have, and waits of theirs that ended without one.
-	probes, probeWaits atomic.Int64
-	queryTime          atomic.Int64 // nanoseconds
+	probeLoans, failedProbeWaits atomic.Int64
+	queryTime                    atomic.Int64 // nanoseconds
 
-	born     time.Time
-	lifetime atomic.Int64 // of all connections so far, those that are open counted as if born with the pool
+	createdAt   time.Time
+	lifetimeSum atomic.Int64 // of all connections so far, those that are open counted as if born with the pool
 
-	mu       sync.Mutex
-	draining []generation    // closed, and not done yet
-	retired  reservoir.Stats // of those that are done
-	reported reported
+	mu             sync.Mutex
+	draining       []poolVersion   // closed, and not done yet
+	closedVersions reservoir.Stats // of those that are done
+	lastCounters   callCounters
 
 	// the keeper's
-	seen   uint64
-	active time.Time
+	lastCallCount uint64
+	lastActive    time.Time
 }
 
-// current is the generation that new calls use, and what it was made with.
-type current struct {
-	generation
-	fixed fixed
+// currentVersion is the generation that new calls use, and what it was made with.
+type currentVersion struct {
+	poolVersion
+	connKey connKey
 }
 
-// newUser makes a user's pool that has no generation yet.
-func newUser(s *server, name string, d *ServerDefinition) *userPool {
-	u := &userPool{server: s, name: name, born: time.Now(), active: time.Now(), gone: make(chan struct{})}
-	u.member = s.share.NewMember(name, u, userSize(d))
-	u.collect(d)
+// newUserPool makes a user's pool that has no generation yet.
+func newUserPool(s *server, name string, d *ServerDefinition) *userPool {
+	u := &userPool{server: s, name: name, createdAt: time.Now(), lastActive: time.Now(), removedCh: make(chan struct{})}
+	u.member = s.allocator.NewMember(name, u, userMaxSize(d))
+	u.setWaitStats(d)
 	return u
 }
 
-// collect begins or ends to collect the times of waits, as d says.
-func (u *userPool) collect(d *ServerDefinition) {
+// setWaitStats begins or ends to collect the times of waits, as d says.
+func (u *userPool) setWaitStats(d *ServerDefinition) {
 	if d.DisableStatistics {
-		u.waits.Store(nil)
+		u.waitTimes.Store(nil)
 		return
 	}
-	u.waits.CompareAndSwap(nil, &histogram{})
+	u.waitTimes.CompareAndSwap(nil, &histogram{})
 }
 
 // What the share does to a pool acts on the generation that is current.
-func (u *userPool) Resize(n int) { u.gen.Load().resize(n) }
+func (u *userPool) Resize(n int) { u.version.Load().resize(n) }
 func (u *userPool) Yield(n int, unused time.Duration) int {
-	return u.gen.Load().yield(n, unused)
+	return u.version.Load().closeIdle(n, unused)
 }
-func (u *userPool) Replace() { u.gen.Load().replace() }
+func (u *userPool) Replace() { u.version.Load().markAllStale() }
 
 // Refuse fails those who wait as if they had been refused at once.
 func (u *userPool) Refuse() {
-	u.shed.Add(uint64(u.gen.Load().failWaiters(errTaken))) //nolint:gosec // a number of callers
+	u.rejected.Add(uint64(u.version.Load().failWaiters(errNoConnFree))) //nolint:gosec // a number of callers
 }
 
 // hooks are the registry's eyes and ears in a reservoir.
@@ -90,9 +90,9 @@ func (u *userPool) hooks() reservoir.Hooks {
 	s, m := u.server, u.member
 	return reservoir.Hooks{
 		Opened: func(took time.Duration) {
-			u.lifetime.Add(-int64(time.Since(u.born)))
+			u.lifetimeSum.Add(-int64(time.Since(u.createdAt)))
 			u.created.Add(1)
-			s.health.note(nil, true)
+			s.health.recordCheck(nil, true)
 			m.Opened(took)
 		},
 		OpenFailed: func(err error, _ time.Duration) {
@@ -100,56 +100,56 @@ func (u *userPool) hooks() reservoir.Hooks {
 				return // it has shown nothing
 			}
 			u.openFailures.Add(1)
-			s.health.note(err, true)
+			s.health.recordCheck(err, true)
 			m.NotOpened() // it may have waited at the gate since before the probe asked
-			if g := u.gen.Load(); s.health.down.Load() != nil && g.stats().InUse > 0 {
-				g.failWaiters(unserved{err}) // the probe has its answer; the reservoir would wait for what is on loan
+			if g := u.version.Load(); s.health.down.Load() != nil && g.stats().InUse > 0 {
+				g.failWaiters(probeOpenError{err}) // the probe has its answer; the reservoir would wait for what is on loan
 			}
 		},
-		OpenElided: func() { m.NotOpened() },
+		OpenSkipped: func() { m.NotOpened() },
 		WaitStart: func() {
 			m.AddWaiting(1)
-			if down := s.health.down.Load(); down != nil && !s.health.isAsking() {
-				u.gen.Load().failWaiters(down) // he came while it turned
+			if down := s.health.down.Load(); down != nil && !s.health.probeQueued() {
+				u.version.Load().failWaiters(down) // he came while it turned
 			}
 		},
 		WaitEnd: func(waited time.Duration, err error) {
 			m.AddWaiting(-1)
-			if err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, errTaken) { // else it goes on elsewhere, or was refused
+			if err != nil && !errors.Is(err, ErrClosed) && !errors.Is(err, errNoConnFree) { // else it goes on elsewhere, or was refused
 				u.failedWaits.Add(1)
 			}
-			if waits := u.waits.Load(); waits != nil && err == nil {
+			if waits := u.waitTimes.Load(); waits != nil && err == nil {
 				waits.add(waited)
-				u.waited.Add(int64(waited))
+				u.waitTimeSum.Add(int64(waited))
 			}
 		},
 		Released: func(time.Duration) {
-			u.released.Add(1)
+			u.loansReturned.Add(1)
 			m.Returned()
 		},
-		Checked: func(err error, _ time.Duration) { s.health.note(err, false) },
+		Checked: func(err error, _ time.Duration) { s.health.recordCheck(err, false) },
 		Closing: func(why reservoir.Reason, cause error) {
 			if why == reservoir.Discarded || why == reservoir.Lost {
-				s.health.lost(cause)
+				s.health.recordLoss(cause)
 			}
 			if why == reservoir.Shutdown && cause != nil {
-				u.released.Add(1) // taken back from its borrower
+				u.loansReturned.Add(1) // taken back from its borrower
 			}
 		},
 		Closed: func(reservoir.Reason, error) {
 			u.destroyed.Add(1)
-			u.lifetime.Add(int64(time.Since(u.born)))
+			u.lifetimeSum.Add(int64(time.Since(u.createdAt)))
 		},
 	}
 }
 
-// unserved is the failure of an open that those get who wait.
-type unserved struct{ error }
+// probeOpenError is the failure of an open that those get who wait.
+type probeOpenError struct{ error }
 
-func (e unserved) Unwrap() error { return e.error }
+func (e probeOpenError) Unwrap() error { return e.error }
 
-// queried takes note of a statement.
-func (u *userPool) queried(took time.Duration, err error) {
+// countQuery takes note of a statement.
+func (u *userPool) countQuery(took time.Duration, err error) {
 	u.queries.Add(1)
 	u.queryTime.Add(int64(took))
 	if err != nil {
@@ -157,38 +157,38 @@ func (u *userPool) queried(took time.Duration, err error) {
 	}
 }
 
-// outdated says whether the present generation was made with something else than d
+// needsNewVersion says whether the present generation was made with something else than d
 // says.
-func (u *userPool) outdated(d *ServerDefinition) bool {
+func (u *userPool) needsNewVersion(d *ServerDefinition) bool {
 	mapping, _ := d.mapping(u.name)
 	k := u.server.registry.kinds[d.Kind]
-	return !reflect.DeepEqual(u.gen.Load().fixed, d.fixedFor(mapping, k.Flight != nil))
+	return !reflect.DeepEqual(u.version.Load().connKey, d.connKeyFor(mapping, k.Flight != nil))
 }
 
-// prepare makes a generation for d if the present one was made with something
+// newVersionFor makes a generation for d if the present one was made with something
 // else; nil: it can change in place.
-func (u *userPool) prepare(ctx context.Context, k Kind, d *ServerDefinition) (*current, error) {
+func (u *userPool) newVersionFor(ctx context.Context, k Kind, d *ServerDefinition) (*currentVersion, error) {
 	mapping, _ := d.mapping(u.name)
-	f := d.fixedFor(mapping, k.Flight != nil)
-	if old := u.gen.Load(); old != nil && reflect.DeepEqual(old.fixed, f) {
+	f := d.connKeyFor(mapping, k.Flight != nil)
+	if old := u.version.Load(); old != nil && reflect.DeepEqual(old.connKey, f) {
 		return nil, nil
 	}
-	g, err := u.build(ctx, k, d, f)
+	g, err := u.buildVersion(ctx, k, d, f)
 	if err != nil {
 		return nil, err
 	}
-	return &current{g, f}, nil
+	return &currentVersion{g, f}, nil
 }
 
-// renew lets next take the place of the present generation, or, where it is nil,
+// applyDefinition lets next take the place of the present generation, or, where it is nil,
 // the present one change in place.
-func (u *userPool) renew(ctx context.Context, next *current, d *ServerDefinition) error {
-	u.member.Resize(userSize(d))
-	u.collect(d)
+func (u *userPool) applyDefinition(ctx context.Context, next *currentVersion, d *ServerDefinition) error {
+	u.member.Resize(userMaxSize(d))
+	u.setWaitStats(d)
 	if next == nil {
-		return u.gen.Load().tune(d)
+		return u.version.Load().reconfigure(d)
 	}
-	old, ok := u.succeed(next)
+	old, ok := u.setVersion(next)
 	if !ok {
 		return next.close(ctx) // it has opened nothing
 	}
@@ -196,32 +196,32 @@ func (u *userPool) renew(ctx context.Context, next *current, d *ServerDefinition
 		return nil
 	}
 	u.server.background(func(life context.Context) {
-		old.superseded(life, d, u.gone)
-		_ = u.finish(life, old.generation)
+		old.awaitDoCalls(life, d, u.removedCh)
+		_ = u.closeVersion(life, old.poolVersion)
 	})
-	return next.tune(d)
+	return next.reconfigure(d)
 }
 
-// succeed makes a generation the current one, and the one before that drains,
+// setVersion makes a generation the current one, and the one before that drains,
 // unless the pool was removed.
-func (u *userPool) succeed(next *current) (old *current, ok bool) {
+func (u *userPool) setVersion(next *currentVersion) (old *currentVersion, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.removed.Load() {
 		return nil, false
 	}
-	if old = u.gen.Swap(next); old != nil {
-		u.draining = append(u.draining, old.generation)
+	if old = u.version.Swap(next); old != nil {
+		u.draining = append(u.draining, old.poolVersion)
 	}
 	return old, true
 }
 
-// enter counts a call of Do on a generation; false: it is not the current one any
+// beginDo counts a call of Do on a generation; false: it is not the current one any
 // more.
-func (u *userPool) enter(g *current, calls *tasks) bool {
+func (u *userPool) beginDo(g *currentVersion, calls *taskGroup) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.removed.Load() || u.gen.Load() != g {
+	if u.removed.Load() || u.version.Load() != g {
 		return false
 	}
 	calls.add() // INVARIANT: only while current, after which superseded waits
@@ -230,44 +230,44 @@ func (u *userPool) enter(g *current, calls *tasks) bool {
 
 // remove makes the current generation the last one, and one that drains, unless the
 // pool stays, of which it asks under mu.
-func (u *userPool) remove(stays func() bool) (last generation, removed bool) {
+func (u *userPool) remove(keepIf func() bool) (last poolVersion, removed bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if stays() {
+	if keepIf() {
 		return nil, false
 	}
 	u.removed.Store(true)
-	close(u.gone)
-	g := u.gen.Load().generation
+	close(u.removedCh)
+	g := u.version.Load().poolVersion
 	u.draining = append(u.draining, g)
 	return g, true
 }
 
-// inDo is busy for who does not hold mu.
-func (u *userPool) inDo() bool {
+// hasDoCalls is busy for who does not hold mu.
+func (u *userPool) hasDoCalls() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.busy()
+	return u.hasDoCallsLocked()
 }
 
-// busy says that a call of Do uses the pool, a generation that drains included. The
+// hasDoCallsLocked says that a call of Do uses the pool, a generation that drains included. The
 // caller holds mu.
-func (u *userPool) busy() bool {
-	return u.gen.Load().busy() || slices.ContainsFunc(u.draining, generation.busy)
+func (u *userPool) hasDoCallsLocked() bool {
+	return u.version.Load().hasDoCalls() || slices.ContainsFunc(u.draining, poolVersion.hasDoCalls)
 }
 
-// finish closes a generation that drains, waiting for its loans until ctx ends,
+// closeVersion closes a generation that drains, waiting for its loans until ctx ends,
 // and keeps its counters. With the last one of a removed pool the server takes
 // over what it did.
-func (u *userPool) finish(ctx context.Context, g generation) error {
+func (u *userPool) closeVersion(ctx context.Context, g poolVersion) error {
 	err := g.close(ctx)
 	u.mu.Lock()
-	u.draining = slices.DeleteFunc(u.draining, func(o generation) bool { return o == g })
-	u.retired = added(u.retired, g.stats())
+	u.draining = slices.DeleteFunc(u.draining, func(o poolVersion) bool { return o == g })
+	u.closedVersions = addStats(u.closedVersions, g.stats())
 	done := u.removed.Load() && len(u.draining) == 0
 	u.mu.Unlock()
 	if done {
-		u.server.past.left(u)
+		u.server.removed.foldIn(u)
 	}
 	return err
 }

@@ -26,7 +26,7 @@ func (c *conn) CheckNamedValue(arg *driver.NamedValue) error {
 
 // bindRow makes one row of parameters, of which the server may have told the
 // types. It is nil without arguments.
-func bindRow(args []driver.NamedValue, told *arrow.Schema) (arrow.RecordBatch, error) {
+func bindRow(args []driver.NamedValue, paramSchema *arrow.Schema) (arrow.RecordBatch, error) {
 	if len(args) == 0 {
 		return nil, nil
 	}
@@ -40,7 +40,7 @@ func bindRow(args []driver.NamedValue, told *arrow.Schema) (arrow.RecordBatch, e
 		if err != nil {
 			faults = append(faults, fmt.Errorf("parameter %d: %w", arg.Ordinal, err))
 		}
-		if err == nil && isFine(arg.Value) && takesNanoseconds(told, i) {
+		if err == nil && hasNanoseconds(arg.Value) && takesNanoseconds(paramSchema, i) {
 			t = arrow.FixedWidthTypes.Timestamp_ns
 		}
 		fields[i] = arrow.Field{Name: strconv.Itoa(arg.Ordinal), Type: t, Nullable: true}
@@ -94,23 +94,23 @@ func typeOf(v any) (arrow.DataType, error) {
 	}
 }
 
-// isFine says that v is a time which microseconds do not tell exactly. Few servers
+// hasNanoseconds says that v is a time which microseconds do not tell exactly. Few servers
 // have finer ones, so that it takes their word for nanoseconds.
-func isFine(v any) bool {
+func hasNanoseconds(v any) bool {
 	at, ok := v.(time.Time)
 	return ok && at.Nanosecond()%1000 != 0
 }
 
-func anyFine(args []driver.NamedValue) bool {
-	return slices.ContainsFunc(args, func(arg driver.NamedValue) bool { return isFine(arg.Value) })
+func anyNanoseconds(args []driver.NamedValue) bool {
+	return slices.ContainsFunc(args, func(arg driver.NamedValue) bool { return hasNanoseconds(arg.Value) })
 }
 
 // takesNanoseconds says that the server has told a parameter to be of nanoseconds.
-func takesNanoseconds(told *arrow.Schema, i int) bool {
-	if told == nil || i >= told.NumFields() {
+func takesNanoseconds(paramSchema *arrow.Schema, i int) bool {
+	if paramSchema == nil || i >= paramSchema.NumFields() {
 		return false
 	}
-	t, ok := told.Field(i).Type.(*arrow.TimestampType)
+	t, ok := paramSchema.Field(i).Type.(*arrow.TimestampType)
 	return ok && t.Unit == arrow.Nanosecond
 }
 

@@ -11,24 +11,24 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// lateTimeout bounds what database/sql asks for without a context: rollbacks
+// noCtxTimeout bounds what database/sql asks for without a context: rollbacks
 // and the closing of statements.
-const lateTimeout = 30 * time.Second
+const noCtxTimeout = 30 * time.Second
 
 // conn is a driver.Conn over one session. database/sql sees to it that it
 // is used by one goroutine at a time.
 type conn struct {
-	s     *flightpool.SessionHandle
-	late  context.Context //nolint:containedctx // the values of Connect's, for calls that have none
-	left  leftover.Tx     // of a transaction that is over for database/sql
-	tx    *tx             // the open one, or nil
-	after func()          // runs once the connection is closed, or nil
+	handle     *flightpool.SessionHandle
+	baseCtx    context.Context    //nolint:containedctx // the values of Connect's, for calls that have none
+	unended    leftover.UnendedTx // of a transaction that is over for database/sql
+	tx         *tx                // the open one, or nil
+	afterClose func()             // runs once the connection is closed, or nil
 
-	// last is the context of the last call. database/sql closes the connection
+	// lastCtx is the context of the last call. database/sql closes the connection
 	// before that call returns.
-	last context.Context //nolint:containedctx // of whoever waits for Close
-	// closed are the statements that the server is to close yet.
-	closed []*flightpool.PreparedQuery
+	lastCtx context.Context //nolint:containedctx // of whoever waits for Close
+	// toClose are the statements that the server is to close yet.
+	toClose []*flightpool.PreparedQuery
 }
 
 var (
@@ -41,45 +41,45 @@ var (
 	_ driver.NamedValueChecker  = (*conn)(nil)
 )
 
-func (c *conn) bounded() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.late, lateTimeout)
+func (c *conn) ownContext() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.baseCtx, noCtxTimeout)
 }
 
-// begin is the first step of a call: it ends on the server what is over here.
-func (c *conn) begin(ctx context.Context) error {
-	c.last = ctx
-	if err := c.left.End(ctx, c.s); err != nil {
-		return fail(err)
+// beginCall is the first step of a call: it ends on the server what is over here.
+func (c *conn) beginCall(ctx context.Context) error {
+	c.lastCtx = ctx
+	if err := c.unended.RollBack(ctx, c.handle); err != nil {
+		return toDriverError(err)
 	}
-	for i, q := range c.closed {
+	for i, q := range c.toClose {
 		if err := q.Close(ctx); errors.Is(err, session.ErrBusy) || ctx.Err() != nil {
-			c.closed = c.closed[i:] // what fails now is the call's to find out
+			c.toClose = c.toClose[i:] // what fails now is the call's to find out
 			return nil
 		}
 	}
-	c.closed = nil
+	c.toClose = nil
 	return nil
 }
 
-// fail makes of a session's error what database/sql must see.
-func fail(err error) error {
+// toDriverError makes of a session's error what database/sql must see.
+func toDriverError(err error) error {
 	var e *flightpool.Error
 	if errors.Is(err, flightpool.ErrSessionLost) && errors.As(err, &e) && e.Unsent {
-		return badConn{err}
+		return badConnError{err}
 	}
 	return err
 }
 
-// badConn is an error upon which database/sql may try another connection.
-type badConn struct{ err error }
+// badConnError is an error upon which database/sql may try another connection.
+type badConnError struct{ err error }
 
-func (e badConn) Error() string   { return e.err.Error() }
-func (e badConn) Unwrap() []error { return []error{driver.ErrBadConn, e.err} }
+func (e badConnError) Error() string   { return e.err.Error() }
+func (e badConnError) Unwrap() []error { return []error{driver.ErrBadConn, e.err} }
 
 // Ping is part of driver.Pinger: a round trip to the server.
 func (c *conn) Ping(ctx context.Context) error {
-	c.last = ctx
-	return fail(c.s.Ping(ctx))
+	c.lastCtx = ctx
+	return toDriverError(c.handle.Ping(ctx))
 }
 
 // IsValid is part of driver.Validator. database/sql asks it when a connection is
@@ -95,26 +95,26 @@ func (c *conn) Close() error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = c.s.Close() // its error says why the connection is not used again
+		_ = c.handle.Close() // its error says why the connection is not used again
 	}()
 	select {
 	case <-done:
-	case <-c.last.Done():
+	case <-c.lastCtx.Done():
 	}
-	if c.after != nil {
-		c.after()
+	if c.afterClose != nil {
+		c.afterClose()
 	}
 	return nil
 }
 
 // QueryContext is part of driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	if anyFine(args) { // the server tells the types of parameters when it prepares
+	if anyNanoseconds(args) { // the server tells the types of parameters when it prepares
 		st, err := c.prepare(ctx, query)
 		if err != nil {
 			return nil, err
 		}
-		defer st.release()
+		defer st.closeLater()
 		return st.QueryContext(ctx, args)
 	}
 	params, err := bindRow(args, nil)
@@ -127,26 +127,26 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 		opts.Params = params
 	}
 	return c.query(ctx, func(ctx context.Context) (*flightpool.QueryResult, error) {
-		return c.s.QueryWithOptions(ctx, query, opts)
+		return c.handle.QueryWithOptions(ctx, query, opts)
 	})
 }
 
 // ExecContext is part of driver.ExecerContext. Rows that a statement returns
 // are read and dropped.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if anyFine(args) { // as in QueryContext
+	if anyNanoseconds(args) { // as in QueryContext
 		st, err := c.prepare(ctx, query)
 		if err != nil {
 			return nil, err
 		}
-		defer st.release()
+		defer st.closeLater()
 		return st.ExecContext(ctx, args)
 	}
 	params, err := bindRow(args, nil)
 	if err != nil {
 		return nil, badArgument("Exec", err)
 	}
-	if err := c.begin(ctx); err != nil {
+	if err := c.beginCall(ctx); err != nil {
 		return nil, err
 	}
 	opts := flightpool.QueryOptions{Route: routeOf(ctx)}
@@ -154,15 +154,15 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 		defer params.Release()
 		opts.Params = params
 	}
-	ctx, stop := c.tx.bound(ctx)
+	ctx, stop := c.tx.bindContext(ctx)
 	defer stop()
-	result, err := c.s.QueryWithOptions(ctx, query, opts)
+	result, err := c.handle.QueryWithOptions(ctx, query, opts)
 	if errors.Is(err, flightpool.ErrAmbiguousRoute) { // Exec wants the effect
 		opts.Route = flightpool.RouteUpdate
-		result, err = c.s.QueryWithOptions(ctx, query, opts)
+		result, err = c.handle.QueryWithOptions(ctx, query, opts)
 	}
 	if err != nil {
-		return nil, fail(err)
+		return nil, toDriverError(err)
 	}
 	return c.drain(result) // the clean-up of a session has the pool's context
 }
@@ -174,25 +174,25 @@ func (c *conn) drain(result *flightpool.QueryResult) (driver.Result, error) {
 		continue
 	}
 	if err := result.Err(); err != nil {
-		return nil, fail(err)
+		return nil, toDriverError(err)
 	}
 	n, known := result.RowsAffected()
-	return affected{n, known}, nil
+	return execResult{n, known}, nil
 }
 
-// affected is a driver.Result.
-type affected struct {
+// execResult is a driver.Result.
+type execResult struct {
 	rows  int64
 	known bool
 }
 
 // LastInsertId is part of driver.Result. Flight SQL has no such thing.
-func (affected) LastInsertId() (int64, error) {
+func (execResult) LastInsertId() (int64, error) {
 	return 0, errors.New("flightpool: Flight SQL has no last insert id")
 }
 
 // RowsAffected is part of driver.Result.
-func (a affected) RowsAffected() (int64, error) {
+func (a execResult) RowsAffected() (int64, error) {
 	if !a.known {
 		return 0, errors.New("flightpool: the server does not tell the rows affected")
 	}

@@ -33,7 +33,7 @@ func (Driver) OpenConnector(name string) (driver.Connector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newNamed(name, cfg.CloseTimeout), nil
+	return newDSNConnector(name, cfg.CloseTimeout), nil
 }
 
 // Open is part of driver.Driver: a connection with a pool of its own, for those
@@ -48,7 +48,7 @@ func (d Driver) Open(name string) (driver.Conn, error) {
 		_ = c.(io.Closer).Close() // the reason for it counts
 		return nil, err
 	}
-	opened.(*conn).after = func() { _ = c.(io.Closer).Close() }
+	opened.(*conn).afterClose = func() { _ = c.(io.Closer).Close() }
 	return opened, nil
 }
 
@@ -60,7 +60,7 @@ func OpenDB(p *flightpool.FlightSQLPool) *sql.DB { return sql.OpenDB(NewConnecto
 
 // NewConnector is the pool as a connector, for sql.OpenDB and for what wraps
 // connectors.
-func NewConnector(p *flightpool.FlightSQLPool) driver.Connector { return &given{p} }
+func NewConnector(p *flightpool.FlightSQLPool) driver.Connector { return &poolConnector{p} }
 
 // Pool is the pool behind db, or nil: that of another driver, or one that is not
 // made before the first connection. Its Stats tell what is idle, in use and
@@ -74,29 +74,29 @@ func Pool(db *sql.DB) *flightpool.FlightSQLPool {
 	return nil
 }
 
-// given is a connector of somebody's pool.
-type given struct{ p *flightpool.FlightSQLPool }
+// poolConnector is a connector of somebody's pool.
+type poolConnector struct{ p *flightpool.FlightSQLPool }
 
 // Connect is part of driver.Connector.
-func (c *given) Connect(ctx context.Context) (driver.Conn, error) { return connect(ctx, c.p) }
+func (c *poolConnector) Connect(ctx context.Context) (driver.Conn, error) { return connect(ctx, c.p) }
 
 // Driver is part of driver.Connector.
-func (c *given) Driver() driver.Driver {
-	return ofPool{get: func() *flightpool.FlightSQLPool { return c.p }}
+func (c *poolConnector) Driver() driver.Driver {
+	return poolDriver{getPool: func() *flightpool.FlightSQLPool { return c.p }}
 }
 
-// ofPool is what sql.DB.Driver returns.
-type ofPool struct {
+// poolDriver is what sql.DB.Driver returns.
+type poolDriver struct {
 	Driver
-	get func() *flightpool.FlightSQLPool
+	getPool func() *flightpool.FlightSQLPool
 }
 
-func (d ofPool) pool() *flightpool.FlightSQLPool { return d.get() }
+func (d poolDriver) pool() *flightpool.FlightSQLPool { return d.getPool() }
 
 func connect(ctx context.Context, p *flightpool.FlightSQLPool) (driver.Conn, error) {
 	s, err := p.AcquireSession(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &conn{s: s, late: context.WithoutCancel(ctx), last: ctx}, nil
+	return &conn{handle: s, baseCtx: context.WithoutCancel(ctx), lastCtx: ctx}, nil
 }

@@ -12,41 +12,41 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// named is a connector that makes its pool when it is first needed.
-type named struct {
-	// make is a function, so that no verb of fmt shows the secrets of the name.
-	make  func(context.Context) (*flightpool.FlightSQLPool, error)
-	close time.Duration
+// dsnConnector is a connector that makes its pool when it is first needed.
+type dsnConnector struct {
+	// newPool is a function, so that no verb of fmt shows the secrets of the name.
+	newPool      func(context.Context) (*flightpool.FlightSQLPool, error)
+	closeTimeout time.Duration
 
 	mu struct {
 		sync.Mutex
-		made   *flightpool.FlightSQLPool // or nil
-		making *making                   // or nil
-		closed bool
+		pool    *flightpool.FlightSQLPool // or nil
+		attempt *openAttempt              // or nil
+		closed  bool
 	}
 }
 
-// making is one attempt to make the pool. It serves whoever has come while it
+// openAttempt is one attempt to make the pool. It serves whoever has come while it
 // was under way, with its error too: none of them makes another attempt. One who
 // gives up does not end it.
-type making struct {
+type openAttempt struct {
 	done chan struct{}
 	stop context.CancelFunc
 	pool *flightpool.FlightSQLPool // valid, as is err, once done is closed
 	err  error
 }
 
-var _ io.Closer = (*named)(nil)
+var _ io.Closer = (*dsnConnector)(nil)
 
-func newNamed(name string, closeTimeout time.Duration) *named {
-	return &named{close: closeTimeout, make: func(ctx context.Context) (*flightpool.FlightSQLPool, error) {
+func newDSNConnector(name string, closeTimeout time.Duration) *dsnConnector {
+	return &dsnConnector{closeTimeout: closeTimeout, newPool: func(ctx context.Context) (*flightpool.FlightSQLPool, error) {
 		return flightpool.New(ctx, name, flightpool.Config{})
 	}}
 }
 
 // Connect is part of driver.Connector.
-func (c *named) Connect(ctx context.Context) (driver.Conn, error) {
-	p, err := c.get(ctx)
+func (c *dsnConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	p, err := c.getOrOpen(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -54,14 +54,14 @@ func (c *named) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 // Driver is part of driver.Connector.
-func (c *named) Driver() driver.Driver { return ofPool{get: c.ready} }
+func (c *dsnConnector) Driver() driver.Driver { return poolDriver{getPool: c.openedPool} }
 
-// get is the pool, which is made unless it is.
-func (c *named) get(ctx context.Context) (*flightpool.FlightSQLPool, error) {
+// getOrOpen is the pool, which is made unless it is.
+func (c *dsnConnector) getOrOpen(ctx context.Context) (*flightpool.FlightSQLPool, error) {
 	if ctx.Err() != nil {
-		return nil, unopened(ctx)
+		return nil, stillOpeningError(ctx)
 	}
-	p, m, err := c.begin()
+	p, m, err := c.poolOrAttempt()
 	if p != nil || err != nil {
 		return p, err
 	}
@@ -69,78 +69,78 @@ func (c *named) get(ctx context.Context) (*flightpool.FlightSQLPool, error) {
 	case <-m.done:
 		return m.pool, m.err
 	case <-ctx.Done():
-		return nil, unopened(ctx)
+		return nil, stillOpeningError(ctx)
 	}
 }
 
-// begin is the pool, or the attempt to make it that is under way.
-func (c *named) begin() (*flightpool.FlightSQLPool, *making, error) {
+// poolOrAttempt is the pool, or the attempt to make it that is under way.
+func (c *dsnConnector) poolOrAttempt() (*flightpool.FlightSQLPool, *openAttempt, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.mu.closed:
 		return nil, nil, badArgument("Connect", flightpool.ErrClosed)
-	case c.mu.made != nil:
-		return c.mu.made, nil, nil
-	case c.mu.making == nil:
+	case c.mu.pool != nil:
+		return c.mu.pool, nil, nil
+	case c.mu.attempt == nil:
 		ctx, stop := context.WithCancel(detached())
-		c.mu.making = &making{done: make(chan struct{}), stop: stop}
-		go c.open(ctx, c.mu.making)
+		c.mu.attempt = &openAttempt{done: make(chan struct{}), stop: stop}
+		go c.runAttempt(ctx, c.mu.attempt)
 	}
-	return nil, c.mu.making, nil
+	return nil, c.mu.attempt, nil
 }
 
-// open makes an attempt, which takes no longer than the target's dial_timeout.
-func (c *named) open(ctx context.Context, m *making) {
+// runAttempt makes an attempt, which takes no longer than the target's dial_timeout.
+func (c *dsnConnector) runAttempt(ctx context.Context, m *openAttempt) {
 	defer close(m.done)
 	defer m.stop()
-	m.pool, m.err = c.make(ctx)
+	m.pool, m.err = c.newPool(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.mu.making = nil
+	c.mu.attempt = nil
 	switch {
 	case m.err == nil:
-		c.mu.made = m.pool
+		c.mu.pool = m.pool
 	case c.mu.closed:
 		m.err = badArgument("Connect", flightpool.ErrClosed)
 	}
 }
 
-// unopened is the error of a caller whose context ends before there is a pool.
-func unopened(ctx context.Context) error {
+// stillOpeningError is the error of a caller whose context ends before there is a pool.
+func stillOpeningError(ctx context.Context) error {
 	return &flightpool.Error{
 		Op: "Connect", Stage: session.StageAcquire, Fault: flightpool.FaultContext, Unsent: true,
 		Ctx: ctx.Err(), Err: errors.New("the pool is still being opened"),
 	}
 }
 
-// ready is the pool if it is made.
-func (c *named) ready() *flightpool.FlightSQLPool {
+// openedPool is the pool if it is made.
+func (c *dsnConnector) openedPool() *flightpool.FlightSQLPool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.mu.made
+	return c.mu.pool
 }
 
 // Close is part of io.Closer: sql.DB.Close calls it. It waits for what is in use,
 // for the target's close_timeout, and then ends it.
-func (c *named) Close() error {
+func (c *dsnConnector) Close() error {
 	c.mu.Lock()
 	c.mu.closed = true
-	m := c.mu.making
+	m := c.mu.attempt
 	c.mu.Unlock()
 	if m != nil {
 		m.stop()
 		<-m.done
 	}
 	c.mu.Lock()
-	p := c.mu.made
-	c.mu.made = nil
+	p := c.mu.pool
+	c.mu.pool = nil
 	c.mu.Unlock()
 	if p == nil {
 		return nil
 	}
 	const usual = 5 * time.Second
-	wait := c.close
+	wait := c.closeTimeout
 	if wait <= 0 {
 		wait = usual
 	}

@@ -50,7 +50,7 @@ func TestOneAttemptFailsForAllWhoWaitForIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		attempts := 0
 		refused := errors.New("nobody answers")
-		db := sql.OpenDB(&named{make: func(context.Context) (*flightpool.FlightSQLPool, error) {
+		db := sql.OpenDB(&dsnConnector{newPool: func(context.Context) (*flightpool.FlightSQLPool, error) {
 			attempts++
 			time.Sleep(5 * time.Second)
 			return nil, refused
@@ -76,7 +76,7 @@ func TestOneAttemptFailsForAllWhoWaitForIt(t *testing.T) {
 func TestThePoolIsMadeThoughNobodyWaitsThatLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made, open := inMemory(t, 3*time.Second)
-		db := sql.OpenDB(&named{make: open})
+		db := sql.OpenDB(&dsnConnector{newPool: open})
 		defer func() { require.NoError(t, db.Close()) }()
 		for i := range 4 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -100,7 +100,7 @@ func TestThePoolIsMadeThoughNobodyWaitsThatLong(t *testing.T) {
 func TestCloseEndsThePoolThatIsBeingMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, open := inMemory(t, time.Hour)
-		c := &named{make: open}
+		c := &dsnConnector{newPool: open}
 		db := sql.OpenDB(c)
 		began := time.Now()
 		failed := make(chan error)
@@ -109,6 +109,6 @@ func TestCloseEndsThePoolThatIsBeingMade(t *testing.T) {
 		require.NoError(t, db.Close())
 		require.ErrorIs(t, <-failed, flightpool.ErrClosed)
 		require.Zero(t, time.Since(began))
-		require.Nil(t, c.ready())
+		require.Nil(t, c.openedPool())
 	})
 }

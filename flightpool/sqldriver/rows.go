@@ -34,22 +34,22 @@ var (
 
 // query runs a query and wraps its rows.
 func (c *conn) query(ctx context.Context, run func(ctx context.Context) (*flightpool.QueryResult, error)) (driver.Rows, error) {
-	if err := c.begin(ctx); err != nil {
+	if err := c.beginCall(ctx); err != nil {
 		return nil, err
 	}
-	ctx, stop := c.tx.bound(ctx)
+	ctx, stop := c.tx.bindContext(ctx)
 	result, err := run(ctx)
 	if err != nil {
 		stop()
-		return nil, fail(err)
+		return nil, toDriverError(err)
 	}
 	return &rows{result: result, stop: stop}, nil
 }
 
-// bound is ctx, ended by the end of the transaction's as well: database/sql rolls
+// bindContext is ctx, ended by the end of the transaction's as well: database/sql rolls
 // back a transaction whose context has ended, and closes its rows, but waits for
 // its statement before, of which tx.Exec has no context.
-func (t *tx) bound(ctx context.Context) (context.Context, func()) {
+func (t *tx) bindContext(ctx context.Context) (context.Context, func()) {
 	if t == nil || t.ctx.Done() == nil {
 		return ctx, func() {}
 	}
@@ -160,7 +160,7 @@ func (r *rows) ColumnTypePrecisionScale(i int) (precision, scale int64, ok bool)
 
 // ColumnTypeScanType is part of driver.RowsColumnTypeScanType.
 func (r *rows) ColumnTypeScanType(i int) reflect.Type {
-	switch id := plainType(r.columnType(i)).ID(); {
+	switch id := valueType(r.columnType(i)).ID(); {
 	case id == arrow.BOOL:
 		return reflect.TypeFor[bool]()
 	case id == arrow.UINT64:
@@ -184,13 +184,13 @@ func (r *rows) ColumnTypeScanType(i int) reflect.Type {
 	}
 }
 
-// plainType is the type of the values that a column of t stands for.
-func plainType(t arrow.DataType) arrow.DataType {
+// valueType is the type of the values that a column of t stands for.
+func valueType(t arrow.DataType) arrow.DataType {
 	switch t := t.(type) {
 	case *arrow.DictionaryType:
-		return plainType(t.ValueType)
+		return valueType(t.ValueType)
 	case *arrow.RunEndEncodedType:
-		return plainType(t.Encoded())
+		return valueType(t.Encoded())
 	default:
 		return t
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // Prepare is part of driver.Conn.
-func (c *conn) Prepare(query string) (driver.Stmt, error) { return c.PrepareContext(c.late, query) }
+func (c *conn) Prepare(query string) (driver.Stmt, error) { return c.PrepareContext(c.baseCtx, query) }
 
 // PrepareContext is part of driver.ConnPrepareContext.
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
@@ -21,14 +21,14 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 }
 
 func (c *conn) prepare(ctx context.Context, query string) (*stmt, error) {
-	if err := c.begin(ctx); err != nil {
+	if err := c.beginCall(ctx); err != nil {
 		return nil, err
 	}
-	ctx, stop := c.tx.bound(ctx)
+	ctx, stop := c.tx.bindContext(ctx)
 	defer stop()
-	q, err := c.s.PrepareQueryWithOptions(ctx, query, flightpool.QueryOptions{Route: routeOf(ctx)})
+	q, err := c.handle.PrepareQueryWithOptions(ctx, query, flightpool.QueryOptions{Route: routeOf(ctx)})
 	if err != nil {
-		return nil, fail(err)
+		return nil, toDriverError(err)
 	}
 	return &stmt{c, q}, nil
 }
@@ -59,17 +59,17 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 
 // ExecContext is part of driver.StmtExecContext.
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	if err := s.conn.begin(ctx); err != nil {
+	if err := s.conn.beginCall(ctx); err != nil {
 		return nil, err
 	}
-	ctx, stop := s.conn.tx.bound(ctx)
+	ctx, stop := s.conn.tx.bindContext(ctx)
 	defer stop()
 	result, err := s.run(ctx, args)
 	if errors.Is(err, flightpool.ErrAmbiguousRoute) { // Exec wants the effect
 		return s.update(ctx, args)
 	}
 	if err != nil {
-		return nil, fail(err)
+		return nil, toDriverError(err)
 	}
 	return s.conn.drain(result) // the clean-up of a session has the pool's context
 }
@@ -84,9 +84,9 @@ func (s *stmt) update(ctx context.Context, args []driver.NamedValue) (driver.Res
 	}
 	done, err := s.q.Update(ctx, params)
 	if err != nil {
-		return nil, fail(err)
+		return nil, toDriverError(err)
 	}
-	return affected{done.RowsAffected, done.RowsAffected >= 0}, nil
+	return execResult{done.RowsAffected, done.RowsAffected >= 0}, nil
 }
 
 func (s *stmt) run(ctx context.Context, args []driver.NamedValue) (*flightpool.QueryResult, error) {
@@ -116,8 +116,8 @@ func (s *stmt) Exec([]driver.Value) (driver.Result, error) { return nil, driver.
 // call of the connection, or with its session: Close has no context to wait with,
 // and database/sql calls it before a call of its user's returns.
 func (s *stmt) Close() error {
-	s.release()
+	s.closeLater()
 	return nil
 }
 
-func (s *stmt) release() { s.conn.closed = append(s.conn.closed, s.q) }
+func (s *stmt) closeLater() { s.conn.toClose = append(s.conn.toClose, s.q) }

@@ -11,18 +11,18 @@ import (
 // Begin is part of driver.Conn.
 //
 // Deprecated: database/sql calls BeginTx.
-func (c *conn) Begin() (driver.Tx, error) { return c.BeginTx(c.late, driver.TxOptions{}) }
+func (c *conn) Begin() (driver.Tx, error) { return c.BeginTx(c.baseCtx, driver.TxOptions{}) }
 
 // BeginTx is part of driver.ConnBeginTx.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	if opts.Isolation != 0 || opts.ReadOnly {
 		return nil, badArgument("BeginTx", errors.New("isolation levels and read-only transactions are not known to Flight SQL"))
 	}
-	if err := c.begin(ctx); err != nil {
+	if err := c.beginCall(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.s.BeginTransaction(ctx); err != nil {
-		return nil, fail(err)
+	if err := c.handle.BeginTransaction(ctx); err != nil {
+		return nil, toDriverError(err)
 	}
 	c.tx = &tx{c, ctx}
 	return c.tx, nil
@@ -37,9 +37,9 @@ type tx struct {
 // Commit is part of driver.Tx. When the transaction's context ends before the
 // server has answered, errors.Is finds flightpool.ErrCommitUnknown.
 func (t *tx) Commit() error {
-	t.conn.tx, t.conn.last = nil, t.ctx
-	err := t.conn.s.Commit(t.ctx)
-	t.conn.left.Note(err)
+	t.conn.tx, t.conn.lastCtx = nil, t.ctx
+	err := t.conn.handle.Commit(t.ctx)
+	t.conn.unended.Record(err)
 	return err // never a reason to try the commit elsewhere
 }
 
@@ -47,8 +47,8 @@ func (t *tx) Commit() error {
 // has ended, for which database/sql calls it with nobody waiting. When that ends
 // meanwhile, the session is left to roll back by itself.
 func (t *tx) Rollback() error {
-	t.conn.tx, t.conn.last = nil, t.ctx
-	ctx, stop := t.conn.bounded()
+	t.conn.tx, t.conn.lastCtx = nil, t.ctx
+	ctx, stop := t.conn.ownContext()
 	defer stop()
 	if t.ctx.Err() == nil {
 		both, cancel := context.WithCancelCause(ctx)
@@ -56,8 +56,8 @@ func (t *tx) Rollback() error {
 		defer context.AfterFunc(t.ctx, func() { cancel(t.ctx.Err()) })()
 		ctx = both
 	}
-	err := t.conn.s.Rollback(ctx)
-	t.conn.left.Note(err)
+	err := t.conn.handle.Rollback(ctx)
+	t.conn.unended.Record(err)
 	if errors.Is(err, flightpool.ErrSessionLost) {
 		return nil // the server has nothing left to undo
 	}

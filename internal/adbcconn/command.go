@@ -10,8 +10,8 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// command is a DoPut or DoAction of the driver's.
-type command struct {
+// commandStream is a DoPut or DoAction of the driver's.
+type commandStream struct {
 	grpc.ClientStream
 	call  *call
 	opts  []grpc.CallOption // the driver's
@@ -22,11 +22,11 @@ type command struct {
 // SendMsg puts the first message into the call's transaction. That a server
 // has answered before the first message was sent is for RecvMsg to tell: the
 // driver would give up with a bare EOF.
-func (c *command) SendMsg(m any) error {
+func (c *commandStream) SendMsg(m any) error {
 	if c.sends++; c.sends == 1 {
 		var err error
 		if m, err = messageInTx(m, c.call.tx); err != nil {
-			return c.call.note(err)
+			return c.call.recordRPCError(err)
 		}
 	}
 	err := c.ClientStream.SendMsg(m)
@@ -36,13 +36,13 @@ func (c *command) SendMsg(m any) error {
 	case eof.Reached(err) && c.sends == 1:
 		return nil
 	default:
-		return c.call.note(err)
+		return c.call.recordRPCError(err)
 	}
 }
 
 // RecvMsg hands out the answer of a DoPut when its stream has ended, which
 // alone says that all went well. The driver itself would not look.
-func (c *command) RecvMsg(m any) error {
+func (c *commandStream) RecvMsg(m any) error {
 	if c.ended != nil {
 		return c.ended
 	}
@@ -58,15 +58,15 @@ func (c *command) RecvMsg(m any) error {
 		c.ended = err
 	}
 	if err != nil {
-		c.tell()
+		c.copyMetadata()
 	}
-	return c.call.note(err)
+	return c.call.recordRPCError(err)
 }
 
-// tell gives the driver the headers and trailers that it asked for. gRPC
+// copyMetadata gives the driver the headers and trailers that it asked for. gRPC
 // would write them from another goroutine when a context ends, while the
 // driver reads them.
-func (c *command) tell() {
+func (c *commandStream) copyMetadata() {
 	for _, o := range c.opts {
 		switch o := o.(type) {
 		case grpc.HeaderCallOption:

@@ -157,7 +157,7 @@ func flightDatabase(t testing.TB, addr string, opts ...grpc.DialOption) adbc.Dat
 }
 
 func openForeign(db adbc.Database) func(context.Context) (session.Conn, error) {
-	return func(ctx context.Context) (session.Conn, error) { return OpenForeign(ctx, db, ForeignConfig{}) }
+	return func(ctx context.Context) (session.Conn, error) { return OpenGeneric(ctx, db, GenericConfig{}) }
 }
 
 func (s server) foreign(t testing.TB) func(context.Context) (session.Conn, error) {

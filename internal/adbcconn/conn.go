@@ -34,8 +34,8 @@ type Conn struct {
 		// INVARIANT: the driver's connection is closed by whoever makes
 		// closed true and inside 0. The driver crashes when it is entered
 		// after its Close, or during it.
-		inside int
-		closed bool
+		callsInside int
+		closed      bool
 	}
 }
 
@@ -43,60 +43,60 @@ var _ session.Conn = (*Conn)(nil)
 
 // call is one call of the seam that goes through the driver.
 type call struct {
-	conn  *Conn
-	guest *flightconn.Guest
-	ctx   context.Context //nolint:containedctx // the driver's: it carries the call to our interceptors
-	tx    session.TxID
-	op    *session.Operation
-	call  session.Call
+	conn        *Conn
+	external    *flightconn.ExternalCall
+	ctx         context.Context //nolint:containedctx // the driver's: it carries the call to our interceptors
+	tx          session.TxID
+	op          *session.Operation
+	backendCall session.Call
 
 	endpoints []*endpoint // of the result, in the server's order
-	failed    atomic.Pointer[error]
-	leaving   sync.Once
+	rpcErr    atomic.Pointer[error]
+	endOnce   sync.Once
 }
 
 // begin starts a call. It fails, with nothing sent, when ctx or the epoch has
 // ended. The caller must call end.
 func (c *Conn) begin(ctx context.Context, op string, sc session.Call) (*call, error) {
-	guest, err := c.Host(ctx, op, sc.Headers)
+	external, err := c.BeginExternal(ctx, op, sc.Headers)
 	if err != nil {
 		return nil, err
 	}
-	if !c.enter() { // closed in between
-		guest.End()
-		return nil, guest.Fail(session.StageNone, context.Canceled)
+	if !c.enterDriver() { // closed in between
+		external.End()
+		return nil, external.WrapError(session.StageNone, context.Canceled)
 	}
 	if sc.Tx != "" {
-		guest.NeedsSession()
+		external.NeedsSession()
 	}
-	k := &call{conn: c, guest: guest, tx: sc.Tx, op: sc.Op, call: sc}
-	k.ctx = context.WithValue(guest.Context(), callKey{}, k)
+	k := &call{conn: c, external: external, tx: sc.Tx, op: sc.Op, backendCall: sc}
+	k.ctx = context.WithValue(external.Context(), callKey{}, k)
 	return k, nil
 }
 
 // end ends the call's RPCs and leaves the driver. No goroutine of the call is
 // in the driver any more.
 func (k *call) end() {
-	k.leaving.Do(func() {
-		k.guest.End()
-		k.conn.leave()
+	k.endOnce.Do(func() {
+		k.external.End()
+		k.conn.leaveDriver()
 	})
 }
 
-// note keeps the first error that an RPC of the call failed with, which the
+// recordRPCError keeps the first error that an RPC of the call failed with, which the
 // driver's own errors do not lead to. It returns err.
-func (k *call) note(err error) error {
+func (k *call) recordRPCError(err error) error {
 	if err != nil && !eof.Reached(err) {
-		k.failed.CompareAndSwap(nil, &err)
+		k.rpcErr.CompareAndSwap(nil, &err)
 	}
 	return err
 }
 
-// cutShort is nil once the server has ended every endpoint of the result with
+// checkComplete is nil once the server has ended every endpoint of the result with
 // the status OK. The driver does not tell: what its reader takes for an end may
 // be a failure of which it kept nothing.
-func (k *call) cutShort() error {
-	if cause := k.failed.Load(); cause != nil {
+func (k *call) checkComplete() error {
+	if cause := k.rpcErr.Load(); cause != nil {
 		return *cause
 	}
 	for i, e := range k.endpoints {
@@ -107,28 +107,28 @@ func (k *call) cutShort() error {
 	return nil
 }
 
-// fail makes the call's error of what the driver returned.
-func (k *call) fail(stage session.Stage, err error) error {
-	if cause := k.failed.Load(); cause != nil {
-		return k.guest.Fail(stage, wrapDriver(err, *cause))
+// wrapError makes the call's error of what the driver returned.
+func (k *call) wrapError(stage session.Stage, err error) error {
+	if cause := k.rpcErr.Load(); cause != nil {
+		return k.external.WrapError(stage, wrapDriver(err, *cause))
 	}
-	return k.guest.Fail(stage, wrapDriver(err, localCause(err)))
+	return k.external.WrapError(stage, wrapDriver(err, localCause(err)))
 }
 
-func (c *Conn) enter() bool {
+func (c *Conn) enterDriver() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.closed {
 		return false
 	}
-	c.mu.inside++
+	c.mu.callsInside++
 	return true
 }
 
-func (c *Conn) leave() {
+func (c *Conn) leaveDriver() {
 	c.mu.Lock()
-	c.mu.inside--
-	last := c.mu.closed && c.mu.inside == 0
+	c.mu.callsInside--
+	last := c.mu.closed && c.mu.callsInside == 0
 	c.mu.Unlock()
 	if last {
 		c.closeDriver()
@@ -140,7 +140,7 @@ func (c *Conn) leave() {
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	c.mu.Lock()
-	last := !c.mu.closed && c.mu.inside == 0
+	last := !c.mu.closed && c.mu.callsInside == 0
 	c.mu.closed = true
 	c.mu.Unlock()
 	if last {
@@ -179,7 +179,7 @@ func (k *call) statement(sql string) (adbc.Statement, error) {
 		}
 	}
 	if err != nil {
-		return nil, k.guest.Usage(wrapDriver(err, nil))
+		return nil, k.external.Usage(wrapDriver(err, nil))
 	}
 	return stmt, nil
 }
@@ -190,16 +190,16 @@ func (k *call) statement(sql string) (adbc.Statement, error) {
 func (k *call) query(stmt adbc.Statement, done func()) (session.Stream, error) {
 	rows, _, err := stmt.ExecuteQuery(k.ctx)
 	if err != nil {
-		err = k.fail(k.stage(), err)
+		err = k.wrapError(k.failureStage(), err)
 		done()
 		k.end()
 		return nil, err
 	}
-	return newStream(&reading{call: k, rows: rows, done: done}), nil
+	return newStream(&connSource{call: k, rows: rows, done: done}), nil
 }
 
-// stage tells the failure of planning from that of reading.
-func (k *call) stage() session.Stage {
+// failureStage tells the failure of planning from that of reading.
+func (k *call) failureStage() session.Stage {
 	if k.endpoints != nil {
 		return session.StageFetch
 	}
@@ -224,7 +224,7 @@ func (c *Conn) Update(ctx context.Context, sql string, sc session.Call) (int64, 
 func (k *call) update(stmt adbc.Statement) (int64, error) {
 	n, err := stmt.ExecuteUpdate(k.ctx)
 	if err != nil {
-		return 0, k.fail(session.StageExecute, err)
+		return 0, k.wrapError(session.StageExecute, err)
 	}
 	return max(n, -1), nil
 }
@@ -242,23 +242,23 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts session
 	defer k.end()
 	stmt, err := c.cn.NewStatement()
 	if err != nil {
-		return 0, k.guest.Usage(wrapDriver(err, nil))
+		return 0, k.external.Usage(wrapDriver(err, nil))
 	}
 	defer func() { _ = stmt.Close() }()
 	if err := setIngest(stmt, opts); err != nil {
-		return 0, k.guest.Usage(wrapDriver(err, nil))
+		return 0, k.external.Usage(wrapDriver(err, nil))
 	}
 	if err := flightconn.CheckSendable(rows.Schema()); err != nil {
-		return 0, k.guest.Usage(fmt.Errorf("rows: %w", err))
+		return 0, k.external.Usage(fmt.Errorf("rows: %w", err))
 	}
-	parts := newSplitReader(rows, k.guest.RequestLimit())
-	defer parts.finish()
+	parts := newSplitReader(rows, k.external.RequestLimit())
+	defer parts.releaseUnread()
 	if err := stmt.BindStream(k.ctx, parts); err != nil {
-		return 0, k.guest.Usage(wrapDriver(err, nil))
+		return 0, k.external.Usage(wrapDriver(err, nil))
 	}
 	n, err := k.update(stmt)
-	if large := parts.tooLarge(); large != nil && ctx.Err() == nil {
-		return 0, k.guest.Usage(large)
+	if large := parts.splitErr(); large != nil && ctx.Err() == nil {
+		return 0, k.external.Usage(large)
 	}
 	return n, err
 }

@@ -40,7 +40,7 @@ func NewDriver(mem memory.Allocator) (*Driver, error) {
 	// belongs to.
 	uri := map[string]string{adbc.OptionKeyURI: "grpc://flightpool:1"}
 	db, err := flightsql.NewDriver(mem).NewDatabaseWithOptions(uri,
-		grpc.WithChainUnaryInterceptor(d.unary), grpc.WithChainStreamInterceptor(d.stream))
+		grpc.WithChainUnaryInterceptor(d.interceptUnary), grpc.WithChainStreamInterceptor(d.interceptStream))
 	if err != nil {
 		return nil, fmt.Errorf("ADBC's Flight SQL driver: %w", wrapDriver(err, nil))
 	}

@@ -114,7 +114,7 @@ func TestAFailedCommitLeavesTheConnectionUsable(t *testing.T) {
 			require.NoError(t, err)
 			err = c.EndTx(t.Context(), tx, true)
 			require.Equal(t, session.FaultStatement, failure(t, err).Fault)
-			require.Equal(t, 1, fault.Struck())
+			require.Equal(t, 1, fault.Fired())
 			require.NoError(t, c.EndTx(t.Context(), tx, false), "it can still be rolled back")
 		}
 		require.Equal(t, 3, count(t, c, "SELECT * FROM generate(3)"))

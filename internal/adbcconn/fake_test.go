@@ -165,18 +165,18 @@ func TestMoreEndpointsThanTheDriverMayReadAtOnceAreRefused(t *testing.T) {
 			}
 			return c.Query(t.Context(), "q", session.Call{})
 		}
-		_, err := query(driverEndpoints + 1)
+		_, err := query(maxEndpoints + 1)
 		require.ErrorContains(t, err, "a result of 4097 endpoints, above the 4096 that ADBC's driver may read at once")
 		require.Equal(t, session.FaultUnsupported, failure(t, err).Fault)
 		require.True(t, failure(t, err).Fault.KeepsConn())
 		require.Zero(t, opened.Load(), "nothing was begun of it")
 
-		s, err := query(driverEndpoints)
+		s, err := query(maxEndpoints)
 		require.NoError(t, err)
 		got, err := ints(t, s)
 		require.NoError(t, err)
 		require.Empty(t, got)
-		require.EqualValues(t, driverEndpoints, opened.Load())
+		require.EqualValues(t, maxEndpoints, opened.Load())
 	})
 }
 

@@ -16,63 +16,63 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// ForeignConfig tells what OpenForeign needs to know beside the database. The
+// GenericConfig tells what OpenGeneric needs to know beside the database. The
 // zero value of a field is its default.
-type ForeignConfig struct {
+type GenericConfig struct {
 	Target       string        // names the server in errors ("adbc")
 	ProbeSQL     string        // a harmless query, which is the ping ("SELECT 1")
 	CloseTimeout time.Duration // bounds Close (5 s)
 }
 
-// Foreign is session.Conn over a connection of any ADBC driver. It knows
+// GenericConn is session.Conn over a connection of any ADBC driver. It knows
 // nothing of the driver's transport: a connection that the driver makes anew
 // by itself cannot be told from the old one.
-type Foreign struct {
-	cfg     ForeignConfig
-	cn      adbc.Connection
-	flight  bool            // it is a Flight SQL driver, with that one's defects
-	life    context.Context //nolint:containedctx // the connection's: its end cuts the calls under way
-	endLife context.CancelFunc
-	proven  atomic.Bool // Open has succeeded
-	lost    atomic.Pointer[error]
+type GenericConn struct {
+	cfg         GenericConfig
+	cn          adbc.Connection
+	isFlightSQL bool            // it is a Flight SQL driver, with that one's defects
+	life        context.Context //nolint:containedctx // the connection's: its end cuts the calls under way
+	endLife     context.CancelFunc
+	opened      atomic.Bool // Open has succeeded
+	lost        atomic.Pointer[error]
 
-	// turn is held while the driver is inside a call.
+	// driverLock is held while the driver is inside a call.
 	//
 	// INVARIANT: nobody enters the driver's connection, its statements and
 	// readers without it, Close included. Drivers crash otherwise.
-	turn chan struct{}
+	driverLock chan struct{}
 
 	// readers are those that the driver has open, which must be released
 	// before the connection is closed. They are touched inside the turn.
-	readers map[*foreignRows]struct{}
+	readers map[*genericRows]struct{}
 
-	// witness and keeper watch over the open transaction of a Flight SQL
+	// currentProof and keeper watch over the open transaction of a Flight SQL
 	// driver; see watch. They are touched inside the turn.
 	//
 	// INVARIANT: while keeper is not nil, a statement of the transaction runs
 	// by a handle that was prepared before witness, or is it.
-	witness, keeper adbc.Statement
+	currentProof, firstProof adbc.Statement
 
-	// manual says that the driver is in a transaction, be it one that it has begun
+	// autocommitOff says that the driver is in a transaction, be it one that it has begun
 	// by itself at the end of the last. It is touched inside the turn.
-	manual bool
+	autocommitOff bool
 
 	tx     atomic.Pointer[session.TxID] // the open transaction, or nil
 	lastTx atomic.Int64
 
-	closing  sync.Once
-	closeErr error
+	closeOnce sync.Once
+	closeErr  error
 }
 
-var _ session.Conn = (*Foreign)(nil)
+var _ session.Conn = (*GenericConn)(nil)
 
-// OpenForeign opens a connection of db and proves it by a round trip: drivers
+// OpenGeneric opens a connection of db and proves it by a round trip: drivers
 // open connections to servers that are not there. The caller must close it.
 // db stays the caller's.
 //
 // A driver that does not heed ctx is left to itself when ctx ends; what it
 // opens later is closed.
-func OpenForeign(ctx context.Context, db adbc.Database, cfg ForeignConfig) (session.Conn, error) {
+func OpenGeneric(ctx context.Context, db adbc.Database, cfg GenericConfig) (session.Conn, error) {
 	if cfg.Target == "" {
 		cfg.Target = "adbc"
 	}
@@ -82,7 +82,7 @@ func OpenForeign(ctx context.Context, db adbc.Database, cfg ForeignConfig) (sess
 	if cfg.CloseTimeout <= 0 {
 		cfg.CloseTimeout = 5 * time.Second
 	}
-	c := &Foreign{cfg: cfg, turn: make(chan struct{}, 1), readers: map[*foreignRows]struct{}{}}
+	c := &GenericConn{cfg: cfg, driverLock: make(chan struct{}, 1), readers: map[*genericRows]struct{}{}}
 	c.life, c.endLife = context.WithCancel(context.WithoutCancel(ctx))
 	t, err := c.begin(ctx, "Open")
 	if err != nil {
@@ -90,24 +90,24 @@ func OpenForeign(ctx context.Context, db adbc.Database, cfg ForeignConfig) (sess
 		return nil, err
 	}
 	defer t.end()
-	c.cn, err = enter(t, session.StageDial, db.Open, func(late adbc.Connection) { _ = late.Close() })
+	c.cn, err = runInDriver(t, session.StageDial, db.Open, func(late adbc.Connection) { _ = late.Close() })
 	if err == nil {
-		err = t.probe()
+		err = t.runProbe()
 	}
 	if err != nil {
 		var e *session.Error
 		if errors.As(err, &e) && e.Fault == session.FaultTransport {
 			e.Stage = session.StageDial // which drivers put off until they must
 		}
-		return nil, errjoin.Join(err, c.abandon())
+		return nil, errjoin.Join(err, c.closeUnopened())
 	}
-	c.proven.Store(true)
-	c.flight, _ = enter(t, session.StageProbe, func(ctx context.Context) (bool, error) { return isFlightSQL(ctx, c.cn), nil }, nil)
+	c.opened.Store(true)
+	c.isFlightSQL, _ = runInDriver(t, session.StageProbe, func(ctx context.Context) (bool, error) { return isFlightSQL(ctx, c.cn), nil }, nil)
 	return c, nil
 }
 
-// abandon closes a connection that failed to open.
-func (c *Foreign) abandon() error {
+// closeUnopened closes a connection that failed to open.
+func (c *GenericConn) closeUnopened() error {
 	if c.cn == nil {
 		c.endLife()
 		return nil
@@ -135,15 +135,15 @@ func isFlightSQL(ctx context.Context, cn adbc.Connection) bool {
 }
 
 // Lost is part of session.Conn.
-func (c *Foreign) Lost() error {
+func (c *GenericConn) Lost() error {
 	if p := c.lost.Load(); p != nil {
 		return *p
 	}
 	return nil
 }
 
-// lose ends the connection for all but Close. Only the first reason counts.
-func (c *Foreign) lose(reason error) {
+// markLost ends the connection for all but Close. Only the first reason counts.
+func (c *GenericConn) markLost(reason error) {
 	if c.lost.CompareAndSwap(nil, &reason) {
 		c.endLife()
 	}
@@ -154,15 +154,15 @@ var errClosed = errors.New("closed by its owner")
 // Close is part of session.Conn. It returns within Config.CloseTimeout; a
 // driver that takes longer closes behind it, and one that never returns from
 // a call is never closed.
-func (c *Foreign) Close() error {
-	c.closing.Do(func() {
-		c.lose(errClosed)
+func (c *GenericConn) Close() error {
+	c.closeOnce.Do(func() {
+		c.markLost(errClosed)
 		done := make(chan error, 1)
-		c.after(func() {
+		c.enterInBackground(func() {
 			for r := range c.readers {
 				r.release()
 			}
-			c.rollOut()
+			c.rollBackBeforeClose()
 			done <- c.cn.Close()
 		})
 		timer := time.NewTimer(c.cfg.CloseTimeout)
@@ -170,36 +170,36 @@ func (c *Foreign) Close() error {
 		select {
 		case err := <-done:
 			if err != nil {
-				c.closeErr = c.error("Close", session.StageClose, session.FaultUnknown, wrapDriver(err, nil))
+				c.closeErr = c.newError("Close", session.StageClose, session.FaultUnknown, wrapDriver(err, nil))
 			}
 		case <-timer.C:
-			c.closeErr = c.error("Close", session.StageClose, session.FaultUnknown, errors.New("the driver does not return"))
+			c.closeErr = c.newError("Close", session.StageClose, session.FaultUnknown, errors.New("the driver does not return"))
 		}
 	})
 	return c.closeErr
 }
 
-func (c *Foreign) error(op string, stage session.Stage, fault session.Fault, err error) *session.Error {
+func (c *GenericConn) newError(op string, stage session.Stage, fault session.Fault, err error) *session.Error {
 	return &session.Error{Op: op, Stage: stage, Fault: fault, Target: c.cfg.Target, Err: err}
 }
 
 // CancelSteps is part of session.Conn. The end of a call's context is all
 // there is; whether it has helped, a probe finds out.
-func (c *Foreign) CancelSteps(*session.Operation) []cancel.Step { return nil }
+func (c *GenericConn) CancelSteps(*session.Operation) []cancel.Step { return nil }
 
 // Ping is part of session.Conn: it runs the probe.
-func (c *Foreign) Ping(ctx context.Context) error {
+func (c *GenericConn) Ping(ctx context.Context) error {
 	t, err := c.begin(ctx, "Ping")
 	if err != nil {
 		return err
 	}
 	defer t.end()
-	return t.probe()
+	return t.runProbe()
 }
 
-// probe runs the probe to its end. An answer will do, be it a refusal.
-func (t *task) probe() error {
-	_, err := enter(t, session.StageProbe, func(ctx context.Context) (struct{}, error) {
+// runProbe runs the probe to its end. An answer will do, be it a refusal.
+func (t *driverCall) runProbe() error {
+	_, err := runInDriver(t, session.StageProbe, func(ctx context.Context) (struct{}, error) {
 		rows, err := t.conn.execute(ctx, t.conn.cfg.ProbeSQL, session.Call{})
 		if err != nil {
 			return struct{}{}, err
@@ -216,24 +216,24 @@ func (t *task) probe() error {
 	return err
 }
 
-// refused is the error of a call that ADBC does not have.
-func (c *Foreign) refused(ctx context.Context, op, why string) error {
+// unsupportedError is the error of a call that ADBC does not have.
+func (c *GenericConn) unsupportedError(ctx context.Context, op, why string) error {
 	t, err := c.begin(ctx, op)
 	if err != nil {
 		return err
 	}
 	t.end()
-	e := c.error(op, session.StageArgument, session.FaultUnsupported, errors.New(why))
+	e := c.newError(op, session.StageArgument, session.FaultUnsupported, errors.New(why))
 	e.Unsent = true
 	return e
 }
 
 // SetOptions is part of session.Conn.
-func (c *Foreign) SetOptions(ctx context.Context, _ map[string]any) error {
-	return c.refused(ctx, "SetOptions", "ADBC has no session options of its own")
+func (c *GenericConn) SetOptions(ctx context.Context, _ map[string]any) error {
+	return c.unsupportedError(ctx, "SetOptions", "ADBC has no session options of its own")
 }
 
 // Options is part of session.Conn.
-func (c *Foreign) Options(ctx context.Context) (map[string]any, error) {
-	return nil, c.refused(ctx, "Options", "ADBC has no session options of its own")
+func (c *GenericConn) Options(ctx context.Context) (map[string]any, error) {
+	return nil, c.unsupportedError(ctx, "Options", "ADBC has no session options of its own")
 }

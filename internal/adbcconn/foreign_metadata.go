@@ -20,33 +20,33 @@ import (
 // Metadata is part of session.Conn. ADBC's tree of objects is flattened into
 // the tables of Flight SQL. Keys, SqlInfo and type info it does not have, or
 // drivers leave them out without a word.
-func (c *Foreign) Metadata(ctx context.Context, req session.MetadataRequest, _ session.Call) (session.Stream, error) {
+func (c *GenericConn) Metadata(ctx context.Context, req session.MetadataRequest, _ session.Call) (session.Stream, error) {
 	t, err := c.begin(ctx, req.Kind.String())
 	if err != nil {
 		return nil, err
 	}
 	switch req.Kind {
 	case session.MetadataCatalogs, session.MetadataSchemas, session.MetadataTables, session.MetadataTableTypes:
-		return t.stream(func(ctx context.Context) (*foreignRows, error) { return c.catalogue(ctx, req) })
+		return t.openStream(func(ctx context.Context) (*genericRows, error) { return c.catalogue(ctx, req) })
 	case session.MetadataPrimaryKeys, session.MetadataImportedKeys, session.MetadataExportedKeys:
 		if req.Table == nil || *req.Table == "" {
 			t.end()
-			return nil, t.usage(errors.New("a table name is needed"))
+			return nil, t.usageError(errors.New("a table name is needed"))
 		}
 	case session.MetadataSQLInfo, session.MetadataTypeInfo:
 	}
 	t.end()
-	return nil, c.refused(ctx, t.op, fmt.Sprintf("ADBC has no call for %v", req.Kind))
+	return nil, c.unsupportedError(ctx, t.op, fmt.Sprintf("ADBC has no call for %v", req.Kind))
 }
 
-func (c *Foreign) catalogue(ctx context.Context, req session.MetadataRequest) (*foreignRows, error) {
+func (c *GenericConn) catalogue(ctx context.Context, req session.MetadataRequest) (*genericRows, error) {
 	nothing := func() {}
 	if req.Kind == session.MetadataTableTypes {
 		reader, err := c.cn.GetTableTypes(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return c.opened(reader, nothing), nil
+		return c.trackRows(reader, nothing), nil
 	}
 	depth := map[session.MetadataKind]adbc.ObjectDepth{
 		session.MetadataCatalogs: adbc.ObjectDepthCatalogs,
@@ -58,30 +58,30 @@ func (c *Foreign) catalogue(ctx context.Context, req session.MetadataRequest) (*
 		return nil, err
 	}
 	defer tree.Release()
-	flat := newFlat(req)
-	defer flat.Release()
+	flattener := newObjectFlattener(req)
+	defer flattener.Release()
 	for tree.Next() {
-		if err := flat.add(tree.RecordBatch()); err != nil {
+		if err := flattener.add(tree.RecordBatch()); err != nil {
 			return nil, err
 		}
 	}
 	if err := tree.Err(); err != nil {
 		return nil, err
 	}
-	if err := c.addColumns(ctx, flat); err != nil {
+	if err := c.addColumns(ctx, flattener); err != nil {
 		return nil, err
 	}
-	batch := flat.NewRecordBatch()
+	batch := flattener.NewRecordBatch()
 	defer batch.Release()
 	reader, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
 	if err != nil {
 		return nil, err
 	}
-	return c.opened(reader, nothing), nil
+	return c.trackRows(reader, nothing), nil
 }
 
-// flat builds a catalogue result of Flight SQL from ADBC's tree.
-type flat struct {
+// objectFlattener builds a catalogue result of Flight SQL from ADBC's tree.
+type objectFlattener struct {
 	*array.RecordBuilder
 	req    session.MetadataRequest
 	tables []tableName // of the rows, where their columns are wanted
@@ -92,7 +92,7 @@ type tableName struct {
 	table           string
 }
 
-func newFlat(req session.MetadataRequest) *flat {
+func newObjectFlattener(req session.MetadataRequest) *objectFlattener {
 	schema := schema_ref.Catalogs
 	switch {
 	case req.Kind == session.MetadataSchemas:
@@ -102,24 +102,24 @@ func newFlat(req session.MetadataRequest) *flat {
 	case req.Kind == session.MetadataTables:
 		schema = schema_ref.Tables
 	}
-	return &flat{RecordBuilder: array.NewRecordBuilder(memory.DefaultAllocator, schema), req: req}
+	return &objectFlattener{RecordBuilder: array.NewRecordBuilder(memory.DefaultAllocator, schema), req: req}
 }
 
 // add walks one batch of the tree.
-func (f *flat) add(batch arrow.RecordBatch) error {
+func (f *objectFlattener) add(batch arrow.RecordBatch) error {
 	catalogs, ok1 := batch.Column(0).(*array.String)
 	schemas, ok2 := batch.Column(1).(*array.List)
 	if !ok1 || !ok2 {
 		return fmt.Errorf("the driver's objects are not as ADBC says: %v", batch.Schema())
 	}
 	for i := range catalogs.Len() {
-		catalog := optional(catalogs, i)
+		catalog := copyNonEmpty(catalogs, i)
 		if want := f.req.Catalog; want != nil && (catalog == nil || *catalog != *want) {
 			continue
 		}
 		if f.req.Kind == session.MetadataCatalogs {
 			if catalog != nil {
-				f.row(catalog)
+				f.appendRow(catalog)
 			}
 			continue
 		}
@@ -130,7 +130,7 @@ func (f *flat) add(batch arrow.RecordBatch) error {
 	return nil
 }
 
-func (f *flat) addSchemas(catalog *string, schemas *array.List, i int) error {
+func (f *objectFlattener) addSchemas(catalog *string, schemas *array.List, i int) error {
 	if schemas.IsNull(i) {
 		return nil
 	}
@@ -140,12 +140,12 @@ func (f *flat) addSchemas(catalog *string, schemas *array.List, i int) error {
 	}
 	from, to := schemas.ValueOffsets(i)
 	for j := int(from); j < int(to); j++ {
-		schema := optional(items.Field(0).(*array.String), j)
+		schema := copyNonEmpty(items.Field(0).(*array.String), j)
 		if f.req.Kind == session.MetadataSchemas {
 			if schema == nil {
 				schema = new(string)
 			}
-			f.row(catalog, schema)
+			f.appendRow(catalog, schema)
 			continue
 		}
 		if err := f.addTables(catalog, schema, items.Field(1).(*array.List), j); err != nil {
@@ -155,7 +155,7 @@ func (f *flat) addSchemas(catalog *string, schemas *array.List, i int) error {
 	return nil
 }
 
-func (f *flat) addTables(catalog, schema *string, tables *array.List, i int) error {
+func (f *objectFlattener) addTables(catalog, schema *string, tables *array.List, i int) error {
 	if tables.IsNull(i) {
 		return nil
 	}
@@ -170,13 +170,13 @@ func (f *flat) addTables(catalog, schema *string, tables *array.List, i int) err
 		if f.req.IncludeColumns {
 			f.tables = append(f.tables, tableName{catalog, schema, strings.Clone(name)})
 		}
-		f.row(catalog, schema, &name, &kind)
+		f.appendRow(catalog, schema, &name, &kind)
 	}
 	return nil
 }
 
 // addColumns asks for the columns of every table, once the tree is known.
-func (c *Foreign) addColumns(ctx context.Context, f *flat) error {
+func (c *GenericConn) addColumns(ctx context.Context, f *objectFlattener) error {
 	for _, t := range f.tables {
 		columns, err := c.columnsOf(ctx, f.tables, t)
 		if err != nil {
@@ -190,8 +190,8 @@ func (c *Foreign) addColumns(ctx context.Context, f *flat) error {
 // columnsOf is the schema of t. The Flight SQL driver takes names for LIKE
 // patterns and the first match for the table: where another table matches, the
 // schema is that of a query, which is prepared and not run.
-func (c *Foreign) columnsOf(ctx context.Context, all []tableName, t tableName) (*arrow.Schema, error) {
-	if !c.flight || !slices.ContainsFunc(all, t.mistakenFor) {
+func (c *GenericConn) columnsOf(ctx context.Context, all []tableName, t tableName) (*arrow.Schema, error) {
+	if !c.isFlightSQL || !slices.ContainsFunc(all, t.matchesOther) {
 		return c.cn.GetTableSchema(ctx, t.catalog, t.schema, t.table)
 	}
 	stmt, err := c.prepare(ctx, "SELECT * FROM "+t.quoted(), session.Call{})
@@ -199,21 +199,21 @@ func (c *Foreign) columnsOf(ctx context.Context, all []tableName, t tableName) (
 		return nil, err
 	}
 	defer func() { _ = stmt.Close() }()
-	if schema := resultSchema(ctx, stmt); schema != nil {
+	if schema := preparedResultSchema(ctx, stmt); schema != nil {
 		return schema, nil
 	}
 	return nil, fmt.Errorf("the columns of %s cannot be told from those of another table", t.quoted())
 }
 
-// mistakenFor reports whether t's names, as patterns, match another table.
-func (t tableName) mistakenFor(other tableName) bool {
-	return t.quoted() != other.quoted() && text(t.catalog) == text(other.catalog) &&
-		(t.schema == nil || Like(*t.schema, text(other.schema))) && Like(t.table, other.table)
+// matchesOther reports whether t's names, as patterns, match another table.
+func (t tableName) matchesOther(other tableName) bool {
+	return t.quoted() != other.quoted() && orEmpty(t.catalog) == orEmpty(other.catalog) &&
+		(t.schema == nil || Like(*t.schema, orEmpty(other.schema))) && Like(t.table, other.table)
 }
 
 func (t tableName) quoted() string {
 	var parts []string
-	for _, name := range []string{text(t.catalog), text(t.schema), t.table} {
+	for _, name := range []string{orEmpty(t.catalog), orEmpty(t.schema), t.table} {
 		if name != "" {
 			parts = append(parts, `"`+strings.ReplaceAll(name, `"`, `""`)+`"`)
 		}
@@ -221,15 +221,15 @@ func (t tableName) quoted() string {
 	return strings.Join(parts, ".")
 }
 
-func text(name *string) string {
+func orEmpty(name *string) string {
 	if name == nil {
 		return ""
 	}
 	return *name
 }
 
-// row appends one row of names.
-func (f *flat) row(names ...*string) {
+// appendRow appends one row of names.
+func (f *objectFlattener) appendRow(names ...*string) {
 	for i, name := range names {
 		if name == nil {
 			f.Field(i).AppendNull()
@@ -239,9 +239,9 @@ func (f *flat) row(names ...*string) {
 	}
 }
 
-// optional is nil for NULL and for the empty name, by which drivers mean that
+// copyNonEmpty is nil for NULL and for the empty name, by which drivers mean that
 // there is none.
-func optional(names *array.String, i int) *string {
+func copyNonEmpty(names *array.String, i int) *string {
 	if names.IsNull(i) || names.Value(i) == "" {
 		return nil
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// foreignPrepared is session.Prepared of a foreign driver. Parameters go to
+// genericPrepared is session.Prepared of a foreign driver. Parameters go to
 // the driver in one piece: what fits a message is its affair.
-type foreignPrepared struct {
-	conn   *Foreign
+type genericPrepared struct {
+	conn   *GenericConn
 	sql    string
 	call   session.Call // that it was prepared with
 	stmt   adbc.Statement
@@ -25,26 +25,26 @@ type foreignPrepared struct {
 }
 
 // Prepare is part of session.Conn.
-func (c *Foreign) Prepare(ctx context.Context, sql string, call session.Call) (session.Prepared, error) {
+func (c *GenericConn) Prepare(ctx context.Context, sql string, call session.Call) (session.Prepared, error) {
 	t, err := c.begin(ctx, "Prepare")
 	if err != nil {
 		return nil, err
 	}
 	defer t.end()
-	p, err := enter(t, session.StagePrepare, func(ctx context.Context) (*foreignPrepared, error) {
-		stmt, err := c.toKeep(ctx, sql, call)
+	p, err := runInDriver(t, session.StagePrepare, func(ctx context.Context) (*genericPrepared, error) {
+		stmt, err := c.prepareToKeep(ctx, sql, call)
 		if err != nil {
 			return nil, err
 		}
-		p := &foreignPrepared{conn: c, sql: sql, call: call, stmt: stmt}
+		p := &genericPrepared{conn: c, sql: sql, call: call, stmt: stmt}
 		if schema, err := stmt.GetParameterSchema(); err == nil {
 			p.params = schema // else the server did not tell
 		}
-		if c.flight { // others may ask their server for it
-			p.rows = resultSchema(ctx, stmt)
+		if c.isFlightSQL { // others may ask their server for it
+			p.rows = preparedResultSchema(ctx, stmt)
 		}
 		return p, nil
-	}, func(p *foreignPrepared) { _ = p.stmt.Close() })
+	}, func(p *genericPrepared) { _ = p.stmt.Close() })
 	if err != nil {
 		return nil, err
 	}
@@ -52,12 +52,12 @@ func (c *Foreign) Prepare(ctx context.Context, sql string, call session.Call) (s
 }
 
 // ParameterSchema is part of session.Prepared.
-func (p *foreignPrepared) ParameterSchema() *arrow.Schema { return p.params }
+func (p *genericPrepared) ParameterSchema() *arrow.Schema { return p.params }
 
 // ResultSchema is part of session.ResultDescriber.
-func (p *foreignPrepared) ResultSchema() *arrow.Schema { return p.rows }
+func (p *genericPrepared) ResultSchema() *arrow.Schema { return p.rows }
 
-func (p *foreignPrepared) begin(ctx context.Context, op string, params arrow.RecordBatch) (*task, error) {
+func (p *genericPrepared) begin(ctx context.Context, op string, params arrow.RecordBatch) (*driverCall, error) {
 	t, err := p.conn.begin(ctx, op)
 	if err != nil {
 		return nil, err
@@ -65,42 +65,42 @@ func (p *foreignPrepared) begin(ctx context.Context, op string, params arrow.Rec
 	if p.closed.Load() {
 		err = session.ErrHandleClosed
 	} else if params != nil {
-		err = cmp.Or(flightconn.CheckParams(p.params, params), p.conn.sendable(params.Schema()))
+		err = cmp.Or(flightconn.CheckParams(p.params, params), p.conn.checkSendable(params.Schema()))
 	}
 	if err != nil {
 		t.end()
-		return nil, t.usage(err)
+		return nil, t.usageError(err)
 	}
 	return t, nil
 }
 
 // Query is part of session.Prepared.
-func (p *foreignPrepared) Query(ctx context.Context, params arrow.RecordBatch, call session.Call) (session.Stream, error) {
+func (p *genericPrepared) Query(ctx context.Context, params arrow.RecordBatch, call session.Call) (session.Stream, error) {
 	t, err := p.begin(ctx, "PreparedQuery", params)
 	if err != nil {
 		return nil, err
 	}
-	return t.stream(func(ctx context.Context) (*foreignRows, error) {
-		stmt, unbind, err := p.bound(ctx, params, call)
+	return t.openStream(func(ctx context.Context) (*genericRows, error) {
+		stmt, unbind, err := p.bindParams(ctx, params, call)
 		if err != nil {
 			return nil, err
 		}
 		reader, _, err := stmt.ExecuteQuery(ctx)
 		if err != nil {
 			unbind()
-			return nil, p.conn.suspect(err)
+			return nil, p.conn.verifyAfterRefusal(err)
 		}
-		return p.conn.opened(reader, unbind), nil
+		return p.conn.trackRows(reader, unbind), nil
 	})
 }
 
-// bound is the statement with params bound, and what lets go of them. A handle
+// bindParams is the statement with params bound, and what lets go of them. A handle
 // of before the transaction could be another session's: in it the statement is
 // prepared anew. It is called inside the turn.
-func (p *foreignPrepared) bound(ctx context.Context, params arrow.RecordBatch, call session.Call) (stmt adbc.Statement, unbind func(), err error) {
+func (p *genericPrepared) bindParams(ctx context.Context, params arrow.RecordBatch, call session.Call) (stmt adbc.Statement, unbind func(), err error) {
 	stmt = p.stmt
-	if p.conn.watches(call) && p.call.Tx != call.Tx {
-		if stmt, err = p.conn.pin(ctx, p.sql, call); err != nil {
+	if p.conn.isProvenTx(call) && p.call.Tx != call.Tx {
+		if stmt, err = p.conn.prepareInTx(ctx, p.sql, call); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -115,25 +115,25 @@ func (p *foreignPrepared) bound(ctx context.Context, params arrow.RecordBatch, c
 }
 
 // Update is part of session.Prepared.
-func (p *foreignPrepared) Update(ctx context.Context, params arrow.RecordBatch, call session.Call) (int64, error) {
+func (p *genericPrepared) Update(ctx context.Context, params arrow.RecordBatch, call session.Call) (int64, error) {
 	t, err := p.begin(ctx, "PreparedUpdate", params)
 	if err != nil {
 		return 0, err
 	}
 	defer t.end()
-	return enter(t, session.StageExecute, func(ctx context.Context) (int64, error) {
-		stmt, unbind, err := p.bound(ctx, params, call)
+	return runInDriver(t, session.StageExecute, func(ctx context.Context) (int64, error) {
+		stmt, unbind, err := p.bindParams(ctx, params, call)
 		if err != nil {
 			return 0, err
 		}
 		defer unbind()
 		n, err := stmt.ExecuteUpdate(ctx)
-		return max(n, -1), p.conn.suspect(err)
+		return max(n, -1), p.conn.verifyAfterRefusal(err)
 	}, nil)
 }
 
 // Close is part of session.Prepared. Later calls do nothing.
-func (p *foreignPrepared) Close(ctx context.Context) error {
+func (p *genericPrepared) Close(ctx context.Context) error {
 	if p.closed.Swap(true) {
 		return nil
 	}
@@ -142,8 +142,8 @@ func (p *foreignPrepared) Close(ctx context.Context) error {
 		return err
 	}
 	defer t.end()
-	_, err = enter(t, session.StageClose, func(context.Context) (struct{}, error) {
-		return struct{}{}, p.conn.suspect(p.stmt.Close())
+	_, err = runInDriver(t, session.StageClose, func(context.Context) (struct{}, error) {
+		return struct{}{}, p.conn.verifyAfterRefusal(p.stmt.Close())
 	}, nil)
 	return err
 }

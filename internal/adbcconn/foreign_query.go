@@ -15,22 +15,22 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// foreignRows is a driver's reader and what must be let go of after it. It is
+// genericRows is a driver's reader and what must be let go of after it. It is
 // used inside the driver's turn.
-type foreignRows struct {
-	conn   *Foreign
+type genericRows struct {
+	conn   *GenericConn
 	reader array.RecordReader
 	done   func()
 }
 
-func (c *Foreign) opened(reader array.RecordReader, done func()) *foreignRows {
-	r := &foreignRows{c, reader, done}
+func (c *GenericConn) trackRows(reader array.RecordReader, done func()) *genericRows {
+	r := &genericRows{c, reader, done}
 	c.readers[r] = struct{}{}
 	return r
 }
 
 // release lets go of the reader. Later calls do nothing.
-func (r *foreignRows) release() {
+func (r *genericRows) release() {
 	if _, open := r.conn.readers[r]; open {
 		delete(r.conn.readers, r)
 		r.reader.Release()
@@ -39,7 +39,7 @@ func (r *foreignRows) release() {
 }
 
 // statement makes a statement for sql. It is called inside the turn.
-func (c *Foreign) statement(sql string, call session.Call) (adbc.Statement, error) {
+func (c *GenericConn) statement(sql string, call session.Call) (adbc.Statement, error) {
 	stmt, err := c.cn.NewStatement()
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (c *Foreign) statement(sql string, call session.Call) (adbc.Statement, erro
 // prepare makes a prepared statement for sql. The Flight SQL driver does not
 // read the server's answer to its end: a context of its own ends that RPC. It
 // is called inside the turn.
-func (c *Foreign) prepare(ctx context.Context, sql string, call session.Call) (adbc.Statement, error) {
+func (c *GenericConn) prepare(ctx context.Context, sql string, call session.Call) (adbc.Statement, error) {
 	stmt, err := c.statement(sql, call)
 	if err != nil {
 		return nil, err
@@ -68,11 +68,11 @@ func (c *Foreign) prepare(ctx context.Context, sql string, call session.Call) (a
 	return stmt, nil
 }
 
-// toRun makes a statement to run once, and tells what lets go of it. It is
+// statementToRun makes a statement to run once, and tells what lets go of it. It is
 // called inside the turn.
-func (c *Foreign) toRun(ctx context.Context, sql string, call session.Call) (stmt adbc.Statement, done func(), err error) {
-	if c.watches(call) {
-		stmt, err = c.pin(ctx, sql, call)
+func (c *GenericConn) statementToRun(ctx context.Context, sql string, call session.Call) (stmt adbc.Statement, done func(), err error) {
+	if c.isProvenTx(call) {
+		stmt, err = c.prepareInTx(ctx, sql, call)
 		return stmt, func() {}, err // it is the next witness
 	}
 	stmt, err = c.statement(sql, call)
@@ -80,54 +80,54 @@ func (c *Foreign) toRun(ctx context.Context, sql string, call session.Call) (stm
 }
 
 // execute runs a query. It is called inside the turn.
-func (c *Foreign) execute(ctx context.Context, sql string, call session.Call) (*foreignRows, error) {
-	stmt, done, err := c.toRun(ctx, sql, call)
+func (c *GenericConn) execute(ctx context.Context, sql string, call session.Call) (*genericRows, error) {
+	stmt, done, err := c.statementToRun(ctx, sql, call)
 	if err != nil {
 		return nil, err
 	}
 	reader, _, err := stmt.ExecuteQuery(ctx)
 	if err != nil {
 		done()
-		return nil, c.suspect(err)
+		return nil, c.verifyAfterRefusal(err)
 	}
-	return c.opened(reader, done), nil
+	return c.trackRows(reader, done), nil
 }
 
 // Query is part of session.Conn. Drivers that end a statement with its
 // context stop it so; there is no other way.
-func (c *Foreign) Query(ctx context.Context, sql string, call session.Call) (session.Stream, error) {
+func (c *GenericConn) Query(ctx context.Context, sql string, call session.Call) (session.Stream, error) {
 	t, err := c.begin(ctx, "Query")
 	if err != nil {
 		return nil, err
 	}
-	return t.stream(func(ctx context.Context) (*foreignRows, error) { return c.execute(ctx, sql, call) })
+	return t.openStream(func(ctx context.Context) (*genericRows, error) { return c.execute(ctx, sql, call) })
 }
 
-// stream opens a result. It ends the call unless it returns a stream, which
+// openStream opens a result. It ends the call unless it returns a stream, which
 // does so then.
-func (t *task) stream(open func(context.Context) (*foreignRows, error)) (session.Stream, error) {
-	rows, err := enter(t, session.StageExecute, open, (*foreignRows).release)
+func (t *driverCall) openStream(open func(context.Context) (*genericRows, error)) (session.Stream, error) {
+	rows, err := runInDriver(t, session.StageExecute, open, (*genericRows).release)
 	if err != nil {
 		t.end()
 		return nil, err
 	}
-	return newStream(&foreignReading{task: t, rows: rows}), nil
+	return newStream(&genericSource{call: t, rows: rows}), nil
 }
 
-// foreignReading is the source of a foreign connection's result.
-type foreignReading struct {
-	task *task
-	rows *foreignRows
+// genericSource is the source of a foreign connection's result.
+type genericSource struct {
+	call *driverCall
+	rows *genericRows
 }
 
-func (r *foreignReading) schema() *arrow.Schema { return r.rows.reader.Schema() }
+func (r *genericSource) schema() *arrow.Schema { return r.rows.reader.Schema() }
 
-func (r *foreignReading) next() (arrow.RecordBatch, error) {
-	batch, err := enter(r.task, session.StageFetch, func(context.Context) (arrow.RecordBatch, error) {
+func (r *genericSource) next() (arrow.RecordBatch, error) {
+	batch, err := runInDriver(r.call, session.StageFetch, func(context.Context) (arrow.RecordBatch, error) {
 		if r.rows.reader.Next() {
 			return r.rows.reader.RecordBatch(), nil
 		}
-		return nil, r.task.conn.suspect(r.rows.reader.Err())
+		return nil, r.call.conn.verifyAfterRefusal(r.rows.reader.Err())
 	}, nil)
 	if batch == nil && err == nil {
 		return nil, io.EOF
@@ -135,45 +135,45 @@ func (r *foreignReading) next() (arrow.RecordBatch, error) {
 	return batch, err
 }
 
-func (r *foreignReading) stop() { r.task.end() }
+func (r *genericSource) interrupt() { r.call.end() }
 
 // release lets the driver clean up by itself: it may wait for its server.
-func (r *foreignReading) release() {
-	r.task.end()
-	r.task.conn.after(r.rows.release)
+func (r *genericSource) release() {
+	r.call.end()
+	r.call.conn.enterInBackground(r.rows.release)
 }
 
-func (r *foreignReading) closedErr() error { return r.task.usage(session.ErrHandleClosed) }
+func (r *genericSource) closedErr() error { return r.call.usageError(session.ErrHandleClosed) }
 
 // Update is part of session.Conn.
-func (c *Foreign) Update(ctx context.Context, sql string, call session.Call) (int64, error) {
+func (c *GenericConn) Update(ctx context.Context, sql string, call session.Call) (int64, error) {
 	t, err := c.begin(ctx, "Update")
 	if err != nil {
 		return 0, err
 	}
 	defer t.end()
-	return enter(t, session.StageExecute, func(ctx context.Context) (int64, error) {
-		stmt, done, err := c.toRun(ctx, sql, call)
+	return runInDriver(t, session.StageExecute, func(ctx context.Context) (int64, error) {
+		stmt, done, err := c.statementToRun(ctx, sql, call)
 		if err != nil {
 			return 0, err
 		}
 		defer done()
 		n, err := stmt.ExecuteUpdate(ctx)
-		return max(n, -1), c.suspect(err)
+		return max(n, -1), c.verifyAfterRefusal(err)
 	}, nil)
 }
 
-// sendable is nil for what the driver can send. One of Flight SQL sends Arrow's
+// checkSendable is nil for what the driver can send. One of Flight SQL sends Arrow's
 // IPC format; others are handed the arrays themselves.
-func (c *Foreign) sendable(schema *arrow.Schema) error {
-	if !c.flight {
+func (c *GenericConn) checkSendable(schema *arrow.Schema) error {
+	if !c.isFlightSQL {
 		return nil
 	}
 	return flightconn.CheckSendable(schema)
 }
 
 // Ingest is part of session.Conn. Compression is the driver's affair.
-func (c *Foreign) Ingest(ctx context.Context, rows array.RecordReader, opts session.IngestOptions, call session.Call) (int64, error) {
+func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts session.IngestOptions, call session.Call) (int64, error) {
 	t, err := c.begin(ctx, "Ingest")
 	if err != nil {
 		return 0, err
@@ -181,17 +181,17 @@ func (c *Foreign) Ingest(ctx context.Context, rows array.RecordReader, opts sess
 	defer t.end()
 	switch {
 	case opts.Table == "":
-		return 0, t.usage(errors.New("no table"))
-	case call.Tx != "" && c.flight:
-		e := c.error(t.op, session.StageArgument, session.FaultUnsupported,
+		return 0, t.usageError(errors.New("no table"))
+	case call.Tx != "" && c.isFlightSQL:
+		e := c.newError(t.op, session.StageArgument, session.FaultUnsupported,
 			errors.New("ADBC's Flight SQL driver ingests outside of the open transaction"))
 		e.Unsent = true
 		return 0, e
 	}
-	if err := c.sendable(rows.Schema()); err != nil {
-		return 0, t.usage(fmt.Errorf("rows: %w", err))
+	if err := c.checkSendable(rows.Schema()); err != nil {
+		return 0, t.usageError(fmt.Errorf("rows: %w", err))
 	}
-	return enter(t, session.StageExecute, func(ctx context.Context) (int64, error) {
+	return runInDriver(t, session.StageExecute, func(ctx context.Context) (int64, error) {
 		stmt, err := c.cn.NewStatement()
 		if err != nil {
 			return 0, err

@@ -115,7 +115,7 @@ func withStubborn(t *testing.T, test func(t *testing.T, d *stubborn, c session.C
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &stubborn{t: t}
-		c, err := OpenForeign(t.Context(), d, ForeignConfig{})
+		c, err := OpenGeneric(t.Context(), d, GenericConfig{})
 		require.NoError(t, err)
 		test(t, d, c)
 		_ = c.Close()
@@ -196,7 +196,7 @@ func TestAnOpenThatIgnoresItsContextIsClosedWhenItComes(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		_, err := OpenForeign(ctx, d, ForeignConfig{})
+		_, err := OpenGeneric(ctx, d, GenericConfig{})
 		require.LessOrEqual(t, time.Since(began), time.Second+50*time.Millisecond)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
@@ -227,7 +227,7 @@ func TestAFailedCommitEndsAForeignConnection(t *testing.T) {
 				} else {
 					require.Equal(t, test.want, failure(t, err).Fault, "%v", err)
 				}
-				require.ErrorIs(t, c.Lost(), errWedged)
+				require.ErrorIs(t, c.Lost(), errTxEndFailed)
 			})
 		})
 	}
@@ -239,7 +239,7 @@ func TestACommitStandsWhenTheDriverCannotGoOn(t *testing.T) {
 		require.NoError(t, err)
 		d.autocommit = errors.New("no")
 		require.NoError(t, c.EndTx(t.Context(), tx, true))
-		require.ErrorIs(t, c.Lost(), errWedged)
+		require.ErrorIs(t, c.Lost(), errTxEndFailed)
 	})
 }
 

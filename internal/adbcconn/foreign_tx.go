@@ -13,21 +13,21 @@ import (
 
 // Begin is part of session.Conn. ADBC's transactions have no names: the id is
 // this connection's own.
-func (c *Foreign) Begin(ctx context.Context) (session.TxID, error) {
+func (c *GenericConn) Begin(ctx context.Context) (session.TxID, error) {
 	t, err := c.begin(ctx, "Begin")
 	if err != nil {
 		return "", err
 	}
 	defer t.end()
-	_, err = enter(t, session.StageExecute, func(ctx context.Context) (struct{}, error) {
-		err := c.watch(ctx)
+	_, err = runInDriver(t, session.StageExecute, func(ctx context.Context) (struct{}, error) {
+		err := c.beginProofs(ctx)
 		if err == nil {
 			err = c.autocommit(false)
 		}
 		if err != nil {
-			_ = c.unwatch(errReplaced) // why it has not begun is what counts
+			_ = c.endProofs(errSessionReplaced) // why it has not begun is what counts
 		}
-		c.manual = err == nil
+		c.autocommitOff = err == nil
 		return struct{}{}, err
 	}, nil)
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *Foreign) Begin(ctx context.Context) (session.TxID, error) {
 }
 
 // autocommit is called inside the turn.
-func (c *Foreign) autocommit(on bool) error {
+func (c *GenericConn) autocommit(on bool) error {
 	options, ok := c.cn.(adbc.PostInitOptions)
 	if !ok {
 		return adbc.Error{Code: adbc.StatusNotImplemented, Msg: "the driver's connections have no options"}
@@ -52,50 +52,50 @@ func (c *Foreign) autocommit(on bool) error {
 }
 
 var (
-	errUnknownTx = errors.New("the transaction is not open on this connection")
-	errWedged    = errors.New("the driver's connection does not go on after a failed commit or rollback")
+	errUnknownTx   = errors.New("the transaction is not open on this connection")
+	errTxEndFailed = errors.New("the driver's connection does not go on after a failed commit or rollback")
 )
 
 // EndTx is part of session.Conn. The driver begins another transaction right
 // away, which is ended with it; where either fails, the connection is given
 // up, since drivers stay in a transaction then that is none.
-func (c *Foreign) EndTx(ctx context.Context, tx session.TxID, commit bool) error {
+func (c *GenericConn) EndTx(ctx context.Context, tx session.TxID, commit bool) error {
 	t, err := c.begin(ctx, "EndTx")
 	if err != nil {
 		return err
 	}
 	defer t.end()
 	if open := c.tx.Load(); open == nil || *open != tx {
-		return c.error(t.op, session.StageExecute, session.FaultStatement, errUnknownTx)
+		return c.newError(t.op, session.StageExecute, session.FaultStatement, errUnknownTx)
 	}
 	if commit {
-		if err := t.checkWitness(); err != nil {
+		if err := t.checkProof(); err != nil {
 			return err // it is open still, and can be rolled back
 		}
 	}
 	c.tx.Store(nil)
-	_, err = enter(t, session.StageExecute, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.end(ctx, commit)
+	_, err = runInDriver(t, session.StageExecute, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.endOnDriver(ctx, commit)
 	}, nil)
 	if err == nil {
 		return nil
 	}
-	c.lose(fmt.Errorf("%w: %w", errWedged, err))
+	c.markLost(fmt.Errorf("%w: %w", errTxEndFailed, err))
 	switch {
-	case hasEnded(err):
+	case endedBeforeNextBegin(err):
 		return nil
 	case commit && session.FaultIn(err).KeepsConn() && !isRefusal(err):
-		return c.error(t.op, session.StageExecute, session.FaultUnknown, err) // it may have come before or after the commit
+		return c.newError(t.op, session.StageExecute, session.FaultUnknown, err) // it may have come before or after the commit
 	default:
 		return err
 	}
 }
 
-// checkWitness proves, before a commit, that the session is still the one of
+// checkProof proves, before a commit, that the session is still the one of
 // the transaction.
-func (t *task) checkWitness() error {
-	_, err := enter(t, session.StageProbe, func(context.Context) (struct{}, error) {
-		return struct{}{}, t.conn.relieve(nil)
+func (t *driverCall) checkProof() error {
+	_, err := runInDriver(t, session.StageProbe, func(context.Context) (struct{}, error) {
+		return struct{}{}, t.conn.rotateProof(nil)
 	}, nil)
 	var e *session.Error
 	if errors.As(err, &e) {
@@ -104,48 +104,48 @@ func (t *task) checkWitness() error {
 	return err
 }
 
-// end commits or rolls back, and proves that this was where the transaction
+// endOnDriver commits or rolls back, and proves that this was where the transaction
 // began. It is called inside the turn.
-func (c *Foreign) end(ctx context.Context, commit bool) error {
+func (c *GenericConn) endOnDriver(ctx context.Context, commit bool) error {
 	end := c.cn.Rollback
 	if commit {
 		end = c.cn.Commit
 	}
 	err := end(ctx)
-	c.manual = !hasEnded(err)
+	c.autocommitOff = !endedBeforeNextBegin(err)
 	switch {
-	case err == nil, hasEnded(err):
-		if gone := c.unwatch(errEndUnknown); gone != nil {
-			return gone
+	case err == nil, endedBeforeNextBegin(err):
+		if replacedErr := c.endProofs(errTxEndUnknown); replacedErr != nil {
+			return replacedErr
 		}
 	case isRefusal(err):
-		if gone := c.unwatch(errReplaced); errors.Is(gone, errReplaced) {
-			return gone
+		if replacedErr := c.endProofs(errSessionReplaced); errors.Is(replacedErr, errSessionReplaced) {
+			return replacedErr
 		}
 	default:
 		return err // of unknown outcome, wherever it was
 	}
 	if err == nil {
 		err := c.autocommit(true)
-		if c.manual = err != nil; c.manual {
-			c.lose(fmt.Errorf("%w: %w", errWedged, err)) // the end itself stands
+		if c.autocommitOff = err != nil; c.autocommitOff {
+			c.markLost(fmt.Errorf("%w: %w", errTxEndFailed, err)) // the end itself stands
 		}
 	}
 	return err
 }
 
-// rollOut ends what a Flight SQL driver has open, before its connection is closed:
+// rollBackBeforeClose ends what a Flight SQL driver has open, before its connection is closed:
 // there are servers that keep the sessions of closed connections, and their
 // transactions. Other drivers' databases end them by themselves. Where the
 // transport has gone nothing is sent: the driver would dial again for it. The keeper
 // proves that the session is still that of the transaction, whose id may be another
 // client's elsewhere. It is called inside the turn.
-func (c *Foreign) rollOut() {
-	if !c.flight || !c.manual || byTransport(c.Lost()) {
+func (c *GenericConn) rollBackBeforeClose() {
+	if !c.isFlightSQL || !c.autocommitOff || lostWithTransport(c.Lost()) {
 		return
 	}
-	if keeper := c.keeper; keeper != nil {
-		if c.keeper = nil; keeper.Close() != nil {
+	if first := c.firstProof; first != nil {
+		if c.firstProof = nil; first.Close() != nil {
 			return
 		}
 	}
@@ -156,9 +156,9 @@ func (c *Foreign) rollOut() {
 	}
 }
 
-// hasEnded recognises the error of the transaction that the Flight SQL driver
+// endedBeforeNextBegin recognises the error of the transaction that the Flight SQL driver
 // begins after the end of the last: that one has ended well.
-func hasEnded(err error) bool {
+func endedBeforeNextBegin(err error) bool {
 	e, ok := adbcError(err)
 	if !ok {
 		return false
@@ -180,9 +180,9 @@ func isRefusal(err error) bool {
 	return e.Code == adbc.StatusIntegrity
 }
 
-// TrustsTxIDs is part of session.Conn: the connection itself knows its
+// RejectsUnknownTx is part of session.Conn: the connection itself knows its
 // transaction, and watches over it.
-func (c *Foreign) TrustsTxIDs(ctx context.Context) (bool, error) {
+func (c *GenericConn) RejectsUnknownTx(ctx context.Context) (bool, error) {
 	t, err := c.begin(ctx, "TrustsTxIDs")
 	if err != nil {
 		return false, err
@@ -192,17 +192,17 @@ func (c *Foreign) TrustsTxIDs(ctx context.Context) (bool, error) {
 }
 
 // Savepoint is part of session.Conn.
-func (c *Foreign) Savepoint(ctx context.Context, _ session.TxID, _ string) (session.SavepointID, error) {
-	return "", c.refused(ctx, "Savepoint", "ADBC has no savepoints")
+func (c *GenericConn) Savepoint(ctx context.Context, _ session.TxID, _ string) (session.SavepointID, error) {
+	return "", c.unsupportedError(ctx, "Savepoint", "ADBC has no savepoints")
 }
 
 // EndSavepoint is part of session.Conn.
-func (c *Foreign) EndSavepoint(ctx context.Context, _ session.SavepointID, _ session.SavepointEnd) error {
-	return c.refused(ctx, "EndSavepoint", "ADBC has no savepoints")
+func (c *GenericConn) EndSavepoint(ctx context.Context, _ session.SavepointID, _ session.SavepointEnd) error {
+	return c.unsupportedError(ctx, "EndSavepoint", "ADBC has no savepoints")
 }
 
-// byTransport reports whether a connection was lost with its transport.
-func byTransport(reason error) bool {
+// lostWithTransport reports whether a connection was lost with its transport.
+func lostWithTransport(reason error) bool {
 	e, ok := adbcError(reason)
 	return ok && faultOf(e) == session.FaultTransport
 }

@@ -29,21 +29,21 @@ import (
 // an unnoticed session can have is the one that was just prepared there. If it
 // has the witness' number, it is the one that is closed, and cannot run.
 
-// errReplaced says that the driver has dialled again, to where nobody has heard
+// errSessionReplaced says that the driver has dialled again, to where nobody has heard
 // of the transaction. Nothing of the call took effect.
-var errReplaced = fmt.Errorf("%w: the driver has made another connection, and the transaction is gone with the last", session.ErrSessionLost)
+var errSessionReplaced = fmt.Errorf("%w: the driver has made another connection, and the transaction is gone with the last", session.ErrSessionLost)
 
-// errEndUnknown says that the driver has dialled again right before, or after,
+// errTxEndUnknown says that the driver has dialled again right before, or after,
 // the end of a transaction.
-var errEndUnknown = fmt.Errorf("%w: the driver has made another connection, before or after the end of the transaction", session.ErrSessionLost)
+var errTxEndUnknown = fmt.Errorf("%w: the driver has made another connection, before or after the end of the transaction", session.ErrSessionLost)
 
-// watch prepares to watch over a transaction that is about to begin. Servers
+// beginProofs prepares to watch over a transaction that is about to begin. Servers
 // without prepared statements cannot be watched. It is called inside the turn.
-func (c *Foreign) watch(ctx context.Context) error {
-	if !c.flight {
+func (c *GenericConn) beginProofs(ctx context.Context) error {
+	if !c.isFlightSQL {
 		return nil
 	}
-	for _, w := range []*adbc.Statement{&c.witness, &c.keeper} {
+	for _, w := range []*adbc.Statement{&c.currentProof, &c.firstProof} {
 		stmt, err := c.prepare(ctx, c.cfg.ProbeSQL, session.Call{})
 		if e, ok := adbcError(err); ok && faultOf(e) == session.FaultUnsupported {
 			return nil
@@ -56,61 +56,61 @@ func (c *Foreign) watch(ctx context.Context) error {
 	return nil
 }
 
-// watches reports whether call is of a watched transaction.
-func (c *Foreign) watches(call session.Call) bool { return call.Tx != "" && c.keeper != nil }
+// isProvenTx reports whether call is of a watched transaction.
+func (c *GenericConn) isProvenTx(call session.Call) bool { return call.Tx != "" && c.firstProof != nil }
 
-// pin prepares a statement in the session of the transaction, or fails. The
+// prepareInTx prepares a statement in the session of the transaction, or fails. The
 // statement is the next witness: it must not be closed. It is called inside
 // the turn.
-func (c *Foreign) pin(ctx context.Context, sql string, call session.Call) (adbc.Statement, error) {
+func (c *GenericConn) prepareInTx(ctx context.Context, sql string, call session.Call) (adbc.Statement, error) {
 	if len(sqlscan.Parse(sql).Statements) > 1 {
 		// There are servers that run the first ones while they prepare.
 		return nil, adbc.Error{Code: adbc.StatusNotImplemented, Msg: "several statements in one text, inside a transaction of this driver"}
 	}
-	if c.witness == nil {
+	if c.currentProof == nil {
 		return nil, adbc.Error{Code: adbc.StatusInvalidState, Msg: "a statement of the transaction has failed: it can only be rolled back"}
 	}
 	stmt, err := c.prepare(ctx, sql, call)
 	if err != nil {
-		return nil, c.suspect(err)
+		return nil, c.verifyAfterRefusal(err)
 	}
-	if err := c.relieve(stmt); err != nil {
-		c.witness = nil // it proves nothing: the session may be another one
+	if err := c.rotateProof(stmt); err != nil {
+		c.currentProof = nil // it proves nothing: the session may be another one
 		_ = stmt.Close()
 		return nil, err
 	}
 	return stmt, nil
 }
 
-// toKeep prepares a statement for its owner to close. It is called inside the
+// prepareToKeep prepares a statement for its owner to close. It is called inside the
 // turn.
-func (c *Foreign) toKeep(ctx context.Context, sql string, call session.Call) (adbc.Statement, error) {
-	if !c.watches(call) {
+func (c *GenericConn) prepareToKeep(ctx context.Context, sql string, call session.Call) (adbc.Statement, error) {
+	if !c.isProvenTx(call) {
 		return c.prepare(ctx, sql, call)
 	}
 	stmt, err := c.prepare(ctx, sql, call)
 	if err != nil {
-		return nil, c.suspect(err)
+		return nil, c.verifyAfterRefusal(err)
 	}
-	if _, err := c.pin(ctx, c.cfg.ProbeSQL, call); err != nil {
+	if _, err := c.prepareInTx(ctx, c.cfg.ProbeSQL, call); err != nil {
 		_ = stmt.Close()
 		return nil, err
 	}
 	return stmt, nil
 }
 
-// relieve closes the witness, for next to take its place. It fails when the
+// rotateProof closes the witness, for next to take its place. It fails when the
 // server does not know the witness any more, and the connection is lost then.
 // It is called inside the turn.
-func (c *Foreign) relieve(next adbc.Statement) error {
-	last := c.witness
-	c.witness = next
-	return c.dismiss(last, errReplaced)
+func (c *GenericConn) rotateProof(next adbc.Statement) error {
+	last := c.currentProof
+	c.currentProof = next
+	return c.closeProof(last, errSessionReplaced)
 }
 
-// dismiss closes a handle that the session should know. Where the server says
+// closeProof closes a handle that the session should know. Where the server says
 // that it does not, the connection is lost for the given reason.
-func (c *Foreign) dismiss(handle adbc.Statement, reason error) error {
+func (c *GenericConn) closeProof(handle adbc.Statement, reason error) error {
 	if handle == nil {
 		return nil
 	}
@@ -121,34 +121,34 @@ func (c *Foreign) dismiss(handle adbc.Statement, reason error) error {
 		return nil
 	case ok && faultOf(e) == session.FaultStatement:
 		err = fmt.Errorf("%w (%w)", reason, err)
-		c.lose(err)
+		c.markLost(err)
 	}
 	return err
 }
 
-// suspect looks whether a refusal, in a watched transaction, means that the
+// verifyAfterRefusal looks whether a refusal, in a watched transaction, means that the
 // session is another one. After it there is no witness. It is called inside
 // the turn.
-func (c *Foreign) suspect(err error) error {
+func (c *GenericConn) verifyAfterRefusal(err error) error {
 	e, ok := adbcError(err)
-	if c.witness == nil || !ok || faultOf(e) != session.FaultStatement {
+	if c.currentProof == nil || !ok || faultOf(e) != session.FaultStatement {
 		return err
 	}
-	if gone := c.relieve(nil); gone != nil {
-		return gone
+	if replacedErr := c.rotateProof(nil); replacedErr != nil {
+		return replacedErr
 	}
 	return err
 }
 
-// unwatch lets go of the handles of a transaction that has ended, or has not
+// endProofs lets go of the handles of a transaction that has ended, or has not
 // begun. Its error says that the session has been replaced since they were
 // prepared. It is called inside the turn.
-func (c *Foreign) unwatch(reason error) error {
-	witness, keeper := c.witness, c.keeper
-	c.witness, c.keeper = nil, nil
-	err := c.dismiss(witness, reason)
+func (c *GenericConn) endProofs(reason error) error {
+	current, first := c.currentProof, c.firstProof
+	c.currentProof, c.firstProof = nil, nil
+	err := c.closeProof(current, reason)
 	if err != nil {
 		return err // the keeper has gone with it
 	}
-	return c.dismiss(keeper, reason)
+	return c.closeProof(first, reason)
 }

@@ -35,12 +35,12 @@ func (c *Conn) Prepare(ctx context.Context, sql string, sc session.Call) (sessio
 		return nil, err
 	}
 	if err := stmt.Prepare(k.ctx); err != nil {
-		err = k.fail(session.StagePrepare, err)
+		err = k.wrapError(session.StagePrepare, err)
 		_ = stmt.Close()
 		return nil, err
 	}
 	p := &prepared{conn: c, stmt: stmt, headers: sc.Headers}
-	p.rows = resultSchema(k.ctx, stmt)
+	p.rows = preparedResultSchema(k.ctx, stmt)
 	if schema, err := stmt.GetParameterSchema(); err == nil {
 		p.params = schema // else the server did not tell
 	}
@@ -53,9 +53,9 @@ func (p *prepared) ParameterSchema() *arrow.Schema { return p.params }
 // ResultSchema is part of session.ResultDescriber.
 func (p *prepared) ResultSchema() *arrow.Schema { return p.rows }
 
-// resultSchema is the schema of a prepared statement's rows, which the Flight
+// preparedResultSchema is the schema of a prepared statement's rows, which the Flight
 // SQL driver keeps from the preparing, or nil.
-func resultSchema(ctx context.Context, stmt adbc.Statement) *arrow.Schema {
+func preparedResultSchema(ctx context.Context, stmt adbc.Statement) *arrow.Schema {
 	if described, ok := stmt.(adbc.StatementExecuteSchema); ok {
 		if schema, err := described.ExecuteSchema(ctx); err == nil {
 			return schema
@@ -90,9 +90,9 @@ func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatc
 	if err != nil {
 		return nil, err
 	}
-	k.guest.NeedsSession()
+	k.external.NeedsSession()
 	if err := p.bind(k, params); err != nil {
-		err = k.guest.Usage(err)
+		err = k.external.Usage(err)
 		k.end()
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func (p *prepared) bind(k *call, params arrow.RecordBatch) error {
 	if err := cmp.Or(flightconn.CheckParams(p.params, params), flightconn.CheckSendable(params.Schema())); err != nil {
 		return err
 	}
-	parts, err := split(params, k.guest.RequestLimit())
+	parts, err := split(params, k.external.RequestLimit())
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (p *prepared) Close(ctx context.Context) error {
 	err = p.stmt.Close()
 	p.conn.closingStatement.Store(nil)
 	if err != nil {
-		return k.fail(session.StageClose, err)
+		return k.wrapError(session.StageClose, err)
 	}
 	return nil
 }

@@ -22,28 +22,28 @@ import (
 
 // endpoint is one endpoint of a result, as the driver will ask for it.
 type endpoint struct {
-	guest    *flightconn.Guest
-	server   *flightconn.FlightEndpoint
-	promised []byte // the schema of the FlightInfo, for a stream that has none
+	external   *flightconn.ExternalCall
+	native     *flightconn.FlightEndpoint
+	infoSchema []byte // the schema of the FlightInfo, for a stream that has none
 
 	// turn, when not nil, is what the endpoint waits for: the one before it
 	// on the connection's own transport must have sent its schema, or a
 	// server that runs one statement at a time could lock up.
-	turn   <-chan struct{}
-	opened chan struct{}
-	once   sync.Once
-	fetch  *flightconn.Fetch
-	err    error
+	prevOpened <-chan struct{}
+	opened     chan struct{}
+	once       sync.Once
+	fetch      *flightconn.TicketStream
+	err        error
 
 	// ended says that the server has ended the stream with the status OK.
 	ended atomic.Bool
 }
 
-// driverEndpoints bounds the endpoints of a result: the driver reads all of
+// maxEndpoints bounds the endpoints of a result: the driver reads all of
 // them at once, each in a goroutine of its own.
-const driverEndpoints = 4096
+const maxEndpoints = 4096
 
-// plan remembers the endpoints of a result and shows the driver others in
+// showEndpoints remembers the endpoints of a result and shows the driver others in
 // their place: numbered tickets, to be redeemed here, and no locations, whose
 // clients the driver would close under running streams five minutes on.
 //
@@ -51,10 +51,10 @@ const driverEndpoints = 4096
 // one endpoint the driver looks there itself when the FlightInfo has none. For
 // more it would crash then (it counts its channels from the second endpoint
 // on), so it is told.
-func (k *call) plan(info *flightconn.Info, out *pb.FlightInfo) error {
-	if n := info.Len(); n > driverEndpoints {
-		return k.guest.Unsupported(session.StageFetch, fmt.Errorf(
-			"a result of %d endpoints, above the %d that ADBC's driver may read at once; the native backend reads it", n, driverEndpoints))
+func (k *call) showEndpoints(info *flightconn.Info, out *pb.FlightInfo) error {
+	if n := info.Len(); n > maxEndpoints {
+		return k.external.Unsupported(session.StageFetch, fmt.Errorf(
+			"a result of %d endpoints, above the %d that ADBC's driver may read at once; the native backend reads it", n, maxEndpoints))
 	}
 	server, err := info.Endpoints()
 	if err != nil {
@@ -67,16 +67,16 @@ func (k *call) plan(info *flightconn.Info, out *pb.FlightInfo) error {
 	}
 	k.endpoints = make([]*endpoint, len(server))
 	shown := make([]*pb.FlightEndpoint, len(server))
-	var turn <-chan struct{}
+	var prevOpened <-chan struct{}
 	for i, s := range server {
-		e := &endpoint{guest: k.guest, server: s, promised: info.Schema(), opened: make(chan struct{})}
-		if k.guest.Here(s) {
-			e.turn, turn = turn, e.opened
+		e := &endpoint{external: k.external, native: s, infoSchema: info.Schema(), opened: make(chan struct{})}
+		if k.external.OnOwnTransport(s) {
+			e.prevOpened, prevOpened = prevOpened, e.opened
 		}
 		k.endpoints[i] = e
 		shown[i] = &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: strconv.AppendInt(nil, int64(i), 10)}}
 	}
-	promised := info.Schema()
+	infoSchema := info.Schema()
 	out.Endpoint = shown
 	if len(server) == 1 {
 		return nil
@@ -87,33 +87,33 @@ func (k *call) plan(info *flightconn.Info, out *pb.FlightInfo) error {
 			return err
 		}
 		if header := first.Peek().GetDataHeader(); header != nil {
-			promised = encapsulate(header)
+			infoSchema = encapsulate(header)
 			break
 		}
 	}
-	if len(promised) == 0 {
+	if len(infoSchema) == 0 {
 		return fmt.Errorf("malformed reply: a result of %d endpoints and no schema", len(server))
 	}
 	for _, e := range k.endpoints {
-		e.promised = promised
+		e.infoSchema = infoSchema
 	}
-	out.Schema = promised
+	out.Schema = infoSchema
 	return nil
 }
 
 // open opens the endpoint's stream, once.
-func (e *endpoint) open() (*flightconn.Fetch, error) {
+func (e *endpoint) open() (*flightconn.TicketStream, error) {
 	e.once.Do(func() {
 		defer close(e.opened)
-		if e.turn != nil {
+		if e.prevOpened != nil {
 			select {
-			case <-e.turn:
-			case <-e.guest.Context().Done():
-				e.err = e.guest.Context().Err()
+			case <-e.prevOpened:
+			case <-e.external.Context().Done():
+				e.err = e.external.Context().Err()
 				return
 			}
 		}
-		e.fetch, e.err = e.guest.Redeem(e.server)
+		e.fetch, e.err = e.external.FetchTicket(e.native)
 	})
 	return e.fetch, e.err
 }
@@ -144,47 +144,47 @@ func decapsulate(schema []byte) []byte {
 	return schema[:size]
 }
 
-// rows is the DoGet stream that the driver reads.
-type rows struct {
-	call  *call
-	from  *endpoint
-	begun bool
+// getStream is the DoGet stream that the driver reads.
+type getStream struct {
+	call     *call
+	endpoint *endpoint
+	anyGiven bool
 }
 
-var _ grpc.ClientStream = (*rows)(nil)
+var _ grpc.ClientStream = (*getStream)(nil)
 
 // SendMsg takes the driver's ticket.
-func (r *rows) SendMsg(m any) error {
+func (r *getStream) SendMsg(m any) error {
 	ticket, _ := m.(*pb.Ticket)
 	i, err := strconv.Atoi(string(ticket.GetTicket()))
 	if err != nil || i < 0 || i >= len(r.call.endpoints) {
 		return status.Errorf(codes.Internal, "the driver redeems a ticket that it was not given: %q", ticket.GetTicket())
 	}
-	r.from = r.call.endpoints[i]
+	r.endpoint = r.call.endpoints[i]
 	return nil
 }
 
 // RecvMsg gives the driver the next message.
-func (r *rows) RecvMsg(m any) error {
-	if r.from == nil {
+func (r *getStream) RecvMsg(m any) error {
+	if r.endpoint == nil {
 		return status.Error(codes.Internal, "the driver reads before it has sent a ticket")
 	}
-	fetch, err := r.from.open()
+	fetch, err := r.endpoint.open()
 	if err != nil {
-		return r.call.note(err)
+		return r.call.recordRPCError(err)
 	}
 	data, err := fetch.Recv()
 	if eof.Reached(err) {
-		r.from.ended.Store(true)
+		r.endpoint.ended.Store(true)
 	}
-	if eof.Reached(err) && !r.begun {
-		if header := decapsulate(r.from.promised); header != nil {
+	if eof.Reached(err) && !r.anyGiven {
+		if header := decapsulate(r.endpoint.infoSchema); header != nil {
 			data, err = &pb.FlightData{DataHeader: header}, nil // a result without rows
 		}
 	}
-	r.begun = true
+	r.anyGiven = true
 	if err != nil {
-		return r.call.note(err)
+		return r.call.recordRPCError(err)
 	}
 	out := m.(*pb.FlightData)
 	out.FlightDescriptor, out.DataHeader, out.DataBody, out.AppMetadata = data.FlightDescriptor, data.DataHeader, data.DataBody, data.AppMetadata
@@ -193,13 +193,13 @@ func (r *rows) RecvMsg(m any) error {
 
 // Header, Trailer, CloseSend and Context are what the driver's client needs
 // beside. A call that ends has ended the stream.
-func (r *rows) Header() (metadata.MD, error) { return nil, nil }
+func (r *getStream) Header() (metadata.MD, error) { return nil, nil }
 
 // Trailer is part of grpc.ClientStream.
-func (r *rows) Trailer() metadata.MD { return nil }
+func (r *getStream) Trailer() metadata.MD { return nil }
 
 // CloseSend is part of grpc.ClientStream.
-func (r *rows) CloseSend() error { return nil }
+func (r *getStream) CloseSend() error { return nil }
 
 // Context is part of grpc.ClientStream.
-func (r *rows) Context() context.Context { return r.call.guest.Context() }
+func (r *getStream) Context() context.Context { return r.call.external.Context() }

@@ -23,7 +23,7 @@ func (e *tooLargeError) Error() string {
 // split cuts a batch into parts whose messages stay below limit. All of them
 // are made before any is sent.
 func split(batch arrow.RecordBatch, limit int) (array.RecordReader, error) {
-	parts, err := pieces(batch, int64(limit-headroom))
+	parts, err := splitToFit(batch, int64(limit-headroom))
 	defer release(parts)
 	if err != nil {
 		return nil, err
@@ -31,12 +31,12 @@ func split(batch arrow.RecordBatch, limit int) (array.RecordReader, error) {
 	return array.NewRecordReader(batch.Schema(), parts)
 }
 
-// pieces cuts a batch in halves until each part fits. The caller must release
+// splitToFit cuts a batch in halves until each part fits. The caller must release
 // the parts, also those that come with an error.
-func pieces(batch arrow.RecordBatch, limit int64) ([]arrow.RecordBatch, error) {
+func splitToFit(batch arrow.RecordBatch, limit int64) ([]arrow.RecordBatch, error) {
 	var parts []arrow.RecordBatch
-	var cut func(from, to int64) error
-	cut = func(from, to int64) error {
+	var splitRange func(from, to int64) error
+	splitRange = func(from, to int64) error {
 		part := batch.NewSlice(from, to)
 		size, err := encodedSize(part)
 		if err == nil && size <= limit {
@@ -51,12 +51,12 @@ func pieces(batch arrow.RecordBatch, limit int64) ([]arrow.RecordBatch, error) {
 			return &tooLargeError{row: from, size: size, limit: limit}
 		}
 		middle := from + (to-from)/2
-		if err := cut(from, middle); err != nil {
+		if err := splitRange(from, middle); err != nil {
 			return err
 		}
-		return cut(middle, to)
+		return splitRange(middle, to)
 	}
-	err := cut(0, batch.NumRows())
+	err := splitRange(0, batch.NumRows())
 	return parts, err
 }
 
@@ -68,7 +68,7 @@ func release(parts []arrow.RecordBatch) {
 
 // encodedSize is the size of the largest message that batch is sent in.
 func encodedSize(batch arrow.RecordBatch) (int64, error) {
-	var size measure
+	var size maxPayload
 	w := ipc.NewWriterWithPayloadWriter(&size, ipc.WithSchema(batch.Schema()))
 	err := w.Write(batch)
 	if closeErr := w.Close(); err == nil {
@@ -77,33 +77,33 @@ func encodedSize(batch arrow.RecordBatch) (int64, error) {
 	return int64(size), err
 }
 
-// measure is an ipc.PayloadWriter that keeps the size of the largest payload.
-type measure int64
+// maxPayload is an ipc.PayloadWriter that keeps the size of the largest payload.
+type maxPayload int64
 
 // Start is part of ipc.PayloadWriter.
-func (m *measure) Start() error { return nil }
+func (m *maxPayload) Start() error { return nil }
 
 // Close is part of ipc.PayloadWriter.
-func (m *measure) Close() error { return nil }
+func (m *maxPayload) Close() error { return nil }
 
 // WritePayload is part of ipc.PayloadWriter.
-func (m *measure) WritePayload(p ipc.Payload) error {
+func (m *maxPayload) WritePayload(p ipc.Payload) error {
 	meta := p.Meta()
 	defer meta.Release()
-	body := counter(0)
+	body := byteCounter(0)
 	if err := p.SerializeBody(&body); err != nil {
 		return err
 	}
-	*m = max(*m, measure(int64(meta.Len())+int64(body)))
+	*m = max(*m, maxPayload(int64(meta.Len())+int64(body)))
 	return nil
 }
 
-type counter int64
+type byteCounter int64
 
-var _ io.Writer = (*counter)(nil)
+var _ io.Writer = (*byteCounter)(nil)
 
-func (c *counter) Write(p []byte) (int, error) {
-	*c += counter(len(p))
+func (c *byteCounter) Write(p []byte) (int, error) {
+	*c += byteCounter(len(p))
 	return len(p), nil
 }
 
@@ -124,18 +124,18 @@ func newSplitReader(rows array.RecordReader, limit int) *splitReader {
 
 // Next is part of array.RecordReader.
 func (r *splitReader) Next() bool {
-	r.drop()
+	r.releaseCurrent()
 	for len(r.pending) == 0 {
 		if r.err != nil || !r.RecordReader.Next() {
 			return false
 		}
-		r.pending, r.err = pieces(r.RecordReader.RecordBatch(), r.limit)
+		r.pending, r.err = splitToFit(r.RecordReader.RecordBatch(), r.limit)
 	}
 	r.current, r.pending = r.pending[0], r.pending[1:]
 	return true
 }
 
-func (r *splitReader) drop() {
+func (r *splitReader) releaseCurrent() {
 	if r.current != nil {
 		r.current.Release()
 		r.current = nil
@@ -153,12 +153,12 @@ func (r *splitReader) Err() error {
 	return r.RecordReader.Err()
 }
 
-// tooLarge is why the reading ended early, or nil.
-func (r *splitReader) tooLarge() error { return r.err }
+// splitErr is why the reading ended early, or nil.
+func (r *splitReader) splitErr() error { return r.err }
 
-// finish lets go of what was not read, when nobody reads any more.
-func (r *splitReader) finish() {
-	r.drop()
+// releaseUnread lets go of what was not read, when nobody reads any more.
+func (r *splitReader) releaseUnread() {
+	r.releaseCurrent()
 	release(r.pending)
 	r.pending = nil
 	r.Release()

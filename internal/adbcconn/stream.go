@@ -20,8 +20,8 @@ type source interface {
 	// io.EOF. Errors are *session.Error.
 	next() (arrow.RecordBatch, error)
 
-	// stop makes a next under way return. It may be called at any time.
-	stop()
+	// interrupt makes a next under way return. It may be called at any time.
+	interrupt()
 
 	// release lets go of the driver's reader and ends the call.
 	release()
@@ -94,48 +94,48 @@ func (s *stream) Close() {
 	if !first {
 		return
 	}
-	s.src.stop()
+	s.src.interrupt()
 	if !busy {
 		s.src.release()
 	}
 }
 
-// reading is the source of a Conn's result.
-type reading struct {
-	call    *call
-	rows    array.RecordReader
-	checked flightconn.Validator
-	done    func() // called when the driver is through with the statement
+// connSource is the source of a Conn's result.
+type connSource struct {
+	call      *call
+	rows      array.RecordReader
+	validator flightconn.Validator
+	done      func() // called when the driver is through with the statement
 }
 
-func (r *reading) schema() *arrow.Schema { return r.rows.Schema() }
+func (r *connSource) schema() *arrow.Schema { return r.rows.Schema() }
 
-func (r *reading) next() (arrow.RecordBatch, error) {
+func (r *connSource) next() (arrow.RecordBatch, error) {
 	if r.rows.Next() {
 		batch := r.rows.RecordBatch()
-		if err := r.checked.Check(batch); err != nil {
-			return nil, r.call.fail(session.StageFetch, err)
+		if err := r.validator.Check(batch); err != nil {
+			return nil, r.call.wrapError(session.StageFetch, err)
 		}
 		return batch, nil
 	}
 	if err := r.rows.Err(); err != nil {
-		return nil, r.call.fail(session.StageFetch, err)
+		return nil, r.call.wrapError(session.StageFetch, err)
 	}
-	if err := r.call.cutShort(); err != nil {
-		return nil, r.call.fail(session.StageFetch, err)
+	if err := r.call.checkComplete(); err != nil {
+		return nil, r.call.wrapError(session.StageFetch, err)
 	}
 	return nil, io.EOF
 }
 
-func (r *reading) stop() { r.call.guest.End() }
+func (r *connSource) interrupt() { r.call.external.End() }
 
 // release waits for the driver's goroutines. With their RPCs ended they end
 // at once.
-func (r *reading) release() {
-	r.call.guest.End()
+func (r *connSource) release() {
+	r.call.external.End()
 	r.rows.Release()
 	r.done()
 	r.call.end()
 }
 
-func (r *reading) closedErr() error { return r.call.guest.Usage(session.ErrHandleClosed) }
+func (r *connSource) closedErr() error { return r.call.external.Usage(session.ErrHandleClosed) }

@@ -15,30 +15,30 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// patience is how long after the end of a context the driver may take to
+// returnGrace is how long after the end of a context the driver may take to
 // return before it is left to itself, and its connection given up. The seam
 // allows 50 ms.
-const patience = 30 * time.Millisecond
+const returnGrace = 30 * time.Millisecond
 
-// task is one call of the seam over a foreign driver.
-type task struct {
-	conn   *Foreign
-	op     string
-	caller context.Context //nolint:containedctx // whose end the error must name
-	ctx    context.Context //nolint:containedctx // the driver's: it ends with the caller's and the connection
-	end    context.CancelFunc
-	sent   atomic.Bool // the driver was entered
+// driverCall is one call of the seam over a foreign driver.
+type driverCall struct {
+	conn          *GenericConn
+	op            string
+	callerCtx     context.Context //nolint:containedctx // whose end the error must name
+	ctx           context.Context //nolint:containedctx // the driver's: it ends with the caller's and the connection
+	end           context.CancelFunc
+	enteredDriver atomic.Bool // the driver was entered
 }
 
 // begin starts a call. It fails, with nothing sent, when ctx or the
 // connection has ended. The caller must call end.
-func (c *Foreign) begin(ctx context.Context, op string) (*task, error) {
-	t := &task{conn: c, op: op, caller: ctx}
+func (c *GenericConn) begin(ctx context.Context, op string) (*driverCall, error) {
+	t := &driverCall{conn: c, op: op, callerCtx: ctx}
 	if err := ctx.Err(); err != nil {
-		return nil, t.fail(session.StageNone, err)
+		return nil, t.wrapError(session.StageNone, err)
 	}
 	if c.Lost() != nil {
-		return nil, t.lost(session.StageNone, nil)
+		return nil, t.lostError(session.StageNone, nil)
 	}
 	var stop context.CancelFunc
 	t.ctx, stop = context.WithCancel(ctx)
@@ -47,77 +47,77 @@ func (c *Foreign) begin(ctx context.Context, op string) (*task, error) {
 	return t, nil
 }
 
-// enter runs f in the driver and waits for it, but no longer than for the
+// runInDriver runs f in the driver and waits for it, but no longer than for the
 // end of the call's context and the driver's patience. What f returns after
 // that is given to late, and the connection is lost: nobody knows what the
 // driver is at. A panic or Goexit in f, which may run a reader of the caller's,
 // goes on in the caller, and the connection is lost likewise.
-func enter[T any](t *task, stage session.Stage, f func(context.Context) (T, error), late func(T)) (T, error) {
+func runInDriver[T any](t *driverCall, stage session.Stage, f func(context.Context) (T, error), late func(T)) (T, error) {
 	var none T
 	c := t.conn
 	select {
-	case c.turn <- struct{}{}:
+	case c.driverLock <- struct{}{}:
 	case <-t.ctx.Done():
-		return none, t.fail(stage, t.ctx.Err())
+		return none, t.wrapError(stage, t.ctx.Err())
 	}
 	if c.Lost() != nil { // the turn was that of Close
-		<-c.turn
-		return none, t.lost(stage, nil)
+		<-c.driverLock
+		return none, t.lostError(stage, nil)
 	}
-	t.sent.Store(true)
+	t.enteredDriver.Store(true)
 	wait := make(chan struct{})
-	unhook := context.AfterFunc(t.ctx, func() { time.AfterFunc(patience, func() { close(wait) }) })
+	unhook := context.AfterFunc(t.ctx, func() { time.AfterFunc(returnGrace, func() { close(wait) }) })
 	defer unhook()
 	returned := false
 	defer func() {
 		if !returned {
-			c.lose(fmt.Errorf("a callback or reader of the caller's has ended %s by a panic or Goexit", t.op))
+			c.markLost(fmt.Errorf("a callback or reader of the caller's has ended %s by a panic or Goexit", t.op))
 		}
 	}()
-	v, present, err := callback.Within(wait, func() (T, error) { return f(t.ctx) }, late, func() { <-c.turn })
+	v, present, err := callback.AwaitUntil(wait, func() (T, error) { return f(t.ctx) }, late, func() { <-c.driverLock })
 	returned = true
 	switch {
 	case !present:
 		cause := t.ctx.Err()
-		c.lose(fmt.Errorf("the driver does not return from %s, whose context has ended", t.op))
-		return none, t.fail(stage, cause)
+		c.markLost(fmt.Errorf("the driver does not return from %s, whose context has ended", t.op))
+		return none, t.wrapError(stage, cause)
 	case err != nil:
-		return none, t.fail(stage, err)
+		return none, t.wrapError(stage, err)
 	}
 	return v, nil
 }
 
-// after runs f in the driver, at once if the driver is free, without waiting
+// enterInBackground runs f in the driver, at once if the driver is free, without waiting
 // for it.
-func (c *Foreign) after(f func()) {
+func (c *GenericConn) enterInBackground(f func()) {
 	run := func() {
-		defer func() { <-c.turn }()
+		defer func() { <-c.driverLock }()
 		f()
 	}
 	select {
-	case c.turn <- struct{}{}: // taken before any later call can
+	case c.driverLock <- struct{}{}: // taken before any later call can
 		go run()
 	default:
 		go func() {
-			c.turn <- struct{}{}
+			c.driverLock <- struct{}{}
 			run()
 		}()
 	}
 }
 
-// usage is a fault of the caller's, found before the driver was entered.
-func (t *task) usage(err error) error {
-	e := t.conn.error(t.op, session.StageArgument, session.FaultUsage, err)
-	e.Unsent = !t.sent.Load()
+// usageError is a fault of the caller's, found before the driver was entered.
+func (t *driverCall) usageError(err error) error {
+	e := t.conn.newError(t.op, session.StageArgument, session.FaultUsage, err)
+	e.Unsent = !t.enteredDriver.Load()
 	return e
 }
 
-// fail makes the call's error of what the driver returned.
-func (t *task) fail(stage session.Stage, err error) error {
+// wrapError makes the call's error of what the driver returned.
+func (t *driverCall) wrapError(stage session.Stage, err error) error {
 	c := t.conn
-	e := c.error(t.op, stage, session.FaultUnknown, wrapDriver(err, localCause(err)))
-	e.Unsent = !t.sent.Load()
-	if replaced := errors.Is(err, errReplaced); replaced || errors.Is(err, errEndUnknown) {
+	e := c.newError(t.op, stage, session.FaultUnknown, wrapDriver(err, localCause(err)))
+	e.Unsent = !t.enteredDriver.Load()
+	if replaced := errors.Is(err, errSessionReplaced); replaced || errors.Is(err, errTxEndUnknown) {
 		e.Fault, e.Unsent = session.FaultSession, replaced
 		return e
 	}
@@ -138,39 +138,39 @@ func (t *task) fail(stage session.Stage, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		e.Fault = session.FaultContext
 	}
-	ended := t.ended(e.Fault)
+	ended := t.callerContextErr(e.Fault)
 	switch {
 	case e.Fault == session.FaultStatement || e.Fault == session.FaultUnsupported:
 	case ended != nil:
 		e.Fault, e.Ctx = session.FaultContext, ended
 	case c.Lost() != nil:
-		return t.lost(stage, e.Err)
-	case e.Fault == session.FaultContext && c.proven.Load():
+		return t.lostError(stage, e.Err)
+	case e.Fault == session.FaultContext && c.opened.Load():
 		e.Fault = session.FaultStatement // the server's own doing
-	case e.Fault == session.FaultTransport && c.proven.Load():
-		c.lose(e.Err)
-		return t.lost(stage, nil)
+	case e.Fault == session.FaultTransport && c.opened.Load():
+		c.markLost(e.Err)
+		return t.lostError(stage, nil)
 	}
 	return e
 }
 
-// ended is how the caller's context has ended, or nil. A server that is told
+// callerContextErr is how the caller's context has ended, or nil. A server that is told
 // the deadline may be first to enforce it.
-func (t *task) ended(fault session.Fault) error {
-	if err := t.caller.Err(); err != nil {
+func (t *driverCall) callerContextErr(fault session.Fault) error {
+	if err := t.callerCtx.Err(); err != nil {
 		return err
 	}
 	const skew = 100 * time.Millisecond
-	if at, ok := t.caller.Deadline(); ok && fault == session.FaultContext && time.Until(at) <= skew {
+	if at, ok := t.callerCtx.Deadline(); ok && fault == session.FaultContext && time.Until(at) <= skew {
 		return context.DeadlineExceeded
 	}
 	return nil
 }
 
-// lost is the error of a call whose connection has ended.
-func (t *task) lost(stage session.Stage, cause error) error {
-	e := t.conn.error(t.op, stage, session.FaultTransport, flightconn.LostError(t.conn.Lost(), cause))
-	e.Unsent = !t.sent.Load()
+// lostError is the error of a call whose connection has ended.
+func (t *driverCall) lostError(stage session.Stage, cause error) error {
+	e := t.conn.newError(t.op, stage, session.FaultTransport, flightconn.LostError(t.conn.Lost(), cause))
+	e.Unsent = !t.enteredDriver.Load()
 	return e
 }
 

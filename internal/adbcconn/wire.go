@@ -10,13 +10,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// errUninvited answers the RPCs that the driver makes of its own accord: the
+// errNotForwarded answers the RPCs that the driver makes of its own accord: the
 // pool ends sessions itself, within a bound.
-var errUninvited = status.Error(codes.Unimplemented, "left to the pool")
+var errNotForwarded = status.Error(codes.Unimplemented, "left to the pool")
 
-// unary carries the driver's unary RPCs out. The driver's own client, cc, is
+// interceptUnary carries the driver's unary RPCs out. The driver's own client, cc, is
 // never used.
-func (d *Driver) unary(ctx context.Context, method string, args, reply any, cc *grpc.ClientConn, _ grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (d *Driver) interceptUnary(ctx context.Context, method string, args, reply any, cc *grpc.ClientConn, _ grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if c, ok := ctx.Value(openingKey{}).(*Conn); ok {
 		// The driver asks whether the server has transactions, and takes no
 		// answer for a no. Transactions are not the driver's here.
@@ -26,41 +26,41 @@ func (d *Driver) unary(ctx context.Context, method string, args, reply any, cc *
 	}
 	k := d.callOf(ctx, cc)
 	if k == nil {
-		return errUninvited
+		return errNotForwarded
 	}
 	desc, ok := args.(*pb.FlightDescriptor)
 	if !ok || path.Base(method) != "GetFlightInfo" {
-		return k.note(k.guest.Invoke(ctx, method, args, reply, headersOnly(opts)...))
+		return k.recordRPCError(k.external.Invoke(ctx, method, args, reply, headersOnly(opts)...))
 	}
 	desc, err := inTx(desc, k.tx)
 	if err != nil {
-		return k.note(err)
+		return k.recordRPCError(err)
 	}
-	info, err := k.guest.Plan(desc, k.call, headersOnly(opts)...)
+	info, err := k.external.Plan(desc, k.backendCall, headersOnly(opts)...)
 	if err != nil {
-		return k.note(err)
+		return k.recordRPCError(err)
 	}
 	k.op.SetName(info)
-	return k.note(k.plan(info, reply.(*pb.FlightInfo)))
+	return k.recordRPCError(k.showEndpoints(info, reply.(*pb.FlightInfo)))
 }
 
-// stream carries the driver's streaming RPCs out.
-func (d *Driver) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, _ grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+// interceptStream carries the driver's streaming RPCs out.
+func (d *Driver) interceptStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, _ grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	k := d.callOf(ctx, cc)
 	if k == nil {
-		return nil, errUninvited
+		return nil, errNotForwarded
 	}
 	switch path.Base(method) {
 	case "DoGet":
-		return &rows{call: k}, nil
+		return &getStream{call: k}, nil
 	case "DoPut", "DoAction":
-		s, err := k.guest.NewStream(desc, method) // the driver's descends from the call's, or is nobody's
+		s, err := k.external.NewStream(desc, method) // the driver's descends from the call's, or is nobody's
 		if err != nil {
-			return nil, k.note(err)
+			return nil, k.recordRPCError(err)
 		}
-		return &command{ClientStream: s, call: k, opts: opts}, nil
+		return &commandStream{ClientStream: s, call: k, opts: opts}, nil
 	default:
-		return nil, k.note(errUninvited)
+		return nil, k.recordRPCError(errNotForwarded)
 	}
 }
 

@@ -41,8 +41,8 @@ func (a *Attempt[T]) Resume() {
 	}
 }
 
-// Apart runs f in a goroutine of its own and waits for it.
-func Apart[T any](f func() (T, error)) (a Attempt[T]) {
+// RunInGoroutine runs f in a goroutine of its own and waits for it.
+func RunInGoroutine[T any](f func() (T, error)) (a Attempt[T]) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -3,33 +3,33 @@
 // nobody can recover from.
 package callback
 
-// Within runs f in a goroutine and waits for it until gone is closed: present is
+// AwaitUntil runs f in a goroutine and waits for it until gone is closed: present is
 // false then, and what f returns later without an error is given to late, which
 // may be nil. end runs in that goroutine when all is over. A panic or Goexit in f
 // goes on in the caller, unless that is gone.
-func Within[T any](gone <-chan struct{}, f func() (T, error), late func(T), end func()) (v T, present bool, err error) {
-	answered := make(chan Attempt[T])
-	left := make(chan struct{})
+func AwaitUntil[T any](abandon <-chan struct{}, f func() (T, error), onLateResult func(T), onExit func()) (v T, inTime bool, err error) {
+	results := make(chan Attempt[T])
+	abandoned := make(chan struct{})
 	go func() {
-		defer end()
+		defer onExit()
 		var a Attempt[T]
 		defer func() { // also when Goexit ends the goroutine
 			select {
-			case answered <- a:
-			case <-left:
-				if a.Returned && a.Err == nil && late != nil {
-					late(a.Value)
+			case results <- a:
+			case <-abandoned:
+				if a.Returned && a.Err == nil && onLateResult != nil {
+					onLateResult(a.Value)
 				}
 			}
 		}()
 		a.Run(f)
 	}()
 	select {
-	case a := <-answered:
+	case a := <-results:
 		a.Resume()
 		return a.Value, true, a.Err
-	case <-gone:
-		close(left)
+	case <-abandon:
+		close(abandoned)
 		return v, false, nil
 	}
 }

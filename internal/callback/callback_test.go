@@ -12,20 +12,20 @@ import (
 func TestWhatFComesToIsTheCallers(t *testing.T) {
 	var ends sync.WaitGroup
 	ends.Add(4) // end may run when the caller has its answer already
-	end := ends.Done
-	v, present, err := Within(nil, func() (int, error) { return 7, nil }, nil, end)
-	require.Equal(t, []any{7, true, nil}, []any{v, present, err})
+	onExit := ends.Done
+	v, inTime, err := AwaitUntil(nil, func() (int, error) { return 7, nil }, nil, onExit)
+	require.Equal(t, []any{7, true, nil}, []any{v, inTime, err})
 	refused := errors.New("no")
-	_, present, err = Within(nil, func() (int, error) { return 0, refused }, nil, end)
-	require.Equal(t, []any{true, refused}, []any{present, err})
+	_, inTime, err = AwaitUntil(nil, func() (int, error) { return 0, refused }, nil, onExit)
+	require.Equal(t, []any{true, refused}, []any{inTime, err})
 	require.PanicsWithValue(t, "stop", func() {
-		_, _, _ = Within(nil, func() (int, error) { panic("stop") }, nil, end)
+		_, _, _ = AwaitUntil(nil, func() (int, error) { panic("stop") }, nil, onExit)
 	})
 	over := make(chan struct{})
 	returned := false
 	go func() {
 		defer close(over)
-		_, _, _ = Within(nil, func() (int, error) { runtime.Goexit(); return 0, nil }, nil, end)
+		_, _, _ = AwaitUntil(nil, func() (int, error) { runtime.Goexit(); return 0, nil }, nil, onExit)
 		returned = true
 	}()
 	<-over
@@ -34,8 +34,8 @@ func TestWhatFComesToIsTheCallers(t *testing.T) {
 }
 
 func TestACallerThatIsGoneWaitsForNothing(t *testing.T) {
-	gone := make(chan struct{})
-	close(gone)
+	abandon := make(chan struct{})
+	close(abandon)
 	for _, how := range []func() (int, error){
 		func() (int, error) { return 7, nil },
 		func() (int, error) { return 0, errors.New("no") },
@@ -43,14 +43,14 @@ func TestACallerThatIsGoneWaitsForNothing(t *testing.T) {
 		func() (int, error) { runtime.Goexit(); return 0, nil },
 	} {
 		release, over := make(chan struct{}), make(chan struct{})
-		var late []int
-		_, present, err := Within(gone, func() (int, error) { <-release; return how() }, func(v int) { late = append(late, v) }, func() { close(over) })
-		require.False(t, present)
+		var onLateResult []int
+		_, inTime, err := AwaitUntil(abandon, func() (int, error) { <-release; return how() }, func(v int) { onLateResult = append(onLateResult, v) }, func() { close(over) })
+		require.False(t, inTime)
 		require.NoError(t, err)
 		close(release)
 		<-over
-		require.LessOrEqual(t, len(late), 1)
-		for _, v := range late {
+		require.LessOrEqual(t, len(onLateResult), 1)
+		for _, v := range onLateResult {
 			require.Equal(t, 7, v, "only what succeeded")
 		}
 	}

@@ -68,7 +68,7 @@ func wrapped(t *testing.T, addr string) open {
 func foreign(t *testing.T, addr string) open {
 	db := flightDriver(t, addr)
 	return func(ctx context.Context) (session.Conn, error) {
-		return adbcconn.OpenForeign(ctx, db, adbcconn.ForeignConfig{})
+		return adbcconn.OpenGeneric(ctx, db, adbcconn.GenericConfig{})
 	}
 }
 

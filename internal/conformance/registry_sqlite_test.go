@@ -29,12 +29,12 @@ func (c sqliteConnector) Driver() sqldriver.Driver { return c.driver }
 func TestARegistryOverSQLite(t *testing.T) {
 	connector := sqliteConnector{filepath.Join(t.TempDir(), "x.db"), &sqlite.Driver{}}
 	r, err := registry.NewWith(registry.Config{Kinds: []registry.Kind{{
-		Name: "sqlite", Connector: func(registry.Reach) (sqldriver.Connector, error) { return connector, nil },
+		Name: "sqlite", Connector: func(registry.ConnectParams) (sqldriver.Connector, error) { return connector, nil },
 	}}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, r.Close(t.Context())) }()
 	require.NoError(t, r.Register(t.Context(), registry.ServerDefinition{
-		Name: "s", Kind: "sqlite", MinConnections: -1, WarmupConnections: -1, Users: map[string]registry.UserMapping{"a": {}},
+		Name: "s", Kind: "sqlite", MinIdle: -1, WarmupConnections: -1, Users: map[string]registry.UserMapping{"a": {}},
 		HealthCheck: registry.HealthCheck{Kind: flightpool.FullValidate},
 	}))
 	loan := func(statements ...string) (rows int) {

@@ -12,18 +12,18 @@ func Of(ctx context.Context) error {
 		return nil
 	}
 	if cause := context.Cause(ctx); cause != nil && cause != err { //nolint:errorlint // the same value means that there is no other cause
-		return &ended{err, cause}
+		return &endedError{err, cause}
 	}
 	return err
 }
 
-type ended struct{ err, cause error }
+type endedError struct{ err, cause error }
 
-func (e *ended) Error() string   { return e.err.Error() + ": " + e.cause.Error() }
-func (e *ended) Unwrap() []error { return []error{e.err, e.cause} }
+func (e *endedError) Error() string   { return e.err.Error() + ": " + e.cause.Error() }
+func (e *endedError) Unwrap() []error { return []error{e.err, e.cause} }
 
 // Is makes two of one context the same error.
-func (e *ended) Is(target error) bool {
-	other, ok := target.(*ended) // errors.Is walks the chain
+func (e *endedError) Is(target error) bool {
+	other, ok := target.(*endedError) // errors.Is walks the chain
 	return ok && other.Error() == e.Error()
 }

@@ -18,19 +18,19 @@ func Reached(err error) bool { return err == io.EOF } //nolint:errorlint // an e
 // as they were.
 func Hide(err error) error {
 	if errors.Is(err, io.EOF) {
-		return hidden{err}
+		return hiddenEOF{err}
 	}
 	return err
 }
 
-type hidden struct{ err error }
+type hiddenEOF struct{ err error }
 
-func (h hidden) Error() string { return h.err.Error() }
+func (h hiddenEOF) Error() string { return h.err.Error() }
 
 // Is finds what the chain has, but for io.EOF.
-func (h hidden) Is(target error) bool {
+func (h hiddenEOF) Is(target error) bool {
 	return target != io.EOF && errors.Is(h.err, target) // io.EOF itself is meant
 }
 
 // As finds what the chain has.
-func (h hidden) As(target any) bool { return errors.As(h.err, target) }
+func (h hiddenEOF) As(target any) bool { return errors.As(h.err, target) }

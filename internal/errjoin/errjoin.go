@@ -17,26 +17,26 @@ func Join(errs ...error) error {
 	case 0:
 		return nil
 	case 1:
-		if inner := parts(all[0]); inner == nil {
+		if inner := joinedParts(all[0]); inner == nil {
 			return all[0]
 		}
 	}
-	return &joined{text: text(all), errs: all}
+	return &joinedError{text: joinTexts(all), errs: all}
 }
 
-type joined struct {
+type joinedError struct {
 	text string
 	errs []error
 }
 
-func (e *joined) Error() string   { return e.text }
-func (e *joined) Unwrap() []error { return e.errs }
+func (e *joinedError) Error() string   { return e.text }
+func (e *joinedError) Unwrap() []error { return e.errs }
 
-func text(errs []error) string {
+func joinTexts(errs []error) string {
 	texts := make([]string, len(errs))
 	for i, err := range errs {
-		if inner := parts(err); inner != nil {
-			texts[i] = text(inner)
+		if inner := joinedParts(err); inner != nil {
+			texts[i] = joinTexts(inner)
 		} else {
 			texts[i] = err.Error()
 		}
@@ -44,9 +44,9 @@ func text(errs []error) string {
 	return strings.Join(texts, "; ")
 }
 
-// parts are the errors that errors.Join has put into err, or nil if it has not
+// joinedParts are the errors that errors.Join has put into err, or nil if it has not
 // made err. Line breaks within the text of one error are its own.
-func parts(err error) []error {
+func joinedParts(err error) []error {
 	several, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return nil

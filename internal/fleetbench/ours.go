@@ -21,8 +21,8 @@ type ours struct {
 func (m member) reservoir(ctx context.Context) (_ source, err error) {
 	var o ours
 	cfg := dsql.Config{
-		Host: m.Host, TLS: m.tls(), Dial: m.dial, MaxOpen: m.Conns + m.Spare, TargetReady: m.Conns, LowWatermark: m.Low,
-		BaseLifetime: m.Lifetime, LifetimeJitter: m.Jitter, GuardWindow: m.Guard,
+		Host: m.Host, TLS: m.tls(), Dial: m.dial, MaxSize: m.Conns + m.Spare, MinIdle: m.Conns, LowWatermark: m.Low,
+		ReplaceAfter: m.Lifetime, LifetimeJitter: m.Jitter, GuardWindow: m.Guard,
 		LeaseTable: table, ConnLimit: m.Limit, OpenRate: m.Rate, OpenBurst: m.Burst,
 	}
 	if m.Lease > 0 {
@@ -67,7 +67,7 @@ func (o ours) ready() int {
 
 func (o ours) account(r *result) {
 	s := o.pool.Stats()
-	r.Opens, r.Elided = s.Reservoir.Opens, s.Reservoir.OpensElided
+	r.Opens, r.Elided = s.Reservoir.Opens, s.Reservoir.OpensSkipped
 	r.Writes, r.Dropped = s.Limiter.Traffic.Writes, s.Limiter.Dropped
 	r.LeaseWrites, r.Losses, r.Reaped = s.Leases.Traffic.Writes, s.Leases.Losses, s.Leases.Reaped
 }

@@ -21,7 +21,7 @@ import (
 // TestReadingAheadIsBoundedInBytes has endpoints of few compressed bytes, of
 // which each batch takes a quarter of what may wait.
 func TestReadingAheadIsBoundedInBytes(t *testing.T) {
-	const batches, bytes = 5, aheadBytes / 4
+	const batches, bytes = 5, maxReadAhead / 4
 	big := int64Batch(make([]int64, bytes/8)...)
 	defer big.Release()
 	f := &fake{info: infoOf(answer(nil, "0", "1", "2", "3", "4", "5", "6", "7", "8"))}
@@ -45,8 +45,8 @@ func TestReadingAheadIsBoundedInBytes(t *testing.T) {
 		}
 		s.Close()
 		synctest.Wait()
-		require.LessOrEqual(b, mem.most.Load(), int64(aheadBytes+3*bytes), "what waits, the batch that is next, and the one that is read")
-		require.GreaterOrEqual(b, mem.most.Load(), int64(aheadBytes), "it is made use of")
+		require.LessOrEqual(b, mem.most.Load(), int64(maxReadAhead+3*bytes), "what waits, the batch that is next, and the one that is read")
+		require.GreaterOrEqual(b, mem.most.Load(), int64(maxReadAhead), "it is made use of")
 		require.Zero(b, mem.now.Load())
 	}, func(c *Config) { c.Allocator = mem })
 }
@@ -83,41 +83,41 @@ func TestNobodyWaitsForABatchThatWaitsForRoom(t *testing.T) {
 			defer reading.Wait()
 			defer leave()
 			const limit = 100
-			a := newAhead(limit)
+			a := newReadAheadBudget(limit)
 			parts := make([]*part, 1+rnd.IntN(6))
 			left := make([]int, len(parts))
 			for i := range parts {
-				parts[i] = &part{batches: make(chan waitingBatch, 1+rnd.IntN(4))}
+				parts[i] = &part{batches: make(chan queuedBatch, 1+rnd.IntN(4))}
 				left[i] = rnd.IntN(8)
 			}
-			a.next(&parts[0].share)
+			a.setCurrent(&parts[0].usage)
 			for i, p := range parts {
 				rnd := rand.New(rand.NewPCG(seed, uint64(i)+2))
 				batches := left[i]
 				reading.Go(func() {
 					defer close(p.batches)
-					defer a.end(&p.share)
+					defer a.partEnded(&p.usage)
 					for range batches {
 						for range 1 + rnd.IntN(3) { // the last is the batch
 							time.Sleep(time.Duration(rnd.IntN(3)))
-							if a.take(ctx, &p.share, rnd.Int64N(2*limit)) != nil {
+							if a.reserve(ctx, &p.usage, rnd.Int64N(2*limit)) != nil {
 								return
 							}
 						}
 						select {
-						case p.batches <- waitingBatch{bytes: a.made(&p.share)}:
+						case p.batches <- queuedBatch{bytes: a.batchQueued(&p.usage)}:
 						case <-ctx.Done():
 							return
 						}
 					}
-					_ = a.take(ctx, &p.share, rnd.Int64N(limit)) // it fails before its end
+					_ = a.reserve(ctx, &p.usage, rnd.Int64N(limit)) // it fails before its end
 				})
 			}
 			stopAt := rnd.IntN(60)
 			for i, p := range parts {
-				a.next(&p.share)
+				a.setCurrent(&p.usage)
 				for batch := range p.batches { // the bubble finds who waits for ever
-					a.read(&p.share, batch.bytes)
+					a.batchDelivered(&p.usage, batch.bytes)
 					left[i]--
 					if stopAt--; stopAt == 0 {
 						return

@@ -26,16 +26,16 @@ func newBatchMemory(mem memory.Allocator) *batchMemory {
 	return &batchMemory{Allocator: mem, batch: map[*byte][]byte{}}
 }
 
-// begin is called before a batch is read: what was allocated before belongs to
+// startBatch is called before a batch is read: what was allocated before belongs to
 // others from now on.
-func (m *batchMemory) begin() {
+func (m *batchMemory) startBatch() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.batch)
 }
 
-// abandon frees what is left of a batch that nobody was given.
-func (m *batchMemory) abandon() {
+// freeBatch frees what is left of a batch that nobody was given.
+func (m *batchMemory) freeBatch() {
 	m.mu.Lock()
 	left := m.batch
 	m.batch = map[*byte][]byte{}
@@ -46,21 +46,21 @@ func (m *batchMemory) abandon() {
 }
 
 // Allocate is part of memory.Allocator.
-func (m *batchMemory) Allocate(size int) []byte { return m.note(m.Allocator.Allocate(size)) }
+func (m *batchMemory) Allocate(size int) []byte { return m.track(m.Allocator.Allocate(size)) }
 
 // Reallocate is part of memory.Allocator.
 func (m *batchMemory) Reallocate(size int, b []byte) []byte {
-	m.forget(b)
-	return m.note(m.Allocator.Reallocate(size, b))
+	m.untrack(b)
+	return m.track(m.Allocator.Reallocate(size, b))
 }
 
 // Free is part of memory.Allocator.
 func (m *batchMemory) Free(b []byte) {
-	m.forget(b)
+	m.untrack(b)
 	m.Allocator.Free(b)
 }
 
-func (m *batchMemory) note(b []byte) []byte {
+func (m *batchMemory) track(b []byte) []byte {
 	if cap(b) > 0 {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -69,7 +69,7 @@ func (m *batchMemory) note(b []byte) []byte {
 	return b
 }
 
-func (m *batchMemory) forget(b []byte) {
+func (m *batchMemory) untrack(b []byte) {
 	if cap(b) > 0 {
 		m.mu.Lock()
 		defer m.mu.Unlock()

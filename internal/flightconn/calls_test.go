@@ -88,7 +88,7 @@ func seamCalls() map[string]seamCall {
 			return err
 		}},
 		"TrustsTxIDs": {call: func(ctx context.Context, _ *bubble, c *Conn, _ session.Prepared) error {
-			_, err := c.TrustsTxIDs(ctx)
+			_, err := c.RejectsUnknownTx(ctx)
 			return err
 		}},
 		"RepeatsQueries": {call: func(ctx context.Context, _ *bubble, c *Conn, _ session.Prepared) error {

@@ -24,18 +24,18 @@ const (
 )
 
 var (
-	_ session.OrderLearner  = (*Conn)(nil)
-	_ session.QueryRepeater = (*Conn)(nil)
+	_ session.ConcurrentQuerier = (*Conn)(nil)
+	_ session.QueryRepeater     = (*Conn)(nil)
 )
 
 // CancelSteps is part of session.Conn. A statement that has no FlightInfo yet,
 // or is an update, is named by an empty one: servers that stop whatever the
 // session runs do not look at it, the others do not find it.
 func (c *Conn) CancelSteps(op *session.Operation) []cancel.Step {
-	support := &c.endpoint.support
+	capabilities := &c.endpoint.capabilities
 	steps := make([]cancel.Step, 0, 2+len(c.cfg().CancelActions))
-	add := func(name string, l *learned, do func(context.Context, pb.FlightServiceClient, *Info) (cancel.Outcome, error)) {
-		if l.isRefused() {
+	add := func(name string, l *capability, do func(context.Context, pb.FlightServiceClient, *Info) (cancel.Outcome, error)) {
+		if l.isMissing() {
 			return
 		}
 		steps = append(steps, cancel.Step{Name: name, Timeout: cancelStepTimeout, Do: func(ctx context.Context) (cancel.Outcome, error) {
@@ -43,13 +43,13 @@ func (c *Conn) CancelSteps(op *session.Operation) []cancel.Step {
 			if !ok {
 				info = &Info{}
 			}
-			return c.stop(ctx, l, info, do)
+			return c.requestCancel(ctx, l, info, do)
 		}})
 	}
-	add(flight.CancelFlightInfoActionType, &support.cancelInfo, c.cancelFlightInfo)
-	add(flightsql.CancelQueryActionType, &support.cancelQuery, c.cancelQuery)
+	add(flight.CancelFlightInfoActionType, &capabilities.cancelInfo, c.cancelFlightInfo)
+	add(flightsql.CancelQueryActionType, &capabilities.cancelQuery, c.cancelQuery)
 	for _, name := range c.cfg().CancelActions {
-		add(name, support.action(name), func(ctx context.Context, client pb.FlightServiceClient, info *Info) (cancel.Outcome, error) {
+		add(name, capabilities.forAction(name), func(ctx context.Context, client pb.FlightServiceClient, info *Info) (cancel.Outcome, error) {
 			var ticket []byte
 			if first, err := info.first(); err == nil {
 				ticket = first.ticket.GetTicket()
@@ -62,10 +62,10 @@ func (c *Conn) CancelSteps(op *session.Operation) []cancel.Step {
 }
 
 // StatementOrder is part of session.OrderLearner.
-func (c *Conn) StatementOrder() *session.StatementOrder { return &c.endpoint.support.order }
+func (c *Conn) StatementOrder() *session.StatementOrder { return &c.endpoint.capabilities.order }
 
-// QueryBeside is part of session.OrderLearner: each call has RPCs of its own.
-func (c *Conn) QueryBeside(ctx context.Context, sql string, call session.Call) (session.Stream, error) {
+// QueryConcurrently is part of session.OrderLearner: each call has RPCs of its own.
+func (c *Conn) QueryConcurrently(ctx context.Context, sql string, call session.Call) (session.Stream, error) {
 	return c.query(ctx, sql, call, true)
 }
 
@@ -74,37 +74,37 @@ func (c *Conn) RoundTrips() (begun, answered int64) {
 	return c.trips.begun.Load(), c.trips.answered.Load()
 }
 
-// stop makes one request to cancel over the control channel and judges the
+// requestCancel makes one request to cancel over the control channel and judges the
 // answer.
 //
 // INVARIANT: a request that may have left and was not answered is Unanswered,
 // never Failed: it may still stop whatever the session runs next.
-func (c *Conn) stop(ctx context.Context, l *learned, info *Info,
+func (c *Conn) requestCancel(ctx context.Context, l *capability, info *Info,
 	do func(context.Context, pb.FlightServiceClient, *Info) (cancel.Outcome, error),
 ) (cancel.Outcome, error) {
-	cc, done, err := c.endpoint.control(c.epoch.peer())
+	cc, done, err := c.endpoint.control(c.transport.peer())
 	if err != nil {
 		return cancel.Failed, err
 	}
 	defer done()
-	var s sent
-	outcome, err := do(s.watch(ctx), pb.NewFlightServiceClient(&channel{cc: cc, id: c.id}), info)
+	var s sendTracker
+	outcome, err := do(s.track(ctx), pb.NewFlightServiceClient(&channel{cc: cc, id: c.id}), info)
 	switch {
 	case err == nil:
 		return outcome, nil
-	case unsupported(err):
-		l.refuse()
+	case isUnsupported(err):
+		l.markMissing()
 		return cancel.Unsupported, err
-	case s.nothing(), replied(err):
+	case s.nothingSent(), isReply(err):
 		return cancel.Failed, err
 	default:
 		return cancel.Unanswered, err
 	}
 }
 
-// replied tells an error that the server answered with from the lack of an
+// isReply tells an error that the server answered with from the lack of an
 // answer.
-func replied(err error) bool {
+func isReply(err error) bool {
 	s, ok := status.FromError(err)
 	if !ok {
 		return false

@@ -24,35 +24,35 @@ type channel struct {
 
 // Invoke is part of grpc.ClientConnInterface.
 func (ch *channel) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	ctx, presented := ch.id.present(ctx)
+	ctx, authorization := ch.id.addHeaders(ctx)
 	var header, trailer metadata.MD
 	err := ch.cc.Invoke(ctx, method, args, reply, append(opts, grpc.Header(&header), grpc.Trailer(&trailer))...)
-	return ch.heard(ctx, presented, err, header, trailer)
+	return ch.observeReply(ctx, authorization, err, header, trailer)
 }
 
 // NewStream is part of grpc.ClientConnInterface.
 func (ch *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	ctx, presented := ch.id.present(ctx)
+	ctx, authorization := ch.id.addHeaders(ctx)
 	stream, err := ch.cc.NewStream(ctx, desc, method, opts...)
 	if err != nil {
-		return nil, ch.heard(ctx, presented, err)
+		return nil, ch.observeReply(ctx, authorization, err)
 	}
-	return &channelStream{ClientStream: stream, channel: ch, presented: presented}, nil
+	return &channelStream{ClientStream: stream, channel: ch, authorization: authorization}, nil
 }
 
-// heard takes from a reply what the connection needs to know, and returns the
+// observeReply takes from a reply what the connection needs to know, and returns the
 // RPC's error. An RPC that names what another session does not have has not
 // done what its answer says.
-func (ch *channel) heard(ctx context.Context, presented string, err error, mds ...metadata.MD) error {
+func (ch *channel) observeReply(ctx context.Context, authorization string, err error, mds ...metadata.MD) error {
 	if ch.owner == nil {
 		return err
 	}
 	if status.Code(err) == codes.Unauthenticated {
-		ch.owner.endpoint.refused.Store(&presented)
+		ch.owner.endpoint.rejectedAuthorization.Store(&authorization)
 	}
 	for _, md := range mds {
-		if ch.id.learn(ctx, md) {
-			ch.owner.epoch.lose(session.ErrSessionReplaced)
+		if ch.id.learnFromReply(ctx, md) {
+			ch.owner.transport.markLost(session.ErrSessionReplaced)
 		}
 	}
 	if info, ok := ctx.Value(callInfoKey{}).(*callInfo); ok && info.needsSession && errors.Is(ch.owner.Lost(), session.ErrSessionReplaced) {
@@ -65,18 +65,18 @@ func (ch *channel) heard(ctx context.Context, presented string, err error, mds .
 // the end.
 type channelStream struct {
 	grpc.ClientStream
-	channel   *channel
-	presented string
-	begun     bool
+	channel       *channel
+	authorization string
+	headerSeen    bool
 }
 
 // RecvMsg is part of grpc.ClientStream.
 func (s *channelStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
-	if !s.begun {
-		s.begun = true
+	if !s.headerSeen {
+		s.headerSeen = true
 		if header, herr := s.Header(); herr == nil {
-			if lost := s.channel.heard(s.Context(), s.presented, nil, header); lost != nil {
+			if lost := s.channel.observeReply(s.Context(), s.authorization, nil, header); lost != nil {
 				return lost
 			}
 		}
@@ -88,7 +88,7 @@ func (s *channelStream) RecvMsg(m any) error {
 	if eof.Reached(err) {
 		failure = nil
 	}
-	if failure = s.channel.heard(s.Context(), s.presented, failure, s.Trailer()); failure != nil {
+	if failure = s.channel.observeReply(s.Context(), s.authorization, failure, s.Trailer()); failure != nil {
 		return failure
 	}
 	return err

@@ -182,12 +182,12 @@ func TestArraysAreFoundValidExactlyWhenAllTheirValuesAreThere(t *testing.T) {
 // and remembers a bounded number of them.
 func TestManyDictionariesAreForgotten(t *testing.T) {
 	var v Validator
-	for range 3 * manyDictionaries {
+	for range 3 * maxKnownDictionaries {
 		d := raw(&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int32, ValueType: arrow.BinaryTypes.String}, 0, 1, nil, nil, i32s(0)).(*array.Data)
 		d.SetDictionary(text(1))
 		require.NoError(t, v.array(d, d.DataType()))
 		require.Contains(t, v.dictionaries, d.Dictionary())
-		require.LessOrEqual(t, len(v.dictionaries), manyDictionaries)
+		require.LessOrEqual(t, len(v.dictionaries), maxKnownDictionaries)
 	}
 }
 
@@ -274,7 +274,7 @@ func TestWhatCanBeSentIsLookedForEverywhere(t *testing.T) {
 	for _, dt := range []arrow.DataType{
 		inner, behind, arrow.ListOf(inner), arrow.PrimitiveTypes.Int8, &storedAs{arrow.ExtensionBase{Storage: inner}},
 	} {
-		require.NoError(t, sendable(dt), "%v", dt)
+		require.NoError(t, checkSendableType(dt), "%v", dt)
 	}
 	for _, dt := range []arrow.DataType{
 		outer, arrow.ListOf(outer), arrow.MapOf(arrow.BinaryTypes.String, outer), &storedAs{arrow.ExtensionBase{Storage: outer}},
@@ -282,7 +282,7 @@ func TestWhatCanBeSentIsLookedForEverywhere(t *testing.T) {
 		&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.ListOf(outer)},
 		arrow.RunEndEncodedOf(arrow.PrimitiveTypes.Int32, outer),
 	} {
-		require.ErrorContains(t, sendable(dt), "cannot be sent", "%v", dt)
+		require.ErrorContains(t, checkSendableType(dt), "cannot be sent", "%v", dt)
 	}
 }
 
@@ -324,7 +324,7 @@ func TestWhatAServerLacksIsToldFromWhatItRefuses(t *testing.T) {
 		errors.New("the defined request is invalid"):                           false,
 		nil: false,
 	} {
-		require.Equal(t, want, unsupported(err), "%v", err)
+		require.Equal(t, want, isUnsupported(err), "%v", err)
 	}
 }
 
@@ -369,11 +369,11 @@ func TestAConfigIsRefusedWithEveryFault(t *testing.T) {
 // TestAnUnknownIDLooksLikeTheServers: of the same length and alphabet, and never
 // one that it has given out.
 func TestAnUnknownIDLooksLikeTheServers(t *testing.T) {
-	require.Equal(t, session.TxID("9223372036854775807"), unknownLike("17"))
-	require.Equal(t, session.TxID("9223372036854775807"), unknownLike("0"))
+	require.Equal(t, session.TxID("9223372036854775807"), unknownTxID("17"))
+	require.Equal(t, session.TxID("9223372036854775807"), unknownTxID("0"))
 	for _, id := range []session.TxID{"1f-0a9f3b:AF-Z", "tx_00112233", "{abcdef01}", "ABCDEF0912"} {
 		for range 50 {
-			got := unknownLike(id)
+			got := unknownTxID(id)
 			require.Len(t, string(got), len(id))
 			for i := range id {
 				a, b := id[i], got[i]

@@ -89,7 +89,7 @@ type Config struct {
 
 	// Locations decides of a location that the server names, other than its
 	// own address, whether rows are fetched there, and whether credentials,
-	// cookies and headers go there. Nil: see defaultLocations; they go to the
+	// cookies and headers go there. Nil: see checkLocation; they go to the
 	// same host only.
 	Locations func(location *url.URL) (allow, sendCredentials bool)
 
@@ -102,7 +102,7 @@ type Config struct {
 	// instead of a GetSqlInfo.
 	ProbeSQL string
 
-	dials *dials // of the endpoint
+	dialTracker *dialTracker // of the endpoint
 
 	// Seams of tests: the environment's proxies and the system's resolver.
 	proxy    func(*http.Request) (*url.URL, error)
@@ -150,7 +150,7 @@ func (cfg Config) resolve() (Config, error) {
 		return cfg, errjoin.Join(errs...)
 	}
 	setDefault(&cfg.DialTimeout, DefaultDialTimeout)
-	cfg.dials = &dials{}
+	cfg.dialTracker = &dialTracker{}
 	setDefault(&cfg.CloseTimeout, DefaultCloseTimeout)
 	setDefault(&cfg.Keepalive, DefaultKeepalive)
 	setDefault(&cfg.MaxMessage, DefaultMaxMessage)

@@ -14,54 +14,54 @@ import (
 
 // Conn is session.Conn over one HTTP/2 transport to a Flight SQL server.
 type Conn struct {
-	endpoint *Endpoint
-	epoch    *epoch
-	id       *identity
-	channel  *channel
-	flight   pb.FlightServiceClient // over channel
-	closing  sync.Once
-	closeErr error
-	trips    roundTrips
+	endpoint  *Endpoint
+	transport *transport
+	id        *identity
+	channel   *channel
+	flight    pb.FlightServiceClient // over channel
+	closing   sync.Once
+	closeErr  error
+	trips     roundTrips
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
-		running map[*run]struct{}
+		running map[*rpcCall]struct{}
 	}
 }
 
 var (
-	_ session.Conn      = (*Conn)(nil)
-	_ session.Watchable = (*Conn)(nil)
-	_ session.Expirer   = (*Conn)(nil)
+	_ session.Conn         = (*Conn)(nil)
+	_ session.LossNotifier = (*Conn)(nil)
+	_ session.Expirer      = (*Conn)(nil)
 )
 
 func (c *Conn) cfg() *Config   { return &c.endpoint.cfg }
 func (c *Conn) target() string { return c.endpoint.cfg.Address }
 
 // Lost is part of session.Conn.
-func (c *Conn) Lost() error { return c.epoch.Lost() }
+func (c *Conn) Lost() error { return c.transport.Lost() }
 
 // ExpiresAt is part of session.Expirer.
 func (c *Conn) ExpiresAt() time.Time { return c.id.credential().Expires }
 
-// OnLost is part of session.Watchable.
-func (c *Conn) OnLost(f func(reason error)) { c.epoch.watch(f) }
+// OnLost is part of session.LossNotifier.
+func (c *Conn) OnLost(f func(reason error)) { c.transport.setOnLost(f) }
 
-// enter admits a call unless the epoch has ended.
-func (c *Conn) enter(r *run) bool {
+// addCall admits a call unless the epoch has ended.
+func (c *Conn) addCall(r *rpcCall) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.epoch.Lost() != nil { // closed, too
+	if c.transport.Lost() != nil { // closed, too
 		return false
 	}
 	if c.mu.running == nil {
-		c.mu.running = map[*run]struct{}{}
+		c.mu.running = map[*rpcCall]struct{}{}
 	}
 	c.mu.running[r] = struct{}{}
 	return true
 }
 
-func (c *Conn) leave(r *run) {
+func (c *Conn) removeCall(r *rpcCall) {
 	c.mu.Lock()
 	delete(c.mu.running, r)
 	c.mu.Unlock()
@@ -74,10 +74,10 @@ func (c *Conn) Close() error {
 }
 
 func (c *Conn) close() error {
-	lost := c.epoch.Lost()
+	lost := c.transport.Lost()
 	alive := lost == nil || errors.Is(lost, session.ErrSessionReplaced)
-	c.endpoint.live.release(c)
-	c.epoch.lose(errClosed)
+	c.endpoint.openTxs.release(c)
+	c.transport.markLost(errClosed)
 	c.mu.Lock()
 	running := c.mu.running
 	c.mu.running = nil
@@ -87,32 +87,32 @@ func (c *Conn) close() error {
 	}
 	limit := c.cfg().CloseTimeout
 	if !alive || limit <= 0 {
-		c.epoch.shut(errClosed, 0)
+		c.transport.closeWithin(errClosed, 0)
 		return nil
 	}
 	start := time.Now()
 	err := c.closeSession(limit)
-	c.epoch.shut(errClosed, limit-time.Since(start))
+	c.transport.closeWithin(errClosed, limit-time.Since(start))
 	return err
 }
 
 // closeSession tells the server that the session is over, once the endpoint is
 // known to have that call.
 func (c *Conn) closeSession(limit time.Duration) error {
-	support := &c.endpoint.support
-	if support.closeSession.isRefused() {
+	capabilities := &c.endpoint.capabilities
+	if capabilities.closeSession.isMissing() {
 		return nil
 	}
 	ctx, cancel := detached(limit)
 	defer cancel()
-	r := &run{conn: c, op: "Close", callerErr: func() error { return nil }, callerDeadline: ctx.Deadline}
-	err := c.rawAction(r.rpc(ctx), c.flight, flight.CloseSessionActionType, &flight.CloseSessionRequest{}, &flight.CloseSessionResult{})
-	if unsupported(err) {
-		support.closeSession.refuse()
+	r := &rpcCall{conn: c, op: "Close", callerErr: func() error { return nil }, callerDeadline: ctx.Deadline}
+	err := c.rawAction(r.rpcContext(ctx), c.flight, flight.CloseSessionActionType, &flight.CloseSessionRequest{}, &flight.CloseSessionResult{})
+	if isUnsupported(err) {
+		capabilities.closeSession.markMissing()
 		return nil
 	}
 	if err != nil {
-		return r.fail(session.StageClose, err)
+		return r.wrapError(session.StageClose, err)
 	}
 	return nil
 }

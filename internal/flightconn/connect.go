@@ -44,40 +44,40 @@ func dialError(addr string, err error) error {
 	return &connectError{text, eof.Hide(err)}
 }
 
-// handshaker is the TLS of a transport, or none. It tells the transport's
+// reportingCredentials is the TLS of a transport, or none. It tells the transport's
 // watchedConn, or the client that dials again, why a handshake failed, since gRPC keeps only the text, and reads
 // what the server says of the client's certificate, which in TLS 1.3 comes
 // after the handshake.
-type handshaker struct {
+type reportingCredentials struct {
 	credentials.TransportCredentials
 }
 
-func (h handshaker) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (h reportingCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	watched, ok := raw.(*watchedConn)
 	if !ok {
 		conn, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, raw)
-		if a, ok := raw.(*attempt); ok {
-			a.client.failed(handshakeError(err))
+		if a, ok := raw.(*dialledConn); ok {
+			a.client.recordFailure(handshakeError(err))
 		}
 		return conn, info, err
 	}
 	watched.opening.handshaking.Store(true)
 	conn, info, err := h.TransportCredentials.ClientHandshake(ctx, authority, raw)
 	if err != nil {
-		watched.epoch.lose(handshakeError(err))
+		watched.transport.markLost(handshakeError(err))
 		return nil, nil, err
 	}
 	watched.opening.handshaking.Store(false)
 	if conn == raw {
-		watched.opening.plain.Store(true)
+		watched.opening.withoutTLS.Store(true)
 		return conn, info, nil
 	}
-	return &secureConn{Conn: conn, epoch: watched.epoch}, info, nil
+	return &secureConn{Conn: conn, transport: watched.transport}, info, nil
 }
 
 // Clone is part of credentials.TransportCredentials.
-func (h handshaker) Clone() credentials.TransportCredentials {
-	return handshaker{h.TransportCredentials.Clone()}
+func (h reportingCredentials) Clone() credentials.TransportCredentials {
+	return reportingCredentials{h.TransportCredentials.Clone()}
 }
 
 // handshakeError is the reason that a failed handshake gives; nil for a nil err.
@@ -103,8 +103,8 @@ func handshakeError(err error) error {
 // secureConn is what TLS makes of a watchedConn.
 type secureConn struct {
 	net.Conn
-	epoch    *epoch
-	answered atomic.Bool
+	transport *transport
+	answered  atomic.Bool
 }
 
 // Read reports what TLS itself fails with; failures of the socket are reported
@@ -115,7 +115,7 @@ func (c *secureConn) Read(p []byte) (int, error) {
 		c.answered.Store(true)
 	}
 	if err != nil {
-		c.epoch.lose(readError(err))
+		c.transport.markLost(readError(err))
 	}
 	return n, err
 }
@@ -126,15 +126,15 @@ func (c *secureConn) Read(p []byte) (int, error) {
 func (c *secureConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if err != nil && !c.answered.Load() && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
-		c.epoch.lose(&connectError{"the server closed the connection after the TLS handshake: does it want another client certificate?", err})
+		c.transport.markLost(&connectError{"the server closed the connection after the TLS handshake: does it want another client certificate?", err})
 	}
 	return n, err
 }
 
-// opening is how far the beginning of a transport has come.
-type opening struct {
+// openingState is how far the beginning of a transport has come.
+type openingState struct {
 	handshaking atomic.Bool // a handshake is under way, or has failed: it reports why itself
-	plain       atomic.Bool // the handshake is over, and there was none
+	withoutTLS  atomic.Bool // the handshake is over, and there was none
 	alert       atomic.Bool // the first byte was tlsAlert
 	received    int         // bytes, up to frameHeader; only the reader knows them
 }
@@ -152,17 +152,17 @@ const (
 
 var errPlainText = &connectError{text: "the server closed the connection during the handshake: plain text to a TLS port? use grpc+tls://"}
 
-func (o *opening) got(p []byte) {
-	if o.received == 0 && len(p) > 0 && p[0] == tlsAlert && o.plain.Load() {
+func (o *openingState) countReceived(p []byte) {
+	if o.received == 0 && len(p) > 0 && p[0] == tlsAlert && o.withoutTLS.Load() {
 		o.alert.Store(true)
 	}
 	o.received = min(o.received+len(p), frameHeader)
 }
 
-// reason is why the transport ended by a read that failed with err.
-func (o *opening) reason(err error) error {
+// readFailure is why the transport ended by a read that failed with err.
+func (o *openingState) readFailure(err error) error {
 	closed := eof.Reached(err) || errors.Is(err, syscall.ECONNRESET)
-	if closed && o.plain.Load() && (o.received < frameHeader || o.alert.Load()) {
+	if closed && o.withoutTLS.Load() && (o.received < frameHeader || o.alert.Load()) {
 		return errPlainText
 	}
 	return readError(err)

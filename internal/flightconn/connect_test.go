@@ -108,8 +108,8 @@ func TestAHangUpBeforeTheFirstWordIsTold(t *testing.T) {
 		"anything else":            {0, syscall.ETIMEDOUT, ""},
 		"nothing":                  {0, nil, ""},
 	} {
-		e := &epoch{}
-		conn := &secureConn{Conn: failing{n: c.spoke}, epoch: e}
+		e := &transport{}
+		conn := &secureConn{Conn: failing{n: c.spoke}, transport: e}
 		_, err := conn.Read(make([]byte, 1))
 		require.NoError(t, err, name)
 		conn.Conn = failing{err: c.err}
@@ -122,8 +122,8 @@ func TestAHangUpBeforeTheFirstWordIsTold(t *testing.T) {
 			require.ErrorIs(t, e.Lost(), c.err, name)
 		}
 	}
-	e := &epoch{}
-	_, err := (&secureConn{Conn: failing{err: io.EOF}, epoch: e}).Read(make([]byte, 1))
+	e := &transport{}
+	_, err := (&secureConn{Conn: failing{err: io.EOF}, transport: e}).Read(make([]byte, 1))
 	require.Equal(t, io.EOF, err)
 	require.ErrorContains(t, e.Lost(), "the server has closed the connection", "TLS itself has failed")
 }
@@ -151,13 +151,13 @@ func TestTheReasonOfAnEndIsThatOfItsBeginning(t *testing.T) {
 		"an alert's byte, encrypted":    {false, []string{alert}, io.EOF, false},
 		"nothing that counts, then all": {true, []string{"", settings}, io.EOF, false},
 	} {
-		o := &opening{}
-		o.plain.Store(c.plain)
+		o := &openingState{}
+		o.withoutTLS.Store(c.plain)
 		for _, p := range c.says {
-			o.got([]byte(p))
+			o.countReceived([]byte(p))
 		}
-		require.Equal(t, c.hint, errors.Is(o.reason(c.err), errPlainText), name)
-		require.NotErrorIs(t, o.reason(c.err), io.EOF, name)
+		require.Equal(t, c.hint, errors.Is(o.readFailure(c.err), errPlainText), name)
+		require.NotErrorIs(t, o.readFailure(c.err), io.EOF, name)
 	}
 }
 

@@ -7,14 +7,14 @@ import (
 	"google.golang.org/grpc"
 )
 
-// manyControls is how many control channels are kept beside those in use: servers
+// maxControls is how many control channels are kept beside those in use: servers
 // that move leave theirs behind.
-const manyControls = 16
+const maxControls = 16
 
 // controlChannel is a client for requests to cancel. The lock of its Endpoint
 // guards users and used.
 type controlChannel struct {
-	*client
+	*redialingClient
 	users int
 	used  uint64 // in the order of uses
 }
@@ -26,24 +26,24 @@ type controlChannel struct {
 // used, and again as needed: it holds no session, each RPC presents that of
 // its connection. The caller must call done.
 func (e *Endpoint) control(peer string) (cc *controlChannel, done func(), err error) {
-	cc, closed := e.useControl(peer, nil)
+	cc, closed := e.acquireControl(peer, nil)
 	if cc == nil && !closed {
 		fresh, err := e.newControl(peer)
 		if err != nil {
 			return nil, nil, err
 		}
-		if cc, closed = e.useControl(peer, fresh); cc == nil || cc.client != fresh {
+		if cc, closed = e.acquireControl(peer, fresh); cc == nil || cc.redialingClient != fresh {
 			_ = fresh.Close() // another goroutine was first
 		}
 	}
 	if closed {
 		return nil, nil, errClosed
 	}
-	return cc, func() { e.leaveControl(cc) }, nil
+	return cc, func() { e.releaseControl(cc) }, nil
 }
 
 // newControl makes the client of a control channel.
-func (e *Endpoint) newControl(peer string) (*client, error) {
+func (e *Endpoint) newControl(peer string) (*redialingClient, error) {
 	dialer := func(ctx context.Context) (net.Conn, error) {
 		if peer != "" {
 			ctx, stop := context.WithTimeout(ctx, e.cfg.DialTimeout)
@@ -56,9 +56,9 @@ func (e *Endpoint) newControl(peer string) (*client, error) {
 	return e.cfg.newClient(e.cfg.Address, e.cfg.TLS, dialer, opts...)
 }
 
-// useControl counts a use of the channel to peer, which is fresh unless there is
+// acquireControl counts a use of the channel to peer, which is fresh unless there is
 // one already. It is nil where there is neither.
-func (e *Endpoint) useControl(peer string, fresh *client) (cc *controlChannel, closed bool) {
+func (e *Endpoint) acquireControl(peer string, fresh *redialingClient) (cc *controlChannel, closed bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.mu.closed {
@@ -69,7 +69,7 @@ func (e *Endpoint) useControl(peer string, fresh *client) (cc *controlChannel, c
 		if e.mu.control == nil {
 			e.mu.control = map[string]*controlChannel{}
 		}
-		cc = &controlChannel{client: fresh}
+		cc = &controlChannel{redialingClient: fresh}
 		e.mu.control[peer] = cc
 	}
 	if cc != nil {
@@ -80,13 +80,13 @@ func (e *Endpoint) useControl(peer string, fresh *client) (cc *controlChannel, c
 	return cc, false
 }
 
-// leaveControl ends a use, and closes the channels that are too many: those that
+// releaseControl ends a use, and closes the channels that are too many: those that
 // were used longest ago, and none that is in use.
-func (e *Endpoint) leaveControl(cc *controlChannel) {
+func (e *Endpoint) releaseControl(cc *controlChannel) {
 	var unused []*controlChannel
 	e.mu.Lock()
 	cc.users--
-	for len(e.mu.control) > manyControls {
+	for len(e.mu.control) > maxControls {
 		var oldest string
 		var old *controlChannel
 		for peer, c := range e.mu.control {

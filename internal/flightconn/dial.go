@@ -16,18 +16,18 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// A link that died without a word is noticed within silenceLimit: an idle one
+// A link that died without a word is noticed within deadPeerTimeout: an idle one
 // by TCP keepalive; one with unanswered data by TCP_USER_TIMEOUT, which only
 // Linux has. Elsewhere data is sent again until the HTTP/2 ping gives up
 // (DefaultKeepalive and 20 s). The kernel does both, so that they do not count
 // as pings, of which servers allow only so many.
-const silenceLimit = 75 * time.Second
+const deadPeerTimeout = 75 * time.Second
 
-var tcpKeepAlive = net.KeepAliveConfig{Enable: true, Idle: silenceLimit / 5, Interval: silenceLimit / 5, Count: 4}
+var tcpKeepAlive = net.KeepAliveConfig{Enable: true, Idle: deadPeerTimeout / 5, Interval: deadPeerTimeout / 5, Count: 4}
 
-// redialPace paces the control channel and the clients of locations. gRPC's
+// redialBackoff paces the control channel and the clients of locations. gRPC's
 // own pace would keep a server that came back unused for up to two minutes.
-var redialPace = grpc.ConnectParams{
+var redialBackoff = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 5 * time.Second},
 	MinConnectTimeout: 20 * time.Second,
 }
@@ -39,7 +39,7 @@ func (cfg *Config) dial(ctx context.Context, network, addr string, check func(ad
 	ctx, stop := context.WithTimeout(ctx, cfg.DialTimeout)
 	defer stop()
 	if cfg.Dialer != nil {
-		conn, err := contained("Config.Dialer", func() (net.Conn, error) { return cfg.Dialer(ctx, addr) })
+		conn, err := callUser("Config.Dialer", func() (net.Conn, error) { return cfg.Dialer(ctx, addr) })
 		if conn == nil && err == nil {
 			err = errors.New("Config.Dialer gave neither a connection nor an error")
 		}
@@ -63,10 +63,10 @@ func (cfg *Config) dial(ctx context.Context, network, addr string, check func(ad
 // in their order, both families in parallel as RFC 8305 has it, and share the
 // time that ctx leaves; one connection comes of it.
 func (cfg *Config) dialDirect(ctx context.Context, network, addr string, check func(addr string) error) (net.Conn, error) {
-	d := net.Dialer{KeepAliveConfig: tcpKeepAlive, Control: limitSilence, Resolver: cfg.resolver}
+	d := net.Dialer{KeepAliveConfig: tcpKeepAlive, Control: setUserTimeout, Resolver: cfg.resolver}
 	if check != nil {
 		d.Control = func(network, found string, c syscall.RawConn) error {
-			return cmp.Or(check(found), limitSilence(network, found, c))
+			return cmp.Or(check(found), setUserTimeout(network, found, c))
 		}
 	}
 	return d.DialContext(ctx, network, addr)
@@ -79,7 +79,7 @@ func (cfg *Config) dialDirect(ctx context.Context, network, addr string, check f
 func (cfg *Config) transportOptions(addr string, tlsConfig *tls.Config, dialer func(context.Context, string) (net.Conn, error)) []grpc.DialOption {
 	creds := insecure.NewCredentials()
 	if tlsConfig != nil {
-		creds = credentials.NewTLS(containTLS(tlsConfig))
+		creds = credentials.NewTLS(isolateTLSCallbacks(tlsConfig))
 	}
 	authority := addr
 	if _, _, err := net.SplitHostPort(addr); err != nil {
@@ -89,16 +89,16 @@ func (cfg *Config) transportOptions(addr string, tlsConfig *tls.Config, dialer f
 		authority = tlsConfig.ServerName // gRPC refuses two names for one server
 	}
 	opts := []grpc.DialOption{
-		grpc.WithTransportCredentials(handshaker{creds}),
+		grpc.WithTransportCredentials(reportingCredentials{creds}),
 		grpc.WithContextDialer(dialer),
 		grpc.WithAuthority(authority),
 		grpc.WithNoProxy(), // dial sees to it
 		// A call is sent once. What is left to gRPC is the transparent
 		// retry of a stream that the server vouches not to have processed.
 		grpc.WithDisableRetry(),
-		grpc.WithStatsHandler(sentWatcher{}),
+		grpc.WithStatsHandler(sendStatsHandler{}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cfg.MaxMessage)),
-		grpc.WithConnectParams(redialPace),
+		grpc.WithConnectParams(redialBackoff),
 	}
 	if cfg.Keepalive > 0 {
 		opts = append(opts, grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: cfg.Keepalive, Timeout: 20 * time.Second}))

@@ -122,7 +122,7 @@ func TestAProxyOfTheEnvironmentIsAskedToConnect(t *testing.T) {
 	require.Equal(t, []string{"https://db.example:443"}, looked, "as gRPC asks")
 	require.Equal(t, []string{"CONNECT db.example:443"}, p.asked, "the proxy resolves the name")
 	require.Equal(t, []string{"Basic bWU6aGlkZGVu"}, p.auth)
-	require.Empty(t, c.epoch.peer(), "what the socket leads to is the proxy")
+	require.Empty(t, c.transport.peer(), "what the socket leads to is the proxy")
 
 	p.mu.Lock()
 	p.refuse = http.StatusProxyAuthRequired
@@ -228,7 +228,7 @@ func TestTheAddressesOfANameAreTriedInOrderAndOneIsKept(t *testing.T) {
 	cfg.resolver = namesAre([4]byte{127, 0, 0, 2}, [4]byte{127, 0, 0, 3}, [4]byte{127, 0, 0, 4}) // nobody listens at the first
 	c, err := opened(t, cfg)
 	require.NoError(t, err)
-	require.Equal(t, "127.0.0.3:"+port, c.epoch.peer())
+	require.Equal(t, "127.0.0.3:"+port, c.transport.peer())
 	require.Equal(t, 1, first.Ledger().Snapshot().Conns)
 	require.Zero(t, second.Ledger().Snapshot().Conns)
 
@@ -261,19 +261,19 @@ func TestControlChannelsOfServersThatMovedAreLetGo(t *testing.T) {
 	}
 	first, done := use(0)
 	var all []func()
-	for i := range 3 * manyControls {
+	for i := range 3 * maxControls {
 		cc, done := use(i + 1)
 		cc.Connect() // one that is not idle goes as well
 		all = append(all, done)
 	}
-	require.Len(t, e.mu.control, 3*manyControls+1, "all are in use")
+	require.Len(t, e.mu.control, 3*maxControls+1, "all are in use")
 	for _, done := range all {
 		done()
 	}
-	require.Len(t, e.mu.control, manyControls)
+	require.Len(t, e.mu.control, maxControls)
 	same, again := use(0)
 	require.Same(t, first, same, "it was in use all the time")
-	require.Contains(t, e.mu.control, address(3*manyControls), "the one used last")
+	require.Contains(t, e.mu.control, address(3*maxControls), "the one used last")
 	again()
 	done()
 	require.NoError(t, e.Close())
@@ -299,7 +299,7 @@ func TestWhatAProxyAnswers(t *testing.T) {
 			asked <- req.Method + " " + req.Host
 			_, _ = io.WriteString(its, says)
 		}()
-		conn, err := connect(t.Context(), mine, proxy, "db:1")
+		conn, err := openTunnel(t.Context(), mine, proxy, "db:1")
 		require.Equal(t, "CONNECT db:1", <-asked)
 		if want != "" {
 			require.ErrorContains(t, err, want)
@@ -314,7 +314,7 @@ func TestWhatAProxyAnswers(t *testing.T) {
 	}
 	mine, its := net.Pipe()
 	_ = its.Close()
-	_, err := connect(t.Context(), mine, proxy, "db:1")
+	_, err := openTunnel(t.Context(), mine, proxy, "db:1")
 	require.Error(t, err, "it has hung up")
 
 	mine, its = net.Pipe()
@@ -322,7 +322,7 @@ func TestWhatAProxyAnswers(t *testing.T) {
 		_, _ = its.Read(make([]byte, 1))
 		_ = its.Close()
 	}()
-	_, err = connect(t.Context(), mine, &url.URL{Scheme: "https", Host: "proxy:3128"}, "db:1")
+	_, err = openTunnel(t.Context(), mine, &url.URL{Scheme: "https", Host: "proxy:3128"}, "db:1")
 	require.Error(t, err)
 }
 

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// dials counts the dials under way of an endpoint. gRPC's Close ends them and
+// dialTracker counts the dials under way of an endpoint. gRPC's Close ends them and
 // does not wait: a socket may come of one afterwards.
-type dials struct {
-	// local says that the endpoint's own transport leads to this machine.
-	local atomic.Bool
+type dialTracker struct {
+	// reachesLoopback says that the endpoint's own transport leads to this machine.
+	reachesLoopback atomic.Bool
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
@@ -22,9 +22,9 @@ type dials struct {
 	}
 }
 
-// do makes a dial unless the endpoint is closed. What comes of it after its
+// dial makes a dial unless the endpoint is closed. What comes of it after its
 // context has ended is closed.
-func (d *dials) do(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
+func (d *dialTracker) dial(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
 	d.mu.Lock()
 	if d.mu.closed {
 		d.mu.Unlock()
@@ -41,7 +41,7 @@ func (d *dials) do(ctx context.Context, dial func() (net.Conn, error)) (net.Conn
 	return raw, err
 }
 
-func (d *dials) done() {
+func (d *dialTracker) done() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.mu.running--; d.mu.running == 0 && d.mu.ended != nil {
@@ -52,7 +52,7 @@ func (d *dials) done() {
 
 // close refuses new dials and waits for those under way, whose contexts have
 // ended, up to limit. It returns how many are left then.
-func (d *dials) close(limit time.Duration) int {
+func (d *dialTracker) close(limit time.Duration) int {
 	d.mu.Lock()
 	d.mu.closed = true
 	if d.mu.running == 0 {

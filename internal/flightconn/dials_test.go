@@ -12,25 +12,25 @@ import (
 )
 
 func TestWhatComesOfADialTooLateIsClosed(t *testing.T) {
-	d := &dials{}
+	d := &dialTracker{}
 	ctx, stop := context.WithCancel(t.Context())
 	mine, its := net.Pipe()
-	_, err := d.do(ctx, func() (net.Conn, error) { stop(); return mine, nil })
+	_, err := d.dial(ctx, func() (net.Conn, error) { stop(); return mine, nil })
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = its.Read(make([]byte, 1))
 	require.Error(t, err, "it is closed")
 	require.Zero(t, d.close(1))
-	_, err = d.do(t.Context(), nil)
+	_, err = d.dial(t.Context(), nil)
 	require.ErrorIs(t, err, errClosed)
 }
 
 func TestDialsUnderWayAreWaitedForAndThenCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &dials{}
+		d := &dialTracker{}
 		goOn := make(chan struct{})
 		var dialling sync.WaitGroup
 		for range 2 {
-			dialling.Go(func() { _, _ = d.do(t.Context(), func() (net.Conn, error) { <-goOn; return nil, errClosed }) })
+			dialling.Go(func() { _, _ = d.dial(t.Context(), func() (net.Conn, error) { <-goOn; return nil, errClosed }) })
 		}
 		synctest.Wait()
 		began := time.Now()

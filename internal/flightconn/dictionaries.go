@@ -75,9 +75,9 @@ type dictionaryBytes struct {
 	total int64
 }
 
-// take counts a message, of whatever kind. It returns how many bytes come with it:
+// add counts a message, of whatever kind. It returns how many bytes come with it:
 // a dictionary that is added to is copied.
-func (d *dictionaryBytes) take(w weight, limit int64) (bytes int64, err error) {
+func (d *dictionaryBytes) add(w messageSize, limit int64) (bytes int64, err error) {
 	if !w.dictionary {
 		return w.bytes, nil
 	}

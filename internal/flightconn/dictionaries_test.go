@@ -125,16 +125,16 @@ func TestTheDictionariesOfAStreamAreBounded(t *testing.T) {
 
 func TestADictionaryThatIsAddedToIsCopied(t *testing.T) {
 	var d dictionaryBytes
-	take := func(w weight) int64 {
-		bytes, err := d.take(w, 100)
+	takeEndpoint := func(w messageSize) int64 {
+		bytes, err := d.add(w, 100)
 		require.NoError(t, err)
 		return bytes
 	}
-	require.Equal(t, int64(60), take(weight{bytes: 60, batch: true, dictionary: true, id: 1}))
-	require.Equal(t, int64(1000), take(weight{bytes: 1000, batch: true}), "a batch is no dictionary")
-	require.Equal(t, int64(70), take(weight{bytes: 10, batch: true, dictionary: true, delta: true, id: 1}))
-	require.Equal(t, int64(30), take(weight{bytes: 30, batch: true, dictionary: true, id: -2}))
-	require.Equal(t, int64(50), take(weight{bytes: 50, batch: true, dictionary: true, id: 1}), "it is replaced")
-	_, err := d.take(weight{bytes: 21, batch: true, dictionary: true, delta: true, id: 1}, 100)
+	require.Equal(t, int64(60), takeEndpoint(messageSize{bytes: 60, batch: true, dictionary: true, id: 1}))
+	require.Equal(t, int64(1000), takeEndpoint(messageSize{bytes: 1000, batch: true}), "a batch is no dictionary")
+	require.Equal(t, int64(70), takeEndpoint(messageSize{bytes: 10, batch: true, dictionary: true, delta: true, id: 1}))
+	require.Equal(t, int64(30), takeEndpoint(messageSize{bytes: 30, batch: true, dictionary: true, id: -2}))
+	require.Equal(t, int64(50), takeEndpoint(messageSize{bytes: 50, batch: true, dictionary: true, id: 1}), "it is replaced")
+	_, err := d.add(messageSize{bytes: 21, batch: true, dictionary: true, delta: true, id: 1}, 100)
 	require.Error(t, err)
 }

@@ -11,13 +11,13 @@ import (
 // cancelling, and the clients of the locations that results are fetched from.
 // It is safe for use by any goroutine.
 type Endpoint struct {
-	cfg       Config
-	support   support
-	live      liveTxs
-	locations locations
+	cfg          Config
+	capabilities capabilities
+	openTxs      openTxs
+	locations    locations
 
-	// refused is the authorization that the server refused last.
-	refused atomic.Pointer[string]
+	// rejectedAuthorization is the authorization that the server refused last.
+	rejectedAuthorization atomic.Pointer[string]
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
@@ -56,7 +56,7 @@ func (e *Endpoint) Close() error {
 	if limit < 0 {
 		limit = DefaultCloseTimeout
 	}
-	if n := e.cfg.dials.close(limit); n > 0 {
+	if n := e.cfg.dialTracker.close(limit); n > 0 {
 		return fmt.Errorf("%d dials have not returned within %v after their contexts ended; does Config.Dialer heed its own?", n, limit)
 	}
 	return nil

@@ -106,7 +106,7 @@ func TestReadingAheadIsBounded(t *testing.T) {
 		_, err = s.Next()
 		require.NoError(b, err)
 		synctest.Wait() // everybody is blocked on us
-		for i, p := range s.(*stream).mu.src.(*merged).reading {
+		for i, p := range s.(*stream).mu.src.(*mergedSource).reading {
 			require.Len(b, p.batches, DefaultPrefetch, "endpoint %d", i)
 		}
 		s.Close()
@@ -230,9 +230,9 @@ func at(info *pb.FlightInfo, uris ...string) *pb.FlightInfo {
 }
 
 func TestLocationsAreTriedInTurnWithTheConnectionsIdentity(t *testing.T) {
-	var presented metadata.MD
+	var authorization metadata.MD
 	remote := &fake{get: func(k *pb.Ticket, s pb.FlightService_DoGetServer) error {
-		presented, _ = metadata.FromIncomingContext(s.Context())
+		authorization, _ = metadata.FromIncomingContext(s.Context())
 		return byTicket(k, s)
 	}}
 	f := &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc://dead:1", "gopher://x", "grpc+tcp://remote:2"))}
@@ -244,8 +244,8 @@ func TestLocationsAreTriedInTurnWithTheConnectionsIdentity(t *testing.T) {
 			require.NoError(b, err)
 			require.Equal(b, upTo(10), values(b, s))
 		}
-		require.Equal(b, []string{"Bearer b"}, presented.Get("authorization"))
-		require.Equal(b, []string{"1"}, presented.Get("x-call"))
+		require.Equal(b, []string{"Bearer b"}, authorization.Get("authorization"))
+		require.Equal(b, []string{"1"}, authorization.Get("x-call"))
 		require.Equal(b, 1, l.Accepted(), "one client for all streams")
 	}, func(cfg *Config) {
 		cfg.Authorization = bearer("Bearer b")

@@ -19,17 +19,17 @@ var (
 	errClosed = errors.New("closed by its owner")
 	errRedial = errors.New("the transport ended and is not dialled again")
 
-	// errGivenUp is the reason where gRPC closes the transport. It does not
+	// errClosedByGRPC is the reason where gRPC closes the transport. It does not
 	// say why; the calls under way are told.
-	errGivenUp = errors.New("transport closed: protocol error, missed keepalive or server shutdown")
+	errClosedByGRPC = errors.New("transport closed: protocol error, missed keepalive or server shutdown")
 )
 
-// epoch is one transport: it is dialled once and never again.
+// transport is one transport: it is dialled once and never again.
 //
 // INVARIANT: lost is set before any call learns of the transport's end. gRPC
 // reads and closes through watchedConn, which sets it first, so that a call
 // that fails finds the reason there.
-type epoch struct {
+type transport struct {
 	cc     *grpc.ClientConn
 	dialed atomic.Bool
 	lost   atomic.Pointer[error]
@@ -37,13 +37,13 @@ type epoch struct {
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
-		raw  net.Conn
-		peer string // where raw leads, if it was dialled directly
+		socket net.Conn
+		peer   string // where raw leads, if it was dialled directly
 	}
 }
 
-func newEpoch(cfg *Config) (*epoch, error) {
-	e := &epoch{}
+func newTransport(cfg *Config) (*transport, error) {
+	e := &transport{}
 	opts := append(cfg.transportOptions(cfg.Address, cfg.TLS, e.dialOnce(cfg)), grpc.WithIdleTimeout(0))
 	cc, err := grpc.NewClient("passthrough:///flight", append(opts, cfg.DialOptions...)...)
 	if err != nil {
@@ -53,29 +53,29 @@ func newEpoch(cfg *Config) (*epoch, error) {
 	return e, nil
 }
 
-// lose records why the epoch ended. Only the first reason counts.
-func (e *epoch) lose(err error) {
+// markLost records why the epoch ended. Only the first reason counts.
+func (e *transport) markLost(err error) {
 	if e.lost.CompareAndSwap(nil, &err) {
-		e.tell()
+		e.callOnLost()
 	}
 }
 
-// watch has f called once the epoch has ended.
-func (e *epoch) watch(f func(error)) {
+// setOnLost has f called once the epoch has ended.
+func (e *transport) setOnLost(f func(error)) {
 	e.onLost.Store(&f)
 	if e.Lost() != nil {
-		e.tell()
+		e.callOnLost()
 	}
 }
 
-func (e *epoch) tell() {
+func (e *transport) callOnLost() {
 	if f := e.onLost.Swap(nil); f != nil {
 		(*f)(e.Lost())
 	}
 }
 
 // Lost is nil while the epoch lives.
-func (e *epoch) Lost() error {
+func (e *transport) Lost() error {
 	if p := e.lost.Load(); p != nil {
 		return *p
 	}
@@ -85,48 +85,48 @@ func (e *epoch) Lost() error {
 // dialOnce makes the dialer that gRPC calls whenever it wants a transport. It
 // answers once: gRPC would replace a dead transport, and with it the server
 // session, without a word.
-func (e *epoch) dialOnce(cfg *Config) func(context.Context, string) (net.Conn, error) {
+func (e *transport) dialOnce(cfg *Config) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, _ string) (net.Conn, error) {
 		if !e.dialed.CompareAndSwap(false, true) {
-			e.lose(errRedial)
+			e.markLost(errRedial)
 			return nil, e.Lost()
 		}
-		raw, err := cfg.dials.do(ctx, func() (net.Conn, error) { return cfg.dial(ctx, cfg.Network, cfg.Address, nil) })
+		raw, err := cfg.dialTracker.dial(ctx, func() (net.Conn, error) { return cfg.dial(ctx, cfg.Network, cfg.Address, nil) })
 		if err != nil {
-			e.lose(dialError(cfg.Address, err))
+			e.markLost(dialError(cfg.Address, err))
 			return nil, err
 		}
 		e.mu.Lock()
-		e.mu.raw = raw
+		e.mu.socket = raw
 		if tcp, direct := raw.(*net.TCPConn); direct && cfg.Dialer == nil {
 			e.mu.peer = tcp.RemoteAddr().String()
 			if isLoopback(hostOf(e.mu.peer)) {
-				cfg.dials.local.Store(true)
+				cfg.dialTracker.reachesLoopback.Store(true)
 			}
 		}
 		e.mu.Unlock()
 		if e.Lost() != nil { // shut meanwhile
 			_ = raw.Close()
 		}
-		return &watchedConn{Conn: raw, epoch: e}, nil
+		return &watchedConn{Conn: raw, transport: e}, nil
 	}
 }
 
-// shut ends the transport within limit. A peer that no longer reads makes gRPC
+// closeWithin ends the transport within limit. A peer that no longer reads makes gRPC
 // wait for its farewell to be written; closing the socket under it ends that.
-func (e *epoch) shut(reason error, limit time.Duration) {
-	e.lose(reason)
+func (e *transport) closeWithin(reason error, limit time.Duration) {
+	e.markLost(reason)
 	if limit <= 0 {
-		e.closeRaw()
+		e.closeSocket()
 	} else {
-		defer time.AfterFunc(limit, e.closeRaw).Stop()
+		defer time.AfterFunc(limit, e.closeSocket).Stop()
 	}
 	_ = e.cc.Close()
 }
 
-func (e *epoch) closeRaw() {
+func (e *transport) closeSocket() {
 	e.mu.Lock()
-	raw := e.mu.raw
+	raw := e.mu.socket
 	e.mu.Unlock()
 	if raw != nil {
 		_ = raw.Close()
@@ -135,7 +135,7 @@ func (e *epoch) closeRaw() {
 
 // peer is the one address, of those that the server's name may have, that the
 // session is at. It is empty where only a proxy or Config.Dialer knows.
-func (e *epoch) peer() string {
+func (e *transport) peer() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.mu.peer
@@ -145,15 +145,15 @@ func (e *epoch) peer() string {
 // the time, and closes when a write fails.
 type watchedConn struct {
 	net.Conn
-	epoch   *epoch
-	opening opening
+	transport *transport
+	opening   openingState
 }
 
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.opening.got(p[:n])
+	c.opening.countReceived(p[:n])
 	if err != nil && !c.opening.handshaking.Load() {
-		c.epoch.lose(c.opening.reason(err))
+		c.transport.markLost(c.opening.readFailure(err))
 	}
 	return n, err
 }
@@ -171,9 +171,9 @@ func (c *watchedConn) Close() error {
 	switch {
 	case c.opening.handshaking.Load():
 	case c.opening.alert.Load():
-		c.epoch.lose(errPlainText)
+		c.transport.markLost(errPlainText)
 	default:
-		c.epoch.lose(errGivenUp)
+		c.transport.markLost(errClosedByGRPC)
 	}
 	return c.Conn.Close()
 }

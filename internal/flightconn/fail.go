@@ -12,13 +12,13 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// fail makes the *session.Error of an RPC's error.
-func (r *run) fail(stage session.Stage, err error) error {
+// wrapError makes the *session.Error of an RPC's error.
+func (r *rpcCall) wrapError(stage session.Stage, err error) error {
 	var done *session.Error
 	if errors.As(err, &done) {
 		return done
 	}
-	e := &session.Error{Op: r.op, Stage: stage, Target: r.conn.target(), Unsent: r.sent.nothing(), Running: r.sent.running(), Err: err}
+	e := &session.Error{Op: r.op, Stage: stage, Target: r.conn.target(), Unsent: r.sends.nothingSent(), Running: r.sends.statementRunning(), Err: err}
 
 	var large *tooLargeError
 	var located *locationError
@@ -27,10 +27,10 @@ func (r *run) fail(stage session.Stage, err error) error {
 		e.Stage, e.Fault = session.StageArgument, session.FaultUsage
 		return e
 	case errors.Is(err, session.ErrSessionReplaced):
-		return r.lost(stage, nil)
+		return r.lostError(stage, nil)
 	case errors.As(err, &located) && r.callerErr() == nil:
 		if r.conn.Lost() != nil { // a location may be the server itself by another name
-			return r.lost(stage, err)
+			return r.lostError(stage, err)
 		}
 		e.Fault = session.FaultStatement
 		return e
@@ -41,7 +41,7 @@ func (r *run) fail(stage session.Stage, err error) error {
 		e.Fault = session.FaultUnknown
 		return e
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return r.ended(e, codes.Canceled)
+		return r.classifyEnded(e, codes.Canceled)
 	}
 
 	s, ok := status.FromError(err)
@@ -55,26 +55,26 @@ func (r *run) fail(stage session.Stage, err error) error {
 	case s.Code() == codes.Unauthenticated:
 		// The credential of a call's first RPC is looked at before anything
 		// else is, so nothing was done.
-		e.Unsent = r.sent.rpcs.Load() <= 1 && r.op != "Ingest"
+		e.Unsent = r.sends.count.Load() <= 1 && r.op != "Ingest"
 	case e.Fault == session.FaultContext:
-		return r.ended(e, s.Code())
+		return r.classifyEnded(e, s.Code())
 	case e.Fault == session.FaultTransport && r.conn.Lost() != nil:
-		return r.lost(stage, err)
+		return r.lostError(stage, err)
 	case isUndefined(s):
 		e.Fault = session.FaultUnsupported
 	}
 	return e
 }
 
-// ended classifies a cancellation or timeout: by the caller's context, by the
+// classifyEnded classifies a cancellation or timeout: by the caller's context, by the
 // end of the epoch, or else by the server, which ended the statement alone.
-func (r *run) ended(e *session.Error, code codes.Code) error {
-	if cause := r.endedErr(code == codes.DeadlineExceeded); cause != nil {
+func (r *rpcCall) classifyEnded(e *session.Error, code codes.Code) error {
+	if cause := r.callerEndedErr(code == codes.DeadlineExceeded); cause != nil {
 		e.Fault, e.Ctx = session.FaultContext, cause
 		return e
 	}
 	if r.conn.Lost() != nil {
-		return r.lost(e.Stage, e.Err)
+		return r.lostError(e.Stage, e.Err)
 	}
 	e.Fault = session.FaultStatement
 	return e
@@ -86,8 +86,8 @@ func isUndefined(s *status.Status) bool {
 	return s.Code() == codes.InvalidArgument && strings.Contains(s.Message(), "defined request is invalid")
 }
 
-// unsupported reports whether err says that the server lacks the call.
-func unsupported(err error) bool {
+// isUnsupported reports whether err says that the server lacks the call.
+func isUnsupported(err error) bool {
 	s, _ := status.FromError(err) // codes.Unknown if it is none
 	return s.Code() == codes.Unimplemented || isUndefined(s)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// triedLocations bounds how many locations of one endpoint are tried.
-const triedLocations = 16
+// maxTriedLocations bounds how many locations of one endpoint are tried.
+const maxTriedLocations = 16
 
 // rowSource is where the rows of an endpoint are to be had.
 type rowSource struct {
@@ -26,69 +26,69 @@ type rowSource struct {
 
 // fetch opens the stream of one endpoint: here, or at the first of its
 // locations that has it. open is given a context that ends with rowSource.end.
-func fetch[T any](ctx context.Context, r *run, endpoint *FlightEndpoint, open func(context.Context, rowSource) (T, error)) (T, error) {
+func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, open func(context.Context, rowSource) (T, error)) (T, error) {
 	var none T
 	if endpoint.ticket == nil {
 		return none, malformed("an endpoint without a ticket")
 	}
-	uris := r.conn.endpoint.inTurn(endpoint.locations)
+	uris := r.conn.endpoint.orderLocations(endpoint.locations)
 	if len(uris) == 0 {
 		uris = []string{""}
 	}
 	var failures failedLocations
-	for _, uri := range uris[:min(len(uris), triedLocations)] {
+	for _, uri := range uris[:min(len(uris), maxTriedLocations)] {
 		got, err := fetchAt(ctx, r, uri, open)
 		if err == nil {
 			return got, nil
 		}
-		if ctx.Err() != nil || len(uris)+endpoint.more == 1 && r.conn.isHere(uri) || !elsewhere(err) {
-			return none, expired(endpoint, err)
+		if ctx.Err() != nil || len(uris)+endpoint.dropped == 1 && r.conn.isOwnLocation(uri) || !mayTryNextLocation(err) {
+			return none, withExpiry(endpoint, err)
 		}
-		failures.add(uri, err, r.conn.isHere(uri))
+		failures.add(uri, err, r.conn.isOwnLocation(uri))
 	}
-	failures.untried = max(0, len(uris)-triedLocations) + endpoint.more
-	return none, expired(endpoint, failures.err())
+	failures.untried = max(0, len(uris)-maxTriedLocations) + endpoint.dropped
+	return none, withExpiry(endpoint, failures.err())
 }
 
 // fetchAt opens the stream at one location.
-func fetchAt[T any](ctx context.Context, r *run, uri string, open func(context.Context, rowSource) (T, error)) (T, error) {
-	if r.conn.isHere(uri) {
+func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, open func(context.Context, rowSource) (T, error)) (T, error) {
+	if r.conn.isOwnLocation(uri) {
 		return open(ctx, rowSource{client: r.conn.flight, end: func() {}})
 	}
 	var none T
-	at, err := r.conn.cfg().place(uri)
+	at, err := r.conn.cfg().resolveLocation(uri)
 	if err != nil {
 		return none, err
 	}
-	l, err := r.conn.endpoint.locations.use(ctx, at)
+	l, err := r.conn.endpoint.locations.acquire(ctx, at)
 	if err != nil {
 		return none, err
 	}
 	// The location counts as used until the stream has ended, or its result.
 	ctx, end := context.WithCancel(ctx)
-	context.AfterFunc(ctx, l.done)
-	ch := &channel{cc: l.cc, id: anonymous}
-	if at.trusted {
+	context.AfterFunc(ctx, l.release)
+	ch := &channel{cc: l.cc, id: noIdentity}
+	if at.getsCredentials {
 		ch.id = r.conn.id
 	}
-	got, err := open(ctx, rowSource{client: pb.NewFlightServiceClient(ch), location: showLocation(uri), end: end})
+	got, err := open(ctx, rowSource{client: pb.NewFlightServiceClient(ch), location: redactLocation(uri), end: end})
 	if err != nil {
 		end()
-		if code := status.Code(err); !at.trusted && (code == codes.Unauthenticated || code == codes.PermissionDenied) {
+		if code := status.Code(err); !at.getsCredentials && (code == codes.Unauthenticated || code == codes.PermissionDenied) {
 			err = fmt.Errorf("%w (credentials do not go to other hosts; Config.Locations decides)", err)
 		}
 	}
 	return got, err
 }
 
-// inTurn is the order in which locations are tried: the server's, but those
+// orderLocations is the order in which locations are tried: the server's, but those
 // that could not be reached a short time ago come last.
-func (e *Endpoint) inTurn(uris []string) []string {
+func (e *Endpoint) orderLocations(uris []string) []string {
 	if len(uris) < 2 || !e.locations.anyDown() {
 		return uris
 	}
 	down := func(uri string) int {
-		at, err := e.cfg.place(uri)
+		at, err := e.cfg.resolveLocation(uri)
 		if err == nil && e.locations.isDown(at) {
 			return 1
 		}
@@ -101,45 +101,45 @@ func (e *Endpoint) inTurn(uris []string) []string {
 
 // failedLocations is what the locations of an endpoint answered.
 type failedLocations struct {
-	n       int
-	own     error // the connection's own transport
-	others  []error
-	texts   []string
-	untried int
+	n         int
+	ownErr    error // the connection's own transport
+	otherErrs []error
+	texts     []string
+	untried   int
 }
 
 func (f *failedLocations) add(uri string, err error, here bool) {
 	f.n++
-	f.texts = append(f.texts, showLocation(uri)+": "+err.Error())
+	f.texts = append(f.texts, redactLocation(uri)+": "+err.Error())
 	if here {
-		f.own = err
+		f.ownErr = err
 	} else {
-		f.others = append(f.others, err)
+		f.otherErrs = append(f.otherErrs, err)
 	}
 }
 
 // err is judged by what the connection's own transport answered, if it was
 // asked: its failure is not the statement's.
 func (f *failedLocations) err() error {
-	e := &unfetchedError{text: fmt.Sprintf("none of %d locations answers: %s", f.n, strings.Join(f.texts, "; ")), causes: f.others}
+	e := &noLocationError{text: fmt.Sprintf("none of %d locations answers: %s", f.n, strings.Join(f.texts, "; ")), causes: f.otherErrs}
 	if f.untried > 0 {
 		e.text += fmt.Sprintf("; %d more were not tried", f.untried)
 	}
-	if f.own != nil {
-		e.causes = append([]error{f.own}, f.others...)
+	if f.ownErr != nil {
+		e.causes = append([]error{f.ownErr}, f.otherErrs...)
 		return e
 	}
 	return &locationError{e}
 }
 
-// unfetchedError says that no location had the rows.
-type unfetchedError struct {
+// noLocationError says that no location had the rows.
+type noLocationError struct {
 	text   string
 	causes []error
 }
 
-func (e *unfetchedError) Error() string   { return e.text }
-func (e *unfetchedError) Unwrap() []error { return e.causes }
+func (e *noLocationError) Error() string   { return e.text }
+func (e *noLocationError) Unwrap() []error { return e.causes }
 
 // locationError says that rows could not be had from another server. The
 // connection has no part in it.
@@ -148,17 +148,17 @@ type locationError struct{ err error }
 func (e *locationError) Error() string { return e.err.Error() }
 func (e *locationError) Unwrap() error { return e.err }
 
-// atLocation names the location in an error of its stream.
-func atLocation(location string, err error) error {
+// withLocation names the location in an error of its stream.
+func withLocation(location string, err error) error {
 	if location == "" {
 		return err
 	}
 	return &locationError{fmt.Errorf("location %s: %w", location, err)}
 }
 
-// elsewhere reports whether another location may do better: not when the
+// mayTryNextLocation reports whether another location may do better: not when the
 // server answered that the statement itself fails.
-func elsewhere(err error) bool {
+func mayTryNextLocation(err error) bool {
 	var s interface{ GRPCStatus() *status.Status }
 	if !errors.As(err, &s) {
 		return true
@@ -166,8 +166,8 @@ func elsewhere(err error) bool {
 	return session.FaultOf(s.GRPCStatus().Code(), s.GRPCStatus().Message()) != session.FaultStatement
 }
 
-// servedHere reports whether the endpoint is fetched over the connection's own
+// onOwnTransport reports whether the endpoint is fetched over the connection's own
 // transport.
-func (c *Conn) servedHere(endpoint *FlightEndpoint) bool {
-	return len(endpoint.locations) == 0 || c.isHere(endpoint.locations[0])
+func (c *Conn) onOwnTransport(endpoint *FlightEndpoint) bool {
+	return len(endpoint.locations) == 0 || c.isOwnLocation(endpoint.locations[0])
 }

@@ -31,7 +31,7 @@ type scriptedServer struct {
 func answering(cfg Config, s *scriptedServer) *Conn {
 	e := &Endpoint{cfg: cfg}
 	id := newIdentity(&e.cfg)
-	return &Conn{endpoint: e, epoch: &epoch{}, id: id, channel: &channel{cc: s, id: id}, flight: s}
+	return &Conn{endpoint: e, transport: &transport{}, id: id, channel: &channel{cc: s, id: id}, flight: s}
 }
 
 func (s *scriptedServer) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {

@@ -18,9 +18,9 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-func (b *bubble) host(c *Conn, op string) *Guest {
+func (b *bubble) host(c *Conn, op string) *ExternalCall {
 	b.Helper()
-	g, err := c.Host(b.Context(), op, nil)
+	g, err := c.BeginExternal(b.Context(), op, nil)
 	require.NoError(b, err)
 	b.Cleanup(g.End)
 	return g
@@ -80,10 +80,10 @@ func TestAnotherClientsCallsEndWithTheirContextTheirCallAndTheConnection(t *test
 		require.Error(b, g.Context().Err())
 
 		require.NoError(b, c.Close())
-		_, err = c.Host(b.Context(), "Foreign", nil)
+		_, err = c.BeginExternal(b.Context(), "Foreign", nil)
 		require.Equal(b, session.FaultTransport, failure(b, err).Fault)
 		require.True(b, failure(b, err).Unsent)
-		_, err = c.Host(b.Context(), "Foreign", metadata.MD{"cookie": {"x"}})
+		_, err = c.BeginExternal(b.Context(), "Foreign", metadata.MD{"cookie": {"x"}})
 		require.Equal(b, session.FaultUsage, failure(b, err).Fault)
 	})
 }
@@ -95,7 +95,7 @@ func TestAnotherClientsFaultsAreTheConnectionsOwn(t *testing.T) {
 		for fault, err := range map[session.Fault]error{
 			session.FaultUsage:       g.Usage(cause),
 			session.FaultUnsupported: g.Unsupported(session.StagePrepare, cause),
-			session.FaultStatement:   g.Fail(session.StageExecute, status.Error(codes.InvalidArgument, "why")),
+			session.FaultStatement:   g.WrapError(session.StageExecute, status.Error(codes.InvalidArgument, "why")),
 		} {
 			e := failure(b, err)
 			require.Equal(b, fault, e.Fault)
@@ -160,14 +160,14 @@ func TestAnotherClientReadsAnEndpointMessageByMessage(t *testing.T) {
 		c := b.open()
 		for _, location := range []string{"", "grpc://remote:2"} {
 			g := b.host(c, "Foreign")
-			redeem := func(ticket string) (*Fetch, error) {
+			redeem := func(ticket string) (*TicketStream, error) {
 				info := answer(int64Schema, ticket)
 				if location != "" {
 					info = at(info, location)
 				}
 				endpoint := endpointOf(b, info)
-				require.Equal(b, location == "", g.Here(endpoint))
-				return g.Redeem(endpoint)
+				require.Equal(b, location == "", g.OnOwnTransport(endpoint))
+				return g.FetchTicket(endpoint)
 			}
 			f, err := redeem("rows")
 			require.NoError(b, err)
@@ -210,7 +210,7 @@ func TestAnotherClientReadsAnEndpointMessageByMessage(t *testing.T) {
 			}
 			g.End()
 		}
-		_, err := b.host(c, "Foreign").Redeem(&FlightEndpoint{})
+		_, err := b.host(c, "Foreign").FetchTicket(&FlightEndpoint{})
 		require.ErrorIs(b, err, errMalformed, "no ticket")
 	})
 }

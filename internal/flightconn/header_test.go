@@ -127,7 +127,7 @@ func TestAHeaderClaimsNoMoreThanThereIs(t *testing.T) {
 		binary.LittleEndian.PutUint32(b[4:], uint32(4-at))
 		return b
 	}
-	cut := func(b []byte) []byte { return b[:len(b)-1] }
+	disarm := func(b []byte) []byte { return b[:len(b)-1] }
 	const half = 50 // of what buffers may become
 	inflating := func(sizes ...int64) []byte { return i64s(sizes...) }
 	for name, c := range map[string]struct {
@@ -141,7 +141,7 @@ func TestAHeaderClaimsNoMoreThanThereIs(t *testing.T) {
 		"an offset that leads nowhere":        {[]byte{0, 0, 0, 0, 0, 0, 0, 0}, nil, false},
 		"an offset to the end":                {[]byte{4, 0, 0, 0}, nil, false},
 		"no fields":                           {schema(), nil, true},
-		"a length that is cut":                {cut(schema()), nil, false},
+		"a length that is cut":                {disarm(schema()), nil, false},
 		"metadata, all there":                 {flatbuffer(members{nil, byte(0), nil, nil, make([]members, 3)}), nil, true},
 		"metadata, one too many":              {metadata(4), nil, false},
 		"metadata, very many":                 {metadata(12), nil, false},
@@ -149,7 +149,7 @@ func TestAHeaderClaimsNoMoreThanThereIs(t *testing.T) {
 		"a union's codes, one too many":       {schema(union(3)), nil, false},
 		"a field's metadata, one too many":    {schema(members{nil, nil, nil, nil, nil, nil, elements{2, make([]byte, 4)}}), nil, false},
 		"rows":                                {record(int64(math.MaxInt32)), nil, true},
-		"rows that are cut":                   {cut(record(int64(1))), nil, false},
+		"rows that are cut":                   {disarm(record(int64(1))), nil, false},
 		"too many rows":                       {record(int64(math.MaxInt32 + 1)), nil, false},
 		"fewer rows than none":                {record(int64(-1)), nil, false},
 		"rows of a dictionary":                {dictionary(int64(-1)), nil, false},
@@ -189,7 +189,7 @@ func TestAHeaderClaimsNoMoreThanThereIs(t *testing.T) {
 // take for ever.
 func TestTablesThatAreSharedManyTimesAreNotFollowedEachTime(t *testing.T) {
 	field := members{}
-	for range deepest - 1 {
+	for range maxFieldDepth - 1 {
 		field = members{nil, nil, nil, nil, nil, twice{field}}
 	}
 	header := flatbuffer(members{nil, byte(headerSchema), members{nil, []members{field}}})

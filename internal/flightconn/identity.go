@@ -32,20 +32,20 @@ type Credential struct {
 // token of a handshake, or one in a reply. Many servers bind the session to it,
 // so another one of the pool's would be another session.
 type identity struct {
-	nobody  bool // presents nothing at all
-	headers metadata.MD
-	cookies flight.CookieMiddleware
+	anonymous bool // presents nothing at all
+	headers   metadata.MD
+	cookies   flight.CookieMiddleware
 
 	mu struct { // guards the fields below
 		sync.Mutex
-		credential Credential
-		sessions   map[string]string // cookies that name the session
-		proven     bool              // the connection is open: what the server changes now is a loss
+		credential  Credential
+		sessions    map[string]string // cookies that name the session
+		established bool              // the connection is open: what the server changes now is a loss
 	}
 }
 
-// anonymous is presented to servers to which no credentials go.
-var anonymous = &identity{nobody: true}
+// noIdentity is presented to servers to which no credentials go.
+var noIdentity = &identity{anonymous: true}
 
 func newIdentity(cfg *Config) *identity {
 	id := &identity{headers: metadata.MD{}, cookies: flight.NewCookieMiddleware()}
@@ -71,13 +71,13 @@ func withCallInfo(ctx context.Context, info *callInfo) context.Context {
 	return context.WithValue(ctx, callInfoKey{}, info)
 }
 
-// present gives the RPC that ctx belongs to its headers, and returns the
+// addHeaders gives the RPC that ctx belongs to its headers, and returns the
 // authorization among them. The headers of the call win over the configured
 // ones, and these over what the caller's context has of outgoing metadata: a
 // server that calls us from a handler of its own has its own callers'
 // credentials there.
-func (id *identity) present(ctx context.Context) (context.Context, string) {
-	if id.nobody {
+func (id *identity) addHeaders(ctx context.Context) (context.Context, string) {
+	if id.anonymous {
 		return metadata.NewOutgoingContext(ctx, nil), ""
 	}
 	info, ok := ctx.Value(callInfoKey{}).(*callInfo)
@@ -118,35 +118,35 @@ func (id *identity) setCredential(c Credential) {
 	id.mu.Unlock()
 }
 
-// established says that the session is there, so that another one is a loss.
-func (id *identity) established() {
+// markEstablished says that the session is there, so that another one is a loss.
+func (id *identity) markEstablished() {
 	id.mu.Lock()
-	id.mu.proven = true
+	id.mu.established = true
 	id.mu.Unlock()
 }
 
-// learn takes from a reply what the server gives: its cookies, and a token in
+// learnFromReply takes from a reply what the server gives: its cookies, and a token in
 // place of the last one, as servers do that renew it with every call. It
 // reports whether the server has put another session in the place of ours.
-func (id *identity) learn(ctx context.Context, md metadata.MD) (replaced bool) {
+func (id *identity) learnFromReply(ctx context.Context, md metadata.MD) (replaced bool) {
 	if len(md.Get("set-cookie")) > 0 {
-		replaced = id.learnSession(md.Get("set-cookie"))
+		replaced = id.sessionReplaced(md.Get("set-cookie"))
 		if jar, ok := id.cookies.(flight.ClientHeadersMiddleware); ok {
 			jar.HeadersReceived(ctx, md)
 		}
 	}
 	for _, header := range md.Get(authorizationKey) {
 		if header != "" {
-			id.adopt(header)
+			id.replaceToken(header)
 			break
 		}
 	}
 	return replaced
 }
 
-// adopt makes a token that the server gave the credential, for a connection
+// replaceToken makes a token that the server gave the credential, for a connection
 // that has one.
-func (id *identity) adopt(header string) {
+func (id *identity) replaceToken(header string) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.mu.credential.Header != "" && id.mu.credential.Header != header {
@@ -154,9 +154,9 @@ func (id *identity) adopt(header string) {
 	}
 }
 
-// learnSession compares the cookies that name the session with those of before.
+// sessionReplaced compares the cookies that name the session with those of before.
 // Others, such as a load balancer's, may change as they like.
-func (id *identity) learnSession(lines []string) (replaced bool) {
+func (id *identity) sessionReplaced(lines []string) (replaced bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	for _, c := range (&http.Response{Header: http.Header{"Set-Cookie": lines}}).Cookies() {
@@ -168,7 +168,7 @@ func (id *identity) learnSession(lines []string) (replaced bool) {
 			value = "" // deleted
 		}
 		before, known := id.mu.sessions[c.Name]
-		replaced = replaced || known && before != "" && before != value && id.mu.proven
+		replaced = replaced || known && before != "" && before != value && id.mu.established
 		if id.mu.sessions == nil {
 			id.mu.sessions = map[string]string{}
 		}

@@ -148,11 +148,11 @@ func TestASessionIsReplacedWhenTheCookieThatNamesItIs(t *testing.T) {
 		"no session's":                 {before: []string{"balancer=1"}, after: []string{"balancer=2"}},
 	} {
 		id := &identity{}
-		require.False(t, id.learnSession(c.before), name)
+		require.False(t, id.sessionReplaced(c.before), name)
 		if !c.unproven {
-			id.established()
+			id.markEstablished()
 		}
-		require.Equal(t, c.replaced, id.learnSession(c.after), name)
+		require.Equal(t, c.replaced, id.sessionReplaced(c.after), name)
 	}
 }
 

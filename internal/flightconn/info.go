@@ -25,14 +25,14 @@ type Info struct {
 type FlightEndpoint struct {
 	encoded   []byte
 	ticket    *pb.Ticket // nil if it has none
-	locations []string   // the first keptLocations
-	more      int        // locations that were not kept
+	locations []string   // the first maxKeptLocations
+	dropped   int        // locations that were not kept
 	expires   time.Time  // zero if the server does not say
 }
 
-// keptLocations bounds how many locations of one endpoint are kept, of which
+// maxKeptLocations bounds how many locations of one endpoint are kept, of which
 // triedLocations are tried.
-const keptLocations = 256
+const maxKeptLocations = 256
 
 // Numbers of fields in Flight's messages.
 const (
@@ -162,8 +162,8 @@ func decodeEndpoint(encoded []byte) (*FlightEndpoint, error) {
 }
 
 func (e *FlightEndpoint) addLocation(encoded []byte) error {
-	if len(e.locations) >= keptLocations {
-		e.more++
+	if len(e.locations) >= maxKeptLocations {
+		e.dropped++
 		return nil
 	}
 	uri := ""
@@ -212,7 +212,7 @@ func submessage(field protowire.Number, encoded []byte) []byte {
 }
 
 // getFlightInfo asks for the FlightInfo of a descriptor.
-func (r *run) getFlightInfo(ctx context.Context, desc *pb.FlightDescriptor, opts ...grpc.CallOption) (*Info, error) {
+func (r *rpcCall) getFlightInfo(ctx context.Context, desc *pb.FlightDescriptor, opts ...grpc.CallOption) (*Info, error) {
 	encoded, err := r.invokeEncoded(ctx, "GetFlightInfo", desc, opts...)
 	if err != nil {
 		return nil, err
@@ -222,10 +222,10 @@ func (r *run) getFlightInfo(ctx context.Context, desc *pb.FlightDescriptor, opts
 
 // invokeEncoded makes a unary RPC of Flight whose reply stays encoded: a message
 // without fields keeps all that it is sent as unknown ones.
-func (r *run) invokeEncoded(ctx context.Context, method string, req proto.Message, opts ...grpc.CallOption) ([]byte, error) {
+func (r *rpcCall) invokeEncoded(ctx context.Context, method string, req proto.Message, opts ...grpc.CallOption) ([]byte, error) {
 	var reply emptypb.Empty
 	full := "/" + pb.FlightService_ServiceDesc.ServiceName + "/" + method
-	if err := r.conn.channel.Invoke(r.rpc(ctx), full, req, &reply, append(opts, grpc.StaticMethod())...); err != nil {
+	if err := r.conn.channel.Invoke(r.rpcContext(ctx), full, req, &reply, append(opts, grpc.StaticMethod())...); err != nil {
 		return nil, err
 	}
 	return reply.ProtoReflect().GetUnknown(), nil

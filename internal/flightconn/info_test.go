@@ -150,13 +150,13 @@ func TestAnEndpointThatIsNoMessageIsAnError(t *testing.T) {
 // TestOfManyLocationsTheFirstAreKept names more locations than are kept.
 func TestOfManyLocationsTheFirstAreKept(t *testing.T) {
 	message := &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: []byte("t")}}
-	for i := range keptLocations + 10 {
+	for i := range maxKeptLocations + 10 {
 		message.Location = append(message.Location, &pb.Location{Uri: fmt.Sprintf("grpc://elsewhere:%d", i+1)})
 	}
 	e, err := decodeEndpoint(marshal(message))
 	require.NoError(t, err)
-	require.Len(t, e.locations, keptLocations)
-	require.Equal(t, 10, e.more)
+	require.Len(t, e.locations, maxKeptLocations)
+	require.Equal(t, 10, e.dropped)
 	info := marshal(&pb.FlightInfo{Endpoint: []*pb.FlightEndpoint{message}})
 	n := network{}
 	cfg, err := Config{Address: here, Dialer: n.dial}.resolve()
@@ -165,7 +165,7 @@ func TestOfManyLocationsTheFirstAreKept(t *testing.T) {
 	c.endpoint.locations.cfg = &c.endpoint.cfg
 	t.Cleanup(c.endpoint.locations.close)
 	_, err = c.Query(t.Context(), "q", session.Call{})
-	require.ErrorContains(t, err, fmt.Sprintf("%d more were not tried", keptLocations+10-triedLocations))
+	require.ErrorContains(t, err, fmt.Sprintf("%d more were not tried", maxKeptLocations+10-maxTriedLocations))
 }
 
 func TestWhatIsNoFlightInfoIsAnError(t *testing.T) {

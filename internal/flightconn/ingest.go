@@ -19,32 +19,32 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts session
 	}
 	defer r.end()
 	if opts.Table == "" {
-		return 0, r.usage("no table")
+		return 0, r.usageError("no table")
 	}
 	if opts.Mode > session.IngestReplace || opts.Compression > session.IngestZSTD {
-		return 0, r.usage("mode %d or compression %d does not exist", opts.Mode, opts.Compression)
+		return 0, r.usageError("mode %d or compression %d does not exist", opts.Mode, opts.Compression)
 	}
 	if err := CheckSendable(rows.Schema()); err != nil {
-		return 0, r.usage("rows: %w", err)
+		return 0, r.usageError("rows: %w", err)
 	}
 	cmd := ingestCommand(opts)
 	cmd.TransactionId = r.txID(call.Tx)
 	desc, err := r.descriptor(cmd)
 	if err != nil {
-		return 0, r.fail(session.StageExecute, err)
+		return 0, r.wrapError(session.StageExecute, err)
 	}
 	e := newEncoder(desc, rows.Schema(), c.cfg().RequestLimit, compression(opts.Compression)...)
 	defer e.close()
-	n, err := r.putCount(ctx, e.feed(ctx, rows))
+	n, err := r.putCount(ctx, e.source(ctx, rows))
 	if err != nil {
-		return 0, r.fail(session.StageExecute, err)
+		return 0, r.wrapError(session.StageExecute, err)
 	}
 	return n, nil
 }
 
-// feed encodes rows as they are asked for. Without rows it still feeds the
+// messageSource encodes rows as they are asked for. Without rows it still feeds the
 // schema, of which the table is made.
-func (e *encoder) feed(ctx context.Context, rows array.RecordReader) feed {
+func (e *encoder) source(ctx context.Context, rows array.RecordReader) messageSource {
 	var ready []*pb.FlightData
 	begun, ended := false, false
 	return func() (*pb.FlightData, error) {

@@ -12,9 +12,9 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// liveTxs are the transactions that the connections of an endpoint have open.
+// openTxs are the transactions that the connections of an endpoint have open.
 // Servers that count ids within a session give the same one to several.
-type liveTxs struct {
+type openTxs struct {
 	mu     sync.Mutex
 	byID   map[session.TxID]map[*Conn]struct{}
 	byConn map[*Conn]session.TxID
@@ -22,7 +22,7 @@ type liveTxs struct {
 
 // claim records that c has tx open, and reports whether another connection has
 // one of the same id.
-func (l *liveTxs) claim(tx session.TxID, c *Conn) (shared bool) {
+func (l *openTxs) claim(tx session.TxID, c *Conn) (shared bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.byID == nil {
@@ -40,13 +40,13 @@ func (l *liveTxs) claim(tx session.TxID, c *Conn) (shared bool) {
 }
 
 // release records that c has no transaction open any more.
-func (l *liveTxs) release(c *Conn) {
+func (l *openTxs) release(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget(c)
 }
 
-func (l *liveTxs) forget(c *Conn) {
+func (l *openTxs) forget(c *Conn) {
 	tx, ok := l.byConn[c]
 	if !ok {
 		return
@@ -66,13 +66,13 @@ func (l *liveTxs) forget(c *Conn) {
 // Nothing is sent to end the transaction, which could be the other session's;
 // so the connection is given up.
 func (c *Conn) claimTx(ctx context.Context, tx session.TxID) error {
-	if !c.endpoint.live.claim(tx, c) {
+	if !c.endpoint.openTxs.claim(tx, c) {
 		return nil
 	}
-	if c.endpoint.support.txIDs.Load() == txIDsIgnored && c.hasTransactions(ctx) {
+	if c.endpoint.capabilities.txIDs.Load() == txIDsIgnored && c.hasTransactions(ctx) {
 		return nil
 	}
-	c.endpoint.live.release(c)
+	c.endpoint.openTxs.release(c)
 	return &session.Error{
 		Op: "Begin", Stage: session.StageExecute, Fault: session.FaultSession, Target: c.target(),
 		Err: fmt.Errorf("the server gave the transaction id %x to two sessions at once, so its transactions are not apart from each other: do not use transactions there", string(tx)),

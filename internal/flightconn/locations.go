@@ -36,9 +36,9 @@ type locations struct {
 	cfg *Config
 	mu  struct { // guards the fields below and those of each location; nothing is called under it
 		sync.Mutex
-		open   map[place]*location
+		open   map[locationAddr]*location
 		idle   list.List // of the *location without a stream, the longest idle first
-		down   map[place]time.Time
+		down   map[locationAddr]time.Time
 		closed bool
 	}
 }
@@ -49,28 +49,28 @@ type locations struct {
 // INVARIANT: a location is in the idle list exactly while streams is 0.
 type location struct {
 	owner   *locations
-	at      place
-	cc      *client
+	at      locationAddr
+	cc      *redialingClient
 	streams int
 	idle    *list.Element
 	expiry  *time.Timer // runs while idle
 }
 
-// use returns the client of a place, connected, and counts a stream on it. The
+// acquire returns the client of a place, connected, and counts a stream on it. The
 // caller must call done.
-func (ls *locations) use(ctx context.Context, at place) (*location, error) {
-	l, err := ls.take(at)
+func (ls *locations) acquire(ctx context.Context, at locationAddr) (*location, error) {
+	l, err := ls.getOrDial(at)
 	if err != nil {
 		return nil, err
 	}
 	if err := l.connect(ctx); err != nil {
-		l.done()
+		l.release()
 		return nil, err
 	}
 	return l, nil
 }
 
-func (ls *locations) take(at place) (*location, error) {
+func (ls *locations) getOrDial(at locationAddr) (*location, error) {
 	ls.mu.Lock()
 	l, n := ls.mu.open[at], len(ls.mu.open)
 	ls.mu.Unlock()
@@ -86,14 +86,14 @@ func (ls *locations) take(at place) (*location, error) {
 	return ls.add(l)
 }
 
-func (ls *locations) dial(at place) (*location, error) {
+func (ls *locations) dial(at locationAddr) (*location, error) {
 	var opts []grpc.DialOption
-	if at.trusted { // the user's own options may carry credentials
+	if at.getsCredentials { // the user's own options may carry credentials
 		opts = ls.cfg.DialOptions
 	}
 	var check func(addr string) error
-	if at.foreign {
-		check = ls.cfg.notLocal
+	if at.mustBeRemote {
+		check = ls.cfg.checkRemote
 	}
 	cc, err := ls.cfg.newClient(at.addr, ls.cfg.locationTLS(at), func(ctx context.Context) (net.Conn, error) {
 		return ls.cfg.dial(ctx, at.network, at.addr, check)
@@ -107,7 +107,7 @@ func (ls *locations) dial(at place) (*location, error) {
 // locationTLS is the TLS configuration for a location, nil for plain text. Who
 // we are is shown only where credentials go, and a ServerName that the user set
 // is the name of the pool's own server.
-func (cfg *Config) locationTLS(at place) *tls.Config {
+func (cfg *Config) locationTLS(at locationAddr) *tls.Config {
 	switch {
 	case !at.secure:
 		return nil
@@ -118,7 +118,7 @@ func (cfg *Config) locationTLS(at place) *tls.Config {
 	if !at.sameHost {
 		c.ServerName = ""
 	}
-	if !at.trusted {
+	if !at.getsCredentials {
 		c.Certificates, c.GetClientCertificate = nil, nil
 	}
 	return c
@@ -132,10 +132,10 @@ func (ls *locations) add(l *location) (*location, error) {
 	case closed:
 	case known != nil:
 		known.streams++
-		known.leaveIdle()
+		known.removeFromIdle()
 	default:
 		if ls.mu.open == nil {
-			ls.mu.open = map[place]*location{}
+			ls.mu.open = map[locationAddr]*location{}
 		}
 		ls.mu.open[l.at] = l
 		l.streams, known = 1, l
@@ -150,8 +150,8 @@ func (ls *locations) add(l *location) (*location, error) {
 	return known, nil
 }
 
-// leaveIdle takes l out of the idle list. The owner's lock is held.
-func (l *location) leaveIdle() {
+// removeFromIdle takes l out of the idle list. The owner's lock is held.
+func (l *location) removeFromIdle() {
 	if l.idle != nil {
 		l.owner.mu.idle.Remove(l.idle)
 		l.expiry.Stop()
@@ -159,9 +159,9 @@ func (l *location) leaveIdle() {
 	}
 }
 
-// done takes back a stream. Of the clients without one, the longest idle go
+// release takes back a stream. Of the clients without one, the longest idle go
 // when there are too many, and those that have no transport at once.
-func (l *location) done() {
+func (l *location) release() {
 	connected := l.cc.GetState() == connectivity.Ready
 	ls := l.owner
 	var unused *location
@@ -177,7 +177,7 @@ func (l *location) done() {
 			unused = ls.mu.idle.Front().Value.(*location)
 		}
 		if unused != nil {
-			unused.leaveIdle()
+			unused.removeFromIdle()
 			delete(ls.mu.open, unused.at)
 		}
 	}
@@ -193,7 +193,7 @@ func (l *location) expire() {
 	ls.mu.Lock()
 	expired := l.idle != nil
 	if expired {
-		l.leaveIdle()
+		l.removeFromIdle()
 		delete(ls.mu.open, l.at)
 	}
 	ls.mu.Unlock()
@@ -207,7 +207,7 @@ func (ls *locations) close() {
 	open := ls.mu.open
 	ls.mu.open, ls.mu.closed = nil, true
 	for _, l := range open {
-		l.leaveIdle()
+		l.removeFromIdle()
 	}
 	ls.mu.Unlock()
 	for _, l := range open {
@@ -225,41 +225,41 @@ func (l *location) connect(ctx context.Context) error {
 	for {
 		switch state := l.cc.GetState(); state {
 		case connectivity.Ready:
-			l.owner.reached(l.at)
+			l.owner.markReachable(l.at)
 			return nil
 		case connectivity.TransientFailure, connectivity.Shutdown:
-			l.owner.unreachable(l.at)
+			l.owner.markUnreachable(l.at)
 			return nil // the RPC fails at once, and knows why
 		default:
 			if !l.cc.WaitForStateChange(bounded, state) {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				l.owner.unreachable(l.at)
+				l.owner.markUnreachable(l.at)
 				return fmt.Errorf("no connection within %v", limit)
 			}
 		}
 	}
 }
 
-// unreachable remembers a place that could not be reached.
-func (ls *locations) unreachable(at place) {
+// markUnreachable remembers a place that could not be reached.
+func (ls *locations) markUnreachable(at locationAddr) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.mu.down == nil || len(ls.mu.down) >= downLocations {
-		ls.mu.down = map[place]time.Time{} // whoever is forgotten is found out again
+		ls.mu.down = map[locationAddr]time.Time{} // whoever is forgotten is found out again
 	}
 	ls.mu.down[at] = time.Now().Add(downFor)
 }
 
-func (ls *locations) reached(at place) {
+func (ls *locations) markReachable(at locationAddr) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	delete(ls.mu.down, at)
 }
 
 // isDown reports whether a place could not be reached a short time ago.
-func (ls *locations) isDown(at place) bool {
+func (ls *locations) isDown(at locationAddr) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	until, known := ls.mu.down[at]

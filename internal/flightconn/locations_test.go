@@ -104,17 +104,17 @@ func TestAnEncryptedConnectionFollowsNoLocationInClear(t *testing.T) {
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return nil, nil },
 	}}
 	for _, uri := range []string{"grpc://server:2", "grpc+tcp://elsewhere:2", "grpc+unix:///x"} {
-		_, err := cfg.place(uri)
+		_, err := cfg.resolveLocation(uri)
 		require.ErrorContains(t, err, "not encrypted", uri)
 	}
-	mine, err := cfg.place("grpc+tls://server:2")
+	mine, err := cfg.resolveLocation("grpc+tls://server:2")
 	require.NoError(t, err)
-	require.True(t, mine.trusted)
+	require.True(t, mine.getsCredentials)
 	require.Equal(t, "name.of.the.certificate", cfg.locationTLS(mine).ServerName)
 	require.NotEmpty(t, cfg.locationTLS(mine).Certificates)
-	theirs, err := cfg.place("grpc+tls://elsewhere:2")
+	theirs, err := cfg.resolveLocation("grpc+tls://elsewhere:2")
 	require.NoError(t, err)
-	require.False(t, theirs.trusted)
+	require.False(t, theirs.getsCredentials)
 	require.Empty(t, cfg.locationTLS(theirs).ServerName, "the name is that of another server")
 	require.Empty(t, cfg.locationTLS(theirs).Certificates)
 	require.Nil(t, cfg.locationTLS(theirs).GetClientCertificate)
@@ -124,12 +124,12 @@ func TestAnEncryptedConnectionFollowsNoLocationInClear(t *testing.T) {
 func TestASocketFollowsSocketsAndThisMachine(t *testing.T) {
 	cfg := &Config{Network: "unix", Address: "/run/flight.sock"}
 	for uri, trusted := range map[string]bool{"grpc+unix:///run/other.sock": true, "grpc://127.0.0.1:2": true, "grpc://elsewhere:2": false} {
-		at, err := cfg.place(uri)
+		at, err := cfg.resolveLocation(uri)
 		require.NoError(t, err, uri)
-		require.Equal(t, trusted, at.trusted, uri)
+		require.Equal(t, trusted, at.getsCredentials, uri)
 	}
-	require.True(t, cfg.isOwn(place{network: "unix", addr: "/run/flight.sock"}))
-	require.False(t, cfg.isOwn(place{network: "unix", addr: "/run/other.sock"}))
+	require.True(t, cfg.isOwnAddress(locationAddr{network: "unix", addr: "/run/flight.sock"}))
+	require.False(t, cfg.isOwnAddress(locationAddr{network: "unix", addr: "/run/other.sock"}))
 }
 
 // TestTheLossOfTheOwnTransportIsNoFaultOfTheStatement has a server that dies
@@ -291,13 +291,13 @@ func TestAForeignNameThatLeadsToThisMachineIsNotDialled(t *testing.T) {
 		cfg.proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
 		cfg, err := cfg.resolve()
 		require.NoError(t, err)
-		at, err := cfg.place(uri)
+		at, err := cfg.resolveLocation(uri)
 		require.NoError(t, err)
 		ls := &locations{cfg: &cfg}
 		defer ls.close()
-		used, err := ls.use(t.Context(), at)
+		used, err := ls.acquire(t.Context(), at)
 		require.NoError(t, err)
-		defer used.done()
+		defer used.release()
 		if used.cc.GetState() == connectivity.Ready {
 			return nil
 		}
@@ -310,7 +310,7 @@ func TestAForeignNameThatLeadsToThisMachineIsNotDialled(t *testing.T) {
 	defer server.Stop()
 
 	err = reach(Config{Address: "server.example:1"})
-	require.ErrorIs(t, err, errLocal)
+	require.ErrorIs(t, err, errLocalLocation)
 	require.ErrorContains(t, err, "loopback or link-local address")
 	require.NoError(t, reach(Config{Address: "127.0.0.1:1"}), "the server is on this machine itself")
 	require.NoError(t, reach(Config{Address: "server.example:1", Locations: func(*url.URL) (bool, bool) { return true, false }}))
@@ -334,19 +334,19 @@ func TestALocationIsRememberedAsDownUntilItIsReachedAgain(t *testing.T) {
 	inBubble(t, &fake{}, func(b *bubble) {
 		b.net.serve(b, "remote:2", &fake{})
 		ls := &b.endpoint.locations
-		at, err := b.endpoint.cfg.place("grpc://remote:2")
+		at, err := b.endpoint.cfg.resolveLocation("grpc://remote:2")
 		require.NoError(b, err)
 
 		dial = blocked
 		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
 		defer cancel()
-		_, err = ls.use(ctx, at)
+		_, err = ls.acquire(ctx, at)
 		require.ErrorIs(b, err, context.DeadlineExceeded)
 		require.False(b, ls.isDown(at), "it was the caller who had no time")
 		require.Zero(b, b.endpoint.streamsAtLocations())
 
 		began := time.Now()
-		_, err = ls.use(b.Context(), at)
+		_, err = ls.acquire(b.Context(), at)
 		require.ErrorContains(b, err, "no connection within 5s")
 		require.Equal(b, DefaultDialTimeout, time.Since(began))
 		require.True(b, ls.isDown(at))
@@ -357,17 +357,17 @@ func TestALocationIsRememberedAsDownUntilItIsReachedAgain(t *testing.T) {
 		require.False(b, ls.isDown(at))
 
 		dial = func(context.Context, string) (net.Conn, error) { return nil, errors.New("refused") }
-		l, err := ls.use(b.Context(), at)
+		l, err := ls.acquire(b.Context(), at)
 		require.NoError(b, err, "the RPC says what is the matter")
-		l.done()
+		l.release()
 		require.True(b, ls.isDown(at))
 
 		dial = b.net.dial
-		l, err = ls.use(b.Context(), at)
+		l, err = ls.acquire(b.Context(), at)
 		require.NoError(b, err)
 		require.False(b, ls.isDown(at))
 		require.False(b, ls.anyDown())
-		l.done()
+		l.release()
 	}, func(cfg *Config) {
 		known := cfg.Dialer
 		cfg.Dialer = func(ctx context.Context, addr string) (net.Conn, error) {
@@ -383,25 +383,25 @@ func TestALocationInUseIsNotIdle(t *testing.T) {
 	inBubble(t, &fake{}, func(b *bubble) {
 		b.net.serve(b, "remote:2", &fake{})
 		ls := &b.endpoint.locations
-		at, err := b.endpoint.cfg.place("grpc://remote:2")
+		at, err := b.endpoint.cfg.resolveLocation("grpc://remote:2")
 		require.NoError(b, err)
 		use := func() *location {
-			l, err := ls.use(b.Context(), at)
+			l, err := ls.acquire(b.Context(), at)
 			require.NoError(b, err)
 			return l
 		}
 		l := use()
 		require.Same(b, l, use())
-		l.done()
+		l.release()
 		require.Zero(b, ls.isKnownIdle(), "one stream is left")
-		l.done()
+		l.release()
 		require.Equal(b, 1, ls.isKnownIdle())
 		time.Sleep(locationIdle - time.Second)
 		require.Same(b, l, use())
 		require.Zero(b, ls.isKnownIdle())
 		time.Sleep(2 * locationIdle)
 		require.Equal(b, connectivity.Ready, l.cc.GetState(), "it is in use")
-		l.done()
+		l.release()
 		time.Sleep(locationIdle)
 		synctest.Wait()
 		require.Equal(b, connectivity.Shutdown, l.cc.GetState())
@@ -415,7 +415,7 @@ func TestAPlaceHasOneClientAndAClosedEndpointNone(t *testing.T) {
 	inBubble(t, &fake{}, func(b *bubble) {
 		b.net.serve(b, "remote:2", &fake{})
 		ls := &b.endpoint.locations
-		at, err := b.endpoint.cfg.place("grpc://remote:2")
+		at, err := b.endpoint.cfg.resolveLocation("grpc://remote:2")
 		require.NoError(b, err)
 		var made []*location
 		for range 3 {
@@ -432,13 +432,13 @@ func TestAPlaceHasOneClientAndAClosedEndpointNone(t *testing.T) {
 		require.Equal(b, connectivity.Shutdown, made[1].cc.GetState())
 		ls.close()
 		require.Equal(b, connectivity.Shutdown, made[0].cc.GetState())
-		made[0].done()
-		made[0].done()
+		made[0].release()
+		made[0].release()
 		require.Zero(b, ls.isKnownIdle(), "nothing is kept after the end")
 		_, err = ls.add(made[2])
 		require.ErrorIs(b, err, errClosed)
 		require.Equal(b, connectivity.Shutdown, made[2].cc.GetState())
-		_, err = ls.use(b.Context(), at)
+		_, err = ls.acquire(b.Context(), at)
 		require.ErrorIs(b, err, errClosed)
 	})
 }
@@ -446,22 +446,22 @@ func TestAPlaceHasOneClientAndAClosedEndpointNone(t *testing.T) {
 func TestWhatIsRememberedOfLocationsIsBounded(t *testing.T) {
 	ls := &locations{cfg: &Config{}}
 	for i := range 3 * downLocations {
-		at := place{addr: strconv.Itoa(i)}
-		ls.unreachable(at)
+		at := locationAddr{addr: strconv.Itoa(i)}
+		ls.markUnreachable(at)
 		require.True(t, ls.isDown(at))
 		require.LessOrEqual(t, len(ls.mu.down), downLocations)
-		require.True(t, i == 0 || i%downLocations == 0 || ls.isDown(place{addr: strconv.Itoa(i - 1)}))
+		require.True(t, i == 0 || i%downLocations == 0 || ls.isDown(locationAddr{addr: strconv.Itoa(i - 1)}))
 	}
-	ls.mu.open = map[place]*location{}
+	ls.mu.open = map[locationAddr]*location{}
 	for i := range openLocations + idleLocations {
-		at := place{addr: strconv.Itoa(i)}
+		at := locationAddr{addr: strconv.Itoa(i)}
 		ls.mu.open[at] = &location{owner: ls, at: at}
 	}
-	_, err := ls.take(place{addr: "one more"})
+	_, err := ls.getOrDial(locationAddr{addr: "one more"})
 	require.ErrorContains(t, err, "other locations are in use")
-	_, err = ls.use(t.Context(), place{addr: "one more"})
+	_, err = ls.acquire(t.Context(), locationAddr{addr: "one more"})
 	require.ErrorContains(t, err, "other locations are in use")
-	known, err := ls.take(place{addr: "0"})
+	known, err := ls.getOrDial(locationAddr{addr: "0"})
 	require.NoError(t, err)
 	require.Equal(t, 1, known.streams)
 }

@@ -135,7 +135,7 @@ func TestTheServersGoodbyeLetsTheStreamFinishAndEndsTheEpoch(t *testing.T) {
 func TestNothingIsSentOnceTheEpochIsLost(t *testing.T) {
 	inBubble(t, &fake{}, func(b *bubble) {
 		c := b.open()
-		c.epoch.lose(errors.New("the socket failed, and gRPC has not noticed yet"))
+		c.transport.markLost(errors.New("the socket failed, and gRPC has not noticed yet"))
 		_, err := c.Update(b.Context(), "u", session.Call{})
 		require.ErrorIs(b, err, session.ErrSessionLost)
 		require.ErrorContains(b, err, "not noticed")
@@ -274,7 +274,7 @@ func TestCloseIsBoundedWhenTheServerIsSilent(t *testing.T) {
 
 func TestCloseIsBoundedWhenTheLinkTakesNoMoreBytes(t *testing.T) {
 	inBubble(t, &fake{}, func(b *bubble) {
-		b.endpoint.support.closeSession.refuse()
+		b.endpoint.capabilities.closeSession.markMissing()
 		var link *jammed
 		b.endpoint.cfg.Dialer = func(ctx context.Context, addr string) (net.Conn, error) {
 			conn, err := b.net.dial(ctx, addr)

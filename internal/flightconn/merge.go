@@ -15,55 +15,55 @@ import (
 // parallelEndpoints bounds how many endpoints of one result are read at once.
 const parallelEndpoints = 8
 
-// aheadBytes bounds what is read of a result's endpoints before it is asked for,
+// maxReadAhead bounds what is read of a result's endpoints before it is asked for,
 // beside the batch that is next.
-const aheadBytes = 64 << 20
+const maxReadAhead = 64 << 20
 
 // ErrSchemaMismatch says that the endpoints of one result disagree about its
 // schema, as they do while the table is being altered. Nothing of the result
 // can be trusted; a read may be repeated.
 var ErrSchemaMismatch = errors.New("endpoints of one result have different schemas")
 
-// merged reads several endpoints at once and gives their batches in order.
+// mergedSource reads several endpoints at once and gives their batches in order.
 //
 // INVARIANT: of the endpoints on the connection's own transport, one is opened
 // only after the one before it has sent its schema. A server that runs one
 // statement at a time per session, and holds it until its stream ends, would
 // otherwise block the endpoint that is read by one that is not.
-type merged struct {
+type mergedSource struct {
 	ctx    context.Context //nolint:containedctx // the streams' own, which release ends
 	cancel context.CancelFunc
-	run    *run
+	call   *rpcCall
 	schema *arrow.Schema
 	batch  arrow.RecordBatch // delivered last, owned
 
 	// What is held of the endpoints is bounded, however many there are: those
 	// that were not begun stay encoded.
-	rest    endpointCursor  // the endpoints that were not begun
-	begun   int             // how many were
-	reading []*part         // the parts that are read, in order; at most parallelEndpoints
-	turn    <-chan struct{} // what the next part on the connection's own transport waits for
-	renewal *renewal
-	ahead   *ahead
+	unstarted  endpointCursor  // the endpoints that were not begun
+	started    int             // how many were
+	reading    []*part         // the parts that are read, in order; at most parallelEndpoints
+	prevOpened <-chan struct{} // what the next part on the connection's own transport waits for
+	renewal    *renewal
+	budget     *readAheadBudget
 }
 
 // part is one endpoint of a merged result.
 type part struct {
-	opened  chan struct{}     // closed when schema or err is known
-	batches chan waitingBatch // closed at the end; err tells why
-	share   share
+	opened  chan struct{}    // closed when schema or err is known
+	batches chan queuedBatch // closed at the end; err tells why
+	usage   partUsage
 	schema  *arrow.Schema
 	err     error
 }
 
-type waitingBatch struct {
+type queuedBatch struct {
 	arrow.RecordBatch
 	bytes int64 // of ahead
 }
 
 // merge starts reading endpoints and waits for the first schema.
-func (r *run) merge(ctx context.Context, info *Info) (*merged, *arrow.Schema, error) {
-	m := &merged{run: r, rest: info.cursor(), ahead: newAhead(aheadBytes)}
+func (r *rpcCall) merge(ctx context.Context, info *Info) (*mergedSource, *arrow.Schema, error) {
+	m := &mergedSource{call: r, unstarted: info.cursor(), budget: newReadAheadBudget(maxReadAhead)}
 	m.ctx, m.cancel = context.WithCancel(ctx)
 	m.renewal = r.renew(m.ctx, info)
 	for range parallelEndpoints {
@@ -71,7 +71,7 @@ func (r *run) merge(ctx context.Context, info *Info) (*merged, *arrow.Schema, er
 	}
 	for len(m.reading) > 0 {
 		p := m.reading[0]
-		if err := m.opened(p); err != nil {
+		if err := m.awaitSchema(p); err != nil {
 			m.release()
 			return nil, nil, err
 		}
@@ -84,17 +84,17 @@ func (r *run) merge(ctx context.Context, info *Info) (*merged, *arrow.Schema, er
 }
 
 // startNext begins the next endpoint, if there is one.
-func (m *merged) startNext() {
-	encoded, ok := m.rest.next()
+func (m *mergedSource) startNext() {
+	encoded, ok := m.unstarted.next()
 	if !ok {
 		return
 	}
-	i := m.begun
-	m.begun++
-	p := &part{opened: make(chan struct{}), batches: make(chan waitingBatch, m.run.conn.cfg().Prefetch)}
+	i := m.started
+	m.started++
+	p := &part{opened: make(chan struct{}), batches: make(chan queuedBatch, m.call.conn.cfg().Prefetch)}
 	m.reading = append(m.reading, p)
 	if len(m.reading) == 1 {
-		m.ahead.next(&p.share)
+		m.budget.setCurrent(&p.usage)
 	}
 	endpoint, err := decodeEndpoint(encoded)
 	if err != nil {
@@ -103,25 +103,25 @@ func (m *merged) startNext() {
 		close(p.batches)
 		return
 	}
-	var turn <-chan struct{}
-	if m.run.conn.servedHere(endpoint) {
-		turn, m.turn = m.turn, p.opened
+	var prevOpened <-chan struct{}
+	if m.call.conn.onOwnTransport(endpoint) {
+		prevOpened, m.prevOpened = m.prevOpened, p.opened
 	}
-	take := func() (*FlightEndpoint, error) { return m.renewal.take(m.ctx, i, endpoint) }
-	go p.read(m.ctx, m, take, turn)
+	takeEndpoint := func() (*FlightEndpoint, error) { return m.renewal.takeEndpoint(m.ctx, i, endpoint) }
+	go p.read(m.ctx, m, takeEndpoint, prevOpened)
 }
 
 // advance leaves the part that has ended for the one after it.
-func (m *merged) advance() {
+func (m *mergedSource) advance() {
 	m.reading = slices.Delete(m.reading, 0, 1)
 	if len(m.reading) > 0 {
-		m.ahead.next(&m.reading[0].share)
+		m.budget.setCurrent(&m.reading[0].usage)
 	}
 	m.startNext()
 }
 
-// opened waits for a part's schema and compares it.
-func (m *merged) opened(p *part) error {
+// awaitSchema waits for a part's schema and compares it.
+func (m *mergedSource) awaitSchema(p *part) error {
 	select {
 	case <-p.opened:
 	case <-m.ctx.Done():
@@ -138,17 +138,17 @@ func (m *merged) opened(p *part) error {
 	return nil
 }
 
-func (m *merged) next() (arrow.RecordBatch, error) {
-	m.drop()
+func (m *mergedSource) next() (arrow.RecordBatch, error) {
+	m.releaseBatch()
 	for len(m.reading) > 0 {
 		p := m.reading[0]
-		if err := m.opened(p); err != nil {
+		if err := m.awaitSchema(p); err != nil {
 			return nil, err
 		}
 		select {
 		case batch, ok := <-p.batches:
 			if ok {
-				m.ahead.read(&p.share, batch.bytes)
+				m.budget.batchDelivered(&p.usage, batch.bytes)
 				m.batch = batch.RecordBatch
 				return m.batch, nil
 			}
@@ -163,7 +163,7 @@ func (m *merged) next() (arrow.RecordBatch, error) {
 	return nil, io.EOF
 }
 
-func (m *merged) drop() {
+func (m *mergedSource) releaseBatch() {
 	if m.batch != nil {
 		m.batch.Release()
 		m.batch = nil
@@ -172,26 +172,26 @@ func (m *merged) drop() {
 
 // release ends the streams. It does not wait: each part drains what it put
 // after its context had ended, release what was there before.
-func (m *merged) release() {
+func (m *mergedSource) release() {
 	m.cancel()
-	m.drop()
+	m.releaseBatch()
 	for _, p := range m.reading {
 		p.drain()
 	}
 	m.reading = nil
 }
 
-// errBrokenOff says that Config.Allocator has panicked, or ended the goroutine.
-var errBrokenOff = errors.New("the allocator has panicked or ended its goroutine (runtime.Goexit)")
+// errAllocatorExited says that Config.Allocator has panicked, or ended the goroutine.
+var errAllocatorExited = errors.New("the allocator has panicked or ended its goroutine (runtime.Goexit)")
 
 // read fetches the endpoint into p.batches.
 //
 // INVARIANT: without p.err the endpoint was read to its end.
-func (p *part) read(ctx context.Context, m *merged, take func() (*FlightEndpoint, error), turn <-chan struct{}) {
-	opened, err := false, errBrokenOff
+func (p *part) read(ctx context.Context, m *mergedSource, takeEndpoint func() (*FlightEndpoint, error), prevOpened <-chan struct{}) {
+	opened, err := false, errAllocatorExited
 	defer func() {
 		if panicked := recover(); panicked != nil {
-			err = fmt.Errorf("%w: %v", errBrokenOff, panicked)
+			err = fmt.Errorf("%w: %v", errAllocatorExited, panicked)
 		}
 		if err != nil {
 			p.err = err
@@ -199,13 +199,13 @@ func (p *part) read(ctx context.Context, m *merged, take func() (*FlightEndpoint
 		if !opened {
 			close(p.opened)
 		}
-		m.ahead.end(&p.share)
+		m.budget.partEnded(&p.usage)
 		close(p.batches)
 		if ctx.Err() != nil {
 			p.drain()
 		}
 	}()
-	rd, failed := p.open(ctx, m, take, turn)
+	rd, failed := p.open(ctx, m, takeEndpoint, prevOpened)
 	if failed != nil {
 		err = failed
 		return
@@ -218,13 +218,13 @@ func (p *part) read(ctx context.Context, m *merged, take func() (*FlightEndpoint
 	p.schema = rd.schema()
 	close(p.opened)
 	opened = true
-	err = p.batchesOf(ctx, m, rd)
+	err = p.readBatches(ctx, m, rd)
 }
 
-// batchesOf reads the batches.
-func (p *part) batchesOf(ctx context.Context, m *merged, rd *reader) error {
+// readBatches reads the batches.
+func (p *part) readBatches(ctx context.Context, m *mergedSource, rd *reader) error {
 	for {
-		err := m.ahead.take(ctx, &p.share, 0) // so that no message is received for which there is no room
+		err := m.budget.reserve(ctx, &p.usage, 0) // so that no message is received for which there is no room
 		var batch arrow.RecordBatch
 		if err == nil {
 			batch, err = rd.next()
@@ -237,7 +237,7 @@ func (p *part) batchesOf(ctx context.Context, m *merged, rd *reader) error {
 		}
 		batch.Retain()
 		select {
-		case p.batches <- waitingBatch{batch, m.ahead.made(&p.share)}:
+		case p.batches <- queuedBatch{batch, m.budget.batchQueued(&p.usage)}:
 		case <-ctx.Done():
 			batch.Release()
 			return ctx.Err()
@@ -245,19 +245,19 @@ func (p *part) batchesOf(ctx context.Context, m *merged, rd *reader) error {
 	}
 }
 
-func (p *part) open(ctx context.Context, m *merged, take func() (*FlightEndpoint, error), turn <-chan struct{}) (*reader, error) {
-	if turn != nil {
+func (p *part) open(ctx context.Context, m *mergedSource, takeEndpoint func() (*FlightEndpoint, error), prevOpened <-chan struct{}) (*reader, error) {
+	if prevOpened != nil {
 		select {
-		case <-turn:
+		case <-prevOpened:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
-	endpoint, err := take()
+	endpoint, err := takeEndpoint()
 	if err != nil {
 		return nil, err
 	}
-	return m.run.openReader(ctx, endpoint, func(bytes int64) error { return m.ahead.take(ctx, &p.share, bytes) })
+	return m.call.openReader(ctx, endpoint, func(bytes int64) error { return m.budget.reserve(ctx, &p.usage, bytes) })
 }
 
 func (p *part) drain() {

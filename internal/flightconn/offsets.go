@@ -10,8 +10,8 @@ import (
 // The checks of single buffers. They are what validating costs, so their loops
 // do little: the sign of a sum tells of all rows at once.
 
-// fixed checks that there are values of a fixed width for all rows.
-func fixed(d arrow.ArrayData, t arrow.FixedWidthDataType) error {
+// checkFixedWidth checks that there are values of a fixed width for all rows.
+func checkFixedWidth(d arrow.ArrayData, t arrow.FixedWidthDataType) error {
 	rows, width := uint64(d.Offset()+d.Len()), uint64(max(t.BitWidth(), 0))
 	over, bits := mathbits.Mul64(rows, width) // both may be 2^34: what wraps round would pass
 	if t.BitWidth() < 0 || over != 0 || (bits+7)/8 > uint64(len(bytesOf(d, 1))) {
@@ -20,24 +20,24 @@ func fixed(d arrow.ArrayData, t arrow.FixedWidthDataType) error {
 	return nil
 }
 
-// variable checks offsets that begin one value where the one before ends, in
+// checkVariableWidth checks offsets that begin one value where the one before ends, in
 // something of limit elements.
-func variable(d arrow.ArrayData, large bool, limit int) error {
+func checkVariableWidth(d arrow.ArrayData, large bool, limit int) error {
 	raw := bytesOf(d, 1)
 	if len(raw) == 0 && d.Len() == 0 {
 		return nil
 	}
 	if large {
-		return growing(arrow.Int64Traits.CastFromBytes(raw), d, limit)
+		return checkOffsets(arrow.Int64Traits.CastFromBytes(raw), d, limit)
 	}
-	return growing(arrow.Int32Traits.CastFromBytes(raw), d, limit)
+	return checkOffsets(arrow.Int32Traits.CastFromBytes(raw), d, limit)
 }
 
 type offset interface{ int32 | int64 }
 
 // growing: of offsets that are not negative, those that shrink give a negative
 // difference, and so do negative ones themselves.
-func growing[T offset](offsets []T, d arrow.ArrayData, limit int) error {
+func checkOffsets[T offset](offsets []T, d arrow.ArrayData, limit int) error {
 	from, end := d.Offset(), d.Offset()+d.Len()
 	if len(offsets) <= end {
 		return fmt.Errorf("%d offsets for %d rows", len(offsets), end)
@@ -54,8 +54,8 @@ func growing[T offset](offsets []T, d arrow.ArrayData, limit int) error {
 	return nil
 }
 
-// listViews checks lists that may be anywhere.
-func listViews[T offset](offsets, sizes []T, d arrow.ArrayData, limit int) error {
+// checkListViews checks lists that may be anywhere.
+func checkListViews[T offset](offsets, sizes []T, d arrow.ArrayData, limit int) error {
 	from, end := d.Offset(), d.Offset()+d.Len()
 	if len(offsets) < end || len(sizes) < end {
 		return fmt.Errorf("%d offsets and %d sizes for %d rows", len(offsets), len(sizes), end)
@@ -69,9 +69,9 @@ func listViews[T offset](offsets, sizes []T, d arrow.ArrayData, limit int) error
 	return nil
 }
 
-// views checks strings that are in one of several buffers or, when short, in
+// checkViews checks strings that are in one of several buffers or, when short, in
 // place.
-func views(d arrow.ArrayData) error {
+func checkViews(d arrow.ArrayData) error {
 	from, end := d.Offset(), d.Offset()+d.Len()
 	headers := arrow.ViewHeaderTraits.CastFromBytes(bytesOf(d, 1))
 	if len(headers) < end || len(d.Buffers()) < 2 {
@@ -89,38 +89,38 @@ func views(d arrow.ArrayData) error {
 			continue
 		}
 		n, at := int(h.BufferIndex()), int64(h.BufferOffset())
-		if (size < 0 || n < 0 || n >= len(sizes) || at < 0 || at+int64(size) > sizes[n]) && valid(bitmap, i) {
+		if (size < 0 || n < 0 || n >= len(sizes) || at < 0 || at+int64(size) > sizes[n]) && isValid(bitmap, i) {
 			return fmt.Errorf("row %d: %d bytes from %d of buffer %d are out of bounds", i, size, at, n)
 		}
 	}
 	return nil
 }
 
-// indices checks that those that are not null point into a dictionary of
+// checkIndices checks that those that are not null point into a dictionary of
 // limit values. Signed ones are read as unsigned: what was negative is then
 // above what the signed type can name.
-func indices(d arrow.ArrayData, t arrow.FixedWidthDataType, limit int) error {
+func checkIndices(d arrow.ArrayData, t arrow.FixedWidthDataType, limit int) error {
 	raw, bits := bytesOf(d, 1), t.BitWidth()
 	if arrow.IsSignedInteger(t.ID()) {
 		limit = int(min(uint64(limit), 1<<(bits-1)))
 	}
 	switch bits / 8 {
 	case 1:
-		return within(raw, d, limit)
+		return checkIndexBounds(raw, d, limit)
 	case 2:
-		return within(arrow.Uint16Traits.CastFromBytes(raw), d, limit)
+		return checkIndexBounds(arrow.Uint16Traits.CastFromBytes(raw), d, limit)
 	case 4:
-		return within(arrow.Uint32Traits.CastFromBytes(raw), d, limit)
+		return checkIndexBounds(arrow.Uint32Traits.CastFromBytes(raw), d, limit)
 	default:
-		return within(arrow.Uint64Traits.CastFromBytes(raw), d, limit)
+		return checkIndexBounds(arrow.Uint64Traits.CastFromBytes(raw), d, limit)
 	}
 }
 
-func within[T uint8 | uint16 | uint32 | uint64](all []T, d arrow.ArrayData, limit int) error {
+func checkIndexBounds[T uint8 | uint16 | uint32 | uint64](all []T, d arrow.ArrayData, limit int) error {
 	bitmap := bytesOf(d, 0)
 	from, end := d.Offset(), d.Offset()+d.Len()
 	for i, index := range all[from:end] {
-		if uint64(index) >= uint64(limit) && valid(bitmap, from+i) {
+		if uint64(index) >= uint64(limit) && isValid(bitmap, from+i) {
 			return fmt.Errorf("row %d: index %d of a dictionary of %d", i, index, limit)
 		}
 	}

@@ -25,40 +25,40 @@ func (e *Endpoint) Open(ctx context.Context) (session.Conn, error) {
 	bounded, cancel := context.WithTimeout(ctx, e.cfg.DialTimeout)
 	defer cancel()
 	c := &Conn{endpoint: e, id: newIdentity(&e.cfg)}
-	r := &run{conn: c, op: "Open", cancel: cancel, callerErr: ctx.Err, callerDeadline: ctx.Deadline}
+	r := &rpcCall{conn: c, op: "Open", cancel: cancel, callerErr: ctx.Err, callerDeadline: ctx.Deadline}
 	var err error
-	if c.epoch, err = newEpoch(&e.cfg); err != nil {
+	if c.transport, err = newTransport(&e.cfg); err != nil {
 		return nil, &session.Error{Op: r.op, Stage: session.StageDial, Fault: session.FaultUsage, Target: e.cfg.Address, Unsent: true, Err: err}
 	}
-	c.channel = &channel{cc: c.epoch.cc, id: c.id, owner: c}
+	c.channel = &channel{cc: c.transport.cc, id: c.id, owner: c}
 	c.flight = pb.NewFlightServiceClient(c.channel)
 	if err := r.establish(bounded); err != nil {
-		c.epoch.shut(errClosed, 0)
+		c.transport.closeWithin(errClosed, 0)
 		return nil, err
 	}
 	return c, nil
 }
 
-func (r *run) establish(ctx context.Context) error {
+func (r *rpcCall) establish(ctx context.Context) error {
 	c := r.conn
 	if basic := c.cfg().Basic; basic != nil {
 		if err := r.handshake(ctx, basic); err != nil {
-			return r.failOpen(ctx, session.StageAuth, err)
+			return r.wrapOpenError(ctx, session.StageAuth, err)
 		}
 	}
 	if err := r.obtainCredential(ctx); err != nil {
-		return r.failOpen(ctx, session.StageAuth, err)
+		return r.wrapOpenError(ctx, session.StageAuth, err)
 	}
-	err := r.prove(ctx)
+	err := r.checkSession(ctx)
 	if status.Code(err) == codes.Unauthenticated && c.cfg().Authorization != nil {
 		if err = r.obtainCredential(ctx); err == nil { // the source is told of the refusal
-			err = r.prove(ctx)
+			err = r.checkSession(ctx)
 		}
 	}
 	if err != nil {
-		return r.failOpen(ctx, session.StageProbe, err)
+		return r.wrapOpenError(ctx, session.StageProbe, err)
 	}
-	c.id.established()
+	c.id.markEstablished()
 	return nil
 }
 
@@ -69,13 +69,13 @@ func (e *credentialError) Error() string { return "no credential: " + e.err.Erro
 func (e *credentialError) Unwrap() error { return e.err }
 
 // obtainCredential asks Config.Authorization, if there is one.
-func (r *run) obtainCredential(ctx context.Context) error {
+func (r *rpcCall) obtainCredential(ctx context.Context) error {
 	source := r.conn.cfg().Authorization
 	if source == nil {
 		return nil
 	}
 	rejected := ""
-	if p := r.conn.endpoint.refused.Load(); p != nil {
+	if p := r.conn.endpoint.rejectedAuthorization.Load(); p != nil {
 		rejected = *p
 	}
 	credential, err := source(ctx, rejected)
@@ -86,9 +86,9 @@ func (r *run) obtainCredential(ctx context.Context) error {
 	return nil
 }
 
-// failOpen classifies what a connection failed with before it was one.
-func (r *run) failOpen(ctx context.Context, stage session.Stage, err error) error {
-	e := &session.Error{Op: r.op, Stage: stage, Target: r.conn.target(), Unsent: r.sent.nothing(), Err: err}
+// wrapOpenError classifies what a connection failed with before it was one.
+func (r *rpcCall) wrapOpenError(ctx context.Context, stage session.Stage, err error) error {
+	e := &session.Error{Op: r.op, Stage: stage, Target: r.conn.target(), Unsent: r.sends.nothingSent(), Err: err}
 	lost := r.conn.Lost()
 	s, _ := status.FromError(err)
 	e.SQLState = sqlState(s.Message())
@@ -98,8 +98,8 @@ func (r *run) failOpen(ctx context.Context, stage session.Stage, err error) erro
 		e.Stage, e.Fault = session.StageAuth, session.FaultAuth
 	}
 	switch {
-	case r.endedErr(s.Code() == codes.DeadlineExceeded) != nil:
-		e.Fault, e.Ctx = session.FaultContext, r.endedErr(true)
+	case r.callerEndedErr(s.Code() == codes.DeadlineExceeded) != nil:
+		e.Fault, e.Ctx = session.FaultContext, r.callerEndedErr(true)
 	case noCredential != nil:
 	case s.Code() == codes.Unauthenticated, s.Code() == codes.PermissionDenied:
 		e.Stage, e.Fault = session.StageAuth, session.FaultAuth
@@ -121,17 +121,17 @@ type openError struct{ reason, cause error }
 
 func (e *openError) Error() string {
 	var connect *connectError
-	said := e.cause.Error()
+	grpcText := e.cause.Error()
 	if s, ok := status.FromError(e.cause); ok {
-		said = s.Message()
+		grpcText = s.Message()
 	}
 	switch {
 	case errors.As(e.reason, &connect):
 		return e.reason.Error()
-	case errors.Is(e.reason, errGivenUp):
-		return said
+	case errors.Is(e.reason, errClosedByGRPC):
+		return grpcText
 	default:
-		return e.reason.Error() + " (" + said + ")"
+		return e.reason.Error() + " (" + grpcText + ")"
 	}
 }
 
@@ -140,10 +140,10 @@ func (e *openError) Unwrap() []error { return []error{e.reason, e.cause} }
 // handshake presents user and password and keeps the token of the answer: from
 // its headers or trailers, or else from its payload. A server that gives none,
 // or has no handshake, is shown the password with each RPC.
-func (r *run) handshake(ctx context.Context, basic *UserPass) error {
+func (r *rpcCall) handshake(ctx context.Context, basic *UserPass) error {
 	password := "Basic " + base64.StdEncoding.EncodeToString([]byte(basic.User+":"+basic.Password))
 	ctx = withCallInfo(ctx, &callInfo{authorization: password})
-	stream, err := r.conn.flight.Handshake(r.rpc(ctx))
+	stream, err := r.conn.flight.Handshake(r.rpcContext(ctx))
 	if err != nil {
 		return err
 	}
@@ -186,19 +186,19 @@ func isHeaderValue(s string) bool {
 	return s != ""
 }
 
-// prove makes the round trip that shows the server to be alive and to accept
+// checkSession makes the round trip that shows the server to be alive and to accept
 // us: any answer of its session layer does, a refusal of this very question
 // included. Config.ProbeSQL, the user's own question, must be answered well.
-func (r *run) prove(ctx context.Context) error {
+func (r *rpcCall) checkSession(ctx context.Context) error {
 	err := r.askHarmless(ctx)
-	if r.conn.cfg().ProbeSQL == "" && answered(err) {
+	if r.conn.cfg().ProbeSQL == "" && sessionAnswered(err) {
 		return nil
 	}
 	return err
 }
 
 // askHarmless plans the user's own question, or asks for one SqlInfo.
-func (r *run) askHarmless(ctx context.Context) error {
+func (r *rpcCall) askHarmless(ctx context.Context) error {
 	if sql := r.conn.cfg().ProbeSQL; sql != "" {
 		_, err := r.plan(ctx, &pb.CommandStatementQuery{Query: sql})
 		return err
@@ -207,9 +207,9 @@ func (r *run) askHarmless(ctx context.Context) error {
 	return err
 }
 
-// answered tells an answer of the server, be it a refusal, from the lack of
+// sessionAnswered tells an answer of the server, be it a refusal, from the lack of
 // one and from a refusal of ourselves.
-func answered(err error) bool {
+func sessionAnswered(err error) bool {
 	s, ok := status.FromError(err)
 	if !ok {
 		return false
@@ -233,9 +233,9 @@ func (c *Conn) Ping(ctx context.Context) error {
 	switch status.Code(err) {
 	case codes.Internal, codes.Unknown:
 	default:
-		if answered(err) {
+		if sessionAnswered(err) {
 			return nil
 		}
 	}
-	return r.fail(session.StageProbe, err)
+	return r.wrapError(session.StageProbe, err)
 }

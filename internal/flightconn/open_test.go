@@ -183,16 +183,16 @@ func TestHandshakeTakesATokenFromThePayloadOrKeepsThePassword(t *testing.T) {
 		"empty": {func(pb.FlightService_HandshakeServer) error { return nil }, "Basic dTpw"},
 		"none":  {nil, "Basic dTpw"},
 	} {
-		presented := ""
+		authorization := ""
 		f := &fake{handshake: test.handshake}
 		f.info = func(ctx context.Context, _ *pb.FlightDescriptor) (*pb.FlightInfo, error) {
 			md, _ := metadata.FromIncomingContext(ctx)
-			presented = md.Get("authorization")[0]
+			authorization = md.Get("authorization")[0]
 			return &pb.FlightInfo{}, nil
 		}
 		inBubble(t, f, func(b *bubble) {
 			b.open()
-			require.Equal(b, test.want, presented, name)
+			require.Equal(b, test.want, authorization, name)
 		}, func(cfg *Config) { cfg.Basic = &UserPass{"u", "p"} })
 	}
 }

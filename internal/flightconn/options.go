@@ -30,12 +30,12 @@ func (c *Conn) SetOptions(ctx context.Context, opts map[string]any) error {
 		}
 	}
 	if len(errs) > 0 {
-		return r.usage("%w", errjoin.Join(errs...))
+		return r.usageError("%w", errjoin.Join(errs...))
 	}
 	var reply pb.SetSessionOptionsResult
-	err = c.rawAction(r.rpc(ctx), c.flight, flight.SetSessionOptionsActionType, &pb.SetSessionOptionsRequest{SessionOptions: values}, &reply)
+	err = c.rawAction(r.rpcContext(ctx), c.flight, flight.SetSessionOptionsActionType, &pb.SetSessionOptionsRequest{SessionOptions: values}, &reply)
 	if err != nil {
-		return r.fail(session.StageExecute, err)
+		return r.wrapError(session.StageExecute, err)
 	}
 	for name, refusal := range reply.GetErrors() {
 		errs = append(errs, fmt.Errorf("option %q: %v", name, refusal.GetValue()))
@@ -54,9 +54,9 @@ func (c *Conn) Options(ctx context.Context) (map[string]any, error) {
 	}
 	defer r.end()
 	var reply pb.GetSessionOptionsResult
-	err = c.rawAction(r.rpc(ctx), c.flight, flight.GetSessionOptionsActionType, &pb.GetSessionOptionsRequest{}, &reply)
+	err = c.rawAction(r.rpcContext(ctx), c.flight, flight.GetSessionOptionsActionType, &pb.GetSessionOptionsRequest{}, &reply)
 	if err != nil {
-		return nil, r.fail(session.StageExecute, err)
+		return nil, r.wrapError(session.StageExecute, err)
 	}
 	opts := make(map[string]any, len(reply.GetSessionOptions()))
 	for name, value := range reply.GetSessionOptions() {

@@ -12,76 +12,76 @@ import (
 // reuseScheme is the location that means "this connection".
 const reuseScheme = "arrow-flight-reuse-connection"
 
-// place is where a location is, and what may be shown there.
-type place struct {
-	network, addr string
-	secure        bool
-	sameHost      bool // as the endpoint's
-	trusted       bool // credentials, cookies and headers go there
-	foreign       bool // it must not turn out to be this machine or link-local
+// locationAddr is where a location is, and what may be shown there.
+type locationAddr struct {
+	network, addr   string
+	secure          bool
+	sameHost        bool // as the endpoint's
+	getsCredentials bool // credentials, cookies and headers go there
+	mustBeRemote    bool // it must not turn out to be this machine or link-local
 }
 
-// place finds out where a location is and whether rows may be fetched there:
-// Config.Locations decides, or by default defaultLocations.
-func (cfg *Config) place(uri string) (place, error) {
+// resolveLocation finds out where a location is and whether rows may be fetched there:
+// Config.Locations decides, or by default checkLocation.
+func (cfg *Config) resolveLocation(uri string) (locationAddr, error) {
 	u, err := url.Parse(uri)
 	if err != nil {
-		return place{}, errors.New("the location is no URI")
+		return locationAddr{}, errors.New("the location is no URI")
 	}
 	at, err := parseLocation(u)
 	if err != nil {
-		return place{}, err
+		return locationAddr{}, err
 	}
 	at.sameHost = cfg.isSameHost(at)
 	if cfg.Locations == nil {
-		at.trusted, at.foreign = at.sameHost, !at.sameHost
-		return at, cfg.defaultLocations(at)
+		at.getsCredentials, at.mustBeRemote = at.sameHost, !at.sameHost
+		return at, cfg.checkLocation(at)
 	}
 	u.User = nil // it is the server's, and nothing to decide by
 	allow := false
-	at.trusted, err = contained("Config.Locations", func() (sendCredentials bool, _ error) {
+	at.getsCredentials, err = callUser("Config.Locations", func() (sendCredentials bool, _ error) {
 		allow, sendCredentials = cfg.Locations(u)
 		return sendCredentials, nil
 	})
 	switch {
 	case err != nil:
-		return place{}, err
+		return locationAddr{}, err
 	case !allow:
-		return place{}, errors.New("Config.Locations does not allow the location")
+		return locationAddr{}, errors.New("Config.Locations does not allow the location")
 	}
 	return at, nil
 }
 
-// defaultLocations is nil for a location that may be asked. A server could make
+// checkLocation is nil for a location that may be asked. A server could make
 // us show our credentials to anybody on the way, or reach what only this
 // machine can: its sockets, loopback services and link-local ones.
-func (cfg *Config) defaultLocations(at place) error {
+func (cfg *Config) checkLocation(at locationAddr) error {
 	switch {
 	case cfg.TLS != nil && !at.secure:
 		return errors.New("the location is not encrypted but the connection is")
 	case at.network == "unix" && cfg.Network != "unix":
 		return errors.New("the location is a socket of this machine and the server is not; Config.Locations could allow it")
 	case !at.sameHost && isLocal(hostOf(at.addr)):
-		return errLocal
+		return errLocalLocation
 	default:
 		return nil
 	}
 }
 
-// errLocal refuses what only this machine can reach.
-var errLocal = errors.New("the location is a loopback or link-local address and the server is not; Config.Locations could allow it")
+// errLocalLocation refuses what only this machine can reach.
+var errLocalLocation = errors.New("the location is a loopback or link-local address and the server is not; Config.Locations could allow it")
 
-// notLocal is dialDirect's check of a foreign location: its name may lead
+// checkRemote is dialDirect's check of a foreign location: its name may lead
 // anywhere, so that the address found for it counts, each of several.
-func (cfg *Config) notLocal(addr string) error {
-	if isLocal(hostOf(addr)) && !isLoopback(hostOf(cfg.Address)) && !cfg.dials.local.Load() {
-		return errLocal
+func (cfg *Config) checkRemote(addr string) error {
+	if isLocal(hostOf(addr)) && !isLoopback(hostOf(cfg.Address)) && !cfg.dialTracker.reachesLoopback.Load() {
+		return errLocalLocation
 	}
 	return nil
 }
 
 // isSameHost compares a location with the endpoint by host, not by port.
-func (cfg *Config) isSameHost(at place) bool {
+func (cfg *Config) isSameHost(at locationAddr) bool {
 	mine, theirs := hostOf(cfg.Address), hostOf(at.addr)
 	switch {
 	case cfg.Network == "unix":
@@ -93,11 +93,11 @@ func (cfg *Config) isSameHost(at place) bool {
 	}
 }
 
-// isOwn recognises the endpoint itself in a location. The server's own address
+// isOwnAddress recognises the endpoint itself in a location. The server's own address
 // is one: there the session's cookies and temporary tables are at hand. Servers
 // that listen on all interfaces are known to name the unspecified address, or no
 // host.
-func (cfg *Config) isOwn(at place) bool {
+func (cfg *Config) isOwnAddress(at locationAddr) bool {
 	if at.network != cfg.Network || at.secure != (cfg.TLS != nil) {
 		return false
 	}
@@ -112,8 +112,8 @@ func (cfg *Config) isOwn(at place) bool {
 	return err == nil && port == mine && (cfg.isSameHost(at) || host == "" || addressOf(host).IsUnspecified())
 }
 
-// isHere recognises our own transport in a location.
-func (c *Conn) isHere(uri string) bool {
+// isOwnLocation recognises our own transport in a location.
+func (c *Conn) isOwnLocation(uri string) bool {
 	if uri == "" {
 		return true
 	}
@@ -125,20 +125,20 @@ func (c *Conn) isHere(uri string) bool {
 		return true
 	}
 	at, err := parseLocation(u)
-	return err == nil && c.cfg().isOwn(at)
+	return err == nil && c.cfg().isOwnAddress(at)
 }
 
-func parseLocation(u *url.URL) (place, error) {
+func parseLocation(u *url.URL) (locationAddr, error) {
 	switch u.Scheme {
 	case "grpc", "grpc+tcp", "grpc+tls":
 		if u.Port() == "" {
-			return place{}, errors.New("the location has no port")
+			return locationAddr{}, errors.New("the location has no port")
 		}
-		return place{network: "tcp", addr: u.Host, secure: u.Scheme == "grpc+tls"}, nil
+		return locationAddr{network: "tcp", addr: u.Host, secure: u.Scheme == "grpc+tls"}, nil
 	case "grpc+unix":
-		return place{network: "unix", addr: u.Path}, nil
+		return locationAddr{network: "unix", addr: u.Path}, nil
 	default:
-		return place{}, fmt.Errorf("scheme %q is not supported", u.Scheme)
+		return locationAddr{}, fmt.Errorf("scheme %q is not supported", u.Scheme)
 	}
 }
 
@@ -169,20 +169,20 @@ func addressOf(host string) netip.Addr {
 	return ip.Unmap()
 }
 
-// longestLocation bounds what a location contributes to an error.
-const longestLocation = 120
+// maxShownLocation bounds what a location contributes to an error.
+const maxShownLocation = 120
 
-// showLocation is a location as errors show it: without what it may have of
+// redactLocation is a location as errors show it: without what it may have of
 // credentials, in its user part or its query.
-func showLocation(uri string) string {
+func redactLocation(uri string) string {
 	u, err := url.Parse(uri)
 	if err != nil {
 		return "(no URI)"
 	}
 	u.User, u.RawQuery, u.Fragment = nil, "", ""
 	text := u.String()
-	if len(text) > longestLocation {
-		text = strings.ToValidUTF8(text[:longestLocation], "") + "…"
+	if len(text) > maxShownLocation {
+		text = strings.ToValidUTF8(text[:maxShownLocation], "") + "…"
 	}
 	return fmt.Sprintf("%q", text)
 }

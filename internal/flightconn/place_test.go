@@ -51,19 +51,19 @@ func TestWhereALocationLeads(t *testing.T) {
 		{"unix", "/server", nil, "grpc://localhost:1", sameHost},
 		{"unix", "/server", nil, "grpc://other:1", other},
 	} {
-		cfg := Config{Network: c.network, Address: c.address, TLS: c.tls, dials: &dials{}}
+		cfg := Config{Network: c.network, Address: c.address, TLS: c.tls, dialTracker: &dialTracker{}}
 		conn := &Conn{endpoint: &Endpoint{cfg: cfg}}
-		require.Equal(t, c.want == own, conn.isHere(c.location), "%+v", c)
-		at, err := cfg.place(c.location)
+		require.Equal(t, c.want == own, conn.isOwnLocation(c.location), "%+v", c)
+		at, err := cfg.resolveLocation(c.location)
 		switch c.want {
 		case refused:
 			require.Error(t, err, "%+v", c)
 		case sameHost:
 			require.NoError(t, err, "%+v", c)
-			require.True(t, at.sameHost && at.trusted && !at.foreign, "%+v", c)
+			require.True(t, at.sameHost && at.getsCredentials && !at.mustBeRemote, "%+v", c)
 		case other:
 			require.NoError(t, err, "%+v", c)
-			require.True(t, !at.sameHost && !at.trusted && at.foreign, "%+v", c)
+			require.True(t, !at.sameHost && !at.getsCredentials && at.mustBeRemote, "%+v", c)
 		}
 	}
 }
@@ -82,9 +82,9 @@ func TestWhetherAnAddressOfThisMachineIsDialled(t *testing.T) {
 		{"server:1", true, "127.0.0.1:5", true},
 		{"localhost:1", false, "127.0.0.1:5", true},
 	} {
-		cfg := Config{Network: "tcp", Address: c.server, dials: &dials{}}
-		cfg.dials.local.Store(c.local)
-		require.Equal(t, c.ok, cfg.notLocal(c.addr) == nil, "%+v", c)
+		cfg := Config{Network: "tcp", Address: c.server, dialTracker: &dialTracker{}}
+		cfg.dialTracker.reachesLoopback.Store(c.local)
+		require.Equal(t, c.ok, cfg.checkRemote(c.addr) == nil, "%+v", c)
 	}
 }
 
@@ -94,16 +94,16 @@ func TestLocationsDecidesByTheLocationWithoutItsUser(t *testing.T) {
 			require.Equal(t, "grpc://other:1/x", u.String())
 			return allow, true
 		}}
-		at, err := cfg.place("grpc://somebody:secret@other:1/x")
+		at, err := cfg.resolveLocation("grpc://somebody:secret@other:1/x")
 		require.Equal(t, allow, err == nil)
-		require.Equal(t, allow, at.trusted)
+		require.Equal(t, allow, at.getsCredentials)
 	}
 }
 
 func TestALongLocationIsShownInPart(t *testing.T) {
-	short := "grpc://other:1/" + strings.Repeat("x", longestLocation-15)
-	require.Equal(t, `"`+short+`"`, showLocation(short))
-	require.Equal(t, `"`+short+`…"`, showLocation(short+"x"))
-	require.NotContains(t, showLocation("grpc://somebody:secret@other:1/?secret#secret"), "secret")
-	require.Equal(t, "(no URI)", showLocation("grpc://%zz"))
+	short := "grpc://other:1/" + strings.Repeat("x", maxShownLocation-15)
+	require.Equal(t, `"`+short+`"`, redactLocation(short))
+	require.Equal(t, `"`+short+`…"`, redactLocation(short+"x"))
+	require.NotContains(t, redactLocation("grpc://somebody:secret@other:1/?secret#secret"), "secret")
+	require.Equal(t, "(no URI)", redactLocation("grpc://%zz"))
 }

@@ -14,20 +14,20 @@ import (
 // Servers answer a poll when there is something to tell. One that answers at
 // once and has nothing to tell is asked less and less often.
 const (
-	shortestPoll = 50 * time.Millisecond
-	longestPoll  = time.Second
+	minPollInterval = 50 * time.Millisecond
+	maxPollInterval = time.Second
 )
 
-// planned asks for the FlightInfo of a query: by PollFlightInfo if the call
+// planWithProgress asks for the FlightInfo of a query: by PollFlightInfo if the call
 // wants to hear of its progress and the server has that for such a command.
-func (r *run) planned(ctx context.Context, desc *pb.FlightDescriptor, kind string, call session.Call, opts ...grpc.CallOption) (*Info, error) {
-	polls := r.conn.endpoint.support.action("PollFlightInfo " + kind)
-	if call.Progress != nil && !polls.isRefused() {
+func (r *rpcCall) planWithProgress(ctx context.Context, desc *pb.FlightDescriptor, kind string, call session.Call, opts ...grpc.CallOption) (*Info, error) {
+	polls := r.conn.endpoint.capabilities.forAction("PollFlightInfo " + kind)
+	if call.Progress != nil && !polls.isMissing() {
 		info, err := r.poll(ctx, desc, call)
-		if !unsupported(err) {
+		if !isUnsupported(err) {
 			return info, err
 		}
-		polls.refuse()
+		polls.markMissing()
 	}
 	return r.getFlightInfo(ctx, desc, opts...)
 }
@@ -35,16 +35,16 @@ func (r *run) planned(ctx context.Context, desc *pb.FlightDescriptor, kind strin
 // poll asks until the FlightInfo is complete. Only the first answer may be
 // that the server cannot do it: by the second the query runs.
 //
-// INVARIANT: polls are at least shortestPoll apart, and longestPoll while
+// INVARIANT: polls are at least minPollInterval apart, and maxPollInterval while
 // nothing changes, whatever the server answers; ctx ends them.
-func (r *run) poll(ctx context.Context, desc *pb.FlightDescriptor, call session.Call) (*Info, error) {
-	pace := shortestPoll
+func (r *rpcCall) poll(ctx context.Context, desc *pb.FlightDescriptor, call session.Call) (*Info, error) {
+	interval := minPollInterval
 	last, endpoints := -1.0, 0
 	for first := true; ; first = false {
 		asked := time.Now()
 		info, reply, err := r.pollFlightInfo(ctx, desc)
 		if err != nil {
-			if !first && unsupported(err) {
+			if !first && isUnsupported(err) {
 				err = malformed("a poll was answered, the next is refused: %v", err) // not wrapped: it would pass for the first
 			}
 			return nil, err
@@ -67,11 +67,11 @@ func (r *run) poll(ctx context.Context, desc *pb.FlightDescriptor, call session.
 		}
 		call.Progress(fraction, known)
 		if fraction != last || n != endpoints {
-			last, endpoints, pace = fraction, n, shortestPoll
+			last, endpoints, interval = fraction, n, minPollInterval
 		} else {
-			pace = min(2*pace, longestPoll)
+			interval = min(2*interval, maxPollInterval)
 		}
-		if err := pause(ctx, pace-time.Since(asked)); err != nil {
+		if err := sleep(ctx, interval-time.Since(asked)); err != nil {
 			return nil, err
 		}
 	}
@@ -79,7 +79,7 @@ func (r *run) poll(ctx context.Context, desc *pb.FlightDescriptor, call session.
 
 // pollFlightInfo makes one poll. The FlightInfo of its answer stays encoded and
 // is nil if there is none.
-func (r *run) pollFlightInfo(ctx context.Context, desc *pb.FlightDescriptor) (*Info, *pb.PollInfo, error) {
+func (r *rpcCall) pollFlightInfo(ctx context.Context, desc *pb.FlightDescriptor) (*Info, *pb.PollInfo, error) {
 	encoded, err := r.invokeEncoded(ctx, "PollFlightInfo", desc)
 	if err != nil {
 		return nil, nil, err
@@ -107,7 +107,7 @@ func (r *run) pollFlightInfo(ctx context.Context, desc *pb.FlightDescriptor) (*I
 	return in, reply, err
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
 	}

@@ -54,12 +54,12 @@ func TestAServerThatNeverGetsDoneIsPolledEverMoreSlowlyUntilTheContextEnds(t *te
 }
 
 func TestProgressThatIsNoneIsUnknown(t *testing.T) {
-	said := []float64{0.5, math.NaN(), -1, -0.5, 2, math.Inf(1), 0.25, 0, 1}
+	grpcText := []float64{0.5, math.NaN(), -1, -0.5, 2, math.Inf(1), 0.25, 0, 1}
 	polled(t, func(n int) (*pb.PollInfo, error) {
-		if n > len(said) {
+		if n > len(grpcText) {
 			return &pb.PollInfo{Info: answer(int64Schema, "0")}, nil
 		}
-		return &pb.PollInfo{FlightDescriptor: going, Progress: &said[n-1]}, nil
+		return &pb.PollInfo{FlightDescriptor: going, Progress: &grpcText[n-1]}, nil
 	}, func(b *bubble, heard *[]float64, ask func(context.Context) (session.Stream, error), _ *int) {
 		s, err := ask(b.Context())
 		require.NoError(b, err)
@@ -118,7 +118,7 @@ func TestAServerThatTellsOfProgressIsPolledSoon(t *testing.T) {
 			s, err := ask(b.Context())
 			require.NoError(b, err, name)
 			s.Close()
-			require.Equal(b, polls*shortestPoll+takes, time.Since(start), name)
+			require.Equal(b, polls*minPollInterval+takes, time.Since(start), name)
 			require.Len(b, *heard, polls+1)
 		})
 	}

@@ -38,11 +38,11 @@ func (c *Conn) Prepare(ctx context.Context, sql string, call session.Call) (sess
 	defer r.end()
 	req := &pb.ActionCreatePreparedStatementRequest{Query: sql, TransactionId: r.txID(call.Tx)}
 	if size, limit := proto.Size(req), c.cfg().RequestLimit; size > limit {
-		return nil, r.fail(session.StagePrepare, &tooLargeError{what: "the statement", size: size, limit: limit})
+		return nil, r.wrapError(session.StagePrepare, &tooLargeError{what: "the statement", size: size, limit: limit})
 	}
 	var reply pb.ActionCreatePreparedStatementResult
-	if err := c.sqlAction(r.rpc(ctx), c.flight, flightsql.CreatePreparedStatementActionType, req, &reply); err != nil {
-		return nil, r.fail(session.StagePrepare, err)
+	if err := c.sqlAction(r.rpcContext(ctx), c.flight, flightsql.CreatePreparedStatementActionType, req, &reply); err != nil {
+		return nil, r.wrapError(session.StagePrepare, err)
 	}
 	params, err := decodeSchema(reply.GetParameterSchema())
 	if err != nil {
@@ -72,7 +72,7 @@ func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, call ses
 	if params != nil {
 		if handle, err = p.bind(ctx, r, handle, params); err != nil {
 			r.end()
-			return nil, r.fail(session.StagePrepare, err)
+			return nil, r.wrapError(session.StagePrepare, err)
 		}
 	}
 	return r.query(ctx, &pb.CommandPreparedStatementQuery{PreparedStatementHandle: handle}, call)
@@ -91,17 +91,17 @@ func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call se
 	}
 	messages, err := r.encodeParams(&pb.CommandPreparedStatementUpdate{PreparedStatementHandle: handle}, params)
 	if err != nil {
-		return 0, r.fail(session.StagePrepare, err)
+		return 0, r.wrapError(session.StagePrepare, err)
 	}
-	n, err := r.putCount(ctx, only(messages...))
+	n, err := r.putCount(ctx, fixedMessages(messages...))
 	if err != nil {
-		return 0, r.fail(session.StageExecute, err)
+		return 0, r.wrapError(session.StageExecute, err)
 	}
 	return n, nil
 }
 
 // begin starts a call with the current handle, if params fit the statement.
-func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatch, call session.Call) (context.Context, *run, []byte, error) {
+func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatch, call session.Call) (context.Context, *rpcCall, []byte, error) {
 	ctx, r, err := p.conn.begin(ctx, op, call.Headers)
 	if err != nil {
 		return nil, nil, nil, err
@@ -111,10 +111,10 @@ func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatc
 	handle, closed := p.mu.handle, p.mu.closed
 	p.mu.Unlock()
 	if closed {
-		err = r.usage("%w", session.ErrHandleClosed)
+		err = r.usageError("%w", session.ErrHandleClosed)
 	} else if params != nil {
 		if fault := cmp.Or(CheckParams(p.params, params), CheckSendable(params.Schema())); fault != nil {
-			err = r.usage("%w", fault)
+			err = r.usageError("%w", fault)
 		}
 	}
 	if err != nil {
@@ -126,12 +126,12 @@ func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatc
 
 // bind sends the parameters of a query. The server may answer with another
 // handle, which then stands for the statement with its parameters.
-func (p *prepared) bind(ctx context.Context, r *run, handle []byte, params arrow.RecordBatch) ([]byte, error) {
+func (p *prepared) bind(ctx context.Context, r *rpcCall, handle []byte, params arrow.RecordBatch) ([]byte, error) {
 	messages, err := r.encodeParams(&pb.CommandPreparedStatementQuery{PreparedStatementHandle: handle}, params)
 	if err != nil {
 		return nil, err
 	}
-	answers, err := r.put(ctx, only(messages...))
+	answers, err := r.put(ctx, fixedMessages(messages...))
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (p *prepared) bind(ctx context.Context, r *run, handle []byte, params arrow
 
 // encodeParams makes the messages of a bind, all of them, so that a row that
 // cannot be sent is found while nothing has been.
-func (r *run) encodeParams(cmd proto.Message, params arrow.RecordBatch) ([]*pb.FlightData, error) {
+func (r *rpcCall) encodeParams(cmd proto.Message, params arrow.RecordBatch) ([]*pb.FlightData, error) {
 	desc, err := r.descriptor(cmd)
 	if err != nil {
 		return nil, err
@@ -175,8 +175,8 @@ func (p *prepared) Close(ctx context.Context) error {
 	}
 	defer r.end()
 	req := &pb.ActionClosePreparedStatementRequest{PreparedStatementHandle: handle}
-	if err := p.conn.sqlAction(r.rpc(ctx), p.conn.flight, flightsql.ClosePreparedStatementActionType, req, nil); err != nil {
-		return r.fail(session.StageClose, err)
+	if err := p.conn.sqlAction(r.rpcContext(ctx), p.conn.flight, flightsql.ClosePreparedStatementActionType, req, nil); err != nil {
+		return r.wrapError(session.StageClose, err)
 	}
 	return nil
 }

@@ -41,9 +41,9 @@ func (cfg *Config) dialThrough(ctx context.Context, proxy *url.URL, addr string)
 		return nil, fmt.Errorf("proxy %s: %w", at, err)
 	}
 	// A handshake heeds no context: its end is a deadline that has passed.
-	cut := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	tunnel, err := connect(ctx, conn, proxy, addr)
-	if err != nil || !cut() {
+	disarm := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	tunnel, err := openTunnel(ctx, conn, proxy, addr)
+	if err != nil || !disarm() {
 		_ = conn.Close()
 		if cause := ctx.Err(); cause != nil {
 			err = cause
@@ -53,8 +53,8 @@ func (cfg *Config) dialThrough(ctx context.Context, proxy *url.URL, addr string)
 	return tunnel, nil
 }
 
-// connect makes a tunnel of a connection to the proxy.
-func connect(ctx context.Context, conn net.Conn, proxy *url.URL, addr string) (net.Conn, error) {
+// openTunnel makes a tunnel of a connection to the proxy.
+func openTunnel(ctx context.Context, conn net.Conn, proxy *url.URL, addr string) (net.Conn, error) {
 	if proxy.Scheme == "https" {
 		secure := tls.Client(conn, &tls.Config{ServerName: proxy.Hostname(), MinVersion: tls.VersionTLS12})
 		if err := secure.HandshakeContext(ctx); err != nil {
@@ -79,14 +79,14 @@ func connect(ctx context.Context, conn net.Conn, proxy *url.URL, addr string) (n
 	if answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("does not connect to %s: %s", addr, answer.Status)
 	}
-	return &tunnel{Conn: conn, from: from}, nil
+	return &tunnel{Conn: conn, buffered: from}, nil
 }
 
 // tunnel reads first what came along with the proxy's answer: a server may
 // speak before its client does.
 type tunnel struct {
 	net.Conn
-	from *bufio.Reader
+	buffered *bufio.Reader
 }
 
-func (t *tunnel) Read(p []byte) (int, error) { return t.from.Read(p) }
+func (t *tunnel) Read(p []byte) (int, error) { return t.buffered.Read(p) }

@@ -22,7 +22,7 @@ func (c *Conn) query(ctx context.Context, sql string, call session.Call, beside 
 		return nil, err
 	}
 	if beside {
-		r.sent.trips = nil
+		r.sends.trips = nil
 	}
 	return r.query(ctx, &pb.CommandStatementQuery{Query: sql, TransactionId: r.txID(call.Tx)}, call)
 }
@@ -37,9 +37,9 @@ func (c *Conn) Metadata(ctx context.Context, req session.MetadataRequest, call s
 	if cmd == nil {
 		defer r.end()
 		if req.Kind > session.MetadataTypeInfo {
-			return nil, r.usage("no such call")
+			return nil, r.usageError("no such call")
 		}
-		return nil, r.usage("a table name is needed")
+		return nil, r.usageError("a table name is needed")
 	}
 	return r.query(ctx, cmd, call)
 }
@@ -85,27 +85,27 @@ func metadataCommand(req session.MetadataRequest) proto.Message {
 
 // query plans cmd and opens its result. It ends r unless it returns a stream,
 // which does so then.
-func (r *run) query(ctx context.Context, cmd proto.Message, call session.Call) (session.Stream, error) {
+func (r *rpcCall) query(ctx context.Context, cmd proto.Message, call session.Call) (session.Stream, error) {
 	desc, err := r.descriptor(cmd)
 	var info *Info
 	if err == nil {
-		info, err = r.planned(ctx, desc, string(cmd.ProtoReflect().Descriptor().Name()), call)
+		info, err = r.planWithProgress(ctx, desc, string(cmd.ProtoReflect().Descriptor().Name()), call)
 	}
 	if err != nil {
 		r.end()
-		return nil, r.fail(session.StageExecute, err)
+		return nil, r.wrapError(session.StageExecute, err)
 	}
 	call.Op.SetName(info)
 	s, err := r.open(ctx, info)
 	if err != nil {
 		r.end()
-		return nil, r.fail(session.StageFetch, err)
+		return nil, r.wrapError(session.StageFetch, err)
 	}
 	return s, nil
 }
 
 // plan asks for the FlightInfo of a command.
-func (r *run) plan(ctx context.Context, cmd proto.Message) (*Info, error) {
+func (r *rpcCall) plan(ctx context.Context, cmd proto.Message) (*Info, error) {
 	desc, err := r.descriptor(cmd)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (r *run) plan(ctx context.Context, cmd proto.Message) (*Info, error) {
 }
 
 // descriptor packs a command, unless the server would refuse its size.
-func (r *run) descriptor(cmd proto.Message) (*pb.FlightDescriptor, error) {
+func (r *rpcCall) descriptor(cmd proto.Message) (*pb.FlightDescriptor, error) {
 	var packed anypb.Any
 	if err := packed.MarshalFrom(cmd); err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (r *run) descriptor(cmd proto.Message) (*pb.FlightDescriptor, error) {
 
 // txID is the transaction of the call as a command names it. The field is kept
 // absent outside transactions: an empty id is not none.
-func (r *run) txID(tx session.TxID) []byte {
+func (r *rpcCall) txID(tx session.TxID) []byte {
 	if tx == "" {
 		return nil
 	}

@@ -19,28 +19,28 @@ const affectedRowsKey = "x-swanlake-affected-rows"
 
 // reader reads the batches of one DoGet. It belongs to one goroutine.
 type reader struct {
-	stream   pb.FlightService_DoGetClient
-	messages *messages
-	checked  Validator
-	batches  *ipc.Reader       // nil: the stream ended without a schema
-	nested   bool              // dictionaries have dictionaries
-	batch    arrow.RecordBatch // with dictionaries of its own, owned
-	mem      *batchMemory
-	failed   bool // the last batch could not be read
-	from     rowSource
-	affected int64
-	counted  bool
+	stream        pb.FlightService_DoGetClient
+	messages      *messageReader
+	validator     Validator
+	batches       *ipc.Reader       // nil: the stream ended without a schema
+	nested        bool              // dictionaries have dictionaries
+	batch         arrow.RecordBatch // with dictionaries of its own, owned
+	mem           *batchMemory
+	failed        bool // the last batch could not be read
+	from          rowSource
+	affected      int64
+	affectedKnown bool
 }
 
 // openReader starts a DoGet and reads as far as the schema. The end of ctx is
 // the end of the stream; there is no other way to end it early. room, unless it is
 // nil, is asked before a message is decoded that will take so many bytes.
-func openReader(ctx context.Context, from rowSource, ticket *pb.Ticket, cfg *Config, room func(bytes int64) error) (*reader, error) {
+func openReader(ctx context.Context, from rowSource, ticket *pb.Ticket, cfg *Config, reserve func(bytes int64) error) (*reader, error) {
 	stream, err := from.client.DoGet(ctx, ticket)
 	if err != nil {
 		return nil, err
 	}
-	rd := &reader{stream: stream, from: from, messages: &messages{recv: stream.Recv, inflated: cfg.inflated(), room: room}, mem: newBatchMemory(cfg.Allocator)}
+	rd := &reader{stream: stream, from: from, messages: &messageReader{recv: stream.Recv, maxInflated: cfg.maxInflated(), reserve: reserve}, mem: newBatchMemory(cfg.Allocator)}
 	rd.batches, err = newIPCReader(rd.messages, rd.mem)
 	if err != nil {
 		return nil, err
@@ -49,21 +49,21 @@ func openReader(ctx context.Context, from rowSource, ticket *pb.Ticket, cfg *Con
 	if header, err := stream.Header(); err == nil {
 		if values := header.Get(affectedRowsKey); len(values) > 0 {
 			n, err := strconv.ParseInt(values[0], 10, 64)
-			rd.affected, rd.counted = n, err == nil
+			rd.affected, rd.affectedKnown = n, err == nil
 		}
 	}
 	return rd, nil
 }
 
 // openReader opens the stream of an endpoint, wherever it is.
-func (r *run) openReader(ctx context.Context, endpoint *FlightEndpoint, room func(bytes int64) error) (*reader, error) {
+func (r *rpcCall) openReader(ctx context.Context, endpoint *FlightEndpoint, reserve func(bytes int64) error) (*reader, error) {
 	return fetch(ctx, r, endpoint, func(ctx context.Context, from rowSource) (*reader, error) {
-		return openReader(r.statementRPC(ctx), from, endpoint.ticket, r.conn.cfg(), room)
+		return openReader(r.statementContext(ctx), from, endpoint.ticket, r.conn.cfg(), reserve)
 	})
 }
 
 // newIPCReader reads the schema. It is nil without an error if there is none.
-func newIPCReader(m *messages, mem memory.Allocator) (*ipc.Reader, error) {
+func newIPCReader(m *messageReader, mem memory.Allocator) (*ipc.Reader, error) {
 	rd, err := ipc.NewReaderFromMessageReader(m, ipc.WithAllocator(mem))
 	if err == nil {
 		return rd, nil
@@ -90,8 +90,8 @@ func (rd *reader) next() (arrow.RecordBatch, error) {
 	if rd.batches == nil {
 		return nil, io.EOF
 	}
-	rd.drop()
-	rd.mem.begin()
+	rd.releaseBatch()
+	rd.mem.startBatch()
 	rd.failed = true // also if the allocator panics
 	err := error(nil)
 	if rd.batches.Next() {
@@ -100,24 +100,24 @@ func (rd *reader) next() (arrow.RecordBatch, error) {
 			batch = withOwnDictionaries(batch)
 			rd.batch = batch
 		}
-		if err = rd.checked.Check(batch); err == nil {
+		if err = rd.validator.Check(batch); err == nil {
 			rd.failed = false
 			return batch, nil
 		}
 	} else {
-		err = rd.failure()
+		err = rd.streamError()
 	}
 	rd.failed = err != nil
 	if err != nil {
-		return nil, atLocation(rd.from.location, err)
+		return nil, withLocation(rd.from.location, err)
 	}
 	return nil, io.EOF
 }
 
-// failure is nil at the regular end of the stream, which only the status OK
+// streamError is nil at the regular end of the stream, which only the status OK
 // of its RPC is. Arrow's reader has no say in it: it takes any io.EOF for the
 // end, that of a decompressor included.
-func (rd *reader) failure() error {
+func (rd *reader) streamError() error {
 	switch err := rd.batches.Err(); {
 	case rd.messages.err != nil && !eof.Reached(rd.messages.err):
 		return rd.messages.err
@@ -130,7 +130,7 @@ func (rd *reader) failure() error {
 	}
 }
 
-func (rd *reader) drop() {
+func (rd *reader) releaseBatch() {
 	if rd.batch != nil {
 		rd.batch.Release()
 		rd.batch = nil
@@ -139,31 +139,31 @@ func (rd *reader) drop() {
 
 func (rd *reader) release() {
 	rd.from.end()
-	rd.drop()
+	rd.releaseBatch()
 	if rd.batches != nil {
 		rd.batches.Release()
 		rd.batches = nil
 		if rd.failed {
-			rd.mem.abandon() // after the release, which frees what Arrow's reader still knows of
+			rd.mem.freeBatch() // after the release, which frees what Arrow's reader still knows of
 		}
 	}
 }
 
-// messages hands the FlightData of a stream to Arrow's IPC reader.
-type messages struct {
-	recv func() (*pb.FlightData, error)
-	last *ipc.Message
-	err  error // what recv failed with
-	kept dictionaryBytes
+// messageReader hands the FlightData of a stream to Arrow's IPC reader.
+type messageReader struct {
+	recv         func() (*pb.FlightData, error)
+	last         *ipc.Message
+	err          error // what recv failed with
+	dictionaries dictionaryBytes
 
-	inflated int64                   // bytes that the buffers of one message may become, or all dictionaries take
-	room     func(bytes int64) error // waits until a message of so many may be decoded; may be nil
+	maxInflated int64                   // bytes that the buffers of one message may become, or all dictionaries take
+	reserve     func(bytes int64) error // waits until a message of so many may be decoded; may be nil
 }
 
-var _ ipc.MessageReader = (*messages)(nil)
+var _ ipc.MessageReader = (*messageReader)(nil)
 
 // Message is part of ipc.MessageReader. The message is valid until the next.
-func (m *messages) Message() (*ipc.Message, error) {
+func (m *messageReader) Message() (*ipc.Message, error) {
 	for {
 		data, err := m.recv()
 		if err != nil {
@@ -173,27 +173,27 @@ func (m *messages) Message() (*ipc.Message, error) {
 		if len(data.GetDataHeader()) == 0 {
 			continue // application metadata only
 		}
-		weight, err := verifyMessage(data.GetDataHeader(), data.GetDataBody(), m.inflated)
+		size, err := verifyMessage(data.GetDataHeader(), data.GetDataBody(), m.maxInflated)
 		if err != nil {
 			return nil, err
 		}
-		bytes, err := m.kept.take(weight, m.inflated)
+		bytes, err := m.dictionaries.add(size, m.maxInflated)
 		if err != nil {
 			return nil, err
 		}
-		if bytes > 0 && m.room != nil {
-			if m.err = m.room(bytes); m.err != nil {
+		if bytes > 0 && m.reserve != nil {
+			if m.err = m.reserve(bytes); m.err != nil {
 				return nil, m.err
 			}
 		}
 		msg := ipc.NewMessage(memory.NewBufferBytes(data.GetDataHeader()), memory.NewBufferBytes(data.GetDataBody()))
-		m.drop()
+		m.releaseLast()
 		m.last = msg
 		return msg, nil
 	}
 }
 
-func (m *messages) drop() {
+func (m *messageReader) releaseLast() {
 	if m.last != nil {
 		m.last.Release()
 		m.last = nil
@@ -201,7 +201,7 @@ func (m *messages) drop() {
 }
 
 // Retain is part of ipc.MessageReader. The IPC reader is the only owner.
-func (m *messages) Retain() {}
+func (m *messageReader) Retain() {}
 
 // Release is part of ipc.MessageReader.
-func (m *messages) Release() { m.drop() }
+func (m *messageReader) Release() { m.releaseLast() }

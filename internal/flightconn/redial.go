@@ -13,24 +13,24 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// client is a gRPC client that holds no session and may dial again as it needs:
+// redialingClient is a gRPC client that holds no session and may dial again as it needs:
 // that of a location or a control channel. Of a failed attempt gRPC keeps only
 // the text; client keeps the error, and calls that fail for it lead there.
-type client struct {
+type redialingClient struct {
 	*grpc.ClientConn
 	failure atomic.Pointer[connectError] // of the latest attempt
 }
 
 // newClient makes a client of addr, which dials by dial.
-func (cfg *Config) newClient(addr string, tlsConfig *tls.Config, dial func(context.Context) (net.Conn, error), more ...grpc.DialOption) (*client, error) {
-	c := &client{}
+func (cfg *Config) newClient(addr string, tlsConfig *tls.Config, dial func(context.Context) (net.Conn, error), more ...grpc.DialOption) (*redialingClient, error) {
+	c := &redialingClient{}
 	opts := cfg.transportOptions(addr, tlsConfig, func(ctx context.Context, _ string) (net.Conn, error) {
-		raw, err := cfg.dials.do(ctx, func() (net.Conn, error) { return dial(ctx) })
+		raw, err := cfg.dialTracker.dial(ctx, func() (net.Conn, error) { return dial(ctx) })
 		if err != nil {
-			c.failed(dialError(addr, err))
+			c.recordFailure(dialError(addr, err))
 			return nil, err
 		}
-		return &attempt{Conn: raw, client: c}, nil
+		return &dialledConn{Conn: raw, client: c}, nil
 	})
 	cc, err := grpc.NewClient("passthrough:///redialled", append(opts, more...)...)
 	if err != nil {
@@ -40,15 +40,15 @@ func (cfg *Config) newClient(addr string, tlsConfig *tls.Config, dial func(conte
 	return c, nil
 }
 
-// attempt is a transport that a client has dialled.
-type attempt struct {
+// dialledConn is a transport that a client has dialled.
+type dialledConn struct {
 	net.Conn
-	client *client
+	client *redialingClient
 }
 
-// failed takes note of a failed attempt; nil: it has succeeded. The end of a
+// recordFailure takes note of a failed attempt; nil: it has succeeded. The end of a
 // context is not kept in the chain: it is that of an attempt, not of a call.
-func (c *client) failed(err error) {
+func (c *redialingClient) recordFailure(err error) {
 	var why *connectError
 	if errors.As(err, &why) && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		why = &connectError{text: why.text}
@@ -57,18 +57,18 @@ func (c *client) failed(err error) {
 }
 
 // Invoke is part of grpc.ClientConnInterface.
-func (c *client) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	return c.explain(c.ClientConn.Invoke(ctx, method, args, reply, opts...))
+func (c *redialingClient) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return c.withDialError(c.ClientConn.Invoke(ctx, method, args, reply, opts...))
 }
 
 // NewStream is part of grpc.ClientConnInterface.
-func (c *client) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *redialingClient) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	stream, err := c.ClientConn.NewStream(ctx, desc, method, opts...)
-	return stream, c.explain(err)
+	return stream, c.withDialError(err)
 }
 
-// explain gives an RPC that failed for want of a transport the reason of that.
-func (c *client) explain(err error) error {
+// withDialError gives an RPC that failed for want of a transport the reason of that.
+func (c *redialingClient) withDialError(err error) error {
 	if s, ok := status.FromError(err); !ok || s.Code() != codes.Unavailable || !strings.Contains(s.Message(), "connection error") {
 		return err
 	}

@@ -97,12 +97,12 @@ func TestWhyThereIsNoTransportIsTypedForEveryClient(t *testing.T) {
 			control, done, err := e.control("")
 			require.NoError(t, err)
 			defer done()
-			at, err := e.cfg.place("grpc+tls://server:2")
+			at, err := e.cfg.resolveLocation("grpc+tls://server:2")
 			require.NoError(t, err)
-			l, err := e.locations.use(t.Context(), at)
+			l, err := e.locations.acquire(t.Context(), at)
 			require.NoError(t, err, name)
-			defer l.done()
-			for _, c := range []*client{control.client, l.cc} {
+			defer l.release()
+			for _, c := range []*redialingClient{control.redialingClient, l.cc} {
 				unary := c.Invoke(t.Context(), "/x/y", &pb.Empty{}, &pb.Empty{})
 				_, streaming := c.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/x/y")
 				for _, err := range []error{unary, streaming} {
@@ -117,13 +117,13 @@ func TestWhyThereIsNoTransportIsTypedForEveryClient(t *testing.T) {
 
 // An answer is the server's even if the attempt before it has failed.
 func TestAnAnswerIsNotExplainedByAFailedAttempt(t *testing.T) {
-	c := &client{}
-	c.failed(dialError("server:1", errors.New("refused")))
+	c := &redialingClient{}
+	c.recordFailure(dialError("server:1", errors.New("refused")))
 	for _, err := range []error{nil, status.Error(codes.Internal, "connection error"), status.Error(codes.Unavailable, "shutting down"), errors.New("connection error")} {
-		require.Equal(t, err, c.explain(err))
+		require.Equal(t, err, c.withDialError(err))
 	}
 	lost := status.Error(codes.Unavailable, "connection error: desc = x")
-	require.EqualError(t, c.explain(lost), "refused")
-	c.failed(nil)
-	require.Equal(t, lost, c.explain(lost), "there was a transport")
+	require.EqualError(t, c.withDialError(lost), "refused")
+	c.recordFailure(nil)
+	require.Equal(t, lost, c.withDialError(lost), "there was a transport")
 }

@@ -17,9 +17,9 @@ const (
 	// is renewed, or a third of the time that it has left when that is less.
 	renewalLead = 30 * time.Second
 
-	// renewalGap is the least time before a renewal, whatever the server, or
+	// minRenewalDelay is the least time before a renewal, whatever the server, or
 	// a clock that differs from its, says of expiry.
-	renewalGap = time.Second
+	minRenewalDelay = time.Second
 
 	// renewableEndpoints bounds how many endpoints of a result are renewed, one
 	// after the other: the first of those that expire.
@@ -29,17 +29,17 @@ const (
 // renewal renews the endpoints of a result that wait to be fetched and would
 // expire before.
 type renewal struct {
-	run *run
-	mu  struct { // guards the fields below and those of each waiting; nothing is called under it
+	call *rpcCall
+	mu   struct { // guards the fields below and those of each waiting; nothing is called under it
 		sync.Mutex
-		waiting map[int]*waiting // by the endpoint's number; nil: nothing is renewed
-		due     dueFirst         // of these, and of some that were taken since
-		room    int              // bytes that renewed endpoints may still take
+		pending   map[int]*pendingEndpoint // by the endpoint's number; nil: nothing is renewed
+		due       renewalHeap              // of these, and of some that were taken since
+		bytesLeft int                      // bytes that renewed endpoints may still take
 	}
 }
 
-// waiting is an endpoint that waits to be fetched.
-type waiting struct {
+// pendingEndpoint is an endpoint that waits to be fetched.
+type pendingEndpoint struct {
 	number   int
 	encoded  []byte
 	renewed  bool // encoded is no part of the Info but counts in renewal.room
@@ -50,9 +50,9 @@ type waiting struct {
 }
 
 // renew renews until ctx ends or nothing that waits can be renewed.
-func (r *run) renew(ctx context.Context, info *Info) *renewal {
-	s := &renewal{run: r}
-	if r.conn.endpoint.support.renew.isRefused() {
+func (r *rpcCall) renew(ctx context.Context, info *Info) *renewal {
+	s := &renewal{call: r}
+	if r.conn.endpoint.capabilities.renew.isMissing() {
 		return s
 	}
 	c := info.cursor()
@@ -62,17 +62,17 @@ func (r *run) renew(ctx context.Context, info *Info) *renewal {
 			break
 		}
 		if at := expiryOf(encoded); !at.IsZero() {
-			s.mu.due = append(s.mu.due, &waiting{number: i, encoded: encoded, expires: at, due: renewalDue(at)})
+			s.mu.due = append(s.mu.due, &pendingEndpoint{number: i, encoded: encoded, expires: at, due: renewalDue(at)})
 		}
 	}
 	if len(s.mu.due) == 0 {
 		return s
 	}
 	heap.Init(&s.mu.due)
-	s.mu.room = r.conn.cfg().MaxMessage
-	s.mu.waiting = make(map[int]*waiting, len(s.mu.due))
+	s.mu.bytesLeft = r.conn.cfg().MaxMessage
+	s.mu.pending = make(map[int]*pendingEndpoint, len(s.mu.due))
 	for _, w := range s.mu.due {
-		s.mu.waiting[w.number] = w
+		s.mu.pending[w.number] = w
 	}
 	go s.loop(ctx)
 	return s
@@ -80,15 +80,15 @@ func (r *run) renew(ctx context.Context, info *Info) *renewal {
 
 func renewalDue(expires time.Time) time.Time {
 	left := time.Until(expires)
-	return time.Now().Add(max(left-min(renewalLead, left/3), renewalGap))
+	return time.Now().Add(max(left-min(renewalLead, left/3), minRenewalDelay))
 }
 
-// take gives out an endpoint for good, as it was renewed last. It waits for a
+// takeEndpoint gives out an endpoint for good, as it was renewed last. It waits for a
 // renewal under way, after which the old ticket may be worth nothing.
-func (s *renewal) take(ctx context.Context, number int, original *FlightEndpoint) (*FlightEndpoint, error) {
+func (s *renewal) takeEndpoint(ctx context.Context, number int, original *FlightEndpoint) (*FlightEndpoint, error) {
 	for {
 		s.mu.Lock()
-		w := s.mu.waiting[number]
+		w := s.mu.pending[number]
 		if w == nil {
 			s.mu.Unlock()
 			return original, nil
@@ -113,16 +113,16 @@ func (s *renewal) take(ctx context.Context, number int, original *FlightEndpoint
 }
 
 // remove says that w is not to be renewed any more. The lock is held.
-func (s *renewal) remove(w *waiting) {
+func (s *renewal) remove(w *pendingEndpoint) {
 	w.taken = true
-	delete(s.mu.waiting, w.number)
+	delete(s.mu.pending, w.number)
 	if w.renewed {
-		s.mu.room += len(w.encoded)
+		s.mu.bytesLeft += len(w.encoded)
 	}
 }
 
 // next is what is due first, nil if nothing ever is, and when.
-func (s *renewal) next() (w *waiting, due time.Time) {
+func (s *renewal) next() (w *pendingEndpoint, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for len(s.mu.due) > 0 && s.mu.due[0].taken {
@@ -134,8 +134,8 @@ func (s *renewal) next() (w *waiting, due time.Time) {
 	return s.mu.due[0], s.mu.due[0].due
 }
 
-// hold keeps a waiting endpoint from being taken until put, unless it is gone.
-func (s *renewal) hold(w *waiting) bool {
+// startRenewing keeps a waiting endpoint from being taken until put, unless it is gone.
+func (s *renewal) startRenewing(w *pendingEndpoint) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w.taken {
@@ -145,10 +145,10 @@ func (s *renewal) hold(w *waiting) bool {
 	return true
 }
 
-// put ends hold. renewed replaces the endpoint unless it is nil or takes more
+// finishRenewing ends hold. renewed replaces the endpoint unless it is nil or takes more
 // memory than there is room for. The endpoint is renewed again when due, never
 // if that is zero.
-func (s *renewal) put(w *waiting, renewed []byte, expires, due time.Time) {
+func (s *renewal) finishRenewing(w *pendingEndpoint, renewed []byte, expires, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(w.renewing)
@@ -157,8 +157,8 @@ func (s *renewal) put(w *waiting, renewed []byte, expires, due time.Time) {
 	if w.renewed {
 		old = len(w.encoded)
 	}
-	if renewed != nil && len(renewed) <= s.mu.room+old {
-		s.mu.room += old - len(renewed)
+	if renewed != nil && len(renewed) <= s.mu.bytesLeft+old {
+		s.mu.bytesLeft += old - len(renewed)
 		w.encoded, w.renewed, w.expires = renewed, true, expires
 	}
 	heap.Pop(&s.mu.due) // it is the first: nobody but the loop changes the order
@@ -173,16 +173,16 @@ func (s *renewal) put(w *waiting, renewed []byte, expires, due time.Time) {
 func (s *renewal) loop(ctx context.Context) {
 	for {
 		w, due := s.next()
-		if w == nil || pause(ctx, time.Until(due)) != nil {
+		if w == nil || sleep(ctx, time.Until(due)) != nil {
 			return
 		}
-		if !s.hold(w) {
+		if !s.startRenewing(w) {
 			continue // it was taken meanwhile
 		}
-		renewed, err := s.ask(ctx, w)
-		if unsupported(err) {
-			s.run.conn.endpoint.support.renew.refuse()
-			s.put(w, nil, time.Time{}, time.Time{})
+		renewed, err := s.requestRenewal(ctx, w)
+		if isUnsupported(err) {
+			s.call.conn.endpoint.capabilities.renew.markMissing()
+			s.finishRenewing(w, nil, time.Time{}, time.Time{})
 			return
 		}
 		if err == nil {
@@ -191,39 +191,39 @@ func (s *renewal) loop(ctx context.Context) {
 				if !endpoint.expires.IsZero() {
 					again = renewalDue(endpoint.expires)
 				}
-				s.put(w, renewed, endpoint.expires, again)
+				s.finishRenewing(w, renewed, endpoint.expires, again)
 				continue
 			}
 		}
 		again := time.Time{}
-		if left := time.Until(w.expires); left > 2*renewalGap {
+		if left := time.Until(w.expires); left > 2*minRenewalDelay {
 			again = time.Now().Add(left / 2)
 		}
-		s.put(w, nil, time.Time{}, again)
+		s.finishRenewing(w, nil, time.Time{}, again)
 	}
 }
 
-// ask makes the RPC on the connection's own transport. A server that runs one
+// requestRenewal makes the RPC on the connection's own transport. A server that runs one
 // call of a session at a time may answer too late; then the endpoint expires as
 // it would have.
-func (s *renewal) ask(ctx context.Context, w *waiting) ([]byte, error) {
-	ctx, stop := context.WithTimeout(ctx, max(time.Until(w.expires), renewalGap))
+func (s *renewal) requestRenewal(ctx context.Context, w *pendingEndpoint) ([]byte, error) {
+	ctx, stop := context.WithTimeout(ctx, max(time.Until(w.expires), minRenewalDelay))
 	defer stop()
-	return doAction(s.run.rpc(ctx), s.run.conn.flight, flight.RenewFlightEndpointActionType, submessage(fieldRenewEndpoint, w.encoded))
+	return doAction(s.call.rpcContext(ctx), s.call.conn.flight, flight.RenewFlightEndpointActionType, submessage(fieldRenewEndpoint, w.encoded))
 }
 
-// dueFirst is a heap of what waits by the time at which it is to be renewed.
-type dueFirst []*waiting
+// renewalHeap is a heap of what waits by the time at which it is to be renewed.
+type renewalHeap []*pendingEndpoint
 
-func (h dueFirst) Len() int           { return len(h) }
-func (h dueFirst) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
-func (h dueFirst) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h renewalHeap) Len() int           { return len(h) }
+func (h renewalHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h renewalHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 
 // Push is part of heap.Interface.
-func (h *dueFirst) Push(w any) { *h = append(*h, w.(*waiting)) }
+func (h *renewalHeap) Push(w any) { *h = append(*h, w.(*pendingEndpoint)) }
 
 // Pop is part of heap.Interface.
-func (h *dueFirst) Pop() any {
+func (h *renewalHeap) Pop() any {
 	last := len(*h) - 1
 	w := (*h)[last]
 	(*h)[last] = nil
@@ -231,10 +231,10 @@ func (h *dueFirst) Pop() any {
 	return w
 }
 
-// expired says of a failed fetch that it came after the endpoint's expiry.
+// withExpiry says of a failed fetch that it came after the endpoint's expiry.
 // Whether an endpoint has expired is for the server's clock to tell, so it is
 // asked all the same.
-func expired(e *FlightEndpoint, err error) error {
+func withExpiry(e *FlightEndpoint, err error) error {
 	if e.expires.IsZero() || time.Now().Before(e.expires) {
 		return err
 	}

@@ -186,17 +186,17 @@ func TestRenewedPartsTakeNoMoreRoomThanThereIs(t *testing.T) {
 			require.Len(t, e, size)
 			return e
 		}
-		a, b := &waiting{number: 0, encoded: ticket(10), due: later}, &waiting{number: 1, encoded: ticket(10), due: later.Add(time.Second)}
+		a, b := &pendingEndpoint{number: 0, encoded: ticket(10), due: later}, &pendingEndpoint{number: 1, encoded: ticket(10), due: later.Add(time.Second)}
 		s := &renewal{}
-		s.mu.room, s.mu.due, s.mu.waiting = 100, dueFirst{a, b}, map[int]*waiting{0: a, 1: b}
+		s.mu.bytesLeft, s.mu.due, s.mu.pending = 100, renewalHeap{a, b}, map[int]*pendingEndpoint{0: a, 1: b}
 		original := &FlightEndpoint{}
-		put := func(w *waiting, size, room int, taken bool) {
+		put := func(w *pendingEndpoint, size, reserve int, taken bool) {
 			t.Helper()
 			got, _ := s.next()
 			require.Same(t, w, got, "the first that is due")
-			require.True(t, s.hold(w))
-			s.put(w, ticket(size), later, w.due.Add(time.Minute))
-			require.Equal(t, room, s.mu.room)
+			require.True(t, s.startRenewing(w))
+			s.finishRenewing(w, ticket(size), later, w.due.Add(time.Minute))
+			require.Equal(t, reserve, s.mu.bytesLeft)
 			require.Equal(t, taken, len(w.encoded) == size)
 		}
 		put(a, 60, 40, true)
@@ -209,24 +209,24 @@ func TestRenewedPartsTakeNoMoreRoomThanThereIs(t *testing.T) {
 
 		got, _ := s.next()
 		require.Same(t, b, got)
-		require.True(t, s.hold(b))
+		require.True(t, s.startRenewing(b))
 		took := make(chan *FlightEndpoint)
-		go func() { e, _ := s.take(t.Context(), 1, original); took <- e }()
+		go func() { e, _ := s.takeEndpoint(t.Context(), 1, original); took <- e }()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err := s.take(ctx, 1, original)
+		_, err := s.takeEndpoint(ctx, 1, original)
 		require.ErrorIs(t, err, context.Canceled, "it is being renewed")
 		synctest.Wait()
-		s.put(b, nil, later, later)
+		s.finishRenewing(b, nil, later, later)
 		require.Len(t, (<-took).ticket.GetTicket(), 26, "as it was renewed last")
-		require.Equal(t, 30, s.mu.room)
-		require.False(t, s.hold(b), "it was taken")
-		again, err := s.take(t.Context(), 1, original)
+		require.Equal(t, 30, s.mu.bytesLeft)
+		require.False(t, s.startRenewing(b), "it was taken")
+		again, err := s.takeEndpoint(t.Context(), 1, original)
 		require.NoError(t, err)
 		require.Same(t, original, again)
-		_, err = s.take(t.Context(), 0, original)
+		_, err = s.takeEndpoint(t.Context(), 0, original)
 		require.NoError(t, err)
-		require.Equal(t, 100, s.mu.room)
+		require.Equal(t, 100, s.mu.bytesLeft)
 		got, _ = s.next()
 		require.Nil(t, got, "all were taken")
 	})
@@ -242,7 +242,7 @@ func TestAFailureAfterTheExpirySaysSo(t *testing.T) {
 		"in time": {time.Now().Add(time.Hour), false},
 		"late":    {time.Now().Add(-time.Second), true},
 	} {
-		err := expired(&FlightEndpoint{expires: c.expires}, cause)
+		err := withExpiry(&FlightEndpoint{expires: c.expires}, cause)
 		require.ErrorIs(t, err, cause, name)
 		require.Equal(t, c.expired, errors.Is(err, session.ErrEndpointExpired), name)
 	}

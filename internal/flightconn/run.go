@@ -11,12 +11,12 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// run is one call of the seam under way, with all its RPCs: its context, what
+// rpcCall is one call of the seam under way, with all its RPCs: its context, what
 // it sent, and how its failure reads.
-type run struct {
+type rpcCall struct {
 	conn   *Conn
 	op     string
-	sent   sent
+	sends  sendTracker
 	info   *callInfo
 	cancel context.CancelFunc
 
@@ -29,53 +29,55 @@ type run struct {
 // begin starts a call. It fails, with nothing sent, when the epoch has ended or
 // a header cannot be sent.
 // The caller must call end.
-func (c *Conn) begin(ctx context.Context, op string, headers metadata.MD) (context.Context, *run, error) {
-	r := &run{conn: c, op: op, callerErr: ctx.Err, callerDeadline: ctx.Deadline}
+func (c *Conn) begin(ctx context.Context, op string, headers metadata.MD) (context.Context, *rpcCall, error) {
+	r := &rpcCall{conn: c, op: op, callerErr: ctx.Err, callerDeadline: ctx.Deadline}
 	if err := c.cfg().checkCallHeaders(headers); err != nil {
-		return nil, nil, r.usage("headers: %w", err)
+		return nil, nil, r.usageError("headers: %w", err)
 	}
-	r.info, r.sent.trips = &callInfo{headers: headers}, &c.trips
+	r.info, r.sends.trips = &callInfo{headers: headers}, &c.trips
 	ctx, r.cancel = context.WithCancel(withCallInfo(ctx, r.info))
-	if !c.enter(r) {
+	if !c.addCall(r) {
 		r.cancel()
-		return nil, nil, r.lost(session.StageNone, nil)
+		return nil, nil, r.lostError(session.StageNone, nil)
 	}
 	return ctx, r, nil
 }
 
 // end releases what the call holds and ends its RPCs.
-func (r *run) end() {
+func (r *rpcCall) end() {
 	r.cancel()
-	r.conn.leave(r)
+	r.conn.removeCall(r)
 }
 
-// rpc makes ctx that of the next RPC.
-func (r *run) rpc(ctx context.Context) context.Context { return r.sent.watch(ctx) }
+// rpcContext makes ctx that of the next RPC.
+func (r *rpcCall) rpcContext(ctx context.Context) context.Context { return r.sends.track(ctx) }
 
-// statementRPC is rpc for a DoGet or DoPut.
-func (r *run) statementRPC(ctx context.Context) context.Context { return r.sent.watchStatement(ctx) }
+// statementContext is rpc for a DoGet or DoPut.
+func (r *rpcCall) statementContext(ctx context.Context) context.Context {
+	return r.sends.trackStatement(ctx)
+}
 
-// usage is the caller's own fault, found before anything was sent.
-func (r *run) usage(format string, args ...any) error {
+// usageError is the caller's own fault, found before anything was sent.
+func (r *rpcCall) usageError(format string, args ...any) error {
 	return &session.Error{
 		Op: r.op, Stage: session.StageArgument, Fault: session.FaultUsage, Target: r.conn.target(),
-		Unsent: r.sent.nothing(), Err: fmt.Errorf(format, args...),
+		Unsent: r.sends.nothingSent(), Err: fmt.Errorf(format, args...),
 	}
 }
 
-// lost is the failure of a call whose epoch has ended.
-func (r *run) lost(stage session.Stage, cause error) error {
+// lostError is the failure of a call whose epoch has ended.
+func (r *rpcCall) lostError(stage session.Stage, cause error) error {
 	return &session.Error{
-		Op: r.op, Stage: stage, Fault: session.FaultTransport, Target: r.conn.target(), Unsent: r.sent.nothing(),
+		Op: r.op, Stage: stage, Fault: session.FaultTransport, Target: r.conn.target(), Unsent: r.sends.nothingSent(),
 		Err: LostError(r.conn.Lost(), cause),
 	}
 }
 
-// endedErr tells how the caller's context ended, or nil. A server that is told
+// callerEndedErr tells how the caller's context ended, or nil. A server that is told
 // a deadline enforces it too and may be first, so an end that is due within
 // the skew of two clocks' timers counts.
-func (r *run) endedErr(byDeadline bool) error {
-	if err := r.overdue(); err != nil {
+func (r *rpcCall) callerEndedErr(byDeadline bool) error {
+	if err := r.callerContextErr(); err != nil {
 		return err
 	}
 	const skew = 100 * time.Millisecond
@@ -85,9 +87,9 @@ func (r *run) endedErr(byDeadline bool) error {
 	return nil
 }
 
-// overdue is not nil once the caller's context has ended, or its deadline is
+// callerContextErr is not nil once the caller's context has ended, or its deadline is
 // reached and only its timer is late.
-func (r *run) overdue() error {
+func (r *rpcCall) callerContextErr() error {
 	if err := r.callerErr(); err != nil {
 		return err
 	}

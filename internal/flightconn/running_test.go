@@ -159,7 +159,7 @@ func TestNoStatementRunsInAConnectionThatIsGivenBack(t *testing.T) {
 				defer l.cancel()
 				conn := b.open()
 				back := make(chan error, 1)
-				policy := &session.Policy{Life: b.Context()}
+				policy := &session.Policy{OwnerContext: b.Context()}
 				s := session.NewStateless(conn, policy, func(discard error) {
 					running, _ := l.state()
 					if discard == nil && running > 0 {
@@ -224,7 +224,7 @@ func TestRoundTripsTellWhatIsUnderWay(t *testing.T) {
 		_, answered = c.RoundTrips()
 		require.Equal(b, before+2, answered, "they have begun to come")
 		<-done
-		s, err := c.QueryBeside(b.Context(), "q", session.Call{})
+		s, err := c.QueryConcurrently(b.Context(), "q", session.Call{})
 		require.NoError(b, err)
 		s.Close()
 		after, _ := c.RoundTrips()

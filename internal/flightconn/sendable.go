@@ -12,25 +12,25 @@ import (
 // would take them for the values.
 func CheckSendable(schema *arrow.Schema) error {
 	for _, f := range schema.Fields() {
-		if err := sendable(f.Type); err != nil {
+		if err := checkSendableType(f.Type); err != nil {
 			return fmt.Errorf("column %q: %w", f.Name, err)
 		}
 	}
 	return nil
 }
 
-func sendable(t arrow.DataType) error {
+func checkSendableType(t arrow.DataType) error {
 	switch t := t.(type) {
 	case arrow.ExtensionType:
-		return sendable(t.StorageType())
+		return checkSendableType(t.StorageType())
 	case *arrow.DictionaryType:
 		if isDictionary(t.ValueType) {
 			return fmt.Errorf("%v cannot be sent: the values of a dictionary cannot be dictionary-encoded themselves", t)
 		}
-		return sendable(t.ValueType)
+		return checkSendableType(t.ValueType)
 	case arrow.NestedType:
 		for _, f := range t.Fields() {
-			if err := sendable(f.Type); err != nil {
+			if err := checkSendableType(f.Type); err != nil {
 				return err
 			}
 		}

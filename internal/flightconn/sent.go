@@ -7,11 +7,11 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// sent counts the RPCs of one call that may have reached the server, and those
+// sendTracker counts the RPCs of one call that may have reached the server, and those
 // that carry a statement's rows or parameters and of which it has not told the end.
-type sent struct {
-	rpcs, open atomic.Int64
-	trips      *roundTrips // in which they count; may be nil
+type sendTracker struct {
+	count, unendedStatements atomic.Int64
+	trips                    *roundTrips // in which they count; may be nil
 }
 
 // roundTrips counts the RPCs of a connection.
@@ -20,13 +20,13 @@ type roundTrips struct {
 	answered atomic.Int64 // those of which an answer has begun to come, or none will
 }
 
-// sentRPC is one RPC of a call.
-type sentRPC struct {
-	call    *sent
-	out     atomic.Bool
-	told    atomic.Bool // counted as answered
-	carries bool
-	state   atomic.Int32 // of one that carries
+// trackedRPC is one RPC of a call.
+type trackedRPC struct {
+	tracker          *sendTracker
+	sendCounted      atomic.Bool
+	answerCounted    atomic.Bool // counted as answered
+	carriesStatement bool
+	state            atomic.Int32 // of one that carries
 }
 
 // The states of an RPC that carries rows or parameters. The server's answer may be
@@ -37,79 +37,81 @@ const (
 	rpcEnded // by the server
 )
 
-type sentKey struct{}
+type trackedRPCKey struct{}
 
-// watch makes ctx the context of one RPC whose sending is counted.
-func (s *sent) watch(ctx context.Context) context.Context {
-	return s.begin(ctx, &sentRPC{call: s})
+// track makes ctx the context of one RPC whose sending is counted.
+func (s *sendTracker) track(ctx context.Context) context.Context {
+	return s.startRPC(ctx, &trackedRPC{tracker: s})
 }
 
-// watchStatement is watch for an RPC that carries a statement's rows or parameters.
-func (s *sent) watchStatement(ctx context.Context) context.Context {
-	return s.begin(ctx, &sentRPC{call: s, carries: true})
+// trackStatement is watch for an RPC that carries a statement's rows or parameters.
+func (s *sendTracker) trackStatement(ctx context.Context) context.Context {
+	return s.startRPC(ctx, &trackedRPC{tracker: s, carriesStatement: true})
 }
 
-func (s *sent) begin(ctx context.Context, rpc *sentRPC) context.Context {
+func (s *sendTracker) startRPC(ctx context.Context, rpc *trackedRPC) context.Context {
 	if s.trips != nil {
 		s.trips.begun.Add(1)
 	}
-	return context.WithValue(ctx, sentKey{}, rpc)
+	return context.WithValue(ctx, trackedRPCKey{}, rpc)
 }
 
-// running reports whether the server may be at work on a statement of the call:
+// statementRunning reports whether the server may be at work on a statement of the call:
 // it has not told the end of an RPC, which this side may have ended meanwhile.
-func (s *sent) running() bool { return s.open.Load() > 0 }
+func (s *sendTracker) statementRunning() bool { return s.unendedStatements.Load() > 0 }
 
-// nothing reports whether no RPC of the call reached the server.
-func (s *sent) nothing() bool { return s.rpcs.Load() == 0 }
+// nothingSent reports whether no RPC of the call reached the server.
+func (s *sendTracker) nothingSent() bool { return s.count.Load() == 0 }
 
-// sentWatcher tells the RPCs that were handed to a transport from those that
+// sendStatsHandler tells the RPCs that were handed to a transport from those that
 // were not.
 //
 // gRPC makes a transparent attempt only if the server cannot have processed
 // the one before: it never left, or a GOAWAY or REFUSED_STREAM disowned it.
 // So its beginning takes back what the first attempt counted.
-type sentWatcher struct{}
+type sendStatsHandler struct{}
 
-func (sentWatcher) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (sentWatcher) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (sentWatcher) HandleConn(context.Context, stats.ConnStats)                       {}
+func (sendStatsHandler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (sendStatsHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return ctx
+}
+func (sendStatsHandler) HandleConn(context.Context, stats.ConnStats) {}
 
-func (sentWatcher) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	rpc, ok := ctx.Value(sentKey{}).(*sentRPC)
+func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	rpc, ok := ctx.Value(trackedRPCKey{}).(*trackedRPC)
 	if !ok {
 		return
 	}
 	switch s := s.(type) {
 	case *stats.Begin:
-		if s.IsTransparentRetryAttempt && rpc.out.Swap(false) {
-			rpc.call.rpcs.Add(-1)
+		if s.IsTransparentRetryAttempt && rpc.sendCounted.Swap(false) {
+			rpc.tracker.count.Add(-1)
 		}
-		rpc.enter(rpcUnsent)
+		rpc.setState(rpcUnsent)
 	case *stats.OutHeader:
-		if !rpc.out.Swap(true) {
-			rpc.call.rpcs.Add(1)
+		if !rpc.sendCounted.Swap(true) {
+			rpc.tracker.count.Add(1)
 		}
-		if rpc.carries && rpc.state.CompareAndSwap(rpcUnsent, rpcOpen) {
-			rpc.call.open.Add(1)
+		if rpc.carriesStatement && rpc.state.CompareAndSwap(rpcUnsent, rpcOpen) {
+			rpc.tracker.unendedStatements.Add(1)
 		}
 	case *stats.InHeader, *stats.End:
-		rpc.answered()
+		rpc.countAnswer()
 	case *stats.InTrailer:
-		rpc.answered()
-		rpc.enter(rpcEnded)
+		rpc.countAnswer()
+		rpc.setState(rpcEnded)
 	}
 }
 
-func (r *sentRPC) answered() {
-	if trips := r.call.trips; trips != nil && !r.told.Swap(true) {
+func (r *trackedRPC) countAnswer() {
+	if trips := r.tracker.trips; trips != nil && !r.answerCounted.Swap(true) {
 		trips.answered.Add(1)
 	}
 }
 
-// enter takes an RPC to a state in which the server is not at work on it.
-func (r *sentRPC) enter(state int32) {
-	if r.carries && r.state.Swap(state) == rpcOpen {
-		r.call.open.Add(-1)
+// setState takes an RPC to a state in which the server is not at work on it.
+func (r *trackedRPC) setState(state int32) {
+	if r.carriesStatement && r.state.Swap(state) == rpcOpen {
+		r.tracker.unendedStatements.Add(-1)
 	}
 }

@@ -4,4 +4,4 @@ package flightconn
 
 import "syscall"
 
-func limitSilence(string, string, syscall.RawConn) error { return nil }
+func setUserTimeout(string, string, syscall.RawConn) error { return nil }

@@ -25,10 +25,10 @@ type source interface {
 
 // stream is session.Stream over a source.
 type stream struct {
-	run      *run
-	schema   *arrow.Schema
-	affected int64
-	counted  bool
+	call          *rpcCall
+	schema        *arrow.Schema
+	affected      int64
+	affectedKnown bool
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
@@ -43,15 +43,15 @@ type stream struct {
 
 // open opens the result that info describes. The schema is the one of the
 // streams, which have the last word: the info may come from a cache.
-func (r *run) open(ctx context.Context, info *Info) (*stream, error) {
+func (r *rpcCall) open(ctx context.Context, info *Info) (*stream, error) {
 	promised, err := decodeSchema(info.Schema())
 	if err != nil {
 		return nil, err
 	}
-	s := &stream{run: r, schema: promised}
+	s := &stream{call: r, schema: promised}
 	switch info.Len() {
 	case 0:
-		s.mu.src = nothing{}
+		s.mu.src = emptySource{}
 	case 1:
 		endpoint, err := info.first()
 		if err != nil {
@@ -64,7 +64,7 @@ func (r *run) open(ctx context.Context, info *Info) (*stream, error) {
 		if got := rd.schema(); got != nil {
 			s.schema = got
 		}
-		s.affected, s.counted = rd.affected, rd.counted
+		s.affected, s.affectedKnown = rd.affected, rd.affectedKnown
 		s.mu.src = rd
 	default:
 		m, got, err := r.merge(ctx, info)
@@ -95,7 +95,7 @@ func decodeSchema(data []byte) (*arrow.Schema, error) {
 		return nil, malformed("schema of %d bytes: cut off", len(data))
 	}
 	header = header[4 : 4+binary.LittleEndian.Uint32(header)]
-	m := &messages{recv: headerOnly(header)}
+	m := &messageReader{recv: headerOnly(header)}
 	rd, err := newIPCReader(m, memory.DefaultAllocator)
 	if err != nil || rd == nil {
 		return nil, err
@@ -120,7 +120,7 @@ func headerOnly(header []byte) func() (*pb.FlightData, error) {
 func (s *stream) Schema() *arrow.Schema { return s.schema }
 
 // RowsAffected is part of session.Stream.
-func (s *stream) RowsAffected() (int64, bool) { return s.affected, s.counted }
+func (s *stream) RowsAffected() (int64, bool) { return s.affected, s.affectedKnown }
 
 // Next is part of session.Stream. A panic or Goexit of Config.Allocator ends the
 // stream, and goes on in the caller.
@@ -135,16 +135,16 @@ func (s *stream) Next() (arrow.RecordBatch, error) {
 	returned := false
 	defer func() {
 		if !returned {
-			s.breakOff()
+			s.endAfterPanic()
 		}
 	}()
 	batch, err := src.next()
 	returned = true
 	if eof.Reached(err) { // servers may end a stream because time is up
-		err = cmp.Or(s.run.overdue(), err)
+		err = cmp.Or(s.call.callerContextErr(), err)
 	}
 	if err != nil && !eof.Reached(err) {
-		err = s.run.fail(session.StageFetch, err)
+		err = s.call.wrapError(session.StageFetch, err)
 	}
 
 	s.mu.Lock()
@@ -157,13 +157,13 @@ func (s *stream) Next() (arrow.RecordBatch, error) {
 	s.mu.Unlock()
 	if err != nil {
 		src.release()
-		s.run.end()
+		s.call.end()
 	}
 	return batch, err
 }
 
-// breakOff closes the stream after a Next that has not returned.
-func (s *stream) breakOff() {
+// endAfterPanic closes the stream after a Next that has not returned.
+func (s *stream) endAfterPanic() {
 	s.mu.Lock()
 	s.mu.busy = false
 	src, closed := s.mu.src, s.mu.closed
@@ -182,19 +182,19 @@ func (s *stream) Close() {
 	s.mu.closed = true
 	if s.mu.err == nil {
 		s.mu.err = &session.Error{
-			Op: s.run.op, Stage: session.StageFetch, Fault: session.FaultUsage,
-			Target: s.run.conn.target(), Err: session.ErrHandleClosed,
+			Op: s.call.op, Stage: session.StageFetch, Fault: session.FaultUsage,
+			Target: s.call.conn.target(), Err: session.ErrHandleClosed,
 		}
 	}
 	s.mu.Unlock()
-	s.run.end() // wakes a Next under way, which then releases the source
+	s.call.end() // wakes a Next under way, which then releases the source
 	if idle {
 		src.release()
 	}
 }
 
-// nothing is the source of a result without endpoints.
-type nothing struct{}
+// emptySource is the source of a result without endpoints.
+type emptySource struct{}
 
-func (nothing) next() (arrow.RecordBatch, error) { return nil, io.EOF }
-func (nothing) release()                         {}
+func (emptySource) next() (arrow.RecordBatch, error) { return nil, io.EOF }
+func (emptySource) release()                         {}

@@ -7,14 +7,14 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// support is what the connections of an endpoint have learned of the server
+// capabilities is what the connections of an endpoint have learned of the server
 // from its answers. ListActions is not asked: servers of the common libraries
 // answer it with a constant.
-type support struct {
-	closeSession learned
-	renew        learned
-	cancelInfo   learned
-	cancelQuery  learned
+type capabilities struct {
+	closeSession capability
+	renew        capability
+	cancelInfo   capability
+	cancelQuery  capability
 	actions      sync.Map // custom cancel action -> *learned
 	txIDs        atomic.Int32
 	order        session.StatementOrder
@@ -23,18 +23,18 @@ type support struct {
 // Values of support.txIDs.
 const (
 	txIDsUnknown int32 = iota
-	txIDsTrusted
+	txIDsChecked
 	txIDsIgnored
 	txIDsNone // there are no transactions
 )
 
-// learned is whether the server has a call.
-type learned struct{ refused atomic.Bool }
+// capability is whether the server has a call.
+type capability struct{ missing atomic.Bool }
 
-func (l *learned) refuse()         { l.refused.Store(true) }
-func (l *learned) isRefused() bool { return l.refused.Load() }
+func (l *capability) markMissing()    { l.missing.Store(true) }
+func (l *capability) isMissing() bool { return l.missing.Load() }
 
-func (s *support) action(name string) *learned {
-	l, _ := s.actions.LoadOrStore(name, &learned{})
-	return l.(*learned)
+func (s *capabilities) forAction(name string) *capability {
+	l, _ := s.actions.LoadOrStore(name, &capability{})
+	return l.(*capability)
 }

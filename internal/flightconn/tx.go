@@ -23,9 +23,9 @@ func (c *Conn) Begin(ctx context.Context) (session.TxID, error) {
 		return "", err
 	}
 	defer r.end()
-	tx, err := r.beginLearning(ctx)
+	tx, err := r.beginAndLearnTxIDs(ctx)
 	if err != nil {
-		return "", r.fail(session.StageExecute, err)
+		return "", r.wrapError(session.StageExecute, err)
 	}
 	if err := c.claimTx(ctx, tx); err != nil {
 		return "", err
@@ -33,9 +33,9 @@ func (c *Conn) Begin(ctx context.Context) (session.TxID, error) {
 	return tx, nil
 }
 
-func (r *run) beginLearning(ctx context.Context) (session.TxID, error) {
+func (r *rpcCall) beginAndLearnTxIDs(ctx context.Context) (session.TxID, error) {
 	tx, err := r.beginTx(ctx)
-	if err != nil || r.conn.endpoint.support.txIDs.Load() != txIDsUnknown {
+	if err != nil || r.conn.endpoint.capabilities.txIDs.Load() != txIDsUnknown {
 		return tx, err
 	}
 	trusted, err := r.learnTxIDs(ctx, tx)
@@ -43,19 +43,19 @@ func (r *run) beginLearning(ctx context.Context) (session.TxID, error) {
 		return tx, nil
 	}
 	// The server may have rolled back whatever was open: begin afresh.
-	if err := r.endOwn(ctx, tx, err); err != nil {
+	if err := r.rollBackOwnTx(ctx, tx, err); err != nil {
 		return "", err
 	}
 	return r.beginTx(ctx)
 }
 
-// endOwn rolls back a transaction that the backend has begun for itself, after
+// rollBackOwnTx rolls back a transaction that the backend has begun for itself, after
 // learning has ended in err. Where the server does not confirm that, and does not
 // begin and end another one either, statements of the session could run in the
 // transaction, so the session is given up.
-func (r *run) endOwn(ctx context.Context, tx session.TxID, err error) error {
+func (r *rpcCall) rollBackOwnTx(ctx context.Context, tx session.TxID, err error) error {
 	end := r.endTx(ctx, tx, false)
-	if end == nil || isGone(end) && r.takesTx(ctx) { // or it could not be rolled back just then
+	if end == nil || saysTxGone(end) && r.takesTx(ctx) { // or it could not be rolled back just then
 		return err
 	}
 	return r.ownTxLost(errjoin.Join(err, end))
@@ -63,20 +63,20 @@ func (r *run) endOwn(ctx context.Context, tx session.TxID, err error) error {
 
 // takesTx reports whether the server begins and ends a transaction, so that none
 // was open.
-func (r *run) takesTx(ctx context.Context) bool {
+func (r *rpcCall) takesTx(ctx context.Context) bool {
 	tx, err := r.beginTx(ctx)
 	return err == nil && r.endTx(ctx, tx, false) == nil
 }
 
-func (r *run) ownTxLost(why error) error {
+func (r *rpcCall) ownTxLost(why error) error {
 	e := &session.Error{Op: r.op, Stage: session.StageExecute, Fault: session.FaultSession, Target: r.conn.target(), Ctx: r.callerErr()}
 	e.Err = fmt.Errorf("%w: a transaction of the pool's own, by which it learns how the server treats them, could not be rolled back: %w", session.ErrSessionLost, why)
 	return e
 }
 
-// isGone reports whether a rollback that ended in err says that its transaction
+// saysTxGone reports whether a rollback that ended in err says that its transaction
 // is not open.
-func isGone(err error) bool {
+func saysTxGone(err error) bool {
 	switch status.Code(err) {
 	case codes.OK, codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition:
 		return true
@@ -85,13 +85,13 @@ func isGone(err error) bool {
 	}
 }
 
-// TrustsTxIDs is part of session.Conn. If the answer is not known yet, it
+// RejectsUnknownTx is part of session.Conn. If the answer is not known yet, it
 // begins and rolls back a transaction of its own, so none may be open then;
 // after a Begin it is known. A server without transactions is not trusted: it
 // has shown nothing.
-func (c *Conn) TrustsTxIDs(ctx context.Context) (bool, error) {
-	if known := c.endpoint.support.txIDs.Load(); known != txIDsUnknown {
-		return known == txIDsTrusted, nil
+func (c *Conn) RejectsUnknownTx(ctx context.Context) (bool, error) {
+	if known := c.endpoint.capabilities.txIDs.Load(); known != txIDsUnknown {
+		return known == txIDsChecked, nil
 	}
 	ctx, r, err := c.begin(ctx, "TrustsTxIDs", nil)
 	if err != nil {
@@ -99,19 +99,19 @@ func (c *Conn) TrustsTxIDs(ctx context.Context) (bool, error) {
 	}
 	defer r.end()
 	tx, err := r.beginTx(ctx)
-	if unsupported(err) && r.confirmed(ctx, err) {
+	if isUnsupported(err) && r.confirmed(ctx, err) {
 		again, other := r.beginTx(ctx)
-		if tx, err = again, other; unsupported(err) {
-			c.endpoint.support.txIDs.Store(txIDsNone)
+		if tx, err = again, other; isUnsupported(err) {
+			c.endpoint.capabilities.txIDs.Store(txIDsNone)
 			return false, nil
 		}
 	}
 	if err != nil {
-		return false, r.fail(session.StageExecute, err)
+		return false, r.wrapError(session.StageExecute, err)
 	}
 	trusted, err := r.learnTxIDs(ctx, tx)
-	if err := r.endOwn(ctx, tx, err); err != nil {
-		return false, r.fail(session.StageExecute, err)
+	if err := r.rollBackOwnTx(ctx, tx, err); err != nil {
+		return false, r.wrapError(session.StageExecute, err)
 	}
 	return trusted, nil
 }
@@ -120,17 +120,17 @@ func (c *Conn) TrustsTxIDs(ctx context.Context) (bool, error) {
 // effect that a server executes a query twice. One that does, and none that is
 // known not to, confirms the end of transactions that it does not know.
 func (c *Conn) RepeatsQueries(ctx context.Context) (bool, error) {
-	if _, err := c.TrustsTxIDs(ctx); err != nil {
+	if _, err := c.RejectsUnknownTx(ctx); err != nil {
 		return false, err
 	}
-	known := c.endpoint.support.txIDs.Load()
+	known := c.endpoint.capabilities.txIDs.Load()
 	return known == txIDsIgnored || known == txIDsUnknown, nil
 }
 
 // confirmed reports whether the server answers a harmless question otherwise than
 // with err: then what is refused once more is refused for its own sake, and not since
 // the server or what is before it refuses everything for a while.
-func (r *run) confirmed(ctx context.Context, err error) bool {
+func (r *rpcCall) confirmed(ctx context.Context, err error) bool {
 	other, refused := status.Convert(r.askHarmless(ctx)), status.Convert(err)
 	return other.Code() != refused.Code() || other.Message() != refused.Message()
 }
@@ -138,29 +138,29 @@ func (r *run) confirmed(ctx context.Context, err error) bool {
 // learnTxIDs asks the server to roll back a transaction that does not exist.
 // The id looks like tx: one of another shape is refused as malformed by
 // servers that take any other for ended.
-func (r *run) learnTxIDs(ctx context.Context, tx session.TxID) (bool, error) {
-	err := r.endTx(ctx, unknownLike(tx), false)
-	if err != nil && answered(err) {
+func (r *rpcCall) learnTxIDs(ctx context.Context, tx session.TxID) (bool, error) {
+	err := r.endTx(ctx, unknownTxID(tx), false)
+	if err != nil && sessionAnswered(err) {
 		if !r.confirmed(ctx, err) {
 			return false, nil // the next session asks again
 		}
-		err = r.endTx(ctx, unknownLike(tx), false)
+		err = r.endTx(ctx, unknownTxID(tx), false)
 	}
-	if !answered(err) {
+	if !sessionAnswered(err) {
 		return false, err
 	}
 	verdict := txIDsIgnored
 	if err != nil {
-		verdict = txIDsTrusted
+		verdict = txIDsChecked
 	}
-	r.conn.endpoint.support.txIDs.Store(verdict)
+	r.conn.endpoint.capabilities.txIDs.Store(verdict)
 	return err != nil, nil
 }
 
-// unknownLike makes an id that the server cannot have given out but might
+// unknownTxID makes an id that the server cannot have given out but might
 // have: of the same length and alphabet, and random, or ending in a huge number
 // where it is one or too short to be random.
-func unknownLike(tx session.TxID) session.TxID {
+func unknownTxID(tx session.TxID) session.TxID {
 	id := []byte(tx)
 	random := make([]byte, len(id))
 	_, _ = rand.Read(random) // it never fails
@@ -184,14 +184,14 @@ func unknownLike(tx session.TxID) session.TxID {
 			bits += 8
 		}
 	}
-	if digits || bits < unknownBits { // as "tx-7" would be that of another session
+	if digits || bits < minRandomBits { // as "tx-7" would be that of another session
 		return session.TxID(strings.TrimRight(string(id), "0123456789") + "9223372036854775807")
 	}
 	return session.TxID(random)
 }
 
-// unknownBits is how random an id must be for nobody to have it.
-const unknownBits = 32
+// minRandomBits is how random an id must be for nobody to have it.
+const minRandomBits = 32
 
 // EndTx is part of session.Conn.
 func (c *Conn) EndTx(ctx context.Context, tx session.TxID, commit bool) error {
@@ -202,11 +202,11 @@ func (c *Conn) EndTx(ctx context.Context, tx session.TxID, commit bool) error {
 	defer r.end()
 	r.info.needsSession = true
 	err = r.endTx(ctx, tx, commit)
-	if answered(err) {
-		c.endpoint.live.release(c)
+	if sessionAnswered(err) {
+		c.endpoint.openTxs.release(c)
 	}
 	if err != nil {
-		return r.fail(session.StageExecute, err)
+		return r.wrapError(session.StageExecute, err)
 	}
 	return nil
 }
@@ -220,12 +220,12 @@ func (c *Conn) Savepoint(ctx context.Context, tx session.TxID, name string) (ses
 	defer r.end()
 	req := &pb.ActionBeginSavepointRequest{TransactionId: r.txID(tx), Name: name}
 	var reply pb.ActionBeginSavepointResult
-	err = c.sqlAction(r.rpc(ctx), c.flight, flightsql.BeginSavepointActionType, req, &reply)
+	err = c.sqlAction(r.rpcContext(ctx), c.flight, flightsql.BeginSavepointActionType, req, &reply)
 	if err == nil && len(reply.GetSavepointId()) == 0 {
 		err = malformed("an empty savepoint id")
 	}
 	if err != nil {
-		return "", r.fail(session.StageExecute, err)
+		return "", r.wrapError(session.StageExecute, err)
 	}
 	return session.SavepointID(reply.GetSavepointId()), nil
 }
@@ -242,27 +242,27 @@ func (c *Conn) EndSavepoint(ctx context.Context, sp session.SavepointID, end ses
 	if end == session.SavepointRollback {
 		req.Action = pb.ActionEndSavepointRequest_END_SAVEPOINT_ROLLBACK
 	}
-	if err := c.sqlAction(r.rpc(ctx), c.flight, flightsql.EndSavepointActionType, req, nil); err != nil {
-		return r.fail(session.StageExecute, err)
+	if err := c.sqlAction(r.rpcContext(ctx), c.flight, flightsql.EndSavepointActionType, req, nil); err != nil {
+		return r.wrapError(session.StageExecute, err)
 	}
 	return nil
 }
 
-func (r *run) beginTx(ctx context.Context) (session.TxID, error) {
+func (r *rpcCall) beginTx(ctx context.Context) (session.TxID, error) {
 	var reply pb.ActionBeginTransactionResult
-	err := r.conn.sqlAction(r.rpc(ctx), r.conn.flight, flightsql.BeginTransactionActionType, &pb.ActionBeginTransactionRequest{}, &reply)
+	err := r.conn.sqlAction(r.rpcContext(ctx), r.conn.flight, flightsql.BeginTransactionActionType, &pb.ActionBeginTransactionRequest{}, &reply)
 	if err == nil && len(reply.GetTransactionId()) == 0 {
 		err = malformed("an empty transaction id")
 	}
 	return session.TxID(reply.GetTransactionId()), err
 }
 
-func (r *run) endTx(ctx context.Context, tx session.TxID, commit bool) error {
+func (r *rpcCall) endTx(ctx context.Context, tx session.TxID, commit bool) error {
 	req := &pb.ActionEndTransactionRequest{
 		TransactionId: []byte(tx), Action: pb.ActionEndTransactionRequest_END_TRANSACTION_ROLLBACK,
 	}
 	if commit {
 		req.Action = pb.ActionEndTransactionRequest_END_TRANSACTION_COMMIT
 	}
-	return r.conn.sqlAction(r.rpc(ctx), r.conn.flight, flightsql.EndTransactionActionType, req, nil)
+	return r.conn.sqlAction(r.rpcContext(ctx), r.conn.flight, flightsql.EndTransactionActionType, req, nil)
 }

@@ -69,7 +69,7 @@ func TestWhetherTransactionIDsAreCheckedIsLearnedByTheFirstBegin(t *testing.T) {
 			require.NoError(b, err)
 			require.True(b, ts.open[string(tx)], "the transaction that is handed out is open")
 			begins := int(ts.next)
-			trusted, err := c.TrustsTxIDs(b.Context())
+			trusted, err := c.RejectsUnknownTx(b.Context())
 			require.NoError(b, err)
 			require.Equal(b, !ignores, trusted)
 			require.NoError(b, c.EndTx(b.Context(), tx, true))
@@ -87,7 +87,7 @@ func TestTrustsTxIDsCanBeAskedWithoutATransaction(t *testing.T) {
 	for _, ignores := range []bool{false, true} {
 		ts := &txServer{ignores: ignores}
 		inBubble(t, &fake{action: ts.action}, func(b *bubble) {
-			trusted, err := b.open().TrustsTxIDs(b.Context())
+			trusted, err := b.open().RejectsUnknownTx(b.Context())
 			require.NoError(b, err)
 			require.Equal(b, !ignores, trusted)
 			require.Empty(b, ts.open, "nothing is left open")
@@ -103,7 +103,7 @@ func TestTrustsTxIDsCanBeAskedWithoutATransaction(t *testing.T) {
 	inBubble(t, none, func(b *bubble) { // no transactions at all
 		c := b.open()
 		for range 2 {
-			trusted, err := c.TrustsTxIDs(b.Context())
+			trusted, err := c.RejectsUnknownTx(b.Context())
 			require.NoError(b, err)
 			require.False(b, trusted, "it has shown nothing")
 			repeats, err := c.RepeatsQueries(b.Context())
@@ -146,12 +146,12 @@ func TestAPassingFailureTeachesNothingAboutTransactions(t *testing.T) {
 				},
 			}, func(b *bubble) {
 				first := b.open()
-				_, _ = first.TrustsTxIDs(b.Context())
+				_, _ = first.RejectsUnknownTx(b.Context())
 				repeats, err := first.RepeatsQueries(b.Context())
 				require.True(b, err != nil || repeats, "%s, %d times: it may", name, left)
 				times = 0
 				later := b.open()
-				trusted, err := later.TrustsTxIDs(b.Context())
+				trusted, err := later.RejectsUnknownTx(b.Context())
 				require.NoError(b, err)
 				require.False(b, trusted, "%s, %d times", name, left)
 				repeats, err = later.RepeatsQueries(b.Context())
@@ -179,23 +179,23 @@ func TestAnOwnTransactionThatIsSaidToBeGoneIsLookedFor(t *testing.T) {
 		}
 		return ts.action(a, s)
 	}}, func(b *bubble) {
-		_, err := b.open().TrustsTxIDs(b.Context())
+		_, err := b.open().RejectsUnknownTx(b.Context())
 		require.ErrorIs(b, err, session.ErrSessionLost)
 	})
 }
 
 func TestAnUnknownIDLooksLikeARealOneAndIsNot(t *testing.T) {
 	for _, id := range []session.TxID{"\x00\x00\x00\x00\x00\x00\x00\x01", "0b1c9f3e-aaaa-4bbb-8ccc-0123456789ab", "tx-0011223344FF"} {
-		other := unknownLike(id)
+		other := unknownTxID(id)
 		require.Len(t, other, len(id))
 		require.NotEqual(t, id, other)
 	}
-	require.Equal(t, byte('-'), unknownLike("0b1c9f3e-aaaa")[8])
-	require.Equal(t, session.TxID("9223372036854775807"), unknownLike("17"))
+	require.Equal(t, byte('-'), unknownTxID("0b1c9f3e-aaaa")[8])
+	require.Equal(t, session.TxID("9223372036854775807"), unknownTxID("17"))
 	for _, short := range []session.TxID{"tx-7", "tx-00", "tx-"} { // a random one could be that of another session
-		require.Equal(t, session.TxID("tx-9223372036854775807"), unknownLike(short))
+		require.Equal(t, session.TxID("tx-9223372036854775807"), unknownTxID(short))
 	}
-	require.Equal(t, session.TxID("z9223372036854775807"), unknownLike("z"))
+	require.Equal(t, session.TxID("z9223372036854775807"), unknownTxID("z"))
 }
 
 func TestEndTxReportsWhatTheServerSaid(t *testing.T) {
@@ -288,12 +288,12 @@ func TestAnUnknownIDHasTheAlphabetOfARealOne(t *testing.T) {
 		strings.Repeat("A", 33): `^[0-9]{33}$`, strings.Repeat("F", 33): `^[0-9]{33}$`, // no letter that the server may not take
 		"tx-G~!" + strings.Repeat("0", 27): `^tx-G~![0-9a-f]{27}$`,
 	} {
-		other := unknownLike(session.TxID(id))
+		other := unknownTxID(session.TxID(id))
 		require.Regexp(t, shape, string(other))
 		require.NotEqual(t, id[6:32], string(other[6:32]), "as good as none of it stays")
 	}
 	for _, number := range []session.TxID{"0", "9", "190"} {
-		require.Equal(t, session.TxID("9223372036854775807"), unknownLike(number))
+		require.Equal(t, session.TxID("9223372036854775807"), unknownTxID(number))
 	}
 }
 

@@ -20,20 +20,20 @@ func (c *Conn) Update(ctx context.Context, sql string, call session.Call) (int64
 	defer r.end()
 	desc, err := r.descriptor(&pb.CommandStatementUpdate{Query: sql, TransactionId: r.txID(call.Tx)})
 	if err != nil {
-		return 0, r.fail(session.StageExecute, err)
+		return 0, r.wrapError(session.StageExecute, err)
 	}
-	n, err := r.putCount(ctx, only(&pb.FlightData{FlightDescriptor: desc}))
+	n, err := r.putCount(ctx, fixedMessages(&pb.FlightData{FlightDescriptor: desc}))
 	if err != nil {
-		return 0, r.fail(session.StageExecute, err)
+		return 0, r.wrapError(session.StageExecute, err)
 	}
 	return n, nil
 }
 
-// feed gives the messages of a DoPut one after another, then nil.
-type feed func() (*pb.FlightData, error)
+// messageSource gives the messages of a DoPut one after another, then nil.
+type messageSource func() (*pb.FlightData, error)
 
-// only feeds messages that are all there.
-func only(messages ...*pb.FlightData) feed {
+// fixedMessages feeds messages that are all there.
+func fixedMessages(messages ...*pb.FlightData) messageSource {
 	return func() (*pb.FlightData, error) {
 		if len(messages) == 0 {
 			return nil, nil
@@ -52,21 +52,21 @@ func only(messages ...*pb.FlightData) feed {
 // INVARIANT: of several messages, the answers are read while they are sent. A
 // server that answers each before it reads the next would otherwise wait for us
 // once its answers fill the stream's window, and we for it.
-func (r *run) put(ctx context.Context, messages feed) (putAnswers, error) {
+func (r *rpcCall) put(ctx context.Context, messages messageSource) (putAnswers, error) {
 	var answers putAnswers
 	message, err := messages()
 	if err != nil {
 		return answers, err
 	}
-	stream, err := r.conn.flight.DoPut(r.statementRPC(ctx))
+	stream, err := r.conn.flight.DoPut(r.statementContext(ctx))
 	if err != nil {
 		return answers, err
 	}
 	var received chan error
-	early := false
+	endedEarly := false
 	for message != nil {
 		if err := stream.Send(message); eof.Reached(err) {
-			early = true // the server has answered already: Recv has it
+			endedEarly = true // the server has answered already: Recv has it
 			break
 		} else if err != nil {
 			return putAnswers{}, err
@@ -88,7 +88,7 @@ func (r *run) put(ctx context.Context, messages feed) (putAnswers, error) {
 	} else {
 		err = answers.receive(stream)
 	}
-	if err == nil && early {
+	if err == nil && endedEarly {
 		err = malformed("the server ended the stream, as if all were well, before everything was sent")
 	}
 	return answers, err
@@ -96,10 +96,10 @@ func (r *run) put(ctx context.Context, messages feed) (putAnswers, error) {
 
 // putAnswers is what a DoPut was answered by.
 type putAnswers struct {
-	first *pb.PutResult // nil without one
-	count int
-	told  []byte // the metadata of those that have any, if it is one
-	tells int    // how many have
+	first        *pb.PutResult // nil without one
+	count        int
+	metadata     []byte // the metadata of those that have any, if it is one
+	withMetadata int    // how many have
 }
 
 // receive reads the stream to its end.
@@ -116,8 +116,8 @@ func (a *putAnswers) receive(stream pb.FlightService_DoPutClient) error {
 			a.first = result
 		}
 		if metadata := result.GetAppMetadata(); len(metadata) > 0 {
-			a.tells++
-			a.told = metadata
+			a.withMetadata++
+			a.metadata = metadata
 		}
 	}
 }
@@ -125,16 +125,16 @@ func (a *putAnswers) receive(stream pb.FlightService_DoPutClient) error {
 // putCount is put for commands that are answered by a row count. It is -1 when
 // the server does not tell: whether several counts add up or are so far is not
 // known.
-func (r *run) putCount(ctx context.Context, messages feed) (int64, error) {
+func (r *rpcCall) putCount(ctx context.Context, messages messageSource) (int64, error) {
 	answers, err := r.put(ctx, messages)
 	if err != nil {
 		return 0, err
 	}
-	if answers.count == 0 || answers.tells > 1 || answers.count > 1 && answers.tells == 0 {
+	if answers.count == 0 || answers.withMetadata > 1 || answers.count > 1 && answers.withMetadata == 0 {
 		return -1, nil
 	}
 	var result pb.DoPutUpdateResult // no bytes are a count of zero
-	if err := proto.Unmarshal(answers.told, &result); err != nil {
+	if err := proto.Unmarshal(answers.metadata, &result); err != nil {
 		return 0, malformed("update count: %w", err)
 	}
 	return max(result.GetRecordCount(), -1), nil

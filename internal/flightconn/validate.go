@@ -29,8 +29,8 @@ func (v *Validator) Check(batch arrow.RecordBatch) error {
 	return nil
 }
 
-// manyDictionaries bounds what a Validator remembers.
-const manyDictionaries = 32
+// maxKnownDictionaries bounds what a Validator remembers.
+const maxKnownDictionaries = 32
 
 func (v *Validator) batch(batch arrow.RecordBatch) error {
 	for i, field := range batch.Schema().Fields() {
@@ -75,13 +75,13 @@ func (v *Validator) array(d arrow.ArrayData, t arrow.DataType) error {
 		if err := v.child(d, 0, t.ElemField(), 0); err != nil {
 			return err
 		}
-		return lists(d, t)
+		return checkLists(d, t)
 	case arrow.BinaryViewDataType:
-		return views(d)
+		return checkViews(d)
 	case arrow.BinaryDataType:
-		return variable(d, t.ID() == arrow.LARGE_BINARY || t.ID() == arrow.LARGE_STRING, len(bytesOf(d, 2)))
+		return checkVariableWidth(d, t.ID() == arrow.LARGE_BINARY || t.ID() == arrow.LARGE_STRING, len(bytesOf(d, 2)))
 	case arrow.FixedWidthDataType:
-		return fixed(d, t)
+		return checkFixedWidth(d, t)
 	default:
 		return fmt.Errorf("type %v is not known here", t)
 	}
@@ -119,16 +119,16 @@ func (v *Validator) children(d arrow.ArrayData, fields []arrow.Field, atLeast in
 	return nil
 }
 
-// lists checks where lists begin and end in their values.
-func lists(d arrow.ArrayData, t arrow.ListLikeType) error {
+// checkLists checks where lists begin and end in their values.
+func checkLists(d arrow.ArrayData, t arrow.ListLikeType) error {
 	limit := d.Children()[0].Len()
 	switch t.ID() {
 	case arrow.LIST_VIEW:
-		return listViews(arrow.Int32Traits.CastFromBytes(bytesOf(d, 1)), arrow.Int32Traits.CastFromBytes(bytesOf(d, 2)), d, limit)
+		return checkListViews(arrow.Int32Traits.CastFromBytes(bytesOf(d, 1)), arrow.Int32Traits.CastFromBytes(bytesOf(d, 2)), d, limit)
 	case arrow.LARGE_LIST_VIEW:
-		return listViews(arrow.Int64Traits.CastFromBytes(bytesOf(d, 1)), arrow.Int64Traits.CastFromBytes(bytesOf(d, 2)), d, limit)
+		return checkListViews(arrow.Int64Traits.CastFromBytes(bytesOf(d, 1)), arrow.Int64Traits.CastFromBytes(bytesOf(d, 2)), d, limit)
 	default:
-		return variable(d, t.ID() == arrow.LARGE_LIST, limit)
+		return checkVariableWidth(d, t.ID() == arrow.LARGE_LIST, limit)
 	}
 }
 
@@ -170,14 +170,14 @@ func (v *Validator) dictionary(d arrow.ArrayData, t *arrow.DictionaryType) error
 	if !ok || !arrow.IsInteger(t.IndexType.ID()) {
 		return fmt.Errorf("indices of type %v", t.IndexType)
 	}
-	if err := fixed(d, width); err != nil {
+	if err := checkFixedWidth(d, width); err != nil {
 		return err
 	}
 	values := d.Dictionary()
 	if held, _ := values.(*array.Data); held == nil { // the interface itself never is
 		return fmt.Errorf("no dictionary")
 	}
-	if err := indices(d, width, values.Len()); err != nil {
+	if err := checkIndices(d, width, values.Len()); err != nil {
 		return err
 	}
 	if _, known := v.dictionaries[values]; known {
@@ -186,7 +186,7 @@ func (v *Validator) dictionary(d arrow.ArrayData, t *arrow.DictionaryType) error
 	if err := v.array(values, t.ValueType); err != nil {
 		return fmt.Errorf("dictionary: %w", err)
 	}
-	if v.dictionaries == nil || len(v.dictionaries) >= manyDictionaries {
+	if v.dictionaries == nil || len(v.dictionaries) >= maxKnownDictionaries {
 		v.dictionaries = make(map[arrow.ArrayData]struct{})
 	}
 	v.dictionaries[values] = struct{}{}
@@ -229,5 +229,5 @@ func (v *Validator) runs(d arrow.ArrayData, t *arrow.RunEndEncodedType) error {
 	return nil
 }
 
-// valid reports whether a row is not null.
-func valid(bitmap []byte, i int) bool { return len(bitmap) == 0 || bitutil.BitIsSet(bitmap, i) }
+// isValid reports whether a row is not null.
+func isValid(bitmap []byte, i int) bool { return len(bitmap) == 0 || bitutil.BitIsSet(bitmap, i) }

@@ -187,7 +187,7 @@ func TestCompressedBuffersThatClaimToBeHugeAreRefusedBeforeTheyAreMade(t *testin
 	defer batch.Release()
 	for _, opt := range []ipc.Option{ipc.WithLZ4(), ipc.WithZstd()} {
 		data := send(t, batch, opt)
-		for _, claim := range []int64{1 << 40, -2, inflation<<20 + 1} {
+		for _, claim := range []int64{1 << 40, -2, maxInflationFactor<<20 + 1} {
 			body := append([]byte(nil), data[1].GetDataBody()...)
 			binary.LittleEndian.PutUint64(body, uint64(claim))
 			_, err := readAll([]*pb.FlightData{data[0], {DataHeader: data[1].GetDataHeader(), DataBody: body}})
@@ -205,9 +205,9 @@ func TestFieldsNestedTooDeepAreRefusedBeforeTheyAreFollowed(t *testing.T) {
 		}
 		return flight.SerializeSchema(arrow.NewSchema([]arrow.Field{{Name: "x", Type: dt}}, nil), memory.DefaultAllocator)
 	}
-	_, err := decodeSchema(nested(deepest - 1))
+	_, err := decodeSchema(nested(maxFieldDepth - 1))
 	require.NoError(t, err)
-	_, err = decodeSchema(nested(deepest))
+	_, err = decodeSchema(nested(maxFieldDepth))
 	require.ErrorContains(t, err, "nested deeper")
 	_, err = decodeSchema(nested(10_000)) // it would exhaust the stack
 	require.ErrorContains(t, err, "nested deeper")
@@ -286,14 +286,14 @@ func TestWhatFieldsShareIsCountedForEach(t *testing.T) {
 		_, err := decodeSchema(data)
 		require.NoError(t, err, name)
 		header := data[8:]
-		v := &verifier{buf: header, tables: len(header), room: len(header)}
+		v := &verifier{buf: header, tablesLeft: len(header), bytesLeft: len(header)}
 		at, n := v.vector(v.ref(v.table(v.offset(0)), 2), 1, 4)
 		require.Equal(t, fields, n)
 		shared := v.offset(at)
 		for i := range n {
 			binary.LittleEndian.PutUint32(header[at+4*i:], uint32(shared-at-4*i))
 		}
-		require.False(t, v.bad)
+		require.False(t, v.invalid)
 		_, err = decodeSchema(data)
 		require.ErrorIs(t, err, errMalformed, name)
 		require.NotErrorIs(t, err, io.EOF)

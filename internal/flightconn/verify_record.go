@@ -6,19 +6,19 @@ import (
 	"math"
 )
 
-// inflation is how many times MaxMessage the compressed buffers of one message
+// maxInflationFactor is how many times MaxMessage the compressed buffers of one message
 // may become.
-const inflation = 16
+const maxInflationFactor = 16
 
-// inflated bounds the bytes that the buffers of one message may become.
-func (cfg *Config) inflated() int64 { return inflation * int64(cfg.MaxMessage) }
+// maxInflated bounds the bytes that the buffers of one message may become.
+func (cfg *Config) maxInflated() int64 { return maxInflationFactor * int64(cfg.MaxMessage) }
 
 // reject says what is wrong. Only the first reason counts.
 func (v *verifier) reject(format string, args ...any) {
-	if !v.bad {
+	if !v.invalid {
 		v.err = fmt.Errorf(format, args...)
 	}
-	v.bad = true
+	v.invalid = true
 }
 
 // i64 is an element that a vector has room for.
@@ -27,7 +27,7 @@ func (v *verifier) i64(at int) int64 { return int64(binary.LittleEndian.Uint64(v
 // record checks a RecordBatch: its rows, the nodes of its arrays, where its
 // buffers lie, and the counts of variadic buffers.
 func (v *verifier) record(t table) {
-	v.rows(v.long(t, 0))
+	v.rows(v.int64Field(t, 0))
 	nodes, count := v.vector(t, 1, 16)
 	for i := range count {
 		v.rows(v.i64(nodes + 16*i))
@@ -83,12 +83,12 @@ func (v *verifier) buffers(at, count int, compressed, zstd bool) {
 			return
 		}
 		if zstd {
-			if window := zstdWindow(v.body[from+8 : from+size]); window > uint64(max(inflated, largestWindow)) {
+			if window := zstdWindow(v.body[from+8 : from+size]); window > uint64(max(inflated, maxZstdWindow)) {
 				v.reject("buffer %d of %d bytes needs a window of %d to be decompressed", i, inflated, window)
 				return
 			}
 		}
 		left -= inflated
-		v.inflated += inflated
+		v.inflatedBytes += inflated
 	}
 }

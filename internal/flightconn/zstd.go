@@ -2,9 +2,9 @@ package flightconn
 
 import "encoding/binary"
 
-// largestWindow is how much of what it has decompressed a decompressor of zstd
+// maxZstdWindow is how much of what it has decompressed a decompressor of zstd
 // has to remember, in bytes: what zstd's own takes unless it is told otherwise.
-const largestWindow = 128 << 20
+const maxZstdWindow = 128 << 20
 
 // zstdWindow is the largest window that frames ask for. A decompressor allocates
 // it, whatever little comes of the frame. What is no frame, or is cut off, is for

@@ -9,19 +9,19 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// Tx is the transaction that a failed end may have left open in a session, of
+// UnendedTx is the transaction that a failed end may have left open in a session, of
 // which the caller believes that it is over.
 //
 // INVARIANT: no statement is sent while it is set: it would become part of a
 // transaction that nobody commits.
-type Tx bool
+type UnendedTx bool
 
-// Note takes the outcome of a commit or rollback.
-func (l *Tx) Note(err error) { *l = err != nil }
+// Record takes the outcome of a commit or rollback.
+func (l *UnendedTx) Record(err error) { *l = err != nil }
 
-// End rolls back what is left. It runs before the next statement, with its
+// RollBack rolls back what is left. It runs before the next statement, with its
 // context, so that the end of a transaction does not wait for a second answer.
-func (l *Tx) End(ctx context.Context, s *session.SessionHandle) error {
+func (l *UnendedTx) RollBack(ctx context.Context, s *session.SessionHandle) error {
 	if !*l {
 		return nil
 	}

@@ -26,7 +26,7 @@ func Struct(name string, v any, secret ...string) string {
 		}
 		text := "set"
 		if !slices.Contains(secret, f.Name) {
-			text = field(value)
+			text = fieldText(value)
 		}
 		b.WriteString(separator + f.Name + ": " + text)
 		separator = ", "
@@ -35,7 +35,7 @@ func Struct(name string, v any, secret ...string) string {
 	return b.String()
 }
 
-func field(v reflect.Value) string {
+func fieldText(v reflect.Value) string {
 	if d, ok := v.Interface().(time.Duration); ok {
 		return d.String()
 	}
@@ -47,15 +47,15 @@ func field(v reflect.Value) string {
 		return fmt.Sprint(v.Interface())
 	case reflect.Map:
 		if v.Type().Key().Kind() == reflect.String {
-			return Names(v)
+			return Keys(v)
 		}
 	default:
 	}
 	return "set"
 }
 
-// Names lists the keys of a map, in order.
-func Names(m reflect.Value) string {
+// Keys lists the keys of a map, in order.
+func Keys(m reflect.Value) string {
 	names := make([]string, 0, m.Len())
 	for _, key := range m.MapKeys() {
 		names = append(names, key.String())

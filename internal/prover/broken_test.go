@@ -20,29 +20,29 @@ var broken = []struct {
 	edits               []string // in turn what is there, once, and what takes its place
 }{
 	{"a failure does not abort the transaction", "failures-do-not-abort", "session/tx.go", []string{
-		"\t\ts.mu.tx.spoil(e)\n", "\t\t_ = e\n",
+		"\t\ts.mu.tx.markAborted(e)\n", "\t\t_ = e\n",
 	}},
 	{"a commit is confirmed and not sent", "strict", "session/tx.go", []string{
 		"func(ctx context.Context) error { return s.commit(ctx, tx) }", "func(context.Context) error { return nil }",
 	}},
 	{"settings are not put back", "strict", "session/undo.go", []string{
-		"return s.putBack(ctx, r, before, e.Name, Call{})", "_ = before\n\t\treturn nil",
+		"return s.restoreSetting(ctx, r, before, e.Name, Call{})", "_ = before\n\t\treturn nil",
 	}},
-	{"a transaction is left open at Close", "strict", "session/giveback.go", []string{"if tx.open() {", "if false {"}},
+	{"a transaction is left open at Close", "strict", "session/giveback.go", []string{"if tx.openOnServer() {", "if false {"}},
 	{"a connection is used again while its statement is cancelled", "gizmosql", "session/handle.go", []string{
-		"\t\ts.startCancel(c, tx)\n", "\t\ts.startCancel(c, tx)\n\t\ts.leave(nil)\n",
+		"\t\ts.startCancel(c, tx)\n", "\t\ts.startCancel(c, tx)\n\t\ts.becomeIdle(nil)\n",
 	}},
 	{"every probe is believed", "side-by-side", "session/order.go", []string{
-		"return !ok || l.StatementOrder().oneAtATime()", "return !ok || l != nil",
+		"return !ok || l.StatementOrder().isSerial()", "return !ok || l != nil",
 	}},
 	{"a result that is cut off ends well", "strict", "internal/flightconn/stream.go", []string{
-		"err = s.run.fail(session.StageFetch, err)", "err = io.EOF",
+		"err = s.call.wrapError(session.StageFetch, err)", "err = io.EOF",
 	}},
 	{"a change is repeated", "strict", "flightpool/query.go", []string{
 		"return e.Read || e.Unsent || opts.Retry == RetryAlways", "return true",
 	}},
 	{"the session's proof is not compared", "swanlake", "session/proof.go", []string{
-		"case p.state == proofHeld && (n != reads || idle >= proofAge):", "case false:",
+		"case p.state == proofHeld && (n != accessRead || idle >= maxProofAge):", "case false:",
 	}},
 	{"each call takes the youngest token", "gizmosql", "internal/flightconn/identity.go", []string{
 		"type identity struct {\n", "type identity struct {\n\tsource func(context.Context, string) (Credential, error)\n",

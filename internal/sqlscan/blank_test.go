@@ -30,9 +30,9 @@ func TestWhichBlanksAServerHas(t *testing.T) {
 		{'\u0085', true, false, false}, {'\u1680', true, false, false}, {'\u2028', true, false, false}, {'\u2029', true, false, false},
 		{'\u00a0', true, true, false}, {'\u2000', true, true, false}, {'\u200b', true, true, false}, {'\u3000', true, true, false}, {'\ufeff', true, true, false},
 	} {
-		for b, want := range map[blanks]bool{blanksAll: tc.all, blanksDuckDB: tc.duckdb, blanksNone: tc.none} {
-			require.Equal(t, want, b.has(tc.r), "%d: %q", b, tc.r)
-			require.Equal(t, !want, b.word(tc.r) || tc.r <= ' ' && !want, "%d: %q", b, tc.r)
+		for b, want := range map[whitespace]bool{whitespaceAll: tc.all, whitespaceDuckDB: tc.duckdb, whitespaceASCII: tc.none} {
+			require.Equal(t, want, b.isSpace(tc.r), "%d: %q", b, tc.r)
+			require.Equal(t, !want, b.isWordRune(tc.r) || tc.r <= ' ' && !want, "%d: %q", b, tc.r)
 		}
 	}
 }

@@ -7,15 +7,15 @@ type EffectKind uint8
 
 // The kinds of effect, and what takes each back.
 const (
-	EffectUnknown   EffectKind = iota // cannot be told, or nothing takes it back: the session must end
-	EffectSetting                     // the setting Name has another value: read before, set and compared after
-	EffectNamespace                   // another current catalogue, schema or search path: read before, set and compared after
-	EffectTempTable                   // CREATE TEMP TABLE Name: DROP TABLE
-	EffectTempView                    // CREATE TEMP VIEW Name: DROP VIEW
-	EffectPrepared                    // PREPARE Name: DEALLOCATE Name
-	EffectPivotType                   // PIVOT by the values in the data: DROP TYPE of what DuckDB has made of them
-	EffectSettings                    // the setting Name changes others with it, even if it is refused: the session must end
-	EffectForgotten                   // DEALLOCATE Name: nothing, if this session has prepared it, else unknown
+	EffectUnknown        EffectKind = iota // cannot be told, or nothing takes it back: the session must end
+	EffectSetting                          // the setting Name has another value: read before, set and compared after
+	EffectNamespace                        // another current catalogue, schema or search path: read before, set and compared after
+	EffectTempTable                        // CREATE TEMP TABLE Name: DROP TABLE
+	EffectTempView                         // CREATE TEMP VIEW Name: DROP VIEW
+	EffectPrepared                         // PREPARE Name: DEALLOCATE Name
+	EffectPivotType                        // PIVOT by the values in the data: DROP TYPE of what DuckDB has made of them
+	EffectLinkedSettings                   // the setting Name changes others with it, even if it is refused: the session must end
+	EffectDeallocate                       // DEALLOCATE Name: nothing, if this session has prepared it, else unknown
 )
 
 // Effect is one thing left behind. Name is as it was written, quotes included,
@@ -27,10 +27,10 @@ type Effect struct {
 
 // Key is the effect's name as servers compare it: without quotes, in lower
 // case.
-func (e Effect) Key() string { return strings.ToLower(e.Plain()) }
+func (e Effect) Key() string { return strings.ToLower(e.Unquoted()) }
 
-// Plain is the effect's name without quotes.
-func (e Effect) Plain() string { return unquote(e.Name) }
+// Unquoted is the effect's name without quotes.
+func (e Effect) Unquoted() string { return unquote(e.Name) }
 
 func unquote(name string) string {
 	if len(name) > 1 && (name[0] == '"' || name[0] == '`' || name[0] == '\'') && name[len(name)-1] == name[0] {
@@ -44,22 +44,22 @@ func unquote(name string) string {
 // looked for.
 var namespaceSettings = map[string]bool{"schema": true, "search_path": true, "catalog": true, "database": true, "current_schema": true, "current_catalog": true}
 
-// entangled are settings of DuckDB's that change others, also when they are put
+// linkedSettings are settings of DuckDB's that change others, also when they are put
 // back.
-var entangled = map[string]bool{"enable_http_logging": true, "progress_bar_time": true}
+var linkedSettings = map[string]bool{"enable_http_logging": true, "progress_bar_time": true}
 
-// setting is the effect of a change of the setting whose name begins at
+// settingEffect is the effect of a change of the setting whose name begins at
 // toks[i].
-func setting(toks []token, i int, sql string) []Effect {
-	out := named(EffectSetting, toks, i, sql)
+func settingEffect(toks []token, i int, sql string) []Effect {
+	out := namedEffect(EffectSetting, toks, i, sql)
 	switch e := &out[0]; {
 	case e.Kind == EffectUnknown:
 	case namespaceSettings[e.Key()]:
-		*e = namespace(e.Key())
+		*e = namespaceEffect(e.Key())
 	case isSecret(e.Key()): // which servers do not show, so that it could not be compared
 		*e = Effect{Kind: EffectUnknown}
-	case strings.Contains(e.Key(), "profil"), entangled[e.Key()]:
-		e.Kind = EffectSettings
+	case strings.Contains(e.Key(), "profil"), linkedSettings[e.Key()]:
+		e.Kind = EffectLinkedSettings
 	}
 	return out
 }
@@ -68,7 +68,7 @@ func setting(toks []token, i int, sql string) []Effect {
 // current catalogue and schema do not show that it is as it was.
 const SearchPath = "search_path"
 
-func namespace(setting string) Effect {
+func namespaceEffect(setting string) Effect {
 	if setting != SearchPath {
 		setting = ""
 	}
@@ -90,39 +90,39 @@ func setEffect(toks []token, sql string) []Effect {
 		i++ // LOCAL ends with the transaction in PostgreSQL; in MySQL it is the session
 	}
 	switch {
-	case i >= len(toks) || !toks[i].name() && toks[i].kind != text:
-		return anything(toks, sql) // SET @a, SET @@a
+	case i >= len(toks) || !toks[i].isName() && toks[i].kind != stringToken:
+		return unknownEffect(toks, sql) // SET @a, SET @@a
 	case toks[i].is("CONSTRAINTS"):
 		return nil // ends with the transaction
 	case toks[i].is("SCHEMA", "CATALOG", "SEARCH_PATH", "DATABASE"):
-		return []Effect{namespace(strings.ToLower(toks[i].text))}
+		return []Effect{namespaceEffect(strings.ToLower(toks[i].text))}
 	case toks[i].is("TIME") && i+1 < len(toks) && toks[i+1].is("ZONE"):
 		return []Effect{{Kind: EffectSetting, Name: "TimeZone"}}
 	}
 	// What stands behind the name tells an assignment from the statements
 	// that only look like one: SET ROLE x, SET TRANSACTION …, SET GLOBAL x = 1.
 	end := nameEnd(toks, i)
-	if end+1 >= len(toks) || !toks[end+1].punct("=") && !toks[end+1].is("TO") {
-		return anything(toks, sql)
+	if end+1 >= len(toks) || !toks[end+1].isPunct("=") && !toks[end+1].is("TO") {
+		return unknownEffect(toks, sql)
 	}
-	if several(toks[end+2:]) {
-		return anything(toks, sql)
+	if hasMoreAssignments(toks[end+2:]) {
+		return unknownEffect(toks, sql)
 	}
-	return setting(toks, i, sql)
+	return settingEffect(toks, i, sql)
 }
 
-// several reports whether more assignments follow: a = 1, b = 2.
-func several(value []token) bool {
+// hasMoreAssignments reports whether more assignments follow: a = 1, b = 2.
+func hasMoreAssignments(value []token) bool {
 	depth, comma := 0, false
 	for _, t := range value {
 		switch {
-		case t.punct("(") || t.punct("[") || t.punct("{"):
+		case t.isPunct("(") || t.isPunct("[") || t.isPunct("{"):
 			depth++
-		case t.punct(")") || t.punct("]") || t.punct("}"):
+		case t.isPunct(")") || t.isPunct("]") || t.isPunct("}"):
 			depth--
-		case depth == 0 && t.punct(","):
+		case depth == 0 && t.isPunct(","):
 			comma = true
-		case depth == 0 && comma && t.punct("="):
+		case depth == 0 && comma && t.isPunct("="):
 			return true
 		}
 	}
@@ -135,14 +135,14 @@ func resetEffect(toks []token, sql string) []Effect {
 		i++
 	}
 	if i >= len(toks) || toks[i].is("ALL") || nameEnd(toks, i)+1 != len(toks) {
-		return anything(toks, sql)
+		return unknownEffect(toks, sql)
 	}
-	return setting(toks, i, sql)
+	return settingEffect(toks, i, sql)
 }
 
 func useEffect(toks []token, sql string) []Effect {
 	if len(toks) < 2 || toks[1].is("ROLE", "WAREHOUSE", "SECONDARY") {
-		return anything(toks, sql)
+		return unknownEffect(toks, sql)
 	}
 	return []Effect{{Kind: EffectNamespace}}
 }
@@ -153,13 +153,13 @@ func deallocateEffect(toks []token, sql string) []Effect {
 		i++
 	}
 	if i >= len(toks) || toks[i].is("ALL") {
-		return anything(toks, sql)
+		return unknownEffect(toks, sql)
 	}
-	return named(EffectForgotten, toks, i, sql)
+	return namedEffect(EffectDeallocate, toks, i, sql)
 }
 
-// named is the effect whose possibly qualified name begins at toks[i].
-func named(k EffectKind, toks []token, i int, sql string) []Effect {
+// namedEffect is the effect whose possibly qualified name begins at toks[i].
+func namedEffect(k EffectKind, toks []token, i int, sql string) []Effect {
 	name := nameAt(toks, i, sql)
 	if name == "" {
 		return []Effect{{Kind: EffectUnknown}}
@@ -170,7 +170,7 @@ func named(k EffectKind, toks []token, i int, sql string) []Effect {
 // nameAt is the possibly qualified name that begins at toks[i], as written, or
 // empty.
 func nameAt(toks []token, i int, sql string) string {
-	if i >= len(toks) || !toks[i].name() && toks[i].kind != text {
+	if i >= len(toks) || !toks[i].isName() && toks[i].kind != stringToken {
 		return ""
 	}
 	return sql[toks[i].start:toks[nameEnd(toks, i)].end]
@@ -178,7 +178,7 @@ func nameAt(toks []token, i int, sql string) string {
 
 // nameEnd is the index of the last token of the name that begins at toks[i].
 func nameEnd(toks []token, i int) int {
-	for i+2 < len(toks) && toks[i+1].punct(".") && toks[i+2].name() {
+	for i+2 < len(toks) && toks[i+1].isPunct(".") && toks[i+2].isName() {
 		i += 2
 	}
 	return i

@@ -48,8 +48,8 @@ func TestEffectsNameWhatTheSessionKeeps(t *testing.T) {
 		"CREATE TEMPORARY VIEW \"v w\" AS SELECT 1":  {{EffectTempView, `"v w"`}},
 		"EXPLAIN ANALYZE CREATE TEMP TABLE t(a)":     {{EffectTempTable, "t"}},
 		"PREPARE q AS SELECT 1":                      {{EffectPrepared, "q"}},
-		"DEALLOCATE PREPARE q":                       {{EffectForgotten, "q"}},
-		"DEALLOCATE q":                               {{EffectForgotten, "q"}},
+		"DEALLOCATE PREPARE q":                       {{EffectDeallocate, "q"}},
+		"DEALLOCATE q":                               {{EffectDeallocate, "q"}},
 		"SET a=1; CREATE TEMP TABLE b(c INT)":        {{EffectSetting, "a"}, {EffectTempTable, "b"}},
 		"SELECT nextval('s')":                        nil,
 		"INSERT INTO query (a, \"b\") VALUES (1, 2)": nil,
@@ -99,7 +99,7 @@ func TestEffectsOfStatementsThatEndEarlyOrLookAlike(t *testing.T) {
 		"RESET a b":                             {EffectUnknown, ""},
 		"USE":                                   {EffectUnknown, ""},
 		"DEALLOCATE":                            {EffectUnknown, ""},
-		"DEALLOCATE PREPARE":                    {EffectForgotten, "PREPARE"},
+		"DEALLOCATE PREPARE":                    {EffectDeallocate, "PREPARE"},
 		"DEALLOCATE PREPARE ALL":                {EffectUnknown, ""},
 		"CREATE":                                {EffectUnknown, ""},
 		"CREATE TEMP":                           {EffectUnknown, ""},
@@ -131,7 +131,7 @@ func TestEffectsOfStatementsThatEndEarlyOrLookAlike(t *testing.T) {
 
 func TestNamesAreUnquotedOnlyByTheirOwnQuotes(t *testing.T) {
 	for name, want := range map[string]string{"\"a'": "\"a'", "'a\"": "'a\"", "`a``b`": "a`b", "'a''b'": "a'b", `"`: `"`, "a\"": "a\"", `""`: ""} {
-		require.Equal(t, want, Effect{Name: name}.Plain(), name)
+		require.Equal(t, want, Effect{Name: name}.Unquoted(), name)
 	}
 }
 

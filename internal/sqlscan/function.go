@@ -2,30 +2,30 @@ package sqlscan
 
 import "strings"
 
-// readPragmas only report, in DuckDB or SQLite.
-var readPragmas = words(`collations database_list database_size extension_versions functions metadata_info platform show show_databases
+// reportingPragmas only report, in DuckDB or SQLite.
+var reportingPragmas = wordSet(`collations database_list database_size extension_versions functions metadata_info platform show show_databases
 	show_tables show_tables_expanded storage_info table_info user_agent version
 	compile_options foreign_key_list function_list index_info index_list index_xinfo integrity_check module_list pragma_list quick_check
 	table_list table_xinfo`)
 
-// plainPragmas have no rows and no trace in the session.
-var plainPragmas = words("force_checkpoint add_parquet_key")
+// effectlessPragmas have no rows and no trace in the session.
+var effectlessPragmas = wordSet("force_checkpoint add_parquet_key")
 
 // pragma is the name of a PRAGMA in upper case, and whether it is an assignment.
 func pragma(toks []token) (name string, at int, assigned bool) {
-	if len(toks) < 2 || !toks[1].name() {
+	if len(toks) < 2 || !toks[1].isName() {
 		return "", 1, false
 	}
 	end := nameEnd(toks, 1)
-	return upper(toks[end]), end, end+1 < len(toks) && toks[end+1].punct("=")
+	return upperName(toks[end]), end, end+1 < len(toks) && toks[end+1].isPunct("=")
 }
 
-func lookPragma(st *Statement, toks []token, _ string) {
+func refinePragma(st *Statement, toks []token, _ string) {
 	name, _, assigned := pragma(toks)
 	switch {
-	case assigned, plainPragmas[name]:
+	case assigned, effectlessPragmas[name]:
 		st.Rows = RowsNone
-	case readPragmas[name]:
+	case reportingPragmas[name]:
 		st.Rows, st.ReadOnly = RowsSome, true
 	default:
 		for _, prefix := range []string{"ENABLE_", "DISABLE_", "VERIFY_"} {
@@ -40,32 +40,32 @@ func pragmaEffect(toks []token, sql string) []Effect {
 	name, at, assigned := pragma(toks)
 	switch {
 	case assigned:
-		return setting(toks, at, sql)
-	case plainPragmas[name]:
+		return settingEffect(toks, at, sql)
+	case effectlessPragmas[name]:
 		return nil
 	default:
-		return anything(toks, sql)
+		return unknownEffect(toks, sql)
 	}
 }
 
 // sessionFunctions change the session that calls them.
-var sessionFunctions = words(`set_config setseed dblink dblink_connect dblink_exec dblink_send_query get_lock release_lock release_all_locks
+var sessionFunctions = wordSet(`set_config setseed dblink dblink_connect dblink_exec dblink_send_query get_lock release_lock release_all_locks
 	enable_logging disable_logging enable_profiling disable_profiling enable_peg_parser disable_peg_parser
 	json_execute_serialized_sql sqlite_attach postgres_attach load_aws_credentials ducklake_set_commit_message`)
 
 // changingFunctions change what lies outside of the session.
-var changingFunctions = words(`nextval setval write_log checkpoint force_checkpoint truncate_duckdb_logs pg_notify pg_terminate_backend
+var changingFunctions = wordSet(`nextval setval write_log checkpoint force_checkpoint truncate_duckdb_logs pg_notify pg_terminate_backend
 	pg_cancel_backend postgres_execute mysql_execute
 	ducklake_expire_snapshots ducklake_cleanup_old_files ducklake_delete_orphaned_files ducklake_merge_adjacent_files
 	ducklake_rewrite_data_files ducklake_add_data_files ducklake_flush_inlined_data ducklake_set_option`)
 
-// calls tells whether a function does more than compute, and what it leaves in
+// functionEffects tells whether a function does more than compute, and what it leaves in
 // the session. args are the tokens behind its parenthesis.
-func calls(function token, args []token) (left []Effect, changes bool) {
-	name := upper(function)
+func functionEffects(function token, args []token) (left []Effect, changes bool) {
+	name := upperName(function)
 	switch {
 	case name == "QUERY":
-		return runs(args)
+		return queryFunctionEffects(args)
 	case sessionFunctions[name], strings.HasPrefix(name, "PG_ADVISORY_"), strings.HasPrefix(name, "PG_TRY_ADVISORY_"):
 		return []Effect{{Kind: EffectUnknown}}, true
 	case changingFunctions[name], strings.HasPrefix(name, "LO_"):
@@ -75,38 +75,38 @@ func calls(function token, args []token) (left []Effect, changes bool) {
 	}
 }
 
-// runs tells what DuckDB's query(…), which runs a text, does. A list of columns
+// queryFunctionEffects tells what DuckDB's query(…), which runs a text, does. A list of columns
 // is none: INSERT INTO query (a, b).
-func runs(args []token) (left []Effect, changes bool) {
-	args = args[:closing(args, 0)]
-	if len(args) == 1 && args[0].kind == text {
+func queryFunctionEffects(args []token) (left []Effect, changes bool) {
+	args = args[:closingParen(args, 0)]
+	if len(args) == 1 && args[0].kind == stringToken {
 		s := Parse(unquote(args[0].text))
 		return s.Effects(), !s.ReadOnly()
 	}
 	for _, t := range args {
-		if !t.name() && !t.punct(",") {
+		if !t.isName() && !t.isPunct(",") {
 			return []Effect{{Kind: EffectUnknown}}, true // which text is known only when it runs
 		}
 	}
 	return nil, false
 }
 
-// reports tells whether a function called by CALL is one of DuckDB's that only
+// onlyReports tells whether a function called by CALL is one of DuckDB's that only
 // report.
-func reports(function token) bool {
-	name := upper(function)
+func onlyReports(function token) bool {
+	name := upperName(function)
 	return strings.HasPrefix(name, "DUCKDB_") || strings.HasPrefix(name, "PRAGMA_")
 }
 
-// upper is a name in upper case, without quotes.
-func upper(t token) string {
-	if t.kind == word {
+// upperName is a name in upper case, without quotes.
+func upperName(t token) string {
+	if t.kind == wordToken {
 		return t.text
 	}
 	return strings.ToUpper(unquote(t.text))
 }
 
-func words(list string) map[string]bool {
+func wordSet(list string) map[string]bool {
 	m := make(map[string]bool)
 	for _, w := range strings.Fields(strings.ToUpper(list)) {
 		m[w] = true

@@ -5,32 +5,32 @@ package sqlscan
 // then, before anything else of the statement, and keeps it.
 func pivotsByData(toks []token) bool {
 	for i, t := range toks {
-		if t.is("PIVOT", "PIVOT_WIDER") && hasOpenColumns(toks[i+1:closing(toks, i+1)]) {
+		if t.is("PIVOT", "PIVOT_WIDER") && takesColumnsFromData(toks[i+1:closingParen(toks, i+1)]) {
 			return true
 		}
 	}
 	return false
 }
 
-// hasOpenColumns reports whether a column behind ON has no list of values. toks
+// takesColumnsFromData reports whether a column behind ON has no list of values. toks
 // is what follows a PIVOT in its parentheses.
-func hasOpenColumns(toks []token) bool {
-	at := top(toks, "ON")
+func takesColumnsFromData(toks []token) bool {
+	at := indexOutsideParens(toks, "ON")
 	if at < 0 {
 		return false
 	}
 	toks = toks[at+1:]
-	if end := top(toks, "USING", "GROUP", "ORDER", "LIMIT", "UNION", "EXCEPT", "INTERSECT"); end >= 0 {
+	if end := indexOutsideParens(toks, "USING", "GROUP", "ORDER", "LIMIT", "UNION", "EXCEPT", "INTERSECT"); end >= 0 {
 		toks = toks[:end]
 	}
 	depth, start := 0, 0
 	for i, t := range toks {
 		switch {
-		case t.punct("("):
+		case t.isPunct("("):
 			depth++
-		case t.punct(")"):
+		case t.isPunct(")"):
 			depth--
-		case depth == 0 && t.punct(","):
+		case depth == 0 && t.isPunct(","):
 			if !endsInValues(toks[start:i]) {
 				return true
 			}
@@ -43,12 +43,12 @@ func hasOpenColumns(toks []token) bool {
 // endsInValues tells "a IN (1, 2)", or "a IN type", from an expression that only
 // contains an IN, and from "a IN (SELECT …)".
 func endsInValues(toks []token) bool {
-	at := top(toks, "IN")
+	at := indexOutsideParens(toks, "IN")
 	if at < 0 || at+1 == len(toks) {
 		return false
 	}
-	if toks[at+1].punct("(") {
-		return closing(toks, at+2) == len(toks)-1 && !hasAny(toks[at+2:], "SELECT", "FROM", "VALUES", "TABLE", "WITH")
+	if toks[at+1].isPunct("(") {
+		return closingParen(toks, at+2) == len(toks)-1 && !hasAny(toks[at+2:], "SELECT", "FROM", "VALUES", "TABLE", "WITH")
 	}
 	return nameEnd(toks, at+1) == len(toks)-1
 }

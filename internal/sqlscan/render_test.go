@@ -17,7 +17,7 @@ func render(s Script) string {
 		for _, flag := range []struct {
 			word  string
 			holds bool
-		}{{"reads", st.ReadOnly}, {"tx", st.TxControl}, {"wrapped", st.Wrapped}} {
+		}{{"reads", st.ReadOnly}, {"tx", st.TxControl}, {"wrapped", st.ChangesInsideQuery}} {
 			if flag.holds {
 				words = append(words, flag.word)
 			}
@@ -28,14 +28,14 @@ func render(s Script) string {
 		for _, e := range st.Effects {
 			kind := map[EffectKind]string{
 				EffectUnknown: "unknown", EffectSetting: "setting", EffectNamespace: "namespace", EffectTempTable: "table",
-				EffectTempView: "view", EffectPrepared: "prepared", EffectForgotten: "forgotten",
+				EffectTempView: "view", EffectPrepared: "prepared", EffectDeallocate: "forgotten",
 			}[e.Kind]
 			words = append(words, strings.TrimSuffix("+"+kind+":"+e.Name, ":"))
 		}
 		out = append(out, strings.Join(words, " "))
 	}
-	if s.Fault != "" {
-		out = append(out, "fault: "+s.Fault)
+	if s.SyntaxFault != "" {
+		out = append(out, "fault: "+s.SyntaxFault)
 	}
 	return strings.Join(out, "; ")
 }
@@ -57,32 +57,32 @@ func cut(sql string, d dialect) string {
 }
 
 func TestTokensOfEachDialect(t *testing.T) {
-	mysql, sqlite, bigquery := others[2], others[1], others[4]
+	mysql, sqlite, bigquery := otherDialects[2], otherDialects[1], otherDialects[4]
 	for _, tc := range []struct {
 		sql  string
 		d    dialect
 		want string
 	}{
-		{"--\nx", standard, "wX"},
-		{"--", standard, ""},
-		{"-- a", standard, ""},
-		{"--a\nx", standard, "wX ambiguous"},
+		{"--\nx", standardDialect, "wX"},
+		{"--", standardDialect, ""},
+		{"-- a", standardDialect, ""},
+		{"--a\nx", standardDialect, "wX ambiguous"},
 		{"--a\nx", mysql, "p- p- wA wX ambiguous"},
 		{"--\ta\nx", mysql, "wX"},
-		{"-- a\n--b", standard, "ambiguous"},
-		{"--a b\n-- c", standard, "ambiguous"},
+		{"-- a\n--b", standardDialect, "ambiguous"},
+		{"--a b\n-- c", standardDialect, "ambiguous"},
 		{"# a\nx", mysql, "wX ambiguous"},
-		{"# a\nx", standard, "p# wA wX ambiguous"},
-		{"\ufeffx", standard, "wX ambiguous"},
-		{"-- a\rx", standard, "wX ambiguous"},
+		{"# a\nx", standardDialect, "p# wA wX ambiguous"},
+		{"\ufeffx", standardDialect, "wX ambiguous"},
+		{"-- a\rx", standardDialect, "wX ambiguous"},
 		{"-- a\rx", mysql, "ambiguous"},
-		{"-- a\r\nx", standard, "wX"},
-		{"-- a\r", standard, ""},
-		{"--\rx", standard, "wX ambiguous"},
-		{"-- a\nb\rc", standard, "wB wC"},
-		{"--\n", standard, ""},
-		{"\n--", standard, ""},
-		{"-- \rx\ny", standard, "wX wY ambiguous"},
+		{"-- a\r\nx", standardDialect, "wX"},
+		{"-- a\r", standardDialect, ""},
+		{"--\rx", standardDialect, "wX ambiguous"},
+		{"-- a\nb\rc", standardDialect, "wB wC"},
+		{"--\n", standardDialect, ""},
+		{"\n--", standardDialect, ""},
+		{"-- \rx\ny", standardDialect, "wX wY ambiguous"},
 		{"#\rx", mysql, "ambiguous"},
 		{"#\nx", bigquery, "wX ambiguous"},
 		{"/*! x */ y", mysql, "wX wY ambiguous"},
@@ -93,66 +93,66 @@ func TestTokensOfEachDialect(t *testing.T) {
 		{"/*!", mysql, "ambiguous unclosed comment"},
 		{"/*!5", mysql, "ambiguous unclosed comment"},
 		{"/*! x", mysql, "wX ambiguous unclosed comment"},
-		{"/*! x */ y", standard, "wY ambiguous"},
+		{"/*! x */ y", standardDialect, "wY ambiguous"},
 		{"x */ y", mysql, "wX p* p/ wY"},
 		{"/*! a /*! b */ c */ d", mysql, "wA wB wC wD ambiguous"},
 		{"/*!:x*/", mysql, "p: wX ambiguous"},
 		{"/*!/x*/", mysql, "p/ wX ambiguous"},
-		{"/* a", standard, "unclosed comment"},
-		{"/**/x", standard, "wX"},
-		{"/* /* */ x */ y", standard, "wY ambiguous"},
+		{"/* a", standardDialect, "unclosed comment"},
+		{"/**/x", standardDialect, "wX"},
+		{"/* /* */ x */ y", standardDialect, "wY ambiguous"},
 		{"/* /* */ x", bigquery, "wX ambiguous"},
-		{"/* * / */x", standard, "wX"},
-		{"/*", standard, "unclosed comment"},
-		{"e'a\\'b' c", standard, "te'a\\'b' wC ambiguous"},
-		{"E'a\\'b' c", standard, "tE'a\\'b' wC ambiguous"},
+		{"/* * / */x", standardDialect, "wX"},
+		{"/*", standardDialect, "unclosed comment"},
+		{"e'a\\'b' c", standardDialect, "te'a\\'b' wC ambiguous"},
+		{"E'a\\'b' c", standardDialect, "tE'a\\'b' wC ambiguous"},
 		{"E'a' c", mysql, "tE'a' wC"},
 		{"E'a\\'b' c", mysql, "tE'a\\'b' wC ambiguous"},
 		{"E'a\\'b' c", sqlite, "tE'a\\' tb' c ambiguous unclosed quote"},
-		{"e", standard, "wE"},
-		{"e 'a'", standard, "wE t'a'"},
-		{"x'00' b'1' N'a'", standard, "tx'00' tb'1' tN'a'"},
-		{"`a``b` c", standard, "q`a``b` wC"},
-		{"\"a\"\"b\" c", standard, "q\"a\"\"b\" wC"},
-		{"'a''b' c", standard, "t'a''b' wC"},
-		{"'a'", standard, "t'a'"},
-		{"''", standard, "t''"},
-		{"'''", standard, "t''' unclosed quote"},
-		{"'a''", standard, "t'a'' unclosed quote"},
+		{"e", standardDialect, "wE"},
+		{"e 'a'", standardDialect, "wE t'a'"},
+		{"x'00' b'1' N'a'", standardDialect, "tx'00' tb'1' tN'a'"},
+		{"`a``b` c", standardDialect, "q`a``b` wC"},
+		{"\"a\"\"b\" c", standardDialect, "q\"a\"\"b\" wC"},
+		{"'a''b' c", standardDialect, "t'a''b' wC"},
+		{"'a'", standardDialect, "t'a'"},
+		{"''", standardDialect, "t''"},
+		{"'''", standardDialect, "t''' unclosed quote"},
+		{"'a''", standardDialect, "t'a'' unclosed quote"},
 		{"'a\\\\' b", mysql, "t'a\\\\' wB"},
 		{"\"a\\\"b\" c", mysql, "q\"a\\\"b\" wC ambiguous"},
 		{"`a\\` c", mysql, "q`a\\` wC ambiguous"},
-		{"'a' 'b'", standard, "t'a' t'b'"},
+		{"'a' 'b'", standardDialect, "t'a' t'b'"},
 		{"'a'\\'b'", mysql, "t'a' p\\ t'b'"},
-		{"0x1F 9 1.5e3 1_000 10a.b /", standard, "n0x1F n9 n1.5e3 n1_000 n10a.b p/"},
-		{"a$b $1 a.b", standard, "wA$B p$ n1 wA p. wB"},
-		{":9", standard, "p: n9"},
-		{"/0", standard, "p/ n0"},
-		{"é1 ü", standard, "wÉ1 wÜ"},
-		{"(a", standard, "p( wA"},
-		{"€a", standard, "w€A"},
+		{"0x1F 9 1.5e3 1_000 10a.b /", standardDialect, "n0x1F n9 n1.5e3 n1_000 n10a.b p/"},
+		{"a$b $1 a.b", standardDialect, "wA$B p$ n1 wA p. wB"},
+		{":9", standardDialect, "p: n9"},
+		{"/0", standardDialect, "p/ n0"},
+		{"é1 ü", standardDialect, "wÉ1 wÜ"},
+		{"(a", standardDialect, "p( wA"},
+		{"€a", standardDialect, "w€A"},
 		{"[a b] c", sqlite, "q[a b] wC"},
 		{"[a", sqlite, "q[a ambiguous unclosed quote"},
-		{"[a] b", standard, "p[ wA p] wB"},
-		{"['a'] b", standard, "p[ t'a' p] wB ambiguous"},
-		{"[-- a] b", standard, "p[ ambiguous"},
-		{"[/* a] b", standard, "p[ ambiguous unclosed comment"},
+		{"[a] b", standardDialect, "p[ wA p] wB"},
+		{"['a'] b", standardDialect, "p[ t'a' p] wB ambiguous"},
+		{"[-- a] b", standardDialect, "p[ ambiguous"},
+		{"[/* a] b", standardDialect, "p[ ambiguous unclosed comment"},
 		{"[]x", sqlite, "q[] wX"},
-		{"[a", standard, "p[ wA ambiguous"},
+		{"[a", standardDialect, "p[ wA ambiguous"},
 		{"]", sqlite, "p]"},
-		{"$$a$$ b", standard, "t$$a$$ wB ambiguous"},
-		{"$t$a$$b$t$ c", standard, "t$t$a$$b$t$ wC ambiguous"},
-		{"$1$ a", standard, "p$ n1 p$ wA"},
-		{"$a", standard, "p$ wA"},
-		{"$$a", standard, "t$$a ambiguous unclosed quote"},
-		{"$a b$c", standard, "p$ wA wB$C"},
-		{"$a1$x$a1$ y", standard, "t$a1$x$a1$ wY ambiguous"},
-		{"$$$$ x", standard, "t$$$$ wX ambiguous"},
+		{"$$a$$ b", standardDialect, "t$$a$$ wB ambiguous"},
+		{"$t$a$$b$t$ c", standardDialect, "t$t$a$$b$t$ wC ambiguous"},
+		{"$1$ a", standardDialect, "p$ n1 p$ wA"},
+		{"$a", standardDialect, "p$ wA"},
+		{"$$a", standardDialect, "t$$a ambiguous unclosed quote"},
+		{"$a b$c", standardDialect, "p$ wA wB$C"},
+		{"$a1$x$a1$ y", standardDialect, "t$a1$x$a1$ wY ambiguous"},
+		{"$$$$ x", standardDialect, "t$$$$ wX ambiguous"},
 		{"$$a$$ b", mysql, "p$ p$ wA$$ wB ambiguous"},
-		{"$é$a$é$ b", standard, "t$é$a$é$ wB ambiguous"},
-		{"$", standard, "p$"},
-		{"$a$", standard, "t$a$ ambiguous unclosed quote"},
-		{"$-$", standard, "p$ p- p$"},
+		{"$é$a$é$ b", standardDialect, "t$é$a$é$ wB ambiguous"},
+		{"$", standardDialect, "p$"},
+		{"$a$", standardDialect, "t$a$ ambiguous unclosed quote"},
+		{"$-$", standardDialect, "p$ p- p$"},
 	} {
 		require.Equal(t, tc.want, cut(tc.sql, tc.d), "%q", tc.sql)
 	}
@@ -408,8 +408,8 @@ func TestEveryPrefixOfAScriptIsJudged(t *testing.T) {
 	for _, tc := range scripts {
 		for end := range len(tc.sql) {
 			s := Parse(tc.sql[:end])
-			require.False(t, s.Fault != "" && s.ReadOnly(), "%q", tc.sql[:end])
-			for _, d := range others {
+			require.False(t, s.SyntaxFault != "" && s.ReadOnly(), "%q", tc.sql[:end])
+			for _, d := range otherDialects {
 				parse(tc.sql[:end], d)
 			}
 		}
@@ -420,6 +420,6 @@ func TestQuotesAreTakenOffNamesOnlyInPairs(t *testing.T) {
 	for name, want := range map[string]string{
 		`"a"`: "a", "`a`": "a", "'a'": "a", `"a""b"`: `a"b`, `"`: `"`, `"a`: `"a`, `a"`: `a"`, "a": "a", `""`: "", "aba": "aba", "": "", "'a\"": "'a\"", `"a'`: `"a'`, "bb": "bb",
 	} {
-		require.Equal(t, want, Effect{Name: name}.Plain(), name)
+		require.Equal(t, want, Effect{Name: name}.Unquoted(), name)
 	}
 }

@@ -19,17 +19,17 @@ const (
 type Script struct {
 	Statements []Statement
 
-	// Fault says why the text cannot be cut into statements: it ends inside
+	// SyntaxFault says why the text cannot be cut into statements: it ends inside
 	// of a quote or comment. Empty otherwise.
-	Fault string
+	SyntaxFault string
 }
 
 // Statement is one statement of a Script.
 type Statement struct {
 	Verb string // leading verb in upper case, of the main statement behind a WITH; empty when the text begins with none
 
-	// Known says that the verb is in the table.
-	Known bool
+	// KnownVerb says that the verb is in the table.
+	KnownVerb bool
 
 	// Rows says whether it answers with a result set.
 	Rows Rows
@@ -44,32 +44,32 @@ type Statement struct {
 	// Effects is what it leaves behind in the session.
 	Effects []Effect
 
-	// Wrapped says that its change stands inside of something that servers
+	// ChangesInsideQuery says that its change stands inside of something that servers
 	// take for a query: an EXPLAIN ANALYZE, or a main statement behind a WITH.
-	Wrapped bool
+	ChangesInsideQuery bool
 
-	// Steps says that servers run it as several statements, in a transaction of
+	// RunsInSteps says that servers run it as several statements, in a transaction of
 	// its own, which they leave open when one fails.
-	Steps bool
+	RunsInSteps bool
 
 	// InsertInto is the target of an INSERT as written, empty otherwise.
 	InsertInto string
 }
 
-// unknown is a statement of which nothing can be told.
-func unknown(verb string) Statement {
+// unknownStatement is a statement of which nothing can be told.
+func unknownStatement(verb string) Statement {
 	return Statement{Verb: verb, Effects: []Effect{{Kind: EffectUnknown}}}
 }
 
 // Parse judges sql: by the standard dialect, and, where another dialect cuts
 // the text otherwise, by that one as well. The careful answer counts.
 func Parse(sql string) Script {
-	s, ambiguous := parse(sql, standard)
-	if !ambiguous || s.Fault != "" {
+	s, ambiguous := parse(sql, standardDialect)
+	if !ambiguous || s.SyntaxFault != "" {
 		return s
 	}
-	for _, d := range others {
-		s.doubt(read(sql, d))
+	for _, d := range otherDialects {
+		s.mergeOtherReading(parseAccepted(sql, d))
 	}
 	return s
 }
@@ -77,14 +77,14 @@ func Parse(sql string) Script {
 func parse(sql string, d dialect) (s Script, ambiguous bool) {
 	l := lexer{d: d, sql: sql}
 	for _, toks := range split(l.scan()) {
-		st := judge(toks, sql)
+		st := classify(toks, sql)
 		if pivotsByData(toks) {
 			st.Effects = append(st.Effects, Effect{Kind: EffectPivotType})
 		}
 		s.Statements = append(s.Statements, st)
 	}
 	if l.unclosed != "" {
-		s.Fault = fmt.Sprintf("a %s that opens at byte %d is never closed", l.unclosed, l.unclosedAt)
+		s.SyntaxFault = fmt.Sprintf("a %s that opens at byte %d is never closed", l.unclosed, l.unclosedAt)
 		for i := range s.Statements {
 			st := &s.Statements[i]
 			st.ReadOnly, st.Rows, st.Effects = false, RowsUnknown, []Effect{{Kind: EffectUnknown}}
@@ -93,23 +93,23 @@ func parse(sql string, d dialect) (s Script, ambiguous bool) {
 	return s, l.ambiguous
 }
 
-// read is what a server of dialect d does with sql: nothing with a text that it
+// parseAccepted is what a server of dialect d does with sql: nothing with a text that it
 // cannot cut, and no more after a verb that nobody has.
-func read(sql string, d dialect) Script {
+func parseAccepted(sql string, d dialect) Script {
 	s, _ := parse(sql, d)
-	if s.Fault != "" {
+	if s.SyntaxFault != "" {
 		return Script{}
 	}
 	for i, st := range s.Statements {
-		if !st.Known {
+		if !st.KnownVerb {
 			return Script{Statements: s.Statements[:i]}
 		}
 	}
 	return s
 }
 
-// doubt takes note of what the text does on a server that cuts it otherwise.
-func (s *Script) doubt(other Script) {
+// mergeOtherReading takes note of what the text does on a server that cuts it otherwise.
+func (s *Script) mergeOtherReading(other Script) {
 	if s.Empty() {
 		return
 	}
@@ -176,7 +176,7 @@ func (s Script) Effects() []Effect {
 // Atomic reports whether a server that refuses the text has done nothing of it:
 // it is one statement, and none that runs others.
 func (s Script) Atomic() bool {
-	if len(s.Statements) != 1 || s.Fault != "" || s.Statements[0].Steps {
+	if len(s.Statements) != 1 || s.SyntaxFault != "" || s.Statements[0].RunsInSteps {
 		return false
 	}
 	switch s.Statements[0].Verb {
@@ -192,7 +192,7 @@ func split(toks []token) [][]token {
 	var out [][]token
 	start := 0
 	for i, t := range toks {
-		if t.punct(";") {
+		if t.isPunct(";") {
 			if i > start {
 				out = append(out, toks[start:i])
 			}

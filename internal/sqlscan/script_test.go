@@ -104,12 +104,12 @@ func TestTextThatServersReadDifferentlyIsNoRead(t *testing.T) {
 		`SELECT 'it\'s'; DELETE FROM t`,
 	} {
 		s := Parse(sql)
-		require.NotEmpty(t, s.Fault, sql)
+		require.NotEmpty(t, s.SyntaxFault, sql)
 		require.False(t, s.ReadOnly(), sql)
 		require.Equal(t, RowsUnknown, s.Rows(), sql)
 		require.Contains(t, s.Effects(), Effect{Kind: EffectUnknown}, sql)
 	}
-	require.Equal(t, "a quote that opens at byte 7 is never closed", Parse("SELECT 'x").Fault)
+	require.Equal(t, "a quote that opens at byte 7 is never closed", Parse("SELECT 'x").SyntaxFault)
 	for dialect, sql := range map[string]string{
 		"a backslash before a quote":   `SELECT 'x\', '; DELETE FROM t; -- '`,
 		"a hash comment":               "SELECT 1 # it's\n; DELETE FROM t -- '",
@@ -158,7 +158,7 @@ func TestChangesInsideOfQueriesAreWrapped(t *testing.T) {
 		"EXPLAIN ANALYZE SELECT 1":                              false,
 		"WITH a AS (SELECT 1) SELECT * FROM a":                  false,
 	} {
-		require.Equal(t, want, Parse(sql).Statements[0].Wrapped, sql)
+		require.Equal(t, want, Parse(sql).Statements[0].ChangesInsideQuery, sql)
 	}
 }
 
@@ -198,7 +198,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, sql string) {
-		for _, d := range append([]dialect{standard}, others...) {
+		for _, d := range append([]dialect{standardDialect}, otherDialects...) {
 			l := lexer{d: d, sql: sql}
 			last := 0
 			for _, tok := range l.scan() {
@@ -236,12 +236,12 @@ func FuzzParse(f *testing.F) {
 
 // spaced is sql with a comment before each token.
 func spaced(sql string) string {
-	l := lexer{d: standard, sql: sql}
+	l := lexer{d: standardDialect, sql: sql}
 	var b strings.Builder
 	last := 0
 	for _, tok := range l.scan() {
 		b.WriteString(sql[last:tok.start])
-		if tok.start > last || tok.kind != number && (tok.start == 0 || !standard.blanks.word(rune(sql[tok.start-1]))) {
+		if tok.start > last || tok.kind != numberToken && (tok.start == 0 || !standardDialect.whitespace.isWordRune(rune(sql[tok.start-1]))) {
 			b.WriteString(" /* c */ ")
 		}
 		b.WriteString(sql[tok.start:tok.end])

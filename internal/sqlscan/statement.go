@@ -1,58 +1,58 @@
 package sqlscan
 
-// judge tells what one statement, which is not empty, does.
-func judge(toks []token, sql string) Statement {
-	for len(toks) > 0 && toks[0].punct("(") { // (SELECT …) UNION …
+// classify tells what one statement, which is not empty, does.
+func classify(toks []token, sql string) Statement {
+	for len(toks) > 0 && toks[0].isPunct("(") { // (SELECT …) UNION …
 		toks = toks[1:]
 	}
-	if len(toks) == 0 || toks[0].kind != word {
-		return unknown("")
+	if len(toks) == 0 || toks[0].kind != wordToken {
+		return unknownStatement("")
 	}
 	switch toks[0].text {
 	case "WITH":
-		return judgeWith(toks, sql)
+		return classifyWith(toks, sql)
 	case "EXPLAIN", "DESCRIBE", "DESC":
-		return judgeExplain(toks, sql)
+		return classifyExplain(toks, sql)
 	case "PREPARE":
-		return judgePrepare(toks, sql)
+		return classifyPrepare(toks, sql)
 	default:
-		st := judgeVerb(toks, sql)
-		st.lookInside(toks, sql)
+		st := classifyByVerb(toks, sql)
+		st.addNested(toks, sql)
 		return st
 	}
 }
 
-// judgeVerb tells what a statement does by its verb's line in the table.
-func judgeVerb(toks []token, sql string) Statement {
+// classifyByVerb tells what a statement does by its verb's line in the table.
+func classifyByVerb(toks []token, sql string) Statement {
 	v, ok := verbs[toks[0].text]
 	if !ok {
-		return unknown(toks[0].text)
+		return unknownStatement(toks[0].text)
 	}
-	st := Statement{Verb: toks[0].text, Known: true, Rows: v.rows, ReadOnly: v.reads, TxControl: v.tx}
-	if v.look != nil {
-		v.look(&st, toks, sql)
+	st := Statement{Verb: toks[0].text, KnownVerb: true, Rows: v.rows, ReadOnly: v.readOnly, TxControl: v.tx}
+	if v.refine != nil {
+		v.refine(&st, toks, sql)
 	}
-	if v.leaves != nil && !st.ReadOnly {
-		st.Effects = append(st.Effects, v.leaves(toks, sql)...)
+	if v.effects != nil && !st.ReadOnly {
+		st.Effects = append(st.Effects, v.effects(toks, sql)...)
 	}
 	return st
 }
 
-// lookInside finds what stands inside of a statement and does more than read: a
+// addNested finds what stands inside of a statement and does more than read: a
 // change in a subquery or common table expression, or a function.
-func (st *Statement) lookInside(toks []token, sql string) {
+func (st *Statement) addNested(toks []token, sql string) {
 	for i := 1; i < len(toks); i++ {
 		switch {
-		case toks[i-1].punct("(") && beginsChange(toks[i:]):
-			inner := judge(toks[i:closing(toks, i)], sql)
+		case toks[i-1].isPunct("(") && beginsChange(toks[i:]):
+			inner := classify(toks[i:closingParen(toks, i)], sql)
 			st.ReadOnly = st.ReadOnly && inner.ReadOnly
 			st.Effects = append(st.Effects, inner.Effects...)
-		case toks[i].punct("(") && toks[i-1].name():
-			if effects, changes := calls(toks[i-1], toks[i+1:]); changes {
+		case toks[i].isPunct("(") && toks[i-1].isName():
+			if effects, changes := functionEffects(toks[i-1], toks[i+1:]); changes {
 				st.ReadOnly = false
 				st.Effects = append(st.Effects, effects...)
 			}
-		case i > 2 && toks[i].punct("=") && toks[i-1].punct(":") && toks[i-3].punct("@"): // SELECT @v := 1
+		case i > 2 && toks[i].isPunct("=") && toks[i-1].isPunct(":") && toks[i-3].isPunct("@"): // SELECT @v := 1
 			st.ReadOnly = false
 			st.Effects = append(st.Effects, Effect{Kind: EffectUnknown})
 		}
@@ -63,18 +63,18 @@ func (st *Statement) lookInside(toks []token, sql string) {
 // group that begins with WITH may end in a change.
 func beginsChange(toks []token) bool {
 	return toks[0].is("WITH") ||
-		len(toks) > 1 && toks[1].name() && toks[0].is("INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE", "UPSERT")
+		len(toks) > 1 && toks[1].isName() && toks[0].is("INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE", "UPSERT")
 }
 
-// closing is the index of the parenthesis that closes the group of which
+// closingParen is the index of the parenthesis that closes the group of which
 // toks[from] is the first token, or the number of tokens.
-func closing(toks []token, from int) int {
+func closingParen(toks []token, from int) int {
 	depth := 0
 	for i := from; i < len(toks); i++ {
 		switch {
-		case toks[i].punct("("):
+		case toks[i].isPunct("("):
 			depth++
-		case toks[i].punct(")"):
+		case toks[i].isPunct(")"):
 			if depth == 0 {
 				return i
 			}
@@ -84,74 +84,74 @@ func closing(toks []token, from int) int {
 	return len(toks)
 }
 
-// judgeWith tells what a statement behind common table expressions does.
-func judgeWith(toks []token, sql string) Statement {
-	main := behindWith(toks)
+// classifyWith tells what a statement behind common table expressions does.
+func classifyWith(toks []token, sql string) Statement {
+	main := mainAfterWith(toks)
 	if main < 0 {
-		return unknown("WITH")
+		return unknownStatement("WITH")
 	}
-	st := judge(toks[main:], sql)
-	st.Wrapped = !st.ReadOnly
-	st.lookInside(toks[:main], sql)
+	st := classify(toks[main:], sql)
+	st.ChangesInsideQuery = !st.ReadOnly
+	st.addNested(toks[:main], sql)
 	return st
 }
 
-// behindWith is the index of the main statement, or -1. The list is
+// mainAfterWith is the index of the main statement, or -1. The list is
 //
 //	WITH [RECURSIVE] name [(column, …)] [USING KEY (…)] AS [[NOT] MATERIALIZED] (…) [SEARCH … | CYCLE …], …
 //
 // and in ClickHouse also WITH expression AS name. So the main statement begins
 // with the first word outside of parentheses that can begin one and that does
 // not stand where a name does: behind WITH, a comma or AS.
-func behindWith(toks []token) int {
+func mainAfterWith(toks []token) int {
 	depth := 0
 	for i, t := range toks {
 		switch {
-		case t.punct("("):
-			if depth == 0 && i > 0 && toks[i-1].punct(")") {
+		case t.isPunct("("):
+			if depth == 0 && i > 0 && toks[i-1].isPunct(")") {
 				return i // WITH a AS (…) (SELECT …)
 			}
 			depth++
-		case t.punct(")"):
+		case t.isPunct(")"):
 			depth--
-		case depth == 0 && i > 1 && t.kind == word && verbs[t.text].follows &&
-			!toks[i-1].is("WITH", "RECURSIVE", "AS") && !toks[i-1].punct(","):
+		case depth == 0 && i > 1 && t.kind == wordToken && verbs[t.text].afterWith &&
+			!toks[i-1].is("WITH", "RECURSIVE", "AS") && !toks[i-1].isPunct(","):
 			return i
 		}
 	}
 	return -1
 }
 
-// judgeExplain tells what an EXPLAIN does. With ANALYZE in any form the
+// classifyExplain tells what an EXPLAIN does. With ANALYZE in any form the
 // statement is executed: DuckDB does so for (ANALYZE false) too.
-func judgeExplain(toks []token, sql string) Statement {
-	st := Statement{Verb: toks[0].text, Known: true, Rows: RowsSome, ReadOnly: true}
+func classifyExplain(toks []token, sql string) Statement {
+	st := Statement{Verb: toks[0].text, KnownVerb: true, Rows: RowsSome, ReadOnly: true}
 	if !hasAny(toks[1:], "ANALYZE", "ANALYSE") {
 		return st
 	}
-	inner := unknown("")
+	inner := unknownStatement("")
 	for i := 1; i < len(toks); i++ {
-		if toks[i].punct("(") && (i+1 >= len(toks) || !verbs[toks[i+1].text].follows) {
-			i = closing(toks, i+1) // of options
+		if toks[i].isPunct("(") && (i+1 >= len(toks) || !verbs[toks[i+1].text].afterWith) {
+			i = closingParen(toks, i+1) // of options
 			continue
 		}
-		if _, ok := verbs[toks[i].text]; (ok && toks[i].kind == word && !toks[i].is("ANALYZE", "ANALYSE")) || toks[i].is("WITH", "PREPARE") {
-			inner = judge(toks[i:], sql)
+		if _, ok := verbs[toks[i].text]; (ok && toks[i].kind == wordToken && !toks[i].is("ANALYZE", "ANALYSE")) || toks[i].is("WITH", "PREPARE") {
+			inner = classify(toks[i:], sql)
 			break
 		}
 	}
 	st.ReadOnly, st.Effects, st.TxControl = inner.ReadOnly, inner.Effects, inner.TxControl
-	st.Wrapped = !inner.ReadOnly
+	st.ChangesInsideQuery = !inner.ReadOnly
 	return st
 }
 
-// judgePrepare tells PREPARE name AS statement from the first half of a commit
+// classifyPrepare tells PREPARE name AS statement from the first half of a commit
 // in two phases.
-func judgePrepare(toks []token, sql string) Statement {
-	st := Statement{Verb: "PREPARE", Known: true, Rows: RowsNone, Effects: named(EffectPrepared, toks, 1, sql)}
+func classifyPrepare(toks []token, sql string) Statement {
+	st := Statement{Verb: "PREPARE", KnownVerb: true, Rows: RowsNone, Effects: namedEffect(EffectPrepared, toks, 1, sql)}
 	for i, t := range toks {
-		if t.is("AS", "FROM") && i+1 < len(toks) && toks[i+1].kind == word {
-			st.TxControl = judge(toks[i+1:], sql).TxControl
+		if t.is("AS", "FROM") && i+1 < len(toks) && toks[i+1].kind == wordToken {
+			st.TxControl = classify(toks[i+1:], sql).TxControl
 			break
 		}
 	}
@@ -159,19 +159,21 @@ func judgePrepare(toks []token, sql string) Statement {
 	return st
 }
 
-// hasTop reports whether one of the words stands outside parentheses.
-func hasTop(toks []token, words ...string) bool { return top(toks, words...) >= 0 }
+// hasOutsideParens reports whether one of the words stands outside parentheses.
+func hasOutsideParens(toks []token, words ...string) bool {
+	return indexOutsideParens(toks, words...) >= 0
+}
 
-// top is the index of the first of the words outside parentheses, or -1.
-func top(toks []token, words ...string) int {
+// indexOutsideParens is the index of the first of the words outside parentheses, or -1.
+func indexOutsideParens(toks []token, words ...string) int {
 	depth := 0
 	for i, t := range toks {
 		switch {
-		case t.punct("("):
+		case t.isPunct("("):
 			depth++
-		case t.punct(")"):
+		case t.isPunct(")"):
 			depth--
-		case depth <= 0 && t.is(words...) && (i == 0 || !toks[i-1].punct(".")):
+		case depth <= 0 && t.is(words...) && (i == 0 || !toks[i-1].isPunct(".")):
 			return i
 		}
 	}

@@ -9,11 +9,11 @@ import (
 type kind uint8
 
 const (
-	word   kind = iota // an unquoted identifier or keyword, in upper case
-	quoted             // a quoted identifier, as written
-	text               // a string literal, as written
-	number
-	punct // one character
+	wordToken   kind = iota // an unquoted identifier or keyword, in upper case
+	quotedToken             // a quoted identifier, as written
+	stringToken             // a string literal, as written
+	numberToken
+	punctToken // one character
 )
 
 type token struct {
@@ -24,7 +24,7 @@ type token struct {
 }
 
 func (t token) is(words ...string) bool {
-	if t.kind != word {
+	if t.kind != wordToken {
 		return false
 	}
 	for _, w := range words {
@@ -35,10 +35,10 @@ func (t token) is(words ...string) bool {
 	return false
 }
 
-func (t token) punct(c string) bool { return t.kind == punct && t.text == c }
+func (t token) isPunct(c string) bool { return t.kind == punctToken && t.text == c }
 
-// name reports whether the token can name an object.
-func (t token) name() bool { return t.kind == word || t.kind == quoted }
+// isName reports whether the token can name an object.
+func (t token) isName() bool { return t.kind == wordToken || t.kind == quotedToken }
 
 // lexer cuts one text into tokens, by the rules of one dialect.
 type lexer struct {
@@ -53,7 +53,7 @@ type lexer struct {
 	// ambiguous says that another dialect may cut the text otherwise.
 	ambiguous bool
 
-	executable int // how many /*! comments are open, in dialects that execute them
+	openExecutable int // how many /*! comments are open, in dialects that execute them
 }
 
 // scan cuts sql into tokens, without comments and white space. An unclosed
@@ -61,51 +61,51 @@ type lexer struct {
 func (l *lexer) scan() []token {
 	var out []token
 	for l.at < len(l.sql) {
-		if n := l.blank(); n > 0 {
+		if n := l.blankLen(); n > 0 {
 			l.at += n
 			continue
 		}
-		k, n := l.next()
+		k, n := l.nextToken()
 		t := token{kind: k, text: l.sql[l.at : l.at+n], start: l.at, end: l.at + n}
-		if k == word {
+		if k == wordToken {
 			t.text = strings.ToUpper(t.text)
 		}
 		out = append(out, t)
 		l.at += n
 	}
-	if l.executable > 0 {
-		l.unclose("comment")
+	if l.openExecutable > 0 {
+		l.markUnclosed("comment")
 	}
 	return out
 }
 
-// unclose notes that the text ends inside of something that begins here.
-func (l *lexer) unclose(what string) {
+// markUnclosed notes that the text ends inside of something that begins here.
+func (l *lexer) markUnclosed(what string) {
 	if l.unclosed == "" {
 		l.unclosed, l.unclosedAt = what, l.at
 	}
 }
 
-// blank is the length of the white space or comment at the current place.
-func (l *lexer) blank() int {
+// blankLen is the length of the white space or comment at the current place.
+func (l *lexer) blankLen() int {
 	s := l.sql[l.at:]
 	switch {
 	case strings.HasPrefix(s, "--"):
 		return l.dashComment(s)
 	case strings.HasPrefix(s, "/*"):
 		return l.blockComment(s)
-	case l.executable > 0 && strings.HasPrefix(s, "*/"):
-		l.executable--
+	case l.openExecutable > 0 && strings.HasPrefix(s, "*/"):
+		l.openExecutable--
 		return 2
 	case s[0] == '#':
 		l.ambiguous = true
-		if l.d.hash {
+		if l.d.hashComments {
 			return l.lineEnd(s)
 		}
 		return 0
 	}
 	r, n := utf8.DecodeRuneInString(s)
-	if !l.d.blanks.has(r) {
+	if !l.d.whitespace.isSpace(r) {
 		return 0
 	}
 	l.ambiguous = l.ambiguous || n > 1
@@ -115,7 +115,7 @@ func (l *lexer) blank() int {
 func (l *lexer) dashComment(s string) int {
 	spaced := len(s) == 2 || s[2] <= ' '
 	l.ambiguous = l.ambiguous || !spaced
-	if l.d.dashSpace && !spaced {
+	if l.d.dashNeedsSpace && !spaced {
 		return 0
 	}
 	return l.lineEnd(s)
@@ -141,15 +141,15 @@ func (l *lexer) lineEnd(s string) int {
 func (l *lexer) blockComment(s string) int {
 	if mark := executableMark(s); mark > 0 {
 		l.ambiguous = true
-		if l.d.executable {
-			l.executable++
+		if l.d.executableComments {
+			l.openExecutable++
 			return mark
 		}
 	}
 	depth := 0
 	for i := 0; i < len(s); {
 		switch {
-		case strings.HasPrefix(s[i:], "/*") && (depth == 0 || l.d.nested):
+		case strings.HasPrefix(s[i:], "/*") && (depth == 0 || l.d.nestedComments):
 			l.ambiguous = l.ambiguous || depth > 0
 			depth++
 			i += 2
@@ -164,7 +164,7 @@ func (l *lexer) blockComment(s string) int {
 			i++
 		}
 	}
-	l.unclose("comment")
+	l.markUnclosed("comment")
 	return len(s)
 }
 
@@ -186,38 +186,38 @@ func executableMark(s string) int {
 	return n
 }
 
-// next is the kind and length of the token at the current place, which is not
+// nextToken is the kind and length of the token at the current place, which is not
 // blank.
-func (l *lexer) next() (kind, int) {
+func (l *lexer) nextToken() (kind, int) {
 	s := l.sql[l.at:]
 	switch c := s[0]; {
 	case c == '\'':
-		return text, l.quote(s, 0, l.d.escapes(c))
+		return stringToken, l.quoteLen(s, 0, l.d.escapes(c))
 	case (c == 'E' || c == 'e') && len(s) > 1 && s[1] == '\'':
-		return text, l.quote(s, 1, l.d.eStrings || l.d.escapes('\''))
+		return stringToken, l.quoteLen(s, 1, l.d.escapeStrings || l.d.escapes('\''))
 	case strings.ContainsRune("BbNnXx", rune(c)) && len(s) > 1 && s[1] == '\'':
-		return text, l.quote(s, 1, l.d.escapes('\''))
+		return stringToken, l.quoteLen(s, 1, l.d.escapes('\''))
 	case c == '"' || c == '`':
-		return quoted, l.quote(s, 0, l.d.escapes(c))
+		return quotedToken, l.quoteLen(s, 0, l.d.escapes(c))
 	case c == '[':
 		return l.bracket(s)
 	case c == '$':
 		if n := l.dollarQuote(s); n > 0 {
-			return text, n
+			return stringToken, n
 		}
-		return punct, 1
+		return punctToken, 1
 	case c >= '0' && c <= '9':
-		return number, run(s, func(r rune) bool { return r == '.' || r == '_' || l.d.blanks.word(r) })
+		return numberToken, prefixLen(s, func(r rune) bool { return r == '.' || r == '_' || l.d.whitespace.isWordRune(r) })
 	}
-	if r, n := utf8.DecodeRuneInString(s); !l.d.blanks.word(r) {
-		return punct, n
+	if r, n := utf8.DecodeRuneInString(s); !l.d.whitespace.isWordRune(r) {
+		return punctToken, n
 	}
-	return word, run(s, func(r rune) bool { return r == '$' || l.d.blanks.word(r) })
+	return wordToken, prefixLen(s, func(r rune) bool { return r == '$' || l.d.whitespace.isWordRune(r) })
 }
 
-// quote is the length of the literal whose opening quote is s[open]. A doubled
+// quoteLen is the length of the literal whose opening quote is s[open]. A doubled
 // quote stands for one; with escapes, a backslash guards the next character.
-func (l *lexer) quote(s string, open int, escapes bool) int {
+func (l *lexer) quoteLen(s string, open int, escapes bool) int {
 	q := s[open]
 	slashes := 0 // how many backslashes stand directly before s[i]
 	for i := open + 1; i < len(s); i++ {
@@ -240,7 +240,7 @@ func (l *lexer) quote(s string, open int, escapes bool) int {
 			return i + 1
 		}
 	}
-	l.unclose("quote")
+	l.markUnclosed("quote")
 	return len(s)
 }
 
@@ -250,14 +250,14 @@ func (l *lexer) bracket(s string) (kind, int) {
 	if end < 0 || strings.ContainsAny(s[:end], "'\"`;#$") || strings.Contains(s[:end], "--") || strings.Contains(s[:end], "/*") {
 		l.ambiguous = true
 	}
-	if !l.d.brackets {
-		return punct, 1
+	if !l.d.bracketNames {
+		return punctToken, 1
 	}
 	if end < 0 {
-		l.unclose("quote")
-		return quoted, len(s)
+		l.markUnclosed("quote")
+		return quotedToken, len(s)
 	}
-	return quoted, end + 1
+	return quotedToken, end + 1
 }
 
 // dollarQuote is the length of the $tag$…$tag$ literal s begins with, or zero.
@@ -265,7 +265,7 @@ func (l *lexer) dollarQuote(s string) int {
 	n := 1
 	for n < len(s) && s[n] != '$' {
 		r, size := utf8.DecodeRuneInString(s[n:])
-		if !l.d.blanks.word(r) || (n == 1 && unicode.IsDigit(r)) {
+		if !l.d.whitespace.isWordRune(r) || (n == 1 && unicode.IsDigit(r)) {
 			return 0
 		}
 		n += size
@@ -274,13 +274,13 @@ func (l *lexer) dollarQuote(s string) int {
 		return 0
 	}
 	l.ambiguous = true
-	if !l.d.dollar {
+	if !l.d.dollarQuotes {
 		return 0
 	}
 	tag := s[:n+1]
 	if end := strings.Index(s[len(tag):], tag); end >= 0 {
 		return end + 2*len(tag)
 	}
-	l.unclose("quote")
+	l.markUnclosed("quote")
 	return len(s)
 }

@@ -2,55 +2,55 @@ package sqlscan
 
 // verb is a line of the table: what the statements of one leading verb do.
 type verb struct {
-	rows  Rows // whether they answer with a result set
-	reads bool // running one twice is the same as running it once
-	tx    bool // they begin or end a transaction or savepoint
+	rows     Rows // whether they answer with a result set
+	readOnly bool // running one twice is the same as running it once
+	tx       bool // they begin or end a transaction or savepoint
 
-	// follows says that one can be the main statement behind a WITH.
-	follows bool
+	// afterWith says that one can be the main statement behind a WITH.
+	afterWith bool
 
-	// look settles what depends on the words after the verb. Nil: nothing.
-	look func(st *Statement, toks []token, sql string)
+	// refine settles what depends on the words after the verb. Nil: nothing.
+	refine func(st *Statement, toks []token, sql string)
 
-	// leaves tells what one that does not only read leaves in the session.
+	// effects tells what one that does not only read leaves in the session.
 	// Nil: nothing. What takes an effect back is in effect.go.
-	leaves func(toks []token, sql string) []Effect
+	effects func(toks []token, sql string) []Effect
 }
 
 // verbs is the table. WITH, EXPLAIN and PREPARE have other statements inside:
 // see statement.go. Servers have more verbs than stand here; of those nothing
 // is known.
 var verbs = map[string]verb{
-	"SELECT":       {rows: RowsSome, reads: true, follows: true, look: lookInto},
-	"VALUES":       {rows: RowsSome, reads: true, follows: true, look: lookInto},
-	"TABLE":        {rows: RowsSome, reads: true, follows: true, look: lookInto},
-	"FROM":         {rows: RowsSome, reads: true, follows: true, look: lookInto},
-	"PIVOT":        {rows: RowsSome, reads: true, follows: true},
-	"PIVOT_WIDER":  {rows: RowsSome, reads: true, follows: true},
-	"PIVOT_LONGER": {rows: RowsSome, reads: true, follows: true},
-	"UNPIVOT":      {rows: RowsSome, reads: true, follows: true},
-	"SUMMARIZE":    {rows: RowsSome, reads: true, follows: true},
-	"SHOW":         {rows: RowsSome, reads: true},
-	"DESCRIBE":     {rows: RowsSome, reads: true},
-	"DESC":         {rows: RowsSome, reads: true},
-	"EXPLAIN":      {rows: RowsSome, reads: true},
-	"EXISTS":       {rows: RowsSome, reads: true},
-	"LIST":         {rows: RowsSome, reads: true},
-	"HELP":         {rows: RowsSome, reads: true},
+	"SELECT":       {rows: RowsSome, readOnly: true, afterWith: true, refine: refineInto},
+	"VALUES":       {rows: RowsSome, readOnly: true, afterWith: true, refine: refineInto},
+	"TABLE":        {rows: RowsSome, readOnly: true, afterWith: true, refine: refineInto},
+	"FROM":         {rows: RowsSome, readOnly: true, afterWith: true, refine: refineInto},
+	"PIVOT":        {rows: RowsSome, readOnly: true, afterWith: true},
+	"PIVOT_WIDER":  {rows: RowsSome, readOnly: true, afterWith: true},
+	"PIVOT_LONGER": {rows: RowsSome, readOnly: true, afterWith: true},
+	"UNPIVOT":      {rows: RowsSome, readOnly: true, afterWith: true},
+	"SUMMARIZE":    {rows: RowsSome, readOnly: true, afterWith: true},
+	"SHOW":         {rows: RowsSome, readOnly: true},
+	"DESCRIBE":     {rows: RowsSome, readOnly: true},
+	"DESC":         {rows: RowsSome, readOnly: true},
+	"EXPLAIN":      {rows: RowsSome, readOnly: true},
+	"EXISTS":       {rows: RowsSome, readOnly: true},
+	"LIST":         {rows: RowsSome, readOnly: true},
+	"HELP":         {rows: RowsSome, readOnly: true},
 
-	"INSERT":  {rows: RowsNone, follows: true, look: lookReturning},
-	"UPDATE":  {rows: RowsNone, follows: true, look: lookReturning},
-	"DELETE":  {rows: RowsNone, follows: true, look: lookReturning},
-	"MERGE":   {rows: RowsNone, follows: true, look: lookReturning},
-	"REPLACE": {rows: RowsNone, follows: true, look: lookReturning},
-	"UPSERT":  {rows: RowsNone, follows: true, look: lookReturning},
-	"COPY":    {rows: RowsNone, look: lookCopy},
+	"INSERT":  {rows: RowsNone, afterWith: true, refine: refineReturning},
+	"UPDATE":  {rows: RowsNone, afterWith: true, refine: refineReturning},
+	"DELETE":  {rows: RowsNone, afterWith: true, refine: refineReturning},
+	"MERGE":   {rows: RowsNone, afterWith: true, refine: refineReturning},
+	"REPLACE": {rows: RowsNone, afterWith: true, refine: refineReturning},
+	"UPSERT":  {rows: RowsNone, afterWith: true, refine: refineReturning},
+	"COPY":    {rows: RowsNone, refine: refineCopy},
 	"EXPORT":  {rows: RowsNone},
-	"IMPORT":  {rows: RowsNone, leaves: anything}, // it runs a script
+	"IMPORT":  {rows: RowsNone, effects: unknownEffect}, // it runs a script
 
-	"CREATE":   {rows: RowsNone, leaves: createEffect},
-	"ALTER":    {rows: RowsNone, leaves: alterEffect},
-	"DROP":     {rows: RowsNone, leaves: dropEffect},
+	"CREATE":   {rows: RowsNone, effects: createEffect},
+	"ALTER":    {rows: RowsNone, effects: alterEffect},
+	"DROP":     {rows: RowsNone, effects: dropEffect},
 	"TRUNCATE": {rows: RowsNone},
 	"RENAME":   {rows: RowsNone},
 	"COMMENT":  {rows: RowsNone},
@@ -58,9 +58,9 @@ var verbs = map[string]verb{
 	"REVOKE":   {rows: RowsNone},
 
 	"VACUUM":     {rows: RowsNone},
-	"ANALYZE":    {rows: RowsNone, look: lookAnalyze},
+	"ANALYZE":    {rows: RowsNone, refine: refineAnalyze},
 	"CHECKPOINT": {rows: RowsNone},
-	"FORCE":      {rows: RowsUnknown, look: lookForce, leaves: forceEffect},
+	"FORCE":      {rows: RowsUnknown, refine: refineForce, effects: forceEffect},
 	"REINDEX":    {rows: RowsNone},
 	"CLUSTER":    {rows: RowsNone},
 	"REFRESH":    {rows: RowsNone},
@@ -68,29 +68,29 @@ var verbs = map[string]verb{
 	"OPTIMIZE":   {rows: RowsUnknown}, // with rows in Dremio and MySQL, without in ClickHouse
 	"MSCK":       {rows: RowsUnknown},
 
-	"SET":        {rows: RowsNone, leaves: setEffect},
-	"RESET":      {rows: RowsNone, leaves: resetEffect},
-	"USE":        {rows: RowsNone, leaves: useEffect},
-	"PRAGMA":     {rows: RowsUnknown, look: lookPragma, leaves: pragmaEffect},
-	"ATTACH":     {rows: RowsNone, leaves: anything},
-	"DETACH":     {rows: RowsNone, leaves: anything},
-	"LOAD":       {rows: RowsNone, leaves: anything},
-	"INSTALL":    {rows: RowsNone, leaves: anything},
-	"DEALLOCATE": {rows: RowsNone, leaves: deallocateEffect},
-	"EXECUTE":    {rows: RowsSome, leaves: anything},
-	"EXEC":       {rows: RowsSome, leaves: anything},
-	"CALL":       {rows: RowsSome, look: lookCall, leaves: anything},
-	"DO":         {rows: RowsNone, leaves: anything},
-	"DECLARE":    {rows: RowsNone, leaves: anything},
+	"SET":        {rows: RowsNone, effects: setEffect},
+	"RESET":      {rows: RowsNone, effects: resetEffect},
+	"USE":        {rows: RowsNone, effects: useEffect},
+	"PRAGMA":     {rows: RowsUnknown, refine: refinePragma, effects: pragmaEffect},
+	"ATTACH":     {rows: RowsNone, effects: unknownEffect},
+	"DETACH":     {rows: RowsNone, effects: unknownEffect},
+	"LOAD":       {rows: RowsNone, effects: unknownEffect},
+	"INSTALL":    {rows: RowsNone, effects: unknownEffect},
+	"DEALLOCATE": {rows: RowsNone, effects: deallocateEffect},
+	"EXECUTE":    {rows: RowsSome, effects: unknownEffect},
+	"EXEC":       {rows: RowsSome, effects: unknownEffect},
+	"CALL":       {rows: RowsSome, refine: refineCall, effects: unknownEffect},
+	"DO":         {rows: RowsNone, effects: unknownEffect},
+	"DECLARE":    {rows: RowsNone, effects: unknownEffect},
 	"FETCH":      {rows: RowsSome}, // from what DECLARE has left
 	"MOVE":       {rows: RowsNone},
 	"CLOSE":      {rows: RowsNone},
-	"LISTEN":     {rows: RowsNone, leaves: anything},
-	"UNLISTEN":   {rows: RowsNone, leaves: anything},
-	"DISCARD":    {rows: RowsNone, leaves: anything},
-	"LOCK":       {rows: RowsNone, leaves: anything},
-	"UNLOCK":     {rows: RowsNone, leaves: anything},
-	"KILL":       {rows: RowsNone, leaves: anything},
+	"LISTEN":     {rows: RowsNone, effects: unknownEffect},
+	"UNLISTEN":   {rows: RowsNone, effects: unknownEffect},
+	"DISCARD":    {rows: RowsNone, effects: unknownEffect},
+	"LOCK":       {rows: RowsNone, effects: unknownEffect},
+	"UNLOCK":     {rows: RowsNone, effects: unknownEffect},
+	"KILL":       {rows: RowsNone, effects: unknownEffect},
 
 	"BEGIN":     {rows: RowsNone, tx: true},
 	"START":     {rows: RowsNone, tx: true},
@@ -103,60 +103,60 @@ var verbs = map[string]verb{
 	"XA":        {rows: RowsUnknown, tx: true},
 }
 
-// anything is left by statements whose effect does not stand in their text, or
+// unknownEffect is left by statements whose effect does not stand in their text, or
 // has nothing to take it back: procedures, attached databases, extensions.
-func anything([]token, string) []Effect { return []Effect{{Kind: EffectUnknown}} }
+func unknownEffect([]token, string) []Effect { return []Effect{{Kind: EffectUnknown}} }
 
-// lookInto finds the SELECT … INTO that makes a table, file or variable, and
+// refineInto finds the SELECT … INTO that makes a table, file or variable, and
 // Hive's FROM … INSERT.
-func lookInto(st *Statement, toks []token, _ string) {
-	if st.Verb == "FROM" && hasTop(toks, "INSERT") {
+func refineInto(st *Statement, toks []token, _ string) {
+	if st.Verb == "FROM" && hasOutsideParens(toks, "INSERT") {
 		st.Rows, st.ReadOnly = RowsNone, false
 		return
 	}
-	at := top(toks, "INTO")
+	at := indexOutsideParens(toks, "INTO")
 	if at < 0 {
 		return
 	}
 	st.Rows, st.ReadOnly = RowsNone, false
-	if rest := toks[at+1:]; len(rest) == 0 || !rest[0].name() || rest[0].is("TEMP", "TEMPORARY", "LOCAL", "GLOBAL", "OUTFILE", "DUMPFILE") {
+	if rest := toks[at+1:]; len(rest) == 0 || !rest[0].isName() || rest[0].is("TEMP", "TEMPORARY", "LOCAL", "GLOBAL", "OUTFILE", "DUMPFILE") {
 		st.Effects = []Effect{{Kind: EffectUnknown}}
 	}
 }
 
-func lookReturning(st *Statement, toks []token, sql string) {
-	at := top(toks, "OUTPUT")
-	if hasTop(toks, "RETURNING") || at >= 0 && at+1 < len(toks) && toks[at+1].is("INSERTED", "DELETED") {
+func refineReturning(st *Statement, toks []token, sql string) {
+	at := indexOutsideParens(toks, "OUTPUT")
+	if hasOutsideParens(toks, "RETURNING") || at >= 0 && at+1 < len(toks) && toks[at+1].is("INSERTED", "DELETED") {
 		st.Rows = RowsSome
 	}
 	switch {
 	case st.Verb == "UPDATE" && len(toks) > 1 && toks[1].is("EXTENSIONS"):
 		st.Rows = RowsSome
 	case st.Verb == "INSERT":
-		if at := top(toks, "INTO"); at >= 0 {
+		if at := indexOutsideParens(toks, "INTO"); at >= 0 {
 			st.InsertInto = nameAt(toks, at+1, sql)
 		}
 	}
 }
 
-func lookCopy(st *Statement, toks []token, _ string) {
+func refineCopy(st *Statement, toks []token, _ string) {
 	if hasAny(toks, "RETURN_FILES", "RETURN_STATS") {
 		st.Rows = RowsSome
 	}
-	st.Steps = len(toks) > 2 && toks[1].is("FROM") && toks[2].is("DATABASE")
+	st.RunsInSteps = len(toks) > 2 && toks[1].is("FROM") && toks[2].is("DATABASE")
 }
 
-// lookAnalyze tells MariaDB's ANALYZE of a statement, which executes it, from
+// refineAnalyze tells MariaDB's ANALYZE of a statement, which executes it, from
 // the gathering of statistics.
-func lookAnalyze(st *Statement, toks []token, _ string) {
+func refineAnalyze(st *Statement, toks []token, _ string) {
 	if len(toks) > 1 && toks[1].is("SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "FORMAT") {
-		st.Rows, st.Wrapped = RowsSome, true
+		st.Rows, st.ChangesInsideQuery = RowsSome, true
 	}
 }
 
 func isCheckpoint(toks []token) bool { return len(toks) > 1 && toks[1].is("CHECKPOINT") }
 
-func lookForce(st *Statement, toks []token, _ string) {
+func refineForce(st *Statement, toks []token, _ string) {
 	if isCheckpoint(toks) {
 		st.Rows = RowsNone
 	}
@@ -166,12 +166,12 @@ func forceEffect(toks []token, sql string) []Effect {
 	if isCheckpoint(toks) {
 		return nil
 	}
-	return anything(toks, sql)
+	return unknownEffect(toks, sql)
 }
 
-// lookCall knows DuckDB's functions that only report.
-func lookCall(st *Statement, toks []token, _ string) {
-	if len(toks) > 2 && toks[2].punct("(") && reports(toks[1]) {
+// refineCall knows DuckDB's functions that only report.
+func refineCall(st *Statement, toks []token, _ string) {
+	if len(toks) > 2 && toks[2].isPunct("(") && onlyReports(toks[1]) {
 		st.ReadOnly = true
 	}
 }

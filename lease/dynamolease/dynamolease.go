@@ -26,7 +26,7 @@ type (
 // New joins the fleet that shares cfg.Budget: see fleet.New. It refuses a
 // table that has replicas in other regions, see the package comment.
 func New(ctx context.Context, client *dynamodb.Client, cfg Config) (*Leases, error) {
-	store, err := checked(ctx, client, cfg.Table, "Config", cfg.Logger)
+	store, err := openChecked(ctx, client, cfg.Table, "Config", cfg.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func New(ctx context.Context, client *dynamodb.Client, cfg Config) (*Leases, err
 // NewLimiter joins the fleet that shares cfg.Budget: see fleet.NewLimiter. It
 // refuses a table that has replicas in other regions.
 func NewLimiter(ctx context.Context, client *dynamodb.Client, cfg LimiterConfig) (*Limiter, error) {
-	store, err := checked(ctx, client, cfg.Table, "LimiterConfig", cfg.Logger)
+	store, err := openChecked(ctx, client, cfg.Table, "LimiterConfig", cfg.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func SetLimit(ctx context.Context, client *dynamodb.Client, table, budget string
 	return fleet.SetLimit(ctx, store, budget, limit)
 }
 
-func checked(ctx context.Context, client *dynamodb.Client, table, setting string, logger *slog.Logger) (*Store, error) {
+func openChecked(ctx context.Context, client *dynamodb.Client, table, setting string, logger *slog.Logger) (*Store, error) {
 	store, err := NewStore(client, table)
 	if err != nil {
 		return nil, err

@@ -137,7 +137,7 @@ func (e evaluation) term(term string) bool {
 	if left == nil || right == nil {
 		return false
 	}
-	l, r := integer(left), integer(right)
+	l, r := intOf(left), intOf(right)
 	switch parts[1] {
 	case "=":
 		return l == r
@@ -201,9 +201,9 @@ func (e evaluation) sum(expression string) (types.AttributeValue, error) {
 		return nil, errors.New("ValidationException: an operand does not exist")
 	}
 	if parts[1] == "-" {
-		return number(integer(left) - integer(right)), nil
+		return numberValue(intOf(left) - intOf(right)), nil
 	}
-	return number(integer(left) + integer(right)), nil
+	return numberValue(intOf(left) + intOf(right)), nil
 }
 
 // store sets path, at most one map deep, without touching what it replaces.

@@ -24,16 +24,16 @@ const (
 
 type item = map[string]types.AttributeValue
 
-func keyOf(key string) item { return item{keyName: text(key)} }
+func keyOf(key string) item { return item{keyName: stringValue(key)} }
 
-func number(n int64) types.AttributeValue {
+func numberValue(n int64) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
 }
 
-func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
+func stringValue(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
-// integer is 0 for anything but a number that fits.
-func integer(value types.AttributeValue) int64 {
+// intOf is 0 for anything but a number that fits.
+func intOf(value types.AttributeValue) int64 {
 	n, ok := value.(*types.AttributeValueMemberN)
 	if !ok {
 		return 0
@@ -51,7 +51,7 @@ func decode(it item) *fleet.Record {
 		switch v := value.(type) {
 		case *types.AttributeValueMemberN:
 			if name != ttlName {
-				r.Numbers[name] = integer(v)
+				r.Numbers[name] = intOf(v)
 			}
 		case *types.AttributeValueMemberS:
 			if name != keyName {
@@ -70,20 +70,20 @@ func decodeOwners(it item, owners map[string]fleet.Owner) {
 	for id, value := range it {
 		if m, ok := value.(*types.AttributeValueMemberM); ok {
 			owners[id] = fleet.Owner{
-				Leases: integer(m.Value["n"]), Seq: integer(m.Value["q"]), Round: integer(m.Value["r"]),
-				Want: integer(m.Value["w"]), Kept: integer(m.Value["k"]),
+				Leases: intOf(m.Value["n"]), Seq: intOf(m.Value["q"]), Round: intOf(m.Value["r"]),
+				Want: intOf(m.Value["w"]), Kept: intOf(m.Value["k"]),
 			}
 		}
 	}
 }
 
 func encodeOwner(o fleet.Owner) types.AttributeValue {
-	m := item{"n": number(o.Leases), "q": number(o.Seq), "r": number(o.Round)}
+	m := item{"n": numberValue(o.Leases), "q": numberValue(o.Seq), "r": numberValue(o.Round)}
 	if o.Want != 0 {
-		m["w"] = number(o.Want)
+		m["w"] = numberValue(o.Want)
 	}
 	if o.Kept != 0 {
-		m["k"] = number(o.Kept)
+		m["k"] = numberValue(o.Kept)
 	}
 	return &types.AttributeValueMemberM{Value: m}
 }
@@ -95,44 +95,44 @@ type update struct {
 	values                    item
 }
 
-// expression translates a change. Maps are gone through in order, so that the
+// newUpdate translates a change. Maps are gone through in order, so that the
 // same change is always the same text.
-func expression(c *fleet.Change) *update {
+func newUpdate(c *fleet.Change) *update {
 	u := &update{names: map[string]string{}, values: item{}}
 	if c.Absent {
 		u.conditions = append(u.conditions, "attribute_not_exists("+keyName+")")
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Equal)) {
-		u.conditions = append(u.conditions, u.name(name)+" = "+u.value(number(c.Equal[name])))
+		u.conditions = append(u.conditions, u.name(name)+" = "+u.value(numberValue(c.Equal[name])))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.AtMost)) {
-		u.conditions = append(u.conditions, u.name(name)+" <= "+u.value(number(c.AtMost[name])))
+		u.conditions = append(u.conditions, u.name(name)+" <= "+u.value(numberValue(c.AtMost[name])))
 	}
 	for _, id := range slices.Sorted(maps.Keys(c.OwnerAt)) {
-		u.conditions = append(u.conditions, u.owner(id)+".q = "+u.value(number(c.OwnerAt[id])))
+		u.conditions = append(u.conditions, u.owner(id)+".q = "+u.value(numberValue(c.OwnerAt[id])))
 	}
 	if c.NoOwner != "" {
 		u.conditions = append(u.conditions, "attribute_exists("+ownersName+")", "attribute_not_exists("+u.owner(c.NoOwner)+")")
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Set)) {
-		u.sets = append(u.sets, u.name(name)+" = "+u.value(number(c.Set[name])))
+		u.sets = append(u.sets, u.name(name)+" = "+u.value(numberValue(c.Set[name])))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Text)) {
-		u.sets = append(u.sets, u.name(name)+" = "+u.value(text(c.Text[name])))
+		u.sets = append(u.sets, u.name(name)+" = "+u.value(stringValue(c.Text[name])))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Add)) {
-		u.sets = append(u.sets, u.name(name)+" = "+u.name(name)+" + "+u.value(number(c.Add[name])))
+		u.sets = append(u.sets, u.name(name)+" = "+u.name(name)+" + "+u.value(numberValue(c.Add[name])))
 	}
-	u.owners(c)
+	u.addOwners(c)
 	if !c.Expires.IsZero() {
-		u.sets = append(u.sets, u.name(ttlName)+" = "+u.value(number(c.Expires.Unix())))
+		u.sets = append(u.sets, u.name(ttlName)+" = "+u.value(numberValue(c.Expires.Unix())))
 	}
 	return u
 }
 
-// owners adds what happens to owners. A new item gets the map that their
+// addOwners adds what happens to owners. A new item gets the map that their
 // entries need.
-func (u *update) owners(c *fleet.Change) {
+func (u *update) addOwners(c *fleet.Change) {
 	if c.Absent {
 		all := item{}
 		for id, o := range c.Put {

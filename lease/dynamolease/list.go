@@ -22,10 +22,10 @@ func (s *Store) Budgets(ctx context.Context) ([]string, error) {
 		FilterExpression:          aws.String("begins_with(#k, :p)"),
 		ProjectionExpression:      aws.String("#k"),
 		ExpressionAttributeNames:  map[string]string{"#k": keyName},
-		ExpressionAttributeValues: item{":p": text(fleet.BudgetPrefix)},
+		ExpressionAttributeValues: item{":p": stringValue(fleet.BudgetPrefix)},
 	})
 	for pages.HasMorePages() {
-		page, err := pages.NextPage(ctx, once)
+		page, err := pages.NextPage(ctx, noRetries)
 		if err != nil {
 			return nil, s.explain(err)
 		}

@@ -60,7 +60,7 @@ func TestATableWithReplicasInOtherRegionsIsRefused(t *testing.T) {
 				}),
 			})
 			logger := slog.New(slog.NewTextHandler(&log, nil))
-			_, err := checked(t.Context(), client, "t", "Config", logger)
+			_, err := openChecked(t.Context(), client, "t", "Config", logger)
 			require.Equal(t, v.warned, strings.Contains(log.String(), "replicas"), log.String())
 			var refused *ConfigError
 			if !v.refused {

@@ -36,11 +36,11 @@ func CreateTable(ctx context.Context, client *dynamodb.Client, name string) erro
 	if err := waiter.Wait(ctx, &dynamodb.DescribeTableInput{TableName: &name}, 5*time.Minute); err != nil {
 		return fmt.Errorf("dynamolease: table %q does not become ready: %w", name, err)
 	}
-	return removeGarbage(ctx, client, name)
+	return enableTTL(ctx, client, name)
 }
 
-// removeGarbage leaves a stand-in that has no times to live as it is.
-func removeGarbage(ctx context.Context, client *dynamodb.Client, name string) error {
+// enableTTL leaves a stand-in that has no times to live as it is.
+func enableTTL(ctx context.Context, client *dynamodb.Client, name string) error {
 	state, err := client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: &name})
 	if err != nil {
 		return fmt.Errorf("dynamolease: time to live of table %q: %w", name, err)
@@ -62,9 +62,9 @@ func removeGarbage(ctx context.Context, client *dynamodb.Client, name string) er
 	return nil
 }
 
-// silent are the answers after which nothing is to be told: whoever must not
+// ignoredCodes are the answers after which nothing is to be told: whoever must not
 // describe the table need not, and of one that is missing the first read tells.
-var silent = []string{"AccessDeniedException", "ResourceNotFoundException", "UnknownOperationException"}
+var ignoredCodes = []string{"AccessDeniedException", "ResourceNotFoundException", "UnknownOperationException"}
 
 // refuseReplicas refuses a global table: two regions would take the same
 // leases, since each accepts conditional writes of its own. Where replicas
@@ -73,9 +73,9 @@ var silent = []string{"AccessDeniedException", "ResourceNotFoundException", "Unk
 func refuseReplicas(ctx context.Context, client *dynamodb.Client, table, setting string, logger *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table}, once)
+	out, err := client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &table}, noRetries)
 	if err != nil {
-		if code := smithy.APIError(nil); !errors.As(err, &code) || !slices.Contains(silent, code.ErrorCode()) {
+		if code := smithy.APIError(nil); !errors.As(err, &code) || !slices.Contains(ignoredCodes, code.ErrorCode()) {
 			cmp.Or(logger, slog.Default()).Warn("it is not known whether the table has replicas in other regions, which would not keep the limit",
 				"table", table, "cause", err)
 		}

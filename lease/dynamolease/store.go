@@ -16,8 +16,8 @@ import (
 	"github.com/flightpool/flightpool/lease/fleet"
 )
 
-// api is the part of *dynamodb.Client in use.
-type api interface {
+// dynamoAPI is the part of *dynamodb.Client in use.
+type dynamoAPI interface {
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
 	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
 	UpdateItem(context.Context, *dynamodb.UpdateItemInput, ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error)
@@ -30,7 +30,7 @@ const batchKeys = 100
 // Store is a fleet.Store in a DynamoDB table, one item per record. It makes
 // each request once and tells what is known after it.
 type Store struct {
-	api     api
+	api     dynamoAPI
 	table   string
 	region  string
 	setting string // "Config" or "LimiterConfig", for errors
@@ -48,7 +48,7 @@ func NewStore(client *dynamodb.Client, table string) (*Store, error) {
 	return newStore(client, table, "Config"), nil
 }
 
-func newStore(client api, table, setting string) *Store {
+func newStore(client dynamoAPI, table, setting string) *Store {
 	s := &Store{api: client, table: table, setting: setting}
 	if c, ok := client.(*dynamodb.Client); ok && c != nil {
 		s.region = c.Options().Region
@@ -60,9 +60,9 @@ func newStore(client api, table, setting string) *Store {
 // with the last answer.
 func (s *Store) ClockSkew() time.Duration { return time.Duration(s.skew.Load()) }
 
-// once turns off the SDK's own retries, which would hide how often a write was
+// noRetries turns off the SDK's own retries, which would hide how often a write was
 // sent.
-func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
+func noRetries(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
 
 // Read is as fleet.Store says. More than 100 keys take more than one request.
 func (s *Store) Read(ctx context.Context, keys ...string) (fleet.Snapshot, error) {
@@ -70,11 +70,11 @@ func (s *Store) Read(ctx context.Context, keys ...string) (fleet.Snapshot, error
 	if len(keys) == 1 {
 		out, err := s.api.GetItem(ctx, &dynamodb.GetItemInput{
 			TableName: &s.table, Key: keyOf(keys[0]), ConsistentRead: aws.Bool(true),
-		}, once)
+		}, noRetries)
 		if err != nil {
 			return fleet.Snapshot{}, s.explain(err)
 		}
-		s.answered(out.ResultMetadata)
+		s.noteSkew(out.ResultMetadata)
 		if out.Item != nil {
 			found.Records[keys[0]] = decode(out.Item)
 		}
@@ -90,9 +90,9 @@ func (s *Store) Read(ctx context.Context, keys ...string) (fleet.Snapshot, error
 	return found, nil
 }
 
-// errPartly says that DynamoDB left keys of a batch out, as it does when it is
+// errPartialBatch says that DynamoDB left keys of a batch out, as it does when it is
 // short of capacity.
-var errPartly = errors.New("dynamolease: DynamoDB answered a part of a batch only")
+var errPartialBatch = errors.New("dynamolease: DynamoDB answered a part of a batch only")
 
 func (s *Store) readBatch(ctx context.Context, keys []string, found map[string]*fleet.Record) error {
 	wanted := types.KeysAndAttributes{ConsistentRead: aws.Bool(true)}
@@ -101,13 +101,13 @@ func (s *Store) readBatch(ctx context.Context, keys []string, found map[string]*
 	}
 	out, err := s.api.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{
 		RequestItems: map[string]types.KeysAndAttributes{s.table: wanted},
-	}, once)
+	}, noRetries)
 	if err != nil {
 		return s.explain(err)
 	}
-	s.answered(out.ResultMetadata)
+	s.noteSkew(out.ResultMetadata)
 	if len(out.UnprocessedKeys) > 0 {
-		return errPartly
+		return errPartialBatch
 	}
 	for _, items := range out.Responses {
 		for _, it := range items {
@@ -121,9 +121,9 @@ func (s *Store) readBatch(ctx context.Context, keys []string, found map[string]*
 
 // Write is as fleet.Store says.
 func (s *Store) Write(ctx context.Context, change fleet.Change) (fleet.Answer, error) {
-	out, err := s.api.UpdateItem(ctx, expression(&change).input(s.table, change.Key), once)
+	out, err := s.api.UpdateItem(ctx, newUpdate(&change).input(s.table, change.Key), noRetries)
 	if err == nil {
-		s.answered(out.ResultMetadata)
+		s.noteSkew(out.ResultMetadata)
 		return fleet.Answer{Done: true, Record: decode(out.Attributes)}, nil
 	}
 	failed := (*types.ConditionalCheckFailedException)(nil)
@@ -141,7 +141,7 @@ func (s *Store) Write(ctx context.Context, change fleet.Change) (fleet.Answer, e
 	return fleet.Answer{Record: now.Records[change.Key]}, nil
 }
 
-func (s *Store) answered(metadata middleware.Metadata) {
+func (s *Store) noteSkew(metadata middleware.Metadata) {
 	if skew, ok := awsmiddleware.GetAttemptSkew(metadata); ok {
 		s.skew.Store(int64(skew))
 	}

@@ -7,33 +7,33 @@ import (
 	"time"
 )
 
-// begin reads the budget's record and its shards for the first time.
-func (l *Leases) begin(ctx context.Context) error {
+// join reads the budget's record and its shards for the first time.
+func (l *Leases) join(ctx context.Context) error {
 	sent := l.clock()
 	t, storeNow, err := readTerms(ctx, l.store, l.cfg.Budget, l.cfg.terms())
 	if err != nil {
 		return err
 	}
-	if err := l.compare(t); err != nil {
+	if err := l.checkConfig(t); err != nil {
 		return err
 	}
 	now := l.clock()
-	l.change(func() { l.state.adopt(t, now) })
-	l.work.paceFrom = now.add(-t.age(storeNow))
+	l.updateState(func() { l.state.applyTerms(t, now) })
+	l.work.roundBeganAt = now.add(-t.age(storeNow))
 	if storeNow.IsZero() { // nothing tells how old the round is, and if nobody lives it would be the last
-		l.work.paceFrom = now.add(-t.roundEvery(0, true) / 2)
+		l.work.roundBeganAt = now.add(-t.roundEvery(0, true) / 2)
 	}
-	l.work.beatAt = sent.add(t.beatEvery())
-	l.work.survey = true
-	err = l.survey(ctx)
+	l.work.heartbeatAt = sent.add(t.heartbeatEvery())
+	l.work.surveyDue = true
+	err = l.surveyShards(ctx)
 	l.work.blind = err != nil
-	l.prove(sent)
-	l.holdBack(sent, now)
+	l.extendValidity(sent)
+	l.limitAfterOutage(sent, now)
 	return err
 }
 
-// compare holds the configuration against the budget's record, which wins.
-func (l *Leases) compare(t terms) error {
+// checkConfig holds the configuration against the budget's record, which wins.
+func (l *Leases) checkConfig(t terms) error {
 	if err := t.check(l.cfg.Budget); err != nil {
 		return err
 	}
@@ -60,14 +60,14 @@ func (l *Leases) compare(t terms) error {
 
 // check refuses what this package never writes.
 func (t terms) check(budget string) error {
-	if t.shards != t.made {
+	if t.shards != t.madeShards {
 		return &ConfigError{
 			Setting: "Config.Shards", Hint: "cannot be changed in a budget that exists: put back what it was, or delete the budget's records while no process runs",
-			Err: fmt.Errorf("budget %q: %w: made with %d shards, and has %d", budget, ErrRecord, t.made, t.shards),
+			Err: fmt.Errorf("budget %q: %w: made with %d shards, and has %d", budget, ErrRecord, t.madeShards, t.shards),
 		}
 	}
-	if t.limit > 0 && t.limit <= mostLeases && t.shards > 0 && t.shards <= min(t.limit, mostShards) &&
-		t.lease >= time.Second && t.lease <= longest && t.patience() > 0 && t.grace <= longest {
+	if t.limit > 0 && t.limit <= limitBound && t.shards > 0 && t.shards <= min(t.limit, shardsBound) &&
+		t.lease >= time.Second && t.lease <= durationBound && t.roundTimeout() > 0 && t.grace <= durationBound {
 		return nil
 	}
 	return &ConfigError{
@@ -78,20 +78,20 @@ func (t terms) check(budget string) error {
 
 // age is how old the round was at storeNow; 0 when the store has no clock.
 func (t terms) age(storeNow time.Time) time.Duration {
-	if storeNow.IsZero() || t.began == 0 {
+	if storeNow.IsZero() || t.roundBegan == 0 {
 		return 0
 	}
-	return max(time.Duration(storeNow.UnixMilli()-t.began)*time.Millisecond, 0)
+	return max(time.Duration(storeNow.UnixMilli()-t.roundBegan)*time.Millisecond, 0)
 }
 
-// beat reads the budget's record, and does what it asks for. The read is the
+// heartbeat reads the budget's record, and does what it asks for. The read is the
 // proof that this process's leases are valid: no round after the one it shows
 // had begun when it was sent, so that nobody who waits for one can have taken
 // this process for dead before the validity has passed.
-func (l *Leases) beat(ctx context.Context) {
+func (l *Leases) heartbeat(ctx context.Context) {
 	w, sent := &l.work, l.clock()
 	if l.state.terms.shards == 0 {
-		l.beatDone(l.begin(ctx), sent)
+		l.scheduleHeartbeat(l.join(ctx), sent)
 		return
 	}
 	t, storeNow, err := readTerms(ctx, l.store, l.cfg.Budget, l.state.terms)
@@ -99,41 +99,41 @@ func (l *Leases) beat(ctx context.Context) {
 		err = t.check(l.cfg.Budget)
 	}
 	if err != nil {
-		l.beatDone(err, sent)
+		l.scheduleHeartbeat(err, sent)
 		return
 	}
 	now := l.clock()
 	if t.round != l.state.terms.round {
-		w.paceFrom = now.add(-t.age(storeNow))
+		w.roundBeganAt = now.add(-t.age(storeNow))
 	}
 	limit := l.state.terms.limit
 	if t.shards != l.state.terms.shards || t.round < l.state.terms.round {
 		l.cfg.Logger.Warn("the budget's record was made anew: leases lost", "budget", l.cfg.Budget)
-		w.survey, w.cleaned, w.due = true, 0, 0
+		w.surveyDue, w.cleanedRound, w.due = true, 0, 0
 		clear(w.pending)
 		clear(w.suspects)
 	}
-	l.change(func() { l.state.adopt(t, now) })
+	l.updateState(func() { l.state.applyTerms(t, now) })
 	if limit != t.limit {
 		l.cfg.Logger.Info("the budget's limit was changed", "budget", l.cfg.Budget, "from", limit, "to", t.limit)
 	}
 	l.checkIn(ctx)
-	if len(w.pending) == 0 && l.state.terms.round == t.round && l.state.current() {
-		l.prove(sent)
+	if len(w.pending) == 0 && l.state.terms.round == t.round && l.state.allCheckedIn() {
+		l.extendValidity(sent)
 	}
 	if w.blind {
-		l.lapse(l.state.cause, now)
+		l.requestFailed(l.state.cause, now)
 	}
-	l.beatDone(nil, sent)
-	l.duties(ctx, now)
+	l.scheduleHeartbeat(nil, sent)
+	l.fleetDuties(ctx, now)
 }
 
-// prove notes that the leases were valid when a request was sent, and that more
+// extendValidity notes that the leases were valid when a request was sent, and that more
 // could be taken, unless the shards do not answer.
-func (l *Leases) prove(sent instant) {
+func (l *Leases) extendValidity(sent instant) {
 	recovered, blind := false, l.work.blind
-	l.change(func() {
-		l.state.validUntil, l.state.revoked = sent.add(l.state.terms.validity()), false
+	l.updateState(func() {
+		l.state.validUntil, l.state.revocationSent = sent.add(l.state.terms.validity()), false
 		if blind {
 			return
 		}
@@ -146,56 +146,56 @@ func (l *Leases) prove(sent instant) {
 	}
 }
 
-// beatDone sets the time of the next beat.
-func (l *Leases) beatDone(err error, sent instant) {
+// scheduleHeartbeat sets the time of the next beat.
+func (l *Leases) scheduleHeartbeat(err error, sent instant) {
 	w, now := &l.work, l.clock()
 	if err == nil && !w.blind && len(w.pending) == 0 {
-		l.holdBack(sent, now)
+		l.limitAfterOutage(sent, now)
 	} else if !w.failing {
 		w.failing, w.failingFrom = true, sent
 	}
 	if err != nil {
-		w.beatAt = now.add(w.failures.next(50*time.Millisecond, l.lease()/40))
-		l.lapse(err, now)
+		w.heartbeatAt = now.add(w.heartbeatBackoff.next(50*time.Millisecond, l.lease()/40))
+		l.requestFailed(err, now)
 		return
 	}
-	w.failures = 0
-	every := l.state.terms.beatEvery()
-	w.beatAt = sent.add(every - rand.N(every/10))
-	_, passed := now.since(w.paceFrom)
+	w.heartbeatBackoff = 0
+	every := l.state.terms.heartbeatEvery()
+	w.heartbeatAt = sent.add(every - rand.N(every/10))
+	_, passed := now.since(w.roundBeganAt)
 	due := l.roundEvery(now) - passed
 	for _, r := range l.state.rounds {
-		if r.round > w.cleaned {
+		if r.round > w.cleanedRound {
 			since, _ := now.since(l.state.readAt)
-			due = min(due, l.state.terms.patience()-l.answerTime()-(l.state.watched-r.at)-since)
+			due = min(due, l.state.terms.roundTimeout()-l.answerTime()-(l.state.watchedFor-r.seenAt)-since)
 		}
 	}
 	if len(w.suspects) > 0 {
 		due = min(due, l.reapIn(now))
 	}
-	left := min(now.until(w.beatAt), max(due, now.until(w.dutyAt)))
-	w.beatAt = now.add(max(left, 10*time.Millisecond))
+	left := min(now.until(w.heartbeatAt), max(due, now.until(w.dutiesAt)))
+	w.heartbeatAt = now.add(max(left, 10*time.Millisecond))
 }
 
-// holdBack sees to it that after an outage, in which others may have opened
+// limitAfterOutage sees to it that after an outage, in which others may have opened
 // connections by the Fallback that the store does not know, nobody takes more
 // than the Fallback would grant it until those others had the time to tell.
 // It counts from the first beat that failed, or after which nothing could be
 // taken: another may have had its last one a beat earlier. Who has just joined,
 // or stood still, cannot know whether there was an outage.
-func (l *Leases) holdBack(sent, now instant) {
+func (l *Leases) limitAfterOutage(sent, now instant) {
 	w, t := &l.work, l.state.terms
 	_, lasted := now.since(w.failingFrom)
-	_, apart := now.since(w.beatenAt)
-	out := w.failing && lasted >= t.validity()-l.cfg.OpenTimeout-2*t.beatEvery()-l.cfg.RequestTimeout
-	if share := l.cfg.Fallback.Allows(); share > 0 && share < t.limit && (out || !w.beaten || apart >= t.validity()) {
-		w.survey, w.holdUntil = true, now.add(t.lease/20+3*l.cfg.RequestTimeout)
+	_, apart := now.since(w.lastHeartbeatAt)
+	out := w.failing && lasted >= t.validity()-l.cfg.OpenTimeout-2*t.heartbeatEvery()-l.cfg.RequestTimeout
+	if share := l.cfg.Fallback.Allows(); share > 0 && share < t.limit && (out || !w.hadHeartbeat || apart >= t.validity()) {
+		w.surveyDue, w.holdUntil = true, now.add(t.lease/20+3*l.cfg.RequestTimeout)
 	}
-	w.failing, w.beaten, w.beatenAt = false, true, sent
+	w.failing, w.hadHeartbeat, w.lastHeartbeatAt = false, true, sent
 }
 
 func (l *Leases) roundEvery(now instant) time.Duration {
-	return l.state.terms.roundEvery(l.state.owners, l.work.blocked || l.state.short(now))
+	return l.state.terms.roundEvery(l.state.owners, l.work.blocked || l.state.isShort(now))
 }
 
 // checkIn answers the current round in every shard in which the process has an
@@ -214,36 +214,36 @@ func (l *Leases) checkIn(ctx context.Context) {
 	}
 }
 
-// duties are what every process does for the fleet: begin the next round when
+// fleetDuties are what every process does for the fleet: begin the next round when
 // it is time, look for the dead when a round was waited for, and ask for idle
 // connections that are above this process's share.
-func (l *Leases) duties(ctx context.Context, now instant) {
+func (l *Leases) fleetDuties(ctx context.Context, now instant) {
 	w := &l.work
-	if now.until(w.dutyAt) <= 0 {
-		l.guard(ctx, now)
+	if now.until(w.dutiesAt) <= 0 {
+		l.advanceRounds(ctx, now)
 	}
-	l.reclaim(now)
-	if !w.introduced || now.until(w.introduce) <= 0 {
-		if _, err := l.store.write(ctx, introduce(&l.cfg, l.id, l.started)); err == nil {
-			w.introduced, w.introduce = true, now.add(garbageAfter/2)
+	l.requestReclaim(now)
+	if !w.memberWritten || now.until(w.memberWriteAt) <= 0 {
+		if _, err := l.store.write(ctx, memberChange(&l.cfg, l.id, l.started)); err == nil {
+			w.memberWritten, w.memberWriteAt = true, now.add(memberTTL/2)
 		}
 	}
 }
 
-// guard begins the next round when it is time, and looks for the dead when a
+// advanceRounds begins the next round when it is time, and looks for the dead when a
 // round was waited for. What fails is tried again, with pauses: every process
 // tries.
-func (l *Leases) guard(ctx context.Context, now instant) {
+func (l *Leases) advanceRounds(ctx context.Context, now instant) {
 	w, done := &l.work, true
-	if _, passed := now.since(w.paceFrom); passed >= l.roundEvery(now) {
+	if _, passed := now.since(w.roundBeganAt); passed >= l.roundEvery(now) {
 		done = l.beginRound(ctx)
 	}
 	done = l.lookForDead(ctx, now) && done
 	if done {
-		w.duties = 0
+		w.dutyBackoff = 0
 		return
 	}
-	w.dutyAt = l.clock().add(w.duties.next(50*time.Millisecond, l.lease()/20))
+	w.dutiesAt = l.clock().add(w.dutyBackoff.next(50*time.Millisecond, l.lease()/20))
 }
 
 // beginRound reports whether a round was begun, by whomever.
@@ -260,20 +260,20 @@ func (l *Leases) beginRound(ctx context.Context) bool {
 	if t.round < round || t.check(l.cfg.Budget) != nil {
 		return false // made anew, or by something else: the next beat sees to that
 	}
-	l.work.paceFrom = now
-	l.change(func() { l.state.adopt(t, now) })
-	l.work.beatAt = now // to check in
+	l.work.roundBeganAt = now
+	l.updateState(func() { l.state.applyTerms(t, now) })
+	l.work.heartbeatAt = now // to check in
 	return true
 }
 
-// lapse notices that requests have failed for too long.
-func (l *Leases) lapse(err error, now instant) {
+// requestFailed notices that requests have failed for too long.
+func (l *Leases) requestFailed(err error, now instant) {
 	revoke, until := false, instant{}
-	l.change(func() {
+	l.updateState(func() {
 		l.state.cause = err
 		until = l.state.validUntil
-		revoke = l.cfg.Strict && !now.before(until) && l.inUse > 0 && !l.state.revoked
-		l.state.revoked = l.state.revoked || revoke
+		revoke = l.cfg.Strict && !now.before(until) && l.inUse > 0 && !l.state.revocationSent
+		l.state.revocationSent = l.state.revocationSent || revoke
 		l.state.degraded = l.state.degraded || !l.usable(now)
 	})
 	if revoke {

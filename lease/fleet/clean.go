@@ -7,17 +7,17 @@ import (
 	"slices"
 )
 
-// survey reads every shard. The first time it chooses this process's own: of
+// surveyShards reads every shard. The first time it chooses this process's own: of
 // four at random the one with the fewest owners, so that they are spread evenly
 // and few have to go to other shards for what is missing in their own.
-func (l *Leases) survey(ctx context.Context) error {
+func (l *Leases) surveyShards(ctx context.Context) error {
 	st := &l.state
 	if _, err := l.readShards(ctx, allShards(st.terms.shards)); err != nil {
 		return err
 	}
-	l.work.survey = false
+	l.work.surveyDue = false
 	if st.held() == 0 {
-		l.change(func() {
+		l.updateState(func() {
 			if st.shards[st.home].joined {
 				return
 			}
@@ -45,5 +45,5 @@ func (l *Leases) countOwners() {
 	for i := range l.state.shards {
 		sum += l.state.shards[i].owners
 	}
-	l.change(func() { l.state.owners = max(sum, 1) })
+	l.updateState(func() { l.state.owners = max(sum, 1) })
 }

@@ -14,7 +14,7 @@ import (
 func (l *Leases) Close(ctx context.Context) error {
 	var waiting []*fifo.Ticket
 	first := false
-	l.change(func() {
+	l.updateState(func() {
 		if first = !l.closed; !first {
 			return
 		}
@@ -22,37 +22,37 @@ func (l *Leases) Close(ctx context.Context) error {
 		waiting = l.waiting.All()
 		l.counts.Denied += uint64(len(waiting))
 		if l.inUse == 0 {
-			close(l.idle)
+			close(l.allReleased)
 		}
 	})
 	for _, ticket := range waiting {
 		ticket.Answer(&lease.Error{Budget: l.cfg.Budget, Reason: lease.ErrClosed, Limit: l.cfg.Limit})
 	}
 	select {
-	case <-l.idle:
+	case <-l.allReleased:
 	case <-ctx.Done():
 	}
 	var inUse error
 	select {
-	case <-l.idle: // also when ctx had ended before
+	case <-l.allReleased: // also when ctx had ended before
 	default:
 		inUse = &lease.Error{Budget: l.cfg.Budget, Reason: lease.ErrInUse, Limit: l.cfg.Limit, Err: context.Cause(ctx)}
 	}
 	if first {
-		l.halt()
+		l.stopGoroutines()
 		if inUse == nil {
-			l.depart(context.WithoutCancel(ctx))
+			l.removeEntries(context.WithoutCancel(ctx))
 		}
-		l.awaitHolders(ctx)
+		l.awaitCallbacks(ctx)
 	}
 	return inUse
 }
 
-// awaitHolders waits until ctx ends for functions that run.
-func (l *Leases) awaitHolders(ctx context.Context) {
+// awaitCallbacks waits until ctx ends for functions that run.
+func (l *Leases) awaitCallbacks(ctx context.Context) {
 	returned := make(chan struct{})
 	go func() {
-		l.holders.Wait()
+		l.callbacks.Wait()
 		close(returned)
 	}()
 	select {
@@ -61,8 +61,8 @@ func (l *Leases) awaitHolders(ctx context.Context) {
 	}
 }
 
-// halt ends the goroutines. Those that run a subscriber's function end with it.
-func (l *Leases) halt() {
+// stopGoroutines ends the goroutines. Those that run a subscriber's function end with it.
+func (l *Leases) stopGoroutines() {
 	l.stop()
 	l.mu.Lock()
 	revokes, reclaims := l.revokes, l.reclaims
@@ -73,12 +73,12 @@ func (l *Leases) halt() {
 	l.running.Wait()
 }
 
-// depart removes this process's entries. What fails here is done by others
+// removeEntries removes this process's entries. What fails here is done by others
 // once a round was waited for.
-func (l *Leases) depart(ctx context.Context) {
+func (l *Leases) removeEntries(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 4*l.cfg.RequestTimeout)
 	defer cancel()
-	l.change(func() { l.state.validUntil = instant{} })
+	l.updateState(func() { l.state.validUntil = instant{} })
 	for shard := range l.state.shards { // those first that have answered lately
 		if l.work.pending[shard] == nil {
 			_ = l.leaveShard(ctx, shard)

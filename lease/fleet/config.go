@@ -132,18 +132,18 @@ type LimiterConfig struct {
 // write unit of DynamoDB (1 KiB) with room for some that are dead.
 const ownersPerShard = 28
 
-const maxShards = 64 // by default
+const defaultMaxShards = 64 // by default
 
 // What a budget's record may say at most.
 const (
-	mostLeases = 1 << 31
-	mostShards = 1 << 16
-	longest    = 30 * 24 * time.Hour
+	limitBound    = 1 << 31
+	shardsBound   = 1 << 16
+	durationBound = 30 * 24 * time.Hour
 )
 
 func (c *Config) validate() error {
 	if c.Limit > 0 && c.Want > 0 {
-		setDefault(&c.Shards, min((c.Limit/c.Want+ownersPerShard-1)/ownersPerShard, maxShards))
+		setDefault(&c.Shards, min((c.Limit/c.Want+ownersPerShard-1)/ownersPerShard, defaultMaxShards))
 	}
 	setDefault(&c.Shards, 1)
 	setDefault(&c.Lease, time.Minute)
@@ -155,17 +155,17 @@ func (c *Config) validate() error {
 		c.Logger = slog.Default()
 	}
 	return errors.Join(
-		need(c.Budget != "", "Config.Budget is empty"),
-		need(c.Limit > 0 && c.Limit <= mostLeases, "Config.Limit is %d, must be positive, and at most %d", c.Limit, mostLeases),
-		need(c.Want >= 0, "Config.Want is %d, must not be negative", c.Want),
-		need(c.Shards > 0 && c.Shards <= min(max(c.Limit, 1), mostShards), "Config.Shards is %d, must be between 1 and Limit, and at most %d", c.Shards, mostShards),
-		need(c.Lease >= 3*time.Second && c.Lease <= longest, "Config.Lease is %v, must be at least 3s, and at most %v", c.Lease, longest),
-		need(c.OpenTimeout > 0 && c.OpenTimeout <= c.Lease/4, "Config.OpenTimeout is %v, must be positive and at most Lease/4", c.OpenTimeout),
-		need(c.Grace >= c.OpenTimeout && c.Grace <= longest, "Config.Grace is %v, must be at least OpenTimeout, and at most %v", c.Grace, longest),
-		need(c.Batch >= 0, "Config.Batch is %d, must be positive", c.Batch),
-		need(c.Settle > 0, "Config.Settle is %v, must be positive", c.Settle),
-		need(c.RequestTimeout > 0 && c.RequestTimeout <= c.Lease/12, "Config.RequestTimeout is %v, must be positive and at most Lease/12", c.RequestTimeout),
-		need(!c.Strict || c.Fallback == lease.Pessimistic(), "Config.Strict cannot hold with Config.Fallback %v", c.Fallback),
+		errUnless(c.Budget != "", "Config.Budget is empty"),
+		errUnless(c.Limit > 0 && c.Limit <= limitBound, "Config.Limit is %d, must be positive, and at most %d", c.Limit, limitBound),
+		errUnless(c.Want >= 0, "Config.Want is %d, must not be negative", c.Want),
+		errUnless(c.Shards > 0 && c.Shards <= min(max(c.Limit, 1), shardsBound), "Config.Shards is %d, must be between 1 and Limit, and at most %d", c.Shards, shardsBound),
+		errUnless(c.Lease >= 3*time.Second && c.Lease <= durationBound, "Config.Lease is %v, must be at least 3s, and at most %v", c.Lease, durationBound),
+		errUnless(c.OpenTimeout > 0 && c.OpenTimeout <= c.Lease/4, "Config.OpenTimeout is %v, must be positive and at most Lease/4", c.OpenTimeout),
+		errUnless(c.Grace >= c.OpenTimeout && c.Grace <= durationBound, "Config.Grace is %v, must be at least OpenTimeout, and at most %v", c.Grace, durationBound),
+		errUnless(c.Batch >= 0, "Config.Batch is %d, must be positive", c.Batch),
+		errUnless(c.Settle > 0, "Config.Settle is %v, must be positive", c.Settle),
+		errUnless(c.RequestTimeout > 0 && c.RequestTimeout <= c.Lease/12, "Config.RequestTimeout is %v, must be positive and at most Lease/12", c.RequestTimeout),
+		errUnless(!c.Strict || c.Fallback == lease.Pessimistic(), "Config.Strict cannot hold with Config.Fallback %v", c.Fallback),
 	)
 }
 
@@ -183,15 +183,15 @@ func (c *LimiterConfig) validate() error {
 		c.Logger = slog.Default()
 	}
 	return errors.Join(
-		need(c.Budget != "", "LimiterConfig.Budget is empty"),
-		need(lease.CheckRate(c.Rate) == nil, "LimiterConfig.Rate is %v, must be finite and at least %v", c.Rate, lease.MinRate),
-		need(c.Burst >= 10, "LimiterConfig.Burst is %d, must be at least 10", c.Burst),
-		need(c.Tick > 0 && c.Tick <= maxTick && c.Rate*c.Tick.Seconds()*8 <= float64(c.Burst),
+		errUnless(c.Budget != "", "LimiterConfig.Budget is empty"),
+		errUnless(lease.CheckRate(c.Rate) == nil, "LimiterConfig.Rate is %v, must be finite and at least %v", c.Rate, lease.MinRate),
+		errUnless(c.Burst >= 10, "LimiterConfig.Burst is %d, must be at least 10", c.Burst),
+		errUnless(c.Tick > 0 && c.Tick <= maxTick && c.Rate*c.Tick.Seconds()*8 <= float64(c.Burst),
 			"LimiterConfig.Tick is %v, must be positive, at most %v, and eight of it within Burst", c.Tick, maxTick),
-		need(c.Batch > 0, "LimiterConfig.Batch is %d, must be positive", c.Batch),
-		need(c.MaxWait > 0, "LimiterConfig.MaxWait is %v, must be positive", c.MaxWait),
-		need(c.Patience > 0, "LimiterConfig.Patience is %v, must be positive", c.Patience),
-		need(c.RequestTimeout > 0, "LimiterConfig.RequestTimeout is %v, must be positive", c.RequestTimeout),
+		errUnless(c.Batch > 0, "LimiterConfig.Batch is %d, must be positive", c.Batch),
+		errUnless(c.MaxWait > 0, "LimiterConfig.MaxWait is %v, must be positive", c.MaxWait),
+		errUnless(c.Patience > 0, "LimiterConfig.Patience is %v, must be positive", c.Patience),
+		errUnless(c.RequestTimeout > 0, "LimiterConfig.RequestTimeout is %v, must be positive", c.RequestTimeout),
 	)
 }
 
@@ -204,7 +204,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-func need(ok bool, format string, args ...any) error {
+func errUnless(ok bool, format string, args ...any) error {
 	if ok {
 		return nil
 	}

@@ -29,7 +29,7 @@ func TestARoundThatCannotBeginIsNotTriedAllTheTime(t *testing.T) {
 		reads, writes := after.Reads-before.Reads, after.Writes-before.Writes
 		t.Logf("%d reads and %d writes in 5 minutes", reads, writes)
 		for _, l := range ls {
-			l.halt()
+			l.stopGoroutines()
 		}
 		require.Less(t, reads, uint64(600))
 		require.Less(t, writes, uint64(600))

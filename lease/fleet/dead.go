@@ -29,17 +29,17 @@ func (l *Leases) answerTime() time.Duration {
 
 // late is the latest round that was waited for nearly long enough.
 func (l *Leases) late() int64 {
-	return l.state.waitedFor(l.state.terms.patience() - l.answerTime())
+	return l.state.waitedFor(l.state.terms.roundTimeout() - l.answerTime())
 }
 
 // lookForDead suspects and removes whom it is time for, and reports whether it
 // could.
 func (l *Leases) lookForDead(ctx context.Context, now instant) bool {
 	w, done := &l.work, true
-	w.due = max(w.due, l.state.waitedFor(l.state.terms.patience()))
-	if late := l.late(); late > w.cleaned {
-		l.clean(ctx, false)
-		done = w.cleaned >= late
+	w.due = max(w.due, l.state.waitedFor(l.state.terms.roundTimeout()))
+	if late := l.late(); late > w.cleanedRound {
+		l.findDead(ctx, false)
+		done = w.cleanedRound >= late
 	}
 	if len(w.suspects) > 0 && l.reapIn(now) <= 0 {
 		done = l.reap(ctx) && done
@@ -56,19 +56,19 @@ func (l *Leases) reapIn(now instant) (left time.Duration) {
 		left = max(left, now.until(s.at.add(l.answerTime())))
 		for _, r := range st.rounds {
 			if r.round == s.round {
-				left = max(left, st.terms.patience()-(st.watched-r.at)-since)
+				left = max(left, st.terms.roundTimeout()-(st.watchedFor-r.seenAt)-since)
 			}
 		}
 	}
 	return left
 }
 
-// clean looks for owners to suspect: in this process's shard and another one, or
+// findDead looks for owners to suspect: in this process's shard and another one, or
 // in all of them. When some are found, all shards are looked through next: who
 // dies together is everywhere. What fails is done again.
-func (l *Leases) clean(ctx context.Context, all bool) {
+func (l *Leases) findDead(ctx context.Context, all bool) {
 	st, w := &l.state, &l.work
-	late := max(l.late(), w.cleaned)
+	late := max(l.late(), w.cleanedRound)
 	shards := []int{st.home}
 	if other := rand.IntN(st.terms.shards); other != st.home {
 		shards = append(shards, other)
@@ -81,7 +81,7 @@ func (l *Leases) clean(ctx context.Context, all bool) {
 		return
 	}
 	if all {
-		w.survey = false
+		w.surveyDue = false
 		l.countOwners()
 	}
 	found, failed := false, false
@@ -94,10 +94,10 @@ func (l *Leases) clean(ctx context.Context, all bool) {
 	if failed {
 		return
 	}
-	w.survey = w.survey || found && !all
-	w.cleaned = max(w.cleaned, late)
-	l.change(func() {
-		for len(st.rounds) > 1 && st.rounds[0].round <= min(w.cleaned, w.due) {
+	w.surveyDue = w.surveyDue || found && !all
+	w.cleanedRound = max(w.cleanedRound, late)
+	l.updateState(func() {
+		for len(st.rounds) > 1 && st.rounds[0].round <= min(w.cleanedRound, w.due) {
 			st.rounds = st.rounds[1:]
 		}
 	})
@@ -148,7 +148,7 @@ func (l *Leases) askShard(ctx context.Context, shard int, seqs map[string]int64,
 	if err != nil {
 		return nil, err
 	}
-	l.change(func() { l.state.see(shard, answer.Record) })
+	l.updateState(func() { l.state.noteShard(shard, answer.Record) })
 	return l.unanswered(answer.Record, round), nil
 }
 
@@ -188,44 +188,44 @@ func (l *Leases) removeDead(ctx context.Context, records map[int]*Record) bool {
 	dead, freed, fresh, done := map[string]bool{}, int64(0), 0, true
 	for shard, r := range records {
 		s := w.suspects[shard]
-		n, err := l.removeFrom(ctx, shard, r, s, dead)
+		n, err := l.removeDeadFrom(ctx, shard, r, s, dead)
 		if freed += n; err != nil {
 			done = false
 			continue
 		}
 		delete(w.suspects, shard)
 	}
-	if w.due != w.reapedFor {
-		w.reaped, w.reapedFor = map[string]bool{}, w.due
+	if w.due != w.deadRound {
+		w.deadCounted, w.deadRound = map[string]bool{}, w.due
 	}
 	for id := range dead { // who has leases in several shards is one
-		if !w.reaped[id] {
-			w.reaped[id] = true
+		if !w.deadCounted[id] {
+			w.deadCounted[id] = true
 			fresh++
 		}
 	}
 	if len(dead) > 0 {
-		l.change(func() { l.counts.Reaped += uint64(fresh) })
+		l.updateState(func() { l.counts.Reaped += uint64(fresh) })
 		l.cfg.Logger.Info("freed the leases of dead processes", "budget", l.cfg.Budget, "processes", fresh, "leases", freed)
 	}
 	return done
 }
 
-// removeAtOnce bounds the owners that one write removes: each is a condition.
-const removeAtOnce = 20
+// maxRemovals bounds the owners that one write removes: each is a condition.
+const maxRemovals = 20
 
-// removeFrom removes the dead of one shard.
+// removeDeadFrom removes the dead of one shard.
 //
 // INVARIANT: an owner is removed only by a write whose condition is that its
 // entry is the one that was suspected, without a check-in to a round that was
 // waited for. From then on no write of the owner succeeds; and each proof of
 // its validity was sent before that round began.
-func (l *Leases) removeFrom(ctx context.Context, shard int, r *Record, s *suspicion, dead map[string]bool) (freed int64, err error) {
+func (l *Leases) removeDeadFrom(ctx context.Context, shard int, r *Record, s *suspicion, dead map[string]bool) (freed int64, err error) {
 	for tries := 0; r != nil && tries < 50 && ctx.Err() == nil; tries++ {
 		c := Change{Key: shardKey(l.cfg.Budget, shard), OwnerAt: map[string]int64{}}
 		sum := int64(0)
 		for id, o := range r.Owners {
-			if seq, suspected := s.seqs[id]; suspected && seq == o.Seq && len(c.Remove) < removeAtOnce {
+			if seq, suspected := s.seqs[id]; suspected && seq == o.Seq && len(c.Remove) < maxRemovals {
 				c.OwnerAt[id] = o.Seq
 				c.Remove = append(c.Remove, id)
 				sum += o.Leases
@@ -246,7 +246,7 @@ func (l *Leases) removeFrom(ctx context.Context, shard int, r *Record, s *suspic
 		for _, id := range c.Remove {
 			dead[id] = true
 		}
-		l.change(func() { l.state.see(shard, r) })
+		l.updateState(func() { l.state.noteShard(shard, r) })
 	}
 	return freed, ctx.Err()
 }

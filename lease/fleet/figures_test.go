@@ -44,7 +44,7 @@ func cost(t *testing.T, n, want int, lasts time.Duration) (wru, rru float64) {
 		t.Logf("%d processes: %d lives, %.3f write units and %.3f read units each; largest record %d bytes; throttled %d and %d; by kind %v",
 			n, lives, wru, rru, w.largest, w.throttledWrites, w.throttledReads, w.wru)
 		for _, p := range pools {
-			p.leases.halt()
+			p.leases.stopGoroutines()
 		}
 	})
 	return wru, rru
@@ -124,7 +124,7 @@ func storm(t *testing.T, n, each int) (ready, ideal time.Duration) {
 			l.stop()
 		}
 		for i, l := range ls {
-			l.halt()
+			l.stopGoroutines()
 			require.NoError(t, limiters[i].Close(context.Background()))
 		}
 	})

@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// obstacle is why a waiting caller gets nothing.
-type obstacle uint8
+// waitReason is why a waiting caller gets nothing.
+type waitReason uint8
 
 const (
-	free   obstacle = iota
-	noRoom          // in no shard that is known
-	level           // this process has its share of a limit that is short
+	notBlocked waitReason = iota
+	noRoom                // in no shard that is known
+	atLevel               // this process has its share of a limit that is short
 )
 
-// plan decides on the next step. Without one it tells how long nothing is to
+// nextStep decides on the next step. Without one it tells how long nothing is to
 // be done, and why callers wait if some do.
-func (l *Leases) plan(now instant) (*step, time.Duration, obstacle) {
+func (l *Leases) nextStep(now instant) (*step, time.Duration, waitReason) {
 	st := &l.state
 	if st.terms.shards == 0 {
-		return nil, l.lease(), free
+		return nil, l.lease(), notBlocked
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	inUse, waiting := l.inUse, l.waiting.Len()
 	held := st.held()
 	if inUse > held {
-		return l.regain(inUse - held), 0, free
+		return l.coverUnbacked(inUse - held), 0, notBlocked
 	}
-	wanted, short := inUse+waiting, st.short(now)
+	wanted, short := inUse+waiting, st.isShort(now)
 	if short {
 		wanted = max(min(wanted, st.terms.level), inUse)
 	}
@@ -37,16 +37,16 @@ func (l *Leases) plan(now instant) (*step, time.Duration, obstacle) {
 	if hold > 0 {
 		wanted = min(wanted, max(held, l.cfg.Fallback.Allows()))
 	}
-	lacking := free
-	if usable := held - st.over(); wanted > usable {
-		if s := l.grow(wanted-usable, short || hold > 0); s != nil {
-			return s, 0, free
+	lacking := notBlocked
+	if usable := held - st.overLimit(); wanted > usable {
+		if s := l.takeStep(wanted-usable, short || hold > 0); s != nil {
+			return s, 0, notBlocked
 		}
 		wanted, lacking = max(usable, inUse), noRoom
 	}
-	s, wait := l.shrink(now, held, wanted, short)
-	if s == nil && lacking == free && waiting > 0 && held <= inUse {
-		lacking = level
+	s, wait := l.surplusStep(now, held, wanted, short)
+	if s == nil && lacking == notBlocked && waiting > 0 && held <= inUse {
+		lacking = atLevel
 	}
 	if hold > 0 {
 		wait = min(wait, hold)
@@ -54,36 +54,36 @@ func (l *Leases) plan(now instant) (*step, time.Duration, obstacle) {
 	return s, wait, lacking
 }
 
-// regain takes leases for connections that exist and that the store does not
+// coverUnbacked takes leases for connections that exist and that the store does not
 // know: where there is room, else over the limit.
-func (l *Leases) regain(missing int) *step {
+func (l *Leases) coverUnbacked(missing int) *step {
 	for i := range l.state.shards {
-		if room := l.state.room(l.inTurn(i)); room > 0 {
-			return l.step(l.inTurn(i), min(room, missing))
+		if room := l.state.room(l.shardFromHome(i)); room > 0 {
+			return l.newStep(l.shardFromHome(i), min(room, missing))
 		}
 	}
-	s := l.step(l.state.home, missing)
-	s.force = true
+	s := l.newStep(l.state.home, missing)
+	s.ignoreLimit = true
 	return s
 }
 
-// grow takes leases from the first shard that has room, its own first. A
+// takeStep takes leases from the first shard that has room, its own first. A
 // shard that was never read may have room if it is its own.
-func (l *Leases) grow(need int, short bool) *step {
+func (l *Leases) takeStep(need int, short bool) *step {
 	for i := range l.state.shards {
-		if room := l.state.room(l.inTurn(i)); room > 0 {
-			return l.step(l.inTurn(i), l.batch(need, room, short))
+		if room := l.state.room(l.shardFromHome(i)); room > 0 {
+			return l.newStep(l.shardFromHome(i), l.takeSize(need, room, short))
 		}
 	}
 	return nil
 }
 
-// inTurn is the i-th shard, counted from home.
-func (l *Leases) inTurn(i int) int { return (l.state.home + i) % len(l.state.shards) }
+// shardFromHome is the i-th shard, counted from home.
+func (l *Leases) shardFromHome(i int) int { return (l.state.home + i) % len(l.state.shards) }
 
-// batch takes some in advance while there is plenty.
-func (l *Leases) batch(need, room int, short bool) int {
-	ahead := max(need, l.spare(), l.cfg.Want-l.state.held())
+// takeSize takes some in advance while there is plenty.
+func (l *Leases) takeSize(need, room int, short bool) int {
+	ahead := max(need, l.batchSize(), l.cfg.Want-l.state.held())
 	if !short && room >= 4*ahead {
 		return ahead
 	}
@@ -93,35 +93,35 @@ func (l *Leases) batch(need, room int, short bool) int {
 	return min(need, room)
 }
 
-// spare is how many leases to have in advance.
-func (l *Leases) spare() int {
+// batchSize is how many leases to have in advance.
+func (l *Leases) batchSize() int {
 	if l.cfg.Batch > 0 {
 		return l.cfg.Batch
 	}
 	return min(max(l.state.terms.limit/max(l.state.owners, 1)/16, 1), 10)
 }
 
-// shrink gives back what is not needed: from a shard that is over its part of
+// surplusStep gives back what is not needed: from a shard that is over its part of
 // the limit at once. When the fleet is short, what is above the level at once,
 // and the rest when no connection has taken the place of one that was closed;
 // else what is more than two batches above Want for a while.
-func (l *Leases) shrink(now instant, held, wanted int, short bool) (*step, time.Duration) {
+func (l *Leases) surplusStep(now instant, held, wanted int, short bool) (*step, time.Duration) {
 	st, w := &l.state, &l.work
 	spare := held - wanted
 	for i := range st.shards {
 		h := &st.shards[i]
 		if give := min(int64(spare), h.entry.Leases, h.used-st.terms.capacity(i)); give > 0 {
-			return l.giveBack(i, int(give)), 0
+			return l.returnStep(i, int(give)), 0
 		}
 	}
 	keep := max(l.cfg.Want-wanted, 0)
-	give, after := spare-keep-l.spare(), l.cfg.Settle
+	give, after := spare-keep-l.batchSize(), l.cfg.Settle
 	switch over := min(spare, held-st.terms.level); {
 	case short && over > 0:
 		give, after = over, 0
 	case short:
-		give, after = spare, st.terms.beatEvery()/4
-	case spare-keep <= 2*l.spare():
+		give, after = spare, st.terms.heartbeatEvery()/4
+	case spare-keep <= 2*l.batchSize():
 		give = 0
 	}
 	if give <= 0 {
@@ -135,18 +135,18 @@ func (l *Leases) shrink(now instant, held, wanted int, short bool) (*step, time.
 		return nil, left
 	}
 	for i := range st.shards { // its own last
-		shard := l.inTurn(i + 1)
+		shard := l.shardFromHome(i + 1)
 		if n := int(st.shards[shard].entry.Leases); n > 0 {
-			return l.giveBack(shard, min(give, n)), 0
+			return l.returnStep(shard, min(give, n)), 0
 		}
 	}
 	return nil, time.Hour
 }
 
-// giveBack returns leases, and with the last one the entry.
-func (l *Leases) giveBack(shard, give int) *step {
-	s := l.step(shard, -give)
-	s.part = s.to.Leases == 0 && s.to.Want == 0 && s.to.Kept == 0
+// returnStep returns leases, and with the last one the entry.
+func (l *Leases) returnStep(shard, give int) *step {
+	s := l.newStep(shard, -give)
+	s.removeEntry = s.to.Leases == 0 && s.to.Want == 0 && s.to.Kept == 0
 	l.state.shards[shard].giving = int64(give)
 	return s
 }
@@ -154,9 +154,9 @@ func (l *Leases) giveBack(shard, give int) *step {
 // searchWidth bounds the shards that are read in search of room.
 const searchWidth = 4
 
-// search reads this process's shard and some others. It is cheaper than a
+// searchRoom reads this process's shard and some others. It is cheaper than a
 // write that is denied.
-func (l *Leases) search(ctx context.Context) {
+func (l *Leases) searchRoom(ctx context.Context) {
 	w := &l.work
 	shards := []int{l.state.home}
 	for _, i := range rand.Perm(len(l.state.shards)) {
@@ -165,7 +165,7 @@ func (l *Leases) search(ctx context.Context) {
 		}
 	}
 	_, _ = l.readShards(ctx, shards) // what it fails to read is not searched
-	w.searchAt = l.clock().add(w.searches.next(200*time.Millisecond, l.lease()/20))
+	w.searchAt = l.clock().add(w.searchBackoff.next(200*time.Millisecond, l.lease()/20))
 }
 
 // readShards reads shards and notes what they look like.
@@ -176,14 +176,14 @@ func (l *Leases) readShards(ctx context.Context, shards []int) (map[int]*Record,
 	}
 	snapshot, err := l.store.read(ctx, keys...)
 	if err != nil {
-		l.change(func() { l.state.cause = err })
+		l.updateState(func() { l.state.cause = err })
 		return nil, err
 	}
 	records := make(map[int]*Record, len(shards))
-	l.change(func() {
+	l.updateState(func() {
 		for i, shard := range shards {
 			records[shard] = snapshot.Records[keys[i]]
-			l.state.see(shard, records[shard])
+			l.state.noteShard(shard, records[shard])
 		}
 	})
 	return records, nil

@@ -66,7 +66,7 @@ func TestNothingIsLostHoweverManyWaitWhenProcessesClose(t *testing.T) {
 			if w.used() != 0 {
 				t.Errorf("seed %d: lost %d", seed, w.used())
 			}
-			o.halt()
+			o.stopGoroutines()
 		})
 	}
 }
@@ -111,7 +111,7 @@ func TestRecordsWrittenByHandEndNoProcess(t *testing.T) {
 				if p.leases.Stats().InUse != 0 {
 					t.Error("in use")
 				}
-				p.leases.halt()
+				p.leases.stopGoroutines()
 			}
 		})
 	}

@@ -47,8 +47,8 @@ func Inspect(ctx context.Context, store Store, budget string) (Fleet, error) {
 		Budget: budget, Limit: t.limit, Shards: t.shards, Lease: t.lease, Grace: t.grace, Round: t.round, Share: t.level,
 	}
 	if granted != nil {
-		f.Granted = float64(granted.Numbers["granted"]) / permit
-		f.GrantedUnused = f.Granted - float64(granted.Numbers["earned"])/permit
+		f.Granted = float64(granted.Numbers["granted"]) / permitUnits
+		f.GrantedUnused = f.Granted - float64(granted.Numbers["earned"])/permitUnits
 	}
 	keys := make([]string, t.shards)
 	for shard := range keys {
@@ -70,7 +70,7 @@ func Inspect(ctx context.Context, store Store, budget string) (Fleet, error) {
 			m.Leases, m.Want, m.Round = m.Leases+int(o.Leases), max(m.Want, int(o.Want)), min(m.Round, o.Round)
 		}
 	}
-	if err := describe(ctx, store, budget, members); err != nil {
+	if err := addMemberInfo(ctx, store, budget, members); err != nil {
 		return Fleet{}, err
 	}
 	for _, m := range members {
@@ -95,8 +95,8 @@ func inspectTerms(ctx context.Context, store Store, budget string) (terms, *Reco
 	return t, snapshot.Records[rateKey(budget)], t.check(budget)
 }
 
-// describe adds who the members are.
-func describe(ctx context.Context, store Store, budget string, members map[string]*Member) error {
+// addMemberInfo adds who the members are.
+func addMemberInfo(ctx context.Context, store Store, budget string, members map[string]*Member) error {
 	if len(members) == 0 {
 		return nil
 	}
@@ -125,20 +125,20 @@ func describe(ctx context.Context, store Store, budget string, members map[strin
 // within a sixth of Lease. Nothing is revoked when the new limit is lower, but
 // nothing is granted until the fleet is below it, also when connections close.
 func SetLimit(ctx context.Context, store Store, budget string, limit int) error {
-	if err := need(limit > 0 && limit <= mostLeases, "SetLimit: limit is %d, must be positive, and at most %d", limit, mostLeases); err != nil {
+	if err := errUnless(limit > 0 && limit <= limitBound, "SetLimit: limit is %d, must be positive, and at most %d", limit, limitBound); err != nil {
 		return err
 	}
 	t, _, err := inspectTerms(ctx, store, budget)
 	if err != nil {
 		return err
 	}
-	if err := need(limit >= t.shards, "SetLimit: limit is %d, must be at least the %d shards of budget %q", limit, t.shards, budget); err != nil {
+	if err := errUnless(limit >= t.shards, "SetLimit: limit is %d, must be at least the %d shards of budget %q", limit, t.shards, budget); err != nil {
 		return err
 	}
 	answer, err := store.Write(ctx, Change{
 		Key: budgetKey(budget), Equal: map[string]int64{"shards": int64(t.shards)}, Set: map[string]int64{"limit": int64(limit)},
 	})
-	return definite(answer, err, "SetLimit", budget)
+	return writeError(answer, err, "SetLimit", budget)
 }
 
 // Free takes the leases of a member away at once, and begins a round, so that
@@ -167,7 +167,7 @@ func Free(ctx context.Context, store Store, budget, id string) (freed int, err e
 				Key: key, OwnerAt: map[string]int64{id: o.Seq}, Remove: []string{id}, Add: map[string]int64{"used": -o.Leases},
 			})
 			if err != nil {
-				return freed, definite(answer, err, "Free", budget)
+				return freed, writeError(answer, err, "Free", budget)
 			}
 			if answer.Done {
 				freed, changed = freed+int(o.Leases), true
@@ -175,7 +175,7 @@ func Free(ctx context.Context, store Store, budget, id string) (freed int, err e
 			r = answer.Record
 		}
 	}
-	return freed, halfDone(changed, askForSigns(ctx, store, budget))
+	return freed, halfDone(changed, requestCheckIns(ctx, store, budget))
 }
 
 // halfDone marks a failure after which a part of a change has been made.
@@ -186,8 +186,8 @@ func halfDone(changed bool, err error) error {
 	return errors.Join(err, lease.ErrUnavailable)
 }
 
-// askForSigns begins a round that is later than the call.
-func askForSigns(ctx context.Context, store Store, budget string) error {
+// requestCheckIns begins a round that is later than the call.
+func requestCheckIns(ctx context.Context, store Store, budget string) error {
 	for tries := 0; ; tries++ {
 		t, _, err := inspectTerms(ctx, store, budget)
 		if err != nil {
@@ -200,11 +200,11 @@ func askForSigns(ctx context.Context, store Store, budget string) error {
 		if err == nil && !answer.Done && tries < 10 {
 			continue // begun by another, perhaps a while ago
 		}
-		return definite(answer, err, "Free", budget)
+		return writeError(answer, err, "Free", budget)
 	}
 }
 
-func definite(answer Answer, err error, what, budget string) error {
+func writeError(answer Answer, err error, what, budget string) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("lease: %s: budget %q: %w", what, budget, errors.Join(err, lease.ErrUnavailable))

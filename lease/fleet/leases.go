@@ -14,30 +14,30 @@ import (
 // Leases is a fleet's budget of connections in a Store. It is a lease.Leases,
 // a lease.Revoker and a lease.Reclaimer.
 type Leases struct {
-	cfg     Config
-	store   *meter
-	clock   func() instant
-	id      string // this process's in the store
-	started time.Time
-	stop    context.CancelFunc
-	running sync.WaitGroup // the loop
-	holders sync.WaitGroup // the functions that OnRevoke and OnReclaim registered
-	wakeup  chan struct{}  // wakes the loop: there is something to do
-	work    work           // of the loop's goroutine alone
+	cfg       Config
+	store     *meter
+	clock     func() instant
+	id        string // this process's in the store
+	started   time.Time
+	stop      context.CancelFunc
+	running   sync.WaitGroup // the loop
+	callbacks sync.WaitGroup // the functions that OnRevoke and OnReclaim registered
+	wakeup    chan struct{}  // wakes the loop: there is something to do
+	work      work           // of the loop's goroutine alone
 
 	mu sync.Mutex
 	// INVARIANT: inUse counts the grants whose release was not called, which
 	// is at least the connections that exist. A grant needs inUse < capacity.
-	inUse    int
-	waiting  fifo.Queue
-	state    state
-	idle     chan struct{} // closed when closed && inUse == 0
-	closed   bool
-	counts   lease.Stats // the counters only
-	revokes  subscribers[lease.Revocation]
-	reclaims subscribers[*reclaim]
-	asked    *reclaim // the last one, nil before the first
-	kept     int      // connections that were in use when it was answered; 0: some may not have been
+	inUse       int
+	waiting     fifo.Queue
+	state       state
+	allReleased chan struct{} // closed when closed && inUse == 0
+	closed      bool
+	counts      lease.Stats // the counters only
+	revokes     subscribers[lease.Revocation]
+	reclaims    subscribers[*reclaimRequest]
+	lastReclaim *reclaimRequest // the last one, nil before the first
+	keptConns   int             // connections that were in use when it was answered; 0: some may not have been
 }
 
 // New joins the fleet that shares cfg.Budget. It makes what is missing of the
@@ -59,13 +59,13 @@ func open(ctx context.Context, store Store, cfg Config, clock func() instant) (*
 	l := &Leases{
 		cfg: cfg, store: newMeter(store, cfg.RequestTimeout), clock: clock,
 		id: newID(), started: time.Now(),
-		wakeup: make(chan struct{}, 1), idle: make(chan struct{}),
+		wakeup: make(chan struct{}, 1), allReleased: make(chan struct{}),
 		work:    work{pending: map[int]*unanswered{}, suspects: map[int]*suspicion{}},
-		revokes: subscribers[lease.Revocation]{}, reclaims: subscribers[*reclaim]{},
+		revokes: subscribers[lease.Revocation]{}, reclaims: subscribers[*reclaimRequest]{},
 	}
 	var err error
 	for tries := 0; tries == 0 || tries < 3 && err != nil && !isPermanent(err); tries++ {
-		err = l.begin(ctx)
+		err = l.join(ctx)
 	}
 	if isPermanent(err) {
 		return nil, err
@@ -74,7 +74,7 @@ func open(ctx context.Context, store Store, cfg Config, clock func() instant) (*
 		return nil, errors.Join(context.Cause(ctx), err)
 	}
 	if err != nil {
-		l.change(func() { l.state.degraded, l.state.cause = true, err })
+		l.updateState(func() { l.state.degraded, l.state.cause = true, err })
 	}
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l.stop = stop
@@ -87,7 +87,7 @@ func (l *Leases) Acquire(ctx context.Context) (func(), error) {
 	ended := ctx.Err() != nil
 	var ticket *fifo.Ticket
 	var refusal error
-	l.change(func() {
+	l.updateState(func() {
 		switch {
 		case l.closed:
 			refusal = l.fail(lease.ErrClosed, nil)
@@ -111,16 +111,16 @@ func (l *Leases) Acquire(ctx context.Context) (func(), error) {
 		}
 		return sync.OnceFunc(l.release), nil
 	case <-ctx.Done():
-		return nil, l.leave(ctx, ticket)
+		return nil, l.endWait(ctx, ticket)
 	}
 }
 
-// leave ends a wait whose ctx ended. A lease granted meanwhile goes back.
-func (l *Leases) leave(ctx context.Context, ticket *fifo.Ticket) error {
+// endWait ends a wait whose ctx ended. A lease granted meanwhile goes back.
+func (l *Leases) endWait(ctx context.Context, ticket *fifo.Ticket) error {
 	cause := context.Cause(ctx)
 	var left bool
 	var err error
-	l.change(func() {
+	l.updateState(func() {
 		left = l.waiting.Leave(ticket)
 		l.counts.Denied++
 		err = l.fail(lease.ErrLimit, errors.Join(cause, l.state.cause))
@@ -132,25 +132,25 @@ func (l *Leases) leave(ctx context.Context, ticket *fifo.Ticket) error {
 }
 
 func (l *Leases) release() {
-	l.change(func() {
+	l.updateState(func() {
 		l.inUse--
 		if l.closed && l.inUse == 0 {
-			close(l.idle)
+			close(l.allReleased)
 		}
 	})
 	wake(l.wakeup)
 }
 
-// change is the one way to change the state under mu: it runs f, then serves
+// updateState is the one way to change the state under mu: it runs f, then serves
 // the waiters as far as the new state allows.
-func (l *Leases) change(f func()) {
+func (l *Leases) updateState(f func()) {
 	now := l.clock()
 	l.mu.Lock()
 	f()
-	s := l.serve(now)
+	s := l.grantWaiters(now)
 	cause := l.state.cause
 	l.mu.Unlock()
-	if s.news {
+	if s.logFallback {
 		l.cfg.Logger.Warn("leases cannot be renewed: the fallback decides",
 			"budget", l.cfg.Budget, "fallback", l.cfg.Fallback.String(), "strict", l.cfg.Strict, "cause", cause)
 	}
@@ -162,19 +162,19 @@ func (l *Leases) change(f func()) {
 	}
 }
 
-// served is what became of waiters.
-type served struct {
+// grantResult is what became of waiters.
+type grantResult struct {
 	granted, refused []*fifo.Ticket
 	refusal          error
-	news             bool // the Fallback decides from now on
+	logFallback      bool // the Fallback decides from now on
 }
 
-// serve grants what there is room for. When nothing can be taken because the
+// grantWaiters grants what there is room for. When nothing can be taken because the
 // store does not answer the Fallback decides about the rest; when the validity
 // lapsed because the process stood still, the rest waits for the next answer.
 //
 // INVARIANT: what the Fallback decides is told before it takes effect.
-func (l *Leases) serve(now instant) (s served) {
+func (l *Leases) grantWaiters(now instant) (s grantResult) {
 	usable := l.usable(now)
 	capacity := l.capacity(now)
 	fallbacks := l.counts.Fallbacks
@@ -194,8 +194,8 @@ func (l *Leases) serve(now instant) (s served) {
 	if (s.refusal != nil || l.counts.Fallbacks > fallbacks) && !l.state.degraded {
 		l.state.degraded, l.state.cause = true, cmp.Or(l.state.cause, errLapsed)
 	}
-	s.news = l.state.degraded && !l.state.told
-	l.state.told = l.state.degraded
+	s.logFallback = l.state.degraded && !l.state.degradedLogged
+	l.state.degradedLogged = l.state.degraded
 	return s
 }
 
@@ -217,12 +217,12 @@ func (l *Leases) usable(now instant) bool {
 // granted again, and while the fleet is short nobody is granted more than the
 // level.
 func (l *Leases) capacity(now instant) int {
-	held := l.state.held() - l.state.giving()
+	held := l.state.held() - l.state.returning()
 	if !l.valid(now) {
 		return l.lapsedCapacity(held)
 	}
-	free := held - l.state.over()
-	if l.state.short(now) {
+	free := held - l.state.overLimit()
+	if l.state.isShort(now) {
 		free = min(free, l.state.terms.level)
 	}
 	if !l.usable(now) {
@@ -245,7 +245,7 @@ func (l *Leases) Valid() error {
 	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.valid(now) && l.inUse > l.lapsedCapacity(l.state.held()-l.state.giving()) {
+	if !l.valid(now) && l.inUse > l.lapsedCapacity(l.state.held()-l.state.returning()) {
 		return l.fail(lease.ErrUnavailable, cmp.Or(l.state.cause, errLapsed))
 	}
 	return nil
@@ -261,7 +261,7 @@ func (l *Leases) Stats() lease.Stats {
 	held := l.state.held()
 	s.InUse, s.Waiting = l.inUse, l.waiting.Len()
 	s.Spare, s.Unbacked = max(held-l.inUse, 0), max(l.inUse-held, 0)
-	if l.state.short(now) {
+	if l.state.isShort(now) {
 		s.Share = l.state.terms.level
 	}
 	s.Degraded = l.state.degraded

@@ -55,8 +55,8 @@ func TestLeasesOfAKilledProcessAreBackWithinLeaseAndGrace(t *testing.T) {
 			require.LessOrEqual(t, back, survivor.cfg.Lease+survivor.cfg.Grace)
 			require.Greater(t, back, survivor.state.terms.validity(), "freed before the victim could have stopped")
 			require.EqualValues(t, 1, survivor.Stats().Reaped)
-			survivor.halt()
-			victim.halt()
+			survivor.stopGoroutines()
+			victim.stopGoroutines()
 		})
 	}
 }
@@ -120,7 +120,7 @@ func TestAProcessThatClosesIsNotReportedDead(t *testing.T) {
 		require.EqualValues(t, 10, w.used())
 		require.Zero(t, other.Stats().Reaped)
 		require.NotContains(t, log.String(), "dead")
-		other.halt()
+		other.stopGoroutines()
 	})
 }
 
@@ -147,7 +147,7 @@ func TestALateDuplicateOfAProcessThatClosedIsFreed(t *testing.T) {
 		other, _ := join(t, w, 2, Config{Limit: 1000})
 		time.Sleep(other.cfg.Lease + other.cfg.Grace)
 		require.Zero(t, w.used())
-		other.halt()
+		other.stopGoroutines()
 		_ = p
 	})
 }
@@ -163,7 +163,7 @@ func TestSurplusGoesBackAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		l, _ := join(t, w, 1, Config{Limit: 1000})
-		defer l.halt()
+		defer l.stopGoroutines()
 		for _, release := range take(t, l, 50) {
 			release()
 		}
@@ -179,13 +179,13 @@ func TestSpareLeasesGoBackSoonWhenTheFleetIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		rich, _ := join(t, w, 1, Config{Limit: 20, Want: 20})
-		defer rich.halt()
+		defer rich.stopGoroutines()
 		releases := take(t, rich, 20)
 		for _, release := range releases[1:] {
 			release()
 		}
 		poor, _ := join(t, w, 2, Config{Limit: 20})
-		defer poor.halt()
+		defer poor.stopGoroutines()
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
@@ -236,7 +236,7 @@ func TestFallbackDecidesAndIsToldWhenTheStoreIsUnreachable(t *testing.T) {
 				require.Contains(t, log.String(), "renewed again")
 				require.EqualValues(t, len(releases), w.used(), "what exists is in the store again")
 				require.Zero(t, l.Stats().Unbacked)
-				l.halt()
+				l.stopGoroutines()
 			})
 		})
 	}
@@ -247,13 +247,13 @@ func TestAProcessTakenForDeadKeepsItsConnectionsIfThereIsRoom(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld()
 			l, p := join(t, w, 1, Config{Limit: 10, Batch: 1})
-			defer l.halt()
+			defer l.stopGoroutines()
 			take(t, l, 4)
 			revoked := make(chan lease.Revocation, 1)
 			stop := l.OnRevoke(func(r lease.Revocation) { revoked <- r })
 			defer stop()
 			other, _ := join(t, w, 2, Config{Limit: 10, Batch: 1})
-			defer other.halt()
+			defer other.stopGoroutines()
 			p.set(func(p *process) { p.outage = time.Now().Add(3 * time.Minute) })
 			time.Sleep(2 * time.Minute)
 			if room {
@@ -292,7 +292,7 @@ func TestStrictRevokesWhenTheValidityLapses(t *testing.T) {
 		for _, release := range releases {
 			release()
 		}
-		l.halt()
+		l.stopGoroutines()
 	})
 }
 
@@ -303,10 +303,10 @@ func TestAChangedLimitIsAdoptedByAll(t *testing.T) {
 		var log logbook
 		w := newWorld()
 		l, p := join(t, w, 1, Config{Limit: 100, Batch: 1, Logger: log.logger()})
-		defer l.halt()
+		defer l.stopGoroutines()
 		take(t, l, 10)
 		other, _ := join(t, w, 2, Config{Limit: 100, Batch: 1})
-		defer other.halt()
+		defer other.stopGoroutines()
 		take(t, other, 1)
 		p.set(func(p *process) { p.outage = time.Now().Add(3 * time.Minute) })
 		time.Sleep(time.Minute)
@@ -319,7 +319,7 @@ func TestAChangedLimitIsAdoptedByAll(t *testing.T) {
 		take(t, l, 100)
 		require.Contains(t, log.String(), "limit was changed")
 		started, _ := join(t, w, 3, Config{Limit: 100, Batch: 1, Logger: log.logger()})
-		defer started.halt()
+		defer started.stopGoroutines()
 		require.Equal(t, 120, started.Stats().Limit)
 		require.Contains(t, log.String(), "setting=Limit")
 		take(t, started, 9)
@@ -341,7 +341,7 @@ func TestLeasesAreValidWithTheFirstAnswerAfterAnOutage(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld()
 			l, p := join(t, w, seed, Config{Limit: 100, Batch: 1})
-			defer l.halt()
+			defer l.stopGoroutines()
 			take(t, l, 3)
 			time.Sleep(time.Duration(seed) * 1500 * time.Millisecond)
 			p.set(func(p *process) { p.faults.lostReply = 1 })
@@ -375,7 +375,7 @@ func TestValidityEndsByWhicheverClockIsAhead(t *testing.T) {
 			p := newProcess(w, 1, calm)
 			l, err := open(t.Context(), p, Config{Budget: "b", Limit: 10, Logger: silence}, clock)
 			require.NoError(t, err)
-			defer l.halt()
+			defer l.stopGoroutines()
 			take(t, l, 2)
 			require.NoError(t, l.Valid())
 			p.set(func(p *process) { p.outage = time.Now().Add(time.Hour) })
@@ -394,7 +394,7 @@ func TestABudgetThatIsMadeAnewGetsWhatExists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		l, _ := join(t, w, 1, Config{Limit: 100, Shards: 3, Batch: 1})
-		defer l.halt()
+		defer l.stopGoroutines()
 		take(t, l, 40)
 		time.Sleep(3 * time.Minute)
 		w.mem.mu.Lock()
@@ -412,10 +412,10 @@ func TestStarvedCallersAreToldTheStateOfTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		a, _ := join(t, w, 1, Config{Limit: 10})
-		defer a.halt()
+		defer a.stopGoroutines()
 		take(t, a, 8)
 		b, _ := join(t, w, 2, Config{Limit: 10})
-		defer b.halt()
+		defer b.stopGoroutines()
 		take(t, b, 2)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
@@ -448,7 +448,7 @@ func TestOperatorsSeeAndFreeWhatProcessesHave(t *testing.T) {
 		a, p := join(t, w, 1, Config{Limit: 10, Shards: 3, Batch: 1, Service: "api"})
 		take(t, a, 5)
 		b, _ := join(t, w, 2, Config{Limit: 10, Batch: 1, Service: "worker"})
-		defer b.halt()
+		defer b.stopGoroutines()
 		take(t, b, 2)
 		time.Sleep(20 * time.Second)
 		f, err := Inspect(t.Context(), w.mem, "b")
@@ -460,7 +460,7 @@ func TestOperatorsSeeAndFreeWhatProcessesHave(t *testing.T) {
 		require.NotZero(t, f.Members[0].PID)
 		require.False(t, f.Members[0].Started.IsZero())
 		kill(a, p)
-		a.halt()
+		a.stopGoroutines()
 		freed, err := Free(t.Context(), w.mem, "b", f.Members[0].ID)
 		require.NoError(t, err)
 		require.Equal(t, 5, freed)
@@ -489,7 +489,7 @@ func TestALevelOfLongAgoHoldsNobodyBack(t *testing.T) {
 		require.NoError(t, poor.Close(t.Context()))
 		time.Sleep(time.Hour)
 		late, _ := join(t, w, 3, Config{Limit: 20})
-		defer late.halt()
+		defer late.stopGoroutines()
 		require.Zero(t, late.Stats().Share)
 		start := time.Now()
 		take(t, late, 20)

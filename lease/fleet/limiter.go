@@ -15,24 +15,24 @@ import (
 // lease.Limiter.
 type Limiter struct {
 	cfg     LimiterConfig
-	pace    *pace
+	bucket  *sharedBucket
 	local   lease.Limiter // what Share grants while the store cannot be reached
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	demand  chan struct{} // wakes the goroutine that reserves
+	wakeup  chan struct{} // wakes the goroutine that reserves
 
-	// comeback is how many callers came while the last batch was handed out.
+	// expectedReturns is how many callers came while the last batch was handed out.
 	// As many are reserved for in advance with the next: those who open one
 	// connection after the other. Used by one goroutine.
-	comeback int
+	expectedReturns int
 
-	mu      sync.Mutex
-	waiting fifo.Queue
-	arrived uint64 // callers who have ever waited
-	closed  bool
-	refused bool      // the server refused an open, and the store does not know yet
-	failing time.Time // since when every request has failed, or zero
-	stats   lease.LimiterStats
+	mu           sync.Mutex
+	waiting      fifo.Queue
+	arrived      uint64 // callers who have ever waited
+	closed       bool
+	refused      bool      // the server refused an open, and the store does not know yet
+	failingSince time.Time // since when every request has failed, or zero
+	stats        lease.LimiterStats
 }
 
 var errUseFallback = errors.New("the fallback decides")
@@ -45,22 +45,22 @@ func NewLimiter(ctx context.Context, store Store, cfg LimiterConfig) (*Limiter, 
 	if store == nil {
 		return nil, errors.New("lease: the store is nil")
 	}
-	return openLimiter(ctx, store, cfg, limiterRules{})
+	return openLimiter(ctx, store, cfg, testFaults{})
 }
 
-func openLimiter(ctx context.Context, store Store, cfg LimiterConfig, rules limiterRules) (*Limiter, error) {
+func openLimiter(ctx context.Context, store Store, cfg LimiterConfig, rules testFaults) (*Limiter, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	l := &Limiter{
 		cfg:    cfg,
-		pace:   newPace(newMeter(store, cfg.RequestTimeout), &cfg, rules),
-		demand: make(chan struct{}, 1),
+		bucket: newSharedBucket(newMeter(store, cfg.RequestTimeout), &cfg, rules),
+		wakeup: make(chan struct{}, 1),
 	}
 	if n := cfg.Fallback.Allows(); n > 0 && n < math.MaxInt {
 		l.local = lease.NewLimiter(cfg.Budget, float64(n), n)
 	}
-	err := l.pace.look(ctx)
+	err := l.bucket.read(ctx)
 	if isPermanent(err) {
 		return nil, err
 	}
@@ -68,11 +68,11 @@ func openLimiter(ctx context.Context, store Store, cfg LimiterConfig, rules limi
 		return nil, errors.Join(context.Cause(ctx), err)
 	}
 	if err != nil {
-		l.note(err, true)
+		l.noteResult(err, true)
 	}
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l.stop = stop
-	l.running.Go(func() { l.serve(own) })
+	l.running.Go(func() { l.reserveLoop(own) })
 	return l, nil
 }
 
@@ -108,7 +108,7 @@ func (l *Limiter) wait(ctx context.Context) error {
 	ticket := l.waiting.Join()
 	l.arrived++
 	l.mu.Unlock()
-	wake(l.demand)
+	wake(l.wakeup)
 
 	select {
 	case err := <-ticket.Answered():
@@ -150,7 +150,7 @@ func (l *Limiter) Refused() {
 	if l.local != nil {
 		l.local.Refused()
 	}
-	wake(l.demand)
+	wake(l.wakeup)
 }
 
 // Stats is as lease.Limiter says.
@@ -159,7 +159,7 @@ func (l *Limiter) Stats() lease.LimiterStats {
 	defer l.mu.Unlock()
 	s := l.stats
 	s.Waiting = l.waiting.Len()
-	s.Traffic = l.pace.store.traffic()
+	s.Traffic = l.bucket.store.traffic()
 	return s
 }
 

@@ -25,7 +25,7 @@ type stage struct {
 	crowds sync.WaitGroup
 }
 
-func newStage(t *testing.T, members int, knobs limiterRules) *stage {
+func newStage(t *testing.T, members int, knobs testFaults) *stage {
 	s := &stage{t: t, start: time.Now()}
 	db := newWorld()
 	for i := range members {
@@ -66,7 +66,7 @@ func (s *stage) excess() float64 {
 
 // Two members that have known the full budget for a minute use it one after
 // the other. A minute's credit must not be paid after the first has used it.
-func bursts(t *testing.T, knobs limiterRules) (excess float64) {
+func bursts(t *testing.T, knobs testFaults) (excess float64) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, 2, knobs)
 		s.crowd(0, 1, time.Second)
@@ -81,13 +81,13 @@ func bursts(t *testing.T, knobs limiterRules) (excess float64) {
 }
 
 func TestCreditIsBoundedByATick(t *testing.T) {
-	require.Zero(t, bursts(t, limiterRules{}))
-	require.Greater(t, bursts(t, limiterRules{unboundedCredit: true}), 100.0)
+	require.Zero(t, bursts(t, testFaults{}))
+	require.Greater(t, bursts(t, testFaults{unboundedCredit: true}), 100.0)
 }
 
 // Three hundred members reserve a permit each, and stand still before they
 // learn of it. When they wake up the budget has been refilled for another.
-func wakers(t *testing.T, knobs limiterRules) (excess float64) {
+func wakers(t *testing.T, knobs testFaults) (excess float64) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 300
 		s := newStage(t, many+1, knobs)
@@ -108,15 +108,15 @@ func wakers(t *testing.T, knobs limiterRules) (excess float64) {
 }
 
 func TestLatePermitsAreNotUsed(t *testing.T) {
-	require.Zero(t, wakers(t, limiterRules{}))
-	require.Greater(t, wakers(t, limiterRules{useLatePermits: true}), 50.0)
+	require.Zero(t, wakers(t, testFaults{}))
+	require.Greater(t, wakers(t, testFaults{useLatePermits: true}), 50.0)
 }
 
 // A burst that was used in part is there again later, though nobody needed to
 // wait for it.
 func TestTheBurstComesBackWhileNobodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, 2, limiterRules{})
+		s := newStage(t, 2, testFaults{})
 		s.crowd(0, 300, time.Second)
 		time.Sleep(10 * time.Second)
 		s.crowd(1, 400, 300*time.Millisecond)
@@ -160,17 +160,17 @@ func TestMoreThanATickIsPaidOnlyForADebtThatWasSeen(t *testing.T) {
 		db := newWorld()
 		cfg := LimiterConfig{Budget: "b", Burst: 100, Tick: tick}
 		require.NoError(t, cfg.validate())
-		newcomer := func() *pace {
-			p := newPace(newMeter(newProcess(db, 1, faults{}), time.Second), &cfg, limiterRules{})
-			require.NoError(t, p.look(t.Context()))
+		newcomer := func() *sharedBucket {
+			p := newSharedBucket(newMeter(newProcess(db, 1, faults{}), time.Second), &cfg, testFaults{})
+			require.NoError(t, p.read(t.Context()))
 			return p
 		}
-		late := func(p *pace) (permits int64) {
+		late := func(p *sharedBucket) (permits int64) {
 			time.Sleep(time.Second)
 			before := p.earned
-			require.NoError(t, p.advance(t.Context()))
-			require.True(t, p.ticker)
-			return (p.earned - before) / permit
+			require.NoError(t, p.writeTick(t.Context()))
+			require.True(t, p.isRefiller)
+			return (p.earned - before) / permitUnits
 		}
 		p, other := newcomer(), newcomer()
 		reserve := func(permits int) {

@@ -24,7 +24,7 @@ type rush struct {
 	crowds         time.Duration // mean time between crowds of up to 400, 0 for none
 	pauses         time.Duration // mean time between pauses of up to 12s of half of the members, 0 for none
 	faults         faults
-	knobs          limiterRules
+	knobs          testFaults
 	lasts          time.Duration
 }
 
@@ -173,7 +173,7 @@ func crowded() rush {
 // Each part of rule 19 is needed: without it some runs open too many under the
 // same faults that the whole stands.
 func TestOpensExceedTheBudgetWithoutEachRule(t *testing.T) {
-	count := func(knobs limiterRules, least, most uint64) (violations, runs int, worst float64) {
+	count := func(knobs testFaults, least, most uint64) (violations, runs int, worst float64) {
 		for seed := range most {
 			if seed >= least && violations > 0 {
 				break
@@ -188,10 +188,10 @@ func TestOpensExceedTheBudgetWithoutEachRule(t *testing.T) {
 		return violations, runs, worst
 	}
 	least := 5 * storms(t)
-	violations, runs, _ := count(limiterRules{}, least, least)
+	violations, runs, _ := count(testFaults{}, least, least)
 	t.Logf("%4d of %4d runs violate rule 19: all parts in place", violations, runs)
 	require.Zero(t, violations)
-	for name, knobs := range map[string]limiterRules{
+	for name, knobs := range map[string]testFaults{
 		"time is paid for without a bound": {unboundedCredit: true},
 		"permits are used however late":    {useLatePermits: true},
 	} {

@@ -12,39 +12,39 @@ type work struct {
 	seq     int64               // the last sequence number that was given out
 	pending map[int]*unanswered // by shard
 
-	beatAt   instant // the budget's record is read
-	failures backoff
+	heartbeatAt      instant // the budget's record is read
+	heartbeatBackoff backoff
 
-	paceFrom    instant // the current round is taken to have begun then
-	failing     bool    // no beat has succeeded since failingFrom, or nothing could be taken
-	failingFrom instant
-	beaten      bool // a beat has succeeded, the last one sent at beatenAt
-	beatenAt    instant
-	holdUntil   instant // nothing is taken beyond the Fallback's share before it
-	dutyAt      instant // no round is begun, nor are the dead looked for, before it: that failed a moment ago
-	duties      backoff
-	cleaned     int64 // the latest round for which it was looked who has not answered
-	due         int64 // the latest round that was waited for: who has not checked in to it is dead
-	suspects    map[int]*suspicion
-	survey      bool // every shard is to be read
-	blind       bool // that was tried, and failed: nothing is taken
+	roundBeganAt    instant // the current round is taken to have begun then
+	failing         bool    // no beat has succeeded since failingFrom, or nothing could be taken
+	failingFrom     instant
+	hadHeartbeat    bool // a beat has succeeded, the last one sent at lastHeartbeatAt
+	lastHeartbeatAt instant
+	holdUntil       instant // nothing is taken beyond the Fallback's share before it
+	dutiesAt        instant // no round is begun, nor are the dead looked for, before it: that failed a moment ago
+	dutyBackoff     backoff
+	cleanedRound    int64 // the latest round for which it was looked who has not answered
+	due             int64 // the latest round that was waited for: who has not checked in to it is dead
+	suspects        map[int]*suspicion
+	surveyDue       bool // every shard is to be read
+	blind           bool // that was tried, and failed: nothing is taken
 
-	reapedFor int64           // the round whose dead are in reaped
-	reaped    map[string]bool // that were counted
+	deadRound   int64           // the round whose dead are in reaped
+	deadCounted map[string]bool // that were counted
 
-	blocked      bool // somebody waits and nothing can be taken
-	blockedSince instant
-	searchAt     instant
-	searches     backoff
-	shareAt      instant
+	blocked       bool // somebody waits and nothing can be taken
+	blockedSince  instant
+	searchAt      instant
+	searchBackoff backoff
+	shareAt       instant
 
-	keptAt instant // when to look again whether others should know what is kept
+	keptCheckAt instant // when to look again whether others should know what is kept
 
 	surplus      bool // there is something to give back
 	surplusSince instant
 
-	introduced bool
-	introduce  instant // once more
+	memberWritten bool
+	memberWriteAt instant // once more
 }
 
 // unanswered is a step that was sent and whose outcome is unknown.
@@ -67,9 +67,9 @@ func (l *Leases) loop(ctx context.Context) {
 // next does the most urgent thing, or tells how long there is nothing to do.
 func (l *Leases) next(ctx context.Context) time.Duration {
 	w, now := &l.work, l.clock()
-	wait := max(now.until(w.beatAt), 0)
+	wait := max(now.until(w.heartbeatAt), 0)
 	if wait == 0 {
-		l.beat(ctx)
+		l.heartbeat(ctx)
 		return 0
 	}
 	if p := w.first(); p != nil {
@@ -81,30 +81,30 @@ func (l *Leases) next(ctx context.Context) time.Duration {
 		}
 		return 0
 	}
-	if w.survey {
-		l.clean(ctx, true)
+	if w.surveyDue {
+		l.findDead(ctx, true)
 		return l.afterSurvey(wait)
 	}
-	s, left, blocked := l.plan(now)
+	s, left, blocked := l.nextStep(now)
 	if s == nil {
-		s = l.tellKept(now)
+		s = l.keptStep(now)
 	}
 	if s != nil {
-		w.block(false, now)
+		w.setBlocked(false, now)
 		l.send(ctx, *s)
 		return 0
 	}
 	wait = min(wait, left)
-	w.block(blocked != free, now)
-	if blocked == free {
+	w.setBlocked(blocked != notBlocked, now)
+	if blocked == notBlocked {
 		return max(wait, time.Millisecond)
 	}
 	if due := now.until(w.shareAt); due <= 0 {
-		l.share(ctx)
+		l.updateLevel(ctx)
 		return 0
 	} else if wait = min(wait, due); blocked == noRoom {
 		if due := now.until(w.searchAt); due <= 0 {
-			l.search(ctx)
+			l.searchRoom(ctx)
 			return 0
 		} else {
 			wait = min(wait, due)
@@ -126,8 +126,8 @@ func (w *work) first() (first *unanswered) {
 // afterSurvey waits a little when the survey failed.
 func (l *Leases) afterSurvey(wait time.Duration) time.Duration {
 	w := &l.work
-	if w.blind = w.survey; w.blind {
-		return min(wait, w.failures.next(50*time.Millisecond, l.lease()/40))
+	if w.blind = w.surveyDue; w.blind {
+		return min(wait, w.heartbeatBackoff.next(50*time.Millisecond, l.lease()/40))
 	}
 	l.beatIfLapsed()
 	return 0
@@ -137,15 +137,15 @@ func (l *Leases) afterSurvey(wait time.Duration) time.Duration {
 // then the Fallback decides, and nothing is known of what others did meanwhile.
 func (l *Leases) beatIfLapsed() {
 	if now := l.clock(); !l.usable(now) {
-		l.work.beatAt = now
+		l.work.heartbeatAt = now
 	}
 }
 
-func (w *work) block(blocked bool, now instant) {
+func (w *work) setBlocked(blocked bool, now instant) {
 	if blocked && !w.blocked {
 		// A little later, when a search has had its chance: much of what is
 		// missing is in other shards.
-		w.blockedSince, w.searchAt, w.searches = now, now, 0
+		w.blockedSince, w.searchAt, w.searchBackoff = now, now, 0
 		w.shareAt = now.add(2*time.Second + mathrand.N(2*time.Second))
 	}
 	w.blocked = blocked

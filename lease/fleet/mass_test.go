@@ -46,7 +46,7 @@ func massKillOn(t *testing.T, seed uint64, n, killed int, wanted bool, f faults)
 			l.stop()
 		}
 		for _, l := range ls {
-			l.halt()
+			l.stopGoroutines()
 		}
 	})
 	return back

@@ -54,7 +54,7 @@ func TestALoweredLimitIsReachedThoughConnectionsAreReplacedAtOnce(t *testing.T) 
 			cancel()
 			running.Wait()
 			for _, l := range ls {
-				l.halt()
+				l.stopGoroutines()
 			}
 			require.LessOrEqual(t, sums[3], 50, "%v", sums)
 		})
@@ -95,7 +95,7 @@ func TestShardsChangedInALiveRecordAddNoRoom(t *testing.T) {
 			cancel()
 			running.Wait()
 			for _, p := range pools {
-				p.leases.halt()
+				p.leases.stopGoroutines()
 			}
 			require.LessOrEqual(t, most, 60, "%v", v)
 		})
@@ -120,11 +120,11 @@ func TestTheBudgetsRecordAloneIsDeleted(t *testing.T) {
 		delete(w.mem.records, budgetKey("b"))
 		w.mem.mu.Unlock()
 		kill(ls[2], ps[2])
-		ls[2].halt()
+		ls[2].stopGoroutines()
 		time.Sleep(3 * time.Minute)
 		used, limit, losses := w.used(), ls[0].Stats().Limit, ls[0].Stats().Losses
 		for _, l := range ls[:2] {
-			l.halt()
+			l.stopGoroutines()
 		}
 		t.Logf("used %d, limit %d, losses %d", used, limit, losses)
 		require.LessOrEqual(t, used, int64(3+3+2+2))
@@ -154,7 +154,7 @@ func TestFreeBeginsARoundThatComesAfterIt(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(15 * time.Second)
 		losses := l.Stats().Losses
-		l.halt()
+		l.stopGoroutines()
 		require.NotZero(t, losses)
 	})
 }
@@ -187,7 +187,7 @@ func TestOperatorsGetAnErrorForAGarbageRecord(t *testing.T) {
 				release, err := l.Acquire(t.Context())
 				require.NoError(t, err)
 				release()
-				l.halt()
+				l.stopGoroutines()
 				_, err = m.Write(t.Context(), Change{Key: budgetKey("b"), Set: map[string]int64{name: value}})
 				require.NoError(t, err)
 				_, inspected := Inspect(t.Context(), m, "b")

@@ -9,13 +9,13 @@ import (
 	"github.com/flightpool/flightpool/lease/internal/fifo"
 )
 
-// serve reserves permits while somebody waits, one batch after the other, and
+// reserveLoop reserves permits while somebody waits, one batch after the other, and
 // hands each one out when its time has come. With nobody waiting it goes on
 // refilling the budget if that is what this process last did.
-func (l *Limiter) serve(ctx context.Context) {
+func (l *Limiter) reserveLoop(ctx context.Context) {
 	var backoff backoff
 	for ctx.Err() == nil {
-		l.tellRefusal(ctx)
+		l.drainIfRefused(ctx)
 		n, degraded := l.load()
 		var err error
 		switch {
@@ -23,20 +23,20 @@ func (l *Limiter) serve(ctx context.Context) {
 			if !pause(ctx, backoff.next(100*time.Millisecond, 2*time.Second), nil) {
 				return
 			}
-			err = l.pace.look(ctx)
+			err = l.bucket.read(ctx)
 		case n > 0:
-			n = l.gather(ctx, n)
-			err = l.batch(ctx, min(n+min(n, l.comeback), l.cfg.Batch))
-		case l.pace.refilling():
-			pause(ctx, l.pace.refillDue().Sub(l.pace.now()), l.demand)
-			err = l.pace.refresh(ctx)
+			n = l.gatherCallers(ctx, n)
+			err = l.reserveBatch(ctx, min(n+min(n, l.expectedReturns), l.cfg.Batch))
+		case l.bucket.shouldRefill():
+			pause(ctx, l.bucket.refillDue().Sub(l.bucket.now()), l.wakeup)
+			err = l.bucket.refresh(ctx)
 		default:
-			pause(ctx, time.Hour, l.demand)
+			pause(ctx, time.Hour, l.wakeup)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		l.note(err, isPermanent(err))
+		l.noteResult(err, isPermanent(err))
 		if err == nil {
 			backoff = 0
 		} else if !degraded {
@@ -51,26 +51,26 @@ func (l *Limiter) load() (waiting int, degraded bool) {
 	return l.waiting.Len(), l.stats.Degraded
 }
 
-// gather lets more callers come before a reservation whose time is further
+// gatherCallers lets more callers come before a reservation whose time is further
 // away than that.
-func (l *Limiter) gather(ctx context.Context, waiting int) int {
+func (l *Limiter) gatherCallers(ctx context.Context, waiting int) int {
 	if waiting < l.cfg.Batch {
-		pause(ctx, l.pace.leisure(), nil)
+		pause(ctx, l.bucket.batchDelay(), nil)
 		waiting, _ = l.load()
 	}
 	return waiting
 }
 
-// batch reserves k permits and hands them out.
-func (l *Limiter) batch(ctx context.Context, k int) error {
+// reserveBatch reserves k permits and hands them out.
+func (l *Limiter) reserveBatch(ctx context.Context, k int) error {
 	if k == 0 {
 		return nil // all have left
 	}
-	sent := l.pace.now()
-	if l.pace.full(k, sent) {
+	sent := l.bucket.now()
+	if l.bucket.knownFull(k, sent) {
 		return l.waitForRoom(ctx)
 	}
-	last, ok, err := l.pace.reserve(ctx, k)
+	last, ok, err := l.bucket.reserve(ctx, k)
 	switch {
 	case err != nil:
 		return err
@@ -79,14 +79,14 @@ func (l *Limiter) batch(ctx context.Context, k int) error {
 	}
 	came := uint64(0)
 	for i := range k {
-		if err := l.spend(ctx, last-int64(k-1-i)*permit, sent); err != nil {
+		if err := l.usePermit(ctx, last-int64(k-1-i)*permitUnits, sent); err != nil {
 			return err // the rest of the batch is lost
 		}
 		if i == 0 {
 			came = l.arrivals()
 		}
 	}
-	l.comeback = int(l.arrivals() - came)
+	l.expectedReturns = int(l.arrivals() - came)
 	return nil
 }
 
@@ -98,57 +98,57 @@ func (l *Limiter) waitForRoom(ctx context.Context) error {
 	if !pause(ctx, third+rand.N(third+1), nil) {
 		return ctx.Err()
 	}
-	return l.pace.look(ctx)
+	return l.bucket.read(ctx)
 }
 
-// spend waits for a permit's time and gives it to whoever waits first, or to
+// usePermit waits for a permit's time and gives it to whoever waits first, or to
 // who comes while it may be used.
-func (l *Limiter) spend(ctx context.Context, number int64, reserved time.Time) error {
+func (l *Limiter) usePermit(ctx context.Context, number int64, reserved time.Time) error {
 	for {
-		good, err := l.await(ctx, number, reserved)
+		inTime, err := l.awaitPermit(ctx, number, reserved)
 		if err != nil {
 			return err
 		}
-		if l.hand(good) || !good {
+		if l.deliver(inTime) || !inTime {
 			return nil
 		}
-		pause(ctx, l.cfg.Tick/4, l.demand)
+		pause(ctx, l.cfg.Tick/4, l.wakeup)
 	}
 }
 
-// await waits for a permit's time and reports whether it was not missed.
+// awaitPermit waits for a permit's time and reports whether it was not missed.
 //
 // INVARIANT: a permit is used within two ticks of its time, or not at all. Later
 // ones would add up to more than the budget.
-func (l *Limiter) await(ctx context.Context, number int64, reserved time.Time) (good bool, err error) {
+func (l *Limiter) awaitPermit(ctx context.Context, number int64, reserved time.Time) (inTime bool, err error) {
 	for ctx.Err() == nil {
-		now := l.pace.now()
-		if l.pace.ready(number, now) {
-			late := now.Sub(reserved) > l.pace.lateness() && !l.pace.punctual(number, now)
-			if late && !l.pace.fresh(now) {
-				if err := l.pace.refresh(ctx); err != nil {
+		now := l.bucket.now()
+		if l.bucket.ready(number, now) {
+			late := now.Sub(reserved) > l.bucket.useWindow() && !l.bucket.inUseWindow(number, now)
+			if late && !l.bucket.isFresh(now) {
+				if err := l.bucket.refresh(ctx); err != nil {
 					return false, err
 				}
 				continue
 			}
-			return !late || l.pace.rules.useLatePermits, nil
+			return !late || l.bucket.testFaults.useLatePermits, nil
 		}
-		if due := l.pace.due(number); due.After(now) {
+		if due := l.bucket.nextLookAt(number); due.After(now) {
 			pause(ctx, due.Sub(now), nil)
 			continue
 		}
-		if err := l.pace.refresh(ctx); err != nil {
+		if err := l.bucket.refresh(ctx); err != nil {
 			return false, err
 		}
 	}
 	return false, ctx.Err()
 }
 
-// hand gives a permit to whoever waits first, if it is good and somebody does.
-func (l *Limiter) hand(good bool) (handed bool) {
+// deliver gives a permit to whoever waits first, if it is good and somebody does.
+func (l *Limiter) deliver(inTime bool) (handed bool) {
 	l.mu.Lock()
 	var next *fifo.Ticket
-	if good {
+	if inTime {
 		next = l.waiting.Next()
 	} else {
 		l.stats.Dropped++
@@ -166,32 +166,32 @@ func (l *Limiter) arrivals() uint64 {
 	return l.arrived
 }
 
-func (l *Limiter) tellRefusal(ctx context.Context) {
+func (l *Limiter) drainIfRefused(ctx context.Context) {
 	l.mu.Lock()
 	refused := l.refused
 	l.refused = false
 	l.mu.Unlock()
-	if refused && l.pace.drain(ctx) != nil {
+	if refused && l.bucket.drain(ctx) != nil {
 		l.mu.Lock()
 		l.refused = true
 		l.mu.Unlock()
 	}
 }
 
-// note keeps account of failures. The fallback takes over when they have
+// noteResult keeps account of failures. The fallback takes over when they have
 // lasted for longer than the configured patience, or when waiting is useless.
-func (l *Limiter) note(err error, useless bool) {
+func (l *Limiter) noteResult(err error, useless bool) {
 	l.mu.Lock()
 	before := l.stats.Degraded
 	l.stats.Cause = err
 	var waiting []*fifo.Ticket
 	switch {
 	case err == nil:
-		l.failing, l.stats.Degraded = time.Time{}, false
-	case l.failing.IsZero():
-		l.failing = time.Now()
+		l.failingSince, l.stats.Degraded = time.Time{}, false
+	case l.failingSince.IsZero():
+		l.failingSince = time.Now()
 	}
-	if err != nil && (useless || time.Since(l.failing) >= l.cfg.Patience) {
+	if err != nil && (useless || time.Since(l.failingSince) >= l.cfg.Patience) {
 		l.stats.Degraded = true
 		waiting = l.waiting.All()
 	}

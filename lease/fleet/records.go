@@ -29,12 +29,12 @@ func rateKey(budget string) string             { return "rate#" + budget }
 // terms are what the store's record of a budget says.
 type terms struct {
 	limit, shards int
-	made          int // shards when the budget was made: they never change
+	madeShards    int // shards when the budget was made: they never change
 	lease, grace  time.Duration
 	round         int64 // raised to ask every process for a sign of life
-	began         int64 // of round, in the store's milliseconds; 0 when the store has no clock
+	roundBegan    int64 // of round, in the store's milliseconds; 0 when the store has no clock
 	level         int   // the most that one process may have while the fleet is short; 0: it is not
-	levels        int64 // raised with each write of level
+	levelVersion  int64 // raised with each write of level
 }
 
 func decodeTerms(r *Record) terms {
@@ -44,9 +44,9 @@ func decodeTerms(r *Record) terms {
 		made = n["shards"]
 	}
 	return terms{
-		limit: int(n["limit"]), shards: int(n["shards"]), made: int(made),
+		limit: int(n["limit"]), shards: int(n["shards"]), madeShards: int(made),
 		lease: milliseconds(n["lease"]), grace: milliseconds(n["grace"]),
-		round: n["round"], began: n["began"], level: int(n["level"]), levels: n["levels"],
+		round: n["round"], roundBegan: n["began"], level: int(n["level"]), levelVersion: n["levels"],
 	}
 }
 
@@ -57,14 +57,14 @@ func milliseconds(n int64) time.Duration {
 }
 
 // What follows from Lease, in its terms. A process that is dead has missed a
-// round: it began at most beatEvery and roundEvery after the process checked in
+// round: it began at most heartbeatEvery and roundEvery after the process checked in
 // for the last time, and is waited for as long as a validity and Grace. All
 // that is within Lease and Grace:
 //
-//	beatEvery + roundEvery + validity = 0.97 Lease
-func (t terms) beatEvery() time.Duration { return t.lease * 15 / 100 }
-func (t terms) validity() time.Duration  { return t.lease * 45 / 100 }
-func (t terms) patience() time.Duration {
+//	heartbeatEvery + roundEvery + validity = 0.97 Lease
+func (t terms) heartbeatEvery() time.Duration { return t.lease * 15 / 100 }
+func (t terms) validity() time.Duration       { return t.lease * 45 / 100 }
+func (t terms) roundTimeout() time.Duration {
 	wait := t.validity() + t.grace
 	return wait + wait/200 // clocks do not run alike
 }
@@ -101,16 +101,16 @@ func createBudget(name string, t terms) Change {
 		Set: map[string]int64{
 			"limit": int64(t.limit), "shards": int64(t.shards), "made": int64(t.shards),
 			"lease": t.lease.Milliseconds(), "grace": t.grace.Milliseconds(),
-			"round": t.round + 1, "level": int64(t.level), "levels": t.levels,
+			"round": t.round + 1, "level": int64(t.level), "levels": t.levelVersion,
 		},
 	}
 }
 
-// garbageAfter is when a store may remove the record of a process that ended.
-const garbageAfter = 48 * time.Hour
+// memberTTL is when a store may remove the record of a process that ended.
+const memberTTL = 48 * time.Hour
 
-// introduce tells operators who a process is.
-func introduce(c *Config, id string, started time.Time) Change {
+// memberChange tells operators who a process is.
+func memberChange(c *Config, id string, started time.Time) Change {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
@@ -124,7 +124,7 @@ func introduce(c *Config, id string, started time.Time) Change {
 		Text: map[string]string{"host": host, "service": service, "started": started.UTC().Format(time.RFC3339)},
 		Set:  map[string]int64{"pid": int64(os.Getpid())},
 
-		Expires: time.Now().Add(garbageAfter),
+		Expires: time.Now().Add(memberTTL),
 	}
 }
 

@@ -23,7 +23,7 @@ func (l *Leases) OnRevoke(f func(lease.Revocation)) (stop func()) {
 
 // OnReclaim is as lease.Reclaimer says.
 func (l *Leases) OnReclaim(f func(n int) (closing int)) (stop func()) {
-	return subscribe(l, &l.reclaims, func(r *reclaim) { l.reclaimed(r, f(r.n)) })
+	return subscribe(l, &l.reclaims, func(r *reclaimRequest) { l.reclaimAnswered(r, f(r.n)) })
 }
 
 func subscribe[T any](l *Leases, to *subscribers[T], f func(T)) (stop func()) {
@@ -34,7 +34,7 @@ func subscribe[T any](l *Leases, to *subscribers[T], f func(T)) (stop func()) {
 		return func() {}
 	}
 	(*to)[s] = struct{}{}
-	l.holders.Go(func() { s.deliver(f) })
+	l.callbacks.Go(func() { s.deliver(f) })
 	return func() {
 		l.mu.Lock()
 		_, present := (*to)[s]
@@ -57,8 +57,8 @@ func (s *subscription[T]) deliver(f func(T)) {
 	}
 }
 
-// offer replaces an event that waits.
-func (s *subscription[T]) offer(event T) {
+// replacePending replaces an event that waits.
+func (s *subscription[T]) replacePending(event T) {
 	for {
 		select {
 		case s.pending <- event:
@@ -86,7 +86,7 @@ func publish[T any](l *Leases, to *subscribers[T], event T) {
 	}
 	l.mu.Unlock()
 	for _, s := range all {
-		s.offer(event)
+		s.replacePending(event)
 	}
 }
 

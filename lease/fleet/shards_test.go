@@ -89,7 +89,7 @@ func TestTheFallbackDecidesWhileNoShardAnswers(t *testing.T) {
 				defer release()
 			}
 			require.Zero(t, l.Stats().Unbacked)
-			l.halt()
+			l.stopGoroutines()
 		})
 	}
 }
@@ -140,7 +140,7 @@ func TestShardsThatDoNotAnswerMakeNobodyDead(t *testing.T) {
 						running.Wait()
 						for _, p := range pools {
 							assert.Zero(t, p.leases.Stats().Losses)
-							p.leases.halt()
+							p.leases.stopGoroutines()
 						}
 					})
 				}

@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// share tells the fleet what this process would like, and finds out whether
+// updateLevel tells the fleet what this process would like, and finds out whether
 // all together want more than the limit. Then it writes the level: the most
 // that one process may have. Everybody reads that with the next beat, takes
 // no more than it, gives back what it has above it and does not use, and asks
 // for the connections above it that are idle. Who finds a level that was
 // written within a beat leaves it at that.
-func (l *Leases) share(ctx context.Context) {
+func (l *Leases) updateLevel(ctx context.Context) {
 	st, w := &l.state, &l.work
 	if !l.upToDate(ctx) {
 		return
 	}
 	now := l.clock()
-	every := st.terms.beatEvery()
-	w.shareAt = w.beatAt.add(time.Millisecond) // after the next beat
+	every := st.terms.heartbeatEvery()
+	w.shareAt = w.heartbeatAt.add(time.Millisecond) // after the next beat
 	s := l.checkInStep(st.home)
-	if has := int64(st.held()); !st.shards[st.home].joined || differs(s.from.Want, s.to.Want) || s.from.Want <= has && s.to.Want > has {
+	if has := int64(st.held()); !st.shards[st.home].joined || worthWriting(s.from.Want, s.to.Want) || s.from.Want <= has && s.to.Want > has {
 		if l.send(ctx, *s) == unknown {
 			return
 		}
 	}
-	if _, most := now.since(st.levelSeen); st.terms.levels > 0 && most < every*4/5 && st.levelStands {
+	if _, most := now.since(st.levelSeen); st.terms.levelVersion > 0 && most < every*4/5 && st.levelConfirmed {
 		return
 	}
 	records, err := l.readShards(ctx, allShards(st.terms.shards))
@@ -40,8 +40,8 @@ func (l *Leases) share(ctx context.Context) {
 	}
 	answer, err := l.store.write(ctx, Change{
 		Key:   budgetKey(l.cfg.Budget),
-		Equal: map[string]int64{"levels": st.terms.levels},
-		Set:   map[string]int64{"level": int64(next), "levels": st.terms.levels + 1},
+		Equal: map[string]int64{"levels": st.terms.levelVersion},
+		Set:   map[string]int64{"level": int64(next), "levels": st.terms.levelVersion + 1},
 	})
 	if err != nil || answer.Record == nil {
 		return
@@ -51,7 +51,7 @@ func (l *Leases) share(ctx context.Context) {
 		return // made anew, or by something else: the next beat sees to that
 	}
 	now = l.clock()
-	l.change(func() { l.state.adopt(t, now) })
+	l.updateState(func() { l.state.applyTerms(t, now) })
 }
 
 // upToDate reports whether the budget's record was read a moment ago, and reads
@@ -61,28 +61,28 @@ func (l *Leases) upToDate(ctx context.Context) bool {
 		return true
 	}
 	w := &l.work
-	l.beat(ctx)
-	if w.failures > 0 {
-		w.shareAt = w.beatAt
+	l.heartbeat(ctx)
+	if w.heartbeatBackoff > 0 {
+		w.shareAt = w.heartbeatAt
 	}
-	return w.failures == 0 && len(w.pending) == 0 && !w.survey
+	return w.heartbeatBackoff == 0 && len(w.pending) == 0 && !w.surveyDue
 }
 
-// differs reports whether a new want is worth a write.
-func differs(told, want int64) bool {
+// worthWriting reports whether a new want is worth a write.
+func worthWriting(told, want int64) bool {
 	return max(told, want)-min(told, want) > max(told, want)/10
 }
 
-// part is what one owner has, would like, and cannot give back.
-type part struct{ has, want, kept int64 }
+// ownerDemand is what one owner has, would like, and cannot give back.
+type ownerDemand struct{ has, want, kept int64 }
 
-// at is what the owner has at a level.
-func (p *part) at(level int64) int64 { return min(p.want, max(level, p.kept)) }
+// cutTo is what the owner has at a level.
+func (p *ownerDemand) cutTo(level int64) int64 { return min(p.want, max(level, p.kept)) }
 
-// partsOf adds up what owners have in all shards. Whatever an entry says, an
+// demandsOf adds up what owners have in all shards. Whatever an entry says, an
 // owner keeps no more than it has.
-func partsOf(records map[int]*Record, limit int) []part {
-	all := map[string]part{}
+func demandsOf(records map[int]*Record, limit int) []ownerDemand {
+	all := map[string]ownerDemand{}
 	for _, r := range records {
 		if r == nil {
 			continue
@@ -94,9 +94,9 @@ func partsOf(records map[int]*Record, limit int) []part {
 			all[id] = p
 		}
 	}
-	parts := make([]part, 0, len(all))
+	parts := make([]ownerDemand, 0, len(all))
 	for _, p := range all {
-		parts = append(parts, part{has: p.has, want: max(p.want, p.has), kept: min(p.kept, p.has)})
+		parts = append(parts, ownerDemand{has: p.has, want: max(p.want, p.has), kept: min(p.kept, p.has)})
 	}
 	return parts
 }
@@ -107,10 +107,10 @@ func partsOf(records map[int]*Record, limit int) []part {
 // are. What the division leaves over goes to whoever comes first once nobody is
 // below the level.
 func fairLevel(records map[int]*Record, limit int) int {
-	parts := partsOf(records, limit)
+	parts := demandsOf(records, limit)
 	sum := func(level int) (sum int64) {
 		for i := range parts {
-			sum += parts[i].at(int64(level))
+			sum += parts[i].cutTo(int64(level))
 		}
 		return sum
 	}
@@ -122,7 +122,7 @@ func fairLevel(records map[int]*Record, limit int) int {
 		return level
 	}
 	for i := range parts {
-		if parts[i].has < parts[i].at(int64(level)) {
+		if parts[i].has < parts[i].cutTo(int64(level)) {
 			return level
 		}
 	}

@@ -160,7 +160,7 @@ func TestAShortFleetIsSharedFairly(t *testing.T) {
 				cancel()
 				running.Wait()
 				for _, p := range pools {
-					p.leases.halt()
+					p.leases.stopGoroutines()
 				}
 			})
 		})
@@ -191,7 +191,7 @@ func TestAShareTakesOnlyWhatOthersDoNotUse(t *testing.T) {
 		cancel()
 		running.Wait()
 		for _, p := range pools {
-			p.leases.halt()
+			p.leases.stopGoroutines()
 		}
 	})
 }
@@ -280,7 +280,7 @@ func TestSharesWithProcessesThatDoNotTakePart(t *testing.T) {
 				cancel()
 				running.Wait()
 				for _, p := range pools {
-					p.leases.halt()
+					p.leases.stopGoroutines()
 				}
 			})
 		})
@@ -368,7 +368,7 @@ func TestSharesOfRandomFleetsAreMaxMin(t *testing.T) {
 			cancel()
 			running.Wait()
 			for _, p := range pools {
-				p.leases.halt()
+				p.leases.stopGoroutines()
 			}
 			require.Empty(t, wrong, "seed %d, %d shards", seed, shards)
 		})

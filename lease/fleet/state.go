@@ -6,13 +6,13 @@ import "time"
 // mutex of Leases guards it; the loop alone writes it.
 type state struct {
 	terms  terms // shards is 0 until the store has answered once
-	rounds []sighting
+	rounds []seenRound
 
-	// watched is for how long this process has seen what happens, by its own
+	// watchedFor is for how long this process has seen what happens, by its own
 	// clock. An outage of the store does not count: while it lasts nobody can
 	// check in, and afterwards everybody gets the time that was left.
-	watched time.Duration
-	readAt  instant // the last read of the budget's record
+	watchedFor time.Duration
+	readAt     instant // the last read of the budget's record
 
 	// What is held is nobody else's until validUntil. Until usableUntil more can
 	// be taken, as far as is known; afterwards the Fallback decides, were it only
@@ -20,32 +20,32 @@ type state struct {
 	validUntil, usableUntil instant
 
 	home   int // the shard from which leases are taken first
-	shards []holding
+	shards []shardPart
 
 	// The level that a process finds when it starts may be of long ago: it
 	// stands for it once it was seen to be renewed.
-	levelStands bool
-	levelSeen   instant // when a level was last seen to be written
-	owners      int     // processes that share the budget, as last seen
+	levelConfirmed bool
+	levelSeen      instant // when a level was last seen to be written
+	owners         int     // processes that share the budget, as last seen
 
-	revoked  bool  // the lapse of validUntil was told
-	degraded bool  // the Fallback decides
-	told     bool  // and that was logged
-	cause    error // the last failure of a request since more could be taken
+	revocationSent bool  // the lapse of validUntil was told
+	degraded       bool  // the Fallback decides
+	degradedLogged bool  // and that was logged
+	cause          error // the last failure of a request since more could be taken
 }
 
-// sighting is when this process first saw a round, in the time for which it
+// seenRound is when this process first saw a round, in the time for which it
 // has watched the budget's record.
-type sighting struct {
-	round int64
-	at    time.Duration
+type seenRound struct {
+	round  int64
+	seenAt time.Duration
 }
 
-// holding is this process's part of one shard.
+// shardPart is this process's part of one shard.
 //
 // INVARIANT: entry is what the store is known to have for this process. It
 // rises only after the write that raised it is known to be done.
-type holding struct {
+type shardPart struct {
 	joined bool // the store has an entry
 	entry  Owner
 	giving int64 // of the entry's leases: what is being given back, and is not granted
@@ -65,8 +65,8 @@ func (s *state) held() int {
 	return int(sum)
 }
 
-// giving is how many of those are being given back.
-func (s *state) giving() int {
+// returning is how many of those are being given back.
+func (s *state) returning() int {
 	sum := int64(0)
 	for i := range s.shards {
 		sum += s.shards[i].giving
@@ -91,10 +91,10 @@ func (s *state) room(shard int) int {
 	return int(max(s.terms.capacity(shard)-h.used, 0))
 }
 
-// over is how many of this process's leases are in shards that have more than
+// overLimit is how many of this process's leases are in shards that have more than
 // their part of the limit, as far as that goes beyond it: they are not passed on
 // from one connection to the next.
-func (s *state) over() int {
+func (s *state) overLimit() int {
 	sum := int64(0)
 	for i := range s.shards {
 		if h := &s.shards[i]; h.seen {
@@ -104,8 +104,8 @@ func (s *state) over() int {
 	return int(sum)
 }
 
-// see notes what a shard looks like; nil: it does not exist yet.
-func (s *state) see(shard int, r *Record) {
+// noteShard notes what a shard looks like; nil: it does not exist yet.
+func (s *state) noteShard(shard int, r *Record) {
 	h := &s.shards[shard]
 	h.seen, h.exists, h.used, h.owners = true, r != nil, 0, 0
 	if r != nil {
@@ -116,31 +116,31 @@ func (s *state) see(shard int, r *Record) {
 	}
 }
 
-// short reports whether some process lately found the fleet to want more than
+// isShort reports whether some process lately found the fleet to want more than
 // the limit.
-func (s *state) short(now instant) bool {
-	if s.terms.level <= 0 || !s.levelStands {
+func (s *state) isShort(now instant) bool {
+	if s.terms.level <= 0 || !s.levelConfirmed {
 		return false
 	}
 	_, most := now.since(s.levelSeen)
-	return most < 4*s.terms.beatEvery()
+	return most < 4*s.terms.heartbeatEvery()
 }
 
-// adopt notes what the budget's record says, read or written at now.
-func (s *state) adopt(t terms, now instant) {
+// applyTerms notes what the budget's record says, read or written at now.
+func (s *state) applyTerms(t terms, now instant) {
 	if t.shards != s.terms.shards || t.round < s.terms.round {
 		// The first answer; or the record was made anew, and nothing is left
 		// of what this process had.
-		s.shards, s.rounds, s.validUntil, s.home = make([]holding, t.shards), nil, instant{}, s.home%t.shards
+		s.shards, s.rounds, s.validUntil, s.home = make([]shardPart, t.shards), nil, instant{}, s.home%t.shards
 	}
 	passed, _ := now.since(s.readAt)
-	s.watched += min(max(passed, 0), t.beatEvery()*3/2)
+	s.watchedFor += min(max(passed, 0), t.heartbeatEvery()*3/2)
 	s.readAt = now
 	if len(s.rounds) == 0 || t.round > s.rounds[len(s.rounds)-1].round {
-		s.rounds = append(s.rounds, sighting{t.round, s.watched})
+		s.rounds = append(s.rounds, seenRound{t.round, s.watchedFor})
 	}
-	if s.terms.shards > 0 && t.levels != s.terms.levels {
-		s.levelSeen, s.levelStands = now, true
+	if s.terms.shards > 0 && t.levelVersion != s.terms.levelVersion {
+		s.levelSeen, s.levelConfirmed = now, true
 	}
 	s.terms = t
 }
@@ -150,16 +150,16 @@ func (s *state) adopt(t terms, now instant) {
 func (s *state) waitedFor(long time.Duration) int64 {
 	due := int64(0)
 	for _, r := range s.rounds {
-		if s.watched-r.at >= long {
+		if s.watchedFor-r.seenAt >= long {
 			due = r.round
 		}
 	}
 	return due
 }
 
-// current reports whether every entry of this process is checked in to the
+// allCheckedIn reports whether every entry of this process is checked in to the
 // latest round.
-func (s *state) current() bool {
+func (s *state) allCheckedIn() bool {
 	for i := range s.shards {
 		if h := &s.shards[i]; h.joined && h.entry.Round < s.terms.round {
 			return false

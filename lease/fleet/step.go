@@ -12,13 +12,13 @@ import (
 // takes effect at most once however often it was sent, delayed or answered,
 // as long as the entry stays: see judge.
 type step struct {
-	shard    int
-	from, to Owner // from has no Seq where no entry is expected
-	join     bool  // this process knows of no entry of its own
-	create   bool  // nor a record of the shard
-	part     bool  // remove the entry, which has to.Leases == 0
-	force    bool  // add what exists anyway, limit or not
-	capacity int64
+	shard       int
+	from, to    Owner // from has no Seq where no entry is expected
+	join        bool  // this process knows of no entry of its own
+	create      bool  // nor a record of the shard
+	removeEntry bool  // remove the entry, which has to.Leases == 0
+	ignoreLimit bool  // add what exists anyway, limit or not
+	capacity    int64
 }
 
 // outcome is what became of a step.
@@ -34,9 +34,9 @@ const (
 
 func (s *step) delta() int64 { return s.to.Leases - s.from.Leases }
 
-// step is a change of this process's entry by delta leases. Each has a
+// newStep is a change of this process's entry by delta leases. Each has a
 // sequence number of its own, and checks in to the latest round. mu is held.
-func (l *Leases) step(shard, delta int) *step {
+func (l *Leases) newStep(shard, delta int) *step {
 	h := l.state.shards[shard]
 	if !h.joined {
 		h.entry = Owner{}
@@ -44,7 +44,7 @@ func (l *Leases) step(shard, delta int) *step {
 	l.work.seq++
 	to := Owner{Leases: h.entry.Leases + int64(delta), Seq: l.work.seq, Round: l.state.terms.round}
 	if shard == l.state.home {
-		to.Want, to.Kept = l.want(), l.keeps(l.clock())
+		to.Want, to.Kept = l.unmetWant(), l.keptAboveLevel(l.clock())
 	}
 	return &step{
 		shard: shard, from: h.entry, to: to, join: !h.joined, create: !h.exists,
@@ -52,18 +52,18 @@ func (l *Leases) step(shard, delta int) *step {
 	}
 }
 
-// replace is the step that makes a revived entry this process's own again.
-func (l *Leases) replace(s *step, stored Owner) *step {
+// replaceRevived is the step that makes a revived entry this process's own again.
+func (l *Leases) replaceRevived(s *step, stored Owner) *step {
 	l.work.seq++
 	next := *s
-	next.from, next.to, next.create, next.part, next.force = stored, s.to, false, false, false
+	next.from, next.to, next.create, next.removeEntry, next.ignoreLimit = stored, s.to, false, false, false
 	next.to.Leases, next.to.Seq = stored.Leases, l.work.seq
 	return &next
 }
 
-// want is what to tell others: nothing unless somebody waits in vain. mu is
+// unmetWant is what to tell others: nothing unless somebody waits in vain. mu is
 // held.
-func (l *Leases) want() int64 {
+func (l *Leases) unmetWant() int64 {
 	if !l.work.blocked {
 		return 0
 	}
@@ -74,7 +74,7 @@ func (l *Leases) want() int64 {
 func (l *Leases) checkInStep(shard int) *step {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.step(shard, 0)
+	return l.newStep(shard, 0)
 }
 
 func (l *Leases) changeOf(s *step) Change {
@@ -91,10 +91,10 @@ func (l *Leases) changeOf(s *step) Change {
 	if s.delta() != 0 {
 		c.Add = map[string]int64{"used": s.delta()}
 	}
-	if s.delta() > 0 && !s.force {
+	if s.delta() > 0 && !s.ignoreLimit {
 		c.AtMost = map[string]int64{"used": s.capacity - s.delta()}
 	}
-	if s.part {
+	if s.removeEntry {
 		c.Remove = []string{l.id}
 	} else {
 		c.Put = map[string]Owner{l.id: s.to}
@@ -114,36 +114,36 @@ func (l *Leases) send(ctx context.Context, s step) outcome {
 			w.pending[s.shard] = p
 		}
 		p.step, p.retryAt = s, l.clock().add(p.retries.next(50*time.Millisecond, l.lease()/20))
-		l.lapse(err, l.clock())
+		l.requestFailed(err, l.clock())
 		return unknown
 	}
 	delete(w.pending, s.shard)
-	entry, result := l.judge(&s, answer)
+	entry, result := l.outcomeOf(&s, answer)
 	if result == revived {
-		w.pending[s.shard] = &unanswered{step: *l.replace(&s, entry), retryAt: l.clock()}
+		w.pending[s.shard] = &unanswered{step: *l.replaceRevived(&s, entry), retryAt: l.clock()}
 		return unknown
 	}
-	l.change(func() {
+	l.updateState(func() {
 		h := &l.state.shards[s.shard]
 		h.giving = 0
-		l.state.see(s.shard, answer.Record)
-		h.entry, h.joined = entry, result == applied && !s.part || result == denied && !s.join
+		l.state.noteShard(s.shard, answer.Record)
+		h.entry, h.joined = entry, result == applied && !s.removeEntry || result == denied && !s.join
 	})
 	if s.delta() != 0 {
 		w.surplus = false
 	}
 	switch {
 	case result == lost:
-		l.lose(s.shard)
+		l.entryLost(s.shard)
 	case result == denied && s.join && answer.Record != nil && !s.create:
-		w.searchAt = l.clock().add(w.searches.next(100*time.Millisecond, l.lease()/20))
-	case s.force && result == applied && l.state.used() > l.state.terms.limit:
+		w.searchAt = l.clock().add(w.searchBackoff.next(100*time.Millisecond, l.lease()/20))
+	case s.ignoreLimit && result == applied && l.state.used() > l.state.terms.limit:
 		l.revoke(l.state.terms.grace, errOverrun)
 	}
 	return result
 }
 
-// judge tells what a store's definite answer means.
+// outcomeOf tells what a store's definite answer means.
 //
 // INVARIANT: the entry in the store is the truth, and leases count only in an
 // entry from which no step was sent before. Each step has its own sequence
@@ -153,7 +153,7 @@ func (l *Leases) send(ctx context.Context, s step) outcome {
 // lower number, was removed and then brought back by a late duplicate of the
 // step that had made it. Duplicates of the steps that followed may be on their
 // way too and would be done as well, so that it is replaced before it counts.
-func (l *Leases) judge(s *step, answer Answer) (Owner, outcome) {
+func (l *Leases) outcomeOf(s *step, answer Answer) (Owner, outcome) {
 	if answer.Done {
 		return s.to, applied
 	}
@@ -169,9 +169,9 @@ func (l *Leases) judge(s *step, answer Answer) (Owner, outcome) {
 	case present && stored.Seq == s.from.Seq:
 		return s.from, denied
 	case present && stored.Seq > s.from.Seq:
-		s.part = false
+		s.removeEntry = false
 		return stored, applied
-	case s.part:
+	case s.removeEntry:
 		return Owner{}, applied
 	case s.join:
 		return Owner{}, denied
@@ -180,21 +180,21 @@ func (l *Leases) judge(s *step, answer Answer) (Owner, outcome) {
 	}
 }
 
-// lose books that this process was taken for dead in a shard. What it held
+// entryLost books that this process was taken for dead in a shard. What it held
 // there is gone; connections that exist are added again, limit or not, so that
 // the sum stays honest.
-func (l *Leases) lose(shard int) {
+func (l *Leases) entryLost(shard int) {
 	revoke, inUse, until := false, 0, instant{}
-	l.change(func() {
+	l.updateState(func() {
 		inUse, until = l.inUse, l.state.validUntil
-		revoke = l.cfg.Strict && inUse > 0 && !l.state.revoked
-		l.state.revoked = l.state.revoked || revoke
+		revoke = l.cfg.Strict && inUse > 0 && !l.state.revocationSent
+		l.state.revocationSent = l.state.revocationSent || revoke
 		l.state.validUntil = instant{}
 		l.state.shards[shard].entry, l.state.shards[shard].joined = Owner{}, false
 		l.counts.Losses++
 	})
 	now := l.clock()
-	l.work.survey, l.work.beatAt = true, now
+	l.work.surveyDue, l.work.heartbeatAt = true, now
 	l.cfg.Logger.Warn("taken for dead: leases lost", "budget", l.cfg.Budget, "in_use", inUse)
 	if revoke {
 		l.revoke(now.until(until.add(l.state.terms.grace)), errLapsed)
@@ -209,9 +209,9 @@ func (l *Leases) leaveShard(ctx context.Context, shard int) error {
 			return nil
 		}
 		l.mu.Lock()
-		s := l.step(shard, -int(h.entry.Leases))
+		s := l.newStep(shard, -int(h.entry.Leases))
 		l.mu.Unlock()
-		s.part = true
+		s.removeEntry = true
 		if l.send(ctx, *s) == unknown {
 			delete(l.work.pending, shard) // it is sent anew
 			if ctx.Err() != nil {

@@ -21,7 +21,7 @@ type hand struct {
 func newHand(t *testing.T, w *world, limit int) *hand {
 	h := &hand{t: t, w: w}
 	h.l, h.p = join(t, w, 1, Config{Limit: limit, Shards: 1})
-	h.l.halt()
+	h.l.stopGoroutines()
 	h.p.set(func(p *process) { p.edit = func(c *Change) { h.sent = append(h.sent, *c) } })
 	return h
 }
@@ -30,9 +30,9 @@ func newHand(t *testing.T, w *world, limit int) *hand {
 // known.
 func (h *hand) step(delta int) outcome {
 	h.l.mu.Lock()
-	s := h.l.step(0, delta)
+	s := h.l.newStep(0, delta)
 	h.l.mu.Unlock()
-	s.part = !s.join && s.to.Leases == 0
+	s.removeEntry = !s.join && s.to.Leases == 0
 	result := h.l.send(h.t.Context(), *s)
 	for result == unknown {
 		time.Sleep(time.Second)

@@ -96,7 +96,7 @@ func (s story) run(t *testing.T, seed uint64) *fleet {
 		f.befall(ctx)
 		cancel()
 		for _, m := range f.all() {
-			m.leases.halt()
+			m.leases.stopGoroutines()
 		}
 		time.Sleep(10 * time.Minute) // for duplicates under way and processes that stand still
 	})
@@ -316,7 +316,7 @@ func (m *member) kill() {
 	m.client.set(func(p *process) { p.dead = true })
 	m.cancel()
 	m.leases.stop()
-	go m.leases.halt()
+	go m.leases.stopGoroutines()
 	m.fleet.mu.Lock()
 	m.fleet.lostByDead += m.leases.Stats().Losses
 	delete(m.fleet.members, m)

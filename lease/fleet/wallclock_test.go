@@ -54,7 +54,7 @@ func TestALevelIsVoidAlsoAfterTheWallClockWasSetBack(t *testing.T) {
 			for _, release := range had {
 				release()
 			}
-			l.halt()
+			l.stopGoroutines()
 			require.Zero(t, share)
 			require.NoError(t, err)
 		})

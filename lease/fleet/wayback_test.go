@@ -104,7 +104,7 @@ func TestSharesHoldTheLimitOnTheWayBackFromAnOutage(t *testing.T) {
 			cancel()
 			running.Wait()
 			for _, p := range pools {
-				p.leases.halt()
+				p.leases.stopGoroutines()
 			}
 			if most > 40 || revoked.Load() > 0 {
 				bad++

@@ -10,11 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// columns are what a table needs: name, type and whether it must be NOT NULL.
-const columns = "expires timestamp with time zone, key text, record json"
+// requiredColumns are what a table needs: name, type and whether it must be NOT NULL.
+const requiredColumns = "expires timestamp with time zone, key text, record json"
 
-// lookAt tells what a table is. Each column is text; an empty one is a null.
-func (t table) lookAt() string {
+// selectTableFacts tells what a table is. Each column is text; an empty one is a null.
+func (t table) selectTableFacts() string {
 	return `select pg_is_in_recovery(), current_setting('transaction_read_only'), c.oid is not null,
 	coalesce(has_schema_privilege(n.oid, 'USAGE'), false), c.relkind, c.relpersistence, row_security_active(c.oid), c.relhasrules,
 	(select string_agg(p, ', ') from unnest(array['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p where not has_table_privilege(c.oid, p)),
@@ -30,7 +30,7 @@ func (t table) lookAt() string {
 // would fail, or forget or hide records. It notes what is right, so that it is
 // not asked for again; what changes later is told by the server's errors.
 func (s *Store) check(ctx context.Context, c *pgconn.PgConn, write bool) error {
-	result, err := run(ctx, c, s.table.lookAt())
+	result, err := run(ctx, c, s.table.selectTableFacts())
 	if err != nil {
 		return err
 	}
@@ -64,8 +64,8 @@ func (s *Store) check(ctx context.Context, c *pgconn.PgConn, write bool) error {
 		return wrong("make it with Setup", name+" is not an ordinary table")
 	case persistence != "p":
 		return wrong("alter table … set logged: what is forgotten in a crash is granted twice", "table "+name+" is not logged")
-	case has != columns || !unique:
-		return wrong("make it with Setup", "table "+name+" has not the columns "+columns+" with a primary key on key alone")
+	case has != requiredColumns || !unique:
+		return wrong("make it with Setup", "table "+name+" has not the columns "+requiredColumns+" with a primary key on key alone")
 	case hidden || rules:
 		return wrong("use a table of its own", "table "+name+" has row-level security or rules")
 	case strings.Contains(missing, "SELECT") || write && missing != "":

@@ -70,7 +70,7 @@ func unparsed(err error) error {
 // server or table that is unfit, see the package comment. The pool must not be
 // the one whose connections are leased.
 func New(ctx context.Context, pool Pool, cfg Config) (*Leases, error) {
-	store, err := checked(ctx, pool, cfg.Table, "Config")
+	store, err := openChecked(ctx, pool, cfg.Table, "Config")
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +80,7 @@ func New(ctx context.Context, pool Pool, cfg Config) (*Leases, error) {
 // NewLimiter joins the fleet that shares cfg.Budget: see fleet.NewLimiter, and
 // New.
 func NewLimiter(ctx context.Context, pool Pool, cfg LimiterConfig) (*Limiter, error) {
-	store, err := checked(ctx, pool, cfg.Table, "LimiterConfig")
+	store, err := openChecked(ctx, pool, cfg.Table, "LimiterConfig")
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func SetLimit(ctx context.Context, pool Pool, tableName, budget string, limit in
 // answer is looked at later.
 const checkTimeout = 2 * time.Second
 
-func checked(ctx context.Context, pool Pool, tableName, setting string) (*Store, error) {
+func openChecked(ctx context.Context, pool Pool, tableName, setting string) (*Store, error) {
 	store, err := newStore(pool, tableName, setting)
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func checked(ctx context.Context, pool Pool, tableName, setting string) (*Store,
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	var wrong *ConfigError
-	if err := store.with(ctx, true, func(*pgconn.PgConn) error { return nil }); errors.As(err, &wrong) {
+	if err := store.withCheckedConn(ctx, true, func(*pgconn.PgConn) error { return nil }); errors.As(err, &wrong) {
 		return nil, err
 	}
 	return store, nil

@@ -40,8 +40,8 @@ func Setup(ctx context.Context, pool Pool, tableName string) error {
 	if err != nil {
 		return err
 	}
-	return s.acquired(ctx, func(c *pgconn.PgConn) error {
-		result, err := run(ctx, c, s.table.lookAt())
+	return s.withConn(ctx, func(c *pgconn.PgConn) error {
+		result, err := run(ctx, c, s.table.selectTableFacts())
 		if err != nil {
 			return err
 		}

@@ -30,7 +30,7 @@ func parseTable(text string) (table, error) {
 		t = table{schema, name}
 	}
 	for _, part := range []string{t.schema, t.name} {
-		if part == "" || len(part) > maxName || strings.ContainsAny(part, ".\x00") || storable(part) != nil {
+		if part == "" || len(part) > maxName || strings.ContainsAny(part, ".\x00") || checkKey(part) != nil {
 			return table{}, fmt.Errorf("%.200q is not schema.table or table, with names of at most %d bytes", text, maxName)
 		}
 	}
@@ -50,12 +50,12 @@ func quote(s string) string {
 func (t table) selectRows(keys []string) (string, error) {
 	values := make([]string, len(keys))
 	for i, key := range keys {
-		if err := storable(key); err != nil {
+		if err := checkKey(key); err != nil {
 			return "", err
 		}
 		values[i] = "(" + quote(key) + ")"
 	}
-	return "select k.key, r.record::text, " + clock + ", pg_is_in_recovery()" +
+	return "select k.key, r.record::text, " + clockMillis + ", pg_is_in_recovery()" +
 		" from (values " + strings.Join(values, ", ") + ") k(key) left join " + t.String() + " r on r.key = k.key", nil
 }
 
@@ -63,7 +63,7 @@ func (t table) selectBudgets() string {
 	return "select key, pg_is_in_recovery() from " + t.String() + " where starts_with(key, " + quote(fleet.BudgetPrefix) + ")"
 }
 
-const clock = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
+const clockMillis = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
 
 // expiry is when a record may be removed: never, or as it was.
 type expiry struct {
@@ -106,9 +106,9 @@ func (t table) deleteExpired() string {
 		" where expires < clock_timestamp() limit 1000 for update skip locked)"
 }
 
-// storable refuses what PostgreSQL's text cannot hold, before two names that
+// checkKey refuses what PostgreSQL's text cannot hold, before two names that
 // differ only in that become one.
-func storable(key string) error {
+func checkKey(key string) error {
 	if utf8.ValidString(key) && !strings.ContainsRune(key, 0) && len(key) <= maxKey {
 		return nil
 	}

@@ -37,8 +37,8 @@ type Store struct {
 	setting string // "Config" or "LimiterConfig", for errors
 	skew    atomic.Int64
 
-	// doubtful has the keys with a write of this store whose outcome is unknown.
-	doubtful sync.Map
+	// unknownWrites has the keys with a write of this store whose outcome is unknown.
+	unknownWrites sync.Map
 
 	// What was found to be right with the table: see check.
 	readable, writable atomic.Bool
@@ -76,7 +76,7 @@ func (s *Store) Read(ctx context.Context, keys ...string) (fleet.Snapshot, error
 	if len(keys) == 0 {
 		return snapshot, nil
 	}
-	err := s.with(ctx, false, func(c *pgconn.PgConn) error {
+	err := s.withCheckedConn(ctx, false, func(c *pgconn.PgConn) error {
 		rows, now, err := s.fetch(ctx, c, keys)
 		for key, r := range rows {
 			snapshot.Records[key] = r.record
@@ -92,7 +92,7 @@ func (s *Store) Read(ctx context.Context, keys ...string) (fleet.Snapshot, error
 
 // Budgets lists the budgets of the table, in order.
 func (s *Store) Budgets(ctx context.Context) (names []string, err error) {
-	err = s.with(ctx, false, func(c *pgconn.PgConn) error {
+	err = s.withCheckedConn(ctx, false, func(c *pgconn.PgConn) error {
 		result, err := run(ctx, c, s.table.selectBudgets())
 		if err != nil {
 			return err
@@ -118,10 +118,10 @@ func (s *Store) Budgets(ctx context.Context) (names []string, err error) {
 // that stands still at any moment holds nobody up.
 func (s *Store) Write(ctx context.Context, change fleet.Change) (answer fleet.Answer, err error) {
 	expires := expiry{set: !change.Expires.IsZero(), in: time.Until(change.Expires)}
-	err = s.with(ctx, true, func(c *pgconn.PgConn) error {
+	err = s.withCheckedConn(ctx, true, func(c *pgconn.PgConn) error {
 		for range maxTries {
 			var done bool
-			if answer, done, err = s.try(ctx, c, change, expires); err != nil {
+			if answer, done, err = s.tryWrite(ctx, c, change, expires); err != nil {
 				return err
 			} else if done {
 				return nil
@@ -135,25 +135,25 @@ func (s *Store) Write(ctx context.Context, change fleet.Change) (answer fleet.An
 	return answer, nil
 }
 
-// try is one turn of a write. It reports false when it was overtaken.
-func (s *Store) try(ctx context.Context, c *pgconn.PgConn, change fleet.Change, expires expiry) (fleet.Answer, bool, error) {
+// tryWrite is one turn of a write. It reports false when it was overtaken.
+func (s *Store) tryWrite(ctx context.Context, c *pgconn.PgConn, change fleet.Change, expires expiry) (fleet.Answer, bool, error) {
 	rows, now, err := s.fetch(ctx, c, []string{change.Key})
 	if err != nil {
 		return fleet.Answer{}, false, err
 	}
 	old := rows[change.Key]
 	if !change.Holds(old.record) {
-		done, err := s.settle(ctx, c, change.Key, old)
+		done, err := s.confirmDurable(ctx, c, change.Key, old)
 		return fleet.Answer{Record: old.record, Now: now}, done, err
 	}
 	fresh := change.Apply(old.record, now)
 	done, err := s.replace(ctx, c, change.Key, old, fresh, expires)
 	if err != nil {
-		s.doubtful.Store(change.Key, nil)
+		s.unknownWrites.Store(change.Key, nil)
 		return fleet.Answer{}, false, err
 	}
 	if done {
-		s.doubtful.Delete(change.Key)
+		s.unknownWrites.Delete(change.Key)
 		if expires.set { // as others have been left; what fails here is done after a later write
 			_, _ = run(ctx, c, s.table.deleteExpired())
 		}
@@ -161,14 +161,14 @@ func (s *Store) try(ctx context.Context, c *pgconn.PgConn, change fleet.Change, 
 	return fleet.Answer{Done: true, Record: fresh, Now: now}, done, nil
 }
 
-// settle sees to it that a row which shows what became of an earlier write is
+// confirmDurable sees to it that a row which shows what became of an earlier write is
 // as durable as an answer to that write would have been. A commit waits for the
 // synchronous standbys, but a request to cancel, such as the end of a caller's
 // context sends, ends the wait and leaves a row that everybody sees and no
 // standby has. A later commit waits for all before it. It reports false when
 // the row is gone.
-func (s *Store) settle(ctx context.Context, c *pgconn.PgConn, key string, seen row) (bool, error) {
-	if _, doubtful := s.doubtful.Load(key); !doubtful || seen.record == nil {
+func (s *Store) confirmDurable(ctx context.Context, c *pgconn.PgConn, key string, seen row) (bool, error) {
+	if _, doubtful := s.unknownWrites.Load(key); !doubtful || seen.record == nil {
 		return true, nil
 	}
 	result, err := run(ctx, c, s.table.touchRow(key))
@@ -178,13 +178,13 @@ func (s *Store) settle(ctx context.Context, c *pgconn.PgConn, key string, seen r
 	if result.CommandTag.RowsAffected() == 0 {
 		return false, nil
 	}
-	s.doubtful.Delete(key)
+	s.unknownWrites.Delete(key)
 	return true, nil
 }
 
-// with runs f on a connection, after the table was looked at.
-func (s *Store) with(ctx context.Context, write bool, f func(*pgconn.PgConn) error) error {
-	return s.acquired(ctx, func(c *pgconn.PgConn) error {
+// withCheckedConn runs f on a connection, after the table was looked at.
+func (s *Store) withCheckedConn(ctx context.Context, write bool, f func(*pgconn.PgConn) error) error {
+	return s.withConn(ctx, func(c *pgconn.PgConn) error {
 		if !s.writable.Load() && (write || !s.readable.Load()) {
 			if err := s.check(ctx, c, write); err != nil {
 				return err
@@ -194,8 +194,8 @@ func (s *Store) with(ctx context.Context, write bool, f func(*pgconn.PgConn) err
 	})
 }
 
-// acquired runs f on a connection.
-func (s *Store) acquired(ctx context.Context, f func(*pgconn.PgConn) error) error {
+// withConn runs f on a connection.
+func (s *Store) withConn(ctx context.Context, f func(*pgconn.PgConn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return s.explain(fmt.Errorf("pglease: no connection: %w", err))

@@ -10,38 +10,38 @@ import (
 // The pauses after refusals: the first, and the longest of a streak
 // of the same. They double in between, and up to half of one is left to chance, so that a fleet
 // does not come back as one.
-var pauses = map[verdict]struct{ first, longest time.Duration }{
-	tooFast:  {100 * time.Millisecond, 5 * time.Second},
-	tooMany:  {time.Second, 30 * time.Second},
-	hopeless: {time.Second, 5 * time.Second},
+var pauses = map[failureKind]struct{ first, longest time.Duration }{
+	rateLimited: {100 * time.Millisecond, 5 * time.Second},
+	connLimited: {time.Second, 30 * time.Second},
+	permanent:   {time.Second, 5 * time.Second},
 }
 
 // A brake holds all opens of a Cluster while the cluster refuses them.
-type brake struct {
-	mu    sync.Mutex
-	until time.Time
-	// streaks are the refusals of each kind since the last open that succeeded.
-	streaks [hopeless + 1]int
+type openBreaker struct {
+	mu          sync.Mutex
+	pausedUntil time.Time
+	// refusals are the refusals of each kind since the last open that succeeded.
+	refusals [permanent + 1]int
 	// INVARIANT: hopeless is the error that the latest open failed with, if
 	// there is no use in more, and refused is it if the cluster refused the
 	// open, for its limits or for good; both are nil after one that succeeded.
-	hopeless, refused error
-	// counts counts failed opens by verdict.
-	counts   [hopeless + 1]uint64
-	watchers map[*watcher]struct{}
-	// turn holds the one attempt that finds out whether the cluster still
+	permanentErr, refusedErr error
+	// failureCounts counts failed opens by verdict.
+	failureCounts [permanent + 1]uint64
+	watchers      map[*watcher]struct{}
+	// trialSlot holds the one attempt that finds out whether the cluster still
 	// refuses. Made by queue.
-	turn chan struct{}
+	trialSlot chan struct{}
 }
 
 // A watcher is told when opens become hopeless.
-type watcher struct{ tell func(error) }
+type watcher struct{ notify func(error) }
 
-// wait returns when opens may go on.
-func (b *brake) wait(ctx context.Context) error {
+// waitPause returns when opens may go on.
+func (b *openBreaker) waitPause(ctx context.Context) error {
 	for {
 		b.mu.Lock()
-		left := time.Until(b.until)
+		left := time.Until(b.pausedUntil)
 		b.mu.Unlock()
 		if left <= 0 {
 			return ctx.Err()
@@ -56,18 +56,18 @@ func (b *brake) wait(ctx context.Context) error {
 	}
 }
 
-// enter waits for the end of the pause and, while the latest open was refused,
+// beginAttempt waits for the end of the pause and, while the latest open was refused,
 // for the one turn to find out whether the next is too: a process that was
 // refused asks with one open, not with all. leave ends the turn. waited says that
 // it took a while.
-func (b *brake) enter(ctx context.Context) (leave func(), waited bool, err error) {
-	turn := b.queue()
+func (b *openBreaker) beginAttempt(ctx context.Context) (leave func(), waited bool, err error) {
+	turn := b.initTrialSlot()
 	for {
-		waited = waited || b.left() > 0
-		if err := b.wait(ctx); err != nil {
+		waited = waited || b.pauseLeft() > 0
+		if err := b.waitPause(ctx); err != nil {
 			return nil, waited, err
 		}
-		if b.calm() {
+		if b.closed() {
 			return func() {}, waited, nil
 		}
 		select {
@@ -80,106 +80,106 @@ func (b *brake) enter(ctx context.Context) (leave func(), waited bool, err error
 				return nil, waited, ctx.Err()
 			}
 		}
-		if !b.calm() && b.left() == 0 {
+		if !b.closed() && b.pauseLeft() == 0 {
 			return func() { <-turn }, waited, nil
 		}
 		<-turn // the one before has found out
 	}
 }
 
-func (b *brake) queue() chan struct{} {
+func (b *openBreaker) initTrialSlot() chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.turn == nil {
-		b.turn = make(chan struct{}, 1)
+	if b.trialSlot == nil {
+		b.trialSlot = make(chan struct{}, 1)
 	}
-	return b.turn
+	return b.trialSlot
 }
 
-// calm says that the cluster does not refuse opens, as far as is known.
-func (b *brake) calm() bool {
+// closed says that the cluster does not refuse opens, as far as is known.
+func (b *openBreaker) closed() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.streaks == [hopeless + 1]int{}
+	return b.refusals == [permanent + 1]int{}
 }
 
 // failed learns what became of an open. Refusals that come together, in one
 // pause, are one.
-func (b *brake) failed(v verdict, err error) {
+func (b *openBreaker) failed(v failureKind, err error) {
 	b.mu.Lock()
 	var told []*watcher
-	b.hopeless, b.refused = nil, nil
-	b.counts[v]++
-	if v != passing {
-		b.refused = err
+	b.permanentErr, b.refusedErr = nil, nil
+	b.failureCounts[v]++
+	if v != transient {
+		b.refusedErr = err
 	}
-	if v == hopeless {
-		b.hopeless = err
+	if v == permanent {
+		b.permanentErr = err
 		for w := range b.watchers {
 			told = append(told, w)
 		}
 	}
-	if limits, refused := pauses[v]; refused && !time.Now().Before(b.until) {
+	if limits, refused := pauses[v]; refused && !time.Now().Before(b.pausedUntil) {
 		pause := limits.longest
-		if n := b.streaks[v]; n < 10 {
+		if n := b.refusals[v]; n < 10 {
 			pause = min(pause, limits.first<<n)
 		}
-		b.streaks[v]++
-		b.until = time.Now().Add(pause - rand.N(pause/2+1))
+		b.refusals[v]++
+		b.pausedUntil = time.Now().Add(pause - rand.N(pause/2+1))
 	}
 	b.mu.Unlock()
 	for _, w := range told {
-		w.tell(err)
+		w.notify(err)
 	}
 }
 
 // succeeded ends the streaks. A pause that is under way stays: others may have
 // been refused after this one was admitted.
-func (b *brake) succeeded() {
+func (b *openBreaker) succeeded() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.hopeless, b.refused = nil, nil
-	if !time.Now().Before(b.until) {
-		clear(b.streaks[:])
+	b.permanentErr, b.refusedErr = nil, nil
+	if !time.Now().Before(b.pausedUntil) {
+		clear(b.refusals[:])
 	}
 }
 
-// due says that it is time to find out whether opens still fail, and that nobody
+// trialDue says that it is time to find out whether opens still fail, and that nobody
 // does. Where connections are kept ready the reservoir does by itself, else it
 // opens for callers alone.
-func (b *brake) due() bool {
+func (b *openBreaker) trialDue() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !time.Now().Before(b.until) && len(b.turn) == 0
+	return !time.Now().Before(b.pausedUntil) && len(b.trialSlot) == 0
 }
 
-// refusal is why the cluster refused the latest open, or nil.
-func (b *brake) refusal() error {
+// lastRefusal is why the cluster refused the latest open, or nil.
+func (b *openBreaker) lastRefusal() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.refused
+	return b.refusedErr
 }
 
 // failures counts the failed opens so far, by verdict.
-func (b *brake) failures() [hopeless + 1]uint64 {
+func (b *openBreaker) failures() [permanent + 1]uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.counts
+	return b.failureCounts
 }
 
-// left is how long opens pause from now.
-func (b *brake) left() time.Duration {
+// pauseLeft is how long opens pause from now.
+func (b *openBreaker) pauseLeft() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return max(0, time.Until(b.until))
+	return max(0, time.Until(b.pausedUntil))
 }
 
-// watch calls tell when opens become hopeless, at once if they are, until stop
+// onPermanent calls tell when opens become hopeless, at once if they are, until stop
 // is called.
-func (b *brake) watch(tell func(error)) (stop func()) {
+func (b *openBreaker) onPermanent(tell func(error)) (stop func()) {
 	w := &watcher{tell}
 	b.mu.Lock()
-	err := b.hopeless
+	err := b.permanentErr
 	if b.watchers == nil {
 		b.watchers = map[*watcher]struct{}{}
 	}

@@ -23,62 +23,62 @@ import (
 func TestPausesDoubleWithTheStreakAndEndWithASuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for v, want := range pauses {
-			var b brake
+			var b openBreaker
 			bound := want.first
 			for range 20 {
 				b.failed(v, errGone)
-				left := b.left()
+				left := b.pauseLeft()
 				require.LessOrEqual(t, left, bound)
 				require.GreaterOrEqual(t, left, bound/2)
 				b.failed(v, errGone)
-				require.Equal(t, left, b.left(), "what fails together is one failure")
-				require.NoError(t, b.wait(t.Context()))
+				require.Equal(t, left, b.pauseLeft(), "what fails together is one failure")
+				require.NoError(t, b.waitPause(t.Context()))
 				bound = min(2*bound, want.longest)
 			}
 			b.succeeded()
 			b.failed(v, errGone)
-			require.LessOrEqual(t, b.left(), want.first)
+			require.LessOrEqual(t, b.pauseLeft(), want.first)
 		}
-		var b brake
-		b.failed(passing, errGone)
-		require.Zero(t, b.left(), "the reservoir's own back-off is enough")
+		var b openBreaker
+		b.failed(transient, errGone)
+		require.Zero(t, b.pauseLeft(), "the reservoir's own back-off is enough")
 		for range 6 {
-			b.failed(tooFast, errGone)
-			require.NoError(t, b.wait(t.Context()))
+			b.failed(rateLimited, errGone)
+			require.NoError(t, b.waitPause(t.Context()))
 		}
-		b.failed(tooMany, errGone)
-		require.LessOrEqual(t, b.left(), pauses[tooMany].first, "refusals of another kind are no part of the streak")
+		b.failed(connLimited, errGone)
+		require.LessOrEqual(t, b.pauseLeft(), pauses[connLimited].first, "refusals of another kind are no part of the streak")
 	})
 }
 
 func TestAWaitAtTheBrakeEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var b brake
-		b.failed(tooMany, errGone)
+		var b openBreaker
+		b.failed(connLimited, errGone)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		require.ErrorIs(t, b.wait(ctx), context.DeadlineExceeded)
+		require.ErrorIs(t, b.waitPause(ctx), context.DeadlineExceeded)
 	})
 }
 
 func TestWatchersHearOfHopelessnessUntilTheyStop(t *testing.T) {
-	var b brake
+	var b openBreaker
 	var heard []error
 	hear := func(err error) { heard = append(heard, err) }
-	stop := b.watch(hear)
-	b.failed(tooFast, errors.New("not that"))
-	b.failed(hopeless, errGone)
+	stop := b.onPermanent(hear)
+	b.failed(rateLimited, errors.New("not that"))
+	b.failed(permanent, errGone)
 	stop()
-	b.failed(hopeless, errGone)
-	b.watch(hear)()
+	b.failed(permanent, errGone)
+	b.onPermanent(hear)()
 	b.succeeded()
-	b.watch(hear)()
+	b.onPermanent(hear)()
 	require.Equal(t, []error{errGone, errGone}, heard, "once when it happened, once at once while it lasts")
 }
 
 // A fakeDial answers opens with one verdict after the other.
 type fakeDial struct {
-	verdicts []verdict
+	verdicts []failureKind
 	times    []time.Duration
 	began    time.Time
 }
@@ -92,12 +92,12 @@ func (f *fakeDial) open(context.Context) (*physical, error) {
 	}
 	v := f.verdicts[0]
 	f.verdicts = f.verdicts[1:]
-	return nil, &OpenError{verdict: v, Err: errServed}
+	return nil, &OpenError{kind: v, Err: errServed}
 }
 
 func bare(limiter lease.Limiter) *Cluster {
 	return &Cluster{
-		fleet: &fleet{limiter: limiter}, log: slog.New(slog.DiscardHandler), open: map[*physical]struct{}{},
+		budgets: &budgets{limiter: limiter}, log: slog.New(slog.DiscardHandler), openConns: map[*physical]struct{}{},
 		cfg: Config{OpenTimeout: 5 * time.Second},
 	}
 }
@@ -105,10 +105,10 @@ func bare(limiter lease.Limiter) *Cluster {
 func TestAnOpenOutlastsRefusalsWithAPermitForEachAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := lease.NewLimiter("x", 1, 1)
-		c, dial := bare(limiter), &fakeDial{verdicts: []verdict{tooFast, tooFast, tooMany}, began: time.Now()}
+		c, dial := bare(limiter), &fakeDial{verdicts: []failureKind{rateLimited, rateLimited, connLimited}, began: time.Now()}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := c.persist(ctx, dial.open)
+		_, err := c.openRetrying(ctx, dial.open)
 		require.NoError(t, err)
 		require.Len(t, dial.times, 4)
 		require.EqualValues(t, 2, limiter.Stats().Refusals, "53300 says nothing of the rate")
@@ -121,10 +121,10 @@ func TestAnOpenOutlastsRefusalsWithAPermitForEachAttempt(t *testing.T) {
 
 func TestAnOpenGivesUpWhenThePauseOutlastsItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, dial := bare(lease.NewLimiter("x", 100, 100)), &fakeDial{verdicts: []verdict{tooMany, tooMany, tooMany, tooMany, tooMany, tooMany}, began: time.Now()}
+		c, dial := bare(lease.NewLimiter("x", 100, 100)), &fakeDial{verdicts: []failureKind{connLimited, connLimited, connLimited, connLimited, connLimited, connLimited}, began: time.Now()}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		_, err := c.persist(ctx, dial.open)
+		_, err := c.openRetrying(ctx, dial.open)
 		require.ErrorIs(t, err, errServed, "the refusal, not the end of the context")
 		require.Less(t, time.Since(dial.began), 3*time.Second)
 	})
@@ -146,13 +146,13 @@ func TestOnlyOneOpenFindsOutWhetherTheClusterStillRefuses(t *testing.T) {
 			defer mu.Unlock()
 			attempts = append(attempts, time.Since(began))
 			if refuses {
-				return nil, &OpenError{verdict: tooMany, Err: errServed}
+				return nil, &OpenError{kind: connLimited, Err: errServed}
 			}
 			opened++
 			return &physical{}, nil
 		}
 		for range 8 {
-			go func() { _, _ = c.persist(ctx, dial) }()
+			go func() { _, _ = c.openRetrying(ctx, dial) }()
 		}
 		time.Sleep(12 * time.Second)
 		synctest.Wait()
@@ -177,11 +177,11 @@ func TestAFirstAttemptThatHadToWaitTakesAnotherPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := lease.NewLimiter("x", 100, 100)
 		c, dial := bare(limiter), &fakeDial{began: time.Now()}
-		_, err := c.persist(t.Context(), dial.open)
+		_, err := c.openRetrying(t.Context(), dial.open)
 		require.NoError(t, err)
 		require.Zero(t, limiter.Stats().Granted)
-		c.brake.failed(tooMany, &OpenError{verdict: tooMany, Err: errServed})
-		_, err = c.persist(t.Context(), dial.open)
+		c.breaker.failed(connLimited, &OpenError{kind: connLimited, Err: errServed})
+		_, err = c.openRetrying(t.Context(), dial.open)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, limiter.Stats().Granted)
 	})
@@ -190,20 +190,20 @@ func TestAFirstAttemptThatHadToWaitTakesAnotherPermit(t *testing.T) {
 func TestAnOpenThatNeverHadItsTurnFailsWithTheRefusalOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, dial := bare(lease.NewLimiter("x", 100, 100)), &fakeDial{began: time.Now()}
-		c.brake.failed(tooFast, &OpenError{verdict: tooFast, Err: errServed})
-		leave, waited, err := c.brake.enter(t.Context())
+		c.breaker.failed(rateLimited, &OpenError{kind: rateLimited, Err: errServed})
+		leave, waited, err := c.breaker.beginAttempt(t.Context())
 		require.NoError(t, err)
 		require.True(t, waited)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = c.persist(ctx, dial.open)
+		_, err = c.openRetrying(ctx, dial.open)
 		require.ErrorIs(t, err, errServed)
-		require.True(t, limited(err))
+		require.True(t, isLimitError(err))
 
-		c.brake.failed(passing, &OpenError{Err: errServed}) // the latest is not a refusal
+		c.breaker.failed(transient, &OpenError{Err: errServed}) // the latest is not a refusal
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = c.persist(ctx, dial.open)
+		_, err = c.openRetrying(ctx, dial.open)
 		var open *OpenError
 		require.ErrorAs(t, err, &open, "no caller takes it for the end of its own time")
 		require.ErrorContains(t, err, "OpenTimeout")
@@ -220,9 +220,9 @@ func TestAnAttemptThatTheRefusalsLeftTooLittleTimeIsStillTheRefusal(t *testing.T
 		ctx, cancel := context.WithTimeout(t.Context(), 110*time.Millisecond)
 		defer cancel()
 		attempts := 0
-		_, err := c.persist(ctx, func(ctx context.Context) (*physical, error) {
+		_, err := c.openRetrying(ctx, func(ctx context.Context) (*physical, error) {
 			if attempts++; attempts == 1 {
-				return nil, &OpenError{verdict: tooFast, Err: errServed}
+				return nil, &OpenError{kind: rateLimited, Err: errServed}
 			}
 			<-ctx.Done()
 			return nil, &OpenError{Err: ctx.Err()}
@@ -230,15 +230,15 @@ func TestAnAttemptThatTheRefusalsLeftTooLittleTimeIsStillTheRefusal(t *testing.T
 		require.Equal(t, 2, attempts)
 		require.ErrorIs(t, err, errServed)
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
-		require.True(t, limited(err))
+		require.True(t, isLimitError(err))
 	})
 }
 
 func TestOtherErrorsAreNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, v := range []verdict{passing, hopeless} {
-			c, dial := bare(lease.NewLimiter("x", 100, 100)), &fakeDial{verdicts: []verdict{v}, began: time.Now()}
-			_, err := c.persist(t.Context(), dial.open)
+		for _, v := range []failureKind{transient, permanent} {
+			c, dial := bare(lease.NewLimiter("x", 100, 100)), &fakeDial{verdicts: []failureKind{v}, began: time.Now()}
+			_, err := c.openRetrying(t.Context(), dial.open)
 			require.ErrorIs(t, err, errServed)
 			require.Len(t, dial.times, 1)
 		}
@@ -246,13 +246,13 @@ func TestOtherErrorsAreNotRepeated(t *testing.T) {
 }
 
 func TestAnswersAreClassified(t *testing.T) {
-	for code, want := range map[string]verdict{"53400": tooFast, "53300": tooMany, "28000": hopeless, "28P01": hopeless, "3D000": hopeless, "57P01": passing, "08006": passing} {
+	for code, want := range map[string]failureKind{"53400": rateLimited, "53300": connLimited, "28000": permanent, "28P01": permanent, "3D000": permanent, "57P01": transient, "08006": transient} {
 		got, _ := classify(&pgconn.PgError{Code: code, Message: "something"})
 		require.Equal(t, want, got, code)
 	}
 	for _, message := range []string{"unable to accept connection, access denied", `IAM authentication failed for user "x"`} {
 		got, _ := classify(&pgconn.PgError{Code: "08006", Message: message})
-		require.Equal(t, hopeless, got)
+		require.Equal(t, permanent, got)
 	}
 }
 
@@ -267,7 +267,7 @@ func TestAnEmptyReservoirHidesBadConnWhateverFailed(t *testing.T) {
 // still tries again or has given up before.
 func TestARefusalThatLastsIsTheCauseOfTheEmptinessAndNotItsMoment(t *testing.T) {
 	for name, timeout := range map[string]time.Duration{"given up": 400 * time.Millisecond, "still trying": time.Hour} {
-		for v, attempts := range map[verdict]int{tooFast: 30, tooMany: 8} {
+		for v, attempts := range map[failureKind]int{rateLimited: 30, connLimited: 8} {
 			t.Run(fmt.Sprint(name, " ", v), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					c := refusing(t, timeout, v)
@@ -283,7 +283,7 @@ func TestARefusalThatLastsIsTheCauseOfTheEmptinessAndNotItsMoment(t *testing.T) 
 					require.ErrorIs(t, err, errServed, "the refusal")
 					s := c.Stats()
 					require.Equal(t, 0, s.Queued)
-					failed := map[verdict]uint64{tooFast: s.FailedOpens.Rate, tooMany: s.FailedOpens.Limit}[v]
+					failed := map[failureKind]uint64{rateLimited: s.FailedOpens.Rate, connLimited: s.FailedOpens.Limit}[v]
 					require.Positive(t, failed)
 					require.LessOrEqual(t, failed, uint64(attempts))
 					require.EqualValues(t, 1, s.Failures)
@@ -295,12 +295,12 @@ func TestARefusalThatLastsIsTheCauseOfTheEmptinessAndNotItsMoment(t *testing.T) 
 }
 
 // refusing is a cluster that refuses every open, with one connection to have.
-func refusing(t *testing.T, timeout time.Duration, v verdict) *Cluster {
-	cfg, err := Config{Host: someHost, MaxOpen: 1, OpenTimeout: timeout, AcquireTimeout: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+func refusing(t *testing.T, timeout time.Duration, v failureKind) *Cluster {
+	cfg, err := Config{Host: someHost, MaxSize: 1, OpenTimeout: timeout, AcquireTimeout: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
 	require.NoError(t, err)
-	budgets := &fleet{leases: lease.NewLeases("x", 100), limiter: lease.NewLimiter("x", 100, 100)}
+	budgets := &budgets{leases: lease.NewLeases("x", 100), limiter: lease.NewLimiter("x", 100, 100)}
 	c, err := newCluster(t.Context(), cfg, budgets, func(context.Context) (*physical, error) {
-		return nil, &OpenError{verdict: v, Err: errServed}
+		return nil, &OpenError{kind: v, Err: errServed}
 	})
 	require.NoError(t, err)
 	return c
@@ -326,14 +326,14 @@ func (h *held) Wait(ctx context.Context) error {
 
 func TestAboveTheLowWatermarkOpensAreAskedForOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg, err := Config{Host: someHost, MaxOpen: 8, TargetReady: 4, LowWatermark: 2, CheckInterval: -1}.resolve(environ(nil))
+		cfg, err := Config{Host: someHost, MaxSize: 8, MinIdle: 4, LowWatermark: 2, CheckInterval: -1}.resolve(environ(nil))
 		require.NoError(t, err)
 		limiter := &held{Limiter: lease.NewLimiter("x", 100, 100), permit: make(chan struct{})}
-		c, err := newCluster(t.Context(), cfg, &fleet{leases: lease.NewLeases("x", 100), limiter: limiter}, func(context.Context) (*physical, error) {
+		c, err := newCluster(t.Context(), cfg, &budgets{leases: lease.NewLeases("x", 100), limiter: limiter}, func(context.Context) (*physical, error) {
 			p := &physical{}
 			local, _ := net.Pipe()
-			p.dialled(local)
-			p.user.Store(borrower) // so that its close is to cut it
+			p.setSocket(local)
+			p.owner.Store(ownedByBorrower) // so that its close is to cut it
 			return p, nil
 		})
 		require.NoError(t, err)
@@ -367,13 +367,13 @@ func TestAboveTheLowWatermarkOpensAreAskedForOneAtATime(t *testing.T) {
 func TestCallersDoNotWaitForOpensThatTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, low, lost = 20, 2, 8
-		cfg, err := Config{Host: someHost, MaxOpen: size, LowWatermark: low, CheckInterval: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+		cfg, err := Config{Host: someHost, MaxSize: size, LowWatermark: low, CheckInterval: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
 		require.NoError(t, err)
-		c, err := newCluster(t.Context(), cfg, &fleet{leases: lease.NewLeases("x", 100), limiter: slow{lease.NewLimiter("x", 100, 100)}}, func(context.Context) (*physical, error) {
+		c, err := newCluster(t.Context(), cfg, &budgets{leases: lease.NewLeases("x", 100), limiter: slow{lease.NewLimiter("x", 100, 100)}}, func(context.Context) (*physical, error) {
 			p := &physical{}
 			local, _ := net.Pipe()
-			p.dialled(local)
-			p.user.Store(borrower) // so that its close is to cut it
+			p.setSocket(local)
+			p.owner.Store(ownedByBorrower) // so that its close is to cut it
 			return p, nil
 		})
 		require.NoError(t, err)

@@ -18,30 +18,30 @@ import (
 // source of tokens, one part of the fleet's budgets, shared by all pools made
 // from it. All methods are safe for concurrent use.
 type Cluster struct {
-	cfg   Config
-	res   *reservoir.Reservoir[*physical]
-	fleet *fleet
-	admit func(context.Context) (func(), error)
-	share *share
-	brake brake
-	count counts
-	log   *slog.Logger
+	cfg            Config
+	res            *reservoir.Reservoir[*physical]
+	budgets        *budgets
+	admitByBudgets func(context.Context) (func(), error)
+	quota          *quota
+	breaker        openBreaker
+	counters       counters
+	log            *slog.Logger
 
-	started chan struct{}                               // closed when res is set
-	enough  *watermark                                  // LowWatermark
-	repairs tasks                                       // of connections that came back
-	unwatch func()                                      // ends the listening for revoked leases
-	bounded func(end func(context.Context) error) error // calls end with CloseTimeout, for callers without a context
+	started          chan struct{}                               // closed when res is set
+	watermark        *watermark                                  // LowWatermark
+	repairs          taskGroup                                   // of connections that came back
+	stopListening    func()                                      // ends the listening for revoked leases
+	withCloseTimeout func(end func(context.Context) error) error // calls end with CloseTimeout, for callers without a context
 
-	mu   sync.Mutex
-	open map[*physical]struct{} // INVARIANT: those whose close has not begun
+	mu        sync.Mutex
+	openConns map[*physical]struct{} // INVARIANT: those whose close has not begun
 }
 
 // NewCluster starts to open connections and does not wait for them: see
 // WaitReady. It returns all faults of cfg at once. ctx bounds the call alone.
 // Close ends the cluster.
 func NewCluster(ctx context.Context, cfg Config) (*Cluster, error) {
-	cfg, unread := cfg.locate(ctx, os.Getenv)
+	cfg, unread := cfg.regionFromProfile(ctx, os.Getenv)
 	cfg, err := cfg.resolve(os.Getenv)
 	if err := errors.Join(err, unread); err != nil {
 		return nil, err
@@ -54,25 +54,25 @@ func NewCluster(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	fleet, err := newFleet(ctx, cfg, account)
+	fleet, err := newBudgets(ctx, cfg, account)
 	if err != nil {
 		return nil, err
 	}
-	d := &dialer{cfg: cfg, login: login, tokens: tokens{cfg.Host, cfg.Region, cfg.User, cfg.TokenLifetime, account.Credentials}}
+	d := &dialer{cfg: cfg, login: login, signer: tokenSigner{cfg.Host, cfg.Region, cfg.User, cfg.TokenLifetime, account.Credentials}}
 	return newCluster(ctx, cfg, fleet, d.open)
 }
 
 // newCluster starts a cluster whose connections dial makes.
-func newCluster(ctx context.Context, cfg Config, fleet *fleet, dial func(context.Context) (*physical, error)) (*Cluster, error) {
+func newCluster(ctx context.Context, cfg Config, fleet *budgets, dial func(context.Context) (*physical, error)) (*Cluster, error) {
 	ctx = context.WithoutCancel(ctx)
 	c := &Cluster{
-		cfg: cfg, fleet: fleet, share: newShare(cfg.MaxOpen), log: cfg.Logger.With("cluster", cfg.Host),
-		admit:   lease.Admit(fleet.leases, fleet.limiter),
-		started: make(chan struct{}), unwatch: func() {},
-		open: map[*physical]struct{}{},
+		cfg: cfg, budgets: fleet, quota: newQuota(cfg.MaxSize), log: cfg.Logger.With("cluster", cfg.Host),
+		admitByBudgets: lease.Admit(fleet.leases, fleet.limiter),
+		started:        make(chan struct{}), stopListening: func() {},
+		openConns: map[*physical]struct{}{},
 	}
-	c.enough = newWatermark(cfg.LowWatermark, func() int { return c.res.Stats().Idle })
-	c.bounded = func(end func(context.Context) error) error {
+	c.watermark = newWatermark(cfg.LowWatermark, func() int { return c.res.Stats().Idle })
+	c.withCloseTimeout = func(end func(context.Context) error) error {
 		ctx, cancel := context.WithTimeout(ctx, cfg.CloseTimeout)
 		defer cancel()
 		return end(ctx)
@@ -84,11 +84,11 @@ func newCluster(ctx context.Context, cfg Config, fleet *fleet, dial func(context
 	c.res = res
 	close(c.started)
 	if revoker, ok := fleet.leases.(lease.Revoker); ok {
-		c.unwatch = revoker.OnRevoke(c.revoked)
+		c.stopListening = revoker.OnRevoke(c.onRevoked)
 	}
 	if reclaimer, ok := fleet.leases.(lease.Reclaimer); ok { // others are short of what is idle here
-		unwatch, stop := c.unwatch, reclaimer.OnReclaim(func(n int) int { return res.Yield(n, 0) })
-		c.unwatch = func() { unwatch(); stop() }
+		stopRevokes, stop := c.stopListening, reclaimer.OnReclaim(func(n int) int { return res.CloseIdle(n, 0) })
+		c.stopListening = func() { stopRevokes(); stop() }
 	}
 	return c, nil
 }
@@ -98,20 +98,20 @@ func newCluster(ctx context.Context, cfg Config, fleet *fleet, dial func(context
 func (c *Cluster) reservoirConfig(ctx context.Context, dial func(context.Context) (*physical, error)) reservoir.Config[*physical] {
 	cfg := c.cfg
 	rc := reservoir.Config[*physical]{
-		Open:    func(ctx context.Context) (*physical, error) { return c.persist(ctx, dial) },
+		Open:    func(ctx context.Context) (*physical, error) { return c.openRetrying(ctx, dial) },
 		Close:   func(p *physical) error { return c.close(ctx, p) },
 		Check:   check,
-		Admit:   c.ask,
-		MinIdle: c.target(), MaxSize: cfg.MaxOpen, MaxConcurrentOpens: cfg.MaxConcurrentOpens,
+		Admit:   c.admitOpen,
+		MinIdle: c.readyTarget(), MaxSize: cfg.MaxSize, MaxConcurrentOpens: cfg.MaxConcurrentOpens,
 		AcquireTimeout: -1,                       // view.wait has it
 		OpenRetry:      reservoir.OpenRetryNever, // persist has tried again
 		OpenTimeout:    cfg.OpenTimeout, CloseTimeout: 2 * cfg.CloseTimeout,
-		MaxLifetime: cfg.MaxLifetime, ReplaceAfter: cfg.BaseLifetime, LifetimeJitter: cfg.LifetimeJitter, GuardWindow: cfg.GuardWindow,
+		MaxLifetime: cfg.MaxLifetime, ReplaceAfter: cfg.ReplaceAfter, LifetimeJitter: cfg.LifetimeJitter, GuardWindow: cfg.GuardWindow,
 		IdleTTL: cfg.IdleTTL, LeakAfter: cfg.LeakAfter,
 		CheckInterval: cfg.CheckInterval, CheckTimeout: cfg.CheckTimeout, Hooks: cfg.Hooks,
 	}
-	if cfg.LowWatermark < cfg.MaxOpen {
-		rc.Hooks = c.enough.hooks(cfg.Hooks)
+	if cfg.LowWatermark < cfg.MaxSize {
+		rc.Hooks = c.watermark.hooks(cfg.Hooks)
 	}
 	if cfg.OnReturn != nil {
 		rc.Reset = c.onReturn
@@ -123,33 +123,33 @@ func (c *Cluster) reservoirConfig(ctx context.Context, dial func(context.Context
 // who alone may use it, finds out.
 func (c *Cluster) close(ctx context.Context, p *physical) error {
 	c.mu.Lock()
-	delete(c.open, p)
+	delete(c.openConns, p)
 	c.mu.Unlock()
-	if !p.user.CompareAndSwap(nobody, closer) {
-		p.sever()
+	if !p.owner.CompareAndSwap(ownedByNone, ownedByCloser) {
+		p.abort()
 		return nil
 	}
-	defer p.sever() // also when BeforeClose ends this goroutine
+	defer p.abort() // also when BeforeClose ends this goroutine
 	if err := c.beforeClose(ctx, p); err != nil {
 		return err // it may still use p
 	}
 	return p.close(ctx, c.cfg.CloseTimeout)
 }
 
-// revoked closes every connection: the idle ones now, those in use when they
+// onRevoked closes every connection: the idle ones now, those in use when they
 // come back, at the latest at the deadline.
-func (c *Cluster) revoked(r lease.Revocation) {
+func (c *Cluster) onRevoked(r lease.Revocation) {
 	c.log.Warn("the fleet's leases are revoked", "deadline", r.Deadline, "error", r.Cause)
 	c.mu.Lock()
-	doomed := make([]*physical, 0, len(c.open))
-	for p := range c.open {
+	doomed := make([]*physical, 0, len(c.openConns))
+	for p := range c.openConns {
 		doomed = append(doomed, p)
 	}
 	c.mu.Unlock()
 	c.res.Reset()
 	time.AfterFunc(time.Until(r.Deadline), func() {
 		for _, p := range doomed {
-			p.sever() // those that are closed do not mind
+			p.abort() // those that are closed do not mind
 		}
 	})
 }
@@ -169,37 +169,37 @@ func (c *Cluster) Config() Config {
 // lost connections are found without it.
 func (c *Cluster) Reset() { c.res.Reset() }
 
-// barren says whether there is no connection that anybody could get.
-func (c *Cluster) barren() bool {
+// noneAvailable says whether there is no connection that anybody could get.
+func (c *Cluster) noneAvailable() bool {
 	s := c.res.Stats()
 	return s.Idle+s.InUse == 0
 }
 
-// inVain says whether it is of no use to wait for an open while opens are hopeless.
+// waitIsUseless says whether it is of no use to wait for an open while opens are hopeless.
 // Where connections are kept ready the reservoir finds out by itself when that is
 // over; elsewhere only the open of a caller does, after the pause.
-func (c *Cluster) inVain() bool { return c.target() > 0 || !c.brake.due() }
+func (c *Cluster) waitIsUseless() bool { return c.readyTarget() > 0 || !c.breaker.trialDue() }
 
-// empty describes the present state.
-func (c *Cluster) empty(waited time.Duration, cause error) error {
+// emptyError describes the present state.
+func (c *Cluster) emptyError(waited time.Duration, cause error) error {
 	s := c.res.Stats()
 	last := s.LastOpenError
-	if refusal := c.brake.refusal(); refusal != nil {
+	if refusal := c.breaker.lastRefusal(); refusal != nil {
 		last = refusal // of an open that has not failed for good
 	}
 	return &EmptyError{
-		Waited: waited, Ready: s.Idle, InUse: s.InUse, Opening: s.Opening, Waiting: s.Waiting + c.share.queue(),
-		MaxOpen: c.cfg.MaxOpen, Leases: c.fleet.leases.Stats(), Limiter: c.fleet.limiter.Stats(), Cause: cause, LastOpen: last,
+		Waited: waited, Ready: s.Idle, InUse: s.InUse, Opening: s.Opening, Waiting: s.Waiting + c.quota.waiting(),
+		MaxSize: c.cfg.MaxSize, Leases: c.budgets.leases.Stats(), Limiter: c.budgets.limiter.Stats(), Cause: cause, LastOpen: last,
 	}
 }
 
 // view takes a part of the cluster for one pool.
 func (c *Cluster) view(v View) (*view, error) {
-	m, err := c.share.join(v.Max, v.Reserve)
+	m, err := c.quota.join(v.Max, v.Reserve)
 	if err != nil {
 		return nil, err
 	}
-	return &view{cluster: c, member: m}, nil
+	return &view{cluster: c, quota: m}, nil
 }
 
 // NewPool makes a pgx pool of a part of the cluster. Closing it leaves the
@@ -209,7 +209,7 @@ func (c *Cluster) NewPool(v View) (*Pool, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Pool{view: part, close: part.member.leave}, nil
+	return &Pool{view: part, close: part.quota.close}, nil
 }
 
 // NewConnector makes a database/sql connector of a part of the cluster. Closing
@@ -219,7 +219,7 @@ func (c *Cluster) NewConnector(v View) (*Connector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Connector{view: part, close: part.abandon}, nil
+	return &Connector{view: part, close: part.closeWithTimeout}, nil
 }
 
 // OpenDB makes a sql.DB of a part of the cluster. Closing it leaves the cluster
@@ -233,16 +233,16 @@ func (c *Cluster) OpenDB(v View) (*sql.DB, error) {
 }
 
 // WaitReady waits until n connections are open; 0 means the smaller of
-// TargetReady and LowWatermark, at least 1. It fails at once when none can be
+// MinIdle and LowWatermark, at least 1. It fails at once when none can be
 // opened because of a setting, with the cause.
 func (c *Cluster) WaitReady(ctx context.Context, n int) error {
 	if n == 0 {
-		n = max(1, min(c.cfg.TargetReady, c.cfg.LowWatermark))
+		n = max(1, min(c.cfg.MinIdle, c.cfg.LowWatermark))
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer c.brake.watch(func(err error) {
-		if c.inVain() {
+	defer c.breaker.onPermanent(func(err error) {
+		if c.waitIsUseless() {
 			cancel(err)
 		}
 	})()
@@ -258,15 +258,15 @@ func (c *Cluster) WaitReady(ctx context.Context, n int) error {
 // for the loans until ctx ends, cuts those that are left, and gives the leases
 // back. Budgets that were given by Config stay open.
 func (c *Cluster) Close(ctx context.Context) error {
-	c.share.close()
+	c.quota.close()
 	err := c.res.Close(ctx)
 	if errors.Is(err, ErrClosed) {
 		return nil // closed before
 	}
-	c.unwatch() // until then leases could be revoked whose connections were lent
+	c.stopListening() // until then leases could be revoked whose connections were lent
 	// Nothing is left that could need long, and ctx may have ended.
-	return errors.Join(err, c.bounded(func(ctx context.Context) error {
+	return errors.Join(err, c.withCloseTimeout(func(ctx context.Context) error {
 		c.repairs.end(ctx)
-		return c.fleet.close(ctx)
+		return c.budgets.close(ctx)
 	}))
 }

@@ -63,7 +63,7 @@ func TestOnDemandKeepsNothingReady(t *testing.T) {
 func TestEveryConnectionIsReplacedBeforeDSQLCutsIt(t *testing.T) {
 	g := startGate(t, func(o *dsqlgate.Options) { o.SessionLimit = 3 * time.Second })
 	p := newPool(t, g, func(c *dsql.Config) {
-		c.BaseLifetime, c.LifetimeJitter, c.GuardWindow, c.OpenTimeout = 1200*time.Millisecond, 600*time.Millisecond, 200*time.Millisecond, time.Second
+		c.ReplaceAfter, c.LifetimeJitter, c.GuardWindow, c.OpenTimeout = 1200*time.Millisecond, 600*time.Millisecond, 200*time.Millisecond, time.Second
 		c.CloseTimeout = 50 * time.Second // a fifth of it is for the server to end a session, however busy the machine
 	})
 	ctx := within(t, 20*time.Second)
@@ -100,7 +100,7 @@ func TestRevokedLeasesCloseIdleConnectionsNowAndBusyOnesAtTheDeadline(t *testing
 	g := startGate(t, nil)
 	budget := &revocable{Leases: lease.NewLeases("x", 2)}
 	require.Implements(t, (*lease.Revoker)(nil), budget)
-	p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen, c.Leases = 2, budget })
+	p := newPool(t, g, func(c *dsql.Config) { c.MaxSize, c.Leases = 2, budget })
 	ctx := within(t, 20*time.Second)
 	require.NoError(t, p.WaitReady(ctx, 2))
 	busy, err := p.Acquire(ctx)
@@ -147,7 +147,7 @@ func TestAStatementThatMayHaveBeenSentRunsOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := pool.Exec(ctx, "delete from runs")
 			require.NoError(t, err)
-			g.VanishAtAnswer(1)
+			g.DropAtAnswer(1)
 			err = run("insert into runs values (1)")
 			require.ErrorIs(t, err, dsql.ErrLost)
 			require.NotErrorIs(t, err, driver.ErrBadConn)
@@ -162,7 +162,7 @@ func TestOpenSessionsOutliveTheirCredentialsAndTheNextOpenHasTheNewOnes(t *testi
 	g := startGate(t, func(o *dsqlgate.Options) { o.Credentials = append(o.Credentials, second) })
 	var rotated atomic.Bool
 	p := newPool(t, g, func(c *dsql.Config) {
-		c.MaxOpen = 1
+		c.MaxSize = 1
 		c.Credentials = aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			if rotated.Load() {
 				return aws.Credentials{AccessKeyID: second.AccessKeyID, SecretAccessKey: second.SecretAccessKey}, nil
@@ -195,7 +195,7 @@ func TestARoleThatIsNotAdminOpensWithItsOwnAction(t *testing.T) {
 func TestTwoRolesShareTheBudgetsThatBothAreGiven(t *testing.T) {
 	g := startGate(t, nil)
 	leases, limiter := lease.NewLeases("cluster", 3), lease.NewLimiter("cluster", 100, 3)
-	with := func(c *dsql.Config) { c.Leases, c.Limiter, c.MaxOpen = leases, limiter, 2 }
+	with := func(c *dsql.Config) { c.Leases, c.Limiter, c.MaxSize = leases, limiter, 2 }
 	admin := newPool(t, g, with)
 	ctx := within(t, 20*time.Second)
 	require.NoError(t, admin.WaitReady(ctx, 2))
@@ -216,7 +216,7 @@ func TestTwoRolesShareTheBudgetsThatBothAreGiven(t *testing.T) {
 func TestAGreedyPoolDoesNotStarveAModestOne(t *testing.T) {
 	g := startGate(t, nil)
 	const size = 3
-	c := newCluster(t, g, func(c *dsql.Config) { c.MaxOpen = size })
+	c := newCluster(t, g, func(c *dsql.Config) { c.MaxSize = size })
 	greedy, err := c.NewPool(dsql.View{})
 	require.NoError(t, err)
 	modest, err := c.NewPool(dsql.View{})
@@ -257,8 +257,8 @@ func TestAGreedyPoolDoesNotStarveAModestOne(t *testing.T) {
 func TestAConnectionIsNotLentInItsGuardWindow(t *testing.T) {
 	g := startGate(t, nil)
 	p := newPool(t, g, func(c *dsql.Config) {
-		c.MaxOpen, c.OnDemand = 1, true
-		c.BaseLifetime, c.MaxLifetime, c.LifetimeJitter, c.GuardWindow = 10*time.Second, 10*time.Second, -1, 9800*time.Millisecond
+		c.MaxSize, c.OnDemand = 1, true
+		c.ReplaceAfter, c.MaxLifetime, c.LifetimeJitter, c.GuardWindow = 10*time.Second, 10*time.Second, -1, 9800*time.Millisecond
 	})
 	began := time.Now()
 	pids := map[uint32]bool{}
@@ -272,7 +272,7 @@ func TestOnReturnMakesAConnectionAsGoodAsNewOrClosesIt(t *testing.T) {
 	g := startGate(t, nil)
 	var fails atomic.Bool
 	p := newPool(t, g, func(c *dsql.Config) {
-		c.MaxOpen = 1
+		c.MaxSize = 1
 		c.OnReturn = func(ctx context.Context, conn *pgx.Conn) error {
 			if fails.Load() {
 				return errors.New("broken")

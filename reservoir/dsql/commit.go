@@ -19,67 +19,67 @@ import (
 // awaited, pgx forgets what happened and says "conn closed", safe to retry:
 // whoever believes it, as database/sql does, runs the statement twice. And the
 // answer of a statement that was cancelled for its context does not say so.
-type watch struct {
-	conn  *pgx.Conn
-	open  bool
-	ended func(error) error // adds the error of a context that has ended
+type errorMapper struct {
+	conn            *pgx.Conn
+	wasOpen         bool
+	addContextError func(error) error // adds the error of a context that has ended
 }
 
-func watching(ctx context.Context, conn *pgx.Conn) watch {
-	return watch{conn, !conn.IsClosed(), func(err error) error { return endedBy(ctx, err) }}
+func newErrorMapper(ctx context.Context, conn *pgx.Conn) errorMapper {
+	return errorMapper{conn, !conn.IsClosed(), func(err error) error { return withContextError(ctx, err) }}
 }
 
-// judge returns err, or ErrLost when err claims that nothing was sent by a
+// mapError returns err, or ErrLost when err claims that nothing was sent by a
 // connection that was open before and is not any more.
-func (w watch) judge(err error) error {
+func (w errorMapper) mapError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case w.open && w.conn.IsClosed() && unsent(err):
+	case w.wasOpen && w.conn.IsClosed() && claimsUnsent(err):
 		return ErrLost
-	case canceled(err):
-		return w.ended(err)
+	case isQueryCanceled(err):
+		return w.addContextError(err)
 	}
 	return err
 }
 
-// exec runs what may change something.
-func exec[T any](ctx context.Context, l *loan, do func() (T, error)) (T, error) {
-	w, err := l.use(ctx)
+// runOnLoan runs what may change something.
+func runOnLoan[T any](ctx context.Context, l *loan, do func() (T, error)) (T, error) {
+	w, err := l.beginCall(ctx)
 	if err != nil {
 		var none T
 		return none, err
 	}
 	result, err := do()
-	return result, w.judge(err)
+	return result, w.mapError(err)
 }
 
 // commit runs a COMMIT, and adds ErrCommitUnknown to its error when it may have
 // been carried out.
 func (p *physical) commit(ctx context.Context, do func(context.Context) error) error {
 	sent := false
-	err := p.control(ctx, func(ctx context.Context) error {
+	err := p.runUncancelled(ctx, func(ctx context.Context) error {
 		sent = !p.pgx().IsClosed() && !p.pgx().PgConn().IsBusy() // a result that is not read leaves no room for it
 		return do(ctx)
 	})
-	if err == nil || !sent || refused(err) {
+	if err == nil || !sent || commitRefused(err) {
 		return err
 	}
-	if unsent(err) { // so says pgx when the answer to a simple query is lost, see watch
-		err = endedBy(ctx, ErrLost)
+	if claimsUnsent(err) { // so says pgx when the answer to a simple query is lost, see watch
+		err = withContextError(ctx, ErrLost)
 	}
 	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)
 }
 
-// uncertain are the classes of SQLSTATE that do not say what became of a COMMIT:
+// uncertainClasses are the classes of SQLSTATE that do not say what became of a COMMIT:
 // lost connections, failures of the system, and faults of the server. PostgreSQL
 // itself has committed nothing after any error, but DSQL commits elsewhere than where
 // it answers.
-var uncertain = []string{"08", "58", "XX"}
+var uncertainClasses = []string{"08", "58", "XX"}
 
-// refused says whether the error of a COMMIT proves that nothing was committed:
+// commitRefused says whether the error of a COMMIT proves that nothing was committed:
 // the server answered with one that ends the transaction and not the session.
-func refused(err error) bool {
+func commitRefused(err error) bool {
 	if errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, pgx.ErrTxCommitRollback) {
 		return true
 	}
@@ -88,9 +88,11 @@ func refused(err error) bool {
 		return false
 	}
 	fatal := pg.Severity == "FATAL" || pg.Severity == "PANIC" || pg.SeverityUnlocalized == "FATAL" || pg.SeverityUnlocalized == "PANIC"
-	return !fatal && pg.Code != "40003" && !slices.ContainsFunc(uncertain, func(class string) bool { return strings.HasPrefix(pg.Code, class) })
+	return !fatal && pg.Code != "40003" && !slices.ContainsFunc(uncertainClasses, func(class string) bool { return strings.HasPrefix(pg.Code, class) })
 }
 
-// unsent says whether pgx, or its driver for database/sql, claims that nothing
+// claimsUnsent says whether pgx, or its driver for database/sql, claims that nothing
 // was sent.
-func unsent(err error) bool { return errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err) }
+func claimsUnsent(err error) bool {
+	return errors.Is(err, driver.ErrBadConn) || pgconn.SafeToRetry(err)
+}

@@ -58,29 +58,29 @@ type Config struct {
 	// CancelGrace. Types are registered by AfterConnect.
 	Pgx func(*pgx.ConnConfig)
 
-	// MaxOpen bounds the connections of this process. Default
-	// max(4, min(16, 2*NumCPU)), or TargetReady if that is more; at most ConnLimit
+	// MaxSize bounds the connections of this process. Default
+	// max(4, min(16, 2*NumCPU)), or MinIdle if that is more; at most ConnLimit
 	// where that is this process's alone.
-	MaxOpen int
-	// TargetReady is how many are kept ready: MaxOpen by default, negative:
-	// none. At most MaxOpen.
-	TargetReady int
+	MaxSize int
+	// MinIdle is how many are kept ready: MaxSize by default, negative:
+	// none. At most MaxSize.
+	MinIdle int
 	// LowWatermark is the number of ready connections from which on new ones
 	// are asked of the fleet one at a time, so that processes in need come
 	// first; once fewer are ready, all that are missing are asked for. It is also
-	// what WaitReady waits for by default. MaxOpen by default, which is never: as
+	// what WaitReady waits for by default. MaxSize by default, which is never: as
 	// fast as the budgets allow.
 	LowWatermark int
 	// OnDemand opens connections when they are asked for only, as an ordinary
-	// pool does; TargetReady is not used.
+	// pool does; MinIdle is not used.
 	OnDemand bool
 	// MaxConcurrentOpens bounds the opens under way: 8 by default.
 	MaxConcurrentOpens int
 
-	// BaseLifetime is the age from which a connection is replaced: 11m by
+	// ReplaceAfter is the age from which a connection is replaced: 11m by
 	// default. With LifetimeJitter at most MaxLifetime; it cannot be off.
-	BaseLifetime time.Duration
-	// LifetimeJitter is added to BaseLifetime in parts that spread evenly: 2m by
+	ReplaceAfter time.Duration
+	// LifetimeJitter is added to ReplaceAfter in parts that spread evenly: 2m by
 	// default; negative: none, and a fleet that started at once replaces its
 	// connections at once.
 	LifetimeJitter time.Duration
@@ -93,7 +93,7 @@ type Config struct {
 	// more: 45s by default.
 	GuardWindow time.Duration
 	// IdleTTL closes a connection that was idle for so long, when more than
-	// TargetReady were: 5m by default; negative: never.
+	// MinIdle were: 5m by default; negative: never.
 	IdleTTL time.Duration
 
 	// AcquireTimeout bounds a caller's wait besides its context: 30s by
@@ -155,7 +155,7 @@ type Config struct {
 
 	// ConnLimit is how many connections the fleet may have: 9,800 by default, a
 	// little less than the 10,000 of DSQL, for other clients and for processes
-	// that were taken for dead. Without LeaseTable and Leases it bounds MaxOpen.
+	// that were taken for dead. Without LeaseTable and Leases it bounds MaxSize.
 	ConnLimit int
 	// OpenRate is how many opens per second the fleet may make: 100 by
 	// default.
@@ -181,7 +181,7 @@ type Config struct {
 	// RateFallback is how many opens per second this process may make while
 	// LeaseTable cannot be reached. By default its part of OpenRate, divided by
 	// the number of processes that were seen last; as long as none were, by
-	// ConnLimit / MaxOpen. Negative: none.
+	// ConnLimit / MaxSize. Negative: none.
 	RateFallback float64
 	// Leases and Limiter replace what is made of the fields above. Whoever
 	// made them closes them.

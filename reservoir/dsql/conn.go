@@ -46,7 +46,7 @@ func (c *Conn) handOver(do func() bool) {
 
 // Exec is pgx.Conn's, with ErrLost where pgx would claim that nothing was sent.
 func (c *Conn) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	return exec(ctx, c.loan, func() (pgconn.CommandTag, error) { return c.conn.Exec(ctx, sql, args...) })
+	return runOnLoan(ctx, c.loan, func() (pgconn.CommandTag, error) { return c.conn.Exec(ctx, sql, args...) })
 }
 
 // Query is pgx.Conn's, with ErrLost as Exec.
@@ -56,12 +56,12 @@ func (c *Conn) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, er
 
 // query runs a query. Its rows release what they end with, if that is not nil.
 func (c *Conn) query(ctx context.Context, release *Conn, sql string, args ...any) (pgx.Rows, error) {
-	w, err := c.loan.use(ctx)
+	w, err := c.loan.beginCall(ctx)
 	if err != nil {
-		return failed{err}, err
+		return failedRows{err}, err
 	}
 	r, err := c.conn.Query(ctx, sql, args...)
-	return &rows{Rows: r, watch: w, conn: release}, w.judge(err)
+	return &rows{Rows: r, mapper: w, conn: release}, w.mapError(err)
 }
 
 // QueryRow is pgx.Conn's, with ErrLost as Exec.
@@ -72,11 +72,11 @@ func (c *Conn) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 // queryRow runs a query for a row, whose Scan releases release, if that is not
 // nil.
 func (c *Conn) queryRow(ctx context.Context, release *Conn, sql string, args ...any) pgx.Row {
-	w, err := c.loan.use(ctx)
+	w, err := c.loan.beginCall(ctx)
 	if err != nil {
-		return &row{Row: failed{err}, watch: w, conn: release}
+		return &row{Row: failedRows{err}, mapper: w, conn: release}
 	}
-	return &row{Row: c.conn.QueryRow(ctx, sql, args...), watch: w, conn: release}
+	return &row{Row: c.conn.QueryRow(ctx, sql, args...), mapper: w, conn: release}
 }
 
 // SendBatch is pgx.Conn's, with ErrLost as Exec.
@@ -86,7 +86,7 @@ func (c *Conn) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 
 // sendBatch sends a batch, unless it begins a transaction within one.
 func (c *Conn) sendBatch(ctx context.Context, b *pgx.Batch, release bool) pgx.BatchResults {
-	w, err := c.loan.use(ctx)
+	w, err := c.loan.beginCall(ctx)
 	if err == nil && c.inTx() && pgx.FailedBatchResults(b, errNested).Tx() != nil {
 		err = errNested
 	}
@@ -103,9 +103,9 @@ func (c *Conn) sendBatch(ctx context.Context, b *pgx.Batch, release bool) pgx.Ba
 // pgx encodes the values on a goroutine of its own: a driver.Valuer among them
 // that panics ends the process.
 func (c *Conn) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (int64, error) {
-	return exec(ctx, c.loan, func() (int64, error) {
-		f := newFeed(ctx, source)
-		defer f.end(c.loan.Value().grace)
+	return runOnLoan(ctx, c.loan, func() (int64, error) {
+		f := newCopySource(ctx, source)
+		defer f.end(c.loan.Value().cancelGrace)
 		return c.conn.CopyFrom(ctx, table, columns, f)
 	})
 }
@@ -121,6 +121,6 @@ func (c *Conn) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) 
 
 // Ping proves that the connection works.
 func (c *Conn) Ping(ctx context.Context) error {
-	_, err := exec(ctx, c.loan, func() (struct{}, error) { return struct{}{}, c.conn.Ping(ctx) })
+	_, err := runOnLoan(ctx, c.loan, func() (struct{}, error) { return struct{}{}, c.conn.Ping(ctx) })
 	return err
 }

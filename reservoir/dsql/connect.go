@@ -16,65 +16,65 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-var errNoSecond = errors.New("dsql: a connection that was lost opens no second one")
+var errSecondDial = errors.New("dsql: a connection that was lost opens no second one")
 
 // A dialer opens connections. It knows no budget: that is the Cluster's.
 type dialer struct {
 	cfg    Config
 	login  *pgx.ConnConfig
-	tokens tokens
+	signer tokenSigner
 }
 
 // open opens one connection, in one attempt.
 func (d *dialer) open(ctx context.Context) (*physical, error) {
-	token, err := d.tokens.fresh(ctx)
+	token, err := d.signer.sign(ctx)
 	if err != nil {
-		return nil, d.fail(err, hopeless, "Credentials")
+		return nil, d.openError(err, permanent, "Credentials")
 	}
-	p := &physical{statements: map[string]struct{}{}, grace: d.cfg.CancelGrace}
+	p := &physical{prepared: map[string]struct{}{}, cancelGrace: d.cfg.CancelGrace}
 	opened := false
 	defer func() {
 		if !opened { // also when a function of the user's panics, or does not return
-			p.sever()
+			p.abort()
 		}
 	}()
 	login := d.login.Copy()
 	login.Password = token
-	login.DialFunc = d.dialFor(p)
+	login.DialFunc = d.dialFuncFor(p)
 	if login.BuildContextWatcherHandler == nil {
-		login.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { return &canceller{p: p, conn: conn} }
+		login.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { return &cancelHandler{p: p, conn: conn} }
 	}
 	// Config.Pgx may have set functions that do not mind their context.
-	conn, err := heeding(ctx, func() (driver.Conn, error) { return stdlib.GetConnector(*login).Connect(ctx) },
+	conn, err := callWithin(ctx, func() (driver.Conn, error) { return stdlib.GetConnector(*login).Connect(ctx) },
 		func(late driver.Conn) { _ = late.Close() }) // nobody wants it
 	if err != nil {
-		verdict, check := classify(err)
-		return nil, d.fail(err, verdict, check)
+		failure, check := classify(err)
+		return nil, d.openError(err, failure, check)
 	}
 	p.sql = conn.(*stdlib.Conn) // what that connector makes
-	if err := d.prepare(ctx, p); err != nil {
+	if err := d.runAfterConnect(ctx, p); err != nil {
 		return nil, err
 	}
 	opened = true
 	return p, nil
 }
 
-// dialFor dials for one connection: once for itself, and later for requests to
+// dialFuncFor dials for one connection: once for itself, and later for requests to
 // cancel a statement. pgx makes such a request also for a connection that it gives
 // up, when a canceller has made it before or had no use for it.
-func (d *dialer) dialFor(p *physical) pgconn.DialFunc {
+func (d *dialer) dialFuncFor(p *physical) pgconn.DialFunc {
 	var dialled atomic.Bool
-	foreign := d.login.BuildContextWatcherHandler != nil // the user's own way to end statements
+	ownHandler := d.login.BuildContextWatcherHandler != nil // the user's own way to end statements
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		if dialled.Swap(true) {
-			if !foreign && ctx.Value(requestKey{}) == nil {
-				return nil, errNoSecond
+			if !ownHandler && ctx.Value(cancelRequestKey{}) == nil {
+				return nil, errSecondDial
 			}
 			return d.dial(ctx, network, address)
 		}
 		conn, err := d.dial(ctx, network, "")
 		if err == nil {
-			p.dialled(conn)
+			p.setSocket(conn)
 		}
 		return conn, err
 	}
@@ -84,49 +84,49 @@ func (d *dialer) dialFor(p *physical) pgconn.DialFunc {
 // address that its connection has, unless Config.Dial knows better where that is.
 func (d *dialer) dial(ctx context.Context, network, exact string) (net.Conn, error) {
 	if d.cfg.Dial != nil {
-		return heeding(ctx, func() (net.Conn, error) { return d.cfg.Dial(ctx, network, address(d.cfg)) },
+		return callWithin(ctx, func() (net.Conn, error) { return d.cfg.Dial(ctx, network, address(d.cfg)) },
 			func(late net.Conn) { _ = late.Close() }) // nobody wants it
 	}
 	if exact == "" {
 		exact = address(d.cfg)
 	}
-	return tcp.DialContext(ctx, network, exact)
+	return tcpDialer.DialContext(ctx, network, exact)
 }
 
-// tcp finds a peer that fell silent within half a minute, without a statement.
-var tcp = &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
+// tcpDialer finds a peer that fell silent within half a minute, without a statement.
+var tcpDialer = &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
 
-// prepare lets the user prepare a new connection, and closes it when that fails
+// runAfterConnect lets the user prepare a new connection, and closes it when that fails
 // or panics; when it does not end in time, open cuts the connection.
-func (d *dialer) prepare(ctx context.Context, p *physical) error {
+func (d *dialer) runAfterConnect(ctx context.Context, p *physical) error {
 	if d.cfg.AfterConnect == nil {
 		return nil
 	}
 	end := func() { _ = p.close(context.WithoutCancel(ctx), d.cfg.CloseTimeout) } // why it failed matters more
-	_, err := heeding(ctx, func() (_ struct{}, err error) {
+	_, err := callWithin(ctx, func() (_ struct{}, err error) {
 		prepared := false
 		defer func() {
 			if !prepared {
 				end()
 			}
 		}()
-		err = cmp.Or(d.cfg.AfterConnect(ctx, p.pgx()), p.resting())
+		err = cmp.Or(d.cfg.AfterConnect(ctx, p.pgx()), p.checkIdle())
 		prepared = err == nil
 		return struct{}{}, err
 	}, func(struct{}) { end() })
 	if err != nil {
-		return d.fail(err, passing, "AfterConnect")
+		return d.openError(err, transient, "AfterConnect")
 	}
 	return nil
 }
 
-// fail says what was being opened. An open that was called off says nothing of
+// openError says what was being opened. An open that was called off says nothing of
 // the next.
-func (d *dialer) fail(cause error, v verdict, check string) error {
+func (d *dialer) openError(cause error, v failureKind, check string) error {
 	if errors.Is(cause, context.Canceled) {
-		v, check = passing, ""
+		v, check = transient, ""
 	}
-	return &OpenError{Host: d.cfg.Host, User: d.cfg.User, Region: d.cfg.Region, Check: check, verdict: v, Err: cause}
+	return &OpenError{Host: d.cfg.Host, User: d.cfg.User, Region: d.cfg.Region, Check: check, kind: v, Err: cause}
 }
 
 // OpenError is why a connection could not be opened. Its chain reaches pgx's
@@ -137,7 +137,7 @@ type OpenError struct {
 	Check string
 	Err   error
 
-	verdict verdict
+	kind failureKind
 }
 
 func (e *OpenError) Error() string {

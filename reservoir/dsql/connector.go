@@ -29,11 +29,11 @@ func NewConnector(ctx context.Context, cfg Config) (*Connector, error) {
 	if err != nil {
 		return nil, errors.Join(err, c.Close(ctx))
 	}
-	return &Connector{view: part, close: func() error { return c.bounded(c.Close) }}, nil
+	return &Connector{view: part, close: func() error { return c.withCloseTimeout(c.Close) }}, nil
 }
 
 // OpenDB makes a sql.DB over a Cluster of its own. It does not wait for
-// connections: use PingContext for that. MaxOpen is the reservoir's; the DB
+// connections: use PingContext for that. MaxSize is the reservoir's; the DB
 // itself needs no limits. Closing the DB closes the cluster, within
 // CloseTimeout.
 func OpenDB(ctx context.Context, cfg Config) (*sql.DB, error) {

@@ -15,7 +15,7 @@ import (
 // A source that panics does so at the caller, and nothing of it is copied.
 func TestASourceThatPanicsCopiesNothing(t *testing.T) {
 	g := startGate(t, nil)
-	p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen = 1 })
+	p := newPool(t, g, func(c *dsql.Config) { c.MaxSize = 1 })
 	ctx := cleared(t, p, "copied")
 	for name, end := range map[string]func(){"panics": func() { panic("the user's") }, "ends its goroutine": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestASourceThatPanicsCopiesNothing(t *testing.T) {
 // the context.
 func TestASourceThatWaitsDoesNotHoldItsCaller(t *testing.T) {
 	g := startGate(t, nil)
-	p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen = 1 })
+	p := newPool(t, g, func(c *dsql.Config) { c.MaxSize = 1 })
 	ctx := cleared(t, p, "copied")
 	next := make(chan struct{})
 	defer close(next)
@@ -66,7 +66,7 @@ func TestASourceThatWaitsDoesNotHoldItsCaller(t *testing.T) {
 }
 
 func TestACopyHasAllRowsOrTheErrorOfItsSource(t *testing.T) {
-	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize = 1 })
 	ctx := cleared(t, p, "copied")
 	const rows = 3000
 	n := 0

@@ -34,7 +34,7 @@ func (g guardedCredentials) Retrieve(ctx context.Context) (found aws.Credentials
 	}()
 	ctx, cancel := context.WithTimeout(ctx, credentialsLimit)
 	defer cancel()
-	return heeding(ctx, func() (aws.Credentials, error) { return g.CredentialsProvider.Retrieve(ctx) }, func(aws.Credentials) {})
+	return callWithin(ctx, func() (aws.Credentials, error) { return g.CredentialsProvider.Retrieve(ctx) }, func(aws.Credentials) {})
 }
 
 // IsCredentialsProvider says whether the user's are of the type of target.

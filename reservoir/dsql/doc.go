@@ -60,7 +60,7 @@
 // 11 minutes and up to 2 more. They came from the belief that a session ends with
 // its token. It does not: a token is for the open alone. DSQL ends a session
 // after 60 minutes and lets a transaction begun before go on for 5, so
-// BaseLifetime 50m with LifetimeJitter 2m is safe too, and costs a quarter of the
+// ReplaceAfter 50m with LifetimeJitter 2m is safe too, and costs a quarter of the
 // opens: at 10,000 connections 3 per second, not 14, of the 100 that all share.
 // The jitters are spread evenly, so a reservoir filled at once does not expire at
 // once.

@@ -16,7 +16,7 @@ const queryCanceled = "57014"
 // A canceller ends the statement under way when its context ends: the server is
 // asked to cancel it and has CancelGrace to answer. Its answer, whatever it is,
 // leaves the connection usable; without one the connection is lost.
-type canceller struct {
+type cancelHandler struct {
 	p    *physical
 	conn *pgconn.PgConn
 
@@ -26,50 +26,50 @@ type canceller struct {
 // A cancelRequest is one request to the server to cancel a statement.
 type cancelRequest struct {
 	done chan struct{} // closed when it has ended
-	// unsettled says that it may still reach the server. Set before done is
+	// mayArrive says that it may still reach the server. Set before done is
 	// closed.
-	unsettled bool
+	mayArrive bool
 	limit     time.Time // by which it has to end
 }
 
-// settled waits until the request has ended, and says whether it has, by its
+// waitDone waits until the request has ended, and says whether it has, by its
 // limit, and cannot reach the server any more.
-func (r *cancelRequest) settled() bool {
-	late := time.NewTimer(time.Until(r.limit) + heedMargin)
+func (r *cancelRequest) waitDone() bool {
+	late := time.NewTimer(time.Until(r.limit) + returnMargin)
 	defer late.Stop()
 	select {
 	case <-r.done:
-		return !r.unsettled
+		return !r.mayArrive
 	case <-late.C: // Config.Dial does not mind its context
 		return false
 	}
 }
 
-var _ ctxwatch.Handler = (*canceller)(nil)
+var _ ctxwatch.Handler = (*cancelHandler)(nil)
 
-// requestKey marks the context of a canceller's request, the only one for which
+// cancelRequestKey marks the context of a canceller's request, the only one for which
 // a second connection is dialled.
-type requestKey struct{}
+type cancelRequestKey struct{}
 
 // HandleCancel is called on a goroutine of its own.
-func (c *canceller) HandleCancel(ctx context.Context) {
+func (c *cancelHandler) HandleCancel(ctx context.Context) {
 	c.request = nil
-	if c.p.abrupt.Load() {
+	if c.p.cutOnCancel.Load() {
 		_ = c.conn.Conn().SetDeadline(time.Unix(1, 0)) // an error: it is closed already
 		return
 	}
-	limit := time.Now().Add(c.p.grace)
+	limit := time.Now().Add(c.p.cancelGrace)
 	_ = c.conn.Conn().SetDeadline(limit) // as above
-	r := &cancelRequest{done: make(chan struct{}), unsettled: true, limit: limit}
+	r := &cancelRequest{done: make(chan struct{}), mayArrive: true, limit: limit}
 	c.request = r
-	ask, stop := context.WithDeadline(context.WithValue(context.WithoutCancel(ctx), requestKey{}, true), limit)
+	ask, stop := context.WithDeadline(context.WithValue(context.WithoutCancel(ctx), cancelRequestKey{}, true), limit)
 	go func() {
 		defer close(r.done)
 		defer stop()
 		defer func() { _ = recover() }() // of Config.Dial; as with its errors, nobody is there to be told
 		// No error says that the request was sent; the end of ask, that the
 		// server has not said that it was received.
-		r.unsettled = c.conn.CancelRequest(ask) == nil && ask.Err() != nil
+		r.mayArrive = c.conn.CancelRequest(ask) == nil && ask.Err() != nil
 	}()
 }
 
@@ -79,52 +79,52 @@ func (c *canceller) HandleCancel(ctx context.Context) {
 // INVARIANT: a request that may still reach the server leaves no usable
 // connection, and one that has arrived is followed by a statement of nobody's
 // (settle) before any other.
-func (c *canceller) HandleUnwatchAfterCancel() {
+func (c *cancelHandler) HandleUnwatchAfterCancel() {
 	if c.request != nil {
-		if !c.request.settled() {
-			c.p.sever()
+		if !c.request.waitDone() {
+			c.p.abort()
 		}
-		c.p.cancelled.Store(true)
+		c.p.cancelRequested.Store(true)
 	}
 	_ = c.conn.Conn().SetDeadline(time.Time{}) // an error: it is closed already
 }
 
-// settle makes sure that no request to cancel a statement hits the next one: the
+// absorbCancel makes sure that no request to cancel a statement hits the next one: the
 // server takes note of what has arrived before it answers. It must be called
 // by who uses the connection.
-func (p *physical) settle(ctx context.Context) error {
-	if !p.cancelled.Load() {
+func (p *physical) absorbCancel(ctx context.Context) error {
+	if !p.cancelRequested.Load() {
 		return nil
 	}
 	err := p.pgx().Ping(ctx)
-	if canceled(err) {
+	if isQueryCanceled(err) {
 		err = p.pgx().Ping(ctx)
 	}
 	if err == nil {
-		p.cancelled.Store(false)
+		p.cancelRequested.Store(false)
 	}
 	return err
 }
 
-// canceled says whether the server has cancelled a statement.
-func canceled(err error) bool {
+// isQueryCanceled says whether the server has cancelled a statement.
+func isQueryCanceled(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == queryCanceled
 }
 
-// control runs a statement that a transaction begins or ends with. It is not
+// runUncancelled runs a statement that a transaction begins or ends with. It is not
 // cancelled: when ctx ends, its answer has CancelGrace more.
-func (p *physical) control(ctx context.Context, do func(context.Context) error) error {
+func (p *physical) runUncancelled(ctx context.Context, do func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	if err := p.settle(ctx); err != nil {
+	if err := p.absorbCancel(ctx); err != nil {
 		return err
 	}
 	longer, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	stop := context.AfterFunc(ctx, func() {
-		grace := time.NewTimer(p.grace)
+		grace := time.NewTimer(p.cancelGrace)
 		defer grace.Stop()
 		select {
 		case <-grace.C:
@@ -133,24 +133,24 @@ func (p *physical) control(ctx context.Context, do func(context.Context) error) 
 		}
 	})
 	defer stop()
-	p.abrupt.Store(true)
-	defer p.abrupt.Store(false)
-	return endedBy(ctx, do(longer))
+	p.cutOnCancel.Store(true)
+	defer p.cutOnCancel.Store(false)
+	return withContextError(ctx, do(longer))
 }
 
 // repairable says whether a connection that comes back can be lent again after a
 // repair.
 func (p *physical) repairable() bool {
 	conn := p.pgx()
-	return !conn.IsClosed() && !conn.PgConn().IsBusy() && (conn.PgConn().TxStatus() != 'I' || p.cancelled.Load())
+	return !conn.IsClosed() && !conn.PgConn().IsBusy() && (conn.PgConn().TxStatus() != 'I' || p.cancelRequested.Load())
 }
 
 // repair ends the transaction that a connection came back in, and waits until
 // requests to cancel a statement are over.
 func (p *physical) repair(ctx context.Context) error {
-	p.abrupt.Store(true)
-	defer p.abrupt.Store(false)
-	if err := p.settle(ctx); err != nil {
+	p.cutOnCancel.Store(true)
+	defer p.cutOnCancel.Store(false)
+	if err := p.absorbCancel(ctx); err != nil {
 		return err
 	}
 	if p.pgx().PgConn().TxStatus() != 'I' {
@@ -158,21 +158,21 @@ func (p *physical) repair(ctx context.Context) error {
 			return err
 		}
 	}
-	return p.fit()
+	return p.checkReturned()
 }
 
-// endedBy adds the error of a context that has ended to that of a call that
+// withContextError adds the error of a context that has ended to that of a call that
 // failed because of it.
-func endedBy(ctx context.Context, err error) error {
+func withContextError(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() == nil || errors.Is(err, ctx.Err()) {
 		return err
 	}
-	return &endedError{ended: ctx.Err(), cause: context.Cause(ctx), err: err}
+	return &contextEndedError{ended: ctx.Err(), cause: context.Cause(ctx), err: err}
 }
 
-// An endedError is the failure of a call whose context has ended.
-type endedError struct{ ended, cause, err error }
+// An contextEndedError is the failure of a call whose context has ended.
+type contextEndedError struct{ ended, cause, err error }
 
-func (e *endedError) Error() string { return e.cause.Error() + ": " + e.err.Error() }
+func (e *contextEndedError) Error() string { return e.cause.Error() + ": " + e.err.Error() }
 
-func (e *endedError) Unwrap() []error { return []error{e.ended, e.cause, e.err} }
+func (e *contextEndedError) Unwrap() []error { return []error{e.ended, e.cause, e.err} }

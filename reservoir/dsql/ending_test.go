@@ -21,7 +21,7 @@ import (
 
 // patient gives a busy machine time to answer a request to cancel a statement.
 func patient(conns int) func(*dsql.Config) {
-	return func(c *dsql.Config) { c.MaxOpen, c.CancelGrace, c.CloseTimeout = conns, 20*time.Second, 20*time.Second }
+	return func(c *dsql.Config) { c.MaxSize, c.CancelGrace, c.CloseTimeout = conns, 20*time.Second, 20*time.Second }
 }
 
 // both are a pool and a sql.DB of one cluster.
@@ -143,7 +143,7 @@ func TestALateCancelHitsNoOtherStatement(t *testing.T) {
 func TestAStatementThatDoesNotEndInTimeCostsItsConnection(t *testing.T) {
 	g := startGate(t, nil)
 	pool := newPool(t, g, func(c *dsql.Config) {
-		c.MaxOpen, c.CancelGrace, c.CloseTimeout, c.CheckInterval = 1, 200*time.Millisecond, 200*time.Millisecond, -1
+		c.MaxSize, c.CancelGrace, c.CloseTimeout, c.CheckInterval = 1, 200*time.Millisecond, 200*time.Millisecond, -1
 	})
 	require.NoError(t, pool.Ping(within(t, 20*time.Second)))
 	require.Equal(t, 1, g.FreezeAll())
@@ -272,7 +272,7 @@ func TestACommitThatItsContextEndsIsAnswered(t *testing.T) {
 func TestAHandlerOfTheUsersOwnEndsStatements(t *testing.T) {
 	g := startGate(t, nil)
 	p := newPool(t, g, func(c *dsql.Config) {
-		c.MaxOpen = 1
+		c.MaxSize = 1
 		c.Pgx = func(cc *pgx.ConnConfig) {
 			cc.BuildContextWatcherHandler = func(pc *pgconn.PgConn) ctxwatch.Handler {
 				return &pgconn.CancelRequestContextWatcherHandler{Conn: pc, DeadlineDelay: 20 * time.Second}
@@ -293,7 +293,7 @@ func TestAHandlerOfTheUsersOwnEndsStatements(t *testing.T) {
 // A forced Close leaves no repair behind (goleak looks in TestMain).
 func TestCloseEndsRepairs(t *testing.T) {
 	g := startGate(t, nil)
-	p, err := dsql.NewPool(t.Context(), config(g, func(c *dsql.Config) { c.MaxOpen = 1 }))
+	p, err := dsql.NewPool(t.Context(), config(g, func(c *dsql.Config) { c.MaxSize = 1 }))
 	require.NoError(t, err)
 	ctx := within(t, 20*time.Second)
 	conn, err := p.Acquire(ctx)
@@ -387,7 +387,7 @@ func TestARequestToCancelThatTakesEffectLateHitsNoStatementOfAnybodys(t *testing
 		"ping": func() error { return pool.Ping(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g.LateCancels(1)
+			g.DelayCancels(1)
 			before := g.Stats().Cancels
 			conn, err := pool.Acquire(ctx)
 			require.NoError(t, err)
@@ -406,7 +406,7 @@ func TestARequestToCancelThatTakesEffectLateHitsNoStatementOfAnybodys(t *testing
 		require.NoError(t, err)
 		defer conn.Release()
 		for range 3 {
-			g.LateCancels(1)
+			g.DelayCancels(1)
 			short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 			_, err = conn.Exec(short, ends)
 			cancel()
@@ -426,7 +426,7 @@ func TestADialThatHangsOrPanicsDoesNotHoldATimeout(t *testing.T) {
 			g := startGate(t, nil)
 			var dials atomic.Int32
 			p := newPool(t, g, func(c *dsql.Config) {
-				c.MaxOpen = 1
+				c.MaxSize = 1
 				c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 					if dials.Add(1) == 2 {
 						fail()

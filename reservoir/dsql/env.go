@@ -19,15 +19,15 @@ import (
 // names it; all are reported at once.
 //
 //	DSQL_RESERVOIR_ENABLED              false    keep connections ready; else Config.OnDemand
-//	DSQL_RESERVOIR_TARGET_READY         MaxOpen  Config.TargetReady
-//	DSQL_RESERVOIR_LOW_WATERMARK        MaxOpen  Config.LowWatermark
-//	DSQL_RESERVOIR_BASE_LIFETIME        11m      Config.BaseLifetime
+//	DSQL_RESERVOIR_TARGET_READY         MaxSize  Config.MinIdle
+//	DSQL_RESERVOIR_LOW_WATERMARK        MaxSize  Config.LowWatermark
+//	DSQL_RESERVOIR_BASE_LIFETIME        11m      Config.ReplaceAfter
 //	DSQL_RESERVOIR_LIFETIME_JITTER      2m       Config.LifetimeJitter
 //	DSQL_RESERVOIR_GUARD_WINDOW         45s      Config.GuardWindow
 //	DSQL_DISTRIBUTED_CONN_LEASE_ENABLED false    share the limits with the fleet
 //	DSQL_DISTRIBUTED_CONN_LEASE_TABLE   -        Config.LeaseTable, when enabled
 //	DSQL_DISTRIBUTED_CONN_LIMIT         9800     Config.ConnLimit
-//	DSQL_MAX_OPEN                       -        Config.MaxOpen
+//	DSQL_MAX_OPEN                       -        Config.MaxSize
 //	CLUSTER_ENDPOINT                    -        Config.Host
 //	CLUSTER_USER                        admin    Config.User
 //
@@ -51,7 +51,7 @@ import (
 // AWS_REGION and the credentials are read when the Config is used. Mind that
 // DSQL_RESERVOIR_ENABLED must be set to true for connections to be kept ready,
 // whereas a Config made in Go keeps them ready unless OnDemand is set. Without
-// DSQL_MAX_OPEN, MaxOpen is at least the target; a watermark must not exceed it.
+// DSQL_MAX_OPEN, MaxSize is at least the target; a watermark must not exceed it.
 func ConfigFromEnv() (Config, error) { return configFrom(os.Getenv) }
 
 func configFrom(env func(string) string) (Config, error) {
@@ -59,7 +59,7 @@ func configFrom(env func(string) string) (Config, error) {
 	fields.Fill(&defaults)
 	c := Config{
 		OnDemand:     true, // unless DSQL_RESERVOIR_ENABLED says otherwise
-		BaseLifetime: defaults.BaseLifetime, LifetimeJitter: defaults.LifetimeJitter,
+		ReplaceAfter: defaults.ReplaceAfter, LifetimeJitter: defaults.LifetimeJitter,
 		MaxLifetime: defaults.MaxLifetime, GuardWindow: defaults.GuardWindow,
 	}
 	var faults []error
@@ -138,12 +138,12 @@ var fields = option.Table[Config]{
 	option.Field[Config, *tls.Config]{Name: "TLS", At: func(c *Config) **tls.Config { return &c.TLS }, Check: verifies},
 
 	intField{Name: "ConnLimit", Key: "DSQL_DISTRIBUTED_CONN_LIMIT", At: func(c *Config) *int { return &c.ConnLimit }, Read: count, Default: connLimit, Check: option.AtLeastOne},
-	intField{Name: "MaxOpen", Key: "DSQL_MAX_OPEN", At: func(c *Config) *int { return &c.MaxOpen }, Read: count, DefaultBy: maxOpen, Check: option.AtLeastOne},
-	intField{Name: "TargetReady", Key: "DSQL_RESERVOIR_TARGET_READY", At: func(c *Config) *int { return &c.TargetReady }, Read: count, DefaultBy: asMaxOpen},
+	intField{Name: "MaxSize", Key: "DSQL_MAX_OPEN", At: func(c *Config) *int { return &c.MaxSize }, Read: count, DefaultBy: maxOpen, Check: option.AtLeastOne},
+	intField{Name: "MinIdle", Key: "DSQL_RESERVOIR_TARGET_READY", At: func(c *Config) *int { return &c.MinIdle }, Read: count, DefaultBy: asMaxOpen},
 	intField{Name: "LowWatermark", Key: "DSQL_RESERVOIR_LOW_WATERMARK", At: func(c *Config) *int { return &c.LowWatermark }, Read: count, DefaultBy: asMaxOpen},
 	boolField{Name: "OnDemand", Key: "DSQL_RESERVOIR_ENABLED", At: func(c *Config) *bool { return &c.OnDemand }, Read: option.Not(option.Bool)},
 
-	durationField{Name: "BaseLifetime", Key: "DSQL_RESERVOIR_BASE_LIFETIME", At: func(c *Config) *time.Duration { return &c.BaseLifetime }, Read: duration(1, 11*time.Minute), Default: 11 * time.Minute, Check: sessionsEnd},
+	durationField{Name: "ReplaceAfter", Key: "DSQL_RESERVOIR_BASE_LIFETIME", At: func(c *Config) *time.Duration { return &c.ReplaceAfter }, Read: duration(1, 11*time.Minute), Default: 11 * time.Minute, Check: sessionsEnd},
 	durationField{Name: "LifetimeJitter", Key: "DSQL_RESERVOIR_LIFETIME_JITTER", At: func(c *Config) *time.Duration { return &c.LifetimeJitter }, Read: duration(0, 2*time.Minute), Default: 2 * time.Minute},
 	durationField{Name: "MaxLifetime", Key: "DSQL_RESERVOIR_MAX_LIFETIME", At: func(c *Config) *time.Duration { return &c.MaxLifetime }, Read: duration(1, sessionLimit-sessionMargin), Default: sessionLimit - sessionMargin, Check: sessionsEnd},
 	durationField{Name: "GuardWindow", Key: "DSQL_RESERVOIR_GUARD_WINDOW", At: func(c *Config) *time.Duration { return &c.GuardWindow }, Read: duration(0, 45*time.Second), Default: 45 * time.Second},
@@ -160,7 +160,7 @@ var fields = option.Table[Config]{
 	intField{Name: "OpenBurst", Key: "DSQL_OPEN_BURST", At: func(c *Config) *int { return &c.OpenBurst }, Read: count, Default: 500, Check: option.AtLeastOne},
 	rateField{Name: "RateFallback", Key: "DSQL_RATE_FALLBACK", At: func(c *Config) *float64 { return &c.RateFallback }, Read: opensPerSecond, Check: isRateOrOff},
 	textField{Name: "LeaseTable", Key: "DSQL_DISTRIBUTED_CONN_LEASE_TABLE", At: func(c *Config) *string { return &c.LeaseTable }, Read: option.Text},
-	textField{Name: "Budget", Key: "DSQL_DISTRIBUTED_CONN_BUDGET", At: func(c *Config) *string { return &c.Budget }, Read: option.Text, DefaultBy: func(c *Config) string { return budget(c.Host, c.Region) }},
+	textField{Name: "Budget", Key: "DSQL_DISTRIBUTED_CONN_BUDGET", At: func(c *Config) *string { return &c.Budget }, Read: option.Text, DefaultBy: func(c *Config) string { return budgetName(c.Host, c.Region) }},
 	durationField{Name: "Lease", Key: "DSQL_DISTRIBUTED_CONN_LEASE", At: func(c *Config) *time.Duration { return &c.Lease }, Read: duration(1, time.Minute)},
 	durationField{Name: "LeaseGrace", Key: "DSQL_DISTRIBUTED_CONN_LEASE_GRACE", At: func(c *Config) *time.Duration { return &c.LeaseGrace }, Read: duration(1, time.Minute)},
 	intField{Name: "LeaseShards", Key: "DSQL_DISTRIBUTED_CONN_LEASE_SHARDS", At: func(c *Config) *int { return &c.LeaseShards }, Read: count},
@@ -170,11 +170,11 @@ var fields = option.Table[Config]{
 }
 
 func maxOpen(c *Config) int {
-	most := max(4, min(16, 2*runtime.NumCPU()), c.TargetReady)
-	if c.alone() {
+	most := max(4, min(16, 2*runtime.NumCPU()), c.MinIdle)
+	if c.limitIsLocal() {
 		most = min(most, max(1, c.ConnLimit))
 	}
 	return most
 }
 
-func asMaxOpen(c *Config) int { return c.MaxOpen }
+func asMaxOpen(c *Config) int { return c.MaxSize }

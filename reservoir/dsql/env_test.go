@@ -32,9 +32,9 @@ func TestAnEmptyEnvironmentHasTheDefaultsOfGo(t *testing.T) {
 	require.NoError(t, err)
 	a.Dial, b.Dial = nil, nil
 	require.Equal(t, b, a)
-	require.Equal(t, a.MaxOpen, a.TargetReady)
-	require.Equal(t, a.MaxOpen, a.LowWatermark)
-	require.Equal(t, 11*time.Minute, a.BaseLifetime)
+	require.Equal(t, a.MaxSize, a.MinIdle)
+	require.Equal(t, a.MaxSize, a.LowWatermark)
+	require.Equal(t, 11*time.Minute, a.ReplaceAfter)
 	require.Equal(t, 2*time.Minute, a.LifetimeJitter)
 	require.Equal(t, 45*time.Second, a.GuardWindow)
 	require.Equal(t, 59*time.Minute, a.MaxLifetime)
@@ -60,8 +60,8 @@ func TestEveryVariableIsRead(t *testing.T) {
 	}))
 	require.NoError(t, err)
 	require.Equal(t, Config{
-		Host: someHost, User: "app", MaxOpen: 9, TargetReady: 7, LowWatermark: 3,
-		BaseLifetime: 50 * time.Minute, LifetimeJitter: -1, GuardWindow: 10 * time.Second, ConnLimit: 20000, LeaseTable: "leases",
+		Host: someHost, User: "app", MaxSize: 9, MinIdle: 7, LowWatermark: 3,
+		ReplaceAfter: 50 * time.Minute, LifetimeJitter: -1, GuardWindow: 10 * time.Second, ConnLimit: 20000, LeaseTable: "leases",
 		MaxLifetime: 58 * time.Minute, IdleTTL: -1, LeakAfter: time.Minute, CheckInterval: time.Minute, CancelGrace: time.Second,
 		OpenRate: 50.5, OpenBurst: 60, RateFallback: -1, Budget: "ours",
 		Lease: 30 * time.Second, LeaseGrace: 9 * time.Second, LeaseShards: 2, LeaseBatch: 5, LeaseStrict: true,
@@ -113,13 +113,13 @@ func TestThePlaceIsFoundFromWhatIsGiven(t *testing.T) {
 		"the default region":          {"db.example.com", "", map[string]string{"AWS_DEFAULT_REGION": "us-west-1"}, "db.example.com", "us-west-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			host, region, err := place(c.host, c.region, environ(c.env))
+			host, region, err := resolveEndpoint(c.host, c.region, environ(c.env))
 			require.NoError(t, err)
 			require.Equal(t, c.wantHost, host)
 			require.Equal(t, c.wantRegion, region)
 		})
 	}
-	_, _, err := place("https://x:1", "", environ(nil))
+	_, _, err := resolveEndpoint("https://x:1", "", environ(nil))
 	require.ErrorContains(t, err, "Host")
 	require.ErrorContains(t, err, "AWS_REGION")
 }
@@ -129,10 +129,10 @@ func TestATargetAloneMakesRoomForItself(t *testing.T) {
 	require.NoError(t, err)
 	c, err = c.resolve(environ(nil))
 	require.NoError(t, err)
-	require.Equal(t, 500, c.MaxOpen)
-	c.MaxOpen = 499
+	require.Equal(t, 500, c.MaxSize)
+	c.MaxSize = 499
 	_, err = c.resolve(environ(nil))
-	require.ErrorContains(t, err, "dsql: TargetReady:", "unless that is said to be less")
+	require.ErrorContains(t, err, "dsql: MinIdle:", "unless that is said to be less")
 }
 
 // What the reservoir does with it is tested there: the spread of a burst, the
@@ -142,13 +142,13 @@ func TestTheReservoirIsToldOfAgesAndNumbers(t *testing.T) {
 		set  Config
 		want reservoir.Config[*physical]
 	}{
-		"defaults": {Config{MaxOpen: 9}, reservoir.Config[*physical]{
+		"defaults": {Config{MaxSize: 9}, reservoir.Config[*physical]{
 			MinIdle: 9, MaxSize: 9, OpenRetry: reservoir.OpenRetryNever, MaxLifetime: 59 * time.Minute, ReplaceAfter: 11 * time.Minute, LifetimeJitter: 2 * time.Minute, GuardWindow: 45 * time.Second,
 			OpenTimeout: 5 * time.Second, CheckInterval: 5 * time.Minute, CheckTimeout: 5 * time.Second, CloseTimeout: 10 * time.Second,
 		}},
 		"others": {
 			Config{
-				MaxOpen: 9, TargetReady: 3, BaseLifetime: 50 * time.Minute, MaxLifetime: 58 * time.Minute, LifetimeJitter: time.Minute, GuardWindow: time.Second, OpenTimeout: 2 * time.Second,
+				MaxSize: 9, MinIdle: 3, ReplaceAfter: 50 * time.Minute, MaxLifetime: 58 * time.Minute, LifetimeJitter: time.Minute, GuardWindow: time.Second, OpenTimeout: 2 * time.Second,
 				CheckInterval: time.Minute, CheckTimeout: time.Second, CloseTimeout: time.Second, MaxConcurrentOpens: 2,
 			},
 			reservoir.Config[*physical]{
@@ -156,9 +156,9 @@ func TestTheReservoirIsToldOfAgesAndNumbers(t *testing.T) {
 				CheckInterval: time.Minute, CheckTimeout: time.Second, CloseTimeout: 2 * time.Second, MaxConcurrentOpens: 2,
 			},
 		},
-		"on demand":     {Config{MaxOpen: 9, OnDemand: true}, reservoir.Config[*physical]{MinIdle: 0, MaxSize: 9}},
-		"nothing ready": {Config{MaxOpen: 9, TargetReady: -1}, reservoir.Config[*physical]{MinIdle: 0, MaxSize: 9}},
-		"without jitter": {Config{MaxOpen: 9, LifetimeJitter: -1, GuardWindow: -1}, reservoir.Config[*physical]{
+		"on demand":     {Config{MaxSize: 9, OnDemand: true}, reservoir.Config[*physical]{MinIdle: 0, MaxSize: 9}},
+		"nothing ready": {Config{MaxSize: 9, MinIdle: -1}, reservoir.Config[*physical]{MinIdle: 0, MaxSize: 9}},
+		"without jitter": {Config{MaxSize: 9, LifetimeJitter: -1, GuardWindow: -1}, reservoir.Config[*physical]{
 			MinIdle: 9, MaxSize: 9, LifetimeJitter: -1, GuardWindow: -1,
 		}},
 	} {
@@ -202,7 +202,7 @@ func TestAClusterIsOneBudgetByWhateverName(t *testing.T) {
 
 func TestTheLeasesAreToldWhatIsConfigured(t *testing.T) {
 	c, err := Config{
-		Host: someHost, LeaseTable: "leases", Budget: "b", ConnLimit: 70, MaxOpen: 7, OpenTimeout: time.Second, Fallback: lease.Share(3),
+		Host: someHost, LeaseTable: "leases", Budget: "b", ConnLimit: 70, MaxSize: 7, OpenTimeout: time.Second, Fallback: lease.Share(3),
 		Lease: 30 * time.Second, LeaseGrace: 10 * time.Second, LeaseShards: 4, LeaseBatch: 5, Logger: slog.New(slog.DiscardHandler),
 	}.resolve(environ(nil))
 	require.NoError(t, err)
@@ -236,7 +236,7 @@ func TestTheRegionIsFoundInTheProfile(t *testing.T) {
 			t.Setenv("AWS_REGION", "")
 			t.Setenv("AWS_DEFAULT_REGION", "")
 			t.Setenv("AWS_PROFILE", c.profile)
-			cfg, err := c.set.locate(t.Context(), environ(c.env))
+			cfg, err := c.set.regionFromProfile(t.Context(), environ(c.env))
 			require.NoError(t, err)
 			cfg, err = cfg.resolve(environ(c.env))
 			require.NoError(t, err)

@@ -49,8 +49,8 @@ type EmptyError struct {
 	// Waited is for how long.
 	Waited time.Duration
 	// Ready, InUse and Opening count connections, Waiting the other callers, of
-	// MaxOpen, at the moment of the failure.
-	Ready, InUse, Opening, Waiting, MaxOpen int
+	// MaxSize, at the moment of the failure.
+	Ready, InUse, Opening, Waiting, MaxSize int
 	// Leases and Limiter are the budgets at that moment: opens that wait there
 	// wait for the fleet.
 	Leases  lease.Stats
@@ -63,12 +63,12 @@ type EmptyError struct {
 
 func (e *EmptyError) Error() string {
 	s := fmt.Sprintf("%v after %v: %d ready, %d in use, %d opening of %d, %d waiting: %v",
-		ErrReservoirEmpty, e.Waited, e.Ready, e.InUse, e.Opening, e.MaxOpen, e.Waiting, e.Cause)
+		ErrReservoirEmpty, e.Waited, e.Ready, e.InUse, e.Opening, e.MaxSize, e.Waiting, e.Cause)
 	switch {
 	case e.Leases.Degraded:
 		s += "; the table of the leases cannot be reached"
 	case e.Leases.Waiting > 0:
-		s += fmt.Sprintf("; %d opens wait for a lease, the fleet has %d of %d%s", e.Leases.Waiting, e.Leases.Used, e.Leases.Limit, e.fleet())
+		s += fmt.Sprintf("; %d opens wait for a lease, the fleet has %d of %d%s", e.Leases.Waiting, e.Leases.Used, e.Leases.Limit, e.fleetText())
 	case e.Limiter.Waiting > 0:
 		s += fmt.Sprintf("; %d opens wait for a permit of the fleet", e.Limiter.Waiting)
 	}
@@ -78,8 +78,8 @@ func (e *EmptyError) Error() string {
 	return s
 }
 
-// fleet tells how many processes share the leases, and what part each has.
-func (e *EmptyError) fleet() string {
+// fleetText tells how many processes share the leases, and what part each has.
+func (e *EmptyError) fleetText() string {
 	switch {
 	case e.Leases.Share > 0:
 		return fmt.Sprintf(" in %d processes, of which each may have %d", e.Leases.Owners, e.Leases.Share)

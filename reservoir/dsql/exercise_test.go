@@ -23,13 +23,13 @@ func TestTheTargetPassesTheSuite(t *testing.T) {
 	require.NoError(t, err)
 	login, err := loginConfig(cfg)
 	require.NoError(t, err)
-	d := &dialer{cfg: cfg, login: login, tokens: tokens{cfg.Host, cfg.Region, cfg.User, cfg.TokenLifetime, cfg.Credentials}}
+	d := &dialer{cfg: cfg, login: login, signer: tokenSigner{cfg.Host, cfg.Region, cfg.User, cfg.TokenLifetime, cfg.Credentials}}
 	ctx := t.Context()
 	reservoirtest.Exercise(t, reservoirtest.Target[*physical]{
 		Open:  d.open,
 		Close: func(p *physical) error { return p.close(ctx, cfg.CloseTimeout) },
 		Check: check,
-		Break: (*physical).sever,
+		Break: (*physical).abort,
 		Live:  func() int { return g.Stats().Live },
 	})
 }

@@ -95,7 +95,7 @@ func TestAnOpenThatCannotSucceedNamesTheSettingAndLeavesNoLease(t *testing.T) {
 func TestHopelessOpensFailNewCallersAtOnceAndEndWithTheCause(t *testing.T) {
 	g := startGate(t, nil)
 	g.Refuse(3, "08006")
-	p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen = 1 })
+	p := newPool(t, g, func(c *dsql.Config) { c.MaxSize = 1 })
 	require.ErrorContains(t, p.WaitReady(within(t, 20*time.Second), 0), "access denied")
 	for range 100 {
 		began := time.Now()
@@ -112,7 +112,7 @@ func TestARefusalForTheLimitsMakesCallersWait(t *testing.T) {
 		t.Run(code, func(t *testing.T) {
 			g := startGate(t, nil)
 			g.Refuse(1, code)
-			p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen = 1 })
+			p := newPool(t, g, func(c *dsql.Config) { c.MaxSize = 1 })
 			require.NoError(t, p.Ping(within(t, 20*time.Second)))
 			require.Equal(t, 2, g.Stats().Attempts)
 			if code == "53400" {
@@ -127,7 +127,7 @@ func TestACallerOutlastsRefusalsThatOutlastTheirOpen(t *testing.T) {
 	g.Refuse(2, "53300")
 	var log bytes.Buffer
 	p := newPool(t, g, func(c *dsql.Config) {
-		c.MaxOpen, c.OpenTimeout, c.Logger = 1, 1500*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
+		c.MaxSize, c.OpenTimeout, c.Logger = 1, 1500*time.Millisecond, slog.New(slog.NewTextHandler(&log, nil))
 	})
 	require.NoError(t, p.Ping(within(t, 20*time.Second)))
 	require.GreaterOrEqual(t, p.Stats().Reservoir.OpenFailures, uint64(1), "pauses of 0.5 to 1 and of 1 to 2 s")
@@ -139,7 +139,7 @@ func TestACallerOutlastsRefusalsThatOutlastTheirOpen(t *testing.T) {
 
 func TestWhoWaitsForAConnectionInUseIsNotToldOfDeniedOpens(t *testing.T) {
 	g := startGate(t, nil)
-	p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen, c.OnDemand = 2, true })
+	p := newPool(t, g, func(c *dsql.Config) { c.MaxSize, c.OnDemand = 2, true })
 	held, err := p.Acquire(within(t, 20*time.Second))
 	require.NoError(t, err)
 	g.Refuse(1000, "08006")
@@ -206,7 +206,7 @@ func TestTLSBeginsAsConfigured(t *testing.T) {
 		heard := make(chan byte, 1)
 		g := startGate(t, nil)
 		p := newPool(t, g, func(c *dsql.Config) {
-			c.MaxOpen, c.DirectTLS = 1, direct
+			c.MaxSize, c.DirectTLS = 1, direct
 			c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := g.Dial(ctx, network, address)
 				return &listener{Conn: conn, heard: heard}, err
@@ -221,17 +221,17 @@ func TestFaultsOfTheConfigurationAreToldTogether(t *testing.T) {
 	noAccount(t)
 	_, err := dsql.NewPool(t.Context(), dsql.Config{
 		Port: 70000, TLS: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // it must be refused
-		MaxOpen: 2, TargetReady: 3, LowWatermark: 3, BaseLifetime: time.Hour, MaxLifetime: time.Hour, GuardWindow: time.Hour, CancelGrace: -1, RateFallback: math.Inf(1), OpenTimeout: -1, CloseTimeout: -1, CheckTimeout: -1, BadConnWhenEmpty: true,
+		MaxSize: 2, MinIdle: 3, LowWatermark: 3, ReplaceAfter: time.Hour, MaxLifetime: time.Hour, GuardWindow: time.Hour, CancelGrace: -1, RateFallback: math.Inf(1), OpenTimeout: -1, CloseTimeout: -1, CheckTimeout: -1, BadConnWhenEmpty: true,
 		ConnLimit: -1, OpenRate: math.NaN(), OpenBurst: -1, TokenLifetime: time.Millisecond,
 	})
-	for _, field := range []string{"Host", "Region", "Port", "TLS", "TargetReady", "LowWatermark", "BaseLifetime", "MaxLifetime", "CancelGrace", "RateFallback", "GuardWindow", "OpenTimeout", "CloseTimeout", "CheckTimeout", "BadConnWhenEmpty", "ConnLimit", "OpenRate", "OpenBurst", "TokenLifetime"} {
+	for _, field := range []string{"Host", "Region", "Port", "TLS", "MinIdle", "LowWatermark", "ReplaceAfter", "MaxLifetime", "CancelGrace", "RateFallback", "GuardWindow", "OpenTimeout", "CloseTimeout", "CheckTimeout", "BadConnWhenEmpty", "ConnLimit", "OpenRate", "OpenBurst", "TokenLifetime"} {
 		require.ErrorContains(t, err, "dsql: "+field+":")
 	}
 }
 
 func TestWhatWouldNeverOpenAConnectionIsRefused(t *testing.T) {
 	noAccount(t)
-	for _, c := range []dsql.Config{{NoWait: true, OnDemand: true}, {NoWait: true, TargetReady: -1}} {
+	for _, c := range []dsql.Config{{NoWait: true, OnDemand: true}, {NoWait: true, MinIdle: -1}} {
 		c.Host = dsqlgate.DefaultHost
 		_, err := dsql.NewPool(t.Context(), c)
 		require.ErrorContains(t, err, "dsql: NoWait:")
@@ -260,13 +260,13 @@ func TestWithoutPermissionToOpenCallersAreToldWhy(t *testing.T) {
 // Where nothing is kept ready nobody opens connections but for callers.
 func TestOnDemandRecoversFromAnOpenThatWasDenied(t *testing.T) {
 	for name, set := range map[string]func(*dsql.Config){
-		"OnDemand":       func(c *dsql.Config) { c.OnDemand = true },
-		"no TargetReady": func(c *dsql.Config) { c.TargetReady = -1 },
+		"OnDemand":   func(c *dsql.Config) { c.OnDemand = true },
+		"no MinIdle": func(c *dsql.Config) { c.MinIdle = -1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := startGate(t, nil)
 			p := newPool(t, g, func(c *dsql.Config) {
-				c.MaxOpen = 1
+				c.MaxSize = 1
 				set(c)
 			})
 			ctx := within(t, 30*time.Second)
@@ -286,7 +286,7 @@ func TestOnDemandRecoversFromAnOpenThatWasDenied(t *testing.T) {
 // Nobody else would open the connection that WaitReady waits for.
 func TestWaitReadyRecoversFromAnOpenThatWasDenied(t *testing.T) {
 	g := startGate(t, nil)
-	p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen, c.OnDemand = 1, true })
+	p := newPool(t, g, func(c *dsql.Config) { c.MaxSize, c.OnDemand = 1, true })
 	ctx := within(t, 20*time.Second)
 	g.Refuse(1, "08006")
 	require.ErrorContains(t, p.WaitReady(ctx, 0), "access denied")
@@ -296,9 +296,9 @@ func TestWaitReadyRecoversFromAnOpenThatWasDenied(t *testing.T) {
 
 // Nobody else could give what this process alone is allowed.
 func TestMoreConnectionsThanTheOwnLimitAreAFault(t *testing.T) {
-	c := newCluster(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen, c.ConnLimit = 0, 3 })
-	require.Equal(t, 3, c.Config().MaxOpen, "the default makes room")
-	cfg := dsql.Config{Host: dsqlgate.DefaultHost, MaxOpen: 4, ConnLimit: 3}
+	c := newCluster(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize, c.ConnLimit = 0, 3 })
+	require.Equal(t, 3, c.Config().MaxSize, "the default makes room")
+	cfg := dsql.Config{Host: dsqlgate.DefaultHost, MaxSize: 4, ConnLimit: 3}
 	_, err := dsql.NewCluster(t.Context(), cfg)
-	require.ErrorContains(t, err, "MaxOpen: 4 is more than ConnLimit 3")
+	require.ErrorContains(t, err, "MaxSize: 4 is more than ConnLimit 3")
 }

@@ -13,16 +13,16 @@ import (
 )
 
 // A fleet is the two budgets of a Cluster, and how to end those that it made.
-type fleet struct {
+type budgets struct {
 	leases  lease.Leases
 	limiter lease.Limiter
 	closers []func(context.Context) error
 }
 
-// newFleet takes the budgets that were given and makes the others: in the
+// newBudgets takes the budgets that were given and makes the others: in the
 // table if there is one, else for this process.
-func newFleet(ctx context.Context, c Config, account aws.Config) (_ *fleet, err error) {
-	f := &fleet{leases: c.Leases, limiter: c.Limiter}
+func newBudgets(ctx context.Context, c Config, account aws.Config) (_ *budgets, err error) {
+	f := &budgets{leases: c.Leases, limiter: c.Limiter}
 	defer func() {
 		if err != nil {
 			closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.CloseTimeout)
@@ -66,7 +66,7 @@ func newLeases(ctx context.Context, c Config, client *dynamodb.Client) (lease.Le
 // leasesConfig is what the leases of a table are told.
 func leasesConfig(c Config) dynamolease.Config {
 	return dynamolease.Config{
-		Table: c.LeaseTable, Budget: c.Budget, Limit: c.ConnLimit, Want: c.MaxOpen, OpenTimeout: c.OpenTimeout, Fallback: c.Fallback, Logger: c.Logger,
+		Table: c.LeaseTable, Budget: c.Budget, Limit: c.ConnLimit, Want: c.MaxSize, OpenTimeout: c.OpenTimeout, Fallback: c.Fallback, Logger: c.Logger,
 		Lease: c.Lease, Grace: c.LeaseGrace, Shards: c.LeaseShards, Batch: c.LeaseBatch, Strict: c.LeaseStrict,
 	}
 }
@@ -85,15 +85,15 @@ func newLimiter(ctx context.Context, c Config, client *dynamodb.Client) (lease.L
 }
 
 // valid says whether a lease granted some time ago still covers an open.
-func (f *fleet) valid() error {
+func (f *budgets) valid() error {
 	if revoker, ok := f.leases.(lease.Revoker); ok {
 		return revoker.Valid()
 	}
 	return nil
 }
 
-// close ends what newFleet made, the last first.
-func (f *fleet) close(ctx context.Context) error {
+// close ends what newBudgets made, the last first.
+func (f *budgets) close(ctx context.Context) error {
 	var errs []error
 	for i := len(f.closers) - 1; i >= 0; i-- {
 		errs = append(errs, f.closers[i](ctx))

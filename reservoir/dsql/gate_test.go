@@ -30,7 +30,7 @@ func startGate(t *testing.T, set func(*dsqlgate.Options)) *dsqlgate.Gate {
 
 func config(g *dsqlgate.Gate, set func(*dsql.Config)) dsql.Config {
 	c := dsql.Config{
-		Host: g.Host(), TLS: g.ClientTLS(), Dial: g.Dial, MaxOpen: 4,
+		Host: g.Host(), TLS: g.ClientTLS(), Dial: g.Dial, MaxSize: 4,
 		Logger:      slog.New(slog.DiscardHandler),
 		Credentials: credentials.NewStaticCredentialsProvider(key.AccessKeyID, key.SecretAccessKey, key.SessionToken),
 	}

@@ -10,15 +10,15 @@ import (
 
 // A guarded call of a function of the user's runs on a goroutine of its own, and
 // ends as it ends, also by a panic, on that of who waits for it.
-type guarded struct {
+type asyncCall struct {
 	callback.Attempt[struct{}]               // INVARIANT: set before ended is closed
-	ended                      chan struct{} // closed when the function has ended
+	done                       chan struct{} // closed when the function has ended
 }
 
-func guard(f func()) *guarded {
-	g := &guarded{ended: make(chan struct{})}
+func callAsync(f func()) *asyncCall {
+	g := &asyncCall{done: make(chan struct{})}
 	go func() {
-		defer close(g.ended)
+		defer close(g.done)
 		g.Run(func() (struct{}, error) { f(); return struct{}{}, nil })
 	}()
 	return g
@@ -26,14 +26,14 @@ func guard(f func()) *guarded {
 
 // wait waits for the end, once ctx has ended no longer than grace, and says
 // whether that was the end.
-func (g *guarded) wait(ctx context.Context, grace time.Duration) bool {
+func (g *asyncCall) wait(ctx context.Context, grace time.Duration) bool {
 	select {
-	case <-g.ended:
+	case <-g.done:
 	case <-ctx.Done():
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
 		select {
-		case <-g.ended:
+		case <-g.done:
 		case <-timer.C:
 			return false
 		}
@@ -42,19 +42,19 @@ func (g *guarded) wait(ctx context.Context, grace time.Duration) bool {
 	return true
 }
 
-// heeding calls a function of the user's that has a context. When it does not end
+// callWithin calls a function of the user's that has a context. When it does not end
 // with that, its error is the context's, and what it makes later is given to late.
-func heeding[T any](ctx context.Context, f func() (T, error), late func(T)) (T, error) {
+func callWithin[T any](ctx context.Context, f func() (T, error), late func(T)) (T, error) {
 	var (
 		made T
 		err  error
 	)
-	g := guard(func() { made, err = f() })
-	if g.wait(ctx, heedMargin) {
+	g := callAsync(func() { made, err = f() })
+	if g.wait(ctx, returnMargin) {
 		return made, err
 	}
 	go func() {
-		<-g.ended
+		<-g.done
 		if g.Returned && err == nil {
 			late(made)
 		}
@@ -63,8 +63,8 @@ func heeding[T any](ctx context.Context, f func() (T, error), late func(T)) (T, 
 	return none, context.Cause(ctx)
 }
 
-// heedMargin is what a function has to return once its context has ended.
-const heedMargin = 100 * time.Millisecond
+// returnMargin is what a function has to return once its context has ended.
+const returnMargin = 100 * time.Millisecond
 
 // beforeClose tells the user of a connection that is about to be closed. An error
 // says that BeforeClose has not returned in time.
@@ -79,7 +79,7 @@ func (c *Cluster) beforeClose(ctx context.Context, p *physical) error {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.CloseTimeout)
 	defer cancel()
-	_, err := heeding(ctx, func() (struct{}, error) { c.cfg.BeforeClose(p.pgx()); return struct{}{}, nil }, func(struct{}) {})
+	_, err := callWithin(ctx, func() (struct{}, error) { c.cfg.BeforeClose(p.pgx()); return struct{}{}, nil }, func(struct{}) {})
 	if err != nil {
 		c.log.Error("BeforeClose has not returned within CloseTimeout: the connection is cut")
 	}
@@ -89,18 +89,18 @@ func (c *Cluster) beforeClose(ctx context.Context, p *physical) error {
 // beforeAcquire asks the user whether to lend a connection. An error says that
 // BeforeAcquire has not returned at the end of ctx.
 func (c *Cluster) beforeAcquire(ctx context.Context, p *physical) (bool, error) {
-	return heeding(ctx, func() (bool, error) { return c.cfg.BeforeAcquire(ctx, p.pgx()), nil }, func(bool) {})
+	return callWithin(ctx, func() (bool, error) { return c.cfg.BeforeAcquire(ctx, p.pgx()), nil }, func(bool) {})
 }
 
 // onReturn makes a connection that came back as good as new. One whose OnReturn does
 // not mind its context is cut, and is used by nobody else.
 func (c *Cluster) onReturn(ctx context.Context, p *physical) error {
-	if !p.user.CompareAndSwap(nobody, borrower) {
+	if !p.owner.CompareAndSwap(ownedByNone, ownedByBorrower) {
 		return errGone
 	}
-	_, err := heeding(ctx, func() (struct{}, error) {
-		defer p.user.Store(nobody) // until then a close only cuts it
-		return struct{}{}, cmp.Or(c.cfg.OnReturn(ctx, p.pgx()), p.resting())
+	_, err := callWithin(ctx, func() (struct{}, error) {
+		defer p.owner.Store(ownedByNone) // until then a close only cuts it
+		return struct{}{}, cmp.Or(c.cfg.OnReturn(ctx, p.pgx()), p.checkIdle())
 	}, func(struct{}) {})
 	return err
 }

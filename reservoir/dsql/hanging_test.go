@@ -76,12 +76,12 @@ func newSilentCluster(t *testing.T, cfg Config, store leasefleet.Store) *Cluster
 	own, err := leasefleet.NewLimiter(t.Context(), store, leasefleet.LimiterConfig{Table: "t", Budget: cfg.Budget, Rate: cfg.OpenRate, Burst: cfg.OpenBurst, Logger: cfg.Logger})
 	require.NoError(t, err)
 	limiter := withFallback(own, cfg, func() int { return leases.Stats().Owners })
-	c, err := newCluster(t.Context(), cfg, &fleet{leases: leases, limiter: limiter, closers: []func(context.Context) error{leases.Close, limiter.Close}},
+	c, err := newCluster(t.Context(), cfg, &budgets{leases: leases, limiter: limiter, closers: []func(context.Context) error{leases.Close, limiter.Close}},
 		func(context.Context) (*physical, error) {
 			p := &physical{}
 			local, _ := net.Pipe()
-			p.dialled(local)
-			p.user.Store(closer) // so that nothing is closed but its end of the pipe
+			p.setSocket(local)
+			p.owner.Store(ownedByCloser) // so that nothing is closed but its end of the pipe
 			return p, nil
 		})
 	require.NoError(t, err)
@@ -90,7 +90,7 @@ func newSilentCluster(t *testing.T, cfg Config, store leasefleet.Store) *Cluster
 
 func (o silence) run(t *testing.T) {
 	const size, workers = 20, 6
-	cfg := Config{Host: someHost, MaxOpen: size, CheckInterval: -1, LeaseTable: "t", Fallback: o.fallback, Logger: slog.New(slog.DiscardHandler)}
+	cfg := Config{Host: someHost, MaxSize: size, CheckInterval: -1, LeaseTable: "t", Fallback: o.fallback, Logger: slog.New(slog.DiscardHandler)}
 	cfg, err := cfg.resolve(environ(nil))
 	require.NoError(t, err)
 	store := &silentStore{Memory: leasefleet.NewMemory(), hangs: o.hangs}

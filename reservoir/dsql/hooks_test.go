@@ -24,7 +24,7 @@ func TestAfterConnectPreparesEveryConnection(t *testing.T) {
 	type mood string
 	var asked atomic.Int32
 	p := newPool(t, g, func(c *dsql.Config) {
-		c.MaxOpen = 2
+		c.MaxSize = 2
 		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 			asked.Add(1)
 			conn.TypeMap().RegisterDefaultPgType(mood(""), "text")
@@ -56,7 +56,7 @@ func TestAnAfterConnectThatFailsOrPanicsLeavesNoConnection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := startGate(t, nil)
 			p := newPool(t, g, func(c *dsql.Config) {
-				c.MaxOpen, c.OnDemand = 1, true
+				c.MaxSize, c.OnDemand = 1, true
 				c.AfterConnect = func(context.Context, *pgx.Conn) error { return fail() }
 			})
 			require.ErrorContains(t, p.Ping(within(t, 20*time.Second)), "not today")
@@ -73,7 +73,7 @@ func TestBeforeAcquireChooses(t *testing.T) {
 	var unwanted atomic.Uint32
 	var all atomic.Bool
 	p := newPool(t, g, func(c *dsql.Config) {
-		c.MaxOpen = 2
+		c.MaxSize = 2
 		c.BeforeAcquire = func(ctx context.Context, conn *pgx.Conn) bool {
 			require.Equal(t, "the caller's", ctx.Value(key{}))
 			return conn.PgConn().PID() != unwanted.Load() && !all.Load()
@@ -113,7 +113,7 @@ func TestPanicsInFunctionsOfTheUsersLoseNothing(t *testing.T) {
 			g := startGate(t, nil)
 			var fails atomic.Bool
 			p := newPool(t, g, func(c *dsql.Config) {
-				c.MaxOpen = 1
+				c.MaxSize = 1
 				set(c, func() {
 					if fails.Load() {
 						panic("the user's")
@@ -178,7 +178,7 @@ func (r *tracer) note(what string) {
 
 func TestATracerHearsOfEveryCall(t *testing.T) {
 	var r tracer
-	c := newCluster(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen, c.AcquireTracer = 1, &r })
+	c := newCluster(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize, c.AcquireTracer = 1, &r })
 	pool, db := both(t, c)
 	ctx := within(t, 20*time.Second)
 	require.NoError(t, db.PingContext(ctx))
@@ -193,7 +193,7 @@ func TestATracerHearsOfEveryCall(t *testing.T) {
 func TestALoanThatIsOutForLongIsReported(t *testing.T) {
 	leaks := make(chan reservoir.Leak, 1)
 	p := newPool(t, startGate(t, nil), func(c *dsql.Config) {
-		c.MaxOpen, c.LeakAfter, c.Hooks.Leaked = 1, 20*time.Millisecond, func(l reservoir.Leak) { leaks <- l }
+		c.MaxSize, c.LeakAfter, c.Hooks.Leaked = 1, 20*time.Millisecond, func(l reservoir.Leak) { leaks <- l }
 	})
 	conn, err := p.Acquire(within(t, 20*time.Second))
 	require.NoError(t, err)
@@ -203,9 +203,9 @@ func TestALoanThatIsOutForLongIsReported(t *testing.T) {
 }
 
 func TestUnusedConnectionsAreClosedAfterIdleTTL(t *testing.T) {
-	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen, c.OnDemand, c.IdleTTL = 2, true, 50*time.Millisecond })
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize, c.OnDemand, c.IdleTTL = 2, true, 50*time.Millisecond })
 	require.NoError(t, p.Ping(within(t, 20*time.Second)))
-	reach(t, "it is closed", func() bool { return p.Stats().Reservoir.Closed[reservoir.Idled] == 1 })
+	reach(t, "it is closed", func() bool { return p.Stats().Reservoir.Closed[reservoir.IdleTimeout] == 1 })
 }
 
 func TestAStarvedCallerIsToldOfTheFleet(t *testing.T) {
@@ -213,7 +213,7 @@ func TestAStarvedCallerIsToldOfTheFleet(t *testing.T) {
 	release, err := leases.Acquire(t.Context())
 	require.NoError(t, err)
 	defer release()
-	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen, c.Leases = 2, leases })
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize, c.Leases = 2, leases })
 	reach(t, "an open waits for a lease", func() bool { return leases.Stats().Waiting > 0 })
 	_, err = p.Acquire(within(t, 50*time.Millisecond))
 	require.ErrorContains(t, err, "wait for a lease, the fleet has 1 of 1")
@@ -249,7 +249,7 @@ func TestWhatFunctionsOfTheUsersLeaveOpenIsNotLent(t *testing.T) {
 			t.Run(hook+" "+name, func(t *testing.T) {
 				var left atomic.Bool
 				p := newPool(t, startGate(t, nil), func(c *dsql.Config) {
-					c.MaxOpen = 1
+					c.MaxSize = 1
 					set(c, func(ctx context.Context, conn *pgx.Conn) error {
 						if left.Swap(true) {
 							return nil
@@ -281,7 +281,7 @@ func TestABeforeAcquireThatHangsHoldsNoCaller(t *testing.T) {
 	hold := make(chan struct{})
 	var calls, ended atomic.Int32
 	p := newPool(t, startGate(t, nil), func(c *dsql.Config) {
-		c.MaxOpen = 1
+		c.MaxSize = 1
 		c.BeforeAcquire = func(_ context.Context, conn *pgx.Conn) bool {
 			if calls.Add(1) == 1 {
 				<-hold
@@ -306,7 +306,7 @@ func TestABeforeAcquireThatHangsHoldsNoCaller(t *testing.T) {
 func TestACallerWhoseContextEndsInBeforeAcquireCostsOneConnection(t *testing.T) {
 	g := startGate(t, nil)
 	p := newPool(t, g, func(c *dsql.Config) {
-		c.MaxOpen = 6
+		c.MaxSize = 6
 		c.BeforeAcquire = func(ctx context.Context, conn *pgx.Conn) bool {
 			_, impatient := ctx.Value(impatience{}).(bool)
 			if impatient {
@@ -329,7 +329,7 @@ type impatience struct{}
 func TestAPanicOfBeforeAcquireLosesNoneOfAllIdle(t *testing.T) {
 	var calls atomic.Int32
 	p := newPool(t, startGate(t, nil), func(c *dsql.Config) {
-		c.MaxOpen = 4
+		c.MaxSize = 4
 		c.BeforeAcquire = func(context.Context, *pgx.Conn) bool {
 			if calls.Add(1) == 3 {
 				panic("the user's")
@@ -352,7 +352,7 @@ func TestAPanicOfBeforeAcquireLosesNoneOfAllIdle(t *testing.T) {
 // pgx takes a statement that the user has prepared for every query of its text:
 // those of database/sql have a text of their own.
 func TestAStatementThatWasPreparedDoesNotSpoilPlainQueries(t *testing.T) {
-	db := openDB(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	db := openDB(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize = 1 })
 	ctx := within(t, 30*time.Second)
 	for _, s := range []string{"drop table if exists altered", "create table altered (a int)", "insert into altered values (1)"} {
 		_, err := db.ExecContext(ctx, s)
@@ -396,7 +396,7 @@ func TestTransactionsOfDatabaseSQLRunAgainAfterConflicts(t *testing.T) {
 	require.Equal(t, 1, number())
 
 	runs = 0
-	g.VanishAtCommit(1)
+	g.DropAtCommit(1)
 	require.ErrorIs(t, dsql.InTx(ctx, db, nil, insert), dsql.ErrCommitUnknown)
 	require.Equal(t, 1, runs)
 	require.Equal(t, 2, number())

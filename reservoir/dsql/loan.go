@@ -13,7 +13,7 @@ import (
 // once to some effect, and only after the last use.
 type loan struct {
 	reservoir.Loan[*physical]
-	member  *member
+	quota   *viewQuota
 	cluster *Cluster
 	ended   atomic.Bool
 }
@@ -30,9 +30,9 @@ func (l *loan) end(fault error) {
 		return
 	}
 	if fault == nil {
-		fault = p.fit()
+		fault = p.checkReturned()
 	}
-	l.settle(fault)
+	l.finish(fault)
 }
 
 // repair repairs the connection and ends the loan, also when a tracer of the user's
@@ -43,30 +43,30 @@ func (l *loan) repair() {
 		if v := recover(); v != nil {
 			l.cluster.log.Error("a function of the user's panicked while a connection was repaired", "panic", v)
 		}
-		l.settle(fault)
+		l.finish(fault)
 	}()
-	fault = l.cluster.bounded(l.Value().repair)
+	fault = l.cluster.withCloseTimeout(l.Value().repair)
 }
 
 var errUnrepaired = errors.New("dsql: the repair of the connection broke off")
 
-// use says whether the borrower may run something, makes sure that no request to
+// beginCall says whether the borrower may run something, makes sure that no request to
 // cancel a statement hits it, and watches it.
 //
 // INVARIANT: nothing is run for a loan that has ended, and its connection is not
 // looked at: it may be another borrower's.
-func (l *loan) use(ctx context.Context) (watch, error) {
+func (l *loan) beginCall(ctx context.Context) (errorMapper, error) {
 	if l.ended.Load() {
-		return watch{}, ErrReleased
+		return errorMapper{}, ErrReleased
 	}
-	w := watching(ctx, l.Value().pgx())
-	return w, w.judge(l.Value().settle(ctx))
+	w := newErrorMapper(ctx, l.Value().pgx())
+	return w, w.mapError(l.Value().absorbCancel(ctx))
 }
 
-// settle ends the loan.
-func (l *loan) settle(fault error) {
-	defer l.member.give()
-	l.Value().user.CompareAndSwap(borrower, nobody)
+// finish ends the loan.
+func (l *loan) finish(fault error) {
+	defer l.quota.release()
+	l.Value().owner.CompareAndSwap(ownedByBorrower, ownedByNone)
 	// An error says that Close has taken the connection back by force.
 	if fault != nil {
 		_ = l.Discard(fault)
@@ -75,15 +75,15 @@ func (l *loan) settle(fault error) {
 	}
 }
 
-// tasks are goroutines that an owner waits for when it ends.
-type tasks struct {
+// taskGroup are goroutines that an owner waits for when it ends.
+type taskGroup struct {
 	mu    sync.Mutex
 	all   sync.WaitGroup
 	ended bool // nothing starts any more
 }
 
 // start runs f on a goroutine, unless the owner has ended.
-func (t *tasks) start(f func()) bool {
+func (t *taskGroup) start(f func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.ended {
@@ -93,7 +93,7 @@ func (t *tasks) start(f func()) bool {
 }
 
 // end waits for all tasks until ctx ends.
-func (t *tasks) end(ctx context.Context) {
+func (t *taskGroup) end(ctx context.Context) {
 	t.mu.Lock()
 	t.ended = true
 	t.mu.Unlock()

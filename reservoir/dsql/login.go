@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// neutral gives every key that pgx would else take from the environment. Hosts,
+// neutralDSN gives every key that pgx would else take from the environment. Hosts,
 // user, password and TLS are set afterwards.
-const neutral = "host=localhost port=5432 user=x password=x database=x sslmode=disable sslnegotiation=postgres sslcertmode=allow " +
+const neutralDSN = "host=localhost port=5432 user=x password=x database=x sslmode=disable sslnegotiation=postgres sslcertmode=allow " +
 	"sslsni=1 sslrootcert='' sslcert='' sslkey='' sslpassword='' passfile='' connect_timeout=0 application_name=x target_session_attrs=any timezone=UTC options='' " +
 	"min_protocol_version=3.0 max_protocol_version=3.0 channel_binding=prefer require_auth=''"
 
@@ -57,7 +57,7 @@ func loginConfig(c Config) (*pgx.ConnConfig, error) {
 // pgx makes none without looking at it.
 func neutralConfig() (*pgx.ConnConfig, error) {
 	if os.Getenv("PGSERVICE") == "" {
-		return pgx.ParseConfig(neutral)
+		return pgx.ParseConfig(neutralDSN)
 	}
 	// A service cannot be unset, only replaced by an empty one.
 	file, err := os.CreateTemp("", "pgservice")
@@ -73,7 +73,7 @@ func neutralConfig() (*pgx.ConnConfig, error) {
 		return nil, err
 	}
 	quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(file.Name())
-	return pgx.ParseConfig(neutral + " service=none servicefile='" + quoted + "'")
+	return pgx.ParseConfig(neutralDSN + " service=none servicefile='" + quoted + "'")
 }
 
 // address is where to dial.

@@ -50,7 +50,7 @@ func TestWhateverMayHaveBeenSentRunsOnce(t *testing.T) {
 	var armed atomic.Bool
 	for mode, exec := range modes {
 		c := newCluster(t, g, func(c *dsql.Config) {
-			c.MaxOpen, c.CheckInterval = 2, -1
+			c.MaxSize, c.CheckInterval = 2, -1
 			c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := g.Dial(ctx, network, address)
 				return &lossyConn{Conn: conn, armed: &armed}, err
@@ -131,7 +131,7 @@ func TestALostCommitIsNotSafeToRetry(t *testing.T) {
 	g := startGate(t, nil)
 	var armed atomic.Bool
 	c := newCluster(t, g, func(c *dsql.Config) {
-		c.MaxOpen, c.CheckInterval = 1, -1
+		c.MaxSize, c.CheckInterval = 1, -1
 		c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := g.Dial(ctx, network, address)
 			return &lossyConn{Conn: conn, armed: &armed}, err

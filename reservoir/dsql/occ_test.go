@@ -87,7 +87,7 @@ func TestAnAnswerToCommitIsFinalUnlessItEndsTheSession(t *testing.T) {
 		errors.New("unexpected EOF"):                                 false,
 		context.DeadlineExceeded:                                     false,
 	} {
-		require.Equal(t, want, refused(err), "%v", err)
+		require.Equal(t, want, commitRefused(err), "%v", err)
 	}
 }
 

@@ -88,7 +88,7 @@ type outage struct {
 
 func (o *outage) run(t *testing.T) {
 	const size, workers = 20, 6
-	cfg := Config{Host: someHost, MaxOpen: size, CheckInterval: -1, Logger: slog.New(slog.DiscardHandler)}
+	cfg := Config{Host: someHost, MaxSize: size, CheckInterval: -1, Logger: slog.New(slog.DiscardHandler)}
 	if o.set != nil {
 		o.set(&cfg)
 	}
@@ -98,11 +98,11 @@ func (o *outage) run(t *testing.T) {
 	leases := &tableLeases{Leases: lease.NewLeases("x", 1000), table: tab, strict: o.strict}
 	var limiter lease.Limiter = &tableLimiter{Limiter: lease.NewLimiter("x", 100, 100), table: tab}
 	limiter = withFallback(limiter, cfg, func() int { return o.owners })
-	c, err := newCluster(t.Context(), cfg, &fleet{leases: leases, limiter: limiter}, func(context.Context) (*physical, error) {
+	c, err := newCluster(t.Context(), cfg, &budgets{leases: leases, limiter: limiter}, func(context.Context) (*physical, error) {
 		p := &physical{}
 		local, _ := net.Pipe()
-		p.dialled(local)
-		p.user.Store(closer) // so that nothing is closed but its end of the pipe
+		p.setSocket(local)
+		p.owner.Store(ownedByCloser) // so that nothing is closed but its end of the pipe
 		return p, nil
 	})
 	require.NoError(t, err)
@@ -153,8 +153,8 @@ func TestAnOutageOfTheTableCostsNoRequest(t *testing.T) {
 		"nobody was seen":               {},
 		"no rate of its own":            {owners: 50, set: func(c *Config) { c.RateFallback = -1 }},
 		"strict leases":                 {owners: 50, strict: true},
-		"lives of 50 minutes":           {owners: 50, set: func(c *Config) { c.BaseLifetime = 50 * time.Minute }},
-		"lives of 50 minutes and lossy": {owners: 50, lossy: true, set: func(c *Config) { c.BaseLifetime = 50 * time.Minute }},
+		"lives of 50 minutes":           {owners: 50, set: func(c *Config) { c.ReplaceAfter = 50 * time.Minute }},
+		"lives of 50 minutes and lossy": {owners: 50, lossy: true, set: func(c *Config) { c.ReplaceAfter = 50 * time.Minute }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestTheRateOfAnOutageIsAPartOfTheFleets(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tab := &table{}
 				tab.away.Store(true)
-				cfg, err := Config{Host: someHost, MaxOpen: 20, ConnLimit: 9000, RateFallback: c.set, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+				cfg, err := Config{Host: someHost, MaxSize: 20, ConnLimit: 9000, RateFallback: c.set, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
 				require.NoError(t, err)
 				l := withFallback(&tableLimiter{Limiter: lease.NewLimiter("x", 100, 100), table: tab}, cfg, func() int { return c.owners })
 				ctx, cancel := context.WithTimeout(t.Context(), 1000*time.Second)
@@ -207,10 +207,10 @@ func TestTheRateOfAnOutageIsAPartOfTheFleets(t *testing.T) {
 // their leases go back.
 func TestCloseGivesItsBudgetsTimeOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg, err := Config{Host: someHost, TargetReady: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+		cfg, err := Config{Host: someHost, MinIdle: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
 		require.NoError(t, err)
 		var closed []error
-		c, err := newCluster(t.Context(), cfg, &fleet{
+		c, err := newCluster(t.Context(), cfg, &budgets{
 			leases: lease.NewLeases("x", 10), limiter: lease.NewLimiter("x", 100, 100),
 			closers: []func(context.Context) error{func(ctx context.Context) error {
 				time.Sleep(time.Second) // a request to the table
@@ -241,13 +241,13 @@ func TestIdleConnectionsAreGivenUpForOthersOfTheFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size = 6
 		leases := &reclaiming{Leases: lease.NewLeases("x", size)}
-		cfg, err := Config{Host: someHost, MaxOpen: size, CheckInterval: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+		cfg, err := Config{Host: someHost, MaxSize: size, CheckInterval: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
 		require.NoError(t, err)
-		c, err := newCluster(t.Context(), cfg, &fleet{leases: leases, limiter: lease.NewLimiter("x", 100, 100)}, func(context.Context) (*physical, error) {
+		c, err := newCluster(t.Context(), cfg, &budgets{leases: leases, limiter: lease.NewLimiter("x", 100, 100)}, func(context.Context) (*physical, error) {
 			p := &physical{}
 			local, _ := net.Pipe()
-			p.dialled(local)
-			p.user.Store(closer) // so that nothing is closed but its end of the pipe
+			p.setSocket(local)
+			p.owner.Store(ownedByCloser) // so that nothing is closed but its end of the pipe
 			return p, nil
 		})
 		require.NoError(t, err)
@@ -299,15 +299,15 @@ func (r *revoking) Valid() error { return nil }
 func TestLeasesCanBeRevokedWhileCloseWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leases := &revoking{Leases: lease.NewLeases("x", 10)}
-		cfg, err := Config{Host: someHost, MaxOpen: 1, CheckInterval: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+		cfg, err := Config{Host: someHost, MaxSize: 1, CheckInterval: -1, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
 		require.NoError(t, err)
 		var server net.Conn
-		c, err := newCluster(t.Context(), cfg, &fleet{leases: leases, limiter: lease.NewLimiter("x", 100, 100)}, func(context.Context) (*physical, error) {
+		c, err := newCluster(t.Context(), cfg, &budgets{leases: leases, limiter: lease.NewLimiter("x", 100, 100)}, func(context.Context) (*physical, error) {
 			p := &physical{}
 			var local net.Conn
 			local, server = net.Pipe()
-			p.dialled(local)
-			p.user.Store(closer) // so that nothing is closed but its end of the pipe
+			p.setSocket(local)
+			p.owner.Store(ownedByCloser) // so that nothing is closed but its end of the pipe
 			return p, nil
 		})
 		require.NoError(t, err)
@@ -339,7 +339,7 @@ func (unanswered) Wait(context.Context) error {
 // How many processes are seen may change during an outage.
 func TestAnOutageHasOneBurstHoweverManyProcessesAreSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg, err := Config{Host: someHost, MaxOpen: 100, OpenRate: 100, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
+		cfg, err := Config{Host: someHost, MaxSize: 100, OpenRate: 100, Logger: slog.New(slog.DiscardHandler)}.resolve(environ(nil))
 		require.NoError(t, err)
 		const flips, each, rate = 20, time.Second, 10
 		began, opens := time.Now(), 0

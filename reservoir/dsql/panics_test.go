@@ -51,7 +51,7 @@ func TestPanicsInValuesOfTheUsersLoseNothing(t *testing.T) {
 		"Scan of a row": func(ctx context.Context, p *dsql.Pool) { _ = p.QueryRow(ctx, "select 'a'").Scan(&bomb{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+			p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize = 1 })
 			ctx := within(t, 20*time.Second)
 			require.NoError(t, p.Ping(ctx))
 			require.PanicsWithValue(t, "the user's", func() { use(ctx, p) })
@@ -78,7 +78,7 @@ func TestPanicsInTracersOfPgxLoseNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := &tripwire{}
 			p := newPool(t, startGate(t, nil), func(c *dsql.Config) {
-				c.MaxOpen = 1
+				c.MaxSize = 1
 				c.Pgx = func(c *pgx.ConnConfig) { c.Tracer = w }
 			})
 			ctx := within(t, 5*time.Second)
@@ -98,7 +98,7 @@ func TestAPanicInARepairCostsTheConnectionAlone(t *testing.T) {
 	w := &tripwire{}
 	g := startGate(t, nil)
 	p := newPool(t, g, func(c *dsql.Config) {
-		c.MaxOpen = 1
+		c.MaxSize = 1
 		c.Pgx = func(c *pgx.ConnConfig) { c.Tracer = w }
 	})
 	ctx := within(t, 20*time.Second)
@@ -116,7 +116,7 @@ func TestAPanicInARepairCostsTheConnectionAlone(t *testing.T) {
 
 // A connection that was hijacked from pgx is lost to the pool, not its place.
 func TestAConnectionThatWasHijackedHoldsNoPlace(t *testing.T) {
-	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen, c.CloseTimeout = 1, 100*time.Millisecond })
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize, c.CloseTimeout = 1, 100*time.Millisecond })
 	ctx := within(t, 20*time.Second)
 	require.NoError(t, p.AcquireFunc(ctx, func(c *dsql.Conn) error {
 		_, err := c.Conn().PgConn().Hijack()
@@ -144,7 +144,7 @@ func TestAnOpenThatPanicsLeavesNoSocket(t *testing.T) {
 	g := startGate(t, nil)
 	var open atomic.Int32
 	p := newPool(t, g, func(c *dsql.Config) {
-		c.MaxOpen, c.OnDemand = 1, true
+		c.MaxSize, c.OnDemand = 1, true
 		c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := g.Dial(ctx, network, address)
 			if err != nil {
@@ -175,7 +175,7 @@ func TestAnOpenThatHangsHoldsNoPlace(t *testing.T) {
 				}
 			}
 			p := newPool(t, g, func(c *dsql.Config) {
-				c.MaxOpen, c.OpenTimeout = 1, 500*time.Millisecond
+				c.MaxSize, c.OpenTimeout = 1, 500*time.Millisecond
 				c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 					hang("Dial")
 					return g.Dial(ctx, network, address)
@@ -213,7 +213,7 @@ func TestAFunctionThatHangsAfterALoanHoldsNobody(t *testing.T) {
 				}
 			}
 			p := newPool(t, g, func(c *dsql.Config) {
-				c.MaxOpen, c.CheckTimeout, c.CloseTimeout = 1, 100*time.Millisecond, 500*time.Millisecond
+				c.MaxSize, c.CheckTimeout, c.CloseTimeout = 1, 100*time.Millisecond, 500*time.Millisecond
 				c.OnReturn = func(_ context.Context, conn *pgx.Conn) error { hang("OnReturn", conn); return nil }
 				c.BeforeClose = func(conn *pgx.Conn) { hang("BeforeClose", conn) }
 			})

@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// quiet says whether a socket is open and has nothing to read. It does not
+// nothingToRead says whether a socket is open and has nothing to read. It does not
 // block. What cannot be looked at counts as quiet.
-func quiet(conn net.Conn) bool {
+func nothingToRead(conn net.Conn) bool {
 	sys, ok := conn.(syscall.Conn)
 	if !ok {
 		return true

@@ -126,7 +126,7 @@ func TestAllIdleConnectionsCanBeBorrowedAndAllReplaced(t *testing.T) {
 		c.Release()
 	}
 
-	none := newPool(t, g, func(c *dsql.Config) { c.MaxOpen, c.OnDemand = 1, true })
+	none := newPool(t, g, func(c *dsql.Config) { c.MaxSize, c.OnDemand = 1, true })
 	for range 3 {
 		require.Empty(t, none.AcquireAllIdle(ctx))
 	}
@@ -137,7 +137,7 @@ func TestTheConfigurationThatIsGivenOutIsACopyWithItsDefaults(t *testing.T) {
 	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.RuntimeParams = map[string]string{"application_name": "mine"} })
 	cfg := p.Config()
 	require.Equal(t, "admin", cfg.User)
-	require.Equal(t, 11*time.Minute, cfg.BaseLifetime)
+	require.Equal(t, 11*time.Minute, cfg.ReplaceAfter)
 	cfg.RuntimeParams["application_name"], cfg.TLS.RootCAs = "other", nil
 	p.Reset()
 	var name string
@@ -147,11 +147,11 @@ func TestTheConfigurationThatIsGivenOutIsACopyWithItsDefaults(t *testing.T) {
 
 func TestStatsCountCallersByWhatBecameOfThem(t *testing.T) {
 	g := startGate(t, nil)
-	p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen = 2 })
+	p := newPool(t, g, func(c *dsql.Config) { c.MaxSize = 2 })
 	ctx := within(t, 20*time.Second)
 	require.NoError(t, p.WaitReady(ctx, 2))
 	require.False(t, p.Stats().Low)
-	require.Equal(t, 2, p.Stats().TargetReady)
+	require.Equal(t, 2, p.Stats().MinIdle)
 	a, err := p.Acquire(ctx)
 	require.NoError(t, err)
 	b, err := p.Acquire(ctx)

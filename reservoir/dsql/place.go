@@ -14,8 +14,8 @@ var (
 	clusterIDPattern = regexp.MustCompile(`^[a-z0-9]{26}$`)
 )
 
-// place finds the endpoint and the region from what is given of either.
-func place(host, region string, env func(string) string) (endpoint, found string, err error) {
+// resolveEndpoint finds the endpoint and the region from what is given of either.
+func resolveEndpoint(host, region string, env func(string) string) (endpoint, found string, err error) {
 	host = strings.ToLower(strings.TrimSuffix(host, "."))
 	inHost := ""
 	if m := endpointPattern.FindStringSubmatch(host); m != nil {
@@ -42,8 +42,8 @@ func regionOf(env func(string) string) string {
 	return cmp.Or(env("AWS_REGION"), env("AWS_DEFAULT_REGION"))
 }
 
-// locate finds the region in the AWS profile, where nothing else names one.
-func (c Config) locate(ctx context.Context, env func(string) string) (Config, error) {
+// regionFromProfile finds the region in the AWS profile, where nothing else names one.
+func (c Config) regionFromProfile(ctx context.Context, env func(string) string) (Config, error) {
 	if c.Region != "" || regionOf(env) != "" || endpointPattern.MatchString(strings.ToLower(strings.TrimSuffix(c.Host, "."))) {
 		return c, nil
 	}
@@ -52,9 +52,9 @@ func (c Config) locate(ctx context.Context, env func(string) string) (Config, er
 	return c, err
 }
 
-// budget names the limits of a cluster, which has several names: one for its
+// budgetName names the limits of a cluster, which has several names: one for its
 // public endpoint and one for each of its private ones.
-func budget(host, region string) string {
+func budgetName(host, region string) string {
 	if m := clusterPattern.FindStringSubmatch(host); m != nil {
 		return m[1] + "." + m[2]
 	}

@@ -64,10 +64,10 @@ func (p *Pool) AcquireAllIdle(ctx context.Context) (all []*Conn) {
 		}
 	}()
 	for ctx.Err() == nil {
-		if admitted, err := p.view.member.try(); err != nil || !admitted {
+		if admitted, err := p.view.quota.tryAcquire(); err != nil || !admitted {
 			break
 		}
-		l := p.readyOrGive(ctx)
+		l := p.borrowIdleOrRelease(ctx)
 		if l == nil {
 			break
 		}
@@ -77,15 +77,15 @@ func (p *Pool) AcquireAllIdle(ctx context.Context) (all []*Conn) {
 	return all
 }
 
-// readyOrGive borrows an idle connection for a member that was allowed one more, or
+// borrowIdleOrRelease borrows an idle connection for a member that was allowed one more, or
 // gives that back.
-func (p *Pool) readyOrGive(ctx context.Context) (l *loan) {
+func (p *Pool) borrowIdleOrRelease(ctx context.Context) (l *loan) {
 	defer func() {
 		if l == nil {
-			p.view.member.give()
+			p.view.quota.release()
 		}
 	}()
-	return p.view.ready(ctx)
+	return p.view.borrowIdle(ctx)
 }
 
 // Exec runs a statement on a connection of the pool. When ctx ends, the server is
@@ -104,7 +104,7 @@ func (p *Pool) Exec(ctx context.Context, sql string, args ...any) (pgconn.Comman
 func (p *Pool) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	c, err := p.Acquire(ctx)
 	if err != nil {
-		return failed{err}, err
+		return failedRows{err}, err
 	}
 	var r pgx.Rows
 	c.handOver(func() bool {
@@ -112,7 +112,7 @@ func (p *Pool) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, er
 		return err == nil
 	})
 	if err != nil {
-		return failed{err}, err
+		return failedRows{err}, err
 	}
 	return r, nil
 }
@@ -122,7 +122,7 @@ func (p *Pool) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, er
 func (p *Pool) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	c, err := p.Acquire(ctx)
 	if err != nil {
-		return failed{err}
+		return failedRows{err}
 	}
 	var r pgx.Row
 	c.handOver(func() bool {

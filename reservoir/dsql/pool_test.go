@@ -16,7 +16,7 @@ import (
 
 func TestEveryMethodOfThePoolReleasesItsConnection(t *testing.T) {
 	g := startGate(t, nil)
-	p := newPool(t, g, func(c *dsql.Config) { c.MaxOpen = 1 })
+	p := newPool(t, g, func(c *dsql.Config) { c.MaxSize = 1 })
 	ctx := within(t, 20*time.Second)
 	_, err := p.Exec(ctx, "create table if not exists every_method (n int)")
 	require.NoError(t, err)
@@ -164,7 +164,7 @@ func TestALostCommitIsUnknownAndDoesNotRunAgain(t *testing.T) {
 	require.NoError(t, err)
 	_, err = p.Exec(ctx, "delete from once")
 	require.NoError(t, err)
-	g.VanishAtCommit(1)
+	g.DropAtCommit(1)
 	runs := 0
 	err = p.InTx(ctx, func(tx pgx.Tx) error {
 		runs++
@@ -208,7 +208,7 @@ func TestMassDropGivesEveryRequestItsErrorAndTheNextSucceeds(t *testing.T) {
 	for how, drop := range map[string]func(*dsqlgate.Gate) int{"closed": (*dsqlgate.Gate).DropAll, "reset": (*dsqlgate.Gate).ResetAll} {
 		t.Run(how, func(t *testing.T) {
 			g := startGate(t, nil)
-			c := newCluster(t, g, func(c *dsql.Config) { c.MaxOpen = size })
+			c := newCluster(t, g, func(c *dsql.Config) { c.MaxSize = size })
 			pool, err := c.NewPool(dsql.View{})
 			require.NoError(t, err)
 			db, err := c.OpenDB(dsql.View{})
@@ -256,7 +256,7 @@ func running(t *testing.T, p *dsql.Pool, statement string, n int) {
 func TestASilentConnectionIsFoundByItsPing(t *testing.T) {
 	g := startGate(t, nil)
 	p := newPool(t, g, func(c *dsql.Config) {
-		c.MaxOpen, c.CheckInterval, c.CheckTimeout, c.CloseTimeout = 1, 50*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
+		c.MaxSize, c.CheckInterval, c.CheckTimeout, c.CloseTimeout = 1, 50*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
 	})
 	ctx := within(t, 30*time.Second)
 	require.NoError(t, p.WaitReady(ctx, 1))

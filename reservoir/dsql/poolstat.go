@@ -38,7 +38,7 @@ func (s *PoolStat) EmptyAcquireWaitTime() time.Duration { return s.AcquireDurati
 // IdleConns counts connections that are ready.
 func (s *PoolStat) IdleConns() int32 { return int32(s.s.Reservoir.Idle) }
 
-// MaxConns is MaxOpen.
+// MaxConns is MaxSize.
 func (s *PoolStat) MaxConns() int32 { return int32(s.s.Reservoir.MaxSize) }
 
 // TotalConns counts all connections, those being closed included.
@@ -53,4 +53,6 @@ func (s *PoolStat) MaxLifetimeDestroyCount() int64 {
 }
 
 // MaxIdleDestroyCount counts connections closed because they were idle.
-func (s *PoolStat) MaxIdleDestroyCount() int64 { return int64(s.s.Reservoir.Closed[reservoir.Idled]) }
+func (s *PoolStat) MaxIdleDestroyCount() int64 {
+	return int64(s.s.Reservoir.Closed[reservoir.IdleTimeout])
+}

@@ -252,9 +252,9 @@ func (s *scene) fault(g *dsqlgate.Gate) {
 	case 3:
 		g.FailCommits(1, "OC001")
 	case 4, 5:
-		g.VanishAtCommit(1)
+		g.DropAtCommit(1)
 	case 6, 7:
-		g.VanishAtAnswer(1)
+		g.DropAtAnswer(1)
 	case 8:
 		g.DropAll()
 	case 9:
@@ -262,7 +262,7 @@ func (s *scene) fault(g *dsqlgate.Gate) {
 	case 10:
 		g.FreezeAll()
 	case 11:
-		g.ForgetAll()
+		g.HalfOpenAll()
 	case 12:
 		g.Refuse(1+s.n(3), "53400")
 	case 13:
@@ -272,7 +272,7 @@ func (s *scene) fault(g *dsqlgate.Gate) {
 			g.Refuse(1, "08006")
 		}
 	case 15, 16, 17:
-		g.LateCancels(1)
+		g.DelayCancels(1)
 	case 18:
 		g.SlowHandshakes(time.Duration(s.n(300)) * time.Millisecond)
 	case 19:
@@ -304,7 +304,7 @@ func playScene(t *testing.T, seed uint64) {
 		}
 	})
 	cfg := config(g, func(c *dsql.Config) {
-		c.MaxOpen, c.CancelGrace, c.OpenTimeout, c.CloseTimeout, c.CheckTimeout = size, grace, time.Second, time.Second, 300*time.Millisecond
+		c.MaxSize, c.CancelGrace, c.OpenTimeout, c.CloseTimeout, c.CheckTimeout = size, grace, time.Second, time.Second, 300*time.Millisecond
 		c.OnDemand = s.n(3) == 0
 		inner := c.Credentials
 		c.Credentials = aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {

@@ -298,8 +298,8 @@ func TestWhatCallersAreToldIsSo(t *testing.T) {
 // fault does something to the server now and then.
 func (p *prover) fault(g interface {
 	FailCommits(int, string)
-	VanishAtCommit(int)
-	VanishAtAnswer(int)
+	DropAtCommit(int)
+	DropAtAnswer(int)
 	DropAll() int
 }, r *rand.Rand, cuts bool,
 ) {
@@ -310,9 +310,9 @@ func (p *prover) fault(g interface {
 		g.FailCommits(1, "OC001")
 	case !cuts:
 	case n < 8:
-		g.VanishAtCommit(1)
+		g.DropAtCommit(1)
 	case n < 10:
-		g.VanishAtAnswer(1)
+		g.DropAtAnswer(1)
 	case n < 11:
 		g.DropAll()
 	}

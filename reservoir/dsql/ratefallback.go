@@ -13,9 +13,9 @@ import (
 // keeper of the fleet's limiter cannot be reached.
 type fallbackLimiter struct {
 	lease.Limiter
-	name   string
-	rate   func() float64 // opens per second, as far as is known now
-	logged func(rate float64)
+	name        string
+	rate        func() float64 // opens per second, as far as is known now
+	logFallback func(rate float64)
 
 	mu sync.Mutex
 	// INVARIANT: local is nil until the keeper could not be reached, and is
@@ -23,7 +23,7 @@ type fallbackLimiter struct {
 	// has one burst.
 	local     lease.Limiter
 	localRate float64
-	used      bool   // since the keeper was last reached
+	active    bool   // since the keeper was last reached
 	granted   uint64 // by local
 	denied    uint64
 }
@@ -41,10 +41,10 @@ func withFallback(fleet lease.Limiter, c Config, owners func() int) lease.Limite
 			if c.RateFallback > 0 {
 				return c.RateFallback
 			}
-			n := cmp.Or(owners(), max(1, c.ConnLimit/c.MaxOpen))
+			n := cmp.Or(owners(), max(1, c.ConnLimit/c.MaxSize))
 			return max(c.OpenRate/float64(n), lease.MinRate)
 		},
-		logged: func(rate float64) {
+		logFallback: func(rate float64) {
 			log.Warn("the fleet's rate of opens cannot be reached: this process opens at a rate of its own", "cluster", c.Host, "per_second", rate)
 		},
 	}
@@ -56,13 +56,13 @@ func (f *fallbackLimiter) Wait(ctx context.Context) error {
 	if err == nil {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.used = false
+		f.active = false
 		return nil
 	}
 	if !errors.Is(err, lease.ErrUnavailable) || ctx.Err() != nil {
 		return err
 	}
-	err = f.own().Wait(ctx)
+	err = f.localForRate().Wait(ctx)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err != nil {
@@ -73,8 +73,8 @@ func (f *fallbackLimiter) Wait(ctx context.Context) error {
 	return nil
 }
 
-// own is the limiter of this process.
-func (f *fallbackLimiter) own() lease.Limiter {
+// localForRate is the limiter of this process.
+func (f *fallbackLimiter) localForRate() lease.Limiter {
 	rate := f.rate()
 	f.mu.Lock()
 	if f.local == nil || f.localRate != rate {
@@ -82,13 +82,13 @@ func (f *fallbackLimiter) own() lease.Limiter {
 		if f.local != nil {
 			next.Refused() // the burst of this outage has been had
 		}
-		f.local, f.localRate, f.used = next, rate, false
+		f.local, f.localRate, f.active = next, rate, false
 	}
-	local, first := f.local, !f.used
-	f.used = true
+	local, first := f.local, !f.active
+	f.active = true
 	f.mu.Unlock()
 	if first {
-		f.logged(rate)
+		f.logFallback(rate)
 	}
 	return local
 }
@@ -96,7 +96,7 @@ func (f *fallbackLimiter) own() lease.Limiter {
 // Refused is as lease.Limiter says.
 func (f *fallbackLimiter) Refused() {
 	f.Limiter.Refused()
-	if local := f.present(); local != nil {
+	if local := f.currentLocal(); local != nil {
 		local.Refused()
 	}
 }
@@ -118,13 +118,13 @@ func (f *fallbackLimiter) Stats() lease.LimiterStats {
 // Close is as lease.Limiter says.
 func (f *fallbackLimiter) Close(ctx context.Context) error {
 	err := f.Limiter.Close(ctx)
-	if local := f.present(); local != nil {
+	if local := f.currentLocal(); local != nil {
 		err = errors.Join(err, local.Close(ctx))
 	}
 	return err
 }
 
-func (f *fallbackLimiter) present() lease.Limiter {
+func (f *fallbackLimiter) currentLocal() lease.Limiter {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.local

@@ -10,17 +10,17 @@ import (
 )
 
 // A verdict is what a failed open means for the next.
-type verdict uint8
+type failureKind uint8
 
 const (
-	passing  verdict = iota // try again soon
-	tooFast                 // 53400: the cluster's rate
-	tooMany                 // 53300: the cluster's limit
-	hopeless                // no open will succeed until somebody changes something
+	transient   failureKind = iota // try again soon
+	rateLimited                    // 53400: the cluster's rate
+	connLimited                    // 53300: the cluster's limit
+	permanent                      // no open will succeed until somebody changes something
 )
 
 // classify judges the error of an open and names the settings to look at.
-func classify(err error) (verdict, string) {
+func classify(err error) (failureKind, string) {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		return classifyAnswer(pg)
@@ -34,33 +34,33 @@ func classify(err error) (verdict, string) {
 	)
 	switch {
 	case errors.As(err, &authority), errors.As(err, &name), errors.As(err, &invalid), errors.As(err, &certificate):
-		return hopeless, "TLS and Host"
+		return permanent, "TLS and Host"
 	case errors.As(err, &record), strings.Contains(err.Error(), "server refused TLS connection"):
-		return hopeless, "Host, Port and DirectTLS: the server does not speak TLS as asked"
+		return permanent, "Host, Port and DirectTLS: the server does not speak TLS as asked"
 	case pgconn.Timeout(err):
-		return passing, "Host, Port and OpenTimeout"
+		return transient, "Host, Port and OpenTimeout"
 	}
-	return passing, ""
+	return transient, ""
 }
 
-func classifyAnswer(pg *pgconn.PgError) (verdict, string) {
+func classifyAnswer(pg *pgconn.PgError) (failureKind, string) {
 	text := strings.ToLower(pg.Message)
 	switch pg.Code {
 	case "53400":
-		return tooFast, ""
+		return rateLimited, ""
 	case "53300":
-		return tooMany, "ConnLimit"
+		return connLimited, "ConnLimit"
 	case "3D000":
-		return hopeless, "Database"
+		return permanent, "Database"
 	case "28000", "28P01":
-		return hopeless, "User, Region and Credentials"
+		return permanent, "User, Region and Credentials"
 	case "08006":
 		if strings.Contains(text, "access denied") || strings.Contains(text, "authentication failed") {
-			return hopeless, "User, Region and Credentials"
+			return permanent, "User, Region and Credentials"
 		}
 		if strings.Contains(text, "sni") {
-			return hopeless, "Host"
+			return permanent, "Host"
 		}
 	}
-	return passing, ""
+	return transient, ""
 }

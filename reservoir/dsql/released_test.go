@@ -25,7 +25,7 @@ func cleared(t *testing.T, p *dsql.Pool, table string) context.Context {
 // A connection that was given back is the next borrower's, and so is its
 // transaction.
 func TestNothingIsDoneOnAConnectionAfterItsRelease(t *testing.T) {
-	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize = 1 })
 	ctx := cleared(t, p, "released")
 	const insert = "insert into released values (1)"
 	batch := &pgx.Batch{}
@@ -78,7 +78,7 @@ func TestNothingIsDoneOnAConnectionAfterItsRelease(t *testing.T) {
 // The server would take a second BEGIN for the first, and the COMMIT of the batch
 // for that of all.
 func TestABatchThatBeginsIsRefusedInATransaction(t *testing.T) {
-	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize = 1 })
 	ctx := cleared(t, p, "begun")
 	for _, commits := range []bool{false, true} {
 		tx, err := p.Begin(ctx)
@@ -104,7 +104,7 @@ func TestABatchThatBeginsIsRefusedInATransaction(t *testing.T) {
 
 // The server would take a second BEGIN for the first, too.
 func TestATransactionWithinATransactionIsRefused(t *testing.T) {
-	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize = 1 })
 	ctx := cleared(t, p, "nested")
 	for name, begin := range map[string]func(*dsql.Conn) error{
 		"Begin": func(c *dsql.Conn) error { _, err := c.Begin(ctx); return err },
@@ -131,7 +131,7 @@ func TestATransactionWithinATransactionIsRefused(t *testing.T) {
 
 // pgx does not send a COMMIT while a result is not read to its end.
 func TestACommitThatWasNotSentIsNotUnknown(t *testing.T) {
-	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize = 1 })
 	ctx := cleared(t, p, "unsent")
 	err := p.InTx(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "insert into unsent values (1)")
@@ -146,7 +146,7 @@ func TestACommitThatWasNotSentIsNotUnknown(t *testing.T) {
 
 // Rows that ended say what they did, whoever has their connection.
 func TestRowsThatEndedAreNotThoseOfTheNextQuery(t *testing.T) {
-	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize = 1 })
 	ctx := within(t, 20*time.Second)
 	rows, err := p.Query(ctx, "select 1 as mine")
 	require.NoError(t, err)
@@ -194,7 +194,7 @@ func TestABatchThatWasClosedIsNotThatOfTheNextQuery(t *testing.T) {
 		} {
 			t.Run(mode+"/"+name, func(t *testing.T) {
 				p := newPool(t, startGate(t, nil), func(c *dsql.Config) {
-					c.MaxOpen = 1
+					c.MaxSize = 1
 					c.Pgx = func(c *pgx.ConnConfig) { c.DefaultQueryExecMode = exec }
 				})
 				b := &pgx.Batch{}
@@ -220,7 +220,7 @@ func TestABatchThatWasClosedIsNotThatOfTheNextQuery(t *testing.T) {
 
 // pgx empties the caches of a batch's connection at every Close of one that failed.
 func TestABatchThatFailedIsClosedOnce(t *testing.T) {
-	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize = 1 })
 	ctx := within(t, 20*time.Second)
 	const divide = "select 1 / $1::int"
 	b := &pgx.Batch{}

@@ -20,7 +20,7 @@ const connLimit = 9_800
 
 // resolve returns c with defaults filled in, or all of its faults.
 func (c Config) resolve(env func(string) string) (Config, error) {
-	host, region, where := place(c.Host, c.Region, env)
+	host, region, where := resolveEndpoint(c.Host, c.Region, env)
 	c.Host, c.Region = host, region
 	fields.Fill(&c)
 	var faults []error
@@ -30,8 +30,8 @@ func (c Config) resolve(env func(string) string) (Config, error) {
 	return c, errors.Join(append(append(faults, c.faults()...), where)...)
 }
 
-// alone says that ConnLimit is this process's own.
-func (c Config) alone() bool { return c.Leases == nil && c.LeaseTable == "" }
+// limitIsLocal says that ConnLimit is this process's own.
+func (c Config) limitIsLocal() bool { return c.Leases == nil && c.LeaseTable == "" }
 
 // faults finds which fields of a resolved configuration contradict each other.
 func (c Config) faults() []error {
@@ -41,17 +41,17 @@ func (c Config) faults() []error {
 			faults = append(faults, fmt.Errorf("dsql: "+format, args...))
 		}
 	}
-	life, most := c.BaseLifetime+max(0, c.LifetimeJitter), sessionLimit-sessionMargin
-	fault(c.TargetReady > c.MaxOpen, "TargetReady: %d is more than MaxOpen %d", c.TargetReady, c.MaxOpen)
-	fault(c.LowWatermark > c.MaxOpen, "LowWatermark: %d is more than MaxOpen %d", c.LowWatermark, c.MaxOpen)
-	fault(c.NoWait && (c.OnDemand || c.TargetReady < 1), "NoWait: nothing would ever be opened with OnDemand or without TargetReady")
+	life, most := c.ReplaceAfter+max(0, c.LifetimeJitter), sessionLimit-sessionMargin
+	fault(c.MinIdle > c.MaxSize, "MinIdle: %d is more than MaxSize %d", c.MinIdle, c.MaxSize)
+	fault(c.LowWatermark > c.MaxSize, "LowWatermark: %d is more than MaxSize %d", c.LowWatermark, c.MaxSize)
+	fault(c.NoWait && (c.OnDemand || c.MinIdle < 1), "NoWait: nothing would ever be opened with OnDemand or without MinIdle")
 	fault(c.BadConnWhenEmpty && !c.NoWait, "BadConnWhenEmpty: needs NoWait")
 	fault(c.MaxLifetime > most, "MaxLifetime: %v is more than %v, DSQL ends sessions after %v", c.MaxLifetime, most, sessionLimit)
-	fault(life > c.MaxLifetime && c.MaxLifetime > 0, "BaseLifetime: %v with LifetimeJitter is more than MaxLifetime %v", life, c.MaxLifetime)
+	fault(life > c.MaxLifetime && c.MaxLifetime > 0, "ReplaceAfter: %v with LifetimeJitter is more than MaxLifetime %v", life, c.MaxLifetime)
 	shortest := c.MaxLifetime - max(0, c.LifetimeJitter)
 	fault(c.GuardWindow >= shortest && c.MaxLifetime > 0, "GuardWindow: %v is not less than MaxLifetime without LifetimeJitter, %v", c.GuardWindow, shortest)
 	fault(c.Lease < 0 || c.LeaseGrace < 0 || c.LeaseShards < 0 || c.LeaseBatch < 0, "Lease, LeaseGrace, LeaseShards, LeaseBatch: less than 0")
 	fault(c.LeaseStrict && c.Fallback != lease.Pessimistic(), "LeaseStrict: cannot hold with Fallback %v", c.Fallback)
-	fault(c.alone() && c.ConnLimit >= 1 && c.MaxOpen > c.ConnLimit, "MaxOpen: %d is more than ConnLimit %d", c.MaxOpen, c.ConnLimit)
+	fault(c.limitIsLocal() && c.ConnLimit >= 1 && c.MaxSize > c.ConnLimit, "MaxSize: %d is more than ConnLimit %d", c.MaxSize, c.ConnLimit)
 	return faults
 }

@@ -15,8 +15,8 @@ var errRowsClosed = errors.New("dsql: the rows are closed")
 // they have one to release.
 type rows struct {
 	pgx.Rows
-	watch watch
-	conn  *Conn
+	mapper errorMapper
+	conn   *Conn
 	// INVARIANT: once closed, the connection is not looked at: it may be another
 	// borrower's, also for pgx's own rows. err and fields are what was known before.
 	closed bool
@@ -31,7 +31,7 @@ func (r *rows) Close() {
 	}
 	r.closed = true
 	defer func() {
-		if r.err = r.watch.judge(r.Rows.Err()); r.err == nil { // else there may be none
+		if r.err = r.mapper.mapError(r.Rows.Err()); r.err == nil { // else there may be none
 			r.fields = slices.Clone(r.Rows.FieldDescriptions())
 		}
 		if r.conn != nil {
@@ -52,7 +52,7 @@ func (r *rows) Err() error {
 	if r.closed {
 		return r.err
 	}
-	return r.watch.judge(r.Rows.Err())
+	return r.mapper.mapError(r.Rows.Err())
 }
 
 func (r *rows) Next() (more bool) {
@@ -68,20 +68,20 @@ func (r *rows) Scan(dest ...any) error {
 	if r.closed {
 		return errRowsClosed
 	}
-	return r.read(r.Rows.Scan(dest...))
+	return r.mapRowError(r.Rows.Scan(dest...))
 }
 
 func (r *rows) Values() ([]any, error) {
 	values, err := r.Rows.Values()
-	return values, r.read(err)
+	return values, r.mapRowError(err)
 }
 
-// read judges the error of a row, which ends the rows.
-func (r *rows) read(err error) error {
+// mapRowError judges the error of a row, which ends the rows.
+func (r *rows) mapRowError(err error) error {
 	if err == nil || r.closed {
 		return err
 	}
-	err = r.watch.judge(err)
+	err = r.mapper.mapError(err)
 	r.Close()
 	return err
 }
@@ -90,8 +90,8 @@ func (r *rows) read(err error) error {
 // that panics, if it has one to release.
 type row struct {
 	pgx.Row
-	watch watch
-	conn  *Conn
+	mapper errorMapper
+	conn   *Conn
 	// INVARIANT: once scanned, the connection is not looked at, as with rows.
 	scanned bool
 }
@@ -104,7 +104,7 @@ func (r *row) Scan(dest ...any) error {
 	if r.conn != nil {
 		defer r.conn.Release()
 	}
-	return r.watch.judge(r.Row.Scan(dest...))
+	return r.mapper.mapError(r.Row.Scan(dest...))
 }
 
 var errBatchClosed = errors.New("dsql: the batch is closed")
@@ -113,64 +113,64 @@ var errBatchClosed = errors.New("dsql: the batch is closed")
 // one to release and did not begin a transaction, which then does.
 type batch struct {
 	pgx.BatchResults
-	watch watch
-	conn  *Conn
-	tx    *tx // nil: none was begun
+	mapper errorMapper
+	conn   *Conn
+	tx     *tx // nil: none was begun
 	// INVARIANT: once closed, neither the connection nor pgx's results are looked
 	// at: they write to the caches of a connection, and their rows read what its
 	// next borrower is answered. err is what Close returned.
 	closed bool
 	err    error
-	// end ends the rows that were given out last, so that they do the same.
-	end func()
+	// endRows ends the rows that were given out last, so that they do the same.
+	endRows func()
 }
 
 // newBatch wraps results. release says that they release their connection.
-func newBatch(results pgx.BatchResults, w watch, on *Conn, release bool) *batch {
-	b := &batch{BatchResults: results, watch: w, end: func() {}}
+func newBatch(results pgx.BatchResults, w errorMapper, on *Conn, release bool) *batch {
+	b := &batch{BatchResults: results, mapper: w, endRows: func() {}}
 	if release {
 		b.conn = on
 	}
 	if t := results.Tx(); t != nil {
-		b.tx = &tx{Tx: t, on: on, releases: release}
+		b.tx = &tx{Tx: t, conn: on, releaseOnEnd: release}
 	}
 	return b
 }
 
-// next ends what was given out last.
-func (b *batch) next() error {
+// endPrevious ends what was given out last.
+func (b *batch) endPrevious() error {
 	if b.closed {
 		return errBatchClosed
 	}
-	b.end()
-	b.end = func() {}
+	b.endRows()
+	b.endRows = func() {}
 	return nil
 }
 
 func (b *batch) Exec() (pgconn.CommandTag, error) {
-	if err := b.next(); err != nil {
+	if err := b.endPrevious(); err != nil {
 		return pgconn.CommandTag{}, err
 	}
 	tag, err := b.BatchResults.Exec()
-	return tag, b.watch.judge(err)
+	return tag, b.mapper.mapError(err)
 }
 
 func (b *batch) Query() (pgx.Rows, error) {
-	if err := b.next(); err != nil {
-		return failed{err}, err
+	if err := b.endPrevious(); err != nil {
+		return failedRows{err}, err
 	}
 	inner, err := b.BatchResults.Query()
-	r := &rows{Rows: inner, watch: b.watch}
-	b.end = r.Close
-	return r, b.watch.judge(err)
+	r := &rows{Rows: inner, mapper: b.mapper}
+	b.endRows = r.Close
+	return r, b.mapper.mapError(err)
 }
 
 func (b *batch) QueryRow() pgx.Row {
-	if err := b.next(); err != nil {
-		return failed{err}
+	if err := b.endPrevious(); err != nil {
+		return failedRows{err}
 	}
-	r := &row{Row: b.BatchResults.QueryRow(), watch: b.watch}
-	b.end = func() { r.scanned = true }
+	r := &row{Row: b.BatchResults.QueryRow(), mapper: b.mapper}
+	b.endRows = func() { r.scanned = true }
 	return r
 }
 
@@ -183,8 +183,8 @@ func (b *batch) Close() error {
 	}
 	defer func() { b.closed = true }()
 	b.err = errBatchClosed // if a function of the user's panics
-	b.end()
-	b.err = b.watch.judge(b.BatchResults.Close())
+	b.endRows()
+	b.err = b.mapper.mapError(b.BatchResults.Close())
 	return b.err
 }
 
@@ -195,16 +195,16 @@ func (b *batch) Tx() pgx.Tx {
 	return b.tx
 }
 
-// failed are the rows, or the row, of a query that did not begin.
-type failed struct{ err error }
+// failedRows are the rows, or the row, of a query that did not begin.
+type failedRows struct{ err error }
 
-func (failed) Close()                                       {}
-func (f failed) Err() error                                 { return f.err }
-func (failed) CommandTag() pgconn.CommandTag                { return pgconn.CommandTag{} }
-func (failed) FieldDescriptions() []pgconn.FieldDescription { return nil }
-func (failed) Next() bool                                   { return false }
-func (f failed) Scan(...any) error                          { return f.err }
-func (f failed) Values() ([]any, error)                     { return nil, f.err }
-func (failed) RawValues() [][]byte                          { return nil }
-func (failed) Conn() *pgx.Conn                              { return nil }
-func (failed) TypeMap() *pgtype.Map                         { return nil }
+func (failedRows) Close()                                       {}
+func (f failedRows) Err() error                                 { return f.err }
+func (failedRows) CommandTag() pgconn.CommandTag                { return pgconn.CommandTag{} }
+func (failedRows) FieldDescriptions() []pgconn.FieldDescription { return nil }
+func (failedRows) Next() bool                                   { return false }
+func (f failedRows) Scan(...any) error                          { return f.err }
+func (f failedRows) Values() ([]any, error)                     { return nil, f.err }
+func (failedRows) RawValues() [][]byte                          { return nil }
+func (failedRows) Conn() *pgx.Conn                              { return nil }
+func (failedRows) TypeMap() *pgtype.Map                         { return nil }

@@ -9,39 +9,39 @@ import (
 )
 
 // A share divides the connections of a Cluster among its views.
-type share struct {
+type quota struct {
 	mu   sync.Mutex
 	size int
 	// INVARIANT: the sum over members of max(used, reserve) is at most size, so
 	// that whoever has less than its reserve can have one more at once.
-	members map[*member]struct{}
-	arrived uint64
+	members    map[*viewQuota]struct{}
+	lastNumber uint64
 }
 
 // A member is one view's part. Guarded by the share's mutex.
-type member struct {
-	share        *share
+type viewQuota struct {
+	total        *quota
 	max, reserve int
 	// INVARIANT: used <= max, and nobody waits while one more is allowed.
 	used    int
 	waiting list.List // of *applicant, in order of arrival
 	closed  bool
-	empty   chan struct{} // closed when closed && used == 0
+	drained chan struct{} // closed when closed && used == 0
 }
 
 // An applicant waits for its member to be allowed one more.
-type applicant struct {
-	number uint64
-	place  *list.Element // nil: decided
+type quotaWaiter struct {
+	number  uint64
+	element *list.Element // nil: decided
 	// INVARIANT: at most one is set, with place, before decided is closed.
 	granted, refused bool
 	decided          chan struct{}
 }
 
-func newShare(size int) *share { return &share{size: size, members: map[*member]struct{}{}} }
+func newQuota(size int) *quota { return &quota{size: size, members: map[*viewQuota]struct{}{}} }
 
 // join adds a member. The reserves must fit.
-func (s *share) join(most, reserve int) (*member, error) {
+func (s *quota) join(most, reserve int) (*viewQuota, error) {
 	if most == 0 {
 		most = s.size
 	}
@@ -49,7 +49,7 @@ func (s *share) join(most, reserve int) (*member, error) {
 	defer s.mu.Unlock()
 	var faults []error
 	if most < 0 || most > s.size {
-		faults = append(faults, fmt.Errorf("dsql: View.Max: %d is not between 1 and MaxOpen %d", most, s.size))
+		faults = append(faults, fmt.Errorf("dsql: View.Max: %d is not between 1 and MaxSize %d", most, s.size))
 	}
 	if reserve < 0 || reserve > most {
 		faults = append(faults, fmt.Errorf("dsql: View.Reserve: %d is not between 0 and Max %d", reserve, most))
@@ -59,14 +59,14 @@ func (s *share) join(most, reserve int) (*member, error) {
 	if err := errors.Join(faults...); err != nil {
 		return nil, err
 	}
-	m := &member{share: s, max: most, reserve: reserve, empty: make(chan struct{})}
+	m := &viewQuota{total: s, max: most, reserve: reserve, drained: make(chan struct{})}
 	m.waiting.Init()
 	s.members[m] = struct{}{}
 	return m, nil
 }
 
 // free counts what is neither used nor reserved. The caller holds mu.
-func (s *share) free() int {
+func (s *quota) free() int {
 	free := s.size
 	for m := range s.members {
 		free -= max(m.used, m.reserve)
@@ -74,49 +74,49 @@ func (s *share) free() int {
 	return free
 }
 
-// allows says whether the member may have one more. The caller holds mu.
-func (m *member) allows() bool {
-	return m.used < m.max && (m.used < m.reserve || m.share.free() > 0)
+// canGrant says whether the member may have one more. The caller holds mu.
+func (m *viewQuota) canGrant() bool {
+	return m.used < m.max && (m.used < m.reserve || m.total.free() > 0)
 }
 
-// try takes one if it is allowed at once.
-func (m *member) try() (bool, error) {
-	m.share.mu.Lock()
-	defer m.share.mu.Unlock()
+// tryAcquire takes one if it is allowed at once.
+func (m *viewQuota) tryAcquire() (bool, error) {
+	m.total.mu.Lock()
+	defer m.total.mu.Unlock()
 	if m.closed {
 		return false, ErrClosed
 	}
-	if m.waiting.Len() > 0 || !m.allows() {
+	if m.waiting.Len() > 0 || !m.canGrant() {
 		return false, nil
 	}
 	m.used++
 	return true, nil
 }
 
-// take waits until one more is allowed.
-func (m *member) take(ctx context.Context) error {
-	s := m.share
+// acquire waits until one more is allowed.
+func (m *viewQuota) acquire(ctx context.Context) error {
+	s := m.total
 	s.mu.Lock()
 	if m.closed {
 		s.mu.Unlock()
 		return ErrClosed
 	}
-	if m.waiting.Len() == 0 && m.allows() {
+	if m.waiting.Len() == 0 && m.canGrant() {
 		m.used++
 		s.mu.Unlock()
 		return nil
 	}
-	s.arrived++
-	a := &applicant{number: s.arrived, decided: make(chan struct{})}
-	a.place = m.waiting.PushBack(a)
+	s.lastNumber++
+	a := &quotaWaiter{number: s.lastNumber, decided: make(chan struct{})}
+	a.element = m.waiting.PushBack(a)
 	s.mu.Unlock()
 	select {
 	case <-a.decided:
 	case <-ctx.Done():
 		s.mu.Lock()
-		if a.place != nil {
-			m.waiting.Remove(a.place)
-			a.place = nil
+		if a.element != nil {
+			m.waiting.Remove(a.element)
+			a.element = nil
 		}
 		s.mu.Unlock()
 	}
@@ -125,19 +125,19 @@ func (m *member) take(ctx context.Context) error {
 		return ErrClosed
 	case ctx.Err() != nil:
 		if a.granted {
-			m.give()
+			m.release()
 		}
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
-// give gives one back, and lets those in who may be.
-func (m *member) give() {
-	s := m.share
+// release gives one back, and lets those in who may be.
+func (m *viewQuota) release() {
+	s := m.total
 	s.mu.Lock()
 	m.used--
-	m.forget()
+	m.removeIfDrained()
 	granted := s.grant()
 	s.mu.Unlock()
 	for _, a := range granted {
@@ -148,43 +148,43 @@ func (m *member) give() {
 // grant decides for as many applicants as possible: first for the member that
 // has the least, among equals for who waits longest. The caller holds mu and
 // closes what is returned.
-func (s *share) grant() (granted []*applicant) {
+func (s *quota) grant() (granted []*quotaWaiter) {
 	for {
-		var next *member
+		var next *viewQuota
 		for m := range s.members {
-			if m.waiting.Len() > 0 && m.allows() && (next == nil || m.before(next)) {
+			if m.waiting.Len() > 0 && m.canGrant() && (next == nil || m.goesBefore(next)) {
 				next = m
 			}
 		}
 		if next == nil {
 			return granted
 		}
-		a := next.first()
-		next.waiting.Remove(a.place)
-		a.place, a.granted = nil, true
+		a := next.firstWaiter()
+		next.waiting.Remove(a.element)
+		a.element, a.granted = nil, true
 		next.used++
 		granted = append(granted, a)
 	}
 }
 
-func (m *member) first() *applicant { return m.waiting.Front().Value.(*applicant) }
+func (m *viewQuota) firstWaiter() *quotaWaiter { return m.waiting.Front().Value.(*quotaWaiter) }
 
-func (m *member) before(other *member) bool {
-	return m.used < other.used || m.used == other.used && m.first().number < other.first().number
+func (m *viewQuota) goesBefore(other *viewQuota) bool {
+	return m.used < other.used || m.used == other.used && m.firstWaiter().number < other.firstWaiter().number
 }
 
-// leave ends a member: its applicants are refused, its reserve is free. It
+// close ends a member: its applicants are refused, its reserve is free. It
 // waits for what it uses until ctx ends.
-func (m *member) leave(ctx context.Context) error {
-	s := m.share
+func (m *viewQuota) close(ctx context.Context) error {
+	s := m.total
 	s.mu.Lock()
-	decided := append(m.shut(), s.grant()...)
+	decided := append(m.refuseAll(), s.grant()...)
 	s.mu.Unlock()
 	for _, a := range decided {
 		close(a.decided)
 	}
 	select {
-	case <-m.empty:
+	case <-m.drained:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("dsql: %d connections are still in use: %w", m.inUse(), context.Cause(ctx))
@@ -192,11 +192,11 @@ func (m *member) leave(ctx context.Context) error {
 }
 
 // close ends all members, without waiting.
-func (s *share) close() {
+func (s *quota) close() {
 	s.mu.Lock()
-	var refused []*applicant
+	var refused []*quotaWaiter
 	for m := range s.members {
-		refused = append(refused, m.shut()...)
+		refused = append(refused, m.refuseAll()...)
 	}
 	s.mu.Unlock()
 	for _, a := range refused {
@@ -204,38 +204,38 @@ func (s *share) close() {
 	}
 }
 
-// shut refuses a member's applicants, whom it returns. The caller holds mu.
-func (m *member) shut() (refused []*applicant) {
+// refuseAll refuses a member's applicants, whom it returns. The caller holds mu.
+func (m *viewQuota) refuseAll() (refused []*quotaWaiter) {
 	if m.closed {
 		return nil
 	}
 	m.closed, m.reserve = true, 0
 	for m.waiting.Len() > 0 {
-		a := m.first()
-		m.waiting.Remove(a.place)
-		a.place, a.refused = nil, true
+		a := m.firstWaiter()
+		m.waiting.Remove(a.element)
+		a.element, a.refused = nil, true
 		refused = append(refused, a)
 	}
-	m.forget()
+	m.removeIfDrained()
 	return refused
 }
 
-// forget drops a member that is closed and uses nothing. The caller holds mu.
-func (m *member) forget() {
+// removeIfDrained drops a member that is closed and uses nothing. The caller holds mu.
+func (m *viewQuota) removeIfDrained() {
 	if m.closed && m.used == 0 {
-		close(m.empty)
-		delete(m.share.members, m)
+		close(m.drained)
+		delete(m.total.members, m)
 	}
 }
 
-func (m *member) inUse() int {
-	m.share.mu.Lock()
-	defer m.share.mu.Unlock()
+func (m *viewQuota) inUse() int {
+	m.total.mu.Lock()
+	defer m.total.mu.Unlock()
 	return m.used
 }
 
-// queue counts the applicants of all members.
-func (s *share) queue() (n int) {
+// waiting counts the applicants of all members.
+func (s *quota) waiting() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for m := range s.members {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func join(t *testing.T, s *share, most, reserve int) *member {
+func join(t *testing.T, s *quota, most, reserve int) *viewQuota {
 	t.Helper()
 	m, err := s.join(most, reserve)
 	require.NoError(t, err)
@@ -18,21 +18,21 @@ func join(t *testing.T, s *share, most, reserve int) *member {
 }
 
 func TestAReserveIsThereWhateverOthersTake(t *testing.T) {
-	s := newShare(4)
+	s := newQuota(4)
 	greedy, modest := join(t, s, 0, 0), join(t, s, 2, 1)
 	for i := range 4 {
-		ok, err := greedy.try()
+		ok, err := greedy.tryAcquire()
 		require.NoError(t, err)
 		require.Equal(t, i < 3, ok)
 	}
-	ok, _ := modest.try()
+	ok, _ := modest.tryAcquire()
 	require.True(t, ok)
-	ok, _ = modest.try()
+	ok, _ = modest.tryAcquire()
 	require.False(t, ok, "beyond its reserve it is one of many")
 }
 
 func TestReservesAndMaximaThatDoNotFitAreRefused(t *testing.T) {
-	s := newShare(4)
+	s := newQuota(4)
 	join(t, s, 0, 3)
 	_, err := s.join(0, 2)
 	require.ErrorContains(t, err, "Reserve")
@@ -44,15 +44,15 @@ func TestReservesAndMaximaThatDoNotFitAreRefused(t *testing.T) {
 
 func TestWhoHasLeastIsServedFirstAndEqualsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShare(3)
+		s := newQuota(3)
 		rich, poor := join(t, s, 0, 0), join(t, s, 0, 0)
 		for range 3 {
-			require.NoError(t, rich.take(t.Context()))
+			require.NoError(t, rich.acquire(t.Context()))
 		}
 		var order []string
-		wait := func(m *member, name string) {
+		wait := func(m *viewQuota, name string) {
 			go func() {
-				if m.take(t.Context()) == nil {
+				if m.acquire(t.Context()) == nil {
 					order = append(order, name)
 				}
 			}()
@@ -62,7 +62,7 @@ func TestWhoHasLeastIsServedFirstAndEqualsInOrder(t *testing.T) {
 		wait(poor, "poor 1")
 		wait(poor, "poor 2")
 		for range 3 {
-			rich.give()
+			rich.release()
 			synctest.Wait()
 		}
 		require.Equal(t, []string{"poor 1", "rich 1", "poor 2"}, order)
@@ -71,14 +71,14 @@ func TestWhoHasLeastIsServedFirstAndEqualsInOrder(t *testing.T) {
 
 func TestTheLastOfAnApplicantThatLeftIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShare(1)
+		s := newQuota(1)
 		m := join(t, s, 0, 0)
-		require.NoError(t, m.take(t.Context()))
+		require.NoError(t, m.acquire(t.Context()))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorIs(t, m.take(ctx), context.DeadlineExceeded)
-		m.give()
-		ok, err := m.try()
+		require.ErrorIs(t, m.acquire(ctx), context.DeadlineExceeded)
+		m.release()
+		ok, err := m.tryAcquire()
 		require.NoError(t, err)
 		require.True(t, ok)
 	})
@@ -86,24 +86,24 @@ func TestTheLastOfAnApplicantThatLeftIsNotLost(t *testing.T) {
 
 func TestLeavingRefusesApplicantsAndWaitsForTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newShare(2)
+		s := newQuota(2)
 		leaving, other := join(t, s, 1, 1), join(t, s, 0, 0)
-		require.NoError(t, leaving.take(t.Context()))
-		require.NoError(t, other.take(t.Context()))
+		require.NoError(t, leaving.acquire(t.Context()))
+		require.NoError(t, other.acquire(t.Context()))
 		var refused, granted error
-		go func() { refused = leaving.take(t.Context()) }()
-		go func() { granted = other.take(t.Context()) }()
+		go func() { refused = leaving.acquire(t.Context()) }()
+		go func() { granted = other.acquire(t.Context()) }()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorContains(t, leaving.leave(ctx), "1 connections are still in use")
+		require.ErrorContains(t, leaving.close(ctx), "1 connections are still in use")
 		synctest.Wait()
 		require.ErrorIs(t, refused, ErrClosed)
-		leaving.give()
+		leaving.release()
 		synctest.Wait()
 		require.NoError(t, granted)
-		require.NoError(t, leaving.leave(t.Context()), "again")
-		_, err := leaving.try()
+		require.NoError(t, leaving.close(t.Context()), "again")
+		_, err := leaving.tryAcquire()
 		require.ErrorIs(t, err, ErrClosed)
 		require.Len(t, s.members, 1)
 	})
@@ -115,8 +115,8 @@ func TestTheShareHoldsItsInvariantsUnderRandomUse(t *testing.T) {
 	for seed := range uint64(200) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 1))
-			s := newShare(1 + random.IntN(6))
-			var members []*member
+			s := newQuota(1 + random.IntN(6))
+			var members []*viewQuota
 			for range 1 + random.IntN(4) {
 				most := 1 + random.IntN(s.size)
 				if m, err := s.join(most, random.IntN(most+1)); err == nil {
@@ -132,7 +132,7 @@ func TestTheShareHoldsItsInvariantsUnderRandomUse(t *testing.T) {
 						time.Sleep(start)
 						ctx, cancel := context.WithTimeout(t.Context(), patience)
 						defer cancel()
-						if m.take(ctx) != nil {
+						if m.acquire(ctx) != nil {
 							return
 						}
 						s.mu.Lock()
@@ -142,7 +142,7 @@ func TestTheShareHoldsItsInvariantsUnderRandomUse(t *testing.T) {
 						s.mu.Lock()
 						held--
 						s.mu.Unlock()
-						m.give()
+						m.release()
 					}()
 				}
 			}
@@ -154,7 +154,7 @@ func TestTheShareHoldsItsInvariantsUnderRandomUse(t *testing.T) {
 				require.LessOrEqual(t, held, s.size)
 				for _, m := range members {
 					require.LessOrEqual(t, m.used, m.max)
-					require.False(t, m.waiting.Len() > 0 && m.allows(), "one waits who is allowed")
+					require.False(t, m.waiting.Len() > 0 && m.canGrant(), "one waits who is allowed")
 				}
 				s.mu.Unlock()
 			}

@@ -80,7 +80,7 @@ func TestDatabaseSQLHasAllOfPgx(t *testing.T) {
 }
 
 func TestAnEmptyReservoirIsATypedErrorAndNeverBadConn(t *testing.T) {
-	connector, err := dsql.NewConnector(t.Context(), config(startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 }))
+	connector, err := dsql.NewConnector(t.Context(), config(startGate(t, nil), func(c *dsql.Config) { c.MaxSize = 1 }))
 	require.NoError(t, err)
 	db := sql.OpenDB(connector)
 	defer func() { require.NoError(t, db.Close()) }()
@@ -101,7 +101,7 @@ func TestAnEmptyReservoirIsATypedErrorAndNeverBadConn(t *testing.T) {
 }
 
 func TestAReleasedConnectionGoesToWhoWaits(t *testing.T) {
-	db := openDB(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	db := openDB(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize = 1 })
 	ctx := within(t, 20*time.Second)
 	held, err := db.Conn(ctx)
 	require.NoError(t, err)
@@ -113,7 +113,7 @@ func TestAReleasedConnectionGoesToWhoWaits(t *testing.T) {
 
 func TestTheSeedsModeDoesNotWait(t *testing.T) {
 	g := startGate(t, nil)
-	connector, err := dsql.NewConnector(t.Context(), config(g, func(c *dsql.Config) { c.MaxOpen, c.NoWait = 1, true }))
+	connector, err := dsql.NewConnector(t.Context(), config(g, func(c *dsql.Config) { c.MaxSize, c.NoWait = 1, true }))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, connector.Close()) }()
 	require.NoError(t, connector.Cluster().WaitReady(within(t, 10*time.Second), 1))
@@ -134,7 +134,7 @@ func TestALostCommitOfDatabaseSQLIsUnknown(t *testing.T) {
 	db := openDB(t, g, nil)
 	tx, err := db.BeginTx(within(t, 20*time.Second), nil)
 	require.NoError(t, err)
-	g.VanishAtCommit(1)
+	g.DropAtCommit(1)
 	require.ErrorIs(t, tx.Commit(), dsql.ErrCommitUnknown)
 
 	g.FailCommits(1, "OC000")
@@ -152,7 +152,7 @@ func TestALostCommitOfDatabaseSQLIsUnknown(t *testing.T) {
 
 func TestASessionCutByDSQLIsNotLent(t *testing.T) {
 	g := startGate(t, func(o *dsqlgate.Options) { o.SessionLimit = 200 * time.Millisecond })
-	db := openDB(t, g, func(c *dsql.Config) { c.MaxOpen = 2 })
+	db := openDB(t, g, func(c *dsql.Config) { c.MaxSize = 2 })
 	ctx := within(t, 20*time.Second)
 	for range 3 {
 		require.NoError(t, db.PingContext(ctx))
@@ -162,7 +162,7 @@ func TestASessionCutByDSQLIsNotLent(t *testing.T) {
 
 func TestTheDocumentsModeIsBadConnAtOnceAndThreeTimes(t *testing.T) {
 	g := startGate(t, nil)
-	connector, err := dsql.NewConnector(t.Context(), config(g, func(c *dsql.Config) { c.MaxOpen, c.NoWait, c.BadConnWhenEmpty = 1, true, true }))
+	connector, err := dsql.NewConnector(t.Context(), config(g, func(c *dsql.Config) { c.MaxSize, c.NoWait, c.BadConnWhenEmpty = 1, true, true }))
 	require.NoError(t, err)
 	db := sql.OpenDB(connector)
 	defer func() { require.NoError(t, db.Close()) }()
@@ -179,7 +179,7 @@ func TestTheDocumentsModeIsBadConnAtOnceAndThreeTimes(t *testing.T) {
 }
 
 func TestTransactionOptionsReachTheServer(t *testing.T) {
-	db := openDB(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	db := openDB(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize = 1 })
 	ctx := within(t, 20*time.Second)
 	for level, want := range map[sql.IsolationLevel]string{
 		sql.LevelDefault: "repeatable read", sql.LevelRepeatableRead: "repeatable read", sql.LevelSnapshot: "repeatable read", sql.LevelSerializable: "serializable",
@@ -211,7 +211,7 @@ func TestALoanThatEndedIsNoConnectionAnyMore(t *testing.T) {
 }
 
 func TestWhatDSQLDoesNotDoIsItsErrorAndLeavesNothing(t *testing.T) {
-	db := openDB(t, startGate(t, nil), func(c *dsql.Config) { c.MaxOpen = 1 })
+	db := openDB(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize = 1 })
 	ctx := within(t, 20*time.Second)
 	for _, s := range []string{"listen news", "create temporary table t (n int)", "create sequence s"} {
 		_, err := db.ExecContext(ctx, s)

@@ -47,7 +47,7 @@ func (c *SQLConn) IsValid() bool { return false }
 // ResetSession would be called before a connection is used again. Since none is
 // kept, it has only to refuse one that must not be.
 func (c *SQLConn) ResetSession(context.Context) error {
-	if c.loan.ended.Load() || c.loan.Value().fit() != nil {
+	if c.loan.ended.Load() || c.loan.Value().checkReturned() != nil {
 		return driver.ErrBadConn // nothing was sent: the right use of it
 	}
 	return nil
@@ -55,7 +55,7 @@ func (c *SQLConn) ResetSession(context.Context) error {
 
 // Ping proves that the connection works. A context that ends does not cost it.
 func (c *SQLConn) Ping(ctx context.Context) error {
-	_, err := exec(ctx, c.loan, func() (struct{}, error) { return struct{}{}, c.Conn().Ping(ctx) })
+	_, err := runOnLoan(ctx, c.loan, func() (struct{}, error) { return struct{}{}, c.Conn().Ping(ctx) })
 	if err != nil && c.Conn().IsClosed() && ctx.Err() == nil {
 		return driver.ErrBadConn // another may work
 	}
@@ -107,16 +107,16 @@ func (t *sqlTx) Rollback() error { return t.rollback() }
 // ExecContext runs a statement. One that may have been sent when the connection
 // was lost fails with ErrLost, so that database/sql does not run it again.
 func (c *SQLConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	result, err := exec(ctx, c.loan, func() (driver.Result, error) { return c.inner.ExecContext(ctx, query, args) })
-	return result, c.unsent(ctx, err)
+	result, err := runOnLoan(ctx, c.loan, func() (driver.Result, error) { return c.inner.ExecContext(ctx, query, args) })
+	return result, c.contextErrorIfUnsent(ctx, err)
 }
 
 // QueryContext runs a query, with ErrLost as ExecContext.
 func (c *SQLConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	w := watching(ctx, c.Conn())
-	r, err := exec(ctx, c.loan, func() (driver.Rows, error) { return c.inner.QueryContext(ctx, query, args) })
+	w := newErrorMapper(ctx, c.Conn())
+	r, err := runOnLoan(ctx, c.loan, func() (driver.Rows, error) { return c.inner.QueryContext(ctx, query, args) })
 	if err != nil {
-		return nil, c.unsent(ctx, err)
+		return nil, c.contextErrorIfUnsent(ctx, err)
 	}
 	if known, ok := r.(*stdlib.Rows); ok {
 		return &sqlRows{known, w}, nil
@@ -124,9 +124,9 @@ func (c *SQLConn) QueryContext(ctx context.Context, query string, args []driver.
 	return r, nil
 }
 
-// unsent says that the context was over before, where pgx's driver says that the
+// contextErrorIfUnsent says that the context was over before, where pgx's driver says that the
 // connection is bad.
-func (c *SQLConn) unsent(ctx context.Context, err error) error {
+func (c *SQLConn) contextErrorIfUnsent(ctx context.Context, err error) error {
 	if errors.Is(err, driver.ErrBadConn) && ctx.Err() != nil && !c.Conn().IsClosed() {
 		return context.Cause(ctx)
 	}
@@ -137,8 +137,8 @@ func (c *SQLConn) unsent(ctx context.Context, err error) error {
 // ended them.
 type sqlRows struct {
 	*stdlib.Rows
-	watch watch
+	mapper errorMapper
 }
 
 // Next reads the next row.
-func (r *sqlRows) Next(dest []driver.Value) error { return r.watch.judge(r.Rows.Next(dest)) }
+func (r *sqlRows) Next(dest []driver.Value) error { return r.mapper.mapError(r.Rows.Next(dest)) }

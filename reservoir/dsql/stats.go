@@ -29,10 +29,10 @@ type Stats struct {
 	// Leases and Limiter are the budgets.
 	Leases  lease.Stats
 	Limiter lease.LimiterStats
-	// TargetReady is the configured number, 0 with OnDemand.
-	TargetReady int
+	// MinIdle is the configured number, 0 with OnDemand.
+	MinIdle int
 	// Low says that fewer connections are ready than the smaller of LowWatermark
-	// and TargetReady.
+	// and MinIdle.
 	Low bool
 	// Paused is for how long opens pause because the cluster refused some.
 	Paused time.Duration
@@ -50,36 +50,36 @@ type FailedOpens struct {
 	Unpermitted uint64
 }
 
-// counts is what a Cluster counts beside its reservoir.
-type counts struct {
+// counters is what a Cluster counts beside its reservoir.
+type counters struct {
 	checkouts, empty, failures, unpermitted atomic.Uint64
 	waited                                  atomic.Int64 // nanoseconds
 }
 
 // Stats is a snapshot.
 func (c *Cluster) Stats() Stats {
-	s, queued, failed, target := c.res.Stats(), c.share.queue(), c.brake.failures(), c.target()
+	s, queued, failed, target := c.res.Stats(), c.quota.waiting(), c.breaker.failures(), c.readyTarget()
 	opened := uint64(s.Total - s.Opening)
 	for _, n := range s.Closed {
 		opened += n
 	}
 	return Stats{
 		Reservoir: s, Queued: queued, Waiting: s.Waiting + queued,
-		Checkouts: c.count.checkouts.Load(), Empty: c.count.empty.Load(), Failures: c.count.failures.Load(),
-		WaitTime: time.Duration(c.count.waited.Load()),
+		Checkouts: c.counters.checkouts.Load(), Empty: c.counters.empty.Load(), Failures: c.counters.failures.Load(),
+		WaitTime: time.Duration(c.counters.waited.Load()),
 		Opened:   opened,
 		FailedOpens: FailedOpens{
-			Rate: failed[tooFast], Limit: failed[tooMany], Denied: failed[hopeless], Other: failed[passing], Unpermitted: c.count.unpermitted.Load(),
+			Rate: failed[rateLimited], Limit: failed[connLimited], Denied: failed[permanent], Other: failed[transient], Unpermitted: c.counters.unpermitted.Load(),
 		},
-		Leases: c.fleet.leases.Stats(), Limiter: c.fleet.limiter.Stats(),
-		TargetReady: target, Low: s.Idle < min(c.cfg.LowWatermark, target), Paused: c.brake.left(),
+		Leases: c.budgets.leases.Stats(), Limiter: c.budgets.limiter.Stats(),
+		MinIdle: target, Low: s.Idle < min(c.cfg.LowWatermark, target), Paused: c.breaker.pauseLeft(),
 	}
 }
 
-// target is how many connections are kept ready.
-func (c *Cluster) target() int {
+// readyTarget is how many connections are kept ready.
+func (c *Cluster) readyTarget() int {
 	if c.cfg.OnDemand {
 		return 0
 	}
-	return max(0, c.cfg.TargetReady)
+	return max(0, c.cfg.MinIdle)
 }

@@ -8,24 +8,24 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// keptStatements bounds the statements that a connection keeps prepared for
+// maxPrepared bounds the statements that a connection keeps prepared for
 // database/sql. pgx keeps those of plain queries, by a bound of its own.
-const keptStatements = 256
+const maxPrepared = 256
 
-// private makes the text of a statement that is prepared for database/sql. pgx keeps
+// preparedText makes the text of a statement that is prepared for database/sql. pgx keeps
 // prepared statements by their texts and takes one that the user has prepared for
 // every query of that text, even one that is stale: with a text of its own, plain
 // queries are not touched by it.
-func private(query string) string { return query + "\n-- prepared" }
+func preparedText(query string) string { return query + "\n-- prepared" }
 
 // A stmt is a prepared statement of database/sql. The connection goes back to
 // the reservoir after every use, and database/sql closes the statement then; so
 // Close leaves it prepared, and to prepare it again costs nothing.
 type stmt struct {
-	conn   *SQLConn
-	query  string // private
-	inputs int
-	failed bool // an error may mean that the statement has gone stale: prepare it anew
+	conn     *SQLConn
+	query    string // private
+	inputs   int
+	hadError bool // an error may mean that the statement has gone stale: prepare it anew
 }
 
 var _ interface {
@@ -38,8 +38,8 @@ func (c *SQLConn) PrepareContext(ctx context.Context, query string) (driver.Stmt
 	if c.Conn().IsClosed() {
 		return nil, driver.ErrBadConn // nothing was sent
 	}
-	query = private(query)
-	description, err := exec(ctx, c.loan, func() (*pgconn.StatementDescription, error) {
+	query = preparedText(query)
+	description, err := runOnLoan(ctx, c.loan, func() (*pgconn.StatementDescription, error) {
 		return c.Conn().Prepare(ctx, query, query)
 	})
 	if err != nil {
@@ -57,13 +57,13 @@ func (s *stmt) NumInput() int { return s.inputs }
 
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
 	result, err := s.conn.ExecContext(ctx, s.query, args)
-	s.failed = s.failed || err != nil
+	s.hadError = s.hadError || err != nil
 	return result, err
 }
 
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	rows, err := s.conn.QueryContext(ctx, s.query, args)
-	s.failed = s.failed || err != nil
+	s.hadError = s.hadError || err != nil
 	return rows, err
 }
 
@@ -81,17 +81,17 @@ func (s *stmt) Close() error {
 		return nil // it is the next borrower's
 	}
 	p := s.conn.loan.Value()
-	kept := p.statements
+	kept := p.prepared
 	switch _, known := kept[s.query]; {
 	case s.conn.Conn().IsClosed():
 		return nil
-	case !s.failed && (known || len(kept) < keptStatements):
+	case !s.hadError && (known || len(kept) < maxPrepared):
 		kept[s.query] = struct{}{}
 		return nil
 	}
 	delete(kept, s.query)
-	return s.conn.loan.cluster.bounded(func(ctx context.Context) error {
-		if err := p.settle(ctx); err != nil {
+	return s.conn.loan.cluster.withCloseTimeout(func(ctx context.Context) error {
+		if err := p.absorbCancel(ctx); err != nil {
 			return err
 		}
 		return s.conn.Conn().Deallocate(ctx, s.query)

@@ -35,7 +35,7 @@ func (p *prepares) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndDa
 func TestAPreparedStatementStaysPreparedUntilItFails(t *testing.T) {
 	var sent prepares
 	db := openDB(t, startGate(t, nil), func(c *dsql.Config) {
-		c.MaxOpen, c.Pgx = 1, func(c *pgx.ConnConfig) { c.Tracer = &sent }
+		c.MaxSize, c.Pgx = 1, func(c *pgx.ConnConfig) { c.Tracer = &sent }
 	})
 	ctx := within(t, 20*time.Second)
 	for _, s := range []string{"drop table if exists kept", "create table kept (n int)", "insert into kept values (1)"} {

@@ -36,14 +36,14 @@ func awsConfig(ctx context.Context, c Config) (aws.Config, error) {
 // A tokens makes the passwords of opens. There is no cache: signing costs less
 // than a lock is worth, and the SDK may shorten a token to the life of the
 // credentials.
-type tokens struct {
+type tokenSigner struct {
 	host, region, user string
 	lifetime           time.Duration
 	credentials        aws.CredentialsProvider
 }
 
-// fresh makes a token for one open.
-func (t tokens) fresh(ctx context.Context) (string, error) {
+// sign makes a token for one open.
+func (t tokenSigner) sign(ctx context.Context) (string, error) {
 	if t.credentials == nil {
 		return "", errors.New("there are none")
 	}

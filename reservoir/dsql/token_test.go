@@ -15,11 +15,11 @@ func TestEveryOpenHasATokenOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		expires := time.Now().Add(10 * time.Minute)
 		for user, action := range map[string]string{"admin": "DbConnectAdmin", "app": "DbConnect"} {
-			tokens := tokens{someHost, "us-east-1", user, 15 * time.Minute, aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			tokens := tokenSigner{someHost, "us-east-1", user, 15 * time.Minute, aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 				return aws.Credentials{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret", CanExpire: true, Expires: expires}, nil
 			})}
 			sign := func() url.Values {
-				token, err := tokens.fresh(t.Context())
+				token, err := tokens.sign(t.Context())
 				require.NoError(t, err)
 				parsed, err := url.Parse("https://" + token)
 				require.NoError(t, err)
@@ -46,14 +46,14 @@ func TestCredentialsAreResolvedOnceAndAgainWhenTheyExpire(t *testing.T) {
 		return aws.Credentials{AccessKeyID: "AKIDTEST", SecretAccessKey: "secret", CanExpire: true, Expires: expires}, nil
 	})})
 	require.NoError(t, err)
-	tokens := tokens{someHost, "us-east-1", "admin", time.Minute, account.Credentials}
+	tokens := tokenSigner{someHost, "us-east-1", "admin", time.Minute, account.Credentials}
 	for range 10 {
-		_, err := tokens.fresh(t.Context())
+		_, err := tokens.sign(t.Context())
 		require.NoError(t, err)
 	}
 	require.Equal(t, 1, resolved)
 	account.Credentials.(*aws.CredentialsCache).Invalidate() // as if they had expired
-	_, err = tokens.fresh(t.Context())
+	_, err = tokens.sign(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, 2, resolved)
 }

@@ -15,8 +15,8 @@ import (
 // its connection when it ends.
 type tx struct {
 	pgx.Tx
-	on       *Conn
-	releases bool
+	conn         *Conn
+	releaseOnEnd bool
 	// INVARIANT: from ended on nothing is run on the connection, which may be
 	// another borrower's.
 	ended atomic.Bool
@@ -36,8 +36,8 @@ func (c *Conn) begin(ctx context.Context, opts pgx.TxOptions, releases bool) (pg
 	if c.inTx() {
 		return nil, errNested
 	}
-	t := &tx{on: c, releases: releases}
-	err := c.loan.Value().control(ctx, func(ctx context.Context) (err error) {
+	t := &tx{conn: c, releaseOnEnd: releases}
+	err := c.loan.Value().runUncancelled(ctx, func(ctx context.Context) (err error) {
 		t.Tx, err = c.conn.BeginTx(ctx, opts)
 		return err
 	})
@@ -47,114 +47,114 @@ func (c *Conn) begin(ctx context.Context, opts pgx.TxOptions, releases bool) (pg
 	return t, nil
 }
 
-// over says whether the transaction has ended, by itself or, which has rolled it
+// hasEnded says whether the transaction has ended, by itself or, which has rolled it
 // back, with its loan.
-func (t *tx) over() bool { return t.ended.Load() || t.on.loan.ended.Load() }
+func (t *tx) hasEnded() bool { return t.ended.Load() || t.conn.loan.ended.Load() }
 
-// end ends the transaction. It returns false when it was over before.
-func (t *tx) end() bool { return !t.ended.Swap(true) && !t.on.loan.ended.Load() }
+// markEnded ends the transaction. It returns false when it was over before.
+func (t *tx) markEnded() bool { return !t.ended.Swap(true) && !t.conn.loan.ended.Load() }
 
 func (t *tx) release() {
-	if t.releases {
-		t.on.Release()
+	if t.releaseOnEnd {
+		t.conn.Release()
 	}
 }
 
 // Commit does not send anything when ctx has ended before: the transaction is
 // rolled back then.
 func (t *tx) Commit(ctx context.Context) error {
-	if !t.end() {
+	if !t.markEnded() {
 		return pgx.ErrTxClosed
 	}
 	defer t.release()
 	if ctx.Err() != nil {
-		return endedBy(ctx, t.abandon(context.Cause(ctx)))
+		return withContextError(ctx, t.rollBackDetached(context.Cause(ctx)))
 	}
-	return t.sure(t.on.loan.Value().commit(ctx, t.Tx.Commit))
+	return t.rollBackIfOpen(t.conn.loan.Value().commit(ctx, t.Tx.Commit))
 }
 
 // Rollback also works when ctx has ended.
 func (t *tx) Rollback(ctx context.Context) error {
-	if !t.end() {
+	if !t.markEnded() {
 		return pgx.ErrTxClosed
 	}
 	defer t.release()
 	if ctx.Err() != nil {
-		return t.abandon(nil)
+		return t.rollBackDetached(nil)
 	}
-	return t.sure(t.on.loan.Value().control(ctx, t.Tx.Rollback))
+	return t.rollBackIfOpen(t.conn.loan.Value().runUncancelled(ctx, t.Tx.Rollback))
 }
 
-// sure makes sure that a transaction whose COMMIT or ROLLBACK failed, maybe before
+// rollBackIfOpen makes sure that a transaction whose COMMIT or ROLLBACK failed, maybe before
 // it was sent, is over: what follows on the connection would be a part of it. One
 // that was closed before, or never began, has nothing to do with what is open.
-func (t *tx) sure(err error) error {
-	if err == nil || errors.Is(err, pgx.ErrTxClosed) || t.on.conn.IsClosed() || t.on.conn.PgConn().TxStatus() == 'I' {
+func (t *tx) rollBackIfOpen(err error) error {
+	if err == nil || errors.Is(err, pgx.ErrTxClosed) || t.conn.conn.IsClosed() || t.conn.conn.PgConn().TxStatus() == 'I' {
 		return err
 	}
-	return cmp.Or(t.abandon(err), err)
+	return cmp.Or(t.rollBackDetached(err), err)
 }
 
-// abandon rolls back on a context of its own, and returns err if that works. Where
+// rollBackDetached rolls back on a context of its own, and returns err if that works. Where
 // the connection is released, that rolls back, and the caller does not wait for
 // it. A connection on which it cannot be done is cut.
-func (t *tx) abandon(err error) error {
-	if t.releases {
+func (t *tx) rollBackDetached(err error) error {
+	if t.releaseOnEnd {
 		return err
 	}
-	l := t.on.loan
-	if failed := l.cluster.bounded(l.Value().repair); failed != nil {
-		l.Value().sever()
+	l := t.conn.loan
+	if failed := l.cluster.withCloseTimeout(l.Value().repair); failed != nil {
+		l.Value().abort()
 		return failed
 	}
 	return err
 }
 
 func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) {
-	if t.over() {
+	if t.hasEnded() {
 		return nil, pgx.ErrTxClosed
 	}
 	return t.Tx.Begin(ctx)
 }
 
 func (t *tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	if t.over() {
+	if t.hasEnded() {
 		return pgconn.CommandTag{}, pgx.ErrTxClosed
 	}
-	return t.on.Exec(ctx, sql, args...)
+	return t.conn.Exec(ctx, sql, args...)
 }
 
 func (t *tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if t.over() {
-		return failed{pgx.ErrTxClosed}, pgx.ErrTxClosed
+	if t.hasEnded() {
+		return failedRows{pgx.ErrTxClosed}, pgx.ErrTxClosed
 	}
-	return t.on.Query(ctx, sql, args...)
+	return t.conn.Query(ctx, sql, args...)
 }
 
 func (t *tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if t.over() {
-		return failed{pgx.ErrTxClosed}
+	if t.hasEnded() {
+		return failedRows{pgx.ErrTxClosed}
 	}
-	return t.on.QueryRow(ctx, sql, args...)
+	return t.conn.QueryRow(ctx, sql, args...)
 }
 
 func (t *tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if t.over() {
+	if t.hasEnded() {
 		return pgx.FailedBatchResults(b, pgx.ErrTxClosed)
 	}
-	return t.on.SendBatch(ctx, b)
+	return t.conn.SendBatch(ctx, b)
 }
 
 func (t *tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, source pgx.CopyFromSource) (int64, error) {
-	if t.over() {
+	if t.hasEnded() {
 		return 0, pgx.ErrTxClosed
 	}
-	return t.on.CopyFrom(ctx, table, columns, source)
+	return t.conn.CopyFrom(ctx, table, columns, source)
 }
 
 func (t *tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	if t.over() {
+	if t.hasEnded() {
 		return nil, pgx.ErrTxClosed
 	}
-	return exec(ctx, t.on.loan, func() (*pgconn.StatementDescription, error) { return t.Tx.Prepare(ctx, name, sql) })
+	return runOnLoan(ctx, t.conn.loan, func() (*pgconn.StatementDescription, error) { return t.Tx.Prepare(ctx, name, sql) })
 }

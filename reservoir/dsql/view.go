@@ -10,28 +10,28 @@ import (
 
 // View is what one pool may have of a Cluster's connections.
 type View struct {
-	// Max bounds the connections in use at once: the Cluster's MaxOpen by
+	// Max bounds the connections in use at once: the Cluster's MaxSize by
 	// default, which is also the most.
 	Max int
 	// Reserve is how many of them no other view can take: none by default. The
-	// reserves of all views together are at most MaxOpen.
+	// reserves of all views together are at most MaxSize.
 	Reserve int
 }
 
 // A view borrows for one pool.
 type view struct {
 	cluster *Cluster
-	member  *member
+	quota   *viewQuota
 }
 
 // acquire borrows a connection that was alive a moment ago.
 func (v *view) acquire(ctx context.Context) (*loan, error) {
 	tracer := v.cluster.cfg.AcquireTracer
 	if tracer == nil {
-		return v.counted(ctx)
+		return v.acquireCounted(ctx)
 	}
 	ctx = tracer.TraceAcquireStart(ctx, TraceAcquireStartData{Cluster: v.cluster})
-	l, err := v.counted(ctx)
+	l, err := v.acquireCounted(ctx)
 	data := TraceAcquireEndData{Err: err}
 	if err == nil {
 		data.Conn = l.Value().pgx()
@@ -47,62 +47,62 @@ func (v *view) acquire(ctx context.Context) (*loan, error) {
 	return l, err
 }
 
-// counted borrows a connection and counts that.
-func (v *view) counted(ctx context.Context) (*loan, error) {
+// acquireCounted borrows a connection and counts that.
+func (v *view) acquireCounted(ctx context.Context) (*loan, error) {
 	l, err := v.borrow(ctx)
 	if err != nil {
-		v.cluster.count.failures.Add(1)
+		v.cluster.counters.failures.Add(1)
 		return nil, err
 	}
-	v.cluster.count.checkouts.Add(1)
+	v.cluster.counters.checkouts.Add(1)
 	return l, nil
 }
 
 func (v *view) borrow(ctx context.Context) (l *loan, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, v.cluster.empty(0, context.Cause(ctx))
+		return nil, v.cluster.emptyError(0, context.Cause(ctx))
 	}
-	admitted, err := v.member.try()
+	admitted, err := v.quota.tryAcquire()
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if admitted && l == nil { // also when a function of the user's panics
-			v.member.give()
+			v.quota.release()
 		}
 	}()
 	if admitted {
-		if l = v.ready(ctx); l != nil {
+		if l = v.borrowIdle(ctx); l != nil {
 			return l, nil
 		}
 	}
-	v.cluster.count.empty.Add(1)
+	v.cluster.counters.empty.Add(1)
 	if v.cluster.cfg.NoWait {
-		return nil, v.cluster.empty(0, errNoWait)
+		return nil, v.cluster.emptyError(0, errNoWait)
 	}
-	return v.wait(ctx, &admitted)
+	return v.borrowWaiting(ctx, &admitted)
 }
 
-// ready borrows an idle connection if there is one.
-func (v *view) ready(ctx context.Context) *loan {
+// borrowIdle borrows an idle connection if there is one.
+func (v *view) borrowIdle(ctx context.Context) *loan {
 	// BeforeAcquire may refuse them all, but only one for the end of ctx.
-	for n := 0; n <= v.cluster.cfg.MaxOpen && ctx.Err() == nil; n++ {
+	for n := 0; n <= v.cluster.cfg.MaxSize && ctx.Err() == nil; n++ {
 		l, ok := v.cluster.res.TryAcquire()
 		if !ok {
 			return nil
 		}
-		if sound := v.sound(ctx, l); sound != nil {
-			return sound
+		if usable := v.newLoan(ctx, l); usable != nil {
+			return usable
 		}
 	}
 	return nil
 }
 
-// sound makes a loan of a connection, or gets rid of it when it is dead or when
+// newLoan makes a loan of a connection, or gets rid of it when it is dead or when
 // BeforeAcquire does not want it.
-func (v *view) sound(ctx context.Context, l reservoir.Loan[*physical]) *loan {
+func (v *view) newLoan(ctx context.Context, l reservoir.Loan[*physical]) *loan {
 	p := l.Value()
-	if !p.user.CompareAndSwap(nobody, borrower) {
+	if !p.owner.CompareAndSwap(ownedByNone, ownedByBorrower) {
 		return nil // a Close by force was faster
 	}
 	reason := errGone
@@ -112,7 +112,7 @@ func (v *view) sound(ctx context.Context, l reservoir.Loan[*physical]) *loan {
 			return
 		}
 		if !hangs { // else it may still use the connection, which is cut
-			p.user.Store(nobody)
+			p.owner.Store(ownedByNone)
 		}
 		_ = l.Discard(reason) // also when BeforeAcquire panics
 	}()
@@ -125,20 +125,20 @@ func (v *view) sound(ctx context.Context, l reservoir.Loan[*physical]) *loan {
 		if hangs = err != nil; !wanted {
 			return nil
 		}
-		if reason = p.resting(); reason != nil {
+		if reason = p.checkIdle(); reason != nil {
 			return nil
 		}
 	}
 	kept = true
-	return &loan{Loan: l, member: v.member, cluster: v.cluster}
+	return &loan{Loan: l, quota: v.quota, cluster: v.cluster}
 }
 
-// wait borrows a connection as soon as one comes free or is opened. admitted
+// borrowWaiting borrows a connection as soon as one comes free or is opened. admitted
 // says that the member has been allowed one, before or by wait.
-func (v *view) wait(ctx context.Context, admitted *bool) (*loan, error) {
+func (v *view) borrowWaiting(ctx context.Context, admitted *bool) (*loan, error) {
 	began := time.Now()
 	c := v.cluster
-	defer func() { c.count.waited.Add(int64(time.Since(began))) }()
+	defer func() { c.counters.waited.Add(int64(time.Since(began))) }()
 	caller := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -147,47 +147,47 @@ func (v *view) wait(ctx context.Context, admitted *bool) (*loan, error) {
 		defer timer.Stop()
 	}
 	// While nothing is open and nothing can be opened, waiting is for nothing.
-	defer c.brake.watch(func(err error) {
-		if c.barren() && c.inVain() {
+	defer c.breaker.onPermanent(func(err error) {
+		if c.noneAvailable() && c.waitIsUseless() {
 			cancel(err)
 		}
 	})()
 	if !*admitted {
-		if err := v.member.take(ctx); err != nil {
-			return nil, v.failed(ctx, err, time.Since(began))
+		if err := v.quota.acquire(ctx); err != nil {
+			return nil, v.waitError(ctx, err, time.Since(began))
 		}
 		*admitted = true
 	}
 	for unwanted := 0; ; {
 		l, err := c.res.Acquire(ctx)
 		switch {
-		case limited(err) && ctx.Err() == nil:
+		case isLimitError(err) && ctx.Err() == nil:
 			// Wait on: the brake and the reservoir's back-off see to the pace.
 		case err != nil:
-			return nil, v.failed(ctx, err, time.Since(began))
+			return nil, v.waitError(ctx, err, time.Since(began))
 		default:
-			if sound := v.sound(caller, l); sound != nil {
-				return sound, nil
+			if usable := v.newLoan(caller, l); usable != nil {
+				return usable, nil
 			}
 			// Each is opened anew, at the cost of a permit of the fleet.
-			if unwanted++; c.cfg.BeforeAcquire != nil && unwanted > c.cfg.MaxOpen {
-				return nil, c.empty(time.Since(began), errUnwanted)
+			if unwanted++; c.cfg.BeforeAcquire != nil && unwanted > c.cfg.MaxSize {
+				return nil, c.emptyError(time.Since(began), errUnwanted)
 			}
 		}
 	}
 }
 
-// limited says whether an open failed because of the cluster's limits.
-func limited(err error) bool {
+// isLimitError says whether an open failed because of the cluster's limits.
+func isLimitError(err error) bool {
 	var open *OpenError
-	return errors.As(err, &open) && (open.verdict == tooFast || open.verdict == tooMany)
+	return errors.As(err, &open) && (open.kind == rateLimited || open.kind == connLimited)
 }
 
-// abandon ends a view for callers without a context.
-func (v *view) abandon() error { return v.cluster.bounded(v.member.leave) }
+// closeWithTimeout ends a view for callers without a context.
+func (v *view) closeWithTimeout() error { return v.cluster.withCloseTimeout(v.quota.close) }
 
-// failed says why a wait was in vain.
-func (v *view) failed(ctx context.Context, err error, waited time.Duration) error {
+// waitError says why a wait was in vain.
+func (v *view) waitError(ctx context.Context, err error, waited time.Duration) error {
 	var open *OpenError
 	cause := context.Cause(ctx)
 	switch {
@@ -196,9 +196,9 @@ func (v *view) failed(ctx context.Context, err error, waited time.Duration) erro
 	case errors.As(cause, &open): // the brake's watcher
 		return open
 	case cause != nil:
-		return v.cluster.empty(waited, cause)
+		return v.cluster.emptyError(waited, cause)
 	case errors.As(err, &open):
 		return open
 	}
-	return v.cluster.empty(waited, err) // no permission to open one, for example
+	return v.cluster.emptyError(waited, err) // no permission to open one, for example
 }

@@ -14,32 +14,32 @@ import (
 type watermark struct {
 	ready func() int    // counts the idle connections
 	low   int           // enough
-	turn  chan struct{} // holds the one open that may ask while enough are ready
+	slot  chan struct{} // holds the one open that may ask while enough are ready
 
 	waiting atomic.Int64 // opens that wait for their turn
 	mu      sync.Mutex
 	// INVARIANT: whoever waits for its turn listens to need, and looked at ready
 	// after it began to.
-	need chan struct{} // closed when fewer are ready
+	lowSignal chan struct{} // closed when fewer are ready
 }
 
 func newWatermark(low int, ready func() int) *watermark {
-	return &watermark{ready: ready, low: low, turn: make(chan struct{}, 1), need: make(chan struct{})}
+	return &watermark{ready: ready, low: low, slot: make(chan struct{}, 1), lowSignal: make(chan struct{})}
 }
 
-// enter waits until an open may ask. leave ends its turn.
-func (w *watermark) enter(ctx context.Context) (leave func(), err error) {
+// waitSlot waits until an open may ask. leave ends its turn.
+func (w *watermark) waitSlot(ctx context.Context) (leave func(), err error) {
 	w.waiting.Add(1)
 	defer w.waiting.Add(-1)
 	w.mu.Lock()
-	need := w.need
+	need := w.lowSignal
 	w.mu.Unlock()
 	if w.ready() < w.low {
 		return func() {}, nil
 	}
 	select {
-	case w.turn <- struct{}{}:
-		return func() { <-w.turn }, nil
+	case w.slot <- struct{}{}:
+		return func() { <-w.slot }, nil
 	case <-need:
 		return func() {}, nil
 	case <-ctx.Done():
@@ -47,34 +47,34 @@ func (w *watermark) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// look lets all in who wait, if fewer are ready than are enough.
-func (w *watermark) look() {
+// wakeIfLow lets all in who wait, if fewer are ready than are enough.
+func (w *watermark) wakeIfLow() {
 	if w.waiting.Load() == 0 || w.ready() >= w.low {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	close(w.need)
-	w.need = make(chan struct{})
+	close(w.lowSignal)
+	w.lowSignal = make(chan struct{})
 }
 
 // hooks looks whenever fewer connections may be ready than before.
 func (w *watermark) hooks(h reservoir.Hooks) reservoir.Hooks {
 	acquired, closing, waits := h.Acquired, h.Closing, h.WaitStart
 	h.Acquired = func(waited time.Duration) {
-		w.look()
+		w.wakeIfLow()
 		if acquired != nil {
 			acquired(waited)
 		}
 	}
 	h.Closing = func(reason reservoir.Reason, cause error) {
-		w.look()
+		w.wakeIfLow()
 		if closing != nil {
 			closing(reason, cause)
 		}
 	}
 	h.WaitStart = func() {
-		w.look()
+		w.wakeIfLow()
 		if waits != nil {
 			waits()
 		}

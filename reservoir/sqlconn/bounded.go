@@ -7,36 +7,36 @@ import (
 	"time"
 )
 
-// noticeTime is how long a driver has to notice the end of its context. Those
+// returnGrace is how long a driver has to notice the end of its context. Those
 // that do leave nothing behind when a call returns.
-const noticeTime = 50 * time.Millisecond
+const returnGrace = 50 * time.Millisecond
 
-// errEnded is that of a driver that ended the goroutine of a call.
-var errEnded = errors.New("sqlconn: the driver ended the goroutine of the call")
+// errGoroutineEnded is that of a driver that ended the goroutine of a call.
+var errGoroutineEnded = errors.New("sqlconn: the driver ended the goroutine of the call")
 
-// guarded runs a call of the driver's on a goroutine of ours and tells done how it
+// callGuarded runs a call of the driver's on a goroutine of ours and tells done how it
 // ended, also when the driver panics or ends the goroutine: no borrower is there to
 // be told otherwise, and a panic would end the program.
-func guarded(call func() error, done func(error)) {
-	err := errEnded
+func callGuarded(call func() error, done func(error)) {
+	err := errGoroutineEnded
 	defer func() {
 		if p := recover(); p != nil {
-			err = panicked(p)
+			err = panicError(p)
 		}
 		done(err)
 	}()
 	err = call()
 }
 
-func panicked(p any) error { return fmt.Errorf("sqlconn: the driver panicked: %v", p) }
+func panicError(p any) error { return fmt.Errorf("sqlconn: the driver panicked: %v", p) }
 
-// caught runs a call of the driver's on its borrower's goroutine. A panic is an
+// catchPanic runs a call of the driver's on its borrower's goroutine. A panic is an
 // error, and the connection is lost: database/sql would keep locks for ever that the
 // end of the loan waits for.
-func caught[T any](c *Conn, call func() (T, error)) (v T, err error) {
+func catchPanic[T any](c *Conn, call func() (T, error)) (v T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			lost := panicked(p)
+			lost := panicError(p)
 			c.lost.CompareAndSwap(nil, &lost)
 			err = lost
 		}
@@ -44,14 +44,14 @@ func caught[T any](c *Conn, call func() (T, error)) (v T, err error) {
 	return call()
 }
 
-// caughtError is caught for calls that only fail.
-func caughtError(c *Conn, call func() error) error {
-	_, err := caught(c, func() (struct{}, error) { return struct{}{}, call() })
+// catchPanicError is caught for calls that only fail.
+func catchPanicError(c *Conn, call func() error) error {
+	_, err := catchPanic(c, func() (struct{}, error) { return struct{}{}, call() })
 	return err
 }
 
-// ignored is for guarded where nobody is to be told.
-func ignored(error) {}
+// ignoreError is for guarded where nobody is to be told.
+func ignoreError(error) {}
 
 // bounded runs a check or a reset. When ctx has ended and the driver does not
 // notice, the call is given up with ctx's error: the connection is lost, and Close
@@ -61,7 +61,7 @@ func (c *Conn) bounded(ctx context.Context, call func(ctx context.Context) error
 		return call(ctx)
 	}
 	returned, result := make(chan struct{}), error(nil)
-	go guarded(func() error { return call(ctx) }, func(err error) {
+	go callGuarded(func() error { return call(ctx) }, func(err error) {
 		result = err
 		close(returned)
 	})
@@ -70,7 +70,7 @@ func (c *Conn) bounded(ctx context.Context, call func(ctx context.Context) error
 		return result
 	case <-ctx.Done():
 	}
-	late := time.NewTimer(noticeTime)
+	late := time.NewTimer(returnGrace)
 	defer late.Stop()
 	select {
 	case <-returned:
@@ -79,17 +79,17 @@ func (c *Conn) bounded(ctx context.Context, call func(ctx context.Context) error
 	}
 	err := fmt.Errorf("sqlconn: the driver did not return: %w", ctx.Err())
 	c.lost.CompareAndSwap(nil, &err)
-	c.stuck.Store(&returned)
+	c.abandonedCall.Store(&returned)
 	return err
 }
 
-// awaitStuck waits a while for a call that was given up.
-func (c *Conn) awaitStuck() {
-	returned := c.stuck.Load()
+// awaitAbandonedCall waits a while for a call that was given up.
+func (c *Conn) awaitAbandonedCall() {
+	returned := c.abandonedCall.Load()
 	if returned == nil {
 		return
 	}
-	late := time.NewTimer(stopTime)
+	late := time.NewTimer(killTimeout)
 	defer late.Stop()
 	select {
 	case <-*returned:

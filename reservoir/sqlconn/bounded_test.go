@@ -35,15 +35,15 @@ func (d *deaf) ExecContext(context.Context, string, []driver.NamedValue) (driver
 }
 
 func TestCallsIntoADriverAreBounded(t *testing.T) {
-	calls := map[string]func(target *sqlconn.Target, ctx context.Context, c *sqlconn.Conn) error{
-		"check": (*sqlconn.Target).Check, "reset": (*sqlconn.Target).Reset,
+	calls := map[string]func(target *sqlconn.Lifecycle, ctx context.Context, c *sqlconn.Conn) error{
+		"check": (*sqlconn.Lifecycle).Check, "reset": (*sqlconn.Lifecycle).Reset,
 	}
 	for name, call := range calls {
 		synctest.Test(t, func(t *testing.T) {
 			d := &deaf{closed: make(chan struct{})}
 			d.does = func() { <-d.closed } // as a read of a socket does
-			hub := sqlconn.NewHub()
-			target, err := sqlconn.New(hub, sqlconn.Config{Connector: d})
+			wrapper := sqlconn.NewWrapper()
+			target, err := sqlconn.New(wrapper, sqlconn.Config{Connector: d})
 			require.NoError(t, err)
 			c, err := target.Open(t.Context())
 			require.NoError(t, err)
@@ -59,7 +59,7 @@ func TestCallsIntoADriverAreBounded(t *testing.T) {
 			require.NoError(t, target.Close(c))
 			require.Equal(t, 5*time.Second, time.Since(began), "what was given up may yet return")
 			synctest.Wait()
-			require.NoError(t, hub.Close())
+			require.NoError(t, wrapper.Close())
 		})
 	}
 }
@@ -68,8 +68,8 @@ func TestADriverThatPanicsOrExitsHarmsNobody(t *testing.T) {
 	for name, does := range map[string]func(){"panicked": func() { panic("secret") }, "goroutine": runtime.Goexit} {
 		synctest.Test(t, func(t *testing.T) {
 			d := &deaf{closed: make(chan struct{}), does: does}
-			hub := sqlconn.NewHub()
-			target, err := sqlconn.New(hub, sqlconn.Config{Connector: d})
+			wrapper := sqlconn.NewWrapper()
+			target, err := sqlconn.New(wrapper, sqlconn.Config{Connector: d})
 			require.NoError(t, err)
 			c, err := target.Open(t.Context())
 			require.NoError(t, err)
@@ -77,7 +77,7 @@ func TestADriverThatPanicsOrExitsHarmsNobody(t *testing.T) {
 			defer cancel()
 			require.ErrorContains(t, target.Check(ctx, c), name)
 			require.NoError(t, target.Close(c))
-			require.NoError(t, hub.Close())
+			require.NoError(t, wrapper.Close())
 		})
 	}
 }
@@ -124,8 +124,8 @@ func TestTheEndOfAStatementsTimeIsNoFaultOfTheServer(t *testing.T) {
 		{-time.Millisecond, serverSaid{errors.New("shutting down")}, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			hub := sqlconn.NewHub()
-			target, err := sqlconn.New(hub, sqlconn.Config{Connector: &impatient{deaf: deaf{closed: make(chan struct{})}, before: c.before, says: c.says}})
+			wrapper := sqlconn.NewWrapper()
+			target, err := sqlconn.New(wrapper, sqlconn.Config{Connector: &impatient{deaf: deaf{closed: make(chan struct{})}, before: c.before, says: c.says}})
 			require.NoError(t, err)
 			conn, err := target.Open(t.Context())
 			require.NoError(t, err)
@@ -139,7 +139,7 @@ func TestTheEndOfAStatementsTimeIsNoFaultOfTheServer(t *testing.T) {
 			require.Equal(t, c.fault, sqlconn.Unreachable(conn.Lost()), "%v before the end: %v: %v", c.before, c.says, conn.Lost())
 			require.NoError(t, sqlconn.Return(t.Context(), lent))
 			require.NoError(t, target.Close(conn))
-			require.NoError(t, hub.Close())
+			require.NoError(t, wrapper.Close())
 		})
 	}
 }
@@ -149,7 +149,7 @@ func TestTheEndOfAStatementsTimeIsNoFaultOfTheServer(t *testing.T) {
 // reason, BEGIN would commit what is open.
 func TestRollbackWhereNoTransactionIsOpen(t *testing.T) {
 	refusing := errors.New("cannot rollback - no transaction is active")
-	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Target) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		c := open(t, target)
 		s.session(0).transactions = refusing
 		for range 2 {
@@ -183,7 +183,7 @@ func TestDSQLIsResetAfterSettingsAndClosedAfterTheRest(t *testing.T) {
 		"SET ROLE other": {"closed"}, "SET SESSION AUTHORIZATION other": {"closed"}, "PREPARE p AS SELECT 1": {"closed"},
 		"SELECT 1; SET ROLE other": {"closed"}, "/* */ SET a.b = 'x'": {"closed"}, "DECLARE c CURSOR WITH HOLD FOR SELECT 1": {"closed"},
 	} {
-		bubble(t, sqlconn.Config{Kind: sqlconn.DSQL}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		bubble(t, sqlconn.Config{Kind: sqlconn.DSQL}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 			c := open(t, target)
 			use(t, c, sql)
 			var got []string
@@ -199,10 +199,10 @@ func TestDSQLIsResetAfterSettingsAndClosedAfterTheRest(t *testing.T) {
 }
 
 func TestATargetPrintsNoCredentials(t *testing.T) {
-	hub := sqlconn.NewHub()
-	defer func() { require.NoError(t, hub.Close()) }()
+	wrapper := sqlconn.NewWrapper()
+	defer func() { require.NoError(t, wrapper.Close()) }()
 	cfg := sqlconn.Config{Connector: passwordConnector{"hunter2"}, Kind: sqlconn.MySQL}
-	target, err := sqlconn.New(hub, cfg)
+	target, err := sqlconn.New(wrapper, cfg)
 	require.NoError(t, err)
 	for _, v := range []any{cfg, &cfg, target} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
@@ -255,9 +255,9 @@ func TestADriverThatPanicsWhereNoBorrowerWaits(t *testing.T) {
 		for _, stage := range []string{"connect", "late", "valid"} {
 			synctest.Test(t, func(t *testing.T) {
 				w := &wild{dies: dies, stage: stage}
-				hub := sqlconn.NewHub()
-				defer func() { require.NoError(t, hub.Close()) }()
-				target, err := sqlconn.New(hub, sqlconn.Config{Connector: w})
+				wrapper := sqlconn.NewWrapper()
+				defer func() { require.NoError(t, wrapper.Close()) }()
+				target, err := sqlconn.New(wrapper, sqlconn.Config{Connector: w})
 				require.NoError(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
@@ -293,9 +293,9 @@ func TestADriverThatPanicsWhereNoBorrowerWaits(t *testing.T) {
 }
 
 func TestADriverThatMakesNothingIsToldOf(t *testing.T) {
-	hub := sqlconn.NewHub()
-	defer func() { require.NoError(t, hub.Close()) }()
-	target, err := sqlconn.New(hub, sqlconn.Config{Connector: nothing{}})
+	wrapper := sqlconn.NewWrapper()
+	defer func() { require.NoError(t, wrapper.Close()) }()
+	target, err := sqlconn.New(wrapper, sqlconn.Config{Connector: nothing{}})
 	require.NoError(t, err)
 	_, err = target.Open(t.Context())
 	require.ErrorContains(t, err, "made no connection")
@@ -312,6 +312,6 @@ func TestWhatDropsADriversPreparedStatements(t *testing.T) {
 		"DISCARD ALL": false, "discard\n\tall;": false, "DISCARD/**/ALL": false, "DEALLOCATE ALL": false, "deallocate prepare all": false, "SELECT 1; DEALLOCATE all": false,
 		"DO $$ BEGIN EXECUTE 'discard all'; END $$": false, "DEALLOCATE stmtcache_0": false, `DEALLOCATE "stmtcache_0"`: false, "DISCARD": false,
 	} {
-		require.Equal(t, keeps, sqlconn.PostgreSQL.Traceless(sql), sql)
+		require.Equal(t, keeps, sqlconn.PostgreSQL.Resettable(sql), sql)
 	}
 }

@@ -14,23 +14,23 @@ import (
 // A Conn is one physical connection of a driver. One borrower uses it at a
 // time, through Lend; the counters may be read at any time.
 type Conn struct {
-	target *Target
-	raw    driver.Conn
-	id     uint64
+	lifecycle *Lifecycle
+	raw       driver.Conn
+	id        uint64
 
-	// session and server are what IdentifySQL told: who and where this is.
-	session, server string
-	latest          atomic.Pointer[statement]
-	stopping        atomic.Bool
-	stopped         chan struct{} // closed at the end of an attempt to stop the latest
+	// sessionID and server are what IdentifySQL told: who and where this is.
+	sessionID, serverID string
+	latestStatement     atomic.Pointer[statement]
+	killing             atomic.Bool
+	killDone            chan struct{} // closed at the end of an attempt to stop the latest
 
-	queries  atomic.Uint64
-	failures atomic.Uint64
-	busy     atomic.Int64 // nanoseconds
-	lost     atomic.Pointer[error]
-	traces   atomic.Bool                   // a statement ran that Reset cannot take back
-	touched  atomic.Bool                   // one ran that Reset has to take something back of
-	stuck    atomic.Pointer[chan struct{}] // closed when a call returns that was given up
+	queries       atomic.Uint64
+	failures      atomic.Uint64
+	queryTime     atomic.Int64 // nanoseconds
+	lost          atomic.Pointer[error]
+	cannotReset   atomic.Bool                   // a statement ran that Reset cannot take back
+	needsReset    atomic.Bool                   // one ran that Reset has to take something back of
+	abandonedCall atomic.Pointer[chan struct{}] // closed when a call returns that was given up
 }
 
 // ID tells the connections of one process apart.
@@ -39,7 +39,7 @@ func (c *Conn) ID() uint64 { return c.id }
 // Queries counts the statements that borrowers ran, Failures those of them that
 // failed, and Busy is the time until the driver answered them.
 func (c *Conn) Queries() (queries, failures uint64, busy time.Duration) {
-	return c.queries.Load(), c.failures.Load(), time.Duration(c.busy.Load())
+	return c.queries.Load(), c.failures.Load(), time.Duration(c.queryTime.Load())
 }
 
 // Lost is why the connection is known to be broken, or nil.
@@ -52,8 +52,8 @@ func (c *Conn) Lost() error {
 	}
 	// It died while rows were read, or in between: whether the server is to blame
 	// cannot be told once the context has ended, so it is not blamed.
-	if latest := c.latest.Load(); latest != nil && latest.ended() != nil {
-		return errCut
+	if latest := c.latestStatement.Load(); latest != nil && latest.ctxErr() != nil {
+		return errClosedByDriver
 	}
 	return driver.ErrBadConn
 }
@@ -62,7 +62,7 @@ func (c *Conn) Lost() error {
 // physical connection open. As database/sql has it, that Close waits for rows
 // and transactions of the *sql.Conn that are still open.
 func (c *Conn) Lend(ctx context.Context) (*sql.Conn, error) {
-	return c.target.hub.wrap(ctx, lend(&lent{c: c, counts: true}))
+	return c.lifecycle.wrapper.wrap(ctx, withDriverInterfaces(&borrowedConn{conn: c, forBorrower: true}))
 }
 
 // Return closes a *sql.Conn that Lend made. Rows and transactions of it that are
@@ -71,7 +71,7 @@ func (c *Conn) Lend(ctx context.Context) (*sql.Conn, error) {
 // closed, or their contexts end: database/sql has no other way to wait for them.
 func Return(ctx context.Context, conn *sql.Conn) error {
 	done := make(chan error, 1)
-	go guarded(conn.Close, func(err error) { done <- ignoreDone(err) })
+	go callGuarded(conn.Close, func(err error) { done <- ignoreDone(err) })
 	select {
 	case err := <-done:
 		return err
@@ -84,7 +84,7 @@ func Return(ctx context.Context, conn *sql.Conn) error {
 // way of every loan.
 func ReturnWithin(limit time.Duration, conn *sql.Conn) error {
 	done := make(chan error, 1)
-	go guarded(conn.Close, func(err error) { done <- ignoreDone(err) })
+	go callGuarded(conn.Close, func(err error) { done <- ignoreDone(err) })
 	runtime.Gosched() // mostly that is all it takes
 	select {
 	case err := <-done:
@@ -103,11 +103,11 @@ func ReturnWithin(limit time.Duration, conn *sql.Conn) error {
 
 // Abandon closes a *sql.Conn whose connection is to be discarded, without waiting for
 // rows and transactions of it. A goroutine remains for those, as of Return.
-func Abandon(conn *sql.Conn) { go guarded(conn.Close, ignored) }
+func Abandon(conn *sql.Conn) { go callGuarded(conn.Close, ignoreError) }
 
-// inside runs f on the connection as a borrower would, uncounted.
-func (c *Conn) inside(ctx context.Context, f func(*sql.Conn) error) error {
-	conn, err := c.target.hub.wrap(ctx, lend(&lent{c: c}))
+// runInternal runs f on the connection as a borrower would, uncounted.
+func (c *Conn) runInternal(ctx context.Context, f func(*sql.Conn) error) error {
+	conn, err := c.lifecycle.wrapper.wrap(ctx, withDriverInterfaces(&borrowedConn{conn: c}))
 	if err != nil {
 		return err
 	}
@@ -127,12 +127,12 @@ func ignoreDone(err error) error {
 // Raw method of *sql.Conn gives a wrapper instead.
 func Raw(conn *sql.Conn, f func(driverConn any) error) error {
 	return conn.Raw(func(wrapper any) error {
-		if w, ok := wrapper.(interface{ unwrap() *lent }); ok {
+		if w, ok := wrapper.(interface{ unwrap() *borrowedConn }); ok {
 			l := w.unwrap()
-			l.c.traces.Store(true) // nobody saw what f did
-			err := f(l.c.raw)
+			l.conn.cannotReset.Store(true) // nobody saw what f did
+			err := f(l.conn.raw)
 			if err != nil && Broken(err) {
-				l.c.lost.CompareAndSwap(nil, &err)
+				l.conn.lost.CompareAndSwap(nil, &err)
 			}
 			return err
 		}

@@ -1,7 +1,7 @@
 // Package sqlconn makes any database/sql driver a target of a reservoir: MySQL
 // and MariaDB, SQL Server, Firebird, PostgreSQL.
 //
-//	hub := sqlconn.NewHub()
+//	hub := sqlconn.NewWrapper()
 //	defer hub.Close()
 //	target, err := sqlconn.New(hub, sqlconn.Config{Connector: connector, Kind: sqlconn.MySQL})
 //	…
@@ -21,8 +21,8 @@
 // server in the next one: a transaction that was forgotten cannot be committed
 // by its old owner any more.
 //
-// database/sql pools connections of its own accord. A Hub is a sql.DB that keeps
-// none and dials nothing: it only wraps what it is given. One Hub serves any
+// database/sql pools connections of its own accord. A Wrapper is a sql.DB that keeps
+// none and dials nothing: it only wraps what it is given. One Wrapper serves any
 // number of targets, since every sql.DB has a goroutine.
 //
 // # Clean on return

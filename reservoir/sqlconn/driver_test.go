@@ -81,15 +81,15 @@ func both(t *testing.T, c driver.Connector, f func(conn *sql.Conn) error) (plain
 	require.NoError(t, err)
 	plain = guard(conn)
 
-	hub := sqlconn.NewHub()
-	target, err := sqlconn.New(hub, sqlconn.Config{Connector: c, QueryTimeout: time.Minute})
+	wrapper := sqlconn.NewWrapper()
+	target, err := sqlconn.New(wrapper, sqlconn.Config{Connector: c, QueryTimeout: time.Minute})
 	require.NoError(t, err)
 	pc, err := target.Open(t.Context())
 	require.NoError(t, err)
 	lc, err := pc.Lend(t.Context())
 	require.NoError(t, err)
 	lent = guard(lc)
-	require.NoError(t, errors.Join(conn.Close(), db.Close(), lc.Close(), target.Close(pc), hub.Close()))
+	require.NoError(t, errors.Join(conn.Close(), db.Close(), lc.Close(), target.Close(pc), wrapper.Close()))
 	return plain, lent
 }
 

@@ -19,13 +19,13 @@ type Kind struct {
 	// ResetSQL then takes back what else a session may have left, one round
 	// trip per element.
 	ResetSQL []string
-	// Stateless says whether a statement is known to leave nothing in the session.
+	// LeavesNoState says whether a statement is known to leave nothing in the session.
 	// When no other one ran, ResetSQL is spared. Nil: none is known to.
-	Stateless func(sql string) bool
-	// Traceless says whether a statement is known to leave nothing in the
+	LeavesNoState func(sql string) bool
+	// Resettable says whether a statement is known to leave nothing in the
 	// session that ResetSQL does not take back. A connection on which another
 	// one ran is not used again. Nil: all are.
-	Traceless func(sql string) bool
+	Resettable func(sql string) bool
 	// IdentifySQL asks a session for its number and its server, in two columns,
 	// when it is opened. StopSQL, with %s for that number, ends the session from
 	// another one. Some drivers only close the connection when a statement's
@@ -33,9 +33,9 @@ type Kind struct {
 	// second connection, which exists for that moment beside all others. Empty:
 	// the driver itself stops statements.
 	IdentifySQL, StopSQL string
-	// Gone says of an error of the driver's, for drivers that have one of their own
+	// IsConnLost says of an error of the driver's, for drivers that have one of their own
 	// for it, that the connection has gone. Nil: those that Broken knows.
-	Gone func(err error) bool
+	IsConnLost func(err error) bool
 }
 
 // The kinds that have more to them than a name.
@@ -43,7 +43,7 @@ var (
 	// PostgreSQL is reset as DISCARD ALL does it, in one round trip, but keeps
 	// what drivers have prepared for themselves. After a statement that drops that,
 	// too, the connection is closed: the driver does not know of it.
-	PostgreSQL = Kind{Name: "postgresql", RollbackSQL: plainRollback, Traceless: keepsPrepared, ResetSQL: []string{
+	PostgreSQL = Kind{Name: "postgresql", RollbackSQL: rollbackSQL, Resettable: keepsPrepared, ResetSQL: []string{
 		"SET SESSION AUTHORIZATION DEFAULT; RESET ALL; CLOSE ALL; UNLISTEN *; " +
 			"SELECT pg_advisory_unlock_all(); DISCARD SEQUENCES; DISCARD TEMP; " +
 			"DO $$ DECLARE s text; BEGIN FOR s IN SELECT name FROM pg_prepared_statements WHERE from_sql " +
@@ -52,7 +52,7 @@ var (
 
 	// MySQL is also MariaDB.
 	MySQL = Kind{
-		Name: "mysql", RollbackSQL: plainRollback, Traceless: mysqlTraceless, Gone: mysqlGone,
+		Name: "mysql", RollbackSQL: rollbackSQL, Resettable: mysqlResettable, IsConnLost: isMySQLConnLost,
 		IdentifySQL: "SELECT CONNECTION_ID(), CONCAT_WS(':', @@hostname, @@port, @@server_id)", StopSQL: "KILL %s",
 	}
 
@@ -62,14 +62,14 @@ var (
 	// DSQL is Aurora DSQL, which has no temporary objects and no session locks.
 	// After settings were changed, which few do, it is asked to reset them; where
 	// it refuses, the connection is closed.
-	DSQL = Kind{Name: "dsql", RollbackSQL: plainRollback, ResetSQL: []string{"RESET ALL"}, Stateless: dsqlStateless, Traceless: dsqlTraceless}
+	DSQL = Kind{Name: "dsql", RollbackSQL: rollbackSQL, ResetSQL: []string{"RESET ALL"}, LeavesNoState: dsqlLeavesNoState, Resettable: dsqlResettable}
 
 	// Firebird needs version 4 for the reset.
-	Firebird = Kind{Name: "firebird", RollbackSQL: plainRollback, HealthSQL: "SELECT 1 FROM RDB$DATABASE", ResetSQL: []string{"ALTER SESSION RESET"}}
+	Firebird = Kind{Name: "firebird", RollbackSQL: rollbackSQL, HealthSQL: "SELECT 1 FROM RDB$DATABASE", ResetSQL: []string{"ALTER SESSION RESET"}}
 )
 
-// plainRollback is what nearly all servers know.
-const plainRollback = "ROLLBACK"
+// rollbackSQL is what nearly all servers know.
+const rollbackSQL = "ROLLBACK"
 
 // withDefaults fills in what the kind leaves open.
 func (k Kind) withDefaults() Kind {
@@ -87,13 +87,13 @@ func keepsPrepared(sql string) bool {
 	for i := 0; i < len(sql); i++ {
 		switch {
 		case sql[i]|' ' != 'd':
-		case hasWord(sql[i:], "DISCARD"):
-			if next := word(sql[i+len("DISCARD"):]); next == "" || strings.EqualFold(next, "ALL") {
+		case hasPrefixFold(sql[i:], "DISCARD"):
+			if next := leadingWord(sql[i+len("DISCARD"):]); next == "" || strings.EqualFold(next, "ALL") {
 				return false
 			}
-		case hasWord(sql[i:], "DEALLOCATE"):
-			next := word(sql[i+len("DEALLOCATE"):])
-			if next == "" || strings.EqualFold(next, "ALL") || strings.EqualFold(next, "PREPARE") || hasWord(next, "stmtcache") {
+		case hasPrefixFold(sql[i:], "DEALLOCATE"):
+			next := leadingWord(sql[i+len("DEALLOCATE"):])
+			if next == "" || strings.EqualFold(next, "ALL") || strings.EqualFold(next, "PREPARE") || hasPrefixFold(next, "stmtcache") {
 				return false
 			}
 		}
@@ -101,13 +101,13 @@ func keepsPrepared(sql string) bool {
 	return true
 }
 
-func hasWord(s, prefix string) bool {
+func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
-// word is what s begins with after blanks, up to what is no letter or digit; empty
+// leadingWord is what s begins with after blanks, up to what is no letter or digit; empty
 // where a comment or a quoted name comes.
-func word(s string) string {
+func leadingWord(s string) string {
 	s = strings.TrimLeft(s, " \t\r\n\f\v")
 	if end := strings.IndexFunc(s, func(r rune) bool {
 		return r != '_' && r < 0x80 && (r < '0' || r > '9') && (r|' ' < 'a' || r|' ' > 'z')
@@ -117,9 +117,9 @@ func word(s string) string {
 	return s
 }
 
-// mysqlTraceless knows reads and changes of data. Whatever may touch a variable
+// mysqlResettable knows reads and changes of data. Whatever may touch a variable
 // or a lock by name is not among them, be it only in a comment.
-func mysqlTraceless(sql string) bool {
+func mysqlResettable(sql string) bool {
 	verb, upper, single := firstWord(sql)
 	if !single || strings.Contains(upper, "@") || strings.Contains(upper, "GET_LOCK") {
 		return false
@@ -133,10 +133,10 @@ func mysqlTraceless(sql string) bool {
 	}
 }
 
-// mysqlGone knows mysql.ErrInvalidConn by its text, for the package need not be there.
+// isMySQLConnLost knows mysql.ErrInvalidConn by its text, for the package need not be there.
 // It is also what an open fails with that is closed before the server has said
 // anything, as by a proxy without a server.
-func mysqlGone(err error) bool {
+func isMySQLConnLost(err error) bool {
 	for ; err != nil; err = errors.Unwrap(err) {
 		if err.Error() == "invalid connection" {
 			return true
@@ -145,8 +145,8 @@ func mysqlGone(err error) bool {
 	return false
 }
 
-// dsqlStateless knows reads, changes of data and of the schema.
-func dsqlStateless(sql string) bool {
+// dsqlLeavesNoState knows reads, changes of data and of the schema.
+func dsqlLeavesNoState(sql string) bool {
 	verb, upper, single := firstWord(sql)
 	if !single || strings.Contains(upper, "SET_CONFIG") {
 		return false
@@ -160,10 +160,10 @@ func dsqlStateless(sql string) bool {
 	}
 }
 
-// dsqlTraceless also knows the settings that RESET ALL takes back: the role and
+// dsqlResettable also knows the settings that RESET ALL takes back: the role and
 // the authorization of a session are not among them.
-func dsqlTraceless(sql string) bool {
-	if dsqlStateless(sql) {
+func dsqlResettable(sql string) bool {
+	if dsqlLeavesNoState(sql) {
 		return true
 	}
 	verb, upper, single := firstWord(sql)

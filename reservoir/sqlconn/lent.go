@@ -8,38 +8,38 @@ import (
 	"time"
 )
 
-// lent stands before a physical connection for the time of one loan. It passes
+// borrowedConn stands before a physical connection for the time of one loan. It passes
 // everything on but Close. The optional interfaces with which database/sql asks
 // for something are there where the driver has them (lend); others are answered
 // as database/sql would without them.
 //
 // INVARIANT: nothing reaches the connection through it after its Close; the
 // driverConn that database/sql has made of it sees to that.
-type lent struct {
-	c      *Conn
-	counts bool // for a borrower, not for our own checks
+type borrowedConn struct {
+	conn        *Conn
+	forBorrower bool // for a borrower, not for our own checks
 }
 
-// lend gives a lent the interfaces for statements that the driver has: with
+// withDriverInterfaces gives a lent the interfaces for statements that the driver has: with
 // others, database/sql would check arguments that only a prepared statement knows.
-func lend(l *lent) driver.Conn {
-	_, execs := l.c.raw.(driver.ExecerContext)
-	_, queries := l.c.raw.(driver.QueryerContext)
+func withDriverInterfaces(l *borrowedConn) driver.Conn {
+	_, execs := l.conn.raw.(driver.ExecerContext)
+	_, queries := l.conn.raw.(driver.QueryerContext)
 	switch {
 	case execs && queries:
 		return struct {
-			*lent
+			*borrowedConn
 			execer
 			queryer
 		}{l, execer{l}, queryer{l}}
 	case execs:
 		return struct {
-			*lent
+			*borrowedConn
 			execer
 		}{l, execer{l}}
 	case queries:
 		return struct {
-			*lent
+			*borrowedConn
 			queryer
 		}{l, queryer{l}}
 	}
@@ -47,103 +47,103 @@ func lend(l *lent) driver.Conn {
 }
 
 type (
-	execer  struct{ of *lent }
-	queryer struct{ of *lent }
+	execer  struct{ conn *borrowedConn }
+	queryer struct{ conn *borrowedConn }
 )
 
-func (l *lent) unwrap() *lent { return l }
+func (l *borrowedConn) unwrap() *borrowedConn { return l }
 
-func (l *lent) Close() error { return nil }
+func (l *borrowedConn) Close() error { return nil }
 
-// limited gives a statement its time. The caller must call stop, for a query
+// withQueryTimeout gives a statement its time. The caller must call stop, for a query
 // after its rows.
-func (l *lent) limited(ctx context.Context) (limited context.Context, stop context.CancelFunc) {
-	limit := time.Duration(l.c.target.limit.Load())
-	if !l.counts || limit <= 0 {
+func (l *borrowedConn) withQueryTimeout(ctx context.Context) (limited context.Context, stop context.CancelFunc) {
+	limit := time.Duration(l.conn.lifecycle.queryTimeout.Load())
+	if !l.forBorrower || limit <= 0 {
 		return ctx, nil
 	}
 	return context.WithTimeout(ctx, limit)
 }
 
 // IsValid lets database/sql see what the driver knows.
-func (l *lent) IsValid() bool { return l.c.Lost() == nil }
+func (l *borrowedConn) IsValid() bool { return l.conn.Lost() == nil }
 
-func (l *lent) Ping(ctx context.Context) error {
-	p, ok := l.c.raw.(driver.Pinger)
+func (l *borrowedConn) Ping(ctx context.Context) error {
+	p, ok := l.conn.raw.(driver.Pinger)
 	if !ok {
 		return nil
 	}
-	return l.note(ctx, caughtError(l.c, func() error { return p.Ping(ctx) }))
+	return l.recordError(ctx, catchPanicError(l.conn, func() error { return p.Ping(ctx) }))
 }
 
 func (q queryer) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	l := q.of
-	l.trace(query)
+	l := q.conn
+	l.recordState(query)
 	return l.query(ctx, func(ctx context.Context) (driver.Rows, error) {
-		return l.c.raw.(driver.QueryerContext).QueryContext(ctx, query, args) //nolint:forcetypeassert // lend has looked
+		return l.conn.raw.(driver.QueryerContext).QueryContext(ctx, query, args) //nolint:forcetypeassert // lend has looked
 	})
 }
 
 // query runs a query within its time, which its rows share.
-func (l *lent) query(ctx context.Context, run func(ctx context.Context) (driver.Rows, error)) (driver.Rows, error) {
-	ctx, stop := l.limited(ctx)
-	rows, err := timed(ctx, l, func() (driver.Rows, error) { return run(ctx) })
+func (l *borrowedConn) query(ctx context.Context, run func(ctx context.Context) (driver.Rows, error)) (driver.Rows, error) {
+	ctx, stop := l.withQueryTimeout(ctx)
+	rows, err := runCounted(ctx, l, func() (driver.Rows, error) { return run(ctx) })
 	if err != nil {
 		if stop != nil {
 			stop()
 		}
 		return nil, err
 	}
-	return &lentRows{rows, l.c, stop}, nil
+	return &borrowedRows{rows, l.conn, stop}, nil
 }
 
 func (e execer) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	l := e.of
-	l.trace(query)
+	l := e.conn
+	l.recordState(query)
 	return l.exec(ctx, func(ctx context.Context) (driver.Result, error) {
-		return l.c.raw.(driver.ExecerContext).ExecContext(ctx, query, args) //nolint:forcetypeassert // lend has looked
+		return l.conn.raw.(driver.ExecerContext).ExecContext(ctx, query, args) //nolint:forcetypeassert // lend has looked
 	})
 }
 
 // exec runs a statement within its time.
-func (l *lent) exec(ctx context.Context, run func(ctx context.Context) (driver.Result, error)) (driver.Result, error) {
-	ctx, stop := l.limited(ctx)
+func (l *borrowedConn) exec(ctx context.Context, run func(ctx context.Context) (driver.Result, error)) (driver.Result, error) {
+	ctx, stop := l.withQueryTimeout(ctx)
 	if stop != nil {
 		defer stop()
 	}
-	return timed(ctx, l, func() (driver.Result, error) { return run(ctx) })
+	return runCounted(ctx, l, func() (driver.Result, error) { return run(ctx) })
 }
 
 // Prepare is there for the driver.Conn interface; database/sql calls
 // PrepareContext.
-func (l *lent) Prepare(string) (driver.Stmt, error) {
+func (l *borrowedConn) Prepare(string) (driver.Stmt, error) {
 	return nil, errors.New("sqlconn: Prepare without a context is not supported")
 }
 
-func (l *lent) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	l.trace(query)
-	l.c.began(ctx)
+func (l *borrowedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	l.recordState(query)
+	l.conn.setLatest(ctx)
 	began := time.Now()
-	stmt, err := caught(l.c, func() (driver.Stmt, error) { return l.prepare(ctx, query) })
+	stmt, err := catchPanic(l.conn, func() (driver.Stmt, error) { return l.prepare(ctx, query) })
 	if err != nil {
 		l.count(time.Since(began), err) // a statement that never runs
-		return nil, l.note(ctx, err)
+		return nil, l.recordError(ctx, err)
 	}
-	lent := &lentStmt{Stmt: stmt, l: l}
+	lent := &borrowedStmt{Stmt: stmt, l: l}
 	if converter, ok := stmt.(driver.ColumnConverter); ok { //nolint:staticcheck // older drivers have nothing else
 		return struct {
-			*lentStmt
+			*borrowedStmt
 			driver.ColumnConverter
 		}{lent, converter}, nil
 	}
 	return lent, nil
 }
 
-func (l *lent) prepare(ctx context.Context, query string) (driver.Stmt, error) {
-	if p, ok := l.c.raw.(driver.ConnPrepareContext); ok {
+func (l *borrowedConn) prepare(ctx context.Context, query string) (driver.Stmt, error) {
+	if p, ok := l.conn.raw.(driver.ConnPrepareContext); ok {
 		return p.PrepareContext(ctx, query)
 	}
-	stmt, err := l.c.raw.Prepare(query)
+	stmt, err := l.conn.raw.Prepare(query)
 	if err == nil && ctx.Err() != nil {
 		return nil, errors.Join(ctx.Err(), stmt.Close())
 	}
@@ -151,46 +151,46 @@ func (l *lent) prepare(ctx context.Context, query string) (driver.Stmt, error) {
 }
 
 // Begin is there for the driver.Conn interface; database/sql calls BeginTx.
-func (l *lent) Begin() (driver.Tx, error) {
+func (l *borrowedConn) Begin() (driver.Tx, error) {
 	return nil, errors.New("sqlconn: Begin without a context is not supported")
 }
 
-func (l *lent) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	tx, err := caught(l.c, func() (driver.Tx, error) {
-		b, ok := l.c.raw.(driver.ConnBeginTx)
+func (l *borrowedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	tx, err := catchPanic(l.conn, func() (driver.Tx, error) {
+		b, ok := l.conn.raw.(driver.ConnBeginTx)
 		switch {
 		case ok:
 			return b.BeginTx(ctx, opts)
 		case opts.ReadOnly || opts.Isolation != 0:
 			return nil, errors.New("sqlconn: the driver does not support transaction options")
 		}
-		return l.c.raw.Begin() //nolint:staticcheck // drivers without BeginTx have nothing else
+		return l.conn.raw.Begin() //nolint:staticcheck // drivers without BeginTx have nothing else
 	})
 	if err != nil {
-		return nil, l.note(ctx, err)
+		return nil, l.recordError(ctx, err)
 	}
-	return lentTx{tx, l.c}, nil
+	return borrowedTx{tx, l.conn}, nil
 }
 
-// lentTx stands before a transaction.
-type lentTx struct {
+// borrowedTx stands before a transaction.
+type borrowedTx struct {
 	tx driver.Tx
 	c  *Conn
 }
 
-func (t lentTx) Commit() error   { return caughtError(t.c, t.tx.Commit) }
-func (t lentTx) Rollback() error { return caughtError(t.c, t.tx.Rollback) }
+func (t borrowedTx) Commit() error   { return catchPanicError(t.c, t.tx.Commit) }
+func (t borrowedTx) Rollback() error { return catchPanicError(t.c, t.tx.Rollback) }
 
 // CheckNamedValue asks the driver about an argument.
-func (l *lent) CheckNamedValue(v *driver.NamedValue) error {
-	c, _ := l.c.raw.(driver.NamedValueChecker)
-	return l.checked(c, v)
+func (l *borrowedConn) CheckNamedValue(v *driver.NamedValue) error {
+	c, _ := l.conn.raw.(driver.NamedValueChecker)
+	return l.checkArgument(c, v)
 }
 
-// checked lets a driver or one of its statements check an argument, if they do. What
+// checkArgument lets a driver or one of its statements check an argument, if they do. What
 // they skip and is a driver.Valuer gives its value here: database/sql would keep locks
 // for ever where that panics. The connection is sound then, for nothing was sent.
-func (l *lent) checked(c driver.NamedValueChecker, v *driver.NamedValue) (err error) {
+func (l *borrowedConn) checkArgument(c driver.NamedValueChecker, v *driver.NamedValue) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("sqlconn: argument %d: its value panicked: %v", v.Ordinal, p)
@@ -211,51 +211,51 @@ func (l *lent) checked(c driver.NamedValueChecker, v *driver.NamedValue) (err er
 	return driver.ErrSkip
 }
 
-// trace remembers what a statement of a borrower leaves for Reset to take back,
+// recordState remembers what a statement of a borrower leaves for Reset to take back,
 // or leaves although Reset cannot.
-func (l *lent) trace(query string) {
-	if !l.counts {
+func (l *borrowedConn) recordState(query string) {
+	if !l.forBorrower {
 		return
 	}
-	k := &l.c.target.cfg.Kind
-	if k.Traceless != nil && !k.Traceless(query) {
-		l.c.traces.Store(true)
+	k := &l.conn.lifecycle.cfg.Kind
+	if k.Resettable != nil && !k.Resettable(query) {
+		l.conn.cannotReset.Store(true)
 	}
-	if k.Stateless == nil || !k.Stateless(query) {
-		l.c.touched.Store(true)
+	if k.LeavesNoState == nil || !k.LeavesNoState(query) {
+		l.conn.needsReset.Store(true)
 	}
 }
 
-// timed runs one statement and takes note of it.
-func timed[T any](ctx context.Context, l *lent, run func() (T, error)) (T, error) {
-	l.c.began(ctx)
+// runCounted runs one statement and takes note of it.
+func runCounted[T any](ctx context.Context, l *borrowedConn, run func() (T, error)) (T, error) {
+	l.conn.setLatest(ctx)
 	began := time.Now()
-	v, err := caught(l.c, run)
+	v, err := catchPanic(l.conn, run)
 	if !errors.Is(err, driver.ErrSkip) {
 		l.count(time.Since(began), err)
 	}
-	return v, l.note(ctx, err)
+	return v, l.recordError(ctx, err)
 }
 
 // count takes a statement of a borrower into account.
-func (l *lent) count(took time.Duration, err error) {
-	if !l.counts {
+func (l *borrowedConn) count(took time.Duration, err error) {
+	if !l.forBorrower {
 		return
 	}
-	l.c.busy.Add(int64(took))
-	if observe := l.c.target.cfg.Observe; observe != nil {
+	l.conn.queryTime.Add(int64(took))
+	if observe := l.conn.lifecycle.cfg.Observe; observe != nil {
 		observe(took, err)
 	}
-	l.c.queries.Add(1)
+	l.conn.queries.Add(1)
 	if err != nil {
-		l.c.failures.Add(1)
+		l.conn.failures.Add(1)
 	}
 }
 
-// note remembers an error that tells the end of the connection.
-func (l *lent) note(ctx context.Context, err error) error {
+// recordError remembers an error that tells the end of the connection.
+func (l *borrowedConn) recordError(ctx context.Context, err error) error {
 	if err != nil && !errors.Is(err, driver.ErrSkip) {
-		l.c.failed(ctx, err)
+		l.conn.recordFailure(ctx, err)
 	}
 	return err
 }

@@ -24,9 +24,9 @@ func TestPostgreSQLSessionsAreClean(t *testing.T) {
 	defer server.Close()
 	cfg, err := pgx.ParseConfig(server.DSN())
 	require.NoError(t, err)
-	hub := sqlconn.NewHub()
-	defer func() { require.NoError(t, hub.Close()) }()
-	target, err := sqlconn.New(hub, sqlconn.Config{Connector: stdlib.GetConnector(*cfg), Kind: sqlconn.PostgreSQL, Check: sqlconn.FullValidate})
+	wrapper := sqlconn.NewWrapper()
+	defer func() { require.NoError(t, wrapper.Close()) }()
+	target, err := sqlconn.New(wrapper, sqlconn.Config{Connector: stdlib.GetConnector(*cfg), Kind: sqlconn.PostgreSQL, Check: sqlconn.FullValidate})
 	require.NoError(t, err)
 	pool, err := reservoir.New(reservoir.Config[*sqlconn.Conn]{Open: target.Open, Close: target.Close, Check: target.Check, Reset: target.Reset, MaxSize: 1})
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestPostgreSQLSessionsAreClean(t *testing.T) {
 		}
 	})
 	require.Equal(t, first, second, "the same connection")
-	require.NoError(t, pool.Prove(t.Context()))
+	require.NoError(t, pool.CheckOne(t.Context()))
 	killed := use(func(c *sql.Conn) {
 		_, err := c.ExecContext(t.Context(), "SELECT pg_terminate_backend(pg_backend_pid())")
 		require.True(t, sqlconn.Broken(err), "%v", err)

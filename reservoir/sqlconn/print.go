@@ -22,6 +22,6 @@ func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
 func (c Config) MarshalJSON() ([]byte, error) { return printing.JSON(c.String()) }
 
 // Format prints the name of the kind under every verb.
-func (t *Target) Format(f fmt.State, _ rune) {
+func (t *Lifecycle) Format(f fmt.State, _ rune) {
 	printing.Format(f, fmt.Sprintf("sqlconn.Target{%s}", t.cfg.Kind.Name))
 }

@@ -7,67 +7,67 @@ import (
 	"reflect"
 )
 
-// lentRows end the time of their query with themselves. They have all optional
+// borrowedRows end the time of their query with themselves. They have all optional
 // interfaces of driver.Rows; what the driver's do not have is answered as
 // database/sql would without it.
-type lentRows struct {
+type borrowedRows struct {
 	driver.Rows
 	c    *Conn
 	stop context.CancelFunc // nil: the query has no time
 }
 
-func (r *lentRows) Close() error {
+func (r *borrowedRows) Close() error {
 	if r.stop != nil {
 		defer r.stop()
 	}
-	return caughtError(r.c, r.Rows.Close)
+	return catchPanicError(r.c, r.Rows.Close)
 }
 
-func (r *lentRows) Next(dest []driver.Value) error {
-	return caughtError(r.c, func() error { return r.Rows.Next(dest) })
+func (r *borrowedRows) Next(dest []driver.Value) error {
+	return catchPanicError(r.c, func() error { return r.Rows.Next(dest) })
 }
 
-func (r *lentRows) HasNextResultSet() bool {
+func (r *borrowedRows) HasNextResultSet() bool {
 	n, ok := r.Rows.(driver.RowsNextResultSet)
 	return ok && n.HasNextResultSet()
 }
 
-func (r *lentRows) NextResultSet() error {
+func (r *borrowedRows) NextResultSet() error {
 	if n, ok := r.Rows.(driver.RowsNextResultSet); ok {
 		return n.NextResultSet()
 	}
 	return io.EOF
 }
 
-func (r *lentRows) ColumnTypeScanType(index int) reflect.Type {
+func (r *borrowedRows) ColumnTypeScanType(index int) reflect.Type {
 	if t, ok := r.Rows.(driver.RowsColumnTypeScanType); ok {
 		return t.ColumnTypeScanType(index)
 	}
 	return reflect.TypeFor[any]()
 }
 
-func (r *lentRows) ColumnTypeDatabaseTypeName(index int) string {
+func (r *borrowedRows) ColumnTypeDatabaseTypeName(index int) string {
 	if t, ok := r.Rows.(driver.RowsColumnTypeDatabaseTypeName); ok {
 		return t.ColumnTypeDatabaseTypeName(index)
 	}
 	return ""
 }
 
-func (r *lentRows) ColumnTypeLength(index int) (length int64, ok bool) {
+func (r *borrowedRows) ColumnTypeLength(index int) (length int64, ok bool) {
 	if t, ok := r.Rows.(driver.RowsColumnTypeLength); ok {
 		return t.ColumnTypeLength(index)
 	}
 	return 0, false
 }
 
-func (r *lentRows) ColumnTypeNullable(index int) (nullable, ok bool) {
+func (r *borrowedRows) ColumnTypeNullable(index int) (nullable, ok bool) {
 	if t, ok := r.Rows.(driver.RowsColumnTypeNullable); ok {
 		return t.ColumnTypeNullable(index)
 	}
 	return false, false
 }
 
-func (r *lentRows) ColumnTypePrecisionScale(index int) (precision, scale int64, ok bool) {
+func (r *borrowedRows) ColumnTypePrecisionScale(index int) (precision, scale int64, ok bool) {
 	if t, ok := r.Rows.(driver.RowsColumnTypePrecisionScale); ok {
 		return t.ColumnTypePrecisionScale(index)
 	}

@@ -19,19 +19,19 @@ import (
 )
 
 // bubble runs f in virtual time with a hub and a target on a fake server.
-func bubble(t *testing.T, cfg sqlconn.Config, f func(t *testing.T, s *server, target *sqlconn.Target)) {
+func bubble(t *testing.T, cfg sqlconn.Config, f func(t *testing.T, s *server, target *sqlconn.Lifecycle)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
-		hub := sqlconn.NewHub()
-		defer func() { require.NoError(t, hub.Close()) }()
+		wrapper := sqlconn.NewWrapper()
+		defer func() { require.NoError(t, wrapper.Close()) }()
 		cfg.Connector = s
-		target, err := sqlconn.New(hub, cfg)
+		target, err := sqlconn.New(wrapper, cfg)
 		require.NoError(t, err)
 		f(t, s, target)
 	})
 }
 
-func open(t *testing.T, target *sqlconn.Target) *sqlconn.Conn {
+func open(t *testing.T, target *sqlconn.Lifecycle) *sqlconn.Conn {
 	c, err := target.Open(t.Context())
 	require.NoError(t, err)
 	return c
@@ -45,7 +45,7 @@ func TestNewReportsEveryFault(t *testing.T) {
 }
 
 func TestTheEndOfALoanKeepsThePhysicalConnection(t *testing.T) {
-	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Target) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		c := open(t, target)
 		for range 3 {
 			conn, err := c.Lend(t.Context())
@@ -62,7 +62,7 @@ func TestTheEndOfALoanKeepsThePhysicalConnection(t *testing.T) {
 }
 
 func TestNothingOfAnEndedLoanReachesTheConnection(t *testing.T) {
-	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Target) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		c := open(t, target)
 		conn, err := c.Lend(t.Context())
 		require.NoError(t, err)
@@ -82,9 +82,9 @@ func TestNothingOfAnEndedLoanReachesTheConnection(t *testing.T) {
 // Outside a bubble: database/sql waits on a sync.RWMutex, which holds virtual
 // time up.
 func TestReturnGivesUpOnALoanWhoseTransactionIsOpen(t *testing.T) {
-	hub := sqlconn.NewHub()
-	defer func() { require.NoError(t, hub.Close()) }()
-	target, err := sqlconn.New(hub, sqlconn.Config{Connector: &server{}})
+	wrapper := sqlconn.NewWrapper()
+	defer func() { require.NoError(t, wrapper.Close()) }()
+	target, err := sqlconn.New(wrapper, sqlconn.Config{Connector: &server{}})
 	require.NoError(t, err)
 	conn, err := open(t, target).Lend(t.Context())
 	require.NoError(t, err)
@@ -108,7 +108,7 @@ func TestPingAsksTheDriverAndQueryRunsTheHealthQueryOfTheKind(t *testing.T) {
 		{sqlconn.SQLServer, sqlconn.FullValidate, []string{"IF @@TRANCOUNT > 0 ROLLBACK", "reset session", "SELECT 1"}},
 		{sqlconn.Kind{HealthSQL: "VALUES (1)"}, sqlconn.Query, []string{"VALUES (1)"}},
 	} {
-		bubble(t, sqlconn.Config{Kind: c.kind, Check: c.check}, func(t *testing.T, s *server, target *sqlconn.Target) {
+		bubble(t, sqlconn.Config{Kind: c.kind, Check: c.check}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 			require.NoError(t, target.Check(t.Context(), open(t, target)))
 			require.Equal(t, c.want, s.session(0).seen())
 		})
@@ -116,7 +116,7 @@ func TestPingAsksTheDriverAndQueryRunsTheHealthQueryOfTheKind(t *testing.T) {
 }
 
 func TestAFailedCheckIsAnErrorAndABrokenConnectionIsNotAsked(t *testing.T) {
-	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Target) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		c := open(t, target)
 		s.session(0).fail["ping"] = io.ErrUnexpectedEOF
 		require.ErrorIs(t, target.Check(t.Context(), c), io.ErrUnexpectedEOF)
@@ -128,11 +128,11 @@ func TestAFailedCheckIsAnErrorAndABrokenConnectionIsNotAsked(t *testing.T) {
 }
 
 func TestResetRollsBackAndRunsTheStatementsOfTheKind(t *testing.T) {
-	bubble(t, sqlconn.Config{Kind: sqlconn.Kind{ResetSQL: []string{"FORGET"}}}, func(t *testing.T, s *server, target *sqlconn.Target) {
+	bubble(t, sqlconn.Config{Kind: sqlconn.Kind{ResetSQL: []string{"FORGET"}}}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		require.NoError(t, target.Reset(t.Context(), open(t, target)))
 		require.Equal(t, []string{"ROLLBACK", "reset session", "FORGET"}, s.session(0).seen())
 	})
-	bubble(t, sqlconn.Config{KeepState: true, Kind: sqlconn.Kind{ResetSQL: []string{"FORGET"}}}, func(t *testing.T, s *server, target *sqlconn.Target) {
+	bubble(t, sqlconn.Config{KeepState: true, Kind: sqlconn.Kind{ResetSQL: []string{"FORGET"}}}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		require.NoError(t, target.Reset(t.Context(), open(t, target)))
 		require.Equal(t, []string{"ROLLBACK"}, s.session(0).seen())
 	})
@@ -144,7 +144,7 @@ func TestMySQLReusesOnlyWhatIsKnownToLeaveNothing(t *testing.T) {
 		"SET NAMES latin1": false, "SELECT @x := 1": false, "SELECT get_lock('a', 1)": false, "CREATE TEMPORARY TABLE t (a int)": false,
 		"USE other": false, "SELECT 1; SET autocommit = 0": false, "/* hello */ SELECT 1": false, "": false,
 	} {
-		bubble(t, sqlconn.Config{Kind: sqlconn.MySQL}, func(t *testing.T, _ *server, target *sqlconn.Target) {
+		bubble(t, sqlconn.Config{Kind: sqlconn.MySQL}, func(t *testing.T, _ *server, target *sqlconn.Lifecycle) {
 			c := open(t, target)
 			conn, err := c.Lend(t.Context())
 			require.NoError(t, err)
@@ -157,7 +157,7 @@ func TestMySQLReusesOnlyWhatIsKnownToLeaveNothing(t *testing.T) {
 }
 
 func TestOnlyTheStatementsOfBorrowersCount(t *testing.T) {
-	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Target) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		c := open(t, target)
 		s.session(0).fail["BAD"] = errors.New("syntax error")
 		conn, err := c.Lend(t.Context())
@@ -175,7 +175,7 @@ func TestOnlyTheStatementsOfBorrowersCount(t *testing.T) {
 }
 
 func TestRawReachesTheDriversConnectionAndTrustsNothingAfterwards(t *testing.T) {
-	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL}, func(t *testing.T, s *server, target *sqlconn.Target) {
+	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		c := open(t, target)
 		conn, err := c.Lend(t.Context())
 		require.NoError(t, err)
@@ -191,9 +191,9 @@ func TestRawReachesTheDriversConnectionAndTrustsNothingAfterwards(t *testing.T) 
 func TestOpenReturnsAtTheEndOfItsContextAndTheLateConnectionIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{hang: make(chan struct{})}
-		hub := sqlconn.NewHub()
-		defer func() { require.NoError(t, hub.Close()) }()
-		target, err := sqlconn.New(hub, sqlconn.Config{Connector: s})
+		wrapper := sqlconn.NewWrapper()
+		defer func() { require.NoError(t, wrapper.Close()) }()
+		target, err := sqlconn.New(wrapper, sqlconn.Config{Connector: s})
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -236,7 +236,7 @@ func TestConnectionFaultsAreToldFromTheServersAnswers(t *testing.T) {
 }
 
 func TestAReservoirOfSQLConnectionsLendsCleanSessions(t *testing.T) {
-	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Target) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		pool, err := reservoir.New(reservoir.Config[*sqlconn.Conn]{
 			Open: target.Open, Close: target.Close, Check: target.Check, Reset: target.Reset, MaxSize: 1,
 		})

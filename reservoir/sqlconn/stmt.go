@@ -6,31 +6,31 @@ import (
 	"errors"
 )
 
-// lentStmt stands before a prepared statement for the time of one loan: many
+// borrowedStmt stands before a prepared statement for the time of one loan: many
 // drivers prepare each statement with arguments.
-type lentStmt struct {
+type borrowedStmt struct {
 	driver.Stmt
-	l *lent
+	l *borrowedConn
 
-	unfit error // of NumInput, which has none of its own
+	numInputErr error // of NumInput, which has none of its own
 }
 
 // Close closes the driver's statement.
-func (s *lentStmt) Close() error { return caughtError(s.l.c, s.Stmt.Close) }
+func (s *borrowedStmt) Close() error { return catchPanicError(s.l.conn, s.Stmt.Close) }
 
 // NumInput asks the driver how many arguments there are. Where that panics, what runs
 // the statement fails.
-func (s *lentStmt) NumInput() int {
-	n, err := caught(s.l.c, func() (int, error) { return s.Stmt.NumInput(), nil })
-	if s.unfit = err; err != nil {
+func (s *borrowedStmt) NumInput() int {
+	n, err := catchPanic(s.l.conn, func() (int, error) { return s.Stmt.NumInput(), nil })
+	if s.numInputErr = err; err != nil {
 		return -1
 	}
 	return n
 }
 
-func (s *lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	if s.unfit != nil {
-		return nil, s.unfit
+func (s *borrowedStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	if s.numInputErr != nil {
+		return nil, s.numInputErr
 	}
 	return s.l.query(ctx, func(ctx context.Context) (driver.Rows, error) {
 		if q, ok := s.Stmt.(driver.StmtQueryContext); ok {
@@ -44,9 +44,9 @@ func (s *lentStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (
 	})
 }
 
-func (s *lentStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	if s.unfit != nil {
-		return nil, s.unfit
+func (s *borrowedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	if s.numInputErr != nil {
+		return nil, s.numInputErr
 	}
 	return s.l.exec(ctx, func(ctx context.Context) (driver.Result, error) {
 		if e, ok := s.Stmt.(driver.StmtExecContext); ok {
@@ -74,9 +74,9 @@ func positional(ctx context.Context, args []driver.NamedValue) ([]driver.Value, 
 
 // CheckNamedValue asks the statement about an argument, or else the connection.
 // What they skip goes to the statement's ColumnConverter, if it has one.
-func (s *lentStmt) CheckNamedValue(v *driver.NamedValue) error {
+func (s *borrowedStmt) CheckNamedValue(v *driver.NamedValue) error {
 	if c, ok := s.Stmt.(driver.NamedValueChecker); ok {
-		return s.l.checked(c, v)
+		return s.l.checkArgument(c, v)
 	}
 	return s.l.CheckNamedValue(v)
 }

@@ -10,50 +10,50 @@ import (
 	"time"
 )
 
-// errCut is why a connection is lost that its driver closed because a
+// errClosedByDriver is why a connection is lost that its driver closed because a
 // statement's context ended. It says nothing about the server, so it wraps
 // neither the context's error nor driver.ErrBadConn.
-var errCut = errors.New("sqlconn: the driver closed the connection when the context of a statement ended")
+var errClosedByDriver = errors.New("sqlconn: the driver closed the connection when the context of a statement ended")
 
-// stopTime bounds an attempt to stop a statement on the server.
-const stopTime = 5 * time.Second
+// killTimeout bounds an attempt to stop a statement on the server.
+const killTimeout = 5 * time.Second
 
 // statement is the latest one of a connection.
 type statement struct {
-	ended func() error // its context's
-	stop  func()
+	ctxErr func() error // its context's
+	kill   func()
 }
 
-// began remembers the statement that a dead connection is judged by.
-func (c *Conn) began(ctx context.Context) {
-	c.latest.Store(&statement{ended: ctx.Err, stop: func() { c.stop(ctx) }})
+// setLatest remembers the statement that a dead connection is judged by.
+func (c *Conn) setLatest(ctx context.Context) {
+	c.latestStatement.Store(&statement{ctxErr: ctx.Err, kill: func() { c.killSession(ctx) }})
 }
 
-// failed takes note of an error that tells the end of the connection. The
+// recordFailure takes note of an error that tells the end of the connection. The
 // statement that a driver has given up goes on at the server, so it is stopped.
-func (c *Conn) failed(ctx context.Context, err error) {
+func (c *Conn) recordFailure(ctx context.Context, err error) {
 	switch {
-	case over(ctx, err) && (Broken(err) || !c.valid()):
-		err = errCut
+	case endedByContext(ctx, err) && (Broken(err) || !c.valid()):
+		err = errClosedByDriver
 	case Broken(err):
 	case c.valid():
 		return
 	default: // the driver's own word for it
 		err = fmt.Errorf("%w: %w", driver.ErrBadConn, err)
 	}
-	if c.lost.CompareAndSwap(nil, &err) && errors.Is(err, errCut) {
-		c.stopOnce(func() { c.stop(ctx) })
+	if c.lost.CompareAndSwap(nil, &err) && errors.Is(err, errClosedByDriver) {
+		c.killInBackground(func() { c.killSession(ctx) })
 	}
 }
 
-// early is how much before the end of a context a driver may give a statement up
+// deadlineSkew is how much before the end of a context a driver may give a statement up
 // that carries the deadline out by its socket.
-const early = 100 * time.Millisecond
+const deadlineSkew = 100 * time.Millisecond
 
-// over says whether err comes of the end of ctx. Drivers close or time out the
+// endedByContext says whether err comes of the end of ctx. Drivers close or time out the
 // socket then, which looks like a fault of the server; what has an SQLSTATE the
 // server itself has said.
-func over(ctx context.Context, err error) bool {
+func endedByContext(ctx context.Context, err error) bool {
 	var state interface{ SQLState() string }
 	if errors.As(err, &state) {
 		return false
@@ -63,7 +63,7 @@ func over(ctx context.Context, err error) bool {
 	}
 	var timeout net.Error
 	end, ok := ctx.Deadline()
-	return ok && time.Until(end) <= early && errors.As(err, &timeout) && timeout.Timeout()
+	return ok && time.Until(end) <= deadlineSkew && errors.As(err, &timeout) && timeout.Timeout()
 }
 
 func (c *Conn) valid() bool {
@@ -71,34 +71,34 @@ func (c *Conn) valid() bool {
 	if !ok {
 		return true
 	}
-	valid, err := caught(c, func() (bool, error) { return v.IsValid(), nil })
+	valid, err := catchPanic(c, func() (bool, error) { return v.IsValid(), nil })
 	return valid && err == nil
 }
 
-// stopOnce begins to stop the latest statement. Close waits for it.
-func (c *Conn) stopOnce(stop func()) {
-	if c.session == "" || c.stopping.Swap(true) {
+// killInBackground begins to stop the latest statement. Close waits for it.
+func (c *Conn) killInBackground(stop func()) {
+	if c.sessionID == "" || c.killing.Swap(true) {
 		return
 	}
-	go guarded(func() error { stop(); return nil }, func(error) { close(c.stopped) })
+	go callGuarded(func() error { stop(); return nil }, func(error) { close(c.killDone) })
 }
 
-// awaitStop sees to it that no statement of a connection that was cut runs on.
-func (c *Conn) awaitStop() {
-	if latest := c.latest.Load(); latest != nil && errors.Is(c.Lost(), errCut) {
-		c.stopOnce(latest.stop)
+// awaitKill sees to it that no statement of a connection that was cut runs on.
+func (c *Conn) awaitKill() {
+	if latest := c.latestStatement.Load(); latest != nil && errors.Is(c.Lost(), errClosedByDriver) {
+		c.killInBackground(latest.kill)
 	}
-	if c.stopping.Load() {
-		<-c.stopped
+	if c.killing.Load() {
+		<-c.killDone
 	}
 }
 
-// stop ends the session on the server from another one, which it opens for that,
+// killSession ends the session on the server from another one, which it opens for that,
 // with ctx's values. A number means something on its own server alone, and behind
 // one address there may be several: nothing is ended on another.
-func (c *Conn) stop(ctx context.Context) {
-	t := c.target
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+func (c *Conn) killSession(ctx context.Context) {
+	t := c.lifecycle
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 	defer cancel()
 	err := func() error {
 		other, err := t.connect(ctx)
@@ -106,11 +106,11 @@ func (c *Conn) stop(ctx context.Context) {
 			return err
 		}
 		defer other.raw.Close() //nolint:errcheck // it has done its work
-		if other.server != c.server {
-			return fmt.Errorf("sqlconn: stop: the session is on %s, and this is %s", c.server, other.server)
+		if other.serverID != c.serverID {
+			return fmt.Errorf("sqlconn: stop: the session is on %s, and this is %s", c.serverID, other.serverID)
 		}
-		other.session = "" // it is not itself worth stopping
-		return t.run(ctx, other, fmt.Sprintf(t.cfg.Kind.StopSQL, c.session))
+		other.sessionID = "" // it is not itself worth stopping
+		return t.run(ctx, other, fmt.Sprintf(t.cfg.Kind.StopSQL, c.sessionID))
 	}()
 	if t.cfg.Stopped != nil {
 		t.cfg.Stopped(err)
@@ -119,12 +119,12 @@ func (c *Conn) stop(ctx context.Context) {
 
 // identify asks a new session who and where it is.
 func (c *Conn) identify(ctx context.Context) error {
-	query := c.target.cfg.Kind.IdentifySQL
+	query := c.lifecycle.cfg.Kind.IdentifySQL
 	if query == "" {
 		return nil
 	}
-	return c.inside(ctx, func(conn *sql.Conn) error {
-		if err := conn.QueryRowContext(ctx, query).Scan(&c.session, &c.server); err != nil {
+	return c.runInternal(ctx, func(conn *sql.Conn) error {
+		if err := conn.QueryRowContext(ctx, query).Scan(&c.sessionID, &c.serverID); err != nil {
 			return fmt.Errorf("sqlconn: %s: %w", query, err)
 		}
 		return nil

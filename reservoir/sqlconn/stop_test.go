@@ -32,7 +32,7 @@ func exec(ctx context.Context, conn *sql.Conn) error {
 func TestAStatementThatItsDriverGivesUpIsStoppedOnTheServer(t *testing.T) {
 	var told []error
 	cfg := sqlconn.Config{Kind: sqlconn.MySQL, Stopped: func(err error) { told = append(told, err) }}
-	bubble(t, cfg, func(t *testing.T, s *server, target *sqlconn.Target) {
+	bubble(t, cfg, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		c := open(t, target)
 		giveUp(t, c, exec)
 		synctest.Wait()
@@ -45,7 +45,7 @@ func TestAStatementThatItsDriverGivesUpIsStoppedOnTheServer(t *testing.T) {
 }
 
 func TestCloseWaitsForTheEndOfAStopButNotForEver(t *testing.T) {
-	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL}, func(t *testing.T, s *server, target *sqlconn.Target) {
+	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		c := open(t, target)
 		s.hang = make(chan struct{})
 		giveUp(t, c, exec)
@@ -59,7 +59,7 @@ func TestCloseWaitsForTheEndOfAStopButNotForEver(t *testing.T) {
 
 func TestAStopThatIsNotAnsweredIsNotItselfStopped(t *testing.T) {
 	var told error
-	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL, Stopped: func(err error) { told = err }}, func(t *testing.T, s *server, target *sqlconn.Target) {
+	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL, Stopped: func(err error) { told = err }}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		s.deaf = true
 		c := open(t, target)
 		giveUp(t, c, exec)
@@ -73,7 +73,7 @@ func TestAStopThatIsNotAnsweredIsNotItselfStopped(t *testing.T) {
 // The number of a session on one server may be somebody else's on another.
 func TestNothingIsStoppedOnAnotherServer(t *testing.T) {
 	var told error
-	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL, Stopped: func(err error) { told = err }}, func(t *testing.T, s *server, target *sqlconn.Target) {
+	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL, Stopped: func(err error) { told = err }}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		s.moves = true
 		c := open(t, target)
 		giveUp(t, c, exec)
@@ -84,7 +84,7 @@ func TestNothingIsStoppedOnAnotherServer(t *testing.T) {
 }
 
 func TestTheQueryTimeoutStopsAStatementToo(t *testing.T) {
-	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL, QueryTimeout: time.Second}, func(t *testing.T, s *server, target *sqlconn.Target) {
+	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL, QueryTimeout: time.Second}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		c := open(t, target)
 		giveUp(t, c, func(_ context.Context, conn *sql.Conn) error { return exec(t.Context(), conn) })
 		require.NoError(t, target.Close(c))
@@ -93,7 +93,7 @@ func TestTheQueryTimeoutStopsAStatementToo(t *testing.T) {
 }
 
 func TestAConnectionThatDiedOfAContextDoesNotAccuseTheServer(t *testing.T) {
-	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Target) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		c := open(t, target)
 		giveUp(t, c, exec)
 		require.Error(t, c.Lost())
@@ -101,7 +101,7 @@ func TestAConnectionThatDiedOfAContextDoesNotAccuseTheServer(t *testing.T) {
 		require.NoError(t, target.Close(c))
 		require.Len(t, s.conns, 1, "the kind leaves it to the driver")
 	})
-	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Target) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		c := open(t, target)
 		s.session(0).dead, s.session(0).fail["INSERT"] = true, errors.New("the driver's own words")
 		conn, err := c.Lend(t.Context())

@@ -51,16 +51,16 @@ type Config struct {
 // A Target opens, checks, resets and closes the connections of one connector.
 // Its methods have the shape of reservoir.Config's functions. They may be
 // called at the same time for different connections.
-type Target struct {
-	hub   *Hub
-	cfg   Config
-	limit atomic.Int64 // Config.QueryTimeout, or what was set since
+type Lifecycle struct {
+	wrapper      *Wrapper
+	cfg          Config
+	queryTimeout atomic.Int64 // Config.QueryTimeout, or what was set since
 }
 
 // New makes a Target.
-func New(hub *Hub, cfg Config) (*Target, error) {
+func New(wrapper *Wrapper, cfg Config) (*Lifecycle, error) {
 	var faults []error
-	if hub == nil {
+	if wrapper == nil {
 		faults = append(faults, errors.New("sqlconn: hub: required"))
 	}
 	if cfg.Connector == nil {
@@ -70,13 +70,13 @@ func New(hub *Hub, cfg Config) (*Target, error) {
 		faults = append(faults, fmt.Errorf("sqlconn: Check: %d is unknown", cfg.Check))
 	}
 	cfg.Kind = cfg.Kind.withDefaults()
-	t := &Target{hub: hub, cfg: cfg}
+	t := &Lifecycle{wrapper: wrapper, cfg: cfg}
 	t.SetQueryTimeout(cfg.QueryTimeout)
 	return t, errors.Join(faults...)
 }
 
 // SetQueryTimeout bounds the statements that begin from now on; 0 or less: none.
-func (t *Target) SetQueryTimeout(d time.Duration) { t.limit.Store(int64(d)) }
+func (t *Lifecycle) SetQueryTimeout(d time.Duration) { t.queryTimeout.Store(int64(d)) }
 
 var lastID atomic.Uint64
 
@@ -84,7 +84,7 @@ var lastID atomic.Uint64
 // one. It returns at most 50ms after the end of ctx, even from a driver that does
 // not look at its context; the connection that such a driver still makes is closed
 // when it comes.
-func (t *Target) Open(ctx context.Context) (*Conn, error) {
+func (t *Lifecycle) Open(ctx context.Context) (*Conn, error) {
 	c, err := t.connect(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("sqlconn: open: %w", err)
@@ -92,19 +92,19 @@ func (t *Target) Open(ctx context.Context) (*Conn, error) {
 	return c, nil
 }
 
-func (t *Target) connect(ctx context.Context) (*Conn, error) {
+func (t *Lifecycle) connect(ctx context.Context) (*Conn, error) {
 	c, err := t.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.bounded(ctx, c.identify); err != nil {
-		go guarded(func() error { return t.Close(c) }, ignored) // nobody waits for it, and the error is why
+		go callGuarded(func() error { return t.Close(c) }, ignoreError) // nobody waits for it, and the error is why
 		return nil, err
 	}
 	return c, nil
 }
 
-func (t *Target) dial(ctx context.Context) (*Conn, error) {
+func (t *Lifecycle) dial(ctx context.Context) (*Conn, error) {
 	type result struct {
 		raw driver.Conn
 		err error
@@ -112,7 +112,7 @@ func (t *Target) dial(ctx context.Context) (*Conn, error) {
 	done := make(chan result, 1)
 	go func() {
 		var r result
-		guarded(func() (err error) {
+		callGuarded(func() (err error) {
 			if r.raw, err = t.cfg.Connector.Connect(ctx); err == nil && r.raw == nil {
 				err = errors.New("sqlconn: the driver made no connection")
 			}
@@ -122,30 +122,30 @@ func (t *Target) dial(ctx context.Context) (*Conn, error) {
 			done <- r
 		})
 	}()
-	made := func(r result) (*Conn, error) {
-		if gone := t.cfg.Kind.Gone; r.err != nil && gone != nil && gone(r.err) {
+	toConn := func(r result) (*Conn, error) {
+		if gone := t.cfg.Kind.IsConnLost; r.err != nil && gone != nil && gone(r.err) {
 			return nil, fmt.Errorf("%w: %w", driver.ErrBadConn, r.err)
 		}
 		if r.err != nil {
 			return nil, r.err
 		}
-		return &Conn{target: t, raw: r.raw, id: lastID.Add(1), stopped: make(chan struct{})}, nil
+		return &Conn{lifecycle: t, raw: r.raw, id: lastID.Add(1), killDone: make(chan struct{})}, nil
 	}
 	select {
 	case r := <-done:
-		return made(r)
+		return toConn(r)
 	case <-ctx.Done():
 	}
-	late := time.NewTimer(noticeTime)
+	late := time.NewTimer(returnGrace)
 	defer late.Stop()
 	select {
 	case r := <-done:
-		return made(r)
+		return toConn(r)
 	case <-late.C:
 	}
 	go func() {
 		if r := <-done; r.err == nil {
-			guarded(r.raw.Close, ignored)
+			callGuarded(r.raw.Close, ignoreError)
 		}
 	}()
 	return nil, ctx.Err()
@@ -154,9 +154,9 @@ func (t *Target) dial(ctx context.Context) (*Conn, error) {
 // Close ends the physical connection. It waits up to 5s for the end of a
 // statement that its driver has given up, where the kind can stop it, and for a
 // check or a reset that was given up, before it closes the connection under it.
-func (t *Target) Close(c *Conn) error {
-	c.awaitStop()
-	c.awaitStuck()
+func (t *Lifecycle) Close(c *Conn) error {
+	c.awaitKill()
+	c.awaitAbandonedCall()
 	closed := net.ErrClosed
 	c.lost.CompareAndSwap(nil, &closed)
 	return c.raw.Close()
@@ -164,46 +164,46 @@ func (t *Target) Close(c *Conn) error {
 
 // Check proves that the connection works, in the way that Config.Check says. Like
 // Open it returns at most 50ms after the end of ctx; the connection is lost then.
-func (t *Target) Check(ctx context.Context, c *Conn) error {
+func (t *Lifecycle) Check(ctx context.Context, c *Conn) error {
 	if err := c.Lost(); err != nil {
 		return err
 	}
-	return c.bounded(ctx, func(ctx context.Context) error { return t.check(ctx, c) })
+	return c.bounded(ctx, func(ctx context.Context) error { return t.runCheck(ctx, c) })
 }
 
-func (t *Target) check(ctx context.Context, c *Conn) error {
+func (t *Lifecycle) runCheck(ctx context.Context, c *Conn) error {
 	_, pings := c.raw.(driver.Pinger)
 	if t.cfg.Check == Ping && pings {
-		return c.inside(ctx, func(conn *sql.Conn) error { return conn.PingContext(ctx) })
+		return c.runInternal(ctx, func(conn *sql.Conn) error { return conn.PingContext(ctx) })
 	}
 	if t.cfg.Check == FullValidate {
-		if err := t.clean(ctx, c); err != nil {
+		if err := t.resetSession(ctx, c); err != nil {
 			return err
 		}
 	}
-	return c.inside(ctx, func(conn *sql.Conn) error { return t.query(ctx, conn) })
+	return c.runInternal(ctx, func(conn *sql.Conn) error { return t.runHealthQuery(ctx, conn) })
 }
 
 // Reset makes the session as good as new, or says why it cannot be. It does no
 // I/O with a connection that is broken. It is bounded as Check is.
-func (t *Target) Reset(ctx context.Context, c *Conn) error {
+func (t *Lifecycle) Reset(ctx context.Context, c *Conn) error {
 	if err := c.Lost(); err != nil {
 		return err
 	}
-	if !t.cfg.KeepState && c.traces.Load() {
+	if !t.cfg.KeepState && c.cannotReset.Load() {
 		return fmt.Errorf("sqlconn: %s cannot take back all that the session left", t.cfg.Kind.Name)
 	}
 	return c.bounded(ctx, func(ctx context.Context) error {
 		if t.cfg.KeepState {
 			return t.rollback(ctx, c)
 		}
-		return t.clean(ctx, c)
+		return t.resetSession(ctx, c)
 	})
 }
 
-// clean ends an open transaction, asks the driver for its own reset, which may
+// resetSession ends an open transaction, asks the driver for its own reset, which may
 // refuse inside of one, and runs the kind's statements.
-func (t *Target) clean(ctx context.Context, c *Conn) error {
+func (t *Lifecycle) resetSession(ctx context.Context, c *Conn) error {
 	if err := t.rollback(ctx, c); err != nil {
 		return err
 	}
@@ -212,40 +212,40 @@ func (t *Target) clean(ctx context.Context, c *Conn) error {
 			return fmt.Errorf("sqlconn: reset session: %w", err)
 		}
 	}
-	if t.cfg.Kind.Stateless != nil && !c.touched.Load() {
+	if t.cfg.Kind.LeavesNoState != nil && !c.needsReset.Load() {
 		return nil
 	}
 	if err := t.run(ctx, c, t.cfg.Kind.ResetSQL...); err != nil {
 		return err
 	}
-	c.touched.Store(false)
+	c.needsReset.Store(false)
 	return nil
 }
 
 // rollback ends a transaction that may be open. Servers of an unknown kind may refuse
 // that where none is: when one can be begun and rolled back, none was. ROLLBACK goes
 // first each time, for elsewhere BEGIN would commit what is open.
-func (t *Target) rollback(ctx context.Context, c *Conn) error {
+func (t *Lifecycle) rollback(ctx context.Context, c *Conn) error {
 	sql := t.cfg.Kind.RollbackSQL
 	if sql != "" {
 		return t.run(ctx, c, sql)
 	}
-	err := t.run(ctx, c, plainRollback)
+	err := t.run(ctx, c, rollbackSQL)
 	if err == nil || c.Lost() != nil || ctx.Err() != nil {
 		return err
 	}
 	begun := t.run(ctx, c, "BEGIN") // an open one refuses it, and is ended now
-	if err := t.run(ctx, c, plainRollback); err != nil {
+	if err := t.run(ctx, c, rollbackSQL); err != nil {
 		return errors.Join(begun, err)
 	}
 	return nil
 }
 
-func (t *Target) run(ctx context.Context, c *Conn, statements ...string) error {
+func (t *Lifecycle) run(ctx context.Context, c *Conn, statements ...string) error {
 	if len(statements) == 0 {
 		return nil
 	}
-	return c.inside(ctx, func(conn *sql.Conn) error {
+	return c.runInternal(ctx, func(conn *sql.Conn) error {
 		for _, s := range statements {
 			if _, err := conn.ExecContext(ctx, s); err != nil {
 				return fmt.Errorf("sqlconn: %s: %w", s, err)
@@ -255,8 +255,8 @@ func (t *Target) run(ctx context.Context, c *Conn, statements ...string) error {
 	})
 }
 
-// query runs the health query to its end.
-func (t *Target) query(ctx context.Context, conn *sql.Conn) error {
+// runHealthQuery runs the health query to its end.
+func (t *Lifecycle) runHealthQuery(ctx context.Context, conn *sql.Conn) error {
 	rows, err := conn.QueryContext(ctx, t.cfg.Kind.HealthSQL)
 	if err != nil {
 		return fmt.Errorf("sqlconn: health query: %w", err)

@@ -44,7 +44,7 @@ var txCases = []testCase{
 	{"the end of an unknown transaction is refused where that is promised", transacts, func(c *check) {
 		conn := c.open()
 		for range 2 {
-			trusted, err := conn.TrustsTxIDs(c.ctx())
+			trusted, err := conn.RejectsUnknownTx(c.ctx())
 			require.NoError(c, err)
 			require.Equal(c, c.Has.TrustedTxIDs, trusted)
 		}

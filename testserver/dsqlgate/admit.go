@@ -22,9 +22,9 @@ var (
 	errDatabase = refuse("3D000", "unable to accept connection, only the database \"postgres\" exists")
 )
 
-// door is the cluster's admission: the bucket of opens and the count of
+// admission is the cluster's admission: the bucket of opens and the count of
 // connections.
-type door struct {
+type admission struct {
 	rate, burst  float64
 	max          int
 	refusalsCost bool
@@ -37,12 +37,12 @@ type door struct {
 	times  []time.Time // of the admissions
 }
 
-func newDoor(o Options) *door {
-	return &door{rate: o.Rate, burst: float64(o.Burst), max: o.MaxConns, refusalsCost: o.RefusalsCost, tokens: float64(o.Burst), at: time.Now()}
+func newAdmission(o Options) *admission {
+	return &admission{rate: o.Rate, burst: float64(o.Burst), max: o.MaxConns, refusalsCost: o.RefusalsCost, tokens: float64(o.Burst), at: time.Now()}
 }
 
-// enter admits a connection or says why not.
-func (d *door) enter(now time.Time) *pgproto3.ErrorResponse {
+// admit admits a connection or says why not.
+func (d *admission) admit(now time.Time) *pgproto3.ErrorResponse {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.rate > 0 {
@@ -65,8 +65,8 @@ func (d *door) enter(now time.Time) *pgproto3.ErrorResponse {
 	return nil
 }
 
-// leave ends the stay of a connection that was admitted.
-func (d *door) leave() {
+// release ends the stay of a connection that was admitted.
+func (d *admission) release() {
 	d.mu.Lock()
 	d.live--
 	d.mu.Unlock()

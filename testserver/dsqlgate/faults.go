@@ -9,14 +9,14 @@ import (
 
 // faults are what tests asked for and has not happened yet.
 type faults struct {
-	refusals []*pgproto3.ErrorResponse
-	dawdle   time.Duration
-	commits  []string // codes
-	vanish   int      // at COMMIT
-	answers  int      // to vanish at
-	late     int      // requests to cancel that are held back
-	overdue  int      // those that are, for the next statement
-	revoked  map[string]bool
+	refusals      []*pgproto3.ErrorResponse
+	openDelay     time.Duration
+	commitCodes   []string // codes
+	dropsAtCommit int      // at COMMIT
+	dropsAtAnswer int      // to vanish at
+	cancelsToHold int      // requests to cancel that are held back
+	heldCancels   int      // those that are, for the next statement
+	revoked       map[string]bool
 }
 
 // DropAll closes every connection (FIN) and returns how many there were.
@@ -29,9 +29,9 @@ func (g *Gate) ResetAll() int { return g.each((*session).reset) }
 // passes. DropAll ends it.
 func (g *Gate) FreezeAll() int { return g.each(func(s *session) { s.freeze(false) }) }
 
-// ForgetAll leaves every connection half-open: the server has forgotten it and
+// HalfOpenAll leaves every connection half-open: the server has forgotten it and
 // counts it no more, the client is not told.
-func (g *Gate) ForgetAll() int { return g.each(func(s *session) { s.freeze(true) }) }
+func (g *Gate) HalfOpenAll() int { return g.each(func(s *session) { s.freeze(true) }) }
 
 func (g *Gate) each(f func(*session)) int {
 	g.mu.Lock()
@@ -66,7 +66,7 @@ func (g *Gate) Refuse(n int, code string) {
 func (g *Gate) SlowHandshakes(d time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.faults.dawdle = d
+	g.faults.openDelay = d
 }
 
 // FailCommits fails the next n commits with a conflict, OC000 or OC001. The
@@ -75,56 +75,56 @@ func (g *Gate) FailCommits(n int, code string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for range n {
-		g.faults.commits = append(g.faults.commits, code)
+		g.faults.commitCodes = append(g.faults.commitCodes, code)
 	}
 }
 
-// VanishAtCommit makes the next n commits, and drops their connections in the
+// DropAtCommit makes the next n commits, and drops their connections in the
 // place of an answer.
-func (g *Gate) VanishAtCommit(n int) {
+func (g *Gate) DropAtCommit(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.faults.vanish += n
+	g.faults.dropsAtCommit += n
 }
 
-// VanishAtAnswer carries the next n simple queries out, whatever they are, and
+// DropAtAnswer carries the next n simple queries out, whatever they are, and
 // drops their connections in the place of an answer.
-func (g *Gate) VanishAtAnswer(n int) {
+func (g *Gate) DropAtAnswer(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.faults.answers += n
+	g.faults.dropsAtAnswer += n
 }
 
-// LateCancels answers the next n requests to cancel a statement and lets each hit
+// DelayCancels answers the next n requests to cancel a statement and lets each hit
 // the statement that comes next instead, whichever that is: a server that acts on a
 // request some time after it has taken it.
-func (g *Gate) LateCancels(n int) {
+func (g *Gate) DelayCancels(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.faults.late += n
+	g.faults.cancelsToHold += n
 }
 
-// holdsCancel counts a request to cancel, and says whether it is held back.
-func (g *Gate) holdsCancel() bool {
+// holdCancel counts a request to cancel, and says whether it is held back.
+func (g *Gate) holdCancel() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.stats.Cancels++
-	if g.faults.late == 0 {
+	if g.faults.cancelsToHold == 0 {
 		return false
 	}
-	g.faults.late--
-	g.faults.overdue++
+	g.faults.cancelsToHold--
+	g.faults.heldCancels++
 	return true
 }
 
-// cancelHits says whether a request that was held back hits the statement at hand.
-func (g *Gate) cancelHits() bool {
+// takeHeldCancel says whether a request that was held back hits the statement at hand.
+func (g *Gate) takeHeldCancel() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.faults.overdue == 0 {
+	if g.faults.heldCancels == 0 {
 		return false
 	}
-	g.faults.overdue--
+	g.faults.heldCancels--
 	return true
 }
 
@@ -144,7 +144,7 @@ func (g *Gate) revoked(accessKeyID string) bool {
 	return g.faults.revoked[accessKeyID]
 }
 
-func (g *Gate) injected() *pgproto3.ErrorResponse {
+func (g *Gate) takeRefusal() *pgproto3.ErrorResponse {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.faults.refusals) == 0 {
@@ -155,9 +155,9 @@ func (g *Gate) injected() *pgproto3.ErrorResponse {
 	return why
 }
 
-func (g *Gate) dawdle(ctx context.Context) {
+func (g *Gate) delayOpen(ctx context.Context) {
 	g.mu.Lock()
-	d := g.faults.dawdle
+	d := g.faults.openDelay
 	g.mu.Unlock()
 	if d <= 0 {
 		return
@@ -170,24 +170,24 @@ func (g *Gate) dawdle(ctx context.Context) {
 	}
 }
 
-func (g *Gate) commitFault() (code string, fails bool) {
+func (g *Gate) takeCommitFault() (code string, fails bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.faults.commits) == 0 {
+	if len(g.faults.commitCodes) == 0 {
 		return "", false
 	}
-	code = g.faults.commits[0]
-	g.faults.commits = g.faults.commits[1:]
+	code = g.faults.commitCodes[0]
+	g.faults.commitCodes = g.faults.commitCodes[1:]
 	g.stats.Conflicts++
 	return code, true
 }
 
-func (g *Gate) commitVanishes() bool { return g.spend(&g.faults.vanish) }
+func (g *Gate) takeDropAtCommit() bool { return g.takeOne(&g.faults.dropsAtCommit) }
 
-func (g *Gate) answerVanishes() bool { return g.spend(&g.faults.answers) }
+func (g *Gate) takeDropAtAnswer() bool { return g.takeOne(&g.faults.dropsAtAnswer) }
 
-// spend takes one of a number of faults.
-func (g *Gate) spend(left *int) bool {
+// takeOne takes one of a number of faults.
+func (g *Gate) takeOne(left *int) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if *left == 0 {

@@ -20,22 +20,22 @@ import (
 
 // A Gate is a running gateway. All methods are safe for concurrent use.
 type Gate struct {
-	opts     Options
-	upstream *pgconn.Config
-	listener net.Listener
-	cert     tls.Certificate
-	ca       []byte // PEM
-	door     *door
+	opts      Options
+	upstream  *pgconn.Config
+	listener  net.Listener
+	cert      tls.Certificate
+	ca        []byte // PEM
+	admission *admission
 
-	stop    context.CancelFunc
-	running sync.WaitGroup
+	stop       context.CancelFunc
+	goroutines sync.WaitGroup
 
-	mu       sync.Mutex
-	closed   bool
-	arrivals map[net.Conn]struct{} // connections before their admission
-	sessions map[*session]struct{}
-	faults   faults
-	stats    Stats
+	mu          sync.Mutex
+	closed      bool
+	handshaking map[net.Conn]struct{} // connections before their admission
+	sessions    map[*session]struct{}
+	faults      faults
+	stats       Stats
 }
 
 // Start runs a gateway until Close. ctx's values are kept, not its end.
@@ -48,7 +48,7 @@ func Start(ctx context.Context, opts Options) (*Gate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dsqlgate: Upstream: %w", err)
 	}
-	g := &Gate{opts: opts, upstream: upstream, door: newDoor(opts), arrivals: map[net.Conn]struct{}{}, sessions: map[*session]struct{}{}}
+	g := &Gate{opts: opts, upstream: upstream, admission: newAdmission(opts), handshaking: map[net.Conn]struct{}{}, sessions: map[*session]struct{}{}}
 	g.stats.Refused = map[string]int{}
 	if g.cert, g.ca, err = certificate(opts.Host); err != nil {
 		return nil, fmt.Errorf("dsqlgate: certificate: %w", err)
@@ -57,7 +57,7 @@ func Start(ctx context.Context, opts Options) (*Gate, error) {
 		return nil, fmt.Errorf("dsqlgate: %w", err)
 	}
 	ctx, g.stop = context.WithCancel(context.WithoutCancel(ctx))
-	g.running.Go(func() { g.accept(ctx) })
+	g.goroutines.Go(func() { g.accept(ctx) })
 	return g, nil
 }
 
@@ -87,14 +87,14 @@ func (g *Gate) Dial(ctx context.Context, network, _ string) (net.Conn, error) {
 func (g *Gate) Close() error {
 	g.mu.Lock()
 	g.closed = true
-	for conn := range g.arrivals {
+	for conn := range g.handshaking {
 		_ = conn.Close() // ends its handshake
 	}
 	g.mu.Unlock()
 	err := g.listener.Close()
 	g.stop()
 	g.DropAll()
-	g.running.Wait()
+	g.goroutines.Wait()
 	return err
 }
 
@@ -110,10 +110,10 @@ func (g *Gate) accept(ctx context.Context) {
 			_ = conn.Close() // nobody is there to be told
 			return
 		}
-		g.arrivals[conn] = struct{}{}
+		g.handshaking[conn] = struct{}{}
 		g.stats.Attempts++
 		g.mu.Unlock()
-		g.running.Go(func() { g.serve(ctx, conn) })
+		g.goroutines.Go(func() { g.serve(ctx, conn) })
 	}
 }
 

@@ -256,7 +256,7 @@ func TestACommitCanVanish(t *testing.T) {
 	g := start(t, nil)
 	conn := connect(t, g)
 	table(t, conn, "vanished")
-	g.VanishAtCommit(1)
+	g.DropAtCommit(1)
 	err := insert(t, conn, "vanished")
 	require.Error(t, err)
 	require.False(t, errors.As(err, new(*pgconn.PgError)))
@@ -267,7 +267,7 @@ func TestAnAnswerCanVanish(t *testing.T) {
 	g := start(t, nil)
 	conn := connect(t, g)
 	table(t, conn, "unanswered")
-	g.VanishAtAnswer(1)
+	g.DropAtAnswer(1)
 	_, err := conn.Exec(t.Context(), "insert into unanswered values (1)")
 	require.Error(t, err)
 	require.Equal(t, 1, rowsOf(t, connect(t, g), "unanswered"))
@@ -331,7 +331,7 @@ func TestConnectionsEndInEveryWay(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(*dsqlgate.Gate) int
 		live int
-	}{"silent": {(*dsqlgate.Gate).FreezeAll, 1}, "half-open": {(*dsqlgate.Gate).ForgetAll, 0}} {
+	}{"silent": {(*dsqlgate.Gate).FreezeAll, 1}, "half-open": {(*dsqlgate.Gate).HalfOpenAll, 0}} {
 		t.Run(name, func(t *testing.T) {
 			g := start(t, nil)
 			conn := connect(t, g)

@@ -29,30 +29,30 @@ const (
 	maxPassword    = 64 << 10
 )
 
-// buffered reads through a buffer that may hold the first bytes already.
-type buffered struct {
+// bufferedConn reads through a buffer that may hold the first bytes already.
+type bufferedConn struct {
 	net.Conn
 	r *bufio.Reader
 }
 
-func (c *buffered) Read(p []byte) (int, error) { return c.r.Read(p) }
+func (c *bufferedConn) Read(p []byte) (int, error) { return c.r.Read(p) }
 
 // serve is the life of one connection.
 func (g *Gate) serve(ctx context.Context, raw net.Conn) {
 	s, err := g.handshake(ctx, raw)
 	g.mu.Lock()
-	delete(g.arrivals, raw)
+	delete(g.handshaking, raw)
 	g.mu.Unlock()
 	if err != nil {
 		_ = raw.Close() // err tells more
 		return
 	}
 	s.run()
-	g.forget(s)
+	g.unregister(s)
 }
 
-// remember makes a session one that faults reach, unless the gateway closes.
-func (g *Gate) remember(s *session) error {
+// register makes a session one that faults reach, unless the gateway closes.
+func (g *Gate) register(s *session) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
@@ -63,7 +63,7 @@ func (g *Gate) remember(s *session) error {
 	return nil
 }
 
-func (g *Gate) forget(s *session) {
+func (g *Gate) unregister(s *session) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.sessions, s)
@@ -74,7 +74,7 @@ func (g *Gate) handshake(ctx context.Context, raw net.Conn) (*session, error) {
 	if err := raw.SetDeadline(time.Now().Add(handshakeLimit)); err != nil {
 		return nil, err
 	}
-	conn, sni, err := g.secure(ctx, raw)
+	conn, sni, err := g.startTLS(ctx, raw)
 	if err != nil {
 		return nil, err
 	}
@@ -89,20 +89,20 @@ func (g *Gate) handshake(ctx context.Context, raw net.Conn) (*session, error) {
 	if err := startup.Decode(body); err != nil {
 		return nil, err
 	}
-	g.dawdle(ctx)
+	g.delayOpen(ctx)
 	switch {
 	case sni == "":
 		return nil, g.reject(conn, "sni", errNoSNI)
 	case startup.Parameters["database"] != "postgres":
 		return nil, g.reject(conn, "database", errDatabase)
 	}
-	if why := g.injected(); why != nil {
+	if why := g.takeRefusal(); why != nil {
 		return nil, g.reject(conn, "injected", why)
 	}
-	if why := g.door.enter(time.Now()); why != nil {
+	if why := g.admission.admit(time.Now()); why != nil {
 		return nil, g.reject(conn, why.Code, why)
 	}
-	leave := sync.OnceFunc(g.door.leave)
+	leave := sync.OnceFunc(g.admission.release)
 	s, err := g.login(ctx, raw, conn, startup, leave)
 	if err != nil {
 		leave()
@@ -110,8 +110,8 @@ func (g *Gate) handshake(ctx context.Context, raw net.Conn) (*session, error) {
 	return s, err
 }
 
-// secure begins TLS, after an SSLRequest or directly.
-func (g *Gate) secure(ctx context.Context, raw net.Conn) (conn *tls.Conn, sni string, err error) {
+// startTLS begins TLS, after an SSLRequest or directly.
+func (g *Gate) startTLS(ctx context.Context, raw net.Conn) (conn *tls.Conn, sni string, err error) {
 	in := bufio.NewReader(raw)
 	first, err := in.Peek(1)
 	if err != nil {
@@ -124,7 +124,7 @@ func (g *Gate) secure(ctx context.Context, raw net.Conn) (conn *tls.Conn, sni st
 		}
 		config.NextProtos = nil
 	}
-	conn = tls.Server(&buffered{raw, in}, config)
+	conn = tls.Server(&bufferedConn{raw, in}, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		g.count("tls")
 		return nil, "", err
@@ -168,7 +168,7 @@ func (g *Gate) login(ctx context.Context, raw net.Conn, conn *tls.Conn, startup 
 	}
 	user := startup.Parameters["user"]
 	if err := g.verify(password.Password, user, time.Now()); err != nil {
-		g.denied(user, err)
+		g.recordDenial(user, err)
 		return nil, g.reject(conn, "08006", errAccess)
 	}
 	server, greeting, err := g.connectUpstream(ctx, startup.Parameters)
@@ -178,11 +178,11 @@ func (g *Gate) login(ctx context.Context, raw net.Conn, conn *tls.Conn, startup 
 	s := newSession(g, raw, conn, in, server, leave)
 	err = raw.SetDeadline(time.Time{})
 	if err == nil {
-		err = g.remember(s) // before the client can know that it is in
+		err = g.register(s) // before the client can know that it is in
 	}
 	if err == nil {
 		if _, err = conn.Write(greeting); err != nil {
-			g.forget(s)
+			g.unregister(s)
 		}
 	}
 	if err != nil {
@@ -194,7 +194,7 @@ func (g *Gate) login(ctx context.Context, raw net.Conn, conn *tls.Conn, startup 
 
 // cancel passes a request to cancel a query on.
 func (g *Gate) cancel(ctx context.Context, body []byte) error {
-	if g.holdsCancel() {
+	if g.holdCancel() {
 		return io.EOF
 	}
 	network, address := pgconn.NetworkAddress(g.upstream.Host, g.upstream.Port)

@@ -51,11 +51,11 @@ func (s *session) upstream() {
 	var buf []byte
 	for {
 		kind, body, err := readMessage(s.in, buf, maxMessage)
-		if !s.passing() || err != nil {
+		if !s.waitUnfrozen() || err != nil {
 			return
 		}
 		buf = body
-		if err := writeMessage(out, kind, s.request(kind, body)); err != nil {
+		if err := writeMessage(out, kind, s.rewriteRequest(kind, body)); err != nil {
 			return
 		}
 		if s.in.Buffered() == 0 && out.Flush() != nil {
@@ -70,11 +70,11 @@ func (s *session) downstream() {
 	var buf []byte
 	for {
 		kind, body, err := readMessage(in, buf, maxMessage)
-		if !s.passing() || err != nil {
+		if !s.waitUnfrozen() || err != nil {
 			return
 		}
 		buf = body
-		kind, body, end := s.answer(kind, body)
+		kind, body, end := s.rewriteAnswer(kind, body)
 		if kind != 0 {
 			if err := writeMessage(out, kind, body); err != nil {
 				return
@@ -89,60 +89,60 @@ func (s *session) downstream() {
 	}
 }
 
-// request looks at a message of the client and returns the body to send on.
-func (s *session) request(kind byte, body []byte) []byte {
+// rewriteRequest looks at a message of the client and returns the body to send on.
+func (s *session) rewriteRequest(kind byte, body []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch kind {
 	case 'Q':
-		u := s.unit()
+		u := s.currentRequest()
 		u.open = false
-		sql := s.judge(u, text(body))
-		u.vanish = u.vanish || s.gate.answerVanishes()
+		sql := s.rewriteStatement(u, text(body))
+		u.dropAtAnswer = u.dropAtAnswer || s.gate.takeDropAtAnswer()
 		return append([]byte(sql), 0)
 	case 'P':
 		name, rest, _ := strings.Cut(string(body), "\x00")
 		sql, types, _ := strings.Cut(rest, "\x00")
-		return []byte(name + "\x00" + s.judge(s.unit(), sql) + "\x00" + types)
+		return []byte(name + "\x00" + s.rewriteStatement(s.currentRequest(), sql) + "\x00" + types)
 	case 'S':
-		s.unit().open = false
+		s.currentRequest().open = false
 	case 'B', 'C', 'D', 'E', 'F', 'H':
-		s.unit()
+		s.currentRequest()
 	}
 	return body
 }
 
 func text(body []byte) string { return strings.TrimSuffix(string(body), "\x00") }
 
-// unit is the one that the client is sending. The caller holds mu.
-func (s *session) unit() *unit {
-	if n := len(s.units); n > 0 && s.units[n-1].open {
-		return s.units[n-1]
+// request is the one that the client is sending. The caller holds mu.
+func (s *session) currentRequest() *request {
+	if n := len(s.requests); n > 0 && s.requests[n-1].open {
+		return s.requests[n-1]
 	}
-	u := &unit{open: true}
-	s.units = append(s.units, u)
+	u := &request{open: true}
+	s.requests = append(s.requests, u)
 	return u
 }
 
-// judge returns the statement to send in the place of one, and marks the unit
+// rewriteStatement returns the statement to send in the place of one, and marks the unit
 // when its answer is to be replaced. The caller holds mu.
-func (s *session) judge(u *unit, sql string) string {
-	if u.instead != nil {
+func (s *session) rewriteStatement(u *request, sql string) string {
+	if u.replacement != nil {
 		return sql // what came before fails, and this with it
 	}
-	if s.gate.cancelHits() {
-		u.instead = statementError("57014", "canceling statement due to user request")
+	if s.gate.takeHeldCancel() {
+		u.replacement = statementError("57014", "canceling statement due to user request")
 		return "select dsqlgate_refuses_this()"
 	}
 	commit := isCommit(sql)
-	if u.instead = s.tx.forbids(sql, s.gate.opts, time.Now()); u.instead == nil && commit && s.tx.status == 'T' {
-		if code, fails := s.gate.commitFault(); fails {
-			u.instead = conflict(code)
+	if u.replacement = s.tx.refusalOf(sql, s.gate.opts, time.Now()); u.replacement == nil && commit && s.tx.status == 'T' {
+		if code, fails := s.gate.takeCommitFault(); fails {
+			u.replacement = conflict(code)
 		}
-		u.vanish = u.instead == nil && s.gate.commitVanishes()
+		u.dropAtAnswer = u.replacement == nil && s.gate.takeDropAtCommit()
 	}
 	switch {
-	case u.instead == nil:
+	case u.replacement == nil:
 		return sql
 	case commit:
 		return "rollback"
@@ -151,37 +151,37 @@ func (s *session) judge(u *unit, sql string) string {
 	}
 }
 
-// answer looks at a message of the server and returns the one to pass on, none
+// rewriteAnswer looks at a message of the server and returns the one to pass on, none
 // when kind is 0. end says that the session ends with it.
-func (s *session) answer(kind byte, body []byte) (byte, []byte, bool) {
+func (s *session) rewriteAnswer(kind byte, body []byte) (byte, []byte, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var u *unit
-	if len(s.units) > 0 {
-		u = s.units[0]
+	var u *request
+	if len(s.requests) > 0 {
+		u = s.requests[0]
 	}
 	switch kind {
 	case 'E', 'C':
 		if kind == 'C' {
-			s.tx.completed(text(body))
+			s.tx.countRows(text(body))
 		}
-		if u != nil && u.vanish && kind == 'C' {
+		if u != nil && u.dropAtAnswer && kind == 'C' {
 			return 0, nil, true
 		}
-		if u != nil && u.instead != nil {
-			instead := u.instead
-			u.instead = nil
-			return 'E', encoded(instead), false
+		if u != nil && u.replacement != nil {
+			replacement := u.replacement
+			u.replacement = nil
+			return 'E', messageBody(replacement), false
 		}
 		if kind == 'E' {
-			return 'E', translated(body), false
+			return 'E', toDSQLError(body), false
 		}
 	case 'Z':
 		if u != nil {
-			s.units = s.units[1:]
+			s.requests = s.requests[1:]
 		}
-		s.tx.ready(body[0], time.Now())
-		if s.aged && s.resting() {
+		s.tx.onReady(body[0], time.Now())
+		if s.limitReached && s.isIdle() {
 			s.gate.count("expired")
 			return kind, body, true
 		}
@@ -198,17 +198,17 @@ func conflict(code string) *pgproto3.ErrorResponse {
 	return &pgproto3.ErrorResponse{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: "40001", Message: message}
 }
 
-// translated gives PostgreSQL's serialization failures DSQL's words.
-func translated(body []byte) []byte {
+// toDSQLError gives PostgreSQL's serialization failures DSQL's words.
+func toDSQLError(body []byte) []byte {
 	var e pgproto3.ErrorResponse
 	if e.Decode(body) != nil || e.Code != "40001" {
 		return body
 	}
-	return encoded(conflict("OC000"))
+	return messageBody(conflict("OC000"))
 }
 
-// encoded is a message's body.
-func encoded(e *pgproto3.ErrorResponse) []byte {
+// messageBody is a message's body.
+func messageBody(e *pgproto3.ErrorResponse) []byte {
 	out, err := e.Encode(nil)
 	if err != nil {
 		panic(err) // our own few words cannot be too long

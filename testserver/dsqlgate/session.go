@@ -18,7 +18,7 @@ type session struct {
 	in     *bufio.Reader // of client
 	server net.Conn
 
-	thaw  chan struct{} // closed when the session ends
+	ended chan struct{} // closed when the session ends
 	leave func()        // gives its place at the door back, once
 
 	mu sync.Mutex
@@ -28,25 +28,25 @@ type session struct {
 	tx              transaction
 	// INVARIANT: units are the requests whose ReadyForQuery has not come, in
 	// order; only the last can be open, which is: its end was not sent yet.
-	units []*unit
-	aged  bool // SessionLimit is over: the end comes with the transaction's
-	timer *time.Timer
+	requests     []*request
+	limitReached bool // SessionLimit is over: the end comes with the transaction's
+	timer        *time.Timer
 }
 
 // A unit is what a client sends up to a Sync, or one simple query: the server
 // answers it with one ReadyForQuery.
-type unit struct {
+type request struct {
 	open bool
-	// instead replaces the first error or completion in the answer.
-	instead *pgproto3.ErrorResponse
-	// vanish drops the connection in place of the first completion.
-	vanish bool
+	// replacement replaces the first error or completion in the answer.
+	replacement *pgproto3.ErrorResponse
+	// dropAtAnswer drops the connection in place of the first completion.
+	dropAtAnswer bool
 }
 
 func newSession(g *Gate, raw net.Conn, client *tls.Conn, in *bufio.Reader, server net.Conn, leave func()) *session {
 	return &session{
 		gate: g, raw: raw, client: client, in: in, server: server,
-		thaw: make(chan struct{}), leave: leave, tx: transaction{status: 'I'},
+		ended: make(chan struct{}), leave: leave, tx: transaction{status: 'I'},
 	}
 }
 
@@ -54,7 +54,7 @@ func newSession(g *Gate, raw net.Conn, client *tls.Conn, in *bufio.Reader, serve
 func (s *session) run() {
 	if limit := s.gate.opts.SessionLimit; limit > 0 {
 		s.mu.Lock()
-		s.timer = time.AfterFunc(limit, s.age)
+		s.timer = time.AfterFunc(limit, s.onSessionLimit)
 		s.mu.Unlock()
 		defer s.timer.Stop()
 	}
@@ -64,12 +64,12 @@ func (s *session) run() {
 	relays.Wait()
 }
 
-// age ends a session whose time is over: now, with its transaction, or when
+// onSessionLimit ends a session whose time is over: now, with its transaction, or when
 // that has had TxLimit more.
-func (s *session) age() {
+func (s *session) onSessionLimit() {
 	s.mu.Lock()
-	over := s.aged || s.resting()
-	s.aged = true
+	over := s.limitReached || s.isIdle()
+	s.limitReached = true
 	if limit := s.gate.opts.TxLimit; !over && limit > 0 {
 		s.timer.Reset(limit)
 	}
@@ -81,9 +81,9 @@ func (s *session) age() {
 	}
 }
 
-// resting says whether no request and no transaction is under way. The caller
+// isIdle says whether no request and no transaction is under way. The caller
 // holds mu.
-func (s *session) resting() bool { return s.tx.status == 'I' && len(s.units) == 0 }
+func (s *session) isIdle() bool { return s.tx.status == 'I' && len(s.requests) == 0 }
 
 // drop ends the session: it counts no more, and then both sides see their
 // connection closed. It may be called again.
@@ -93,7 +93,7 @@ func (s *session) drop() {
 	s.frozen, s.dropped = false, true
 	s.mu.Unlock()
 	if first {
-		close(s.thaw)
+		close(s.ended)
 	}
 	s.leave()
 	_ = s.raw.Close() // that it is closed already is as good
@@ -121,13 +121,13 @@ func (s *session) freeze(forget bool) {
 	}
 }
 
-// passing waits while the session is frozen and says whether it lives on.
-func (s *session) passing() bool {
+// waitUnfrozen waits while the session is frozen and says whether it lives on.
+func (s *session) waitUnfrozen() bool {
 	s.mu.Lock()
 	frozen := s.frozen
 	s.mu.Unlock()
 	if frozen {
-		<-s.thaw
+		<-s.ended
 	}
 	return !frozen
 }

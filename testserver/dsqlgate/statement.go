@@ -18,8 +18,8 @@ type transaction struct {
 	dml    bool
 }
 
-// ready follows a ReadyForQuery.
-func (t *transaction) ready(status byte, now time.Time) {
+// onReady follows a ReadyForQuery.
+func (t *transaction) onReady(status byte, now time.Time) {
 	if t.status == 'I' && status != 'I' {
 		t.began = now
 	}
@@ -29,8 +29,8 @@ func (t *transaction) ready(status byte, now time.Time) {
 	t.status = status
 }
 
-// completed counts the rows that a statement changed.
-func (t *transaction) completed(tag string) {
+// countRows counts the rows that a statement changed.
+func (t *transaction) countRows(tag string) {
 	words := strings.Fields(tag)
 	if len(words) < 2 {
 		return
@@ -42,8 +42,8 @@ func (t *transaction) completed(tag string) {
 	}
 }
 
-// forbids says why DSQL does not run a statement here, or nil.
-func (t *transaction) forbids(sql string, o Options, now time.Time) *pgproto3.ErrorResponse {
+// refusalOf says why DSQL does not run a statement here, or nil.
+func (t *transaction) refusalOf(sql string, o Options, now time.Time) *pgproto3.ErrorResponse {
 	words := strings.Fields(strings.ToUpper(strings.TrimRight(sql, "; \t\n")))
 	if len(words) == 0 {
 		return nil

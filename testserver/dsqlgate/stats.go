@@ -39,17 +39,17 @@ func (g *Gate) Stats() Stats {
 	s.Refused = maps.Clone(s.Refused)
 	s.Sockets = len(g.sessions)
 	g.mu.Unlock()
-	g.door.mu.Lock()
-	defer g.door.mu.Unlock()
-	s.Live, s.Peak = g.door.live, g.door.peak
+	g.admission.mu.Lock()
+	defer g.admission.mu.Unlock()
+	s.Live, s.Peak = g.admission.live, g.admission.peak
 	return s
 }
 
 // Admissions returns when each open passed the bucket and the connection limit.
 func (g *Gate) Admissions() []time.Time {
-	g.door.mu.Lock()
-	defer g.door.mu.Unlock()
-	return slices.Clone(g.door.times)
+	g.admission.mu.Lock()
+	defer g.admission.mu.Unlock()
+	return slices.Clone(g.admission.times)
 }
 
 func (g *Gate) count(what string) {
@@ -62,7 +62,7 @@ func (g *Gate) count(what string) {
 	g.stats.Refused[what]++
 }
 
-func (g *Gate) denied(user string, why error) {
+func (g *Gate) recordDenial(user string, why error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.stats.LastDenial = fmt.Sprintf("user %q: %v", user, why)

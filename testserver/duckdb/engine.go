@@ -113,7 +113,7 @@ func (e *Engine) Open(ctx context.Context) (engine.Session, error) {
 		db.close()
 		return nil, err
 	}
-	s.atClose = db.close
+	s.onClose = db.close
 	return s, nil
 }
 

@@ -13,12 +13,12 @@ import (
 // ends: DuckDB forgets one that arrives just before it starts executing.
 const interruptEvery = 5 * time.Millisecond
 
-// guard interrupts the connection from the end of ctx until the returned
+// interruptAtEnd interrupts the connection from the end of ctx until the returned
 // function is called, which waits for an interrupt under way.
 //
 // INVARIANT: no interrupt is sent after the returned function has returned, so
 // none can hit the next statement.
-func guard(ctx context.Context, conn capi.Connection) (unguard func()) {
+func interruptAtEnd(ctx context.Context, conn capi.Connection) (unguard func()) {
 	done, gone := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(gone)

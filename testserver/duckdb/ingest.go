@@ -19,19 +19,19 @@ import (
 // Ingest appends rows to a table, which it makes if it must. All is stored or
 // nothing: outside a transaction it opens one of its own.
 func (s *session) Ingest(ctx context.Context, into engine.IngestTarget, rows array.RecordReader) (n int64, err error) {
-	defer guard(ctx, s.conn)()
+	defer interruptAtEnd(ctx, s.conn)()
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
 	if s.inTx {
 		n, err = s.ingest(ctx, into, rows)
-		return n, interrupted(ctx, err)
+		return n, withContextError(ctx, err)
 	}
 	if err := s.exec("BEGIN"); err != nil {
 		return 0, err
 	}
 	if n, err = s.ingest(ctx, into, rows); err != nil {
-		return 0, errors.Join(interrupted(ctx, err), s.exec("ROLLBACK"))
+		return 0, errors.Join(withContextError(ctx, err), s.exec("ROLLBACK"))
 	}
 	if err := s.exec("COMMIT"); err != nil {
 		return 0, err
@@ -43,7 +43,7 @@ func (s *session) ingest(ctx context.Context, into engine.IngestTarget, rows arr
 	if into.Temporary {
 		into.Catalog, into.Schema = "temp", "main"
 	}
-	if err := s.target(into, rows.Schema()); err != nil {
+	if err := s.prepareTable(into, rows.Schema()); err != nil {
 		return 0, err
 	}
 	app, err := newAppender(s.conn, into, rows.Schema())
@@ -67,8 +67,8 @@ func (s *session) ingest(ctx context.Context, into engine.IngestTarget, rows arr
 	return n, app.flush()
 }
 
-// target makes the table that rows go into, as far as the options allow.
-func (s *session) target(into engine.IngestTarget, schema *arrow.Schema) error {
+// prepareTable makes the table that rows go into, as far as the options allow.
+func (s *session) prepareTable(into engine.IngestTarget, schema *arrow.Schema) error {
 	name := qualified(into)
 	if into.Exists == engine.IngestReplace {
 		if err := s.exec("DROP TABLE IF EXISTS " + name); err != nil {
@@ -135,7 +135,7 @@ func newAppender(conn capi.Connection, into engine.IngestTarget, schema *arrow.S
 }
 
 func (a *appender) append(batch arrow.RecordBatch) error {
-	if err := check(batch); err != nil {
+	if err := checkBatch(batch); err != nil {
 		return err
 	}
 	// A DuckDB chunk holds at most one vector's worth of rows.

@@ -12,9 +12,9 @@ import (
 	capi "github.com/duckdb/duckdb-go-bindings"
 )
 
-// check refuses Arrow data that is unsafe to read, since C++ reads it next.
+// checkBatch refuses Arrow data that is unsafe to read, since C++ reads it next.
 // Arrow's own validation panics where offsets in the middle are out of bounds.
-func check(batch arrow.RecordBatch) (err error) {
+func checkBatch(batch arrow.RecordBatch) (err error) {
 	if batch == nil {
 		return nil
 	}
@@ -47,7 +47,7 @@ func (st *statement) bind(params arrow.RecordBatch, row int) error {
 		return fmt.Errorf("duckdb error: the statement has %d parameters, %d are given", n, params.NumCols())
 	}
 	for i, col := range st.columns(params) {
-		v, err := value(params.Column(col), row)
+		v, err := newValue(params.Column(col), row)
 		if err != nil {
 			return fmt.Errorf("duckdb error: parameter %d: %w", i+1, err)
 		}
@@ -80,8 +80,8 @@ func (st *statement) columns(params arrow.RecordBatch) []int {
 	return positions
 }
 
-// value makes a DuckDB value, which the caller destroys.
-func value(a arrow.Array, row int) (capi.Value, error) {
+// newValue makes a DuckDB value, which the caller destroys.
+func newValue(a arrow.Array, row int) (capi.Value, error) {
 	if a.IsNull(row) || a.DataType().ID() == arrow.NULL {
 		return capi.CreateNullValue(), nil
 	}
@@ -111,24 +111,24 @@ func value(a arrow.Array, row int) (capi.Value, error) {
 	case *array.Float64:
 		return capi.CreateDouble(a.Value(row)), nil
 	case array.StringLike:
-		return text(a.Value(row))
+		return newText(a.Value(row))
 	case interface{ Value(int) []byte }:
 		return capi.CreateBlob(a.Value(row)), nil
 	case *array.Dictionary:
-		return value(a.Dictionary(), a.GetValueIndex(row))
+		return newValue(a.Dictionary(), a.GetValueIndex(row))
 	case *array.RunEndEncoded:
-		return value(a.Values(), a.GetPhysicalIndex(row))
+		return newValue(a.Values(), a.GetPhysicalIndex(row))
 	case array.ExtensionArray:
-		return value(a.Storage(), row)
+		return newValue(a.Storage(), row)
 	}
 	if t, ok := a.DataType().(arrow.DecimalType); ok {
-		return decimal(a, t, row)
+		return newDecimal(a, t, row)
 	}
-	return temporal(a, row)
+	return newTemporal(a, row)
 }
 
-// text refuses what would make DuckDB throw out of its C interface.
-func text(s string) (capi.Value, error) {
+// newText refuses what would make DuckDB throw out of its C interface.
+func newText(s string) (capi.Value, error) {
 	if !utf8.ValidString(s) {
 		return capi.Value{}, errors.New("not valid UTF-8")
 	}

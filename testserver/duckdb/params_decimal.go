@@ -15,8 +15,8 @@ import (
 // maxDigits is what a decimal of DuckDB holds.
 const maxDigits = 38
 
-// decimal makes a value of a decimal of any width, whose digits DuckDB can hold.
-func decimal(a arrow.Array, t arrow.DecimalType, row int) (capi.Value, error) {
+// newDecimal makes a value of a decimal of any width, whose digits DuckDB can hold.
+func newDecimal(a arrow.Array, t arrow.DecimalType, row int) (capi.Value, error) {
 	n := unscaled(a, row)
 	precision, scale := int64(t.GetPrecision()), int64(t.GetScale())
 	if scale < 0 { // zeroes at the end

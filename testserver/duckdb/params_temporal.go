@@ -11,8 +11,8 @@ import (
 	capi "github.com/duckdb/duckdb-go-bindings"
 )
 
-// temporal makes a value of a date, time, timestamp or interval.
-func temporal(a arrow.Array, row int) (capi.Value, error) {
+// newTemporal makes a value of a date, time, timestamp or interval.
+func newTemporal(a arrow.Array, row int) (capi.Value, error) {
 	switch a := a.(type) {
 	case *array.Date32:
 		return capi.CreateDate(capi.NewDate(int32(a.Value(row)))), nil

@@ -45,7 +45,7 @@ func newRows(ctx context.Context, s *session, st *statement, params arrow.Record
 	}
 	if err := r.begin(); err != nil {
 		r.Release()
-		return nil, interrupted(ctx, err)
+		return nil, withContextError(ctx, err)
 	}
 	return r, nil
 }
@@ -53,7 +53,7 @@ func newRows(ctx context.Context, s *session, st *statement, params arrow.Record
 // begin runs the first execution and learns the schema. Without one, because
 // params have no rows, the schema is as described.
 func (r *rows) begin() (err error) {
-	if runs(r.params) == 0 {
+	if runCount(r.params) == 0 {
 		d, err := r.st.describe()
 		if r.schema = d.Rows; r.schema == nil {
 			r.schema = arrow.NewSchema(nil, nil)
@@ -90,15 +90,15 @@ func (r *rows) Next() bool {
 		}
 		r.batch, r.err = r.res.next(r.schema)
 		if r.err != nil {
-			r.err = interrupted(r.ctx, r.err)
+			r.err = withContextError(r.ctx, r.err)
 			return false
 		}
 		if r.batch != nil {
 			return true
 		}
 		r.dropResult()
-		if r.row < runs(r.params) {
-			r.err = interrupted(r.ctx, r.executeAgain())
+		if r.row < runCount(r.params) {
+			r.err = withContextError(r.ctx, r.executeAgain())
 		}
 	}
 	return false

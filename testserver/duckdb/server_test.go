@@ -153,7 +153,7 @@ func TestAServerThatCannotStartLeavesNoDatabase(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, busy.Close()) }()
 	_, err = Start(t.Context(), Config{}, testserver.Options{Listen: busy.Addr().String()})
-	require.ErrorIs(t, err, testserver.ErrStarted)
+	require.ErrorIs(t, err, testserver.ErrListen)
 	_, err = Start(t.Context(), Config{Path: "x", PerSession: true}, testserver.Options{})
 	require.ErrorContains(t, err, "PerSession")
 }

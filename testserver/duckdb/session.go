@@ -23,7 +23,7 @@ import (
 type session struct {
 	conn    capi.Connection
 	inTx    bool
-	atClose func()
+	onClose func()
 }
 
 var _ engine.Session = (*session)(nil)
@@ -31,8 +31,8 @@ var _ engine.Session = (*session)(nil)
 // Describe prepares the statement without running it. Text of several
 // statements is not described, since those after the first may depend on it.
 func (s *session) Describe(ctx context.Context, sql string) (d engine.Description, err error) {
-	defer guard(ctx, s.conn)()
-	defer func() { err = interrupted(ctx, err) }()
+	defer interruptAtEnd(ctx, s.conn)()
+	defer func() { err = withContextError(ctx, err) }()
 	if err := ctx.Err(); err != nil {
 		return engine.Description{}, err
 	}
@@ -55,31 +55,31 @@ func (s *session) Describe(ctx context.Context, sql string) (d engine.Descriptio
 // Query runs all statements of sql and returns the rows of the last, which
 // alone takes params. The rows of a SELECT are computed while they are read.
 func (s *session) Query(ctx context.Context, sql string, params arrow.RecordBatch) (array.RecordReader, error) {
-	if err := check(params); err != nil {
+	if err := checkBatch(params); err != nil {
 		return nil, err
 	}
-	unguard := guard(ctx, s.conn)
+	unguard := interruptAtEnd(ctx, s.conn)
 	st, err := s.prepareLast(ctx, sql)
 	if err != nil {
 		unguard()
-		return nil, interrupted(ctx, err)
+		return nil, withContextError(ctx, err)
 	}
 	return newRows(ctx, s, st, params, unguard)
 }
 
 // Update runs all statements of sql. params are for the last one.
 func (s *session) Update(ctx context.Context, sql string, params arrow.RecordBatch) (affected int64, err error) {
-	if err := check(params); err != nil {
+	if err := checkBatch(params); err != nil {
 		return 0, err
 	}
-	defer guard(ctx, s.conn)()
-	defer func() { err = interrupted(ctx, err) }()
+	defer interruptAtEnd(ctx, s.conn)()
+	defer func() { err = withContextError(ctx, err) }()
 	st, err := s.prepareLast(ctx, sql)
 	if err != nil {
 		return 0, err
 	}
 	defer st.close()
-	for row := range runs(params) {
+	for row := range runCount(params) {
 		n, err := s.execute(ctx, st, params, row)
 		if err != nil {
 			return affected, err
@@ -89,8 +89,8 @@ func (s *session) Update(ctx context.Context, sql string, params arrow.RecordBat
 	return affected, nil
 }
 
-// runs is how many times a statement is run: once for each row of params.
-func runs(params arrow.RecordBatch) int64 {
+// runCount is how many times a statement is run: once for each row of params.
+func runCount(params arrow.RecordBatch) int64 {
 	if params == nil {
 		return 1
 	}
@@ -140,13 +140,13 @@ func (s *session) run(ctx context.Context, st *statement, mode resultMode) (*res
 	}
 	res, err := st.start(mode)
 	if st.kind() == capi.StatementTypeTransaction {
-		s.inTx = s.probeTx()
+		s.inTx = s.queryInTx()
 	}
 	return res, err
 }
 
-// interrupted names the context as the cause of a failure that it caused.
-func interrupted(ctx context.Context, err error) error {
+// withContextError names the context as the cause of a failure that it caused.
+func withContextError(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil && err != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
 	}
@@ -179,8 +179,8 @@ func (s *session) execOnce(sql string, read []func(*capi.Result)) (again bool, e
 // Close ends the connection, and with it its transaction and temporary tables.
 func (s *session) Close() error {
 	capi.Disconnect(&s.conn)
-	if s.atClose != nil {
-		s.atClose()
+	if s.onClose != nil {
+		s.onClose()
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func TestAnInterruptIsRepeatedUntilTheStatementEnds(t *testing.T) {
 	defer st.close()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	defer guard(ctx, s.conn)()
+	defer interruptAtEnd(ctx, s.conn)()
 	for range 200 { // these take the first interrupts
 		require.NoError(t, s.exec("SELECT 1"))
 	}

@@ -90,7 +90,7 @@ func (st *statement) start(mode resultMode) (*result, error) {
 // describe tells the statement's columns and parameters. DuckDB cannot tell
 // the columns where they depend on a parameter of unknown type.
 func (st *statement) describe() (engine.Description, error) {
-	d := engine.Description{Update: st.changes()}
+	d := engine.Description{Update: st.isUpdate()}
 	var err error
 	if d.Params, err = st.paramSchema(); err != nil {
 		return d, err
@@ -113,10 +113,10 @@ func (st *statement) describe() (engine.Description, error) {
 	return d, err
 }
 
-// changes reports whether the statement is run for its effect and has no rows.
+// isUpdate reports whether the statement is run for its effect and has no rows.
 // DuckDB describes the count of an INSERT as a column, so it is told from the
 // columns of a RETURNING by what it looks like.
-func (st *statement) changes() bool {
+func (st *statement) isUpdate() bool {
 	switch st.kind() {
 	case capi.StatementTypeSelect, capi.StatementTypeExplain, capi.StatementTypePragma, capi.StatementTypeCall,
 		capi.StatementTypeExecute, capi.StatementTypeRelation, capi.StatementTypeLogicalPlan:

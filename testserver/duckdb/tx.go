@@ -24,11 +24,11 @@ func (s *session) Begin(ctx context.Context) error {
 	if s.inTx { // DuckDB would abort the open one
 		return fmt.Errorf("%w: a transaction is open", engine.ErrTxState)
 	}
-	return s.control(ctx, "BEGIN")
+	return s.runTxStatement(ctx, "BEGIN")
 }
 
 // Rollback ends the transaction without effect.
-func (s *session) Rollback(ctx context.Context) error { return s.control(ctx, "ROLLBACK") }
+func (s *session) Rollback(ctx context.Context) error { return s.runTxStatement(ctx, "ROLLBACK") }
 
 // Commit makes the transaction's effects lasting. DuckDB itself answers a
 // COMMIT of an aborted transaction with success and stores nothing; here that
@@ -43,11 +43,11 @@ func (s *session) Commit(ctx context.Context) error {
 		}
 		return engine.ErrTxAborted
 	}
-	return s.control(ctx, "COMMIT")
+	return s.runTxStatement(ctx, "COMMIT")
 }
 
-// control runs a transaction statement as if it had come as SQL text.
-func (s *session) control(ctx context.Context, sql string) error {
+// runTxStatement runs a transaction statement as if it had come as SQL text.
+func (s *session) runTxStatement(ctx context.Context, sql string) error {
 	_, err := s.Update(ctx, sql, nil)
 	return err
 }
@@ -55,11 +55,11 @@ func (s *session) control(ctx context.Context, sql string) error {
 // InTx reports whether a transaction is open.
 func (s *session) InTx() bool { return s.inTx }
 
-// probeTx asks DuckDB whether a transaction is open: outside one, each
+// queryInTx asks DuckDB whether a transaction is open: outside one, each
 // statement has an id of its own. It is called after each statement that may
 // have changed that, since the text of such a statement ("COMMIT; -- done")
 // tells less than the state. (A BEGIN as the probe would abort what is open.)
-func (s *session) probeTx() bool {
+func (s *session) queryInTx() bool {
 	first, err := s.txID()
 	if err != nil {
 		return true // aborted

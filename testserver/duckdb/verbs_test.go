@@ -233,7 +233,7 @@ func TestTheNextBorrowerFindsTheSessionAsItWas(t *testing.T) {
 		kept := srv.Ledger().Snapshot().SessionsOpened == opened
 		if !refused && !strings.Contains(text, "memory_limit") { // which DuckDB tells rounded, so that it cannot be put back
 			lost := slices.ContainsFunc(script.Effects(), func(e sqlscan.Effect) bool {
-				return e.Kind == sqlscan.EffectUnknown || e.Kind == sqlscan.EffectSettings
+				return e.Kind == sqlscan.EffectUnknown || e.Kind == sqlscan.EffectLinkedSettings
 			}) || strings.Contains(text, " atstart")
 			require.Equal(t, !lost, kept, "%s: the connection is kept", text)
 		}

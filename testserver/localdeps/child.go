@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// child is a process that ends when its standard input does, so that it never
+// childProcess is a process that ends when its standard input does, so that it never
 // outlives this process.
-type child struct {
+type childProcess struct {
 	cmd   *exec.Cmd
 	input io.Closer
-	log   *tail
+	log   *outputTail
 	ended chan struct{}
 	once  sync.Once
 }
 
-func startChild(cmd *exec.Cmd) (*child, error) {
+func startChild(cmd *exec.Cmd) (*childProcess, error) {
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	c := &child{cmd: cmd, input: input, log: &tail{}, ended: make(chan struct{})}
+	c := &childProcess{cmd: cmd, input: input, log: &outputTail{}, ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = c.log, c.log
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
@@ -39,7 +39,7 @@ func startChild(cmd *exec.Cmd) (*child, error) {
 }
 
 // close asks the process to end, and makes it after five seconds.
-func (c *child) close() {
+func (c *childProcess) close() {
 	c.once.Do(func() {
 		_ = c.input.Close() // the process may be gone already
 		select {
@@ -51,8 +51,8 @@ func (c *child) close() {
 	})
 }
 
-// until repeats ready until it succeeds, the process ends or time is up.
-func (c *child) until(limit time.Duration, ready func() error) error {
+// waitReady repeats ready until it succeeds, the process ends or time is up.
+func (c *childProcess) waitReady(limit time.Duration, ready func() error) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(limit)
@@ -71,13 +71,13 @@ func (c *child) until(limit time.Duration, ready func() error) error {
 	}
 }
 
-// tail keeps the end of what a process prints.
-type tail struct {
+// outputTail keeps the end of what a process prints.
+type outputTail struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (l *tail) Write(p []byte) (int, error) {
+func (l *outputTail) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.buf.Len() > 1<<16 {
@@ -86,7 +86,7 @@ func (l *tail) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-func (l *tail) String() string {
+func (l *outputTail) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.buf.String()

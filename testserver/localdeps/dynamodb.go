@@ -21,8 +21,8 @@ var dynalite embed.FS
 
 // DynamoDB is a running stand-in.
 type DynamoDB struct {
-	Endpoint string // a URL
-	child    *child // nil when it is not ours
+	Endpoint string        // a URL
+	child    *childProcess // nil when it is not ours
 }
 
 // serveDynalite prints its port and ends with its standard input. dynalite
@@ -60,7 +60,7 @@ func StartDynamoDB(ctx context.Context) (*DynamoDB, error) {
 		return nil, err
 	}
 	d := &DynamoDB{child: c}
-	err = c.until(20*time.Second, func() error {
+	err = c.waitReady(20*time.Second, func() error {
 		_, rest, _ := strings.Cut(c.log.String(), "port ")
 		port, _, complete := strings.Cut(rest, ";")
 		if !complete {

@@ -32,7 +32,7 @@ type MariaDB struct {
 
 	server, dir string
 	args        []string
-	child       *child // nil while it does not run
+	child       *childProcess // nil while it does not run
 }
 
 const installMariaDB = "MariaDB is not installed: apt-get install -y mariadb-server-core"
@@ -122,12 +122,12 @@ func (m *MariaDB) Start(ctx context.Context) error {
 	if m.child, err = startChild(cmd); err != nil {
 		return err
 	}
-	return m.child.until(20*time.Second, func() error { return m.greets(ctx) })
+	return m.child.waitReady(20*time.Second, func() error { return m.checkGreeting(ctx) })
 }
 
-// greets asks whether the server takes connections: it speaks first, and begins
+// checkGreeting asks whether the server takes connections: it speaks first, and begins
 // with the number of its protocol.
-func (m *MariaDB) greets(ctx context.Context) error {
+func (m *MariaDB) checkGreeting(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ type Postgres struct {
 
 	server, dir string
 	args        []string
-	child       *child // nil while it does not run
+	child       *childProcess // nil while it does not run
 }
 
 const installPostgres = "PostgreSQL is not installed: apt-get install -y postgresql"
@@ -99,7 +99,7 @@ func (p *Postgres) Start(ctx context.Context) error {
 	if p.child, err = startChild(cmd); err != nil {
 		return err
 	}
-	return p.child.until(20*time.Second, func() error {
+	return p.child.waitReady(20*time.Second, func() error {
 		conn, err := pgx.Connect(ctx, p.DSN())
 		if err != nil {
 			return err

@@ -31,9 +31,9 @@ type Faults struct {
 type Proxy struct {
 	URL string
 
-	target string
-	server *httptest.Server
-	late   sync.WaitGroup // duplicates under way
+	target     string
+	server     *httptest.Server
+	duplicates sync.WaitGroup // duplicates under way
 
 	mu     sync.Mutex
 	faults Faults
@@ -53,7 +53,7 @@ func StartProxy(target string) *Proxy {
 func (p *Proxy) Close() {
 	p.server.CloseClientConnections()
 	p.server.Close()
-	p.late.Wait()
+	p.duplicates.Wait()
 }
 
 // Set replaces the faults for the requests that follow.
@@ -105,15 +105,15 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, "com.amazonaws.dynamodb.v20120810#TransactionConflictException")
 		return
 	}
-	status, header, reply, err := p.pass(r.Header, body)
+	status, header, reply, err := p.forward(r.Header, body)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	if rand.Float64() < f.Duplicate {
 		p.count("duplicated")
-		p.late.Go(func() {
+		p.duplicates.Go(func() {
 			time.Sleep(rand.N(f.DuplicateAfter + 1))
-			_, _, _, _ = p.pass(r.Header, body) // nobody waits for it
+			_, _, _, _ = p.forward(r.Header, body) // nobody waits for it
 		})
 	}
 	if rand.Float64() < f.LoseReply {
@@ -128,7 +128,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(reply) // the client is gone, which is its affair
 }
 
-func (p *Proxy) pass(header http.Header, body []byte) (int, http.Header, []byte, error) {
+func (p *Proxy) forward(header http.Header, body []byte) (int, http.Header, []byte, error) {
 	request, err := http.NewRequest(http.MethodPost, p.target, bytes.NewReader(body)) //nolint:noctx // a late duplicate has no caller
 	if err != nil {
 		return 0, nil, nil, err

@@ -22,9 +22,9 @@ import (
 // fleet's budgets, TLS. Each user of a server has a Cluster of his own, which keeps
 // nothing: a connection that the registry closes is closed.
 func DSQL(base dsql.Config) registry.Kind {
-	return registry.Kind{Name: "dsql", SQL: sqlconn.DSQL, Validate: validateDSQL, Connector: func(r registry.Reach) (driver.Connector, error) {
+	return registry.Kind{Name: "dsql", SQL: sqlconn.DSQL, Validate: validateDSQL, Connector: func(r registry.ConnectParams) (driver.Connector, error) {
 		cfg := base
-		if err := place(&cfg, r); err != nil {
+		if err := applyParams(&cfg, r); err != nil {
 			return nil, err
 		}
 		dial := base.Dial
@@ -36,22 +36,22 @@ func DSQL(base dsql.Config) registry.Kind {
 			if err != nil {
 				return nil, err
 			}
-			return r.Count(c), nil
+			return r.CountBytes(c), nil
 		}
-		cfg.OnDemand, cfg.MaxOpen = true, manyConnections // the registry has the bound
+		cfg.OnDemand, cfg.MaxSize = true, maxConnections // the registry has the bound
 		if base.ConnLimit > 0 {
-			cfg.MaxOpen = min(cfg.MaxOpen, base.ConnLimit)
+			cfg.MaxSize = min(cfg.MaxSize, base.ConnLimit)
 		}
 		c, err := dsql.NewConnector(detached(), cfg)
 		if err != nil {
 			return nil, err
 		}
-		return cluster{c}, nil
+		return clusterConnector{c}, nil
 	}}
 }
 
 // validateDSQL refuses what a cluster has no use for.
-func validateDSQL(r registry.Reach) error {
+func validateDSQL(r registry.ConnectParams) error {
 	options := registry.Options{"host": nil, "port": nil, "region": nil, "dbname": nil}
 	faults := []error{options.Validate(r)}
 	if r.Password != "" {
@@ -60,20 +60,20 @@ func validateDSQL(r registry.Reach) error {
 	if _, ok := r.Options["host"]; ok && r.Target != "" {
 		faults = append(faults, errors.New("host: the target says that already: leave out one of them"))
 	}
-	return errjoin.Join(append(faults, place(&dsql.Config{}, r))...)
+	return errjoin.Join(append(faults, applyParams(&dsql.Config{}, r))...)
 }
 
-// manyConnections is the default of ConnLimit, all that a cluster should be asked for.
-const manyConnections = 9_800
+// maxConnections is the default of ConnLimit, all that a cluster should be asked for.
+const maxConnections = 9_800
 
-// closing bounds the end of a connection.
-const closing = 5 * time.Second
+// closeTimeout bounds the end of a connection.
+const closeTimeout = 5 * time.Second
 
 // detached is the context of what belongs to a connection and to no call.
 func detached() context.Context { return context.Background() }
 
-// place takes over what a definition says.
-func place(cfg *dsql.Config, r registry.Reach) error {
+// applyParams takes over what a definition says.
+func applyParams(cfg *dsql.Config, r registry.ConnectParams) error {
 	if cfg.Host = r.Target; cfg.Host == "" {
 		cfg.Host = r.Options["host"]
 	}
@@ -92,13 +92,13 @@ func place(cfg *dsql.Config, r registry.Reach) error {
 	return nil
 }
 
-// cluster gives physical connections of a Cluster that keeps none. The registry
+// clusterConnector gives physical connections of a Cluster that keeps none. The registry
 // closes it.
-type cluster struct{ *dsql.Connector }
+type clusterConnector struct{ *dsql.Connector }
 
-var _ io.Closer = cluster{}
+var _ io.Closer = clusterConnector{}
 
-func (c cluster) Connect(ctx context.Context) (driver.Conn, error) {
+func (c clusterConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	conn, err := c.Connector.Connect(ctx)
 	if err != nil {
 		return nil, err
@@ -107,22 +107,22 @@ func (c cluster) Connect(ctx context.Context) (driver.Conn, error) {
 	if !ok {
 		return nil, errjoin.Join(fmt.Errorf("dsql: the connection is a %T", conn), conn.Close())
 	}
-	return physical{loan}, nil
+	return clusterConn{loan}, nil
 }
 
-// physical is a loan for as long as the registry keeps it: valid until it breaks,
+// clusterConn is a loan for as long as the registry keeps it: valid until it breaks,
 // and closed where a loan's end would keep it for the next.
-type physical struct{ *dsql.SQLConn }
+type clusterConn struct{ *dsql.SQLConn }
 
 // IsValid reports whether it is open.
-func (p physical) IsValid() bool { return !p.Conn().IsClosed() }
+func (p clusterConn) IsValid() bool { return !p.Conn().IsClosed() }
 
 // ResetSession does nothing: a loan does not come back while the registry has it.
-func (p physical) ResetSession(context.Context) error { return nil }
+func (p clusterConn) ResetSession(context.Context) error { return nil }
 
 // Close ends the connection and the loan.
-func (p physical) Close() error {
-	ctx, cancel := context.WithTimeout(detached(), closing)
+func (p clusterConn) Close() error {
+	ctx, cancel := context.WithTimeout(detached(), closeTimeout)
 	defer cancel()
 	return errjoin.Join(p.Conn().Close(ctx), p.SQLConn.Close())
 }

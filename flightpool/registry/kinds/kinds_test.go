@@ -153,7 +153,7 @@ func TestADBCGoesByServerAndUser(t *testing.T) {
 		t.Cleanup(func() { require.NoError(t, srv.Close()) })
 		adbc := kinds.ADBC()
 		open := adbc.Flight
-		adbc.Flight = func(ctx context.Context, r registry.Reach) (*flightpool.FlightSQLPool, error) {
+		adbc.Flight = func(ctx context.Context, r registry.ConnectParams) (*flightpool.FlightSQLPool, error) {
 			r.Config.Dialer = srv.Dial
 			return open(ctx, r)
 		}

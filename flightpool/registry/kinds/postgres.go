@@ -19,7 +19,7 @@ import (
 // options host, port and dbname say where the server is, and the others are
 // settings of pgx or of the session.
 func PostgreSQL() registry.Kind {
-	return registry.Kind{Name: "postgresql", SQL: sqlconn.PostgreSQL, Validate: registry.ValidatePostgreSQL, Connector: func(r registry.Reach) (driver.Connector, error) {
+	return registry.Kind{Name: "postgresql", SQL: sqlconn.PostgreSQL, Validate: registry.ValidatePostgreSQL, Connector: func(r registry.ConnectParams) (driver.Connector, error) {
 		source, err := registry.SQLTarget(r)
 		if err != nil {
 			return nil, err
@@ -37,13 +37,13 @@ func PostgreSQL() registry.Kind {
 			if err != nil {
 				return nil, err
 			}
-			return r.Count(c), nil
+			return r.CountBytes(c), nil
 		}
 		return stdlib.GetConnector(*cfg), nil
 	}}
 }
 
-func postgresURL(r registry.Reach) string {
+func postgresURL(r registry.ConnectParams) string {
 	at := func(name, byDefault string) string {
 		if v := r.Options[name]; v != "" {
 			return v

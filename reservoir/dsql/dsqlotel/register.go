@@ -71,7 +71,7 @@ func (r *report) add(i metric.Observable, err error, read func(metric.Observer, 
 
 func (r *report) gauges() {
 	r.gauge("dsql_reservoir_size", "Connections that are ready.", func(s dsql.Stats) int { return s.Reservoir.Idle })
-	r.gauge("dsql_reservoir_target", "How many connections are to be ready.", func(s dsql.Stats) int { return s.TargetReady })
+	r.gauge("dsql_reservoir_target", "How many connections are to be ready.", func(s dsql.Stats) int { return s.MinIdle })
 	r.gauge("dsql_reservoir_low", "1 while fewer connections are ready than the low watermark.", func(s dsql.Stats) int { return flag(s.Low) })
 	r.gauge("dsql_reservoir_in_use", "Connections that are lent.", func(s dsql.Stats) int { return s.Reservoir.InUse })
 	r.gauge("dsql_reservoir_opening", "Opens under way.", func(s dsql.Stats) int { return s.Reservoir.Opening })

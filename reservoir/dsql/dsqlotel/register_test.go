@@ -42,7 +42,7 @@ func numbers() *fixed {
 		Limiter: lease.LimiterStats{
 			Granted: 17, Denied: 18, Fallbacks: 35, Refusals: 36, Traffic: lease.Traffic{Reads: 1, Writes: 2, Failures: 3},
 		},
-		TargetReady: 19, Low: true, Paused: 250 * time.Millisecond,
+		MinIdle: 19, Low: true, Paused: 250 * time.Millisecond,
 	}
 	for i := range s.Reservoir.Closed {
 		s.Reservoir.Closed[i] = uint64(20 + i)

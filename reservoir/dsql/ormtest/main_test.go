@@ -53,7 +53,7 @@ func newWorld(t *testing.T, table string) *world {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	c, err := dsql.NewCluster(ctx, dsql.Config{
-		Host: g.Host(), TLS: g.ClientTLS(), Dial: g.Dial, MaxOpen: 2, CancelGrace: 20 * time.Second, Logger: slog.New(slog.DiscardHandler),
+		Host: g.Host(), TLS: g.ClientTLS(), Dial: g.Dial, MaxSize: 2, CancelGrace: 20 * time.Second, Logger: slog.New(slog.DiscardHandler),
 		Credentials: credentials.NewStaticCredentialsProvider(key.AccessKeyID, key.SecretAccessKey, ""),
 	})
 	require.NoError(t, err)

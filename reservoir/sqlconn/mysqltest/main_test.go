@@ -36,7 +36,7 @@ func newRig(t *testing.T, change func(c *sqlconn.Config)) *rig {
 	t.Cleanup(r.server.Close)
 	connector, err := mysql.MySQLDriver{}.OpenConnector(r.server.DSN())
 	require.NoError(t, err)
-	hub := sqlconn.NewHub()
+	hub := sqlconn.NewWrapper()
 	t.Cleanup(func() { require.NoError(t, hub.Close()) })
 	cfg := sqlconn.Config{Connector: connector, Kind: sqlconn.MySQL, Check: sqlconn.FullValidate, Stopped: func(err error) { r.told <- err }}
 	if change != nil {

@@ -45,7 +45,7 @@ func TestNothingOfASessionIsLeftForTheNextBorrower(t *testing.T) {
 		second := r.use(func(conn *sql.Conn) { require.Equal(t, c.want, r.ask(conn, c.look), "%s", c.leave) })
 		require.Equal(t, c.reused, first == second, "%s", c.leave)
 	}
-	require.NoError(t, r.pool.Prove(t.Context()))
+	require.NoError(t, r.pool.CheckOne(t.Context()))
 }
 
 // run runs statements that are separated by "; " one by one, and reads their rows.
