@@ -332,7 +332,7 @@ func TestTheRowsOfAnIngestAreHeldWhileTheyAreRead(t *testing.T) {
 func TestAWayThatNeverConfirmsIsAskedForItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true}
-		conn.order.concurrent.Store(true)
+		conn.order.SetConcurrent()
 		asked := 0
 		conn.steps = func(*Operation) []cancel.Step {
 			return []cancel.Step{{Name: "CancelFlightInfo", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -92,23 +91,6 @@ type Conn interface {
 	Close() error
 }
 
-// LossNotifier is a Conn that tells unasked when its transport ends, so that an
-// idle one need not be borrowed to find out.
-type LossNotifier interface {
-	// OnLost has f called with what Lost reports, once, as soon as it does, or
-	// within OnLost if it does already. f must not wait. A later f replaces
-	// one that was not called yet.
-	OnLost(f func(reason error))
-}
-
-// Expirer is a Conn that can be used until a moment that is known when it is
-// opened, for example because its credential ends then. The pool replaces it
-// before.
-type Expirer interface {
-	// ExpiresAt is asked once, after the open. The zero time is no bound.
-	ExpiresAt() time.Time
-}
-
 // Stream is the result of a query, read by one goroutine.
 type Stream interface {
 	// Schema is never nil.
@@ -140,12 +122,6 @@ type Prepared interface {
 
 	// Close frees the handle on the server.
 	Close(ctx context.Context) error
-}
-
-// ResultDescriber is a Prepared that knows what its rows look like.
-type ResultDescriber interface {
-	// ResultSchema is nil when the server does not tell. It makes no call.
-	ResultSchema() *arrow.Schema
 }
 
 // TxID names a transaction on its server. It is empty outside transactions.

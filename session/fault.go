@@ -84,13 +84,6 @@ func FaultOf(code codes.Code, msg string) Fault {
 	}
 }
 
-// refusesAll reports whether err is that of a session which refuses every
-// statement: it is in an aborted transaction, or its database is closed.
-func refusesAll(err error) bool {
-	msg := strings.ToLower(err.Error())
-	return strings.Contains(msg, "current transaction is aborted") || strings.Contains(msg, "database has been invalidated")
-}
-
 // grpcOwnText tells the runtime's complaints about a broken stream from a
 // server's about a statement; both come as INTERNAL.
 func grpcOwnText(msg string) bool {

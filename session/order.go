@@ -2,73 +2,23 @@ package session
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/flightpool/flightpool/cancel"
 )
 
-// StatementOrder is what is known of how the sessions of an endpoint take a
-// statement while another runs. Connections of an endpoint share one. The zero
-// value knows nothing.
-type StatementOrder struct {
-	concurrent atomic.Bool
-
-	// waits is how often a statement has waited for another. Waits that overlap
-	// count once: the server may have been short of CPU.
-	waits       atomic.Int32
-	mu          sync.Mutex
-	lastWaitEnd time.Time // when the last of them ended; guarded by mu
-}
-
-// requiredWaits is how often a statement must have waited before that is taken
-// for the rule, and before any wait is believed. What is learned is kept for good.
-const requiredWaits = 3
-
-// known reports whether there is nothing left to learn.
-func (o *StatementOrder) known() bool { return o.concurrent.Load() || o.isSerial() }
-
-func (o *StatementOrder) isSerial() bool {
-	return !o.concurrent.Load() && o.waits.Load() >= requiredWaits
-}
-
-// addWait takes note of a wait that began at since and has ended.
-func (o *StatementOrder) addWait(since time.Time) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if since.After(o.lastWaitEnd) {
-		o.lastWaitEnd = time.Now()
-		o.waits.Add(1)
-	}
-}
-
-// ConcurrentQuerier is a Conn of an endpoint whose sessions may run statements side
-// by side. A Conn that is none runs its statements one at a time by itself, as
-// drivers with a lock do.
-type ConcurrentQuerier interface {
-	StatementOrder() *StatementOrder
-
-	// QueryConcurrently is Query, and may be called while another call runs.
-	QueryConcurrently(ctx context.Context, sql string, call Call) (Stream, error)
-
-	// RoundTrips is how many have begun on the connection, without those of
-	// QueryConcurrently, and to how many of them an answer has begun to come.
-	RoundTrips() (begun, answered int64)
-}
-
 // mustLearnOrder reports whether it has to be found out yet whether the server
 // runs the statements of a session one at a time.
 func (s *SessionHandle) mustLearnOrder() bool {
 	l, ok := s.conn.(ConcurrentQuerier)
-	return ok && !l.StatementOrder().known()
+	return ok && !l.StatementOrder().Known()
 }
 
 // runsSerially reports whether a statement that the session answers proves that
 // the one before has ended.
 func (s *SessionHandle) runsSerially() bool {
 	l, ok := s.conn.(ConcurrentQuerier)
-	return !ok || l.StatementOrder().isSerial()
+	return !ok || l.StatementOrder().IsSerial()
 }
 
 // learnOrder finds out, before the RPC of a call that its caller has left is
@@ -81,7 +31,7 @@ func (s *SessionHandle) runsSerially() bool {
 // a call in which code of the caller's may be at work.
 func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 	l, ok := s.conn.(ConcurrentQuerier)
-	if !ok || c.callsUserCode || l.StatementOrder().known() {
+	if !ok || c.callsUserCode || l.StatementOrder().Known() {
 		return
 	}
 	// The server hears of the caller's deadline as well, a grace later.
@@ -115,7 +65,7 @@ func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 			return // refused, which shows nothing
 		}
 	}
-	l.StatementOrder().concurrent.Store(true)
+	l.StatementOrder().SetConcurrent()
 }
 
 // probeWait is that of a probe for the statement beside it.
@@ -131,14 +81,7 @@ func (st *cancellation) recordWait(ctx context.Context) (cancel.Outcome, error) 
 	began := time.Now()
 	out, err := st.probe(ctx)
 	if l, ok := st.s.conn.(ConcurrentQuerier); ok && out == cancel.Confirmed && time.Since(began) <= st.probeWait.lasted/2 {
-		l.StatementOrder().addWait(st.probeWait.since)
+		l.StatementOrder().AddWait(st.probeWait.since)
 	}
 	return out, err
-}
-
-// ContextErrorWrapper is a Conn whose errors have a type of its driver's in
-// their chain. Calls that their callers leave, which the driver has not
-// answered, fail with what WrapContextError makes of the gRPC status.
-type ContextErrorWrapper interface {
-	WrapContextError(status error) error
 }

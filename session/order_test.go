@@ -79,7 +79,7 @@ func TestAProbeProvesNothingWhereStatementsRunSideBySide(t *testing.T) {
 			require.False(t, report.Confirmed)
 			require.ErrorIs(t, report.Steps[len(report.Steps)-1].Err, errMayRunConcurrently)
 		}
-		require.True(t, conn.order.concurrent.Load())
+		require.True(t, conn.order.IsConcurrent())
 		require.Len(t, r.returns, 3)
 		for _, err := range r.returns {
 			require.ErrorContains(t, err, "may still run")
@@ -91,7 +91,9 @@ func TestTheServersWordCountsWhereStatementsRunSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, known := range []bool{false, true} {
 			conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true}
-			conn.order.concurrent.Store(known)
+			if known {
+				conn.order.SetConcurrent()
+			}
 			asked := 0
 			conn.steps = func(*Operation) []cancel.Step {
 				return []cancel.Step{{Name: "CancelFlightInfo", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) {
@@ -116,8 +118,10 @@ func TestTheServersWordCountsWhereStatementsRunSideBySide(t *testing.T) {
 func TestSideBySideOnceIsSideBySideForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true}
-		conn.order.waits.Store(requiredWaits)
-		conn.order.concurrent.Store(true)
+		for range RequiredWaits {
+			conn.order.AddWait(time.Now().Add(time.Hour))
+		}
+		conn.order.SetConcurrent()
 		r := newRig(t, conn.fakeConn)
 		require.False(t, conn.deadline(t, r).Confirmed)
 		_ = r.discarded()
@@ -138,7 +142,7 @@ func TestProbesBetweenTheRoundTripsOfACallTeachNothing(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(10 * time.Second)
 		_ = h.Close()
-		require.False(t, conn.order.known())
+		require.False(t, conn.order.Known())
 	})
 }
 
@@ -146,7 +150,7 @@ func TestAnAnswerBesideOneThatHasBegunTeachesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true, answered: 1}
 		conn.deadline(t, newRig(t, conn.fakeConn))
-		require.False(t, conn.order.known())
+		require.False(t, conn.order.Known())
 		conn.answered = 0
 		// One in which code of the caller's may be at work teaches nothing either.
 		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
@@ -155,9 +159,9 @@ func TestAnAnswerBesideOneThatHasBegunTeachesNothing(t *testing.T) {
 		_, err := NewStateless(conn, r.policy, r.returned).QueryWithOptions(ctx, "SELECT SLOW 1h", QueryOptions{Progress: func(float64, bool) {}})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(10 * time.Second)
-		require.False(t, conn.order.known())
+		require.False(t, conn.order.Known())
 		conn.deadline(t, newRig(t, conn.fakeConn))
-		require.True(t, conn.order.concurrent.Load())
+		require.True(t, conn.order.IsConcurrent())
 	})
 }
 
@@ -165,14 +169,14 @@ func TestThatStatementsRunOneAtATimeIsLearned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &orderConn{fakeConn: &fakeConn{}, order: &StatementOrder{}}
 		r := newRig(t, conn.fakeConn)
-		for i := range requiredWaits + 1 {
+		for i := range RequiredWaits + 1 {
 			report := conn.deadline(t, r)
-			require.Equal(t, i >= requiredWaits, report.ConfirmedBy == "rpc", "what is known comes first")
-			require.Equal(t, i+1 >= requiredWaits, report.Confirmed, "a wait alone shows nothing")
-			require.Equal(t, i+1 >= requiredWaits, conn.order.isSerial())
+			require.Equal(t, i >= RequiredWaits, report.ConfirmedBy == "rpc", "what is known comes first")
+			require.Equal(t, i+1 >= RequiredWaits, report.Confirmed, "a wait alone shows nothing")
+			require.Equal(t, i+1 >= RequiredWaits, conn.order.IsSerial())
 		}
 		for i, err := range r.returns {
-			require.Equal(t, i+1 < requiredWaits, err != nil, "a connection whose statement may still run is not used again")
+			require.Equal(t, i+1 < RequiredWaits, err != nil, "a connection whose statement may still run is not used again")
 		}
 		probes := 0
 		for _, sql := range conn.Log() {
@@ -180,7 +184,7 @@ func TestThatStatementsRunOneAtATimeIsLearned(t *testing.T) {
 				probes++
 			}
 		}
-		require.Equal(t, 3*requiredWaits+1, probes, "what is known is not asked again")
+		require.Equal(t, 3*RequiredWaits+1, probes, "what is known is not asked again")
 	})
 }
 
@@ -198,7 +202,7 @@ func TestAWaitIsBelievedOnlyWhereTheServerCannotBeAsked(t *testing.T) {
 		r := newRig(t, conn.fakeConn)
 		require.Equal(t, "CancelFlightInfo", conn.deadline(t, r).ConfirmedBy)
 		require.Equal(t, 1, asked)
-		require.Zero(t, conn.order.waits.Load())
+		require.Zero(t, conn.order.Waits())
 	})
 }
 
@@ -213,8 +217,8 @@ func TestOneAnswerBesideAStatementTeachesNothing(t *testing.T) {
 		_, err := NewStateless(slipped, r.policy, r.returned).Update(ctx, "UPDATE SLOW 1h")
 		require.Error(t, err)
 		time.Sleep(10 * time.Second)
-		require.False(t, conn.order.concurrent.Load())
-		require.Zero(t, conn.order.waits.Load())
+		require.False(t, conn.order.IsConcurrent())
+		require.Zero(t, conn.order.Waits())
 		_ = r.discarded()
 	})
 }
@@ -227,16 +231,16 @@ func TestASlowServerTeachesNothing(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true, slow: slow}
 			r := newRig(t, conn.fakeConn)
-			for range 2 * requiredWaits {
+			for range 2 * RequiredWaits {
 				require.False(t, conn.deadline(t, r).Confirmed)
-				require.False(t, conn.order.isSerial(), slow)
+				require.False(t, conn.order.IsSerial(), slow)
 			}
 			for _, err := range r.returns {
 				require.ErrorContains(t, err, "may still run", slow)
 			}
 			conn.slow = 90 * ms // it teaches what holds once it is faster
 			require.False(t, conn.deadline(t, r).Confirmed)
-			require.True(t, conn.order.concurrent.Load())
+			require.True(t, conn.order.IsConcurrent())
 		})
 	}
 }
@@ -249,15 +253,15 @@ func TestWaitsThatOverlapCountOnce(t *testing.T) {
 		began := time.Now()
 		time.Sleep(100 * ms)
 		for range 20 {
-			o.addWait(began)
+			o.AddWait(began)
 		}
-		require.EqualValues(t, 1, o.waits.Load())
-		for range requiredWaits - 1 {
-			require.False(t, o.isSerial())
+		require.Equal(t, 1, o.Waits())
+		for range RequiredWaits - 1 {
+			require.False(t, o.IsSerial())
 			time.Sleep(ms)
-			o.addWait(time.Now())
+			o.AddWait(time.Now())
 		}
-		require.True(t, o.isSerial())
+		require.True(t, o.IsSerial())
 	})
 }
 
@@ -279,7 +283,7 @@ func (c *slippery) QueryConcurrently(ctx context.Context, sql string, call Call)
 func TestAResultLetGoIsReadOnWhereACancelCannotBeConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &orderConn{fakeConn: &fakeConn{pace: 100 * ms}, order: &StatementOrder{}}
-		conn.order.concurrent.Store(true)
+		conn.order.SetConcurrent()
 		r := newRig(t, conn.fakeConn)
 		res, err := NewStateless(conn, r.policy, r.returned).Query(t.Context(), "SELECT 40")
 		must(t, err)
@@ -296,14 +300,16 @@ func TestAProbeThatFailsTeachesNothingAndSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, sideBySide := range []bool{false, true} {
 			conn := &orderConn{fakeConn: &fakeConn{failOnce: map[string][]error{}, ignoresCancel: !sideBySide}, order: &StatementOrder{}}
-			conn.order.concurrent.Store(sideBySide)
+			if sideBySide {
+				conn.order.SetConcurrent()
+			}
 			if sideBySide {
 				conn.failOnce["SELECT 1"] = []error{sqlError("no probe")}
 			}
 			r := newRig(t, conn.fakeConn)
 			report := conn.deadline(t, r)
 			require.False(t, report.Confirmed)
-			require.Zero(t, conn.order.waits.Load())
+			require.Zero(t, conn.order.Waits())
 			last := report.Steps[len(report.Steps)-1].Err
 			require.NotErrorIs(t, last, errMayRunConcurrently)
 			if sideBySide {

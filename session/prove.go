@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -86,4 +87,11 @@ func (s *SessionHandle) rollBackStrayTx(ctx context.Context) error {
 	s.mu.strayTx = false
 	s.mu.Unlock()
 	return nil
+}
+
+// refusesAll reports whether err is that of a session which refuses every
+// statement: it is in an aborted transaction, or its database is closed.
+func refusesAll(err error) bool {
+	msg := strings.ToLower(err.Error())
+	return strings.Contains(msg, "current transaction is aborted") || strings.Contains(msg, "database has been invalidated")
 }

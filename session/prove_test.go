@@ -74,7 +74,7 @@ func TestTheOrderOfStatementsIsLearnedFromAnswersAndWaitsAlone(t *testing.T) {
 		known      bool
 		asked      int
 		sideBySide bool
-		waited     int32
+		waited     int
 	}{
 		"two answers": {asked: 2, sideBySide: true, beside: func(f *fakeConn) func(context.Context, string, Call) (Stream, error) {
 			return func(ctx context.Context, _ string, _ Call) (Stream, error) { return answer(f, ctx), nil }
@@ -105,7 +105,9 @@ func TestTheOrderOfStatementsIsLearnedFromAnswersAndWaitsAlone(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			conn := &side{orderConn: &orderConn{fakeConn: &fakeConn{}, order: &StatementOrder{}}}
-			conn.order.concurrent.Store(tc.known)
+			if tc.known {
+				conn.order.SetConcurrent()
+			}
 			if tc.beside != nil {
 				conn.beside = tc.beside(conn.fakeConn)
 			}
@@ -125,8 +127,8 @@ func TestTheOrderOfStatementsIsLearnedFromAnswersAndWaitsAlone(t *testing.T) {
 			_ = r.handle.Close()
 			synctest.Wait()
 			require.Equal(t, tc.asked, conn.asked, name)
-			require.Equal(t, tc.sideBySide, conn.order.concurrent.Load(), name)
-			require.Equal(t, tc.waited, conn.order.waits.Load(), name)
+			require.Equal(t, tc.sideBySide, conn.order.IsConcurrent(), name)
+			require.Equal(t, tc.waited, conn.order.Waits(), name)
 		})
 	}
 }
@@ -147,7 +149,7 @@ func TestAStatementThatEndsMeanwhileTeachesNothing(t *testing.T) {
 		require.Error(t, err)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		require.False(t, conn.order.concurrent.Load())
+		require.False(t, conn.order.IsConcurrent())
 		require.Equal(t, 1, conn.asked)
 		_ = r.handle.Close()
 	})

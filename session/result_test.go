@@ -365,7 +365,7 @@ func TestHowFarAResultIsReadOnThatWasLetGo(t *testing.T) {
 func TestAResultLetGoIsNotReadOnWhereTheServerCanBeAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &orderConn{fakeConn: &fakeConn{pace: 10 * ms}, order: &StatementOrder{}}
-		conn.order.concurrent.Store(true)
+		conn.order.SetConcurrent()
 		conn.steps = func(*Operation) []cancel.Step {
 			return []cancel.Step{{Name: "CancelFlightInfo", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) {
 				return cancel.Confirmed, nil

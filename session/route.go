@@ -81,14 +81,6 @@ func ambiguousRoute(why string) error {
 	return fmt.Errorf("%w: %s: set QueryOptions.Route to RouteQuery for its rows, or use Update for its effect", ErrAmbiguousRoute, why)
 }
 
-// QueryRepeater is a Conn whose server may execute a query twice: to tell its
-// schema and to give its rows.
-type QueryRepeater interface {
-	// RepeatsQueries reports whether it may. The answer is learned once per
-	// endpoint, on the conditions of Conn.RejectsUnknownTx.
-	RepeatsQueries(ctx context.Context) (bool, error)
-}
-
 // requireSingleExecution has the call refused, before anything of it is sent, where its
 // text changes something, returns rows, and the server may execute it twice.
 func (c *call) requireSingleExecution(route Route, script sqlscan.Script) {

@@ -33,7 +33,7 @@ var broken = []struct {
 		"\t\ts.startCancel(c, tx)\n", "\t\ts.startCancel(c, tx)\n\t\ts.becomeIdle(nil)\n",
 	}},
 	{"every probe is believed", "side-by-side", "session/order.go", []string{
-		"return !ok || l.StatementOrder().isSerial()", "return !ok || l != nil",
+		"return !ok || l.StatementOrder().IsSerial()", "return !ok || l != nil",
 	}},
 	{"a result that is cut off ends well", "strict", "internal/flightconn/stream.go", []string{
 		"err = s.call.wrapError(session.StageFetch, err)", "err = io.EOF",
