@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
-	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -373,7 +373,7 @@ func TestCase46_CloseWithHandlesOutDrainsThenCutsAndLeavesNothing(t *testing.T) 
 	})
 }
 
-func faultIn(err error) Fault { return session.FaultIn(err) }
+func faultIn(err error) Fault { return backend.FaultIn(err) }
 
 // staleSchema makes a FlightInfo tell another schema than its stream has.
 func staleSchema(schema *arrow.Schema) func(*flight.FlightInfo) {

@@ -18,6 +18,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
@@ -61,7 +62,7 @@ func TestABadHealthHookLosesNoConnection(t *testing.T) {
 // A badLayer's Wrap does not return.
 type badLayer struct{ bad func() }
 
-func (l badLayer) Wrap(context.Context, session.Conn) (session.Conn, error) {
+func (l badLayer) Wrap(context.Context, backend.Conn) (backend.Conn, error) {
 	l.bad()
 	return nil, errors.New("unreachable")
 }
@@ -82,12 +83,12 @@ func TestABadLayerLosesNoConnection(t *testing.T) {
 
 // A badConn does not answer its proof.
 type badConn struct {
-	session.Conn
+	backend.Conn
 	bad    func()
 	closed *atomic.Int64
 }
 
-func (c badConn) Query(context.Context, string, session.Call) (session.Stream, error) {
+func (c badConn) Query(context.Context, string, backend.Call) (backend.Stream, error) {
 	c.bad()
 	return nil, errors.New("unreachable")
 }
@@ -99,7 +100,7 @@ func TestABadProofLosesNoConnection(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var opened, closed atomic.Int64
-				open := func(context.Context) (session.Conn, error) {
+				open := func(context.Context) (backend.Conn, error) {
 					opened.Add(1)
 					return badConn{bad: bad, closed: &closed}, nil
 				}
@@ -144,7 +145,7 @@ func TestNewDoesNotOutlastItsContext(t *testing.T) {
 	const deaf = 10 * time.Minute // how long an open goes on that does not heed its context
 	for name, New := range map[string]func(context.Context) error{
 		"open": func(ctx context.Context) error {
-			_, err := NewWith(ctx, func(context.Context) (session.Conn, error) { time.Sleep(deaf); return nil, errAway }, Config{})
+			_, err := NewWith(ctx, func(context.Context) (backend.Conn, error) { time.Sleep(deaf); return nil, errAway }, Config{})
 			return err
 		},
 		"Dialer": func(ctx context.Context) error {
@@ -324,7 +325,7 @@ func TestATokenSourceThatEndsItsGoroutineHasFailed(t *testing.T) {
 // A badCloser is a Layer whose Close does not return.
 type badCloser struct{ bad func() }
 
-func (badCloser) Wrap(_ context.Context, c session.Conn) (session.Conn, error) { return c, nil }
+func (badCloser) Wrap(_ context.Context, c backend.Conn) (backend.Conn, error) { return c, nil }
 func (l badCloser) Close() error                                               { l.bad(); return nil }
 
 func TestALayersCloseThatEndsItsGoroutineIsAnErrorOfClose(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -184,7 +185,7 @@ func endOne(r *rig, state, fault, way string) {
 	r.exec("CREATE TABLE t (a BIGINT)")
 	c := &endCase{r: r, s: r.session()}
 	if err := endStates[state](c); err != nil {
-		require.Equal(r, session.FaultUnsupported, session.FaultIn(err), "%v", err)
+		require.Equal(r, backend.FaultUnsupported, backend.FaultIn(err), "%v", err)
 		require.NoError(r, c.s.Close())
 		return
 	}
@@ -235,7 +236,7 @@ func (c *endCase) afterwards(fault string) {
 	if err == nil {
 		c.inTx++
 	} else {
-		ok := errors.Is(err, session.ErrSessionLost) || errors.Is(err, session.ErrTxAborted) || errors.Is(err, session.ErrHandleClosed) || ctx.Err() != nil || fault == "evicts" && session.FaultIn(err) == FaultStatement
+		ok := errors.Is(err, backend.ErrSessionLost) || errors.Is(err, backend.ErrTxAborted) || errors.Is(err, backend.ErrHandleClosed) || ctx.Err() != nil || fault == "evicts" && backend.FaultIn(err) == FaultStatement
 		require.True(c.r, ok, "the handle works or says why not: %v", err)
 		if ctx.Err() != nil {
 			c.maybe++
@@ -246,9 +247,9 @@ func (c *endCase) afterwards(fault string) {
 		c.told += c.inTx
 	case err == nil:
 		c.told += c.inTx
-	case errors.Is(err, session.ErrCommitUnknown):
+	case errors.Is(err, backend.ErrCommitUnknown):
 		c.maybe += c.inTx
-	case errors.Is(err, session.ErrHandleClosed), errors.Is(err, session.ErrSessionLost), errors.Is(err, session.ErrTxAborted), ctx.Err() != nil:
+	case errors.Is(err, backend.ErrHandleClosed), errors.Is(err, backend.ErrSessionLost), errors.Is(err, backend.ErrTxAborted), ctx.Err() != nil:
 	default:
 		require.NoError(c.r, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
@@ -28,53 +29,53 @@ var (
 
 	// ErrSessionLost says that the transport or the server session under the
 	// call is gone.
-	ErrSessionLost = session.ErrSessionLost
+	ErrSessionLost = backend.ErrSessionLost
 
 	// ErrTxAborted says that a statement of the transaction failed. Nothing
 	// of it is stored.
-	ErrTxAborted = session.ErrTxAborted
+	ErrTxAborted = backend.ErrTxAborted
 
 	// ErrCommitUnknown says that the outcome of a commit cannot be known.
-	ErrCommitUnknown = session.ErrCommitUnknown
+	ErrCommitUnknown = backend.ErrCommitUnknown
 
 	// ErrAmbiguousRoute says that a text does not tell how to send it so that
 	// it is executed once and its rows are not lost: see QueryOptions.Route.
 	ErrAmbiguousRoute = session.ErrAmbiguousRoute
 
 	// ErrEndpointExpired says that a part of a result was read too late.
-	ErrEndpointExpired = session.ErrEndpointExpired
+	ErrEndpointExpired = backend.ErrEndpointExpired
 )
 
 // Error is any failure of a call: the call, how far it had come, whose fault it
 // was and the cause. Its chain reaches the gRPC status or driver error, and the
 // context's error when a deadline or cancellation brought it about.
-type Error = session.Error
+type Error = backend.Error
 
 // Fault tells whose fault an Error is.
-type Fault = session.Fault
+type Fault = backend.Fault
 
 // The kinds of fault.
 const (
-	FaultUnknown     = session.FaultUnknown
-	FaultUsage       = session.FaultUsage
-	FaultStatement   = session.FaultStatement
-	FaultUnsupported = session.FaultUnsupported
-	FaultAuth        = session.FaultAuth
-	FaultLimit       = session.FaultLimit
-	FaultContext     = session.FaultContext
-	FaultTransport   = session.FaultTransport
-	FaultSession     = session.FaultSession
+	FaultUnknown     = backend.FaultUnknown
+	FaultUsage       = backend.FaultUsage
+	FaultStatement   = backend.FaultStatement
+	FaultUnsupported = backend.FaultUnsupported
+	FaultAuth        = backend.FaultAuth
+	FaultLimit       = backend.FaultLimit
+	FaultContext     = backend.FaultContext
+	FaultTransport   = backend.FaultTransport
+	FaultSession     = backend.FaultSession
 )
 
 // SafeToRetry reports whether the call that failed with err may be repeated:
 // nothing of it reached the server, or it was a read of which no batch was
 // delivered. Where a call was repeated and both attempts failed, it is true only
 // if it is for both.
-func SafeToRetry(err error) bool { return session.SafeToRetry(err) }
+func SafeToRetry(err error) bool { return backend.SafeToRetry(err) }
 
 // acquireError is the error of a call that got no connection.
 func (p *FlightSQLPool) acquireError(ctx context.Context, op string, err error) error {
-	e := &Error{Op: op, Stage: session.StageAcquire, Target: p.target, Unsent: true, Err: err}
+	e := &Error{Op: op, Stage: backend.StageAcquire, Target: p.target, Unsent: true, Err: err}
 	var failed *reservoir.OpenError
 	var full *reservoir.ExhaustedError
 	var inner *Error
@@ -83,7 +84,7 @@ func (p *FlightSQLPool) acquireError(ctx context.Context, op string, err error) 
 	case errors.Is(err, ErrClosed):
 		e.Fault, e.Err = FaultUsage, poolError(err)
 	case errors.As(err, &rangeErr):
-		e.Stage, e.Fault, e.Err = session.StageArgument, FaultUsage, poolError(err)
+		e.Stage, e.Fault, e.Err = backend.StageArgument, FaultUsage, poolError(err)
 	case errors.As(err, &full):
 		e.Fault, e.Err = FaultLimit, poolError(err)
 		if errors.As(full.LastOpen, &inner) {
@@ -166,5 +167,5 @@ func (e *rewordedError) Error() string { return e.text }
 func (e *rewordedError) Unwrap() error { return e.err }
 
 func badArgument(op, target, format string, args ...any) error {
-	return &Error{Op: op, Stage: session.StageArgument, Fault: FaultUsage, Target: target, Unsent: true, Err: fmt.Errorf(format, args...)}
+	return &Error{Op: op, Stage: backend.StageArgument, Fault: FaultUsage, Target: target, Unsent: true, Err: fmt.Errorf(format, args...)}
 }

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/flightconn"
-	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -22,7 +22,7 @@ func TestNewOpensMinIdleAndNoMore(t *testing.T) {
 			withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
 				endpoint, err := flightconn.NewEndpoint(flightconn.Config{Address: "server:1", Dialer: srv.Dial})
 				require.NoError(t, err)
-				open := func(ctx context.Context) (session.Conn, error) {
+				open := func(ctx context.Context) (backend.Conn, error) {
 					time.Sleep(time.Second)
 					return endpoint.Open(ctx)
 				}
@@ -61,7 +61,7 @@ func TestACallThatLeavesBeforeTheTrialLeavesItToTheNext(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				refuse := func(context.Context) (session.Conn, error) { return nil, syscall.ECONNREFUSED }
+				refuse := func(context.Context) (backend.Conn, error) { return nil, syscall.ECONNREFUSED }
 				p, err := NewWith(t.Context(), refuse, Config{MinIdle: -1, HealthCheck: HealthCheck{UnhealthyAfter: -1}})
 				require.NoError(t, err)
 				for p.Stats().UnhealthyReason == nil {

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
 // UnhealthyError says why and since when a server is taken to be unreachable.
@@ -71,7 +71,7 @@ const (
 // long. Only faults of the transport count: a server that refuses a password is
 // well. Attempts that overlap are one: a single break ends many connections.
 func (h *health) failed(err error, took time.Duration) {
-	transport := session.FaultIn(err) == session.FaultTransport
+	transport := backend.FaultIn(err) == backend.FaultTransport
 	now := time.Now()
 	began := now.Add(-took)
 	h.mu.Lock()

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/errjoin"
-	"github.com/flightpool/flightpool/session"
 )
 
 // Layer puts connections of another kind on top of those that a pool opens:
@@ -14,8 +14,8 @@ import (
 type Layer interface {
 	// Wrap takes over a new connection and returns what the pool uses in its
 	// place, or closes it and fails. It is called from several goroutines at
-	// once. What it returns must pass package sessiontest.
-	Wrap(ctx context.Context, c session.Conn) (session.Conn, error)
+	// once. What it returns must pass package backendtest.
+	Wrap(ctx context.Context, c backend.Conn) (backend.Conn, error)
 
 	// Close is called after the last connection's, and may be called again. The
 	// pool waits for it up to CloseTimeout.
@@ -23,8 +23,8 @@ type Layer interface {
 }
 
 // wrapOpen is open and release with a layer on top, whose Close has so long.
-func wrapOpen(l Layer, limit time.Duration, open func(context.Context) (session.Conn, error), release func() error) (func(context.Context) (session.Conn, error), func() error) {
-	wrapped := func(ctx context.Context) (session.Conn, error) {
+func wrapOpen(l Layer, limit time.Duration, open func(context.Context) (backend.Conn, error), release func() error) (func(context.Context) (backend.Conn, error), func() error) {
+	wrapped := func(ctx context.Context) (backend.Conn, error) {
 		c, err := open(ctx)
 		if err != nil {
 			return nil, err

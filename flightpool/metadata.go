@@ -3,7 +3,7 @@ package flightpool
 import (
 	"context"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
 // TableFilter narrows Tables; nil pointers and an empty list mean no filter.
@@ -26,57 +26,57 @@ type TableRef struct {
 
 // Catalogs lists the catalogues.
 func (p *FlightSQLPool) Catalogs(ctx context.Context) (*QueryResult, error) {
-	return p.metadata(ctx, "Catalogs", session.MetadataRequest{Kind: session.MetadataCatalogs})
+	return p.metadata(ctx, "Catalogs", backend.MetadataRequest{Kind: backend.MetadataCatalogs})
 }
 
 // Schemas lists the schemas of a catalogue whose names match a LIKE pattern;
 // nil means all.
 func (p *FlightSQLPool) Schemas(ctx context.Context, catalog, pattern *string) (*QueryResult, error) {
-	return p.metadata(ctx, "Schemas", session.MetadataRequest{Kind: session.MetadataSchemas, Catalog: catalog, Schema: pattern})
+	return p.metadata(ctx, "Schemas", backend.MetadataRequest{Kind: backend.MetadataSchemas, Catalog: catalog, Schema: pattern})
 }
 
 // Tables lists tables.
 func (p *FlightSQLPool) Tables(ctx context.Context, f TableFilter) (*QueryResult, error) {
-	return p.metadata(ctx, "Tables", session.MetadataRequest{
-		Kind: session.MetadataTables, Catalog: f.Catalog, Schema: f.SchemaPattern, Table: f.TablePattern,
+	return p.metadata(ctx, "Tables", backend.MetadataRequest{
+		Kind: backend.MetadataTables, Catalog: f.Catalog, Schema: f.SchemaPattern, Table: f.TablePattern,
 		TableTypes: f.Types, IncludeColumns: f.IncludeColumns,
 	})
 }
 
 // TableTypes lists the kinds of table that the server has.
 func (p *FlightSQLPool) TableTypes(ctx context.Context) (*QueryResult, error) {
-	return p.metadata(ctx, "TableTypes", session.MetadataRequest{Kind: session.MetadataTableTypes})
+	return p.metadata(ctx, "TableTypes", backend.MetadataRequest{Kind: backend.MetadataTableTypes})
 }
 
 // PrimaryKeys lists the primary key columns of a table.
 func (p *FlightSQLPool) PrimaryKeys(ctx context.Context, t TableRef) (*QueryResult, error) {
-	return p.keys(ctx, "PrimaryKeys", session.MetadataPrimaryKeys, t)
+	return p.keys(ctx, "PrimaryKeys", backend.MetadataPrimaryKeys, t)
 }
 
 // ImportedKeys lists the foreign keys of a table.
 func (p *FlightSQLPool) ImportedKeys(ctx context.Context, t TableRef) (*QueryResult, error) {
-	return p.keys(ctx, "ImportedKeys", session.MetadataImportedKeys, t)
+	return p.keys(ctx, "ImportedKeys", backend.MetadataImportedKeys, t)
 }
 
 // ExportedKeys lists the foreign keys of other tables that refer to a table.
 func (p *FlightSQLPool) ExportedKeys(ctx context.Context, t TableRef) (*QueryResult, error) {
-	return p.keys(ctx, "ExportedKeys", session.MetadataExportedKeys, t)
+	return p.keys(ctx, "ExportedKeys", backend.MetadataExportedKeys, t)
 }
 
 // SQLInfo asks what the server is and can do, by the codes of Flight SQL's
 // SqlInfo; none means all.
 func (p *FlightSQLPool) SQLInfo(ctx context.Context, codes ...uint32) (*QueryResult, error) {
-	return p.metadata(ctx, "SQLInfo", session.MetadataRequest{Kind: session.MetadataSQLInfo, Info: codes})
+	return p.metadata(ctx, "SQLInfo", backend.MetadataRequest{Kind: backend.MetadataSQLInfo, Info: codes})
 }
 
-func (p *FlightSQLPool) keys(ctx context.Context, op string, kind session.MetadataKind, t TableRef) (*QueryResult, error) {
+func (p *FlightSQLPool) keys(ctx context.Context, op string, kind backend.MetadataKind, t TableRef) (*QueryResult, error) {
 	if t.Table == "" {
 		return nil, badArgument(op, p.target, "TableRef.Table: a table name is needed")
 	}
-	return p.metadata(ctx, op, session.MetadataRequest{Kind: kind, Catalog: t.Catalog, Schema: t.Schema, Table: &t.Table})
+	return p.metadata(ctx, op, backend.MetadataRequest{Kind: kind, Catalog: t.Catalog, Schema: t.Schema, Table: &t.Table})
 }
 
-func (p *FlightSQLPool) metadata(ctx context.Context, op string, req session.MetadataRequest) (*QueryResult, error) {
+func (p *FlightSQLPool) metadata(ctx context.Context, op string, req backend.MetadataRequest) (*QueryResult, error) {
 	return runStateless(ctx, p, op, QueryOptions{}, func(s *SessionHandle, _ QueryOptions) (*QueryResult, error) {
 		return s.Metadata(ctx, req)
 	})

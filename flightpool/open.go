@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
 )
@@ -19,8 +20,8 @@ import (
 // was failed finds the server as unhealthy as that failure made it. The context
 // that it is called with ends after DialTimeout, and when the pool closes, never
 // with a caller's.
-func (p *FlightSQLPool) verifiedOpen(open func(context.Context) (session.Conn, error)) func(context.Context) (session.Conn, error) {
-	return func(ctx context.Context) (session.Conn, error) {
+func (p *FlightSQLPool) verifiedOpen(open func(context.Context) (backend.Conn, error)) func(context.Context) (backend.Conn, error) {
+	return func(ctx context.Context) (backend.Conn, error) {
 		start := time.Now()
 		c, err := open(ctx)
 		if err == nil {
@@ -38,7 +39,7 @@ func (p *FlightSQLPool) verifiedOpen(open func(context.Context) (session.Conn, e
 // verifyNew proves the session of a new connection, which it closes if that fails:
 // also by a panic or runtime.Goexit in what the user has put there, the
 // connection, the Logger or a hook.
-func (p *FlightSQLPool) verifyNew(ctx context.Context, c session.Conn) error {
+func (p *FlightSQLPool) verifyNew(ctx context.Context, c backend.Conn) error {
 	kept := false
 	defer func() {
 		if !kept {
@@ -57,7 +58,7 @@ func (p *FlightSQLPool) verifyNew(ctx context.Context, c session.Conn) error {
 // the server's silence, whatever step met it; one of which nobody says whose
 // fault it is means that no connection can be made.
 func (p *FlightSQLPool) openError(ctx context.Context, err error) error {
-	e := &Error{Stage: session.StageDial, Fault: session.FaultIn(err), Err: err}
+	e := &Error{Stage: backend.StageDial, Fault: backend.FaultIn(err), Err: err}
 	var inner *Error
 	if errors.As(err, &inner) {
 		copied := *inner
@@ -103,7 +104,7 @@ func isPermanent(err error) bool {
 	case errors.As(err, &certificate), errors.As(err, &notTLS):
 		return true
 	}
-	if fault := session.FaultIn(err); fault == FaultAuth || fault == FaultUsage || fault == FaultUnsupported {
+	if fault := backend.FaultIn(err); fault == FaultAuth || fault == FaultUsage || fault == FaultUnsupported {
 		return true
 	}
 	switch status.Code(err) {
@@ -136,9 +137,9 @@ func (e *noAnswerError) Timeout() bool { return true }
 
 // ping asks whether c's session works: the cheap way, and by HealthCheck.SQL
 // where the server refuses that.
-func (p *FlightSQLPool) ping(ctx context.Context, c session.Conn) error {
+func (p *FlightSQLPool) ping(ctx context.Context, c backend.Conn) error {
 	err := c.Ping(ctx)
-	if session.FaultIn(err) == FaultStatement {
+	if backend.FaultIn(err) == FaultStatement {
 		return session.Probe(ctx, c, p.cfg.HealthCheck.SQL)
 	}
 	return err
@@ -149,7 +150,7 @@ var errCallerGone = errors.New("the caller's context has ended the goroutine")
 // checkBorrowed reports whether the connection of a loan can be used. When a method of
 // the caller's context ends the goroutine meanwhile, the connection is dropped,
 // since nobody knows what was sent on it.
-func (p *FlightSQLPool) checkBorrowed(ctx context.Context, loan reservoir.Loan[session.Conn], verified bool) (err error) {
+func (p *FlightSQLPool) checkBorrowed(ctx context.Context, loan reservoir.Loan[backend.Conn], verified bool) (err error) {
 	c := loan.Value()
 	known := false
 	defer func() {
@@ -165,7 +166,7 @@ func (p *FlightSQLPool) checkBorrowed(ctx context.Context, loan reservoir.Loan[s
 }
 
 // verify pings a connection before a call is repeated on it.
-func (p *FlightSQLPool) verify(ctx context.Context, c session.Conn) error {
+func (p *FlightSQLPool) verify(ctx context.Context, c backend.Conn) error {
 	ctx, stop := context.WithTimeout(ctx, p.cfg.HealthCheck.Timeout)
 	defer stop()
 	return p.ping(ctx, c)
@@ -173,7 +174,7 @@ func (p *FlightSQLPool) verify(ctx context.Context, c session.Conn) error {
 
 // releaseUntil gives a loan of New's back, and goes on behind its caller when ctx
 // ends: ValidateOnRelease may have to wait for the server.
-func (p *FlightSQLPool) releaseUntil(ctx context.Context, loan reservoir.Loan[session.Conn]) error {
+func (p *FlightSQLPool) releaseUntil(ctx context.Context, loan reservoir.Loan[backend.Conn]) error {
 	released := make(chan error, 1)
 	p.background.Go(func() {
 		var err error

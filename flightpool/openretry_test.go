@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/reservoir"
-	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -158,7 +158,7 @@ func TestNobodyWaitsOutALongDeadlineOnADeadServer(t *testing.T) {
 					require.LessOrEqual(t, time.Since(start), 6*time.Second, "one open and a pause")
 					var e *Error
 					require.ErrorAs(t, err, &e)
-					require.Equal(t, session.StageDial, e.Stage)
+					require.Equal(t, backend.StageDial, e.Stage)
 				}
 				require.NoError(t, p.Close(t.Context()))
 			})
@@ -193,7 +193,7 @@ func TestWhileAConnectionIsInUseAnUnhealthyServerIsWaitedFor(t *testing.T) {
 
 func TestNoRepetitionCuresTheseErrorsOfOpens(t *testing.T) {
 	said := func(code codes.Code) error {
-		return &Error{Fault: session.FaultOf(code, ""), Err: status.Error(code, "no")}
+		return &Error{Fault: backend.FaultOf(code, ""), Err: status.Error(code, "no")}
 	}
 	for _, test := range []struct {
 		err  error
@@ -311,7 +311,7 @@ func TestNewFailsWithTheFirstFailedOpenUnlessToldOtherwise(t *testing.T) {
 // for an open of that server is told.
 func TestWaitersAreToldOfAServerThatChecksFindUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		open := func(ctx context.Context) (session.Conn, error) {
+		open := func(ctx context.Context) (backend.Conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}

@@ -13,12 +13,12 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/internal/option"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
-	"github.com/flightpool/flightpool/session"
 )
 
 // ParseTarget takes a DSN apart: the target that New takes, and the options
@@ -71,7 +71,7 @@ func ParseTarget(target string) (clean string, cfg Config, err error) {
 		faults = append(faults, d.checkTLS(cfg.TLS))
 	}
 	if err := errjoin.Join(faults...); err != nil {
-		return "", Config{}, &Error{Op: "ParseTarget", Stage: session.StageArgument, Fault: FaultUsage, Unsent: true, Err: err}
+		return "", Config{}, &Error{Op: "ParseTarget", Stage: backend.StageArgument, Fault: FaultUsage, Unsent: true, Err: err}
 	}
 	return d.bareTarget, cfg, nil
 }
@@ -171,7 +171,7 @@ func (c Config) resolve() (Config, error) {
 	if c.Cancel.Grace > c.Cancel.Budget {
 		faults = append(faults, fmt.Errorf("Cancel.Grace: %v is more than Cancel.Budget %v", c.Cancel.Grace, c.Cancel.Budget))
 	}
-	never := func(context.Context) (session.Conn, error) { return nil, ErrClosed }
+	never := func(context.Context) (backend.Conn, error) { return nil, ErrClosed }
 	return c, errjoin.Join(append(faults, reservoirConfig(c, never).Validate())...)
 }
 
@@ -205,9 +205,9 @@ func (c Config) faults() []error {
 }
 
 // reservoirConfig is the part of a Config that the reservoir carries out.
-func reservoirConfig(c Config, open func(context.Context) (session.Conn, error)) reservoir.Config[session.Conn] {
-	r := reservoir.Config[session.Conn]{
-		Open: open, Close: session.Conn.Close, Check: func(context.Context, session.Conn) error { return nil },
+func reservoirConfig(c Config, open func(context.Context) (backend.Conn, error)) reservoir.Config[backend.Conn] {
+	r := reservoir.Config[backend.Conn]{
+		Open: open, Close: backend.Conn.Close, Check: func(context.Context, backend.Conn) error { return nil },
 		MinIdle: c.MinIdle, MaxSize: c.MaxSize, MaxConcurrentOpens: c.MaxConcurrentOpens, MaxWaiters: c.MaxWaiters,
 		AcquireTimeout: c.AcquireTimeout, OpenTimeout: c.DialTimeout, CloseTimeout: c.CloseTimeout, CheckTimeout: c.HealthCheck.Timeout,
 		IdleTTL: c.IdleTTL, MaxLifetime: c.MaxLifetime, LifetimeJitter: c.LifetimeJitter, GuardWindow: c.GuardWindow,

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/reservoir"
@@ -18,7 +19,7 @@ import (
 type FlightSQLPool struct {
 	target      string
 	cfg         Config
-	conns       *reservoir.Reservoir[session.Conn]
+	conns       *reservoir.Reservoir[backend.Conn]
 	connsSet    chan struct{} // closed once conns is set; opens begin before
 	policy      *session.Policy
 	closeShared func() error // lets go of what the connections share
@@ -62,7 +63,7 @@ func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error)
 // Allocator, MaxMessage) do not apply: open decides what they say. open is called
 // with a context that ends after DialTimeout; what it returns is proven by
 // HealthCheck.SQL as in New.
-func NewWith(ctx context.Context, open func(context.Context) (session.Conn, error), cfg Config) (*FlightSQLPool, error) {
+func NewWith(ctx context.Context, open func(context.Context) (backend.Conn, error), cfg Config) (*FlightSQLPool, error) {
 	resolved, err := cfg.resolve()
 	if open == nil {
 		err = errjoin.Join(err, errors.New("open: is required"))
@@ -74,11 +75,11 @@ func NewWith(ctx context.Context, open func(context.Context) (session.Conn, erro
 }
 
 func badConfig(err error) error {
-	return &Error{Op: "New", Stage: session.StageArgument, Fault: FaultUsage, Unsent: true, Err: err}
+	return &Error{Op: "New", Stage: backend.StageArgument, Fault: FaultUsage, Unsent: true, Err: err}
 }
 
 // start makes the reservoir and proves one connection.
-func start(ctx context.Context, target string, cfg Config, open func(context.Context) (session.Conn, error), release func() error) (*FlightSQLPool, error) {
+func start(ctx context.Context, target string, cfg Config, open func(context.Context) (backend.Conn, error), release func() error) (*FlightSQLPool, error) {
 	// The pool outlives the call that makes it.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p := &FlightSQLPool{target: target, cfg: cfg, closeShared: release, stop: stop, connsSet: make(chan struct{})}
@@ -116,14 +117,14 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 }
 
 // watchLoss has lost called when the transport of c ends, if c can tell.
-func watchLoss(c session.Conn, lost func(error)) {
-	if w, ok := c.(session.LossNotifier); ok {
+func watchLoss(c backend.Conn, lost func(error)) {
+	if w, ok := c.(backend.LossNotifier); ok {
 		w.OnLost(lost)
 	}
 }
 
 // check is the health check of one connection.
-func (p *FlightSQLPool) check(ctx context.Context, c session.Conn) error {
+func (p *FlightSQLPool) check(ctx context.Context, c backend.Conn) error {
 	start := time.Now()
 	err := c.Lost()
 	if err == nil {
@@ -137,14 +138,14 @@ func (p *FlightSQLPool) check(ctx context.Context, c session.Conn) error {
 	return nil
 }
 
-func (p *FlightSQLPool) validate(ctx context.Context, c session.Conn) error {
+func (p *FlightSQLPool) validate(ctx context.Context, c backend.Conn) error {
 	if p.cfg.HealthCheck.Kind == Ping {
 		return p.ping(ctx, c)
 	}
 	if p.cfg.HealthCheck.Kind == FullValidate {
 		// First, because a statement would make a new session where the old
 		// one was evicted, and hide that it is gone.
-		if _, err := c.Options(ctx); err != nil && session.FaultIn(err) != FaultUnsupported {
+		if _, err := c.Options(ctx); err != nil && backend.FaultIn(err) != FaultUnsupported {
 			return fmt.Errorf("session options: %w", err)
 		}
 	}
@@ -186,7 +187,7 @@ func (p *FlightSQLPool) Close(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	e := &Error{Op: "Close", Stage: session.StageClose, Target: p.target, Err: err}
+	e := &Error{Op: "Close", Stage: backend.StageClose, Target: p.target, Err: err}
 	if errors.Is(err, ErrClosed) {
 		e.Fault = FaultUsage
 	}

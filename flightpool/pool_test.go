@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
@@ -293,7 +294,7 @@ func TestIngestAndMetadata(t *testing.T) {
 		rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch, batch})
 		require.NoError(r, err)
 		defer rows.Release()
-		n, err := r.pool.Ingest(r.Context(), "loaded", rows, IngestOptions{Mode: session.IngestCreate, Compression: session.IngestLZ4})
+		n, err := r.pool.Ingest(r.Context(), "loaded", rows, IngestOptions{Mode: backend.IngestCreate, Compression: backend.IngestLZ4})
 		require.NoError(r, err)
 		require.EqualValues(r, 6, n)
 		require.Equal(r, "6", r.value(r.pool, "SELECT count(*) FROM loaded"))
@@ -326,7 +327,7 @@ func TestUseAfterCloseIsAClearError(t *testing.T) {
 		require.NoError(r, s.Close())
 		require.NoError(r, s.Close(), "closing a handle twice is fine")
 		_, err := s.Update(r.Context(), "SELECT 1")
-		require.ErrorIs(r, err, session.ErrHandleClosed)
+		require.ErrorIs(r, err, backend.ErrHandleClosed)
 		require.NoError(r, r.pool.Close(r.Context()))
 		require.ErrorIs(r, r.pool.Close(r.Context()), ErrClosed)
 		_, err = r.pool.Update(r.Context(), "SELECT 1")
@@ -361,10 +362,10 @@ func TestCloseWakesThoseWhoWait(t *testing.T) {
 func TestNewWithPoolsConnectionsOfYourOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		boom := errors.New("no such thing")
-		_, err := NewWith(t.Context(), func(context.Context) (session.Conn, error) { return nil, boom }, Config{})
+		_, err := NewWith(t.Context(), func(context.Context) (backend.Conn, error) { return nil, boom }, Config{})
 		require.ErrorIs(t, err, boom)
 		require.Equal(t, "New: dial: no such thing", err.Error())
-		p, err := NewWith(t.Context(), func(context.Context) (session.Conn, error) { return nil, boom }, Config{MinIdle: -1})
+		p, err := NewWith(t.Context(), func(context.Context) (backend.Conn, error) { return nil, boom }, Config{MinIdle: -1})
 		require.NoError(t, err, "nothing is opened before it is needed")
 		require.ErrorIs(t, p.Ping(t.Context()), boom)
 		require.NoError(t, p.Close(t.Context()))

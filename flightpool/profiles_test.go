@@ -14,6 +14,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -26,7 +27,7 @@ var profiles = [...]testserver.Profile{
 // want is what a user gets of a feature on one server.
 type want struct {
 	fault Fault
-	stage session.Stage
+	stage backend.Stage
 	says  string // part of the error's text; empty: it works
 }
 
@@ -34,7 +35,7 @@ var yes = want{}
 
 // refuses is a typed error which says what the server does not have.
 func refuses(what string) want {
-	return want{FaultUnsupported, session.StageExecute, what}
+	return want{FaultUnsupported, backend.StageExecute, what}
 }
 
 // silently is a lack that the server itself does not tell of; says is the
@@ -49,7 +50,7 @@ var (
 	noUpdate = refuses("CommandStatementUpdate")
 	noIngest = refuses("CommandStatementIngest")
 	// InfluxDB has no sessions, so what one call prepares the next does not know.
-	forgets = want{FaultStatement, session.StagePrepare, "unknown prepared statement"}
+	forgets = want{FaultStatement, backend.StagePrepare, "unknown prepared statement"}
 )
 
 // features are what a user can ask of a pool. Each is tried through the public
@@ -437,7 +438,7 @@ func tryTemp(r *rig) error {
 	if err != nil {
 		return err
 	}
-	if _, err := firstValue(r.Context(), r.pool, "SELECT * FROM mine"); session.FaultIn(err) != FaultStatement {
+	if _, err := firstValue(r.Context(), r.pool, "SELECT * FROM mine"); backend.FaultIn(err) != FaultStatement {
 		return fmt.Errorf("the next borrower sees it: %w", err)
 	}
 	return nil
@@ -494,13 +495,13 @@ func (r *rig) rows(n int) array.RecordReader {
 
 func tryIngest(r *rig) error {
 	for _, step := range []struct {
-		mode session.IngestMode
+		mode backend.IngestMode
 		want string
 	}{
-		{session.IngestCreate, "10"},
-		{session.IngestAppend, "20"},
-		{session.IngestCreateAppend, "30"},
-		{session.IngestReplace, "10"},
+		{backend.IngestCreate, "10"},
+		{backend.IngestAppend, "20"},
+		{backend.IngestCreateAppend, "30"},
+		{backend.IngestReplace, "10"},
 	} {
 		n, err := r.pool.Ingest(r.Context(), "loaded", r.rows(10), IngestOptions{Mode: step.mode})
 		if err != nil {
@@ -513,7 +514,7 @@ func tryIngest(r *rig) error {
 			return err
 		}
 	}
-	if _, err := r.pool.Ingest(r.Context(), "loaded", r.rows(10), IngestOptions{Mode: session.IngestCreate}); session.FaultIn(err) != FaultStatement {
+	if _, err := r.pool.Ingest(r.Context(), "loaded", r.rows(10), IngestOptions{Mode: backend.IngestCreate}); backend.FaultIn(err) != FaultStatement {
 		return fmt.Errorf("a table was created twice: %w", err)
 	}
 	return nil
@@ -535,7 +536,7 @@ func tryIngestTx(r *rig) error {
 	if err != nil {
 		return err
 	}
-	if _, err := firstValue(r.Context(), r.pool, "SELECT * FROM loaded"); session.FaultIn(err) != FaultStatement {
+	if _, err := firstValue(r.Context(), r.pool, "SELECT * FROM loaded"); backend.FaultIn(err) != FaultStatement {
 		return fmt.Errorf("it is stored: %w", err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
 )
@@ -26,7 +27,7 @@ type (
 	// QueryOptions adjust one call.
 	QueryOptions = session.QueryOptions
 	// IngestOptions tell Ingest where and how to store.
-	IngestOptions = session.IngestOptions
+	IngestOptions = backend.IngestOptions
 	// RetryPolicy says which failed calls are repeated.
 	RetryPolicy = session.RetryPolicy
 	// Route says by which call a statement is sent.
@@ -209,10 +210,10 @@ func (p *FlightSQLPool) shouldRepeat(err error, opts QueryOptions) bool {
 
 // borrow takes a connection whose transport lives; with proven, one that has
 // just answered a ping. Dead ones on the way are dropped.
-func (p *FlightSQLPool) borrow(ctx context.Context, verified bool) (reservoir.Loan[session.Conn], error) {
+func (p *FlightSQLPool) borrow(ctx context.Context, verified bool) (reservoir.Loan[backend.Conn], error) {
 	for tries := 0; ; tries++ {
 		if p.closing.Load() {
-			return reservoir.Loan[session.Conn]{}, ErrClosed
+			return reservoir.Loan[backend.Conn]{}, ErrClosed
 		}
 		loan, ok := p.conns.TryAcquire()
 		if !ok {
@@ -227,7 +228,7 @@ func (p *FlightSQLPool) borrow(ctx context.Context, verified bool) (reservoir.Lo
 		}
 		_ = loan.Discard(err) // it was ours to discard
 		if ctx.Err() != nil || tries > p.conns.Stats().MaxSize {
-			return reservoir.Loan[session.Conn]{}, err
+			return reservoir.Loan[backend.Conn]{}, err
 		}
 	}
 }
@@ -235,7 +236,7 @@ func (p *FlightSQLPool) borrow(ctx context.Context, verified bool) (reservoir.Lo
 // waitForConn waits for a connection. A call that was the trial of an unhealthy server
 // and leaves before anything was tried, since its ctx has ended, leaves the trial
 // to the next.
-func (p *FlightSQLPool) waitForConn(ctx context.Context) (loan reservoir.Loan[session.Conn], err error) {
+func (p *FlightSQLPool) waitForConn(ctx context.Context) (loan reservoir.Loan[backend.Conn], err error) {
 	trial, err := p.allowWait()
 	if err != nil {
 		return loan, err
@@ -279,7 +280,7 @@ func (p *FlightSQLPool) failWaiters() {
 }
 
 // returnLoan gives a loan back as the session has found its connection.
-func returnLoan(loan reservoir.Loan[session.Conn]) func(error) {
+func returnLoan(loan reservoir.Loan[backend.Conn]) func(error) {
 	return func(discard error) {
 		// A loan that Close has taken back by force is not out any more;
 		// there is nothing else to do about it.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -127,7 +127,7 @@ func runReplaced(r *rig, steps []string, at int, replace func(*rig)) {
 			continue
 		}
 		require.False(r, i < at && !strings.Contains(strings.Join(steps[:i], " "), "slow"), "%s failed before anything was replaced: %v", step, err)
-		require.True(r, errors.Is(err, session.ErrSessionLost), "%s: %v", step, err)
+		require.True(r, errors.Is(err, backend.ErrSessionLost), "%s: %v", step, err)
 		break
 	}
 	_ = p.s.Close()
@@ -140,7 +140,7 @@ func TestTyposDoNotLockTheServerOut(t *testing.T) {
 	inBubble(t, testserver.SwanLake(), Config{MaxSize: 2, AcquireTimeout: time.Second}, func(r *rig) {
 		for range 150 {
 			_, err := r.pool.Update(r.Context(), "INSRT INTO t VALUES (1)")
-			require.Equal(r, FaultStatement, session.FaultIn(err))
+			require.Equal(r, FaultStatement, backend.FaultIn(err))
 		}
 		r.value(r.pool, "SELECT 1")
 		require.LessOrEqual(r, r.srv.Ledger().Snapshot().SessionsOpened, 2)
@@ -199,7 +199,7 @@ func TestASettingIsNotLostInSilenceWithItsSession(t *testing.T) {
 				require.NoError(r, err)
 				time.Sleep(3 * time.Hour)
 				_, err = s.Update(r.Context(), "INSERT INTO t VALUES (1)")
-				require.ErrorIs(r, err, session.ErrSessionLost)
+				require.ErrorIs(r, err, backend.ErrSessionLost)
 				_ = s.Close()
 				require.Zero(r, r.executions("INSERT INTO t VALUES (1)"))
 				r.srv.Faults().EvictSessions()
@@ -244,7 +244,7 @@ func TestAnAnswerOfAnotherSessionIsNoAnswer(t *testing.T) {
 			return err
 		},
 		"catalogue": func(r *rig, s *SessionHandle) error {
-			res, err := s.Metadata(r.Context(), session.MetadataRequest{Kind: session.MetadataTables})
+			res, err := s.Metadata(r.Context(), backend.MetadataRequest{Kind: backend.MetadataTables})
 			if err == nil {
 				res.Release()
 			}
@@ -274,14 +274,14 @@ func TestAnAnswerOfAnotherSessionIsNoAnswer(t *testing.T) {
 						err := call(r, s)
 						switch {
 						case risk == "nothing" && several[name]:
-							require.ErrorIs(r, err, session.ErrSessionLost, "its second request names what the first has made")
+							require.ErrorIs(r, err, backend.ErrSessionLost, "its second request names what the first has made")
 						case risk == "nothing":
 							require.NoError(r, err)
 						default:
-							require.ErrorIs(r, err, session.ErrSessionReplaced)
-							require.ErrorIs(r, err, session.ErrSessionLost)
+							require.ErrorIs(r, err, backend.ErrSessionReplaced)
+							require.ErrorIs(r, err, backend.ErrSessionLost)
 							changed := r.executions("INSERT INTO t VALUES (1)")+r.executions("INSERT INTO t VALUES (?)") > 0
-							require.False(r, changed && session.SafeToRetry(err), "%v", err)
+							require.False(r, changed && backend.SafeToRetry(err), "%v", err)
 							require.False(r, changed && profile.Name == "dremio", "a change is proven there before it is sent")
 						}
 						_ = s.Close()

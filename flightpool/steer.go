@@ -1,11 +1,11 @@
 package flightpool
 
 import (
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/reservoir"
-	"github.com/flightpool/flightpool/session"
 )
 
 // Reservoir gives what keeps the pool's connections, for owners of many pools
 // that share a bound among them. Its Acquire lends bare connections, without the
 // care that a SessionHandle takes of them.
-func (p *FlightSQLPool) Reservoir() *reservoir.Reservoir[session.Conn] { return p.conns }
+func (p *FlightSQLPool) Reservoir() *reservoir.Reservoir[backend.Conn] { return p.conns }

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/flightconn"
-	"github.com/flightpool/flightpool/session"
 )
 
 const (
@@ -56,8 +56,8 @@ func noStop(time.Duration) error { return nil }
 // expiresAt says until when a connection may be lent by its credential. The
 // reservoir takes the guard window off, which the margin of a token contains
 // already: with both, a token of a few seconds could never be used.
-func (c Config) expiresAt(conn session.Conn) time.Time {
-	e, ok := conn.(session.Expirer)
+func (c Config) expiresAt(conn backend.Conn) time.Time {
+	e, ok := conn.(backend.Expirer)
 	if !ok || e.ExpiresAt().IsZero() {
 		return time.Time{}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -114,7 +114,7 @@ func TestAShortLivedTokenIsUsedForHalfItsLife(t *testing.T) {
 // stubborn is a Layer whose Close ends when a test says so.
 type stubborn struct{ ended chan struct{} }
 
-func (stubborn) Wrap(_ context.Context, c session.Conn) (session.Conn, error) { return c, nil }
+func (stubborn) Wrap(_ context.Context, c backend.Conn) (backend.Conn, error) { return c, nil }
 func (s stubborn) Close() error                                               { <-s.ended; return nil }
 
 func TestCloseEndsThoughATokenSourceOrALayerDoesNot(t *testing.T) {

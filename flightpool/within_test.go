@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -78,7 +78,7 @@ func TestNoLaterStatementRunsInTheTransactionOfWithTransaction(t *testing.T) {
 							})
 							require.NotEqual(r, "panic", how)
 							if how == "nil" {
-								require.ErrorIs(r, err, session.ErrBusy)
+								require.ErrorIs(r, err, backend.ErrBusy)
 							}
 						}()
 						_, later := h.Update(r.Context(), "INSERT INTO "+r.bulkTable()+" VALUES (2)")
@@ -86,7 +86,7 @@ func TestNoLaterStatementRunsInTheTransactionOfWithTransaction(t *testing.T) {
 							open.Release()
 						}
 						_ = h.Close()
-						if errors.Is(later, session.ErrSessionLost) {
+						if errors.Is(later, backend.ErrSessionLost) {
 							return // a cancel that nothing confirms costs the session
 						}
 						require.NoError(r, later)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/effect"
 )
 
@@ -13,13 +14,13 @@ import (
 // INVARIANT: what is not known costs the session, or is taken for done where the
 // session is made clean.
 func meaningOf(change effect.Change, err error) effect.Meaning {
-	var e *Error
+	var e *backend.Error
 	switch {
 	case err == nil:
 		return effect.Done
-	case errors.As(err, &e) && e.Unsent, FaultIn(err) == FaultUsage, FaultIn(err) == FaultUnsupported, FaultIn(err) == FaultAuth:
+	case errors.As(err, &e) && e.Unsent, backend.FaultIn(err) == backend.FaultUsage, backend.FaultIn(err) == backend.FaultUnsupported, backend.FaultIn(err) == backend.FaultAuth:
 		return effect.Refused
-	case !FaultIn(err).KeepsConn():
+	case !backend.FaultIn(err).KeepsConn():
 		return effect.NotKnown
 	default:
 		return effect.Of(change, err)
@@ -33,5 +34,5 @@ func notBegun(err error) error {
 	if meaningOf(effect.Begin, err) == effect.Refused {
 		return err
 	}
-	return &Error{Stage: StageExecute, Fault: FaultSession, Err: fmt.Errorf("%w: a transaction may be open of which nothing is known: %w", ErrSessionLost, err)}
+	return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultSession, Err: fmt.Errorf("%w: a transaction may be open of which nothing is known: %w", backend.ErrSessionLost, err)}
 }

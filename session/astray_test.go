@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 // astrayRig is a rig whose session a bulk load has led elsewhere before it failed.
@@ -66,7 +68,7 @@ func TestAStatementAfterABulkLoadThatFailedRunsWhereItBelongs(t *testing.T) {
 			c.failOnce = map[string][]error{searchPathQuery.sql: {nil, tc.err}}
 			r := astrayRig(t, c, false)
 			_, err := r.handle.Update(t.Context(), "INSERT 1")
-			require.ErrorIs(t, err, ErrSessionLost, name)
+			require.ErrorIs(t, err, backend.ErrSessionLost, name)
 			require.ErrorContains(t, err, tc.why, name)
 			require.NotContains(t, c.Log(), "INSERT 1", name)
 			require.ErrorContains(t, r.discarded(), tc.why, name)
@@ -108,7 +110,7 @@ func TestNoOptionIsSetInAnAbortedTransactionThatIsElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newStateConn()
 		r := astrayRig(t, c, true)
-		require.ErrorIs(t, r.handle.SetOption(t.Context(), "a", "b"), ErrTxAborted)
+		require.ErrorIs(t, r.handle.SetOption(t.Context(), "a", "b"), backend.ErrTxAborted)
 		require.NotContains(t, c.Log(), "SetOptions")
 		must(t, r.handle.Rollback(t.Context()))
 		must(t, r.handle.SetOption(t.Context(), "a", "b"))

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/ctxerr"
 )
@@ -43,7 +44,7 @@ func awaitStep[T any](c *call, step func(ctx context.Context) (T, error), late f
 		c.s.policy.goInBackground(func() {
 			switch {
 			case !c.awaitLeftStep(done):
-				_ = c.finish(outcome{err: &Error{Stage: StageExecute, Fault: FaultSession, Err: errCallbackStuck}})
+				_ = c.finish(outcome{err: &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultSession, Err: errCallbackStuck}})
 			case !a.Returned:
 				_ = c.finish(outcome{interruptedBy: errCallbackExited})
 			default:
@@ -78,7 +79,7 @@ func withChecks[T any](c *call, step func(ctx context.Context) (T, error)) func(
 	}
 }
 
-var errCallbackStuck = fmt.Errorf("%w: a callback or reader of the caller does not return", ErrSessionLost)
+var errCallbackStuck = fmt.Errorf("%w: a callback or reader of the caller does not return", backend.ErrSessionLost)
 
 // awaitLeftStep waits behind the caller for the step to return. It reports false when
 // the step does not, although its RPC has ended: it is held up by a callback of
@@ -108,7 +109,7 @@ func (c *call) awaitLeftStep(done <-chan struct{}) bool {
 }
 
 // callerLeftError is the error of a call whose caller has left it.
-func (c *call) callerLeftError() *Error {
+func (c *call) callerLeftError() *backend.Error {
 	cause := ctxerr.Of(c.ctx)
 	if cause == nil {
 		cause = c.cause()
@@ -116,18 +117,18 @@ func (c *call) callerLeftError() *Error {
 	err := cause
 	if c.ctx.Err() != nil {
 		err = status.FromContextError(context.Canceled).Err() // as the RPC itself says once it is ended
-		if w, ok := c.s.conn.(ContextErrorWrapper); ok {
+		if w, ok := c.s.conn.(backend.ContextErrorWrapper); ok {
 			err = w.WrapContextError(err)
 		}
 	}
 	if c.mode != cancelWhenLeft {
 		err = fmt.Errorf("left to finish on the server: %w", err)
 	}
-	stage := StageExecute
+	stage := backend.StageExecute
 	if c.operation.Name() != nil {
-		stage = StageFetch
+		stage = backend.StageFetch
 	}
-	return c.wrapError(&Error{Stage: stage, Fault: FaultContext, Err: err})
+	return c.wrapError(&backend.Error{Stage: stage, Fault: backend.FaultContext, Err: err})
 }
 
 // runStep runs the call's one step and finishes the call. judge says what the

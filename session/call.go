@@ -9,6 +9,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
@@ -36,8 +37,8 @@ type call struct {
 	rpc         context.Context //nolint:containedctx // the pool's own: every RPC of the call runs on it
 	endRPC      context.CancelFunc
 	onEnd       []func() // undo what begin and the call itself have set up, once, at the end
-	operation   *Operation
-	backendCall Call
+	operation   *backend.Operation
+	backendCall backend.Call
 
 	// ownGoroutine says that the step runs in a goroutine of its own, because the
 	// caller must be able to leave it.
@@ -79,7 +80,7 @@ type call struct {
 		cause            error // why the call was interrupted; the first counts
 		callerGoneClosed bool  // left is closed
 		result           *QueryResult
-		prepared         Prepared // a statement of the call's own, which ends with it
+		prepared         backend.Prepared // a statement of the call's own, which ends with it
 	}
 }
 
@@ -88,7 +89,7 @@ func (s *SessionHandle) newCall(ctx context.Context, op string, opts QueryOption
 	if opts.NoCancel && mode == cancelWhenLeft {
 		mode = finishWhenLeft
 	}
-	c := &call{s: s, op: op, mode: mode, ctx: ctx, operation: &Operation{}, callerGone: make(chan struct{})}
+	c := &call{s: s, op: op, mode: mode, ctx: ctx, operation: &backend.Operation{}, callerGone: make(chan struct{})}
 	ends := ctx.Done() != nil || s.timeout(opts) > 0
 	c.ownGoroutine = mode != cancelWhenLeft || opts.ownGoroutine || opts.Progress != nil || (ends && s.mustLearnOrder())
 	c.callsUserCode = opts.ownGoroutine || opts.Progress != nil
@@ -111,7 +112,7 @@ func (c *call) bindContext(opts QueryOptions) {
 		c.ctx, stop = context.WithTimeout(c.ctx, timeout)
 		c.onEnd = append(c.onEnd, stop)
 	}
-	c.backendCall = Call{Headers: opts.Headers, Op: c.operation}
+	c.backendCall = backend.Call{Headers: opts.Headers, Op: c.operation}
 	if opts.Progress != nil {
 		c.backendCall.Progress = func(fraction float64, known bool) {
 			if c.ctx.Err() == nil {
@@ -152,7 +153,7 @@ func (c *call) interrupt(cause error) {
 	if r != nil { // first, so that a reader who leaves finds out why
 		r.interrupt(cause)
 	}
-	if r == nil && c.mode != cancelWhenLeft && errors.Is(cause, ErrHandleClosed) {
+	if r == nil && c.mode != cancelWhenLeft && errors.Is(cause, backend.ErrHandleClosed) {
 		return
 	}
 	c.mu.Lock()
@@ -183,23 +184,23 @@ func (c *call) attachResult(r *QueryResult) error {
 }
 
 // setOwnStatement takes a prepared statement that ends with the call.
-func (c *call) setOwnStatement(stmt Prepared) {
+func (c *call) setOwnStatement(stmt backend.Prepared) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.mu.prepared = stmt
 }
 
-func (c *call) ownStatement() Prepared {
+func (c *call) ownStatement() backend.Prepared {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.mu.prepared
 }
 
 // wrapError makes the call's error out of a backend's.
-func (c *call) wrapError(err error) *Error {
-	var e *Error
+func (c *call) wrapError(err error) *backend.Error {
+	var e *backend.Error
 	if !errors.As(err, &e) {
-		e = &Error{Err: err, Fault: FaultUnknown, Stage: StageExecute}
+		e = &backend.Error{Err: err, Fault: backend.FaultUnknown, Stage: backend.StageExecute}
 	} else {
 		copied := *e
 		e = &copied
@@ -209,15 +210,15 @@ func (c *call) wrapError(err error) *Error {
 		e.Target = c.s.policy.Target
 	}
 	e.Read = c.script.ReadOnly() && !c.delivered
-	if e.Fault == FaultStatement || e.Fault == FaultUsage {
+	if e.Fault == backend.FaultStatement || e.Fault == backend.FaultUsage {
 		return e
 	}
 	if ended := ctxerr.Of(c.ctx); ended != nil {
 		e.Ctx = ended
-		if e.Fault == FaultUnknown {
-			e.Fault = FaultContext
+		if e.Fault == backend.FaultUnknown {
+			e.Fault = backend.FaultContext
 		}
-	} else if cause := c.cause(); e.Fault == FaultContext && cause != nil && !errors.Is(e.Err, cause) {
+	} else if cause := c.cause(); e.Fault == backend.FaultContext && cause != nil && !errors.Is(e.Err, cause) {
 		e.Err = fmt.Errorf("%w: %w", cause, e.Err)
 	}
 	return e

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 func TestAStatementThatIsNotToBeCancelledIsNotHoweverLongItTakes(t *testing.T) {
@@ -57,7 +59,7 @@ func TestACommitIsNeverCut(t *testing.T) {
 		must(t, r.handle.BeginTransaction(t.Context()))
 		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
 		defer stop()
-		require.ErrorIs(t, r.handle.Commit(ctx), ErrCommitUnknown)
+		require.ErrorIs(t, r.handle.Commit(ctx), backend.ErrCommitUnknown)
 		must(t, r.handle.Close())
 		time.Sleep(2 * time.Hour)
 		r.reused()
@@ -113,7 +115,7 @@ func TestWhatACallersReaderDoesLosesNothing(t *testing.T) {
 			go func() {
 				defer close(done)
 				defer func() { recovered = recover() }()
-				_, err := r.handle.Ingest(ctx, "t", brokenReader{empty, next}, IngestOptions{})
+				_, err := r.handle.Ingest(ctx, "t", brokenReader{empty, next}, backend.IngestOptions{})
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 			}()
 			<-done
@@ -287,9 +289,9 @@ func TestAResultLetGoInATransactionDoesNotEndIt(t *testing.T) {
 		}{
 			"near its end":               {sql: "SELECT 5"},
 			"far from its end":           {sql: "SELECT 500"},
-			"the server says no":         {sql: "SELECT 500", fail: map[string]error{"tx1: SELECT 1": sqlError("current transaction is aborted")}, want: ErrTxAborted},
-			"a change far from its end":  {sql: "SELECT 500; DELETE FROM t RETURNING 1", want: ErrTxAborted},
-			"its end fails":              {sql: "SELECT 5", fail: map[string]error{"stream": sqlError("division by zero")}, want: ErrTxAborted},
+			"the server says no":         {sql: "SELECT 500", fail: map[string]error{"tx1: SELECT 1": sqlError("current transaction is aborted")}, want: backend.ErrTxAborted},
+			"a change far from its end":  {sql: "SELECT 500; DELETE FROM t RETURNING 1", want: backend.ErrTxAborted},
+			"its end fails":              {sql: "SELECT 5", fail: map[string]error{"stream": sqlError("division by zero")}, want: backend.ErrTxAborted},
 			"a change that is at an end": {sql: "INSERT INTO t VALUES (1)"},
 		} {
 			r := newRig(t, &fakeConn{pace: 10 * ms, fail: tc.fail})
@@ -328,9 +330,9 @@ func TestAnAbortedTransactionSaysWhat(t *testing.T) {
 		_, err := r.handle.Update(t.Context(), "INSERT bad")
 		require.Error(t, err)
 		_, err = r.handle.Update(t.Context(), "INSERT 1")
-		require.ErrorIs(t, err, ErrTxAborted)
+		require.ErrorIs(t, err, backend.ErrTxAborted)
 		require.ErrorContains(t, err, "bad statement")
-		require.Equal(t, FaultUsage, FaultIn(err))
+		require.Equal(t, backend.FaultUsage, backend.FaultIn(err))
 		require.ErrorContains(t, r.handle.Commit(t.Context()), "bad statement")
 	})
 }
@@ -387,8 +389,8 @@ func TestAStatementLeftByItsCallerAbortsTheTransaction(t *testing.T) {
 		_, err := r.handle.UpdateWithOptions(ctx, "UPDATE SLOW 1s", QueryOptions{NoCancel: true})
 		require.Error(t, err, "the caller was told that it failed")
 		_, err = r.handle.Update(t.Context(), "INSERT 1")
-		require.ErrorIs(t, err, ErrTxAborted)
-		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrTxAborted)
+		require.ErrorIs(t, err, backend.ErrTxAborted)
+		require.ErrorIs(t, r.handle.Commit(t.Context()), backend.ErrTxAborted)
 	})
 }
 
@@ -447,7 +449,7 @@ func TestAStatelessIngestIsNoPlainRead(t *testing.T) {
 		r.policy.OnReturn = ResetDiscard
 		empty, err := array.NewRecordReader(fakeSchema, nil)
 		must(t, err)
-		_, err = r.stateless().Ingest(t.Context(), "t", empty, IngestOptions{})
+		_, err = r.stateless().Ingest(t.Context(), "t", empty, backend.IngestOptions{})
 		must(t, err)
 		_ = r.discarded()
 	})
@@ -466,8 +468,8 @@ func TestARollbackThatTheServerCannotDoIsNoSuccess(t *testing.T) {
 func TestAfterARefusedCommitTheHandleGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
-		refused := &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.Internal, "conflict")}
-		once := &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.FailedPrecondition, "transaction aborted and rolled back")}
+		refused := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.Internal, "conflict")}
+		once := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.FailedPrecondition, "transaction aborted and rolled back")}
 		for name, fails := range map[string]map[string][]error{
 			"it is rolled back":              {"Commit": {refused}},
 			"the server has rolled it back":  {"Commit": {refused}, "Rollback": {once}},
@@ -480,7 +482,7 @@ func TestAfterARefusedCommitTheHandleGoesOn(t *testing.T) {
 				r := newRig(t, &fakeConn{failOnce: maps.Clone(fails)})
 				must(t, r.handle.BeginTransaction(ctx))
 				_, _ = r.handle.Update(ctx, "INSERT 1")
-				require.ErrorIs(t, r.handle.Commit(ctx), ErrTxAborted, name)
+				require.ErrorIs(t, r.handle.Commit(ctx), backend.ErrTxAborted, name)
 				switch then {
 				case "begin":
 					require.NoError(t, r.handle.BeginTransaction(ctx), name)
@@ -516,21 +518,21 @@ func TestACommitIsRefusedOnlyWhereTheAnswerSaysSo(t *testing.T) {
 	} {
 		for _, code := range []codes.Code{codes.Internal, codes.Unknown, codes.InvalidArgument, codes.Aborted} {
 			synctest.Test(t, func(t *testing.T) {
-				answer := &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(code, text)}
+				answer := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(code, text)}
 				r := newRig(t, &fakeConn{fail: map[string]error{"Commit": answer}})
 				must(t, r.handle.BeginTransaction(t.Context()))
 				_, err := r.handle.Update(t.Context(), "INSERT 1")
 				must(t, err)
 				err = r.handle.Commit(t.Context())
 				if refused || code == codes.InvalidArgument || code == codes.Aborted {
-					require.ErrorIs(t, err, ErrTxAborted, "%s %q", code, text)
-					require.NotErrorIs(t, err, ErrCommitUnknown)
+					require.ErrorIs(t, err, backend.ErrTxAborted, "%s %q", code, text)
+					require.NotErrorIs(t, err, backend.ErrCommitUnknown)
 					_ = r.handle.Close()
 					return
 				}
-				require.ErrorIs(t, err, ErrCommitUnknown, "%s %q", code, text)
-				require.NotErrorIs(t, err, ErrTxAborted)
-				require.False(t, SafeToRetry(err))
+				require.ErrorIs(t, err, backend.ErrCommitUnknown, "%s %q", code, text)
+				require.NotErrorIs(t, err, backend.ErrTxAborted)
+				require.False(t, backend.SafeToRetry(err))
 				_ = r.handle.Close()
 				_ = r.discarded()
 			})
@@ -540,14 +542,14 @@ func TestACommitIsRefusedOnlyWhereTheAnswerSaysSo(t *testing.T) {
 
 func TestACommitThatTheServerHadLeftBeforeIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gone := &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.FailedPrecondition, "transaction aborted and rolled back; start a new transaction")}
+		gone := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.FailedPrecondition, "transaction aborted and rolled back; start a new transaction")}
 		r := newRig(t, &fakeConn{forgives: true, fail: map[string]error{"Commit": gone}})
 		must(t, r.handle.BeginTransaction(t.Context()))
 		_, err := r.handle.Update(t.Context(), "INSERT 1")
 		must(t, err)
 		err = r.handle.Commit(t.Context())
-		require.ErrorIs(t, err, ErrCommitUnknown, "what came after the server left the transaction is stored")
-		require.NotErrorIs(t, err, ErrTxAborted)
+		require.ErrorIs(t, err, backend.ErrCommitUnknown, "what came after the server left the transaction is stored")
+		require.NotErrorIs(t, err, backend.ErrTxAborted)
 		must(t, r.handle.BeginTransaction(t.Context()))
 		must(t, r.handle.Close())
 		r.reused()

@@ -11,6 +11,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 // panickyContext panics when it is asked for what name says.
@@ -73,7 +75,7 @@ func TestAHandleThatIsBeingClosedTakesNothing(t *testing.T) {
 		must(t, r.handle.BeginTransaction(t.Context()))
 		time.AfterFunc(500*ms, func() {
 			_, err := r.handle.Update(t.Context(), "INSERT 1")
-			require.ErrorIs(t, err, ErrHandleClosed)
+			require.ErrorIs(t, err, backend.ErrHandleClosed)
 			must(t, r.handle.Close())
 		})
 		must(t, r.handle.Close())
@@ -111,7 +113,7 @@ func TestACallThatWaitsForTheOneBeforeSaysSo(t *testing.T) {
 		defer stop()
 		err = r.handle.Ping(short)
 		require.ErrorContains(t, err, "the previous call of the session is still being ended")
-		require.True(t, SafeToRetry(err))
+		require.True(t, backend.SafeToRetry(err))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		must(t, r.handle.Ping(t.Context()))
 		must(t, r.handle.Close())

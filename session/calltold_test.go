@@ -18,31 +18,34 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 )
 
 // What a call says of its end is what has ended it: a refusal of the server's is
 // none of the context's, and the closing of the handle is named once.
 func TestWhatACallSaysOfItsEnd(t *testing.T) {
-	canceled := func(err error) error { return &Error{Stage: StageFetch, Fault: FaultContext, Err: err} }
+	canceled := func(err error) error {
+		return &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultContext, Err: err}
+	}
 	cloneText := status.Error(codes.Canceled, "the server's own")
 	for name, tc := range map[string]struct {
 		end     error
 		timeout bool // before the answer
 		closed  bool // before the answer
-		fault   Fault
+		fault   backend.Fault
 		is      error
 		not     []error
 	}{
-		"a refusal after the deadline":             {end: sqlError("no"), timeout: true, fault: FaultStatement, not: []error{context.DeadlineExceeded}},
-		"a mistake after the deadline":             {end: &Error{Fault: FaultUsage, Err: errors.New("no")}, timeout: true, fault: FaultUsage, not: []error{context.DeadlineExceeded}},
-		"anything after the deadline":              {end: errors.New("?"), timeout: true, fault: FaultContext, is: context.DeadlineExceeded},
-		"anything":                                 {end: errors.New("?"), fault: FaultUnknown, not: []error{context.DeadlineExceeded, ErrHandleClosed}},
-		"the server's own end":                     {end: canceled(cloneText), fault: FaultContext, not: []error{context.DeadlineExceeded, ErrHandleClosed}},
-		"the end of the handle":                    {end: canceled(cloneText), closed: true, fault: FaultContext, is: ErrHandleClosed},
-		"the end of the handle, said already":      {end: canceled(fmt.Errorf("the driver: %w", ErrHandleClosed)), closed: true, fault: FaultContext, is: ErrHandleClosed},
-		"a loss beside the end of the handle":      {end: transportError(), closed: true, fault: FaultTransport, is: ErrSessionLost, not: []error{ErrHandleClosed}},
-		"a loss after the deadline, which is both": {end: transportError(), timeout: true, fault: FaultTransport, is: context.DeadlineExceeded},
+		"a refusal after the deadline":             {end: sqlError("no"), timeout: true, fault: backend.FaultStatement, not: []error{context.DeadlineExceeded}},
+		"a mistake after the deadline":             {end: &backend.Error{Fault: backend.FaultUsage, Err: errors.New("no")}, timeout: true, fault: backend.FaultUsage, not: []error{context.DeadlineExceeded}},
+		"anything after the deadline":              {end: errors.New("?"), timeout: true, fault: backend.FaultContext, is: context.DeadlineExceeded},
+		"anything":                                 {end: errors.New("?"), fault: backend.FaultUnknown, not: []error{context.DeadlineExceeded, backend.ErrHandleClosed}},
+		"the server's own end":                     {end: canceled(cloneText), fault: backend.FaultContext, not: []error{context.DeadlineExceeded, backend.ErrHandleClosed}},
+		"the end of the handle":                    {end: canceled(cloneText), closed: true, fault: backend.FaultContext, is: backend.ErrHandleClosed},
+		"the end of the handle, said already":      {end: canceled(fmt.Errorf("the driver: %w", backend.ErrHandleClosed)), closed: true, fault: backend.FaultContext, is: backend.ErrHandleClosed},
+		"a loss beside the end of the handle":      {end: transportError(), closed: true, fault: backend.FaultTransport, is: backend.ErrSessionLost, not: []error{backend.ErrHandleClosed}},
+		"a loss after the deadline, which is both": {end: transportError(), timeout: true, fault: backend.FaultTransport, is: context.DeadlineExceeded},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r, _ := scriptRig(t, 100*ms, 0, tc.end)
@@ -56,7 +59,7 @@ func TestWhatACallSaysOfItsEnd(t *testing.T) {
 				time.AfterFunc(50*ms, func() { _ = r.handle.Close() })
 			}
 			_, err := r.handle.Query(ctx, "SELECT SCRIPT")
-			require.Equal(t, tc.fault, FaultIn(err), "%s: %v", name, err)
+			require.Equal(t, tc.fault, backend.FaultIn(err), "%s: %v", name, err)
 			if tc.is != nil {
 				require.ErrorIs(t, err, tc.is, name)
 			}
@@ -64,7 +67,7 @@ func TestWhatACallSaysOfItsEnd(t *testing.T) {
 				require.NotErrorIs(t, err, not, name)
 			}
 			require.NotContains(t, err.Error(), "%!", name)
-			require.LessOrEqual(t, strings.Count(err.Error(), ErrHandleClosed.Error()), 1, "%s: %v", name, err)
+			require.LessOrEqual(t, strings.Count(err.Error(), backend.ErrHandleClosed.Error()), 1, "%s: %v", name, err)
 			time.Sleep(time.Minute)
 			_ = r.handle.Close()
 		})
@@ -74,7 +77,7 @@ func TestWhatACallSaysOfItsEnd(t *testing.T) {
 // A call whose caller is let go because its handle was closed says so.
 func TestACallThatIsLeftBecauseItsHandleWasClosedSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conn := &orderConn{fakeConn: &fakeConn{}, order: &StatementOrder{}}
+		conn := &orderConn{fakeConn: &fakeConn{}, order: &backend.StatementOrder{}}
 		r := newRig(t, conn.fakeConn)
 		r.handle = New(conn, r.policy, r.returned)
 		ctx, stop := context.WithTimeout(t.Context(), time.Hour)
@@ -83,7 +86,7 @@ func TestACallThatIsLeftBecauseItsHandleWasClosedSaysSo(t *testing.T) {
 		start := time.Now()
 		_, err := r.handle.Update(ctx, "UPDATE SLOW 30m")
 		require.Equal(t, 20*ms, time.Since(start))
-		require.ErrorIs(t, err, ErrHandleClosed)
+		require.ErrorIs(t, err, backend.ErrHandleClosed)
 		require.NotContains(t, err.Error(), "%!")
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -104,7 +107,7 @@ func TestOnlyACallThatHasAnEndIsLeftToLearnTheOrder(t *testing.T) {
 		"an end of its own":        {call: 50 * ms, learns: true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			conn := &side{orderConn: &orderConn{fakeConn: &fakeConn{}, order: &StatementOrder{}}}
+			conn := &side{orderConn: &orderConn{fakeConn: &fakeConn{}, order: &backend.StatementOrder{}}}
 			conn.beside = conn.Query
 			r := newRig(t, conn.fakeConn)
 			r.handle = New(conn, r.policy, r.returned)
@@ -117,7 +120,7 @@ func TestOnlyACallThatHasAnEndIsLeftToLearnTheOrder(t *testing.T) {
 				require.ErrorIs(t, err, context.DeadlineExceeded, name)
 				require.Equal(t, 50*ms, time.Since(start), name)
 			} else {
-				require.ErrorIs(t, err, ErrHandleClosed, name)
+				require.ErrorIs(t, err, backend.ErrHandleClosed, name)
 				require.Equal(t, 100*ms, time.Since(start), name)
 			}
 			time.Sleep(time.Minute)
@@ -167,8 +170,8 @@ func TestAHandleThatIsClosedWhileACallBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{})
 		_, err := r.handle.Update(&closingContext{t.Context(), func() { must(t, r.handle.Close()) }}, "INSERT 1")
-		require.ErrorIs(t, err, ErrHandleClosed)
-		require.True(t, SafeToRetry(err))
+		require.ErrorIs(t, err, backend.ErrHandleClosed)
+		require.True(t, backend.SafeToRetry(err))
 		require.Empty(t, r.conn.Log())
 		synctest.Wait()
 		r.reused()
@@ -204,7 +207,7 @@ func TestAContextThatPanicsAtTheEndOfACallLeavesTheHandleFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := &panickyContext{Context: t.Context()}
 		conn := &scriptConn{fakeConn: &fakeConn{}}
-		conn.script = func(context.Context, Call) *scriptStream {
+		conn.script = func(context.Context, backend.Call) *scriptStream {
 			return &scriptStream{next: func(int) (arrow.RecordBatch, error) {
 				ctx.err = true
 				return nil, errors.New("?")
@@ -225,7 +228,7 @@ func TestTheRPCOfAnUnreadResultIsEndedBeforeItsStreamIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &scriptConn{fakeConn: &fakeConn{}}
 		ended := []bool{}
-		conn.script = func(ctx context.Context, _ Call) *scriptStream {
+		conn.script = func(ctx context.Context, _ backend.Call) *scriptStream {
 			return &scriptStream{
 				next:   func(int) (arrow.RecordBatch, error) { return numbers(1), nil },
 				closed: func() { ended = append(ended, ctx.Err() != nil) },
@@ -252,14 +255,14 @@ func TestABatchThatNobodyGetsIsReleased(t *testing.T) {
 			defer mem.AssertSize(t, 0)
 			conn := &scriptConn{fakeConn: &fakeConn{mem: mem}}
 			closed := 0
-			conn.script = func(ctx context.Context, _ Call) *scriptStream {
+			conn.script = func(ctx context.Context, _ backend.Call) *scriptStream {
 				s := &fakeStream{f: conn.fakeConn, ctx: ctx, left: 1}
 				return &scriptStream{closed: func() { closed++; s.drop() }, next: func(int) (arrow.RecordBatch, error) {
 					batch, err := s.Next()
 					batch.Retain() // the script's own
 					conn.mu.Lock()
 					defer conn.mu.Unlock()
-					conn.lost = fmt.Errorf("cookie: %w", ErrSessionReplaced)
+					conn.lost = fmt.Errorf("cookie: %w", backend.ErrSessionReplaced)
 					return batch, err
 				}}
 			}
@@ -267,7 +270,7 @@ func TestABatchThatNobodyGetsIsReleased(t *testing.T) {
 			r.handle = New(conn, r.policy, r.returned)
 			must(t, r.handle.BeginTransaction(t.Context()))
 			_, err := r.handle.Query(t.Context(), "SELECT SCRIPT")
-			require.ErrorIs(t, err, ErrSessionReplaced)
+			require.ErrorIs(t, err, backend.ErrSessionReplaced)
 			require.Equal(t, 1, closed)
 			_ = r.handle.Close()
 		})
@@ -316,7 +319,7 @@ func TestTheRowsOfAnIngestAreHeldWhileTheyAreRead(t *testing.T) {
 		rows.refs.Store(1)
 		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
 		defer stop()
-		_, err := r.handle.Ingest(ctx, "t", rows, IngestOptions{})
+		_, err := r.handle.Ingest(ctx, "t", rows, backend.IngestOptions{})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		rows.Release()
 		time.Sleep(time.Minute)
@@ -331,10 +334,10 @@ func TestTheRowsOfAnIngestAreHeldWhileTheyAreRead(t *testing.T) {
 // its time is over, and what it did counts as a request.
 func TestAWayThatNeverConfirmsIsAskedForItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true}
+		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &backend.StatementOrder{}, sideBySide: true}
 		conn.order.SetConcurrent()
 		asked := 0
-		conn.steps = func(*Operation) []cancel.Step {
+		conn.steps = func(*backend.Operation) []cancel.Step {
 			return []cancel.Step{{Name: "CancelFlightInfo", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) {
 				asked++
 				return cancel.Requested, nil
@@ -353,7 +356,7 @@ func TestAWayThatNeverConfirmsIsAskedForItsTime(t *testing.T) {
 
 // What a server says of itself without a reason is told as it is.
 func TestAFailureWithoutAReasonIsToldToo(t *testing.T) {
-	conn := &fakeConn{fail: map[string]error{"SELECT 1": &Error{Fault: FaultUnknown}, "Metadata": &Error{Fault: FaultStatement}}}
+	conn := &fakeConn{fail: map[string]error{"SELECT 1": &backend.Error{Fault: backend.FaultUnknown}, "Metadata": &backend.Error{Fault: backend.FaultStatement}}}
 	err := CheckSession(t.Context(), conn, "SELECT 1")
 	require.ErrorContains(t, err, "no session that works")
 	require.NotContains(t, err.Error(), "%!")
@@ -364,7 +367,7 @@ func TestWhatAReaderReadsIsOneRow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for n, ok := range map[int]bool{0: false, 1: true, 2: false} {
 			conn := &scriptConn{fakeConn: &fakeConn{}}
-			conn.script = func(context.Context, Call) *scriptStream {
+			conn.script = func(context.Context, backend.Call) *scriptStream {
 				return &scriptStream{next: func(i int) (arrow.RecordBatch, error) {
 					if i > 1 {
 						return nil, io.EOF
@@ -374,7 +377,7 @@ func TestWhatAReaderReadsIsOneRow(t *testing.T) {
 			}
 			r := newRig(t, conn.fakeConn)
 			s := New(conn, r.policy, r.returned)
-			row, err := s.runStateQuery(t.Context(), stateQuery{key: "k", subject: "what", sql: "SELECT SCRIPT"}, Call{})
+			row, err := s.runStateQuery(t.Context(), stateQuery{key: "k", subject: "what", sql: "SELECT SCRIPT"}, backend.Call{})
 			require.Equal(t, ok, err == nil, "%d rows: %v", n, err)
 			require.Equal(t, ok, len(row) == 1)
 			require.Equal(t, ok, r.policy.answeredQueries.has("k"))
@@ -399,7 +402,7 @@ func TestAPreparedStatementLeavesNothingUntilItRuns(t *testing.T) {
 		c := newStateConn()
 		r := stateRig(t, c)
 		_, err := r.handle.PrepareQueryWithOptions(t.Context(), "SELECT 1", QueryOptions{Route: RouteUpdate + 1})
-		require.Equal(t, FaultUsage, FaultIn(err), "%v", err)
+		require.Equal(t, backend.FaultUsage, backend.FaultIn(err), "%v", err)
 		_, err = r.handle.PrepareQuery(t.Context(), "SET threads = 1")
 		must(t, err)
 		q, err := r.handle.PrepareQuery(t.Context(), "SELECT 2")
@@ -409,9 +412,9 @@ func TestAPreparedStatementLeavesNothingUntilItRuns(t *testing.T) {
 		require.Error(t, err)
 		sent := len(c.Log())
 		_, err = q.Query(t.Context(), nil)
-		require.ErrorIs(t, err, ErrTxAborted)
+		require.ErrorIs(t, err, backend.ErrTxAborted)
 		_, err = q.Update(t.Context(), nil)
-		require.ErrorIs(t, err, ErrTxAborted)
+		require.ErrorIs(t, err, backend.ErrTxAborted)
 		require.Len(t, c.Log(), sent)
 		must(t, r.handle.Rollback(t.Context()))
 		must(t, r.handle.Close())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 	"github.com/flightpool/flightpool/internal/eof"
 )
@@ -141,7 +142,7 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 	}
 	if st.keepTx {
 		err := s.runProbeInTx(ctx, st.tx.id)
-		if err == nil || !FaultIn(err).KeepsConn() {
+		if err == nil || !backend.FaultIn(err).KeepsConn() {
 			return err
 		}
 		st.keepTx, st.refusal = false, err
@@ -150,7 +151,7 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 	switch {
 	case err == nil:
 		st.rolledBack = true
-	case FaultIn(err) == FaultStatement:
+	case backend.FaultIn(err) == backend.FaultStatement:
 		// An earlier probe that was cut off may have ended it meanwhile.
 		if err = s.rollBack(ctx, st.tx); txGone(err) {
 			st.rolledBack = true
@@ -165,7 +166,7 @@ func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 	s.mu.Lock()
 	switch {
 	case !report.Safe():
-		s.mu.lost = fmt.Errorf("%w: a cancelled statement may still run: %s", ErrSessionLost, report)
+		s.mu.lost = fmt.Errorf("%w: a cancelled statement may still run: %s", backend.ErrSessionLost, report)
 	case st.rolledBack:
 		s.mu.tx.markRolledBack(st.rollbackReason())
 	}
@@ -186,8 +187,8 @@ func (st *cancellation) rollbackReason() error {
 // runProbe runs the probe query to its end.
 func (s *SessionHandle) runProbe(ctx context.Context) error { return s.runProbeInTx(ctx, "") }
 
-func (s *SessionHandle) runProbeInTx(ctx context.Context, tx TxID) error {
-	stream, err := s.conn.Query(ctx, s.policy.probeSQL(), Call{Tx: tx})
+func (s *SessionHandle) runProbeInTx(ctx context.Context, tx backend.TxID) error {
+	stream, err := s.conn.Query(ctx, s.policy.probeSQL(), backend.Call{Tx: tx})
 	if err != nil {
 		return err
 	}
@@ -195,15 +196,15 @@ func (s *SessionHandle) runProbeInTx(ctx context.Context, tx TxID) error {
 }
 
 // Probe runs a harmless query to its end, as a health check.
-func Probe(ctx context.Context, c Conn, sql string) error {
-	stream, err := c.Query(ctx, sql, Call{})
+func Probe(ctx context.Context, c backend.Conn, sql string) error {
+	stream, err := c.Query(ctx, sql, backend.Call{})
 	if err != nil {
 		return err
 	}
 	return drain(stream)
 }
 
-func drain(stream Stream) error {
+func drain(stream backend.Stream) error {
 	defer stream.Close()
 	for {
 		if _, err := stream.Next(); err != nil {

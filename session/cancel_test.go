@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 )
 
@@ -26,7 +27,7 @@ func TestTheCallerReturnsWithItsContextAndTheSessionIsReused(t *testing.T) {
 		_, err := r.stateless().Query(ctx, "SELECT SLOW 1h")
 		require.Equal(t, 20*ms, time.Since(start))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Equal(t, FaultContext, FaultIn(err))
+		require.Equal(t, backend.FaultContext, backend.FaultIn(err))
 		synctest.Wait()
 		r.reused()
 		require.Equal(t, "rpc", r.chains()[0].ConfirmedBy)
@@ -65,7 +66,7 @@ func TestTheServerIsAskedOnceTheRPCHasNotHelped(t *testing.T) {
 		conn := &fakeConn{ignoresCancel: true}
 		asked := time.Duration(0)
 		start := time.Now()
-		conn.steps = func(op *Operation) []cancel.Step {
+		conn.steps = func(op *backend.Operation) []cancel.Step {
 			require.Equal(t, "SELECT SLOW 1h", op.Name())
 			return []cancel.Step{
 				{Name: "CancelFlightInfo", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) {
@@ -99,7 +100,7 @@ func TestTheServerIsAskedOnceTheRPCHasNotHelped(t *testing.T) {
 func TestAnUnansweredCancelCostsTheConnectionEvenWhenTheStatementEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &fakeConn{ignoresCancel: true}
-		conn.steps = func(*Operation) []cancel.Step {
+		conn.steps = func(*backend.Operation) []cancel.Step {
 			return []cancel.Step{{Name: "CancelFlightInfo", Timeout: 100 * ms, Do: func(ctx context.Context) (cancel.Outcome, error) {
 				<-ctx.Done() // the request is out there, somewhere
 				return cancel.Failed, ctx.Err()
@@ -134,9 +135,9 @@ func TestAHandleGoesOnAfterAConfirmedCancelAndIsLostAfterAnUnconfirmedOne(t *tes
 		defer stop()
 		_, err = r.handle.Update(short, "INSERT 2")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.True(t, SafeToRetry(err), "nothing of it was sent")
+		require.True(t, backend.SafeToRetry(err), "nothing of it was sent")
 		_, err = r.handle.Update(t.Context(), "INSERT 3")
-		require.ErrorIs(t, err, ErrSessionLost)
+		require.ErrorIs(t, err, backend.ErrSessionLost)
 		_ = r.discarded()
 		must(t, r.handle.Close())
 		_ = r.discarded()
@@ -154,9 +155,9 @@ func TestACancelledStatementRollsItsTransactionBack(t *testing.T) {
 		_, err := r.handle.Update(ctx, "UPDATE SLOW 1h")
 		require.Error(t, err)
 		_, err = r.handle.Update(t.Context(), "INSERT 1")
-		require.ErrorIs(t, err, ErrTxAborted)
-		require.ErrorIs(t, r.handle.RollbackTo(t.Context(), "a"), ErrTxAborted, "there is nothing left to roll back to")
-		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrTxAborted)
+		require.ErrorIs(t, err, backend.ErrTxAborted)
+		require.ErrorIs(t, r.handle.RollbackTo(t.Context(), "a"), backend.ErrTxAborted, "there is nothing left to roll back to")
+		require.ErrorIs(t, r.handle.Commit(t.Context()), backend.ErrTxAborted)
 		require.Equal(t, []string{"Begin", "tx1: UPDATE SLOW 1h", "Rollback"}, r.conn.Log(), "rolled back once, by the chain")
 		must(t, r.handle.BeginTransaction(t.Context()))
 		must(t, r.handle.Commit(t.Context()))
@@ -258,7 +259,7 @@ func TestAnEndedContextSendsNothing(t *testing.T) {
 		stop()
 		_, err := r.stateless().Update(ctx, "INSERT 1")
 		require.ErrorIs(t, err, context.Canceled)
-		require.True(t, SafeToRetry(err))
+		require.True(t, backend.SafeToRetry(err))
 		require.Empty(t, r.conn.Log())
 		r.reused()
 	})
@@ -326,7 +327,7 @@ func TestAChainConfirmsByAProbeThatWasAnsweredAndByNoOther(t *testing.T) {
 			require.Equal(t, tc.rollbacks, rollbacks, "%s: %q", name, r.conn.Log())
 			if tc.begin && tc.by != "" {
 				_, err := r.handle.Update(t.Context(), "INSERT 1")
-				require.ErrorIs(t, err, ErrTxAborted, name)
+				require.ErrorIs(t, err, backend.ErrTxAborted, name)
 				must(t, r.handle.Rollback(t.Context()))
 			}
 			_ = r.handle.Close()
@@ -340,7 +341,7 @@ func TestAChainConfirmsByAProbeThatWasAnsweredAndByNoOther(t *testing.T) {
 }
 
 func notThere() error {
-	return &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.NotFound, "no such transaction")}
+	return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.NotFound, "no such transaction")}
 }
 
 // A transaction whose read was let go far from its end goes on as soon as the
@@ -374,7 +375,7 @@ func TestWhatATransactionCostsThatAReadIsLetGoIn(t *testing.T) {
 			if tc.why == "" {
 				must(t, err)
 			} else {
-				require.ErrorIs(t, err, ErrTxAborted, name)
+				require.ErrorIs(t, err, backend.ErrTxAborted, name)
 				require.ErrorContains(t, err, tc.why, name)
 			}
 			must(t, r.handle.Close())
@@ -420,7 +421,7 @@ func TestAWayToCancelHasItsTimeAndTheProbeItsOwn(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			conn := &fakeConn{ignoresCancel: true}
-			conn.steps = func(*Operation) []cancel.Step {
+			conn.steps = func(*backend.Operation) []cancel.Step {
 				return []cancel.Step{{Name: "CancelQuery", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) {
 					time.Sleep(tc.takes)
 					if tc.answer == cancel.Confirmed {

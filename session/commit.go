@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/effect"
 )
 
@@ -30,7 +31,7 @@ func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 		return &notCommitted{err}
 	}
 	err := s.conn.EndTx(ctx, tx.id, true)
-	if err == nil || !FaultIn(err).KeepsConn() || meaningOf(effect.Commit, err) != effect.Refused {
+	if err == nil || !backend.FaultIn(err).KeepsConn() || meaningOf(effect.Commit, err) != effect.Refused {
 		return err
 	}
 	tx.phase = txAborted // by the refusal
@@ -44,9 +45,9 @@ func (s *SessionHandle) recordCommitReply(err error) error {
 		s.setTx(transaction{})
 		return nil
 	}
-	var e *Error
+	var e *backend.Error
 	if !errors.As(err, &e) {
-		e = &Error{Stage: StageExecute, Err: err}
+		e = &backend.Error{Stage: backend.StageExecute, Err: err}
 	}
 	var refused *refusedCommit
 	var before *notCommitted
@@ -62,9 +63,9 @@ func (s *SessionHandle) recordCommitReply(err error) error {
 			// Every statement was said to have succeeded, and still the
 			// server has left the transaction on the way: what came after
 			// that may be stored.
-			return withCause(e, ErrCommitUnknown)
+			return withCause(e, backend.ErrCommitUnknown)
 		}
-		return withCause(e, ErrTxAborted)
+		return withCause(e, backend.ErrTxAborted)
 	case e.Unsent, errors.As(err, &before):
 		s.abortTx(err)
 		return err
@@ -73,7 +74,7 @@ func (s *SessionHandle) recordCommitReply(err error) error {
 		// is sent later.
 		s.setTx(transaction{})
 		s.markLost(fmt.Errorf("end of transaction unknown: %w", err))
-		return withCause(e, ErrCommitUnknown)
+		return withCause(e, backend.ErrCommitUnknown)
 	}
 }
 
@@ -114,7 +115,7 @@ func (s *SessionHandle) endByRollback(c *call, tx transaction) error {
 			return outcome{err: err}
 		}
 		s.abortTx(err)
-		var e *Error
+		var e *backend.Error
 		if !errors.As(err, &e) || !e.Unsent {
 			s.markDiscard(fmt.Errorf("rollback failed: %w", err))
 		}
@@ -133,18 +134,18 @@ func (s *SessionHandle) endByRollback(c *call, tx transaction) error {
 // given up all the same, since the server may have kept ours.
 func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
 	first := s.conn.EndTx(ctx, tx.id, false)
-	if first == nil || FaultIn(first) != FaultStatement {
+	if first == nil || backend.FaultIn(first) != backend.FaultStatement {
 		return first
 	}
 	var left error
 	if tx.phase == txOpen && s.acceptsUnknownTx() && status.Code(first) == codes.FailedPrecondition {
-		left = &Error{Stage: StageExecute, Fault: FaultStatement, Err: fmt.Errorf("%w: %w", errServerLeftTx, first)}
+		left = &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: fmt.Errorf("%w: %w", errServerLeftTx, first)}
 	}
 	err := s.conn.EndTx(ctx, tx.id, false)
 	if err == nil {
 		return left
 	}
-	if FaultIn(err) != FaultStatement {
+	if backend.FaultIn(err) != backend.FaultStatement {
 		return err
 	}
 	fresh, beginErr := s.conn.Begin(ctx)
@@ -162,13 +163,13 @@ func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
 
 // errServerLeftTx says that the server had left the transaction before its rollback,
 // although it had refused no statement.
-var errServerLeftTx = fmt.Errorf("%w: the server had left the transaction before the rollback and refused no statement since, so the later ones may be stored", ErrCommitUnknown)
+var errServerLeftTx = fmt.Errorf("%w: the server had left the transaction before the rollback and refused no statement since, so the later ones may be stored", backend.ErrCommitUnknown)
 
 // txGone reports whether a rollback that ended in err has left no transaction.
 func txGone(err error) bool { return err == nil || errors.Is(err, errServerLeftTx) }
 
 // withCause is e with one more cause in its chain.
-func withCause(e *Error, cause error) *Error {
+func withCause(e *backend.Error, cause error) *backend.Error {
 	out := *e
 	out.Err = fmt.Errorf("%w: %w", cause, e.Err)
 	return &out

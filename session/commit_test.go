@@ -10,13 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 // A server that leaves a transaction and goes on outside of it says so at the
 // end, by a status.
 func TestARollbackThatTheServerHadLeftBeforeSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		once := &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.FailedPrecondition, "transaction aborted and rolled back")}
+		once := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.FailedPrecondition, "transaction aborted and rolled back")}
 		for _, failed := range []bool{false, true} {
 			r := newRig(t, &fakeConn{forgives: true, failOnce: map[string][]error{"Rollback": {once}}})
 			must(t, r.handle.BeginTransaction(t.Context()))
@@ -30,7 +32,7 @@ func TestARollbackThatTheServerHadLeftBeforeSaysSo(t *testing.T) {
 			if failed {
 				require.NoError(t, err, "the handle knew that it was aborted, and ran nothing after that")
 			} else {
-				require.ErrorIs(t, err, ErrCommitUnknown)
+				require.ErrorIs(t, err, backend.ErrCommitUnknown)
 			}
 			must(t, r.handle.BeginTransaction(t.Context()))
 			must(t, r.handle.Rollback(t.Context()))
@@ -49,7 +51,7 @@ func TestAProofIsItsValueNotItsHandle(t *testing.T) {
 		_, err := r.handle.Update(t.Context(), "INSERT 1")
 		must(t, err)
 		conn.reused = "SELECT 'somebody else'"
-		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrSessionLost)
+		require.ErrorIs(t, r.handle.Commit(t.Context()), backend.ErrSessionLost)
 		require.NotContains(t, conn.Log(), "Commit")
 	})
 }
@@ -73,20 +75,20 @@ func TestTheAgeOfAProofCountsFromTheSendingOfTheLastStatement(t *testing.T) {
 		}
 		must(t, read("SELECT SLOW 6s"))
 		conn.reused = "SELECT 'somebody else'"
-		require.ErrorIs(t, read("SELECT 2"), ErrSessionLost)
+		require.ErrorIs(t, read("SELECT 2"), backend.ErrSessionLost)
 		require.NotContains(t, conn.Log(), "tx1: SELECT 2")
 	})
 }
 
 func TestAConnectionWhoseRefusedCommitWasNotRolledBackIsNotReused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		busy := &Error{Fault: FaultLimit, Err: status.Error(codes.ResourceExhausted, "busy")}
+		busy := &backend.Error{Fault: backend.FaultLimit, Err: status.Error(codes.ResourceExhausted, "busy")}
 		r := newRig(t, &fakeConn{
-			fail:     map[string]error{"Commit": &Error{Fault: FaultStatement, Err: status.Error(codes.Aborted, "conflict")}},
+			fail:     map[string]error{"Commit": &backend.Error{Fault: backend.FaultStatement, Err: status.Error(codes.Aborted, "conflict")}},
 			failOnce: map[string][]error{"Rollback": {busy}},
 		})
 		must(t, r.handle.BeginTransaction(t.Context()))
-		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrTxAborted)
+		require.ErrorIs(t, r.handle.Commit(t.Context()), backend.ErrTxAborted)
 		_ = r.handle.Rollback(t.Context())
 		_ = r.handle.Close()
 		require.ErrorContains(t, r.discarded(), "a refused commit could not be rolled back")
@@ -97,7 +99,7 @@ func TestAConnectionWhoseRefusedCommitWasNotRolledBackIsNotReused(t *testing.T) 
 // of our own: only what they answer together says that nothing is left.
 func TestWhatTheAnswersToARollbackSayTogether(t *testing.T) {
 	refusal := func(code codes.Code) error {
-		return &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(code, code.String())}
+		return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(code, code.String())}
 	}
 	for name, tc := range map[string]struct {
 		forgives     bool // so that the handle holds a proof
@@ -109,12 +111,12 @@ func TestWhatTheAnswersToARollbackSayTogether(t *testing.T) {
 	}{
 		"not there":                             {answers: []error{refusal(codes.NotFound), refusal(codes.NotFound)}},
 		"not there, of one that forgives":       {forgives: true, answers: []error{refusal(codes.NotFound), refusal(codes.NotFound)}},
-		"left":                                  {forgives: true, answers: []error{refusal(codes.FailedPrecondition), refusal(codes.NotFound)}, want: ErrCommitUnknown},
-		"left, as a state":                      {forgives: true, answers: []error{refusal(codes.FailedPrecondition), refusal(codes.FailedPrecondition), nil}, want: ErrCommitUnknown},
-		"left, and something else":              {forgives: true, answers: []error{refusal(codes.FailedPrecondition), refusal(codes.Internal), nil}, want: ErrCommitUnknown, discarded: "rollback refused"},
+		"left":                                  {forgives: true, answers: []error{refusal(codes.FailedPrecondition), refusal(codes.NotFound)}, want: backend.ErrCommitUnknown},
+		"left, as a state":                      {forgives: true, answers: []error{refusal(codes.FailedPrecondition), refusal(codes.FailedPrecondition), nil}, want: backend.ErrCommitUnknown},
+		"left, and something else":              {forgives: true, answers: []error{refusal(codes.FailedPrecondition), refusal(codes.Internal), nil}, want: backend.ErrCommitUnknown, discarded: "rollback refused"},
 		"left, of one that keeps its word":      {answers: []error{refusal(codes.FailedPrecondition), refusal(codes.NotFound)}},
-		"the second is cut":                     {answers: []error{refusal(codes.Internal), transportError()}, want: ErrSessionLost, discarded: "connection reset"},
-		"the second is cut, one that forgives":  {forgives: true, answers: []error{refusal(codes.FailedPrecondition), transportError()}, want: ErrSessionLost, not: ErrCommitUnknown, discarded: "connection reset"},
+		"the second is cut":                     {answers: []error{refusal(codes.Internal), transportError()}, want: backend.ErrSessionLost, discarded: "connection reset"},
+		"the second is cut, one that forgives":  {forgives: true, answers: []error{refusal(codes.FailedPrecondition), transportError()}, want: backend.ErrSessionLost, not: backend.ErrCommitUnknown, discarded: "connection reset"},
 		"no transaction of our own":             {forgives: true, answers: []error{refusal(codes.Internal), refusal(codes.FailedPrecondition)}, begin: refusal(codes.Aborted), want: status.Error(codes.FailedPrecondition, ""), discarded: "rollback failed", stillAborted: true},
 		"ours cannot be ended":                  {answers: []error{refusal(codes.Internal), refusal(codes.FailedPrecondition), refusal(codes.Internal)}, want: status.Error(codes.FailedPrecondition, ""), discarded: "rollback failed", stillAborted: true},
 		"ours can, and the refusal is no state": {answers: []error{refusal(codes.Internal), refusal(codes.Internal), nil}, discarded: "rollback refused"},
@@ -133,7 +135,7 @@ func TestWhatTheAnswersToARollbackSayTogether(t *testing.T) {
 				require.NoError(t, err, name)
 			case isStatus:
 				require.Equal(t, status.Code(tc.want), status.Code(err), name)
-				require.NotErrorIs(t, err, ErrCommitUnknown, name)
+				require.NotErrorIs(t, err, backend.ErrCommitUnknown, name)
 			default:
 				require.ErrorIs(t, err, tc.want, name)
 			}
@@ -142,7 +144,7 @@ func TestWhatTheAnswersToARollbackSayTogether(t *testing.T) {
 			}
 			if tc.stillAborted {
 				_, err := r.handle.Update(t.Context(), "INSERT 1")
-				require.ErrorIs(t, err, ErrTxAborted, name)
+				require.ErrorIs(t, err, backend.ErrTxAborted, name)
 			}
 			_ = r.handle.Close()
 			if tc.discarded != "" {
@@ -159,7 +161,7 @@ func TestWhatTheAnswersToARollbackSayTogether(t *testing.T) {
 // that something may be stored.
 func TestARefusedCommitIsARefusalAlsoWhereTheProofIsNeeded(t *testing.T) {
 	refusal := func(code codes.Code) error {
-		return &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(code, code.String())}
+		return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(code, code.String())}
 	}
 	for name, tc := range map[string]struct {
 		forgives bool
@@ -167,9 +169,9 @@ func TestARefusedCommitIsARefusalAlsoWhereTheProofIsNeeded(t *testing.T) {
 		want     error
 		not      error
 	}{
-		"a conflict":               {true, codes.Aborted, ErrTxAborted, ErrCommitUnknown},
-		"a state":                  {true, codes.FailedPrecondition, ErrCommitUnknown, ErrTxAborted},
-		"a state, of another kind": {false, codes.FailedPrecondition, ErrTxAborted, ErrCommitUnknown},
+		"a conflict":               {true, codes.Aborted, backend.ErrTxAborted, backend.ErrCommitUnknown},
+		"a state":                  {true, codes.FailedPrecondition, backend.ErrCommitUnknown, backend.ErrTxAborted},
+		"a state, of another kind": {false, codes.FailedPrecondition, backend.ErrTxAborted, backend.ErrCommitUnknown},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, &fakeConn{forgives: tc.forgives, failOnce: map[string][]error{
@@ -197,9 +199,9 @@ func TestNothingIsSentInATransactionWhoseRefusedCommitWasNotRolledBack(t *testin
 			failOnce: map[string][]error{"Rollback": {no, no, no}},
 		})
 		must(t, r.handle.BeginTransaction(t.Context()))
-		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrTxAborted)
+		require.ErrorIs(t, r.handle.Commit(t.Context()), backend.ErrTxAborted)
 		_, err := r.handle.Update(t.Context(), "INSERT 1")
-		require.ErrorIs(t, err, ErrTxAborted)
+		require.ErrorIs(t, err, backend.ErrTxAborted)
 		require.NotContains(t, r.conn.Log(), "tx1: INSERT 1")
 		_ = r.handle.Close()
 		_ = r.discarded()
@@ -210,10 +212,10 @@ func TestNothingIsSentInATransactionWhoseRefusedCommitWasNotRolledBack(t *testin
 // followed by a ROLLBACK, which would be taken for the next transaction's.
 func TestACommitThatTheServerCutsShortIsNotRolledBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cut := &Error{Stage: StageExecute, Fault: FaultContext, Err: status.Error(codes.Canceled, "cut short")}
+		cut := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultContext, Err: status.Error(codes.Canceled, "cut short")}
 		r := newRig(t, &fakeConn{failOnce: map[string][]error{"Commit": {cut}}})
 		must(t, r.handle.BeginTransaction(t.Context()))
-		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrCommitUnknown)
+		require.ErrorIs(t, r.handle.Commit(t.Context()), backend.ErrCommitUnknown)
 		time.Sleep(time.Minute)
 		require.Equal(t, []string{"Begin", "Commit", "SELECT 1"}, r.conn.Log(), "nothing is sent in it any more")
 		_ = r.handle.Close()
@@ -224,34 +226,34 @@ func TestACommitThatTheServerCutsShortIsNotRolledBack(t *testing.T) {
 // A BEGIN that failed costs the session where a transaction may be open, and
 // nothing else does.
 func TestABeginThatFailsCostsTheSessionOnlyWhereOneMayBeOpen(t *testing.T) {
-	fault := func(f Fault, unsent bool) error {
-		return &Error{Stage: StageExecute, Fault: f, Unsent: unsent, Err: errors.New(f.String())}
+	fault := func(f backend.Fault, unsent bool) error {
+		return &backend.Error{Stage: backend.StageExecute, Fault: f, Unsent: unsent, Err: errors.New(f.String())}
 	}
 	for name, tc := range map[string]struct {
 		err    error
 		lost   bool
 		reused bool
 	}{
-		"refused":              {fault(FaultStatement, false), false, true},
-		"no transactions":      {fault(FaultUnsupported, false), false, true},
-		"cut short":            {&Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.Canceled, "")}, true, false},
+		"refused":              {fault(backend.FaultStatement, false), false, true},
+		"no transactions":      {fault(backend.FaultUnsupported, false), false, true},
+		"cut short":            {&backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.Canceled, "")}, true, false},
 		"failed":               {sqlError("oops"), true, false},
-		"failed, not told how": {&Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.Unknown, "")}, true, false},
+		"failed, not told how": {&backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.Unknown, "")}, true, false},
 		"refused in words":     {sqlError("TransactionContext Error: cannot start a transaction within a transaction"), false, true},
-		"refused by code":      {&Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.PermissionDenied, "")}, false, true},
-		"too late":             {&Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.DeadlineExceeded, "")}, true, false},
-		"not sent":             {fault(FaultLimit, true), false, true},
-		"no credential":        {fault(FaultAuth, false), false, false},
-		"at its limit":         {fault(FaultLimit, false), true, false},
+		"refused by code":      {&backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.PermissionDenied, "")}, false, true},
+		"too late":             {&backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.DeadlineExceeded, "")}, true, false},
+		"not sent":             {fault(backend.FaultLimit, true), false, true},
+		"no credential":        {fault(backend.FaultAuth, false), false, false},
+		"at its limit":         {fault(backend.FaultLimit, false), true, false},
 		"unreadable":           {errors.New("?"), true, false},
 		"a broken connection":  {transportError(), true, false},
-		"not sent, and broken": {fault(FaultTransport, true), true, false},
+		"not sent, and broken": {fault(backend.FaultTransport, true), true, false},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, &fakeConn{failOnce: map[string][]error{"Begin": {tc.err}}})
 			err := r.handle.BeginTransaction(t.Context())
 			require.Error(t, err, name)
-			require.Equal(t, tc.lost, errors.Is(err, ErrSessionLost), name)
+			require.Equal(t, tc.lost, errors.Is(err, backend.ErrSessionLost), name)
 			_, err = r.handle.Update(t.Context(), "INSERT 1")
 			require.Equal(t, tc.lost, err != nil, name)
 			_ = r.handle.Close()
@@ -267,7 +269,7 @@ func TestABeginThatFailsCostsTheSessionOnlyWhereOneMayBeOpen(t *testing.T) {
 // What a call says that its caller had left aborts a transaction where a
 // statement of it may have failed, or its caller believes so.
 func TestWhatACallThatWasLeftDoesToItsTransaction(t *testing.T) {
-	unsupported := &Error{Stage: StageExecute, Fault: FaultUnsupported, Err: errors.New("not here")}
+	unsupported := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultUnsupported, Err: errors.New("not here")}
 	for name, tc := range map[string]struct {
 		call   func(ctx context.Context, s *SessionHandle) error
 		fail   error
@@ -286,15 +288,15 @@ func TestWhatACallThatWasLeftDoesToItsTransaction(t *testing.T) {
 			return err
 		}},
 		"a look at the catalogue": {call: func(ctx context.Context, s *SessionHandle) error {
-			_, err := s.MetadataWithOptions(ctx, MetadataRequest{}, QueryOptions{NoCancel: true})
+			_, err := s.MetadataWithOptions(ctx, backend.MetadataRequest{}, QueryOptions{NoCancel: true})
 			return err
 		}},
 		"a look at the catalogue that failed": {aborts: true, fail: sqlError("no"), call: func(ctx context.Context, s *SessionHandle) error {
-			_, err := s.MetadataWithOptions(ctx, MetadataRequest{}, QueryOptions{NoCancel: true})
+			_, err := s.MetadataWithOptions(ctx, backend.MetadataRequest{}, QueryOptions{NoCancel: true})
 			return err
 		}},
 		"a look at the catalogue that was cut": {call: func(ctx context.Context, s *SessionHandle) error {
-			_, err := s.Metadata(ctx, MetadataRequest{})
+			_, err := s.Metadata(ctx, backend.MetadataRequest{})
 			return err
 		}},
 		"a savepoint":      {aborts: true, call: func(ctx context.Context, s *SessionHandle) error { return s.Savepoint(ctx, "b") }},
@@ -321,8 +323,8 @@ func TestWhatACallThatWasLeftDoesToItsTransaction(t *testing.T) {
 			require.Equal(t, 20*ms, time.Since(start), name)
 			_, err := r.handle.Update(t.Context(), "INSERT 2")
 			if tc.aborts {
-				require.ErrorIs(t, err, ErrTxAborted, name)
-				require.ErrorIs(t, r.handle.Commit(t.Context()), ErrTxAborted, name)
+				require.ErrorIs(t, err, backend.ErrTxAborted, name)
+				require.ErrorIs(t, r.handle.Commit(t.Context()), backend.ErrTxAborted, name)
 			} else {
 				must(t, err)
 				must(t, r.handle.Commit(t.Context()))
@@ -348,7 +350,7 @@ func TestATransactionThatComesLateIsRolledBackOrCostsTheSession(t *testing.T) {
 			require.ErrorIs(t, r.handle.BeginTransaction(ctx), context.DeadlineExceeded)
 			_, err := r.handle.Update(t.Context(), "INSERT 1")
 			if refused {
-				require.ErrorIs(t, err, ErrSessionLost)
+				require.ErrorIs(t, err, backend.ErrSessionLost)
 				require.NotContains(t, r.conn.Log(), "INSERT 1")
 				require.ErrorContains(t, r.discarded(), "roll back")
 				must(t, r.handle.Close())
@@ -367,25 +369,25 @@ func TestATransactionThatComesLateIsRolledBackOrCostsTheSession(t *testing.T) {
 // does not know it either.
 func TestWhatAnInternalAnswerToACommitMeans(t *testing.T) {
 	for text, want := range map[string]error{
-		"duckdb error: TransactionContext Error: Failed to commit: PRIMARY KEY or UNIQUE constraint violation: duplicate key \"1\"": ErrTxAborted,
-		"cannot commit - no transaction is active":       ErrTxAborted,
-		"could not serialize access due to other update": ErrTxAborted,
-		"the index is broken":                            ErrCommitUnknown,
-		"TransactionContext Error: Failed to commit: Failed to commit DuckLake transaction: server closed the connection unexpectedly": ErrCommitUnknown,
-		"commit failed: connection refused":                ErrCommitUnknown,
-		"Failed to commit: IO Error: HTTP PUT: timed out":  ErrCommitUnknown,
-		"aborted after commit: could not write the answer": ErrCommitUnknown,
+		"duckdb error: TransactionContext Error: Failed to commit: PRIMARY KEY or UNIQUE constraint violation: duplicate key \"1\"": backend.ErrTxAborted,
+		"cannot commit - no transaction is active":       backend.ErrTxAborted,
+		"could not serialize access due to other update": backend.ErrTxAborted,
+		"the index is broken":                            backend.ErrCommitUnknown,
+		"TransactionContext Error: Failed to commit: Failed to commit DuckLake transaction: server closed the connection unexpectedly": backend.ErrCommitUnknown,
+		"commit failed: connection refused":                backend.ErrCommitUnknown,
+		"Failed to commit: IO Error: HTTP PUT: timed out":  backend.ErrCommitUnknown,
+		"aborted after commit: could not write the answer": backend.ErrCommitUnknown,
 	} {
 		for _, code := range []codes.Code{codes.Internal, codes.Unknown, codes.Canceled, codes.DeadlineExceeded} {
 			synctest.Test(t, func(t *testing.T) {
-				answer := &Error{Op: "EndTx", Target: "unlocked.example:1", Stage: StageExecute, Fault: FaultStatement, Err: status.Error(code, text)}
+				answer := &backend.Error{Op: "EndTx", Target: "unlocked.example:1", Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(code, text)}
 				r := newRig(t, &fakeConn{failOnce: map[string][]error{"Commit": {answer}}})
 				must(t, r.handle.BeginTransaction(t.Context()))
 				_, err := r.handle.Update(t.Context(), "INSERT 1")
 				must(t, err)
 				err = r.handle.Commit(t.Context())
 				require.ErrorIs(t, err, want, "%s: %s", code, text)
-				require.NotErrorIs(t, err, map[error]error{ErrTxAborted: ErrCommitUnknown, ErrCommitUnknown: ErrTxAborted}[want], text)
+				require.NotErrorIs(t, err, map[error]error{backend.ErrTxAborted: backend.ErrCommitUnknown, backend.ErrCommitUnknown: backend.ErrTxAborted}[want], text)
 				_ = r.handle.Close()
 			})
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
@@ -169,7 +170,7 @@ func (s *SessionHandle) reset(ctx context.Context, d sideEffects) error {
 		return s.undoEffects(ctx, d)
 	case resetSQL:
 		for _, sql := range s.policy.OnReturn.Statements() {
-			if err := s.exec(ctx, sql, Call{}); err != nil {
+			if err := s.exec(ctx, sql, backend.Call{}); err != nil {
 				return err
 			}
 		}

@@ -15,6 +15,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 // stateConn is a fakeConn whose session has settings and a place where names
@@ -46,7 +48,7 @@ var (
 	current   = regexp.MustCompile(`current_setting\('(\w+)'\)|current_database\(\)|current_schema\(\)|duckdb_tables|duckdb_prepared`)
 )
 
-func (c *stateConn) Update(ctx context.Context, sql string, call Call) (int64, error) {
+func (c *stateConn) Update(ctx context.Context, sql string, call backend.Call) (int64, error) {
 	n, err := c.fakeConn.Update(ctx, sql, call)
 	if err != nil {
 		return n, err
@@ -80,7 +82,7 @@ func (c *stateConn) run(sql string) {
 	}
 }
 
-func (c *stateConn) Query(ctx context.Context, sql string, call Call) (Stream, error) {
+func (c *stateConn) Query(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
 	found := current.FindAllStringSubmatch(sql, -1)
 	if found == nil {
 		return c.fakeConn.Query(ctx, sql, call)
@@ -255,7 +257,7 @@ func TestAReadBeforehandThatBreaksTheConnectionIsTheCallsError(t *testing.T) {
 		c.fail = map[string]error{"SELECT current_setting('threads')": transportError()}
 		r := stateRig(t, c)
 		_, err := r.handle.Update(t.Context(), "SET threads = 1")
-		require.ErrorIs(t, err, ErrSessionLost)
+		require.ErrorIs(t, err, backend.ErrSessionLost)
 		require.NotContains(t, r.conn.Log(), "SET threads = 1")
 	})
 }
@@ -420,7 +422,7 @@ func TestARefusedOption(t *testing.T) {
 			sent := len(conn.Log())
 			_, err := r.handle.Update(ctx, "INSERT 1")
 			if tc.aborted {
-				require.ErrorIs(t, err, ErrTxAborted, name)
+				require.ErrorIs(t, err, backend.ErrTxAborted, name)
 				require.ErrorContains(t, err, "no such option")
 				require.Len(t, conn.Log(), sent)
 				must(t, r.handle.Rollback(ctx))
@@ -438,7 +440,7 @@ func TestARefusedOptionWhoseTransactionCannotBeProbedLosesTheSession(t *testing.
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{fail: map[string]error{"Options": sqlError("no"), "tx1: SELECT 1": transportError()}})
 		must(t, r.handle.BeginTransaction(t.Context()))
-		require.ErrorIs(t, r.handle.SetOption(t.Context(), "typo", "x"), ErrSessionLost)
+		require.ErrorIs(t, r.handle.SetOption(t.Context(), "typo", "x"), backend.ErrSessionLost)
 		_ = r.handle.Close()
 		require.ErrorContains(t, r.discarded(), "reset")
 	})

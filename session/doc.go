@@ -1,6 +1,6 @@
-// Package session is one server session in a caller's hands: SessionHandle,
-// the results and prepared statements that come from it, and the Conn seam
-// that backends implement.
+// Package session runs calls, transactions and results on one server session
+// for its caller: SessionHandle, and the results and prepared statements that
+// come from it. Package backend is what it runs on.
 //
 // # States of a handle
 //

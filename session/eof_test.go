@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 func TestAnErrorThatWrapsTheEndIsNotTheEnd(t *testing.T) {
@@ -28,12 +30,12 @@ func (s *erringStream) Close()                           {}
 
 func TestAnErrorDoesNotLeadToTheEndOfAStream(t *testing.T) {
 	cause := status.Error(codes.Unavailable, "gone")
-	err := error(&Error{Op: "Query", Err: errors.Join(fmt.Errorf("read: %w", io.EOF), cause, ErrSessionLost)})
+	err := error(&backend.Error{Op: "Query", Err: errors.Join(fmt.Errorf("read: %w", io.EOF), cause, backend.ErrSessionLost)})
 	require.NotErrorIs(t, err, io.EOF)
-	require.ErrorIs(t, err, ErrSessionLost)
+	require.ErrorIs(t, err, backend.ErrSessionLost)
 	require.ErrorIs(t, err, cause)
 	var s interface{ GRPCStatus() *status.Status }
 	require.ErrorAs(t, err, &s)
 	require.ErrorContains(t, err, "read: EOF")
-	require.ErrorIs(t, &Error{Err: io.ErrUnexpectedEOF}, io.ErrUnexpectedEOF)
+	require.ErrorIs(t, &backend.Error{Err: io.ErrUnexpectedEOF}, io.ErrUnexpectedEOF)
 }

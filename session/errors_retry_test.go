@@ -7,12 +7,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
 func TestJoinedErrorsAreSafeToRetryOnlyIfEachIs(t *testing.T) {
-	safe := &session.Error{Fault: session.FaultTransport, Unsent: true, Err: errors.New("refused")}
-	sent := &session.Error{Fault: session.FaultTransport, Err: errors.New("reply lost")}
+	safe := &backend.Error{Fault: backend.FaultTransport, Unsent: true, Err: errors.New("refused")}
+	sent := &backend.Error{Fault: backend.FaultTransport, Err: errors.New("reply lost")}
 	for name, tc := range map[string]struct {
 		err  error
 		want bool
@@ -27,8 +27,8 @@ func TestJoinedErrorsAreSafeToRetryOnlyIfEachIs(t *testing.T) {
 		"two verbs":               {fmt.Errorf("%w (before: %w)", safe, sent), false},
 		"deep":                    {errors.Join(safe, fmt.Errorf("x: %w", errors.Join(errors.New("foreign"), sent))), false},
 		"beside a foreign one":    {errors.Join(errors.New("foreign"), safe), true},
-		"inside an error of ours": {&session.Error{Unsent: true, Err: sent}, true},
+		"inside an error of ours": {&backend.Error{Unsent: true, Err: sent}, true},
 	} {
-		require.Equal(t, tc.want, session.SafeToRetry(tc.err), name)
+		require.Equal(t, tc.want, backend.SafeToRetry(tc.err), name)
 	}
 }

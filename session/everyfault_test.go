@@ -16,6 +16,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 )
 
@@ -136,7 +137,7 @@ func (p *play) run(steps []step) {
 func (p *play) heard(reason error) {
 	w := p.w
 	f, ok := w.faults[w.struck]
-	if !ok || FaultIn(f.error()).KeepsConn() || len(p.failed) > 0 || reason != nil {
+	if !ok || backend.FaultIn(f.error()).KeepsConn() || len(p.failed) > 0 || reason != nil {
 		return
 	}
 	for _, trip := range w.log[w.struck:] {
@@ -149,13 +150,13 @@ func (p *play) heard(reason error) {
 
 // judge looks at the error of a call.
 func (p *play) judge(ctx context.Context, name string, err error) {
-	var e *Error
+	var e *backend.Error
 	switch {
-	case !errors.As(err, &e), e.Op == "" && e.Stage == StageNone:
+	case !errors.As(err, &e), e.Op == "" && e.Stage == backend.StageNone:
 		p.wrong("%s fails with no *Error of a call: %v", name, err)
 	case strings.Contains(err.Error(), "%!"), !strings.Contains(err.Error(), ":"):
 		p.wrong("%s fails with %q", name, err)
-	case ctx.Err() != nil && e.Fault == FaultContext && !errors.Is(err, context.DeadlineExceeded):
+	case ctx.Err() != nil && e.Fault == backend.FaultContext && !errors.Is(err, context.DeadlineExceeded):
 		p.wrong("%s does not say that its context has ended: %v", name, err)
 	}
 	if p.replaced && p.firstErr == nil {
@@ -174,9 +175,9 @@ func (p *play) count(reused bool) {
 		switch {
 		case v.err == nil:
 			check(v, 1, 1, "the call succeeded")
-		case SafeToRetry(v.err):
+		case backend.SafeToRetry(v.err):
 			check(v, 0, 0, "the call may be repeated")
-		case FaultIn(v.err) == FaultStatement && !errors.Is(v.err, ErrSessionLost):
+		case backend.FaultIn(v.err) == backend.FaultStatement && !errors.Is(v.err, backend.ErrSessionLost):
 			check(v, 0, 0, "the server refused it")
 		default:
 			check(v, 0, 1, "the call failed")
@@ -184,10 +185,10 @@ func (p *play) count(reused bool) {
 	}
 	for _, tx := range p.txs {
 		committed := tx.end == "Commit" && tx.err == nil
-		unknown := tx.end != "" && errors.Is(tx.err, ErrCommitUnknown)
+		unknown := tx.end != "" && errors.Is(tx.err, backend.ErrCommitUnknown)
 		for _, v := range tx.values {
-			var e *Error
-			sent := !errors.As(v.err, &e) || !e.Unsent && e.Fault != FaultUnsupported
+			var e *backend.Error
+			sent := !errors.As(v.err, &e) || !e.Unsent && e.Fault != backend.FaultUnsupported
 			switch {
 			case v.undone:
 				check(v, 0, 0, "it was rolled back to a savepoint")
@@ -377,7 +378,7 @@ var (
 	}}
 	oversleep = step{"oversleep", func(ctx context.Context, _ *play) error {
 		<-ctx.Done()
-		return &Error{Op: "oversleep", Stage: StageExecute, Fault: FaultContext, Err: ctx.Err()}
+		return &backend.Error{Op: "oversleep", Stage: backend.StageExecute, Fault: backend.FaultContext, Err: ctx.Err()}
 	}}
 	letGoMany = step{"let go of many", func(ctx context.Context, p *play) error {
 		res, err := p.s.Query(ctx, "SELECT 1000")
@@ -440,12 +441,12 @@ var (
 				return err
 			}
 			defer rows.Release()
-			_, err = p.s.Ingest(ctx, "t", rows, IngestOptions{Temporary: v%2 == 0})
+			_, err = p.s.Ingest(ctx, "t", rows, backend.IngestOptions{Temporary: v%2 == 0})
 			return err
 		})
 	}}
 	catalogue = step{"catalogue", func(ctx context.Context, p *play) error {
-		res, err := p.s.Metadata(ctx, MetadataRequest{Kind: MetadataTables})
+		res, err := p.s.Metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataTables})
 		return p.read(res, err, 2)
 	}}
 	ping    = step{"ping", func(ctx context.Context, p *play) error { return p.s.Ping(ctx) }}
@@ -471,8 +472,8 @@ var (
 )
 
 func (p *play) end(how string, err error) error {
-	var e *Error
-	if p.tx == nil || errors.As(err, &e) && e.Unsent && FaultIn(err) == FaultContext {
+	var e *backend.Error
+	if p.tx == nil || errors.As(err, &e) && e.Unsent && backend.FaultIn(err) == backend.FaultContext {
 		return err // nothing has ended
 	}
 	p.tx.end, p.tx.err = how, err
@@ -727,7 +728,7 @@ func TestAReplacedSessionIsNoticedInEveryProgram(t *testing.T) {
 					continue
 				}
 				noticed++
-				if p.w.forgives && !p.w.bare && !errors.Is(p.firstErr, ErrSessionLost) {
+				if p.w.forgives && !p.w.bare && !errors.Is(p.firstErr, backend.ErrSessionLost) {
 					t.Fatalf("%s, %s, replaced in pause %d: %v", name, server, sc.replace, p.firstErr)
 				}
 			}

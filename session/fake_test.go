@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
@@ -27,7 +28,7 @@ import (
 type fakeConn struct {
 	ignoresCancel bool // a statement runs to its end whatever the client does
 	forgives      bool // ends unknown transactions with success
-	steps         func(op *Operation) []cancel.Step
+	steps         func(op *backend.Operation) []cancel.Step
 	value         int64            // added to every row
 	fail          map[string]error // by call ("Begin", "Commit", …) or SQL text
 	failOnce      map[string][]error
@@ -45,7 +46,7 @@ type fakeConn struct {
 	lost     error
 	closed   int
 	freeAt   time.Time // when the statement at work ends
-	tx       TxID
+	tx       backend.TxID
 	txCount  int
 	handles  map[int]bool
 	handleNo int
@@ -54,11 +55,11 @@ type fakeConn struct {
 }
 
 func sqlError(text string) error {
-	return &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.Internal, text)}
+	return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.Internal, text)}
 }
 
 func transportError() error {
-	return &Error{Stage: StageExecute, Fault: FaultTransport, Err: status.Error(codes.Unavailable, "connection reset")}
+	return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultTransport, Err: status.Error(codes.Unavailable, "connection reset")}
 }
 
 func (f *fakeConn) Log() []string {
@@ -72,7 +73,7 @@ func (f *fakeConn) use(ctx context.Context, call string, work time.Duration) err
 	f.mu.Lock()
 	if f.lost != nil {
 		defer f.mu.Unlock()
-		return &Error{Fault: FaultTransport, Unsent: true, Err: fmt.Errorf("%w: %w", ErrSessionLost, f.lost)}
+		return &backend.Error{Fault: backend.FaultTransport, Unsent: true, Err: fmt.Errorf("%w: %w", backend.ErrSessionLost, f.lost)}
 	}
 	wait := max(time.Until(f.freeAt), 0)
 	work += f.work[call]
@@ -97,11 +98,11 @@ func (f *fakeConn) use(ctx context.Context, call string, work time.Duration) err
 			f.freeAt = time.Now()
 			f.mu.Unlock()
 		}
-		return &Error{Stage: StageExecute, Fault: FaultContext, Err: status.FromContextError(ctx.Err()).Err()}
+		return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultContext, Err: status.FromContextError(ctx.Err()).Err()}
 	}
 }
 
-func (f *fakeConn) statement(ctx context.Context, sql string, tx TxID) error {
+func (f *fakeConn) statement(ctx context.Context, sql string, tx backend.TxID) error {
 	var work time.Duration
 	if i := strings.Index(sql, "SLOW "); i >= 0 {
 		d, err := time.ParseDuration(strings.Fields(sql[i:])[1])
@@ -123,7 +124,7 @@ func (f *fakeConn) statement(ctx context.Context, sql string, tx TxID) error {
 	return f.fail[sql]
 }
 
-func (f *fakeConn) Query(ctx context.Context, sql string, call Call) (Stream, error) {
+func (f *fakeConn) Query(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
 	call.Op.SetName(sql)
 	if call.Progress != nil {
 		call.Progress(0.5, true)
@@ -143,11 +144,11 @@ func (f *fakeConn) Query(ctx context.Context, sql string, call Call) (Stream, er
 	return s, nil
 }
 
-func (f *fakeConn) Update(ctx context.Context, sql string, call Call) (int64, error) {
+func (f *fakeConn) Update(ctx context.Context, sql string, call backend.Call) (int64, error) {
 	return 1, f.statement(ctx, sql, call.Tx)
 }
 
-func (f *fakeConn) Prepare(ctx context.Context, sql string, _ Call) (Prepared, error) {
+func (f *fakeConn) Prepare(ctx context.Context, sql string, _ backend.Call) (backend.Prepared, error) {
 	if err := f.use(ctx, "Prepare", 0); err != nil {
 		return nil, err
 	}
@@ -161,7 +162,7 @@ func (f *fakeConn) Prepare(ctx context.Context, sql string, _ Call) (Prepared, e
 	return &fakePrepared{f: f, sql: sql, no: f.handleNo}, nil
 }
 
-func (f *fakeConn) Ingest(ctx context.Context, rows array.RecordReader, opts IngestOptions, call Call) (int64, error) {
+func (f *fakeConn) Ingest(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
 	n := int64(0)
 	for rows.Next() {
 		n += rows.RecordBatch().NumRows()
@@ -169,7 +170,7 @@ func (f *fakeConn) Ingest(ctx context.Context, rows array.RecordReader, opts Ing
 	return n, f.use(ctx, string(call.Tx)+" ingest "+opts.Table, 0)
 }
 
-func (f *fakeConn) Metadata(ctx context.Context, req MetadataRequest, _ Call) (Stream, error) {
+func (f *fakeConn) Metadata(ctx context.Context, req backend.MetadataRequest, _ backend.Call) (backend.Stream, error) {
 	if err := f.use(ctx, "Metadata", 0); err != nil {
 		return nil, err
 	}
@@ -179,18 +180,18 @@ func (f *fakeConn) Metadata(ctx context.Context, req MetadataRequest, _ Call) (S
 	return &fakeStream{f: f, ctx: ctx, left: 1}, nil
 }
 
-func (f *fakeConn) Begin(ctx context.Context) (TxID, error) {
+func (f *fakeConn) Begin(ctx context.Context) (backend.TxID, error) {
 	if err := f.use(ctx, "Begin", 0); err != nil {
 		return "", err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.txCount++
-	f.tx = TxID(fmt.Sprintf("tx%d", f.txCount))
+	f.tx = backend.TxID(fmt.Sprintf("tx%d", f.txCount))
 	return f.tx, nil
 }
 
-func (f *fakeConn) EndTx(ctx context.Context, tx TxID, commit bool) error {
+func (f *fakeConn) EndTx(ctx context.Context, tx backend.TxID, commit bool) error {
 	call := "Rollback"
 	if commit {
 		call = "Commit"
@@ -205,17 +206,17 @@ func (f *fakeConn) EndTx(ctx context.Context, tx TxID, commit bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if tx != f.tx && !f.forgives {
-		return &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.NotFound, "no such transaction")}
+		return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.NotFound, "no such transaction")}
 	}
 	f.tx = ""
 	return nil
 }
 
-func (f *fakeConn) Savepoint(ctx context.Context, _ TxID, name string) (SavepointID, error) {
-	return SavepointID("sp-" + name), f.use(ctx, "Savepoint "+name, 0)
+func (f *fakeConn) Savepoint(ctx context.Context, _ backend.TxID, name string) (backend.SavepointID, error) {
+	return backend.SavepointID("sp-" + name), f.use(ctx, "Savepoint "+name, 0)
 }
 
-func (f *fakeConn) EndSavepoint(ctx context.Context, sp SavepointID, end SavepointEnd) error {
+func (f *fakeConn) EndSavepoint(ctx context.Context, sp backend.SavepointID, end backend.SavepointEnd) error {
 	return f.use(ctx, fmt.Sprintf("EndSavepoint %s %d", sp, end), 0)
 }
 
@@ -252,7 +253,7 @@ func (f *fakeConn) Ping(ctx context.Context) error { return f.use(ctx, "Ping", 0
 
 func (f *fakeConn) RejectsUnknownTx(context.Context) (bool, error) { return !f.forgives, nil }
 
-func (f *fakeConn) CancelSteps(op *Operation) []cancel.Step {
+func (f *fakeConn) CancelSteps(op *backend.Operation) []cancel.Step {
 	if f.steps == nil {
 		return nil
 	}
@@ -312,7 +313,7 @@ func (s *fakeStream) Next() (arrow.RecordBatch, error) {
 		ended = s.ctx.Err()
 	}
 	if err := ended; err != nil {
-		return nil, &Error{Stage: StageFetch, Fault: FaultContext, Err: status.FromContextError(err).Err()}
+		return nil, &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultContext, Err: status.FromContextError(err).Err()}
 	}
 	if s.f.fail["stream"] != nil && s.left == 1 {
 		return nil, s.f.fail["stream"]
@@ -380,14 +381,14 @@ func (p *fakePrepared) alive() error {
 	p.f.mu.Lock()
 	defer p.f.mu.Unlock()
 	if !p.f.handles[p.no] {
-		return &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.InvalidArgument, "unknown prepared statement")}
+		return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.InvalidArgument, "unknown prepared statement")}
 	}
 	return nil
 }
 
 func (p *fakePrepared) ParameterSchema() *arrow.Schema { return nil }
 
-func (p *fakePrepared) Query(ctx context.Context, _ arrow.RecordBatch, call Call) (Stream, error) {
+func (p *fakePrepared) Query(ctx context.Context, _ arrow.RecordBatch, call backend.Call) (backend.Stream, error) {
 	if err := p.alive(); err != nil {
 		return nil, err
 	}
@@ -397,7 +398,7 @@ func (p *fakePrepared) Query(ctx context.Context, _ arrow.RecordBatch, call Call
 	return p.f.Query(ctx, p.sql, call)
 }
 
-func (p *fakePrepared) Update(ctx context.Context, params arrow.RecordBatch, call Call) (int64, error) {
+func (p *fakePrepared) Update(ctx context.Context, params arrow.RecordBatch, call backend.Call) (int64, error) {
 	if err := p.alive(); err != nil {
 		return 0, err
 	}
@@ -452,7 +453,7 @@ func (r *rig) change(ctx context.Context, sql string) *QueryResult {
 	c, err := r.handle.begin(ctx, "Query", QueryOptions{}, cancelWhenLeft)
 	must(r.t, err)
 	must(r.t, r.handle.checkStatement(c, sqlscan.Parse("DELETE FROM t RETURNING 1")))
-	res, err := r.handle.openResult(c, func(ctx context.Context) (Stream, error) { return r.conn.Query(ctx, sql, c.backendCall) })
+	res, err := r.handle.openResult(c, func(ctx context.Context) (backend.Stream, error) { return r.conn.Query(ctx, sql, c.backendCall) })
 	must(r.t, err)
 	return res
 }
@@ -499,7 +500,7 @@ func (r *rig) chains() []cancel.Report {
 }
 
 // left is what the server holds of the session.
-func (f *fakeConn) left() (tx TxID, handles, streams, options int) {
+func (f *fakeConn) left() (tx backend.TxID, handles, streams, options int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.tx, len(f.handles), f.streams, len(f.options)
@@ -509,24 +510,24 @@ func (f *fakeConn) left() (tx TxID, handles, streams, options int) {
 func (r *rig) clean(why ...any) {
 	r.t.Helper()
 	tx, handles, streams, options := r.conn.left()
-	require.Equal(r.t, []any{TxID(""), 0, 0, 0}, []any{tx, handles, streams, options}, why...)
+	require.Equal(r.t, []any{backend.TxID(""), 0, 0, 0}, []any{tx, handles, streams, options}, why...)
 }
 
 // scriptConn is a fakeConn that answers the query "SELECT SCRIPT", and catalogue
 // calls, with the rows of its script.
 type scriptConn struct {
 	*fakeConn
-	script func(ctx context.Context, call Call) *scriptStream
+	script func(ctx context.Context, call backend.Call) *scriptStream
 }
 
-func (c *scriptConn) Query(ctx context.Context, sql string, call Call) (Stream, error) {
+func (c *scriptConn) Query(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
 	if sql != "SELECT SCRIPT" {
 		return c.fakeConn.Query(ctx, sql, call)
 	}
 	return c.script(ctx, call), nil
 }
 
-func (c *scriptConn) Metadata(ctx context.Context, _ MetadataRequest, call Call) (Stream, error) {
+func (c *scriptConn) Metadata(ctx context.Context, _ backend.MetadataRequest, call backend.Call) (backend.Stream, error) {
 	return c.script(ctx, call), nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/eof"
 )
@@ -22,7 +23,7 @@ type outcome struct {
 	interruptedBy error
 
 	// unread are rows that nobody will read.
-	unread Stream
+	unread backend.Stream
 
 	// readerReleased says that the reader ended the result by its own choice, and was
 	// told no failure.
@@ -72,10 +73,10 @@ func (c *call) end(o outcome) error {
 			f()
 		}
 	}()
-	e, known := (*Error)(nil), false
+	e, known := (*backend.Error)(nil), false
 	defer func() {
 		if !known { // a method of the caller's context has ended the goroutine
-			c.s.recordCallEnd(c, outcome{interruptedBy: errCallbackExited}, &Error{Op: c.op, Stage: StageFetch, Fault: FaultContext, Err: errCallbackExited})
+			c.s.recordCallEnd(c, outcome{interruptedBy: errCallbackExited}, &backend.Error{Op: c.op, Stage: backend.StageFetch, Fault: backend.FaultContext, Err: errCallbackExited})
 		}
 	}()
 	e = c.outcomeError(o)
@@ -87,12 +88,12 @@ func (c *call) end(o outcome) error {
 	return e
 }
 
-func (c *call) outcomeError(o outcome) *Error {
+func (c *call) outcomeError(o outcome) *backend.Error {
 	switch {
 	case o.err != nil:
 		return c.wrapError(o.err)
 	case o.interruptedBy != nil:
-		return c.wrapError(&Error{Stage: StageFetch, Fault: FaultContext, Err: o.interruptedBy})
+		return c.wrapError(&backend.Error{Stage: backend.StageFetch, Fault: backend.FaultContext, Err: o.interruptedBy})
 	default:
 		return nil
 	}
@@ -164,7 +165,7 @@ func (c *call) drainUnread(o outcome) (ended bool, err error) {
 		switch {
 		case eof.Reached(err):
 			return true, nil
-		case err != nil && c.rpc.Err() != nil && FaultIn(err) == FaultContext:
+		case err != nil && c.rpc.Err() != nil && backend.FaultIn(err) == backend.FaultContext:
 			return false, nil
 		case err != nil:
 			return false, err

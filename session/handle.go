@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/invariant"
@@ -19,7 +20,7 @@ import (
 // ended. A second call meanwhile fails with ErrBusy. Close may come from any
 // goroutine at any time.
 type SessionHandle struct {
-	conn   Conn
+	conn   backend.Conn
 	policy *Policy
 
 	// stateless says that the handle carries a single call of a pool: the
@@ -62,7 +63,7 @@ const (
 // New makes a handle on conn. returns is called exactly once, when the handle
 // is done with the connection: with nil for reuse, or with the reason to
 // discard it.
-func New(conn Conn, policy *Policy, releaseConn func(discard error)) *SessionHandle {
+func New(conn backend.Conn, policy *Policy, releaseConn func(discard error)) *SessionHandle {
 	s := &SessionHandle{conn: conn, policy: policy}
 	s.mu.releaseConn = releaseConn
 	return s
@@ -70,7 +71,7 @@ func New(conn Conn, policy *Policy, releaseConn func(discard error)) *SessionHan
 
 // NewStateless makes a handle for a single call, at whose end the handle
 // closes itself.
-func NewStateless(conn Conn, policy *Policy, releaseConn func(discard error)) *SessionHandle {
+func NewStateless(conn backend.Conn, policy *Policy, releaseConn func(discard error)) *SessionHandle {
 	s := New(conn, policy, releaseConn)
 	s.stateless = true
 	return s
@@ -83,7 +84,7 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 	started := false
 	defer func() {
 		if started { // a method of ctx has panicked
-			_ = c.finish(outcome{err: &Error{Stage: StageArgument, Fault: FaultUsage, Unsent: true, Err: errCallbackExited}})
+			_ = c.finish(outcome{err: &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultUsage, Unsent: true, Err: errCallbackExited}})
 		}
 	}()
 	for {
@@ -97,7 +98,7 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 		select {
 		case <-wait:
 		case <-ctx.Done():
-			return nil, &Error{Op: op, Stage: StageAcquire, Fault: FaultContext, Target: s.policy.Target, Unsent: true,
+			return nil, &backend.Error{Op: op, Stage: backend.StageAcquire, Fault: backend.FaultContext, Target: s.policy.Target, Unsent: true,
 				Ctx: ctxerr.Of(ctx), Err: errors.New("the previous call of the session is still being ended")}
 		}
 	}
@@ -109,7 +110,7 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 		err = c.cause() // Close may have come already
 	}
 	if err != nil {
-		return nil, c.finish(outcome{err: &Error{Stage: StageArgument, Fault: FaultContext, Unsent: true, Err: err}})
+		return nil, c.finish(outcome{err: &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultContext, Unsent: true, Err: err}})
 	}
 	return c, nil
 }
@@ -122,7 +123,7 @@ func (s *SessionHandle) tryBegin(c *call, undo bool) (wait <-chan struct{}, err 
 	defer s.mu.Unlock()
 	switch {
 	case s.mu.closing, s.mu.state == closed, s.mu.state == cleaning:
-		return nil, ErrHandleClosed
+		return nil, backend.ErrHandleClosed
 	case s.mu.lost != nil:
 		return nil, lostError(s.mu.lost)
 	case s.mu.state == ending:
@@ -130,7 +131,7 @@ func (s *SessionHandle) tryBegin(c *call, undo bool) (wait <-chan struct{}, err 
 	case s.mu.rollbackDone != nil && !undo:
 		return s.mu.rollbackDone, nil
 	case s.mu.state == busy:
-		return nil, ErrBusy
+		return nil, backend.ErrBusy
 	}
 	s.mu.state = busy
 	s.mu.call = c
@@ -139,18 +140,18 @@ func (s *SessionHandle) tryBegin(c *call, undo bool) (wait <-chan struct{}, err 
 
 // unsentError is the error of a call of which nothing was sent.
 func (s *SessionHandle) unsentError(op string, err error) error {
-	e := &Error{Op: op, Stage: StageArgument, Fault: FaultUsage, Target: s.policy.Target, Unsent: true, Err: err}
-	if errors.Is(err, ErrSessionLost) {
-		e.Fault = FaultSession
+	e := &backend.Error{Op: op, Stage: backend.StageArgument, Fault: backend.FaultUsage, Target: s.policy.Target, Unsent: true, Err: err}
+	if errors.Is(err, backend.ErrSessionLost) {
+		e.Fault = backend.FaultSession
 	}
 	return e
 }
 
 func lostError(cause error) error {
-	if errors.Is(cause, ErrSessionLost) {
+	if errors.Is(cause, backend.ErrSessionLost) {
 		return cause
 	}
-	return fmt.Errorf("%w: %w", ErrSessionLost, cause)
+	return fmt.Errorf("%w: %w", backend.ErrSessionLost, cause)
 }
 
 // markEnding marks that the call under way is ended behind its caller. Later
@@ -166,7 +167,7 @@ func (s *SessionHandle) markEnding() {
 
 // recordCallEnd takes note of a call that has ended in e, or well if e is nil, and
 // starts the cancel chain where nobody knows what the server is doing.
-func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *Error) {
+func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 	var lost error
 	if e != nil {
 		lost = s.conn.Lost()
@@ -177,25 +178,25 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *Error) {
 	switch {
 	case e == nil:
 		s.mu.proof.recordAnswer(c.startedAt)
-	case lost != nil || e.Fault == FaultTransport || e.Fault == FaultSession:
+	case lost != nil || e.Fault == backend.FaultTransport || e.Fault == backend.FaultSession:
 		if lost == nil {
 			lost = e.Err
 		}
 		s.mu.lost = lost
-		if !errors.Is(e.Err, ErrSessionLost) {
-			e.Err = fmt.Errorf("%w: %w", ErrSessionLost, e.Err)
+		if !errors.Is(e.Err, backend.ErrSessionLost) {
+			e.Err = fmt.Errorf("%w: %w", backend.ErrSessionLost, e.Err)
 		}
-	case !e.Unsent && (e.Fault == FaultContext || e.Running):
-		if e.Fault == FaultAuth {
+	case !e.Unsent && (e.Fault == backend.FaultContext || e.Running):
+		if e.Fault == backend.FaultAuth {
 			s.mu.discardReason = e
 		}
 		tx := s.mu.tx
 		s.mu.Unlock()
 		s.startCancel(c, tx)
 		return
-	case e.Fault == FaultAuth:
+	case e.Fault == backend.FaultAuth:
 		s.mu.discardReason = e
-	case e.Fault == FaultStatement && s.mu.tx.phase == txNone && refusesAll(e):
+	case e.Fault == backend.FaultStatement && s.mu.tx.phase == txNone && refusesAll(e):
 		s.mu.discardReason, s.mu.strayTx = e, true
 	case !e.Fault.KeepsConn() && !e.Unsent:
 		s.mu.needsProbe = true
@@ -212,11 +213,11 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *Error) {
 // leaves open whether it is a refusal; a procedure or a script may have
 // done something before it failed, such as to begin a transaction of its own,
 // in which the session is then. The lock is held.
-func (s *SessionHandle) recordSideEffects(c *call, e *Error) {
+func (s *SessionHandle) recordSideEffects(c *call, e *backend.Error) {
 	if c.script.Empty() || (e != nil && e.Unsent) {
 		return
 	}
-	if e != nil && e.Fault == FaultStatement && !c.manyExecutions && c.script.Atomic() {
+	if e != nil && e.Fault == backend.FaultStatement && !c.manyExecutions && c.script.Atomic() {
 		if meaningOf(effect.Statement, e) == effect.Refused {
 			s.mu.sideEffects.addRefused(c.script)
 		} else {
@@ -224,7 +225,7 @@ func (s *SessionHandle) recordSideEffects(c *call, e *Error) {
 		}
 		return
 	}
-	if e != nil && e.Fault == FaultStatement && !c.script.Atomic() {
+	if e != nil && e.Fault == backend.FaultStatement && !c.script.Atomic() {
 		s.mu.needsProbe = true
 		s.mu.strayTx = s.mu.strayTx || s.mu.tx.phase == txNone
 	}
@@ -282,7 +283,7 @@ func (s *SessionHandle) Close() error {
 		s.mu.closing = true
 		c := s.mu.call
 		s.mu.Unlock()
-		c.interrupt(ErrHandleClosed)
+		c.interrupt(backend.ErrHandleClosed)
 		return nil
 	case ending:
 		s.mu.closing = true

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 )
 
@@ -138,7 +139,7 @@ func TestACallThatIsCutOffSaysWhatHasCutIt(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			_, err = s.Ingest(ctx, "t", brokenReader{empty, func() bool { <-ctx.Done(); time.Sleep(10 * ms); return false }}, IngestOptions{})
+			_, err = s.Ingest(ctx, "t", brokenReader{empty, func() bool { <-ctx.Done(); time.Sleep(10 * ms); return false }}, backend.IngestOptions{})
 			return err
 		},
 		"Update, without cancel": func(ctx context.Context, s *SessionHandle) error {
@@ -175,7 +176,7 @@ func TestACallThatIsCutOffSaysWhatHasCutIt(t *testing.T) {
 					time.AfterFunc(10*time.Second, stop)
 				case "close":
 					time.AfterFunc(10*time.Second, func() { _ = r.handle.Close() })
-					want = ErrHandleClosed
+					want = backend.ErrHandleClosed
 				}
 				start := time.Now()
 				err := call(ctx, r.handle)
@@ -183,10 +184,10 @@ func TestACallThatIsCutOffSaysWhatHasCutIt(t *testing.T) {
 				if name != "a result that nobody reads" {
 					require.Equal(t, 10*time.Second, time.Since(start), "%s, %s", name, end)
 				}
-				var e *Error
+				var e *backend.Error
 				require.ErrorAs(t, err, &e)
-				require.Equal(t, []any{FaultContext, "fake:1"}, []any{e.Fault, e.Target}, "%s, %s: %v", name, end, err)
-				if !errors.Is(want, ErrHandleClosed) {
+				require.Equal(t, []any{backend.FaultContext, "fake:1"}, []any{e.Fault, e.Target}, "%s, %s: %v", name, end, err)
+				if !errors.Is(want, backend.ErrHandleClosed) {
 					require.Equal(t, want, e.Ctx, "%s, %s: %v", name, end, err)
 				}
 				require.Equal(t, name == "Update, without cancel", strings.Contains(err.Error(), "left to finish on the server"), "%s, %s: %v", name, end, err)
@@ -228,12 +229,12 @@ func TestACallThatItsCallerLeavesFailsAsItsDriverWould(t *testing.T) {
 // What the server named is being read, not executed.
 func TestTheStageOfACallThatIsLeftTellsHowFarItWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for sql, want := range map[string]Stage{"SELECT 2": StageFetch, "UPDATE SLOW 1h": StageExecute} {
+		for sql, want := range map[string]backend.Stage{"SELECT 2": backend.StageFetch, "UPDATE SLOW 1h": backend.StageExecute} {
 			r := newRig(t, &fakeConn{pace: time.Hour})
 			ctx, stop := context.WithTimeout(t.Context(), time.Second)
 			defer stop()
 			_, err := r.handle.QueryWithOptions(ctx, sql, QueryOptions{NoCancel: true})
-			var e *Error
+			var e *backend.Error
 			require.ErrorAs(t, err, &e)
 			require.Equal(t, want, e.Stage, sql)
 			time.Sleep(24 * time.Hour)
@@ -282,7 +283,7 @@ func TestTheReportOfACancelSaysWhatEachStepCameTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &fakeConn{ignoresCancel: true}
 		words := errors.New("the server's words")
-		conn.steps = func(*Operation) []cancel.Step {
+		conn.steps = func(*backend.Operation) []cancel.Step {
 			return []cancel.Step{
 				{Name: "unsupported", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) { return cancel.Unsupported, words }},
 				{Name: "failed", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) { return cancel.Failed, words }},
@@ -324,7 +325,7 @@ func TestALostTransportIsNotProbed(t *testing.T) {
 		_, err := r.handle.Update(ctx, "UPDATE SLOW 1h")
 		require.Error(t, err)
 		time.Sleep(time.Minute)
-		require.ErrorIs(t, r.handle.Ping(t.Context()), ErrSessionLost)
+		require.ErrorIs(t, r.handle.Ping(t.Context()), backend.ErrSessionLost)
 		_ = r.discarded()
 	})
 }

@@ -3,6 +3,8 @@ package session
 import (
 	"context"
 	"sync"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 // maxTexts bounds what is kept about a server.
@@ -47,12 +49,12 @@ func (s *SessionHandle) tellsNoPlace(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	if err := s.runProbe(ctx); err != nil {
-		if FaultIn(err).KeepsConn() {
+		if backend.FaultIn(err).KeepsConn() {
 			err = nil
 		}
 		return false, err
 	}
-	if _, err := s.runStateQuery(ctx, namespaceQuery, Call{}); err == nil || !FaultIn(err).KeepsConn() {
+	if _, err := s.runStateQuery(ctx, namespaceQuery, backend.Call{}); err == nil || !backend.FaultIn(err).KeepsConn() {
 		return false, err
 	}
 	s.policy.nonMovingInserts.add(namespaceUnsupported)

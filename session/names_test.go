@@ -14,17 +14,19 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 func TestKindsStagesAndOptionsNameThemselves(t *testing.T) {
-	require.Equal(t, []string{"Catalogs", "TypeInfo", "Metadata(9)"}, []string{MetadataCatalogs.String(), MetadataTypeInfo.String(), MetadataKind(9).String()})
-	require.Equal(t, []string{"", "close", "unknown", "unknown"}, []string{StageNone.String(), StageClose.String(), (StageClose + 1).String(), Stage(200).String()})
+	require.Equal(t, []string{"Catalogs", "TypeInfo", "Metadata(9)"}, []string{backend.MetadataCatalogs.String(), backend.MetadataTypeInfo.String(), backend.MetadataKind(9).String()})
+	require.Equal(t, []string{"", "close", "unknown", "unknown"}, []string{backend.StageNone.String(), backend.StageClose.String(), (backend.StageClose + 1).String(), backend.Stage(200).String()})
 	secret := metadata.Pairs("b-token", "s3cret", "a-token", "s3cret")
 	opts := QueryOptions{Timeout: time.Second, Headers: secret, Params: int64Batch(1)}
 	const want = "flightpool.QueryOptions{Timeout: 1s, Retry: 0, Route: 0, Params: true, Headers: [a-token b-token], NoCancel: false}"
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
 		require.Equal(t, want, fmt.Sprintf(verb, opts), verb)
-		for _, v := range []any{Call{Headers: secret}, IngestOptions{Headers: secret, Table: "t"}} {
+		for _, v := range []any{backend.Call{Headers: secret}, backend.IngestOptions{Headers: secret, Table: "t"}} {
 			text := fmt.Sprintf(verb, v)
 			require.Contains(t, text, "a-token", verb)
 			require.NotContains(t, text, "s3cret", verb)
@@ -34,14 +36,14 @@ func TestKindsStagesAndOptionsNameThemselves(t *testing.T) {
 }
 
 func TestErrorsOfCallsSayThingsOnce(t *testing.T) {
-	e := &Error{Op: "Query", Stage: StageExecute, Err: context.DeadlineExceeded, Ctx: context.DeadlineExceeded}
+	e := &backend.Error{Op: "Query", Stage: backend.StageExecute, Err: context.DeadlineExceeded, Ctx: context.DeadlineExceeded}
 	require.Equal(t, "Query: execute: context deadline exceeded", e.Error())
-	require.Equal(t, FaultContext, FaultIn(context.DeadlineExceeded))
-	require.Equal(t, FaultUnknown, FaultIn(errors.New("x")))
-	require.False(t, SafeToRetry(&Error{Fault: FaultUsage, Unsent: true}), "it fails again")
-	require.False(t, SafeToRetry(&Error{Unsent: true, Err: fmt.Errorf("x: %w", ErrCommitUnknown)}))
-	require.False(t, SafeToRetry(errors.Join(errors.New("a"), errors.New("b"))), "nobody knows")
-	require.False(t, SafeToRetry(fmt.Errorf("%w, %w", errors.New("a"), errors.New("b"))))
+	require.Equal(t, backend.FaultContext, backend.FaultIn(context.DeadlineExceeded))
+	require.Equal(t, backend.FaultUnknown, backend.FaultIn(errors.New("x")))
+	require.False(t, backend.SafeToRetry(&backend.Error{Fault: backend.FaultUsage, Unsent: true}), "it fails again")
+	require.False(t, backend.SafeToRetry(&backend.Error{Unsent: true, Err: fmt.Errorf("x: %w", backend.ErrCommitUnknown)}))
+	require.False(t, backend.SafeToRetry(errors.Join(errors.New("a"), errors.New("b"))), "nobody knows")
+	require.False(t, backend.SafeToRetry(fmt.Errorf("%w, %w", errors.New("a"), errors.New("b"))))
 }
 
 // What goes on behind a caller runs where the owner waits for it, once.
@@ -100,18 +102,18 @@ func TestTheObserverHearsOfEachResetAndRollback(t *testing.T) {
 }
 
 // countingStream tells how many rows were affected.
-type countingStream struct{ Stream }
+type countingStream struct{ backend.Stream }
 
 func (countingStream) RowsAffected() (int64, bool) { return 7, true }
 
 type countingConn struct{ *fakeConn }
 
-func (c countingConn) Query(ctx context.Context, sql string, call Call) (Stream, error) {
+func (c countingConn) Query(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
 	s, err := c.fakeConn.Query(ctx, sql, call)
 	return countingStream{s}, err
 }
 
-func (c countingConn) Update(ctx context.Context, sql string, call Call) (int64, error) {
+func (c countingConn) Update(ctx context.Context, sql string, call backend.Call) (int64, error) {
 	_, err := c.fakeConn.Update(ctx, sql, call)
 	if sql == "DELETE 0" {
 		return 0, err
@@ -198,7 +200,7 @@ func TestAFailureIsTheLastThingThatAReaderGets(t *testing.T) {
 				} else {
 					require.NoError(t, last, name)
 					_, last = read(res)
-					require.ErrorIs(t, last, ErrHandleClosed, name)
+					require.ErrorIs(t, last, backend.ErrHandleClosed, name)
 					require.ErrorContains(t, last, "Result:")
 				}
 				must(t, r.handle.Close())

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -28,7 +29,7 @@ func (s *SessionHandle) SetOption(ctx context.Context, key string, value any) er
 		if tx.phase == txAborted && s.namespaceUnverified() {
 			return usageError(tx.abortedErr()) // an option may lead elsewhere, and back would then be wrong
 		}
-		return s.returnBeforeStatement(ctx, Call{Tx: tx.id})
+		return s.returnBeforeStatement(ctx, backend.Call{Tx: tx.id})
 	}
 	return runStepWithoutValue(c, func(ctx context.Context) error {
 		err := s.rememberOption(ctx, key)
@@ -71,7 +72,7 @@ func (s *SessionHandle) rememberOption(ctx context.Context, key string) error {
 // become of the session.
 func (s *SessionHandle) checkTxAfterRefusal(ctx context.Context, err error) error {
 	tx := s.txState()
-	if tx.phase != txOpen || FaultIn(err) != FaultStatement {
+	if tx.phase != txOpen || backend.FaultIn(err) != backend.FaultStatement {
 		return err
 	}
 	probe := s.runProbeInTx(ctx, tx.id)
@@ -79,7 +80,7 @@ func (s *SessionHandle) checkTxAfterRefusal(ctx context.Context, err error) erro
 		return err
 	}
 	s.abortTx(err)
-	if !FaultIn(probe).KeepsConn() {
+	if !backend.FaultIn(probe).KeepsConn() {
 		return probe
 	}
 	return err
@@ -101,7 +102,7 @@ func (s *SessionHandle) Options(ctx context.Context) (map[string]any, error) {
 // server may refuse to erase what it has refused to set.
 func (s *SessionHandle) restoreOptions(ctx context.Context, before map[string]any) error {
 	refused := s.conn.SetOptions(ctx, before)
-	if refused != nil && !FaultIn(refused).KeepsConn() {
+	if refused != nil && !backend.FaultIn(refused).KeepsConn() {
 		return refused
 	}
 	now, err := s.conn.Options(ctx)

@@ -4,20 +4,21 @@ import (
 	"context"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 )
 
 // mustLearnOrder reports whether it has to be found out yet whether the server
 // runs the statements of a session one at a time.
 func (s *SessionHandle) mustLearnOrder() bool {
-	l, ok := s.conn.(ConcurrentQuerier)
+	l, ok := s.conn.(backend.ConcurrentQuerier)
 	return ok && !l.StatementOrder().Known()
 }
 
 // runsSerially reports whether a statement that the session answers proves that
 // the one before has ended.
 func (s *SessionHandle) runsSerially() bool {
-	l, ok := s.conn.(ConcurrentQuerier)
+	l, ok := s.conn.(backend.ConcurrentQuerier)
 	return !ok || l.StatementOrder().IsSerial()
 }
 
@@ -30,14 +31,14 @@ func (s *SessionHandle) runsSerially() bool {
 // server that needs more than half of the time for a probe teaches nothing, nor does
 // a call in which code of the caller's may be at work.
 func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
-	l, ok := s.conn.(ConcurrentQuerier)
+	l, ok := s.conn.(backend.ConcurrentQuerier)
 	if !ok || c.callsUserCode || l.StatementOrder().Known() {
 		return
 	}
 	// The server hears of the caller's deadline as well, a grace later.
 	ctx, stop := context.WithTimeout(s.policy.OwnerContext, s.policy.grace()*4/5)
 	defer stop()
-	began, call := time.Now(), Call{Tx: s.txState().id}
+	began, call := time.Now(), backend.Call{Tx: s.txState().id}
 	trip, before := l.RoundTrips()
 	for answers := range 2 {
 		stream, err := l.QueryConcurrently(ctx, s.policy.probeSQL(), call)
@@ -80,7 +81,7 @@ type probeWait struct {
 func (st *cancellation) recordWait(ctx context.Context) (cancel.Outcome, error) {
 	began := time.Now()
 	out, err := st.probe(ctx)
-	if l, ok := st.s.conn.(ConcurrentQuerier); ok && out == cancel.Confirmed && time.Since(began) <= st.probeWait.lasted/2 {
+	if l, ok := st.s.conn.(backend.ConcurrentQuerier); ok && out == cancel.Confirmed && time.Since(began) <= st.probeWait.lasted/2 {
 		l.StatementOrder().AddWait(st.probeWait.since)
 	}
 	return out, err

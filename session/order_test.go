@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 )
 
@@ -17,15 +18,15 @@ import (
 // session side by side.
 type orderConn struct {
 	*fakeConn
-	order      *StatementOrder
+	order      *backend.StatementOrder
 	sideBySide bool
 	slow       time.Duration // how long a probe beside a statement takes
 	answered   int64         // round trips
 }
 
-func (c *orderConn) StatementOrder() *StatementOrder { return c.order }
+func (c *orderConn) StatementOrder() *backend.StatementOrder { return c.order }
 
-func (c *orderConn) QueryConcurrently(ctx context.Context, sql string, call Call) (Stream, error) {
+func (c *orderConn) QueryConcurrently(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
 	return c.Query(ctx, sql, call)
 }
 
@@ -39,12 +40,12 @@ func (c *orderConn) RoundTrips() (begun, answered int64) {
 	return begun, c.answered
 }
 
-func (c *orderConn) Query(ctx context.Context, sql string, call Call) (Stream, error) {
+func (c *orderConn) Query(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
 	if c.sideBySide && sql == "SELECT 1" {
 		select {
 		case <-time.After(c.slow):
 		case <-ctx.Done():
-			return nil, &Error{Stage: StageExecute, Fault: FaultContext, Err: status.FromContextError(ctx.Err()).Err()}
+			return nil, &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultContext, Err: status.FromContextError(ctx.Err()).Err()}
 		}
 		return &fakeStream{f: c.fakeConn, ctx: ctx, left: 1}, nil
 	}
@@ -72,7 +73,7 @@ func (c *orderConn) deadline(t *testing.T, r *rig) cancel.Report {
 
 func TestAProbeProvesNothingWhereStatementsRunSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true}
+		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &backend.StatementOrder{}, sideBySide: true}
 		r := newRig(t, conn.fakeConn)
 		for range 3 {
 			report := conn.deadline(t, r)
@@ -90,12 +91,12 @@ func TestAProbeProvesNothingWhereStatementsRunSideBySide(t *testing.T) {
 func TestTheServersWordCountsWhereStatementsRunSideBySide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, known := range []bool{false, true} {
-			conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true}
+			conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &backend.StatementOrder{}, sideBySide: true}
 			if known {
 				conn.order.SetConcurrent()
 			}
 			asked := 0
-			conn.steps = func(*Operation) []cancel.Step {
+			conn.steps = func(*backend.Operation) []cancel.Step {
 				return []cancel.Step{{Name: "CancelFlightInfo", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) {
 					if asked++; asked < 3 {
 						return cancel.Requested, nil // it is cancelling
@@ -117,8 +118,8 @@ func TestTheServersWordCountsWhereStatementsRunSideBySide(t *testing.T) {
 // other, however often one has waited.
 func TestSideBySideOnceIsSideBySideForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true}
-		for range RequiredWaits {
+		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &backend.StatementOrder{}, sideBySide: true}
+		for range backend.RequiredWaits {
 			conn.order.AddWait(time.Now().Add(time.Hour))
 		}
 		conn.order.SetConcurrent()
@@ -133,7 +134,7 @@ func TestSideBySideOnceIsSideBySideForGood(t *testing.T) {
 func TestProbesBetweenTheRoundTripsOfACallTeachNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		work := map[string]time.Duration{"Prepare": 30 * ms, "SELECT current_setting('a')": 30 * ms, "SET a = 1": 30 * ms, "SELECT 1": ms}
-		conn := &orderConn{fakeConn: &fakeConn{forgives: true, work: work}, order: &StatementOrder{}}
+		conn := &orderConn{fakeConn: &fakeConn{forgives: true, work: work}, order: &backend.StatementOrder{}}
 		r := newRig(t, conn.fakeConn)
 		ctx, stop := context.WithTimeout(t.Context(), 10*ms)
 		defer stop()
@@ -148,7 +149,7 @@ func TestProbesBetweenTheRoundTripsOfACallTeachNothing(t *testing.T) {
 
 func TestAnAnswerBesideOneThatHasBegunTeachesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true, answered: 1}
+		conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &backend.StatementOrder{}, sideBySide: true, answered: 1}
 		conn.deadline(t, newRig(t, conn.fakeConn))
 		require.False(t, conn.order.Known())
 		conn.answered = 0
@@ -167,16 +168,16 @@ func TestAnAnswerBesideOneThatHasBegunTeachesNothing(t *testing.T) {
 
 func TestThatStatementsRunOneAtATimeIsLearned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conn := &orderConn{fakeConn: &fakeConn{}, order: &StatementOrder{}}
+		conn := &orderConn{fakeConn: &fakeConn{}, order: &backend.StatementOrder{}}
 		r := newRig(t, conn.fakeConn)
-		for i := range RequiredWaits + 1 {
+		for i := range backend.RequiredWaits + 1 {
 			report := conn.deadline(t, r)
-			require.Equal(t, i >= RequiredWaits, report.ConfirmedBy == "rpc", "what is known comes first")
-			require.Equal(t, i+1 >= RequiredWaits, report.Confirmed, "a wait alone shows nothing")
-			require.Equal(t, i+1 >= RequiredWaits, conn.order.IsSerial())
+			require.Equal(t, i >= backend.RequiredWaits, report.ConfirmedBy == "rpc", "what is known comes first")
+			require.Equal(t, i+1 >= backend.RequiredWaits, report.Confirmed, "a wait alone shows nothing")
+			require.Equal(t, i+1 >= backend.RequiredWaits, conn.order.IsSerial())
 		}
 		for i, err := range r.returns {
-			require.Equal(t, i+1 < RequiredWaits, err != nil, "a connection whose statement may still run is not used again")
+			require.Equal(t, i+1 < backend.RequiredWaits, err != nil, "a connection whose statement may still run is not used again")
 		}
 		probes := 0
 		for _, sql := range conn.Log() {
@@ -184,16 +185,16 @@ func TestThatStatementsRunOneAtATimeIsLearned(t *testing.T) {
 				probes++
 			}
 		}
-		require.Equal(t, 3*RequiredWaits+1, probes, "what is known is not asked again")
+		require.Equal(t, 3*backend.RequiredWaits+1, probes, "what is known is not asked again")
 	})
 }
 
 // A server short of CPU keeps a probe waiting too; its own word comes first.
 func TestAWaitIsBelievedOnlyWhereTheServerCannotBeAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conn := &orderConn{fakeConn: &fakeConn{}, order: &StatementOrder{}}
+		conn := &orderConn{fakeConn: &fakeConn{}, order: &backend.StatementOrder{}}
 		asked := 0
-		conn.steps = func(*Operation) []cancel.Step {
+		conn.steps = func(*backend.Operation) []cancel.Step {
 			return []cancel.Step{{Name: "CancelFlightInfo", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) {
 				asked++
 				return cancel.Confirmed, nil
@@ -209,7 +210,7 @@ func TestAWaitIsBelievedOnlyWhereTheServerCannotBeAsked(t *testing.T) {
 // A query slips in between the two RPCs of another.
 func TestOneAnswerBesideAStatementTeachesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conn := &orderConn{fakeConn: &fakeConn{}, order: &StatementOrder{}}
+		conn := &orderConn{fakeConn: &fakeConn{}, order: &backend.StatementOrder{}}
 		r := newRig(t, conn.fakeConn)
 		slipped := &slippery{orderConn: conn}
 		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
@@ -229,9 +230,9 @@ func TestOneAnswerBesideAStatementTeachesNothing(t *testing.T) {
 func TestASlowServerTeachesNothing(t *testing.T) {
 	for _, slow := range []time.Duration{110 * ms, 190 * ms, 205 * ms, 400 * ms, 2 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &StatementOrder{}, sideBySide: true, slow: slow}
+			conn := &orderConn{fakeConn: &fakeConn{ignoresCancel: true}, order: &backend.StatementOrder{}, sideBySide: true, slow: slow}
 			r := newRig(t, conn.fakeConn)
-			for range 2 * RequiredWaits {
+			for range 2 * backend.RequiredWaits {
 				require.False(t, conn.deadline(t, r).Confirmed)
 				require.False(t, conn.order.IsSerial(), slow)
 			}
@@ -249,14 +250,14 @@ func TestASlowServerTeachesNothing(t *testing.T) {
 // sign that statements wait for each other.
 func TestWaitsThatOverlapCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var o StatementOrder
+		var o backend.StatementOrder
 		began := time.Now()
 		time.Sleep(100 * ms)
 		for range 20 {
 			o.AddWait(began)
 		}
 		require.Equal(t, 1, o.Waits())
-		for range RequiredWaits - 1 {
+		for range backend.RequiredWaits - 1 {
 			require.False(t, o.IsSerial())
 			time.Sleep(ms)
 			o.AddWait(time.Now())
@@ -270,7 +271,7 @@ type slippery struct {
 	once bool
 }
 
-func (c *slippery) QueryConcurrently(ctx context.Context, sql string, call Call) (Stream, error) {
+func (c *slippery) QueryConcurrently(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
 	if !c.once {
 		c.once = true
 		return &fakeStream{f: c.fakeConn, ctx: ctx, left: 1}, nil
@@ -282,7 +283,7 @@ func (c *slippery) QueryConcurrently(ctx context.Context, sql string, call Call)
 // is read to its end if that comes within the budget.
 func TestAResultLetGoIsReadOnWhereACancelCannotBeConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conn := &orderConn{fakeConn: &fakeConn{pace: 100 * ms}, order: &StatementOrder{}}
+		conn := &orderConn{fakeConn: &fakeConn{pace: 100 * ms}, order: &backend.StatementOrder{}}
 		conn.order.SetConcurrent()
 		r := newRig(t, conn.fakeConn)
 		res, err := NewStateless(conn, r.policy, r.returned).Query(t.Context(), "SELECT 40")
@@ -299,7 +300,7 @@ func TestAResultLetGoIsReadOnWhereACancelCannotBeConfirmed(t *testing.T) {
 func TestAProbeThatFailsTeachesNothingAndSaysWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, sideBySide := range []bool{false, true} {
-			conn := &orderConn{fakeConn: &fakeConn{failOnce: map[string][]error{}, ignoresCancel: !sideBySide}, order: &StatementOrder{}}
+			conn := &orderConn{fakeConn: &fakeConn{failOnce: map[string][]error{}, ignoresCancel: !sideBySide}, order: &backend.StatementOrder{}}
 			if sideBySide {
 				conn.order.SetConcurrent()
 			}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 // Where names are looked for: with the whole search path where the server has
@@ -65,13 +67,13 @@ func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 			s.markUnknownInitial(r)
 			continue
 		}
-		row, err := s.runStateQuery(ctx, r, Call{Tx: c.backendCall.Tx})
+		row, err := s.runStateQuery(ctx, r, backend.Call{Tx: c.backendCall.Tx})
 		if err == nil {
 			in.query, in.namespace = r, row
 			s.recordInitial(r, row)
 			return nil
 		}
-		if inTx || !FaultIn(err).KeepsConn() {
+		if inTx || !backend.FaultIn(err).KeepsConn() {
 			return err
 		}
 	}
@@ -82,7 +84,7 @@ func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 	if none, err := s.tellsNoPlace(ctx); err != nil {
 		return err
 	} else if !none {
-		return &Error{Stage: StageProbe, Fault: FaultStatement, Unsent: true, Err: errNamespaceUnknown}
+		return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultStatement, Unsent: true, Err: errNamespaceUnknown}
 	}
 	return nil
 }
@@ -102,7 +104,7 @@ func (s *SessionHandle) afterInsert(ctx context.Context, c *call, failed error) 
 	err := failed
 	if err == nil {
 		var stayed bool
-		if stayed, err = s.returnToNamespace(ctx, in, Call{Tx: c.backendCall.Tx}); err != nil {
+		if stayed, err = s.returnToNamespace(ctx, in, backend.Call{Tx: c.backendCall.Tx}); err != nil {
 			s.markDiscard(err)
 			s.abortTx(err)
 		} else if stayed && in.qualifier != "-" {
@@ -118,7 +120,7 @@ func (s *SessionHandle) afterInsert(ctx context.Context, c *call, failed error) 
 
 // returnToNamespace verifies that the session is where it was before the INSERT, and leads
 // it back there if not.
-func (s *SessionHandle) returnToNamespace(ctx context.Context, in *insertion, call Call) (stayed bool, err error) {
+func (s *SessionHandle) returnToNamespace(ctx context.Context, in *insertion, call backend.Call) (stayed bool, err error) {
 	now, err := s.runStateQuery(ctx, in.query, call)
 	if stayed = err == nil && now.equal(in.namespace); err == nil && !stayed {
 		err = s.restoreStateValues(ctx, in.query, in.namespace, call)
@@ -139,16 +141,16 @@ func (s *SessionHandle) namespaceUnverified() bool {
 
 // returnBeforeStatement does before a statement what could not be done after an INSERT. A
 // session that is elsewhere would take the statement for another table's.
-func (s *SessionHandle) returnBeforeStatement(ctx context.Context, call Call) error {
+func (s *SessionHandle) returnBeforeStatement(ctx context.Context, call backend.Call) error {
 	s.mu.Lock()
 	in := s.mu.sideEffects.unverifiedInsert
 	s.mu.Unlock()
 	if in == nil {
 		return nil
 	}
-	if _, err := s.returnToNamespace(ctx, in, Call{Tx: call.Tx}); err != nil {
-		if FaultIn(err).KeepsConn() {
-			err = &Error{Stage: StageProbe, Fault: FaultSession, Unsent: true, Err: fmt.Errorf("%w: an INSERT has led it elsewhere: %w", ErrSessionLost, err)}
+	if _, err := s.returnToNamespace(ctx, in, backend.Call{Tx: call.Tx}); err != nil {
+		if backend.FaultIn(err).KeepsConn() {
+			err = &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: fmt.Errorf("%w: an INSERT has led it elsewhere: %w", backend.ErrSessionLost, err)}
 		}
 		return err
 	}
@@ -164,7 +166,7 @@ func (s *SessionHandle) returnAtCleanup(ctx context.Context, d sideEffects) erro
 	if d.unverifiedInsert == nil {
 		return s.verifyNamespace(ctx, d)
 	}
-	_, err := s.returnToNamespace(ctx, d.unverifiedInsert, Call{})
+	_, err := s.returnToNamespace(ctx, d.unverifiedInsert, backend.Call{})
 	return err
 }
 
@@ -179,11 +181,11 @@ func (s *SessionHandle) setMayHaveMoved(moved bool) {
 func (s *SessionHandle) restoreNamespace(ctx context.Context, d sideEffects, whole bool) error {
 	for _, r := range []stateQuery{searchPathQuery, namespaceQuery} {
 		if before, ok := d.initial[r.key]; ok && (r.key == searchPathQuery.key || !whole) {
-			now, err := s.runStateQuery(ctx, r, Call{})
+			now, err := s.runStateQuery(ctx, r, backend.Call{})
 			if err != nil || now.equal(before) {
 				return err
 			}
-			return s.restoreStateValues(ctx, r, before, Call{})
+			return s.restoreStateValues(ctx, r, before, backend.Call{})
 		}
 	}
 	s.learnAnswered(ctx, searchPathQuery)
@@ -207,8 +209,8 @@ var namespaceQueries = []stateQuery{searchPathQuery, namespaceQuery}
 // learnNamespaceSupport finds out whether the server tells where a session is.
 func (s *SessionHandle) learnNamespaceSupport(ctx context.Context) error {
 	for _, r := range namespaceQueries {
-		_, err := s.runStateQuery(ctx, r, Call{})
-		if err == nil || !FaultIn(err).KeepsConn() {
+		_, err := s.runStateQuery(ctx, r, backend.Call{})
+		if err == nil || !backend.FaultIn(err).KeepsConn() {
 			return err
 		}
 	}
@@ -250,7 +252,7 @@ func (s *SessionHandle) verifyNamespace(ctx context.Context, d sideEffects) erro
 	if err == nil || path || place {
 		return err
 	}
-	if _, unread := s.runStateQuery(ctx, namespaceQuery, Call{}); unread == nil || !FaultIn(unread).KeepsConn() {
+	if _, unread := s.runStateQuery(ctx, namespaceQuery, backend.Call{}); unread == nil || !backend.FaultIn(unread).KeepsConn() {
 		return err
 	}
 	if none, _ := s.tellsNoPlace(ctx); none {
@@ -260,7 +262,7 @@ func (s *SessionHandle) verifyNamespace(ctx context.Context, d sideEffects) erro
 }
 
 // restoreStateValues makes what r reads what it was before, and compares it.
-func (s *SessionHandle) restoreStateValues(ctx context.Context, r stateQuery, before stateValues, call Call) error {
+func (s *SessionHandle) restoreStateValues(ctx context.Context, r stateQuery, before stateValues, call backend.Call) error {
 	if r.key == searchPathQuery.key {
 		return s.restoreSetting(ctx, r, before, "search_path", call)
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 // A bulk load is an INSERT with parameters, of which some servers take the table
@@ -147,7 +149,7 @@ func TestALookThatFailsAfterABulkLoadAbortsTheTransaction(t *testing.T) {
 		defer batch.Release()
 		_, err := r.handle.UpdateWithRecordBatch(t.Context(), "INSERT INTO lake2.t VALUES (?)", batch)
 		must(t, err)
-		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrTxAborted)
+		require.ErrorIs(t, r.handle.Commit(t.Context()), backend.ErrTxAborted)
 		require.NotContains(t, c.Log(), "Commit")
 		_ = r.handle.Close()
 		require.ErrorContains(t, r.discarded(), "no")

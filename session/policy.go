@@ -8,6 +8,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 )
 
@@ -260,3 +261,6 @@ func (p *Policy) closeTimeout() time.Duration {
 	}
 	return p.CloseTimeout
 }
+
+// Conn is a connection that a session runs on.
+type Conn = backend.Conn

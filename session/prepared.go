@@ -7,6 +7,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
@@ -14,7 +15,7 @@ import (
 // goroutine at a time, and lives until Close or the handle's.
 type PreparedQuery struct {
 	s      *SessionHandle
-	stmt   Prepared
+	stmt   backend.Prepared
 	script sqlscan.Script
 	route  Route
 }
@@ -51,8 +52,8 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 	}
 	c.requireSingleExecution(opts.Route, script) // but on some servers it does
 	q := &PreparedQuery{s: s, script: script, route: opts.Route}
-	_, err = runStep(c, func(ctx context.Context) (Prepared, error) { return s.conn.Prepare(ctx, sql, c.backendCall) },
-		func(stmt Prepared, inTime bool, err error) outcome {
+	_, err = runStep(c, func(ctx context.Context) (backend.Prepared, error) { return s.conn.Prepare(ctx, sql, c.backendCall) },
+		func(stmt backend.Prepared, inTime bool, err error) outcome {
 			switch {
 			case err != nil:
 			case inTime:
@@ -80,7 +81,9 @@ func (s *SessionHandle) register(q *PreparedQuery) {
 }
 
 // registerUnclosed registers a statement of a call that could not close it.
-func (s *SessionHandle) registerUnclosed(stmt Prepared) { s.register(&PreparedQuery{s: s, stmt: stmt}) }
+func (s *SessionHandle) registerUnclosed(stmt backend.Prepared) {
+	s.register(&PreparedQuery{s: s, stmt: stmt})
+}
 
 // ParameterSchema has a field per parameter. It is nil when the server does
 // not tell.
@@ -89,7 +92,7 @@ func (q *PreparedQuery) ParameterSchema() *arrow.Schema { return q.stmt.Paramete
 // ResultSchema has a field per column of the rows that Query would stream, and
 // none where the statement has no rows. It is nil when the server does not tell.
 func (q *PreparedQuery) ResultSchema() *arrow.Schema {
-	if described, ok := q.stmt.(ResultDescriber); ok {
+	if described, ok := q.stmt.(backend.ResultDescriber); ok {
 		return described.ResultSchema()
 	}
 	return nil
@@ -123,7 +126,9 @@ func (q *PreparedQuery) QueryWithOptions(ctx context.Context, opts QueryOptions)
 		return nil, c.finish(outcome{err: usageError(ambiguity)})
 	}
 	c.retainParams(opts.Params)
-	return q.s.openResult(c, func(ctx context.Context) (Stream, error) { return q.stmt.Query(ctx, opts.Params, c.backendCall) })
+	return q.s.openResult(c, func(ctx context.Context) (backend.Stream, error) {
+		return q.stmt.Query(ctx, opts.Params, c.backendCall)
+	})
 }
 
 // Update runs the statement for its effect, once for every row of params.
@@ -159,7 +164,7 @@ func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions)
 	_, alive := q.s.mu.prepared[q]
 	q.s.mu.Unlock()
 	if !alive {
-		return nil, c.finish(outcome{err: usageError(ErrHandleClosed)})
+		return nil, c.finish(outcome{err: usageError(backend.ErrHandleClosed)})
 	}
 	if err := q.s.checkStatement(c, q.script); err != nil {
 		return nil, c.finish(outcome{err: err})
@@ -177,7 +182,7 @@ func (q *PreparedQuery) Close(ctx context.Context) error {
 	}
 	c, err := q.s.begin(ctx, "PreparedQuery.Close", QueryOptions{}, finishWithinBudget)
 	if err != nil {
-		if errors.Is(err, ErrHandleClosed) || errors.Is(err, ErrSessionLost) {
+		if errors.Is(err, backend.ErrHandleClosed) || errors.Is(err, backend.ErrSessionLost) {
 			return nil // it has gone with its session
 		}
 		return err

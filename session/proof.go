@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
@@ -34,7 +35,7 @@ const (
 // sent to a session which was not heard of for maxProofAge.
 type proof struct {
 	state    proofState
-	stmt     Prepared
+	stmt     backend.Prepared
 	nonce    string
 	lastSent time.Time // when the last statement that the session has answered was sent
 }
@@ -55,10 +56,10 @@ func (p *proof) recordAnswer(at time.Time) {
 }
 
 // errReplaced says that the session is not the one that the handle began with.
-var errReplaced = fmt.Errorf("%w: %w", ErrSessionLost, ErrSessionReplaced)
+var errReplaced = fmt.Errorf("%w: %w", backend.ErrSessionLost, backend.ErrSessionReplaced)
 
 // errUnproven says that nobody can tell whether it is.
-var errUnproven = fmt.Errorf("%w: the server may have replaced the session since the last statement was sent %s ago or more, and gives no means to find out", ErrSessionLost, maxUnprovenPause)
+var errUnproven = fmt.Errorf("%w: the server may have replaced the session since the last statement was sent %s ago or more, and gives no means to find out", backend.ErrSessionLost, maxUnprovenPause)
 
 // access says what a call is about to do to its session.
 type access uint8
@@ -100,7 +101,7 @@ func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
 	case p.state == proofHeld && (n != accessRead || idle >= maxProofAge):
 		return s.checkProof(ctx)
 	case p.state == proofImpossible && tx.phase == txOpen && idle >= maxUnprovenPause:
-		return &Error{Stage: StageProbe, Fault: FaultSession, Unsent: true, Err: errUnproven}
+		return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: errUnproven}
 	default:
 		return nil
 	}
@@ -111,16 +112,16 @@ func (s *SessionHandle) makeProof(ctx context.Context) error {
 	at := time.Now()
 	trusted, err := s.conn.RejectsUnknownTx(ctx)
 	if err != nil {
-		if err = notBegun(err); !FaultIn(err).KeepsConn() { // the transaction that it asks with
+		if err = notBegun(err); !backend.FaultIn(err).KeepsConn() { // the transaction that it asks with
 			return err
 		}
 	}
 	p := proof{state: proofNotNeeded, lastSent: at}
 	if err != nil || !trusted {
 		p.state, p.nonce = proofHeld, rand.Text()
-		p.stmt, err = s.conn.Prepare(ctx, "SELECT '"+p.nonce+"'", Call{})
+		p.stmt, err = s.conn.Prepare(ctx, "SELECT '"+p.nonce+"'", backend.Call{})
 		if err != nil {
-			if !FaultIn(err).KeepsConn() {
+			if !backend.FaultIn(err).KeepsConn() {
 				return err
 			}
 			p.state, p.stmt = proofImpossible, nil
@@ -144,13 +145,13 @@ func (s *SessionHandle) checkProof(ctx context.Context) error {
 			return nil
 		}
 	}
-	return &Error{Stage: StageProbe, Fault: FaultSession, Unsent: true, Err: errLateProof}
+	return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: errLateProof}
 }
 
 // maxProofTries is how often a proof that comes late is asked for again.
 const maxProofTries = 3
 
-var errLateProof = fmt.Errorf("%w: the proof that the session is still the same took longer than %s each time", ErrSessionLost, maxProofAge)
+var errLateProof = fmt.Errorf("%w: the proof that the session is still the same took longer than %s each time", backend.ErrSessionLost, maxProofAge)
 
 func (s *SessionHandle) compareProof(ctx context.Context, at time.Time) error {
 	s.mu.Lock()
@@ -161,7 +162,7 @@ func (s *SessionHandle) compareProof(ctx context.Context, at time.Time) error {
 	}
 	answer, err := p.read(ctx, tx.id)
 	switch {
-	case err != nil && !FaultIn(err).KeepsConn():
+	case err != nil && !backend.FaultIn(err).KeepsConn():
 		return err
 	case err != nil:
 		err = fmt.Errorf("%w (%w)", errReplaced, err)
@@ -173,7 +174,7 @@ func (s *SessionHandle) compareProof(ctx context.Context, at time.Time) error {
 		s.mu.Unlock()
 		return nil
 	}
-	return &Error{Stage: StageProbe, Fault: FaultSession, Unsent: true, Err: err}
+	return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: err}
 }
 
 // answeredByOtherSession is not nil when the server has said with an answer that
@@ -182,15 +183,15 @@ func (s *SessionHandle) answeredByOtherSession() error {
 	s.mu.Lock()
 	atRisk := s.mu.proof.state != proofUnknown
 	s.mu.Unlock()
-	if atRisk && errors.Is(s.conn.Lost(), ErrSessionReplaced) {
-		return &Error{Stage: StageExecute, Fault: FaultSession, Err: errReplaced}
+	if atRisk && errors.Is(s.conn.Lost(), backend.ErrSessionReplaced) {
+		return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultSession, Err: errReplaced}
 	}
 	return nil
 }
 
 // read runs the statement to its end and returns the first value.
-func (p *proof) read(ctx context.Context, tx TxID) (answer string, err error) {
-	stream, err := p.stmt.Query(ctx, nil, Call{Tx: tx})
+func (p *proof) read(ctx context.Context, tx backend.TxID) (answer string, err error) {
+	stream, err := p.stmt.Query(ctx, nil, backend.Call{Tx: tx})
 	if err != nil {
 		return "", err
 	}

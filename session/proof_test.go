@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 // proofConn is a fakeConn whose word about its transactions, and whose prepared
@@ -21,22 +23,22 @@ type proofConn struct {
 	*fakeConn
 	trusted  bool
 	trustErr error
-	answer   func(s Stream) Stream // of prepared statements
+	answer   func(s backend.Stream) backend.Stream // of prepared statements
 }
 
 func (c *proofConn) RejectsUnknownTx(context.Context) (bool, error) { return c.trusted, c.trustErr }
 
-func (c *proofConn) Prepare(ctx context.Context, sql string, call Call) (Prepared, error) {
+func (c *proofConn) Prepare(ctx context.Context, sql string, call backend.Call) (backend.Prepared, error) {
 	p, err := c.fakeConn.Prepare(ctx, sql, call)
 	return proofPrepared{p, c}, err
 }
 
 type proofPrepared struct {
-	Prepared
+	backend.Prepared
 	c *proofConn
 }
 
-func (p proofPrepared) Query(ctx context.Context, params arrow.RecordBatch, call Call) (Stream, error) {
+func (p proofPrepared) Query(ctx context.Context, params arrow.RecordBatch, call backend.Call) (backend.Stream, error) {
 	s, err := p.Prepared.Query(ctx, params, call)
 	if err == nil && p.c.answer != nil {
 		s = p.c.answer(s)
@@ -56,7 +58,7 @@ func proofs(f *fakeConn) (n int) {
 // A server that cannot say whether it minds the ids of transactions is taken for
 // one that does not.
 func TestAServerThatDoesNotSayIsProven(t *testing.T) {
-	limit := &Error{Stage: StageExecute, Fault: FaultLimit, Err: status.Error(codes.ResourceExhausted, "busy")}
+	limit := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultLimit, Err: status.Error(codes.ResourceExhausted, "busy")}
 	for name, tc := range map[string]struct {
 		conn   proofConn
 		fails  bool
@@ -80,7 +82,7 @@ func TestAServerThatDoesNotSayIsProven(t *testing.T) {
 			require.Equal(t, tc.fails, !slices.Contains(conn.Log(), "Begin"), name)
 			_ = r.handle.Close()
 			if tc.fails { // a transaction may be open that it was asked with
-				require.ErrorIs(t, r.discarded(), ErrSessionLost, name)
+				require.ErrorIs(t, r.discarded(), backend.ErrSessionLost, name)
 			} else {
 				r.reused()
 			}
@@ -134,13 +136,13 @@ func TestAReadAsksForTheProofFromItsAgeOn(t *testing.T) {
 func TestAnUnprovenTransactionMayPauseForLessThanItsAge(t *testing.T) {
 	for pause, lost := range map[time.Duration]bool{maxUnprovenPause - 1: false, maxUnprovenPause: true} {
 		synctest.Test(t, func(t *testing.T) {
-			no := &Error{Stage: StageExecute, Fault: FaultUnsupported, Err: status.Error(codes.Unimplemented, "no")}
+			no := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultUnsupported, Err: status.Error(codes.Unimplemented, "no")}
 			r := newRig(t, &fakeConn{forgives: true, fail: map[string]error{"Prepare": no}})
 			must(t, r.handle.BeginTransaction(t.Context()))
 			time.Sleep(pause)
 			_, err := r.handle.Update(t.Context(), "INSERT 1")
 			if lost {
-				require.ErrorIs(t, err, ErrSessionLost)
+				require.ErrorIs(t, err, backend.ErrSessionLost)
 			} else {
 				must(t, err)
 			}
@@ -164,7 +166,7 @@ func TestAProofIsAskedForThreeTimesAtMost(t *testing.T) {
 			_, err := r.handle.Update(t.Context(), "INSERT 1")
 			require.Equal(t, want.asked, proofs(r.conn)-before)
 			if want.lost {
-				require.ErrorIs(t, err, ErrSessionLost)
+				require.ErrorIs(t, err, backend.ErrSessionLost)
 				require.ErrorContains(t, err, "took longer")
 				require.NotContains(t, r.conn.Log(), "tx1: INSERT 1")
 			} else {
@@ -179,7 +181,7 @@ func TestAProofIsAskedForThreeTimesAtMost(t *testing.T) {
 // that is another says that the session was replaced, and a failure that says
 // nothing of it does not.
 func TestWhatTheAnswerOfAProofSays(t *testing.T) {
-	limit := &Error{Stage: StageExecute, Fault: FaultLimit, Err: status.Error(codes.ResourceExhausted, "busy")}
+	limit := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultLimit, Err: status.Error(codes.ResourceExhausted, "busy")}
 	text := func(s string) arrow.RecordBatch {
 		b := array.NewStringBuilder((&fakeConn{}).allocator())
 		defer b.Release()
@@ -190,19 +192,19 @@ func TestWhatTheAnswerOfAProofSays(t *testing.T) {
 	}
 	empty := func() arrow.RecordBatch { return array.NewRecordBatch(arrow.NewSchema(nil, nil), nil, 0) }
 	for name, tc := range map[string]struct {
-		answer   func(cloneText Stream) Stream
+		answer   func(cloneText backend.Stream) backend.Stream
 		fail     error
 		replaced bool
 		lost     bool
 	}{
 		"the number":                  {},
-		"the number, and another":     {answer: func(cloneText Stream) Stream { return &longStream{Stream: cloneText, more: text("x")} }},
-		"another":                     {answer: func(cloneText Stream) Stream { cloneText.Close(); return answers(text("x")) }, replaced: true, lost: true},
-		"no column":                   {answer: func(cloneText Stream) Stream { cloneText.Close(); return answers(empty()) }, replaced: true, lost: true},
-		"nothing":                     {answer: func(cloneText Stream) Stream { cloneText.Close(); return answers() }, replaced: true, lost: true},
+		"the number, and another":     {answer: func(cloneText backend.Stream) backend.Stream { return &longStream{Stream: cloneText, more: text("x")} }},
+		"another":                     {answer: func(cloneText backend.Stream) backend.Stream { cloneText.Close(); return answers(text("x")) }, replaced: true, lost: true},
+		"no column":                   {answer: func(cloneText backend.Stream) backend.Stream { cloneText.Close(); return answers(empty()) }, replaced: true, lost: true},
+		"nothing":                     {answer: func(cloneText backend.Stream) backend.Stream { cloneText.Close(); return answers() }, replaced: true, lost: true},
 		"a refusal":                   {fail: sqlError("no such statement"), replaced: true, lost: true},
 		"a failure of the moment":     {fail: limit},
-		"a failure within the answer": {answer: func(cloneText Stream) Stream { cloneText.Close(); return &erringStream{err: limit} }, fail: limit},
+		"a failure within the answer": {answer: func(cloneText backend.Stream) backend.Stream { cloneText.Close(); return &erringStream{err: limit} }, fail: limit},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			conn := &proofConn{fakeConn: &fakeConn{failOnce: map[string][]error{}}}
@@ -219,14 +221,14 @@ func TestWhatTheAnswerOfAProofSays(t *testing.T) {
 			require.Equal(t, tc.replaced || tc.fail != nil, err != nil, "%s: %v", name, err)
 			require.Equal(t, err == nil, slices.Contains(conn.Log(), "INSERT 1"), name)
 			if tc.replaced {
-				require.ErrorIs(t, err, ErrSessionReplaced, name)
+				require.ErrorIs(t, err, backend.ErrSessionReplaced, name)
 			} else {
-				require.NotErrorIs(t, err, ErrSessionReplaced, name)
+				require.NotErrorIs(t, err, backend.ErrSessionReplaced, name)
 			}
 			conn.answer = nil
 			_, err = r.handle.Update(t.Context(), "INSERT 2")
 			if tc.lost {
-				require.ErrorIs(t, err, ErrSessionLost, name)
+				require.ErrorIs(t, err, backend.ErrSessionLost, name)
 			} else {
 				require.NoError(t, err, name)
 			}
@@ -236,7 +238,7 @@ func TestWhatTheAnswerOfAProofSays(t *testing.T) {
 }
 
 // answers is a stream of the batches.
-func answers(batches ...arrow.RecordBatch) Stream {
+func answers(batches ...arrow.RecordBatch) backend.Stream {
 	return &scriptStream{next: func(n int) (arrow.RecordBatch, error) {
 		if n > len(batches) {
 			return nil, io.EOF
@@ -247,7 +249,7 @@ func answers(batches ...arrow.RecordBatch) Stream {
 
 // longStream is a stream with one more batch.
 type longStream struct {
-	Stream
+	backend.Stream
 	more arrow.RecordBatch
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 // serverName is Flight SQL's code of the server's name in SqlInfo.
@@ -18,25 +20,25 @@ const serverName = 0
 // query may have other SQL; it must describe itself (SqlInfo) then, or refuse
 // the query in words that only a server with a session has (INVALID_ARGUMENT,
 // NOT_FOUND, UNIMPLEMENTED). One that fails everything has no session to give.
-func CheckSession(ctx context.Context, c Conn, sql string) error {
+func CheckSession(ctx context.Context, c backend.Conn, sql string) error {
 	err := Probe(ctx, c, sql)
 	if err == nil || refusesSQL(err) {
 		return nil
 	}
-	switch FaultIn(err) {
-	case FaultStatement, FaultUnsupported, FaultUnknown:
+	switch backend.FaultIn(err) {
+	case backend.FaultStatement, backend.FaultUnsupported, backend.FaultUnknown:
 	default:
 		return err
 	}
-	stream, about := c.Metadata(ctx, MetadataRequest{Kind: MetadataSQLInfo, Info: []uint32{serverName}}, Call{})
+	stream, about := c.Metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataSQLInfo, Info: []uint32{serverName}}, backend.Call{})
 	if about == nil {
 		about = drain(stream)
 	}
 	if about == nil {
 		return nil
 	}
-	return &Error{
-		Op: "CheckSession", Stage: StageProbe, Fault: FaultTransport,
+	return &backend.Error{
+		Op: "CheckSession", Stage: backend.StageProbe, Fault: backend.FaultTransport,
 		Err: fmt.Errorf("the server gives no session that works: %q fails with %w, and SqlInfo with %w", sql, innermostCause(err), innermostCause(about)),
 	}
 }
@@ -53,7 +55,7 @@ func refusesSQL(err error) bool {
 
 // innermostCause is what the innermost *Error of err was made of.
 func innermostCause(err error) error {
-	var e *Error
+	var e *backend.Error
 	if errors.As(err, &e) && e.Err != nil {
 		return innermostCause(e.Err)
 	}
@@ -72,15 +74,15 @@ func (s *SessionHandle) rollBackStrayTx(ctx context.Context) error {
 		return nil
 	}
 	err := s.runProbe(ctx)
-	if err != nil && FaultIn(err).KeepsConn() && refusesAll(err) {
-		if err = s.exec(ctx, "ROLLBACK", Call{}); err == nil {
+	if err != nil && backend.FaultIn(err).KeepsConn() && refusesAll(err) {
+		if err = s.exec(ctx, "ROLLBACK", backend.Call{}); err == nil {
 			err = s.runProbe(ctx)
 		}
-		if err != nil && FaultIn(err).KeepsConn() {
-			err = &Error{Stage: StageProbe, Fault: FaultSession, Unsent: true, Err: fmt.Errorf("%w: it refuses every statement since one failed: %w", ErrSessionLost, err)}
+		if err != nil && backend.FaultIn(err).KeepsConn() {
+			err = &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: fmt.Errorf("%w: it refuses every statement since one failed: %w", backend.ErrSessionLost, err)}
 		}
 	}
-	if err != nil && !FaultIn(err).KeepsConn() {
+	if err != nil && !backend.FaultIn(err).KeepsConn() {
 		return err
 	}
 	s.mu.Lock()

@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 )
 
@@ -153,11 +154,11 @@ func (p *play) runRandom(r *rand.Rand, steps []step, closer, others bool) {
 			p.wrong("%s took %s of %s", s.name, took, lasts)
 		}
 		if err != nil {
-			var e *Error
+			var e *backend.Error
 			switch {
-			case !errors.As(err, &e), e.Op == "" && e.Stage == StageNone:
+			case !errors.As(err, &e), e.Op == "" && e.Stage == backend.StageNone:
 				p.wrong("%s fails with no *Error of a call: %v", s.name, err)
-			case ctx.Err() != nil && e.Fault == FaultContext && !errors.Is(err, ctx.Err()):
+			case ctx.Err() != nil && e.Fault == backend.FaultContext && !errors.Is(err, ctx.Err()):
 				p.wrong("%s does not say that its context has ended: %v", s.name, err)
 			}
 		}
@@ -229,7 +230,7 @@ func TestNothingThatWasSaidIsBrokenOnASlowServer(t *testing.T) {
 			if sc.single {
 				handle = NewStateless
 			}
-			conn := Conn(w)
+			conn := backend.Conn(w)
 			if seed%3 == 0 { // how the server takes statements has to be learned
 				l := &learningWorld{world: w, sideBySide: seed%2 == 0 && !w.forgives, stops: seed%5 != 0}
 				conn = l
@@ -268,14 +269,14 @@ func anyPace(r *rand.Rand, heeds int) func() (time.Duration, bool) {
 // of a session one at a time.
 type learningWorld struct {
 	*world
-	order      StatementOrder
+	order      backend.StatementOrder
 	sideBySide bool
 	stops      bool // it has a call that stops a statement, and says so
 }
 
-func (l *learningWorld) StatementOrder() *StatementOrder { return &l.order }
+func (l *learningWorld) StatementOrder() *backend.StatementOrder { return &l.order }
 
-func (l *learningWorld) QueryConcurrently(ctx context.Context, sql string, call Call) (Stream, error) {
+func (l *learningWorld) QueryConcurrently(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
 	return l.Query(ctx, sql, call)
 }
 
@@ -292,7 +293,7 @@ func (l *learningWorld) RoundTrips() (begun, answered int64) {
 }
 
 // CancelSteps has one, after which nothing else runs in the session.
-func (l *learningWorld) CancelSteps(*Operation) []cancel.Step {
+func (l *learningWorld) CancelSteps(*backend.Operation) []cancel.Step {
 	if !l.stops {
 		return nil
 	}
@@ -329,7 +330,7 @@ var (
 			if err == nil {
 				p.open = append(p.open, res)
 				res.Next()
-				err = &Error{Op: "Query", Stage: StageFetch, Fault: FaultContext, Err: errReleasedEarly}
+				err = &backend.Error{Op: "Query", Stage: backend.StageFetch, Fault: backend.FaultContext, Err: errReleasedEarly}
 			}
 			return err
 		})

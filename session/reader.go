@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
@@ -50,7 +51,7 @@ func (a stateValues) equal(b stateValues) bool {
 }
 
 // runStateQuery runs a reader's query, which has one row.
-func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call Call) (stateValues, error) {
+func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call backend.Call) (stateValues, error) {
 	stream, err := s.conn.Query(ctx, r.sql, call)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", r.subject, err)
@@ -59,7 +60,7 @@ func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call Ca
 	batch, err := stream.Next()
 	if err != nil {
 		if eof.Reached(err) {
-			err = &Error{Stage: StageFetch, Fault: FaultStatement, Err: errors.New("the server gave no row")}
+			err = &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultStatement, Err: errors.New("the server gave no row")}
 		}
 		return nil, fmt.Errorf("read %s: %w", r.subject, err)
 	}
@@ -67,9 +68,9 @@ func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call Ca
 	for i, col := range batch.Columns() {
 		switch {
 		case col.Len() != 1:
-			return nil, &Error{Stage: StageFetch, Fault: FaultStatement, Err: fmt.Errorf("read %s: %d rows", r.subject, col.Len())}
+			return nil, &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultStatement, Err: fmt.Errorf("read %s: %d rows", r.subject, col.Len())}
 		case col.IsNull(0) && r.notNull:
-			return nil, &Error{Stage: StageFetch, Fault: FaultStatement, Err: fmt.Errorf("read %s: it is NULL", r.subject)}
+			return nil, &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultStatement, Err: fmt.Errorf("read %s: it is NULL", r.subject)}
 		case col.IsNull(0):
 			row[i] = cell{null: true}
 		default:
@@ -87,6 +88,6 @@ func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call Ca
 // needs it inside a transaction.
 func (s *SessionHandle) learnAnswered(ctx context.Context, r stateQuery) {
 	if !s.policy.answeredQueries.has(r.key) {
-		_, _ = s.runStateQuery(ctx, r, Call{})
+		_, _ = s.runStateQuery(ctx, r, backend.Call{})
 	}
 }

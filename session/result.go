@@ -11,6 +11,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/eof"
@@ -36,7 +37,7 @@ type QueryResult struct {
 	refs           atomic.Int64
 	schema         *arrow.Schema
 	call           *call // nil for a result without rows
-	stream         Stream
+	stream         backend.Stream
 	batch          arrow.RecordBatch
 	affected       int64
 	affectedKnown  bool
@@ -55,7 +56,7 @@ type QueryResult struct {
 var _ array.RecordReader = (*QueryResult)(nil)
 
 // newResult takes over the call.
-func newResult(c *call, stream Stream, first arrow.RecordBatch, firstErr error) *QueryResult {
+func newResult(c *call, stream backend.Stream, first arrow.RecordBatch, firstErr error) *QueryResult {
 	r := &QueryResult{schema: stream.Schema(), call: c, stream: stream}
 	r.refs.Store(1)
 	r.mu.first = first
@@ -243,7 +244,7 @@ func (r *QueryResult) checkReadable() error {
 	if err := r.Err(); err != nil {
 		return err
 	}
-	e := usageError(fmt.Errorf("the result was released or closed before: %w", ErrHandleClosed))
+	e := usageError(fmt.Errorf("the result was released or closed before: %w", backend.ErrHandleClosed))
 	e.Op = "Result"
 	return e
 }

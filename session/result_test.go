@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 )
 
@@ -22,7 +23,7 @@ import (
 func scriptRig(t *testing.T, pace time.Duration, batches int, end error) (*rig, *scriptStream) {
 	conn := &scriptConn{fakeConn: &fakeConn{}}
 	stream := &scriptStream{}
-	conn.script = func(context.Context, Call) *scriptStream {
+	conn.script = func(context.Context, backend.Call) *scriptStream {
 		stream.asked = 0
 		stream.next = func(n int) (arrow.RecordBatch, error) {
 			time.Sleep(pace) // whatever becomes of the context
@@ -72,7 +73,7 @@ func TestAReadThatIsInterruptedEndsAsItsStatementDoes(t *testing.T) {
 			require.Equal(t, tc.took, time.Since(start), name)
 			require.ErrorIs(t, res.Err(), context.DeadlineExceeded, name)
 			_, err = r.handle.Update(t.Context(), "INSERT 1")
-			require.Equal(t, tc.aborts, errors.Is(err, ErrTxAborted), "%s: %v", name, err)
+			require.Equal(t, tc.aborts, errors.Is(err, backend.ErrTxAborted), "%s: %v", name, err)
 			require.Equal(t, tc.free, time.Since(start), name)
 			_, counted := res.RowsAffected()
 			require.False(t, counted, name)
@@ -108,7 +109,7 @@ func TestTheRowsAffectedAreToldAtTheEndOnly(t *testing.T) {
 			must(t, err)
 			require.False(t, res.Next(), "it has ended")
 			require.Equal(t, asked, stream.asked)
-			require.ErrorIs(t, r.handle.Ping(t.Context()), ErrBusy, "the other result is open still")
+			require.ErrorIs(t, r.handle.Ping(t.Context()), backend.ErrBusy, "the other result is open still")
 			res.Release()
 			other.Release()
 			must(t, r.handle.Close())
@@ -125,13 +126,13 @@ func TestAResultWithoutRowsIsClosedToo(t *testing.T) {
 		require.False(t, res.Next())
 		must(t, res.Close())
 		_, err = res.ReadAll(t.Context())
-		require.ErrorIs(t, err, ErrHandleClosed)
+		require.ErrorIs(t, err, backend.ErrHandleClosed)
 
 		res, err = r.handle.Query(t.Context(), "INSERT 1")
 		must(t, err)
 		res.Release()
 		_, err = res.ReadAll(t.Context())
-		require.ErrorIs(t, err, ErrHandleClosed)
+		require.ErrorIs(t, err, backend.ErrHandleClosed)
 		must(t, r.handle.Close())
 	})
 }
@@ -142,7 +143,7 @@ func TestCloseReadsOnOnlyWhereSomethingMayChange(t *testing.T) {
 		r, _ := scriptRig(t, 10*ms, 5, io.EOF)
 		for name, open := range map[string]func() (*QueryResult, error){
 			"a query":     func() (*QueryResult, error) { return r.handle.Query(t.Context(), "SELECT SCRIPT") },
-			"a catalogue": func() (*QueryResult, error) { return r.handle.Metadata(t.Context(), MetadataRequest{}) },
+			"a catalogue": func() (*QueryResult, error) { return r.handle.Metadata(t.Context(), backend.MetadataRequest{}) },
 		} {
 			res, err := open()
 			must(t, err)
@@ -219,7 +220,7 @@ func TestAnAnswerOfAnotherSessionIsNoAnswer(t *testing.T) {
 				replace := func() {
 					r.conn.mu.Lock()
 					defer r.conn.mu.Unlock()
-					r.conn.lost = fmt.Errorf("cookie: %w", ErrSessionReplaced)
+					r.conn.lost = fmt.Errorf("cookie: %w", backend.ErrSessionReplaced)
 				}
 				res, err := r.handle.Query(t.Context(), "SELECT SCRIPT")
 				must(t, err)
@@ -233,8 +234,8 @@ func TestAnAnswerOfAnotherSessionIsNoAnswer(t *testing.T) {
 				}
 				if atRisk {
 					require.Zero(t, rows)
-					require.ErrorIs(t, res.Err(), ErrSessionReplaced)
-					require.ErrorIs(t, res.Err(), ErrSessionLost)
+					require.ErrorIs(t, res.Err(), backend.ErrSessionReplaced)
+					require.ErrorIs(t, res.Err(), backend.ErrSessionLost)
 				} else {
 					require.Equal(t, 1-read, rows)
 					require.NoError(t, res.Err())
@@ -254,14 +255,14 @@ func TestAnAnswerOfAnotherSessionIsNoAnswer(t *testing.T) {
 			r.conn.useParams = func() {
 				r.conn.mu.Lock()
 				defer r.conn.mu.Unlock()
-				r.conn.lost = fmt.Errorf("cookie: %w", ErrSessionReplaced)
+				r.conn.lost = fmt.Errorf("cookie: %w", backend.ErrSessionReplaced)
 			}
 			batch := int64Batch(1)
 			defer batch.Release()
 			_, err := r.handle.UpdateWithRecordBatch(t.Context(), "UPDATE t SET a = ?", batch)
 			if atRisk {
-				require.ErrorIs(t, err, ErrSessionReplaced)
-				require.ErrorIs(t, err, ErrSessionLost)
+				require.ErrorIs(t, err, backend.ErrSessionReplaced)
+				require.ErrorIs(t, err, backend.ErrSessionLost)
 			} else {
 				require.NoError(t, err)
 			}
@@ -296,14 +297,14 @@ func TestHowFarAResultIsReadOnThatWasLetGo(t *testing.T) {
 			inTx: true, batches: 2, size: 1, pace: 200 * ms, end: sqlError("division by zero"), whole: true, why: "division by zero",
 		},
 		"its end is cut by the server": {
-			inTx: true, batches: 2, size: 1, end: &Error{Stage: StageFetch, Fault: FaultContext, Err: status.Error(codes.Canceled, "the server's")}, why: "the server's",
+			inTx: true, batches: 2, size: 1, end: &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultContext, Err: status.Error(codes.Canceled, "the server's")}, why: "the server's",
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			conn := &scriptConn{fakeConn: &fakeConn{}}
 			closed, finished := 0, false
 			var stream *scriptStream
-			conn.script = func(ctx context.Context, _ Call) *scriptStream {
+			conn.script = func(ctx context.Context, _ backend.Call) *scriptStream {
 				stream = &scriptStream{}
 				deaf := tc.end != nil
 				stream.next = func(n int) (arrow.RecordBatch, error) {
@@ -314,7 +315,7 @@ func TestHowFarAResultIsReadOnThatWasLetGo(t *testing.T) {
 					}
 					switch {
 					case ctx.Err() != nil && !ended:
-						return nil, &Error{Stage: StageFetch, Fault: FaultContext, Err: status.FromContextError(ctx.Err()).Err()}
+						return nil, &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultContext, Err: status.FromContextError(ctx.Err()).Err()}
 					case n <= tc.batches:
 						return numbers(tc.size), nil
 					case tc.end != nil:
@@ -350,7 +351,7 @@ func TestHowFarAResultIsReadOnThatWasLetGo(t *testing.T) {
 				if tc.why == "" {
 					require.NoError(t, err, name)
 				} else {
-					require.ErrorIs(t, err, ErrTxAborted, name)
+					require.ErrorIs(t, err, backend.ErrTxAborted, name)
 					require.ErrorContains(t, err, tc.why, name)
 				}
 			}
@@ -364,9 +365,9 @@ func TestHowFarAResultIsReadOnThatWasLetGo(t *testing.T) {
 // for longer because its statements run side by side.
 func TestAResultLetGoIsNotReadOnWhereTheServerCanBeAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		conn := &orderConn{fakeConn: &fakeConn{pace: 10 * ms}, order: &StatementOrder{}}
+		conn := &orderConn{fakeConn: &fakeConn{pace: 10 * ms}, order: &backend.StatementOrder{}}
 		conn.order.SetConcurrent()
-		conn.steps = func(*Operation) []cancel.Step {
+		conn.steps = func(*backend.Operation) []cancel.Step {
 			return []cancel.Step{{Name: "CancelFlightInfo", Timeout: time.Second, Do: func(context.Context) (cancel.Outcome, error) {
 				return cancel.Confirmed, nil
 			}}}
@@ -388,12 +389,12 @@ func TestACatalogueCallIsAReadWithFewOptions(t *testing.T) {
 		r, _ := scriptRig(t, 0, 2, io.EOF)
 		conn := r.handle.conn.(*scriptConn)
 		script := conn.script
-		conn.script = func(ctx context.Context, call Call) *scriptStream {
+		conn.script = func(ctx context.Context, call backend.Call) *scriptStream {
 			require.Nil(t, call.Progress)
 			require.Equal(t, []string{"v"}, call.Headers.Get("k"))
 			return script(ctx, call)
 		}
-		res, err := r.handle.MetadataWithOptions(t.Context(), MetadataRequest{}, QueryOptions{
+		res, err := r.handle.MetadataWithOptions(t.Context(), backend.MetadataRequest{}, QueryOptions{
 			Headers: map[string][]string{"k": {"v"}}, Progress: func(float64, bool) {},
 		})
 		must(t, err)
@@ -402,8 +403,8 @@ func TestACatalogueCallIsAReadWithFewOptions(t *testing.T) {
 
 		f := &fakeConn{fail: map[string]error{"Metadata": transportError()}}
 		r = newRig(t, f)
-		_, err = r.handle.Metadata(t.Context(), MetadataRequest{})
-		require.True(t, SafeToRetry(err), "it is a read: %v", err)
+		_, err = r.handle.Metadata(t.Context(), backend.MetadataRequest{})
+		require.True(t, backend.SafeToRetry(err), "it is a read: %v", err)
 		_ = r.handle.Close()
 	})
 }

@@ -3,6 +3,7 @@ package session
 import (
 	"github.com/apache/arrow-go/v18/arrow"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
@@ -71,7 +72,7 @@ func (r *QueryResult) markEnded(cause error) (reading, moved bool) {
 	}
 	r.mu.ended = true
 	r.mu.cause = cause
-	r.mu.err = r.call.wrapError(&Error{Stage: StageFetch, Fault: FaultContext, Err: cause})
+	r.mu.err = r.call.wrapError(&backend.Error{Stage: backend.StageFetch, Fault: backend.FaultContext, Err: cause})
 	unread := r.mu.first
 	r.mu.first = nil
 	reading = r.mu.reading

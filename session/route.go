@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
@@ -84,7 +85,7 @@ func ambiguousRoute(why string) error {
 // requireSingleExecution has the call refused, before anything of it is sent, where its
 // text changes something, returns rows, and the server may execute it twice.
 func (c *call) requireSingleExecution(route Route, script sqlscan.Script) {
-	server, mayRepeat := c.s.conn.(QueryRepeater)
+	server, mayRepeat := c.s.conn.(backend.QueryRepeater)
 	if !mayRepeat || route != RouteAuto || script.ReadOnly() || script.Rows() == sqlscan.RowsNone {
 		return
 	}
@@ -95,7 +96,7 @@ func (c *call) requireSingleExecution(route Route, script sqlscan.Script) {
 			err = notBegun(err)
 		}
 		switch {
-		case err != nil && !FaultIn(err).KeepsConn():
+		case err != nil && !backend.FaultIn(err).KeepsConn():
 			return err
 		case err != nil || repeats:
 			return usageError(ambiguousRoute("it changes something and returns rows, and this server may execute it twice"))

@@ -9,6 +9,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 // routeConn notes by which call each text came.
@@ -17,32 +19,32 @@ type routeConn struct {
 	calls []string
 }
 
-func (c *routeConn) Query(ctx context.Context, sql string, call Call) (Stream, error) {
+func (c *routeConn) Query(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
 	c.calls = append(c.calls, "query")
 	return c.fakeConn.Query(ctx, sql, call)
 }
 
-func (c *routeConn) Update(ctx context.Context, sql string, call Call) (int64, error) {
+func (c *routeConn) Update(ctx context.Context, sql string, call backend.Call) (int64, error) {
 	c.calls = append(c.calls, "update")
 	return c.fakeConn.Update(ctx, sql, call)
 }
 
-func (c *routeConn) Prepare(ctx context.Context, sql string, call Call) (Prepared, error) {
+func (c *routeConn) Prepare(ctx context.Context, sql string, call backend.Call) (backend.Prepared, error) {
 	p, err := c.fakeConn.Prepare(ctx, sql, call)
 	return routePrepared{p, c}, err
 }
 
 type routePrepared struct {
-	Prepared
+	backend.Prepared
 	c *routeConn
 }
 
-func (p routePrepared) Query(ctx context.Context, params arrow.RecordBatch, call Call) (Stream, error) {
+func (p routePrepared) Query(ctx context.Context, params arrow.RecordBatch, call backend.Call) (backend.Stream, error) {
 	p.c.calls = append(p.c.calls, "prepared query")
 	return p.Prepared.Query(ctx, params, call)
 }
 
-func (p routePrepared) Update(ctx context.Context, params arrow.RecordBatch, call Call) (int64, error) {
+func (p routePrepared) Update(ctx context.Context, params arrow.RecordBatch, call backend.Call) (int64, error) {
 	p.c.calls = append(p.c.calls, "prepared update")
 	return p.Prepared.Update(ctx, params, call)
 }
@@ -88,7 +90,7 @@ func TestATextGoesByItsRouteOrNowhere(t *testing.T) {
 				if want == nowhere {
 					require.ErrorIs(t, err, ErrAmbiguousRoute, sql)
 					require.ErrorContains(t, err, tc.why, sql)
-					require.Equal(t, FaultUsage, FaultIn(err), sql)
+					require.Equal(t, backend.FaultUsage, backend.FaultIn(err), sql)
 					require.True(t, slices.Equal(conn.calls, nil), "%s: %q", sql, conn.calls)
 					return
 				}
@@ -110,7 +112,7 @@ func TestARouteThatIsNoneIsRefused(t *testing.T) {
 		require.ErrorContains(t, err, "Route 3 is not one of")
 		_, err = r.handle.UpdateWithOptions(t.Context(), "INSERT 1", QueryOptions{Route: RouteQuery})
 		require.ErrorContains(t, err, "Update sends an update")
-		require.Equal(t, FaultUsage, FaultIn(err))
+		require.Equal(t, backend.FaultUsage, backend.FaultIn(err))
 		require.Empty(t, r.conn.Log())
 	})
 }
@@ -163,9 +165,9 @@ func TestAChangeWithRowsIsNotSentWhereItMayBeExecutedTwice(t *testing.T) {
 			return err
 		},
 	}
-	unknown := &Error{Fault: FaultStatement, Stage: StageExecute, Err: errors.New("cannot tell")}
+	unknown := &backend.Error{Fault: backend.FaultStatement, Stage: backend.StageExecute, Err: errors.New("cannot tell")}
 	words := errors.New("the limit's words")
-	limit := &Error{Fault: FaultLimit, Stage: StageExecute, Err: words}
+	limit := &backend.Error{Fault: backend.FaultLimit, Stage: backend.StageExecute, Err: words}
 	for name, call := range calls {
 		for what, tc := range map[string]struct {
 			sql     string
@@ -197,7 +199,7 @@ func TestAChangeWithRowsIsNotSentWhereItMayBeExecutedTwice(t *testing.T) {
 				require.ErrorIs(t, err, tc.want, "%s of %s", name, what)
 				require.Empty(t, r.conn.Log(), "%s of %s", name, what)
 				if errors.Is(tc.want, ErrAmbiguousRoute) {
-					require.True(t, FaultIn(err) == FaultUsage, "%s of %s", name, what)
+					require.True(t, backend.FaultIn(err) == backend.FaultUsage, "%s of %s", name, what)
 				}
 			})
 		}
@@ -223,10 +225,10 @@ func TestATextThatIsPreparedIsOneStatement(t *testing.T) {
 		require.ErrorContains(t, err, "this one has 2")
 		_, err = r.handle.UpdateWithRecordBatch(t.Context(), two, int64Batch(1))
 		require.ErrorContains(t, err, "this one has 2")
-		require.Equal(t, FaultUsage, FaultIn(err))
+		require.Equal(t, backend.FaultUsage, backend.FaultIn(err))
 		for _, prepare := range []string{"", "COMMIT"} {
 			_, err = r.handle.PrepareQuery(t.Context(), prepare)
-			require.Equal(t, FaultUsage, FaultIn(err))
+			require.Equal(t, backend.FaultUsage, backend.FaultIn(err))
 		}
 		require.Empty(t, r.conn.Log())
 	})

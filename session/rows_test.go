@@ -12,6 +12,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 type arrowBatch = arrow.RecordBatch
@@ -203,8 +205,8 @@ func TestAReleasedResultIsNotAnEmptyOne(t *testing.T) {
 			r := resultOf(t, flightsBatch(t))
 			end(r)
 			err := read(r)
-			require.ErrorIs(t, err, ErrHandleClosed, "%s of a result that was %s", name, how)
-			require.Equal(t, FaultUsage, FaultIn(err))
+			require.ErrorIs(t, err, backend.ErrHandleClosed, "%s of a result that was %s", name, how)
+			require.Equal(t, backend.FaultUsage, backend.FaultIn(err))
 			require.NoError(t, r.Err(), "it is the reader's own doing")
 		}
 		r := resultOf(t, flightsBatch(t))

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 // Savepoint marks a point inside the transaction to roll back to.
@@ -21,8 +23,8 @@ func (s *SessionHandle) Savepoint(ctx context.Context, name string) error {
 		return c.finish(outcome{err: usageError(errors.New("a savepoint needs a name"))})
 	}
 	c.beforeSend = func(ctx context.Context) error { return s.proveSession(ctx, accessState) }
-	_, err = runStep(c, func(ctx context.Context) (SavepointID, error) { return s.conn.Savepoint(ctx, tx.id, name) },
-		func(id SavepointID, inTime bool, err error) outcome {
+	_, err = runStep(c, func(ctx context.Context) (backend.SavepointID, error) { return s.conn.Savepoint(ctx, tx.id, name) },
+		func(id backend.SavepointID, inTime bool, err error) outcome {
 			switch {
 			case !inTime:
 				s.abortTx(errors.New("Savepoint: " + callerLeftText)) // the caller does not know of it
@@ -30,7 +32,7 @@ func (s *SessionHandle) Savepoint(ctx context.Context, name string) error {
 				s.mu.Lock()
 				s.mu.tx.savepoints = append(slices.Clip(tx.savepoints), savepoint{name, id})
 				s.mu.Unlock()
-			case FaultIn(err) != FaultUnsupported && FaultIn(err) != FaultUsage:
+			case backend.FaultIn(err) != backend.FaultUnsupported && backend.FaultIn(err) != backend.FaultUsage:
 				s.abortTx(err) // as servers do, some of which confirm a commit then
 			}
 			return outcome{err: err}
@@ -44,22 +46,22 @@ const callerLeftText = "its caller left before the server had answered"
 // out of the aborted state, where the server allows it: there the session gives
 // its proof afterwards, since an aborted transaction refuses every statement.
 func (s *SessionHandle) RollbackTo(ctx context.Context, name string) error {
-	return s.endSavepoint(ctx, "RollbackTo", name, SavepointRollback)
+	return s.endSavepoint(ctx, "RollbackTo", name, backend.SavepointRollback)
 }
 
 // ReleaseSavepoint forgets the savepoint and those after it; what came after
 // it stays done.
 func (s *SessionHandle) ReleaseSavepoint(ctx context.Context, name string) error {
-	return s.endSavepoint(ctx, "ReleaseSavepoint", name, SavepointRelease)
+	return s.endSavepoint(ctx, "ReleaseSavepoint", name, backend.SavepointRelease)
 }
 
-func (s *SessionHandle) endSavepoint(ctx context.Context, op, name string, end SavepointEnd) error {
+func (s *SessionHandle) endSavepoint(ctx context.Context, op, name string, end backend.SavepointEnd) error {
 	c, err := s.begin(ctx, op, QueryOptions{}, finishWithinBudget)
 	if err != nil {
 		return err
 	}
 	tx := s.txState()
-	if err := tx.checkUsable(); err != nil && (end == SavepointRelease || tx.phase == txNone || tx.endedOnServer) {
+	if err := tx.checkUsable(); err != nil && (end == backend.SavepointRelease || tx.phase == txNone || tx.endedOnServer) {
 		return c.finish(outcome{err: usageError(err)})
 	}
 	at := -1
@@ -87,7 +89,7 @@ func (s *SessionHandle) endSavepoint(ctx context.Context, op, name string, end S
 				s.abortTx(errors.New(op + ": " + callerLeftText))
 			case err == nil:
 				s.keepSavepoints(tx, at, end)
-			case FaultIn(err) != FaultUnsupported && FaultIn(err) != FaultUsage:
+			case backend.FaultIn(err) != backend.FaultUnsupported && backend.FaultIn(err) != backend.FaultUsage:
 				s.abortTx(err)
 			}
 			return outcome{err: err}
@@ -96,7 +98,7 @@ func (s *SessionHandle) endSavepoint(ctx context.Context, op, name string, end S
 
 // asSent is err as that of a call of which something was sent.
 func asSent(err error) error {
-	var e *Error
+	var e *backend.Error
 	if !errors.As(err, &e) {
 		return err
 	}
@@ -106,11 +108,11 @@ func asSent(err error) error {
 }
 
 // keepSavepoints notes what is left of the savepoints after the end of one.
-func (s *SessionHandle) keepSavepoints(tx transaction, at int, end SavepointEnd) {
+func (s *SessionHandle) keepSavepoints(tx transaction, at int, end backend.SavepointEnd) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	keep := at
-	if end == SavepointRollback {
+	if end == backend.SavepointRollback {
 		keep, s.mu.tx.phase, s.mu.tx.abortedBy = at+1, txOpen, nil
 	}
 	s.mu.tx.savepoints = tx.savepoints[:keep]

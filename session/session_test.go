@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 func TestAResultHoldsItsConnectionUntilItHasEnded(t *testing.T) {
@@ -69,8 +71,8 @@ func TestOneCallAtATime(t *testing.T) {
 		res, err := r.handle.Query(t.Context(), "SELECT 3")
 		must(t, err)
 		_, err = r.handle.Update(t.Context(), "INSERT 1")
-		require.ErrorIs(t, err, ErrBusy)
-		require.ErrorIs(t, r.handle.BeginTransaction(t.Context()), ErrBusy)
+		require.ErrorIs(t, err, backend.ErrBusy)
+		require.ErrorIs(t, r.handle.BeginTransaction(t.Context()), backend.ErrBusy)
 		for res.Next() {
 		}
 		_, err = r.handle.Update(t.Context(), "INSERT 1")
@@ -101,9 +103,9 @@ func TestSQLErrorsKeepTheConnectionAndNameTheirCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{})
 		_, err := r.stateless().Query(t.Context(), "SELECT bad")
-		var e *Error
+		var e *backend.Error
 		require.ErrorAs(t, err, &e)
-		require.Equal(t, []any{"Query", "fake:1", FaultStatement, StageExecute}, []any{e.Op, e.Target, e.Fault, e.Stage})
+		require.Equal(t, []any{"Query", "fake:1", backend.FaultStatement, backend.StageExecute}, []any{e.Op, e.Target, e.Fault, e.Stage})
 		require.Equal(t, codes.Internal, status.Code(e.Err))
 		st, ok := status.FromError(err)
 		require.True(t, ok)
@@ -116,11 +118,11 @@ func TestATransportErrorLosesTheSessionAndDiscards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{fail: map[string]error{"INSERT 1": transportError()}})
 		_, err := r.handle.Update(t.Context(), "INSERT 1")
-		require.ErrorIs(t, err, ErrSessionLost)
-		require.False(t, SafeToRetry(err), "the insert may have happened")
-		require.ErrorIs(t, r.discarded(), ErrSessionLost)
+		require.ErrorIs(t, err, backend.ErrSessionLost)
+		require.False(t, backend.SafeToRetry(err), "the insert may have happened")
+		require.ErrorIs(t, r.discarded(), backend.ErrSessionLost)
 		_, err = r.handle.Query(t.Context(), "SELECT 1")
-		require.ErrorIs(t, err, ErrSessionLost)
+		require.ErrorIs(t, err, backend.ErrSessionLost)
 		require.Equal(t, []string{"INSERT 1"}, r.conn.Log())
 		must(t, r.handle.Close())
 	})
@@ -137,9 +139,9 @@ func TestAConnectionThatDiesBeforeItsCallComesBack(t *testing.T) {
 			s := r.stateless()
 			r.conn.cut()
 			err := call(s)
-			require.ErrorIs(t, err, ErrSessionLost)
-			require.True(t, SafeToRetry(err), "nothing was sent")
-			require.ErrorIs(t, r.discarded(), ErrSessionLost)
+			require.ErrorIs(t, err, backend.ErrSessionLost)
+			require.True(t, backend.SafeToRetry(err), "nothing was sent")
+			require.ErrorIs(t, r.discarded(), backend.ErrSessionLost)
 		}
 	})
 }
@@ -148,24 +150,24 @@ func TestAReadIsSafeToRetryUntilItsFirstBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{fail: map[string]error{"stream": transportError()}})
 		_, err := r.stateless().Query(t.Context(), "SELECT 1")
-		require.True(t, SafeToRetry(err), "no batch came")
+		require.True(t, backend.SafeToRetry(err), "no batch came")
 		r = newRig(t, &fakeConn{fail: map[string]error{"stream": transportError()}})
 		res, err := r.stateless().Query(t.Context(), "SELECT 2")
 		must(t, err)
 		require.True(t, res.Next())
 		require.False(t, res.Next())
 		require.Error(t, res.Err())
-		require.False(t, SafeToRetry(res.Err()), "a batch was delivered")
+		require.False(t, backend.SafeToRetry(res.Err()), "a batch was delivered")
 		res.Release()
 	})
 }
 
 func TestADoubtfulConnectionProvesItselfBeforeReuse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limit := &Error{Stage: StageExecute, Fault: FaultLimit, Err: status.Error(codes.ResourceExhausted, "memory")}
+		limit := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultLimit, Err: status.Error(codes.ResourceExhausted, "memory")}
 		r := newRig(t, &fakeConn{fail: map[string]error{"SELECT 1 big": limit}})
 		_, err := r.stateless().Query(t.Context(), "SELECT 1 big")
-		require.Equal(t, FaultLimit, FaultIn(err))
+		require.Equal(t, backend.FaultLimit, backend.FaultIn(err))
 		r.reused()
 		require.Equal(t, []string{"SELECT 1 big", "SELECT 1"}, r.conn.Log())
 		r = newRig(t, &fakeConn{fail: map[string]error{"SELECT 1 big": limit, "SELECT 1": limit}})
@@ -185,13 +187,13 @@ func TestPreparedStatementsEndWithTheirHandle(t *testing.T) {
 		must(t, a.Close(t.Context()))
 		must(t, a.Close(t.Context()))
 		_, err = a.Query(t.Context(), nil)
-		require.ErrorIs(t, err, ErrHandleClosed)
+		require.ErrorIs(t, err, backend.ErrHandleClosed)
 		_, handles, _, _ := r.conn.left()
 		require.Equal(t, 1, handles)
 		must(t, r.handle.Close())
 		r.clean()
 		_, err = b.Update(t.Context(), nil)
-		require.ErrorIs(t, err, ErrHandleClosed)
+		require.ErrorIs(t, err, backend.ErrHandleClosed)
 		must(t, b.Close(t.Context()))
 		r.reused()
 	})
@@ -220,10 +222,10 @@ func TestStatelessParametersLeaveNoPreparedStatement(t *testing.T) {
 
 func TestAGoneServerSessionIsNotBorrowedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		auth := &Error{Stage: StageAuth, Fault: FaultAuth, Err: status.Error(codes.Unauthenticated, "token expired")}
+		auth := &backend.Error{Stage: backend.StageAuth, Fault: backend.FaultAuth, Err: status.Error(codes.Unauthenticated, "token expired")}
 		r := newRig(t, &fakeConn{fail: map[string]error{"SELECT 1": auth}})
 		_, err := r.stateless().Query(t.Context(), "SELECT 1")
-		require.Equal(t, FaultAuth, FaultIn(err))
+		require.Equal(t, backend.FaultAuth, backend.FaultIn(err))
 		_ = r.discarded()
 	})
 }
@@ -236,10 +238,10 @@ func TestIngestRunsInTheTransactionAndChecksItsArguments(t *testing.T) {
 		rows, err := array.NewRecordReader(fakeSchema, []arrowBatch{rec})
 		must(t, err)
 		must(t, r.handle.BeginTransaction(t.Context()))
-		_, err = r.handle.Ingest(t.Context(), "", nil, IngestOptions{})
+		_, err = r.handle.Ingest(t.Context(), "", nil, backend.IngestOptions{})
 		require.ErrorContains(t, err, "table name")
 		require.ErrorContains(t, err, "record reader")
-		n, err := r.handle.Ingest(t.Context(), "t", rows, IngestOptions{})
+		n, err := r.handle.Ingest(t.Context(), "t", rows, backend.IngestOptions{})
 		must(t, err)
 		require.EqualValues(t, 2, n)
 		must(t, r.handle.Commit(t.Context()))
@@ -248,21 +250,21 @@ func TestIngestRunsInTheTransactionAndChecksItsArguments(t *testing.T) {
 }
 
 func TestErrorTextNamesCallTargetStageAndState(t *testing.T) {
-	e := &Error{Op: "Query", Target: "db:1", Stage: StageExecute, SQLState: "42601", Err: errors.New("syntax error"), Ctx: context.DeadlineExceeded}
+	e := &backend.Error{Op: "Query", Target: "db:1", Stage: backend.StageExecute, SQLState: "42601", Err: errors.New("syntax error"), Ctx: context.DeadlineExceeded}
 	require.Equal(t, "Query db:1: execute [42601]: context deadline exceeded: syntax error", e.Error())
 	require.ErrorIs(t, e, context.DeadlineExceeded)
-	require.False(t, SafeToRetry(nil))
-	require.False(t, SafeToRetry(errors.New("x")))
-	require.Equal(t, FaultContext, FaultIn(context.Canceled))
-	for f := FaultUnknown; f <= FaultSession; f++ {
+	require.False(t, backend.SafeToRetry(nil))
+	require.False(t, backend.SafeToRetry(errors.New("x")))
+	require.Equal(t, backend.FaultContext, backend.FaultIn(context.Canceled))
+	for f := backend.FaultUnknown; f <= backend.FaultSession; f++ {
 		require.NotEmpty(t, f.String())
 	}
 }
 
 func TestFaultOfSeparatesStatementsFromTransports(t *testing.T) {
-	require.Equal(t, FaultStatement, FaultOf(codes.Internal, "duckdb error: Parser Error"))
-	require.Equal(t, FaultTransport, FaultOf(codes.Internal, "stream terminated by RST_STREAM with error code: INTERNAL_ERROR"))
-	require.Equal(t, FaultTransport, FaultOf(codes.Unavailable, ""))
-	require.Equal(t, FaultLimit, FaultOf(codes.ResourceExhausted, ""))
-	require.Equal(t, FaultUnsupported, FaultOf(codes.Unimplemented, ""))
+	require.Equal(t, backend.FaultStatement, backend.FaultOf(codes.Internal, "duckdb error: Parser Error"))
+	require.Equal(t, backend.FaultTransport, backend.FaultOf(codes.Internal, "stream terminated by RST_STREAM with error code: INTERNAL_ERROR"))
+	require.Equal(t, backend.FaultTransport, backend.FaultOf(codes.Unavailable, ""))
+	require.Equal(t, backend.FaultLimit, backend.FaultOf(codes.ResourceExhausted, ""))
+	require.Equal(t, backend.FaultUnsupported, backend.FaultOf(codes.Unimplemented, ""))
 }

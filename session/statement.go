@@ -8,6 +8,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/sqlscan"
@@ -66,7 +67,7 @@ func (s *SessionHandle) UpdateWithOptions(ctx context.Context, sql string, opts 
 //
 // Ingest reads rows in a goroutine of its own. When ctx ends while rows does
 // not return, Ingest returns all the same, and rows is let go when it does.
-func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.RecordReader, opts IngestOptions) (int64, error) {
+func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.RecordReader, opts backend.IngestOptions) (int64, error) {
 	c, err := s.begin(ctx, "Ingest", QueryOptions{Headers: opts.Headers, ownGoroutine: true}, cancelWhenLeft) // rows may block, or panic
 	if err != nil {
 		return 0, err
@@ -131,10 +132,10 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 	}
 	c.requireSingleExecution(opts.Route, script)
 	if opts.Params == nil {
-		return s.openResult(c, func(ctx context.Context) (Stream, error) { return s.conn.Query(ctx, sql, c.backendCall) })
+		return s.openResult(c, func(ctx context.Context) (backend.Stream, error) { return s.conn.Query(ctx, sql, c.backendCall) })
 	}
 	c.retainParams(opts.Params)
-	return s.openResult(c, func(ctx context.Context) (Stream, error) {
+	return s.openResult(c, func(ctx context.Context) (backend.Stream, error) {
 		stmt, err := s.conn.Prepare(ctx, sql, c.backendCall)
 		if err != nil {
 			return nil, err
@@ -184,7 +185,7 @@ func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOp
 }
 
 // updatePrepared runs a prepared change, and mends what a bulk load does beside it.
-func (s *SessionHandle) updatePrepared(ctx context.Context, c *call, stmt Prepared, params arrow.RecordBatch) (int64, error) {
+func (s *SessionHandle) updatePrepared(ctx context.Context, c *call, stmt backend.Prepared, params arrow.RecordBatch) (int64, error) {
 	n, err := stmt.Update(ctx, params, c.backendCall)
 	s.afterInsert(ctx, c, err)
 	return n, err
@@ -223,7 +224,7 @@ func (s *SessionHandle) checkStatement(c *call, script sqlscan.Script) error {
 
 // openResult runs a query and wraps what comes back. The first batch is fetched
 // before it returns, so that errors of the statement are errors of the call.
-func (s *SessionHandle) openResult(c *call, open func(ctx context.Context) (Stream, error)) (*QueryResult, error) {
+func (s *SessionHandle) openResult(c *call, open func(ctx context.Context) (backend.Stream, error)) (*QueryResult, error) {
 	got, inTime, err := awaitStep(c, func(ctx context.Context) (openedStream, error) {
 		stream, err := open(ctx)
 		if err != nil {
@@ -251,7 +252,7 @@ func (s *SessionHandle) openResult(c *call, open func(ctx context.Context) (Stre
 
 // openedStream is a result whose first batch was fetched.
 type openedStream struct {
-	stream Stream
+	stream backend.Stream
 	first  arrow.RecordBatch
 	err    error // of the first batch: nil or io.EOF
 }

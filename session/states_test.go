@@ -9,6 +9,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 // everyCall has all calls of a handle that may fail. q is a prepared statement
@@ -31,12 +33,12 @@ func everyCall(q *PreparedQuery) map[string]func(ctx context.Context, s *Session
 		"Ingest": func(ctx context.Context, s *SessionHandle) error {
 			rows, err := array.NewRecordReader(fakeSchema, nil)
 			if err == nil {
-				_, err = s.Ingest(ctx, "t", rows, IngestOptions{})
+				_, err = s.Ingest(ctx, "t", rows, backend.IngestOptions{})
 			}
 			return err
 		},
 		"Metadata": func(ctx context.Context, s *SessionHandle) error {
-			_, err := s.Metadata(ctx, MetadataRequest{})
+			_, err := s.Metadata(ctx, backend.MetadataRequest{})
 			return err
 		},
 		"Ping": func(ctx context.Context, s *SessionHandle) error { return s.Ping(ctx) },
@@ -66,24 +68,24 @@ func TestAHandleThatCannotTakeACallSaysWhy(t *testing.T) {
 	for state, tc := range map[string]struct {
 		bring func(t *testing.T, r *rig) context.Context
 		want  error
-		fault Fault
+		fault backend.Fault
 		open  bool // a result holds the handle
 	}{
-		"closed": {want: ErrHandleClosed, fault: FaultUsage, bring: func(t *testing.T, r *rig) context.Context {
+		"closed": {want: backend.ErrHandleClosed, fault: backend.FaultUsage, bring: func(t *testing.T, r *rig) context.Context {
 			must(t, r.handle.Close())
 			return t.Context()
 		}},
-		"busy": {want: ErrBusy, fault: FaultUsage, open: true, bring: func(t *testing.T, r *rig) context.Context {
+		"busy": {want: backend.ErrBusy, fault: backend.FaultUsage, open: true, bring: func(t *testing.T, r *rig) context.Context {
 			_, err := r.handle.Query(t.Context(), "SELECT 5")
 			must(t, err)
 			return t.Context()
 		}},
-		"lost": {want: ErrSessionLost, fault: FaultSession, bring: func(t *testing.T, r *rig) context.Context {
+		"lost": {want: backend.ErrSessionLost, fault: backend.FaultSession, bring: func(t *testing.T, r *rig) context.Context {
 			r.conn.cut()
 			require.Error(t, r.handle.Ping(t.Context()))
 			return t.Context()
 		}},
-		"with an ended context": {want: context.Canceled, fault: FaultContext, bring: func(t *testing.T, _ *rig) context.Context {
+		"with an ended context": {want: context.Canceled, fault: backend.FaultContext, bring: func(t *testing.T, _ *rig) context.Context {
 			ctx, stop := context.WithCancel(t.Context())
 			stop()
 			return ctx
@@ -98,8 +100,8 @@ func TestAHandleThatCannotTakeACallSaysWhy(t *testing.T) {
 				sent := len(r.conn.Log())
 				err = everyCall(q)[name](ctx, r.handle)
 				require.ErrorIs(t, err, tc.want, "%s of a handle that is %s", name, state)
-				require.Equal(t, tc.fault, FaultIn(err), "%s of a handle that is %s: %v", name, state, err)
-				require.True(t, SafeToRetry(err) || tc.fault == FaultUsage, "%s of a handle that is %s: %v", name, state, err)
+				require.Equal(t, tc.fault, backend.FaultIn(err), "%s of a handle that is %s: %v", name, state, err)
+				require.True(t, backend.SafeToRetry(err) || tc.fault == backend.FaultUsage, "%s of a handle that is %s: %v", name, state, err)
 				require.Contains(t, err.Error(), "fake:1")
 				require.Len(t, r.conn.Log(), sent, "%s of a handle that is %s", name, state)
 				_ = r.handle.Close()
@@ -111,7 +113,7 @@ func TestAHandleThatCannotTakeACallSaysWhy(t *testing.T) {
 
 // Each call gives its server's refusal, whose cause, target and name stand in it.
 func TestEveryCallGivesTheServersRefusal(t *testing.T) {
-	for _, fault := range []Fault{FaultStatement, FaultUnsupported, FaultLimit, FaultTransport} {
+	for _, fault := range []backend.Fault{backend.FaultStatement, backend.FaultUnsupported, backend.FaultLimit, backend.FaultTransport} {
 		for name := range everyCall(nil) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, &fakeConn{})
@@ -126,7 +128,7 @@ func TestEveryCallGivesTheServersRefusal(t *testing.T) {
 					must(t, r.handle.Savepoint(ctx, "a"))
 				}
 				cause := errors.New("the server's own words")
-				refusal := &Error{Fault: fault, Stage: StageExecute, Err: cause}
+				refusal := &backend.Error{Fault: fault, Stage: backend.StageExecute, Err: cause}
 				r.conn.failAll = refusal
 				err = everyCall(q)[name](ctx, r.handle)
 				require.ErrorIs(t, err, cause, name)

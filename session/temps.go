@@ -3,6 +3,8 @@ package session
 import (
 	"context"
 	"fmt"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 // verifyNoTemps looks whether the drops have met what they were meant for.
@@ -11,7 +13,7 @@ import (
 func (s *SessionHandle) verifyNoTemps(ctx context.Context) error {
 	r := stateQuery{key: "(temporary)", subject: "the temporary objects", sql: "SELECT (SELECT count(*) FROM duckdb_tables() WHERE temporary AND NOT internal)" +
 		" + (SELECT count(*) FROM duckdb_views() WHERE temporary AND NOT internal)"}
-	row, err := s.runStateQuery(ctx, r, Call{})
+	row, err := s.runStateQuery(ctx, r, backend.Call{})
 	if err == nil && row[0].text != "0" {
 		err = fmt.Errorf("%s temporary objects are left", row[0].text)
 	}
@@ -30,17 +32,17 @@ const maxPivotTypes = 64
 // types; one that has answered before has the function.
 func (s *SessionHandle) dropPivotTypes(ctx context.Context) error {
 	for range maxPivotTypes {
-		row, err := s.runStateQuery(ctx, pivotTypesQuery, Call{})
-		if err != nil && FaultIn(err).KeepsConn() {
-			row, err = s.runStateQuery(ctx, pivotTypesQuery, Call{})
+		row, err := s.runStateQuery(ctx, pivotTypesQuery, backend.Call{})
+		if err != nil && backend.FaultIn(err).KeepsConn() {
+			row, err = s.runStateQuery(ctx, pivotTypesQuery, backend.Call{})
 		}
 		switch {
-		case err != nil && FaultIn(err).KeepsConn() && !s.policy.answeredQueries.has(pivotTypesQuery.key):
+		case err != nil && backend.FaultIn(err).KeepsConn() && !s.policy.answeredQueries.has(pivotTypesQuery.key):
 			return nil
 		case err != nil || row[0].text == "0":
 			return err
 		}
-		if err := s.exec(ctx, "DROP TYPE temp.main."+quoteName(row[1].text), Call{}); err != nil {
+		if err := s.exec(ctx, "DROP TYPE temp.main."+quoteName(row[1].text), backend.Call{}); err != nil {
 			return err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -26,7 +27,7 @@ var (
 // succeeded, so a COMMIT is sent only for what the caller believes in.
 type transaction struct {
 	phase         txPhase
-	id            TxID
+	id            backend.TxID
 	endedOnServer bool // aborted, and rolled back on the server already
 	savepoints    []savepoint
 
@@ -48,7 +49,7 @@ const (
 
 type savepoint struct {
 	name string
-	id   SavepointID
+	id   backend.SavepointID
 }
 
 // openOnServer reports whether the server holds the transaction, as far as is known.
@@ -69,7 +70,7 @@ func (t *transaction) markRolledBack(why error) {
 
 // abortedErr says that the transaction is aborted, and why.
 func (t *transaction) abortedErr() error {
-	return fmt.Errorf("%w: %w", ErrTxAborted, t.abortedBy)
+	return fmt.Errorf("%w: %w", backend.ErrTxAborted, t.abortedBy)
 }
 
 // BeginTransaction opens a transaction on the handle's session. Every later
@@ -89,7 +90,7 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 		}
 		return s.beforeTx(ctx)
 	}
-	_, err = runStep(c, s.beginTx, func(id TxID, inTime bool, err error) outcome {
+	_, err = runStep(c, s.beginTx, func(id backend.TxID, inTime bool, err error) outcome {
 		tx := transaction{phase: txOpen, id: id}
 		switch {
 		case err != nil:
@@ -107,7 +108,7 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 	return err
 }
 
-func (s *SessionHandle) beginTx(ctx context.Context) (TxID, error) {
+func (s *SessionHandle) beginTx(ctx context.Context) (backend.TxID, error) {
 	id, err := s.conn.Begin(ctx)
 	if err != nil {
 		return "", notBegun(err)
@@ -142,7 +143,7 @@ func (s *SessionHandle) Commit(ctx context.Context) error {
 	case txNone:
 		return c.finish(outcome{err: usageError(ErrNoTx)})
 	case txAborted:
-		aborted := &Error{Op: "Commit", Stage: StageExecute, Fault: FaultUsage, Target: s.policy.Target, Err: tx.abortedErr()}
+		aborted := &backend.Error{Op: "Commit", Stage: backend.StageExecute, Fault: backend.FaultUsage, Target: s.policy.Target, Err: tx.abortedErr()}
 		err := s.endByRollback(c, tx)
 		if err == nil {
 			s.setTx(transaction{commitRefused: true})
@@ -153,9 +154,9 @@ func (s *SessionHandle) Commit(ctx context.Context) error {
 	}
 	err = runStepWithoutValue(c, func(ctx context.Context) error { return s.commit(ctx, tx) },
 		func(_ bool, err error) outcome { return outcome{err: s.recordCommitReply(err)} })
-	var e *Error
+	var e *backend.Error
 	if c.failureReported && errors.As(err, &e) {
-		return withCause(e, ErrCommitUnknown)
+		return withCause(e, backend.ErrCommitUnknown)
 	}
 	return err
 }
@@ -172,8 +173,8 @@ func (t *transaction) checkUsable() error {
 	}
 }
 
-func usageError(err error) *Error {
-	return &Error{Stage: StageArgument, Fault: FaultUsage, Unsent: true, Err: err}
+func usageError(err error) *backend.Error {
+	return &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultUsage, Unsent: true, Err: err}
 }
 
 func (s *SessionHandle) txState() transaction {
@@ -196,13 +197,13 @@ func (s *SessionHandle) abortTx(why error) {
 
 // recordTxOutcome aborts the open transaction when a statement of it has failed, as far
 // as its caller was told. The lock is held.
-func (s *SessionHandle) recordTxOutcome(c *call, o outcome, e *Error) {
+func (s *SessionHandle) recordTxOutcome(c *call, o outcome, e *backend.Error) {
 	switch {
 	case !c.statement && (!c.serverMayExecute || e == nil):
 	case e == nil && c.failureReported:
 		s.mu.tx.markAborted(fmt.Errorf("%s ended when its caller had been told a failure", c.op))
-	case e == nil, e.Unsent, e.Fault == FaultUsage, e.Fault == FaultUnsupported:
-	case e.Fault == FaultContext && mayKeepTx(c, o): // the cancel chain finds out
+	case e == nil, e.Unsent, e.Fault == backend.FaultUsage, e.Fault == backend.FaultUnsupported:
+	case e.Fault == backend.FaultContext && mayKeepTx(c, o): // the cancel chain finds out
 	default:
 		s.mu.tx.markAborted(e)
 	}

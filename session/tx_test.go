@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 func must(t *testing.T, err error) {
@@ -49,13 +51,13 @@ func TestAfterAFailedStatementOnlyRollbackIsLeft(t *testing.T) {
 		ctx := t.Context()
 		must(t, r.handle.BeginTransaction(ctx))
 		_, err := r.handle.Update(ctx, "INSERT bad")
-		require.Equal(t, FaultStatement, FaultIn(err))
+		require.Equal(t, backend.FaultStatement, backend.FaultIn(err))
 		_, err = r.handle.Query(ctx, "SELECT 1")
-		require.ErrorIs(t, err, ErrTxAborted)
+		require.ErrorIs(t, err, backend.ErrTxAborted)
 		_, err = r.handle.Update(ctx, "INSERT 2")
-		require.ErrorIs(t, err, ErrTxAborted)
+		require.ErrorIs(t, err, backend.ErrTxAborted)
 		err = r.handle.Commit(ctx)
-		require.ErrorIs(t, err, ErrTxAborted, "Commit never reports success for an aborted transaction")
+		require.ErrorIs(t, err, backend.ErrTxAborted, "Commit never reports success for an aborted transaction")
 		require.Equal(t, []string{"Begin", "tx1: INSERT bad", "Rollback"}, r.conn.Log(), "Commit of an aborted transaction rolls back")
 		must(t, r.handle.BeginTransaction(ctx))
 		must(t, r.handle.Commit(ctx))
@@ -70,9 +72,9 @@ func TestCommitErrorsTellWhatIsStored(t *testing.T) {
 		want error
 		not  error
 	}{
-		"refused by the server: nothing":     {&Error{Fault: FaultStatement, Err: status.Error(codes.FailedPrecondition, "conflict")}, ErrTxAborted, ErrCommitUnknown},
-		"connection lost: unknown":           {transportError(), ErrCommitUnknown, ErrTxAborted},
-		"an answer nobody can read: unknown": {errors.New("?"), ErrCommitUnknown, ErrTxAborted},
+		"refused by the server: nothing":     {&backend.Error{Fault: backend.FaultStatement, Err: status.Error(codes.FailedPrecondition, "conflict")}, backend.ErrTxAborted, backend.ErrCommitUnknown},
+		"connection lost: unknown":           {transportError(), backend.ErrCommitUnknown, backend.ErrTxAborted},
+		"an answer nobody can read: unknown": {errors.New("?"), backend.ErrCommitUnknown, backend.ErrTxAborted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -81,7 +83,7 @@ func TestCommitErrorsTellWhatIsStored(t *testing.T) {
 				err := r.handle.Commit(t.Context())
 				require.ErrorIs(t, err, tc.want)
 				require.NotErrorIs(t, err, tc.not)
-				require.False(t, SafeToRetry(err))
+				require.False(t, backend.SafeToRetry(err))
 				_ = r.handle.Close()
 			})
 		})
@@ -94,12 +96,12 @@ func TestCommitOnALostTransportSaysThatNothingWasSent(t *testing.T) {
 		must(t, r.handle.BeginTransaction(t.Context()))
 		r.conn.cut()
 		err := r.handle.Commit(t.Context())
-		require.ErrorIs(t, err, ErrSessionLost)
-		require.NotErrorIs(t, err, ErrCommitUnknown)
+		require.ErrorIs(t, err, backend.ErrSessionLost)
+		require.NotErrorIs(t, err, backend.ErrCommitUnknown)
 		require.NotContains(t, r.conn.Log(), "Commit")
-		require.ErrorIs(t, r.handle.Rollback(t.Context()), ErrSessionLost)
+		require.ErrorIs(t, r.handle.Rollback(t.Context()), backend.ErrSessionLost)
 		must(t, r.handle.Close())
-		require.ErrorIs(t, r.discarded(), ErrSessionLost)
+		require.ErrorIs(t, r.discarded(), backend.ErrSessionLost)
 	})
 }
 
@@ -112,7 +114,7 @@ func TestCommitOutlivesItsCaller(t *testing.T) {
 		start := time.Now()
 		err := r.handle.Commit(ctx)
 		require.Equal(t, 10*time.Millisecond, time.Since(start), "the caller returns with its context")
-		require.ErrorIs(t, err, ErrCommitUnknown)
+		require.ErrorIs(t, err, backend.ErrCommitUnknown)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		must(t, r.handle.Close()) // must not cut the commit off
 		time.Sleep(2 * time.Second)
@@ -134,7 +136,7 @@ func TestCloseRollsAnOpenTransactionBack(t *testing.T) {
 		require.Equal(t, []string{"Begin", "tx1: INSERT 1", "Rollback"}, r.conn.Log())
 		require.Equal(t, 1, rolled)
 		r.reused()
-		require.ErrorIs(t, r.handle.BeginTransaction(t.Context()), ErrHandleClosed)
+		require.ErrorIs(t, r.handle.BeginTransaction(t.Context()), backend.ErrHandleClosed)
 	})
 }
 
@@ -152,7 +154,7 @@ func TestTransactionControlAsTextIsRefused(t *testing.T) {
 		r := newRig(t, &fakeConn{})
 		for _, sql := range []string{"BEGIN", "commit", "INSERT 1; ROLLBACK", "SAVEPOINT a"} {
 			_, err := r.handle.Execute(t.Context(), sql)
-			require.Equal(t, FaultUsage, FaultIn(err), sql)
+			require.Equal(t, backend.FaultUsage, backend.FaultIn(err), sql)
 			_, err = r.handle.Update(t.Context(), sql)
 			require.ErrorContains(t, err, "BeginTransaction", sql)
 		}
@@ -172,7 +174,7 @@ func TestCommitInAReplacedSessionIsNotASuccess(t *testing.T) {
 		must(t, err)
 		r.conn.replaceSession()
 		err = r.handle.Commit(t.Context())
-		require.ErrorIs(t, err, ErrSessionLost)
+		require.ErrorIs(t, err, backend.ErrSessionLost)
 		require.NotContains(t, r.conn.Log(), "Commit")
 		_ = r.handle.Close()
 		_ = r.discarded()
@@ -186,7 +188,7 @@ func TestAStatementAfterAPauseIsNotRunInAReplacedSession(t *testing.T) {
 		time.Sleep(maxProofAge)
 		r.conn.replaceSession()
 		_, err := r.handle.Update(t.Context(), "INSERT 1")
-		require.ErrorIs(t, err, ErrSessionLost)
+		require.ErrorIs(t, err, backend.ErrSessionLost)
 		require.NotContains(t, r.conn.Log(), "tx1: INSERT 1")
 	})
 }
@@ -240,7 +242,7 @@ func TestSavepointsNestAndLeadOutOfTheAbortedState(t *testing.T) {
 		must(t, r.handle.Savepoint(ctx, "b"))
 		_, err := r.handle.Update(ctx, "INSERT bad")
 		require.Error(t, err)
-		require.ErrorIs(t, r.handle.ReleaseSavepoint(ctx, "a"), ErrTxAborted)
+		require.ErrorIs(t, r.handle.ReleaseSavepoint(ctx, "a"), backend.ErrTxAborted)
 		must(t, r.handle.RollbackTo(ctx, "a"))
 		require.ErrorIs(t, r.handle.RollbackTo(ctx, "b"), ErrNoSavepoint)
 		_, err = r.handle.Update(ctx, "INSERT 1")
@@ -256,8 +258,8 @@ func TestARefusedCommitIsRolledBackAndTheSessionGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{fail: map[string]error{}})
 		must(t, r.handle.BeginTransaction(t.Context()))
-		r.conn.fail["Commit"] = &Error{Fault: FaultStatement, Err: status.Error(codes.Aborted, "conflict")}
-		require.ErrorIs(t, r.handle.Commit(t.Context()), ErrTxAborted)
+		r.conn.fail["Commit"] = &backend.Error{Fault: backend.FaultStatement, Err: status.Error(codes.Aborted, "conflict")}
+		require.ErrorIs(t, r.handle.Commit(t.Context()), backend.ErrTxAborted)
 		r.conn.fail["Commit"] = nil
 		// This server has forgotten the transaction with the commit it refused.
 		r.conn.replaceSession()
@@ -306,7 +308,7 @@ func TestAProofThatComesLateIsAskedForAgain(t *testing.T) {
 			conn.late = nil
 		}
 		_, err := r.handle.Update(t.Context(), "INSERT 1")
-		require.ErrorIs(t, err, ErrSessionLost)
+		require.ErrorIs(t, err, backend.ErrSessionLost)
 		require.NotContains(t, conn.Log(), "tx1: INSERT 1")
 	})
 }
@@ -316,7 +318,7 @@ func TestAProofThatComesLateIsAskedForAgain(t *testing.T) {
 func TestWhateverTheServerFailsInATransactionAbortsIt(t *testing.T) {
 	calls := map[string]func(ctx context.Context, s *SessionHandle) error{
 		"Metadata": func(ctx context.Context, s *SessionHandle) error {
-			_, err := s.Metadata(ctx, MetadataRequest{Kind: MetadataTables})
+			_, err := s.Metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataTables})
 			return err
 		},
 		"Savepoint a":         func(ctx context.Context, s *SessionHandle) error { return s.Savepoint(ctx, "a") },
@@ -324,9 +326,9 @@ func TestWhateverTheServerFailsInATransactionAbortsIt(t *testing.T) {
 		"EndSavepoint sp-b 0": func(ctx context.Context, s *SessionHandle) error { return s.ReleaseSavepoint(ctx, "b") },
 	}
 	for name, call := range calls {
-		for fault, aborts := range map[Fault]bool{FaultStatement: true, FaultUnsupported: false, FaultUsage: false} {
+		for fault, aborts := range map[backend.Fault]bool{backend.FaultStatement: true, backend.FaultUnsupported: false, backend.FaultUsage: false} {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, &fakeConn{fail: map[string]error{name: &Error{Fault: fault, Stage: StageExecute, Err: errors.New("no")}}})
+				r := newRig(t, &fakeConn{fail: map[string]error{name: &backend.Error{Fault: fault, Stage: backend.StageExecute, Err: errors.New("no")}}})
 				ctx := t.Context()
 				must(t, r.handle.BeginTransaction(ctx))
 				must(t, r.handle.Savepoint(ctx, "b"))
@@ -334,11 +336,11 @@ func TestWhateverTheServerFailsInATransactionAbortsIt(t *testing.T) {
 				sent := len(r.conn.Log())
 				if aborts && name == "EndSavepoint sp-b 1" {
 					require.ErrorContains(t, call(ctx, r.handle), "no", "it may be asked again")
-					require.ErrorIs(t, r.handle.Commit(ctx), ErrTxAborted)
+					require.ErrorIs(t, r.handle.Commit(ctx), backend.ErrTxAborted)
 				} else if aborts {
-					require.ErrorIs(t, call(ctx, r.handle), ErrTxAborted, name)
+					require.ErrorIs(t, call(ctx, r.handle), backend.ErrTxAborted, name)
 					require.Len(t, r.conn.Log(), sent, "%s: nothing is sent in an aborted transaction", name)
-					require.ErrorIs(t, r.handle.Commit(ctx), ErrTxAborted, name)
+					require.ErrorIs(t, r.handle.Commit(ctx), backend.ErrTxAborted, name)
 				} else {
 					must(t, r.handle.Commit(ctx))
 				}
@@ -389,7 +391,7 @@ func TestARefusalBesideATransactionIsFollowedByAProbe(t *testing.T) {
 				require.ErrorContains(t, call(ctx, r.handle, q), "no")
 				err = r.handle.Commit(ctx)
 				if aborted {
-					require.ErrorIs(t, err, ErrTxAborted, name)
+					require.ErrorIs(t, err, backend.ErrTxAborted, name)
 				} else {
 					must(t, err)
 				}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
@@ -56,9 +57,9 @@ func (s *SessionHandle) undoRefused(ctx context.Context, d sideEffects) error {
 			continue
 		}
 		done[r.key] = true
-		now, err := s.runStateQuery(ctx, r, Call{})
+		now, err := s.runStateQuery(ctx, r, backend.Call{})
 		if err == nil && !now.equal(d.initial[r.key]) {
-			err = s.restoreSetting(ctx, r, d.initial[r.key], e.Name, Call{})
+			err = s.restoreSetting(ctx, r, d.initial[r.key], e.Name, backend.Call{})
 		}
 		if err != nil {
 			return err
@@ -79,18 +80,18 @@ func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d side
 			s.learnAnswered(ctx, r)
 			return fmt.Errorf("%s was changed, and the server could not tell it before", r.subject)
 		}
-		return s.restoreSetting(ctx, r, before, e.Name, Call{})
+		return s.restoreSetting(ctx, r, before, e.Name, backend.Call{})
 	case sqlscan.EffectNamespace:
 		return s.restoreNamespace(ctx, d, e.Name == sqlscan.SearchPath)
 	case sqlscan.EffectTempTable:
-		return s.exec(ctx, "DROP TABLE IF EXISTS temp.main."+lastPart(e.Name), Call{})
+		return s.exec(ctx, "DROP TABLE IF EXISTS temp.main."+lastPart(e.Name), backend.Call{})
 	case sqlscan.EffectTempView:
-		return s.exec(ctx, "DROP VIEW IF EXISTS temp.main."+lastPart(e.Name), Call{})
+		return s.exec(ctx, "DROP VIEW IF EXISTS temp.main."+lastPart(e.Name), backend.Call{})
 	case sqlscan.EffectPrepared:
 		if had := d.initial[preparedNameQuery(e).key]; len(had) == 1 && had[0].text != "0" {
 			return fmt.Errorf("the prepared statement %s was replaced", e.Name)
 		}
-		return s.exec(ctx, "DEALLOCATE "+e.Name, Call{})
+		return s.exec(ctx, "DEALLOCATE "+e.Name, backend.Call{})
 	case sqlscan.EffectPivotType:
 		return s.dropPivotTypes(ctx)
 	case sqlscan.EffectUnknown, sqlscan.EffectLinkedSettings, sqlscan.EffectDeallocate:
@@ -98,7 +99,7 @@ func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d side
 	return errors.New("a statement left something that cannot be taken back")
 }
 
-func (s *SessionHandle) exec(ctx context.Context, sql string, call Call) error {
+func (s *SessionHandle) exec(ctx context.Context, sql string, call backend.Call) error {
 	if _, err := s.conn.Update(ctx, sql, call); err != nil {
 		return fmt.Errorf("%s: %w", sql, err)
 	}
@@ -147,12 +148,12 @@ func (s *SessionHandle) rememberRow(ctx context.Context, r stateQuery) (known bo
 		s.markUnknownInitial(r)
 		return false, nil
 	}
-	row, err := s.runStateQuery(ctx, r, Call{Tx: tx})
+	row, err := s.runStateQuery(ctx, r, backend.Call{Tx: tx})
 	switch {
 	case err == nil:
 		s.recordInitial(r, row)
 		return true, nil
-	case !inTx && FaultIn(err).KeepsConn():
+	case !inTx && backend.FaultIn(err).KeepsConn():
 		s.markUnknownInitial(r)
 		return false, nil
 	default:
@@ -189,7 +190,7 @@ func (s *SessionHandle) recordInitial(r stateQuery, row stateValues) {
 // restoreSetting gives the setting that r reads, in its last column, its value of
 // before. What is there in the end is compared. Servers may have a value of the
 // session above one of the whole server, and a plain SET for either.
-func (s *SessionHandle) restoreSetting(ctx context.Context, r stateQuery, before stateValues, name string, call Call) error {
+func (s *SessionHandle) restoreSetting(ctx context.Context, r stateQuery, before stateValues, name string, call backend.Call) error {
 	statements := []string{"RESET " + name, "RESET SESSION " + name}
 	if value := before[len(before)-1]; !value.null {
 		set := " " + name + " = " + literal(value.text)
@@ -198,7 +199,7 @@ func (s *SessionHandle) restoreSetting(ctx context.Context, r stateQuery, before
 	var failed error
 	for _, sql := range statements {
 		if err := s.exec(ctx, sql, call); err != nil {
-			if !FaultIn(err).KeepsConn() {
+			if !backend.FaultIn(err).KeepsConn() {
 				return err
 			}
 			failed = errjoin.Join(failed, err)

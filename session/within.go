@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -30,7 +31,7 @@ func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context
 			s.rollBackInBackground()
 			return nil
 		}
-		if errors.Is(err, ErrNoTx) || errors.Is(err, ErrSessionLost) || errors.Is(err, ErrHandleClosed) {
+		if errors.Is(err, ErrNoTx) || errors.Is(err, backend.ErrSessionLost) || errors.Is(err, backend.ErrHandleClosed) {
 			return nil // there is nothing left to undo
 		}
 		return err
@@ -47,7 +48,7 @@ func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context
 	}
 	err = s.Commit(ctx)
 	switch {
-	case errors.Is(err, ErrCommitUnknown):
+	case errors.Is(err, backend.ErrCommitUnknown):
 		s.rollBackInBackground() // the COMMIT may be under way still, and leave it open when it fails
 	case err != nil && s.txState().phase != txNone:
 		_ = rollback()
@@ -74,7 +75,7 @@ func (s *SessionHandle) rollBackInBackground() {
 		ctx, stop := s.policy.closeContext()
 		defer stop()
 		err := s.rollBackInterrupting(ctx, QueryOptions{backgroundRollback: true})
-		if err != nil && !errors.Is(err, ErrNoTx) && !errors.Is(err, ErrHandleClosed) {
+		if err != nil && !errors.Is(err, ErrNoTx) && !errors.Is(err, backend.ErrHandleClosed) {
 			s.markLost(fmt.Errorf("rollback failed: %w", err))
 		}
 		s.mu.Lock()
@@ -87,7 +88,7 @@ func (s *SessionHandle) rollBackInBackground() {
 // rollBackInterrupting is Rollback, and ends what is still under way in the transaction.
 func (s *SessionHandle) rollBackInterrupting(ctx context.Context, opts QueryOptions) error {
 	err := s.rollbackCall(ctx, opts)
-	for errors.Is(err, ErrBusy) && ctx.Err() == nil {
+	for errors.Is(err, backend.ErrBusy) && ctx.Err() == nil {
 		s.interruptCall(errTxEnded)
 		err = s.rollbackCall(ctx, opts)
 	}

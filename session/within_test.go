@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 // What is still under way in the transaction may take longer than the bound of a
@@ -53,7 +55,7 @@ func TestARollbackBehindWithTransactionThatFailsLosesTheSession(t *testing.T) {
 				_ = r.handle.Close()
 			} else {
 				err = r.handle.BeginTransaction(t.Context())
-				require.ErrorIs(t, err, ErrSessionLost)
+				require.ErrorIs(t, err, backend.ErrSessionLost)
 				require.ErrorContains(t, err, "rollback")
 				time.Sleep(time.Minute)
 				_ = r.discarded() // before Close: another connection can take its place
@@ -95,7 +97,7 @@ func TestAHandleIsLedOutOfATransactionThatAStatementLeft(t *testing.T) {
 			_, err = r.handle.Update(t.Context(), "INSERT 2")
 			require.Equal(t, append([]string{load}, tc.log...), r.conn.Log(), name)
 			if tc.lost {
-				require.ErrorIs(t, err, ErrSessionLost, name)
+				require.ErrorIs(t, err, backend.ErrSessionLost, name)
 				require.ErrorContains(t, r.discarded(), "refuses every statement", name)
 			} else {
 				must(t, err)
@@ -153,10 +155,10 @@ func TestWithTransactionTellsOfARollbackThatFailed(t *testing.T) {
 // sent the Commit.
 func TestARollbackAfterARefusedWithTransactionIsNoMistake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		refusal := &Error{Stage: StageExecute, Fault: FaultStatement, Err: status.Error(codes.Aborted, "conflict")}
+		refusal := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.Aborted, "conflict")}
 		r := newRig(t, &fakeConn{failOnce: map[string][]error{"Commit": {refusal}}})
 		err := r.handle.WithTransaction(t.Context(), func(context.Context, *SessionHandle) error { return nil })
-		require.ErrorIs(t, err, ErrTxAborted)
+		require.ErrorIs(t, err, backend.ErrTxAborted)
 		must(t, r.handle.Rollback(t.Context()))
 		require.ErrorIs(t, r.handle.Rollback(t.Context()), ErrNoTx)
 		must(t, r.handle.Close())
@@ -177,7 +179,9 @@ func TestARollbackBehindThatFindsNoTransactionCostsNoSession(t *testing.T) {
 			sent: []string{"Begin", "Rollback"},
 		},
 		"a commit under way": {
-			fn:   func(ctx context.Context, s *SessionHandle) { require.ErrorIs(t, s.Commit(ctx), ErrCommitUnknown) },
+			fn: func(ctx context.Context, s *SessionHandle) {
+				require.ErrorIs(t, s.Commit(ctx), backend.ErrCommitUnknown)
+			},
 			work: map[string]time.Duration{"Commit": time.Second},
 			sent: []string{"Begin", "Commit"},
 		},
@@ -223,7 +227,7 @@ func TestARefusedRollbackBehindLetsGoOfTheConnection(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		synctest.Wait()
 		require.ErrorContains(t, r.discarded(), "rollback failed")
-		require.ErrorIs(t, r.handle.Ping(t.Context()), ErrSessionLost)
+		require.ErrorIs(t, r.handle.Ping(t.Context()), backend.ErrSessionLost)
 		must(t, r.handle.Close())
 		_ = r.discarded()
 	})
@@ -261,7 +265,7 @@ func TestTheRollbackBehindWaitsForAResultThatIsNotToBeCancelled(t *testing.T) {
 func TestTheRollbackWaitsForAReaderThatIsStillInsideItsResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &scriptConn{fakeConn: &fakeConn{}}
-		conn.script = func(context.Context, Call) *scriptStream {
+		conn.script = func(context.Context, backend.Call) *scriptStream {
 			return &scriptStream{next: func(int) (arrow.RecordBatch, error) { time.Sleep(time.Second); return numbers(1), nil }}
 		}
 		r := newRig(t, conn.fakeConn)
@@ -308,9 +312,9 @@ func TestTheRollbackBehindEndsWithThePool(t *testing.T) {
 		synctest.Wait()
 		end()
 		synctest.Wait()
-		require.ErrorIs(t, r.handle.BeginTransaction(t.Context()), ErrSessionLost)
+		require.ErrorIs(t, r.handle.BeginTransaction(t.Context()), backend.ErrSessionLost)
 		time.Sleep(2 * time.Hour)
-		require.ErrorIs(t, <-failed, ErrSessionLost)
+		require.ErrorIs(t, <-failed, backend.ErrSessionLost)
 		_ = r.discarded()
 		must(t, r.handle.Close())
 	})
@@ -319,7 +323,7 @@ func TestTheRollbackBehindEndsWithThePool(t *testing.T) {
 // What a COMMIT leaves that its caller has not waited for is rolled back behind
 // the caller, who was told nothing to roll back.
 func TestACommitThatFailsBehindWithTransactionLeavesNoTransaction(t *testing.T) {
-	limit := &Error{Stage: StageExecute, Fault: FaultLimit, Err: status.Error(codes.ResourceExhausted, "busy")}
+	limit := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultLimit, Err: status.Error(codes.ResourceExhausted, "busy")}
 	for name, conn := range map[string]*fakeConn{
 		"it was refused, and the rollback too": {
 			fail:     map[string]error{"Commit": sqlError("conflict")},
@@ -337,7 +341,7 @@ func TestACommitThatFailsBehindWithTransactionLeavesNoTransaction(t *testing.T) 
 			ctx, stop := context.WithTimeout(t.Context(), 20*ms)
 			defer stop()
 			err := r.handle.WithTransaction(ctx, func(context.Context, *SessionHandle) error { return nil })
-			require.ErrorIs(t, err, ErrCommitUnknown, name)
+			require.ErrorIs(t, err, backend.ErrCommitUnknown, name)
 			require.ErrorIs(t, err, context.DeadlineExceeded, name)
 			require.NoError(t, r.handle.BeginTransaction(t.Context()), name)
 			require.NoError(t, r.handle.Rollback(t.Context()), name)

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 )
 
@@ -85,10 +86,10 @@ type worldSession struct {
 	handles                       map[int]string
 	streams                       int
 
-	tx         TxID
+	tx         backend.TxID
 	pending    []int
 	aborted    bool
-	savepoints map[SavepointID]int
+	savepoints map[backend.SavepointID]int
 	tempsOfTx  map[string]bool // temps at its begin
 }
 
@@ -154,8 +155,8 @@ func (w *world) replaceSession() {
 	w.sess.streams = streams
 }
 
-func worldError(fault Fault, code codes.Code, text string) *Error {
-	return &Error{Stage: StageExecute, Fault: fault, Err: status.Error(code, text)}
+func worldError(fault backend.Fault, code codes.Code, text string) *backend.Error {
+	return &backend.Error{Stage: backend.StageExecute, Fault: fault, Err: status.Error(code, text)}
 }
 
 // trip is one round trip, in which do is done. A statement that fails aborts the
@@ -164,7 +165,7 @@ func (w *world) trip(ctx context.Context, what string, statement bool, do func()
 	w.mu.Lock()
 	if w.lost != nil {
 		defer w.mu.Unlock()
-		return &Error{Stage: StageExecute, Fault: FaultTransport, Unsent: true, Err: fmt.Errorf("%w: %w", ErrSessionLost, w.lost)}
+		return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultTransport, Unsent: true, Err: fmt.Errorf("%w: %w", backend.ErrSessionLost, w.lost)}
 	}
 	w.trips++
 	w.log = append(w.log, what)
@@ -183,12 +184,12 @@ func (w *world) trip(ctx context.Context, what string, statement bool, do func()
 	if faulty && f.kind == "cut" {
 		w.lost = errors.New("connection reset")
 	}
-	if statement && (err != nil && FaultIn(err) != FaultUnsupported || faulty && !f.after && f.kind != "unsupported") {
+	if statement && (err != nil && backend.FaultIn(err) != backend.FaultUnsupported || faulty && !f.after && f.kind != "unsupported") {
 		w.sess.aborted = w.sess.tx != ""
 	}
 	w.mu.Unlock()
 	if ended := ctx.Err(); ended != nil {
-		return worldError(FaultContext, codes.Canceled, ended.Error())
+		return worldError(backend.FaultContext, codes.Canceled, ended.Error())
 	}
 	if !faulty || err != nil {
 		return err
@@ -200,9 +201,9 @@ func (w *world) trip(ctx context.Context, what string, statement bool, do func()
 		defer frozen.Stop()
 		select {
 		case <-frozen.C:
-			return worldError(FaultLimit, codes.ResourceExhausted, "injected: frozen")
+			return worldError(backend.FaultLimit, codes.ResourceExhausted, "injected: frozen")
 		case <-ctx.Done():
-			return worldError(FaultContext, codes.Canceled, ctx.Err().Error())
+			return worldError(backend.FaultContext, codes.Canceled, ctx.Err().Error())
 		}
 	default:
 		return f.error()
@@ -240,7 +241,7 @@ func (w *world) work(ctx context.Context, d time.Duration, heeds, statement bool
 					w.sess.aborted = true
 				}
 				w.mu.Unlock()
-				done <- worldError(FaultContext, codes.Canceled, "cancelled")
+				done <- worldError(backend.FaultContext, codes.Canceled, "cancelled")
 				return
 			}
 		} else {
@@ -251,7 +252,7 @@ func (w *world) work(ctx context.Context, d time.Duration, heeds, statement bool
 		if !faulty || f.after {
 			err = do()
 		}
-		if statement && (err != nil && FaultIn(err) != FaultUnsupported || faulty && !f.after && f.kind != "unsupported") {
+		if statement && (err != nil && backend.FaultIn(err) != backend.FaultUnsupported || faulty && !f.after && f.kind != "unsupported") {
 			w.sess.aborted = w.sess.tx != ""
 		}
 		w.mu.Unlock()
@@ -268,42 +269,42 @@ func (w *world) work(ctx context.Context, d time.Duration, heeds, statement bool
 	select {
 	case err := <-done:
 		if ended := ctx.Err(); ended != nil {
-			return worldError(FaultContext, codes.Canceled, ended.Error())
+			return worldError(backend.FaultContext, codes.Canceled, ended.Error())
 		}
 		return err
 	case <-frozen.C:
-		return worldError(FaultLimit, codes.ResourceExhausted, "injected: frozen")
+		return worldError(backend.FaultLimit, codes.ResourceExhausted, "injected: frozen")
 	case <-ctx.Done():
-		return worldError(FaultContext, codes.Canceled, ctx.Err().Error())
+		return worldError(backend.FaultContext, codes.Canceled, ctx.Err().Error())
 	}
 }
 
 func (f worldFault) error() error {
 	switch f.kind {
 	case "refused":
-		return worldError(FaultStatement, codes.Internal, "injected: refused")
+		return worldError(backend.FaultStatement, codes.Internal, "injected: refused")
 	case "aborted":
-		return worldError(FaultStatement, codes.FailedPrecondition, "injected: aborted")
+		return worldError(backend.FaultStatement, codes.FailedPrecondition, "injected: aborted")
 	case "unsupported":
-		return worldError(FaultUnsupported, codes.Unimplemented, "injected: unsupported")
+		return worldError(backend.FaultUnsupported, codes.Unimplemented, "injected: unsupported")
 	case "auth":
-		return worldError(FaultAuth, codes.Unauthenticated, "injected: token expired")
+		return worldError(backend.FaultAuth, codes.Unauthenticated, "injected: token expired")
 	case "limit":
-		return worldError(FaultLimit, codes.ResourceExhausted, "injected: limit")
+		return worldError(backend.FaultLimit, codes.ResourceExhausted, "injected: limit")
 	case "cut":
-		return worldError(FaultTransport, codes.Unavailable, "injected: connection reset")
+		return worldError(backend.FaultTransport, codes.Unavailable, "injected: connection reset")
 	default:
 		return errors.New("injected: unreadable")
 	}
 }
 
 // enter lets a statement into the session.
-func (w *world) enter(tx TxID) error {
+func (w *world) enter(tx backend.TxID) error {
 	switch {
 	case tx != "" && tx != w.sess.tx && !w.forgives:
-		return worldError(FaultStatement, codes.NotFound, "no such transaction")
+		return worldError(backend.FaultStatement, codes.NotFound, "no such transaction")
 	case w.sess.tx != "" && w.sess.aborted:
-		return worldError(FaultStatement, codes.Internal, "current transaction is aborted")
+		return worldError(backend.FaultStatement, codes.Internal, "current transaction is aborted")
 	default:
 		return nil
 	}
@@ -364,7 +365,7 @@ func (w *world) run(sql string) error {
 	}
 	if m := worldPrepare.FindStringSubmatch(sql); m != nil {
 		if m[1] == "DEALLOCATE" && !s.named[m[2]] {
-			return worldError(FaultStatement, codes.NotFound, "no such prepared statement")
+			return worldError(backend.FaultStatement, codes.NotFound, "no such prepared statement")
 		}
 		s.named[m[2]] = true
 		if m[1] == "DEALLOCATE" {
@@ -383,7 +384,7 @@ func (w *world) run(sql string) error {
 		s.attached[m[1]] = true
 		return nil
 	}
-	return worldError(FaultStatement, codes.InvalidArgument, "syntax error: "+sql)
+	return worldError(backend.FaultStatement, codes.InvalidArgument, "syntax error: "+sql)
 }
 
 func (w *world) insert(v int) {
@@ -395,7 +396,7 @@ func (w *world) insert(v int) {
 	w.stored[v]++
 }
 
-func (w *world) Update(ctx context.Context, sql string, call Call) (int64, error) {
+func (w *world) Update(ctx context.Context, sql string, call backend.Call) (int64, error) {
 	err := w.trip(ctx, string(call.Tx)+"|"+sql, true, func() error {
 		if err := w.enter(call.Tx); err != nil {
 			return err
@@ -430,13 +431,13 @@ func (w *world) cutAfter(ctx context.Context, d time.Duration) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.sess.aborted = w.sess.tx != ""
-		return worldError(FaultContext, codes.Canceled, ctx.Err().Error())
+		return worldError(backend.FaultContext, codes.Canceled, ctx.Err().Error())
 	}
 }
 
 // Query gives n rows for SELECT n, the text for SELECT 'text', and a row of texts
 // for what asks for the session's state.
-func (w *world) Query(ctx context.Context, sql string, call Call) (Stream, error) {
+func (w *world) Query(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
 	call.Op.SetName(sql)
 	s := &worldStream{w: w, ctx: ctx, rows: 1}
 	err := w.trip(ctx, string(call.Tx)+"|"+sql, true, func() error {
@@ -457,7 +458,7 @@ func (w *world) Query(ctx context.Context, sql string, call Call) (Stream, error
 			s.change, s.tx = sql, call.Tx
 		default:
 			if _, err := fmt.Sscanf(sql, "SELECT %d", &s.rows); err != nil {
-				return worldError(FaultStatement, codes.InvalidArgument, "syntax error: "+sql)
+				return worldError(backend.FaultStatement, codes.InvalidArgument, "syntax error: "+sql)
 			}
 		}
 		return nil
@@ -479,7 +480,7 @@ func (w *world) tell(s *worldStream, found [][]string, sql string) error {
 		var cell any
 		switch {
 		case w.blind, w.pathless && m[1] == "search_path":
-			return worldError(FaultStatement, codes.InvalidArgument, "no such function or setting")
+			return worldError(backend.FaultStatement, codes.InvalidArgument, "no such function or setting")
 		case m[0] == "current_database()":
 			cell = path[0]
 		case m[0] == "current_schema()":
@@ -509,7 +510,7 @@ type worldStream struct {
 	rows   int
 	texts  []any // a row of these, instead of numbers
 	change string
-	tx     TxID // of the change
+	tx     backend.TxID // of the change
 	closed bool
 	last   arrow.RecordBatch
 }
@@ -550,7 +551,7 @@ func (s *worldStream) Next() (arrow.RecordBatch, error) {
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-s.ctx.Done(): // the rows that are not read abort nothing
-			return nil, worldError(FaultContext, codes.Canceled, s.ctx.Err().Error())
+			return nil, worldError(backend.FaultContext, codes.Canceled, s.ctx.Err().Error())
 		}
 	}
 	s.rows--
@@ -597,12 +598,12 @@ func (s *worldStream) Close() {
 
 func (w *world) lacks(what string) error {
 	if w.bare {
-		return worldError(FaultUnsupported, codes.Unimplemented, what+" is not implemented")
+		return worldError(backend.FaultUnsupported, codes.Unimplemented, what+" is not implemented")
 	}
 	return nil
 }
 
-func (w *world) Prepare(ctx context.Context, sql string, call Call) (Prepared, error) {
+func (w *world) Prepare(ctx context.Context, sql string, call backend.Call) (backend.Prepared, error) {
 	p := &worldPrepared{w: w, sql: sql}
 	err := w.trip(ctx, "Prepare "+sql, true, func() error {
 		if err := w.lacks("Prepare"); err != nil {
@@ -634,7 +635,7 @@ func (p *worldPrepared) known() error {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	if p.w.sess.handles[p.no] != p.sql {
-		return worldError(FaultStatement, codes.InvalidArgument, "unknown prepared statement")
+		return worldError(backend.FaultStatement, codes.InvalidArgument, "unknown prepared statement")
 	}
 	return nil
 }
@@ -648,7 +649,7 @@ func stillThere(params arrow.RecordBatch) {
 	}
 }
 
-func (p *worldPrepared) Query(ctx context.Context, params arrow.RecordBatch, call Call) (Stream, error) {
+func (p *worldPrepared) Query(ctx context.Context, params arrow.RecordBatch, call backend.Call) (backend.Stream, error) {
 	defer stillThere(params)
 	if err := p.known(); err != nil {
 		return nil, err
@@ -657,7 +658,7 @@ func (p *worldPrepared) Query(ctx context.Context, params arrow.RecordBatch, cal
 }
 
 // Update stores a value for each row, and may move the session.
-func (p *worldPrepared) Update(ctx context.Context, params arrow.RecordBatch, call Call) (int64, error) {
+func (p *worldPrepared) Update(ctx context.Context, params arrow.RecordBatch, call backend.Call) (int64, error) {
 	if err := p.known(); err != nil {
 		return 0, err
 	}
@@ -691,7 +692,7 @@ func (p *worldPrepared) Close(ctx context.Context) error {
 	})
 }
 
-func (w *world) Ingest(ctx context.Context, rows array.RecordReader, opts IngestOptions, call Call) (int64, error) {
+func (w *world) Ingest(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
 	n := int64(0)
 	var values []int64
 	for rows.Next() {
@@ -713,7 +714,7 @@ func (w *world) Ingest(ctx context.Context, rows array.RecordReader, opts Ingest
 	return n, err
 }
 
-func (w *world) Metadata(ctx context.Context, _ MetadataRequest, _ Call) (Stream, error) {
+func (w *world) Metadata(ctx context.Context, _ backend.MetadataRequest, _ backend.Call) (backend.Stream, error) {
 	err := w.trip(ctx, "Metadata", true, func() error { return w.lacks("Metadata") })
 	if err != nil {
 		return nil, err
@@ -724,21 +725,21 @@ func (w *world) Metadata(ctx context.Context, _ MetadataRequest, _ Call) (Stream
 	return &worldStream{w: w, ctx: ctx, rows: 2}, nil
 }
 
-func (w *world) Begin(ctx context.Context) (tx TxID, err error) {
+func (w *world) Begin(ctx context.Context) (tx backend.TxID, err error) {
 	err = w.trip(ctx, "Begin", false, func() error {
 		if w.sess.tx != "" {
-			return worldError(FaultStatement, codes.Internal, "a transaction is open already")
+			return worldError(backend.FaultStatement, codes.Internal, "a transaction is open already")
 		}
 		w.txNo++
-		tx = TxID("tx" + strconv.Itoa(w.txNo))
+		tx = backend.TxID("tx" + strconv.Itoa(w.txNo))
 		w.sess.tx, w.sess.pending, w.sess.aborted = tx, nil, false
-		w.sess.savepoints, w.sess.tempsOfTx = map[SavepointID]int{}, maps.Clone(w.sess.temps)
+		w.sess.savepoints, w.sess.tempsOfTx = map[backend.SavepointID]int{}, maps.Clone(w.sess.temps)
 		return nil
 	})
 	return tx, err
 }
 
-func (w *world) EndTx(ctx context.Context, tx TxID, commit bool) error {
+func (w *world) EndTx(ctx context.Context, tx backend.TxID, commit bool) error {
 	what := "Rollback"
 	if commit {
 		what = "Commit"
@@ -749,13 +750,13 @@ func (w *world) EndTx(ctx context.Context, tx TxID, commit bool) error {
 			if w.forgives {
 				return nil
 			}
-			return worldError(FaultStatement, codes.NotFound, "no such transaction")
+			return worldError(backend.FaultStatement, codes.NotFound, "no such transaction")
 		}
 		aborted, pending := s.aborted, s.pending
 		s.tx, s.pending, s.aborted = "", nil, false
 		switch {
 		case commit && aborted && !w.confirmsAborted:
-			return worldError(FaultStatement, codes.FailedPrecondition, "transaction aborted and rolled back")
+			return worldError(backend.FaultStatement, codes.FailedPrecondition, "transaction aborted and rolled back")
 		case commit && !aborted:
 			for _, v := range pending {
 				w.stored[v]++
@@ -767,10 +768,10 @@ func (w *world) EndTx(ctx context.Context, tx TxID, commit bool) error {
 	})
 }
 
-func (w *world) Savepoint(ctx context.Context, _ TxID, name string) (SavepointID, error) {
+func (w *world) Savepoint(ctx context.Context, _ backend.TxID, name string) (backend.SavepointID, error) {
 	w.mu.Lock()
 	w.handle++
-	id := SavepointID(fmt.Sprintf("%s-%d", name, w.handle))
+	id := backend.SavepointID(fmt.Sprintf("%s-%d", name, w.handle))
 	w.mu.Unlock()
 	return id, w.trip(ctx, "Savepoint "+name, true, func() error {
 		if err := w.lacks("Savepoint"); err != nil {
@@ -781,18 +782,18 @@ func (w *world) Savepoint(ctx context.Context, _ TxID, name string) (SavepointID
 	})
 }
 
-func (w *world) EndSavepoint(ctx context.Context, sp SavepointID, end SavepointEnd) error {
+func (w *world) EndSavepoint(ctx context.Context, sp backend.SavepointID, end backend.SavepointEnd) error {
 	return w.trip(ctx, fmt.Sprintf("EndSavepoint %s %d", sp, end), true, func() error {
 		at, ok := w.sess.savepoints[sp]
 		if !ok {
-			return worldError(FaultStatement, codes.NotFound, "no such savepoint")
+			return worldError(backend.FaultStatement, codes.NotFound, "no such savepoint")
 		}
 		for id, other := range w.sess.savepoints {
-			if other > at || end == SavepointRelease && id == sp {
+			if other > at || end == backend.SavepointRelease && id == sp {
 				delete(w.sess.savepoints, id)
 			}
 		}
-		if end == SavepointRollback {
+		if end == backend.SavepointRollback {
 			w.sess.pending, w.sess.aborted = slices.Clone(w.sess.pending[:at]), false
 		}
 		return nil
@@ -837,7 +838,7 @@ func (w *world) RejectsUnknownTx(ctx context.Context) (bool, error) {
 	return !w.forgives, w.trip(ctx, "TrustsTxIDs", false, func() error { return nil })
 }
 
-func (w *world) CancelSteps(*Operation) []cancel.Step {
+func (w *world) CancelSteps(*backend.Operation) []cancel.Step {
 	if !w.cancels {
 		return nil
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 var everyReset = []SessionReset{ResetAuto, ResetSQL("RESET ALL"), ResetDiscard, ResetNone}
@@ -72,7 +74,7 @@ func TestAServerThatTellsPlacesIsNotTakenForOneThatCannot(t *testing.T) {
 		sc := scene{server: server, warm: true}
 		p := playOut(t, sc, []step{bulk, insertOne}, "current_schema", no, no)
 		require.Error(t, p.loose[0].err)
-		require.True(t, SafeToRetry(p.loose[0].err), "it was not sent: %v", p.loose[0].err)
+		require.True(t, backend.SafeToRetry(p.loose[0].err), "it was not sent: %v", p.loose[0].err)
 		require.NoError(t, p.loose[1].err)
 		playOut(t, sc, []step{setOption("catalog", "far"), bulk, insertOne}, "INSERT INTO bulk", worldFault{"limit", true}, no, no, no)
 	}

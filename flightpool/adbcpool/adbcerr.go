@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/session"
 )
@@ -78,7 +79,7 @@ func adbcStatus(err error) adbc.Status {
 		return adbc.StatusTimeout
 	case errors.Is(err, context.Canceled):
 		return adbc.StatusCancelled
-	case errors.Is(err, session.ErrBusy), errors.Is(err, session.ErrHandleClosed), errors.Is(err, flightpool.ErrClosed),
+	case errors.Is(err, backend.ErrBusy), errors.Is(err, backend.ErrHandleClosed), errors.Is(err, flightpool.ErrClosed),
 		errors.Is(err, flightpool.ErrTxAborted), errors.Is(err, session.ErrTxOpen), errors.Is(err, session.ErrNoTx):
 		return adbc.StatusInvalidState
 	case errors.Is(err, flightpool.ErrSessionLost):
@@ -86,7 +87,7 @@ func adbcStatus(err error) adbc.Status {
 	case errors.As(err, &driver):
 		return driver.Code
 	}
-	switch session.FaultIn(err) {
+	switch backend.FaultIn(err) {
 	case flightpool.FaultUsage:
 		return adbc.StatusInvalidArgument
 	case flightpool.FaultUnsupported:

@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/leftover"
 	"github.com/flightpool/flightpool/session"
@@ -141,7 +142,7 @@ func (c *connection) NewStatement() (adbc.Statement, error) {
 // call that needs it no more. While another statement's result is being read it is
 // left to the connection's Close.
 func (c *connection) closePrepared(ctx context.Context, q *flightpool.PreparedQuery) error {
-	if err := q.Close(ctx); !errors.Is(err, session.ErrBusy) {
+	if err := q.Close(ctx); !errors.Is(err, backend.ErrBusy) {
 		return toADBC(err)
 	}
 	return nil

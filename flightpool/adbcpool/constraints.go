@@ -6,7 +6,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
 // constraint is a primary or foreign key.
@@ -57,11 +57,11 @@ func (k tableKeys) containsRow(b arrow.RecordBatch, row, catalog int) bool {
 // loadKeys asks for those of one table. It is false where the server has no call for
 // any.
 func (c *connection) loadKeys(ctx context.Context, k tableKeys) (known bool, err error) {
-	req := session.MetadataRequest{Kind: session.MetadataPrimaryKeys, Table: &k.table.name}
+	req := backend.MetadataRequest{Kind: backend.MetadataPrimaryKeys, Table: &k.table.name}
 	if err := c.metadata(ctx, req, k.addPrimary); err != nil {
 		return false, unlessUnsupported(err)
 	}
-	req.Kind = session.MetadataImportedKeys
+	req.Kind = backend.MetadataImportedKeys
 	return true, unlessUnsupported(c.metadata(ctx, req, k.addForeign))
 }
 
@@ -118,7 +118,7 @@ func sequence(b arrow.RecordBatch, row int) int32 {
 
 // unlessUnsupported is nil for the error of a call that the server lacks.
 func unlessUnsupported(err error) error {
-	if session.FaultIn(err) == session.FaultUnsupported {
+	if backend.FaultIn(err) == backend.FaultUnsupported {
 		return nil
 	}
 	return err

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -309,11 +309,11 @@ func TestErrorsOfTheCatalogueNameTheCall(t *testing.T) {
 				} else {
 					require.ErrorContains(r, err, "ADBC has no call for SQLInfo")
 				}
-				_, err = s.Metadata(r.Context(), session.MetadataRequest{Kind: session.MetadataPrimaryKeys})
+				_, err = s.Metadata(r.Context(), backend.MetadataRequest{Kind: backend.MetadataPrimaryKeys})
 				require.ErrorContains(r, err, "a table name is needed")
 				require.NoError(r, s.Close())
 				for k, op := range []string{"Catalogs", "Schemas", "Tables", "TableTypes", "PrimaryKeys", "ImportedKeys", "ExportedKeys", "SQLInfo", "TypeInfo", "Metadata(9)"} {
-					_, err := s.Metadata(r.Context(), session.MetadataRequest{Kind: session.MetadataKind(k)})
+					_, err := s.Metadata(r.Context(), backend.MetadataRequest{Kind: backend.MetadataKind(k)})
 					var e *flightpool.Error
 					require.ErrorAs(r, err, &e)
 					require.Equal(r, op, e.Op)

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -37,8 +37,8 @@ func TestADBCACommitOfWhichNothingWasSentCanBeRepeated(t *testing.T) {
 		rows, _, err := st.ExecuteQuery(r.Context())
 		require.NoError(r, err)
 		require.True(r, rows.Next())
-		require.ErrorIs(r, cn.Commit(r.Context()), session.ErrBusy)
-		require.ErrorIs(r, cn.Rollback(r.Context()), session.ErrBusy)
+		require.ErrorIs(r, cn.Commit(r.Context()), backend.ErrBusy)
+		require.ErrorIs(r, cn.Rollback(r.Context()), backend.ErrBusy)
 		rows.Release()
 		require.NoError(r, st.Close())
 
@@ -200,8 +200,8 @@ func TestSQLNothingRunsInATransactionThatIsOver(t *testing.T) {
 				if commit {
 					end = tx.Commit
 				}
-				require.ErrorIs(r, end(), session.ErrBusy)
-				require.ErrorIs(r, run(), session.ErrBusy, name)
+				require.ErrorIs(r, end(), backend.ErrBusy)
+				require.ErrorIs(r, run(), backend.ErrBusy, name)
 				require.NoError(r, rows.Close())
 				require.NoError(r, run(), name)
 			}

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -25,7 +25,7 @@ type errorCase struct {
 	call  func(ctx context.Context, r rig, kind string, p *flightpool.FlightSQLPool) error
 
 	whose  flightpool.Fault
-	stage  session.Stage
+	stage  backend.Stage
 	code   codes.Code // what status.FromError finds
 	ctxErr error      // what errors.Is finds of the context, and of no other
 	lost   bool       // ErrSessionLost is found
@@ -91,37 +91,37 @@ func opening(arrange func(r rig)) func(context.Context, rig, string, *flightpool
 
 var errorCases = []errorCase{
 	{name: "deadline of a read that plans", fault: testserver.Fault{On: testserver.OnGetFlightInfo, SQL: "generate", Do: testserver.Hang()}, call: read,
-		whose: flightpool.FaultContext, stage: session.StageExecute, code: codes.Canceled, ctxErr: context.DeadlineExceeded, safe: true},
+		whose: flightpool.FaultContext, stage: backend.StageExecute, code: codes.Canceled, ctxErr: context.DeadlineExceeded, safe: true},
 	{name: "deadline of a read that fetches", fault: testserver.Fault{On: testserver.OnDoGet, SQL: "generate", Do: testserver.Hang()}, call: read,
-		whose: flightpool.FaultContext, stage: session.StageFetch, code: codes.Canceled, ctxErr: context.DeadlineExceeded, safe: true},
+		whose: flightpool.FaultContext, stage: backend.StageFetch, code: codes.Canceled, ctxErr: context.DeadlineExceeded, safe: true},
 	{name: "deadline of a change", fault: testserver.Fault{On: testserver.OnDoPut, SQL: "CREATE", Do: testserver.Hang()}, call: change,
-		whose: flightpool.FaultContext, stage: session.StageExecute, code: codes.Canceled, ctxErr: context.DeadlineExceeded},
+		whose: flightpool.FaultContext, stage: backend.StageExecute, code: codes.Canceled, ctxErr: context.DeadlineExceeded},
 	{name: "cancel of a read", fault: testserver.Fault{On: testserver.OnGetFlightInfo, SQL: "generate", Do: testserver.Hang()}, call: cancelledAfter(time.Second, read),
-		whose: flightpool.FaultContext, stage: session.StageExecute, code: codes.Canceled, ctxErr: context.Canceled, safe: true},
+		whose: flightpool.FaultContext, stage: backend.StageExecute, code: codes.Canceled, ctxErr: context.Canceled, safe: true},
 	{name: "cancel of a change", fault: testserver.Fault{On: testserver.OnDoPut, SQL: "CREATE", Do: testserver.Hang()}, call: cancelledAfter(time.Second, change),
-		whose: flightpool.FaultContext, stage: session.StageExecute, code: codes.Canceled, ctxErr: context.Canceled},
+		whose: flightpool.FaultContext, stage: backend.StageExecute, code: codes.Canceled, ctxErr: context.Canceled},
 	{name: "SQL error of a read", fault: testserver.Fault{On: testserver.OnGetFlightInfo, SQL: "generate", Do: testserver.Fail(codes.InvalidArgument, "no")}, call: read,
-		whose: flightpool.FaultStatement, stage: session.StageExecute, code: codes.InvalidArgument, safe: true},
+		whose: flightpool.FaultStatement, stage: backend.StageExecute, code: codes.InvalidArgument, safe: true},
 	{name: "SQL error of a change", fault: testserver.Fault{On: testserver.OnDoPut, SQL: "CREATE", Do: testserver.Fail(codes.AlreadyExists, "no")}, call: change,
-		whose: flightpool.FaultStatement, stage: session.StageExecute, code: codes.AlreadyExists},
+		whose: flightpool.FaultStatement, stage: backend.StageExecute, code: codes.AlreadyExists},
 	{name: "dead server at open", call: opening(func(r rig) { require.NoError(r, r.server.Close()) }),
-		whose: flightpool.FaultTransport, stage: session.StageDial, code: codes.Unavailable, safe: true, undriven: true},
+		whose: flightpool.FaultTransport, stage: backend.StageDial, code: codes.Unavailable, safe: true, undriven: true},
 	{name: "cut in flight, read without rows yet", fault: testserver.Fault{On: testserver.OnDoGet, SQL: "generate", Do: testserver.Kill()}, call: read,
-		whose: flightpool.FaultTransport, stage: session.StageFetch, code: codes.Unavailable, lost: true, safe: true},
+		whose: flightpool.FaultTransport, stage: backend.StageFetch, code: codes.Unavailable, lost: true, safe: true},
 	{name: "cut in flight, read with rows", call: readCut,
-		whose: flightpool.FaultTransport, stage: session.StageFetch, code: codes.Unavailable, lost: true},
+		whose: flightpool.FaultTransport, stage: backend.StageFetch, code: codes.Unavailable, lost: true},
 	{name: "cut in flight, change", fault: testserver.Fault{On: testserver.OnDoPut, SQL: "CREATE", Do: testserver.Kill()}, call: change,
-		whose: flightpool.FaultTransport, stage: session.StageExecute, code: codes.Unavailable, lost: true},
+		whose: flightpool.FaultTransport, stage: backend.StageExecute, code: codes.Unavailable, lost: true},
 	{name: "cut in flight, change whose reply is lost", fault: testserver.Fault{On: testserver.OnDoPut, After: true, SQL: "CREATE", Do: testserver.Kill()}, call: change,
-		whose: flightpool.FaultTransport, stage: session.StageExecute, code: codes.Unavailable, lost: true},
+		whose: flightpool.FaultTransport, stage: backend.StageExecute, code: codes.Unavailable, lost: true},
 	{name: "unauthenticated read", fault: testserver.Fault{On: testserver.OnGetFlightInfo, SQL: "generate", Do: testserver.Fail(codes.Unauthenticated, "who?")}, call: read,
-		whose: flightpool.FaultAuth, stage: session.StageExecute, code: codes.Unauthenticated, safe: true},
+		whose: flightpool.FaultAuth, stage: backend.StageExecute, code: codes.Unauthenticated, safe: true},
 	{name: "unauthenticated change", fault: testserver.Fault{On: testserver.OnDoPut, SQL: "CREATE", Do: testserver.Fail(codes.Unauthenticated, "who?")}, call: change,
-		whose: flightpool.FaultAuth, stage: session.StageExecute, code: codes.Unauthenticated, safe: true},
+		whose: flightpool.FaultAuth, stage: backend.StageExecute, code: codes.Unauthenticated, safe: true},
 	{name: "over a limit of the server", fault: testserver.Fault{On: testserver.OnGetFlightInfo, SQL: "generate", Do: testserver.Fail(codes.ResourceExhausted, "no memory")}, call: read,
-		whose: flightpool.FaultLimit, stage: session.StageExecute, code: codes.ResourceExhausted, safe: true},
+		whose: flightpool.FaultLimit, stage: backend.StageExecute, code: codes.ResourceExhausted, safe: true},
 	{name: "over the server's sessions at open", call: opening(func(r rig) { r.server.Faults().LimitSessions(1) }),
-		whose: flightpool.FaultLimit, stage: session.StageProbe, code: codes.ResourceExhausted, safe: true, undriven: true},
+		whose: flightpool.FaultLimit, stage: backend.StageProbe, code: codes.ResourceExhausted, safe: true, undriven: true},
 }
 
 // TestErrorsReadTheSameOnEveryBackend is the table that users rely on.

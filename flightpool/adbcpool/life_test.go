@@ -16,8 +16,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -209,7 +209,7 @@ func transaction(ctx context.Context, p *flightpool.FlightSQLPool, number int) (
 		if err != nil {
 			return err
 		}
-		_, err = s.Ingest(ctx, "t", rows, session.IngestOptions{Mode: session.IngestAppend})
+		_, err = s.Ingest(ctx, "t", rows, backend.IngestOptions{Mode: backend.IngestAppend})
 		return err
 	}
 	if err := change(); err != nil {
@@ -332,7 +332,7 @@ func (l life) judge(r rig, got []int64, offset int) {
 	switch {
 	case l.commit == nil:
 		require.Equal(r, all, got, at("committed"))
-	case l.asked && errors.Is(l.commit, session.ErrCommitUnknown) && len(got) > 0:
+	case l.asked && errors.Is(l.commit, backend.ErrCommitUnknown) && len(got) > 0:
 		require.Equal(r, all, got, at("all or nothing"))
 	default:
 		require.Empty(r, got, at("not committed"))

@@ -11,8 +11,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 )
 
 // driverName is what GetInfo tells of us.
@@ -74,7 +74,7 @@ func (c *connection) GetInfo(ctx context.Context, codes []adbc.InfoCode) (array.
 // sqlInfo asks the server for one text. A server that does not know it is no
 // failure.
 func (c *connection) sqlInfo(ctx context.Context, code uint32) (value string, known bool, err error) {
-	err = c.metadata(ctx, session.MetadataRequest{Kind: session.MetadataSQLInfo, Info: []uint32{code}}, func(b arrow.RecordBatch) error {
+	err = c.metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataSQLInfo, Info: []uint32{code}}, func(b arrow.RecordBatch) error {
 		union, ok := b.Column(1).(*array.DenseUnion)
 		for i := 0; ok && i < union.Len(); i++ {
 			if texts, isText := union.Field(union.ChildID(i)).(*array.String); isText {
@@ -83,14 +83,14 @@ func (c *connection) sqlInfo(ctx context.Context, code uint32) (value string, kn
 		}
 		return nil
 	})
-	if err != nil && session.FaultIn(err).KeepsConn() {
+	if err != nil && backend.FaultIn(err).KeepsConn() {
 		return "", false, nil
 	}
 	return value, known, err
 }
 
 // metadata runs a catalogue call and gives its batches to each.
-func (c *connection) metadata(ctx context.Context, req session.MetadataRequest, each func(arrow.RecordBatch) error) error {
+func (c *connection) metadata(ctx context.Context, req backend.MetadataRequest, each func(arrow.RecordBatch) error) error {
 	if c.closed {
 		return errConnectionClosed
 	}
@@ -118,7 +118,7 @@ func singleBatchReader(b *array.RecordBuilder) (array.RecordReader, error) {
 func (c *connection) GetTableTypes(ctx context.Context) (array.RecordReader, error) {
 	b := array.NewRecordBuilder(memory.DefaultAllocator, adbc.TableTypesSchema)
 	defer b.Release()
-	err := c.metadata(ctx, session.MetadataRequest{Kind: session.MetadataTableTypes}, func(batch arrow.RecordBatch) error {
+	err := c.metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataTableTypes}, func(batch arrow.RecordBatch) error {
 		for i := range int(batch.NumRows()) {
 			b.Field(0).(*array.StringBuilder).Append(textCell(batch, 0, i))
 		}
@@ -135,8 +135,8 @@ func (c *connection) GetTableTypes(ctx context.Context) (array.RecordReader, err
 // session's own; where that does not tell either, the call fails.
 func (c *connection) GetTableSchema(ctx context.Context, catalog, dbSchema *string, table string) (*arrow.Schema, error) {
 	var found []namedSchema
-	req := session.MetadataRequest{
-		Kind: session.MetadataTables, Catalog: catalog, Schema: patternCovering(dbSchema), Table: patternCovering(&table), IncludeColumns: true,
+	req := backend.MetadataRequest{
+		Kind: backend.MetadataTables, Catalog: catalog, Schema: patternCovering(dbSchema), Table: patternCovering(&table), IncludeColumns: true,
 	}
 	err := c.metadata(ctx, req, func(batch arrow.RecordBatch) error {
 		for i := range int(batch.NumRows()) {

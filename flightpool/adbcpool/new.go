@@ -7,10 +7,10 @@ import (
 
 	"github.com/apache/arrow-adbc/go/adbc"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/adbcconn"
 	"github.com/flightpool/flightpool/internal/errjoin"
-	"github.com/flightpool/flightpool/session"
 )
 
 // New makes a pool of connections of db, of any ADBC driver. db stays the
@@ -31,7 +31,7 @@ func New(ctx context.Context, db adbc.Database, cfg flightpool.Config) (*flightp
 		return nil, badArgument("New", err)
 	}
 	conn := adbcconn.GenericConfig{ProbeSQL: cfg.HealthCheck.SQL, CloseTimeout: cfg.CloseTimeout}
-	return flightpool.NewWith(ctx, func(ctx context.Context) (session.Conn, error) {
+	return flightpool.NewWith(ctx, func(ctx context.Context) (backend.Conn, error) {
 		return adbcconn.OpenGeneric(ctx, db, conn)
 	}, cfg)
 }

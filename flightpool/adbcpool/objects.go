@@ -8,8 +8,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/adbcconn"
-	"github.com/flightpool/flightpool/session"
 )
 
 // objectTree is ADBC's view of the catalogue while it is gathered. The lists keep
@@ -75,7 +75,7 @@ func (c *connection) loadObjects(ctx context.Context, t *objectTree, dbSchema, t
 	if dbSchema != nil && *dbSchema == "" {
 		dbSchema = nil // those without a schema match no pattern on the server
 	}
-	err := c.metadata(ctx, session.MetadataRequest{Kind: session.MetadataCatalogs}, func(b arrow.RecordBatch) error {
+	err := c.metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataCatalogs}, func(b arrow.RecordBatch) error {
 		for i := range int(b.NumRows()) {
 			t.catalog(optional(b, 0, i))
 		}
@@ -84,7 +84,7 @@ func (c *connection) loadObjects(ctx context.Context, t *objectTree, dbSchema, t
 	if err != nil || t.depth == adbc.ObjectDepthCatalogs {
 		return err
 	}
-	err = c.metadata(ctx, session.MetadataRequest{Kind: session.MetadataSchemas, Schema: dbSchema}, func(b arrow.RecordBatch) error {
+	err = c.metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataSchemas, Schema: dbSchema}, func(b arrow.RecordBatch) error {
 		for i := range int(b.NumRows()) {
 			t.catalog(optional(b, 0, i)).schema(optional(b, 1, i))
 		}
@@ -93,8 +93,8 @@ func (c *connection) loadObjects(ctx context.Context, t *objectTree, dbSchema, t
 	if err != nil || t.depth == adbc.ObjectDepthDBSchemas {
 		return err
 	}
-	return c.metadata(ctx, session.MetadataRequest{
-		Kind: session.MetadataTables, Schema: dbSchema, Table: table, TableTypes: types,
+	return c.metadata(ctx, backend.MetadataRequest{
+		Kind: backend.MetadataTables, Schema: dbSchema, Table: table, TableTypes: types,
 		IncludeColumns: t.depth == adbc.ObjectDepthColumns,
 	}, t.addTables)
 }

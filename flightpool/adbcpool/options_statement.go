@@ -6,8 +6,8 @@ import (
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-adbc/go/adbc/driver/flightsql"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 )
 
 // OptionRoute is the option of a statement that says how ExecuteQuery sends its
@@ -16,11 +16,11 @@ const OptionRoute = "flightpool.statement.route"
 
 var routes = map[string]flightpool.Route{"auto": flightpool.RouteAuto, "query": flightpool.RouteQuery, "update": flightpool.RouteUpdate}
 
-var ingestModes = map[string]session.IngestMode{
-	adbc.OptionValueIngestModeCreate:       session.IngestCreate,
-	adbc.OptionValueIngestModeAppend:       session.IngestAppend,
-	adbc.OptionValueIngestModeReplace:      session.IngestReplace,
-	adbc.OptionValueIngestModeCreateAppend: session.IngestCreateAppend,
+var ingestModes = map[string]backend.IngestMode{
+	adbc.OptionValueIngestModeCreate:       backend.IngestCreate,
+	adbc.OptionValueIngestModeAppend:       backend.IngestAppend,
+	adbc.OptionValueIngestModeReplace:      backend.IngestReplace,
+	adbc.OptionValueIngestModeCreateAppend: backend.IngestCreateAppend,
 }
 
 // SetOption is part of adbc.Statement.

@@ -8,8 +8,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 )
 
 // statement is adbc.Statement on a connection's session.
@@ -41,7 +41,7 @@ var (
 func newStatement(conn *connection) *statement {
 	return &statement{
 		textOptions: textOptions{"statement"}, conn: conn, headers: conn.headers.Copy(),
-		ingest: flightpool.IngestOptions{Mode: session.IngestCreate}, // ADBC's default, not that of the pool
+		ingest: flightpool.IngestOptions{Mode: backend.IngestCreate}, // ADBC's default, not that of the pool
 	}
 }
 

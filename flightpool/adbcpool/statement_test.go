@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -387,7 +387,7 @@ func TestADBCTheDetailsOfAStatusAreKept(t *testing.T) {
 	s, err := status.New(codes.NotFound, "no table").WithDetails(&errdetails.ErrorInfo{Reason: "GONE"})
 	require.NoError(t, err)
 	var got adbc.Error
-	require.ErrorAs(t, toADBC(&session.Error{Fault: session.FaultStatement, Err: s.Err()}), &got)
+	require.ErrorAs(t, toADBC(&backend.Error{Fault: backend.FaultStatement, Err: s.Err()}), &got)
 	require.Equal(t, adbc.StatusNotFound, got.Code)
 	require.EqualValues(t, codes.NotFound, got.VendorCode)
 	require.Len(t, got.Details, 1)

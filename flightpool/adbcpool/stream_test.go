@@ -15,8 +15,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -82,7 +82,7 @@ func seen(call func() error) string {
 func TestAReaderOfTheUsersHoldsNobodyUp(t *testing.T) {
 	calls := map[string]func(ctx context.Context, r rig, p *flightpool.FlightSQLPool, rows array.RecordReader) error{
 		"Ingest": func(ctx context.Context, _ rig, p *flightpool.FlightSQLPool, rows array.RecordReader) error {
-			_, err := p.Ingest(ctx, "t", rows, flightpool.IngestOptions{Mode: session.IngestAppend})
+			_, err := p.Ingest(ctx, "t", rows, flightpool.IngestOptions{Mode: backend.IngestAppend})
 			return err
 		},
 		"BindStream": func(ctx context.Context, r rig, p *flightpool.FlightSQLPool, rows array.RecordReader) error {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -164,7 +164,7 @@ func failsWith(t *testing.T, source flightpool.TokenSource, want ...string) {
 	require.Less(t, time.Since(start), 4*time.Second)
 	var e *flightpool.Error
 	require.ErrorAs(t, err, &e)
-	require.Equal(t, session.StageAuth, e.Stage)
+	require.Equal(t, backend.StageAuth, e.Stage)
 	for _, w := range want {
 		require.ErrorContains(t, err, w)
 	}

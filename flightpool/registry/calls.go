@@ -9,8 +9,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 )
 
 // Do makes a call on a user's pool of a Flight SQL server: for the calls of
@@ -62,7 +62,7 @@ func countedFlightCall[T any](ctx context.Context, r *Registry, server, user str
 func neverSent(err error) bool {
 	var e *flightpool.Error
 	return errors.Is(err, ErrExhausted) || errors.Is(err, ErrUnhealthy) || errors.Is(err, ErrClosed) ||
-		errors.As(err, &e) && (e.Stage == session.StageAcquire || e.Stage == session.StageArgument)
+		errors.As(err, &e) && (e.Stage == backend.StageAcquire || e.Stage == backend.StageArgument)
 }
 
 func flightCall[T any](ctx context.Context, r *Registry, server, user string, call func(p *flightpool.FlightSQLPool) (T, error), done func(u *userPool, g *currentVersion, took time.Duration, err error)) (T, error) {

@@ -11,13 +11,13 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/fairshare"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
-	"github.com/flightpool/flightpool/session"
 )
 
 // poolVersion is a user's pool as it was made with one target and credential.
@@ -170,7 +170,7 @@ func (g *sqlVersion) close(ctx context.Context) error {
 }
 
 type flightVersion struct {
-	reservoirVersion[session.Conn]
+	reservoirVersion[backend.Conn]
 	pool *flightpool.FlightSQLPool
 }
 
@@ -246,7 +246,7 @@ func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition,
 	if err != nil {
 		return nil, err
 	}
-	return flightVersion{reservoirVersion[session.Conn]{pool.Reservoir(), &taskGroup{}}, pool}, nil
+	return flightVersion{reservoirVersion[backend.Conn]{pool.Reservoir(), &taskGroup{}}, pool}, nil
 }
 
 // slotLeases lets a Flight pool ask its user's share for slots.

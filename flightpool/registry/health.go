@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
-	"github.com/flightpool/flightpool/session"
 )
 
 // health is what is known of a server. While it is healthy, the opens, checks and
@@ -46,9 +46,9 @@ const firstProbePause = 100 * time.Millisecond
 // isServerFault reports whether err says that the server could not be reached. A server
 // that refuses a password or a statement was.
 func isServerFault(err error) bool {
-	var flight *session.Error
+	var flight *backend.Error
 	if errors.As(err, &flight) {
-		return flight.Fault == session.FaultTransport || flight.Fault == session.FaultContext && flight.Stage != session.StageAcquire
+		return flight.Fault == backend.FaultTransport || flight.Fault == backend.FaultContext && flight.Stage != backend.StageAcquire
 	}
 	return sqlconn.Unreachable(err)
 }

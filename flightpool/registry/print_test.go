@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/flightpool/oauth"
 	"github.com/flightpool/flightpool/flightpool/registry"
 	"github.com/flightpool/flightpool/reservoir/dsql"
-	"github.com/flightpool/flightpool/session"
 )
 
 // TestWhatHoldsSecretsPrintsNone prints every public type that callers put
@@ -29,7 +29,7 @@ func TestWhatHoldsSecretsPrintsNone(t *testing.T) {
 	mapping := registry.UserMapping{User: "u", Password: s, Options: texts}
 	definition := registry.ServerDefinition{Name: "a", Target: "grpc://u:hunter2@x:1", Options: texts, Users: map[string]registry.UserMapping{"bob": mapping}}
 	client := oauth.Client{ID: "i", Secret: s, Params: url.Values{"p": {s}}}
-	call, ingest := session.Call{Headers: headers}, flightpool.IngestOptions{Table: "t", Headers: headers, Options: texts}
+	call, ingest := backend.Call{Headers: headers}, flightpool.IngestOptions{Table: "t", Headers: headers, Options: texts}
 	params := registry.ConnectParams{Server: "a", Target: "grpc://u:hunter2@x:1", Password: s, Options: texts}
 	aurora := dsql.Config{Host: "h", Credentials: credentials.NewStaticCredentialsProvider("id", s, "")}
 	config := flightpool.Config{Headers: headers, Auth: flightpool.BasicAuth("u", s)}

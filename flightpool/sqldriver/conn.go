@@ -6,9 +6,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/leftover"
-	"github.com/flightpool/flightpool/session"
 )
 
 // noCtxTimeout bounds what database/sql asks for without a context: rollbacks
@@ -52,7 +52,7 @@ func (c *conn) beginCall(ctx context.Context) error {
 		return toDriverError(err)
 	}
 	for i, q := range c.toClose {
-		if err := q.Close(ctx); errors.Is(err, session.ErrBusy) || ctx.Err() != nil {
+		if err := q.Close(ctx); errors.Is(err, backend.ErrBusy) || ctx.Err() != nil {
 			c.toClose = c.toClose[i:] // what fails now is the call's to find out
 			return nil
 		}
@@ -201,5 +201,5 @@ func (a execResult) RowsAffected() (int64, error) {
 
 // badArgument is the error of a call that was given something impossible.
 func badArgument(op string, err error) error {
-	return &flightpool.Error{Op: op, Stage: session.StageArgument, Fault: flightpool.FaultUsage, Unsent: true, Err: err}
+	return &flightpool.Error{Op: op, Stage: backend.StageArgument, Fault: flightpool.FaultUsage, Unsent: true, Err: err}
 }

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 )
 
 // dsnConnector is a connector that makes its pool when it is first needed.
@@ -109,7 +109,7 @@ func (c *dsnConnector) runAttempt(ctx context.Context, m *openAttempt) {
 // stillOpeningError is the error of a caller whose context ends before there is a pool.
 func stillOpeningError(ctx context.Context) error {
 	return &flightpool.Error{
-		Op: "Connect", Stage: session.StageAcquire, Fault: flightpool.FaultContext, Unsent: true,
+		Op: "Connect", Stage: backend.StageAcquire, Fault: flightpool.FaultContext, Unsent: true,
 		Ctx: ctx.Err(), Err: errors.New("the pool is still being opened"),
 	}
 }

@@ -12,26 +12,26 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/testserver"
 )
 
 // kinds are the driver's connection and the native one below it.
-func kinds(c session.Conn) map[string]session.Conn {
-	return map[string]session.Conn{"driver": c, "native": c.(*Conn).Conn}
+func kinds(c backend.Conn) map[string]backend.Conn {
+	return map[string]backend.Conn{"driver": c, "native": c.(*Conn).Conn}
 }
 
 func TestIngestInATransactionInEveryModeAndCompression(t *testing.T) {
-	inBubble(t, testserver.Strict(), func(t *testing.T, _ server, c session.Conn) {
+	inBubble(t, testserver.Strict(), func(t *testing.T, _ server, c backend.Conn) {
 		for kind, conn := range kinds(c) {
-			for _, compression := range []session.IngestCompression{session.IngestUncompressed, session.IngestLZ4, session.IngestZSTD} {
-				for _, mode := range []session.IngestMode{session.IngestCreate, session.IngestAppend, session.IngestReplace, session.IngestCreateAppend} {
+			for _, compression := range []backend.IngestCompression{backend.IngestUncompressed, backend.IngestLZ4, backend.IngestZSTD} {
+				for _, mode := range []backend.IngestMode{backend.IngestCreate, backend.IngestAppend, backend.IngestReplace, backend.IngestCreateAppend} {
 					name := fmt.Sprintf("%s_%d_%d", kind, compression, mode)
 					before := 0
-					if mode != session.IngestCreate {
-						_, err := conn.Update(t.Context(), "CREATE TABLE "+name+" (n BIGINT)", session.Call{})
+					if mode != backend.IngestCreate {
+						_, err := conn.Update(t.Context(), "CREATE TABLE "+name+" (n BIGINT)", backend.Call{})
 						require.NoError(t, err)
-						_, err = conn.Update(t.Context(), "INSERT INTO "+name+" VALUES (7)", session.Call{})
+						_, err = conn.Update(t.Context(), "INSERT INTO "+name+" VALUES (7)", backend.Call{})
 						require.NoError(t, err)
 						before = 1
 					}
@@ -42,7 +42,7 @@ func TestIngestInATransactionInEveryModeAndCompression(t *testing.T) {
 						rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
 						require.NoError(t, err)
 						defer rows.Release()
-						n, err := conn.Ingest(t.Context(), rows, session.IngestOptions{Table: name, Mode: mode, Compression: compression}, session.Call{Tx: tx})
+						n, err := conn.Ingest(t.Context(), rows, backend.IngestOptions{Table: name, Mode: mode, Compression: compression}, backend.Call{Tx: tx})
 						require.NoError(t, err, name)
 						require.EqualValues(t, 3, n, name)
 						require.NoError(t, conn.EndTx(t.Context(), tx, commit))
@@ -53,7 +53,7 @@ func TestIngestInATransactionInEveryModeAndCompression(t *testing.T) {
 					}
 					load(true)
 					want := 3
-					if mode == session.IngestAppend || mode == session.IngestCreateAppend {
+					if mode == backend.IngestAppend || mode == backend.IngestCreateAppend {
 						want += before
 					}
 					require.Equal(t, want, count(t, conn, "SELECT * FROM "+name), "%s: committed", name)
@@ -65,14 +65,14 @@ func TestIngestInATransactionInEveryModeAndCompression(t *testing.T) {
 
 func TestATableThatChangesUnderAPreparedStatementIsNoError(t *testing.T) {
 	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake()} {
-		inBubble(t, profile, func(t *testing.T, _ server, c session.Conn) {
+		inBubble(t, profile, func(t *testing.T, _ server, c backend.Conn) {
 			for kind, conn := range kinds(c) {
 				table := "altered_" + kind
 				do := func(sql string) {
-					_, err := conn.Update(t.Context(), sql, session.Call{})
+					_, err := conn.Update(t.Context(), sql, backend.Call{})
 					require.NoError(t, err, "%s on %s: %s", kind, profile.Name, sql)
 				}
-				columns := func(s session.Stream, err error) (names []string) {
+				columns := func(s backend.Stream, err error) (names []string) {
 					require.NoError(t, err, "%s on %s", kind, profile.Name)
 					defer s.Close()
 					batch, err := s.Next()
@@ -86,16 +86,16 @@ func TestATableThatChangesUnderAPreparedStatementIsNoError(t *testing.T) {
 				do("CREATE TABLE " + table + " (n BIGINT)")
 				do("INSERT INTO " + table + " VALUES (1)")
 				sql := "SELECT * FROM " + table
-				stmt, err := conn.Prepare(t.Context(), sql, session.Call{})
+				stmt, err := conn.Prepare(t.Context(), sql, backend.Call{})
 				require.NoError(t, err)
-				require.Equal(t, []string{"n"}, columns(stmt.Query(t.Context(), nil, session.Call{})))
-				require.Equal(t, []string{"n"}, columns(conn.Query(t.Context(), sql, session.Call{})))
+				require.Equal(t, []string{"n"}, columns(stmt.Query(t.Context(), nil, backend.Call{})))
+				require.Equal(t, []string{"n"}, columns(conn.Query(t.Context(), sql, backend.Call{})))
 
 				do("DROP TABLE " + table)
 				do("CREATE TABLE " + table + " (n BIGINT, s VARCHAR)")
 				do("INSERT INTO " + table + " VALUES (1, 'x')")
-				require.Equal(t, []string{"n", "s"}, columns(conn.Query(t.Context(), sql, session.Call{})))
-				require.Equal(t, []string{"n", "s"}, columns(stmt.Query(t.Context(), nil, session.Call{})))
+				require.Equal(t, []string{"n", "s"}, columns(conn.Query(t.Context(), sql, backend.Call{})))
+				require.Equal(t, []string{"n", "s"}, columns(stmt.Query(t.Context(), nil, backend.Call{})))
 				require.NoError(t, stmt.Close(t.Context()))
 			}
 		})
@@ -105,10 +105,10 @@ func TestATableThatChangesUnderAPreparedStatementIsNoError(t *testing.T) {
 func TestTheDriverTellsOfProgress(t *testing.T) {
 	profile := testserver.Strict()
 	profile.Polls = 3
-	inBubble(t, profile, func(t *testing.T, _ server, c session.Conn) {
+	inBubble(t, profile, func(t *testing.T, _ server, c backend.Conn) {
 		for kind, conn := range kinds(c) {
 			var heard []float64
-			s, err := conn.Query(t.Context(), "SELECT 1", session.Call{Progress: func(fraction float64, _ bool) { heard = append(heard, fraction) }})
+			s, err := conn.Query(t.Context(), "SELECT 1", backend.Call{Progress: func(fraction float64, _ bool) { heard = append(heard, fraction) }})
 			require.NoError(t, err, kind)
 			got, err := ints(t, s)
 			require.NoError(t, err, kind)
@@ -119,21 +119,21 @@ func TestTheDriverTellsOfProgress(t *testing.T) {
 }
 
 func TestOffsetsThatPointNowhereAreAnErrorThroughTheDriverToo(t *testing.T) {
-	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c session.Conn) {
-		_, err := c.Update(t.Context(), "CREATE TABLE texts (s VARCHAR)", session.Call{})
+	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c backend.Conn) {
+		_, err := c.Update(t.Context(), "CREATE TABLE texts (s VARCHAR)", backend.Call{})
 		require.NoError(t, err)
-		_, err = c.Update(t.Context(), "INSERT INTO texts VALUES ('a'), ('b'), ('c')", session.Call{})
+		_, err = c.Update(t.Context(), "INSERT INTO texts VALUES ('a'), ('b'), ('c')", backend.Call{})
 		require.NoError(t, err)
 		s.Faults().Set(testserver.Fault{On: testserver.OnBatch, Do: testserver.Rewrite(func(d *flight.FlightData) {
 			d.DataBody = bytes.Clone(d.DataBody)
 			binary.LittleEndian.PutUint32(d.DataBody[4:], 1<<30) // the end of the first text
 		})})
 		for kind, conn := range kinds(c) {
-			rows, err := conn.Query(t.Context(), "SELECT * FROM texts", session.Call{})
+			rows, err := conn.Query(t.Context(), "SELECT * FROM texts", backend.Call{})
 			require.NoError(t, err, kind)
 			_, err = rows.Next()
 			require.ErrorContains(t, err, "offsets", kind)
-			require.Equal(t, session.FaultUnknown, failure(t, err).Fault, kind)
+			require.Equal(t, backend.FaultUnknown, failure(t, err).Fault, kind)
 			rows.Close()
 		}
 		s.Faults().Clear()
@@ -154,8 +154,8 @@ func TestADictionaryOfDictionariesIsNotSent(t *testing.T) {
 	nested := array.NewDictionaryArray(outer, indices.NewArray(), values.NewArray())
 	within, err := array.NewStructArray([]arrow.Array{nested}, []string{"a"})
 	require.NoError(t, err)
-	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c session.Conn) {
-		_, err := c.Update(t.Context(), "CREATE TABLE nested (n BIGINT)", session.Call{})
+	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c backend.Conn) {
+		_, err := c.Update(t.Context(), "CREATE TABLE nested (n BIGINT)", backend.Call{})
 		require.NoError(t, err)
 		for kind, conn := range kinds(c) {
 			for _, column := range []arrow.Array{nested, within} {
@@ -163,17 +163,17 @@ func TestADictionaryOfDictionariesIsNotSent(t *testing.T) {
 				batch := array.NewRecordBatch(schema, []arrow.Array{column}, int64(column.Len()))
 				rows, err := array.NewRecordReader(schema, []arrow.RecordBatch{batch})
 				require.NoError(t, err)
-				_, err = conn.Ingest(t.Context(), rows, session.IngestOptions{Table: "nested"}, session.Call{})
+				_, err = conn.Ingest(t.Context(), rows, backend.IngestOptions{Table: "nested"}, backend.Call{})
 				require.ErrorContains(t, err, `column "n"`, kind)
 				require.ErrorContains(t, err, "cannot be sent", kind)
-				require.Equal(t, session.FaultUsage, failure(t, err).Fault, kind)
+				require.Equal(t, backend.FaultUsage, failure(t, err).Fault, kind)
 				require.True(t, failure(t, err).Unsent, kind)
 
-				stmt, err := conn.Prepare(t.Context(), "INSERT INTO nested VALUES (?)", session.Call{})
+				stmt, err := conn.Prepare(t.Context(), "INSERT INTO nested VALUES (?)", backend.Call{})
 				require.NoError(t, err)
-				_, err = stmt.Update(t.Context(), batch, session.Call{})
+				_, err = stmt.Update(t.Context(), batch, backend.Call{})
 				require.ErrorContains(t, err, "cannot be sent", kind)
-				require.Equal(t, session.FaultUsage, failure(t, err).Fault, kind)
+				require.Equal(t, backend.FaultUsage, failure(t, err).Fault, kind)
 				require.NoError(t, stmt.Close(t.Context()))
 			}
 			require.Zero(t, count(t, conn, "SELECT * FROM nested"), kind)

@@ -1,13 +1,14 @@
 package adbcconn
 
 import (
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/flightpool/flightpool/internal/eof"
-	"github.com/flightpool/flightpool/session"
 )
 
 // commandStream is a DoPut or DoAction of the driver's.
@@ -79,7 +80,7 @@ func (c *commandStream) copyMetadata() {
 
 // messageInTx puts the transaction into a message that begins a DoPut or
 // DoAction, if its command can have one.
-func messageInTx(m any, tx session.TxID) (any, error) {
+func messageInTx(m any, tx backend.TxID) (any, error) {
 	switch m := m.(type) {
 	case *pb.FlightData:
 		desc, err := inTx(m.GetFlightDescriptor(), tx)
@@ -101,7 +102,7 @@ func messageInTx(m any, tx session.TxID) (any, error) {
 // inTx puts the transaction into a descriptor's command. The driver would
 // only do so for transactions of its own, which it begins without a context,
 // loses when a commit fails, and forgets for bulk ingestion.
-func inTx(desc *pb.FlightDescriptor, tx session.TxID) (*pb.FlightDescriptor, error) {
+func inTx(desc *pb.FlightDescriptor, tx backend.TxID) (*pb.FlightDescriptor, error) {
 	if tx == "" || desc == nil {
 		return desc, nil
 	}
@@ -112,7 +113,7 @@ func inTx(desc *pb.FlightDescriptor, tx session.TxID) (*pb.FlightDescriptor, err
 	return &pb.FlightDescriptor{Type: desc.GetType(), Cmd: cmd, Path: desc.GetPath()}, nil
 }
 
-func commandInTx(packed []byte, tx session.TxID) ([]byte, error) {
+func commandInTx(packed []byte, tx backend.TxID) ([]byte, error) {
 	if tx == "" {
 		return packed, nil
 	}

@@ -10,57 +10,60 @@ import (
 	"testing"
 
 	"github.com/apache/arrow-adbc/go/adbc"
+
+	"github.com/flightpool/flightpool/backend"
+
+	"github.com/flightpool/flightpool/backend/backendtest"
+
 	flightdriver "github.com/apache/arrow-adbc/go/adbc/driver/flightsql"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql/example"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
-
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/internal/memnet"
-	"github.com/flightpool/flightpool/session"
-	"github.com/flightpool/flightpool/session/sessiontest"
 	"github.com/flightpool/flightpool/testserver"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 )
 
 // full is what a server without a lack has.
-var full = sessiontest.Features{
+var full = backendtest.Features{
 	Transactions: true, Savepoints: true, Prepared: true, UpdateCounts: true, Ingest: true, SessionOptions: true,
 	ServerCancel: true, RPCCancel: true, TrustedTxIDs: true, TempTables: true, Cut: true, TxEndsWithConn: true,
 }
 
 // TestOurDriverConformsOnServersAsTheyReallyAre runs in virtual time.
 func TestOurDriverConformsOnServersAsTheyReallyAre(t *testing.T) {
-	without := func(off func(*sessiontest.Features)) sessiontest.Features {
+	without := func(off func(*backendtest.Features)) backendtest.Features {
 		f := full
 		off(&f)
 		return f
 	}
 	for _, server := range []struct {
 		profile testserver.Profile
-		has     sessiontest.Features
+		has     backendtest.Features
 	}{
 		{testserver.Strict(), full},
-		{swanLake(), without(func(f *sessiontest.Features) {
+		{swanLake(), without(func(f *backendtest.Features) {
 			f.Savepoints, f.UpdateCounts, f.Ingest, f.SessionOptions = false, false, false, false
 			f.ServerCancel, f.RPCCancel, f.TrustedTxIDs, f.TxEndsWithConn = false, false, false, false
 		})},
-		{testserver.GizmoSQL(), without(func(f *sessiontest.Features) {
+		{testserver.GizmoSQL(), without(func(f *backendtest.Features) {
 			f.RPCCancel, f.TxEndsWithConn = false, false
 		})},
-		{testserver.Dremio(), without(func(f *sessiontest.Features) {
+		{testserver.Dremio(), without(func(f *backendtest.Features) {
 			f.Transactions, f.Savepoints, f.Ingest, f.ServerCancel = false, false, false, false
 		})},
-		{testserver.Doris(), without(func(f *sessiontest.Features) {
+		{testserver.Doris(), without(func(f *backendtest.Features) {
 			f.Transactions, f.Savepoints, f.Ingest, f.ServerCancel = false, false, false, false
 		})},
 	} {
 		t.Run(server.profile.Name, func(t *testing.T) {
-			sessiontest.Exercise(t, sessiontest.Suite{
+			backendtest.Exercise(t, backendtest.Suite{
 				Has: server.has, SQL: scripted, Bubble: true,
-				Start: func(t *testing.T) sessiontest.Server {
+				Start: func(t *testing.T) backendtest.Server {
 					s := startServer(t, server.profile)
 					out := s.asSuite()
 					out.Open = s.ours(t).open
@@ -81,12 +84,12 @@ func swanLake() testserver.Profile {
 
 // TestOurDriverConformsOnArrowsSQLiteServer runs over real sockets.
 func TestOurDriverConformsOnArrowsSQLiteServer(t *testing.T) {
-	sessiontest.Exercise(t, sessiontest.Suite{
-		Has: sessiontest.Features{Transactions: true, Prepared: true, UpdateCounts: true, RPCCancel: true, TrustedTxIDs: true, Cut: true},
+	backendtest.Exercise(t, backendtest.Suite{
+		Has: backendtest.Features{Transactions: true, Prepared: true, UpdateCounts: true, RPCCancel: true, TrustedTxIDs: true, Cut: true},
 		SQL: sqlite,
-		Start: func(t *testing.T) sessiontest.Server {
+		Start: func(t *testing.T) backendtest.Server {
 			addr, l := startSQLite(t)
-			return sessiontest.Server{
+			return backendtest.Server{
 				Open: newOurs(t, flightconn.Config{Address: addr}).open,
 				Cut: func() {
 					for _, conn := range l.Conns() {
@@ -105,9 +108,9 @@ func TestForeignDriversConform(t *testing.T) {
 	has := full
 	has.Savepoints, has.SessionOptions, has.ServerCancel = false, false, false
 	has.Cut, has.TxEndsWithConn, has.IngestNotInTx = false, false, true
-	sessiontest.Exercise(t, sessiontest.Suite{
+	backendtest.Exercise(t, backendtest.Suite{
 		Has: has, SQL: scripted, Bubble: true,
-		Start: func(t *testing.T) sessiontest.Server {
+		Start: func(t *testing.T) backendtest.Server {
 			s := startServer(t, testserver.Strict())
 			out := s.asSuite()
 			out.Open, out.Cut = s.foreign(t), nil
@@ -118,12 +121,12 @@ func TestForeignDriversConform(t *testing.T) {
 
 // TestForeignDriversConformOnArrowsSQLiteServer runs over real sockets.
 func TestForeignDriversConformOnArrowsSQLiteServer(t *testing.T) {
-	sessiontest.Exercise(t, sessiontest.Suite{
-		Has: sessiontest.Features{Transactions: true, Prepared: true, UpdateCounts: true, RPCCancel: true, TrustedTxIDs: true},
+	backendtest.Exercise(t, backendtest.Suite{
+		Has: backendtest.Features{Transactions: true, Prepared: true, UpdateCounts: true, RPCCancel: true, TrustedTxIDs: true},
 		SQL: sqlite,
-		Start: func(t *testing.T) sessiontest.Server {
+		Start: func(t *testing.T) backendtest.Server {
 			addr, _ := startSQLite(t)
-			return sessiontest.Server{Open: openForeign(flightDatabase(t, addr))}
+			return backendtest.Server{Open: openForeign(flightDatabase(t, addr))}
 		},
 	})
 }
@@ -156,11 +159,11 @@ func flightDatabase(t testing.TB, addr string, opts ...grpc.DialOption) adbc.Dat
 	return db
 }
 
-func openForeign(db adbc.Database) func(context.Context) (session.Conn, error) {
-	return func(ctx context.Context) (session.Conn, error) { return OpenGeneric(ctx, db, GenericConfig{}) }
+func openForeign(db adbc.Database) func(context.Context) (backend.Conn, error) {
+	return func(ctx context.Context) (backend.Conn, error) { return OpenGeneric(ctx, db, GenericConfig{}) }
 }
 
-func (s server) foreign(t testing.TB) func(context.Context) (session.Conn, error) {
+func (s server) foreign(t testing.TB) func(context.Context) (backend.Conn, error) {
 	return openForeign(flightDatabase(t, "127.0.0.1:1", grpc.WithContextDialer(s.Dial)))
 }
 
@@ -180,7 +183,7 @@ func newOurs(t testing.TB, cfg flightconn.Config) *ours {
 	return &ours{endpoint: e, driver: d}
 }
 
-func (o *ours) open(ctx context.Context) (session.Conn, error) {
+func (o *ours) open(ctx context.Context) (backend.Conn, error) {
 	native, err := o.endpoint.Open(ctx)
 	if err != nil {
 		return nil, err
@@ -214,9 +217,9 @@ func (s server) ours(t testing.TB) *ours {
 }
 
 // asSuite is the server as the suite sees it, but for Open.
-func (s server) asSuite() sessiontest.Server {
+func (s server) asSuite() backendtest.Server {
 	ledger := s.Ledger()
-	out := sessiontest.Server{
+	out := backendtest.Server{
 		Cut:        func() { s.Faults().KillConns() },
 		Executions: func(sql string) int { return len(ledger.Executions(sql)) },
 		Started: func(ctx context.Context, n int) error {
@@ -232,7 +235,7 @@ func (s server) asSuite() sessiontest.Server {
 	return out
 }
 
-var scripted = sessiontest.SQL{
+var scripted = backendtest.SQL{
 	Rows:        func(n int) string { return fmt.Sprintf("SELECT * FROM generate(%d)", n) },
 	Empty:       "SELECT * FROM generate(0)",
 	Invalid:     "SELECT * FROM nowhere",
@@ -245,7 +248,7 @@ var scripted = sessiontest.SQL{
 	InsertParam: func(table string) string { return "INSERT INTO " + table + " VALUES (?)" },
 }
 
-var sqlite = sessiontest.SQL{
+var sqlite = backendtest.SQL{
 	Rows: func(n int) string {
 		return fmt.Sprintf("WITH RECURSIVE c(n) AS (SELECT 0 UNION ALL SELECT n+1 FROM c WHERE n+1 < %d) SELECT n FROM c", n)
 	},

@@ -10,12 +10,12 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"google.golang.org/grpc"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/internal/flightconn"
-	"github.com/flightpool/flightpool/session"
 )
 
-// Conn is session.Conn over a connection of ADBC's Flight SQL driver, whose
+// Conn is backend.Conn over a connection of ADBC's Flight SQL driver, whose
 // transport is a native connection. What the driver cannot do, or not within
 // a bound (transactions, options, metadata, cancelling, pings), is the native
 // connection's.
@@ -39,16 +39,16 @@ type Conn struct {
 	}
 }
 
-var _ session.Conn = (*Conn)(nil)
+var _ backend.Conn = (*Conn)(nil)
 
 // call is one call of the seam that goes through the driver.
 type call struct {
 	conn        *Conn
 	external    *flightconn.ExternalCall
 	ctx         context.Context //nolint:containedctx // the driver's: it carries the call to our interceptors
-	tx          session.TxID
-	op          *session.Operation
-	backendCall session.Call
+	tx          backend.TxID
+	op          *backend.Operation
+	backendCall backend.Call
 
 	endpoints []*endpoint // of the result, in the server's order
 	rpcErr    atomic.Pointer[error]
@@ -57,14 +57,14 @@ type call struct {
 
 // begin starts a call. It fails, with nothing sent, when ctx or the epoch has
 // ended. The caller must call end.
-func (c *Conn) begin(ctx context.Context, op string, sc session.Call) (*call, error) {
+func (c *Conn) begin(ctx context.Context, op string, sc backend.Call) (*call, error) {
 	external, err := c.BeginExternal(ctx, op, sc.Headers)
 	if err != nil {
 		return nil, err
 	}
 	if !c.enterDriver() { // closed in between
 		external.End()
-		return nil, external.WrapError(session.StageNone, context.Canceled)
+		return nil, external.WrapError(backend.StageNone, context.Canceled)
 	}
 	if sc.Tx != "" {
 		external.NeedsSession()
@@ -108,7 +108,7 @@ func (k *call) checkComplete() error {
 }
 
 // wrapError makes the call's error of what the driver returned.
-func (k *call) wrapError(stage session.Stage, err error) error {
+func (k *call) wrapError(stage backend.Stage, err error) error {
 	if cause := k.rpcErr.Load(); cause != nil {
 		return k.external.WrapError(stage, wrapDriver(err, *cause))
 	}
@@ -135,7 +135,7 @@ func (c *Conn) leaveDriver() {
 	}
 }
 
-// Close is part of session.Conn. The native connection ends the server's
+// Close is part of backend.Conn. The native connection ends the server's
 // session, the transport and the calls under way, within its bound.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
@@ -156,8 +156,8 @@ func (c *Conn) closeDriver() {
 	c.driver.conns.Delete(c.cc)
 }
 
-// Query is part of session.Conn.
-func (c *Conn) Query(ctx context.Context, sql string, sc session.Call) (session.Stream, error) {
+// Query is part of backend.Conn.
+func (c *Conn) Query(ctx context.Context, sql string, sc backend.Call) (backend.Stream, error) {
 	k, err := c.begin(ctx, "Query", sc)
 	if err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (k *call) statement(sql string) (adbc.Statement, error) {
 // query executes stmt and opens its result. done is called when the driver is
 // through with the statement. It ends the call unless it returns a stream,
 // which does so then.
-func (k *call) query(stmt adbc.Statement, done func()) (session.Stream, error) {
+func (k *call) query(stmt adbc.Statement, done func()) (backend.Stream, error) {
 	rows, _, err := stmt.ExecuteQuery(k.ctx)
 	if err != nil {
 		err = k.wrapError(k.failureStage(), err)
@@ -199,15 +199,15 @@ func (k *call) query(stmt adbc.Statement, done func()) (session.Stream, error) {
 }
 
 // failureStage tells the failure of planning from that of reading.
-func (k *call) failureStage() session.Stage {
+func (k *call) failureStage() backend.Stage {
 	if k.endpoints != nil {
-		return session.StageFetch
+		return backend.StageFetch
 	}
-	return session.StageExecute
+	return backend.StageExecute
 }
 
-// Update is part of session.Conn.
-func (c *Conn) Update(ctx context.Context, sql string, sc session.Call) (int64, error) {
+// Update is part of backend.Conn.
+func (c *Conn) Update(ctx context.Context, sql string, sc backend.Call) (int64, error) {
 	k, err := c.begin(ctx, "Update", sc)
 	if err != nil {
 		return 0, err
@@ -224,15 +224,15 @@ func (c *Conn) Update(ctx context.Context, sql string, sc session.Call) (int64, 
 func (k *call) update(stmt adbc.Statement) (int64, error) {
 	n, err := stmt.ExecuteUpdate(k.ctx)
 	if err != nil {
-		return 0, k.wrapError(session.StageExecute, err)
+		return 0, k.wrapError(backend.StageExecute, err)
 	}
 	return max(n, -1), nil
 }
 
-// Ingest is part of session.Conn. The driver has neither compression nor
+// Ingest is part of backend.Conn. The driver has neither compression nor
 // options of a server's own; with those the native connection ingests.
-func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts session.IngestOptions, sc session.Call) (int64, error) {
-	if opts.Compression != session.IngestUncompressed || len(opts.Options) > 0 {
+func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, sc backend.Call) (int64, error) {
+	if opts.Compression != backend.IngestUncompressed || len(opts.Options) > 0 {
 		return c.Conn.Ingest(ctx, rows, opts, sc)
 	}
 	k, err := c.begin(ctx, "Ingest", sc)

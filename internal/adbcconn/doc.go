@@ -1,4 +1,4 @@
-// Package adbcconn is the ADBC backend: session.Conn over connections of ADBC
+// Package adbcconn is the ADBC backend: backend.Conn over connections of ADBC
 // drivers, in two kinds.
 //
 // # Our own driver

@@ -11,9 +11,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/flightconn"
-	"github.com/flightpool/flightpool/session"
 )
 
 // Driver is ADBC's Flight SQL driver with its RPCs turned onto transports of
@@ -59,7 +59,7 @@ func (d *Driver) Close() error { return d.db.Close() }
 // Wrap puts a driver's connection on top of a native one, which it takes over
 // and which must be one of package flightconn. It makes no round trip: the
 // native connection has proven itself already.
-func (d *Driver) Wrap(ctx context.Context, native session.Conn) (session.Conn, error) {
+func (d *Driver) Wrap(ctx context.Context, native backend.Conn) (backend.Conn, error) {
 	transport, ok := native.(*flightconn.Conn)
 	if !ok {
 		return nil, errjoin.Join(fmt.Errorf("adbcconn: a connection of type %T cannot carry the driver", native), native.Close())
@@ -67,7 +67,7 @@ func (d *Driver) Wrap(ctx context.Context, native session.Conn) (session.Conn, e
 	c := &Conn{Conn: transport, driver: d}
 	cn, err := d.db.Open(context.WithValue(ctx, openingKey{}, c))
 	if err != nil {
-		err = &session.Error{Op: "Open", Stage: session.StageProbe, Fault: session.FaultUnknown, Err: wrapDriver(err, nil)}
+		err = &backend.Error{Op: "Open", Stage: backend.StageProbe, Fault: backend.FaultUnknown, Err: wrapDriver(err, nil)}
 		return nil, errjoin.Join(err, native.Close())
 	}
 	c.cn = cn

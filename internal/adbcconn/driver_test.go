@@ -18,14 +18,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/flightconn"
-	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
 
 // inBubble runs test in virtual time, against a server with a profile, with a
 // connection of our driver.
-func inBubble(t *testing.T, p testserver.Profile, test func(t *testing.T, s server, c session.Conn), change ...func(*flightconn.Config)) {
+func inBubble(t *testing.T, p testserver.Profile, test func(t *testing.T, s server, c backend.Conn), change ...func(*flightconn.Config)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := startServer(t, p)
@@ -41,7 +41,7 @@ func inBubble(t *testing.T, p testserver.Profile, test func(t *testing.T, s serv
 }
 
 // ints reads the first column of a result to its end.
-func ints(t testing.TB, s session.Stream) ([]int64, error) {
+func ints(t testing.TB, s backend.Stream) ([]int64, error) {
 	t.Helper()
 	defer s.Close()
 	var out []int64
@@ -57,18 +57,18 @@ func ints(t testing.TB, s session.Stream) ([]int64, error) {
 	}
 }
 
-func count(t testing.TB, c session.Conn, sql string) int {
+func count(t testing.TB, c backend.Conn, sql string) int {
 	t.Helper()
-	s, err := c.Query(t.Context(), sql, session.Call{})
+	s, err := c.Query(t.Context(), sql, backend.Call{})
 	require.NoError(t, err)
 	got, err := ints(t, s)
 	require.NoError(t, err)
 	return len(got)
 }
 
-func failure(t testing.TB, err error) *session.Error {
+func failure(t testing.TB, err error) *backend.Error {
 	t.Helper()
-	var e *session.Error
+	var e *backend.Error
 	require.ErrorAs(t, err, &e)
 	return e
 }
@@ -89,31 +89,31 @@ func TestOpenOfADeadServerFailsUnsent(t *testing.T) {
 		require.NoError(t, s.Close())
 		_, err := o.open(t.Context())
 		e := failure(t, err)
-		require.Equal(t, session.FaultTransport, e.Fault)
-		require.Equal(t, session.StageDial, e.Stage)
+		require.Equal(t, backend.FaultTransport, e.Fault)
+		require.Equal(t, backend.StageDial, e.Stage)
 		require.True(t, e.Unsent)
 
 		_, err = foreign(t.Context())
 		e = failure(t, err)
-		require.Equal(t, session.FaultTransport, e.Fault)
-		require.Equal(t, session.StageDial, e.Stage, "the driver dials with the probe")
+		require.Equal(t, backend.FaultTransport, e.Fault)
+		require.Equal(t, backend.StageDial, e.Stage, "the driver dials with the probe")
 		require.Equal(t, codes.Unavailable, status.Code(err))
 	})
 }
 
 // The driver would be left with a transaction that is none.
 func TestAFailedCommitLeavesTheConnectionUsable(t *testing.T) {
-	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c session.Conn) {
-		_, err := c.Update(t.Context(), "CREATE TABLE t (v BIGINT)", session.Call{})
+	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c backend.Conn) {
+		_, err := c.Update(t.Context(), "CREATE TABLE t (v BIGINT)", backend.Call{})
 		require.NoError(t, err)
 		for range 2 {
 			tx, err := c.Begin(t.Context())
 			require.NoError(t, err)
 			fault := s.Faults().Set(testserver.Fault{On: testserver.OnEnd, Times: 1, Do: testserver.Fail(codes.Aborted, "conflict")})
-			_, err = c.Update(t.Context(), "INSERT INTO t VALUES (1)", session.Call{Tx: tx})
+			_, err = c.Update(t.Context(), "INSERT INTO t VALUES (1)", backend.Call{Tx: tx})
 			require.NoError(t, err)
 			err = c.EndTx(t.Context(), tx, true)
-			require.Equal(t, session.FaultStatement, failure(t, err).Fault)
+			require.Equal(t, backend.FaultStatement, failure(t, err).Fault)
 			require.Equal(t, 1, fault.Fired())
 			require.NoError(t, c.EndTx(t.Context(), tx, false), "it can still be rolled back")
 		}
@@ -126,9 +126,9 @@ func TestAFailedCommitLeavesTheConnectionUsable(t *testing.T) {
 func TestSeveralEndpointsWithoutASchemaAreRead(t *testing.T) {
 	p := testserver.Strict()
 	p.NoSchema, p.Endpoints = true, 3
-	inBubble(t, p, func(t *testing.T, s server, c session.Conn) {
+	inBubble(t, p, func(t *testing.T, s server, c backend.Conn) {
 		for _, n := range []int{0, 1, 5000} {
-			rows, err := c.Query(t.Context(), scripted.Rows(n), session.Call{})
+			rows, err := c.Query(t.Context(), scripted.Rows(n), backend.Call{})
 			require.NoError(t, err)
 			got, err := ints(t, rows)
 			require.NoError(t, err)
@@ -142,7 +142,7 @@ func TestSeveralEndpointsWithoutASchemaAreRead(t *testing.T) {
 
 // The driver would compare the schema with that of the FlightInfo and fail.
 func TestTheStreamsSchemaOverrulesAStaleFlightInfo(t *testing.T) {
-	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c session.Conn) {
+	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c backend.Conn) {
 		stale := flight.SerializeSchema(arrow.NewSchema([]arrow.Field{{Name: "old", Type: arrow.BinaryTypes.String}}, nil), memory.DefaultAllocator)
 		s.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, After: true, Do: testserver.Rewrite(func(i *flight.FlightInfo) { i.Schema = stale })})
 		require.Equal(t, 10, count(t, c, "SELECT * FROM generate(10)"))
@@ -154,7 +154,7 @@ func TestTheStreamsSchemaOverrulesAStaleFlightInfo(t *testing.T) {
 func TestAStreamFromALocationOutlivesFiveMinutes(t *testing.T) {
 	p := testserver.Strict()
 	p.RoamingTickets = true // redeemed over another connection
-	inBubble(t, p, func(t *testing.T, s server, c session.Conn) {
+	inBubble(t, p, func(t *testing.T, s server, c backend.Conn) {
 		s.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, After: true, Do: testserver.Rewrite(func(i *flight.FlightInfo) {
 			for _, e := range i.Endpoint {
 				e.Location = []*flight.Location{{Uri: "grpc+tcp://elsewhere:1"}}
@@ -165,7 +165,7 @@ func TestAStreamFromALocationOutlivesFiveMinutes(t *testing.T) {
 		defer func() { require.NoError(t, other.Close()) }()
 
 		const rows = 1_000_000 // more than all buffers on the way hold
-		slow, err := c.Query(t.Context(), scripted.Rows(rows), session.Call{})
+		slow, err := c.Query(t.Context(), scripted.Rows(rows), backend.Call{})
 		require.NoError(t, err)
 		first, err := slow.Next()
 		require.NoError(t, err)
@@ -181,20 +181,20 @@ func TestAStreamFromALocationOutlivesFiveMinutes(t *testing.T) {
 
 // The driver's Close would wait for ever.
 func TestCloseIsBoundedWhenTheServerIsSilent(t *testing.T) {
-	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c session.Conn) {
+	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c backend.Conn) {
 		hang := s.Faults().Set(testserver.Fault{On: testserver.OnCloseSession, Do: testserver.Hang()})
 		began := time.Now()
 		err := c.Close()
 		require.Equal(t, flightconn.DefaultCloseTimeout, time.Since(began))
-		require.Equal(t, session.StageClose, failure(t, err).Stage)
+		require.Equal(t, backend.StageClose, failure(t, err).Stage)
 		hang.Clear()
 	})
 }
 
 // The driver would be entered after its Close, and crash.
 func TestCloseUnderARunningCallLetsItOutOfTheDriverFirst(t *testing.T) {
-	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c session.Conn) {
-		rows, err := c.Query(t.Context(), scripted.Rows(1_000_000), session.Call{})
+	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c backend.Conn) {
+		rows, err := c.Query(t.Context(), scripted.Rows(1_000_000), backend.Call{})
 		require.NoError(t, err)
 		_, err = rows.Next()
 		require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestCloseUnderARunningCallLetsItOutOfTheDriverFirst(t *testing.T) {
 		_, known := c.(*Conn).driver.conns.Load(c.(*Conn).cc)
 		require.True(t, known, "the result still holds the driver's connection")
 		_, err = ints(t, rows)
-		require.ErrorIs(t, err, session.ErrSessionLost)
+		require.ErrorIs(t, err, backend.ErrSessionLost)
 		_, known = c.(*Conn).driver.conns.Load(c.(*Conn).cc)
 		require.False(t, known, "and the end of the result has let go of it")
 	})
@@ -218,13 +218,13 @@ func TestNothingIsWrittenToStderr(t *testing.T) {
 	addr, _ := startSQLite(t)
 	c, err := newOurs(t, flightconn.Config{Address: addr}).open(t.Context())
 	require.NoError(t, err)
-	s, err := c.Query(t.Context(), sqlite.Invalid, session.Call{})
+	s, err := c.Query(t.Context(), sqlite.Invalid, backend.Call{})
 	for err == nil {
 		_, err = s.Next()
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	s, err = c.Query(ctx, sqlite.Slow, session.Call{})
+	s, err = c.Query(ctx, sqlite.Slow, backend.Call{})
 	for err == nil {
 		_, err = s.Next()
 	}
@@ -238,18 +238,18 @@ func TestNothingIsWrittenToStderr(t *testing.T) {
 
 // The driver would lose what the codes say, and the way to the status.
 func TestErrorsAreThoseOfTheServer(t *testing.T) {
-	for code, want := range map[codes.Code]session.Fault{
-		codes.ResourceExhausted:  session.FaultLimit,
-		codes.FailedPrecondition: session.FaultStatement,
-		codes.Aborted:            session.FaultStatement,
-		codes.Internal:           session.FaultStatement,
-		codes.Unimplemented:      session.FaultUnsupported,
-		codes.Unauthenticated:    session.FaultAuth,
-		codes.NotFound:           session.FaultStatement,
+	for code, want := range map[codes.Code]backend.Fault{
+		codes.ResourceExhausted:  backend.FaultLimit,
+		codes.FailedPrecondition: backend.FaultStatement,
+		codes.Aborted:            backend.FaultStatement,
+		codes.Internal:           backend.FaultStatement,
+		codes.Unimplemented:      backend.FaultUnsupported,
+		codes.Unauthenticated:    backend.FaultAuth,
+		codes.NotFound:           backend.FaultStatement,
 	} {
-		for name, open := range map[string]func(t *testing.T, s server) func(context.Context) (session.Conn, error){
-			"ours":    func(t *testing.T, s server) func(context.Context) (session.Conn, error) { return s.ours(t).open },
-			"foreign": func(t *testing.T, s server) func(context.Context) (session.Conn, error) { return s.foreign(t) },
+		for name, open := range map[string]func(t *testing.T, s server) func(context.Context) (backend.Conn, error){
+			"ours":    func(t *testing.T, s server) func(context.Context) (backend.Conn, error) { return s.ours(t).open },
+			"foreign": func(t *testing.T, s server) func(context.Context) (backend.Conn, error) { return s.foreign(t) },
 		} {
 			t.Run(name+" "+code.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -260,10 +260,10 @@ func TestErrorsAreThoseOfTheServer(t *testing.T) {
 					for _, on := range []testserver.Point{testserver.OnGetFlightInfo, testserver.OnDoGet, testserver.OnDoPut} {
 						fault := s.Faults().Set(testserver.Fault{On: on, SQL: "generate(7)", Do: testserver.Fail(code, "said the server [57014]")})
 						if on == testserver.OnDoPut {
-							_, err = c.Update(t.Context(), scripted.Rows(7), session.Call{})
+							_, err = c.Update(t.Context(), scripted.Rows(7), backend.Call{})
 						} else {
-							var rows session.Stream
-							if rows, err = c.Query(t.Context(), scripted.Rows(7), session.Call{}); err == nil {
+							var rows backend.Stream
+							if rows, err = c.Query(t.Context(), scripted.Rows(7), backend.Call{}); err == nil {
 								_, err = ints(t, rows)
 							}
 						}
@@ -287,9 +287,9 @@ func TestErrorsAreThoseOfTheServer(t *testing.T) {
 // The driver would tell a deadline in the middle of a stream by a code of its
 // own, without the server's.
 func TestADeadlineInTheMiddleOfAStreamIsTheCallers(t *testing.T) {
-	for name, open := range map[string]func(t *testing.T, s server) func(context.Context) (session.Conn, error){
-		"ours":    func(t *testing.T, s server) func(context.Context) (session.Conn, error) { return s.ours(t).open },
-		"foreign": func(t *testing.T, s server) func(context.Context) (session.Conn, error) { return s.foreign(t) },
+	for name, open := range map[string]func(t *testing.T, s server) func(context.Context) (backend.Conn, error){
+		"ours":    func(t *testing.T, s server) func(context.Context) (backend.Conn, error) { return s.ours(t).open },
+		"foreign": func(t *testing.T, s server) func(context.Context) (backend.Conn, error) { return s.foreign(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -301,12 +301,12 @@ func TestADeadlineInTheMiddleOfAStreamIsTheCallers(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
 				began := time.Now()
-				rows, err := c.Query(ctx, scripted.Rows(10_000), session.Call{})
+				rows, err := c.Query(ctx, scripted.Rows(10_000), backend.Call{})
 				require.NoError(t, err)
 				_, err = ints(t, rows)
 				require.LessOrEqual(t, time.Since(began), time.Second+50*time.Millisecond)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.Equal(t, session.FaultContext, failure(t, err).Fault)
+				require.Equal(t, backend.FaultContext, failure(t, err).Fault)
 				var driver adbc.Error
 				require.ErrorAs(t, err, &driver)
 				s.Faults().Clear()
@@ -317,16 +317,16 @@ func TestADeadlineInTheMiddleOfAStreamIsTheCallers(t *testing.T) {
 
 // The driver would send a batch in one message, whatever its size.
 func TestParametersAndRowsAreSplitByTheMessageLimit(t *testing.T) {
-	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c session.Conn) {
-		_, err := c.Update(t.Context(), "CREATE TABLE t (v BIGINT)", session.Call{})
+	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c backend.Conn) {
+		_, err := c.Update(t.Context(), "CREATE TABLE t (v BIGINT)", backend.Call{})
 		require.NoError(t, err)
 		values := make([]int64, 3000)
 		batch := int64s(values...)
 		defer batch.Release()
 
-		p, err := c.Prepare(t.Context(), "INSERT INTO t VALUES (?)", session.Call{})
+		p, err := c.Prepare(t.Context(), "INSERT INTO t VALUES (?)", backend.Call{})
 		require.NoError(t, err)
-		n, err := p.Update(t.Context(), batch, session.Call{})
+		n, err := p.Update(t.Context(), batch, backend.Call{})
 		require.NoError(t, err)
 		require.EqualValues(t, len(values), n)
 		require.NoError(t, p.Close(t.Context()))
@@ -334,14 +334,14 @@ func TestParametersAndRowsAreSplitByTheMessageLimit(t *testing.T) {
 		rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
 		require.NoError(t, err)
 		defer rows.Release()
-		n, err = c.Ingest(t.Context(), rows, session.IngestOptions{Table: "t", Mode: session.IngestAppend}, session.Call{})
+		n, err = c.Ingest(t.Context(), rows, backend.IngestOptions{Table: "t", Mode: backend.IngestAppend}, backend.Call{})
 		require.NoError(t, err)
 		require.EqualValues(t, len(values), n)
 	}, func(cfg *flightconn.Config) { cfg.RequestLimit = 8 << 10 })
 }
 
 func TestARowAboveTheMessageLimitIsTheCallersFault(t *testing.T) {
-	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c session.Conn) {
+	inBubble(t, testserver.Strict(), func(t *testing.T, s server, c backend.Conn) {
 		schema := arrow.NewSchema([]arrow.Field{{Name: "v", Type: arrow.BinaryTypes.String}}, nil)
 		b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
 		defer b.Release()
@@ -349,19 +349,19 @@ func TestARowAboveTheMessageLimitIsTheCallersFault(t *testing.T) {
 		batch := b.NewRecordBatch()
 		defer batch.Release()
 
-		p, err := c.Prepare(t.Context(), "SELECT ?", session.Call{})
+		p, err := c.Prepare(t.Context(), "SELECT ?", backend.Call{})
 		require.NoError(t, err)
-		_, err = p.Query(t.Context(), batch, session.Call{})
+		_, err = p.Query(t.Context(), batch, backend.Call{})
 		e := failure(t, err)
-		require.Equal(t, session.FaultUsage, e.Fault)
+		require.Equal(t, backend.FaultUsage, e.Fault)
 		require.True(t, e.Unsent)
 		require.NoError(t, p.Close(t.Context()))
 
 		rows, err := array.NewRecordReader(schema, []arrow.RecordBatch{batch})
 		require.NoError(t, err)
 		defer rows.Release()
-		_, err = c.Ingest(t.Context(), rows, session.IngestOptions{Table: "t"}, session.Call{})
-		require.Equal(t, session.FaultUsage, failure(t, err).Fault)
+		_, err = c.Ingest(t.Context(), rows, backend.IngestOptions{Table: "t"}, backend.Call{})
+		require.Equal(t, backend.FaultUsage, failure(t, err).Fault)
 		require.Equal(t, 3, count(t, c, scripted.Rows(3)))
 	}, func(cfg *flightconn.Config) { cfg.RequestLimit = 8 << 10 })
 }
@@ -370,9 +370,9 @@ func TestARowAboveTheMessageLimitIsTheCallersFault(t *testing.T) {
 func TestSeveralEndpointsAndNoSchemaAnywhereAreAnError(t *testing.T) {
 	p := testserver.Strict()
 	p.NoSchema, p.Endpoints = true, 3
-	inBubble(t, p, func(t *testing.T, s server, c session.Conn) {
+	inBubble(t, p, func(t *testing.T, s server, c backend.Conn) {
 		s.Faults().Set(testserver.Fault{On: testserver.OnDoGet, After: true, Do: testserver.Rewrite(func(d *flight.FlightData) { d.DataHeader = nil })})
-		_, err := c.Query(t.Context(), scripted.Rows(0), session.Call{})
+		_, err := c.Query(t.Context(), scripted.Rows(0), backend.Call{})
 		require.ErrorContains(t, err, "no schema")
 		s.Faults().Clear()
 	})
@@ -390,9 +390,9 @@ func TestRepliesThatBreakTheProtocolAreErrors(t *testing.T) {
 			p := testserver.Strict()
 			p.Endpoints = endpoints
 			t.Run(name, func(t *testing.T) {
-				inBubble(t, p, func(t *testing.T, s server, c session.Conn) {
+				inBubble(t, p, func(t *testing.T, s server, c backend.Conn) {
 					s.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, After: true, Do: effect})
-					rows, err := c.Query(t.Context(), scripted.Rows(10), session.Call{})
+					rows, err := c.Query(t.Context(), scripted.Rows(10), backend.Call{})
 					if err == nil {
 						_, err = ints(t, rows)
 					}
@@ -415,9 +415,9 @@ func TestGarbageInAStreamIsAnError(t *testing.T) {
 				continue // a schema has none
 			}
 			t.Run(name+" of a "+point, func(t *testing.T) {
-				inBubble(t, testserver.Strict(), func(t *testing.T, s server, c session.Conn) {
+				inBubble(t, testserver.Strict(), func(t *testing.T, s server, c backend.Conn) {
 					s.Faults().Set(testserver.Fault{On: on, After: on == testserver.OnDoGet, Do: testserver.Rewrite(corrupt)})
-					rows, err := c.Query(t.Context(), scripted.Rows(10), session.Call{})
+					rows, err := c.Query(t.Context(), scripted.Rows(10), backend.Call{})
 					if err == nil {
 						_, err = ints(t, rows)
 					}

@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
@@ -20,7 +23,6 @@ import (
 
 	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/internal/memnet"
-	"github.com/flightpool/flightpool/session"
 )
 
 // fake answers GetFlightInfo with NOT_FOUND, which is a sign of life, and
@@ -44,7 +46,7 @@ func (f *fake) DoGet(t *pb.Ticket, s pb.FlightService_DoGetServer) error { retur
 func (f *fake) DoPut(s pb.FlightService_DoPutServer) error { return f.put(s) }
 
 // withFake opens a connection of our driver to a fake server.
-func withFake(t *testing.T, f *fake, test func(t *testing.T, c session.Conn)) {
+func withFake(t *testing.T, f *fake, test func(t *testing.T, c backend.Conn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		l := memnet.New("fake:1")
@@ -69,10 +71,10 @@ func TestAnUpdateThatFailsAfterItsAnswerHasFailed(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, s.Send(&pb.PutResult{AppMetadata: count}))
 		return status.Error(codes.Internal, "could not be stored")
-	}}, func(t *testing.T, c session.Conn) {
-		_, err := c.Update(t.Context(), "u", session.Call{})
+	}}, func(t *testing.T, c backend.Conn) {
+		_, err := c.Update(t.Context(), "u", backend.Call{})
 		require.ErrorContains(t, err, "could not be stored")
-		require.Equal(t, session.FaultStatement, failure(t, err).Fault)
+		require.Equal(t, backend.FaultStatement, failure(t, err).Fault)
 	})
 }
 
@@ -80,9 +82,9 @@ func TestAnUpdateThatFailsAfterItsAnswerHasFailed(t *testing.T) {
 func TestAnUpdateRefusedBeforeItsMessageTellsWhy(t *testing.T) {
 	withFake(t, &fake{put: func(pb.FlightService_DoPutServer) error {
 		return status.Error(codes.PermissionDenied, "not you")
-	}}, func(t *testing.T, c session.Conn) {
+	}}, func(t *testing.T, c backend.Conn) {
 		for range 100 { // now and then the refusal comes first
-			_, err := c.Update(t.Context(), "u", session.Call{})
+			_, err := c.Update(t.Context(), "u", backend.Call{})
 			require.Equal(t, codes.PermissionDenied, status.Code(err), "%v", err)
 		}
 	})
@@ -118,11 +120,11 @@ func TestEndpointsOfOneSessionAreOpenedInTurn(t *testing.T) {
 		}
 		return w.Close()
 	}
-	withFake(t, f, func(t *testing.T, c session.Conn) {
+	withFake(t, f, func(t *testing.T, c backend.Conn) {
 		session1 = make(chan struct{}, 1)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		s, err := c.Query(ctx, "q", session.Call{})
+		s, err := c.Query(ctx, "q", backend.Call{})
 		require.NoError(t, err)
 		got, err := ints(t, s)
 		require.NoError(t, err)
@@ -138,8 +140,8 @@ func TestAResultWithoutAStreamKeepsThePromisedSchema(t *testing.T) {
 		Endpoint: []*pb.FlightEndpoint{{Ticket: &pb.Ticket{Ticket: []byte("t")}}},
 	}}
 	f.get = func(*pb.Ticket, pb.FlightService_DoGetServer) error { return nil }
-	withFake(t, f, func(t *testing.T, c session.Conn) {
-		s, err := c.Query(t.Context(), "q", session.Call{})
+	withFake(t, f, func(t *testing.T, c backend.Conn) {
+		s, err := c.Query(t.Context(), "q", backend.Call{})
 		require.NoError(t, err)
 		require.True(t, s.Schema().Equal(batch.Schema()))
 		got, err := ints(t, s)
@@ -157,17 +159,17 @@ func TestMoreEndpointsThanTheDriverMayReadAtOnceAreRefused(t *testing.T) {
 		w := flight.NewRecordWriter(s, ipc.WithSchema(int64s().Schema()))
 		return w.Close()
 	}
-	withFake(t, f, func(t *testing.T, c session.Conn) {
-		query := func(n int) (session.Stream, error) {
+	withFake(t, f, func(t *testing.T, c backend.Conn) {
+		query := func(n int) (backend.Stream, error) {
 			f.info.Endpoint = make([]*pb.FlightEndpoint, n)
 			for i := range n {
 				f.info.Endpoint[i] = &pb.FlightEndpoint{Ticket: &pb.Ticket{Ticket: []byte("t")}}
 			}
-			return c.Query(t.Context(), "q", session.Call{})
+			return c.Query(t.Context(), "q", backend.Call{})
 		}
 		_, err := query(maxEndpoints + 1)
 		require.ErrorContains(t, err, "a result of 4097 endpoints, above the 4096 that ADBC's driver may read at once")
-		require.Equal(t, session.FaultUnsupported, failure(t, err).Fault)
+		require.Equal(t, backend.FaultUnsupported, failure(t, err).Fault)
 		require.True(t, failure(t, err).Fault.KeepsConn())
 		require.Zero(t, opened.Load(), "nothing was begun of it")
 
@@ -191,7 +193,7 @@ func TestOnlyNativeConnectionsCarryTheDriver(t *testing.T) {
 }
 
 type closing struct {
-	session.Conn
+	backend.Conn
 	closed bool
 }
 

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/flightconn"
-	"github.com/flightpool/flightpool/session"
 )
 
 // driverError is what a driver returned, with the way to what caused it,
@@ -24,7 +24,7 @@ type driverError struct {
 // wrapDriver makes the driverError of err and its cause.
 func wrapDriver(err, cause error) error { return &driverError{err: err, cause: cause} }
 
-// WrapContextError is part of session.ContextErrorWrapper: the error that the
+// WrapContextError is part of backend.ContextErrorWrapper: the error that the
 // driver gives for a call whose context has ended.
 func (c *Conn) WrapContextError(err error) error {
 	return wrapDriver(adbc.Error{Msg: err.Error(), Code: adbc.StatusCancelled}, err)
@@ -99,23 +99,23 @@ func statusOf(e adbc.Error) (*status.Status, bool) {
 }
 
 // faultOf classifies what a driver of any kind returned.
-func faultOf(e adbc.Error) session.Fault {
+func faultOf(e adbc.Error) backend.Fault {
 	if s, ok := statusOf(e); ok {
-		return session.FaultOf(s.Code(), s.Message())
+		return backend.FaultOf(s.Code(), s.Message())
 	}
 	switch e.Code {
 	case adbc.StatusNotImplemented:
-		return session.FaultUnsupported
+		return backend.FaultUnsupported
 	case adbc.StatusNotFound, adbc.StatusAlreadyExists, adbc.StatusInvalidArgument, adbc.StatusInvalidState,
 		adbc.StatusInvalidData, adbc.StatusIntegrity, adbc.StatusUnauthorized:
-		return session.FaultStatement
+		return backend.FaultStatement
 	case adbc.StatusIO:
-		return session.FaultTransport
+		return backend.FaultTransport
 	case adbc.StatusCancelled, adbc.StatusTimeout:
-		return session.FaultContext
+		return backend.FaultContext
 	case adbc.StatusUnauthenticated:
-		return session.FaultAuth
+		return backend.FaultAuth
 	default: // Unknown and Internal: SQL errors and broken drivers alike
-		return session.FaultUnknown
+		return backend.FaultUnknown
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 	"github.com/flightpool/flightpool/internal/errjoin"
-	"github.com/flightpool/flightpool/session"
 )
 
 // GenericConfig tells what OpenGeneric needs to know beside the database. The
@@ -24,7 +24,7 @@ type GenericConfig struct {
 	CloseTimeout time.Duration // bounds Close (5 s)
 }
 
-// GenericConn is session.Conn over a connection of any ADBC driver. It knows
+// GenericConn is backend.Conn over a connection of any ADBC driver. It knows
 // nothing of the driver's transport: a connection that the driver makes anew
 // by itself cannot be told from the old one.
 type GenericConn struct {
@@ -57,14 +57,14 @@ type GenericConn struct {
 	// by itself at the end of the last. It is touched inside the turn.
 	autocommitOff bool
 
-	tx     atomic.Pointer[session.TxID] // the open transaction, or nil
+	tx     atomic.Pointer[backend.TxID] // the open transaction, or nil
 	lastTx atomic.Int64
 
 	closeOnce sync.Once
 	closeErr  error
 }
 
-var _ session.Conn = (*GenericConn)(nil)
+var _ backend.Conn = (*GenericConn)(nil)
 
 // OpenGeneric opens a connection of db and proves it by a round trip: drivers
 // open connections to servers that are not there. The caller must close it.
@@ -72,7 +72,7 @@ var _ session.Conn = (*GenericConn)(nil)
 //
 // A driver that does not heed ctx is left to itself when ctx ends; what it
 // opens later is closed.
-func OpenGeneric(ctx context.Context, db adbc.Database, cfg GenericConfig) (session.Conn, error) {
+func OpenGeneric(ctx context.Context, db adbc.Database, cfg GenericConfig) (backend.Conn, error) {
 	if cfg.Target == "" {
 		cfg.Target = "adbc"
 	}
@@ -90,19 +90,19 @@ func OpenGeneric(ctx context.Context, db adbc.Database, cfg GenericConfig) (sess
 		return nil, err
 	}
 	defer t.end()
-	c.cn, err = runInDriver(t, session.StageDial, db.Open, func(late adbc.Connection) { _ = late.Close() })
+	c.cn, err = runInDriver(t, backend.StageDial, db.Open, func(late adbc.Connection) { _ = late.Close() })
 	if err == nil {
 		err = t.runProbe()
 	}
 	if err != nil {
-		var e *session.Error
-		if errors.As(err, &e) && e.Fault == session.FaultTransport {
-			e.Stage = session.StageDial // which drivers put off until they must
+		var e *backend.Error
+		if errors.As(err, &e) && e.Fault == backend.FaultTransport {
+			e.Stage = backend.StageDial // which drivers put off until they must
 		}
 		return nil, errjoin.Join(err, c.closeUnopened())
 	}
 	c.opened.Store(true)
-	c.isFlightSQL, _ = runInDriver(t, session.StageProbe, func(ctx context.Context) (bool, error) { return isFlightSQL(ctx, c.cn), nil }, nil)
+	c.isFlightSQL, _ = runInDriver(t, backend.StageProbe, func(ctx context.Context) (bool, error) { return isFlightSQL(ctx, c.cn), nil }, nil)
 	return c, nil
 }
 
@@ -134,7 +134,7 @@ func isFlightSQL(ctx context.Context, cn adbc.Connection) bool {
 	return false
 }
 
-// Lost is part of session.Conn.
+// Lost is part of backend.Conn.
 func (c *GenericConn) Lost() error {
 	if p := c.lost.Load(); p != nil {
 		return *p
@@ -151,7 +151,7 @@ func (c *GenericConn) markLost(reason error) {
 
 var errClosed = errors.New("closed by its owner")
 
-// Close is part of session.Conn. It returns within Config.CloseTimeout; a
+// Close is part of backend.Conn. It returns within Config.CloseTimeout; a
 // driver that takes longer closes behind it, and one that never returns from
 // a call is never closed.
 func (c *GenericConn) Close() error {
@@ -170,24 +170,24 @@ func (c *GenericConn) Close() error {
 		select {
 		case err := <-done:
 			if err != nil {
-				c.closeErr = c.newError("Close", session.StageClose, session.FaultUnknown, wrapDriver(err, nil))
+				c.closeErr = c.newError("Close", backend.StageClose, backend.FaultUnknown, wrapDriver(err, nil))
 			}
 		case <-timer.C:
-			c.closeErr = c.newError("Close", session.StageClose, session.FaultUnknown, errors.New("the driver does not return"))
+			c.closeErr = c.newError("Close", backend.StageClose, backend.FaultUnknown, errors.New("the driver does not return"))
 		}
 	})
 	return c.closeErr
 }
 
-func (c *GenericConn) newError(op string, stage session.Stage, fault session.Fault, err error) *session.Error {
-	return &session.Error{Op: op, Stage: stage, Fault: fault, Target: c.cfg.Target, Err: err}
+func (c *GenericConn) newError(op string, stage backend.Stage, fault backend.Fault, err error) *backend.Error {
+	return &backend.Error{Op: op, Stage: stage, Fault: fault, Target: c.cfg.Target, Err: err}
 }
 
-// CancelSteps is part of session.Conn. The end of a call's context is all
+// CancelSteps is part of backend.Conn. The end of a call's context is all
 // there is; whether it has helped, a probe finds out.
-func (c *GenericConn) CancelSteps(*session.Operation) []cancel.Step { return nil }
+func (c *GenericConn) CancelSteps(*backend.Operation) []cancel.Step { return nil }
 
-// Ping is part of session.Conn: it runs the probe.
+// Ping is part of backend.Conn: it runs the probe.
 func (c *GenericConn) Ping(ctx context.Context) error {
 	t, err := c.begin(ctx, "Ping")
 	if err != nil {
@@ -199,8 +199,8 @@ func (c *GenericConn) Ping(ctx context.Context) error {
 
 // runProbe runs the probe to its end. An answer will do, be it a refusal.
 func (t *driverCall) runProbe() error {
-	_, err := runInDriver(t, session.StageProbe, func(ctx context.Context) (struct{}, error) {
-		rows, err := t.conn.execute(ctx, t.conn.cfg.ProbeSQL, session.Call{})
+	_, err := runInDriver(t, backend.StageProbe, func(ctx context.Context) (struct{}, error) {
+		rows, err := t.conn.execute(ctx, t.conn.cfg.ProbeSQL, backend.Call{})
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -210,7 +210,7 @@ func (t *driverCall) runProbe() error {
 		}
 		return struct{}{}, rows.reader.Err()
 	}, nil)
-	if session.FaultIn(err) == session.FaultStatement {
+	if backend.FaultIn(err) == backend.FaultStatement {
 		return nil
 	}
 	return err
@@ -223,17 +223,17 @@ func (c *GenericConn) unsupportedError(ctx context.Context, op, why string) erro
 		return err
 	}
 	t.end()
-	e := c.newError(op, session.StageArgument, session.FaultUnsupported, errors.New(why))
+	e := c.newError(op, backend.StageArgument, backend.FaultUnsupported, errors.New(why))
 	e.Unsent = true
 	return e
 }
 
-// SetOptions is part of session.Conn.
+// SetOptions is part of backend.Conn.
 func (c *GenericConn) SetOptions(ctx context.Context, _ map[string]any) error {
 	return c.unsupportedError(ctx, "SetOptions", "ADBC has no session options of its own")
 }
 
-// Options is part of session.Conn.
+// Options is part of backend.Conn.
 func (c *GenericConn) Options(ctx context.Context) (map[string]any, error) {
 	return nil, c.unsupportedError(ctx, "Options", "ADBC has no session options of its own")
 }

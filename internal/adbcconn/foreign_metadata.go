@@ -14,44 +14,44 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql/schema_ref"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
-// Metadata is part of session.Conn. ADBC's tree of objects is flattened into
+// Metadata is part of backend.Conn. ADBC's tree of objects is flattened into
 // the tables of Flight SQL. Keys, SqlInfo and type info it does not have, or
 // drivers leave them out without a word.
-func (c *GenericConn) Metadata(ctx context.Context, req session.MetadataRequest, _ session.Call) (session.Stream, error) {
+func (c *GenericConn) Metadata(ctx context.Context, req backend.MetadataRequest, _ backend.Call) (backend.Stream, error) {
 	t, err := c.begin(ctx, req.Kind.String())
 	if err != nil {
 		return nil, err
 	}
 	switch req.Kind {
-	case session.MetadataCatalogs, session.MetadataSchemas, session.MetadataTables, session.MetadataTableTypes:
+	case backend.MetadataCatalogs, backend.MetadataSchemas, backend.MetadataTables, backend.MetadataTableTypes:
 		return t.openStream(func(ctx context.Context) (*genericRows, error) { return c.catalogue(ctx, req) })
-	case session.MetadataPrimaryKeys, session.MetadataImportedKeys, session.MetadataExportedKeys:
+	case backend.MetadataPrimaryKeys, backend.MetadataImportedKeys, backend.MetadataExportedKeys:
 		if req.Table == nil || *req.Table == "" {
 			t.end()
 			return nil, t.usageError(errors.New("a table name is needed"))
 		}
-	case session.MetadataSQLInfo, session.MetadataTypeInfo:
+	case backend.MetadataSQLInfo, backend.MetadataTypeInfo:
 	}
 	t.end()
 	return nil, c.unsupportedError(ctx, t.op, fmt.Sprintf("ADBC has no call for %v", req.Kind))
 }
 
-func (c *GenericConn) catalogue(ctx context.Context, req session.MetadataRequest) (*genericRows, error) {
+func (c *GenericConn) catalogue(ctx context.Context, req backend.MetadataRequest) (*genericRows, error) {
 	nothing := func() {}
-	if req.Kind == session.MetadataTableTypes {
+	if req.Kind == backend.MetadataTableTypes {
 		reader, err := c.cn.GetTableTypes(ctx)
 		if err != nil {
 			return nil, err
 		}
 		return c.trackRows(reader, nothing), nil
 	}
-	depth := map[session.MetadataKind]adbc.ObjectDepth{
-		session.MetadataCatalogs: adbc.ObjectDepthCatalogs,
-		session.MetadataSchemas:  adbc.ObjectDepthDBSchemas,
-		session.MetadataTables:   adbc.ObjectDepthTables,
+	depth := map[backend.MetadataKind]adbc.ObjectDepth{
+		backend.MetadataCatalogs: adbc.ObjectDepthCatalogs,
+		backend.MetadataSchemas:  adbc.ObjectDepthDBSchemas,
+		backend.MetadataTables:   adbc.ObjectDepthTables,
 	}[req.Kind]
 	tree, err := c.cn.GetObjects(ctx, depth, req.Catalog, req.Schema, req.Table, nil, req.TableTypes)
 	if err != nil {
@@ -83,7 +83,7 @@ func (c *GenericConn) catalogue(ctx context.Context, req session.MetadataRequest
 // objectFlattener builds a catalogue result of Flight SQL from ADBC's tree.
 type objectFlattener struct {
 	*array.RecordBuilder
-	req    session.MetadataRequest
+	req    backend.MetadataRequest
 	tables []tableName // of the rows, where their columns are wanted
 }
 
@@ -92,14 +92,14 @@ type tableName struct {
 	table           string
 }
 
-func newObjectFlattener(req session.MetadataRequest) *objectFlattener {
+func newObjectFlattener(req backend.MetadataRequest) *objectFlattener {
 	schema := schema_ref.Catalogs
 	switch {
-	case req.Kind == session.MetadataSchemas:
+	case req.Kind == backend.MetadataSchemas:
 		schema = schema_ref.DBSchemas
-	case req.Kind == session.MetadataTables && req.IncludeColumns:
+	case req.Kind == backend.MetadataTables && req.IncludeColumns:
 		schema = schema_ref.TablesWithIncludedSchema
-	case req.Kind == session.MetadataTables:
+	case req.Kind == backend.MetadataTables:
 		schema = schema_ref.Tables
 	}
 	return &objectFlattener{RecordBuilder: array.NewRecordBuilder(memory.DefaultAllocator, schema), req: req}
@@ -117,7 +117,7 @@ func (f *objectFlattener) add(batch arrow.RecordBatch) error {
 		if want := f.req.Catalog; want != nil && (catalog == nil || *catalog != *want) {
 			continue
 		}
-		if f.req.Kind == session.MetadataCatalogs {
+		if f.req.Kind == backend.MetadataCatalogs {
 			if catalog != nil {
 				f.appendRow(catalog)
 			}
@@ -141,7 +141,7 @@ func (f *objectFlattener) addSchemas(catalog *string, schemas *array.List, i int
 	from, to := schemas.ValueOffsets(i)
 	for j := int(from); j < int(to); j++ {
 		schema := copyNonEmpty(items.Field(0).(*array.String), j)
-		if f.req.Kind == session.MetadataSchemas {
+		if f.req.Kind == backend.MetadataSchemas {
 			if schema == nil {
 				schema = new(string)
 			}
@@ -194,7 +194,7 @@ func (c *GenericConn) columnsOf(ctx context.Context, all []tableName, t tableNam
 	if !c.isFlightSQL || !slices.ContainsFunc(all, t.matchesOther) {
 		return c.cn.GetTableSchema(ctx, t.catalog, t.schema, t.table)
 	}
-	stmt, err := c.prepare(ctx, "SELECT * FROM "+t.quoted(), session.Call{})
+	stmt, err := c.prepare(ctx, "SELECT * FROM "+t.quoted(), backend.Call{})
 	if err != nil {
 		return nil, err
 	}

@@ -8,30 +8,30 @@ import (
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/flightconn"
-	"github.com/flightpool/flightpool/session"
 )
 
-// genericPrepared is session.Prepared of a foreign driver. Parameters go to
+// genericPrepared is backend.Prepared of a foreign driver. Parameters go to
 // the driver in one piece: what fits a message is its affair.
 type genericPrepared struct {
 	conn   *GenericConn
 	sql    string
-	call   session.Call // that it was prepared with
+	call   backend.Call // that it was prepared with
 	stmt   adbc.Statement
 	params *arrow.Schema
 	rows   *arrow.Schema
 	closed atomic.Bool
 }
 
-// Prepare is part of session.Conn.
-func (c *GenericConn) Prepare(ctx context.Context, sql string, call session.Call) (session.Prepared, error) {
+// Prepare is part of backend.Conn.
+func (c *GenericConn) Prepare(ctx context.Context, sql string, call backend.Call) (backend.Prepared, error) {
 	t, err := c.begin(ctx, "Prepare")
 	if err != nil {
 		return nil, err
 	}
 	defer t.end()
-	p, err := runInDriver(t, session.StagePrepare, func(ctx context.Context) (*genericPrepared, error) {
+	p, err := runInDriver(t, backend.StagePrepare, func(ctx context.Context) (*genericPrepared, error) {
 		stmt, err := c.prepareToKeep(ctx, sql, call)
 		if err != nil {
 			return nil, err
@@ -51,10 +51,10 @@ func (c *GenericConn) Prepare(ctx context.Context, sql string, call session.Call
 	return p, nil
 }
 
-// ParameterSchema is part of session.Prepared.
+// ParameterSchema is part of backend.Prepared.
 func (p *genericPrepared) ParameterSchema() *arrow.Schema { return p.params }
 
-// ResultSchema is part of session.ResultDescriber.
+// ResultSchema is part of backend.ResultDescriber.
 func (p *genericPrepared) ResultSchema() *arrow.Schema { return p.rows }
 
 func (p *genericPrepared) begin(ctx context.Context, op string, params arrow.RecordBatch) (*driverCall, error) {
@@ -63,7 +63,7 @@ func (p *genericPrepared) begin(ctx context.Context, op string, params arrow.Rec
 		return nil, err
 	}
 	if p.closed.Load() {
-		err = session.ErrHandleClosed
+		err = backend.ErrHandleClosed
 	} else if params != nil {
 		err = cmp.Or(flightconn.CheckParams(p.params, params), p.conn.checkSendable(params.Schema()))
 	}
@@ -74,8 +74,8 @@ func (p *genericPrepared) begin(ctx context.Context, op string, params arrow.Rec
 	return t, nil
 }
 
-// Query is part of session.Prepared.
-func (p *genericPrepared) Query(ctx context.Context, params arrow.RecordBatch, call session.Call) (session.Stream, error) {
+// Query is part of backend.Prepared.
+func (p *genericPrepared) Query(ctx context.Context, params arrow.RecordBatch, call backend.Call) (backend.Stream, error) {
 	t, err := p.begin(ctx, "PreparedQuery", params)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func (p *genericPrepared) Query(ctx context.Context, params arrow.RecordBatch, c
 // bindParams is the statement with params bound, and what lets go of them. A handle
 // of before the transaction could be another session's: in it the statement is
 // prepared anew. It is called inside the turn.
-func (p *genericPrepared) bindParams(ctx context.Context, params arrow.RecordBatch, call session.Call) (stmt adbc.Statement, unbind func(), err error) {
+func (p *genericPrepared) bindParams(ctx context.Context, params arrow.RecordBatch, call backend.Call) (stmt adbc.Statement, unbind func(), err error) {
 	stmt = p.stmt
 	if p.conn.isProvenTx(call) && p.call.Tx != call.Tx {
 		if stmt, err = p.conn.prepareInTx(ctx, p.sql, call); err != nil {
@@ -114,14 +114,14 @@ func (p *genericPrepared) bindParams(ctx context.Context, params arrow.RecordBat
 	return stmt, func() { _ = stmt.Bind(context.WithoutCancel(ctx), nil) }, nil
 }
 
-// Update is part of session.Prepared.
-func (p *genericPrepared) Update(ctx context.Context, params arrow.RecordBatch, call session.Call) (int64, error) {
+// Update is part of backend.Prepared.
+func (p *genericPrepared) Update(ctx context.Context, params arrow.RecordBatch, call backend.Call) (int64, error) {
 	t, err := p.begin(ctx, "PreparedUpdate", params)
 	if err != nil {
 		return 0, err
 	}
 	defer t.end()
-	return runInDriver(t, session.StageExecute, func(ctx context.Context) (int64, error) {
+	return runInDriver(t, backend.StageExecute, func(ctx context.Context) (int64, error) {
 		stmt, unbind, err := p.bindParams(ctx, params, call)
 		if err != nil {
 			return 0, err
@@ -132,7 +132,7 @@ func (p *genericPrepared) Update(ctx context.Context, params arrow.RecordBatch, 
 	}, nil)
 }
 
-// Close is part of session.Prepared. Later calls do nothing.
+// Close is part of backend.Prepared. Later calls do nothing.
 func (p *genericPrepared) Close(ctx context.Context) error {
 	if p.closed.Swap(true) {
 		return nil
@@ -142,7 +142,7 @@ func (p *genericPrepared) Close(ctx context.Context) error {
 		return err
 	}
 	defer t.end()
-	_, err = runInDriver(t, session.StageClose, func(context.Context) (struct{}, error) {
+	_, err = runInDriver(t, backend.StageClose, func(context.Context) (struct{}, error) {
 		return struct{}{}, p.conn.verifyAfterRefusal(p.stmt.Close())
 	}, nil)
 	return err

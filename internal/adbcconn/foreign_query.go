@@ -10,9 +10,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/flightconn"
-	"github.com/flightpool/flightpool/session"
 )
 
 // genericRows is a driver's reader and what must be let go of after it. It is
@@ -39,7 +39,7 @@ func (r *genericRows) release() {
 }
 
 // statement makes a statement for sql. It is called inside the turn.
-func (c *GenericConn) statement(sql string, call session.Call) (adbc.Statement, error) {
+func (c *GenericConn) statement(sql string, call backend.Call) (adbc.Statement, error) {
 	stmt, err := c.cn.NewStatement()
 	if err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (c *GenericConn) statement(sql string, call session.Call) (adbc.Statement, 
 // prepare makes a prepared statement for sql. The Flight SQL driver does not
 // read the server's answer to its end: a context of its own ends that RPC. It
 // is called inside the turn.
-func (c *GenericConn) prepare(ctx context.Context, sql string, call session.Call) (adbc.Statement, error) {
+func (c *GenericConn) prepare(ctx context.Context, sql string, call backend.Call) (adbc.Statement, error) {
 	stmt, err := c.statement(sql, call)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (c *GenericConn) prepare(ctx context.Context, sql string, call session.Call
 
 // statementToRun makes a statement to run once, and tells what lets go of it. It is
 // called inside the turn.
-func (c *GenericConn) statementToRun(ctx context.Context, sql string, call session.Call) (stmt adbc.Statement, done func(), err error) {
+func (c *GenericConn) statementToRun(ctx context.Context, sql string, call backend.Call) (stmt adbc.Statement, done func(), err error) {
 	if c.isProvenTx(call) {
 		stmt, err = c.prepareInTx(ctx, sql, call)
 		return stmt, func() {}, err // it is the next witness
@@ -80,7 +80,7 @@ func (c *GenericConn) statementToRun(ctx context.Context, sql string, call sessi
 }
 
 // execute runs a query. It is called inside the turn.
-func (c *GenericConn) execute(ctx context.Context, sql string, call session.Call) (*genericRows, error) {
+func (c *GenericConn) execute(ctx context.Context, sql string, call backend.Call) (*genericRows, error) {
 	stmt, done, err := c.statementToRun(ctx, sql, call)
 	if err != nil {
 		return nil, err
@@ -93,9 +93,9 @@ func (c *GenericConn) execute(ctx context.Context, sql string, call session.Call
 	return c.trackRows(reader, done), nil
 }
 
-// Query is part of session.Conn. Drivers that end a statement with its
+// Query is part of backend.Conn. Drivers that end a statement with its
 // context stop it so; there is no other way.
-func (c *GenericConn) Query(ctx context.Context, sql string, call session.Call) (session.Stream, error) {
+func (c *GenericConn) Query(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
 	t, err := c.begin(ctx, "Query")
 	if err != nil {
 		return nil, err
@@ -105,8 +105,8 @@ func (c *GenericConn) Query(ctx context.Context, sql string, call session.Call) 
 
 // openStream opens a result. It ends the call unless it returns a stream, which
 // does so then.
-func (t *driverCall) openStream(open func(context.Context) (*genericRows, error)) (session.Stream, error) {
-	rows, err := runInDriver(t, session.StageExecute, open, (*genericRows).release)
+func (t *driverCall) openStream(open func(context.Context) (*genericRows, error)) (backend.Stream, error) {
+	rows, err := runInDriver(t, backend.StageExecute, open, (*genericRows).release)
 	if err != nil {
 		t.end()
 		return nil, err
@@ -123,7 +123,7 @@ type genericSource struct {
 func (r *genericSource) schema() *arrow.Schema { return r.rows.reader.Schema() }
 
 func (r *genericSource) next() (arrow.RecordBatch, error) {
-	batch, err := runInDriver(r.call, session.StageFetch, func(context.Context) (arrow.RecordBatch, error) {
+	batch, err := runInDriver(r.call, backend.StageFetch, func(context.Context) (arrow.RecordBatch, error) {
 		if r.rows.reader.Next() {
 			return r.rows.reader.RecordBatch(), nil
 		}
@@ -143,16 +143,16 @@ func (r *genericSource) release() {
 	r.call.conn.enterInBackground(r.rows.release)
 }
 
-func (r *genericSource) closedErr() error { return r.call.usageError(session.ErrHandleClosed) }
+func (r *genericSource) closedErr() error { return r.call.usageError(backend.ErrHandleClosed) }
 
-// Update is part of session.Conn.
-func (c *GenericConn) Update(ctx context.Context, sql string, call session.Call) (int64, error) {
+// Update is part of backend.Conn.
+func (c *GenericConn) Update(ctx context.Context, sql string, call backend.Call) (int64, error) {
 	t, err := c.begin(ctx, "Update")
 	if err != nil {
 		return 0, err
 	}
 	defer t.end()
-	return runInDriver(t, session.StageExecute, func(ctx context.Context) (int64, error) {
+	return runInDriver(t, backend.StageExecute, func(ctx context.Context) (int64, error) {
 		stmt, done, err := c.statementToRun(ctx, sql, call)
 		if err != nil {
 			return 0, err
@@ -172,8 +172,8 @@ func (c *GenericConn) checkSendable(schema *arrow.Schema) error {
 	return flightconn.CheckSendable(schema)
 }
 
-// Ingest is part of session.Conn. Compression is the driver's affair.
-func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts session.IngestOptions, call session.Call) (int64, error) {
+// Ingest is part of backend.Conn. Compression is the driver's affair.
+func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
 	t, err := c.begin(ctx, "Ingest")
 	if err != nil {
 		return 0, err
@@ -183,7 +183,7 @@ func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts 
 	case opts.Table == "":
 		return 0, t.usageError(errors.New("no table"))
 	case call.Tx != "" && c.isFlightSQL:
-		e := c.newError(t.op, session.StageArgument, session.FaultUnsupported,
+		e := c.newError(t.op, backend.StageArgument, backend.FaultUnsupported,
 			errors.New("ADBC's Flight SQL driver ingests outside of the open transaction"))
 		e.Unsent = true
 		return 0, e
@@ -191,7 +191,7 @@ func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts 
 	if err := c.checkSendable(rows.Schema()); err != nil {
 		return 0, t.usageError(fmt.Errorf("rows: %w", err))
 	}
-	return runInDriver(t, session.StageExecute, func(ctx context.Context) (int64, error) {
+	return runInDriver(t, backend.StageExecute, func(ctx context.Context) (int64, error) {
 		stmt, err := c.cn.NewStatement()
 		if err != nil {
 			return 0, err

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -111,7 +111,7 @@ func (r *stubbornRows) Release() {
 }
 
 // withStubborn opens a connection of a driver that obeys at first.
-func withStubborn(t *testing.T, test func(t *testing.T, d *stubborn, c session.Conn)) {
+func withStubborn(t *testing.T, test func(t *testing.T, d *stubborn, c backend.Conn)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d := &stubborn{t: t}
@@ -126,21 +126,21 @@ func withStubborn(t *testing.T, test func(t *testing.T, d *stubborn, c session.C
 }
 
 func TestADriverThatIgnoresItsContextHoldsUpNobody(t *testing.T) {
-	withStubborn(t, func(t *testing.T, d *stubborn, c session.Conn) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
 		d.query = time.Minute
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		_, err := c.Query(ctx, "q", session.Call{})
+		_, err := c.Query(ctx, "q", backend.Call{})
 		require.LessOrEqual(t, time.Since(began), time.Second+50*time.Millisecond)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		e := failure(t, err)
-		require.Equal(t, session.FaultContext, e.Fault)
+		require.Equal(t, backend.FaultContext, e.Fault)
 		require.False(t, e.Unsent)
 		require.ErrorContains(t, c.Lost(), "does not return")
 
-		_, err = c.Query(t.Context(), "q", session.Call{})
-		require.ErrorIs(t, err, session.ErrSessionLost)
+		_, err = c.Query(t.Context(), "q", backend.Call{})
+		require.ErrorIs(t, err, backend.ErrSessionLost)
 		require.True(t, failure(t, err).Unsent)
 		released := d.released.Load()
 		time.Sleep(2 * time.Minute)
@@ -149,10 +149,10 @@ func TestADriverThatIgnoresItsContextHoldsUpNobody(t *testing.T) {
 }
 
 func TestAReaderThatIgnoresItsContextHoldsUpNobody(t *testing.T) {
-	withStubborn(t, func(t *testing.T, d *stubborn, c session.Conn) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		rows, err := c.Query(ctx, "q", session.Call{})
+		rows, err := c.Query(ctx, "q", backend.Call{})
 		require.NoError(t, err)
 		d.next = time.Minute
 		began := time.Now()
@@ -165,25 +165,25 @@ func TestAReaderThatIgnoresItsContextHoldsUpNobody(t *testing.T) {
 }
 
 func TestCloseOfADriverThatDoesNotReturnIsBounded(t *testing.T) {
-	withStubborn(t, func(t *testing.T, d *stubborn, c session.Conn) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
 		d.closing = time.Minute
 		began := time.Now()
 		err := c.Close()
 		require.Equal(t, 5*time.Second, time.Since(began))
-		require.Equal(t, session.StageClose, failure(t, err).Stage)
+		require.Equal(t, backend.StageClose, failure(t, err).Stage)
 		require.Equal(t, err, c.Close(), "later calls do nothing")
 	})
 }
 
 func TestCloseWaitsForTheDriverAndReleasesItsReadersFirst(t *testing.T) {
-	withStubborn(t, func(t *testing.T, d *stubborn, c session.Conn) {
-		rows, err := c.Query(t.Context(), "q", session.Call{})
+	withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
+		rows, err := c.Query(t.Context(), "q", backend.Call{})
 		require.NoError(t, err)
 		released := d.released.Load()
 		require.NoError(t, c.Close())
 		require.Equal(t, released+1, d.released.Load())
 		_, err = rows.Next()
-		require.ErrorIs(t, err, session.ErrSessionLost)
+		require.ErrorIs(t, err, backend.ErrSessionLost)
 		rows.Close()
 		synctest.Wait()
 		require.Equal(t, released+1, d.released.Load(), "once")
@@ -191,7 +191,7 @@ func TestCloseWaitsForTheDriverAndReleasesItsReadersFirst(t *testing.T) {
 }
 
 func TestAnOpenThatIgnoresItsContextIsClosedWhenItComes(t *testing.T) {
-	withStubborn(t, func(t *testing.T, d *stubborn, _ session.Conn) {
+	withStubborn(t, func(t *testing.T, d *stubborn, _ backend.Conn) {
 		d.open = time.Minute
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -208,21 +208,21 @@ func TestAFailedCommitEndsAForeignConnection(t *testing.T) {
 	begun := adbc.Error{Code: adbc.StatusInternal, VendorCode: int32(codes.ResourceExhausted), Msg: "[FlightSQL] too many (ResourceExhausted; BeginTransaction)"}
 	for name, test := range map[string]struct {
 		err  error
-		want session.Fault // FaultUsage: none
+		want backend.Fault // FaultUsage: none
 	}{
-		"refused by the database": {refusal, session.FaultStatement},
-		"refused by the server":   {flightRefusal, session.FaultStatement},
-		"unknown":                 {errors.New("broken pipe"), session.FaultUnknown},
-		"in doubt":                {adbc.Error{Code: adbc.StatusInvalidState, Msg: "?"}, session.FaultUnknown},
-		"of the transaction that the driver begins next": {begun, session.FaultUsage},
+		"refused by the database": {refusal, backend.FaultStatement},
+		"refused by the server":   {flightRefusal, backend.FaultStatement},
+		"unknown":                 {errors.New("broken pipe"), backend.FaultUnknown},
+		"in doubt":                {adbc.Error{Code: adbc.StatusInvalidState, Msg: "?"}, backend.FaultUnknown},
+		"of the transaction that the driver begins next": {begun, backend.FaultUsage},
 	} {
 		t.Run(name, func(t *testing.T) {
-			withStubborn(t, func(t *testing.T, d *stubborn, c session.Conn) {
+			withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
 				tx, err := c.Begin(t.Context())
 				require.NoError(t, err)
 				d.commit = test.err
 				err = c.EndTx(t.Context(), tx, true)
-				if test.want == session.FaultUsage {
+				if test.want == backend.FaultUsage {
 					require.NoError(t, err, "the commit itself stands")
 				} else {
 					require.Equal(t, test.want, failure(t, err).Fault, "%v", err)
@@ -234,7 +234,7 @@ func TestAFailedCommitEndsAForeignConnection(t *testing.T) {
 }
 
 func TestACommitStandsWhenTheDriverCannotGoOn(t *testing.T) {
-	withStubborn(t, func(t *testing.T, d *stubborn, c session.Conn) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
 		tx, err := c.Begin(t.Context())
 		require.NoError(t, err)
 		d.autocommit = errors.New("no")
@@ -244,12 +244,12 @@ func TestACommitStandsWhenTheDriverCannotGoOn(t *testing.T) {
 }
 
 func TestTheEndOfAnotherTransactionIsRefusedByTheConnectionItself(t *testing.T) {
-	withStubborn(t, func(t *testing.T, d *stubborn, c session.Conn) {
-		refused := func(tx session.TxID) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
+		refused := func(tx backend.TxID) {
 			d.commit = errors.New("must not be asked")
 			err := c.EndTx(t.Context(), tx, true)
 			require.ErrorIs(t, err, errUnknownTx)
-			require.Equal(t, session.FaultStatement, failure(t, err).Fault)
+			require.Equal(t, backend.FaultStatement, failure(t, err).Fault)
 			require.NoError(t, c.Lost())
 			d.commit = nil
 		}
@@ -277,33 +277,33 @@ func TestAForeignFlightDriverDoesNotIngestInsideATransaction(t *testing.T) {
 			t.Cleanup(r.Release)
 			return r
 		}
-		n, err := c.Ingest(t.Context(), rows(), session.IngestOptions{Table: "t"}, session.Call{})
+		n, err := c.Ingest(t.Context(), rows(), backend.IngestOptions{Table: "t"}, backend.Call{})
 		require.NoError(t, err)
 		require.EqualValues(t, 3, n)
 
 		tx, err := c.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = c.Ingest(t.Context(), rows(), session.IngestOptions{Table: "t"}, session.Call{Tx: tx})
+		_, err = c.Ingest(t.Context(), rows(), backend.IngestOptions{Table: "t"}, backend.Call{Tx: tx})
 		e := failure(t, err)
-		require.Equal(t, session.FaultUnsupported, e.Fault)
+		require.Equal(t, backend.FaultUnsupported, e.Fault)
 		require.True(t, e.Unsent)
 		require.NoError(t, c.EndTx(t.Context(), tx, false))
 	})
 }
 
 func TestFaultsOfForeignDriversByTheirStatus(t *testing.T) {
-	for status, want := range map[adbc.Status]session.Fault{
-		adbc.StatusNotImplemented:  session.FaultUnsupported,
-		adbc.StatusInvalidArgument: session.FaultStatement,
-		adbc.StatusIntegrity:       session.FaultStatement,
-		adbc.StatusInternal:        session.FaultUnknown,
-		adbc.StatusIO:              session.FaultTransport,
-		adbc.StatusTimeout:         session.FaultContext,
-		adbc.StatusUnauthenticated: session.FaultAuth,
+	for status, want := range map[adbc.Status]backend.Fault{
+		adbc.StatusNotImplemented:  backend.FaultUnsupported,
+		adbc.StatusInvalidArgument: backend.FaultStatement,
+		adbc.StatusIntegrity:       backend.FaultStatement,
+		adbc.StatusInternal:        backend.FaultUnknown,
+		adbc.StatusIO:              backend.FaultTransport,
+		adbc.StatusTimeout:         backend.FaultContext,
+		adbc.StatusUnauthenticated: backend.FaultAuth,
 	} {
 		// A vendor code of another vendor's is no gRPC code.
 		require.Equal(t, want, faultOf(adbc.Error{Code: status, VendorCode: 5, Msg: "SQLITE_BUSY"}), status)
 	}
 	flight := adbc.Error{Code: adbc.StatusInternal, VendorCode: int32(codes.ResourceExhausted), Msg: "[FlightSQL] sessions (ResourceExhausted; Open)"}
-	require.Equal(t, session.FaultLimit, faultOf(flight))
+	require.Equal(t, backend.FaultLimit, faultOf(flight))
 }

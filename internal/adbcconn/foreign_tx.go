@@ -8,18 +8,18 @@ import (
 
 	"github.com/apache/arrow-adbc/go/adbc"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
-// Begin is part of session.Conn. ADBC's transactions have no names: the id is
+// Begin is part of backend.Conn. ADBC's transactions have no names: the id is
 // this connection's own.
-func (c *GenericConn) Begin(ctx context.Context) (session.TxID, error) {
+func (c *GenericConn) Begin(ctx context.Context) (backend.TxID, error) {
 	t, err := c.begin(ctx, "Begin")
 	if err != nil {
 		return "", err
 	}
 	defer t.end()
-	_, err = runInDriver(t, session.StageExecute, func(ctx context.Context) (struct{}, error) {
+	_, err = runInDriver(t, backend.StageExecute, func(ctx context.Context) (struct{}, error) {
 		err := c.beginProofs(ctx)
 		if err == nil {
 			err = c.autocommit(false)
@@ -33,7 +33,7 @@ func (c *GenericConn) Begin(ctx context.Context) (session.TxID, error) {
 	if err != nil {
 		return "", err
 	}
-	id := session.TxID(fmt.Sprintf("adbc-%d", c.lastTx.Add(1)))
+	id := backend.TxID(fmt.Sprintf("adbc-%d", c.lastTx.Add(1)))
 	c.tx.Store(&id)
 	return id, nil
 }
@@ -56,17 +56,17 @@ var (
 	errTxEndFailed = errors.New("the driver's connection does not go on after a failed commit or rollback")
 )
 
-// EndTx is part of session.Conn. The driver begins another transaction right
+// EndTx is part of backend.Conn. The driver begins another transaction right
 // away, which is ended with it; where either fails, the connection is given
 // up, since drivers stay in a transaction then that is none.
-func (c *GenericConn) EndTx(ctx context.Context, tx session.TxID, commit bool) error {
+func (c *GenericConn) EndTx(ctx context.Context, tx backend.TxID, commit bool) error {
 	t, err := c.begin(ctx, "EndTx")
 	if err != nil {
 		return err
 	}
 	defer t.end()
 	if open := c.tx.Load(); open == nil || *open != tx {
-		return c.newError(t.op, session.StageExecute, session.FaultStatement, errUnknownTx)
+		return c.newError(t.op, backend.StageExecute, backend.FaultStatement, errUnknownTx)
 	}
 	if commit {
 		if err := t.checkProof(); err != nil {
@@ -74,7 +74,7 @@ func (c *GenericConn) EndTx(ctx context.Context, tx session.TxID, commit bool) e
 		}
 	}
 	c.tx.Store(nil)
-	_, err = runInDriver(t, session.StageExecute, func(ctx context.Context) (struct{}, error) {
+	_, err = runInDriver(t, backend.StageExecute, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, c.endOnDriver(ctx, commit)
 	}, nil)
 	if err == nil {
@@ -84,8 +84,8 @@ func (c *GenericConn) EndTx(ctx context.Context, tx session.TxID, commit bool) e
 	switch {
 	case endedBeforeNextBegin(err):
 		return nil
-	case commit && session.FaultIn(err).KeepsConn() && !isRefusal(err):
-		return c.newError(t.op, session.StageExecute, session.FaultUnknown, err) // it may have come before or after the commit
+	case commit && backend.FaultIn(err).KeepsConn() && !isRefusal(err):
+		return c.newError(t.op, backend.StageExecute, backend.FaultUnknown, err) // it may have come before or after the commit
 	default:
 		return err
 	}
@@ -94,10 +94,10 @@ func (c *GenericConn) EndTx(ctx context.Context, tx session.TxID, commit bool) e
 // checkProof proves, before a commit, that the session is still the one of
 // the transaction.
 func (t *driverCall) checkProof() error {
-	_, err := runInDriver(t, session.StageProbe, func(context.Context) (struct{}, error) {
+	_, err := runInDriver(t, backend.StageProbe, func(context.Context) (struct{}, error) {
 		return struct{}{}, t.conn.rotateProof(nil)
 	}, nil)
-	var e *session.Error
+	var e *backend.Error
 	if errors.As(err, &e) {
 		e.Unsent = true // the commit was not
 	}
@@ -180,7 +180,7 @@ func isRefusal(err error) bool {
 	return e.Code == adbc.StatusIntegrity
 }
 
-// RejectsUnknownTx is part of session.Conn: the connection itself knows its
+// RejectsUnknownTx is part of backend.Conn: the connection itself knows its
 // transaction, and watches over it.
 func (c *GenericConn) RejectsUnknownTx(ctx context.Context) (bool, error) {
 	t, err := c.begin(ctx, "TrustsTxIDs")
@@ -191,18 +191,18 @@ func (c *GenericConn) RejectsUnknownTx(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// Savepoint is part of session.Conn.
-func (c *GenericConn) Savepoint(ctx context.Context, _ session.TxID, _ string) (session.SavepointID, error) {
+// Savepoint is part of backend.Conn.
+func (c *GenericConn) Savepoint(ctx context.Context, _ backend.TxID, _ string) (backend.SavepointID, error) {
 	return "", c.unsupportedError(ctx, "Savepoint", "ADBC has no savepoints")
 }
 
-// EndSavepoint is part of session.Conn.
-func (c *GenericConn) EndSavepoint(ctx context.Context, _ session.SavepointID, _ session.SavepointEnd) error {
+// EndSavepoint is part of backend.Conn.
+func (c *GenericConn) EndSavepoint(ctx context.Context, _ backend.SavepointID, _ backend.SavepointEnd) error {
 	return c.unsupportedError(ctx, "EndSavepoint", "ADBC has no savepoints")
 }
 
 // lostWithTransport reports whether a connection was lost with its transport.
 func lostWithTransport(reason error) bool {
 	e, ok := adbcError(reason)
-	return ok && faultOf(e) == session.FaultTransport
+	return ok && faultOf(e) == backend.FaultTransport
 }

@@ -6,8 +6,8 @@ import (
 
 	"github.com/apache/arrow-adbc/go/adbc"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/sqlscan"
-	"github.com/flightpool/flightpool/session"
 )
 
 // The Flight SQL driver dials again by itself, without a word, and there are
@@ -31,11 +31,11 @@ import (
 
 // errSessionReplaced says that the driver has dialled again, to where nobody has heard
 // of the transaction. Nothing of the call took effect.
-var errSessionReplaced = fmt.Errorf("%w: the driver has made another connection, and the transaction is gone with the last", session.ErrSessionLost)
+var errSessionReplaced = fmt.Errorf("%w: the driver has made another connection, and the transaction is gone with the last", backend.ErrSessionLost)
 
 // errTxEndUnknown says that the driver has dialled again right before, or after,
 // the end of a transaction.
-var errTxEndUnknown = fmt.Errorf("%w: the driver has made another connection, before or after the end of the transaction", session.ErrSessionLost)
+var errTxEndUnknown = fmt.Errorf("%w: the driver has made another connection, before or after the end of the transaction", backend.ErrSessionLost)
 
 // beginProofs prepares to watch over a transaction that is about to begin. Servers
 // without prepared statements cannot be watched. It is called inside the turn.
@@ -44,8 +44,8 @@ func (c *GenericConn) beginProofs(ctx context.Context) error {
 		return nil
 	}
 	for _, w := range []*adbc.Statement{&c.currentProof, &c.firstProof} {
-		stmt, err := c.prepare(ctx, c.cfg.ProbeSQL, session.Call{})
-		if e, ok := adbcError(err); ok && faultOf(e) == session.FaultUnsupported {
+		stmt, err := c.prepare(ctx, c.cfg.ProbeSQL, backend.Call{})
+		if e, ok := adbcError(err); ok && faultOf(e) == backend.FaultUnsupported {
 			return nil
 		}
 		if err != nil {
@@ -57,12 +57,12 @@ func (c *GenericConn) beginProofs(ctx context.Context) error {
 }
 
 // isProvenTx reports whether call is of a watched transaction.
-func (c *GenericConn) isProvenTx(call session.Call) bool { return call.Tx != "" && c.firstProof != nil }
+func (c *GenericConn) isProvenTx(call backend.Call) bool { return call.Tx != "" && c.firstProof != nil }
 
 // prepareInTx prepares a statement in the session of the transaction, or fails. The
 // statement is the next witness: it must not be closed. It is called inside
 // the turn.
-func (c *GenericConn) prepareInTx(ctx context.Context, sql string, call session.Call) (adbc.Statement, error) {
+func (c *GenericConn) prepareInTx(ctx context.Context, sql string, call backend.Call) (adbc.Statement, error) {
 	if len(sqlscan.Parse(sql).Statements) > 1 {
 		// There are servers that run the first ones while they prepare.
 		return nil, adbc.Error{Code: adbc.StatusNotImplemented, Msg: "several statements in one text, inside a transaction of this driver"}
@@ -84,7 +84,7 @@ func (c *GenericConn) prepareInTx(ctx context.Context, sql string, call session.
 
 // prepareToKeep prepares a statement for its owner to close. It is called inside the
 // turn.
-func (c *GenericConn) prepareToKeep(ctx context.Context, sql string, call session.Call) (adbc.Statement, error) {
+func (c *GenericConn) prepareToKeep(ctx context.Context, sql string, call backend.Call) (adbc.Statement, error) {
 	if !c.isProvenTx(call) {
 		return c.prepare(ctx, sql, call)
 	}
@@ -117,9 +117,9 @@ func (c *GenericConn) closeProof(handle adbc.Statement, reason error) error {
 	err := handle.Close()
 	e, ok := adbcError(err)
 	switch {
-	case err == nil, ok && faultOf(e) == session.FaultUnsupported: // handles are never closed there
+	case err == nil, ok && faultOf(e) == backend.FaultUnsupported: // handles are never closed there
 		return nil
-	case ok && faultOf(e) == session.FaultStatement:
+	case ok && faultOf(e) == backend.FaultStatement:
 		err = fmt.Errorf("%w (%w)", reason, err)
 		c.markLost(err)
 	}
@@ -131,7 +131,7 @@ func (c *GenericConn) closeProof(handle adbc.Statement, reason error) error {
 // the turn.
 func (c *GenericConn) verifyAfterRefusal(err error) error {
 	e, ok := adbcError(err)
-	if c.currentProof == nil || !ok || faultOf(e) != session.FaultStatement {
+	if c.currentProof == nil || !ok || faultOf(e) != backend.FaultStatement {
 		return err
 	}
 	if replacedErr := c.rotateProof(nil); replacedErr != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -111,7 +112,7 @@ func TestNothingOfATransactionIsAppliedElsewhereWhereverTheDriverDialsAgain(t *t
 						conn, err := openForeign(flightDatabase(t, "127.0.0.1:1", c.options()...))(t.Context())
 						require.NoError(t, err)
 						defer func() { _ = conn.Close() }()
-						_, err = conn.Update(t.Context(), "CREATE TABLE t (v BIGINT)", session.Call{})
+						_, err = conn.Update(t.Context(), "CREATE TABLE t (v BIGINT)", backend.Call{})
 						require.NoError(t, err)
 						h := session.New(conn, &session.Policy{OwnerContext: t.Context()}, func(error) {})
 						c.armed.Store(true)
@@ -139,9 +140,9 @@ func outcome(err error) string {
 	switch {
 	case err == nil:
 		return "committed"
-	case errors.Is(err, session.ErrCommitUnknown):
+	case errors.Is(err, backend.ErrCommitUnknown):
 		return "unknown"
-	case errors.Is(err, session.ErrSessionLost):
+	case errors.Is(err, backend.ErrSessionLost):
 		return "lost"
 	default:
 		return "failed: " + err.Error()
@@ -177,9 +178,9 @@ func judge(t *testing.T, s server, err error, name string) {
 	case err == nil:
 		require.True(t, complete, "%s: nothing of what was confirmed is stored", name)
 	case complete:
-		require.ErrorIs(t, err, session.ErrCommitUnknown, "%s: it is stored", name)
+		require.ErrorIs(t, err, backend.ErrCommitUnknown, "%s: it is stored", name)
 	default:
-		require.ErrorIs(t, err, session.ErrSessionLost, name)
+		require.ErrorIs(t, err, backend.ErrSessionLost, name)
 	}
 }
 
@@ -191,9 +192,9 @@ func TestSeveralStatementsInOneTextAreRefusedInAWatchedTransaction(t *testing.T)
 		defer func() { require.NoError(t, c.Close()) }()
 		tx, err := c.Begin(t.Context())
 		require.NoError(t, err)
-		_, err = c.Update(t.Context(), "CREATE TABLE a (v BIGINT); CREATE TABLE b (v BIGINT)", session.Call{Tx: tx})
-		require.Equal(t, session.FaultUnsupported, failure(t, err).Fault)
-		_, err = c.Update(t.Context(), "CREATE TABLE a (v BIGINT)", session.Call{Tx: tx})
+		_, err = c.Update(t.Context(), "CREATE TABLE a (v BIGINT); CREATE TABLE b (v BIGINT)", backend.Call{Tx: tx})
+		require.Equal(t, backend.FaultUnsupported, failure(t, err).Fault)
+		_, err = c.Update(t.Context(), "CREATE TABLE a (v BIGINT)", backend.Call{Tx: tx})
 		require.NoError(t, err, "the transaction goes on")
 		require.NoError(t, c.EndTx(t.Context(), tx, true))
 		require.Zero(t, s.Ledger().Snapshot().Prepared, "all handles are closed")
@@ -208,15 +209,15 @@ func TestAStatementThatFailsInAWatchedTransactionKeepsItsOwnError(t *testing.T) 
 			c, err := s.foreign(t)(t.Context())
 			require.NoError(t, err)
 			defer func() { require.NoError(t, c.Close()) }()
-			_, err = c.Update(t.Context(), "CREATE TABLE t (v BIGINT PRIMARY KEY)", session.Call{})
+			_, err = c.Update(t.Context(), "CREATE TABLE t (v BIGINT PRIMARY KEY)", backend.Call{})
 			require.NoError(t, err)
 			for _, sql := range []string{"INSERT INTO nowhere VALUES (1)", "INSERT INTO t VALUES (1), (1)"} {
 				tx, err := c.Begin(t.Context())
 				require.NoError(t, err)
-				_, err = c.Update(t.Context(), sql, session.Call{Tx: tx})
-				require.Equal(t, session.FaultStatement, failure(t, err).Fault, "%v", err)
-				require.NotErrorIs(t, err, session.ErrSessionLost)
-				_, err = c.Update(t.Context(), "INSERT INTO t VALUES (2)", session.Call{Tx: tx})
+				_, err = c.Update(t.Context(), sql, backend.Call{Tx: tx})
+				require.Equal(t, backend.FaultStatement, failure(t, err).Fault, "%v", err)
+				require.NotErrorIs(t, err, backend.ErrSessionLost)
+				_, err = c.Update(t.Context(), "INSERT INTO t VALUES (2)", backend.Call{Tx: tx})
 				require.ErrorContains(t, err, "only be rolled back")
 				require.NoError(t, c.EndTx(t.Context(), tx, false))
 				require.NoError(t, c.Lost())
@@ -251,8 +252,8 @@ func TestTheCommitOfAWatchedTransactionTellsWhetherItWasSent(t *testing.T) {
 					test.cut(s)
 					synctest.Wait()
 					err = h.Commit(t.Context())
-					require.ErrorIs(t, err, session.ErrSessionLost)
-					require.Equal(t, test.unknown, errors.Is(err, session.ErrCommitUnknown), "%v", err)
+					require.ErrorIs(t, err, backend.ErrSessionLost)
+					require.Equal(t, test.unknown, errors.Is(err, backend.ErrCommitUnknown), "%v", err)
 					_ = h.Close()
 					s.Faults().EvictSessions()
 					synctest.Wait()

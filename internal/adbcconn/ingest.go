@@ -5,19 +5,19 @@ import (
 
 	"github.com/apache/arrow-adbc/go/adbc"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
 // setIngest makes stmt an ingestion.
-func setIngest(stmt adbc.Statement, opts session.IngestOptions) error {
+func setIngest(stmt adbc.Statement, opts backend.IngestOptions) error {
 	if opts.Table == "" {
 		return errors.New("no table")
 	}
-	modes := map[session.IngestMode]string{
-		session.IngestCreateAppend: adbc.OptionValueIngestModeCreateAppend,
-		session.IngestCreate:       adbc.OptionValueIngestModeCreate,
-		session.IngestAppend:       adbc.OptionValueIngestModeAppend,
-		session.IngestReplace:      adbc.OptionValueIngestModeReplace,
+	modes := map[backend.IngestMode]string{
+		backend.IngestCreateAppend: adbc.OptionValueIngestModeCreateAppend,
+		backend.IngestCreate:       adbc.OptionValueIngestModeCreate,
+		backend.IngestAppend:       adbc.OptionValueIngestModeAppend,
+		backend.IngestReplace:      adbc.OptionValueIngestModeReplace,
 	}
 	mode, ok := modes[opts.Mode]
 	if !ok {

@@ -9,11 +9,11 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/flightconn"
-	"github.com/flightpool/flightpool/session"
 )
 
-// prepared is session.Prepared: a prepared statement of the driver's.
+// prepared is backend.Prepared: a prepared statement of the driver's.
 type prepared struct {
 	conn    *Conn
 	stmt    adbc.Statement
@@ -23,8 +23,8 @@ type prepared struct {
 	closed  atomic.Bool
 }
 
-// Prepare is part of session.Conn.
-func (c *Conn) Prepare(ctx context.Context, sql string, sc session.Call) (session.Prepared, error) {
+// Prepare is part of backend.Conn.
+func (c *Conn) Prepare(ctx context.Context, sql string, sc backend.Call) (backend.Prepared, error) {
 	k, err := c.begin(ctx, "Prepare", sc)
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (c *Conn) Prepare(ctx context.Context, sql string, sc session.Call) (sessio
 		return nil, err
 	}
 	if err := stmt.Prepare(k.ctx); err != nil {
-		err = k.wrapError(session.StagePrepare, err)
+		err = k.wrapError(backend.StagePrepare, err)
 		_ = stmt.Close()
 		return nil, err
 	}
@@ -47,10 +47,10 @@ func (c *Conn) Prepare(ctx context.Context, sql string, sc session.Call) (sessio
 	return p, nil
 }
 
-// ParameterSchema is part of session.Prepared.
+// ParameterSchema is part of backend.Prepared.
 func (p *prepared) ParameterSchema() *arrow.Schema { return p.params }
 
-// ResultSchema is part of session.ResultDescriber.
+// ResultSchema is part of backend.ResultDescriber.
 func (p *prepared) ResultSchema() *arrow.Schema { return p.rows }
 
 // preparedResultSchema is the schema of a prepared statement's rows, which the Flight
@@ -64,8 +64,8 @@ func preparedResultSchema(ctx context.Context, stmt adbc.Statement) *arrow.Schem
 	return nil
 }
 
-// Query is part of session.Prepared.
-func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, sc session.Call) (session.Stream, error) {
+// Query is part of backend.Prepared.
+func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, sc backend.Call) (backend.Stream, error) {
 	k, err := p.begin(ctx, "PreparedQuery", params, sc)
 	if err != nil {
 		return nil, err
@@ -73,8 +73,8 @@ func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, sc sessi
 	return k.query(p.stmt, func() { p.unbind(k) })
 }
 
-// Update is part of session.Prepared.
-func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, sc session.Call) (int64, error) {
+// Update is part of backend.Prepared.
+func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, sc backend.Call) (int64, error) {
 	k, err := p.begin(ctx, "PreparedUpdate", params, sc)
 	if err != nil {
 		return 0, err
@@ -85,7 +85,7 @@ func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, sc sess
 }
 
 // begin starts a call with params bound, in parts that the server accepts.
-func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatch, sc session.Call) (*call, error) {
+func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatch, sc backend.Call) (*call, error) {
 	k, err := p.conn.begin(ctx, op, sc)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatc
 
 func (p *prepared) bind(k *call, params arrow.RecordBatch) error {
 	if p.closed.Load() {
-		return session.ErrHandleClosed
+		return backend.ErrHandleClosed
 	}
 	if params == nil {
 		return nil
@@ -121,12 +121,12 @@ func (p *prepared) bind(k *call, params arrow.RecordBatch) error {
 // the next execution.
 func (p *prepared) unbind(k *call) { _ = p.stmt.Bind(k.ctx, nil) }
 
-// Close is part of session.Prepared. Later calls do nothing.
+// Close is part of backend.Prepared. Later calls do nothing.
 func (p *prepared) Close(ctx context.Context) error {
 	if p.closed.Swap(true) {
 		return nil
 	}
-	k, err := p.conn.begin(ctx, "PreparedClose", session.Call{Headers: p.headers})
+	k, err := p.conn.begin(ctx, "PreparedClose", backend.Call{Headers: p.headers})
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (p *prepared) Close(ctx context.Context) error {
 	err = p.stmt.Close()
 	p.conn.closingStatement.Store(nil)
 	if err != nil {
-		return k.wrapError(session.StageClose, err)
+		return k.wrapError(backend.StageClose, err)
 	}
 	return nil
 }

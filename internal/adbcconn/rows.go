@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,7 +19,6 @@ import (
 
 	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/internal/flightconn"
-	"github.com/flightpool/flightpool/session"
 )
 
 // endpoint is one endpoint of a result, as the driver will ask for it.
@@ -53,7 +54,7 @@ const maxEndpoints = 4096
 // on), so it is told.
 func (k *call) showEndpoints(info *flightconn.Info, out *pb.FlightInfo) error {
 	if n := info.Len(); n > maxEndpoints {
-		return k.external.Unsupported(session.StageFetch, fmt.Errorf(
+		return k.external.Unsupported(backend.StageFetch, fmt.Errorf(
 			"a result of %d endpoints, above the %d that ADBC's driver may read at once; the native backend reads it", n, maxEndpoints))
 	}
 	server, err := info.Endpoints()

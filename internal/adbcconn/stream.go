@@ -7,9 +7,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/internal/flightconn"
-	"github.com/flightpool/flightpool/session"
 )
 
 // source gives the batches of a result to one goroutine at a time.
@@ -17,7 +17,7 @@ type source interface {
 	schema() *arrow.Schema
 
 	// next returns a batch, valid until the following next or release, or
-	// io.EOF. Errors are *session.Error.
+	// io.EOF. Errors are *backend.Error.
 	next() (arrow.RecordBatch, error)
 
 	// interrupt makes a next under way return. It may be called at any time.
@@ -30,7 +30,7 @@ type source interface {
 	closedErr() error
 }
 
-// stream is session.Stream over a source.
+// stream is backend.Stream over a source.
 type stream struct {
 	src source
 
@@ -46,14 +46,14 @@ type stream struct {
 
 func newStream(src source) *stream { return &stream{src: src} }
 
-// Schema is part of session.Stream.
+// Schema is part of backend.Stream.
 func (s *stream) Schema() *arrow.Schema { return s.src.schema() }
 
-// RowsAffected is part of session.Stream. ADBC counts the rows of a result
+// RowsAffected is part of backend.Stream. ADBC counts the rows of a result
 // there, not those that a statement changed.
 func (s *stream) RowsAffected() (int64, bool) { return 0, false }
 
-// Next is part of session.Stream.
+// Next is part of backend.Stream.
 func (s *stream) Next() (arrow.RecordBatch, error) {
 	s.mu.Lock()
 	if err := s.mu.err; err != nil {
@@ -80,7 +80,7 @@ func (s *stream) Next() (arrow.RecordBatch, error) {
 	return batch, nil
 }
 
-// Close is part of session.Stream.
+// Close is part of backend.Stream.
 func (s *stream) Close() {
 	closed := s.src.closedErr()
 	s.mu.Lock()
@@ -114,15 +114,15 @@ func (r *connSource) next() (arrow.RecordBatch, error) {
 	if r.rows.Next() {
 		batch := r.rows.RecordBatch()
 		if err := r.validator.Check(batch); err != nil {
-			return nil, r.call.wrapError(session.StageFetch, err)
+			return nil, r.call.wrapError(backend.StageFetch, err)
 		}
 		return batch, nil
 	}
 	if err := r.rows.Err(); err != nil {
-		return nil, r.call.wrapError(session.StageFetch, err)
+		return nil, r.call.wrapError(backend.StageFetch, err)
 	}
 	if err := r.call.checkComplete(); err != nil {
-		return nil, r.call.wrapError(session.StageFetch, err)
+		return nil, r.call.wrapError(backend.StageFetch, err)
 	}
 	return nil, io.EOF
 }
@@ -138,4 +138,4 @@ func (r *connSource) release() {
 	r.call.end()
 }
 
-func (r *connSource) closedErr() error { return r.call.external.Usage(session.ErrHandleClosed) }
+func (r *connSource) closedErr() error { return r.call.external.Usage(backend.ErrHandleClosed) }

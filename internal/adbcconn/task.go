@@ -10,9 +10,9 @@ import (
 	"github.com/apache/arrow-adbc/go/adbc"
 	"google.golang.org/grpc/codes"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/flightconn"
-	"github.com/flightpool/flightpool/session"
 )
 
 // returnGrace is how long after the end of a context the driver may take to
@@ -35,10 +35,10 @@ type driverCall struct {
 func (c *GenericConn) begin(ctx context.Context, op string) (*driverCall, error) {
 	t := &driverCall{conn: c, op: op, callerCtx: ctx}
 	if err := ctx.Err(); err != nil {
-		return nil, t.wrapError(session.StageNone, err)
+		return nil, t.wrapError(backend.StageNone, err)
 	}
 	if c.Lost() != nil {
-		return nil, t.lostError(session.StageNone, nil)
+		return nil, t.lostError(backend.StageNone, nil)
 	}
 	var stop context.CancelFunc
 	t.ctx, stop = context.WithCancel(ctx)
@@ -52,7 +52,7 @@ func (c *GenericConn) begin(ctx context.Context, op string) (*driverCall, error)
 // that is given to late, and the connection is lost: nobody knows what the
 // driver is at. A panic or Goexit in f, which may run a reader of the caller's,
 // goes on in the caller, and the connection is lost likewise.
-func runInDriver[T any](t *driverCall, stage session.Stage, f func(context.Context) (T, error), late func(T)) (T, error) {
+func runInDriver[T any](t *driverCall, stage backend.Stage, f func(context.Context) (T, error), late func(T)) (T, error) {
 	var none T
 	c := t.conn
 	select {
@@ -107,18 +107,18 @@ func (c *GenericConn) enterInBackground(f func()) {
 
 // usageError is a fault of the caller's, found before the driver was entered.
 func (t *driverCall) usageError(err error) error {
-	e := t.conn.newError(t.op, session.StageArgument, session.FaultUsage, err)
+	e := t.conn.newError(t.op, backend.StageArgument, backend.FaultUsage, err)
 	e.Unsent = !t.enteredDriver.Load()
 	return e
 }
 
 // wrapError makes the call's error of what the driver returned.
-func (t *driverCall) wrapError(stage session.Stage, err error) error {
+func (t *driverCall) wrapError(stage backend.Stage, err error) error {
 	c := t.conn
-	e := c.newError(t.op, stage, session.FaultUnknown, wrapDriver(err, localCause(err)))
+	e := c.newError(t.op, stage, backend.FaultUnknown, wrapDriver(err, localCause(err)))
 	e.Unsent = !t.enteredDriver.Load()
 	if replaced := errors.Is(err, errSessionReplaced); replaced || errors.Is(err, errTxEndUnknown) {
-		e.Fault, e.Unsent = session.FaultSession, replaced
+		e.Fault, e.Unsent = backend.FaultSession, replaced
 		return e
 	}
 	if driver, ok := adbcError(err); ok {
@@ -133,21 +133,21 @@ func (t *driverCall) wrapError(stage session.Stage, err error) error {
 			e.SQLState = string(driver.SqlState[:])
 		}
 	} else if cause := localCause(err); cause != nil {
-		e.Fault = session.FaultStatement // a schema that has changed
+		e.Fault = backend.FaultStatement // a schema that has changed
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		e.Fault = session.FaultContext
+		e.Fault = backend.FaultContext
 	}
 	ended := t.callerContextErr(e.Fault)
 	switch {
-	case e.Fault == session.FaultStatement || e.Fault == session.FaultUnsupported:
+	case e.Fault == backend.FaultStatement || e.Fault == backend.FaultUnsupported:
 	case ended != nil:
-		e.Fault, e.Ctx = session.FaultContext, ended
+		e.Fault, e.Ctx = backend.FaultContext, ended
 	case c.Lost() != nil:
 		return t.lostError(stage, e.Err)
-	case e.Fault == session.FaultContext && c.opened.Load():
-		e.Fault = session.FaultStatement // the server's own doing
-	case e.Fault == session.FaultTransport && c.opened.Load():
+	case e.Fault == backend.FaultContext && c.opened.Load():
+		e.Fault = backend.FaultStatement // the server's own doing
+	case e.Fault == backend.FaultTransport && c.opened.Load():
 		c.markLost(e.Err)
 		return t.lostError(stage, nil)
 	}
@@ -156,27 +156,27 @@ func (t *driverCall) wrapError(stage session.Stage, err error) error {
 
 // callerContextErr is how the caller's context has ended, or nil. A server that is told
 // the deadline may be first to enforce it.
-func (t *driverCall) callerContextErr(fault session.Fault) error {
+func (t *driverCall) callerContextErr(fault backend.Fault) error {
 	if err := t.callerCtx.Err(); err != nil {
 		return err
 	}
 	const skew = 100 * time.Millisecond
-	if at, ok := t.callerCtx.Deadline(); ok && fault == session.FaultContext && time.Until(at) <= skew {
+	if at, ok := t.callerCtx.Deadline(); ok && fault == backend.FaultContext && time.Until(at) <= skew {
 		return context.DeadlineExceeded
 	}
 	return nil
 }
 
 // lostError is the error of a call whose connection has ended.
-func (t *driverCall) lostError(stage session.Stage, cause error) error {
-	e := t.conn.newError(t.op, stage, session.FaultTransport, flightconn.LostError(t.conn.Lost(), cause))
+func (t *driverCall) lostError(stage backend.Stage, cause error) error {
+	e := t.conn.newError(t.op, stage, backend.FaultTransport, flightconn.LostError(t.conn.Lost(), cause))
 	e.Unsent = !t.enteredDriver.Load()
 	return e
 }
 
 // setHeaders asks the driver to send headers with a statement. Only Flight
 // SQL drivers can.
-func setHeaders(stmt adbc.Statement, call session.Call) error {
+func setHeaders(stmt adbc.Statement, call backend.Call) error {
 	for key, values := range call.Headers {
 		for _, value := range values {
 			if err := stmt.SetOption("adbc.flight.sql.rpc.call_header."+key, value); err != nil {

@@ -10,7 +10,7 @@ const (
 )
 
 // callers are the folders in which results are read and errors of calls made.
-var callers = []string{"session", "flightpool", "internal/flightconn", "internal/adbcconn"}
+var callers = []string{"backend", "session", "flightpool", "internal/flightconn", "internal/adbcconn"}
 
 // layer says what the packages of a folder of the root module may import,
 // tests apart: arrows point down only. The deepest layer that contains a
@@ -46,8 +46,9 @@ var layers = []layer{
 	{dir: "reservoir/dsql", may: []string{"reservoir", "internal/callback", "internal/option", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
 	{dir: "reservoir/dsql/dsqlotel", may: []string{"reservoir/dsql", "reservoir"}, external: []string{"go.opentelemetry.io/"}},
 
-	{dir: "session", may: []string{"cancel", "internal/effect", "internal/callback", "internal/printing", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
-	{dir: "session/sessiontest", may: []string{"session", "cancel", "internal/eof"}, external: join(wire, test)},
+	{dir: "backend", may: []string{"cancel", "internal/eof", "internal/printing"}, external: wire},
+	{dir: "backend/backendtest", may: []string{"backend", "cancel", "internal/eof"}, external: join(wire, test)},
+	{dir: "session", may: []string{"backend", "cancel", "internal/effect", "internal/callback", "internal/printing", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
 
 	{dir: "internal/effect", external: []string{"google.golang.org/grpc"}},
 	{dir: "internal/eof"},
@@ -64,20 +65,20 @@ var layers = []layer{
 	{dir: "internal/valuegen", external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "internal/archtest"},
 	{dir: "internal/tools"},
-	{dir: "internal/flightconn", may: []string{"session", "cancel", "internal/callback", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"golang.org/x/sync"})},
-	{dir: "internal/leftover", may: []string{"session"}},
-	{dir: "internal/adbcconn", may: []string{"session", "cancel", "internal/callback", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
+	{dir: "internal/flightconn", may: []string{"backend", "cancel", "internal/callback", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"golang.org/x/sync"})},
+	{dir: "internal/leftover", may: []string{"backend", "session"}},
+	{dir: "internal/adbcconn", may: []string{"backend", "cancel", "internal/callback", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 
-	{dir: "flightpool", may: []string{"session", "reservoir", "cancel", "lease", "internal/callback", "internal/ctxerr", "internal/flightconn", "internal/invariant", "internal/option", "internal/sqlscan", "internal/errjoin"}, external: wire},
-	{dir: "flightpool/adbcpool", may: []string{"flightpool", "flightpool/sqldriver", "session", "internal/adbcconn", "internal/callback", "internal/leftover", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
-	{dir: "flightpool/sqldriver", may: []string{"flightpool", "session", "internal/leftover", "internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
+	{dir: "flightpool", may: []string{"backend", "session", "reservoir", "cancel", "lease", "internal/callback", "internal/ctxerr", "internal/flightconn", "internal/invariant", "internal/option", "internal/sqlscan", "internal/errjoin"}, external: wire},
+	{dir: "flightpool/adbcpool", may: []string{"backend", "flightpool", "flightpool/sqldriver", "session", "internal/adbcconn", "internal/callback", "internal/leftover", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
+	{dir: "flightpool/sqldriver", may: []string{"backend", "flightpool", "session", "internal/leftover", "internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "flightpool/oauth", may: []string{"flightpool", "internal/printing", "reservoir", "internal/errjoin"}, external: []string{"golang.org/x/oauth2"}},
 	{dir: "flightpool/registry/ddl", may: []string{"internal/printing"}},
-	{dir: "flightpool/registry", may: []string{"flightpool", "flightpool/registry/ddl", "internal/fairshare", "internal/printing", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant", "internal/option", "internal/errjoin"}, external: wire},
+	{dir: "flightpool/registry", may: []string{"backend", "flightpool", "flightpool/registry/ddl", "internal/fairshare", "internal/printing", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant", "internal/option", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/registry/kinds", may: []string{"flightpool", "flightpool/adbcpool", "flightpool/registry", "reservoir/dsql", "reservoir/sqlconn", "internal/errjoin"}, external: []string{"github.com/jackc/"}},
-	{dir: "flightpool/poolz", may: []string{"flightpool", "flightpool/registry", "session"}},
-	{dir: "flightpool/flightotel", may: []string{"flightpool", "session"}, external: []string{"go.opentelemetry.io/"}},
-	{dir: "flightpool/flightprom", may: []string{"flightpool", "flightpool/registry", "session"}, external: []string{"github.com/prometheus/"}},
+	{dir: "flightpool/poolz", may: []string{"backend", "flightpool", "flightpool/registry", "session"}},
+	{dir: "flightpool/flightotel", may: []string{"backend", "flightpool", "session"}, external: []string{"go.opentelemetry.io/"}},
+	{dir: "flightpool/flightprom", may: []string{"backend", "flightpool", "flightpool/registry", "session"}, external: []string{"github.com/prometheus/"}},
 
 	// What follows is for tests and demonstrations; nothing above imports it.
 	{dir: "testserver", may: []string{"internal/memnet", "internal/sqlscan", "testserver/engine", "testserver/internal/sqltext", "testserver/script"}, external: wire},

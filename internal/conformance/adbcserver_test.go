@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
 // TestEveryBackendTellsTheErrorsOfADBCsServer has that server fail at each of
@@ -42,9 +42,9 @@ func TestEveryBackendTellsTheErrorsOfADBCsServer(t *testing.T) {
 			} {
 				err := runPrepared(t.Context(), conn, test.sql)
 				require.ErrorContains(t, err, test.where)
-				var e *session.Error
+				var e *backend.Error
 				require.ErrorAs(t, err, &e, test.sql)
-				require.Equal(t, session.FaultStatement, e.Fault, test.sql)
+				require.Equal(t, backend.FaultStatement, e.Fault, test.sql)
 				require.Equal(t, codes.InvalidArgument, status.Code(err), test.sql)
 				require.Len(t, details(err), test.details, "%s: %v", test.sql, err)
 				require.NoError(t, conn.Ping(t.Context()), "the connection is as good as before")
@@ -81,22 +81,22 @@ func TestEveryBackendLeavesAQueryOfADBCsServerThatNeverAnswers(t *testing.T) {
 			err = runPrepared(ctx, conn, "forever")
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			require.Less(t, time.Since(began), limit+2*time.Second, "a busy machine is no defect")
-			var e *session.Error
+			var e *backend.Error
 			require.ErrorAs(t, err, &e)
-			require.Equal(t, session.FaultContext, e.Fault)
+			require.Equal(t, backend.FaultContext, e.Fault)
 			require.NoError(t, conn.Ping(t.Context()))
 		})
 	}
 }
 
 // runPrepared prepares a statement and reads what it returns.
-func runPrepared(ctx context.Context, conn session.Conn, sql string) error {
-	p, err := conn.Prepare(ctx, sql, session.Call{})
+func runPrepared(ctx context.Context, conn backend.Conn, sql string) error {
+	p, err := conn.Prepare(ctx, sql, backend.Call{})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = p.Close(context.WithoutCancel(ctx)) }()
-	rows, err := p.Query(ctx, nil, session.Call{})
+	rows, err := p.Query(ctx, nil, backend.Call{})
 	if err != nil {
 		return err
 	}

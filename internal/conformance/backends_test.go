@@ -9,32 +9,34 @@ import (
 	"testing"
 
 	"github.com/apache/arrow-adbc/go/adbc"
+
+	"github.com/flightpool/flightpool/backend"
+
+	"github.com/flightpool/flightpool/backend/backendtest"
+
 	flightdriver "github.com/apache/arrow-adbc/go/adbc/driver/flightsql"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
-
 	"github.com/flightpool/flightpool/internal/adbcconn"
 	"github.com/flightpool/flightpool/internal/flightconn"
-	"github.com/flightpool/flightpool/session"
-	"github.com/flightpool/flightpool/session/sessiontest"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 )
 
-type open func(context.Context) (session.Conn, error)
+type open func(context.Context) (backend.Conn, error)
 
-// backend is a way to make a session.Conn.
-type backend struct {
+// backendUnderTest is a way to make a backend.Conn.
+type backendUnderTest struct {
 	name string
 	open func(t *testing.T, addr string) open
 
 	// lacks takes away from a server's features what the backend does not have.
-	lacks func(*sessiontest.Features)
+	lacks func(*backendtest.Features)
 }
 
-var backends = []backend{
-	{"native", native, func(*sessiontest.Features) {}},
-	{"ADBC's driver on our transports", wrapped, func(*sessiontest.Features) {}},
-	{"ADBC's driver as a foreign one", foreign, func(f *sessiontest.Features) {
+var backends = []backendUnderTest{
+	{"native", native, func(*backendtest.Features) {}},
+	{"ADBC's driver on our transports", wrapped, func(*backendtest.Features) {}},
+	{"ADBC's driver as a foreign one", foreign, func(f *backendtest.Features) {
 		f.Savepoints, f.SessionOptions, f.ServerCancel = false, false, false // not in ADBC
 		f.Cut, f.TxEndsWithConn = false, false                               // it dials again unseen
 		f.IngestNotInTx = f.Ingest && f.Transactions                         // its own is outside of transactions
@@ -46,7 +48,7 @@ func native(t *testing.T, addr string) open {
 	e, err := flightconn.NewEndpoint(flightconn.Config{Address: addr})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
-	return func(ctx context.Context) (session.Conn, error) { return e.Open(ctx) }
+	return func(ctx context.Context) (backend.Conn, error) { return e.Open(ctx) }
 }
 
 func wrapped(t *testing.T, addr string) open {
@@ -56,7 +58,7 @@ func wrapped(t *testing.T, addr string) open {
 	d, err := adbcconn.NewDriver(nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	return func(ctx context.Context) (session.Conn, error) {
+	return func(ctx context.Context) (backend.Conn, error) {
 		conn, err := e.Open(ctx)
 		if err != nil {
 			return nil, err
@@ -67,7 +69,7 @@ func wrapped(t *testing.T, addr string) open {
 
 func foreign(t *testing.T, addr string) open {
 	db := flightDriver(t, addr)
-	return func(ctx context.Context) (session.Conn, error) {
+	return func(ctx context.Context) (backend.Conn, error) {
 		return adbcconn.OpenGeneric(ctx, db, adbcconn.GenericConfig{})
 	}
 }

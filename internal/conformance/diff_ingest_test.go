@@ -11,28 +11,28 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
 // ingestMode is what a bulk load does with its table, as each client says it.
 type ingestMode struct {
 	flag string
-	pool session.IngestMode
+	pool backend.IngestMode
 	bare *flightsql.TableDefinitionOptions
 	adbc string
 }
 
 var ingestModes = []*ingestMode{
-	{"append", session.IngestAppend, &flightsql.TableDefinitionOptions{
+	{"append", backend.IngestAppend, &flightsql.TableDefinitionOptions{
 		IfNotExist: flightsql.TableDefinitionOptionsTableNotExistOptionFail, IfExists: flightsql.TableDefinitionOptionsTableExistsOptionAppend,
 	}, adbc.OptionValueIngestModeAppend},
-	{"create", session.IngestCreate, &flightsql.TableDefinitionOptions{
+	{"create", backend.IngestCreate, &flightsql.TableDefinitionOptions{
 		IfNotExist: flightsql.TableDefinitionOptionsTableNotExistOptionCreate, IfExists: flightsql.TableDefinitionOptionsTableExistsOptionFail,
 	}, adbc.OptionValueIngestModeCreate},
-	{"replace", session.IngestReplace, &flightsql.TableDefinitionOptions{
+	{"replace", backend.IngestReplace, &flightsql.TableDefinitionOptions{
 		IfNotExist: flightsql.TableDefinitionOptionsTableNotExistOptionCreate, IfExists: flightsql.TableDefinitionOptionsTableExistsOptionReplace,
 	}, adbc.OptionValueIngestModeReplace},
-	{"create-append", session.IngestCreateAppend, &flightsql.TableDefinitionOptions{
+	{"create-append", backend.IngestCreateAppend, &flightsql.TableDefinitionOptions{
 		IfNotExist: flightsql.TableDefinitionOptionsTableNotExistOptionCreate, IfExists: flightsql.TableDefinitionOptionsTableExistsOptionAppend,
 	}, adbc.OptionValueIngestModeCreateAppend},
 }
@@ -89,7 +89,7 @@ func (c *pooled) ingest(ctx context.Context, s step, m *ingestMode, rows array.R
 	if s.is(stateless) {
 		load = c.pool.Ingest
 	}
-	return load(ctx, s.name, rows, session.IngestOptions{Mode: m.pool})
+	return load(ctx, s.name, rows, backend.IngestOptions{Mode: m.pool})
 }
 
 func (b *bare) ingest(ctx context.Context, s step, m *ingestMode, rows array.RecordReader) (int64, error) {

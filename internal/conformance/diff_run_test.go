@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 	"github.com/flightpool/flightpool/testserver/duckdb"
 )
@@ -147,8 +147,8 @@ func (r *runner) step(ctx context.Context, s step, params arrow.RecordBatch) (o 
 	if o.err != nil {
 		r.failed = true
 		_, pool := r.client.(*pooled)
-		var e *session.Error
-		r.aborted = pool && r.inTx && errors.As(o.err, &e) && e.Fault == session.FaultStatement && !e.Unsent
+		var e *backend.Error
+		r.aborted = pool && r.inTx && errors.As(o.err, &e) && e.Fault == backend.FaultStatement && !e.Unsent
 	}
 	return o
 }
@@ -156,8 +156,8 @@ func (r *runner) step(ctx context.Context, s step, params arrow.RecordBatch) (o 
 // refused says what is wrong about the answer to a call in an aborted
 // transaction, "" if nothing is.
 func refused(err error) string {
-	var e *session.Error
-	if errors.Is(err, session.ErrTxAborted) || errors.As(err, &e) && e.Unsent {
+	var e *backend.Error
+	if errors.Is(err, backend.ErrTxAborted) || errors.As(err, &e) && e.Unsent {
 		return "" // or for an argument that is wrong by itself
 	}
 	return fmt.Sprintf("in an aborted transaction: %v", err)

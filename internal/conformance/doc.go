@@ -1,4 +1,4 @@
-// Package conformance runs session/sessiontest on every backend with every
+// Package conformance runs backend/backendtest on every backend with every
 // real server that can be had in Go, in one run: the table is in matrix_test.go.
 //
 // Backends: native (package flightconn), ADBC's Flight SQL driver on the pool's

@@ -6,25 +6,25 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/flightpool/flightpool/session/sessiontest"
+	"github.com/flightpool/flightpool/backend/backendtest"
 )
 
 // server is a real server: what it can do, how it is spoken to, and how one is
 // started.
 type server struct {
 	name string
-	has  sessiontest.Features
-	sql  sessiontest.SQL
+	has  backendtest.Features
+	sql  backendtest.SQL
 
 	// prepare makes what all cases share, and returns what starts a server
 	// for one of them.
-	prepare func(t *testing.T) func(t *testing.T) (addr string, s sessiontest.Server)
+	prepare func(t *testing.T) func(t *testing.T) (addr string, s backendtest.Server)
 }
 
 var servers = []server{
 	{
 		name: "DuckDB",
-		has: sessiontest.Features{
+		has: backendtest.Features{
 			Transactions: true, Prepared: true, UpdateCounts: true, Ingest: true, SessionOptions: true, ServerCancel: true,
 			RPCCancel: true, TrustedTxIDs: true, TempTables: true, Cut: true, TxEndsWithConn: true, // but no savepoints
 		},
@@ -33,7 +33,7 @@ var servers = []server{
 	},
 	{
 		name: "arrow-go's SQLite example",
-		has: sessiontest.Features{
+		has: backendtest.Features{
 			Transactions: true, Prepared: true, UpdateCounts: true, RPCCancel: true, TrustedTxIDs: true, Cut: true,
 		}, // one database without sessions; a transaction outlives its connection
 		sql:     sqliteSQL,
@@ -41,7 +41,7 @@ var servers = []server{
 	},
 	{
 		name: "ADBC's test server",
-		has: sessiontest.Features{
+		has: backendtest.Features{
 			Canned: true, Transactions: true, Cut: true, // it confirms the end of any transaction
 		},
 		sql:     cannedSQL,
@@ -49,8 +49,8 @@ var servers = []server{
 	},
 }
 
-func each(start func(t *testing.T) (string, sessiontest.Server)) func(*testing.T) func(*testing.T) (string, sessiontest.Server) {
-	return func(*testing.T) func(*testing.T) (string, sessiontest.Server) { return start }
+func each(start func(t *testing.T) (string, backendtest.Server)) func(*testing.T) func(*testing.T) (string, backendtest.Server) {
+	return func(*testing.T) func(*testing.T) (string, backendtest.Server) { return start }
 }
 
 // TestEveryBackendConformsOnEveryServer is the whole of the table.
@@ -62,9 +62,9 @@ func TestEveryBackendConformsOnEveryServer(t *testing.T) {
 				t.Run(b.name, func(t *testing.T) {
 					has := s.has
 					b.lacks(&has)
-					sessiontest.Exercise(t, sessiontest.Suite{
+					backendtest.Exercise(t, backendtest.Suite{
 						Has: has, SQL: s.sql,
-						Start: func(t *testing.T) sessiontest.Server {
+						Start: func(t *testing.T) backendtest.Server {
 							addr, out := start(t)
 							out.Open = b.open(t, addr)
 							return out
@@ -76,7 +76,7 @@ func TestEveryBackendConformsOnEveryServer(t *testing.T) {
 	}
 }
 
-var duckSQL = sessiontest.SQL{
+var duckSQL = backendtest.SQL{
 	Rows:        func(n int) string { return fmt.Sprintf("SELECT range AS v FROM range(%d) ORDER BY range", n) },
 	Empty:       "SELECT range AS v FROM range(0)",
 	Invalid:     "SELECT nothing FROM nowhere",
@@ -89,7 +89,7 @@ var duckSQL = sessiontest.SQL{
 	InsertParam: func(table string) string { return "INSERT INTO " + table + " VALUES (?)" },
 }
 
-var sqliteSQL = sessiontest.SQL{
+var sqliteSQL = backendtest.SQL{
 	Rows: func(n int) string {
 		return fmt.Sprintf("WITH RECURSIVE c(n) AS (SELECT 0 UNION ALL SELECT n+1 FROM c WHERE n+1 < %d) SELECT n FROM c", n)
 	},
@@ -104,7 +104,7 @@ var sqliteSQL = sessiontest.SQL{
 }
 
 // cannedSQL is never looked at.
-var cannedSQL = sessiontest.SQL{
+var cannedSQL = backendtest.SQL{
 	Rows:   func(n int) string { return fmt.Sprintf("%d rows", n) },
 	Insert: func(table string, v int) string { return fmt.Sprintf("%d into %s", v, table) },
 }

@@ -66,22 +66,22 @@ func objectsOf(t *testing.T, cn adbc.Connection, table string) (out []object) {
 }
 
 // onServer runs test over a connection of each backend.
-func onServer(t *testing.T, server string, test func(t *testing.T, cn adbc.Connection, backend string)) {
-	for _, backend := range []string{"native", "open", "new"} {
-		t.Run(server+"/"+backend, func(t *testing.T) {
-			q := &quirks{server: server, client: backend}
+func onServer(t *testing.T, server string, test func(t *testing.T, cn adbc.Connection, tested string)) {
+	for _, tested := range []string{"native", "open", "new"} {
+		t.Run(server+"/"+tested, func(t *testing.T) {
+			q := &quirks{server: server, client: tested}
 			q.SetupDriver(t)
 			cn, err := q.db.Open(t.Context())
 			require.NoError(t, err)
 			defer func() { require.NoError(t, cn.Close()) }()
-			test(t, cn, backend)
+			test(t, cn, tested)
 		})
 	}
 }
 
 func TestObjectsTellKeysAndTypes(t *testing.T) {
 	number := func(n int) *int { return &n }
-	onServer(t, "DuckDB", func(t *testing.T, cn adbc.Connection, backend string) {
+	onServer(t, "DuckDB", func(t *testing.T, cn adbc.Connection, tested string) {
 		require.NoError(t, runADBC(cn, "CREATE TABLE keyed (a BIGINT, b DECIMAL(20,3), c VARCHAR, d TIMESTAMP, PRIMARY KEY (c, a))"))
 		got := objectsOf(t, cn, "keyed")
 		require.Len(t, got, 1)
@@ -90,7 +90,7 @@ func TestObjectsTellKeysAndTypes(t *testing.T) {
 			{"c", 3, number(12), nil, nil, "YES"}, {"d", 4, number(93), nil, nil, "YES"},
 		}
 		require.Equal(t, want, got[0].Columns)
-		if backend == "new" { // ADBC's driver tells no keys
+		if tested == "new" { // ADBC's driver tells no keys
 			require.Nil(t, got[0].Constraints)
 			return
 		}
@@ -98,8 +98,8 @@ func TestObjectsTellKeysAndTypes(t *testing.T) {
 		require.NoError(t, cn.(adbc.PostInitOptions).SetOption(adbcpool.OptionConstraints, "false"))
 		require.Nil(t, objectsOf(t, cn, "keyed")[0].Constraints)
 	})
-	onServer(t, "SQLite", func(t *testing.T, cn adbc.Connection, backend string) {
-		if backend == "new" {
+	onServer(t, "SQLite", func(t *testing.T, cn adbc.Connection, tested string) {
+		if tested == "new" {
 			return // tells none
 		}
 		got := objectsOf(t, cn, "intTable")

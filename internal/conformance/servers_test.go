@@ -16,23 +16,25 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql/example"
+
+	"github.com/flightpool/flightpool/backend/backendtest"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 
 	"github.com/flightpool/flightpool/internal/memnet"
-	"github.com/flightpool/flightpool/session/sessiontest"
 	"github.com/flightpool/flightpool/testserver"
 	"github.com/flightpool/flightpool/testserver/duckdb"
 )
 
 // startDuckDB starts a DuckDB behind a server without faults.
-func startDuckDB(t *testing.T) (string, sessiontest.Server) {
+func startDuckDB(t *testing.T) (string, backendtest.Server) {
 	srv, err := duckdb.Start(t.Context(), duckdb.Config{}, testserver.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, srv.Close()) })
 	ledger := srv.Ledger()
-	return srv.Addr(), sessiontest.Server{
+	return srv.Addr(), backendtest.Server{
 		Cut:        func() { srv.Faults().KillConns() },
 		Executions: func(sql string) int { return len(ledger.Executions(sql)) },
 		Started: func(ctx context.Context, n int) error {
@@ -46,7 +48,7 @@ func startDuckDB(t *testing.T) (string, sessiontest.Server) {
 }
 
 // startSQLite starts arrow-go's example server.
-func startSQLite(t *testing.T) (string, sessiontest.Server) {
+func startSQLite(t *testing.T) (string, backendtest.Server) {
 	db, err := example.CreateDB()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
@@ -57,7 +59,7 @@ func startSQLite(t *testing.T) (string, sessiontest.Server) {
 	pb.RegisterFlightServiceServer(server, flightsql.NewFlightServer(sqlServer))
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
-	return l.Addr().String(), sessiontest.Server{Cut: func() { cutAll(l) }}
+	return l.Addr().String(), backendtest.Server{Cut: func() { cutAll(l) }}
 }
 
 func listen(t *testing.T) *memnet.Listener {
@@ -74,7 +76,7 @@ func cutAll(l *memnet.Listener) {
 
 // adbcServer is ADBC's test server, a program of its own. It keeps nothing, so
 // that one process serves all cases.
-func adbcServer(t *testing.T) func(t *testing.T) (string, sessiontest.Server) {
+func adbcServer(t *testing.T) func(t *testing.T) (string, backendtest.Server) {
 	const pkg = "github.com/apache/arrow-adbc/go/adbc/driver/flightsql/cmd/testserver"
 	program := filepath.Join(t.TempDir(), "testserver")
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, pkg).CombinedOutput()
@@ -96,11 +98,11 @@ func adbcServer(t *testing.T) func(t *testing.T) (string, sessiontest.Server) {
 	words := strings.Fields(line) // "... Server on 127.0.0.1:1234 ..."
 	require.Contains(t, words, "on", line)
 	addr := words[slices.Index(words, "on")+1]
-	return func(t *testing.T) (string, sessiontest.Server) { return relayed(t, addr) }
+	return func(t *testing.T) (string, backendtest.Server) { return relayed(t, addr) }
 }
 
 // relayed puts a relay before a server, so that its connections can be cut.
-func relayed(t *testing.T, addr string) (string, sessiontest.Server) {
+func relayed(t *testing.T, addr string) (string, backendtest.Server) {
 	l := listen(t)
 	var relays sync.WaitGroup
 	relays.Go(func() {
@@ -117,7 +119,7 @@ func relayed(t *testing.T, addr string) (string, sessiontest.Server) {
 		cutAll(l)
 		relays.Wait()
 	})
-	return l.Addr().String(), sessiontest.Server{Cut: func() { cutAll(l) }}
+	return l.Addr().String(), backendtest.Server{Cut: func() { cutAll(l) }}
 }
 
 // relay passes everything between a client and the server, until either ends.

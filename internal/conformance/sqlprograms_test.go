@@ -388,10 +388,10 @@ func (c *adbcCaller) close() error { return c.cn.Close() }
 func TestProgramsOfSQLAndADBC(t *testing.T) {
 	const callers, steps = 4, 60
 	seed, _ := strconv.ParseUint(os.Getenv("PROVE_SEED"), 10, 64)
-	for _, backend := range []string{"native", "open", "new"} {
-		t.Run(backend, func(t *testing.T) {
+	for _, tested := range []string{"native", "open", "new"} {
+		t.Run(tested, func(t *testing.T) {
 			addr, _ := startDuckDB(t)
-			pool := poolOf(t, backend, addr)
+			pool := poolOf(t, tested, addr)
 			judge := poolOf(t, "native", addr)
 			db := sqldriver.OpenDB(pool)
 			defer func() { require.NoError(t, db.Close()) }()

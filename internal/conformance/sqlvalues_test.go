@@ -109,9 +109,9 @@ var sqlTypes = []sqlType{
 func TestValuesOfSQL(t *testing.T) {
 	const rows = 40
 	addr, _ := startDuckDB(t)
-	for _, backend := range []string{"native", "open", "new"} {
-		t.Run(backend, func(t *testing.T) {
-			db := sqldriver.OpenDB(poolOf(t, backend, addr))
+	for _, tested := range []string{"native", "open", "new"} {
+		t.Run(tested, func(t *testing.T) {
+			db := sqldriver.OpenDB(poolOf(t, tested, addr))
 			defer func() { require.NoError(t, db.Close()) }()
 			r := rand.New(rand.NewPCG(3, 4))
 			for _, typ := range sqlTypes {
@@ -148,9 +148,9 @@ func TestValuesOfSQL(t *testing.T) {
 // compares the text that the server makes of each.
 func TestParametersOfSQL(t *testing.T) {
 	addr, _ := startDuckDB(t)
-	for _, backend := range []string{"native", "open", "new"} {
-		t.Run(backend, func(t *testing.T) {
-			db := sqldriver.OpenDB(poolOf(t, backend, addr))
+	for _, tested := range []string{"native", "open", "new"} {
+		t.Run(tested, func(t *testing.T) {
+			db := sqldriver.OpenDB(poolOf(t, tested, addr))
 			defer func() { require.NoError(t, db.Close()) }()
 			r := rand.New(rand.NewPCG(5, 6))
 			for range 15 {
@@ -194,9 +194,9 @@ func TestATimeOfNowIsStored(t *testing.T) {
 	addr, _ := startDuckDB(t)
 	at := time.Date(2026, 7, 1, 2, 3, 4, 123_456_789, time.FixedZone("", 3600))
 	whole := at.Truncate(time.Microsecond)
-	for _, backend := range []string{"native", "open", "new"} {
-		t.Run(backend, func(t *testing.T) {
-			db := sqldriver.OpenDB(poolOf(t, backend, addr))
+	for _, tested := range []string{"native", "open", "new"} {
+		t.Run(tested, func(t *testing.T) {
+			db := sqldriver.OpenDB(poolOf(t, tested, addr))
 			defer func() { require.NoError(t, db.Close()) }()
 			_, err := db.ExecContext(t.Context(), "CREATE OR REPLACE TABLE times (a TIMESTAMP, b TIMESTAMPTZ)")
 			require.NoError(t, err)

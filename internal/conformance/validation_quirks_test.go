@@ -49,11 +49,11 @@ func (q *quirks) connect(t *testing.T, addr string) adbc.Database {
 }
 
 // poolOf makes a pool over one of the backends, which is closed at the end.
-func poolOf(t *testing.T, backend, addr string) *flightpool.FlightSQLPool {
+func poolOf(t *testing.T, tested, addr string) *flightpool.FlightSQLPool {
 	cfg := flightpool.Config{MaxSize: 4}
 	var p *flightpool.FlightSQLPool
 	var err error
-	switch backend {
+	switch tested {
 	case "native":
 		p, err = flightpool.New(t.Context(), "grpc://"+addr, cfg)
 	case "open":

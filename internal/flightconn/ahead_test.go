@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // TestReadingAheadIsBoundedInBytes has endpoints of few compressed bytes, of
@@ -36,7 +37,7 @@ func TestReadingAheadIsBoundedInBytes(t *testing.T) {
 	}
 	mem := &highest{Allocator: memory.DefaultAllocator}
 	inBubble(t, f, func(b *bubble) {
-		s, err := b.open().Query(b.Context(), "q", session.Call{})
+		s, err := b.open().Query(b.Context(), "q", backend.Call{})
 		require.NoError(b, err)
 		for range 9 * batches {
 			synctest.Wait() // whoever reads ahead has what there is room for

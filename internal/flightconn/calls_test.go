@@ -10,109 +10,110 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // A seamCall is one of the seam's, with what it is made with, and what the
 // server's answer to it is not looked at for.
 type seamCall struct {
-	call    func(ctx context.Context, b *bubble, c *Conn, p session.Prepared) error
+	call    func(ctx context.Context, b *bubble, c *Conn, p backend.Prepared) error
 	ignores bool // the content of the answer
 	headers bool // the call takes some
 }
 
 // seamCalls are all calls that go to the server and come to an end.
 func seamCalls() map[string]seamCall {
-	drained := func(b *bubble, s session.Stream, err error) error {
+	drained := func(b *bubble, s backend.Stream, err error) error {
 		if err == nil {
 			values(b, s)
 		}
 		return err
 	}
-	bad := session.Call{Headers: metadata.MD{"x y": {"1"}}}
-	of := func(ctx context.Context) session.Call {
+	bad := backend.Call{Headers: metadata.MD{"x y": {"1"}}}
+	of := func(ctx context.Context) backend.Call {
 		if ctx.Value(badHeaders{}) != nil {
 			return bad
 		}
-		return session.Call{}
+		return backend.Call{}
 	}
 	return map[string]seamCall{
-		"Query": {headers: true, ignores: true, call: func(ctx context.Context, b *bubble, c *Conn, _ session.Prepared) error {
+		"Query": {headers: true, ignores: true, call: func(ctx context.Context, b *bubble, c *Conn, _ backend.Prepared) error {
 			s, err := c.Query(ctx, "q", of(ctx))
 			return drained(b, s, err)
 		}},
-		"Metadata": {headers: true, ignores: true, call: func(ctx context.Context, b *bubble, c *Conn, _ session.Prepared) error {
-			s, err := c.Metadata(ctx, session.MetadataRequest{Kind: session.MetadataCatalogs}, of(ctx))
+		"Metadata": {headers: true, ignores: true, call: func(ctx context.Context, b *bubble, c *Conn, _ backend.Prepared) error {
+			s, err := c.Metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataCatalogs}, of(ctx))
 			return drained(b, s, err)
 		}},
-		"Update": {headers: true, call: func(ctx context.Context, _ *bubble, c *Conn, _ session.Prepared) error {
+		"Update": {headers: true, call: func(ctx context.Context, _ *bubble, c *Conn, _ backend.Prepared) error {
 			_, err := c.Update(ctx, "u", of(ctx))
 			return err
 		}},
-		"Prepare": {headers: true, call: func(ctx context.Context, _ *bubble, c *Conn, _ session.Prepared) error {
+		"Prepare": {headers: true, call: func(ctx context.Context, _ *bubble, c *Conn, _ backend.Prepared) error {
 			_, err := c.Prepare(ctx, "p", of(ctx))
 			return err
 		}},
-		"PreparedQuery": {headers: true, ignores: true, call: func(ctx context.Context, b *bubble, _ *Conn, p session.Prepared) error {
+		"PreparedQuery": {headers: true, ignores: true, call: func(ctx context.Context, b *bubble, _ *Conn, p backend.Prepared) error {
 			s, err := p.Query(ctx, nil, of(ctx))
 			return drained(b, s, err)
 		}},
-		"bound PreparedQuery": {headers: true, call: func(ctx context.Context, b *bubble, _ *Conn, p session.Prepared) error {
+		"bound PreparedQuery": {headers: true, call: func(ctx context.Context, b *bubble, _ *Conn, p backend.Prepared) error {
 			batch := texts("x")
 			defer batch.Release()
 			s, err := p.Query(ctx, batch, of(ctx))
 			return drained(b, s, err)
 		}},
-		"PreparedUpdate": {headers: true, call: func(ctx context.Context, _ *bubble, _ *Conn, p session.Prepared) error {
+		"PreparedUpdate": {headers: true, call: func(ctx context.Context, _ *bubble, _ *Conn, p backend.Prepared) error {
 			_, err := p.Update(ctx, nil, of(ctx))
 			return err
 		}},
-		"PreparedClose": {ignores: true, call: func(ctx context.Context, _ *bubble, _ *Conn, p session.Prepared) error { return p.Close(ctx) }},
-		"Ingest": {headers: true, call: func(ctx context.Context, b *bubble, c *Conn, _ session.Prepared) error {
+		"PreparedClose": {ignores: true, call: func(ctx context.Context, _ *bubble, _ *Conn, p backend.Prepared) error { return p.Close(ctx) }},
+		"Ingest": {headers: true, call: func(ctx context.Context, b *bubble, c *Conn, _ backend.Prepared) error {
 			batch := texts("x")
 			defer batch.Release()
 			rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
 			require.NoError(b, err)
 			defer rows.Release()
-			_, err = c.Ingest(ctx, rows, session.IngestOptions{Table: "t"}, of(ctx))
+			_, err = c.Ingest(ctx, rows, backend.IngestOptions{Table: "t"}, of(ctx))
 			return err
 		}},
-		"Begin": {call: func(ctx context.Context, _ *bubble, c *Conn, _ session.Prepared) error {
+		"Begin": {call: func(ctx context.Context, _ *bubble, c *Conn, _ backend.Prepared) error {
 			_, err := c.Begin(ctx)
 			return err
 		}},
-		"TrustsTxIDs": {call: func(ctx context.Context, _ *bubble, c *Conn, _ session.Prepared) error {
+		"TrustsTxIDs": {call: func(ctx context.Context, _ *bubble, c *Conn, _ backend.Prepared) error {
 			_, err := c.RejectsUnknownTx(ctx)
 			return err
 		}},
-		"RepeatsQueries": {call: func(ctx context.Context, _ *bubble, c *Conn, _ session.Prepared) error {
+		"RepeatsQueries": {call: func(ctx context.Context, _ *bubble, c *Conn, _ backend.Prepared) error {
 			_, err := c.RepeatsQueries(ctx)
 			return err
 		}},
-		"EndTx": {ignores: true, call: func(ctx context.Context, _ *bubble, c *Conn, _ session.Prepared) error {
+		"EndTx": {ignores: true, call: func(ctx context.Context, _ *bubble, c *Conn, _ backend.Prepared) error {
 			return c.EndTx(ctx, "tx", true)
 		}},
-		"Savepoint": {call: func(ctx context.Context, _ *bubble, c *Conn, _ session.Prepared) error {
+		"Savepoint": {call: func(ctx context.Context, _ *bubble, c *Conn, _ backend.Prepared) error {
 			_, err := c.Savepoint(ctx, "tx", "s")
 			return err
 		}},
-		"EndSavepoint": {ignores: true, call: func(ctx context.Context, _ *bubble, c *Conn, _ session.Prepared) error {
-			return c.EndSavepoint(ctx, "sp", session.SavepointRelease)
+		"EndSavepoint": {ignores: true, call: func(ctx context.Context, _ *bubble, c *Conn, _ backend.Prepared) error {
+			return c.EndSavepoint(ctx, "sp", backend.SavepointRelease)
 		}},
-		"SetOptions": {call: func(ctx context.Context, _ *bubble, c *Conn, _ session.Prepared) error {
+		"SetOptions": {call: func(ctx context.Context, _ *bubble, c *Conn, _ backend.Prepared) error {
 			return c.SetOptions(ctx, map[string]any{"o": 1})
 		}},
-		"Options": {call: func(ctx context.Context, _ *bubble, c *Conn, _ session.Prepared) error {
+		"Options": {call: func(ctx context.Context, _ *bubble, c *Conn, _ backend.Prepared) error {
 			_, err := c.Options(ctx)
 			return err
 		}},
-		"Ping": {ignores: true, call: func(ctx context.Context, _ *bubble, c *Conn, _ session.Prepared) error { return c.Ping(ctx) }},
+		"Ping": {ignores: true, call: func(ctx context.Context, _ *bubble, c *Conn, _ backend.Prepared) error { return c.Ping(ctx) }},
 	}
 }
 
@@ -170,34 +171,34 @@ func TestACallThatEndsSaysHowAndLeavesNothing(t *testing.T) {
 		server anyServer
 		before func(b *bubble, c *Conn)
 		ctx    func(ctx context.Context) (context.Context, context.CancelFunc)
-		want   func(seamCall) (session.Fault, bool) // false: no error
+		want   func(seamCall) (backend.Fault, bool) // false: no error
 	}{
-		"well": {want: func(seamCall) (session.Fault, bool) { return 0, false }},
+		"well": {want: func(seamCall) (backend.Fault, bool) { return 0, false }},
 		"refused": {
 			server: anyServer{refuse: status.Error(codes.AlreadyExists, "refused")},
-			want:   func(seamCall) (session.Fault, bool) { return session.FaultStatement, true },
+			want:   func(seamCall) (backend.Fault, bool) { return backend.FaultStatement, true },
 		},
 		"answered by garbage": {
 			server: anyServer{garbage: true},
-			want:   func(c seamCall) (session.Fault, bool) { return session.FaultUnknown, !c.ignores },
+			want:   func(c seamCall) (backend.Fault, bool) { return backend.FaultUnknown, !c.ignores },
 		},
 		"late": {
 			ctx:  func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, -1) },
-			want: func(seamCall) (session.Fault, bool) { return session.FaultContext, true },
+			want: func(seamCall) (backend.Fault, bool) { return backend.FaultContext, true },
 		},
 		"without a connection": {
 			before: func(b *bubble, c *Conn) { b.listener.Conns()[0].Cut(); <-lostOf(c) },
-			want:   func(seamCall) (session.Fault, bool) { return session.FaultTransport, true },
+			want:   func(seamCall) (backend.Fault, bool) { return backend.FaultTransport, true },
 		},
 		"closed": {
 			before: func(b *bubble, c *Conn) { require.NoError(b, c.Close()) },
-			want:   func(seamCall) (session.Fault, bool) { return session.FaultTransport, true },
+			want:   func(seamCall) (backend.Fault, bool) { return backend.FaultTransport, true },
 		},
 		"with headers that cannot be sent": {
 			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
 				return context.WithValue(ctx, badHeaders{}, true), func() {}
 			},
-			want: func(c seamCall) (session.Fault, bool) { return session.FaultUsage, c.headers },
+			want: func(c seamCall) (backend.Fault, bool) { return backend.FaultUsage, c.headers },
 		},
 	} {
 		calls := seamCalls()
@@ -207,7 +208,7 @@ func TestACallThatEndsSaysHowAndLeavesNothing(t *testing.T) {
 				server := &anyServer{}
 				inBubble(t, server.fake(), func(b *bubble) {
 					c := b.open()
-					p, err := c.Prepare(b.Context(), "p", session.Call{})
+					p, err := c.Prepare(b.Context(), "p", backend.Call{})
 					require.NoError(b, err)
 					*server = end.server
 					if end.before != nil {
@@ -222,7 +223,7 @@ func TestACallThatEndsSaysHowAndLeavesNothing(t *testing.T) {
 					if op == "Ping" && name == "refused" {
 						require.NoError(b, err, "an answer is an answer")
 					} else if fault, fails := end.want(call); fails {
-						require.Equal(b, fault, session.FaultIn(err), "%v", err)
+						require.Equal(b, fault, backend.FaultIn(err), "%v", err)
 						require.Equal(b, here, failure(b, err).Target)
 					} else {
 						require.NoError(b, err)
@@ -249,8 +250,8 @@ func TestAStatementMayBeAsLargeAsTheLimit(t *testing.T) {
 	inBubble(t, server.fake(), func(b *bubble) {
 		c := b.open()
 		for name, call := range map[string]func(text string) error{
-			"Update":  func(text string) error { _, err := c.Update(b.Context(), text, session.Call{}); return err },
-			"Prepare": func(text string) error { _, err := c.Prepare(b.Context(), text, session.Call{}); return err },
+			"Update":  func(text string) error { _, err := c.Update(b.Context(), text, backend.Call{}); return err },
+			"Prepare": func(text string) error { _, err := c.Prepare(b.Context(), text, backend.Call{}); return err },
 		} {
 			fits, limit := 0, c.cfg().RequestLimit
 			for size := limit - 200; size <= limit; size++ {
@@ -260,7 +261,7 @@ func TestAStatementMayBeAsLargeAsTheLimit(t *testing.T) {
 					fits = size
 					continue
 				}
-				require.Equal(b, session.FaultUsage, failure(b, err).Fault)
+				require.Equal(b, backend.FaultUsage, failure(b, err).Fault)
 				require.ErrorContains(b, err, fmt.Sprint(limit))
 				require.ErrorContains(b, err, fmt.Sprintf("is %d bytes", limit+size-fits), name)
 			}

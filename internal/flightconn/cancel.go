@@ -6,12 +6,14 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/cancel"
-	"github.com/flightpool/flightpool/session"
 )
 
 const (
@@ -24,14 +26,14 @@ const (
 )
 
 var (
-	_ session.ConcurrentQuerier = (*Conn)(nil)
-	_ session.QueryRepeater     = (*Conn)(nil)
+	_ backend.ConcurrentQuerier = (*Conn)(nil)
+	_ backend.QueryRepeater     = (*Conn)(nil)
 )
 
-// CancelSteps is part of session.Conn. A statement that has no FlightInfo yet,
+// CancelSteps is part of backend.Conn. A statement that has no FlightInfo yet,
 // or is an update, is named by an empty one: servers that stop whatever the
 // session runs do not look at it, the others do not find it.
-func (c *Conn) CancelSteps(op *session.Operation) []cancel.Step {
+func (c *Conn) CancelSteps(op *backend.Operation) []cancel.Step {
 	capabilities := &c.endpoint.capabilities
 	steps := make([]cancel.Step, 0, 2+len(c.cfg().CancelActions))
 	add := func(name string, l *capability, do func(context.Context, pb.FlightServiceClient, *Info) (cancel.Outcome, error)) {
@@ -61,15 +63,15 @@ func (c *Conn) CancelSteps(op *session.Operation) []cancel.Step {
 	return steps
 }
 
-// StatementOrder is part of session.OrderLearner.
-func (c *Conn) StatementOrder() *session.StatementOrder { return &c.endpoint.capabilities.order }
+// StatementOrder is part of backend.ConcurrentQuerier.
+func (c *Conn) StatementOrder() *backend.StatementOrder { return &c.endpoint.capabilities.order }
 
-// QueryConcurrently is part of session.OrderLearner: each call has RPCs of its own.
-func (c *Conn) QueryConcurrently(ctx context.Context, sql string, call session.Call) (session.Stream, error) {
+// QueryConcurrently is part of backend.ConcurrentQuerier: each call has RPCs of its own.
+func (c *Conn) QueryConcurrently(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
 	return c.query(ctx, sql, call, true)
 }
 
-// RoundTrips is part of session.OrderLearner.
+// RoundTrips is part of backend.ConcurrentQuerier.
 func (c *Conn) RoundTrips() (begun, answered int64) {
 	return c.trips.begun.Load(), c.trips.answered.Load()
 }
@@ -109,8 +111,8 @@ func isReply(err error) bool {
 	if !ok {
 		return false
 	}
-	fault := session.FaultOf(s.Code(), s.Message())
-	return fault != session.FaultTransport && fault != session.FaultContext
+	fault := backend.FaultOf(s.Code(), s.Message())
+	return fault != backend.FaultTransport && fault != backend.FaultContext
 }
 
 func (c *Conn) cancelFlightInfo(ctx context.Context, client pb.FlightServiceClient, info *Info) (cancel.Outcome, error) {

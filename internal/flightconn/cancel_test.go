@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -13,11 +15,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/cancel"
-	"github.com/flightpool/flightpool/session"
 )
 
-func operation() *session.Operation {
-	op := &session.Operation{}
+func operation() *backend.Operation {
+	op := &backend.Operation{}
 	info, err := newInfo(marshal(answer(nil, "the ticket")))
 	if err != nil {
 		panic(err)
@@ -27,7 +28,7 @@ func operation() *session.Operation {
 }
 
 // do runs the steps as a chain would and returns what each achieved.
-func do(ctx context.Context, c *Conn, op *session.Operation) map[string]cancel.Outcome {
+func do(ctx context.Context, c *Conn, op *backend.Operation) map[string]cancel.Outcome {
 	out := map[string]cancel.Outcome{}
 	for _, s := range (cancel.Chain{Steps: c.CancelSteps(op)}).Run(ctx).Steps {
 		out[s.Name] = s.Outcome
@@ -163,11 +164,11 @@ func TestACookieThatComesWithAStreamIsPresentedByTheNext(t *testing.T) {
 	inBubble(t, f, func(b *bubble) {
 		c := b.open()
 		for range 2 {
-			_, err := c.Update(b.Context(), "u", session.Call{})
+			_, err := c.Update(b.Context(), "u", backend.Call{})
 			require.NoError(b, err)
 		}
 		require.Equal(b, []string{"late=1"}, cookies)
-		_, err := b.open().Update(b.Context(), "u", session.Call{})
+		_, err := b.open().Update(b.Context(), "u", backend.Call{})
 		require.NoError(b, err)
 		require.Empty(b, cookies, "another connection has its own")
 	})
@@ -186,7 +187,7 @@ func TestAServersOwnActionGetsTheTicketOfTheStatement(t *testing.T) {
 	}}
 	inBubble(t, f, func(b *bubble) {
 		c := b.open()
-		for _, op := range []*session.Operation{operation(), new(session.Operation)} {
+		for _, op := range []*backend.Operation{operation(), new(backend.Operation)} {
 			require.Equal(b, cancel.Requested, do(b.Context(), c, op)["stop"])
 		}
 		require.Equal(b, []string{"the ticket", ""}, tickets)
@@ -205,6 +206,6 @@ func TestNotFoundConfirmsTheEndOfWhatHadAName(t *testing.T) {
 	inBubble(t, f, func(b *bubble) {
 		c := b.open()
 		require.Equal(b, cancel.Confirmed, do(b.Context(), c, operation())["CancelFlightInfo"])
-		require.Equal(b, cancel.Failed, do(b.Context(), c, new(session.Operation))["CancelFlightInfo"])
+		require.Equal(b, cancel.Failed, do(b.Context(), c, new(backend.Operation))["CancelFlightInfo"])
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/eof"
-	"github.com/flightpool/flightpool/session"
 )
 
 // channel carries RPCs of one identity over a client connection. owner is the
@@ -52,11 +52,11 @@ func (ch *channel) observeReply(ctx context.Context, authorization string, err e
 	}
 	for _, md := range mds {
 		if ch.id.learnFromReply(ctx, md) {
-			ch.owner.transport.markLost(session.ErrSessionReplaced)
+			ch.owner.transport.markLost(backend.ErrSessionReplaced)
 		}
 	}
-	if info, ok := ctx.Value(callInfoKey{}).(*callInfo); ok && info.needsSession && errors.Is(ch.owner.Lost(), session.ErrSessionReplaced) {
-		return session.ErrSessionReplaced
+	if info, ok := ctx.Value(callInfoKey{}).(*callInfo); ok && info.needsSession && errors.Is(ch.owner.Lost(), backend.ErrSessionReplaced) {
+		return backend.ErrSessionReplaced
 	}
 	return err
 }

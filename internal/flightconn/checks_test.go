@@ -12,13 +12,14 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 func i32s(values ...int32) []byte { return arrow.Int32Traits.CastToBytes(values) }
@@ -369,9 +370,9 @@ func TestAConfigIsRefusedWithEveryFault(t *testing.T) {
 // TestAnUnknownIDLooksLikeTheServers: of the same length and alphabet, and never
 // one that it has given out.
 func TestAnUnknownIDLooksLikeTheServers(t *testing.T) {
-	require.Equal(t, session.TxID("9223372036854775807"), unknownTxID("17"))
-	require.Equal(t, session.TxID("9223372036854775807"), unknownTxID("0"))
-	for _, id := range []session.TxID{"1f-0a9f3b:AF-Z", "tx_00112233", "{abcdef01}", "ABCDEF0912"} {
+	require.Equal(t, backend.TxID("9223372036854775807"), unknownTxID("17"))
+	require.Equal(t, backend.TxID("9223372036854775807"), unknownTxID("0"))
+	for _, id := range []backend.TxID{"1f-0a9f3b:AF-Z", "tx_00112233", "{abcdef01}", "ABCDEF0912"} {
 		for range 50 {
 			got := unknownTxID(id)
 			require.Len(t, string(got), len(id))
@@ -397,15 +398,15 @@ func TestACatalogueCallThatMakesNoSenseIsTheCallersFault(t *testing.T) {
 		c := b.open()
 		plans := b.fake.plans.Load()
 		empty := ""
-		for kind, want := range map[session.MetadataKind]string{
-			session.MetadataPrimaryKeys: "a table name is needed", session.MetadataImportedKeys: "a table name is needed",
-			session.MetadataExportedKeys: "a table name is needed", session.MetadataTypeInfo + 1: "no such call",
+		for kind, want := range map[backend.MetadataKind]string{
+			backend.MetadataPrimaryKeys: "a table name is needed", backend.MetadataImportedKeys: "a table name is needed",
+			backend.MetadataExportedKeys: "a table name is needed", backend.MetadataTypeInfo + 1: "no such call",
 		} {
 			for _, table := range []*string{nil, &empty} {
-				_, err := c.Metadata(b.Context(), session.MetadataRequest{Kind: kind, Table: table}, session.Call{})
+				_, err := c.Metadata(b.Context(), backend.MetadataRequest{Kind: kind, Table: table}, backend.Call{})
 				require.ErrorContains(b, err, want)
 				require.Equal(b, kind.String(), failure(b, err).Op)
-				require.Equal(b, session.FaultUsage, failure(b, err).Fault)
+				require.Equal(b, backend.FaultUsage, failure(b, err).Fault)
 				require.True(b, failure(b, err).Unsent)
 			}
 		}

@@ -8,25 +8,27 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql/example"
+
+	"github.com/flightpool/flightpool/backend"
+
+	"github.com/flightpool/flightpool/backend/backendtest"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/flightpool/flightpool/internal/memnet"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
-
-	"github.com/flightpool/flightpool/internal/memnet"
-	"github.com/flightpool/flightpool/session"
-	"github.com/flightpool/flightpool/session/sessiontest"
 )
 
 // TestConformanceAgainstArrowsSQLiteServer runs over real sockets.
 func TestConformanceAgainstArrowsSQLiteServer(t *testing.T) {
-	sessiontest.Exercise(t, sessiontest.Suite{
-		Has:   sessiontest.Features{Transactions: true, Prepared: true, UpdateCounts: true, RPCCancel: true, TrustedTxIDs: true, Cut: true},
+	backendtest.Exercise(t, backendtest.Suite{
+		Has:   backendtest.Features{Transactions: true, Prepared: true, UpdateCounts: true, RPCCancel: true, TrustedTxIDs: true, Cut: true},
 		SQL:   sqlite,
 		Start: startSQLite,
 	})
 }
 
-var sqlite = sessiontest.SQL{
+var sqlite = backendtest.SQL{
 	Rows: func(n int) string {
 		return fmt.Sprintf("WITH RECURSIVE c(n) AS (SELECT 0 UNION ALL SELECT n+1 FROM c WHERE n+1 < %d) SELECT n FROM c", n)
 	},
@@ -42,7 +44,7 @@ var sqlite = sessiontest.SQL{
 	},
 }
 
-func startSQLite(t *testing.T) sessiontest.Server {
+func startSQLite(t *testing.T) backendtest.Server {
 	db, err := example.CreateDB()
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
@@ -58,8 +60,8 @@ func startSQLite(t *testing.T) sessiontest.Server {
 	e, err := NewEndpoint(Config{Address: inner.Addr().String()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
-	return sessiontest.Server{
-		Open: func(ctx context.Context) (session.Conn, error) { return e.Open(ctx) },
+	return backendtest.Server{
+		Open: func(ctx context.Context) (backend.Conn, error) { return e.Open(ctx) },
 		Cut: func() {
 			for _, conn := range l.Conns() {
 				conn.Cut()

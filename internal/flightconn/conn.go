@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
-	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 )
 
-// Conn is session.Conn over one HTTP/2 transport to a Flight SQL server.
+// Conn is backend.Conn over one HTTP/2 transport to a Flight SQL server.
 type Conn struct {
 	endpoint  *Endpoint
 	transport *transport
@@ -30,21 +31,21 @@ type Conn struct {
 }
 
 var (
-	_ session.Conn         = (*Conn)(nil)
-	_ session.LossNotifier = (*Conn)(nil)
-	_ session.Expirer      = (*Conn)(nil)
+	_ backend.Conn         = (*Conn)(nil)
+	_ backend.LossNotifier = (*Conn)(nil)
+	_ backend.Expirer      = (*Conn)(nil)
 )
 
 func (c *Conn) cfg() *Config   { return &c.endpoint.cfg }
 func (c *Conn) target() string { return c.endpoint.cfg.Address }
 
-// Lost is part of session.Conn.
+// Lost is part of backend.Conn.
 func (c *Conn) Lost() error { return c.transport.Lost() }
 
-// ExpiresAt is part of session.Expirer.
+// ExpiresAt is part of backend.Expirer.
 func (c *Conn) ExpiresAt() time.Time { return c.id.credential().Expires }
 
-// OnLost is part of session.LossNotifier.
+// OnLost is part of backend.LossNotifier.
 func (c *Conn) OnLost(f func(reason error)) { c.transport.setOnLost(f) }
 
 // addCall admits a call unless the epoch has ended.
@@ -67,7 +68,7 @@ func (c *Conn) removeCall(r *rpcCall) {
 	c.mu.Unlock()
 }
 
-// Close is part of session.Conn. It returns within Config.CloseTimeout.
+// Close is part of backend.Conn. It returns within Config.CloseTimeout.
 func (c *Conn) Close() error {
 	c.closing.Do(func() { c.closeErr = c.close() })
 	return c.closeErr
@@ -75,7 +76,7 @@ func (c *Conn) Close() error {
 
 func (c *Conn) close() error {
 	lost := c.transport.Lost()
-	alive := lost == nil || errors.Is(lost, session.ErrSessionReplaced)
+	alive := lost == nil || errors.Is(lost, backend.ErrSessionReplaced)
 	c.endpoint.openTxs.release(c)
 	c.transport.markLost(errClosed)
 	c.mu.Lock()
@@ -112,7 +113,7 @@ func (c *Conn) closeSession(limit time.Duration) error {
 		return nil
 	}
 	if err != nil {
-		return r.wrapError(session.StageClose, err)
+		return r.wrapError(backend.StageClose, err)
 	}
 	return nil
 }

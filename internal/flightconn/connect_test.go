@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
 // TestAServerThatIsNotOneIsToldByItsFirstBytes speaks for servers that the
@@ -55,7 +55,7 @@ func TestAServerThatIsNotOneIsToldByItsFirstBytes(t *testing.T) {
 			_, err := opened(t, cfg)
 			e := failure(t, err)
 			require.Regexp(t, test.want, e.Err.Error(), name)
-			require.Equal(t, session.FaultTransport, e.Fault, name)
+			require.Equal(t, backend.FaultTransport, e.Fault, name)
 			require.NotErrorIs(t, err, io.EOF, name)
 			require.Equal(t, codes.Unavailable, status.Code(err), "the chain reaches the status")
 		})

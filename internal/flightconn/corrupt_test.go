@@ -5,12 +5,12 @@ import (
 	"io"
 	"testing"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // readBatches runs a query that is answered by data, reads its result to the
@@ -18,7 +18,7 @@ import (
 func readBatches(t testing.TB, data []*pb.FlightData, mem memory.Allocator) (n int, err error) {
 	cfg := Config{Address: here, Allocator: mem, Prefetch: 1, MaxMessage: 1 << 20, RequestLimit: DefaultRequestLimit}
 	c := answering(cfg, &scriptedServer{info: marshal(answer(nil, "t")), data: data})
-	s, err := c.Query(t.Context(), "q", session.Call{})
+	s, err := c.Query(t.Context(), "q", backend.Call{})
 	if err != nil {
 		return 0, err
 	}

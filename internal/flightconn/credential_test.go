@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // TestAConnectionKeepsTheCredentialItWasOpenedWith has a source that gives
@@ -94,7 +94,7 @@ func TestATokenThatTheServerRenewsIsTheConnectionsFromThenOn(t *testing.T) {
 		inBubble(t, f, func(b *bubble) {
 			one, two := b.open(), b.open()
 			for _, c := range []*Conn{one, two, one, one, two} {
-				s, err := c.Query(b.Context(), "q", session.Call{})
+				s, err := c.Query(b.Context(), "q", backend.Call{})
 				require.NoError(b, err, name)
 				require.Equal(b, upTo(10), values(b, s))
 				require.NoError(b, c.Lost(), "the session is the same")
@@ -144,9 +144,9 @@ func TestASessionCookieThatChangesEndsTheEpoch(t *testing.T) {
 			j.ping(b, c, "AWSALB=changes")
 			require.NoError(b, c.Lost())
 			j.ping(b, c, change)
-			require.ErrorIs(b, c.Lost(), session.ErrSessionReplaced)
-			_, err := c.Update(b.Context(), "u", session.Call{})
-			require.ErrorIs(b, err, session.ErrSessionLost)
+			require.ErrorIs(b, c.Lost(), backend.ErrSessionReplaced)
+			_, err := c.Update(b.Context(), "u", backend.Call{})
+			require.ErrorIs(b, err, backend.ErrSessionLost)
 			require.True(b, failure(b, err).Unsent)
 
 			j.set = ""
@@ -154,7 +154,7 @@ func TestASessionCookieThatChangesEndsTheEpoch(t *testing.T) {
 			j.ping(b, c, "arrow_flight_session_id=1; Path=/")
 			j.set = "arrow_flight_session_id=3"
 			err = c.EndTx(b.Context(), "tx", true)
-			require.ErrorIs(b, err, session.ErrSessionLost, "the answer is that of a session which never had the transaction")
+			require.ErrorIs(b, err, backend.ErrSessionLost, "the answer is that of a session which never had the transaction")
 			require.False(b, failure(b, err).Unsent, "%v", err)
 		}
 		require.Equal(b, 3, committed)
@@ -176,7 +176,7 @@ func TestTheMetadataOfTheCallersContextReplacesNothing(t *testing.T) {
 		b.Cleanup(func() { _ = opened.Close() })
 		for _, call := range []func() error{
 			func() error { return opened.Ping(foreign) },
-			func() error { _, err := opened.Query(foreign, "q", session.Call{}); return err },
+			func() error { _, err := opened.Query(foreign, "q", backend.Call{}); return err },
 		} {
 			_ = call()
 			require.Equal(b, []string{"Bearer b"}, got.Get("authorization"))
@@ -189,8 +189,8 @@ func TestTheMetadataOfTheCallersContextReplacesNothing(t *testing.T) {
 		}
 		got = nil
 		for _, name := range []string{"Authorization", "cookie", "X-Session"} {
-			_, err := opened.Query(b.Context(), "q", session.Call{Headers: metadata.MD{name: {"x"}}})
-			require.Equal(b, session.FaultUsage, failure(b, err).Fault, name)
+			_, err := opened.Query(b.Context(), "q", backend.Call{Headers: metadata.MD{name: {"x"}}})
+			require.Equal(b, backend.FaultUsage, failure(b, err).Fault, name)
 			require.Nil(b, got, "nothing is sent")
 		}
 	}, func(cfg *Config) {
@@ -215,12 +215,12 @@ func TestARefusedCredentialIsRefusedBeforeAnythingRan(t *testing.T) {
 	inBubble(t, f, func(b *bubble) {
 		c := b.open()
 		refuse = true
-		_, err := c.Update(b.Context(), "u", session.Call{})
-		require.Equal(b, session.FaultAuth, failure(b, err).Fault)
-		require.True(b, session.SafeToRetry(err), "%v", err)
-		_, err = c.Query(b.Context(), "q", session.Call{})
-		require.Equal(b, session.FaultAuth, failure(b, err).Fault)
-		require.False(b, session.SafeToRetry(err), "it was planned, and some servers run what they plan")
+		_, err := c.Update(b.Context(), "u", backend.Call{})
+		require.Equal(b, backend.FaultAuth, failure(b, err).Fault)
+		require.True(b, backend.SafeToRetry(err), "%v", err)
+		_, err = c.Query(b.Context(), "q", backend.Call{})
+		require.Equal(b, backend.FaultAuth, failure(b, err).Fault)
+		require.False(b, backend.SafeToRetry(err), "it was planned, and some servers run what they plan")
 		_ = b.open()
 		require.Equal(b, "Bearer b", rejected, "the source is told at the next open")
 	}, func(cfg *Config) {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -130,7 +130,7 @@ func TestAProxyOfTheEnvironmentIsAskedToConnect(t *testing.T) {
 	_, err = opened(t, cfg)
 	require.ErrorContains(t, err, "proxy "+p.url.Host)
 	require.NotContains(t, err.Error(), "hidden")
-	require.Equal(t, session.FaultTransport, failure(t, err).Fault)
+	require.Equal(t, backend.FaultTransport, failure(t, err).Fault)
 
 	cfg.proxy = func(*http.Request) (*url.URL, error) { return url.Parse("socks5://me:hidden@127.0.0.1:1") }
 	_, err = opened(t, cfg)
@@ -235,15 +235,15 @@ func TestTheAddressesOfANameAreTriedInOrderAndOneIsKept(t *testing.T) {
 	// What is to be cancelled is where the session is, wherever the name leads
 	// by now.
 	c.endpoint.cfg.resolver = namesAre([4]byte{127, 0, 0, 4})
-	for _, step := range c.CancelSteps(&session.Operation{}) {
+	for _, step := range c.CancelSteps(&backend.Operation{}) {
 		_, _ = step.Do(t.Context())
 	}
 	require.Zero(t, second.Ledger().Snapshot().Conns, "the other server is not asked to cancel")
 	require.Equal(t, 2, first.Ledger().Snapshot().Conns)
 
 	require.NoError(t, first.Close())
-	_, err = c.Query(t.Context(), "SELECT 1", session.Call{})
-	require.ErrorIs(t, err, session.ErrSessionLost, "the session is not continued elsewhere")
+	_, err = c.Query(t.Context(), "SELECT 1", backend.Call{})
+	require.ErrorIs(t, err, backend.ErrSessionLost, "the session is not continued elsewhere")
 	cfg.resolver = namesAre([4]byte{127, 0, 0, 2}, [4]byte{127, 0, 0, 3})
 	_, err = opened(t, cfg)
 	require.Error(t, err)

@@ -6,12 +6,13 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 var (
@@ -90,7 +91,7 @@ func TestNestedDictionariesOfSeveralEndpoints(t *testing.T) {
 		return w.Close()
 	}
 	inBubble(t, f, func(b *bubble) {
-		s, err := b.open().Query(b.Context(), "q", session.Call{})
+		s, err := b.open().Query(b.Context(), "q", backend.Call{})
 		require.NoError(b, err)
 		defer s.Close()
 		for range 300 {

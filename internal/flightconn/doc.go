@@ -1,4 +1,4 @@
-// Package flightconn is the native backend: session.Conn over Arrow Flight
+// Package flightconn is the native backend: backend.Conn over Arrow Flight
 // SQL, on arrow-go's protocol messages and gRPC.
 //
 // An Endpoint is one server as a pool sees it, and Endpoint.Open makes the

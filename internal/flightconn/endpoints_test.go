@@ -15,6 +15,9 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
@@ -22,8 +25,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // byTicket answers the DoGet of ticket "k" with the rows 10k..10k+9.
@@ -44,7 +45,7 @@ func TestSeveralEndpointsAreDeliveredInOrder(t *testing.T) {
 	for _, schema := range []*arrow.Schema{int64Schema, nil} {
 		f := &fake{info: infoOf(answer(schema, "0", "1", "2", "3", "4", "5", "6", "7", "8", "9")), get: byTicket}
 		inBubble(t, f, func(b *bubble) {
-			s, err := b.open().Query(b.Context(), "q", session.Call{})
+			s, err := b.open().Query(b.Context(), "q", backend.Call{})
 			require.NoError(b, err)
 			require.Equal(b, upTo(100), values(b, s))
 		})
@@ -82,7 +83,7 @@ func TestASessionThatRunsOneStreamAtATimeDoesNotDeadlock(t *testing.T) {
 	inBubble(t, f, func(b *bubble) {
 		ctx, cancel := context.WithTimeout(b.Context(), time.Hour)
 		defer cancel()
-		s, err := b.open().Query(ctx, "q", session.Call{})
+		s, err := b.open().Query(ctx, "q", backend.Call{})
 		require.NoError(b, err)
 		require.Len(b, values(b, s), 4*20*10_000)
 	})
@@ -101,7 +102,7 @@ func TestReadingAheadIsBounded(t *testing.T) {
 		}
 	}
 	inBubble(t, f, func(b *bubble) {
-		s, err := b.open().Query(b.Context(), "q", session.Call{})
+		s, err := b.open().Query(b.Context(), "q", backend.Call{})
 		require.NoError(b, err)
 		_, err = s.Next()
 		require.NoError(b, err)
@@ -112,7 +113,7 @@ func TestReadingAheadIsBounded(t *testing.T) {
 		s.Close()
 		synctest.Wait() // and nobody is left
 		_, err = s.Next()
-		require.ErrorIs(b, err, session.ErrHandleClosed)
+		require.ErrorIs(b, err, backend.ErrHandleClosed)
 	})
 }
 
@@ -130,7 +131,7 @@ func TestEndpointsThatDisagreeOnTheSchemaAreAnError(t *testing.T) {
 			return sendBatches(s, 1)
 		}
 		inBubble(t, f, func(b *bubble) {
-			s, err := b.open().Query(b.Context(), "q", session.Call{})
+			s, err := b.open().Query(b.Context(), "q", backend.Call{})
 			require.NoError(b, err)
 			defer s.Close()
 			_, err = s.Next()
@@ -147,7 +148,7 @@ func TestTheStreamsSchemaOverrulesAStaleFlightInfo(t *testing.T) {
 	f := &fake{info: infoOf(answer(stale, "0"))}
 	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error { return sendBatches(s, 2) }
 	inBubble(t, f, func(b *bubble) {
-		s, err := b.open().Query(b.Context(), "q", session.Call{})
+		s, err := b.open().Query(b.Context(), "q", backend.Call{})
 		require.NoError(b, err)
 		require.True(b, s.Schema().Equal(int64Schema))
 		require.Equal(b, upTo(2), values(b, s))
@@ -165,7 +166,7 @@ func TestAResultWithoutRowsKeepsItsSchema(t *testing.T) {
 		"several of those":             {info: infoOf(answer(int64Schema, "0", "1")), get: silent},
 	} {
 		inBubble(t, f, func(b *bubble) {
-			s, err := b.open().Query(b.Context(), "q", session.Call{})
+			s, err := b.open().Query(b.Context(), "q", backend.Call{})
 			require.NoError(b, err, name)
 			require.True(b, s.Schema().Equal(int64Schema), name)
 			require.Empty(b, values(b, s), name)
@@ -200,12 +201,12 @@ func TestGarbageIsAnErrorAndNeitherAPanicNorAHang(t *testing.T) {
 	} {
 		inBubble(t, f, func(b *bubble) {
 			c := b.open()
-			s, err := c.Query(b.Context(), "q", session.Call{})
+			s, err := c.Query(b.Context(), "q", backend.Call{})
 			for err == nil {
 				_, err = s.Next()
 			}
 			require.NotErrorIs(b, err, io.EOF, name)
-			require.Equal(b, session.FaultUnknown, failure(b, err).Fault, "%s: %v", name, err)
+			require.Equal(b, backend.FaultUnknown, failure(b, err).Fault, "%s: %v", name, err)
 			if s != nil {
 				s.Close()
 			}
@@ -240,7 +241,7 @@ func TestLocationsAreTriedInTurnWithTheConnectionsIdentity(t *testing.T) {
 		l := b.net.serve(b, "remote:2", remote)
 		c := b.open()
 		for range 3 {
-			s, err := c.Query(b.Context(), "q", session.Call{Headers: metadata.Pairs("x-call", "1")})
+			s, err := c.Query(b.Context(), "q", backend.Call{Headers: metadata.Pairs("x-call", "1")})
 			require.NoError(b, err)
 			require.Equal(b, upTo(10), values(b, s))
 		}
@@ -257,7 +258,7 @@ func TestOurOwnAddressAndTheReuseLocationMeanOurOwnConnection(t *testing.T) {
 	for _, uri := range []string{"arrow-flight-reuse-connection://?", "grpc://" + here, "grpc+tcp://" + here, "grpc://SERVER:1", "grpc://0.0.0.0:1", "grpc+tcp://[::]:1", ""} {
 		f := &fake{info: infoOf(at(answer(int64Schema, "0", "1"), uri)), get: byTicket}
 		inBubble(t, f, func(b *bubble) {
-			s, err := b.open().Query(b.Context(), "q", session.Call{})
+			s, err := b.open().Query(b.Context(), "q", backend.Call{})
 			require.NoError(b, err)
 			require.Equal(b, upTo(20), values(b, s), uri)
 			require.Equal(b, 1, b.listener.Accepted(), uri)
@@ -277,7 +278,7 @@ func TestWhenNoLocationAnswersTheErrorNamesAllAndKeepsTheConnection(t *testing.T
 			return b.net.dial(ctx, addr)
 		}
 		began := time.Now()
-		_, err := c.Query(b.Context(), "q", session.Call{})
+		_, err := c.Query(b.Context(), "q", backend.Call{})
 		require.Equal(b, DefaultDialTimeout, time.Since(began))
 		for _, uri := range []string{"grpc://dead:1", "grpc://silent:2", "ftp://x"} {
 			require.ErrorContains(b, err, uri)
@@ -297,7 +298,7 @@ func TestAStatementThatFailsAtOneLocationIsNotTriedAtTheNext(t *testing.T) {
 	inBubble(t, f, func(b *bubble) {
 		b.net.serve(b, "remote:2", remote)
 		b.net.serve(b, "remote:3", remote)
-		_, err := b.open().Query(b.Context(), "q", session.Call{})
+		_, err := b.open().Query(b.Context(), "q", backend.Call{})
 		require.ErrorContains(b, err, "division by zero")
 		require.Equal(b, 1, tried)
 	})
@@ -315,13 +316,13 @@ func TestALocationsClientOutlivesItsStreamsAndIsClosedWhenUnused(t *testing.T) {
 	inBubble(t, f, func(b *bubble) {
 		l := b.net.serve(b, "remote:2", remote)
 		c := b.open()
-		s, err := c.Query(b.Context(), "q", session.Call{})
+		s, err := c.Query(b.Context(), "q", backend.Call{})
 		require.NoError(b, err)
 		require.Equal(b, upTo(2), values(b, s), "a slow stream is not cut by the cache")
 		time.Sleep(locationIdle - time.Second)
 		require.Len(b, l.Conns(), 1)
 
-		s, err = c.Query(b.Context(), "q", session.Call{})
+		s, err = c.Query(b.Context(), "q", backend.Call{})
 		require.NoError(b, err)
 		s.Close()
 		require.Equal(b, 1, l.Accepted())
@@ -349,7 +350,7 @@ func TestAStreamThatDiesAtALocationKeepsTheConnection(t *testing.T) {
 	f := &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc://remote:2"))}
 	inBubble(t, f, func(b *bubble) {
 		b.net.serve(b, "remote:2", remote)
-		s, err := b.open().Query(b.Context(), "q", session.Call{})
+		s, err := b.open().Query(b.Context(), "q", backend.Call{})
 		require.NoError(b, err)
 		defer s.Close()
 		_, err = s.Next()
@@ -372,7 +373,7 @@ func TestBatchesOfAClosedResultAreReleased(t *testing.T) {
 		b.endpoint.cfg.Allocator = mem
 		c := b.open()
 		for read := range 15 {
-			s, err := c.Query(b.Context(), "q", session.Call{})
+			s, err := c.Query(b.Context(), "q", backend.Call{})
 			require.NoError(b, err)
 			for range read {
 				_, err = s.Next()
@@ -394,14 +395,14 @@ func TestCloseDuringNextIsSafe(t *testing.T) {
 			return silence(s.Context())
 		}
 		inBubble(t, f, func(b *bubble) {
-			s, err := b.open().Query(b.Context(), "q", session.Call{})
+			s, err := b.open().Query(b.Context(), "q", backend.Call{})
 			require.NoError(b, err)
 			_, err = s.Next()
 			require.NoError(b, err)
 			var next sync.WaitGroup
 			next.Go(func() {
 				_, err := s.Next()
-				require.ErrorIs(b, err, session.ErrHandleClosed, fmt.Sprint(tickets))
+				require.ErrorIs(b, err, backend.ErrHandleClosed, fmt.Sprint(tickets))
 			})
 			synctest.Wait()
 			s.Close()
@@ -432,11 +433,11 @@ func TestLengthsThatWouldExhaustMemoryAreRefused(t *testing.T) {
 		return nil
 	}
 	inBubble(t, f, func(b *bubble) {
-		s, err := b.open().Query(b.Context(), "q", session.Call{})
+		s, err := b.open().Query(b.Context(), "q", backend.Call{})
 		require.NoError(b, err)
 		defer s.Close()
 		_, err = s.Next()
-		require.Equal(b, session.FaultUnknown, failure(b, err).Fault)
+		require.Equal(b, backend.FaultUnknown, failure(b, err).Fault)
 		require.ErrorContains(b, err, "claims to be")
 	})
 

@@ -9,36 +9,36 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
-// wrapError makes the *session.Error of an RPC's error.
-func (r *rpcCall) wrapError(stage session.Stage, err error) error {
-	var done *session.Error
+// wrapError makes the *backend.Error of an RPC's error.
+func (r *rpcCall) wrapError(stage backend.Stage, err error) error {
+	var done *backend.Error
 	if errors.As(err, &done) {
 		return done
 	}
-	e := &session.Error{Op: r.op, Stage: stage, Target: r.conn.target(), Unsent: r.sends.nothingSent(), Running: r.sends.statementRunning(), Err: err}
+	e := &backend.Error{Op: r.op, Stage: stage, Target: r.conn.target(), Unsent: r.sends.nothingSent(), Running: r.sends.statementRunning(), Err: err}
 
 	var large *tooLargeError
 	var located *locationError
 	switch {
 	case errors.As(err, &large) && e.Unsent:
-		e.Stage, e.Fault = session.StageArgument, session.FaultUsage
+		e.Stage, e.Fault = backend.StageArgument, backend.FaultUsage
 		return e
-	case errors.Is(err, session.ErrSessionReplaced):
+	case errors.Is(err, backend.ErrSessionReplaced):
 		return r.lostError(stage, nil)
 	case errors.As(err, &located) && r.callerErr() == nil:
 		if r.conn.Lost() != nil { // a location may be the server itself by another name
 			return r.lostError(stage, err)
 		}
-		e.Fault = session.FaultStatement
+		e.Fault = backend.FaultStatement
 		return e
 	case errors.Is(err, ErrSchemaMismatch):
-		e.Fault = session.FaultStatement
+		e.Fault = backend.FaultStatement
 		return e
 	case errors.Is(err, errMalformed):
-		e.Fault = session.FaultUnknown
+		e.Fault = backend.FaultUnknown
 		return e
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return r.classifyEnded(e, codes.Canceled)
@@ -46,37 +46,37 @@ func (r *rpcCall) wrapError(stage session.Stage, err error) error {
 
 	s, ok := status.FromError(err)
 	if !ok {
-		e.Fault = session.FaultUnknown
+		e.Fault = backend.FaultUnknown
 		return e
 	}
 	e.SQLState = sqlState(s.Message())
-	e.Fault = session.FaultOf(s.Code(), s.Message())
+	e.Fault = backend.FaultOf(s.Code(), s.Message())
 	switch {
 	case s.Code() == codes.Unauthenticated:
 		// The credential of a call's first RPC is looked at before anything
 		// else is, so nothing was done.
 		e.Unsent = r.sends.count.Load() <= 1 && r.op != "Ingest"
-	case e.Fault == session.FaultContext:
+	case e.Fault == backend.FaultContext:
 		return r.classifyEnded(e, s.Code())
-	case e.Fault == session.FaultTransport && r.conn.Lost() != nil:
+	case e.Fault == backend.FaultTransport && r.conn.Lost() != nil:
 		return r.lostError(stage, err)
 	case isUndefined(s):
-		e.Fault = session.FaultUnsupported
+		e.Fault = backend.FaultUnsupported
 	}
 	return e
 }
 
 // classifyEnded classifies a cancellation or timeout: by the caller's context, by the
 // end of the epoch, or else by the server, which ended the statement alone.
-func (r *rpcCall) classifyEnded(e *session.Error, code codes.Code) error {
+func (r *rpcCall) classifyEnded(e *backend.Error, code codes.Code) error {
 	if cause := r.callerEndedErr(code == codes.DeadlineExceeded); cause != nil {
-		e.Fault, e.Ctx = session.FaultContext, cause
+		e.Fault, e.Ctx = backend.FaultContext, cause
 		return e
 	}
 	if r.conn.Lost() != nil {
 		return r.lostError(e.Stage, e.Err)
 	}
-	e.Fault = session.FaultStatement
+	e.Fault = backend.FaultStatement
 	return e
 }
 

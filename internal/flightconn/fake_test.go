@@ -13,6 +13,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
@@ -23,7 +26,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/internal/memnet"
-	"github.com/flightpool/flightpool/session"
 )
 
 // fake is a server of which each test writes the RPCs that it needs. What it
@@ -223,7 +225,7 @@ func isProbe(d *pb.FlightDescriptor) bool {
 }
 
 // values reads a stream to its end.
-func values(t testing.TB, s session.Stream) []int64 {
+func values(t testing.TB, s backend.Stream) []int64 {
 	t.Helper()
 	defer s.Close()
 	var out []int64
@@ -237,9 +239,9 @@ func values(t testing.TB, s session.Stream) []int64 {
 	}
 }
 
-func failure(t testing.TB, err error) *session.Error {
+func failure(t testing.TB, err error) *backend.Error {
 	t.Helper()
-	var e *session.Error
+	var e *backend.Error
 	require.ErrorAs(t, err, &e)
 	return e
 }

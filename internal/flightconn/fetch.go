@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // maxTriedLocations bounds how many locations of one endpoint are tried.
@@ -163,7 +163,7 @@ func mayTryNextLocation(err error) bool {
 	if !errors.As(err, &s) {
 		return true
 	}
-	return session.FaultOf(s.GRPCStatus().Code(), s.GRPCStatus().Message()) != session.FaultStatement
+	return backend.FaultOf(s.GRPCStatus().Code(), s.GRPCStatus().Message()) != backend.FaultStatement
 }
 
 // onOwnTransport reports whether the endpoint is fetched over the connection's own

@@ -11,13 +11,15 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/internal/eof"
-	"github.com/flightpool/flightpool/session"
 )
 
 // fussyMemory is an allocator that panics, or ends the goroutine, at one of its
@@ -66,12 +68,12 @@ func TestAnAllocatorThatEndsItsGoroutineEndsTheResult(t *testing.T) {
 					mem.left.Store(nth)
 					c := b.open()
 					rows, ended, returned := int64(0), false, false
-					var stream session.Stream
+					var stream backend.Stream
 					done := make(chan struct{})
 					go func() {
 						defer close(done)
 						defer func() { _ = recover() }()
-						s, err := c.Query(ctx, "q", session.Call{})
+						s, err := c.Query(ctx, "q", backend.Call{})
 						for stream = s; err == nil; {
 							batch, failed := s.Next()
 							if err = failed; err == nil {
@@ -89,7 +91,7 @@ func TestAnAllocatorThatEndsItsGoroutineEndsTheResult(t *testing.T) {
 					}
 					if !returned {
 						_, err := stream.Next()
-						require.ErrorIs(b, err, session.ErrHandleClosed, what)
+						require.ErrorIs(b, err, backend.ErrHandleClosed, what)
 					}
 					if stream != nil {
 						stream.Close()

@@ -9,14 +9,15 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // scriptedServer is a server of which only the bytes of its answers matter.
@@ -87,7 +88,7 @@ func FuzzResult(f *testing.F) {
 			Address: here, Allocator: memory.DefaultAllocator, Prefetch: 1, MaxMessage: 1 << 20, RequestLimit: DefaultRequestLimit,
 			Locations: func(*url.URL) (allow, sendCredentials bool) { return false, false }, // no network here
 		}, server)
-		s, err := c.Query(t.Context(), "q", session.Call{})
+		s, err := c.Query(t.Context(), "q", backend.Call{})
 		if err != nil {
 			_ = failure(t, err)
 			return

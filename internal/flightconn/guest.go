@@ -4,6 +4,8 @@ import (
 	"context"
 	"path"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -11,7 +13,6 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/flightpool/flightpool/internal/eof"
-	"github.com/flightpool/flightpool/session"
 )
 
 // ExternalCall is a call of the seam that another Flight SQL client makes over a
@@ -50,13 +51,13 @@ func (g *ExternalCall) Usage(err error) error { return g.call.usageError("%w", e
 
 // Unsupported is a fault of what the call would need and the other client, or
 // the server, does not have. The connection is as good as before.
-func (g *ExternalCall) Unsupported(stage session.Stage, err error) error {
-	return &session.Error{Op: g.call.op, Stage: stage, Fault: session.FaultUnsupported, Target: g.call.conn.target(), Err: err}
+func (g *ExternalCall) Unsupported(stage backend.Stage, err error) error {
+	return &backend.Error{Op: g.call.op, Stage: stage, Fault: backend.FaultUnsupported, Target: g.call.conn.target(), Err: err}
 }
 
-// WrapError makes the *session.Error of what the call failed with. A gRPC status
+// WrapError makes the *backend.Error of what the call failed with. A gRPC status
 // in err's chain decides.
-func (g *ExternalCall) WrapError(stage session.Stage, err error) error {
+func (g *ExternalCall) WrapError(stage backend.Stage, err error) error {
 	return g.call.wrapError(stage, err)
 }
 
@@ -70,7 +71,7 @@ func (g *ExternalCall) Invoke(ctx context.Context, method string, args, reply an
 
 // Plan asks for the FlightInfo of a query as the Conn itself does: with
 // call.Progress, by PollFlightInfo.
-func (g *ExternalCall) Plan(desc *pb.FlightDescriptor, call session.Call, opts ...grpc.CallOption) (*Info, error) {
+func (g *ExternalCall) Plan(desc *pb.FlightDescriptor, call backend.Call, opts ...grpc.CallOption) (*Info, error) {
 	kind := ""
 	var packed anypb.Any
 	if proto.Unmarshal(desc.GetCmd(), &packed) == nil {

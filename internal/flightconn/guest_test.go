@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -14,8 +16,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 func (b *bubble) host(c *Conn, op string) *ExternalCall {
@@ -81,10 +81,10 @@ func TestAnotherClientsCallsEndWithTheirContextTheirCallAndTheConnection(t *test
 
 		require.NoError(b, c.Close())
 		_, err = c.BeginExternal(b.Context(), "Foreign", nil)
-		require.Equal(b, session.FaultTransport, failure(b, err).Fault)
+		require.Equal(b, backend.FaultTransport, failure(b, err).Fault)
 		require.True(b, failure(b, err).Unsent)
 		_, err = c.BeginExternal(b.Context(), "Foreign", metadata.MD{"cookie": {"x"}})
-		require.Equal(b, session.FaultUsage, failure(b, err).Fault)
+		require.Equal(b, backend.FaultUsage, failure(b, err).Fault)
 	})
 }
 
@@ -92,10 +92,10 @@ func TestAnotherClientsFaultsAreTheConnectionsOwn(t *testing.T) {
 	inBubble(t, &fake{}, func(b *bubble) {
 		g := b.host(b.open(), "Foreign")
 		cause := errors.New("why")
-		for fault, err := range map[session.Fault]error{
-			session.FaultUsage:       g.Usage(cause),
-			session.FaultUnsupported: g.Unsupported(session.StagePrepare, cause),
-			session.FaultStatement:   g.WrapError(session.StageExecute, status.Error(codes.InvalidArgument, "why")),
+		for fault, err := range map[backend.Fault]error{
+			backend.FaultUsage:       g.Usage(cause),
+			backend.FaultUnsupported: g.Unsupported(backend.StagePrepare, cause),
+			backend.FaultStatement:   g.WrapError(backend.StageExecute, status.Error(codes.InvalidArgument, "why")),
 		} {
 			e := failure(b, err)
 			require.Equal(b, fault, e.Fault)
@@ -122,7 +122,7 @@ func TestAnotherClientsPlansTellTheirProgress(t *testing.T) {
 	inBubble(t, f, func(b *bubble) {
 		g := b.host(b.open(), "Foreign")
 		told := 0
-		call := session.Call{Progress: func(float64, bool) { told++ }}
+		call := backend.Call{Progress: func(float64, bool) { told++ }}
 		for range 2 {
 			info, err := g.Plan(describe(&pb.CommandGetCatalogs{}), call)
 			require.NoError(b, err)
@@ -256,28 +256,28 @@ func TestWhatNamesThingsOfASessionIsNotAnsweredByAnother(t *testing.T) {
 		}
 		return prepare(a, s)
 	}
-	for name, call := range map[string]func(b *bubble, c *Conn, p session.Prepared) error{
-		"a query": func(b *bubble, c *Conn, _ session.Prepared) error {
-			_, err := c.Query(b.Context(), "q", session.Call{Tx: "tx"})
+	for name, call := range map[string]func(b *bubble, c *Conn, p backend.Prepared) error{
+		"a query": func(b *bubble, c *Conn, _ backend.Prepared) error {
+			_, err := c.Query(b.Context(), "q", backend.Call{Tx: "tx"})
 			return err
 		},
-		"an update": func(b *bubble, c *Conn, _ session.Prepared) error {
-			_, err := c.Update(b.Context(), "u", session.Call{Tx: "tx"})
+		"an update": func(b *bubble, c *Conn, _ backend.Prepared) error {
+			_, err := c.Update(b.Context(), "u", backend.Call{Tx: "tx"})
 			return err
 		},
-		"the end of a transaction": func(b *bubble, c *Conn, _ session.Prepared) error { return c.EndTx(b.Context(), "tx", true) },
-		"the end of a savepoint": func(b *bubble, c *Conn, _ session.Prepared) error {
-			return c.EndSavepoint(b.Context(), "sp", session.SavepointRelease)
+		"the end of a transaction": func(b *bubble, c *Conn, _ backend.Prepared) error { return c.EndTx(b.Context(), "tx", true) },
+		"the end of a savepoint": func(b *bubble, c *Conn, _ backend.Prepared) error {
+			return c.EndSavepoint(b.Context(), "sp", backend.SavepointRelease)
 		},
-		"a prepared query": func(b *bubble, _ *Conn, p session.Prepared) error {
-			_, err := p.Query(b.Context(), nil, session.Call{})
+		"a prepared query": func(b *bubble, _ *Conn, p backend.Prepared) error {
+			_, err := p.Query(b.Context(), nil, backend.Call{})
 			return err
 		},
-		"a prepared update": func(b *bubble, _ *Conn, p session.Prepared) error {
-			_, err := p.Update(b.Context(), nil, session.Call{})
+		"a prepared update": func(b *bubble, _ *Conn, p backend.Prepared) error {
+			_, err := p.Update(b.Context(), nil, backend.Call{})
 			return err
 		},
-		"another client": func(b *bubble, c *Conn, _ session.Prepared) error {
+		"another client": func(b *bubble, c *Conn, _ backend.Prepared) error {
 			g := b.host(c, "Foreign")
 			g.NeedsSession()
 			return g.Invoke(b.Context(), getFlightInfo, &pb.FlightDescriptor{}, &pb.FlightInfo{})
@@ -287,10 +287,10 @@ func TestWhatNamesThingsOfASessionIsNotAnsweredByAnother(t *testing.T) {
 			replace = false
 			inBubble(t, f, func(b *bubble) {
 				c := b.open()
-				p, err := c.Prepare(b.Context(), "p", session.Call{})
+				p, err := c.Prepare(b.Context(), "p", backend.Call{})
 				require.NoError(b, err)
 				replace = true
-				require.ErrorIs(b, call(b, c, p), session.ErrSessionReplaced)
+				require.ErrorIs(b, call(b, c, p), backend.ErrSessionReplaced)
 			})
 		})
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/stretchr/testify/require"
@@ -16,8 +18,6 @@ import (
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // jarServer answers GetFlightInfo with a cookie of the test's choice and keeps
@@ -91,11 +91,11 @@ func TestAHeaderThatCannotBeSentIsNamedBeforeAnythingIs(t *testing.T) {
 		got = make(chan metadata.MD, 1)
 		c := b.open()
 		plans := f.plans.Load()
-		_, err := c.Query(b.Context(), "q", session.Call{Headers: metadata.MD{"bad name": {"1"}}})
-		require.Equal(b, session.FaultUsage, failure(b, err).Fault)
+		_, err := c.Query(b.Context(), "q", backend.Call{Headers: metadata.MD{"bad name": {"1"}}})
+		require.Equal(b, backend.FaultUsage, failure(b, err).Fault)
 		require.ErrorContains(b, err, `"bad name"`)
 		require.Equal(b, plans, f.plans.Load())
-		s, err := c.Query(b.Context(), "q", session.Call{Headers: metadata.MD{"X-Call": {"1", "2"}, "raw-bin": {"\x00\xff"}}})
+		s, err := c.Query(b.Context(), "q", backend.Call{Headers: metadata.MD{"X-Call": {"1", "2"}, "raw-bin": {"\x00\xff"}}})
 		require.NoError(b, err)
 		require.Len(b, values(b, s), 1)
 		md := <-got
@@ -116,7 +116,7 @@ func TestCompressedAnswersAreReadWhicheverWayTheyAreCompressed(t *testing.T) {
 			return sendValues(s, from, from+50, opts...)
 		}
 		inBubble(t, f, func(b *bubble) {
-			s, err := b.open().Query(b.Context(), "q", session.Call{})
+			s, err := b.open().Query(b.Context(), "q", backend.Call{})
 			require.NoError(b, err)
 			require.Equal(b, upTo(100), values(b, s), name)
 			require.Contains(b, strings.Join(encoding, ","), gzip.Name)

@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // manyEndpoints is a FlightInfo of n endpoints of the ticket "t", with the given
@@ -60,7 +60,7 @@ func TestAResultOfManyEndpointsCostsItsBytes(t *testing.T) {
 			cfg := Config{Address: here, Allocator: memory.DefaultAllocator, Prefetch: 4, MaxMessage: DefaultMaxMessage, RequestLimit: DefaultRequestLimit}
 			c := answering(cfg, &scriptedServer{info: info, data: encoded(t)})
 			held := heapHeld(func() any {
-				s, err := c.Query(t.Context(), "q", session.Call{})
+				s, err := c.Query(t.Context(), "q", backend.Call{})
 				require.NoError(t, err)
 				t.Cleanup(s.Close)
 				return s
@@ -133,14 +133,14 @@ func TestAnEndpointThatIsNoMessageIsAnError(t *testing.T) {
 				cfg := Config{Address: here, Allocator: memory.DefaultAllocator, Prefetch: 1, MaxMessage: 1 << 20, RequestLimit: DefaultRequestLimit}
 				c := answering(cfg, &scriptedServer{info: info, data: encoded(t)})
 				rows, err := 0, error(nil)
-				s, err := c.Query(t.Context(), "q", session.Call{})
+				s, err := c.Query(t.Context(), "q", backend.Call{})
 				for err == nil {
 					if _, err = s.Next(); err == nil {
 						rows++
 					}
 				}
 				require.ErrorIs(t, err, errMalformed)
-				require.Equal(t, session.FaultUnknown, failure(t, err).Fault)
+				require.Equal(t, backend.FaultUnknown, failure(t, err).Fault)
 				require.LessOrEqual(t, rows, before)
 			})
 		}
@@ -164,7 +164,7 @@ func TestOfManyLocationsTheFirstAreKept(t *testing.T) {
 	c := answering(cfg, &scriptedServer{info: info})
 	c.endpoint.locations.cfg = &c.endpoint.cfg
 	t.Cleanup(c.endpoint.locations.close)
-	_, err = c.Query(t.Context(), "q", session.Call{})
+	_, err = c.Query(t.Context(), "q", backend.Call{})
 	require.ErrorContains(t, err, fmt.Sprintf("%d more were not tried", maxKeptLocations+10-maxTriedLocations))
 }
 

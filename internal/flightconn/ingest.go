@@ -4,15 +4,16 @@ import (
 	"context"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
-
-	"github.com/flightpool/flightpool/session"
 )
 
-// Ingest is part of session.Conn. Rows are read as they are sent, so a call
+// Ingest is part of backend.Conn. Rows are read as they are sent, so a call
 // waits for its reader too, which must heed the same context.
-func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts session.IngestOptions, call session.Call) (int64, error) {
+func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
 	ctx, r, err := c.begin(ctx, "Ingest", call.Headers)
 	if err != nil {
 		return 0, err
@@ -21,7 +22,7 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts session
 	if opts.Table == "" {
 		return 0, r.usageError("no table")
 	}
-	if opts.Mode > session.IngestReplace || opts.Compression > session.IngestZSTD {
+	if opts.Mode > backend.IngestReplace || opts.Compression > backend.IngestZSTD {
 		return 0, r.usageError("mode %d or compression %d does not exist", opts.Mode, opts.Compression)
 	}
 	if err := CheckSendable(rows.Schema()); err != nil {
@@ -31,13 +32,13 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts session
 	cmd.TransactionId = r.txID(call.Tx)
 	desc, err := r.descriptor(cmd)
 	if err != nil {
-		return 0, r.wrapError(session.StageExecute, err)
+		return 0, r.wrapError(backend.StageExecute, err)
 	}
 	e := newEncoder(desc, rows.Schema(), c.cfg().RequestLimit, compression(opts.Compression)...)
 	defer e.close()
 	n, err := r.putCount(ctx, e.source(ctx, rows))
 	if err != nil {
-		return 0, r.wrapError(session.StageExecute, err)
+		return 0, r.wrapError(backend.StageExecute, err)
 	}
 	return n, nil
 }
@@ -78,20 +79,20 @@ func (e *encoder) source(ctx context.Context, rows array.RecordReader) messageSo
 	}
 }
 
-func ingestCommand(opts session.IngestOptions) *pb.CommandStatementIngest {
+func ingestCommand(opts backend.IngestOptions) *pb.CommandStatementIngest {
 	type table = pb.CommandStatementIngest_TableDefinitionOptions
 	define := &table{
 		IfNotExist: pb.CommandStatementIngest_TableDefinitionOptions_TABLE_NOT_EXIST_OPTION_CREATE,
 		IfExists:   pb.CommandStatementIngest_TableDefinitionOptions_TABLE_EXISTS_OPTION_APPEND,
 	}
 	switch opts.Mode {
-	case session.IngestCreate:
+	case backend.IngestCreate:
 		define.IfExists = pb.CommandStatementIngest_TableDefinitionOptions_TABLE_EXISTS_OPTION_FAIL
-	case session.IngestReplace:
+	case backend.IngestReplace:
 		define.IfExists = pb.CommandStatementIngest_TableDefinitionOptions_TABLE_EXISTS_OPTION_REPLACE
-	case session.IngestAppend:
+	case backend.IngestAppend:
 		define.IfNotExist = pb.CommandStatementIngest_TableDefinitionOptions_TABLE_NOT_EXIST_OPTION_FAIL
-	case session.IngestCreateAppend:
+	case backend.IngestCreateAppend:
 	}
 	cmd := &pb.CommandStatementIngest{
 		TableDefinitionOptions: define, Table: opts.Table, Temporary: opts.Temporary, Options: opts.Options,
@@ -105,11 +106,11 @@ func ingestCommand(opts session.IngestOptions) *pb.CommandStatementIngest {
 	return cmd
 }
 
-func compression(c session.IngestCompression) []ipc.Option {
+func compression(c backend.IngestCompression) []ipc.Option {
 	switch c {
-	case session.IngestLZ4:
+	case backend.IngestLZ4:
 		return []ipc.Option{ipc.WithLZ4()}
-	case session.IngestZSTD:
+	case backend.IngestZSTD:
 		return []ipc.Option{ipc.WithZstd()}
 	default:
 		return nil

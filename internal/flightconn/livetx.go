@@ -8,25 +8,25 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/eof"
-	"github.com/flightpool/flightpool/session"
 )
 
 // openTxs are the transactions that the connections of an endpoint have open.
 // Servers that count ids within a session give the same one to several.
 type openTxs struct {
 	mu     sync.Mutex
-	byID   map[session.TxID]map[*Conn]struct{}
-	byConn map[*Conn]session.TxID
+	byID   map[backend.TxID]map[*Conn]struct{}
+	byConn map[*Conn]backend.TxID
 }
 
 // claim records that c has tx open, and reports whether another connection has
 // one of the same id.
-func (l *openTxs) claim(tx session.TxID, c *Conn) (shared bool) {
+func (l *openTxs) claim(tx backend.TxID, c *Conn) (shared bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.byID == nil {
-		l.byID, l.byConn = map[session.TxID]map[*Conn]struct{}{}, map[*Conn]session.TxID{}
+		l.byID, l.byConn = map[backend.TxID]map[*Conn]struct{}{}, map[*Conn]backend.TxID{}
 	}
 	l.forget(c) // a connection has one
 	l.byConn[c] = tx
@@ -65,7 +65,7 @@ func (l *openTxs) forget(c *Conn) {
 //
 // Nothing is sent to end the transaction, which could be the other session's;
 // so the connection is given up.
-func (c *Conn) claimTx(ctx context.Context, tx session.TxID) error {
+func (c *Conn) claimTx(ctx context.Context, tx backend.TxID) error {
 	if !c.endpoint.openTxs.claim(tx, c) {
 		return nil
 	}
@@ -73,8 +73,8 @@ func (c *Conn) claimTx(ctx context.Context, tx session.TxID) error {
 		return nil
 	}
 	c.endpoint.openTxs.release(c)
-	return &session.Error{
-		Op: "Begin", Stage: session.StageExecute, Fault: session.FaultSession, Target: c.target(),
+	return &backend.Error{
+		Op: "Begin", Stage: backend.StageExecute, Fault: backend.FaultSession, Target: c.target(),
 		Err: fmt.Errorf("the server gave the transaction id %x to two sessions at once, so its transactions are not apart from each other: do not use transactions there", string(tx)),
 	}
 }
@@ -82,9 +82,9 @@ func (c *Conn) claimTx(ctx context.Context, tx session.TxID) error {
 // hasTransactions asks the server's SqlInfo whether it has transactions. One
 // that does not tell has none.
 func (c *Conn) hasTransactions(ctx context.Context) bool {
-	stream, err := c.Metadata(ctx, session.MetadataRequest{
-		Kind: session.MetadataSQLInfo, Info: []uint32{uint32(flightsql.SqlInfoFlightSqlServerTransaction)},
-	}, session.Call{})
+	stream, err := c.Metadata(ctx, backend.MetadataRequest{
+		Kind: backend.MetadataSQLInfo, Info: []uint32{uint32(flightsql.SqlInfoFlightSqlServerTransaction)},
+	}, backend.Call{})
 	if err != nil {
 		return false
 	}

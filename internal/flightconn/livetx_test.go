@@ -10,14 +10,15 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql/schema_ref"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // A server that names every transaction the same ends one session's with
@@ -49,7 +50,7 @@ func TestATransactionIDThatIsOpenInAnotherSessionIsRefused(t *testing.T) {
 			require.NoError(b, err)
 			ended := ends
 			_, err = two.Begin(b.Context())
-			require.Equal(b, session.FaultSession, session.FaultIn(err), "the connection is given up")
+			require.Equal(b, backend.FaultSession, backend.FaultIn(err), "the connection is given up")
 			require.ErrorContains(b, err, "two sessions at once")
 			require.Equal(b, ended, ends, "the other session's is not ended")
 			require.NoError(b, one.EndTx(b.Context(), tx, true))
@@ -87,10 +88,10 @@ func TestATransactionByWhichIDsAreLearnedIsEndedOrTheSessionGivenUp(t *testing.T
 					require.Zero(b, failures, name)
 				case failures == 1:
 					require.Empty(b, ts.open, name)
-					require.NotEqual(b, session.FaultSession, session.FaultIn(err), name)
+					require.NotEqual(b, backend.FaultSession, backend.FaultIn(err), name)
 				default:
-					require.Equal(b, session.FaultSession, session.FaultIn(err), name)
-					require.ErrorIs(b, err, session.ErrSessionLost, name)
+					require.Equal(b, backend.FaultSession, backend.FaultIn(err), name)
+					require.ErrorIs(b, err, backend.ErrSessionLost, name)
 				}
 			})
 		}
@@ -165,7 +166,7 @@ func TestSessionsMayShareAnIDWhereTheServerSaysThatItHasTransactions(t *testing.
 				if c.ok {
 					require.NoError(b, err)
 				} else {
-					require.Equal(b, session.FaultSession, session.FaultIn(err), "%v", err)
+					require.Equal(b, backend.FaultSession, backend.FaultIn(err), "%v", err)
 				}
 			})
 		})

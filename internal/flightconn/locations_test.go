@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -21,8 +23,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // shows is a location that keeps the headers which it is shown.
@@ -78,7 +78,7 @@ func TestCredentialsGoToTheSameHostAndToNobodyElse(t *testing.T) {
 				require.NoError(b, err)
 				b.net.serve(b, u.Host+u.Path, shows(&seen))
 				ctx := metadata.AppendToOutgoingContext(b.Context(), "x-mine", "s3cret")
-				s, err := b.open().Query(ctx, "q", session.Call{Headers: metadata.Pairs("x-call", "s3cret")})
+				s, err := b.open().Query(ctx, "q", backend.Call{Headers: metadata.Pairs("x-call", "s3cret")})
 				if c.refused != "" {
 					require.ErrorContains(b, err, c.refused)
 					require.True(b, failure(b, err).Fault.KeepsConn())
@@ -157,13 +157,13 @@ func TestTheLossOfTheOwnTransportIsNoFaultOfTheStatement(t *testing.T) {
 					b = bb
 					b.net["alias:1"] = b.listener
 					c := b.open()
-					s, err := c.Query(b.Context(), "q", session.Call{})
+					s, err := c.Query(b.Context(), "q", backend.Call{})
 					for err == nil {
 						_, err = s.Next()
 					}
 					e := failure(b, err)
-					require.Equal(b, session.FaultTransport, e.Fault, "%v", err)
-					require.ErrorIs(b, err, session.ErrSessionLost)
+					require.Equal(b, backend.FaultTransport, e.Fault, "%v", err)
+					require.ErrorIs(b, err, backend.ErrSessionLost)
 					require.False(b, e.Fault.KeepsConn())
 					require.NotContains(b, err.Error(), "\n")
 				})
@@ -178,8 +178,8 @@ func TestAServerThatIsBusyIsNoFaultOfTheStatement(t *testing.T) {
 	f := &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc://"+here, "grpc://dead:1"))}
 	f.get = func(*pb.Ticket, pb.FlightService_DoGetServer) error { return status.Error(codes.Unavailable, "busy") }
 	inBubble(t, f, func(b *bubble) {
-		_, err := b.open().Query(b.Context(), "q", session.Call{})
-		require.Equal(b, session.FaultTransport, failure(b, err).Fault, "%v", err)
+		_, err := b.open().Query(b.Context(), "q", backend.Call{})
+		require.Equal(b, backend.FaultTransport, failure(b, err).Fault, "%v", err)
 		require.ErrorContains(b, err, "dead:1")
 	})
 }
@@ -212,7 +212,7 @@ func TestClientsOfLocationsAreBounded(t *testing.T) {
 			for i := range uris {
 				b.net.serve(b, fmt.Sprintf("server:%d", 1000+i), one)
 			}
-			s, err := b.open().Query(b.Context(), "q", session.Call{})
+			s, err := b.open().Query(b.Context(), "q", backend.Call{})
 			require.NoError(b, err)
 			for err == nil {
 				_, err = s.Next()
@@ -232,7 +232,7 @@ func TestClientsOfLocationsAreBounded(t *testing.T) {
 	})
 	t.Run("that have none", func(t *testing.T) {
 		inBubble(t, &fake{info: infoOf(at(answer(int64Schema, "0"), uris...))}, func(b *bubble) {
-			_, err := b.open().Query(b.Context(), "q", session.Call{})
+			_, err := b.open().Query(b.Context(), "q", backend.Call{})
 			require.ErrorContains(b, err, "184 more were not tried")
 			require.Less(b, len(err.Error()), 8000)
 			synctest.Wait()
@@ -256,7 +256,7 @@ func TestALocationThatDoesNotAnswerIsTriedLastForAWhile(t *testing.T) {
 		}
 		took := func() time.Duration {
 			began := time.Now()
-			s, err := c.Query(b.Context(), "q", session.Call{})
+			s, err := c.Query(b.Context(), "q", backend.Call{})
 			require.NoError(b, err)
 			require.Equal(b, upTo(10), values(b, s))
 			return time.Since(began)
@@ -271,7 +271,7 @@ func TestALocationThatDoesNotAnswerIsTriedLastForAWhile(t *testing.T) {
 func TestNothingOfALocationThatMayBeSecretShowsInAnError(t *testing.T) {
 	f := &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc://user:hunter2@server:2/?token=hunter2#hunter2", "grpc://hunter2:%zz", "hunter2://x:2"))}
 	inBubble(t, f, func(b *bubble) {
-		_, err := b.open().Query(b.Context(), "q", session.Call{})
+		_, err := b.open().Query(b.Context(), "q", backend.Call{})
 		require.ErrorContains(b, err, `"grpc://server:2/"`)
 		require.NotContains(b, strings.ReplaceAll(err.Error(), `"hunter2://x:2": scheme "hunter2"`, ""), "hunter2")
 	})

@@ -13,21 +13,22 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 func TestACutTransportIsLostAtOnceAndNeverDialledAgain(t *testing.T) {
 	f := &fake{info: infoOf(answer(int64Schema))}
 	inBubble(t, f, func(b *bubble) {
 		c := b.open()
-		_, err := c.Query(b.Context(), "q", session.Call{})
+		_, err := c.Query(b.Context(), "q", backend.Call{})
 		require.NoError(b, err)
 		plans := f.plans.Load()
 
@@ -37,12 +38,12 @@ func TestACutTransportIsLostAtOnceAndNeverDialledAgain(t *testing.T) {
 		require.NotContains(b, c.Lost().Error(), "closed", "the reason is the network's, not gRPC's")
 
 		for range 3 {
-			_, err = c.Update(b.Context(), "u", session.Call{})
+			_, err = c.Update(b.Context(), "u", backend.Call{})
 			e := failure(b, err)
-			require.ErrorIs(b, err, session.ErrSessionLost)
-			require.Equal(b, session.FaultTransport, e.Fault)
+			require.ErrorIs(b, err, backend.ErrSessionLost)
+			require.Equal(b, backend.FaultTransport, e.Fault)
 			require.True(b, e.Unsent)
-			require.True(b, session.SafeToRetry(err))
+			require.True(b, backend.SafeToRetry(err))
 			time.Sleep(time.Minute) // gRPC's back-off would long be over
 		}
 		require.Equal(b, 1, b.listener.Accepted(), "no second transport")
@@ -81,12 +82,12 @@ func TestACallUnderWayAtTheCutIsLostAndMayHaveBeenSent(t *testing.T) {
 			<-started
 			b.listener.Conns()[0].Cut()
 		}()
-		_, err := c.Update(b.Context(), "u", session.Call{})
+		_, err := c.Update(b.Context(), "u", backend.Call{})
 		e := failure(b, err)
-		require.ErrorIs(b, err, session.ErrSessionLost)
-		require.Equal(b, session.FaultTransport, e.Fault)
+		require.ErrorIs(b, err, backend.ErrSessionLost)
+		require.Equal(b, backend.FaultTransport, e.Fault)
 		require.False(b, e.Unsent)
-		require.False(b, session.SafeToRetry(err))
+		require.False(b, backend.SafeToRetry(err))
 		require.EqualValues(b, 1, f.puts.Load(), "a mutation is sent once")
 	})
 }
@@ -111,7 +112,7 @@ func TestTheServersGoodbyeLetsTheStreamFinishAndEndsTheEpoch(t *testing.T) {
 		c, err := e.Open(t.Context())
 		require.NoError(t, err)
 		defer func() { _ = c.Close() }()
-		s, err := c.Query(t.Context(), "q", session.Call{})
+		s, err := c.Query(t.Context(), "q", backend.Call{})
 		require.NoError(t, err)
 		_, err = s.Next()
 		require.NoError(t, err)
@@ -119,8 +120,8 @@ func TestTheServersGoodbyeLetsTheStreamFinishAndEndsTheEpoch(t *testing.T) {
 		var stopped sync.WaitGroup
 		stopped.Go(server.GracefulStop)
 		synctest.Wait()
-		_, err = c.Update(t.Context(), "u", session.Call{})
-		require.ErrorIs(t, err, session.ErrSessionLost)
+		_, err = c.Update(t.Context(), "u", backend.Call{})
+		require.ErrorIs(t, err, backend.ErrSessionLost)
 		require.True(t, failure(t, err).Unsent, "a server that says goodbye vouches for it")
 		require.Zero(t, f.puts.Load())
 
@@ -136,8 +137,8 @@ func TestNothingIsSentOnceTheEpochIsLost(t *testing.T) {
 	inBubble(t, &fake{}, func(b *bubble) {
 		c := b.open()
 		c.transport.markLost(errors.New("the socket failed, and gRPC has not noticed yet"))
-		_, err := c.Update(b.Context(), "u", session.Call{})
-		require.ErrorIs(b, err, session.ErrSessionLost)
+		_, err := c.Update(b.Context(), "u", backend.Call{})
+		require.ErrorIs(b, err, backend.ErrSessionLost)
 		require.ErrorContains(b, err, "not noticed")
 		require.True(b, failure(b, err).Unsent)
 		require.Zero(b, b.fake.puts.Load())
@@ -155,7 +156,7 @@ func TestACallThatTheServerDisownsIsUnsent(t *testing.T) {
 		}
 		_, err := b.endpoint.Open(b.Context())
 		e := failure(b, err)
-		require.Equal(b, session.FaultTransport, e.Fault)
+		require.Equal(b, backend.FaultTransport, e.Fault)
 		require.True(b, e.Unsent, "%v", err)
 	})
 }
@@ -212,14 +213,14 @@ func TestAServerThatRotatesItsConnectionsEndsTheEpoch(t *testing.T) {
 		c, err := e.Open(t.Context())
 		require.NoError(t, err)
 		defer func() { _ = c.Close() }()
-		s, err := c.Query(t.Context(), "q", session.Call{})
+		s, err := c.Query(t.Context(), "q", backend.Call{})
 		require.NoError(t, err)
 		time.Sleep(2 * time.Minute) // the GOAWAY has come, the stream goes on
 		require.NoError(t, c.Lost())
 
 		for range 2 {
-			_, err = c.Update(t.Context(), "u", session.Call{})
-			require.ErrorIs(t, err, session.ErrSessionLost)
+			_, err = c.Update(t.Context(), "u", backend.Call{})
+			require.ErrorIs(t, err, backend.ErrSessionLost)
 			require.True(t, failure(t, err).Unsent)
 		}
 		require.Error(t, c.Lost())
@@ -241,8 +242,8 @@ func TestAMissedKeepaliveEndsTheEpoch(t *testing.T) {
 			b.listener.Conns()[0].Freeze()
 		}()
 		began := time.Now()
-		_, err := c.Update(b.Context(), "u", session.Call{})
-		require.ErrorIs(b, err, session.ErrSessionLost)
+		_, err := c.Update(b.Context(), "u", backend.Call{})
+		require.ErrorIs(b, err, backend.ErrSessionLost)
 		require.Less(b, time.Since(began), 10*time.Minute)
 		require.ErrorContains(b, c.Lost(), "keepalive")
 		b.listener.Conns()[0].Thaw()
@@ -258,7 +259,7 @@ func TestCloseIsBoundedWhenTheServerIsSilent(t *testing.T) {
 		began := time.Now()
 		err := c.Close()
 		require.Equal(b, DefaultCloseTimeout, time.Since(began), "CloseSession hangs")
-		require.Equal(b, session.StageClose, failure(b, err).Stage)
+		require.Equal(b, backend.StageClose, failure(b, err).Stage)
 		require.Equal(b, err, c.Close(), "later calls do nothing")
 
 		time.Sleep(time.Minute)
@@ -319,8 +320,8 @@ func TestCloseFailsTheCallsUnderWayBeforeItAsksTheServer(t *testing.T) {
 		var call sync.WaitGroup
 		call.Go(func() {
 			began := time.Now()
-			_, err := c.Update(b.Context(), "u", session.Call{})
-			require.ErrorIs(b, err, session.ErrSessionLost)
+			_, err := c.Update(b.Context(), "u", backend.Call{})
+			require.ErrorIs(b, err, backend.ErrSessionLost)
 			require.Zero(b, time.Since(began), "not after the goodbye has timed out")
 		})
 		synctest.Wait()
@@ -338,16 +339,16 @@ func TestCloseFailsTheCallsUnderWay(t *testing.T) {
 	}
 	inBubble(t, f, func(b *bubble) {
 		c := b.open()
-		s, err := c.Query(b.Context(), "q", session.Call{})
+		s, err := c.Query(b.Context(), "q", backend.Call{})
 		require.NoError(b, err)
 		_, err = s.Next()
 		require.NoError(b, err)
 		var calls sync.WaitGroup
 		for _, call := range []func() error{
-			func() error { _, err := c.Update(b.Context(), "u", session.Call{}); return err },
+			func() error { _, err := c.Update(b.Context(), "u", backend.Call{}); return err },
 			func() error { _, err := s.Next(); return err },
 		} {
-			calls.Go(func() { require.ErrorIs(b, call(), session.ErrSessionLost) })
+			calls.Go(func() { require.ErrorIs(b, call(), backend.ErrSessionLost) })
 		}
 		synctest.Wait()
 		for range 4 {
@@ -355,7 +356,7 @@ func TestCloseFailsTheCallsUnderWay(t *testing.T) {
 		}
 		calls.Wait()
 		_, err = c.Begin(b.Context())
-		require.ErrorIs(b, err, session.ErrSessionLost)
+		require.ErrorIs(b, err, backend.ErrSessionLost)
 		s.Close()
 	})
 }
@@ -392,8 +393,8 @@ func TestGarbageOnTheWireEndsTheEpoch(t *testing.T) {
 			return mine, nil
 		}
 		_, err := b.endpoint.Open(b.Context())
-		require.Equal(b, session.FaultTransport, failure(b, err).Fault)
-		require.Equal(b, session.StageDial, failure(b, err).Stage)
+		require.Equal(b, backend.FaultTransport, failure(b, err).Fault)
+		require.Equal(b, backend.StageDial, failure(b, err).Stage)
 	})
 }
 
@@ -414,8 +415,8 @@ func TestAnIngestUnderAClosedConnectionIsLostAndNotCancelled(t *testing.T) {
 		rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch, batch, batch})
 		require.NoError(b, err)
 		c := b.open()
-		_, err = c.Ingest(b.Context(), closingReader{rows, c}, session.IngestOptions{Table: "t"}, session.Call{})
-		require.ErrorIs(b, err, session.ErrSessionLost)
+		_, err = c.Ingest(b.Context(), closingReader{rows, c}, backend.IngestOptions{Table: "t"}, backend.Call{})
+		require.ErrorIs(b, err, backend.ErrSessionLost)
 		require.NotErrorIs(b, err, context.Canceled, "only the call's own RPC was cancelled, by its end")
 	})
 }

@@ -8,27 +8,29 @@ import (
 	"unicode"
 
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/internal/eof"
-	"github.com/flightpool/flightpool/session"
 )
 
 // Open makes a connection and proves it: it dials, presents the credentials
 // and makes a first round trip, within ctx and Config.DialTimeout. The caller
-// must close what it returns. Errors are *session.Error with StageDial,
+// must close what it returns. Errors are *backend.Error with StageDial,
 // StageAuth or StageProbe, whose cause is what the server or the network said.
-func (e *Endpoint) Open(ctx context.Context) (session.Conn, error) {
+func (e *Endpoint) Open(ctx context.Context) (backend.Conn, error) {
 	bounded, cancel := context.WithTimeout(ctx, e.cfg.DialTimeout)
 	defer cancel()
 	c := &Conn{endpoint: e, id: newIdentity(&e.cfg)}
 	r := &rpcCall{conn: c, op: "Open", cancel: cancel, callerErr: ctx.Err, callerDeadline: ctx.Deadline}
 	var err error
 	if c.transport, err = newTransport(&e.cfg); err != nil {
-		return nil, &session.Error{Op: r.op, Stage: session.StageDial, Fault: session.FaultUsage, Target: e.cfg.Address, Unsent: true, Err: err}
+		return nil, &backend.Error{Op: r.op, Stage: backend.StageDial, Fault: backend.FaultUsage, Target: e.cfg.Address, Unsent: true, Err: err}
 	}
 	c.channel = &channel{cc: c.transport.cc, id: c.id, owner: c}
 	c.flight = pb.NewFlightServiceClient(c.channel)
@@ -43,11 +45,11 @@ func (r *rpcCall) establish(ctx context.Context) error {
 	c := r.conn
 	if basic := c.cfg().Basic; basic != nil {
 		if err := r.handshake(ctx, basic); err != nil {
-			return r.wrapOpenError(ctx, session.StageAuth, err)
+			return r.wrapOpenError(ctx, backend.StageAuth, err)
 		}
 	}
 	if err := r.obtainCredential(ctx); err != nil {
-		return r.wrapOpenError(ctx, session.StageAuth, err)
+		return r.wrapOpenError(ctx, backend.StageAuth, err)
 	}
 	err := r.checkSession(ctx)
 	if status.Code(err) == codes.Unauthenticated && c.cfg().Authorization != nil {
@@ -56,7 +58,7 @@ func (r *rpcCall) establish(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		return r.wrapOpenError(ctx, session.StageProbe, err)
+		return r.wrapOpenError(ctx, backend.StageProbe, err)
 	}
 	c.id.markEstablished()
 	return nil
@@ -87,31 +89,31 @@ func (r *rpcCall) obtainCredential(ctx context.Context) error {
 }
 
 // wrapOpenError classifies what a connection failed with before it was one.
-func (r *rpcCall) wrapOpenError(ctx context.Context, stage session.Stage, err error) error {
-	e := &session.Error{Op: r.op, Stage: stage, Target: r.conn.target(), Unsent: r.sends.nothingSent(), Err: err}
+func (r *rpcCall) wrapOpenError(ctx context.Context, stage backend.Stage, err error) error {
+	e := &backend.Error{Op: r.op, Stage: stage, Target: r.conn.target(), Unsent: r.sends.nothingSent(), Err: err}
 	lost := r.conn.Lost()
 	s, _ := status.FromError(err)
 	e.SQLState = sqlState(s.Message())
-	e.Fault = session.FaultOf(s.Code(), s.Message())
+	e.Fault = backend.FaultOf(s.Code(), s.Message())
 	var noCredential *credentialError
 	if errors.As(err, &noCredential) {
-		e.Stage, e.Fault = session.StageAuth, session.FaultAuth
+		e.Stage, e.Fault = backend.StageAuth, backend.FaultAuth
 	}
 	switch {
 	case r.callerEndedErr(s.Code() == codes.DeadlineExceeded) != nil:
-		e.Fault, e.Ctx = session.FaultContext, r.callerEndedErr(true)
+		e.Fault, e.Ctx = backend.FaultContext, r.callerEndedErr(true)
 	case noCredential != nil:
 	case s.Code() == codes.Unauthenticated, s.Code() == codes.PermissionDenied:
-		e.Stage, e.Fault = session.StageAuth, session.FaultAuth
+		e.Stage, e.Fault = backend.StageAuth, backend.FaultAuth
 	case ctx.Err() != nil:
-		e.Fault, e.Err = session.FaultTransport, fmt.Errorf("no answer within %v: %w", r.conn.cfg().DialTimeout, err)
+		e.Fault, e.Err = backend.FaultTransport, fmt.Errorf("no answer within %v: %w", r.conn.cfg().DialTimeout, err)
 	case lost != nil:
-		e.Fault, e.Err = session.FaultTransport, &openError{reason: lost, cause: err}
-	case e.Fault == session.FaultContext: // the server's doing
-		e.Fault = session.FaultTransport
+		e.Fault, e.Err = backend.FaultTransport, &openError{reason: lost, cause: err}
+	case e.Fault == backend.FaultContext: // the server's doing
+		e.Fault = backend.FaultTransport
 	}
-	if e.Unsent && e.Stage != session.StageAuth {
-		e.Stage = session.StageDial
+	if e.Unsent && e.Stage != backend.StageAuth {
+		e.Stage = backend.StageDial
 	}
 	return e
 }
@@ -217,10 +219,10 @@ func sessionAnswered(err error) bool {
 	if s.Code() == codes.OK || s.Code() == codes.Unimplemented {
 		return true
 	}
-	return s.Code() != codes.PermissionDenied && session.FaultOf(s.Code(), s.Message()) == session.FaultStatement
+	return s.Code() != codes.PermissionDenied && backend.FaultOf(s.Code(), s.Message()) == backend.FaultStatement
 }
 
-// Ping is part of session.Conn: it asks for one SqlInfo. A refusal by INTERNAL
+// Ping is part of backend.Conn: it asks for one SqlInfo. A refusal by INTERNAL
 // or UNKNOWN is returned, as the statement's fault: some servers say so for each
 // RPC when they cannot make a session.
 func (c *Conn) Ping(ctx context.Context) error {
@@ -237,5 +239,5 @@ func (c *Conn) Ping(ctx context.Context) error {
 			return nil
 		}
 	}
-	return r.wrapError(session.StageProbe, err)
+	return r.wrapError(backend.StageProbe, err)
 }

@@ -12,14 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 func TestConfigReportsEveryFaultAtOnce(t *testing.T) {
@@ -42,7 +42,7 @@ func TestOpenAcceptsAServerThatRefusesTheProbeItself(t *testing.T) {
 		inBubble(t, f, func(b *bubble) {
 			c := b.open()
 			if err := c.Ping(b.Context()); code == codes.Internal {
-				require.Equal(b, session.FaultStatement, session.FaultIn(err), "it may be that no session can be made any more")
+				require.Equal(b, backend.FaultStatement, backend.FaultIn(err), "it may be that no session can be made any more")
 			} else {
 				require.NoError(b, err)
 			}
@@ -53,13 +53,13 @@ func TestOpenAcceptsAServerThatRefusesTheProbeItself(t *testing.T) {
 
 func TestOpenFailsWithWhatTheServerSaid(t *testing.T) {
 	for code, want := range map[codes.Code]struct {
-		fault session.Fault
-		stage session.Stage
+		fault backend.Fault
+		stage backend.Stage
 	}{
-		codes.Unauthenticated:   {session.FaultAuth, session.StageAuth},
-		codes.PermissionDenied:  {session.FaultAuth, session.StageAuth},
-		codes.ResourceExhausted: {session.FaultLimit, session.StageProbe},
-		codes.Unavailable:       {session.FaultTransport, session.StageProbe},
+		codes.Unauthenticated:   {backend.FaultAuth, backend.StageAuth},
+		codes.PermissionDenied:  {backend.FaultAuth, backend.StageAuth},
+		codes.ResourceExhausted: {backend.FaultLimit, backend.StageProbe},
+		codes.Unavailable:       {backend.FaultTransport, backend.StageProbe},
 	} {
 		f := &fake{info: func(context.Context, *pb.FlightDescriptor) (*pb.FlightInfo, error) {
 			return nil, status.Error(code, "said the server [28P01]")
@@ -85,10 +85,10 @@ func TestOpenOfADeadServerFailsAtOnceAndUnsent(t *testing.T) {
 		_, err := b.endpoint.Open(b.Context())
 		e := failure(b, err)
 		require.Zero(b, time.Since(began))
-		require.Equal(b, session.StageDial, e.Stage)
-		require.Equal(b, session.FaultTransport, e.Fault)
+		require.Equal(b, backend.StageDial, e.Stage)
+		require.Equal(b, backend.FaultTransport, e.Fault)
 		require.True(b, e.Unsent)
-		require.True(b, session.SafeToRetry(err))
+		require.True(b, backend.SafeToRetry(err))
 	})
 }
 
@@ -115,14 +115,14 @@ func TestOpenOfASilentServerEndsWithDialTimeoutOrTheCallersContext(t *testing.T)
 		began := time.Now()
 		_, err := b.endpoint.Open(b.Context())
 		require.Equal(b, DefaultDialTimeout, time.Since(began))
-		require.Equal(b, session.FaultTransport, failure(b, err).Fault)
+		require.Equal(b, backend.FaultTransport, failure(b, err).Fault)
 
 		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
 		defer cancel()
 		began = time.Now()
 		_, err = b.endpoint.Open(ctx)
 		require.Equal(b, time.Second, time.Since(began))
-		require.Equal(b, session.FaultContext, failure(b, err).Fault)
+		require.Equal(b, backend.FaultContext, failure(b, err).Fault)
 		require.ErrorIs(b, err, context.DeadlineExceeded)
 	})
 }
@@ -206,9 +206,9 @@ func TestWrongPasswordFailsAtOnce(t *testing.T) {
 		_, err := b.endpoint.Open(b.Context())
 		require.Zero(b, time.Since(began))
 		e := failure(b, err)
-		require.Equal(b, session.FaultAuth, e.Fault)
-		require.Equal(b, session.StageAuth, e.Stage)
-		require.False(b, session.SafeToRetry(err))
+		require.Equal(b, backend.FaultAuth, e.Fault)
+		require.Equal(b, backend.StageAuth, e.Stage)
+		require.False(b, backend.SafeToRetry(err))
 	}, func(cfg *Config) { cfg.Basic = &UserPass{"u", "p"} })
 }
 
@@ -238,7 +238,7 @@ func TestARefusedTokenIsFetchedAnewAndTheOpenTriedOnceMore(t *testing.T) {
 	f.plans.Store(0)
 	inBubble(t, f, func(b *bubble) {
 		_, err := b.endpoint.Open(b.Context())
-		require.Equal(b, session.FaultAuth, failure(b, err).Fault)
+		require.Equal(b, backend.FaultAuth, failure(b, err).Fault)
 		require.EqualValues(b, 2, f.plans.Load(), "once more, and no more")
 	}, with)
 }
@@ -249,7 +249,7 @@ func TestASourceThatFailsSendsNothing(t *testing.T) {
 		_, err := b.endpoint.Open(b.Context())
 		require.ErrorIs(b, err, broken)
 		e := failure(b, err)
-		require.Equal(b, session.FaultAuth, e.Fault)
+		require.Equal(b, backend.FaultAuth, e.Fault)
 		require.True(b, e.Unsent)
 	}, func(cfg *Config) {
 		cfg.Authorization = func(context.Context, string) (Credential, error) { return Credential{}, broken }
@@ -265,7 +265,7 @@ func TestHeadersOfACallWinOverTheCredentialAndTheConfiguration(t *testing.T) {
 	inBubble(t, f, func(b *bubble) {
 		c := b.open()
 		_, err := c.Query(metadata.AppendToOutgoingContext(b.Context(), "traceparent", "t"), "q",
-			session.Call{Headers: metadata.MD{"X-Database": {"mine"}}})
+			backend.Call{Headers: metadata.MD{"X-Database": {"mine"}}})
 		require.Error(b, err)
 		require.Equal(b, []string{"mine"}, got.Get("x-database"))
 		require.Equal(b, []string{"yes"}, got.Get("x-other"))
@@ -285,7 +285,7 @@ func TestAThousandConnectionsLeaveNothingBehind(t *testing.T) {
 		for i := range 1000 {
 			c, err := b.endpoint.Open(b.Context())
 			require.NoError(b, err)
-			s, err := c.Query(b.Context(), "q", session.Call{})
+			s, err := c.Query(b.Context(), "q", backend.Call{})
 			require.NoError(b, err)
 			if i%2 == 0 { // every other result is left half read
 				_, err = s.Next()

@@ -8,13 +8,15 @@ import (
 	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 
 	"github.com/flightpool/flightpool/internal/errjoin"
-	"github.com/flightpool/flightpool/session"
 )
 
-// SetOptions is part of session.Conn. Values are strings, booleans, integers,
+// SetOptions is part of backend.Conn. Values are strings, booleans, integers,
 // floats and lists of strings; nil takes an option back.
 func (c *Conn) SetOptions(ctx context.Context, opts map[string]any) error {
 	ctx, r, err := c.begin(ctx, "SetOptions", nil)
@@ -35,18 +37,18 @@ func (c *Conn) SetOptions(ctx context.Context, opts map[string]any) error {
 	var reply pb.SetSessionOptionsResult
 	err = c.rawAction(r.rpcContext(ctx), c.flight, flight.SetSessionOptionsActionType, &pb.SetSessionOptionsRequest{SessionOptions: values}, &reply)
 	if err != nil {
-		return r.wrapError(session.StageExecute, err)
+		return r.wrapError(backend.StageExecute, err)
 	}
 	for name, refusal := range reply.GetErrors() {
 		errs = append(errs, fmt.Errorf("option %q: %v", name, refusal.GetValue()))
 	}
 	if len(errs) > 0 {
-		return &session.Error{Op: r.op, Stage: session.StageExecute, Fault: session.FaultStatement, Target: c.target(), Err: errjoin.Join(errs...)}
+		return &backend.Error{Op: r.op, Stage: backend.StageExecute, Fault: backend.FaultStatement, Target: c.target(), Err: errjoin.Join(errs...)}
 	}
 	return nil
 }
 
-// Options is part of session.Conn.
+// Options is part of backend.Conn.
 func (c *Conn) Options(ctx context.Context) (map[string]any, error) {
 	ctx, r, err := c.begin(ctx, "Options", nil)
 	if err != nil {
@@ -56,7 +58,7 @@ func (c *Conn) Options(ctx context.Context) (map[string]any, error) {
 	var reply pb.GetSessionOptionsResult
 	err = c.rawAction(r.rpcContext(ctx), c.flight, flight.GetSessionOptionsActionType, &pb.GetSessionOptionsRequest{}, &reply)
 	if err != nil {
-		return nil, r.wrapError(session.StageExecute, err)
+		return nil, r.wrapError(backend.StageExecute, err)
 	}
 	opts := make(map[string]any, len(reply.GetSessionOptions()))
 	for name, value := range reply.GetSessionOptions() {

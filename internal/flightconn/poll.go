@@ -4,11 +4,11 @@ import (
 	"context"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // Servers answer a poll when there is something to tell. One that answers at
@@ -20,7 +20,7 @@ const (
 
 // planWithProgress asks for the FlightInfo of a query: by PollFlightInfo if the call
 // wants to hear of its progress and the server has that for such a command.
-func (r *rpcCall) planWithProgress(ctx context.Context, desc *pb.FlightDescriptor, kind string, call session.Call, opts ...grpc.CallOption) (*Info, error) {
+func (r *rpcCall) planWithProgress(ctx context.Context, desc *pb.FlightDescriptor, kind string, call backend.Call, opts ...grpc.CallOption) (*Info, error) {
 	polls := r.conn.endpoint.capabilities.forAction("PollFlightInfo " + kind)
 	if call.Progress != nil && !polls.isMissing() {
 		info, err := r.poll(ctx, desc, call)
@@ -37,7 +37,7 @@ func (r *rpcCall) planWithProgress(ctx context.Context, desc *pb.FlightDescripto
 //
 // INVARIANT: polls are at least minPollInterval apart, and maxPollInterval while
 // nothing changes, whatever the server answers; ctx ends them.
-func (r *rpcCall) poll(ctx context.Context, desc *pb.FlightDescriptor, call session.Call) (*Info, error) {
+func (r *rpcCall) poll(ctx context.Context, desc *pb.FlightDescriptor, call backend.Call) (*Info, error) {
 	interval := minPollInterval
 	last, endpoints := -1.0, 0
 	for first := true; ; first = false {

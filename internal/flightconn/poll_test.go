@@ -6,16 +6,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // polled queries a server whose n-th poll is answered by poll.
-func polled(t *testing.T, poll func(n int) (*pb.PollInfo, error), test func(b *bubble, heard *[]float64, ask func(ctx context.Context) (session.Stream, error), polls *int)) {
+func polled(t *testing.T, poll func(n int) (*pb.PollInfo, error), test func(b *bubble, heard *[]float64, ask func(ctx context.Context) (backend.Stream, error), polls *int)) {
 	polls := 0
 	f := &fake{get: byTicket, info: infoOf(answer(int64Schema, "0"))}
 	f.poll = func(context.Context, *pb.FlightDescriptor) (*pb.PollInfo, error) {
@@ -26,8 +26,8 @@ func polled(t *testing.T, poll func(n int) (*pb.PollInfo, error), test func(b *b
 		polls = 0
 		var heard []float64
 		c := b.open()
-		test(b, &heard, func(ctx context.Context) (session.Stream, error) {
-			return c.Query(ctx, "q", session.Call{Progress: func(fraction float64, known bool) {
+		test(b, &heard, func(ctx context.Context) (backend.Stream, error) {
+			return c.Query(ctx, "q", backend.Call{Progress: func(fraction float64, known bool) {
 				if !known {
 					fraction = -1
 				}
@@ -41,12 +41,12 @@ var going = &pb.FlightDescriptor{Type: pb.FlightDescriptor_CMD, Cmd: []byte("go 
 
 func TestAServerThatNeverGetsDoneIsPolledEverMoreSlowlyUntilTheContextEnds(t *testing.T) {
 	polled(t, func(int) (*pb.PollInfo, error) { return &pb.PollInfo{FlightDescriptor: going}, nil },
-		func(b *bubble, _ *[]float64, ask func(context.Context) (session.Stream, error), polls *int) {
+		func(b *bubble, _ *[]float64, ask func(context.Context) (backend.Stream, error), polls *int) {
 			ctx, stop := context.WithTimeout(b.Context(), time.Minute)
 			defer stop()
 			start := time.Now()
 			_, err := ask(ctx)
-			require.Equal(b, session.FaultContext, failure(b, err).Fault)
+			require.Equal(b, backend.FaultContext, failure(b, err).Fault)
 			require.Equal(b, time.Minute, time.Since(start))
 			require.Less(b, *polls, 70)
 			require.Greater(b, *polls, 50)
@@ -60,7 +60,7 @@ func TestProgressThatIsNoneIsUnknown(t *testing.T) {
 			return &pb.PollInfo{Info: answer(int64Schema, "0")}, nil
 		}
 		return &pb.PollInfo{FlightDescriptor: going, Progress: &grpcText[n-1]}, nil
-	}, func(b *bubble, heard *[]float64, ask func(context.Context) (session.Stream, error), _ *int) {
+	}, func(b *bubble, heard *[]float64, ask func(context.Context) (backend.Stream, error), _ *int) {
 		s, err := ask(b.Context())
 		require.NoError(b, err)
 		require.Equal(b, upTo(10), values(b, s))
@@ -78,7 +78,7 @@ func TestPollsThatMakeNoSenseAreErrors(t *testing.T) {
 			return nil, status.Error(codes.Unimplemented, "what poll?")
 		},
 	} {
-		polled(t, poll, func(b *bubble, _ *[]float64, ask func(context.Context) (session.Stream, error), _ *int) {
+		polled(t, poll, func(b *bubble, _ *[]float64, ask func(context.Context) (backend.Stream, error), _ *int) {
 			plans := b.fake.plans.Load()
 			_, err := ask(b.Context())
 			require.ErrorIs(b, err, errMalformed, name)
@@ -86,10 +86,10 @@ func TestPollsThatMakeNoSenseAreErrors(t *testing.T) {
 		})
 	}
 	polled(t, func(int) (*pb.PollInfo, error) { return nil, status.Error(codes.InvalidArgument, "no such table") },
-		func(b *bubble, _ *[]float64, ask func(context.Context) (session.Stream, error), polls *int) {
+		func(b *bubble, _ *[]float64, ask func(context.Context) (backend.Stream, error), polls *int) {
 			for range 2 {
 				_, err := ask(b.Context())
-				require.Equal(b, session.FaultStatement, failure(b, err).Fault)
+				require.Equal(b, backend.FaultStatement, failure(b, err).Fault)
 			}
 			require.Equal(b, 2, *polls, "a statement that fails says nothing of polls")
 		})
@@ -113,7 +113,7 @@ func TestAServerThatTellsOfProgressIsPolledSoon(t *testing.T) {
 				return &pb.PollInfo{Info: answer(int64Schema, "0")}, nil
 			}
 			return progress(n), nil
-		}, func(b *bubble, heard *[]float64, ask func(context.Context) (session.Stream, error), _ *int) {
+		}, func(b *bubble, heard *[]float64, ask func(context.Context) (backend.Stream, error), _ *int) {
 			start := time.Now()
 			s, err := ask(b.Context())
 			require.NoError(b, err, name)

@@ -8,14 +8,15 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/flightpool/flightpool/session"
 )
 
-// prepared is session.Prepared: a handle on the server.
+// prepared is backend.Prepared: a handle on the server.
 type prepared struct {
 	conn    *Conn
 	params  *arrow.Schema
@@ -29,8 +30,8 @@ type prepared struct {
 	}
 }
 
-// Prepare is part of session.Conn.
-func (c *Conn) Prepare(ctx context.Context, sql string, call session.Call) (session.Prepared, error) {
+// Prepare is part of backend.Conn.
+func (c *Conn) Prepare(ctx context.Context, sql string, call backend.Call) (backend.Prepared, error) {
 	ctx, r, err := c.begin(ctx, "Prepare", call.Headers)
 	if err != nil {
 		return nil, err
@@ -38,11 +39,11 @@ func (c *Conn) Prepare(ctx context.Context, sql string, call session.Call) (sess
 	defer r.end()
 	req := &pb.ActionCreatePreparedStatementRequest{Query: sql, TransactionId: r.txID(call.Tx)}
 	if size, limit := proto.Size(req), c.cfg().RequestLimit; size > limit {
-		return nil, r.wrapError(session.StagePrepare, &tooLargeError{what: "the statement", size: size, limit: limit})
+		return nil, r.wrapError(backend.StagePrepare, &tooLargeError{what: "the statement", size: size, limit: limit})
 	}
 	var reply pb.ActionCreatePreparedStatementResult
 	if err := c.sqlAction(r.rpcContext(ctx), c.flight, flightsql.CreatePreparedStatementActionType, req, &reply); err != nil {
-		return nil, r.wrapError(session.StagePrepare, err)
+		return nil, r.wrapError(backend.StagePrepare, err)
 	}
 	params, err := decodeSchema(reply.GetParameterSchema())
 	if err != nil {
@@ -57,14 +58,14 @@ func (c *Conn) Prepare(ctx context.Context, sql string, call session.Call) (sess
 	return p, nil
 }
 
-// ParameterSchema is part of session.Prepared.
+// ParameterSchema is part of backend.Prepared.
 func (p *prepared) ParameterSchema() *arrow.Schema { return p.params }
 
-// ResultSchema is part of session.ResultDescriber.
+// ResultSchema is part of backend.ResultDescriber.
 func (p *prepared) ResultSchema() *arrow.Schema { return p.rows }
 
-// Query is part of session.Prepared.
-func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, call session.Call) (session.Stream, error) {
+// Query is part of backend.Prepared.
+func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, call backend.Call) (backend.Stream, error) {
 	ctx, r, handle, err := p.begin(ctx, "PreparedQuery", params, call)
 	if err != nil {
 		return nil, err
@@ -72,14 +73,14 @@ func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, call ses
 	if params != nil {
 		if handle, err = p.bind(ctx, r, handle, params); err != nil {
 			r.end()
-			return nil, r.wrapError(session.StagePrepare, err)
+			return nil, r.wrapError(backend.StagePrepare, err)
 		}
 	}
 	return r.query(ctx, &pb.CommandPreparedStatementQuery{PreparedStatementHandle: handle}, call)
 }
 
-// Update is part of session.Prepared. All rows of params go in one RPC.
-func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call session.Call) (int64, error) {
+// Update is part of backend.Prepared. All rows of params go in one RPC.
+func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call backend.Call) (int64, error) {
 	ctx, r, handle, err := p.begin(ctx, "PreparedUpdate", params, call)
 	if err != nil {
 		return 0, err
@@ -91,17 +92,17 @@ func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call se
 	}
 	messages, err := r.encodeParams(&pb.CommandPreparedStatementUpdate{PreparedStatementHandle: handle}, params)
 	if err != nil {
-		return 0, r.wrapError(session.StagePrepare, err)
+		return 0, r.wrapError(backend.StagePrepare, err)
 	}
 	n, err := r.putCount(ctx, fixedMessages(messages...))
 	if err != nil {
-		return 0, r.wrapError(session.StageExecute, err)
+		return 0, r.wrapError(backend.StageExecute, err)
 	}
 	return n, nil
 }
 
 // begin starts a call with the current handle, if params fit the statement.
-func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatch, call session.Call) (context.Context, *rpcCall, []byte, error) {
+func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatch, call backend.Call) (context.Context, *rpcCall, []byte, error) {
 	ctx, r, err := p.conn.begin(ctx, op, call.Headers)
 	if err != nil {
 		return nil, nil, nil, err
@@ -111,7 +112,7 @@ func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatc
 	handle, closed := p.mu.handle, p.mu.closed
 	p.mu.Unlock()
 	if closed {
-		err = r.usageError("%w", session.ErrHandleClosed)
+		err = r.usageError("%w", backend.ErrHandleClosed)
 	} else if params != nil {
 		if fault := cmp.Or(CheckParams(p.params, params), CheckSendable(params.Schema())); fault != nil {
 			err = r.usageError("%w", fault)
@@ -160,7 +161,7 @@ func (r *rpcCall) encodeParams(cmd proto.Message, params arrow.RecordBatch) ([]*
 	return e.encode(params)
 }
 
-// Close is part of session.Prepared. Later calls do nothing.
+// Close is part of backend.Prepared. Later calls do nothing.
 func (p *prepared) Close(ctx context.Context) error {
 	p.mu.Lock()
 	handle, closed := p.mu.handle, p.mu.closed
@@ -176,7 +177,7 @@ func (p *prepared) Close(ctx context.Context) error {
 	defer r.end()
 	req := &pb.ActionClosePreparedStatementRequest{PreparedStatementHandle: handle}
 	if err := p.conn.sqlAction(r.rpcContext(ctx), p.conn.flight, flightsql.ClosePreparedStatementActionType, req, nil); err != nil {
-		return r.wrapError(session.StageClose, err)
+		return r.wrapError(backend.StageClose, err)
 	}
 	return nil
 }

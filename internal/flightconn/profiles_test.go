@@ -7,45 +7,45 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/session"
-	"github.com/flightpool/flightpool/session/sessiontest"
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/backend/backendtest"
 	"github.com/flightpool/flightpool/testserver"
 )
 
 // TestConformanceAgainstServersAsTheyReallyAre runs in virtual time.
 func TestConformanceAgainstServersAsTheyReallyAre(t *testing.T) {
-	full := sessiontest.Features{
+	full := backendtest.Features{
 		Transactions: true, Savepoints: true, Prepared: true, UpdateCounts: true, Ingest: true, SessionOptions: true,
 		ServerCancel: true, RPCCancel: true, TrustedTxIDs: true, TempTables: true, Cut: true, TxEndsWithConn: true,
 	}
-	without := func(off func(*sessiontest.Features)) sessiontest.Features {
+	without := func(off func(*backendtest.Features)) backendtest.Features {
 		f := full
 		off(&f)
 		return f
 	}
 	for _, server := range []struct {
 		profile testserver.Profile
-		has     sessiontest.Features
+		has     backendtest.Features
 	}{
 		{testserver.Strict(), full},
-		{swanLake(), without(func(f *sessiontest.Features) {
+		{swanLake(), without(func(f *backendtest.Features) {
 			f.Savepoints, f.UpdateCounts, f.Ingest, f.SessionOptions = false, false, false, false
 			f.ServerCancel, f.RPCCancel, f.TrustedTxIDs, f.TxEndsWithConn = false, false, false, false
 		})},
-		{testserver.GizmoSQL(), without(func(f *sessiontest.Features) {
+		{testserver.GizmoSQL(), without(func(f *backendtest.Features) {
 			f.RPCCancel, f.TxEndsWithConn = false, false
 		})},
-		{testserver.Dremio(), without(func(f *sessiontest.Features) {
+		{testserver.Dremio(), without(func(f *backendtest.Features) {
 			f.Transactions, f.Savepoints, f.Ingest, f.ServerCancel = false, false, false, false
 		})},
-		{testserver.Doris(), without(func(f *sessiontest.Features) {
+		{testserver.Doris(), without(func(f *backendtest.Features) {
 			f.Transactions, f.Savepoints, f.Ingest, f.ServerCancel = false, false, false, false
 		})},
 	} {
 		t.Run(server.profile.Name, func(t *testing.T) {
-			sessiontest.Exercise(t, sessiontest.Suite{
+			backendtest.Exercise(t, backendtest.Suite{
 				Has: server.has, SQL: scripted, Bubble: true,
-				Start: func(t *testing.T) sessiontest.Server { return startProfile(t, server.profile) },
+				Start: func(t *testing.T) backendtest.Server { return startProfile(t, server.profile) },
 			})
 		})
 	}
@@ -59,7 +59,7 @@ func swanLake() testserver.Profile {
 	return p
 }
 
-var scripted = sessiontest.SQL{
+var scripted = backendtest.SQL{
 	Rows:        func(n int) string { return fmt.Sprintf("SELECT * FROM generate(%d)", n) },
 	Empty:       "SELECT * FROM generate(0)",
 	Invalid:     "SELECT * FROM nowhere",
@@ -72,7 +72,7 @@ var scripted = sessiontest.SQL{
 	InsertParam: func(table string) string { return "INSERT INTO " + table + " VALUES (?)" },
 }
 
-func startProfile(t *testing.T, p testserver.Profile) sessiontest.Server {
+func startProfile(t *testing.T, p testserver.Profile) backendtest.Server {
 	opts := testserver.Options{Profile: p, Listen: testserver.InMemory}
 	if p.SessionKey == testserver.ByBearer {
 		opts.Users = map[string]string{"u": "p"}
@@ -88,8 +88,8 @@ func startProfile(t *testing.T, p testserver.Profile) sessiontest.Server {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	ledger := server.Ledger()
-	out := sessiontest.Server{
-		Open:       func(ctx context.Context) (session.Conn, error) { return e.Open(ctx) },
+	out := backendtest.Server{
+		Open:       func(ctx context.Context) (backend.Conn, error) { return e.Open(ctx) },
 		Cut:        func() { server.Faults().KillConns() },
 		Executions: func(sql string) int { return len(ledger.Executions(sql)) },
 		Started: func(ctx context.Context, n int) error {

@@ -3,20 +3,20 @@ package flightconn
 import (
 	"context"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
-
-	"github.com/flightpool/flightpool/session"
 )
 
-// Query is part of session.Conn. It has the server plan the statement
+// Query is part of backend.Conn. It has the server plan the statement
 // (GetFlightInfo) and returns when its first rows are on their way (DoGet).
-func (c *Conn) Query(ctx context.Context, sql string, call session.Call) (session.Stream, error) {
+func (c *Conn) Query(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
 	return c.query(ctx, sql, call, false)
 }
 
-func (c *Conn) query(ctx context.Context, sql string, call session.Call, beside bool) (session.Stream, error) {
+func (c *Conn) query(ctx context.Context, sql string, call backend.Call, beside bool) (backend.Stream, error) {
 	ctx, r, err := c.begin(ctx, "Query", call.Headers)
 	if err != nil {
 		return nil, err
@@ -27,8 +27,8 @@ func (c *Conn) query(ctx context.Context, sql string, call session.Call, beside 
 	return r.query(ctx, &pb.CommandStatementQuery{Query: sql, TransactionId: r.txID(call.Tx)}, call)
 }
 
-// Metadata is part of session.Conn.
-func (c *Conn) Metadata(ctx context.Context, req session.MetadataRequest, call session.Call) (session.Stream, error) {
+// Metadata is part of backend.Conn.
+func (c *Conn) Metadata(ctx context.Context, req backend.MetadataRequest, call backend.Call) (backend.Stream, error) {
 	ctx, r, err := c.begin(ctx, req.Kind.String(), call.Headers)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (c *Conn) Metadata(ctx context.Context, req session.MetadataRequest, call s
 	cmd := metadataCommand(req)
 	if cmd == nil {
 		defer r.end()
-		if req.Kind > session.MetadataTypeInfo {
+		if req.Kind > backend.MetadataTypeInfo {
 			return nil, r.usageError("no such call")
 		}
 		return nil, r.usageError("a table name is needed")
@@ -45,28 +45,28 @@ func (c *Conn) Metadata(ctx context.Context, req session.MetadataRequest, call s
 }
 
 // metadataCommand is nil if req makes no sense.
-func metadataCommand(req session.MetadataRequest) proto.Message {
+func metadataCommand(req backend.MetadataRequest) proto.Message {
 	table := ""
 	if req.Table != nil {
 		table = *req.Table
 	}
 	switch req.Kind {
-	case session.MetadataCatalogs:
+	case backend.MetadataCatalogs:
 		return &pb.CommandGetCatalogs{}
-	case session.MetadataSchemas:
+	case backend.MetadataSchemas:
 		return &pb.CommandGetDbSchemas{Catalog: req.Catalog, DbSchemaFilterPattern: req.Schema}
-	case session.MetadataTables:
+	case backend.MetadataTables:
 		return &pb.CommandGetTables{
 			Catalog: req.Catalog, DbSchemaFilterPattern: req.Schema, TableNameFilterPattern: req.Table,
 			TableTypes: req.TableTypes, IncludeSchema: req.IncludeColumns,
 		}
-	case session.MetadataTableTypes:
+	case backend.MetadataTableTypes:
 		return &pb.CommandGetTableTypes{}
-	case session.MetadataSQLInfo:
+	case backend.MetadataSQLInfo:
 		return &pb.CommandGetSqlInfo{Info: req.Info}
-	case session.MetadataTypeInfo:
+	case backend.MetadataTypeInfo:
 		return &pb.CommandGetXdbcTypeInfo{}
-	case session.MetadataPrimaryKeys, session.MetadataImportedKeys, session.MetadataExportedKeys:
+	case backend.MetadataPrimaryKeys, backend.MetadataImportedKeys, backend.MetadataExportedKeys:
 		if table == "" {
 			return nil
 		}
@@ -74,9 +74,9 @@ func metadataCommand(req session.MetadataRequest) proto.Message {
 		return nil
 	}
 	switch req.Kind {
-	case session.MetadataImportedKeys:
+	case backend.MetadataImportedKeys:
 		return &pb.CommandGetImportedKeys{Catalog: req.Catalog, DbSchema: req.Schema, Table: table}
-	case session.MetadataExportedKeys:
+	case backend.MetadataExportedKeys:
 		return &pb.CommandGetExportedKeys{Catalog: req.Catalog, DbSchema: req.Schema, Table: table}
 	default:
 		return &pb.CommandGetPrimaryKeys{Catalog: req.Catalog, DbSchema: req.Schema, Table: table}
@@ -85,7 +85,7 @@ func metadataCommand(req session.MetadataRequest) proto.Message {
 
 // query plans cmd and opens its result. It ends r unless it returns a stream,
 // which does so then.
-func (r *rpcCall) query(ctx context.Context, cmd proto.Message, call session.Call) (session.Stream, error) {
+func (r *rpcCall) query(ctx context.Context, cmd proto.Message, call backend.Call) (backend.Stream, error) {
 	desc, err := r.descriptor(cmd)
 	var info *Info
 	if err == nil {
@@ -93,13 +93,13 @@ func (r *rpcCall) query(ctx context.Context, cmd proto.Message, call session.Cal
 	}
 	if err != nil {
 		r.end()
-		return nil, r.wrapError(session.StageExecute, err)
+		return nil, r.wrapError(backend.StageExecute, err)
 	}
 	call.Op.SetName(info)
 	s, err := r.open(ctx, info)
 	if err != nil {
 		r.end()
-		return nil, r.wrapError(session.StageFetch, err)
+		return nil, r.wrapError(backend.StageFetch, err)
 	}
 	return s, nil
 }
@@ -131,7 +131,7 @@ func (r *rpcCall) descriptor(cmd proto.Message) (*pb.FlightDescriptor, error) {
 
 // txID is the transaction of the call as a command names it. The field is kept
 // absent outside transactions: an empty id is not none.
-func (r *rpcCall) txID(tx session.TxID) []byte {
+func (r *rpcCall) txID(tx backend.TxID) []byte {
 	if tx == "" {
 		return nil
 	}

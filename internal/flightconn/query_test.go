@@ -6,19 +6,19 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/metadata"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 func TestQueryStreamsTheBatchesOfOneEndpoint(t *testing.T) {
 	f := &fake{info: infoOf(answer(int64Schema, "a"))}
 	f.get = func(_ *pb.Ticket, s pb.FlightService_DoGetServer) error { return sendBatches(s, 3) }
 	inBubble(t, f, func(b *bubble) {
-		op := &session.Operation{}
-		s, err := b.open().Query(b.Context(), "q", session.Call{Op: op})
+		op := &backend.Operation{}
+		s, err := b.open().Query(b.Context(), "q", backend.Call{Op: op})
 		require.NoError(b, err)
 		require.True(b, s.Schema().Equal(int64Schema))
 		require.Equal(b, []int64{0, 1, 2}, values(b, s))
@@ -36,7 +36,7 @@ func TestNextReturnsAtTheEndOfTheCallersContext(t *testing.T) {
 		c := b.open()
 		ctx, cancel := context.WithTimeout(b.Context(), time.Second)
 		defer cancel()
-		s, err := c.Query(ctx, "q", session.Call{})
+		s, err := c.Query(ctx, "q", backend.Call{})
 		require.NoError(b, err)
 		defer s.Close()
 		_, err = s.Next()
@@ -45,7 +45,7 @@ func TestNextReturnsAtTheEndOfTheCallersContext(t *testing.T) {
 		_, err = s.Next()
 		require.Equal(b, time.Second, time.Since(began))
 		e := failure(b, err)
-		require.Equal(b, session.FaultContext, e.Fault)
+		require.Equal(b, backend.FaultContext, e.Fault)
 		require.ErrorIs(b, err, context.DeadlineExceeded)
 		require.NoError(b, c.Lost())
 		synctest.Wait()
@@ -61,14 +61,14 @@ func TestAStreamThatTheServerEndsBecauseTimeIsUpIsNotComplete(t *testing.T) {
 	}
 	inBubble(t, f, func(b *bubble) {
 		ctx := lateTimer{b.Context(), time.Now().Add(time.Second)}
-		s, err := b.open().Query(ctx, "q", session.Call{})
+		s, err := b.open().Query(ctx, "q", backend.Call{})
 		require.NoError(b, err)
 		defer s.Close()
 		_, err = s.Next()
 		require.NoError(b, err)
 		_, err = s.Next()
 		require.ErrorIs(b, err, context.DeadlineExceeded)
-		require.Equal(b, session.FaultContext, failure(b, err).Fault)
+		require.Equal(b, backend.FaultContext, failure(b, err).Fault)
 	})
 }
 
@@ -95,7 +95,7 @@ func TestARowCountInTheHeaderIsTold(t *testing.T) {
 			return sendBatches(s, 0)
 		}
 		inBubble(t, f, func(b *bubble) {
-			s, err := b.open().Query(b.Context(), "q", session.Call{})
+			s, err := b.open().Query(b.Context(), "q", backend.Call{})
 			require.NoError(b, err)
 			require.Empty(b, values(b, s))
 			n, counted := s.(interface{ RowsAffected() (int64, bool) }).RowsAffected()

@@ -9,13 +9,14 @@ import (
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // listenReal serves f on a real socket.
@@ -29,7 +30,7 @@ func listenReal(t testing.TB, f *fake, network, addr string, opts ...grpc.Server
 	return l.Addr().String()
 }
 
-func openReal(t testing.TB, cfg Config) (session.Conn, error) {
+func openReal(t testing.TB, cfg Config) (backend.Conn, error) {
 	e, err := NewEndpoint(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
@@ -50,14 +51,14 @@ func TestTLSIsVerifiedAndAnUntrustedServerFailsTheDial(t *testing.T) {
 
 	c, err := openReal(t, Config{Address: addr, TLS: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}})
 	require.NoError(t, err)
-	s, err := c.Query(t.Context(), "q", session.Call{})
+	s, err := c.Query(t.Context(), "q", backend.Call{})
 	require.NoError(t, err)
 	require.Equal(t, upTo(10), values(t, s))
 
 	_, err = openReal(t, Config{Address: addr, TLS: &tls.Config{MinVersion: tls.VersionTLS12}})
 	e := failure(t, err)
-	require.Equal(t, session.StageDial, e.Stage)
-	require.Equal(t, session.FaultTransport, e.Fault)
+	require.Equal(t, backend.StageDial, e.Stage)
+	require.Equal(t, backend.FaultTransport, e.Fault)
 	require.ErrorContains(t, err, "certificate")
 }
 
@@ -67,7 +68,7 @@ func TestAUnixSocketIsAServerToo(t *testing.T) {
 	listenReal(t, f, "unix", path)
 	c, err := openReal(t, Config{Network: "unix", Address: path})
 	require.NoError(t, err)
-	s, err := c.Query(t.Context(), "q", session.Call{})
+	s, err := c.Query(t.Context(), "q", backend.Call{})
 	require.NoError(t, err)
 	require.Equal(t, upTo(10), values(t, s))
 }
@@ -84,7 +85,7 @@ func BenchmarkSmallQuery(b *testing.B) {
 		require.NoError(b, err)
 		b.ReportAllocs()
 		for b.Loop() {
-			s, err := c.Query(b.Context(), "q", session.Call{})
+			s, err := c.Query(b.Context(), "q", backend.Call{})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
 const (
@@ -248,7 +248,7 @@ type expiredError struct {
 }
 
 func (e *expiredError) Error() string {
-	return fmt.Sprintf("%v: %v late: %v", session.ErrEndpointExpired, e.late.Round(time.Millisecond), e.err)
+	return fmt.Sprintf("%v: %v late: %v", backend.ErrEndpointExpired, e.late.Round(time.Millisecond), e.err)
 }
 
-func (e *expiredError) Unwrap() []error { return []error{session.ErrEndpointExpired, e.err} }
+func (e *expiredError) Unwrap() []error { return []error{backend.ErrEndpointExpired, e.err} }

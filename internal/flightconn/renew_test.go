@@ -11,14 +11,15 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // forgetful is a server that keeps each part of a result for a while only.
@@ -92,7 +93,7 @@ func onShelf(t *testing.T, s *forgetful, pause time.Duration, test func(b *bubbl
 	f := &fake{get: s.get, action: s.renew}
 	inBubble(t, f, func(b *bubble) {
 		f.info = infoOf(s.plan())
-		st, err := b.open().Query(b.Context(), "q", session.Call{})
+		st, err := b.open().Query(b.Context(), "q", backend.Call{})
 		require.NoError(b, err)
 		defer st.Close()
 		var got []int64
@@ -130,7 +131,7 @@ func TestAResultGivenUpIsNotRenewedAnyMore(t *testing.T) {
 	f := &fake{get: s.get, action: s.renew}
 	inBubble(t, f, func(b *bubble) {
 		f.info = infoOf(s.plan())
-		st, err := b.open().Query(b.Context(), "q", session.Call{})
+		st, err := b.open().Query(b.Context(), "q", backend.Call{})
 		require.NoError(b, err)
 		time.Sleep(time.Minute)
 		st.Close()
@@ -152,7 +153,7 @@ func TestAPartThatExpiredSaysSo(t *testing.T) {
 	} {
 		s := &forgetful{ttl: time.Minute, refuse: tc.refuse}
 		onShelf(t, s, 10*time.Minute, func(b *bubble, got []int64, err error) {
-			require.ErrorIs(b, err, session.ErrEndpointExpired, name)
+			require.ErrorIs(b, err, backend.ErrEndpointExpired, name)
 			require.ErrorContains(b, err, "9m0s late", name)
 			require.ErrorContains(b, err, "not here any more", "%s: the server's words are kept", name)
 			require.True(b, failure(b, err).Fault.KeepsConn(), name)
@@ -171,7 +172,7 @@ func TestAnExpiryInThePastAsksTheServerAllTheSame(t *testing.T) {
 			e.ExpirationTime = timestamppb.New(time.Now().Add(-time.Hour))
 		}
 		f.info = infoOf(info)
-		st, err := b.open().Query(b.Context(), "q", session.Call{})
+		st, err := b.open().Query(b.Context(), "q", backend.Call{})
 		require.NoError(b, err)
 		require.Equal(b, upTo(partsOfResult), values(b, st))
 	})
@@ -244,6 +245,6 @@ func TestAFailureAfterTheExpirySaysSo(t *testing.T) {
 	} {
 		err := withExpiry(&FlightEndpoint{expires: c.expires}, cause)
 		require.ErrorIs(t, err, cause, name)
-		require.Equal(t, c.expired, errors.Is(err, session.ErrEndpointExpired), name)
+		require.Equal(t, c.expired, errors.Is(err, backend.ErrEndpointExpired), name)
 	}
 }

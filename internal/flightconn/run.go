@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
 // rpcCall is one call of the seam under way, with all its RPCs: its context, what
@@ -38,7 +38,7 @@ func (c *Conn) begin(ctx context.Context, op string, headers metadata.MD) (conte
 	ctx, r.cancel = context.WithCancel(withCallInfo(ctx, r.info))
 	if !c.addCall(r) {
 		r.cancel()
-		return nil, nil, r.lostError(session.StageNone, nil)
+		return nil, nil, r.lostError(backend.StageNone, nil)
 	}
 	return ctx, r, nil
 }
@@ -59,16 +59,16 @@ func (r *rpcCall) statementContext(ctx context.Context) context.Context {
 
 // usageError is the caller's own fault, found before anything was sent.
 func (r *rpcCall) usageError(format string, args ...any) error {
-	return &session.Error{
-		Op: r.op, Stage: session.StageArgument, Fault: session.FaultUsage, Target: r.conn.target(),
+	return &backend.Error{
+		Op: r.op, Stage: backend.StageArgument, Fault: backend.FaultUsage, Target: r.conn.target(),
 		Unsent: r.sends.nothingSent(), Err: fmt.Errorf(format, args...),
 	}
 }
 
 // lostError is the failure of a call whose epoch has ended.
-func (r *rpcCall) lostError(stage session.Stage, cause error) error {
-	return &session.Error{
-		Op: r.op, Stage: stage, Fault: session.FaultTransport, Target: r.conn.target(), Unsent: r.sends.nothingSent(),
+func (r *rpcCall) lostError(stage backend.Stage, cause error) error {
+	return &backend.Error{
+		Op: r.op, Stage: stage, Fault: backend.FaultTransport, Target: r.conn.target(), Unsent: r.sends.nothingSent(),
 		Err: LostError(r.conn.Lost(), cause),
 	}
 }
@@ -112,7 +112,7 @@ func LostError(reason, cause error) error {
 type lostError struct{ reason, cause error }
 
 func (e *lostError) Error() string {
-	s := session.ErrSessionLost.Error()
+	s := backend.ErrSessionLost.Error()
 	if e.reason != nil {
 		s += ": " + e.reason.Error()
 	}
@@ -123,7 +123,7 @@ func (e *lostError) Error() string {
 }
 
 func (e *lostError) Unwrap() []error {
-	out := []error{session.ErrSessionLost}
+	out := []error{backend.ErrSessionLost}
 	for _, err := range []error{e.reason, e.cause} {
 		if err != nil {
 			out = append(out, err)

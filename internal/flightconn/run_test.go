@@ -10,12 +10,13 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // A server enforces the deadline that it is told, and may be first to. One that
@@ -24,13 +25,13 @@ func TestWhoseTimeIsUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		left time.Duration // to the caller's deadline; 0: it has none
 		code codes.Code
-		want session.Fault
+		want backend.Fault
 	}{
-		"the caller's, just":             {time.Millisecond, codes.DeadlineExceeded, session.FaultContext},
-		"the caller's, by another clock": {100 * time.Millisecond, codes.DeadlineExceeded, session.FaultContext},
-		"the server's":                   {101 * time.Millisecond, codes.DeadlineExceeded, session.FaultStatement},
-		"the server's own":               {0, codes.DeadlineExceeded, session.FaultStatement},
-		"cancelled there":                {time.Millisecond, codes.Canceled, session.FaultStatement},
+		"the caller's, just":             {time.Millisecond, codes.DeadlineExceeded, backend.FaultContext},
+		"the caller's, by another clock": {100 * time.Millisecond, codes.DeadlineExceeded, backend.FaultContext},
+		"the server's":                   {101 * time.Millisecond, codes.DeadlineExceeded, backend.FaultStatement},
+		"the server's own":               {0, codes.DeadlineExceeded, backend.FaultStatement},
+		"cancelled there":                {time.Millisecond, codes.Canceled, backend.FaultStatement},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &fake{put: func(pb.FlightService_DoPutServer) error { return status.Error(c.code, "over") }}
@@ -41,10 +42,10 @@ func TestWhoseTimeIsUp(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, c.left)
 					defer cancel()
 				}
-				_, err := conn.Update(ctx, "u", session.Call{})
+				_, err := conn.Update(ctx, "u", backend.Call{})
 				e := failure(b, err)
 				require.Equal(b, c.want, e.Fault)
-				if c.want == session.FaultContext {
+				if c.want == backend.FaultContext {
 					require.Equal(b, context.DeadlineExceeded, e.Ctx)
 				}
 				require.NoError(b, conn.Lost())
@@ -67,8 +68,8 @@ func TestALossNamesItsReasonAndWhatTheCallHeard(t *testing.T) {
 		{reason, context.DeadlineExceeded, ": reset", []error{reason}},
 	} {
 		err := LostError(c.reason, c.cause)
-		require.Equal(t, session.ErrSessionLost.Error()+c.text, err.Error())
-		require.ErrorIs(t, err, session.ErrSessionLost)
+		require.Equal(t, backend.ErrSessionLost.Error()+c.text, err.Error())
+		require.ErrorIs(t, err, backend.ErrSessionLost)
 		for _, is := range c.is {
 			require.ErrorIs(t, err, is)
 		}
@@ -101,10 +102,10 @@ func TestAnIngestThatWasBegunIsNotUnsent(t *testing.T) {
 				rows, err := array.NewRecordReader(small.Schema(), []arrow.RecordBatch{small, large})
 				require.NoError(b, err)
 				defer rows.Release()
-				_, err = b.open().Ingest(b.Context(), rows, session.IngestOptions{Table: "t"}, session.Call{})
+				_, err = b.open().Ingest(b.Context(), rows, backend.IngestOptions{Table: "t"}, backend.Call{})
 				require.Error(b, err)
 				require.False(b, failure(b, err).Unsent)
-				require.False(b, session.SafeToRetry(err))
+				require.False(b, backend.SafeToRetry(err))
 			}, func(cfg *Config) { cfg.RequestLimit = minRequestLimit })
 		})
 	}
@@ -115,13 +116,13 @@ func TestAnIngestThatMakesNoSenseIsNotSent(t *testing.T) {
 		c := b.open()
 		batch := texts("x")
 		defer batch.Release()
-		for _, opts := range []session.IngestOptions{
-			{}, {Table: "t", Mode: session.IngestReplace + 1}, {Table: "t", Compression: session.IngestZSTD + 1},
+		for _, opts := range []backend.IngestOptions{
+			{}, {Table: "t", Mode: backend.IngestReplace + 1}, {Table: "t", Compression: backend.IngestZSTD + 1},
 		} {
 			rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
 			require.NoError(b, err)
-			_, err = c.Ingest(b.Context(), rows, opts, session.Call{})
-			require.Equal(b, session.FaultUsage, failure(b, err).Fault)
+			_, err = c.Ingest(b.Context(), rows, opts, backend.Call{})
+			require.Equal(b, backend.FaultUsage, failure(b, err).Fault)
 			require.True(b, failure(b, err).Unsent)
 			rows.Release()
 		}
@@ -131,7 +132,7 @@ func TestAnIngestThatMakesNoSenseIsNotSent(t *testing.T) {
 
 func TestAnIngestNamesItsCatalogAndSchemaOnlyIfItHasSome(t *testing.T) {
 	for _, name := range []string{"", "x"} {
-		cmd := ingestCommand(session.IngestOptions{Table: "t", Catalog: name, Schema: name})
+		cmd := ingestCommand(backend.IngestOptions{Table: "t", Catalog: name, Schema: name})
 		require.Equal(t, name, cmd.GetCatalog())
 		require.Equal(t, name, cmd.GetSchema())
 		require.Equal(t, name != "", cmd.Catalog != nil)

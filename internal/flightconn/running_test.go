@@ -9,6 +9,9 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/stretchr/testify/require"
@@ -209,7 +212,7 @@ func TestRoundTripsTellWhatIsUnderWay(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			s, err := c.Query(b.Context(), "q", session.Call{})
+			s, err := c.Query(b.Context(), "q", backend.Call{})
 			require.NoError(b, err)
 			defer s.Close()
 			for err == nil {
@@ -224,7 +227,7 @@ func TestRoundTripsTellWhatIsUnderWay(t *testing.T) {
 		_, answered = c.RoundTrips()
 		require.Equal(b, before+2, answered, "they have begun to come")
 		<-done
-		s, err := c.QueryConcurrently(b.Context(), "q", session.Call{})
+		s, err := c.QueryConcurrently(b.Context(), "q", backend.Call{})
 		require.NoError(b, err)
 		s.Close()
 		after, _ := c.RoundTrips()

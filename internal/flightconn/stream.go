@@ -9,11 +9,13 @@ import (
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/flightpool/flightpool/internal/eof"
-	"github.com/flightpool/flightpool/session"
 )
 
 // source gives the batches of a result to one goroutine. A batch is valid
@@ -23,7 +25,7 @@ type source interface {
 	release()
 }
 
-// stream is session.Stream over a source.
+// stream is backend.Stream over a source.
 type stream struct {
 	call          *rpcCall
 	schema        *arrow.Schema
@@ -116,13 +118,13 @@ func headerOnly(header []byte) func() (*pb.FlightData, error) {
 	}
 }
 
-// Schema is part of session.Stream.
+// Schema is part of backend.Stream.
 func (s *stream) Schema() *arrow.Schema { return s.schema }
 
-// RowsAffected is part of session.Stream.
+// RowsAffected is part of backend.Stream.
 func (s *stream) RowsAffected() (int64, bool) { return s.affected, s.affectedKnown }
 
-// Next is part of session.Stream. A panic or Goexit of Config.Allocator ends the
+// Next is part of backend.Stream. A panic or Goexit of Config.Allocator ends the
 // stream, and goes on in the caller.
 func (s *stream) Next() (arrow.RecordBatch, error) {
 	s.mu.Lock()
@@ -144,7 +146,7 @@ func (s *stream) Next() (arrow.RecordBatch, error) {
 		err = cmp.Or(s.call.callerContextErr(), err)
 	}
 	if err != nil && !eof.Reached(err) {
-		err = s.call.wrapError(session.StageFetch, err)
+		err = s.call.wrapError(backend.StageFetch, err)
 	}
 
 	s.mu.Lock()
@@ -174,16 +176,16 @@ func (s *stream) endAfterPanic() {
 	}
 }
 
-// Close is part of session.Stream.
+// Close is part of backend.Stream.
 func (s *stream) Close() {
 	s.mu.Lock()
 	src := s.mu.src
 	idle := !s.mu.busy && !s.mu.closed && s.mu.err == nil
 	s.mu.closed = true
 	if s.mu.err == nil {
-		s.mu.err = &session.Error{
-			Op: s.call.op, Stage: session.StageFetch, Fault: session.FaultUsage,
-			Target: s.call.conn.target(), Err: session.ErrHandleClosed,
+		s.mu.err = &backend.Error{
+			Op: s.call.op, Stage: backend.StageFetch, Fault: backend.FaultUsage,
+			Target: s.call.conn.target(), Err: backend.ErrHandleClosed,
 		}
 	}
 	s.mu.Unlock()

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
 // capabilities is what the connections of an endpoint have learned of the server
@@ -17,7 +17,7 @@ type capabilities struct {
 	cancelQuery  capability
 	actions      sync.Map // custom cancel action -> *learned
 	txIDs        atomic.Int32
-	order        session.StatementOrder
+	order        backend.StatementOrder
 }
 
 // Values of support.txIDs.

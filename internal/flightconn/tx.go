@@ -7,17 +7,19 @@ import (
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/internal/errjoin"
-	"github.com/flightpool/flightpool/session"
 )
 
-// Begin is part of session.Conn. The first of an endpoint also learns what
+// Begin is part of backend.Conn. The first of an endpoint also learns what
 // TrustsTxIDs reports, while nothing can be lost by it.
-func (c *Conn) Begin(ctx context.Context) (session.TxID, error) {
+func (c *Conn) Begin(ctx context.Context) (backend.TxID, error) {
 	ctx, r, err := c.begin(ctx, "Begin", nil)
 	if err != nil {
 		return "", err
@@ -25,7 +27,7 @@ func (c *Conn) Begin(ctx context.Context) (session.TxID, error) {
 	defer r.end()
 	tx, err := r.beginAndLearnTxIDs(ctx)
 	if err != nil {
-		return "", r.wrapError(session.StageExecute, err)
+		return "", r.wrapError(backend.StageExecute, err)
 	}
 	if err := c.claimTx(ctx, tx); err != nil {
 		return "", err
@@ -33,7 +35,7 @@ func (c *Conn) Begin(ctx context.Context) (session.TxID, error) {
 	return tx, nil
 }
 
-func (r *rpcCall) beginAndLearnTxIDs(ctx context.Context) (session.TxID, error) {
+func (r *rpcCall) beginAndLearnTxIDs(ctx context.Context) (backend.TxID, error) {
 	tx, err := r.beginTx(ctx)
 	if err != nil || r.conn.endpoint.capabilities.txIDs.Load() != txIDsUnknown {
 		return tx, err
@@ -53,7 +55,7 @@ func (r *rpcCall) beginAndLearnTxIDs(ctx context.Context) (session.TxID, error) 
 // learning has ended in err. Where the server does not confirm that, and does not
 // begin and end another one either, statements of the session could run in the
 // transaction, so the session is given up.
-func (r *rpcCall) rollBackOwnTx(ctx context.Context, tx session.TxID, err error) error {
+func (r *rpcCall) rollBackOwnTx(ctx context.Context, tx backend.TxID, err error) error {
 	end := r.endTx(ctx, tx, false)
 	if end == nil || saysTxGone(end) && r.takesTx(ctx) { // or it could not be rolled back just then
 		return err
@@ -69,8 +71,8 @@ func (r *rpcCall) takesTx(ctx context.Context) bool {
 }
 
 func (r *rpcCall) ownTxLost(why error) error {
-	e := &session.Error{Op: r.op, Stage: session.StageExecute, Fault: session.FaultSession, Target: r.conn.target(), Ctx: r.callerErr()}
-	e.Err = fmt.Errorf("%w: a transaction of the pool's own, by which it learns how the server treats them, could not be rolled back: %w", session.ErrSessionLost, why)
+	e := &backend.Error{Op: r.op, Stage: backend.StageExecute, Fault: backend.FaultSession, Target: r.conn.target(), Ctx: r.callerErr()}
+	e.Err = fmt.Errorf("%w: a transaction of the pool's own, by which it learns how the server treats them, could not be rolled back: %w", backend.ErrSessionLost, why)
 	return e
 }
 
@@ -85,7 +87,7 @@ func saysTxGone(err error) bool {
 	}
 }
 
-// RejectsUnknownTx is part of session.Conn. If the answer is not known yet, it
+// RejectsUnknownTx is part of backend.Conn. If the answer is not known yet, it
 // begins and rolls back a transaction of its own, so none may be open then;
 // after a Begin it is known. A server without transactions is not trusted: it
 // has shown nothing.
@@ -107,16 +109,16 @@ func (c *Conn) RejectsUnknownTx(ctx context.Context) (bool, error) {
 		}
 	}
 	if err != nil {
-		return false, r.wrapError(session.StageExecute, err)
+		return false, r.wrapError(backend.StageExecute, err)
 	}
 	trusted, err := r.learnTxIDs(ctx, tx)
 	if err := r.rollBackOwnTx(ctx, tx, err); err != nil {
-		return false, r.wrapError(session.StageExecute, err)
+		return false, r.wrapError(backend.StageExecute, err)
 	}
 	return trusted, nil
 }
 
-// RepeatsQueries is part of session.QueryRepeater. Nothing shows without an
+// RepeatsQueries is part of backend.QueryRepeater. Nothing shows without an
 // effect that a server executes a query twice. One that does, and none that is
 // known not to, confirms the end of transactions that it does not know.
 func (c *Conn) RepeatsQueries(ctx context.Context) (bool, error) {
@@ -138,7 +140,7 @@ func (r *rpcCall) confirmed(ctx context.Context, err error) bool {
 // learnTxIDs asks the server to roll back a transaction that does not exist.
 // The id looks like tx: one of another shape is refused as malformed by
 // servers that take any other for ended.
-func (r *rpcCall) learnTxIDs(ctx context.Context, tx session.TxID) (bool, error) {
+func (r *rpcCall) learnTxIDs(ctx context.Context, tx backend.TxID) (bool, error) {
 	err := r.endTx(ctx, unknownTxID(tx), false)
 	if err != nil && sessionAnswered(err) {
 		if !r.confirmed(ctx, err) {
@@ -160,7 +162,7 @@ func (r *rpcCall) learnTxIDs(ctx context.Context, tx session.TxID) (bool, error)
 // unknownTxID makes an id that the server cannot have given out but might
 // have: of the same length and alphabet, and random, or ending in a huge number
 // where it is one or too short to be random.
-func unknownTxID(tx session.TxID) session.TxID {
+func unknownTxID(tx backend.TxID) backend.TxID {
 	id := []byte(tx)
 	random := make([]byte, len(id))
 	_, _ = rand.Read(random) // it never fails
@@ -185,16 +187,16 @@ func unknownTxID(tx session.TxID) session.TxID {
 		}
 	}
 	if digits || bits < minRandomBits { // as "tx-7" would be that of another session
-		return session.TxID(strings.TrimRight(string(id), "0123456789") + "9223372036854775807")
+		return backend.TxID(strings.TrimRight(string(id), "0123456789") + "9223372036854775807")
 	}
-	return session.TxID(random)
+	return backend.TxID(random)
 }
 
 // minRandomBits is how random an id must be for nobody to have it.
 const minRandomBits = 32
 
-// EndTx is part of session.Conn.
-func (c *Conn) EndTx(ctx context.Context, tx session.TxID, commit bool) error {
+// EndTx is part of backend.Conn.
+func (c *Conn) EndTx(ctx context.Context, tx backend.TxID, commit bool) error {
 	ctx, r, err := c.begin(ctx, "EndTx", nil)
 	if err != nil {
 		return err
@@ -206,13 +208,13 @@ func (c *Conn) EndTx(ctx context.Context, tx session.TxID, commit bool) error {
 		c.endpoint.openTxs.release(c)
 	}
 	if err != nil {
-		return r.wrapError(session.StageExecute, err)
+		return r.wrapError(backend.StageExecute, err)
 	}
 	return nil
 }
 
-// Savepoint is part of session.Conn.
-func (c *Conn) Savepoint(ctx context.Context, tx session.TxID, name string) (session.SavepointID, error) {
+// Savepoint is part of backend.Conn.
+func (c *Conn) Savepoint(ctx context.Context, tx backend.TxID, name string) (backend.SavepointID, error) {
 	ctx, r, err := c.begin(ctx, "Savepoint", nil)
 	if err != nil {
 		return "", err
@@ -225,13 +227,13 @@ func (c *Conn) Savepoint(ctx context.Context, tx session.TxID, name string) (ses
 		err = malformed("an empty savepoint id")
 	}
 	if err != nil {
-		return "", r.wrapError(session.StageExecute, err)
+		return "", r.wrapError(backend.StageExecute, err)
 	}
-	return session.SavepointID(reply.GetSavepointId()), nil
+	return backend.SavepointID(reply.GetSavepointId()), nil
 }
 
-// EndSavepoint is part of session.Conn.
-func (c *Conn) EndSavepoint(ctx context.Context, sp session.SavepointID, end session.SavepointEnd) error {
+// EndSavepoint is part of backend.Conn.
+func (c *Conn) EndSavepoint(ctx context.Context, sp backend.SavepointID, end backend.SavepointEnd) error {
 	ctx, r, err := c.begin(ctx, "EndSavepoint", nil)
 	if err != nil {
 		return err
@@ -239,25 +241,25 @@ func (c *Conn) EndSavepoint(ctx context.Context, sp session.SavepointID, end ses
 	defer r.end()
 	r.info.needsSession = true
 	req := &pb.ActionEndSavepointRequest{SavepointId: []byte(sp), Action: pb.ActionEndSavepointRequest_END_SAVEPOINT_RELEASE}
-	if end == session.SavepointRollback {
+	if end == backend.SavepointRollback {
 		req.Action = pb.ActionEndSavepointRequest_END_SAVEPOINT_ROLLBACK
 	}
 	if err := c.sqlAction(r.rpcContext(ctx), c.flight, flightsql.EndSavepointActionType, req, nil); err != nil {
-		return r.wrapError(session.StageExecute, err)
+		return r.wrapError(backend.StageExecute, err)
 	}
 	return nil
 }
 
-func (r *rpcCall) beginTx(ctx context.Context) (session.TxID, error) {
+func (r *rpcCall) beginTx(ctx context.Context) (backend.TxID, error) {
 	var reply pb.ActionBeginTransactionResult
 	err := r.conn.sqlAction(r.rpcContext(ctx), r.conn.flight, flightsql.BeginTransactionActionType, &pb.ActionBeginTransactionRequest{}, &reply)
 	if err == nil && len(reply.GetTransactionId()) == 0 {
 		err = malformed("an empty transaction id")
 	}
-	return session.TxID(reply.GetTransactionId()), err
+	return backend.TxID(reply.GetTransactionId()), err
 }
 
-func (r *rpcCall) endTx(ctx context.Context, tx session.TxID, commit bool) error {
+func (r *rpcCall) endTx(ctx context.Context, tx backend.TxID, commit bool) error {
 	req := &pb.ActionEndTransactionRequest{
 		TransactionId: []byte(tx), Action: pb.ActionEndTransactionRequest_END_TRANSACTION_ROLLBACK,
 	}

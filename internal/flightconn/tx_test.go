@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // txServer keeps transactions as SwanLake or a strict server does.
@@ -180,22 +180,22 @@ func TestAnOwnTransactionThatIsSaidToBeGoneIsLookedFor(t *testing.T) {
 		return ts.action(a, s)
 	}}, func(b *bubble) {
 		_, err := b.open().RejectsUnknownTx(b.Context())
-		require.ErrorIs(b, err, session.ErrSessionLost)
+		require.ErrorIs(b, err, backend.ErrSessionLost)
 	})
 }
 
 func TestAnUnknownIDLooksLikeARealOneAndIsNot(t *testing.T) {
-	for _, id := range []session.TxID{"\x00\x00\x00\x00\x00\x00\x00\x01", "0b1c9f3e-aaaa-4bbb-8ccc-0123456789ab", "tx-0011223344FF"} {
+	for _, id := range []backend.TxID{"\x00\x00\x00\x00\x00\x00\x00\x01", "0b1c9f3e-aaaa-4bbb-8ccc-0123456789ab", "tx-0011223344FF"} {
 		other := unknownTxID(id)
 		require.Len(t, other, len(id))
 		require.NotEqual(t, id, other)
 	}
 	require.Equal(t, byte('-'), unknownTxID("0b1c9f3e-aaaa")[8])
-	require.Equal(t, session.TxID("9223372036854775807"), unknownTxID("17"))
-	for _, short := range []session.TxID{"tx-7", "tx-00", "tx-"} { // a random one could be that of another session
-		require.Equal(t, session.TxID("tx-9223372036854775807"), unknownTxID(short))
+	require.Equal(t, backend.TxID("9223372036854775807"), unknownTxID("17"))
+	for _, short := range []backend.TxID{"tx-7", "tx-00", "tx-"} { // a random one could be that of another session
+		require.Equal(t, backend.TxID("tx-9223372036854775807"), unknownTxID(short))
 	}
-	require.Equal(t, session.TxID("z9223372036854775807"), unknownTxID("z"))
+	require.Equal(t, backend.TxID("z9223372036854775807"), unknownTxID("z"))
 }
 
 func TestEndTxReportsWhatTheServerSaid(t *testing.T) {
@@ -203,7 +203,7 @@ func TestEndTxReportsWhatTheServerSaid(t *testing.T) {
 	inBubble(t, &fake{action: ts.action}, func(b *bubble) {
 		c := b.open()
 		err := c.EndTx(b.Context(), "\x00\x00\x00\x00\x00\x00\x00\x63", true)
-		require.Equal(b, session.FaultStatement, failure(b, err).Fault)
+		require.Equal(b, backend.FaultStatement, failure(b, err).Fault)
 		require.ErrorContains(b, err, "unknown transaction")
 	})
 }
@@ -214,8 +214,8 @@ func TestSavepointsAreEndedAsAsked(t *testing.T) {
 		c := b.open()
 		sp, err := c.Savepoint(b.Context(), "tx", "mine")
 		require.NoError(b, err)
-		require.NoError(b, c.EndSavepoint(b.Context(), sp, session.SavepointRollback))
-		require.NoError(b, c.EndSavepoint(b.Context(), sp, session.SavepointRelease))
+		require.NoError(b, c.EndSavepoint(b.Context(), sp, backend.SavepointRollback))
+		require.NoError(b, c.EndSavepoint(b.Context(), sp, backend.SavepointRelease))
 		require.Equal(b, []string{"END_SAVEPOINT_ROLLBACK sp", "END_SAVEPOINT_RELEASE sp"}, ts.seen)
 	})
 }
@@ -226,9 +226,9 @@ func TestAnswersWithoutAnIDOrThatAreGarbagePutTheConnectionInDoubt(t *testing.T)
 		inBubble(t, f, func(b *bubble) {
 			c := b.open()
 			_, err := c.Begin(b.Context())
-			require.Equal(b, session.FaultUnknown, failure(b, err).Fault)
+			require.Equal(b, backend.FaultUnknown, failure(b, err).Fault)
 			_, err = c.Savepoint(b.Context(), "tx", "s")
-			require.Equal(b, session.FaultUnknown, failure(b, err).Fault)
+			require.Equal(b, backend.FaultUnknown, failure(b, err).Fault)
 		})
 	}
 }
@@ -266,16 +266,16 @@ func TestSessionOptionsTravelThereAndBack(t *testing.T) {
 		require.Equal(b, opts, got)
 
 		err = c.SetOptions(b.Context(), map[string]any{"bad": 1})
-		require.Equal(b, session.FaultStatement, failure(b, err).Fault)
+		require.Equal(b, backend.FaultStatement, failure(b, err).Fault)
 		require.ErrorContains(b, err, "INVALID_NAME")
 		err = c.SetOptions(b.Context(), map[string]any{"x": struct{}{}, "y": uint64(1) << 63})
-		require.Equal(b, session.FaultUsage, failure(b, err).Fault)
+		require.Equal(b, backend.FaultUsage, failure(b, err).Fault)
 		require.ErrorContains(b, err, `"x"`)
 		require.ErrorContains(b, err, `"y"`)
 	})
 	inBubble(t, &fake{}, func(b *bubble) {
 		_, err := b.open().Options(b.Context())
-		require.Equal(b, session.FaultUnsupported, failure(b, err).Fault)
+		require.Equal(b, backend.FaultUnsupported, failure(b, err).Fault)
 	})
 }
 
@@ -288,12 +288,12 @@ func TestAnUnknownIDHasTheAlphabetOfARealOne(t *testing.T) {
 		strings.Repeat("A", 33): `^[0-9]{33}$`, strings.Repeat("F", 33): `^[0-9]{33}$`, // no letter that the server may not take
 		"tx-G~!" + strings.Repeat("0", 27): `^tx-G~![0-9a-f]{27}$`,
 	} {
-		other := unknownTxID(session.TxID(id))
+		other := unknownTxID(backend.TxID(id))
 		require.Regexp(t, shape, string(other))
 		require.NotEqual(t, id[6:32], string(other[6:32]), "as good as none of it stays")
 	}
-	for _, number := range []session.TxID{"0", "9", "190"} {
-		require.Equal(t, session.TxID("9223372036854775807"), unknownTxID(number))
+	for _, number := range []backend.TxID{"0", "9", "190"} {
+		require.Equal(t, backend.TxID("9223372036854775807"), unknownTxID(number))
 	}
 }
 

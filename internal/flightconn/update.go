@@ -3,16 +3,17 @@ package flightconn
 import (
 	"context"
 
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/flightpool/flightpool/internal/eof"
-	"github.com/flightpool/flightpool/session"
 )
 
-// Update is part of session.Conn. It goes by DoPut and never as a query: some
+// Update is part of backend.Conn. It goes by DoPut and never as a query: some
 // servers run what they plan, and run it again when it is fetched.
-func (c *Conn) Update(ctx context.Context, sql string, call session.Call) (int64, error) {
+func (c *Conn) Update(ctx context.Context, sql string, call backend.Call) (int64, error) {
 	ctx, r, err := c.begin(ctx, "Update", call.Headers)
 	if err != nil {
 		return 0, err
@@ -20,11 +21,11 @@ func (c *Conn) Update(ctx context.Context, sql string, call session.Call) (int64
 	defer r.end()
 	desc, err := r.descriptor(&pb.CommandStatementUpdate{Query: sql, TransactionId: r.txID(call.Tx)})
 	if err != nil {
-		return 0, r.wrapError(session.StageExecute, err)
+		return 0, r.wrapError(backend.StageExecute, err)
 	}
 	n, err := r.putCount(ctx, fixedMessages(&pb.FlightData{FlightDescriptor: desc}))
 	if err != nil {
-		return 0, r.wrapError(session.StageExecute, err)
+		return 0, r.wrapError(backend.StageExecute, err)
 	}
 	return n, nil
 }

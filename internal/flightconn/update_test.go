@@ -14,14 +14,15 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+
+	"github.com/flightpool/flightpool/backend"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // taken is what a DoPut received.
@@ -98,7 +99,7 @@ func TestUpdateGoesByDoPutOnceAndCounts(t *testing.T) {
 	inBubble(t, f, func(b *bubble) {
 		c := b.open()
 		plans := f.plans.Load()
-		n, err := c.Update(b.Context(), "insert", session.Call{Tx: "tx"})
+		n, err := c.Update(b.Context(), "insert", backend.Call{Tx: "tx"})
 		require.NoError(b, err)
 		require.EqualValues(b, 7, n)
 		require.Equal(b, "insert", got.GetQuery())
@@ -107,7 +108,7 @@ func TestUpdateGoesByDoPutOnceAndCounts(t *testing.T) {
 
 		before := runtime.NumGoroutine()
 		for range 50 {
-			_, err = c.Update(b.Context(), "insert", session.Call{})
+			_, err = c.Update(b.Context(), "insert", backend.Call{})
 			require.NoError(b, err)
 			require.Nil(b, got.TransactionId, "outside of transactions the field is absent")
 		}
@@ -123,9 +124,9 @@ func TestAnUpdateThatFailsAfterItsCountHasFailed(t *testing.T) {
 	}}
 	inBubble(t, f, func(b *bubble) {
 		c := b.open()
-		_, err := c.Update(b.Context(), "insert", session.Call{})
+		_, err := c.Update(b.Context(), "insert", backend.Call{})
 		e := failure(b, err)
-		require.Equal(b, session.FaultStatement, e.Fault)
+		require.Equal(b, backend.FaultStatement, e.Fault)
 		require.Equal(b, "23505", e.SQLState)
 		require.False(b, e.Unsent)
 		require.NoError(b, c.Ping(b.Context()))
@@ -135,7 +136,7 @@ func TestAnUpdateThatFailsAfterItsCountHasFailed(t *testing.T) {
 func TestAnUpdateWithoutACountGivesMinusOne(t *testing.T) {
 	f := &fake{put: func(pb.FlightService_DoPutServer) error { return nil }}
 	inBubble(t, f, func(b *bubble) {
-		n, err := b.open().Update(b.Context(), "u", session.Call{})
+		n, err := b.open().Update(b.Context(), "u", backend.Call{})
 		require.NoError(b, err)
 		require.EqualValues(b, -1, n)
 	})
@@ -146,12 +147,12 @@ func TestAStatementAboveTheMessageLimitIsNotSent(t *testing.T) {
 		c := b.open()
 		plans := b.fake.plans.Load()
 		huge := strings.Repeat("x", DefaultRequestLimit)
-		_, err := c.Update(b.Context(), huge, session.Call{})
-		require.Equal(b, session.FaultUsage, failure(b, err).Fault)
-		_, err = c.Query(b.Context(), huge, session.Call{})
-		require.Equal(b, session.FaultUsage, failure(b, err).Fault)
-		_, err = c.Prepare(b.Context(), huge, session.Call{})
-		require.Equal(b, session.FaultUsage, failure(b, err).Fault)
+		_, err := c.Update(b.Context(), huge, backend.Call{})
+		require.Equal(b, backend.FaultUsage, failure(b, err).Fault)
+		_, err = c.Query(b.Context(), huge, backend.Call{})
+		require.Equal(b, backend.FaultUsage, failure(b, err).Fault)
+		_, err = c.Prepare(b.Context(), huge, backend.Call{})
+		require.Equal(b, backend.FaultUsage, failure(b, err).Fault)
 		require.Zero(b, b.fake.puts.Load())
 		require.Equal(b, plans, b.fake.plans.Load())
 	})
@@ -198,20 +199,20 @@ func TestABoundQueryUsesTheHandleThatTheBindReturned(t *testing.T) {
 	}
 	f.get = byTicket
 	inBubble(t, f, func(b *bubble) {
-		p, err := b.open().Prepare(b.Context(), "select ?", session.Call{})
+		p, err := b.open().Prepare(b.Context(), "select ?", backend.Call{})
 		require.NoError(b, err)
 		require.Nil(b, p.ParameterSchema())
 		batch := texts("x")
 		defer batch.Release()
-		s, err := p.Query(b.Context(), batch, session.Call{})
+		s, err := p.Query(b.Context(), batch, backend.Call{})
 		require.NoError(b, err)
 		require.Equal(b, upTo(10), values(b, s))
 		require.Equal(b, "h2", string(planned.GetPreparedStatementHandle()))
 		require.NoError(b, p.Close(b.Context()))
 		require.NoError(b, p.Close(b.Context()))
 		require.Equal(b, []string{"h2"}, closed)
-		_, err = p.Update(b.Context(), nil, session.Call{})
-		require.ErrorIs(b, err, session.ErrHandleClosed)
+		_, err = p.Update(b.Context(), nil, backend.Call{})
+		require.ErrorIs(b, err, backend.ErrHandleClosed)
 	})
 }
 
@@ -227,7 +228,7 @@ func TestParametersAreSplitByTheirMeasuredSize(t *testing.T) {
 	}
 	const limit = minRequestLimit
 	inBubble(t, f, func(b *bubble) {
-		p, err := b.open().Prepare(b.Context(), "insert ?", session.Call{})
+		p, err := b.open().Prepare(b.Context(), "insert ?", backend.Call{})
 		require.NoError(b, err)
 		var rows []string // uneven: a guess from the mean would be wrong
 		for i := range 500 {
@@ -235,7 +236,7 @@ func TestParametersAreSplitByTheirMeasuredSize(t *testing.T) {
 		}
 		batch := texts(rows...)
 		defer batch.Release()
-		n, err := p.Update(b.Context(), batch, session.Call{})
+		n, err := p.Update(b.Context(), batch, backend.Call{})
 		require.NoError(b, err)
 		require.EqualValues(b, 500, n)
 		require.Equal(b, rows, got.rows, "every row once, in order")
@@ -247,9 +248,9 @@ func TestParametersAreSplitByTheirMeasuredSize(t *testing.T) {
 
 		large := texts("small", strings.Repeat("x", limit))
 		defer large.Release()
-		_, err = p.Update(b.Context(), large, session.Call{})
+		_, err = p.Update(b.Context(), large, backend.Call{})
 		e := failure(b, err)
-		require.Equal(b, session.FaultUsage, e.Fault)
+		require.Equal(b, backend.FaultUsage, e.Fault)
 		require.ErrorContains(b, err, "row 1")
 		require.True(b, e.Unsent)
 		require.EqualValues(b, 1, f.puts.Load(), "nothing was sent")
@@ -259,7 +260,7 @@ func TestParametersAreSplitByTheirMeasuredSize(t *testing.T) {
 func TestParametersOfTheWrongNumberAreNotSent(t *testing.T) {
 	var closed []string
 	inBubble(t, &fake{action: preparing(int64Schema, &closed)}, func(b *bubble) {
-		p, err := b.open().Prepare(b.Context(), "select ?", session.Call{})
+		p, err := b.open().Prepare(b.Context(), "select ?", backend.Call{})
 		require.NoError(b, err)
 		require.True(b, p.ParameterSchema().Equal(int64Schema))
 		two := arrow.NewSchema([]arrow.Field{{Name: "a", Type: arrow.PrimitiveTypes.Int64}, {Name: "b", Type: arrow.PrimitiveTypes.Int64}}, nil)
@@ -273,8 +274,8 @@ func TestParametersOfTheWrongNumberAreNotSent(t *testing.T) {
 			}
 			batch := builder.NewRecordBatch()
 			builder.Release()
-			_, err = p.Query(b.Context(), batch, session.Call{})
-			require.Equal(b, session.FaultUsage, failure(b, err).Fault, schema)
+			_, err = p.Query(b.Context(), batch, backend.Call{})
+			require.Equal(b, backend.FaultUsage, failure(b, err).Fault, schema)
 			require.True(b, failure(b, err).Unsent)
 			batch.Release()
 		}
@@ -283,8 +284,8 @@ func TestParametersOfTheWrongNumberAreNotSent(t *testing.T) {
 		defer dates.Release()
 		dates.Field(0).AppendNull()
 		for _, other := range []arrow.RecordBatch{texts("7"), dates.NewRecordBatch()} { // types are the server's to judge
-			_, err = p.Query(b.Context(), other, session.Call{})
-			require.Equal(b, session.FaultUnsupported, failure(b, err).Fault)
+			_, err = p.Query(b.Context(), other, backend.Call{})
+			require.Equal(b, backend.FaultUnsupported, failure(b, err).Fault)
 			other.Release()
 		}
 		require.EqualValues(b, 2, b.fake.puts.Load())
@@ -304,7 +305,7 @@ func TestIngestSplitsCompressesAndCarriesItsTransaction(t *testing.T) {
 		}
 		return s.Send(counted(int64(len(got.rows))))
 	}
-	for _, compression := range []session.IngestCompression{session.IngestUncompressed, session.IngestLZ4, session.IngestZSTD} {
+	for _, compression := range []backend.IngestCompression{backend.IngestUncompressed, backend.IngestLZ4, backend.IngestZSTD} {
 		inBubble(t, f, func(b *bubble) {
 			first := texts(strings.Repeat("a", 3000), strings.Repeat("b", 3000))
 			second := texts("c")
@@ -314,14 +315,14 @@ func TestIngestSplitsCompressesAndCarriesItsTransaction(t *testing.T) {
 			require.NoError(b, err)
 			defer rows.Release()
 			n, err := b.open().Ingest(b.Context(), rows,
-				session.IngestOptions{Table: "t", Mode: session.IngestReplace, Temporary: true, Compression: compression}, session.Call{Tx: "tx"})
+				backend.IngestOptions{Table: "t", Mode: backend.IngestReplace, Temporary: true, Compression: compression}, backend.Call{Tx: "tx"})
 			require.NoError(b, err)
 			require.EqualValues(b, 3, n)
 			require.Equal(b, []string{strings.Repeat("a", 3000), strings.Repeat("b", 3000), "c"}, got.rows)
 			require.Equal(b, "tx", string(cmd.GetTransactionId()))
 			require.True(b, cmd.GetTemporary())
 			require.Equal(b, pb.CommandStatementIngest_TableDefinitionOptions_TABLE_EXISTS_OPTION_REPLACE, cmd.GetTableDefinitionOptions().GetIfExists())
-			if compression == session.IngestUncompressed {
+			if compression == backend.IngestUncompressed {
 				require.Equal(b, 3, got.batches)
 			} else {
 				require.Equal(b, 2, got.batches, "what is compressed fits")
@@ -343,7 +344,7 @@ func TestIngestWithoutRowsSendsTheSchema(t *testing.T) {
 		rows, err := array.NewRecordReader(int64Schema, nil)
 		require.NoError(b, err)
 		defer rows.Release()
-		n, err := b.open().Ingest(b.Context(), rows, session.IngestOptions{Table: "t"}, session.Call{})
+		n, err := b.open().Ingest(b.Context(), rows, backend.IngestOptions{Table: "t"}, backend.Call{})
 		require.NoError(b, err)
 		require.Zero(b, n)
 		require.True(b, got.schema.Equal(int64Schema))
@@ -371,7 +372,7 @@ func TestIngestWithoutRowsSendsTheSchemaOfEveryType(t *testing.T) {
 			schema := arrow.NewSchema([]arrow.Field{{Name: "x", Type: dt, Nullable: true}}, nil)
 			rows, err := array.NewRecordReader(schema, nil)
 			require.NoError(b, err)
-			_, err = c.Ingest(b.Context(), rows, session.IngestOptions{Table: "t"}, session.Call{})
+			_, err = c.Ingest(b.Context(), rows, backend.IngestOptions{Table: "t"}, backend.Call{})
 			require.NoError(b, err, "%v", dt)
 			require.True(b, got.schema.Equal(schema), "%v", dt)
 			rows.Release()
@@ -390,7 +391,7 @@ func TestIngestOfRowsThatFailSendsNoEnd(t *testing.T) {
 	}
 	inBubble(t, f, func(b *bubble) {
 		rows := &brokenReader{RecordReader: emptyReader(b), batch: int64Batch(1), err: broken}
-		_, err := b.open().Ingest(b.Context(), rows, session.IngestOptions{Table: "t"}, session.Call{})
+		_, err := b.open().Ingest(b.Context(), rows, backend.IngestOptions{Table: "t"}, backend.Call{})
 		require.ErrorIs(b, err, broken)
 		synctest.Wait()
 		require.False(b, ended, "the server must not take half of the rows for all")
@@ -466,7 +467,7 @@ func TestAServerThatAnswersEachMessageIsHeard(t *testing.T) {
 		inBubble(t, f, func(b *bubble) {
 			ctx, stop := context.WithTimeout(b.Context(), time.Hour)
 			defer stop()
-			n, err := b.open().Ingest(ctx, rows(), session.IngestOptions{Table: "t"}, session.Call{})
+			n, err := b.open().Ingest(ctx, rows(), backend.IngestOptions{Table: "t"}, backend.Call{})
 			require.NoError(b, err, name)
 			require.Equal(b, tc.want, n, name)
 		})
@@ -500,7 +501,7 @@ func TestAnIngestThatTheServerEndsEarlyHasFailed(t *testing.T) {
 				rows, err := array.NewRecordReader(int64Schema, slices.Repeat([]arrow.RecordBatch{batch}, 50))
 				require.NoError(b, err)
 				defer rows.Release()
-				_, err = b.open().Ingest(b.Context(), rows, session.IngestOptions{Table: "t"}, session.Call{})
+				_, err = b.open().Ingest(b.Context(), rows, backend.IngestOptions{Table: "t"}, backend.Call{})
 				require.ErrorIs(b, err, errMalformed)
 				require.False(b, failure(b, err).Unsent)
 			})

@@ -9,8 +9,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 )
 
 // A client is one way to use a Flight SQL server. The same features are run
@@ -151,7 +151,7 @@ func (c poolClient) ingest(ctx context.Context, table string, batch arrow.Record
 		return err
 	}
 	defer reader.Release()
-	_, err = c.pool.Ingest(ctx, table, reader, flightpool.IngestOptions{Mode: session.IngestAppend})
+	_, err = c.pool.Ingest(ctx, table, reader, flightpool.IngestOptions{Mode: backend.IngestAppend})
 	return err
 }
 

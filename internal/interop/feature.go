@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
 // A feature is something that a client does with a server.
@@ -156,7 +156,7 @@ func judge(f feature, pool outcome, others []outcome) (cell, error) {
 	case pool.err == nil:
 		return works, nil
 	}
-	var e *session.Error
+	var e *backend.Error
 	if !errors.As(pool.err, &e) {
 		return "", fmt.Errorf("the pool's error is no *flightpool.Error: %w", pool.err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/session"
 )
@@ -174,7 +175,7 @@ func (s *sail) statementError(ctx context.Context) (string, error) {
 	before := s.pool.Stats().Opens
 	for _, sql := range []string{"SELECT * FROM missing", "SELECT FROM WHERE", "SELECT unknown_function(1)"} {
 		_, err := s.pool.Query(ctx, sql)
-		if err := want(sql, err, session.FaultStatement); err != nil {
+		if err := want(sql, err, backend.FaultStatement); err != nil {
 			return "", err
 		}
 		if err := s.one(ctx); err != nil {
@@ -251,11 +252,11 @@ func structs[T any](ctx context.Context, pool *flightpool.FlightSQLPool, sql str
 }
 
 // want is nil when err is of the fault that it should be.
-func want(what string, err error, fault session.Fault) error {
+func want(what string, err error, fault backend.Fault) error {
 	if err == nil {
 		return fmt.Errorf("%s: no error", what)
 	}
-	if got := session.FaultIn(err); got != fault {
+	if got := backend.FaultIn(err); got != fault {
 		return fmt.Errorf("%s: the error is %v's, not %v's: %w", what, got, fault, err)
 	}
 	return nil

@@ -9,8 +9,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 )
 
 // unsupported tries everything that Sail 0.7 does not have.
@@ -45,7 +45,7 @@ func (s *sail) unsupported(ctx context.Context) (string, error) {
 		{"SqlInfo", func() error { _, err := p.SQLInfo(ctx); return err }},
 	}
 	for _, c := range calls {
-		if err := want(c.name, c.call(), session.FaultUnsupported); err != nil {
+		if err := want(c.name, c.call(), backend.FaultUnsupported); err != nil {
 			return "", errors.Join(err, h.Close())
 		}
 	}
@@ -83,7 +83,7 @@ func (s *sail) killed(ctx context.Context) (string, error) {
 
 	for result.Next() { // what had arrived
 	}
-	if err := want("the result", result.Err(), session.FaultTransport); err != nil {
+	if err := want("the result", result.Err(), backend.FaultTransport); err != nil {
 		return "", errors.Join(err, h.Close())
 	}
 	if _, err = h.Query(ctx, "SELECT 1"); !errors.Is(err, flightpool.ErrSessionLost) {

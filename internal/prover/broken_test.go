@@ -26,7 +26,7 @@ var broken = []struct {
 		"func(ctx context.Context) error { return s.commit(ctx, tx) }", "func(context.Context) error { return nil }",
 	}},
 	{"settings are not put back", "strict", "session/undo.go", []string{
-		"return s.restoreSetting(ctx, r, before, e.Name, Call{})", "_ = before\n\t\treturn nil",
+		"return s.restoreSetting(ctx, r, before, e.Name, backend.Call{})", "_ = before\n\t\treturn nil",
 	}},
 	{"a transaction is left open at Close", "strict", "session/giveback.go", []string{"if tx.openOnServer() {", "if false {"}},
 	{"a connection is used again while its statement is cancelled", "gizmosql", "session/handle.go", []string{
@@ -36,7 +36,7 @@ var broken = []struct {
 		"return !ok || l.StatementOrder().IsSerial()", "return !ok || l != nil",
 	}},
 	{"a result that is cut off ends well", "strict", "internal/flightconn/stream.go", []string{
-		"err = s.call.wrapError(session.StageFetch, err)", "err = io.EOF",
+		"err = s.call.wrapError(backend.StageFetch, err)", "err = io.EOF",
 	}},
 	{"a change is repeated", "strict", "flightpool/query.go", []string{
 		"return e.Read || e.Unsent || opts.Retry == RetryAlways", "return true",

@@ -14,8 +14,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"google.golang.org/grpc/codes"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -480,7 +480,7 @@ func (w *world) commit(s step, a *actor) {
 		if t.failed && w.calm {
 			w.breaks("commit of an aborted transaction", "%q is confirmed", s)
 		}
-	case errors.Is(err, session.ErrBusy):
+	case errors.Is(err, backend.ErrBusy):
 		return
 	case t.aside && (errors.Is(err, flightpool.ErrCommitUnknown) || errors.Is(err, flightpool.ErrSessionLost)):
 		t.ended = either

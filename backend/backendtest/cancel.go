@@ -1,4 +1,4 @@
-package sessiontest
+package backendtest
 
 import (
 	"context"
@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
-	"github.com/flightpool/flightpool/session"
 )
 
 func slow(s Suite) bool        { return s.SQL.Slow != "" }
@@ -24,7 +24,7 @@ var cancelCases = []testCase{
 		for _, call := range c.calls(conn, insert) {
 			err := call(ctx)
 			e := c.fault(err)
-			require.Equal(c, session.FaultContext, e.Fault)
+			require.Equal(c, backend.FaultContext, e.Fault)
 			require.ErrorIs(c, err, context.Canceled)
 			require.True(c, e.Unsent)
 		}
@@ -35,7 +35,7 @@ var cancelCases = []testCase{
 	}},
 
 	{"a caller returns when its context ends", slow, func(c *check) {
-		for _, run := range []func(context.Context, session.Conn) error{c.runQuery, c.runUpdate} {
+		for _, run := range []func(context.Context, backend.Conn) error{c.runQuery, c.runUpdate} {
 			conn := c.open()
 			const limit = 200 * time.Millisecond
 			ctx, cancel := context.WithTimeout(c.ctx(), limit)
@@ -45,7 +45,7 @@ var cancelCases = []testCase{
 			require.LessOrEqual(c, time.Since(began), limit+c.patience())
 			require.ErrorIs(c, err, context.DeadlineExceeded)
 			e := c.fault(err)
-			require.Equal(c, session.FaultContext, e.Fault)
+			require.Equal(c, backend.FaultContext, e.Fault)
 			require.ErrorIs(c, e.Ctx, context.DeadlineExceeded)
 			require.False(c, e.Fault.KeepsConn())
 		}
@@ -64,7 +64,7 @@ var cancelCases = []testCase{
 
 	{"the cancel steps stop a statement", slowAndStop, func(c *check) {
 		conn := c.open()
-		op := &session.Operation{}
+		op := &backend.Operation{}
 		var running sync.WaitGroup
 		running.Go(func() { require.Error(c, c.runSlow(c.ctx(), conn, op)) })
 		require.NoError(c, c.server.Started(c.ctx(), 1))
@@ -78,7 +78,7 @@ var cancelCases = []testCase{
 
 	{"cancelling nothing is harmless", always, func(c *check) {
 		conn := c.open()
-		for _, op := range []*session.Operation{nil, {}} {
+		for _, op := range []*backend.Operation{nil, {}} {
 			report := cancel.Chain{Steps: conn.CancelSteps(op)}.Run(c.ctx())
 			require.False(c, report.Confirmed && !c.Has.ServerCancel, report)
 		}
@@ -87,36 +87,36 @@ var cancelCases = []testCase{
 }
 
 // calls is one of each call that takes a context.
-func (c *check) calls(conn session.Conn, update string) []func(context.Context) error {
+func (c *check) calls(conn backend.Conn, update string) []func(context.Context) error {
 	return []func(context.Context) error{
-		func(ctx context.Context) error { _, err := conn.Query(ctx, c.SQL.Rows(1), session.Call{}); return err },
-		func(ctx context.Context) error { _, err := conn.Update(ctx, update, session.Call{}); return err },
-		func(ctx context.Context) error { _, err := conn.Prepare(ctx, update, session.Call{}); return err },
+		func(ctx context.Context) error { _, err := conn.Query(ctx, c.SQL.Rows(1), backend.Call{}); return err },
+		func(ctx context.Context) error { _, err := conn.Update(ctx, update, backend.Call{}); return err },
+		func(ctx context.Context) error { _, err := conn.Prepare(ctx, update, backend.Call{}); return err },
 		func(ctx context.Context) error {
-			_, err := conn.Ingest(ctx, c.reader(c.batch(1)), session.IngestOptions{Table: "never"}, session.Call{})
+			_, err := conn.Ingest(ctx, c.reader(c.batch(1)), backend.IngestOptions{Table: "never"}, backend.Call{})
 			return err
 		},
 		func(ctx context.Context) error {
-			_, err := conn.Metadata(ctx, session.MetadataRequest{Kind: session.MetadataCatalogs}, session.Call{})
+			_, err := conn.Metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataCatalogs}, backend.Call{})
 			return err
 		},
 		func(ctx context.Context) error { _, err := conn.Begin(ctx); return err },
 		func(ctx context.Context) error { return conn.EndTx(ctx, "tx", true) },
 		func(ctx context.Context) error { _, err := conn.Savepoint(ctx, "tx", "s"); return err },
-		func(ctx context.Context) error { return conn.EndSavepoint(ctx, "s", session.SavepointRelease) },
+		func(ctx context.Context) error { return conn.EndSavepoint(ctx, "s", backend.SavepointRelease) },
 		func(ctx context.Context) error { return conn.SetOptions(ctx, map[string]any{"a": "b"}) },
 		func(ctx context.Context) error { _, err := conn.Options(ctx); return err },
 		conn.Ping,
 	}
 }
 
-func (c *check) runQuery(ctx context.Context, conn session.Conn) error {
+func (c *check) runQuery(ctx context.Context, conn backend.Conn) error {
 	return c.runSlow(ctx, conn, nil)
 }
 
 // runSlow runs the slow query until it fails.
-func (c *check) runSlow(ctx context.Context, conn session.Conn, op *session.Operation) error {
-	s, err := conn.Query(ctx, c.SQL.Slow, session.Call{Op: op})
+func (c *check) runSlow(ctx context.Context, conn backend.Conn, op *backend.Operation) error {
+	s, err := conn.Query(ctx, c.SQL.Slow, backend.Call{Op: op})
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (c *check) runSlow(ctx context.Context, conn session.Conn, op *session.Oper
 	return err
 }
 
-func (c *check) runUpdate(ctx context.Context, conn session.Conn) error {
-	_, err := conn.Update(ctx, c.SQL.Slow, session.Call{})
+func (c *check) runUpdate(ctx context.Context, conn backend.Conn) error {
+	_, err := conn.Update(ctx, c.SQL.Slow, backend.Call{})
 	return err
 }

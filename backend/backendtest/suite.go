@@ -1,4 +1,4 @@
-package sessiontest
+package backendtest
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
 // Suite is a backend and a kind of server to exercise.
@@ -67,7 +67,7 @@ type SQL struct {
 // checks that need them.
 type Server struct {
 	// Open makes a connection. Required.
-	Open func(ctx context.Context) (session.Conn, error)
+	Open func(ctx context.Context) (backend.Conn, error)
 
 	// Cut ends all transports at once, without a word. Required for
 	// Features.Cut.
@@ -140,7 +140,7 @@ func (c *check) ctx() context.Context {
 }
 
 // open makes a connection that is closed at the end of the case.
-func (c *check) open() session.Conn {
+func (c *check) open() backend.Conn {
 	c.Helper()
 	conn, err := c.server.Open(c.ctx())
 	require.NoError(c, err)
@@ -156,16 +156,16 @@ func (c *check) patience() time.Duration {
 	return 2 * time.Second // a busy machine is no defect
 }
 
-// fault returns the *session.Error in err, which must be one.
-func (c *check) fault(err error) *session.Error {
+// fault returns the *backend.Error in err, which must be one.
+func (c *check) fault(err error) *backend.Error {
 	c.Helper()
-	var e *session.Error
+	var e *backend.Error
 	require.ErrorAs(c, err, &e)
 	return e
 }
 
 // usable checks that conn is as good as before.
-func (c *check) usable(conn session.Conn) {
+func (c *check) usable(conn backend.Conn) {
 	c.Helper()
 	require.NoError(c, conn.Lost())
 	require.NoError(c, conn.Ping(c.ctx()))
@@ -173,8 +173,8 @@ func (c *check) usable(conn session.Conn) {
 }
 
 // unsupported checks how the lack of a call is told.
-func (c *check) unsupported(conn session.Conn, err error) {
+func (c *check) unsupported(conn backend.Conn, err error) {
 	c.Helper()
-	require.Equal(c, session.FaultUnsupported, c.fault(err).Fault, "%v", err)
+	require.Equal(c, backend.FaultUnsupported, c.fault(err).Fault, "%v", err)
 	c.usable(conn)
 }

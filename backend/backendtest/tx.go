@@ -1,9 +1,9 @@
-package sessiontest
+package backendtest
 
 import (
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
 func transacts(s Suite) bool  { return s.Has.Transactions }
@@ -35,7 +35,7 @@ var txCases = []testCase{
 		c.update(conn, c.SQL.Create("mine"), "")
 		tx := c.begin(conn)
 		c.update(conn, c.SQL.Insert("mine", 1), tx)
-		s, err := conn.Query(c.ctx(), c.SQL.Count("mine"), session.Call{Tx: tx})
+		s, err := conn.Query(c.ctx(), c.SQL.Count("mine"), backend.Call{Tx: tx})
 		require.NoError(c, err)
 		require.Equal(c, []int64{1}, c.drain(s))
 		require.NoError(c, conn.EndTx(c.ctx(), tx, false))
@@ -66,7 +66,7 @@ var txCases = []testCase{
 		tx := c.begin(conn)
 		c.update(conn, c.SQL.Insert("cut", 1), tx)
 		c.server.Cut()
-		require.ErrorIs(c, conn.EndTx(c.ctx(), tx, true), session.ErrSessionLost)
+		require.ErrorIs(c, conn.EndTx(c.ctx(), tx, true), backend.ErrSessionLost)
 		if c.server.Idle != nil {
 			require.NoError(c, c.server.Idle(c.ctx()))
 		}
@@ -87,11 +87,11 @@ var txCases = []testCase{
 		sp, err := conn.Savepoint(c.ctx(), tx, "here")
 		require.NoError(c, err)
 		c.update(conn, c.SQL.Insert("part", 2), tx)
-		require.NoError(c, conn.EndSavepoint(c.ctx(), sp, session.SavepointRollback))
+		require.NoError(c, conn.EndSavepoint(c.ctx(), sp, backend.SavepointRollback))
 		kept, err := conn.Savepoint(c.ctx(), tx, "there")
 		require.NoError(c, err)
 		c.update(conn, c.SQL.Insert("part", 3), tx)
-		require.NoError(c, conn.EndSavepoint(c.ctx(), kept, session.SavepointRelease))
+		require.NoError(c, conn.EndSavepoint(c.ctx(), kept, backend.SavepointRelease))
 		require.NoError(c, conn.EndTx(c.ctx(), tx, true))
 		require.EqualValues(c, 2, c.count(conn, "part"))
 	}},
@@ -100,7 +100,7 @@ var txCases = []testCase{
 		conn := c.open()
 		tx := c.begin(conn)
 		_, err := conn.Savepoint(c.ctx(), tx, "here")
-		require.Equal(c, session.FaultUnsupported, c.fault(err).Fault, "%v", err)
+		require.Equal(c, backend.FaultUnsupported, c.fault(err).Fault, "%v", err)
 		require.NoError(c, conn.EndTx(c.ctx(), tx, false))
 		c.usable(conn)
 	}},
@@ -110,13 +110,13 @@ var txCases = []testCase{
 		c.update(one, c.SQL.CreateTemp("private"), "")
 		c.update(one, c.SQL.Insert("private", 1), "")
 		require.EqualValues(c, 1, c.count(one, "private"))
-		_, err := two.Update(c.ctx(), c.SQL.Insert("private", 2), session.Call{})
+		_, err := two.Update(c.ctx(), c.SQL.Insert("private", 2), backend.Call{})
 		require.True(c, c.fault(err).Fault.KeepsConn(), "%v", err)
 		c.usable(two)
 	}},
 }
 
-func (c *check) begin(conn session.Conn) session.TxID {
+func (c *check) begin(conn backend.Conn) backend.TxID {
 	c.Helper()
 	tx, err := conn.Begin(c.ctx())
 	require.NoError(c, err)

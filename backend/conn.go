@@ -1,4 +1,4 @@
-package session
+package backend
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 // Conn is the seam between the pool and a backend: one physical connection,
 // which is one transport, one credential and one server session (one epoch).
-// Package sessiontest is its conformance suite.
+// Package backendtest is its conformance suite.
 //
 // A Conn serves one call at a time; the session that holds it sees to that.
 // CancelSteps, Lost and Close alone may be called while another call runs.

@@ -1,4 +1,4 @@
-package sessiontest
+package backendtest
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
 func cuts(s Suite) bool { return s.Has.Cut }
@@ -47,7 +47,7 @@ var lifeCases = []testCase{
 	{"a transport that is cut is lost for good", cuts, func(c *check) {
 		conn := c.open()
 		c.server.Cut()
-		require.ErrorIs(c, conn.Ping(c.ctx()), session.ErrSessionLost)
+		require.ErrorIs(c, conn.Ping(c.ctx()), backend.ErrSessionLost)
 		c.dead(conn)
 		c.usable(c.open())
 		c.dead(conn)
@@ -55,7 +55,7 @@ var lifeCases = []testCase{
 
 	{"a result whose transport is cut fails", func(s Suite) bool { return cuts(s) && computes(s) }, func(c *check) {
 		conn := c.open()
-		s, err := conn.Query(c.ctx(), c.SQL.Rows(1_000_000), session.Call{})
+		s, err := conn.Query(c.ctx(), c.SQL.Rows(1_000_000), backend.Call{})
 		require.NoError(c, err)
 		defer s.Close()
 		_, err = s.Next()
@@ -64,8 +64,8 @@ var lifeCases = []testCase{
 		for err == nil {
 			_, err = s.Next()
 		}
-		require.ErrorIs(c, err, session.ErrSessionLost, "never a short result")
-		require.Equal(c, session.FaultTransport, c.fault(err).Fault)
+		require.ErrorIs(c, err, backend.ErrSessionLost, "never a short result")
+		require.Equal(c, backend.FaultTransport, c.fault(err).Fault)
 	}},
 
 	{"connections come and go without a trace", always, func(c *check) {
@@ -85,18 +85,18 @@ var lifeCases = []testCase{
 		end()
 		_, err := c.server.Open(ctx)
 		require.ErrorIs(c, err, context.Canceled)
-		require.Equal(c, session.FaultContext, c.fault(err).Fault)
+		require.Equal(c, backend.FaultContext, c.fault(err).Fault)
 	}},
 }
 
 // dead checks that nothing goes through conn any more.
-func (c *check) dead(conn session.Conn) {
+func (c *check) dead(conn backend.Conn) {
 	c.Helper()
 	require.Error(c, conn.Lost())
 	insert := c.SQL.Insert("dead", 1)
 	for _, call := range c.calls(conn, insert) {
 		err := call(c.ctx())
-		require.ErrorIs(c, err, session.ErrSessionLost)
+		require.ErrorIs(c, err, backend.ErrSessionLost)
 		e := c.fault(err)
 		require.True(c, e.Unsent, "%v", err)
 		require.False(c, e.Fault.KeepsConn())

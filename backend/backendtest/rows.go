@@ -1,4 +1,4 @@
-package sessiontest
+package backendtest
 
 import (
 	"github.com/apache/arrow-go/v18/arrow"
@@ -6,26 +6,26 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/eof"
-	"github.com/flightpool/flightpool/session"
 )
 
 // ints runs a query outside transactions and returns its first column.
-func (c *check) ints(conn session.Conn, sql string) []int64 {
+func (c *check) ints(conn backend.Conn, sql string) []int64 {
 	c.Helper()
-	s, err := conn.Query(c.ctx(), sql, session.Call{})
+	s, err := conn.Query(c.ctx(), sql, backend.Call{})
 	require.NoError(c, err)
 	return c.drain(s)
 }
 
 // reads checks that a query gives its rows.
-func (c *check) reads(conn session.Conn) {
+func (c *check) reads(conn backend.Conn) {
 	c.Helper()
 	if !c.Has.Canned {
 		require.Equal(c, sequence(3), c.ints(conn, c.SQL.Rows(3)))
 		return
 	}
-	s, err := conn.Query(c.ctx(), c.SQL.Rows(3), session.Call{})
+	s, err := conn.Query(c.ctx(), c.SQL.Rows(3), backend.Call{})
 	require.NoError(c, err)
 	defer s.Close()
 	rows := int64(0)
@@ -41,7 +41,7 @@ func (c *check) reads(conn session.Conn) {
 }
 
 // drain reads a stream to its end and closes it.
-func (c *check) drain(s session.Stream) []int64 {
+func (c *check) drain(s backend.Stream) []int64 {
 	c.Helper()
 	defer s.Close()
 	out := []int64{}
@@ -57,7 +57,7 @@ func (c *check) drain(s session.Stream) []int64 {
 }
 
 // count is the number of rows of a table.
-func (c *check) count(conn session.Conn, table string) int64 {
+func (c *check) count(conn backend.Conn, table string) int64 {
 	c.Helper()
 	got := c.ints(conn, c.SQL.Count(table))
 	require.Len(c, got, 1)
@@ -65,9 +65,9 @@ func (c *check) count(conn session.Conn, table string) int64 {
 }
 
 // update runs an update that must succeed.
-func (c *check) update(conn session.Conn, sql string, tx session.TxID) int64 {
+func (c *check) update(conn backend.Conn, sql string, tx backend.TxID) int64 {
 	c.Helper()
-	n, err := conn.Update(c.ctx(), sql, session.Call{Tx: tx})
+	n, err := conn.Update(c.ctx(), sql, backend.Call{Tx: tx})
 	require.NoError(c, err)
 	return n
 }

@@ -1,11 +1,11 @@
-package sessiontest
+package backendtest
 
 import (
 	"io"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/backend"
 )
 
 var queryCases = []testCase{
@@ -17,7 +17,7 @@ var queryCases = []testCase{
 	}},
 
 	{"a result without rows keeps its schema", computes, func(c *check) {
-		s, err := c.open().Query(c.ctx(), c.SQL.Empty, session.Call{})
+		s, err := c.open().Query(c.ctx(), c.SQL.Empty, backend.Call{})
 		require.NoError(c, err)
 		defer s.Close()
 		require.NotZero(c, s.Schema().NumFields())
@@ -30,7 +30,7 @@ var queryCases = []testCase{
 
 	{"a statement that fails keeps the connection", computes, func(c *check) {
 		conn := c.open()
-		s, err := conn.Query(c.ctx(), c.SQL.Invalid, session.Call{})
+		s, err := conn.Query(c.ctx(), c.SQL.Invalid, backend.Call{})
 		for err == nil { // some servers tell with the rows
 			_, err = s.Next()
 		}
@@ -42,7 +42,7 @@ var queryCases = []testCase{
 		require.NotEmpty(c, e.Op)
 		c.usable(conn)
 
-		_, err = conn.Update(c.ctx(), c.SQL.Invalid, session.Call{})
+		_, err = conn.Update(c.ctx(), c.SQL.Invalid, backend.Call{})
 		require.True(c, c.fault(err).Fault.KeepsConn(), "%v", err)
 		c.usable(conn)
 	}},
@@ -50,16 +50,16 @@ var queryCases = []testCase{
 	{"a result may be closed at any time and more than once", always, func(c *check) {
 		conn := c.open()
 		for range 5 {
-			s, err := conn.Query(c.ctx(), c.SQL.Rows(5000), session.Call{})
+			s, err := conn.Query(c.ctx(), c.SQL.Rows(5000), backend.Call{})
 			require.NoError(c, err)
 			_, err = s.Next()
 			require.NoError(c, err)
 			s.Close()
 			s.Close()
 			_, err = s.Next()
-			require.ErrorIs(c, err, session.ErrHandleClosed)
+			require.ErrorIs(c, err, backend.ErrHandleClosed)
 		}
-		s, err := conn.Query(c.ctx(), c.SQL.Rows(5000), session.Call{})
+		s, err := conn.Query(c.ctx(), c.SQL.Rows(5000), backend.Call{})
 		require.NoError(c, err)
 		s.Close() // before any row
 		c.usable(conn)
@@ -67,7 +67,7 @@ var queryCases = []testCase{
 
 	{"a retained batch outlives its result", computes, func(c *check) {
 		conn := c.open()
-		s, err := conn.Query(c.ctx(), c.SQL.Rows(3), session.Call{})
+		s, err := conn.Query(c.ctx(), c.SQL.Rows(3), backend.Call{})
 		require.NoError(c, err)
 		batch, err := s.Next()
 		require.NoError(c, err)
@@ -83,7 +83,7 @@ var queryCases = []testCase{
 		conn := c.open()
 		table := "listed"
 		c.update(conn, c.SQL.Create(table), "")
-		s, err := conn.Metadata(c.ctx(), session.MetadataRequest{Kind: session.MetadataTables, Table: &table}, session.Call{})
+		s, err := conn.Metadata(c.ctx(), backend.MetadataRequest{Kind: backend.MetadataTables, Table: &table}, backend.Call{})
 		require.NoError(c, err)
 		defer s.Close()
 		name := s.Schema().FieldIndices("table_name")
@@ -104,9 +104,9 @@ var queryCases = []testCase{
 
 	{"a metadata call without its table is the caller's fault", always, func(c *check) {
 		conn := c.open()
-		_, err := conn.Metadata(c.ctx(), session.MetadataRequest{Kind: session.MetadataPrimaryKeys}, session.Call{})
+		_, err := conn.Metadata(c.ctx(), backend.MetadataRequest{Kind: backend.MetadataPrimaryKeys}, backend.Call{})
 		e := c.fault(err)
-		require.Equal(c, session.FaultUsage, e.Fault)
+		require.Equal(c, backend.FaultUsage, e.Fault)
 		require.True(c, e.Unsent)
 		c.usable(conn)
 	}},
