@@ -167,7 +167,7 @@ func (w *world) judge(s step, a *actor, err error) {
 	switch {
 	case errors.Is(err, flightpool.ErrExhausted) && w.held() >= w.program.max:
 	case w.program.auth == "token" && known && e.Fault == flightpool.FaultAuth: // it expired during the call
-	case !w.calm && !(w.settled && (a == nil || a.settled)), late, errors.Is(err, errPanicked), errors.Is(err, errStop), known && e.Fault == flightpool.FaultUnsupported:
+	case !w.calm && (!w.settled || a != nil && !a.settled), late, errors.Is(err, errPanicked), errors.Is(err, errStop), known && e.Fault == flightpool.FaultUnsupported:
 	case a == nil && w.profile.SessionKey == testserver.ByCall && known && e.Fault == flightpool.FaultStatement:
 	case a != nil && (a.shaken || w.profile.SessionKey == testserver.ByCall || a.tx != nil && (a.tx.failed || a.tx.ended != open)):
 	default:

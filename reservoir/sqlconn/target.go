@@ -48,7 +48,7 @@ type Config struct {
 	Stopped func(err error)
 }
 
-// A Target opens, checks, resets and closes the connections of one connector.
+// A Lifecycle opens, checks, resets and closes the connections of one connector.
 // Its methods have the shape of reservoir.Config's functions. They may be
 // called at the same time for different connections.
 type Lifecycle struct {
