@@ -51,7 +51,7 @@ func (d *ServerDefinition) validateWith(validate func(ConnectParams) error) erro
 	return errjoin.Join(faults...)
 }
 
-// awaitChanges waits for those who change servers, and for Kinds that are asked.
+// awaitChanges waits for changes of servers under way, and for Kinds that are asked.
 func (r *Registry) awaitChanges(ctx context.Context) error {
 	late, cancel := withCloseGrace(ctx)
 	defer cancel()

@@ -25,7 +25,7 @@ type Conn struct {
 	loan    reservoir.Loan[*sqlconn.Conn] // with sql
 }
 
-// acquire borrows from a generation.
+// acquire borrows from a poolVersion.
 func (u *userPool) acquire(ctx context.Context, g *currentVersion) (*Conn, error) {
 	if flight, ok := g.poolVersion.(flightVersion); ok {
 		session, err := flight.pool.AcquireSession(ctx)

@@ -12,8 +12,8 @@ import (
 // which are not read at one moment, and never go back.
 type callCounters struct{ acquires, releases, failedWaits uint64 }
 
-// counters tells how many calls got a connection, gave one back and waited for
-// none.
+// counters returns how many calls got a connection, gave one back and did not
+// wait.
 func (u *userPool) counters(st reservoir.Stats) callCounters {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -25,7 +25,7 @@ func (u *userPool) counters(st reservoir.Stats) callCounters {
 	return *r
 }
 
-// checkOne checks one connection, which is no call of the user's.
+// checkOne checks one connection. It is not counted as a call of the user's.
 func (u *userPool) checkOne(ctx context.Context, g *currentVersion) error {
 	u.probeLoans.Add(1)
 	u.failedProbeWaits.Add(1)
@@ -39,7 +39,7 @@ func (u *userPool) checkOne(ctx context.Context, g *currentVersion) error {
 	return err
 }
 
-// allVersions are those that drain, and the current one.
+// allVersions are the draining versions and the current one.
 func (u *userPool) allVersions() []poolVersion {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -56,7 +56,7 @@ func (u *userPool) callCount() uint64 {
 	return c.acquires + c.failedWaits + u.rejected.Load()
 }
 
-// stats adds all generations up.
+// stats adds up all versions.
 func (u *userPool) stats() reservoir.Stats {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -70,7 +70,7 @@ func (u *userPool) stats() reservoir.Stats {
 	return sum
 }
 
-// addStats is a and b together.
+// addStats returns the sum of a and b.
 func addStats(a, b reservoir.Stats) reservoir.Stats {
 	a.Total += b.Total
 	a.Idle += b.Idle

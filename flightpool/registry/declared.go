@@ -45,7 +45,7 @@ func (o Options) unknownError(name string) error {
 	return fmt.Errorf("%s: unknown option; beside those of every server there are %s", name, strings.Join(slices.Sorted(maps.Keys(o)), ", "))
 }
 
-// options declares options that take any text, but for the port.
+// textOptions declares options that take any text, except the port.
 func textOptions(names ...string) Options {
 	o := Options{}
 	for _, name := range names {

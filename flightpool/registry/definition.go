@@ -12,8 +12,8 @@ import (
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
-// Public is the local user whose mapping holds for everybody without one of his
-// own.
+// Public is the local user whose mapping holds for every user without a mapping of
+// their own.
 const Public = "PUBLIC"
 
 // ServerDefinition says how to reach a server, as whom, and how its connections

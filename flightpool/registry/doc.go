@@ -12,7 +12,7 @@
 //	defer c.Release()
 //	rows, err := c.SQL().QueryContext(ctx, "SELECT 1")
 //
-// A server has users, and each user a pool of his own: nobody ever gets another's
+// A server has users, and each user a pool: no user ever gets another's
 // connection. Flight SQL servers also have the calls of flightpool.FlightSQLPool,
 // with the names of the server and the user before their arguments.
 //

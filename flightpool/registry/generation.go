@@ -37,7 +37,7 @@ type poolVersion interface {
 	close(ctx context.Context) error
 }
 
-// reservoirVersion is what all generations do with their reservoir.
+// reservoirVersion is what all versions do with their reservoir.
 type reservoirVersion[C any] struct {
 	conns   *reservoir.Reservoir[C]
 	doCalls *taskGroup // of Do
@@ -104,12 +104,12 @@ func reservoirConfig[C any](d *ServerDefinition) reservoir.Config[C] {
 func boundsOf(d *ServerDefinition) fairshare.Bounds {
 	return fairshare.Bounds{
 		Max: d.MaxSize, Overflow: d.overflow(), Reserved: d.UserReserved, MaxOpening: d.MaxConcurrentOpens,
-		FailFast: d.OnExhausted == flightpool.FailFast && !d.ValidateOnAcquire, // else who waits for a check is not known
+		FailFast: d.OnExhausted == flightpool.FailFast && !d.ValidateOnAcquire, // otherwise callers who wait for a check are not known
 	}
 }
 
-// userMaxSize is what a user's reservoir may grow to. The share keeps all of them
-// together within the server's bound.
+// userMaxSize is what a user's reservoir may grow to. Package fairshare keeps all of
+// them together within the server's bound.
 func userMaxSize(d *ServerDefinition) int { return d.UserMaxSize + d.overflow() }
 
 type sqlVersion struct {
@@ -176,7 +176,7 @@ type flightVersion struct {
 
 func (g flightVersion) close(ctx context.Context) error { return g.pool.Close(ctx) }
 
-// buildVersion makes a user's pool. It connects to nothing: tune lets it begin.
+// buildVersion makes a user's pool. It connects to nothing: reconfigure starts that.
 func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition, f connKey) (poolVersion, error) {
 	params := d.connectParams(f)
 	params.CountBytes = u.traffic.countConn
@@ -210,7 +210,7 @@ func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition
 	r := reservoirConfig[*sqlconn.Conn](d)
 	r.MinIdle = 0
 	r.Open, r.Close, r.Check, r.Reset, r.Admit = l.open, target.Close, l.bounded(target.Check), l.bounded(u.observeResets(target.Reset)), u.member.Admit
-	r.OpenTimeout, r.CheckTimeout, r.CheckOnRelease = -1, -1, d.ValidateOnRelease // limits has them
+	r.OpenTimeout, r.CheckTimeout, r.CheckOnRelease = -1, -1, d.ValidateOnRelease // sqlTimeouts has the bounds
 	r.Hooks = u.hooks()
 	conns, err := reservoir.New(r)
 	if err != nil {
@@ -232,7 +232,7 @@ func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition,
 		MinIdle: -1, MaxSize: userMaxSize(d), MaxConcurrentOpens: min(d.MaxConcurrentOpens, math.MaxInt32), MaxWaiters: d.MaxWaiters,
 		AcquireTimeout: d.AcquireTimeout, DialTimeout: d.OpenTimeout, IdleTTL: d.IdleTTL, MaxLifetime: d.MaxLifetime,
 		DefaultQueryTimeout: d.QueryTimeout, HealthCheck: check, Leases: slotLeases{u.member},
-		OpenRetry:   flightpool.OpenRetryNever, // as in tuning
+		OpenRetry:   flightpool.OpenRetryNever, // as in reservoirConfig
 		Hooks:       flightpool.Hooks{Connections: u.hooks()},
 		DialOptions: []grpc.DialOption{grpc.WithStatsHandler(&u.traffic)},
 		Logger:      u.server.registry.cfg.Logger,
@@ -249,7 +249,7 @@ func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition,
 	return flightVersion{reservoirVersion[backend.Conn]{pool.Reservoir(), &taskGroup{}}, pool}, nil
 }
 
-// slotLeases lets a Flight pool ask its user's share for slots.
+// slotLeases lets a Flight pool ask its user's fairshare.Member for slots.
 type slotLeases struct{ m *fairshare.Member }
 
 func (l slotLeases) Acquire(ctx context.Context) (func(), error) { return l.m.Admit(ctx) }
@@ -260,11 +260,11 @@ func (l slotLeases) Stats() lease.Stats {
 	return lease.Stats{Limit: limit, Used: all, InUse: own}
 }
 
-// Close does nothing: the share is the server's.
+// Close does nothing: the share belongs to the server.
 func (slotLeases) Close(context.Context) error { return nil }
 
-// observeResets takes note of how resets end: one that works is a proof of the server, and
-// one that fails costs a connection, of which the log is told once for a pool.
+// observeResets reports successful resets to health, and logs the first failure of a
+// pool: each failure costs a connection.
 func (u *userPool) observeResets(reset func(context.Context, *sqlconn.Conn) error) func(context.Context, *sqlconn.Conn) error {
 	return func(ctx context.Context, c *sqlconn.Conn) error {
 		lost := c.Lost() != nil

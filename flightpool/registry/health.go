@@ -18,10 +18,10 @@ import (
 type health struct {
 	server       string
 	down         atomic.Pointer[UnhealthyError] // nil: healthy. Read on every call
-	onTransition func(*UnhealthyError)          // is told, outside the lock, of every turn of down, in their order
+	onTransition func(*UnhealthyError)          // called outside the lock for every change of down, in order
 	checksPassed atomic.Uint64
 	checksFailed atomic.Uint64
-	faultsInRow  atomic.Int64 // mu.failed, to be looked at without the lock
+	faultsInRow  atomic.Int64 // copy of mu.faultsInRow, read without the lock
 
 	mu struct {
 		sync.Mutex
@@ -35,7 +35,7 @@ type health struct {
 		probe            *probe    // under way; nil: none
 		probeMayBeQueued bool      // it may be in a queue
 		transitions      []*UnhealthyError
-		notifying        bool // somebody tells of the turns
+		notifying        bool // a call of notifyTransitions is calling onTransition
 	}
 }
 
@@ -113,7 +113,7 @@ func (h *health) recordFault(err error) {
 	h.notifyTransitions()
 }
 
-// markUnhealthy says so from now on. The caller holds mu.
+// markUnhealthy makes the server unhealthy from now on. The caller holds mu.
 func (h *health) markUnhealthy(err error, now time.Time) *UnhealthyError {
 	h.mu.next = now.Add(h.mu.probePause - rand.N(h.mu.probePause/4+1)) // servers that fail together are not probed together
 	down := &UnhealthyError{Server: h.server, Reason: err, Since: h.mu.faultsSince, Next: h.mu.next}
@@ -146,8 +146,8 @@ func (h *health) recordProbe(err error) {
 	h.notifyTransitions()
 }
 
-// recordInconclusiveProbe ends a probe that has shown nothing: the next one is later all the
-// same.
+// recordInconclusiveProbe ends a probe that has shown nothing: the pause before the
+// next one grows all the same.
 func (h *health) recordInconclusiveProbe() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -162,7 +162,8 @@ func (h *health) backOff(err error, now time.Time) {
 	_ = h.markUnhealthy(err, now)
 }
 
-// markHealthy says that the server is healthy. The caller holds mu, and then tells.
+// markHealthy makes the server healthy. The caller holds mu, and then calls
+// notifyTransitions.
 func (h *health) markHealthy() {
 	h.mu.faultsInRow, h.mu.successesInRow = 0, 0
 	h.faultsInRow.Store(0)
@@ -170,8 +171,8 @@ func (h *health) markHealthy() {
 	h.mu.transitions = append(h.mu.transitions, nil)
 }
 
-// notifyTransitions announces the turns in their order, whoever made them: of callers at the
-// same time one does it for all, so that the latest word is the state.
+// notifyTransitions calls onTransition for each queued transition in order. One caller
+// does it for all that arrive meanwhile, so the last call reports the current state.
 func (h *health) notifyTransitions() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// maintain is the one goroutine of a registry: it starts the probes of unhealthy
-// servers and removes the pools of users who do not call any more. Everything
-// else of time is the reservoirs' own affair, by one timer each.
+// maintain is the registry's only goroutine: it starts the probes of unhealthy
+// servers and removes unused user pools. Reservoirs have timers of their own.
 func (r *Registry) maintain() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -29,7 +28,7 @@ func (r *Registry) maintain() {
 	}
 }
 
-// wakeMaintenance makes the keeper look now.
+// wakeMaintenance makes maintain look at all servers now.
 func (r *Registry) wakeMaintenance() {
 	select {
 	case r.wake <- struct{}{}:

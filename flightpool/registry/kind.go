@@ -13,8 +13,8 @@ import (
 )
 
 // A Kind knows how to reach one sort of server. Exactly one of Flight and
-// Connector is set. Its functions are called on goroutines of the registry. Who waits
-// for one gives up with the own context, and after OpenTimeout; a panic is an error.
+// Connector is set. Its functions are called on goroutines of the registry. A caller
+// waits for one until its own context ends, or OpenTimeout; a panic is an error.
 type Kind struct {
 	// Name is the Kind of the definitions that it serves.
 	Name string

@@ -10,9 +10,8 @@ import (
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
-// A Kind's functions know no context, or need not look at theirs. Those who wait
-// for one give up when their own context ends, and after OpenTimeout; what it is
-// still made of then is nobody's, and is closed.
+// The functions of a Kind may ignore contexts. A wait for one ends with the caller's
+// context or OpenTimeout; a result that comes later is closed.
 
 // errKindExited is that of a Kind that ended the goroutine of a call.
 var errKindExited = errors.New("the Kind ended the goroutine of the call")
@@ -31,8 +30,8 @@ func callGuarded[T any](call func() (T, error), done func(T, error)) {
 	v, err = call()
 }
 
-// callKind makes a call into a Kind, and gives it up with ctx; what it returns then is
-// given to late. pending counts the call until it returns.
+// callKind makes a call into a Kind, and gives it up with ctx; a result that comes
+// later is given to late. pending counts the call until it returns.
 func callKind[T any](ctx context.Context, pending *taskGroup, call func() (T, error), late func(T)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
@@ -67,7 +66,7 @@ func kindTimeoutError(ctx context.Context) error {
 	return fmt.Errorf("the Kind has not returned in time: %w", context.Cause(ctx))
 }
 
-// errKindTimeout is why a wait for a Kind ends by OpenTimeout.
+// errKindTimeout is the cause of a wait for a Kind that OpenTimeout ended.
 var errKindTimeout = fmt.Errorf("OpenTimeout is over: %w", context.DeadlineExceeded)
 
 // withKindTimeout bounds a wait for a Kind.
@@ -82,8 +81,8 @@ type poolCreation struct {
 	err  error // before done, like u
 }
 
-// getOrCreatePool finds a user's pool, or makes it. There is one call into a Kind at a time for
-// a user: a Kind that hangs has one goroutine of him.
+// getOrCreatePool finds a user's pool, or makes it. There is one call into a Kind at a
+// time for a user: a Kind that hangs costs one goroutine for each.
 func (s *server) getOrCreatePool(ctx context.Context, name string) (*userPool, error) {
 	if u := (*s.users.Load())[name]; u != nil {
 		return u, nil

@@ -75,7 +75,7 @@ var options = option.Table[ServerDefinition]{
 	textField{Name: "Target", Key: "target", At: func(d *ServerDefinition) *string { return &d.Target }, Read: option.Text},
 }
 
-// What numbers become that are turned off.
+// The values of numbers that are turned off.
 func zero(*ServerDefinition) int               { return 0 }
 func unbounded(*ServerDefinition) int          { return math.MaxInt32 }
 func asMaxConnections(d *ServerDefinition) int { return d.MaxSize }
@@ -137,8 +137,8 @@ func (d *ServerDefinition) setOption(name, value string) error {
 	return nil
 }
 
-// has says whether an option is set, and lacks whether it surely is not: of some
-// fields that is not knownKind.
+// has says whether an option is set, and isSurelyUnset whether it surely is not: for
+// some fields neither is known.
 func (d *ServerDefinition) has(name string) bool {
 	if row, ok := options.Find(name); ok {
 		return row.IsSet(d)

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// removedStats keeps what users did whose pools are removed, so that a server's counters
-// never go back.
+// removedStats keeps the counters of users whose pools are removed, so that a
+// server's counters never go back.
 type removedStats struct {
 	mu       sync.Mutex
 	sum      PoolStats

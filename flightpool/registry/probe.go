@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// probe is one look at a server, by the keeper or by CheckNow. There is one of a
-// server at a time. It runs on the server's own context: a caller who does not
-// wait any longer says nothing about the server.
+// probe is one check of a server, started by maintain or by CheckNow. A server has one
+// at a time. It runs on the server's own context: the end of a caller's context must
+// not count as a fault of the server.
 type probe struct {
 	done chan struct{}
 	err  error // before done
@@ -54,9 +54,9 @@ func (h *health) probeQueued() bool {
 
 // probe runs a probe that has begun, and ends it.
 //
-// INVARIANT: nobody waits for a connection to an unhealthy server when no probe is
-// under way. Who came while one asked, and so was spared as if he were the probe,
-// is failed between asked and end.
+// INVARIANT: no caller waits for a connection to an unhealthy server while no probe is
+// under way. Callers that queued during a probe, and could not be told from it, are
+// failed between probeLeftQueue and endProbe.
 func (s *server) probe(life context.Context, p *probe) {
 	ctx, cancel := context.WithTimeout(life, s.probeTimeout())
 	defer cancel()
@@ -78,8 +78,8 @@ func (s *server) probeTimeout() time.Duration {
 	return math.MaxInt64 // both are said to be endless
 }
 
-// probeUntilConclusive checks the server on a connection of one of its users and tells health what
-// that has shown.
+// probeUntilConclusive checks the server on a connection of one of its users and
+// reports the result to health.
 func (s *server) probeUntilConclusive(ctx context.Context) error {
 	for {
 		u, err := s.pickProbeUser(ctx)
@@ -105,8 +105,8 @@ func (s *server) probeUntilConclusive(ctx context.Context) error {
 	}
 }
 
-// checkOneAs checks one connection of a user. An unhealthy server lets this one open
-// pass.
+// checkOneAs checks one connection of a user. On an unhealthy server it lets the one
+// open that this needs pass.
 func (s *server) checkOneAs(ctx context.Context, u *userPool, g *currentVersion, down bool) error {
 	if down {
 		s.allocator.AllowOne(u.member)
@@ -115,15 +115,15 @@ func (s *server) checkOneAs(ctx context.Context, u *userPool, g *currentVersion,
 	return u.checkOne(ctx, g)
 }
 
-// probeInconclusive says that a probe has met a pool that has just gone, or was taken for
-// a caller who had to be failed: it has shown nothing.
+// probeInconclusive says that a probe has met a pool that was just closed, or was
+// failed like a waiting caller: it has shown nothing.
 func probeInconclusive(err error, u *userPool, g *currentVersion) bool {
 	return closedBeforeSend(err) && (u.removed.Load() || u.version.Load() != g) || errors.Is(err, ErrUnhealthy)
 }
 
-// pickProbeUser finds a user to probe as: the one who got the most connections, so that
-// one whose password is wrong is not asked for while there is another; else the one
-// with the most calls; else the first by name who is mapped.
+// pickProbeUser finds the user to probe as: the one whose calls got the most
+// connections, so that a user with a wrong password is not tried while there is another;
+// else the one with the most calls; else the first mapped one by name.
 func (s *server) pickProbeUser(ctx context.Context) (best *userPool, err error) {
 	var got, calls uint64
 	for _, u := range *s.users.Load() {
@@ -145,7 +145,7 @@ func (s *server) pickProbeUser(ctx context.Context) (best *userPool, err error) 
 	return s.getOrCreatePool(ctx, names[0])
 }
 
-// failWaiters fails everybody who waits for a connection.
+// failWaiters fails all callers that wait for a connection.
 func (s *server) failWaiters(err error) {
 	for _, u := range *s.users.Load() {
 		u.version.Load().failWaiters(err)

@@ -161,7 +161,7 @@ func (s *server) createNamedPools(ctx context.Context, d *ServerDefinition) erro
 // are made with or checked by, the target, an option, a credential, new ones take
 // the place of the old, which are closed as they come back: no borrower notices.
 // The Kind has until ctx ends, and OpenTimeout, to make them.
-// A user who has no mapping any more keeps what he has borrowed. When a pool cannot
+// A user without a mapping any more keeps the connections on loan. When a pool cannot
 // be made of the new definition, nothing is changed.
 func (r *Registry) Update(ctx context.Context, def ServerDefinition) error {
 	unlock, err := r.changeLocks.lock(ctx, def.Name)

@@ -37,7 +37,7 @@ type server struct {
 	closed   bool
 	creating map[string]*poolCreation
 
-	sweepAt time.Time    // the keeper's
+	sweepAt time.Time    // accessed by maintain alone
 	removed removedStats // what removed users did
 }
 
@@ -74,13 +74,13 @@ func (s *server) startPool(u *userPool, d *ServerDefinition) {
 	g := u.version.Load()
 	for {
 		if err := g.reconfigure(d); err != nil {
-			return // replaced or closed meanwhile: somebody else sees to it
+			return // replaced or closed meanwhile: closed there
 		}
 		now := s.def.Load()
 		if now == d {
 			break
 		}
-		d = now // an update came in between, and must have the last word
+		d = now // an update came in between: apply the newer definition
 	}
 	if n := d.WarmupConnections; n > d.MinIdle {
 		s.background(func(life context.Context) { warmUp(life, g, n, d.OpenTimeout) })
@@ -116,7 +116,7 @@ func (s *server) background(f func(life context.Context)) {
 // removeInBackground removes a user's pool and drains it in the background.
 func (s *server) removeInBackground(u *userPool) { s.drainInBackground(s.detach(u)) }
 
-// removeUnlessInUse is retire, but for a pool that a call of Do uses by then.
+// removeUnlessInUse is removeInBackground, except for a pool that a call of Do uses.
 func (s *server) removeUnlessInUse(u *userPool) {
 	s.drainInBackground(s.detachUnless(u, u.hasDoCallsLocked))
 }
@@ -133,7 +133,7 @@ func (s *server) detach(u *userPool) (drain func(ctx context.Context) error) {
 	return s.detachUnless(u, func() bool { return false })
 }
 
-// detachUnless is leave, but for a pool that stays.
+// detachUnless is detach, except for a pool that keepIf keeps.
 func (s *server) detachUnless(u *userPool, keepIf func() bool) (drain func(ctx context.Context) error) {
 	s.mu.Lock()
 	if (*s.users.Load())[u.name] != u {
@@ -157,7 +157,7 @@ func (s *server) detachUnless(u *userPool, keepIf func() bool) (drain func(ctx c
 		defer s.backgroundTasks.done()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(s.life, cancel)() // the removal has a life of its own, cut short when the server closes
+		defer context.AfterFunc(s.life, cancel)() // ends when the server closes, also if ctx does not
 		return u.closeVersion(ctx, g)
 	}
 }
@@ -197,7 +197,7 @@ func (s *server) update(ctx context.Context, d *ServerDefinition) error {
 	return errjoin.Join(faults...)
 }
 
-// newVersionsFor makes what a definition needs of new generations.
+// newVersionsFor makes the pool versions that a definition needs.
 func (s *server) newVersionsFor(ctx context.Context, d *ServerDefinition) (next map[*userPool]*currentVersion, err error) {
 	ctx, cancel := withKindTimeout(ctx, d.OpenTimeout)
 	defer cancel()
@@ -226,7 +226,7 @@ func (s *server) newVersionsFor(ctx context.Context, d *ServerDefinition) (next 
 	return next, nil
 }
 
-// closeUnused closes a generation that came too late.
+// closeUnused closes a version that is not needed any more.
 func (s *server) closeUnused(g *currentVersion) {
 	if g != nil {
 		_ = g.close(s.life) // it has opened nothing
@@ -259,8 +259,8 @@ func (s *server) closeUsers(ctx context.Context) error {
 	return nil
 }
 
-// close ends the server. Old generations that still drain, and probes, are given
-// until ctx ends, too, and closeGrace to notice that.
+// close ends the server. Draining versions and probes are given until ctx ends, too,
+// and then closeGrace to notice that.
 func (s *server) close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

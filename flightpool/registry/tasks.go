@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// taskGroup are goroutines that somebody waits for, but not for ever.
+// taskGroup counts goroutines, and waits for their end for a bounded time.
 type taskGroup struct {
 	mu      sync.Mutex
 	running int
-	allDone chan struct{} // closed when n is 0; nil: nobody waits
+	allDone chan struct{} // closed when running is 0; nil: nobody waits
 }
 
 func (t *taskGroup) add() {
@@ -94,9 +94,9 @@ func withCloseGrace(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// noticeQueue are what a server's owner is told, one after the other, on a goroutine
-// that there is while there is something to tell: whoever causes one does not wait
-// for it, and what is told may itself call the registry, and wait for its end.
+// noticeQueue holds the notices for a server's owner. They are delivered one after the
+// other, on a goroutine that exists while there are any: the source of a notice does
+// not wait, and its receiver may call the registry, and wait for its end.
 type noticeQueue struct {
 	mu      sync.Mutex
 	queue   []func()

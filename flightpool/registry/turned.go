@@ -1,6 +1,6 @@
 package registry
 
-// onHealthTransition acts on a server that turned.
+// onHealthTransition acts on a server that turned healthy or unhealthy.
 func (s *server) onHealthTransition(down *UnhealthyError) {
 	s.allocator.Gate(func() bool { return s.health.down.Load() != nil })
 	if down != nil {
@@ -13,7 +13,7 @@ func (s *server) onHealthTransition(down *UnhealthyError) {
 	s.registry.wakeMaintenance()
 }
 
-// notifyOwner tells the owner that the server turned.
+// notifyOwner calls Config.Health for the transition.
 func (s *server) notifyOwner(down *UnhealthyError) {
 	cfg := s.registry.cfg
 	if log := cfg.Logger; log != nil {

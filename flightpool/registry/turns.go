@@ -5,9 +5,8 @@ import (
 	"sync"
 )
 
-// changeLocks give the right to change a server to one caller at a time. A Kind that
-// hangs, or a caller who waits, holds up who changes the server of that name, and
-// nobody else.
+// changeLocks is one lock per server name for changes of definitions, so that a Kind
+// that hangs blocks changes of its own server only.
 type changeLocks struct {
 	mu      sync.Mutex
 	held    map[string]chan struct{} // closed when the right is given back

@@ -20,7 +20,7 @@ type userPool struct {
 	member *fairshare.Member
 
 	version   atomic.Pointer[currentVersion]
-	removed   atomic.Bool   // INVARIANT: set before its generation is closed
+	removed   atomic.Bool   // INVARIANT: set before its current version is closed
 	removedCh chan struct{} // closed when it is removed
 
 	waitTimes atomic.Pointer[histogram] // nil: DisableStatistics
@@ -32,8 +32,8 @@ type userPool struct {
 	openFailures, resetFailures      atomic.Uint64
 	loansReturned                    atomic.Uint64 // loans, those of probes included
 	waitTimeSum                      atomic.Int64  // nanoseconds, of the waits that brought a connection
-	// Probes borrow, too, but are nobody's calls: loans that they have, had or are
-	// about to have, and waits of theirs that ended without one.
+	// Probes borrow connections too but are not counted as calls: loans that they have,
+	// had or are about to have, and their waits that failed.
 	probeLoans, failedProbeWaits atomic.Int64
 	queryTime                    atomic.Int64 // nanoseconds
 
@@ -45,18 +45,18 @@ type userPool struct {
 	closedVersions reservoir.Stats // of those that are done
 	lastCounters   callCounters
 
-	// the keeper's
+	// accessed by maintain alone
 	lastCallCount uint64
 	lastActive    time.Time
 }
 
-// currentVersion is the generation that new calls use, and what it was made with.
+// currentVersion is the version that new calls use, and what it was made with.
 type currentVersion struct {
 	poolVersion
 	connKey connKey
 }
 
-// newUserPool makes a user's pool that has no generation yet.
+// newUserPool makes a user's pool that has no version yet.
 func newUserPool(s *server, name string, d *ServerDefinition) *userPool {
 	u := &userPool{server: s, name: name, createdAt: time.Now(), lastActive: time.Now(), removedCh: make(chan struct{})}
 	u.member = s.allocator.NewMember(name, u, userMaxSize(d))
@@ -73,7 +73,7 @@ func (u *userPool) setWaitStats(d *ServerDefinition) {
 	u.waitTimes.CompareAndSwap(nil, &histogram{})
 }
 
-// What the share does to a pool acts on the generation that is current.
+// Resize and the next three are called by package fairshare, for the current version.
 func (u *userPool) Resize(n int) { u.version.Load().resize(n) }
 func (u *userPool) Yield(n int, unused time.Duration) int {
 	return u.version.Load().closeIdle(n, unused)
@@ -85,7 +85,7 @@ func (u *userPool) Refuse() {
 	u.rejected.Add(uint64(u.version.Load().failWaiters(errNoConnFree))) //nolint:gosec // a number of callers
 }
 
-// hooks are the registry's eyes and ears in a reservoir.
+// hooks let the registry count and judge what its reservoirs do.
 func (u *userPool) hooks() reservoir.Hooks {
 	s, m := u.server, u.member
 	return reservoir.Hooks{
@@ -103,14 +103,14 @@ func (u *userPool) hooks() reservoir.Hooks {
 			s.health.recordCheck(err, true)
 			m.NotOpened() // it may have waited at the gate since before the probe asked
 			if g := u.version.Load(); s.health.down.Load() != nil && g.stats().InUse > 0 {
-				g.failWaiters(probeOpenError{err}) // the probe has its answer; the reservoir would wait for what is on loan
+				g.failWaiters(probeOpenError{err}) // the probe has its result; the reservoir would wait for a connection on loan
 			}
 		},
 		OpenSkipped: func() { m.NotOpened() },
 		WaitStart: func() {
 			m.AddWaiting(1)
 			if down := s.health.down.Load(); down != nil && !s.health.probeQueued() {
-				u.version.Load().failWaiters(down) // he came while it turned
+				u.version.Load().failWaiters(down) // the server turned unhealthy between lookup and queueing
 			}
 		},
 		WaitEnd: func(waited time.Duration, err error) {
@@ -143,12 +143,12 @@ func (u *userPool) hooks() reservoir.Hooks {
 	}
 }
 
-// probeOpenError is the failure of an open that those get who wait.
+// probeOpenError is the failure of an open, for the callers that wait.
 type probeOpenError struct{ error }
 
 func (e probeOpenError) Unwrap() error { return e.error }
 
-// countQuery takes note of a statement.
+// countQuery counts a statement.
 func (u *userPool) countQuery(took time.Duration, err error) {
 	u.queries.Add(1)
 	u.queryTime.Add(int64(took))
@@ -157,16 +157,16 @@ func (u *userPool) countQuery(took time.Duration, err error) {
 	}
 }
 
-// needsNewVersion says whether the present generation was made with something else than d
-// says.
+// needsNewVersion reports whether the current version was made with other values than
+// d's.
 func (u *userPool) needsNewVersion(d *ServerDefinition) bool {
 	mapping, _ := d.mapping(u.name)
 	k := u.server.registry.kinds[d.Kind]
 	return !reflect.DeepEqual(u.version.Load().connKey, d.connKeyFor(mapping, k.Flight != nil))
 }
 
-// newVersionFor makes a generation for d if the present one was made with something
-// else; nil: it can change in place.
+// newVersionFor makes a version for d if the current one was made with other values;
+// nil: it can change in place.
 func (u *userPool) newVersionFor(ctx context.Context, k Kind, d *ServerDefinition) (*currentVersion, error) {
 	mapping, _ := d.mapping(u.name)
 	f := d.connKeyFor(mapping, k.Flight != nil)
@@ -180,8 +180,8 @@ func (u *userPool) newVersionFor(ctx context.Context, k Kind, d *ServerDefinitio
 	return &currentVersion{g, f}, nil
 }
 
-// applyDefinition lets next take the place of the present generation, or, where it is nil,
-// the present one change in place.
+// applyDefinition makes next the current version, or, where it is nil, changes the
+// current one in place.
 func (u *userPool) applyDefinition(ctx context.Context, next *currentVersion, d *ServerDefinition) error {
 	u.member.Resize(userMaxSize(d))
 	u.setWaitStats(d)
@@ -202,8 +202,8 @@ func (u *userPool) applyDefinition(ctx context.Context, next *currentVersion, d 
 	return next.reconfigure(d)
 }
 
-// setVersion makes a generation the current one, and the one before that drains,
-// unless the pool was removed.
+// setVersion makes a version the current one and lets the one before drain, unless
+// the pool was removed.
 func (u *userPool) setVersion(next *currentVersion) (old *currentVersion, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -216,7 +216,7 @@ func (u *userPool) setVersion(next *currentVersion) (old *currentVersion, ok boo
 	return old, true
 }
 
-// beginDo counts a call of Do on a generation; false: it is not the current one any
+// beginDo counts a call of Do on a version; false: it is not the current one any
 // more.
 func (u *userPool) beginDo(g *currentVersion, calls *taskGroup) bool {
 	u.mu.Lock()
@@ -224,12 +224,12 @@ func (u *userPool) beginDo(g *currentVersion, calls *taskGroup) bool {
 	if u.removed.Load() || u.version.Load() != g {
 		return false
 	}
-	calls.add() // INVARIANT: only while current, after which superseded waits
+	calls.add() // INVARIANT: only while current, after which awaitDoCalls waits
 	return true
 }
 
-// remove makes the current generation the last one, and one that drains, unless the
-// pool stays, of which it asks under mu.
+// remove makes the current version drain, and the pool removed, unless keepIf, which
+// is called under mu, keeps it.
 func (u *userPool) remove(keepIf func() bool) (last poolVersion, removed bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -243,22 +243,22 @@ func (u *userPool) remove(keepIf func() bool) (last poolVersion, removed bool) {
 	return g, true
 }
 
-// hasDoCalls is busy for who does not hold mu.
+// hasDoCalls is hasDoCallsLocked for callers that do not hold mu.
 func (u *userPool) hasDoCalls() bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.hasDoCallsLocked()
 }
 
-// hasDoCallsLocked says that a call of Do uses the pool, a generation that drains included. The
-// caller holds mu.
+// hasDoCallsLocked reports whether a call of Do uses the pool, draining versions
+// included. The caller holds mu.
 func (u *userPool) hasDoCallsLocked() bool {
 	return u.version.Load().hasDoCalls() || slices.ContainsFunc(u.draining, poolVersion.hasDoCalls)
 }
 
-// closeVersion closes a generation that drains, waiting for its loans until ctx ends,
-// and keeps its counters. With the last one of a removed pool the server takes
-// over what it did.
+// closeVersion closes a draining version, waiting for its loans until ctx ends, and
+// keeps its counters. With the last version of a removed pool the server takes over
+// its counters.
 func (u *userPool) closeVersion(ctx context.Context, g poolVersion) error {
 	err := g.close(ctx)
 	u.mu.Lock()

@@ -55,7 +55,7 @@ type call struct {
 	endOnce   sync.Once
 }
 
-// begin starts a call. It fails, with nothing sent, when ctx or the epoch has
+// begin starts a call. It fails, with nothing sent, when ctx or the transport has
 // ended. The caller must call end.
 func (c *Conn) begin(ctx context.Context, op string, sc backend.Call) (*call, error) {
 	external, err := c.BeginExternal(ctx, op, sc.Headers)
@@ -92,9 +92,8 @@ func (k *call) recordRPCError(err error) error {
 	return err
 }
 
-// checkComplete is nil once the server has ended every endpoint of the result with
-// the status OK. The driver does not tell: what its reader takes for an end may
-// be a failure of which it kept nothing.
+// checkComplete returns an error unless the server has ended every endpoint with
+// the status OK. The driver's reader may report an end where an RPC has failed.
 func (k *call) checkComplete() error {
 	if cause := k.rpcErr.Load(); cause != nil {
 		return *cause

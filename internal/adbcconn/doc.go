@@ -5,7 +5,7 @@
 //
 // Driver is ADBC's Flight SQL driver, go/adbc v1.12.0, of which only the client
 // logic is used. Interceptors take every RPC that it makes and carry it out on
-// a connection of package flightconn, as a Guest. So its connections have what
+// a connection of package flightconn, as ExternalCalls. So its connections have what
 // native ones have: one transport that is never dialled again, one credential,
 // cookies, limits, locations that all connections share, server-side cancel,
 // a bounded Close, and errors with the server's status.
@@ -15,7 +15,7 @@
 // cancelling are the native connection's own, as is an ingestion with
 // compression or server-specific options, which the driver does not have.
 //
-// What the driver does by itself, and what is done about it:
+// Defects of the driver, and the workaround for each:
 //
 //	Open succeeds on a dead server     the native connection has proven itself
 //	it dials again without a word      it has no transport of its own
@@ -34,9 +34,9 @@
 //	it answers updates half-way        DoPut is read to its end before it hears the answer
 //	it sends batches of any size       parameters and rows are split by measured size
 //
-// # Foreign drivers
+// # Other drivers
 //
-// Foreign is a connection of any adbc.Database. The driver is entered by one
+// GenericConn is a connection of any adbc.Database. The driver is entered by one
 // goroutine at a time, Close included, and the caller waits for that goroutine
 // no longer than its context and 30 ms: a driver that has not returned by then
 // is left to itself, with its connection lost. Whatever it returns later is let

@@ -42,19 +42,20 @@ type GenericConn struct {
 	// readers without it, Close included. Drivers crash otherwise.
 	driverLock chan struct{}
 
-	// readers are those that the driver has open, which must be released
-	// before the connection is closed. They are touched inside the turn.
+	// readers are those that the driver has open, which must be released before
+	// the connection is closed. They are accessed with driverLock held.
 	readers map[*genericRows]struct{}
 
-	// currentProof and keeper watch over the open transaction of a Flight SQL
-	// driver; see watch. They are touched inside the turn.
+	// currentProof and firstProof are the handles that watch over the open
+	// transaction of a Flight SQL driver; see beginProofs. They are accessed with
+	// driverLock held.
 	//
-	// INVARIANT: while keeper is not nil, a statement of the transaction runs
-	// by a handle that was prepared before witness, or is it.
+	// INVARIANT: while firstProof is not nil, a statement of the transaction runs
+	// by currentProof, or by a handle that was prepared before it.
 	currentProof, firstProof adbc.Statement
 
-	// autocommitOff says that the driver is in a transaction, be it one that it has begun
-	// by itself at the end of the last. It is touched inside the turn.
+	// autocommitOff says that the driver is in a transaction, possibly one that it has
+	// begun by itself at the end of the last. It is accessed with driverLock held.
 	autocommitOff bool
 
 	tx     atomic.Pointer[backend.TxID] // the open transaction, or nil

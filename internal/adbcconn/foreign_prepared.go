@@ -94,9 +94,9 @@ func (p *genericPrepared) Query(ctx context.Context, params arrow.RecordBatch, c
 	})
 }
 
-// bindParams is the statement with params bound, and what lets go of them. A handle
-// of before the transaction could be another session's: in it the statement is
-// prepared anew. It is called inside the turn.
+// bindParams is the statement with params bound, and a function that releases them.
+// A handle from before the transaction could belong to another session: inside the
+// transaction the statement is prepared again. The caller holds driverLock.
 func (p *genericPrepared) bindParams(ctx context.Context, params arrow.RecordBatch, call backend.Call) (stmt adbc.Statement, unbind func(), err error) {
 	stmt = p.stmt
 	if p.conn.isProvenTx(call) && p.call.Tx != call.Tx {

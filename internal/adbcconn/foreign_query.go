@@ -15,8 +15,8 @@ import (
 	"github.com/flightpool/flightpool/internal/flightconn"
 )
 
-// genericRows is a driver's reader and what must be let go of after it. It is
-// used inside the driver's turn.
+// genericRows is a driver's reader and what must be released after it. It is used
+// with driverLock held.
 type genericRows struct {
 	conn   *GenericConn
 	reader array.RecordReader
@@ -38,7 +38,7 @@ func (r *genericRows) release() {
 	}
 }
 
-// statement makes a statement for sql. It is called inside the turn.
+// statement makes a statement for sql. The caller holds driverLock.
 func (c *GenericConn) statement(sql string, call backend.Call) (adbc.Statement, error) {
 	stmt, err := c.cn.NewStatement()
 	if err != nil {
@@ -52,8 +52,8 @@ func (c *GenericConn) statement(sql string, call backend.Call) (adbc.Statement, 
 }
 
 // prepare makes a prepared statement for sql. The Flight SQL driver does not
-// read the server's answer to its end: a context of its own ends that RPC. It
-// is called inside the turn.
+// read the server's answer to its end: a context of its own ends that RPC. The
+// caller holds driverLock.
 func (c *GenericConn) prepare(ctx context.Context, sql string, call backend.Call) (adbc.Statement, error) {
 	stmt, err := c.statement(sql, call)
 	if err != nil {
@@ -68,18 +68,18 @@ func (c *GenericConn) prepare(ctx context.Context, sql string, call backend.Call
 	return stmt, nil
 }
 
-// statementToRun makes a statement to run once, and tells what lets go of it. It is
-// called inside the turn.
+// statementToRun makes a statement to run once, and returns a function that releases
+// it. The caller holds driverLock.
 func (c *GenericConn) statementToRun(ctx context.Context, sql string, call backend.Call) (stmt adbc.Statement, done func(), err error) {
 	if c.isProvenTx(call) {
 		stmt, err = c.prepareInTx(ctx, sql, call)
-		return stmt, func() {}, err // it is the next witness
+		return stmt, func() {}, err // it is the next currentProof
 	}
 	stmt, err = c.statement(sql, call)
 	return stmt, func() { _ = stmt.Close() }, err
 }
 
-// execute runs a query. It is called inside the turn.
+// execute runs a query. The caller holds driverLock.
 func (c *GenericConn) execute(ctx context.Context, sql string, call backend.Call) (*genericRows, error) {
 	stmt, done, err := c.statementToRun(ctx, sql, call)
 	if err != nil {
@@ -114,7 +114,7 @@ func (t *driverCall) openStream(open func(context.Context) (*genericRows, error)
 	return newStream(&genericSource{call: t, rows: rows}), nil
 }
 
-// genericSource is the source of a foreign connection's result.
+// genericSource is the source of a GenericConn's result.
 type genericSource struct {
 	call *driverCall
 	rows *genericRows

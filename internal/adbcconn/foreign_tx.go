@@ -38,7 +38,7 @@ func (c *GenericConn) Begin(ctx context.Context) (backend.TxID, error) {
 	return id, nil
 }
 
-// autocommit is called inside the turn.
+// autocommit switches the driver's autocommit. The caller holds driverLock.
 func (c *GenericConn) autocommit(on bool) error {
 	options, ok := c.cn.(adbc.PostInitOptions)
 	if !ok {
@@ -104,8 +104,8 @@ func (t *driverCall) checkProof() error {
 	return err
 }
 
-// endOnDriver commits or rolls back, and proves that this was where the transaction
-// began. It is called inside the turn.
+// endOnDriver commits or rolls back, and proves that the session is the one in which
+// the transaction began. The caller holds driverLock.
 func (c *GenericConn) endOnDriver(ctx context.Context, commit bool) error {
 	end := c.cn.Rollback
 	if commit {
@@ -134,12 +134,12 @@ func (c *GenericConn) endOnDriver(ctx context.Context, commit bool) error {
 	return err
 }
 
-// rollBackBeforeClose ends what a Flight SQL driver has open, before its connection is closed:
-// there are servers that keep the sessions of closed connections, and their
-// transactions. Other drivers' databases end them by themselves. Where the
-// transport has gone nothing is sent: the driver would dial again for it. The keeper
-// proves that the session is still that of the transaction, whose id may be another
-// client's elsewhere. It is called inside the turn.
+// rollBackBeforeClose rolls back the open transaction of a Flight SQL driver before
+// its connection is closed, since some servers keep the sessions of closed
+// connections. Other drivers' databases end their transactions by themselves. It sends
+// nothing if the transport is lost, because the driver would dial again. firstProof
+// proves that the session is still the transaction's, whose id may be another
+// client's in another session. The caller holds driverLock.
 func (c *GenericConn) rollBackBeforeClose() {
 	if !c.isFlightSQL || !c.autocommitOff || lostWithTransport(c.Lost()) {
 		return

@@ -10,35 +10,33 @@ import (
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
-// The Flight SQL driver dials again by itself, without a word, and there are
-// servers that run the statements of a transaction which they have never seen,
-// and confirm its commit. What tells is that a prepared statement belongs to
-// its session: a server refuses to close, and to run, one that it does not
-// know. So a handle whose Close succeeds proves that all that was sent since
-// it was prepared went to one session. Close runs nothing, and works in a
-// transaction that has failed.
+// The Flight SQL driver may dial again without an error, and some servers run and
+// commit statements of transactions unknown to them. A prepared statement belongs to
+// its session: a server refuses to close, and to run, a handle that it does not know.
+// So a successful Close of a handle proves that everything since its Prepare went to
+// one session. Close runs nothing, and works in a transaction that has failed.
 //
-// A watched transaction has two such handles, prepared before it begins. Every
-// statement of it is prepared first, then the last witness is closed, then the
-// statement runs by its handle and is the witness of the next. Should the
-// driver dial again before the close, that fails; if after it, nobody knows
-// the handle. The keeper is closed when the transaction has ended, and proves
-// that it has ended where it began.
+// A watched transaction has two such handles, prepared before it begins: firstProof
+// and currentProof. Every statement of it is prepared first, then currentProof is
+// closed, then the statement runs by its handle, which becomes currentProof. If the
+// driver dials again before the close, the close fails; if after it, no session knows
+// the handle. firstProof is closed when the transaction has ended, and proves that it
+// ended in the session in which it began.
 //
-// Ids that are counted anew in each session do no harm: the only handle that
-// an unnoticed session can have is the one that was just prepared there. If it
-// has the witness' number, it is the one that is closed, and cannot run.
+// Servers that number handles from 1 in each session are safe, too: the only handle
+// that an unnoticed session can have is the one just prepared there. If it has the
+// number of currentProof, it is the one that is closed, and cannot run.
 
-// errSessionReplaced says that the driver has dialled again, to where nobody has heard
-// of the transaction. Nothing of the call took effect.
+// errSessionReplaced says that the driver has dialled again, to a session that does
+// not know the transaction. Nothing of the call took effect.
 var errSessionReplaced = fmt.Errorf("%w: the driver has made another connection, and the transaction is gone with the last", backend.ErrSessionLost)
 
 // errTxEndUnknown says that the driver has dialled again right before, or after,
 // the end of a transaction.
 var errTxEndUnknown = fmt.Errorf("%w: the driver has made another connection, before or after the end of the transaction", backend.ErrSessionLost)
 
-// beginProofs prepares to watch over a transaction that is about to begin. Servers
-// without prepared statements cannot be watched. It is called inside the turn.
+// beginProofs prepares the proofs of a transaction that is about to begin. Servers
+// without prepared statements cannot be watched. The caller holds driverLock.
 func (c *GenericConn) beginProofs(ctx context.Context) error {
 	if !c.isFlightSQL {
 		return nil
@@ -60,8 +58,8 @@ func (c *GenericConn) beginProofs(ctx context.Context) error {
 func (c *GenericConn) isProvenTx(call backend.Call) bool { return call.Tx != "" && c.firstProof != nil }
 
 // prepareInTx prepares a statement in the session of the transaction, or fails. The
-// statement is the next witness: it must not be closed. It is called inside
-// the turn.
+// statement is the next currentProof: it must not be closed. The caller holds
+// driverLock.
 func (c *GenericConn) prepareInTx(ctx context.Context, sql string, call backend.Call) (adbc.Statement, error) {
 	if len(sqlscan.Parse(sql).Statements) > 1 {
 		// There are servers that run the first ones while they prepare.
@@ -82,8 +80,8 @@ func (c *GenericConn) prepareInTx(ctx context.Context, sql string, call backend.
 	return stmt, nil
 }
 
-// prepareToKeep prepares a statement for its owner to close. It is called inside the
-// turn.
+// prepareToKeep prepares a statement for its owner to close. The caller holds
+// driverLock.
 func (c *GenericConn) prepareToKeep(ctx context.Context, sql string, call backend.Call) (adbc.Statement, error) {
 	if !c.isProvenTx(call) {
 		return c.prepare(ctx, sql, call)
@@ -99,9 +97,9 @@ func (c *GenericConn) prepareToKeep(ctx context.Context, sql string, call backen
 	return stmt, nil
 }
 
-// rotateProof closes the witness, for next to take its place. It fails when the
-// server does not know the witness any more, and the connection is lost then.
-// It is called inside the turn.
+// rotateProof closes currentProof and puts next in its place. It fails when the
+// server does not know currentProof any more, and the connection is lost then.
+// The caller holds driverLock.
 func (c *GenericConn) rotateProof(next adbc.Statement) error {
 	last := c.currentProof
 	c.currentProof = next
@@ -126,9 +124,9 @@ func (c *GenericConn) closeProof(handle adbc.Statement, reason error) error {
 	return err
 }
 
-// verifyAfterRefusal looks whether a refusal, in a watched transaction, means that the
-// session is another one. After it there is no witness. It is called inside
-// the turn.
+// verifyAfterRefusal finds out whether a refusal, in a watched transaction, means
+// that the session was replaced. After it there is no currentProof. The caller holds
+// driverLock.
 func (c *GenericConn) verifyAfterRefusal(err error) error {
 	e, ok := adbcError(err)
 	if c.currentProof == nil || !ok || faultOf(e) != backend.FaultStatement {
@@ -140,15 +138,15 @@ func (c *GenericConn) verifyAfterRefusal(err error) error {
 	return err
 }
 
-// endProofs lets go of the handles of a transaction that has ended, or has not
-// begun. Its error says that the session has been replaced since they were
-// prepared. It is called inside the turn.
+// endProofs closes the handles of a transaction that has ended, or has not begun.
+// Its error says that the session has been replaced since they were prepared. The
+// caller holds driverLock.
 func (c *GenericConn) endProofs(reason error) error {
 	current, first := c.currentProof, c.firstProof
 	c.currentProof, c.firstProof = nil, nil
 	err := c.closeProof(current, reason)
 	if err != nil {
-		return err // the keeper has gone with it
+		return err // firstProof has gone with it
 	}
 	return c.closeProof(first, reason)
 }

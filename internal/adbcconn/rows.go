@@ -27,9 +27,9 @@ type endpoint struct {
 	native     *flightconn.FlightEndpoint
 	infoSchema []byte // the schema of the FlightInfo, for a stream that has none
 
-	// turn, when not nil, is what the endpoint waits for: the one before it
-	// on the connection's own transport must have sent its schema, or a
-	// server that runs one statement at a time could lock up.
+	// prevOpened, when not nil, is closed when the endpoint before this one on the
+	// connection's own transport has sent its schema. Opening waits for it, since a
+	// server that runs one statement at a time could lock up otherwise.
 	prevOpened <-chan struct{}
 	opened     chan struct{}
 	once       sync.Once

@@ -16,11 +16,11 @@ import (
 )
 
 // returnGrace is how long after the end of a context the driver may take to
-// return before it is left to itself, and its connection given up. The seam
-// allows 50 ms.
+// return. Then the call is abandoned and the connection lost. Callers of package
+// backend allow 50 ms.
 const returnGrace = 30 * time.Millisecond
 
-// driverCall is one call of the seam over a foreign driver.
+// driverCall is one call of backend.Conn over a generic driver.
 type driverCall struct {
 	conn          *GenericConn
 	op            string
@@ -47,11 +47,11 @@ func (c *GenericConn) begin(ctx context.Context, op string) (*driverCall, error)
 	return t, nil
 }
 
-// runInDriver runs f in the driver and waits for it, but no longer than for the
-// end of the call's context and the driver's patience. What f returns after
-// that is given to late, and the connection is lost: nobody knows what the
-// driver is at. A panic or Goexit in f, which may run a reader of the caller's,
-// goes on in the caller, and the connection is lost likewise.
+// runInDriver runs f while it holds driverLock. It waits until f returns, or until
+// the call's context has ended and returnGrace is over: a later result goes to late,
+// and the connection is lost, since the state of the driver is unknown. A panic or
+// Goexit in f, which may run a reader of the caller's, goes on in the caller, and the
+// connection is lost likewise.
 func runInDriver[T any](t *driverCall, stage backend.Stage, f func(context.Context) (T, error), late func(T)) (T, error) {
 	var none T
 	c := t.conn
@@ -60,7 +60,7 @@ func runInDriver[T any](t *driverCall, stage backend.Stage, f func(context.Conte
 	case <-t.ctx.Done():
 		return none, t.wrapError(stage, t.ctx.Err())
 	}
-	if c.Lost() != nil { // the turn was that of Close
+	if c.Lost() != nil { // Close held driverLock before
 		<-c.driverLock
 		return none, t.lostError(stage, nil)
 	}

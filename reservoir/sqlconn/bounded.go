@@ -44,13 +44,13 @@ func catchPanic[T any](c *Conn, call func() (T, error)) (v T, err error) {
 	return call()
 }
 
-// catchPanicError is caught for calls that only fail.
+// catchPanicError is catchPanic for calls that only fail.
 func catchPanicError(c *Conn, call func() error) error {
 	_, err := catchPanic(c, func() (struct{}, error) { return struct{}{}, call() })
 	return err
 }
 
-// ignoreError is for guarded where nobody is to be told.
+// ignoreError is a done for callGuarded that drops the error.
 func ignoreError(error) {}
 
 // bounded runs a check or a reset. When ctx has ended and the driver does not

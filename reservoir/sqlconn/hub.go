@@ -19,10 +19,10 @@ func NewWrapper() *Wrapper {
 	return &Wrapper{db: db}
 }
 
-// Close ends the Wrapper's goroutine. What is lent stays usable.
+// Close ends the Wrapper's goroutine. A *sql.Conn on loan stays usable.
 func (h *Wrapper) Close() error { return h.db.Close() }
 
-// wrap makes a *sql.Conn over what is lent. It does no I/O.
+// wrap makes a *sql.Conn over a borrowedConn. It does no I/O.
 func (h *Wrapper) wrap(ctx context.Context, l driver.Conn) (*sql.Conn, error) {
 	return h.db.Conn(context.WithValue(ctx, wrappedKey{}, l))
 }

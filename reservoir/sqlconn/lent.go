@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// borrowedConn stands before a physical connection for the time of one loan. It passes
-// everything on but Close. The optional interfaces with which database/sql asks
-// for something are there where the driver has them (lend); others are answered
-// as database/sql would without them.
+// borrowedConn wraps a physical connection for one loan. It passes on everything but
+// Close. It has the optional interfaces of database/sql that the driver has
+// (withDriverInterfaces) where they matter; the others are answered as database/sql
+// would without them.
 //
 // INVARIANT: nothing reaches the connection through it after its Close; the
 // driverConn that database/sql has made of it sees to that.
@@ -20,7 +20,7 @@ type borrowedConn struct {
 	forBorrower bool // for a borrower, not for our own checks
 }
 
-// withDriverInterfaces gives a lent the interfaces for statements that the driver has: with
+// withDriverInterfaces gives c the interfaces for statements that the driver has: with
 // others, database/sql would check arguments that only a prepared statement knows.
 func withDriverInterfaces(l *borrowedConn) driver.Conn {
 	_, execs := l.conn.raw.(driver.ExecerContext)
@@ -172,7 +172,7 @@ func (l *borrowedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driv
 	return borrowedTx{tx, l.conn}, nil
 }
 
-// borrowedTx stands before a transaction.
+// borrowedTx wraps a transaction.
 type borrowedTx struct {
 	tx driver.Tx
 	c  *Conn

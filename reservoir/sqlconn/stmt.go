@@ -6,8 +6,8 @@ import (
 	"errors"
 )
 
-// borrowedStmt stands before a prepared statement for the time of one loan: many
-// drivers prepare each statement with arguments.
+// borrowedStmt wraps a prepared statement for one loan: many drivers prepare each
+// statement with arguments.
 type borrowedStmt struct {
 	driver.Stmt
 	l *borrowedConn

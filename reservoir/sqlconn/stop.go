@@ -50,9 +50,9 @@ func (c *Conn) recordFailure(ctx context.Context, err error) {
 // that carries the deadline out by its socket.
 const deadlineSkew = 100 * time.Millisecond
 
-// endedByContext says whether err comes of the end of ctx. Drivers close or time out the
-// socket then, which looks like a fault of the server; what has an SQLSTATE the
-// server itself has said.
+// endedByContext reports whether err was caused by the end of ctx. Drivers close or
+// time out the socket then, which looks like a fault of the server. An error with an
+// SQLSTATE came from the server itself, and was not.
 func endedByContext(ctx context.Context, err error) bool {
 	var state interface{ SQLState() string }
 	if errors.As(err, &state) {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// CheckKind is what Target.Check does.
+// CheckKind is what Lifecycle.Check does.
 type CheckKind uint8
 
 // The kinds of check.
@@ -25,7 +25,7 @@ const (
 	FullValidate
 )
 
-// Config says how a Target makes and checks its connections. Zero values are
+// Config says how a Lifecycle makes and checks its connections. Zero values are
 // the defaults.
 type Config struct {
 	// Connector opens connections. Required. When it is an io.Closer, closing
@@ -57,7 +57,7 @@ type Lifecycle struct {
 	queryTimeout atomic.Int64 // Config.QueryTimeout, or what was set since
 }
 
-// New makes a Target.
+// New makes a Lifecycle.
 func New(wrapper *Wrapper, cfg Config) (*Lifecycle, error) {
 	var faults []error
 	if wrapper == nil {

@@ -7,6 +7,6 @@
 //
 // PostgreSQL is the built-in postgresql, by the pgx that is compiled in, and with
 // its bytes counted. ADBC is flightsql with its statements through ADBC's Flight SQL
-// driver. DSQL is Aurora DSQL by package dsql: tokens, brakes and the fleet's budgets
+// driver. DSQL is Aurora DSQL by package dsql: tokens, rate limits and the fleet's budgets
 // are its own, how many connections there are is the registry's.
 package kinds

@@ -19,7 +19,7 @@ import (
 // DSQL is the kind dsql. A definition's option host, or its Target, is the cluster's
 // endpoint; port, region and dbname are options too, and a mapping's User is the
 // database role. Whatever else a connection needs comes from base: credentials, the
-// fleet's budgets, TLS. Each user of a server has a Cluster of his own, which keeps
+// fleet's budgets, TLS. Each user of a server has a Cluster, which keeps
 // nothing: a connection that the registry closes is closed.
 func DSQL(base dsql.Config) registry.Kind {
 	return registry.Kind{Name: "dsql", SQL: sqlconn.DSQL, Validate: validateDSQL, Connector: func(r registry.ConnectParams) (driver.Connector, error) {
