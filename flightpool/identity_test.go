@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -136,10 +137,13 @@ func TestTheCredentialOfAnotherServiceInTheCallersContextIsNotSent(t *testing.T)
 
 func TestConfigLocationsDecides(t *testing.T) {
 	for _, kind := range []string{"same host", "none"} {
+		var mu sync.Mutex // guards asked: opens ask beside calls
 		var asked []string
 		cfg := Config{}
 		if kind == "none" {
 			cfg.Locations = func(u *url.URL) (allow, sendCredentials bool) {
+				mu.Lock()
+				defer mu.Unlock()
 				asked = append(asked, u.String())
 				return false, false
 			}
@@ -151,6 +155,8 @@ func TestConfigLocationsDecides(t *testing.T) {
 			_, err := firstValue(r.Context(), r.pool, "SELECT 1")
 			if kind == "none" {
 				require.ErrorContains(r, err, "Config.Locations does not allow")
+				mu.Lock()
+				defer mu.Unlock()
 				require.Equal(r, []string{"grpc://server:2"}, slices.Compact(asked)) // the probe of an open asks as well
 				return
 			}
