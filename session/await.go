@@ -13,10 +13,10 @@ import (
 )
 
 // awaitStep runs a step of the call on the pool's context. It waits no longer than
-// the caller's context and its handle allow: present is false when the caller
-// has left the step, and late is given then what came of it. A panic or Goexit
-// in the step, which is one of the caller's callbacks, ends the call and goes
-// on in the caller.
+// the caller's context and its handle allow: inTime is false when the caller has
+// left the step, and late is called then with the result. A panic or Goexit in the
+// step, which is one of the caller's callbacks, ends the call and goes on in the
+// caller.
 func awaitStep[T any](c *call, step func(ctx context.Context) (T, error), late func(T, error)) (v T, inTime bool, err error) {
 	step = withChecks(c, step)
 	if !c.ownGoroutine {
@@ -81,9 +81,8 @@ func withChecks[T any](c *call, step func(ctx context.Context) (T, error)) func(
 
 var errCallbackStuck = fmt.Errorf("%w: a callback or reader of the caller does not return", backend.ErrSessionLost)
 
-// awaitLeftStep waits behind the caller for the step to return. It reports false when
-// the step does not, although its RPC has ended: it is held up by a callback of
-// the caller's.
+// awaitLeftStep waits in the background for the step to return. It reports false when
+// the step does not, although its RPC has ended: a callback of the caller's blocks.
 func (c *call) awaitLeftStep(done <-chan struct{}) bool {
 	switch c.mode {
 	case finishWhenLeft:
@@ -131,8 +130,8 @@ func (c *call) callerLeftError() *backend.Error {
 	return c.wrapError(&backend.Error{Stage: stage, Fault: backend.FaultContext, Err: err})
 }
 
-// runStep runs the call's one step and finishes the call. judge says what the
-// answer means; when the caller has left, it is called behind it, with present
+// runStep runs the call's one step and finishes the call. toOutcome says what the
+// answer means; when the caller has left, it is called in the background, with inTime
 // false.
 func runStep[T any](c *call, step func(ctx context.Context) (T, error), toOutcome func(v T, inTime bool, err error) outcome) (T, error) {
 	v, inTime, err := awaitStep(c, step, func(v T, err error) { _ = c.finish(toOutcome(v, false, err)) })
@@ -146,15 +145,15 @@ func runStep[T any](c *call, step func(ctx context.Context) (T, error), toOutcom
 	return v, nil
 }
 
-// valueOutcome is the judgement of steps whose answer means what it says.
+// valueOutcome is the toOutcome of steps whose answer means what it says.
 func valueOutcome[T any](_ T, _ bool, err error) outcome { return outcome{err: err} }
 
-// runStepWithoutValue is perform for steps that have no value.
+// runStepWithoutValue is runStep for steps that have no value.
 func runStepWithoutValue(c *call, step func(ctx context.Context) error, toOutcome func(inTime bool, err error) outcome) error {
 	_, err := runStep(c, func(ctx context.Context) (struct{}, error) { return struct{}{}, step(ctx) },
 		func(_ struct{}, inTime bool, err error) outcome { return toOutcome(inTime, err) })
 	return err
 }
 
-// errorOutcome is plainly for do.
+// errorOutcome is valueOutcome for runStepWithoutValue.
 func errorOutcome(_ bool, err error) outcome { return outcome{err: err} }

@@ -47,13 +47,13 @@ type call struct {
 	// callsUserCode says that the step calls code of the caller's.
 	callsUserCode bool
 
-	// statement says that the call runs one, whose failure spoils an open
-	// transaction. many says that it may run more than once. looks says that the
-	// server may run one of its own in the transaction, whose failure does so too.
+	// statement says that the call runs one, whose failure aborts an open transaction.
+	// manyExecutions says that it may run more than once. serverMayExecute says that the
+	// server may run one of its own in the transaction, whose failure aborts it, too.
 	statement, manyExecutions, serverMayExecute bool
 
-	// hasParams says that it has parameters. insert is what it may do to the
-	// session, once the step has begun.
+	// hasParams says that it has parameters. insert is what it may do to the session,
+	// once the step has begun.
 	hasParams bool
 	insert    *insertion
 
@@ -78,7 +78,7 @@ type call struct {
 	mu struct {
 		sync.Mutex
 		cause            error // why the call was interrupted; the first counts
-		callerGoneClosed bool  // left is closed
+		callerGoneClosed bool  // callerGone is closed
 		result           *QueryResult
 		prepared         backend.Prepared // a statement of the call's own, which ends with it
 	}

@@ -121,8 +121,8 @@ func (st *cancellation) finalProbe(ctx context.Context) (cancel.Outcome, error) 
 
 var errMayRunConcurrently = errors.New("the session answers, but may run statements side by side, and the server has not said that this one has ended")
 
-// probe confirms when the session answers. One that is cut off hits nothing
-// but itself.
+// probe confirms when the session answers. Cancelling a probe cannot stop another
+// statement.
 func (st *cancellation) probe(ctx context.Context) (cancel.Outcome, error) {
 	if err := st.checkFree(ctx); err != nil {
 		return cancel.Requested, err
@@ -174,7 +174,7 @@ func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 	s.becomeIdle(nil)
 }
 
-// rollbackReason explains the end of the transaction to those who did not end it.
+// rollbackReason is the error that later statements of the transaction report.
 func (st *cancellation) rollbackReason() error {
 	switch {
 	case st.refusal != nil:

@@ -16,11 +16,11 @@ import (
 type sideEffects struct {
 	effects            []sqlscan.Effect
 	refusedSettings    []sqlscan.Effect       // settings that a refused statement may have changed: DuckDB sets some before it looks at the value
-	initial            map[string]stateValues // what readers of the session saw before its first change, by their key
-	unknownInitial     map[string]bool        // keys of readers that could not be asked before a change: too late since
+	initial            map[string]stateValues // what queries of the session's state returned before its first change, by their key
+	unknownInitial     map[string]bool        // keys of queries that could not be asked before a change: too late since
 	options            map[string]any         // session options as they were before SetOption
 	mayHaveMoved       bool                   // a bulk load may have moved the session to another catalogue
-	unverifiedInsert   *insertion             // the one after which that was not verified, though the place before it is known
+	unverifiedInsert   *insertion             // the one after which the namespace was not verified, although it is known from before
 	mustLearnNamespace bool                   // it is to be found out whether the server tells where a session is
 	used               bool                   // something other than a plain read was sent
 }
@@ -40,8 +40,8 @@ func (d *sideEffects) add(script sqlscan.Script, done bool) {
 }
 
 // addRefused records what a single statement may have left that the server has
-// refused: settings, as far as they were read before. One that was not is none of
-// the server's.
+// refused: settings, as far as they were read before. A setting that was not read
+// before does not exist on the server.
 func (d *sideEffects) addRefused(script sqlscan.Script) {
 	for _, e := range script.Effects() {
 		_, read := d.initial[settingQuery(e).key]
@@ -112,7 +112,7 @@ func (s *SessionHandle) cleanSession() error {
 	wasUsed := s.wasUsed(d)
 	discardUsed := s.policy.OnReturn.mode == resetDiscard && wasUsed
 	if !discardUsed && !needsCleaning {
-		return nil // the way of nearly every call: nothing was left, nothing is sent
+		return nil // the common case: nothing to clean, so nothing is sent
 	}
 	ctx, stop := s.policy.closeContext()
 	defer stop()
@@ -148,9 +148,9 @@ func (s *SessionHandle) mustReset(d sideEffects, wasUsed bool) bool {
 	}
 }
 
-// reset takes back what was left. Options are put back under every mode, since a
-// call of ours has set them, and the place after an INSERT with parameters, since
-// no text of the caller's has left it: both before the owner's statements.
+// reset takes back what was left. Options are restored under every mode, since a call
+// of ours has set them, and the namespace after an INSERT with parameters, since no
+// text of the caller's has changed it: both before the owner's statements.
 func (s *SessionHandle) reset(ctx context.Context, d sideEffects) error {
 	if len(d.options) > 0 {
 		if err := s.restoreOptions(ctx, d.options); err != nil {

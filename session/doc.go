@@ -33,9 +33,9 @@
 // A call begins in begin and ends in finish, once, on every path; nothing else
 // moves the handle out of busy. finish is given an outcome: success, an error,
 // an RPC that was ended before the server had answered (cut), or rows that
-// nobody reads (rest). From that conclude decides, in one place, whether the
+// nobody reads (unread). From that recordCallEnd decides, in one place, whether the
 // session is idle, lost or to be cancelled, what it has left behind, and whether
-// an open transaction is spoilt.
+// an open transaction is aborted.
 //
 // What takes time is done behind the caller, in the state ending, in which later
 // calls of the handle wait: reading on, closing the prepared statement of a
@@ -47,7 +47,8 @@
 //	 ▲                            │ Commit, Rollback            │ Rollback, Commit
 //	 └────────────────────────────┴─────────────────────────────┘
 //
-// The state is the handle's own; no server's word replaces it. In aborted
+// The handle keeps this state itself and does not take it from the server's replies.
+// In aborted
 // every statement answers ErrTxAborted and what has aborted the transaction,
 // and Commit rolls back and says so. A Commit that the server refuses ends in
 // none: it is rolled back within the same call. A result that is let go before

@@ -46,8 +46,8 @@ func (c *call) finish(o outcome) error {
 	return nil
 }
 
-// endInBackground is end after tidy. Nobody is there in whom a panic or Goexit could go
-// on that comes of rows which nobody reads.
+// endInBackground is end after completeOnServer. A panic or Goexit while unread rows are
+// drained is caught here, since the caller has already returned.
 func (c *call) endInBackground(o outcome) {
 	var a callback.Attempt[outcome]
 	defer func() {
@@ -127,9 +127,9 @@ func (c *call) completeOnServer(o outcome) outcome {
 	return o
 }
 
-// How far a result that was let go is read on before its statement is
-// cancelled, if it only reads. The end is near in most results that anybody lets go, and costs
-// less than a cancel; inside a transaction a cancel may cost the transaction.
+// Limits for draining a result that its reader released early, before its read-only
+// statement is cancelled. Most such results are nearly complete, and draining costs less
+// than a cancel, which may abort a transaction.
 const (
 	drainBytes   = 1 << 20
 	drainTime    = 100 * time.Millisecond

@@ -35,8 +35,8 @@ func (s *SessionHandle) cleanAndReturn() error {
 	return failure
 }
 
-// cleanAndReturnFor is cleanAndReturn at the end of c, or of a call that nobody waits for if
-// c is nil. Its error has gone into the reason to discard.
+// cleanAndReturnFor is cleanAndReturn at the end of c, or, if c is nil, of a call that
+// no caller waits for. Its error has gone into the reason to discard.
 //
 // INVARIANT: a caller never waits past the end of its context for the session to
 // be made clean.
@@ -56,7 +56,8 @@ func (s *SessionHandle) cleanAndReturnFor(c *call) {
 	}
 }
 
-// closeTxAndStatements ends what no mode may leave open.
+// closeTxAndStatements rolls back the open transaction and closes the proof and the
+// prepared statements. It does so under every reset mode.
 func (s *SessionHandle) closeTxAndStatements(ctx context.Context, tx transaction, prepared map[*PreparedQuery]struct{}) error {
 	if tx.openOnServer() {
 		if err := s.rollBack(ctx, tx); !txGone(err) {
@@ -86,8 +87,8 @@ func (s *SessionHandle) markDiscard(reason error) {
 	s.mu.Unlock()
 }
 
-// Discard is Close for a session whose connection its owner does not trust any
-// more: it is closed, for the reason, and not used again.
+// Discard is Close for a session whose connection must not be reused: the connection
+// is closed, for the given reason.
 func (s *SessionHandle) Discard(reason error) error {
 	s.markDiscard(reason)
 	return s.Close()

@@ -60,7 +60,7 @@ const (
 	closed
 )
 
-// New makes a handle on conn. returns is called exactly once, when the handle
+// New makes a handle on conn. releaseConn is called exactly once, when the handle
 // is done with the connection: with nil for reuse, or with the reason to
 // discard it.
 func New(conn backend.Conn, policy *Policy, releaseConn func(discard error)) *SessionHandle {

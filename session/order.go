@@ -27,9 +27,9 @@ func (s *SessionHandle) runsSerially() bool {
 // runs. Two answers in a row say that it runs them side by side, but only while the
 // call is in one round trip that is not answered: between two, others slip in
 // everywhere, and what a server has collected it may send beside the rest. If the first
-// waits for all of the time, that may show the opposite: see stopping.learn. A
-// server that needs more than half of the time for a probe teaches nothing, nor does
-// a call in which code of the caller's may be at work.
+// waits for all of the time, that may show the opposite: see recordWait. Nothing is
+// learned from a server that needs more than half of the time for a probe, nor from a
+// call that runs code of the caller's.
 func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 	l, ok := s.conn.(backend.ConcurrentQuerier)
 	if !ok || c.callsUserCode || l.StatementOrder().Known() {

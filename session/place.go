@@ -16,7 +16,8 @@ var (
 	namespaceQuery  = stateQuery{notNull: true, key: "(place)", subject: "the catalogue and schema", sql: "SELECT current_database(), current_schema()"}
 )
 
-// namespaceUnsupported is in Policy.harmless where the server tells of no place.
+// namespaceUnsupported is in Policy.nonMovingInserts where the server does not report a
+// namespace.
 const namespaceUnsupported = "(none)"
 
 // insertion is a call's INSERT with parameters. There are servers that load
@@ -33,8 +34,8 @@ type insertion struct {
 // not depend on Config.OnReturn, since no text of the caller's has moved the
 // session; but after a single call the owner's own cleaning does.
 //
-// INVARIANT: while dirt.moved is set the session may be elsewhere than its
-// statements' text tells.
+// INVARIANT: while sideEffects.mayHaveMoved is set the session may be elsewhere than
+// its statements' text tells.
 func (s *SessionHandle) beforeInsert(ctx context.Context, c *call) error {
 	table := c.script.Statements[0].InsertInto
 	mode := s.policy.OnReturn.mode
@@ -139,8 +140,8 @@ func (s *SessionHandle) namespaceUnverified() bool {
 	return s.mu.sideEffects.unverifiedInsert != nil
 }
 
-// returnBeforeStatement does before a statement what could not be done after an INSERT. A
-// session that is elsewhere would take the statement for another table's.
+// returnBeforeStatement does before a statement what could not be done after an INSERT.
+// In another namespace the statement could resolve to another table.
 func (s *SessionHandle) returnBeforeStatement(ctx context.Context, call backend.Call) error {
 	s.mu.Lock()
 	in := s.mu.sideEffects.unverifiedInsert
@@ -203,7 +204,7 @@ func (s *SessionHandle) beforeTx(ctx context.Context) error {
 	return s.learnNamespaceSupport(ctx)
 }
 
-// namespaceQueries are asked in turn.
+// namespaceQueries are tried in order.
 var namespaceQueries = []stateQuery{searchPathQuery, namespaceQuery}
 
 // learnNamespaceSupport finds out whether the server tells where a session is.
@@ -242,9 +243,9 @@ func (s *SessionHandle) restoreNamespaceAfterOptions(ctx context.Context, d side
 	return s.verifyNamespace(ctx, d)
 }
 
-// verifyNamespace is restoreNamespace after an INSERT with parameters of which
-// nobody knows whether it has moved the session. A server that tells of no
-// place has none.
+// verifyNamespace is restoreNamespace after an INSERT with parameters of which it is
+// not known whether it has moved the session. A server that does not report a namespace
+// has none.
 func (s *SessionHandle) verifyNamespace(ctx context.Context, d sideEffects) error {
 	err := s.restoreNamespace(ctx, d, false)
 	_, path := d.initial[searchPathQuery.key]
@@ -261,7 +262,7 @@ func (s *SessionHandle) verifyNamespace(ctx context.Context, d sideEffects) erro
 	return err
 }
 
-// restoreStateValues makes what r reads what it was before, and compares it.
+// restoreStateValues restores what r reads, and compares it.
 func (s *SessionHandle) restoreStateValues(ctx context.Context, r stateQuery, before stateValues, call backend.Call) error {
 	if r.key == searchPathQuery.key {
 		return s.restoreSetting(ctx, r, before, "search_path", call)

@@ -53,7 +53,7 @@ type Policy struct {
 	// outside all locks.
 	Observe Observer
 
-	// answeredQueries holds the keys of the readers that the server has answered.
+	// answeredQueries holds the keys of the state queries that the server has answered.
 	answeredQueries textSet
 
 	// nonMovingInserts holds how the tables of INSERTs with parameters were qualified
@@ -137,7 +137,7 @@ var (
 	// stateless call that was not a plain read.
 	ResetDiscard = SessionReset{mode: resetDiscard}
 
-	// ResetNone trusts the borrowers with what their statements leave.
+	// ResetNone cleans nothing beyond the above: the borrowers do.
 	ResetNone = SessionReset{mode: resetNone}
 )
 

@@ -58,7 +58,8 @@ func (p *proof) recordAnswer(at time.Time) {
 // errReplaced says that the session is not the one that the handle began with.
 var errReplaced = fmt.Errorf("%w: %w", backend.ErrSessionLost, backend.ErrSessionReplaced)
 
-// errUnproven says that nobody can tell whether it is.
+// errUnproven says that the server offers no way to find out whether the session was
+// replaced.
 var errUnproven = fmt.Errorf("%w: the server may have replaced the session since the last statement was sent %s ago or more, and gives no means to find out", backend.ErrSessionLost, maxUnprovenPause)
 
 // access says what a call is about to do to its session.
@@ -209,7 +210,7 @@ func (p *proof) read(ctx context.Context, tx backend.TxID) (answer string, err e
 	}
 }
 
-// closeProof lets go of the proof.
+// closeProof closes the proof's prepared statement.
 func (s *SessionHandle) closeProof(ctx context.Context) error {
 	s.mu.Lock()
 	stmt := s.mu.proof.stmt

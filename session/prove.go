@@ -19,7 +19,7 @@ const serverName = 0
 // by running sql, a harmless query, to its end. A server that refuses this
 // query may have other SQL; it must describe itself (SqlInfo) then, or refuse
 // the query in words that only a server with a session has (INVALID_ARGUMENT,
-// NOT_FOUND, UNIMPLEMENTED). One that fails everything has no session to give.
+// NOT_FOUND, UNIMPLEMENTED). A server that fails every request has no usable session.
 func CheckSession(ctx context.Context, c backend.Conn, sql string) error {
 	err := Probe(ctx, c, sql)
 	if err == nil || refusesSQL(err) {

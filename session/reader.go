@@ -30,7 +30,7 @@ func preparedNameQuery(e sqlscan.Effect) stateQuery {
 		sql: "SELECT count(*) FROM duckdb_prepared_statements() WHERE lower(name) = " + literal(e.Key())}
 }
 
-// stateValues is the one row that a reader has seen.
+// stateValues is the one row that a stateQuery has returned.
 type stateValues []cell
 
 type cell struct {
@@ -50,7 +50,7 @@ func (a stateValues) equal(b stateValues) bool {
 	return true
 }
 
-// runStateQuery runs a reader's query, which has one row.
+// runStateQuery runs a stateQuery, which has one row.
 func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call backend.Call) (stateValues, error) {
 	stream, err := s.conn.Query(ctx, r.sql, call)
 	if err != nil {

@@ -41,7 +41,7 @@ type QueryResult struct {
 	batch          arrow.RecordBatch
 	affected       int64
 	affectedKnown  bool
-	closedByReader bool // by its reader
+	closedByReader bool // released or closed by its reader
 
 	mu struct {
 		sync.Mutex
@@ -195,7 +195,7 @@ func (r *QueryResult) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if errors.Is(r.mu.cause, errReleasedEarly) {
-		return nil // the caller's own doing
+		return nil // released early by the reader: not an error
 	}
 	return r.mu.err
 }

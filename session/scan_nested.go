@@ -72,7 +72,7 @@ func (s setters) sliceSetter(t reflect.Type) (setter, error) {
 	}, nil
 }
 
-// arraySetter takes what slice takes, of its very length.
+// arraySetter takes what sliceSetter takes, of exactly its length.
 func (s setters) arraySetter(t reflect.Type) (setter, error) {
 	set, err := s.of(t.Elem())
 	if err != nil {

@@ -43,9 +43,9 @@ func (s *SessionHandle) QueryWithParams(ctx context.Context, sql string, params 
 	return s.query(ctx, "Query", sql, QueryOptions{Params: params})
 }
 
-// UpdateWithRecordBatch runs a change once for every row of batch. Whether
-// these are one unit is the server's affair: use a transaction where it
-// matters. The batch is sent in parts that fit the server's message limit.
+// UpdateWithRecordBatch runs a change once for every row of batch. Whether the rows are
+// applied atomically depends on the server; use a transaction if that matters. The
+// batch is sent in parts that fit the server's message limit.
 func (s *SessionHandle) UpdateWithRecordBatch(ctx context.Context, sql string, batch arrow.RecordBatch) (UpdateResult, error) {
 	return s.update(ctx, "Update", sql, QueryOptions{Params: batch})
 }

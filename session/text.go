@@ -146,7 +146,7 @@ func (v *value) appendList(b []byte) []byte {
 	return append(b, ']')
 }
 
-// appendMap appends an object, or the list of entries that plain makes of the
+// appendMap appends an object, or the list of entries that goMap makes of the
 // same map.
 func (v *value) appendMap(b []byte) []byte {
 	keys, items, from, to := v.entries()

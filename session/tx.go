@@ -24,7 +24,7 @@ var (
 // transaction is the handle's own view of its transaction.
 //
 // INVARIANT: phase is txOpen only while every statement of the transaction has
-// succeeded, so a COMMIT is sent only for what the caller believes in.
+// succeeded, so a COMMIT is never sent after a failure.
 type transaction struct {
 	phase         txPhase
 	id            backend.TxID

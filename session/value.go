@@ -40,7 +40,7 @@ const (
 type value struct {
 	kind kind
 	size uint8  // bits of an integer or float
-	num  uint64 // bool, integer, bits of the float64, nanoseconds of a span
+	num  uint64 // bool, integer, bits of the float64, nanoseconds of a duration
 	str  string // of textKind
 
 	// col and row are where the value stands once its encodings are undone.
@@ -181,7 +181,7 @@ func temporalOf(v value) (_ value, ok bool) {
 	return v, true
 }
 
-// fillDuration makes v so many units, or opaque if time.Duration ends before.
+// fillDuration makes v so many units, or text if they do not fit time.Duration.
 func (v *value) fillDuration(units int64, unit arrow.TimeUnit) {
 	nanos := units * int64(unit.Multiplier())
 	v.kind, v.num = durationKind, uint64(nanos)

@@ -123,7 +123,7 @@ func (s *SessionHandle) markLost(reason error) {
 		s.mu.lost = lostError(reason)
 	}
 	wasIdle := s.mu.state == idle
-	if wasIdle { // until leave, so that Close leaves the rest to it
+	if wasIdle { // until becomeIdle, so that Close leaves the rest to it
 		s.mu.state, s.mu.ended = ending, make(chan struct{})
 	}
 	s.mu.Unlock()

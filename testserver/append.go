@@ -43,7 +43,7 @@ func insertionOf(sql string) (insertion, bool) {
 }
 
 // appendRows is what AppendTo makes of an INSERT with parameters. The session
-// stays in the catalog of the table. The caller has the turn.
+// stays in the catalog of the table. The caller holds engineLock.
 func (h *handlers) appendRows(ctx context.Context, db engine.Session, into insertion, params []arrow.RecordBatch) (int64, error) {
 	catalog, table := into.table[0], into.table[0]
 	if len(into.table) > 1 {

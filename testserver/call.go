@@ -25,7 +25,7 @@ type call struct {
 
 type callKey struct{}
 
-// callOf returns the call that front has put into ctx.
+// callOf returns the call that service has put into ctx.
 func callOf(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
 	return c

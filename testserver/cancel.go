@@ -59,7 +59,7 @@ func (h *handlers) cancelSession(c *call) (session int, err error) {
 	return sess.id, nil
 }
 
-// interruptRunning stops the statement that has the session's turn.
+// interruptRunning stops the statement that holds the session's engineLock.
 func (s *session) interruptRunning() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,7 +36,7 @@
 //
 // # Locks
 //
-// The order is session.turn, then session.mu, then one of the tables'
+// The order is session.engineLock, then session.mu, then one of the tables'
 // (sessions.mu, tickets.mu, conns, Faults.mu, Ledger.mu), none of which is
-// held while another is taken. Only turn is held while the engine runs.
+// held while another is taken. Only engineLock is held while the engine runs.
 package testserver

@@ -54,7 +54,7 @@ func (s *session) runStatement(ctx context.Context, c *call, st Statement, bind 
 	}
 }
 
-// runInTurn waits for the session's turn and runs a statement in it.
+// runInTurn waits for the session's engineLock and runs a statement with it.
 func (s *session) runInTurn(ctx context.Context, c *call, st Statement, w engineWork) error {
 	s.restartTTL()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -83,7 +83,7 @@ func (s *session) runInTurn(ctx context.Context, c *call, st Statement, w engine
 	})
 }
 
-// withEngineLock waits for the session's turn and calls f in it.
+// withEngineLock waits for the session's engineLock and calls f with it.
 func (s *session) withEngineLock(ctx context.Context, f func() error) error {
 	if err := s.lockEngine(ctx); err != nil {
 		return s.srv.statusOf(ctx, err)
@@ -159,7 +159,7 @@ func inSavepoint(sql string, w engineWork) engineWork {
 }
 
 // waitUnlocked waits, and lets other statements of the session run meanwhile. The
-// caller has the turn, before and after.
+// caller holds engineLock, before and after.
 func (s *session) waitUnlocked(wait func() error) error {
 	<-s.engineLock
 	err := wait()

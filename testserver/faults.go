@@ -126,7 +126,7 @@ type faultMoment struct {
 	reply any // the outgoing message, after the work
 }
 
-// faultMoment carries out the faults that match. Its error, if any, is the answer.
+// fire carries out the faults that match. Its error, if any, is the answer.
 func (f *Faults) fire(ctx context.Context, at faultMoment) error {
 	if !f.active.Load() {
 		return nil

@@ -89,7 +89,7 @@ func (s *Server) locations() []*flight.Location {
 	return all
 }
 
-// describe asks the engine about a statement, in the session's turn.
+// describe asks the engine about a statement, with the session's engineLock.
 func (h *handlers) describe(ctx context.Context, c *call, sql, tx string) (d engine.Description, err error) {
 	err = c.sess.withEngineLock(ctx, func() error {
 		if err := c.sess.checkTx(tx); err != nil {

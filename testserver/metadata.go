@@ -178,7 +178,7 @@ func (h *handlers) DoGetCrossReference(ctx context.Context, _ flightsql.CrossTab
 	return h.catalogue(ctx, schema_ref.CrossReference, func(engine.Session, func(...any)) error { return nil })
 }
 
-// catalogue makes one batch of the rows that list adds, in the session's turn.
+// catalogue makes one batch of the rows that list adds, with the session's engineLock.
 func (h *handlers) catalogue(ctx context.Context, schema *arrow.Schema, list func(engine.Session, func(...any)) error) (*arrow.Schema, <-chan flight.StreamChunk, error) {
 	b := array.NewRecordBuilder(h.Alloc, schema)
 	defer b.Release()

@@ -33,7 +33,7 @@ func (s *session) cacheSchema(ctx context.Context, sql string, schema *arrow.Sch
 }
 
 // clearSchemaCache empties the cache after a statement of this session that can
-// change a table. The caller has the turn.
+// change a table. The caller holds engineLock.
 func (s *session) clearSchemaCache(sql string) {
 	first, _, _ := strings.Cut(strings.ToUpper(strings.TrimSpace(sql)), " ")
 	if slices.Contains([]string{"CREATE", "ALTER", "DROP", "TRUNCATE", "RENAME", "USE", "ATTACH", "DETACH"}, first) {

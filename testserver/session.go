@@ -25,8 +25,8 @@ type session struct {
 	openErr  error
 	closedCh chan struct{} // closed once the engine session is closed
 
-	// engineLock is the right to use engine and the fields below: whoever can send
-	// to it has it, until it receives.
+	// engineLock guards engine and the fields below: sending locks, receiving
+	// unlocks.
 	engineLock    chan struct{}
 	tx            *transaction        // begun by action and not ended
 	autoRecovered map[string]struct{} // transactions that AutoRecover has rolled back, whose client has not been told
@@ -108,7 +108,7 @@ func (s *session) isEnding() bool {
 	return s.mu.ending
 }
 
-// releaseAll frees all that the session holds. The caller has the turn.
+// releaseAll frees all that the session holds. The caller holds engineLock.
 func (s *session) releaseAll() {
 	s.mu.Lock()
 	statements := s.mu.prepared

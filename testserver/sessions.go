@@ -149,8 +149,8 @@ func (s *sessions) evict(sess *session) {
 	}
 }
 
-// closeInTurn closes the engine's session when its turn comes. It keeps the
-// turn, but for statements that were put aside.
+// closeInTurn closes the engine's session when it gets engineLock. It keeps the lock,
+// except for statements that wait unlocked.
 func (s *sessions) closeInTurn(sess *session) {
 	<-sess.opened
 	sess.engineLock <- struct{}{}

@@ -6,7 +6,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 )
 
-// The streams that front hands on: they carry its context and let faults
+// The streams that service hands on: they carry its context and let faults
 // strike what is sent.
 
 type getStream struct {
@@ -37,7 +37,7 @@ type putStream struct {
 	ctx     context.Context //nolint:containedctx // a gRPC stream has its context
 	service *service
 	sql     string
-	first   *flight.FlightData // read by front, still to be handed on
+	first   *flight.FlightData // read by service, still to be handed on
 }
 
 func (s *putStream) Context() context.Context { return s.ctx }

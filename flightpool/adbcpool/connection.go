@@ -26,7 +26,7 @@ type connection struct {
 	// autocommitOff says that autocommit is off. A transaction then begins with the
 	// first statement, so that a connection that only sits there holds none.
 	//
-	// INVARIANT: inTx only while manual.
+	// INVARIANT: inTx only while autocommitOff.
 	autocommitOff, inTx bool
 	unended             leftover.UnendedTx // of a transaction that is over for the caller
 	commitErr           error              // why the last commit did, until a statement or a rollback

@@ -10,16 +10,16 @@ import (
 // they are made.
 //
 // INVARIANT: the parts hold at most limit bytes unread, but for one batch, with
-// its dictionaries, of the part whose turn it is: that one always goes on when
-// nothing of it waits, so that nobody waits for a batch that waits for room.
+// its dictionaries, of the current part: that one always goes on when nothing of
+// it waits, so that no caller waits for a batch that waits for bytes.
 type readAheadBudget struct {
 	limit int64
 
-	mu struct { // guards the fields below and those of each part's share; nothing is called under it
+	mu struct { // guards the fields below and those of each part's usage; nothing is called under it
 		sync.Mutex
 		used    int64
 		current *partUsage
-		changed chan struct{} // closed when there may be room
+		changed chan struct{} // closed when there may be bytes left
 	}
 }
 
@@ -35,7 +35,7 @@ func newReadAheadBudget(limit int64) *readAheadBudget {
 	return a
 }
 
-// reserve waits for room for n more bytes of the batch that s reads.
+// reserve waits until n more bytes of the batch that s reads fit the budget.
 func (a *readAheadBudget) reserve(ctx context.Context, s *partUsage, n int64) error {
 	for {
 		a.mu.Lock()
@@ -55,8 +55,8 @@ func (a *readAheadBudget) reserve(ctx context.Context, s *partUsage, n int64) er
 	}
 }
 
-// batchQueued says that the batch which s has read waits from now on, and how many
-// bytes it counts.
+// batchQueued records that the batch which s has read waits from now on, and returns
+// how many bytes it counts.
 func (a *readAheadBudget) batchQueued(s *partUsage) (bytes int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -82,7 +82,7 @@ func (a *readAheadBudget) partEnded(s *partUsage) {
 	a.freeBytes(bytes)
 }
 
-// setCurrent says whose turn it is.
+// setCurrent makes s the part that is delivered now.
 func (a *readAheadBudget) setCurrent(s *partUsage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -48,7 +48,7 @@ func (c *Conn) ExpiresAt() time.Time { return c.id.credential().Expires }
 // OnLost is part of backend.LossNotifier.
 func (c *Conn) OnLost(f func(reason error)) { c.transport.setOnLost(f) }
 
-// addCall admits a call unless the epoch has ended.
+// addCall admits a call unless the transport has ended.
 func (c *Conn) addCall(r *rpcCall) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,8 +118,8 @@ func (c *Conn) closeSession(limit time.Duration) error {
 	return nil
 }
 
-// detached is the one place that makes a context of nobody's: Close has none
-// to give, and its RPC must be made even so.
+// detached makes a context without a parent. Close takes no context, and its RPC
+// needs one.
 func detached(limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), limit)
 }

@@ -120,9 +120,8 @@ func (c *secureConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write tells a server that hangs up before its first word from others: a
-// refused certificate is often all that can be the matter, and the server's
-// words about it may be lost with the connection.
+// Write reports a server that closes the connection before it has sent anything, which
+// usually means that it rejected the client certificate; its TLS alert may be lost.
 func (c *secureConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if err != nil && !c.answered.Load() && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {

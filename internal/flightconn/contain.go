@@ -24,8 +24,8 @@ func callUser[T any](field string, f func() (T, error)) (v T, err error) {
 	}
 }
 
-// isolateTLSCallbacks is c with the callbacks of a client contained: gRPC shakes hands on a
-// goroutine of its own.
+// isolateTLSCallbacks is c with its callbacks called by callUser: gRPC runs the TLS
+// handshake on a goroutine of its own.
 func isolateTLSCallbacks(c *tls.Config) *tls.Config {
 	c = c.Clone()
 	if verify := c.VerifyPeerCertificate; verify != nil {

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// A link that died without a word is noticed within deadPeerTimeout: an idle one
+// deadPeerTimeout is how soon the end of a silent link is noticed: an idle one
 // by TCP keepalive; one with unanswered data by TCP_USER_TIMEOUT, which only
 // Linux has. Elsewhere data is sent again until the HTTP/2 ping gives up
 // (DefaultKeepalive and 20 s). The kernel does both, so that they do not count
@@ -72,10 +72,9 @@ func (cfg *Config) dialDirect(ctx context.Context, network, addr string, check f
 	return d.DialContext(ctx, network, addr)
 }
 
-// transportOptions are the options of every client that is made here. The
-// target given to gRPC names nobody: dialer alone decides where a transport
-// goes, one address at a time, so that no resolver or balancer can spread the
-// RPCs of a session over several servers.
+// transportOptions are the options of every client that is made here. The target given
+// to gRPC is a placeholder: the dialer alone chooses the address, so that no resolver
+// or balancer spreads the RPCs of a session over several servers.
 func (cfg *Config) transportOptions(addr string, tlsConfig *tls.Config, dialer func(context.Context, string) (net.Conn, error)) []grpc.DialOption {
 	creds := insecure.NewCredentials()
 	if tlsConfig != nil {

@@ -9,7 +9,7 @@
 // # One transport, once
 //
 // gRPC replaces a dead transport in silence, and with it the session. Here the
-// dialer answers once (epoch), so that what follows the end of a transport is
+// dialer answers once (transport), so that what follows the end of a transport is
 // an error. The end is seen where it happens, on the socket, before any call
 // fails of it: Lost tells at once, calls under way fail with ErrSessionLost,
 // later calls fail with it before anything is sent.
@@ -43,17 +43,17 @@
 //
 // A query that wants to hear of its progress is planned by PollFlightInfo.
 //
-// The schema is that of the streams. A FlightInfo may promise another, out of
-// a stale cache; that is not an error, since nothing has been promised to the
-// caller before the first stream has spoken.
+// The schema is that of the streams. A FlightInfo may hold another schema, from a
+// stale cache. That is no error, since the caller is given the schema of the first
+// stream.
 //
 // A FlightInfo stays as the server encoded it; an endpoint is decoded when it is
 // fetched (Info). What is held of a result does not grow with the number of its
 // endpoints, but for the 65,536 at most that are renewed.
 //
-// What a server sends is not believed: message headers are checked before
-// Arrow's reader sees them, for what would exhaust memory or stack, and batches
-// after it, for offsets that point nowhere (Validator). No answer makes this
+// Everything that a server sends is checked: message headers before Arrow's reader
+// sees them, against exhausting memory or stack, and batches after it, against
+// offsets out of bounds (Validator). No answer makes this
 // package, or the reading of a value, panic or hang.
 //
 // # What is learned

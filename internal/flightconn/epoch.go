@@ -14,7 +14,7 @@ import (
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
-// Why an epoch ended, where the network has no reason of its own.
+// Why a transport ended, where the network has no reason of its own.
 var (
 	errClosed = errors.New("closed by its owner")
 	errRedial = errors.New("the transport ended and is not dialled again")
@@ -38,7 +38,7 @@ type transport struct {
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
 		socket net.Conn
-		peer   string // where raw leads, if it was dialled directly
+		peer   string // where socket leads, if it was dialled directly
 	}
 }
 
@@ -53,14 +53,14 @@ func newTransport(cfg *Config) (*transport, error) {
 	return e, nil
 }
 
-// markLost records why the epoch ended. Only the first reason counts.
+// markLost records why the transport ended. Only the first reason counts.
 func (e *transport) markLost(err error) {
 	if e.lost.CompareAndSwap(nil, &err) {
 		e.callOnLost()
 	}
 }
 
-// setOnLost has f called once the epoch has ended.
+// setOnLost has f called once the transport has ended.
 func (e *transport) setOnLost(f func(error)) {
 	e.onLost.Store(&f)
 	if e.Lost() != nil {
@@ -74,7 +74,7 @@ func (e *transport) callOnLost() {
 	}
 }
 
-// Lost is nil while the epoch lives.
+// Lost is nil until the transport has ended.
 func (e *transport) Lost() error {
 	if p := e.lost.Load(); p != nil {
 		return *p
@@ -105,15 +105,16 @@ func (e *transport) dialOnce(cfg *Config) func(context.Context, string) (net.Con
 			}
 		}
 		e.mu.Unlock()
-		if e.Lost() != nil { // shut meanwhile
+		if e.Lost() != nil { // closed meanwhile
 			_ = raw.Close()
 		}
 		return &watchedConn{Conn: raw, transport: e}, nil
 	}
 }
 
-// closeWithin ends the transport within limit. A peer that no longer reads makes gRPC
-// wait for its farewell to be written; closing the socket under it ends that.
+// closeWithin closes the transport within limit. gRPC's Close waits until it has
+// written GOAWAY, which never happens if the peer does not read; closing the socket
+// ends that wait.
 func (e *transport) closeWithin(reason error, limit time.Duration) {
 	e.markLost(reason)
 	if limit <= 0 {
@@ -141,7 +142,7 @@ func (e *transport) peer() string {
 	return e.mu.peer
 }
 
-// watchedConn reports the end of the transport to its epoch. gRPC reads all
+// watchedConn reports the end of the socket to its transport. gRPC reads all
 // the time, and closes when a write fails.
 type watchedConn struct {
 	net.Conn

@@ -67,7 +67,7 @@ func (r *rpcCall) wrapError(stage backend.Stage, err error) error {
 }
 
 // classifyEnded classifies a cancellation or timeout: by the caller's context, by the
-// end of the epoch, or else by the server, which ended the statement alone.
+// end of the transport, or else by the server, which ended the statement alone.
 func (r *rpcCall) classifyEnded(e *backend.Error, code codes.Code) error {
 	if cause := r.callerEndedErr(code == codes.DeadlineExceeded); cause != nil {
 		e.Fault, e.Ctx = backend.FaultContext, cause

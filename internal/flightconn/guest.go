@@ -24,7 +24,7 @@ type ExternalCall struct {
 }
 
 // BeginExternal admits a call of another client. It fails, with nothing sent, when ctx
-// or the epoch has ended. The caller must call End.
+// or the transport has ended. The caller must call End.
 func (c *Conn) BeginExternal(ctx context.Context, op string, headers metadata.MD) (*ExternalCall, error) {
 	ctx, r, err := c.begin(ctx, op, headers)
 	if err != nil {

@@ -43,7 +43,7 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 	return n, nil
 }
 
-// messageSource encodes rows as they are asked for. Without rows it still feeds the
+// messageSource encodes rows as they are asked for. Without rows it still sends the
 // schema, of which the table is made.
 func (e *encoder) source(ctx context.Context, rows array.RecordReader) messageSource {
 	var ready []*pb.FlightData

@@ -29,9 +29,9 @@ const (
 	downLocations = 256
 )
 
-// locations are the clients of the servers that results are fetched from, one
-// for each place, shared by all connections of an endpoint. They hold no
-// session, so they may dial again as they need.
+// locations are the clients of the servers that results are fetched from, one for each
+// address, shared by all connections of an endpoint. They hold no session, so they may
+// dial again as they need.
 type locations struct {
 	cfg *Config
 	mu  struct { // guards the fields below and those of each location; nothing is called under it
@@ -56,7 +56,7 @@ type location struct {
 	expiry  *time.Timer // runs while idle
 }
 
-// acquire returns the client of a place, connected, and counts a stream on it. The
+// acquire returns the client of an address, connected, and counts a stream on it. The
 // caller must call done.
 func (ls *locations) acquire(ctx context.Context, at locationAddr) (*location, error) {
 	l, err := ls.getOrDial(at)
@@ -124,7 +124,7 @@ func (cfg *Config) locationTLS(at locationAddr) *tls.Config {
 	return c
 }
 
-// add counts a stream on l, or on the one that is known by its place.
+// add counts a stream on l, or on the location already known by its address.
 func (ls *locations) add(l *location) (*location, error) {
 	ls.mu.Lock()
 	known, closed := ls.mu.open[l.at], ls.mu.closed
@@ -242,7 +242,7 @@ func (l *location) connect(ctx context.Context) error {
 	}
 }
 
-// markUnreachable remembers a place that could not be reached.
+// markUnreachable remembers an address that could not be reached.
 func (ls *locations) markUnreachable(at locationAddr) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -258,7 +258,7 @@ func (ls *locations) markReachable(at locationAddr) {
 	delete(ls.mu.down, at)
 }
 
-// isDown reports whether a place could not be reached a short time ago.
+// isDown reports whether an address could not be reached a short time ago.
 func (ls *locations) isDown(at locationAddr) bool {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

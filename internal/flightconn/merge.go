@@ -58,7 +58,7 @@ type part struct {
 
 type queuedBatch struct {
 	arrow.RecordBatch
-	bytes int64 // of ahead
+	bytes int64 // of the budget
 }
 
 // merge starts reading endpoints and waits for the first schema.
@@ -224,7 +224,7 @@ func (p *part) read(ctx context.Context, m *mergedSource, takeEndpoint func() (*
 // readBatches reads the batches.
 func (p *part) readBatches(ctx context.Context, m *mergedSource, rd *reader) error {
 	for {
-		err := m.budget.reserve(ctx, &p.usage, 0) // so that no message is received for which there is no room
+		err := m.budget.reserve(ctx, &p.usage, 0) // so that no message is received that does not fit
 		var batch arrow.RecordBatch
 		if err == nil {
 			batch, err = rd.next()

@@ -35,8 +35,8 @@ func checkVariableWidth(d arrow.ArrayData, large bool, limit int) error {
 
 type offset interface{ int32 | int64 }
 
-// growing: of offsets that are not negative, those that shrink give a negative
-// difference, and so do negative ones themselves.
+// checkOffsets checks that offsets grow: of offsets that are not negative, those that
+// shrink give a negative difference, and so do negative ones themselves.
 func checkOffsets[T offset](offsets []T, d arrow.ArrayData, limit int) error {
 	from, end := d.Offset(), d.Offset()+d.Len()
 	if len(offsets) <= end {

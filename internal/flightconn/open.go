@@ -188,9 +188,9 @@ func isHeaderValue(s string) bool {
 	return s != ""
 }
 
-// checkSession makes the round trip that shows the server to be alive and to accept
-// us: any answer of its session layer does, a refusal of this very question
-// included. Config.ProbeSQL, the user's own question, must be answered well.
+// checkSession makes one round trip to check that the server is alive and accepts the
+// credential. Any answer of its session layer is enough, even an error for this
+// request; a configured ProbeSQL must succeed.
 func (r *rpcCall) checkSession(ctx context.Context) error {
 	err := r.askHarmless(ctx)
 	if r.conn.cfg().ProbeSQL == "" && sessionAnswered(err) {
@@ -199,7 +199,7 @@ func (r *rpcCall) checkSession(ctx context.Context) error {
 	return err
 }
 
-// askHarmless plans the user's own question, or asks for one SqlInfo.
+// askHarmless plans ProbeSQL, or asks for one SqlInfo.
 func (r *rpcCall) askHarmless(ctx context.Context) error {
 	if sql := r.conn.cfg().ProbeSQL; sql != "" {
 		_, err := r.plan(ctx, &pb.CommandStatementQuery{Query: sql})

@@ -71,8 +71,8 @@ func (cfg *Config) checkLocation(at locationAddr) error {
 // errLocalLocation refuses what only this machine can reach.
 var errLocalLocation = errors.New("the location is a loopback or link-local address and the server is not; Config.Locations could allow it")
 
-// checkRemote is dialDirect's check of a foreign location: its name may lead
-// anywhere, so that the address found for it counts, each of several.
+// checkRemote is dialDirect's check of a location on another machine: its name may
+// resolve to any address, so each address found for it is checked.
 func (cfg *Config) checkRemote(addr string) error {
 	if isLocal(hostOf(addr)) && !isLoopback(hostOf(cfg.Address)) && !cfg.dialTracker.reachesLoopback.Load() {
 		return errLocalLocation

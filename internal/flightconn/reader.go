@@ -33,8 +33,8 @@ type reader struct {
 }
 
 // openReader starts a DoGet and reads as far as the schema. The end of ctx is
-// the end of the stream; there is no other way to end it early. room, unless it is
-// nil, is asked before a message is decoded that will take so many bytes.
+// the end of the stream; there is no other way to end it early. reserve, unless it is
+// nil, is called before a message is decoded that will take so many bytes.
 func openReader(ctx context.Context, from rowSource, ticket *pb.Ticket, cfg *Config, reserve func(bytes int64) error) (*reader, error) {
 	stream, err := from.client.DoGet(ctx, ticket)
 	if err != nil {
@@ -114,9 +114,8 @@ func (rd *reader) next() (arrow.RecordBatch, error) {
 	return nil, io.EOF
 }
 
-// streamError is nil at the regular end of the stream, which only the status OK
-// of its RPC is. Arrow's reader has no say in it: it takes any io.EOF for the
-// end, that of a decompressor included.
+// streamError is nil if the RPC ended with the status OK. The result of Arrow's reader
+// is not used: it takes any io.EOF for the end, including a decompressor's.
 func (rd *reader) streamError() error {
 	switch err := rd.batches.Err(); {
 	case rd.messages.err != nil && !eof.Reached(rd.messages.err):

@@ -30,7 +30,7 @@ const (
 // expire before.
 type renewal struct {
 	call *rpcCall
-	mu   struct { // guards the fields below and those of each waiting; nothing is called under it
+	mu   struct { // guards the fields below and those of each pendingEndpoint; nothing is called under it
 		sync.Mutex
 		pending   map[int]*pendingEndpoint // by the endpoint's number; nil: nothing is renewed
 		due       renewalHeap              // of these, and of some that were taken since
@@ -134,7 +134,8 @@ func (s *renewal) next() (w *pendingEndpoint, due time.Time) {
 	return s.mu.due[0], s.mu.due[0].due
 }
 
-// startRenewing keeps a waiting endpoint from being taken until put, unless it is gone.
+// startRenewing keeps a waiting endpoint from being taken until finishRenewing. It is
+// false when the endpoint was taken already.
 func (s *renewal) startRenewing(w *pendingEndpoint) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +147,7 @@ func (s *renewal) startRenewing(w *pendingEndpoint) bool {
 }
 
 // finishRenewing ends hold. renewed replaces the endpoint unless it is nil or takes more
-// memory than there is room for. The endpoint is renewed again when due, never
+// memory than there are bytes left. The endpoint is renewed again when due, never
 // if that is zero.
 func (s *renewal) finishRenewing(w *pendingEndpoint, renewed []byte, expires, due time.Time) {
 	s.mu.Lock()

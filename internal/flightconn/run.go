@@ -26,9 +26,8 @@ type rpcCall struct {
 	callerDeadline func() (time.Time, bool)
 }
 
-// begin starts a call. It fails, with nothing sent, when the epoch has ended or
-// a header cannot be sent.
-// The caller must call end.
+// begin starts a call. It fails, with nothing sent, when the transport has ended or
+// a header cannot be sent. The caller must call end.
 func (c *Conn) begin(ctx context.Context, op string, headers metadata.MD) (context.Context, *rpcCall, error) {
 	r := &rpcCall{conn: c, op: op, callerErr: ctx.Err, callerDeadline: ctx.Deadline}
 	if err := c.cfg().checkCallHeaders(headers); err != nil {
@@ -52,7 +51,7 @@ func (r *rpcCall) end() {
 // rpcContext makes ctx that of the next RPC.
 func (r *rpcCall) rpcContext(ctx context.Context) context.Context { return r.sends.track(ctx) }
 
-// statementContext is rpc for a DoGet or DoPut.
+// statementContext is rpcContext for a DoGet or DoPut.
 func (r *rpcCall) statementContext(ctx context.Context) context.Context {
 	return r.sends.trackStatement(ctx)
 }
@@ -65,7 +64,7 @@ func (r *rpcCall) usageError(format string, args ...any) error {
 	}
 }
 
-// lostError is the failure of a call whose epoch has ended.
+// lostError is the failure of a call whose transport has ended.
 func (r *rpcCall) lostError(stage backend.Stage, cause error) error {
 	return &backend.Error{
 		Op: r.op, Stage: stage, Fault: backend.FaultTransport, Target: r.conn.target(), Unsent: r.sends.nothingSent(),
@@ -99,7 +98,7 @@ func (r *rpcCall) callerContextErr() error {
 	return nil
 }
 
-// LostError is session.ErrSessionLost with the reason for which a connection
+// LostError is backend.ErrSessionLost with the reason for which a connection
 // ended, and what the call heard of it. A call's RPCs are cancelled when the
 // connection ends: that is no cause, and must not pass for the caller's doing.
 func LostError(reason, cause error) error {

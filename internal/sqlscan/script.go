@@ -93,8 +93,8 @@ func parse(sql string, d dialect) (s Script, ambiguous bool) {
 	return s, l.ambiguous
 }
 
-// parseAccepted is what a server of dialect d does with sql: nothing with a text that it
-// cannot cut, and no more after a verb that nobody has.
+// parseAccepted classifies sql as a server of dialect d would run it: nothing if the text
+// cannot be tokenized, and nothing from the first unknown verb on.
 func parseAccepted(sql string, d dialect) Script {
 	s, _ := parse(sql, d)
 	if s.SyntaxFault != "" {

@@ -80,7 +80,7 @@ func (q queryer) QueryContext(ctx context.Context, query string, args []driver.N
 	l := q.conn
 	l.recordState(query)
 	return l.query(ctx, func(ctx context.Context) (driver.Rows, error) {
-		return l.conn.raw.(driver.QueryerContext).QueryContext(ctx, query, args) //nolint:forcetypeassert // lend has looked
+		return l.conn.raw.(driver.QueryerContext).QueryContext(ctx, query, args) //nolint:forcetypeassert // withDriverInterfaces has looked
 	})
 }
 
@@ -101,7 +101,7 @@ func (e execer) ExecContext(ctx context.Context, query string, args []driver.Nam
 	l := e.conn
 	l.recordState(query)
 	return l.exec(ctx, func(ctx context.Context) (driver.Result, error) {
-		return l.conn.raw.(driver.ExecerContext).ExecContext(ctx, query, args) //nolint:forcetypeassert // lend has looked
+		return l.conn.raw.(driver.ExecerContext).ExecContext(ctx, query, args) //nolint:forcetypeassert // withDriverInterfaces has looked
 	})
 }
 

@@ -13,7 +13,7 @@ type faults struct {
 	openDelay     time.Duration
 	commitCodes   []string // codes
 	dropsAtCommit int      // at COMMIT
-	dropsAtAnswer int      // to vanish at
+	dropsAtAnswer int      // to drop the connection at
 	cancelsToHold int      // requests to cancel that are held back
 	heldCancels   int      // those that are, for the next statement
 	revoked       map[string]bool

@@ -114,7 +114,7 @@ func (s *session) rewriteRequest(kind byte, body []byte) []byte {
 
 func text(body []byte) string { return strings.TrimSuffix(string(body), "\x00") }
 
-// request is the one that the client is sending. The caller holds mu.
+// currentRequest is the one that the client is sending. The caller holds mu.
 func (s *session) currentRequest() *request {
 	if n := len(s.requests); n > 0 && s.requests[n-1].open {
 		return s.requests[n-1]
@@ -124,7 +124,7 @@ func (s *session) currentRequest() *request {
 	return u
 }
 
-// rewriteStatement returns the statement to send in the place of one, and marks the unit
+// rewriteStatement returns the statement to send instead of sql, and marks the request
 // when its answer is to be replaced. The caller holds mu.
 func (s *session) rewriteStatement(u *request, sql string) string {
 	if u.replacement != nil {

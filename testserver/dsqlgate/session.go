@@ -19,21 +19,21 @@ type session struct {
 	server net.Conn
 
 	ended chan struct{} // closed when the session ends
-	leave func()        // gives its place at the door back, once
+	leave func()        // releases its admission, once
 
 	mu sync.Mutex
-	// INVARIANT: a session that was dropped is not frozen any more, and thaw is
-	// closed by who has set dropped.
+	// INVARIANT: a session that was dropped is not frozen any more, and ended is
+	// closed by the caller that has set dropped.
 	frozen, dropped bool
 	tx              transaction
-	// INVARIANT: units are the requests whose ReadyForQuery has not come, in
+	// INVARIANT: requests are those whose ReadyForQuery has not come, in
 	// order; only the last can be open, which is: its end was not sent yet.
 	requests     []*request
 	limitReached bool // SessionLimit is over: the end comes with the transaction's
 	timer        *time.Timer
 }
 
-// A unit is what a client sends up to a Sync, or one simple query: the server
+// A request is what a client sends up to a Sync, or one simple query: the server
 // answers it with one ReadyForQuery.
 type request struct {
 	open bool

@@ -23,7 +23,7 @@ type reader struct {
 	err      error
 }
 
-// newScriptReader returns a reader of what next makes, or of nothing if it is
+// newReader returns a reader of what next makes, or of nothing if it is
 // nil. ctx ends it.
 func newReader(ctx context.Context, schema *arrow.Schema, affected int64, next func() (arrow.RecordBatch, error)) *reader {
 	r := &reader{schema: schema, affected: affected}

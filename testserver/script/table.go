@@ -140,14 +140,14 @@ func (v *view) insert(t *table, rows [][]any) error {
 	return nil
 }
 
-// scriptError is an error that leaves a transaction usable.
+// sqlError is an error that leaves a transaction usable.
 type sqlError string
 
 func (e sqlError) Error() string { return string(e) }
 
 func catalogError(format string, args ...any) error { return sqlError(fmt.Sprintf(format, args...)) }
 
-// column types by their SQL names.
+// columnType is a type by its SQL names.
 func columnType(name string) (arrow.DataType, bool) {
 	switch strings.ToUpper(name) {
 	case "BIGINT", "INT", "INTEGER", "INT8":
