@@ -1,5 +1,7 @@
 package archtest
 
+import "strings"
+
 // Module is the path of the root module.
 const Module = "github.com/flightpool/flightpool"
 
@@ -99,4 +101,10 @@ func join(lists ...[]string) []string {
 		all = append(all, l...)
 	}
 	return all
+}
+
+// ForTests reports whether a folder holds what is for tests and demonstrations
+// only: the map of packages leaves it out.
+func ForTests(dir string) bool {
+	return within(dir, "testserver") || within(dir, "internal/tools") || strings.HasSuffix(dir, "test") || dir == "internal/memnet" || dir == "internal/valuegen"
 }

@@ -66,7 +66,7 @@ func parse(root fs.FS, name string) (file, error) {
 		return file{}, err
 	}
 	fset := token.NewFileSet()
-	tree, err := parser.ParseFile(fset, name, src, parser.SkipObjectResolution)
+	tree, err := parser.ParseFile(fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
 	return file{path: name, ast: tree, fset: fset}, err
 }
 
