@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Auth is who the pool is to the server. The zero Auth is nobody. It prints
-// without its secrets.
+// Auth holds the credentials that the pool presents. The zero Auth presents none. It
+// prints without its secrets.
 type Auth struct {
 	kind     string
 	user     string

@@ -33,11 +33,11 @@
 //
 // # The way of a query
 //
-// Query takes a loan from the reservoir (package reservoir: an idle
-// connection, or a place in the queue while one is opened: lease, permit,
-// dial, probe), wraps it in a handle (package session), and hands out the
-// result. At the result's end the handle decides: reuse, or discard with a
-// reason; the reservoir's settle does the rest.
+// Query takes a loan from the reservoir (package reservoir: an idle connection, or a
+// place in the queue while one is opened: lease, permit, dial, probe), wraps it in a
+// handle (package session), and hands out the result. At the result's end the handle
+// decides: reuse, or discard with a reason; the reservoir's dispatch passes the
+// connection on.
 //
 // # Errors
 //

@@ -98,8 +98,8 @@ func (p *FlightSQLPool) acquireError(ctx context.Context, op string, err error) 
 			e.Stage, e.SQLState = inner.Stage, inner.SQLState
 		}
 	case errors.As(err, &failed) && errors.As(failed.Err, &inner):
-		// The open that failed says more; its own words for what it was
-		// part of would only repeat.
+		// The open that failed says more; the outer error would repeat the inner one's
+		// text.
 		e.Stage, e.Fault, e.SQLState, e.Err = inner.Stage, inner.Fault, inner.SQLState, &rewordedError{inner.Err.Error(), err}
 	case errors.As(err, &inner):
 		e.Stage, e.Fault, e.SQLState = inner.Stage, inner.Fault, inner.SQLState
@@ -120,8 +120,8 @@ func (p *FlightSQLPool) leakHint() string {
 	return "is a result or session not released? set LeakAfter to find its borrower"
 }
 
-// poolError is err in a pool's words: what is the reservoir's to a reservoir is
-// the pool's to a caller, and an error inside does not name the server again.
+// poolError rewords an error of the reservoir for a pool's caller, without naming the
+// server twice.
 func poolError(err error) error {
 	var full *reservoir.ExhaustedError
 	var unhealthy *UnhealthyError

@@ -28,14 +28,14 @@ func (e *UnhealthyError) Unwrap() []error { return []error{ErrUnhealthy, e.Reaso
 // server is unhealthy one caller after the other is let through as the trial,
 // at intervals that double up to the longest.
 //
-// INVARIANT: a server is not found unhealthy before its outage, as far as anybody
-// has looked, has lasted for after. What was not looked at for maxOutageGap is no part
-// of an outage: a failure of hours ago says nothing about the one of now.
+// INVARIANT: a server is not found unhealthy before its outage, as far as attempts have
+// shown, has lasted for minOutage. A gap of maxOutageGap without an attempt ends an
+// outage: a failure of hours ago says nothing about the one of now.
 type health struct {
 	failures, recoveries int                // thresholds; failures < 0: off
 	minOutage            time.Duration      // how long the failures must have gone on, at least; 0: they are counted alone
 	onUnhealthy          func()             // called at once when the server has turned unhealthy
-	onChange             func(reason error) // told of every turn, one after the other
+	onChange             func(reason error) // told of every change, one after the other
 
 	isUnhealthy atomic.Bool // whether mu.reason is set; written under mu
 
@@ -52,7 +52,7 @@ type health struct {
 		attempts    uint64 // that have ended, however
 		trials      uint64 // that were given out
 
-		pendingChanges []error // of which changed has not been told
+		pendingChanges []error // of which onChange has not been told
 		notifying      bool
 	}
 }
@@ -67,9 +67,9 @@ const (
 	maxOutageGap = 5 * time.Second
 )
 
-// failed takes note of a failed attempt to reach the server that took that
-// long. Only faults of the transport count: a server that refuses a password is
-// well. Attempts that overlap are one: a single break ends many connections.
+// failed takes note of a failed attempt to reach the server that took that long. Only
+// transport faults count: a server that refuses a password can be reached. Attempts
+// that overlap are one: a single break ends many connections.
 func (h *health) failed(err error, took time.Duration) {
 	transport := backend.FaultIn(err) == backend.FaultTransport
 	now := time.Now()
@@ -112,8 +112,8 @@ func (h *health) failed(err error, took time.Duration) {
 	}
 }
 
-// notifyChanges has changed told of the turns, by one goroutine at a time: another might
-// overtake, and the user be left with the turn before the last.
+// notifyChanges calls onChange for each pending change, from one goroutine at a time,
+// so that the order is kept.
 func (h *health) notifyChanges() {
 	for h.notifyNext() {
 	}

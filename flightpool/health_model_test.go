@@ -129,7 +129,7 @@ func TestHealthFollowsItsModel(t *testing.T) {
 					got, err := h.allowTrial()
 					require.Equal(t, m.admits(), err == nil, "seed %d: %s", seed, program)
 					if got.health != nil && random.IntN(2) == 0 {
-						got.returnUnused() // as if it had not been
+						got.returnUnused() // as if it had not been given out
 						m.trials = m.trials[:len(m.trials)-1]
 					}
 				default:

@@ -22,7 +22,7 @@ type Layer interface {
 	Close() error
 }
 
-// wrapOpen is open and release with a layer on top, whose Close has so long.
+// wrapOpen wraps open and release in a layer, whose Close may take up to limit.
 func wrapOpen(l Layer, limit time.Duration, open func(context.Context) (backend.Conn, error), release func() error) (func(context.Context) (backend.Conn, error), func() error) {
 	wrapped := func(ctx context.Context) (backend.Conn, error) {
 		c, err := open(ctx)

@@ -15,11 +15,10 @@ import (
 	"github.com/flightpool/flightpool/session"
 )
 
-// verifiedOpen is open, with the session proven, the failure told apart and the
-// server's health kept: before anybody hears of the outcome, so that a caller who
-// was failed finds the server as unhealthy as that failure made it. The context
-// that it is called with ends after DialTimeout, and when the pool closes, never
-// with a caller's.
+// verifiedOpen is open, with the session verified, the failure classified and the
+// server's health updated, all before the outcome is reported: a caller that fails
+// finds the server as unhealthy as that failure made it. The context that it is called
+// with ends after DialTimeout, and when the pool closes, never with a caller's.
 func (p *FlightSQLPool) verifiedOpen(open func(context.Context) (backend.Conn, error)) func(context.Context) (backend.Conn, error) {
 	return func(ctx context.Context) (backend.Conn, error) {
 		start := time.Now()
@@ -36,9 +35,9 @@ func (p *FlightSQLPool) verifiedOpen(open func(context.Context) (backend.Conn, e
 	}
 }
 
-// verifyNew proves the session of a new connection, which it closes if that fails:
-// also by a panic or runtime.Goexit in what the user has put there, the
-// connection, the Logger or a hook.
+// verifyNew verifies the session of a new connection, which it closes if that fails:
+// also by a panic or runtime.Goexit in what the user has put there, the connection, the
+// Logger or a hook.
 func (p *FlightSQLPool) verifyNew(ctx context.Context, c backend.Conn) error {
 	kept := false
 	defer func() {
@@ -54,9 +53,8 @@ func (p *FlightSQLPool) verifyNew(ctx context.Context, c backend.Conn) error {
 	return nil
 }
 
-// openError is the error of a failed open. One that took all of DialTimeout is
-// the server's silence, whatever step met it; one of which nobody says whose
-// fault it is means that no connection can be made.
+// openError is the error of a failed open. An open that took all of DialTimeout is a
+// transport fault, whichever step failed; so is one whose fault is not known.
 func (p *FlightSQLPool) openError(ctx context.Context, err error) error {
 	e := &Error{Stage: backend.StageDial, Fault: backend.FaultIn(err), Err: err}
 	var inner *Error
@@ -155,7 +153,7 @@ func (p *FlightSQLPool) checkBorrowed(ctx context.Context, loan reservoir.Loan[b
 	known := false
 	defer func() {
 		if !known {
-			_ = loan.Discard(errCallerGone) // nobody else will
+			_ = loan.Discard(errCallerGone) // the caller's goroutine ends before it can
 		}
 	}()
 	if err = c.Lost(); err == nil && verified {
@@ -185,6 +183,6 @@ func (p *FlightSQLPool) releaseUntil(ctx context.Context, loan reservoir.Loan[ba
 	case err := <-released:
 		return err
 	case <-ctx.Done():
-		return nil // the connection was there before
+		return nil // the connection was opened, which is what New waits for
 	}
 }

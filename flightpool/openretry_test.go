@@ -149,7 +149,8 @@ func TestNobodyWaitsOutALongDeadlineOnADeadServer(t *testing.T) {
 					require.NotContains(t, err.Error(), "reservoir")
 				}
 				require.LessOrEqual(t, w.latest, test.until)
-				// A trial fails with its own open, and says that the server was unhealthy.
+				// A trial fails with its own open, and says that the server was
+				// unhealthy.
 				for range 5 {
 					time.Sleep(longestPause)
 					start := time.Now()

@@ -116,7 +116,7 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 	return nil, errjoin.Join(p.acquireError(ctx, "New", err), p.abandonNew(ctx, life))
 }
 
-// watchLoss has lost called when the transport of c ends, if c can tell.
+// watchLoss arranges that lost is called when the transport of c ends, if c can tell.
 func watchLoss(c backend.Conn, lost func(error)) {
 	if w, ok := c.(backend.LossNotifier); ok {
 		w.OnLost(lost)

@@ -208,8 +208,8 @@ func (p *FlightSQLPool) shouldRepeat(err error, opts QueryOptions) bool {
 	}
 }
 
-// borrow takes a connection whose transport lives; with proven, one that has
-// just answered a ping. Dead ones on the way are dropped.
+// borrow takes a connection whose transport lives; with verified, one that has just
+// answered a ping. Dead ones on the way are dropped.
 func (p *FlightSQLPool) borrow(ctx context.Context, verified bool) (reservoir.Loan[backend.Conn], error) {
 	for tries := 0; ; tries++ {
 		if p.closing.Load() {

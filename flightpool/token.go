@@ -32,11 +32,11 @@ type credentialSource struct {
 	// get gives the credential of a new connection; nil when there is none.
 	// rejected is the header that the server refused last.
 	get func(ctx context.Context, rejected string) (flightconn.Credential, error)
-	// stop ends what give has under way, and waits for that up to a limit.
+	// stop ends what get has under way, and waits for that up to a limit.
 	stop func(limit time.Duration) error
 }
 
-// credentialSource makes the credential of a pool that lives as long as life.
+// credential makes the credentialSource of a pool that lives as long as life.
 func (a Auth) credential(life context.Context) credentialSource {
 	switch {
 	case a.source != nil:
@@ -127,7 +127,7 @@ func newTokenCache(life context.Context, source TokenSource) *tokenCache {
 }
 
 // close ends the call under way and waits for it up to limit. What a source that
-// does not heed its context brings later goes to nobody.
+// ignores its context returns later is dropped.
 func (t *tokenCache) close(limit time.Duration) error {
 	t.mu.Lock()
 	t.mu.closed = true

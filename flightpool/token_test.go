@@ -14,7 +14,7 @@ import (
 	"github.com/flightpool/flightpool/testserver"
 )
 
-// header is give for tests that look at the header alone.
+// header is get for tests that look at the header alone.
 func (t *tokenCache) header(ctx context.Context, rejected string) (string, error) {
 	c, err := t.get(ctx, rejected)
 	return c.Header, err

@@ -138,7 +138,7 @@ func (r *Reservoir[C]) lendIdle(e *entry[C], fx *effects[C]) Loan[C] {
 }
 
 // reportAcquired ends every successful acquire, on the borrower's goroutine. When a
-// hook ends that goroutine, the loan is given back.
+// hook ends that goroutine, the loan is released.
 func (r *Reservoir[C]) reportAcquired(loan Loan[C], waited time.Duration) Loan[C] {
 	if r.leakAfter > 0 {
 		r.recordBorrower(loan)
@@ -147,7 +147,7 @@ func (r *Reservoir[C]) reportAcquired(loan Loan[C], waited time.Duration) Loan[C
 		told := false
 		defer func() {
 			if !told {
-				_ = loan.Release() // nobody else will
+				_ = loan.Release() // the borrower's goroutine ends before it can
 			}
 		}()
 		r.callHookInline(func() { acquired(waited) })
@@ -156,7 +156,7 @@ func (r *Reservoir[C]) reportAcquired(loan Loan[C], waited time.Duration) Loan[C
 	return loan
 }
 
-// refusalError says why a caller may not even wait. The caller holds mu.
+// refusalError returns why a caller may not wait, or nil. The caller holds mu.
 func (r *Reservoir[C]) refusalError() error {
 	if r.mu.closed {
 		return ErrClosed
@@ -167,9 +167,10 @@ func (r *Reservoir[C]) refusalError() error {
 	return r.rejectionError()
 }
 
-// rejectionError says whether too many wait for what is coming. The caller holds mu.
+// rejectionError returns an error when FailFast or MaxWaiters refuses the caller, or
+// nil. The caller holds mu.
 func (r *Reservoir[C]) rejectionError() error {
-	// Who is about to be served does not count as waiting.
+	// Callers about to be served do not count as waiting.
 	waiting := r.waiting() - r.counts().soonAvailable()
 	switch {
 	case r.cfg.OnExhausted == FailFast && waiting >= 0:
@@ -233,7 +234,7 @@ func (r *Reservoir[C]) await(ctx context.Context, w *waiter[C]) (Loan[C], error)
 	return loan, err
 }
 
-// contextError is why a ctx has ended whose Done says that it has.
+// contextError returns why ctx has ended, once its Done is closed.
 func contextError(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err

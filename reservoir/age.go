@@ -9,23 +9,23 @@ import (
 // never is a time that does not come.
 const never int64 = math.MaxInt64
 
-// A span is the life that a connection is given at its birth, in nanoseconds of
+// A lifetime is what a connection is given when it has been opened, in nanoseconds of
 // the reservoir's clock.
 //
 // INVARIANT: replaceAt <= expireAt. From replaceAt on a connection is stale: it
 // is lent, but a successor is opened. From expireAt on it is not lent.
 type lifetime struct{ replaceAt, expireAt int64 }
 
-// A life is what a connection's span is made of.
+// lifetimeParams are what a connection's lifetime is computed from.
 type lifetimeParams struct {
 	opened                  int64
-	maxAge, guard, notAfter int64 // until: its own end, or never; length <= 0: no bound
+	maxAge, guard, notAfter int64 // notAfter: what ExpiresAt said, or never; maxAge <= 0: no bound
 	replaceAfter            int64 // the age from which it is replaced; 0: by its end alone
 	jitter                  int64 // its part of the jitter
 	replaceTime             int64 // how long replacing it may take
 }
 
-// The part of a life that is kept for its replacement: what replacing takes, at
+// The part of a lifetime that is kept for its replacement: what replacing takes, at
 // least some time for a server that is away for a moment, and never more than a
 // quarter.
 const (
@@ -34,7 +34,7 @@ const (
 	maxLeadPart = 4
 )
 
-// plan plans a life.
+// plan computes a lifetime.
 func (l lifetimeParams) plan() lifetime {
 	end := addSaturating(l.opened, l.maxAge)
 	if l.jitter > 0 {
@@ -101,8 +101,8 @@ func retryPause(failures int, jitter float64) time.Duration {
 	return d - time.Duration(jitter*float64(d)/2)
 }
 
-// baseLifetime is how long a life is without its part of the jitter: with ReplaceAfter,
-// MaxLifetime is what no life exceeds.
+// baseLifetime is how long a lifetime is without its part of the jitter: with
+// ReplaceAfter no lifetime exceeds MaxLifetime.
 func (c Config[C]) baseLifetime() int64 {
 	if c.ReplaceAfter > 0 {
 		return int64(c.MaxLifetime - c.LifetimeJitter)

@@ -28,9 +28,9 @@ func (r *Reservoir[C]) startDueChecks(now int64, fx *effects[C]) {
 	}
 }
 
-// mustCheck says whether an idle connection has to be checked before it is
-// lent. Age alone decides, so that a younger one never has to when an older has
-// not. The caller holds mu.
+// mustCheck says whether an idle connection has to be checked before it is lent. Only
+// the idle time decides: if the newest idle connection needs a check, all do. The
+// caller holds mu.
 func (r *Reservoir[C]) mustCheck(e *entry[C], now int64) bool {
 	return r.cfg.CheckOnAcquire && now-e.idleSince >= int64(r.cfg.IdleBeforeCheck)
 }

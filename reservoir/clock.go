@@ -11,16 +11,16 @@ import (
 // An unused clock has no timer running.
 //
 // A kept reading is never ahead of the time and less than slack behind it. On a
-// saturated machine the timer comes late; therefore a reading is also used for
-// maxUses times only, so that no more than the time of that many uses is added. Who decides something that slack could turn asks
-// for the exact time.
+// saturated machine the timer comes late; therefore a reading is also used for maxUses
+// times only, so that no more than the time of that many uses is added. Who decides
+// something that slack could turn asks for the exact time.
 type clock struct {
 	start      time.Time
 	slack      int64 // 0: every reading is exact
 	fresh      atomic.Bool
 	staleTimer *time.Timer
 	cached     int64 // INVARIANT: guarded by the reservoir's mutex, never decreases
-	usesLeft   int   // how often kept may still be used; guarded likewise
+	usesLeft   int   // how often cached may still be used; guarded likewise
 }
 
 // The slack is a part of the shortest duration that matters, within bounds.
@@ -47,7 +47,7 @@ func (c *clock) init(durations ...time.Duration) {
 	c.staleTimer.Stop()
 }
 
-// now is the kept time. The caller holds the reservoir's mutex.
+// now returns the cached time. The caller holds the reservoir's mutex.
 func (c *clock) now() int64 {
 	if c.usesLeft > 0 && c.fresh.Load() {
 		c.usesLeft--

@@ -27,10 +27,10 @@ type Config[C any] struct {
 	// ends after CheckTimeout; an error closes the connection. Optional.
 	Check func(ctx context.Context, c C) error
 
-	// Reset makes a returned connection as good as new. It runs inside
-	// Loan.Release, on a context that ends after CheckTimeout; an error closes the
-	// connection. Release waits for it, so it has to return soon after its context
-	// has ended; Prove and Reservoir.Close do not. Optional.
+	// Reset makes a returned connection as good as new. It runs inside Loan.Release, on
+	// a context that ends after CheckTimeout; an error closes the connection. Release
+	// waits for it, so it has to return soon after its context has ended; CheckOne and
+	// Reservoir.Close do not. Optional.
 	Reset func(ctx context.Context, c C) error
 
 	// Watch is told of each connection that Open has made, before it is lent,

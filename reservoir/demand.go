@@ -1,6 +1,6 @@
 package reservoir
 
-// Counts is all that decides how many connections are opened and replaced.
+// counts is all that decides how many connections are opened and replaced.
 type counts struct {
 	waiters        int // callers in the queue
 	checkedWaiters int // of them, those for whom a check is under way that can be relied on
@@ -25,9 +25,9 @@ func (c counts) total() int { return c.established + c.opening + c.closing }
 // uncheckedWaiters counts the waiters whom only another connection can serve.
 func (c counts) uncheckedWaiters() int { return max(0, c.waiters-c.checkedWaiters) }
 
-// wantedOpens is how many opens should be under way: one for each unserved waiter,
-// what is missing to MinIdle or for WaitReady, and a successor for each stale
-// connection that has none.
+// wantedOpens is how many opens should be under way: one for each waiter of
+// uncheckedWaiters, what is missing to MinIdle or for WaitReady, and a successor for
+// each stale connection that has none.
 func (c counts) wantedOpens() int {
 	return c.uncheckedWaiters() + max(0, c.minIdle-c.idle, c.readyTarget-c.established) + c.stale - c.superseded
 }
@@ -55,7 +55,7 @@ func (c counts) maxReplacing() int { return max(1, min(c.maxSize/4, c.maxOpens))
 func demand(c counts) (open, retire int) {
 	atOnce := c.maxOpens
 	if c.opensFailing {
-		atOnce = 1 // one open finds out whether the server takes more
+		atOnce = 1 // while opens fail there is one attempt at a time
 	}
 	if !c.paused {
 		open = max(0, min(c.wantedOpens()-c.opening, c.room(), atOnce-c.opening))

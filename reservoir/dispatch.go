@@ -7,7 +7,7 @@ import (
 	"github.com/flightpool/flightpool/internal/invariant"
 )
 
-// A verdict is what becomes of a connection that nobody has.
+// A destination is what becomes of a connection that is neither lent nor being checked.
 type destination uint8
 
 const (
@@ -29,7 +29,7 @@ func (r *Reservoir[C]) dispatch(e *entry[C], fx *effects[C]) {
 	if to == toWaiter {
 		switch r.handOff(e, now, fx) {
 		case handedOff:
-		case noWaiter: // the waiters had all left
+		case noWaiter: // no waiter was left: decide again without them
 			to, reason = r.destinationOf(e, now)
 		case undecided:
 			to = toIdle
@@ -44,7 +44,8 @@ func (r *Reservoir[C]) dispatch(e *entry[C], fx *effects[C]) {
 	}
 }
 
-// destinationOf decides and changes nothing. The caller holds mu.
+// destinationOf decides what becomes of a connection, and changes nothing. The caller
+// holds mu.
 func (r *Reservoir[C]) destinationOf(e *entry[C], now int64) (destination, Reason) {
 	if reason, unfit := r.mustClose(e, now); unfit {
 		return toClose, reason

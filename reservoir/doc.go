@@ -14,11 +14,10 @@
 //	   ▼         ▼    ▼                           ▼
 //	  gone ◄── closing ◄──────────────────────────┘
 //
-// Every edge is one call of move, under the one lock. verdict decides on all
-// paths: a connection that must not be lent (closed, old generation, lost,
-// expired), is one too many or has a successor is closed, else the first live
-// waiter gets it, else it is idle. An open that fails, or is not wanted any
-// more, is gone at once.
+// Every edge is one call of move, under the one lock. destinationOf decides on all
+// paths: a connection that must not be lent (closed, old generation, lost, expired), is
+// one too many or has a successor is closed, else the first live waiter gets it, else
+// it is idle. An open that fails, or is not wanted any more, is gone at once.
 //
 // # What always holds
 //
@@ -60,17 +59,17 @@
 //
 // # Age
 //
-// A connection's life is MaxLifetime and a part of LifetimeJitter, or until
-// ExpiresAt if that is earlier; with ReplaceAfter it is replaced at that age, and
-// lives on until MaxLifetime only while no other can be opened; the parts of connections that are opened
-// together are spread evenly. In the last GuardWindow of its life it is not
-// lent. Some time before it is stale: it is still lent, and one successor is
-// opened for it; when that is there, the stale one is closed as soon as nobody
-// needs it. Where MaxSize has no room, stale ones are closed first, up to a
-// quarter of MaxSize at a time, and none while opens fail. How early that begins
-// follows from the time that opens were measured to take: with quick opens a
-// connection is used for 98 % of its life. One that is in use all the time,
-// by one borrower, has no successor opened before it comes back.
+// A connection's life is MaxLifetime and a part of LifetimeJitter, or until ExpiresAt
+// if that is earlier; with ReplaceAfter it is replaced at that age, and lives on until
+// MaxLifetime only while no other can be opened; the parts of connections that are
+// opened together are spread evenly. In the last GuardWindow of its life it is not
+// lent. Some time before it is stale: it is still lent, and one successor is opened for
+// it; when that is there, the stale one is closed as soon as nobody needs it. Where
+// MaxSize has no room, stale ones are closed first, up to a quarter of MaxSize at a
+// time, and none while opens fail. How early that begins follows from the time that
+// opens were measured to take: with quick opens a connection is used for 98 % of its
+// life. One that is in use all the time, by one borrower, has no successor opened
+// before it comes back.
 //
 // IdleTTL closes by the clock what was idle for so long, as far as more than
 // MinIdle connections were: a reservoir that is not used shrinks to MinIdle. The
@@ -91,25 +90,24 @@
 //
 // # Time
 //
-// There is no goroutine per reservoir. One timer, alarm, fires at the next
-// moment at which anything is due; sweep does it. The times of connections are in
-// a heap (timers), which borrowing and releasing do not touch. Deadlines and
-// expiries are exact. Idle ages and held times come from a clock that is read at
-// most every 10ms under load, or every 64 uses (see clock), since reading the
-// system's would cost more than all the rest. Sums of times saturate (after). The
-// clock is monotonic: it stands still while the machine is suspended.
+// There is no goroutine per reservoir. One timer, sweepTimer, fires at the next moment
+// at which anything is due; sweep does it. The times of connections are in a heap
+// (timers), which borrowing and releasing do not touch. Deadlines and expiries are
+// exact. Idle ages and held times come from a clock that is read at most every 10ms
+// under load, or every 64 uses (see clock), since reading the system's would cost more
+// than all the rest. Sums of times saturate (addSaturating). The clock is monotonic: it
+// stands still while the machine is suspended.
 //
 // # Why it is built so
 //
-// One mutex, intrusive lists and counters, rather than lock-free stacks: an
-// acquire and a release take four atomic operations, every rule above can be
-// checked at one point, and any idle connection leaves the list in O(1). Waiters
-// carry no timer each: they all have the same timeout, so the first in the queue
-// always has the earliest deadline, and alarm serves them all. A caller whose
-// context ends leaves without the lock: one atomic word (waiter.fate) decides
-// between that and a result. The first of those who leave together takes all of
-// them out of the queue (leave), so that whoever needs the lock does not queue
-// behind each of them.
+// One mutex, intrusive lists and counters, rather than lock-free stacks: an acquire and
+// a release take four atomic operations, every rule above can be checked at one point,
+// and any idle connection leaves the list in O(1). Waiters carry no timer each: they
+// all have the same timeout, so the first in the queue always has the earliest
+// deadline, and sweepTimer serves them all. A caller whose context ends leaves without
+// the lock: one atomic word (waiter.status) decides between that and a result. The
+// first of those who leave together takes all of them out of the queue (removeLeavers),
+// so that whoever needs the lock does not queue behind each of them.
 //
 // After a direct hand-off Release yields the processor once, so that the woken
 // caller uses the connection at once and not when the releaser happens to

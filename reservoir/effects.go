@@ -1,15 +1,14 @@
 package reservoir
 
-// Effects are what a section under the lock decided and did not do: nothing is
-// called, started, sent or closed before the lock is released. They are chains
-// through the entries and waiters themselves, so that deciding allocates
-// nothing.
+// effects are what a section under the lock decided and did not do: nothing is called,
+// started, sent or closed before the lock is released. They are chains through the
+// entries and waiters themselves, so that deciding allocates nothing.
 type effects[C any] struct {
 	wake, lastWake *waiter[C] // first to last
 	open           *entry[C]
 	check          *entry[C]
 	close          *entry[C]
-	funcs          []func() // what is rare
+	funcs          []func() // what is too rare for a chain of its own
 }
 
 // wakeWaiter wakes a waiter, which has left the queue and knows its result.

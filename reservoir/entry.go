@@ -43,8 +43,8 @@ type entry[C any] struct {
 
 	lifetime      lifetime
 	fastPathUntil int64 // until then its age needs no thought
-	stale         bool  // past span.replaceAt, and idle since; counted in mu.stale until it closes
-	pastIdleTTL   bool  // in the idle list for IdleTTL; counted in mu.aged
+	stale         bool  // past lifetime.replaceAt, and idle since; counted in mu.stale until it closes
+	pastIdleTTL   bool  // in the idle list for IdleTTL; counted in mu.pastIdleTTL
 
 	openedAt     int64
 	idleSince    int64

@@ -181,8 +181,9 @@ func callIsolated(f func() error) error {
 	return <-result
 }
 
-// callGuarded is isolated on the caller's own goroutine, which a callback can end:
-// done is called with the result in every case, and after it nothing may be.
+// callGuarded does what callIsolated does, on the caller's own goroutine, which a
+// callback can end: done is called with the result in every case, and after it nothing
+// may be.
 func callGuarded(f func() error, done func(error)) {
 	err := errEndedGoroutine
 	defer func() {

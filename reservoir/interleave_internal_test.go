@@ -19,10 +19,9 @@ import (
 	"time"
 )
 
-// A schedule lets one goroutine at a time have the lock, in an order that is
-// given: the choices say which of those that are about to take it is next. Other
-// than by the lock, goroutines of a reservoir meet only in waiter.fate and the
-// list of leavers.
+// A schedule lets one goroutine at a time have the lock, in an order that is given: the
+// choices say which of those that are about to take it is next. Other than by the lock,
+// goroutines of a reservoir meet only in waiter.status and the list of leavers.
 type schedule struct {
 	choices []int      // made so far, or given
 	widths  []int      // how many there were to choose from

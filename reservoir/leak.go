@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A trace is where a loan was taken, as bare addresses: it is written at every
+// A borrowStack is where a loan was taken, as bare addresses: it is written at every
 // acquire and read hardly ever.
 type borrowStack struct {
 	pcs [16]uintptr

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Leavers are the callers who have given up and are still in the queue. A caller
-// who gives up does not wait for the lock: it returns at once, and the first of
-// those who leave together takes all of them out, a batch under each hold of the
-// lock. So others who need the lock do not queue behind each of them.
+// leavers are the callers who have given up and are still in the queue. A caller who
+// gives up does not wait for the lock: it returns at once, and the first of those who
+// leave together takes all of them out, a batch under each hold of the lock. So others
+// who need the lock do not queue behind each of them.
 type leavers[C any] struct {
 	head    atomic.Pointer[waiter[C]] // chained by nextLeave
 	inQueue atomic.Int64
@@ -16,17 +16,17 @@ type leavers[C any] struct {
 	// What the callers have counted themselves, without the lock.
 	timeouts, canceled atomic.Uint64
 
-	// latestSnapshot is shared by those who leave together.
+	// latestSnapshot is shared by the callers who leave together.
 	latestSnapshot atomic.Pointer[snapshot]
 }
 
-// A description is what the reservoir was like at a time.
+// A snapshot is what the reservoir was like at a time.
 type snapshot struct {
 	ExhaustedError
 	takenAt int64
 }
 
-// maxSnapshotAge is how old a description may be that is given to a caller who leaves
+// maxSnapshotAge is how old a snapshot may be that is given to a caller who leaves
 // while others are being taken out of the queue.
 const maxSnapshotAge = int64(100 * time.Millisecond)
 
@@ -72,11 +72,11 @@ func (r *Reservoir[C]) dropWaiter(w *waiter[C], woken bool) {
 		}
 		<-w.ready
 	}
-	_ = w.loan.Release() // the zero Loan's, and one that was given on, are no concern
+	_ = w.loan.Release() // an error means that the loan is zero or was passed on; nothing is left to release
 }
 
-// recheckAfterMiscount looks again at what was decided while a caller who was given a
-// result counted as one who had left.
+// recheckAfterMiscount reconciles again: while this caller counted as one who had left,
+// FailFast may have failed too few callers.
 func (r *Reservoir[C]) recheckAfterMiscount() {
 	var fx effects[C]
 	r.mu.Lock()
@@ -166,7 +166,7 @@ func (r *Reservoir[C]) endWaitOfLeaver(err error, how waitOutcome, since int64) 
 	return r.endWait(Loan[C]{}, waited, err)
 }
 
-// hasSnapshotSince says whether there is a description from that time or later.
+// hasSnapshotSince says whether there is a snapshot from that time or later.
 func (r *Reservoir[C]) hasSnapshotSince(from int64) bool {
 	d := r.leavers.latestSnapshot.Load()
 	return d != nil && d.takenAt >= from

@@ -4,5 +4,5 @@ package reservoir
 
 import "sync"
 
-// The reservoir's lock; with the build tag invariants, tests can look into it.
+// mutex is the reservoir's lock; with the build tag invariants, tests can look into it.
 type mutex = sync.Mutex

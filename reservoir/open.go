@@ -46,8 +46,8 @@ func (r *Reservoir[C]) callOpen(e *entry[C]) error {
 	return callIsolated(func() (err error) { e.value, err = r.cfg.Open(ctx); return err })
 }
 
-// expiryAndWatch asks about a new connection and passes on how its loss is reported.
-// It returns until when the connection can be used.
+// expiryAndWatch calls ExpiresAt and Watch for a new connection, and returns until when
+// it can be used.
 func (r *Reservoir[C]) expiryAndWatch(e *entry[C]) (until int64, err error) {
 	until = never
 	if expiresAt := r.cfg.ExpiresAt; expiresAt != nil {
@@ -87,7 +87,7 @@ func (r *Reservoir[C]) stillWanted(e *entry[C]) bool {
 
 // skipOpen ends an open that has no use any more.
 func (r *Reservoir[C]) skipOpen(e *entry[C]) {
-	_ = releasePermission(e.release) // nobody is there to be told
+	_ = releasePermission(e.release) // its error has no receiver: the open is not reported
 	var fx effects[C]
 	r.mu.Lock()
 	r.mu.stats.OpensSkipped++
@@ -143,9 +143,9 @@ func (r *Reservoir[C]) opened(e *entry[C], began, until int64, unusable error) {
 	r.unlock(&fx)
 }
 
-// openFailed ends an open that made nothing. One that failed because a budget
-// is full fails nobody: there may be room before their time is over. One that
-// Close has ended is no failure.
+// openFailed ends an open that made nothing. One that failed because a budget is full
+// fails no waiter: there may be room before their deadlines. An open that Close
+// cancelled counts as skipped, not as failed.
 func (r *Reservoir[C]) openFailed(e *entry[C], cause error, began int64, full bool) {
 	_ = releasePermission(e.release) // the open's own error matters more
 	lasting := isPermanent(cause)
@@ -212,7 +212,7 @@ func (r *Reservoir[C]) markLost(e *entry[C], cause error) {
 		case loaned, resetting, checking:
 			r.countEarlyLoss(e, r.clock.read())
 			r.reconcile(&fx)
-		case opening, closing, gone: // opened looks; the others are past it
+		case opening, closing, gone: // opening: opened reads e.lost; closing and gone need nothing
 		}
 	}
 	r.unlock(&fx)

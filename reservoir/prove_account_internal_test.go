@@ -21,7 +21,7 @@ type account struct {
 	began                                     time.Time
 	waited                                    atomic.Int64
 	impossible                                atomic.Int64 // a time that was told and cannot be
-	proved                                    bool         // calls of Prove have borrowed and waited, too
+	proved                                    bool         // calls of CheckOne have borrowed and waited, too
 }
 
 // ended counts an Acquire by how it has ended.

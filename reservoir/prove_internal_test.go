@@ -113,7 +113,7 @@ type world struct {
 	loans    []Loan[*provenConn]
 	over     []Loan[*provenConn]
 	ops      int
-	proving  atomic.Int64 // calls of Prove
+	proving  atomic.Int64 // calls of CheckOne
 	account  account
 
 	more  *rand.Rand // of the program, too

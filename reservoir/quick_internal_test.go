@@ -158,8 +158,8 @@ func TestAStaleConnectionInACheckIsPassedOver(t *testing.T) {
 	})
 }
 
-// Nobody gets a connection from its end on, however late the alarm is and
-// however long ago the time was read.
+// Nobody gets a connection from its end on, however late sweepTimer is and however long
+// ago the time was read.
 func TestALateAlarmLendsNothingThatHasEnded(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
@@ -284,7 +284,7 @@ func TestCloseStopsItsTimersAtOnce(t *testing.T) {
 	})
 }
 
-// A connection that comes only after Close sets no alarm.
+// A connection that comes only after Close sets no timer.
 func TestNothingSetsTheAlarmAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, err := New(opensAny(func(c *Config[int]) {

@@ -19,7 +19,7 @@ type Reservoir[C any] struct {
 	idleTTL, checkInterval, leakAfter int64
 
 	clock      clock
-	sweepTimer *time.Timer // runs sweep at mu.due
+	sweepTimer *time.Timer // runs sweep at mu.sweepAt
 
 	ctx     context.Context //nolint:containedctx // what opens and checks run on: it lives as long as the reservoir
 	cancel  context.CancelFunc
@@ -63,7 +63,7 @@ type Reservoir[C any] struct {
 		lastCheckFailed bool            // the latest check for a waiter has failed
 
 		timers        timers[C]
-		sweepAt       int64 // when alarm fires
+		sweepAt       int64 // when sweepTimer fires
 		reconfiguring int   // calls of Reconfigure that have yet to look at every connection
 
 		waiters         list[*waiter[C]]
@@ -155,8 +155,8 @@ func (r *Reservoir[C]) Resize(n int) error {
 	return nil
 }
 
-// closeOverCapacity closes the idle connections beyond MaxSize, and opens what there is room
-// for.
+// closeOverCapacity closes the idle connections beyond MaxSize, and opens what there is
+// room for.
 func (r *Reservoir[C]) closeOverCapacity() {
 	r.retireIdle(OverCapacity, func(*entry[C], int64) bool { return r.live() > r.mu.maxSize })
 }

@@ -8,11 +8,11 @@ import (
 )
 
 // Reconfigure takes over from cfg, while the reservoir works, the sizes, the policies
-// and the times that the lock guards: MinIdle, MaxSize, MaxConcurrentOpens,
-// MaxWaiters, OnExhausted, OpenRetry, AcquireTimeout, IdleTTL, MaxLifetime,
-// ReplaceAfter, LifetimeJitter, GuardWindow, CheckInterval, IdleBeforeCheck and CheckOnAcquire.
-// The other fields are ignored. Zero and negative values mean what they mean to
-// New; every fault is returned, and nothing is changed then.
+// and the times that the lock guards: MinIdle, MaxSize, MaxConcurrentOpens, MaxWaiters,
+// OnExhausted, OpenRetry, AcquireTimeout, IdleTTL, MaxLifetime, ReplaceAfter,
+// LifetimeJitter, GuardWindow, CheckInterval, IdleBeforeCheck and CheckOnAcquire. The
+// other fields are ignored. Zero and negative values mean what they mean to New; every
+// fault is returned, and nothing is changed then.
 //
 // Callers in the queue get the new AcquireTimeout, counted from their arrival.
 // Connections keep the lifetime that they were opened with.
@@ -29,7 +29,7 @@ func (r *Reservoir[C]) Reconfigure(cfg Config[C]) error {
 		return ErrClosed
 	}
 	r.applyConfig(cfg)
-	r.mu.reconfiguring++                  // until rescheduleAll is done; shrink evicts what waited for that
+	r.mu.reconfiguring++                  // until rescheduleAll is done; closeOverCapacity evicts what waited for that
 	r.startDueChecks(r.clock.read(), &fx) // more may run now
 	r.sweepBy(r.firstDeadline())
 	r.notifyReady(&fx)
@@ -121,10 +121,10 @@ func (r *Reservoir[C]) FailWaiters(err error) int {
 	return n
 }
 
-// CheckOne borrows a connection as Acquire does, runs Config.Check on it and gives
-// it back; one that fails is closed. A nil error means that a connection works
-// now. Check and Reset run on a goroutine of the reservoir, each bounded by
-// CheckTimeout: Prove returns when ctx ends, and they go on.
+// CheckOne borrows a connection as Acquire does, runs Config.Check on it and gives it
+// back; one that fails is closed. A nil error means that a connection works now. Check
+// and Reset run on a goroutine of the reservoir, each bounded by CheckTimeout: CheckOne
+// returns when ctx ends, and they go on.
 func (r *Reservoir[C]) CheckOne(ctx context.Context) error {
 	done := ctx.Done()
 	loan, err := r.Acquire(ctx)

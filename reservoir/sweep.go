@@ -8,8 +8,8 @@ const overflowLinger = int64(time.Second)
 
 // sweepBy makes the sweeper look at a time, or earlier. The caller holds mu.
 //
-// INVARIANT: no due moment lies before mu.due: an open retry, a waiter's
-// deadline, what mu.timers holds.
+// INVARIANT: no due moment lies before mu.sweepAt: an open retry, a waiter's deadline,
+// what mu.timers holds.
 func (r *Reservoir[C]) sweepBy(at int64) {
 	if at < r.mu.sweepAt && !r.mu.closed {
 		r.mu.sweepAt = at
@@ -17,8 +17,8 @@ func (r *Reservoir[C]) sweepBy(at int64) {
 	}
 }
 
-// sweep does what is due and sets the alarm for what is due next. It runs on
-// the alarm's goroutine, briefly; between alarms there is none.
+// sweep does what is due and sets sweepTimer for what is due next. It runs on the
+// timer's goroutine, briefly; in between there is none.
 func (r *Reservoir[C]) sweep() {
 	for r.sweepBatch() {
 	}
@@ -38,7 +38,7 @@ func (r *Reservoir[C]) sweepBatch() (more bool) {
 		}
 		r.reconcile(&fx)
 		if more = left == 0; more {
-			r.mu.sweepAt = now // the next batch is that alarm
+			r.mu.sweepAt = now // the timer is due at once, for the next batch
 		} else {
 			r.sweepBy(min(r.mu.timers.first(), r.firstDeadline()))
 		}
@@ -68,9 +68,9 @@ func (r *Reservoir[C]) handleDue(e *entry[C], now int64, fx *effects[C]) {
 	r.mu.timers.set(e, r.nextDue(e, now))
 }
 
-// markStale counts a connection that has reached its replacement time. One in
-// use is not counted before it comes back: who keeps a connection for long needs
-// no second one. The caller holds mu.
+// markStale counts a connection that has reached its replacement time. A connection in
+// use is counted when it comes back: until then no successor is opened for it. The
+// caller holds mu.
 func (r *Reservoir[C]) markStale(e *entry[C], now int64) {
 	if e.stale || now < e.lifetime.replaceAt {
 		return
@@ -122,7 +122,7 @@ func (r *Reservoir[C]) evictPastIdleTTL(fx *effects[C]) {
 	}
 }
 
-// addSaturating is the time d after t; never when there is none. d <= 0 is off.
+// addSaturating is the time d after t, or never where the sum overflows. d <= 0 is off.
 func addSaturating(t, d int64) int64 {
 	if d <= 0 || d >= never-max(t, 0) {
 		return never

@@ -1,13 +1,12 @@
 package reservoir
 
-// Timers is a heap of the entries that time may bring something for, the
-// earliest first. Each has one key, the next moment at which to look at it.
+// timers is a heap of the entries that time may bring something for, the earliest
+// first. Each has one key, the next moment at which to look at it.
 //
-// INVARIANT: an entry's key is never later than the next thing that time brings
-// for it. It may be earlier, since borrowing and releasing do not touch the heap:
-// look finds that nothing is due yet and sets the next key. So a key is at most
-// one period (IdleTTL, CheckInterval, LeakAfter) ahead of the time at which it
-// was set.
+// INVARIANT: an entry's key is never later than the next thing that time brings for it.
+// It may be earlier, since borrowing and releasing do not touch the heap: handleDue
+// finds that nothing is due yet and sets the next key. So a key is at most one period
+// (IdleTTL, CheckInterval, LeakAfter) ahead of the time at which it was set.
 type timers[C any] []*entry[C]
 
 func (t timers[C]) first() int64 {

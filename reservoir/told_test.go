@@ -14,7 +14,7 @@ import (
 	"github.com/flightpool/flightpool/reservoir"
 )
 
-// Who is refused at once is told of by Rejected, and only that: neither who waits nor
+// A caller refused at once is told of by Rejected, and only that: neither who waits nor
 // who meets a closed reservoir.
 func TestShedTellsOfEveryCallerWhoIsRefusedAtOnce(t *testing.T) {
 	for name, set := range map[string]func(c *config){
@@ -163,7 +163,7 @@ func TestResizeEndsAWaitReadyThatHasEnough(t *testing.T) {
 	})
 }
 
-// Close may take the loan back before Prove has begun its check.
+// Close may take the loan back before CheckOne has begun its check.
 func TestProveOfALoanThatCloseTookBack(t *testing.T) {
 	bubble(t, func(t *testing.T, f *fake) {
 		over, cancel := context.WithCancel(t.Context())

@@ -87,9 +87,9 @@ func (r *Reservoir[C]) verifyTimers() {
 	invariant.Check(stale == r.mu.stale, "%d are stale, counted %d", stale, r.mu.stale)
 }
 
-// verifyFastPath checks that the long way would lend the same connection and do
-// nothing else, at the time by which the quick one was taken: reading it again
-// may give a later one.
+// verifyFastPath checks that acquire would lend the same connection and do nothing
+// else, at the time by which tryFastPath decided: reading it again may give a later
+// one.
 func (r *Reservoir[C]) verifyFastPath(e *entry[C], now int64) {
 	var fx effects[C]
 	invariant.Check(r.mu.waiters.n == 0 && r.newestIdle(now, &fx) == e && !r.mustCheck(e, now) && fx.close == nil, "the quick way lends another connection than the long one")

@@ -23,7 +23,7 @@ type waiter[C any] struct {
 	link       link[*waiter[C]] // in the queue
 	untimed    link[*waiter[C]] // in the list of those whose ctx has no deadline
 	nextEffect *waiter[C]       // in an effect
-	nextLeave  *waiter[C]       // in leaving
+	nextLeave  *waiter[C]       // in leavers
 
 	ready chan struct{}   // of capacity 1: waking never blocks
 	done  <-chan struct{} // the caller's ctx's
@@ -33,12 +33,12 @@ type waiter[C any] struct {
 	since  int64
 
 	// status says who decides how the wait ends: whoever moves it away from
-	// waiting, with the lock held to serve or fail the caller, or without it the
+	// waiterQueued, with the lock held to serve or fail the caller, or without it the
 	// caller, who leaves.
 	status atomic.Uint32
 
 	leftByTimeout bool // it has left because its time is over,
-	needsSnapshot bool // and waits for a description of the reservoir
+	needsSnapshot bool // and waits for a snapshot of the reservoir
 
 	loan      Loan[C] // the result: a loan, or err
 	err       error
@@ -109,7 +109,7 @@ func (r *Reservoir[C]) firstDeadline() int64 {
 	return never
 }
 
-// An ending is how a wait without a connection is counted.
+// A waitOutcome is how a wait without a connection is counted.
 type waitOutcome uint8
 
 const (
@@ -159,7 +159,7 @@ func (r *Reservoir[C]) fail(w *waiter[C], err error, how waitOutcome, state **Ex
 	return true
 }
 
-// A handing is how handOff ends.
+// A handOffResult is how handOff ends.
 type handOffResult uint8
 
 const (
@@ -210,7 +210,7 @@ func (r *Reservoir[C]) expireWaiters(now int64, left int, fx *effects[C]) int {
 	return left
 }
 
-// A failing is a failed open on its way to those who waited for it.
+// A pendingFailure is a failed open on its way to those who waited for it.
 type pendingFailure struct {
 	lastWaiter   uint64 // the last waiter whom it reaches
 	includeTimed bool   // also those whose ctx has a deadline
@@ -224,8 +224,8 @@ func isPermanent(err error) bool {
 	return errors.As(err, &lasting)
 }
 
-// failWaitersUpTo fails those who came before an open began, as OpenRetry says; for
-// the later ones the next open is news. The caller holds mu.
+// failWaitersUpTo fails the callers who came before an open began, as OpenRetry says.
+// Callers who came after the open began wait for the next one. The caller holds mu.
 func (r *Reservoir[C]) failWaitersUpTo(through uint64, cause error, lasting bool, fx *effects[C]) {
 	retry := r.cfg.OpenRetry
 	if retry == OpenRetryAlways && !lasting {
@@ -237,8 +237,8 @@ func (r *Reservoir[C]) failWaitersUpTo(through uint64, cause error, lasting bool
 	}
 }
 
-// failPendingBatch goes on with what failWaitersUpTo began, for up to so many waiters, and
-// returns how much of that is left. The caller holds mu.
+// failPendingBatch goes on with what failWaitersUpTo began, for up to so many waiters,
+// and returns how much of that is left. The caller holds mu.
 func (r *Reservoir[C]) failPendingBatch(left int, fx *effects[C]) int {
 	var state *ExhaustedError
 	for left > 0 && len(r.mu.pendingFailures) > 0 {

@@ -57,8 +57,8 @@ type result struct {
 	code     int
 }
 
-// ctl runs the command, in a process of its own, with nothing of this process's environment but
-// what is named, and answers what it asks with input.
+// ctl runs the command, in a process of its own, with nothing of this process's
+// environment but what is named, and answers what it asks with input.
 func ctl(t *testing.T, input string, env []string, args ...string) result {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command, args...)

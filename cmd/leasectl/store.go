@@ -87,8 +87,8 @@ func openPostgres(ctx context.Context, t target) (*source, error) {
 	return &source{store: retryingStore{s}, name: name, close: pool.Close}, nil
 }
 
-// A patient store reads again after a failure that may pass. Writes are left
-// alone: their outcome is unknown then.
+// A retryingStore reads again after a failure that may pass. Writes are left alone:
+// their outcome is unknown then.
 type retryingStore struct{ store }
 
 const (

@@ -1,9 +1,9 @@
 // Package fleet keeps the budgets that a fleet of processes shares: how many
-// connections may exist (Leases), and how fast they may be opened (Limiter). It
-// is the protocol; where the records are is a Store's affair: a DynamoDB table
-// (package dynamolease), or memory for tests (NewMemory). A Store needs
-// conditional writes of single records and consistent reads, nothing else: no
-// transactions over records, no clocks that agree, no removal in time.
+// connections may exist (Leases), and how fast they may be opened (Limiter). It is the
+// protocol. A Store keeps the records: a DynamoDB table (package dynamolease), or
+// memory for tests (NewMemory). A Store needs conditional writes of single records and
+// consistent reads, nothing else: no transactions over records, no clocks that agree,
+// no removal in time.
 //
 // # The records of a budget
 //
@@ -103,14 +103,13 @@
 //
 // # Fair shares
 //
-// Who waits in vain writes into its entry how many connections it would like,
-// and, unless somebody else did so within a beat, reads all shards and finds the
-// max-min share of what others do not use: the level to which all wants have to
-// be cut down to fit. While a level stands, nobody takes more than it, spare
-// leases above it go back at once, and OnReclaim asks for idle connections above
-// it. Those in use are nobody else's until they are closed: a process that has
-// no more idle ones writes into its entry what it keeps above the level, and the
-// next level shares the rest among the others.
+// Who waits in vain writes into its entry how many connections it would like, and,
+// unless somebody else did so within a beat, reads all shards and finds the max-min
+// share of what others do not use: the level to which all wants have to be cut down to
+// fit. While a level stands, nobody takes more than it, spare leases above it go back
+// at once, and OnReclaim asks for idle connections above it. Connections in use are not
+// taken away: a process that has no more idle ones writes into its entry what it keeps
+// above the level, and the next level shares the rest among the others.
 //
 //	100 connections: 50 in use of a process, others want 5, 60 and 60
 //	    first level   31, which the first cannot come down to
@@ -130,12 +129,11 @@
 //
 // # Limiter
 //
-// One record holds two counters that only rise: permits granted, and permits
-// that time has paid for; see pace. Since no clock reading is stored, no skew
-// matters. The usual alternative, an arrival time that each process compares
-// with its wall clock, lets a fast clock take the burst once more after a slow
-// one; a test here shows it. Permits are reserved in batches ahead of time and
-// dropped when they cannot be used in time. Burst bounds what this side sends.
-// The server's bucket sees opens as late as the network makes them: keep Burst
-// below the server's.
+// One record holds two counters that only rise: permits granted, and permits that time
+// has paid for; see sharedBucket. Since no clock reading is stored, no skew matters.
+// The usual alternative, an arrival time that each process compares with its wall
+// clock, lets a fast clock take the burst once more after a slow one; a test here shows
+// it. Permits are reserved in batches ahead of time and dropped when they cannot be
+// used in time. Burst bounds what this side sends. The server's bucket sees opens as
+// late as the network makes them: keep Burst below the server's.
 package fleet

@@ -94,7 +94,7 @@ func (l *Leases) Acquire(ctx context.Context) (func(), error) {
 		case ended:
 			refusal = l.fail(lease.ErrLimit, context.Cause(ctx))
 		default:
-			ticket = l.waiting.Join() // answered by change if there is room
+			ticket = l.waiting.Join() // answered by updateState if there is room
 		}
 		if refusal != nil {
 			l.counts.Denied++
@@ -141,8 +141,8 @@ func (l *Leases) release() {
 	wake(l.wakeup)
 }
 
-// updateState is the one way to change the state under mu: it runs f, then serves
-// the waiters as far as the new state allows.
+// updateState is the only way to change the state under mu: it runs f, then serves the
+// waiters as far as the new state allows.
 func (l *Leases) updateState(f func()) {
 	now := l.clock()
 	l.mu.Lock()

@@ -125,8 +125,8 @@ func TestTheBurstComesBackWhileNobodyWaits(t *testing.T) {
 	})
 }
 
-// The usual way, one arrival time in the item compared with each member's
-// wall clock, does not hold at different clocks: this is why pace has none.
+// The usual way, one arrival time in the item compared with each member's wall clock,
+// does not hold at different clocks: this is why sharedBucket has none.
 func TestAnArrivalTimeInTheItemOverrunsAtDifferentClocks(t *testing.T) {
 	const rate, burst = 100.0, 500.0
 	overrun := func(skew float64) float64 {

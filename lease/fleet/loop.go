@@ -29,7 +29,7 @@ type work struct {
 	surveyDue       bool // every shard is to be read
 	blind           bool // that was tried, and failed: nothing is taken
 
-	deadRound   int64           // the round whose dead are in reaped
+	deadRound   int64           // the round whose dead are in deadCounted
 	deadCounted map[string]bool // that were counted
 
 	blocked       bool // somebody waits and nothing can be taken

@@ -11,10 +11,11 @@ import (
 //	granted  permits reserved so far; each has its number
 //	earned   permits that time has paid for so far
 //
-// Both count in thousandths of a permit. Permit n may be used when n <= earned + depth. Reserving adds to granted.
-// Time is paid in by ticks: whoever sees that earned has stood at e since a
-// moment of its own clock sets it to e + rate·elapsed, on condition that it is
-// still e. No clock is compared with another, so no skew matters.
+// Both count in thousandths of a permit (permitUnits). Permit n may be used when n <=
+// earned + depth. Reserving adds to granted. Time is paid in by ticks: whoever sees
+// that earned has stood at e since a moment of its own clock sets it to e +
+// rate·elapsed, on condition that it is still e. No clock is compared with another, so
+// no skew matters.
 //
 // A tick's worth at most may be paid blindly: the budget may have been full for
 // part of that time, and a full one earns nothing. Twice that may be paid by
@@ -40,7 +41,7 @@ type sharedBucket struct {
 	// Used by one goroutine.
 	earned, granted int64     // as last seen
 	earnedSince     time.Time // earned stood at its value at the latest then
-	outstanding     int64     // granted less earned, at least, from base on
+	outstanding     int64     // granted less earned, at least, from earnedSince on
 	lastAnswered    time.Time // when the latest answered request was sent
 	isRefiller      bool      // this process made the last tick that it knows of
 	lastReserved    int64     // granted after this process's last reservation
@@ -71,12 +72,12 @@ func newSharedBucket(store *meter, cfg *LimiterConfig, rules testFaults) *shared
 // now is this process's clock. Only differences of it are used.
 func (p *sharedBucket) now() time.Time { return time.Now().Add(p.testFaults.skew) }
 
-// maxTickTime is the longest time that one tick may pay for from base on.
+// maxTickTime is the longest time that one tick may pay for, from earnedSince on.
 func (p *sharedBucket) maxTickTime() time.Duration {
 	return max(p.tick, min(2*p.tick, p.timeFor(p.outstanding)))
 }
 
-// creditFor is what d pays for, reach at most.
+// creditFor is what d pays for, maxTickTime at most.
 func (p *sharedBucket) creditFor(d time.Duration) int64 {
 	if !p.testFaults.unboundedCredit {
 		d = min(d, p.maxTickTime())
@@ -230,7 +231,7 @@ func (p *sharedBucket) writeTick(ctx context.Context) error {
 	}
 	p.noteRecord(answer.Record, sent)
 	if answer.Done {
-		// What others reserved since sent was not owed from base on.
+		// What others reserved since sent was not owed from earnedSince on.
 		p.isRefiller, p.earnedSince, p.outstanding = true, base, owed-p.earned
 	}
 	return nil

@@ -7,10 +7,10 @@ import (
 	"github.com/flightpool/flightpool/lease"
 )
 
-// step is one change of this process's entry in one shard. While its outcome
-// is unknown it is sent again, always with the same condition, so that it
-// takes effect at most once however often it was sent, delayed or answered,
-// as long as the entry stays: see judge.
+// step is one change of this process's entry in one shard. While its outcome is unknown
+// it is sent again, always with the same condition, so that it takes effect at most
+// once however often it was sent, delayed or answered, as long as the entry stays: see
+// outcomeOf.
 type step struct {
 	shard       int
 	from, to    Owner // from has no Seq where no entry is expected
@@ -201,7 +201,7 @@ func (l *Leases) entryLost(shard int) {
 	}
 }
 
-// leave removes this process's entry from a shard.
+// leaveShard removes this process's entry from a shard.
 func (l *Leases) leaveShard(ctx context.Context, shard int) error {
 	for range 3 {
 		h := &l.state.shards[shard]

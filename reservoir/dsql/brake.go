@@ -7,34 +7,34 @@ import (
 	"time"
 )
 
-// The pauses after refusals: the first, and the longest of a streak
-// of the same. They double in between, and up to half of one is left to chance, so that a fleet
-// does not come back as one.
+// The pauses after refusals: the first, and the longest of a streak of the same. They
+// double in between, and up to half of one is left to chance, so that a fleet does not
+// come back as one.
 var pauses = map[failureKind]struct{ first, longest time.Duration }{
 	rateLimited: {100 * time.Millisecond, 5 * time.Second},
 	connLimited: {time.Second, 30 * time.Second},
 	permanent:   {time.Second, 5 * time.Second},
 }
 
-// A brake holds all opens of a Cluster while the cluster refuses them.
+// An openBreaker delays all opens of a Cluster while the cluster refuses them.
 type openBreaker struct {
 	mu          sync.Mutex
 	pausedUntil time.Time
 	// refusals are the refusals of each kind since the last open that succeeded.
 	refusals [permanent + 1]int
-	// INVARIANT: hopeless is the error that the latest open failed with, if
-	// there is no use in more, and refused is it if the cluster refused the
-	// open, for its limits or for good; both are nil after one that succeeded.
+	// INVARIANT: permanentErr is the error of the latest open if no further open can
+	// succeed; refusedErr is that error if the cluster refused the open, for its limits
+	// or permanently. Both are nil after an open that succeeded.
 	permanentErr, refusedErr error
-	// failureCounts counts failed opens by verdict.
+	// failureCounts counts failed opens by kind.
 	failureCounts [permanent + 1]uint64
 	watchers      map[*watcher]struct{}
-	// trialSlot holds the one attempt that finds out whether the cluster still
-	// refuses. Made by queue.
+	// trialSlot holds the one attempt that finds out whether the cluster still refuses.
+	// Made by initTrialSlot.
 	trialSlot chan struct{}
 }
 
-// A watcher is told when opens become hopeless.
+// A watcher is told when opens fail permanently.
 type watcher struct{ notify func(error) }
 
 // waitPause returns when opens may go on.
@@ -57,9 +57,8 @@ func (b *openBreaker) waitPause(ctx context.Context) error {
 }
 
 // beginAttempt waits for the end of the pause and, while the latest open was refused,
-// for the one turn to find out whether the next is too: a process that was
-// refused asks with one open, not with all. leave ends the turn. waited says that
-// it took a while.
+// for the one trial slot: after a refusal one open at a time tries again; the others
+// wait for its outcome. leave frees the slot. waited says that the attempt had to wait.
 func (b *openBreaker) beginAttempt(ctx context.Context) (leave func(), waited bool, err error) {
 	turn := b.initTrialSlot()
 	for {
@@ -83,7 +82,7 @@ func (b *openBreaker) beginAttempt(ctx context.Context) (leave func(), waited bo
 		if !b.closed() && b.pauseLeft() == 0 {
 			return func() { <-turn }, waited, nil
 		}
-		<-turn // the one before has found out
+		<-turn // the attempt before this one has ended: look again
 	}
 }
 
@@ -133,8 +132,8 @@ func (b *openBreaker) failed(v failureKind, err error) {
 	}
 }
 
-// succeeded ends the streaks. A pause that is under way stays: others may have
-// been refused after this one was admitted.
+// succeeded resets the counts of refusals. A pause that is under way stays: others may
+// have been refused after this one was admitted.
 func (b *openBreaker) succeeded() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -144,9 +143,9 @@ func (b *openBreaker) succeeded() {
 	}
 }
 
-// trialDue says that it is time to find out whether opens still fail, and that nobody
-// does. Where connections are kept ready the reservoir does by itself, else it
-// opens for callers alone.
+// trialDue says that an open should find out whether opens still fail, and that none is
+// under way. Where connections are kept ready the reservoir makes that open by itself;
+// otherwise it opens only for callers.
 func (b *openBreaker) trialDue() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -160,7 +159,7 @@ func (b *openBreaker) lastRefusal() error {
 	return b.refusedErr
 }
 
-// failures counts the failed opens so far, by verdict.
+// failures counts the failed opens so far, by kind.
 func (b *openBreaker) failures() [permanent + 1]uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -174,8 +173,8 @@ func (b *openBreaker) pauseLeft() time.Duration {
 	return max(0, time.Until(b.pausedUntil))
 }
 
-// onPermanent calls tell when opens become hopeless, at once if they are, until stop
-// is called.
+// onPermanent calls tell when opens fail permanently, at once if they do, until stop is
+// called.
 func (b *openBreaker) onPermanent(tell func(error)) (stop func()) {
 	w := &watcher{tell}
 	b.mu.Lock()

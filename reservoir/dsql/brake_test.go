@@ -76,7 +76,7 @@ func TestWatchersHearOfHopelessnessUntilTheyStop(t *testing.T) {
 	require.Equal(t, []error{errGone, errGone}, heard, "once when it happened, once at once while it lasts")
 }
 
-// A fakeDial answers opens with one verdict after the other.
+// A fakeDial answers opens with one failureKind after the other.
 type fakeDial struct {
 	verdicts []failureKind
 	times    []time.Duration

@@ -103,8 +103,8 @@ func (c *Cluster) reservoirConfig(ctx context.Context, dial func(context.Context
 		Check:   check,
 		Admit:   c.admitOpen,
 		MinIdle: c.readyTarget(), MaxSize: cfg.MaxSize, MaxConcurrentOpens: cfg.MaxConcurrentOpens,
-		AcquireTimeout: -1,                       // view.wait has it
-		OpenRetry:      reservoir.OpenRetryNever, // persist has tried again
+		AcquireTimeout: -1,                       // view.borrowWaiting applies it
+		OpenRetry:      reservoir.OpenRetryNever, // openRetrying has tried again
 		OpenTimeout:    cfg.OpenTimeout, CloseTimeout: 2 * cfg.CloseTimeout,
 		MaxLifetime: cfg.MaxLifetime, ReplaceAfter: cfg.ReplaceAfter, LifetimeJitter: cfg.LifetimeJitter, GuardWindow: cfg.GuardWindow,
 		IdleTTL: cfg.IdleTTL, LeakAfter: cfg.LeakAfter,
@@ -149,7 +149,7 @@ func (c *Cluster) onRevoked(r lease.Revocation) {
 	c.res.Reset()
 	time.AfterFunc(time.Until(r.Deadline), func() {
 		for _, p := range doomed {
-			p.abort() // those that are closed do not mind
+			p.abort() // closing a closed socket does nothing
 		}
 	})
 }
@@ -169,15 +169,15 @@ func (c *Cluster) Config() Config {
 // lost connections are found without it.
 func (c *Cluster) Reset() { c.res.Reset() }
 
-// noneAvailable says whether there is no connection that anybody could get.
+// noneAvailable says that there is no open connection, idle or in use.
 func (c *Cluster) noneAvailable() bool {
 	s := c.res.Stats()
 	return s.Idle+s.InUse == 0
 }
 
-// waitIsUseless says whether it is of no use to wait for an open while opens are hopeless.
-// Where connections are kept ready the reservoir finds out by itself when that is
-// over; elsewhere only the open of a caller does, after the pause.
+// waitIsUseless says whether waiting for an open is useless while opens fail
+// permanently. Where connections are kept ready the reservoir finds out by itself when
+// that is over; elsewhere only the open of a caller does, after the pause.
 func (c *Cluster) waitIsUseless() bool { return c.readyTarget() > 0 || !c.breaker.trialDue() }
 
 // emptyError describes the present state.

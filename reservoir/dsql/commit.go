@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A watch judges the errors of one call: whether its connection was open when it
+// An errorMapper maps the errors of one call: whether its connection was open when it
 // began, and whether its context has ended.
 //
 // When a connection is lost while the answer to a simple query, or to a batch, is
@@ -65,7 +65,7 @@ func (p *physical) commit(ctx context.Context, do func(context.Context) error) e
 	if err == nil || !sent || commitRefused(err) {
 		return err
 	}
-	if claimsUnsent(err) { // so says pgx when the answer to a simple query is lost, see watch
+	if claimsUnsent(err) { // so says pgx when the answer to a simple query is lost, see errorMapper
 		err = withContextError(ctx, ErrLost)
 	}
 	return fmt.Errorf("%w: %w", ErrCommitUnknown, err)

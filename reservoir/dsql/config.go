@@ -49,8 +49,8 @@ type Config struct {
 	// DirectTLS begins with TLS instead of asking for it: one round trip less.
 	DirectTLS bool
 	// Dial replaces net.Dialer.DialContext. When it does not return at the end of its
-	// context, the open fails without it, and what it makes then is closed. A connection that is no
-	// syscall.Conn is not looked at before it is lent.
+	// context, the open fails without it, and what it makes then is closed. A
+	// connection that is no syscall.Conn is not looked at before it is lent.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Pgx changes the settings of pgx: query mode, tracer. What this package
 	// decides (address, TLS, password, the dial) stays. A

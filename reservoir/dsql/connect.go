@@ -44,7 +44,7 @@ func (d *dialer) open(ctx context.Context) (*physical, error) {
 	if login.BuildContextWatcherHandler == nil {
 		login.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler { return &cancelHandler{p: p, conn: conn} }
 	}
-	// Config.Pgx may have set functions that do not mind their context.
+	// Config.Pgx may have set functions that ignore their context.
 	conn, err := callWithin(ctx, func() (driver.Conn, error) { return stdlib.GetConnector(*login).Connect(ctx) },
 		func(late driver.Conn) { _ = late.Close() }) // nobody wants it
 	if err != nil {
@@ -60,8 +60,8 @@ func (d *dialer) open(ctx context.Context) (*physical, error) {
 }
 
 // dialFuncFor dials for one connection: once for itself, and later for requests to
-// cancel a statement. pgx makes such a request also for a connection that it gives
-// up, when a canceller has made it before or had no use for it.
+// cancel a statement. pgx makes such a request also for a connection that it gives up,
+// when a cancelHandler has made it before or had no use for it.
 func (d *dialer) dialFuncFor(p *physical) pgconn.DialFunc {
 	var dialled atomic.Bool
 	ownHandler := d.login.BuildContextWatcherHandler != nil // the user's own way to end statements

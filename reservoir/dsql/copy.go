@@ -10,10 +10,10 @@ import (
 
 var errSourceEnded = errors.New("dsql: the source of the rows has panicked or ended its goroutine")
 
-// A feed is the user's source of rows as pgx sees it. pgx calls a source on a
-// goroutine of its own, for which it waits: there a panic would end the process,
-// and a source that waits for its next row would hold the caller, and the
-// server, after the end of ctx.
+// A copySource is the user's source of rows as pgx sees it. pgx calls a source on a
+// goroutine of its own, for which it waits: there a panic would end the process, and a
+// source that waits for its next row would hold the caller, and the server, after the
+// end of ctx.
 type copySource struct {
 	ctx        context.Context //nolint:containedctx // of CopyFrom, which pgx does not hand to a source
 	requests   chan struct{}   // a row is wanted; closed when none is any more
@@ -25,7 +25,7 @@ type copySource struct {
 	err error
 }
 
-// sourceRow is what source has answered.
+// sourceRow is what one call of the source returned.
 type sourceRow struct {
 	row  []any
 	more bool
@@ -34,7 +34,7 @@ type sourceRow struct {
 
 var _ pgx.CopyFromSource = (*copySource)(nil)
 
-// newCopySource starts a feed, which must be ended.
+// newCopySource starts a copySource, which must be ended.
 func newCopySource(ctx context.Context, source pgx.CopyFromSource) *copySource {
 	// Neither channel makes anybody wait for one who is gone.
 	f := &copySource{ctx: ctx, requests: make(chan struct{}, 1), rows: make(chan sourceRow, 1)}

@@ -12,13 +12,12 @@
 //
 // # The way of a connection
 //
-// The reservoir decides that one is missing. The brake holds it while the
-// cluster refuses opens; then the fleet's lease (may it exist?) and permit (may
-// it open now?) are asked for. A fresh token is signed for every open, since one
-// costs 0.1 ms and a kept one may outlive its credentials. TLS verifies the
-// certificate and the name; there is no other address and no plain text to fall
-// back to, and PG* variables are not read. After its Close has returned, the
-// lease goes back.
+// The reservoir decides that one is missing. The open breaker delays it while the
+// cluster refuses opens; then the fleet's lease (may it exist?) and permit (may it open
+// now?) are asked for. A fresh token is signed for every open, since one costs 0.1 ms
+// and a kept one may outlive its credentials. TLS verifies the certificate and the
+// name; there is no other address and no plain text to fall back to, and PG* variables
+// are not read. After its Close has returned, the lease goes back.
 //
 // A name that resolves to several addresses would make pgx open connections that
 // no budget knows of. So an open is one attempt.

@@ -13,9 +13,9 @@ import (
 // queryCanceled is the SQLSTATE of a statement that the server has cancelled.
 const queryCanceled = "57014"
 
-// A canceller ends the statement under way when its context ends: the server is
-// asked to cancel it and has CancelGrace to answer. Its answer, whatever it is,
-// leaves the connection usable; without one the connection is lost.
+// A cancelHandler ends the statement under way when its context ends: the server is
+// asked to cancel it and has CancelGrace to answer. Its answer, whatever it is, leaves
+// the connection usable; without one the connection is lost.
 type cancelHandler struct {
 	p    *physical
 	conn *pgconn.PgConn
@@ -40,15 +40,15 @@ func (r *cancelRequest) waitDone() bool {
 	select {
 	case <-r.done:
 		return !r.mayArrive
-	case <-late.C: // Config.Dial does not mind its context
+	case <-late.C: // Config.Dial ignores its context
 		return false
 	}
 }
 
 var _ ctxwatch.Handler = (*cancelHandler)(nil)
 
-// cancelRequestKey marks the context of a canceller's request, the only one for which
-// a second connection is dialled.
+// cancelRequestKey marks the context of a cancelHandler's request, the only one for
+// which a second connection is dialled.
 type cancelRequestKey struct{}
 
 // HandleCancel is called on a goroutine of its own.
@@ -76,9 +76,9 @@ func (c *cancelHandler) HandleCancel(ctx context.Context) {
 // HandleUnwatchAfterCancel waits until the request has ended, as long as the
 // statement may take.
 //
-// INVARIANT: a request that may still reach the server leaves no usable
-// connection, and one that has arrived is followed by a statement of nobody's
-// (settle) before any other.
+// INVARIANT: a request that may still reach the server leaves no usable connection, and
+// one that has arrived is followed by an empty statement (absorbCancel) before any
+// other.
 func (c *cancelHandler) HandleUnwatchAfterCancel() {
 	if c.request != nil {
 		if !c.request.waitDone() {
@@ -90,8 +90,8 @@ func (c *cancelHandler) HandleUnwatchAfterCancel() {
 }
 
 // absorbCancel makes sure that no request to cancel a statement hits the next one: the
-// server takes note of what has arrived before it answers. It must be called
-// by who uses the connection.
+// server takes note of what has arrived before it answers. Only the user of the
+// connection may call it.
 func (p *physical) absorbCancel(ctx context.Context) error {
 	if !p.cancelRequested.Load() {
 		return nil
@@ -170,7 +170,7 @@ func withContextError(ctx context.Context, err error) error {
 	return &contextEndedError{ended: ctx.Err(), cause: context.Cause(ctx), err: err}
 }
 
-// An contextEndedError is the failure of a call whose context has ended.
+// A contextEndedError is the failure of a call whose context has ended.
 type contextEndedError struct{ ended, cause, err error }
 
 func (e *contextEndedError) Error() string { return e.cause.Error() + ": " + e.err.Error() }

@@ -12,7 +12,7 @@ import (
 	"github.com/flightpool/flightpool/lease/dynamolease"
 )
 
-// A fleet is the two budgets of a Cluster, and how to end those that it made.
+// budgets are the two budgets of a Cluster, and how to end those that it made.
 type budgets struct {
 	leases  lease.Leases
 	limiter lease.Limiter

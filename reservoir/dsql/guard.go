@@ -8,10 +8,10 @@ import (
 	"github.com/flightpool/flightpool/internal/callback"
 )
 
-// A guarded call of a function of the user's runs on a goroutine of its own, and
+// An asyncCall is a call of a user's function. It runs on a goroutine of its own, and
 // ends as it ends, also by a panic, on that of who waits for it.
 type asyncCall struct {
-	callback.Attempt[struct{}]               // INVARIANT: set before ended is closed
+	callback.Attempt[struct{}]               // INVARIANT: set before done is closed
 	done                       chan struct{} // closed when the function has ended
 }
 
@@ -92,8 +92,8 @@ func (c *Cluster) beforeAcquire(ctx context.Context, p *physical) (bool, error) 
 	return callWithin(ctx, func() (bool, error) { return c.cfg.BeforeAcquire(ctx, p.pgx()), nil }, func(bool) {})
 }
 
-// onReturn makes a connection that came back as good as new. One whose OnReturn does
-// not mind its context is cut, and is used by nobody else.
+// onReturn makes a connection that came back as good as new. One whose OnReturn ignores
+// its context is cut, and is used by nobody else.
 func (c *Cluster) onReturn(ctx context.Context, p *physical) error {
 	if !p.owner.CompareAndSwap(ownedByNone, ownedByBorrower) {
 		return errGone

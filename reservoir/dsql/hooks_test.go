@@ -275,8 +275,8 @@ func TestWhatFunctionsOfTheUsersLeaveOpenIsNotLent(t *testing.T) {
 	}
 }
 
-// A BeforeAcquire that does not mind its context holds neither the caller nor a
-// place, and what it does with its connection afterwards is nobody else's.
+// A BeforeAcquire that ignores its context holds neither the caller nor a place, and
+// what it does with its connection afterwards is nobody else's.
 func TestABeforeAcquireThatHangsHoldsNoCaller(t *testing.T) {
 	hold := make(chan struct{})
 	var calls, ended atomic.Int32

@@ -9,8 +9,8 @@ import (
 	"github.com/flightpool/flightpool/reservoir"
 )
 
-// A loan is one connection in the hands of a borrower. end is called exactly
-// once to some effect, and only after the last use.
+// A loan is one connection in the hands of a borrower. Only the first call of end has
+// an effect; it must follow the last use.
 type loan struct {
 	reservoir.Loan[*physical]
 	quota   *viewQuota

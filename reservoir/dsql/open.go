@@ -26,8 +26,8 @@ func (c *Cluster) admitOpen(ctx context.Context) (func(), error) {
 }
 
 // openRetrying opens a connection, and tries again for as long as ctx lasts when the
-// cluster refuses it for its limits: that is no answer to give to a caller. When
-// ctx does not last, those who wait go on waiting (view.wait) for the next open.
+// cluster refuses it for its limits: that is no answer to give to a caller. When ctx
+// does not last, those who wait go on waiting (view.borrowWaiting) for the next open.
 func (c *Cluster) openRetrying(ctx context.Context, dial func(context.Context) (*physical, error)) (*physical, error) {
 	var refusal error
 	for {
@@ -69,9 +69,9 @@ func (c *Cluster) notAttemptedError(err error) error {
 	return &OpenError{Host: c.cfg.Host, User: c.cfg.User, Region: c.cfg.Region, Check: "OpenTimeout: others were before it", Err: err}
 }
 
-// openOnce makes one attempt at an open when the brake lets it, and tells the
-// brake what became of it. The permission for the first attempt is there, but not
-// for ever; another attempt needs another permit.
+// openOnce makes one attempt at an open when the breaker allows it, and reports the
+// outcome to the breaker. The permission for the first attempt has been granted, but
+// expires; another attempt needs another permit.
 func (c *Cluster) openOnce(ctx context.Context, dial func(context.Context) (*physical, error), again bool) (*physical, error) {
 	leave, waited, err := c.breaker.beginAttempt(ctx)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // nothingToRead says whether a socket is open and has nothing to read. It does not
-// block. What cannot be looked at counts as quiet.
+// block. A socket that cannot be looked at counts as having nothing to read.
 func nothingToRead(conn net.Conn) bool {
 	sys, ok := conn.(syscall.Conn)
 	if !ok {

@@ -14,17 +14,17 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// A physical is one connection to the cluster. Its borrower alone may use it,
-// but for sever.
+// A physical is one connection to the cluster. Its borrower alone may use it, but any
+// goroutine may call abort.
 type physical struct {
 	sql    *stdlib.Conn
 	socket atomic.Pointer[net.Conn] // below TLS. Nil until it is dialled
-	// prepared are prepared for database/sql. The user's.
+	// prepared holds the statements prepared for database/sql. Only the owner uses it.
 	prepared map[string]struct{}
-	// owner is whose pgx is.
+	// owner says who may use pgx.
 	//
-	// INVARIANT: only who has moved it from nobody may use pgx, and nobody moves
-	// it from closer.
+	// INVARIANT: only the goroutine that moved it from ownedByNone may use pgx; it
+	// never leaves ownedByCloser.
 	owner atomic.Int32
 
 	// cancelGrace is how long a statement has to end after its context.
@@ -36,8 +36,8 @@ type physical struct {
 	cancelRequested atomic.Bool
 }
 
-// The users of a physical connection. The reservoir, for its pings and resets,
-// is nobody: it lends nothing meanwhile.
+// The users of a physical connection. While the reservoir pings or resets it, the owner
+// is ownedByNone: the connection is not lent meanwhile.
 const (
 	ownedByNone int32 = iota
 	ownedByBorrower
@@ -73,12 +73,12 @@ func (p *physical) checkIdle() error {
 	return nil
 }
 
-// alive looks at an idle connection without waiting. Whatever there is to read
-// is the end: a closed socket, TLS's or the server's farewell.
+// alive looks at an idle connection without waiting. Anything readable means that the
+// connection has ended: EOF, a TLS alert or the server's last message.
 func (p *physical) alive() bool { return !p.pgx().IsClosed() && nothingToRead(*p.socket.Load()) }
 
-// check proves that an idle connection works. The end of ctx is the proof that it
-// does not.
+// check proves that an idle connection works. When ctx ends first, the check has failed
+// and the connection is cut.
 func check(ctx context.Context, p *physical) error {
 	p.cutOnCancel.Store(true)
 	defer p.cutOnCancel.Store(false)
@@ -120,7 +120,7 @@ func (p *physical) terminate(limit time.Duration) {
 	}
 }
 
-// abort cuts the connection under whoever uses it. It may be called by anybody.
+// abort cuts the connection under whoever uses it. It may be called from any goroutine.
 func (p *physical) abort() {
 	if socket := p.socket.Load(); socket != nil {
 		_ = (*socket).Close() // an error: it was cut already

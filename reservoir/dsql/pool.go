@@ -77,8 +77,8 @@ func (p *Pool) AcquireAllIdle(ctx context.Context) (all []*Conn) {
 	return all
 }
 
-// borrowIdleOrRelease borrows an idle connection for a member that was allowed one more, or
-// gives that back.
+// borrowIdleOrRelease borrows an idle connection for a view whose quota has granted
+// one, or releases that grant.
 func (p *Pool) borrowIdleOrRelease(ctx context.Context) (l *loan) {
 	defer func() {
 		if l == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A verdict is what a failed open means for the next.
+// A failureKind is what a failed open means for the next.
 type failureKind uint8
 
 const (
@@ -19,7 +19,7 @@ const (
 	permanent                      // no open will succeed until somebody changes something
 )
 
-// classify judges the error of an open and names the settings to look at.
+// classify returns what the error of an open means, and names the settings to look at.
 func classify(err error) (failureKind, string) {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {

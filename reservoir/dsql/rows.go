@@ -76,7 +76,7 @@ func (r *rows) Values() ([]any, error) {
 	return values, r.mapRowError(err)
 }
 
-// mapRowError judges the error of a row, which ends the rows.
+// mapRowError maps the error of a row, which ends the rows.
 func (r *rows) mapRowError(err error) error {
 	if err == nil || r.closed {
 		return err

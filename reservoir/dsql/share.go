@@ -8,39 +8,39 @@ import (
 	"sync"
 )
 
-// A share divides the connections of a Cluster among its views.
+// A quota divides the connections of a Cluster among its views.
 type quota struct {
 	mu   sync.Mutex
 	size int
-	// INVARIANT: the sum over members of max(used, reserve) is at most size, so
+	// INVARIANT: the sum over all viewQuotas of max(used, reserve) is at most size, so
 	// that whoever has less than its reserve can have one more at once.
 	members    map[*viewQuota]struct{}
 	lastNumber uint64
 }
 
-// A member is one view's part. Guarded by the share's mutex.
+// A viewQuota is one view's part. Guarded by the quota's mutex.
 type viewQuota struct {
 	total        *quota
 	max, reserve int
 	// INVARIANT: used <= max, and nobody waits while one more is allowed.
 	used    int
-	waiting list.List // of *applicant, in order of arrival
+	waiting list.List // of *quotaWaiter, in order of arrival
 	closed  bool
 	drained chan struct{} // closed when closed && used == 0
 }
 
-// An applicant waits for its member to be allowed one more.
+// A quotaWaiter waits until its viewQuota allows one more connection.
 type quotaWaiter struct {
 	number  uint64
 	element *list.Element // nil: decided
-	// INVARIANT: at most one is set, with place, before decided is closed.
+	// INVARIANT: at most one is set, with element, before decided is closed.
 	granted, refused bool
 	decided          chan struct{}
 }
 
 func newQuota(size int) *quota { return &quota{size: size, members: map[*viewQuota]struct{}{}} }
 
-// join adds a member. The reserves must fit.
+// join adds a viewQuota. The reserves must fit.
 func (s *quota) join(most, reserve int) (*viewQuota, error) {
 	if most == 0 {
 		most = s.size
@@ -74,7 +74,7 @@ func (s *quota) free() int {
 	return free
 }
 
-// canGrant says whether the member may have one more. The caller holds mu.
+// canGrant says whether the view may have one more. The caller holds mu.
 func (m *viewQuota) canGrant() bool {
 	return m.used < m.max && (m.used < m.reserve || m.total.free() > 0)
 }
@@ -132,7 +132,7 @@ func (m *viewQuota) acquire(ctx context.Context) error {
 	return nil
 }
 
-// release gives one back, and lets those in who may be.
+// release returns one, and grants what waiters may now have.
 func (m *viewQuota) release() {
 	s := m.total
 	s.mu.Lock()
@@ -145,9 +145,9 @@ func (m *viewQuota) release() {
 	}
 }
 
-// grant decides for as many applicants as possible: first for the member that
-// has the least, among equals for who waits longest. The caller holds mu and
-// closes what is returned.
+// grant decides for as many waiters as possible: first for the viewQuota that has the
+// least, among equals for the one whose waiter has waited longest. The caller holds mu
+// and closes what is returned.
 func (s *quota) grant() (granted []*quotaWaiter) {
 	for {
 		var next *viewQuota
@@ -173,8 +173,8 @@ func (m *viewQuota) goesBefore(other *viewQuota) bool {
 	return m.used < other.used || m.used == other.used && m.firstWaiter().number < other.firstWaiter().number
 }
 
-// close ends a member: its applicants are refused, its reserve is free. It
-// waits for what it uses until ctx ends.
+// close ends a viewQuota: its waiters are refused, its reserve is free. It waits for
+// what it uses until ctx ends.
 func (m *viewQuota) close(ctx context.Context) error {
 	s := m.total
 	s.mu.Lock()
@@ -191,7 +191,7 @@ func (m *viewQuota) close(ctx context.Context) error {
 	}
 }
 
-// close ends all members, without waiting.
+// close ends all viewQuotas, without waiting.
 func (s *quota) close() {
 	s.mu.Lock()
 	var refused []*quotaWaiter
@@ -204,7 +204,7 @@ func (s *quota) close() {
 	}
 }
 
-// refuseAll refuses a member's applicants, whom it returns. The caller holds mu.
+// refuseAll refuses the waiters of a viewQuota, and returns them. The caller holds mu.
 func (m *viewQuota) refuseAll() (refused []*quotaWaiter) {
 	if m.closed {
 		return nil
@@ -220,7 +220,8 @@ func (m *viewQuota) refuseAll() (refused []*quotaWaiter) {
 	return refused
 }
 
-// removeIfDrained drops a member that is closed and uses nothing. The caller holds mu.
+// removeIfDrained drops a viewQuota that is closed and uses nothing. The caller holds
+// mu.
 func (m *viewQuota) removeIfDrained() {
 	if m.closed && m.used == 0 {
 		close(m.drained)
@@ -234,7 +235,7 @@ func (m *viewQuota) inUse() int {
 	return m.used
 }
 
-// waiting counts the applicants of all members.
+// waiting counts the waiters of all viewQuotas.
 func (s *quota) waiting() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -124,8 +124,8 @@ func (c *SQLConn) QueryContext(ctx context.Context, query string, args []driver.
 	return r, nil
 }
 
-// contextErrorIfUnsent says that the context was over before, where pgx's driver says that the
-// connection is bad.
+// contextErrorIfUnsent says that the context was over before, where pgx's driver says
+// that the connection is bad.
 func (c *SQLConn) contextErrorIfUnsent(ctx context.Context, err error) error {
 	if errors.Is(err, driver.ErrBadConn) && ctx.Err() != nil && !c.Conn().IsClosed() {
 		return context.Cause(ctx)

@@ -23,7 +23,7 @@ func preparedText(query string) string { return query + "\n-- prepared" }
 // Close leaves it prepared, and to prepare it again costs nothing.
 type stmt struct {
 	conn     *SQLConn
-	query    string // private
+	query    string // made by preparedText
 	inputs   int
 	hadError bool // an error may mean that the statement has gone stale: prepare it anew
 }

@@ -33,9 +33,8 @@ func awsConfig(ctx context.Context, c Config) (aws.Config, error) {
 	return loaded, nil
 }
 
-// A tokens makes the passwords of opens. There is no cache: signing costs less
-// than a lock is worth, and the SDK may shorten a token to the life of the
-// credentials.
+// A tokenSigner makes the passwords of opens. There is no cache: signing costs less
+// than a lock is worth, and the SDK may shorten a token to the life of the credentials.
 type tokenSigner struct {
 	host, region, user string
 	lifetime           time.Duration

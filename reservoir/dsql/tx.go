@@ -17,7 +17,7 @@ type tx struct {
 	pgx.Tx
 	conn         *Conn
 	releaseOnEnd bool
-	// INVARIANT: from ended on nothing is run on the connection, which may be
+	// INVARIANT: once ended is set, nothing is run on the connection, which may be
 	// another borrower's.
 	ended atomic.Bool
 }
@@ -85,9 +85,9 @@ func (t *tx) Rollback(ctx context.Context) error {
 	return t.rollBackIfOpen(t.conn.loan.Value().runUncancelled(ctx, t.Tx.Rollback))
 }
 
-// rollBackIfOpen makes sure that a transaction whose COMMIT or ROLLBACK failed, maybe before
-// it was sent, is over: what follows on the connection would be a part of it. One
-// that was closed before, or never began, has nothing to do with what is open.
+// rollBackIfOpen makes sure that a transaction whose COMMIT or ROLLBACK failed, maybe
+// before it was sent, is over: what follows on the connection would be a part of it.
+// One that was closed before, or never began, has nothing to do with what is open.
 func (t *tx) rollBackIfOpen(err error) error {
 	if err == nil || errors.Is(err, pgx.ErrTxClosed) || t.conn.conn.IsClosed() || t.conn.conn.PgConn().TxStatus() == 'I' {
 		return err
@@ -95,8 +95,8 @@ func (t *tx) rollBackIfOpen(err error) error {
 	return cmp.Or(t.rollBackDetached(err), err)
 }
 
-// rollBackDetached rolls back on a context of its own, and returns err if that works. Where
-// the connection is released, that rolls back, and the caller does not wait for
+// rollBackDetached rolls back on a context of its own, and returns err if that works.
+// Where the connection is released, that rolls back, and the caller does not wait for
 // it. A connection on which it cannot be done is cut.
 func (t *tx) rollBackDetached(err error) error {
 	if t.releaseOnEnd {

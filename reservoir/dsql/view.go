@@ -134,7 +134,7 @@ func (v *view) newLoan(ctx context.Context, l reservoir.Loan[*physical]) *loan {
 }
 
 // borrowWaiting borrows a connection as soon as one comes free or is opened. admitted
-// says that the member has been allowed one, before or by wait.
+// says that the quota has granted one, before or by this wait.
 func (v *view) borrowWaiting(ctx context.Context, admitted *bool) (*loan, error) {
 	began := time.Now()
 	c := v.cluster
@@ -162,7 +162,7 @@ func (v *view) borrowWaiting(ctx context.Context, admitted *bool) (*loan, error)
 		l, err := c.res.Acquire(ctx)
 		switch {
 		case isLimitError(err) && ctx.Err() == nil:
-			// Wait on: the brake and the reservoir's back-off see to the pace.
+			// Wait on: the breaker and the reservoir's back-off limit the rate.
 		case err != nil:
 			return nil, v.waitError(ctx, err, time.Since(began))
 		default:
@@ -193,7 +193,7 @@ func (v *view) waitError(ctx context.Context, err error, waited time.Duration) e
 	switch {
 	case errors.Is(err, ErrClosed):
 		return err
-	case errors.As(cause, &open): // the brake's watcher
+	case errors.As(cause, &open): // the breaker's watcher
 		return open
 	case cause != nil:
 		return v.cluster.emptyError(waited, cause)

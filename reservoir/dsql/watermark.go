@@ -16,10 +16,10 @@ type watermark struct {
 	low   int           // enough
 	slot  chan struct{} // holds the one open that may ask while enough are ready
 
-	waiting atomic.Int64 // opens that wait for their turn
+	waiting atomic.Int64 // opens that wait for the slot
 	mu      sync.Mutex
-	// INVARIANT: whoever waits for its turn listens to need, and looked at ready
-	// after it began to.
+	// INVARIANT: an open that waits for the slot listens to lowSignal, and has called
+	// ready after it began to.
 	lowSignal chan struct{} // closed when fewer are ready
 }
 
@@ -27,7 +27,7 @@ func newWatermark(low int, ready func() int) *watermark {
 	return &watermark{ready: ready, low: low, slot: make(chan struct{}, 1), lowSignal: make(chan struct{})}
 }
 
-// waitSlot waits until an open may ask. leave ends its turn.
+// waitSlot waits until an open may ask. leave frees the slot.
 func (w *watermark) waitSlot(ctx context.Context) (leave func(), err error) {
 	w.waiting.Add(1)
 	defer w.waiting.Add(-1)
