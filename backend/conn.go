@@ -12,8 +12,8 @@ import (
 	"github.com/flightpool/flightpool/cancel"
 )
 
-// Conn is the seam between the pool and a backend: one physical connection,
-// which is one transport, one credential and one server session (one epoch).
+// Conn is the interface between the pool and a backend: one physical connection,
+// which is one transport, one credential and one server session.
 // Package backendtest is its conformance suite.
 //
 // A Conn serves one call at a time; the session that holds it sees to that.

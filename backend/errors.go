@@ -25,7 +25,8 @@ var (
 	ErrTxAborted = errors.New("transaction aborted")
 
 	// ErrCommitUnknown says that a commit was sent and its outcome cannot be
-	// known: it may or may not be stored. Look before you repeat it.
+	// known: it may or may not be stored. Check the data before you repeat the
+	// transaction.
 	ErrCommitUnknown = errors.New("commit outcome unknown")
 
 	// ErrBusy says that another call of the same session is under way or its
@@ -87,7 +88,7 @@ type Error struct {
 	// Running says that the server may be at work on the statement still: this
 	// side has ended an RPC before the server did, because of what another of the
 	// result's endpoints has answered, a malformed batch or a reader of the
-	// caller's that failed. The statement is cancelled behind the caller.
+	// caller's that failed. The statement is cancelled in the background.
 	Running bool
 
 	// Read says that the statement only reads, and that no batch of its

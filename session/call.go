@@ -19,8 +19,8 @@ type callMode uint8
 
 const (
 	cancelWhenLeft     callMode = iota // it is ended, and the statement cancelled on the server
-	finishWithinBudget                 // it goes on behind the caller, for the cancel budget at most
-	finishWhenLeft                     // it goes on behind the caller until it has ended
+	finishWithinBudget                 // it goes on in the background, for the cancel budget at most
+	finishWhenLeft                     // it goes on in the background until it has ended
 )
 
 // call is one use of the connection, from begin to finish. For a query it lasts
@@ -139,7 +139,7 @@ func (c *call) retainParams(params arrow.RecordBatch) {
 	}
 }
 
-// interrupt has the call end, or go on behind its caller, because the caller's
+// interrupt has the call end, or go on in the background, because the caller's
 // context has ended or its handle was closed. Any goroutine may call it, at any
 // time. The closing of the handle ends only what is cut short: a caller goes on
 // waiting for its commit.

@@ -11,7 +11,7 @@ import (
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
-// cancellation is the cancel of one call, behind its caller.
+// cancellation is the cancel of one call, run in the background.
 type cancellation struct {
 	s    *SessionHandle
 	call *call
@@ -35,7 +35,7 @@ type cancellation struct {
 	refusal error
 }
 
-// startCancel finds out, behind the caller, whether the server has stopped
+// startCancel finds out, in the background, whether the server has stopped
 // working on the call, and makes it stop.
 //
 // INVARIANT: from here to finishCancel the session takes no statement but the

@@ -37,7 +37,7 @@
 // session is idle, lost or to be cancelled, what it has left behind, and whether
 // an open transaction is aborted.
 //
-// What takes time is done behind the caller, in the state ending, in which later
+// What takes time is done in the background, in the state ending, in which later
 // calls of the handle wait: reading on, closing the prepared statement of a
 // QueryWithParams, the cancel chain.
 //
@@ -73,7 +73,7 @@
 // (see learnOrder). Until then, and elsewhere, the server itself has to say that
 // it has cancelled the statement, else its connection is closed.
 // Begin, Rollback, Prepare, savepoints and options are brief:
-// they go on behind the caller, within the cancel budget, and their late answer
+// they go on in the background, within the cancel budget, and their late answer
 // is undone or recorded. Commit, and calls with NoCancel, go on to their end,
 // however long that takes.
 //

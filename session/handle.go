@@ -78,7 +78,7 @@ func NewStateless(conn backend.Conn, policy *Policy, releaseConn func(discard er
 }
 
 // begin makes the handle busy with a new call. While an earlier call is being
-// ended behind its caller it waits for that, as long as ctx allows.
+// ended in the background it waits for that, as long as ctx allows.
 func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions, mode callMode) (*call, error) {
 	c := s.newCall(ctx, op, opts, mode)
 	started := false
@@ -154,7 +154,7 @@ func lostError(cause error) error {
 	return fmt.Errorf("%w: %w", backend.ErrSessionLost, cause)
 }
 
-// markEnding marks that the call under way is ended behind its caller. Later
+// markEnding marks that the call under way is ended in the background. Later
 // calls wait for that.
 func (s *SessionHandle) markEnding() {
 	s.mu.Lock()

@@ -194,7 +194,7 @@ func (s *SessionHandle) restoreNamespace(ctx context.Context, d sideEffects, who
 }
 
 // beforeTx finds out whether the server tells where a session is, while a query
-// that fails spoils no transaction. A server that ignores transaction ids may
+// that fails aborts no transaction. A server that ignores transaction ids may
 // also move a session in one.
 func (s *SessionHandle) beforeTx(ctx context.Context) error {
 	p := s.policy

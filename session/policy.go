@@ -130,7 +130,7 @@ var (
 	// fails, or the text does not tell, or the server has no
 	// current_setting() and current_schema(), the connection is discarded.
 	// Inside a transaction only what the server is known to answer is read,
-	// since a query that fails would spoil it. It is the default.
+	// since a query that fails would abort it. It is the default.
 	ResetAuto = SessionReset{mode: resetAuto}
 
 	// ResetDiscard closes the connection after every session and after every

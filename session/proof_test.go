@@ -91,7 +91,7 @@ func TestAServerThatDoesNotSayIsProven(t *testing.T) {
 }
 
 // A read asks for the proof when the last statement that was answered was sent
-// proofAge ago, and not before.
+// maxProofAge ago, and not before.
 func TestAReadAsksForTheProofFromItsAgeOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{forgives: true})

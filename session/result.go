@@ -23,7 +23,7 @@ import (
 // The connection is held until the result has ended: at its last batch, on an
 // error, on Release of the last reference, on Close or when the context of the
 // query ends, whichever comes first. A result that is released or closed before
-// its end is read on behind the caller for at most 100 ms and 1 MiB (inside a
+// its end is read on in the background for at most 100 ms and 1 MiB (inside a
 // transaction 250 ms, or CancelPolicy.Grace, and 32 MiB); if it has not ended
 // by then, its statement is cancelled on the server. Outside of a transaction a
 // statement that may change something is read on to its end instead, or to the
@@ -109,7 +109,7 @@ func (r *QueryResult) Next() bool {
 
 // read reads one batch, which is the caller's until the next Next, whatever
 // ends the stream meanwhile. Where the statement is left to its end, the reader
-// can leave without it: present is false then, and the rest is read behind it. A
+// can leave without it: inTime is false then, and the rest is read behind it. A
 // panic or Goexit, which an allocator or driver of the caller's may cause, ends the
 // result and goes on in the reader.
 func (r *QueryResult) read() (batch arrow.RecordBatch, inTime bool, err error) {

@@ -47,8 +47,9 @@ import (
 // binary values are their bytes, times are as in RFC 3339, and nested values are
 // JSON. Named types are as what they are made of. Extension types are those that
 // the program has registered with Arrow, as importing arrow-go's arrow/extensions
-// does: without that, a UUID arrives as 16 bytes, and a bool8 as an integer. Strings may share the memory of
-// the batch: where a driver in C owns it, clone those that outlive the turn.
+// does: without that, a UUID arrives as 16 bytes, and a bool8 as an integer. Strings may
+// share the memory of the batch: where a driver in C owns it, clone those that are kept
+// for longer than one iteration.
 func Rows[T any](r *QueryResult) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		defer r.Release()

@@ -131,7 +131,7 @@ func (s *SessionHandle) rememberState(ctx context.Context, script sqlscan.Script
 }
 
 // rememberRow reads with r unless it has been done before. Inside a transaction
-// a query that fails would spoil it, so only what the server has answered
+// a query that fails would abort it, so only what the server has answered
 // before is asked there. What could not be read is not read later: it may have
 // been changed by then.
 func (s *SessionHandle) rememberRow(ctx context.Context, r stateQuery) (known bool, err error) {

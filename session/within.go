@@ -56,7 +56,7 @@ func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context
 	return err
 }
 
-// rollBackInBackground rolls the open transaction back behind the caller. Later calls
+// rollBackInBackground rolls the open transaction back in the background. Later calls
 // of the handle wait for that. What is still under way in the transaction may
 // take as long as its call allows; the rollback itself is bounded. Where it fails
 // the session is lost: its transaction may be open, and its owner was told that

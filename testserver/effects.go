@@ -93,9 +93,9 @@ func Do(f func()) Effect {
 }
 
 // Rewrite changes the reply before it is sent, in faults that strike After and
-// OnBatch. Replies of another type are left alone. M is a message of the Flight protocol: *flight.FlightInfo,
-// *flight.FlightData (OnDoGet for the schema, OnBatch for batches),
-// *flight.Result, *flight.PutResult, *flight.ActionType.
+// OnBatch. Replies of another type are left alone. M is a message of the Flight
+// protocol: *flight.FlightInfo, *flight.FlightData (OnDoGet for the schema, OnBatch for
+// batches), *flight.Result, *flight.PutResult, *flight.ActionType.
 func Rewrite[M any](change func(M)) Effect {
 	return func(_ context.Context, v *FaultTarget) error {
 		if m, ok := v.reply.(M); ok {

@@ -25,8 +25,8 @@ import (
 // A connection is used by one goroutine at a time, and has one result open at
 // a time. A result outlives its statement; the statement's next execution, the
 // last Release and the connection's Close end it, the first and the last of
-// these with an error where it has not been read to its end. Errors are adbc.Error for errors.As, which also finds the pool's own
-// *flightpool.Error in them.
+// these with an error where it has not been read to its end. Errors are adbc.Error for
+// errors.As, which also finds the pool's own *flightpool.Error in them.
 func Database(p *flightpool.FlightSQLPool) adbc.Database {
 	return &database{textOptions: textOptions{"database"}, pool: p}
 }

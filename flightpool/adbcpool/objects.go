@@ -20,7 +20,8 @@ type objectTree struct {
 	catalogs []*catalogNode
 }
 
-// A name is nil where the server has none: it has no catalogues, or no schemas.
+// catalogNode is a catalogue. A name is nil where the server has none: it has no
+// catalogues, or no schemas.
 type catalogNode struct {
 	name    *string
 	schemas []*schemaNode

@@ -289,7 +289,7 @@ type sqlFault struct {
 	effect string
 }
 
-// perform runs a program with a fault, and says what is wrong, and whether the
+// performSQL runs a program with a fault, and says what is wrong, and whether the
 // fault has struck.
 func performSQL(t *testing.T, kind string, profile testserver.Profile, program string, f sqlFault) (broken []string, struck bool) {
 	synctest.Test(t, func(t *testing.T) {

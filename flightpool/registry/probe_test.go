@@ -28,7 +28,7 @@ func TestAnUnhealthyServerWithoutUsersIsProbedNoFaster(t *testing.T) {
 		d.Users = nil
 		require.NoError(t, g.Update(t.Context(), d))
 		began := time.Now()
-		time.Sleep(time.Minute) // a keeper that does not rest would stop the clock here
+		time.Sleep(time.Minute) // a maintain that does not rest would stop the clock here
 		require.Equal(t, time.Minute, time.Since(began))
 		require.ErrorIs(t, g.CheckNow(t.Context(), "s"), registry.ErrNoMapping)
 		require.False(t, g.Healthy("s"))

@@ -41,7 +41,7 @@ type Conn struct {
 
 var _ backend.Conn = (*Conn)(nil)
 
-// call is one call of the seam that goes through the driver.
+// call is one call of backend.Conn that goes through the driver.
 type call struct {
 	conn        *Conn
 	external    *flightconn.ExternalCall

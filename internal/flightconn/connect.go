@@ -45,9 +45,9 @@ func dialError(addr string, err error) error {
 }
 
 // reportingCredentials is the TLS of a transport, or none. It tells the transport's
-// watchedConn, or the client that dials again, why a handshake failed, since gRPC keeps only the text, and reads
-// what the server says of the client's certificate, which in TLS 1.3 comes
-// after the handshake.
+// watchedConn, or the client that dials again, why a handshake failed, since gRPC keeps
+// only the text. It also reads what the server says of the client's certificate, which
+// in TLS 1.3 comes after the handshake.
 type reportingCredentials struct {
 	credentials.TransportCredentials
 }

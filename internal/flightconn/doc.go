@@ -65,9 +65,9 @@
 //
 // # What it does not do
 //
-// Substrait is not used. Rows given to Ingest are read in the call's goroutine: a reader that blocks
-// blocks the call. A token is refreshed for the next RPC, not under one that
-// runs; only the first round trip of Open is made again.
+// Substrait is not used. Rows given to Ingest are read in the call's goroutine: a
+// reader that blocks blocks the call. A token is refreshed for the next RPC, not under
+// one that runs; only the first round trip of Open is made again.
 //
 // # Files
 //

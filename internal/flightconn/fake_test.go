@@ -108,7 +108,7 @@ func (f *fake) DoAction(a *pb.Action, s pb.FlightService_DoActionServer) error {
 	return f.action(a, s)
 }
 
-// net is the in-memory network of a test: one listener for each address.
+// network is the in-memory network of a test: one listener for each address.
 type network map[string]*memnet.Listener
 
 const here = "server:1"
@@ -209,7 +209,7 @@ func answer(schema *arrow.Schema, tickets ...string) *pb.FlightInfo {
 	return info
 }
 
-// info answers every GetFlightInfo but that of the probe.
+// infoOf answers every GetFlightInfo but that of the probe.
 func infoOf(info *pb.FlightInfo) func(context.Context, *pb.FlightDescriptor) (*pb.FlightInfo, error) {
 	return func(_ context.Context, d *pb.FlightDescriptor) (*pb.FlightInfo, error) {
 		if isProbe(d) {

@@ -15,7 +15,7 @@ import (
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
-// ExternalCall is a call of the seam that another Flight SQL client makes over a
+// ExternalCall is a call of backend.Conn that another Flight SQL client makes over a
 // Conn: on its transport, in its name, counted, cut and judged as the Conn's
 // own calls are. It may be used by several goroutines at once.
 type ExternalCall struct {

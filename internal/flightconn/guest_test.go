@@ -30,7 +30,7 @@ func describe(cmd proto.Message) *pb.FlightDescriptor {
 	return &pb.FlightDescriptor{Type: pb.FlightDescriptor_CMD, Cmd: pack(cmd)}
 }
 
-// only the named endpoint of an Info of one.
+// endpointOf is the only named endpoint of an Info of one.
 func endpointOf(t testing.TB, info *pb.FlightInfo) *FlightEndpoint {
 	in, err := newInfo(marshal(info))
 	require.NoError(t, err)

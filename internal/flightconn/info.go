@@ -31,7 +31,7 @@ type FlightEndpoint struct {
 }
 
 // maxKeptLocations bounds how many locations of one endpoint are kept, of which
-// triedLocations are tried.
+// maxTriedLocations are tried.
 const maxKeptLocations = 256
 
 // Numbers of fields in Flight's messages.

@@ -43,8 +43,8 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 	return n, nil
 }
 
-// messageSource encodes rows as they are asked for. Without rows it still sends the
-// schema, of which the table is made.
+// source encodes rows as they are asked for. Without rows it still sends the schema,
+// of which the table is made.
 func (e *encoder) source(ctx context.Context, rows array.RecordReader) messageSource {
 	var ready []*pb.FlightData
 	begun, ended := false, false

@@ -11,7 +11,7 @@ import (
 	"github.com/flightpool/flightpool/backend"
 )
 
-// rpcCall is one call of the seam under way, with all its RPCs: its context, what
+// rpcCall is one call of backend.Conn under way, with all its RPCs: its context, what
 // it sent, and how its failure reads.
 type rpcCall struct {
 	conn   *Conn

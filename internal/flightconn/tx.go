@@ -18,7 +18,7 @@ import (
 )
 
 // Begin is part of backend.Conn. The first of an endpoint also learns what
-// TrustsTxIDs reports, while nothing can be lost by it.
+// RejectsUnknownTx reports, while nothing can be lost by it.
 func (c *Conn) Begin(ctx context.Context) (backend.TxID, error) {
 	ctx, r, err := c.begin(ctx, "Begin", nil)
 	if err != nil {

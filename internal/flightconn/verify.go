@@ -10,8 +10,9 @@ import (
 // buffers may claim to be. It returns what the message takes in memory.
 //
 // Arrow's reader believes it: what says that it is long is allocated, fields are
-// followed as deep as they go, and what many fields share is copied for each. Running out of memory or stack ends
-// the process, which nothing can recover from. What else may be wrong makes it
+// followed as deep as they go, and what many fields share is copied for each. Running
+// out of memory or stack ends the process, which nothing can recover from. What else
+// may be wrong makes it
 // fail or panic, which it recovers from itself, or is for Validate to find.
 func verifyMessage(header, body []byte, limit int64) (messageSize, error) {
 	v := &verifier{buf: header, body: body, limit: limit, tablesLeft: len(header) / 4, bytesLeft: max(maxSchemaBytes, 4*len(header))}
@@ -67,7 +68,7 @@ const (
 	typeUnion        = 14
 )
 
-// schemaRoom is how many bytes a schema may take in memory, or four times its
+// maxSchemaBytes is how many bytes a schema may take in memory, or four times its
 // message if that is more. Writers give each field its own name and metadata, so
 // that a schema takes hardly more than its message; schemaFieldBytes is what a field,
 // or an entry of metadata, takes beside its texts.

@@ -1,9 +1,9 @@
 // Package sqlconn makes any database/sql driver a target of a reservoir: MySQL
 // and MariaDB, SQL Server, Firebird, PostgreSQL.
 //
-//	hub := sqlconn.NewWrapper()
-//	defer hub.Close()
-//	target, err := sqlconn.New(hub, sqlconn.Config{Connector: connector, Kind: sqlconn.MySQL})
+//	wrapper := sqlconn.NewWrapper()
+//	defer wrapper.Close()
+//	target, err := sqlconn.New(wrapper, sqlconn.Config{Connector: connector, Kind: sqlconn.MySQL})
 //	…
 //	pool, err := reservoir.New(reservoir.Config[*sqlconn.Conn]{
 //		Open: target.Open, Close: target.Close, Check: target.Check, Reset: target.Reset,

@@ -18,7 +18,7 @@ import (
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
 )
 
-// bubble runs f in virtual time with a hub and a target on a fake server.
+// bubble runs f in virtual time with a Lifecycle on a fake server.
 func bubble(t *testing.T, cfg sqlconn.Config, f func(t *testing.T, s *server, target *sqlconn.Lifecycle)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
