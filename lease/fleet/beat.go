@@ -146,7 +146,7 @@ func (l *Leases) extendValidity(sent instant) {
 	}
 }
 
-// scheduleHeartbeat sets the time of the next beat.
+// scheduleHeartbeat sets the time of the next heartbeat.
 func (l *Leases) scheduleHeartbeat(err error, sent instant) {
 	w, now := &l.work, l.clock()
 	if err == nil && !w.blind && len(w.pending) == 0 {
@@ -178,11 +178,11 @@ func (l *Leases) scheduleHeartbeat(err error, sent instant) {
 }
 
 // limitAfterOutage sees to it that after an outage, in which others may have opened
-// connections by the Fallback that the store does not know, nobody takes more
-// than the Fallback would grant it until those others had the time to tell.
-// It counts from the first beat that failed, or after which nothing could be
-// taken: another may have had its last one a beat earlier. Who has just joined,
-// or stood still, cannot know whether there was an outage.
+// connections by the Fallback that the store does not know, nobody takes more than the
+// Fallback would grant it until those others had the time to tell. It counts from the
+// first heartbeat that failed, or after which nothing could be taken: another may have
+// had its last one a heartbeat earlier. Who has just joined, or stood still, cannot
+// know whether there was an outage.
 func (l *Leases) limitAfterOutage(sent, now instant) {
 	w, t := &l.work, l.state.terms
 	_, lasted := now.since(w.failingFrom)
@@ -258,7 +258,7 @@ func (l *Leases) beginRound(ctx context.Context) bool {
 	}
 	t, now := decodeTerms(answer.Record), l.clock()
 	if t.round < round || t.check(l.cfg.Budget) != nil {
-		return false // made anew, or by something else: the next beat sees to that
+		return false // made anew, or by something else: the next heartbeat sees to that
 	}
 	l.work.roundBeganAt = now
 	l.updateState(func() { l.state.applyTerms(t, now) })

@@ -7,7 +7,7 @@
 //
 // # The records of a budget
 //
-//	budget   limit, shards, lease, grace, round, level   read by every process at each beat; its shards never change
+//	budget   limit, shards, lease, grace, round, level   read by every process at each heartbeat; its shards never change
 //	shard    used, and for each owner: leases, sequence number, round, want, kept
 //	member   host, service, pid, for operators           written once, and once a day
 //	rate     the Limiter's two counters
@@ -24,14 +24,14 @@
 //
 // # Who lives
 //
-// Processes do not write to show that they live, they read: every process
-// reads the budget's record at each beat (0.15 Lease). From time to time
-// somebody raises its round. Whoever reads a new round checks in: it writes the
-// round's number into its entries. Who has not done so once the round was
-// waited for is dead, and is removed together with its leases by one write,
-// whose condition is that its entry is still the one that was seen.
+// Processes do not write to show that they live, they read: every process reads the
+// budget's record at each heartbeat (0.15 Lease). From time to time somebody raises its
+// round. Whoever reads a new round checks in: it writes the round's number into its
+// entries. Who has not done so once the round was waited for is dead, and is removed
+// together with its leases by one write, whose condition is that its entry is still the
+// one that was seen.
 //
-//	a beat shows no round that the entries have not checked in to
+//	a heartbeat shows no round that the entries have not checked in to
 //	    → the leases are valid for 0.45 Lease from the sending of that read
 //	a round began
 //	    → who has not checked in to it 0.45 Lease and Grace later, by the clock
@@ -64,7 +64,7 @@
 //
 // # States of a process
 //
-//	valid     a beat succeeded lately        grants what it holds, and takes more
+//	valid     a heartbeat succeeded lately   grants what it holds, and takes more
 //	stuck     likewise, but the shards       grants what it holds, and what the Fallback allows
 //	          have not answered since
 //	lapsed    none did for 0.45 Lease        Strict: grants nothing and revokes, so that connections are closed within Grace
@@ -104,22 +104,21 @@
 // # Fair shares
 //
 // Who waits in vain writes into its entry how many connections it would like, and,
-// unless somebody else did so within a beat, reads all shards and finds the max-min
-// share of what others do not use: the level to which all wants have to be cut down to
-// fit. While a level stands, nobody takes more than it, spare leases above it go back
-// at once, and OnReclaim asks for idle connections above it. Connections in use are not
-// taken away: a process that has no more idle ones writes into its entry what it keeps
-// above the level, and the next level shares the rest among the others.
+// unless somebody else did so within a heartbeat, reads all shards and finds the
+// max-min share of what others do not use: the level to which all wants have to be cut
+// down to fit. While a level stands, nobody takes more than it, spare leases above it
+// go back at once, and OnReclaim asks for idle connections above it. Connections in use
+// are not taken away: a process that has no more idle ones writes into its entry what
+// it keeps above the level, and the next level shares the rest among the others.
 //
 //	100 connections: 50 in use of a process, others want 5, 60 and 60
 //	    first level   31, which the first cannot come down to
 //	    next level    22: they have 50, 5, 22 and 22
 //
-// What is kept is written with each check-in, and by itself when it changed by
-// more than a tenth, at most twice in a beat. Nobody keeps more than it has,
-// whatever its entry says. A process that stands still keeps nothing, and is in
-// the others' way until it is taken for dead. A level that is not renewed for
-// four beats is void.
+// What is kept is written with each check-in, and by itself when it changed by more
+// than a tenth, at most twice in a heartbeat. Nobody keeps more than it has, whatever
+// its entry says. A process that stands still keeps nothing, and is in the others' way
+// until it is taken for dead. A level that is not renewed for four heartbeats is void.
 //
 // A fleet that is short for good pays for its rounds: every process checks in to
 // each, in every shard in which it has leases, and those that look for what is

@@ -16,9 +16,9 @@ type work struct {
 	heartbeatBackoff backoff
 
 	roundBeganAt    instant // the current round is taken to have begun then
-	failing         bool    // no beat has succeeded since failingFrom, or nothing could be taken
+	failing         bool    // no heartbeat has succeeded since failingFrom, or nothing could be taken
 	failingFrom     instant
-	hadHeartbeat    bool // a beat has succeeded, the last one sent at lastHeartbeatAt
+	hadHeartbeat    bool // a heartbeat has succeeded, the last one sent at lastHeartbeatAt
 	lastHeartbeatAt instant
 	holdUntil       instant // nothing is taken beyond the Fallback's share before it
 	dutiesAt        instant // no round is begun, nor are the dead looked for, before it: that failed a moment ago
@@ -133,7 +133,7 @@ func (l *Leases) afterSurvey(wait time.Duration) time.Duration {
 	return 0
 }
 
-// beatIfLapsed makes the next thing a beat when leases can be taken again: until
+// beatIfLapsed makes the next thing a heartbeat when leases can be taken again: until
 // then the Fallback decides, and nothing is known of what others did meanwhile.
 func (l *Leases) beatIfLapsed() {
 	if now := l.clock(); !l.usable(now) {

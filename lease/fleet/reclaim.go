@@ -9,7 +9,7 @@ type reclaimRequest struct {
 }
 
 // requestReclaim asks for the idle ones of the connections above this process's share.
-// A holder that has not answered within a beat is taken to have none.
+// A holder that has not answered within a heartbeat is taken to have none.
 func (l *Leases) requestReclaim(now instant) {
 	l.mu.Lock()
 	if l.lastReclaim != nil && l.lastReclaim.unanswered > 0 {
@@ -53,8 +53,8 @@ func (l *Leases) keptAboveLevel(now instant) int64 {
 	return 0
 }
 
-// keptStep writes what this process keeps into its entry when the level should
-// be another one for it, at most once in half a beat.
+// keptStep writes what this process keeps into its entry when the level should be
+// another one for it, at most once in half a heartbeat.
 func (l *Leases) keptStep(now instant) *step {
 	w, st := &l.work, &l.state
 	l.mu.Lock()

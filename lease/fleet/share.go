@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// updateLevel tells the fleet what this process would like, and finds out whether
-// all together want more than the limit. Then it writes the level: the most
-// that one process may have. Everybody reads that with the next beat, takes
-// no more than it, gives back what it has above it and does not use, and asks
-// for the connections above it that are idle. Who finds a level that was
-// written within a beat leaves it at that.
+// updateLevel tells the fleet what this process would like, and finds out whether all
+// together want more than the limit. Then it writes the level: the most that one
+// process may have. Everybody reads that with the next heartbeat, takes no more than
+// it, gives back what it has above it and does not use, and asks for the connections
+// above it that are idle. Who finds a level that was written within a heartbeat leaves
+// it at that.
 func (l *Leases) updateLevel(ctx context.Context) {
 	st, w := &l.state, &l.work
 	if !l.upToDate(ctx) {
@@ -19,7 +19,7 @@ func (l *Leases) updateLevel(ctx context.Context) {
 	}
 	now := l.clock()
 	every := st.terms.heartbeatEvery()
-	w.shareAt = w.heartbeatAt.add(time.Millisecond) // after the next beat
+	w.shareAt = w.heartbeatAt.add(time.Millisecond) // after the next heartbeat
 	s := l.checkInStep(st.home)
 	if has := int64(st.held()); !st.shards[st.home].joined || worthWriting(s.from.Want, s.to.Want) || s.from.Want <= has && s.to.Want > has {
 		if l.send(ctx, *s) == unknown {
@@ -48,7 +48,7 @@ func (l *Leases) updateLevel(ctx context.Context) {
 	}
 	t := decodeTerms(answer.Record)
 	if t.round < st.terms.round || t.check(l.cfg.Budget) != nil {
-		return // made anew, or by something else: the next beat sees to that
+		return // made anew, or by something else: the next heartbeat sees to that
 	}
 	now = l.clock()
 	l.updateState(func() { l.state.applyTerms(t, now) })

@@ -417,7 +417,7 @@ func TestARequestToCancelThatTakesEffectLateHitsNoStatementOfAnybodys(t *testing
 }
 
 // A request to cancel a statement is dialled by the user's function, too, which may
-// mind no context, or panic.
+// ignore its context, or panic.
 func TestADialThatHangsOrPanicsDoesNotHoldATimeout(t *testing.T) {
 	hold := make(chan struct{})
 	defer close(hold)
