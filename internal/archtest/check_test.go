@@ -68,14 +68,21 @@ func TestEachBrokenRuleIsFound(t *testing.T) {
 				c.file:                  {Data: []byte(c.src)},
 			})
 			require.NoError(t, err)
-			if c.want == "" {
-				require.Empty(t, faults)
-				return
-			}
-			require.Len(t, faults, 1)
-			require.Contains(t, faults[0], c.want)
+			requireFault(t, c.want, faults)
 		})
 	}
+}
+
+// requireFault holds what was found against the one fault that is there, "" for
+// none.
+func requireFault(t *testing.T, want string, faults []string) {
+	t.Helper()
+	if want == "" {
+		require.Empty(t, faults)
+		return
+	}
+	require.Len(t, faults, 1)
+	require.Contains(t, faults[0], want)
 }
 
 func TestAFileThatDoesNotParseIsAnError(t *testing.T) {

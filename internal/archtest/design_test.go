@@ -56,12 +56,7 @@ func TestEachNameThatIsNotThereIsFound(t *testing.T) {
 				"d.md": {Data: []byte(c.line)}, "a/a.go": {Data: []byte(src)}, "b/b.go": {Data: []byte("package b\nfunc G() {}")},
 			}, "d.md")
 			require.NoError(t, err)
-			if c.want == "" {
-				require.Empty(t, faults)
-				return
-			}
-			require.Len(t, faults, 1)
-			require.Contains(t, faults[0], c.want)
+			requireFault(t, c.want, faults)
 		})
 	}
 }

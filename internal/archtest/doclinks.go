@@ -25,7 +25,15 @@ var (
 // Addresses with a scheme, links within a document and fenced code are left out.
 func CheckLinks(root fs.FS) ([]string, error) {
 	var faults []string
-	err := fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
+	err := eachDocument(root, func(name, text string) {
+		faults = append(faults, checkDocument(root, name, text)...)
+	})
+	return faults, err
+}
+
+// eachDocument calls f with the name and the text of each Markdown file.
+func eachDocument(root fs.FS, f func(name, text string)) error {
+	return fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -35,10 +43,9 @@ func CheckLinks(root fs.FS) ([]string, error) {
 			return nil
 		}
 		text, err := fs.ReadFile(root, name)
-		faults = append(faults, checkDocument(root, name, string(text))...)
+		f(name, string(text))
 		return err
 	})
-	return faults, err
 }
 
 func checkDocument(root fs.FS, name, text string) (faults []string) {

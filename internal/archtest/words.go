@@ -6,7 +6,6 @@ import (
 	"go/ast"
 	"go/token"
 	"io/fs"
-	"path"
 	"regexp"
 	"strings"
 )
@@ -57,20 +56,10 @@ func CheckWords(root fs.FS, list string) ([]string, error) {
 	for _, f := range files {
 		faults = append(faults, wordsInCode(f, words)...)
 	}
-	err = fs.WalkDir(root, ".", func(name string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && (hidden(entry.Name()) || entry.Name() == "node_modules"):
-			return fs.SkipDir
-		case entry.IsDir() || path.Ext(name) != ".md":
-			return nil
-		}
-		text, err := fs.ReadFile(root, name)
-		for i, line := range strings.Split(string(text), "\n") {
+	err = eachDocument(root, func(name, text string) {
+		for i, line := range strings.Split(text, "\n") {
 			faults = append(faults, wordsInText(fmt.Sprintf("%s:%d", name, i+1), line, words)...)
 		}
-		return err
 	})
 	return faults, err
 }
