@@ -835,7 +835,7 @@ func (w *world) Ping(ctx context.Context) error {
 }
 
 func (w *world) RejectsUnknownTx(ctx context.Context) (bool, error) {
-	return !w.forgives, w.trip(ctx, "TrustsTxIDs", false, func() error { return nil })
+	return !w.forgives, w.trip(ctx, "RejectsUnknownTx", false, func() error { return nil })
 }
 
 func (w *world) CancelSteps(*backend.Operation) []cancel.Step {

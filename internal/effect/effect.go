@@ -38,7 +38,11 @@ const (
 // they fail after it has done it. CANCELLED and DEADLINE_EXCEEDED are answers to
 // what may have been done as well, and those of proxies that end a stream. There the
 // server's own text has to speak of a refusal, and of no connection that it has lost
-// itself. An error without a status is of a driver that has classified it: a refusal.
+// itself. UNAVAILABLE, DATA_LOSS and RESOURCE_EXHAUSTED say nothing. An error without
+// a status is of a driver that has classified it: a refusal.
+//
+// A Begin is refused by every status when the server says that a transaction is
+// open already, and nothing is known all the same: nobody has the id of that one.
 func Of(change Change, err error) Meaning {
 	if err == nil {
 		return Done
@@ -47,6 +51,11 @@ func Of(change Change, err error) Meaning {
 	if !errors.As(err, &answer) {
 		return Refused
 	}
+	text := strings.ToLower(answer.GRPCStatus().Message()) // without ours, in which the server's name stands
+	speaks := func(word string) bool { return strings.Contains(text, word) }
+	if change == Begin && slices.ContainsFunc(openWords, speaks) {
+		return NotKnown
+	}
 	switch answer.GRPCStatus().Code() {
 	case codes.Internal, codes.Unknown, codes.Canceled, codes.DeadlineExceeded:
 	case codes.Unavailable, codes.DataLoss, codes.ResourceExhausted:
@@ -54,8 +63,6 @@ func Of(change Change, err error) Meaning {
 	default:
 		return Refused
 	}
-	text := strings.ToLower(answer.GRPCStatus().Message()) // without ours, in which the server's name stands
-	speaks := func(word string) bool { return strings.Contains(text, word) }
 	if slices.ContainsFunc(refusalWords[change], speaks) && !slices.ContainsFunc(lossWords, speaks) {
 		return Refused
 	}
@@ -70,8 +77,8 @@ var refusalWords = map[Change][]string{
 		"conflict", "constraint", "abort", "rolled back", "rollback", "serializ", "deadlock", "locked", "refus", "reject",
 	},
 	Begin: {
-		"transactioncontext error", "cannot start", "cannot begin", "could not start", "could not begin", "failed to start", "failed to begin", "unable to start", "unable to begin",
-		"within a transaction", "already", "not support", "unsupported", "not implement", "unimplemented", "read-only", "read only", "denied", "refus", "reject",
+		"cannot start", "cannot begin", "could not start", "could not begin", "failed to start", "failed to begin", "unable to start", "unable to begin",
+		"not support", "unsupported", "not implement", "unimplemented", "read-only", "read only", "denied", "refus", "reject",
 	},
 	Statement: {
 		"parser error", "binder error", "catalog error", "syntax", "parse", "conversion error", "constraint", "invalid input", "invalid argument", "permission error",
@@ -79,6 +86,9 @@ var refusalWords = map[Change][]string{
 		"transactioncontext error", "current transaction is aborted", "denied", "read-only", "read only", "refus", "reject",
 	},
 }
+
+// openWords are what databases say of a BEGIN in a transaction.
+var openWords = []string{"within a transaction", "already", "transaction is aborted"}
 
 // lossWords are what servers say when they do not know themselves what has become
 // of a change, for example because their own database has not answered it.
