@@ -117,7 +117,7 @@ func (c Client) faults() []error {
 
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback())
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
 // request asks for a token. secrets must not show in errors.

@@ -64,6 +64,8 @@ func TestAStatementThatFailsSaysWhereAndChangesNothing(t *testing.T) {
 		for sql, want := range map[string]string{
 			"ALTER SERVER s OPTIONS (\n SET max_connections 'many')":          "line 2, column 2",
 			"ALTER SERVER s OPTIONS (SET exhaustion_policy 'panic')":          "exhaustion_policy",
+			"ALTER SERVER s OPTIONS (SET exhaustion_policy 'wait:5')":         "exhaustion_policy",
+			"ALTER SERVER s OPTIONS (SET exhaustion_policy 'fail_fast:')":     "exhaustion_policy",
 			"\nCREATE USER MAPPING FOR a SERVER s":                            "line 2, column 1",
 			"ALTER USER MAPPING FOR z SERVER s OPTIONS (user 'x')":            `"z"`,
 			"CREATE USER MAPPING FOR a SERVER nowhere":                        "unknown server",

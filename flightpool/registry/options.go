@@ -89,12 +89,12 @@ func knownPolicy(e flightpool.Exhaustion) error {
 
 func exhaustion(text string) (flightpool.Exhaustion, error) {
 	policy, number, _ := strings.Cut(strings.ToLower(text), ":")
-	switch policy {
-	case "wait":
+	switch {
+	case strings.EqualFold(text, "wait"):
 		return flightpool.Wait, nil
-	case "fail_fast":
+	case strings.EqualFold(text, "fail_fast"):
 		return flightpool.FailFast, nil
-	case "overflow":
+	case policy == "overflow":
 		n, err := positive(number)
 		return flightpool.Exhaustion(n), err
 	}

@@ -183,7 +183,7 @@ func isRefusal(err error) bool {
 // RejectsUnknownTx is part of backend.Conn: the connection itself knows its
 // transaction, and watches over it.
 func (c *GenericConn) RejectsUnknownTx(ctx context.Context) (bool, error) {
-	t, err := c.begin(ctx, "TrustsTxIDs")
+	t, err := c.begin(ctx, "RejectsUnknownTx")
 	if err != nil {
 		return false, err
 	}

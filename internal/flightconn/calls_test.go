@@ -88,7 +88,7 @@ func seamCalls() map[string]seamCall {
 			_, err := c.Begin(ctx)
 			return err
 		}},
-		"TrustsTxIDs": {call: func(ctx context.Context, _ *bubble, c *Conn, _ backend.Prepared) error {
+		"RejectsUnknownTx": {call: func(ctx context.Context, _ *bubble, c *Conn, _ backend.Prepared) error {
 			_, err := c.RejectsUnknownTx(ctx)
 			return err
 		}},

@@ -67,8 +67,8 @@ func TestATransactionIDThatIsOpenInAnotherSessionIsRefused(t *testing.T) {
 // What the pool begins for itself must not stay open under later statements.
 func TestATransactionByWhichIDsAreLearnedIsEndedOrTheSessionGivenUp(t *testing.T) {
 	for name, begin := range map[string]func(b *bubble, c *Conn) error{
-		"Begin":       func(b *bubble, c *Conn) error { _, err := c.Begin(b.Context()); return err },
-		"TrustsTxIDs": func(b *bubble, c *Conn) error { _, err := c.RejectsUnknownTx(b.Context()); return err },
+		"Begin":            func(b *bubble, c *Conn) error { _, err := c.Begin(b.Context()); return err },
+		"RejectsUnknownTx": func(b *bubble, c *Conn) error { _, err := c.RejectsUnknownTx(b.Context()); return err },
 	} {
 		for _, failures := range []int{0, 1, 2, 3, 4} {
 			ts := &txServer{ignores: true}

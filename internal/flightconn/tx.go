@@ -95,7 +95,7 @@ func (c *Conn) RejectsUnknownTx(ctx context.Context) (bool, error) {
 	if known := c.endpoint.capabilities.txIDs.Load(); known != txIDsUnknown {
 		return known == txIDsChecked, nil
 	}
-	ctx, r, err := c.begin(ctx, "TrustsTxIDs", nil)
+	ctx, r, err := c.begin(ctx, "RejectsUnknownTx", nil)
 	if err != nil {
 		return false, err
 	}

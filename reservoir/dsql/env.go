@@ -139,8 +139,8 @@ var fields = option.Table[Config]{
 
 	intField{Name: "ConnLimit", Key: "DSQL_DISTRIBUTED_CONN_LIMIT", At: func(c *Config) *int { return &c.ConnLimit }, Read: count, Default: connLimit, Check: option.AtLeastOne},
 	intField{Name: "MaxSize", Key: "DSQL_MAX_OPEN", At: func(c *Config) *int { return &c.MaxSize }, Read: count, DefaultBy: maxOpen, Check: option.AtLeastOne},
-	intField{Name: "MinIdle", Key: "DSQL_RESERVOIR_TARGET_READY", At: func(c *Config) *int { return &c.MinIdle }, Read: count, DefaultBy: asMaxOpen},
-	intField{Name: "LowWatermark", Key: "DSQL_RESERVOIR_LOW_WATERMARK", At: func(c *Config) *int { return &c.LowWatermark }, Read: count, DefaultBy: asMaxOpen},
+	intField{Name: "MinIdle", Key: "DSQL_RESERVOIR_TARGET_READY", At: func(c *Config) *int { return &c.MinIdle }, Read: count, DefaultBy: asMaxSize},
+	intField{Name: "LowWatermark", Key: "DSQL_RESERVOIR_LOW_WATERMARK", At: func(c *Config) *int { return &c.LowWatermark }, Read: count, DefaultBy: asMaxSize},
 	boolField{Name: "OnDemand", Key: "DSQL_RESERVOIR_ENABLED", At: func(c *Config) *bool { return &c.OnDemand }, Read: option.Not(option.Bool)},
 
 	durationField{Name: "ReplaceAfter", Key: "DSQL_RESERVOIR_BASE_LIFETIME", At: func(c *Config) *time.Duration { return &c.ReplaceAfter }, Read: duration(1, 11*time.Minute), Default: 11 * time.Minute, Check: sessionsEnd},
@@ -177,4 +177,4 @@ func maxOpen(c *Config) int {
 	return most
 }
 
-func asMaxOpen(c *Config) int { return c.MaxSize }
+func asMaxSize(c *Config) int { return c.MaxSize }
