@@ -80,7 +80,12 @@ func grant(t *testing.T, s fleet.Store, budget string, permits int64) {
 	write(t, s, fleet.Change{Key: "rate#" + budget, Set: map[string]int64{"granted": permits * 1000, "earned": 0}})
 }
 
+// In virtual time: the ages are printed in seconds, and are the same in both prints.
 func TestAThousandProcessesAreAligned(t *testing.T) {
+	synctest.Test(t, aThousandProcessesAreAligned)
+}
+
+func aThousandProcessesAreAligned(t *testing.T) {
 	var all []process
 	for i := range 1000 {
 		all = append(all, process{
