@@ -62,7 +62,7 @@ gateway: test-deps ## three real servers for two users, one of which is killed a
 
 .PHONY: bench
 bench: ## the pool and whole calls against their peers
-	@cd internal/bench && go run . && go run ./calls
+	@cd internal/tools/bench && go run . && go run ./calls
 
 .PHONY: stress
 stress: export GOFLAGS := $(GOFLAGS),invariants
@@ -76,12 +76,12 @@ prove: deps ## random programs against models and peers, and mutants against the
 
 .PHONY: validation
 validation: deps ## ADBC's validation suite over the pool, and over ADBC's own driver beside it: passes per server
-	@cd internal/conformance && go test -count=1 -run TestADBCsValidationSuite -v . 2>&1 | grep -E '^(VALIDATION|--- FAIL: TestADBC|FAIL|ok)'
+	@cd internal/tools/conformance && go test -count=1 -run TestADBCsValidationSuite -v . 2>&1 | grep -E '^(VALIDATION|--- FAIL: TestADBC|FAIL|ok)'
 
 .PHONY: fleet
 fleet: test-deps ## a fleet of DSQL pools beside its peers: bursts, expiries, drops, kills
 	@FLEET_FIGURES=all go test -count=1 -v -run 'LeasesOfManyDead|LeasesCostLittle|AFleetThatStartsAtOnce|AShortFleetIsShared' ./lease/fleet | sed -nE 's/^ *[a-z_]+\.go:[0-9]+: (LEASE )/\1/p; /FAIL|Error|"seed/p'
-	@cd internal/fleetbench && go run . burst steady drop chaos
+	@cd internal/tools/fleetbench && go run . burst steady drop chaos
 	@go test -count=1 -run TestAnOutageOfTheTable -v ./reservoir/dsql | sed -n 's/.*\(DSQL outage.*\)/\1 (simulated)/p'
 
 # Python packages are pinned with their hashes; what is written in Java only comes with Java and Maven at hand.
@@ -95,12 +95,12 @@ made = $$(ls -d $(interop)/$(1) 2>/dev/null || true)
 interop: deps $(interop)/requirements.txt $(if $(MORE),$(interop)/more/requirements.txt) ## clients and servers of other makers against ours (PyPI, Maven); MORE=1 adds heavy servers, WRITE=1 writes docs/servers.md
 	@cd testserver/duckdb && go build -o $(interop)/ ./cmd/duckserver $(quiet)
 	@if command -v java && command -v mvn; then $(MAKE) $(interop)/$(jdbc) $(javaservers); else echo "JDBC and the servers in Java are left out: they need java and mvn" >&2; fi >/dev/null
-	@cd internal/interop && go build -o $(interop)/ . $(sqliteserver) $(quiet)
-	@cd internal/interop && $(interop)/interop -venv $(interop) -duckserver $(interop)/duckserver -sqlite $(interop)/$(notdir $(sqliteserver)) \
+	@cd internal/tools/interop && go build -o $(interop)/ . $(sqliteserver) $(quiet)
+	@cd internal/tools/interop && $(interop)/interop -venv $(interop) -duckserver $(interop)/duckserver -sqlite $(interop)/$(notdir $(sqliteserver)) \
 		-jdbc "$(call made,$(jdbc))" -derby "$(call made,derby)" -dazzleduck "$(call made,dazzleduck)" $(if $(MORE),-more $(interop)/more) $(if $(WRITE),-write)
 
-$(interop)/requirements.txt: internal/interop/clients/requirements.txt
-$(interop)/more/requirements.txt: internal/interop/servers/requirements.txt
+$(interop)/requirements.txt: internal/tools/interop/clients/requirements.txt
+$(interop)/more/requirements.txt: internal/tools/interop/servers/requirements.txt
 $(interop)/requirements.txt $(interop)/more/requirements.txt:
 	@python3 -c 'import ensurepip' 2>/dev/null || .ci/deps python3 python3-venv
 	@echo "installing the Python packages, once"
@@ -112,7 +112,7 @@ $(interop)/$(jdbc):
 	@echo "3f418b46c880e263558c5de669bdbede2c5d4375527ced116fb29f795b03704c  $@" | sha256sum -c --quiet || { rm $@; false; }
 
 # The jars that a server's pom.xml names, with those that they need.
-$(javaservers): $(interop)/%/pom.xml: internal/interop/servers/%/pom.xml
+$(javaservers): $(interop)/%/pom.xml: internal/tools/interop/servers/%/pom.xml
 	@rm -rf $(@D) && mkdir -p $(@D)
 	@mvn -q -B -f $< dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(abspath $(@D)) $(plain)
 	@cp $< $@

@@ -112,7 +112,7 @@
 // After a direct hand-off Release yields the processor once, so that the woken
 // caller uses the connection at once and not when the releaser happens to
 // pause. Where every borrower yields by itself this costs some throughput
-// (internal/bench, work handoff); where releasers go on computing on a busy
+// (internal/tools/bench, work handoff); where releasers go on computing on a busy
 // machine it keeps the scarce thing, the connection, in use.
 //
 // # What it does not do

@@ -12,7 +12,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/internal/valuegen"
+	"github.com/flightpool/flightpool/internal/tools/valuegen"
 )
 
 type (

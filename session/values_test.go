@@ -16,7 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/internal/valuegen"
+	"github.com/flightpool/flightpool/internal/tools/valuegen"
 )
 
 // columnOf builds a column from JSON values, one a row.

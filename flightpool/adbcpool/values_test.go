@@ -12,7 +12,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/stretchr/testify/require"
 
-	"github.com/flightpool/flightpool/internal/valuegen"
+	"github.com/flightpool/flightpool/internal/tools/valuegen"
 	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 	"github.com/flightpool/flightpool/testserver/script"

@@ -10,7 +10,7 @@ import (
 )
 
 func TestEveryLinkOfTheDocumentsLeadsSomewhere(t *testing.T) {
-	faults, err := CheckLinks(os.DirFS("../.."))
+	faults, err := CheckLinks(os.DirFS("../../.."))
 	require.NoError(t, err)
 	require.Empty(t, strings.Join(faults, "\n"))
 }

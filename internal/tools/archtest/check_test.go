@@ -11,7 +11,7 @@ import (
 )
 
 func TestTheProjectKeepsItsRules(t *testing.T) {
-	faults, err := Check(os.DirFS("../.."))
+	faults, err := Check(os.DirFS("../../.."))
 	require.NoError(t, err)
 	require.Empty(t, strings.Join(faults, "\n"))
 }
@@ -41,7 +41,7 @@ func TestEachBrokenRuleIsFound(t *testing.T) {
 		{"folder without a layer", "surprise/a.go", imports("surprise", "fmt"), "has no layer"},
 		{"nested module on internals", "examples/a/main.go", own("main", "internal/memnet"), "stay in their module"},
 		{"nested module's test on internals", "examples/a/main_test.go", own("main", "internal/memnet"), ""},
-		{"nested module on its own internals", "internal/bench/a.go", own("main", "internal/bench/b"), ""},
+		{"nested module on its own internals", "internal/tools/bench/a.go", own("main", "internal/tools/bench/b"), ""},
 		{"long function", "cancel/a.go", "package cancel\nfunc f() {" + lines(70) + "}\n", "func f has 71 lines"},
 		{"function at the bound", "cancel/a.go", "package cancel\nfunc f() {" + lines(69) + "}\n", ""},
 		{"long file", "cancel/a.go", "package cancel" + lines(301), "301 lines"},
@@ -63,9 +63,9 @@ func TestEachBrokenRuleIsFound(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			faults, err := Check(fstest.MapFS{
-				"examples/go.mod":       {},
-				"internal/bench/go.mod": {},
-				c.file:                  {Data: []byte(c.src)},
+				"examples/go.mod":             {},
+				"internal/tools/bench/go.mod": {},
+				c.file:                        {Data: []byte(c.src)},
 			})
 			require.NoError(t, err)
 			requireFault(t, c.want, faults)

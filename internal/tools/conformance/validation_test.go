@@ -20,7 +20,7 @@ import (
 // each backend, and over ADBC's Flight SQL driver beside it. What fails is known
 // by name, with the reason, and nothing that the driver passes fails with ours.
 func TestADBCsValidationSuite(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/adbc.md")
+	doc, err := os.ReadFile("../../../docs/adbc.md")
 	require.NoError(t, err)
 	for _, server := range []string{"DuckDB", "SQLite"} {
 		passed := map[string]int{}

@@ -30,12 +30,12 @@
 //
 // # Use
 //
-//	go test ./internal/prover                       # what testdata holds, and some random programs
-//	PROVE=10m go test -v -run TestProveSessions ./internal/prover
-//	PROVE=10000x PROVE_PROFILE=swanlake go test -v -run TestProveSessions ./internal/prover
-//	PROVE_SEED=7 go test -run TestProveSessions ./internal/prover   # from this seed on
+//	go test ./internal/tools/prover                       # what testdata holds, and some random programs
+//	PROVE=10m go test -v -run TestProveSessions ./internal/tools/prover
+//	PROVE=10000x PROVE_PROFILE=swanlake go test -v -run TestProveSessions ./internal/tools/prover
+//	PROVE_SEED=7 go test -run TestProveSessions ./internal/tools/prover   # from this seed on
 //
-//	PROVE=1 go test -v -timeout 0 -run TestWhatAnAnswerMeans ./internal/prover # every status, at every RPC: an hour of one processor
+//	PROVE=1 go test -v -timeout 0 -run TestWhatAnAnswerMeans ./internal/tools/prover # every status, at every RPC: an hour of one processor
 //
 // With PROVE the programs are shared by processes, one for each processor.
 // PROVE_TRACE=1 with -v tells what each call said and what the engine was given;

@@ -49,7 +49,7 @@ func checkImport(f file, name string) string {
 	l, ok := layerOf(f.dir())
 	switch {
 	case !ok:
-		return "the folder has no layer in internal/archtest/rules.go"
+		return "the folder has no layer in internal/tools/archtest/rules.go"
 	case isOwn:
 		if slices.Contains(l.may, own) || sameLayer(own, l) {
 			return ""

@@ -57,7 +57,7 @@ var broken = []struct {
 // changed is the text of a file with the edits of a broken pool in it.
 func changed(t *testing.T, file string, edits []string) []byte {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", file))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", file))
 	require.NoError(t, err)
 	for i := 0; i < len(edits); i += 2 {
 		require.Equal(t, 1, bytes.Count(text, []byte(edits[i])), "%s has %q", file, edits[i])
@@ -77,7 +77,7 @@ func TestTheProverSeesBrokenPools(t *testing.T) {
 				return
 			}
 			dir := t.TempDir()
-			path, err := filepath.Abs(filepath.Join("..", "..", b.file))
+			path, err := filepath.Abs(filepath.Join("..", "..", "..", b.file))
 			require.NoError(t, err)
 			overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{path: filepath.Join(dir, "changed.go")}})
 			require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 )
 
 func TestNoRetiredWordIsLeft(t *testing.T) {
-	faults, err := CheckWords(os.DirFS("../.."), retiredList)
+	faults, err := CheckWords(os.DirFS("../../.."), retiredList)
 	require.NoError(t, err)
 	require.Empty(t, strings.Join(faults, "\n"))
 }

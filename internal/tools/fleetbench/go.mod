@@ -1,4 +1,4 @@
-module github.com/flightpool/flightpool/internal/fleetbench
+module github.com/flightpool/flightpool/internal/tools/fleetbench
 
 go 1.26.0
 
@@ -34,4 +34,4 @@ require (
 	golang.org/x/text v0.42.0 // indirect
 )
 
-replace github.com/flightpool/flightpool => ../..
+replace github.com/flightpool/flightpool => ../../..

@@ -12,24 +12,24 @@ import (
 const design = "docs/DESIGN.md"
 
 func TestTheDesignNamesWhatIsThere(t *testing.T) {
-	faults, err := CheckNames(os.DirFS("../.."), design)
+	faults, err := CheckNames(os.DirFS("../../.."), design)
 	require.NoError(t, err)
 	require.Empty(t, strings.Join(faults, "\n"))
 }
 
 // TestTheMapOfPackagesIsTheirImports writes it anew with WRITE_MAP=1.
 func TestTheMapOfPackagesIsTheirImports(t *testing.T) {
-	const begin, end = "<!-- map: WRITE_MAP=1 go test ./internal/archtest -->\n", "<!-- end of map -->"
-	text, err := os.ReadFile("../../" + design)
+	const begin, end = "<!-- map: WRITE_MAP=1 go test ./internal/tools/archtest -->\n", "<!-- end of map -->"
+	text, err := os.ReadFile("../../../" + design)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), begin)
 	require.True(t, ok)
 	old, after, ok := strings.Cut(rest, end)
 	require.True(t, ok)
-	now, err := PackageMap(os.DirFS("../.."), ForTests)
+	now, err := PackageMap(os.DirFS("../../.."), ForTests)
 	require.NoError(t, err)
 	if os.Getenv("WRITE_MAP") != "" {
-		require.NoError(t, os.WriteFile("../../"+design, []byte(before+begin+now+end+after), 0o644))
+		require.NoError(t, os.WriteFile("../../../"+design, []byte(before+begin+now+end+after), 0o644))
 		return
 	}
 	require.Equal(t, now, old, "write it anew with WRITE_MAP=1")

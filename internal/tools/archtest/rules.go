@@ -64,8 +64,8 @@ var layers = []layer{
 	{dir: "internal/option/optiontest", may: []string{"internal/option"}, external: test},
 	{dir: "internal/sqlscan"},
 	{dir: "internal/memnet"},
-	{dir: "internal/valuegen", external: []string{"github.com/apache/arrow-go/"}},
-	{dir: "internal/archtest"},
+	{dir: "internal/tools/valuegen", external: []string{"github.com/apache/arrow-go/"}},
+	{dir: "internal/tools/archtest"},
 	{dir: "internal/tools"},
 	{dir: "internal/flightconn", may: []string{"backend", "cancel", "internal/callback", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"golang.org/x/sync"})},
 	{dir: "internal/leftover", may: []string{"backend", "session"}},
@@ -93,7 +93,7 @@ var layers = []layer{
 
 // detachable folders may use context.Background anywhere: they have callers
 // without a context. Packages called main and those for tests are so too.
-var detachable = []string{"testserver", "examples", "internal/bench"}
+var detachable = []string{"testserver", "examples", "internal/tools/bench"}
 
 func join(lists ...[]string) []string {
 	var all []string
@@ -106,5 +106,5 @@ func join(lists ...[]string) []string {
 // ForTests reports whether a folder holds what is for tests and demonstrations
 // only: the map of packages leaves it out.
 func ForTests(dir string) bool {
-	return within(dir, "testserver") || within(dir, "internal/tools") || strings.HasSuffix(dir, "test") || dir == "internal/memnet" || dir == "internal/valuegen"
+	return within(dir, "testserver") || within(dir, "internal/tools") || strings.HasSuffix(dir, "test") || dir == "internal/memnet"
 }

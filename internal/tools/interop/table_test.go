@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-const servers = "../../docs/servers.md"
+const servers = "../../../docs/servers.md"
 
 // The document has a cell for every server and every row.
 func TestTheDocumentsTableIsWhole(t *testing.T) {
