@@ -16,16 +16,14 @@ import (
 // Every column has its key; NULL is nil. A name that comes again gets "#2",
 // "#3" and so on added. Rows is several times faster where the columns are
 // known.
-func Maps(r *QueryResult) iter.Seq2[map[string]any, error] {
+func Maps(r Result) iter.Seq2[map[string]any, error] {
 	return func(yield func(map[string]any, error) bool) {
-		defer r.Release()
-		if err := r.checkReadable(); err != nil {
-			yield(nil, err)
-			return
-		}
 		names := uniqueNames(r.Schema().Fields())
-		for r.Next() {
-			batch := r.RecordBatch()
+		for batch, err := range r.Batches() {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
 			for i := range int(batch.NumRows()) {
 				row := make(map[string]any, len(names))
 				for c, name := range names {
@@ -35,9 +33,6 @@ func Maps(r *QueryResult) iter.Seq2[map[string]any, error] {
 					return
 				}
 			}
-		}
-		if err := r.Err(); err != nil {
-			yield(nil, err)
 		}
 	}
 }

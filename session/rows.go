@@ -11,6 +11,18 @@ import (
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
+// Result is what rows are read from: a *session.QueryResult, or batches of
+// any other origin.
+type Result interface {
+	Schema() *arrow.Schema
+	// Batches iterates the batches, each valid until the next turn, and releases
+	// the result at the end of the loop, however that comes. An error is the last
+	// pair.
+	Batches() iter.Seq2[arrow.RecordBatch, error]
+	// Release ends a result that Batches was not asked of.
+	Release()
+}
+
 // Rows iterates the rows of r as values of type T and releases r at the end of
 // the loop, however that comes. An error is the last pair: ErrHandleClosed where
 // r was released or closed before, by an earlier loop for example.
@@ -50,23 +62,22 @@ import (
 // does: without that, a UUID arrives as 16 bytes, and a bool8 as an integer. Strings may
 // share the memory of the batch: where a driver in C owns it, clone those that are kept
 // for longer than one iteration.
-func Rows[T any](r *QueryResult) iter.Seq2[T, error] {
+func Rows[T any](r Result) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		defer r.Release()
 		var none, v T
-		err := r.checkReadable()
-		var plan rowPlan
-		if err == nil {
-			plan, err = planRow(reflect.TypeFor[T](), r.Schema())
-		}
+		plan, err := planRow(reflect.TypeFor[T](), r.Schema())
 		if err != nil {
+			r.Release()
 			yield(none, err)
 			return
 		}
 		dst := reflect.ValueOf(&v).Elem()
 		row := 0
-		for r.Next() {
-			batch := r.RecordBatch()
+		for batch, err := range r.Batches() {
+			if err != nil {
+				yield(none, err)
+				return
+			}
 			for i := range int(batch.NumRows()) {
 				v = none
 				if err := plan.fill(dst, batch, i); err != nil {
@@ -78,9 +89,6 @@ func Rows[T any](r *QueryResult) iter.Seq2[T, error] {
 				}
 				row++
 			}
-		}
-		if err := r.Err(); err != nil {
-			yield(none, err)
 		}
 	}
 }
