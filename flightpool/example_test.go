@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/rowscan"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -33,7 +33,7 @@ func Example() {
 		Origin string
 		Delay  float64
 	}
-	for d, err := range session.Rows[delay](rows) {
+	for d, err := range rowscan.Rows[delay](rows) {
 		if err != nil {
 			log.Fatal(err)
 		}

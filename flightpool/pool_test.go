@@ -12,14 +12,13 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/reservoir"
+	"github.com/flightpool/flightpool/rowscan"
+	"github.com/flightpool/flightpool/testserver"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/flightpool/flightpool/backend"
-	"github.com/flightpool/flightpool/reservoir"
-	"github.com/flightpool/flightpool/session"
-	"github.com/flightpool/flightpool/testserver"
 )
 
 func TestQueriesOfManyGoroutinesRunInParallel(t *testing.T) {
@@ -276,7 +275,7 @@ func TestParametersAndPreparedStatements(t *testing.T) {
 			res, err := q.Query(r.Context(), one)
 			require.NoError(r, err)
 			n := 0
-			for range session.Rows[struct{ A int64 }](res) {
+			for range rowscan.Rows[struct{ A int64 }](res) {
 				n++
 			}
 			require.Equal(r, 1, n)

@@ -12,11 +12,10 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/stretchr/testify/require"
-
 	"github.com/flightpool/flightpool/backend"
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/rowscan"
 	"github.com/flightpool/flightpool/testserver"
+	"github.com/stretchr/testify/require"
 )
 
 // profiles are the servers of the table, in the order of its columns.
@@ -191,7 +190,7 @@ func tryRows(r *rig) error {
 		Number int64 `arrow:"i"`
 	}
 	sum := int64(0)
-	for got, err := range session.Rows[row](res) {
+	for got, err := range rowscan.Rows[row](res) {
 		if err != nil {
 			return err
 		}

@@ -6,17 +6,18 @@ import (
 	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/rowscan"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	"github.com/flightpool/flightpool/backend"
 )
 
 func TestAStatementThatIsNotToBeCancelledIsNotHoweverLongItTakes(t *testing.T) {
@@ -155,7 +156,7 @@ func TestALoopThatIsLeftByAPanicLosesNothing(t *testing.T) {
 				}
 			},
 			"rows": func(res *QueryResult) {
-				for range Rows[row](res) {
+				for range rowscan.Rows[row](res) {
 					panic("the caller's")
 				}
 			},
@@ -339,7 +340,7 @@ func TestAnAbortedTransactionSaysWhat(t *testing.T) {
 
 func TestTheStatementOfParametersIsClosedBehindTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		params, _, err := array.RecordFromJSON(nil, fakeSchema, jsonRows(`[{"n":1}]`))
+		params, _, err := array.RecordFromJSON(nil, fakeSchema, strings.NewReader(`[{"n":1}]`))
 		must(t, err)
 		r := newRig(t, &fakeConn{work: map[string]time.Duration{"ClosePrepared": time.Second}})
 		start := time.Now()
@@ -364,7 +365,7 @@ func TestTheStatementOfParametersIsClosedBehindTheCaller(t *testing.T) {
 
 func TestParametersLiveAsLongAsTheirCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		params, _, err := array.RecordFromJSON(nil, fakeSchema, jsonRows(`[{"n":1}]`))
+		params, _, err := array.RecordFromJSON(nil, fakeSchema, strings.NewReader(`[{"n":1}]`))
 		must(t, err)
 		r := newRig(t, &fakeConn{})
 		var used atomic.Bool

@@ -4,18 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/array"
-	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/rowscan"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/metadata"
-
-	"github.com/flightpool/flightpool/backend"
 )
 
 func TestKindsStagesAndOptionsNameThemselves(t *testing.T) {
@@ -162,7 +158,7 @@ func TestAFailureIsTheLastThingThatAReaderGets(t *testing.T) {
 			return good, last
 		},
 		"rows": func(res *QueryResult) (good int, last error) {
-			for _, err := range Rows[row](res) {
+			for _, err := range rowscan.Rows[row](res) {
 				if last = err; err == nil {
 					good++
 				}
@@ -170,7 +166,7 @@ func TestAFailureIsTheLastThingThatAReaderGets(t *testing.T) {
 			return good, last
 		},
 		"maps": func(res *QueryResult) (good int, last error) {
-			for m, err := range Maps(res) {
+			for m, err := range rowscan.Maps(res) {
 				if last = err; m != nil {
 					good++
 				}
@@ -221,17 +217,17 @@ func TestEveryLoopOverAResultCanBeLeft(t *testing.T) {
 				}
 			},
 			func(res *QueryResult) {
-				for range Rows[int64](res) {
+				for range rowscan.Rows[int64](res) {
 					break
 				}
 			},
 			func(res *QueryResult) {
-				for range Maps(res) {
+				for range rowscan.Maps(res) {
 					break
 				}
 			},
 			func(res *QueryResult) {
-				for range Rows[chan int](res) {
+				for range rowscan.Rows[chan int](res) {
 					break
 				}
 			},
@@ -245,41 +241,4 @@ func TestEveryLoopOverAResultCanBeLeft(t *testing.T) {
 			r.clean()
 		}
 	})
-}
-
-func TestStructsAndMapsStayWhatTheyAre(t *testing.T) {
-	twice := arrow.StructOf(arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int64}, arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int64})
-	b := array.NewStructBuilder(memory.DefaultAllocator, twice)
-	b.Append(true)
-	b.FieldBuilder(0).(*array.Int64Builder).Append(1)
-	b.FieldBuilder(1).(*array.Int64Builder).Append(2)
-	require.Equal(t, map[string]any{"a": int64(1), "a#2": int64(2)}, Value(b.NewArray(), 0))
-	m := array.NewMapBuilder(memory.DefaultAllocator, arrow.BinaryTypes.String, arrow.PrimitiveTypes.Int64, false)
-	m.Append(true)
-	m.KeyBuilder().(*array.StringBuilder).Append("k")
-	m.ItemBuilder().(*array.Int64Builder).Append(3)
-	column := m.NewArray()
-	require.Equal(t, map[string]any{"k": int64(3)}, Value(column, 0))
-	require.Equal(t, `{"k":3}`, oneRow[string](t, column))
-	u := array.NewUint64Builder(memory.DefaultAllocator)
-	u.AppendValues([]uint64{math.MaxInt64, math.MaxInt64 + 1}, nil)
-	got, err := rowsOf[scanned](t, u.NewArray())
-	must(t, err)
-	require.Equal(t, []any{int64(math.MaxInt64), "9223372036854775808"}, []any{got[0].v, got[1].v})
-	one := columnOf(t, arrow.PrimitiveTypes.Uint64, "[9223372036854775807]")
-	require.Equal(t, int64(math.MaxInt64), oneRow[int64](t, one))
-	exact := columnOf(t, arrow.PrimitiveTypes.Uint64, "[9007199254740991]")
-	require.Equal(t, float64(1<<53-1), oneRow[float64](t, exact))
-	refused[[16]byte](t, "5 (int64) does not fit [16]uint8", columnOf(t, arrow.PrimitiveTypes.Int64, "[5]"))
-	lists := array.NewSlice(columnOf(t, arrow.ListOf(arrow.PrimitiveTypes.Int64), "[[1,2,3],[4,5]]"), 1, 2)
-	refused[[3]int64](t, "it has 2 elements", lists)
-	require.Equal(t, [2]int64{4, 5}, oneRow[[2]int64](t, lists))
-}
-
-// scanned keeps what database/sql would be given.
-type scanned struct{ v any }
-
-func (s *scanned) Scan(v any) error {
-	s.v = v
-	return nil
 }

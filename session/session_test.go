@@ -3,10 +3,12 @@ package session
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
@@ -26,7 +28,7 @@ func TestAResultHoldsItsConnectionUntilItHasEnded(t *testing.T) {
 			"released early":  func(r *QueryResult) { require.True(t, r.Next()); r.Release() },
 			"released unread": func(r *QueryResult) { r.Release() },
 			"closed twice":    func(r *QueryResult) { require.NoError(t, r.Close()); require.NoError(t, r.Close()); r.Release() },
-			"loop left early": func(r *QueryResult) { r.Batches()(func(b arrowBatch, err error) bool { return false }) },
+			"loop left early": func(r *QueryResult) { r.Batches()(func(b arrow.RecordBatch, err error) bool { return false }) },
 			"all read to a table": func(r *QueryResult) {
 				tbl, err := r.ReadAll(t.Context())
 				must(t, err)
@@ -201,7 +203,7 @@ func TestPreparedStatementsEndWithTheirHandle(t *testing.T) {
 
 func TestStatelessParametersLeaveNoPreparedStatement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		params, _, err := array.RecordFromJSON(nil, fakeSchema, jsonRows(`[{"n":1},{"n":2}]`))
+		params, _, err := array.RecordFromJSON(nil, fakeSchema, strings.NewReader(`[{"n":1},{"n":2}]`))
 		must(t, err)
 		for _, sql := range []string{"SELECT 2", "SELECT 0", "SELECT bad", "INSERT 1", "INSERT bad"} {
 			r := newRig(t, &fakeConn{})
@@ -233,9 +235,9 @@ func TestAGoneServerSessionIsNotBorrowedAgain(t *testing.T) {
 func TestIngestRunsInTheTransactionAndChecksItsArguments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{})
-		rec, _, err := array.RecordFromJSON(nil, fakeSchema, jsonRows(`[{"n":1},{"n":2}]`))
+		rec, _, err := array.RecordFromJSON(nil, fakeSchema, strings.NewReader(`[{"n":1},{"n":2}]`))
 		must(t, err)
-		rows, err := array.NewRecordReader(fakeSchema, []arrowBatch{rec})
+		rows, err := array.NewRecordReader(fakeSchema, []arrow.RecordBatch{rec})
 		must(t, err)
 		must(t, r.handle.BeginTransaction(t.Context()))
 		_, err = r.handle.Ingest(t.Context(), "", nil, backend.IngestOptions{})

@@ -9,13 +9,12 @@ import (
 	"log"
 	"os"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/flightpool/flightpool/examples/data"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/rowscan"
 	"github.com/flightpool/flightpool/testserver"
 	"github.com/flightpool/flightpool/testserver/duckdb"
+	"golang.org/x/sync/errgroup"
 )
 
 func main() {
@@ -72,7 +71,7 @@ func late(ctx context.Context, pool *flightpool.FlightSQLPool, hour int) (Hour, 
 		return Hour{}, err
 	}
 	var answer Hour // there is one row
-	for row, err := range session.Rows[Hour](result) {
+	for row, err := range rowscan.Rows[Hour](result) {
 		if err != nil {
 			return Hour{}, err
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool/registry"
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/rowscan"
 )
 
 // pace is how often each worker calls; workers is how many each user has on each
@@ -137,7 +137,7 @@ func one(ctx context.Context, r *registry.Registry, user string) error {
 	if err != nil {
 		return err
 	}
-	for row, err := range session.Rows[struct{ N int32 }](result) {
+	for row, err := range rowscan.Rows[struct{ N int32 }](result) {
 		if err != nil {
 			return err
 		}

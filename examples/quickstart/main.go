@@ -10,7 +10,7 @@ import (
 
 	"github.com/flightpool/flightpool/examples/data"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/rowscan"
 	"github.com/flightpool/flightpool/testserver"
 	"github.com/flightpool/flightpool/testserver/duckdb"
 )
@@ -50,7 +50,7 @@ func run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	for airport, err := range session.Rows[Airport](result) {
+	for airport, err := range rowscan.Rows[Airport](result) {
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightpool/flightpool/examples/data"
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/rowscan"
 	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 	"github.com/flightpool/flightpool/testserver/duckdb"
@@ -82,7 +83,7 @@ func count(ctx context.Context, pool *flightpool.FlightSQLPool, airport string) 
 		return 0, err
 	}
 	var n int64 // there is one row
-	for row, err := range session.Rows[struct{ N int64 }](result) {
+	for row, err := range rowscan.Rows[struct{ N int64 }](result) {
 		if err != nil {
 			return 0, err
 		}

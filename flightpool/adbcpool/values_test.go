@@ -10,12 +10,11 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
-	"github.com/stretchr/testify/require"
-
 	"github.com/flightpool/flightpool/internal/tools/valuegen"
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/rowscan"
 	"github.com/flightpool/flightpool/testserver"
 	"github.com/flightpool/flightpool/testserver/script"
+	"github.com/stretchr/testify/require"
 )
 
 // TestColumnsOfEveryTypeComeThroughEveryBackend sends random columns over the
@@ -57,7 +56,7 @@ func TestColumnsOfEveryTypeComeThroughEveryBackend(t *testing.T) {
 					result, err := pool.Query(r.Context(), query)
 					require.NoError(r, err, batches[i].Schema())
 					row := 0
-					for got, err := range session.Maps(result) {
+					for got, err := range rowscan.Maps(result) {
 						require.NoError(r, err)
 						for c := range want {
 							v := got[fmt.Sprint("c", c)]
@@ -105,7 +104,7 @@ func carried(col arrow.Array, want []any) (ok bool) {
 		return false
 	}
 	for i := range want {
-		v := session.Value(r.RecordBatch().Column(0), i)
+		v := rowscan.Value(r.RecordBatch().Column(0), i)
 		if !valuegen.Same(reflect.ValueOf(&v).Elem(), want[i]) {
 			return false
 		}

@@ -10,9 +10,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-
 	"github.com/flightpool/flightpool/internal/errjoin"
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/rowscan"
 )
 
 // CheckNamedValue is part of driver.NamedValueChecker: it lets through what
@@ -78,7 +77,7 @@ func typeOf(v any) (arrow.DataType, error) {
 		return arrow.PrimitiveTypes.Uint64, nil
 	case float32, float64:
 		return arrow.PrimitiveTypes.Float64, nil
-	case string, session.Decimal: // a decimal as text is exact in every server
+	case string, rowscan.Decimal: // a decimal as text is exact in every server
 		return arrow.BinaryTypes.String, nil
 	case []byte:
 		if v == nil {
@@ -123,7 +122,7 @@ func appendValue(b array.Builder, v any) error {
 		b.(*array.BooleanBuilder).Append(v)
 	case string:
 		b.(*array.StringBuilder).Append(v)
-	case session.Decimal:
+	case rowscan.Decimal:
 		b.(*array.StringBuilder).Append(v.String())
 	case []byte:
 		if v == nil {

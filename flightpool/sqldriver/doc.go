@@ -21,7 +21,7 @@
 //
 // They are positional ("?" or what else the server takes) and need no Prepare.
 // Beside the types of database/sql they may be of every integer and float type,
-// time.Duration and session.Decimal. A time.Time goes as the instant it is, in UTC:
+// time.Duration and rowscan.Decimal. A time.Time goes as the instant it is, in UTC:
 // for a column without a zone the server makes it one of the session's own zone. It
 // goes in microseconds. One that is finer, as time.Now() is, has its nanoseconds cut
 // off, as drivers of PostgreSQL do it, unless the server says that the parameter is of

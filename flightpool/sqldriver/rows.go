@@ -11,9 +11,8 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
-
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/rowscan"
 )
 
 // rows is driver.Rows over a result.
@@ -95,7 +94,7 @@ func (r *rows) Next(dest []driver.Value) error {
 		r.batch, r.row = r.result.RecordBatch(), 0
 	}
 	for i := range dest {
-		dest[i] = sqlValue(session.Value(r.batch.Column(i), r.row))
+		dest[i] = sqlValue(rowscan.Value(r.batch.Column(i), r.row))
 	}
 	r.row++
 	return nil
@@ -121,7 +120,7 @@ func sqlValue(v any) driver.Value {
 		return float64(v)
 	case time.Duration:
 		return int64(v)
-	case session.Decimal:
+	case rowscan.Decimal:
 		return v.String()
 	case []any:
 		for i := range v {

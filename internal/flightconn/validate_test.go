@@ -10,12 +10,12 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	"github.com/flightpool/flightpool/rowscan"
+
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
-
-	"github.com/flightpool/flightpool/session"
 )
 
 // everyType is a batch with a column of each type that can be nested or of
@@ -108,7 +108,7 @@ func look(batch arrow.RecordBatch) []string {
 			if i == some && rows > 2*some {
 				i = rows - some
 			}
-			_ = session.Value(col, i)
+			_ = rowscan.Value(col, i)
 			out = append(out, col.ValueStr(i))
 		}
 	}

@@ -50,6 +50,7 @@ var layers = []layer{
 
 	{dir: "backend", may: []string{"cancel", "internal/eof", "internal/printing"}, external: wire},
 	{dir: "backend/backendtest", may: []string{"backend", "cancel", "internal/eof"}, external: join(wire, test)},
+	{dir: "rowscan", may: []string{"internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "session", may: []string{"backend", "cancel", "internal/effect", "internal/callback", "internal/printing", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
 
 	{dir: "internal/effect", external: []string{"google.golang.org/grpc"}},
@@ -73,7 +74,7 @@ var layers = []layer{
 
 	{dir: "flightpool", may: []string{"backend", "session", "reservoir", "cancel", "lease", "internal/callback", "internal/ctxerr", "internal/flightconn", "internal/invariant", "internal/option", "internal/sqlscan", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/adbcpool", may: []string{"backend", "flightpool", "flightpool/sqldriver", "session", "internal/adbcconn", "internal/callback", "internal/leftover", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
-	{dir: "flightpool/sqldriver", may: []string{"backend", "flightpool", "session", "internal/leftover", "internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
+	{dir: "flightpool/sqldriver", may: []string{"backend", "flightpool", "rowscan", "session", "internal/leftover", "internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "flightpool/oauth", may: []string{"flightpool", "internal/printing", "reservoir", "internal/errjoin"}, external: []string{"golang.org/x/oauth2"}},
 	{dir: "flightpool/registry/ddl", may: []string{"internal/printing"}},
 	{dir: "flightpool/registry", may: []string{"backend", "flightpool", "flightpool/registry/ddl", "internal/fairshare", "internal/printing", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant", "internal/option", "internal/errjoin"}, external: wire},

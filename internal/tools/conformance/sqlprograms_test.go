@@ -20,12 +20,11 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-	"github.com/stretchr/testify/require"
-
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/flightpool/adbcpool"
 	"github.com/flightpool/flightpool/flightpool/sqldriver"
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/rowscan"
+	"github.com/stretchr/testify/require"
 )
 
 // caller is one user of an interface, with at most one transaction open.
@@ -438,7 +437,7 @@ func (p *story) run(ctx context.Context, steps int, judge *flightpool.FlightSQLP
 		return
 	}
 	var stored []int64
-	for row, err := range session.Rows[struct {
+	for row, err := range rowscan.Rows[struct {
 		V int64 `arrow:"v"`
 	}](rows) {
 		if err != nil {

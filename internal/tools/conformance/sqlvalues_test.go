@@ -13,10 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/flightpool/flightpool/flightpool/sqldriver"
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/rowscan"
+	"github.com/stretchr/testify/require"
 )
 
 // sqlType is a type of DuckDB's: random literals of it, and whether a value that
@@ -156,7 +155,7 @@ func TestParametersOfSQL(t *testing.T) {
 			for range 15 {
 				n := r.Uint64() >> r.IntN(64)
 				at := time.UnixMicro(r.Int64N(4e15)).UTC()
-				decimal, err := session.ParseDecimal(number(r, 38) + "." + number(r, 30))
+				decimal, err := rowscan.ParseDecimal(number(r, 38) + "." + number(r, 30))
 				require.NoError(t, err)
 				word := strings.Repeat([]string{"é", "'", `"`, "?", "$1", "\x01"}[r.IntN(6)], r.IntN(4))
 				for _, test := range []struct {

@@ -15,12 +15,11 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-	"github.com/stretchr/testify/require"
-
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/flightpool/adbcpool"
 	"github.com/flightpool/flightpool/flightpool/sqldriver"
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/rowscan"
+	"github.com/stretchr/testify/require"
 )
 
 // literals makes SQL expressions of a DuckDB type, and the Go values that they
@@ -87,8 +86,8 @@ func (g literals) scalar() duckType {
 	}
 }
 
-func decimalOf(coefficient *big.Int, scale int32) session.Decimal {
-	d, err := session.NewDecimal(coefficient, scale)
+func decimalOf(coefficient *big.Int, scale int32) rowscan.Decimal {
+	d, err := rowscan.NewDecimal(coefficient, scale)
 	if err != nil {
 		panic(err)
 	}
@@ -205,7 +204,7 @@ func TestRandomValuesOfDuckDBArriveExactly(t *testing.T) {
 			result, err := pool.Query(t.Context(), query)
 			require.NoError(t, err, "%s: %s", name, query)
 			var got []map[string]any
-			for row, err := range session.Maps(result) {
+			for row, err := range rowscan.Maps(result) {
 				require.NoError(t, err, query)
 				got = append(got, row)
 			}
@@ -239,7 +238,7 @@ func TestWhatDuckDBConvertsIsNotRefusedBeforehand(t *testing.T) {
 			result, err := pool.QueryWithParams(t.Context(), c.sql, batch)
 			require.NoError(t, err, "%s: %s", name, c.sql)
 			rows := 0
-			for got, err := range session.Rows[string](result) {
+			for got, err := range rowscan.Rows[string](result) {
 				require.NoError(t, err)
 				require.Equal(t, c.want, got, "%s: %s", name, c.sql)
 				rows++
@@ -255,9 +254,9 @@ func TestSumsAndDecimalsOfDuckDBFitWhatUsersRead(t *testing.T) {
 		result, err := pool.Query(t.Context(), "SELECT sum(v)::HUGEINT AS n, 1.50::DECIMAL(10,2) AS fare FROM (VALUES (2), (3)) t(v)")
 		require.NoError(t, err, name)
 		rows := 0
-		for row, err := range session.Rows[struct {
+		for row, err := range rowscan.Rows[struct {
 			N    int64
-			Fare session.Decimal
+			Fare rowscan.Decimal
 		}](result) {
 			require.NoError(t, err, name)
 			require.EqualValues(t, 5, row.N)

@@ -11,10 +11,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/session"
+	"github.com/flightpool/flightpool/rowscan"
 )
 
 // sail is the pool on Sail, and what its checks need besides.
@@ -239,7 +238,7 @@ func structs[T any](ctx context.Context, pool *flightpool.FlightSQLPool, sql str
 		return nil, err
 	}
 	var all []T
-	for row, err := range session.Rows[T](result) {
+	for row, err := range rowscan.Rows[T](result) {
 		if err != nil {
 			return nil, err
 		}

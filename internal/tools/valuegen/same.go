@@ -151,5 +151,5 @@ func sameTicks(got reflect.Value, want *big.Int) bool {
 	return got.Type() == reflect.TypeFor[time.Duration]() && want.IsInt64() && want.Int64() == got.Int()
 }
 
-// isDecimal knows a session.Decimal, without importing what imports this.
+// isDecimal knows a rowscan.Decimal, without importing what imports this.
 func isDecimal(v reflect.Value) bool { return v.Type().Name() == "Decimal" }

@@ -1,9 +1,8 @@
-package session
+package rowscan
 
 import (
 	"database/sql"
-	"io"
-	"strings"
+	"iter"
 	"testing"
 	"time"
 
@@ -12,37 +11,35 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
-
-	"github.com/flightpool/flightpool/backend"
 )
 
-type arrowBatch = arrow.RecordBatch
-
-func jsonRows(s string) io.Reader { return strings.NewReader(s) }
-
-// batchStream gives out batches that exist.
-type batchStream struct {
-	schema  *arrow.Schema
-	batches []arrow.RecordBatch
+// memoryResult is a result of batches that exist.
+type memoryResult struct {
+	schema   *arrow.Schema
+	batches  []arrow.RecordBatch
+	err      error // after the batches
+	released int
 }
 
-func (s *batchStream) Schema() *arrow.Schema       { return s.schema }
-func (s *batchStream) RowsAffected() (int64, bool) { return 0, false }
-func (s *batchStream) Close()                      {}
-func (s *batchStream) Next() (arrow.RecordBatch, error) {
-	if len(s.batches) == 0 {
-		return nil, io.EOF
+func (r *memoryResult) Schema() *arrow.Schema { return r.schema }
+func (r *memoryResult) Release()              { r.released++ }
+
+func (r *memoryResult) Batches() iter.Seq2[arrow.RecordBatch, error] {
+	return func(yield func(arrow.RecordBatch, error) bool) {
+		defer r.Release()
+		for _, b := range r.batches {
+			if !yield(b, nil) {
+				return
+			}
+		}
+		if r.err != nil {
+			yield(nil, r.err)
+		}
 	}
-	b := s.batches[0]
-	s.batches = s.batches[1:]
-	return b, nil
 }
 
-func resultOf(t *testing.T, b arrow.RecordBatch) *QueryResult {
-	r := newRig(t, &fakeConn{})
-	c, err := r.handle.begin(t.Context(), "Query", QueryOptions{}, cancelWhenLeft)
-	require.NoError(t, err)
-	return newResult(c, &batchStream{b.Schema(), []arrow.RecordBatch{b}}, nil, nil)
+func resultOf(batches ...arrow.RecordBatch) *memoryResult {
+	return &memoryResult{schema: batches[0].Schema(), batches: batches}
 }
 
 type flight struct {
@@ -114,7 +111,7 @@ func flightsBatch(t *testing.T) arrow.RecordBatch {
 
 func TestRowsFillStructs(t *testing.T) {
 	var got []flight
-	for f, err := range Rows[flight](resultOf(t, flightsBatch(t))) {
+	for f, err := range Rows[flight](resultOf(flightsBatch(t))) {
 		require.NoError(t, err)
 		got = append(got, f)
 	}
@@ -132,7 +129,7 @@ func TestRowsFillStructs(t *testing.T) {
 }
 
 func rowsError[T any](t *testing.T) error {
-	for _, err := range Rows[T](resultOf(t, flightsBatch(t))) {
+	for _, err := range Rows[T](resultOf(flightsBatch(t))) {
 		if err != nil {
 			return err
 		}
@@ -150,68 +147,4 @@ func TestRowsTellWhatDoesNotFit(t *testing.T) {
 	require.ErrorContains(t, rowsError[struct{ Legs map[string]int }](t), "does not fit")
 	require.ErrorContains(t, rowsError[struct{ Delay uint16 }](t), "does not fit uint16")
 	require.ErrorContains(t, rowsError[int](t), "11 columns, and int takes one")
-}
-
-func TestRowsReleaseTheResultHoweverTheLoopEnds(t *testing.T) {
-	alloc := memory.NewCheckedAllocator(memory.DefaultAllocator)
-	defer alloc.AssertSize(t, 0)
-	b := array.NewInt64Builder(alloc)
-	b.AppendValues([]int64{1, 2, 3}, nil)
-	col := b.NewArray()
-	b.Release()
-	batch := array.NewRecordBatch(fakeSchema, []arrow.Array{col}, 3)
-	col.Release()
-	for range Rows[struct{ N int }](resultOf(t, batch)) {
-		break
-	}
-	batch.Release()
-}
-
-// A function that defers Release and returns its result, and a second loop over
-// one, have lost the rows: that must not look like a result without any.
-func TestAReleasedResultIsNotAnEmptyOne(t *testing.T) {
-	type flight struct{ Origin string }
-	reads := map[string]func(r *QueryResult) error{
-		"Rows": func(r *QueryResult) (err error) {
-			for _, err = range Rows[flight](r) {
-			}
-			return err
-		},
-		"Maps": func(r *QueryResult) (err error) {
-			for _, err = range Maps(r) {
-			}
-			return err
-		},
-		"Batches": func(r *QueryResult) (err error) {
-			for _, err = range r.Batches() {
-			}
-			return err
-		},
-		"ReadAll": func(r *QueryResult) error {
-			table, err := r.ReadAll(t.Context())
-			if err == nil {
-				table.Release()
-			}
-			return err
-		},
-	}
-	gone := map[string]func(r *QueryResult){
-		"released": func(r *QueryResult) { r.Release() },
-		"closed":   func(r *QueryResult) { _ = r.Close() },
-		"read":     func(r *QueryResult) { _ = reads["Maps"](r) },
-	}
-	for name, read := range reads {
-		for how, end := range gone {
-			r := resultOf(t, flightsBatch(t))
-			end(r)
-			err := read(r)
-			require.ErrorIs(t, err, backend.ErrHandleClosed, "%s of a result that was %s", name, how)
-			require.Equal(t, backend.FaultUsage, backend.FaultIn(err))
-			require.NoError(t, r.Err(), "it is the reader's own doing")
-		}
-		r := resultOf(t, flightsBatch(t))
-		for r.Next() {
-		}
-		require.NoError(t, read(r), "%s of what is left: nothing", name)
-	}
 }

@@ -1,4 +1,4 @@
-package session
+package rowscan
 
 import (
 	"database/sql/driver"
@@ -47,7 +47,7 @@ func (d Decimal) Value() (driver.Value, error) { return d.String(), nil }
 func (d *Decimal) Scan(src any) (err error) {
 	switch v := src.(type) {
 	case nil:
-		return errors.New("NULL does not fit session.Decimal: use a pointer or sql.Null")
+		return errors.New("NULL does not fit rowscan.Decimal: use a pointer or sql.Null")
 	case string:
 		*d, err = ParseDecimal(v)
 	case []byte:
@@ -59,7 +59,7 @@ func (d *Decimal) Scan(src any) (err error) {
 	case Decimal:
 		*d = v
 	default:
-		err = fmt.Errorf("%T does not fit session.Decimal", src)
+		err = fmt.Errorf("%T does not fit rowscan.Decimal", src)
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package session
+package rowscan
 
 import (
 	"database/sql"
@@ -163,7 +163,7 @@ func setUint(dst reflect.Value, v value) error {
 }
 
 // inexactFloatText says why a number does not fit a float.
-const inexactFloatText = "the nearest float is another number; use a string or a session.Decimal"
+const inexactFloatText = "the nearest float is another number; use a string or a rowscan.Decimal"
 
 func setFloat(dst reflect.Value, v value) error {
 	size := dst.Type().Bits()

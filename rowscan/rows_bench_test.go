@@ -1,4 +1,4 @@
-package session
+package rowscan
 
 import (
 	"fmt"
@@ -64,17 +64,6 @@ func benchBatch(rows int) arrow.RecordBatch {
 	return b.NewRecordBatch()
 }
 
-// benchResult is a result of one batch without a session behind it.
-func benchResult(b *testing.B, batch arrow.RecordBatch) *QueryResult {
-	batch.Retain()
-	s := New(&fakeConn{}, &Policy{OwnerContext: b.Context()}, func(error) {})
-	c, err := s.begin(b.Context(), "Query", QueryOptions{}, cancelWhenLeft)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return newResult(c, &batchStream{batch.Schema(), []arrow.RecordBatch{batch}}, nil, nil)
-}
-
 func BenchmarkRows(b *testing.B) {
 	const rows = 1000
 	batch := benchBatch(rows)
@@ -106,7 +95,7 @@ func BenchmarkRows(b *testing.B) {
 	run("nested", func() int { return countRows[benchRow](b, batch) })
 	run("any", func() int { return countRows[anyRow](b, batch) })
 	run("maps", func() (n int) {
-		for _, err := range Maps(benchResult(b, batch)) {
+		for _, err := range Maps(resultOf(batch)) {
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -117,7 +106,7 @@ func BenchmarkRows(b *testing.B) {
 }
 
 func countRows[T any](b *testing.B, batch arrow.RecordBatch) (n int) {
-	for _, err := range Rows[T](benchResult(b, batch)) {
+	for _, err := range Rows[T](resultOf(batch)) {
 		if err != nil {
 			b.Fatal(err)
 		}

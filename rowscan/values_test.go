@@ -1,4 +1,4 @@
-package session
+package rowscan
 
 import (
 	"database/sql"
@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"math/big"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ import (
 
 // columnOf builds a column from JSON values, one a row.
 func columnOf(t *testing.T, dt arrow.DataType, values string) arrow.Array {
-	col, _, err := array.FromJSON(memory.DefaultAllocator, dt, jsonRows(values))
+	col, _, err := array.FromJSON(memory.DefaultAllocator, dt, strings.NewReader(values))
 	require.NoError(t, err, dt)
 	return col
 }
@@ -34,7 +35,7 @@ func rowsOf[T any](t *testing.T, columns ...arrow.Array) (got []T, err error) {
 		fields[i] = arrow.Field{Name: string(rune('a' + i)), Type: col.DataType(), Nullable: true}
 	}
 	batch := array.NewRecordBatch(arrow.NewSchema(fields, nil), columns, int64(columns[0].Len()))
-	for v, err := range Rows[T](resultOf(t, batch)) {
+	for v, err := range Rows[T](resultOf(batch)) {
 		if err != nil {
 			return got, err
 		}
@@ -84,7 +85,7 @@ func TestANullIsNullInEveryEncoding(t *testing.T) {
 			require.False(t, oneRow[struct{ A sql.NullString }](t, col).A.Valid)
 			refused[struct{ A string }](t, "NULL does not fit string: use a pointer", col)
 			refused[struct{ A bool }](t, "NULL does not fit bool", col)
-			refused[struct{ A Decimal }](t, "NULL does not fit session.Decimal", col)
+			refused[struct{ A Decimal }](t, "NULL does not fit rowscan.Decimal", col)
 			refused[struct{ A time.Time }](t, "NULL does not fit time.Time", col)
 			refused[struct{ A [2]byte }](t, "NULL does not fit [2]uint8", col)
 			refused[struct{ A struct{ X int } }](t, "NULL does not fit", col)
@@ -177,7 +178,7 @@ func TestNumbersArriveExactlyOrNotAtAll(t *testing.T) {
 	require.Equal(t, "7", oneRow[struct{ A Decimal }](t, columnOf(t, i64, `[7]`)).A.String())
 	require.Equal(t, "12.50", oneRow[struct{ A *Decimal }](t, columnOf(t, arrow.BinaryTypes.String, `["12.50"]`)).A.String())
 	refused[struct{ A Decimal }](t, "no Decimal", columnOf(t, arrow.BinaryTypes.String, `["twelve"]`))
-	refused[struct{ A Decimal }](t, "does not fit session.Decimal", columnOf(t, f64, `[0.1]`))
+	refused[struct{ A Decimal }](t, "does not fit rowscan.Decimal", columnOf(t, f64, `[0.1]`))
 }
 
 func TestScannersGetWhatDatabaseSQLGives(t *testing.T) {
@@ -260,7 +261,7 @@ func TestOneColumnGoesIntoAnyType(t *testing.T) {
 func TestAColumnOfTheVeryNameIsPreferred(t *testing.T) {
 	one, two := columnOf(t, arrow.PrimitiveTypes.Int8, `[1]`), columnOf(t, arrow.PrimitiveTypes.Int8, `[2]`)
 	schema := arrow.NewSchema([]arrow.Field{{Name: "id", Type: one.DataType()}, {Name: "ID", Type: two.DataType()}}, nil)
-	for v, err := range Rows[struct{ ID int }](resultOf(t, array.NewRecordBatch(schema, []arrow.Array{one, two}, 1))) {
+	for v, err := range Rows[struct{ ID int }](resultOf(array.NewRecordBatch(schema, []arrow.Array{one, two}, 1))) {
 		require.NoError(t, err)
 		require.Equal(t, 2, v.ID)
 	}
@@ -378,8 +379,8 @@ func TestFieldsOfEmbeddedStructsAreFoundByDepth(t *testing.T) {
 	require.EqualValues(t, 1, both.Right.A, "on one level each gets it")
 	outer := oneRow[Outer](t, one, two)
 	require.Equal(t, Outer{Inner: Inner{B: 2}, A: 1}, outer)
-	schema := func(name string, col arrow.Array) *QueryResult {
-		return resultOf(t, array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: name, Type: col.DataType()}}, nil), []arrow.Array{col}, 1))
+	schema := func(name string, col arrow.Array) *memoryResult {
+		return resultOf(array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: name, Type: col.DataType()}}, nil), []arrow.Array{col}, 1))
 	}
 	for v, err := range Rows[struct{ time.Time }](schema("time", columnOf(t, arrow.FixedWidthTypes.Date32, `["2026-03-04"]`))) {
 		require.NoError(t, err)

@@ -1,7 +1,7 @@
-package session
+package rowscan
 
 import (
-	"errors"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -15,7 +15,7 @@ import (
 func TestMapsGiveEveryColumnByNameAndOwnTheirMemory(t *testing.T) {
 	batch := flightsBatch(t)
 	var rows []map[string]any
-	for row, err := range Maps(resultOf(t, batch)) {
+	for row, err := range Maps(resultOf(batch)) {
 		require.NoError(t, err)
 		rows = append(rows, row)
 	}
@@ -41,7 +41,7 @@ func TestColumnsOfOneNameAreToldApart(t *testing.T) {
 		b.Field(i).(*array.Int8Builder).Append(int8(i))
 	}
 	rows := 0
-	for row, err := range Maps(resultOf(t, b.NewRecordBatch())) {
+	for row, err := range Maps(resultOf(b.NewRecordBatch())) {
 		require.NoError(t, err)
 		require.Equal(t, map[string]any{"n": int8(0), "n#2": int8(1), "n#2#2": int8(2)}, row)
 		rows++
@@ -61,24 +61,6 @@ func TestManyColumnsOfOneNameAreNamedInOnePass(t *testing.T) {
 	require.Equal(t, "n", names[0])
 	require.Equal(t, "n#19999", names[columns-1])
 	require.Len(t, slices.Compact(slices.Sorted(slices.Values(names))), columns)
-}
-
-func TestMapsOfAResultThatFailsEndWithItsError(t *testing.T) {
-	r := resultOf(t, flightsBatch(t))
-	cause := errors.New("cut")
-	seen := 0
-	var last error
-	for row, err := range Maps(r) {
-		if seen == 0 {
-			r.interrupt(cause)
-		}
-		if last = err; err == nil {
-			require.NotNil(t, row)
-			seen++
-		}
-	}
-	require.Equal(t, 2, seen, "the batch at hand is read to its end")
-	require.ErrorIs(t, last, cause)
 }
 
 func TestValueStandsForWhatIsEncoded(t *testing.T) {
@@ -108,4 +90,41 @@ func TestValueStandsForWhatIsEncoded(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestStructsAndMapsStayWhatTheyAre(t *testing.T) {
+	twice := arrow.StructOf(arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int64}, arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int64})
+	b := array.NewStructBuilder(memory.DefaultAllocator, twice)
+	b.Append(true)
+	b.FieldBuilder(0).(*array.Int64Builder).Append(1)
+	b.FieldBuilder(1).(*array.Int64Builder).Append(2)
+	require.Equal(t, map[string]any{"a": int64(1), "a#2": int64(2)}, Value(b.NewArray(), 0))
+	m := array.NewMapBuilder(memory.DefaultAllocator, arrow.BinaryTypes.String, arrow.PrimitiveTypes.Int64, false)
+	m.Append(true)
+	m.KeyBuilder().(*array.StringBuilder).Append("k")
+	m.ItemBuilder().(*array.Int64Builder).Append(3)
+	column := m.NewArray()
+	require.Equal(t, map[string]any{"k": int64(3)}, Value(column, 0))
+	require.Equal(t, `{"k":3}`, oneRow[string](t, column))
+	u := array.NewUint64Builder(memory.DefaultAllocator)
+	u.AppendValues([]uint64{math.MaxInt64, math.MaxInt64 + 1}, nil)
+	got, err := rowsOf[scanned](t, u.NewArray())
+	require.NoError(t, err)
+	require.Equal(t, []any{int64(math.MaxInt64), "9223372036854775808"}, []any{got[0].v, got[1].v})
+	one := columnOf(t, arrow.PrimitiveTypes.Uint64, "[9223372036854775807]")
+	require.Equal(t, int64(math.MaxInt64), oneRow[int64](t, one))
+	exact := columnOf(t, arrow.PrimitiveTypes.Uint64, "[9007199254740991]")
+	require.Equal(t, float64(1<<53-1), oneRow[float64](t, exact))
+	refused[[16]byte](t, "5 (int64) does not fit [16]uint8", columnOf(t, arrow.PrimitiveTypes.Int64, "[5]"))
+	lists := array.NewSlice(columnOf(t, arrow.ListOf(arrow.PrimitiveTypes.Int64), "[[1,2,3],[4,5]]"), 1, 2)
+	refused[[3]int64](t, "it has 2 elements", lists)
+	require.Equal(t, [2]int64{4, 5}, oneRow[[2]int64](t, lists))
+}
+
+// scanned keeps what database/sql would be given.
+type scanned struct{ v any }
+
+func (s *scanned) Scan(v any) error {
+	s.v = v
+	return nil
 }
