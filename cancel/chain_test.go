@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 func step(name string, timeout time.Duration, out Outcome, err error, takes time.Duration, ran *[]string) Step {
@@ -213,7 +215,7 @@ func TestAStepThatPanicsOrExitsIsUnansweredAndTheNextRuns(t *testing.T) {
 		require.ErrorAs(t, r.Steps[0].Err, &caught)
 		require.Equal(t, "the step panicked: boom", caught.Error())
 		require.Contains(t, string(caught.Stack), "chain_test.go")
-		require.ErrorIs(t, r.Steps[1].Err, errStepExited)
+		require.ErrorIs(t, r.Steps[1].Err, callback.ErrExited)
 	})
 }
 

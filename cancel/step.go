@@ -4,31 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // ErrStepStuck is the error of a step that did not return after its context had
 // ended.
 var ErrStepStuck = errors.New("the step did not return after its context had ended")
 
-// errStepExited is the error of a step that ended its goroutine by
-// runtime.Goexit.
-var errStepExited = errors.New("the step ended its goroutine (runtime.Goexit)")
-
-// PanicError is a panic of a step, caught.
-type PanicError struct {
-	Value any    // what the step panicked with
-	Stack []byte // where, as debug.Stack prints it; not in Error
-}
-
-func (e *PanicError) Error() string { return fmt.Sprintf("the step panicked: %v", e.Value) }
-
-// Unwrap reaches the panic's value if that is an error.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
-}
+// PanicError is a panic of a step, caught: Value is what it panicked with, and Stack
+// where, as debug.Stack prints it. Stack is not part of the error's text. errors.Is and
+// errors.As find Value if it is an error.
+type PanicError = callback.PanicError
 
 // Step is one way to stop an operation.
 type Step struct {
@@ -87,45 +75,17 @@ func (s Step) run(ctx context.Context) (r StepReport, returned bool) {
 	}
 	ctx, stop := context.WithTimeout(ctx, timeout)
 	defer stop()
-	results := make(chan StepReport, 1)
-	go s.attempt(ctx, results)
-	r, returned = awaitResult(ctx, results)
-	if !returned {
-		r = StepReport{Outcome: Unanswered, Err: fmt.Errorf("%w: %w", ErrStepStuck, context.Cause(ctx))}
+	call := callback.Go(func() (Outcome, error) { return s.Do(ctx) })
+	r = StepReport{Outcome: Unanswered} // nobody knows what a step sent that panicked or ended its goroutine
+	if returned = call.Wait(ctx, returnGrace); !returned {
+		r.Err = fmt.Errorf("%w: %w", ErrStepStuck, context.Cause(ctx))
+	} else {
+		r.Err = call.Failure("the step")
+		cutOff := call.Value == Failed && r.Err != nil && ctx.Err() != nil // on its way
+		if call.Returned && !cutOff {
+			r.Outcome = call.Value
+		}
 	}
 	r.Name, r.Elapsed = s.Name, time.Since(start)
 	return r, returned
-}
-
-func awaitResult(ctx context.Context, results <-chan StepReport) (r StepReport, returned bool) {
-	select {
-	case r = <-results:
-		return r, true
-	case <-ctx.Done():
-	}
-	grace := time.NewTimer(returnGrace)
-	defer grace.Stop()
-	select {
-	case r = <-results:
-		return r, true
-	case <-grace.C:
-		return StepReport{}, false
-	}
-}
-
-// attempt calls Do and sends its result, also when Do panics or ends its
-// goroutine. Nobody knows then what was sent, so the outcome is Unanswered.
-func (s Step) attempt(ctx context.Context, results chan<- StepReport) {
-	r := StepReport{Outcome: Unanswered, Err: errStepExited}
-	defer func() {
-		if p := recover(); p != nil {
-			r.Err = &PanicError{Value: p, Stack: debug.Stack()}
-		}
-		results <- r
-	}()
-	out, err := s.Do(ctx)
-	if out == Failed && err != nil && ctx.Err() != nil {
-		out = Unanswered // the request was cut off on its way
-	}
-	r.Outcome, r.Err = out, err
 }

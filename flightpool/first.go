@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/reservoir"
 )
 
@@ -15,25 +16,16 @@ const abandonGrace = 50 * time.Millisecond
 // abandonNew ends a pool that New does not return, and goes on behind the caller
 // whose ctx has ended.
 func (p *FlightSQLPool) abandonNew(ctx, life context.Context) error {
-	ended := make(chan error, 1)
-	go func() {
+	closing := callback.Go(callback.NoValue(func() error {
 		bounded, cancel := context.WithTimeout(life, p.cfg.CloseTimeout)
 		defer cancel()
-		ended <- p.closeAll(bounded)
-	}()
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-	}
-	timer := time.NewTimer(abandonGrace)
-	defer timer.Stop()
-	select {
-	case err := <-ended:
-		return err
-	case <-timer.C:
+		return p.closeAll(bounded)
+	}))
+	if !closing.Wait(ctx, abandonGrace) {
 		return errors.New("opens that do not heed their contexts go on behind New")
 	}
+	closing.Resume()
+	return closing.Err
 }
 
 // waitFirstConn waits for the first connection, until ctx ends or an open has failed; a

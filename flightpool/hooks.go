@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/cancel"
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/reservoir"
 )
 
@@ -124,11 +125,14 @@ func (p *FlightSQLPool) retried(op string, err error) {
 	}
 }
 
+// userCode names what the user has put into Config in the errors of package callback.
+const userCode = "a callback"
+
 // callHook calls a hook of the pool's own, or the Logger. A panic or runtime.Goexit in
 // it is counted and has no other consequence: the session that it is told of has
 // yet to be given back.
 func (p *FlightSQLPool) callHook(hook func()) {
-	if err := callIsolated(func() error { hook(); return nil }); err != nil {
+	if err := callback.Isolate(userCode, func() error { hook(); return nil }); err != nil {
 		p.counters.hookFailures.Add(1)
 		p.counters.lastHookError.Store(&err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -43,13 +44,12 @@ func wrapOpen(l Layer, limit time.Duration, open func(context.Context) (backend.
 }
 
 func closeLayer(l Layer, limit time.Duration) error {
-	closed := make(chan error, 1)
-	go func() { closed <- callIsolated(l.Close) }()
+	closing := callback.Go(callback.NoValue(l.Close))
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
-	case err := <-closed:
-		return err
+	case <-closing.Done:
+		return closing.Failure(userCode)
 	case <-timer.C:
 		return fmt.Errorf("the Layer has not closed within CloseTimeout %v", limit)
 	}

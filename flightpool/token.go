@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/flightconn"
 )
 
@@ -195,7 +196,7 @@ func (t *tokenCache) fetch(f *fetch) {
 	defer stop()
 	var value string
 	var expires time.Time
-	err := callIsolated(func() (err error) { value, expires, err = t.source(ctx); return err })
+	err := callback.Isolate(userCode, func() (err error) { value, expires, err = t.source(ctx); return err })
 	switch {
 	case err != nil:
 		f.err = &tokenError{fmt.Errorf("token source: %w", err)}

@@ -3,6 +3,8 @@ package reservoir
 import (
 	"context"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // maxKeepalives bounds the keepalive checks under way at a time, however large
@@ -108,7 +110,7 @@ func (r *Reservoir[C]) check(e *entry[C]) {
 	e.cancelCheck = cancel
 	r.mu.Unlock()
 	began := r.clock.exact()
-	err := callIsolated(func() error { return r.cfg.Check(ctx, e.value) })
+	err := callback.Isolate(who, func() error { return r.cfg.Check(ctx, e.value) })
 	r.checkDone(e, err)
 	r.callCheckedHook(err, began)
 }
@@ -154,7 +156,7 @@ func (r *Reservoir[C]) checkHere(ctx context.Context, c C) (err error) {
 		defer cancel()
 	}
 	began := r.clock.exact()
-	callGuarded(func() error { return r.cfg.Check(ctx, c) }, func(e error) {
+	callback.Guard(who, func() error { return r.cfg.Check(ctx, c) }, func(e error) {
 		err = e
 		r.mu.Lock()
 		r.mu.stats.Checks++

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // close closes one connection, on its own goroutine.
@@ -16,7 +18,7 @@ func (r *Reservoir[C]) close(e *entry[C]) {
 		watchdog := time.AfterFunc(r.cfg.CloseTimeout, func() { r.closeStalled(e) })
 		defer watchdog.Stop()
 	}
-	err := callIsolated(func() error { return r.cfg.Close(e.value) })
+	err := callback.Isolate(who, func() error { return r.cfg.Close(e.value) })
 	err = errors.Join(err, releasePermission(e.release))
 	var fx effects[C]
 	r.mu.Lock()
@@ -52,7 +54,7 @@ func releasePermission(release func()) error {
 	if release == nil {
 		return nil
 	}
-	return callIsolated(func() error { release(); return nil })
+	return callback.Isolate(who, func() error { release(); return nil })
 }
 
 // taskDone ends what runs for the reservoir on a goroutine of its own, hooks

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/invariant"
 )
 
@@ -176,7 +177,7 @@ func (r *Reservoir[C]) releaseWithReset(l Loan[C]) error {
 // reset runs Reset and Check as configured.
 func (r *Reservoir[C]) reset(e *entry[C]) {
 	failed := Discarded
-	callGuarded(func() error {
+	callback.Guard(who, func() error {
 		if r.cfg.Reset != nil {
 			ctx, cancel := r.bounded(r.cfg.CheckTimeout)
 			defer cancel()

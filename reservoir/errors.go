@@ -3,8 +3,9 @@ package reservoir
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // What the calls fail with; reach them with errors.Is.
@@ -27,7 +28,6 @@ var (
 	errQueueFull      = errors.New("MaxWaiters callers wait already")
 	errLeft           = errors.New("the caller's context has ended")
 	errNoReason       = errors.New("the owner has failed all callers without a reason")
-	errEndedGoroutine = errors.New("reservoir: a callback ended its goroutine")
 )
 
 // ExhaustedError says why a caller got no connection. errors.Is finds
@@ -153,59 +153,27 @@ func (e *CloseError) Error() string {
 // Unwrap gives Cause.
 func (e *CloseError) Unwrap() error { return e.Cause }
 
-// PanicError is a panic of a callback, caught.
-type PanicError struct {
-	// Value is what the callback panicked with.
-	Value any
-	// Stack is where, as runtime/debug.Stack prints it. It is not part of the
-	// error's text.
-	Stack []byte
-}
+// PanicError is a panic of a callback, caught: Value is what it panicked with, and
+// Stack where, as runtime/debug.Stack prints it. Stack is not part of the error's
+// text. errors.Is and errors.As find Value if it is an error.
+type PanicError = callback.PanicError
 
-func (e *PanicError) Error() string {
-	return fmt.Sprintf("reservoir: a callback panicked: %v", e.Value)
-}
-
-// Unwrap gives Value if it is an error.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
-}
-
-// callIsolated calls a callback on a goroutine of its own, and so returns even when
-// the callback panics or ends its goroutine: what the reservoir does must not
-// depend on that.
-func callIsolated(f func() error) error {
-	result := make(chan error, 1)
-	go callGuarded(f, func(err error) { result <- err })
-	return <-result
-}
-
-// callGuarded does what callIsolated does, on the caller's own goroutine, which a
-// callback can end: done is called with the result in every case, and after it nothing
-// may be.
-func callGuarded(f func() error, done func(error)) {
-	err := errEndedGoroutine
-	defer func() {
-		if p := recover(); p != nil {
-			err = &PanicError{Value: p, Stack: debug.Stack()}
-		}
-		done(err)
-	}()
-	err = f()
-}
+// who names what a reservoir calls in the errors of package callback. It calls hooks
+// and the functions of Config by Isolate, or by Guard where no more is left to do:
+// what the reservoir does must not depend on how they end.
+const who = "reservoir: a callback"
 
 // callHook calls a hook from a goroutine of the reservoir. What goes wrong in it is
 // counted and has no other consequence.
 func (r *Reservoir[C]) callHook(hook func()) {
-	if err := callIsolated(func() error { hook(); return nil }); err != nil {
+	if err := callback.Isolate(who, func() error { hook(); return nil }); err != nil {
 		r.hookFailed(err)
 	}
 }
 
 // callHookInline calls a hook from a caller's goroutine.
 func (r *Reservoir[C]) callHookInline(hook func()) {
-	callGuarded(func() error { hook(); return nil }, func(err error) {
+	callback.Guard(who, func() error { hook(); return nil }, func(err error) {
 		if err != nil {
 			r.hookFailed(err)
 		}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // open is the life of one open, on its own goroutine.
@@ -12,7 +14,7 @@ func (r *Reservoir[C]) open(e *entry[C]) {
 	defer r.taskDone()
 	began := r.clock.exact()
 	if admit := r.cfg.Admit; admit != nil {
-		err := callIsolated(func() (err error) { e.release, err = admit(r.ctx); return err })
+		err := callback.Isolate(who, func() (err error) { e.release, err = admit(r.ctx); return err })
 		if err != nil {
 			r.openFailed(e, err, began, errors.Is(err, ErrExhausted))
 			return
@@ -31,7 +33,7 @@ func (r *Reservoir[C]) open(e *entry[C]) {
 		return
 	}
 	until := never
-	unusable := callIsolated(func() (err error) { until, err = r.expiryAndWatch(e); return err })
+	unusable := callback.Isolate(who, func() (err error) { until, err = r.expiryAndWatch(e); return err })
 	took := r.clock.exact() - openBegan
 	r.opened(e, began, until, unusable)
 	if opened := r.cfg.Hooks.Opened; opened != nil {
@@ -43,7 +45,7 @@ func (r *Reservoir[C]) open(e *entry[C]) {
 func (r *Reservoir[C]) callOpen(e *entry[C]) error {
 	ctx, cancel := r.bounded(r.cfg.OpenTimeout)
 	defer cancel()
-	return callIsolated(func() (err error) { e.value, err = r.cfg.Open(ctx); return err })
+	return callback.Isolate(who, func() (err error) { e.value, err = r.cfg.Open(ctx); return err })
 }
 
 // expiryAndWatch calls ExpiresAt and Watch for a new connection, and returns until when

@@ -323,7 +323,7 @@ func TestALeaksStackBeginsWithTheBorrower(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, leaks, 1)
 		require.InDelta(t, time.Minute, leaks[0].Held, float64(maxSlack))
-		require.Contains(t, leaks[0].Stack, "reservoir.callGuarded")
+		require.Contains(t, leaks[0].Stack, "internal/callback.")
 		require.NoError(t, l.Release())
 		l.entry.borrower = nil
 		lender.recordBorrower(l)

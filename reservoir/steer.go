@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // Reconfigure takes over from cfg, while the reservoir works, the sizes, the policies
@@ -157,7 +159,7 @@ func (r *Reservoir[C]) CheckOne(ctx context.Context) error {
 // checkLoan checks a connection that is on loan for it, and ends the loan.
 func (r *Reservoir[C]) checkLoan(loan Loan[C], checked chan<- error) {
 	defer r.taskDone()
-	callGuarded(func() error {
+	callback.Guard(who, func() error {
 		if r.cfg.Check == nil {
 			return nil // Reset alone is what may take long
 		}

@@ -30,20 +30,15 @@ func awaitStep[T any](c *call, step func(ctx context.Context) (T, error), late f
 		returned = true
 		return v, true, err
 	}
-	var a callback.Attempt[T]
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		a.Run(func() (T, error) { return step(c.rpc) })
-	}()
+	a := callback.Go(func() (T, error) { return step(c.rpc) })
 	select {
-	case <-done:
+	case <-a.Done:
 	case <-c.callerGone:
 		c.failureReported = true
 		c.s.markEnding()
 		c.s.policy.goInBackground(func() {
 			switch {
-			case !c.awaitLeftStep(done):
+			case !c.awaitLeftStep(a.Done):
 				_ = c.finish(outcome{err: &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultSession, Err: errCallbackStuck}})
 			case !a.Returned:
 				_ = c.finish(outcome{interruptedBy: errCallbackExited})

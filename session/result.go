@@ -137,14 +137,9 @@ func (r *QueryResult) read() (batch arrow.RecordBatch, inTime bool, err error) {
 		returned = true
 		return batch, true, err
 	}
-	var a callback.Attempt[arrow.RecordBatch]
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		a.Run(next)
-	}()
+	a := callback.Go(next)
 	select {
-	case <-done:
+	case <-a.Done:
 		if !a.Returned {
 			r.endAfterPanic()
 			a.Resume()
@@ -154,7 +149,7 @@ func (r *QueryResult) read() (batch arrow.RecordBatch, inTime bool, err error) {
 	}
 	r.call.s.markEnding()
 	r.call.s.policy.goInBackground(func() {
-		<-done
+		<-a.Done
 		if !a.Returned {
 			r.endAfterPanic()
 			return

@@ -150,12 +150,13 @@ func (s *statement) boundBatch(ctx context.Context) (arrow.RecordBatch, error) {
 		return s.params, nil
 	}
 	s.stream = nil
-	joined, present, err := callback.AwaitUntil(ctx.Done(), func() (arrow.RecordBatch, error) { return readAll(ctx, stream) },
+	read, inTime := callback.Within(ctx, 0, func() (arrow.RecordBatch, error) { return readAll(ctx, stream) },
 		arrow.RecordBatch.Release, stream.Release)
-	if !present {
-		err = ctx.Err()
+	if !inTime {
+		return nil, toADBC(ctx.Err())
 	}
-	return joined, toADBC(err)
+	read.Resume()
+	return read.Value, toADBC(read.Err)
 }
 
 // readAll reads a stream to its end.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/fairshare"
 	"github.com/flightpool/flightpool/lease"
@@ -157,16 +158,11 @@ func (g *sqlVersion) close(ctx context.Context) error {
 	if !ok {
 		return err
 	}
-	late, cancel := withCloseGrace(ctx)
-	defer cancel()
-	closed := make(chan error, 1)
-	go callGuarded(func() (struct{}, error) { return struct{}{}, c.Close() }, func(_ struct{}, err error) { closed <- err })
-	select {
-	case closing := <-closed:
-		return errjoin.Join(err, closing)
-	case <-late.Done():
+	closing := callback.Go(callback.NoValue(c.Close))
+	if !closing.Wait(ctx, closeGrace) {
 		return errjoin.Join(err, errors.New("the connector's Close has not returned"))
 	}
+	return errjoin.Join(err, closing.Failure(theKind))
 }
 
 type flightVersion struct {

@@ -2,33 +2,19 @@ package registry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // The functions of a Kind may ignore contexts. A wait for one ends with the caller's
 // context or OpenTimeout; a result that comes later is closed.
 
-// errKindExited is that of a Kind that ended the goroutine of a call.
-var errKindExited = errors.New("the Kind ended the goroutine of the call")
-
-// callGuarded runs a call into a Kind on a goroutine of ours and tells done how it
-// ended, also when the Kind panics or ends the goroutine.
-func callGuarded[T any](call func() (T, error), done func(T, error)) {
-	var v T
-	err := errKindExited
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("the Kind panicked: %v", p)
-		}
-		done(v, err)
-	}()
-	v, err = call()
-}
+// theKind names it in the errors of package callback.
+const theKind = "the Kind"
 
 // callKind makes a call into a Kind, and gives it up with ctx; a result that comes
 // later is given to late. pending counts the call until it returns.
@@ -37,28 +23,12 @@ func callKind[T any](ctx context.Context, pending *taskGroup, call func() (T, er
 	if ctx.Err() != nil {
 		return none, kindTimeoutError(ctx)
 	}
-	type result struct {
-		v   T
-		err error
-	}
-	done := make(chan result) // INVARIANT: unbuffered, so that each result has exactly one owner
 	pending.add()
-	go callGuarded(call, func(v T, err error) {
-		defer pending.done()
-		select {
-		case done <- result{v, err}:
-		case <-ctx.Done():
-			if err == nil && late != nil {
-				late(v)
-			}
-		}
-	})
-	select {
-	case r := <-done:
-		return r.v, r.err
-	case <-ctx.Done():
+	a, inTime := callback.Within(ctx, 0, call, late, pending.done)
+	if !inTime {
 		return none, kindTimeoutError(ctx)
 	}
+	return a.Value, a.Failure(theKind)
 }
 
 // kindTimeoutError says that a Kind has not answered in time.
@@ -123,9 +93,9 @@ func (s *server) startCreation(name string) (*poolCreation, error) {
 	}
 	s.creating[name] = m
 	s.kindCalls.add() // INVARIANT: only before closed, after which close waits
-	go callGuarded(func() (*userPool, error) { return s.createPool(name) }, func(u *userPool, err error) {
+	go callback.Guard(theKind, func() (err error) { m.u, err = s.createPool(name); return err }, func(err error) {
 		defer s.kindCalls.done()
-		m.u, m.err = u, err
+		m.err = err
 		s.mu.Lock()
 		delete(s.creating, name)
 		s.mu.Unlock()

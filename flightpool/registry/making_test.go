@@ -153,7 +153,7 @@ func TestAKindThatIsSlowIsUsed(t *testing.T) {
 }
 
 func TestAKindThatPanicsIsAnError(t *testing.T) {
-	for word, dies := range map[string]func(){"panicked: so it is": func() { panic("so it is") }, "ended the goroutine": runtime.Goexit} {
+	for word, dies := range map[string]func(){"panicked: so it is": func() { panic("so it is") }, "ended its goroutine": runtime.Goexit} {
 		bad := false
 		die := func(registry.ConnectParams) error {
 			if bad {

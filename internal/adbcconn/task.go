@@ -65,26 +65,20 @@ func runInDriver[T any](t *driverCall, stage backend.Stage, f func(context.Conte
 		return none, t.lostError(stage, nil)
 	}
 	t.enteredDriver.Store(true)
-	wait := make(chan struct{})
-	unhook := context.AfterFunc(t.ctx, func() { time.AfterFunc(returnGrace, func() { close(wait) }) })
-	defer unhook()
-	returned := false
-	defer func() {
-		if !returned {
-			c.markLost(fmt.Errorf("a callback or reader of the caller's has ended %s by a panic or Goexit", t.op))
-		}
-	}()
-	v, present, err := callback.AwaitUntil(wait, func() (T, error) { return f(t.ctx) }, late, func() { <-c.driverLock })
-	returned = true
+	a, inTime := callback.Within(t.ctx, returnGrace, func() (T, error) { return f(t.ctx) }, late, func() { <-c.driverLock })
+	if inTime && !a.Returned {
+		c.markLost(fmt.Errorf("a callback or reader of the caller's has ended %s by a panic or Goexit", t.op))
+		a.Resume()
+	}
 	switch {
-	case !present:
+	case !inTime:
 		cause := t.ctx.Err()
 		c.markLost(fmt.Errorf("the driver does not return from %s, whose context has ended", t.op))
 		return none, t.wrapError(stage, cause)
-	case err != nil:
-		return none, t.wrapError(stage, err)
+	case a.Err != nil:
+		return none, t.wrapError(stage, a.Err)
 	}
-	return v, nil
+	return a.Value, nil
 }
 
 // enterInBackground runs f in the driver, at once if the driver is free, without waiting

@@ -1,57 +1,94 @@
 package callback
 
 import (
+	"context"
 	"errors"
 	"runtime"
-	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-func TestWhatFComesToIsTheCallers(t *testing.T) {
-	var ends sync.WaitGroup
-	ends.Add(4) // end may run when the caller has its answer already
-	onExit := ends.Done
-	v, inTime, err := AwaitUntil(nil, func() (int, error) { return 7, nil }, nil, onExit)
-	require.Equal(t, []any{7, true, nil}, []any{v, inTime, err})
-	refused := errors.New("no")
-	_, inTime, err = AwaitUntil(nil, func() (int, error) { return 0, refused }, nil, onExit)
-	require.Equal(t, []any{true, refused}, []any{inTime, err})
-	require.PanicsWithValue(t, "stop", func() {
-		_, _, _ = AwaitUntil(nil, func() (int, error) { panic("stop") }, nil, onExit)
-	})
-	over := make(chan struct{})
-	returned := false
-	go func() {
-		defer close(over)
-		_, _, _ = AwaitUntil(nil, func() (int, error) { runtime.Goexit(); return 0, nil }, nil, onExit)
-		returned = true
-	}()
-	<-over
-	require.False(t, returned, "Goexit ends the caller")
-	ends.Wait()
+var errRefused = errors.New("no")
+
+// The ways in which a function can end.
+func returns() (int, error) { return 7, nil }
+func fails() (int, error)   { return 0, errRefused }
+func panics() (int, error)  { panic(errRefused) }
+func exits() (int, error)   { runtime.Goexit(); return 0, nil }
+
+func TestWhatAFunctionComesToIsItsCallers(t *testing.T) {
+	for _, tc := range []struct {
+		f      func() (int, error)
+		is     error
+		says   string
+		resume string
+	}{
+		{returns, nil, "", "returned"},
+		{fails, errRefused, "no", "returned"},
+		{panics, errRefused, "it panicked: no", "panicked"},
+		{exits, ErrExited, "it ended its goroutine (runtime.Goexit)", "exited"},
+	} {
+		ended := false
+		a, inTime := Within(t.Context(), 0, tc.f, nil, func() { ended = true })
+		require.True(t, inTime)
+		require.True(t, ended, "before the caller goes on")
+		guarded := make(chan error, 1)
+		go Guard("it", func() error { _, err := tc.f(); return err }, func(err error) { guarded <- err })
+		for _, err := range []error{a.Failure("it"), Isolate("it", func() error { _, err := tc.f(); return err }), <-guarded} {
+			require.ErrorIs(t, err, tc.is)
+			if tc.says != "" {
+				require.EqualError(t, err, tc.says)
+			}
+			var caught *PanicError
+			if errors.As(err, &caught) {
+				require.Contains(t, string(caught.Stack), "callback.panics")
+			}
+		}
+		how := make(chan string, 1)
+		go func() {
+			end := "exited"
+			defer func() {
+				if recover() != nil {
+					end = "panicked"
+				}
+				how <- end
+			}()
+			a.Resume()
+			end = "returned"
+		}()
+		require.Equal(t, tc.resume, <-how)
+	}
+	require.EqualError(t, &PanicError{Value: 7}, "a callback panicked: 7")
 }
 
-func TestACallerThatIsGoneWaitsForNothing(t *testing.T) {
-	abandon := make(chan struct{})
-	close(abandon)
-	for _, how := range []func() (int, error){
-		func() (int, error) { return 7, nil },
-		func() (int, error) { return 0, errors.New("no") },
-		func() (int, error) { panic("stop") },
-		func() (int, error) { runtime.Goexit(); return 0, nil },
-	} {
-		release, over := make(chan struct{}), make(chan struct{})
-		var onLateResult []int
-		_, inTime, err := AwaitUntil(abandon, func() (int, error) { <-release; return how() }, func(v int) { onLateResult = append(onLateResult, v) }, func() { close(over) })
-		require.False(t, inTime)
-		require.NoError(t, err)
-		close(release)
-		<-over
-		require.LessOrEqual(t, len(onLateResult), 1)
-		for _, v := range onLateResult {
-			require.Equal(t, 7, v, "only what succeeded")
+func TestACallerWhoseContextHasEndedWaitsForTheGrace(t *testing.T) {
+	const grace = time.Second
+	for _, after := range []time.Duration{0, grace - 1, grace + 1, time.Hour} {
+		for i, f := range []func() (int, error){returns, fails, panics, exits} {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				var events []string
+				begun := time.Now()
+				_, inTime := Within(ctx, grace, func() (int, error) { time.Sleep(after); return f() },
+					func(v int) {
+						require.Equal(t, 7, v, "only what succeeded")
+						events = append(events, "late")
+					},
+					func() { events = append(events, "end") })
+				require.Equal(t, after < grace, inTime)
+				require.Equal(t, min(after, grace), time.Since(begun))
+				time.Sleep(after)
+				synctest.Wait()
+				if returned := i == 0; returned && !inTime {
+					require.Equal(t, []string{"late", "end"}, events)
+				} else {
+					require.Equal(t, []string{"end"}, events)
+				}
+			})
 		}
 	}
 }

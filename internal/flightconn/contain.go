@@ -3,7 +3,6 @@ package flightconn
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 
 	"github.com/flightpool/flightpool/internal/callback"
 )
@@ -13,37 +12,27 @@ import (
 // called on goroutines of gRPC and on those that read ahead, where the one would end
 // the program and the other leave somebody waiting.
 func callUser[T any](field string, f func() (T, error)) (v T, err error) {
-	a := callback.RunInGoroutine(f)
-	switch {
-	case a.Returned:
-		return a.Value, a.Err
-	case a.Panicked != nil:
-		return v, fmt.Errorf("%s: a callback panicked: %v", field, a.Panicked)
-	default:
-		return v, fmt.Errorf("%s: a callback ended its goroutine (runtime.Goexit)", field)
-	}
+	err = callback.Isolate(field+": a callback", func() (err error) { v, err = f(); return err })
+	return v, err
 }
 
-// isolateTLSCallbacks is c with its callbacks called by callUser: gRPC runs the TLS
+// isolateTLSCallbacks is c with its callbacks isolated: gRPC runs the TLS
 // handshake on a goroutine of its own.
 func isolateTLSCallbacks(c *tls.Config) *tls.Config {
 	c = c.Clone()
 	if verify := c.VerifyPeerCertificate; verify != nil {
 		c.VerifyPeerCertificate = func(raw [][]byte, chains [][]*x509.Certificate) error {
-			_, err := callUser("Config.TLS.VerifyPeerCertificate", func() (struct{}, error) { return struct{}{}, verify(raw, chains) })
-			return err
+			return callback.Isolate("Config.TLS.VerifyPeerCertificate: a callback", func() error { return verify(raw, chains) })
 		}
 	}
 	if verify := c.VerifyConnection; verify != nil {
 		c.VerifyConnection = func(s tls.ConnectionState) error {
-			_, err := callUser("Config.TLS.VerifyConnection", func() (struct{}, error) { return struct{}{}, verify(s) })
-			return err
+			return callback.Isolate("Config.TLS.VerifyConnection: a callback", func() error { return verify(s) })
 		}
 	}
 	if verify := c.EncryptedClientHelloRejectionVerify; verify != nil {
 		c.EncryptedClientHelloRejectionVerify = func(s tls.ConnectionState) error {
-			_, err := callUser("Config.TLS.EncryptedClientHelloRejectionVerify", func() (struct{}, error) { return struct{}{}, verify(s) })
-			return err
+			return callback.Isolate("Config.TLS.EncryptedClientHelloRejectionVerify: a callback", func() error { return verify(s) })
 		}
 	}
 	if get := c.GetClientCertificate; get != nil {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 var errSourceEnded = errors.New("dsql: the source of the rows has panicked or ended its goroutine")
@@ -18,7 +20,7 @@ type copySource struct {
 	ctx        context.Context //nolint:containedctx // of CopyFrom, which pgx does not hand to a source
 	requests   chan struct{}   // a row is wanted; closed when none is any more
 	rows       chan sourceRow
-	sourceCall *asyncCall // of the source
+	sourceCall *callback.Call[struct{}] // of the source
 
 	// The row at hand, and why there is no other. Of pgx's goroutine.
 	row []any
@@ -38,7 +40,7 @@ var _ pgx.CopyFromSource = (*copySource)(nil)
 func newCopySource(ctx context.Context, source pgx.CopyFromSource) *copySource {
 	// Neither channel makes anybody wait for one who is gone.
 	f := &copySource{ctx: ctx, requests: make(chan struct{}, 1), rows: make(chan sourceRow, 1)}
-	f.sourceCall = callAsync(func() { f.readSource(source) })
+	f.sourceCall = callback.Go(func() (struct{}, error) { f.readSource(source); return struct{}{}, nil })
 	return f
 }
 
@@ -65,7 +67,7 @@ func (f *copySource) Next() bool {
 	case c := <-f.rows:
 		f.row, f.err = c.row, c.err
 		return c.more && c.err == nil
-	case <-f.sourceCall.done:
+	case <-f.sourceCall.Done:
 		f.err = errSourceEnded
 	case <-f.ctx.Done():
 		f.err = context.Cause(f.ctx)
@@ -83,5 +85,7 @@ func (f *copySource) Err() error { return f.err }
 // with its panic. It must be called by who called CopyFrom, after that.
 func (f *copySource) end(grace time.Duration) {
 	close(f.requests)
-	f.sourceCall.wait(f.ctx, grace)
+	if f.sourceCall.Wait(f.ctx, grace) {
+		f.sourceCall.Resume()
+	}
 }

@@ -2,10 +2,11 @@ package dsql
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // credentialsLimit is how long Config.Credentials may take for one answer. The
@@ -26,15 +27,14 @@ func guardCredentials(p aws.CredentialsProvider) aws.CredentialsProvider {
 	return guardedCredentials{p}
 }
 
-func (g guardedCredentials) Retrieve(ctx context.Context) (found aws.Credentials, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("dsql: Credentials panicked: %v", v)
-		}
-	}()
+func (g guardedCredentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	ctx, cancel := context.WithTimeout(ctx, credentialsLimit)
 	defer cancel()
-	return callWithin(ctx, func() (aws.Credentials, error) { return g.CredentialsProvider.Retrieve(ctx) }, func(aws.Credentials) {})
+	a, inTime := callback.Within(ctx, returnMargin, func() (aws.Credentials, error) { return g.CredentialsProvider.Retrieve(ctx) }, nil, nil)
+	if !inTime {
+		return a.Value, context.Cause(ctx)
+	}
+	return a.Value, a.Failure("dsql: Credentials")
 }
 
 // IsCredentialsProvider says whether the user's are of the type of target.

@@ -2,33 +2,19 @@ package sqlconn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // returnGrace is how long a driver has to notice the end of its context. Those
 // that do leave nothing behind when a call returns.
 const returnGrace = 50 * time.Millisecond
 
-// errGoroutineEnded is that of a driver that ended the goroutine of a call.
-var errGoroutineEnded = errors.New("sqlconn: the driver ended the goroutine of the call")
-
-// callGuarded runs a call of the driver's on a goroutine of ours and tells done how it
-// ended, also when the driver panics or ends the goroutine: no borrower is there to
-// be told otherwise, and a panic would end the program.
-func callGuarded(call func() error, done func(error)) {
-	err := errGoroutineEnded
-	defer func() {
-		if p := recover(); p != nil {
-			err = panicError(p)
-		}
-		done(err)
-	}()
-	err = call()
-}
-
-func panicError(p any) error { return fmt.Errorf("sqlconn: the driver panicked: %v", p) }
+// theDriver names it in the errors of package callback. No borrower is there to be told
+// of a panic in most of its calls, and it would end the program.
+const theDriver = "sqlconn: the driver"
 
 // catchPanic runs a call of the driver's on its borrower's goroutine. A panic is an
 // error, and the connection is lost: database/sql would keep locks for ever that the
@@ -36,9 +22,9 @@ func panicError(p any) error { return fmt.Errorf("sqlconn: the driver panicked: 
 func catchPanic[T any](c *Conn, call func() (T, error)) (v T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			lost := panicError(p)
+			err = fmt.Errorf("%s panicked: %v", theDriver, p)
+			lost := err
 			c.lost.CompareAndSwap(nil, &lost)
-			err = lost
 		}
 	}()
 	return call()
@@ -50,8 +36,8 @@ func catchPanicError(c *Conn, call func() error) error {
 	return err
 }
 
-// ignoreError is a done for callGuarded that drops the error.
-func ignoreError(error) {}
+// callInBackground runs a call whose error nobody waits for.
+func callInBackground(call func() error) { callback.Go(callback.NoValue(call)) }
 
 // bounded runs a check or a reset. When ctx has ended and the driver does not
 // notice, the call is given up with ctx's error: the connection is lost, and Close
@@ -60,26 +46,13 @@ func (c *Conn) bounded(ctx context.Context, call func(ctx context.Context) error
 	if ctx.Done() == nil {
 		return call(ctx)
 	}
-	returned, result := make(chan struct{}), error(nil)
-	go callGuarded(func() error { return call(ctx) }, func(err error) {
-		result = err
-		close(returned)
-	})
-	select {
-	case <-returned:
-		return result
-	case <-ctx.Done():
-	}
-	late := time.NewTimer(returnGrace)
-	defer late.Stop()
-	select {
-	case <-returned:
-		return result
-	case <-late.C:
+	running := callback.Go(callback.NoValue(func() error { return call(ctx) }))
+	if running.Wait(ctx, returnGrace) {
+		return running.Failure(theDriver)
 	}
 	err := fmt.Errorf("sqlconn: the driver did not return: %w", ctx.Err())
 	c.lost.CompareAndSwap(nil, &err)
-	c.abandonedCall.Store(&returned)
+	c.abandonedCall.Store(&running.Done)
 	return err
 }
 

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // A Conn is one physical connection of a driver. One borrower uses it at a
@@ -70,11 +72,10 @@ func (c *Conn) Lend(ctx context.Context) (*sql.Conn, error) {
 // and the connection must be discarded. A goroutine then remains until those are
 // closed, or their contexts end: database/sql has no other way to wait for them.
 func Return(ctx context.Context, conn *sql.Conn) error {
-	done := make(chan error, 1)
-	go callGuarded(conn.Close, func(err error) { done <- ignoreDone(err) })
+	closing := callback.Go(callback.NoValue(conn.Close))
 	select {
-	case err := <-done:
-		return err
+	case <-closing.Done:
+		return ignoreDone(closing.Failure(theDriver))
 	case <-ctx.Done():
 		return fmt.Errorf("sqlconn: rows or a transaction of the loan are still open: %w", ctx.Err())
 	}
@@ -83,19 +84,18 @@ func Return(ctx context.Context, conn *sql.Conn) error {
 // ReturnWithin is Return with a time instead of a context, which costs less on the
 // way of every loan.
 func ReturnWithin(limit time.Duration, conn *sql.Conn) error {
-	done := make(chan error, 1)
-	go callGuarded(conn.Close, func(err error) { done <- ignoreDone(err) })
+	closing := callback.Go(callback.NoValue(conn.Close))
 	runtime.Gosched() // mostly that is all it takes
 	select {
-	case err := <-done:
-		return err
+	case <-closing.Done:
+		return ignoreDone(closing.Failure(theDriver))
 	default:
 	}
 	late := time.NewTimer(limit)
 	defer late.Stop()
 	select {
-	case err := <-done:
-		return err
+	case <-closing.Done:
+		return ignoreDone(closing.Failure(theDriver))
 	case <-late.C:
 		return fmt.Errorf("sqlconn: rows or a transaction of the loan are still open after %v", limit)
 	}
@@ -103,7 +103,7 @@ func ReturnWithin(limit time.Duration, conn *sql.Conn) error {
 
 // Abandon closes a *sql.Conn whose connection is to be discarded, without waiting for
 // rows and transactions of it. A goroutine remains for those, as of Return.
-func Abandon(conn *sql.Conn) { go callGuarded(conn.Close, ignoreError) }
+func Abandon(conn *sql.Conn) { callInBackground(conn.Close) }
 
 // runInternal runs f on the connection as a borrower would, uncounted.
 func (c *Conn) runInternal(ctx context.Context, f func(*sql.Conn) error) error {

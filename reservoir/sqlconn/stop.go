@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // errClosedByDriver is why a connection is lost that its driver closed because a
@@ -80,7 +82,7 @@ func (c *Conn) killInBackground(stop func()) {
 	if c.sessionID == "" || c.killing.Swap(true) {
 		return
 	}
-	go callGuarded(func() error { stop(); return nil }, func(error) { close(c.killDone) })
+	go callback.Guard(theDriver, func() error { stop(); return nil }, func(error) { close(c.killDone) })
 }
 
 // awaitKill sees to it that no statement of a connection that was cut runs on.

@@ -9,6 +9,8 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // CheckKind is what Lifecycle.Check does.
@@ -98,57 +100,31 @@ func (t *Lifecycle) connect(ctx context.Context) (*Conn, error) {
 		return nil, err
 	}
 	if err := c.bounded(ctx, c.identify); err != nil {
-		go callGuarded(func() error { return t.Close(c) }, ignoreError) // nobody waits for it, and the error is why
+		callInBackground(func() error { return t.Close(c) }) // nobody waits for it, and the error is why
 		return nil, err
 	}
 	return c, nil
 }
 
 func (t *Lifecycle) dial(ctx context.Context) (*Conn, error) {
-	type result struct {
-		raw driver.Conn
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		var r result
-		callGuarded(func() (err error) {
-			if r.raw, err = t.cfg.Connector.Connect(ctx); err == nil && r.raw == nil {
-				err = errors.New("sqlconn: the driver made no connection")
-			}
-			return err
-		}, func(err error) {
-			r.err = err
-			done <- r
-		})
-	}()
-	toConn := func(r result) (*Conn, error) {
-		if gone := t.cfg.Kind.IsConnLost; r.err != nil && gone != nil && gone(r.err) {
-			return nil, fmt.Errorf("%w: %w", driver.ErrBadConn, r.err)
+	a, inTime := callback.Within(ctx, returnGrace, func() (driver.Conn, error) {
+		raw, err := t.cfg.Connector.Connect(ctx)
+		if err == nil && raw == nil {
+			err = errors.New("sqlconn: the driver made no connection")
 		}
-		if r.err != nil {
-			return nil, r.err
-		}
-		return &Conn{lifecycle: t, raw: r.raw, id: lastID.Add(1), killDone: make(chan struct{})}, nil
+		return raw, err
+	}, func(raw driver.Conn) { callInBackground(raw.Close) }, nil)
+	if !inTime {
+		return nil, ctx.Err()
 	}
-	select {
-	case r := <-done:
-		return toConn(r)
-	case <-ctx.Done():
+	err := a.Failure(theDriver)
+	if gone := t.cfg.Kind.IsConnLost; err != nil && gone != nil && gone(err) {
+		return nil, fmt.Errorf("%w: %w", driver.ErrBadConn, err)
 	}
-	late := time.NewTimer(returnGrace)
-	defer late.Stop()
-	select {
-	case r := <-done:
-		return toConn(r)
-	case <-late.C:
+	if err != nil {
+		return nil, err
 	}
-	go func() {
-		if r := <-done; r.err == nil {
-			callGuarded(r.raw.Close, ignoreError)
-		}
-	}()
-	return nil, ctx.Err()
+	return &Conn{lifecycle: t, raw: a.Value, id: lastID.Add(1), killDone: make(chan struct{})}, nil
 }
 
 // Close ends the physical connection. It waits up to 5s for the end of a

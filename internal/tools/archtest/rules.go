@@ -33,7 +33,7 @@ var (
 )
 
 var layers = []layer{
-	{dir: "cancel"},
+	{dir: "cancel", may: []string{"internal/callback"}},
 	{dir: "lease", may: []string{"lease/internal/fifo"}},
 	{dir: "lease/internal"},
 	{dir: "lease/fleet", may: []string{"lease", "lease/internal/fifo", "internal/invariant"}},
@@ -42,9 +42,9 @@ var layers = []layer{
 	{dir: "lease/fleet/fleettest", may: []string{"lease/fleet"}, external: test},
 	{dir: "lease/leasetest", may: []string{"lease"}, external: test},
 
-	{dir: "reservoir", may: []string{"internal/invariant"}},
+	{dir: "reservoir", may: []string{"internal/callback", "internal/invariant"}},
 	{dir: "reservoir/reservoirtest", may: []string{"reservoir"}, external: test},
-	{dir: "reservoir/sqlconn", may: []string{"reservoir", "internal/printing"}},
+	{dir: "reservoir/sqlconn", may: []string{"reservoir", "internal/callback", "internal/printing"}},
 	{dir: "reservoir/dsql", may: []string{"reservoir", "internal/callback", "internal/option", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
 	{dir: "reservoir/dsql/dsqlotel", may: []string{"reservoir/dsql", "reservoir"}, external: []string{"go.opentelemetry.io/"}},
 
@@ -77,7 +77,7 @@ var layers = []layer{
 	{dir: "flightpool/sqldriver", may: []string{"backend", "flightpool", "rowscan", "session", "internal/leftover", "internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "flightpool/oauth", may: []string{"flightpool", "internal/printing", "reservoir", "internal/errjoin"}, external: []string{"golang.org/x/oauth2"}},
 	{dir: "flightpool/registry/ddl", may: []string{"internal/printing"}},
-	{dir: "flightpool/registry", may: []string{"backend", "flightpool", "flightpool/registry/ddl", "internal/fairshare", "internal/printing", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant", "internal/option", "internal/errjoin"}, external: wire},
+	{dir: "flightpool/registry", may: []string{"backend", "flightpool", "flightpool/registry/ddl", "internal/callback", "internal/fairshare", "internal/printing", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant", "internal/option", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/registry/kinds", may: []string{"flightpool", "flightpool/adbcpool", "flightpool/registry", "reservoir/dsql", "reservoir/sqlconn", "internal/errjoin"}, external: []string{"github.com/jackc/"}},
 	{dir: "flightpool/poolz", may: []string{"backend", "flightpool", "flightpool/registry", "session"}},
 	{dir: "flightpool/flightotel", may: []string{"backend", "flightpool", "session"}, external: []string{"go.opentelemetry.io/"}},
