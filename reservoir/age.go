@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/bits"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/backoff"
 )
 
 // never is a time that does not come.
@@ -94,10 +96,7 @@ const (
 // in [0,1) takes up to half of it, so that many reservoirs do not come back
 // together.
 func retryPause(failures int, jitter float64) time.Duration {
-	d := longestPause
-	if failures < 8 {
-		d = firstPause << (failures - 1)
-	}
+	d := backoff.Doubled(firstPause, longestPause, failures-1)
 	return d - time.Duration(jitter*float64(d)/2)
 }
 

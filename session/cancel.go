@@ -8,6 +8,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
+	"github.com/flightpool/flightpool/internal/backoff"
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
@@ -93,11 +94,7 @@ func (st *cancellation) requestCancel(ctx context.Context, request cancel.Step) 
 		case out != cancel.Requested:
 			return out, err
 		}
-		pause := time.NewTimer(cancelRetryPause)
-		select {
-		case <-pause.C:
-		case <-requestCtx.Done():
-			pause.Stop()
+		if backoff.Sleep(requestCtx, cancelRetryPause) != nil {
 			return cancel.Requested, nil
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/flightpool/flightpool/internal/backoff"
 )
 
 // Servers answer a poll when there is something to tell. One that answers at
@@ -71,7 +73,7 @@ func (r *rpcCall) poll(ctx context.Context, desc *pb.FlightDescriptor, call back
 		} else {
 			interval = min(2*interval, maxPollInterval)
 		}
-		if err := sleep(ctx, interval-time.Since(asked)); err != nil {
+		if err := backoff.Sleep(ctx, interval-time.Since(asked)); err != nil {
 			return nil, err
 		}
 	}
@@ -105,18 +107,4 @@ func (r *rpcCall) pollFlightInfo(ctx context.Context, desc *pb.FlightDescriptor)
 	}
 	in, err := newInfo(info)
 	return in, reply, err
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

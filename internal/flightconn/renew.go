@@ -10,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/flight"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/backoff"
 )
 
 const (
@@ -174,7 +175,7 @@ func (s *renewal) finishRenewing(w *pendingEndpoint, renewed []byte, expires, du
 func (s *renewal) loop(ctx context.Context) {
 	for {
 		w, due := s.next()
-		if w == nil || sleep(ctx, time.Until(due)) != nil {
+		if w == nil || backoff.Sleep(ctx, time.Until(due)) != nil {
 			return
 		}
 		if !s.startRenewing(w) {

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/backoff"
 )
 
 // The pauses after refusals: the first, and the longest of a streak of the same. They
@@ -40,18 +42,9 @@ type watcher struct{ notify func(error) }
 // waitPause returns when opens may go on.
 func (b *openBreaker) waitPause(ctx context.Context) error {
 	for {
-		b.mu.Lock()
-		left := time.Until(b.pausedUntil)
-		b.mu.Unlock()
-		if left <= 0 {
-			return ctx.Err()
-		}
-		timer := time.NewTimer(left)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
+		left := b.pauseLeft()
+		if err := backoff.Sleep(ctx, left); err != nil || left == 0 {
+			return err
 		}
 	}
 }
@@ -119,10 +112,7 @@ func (b *openBreaker) failed(v failureKind, err error) {
 		}
 	}
 	if limits, refused := pauses[v]; refused && !time.Now().Before(b.pausedUntil) {
-		pause := limits.longest
-		if n := b.refusals[v]; n < 10 {
-			pause = min(pause, limits.first<<n)
-		}
+		pause := backoff.Doubled(limits.first, limits.longest, b.refusals[v])
 		b.refusals[v]++
 		b.pausedUntil = time.Now().Add(pause - rand.N(pause/2+1))
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flightpool/flightpool/internal/backoff"
 )
 
 // OCCPolicy says how often and how fast transactions that lost a conflict run
@@ -43,7 +45,6 @@ func (p OCCPolicy) Do(ctx context.Context, f func(context.Context) error) error 
 	p.Attempts = cmp.Or(p.Attempts, 6)
 	p.Pause = cmp.Or(max(0, p.Pause), 20*time.Millisecond)
 	p.MaxPause = cmp.Or(max(0, p.MaxPause), 2*time.Second)
-	bound := min(p.Pause, p.MaxPause)
 	for attempt := 1; ; attempt++ {
 		err := f(ctx)
 		switch {
@@ -55,20 +56,13 @@ func (p OCCPolicy) Do(ctx context.Context, f func(context.Context) error) error 
 			return &OCCError{Attempts: attempt, Err: errors.Join(err, context.Cause(ctx))}
 		}
 		// Anything up to the bound: whoever collided must not meet again.
-		pause := rand.N(bound) + 1
+		pause := rand.N(backoff.Doubled(p.Pause, p.MaxPause, attempt-1)) + 1
 		if p.OnRetry != nil {
 			p.OnRetry(attempt, err, pause)
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
-		if ctx.Err() != nil {
+		if backoff.Sleep(ctx, pause) != nil {
 			return &OCCError{Attempts: attempt, Err: errors.Join(err, context.Cause(ctx))}
 		}
-		bound = min(2*bound, p.MaxPause)
 	}
 }
 

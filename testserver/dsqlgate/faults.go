@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/flightpool/flightpool/internal/backoff"
 )
 
 // faults are what tests asked for and has not happened yet.
@@ -159,15 +161,7 @@ func (g *Gate) delayOpen(ctx context.Context) {
 	g.mu.Lock()
 	d := g.faults.openDelay
 	g.mu.Unlock()
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+	_ = backoff.Sleep(ctx, d)
 }
 
 func (g *Gate) takeCommitFault() (code string, fails bool) {

@@ -10,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/flightpool/flightpool/internal/backoff"
 	"github.com/flightpool/flightpool/testserver/engine"
 	"github.com/flightpool/flightpool/testserver/internal/sqltext"
 )
@@ -246,16 +247,5 @@ func (s *session) evaluate(ctx context.Context, it item, row []any) (any, error)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
-	return engine.Aside(ctx, func() error { return pause(ctx, d) })
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return engine.Aside(ctx, func() error { return backoff.Sleep(ctx, d) })
 }

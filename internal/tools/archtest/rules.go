@@ -42,18 +42,19 @@ var layers = []layer{
 	{dir: "lease/fleet/fleettest", may: []string{"lease/fleet"}, external: test},
 	{dir: "lease/leasetest", may: []string{"lease"}, external: test},
 
-	{dir: "reservoir", may: []string{"internal/callback", "internal/invariant"}},
+	{dir: "reservoir", may: []string{"internal/backoff", "internal/callback", "internal/invariant"}},
 	{dir: "reservoir/reservoirtest", may: []string{"reservoir"}, external: test},
 	{dir: "reservoir/sqlconn", may: []string{"reservoir", "internal/callback", "internal/printing"}},
-	{dir: "reservoir/dsql", may: []string{"reservoir", "internal/callback", "internal/option", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
+	{dir: "reservoir/dsql", may: []string{"reservoir", "internal/backoff", "internal/callback", "internal/option", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
 	{dir: "reservoir/dsql/dsqlotel", may: []string{"reservoir/dsql", "reservoir"}, external: []string{"go.opentelemetry.io/"}},
 
 	{dir: "backend", may: []string{"cancel", "internal/eof", "internal/printing"}, external: wire},
 	{dir: "backend/backendtest", may: []string{"backend", "cancel", "internal/eof"}, external: join(wire, test)},
 	{dir: "rowscan", may: []string{"internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
-	{dir: "session", may: []string{"backend", "cancel", "internal/effect", "internal/callback", "internal/printing", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
+	{dir: "session", may: []string{"backend", "cancel", "internal/effect", "internal/backoff", "internal/callback", "internal/printing", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
 
 	{dir: "internal/effect", external: []string{"google.golang.org/grpc"}},
+	{dir: "internal/backoff"},
 	{dir: "internal/eof"},
 	{dir: "internal/fairshare", may: []string{"internal/invariant"}},
 	{dir: "internal/invariant"},
@@ -68,7 +69,7 @@ var layers = []layer{
 	{dir: "internal/tools/valuegen", external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "internal/tools/archtest"},
 	{dir: "internal/tools"},
-	{dir: "internal/flightconn", may: []string{"backend", "cancel", "internal/callback", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"golang.org/x/sync"})},
+	{dir: "internal/flightconn", may: []string{"backend", "cancel", "internal/backoff", "internal/callback", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"golang.org/x/sync"})},
 	{dir: "internal/leftover", may: []string{"backend", "session"}},
 	{dir: "internal/adbcconn", may: []string{"backend", "cancel", "internal/callback", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 
@@ -84,11 +85,11 @@ var layers = []layer{
 	{dir: "flightpool/flightprom", may: []string{"backend", "flightpool", "flightpool/registry", "session"}, external: []string{"github.com/prometheus/"}},
 
 	// What follows is for tests and demonstrations; nothing above imports it.
-	{dir: "testserver", may: []string{"internal/memnet", "internal/sqlscan", "testserver/engine", "testserver/internal/sqltext", "testserver/script"}, external: wire},
+	{dir: "testserver", may: []string{"internal/backoff", "internal/memnet", "internal/sqlscan", "testserver/engine", "testserver/internal/sqltext", "testserver/script"}, external: wire},
 	{dir: "testserver/engine", external: wire},
-	{dir: "testserver/script", may: []string{"testserver/engine", "testserver/internal/sqltext"}, external: wire},
+	{dir: "testserver/script", may: []string{"internal/backoff", "testserver/engine", "testserver/internal/sqltext"}, external: wire},
 	{dir: "testserver/internal/sqltext"},
-	{dir: "testserver/dsqlgate", may: []string{"internal/memnet", "testserver/localdeps"}, external: []string{"github.com/jackc/"}},
+	{dir: "testserver/dsqlgate", may: []string{"internal/backoff", "internal/memnet", "testserver/localdeps"}, external: []string{"github.com/jackc/"}},
 	{dir: "testserver/localdeps", external: join(aws, []string{"github.com/jackc/"})},
 }
 
