@@ -6,11 +6,9 @@ import (
 	"fmt"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/eof"
-	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
@@ -58,35 +56,6 @@ func (s *SessionHandle) QueryWithOptions(ctx context.Context, sql string, opts Q
 // UpdateWithOptions is Update with options.
 func (s *SessionHandle) UpdateWithOptions(ctx context.Context, sql string, opts QueryOptions) (UpdateResult, error) {
 	return s.update(ctx, "Update", sql, opts)
-}
-
-// Ingest loads rows into a table, in bulk, inside the open transaction if
-// there is one. It returns how many were stored, or -1 when the server does
-// not tell. It does not release rows. Servers without bulk ingestion fail it
-// with FaultUnsupported.
-//
-// Ingest reads rows in a goroutine of its own. When ctx ends while rows does
-// not return, Ingest returns all the same, and rows is let go when it does.
-func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.RecordReader, opts backend.IngestOptions) (int64, error) {
-	c, err := s.begin(ctx, "Ingest", QueryOptions{Headers: opts.Headers, ownGoroutine: true}, cancelWhenLeft) // rows may block, or panic
-	if err != nil {
-		return 0, err
-	}
-	if err := errjoin.Join(requireArgument(table != "", "a table name is needed"), requireArgument(rows != nil, "a record reader is needed")); err != nil {
-		return 0, c.finish(outcome{err: usageError(err)})
-	}
-	script := "INSERT INTO " + quoteName(table) + " DEFAULT VALUES" // it is no read
-	if opts.Temporary {
-		script = "CREATE TEMP TABLE " + quoteName(table) + " (x INT)"
-	}
-	if err := s.checkStatement(c, sqlscan.Parse(script)); err != nil {
-		return 0, c.finish(outcome{err: err})
-	}
-	opts.Table = table
-	c.manyExecutions = true // the table may have been made before the rows failed
-	rows.Retain()
-	c.onEnd = append(c.onEnd, rows.Release)
-	return runStep(c, func(ctx context.Context) (int64, error) { return s.conn.Ingest(ctx, rows, opts, c.backendCall) }, valueOutcome)
 }
 
 // Ping makes a round trip to the server's session layer. On a handle for a

@@ -256,7 +256,11 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 		return 0, k.external.Usage(wrapDriver(err, nil))
 	}
 	n, err := k.update(stmt)
-	if large := parts.splitErr(); large != nil && ctx.Err() == nil {
+	switch large := parts.splitErr(); {
+	case large == nil || ctx.Err() != nil:
+	case parts.given: // the server has rows already
+		return 0, k.external.WrapError(backend.StageExecute, large)
+	default:
 		return 0, k.external.Usage(large)
 	}
 	return n, err

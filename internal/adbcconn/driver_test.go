@@ -363,6 +363,17 @@ func TestARowAboveTheMessageLimitIsTheCallersFault(t *testing.T) {
 		_, err = c.Ingest(t.Context(), rows, backend.IngestOptions{Table: "t"}, backend.Call{})
 		require.Equal(t, backend.FaultUsage, failure(t, err).Fault)
 		require.Equal(t, 3, count(t, c, scripted.Rows(3)))
+
+		b.Field(0).(*array.StringBuilder).Append("short")
+		short := b.NewRecordBatch()
+		defer short.Release()
+		rows, err = array.NewRecordReader(schema, []arrow.RecordBatch{short, batch})
+		require.NoError(t, err)
+		defer rows.Release()
+		_, err = c.Ingest(t.Context(), rows, backend.IngestOptions{Table: "t"}, backend.Call{})
+		e = failure(t, err)
+		require.Equal(t, backend.FaultUnknown, e.Fault, "a row was sent, so the transaction is not as it was")
+		require.True(t, e.Running)
 	}, func(cfg *flightconn.Config) { cfg.RequestLimit = 8 << 10 })
 }
 

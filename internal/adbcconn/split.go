@@ -114,6 +114,7 @@ type splitReader struct {
 	limit   int64
 	current arrow.RecordBatch
 	pending []arrow.RecordBatch
+	given   bool // a part was given out
 	err     error
 }
 
@@ -132,6 +133,7 @@ func (r *splitReader) Next() bool {
 		r.pending, r.err = splitToFit(r.RecordReader.RecordBatch(), r.limit)
 	}
 	r.current, r.pending = r.pending[0], r.pending[1:]
+	r.given = true
 	return true
 }
 

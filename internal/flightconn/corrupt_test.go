@@ -72,3 +72,19 @@ func TestACorruptBatchNeverEndsAResult(t *testing.T) {
 		require.Greater(t, refused, 100, name)
 	}
 }
+
+// TestRowsWithoutAHeaderAreNotPassedOver: a message of metadata alone has no header
+// either, but no body.
+func TestRowsWithoutAHeaderAreNotPassedOver(t *testing.T) {
+	batch := int64Batch(1, 2, 3)
+	defer batch.Release()
+	clean := send(t, batch)
+	read := func(second *pb.FlightData) (int, error) {
+		return readBatches(t, []*pb.FlightData{clean[0], clean[1], second, clean[1]}, memory.DefaultAllocator)
+	}
+	n, err := read(&pb.FlightData{AppMetadata: []byte("progress")})
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	_, err = read(&pb.FlightData{DataBody: clean[1].GetDataBody()})
+	require.ErrorIs(t, err, errMalformed)
+}

@@ -157,6 +157,9 @@ func (f *TicketStream) recv() (*pb.FlightData, error) {
 			return nil, err
 		}
 		if len(data.GetDataHeader()) == 0 {
+			if err := checkNoBody(data); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		size, err := verifyMessage(data.GetDataHeader(), data.GetDataBody(), f.maxInflated)

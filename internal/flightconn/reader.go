@@ -170,7 +170,10 @@ func (m *messageReader) Message() (*ipc.Message, error) {
 			return nil, err
 		}
 		if len(data.GetDataHeader()) == 0 {
-			continue // application metadata only
+			if m.err = checkNoBody(data); m.err != nil {
+				return nil, m.err
+			}
+			continue
 		}
 		size, err := verifyMessage(data.GetDataHeader(), data.GetDataBody(), m.maxInflated)
 		if err != nil {
@@ -190,6 +193,15 @@ func (m *messageReader) Message() (*ipc.Message, error) {
 		m.last = msg
 		return msg, nil
 	}
+}
+
+// checkNoBody fails for a message without a header that is more than application
+// metadata: to pass over rows would make a short result.
+func checkNoBody(data *pb.FlightData) error {
+	if n := len(data.GetDataBody()); n > 0 {
+		return malformed("a message of %d bytes and no header", n)
+	}
+	return nil
 }
 
 func (m *messageReader) releaseLast() {

@@ -1,0 +1,101 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/sqlscan"
+)
+
+// Ingest loads rows into a table, in bulk, inside the open transaction if
+// there is one. It returns how many were stored, or -1 when the server does
+// not tell. It does not release rows. Servers without bulk ingestion fail it
+// with FaultUnsupported.
+//
+// Where rows fails, Ingest fails with its error, whatever was stored before; the
+// server is told no end of the rows. That error is not taken for one of this server's
+// or its connection's, also where rows is the result of another pool.
+//
+// Ingest reads rows in a goroutine of its own. When ctx ends while rows does
+// not return, Ingest returns all the same, and rows is let go when it does.
+func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.RecordReader, opts backend.IngestOptions) (int64, error) {
+	c, err := s.begin(ctx, "Ingest", QueryOptions{Headers: opts.Headers, ownGoroutine: true}, cancelWhenLeft) // rows may block, or panic
+	if err != nil {
+		return 0, err
+	}
+	if err := errjoin.Join(requireArgument(table != "", "a table name is needed"), requireArgument(rows != nil, "a record reader is needed")); err != nil {
+		return 0, c.finish(outcome{err: usageError(err)})
+	}
+	script := "INSERT INTO " + quoteName(table) + " DEFAULT VALUES" // it is no read
+	if opts.Temporary {
+		script = "CREATE TEMP TABLE " + quoteName(table) + " (x INT)"
+	}
+	if err := s.checkStatement(c, sqlscan.Parse(script)); err != nil {
+		return 0, c.finish(outcome{err: err})
+	}
+	opts.Table = table
+	c.manyExecutions = true // the table may have been made before the rows failed
+	rows.Retain()
+	c.onEnd = append(c.onEnd, rows.Release)
+	return runStep(c, func(ctx context.Context) (int64, error) {
+		source := &callerRows{RecordReader: rows}
+		n, err := s.conn.Ingest(ctx, source, opts, c.backendCall)
+		return n, source.judge(err)
+	}, valueOutcome)
+}
+
+// callerRows are rows of the caller's whose failure a backend must not take for one of
+// its own: the reader may be the result of another server, and drivers judge errors by
+// their type and text, or do not ask for any.
+type callerRows struct {
+	array.RecordReader
+	failure atomic.Pointer[error]
+}
+
+var errRows = errors.New("the reader of the rows has failed")
+
+// Next is part of array.RecordReader. A driver may not ask for the error.
+func (r *callerRows) Next() bool {
+	if r.RecordReader.Next() {
+		return true
+	}
+	_ = r.Err()
+	return false
+}
+
+// Err is part of array.RecordReader.
+func (r *callerRows) Err() error {
+	err := r.RecordReader.Err()
+	if err == nil {
+		return nil
+	}
+	r.failure.Store(&err)
+	return errRows
+}
+
+// judge is the error of an ingestion that the backend has ended in err.
+func (r *callerRows) judge(err error) error {
+	failure := r.failure.Load()
+	if failure == nil {
+		return err
+	}
+	cause := fmt.Errorf("%w: %w", errRows, *failure)
+	var told *backend.Error
+	if !errors.As(err, &told) {
+		return &backend.Error{Stage: backend.StageExecute, Err: cause}
+	}
+	e := *told
+	switch e.Fault {
+	case backend.FaultTransport, backend.FaultSession, backend.FaultContext:
+		e.Err = fmt.Errorf("%w (%w)", e.Err, cause)
+	default:
+		e.Fault, e.Err = backend.FaultUnknown, cause
+	}
+	return &e
+}
