@@ -10,9 +10,15 @@ import (
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
-// doAction runs one action to its end and returns the body of its first
-// result, nil without one. Only the end of the stream is success: a server may
-// answer and fail afterwards.
+// doAction runs one action to its end and returns the body of its first result,
+// nil without one. Only the end of the stream is success: a server may answer
+// and fail afterwards. The stream is read on to that end although only the
+// first result is used: the trailers, with cookies and tokens, come behind the
+// results, and a stream that is left half read keeps its goroutine until ctx
+// ends.
+//
+// client says over which channel the action goes: the connection's own, or a
+// control channel for requests to cancel.
 func doAction(ctx context.Context, client pb.FlightServiceClient, name string, body []byte) ([]byte, error) {
 	stream, err := client.DoAction(ctx, &pb.Action{Type: name, Body: body})
 	if err != nil {
@@ -34,6 +40,13 @@ func doAction(ctx context.Context, client pb.FlightServiceClient, name string, b
 }
 
 // rawAction runs an action of Flight, whose messages are sent as they are.
+// Those are the actions of sessions, cancelling and renewing: CloseSession,
+// SetSessionOptions, GetSessionOptions, CancelFlightInfo and
+// RenewFlightEndpoint. The name alone says what the body is.
+//
+// reply must not be nil. A server that answers without a body has sent an empty
+// message, whose fields are zero; a body that does not decode is a malformed
+// reply.
 func (c *Conn) rawAction(ctx context.Context, client pb.FlightServiceClient, name string, req, reply proto.Message) error {
 	body, err := proto.Marshal(req)
 	if err != nil {
@@ -42,7 +55,9 @@ func (c *Conn) rawAction(ctx context.Context, client pb.FlightServiceClient, nam
 	return c.encodedAction(ctx, client, name, body, reply)
 }
 
-// encodedAction is rawAction with a request that is encoded already.
+// encodedAction is rawAction with a request that is encoded already. A
+// FlightInfo stays as the server has encoded it, and goes into a request in
+// that form.
 func (c *Conn) encodedAction(ctx context.Context, client pb.FlightServiceClient, name string, body []byte, reply proto.Message) error {
 	out, err := doAction(ctx, client, name, body)
 	if err != nil {
@@ -55,7 +70,11 @@ func (c *Conn) encodedAction(ctx context.Context, client pb.FlightServiceClient,
 }
 
 // sqlAction runs an action of Flight SQL, whose messages are packed in an Any.
-// A nil reply says that the action has none.
+// A nil reply says that the action has none. Those are transactions,
+// savepoints, prepared statements and CancelQuery.
+//
+// The Any of a reply names the type of its message, so that an answer without a
+// body, or of another type, is a malformed reply where one is expected.
 func (c *Conn) sqlAction(ctx context.Context, client pb.FlightServiceClient, name string, req, reply proto.Message) error {
 	var packed anypb.Any
 	if err := packed.MarshalFrom(req); err != nil {

@@ -12,6 +12,16 @@ import (
 // INVARIANT: the parts hold at most limit bytes unread, but for one batch, with
 // its dictionaries, of the current part: that one always goes on when nothing of
 // it waits, so that no caller waits for a batch that waits for bytes.
+//
+// A bound on batches alone is not enough: eight parts with Config.Prefetch
+// batches each, of which one message may decompress to sixteen times
+// Config.MaxMessage, could take any memory.
+//
+// A part goes through four steps for each batch: reserve(0) before it receives
+// a message, reserve(n) when the header of the message has told its size,
+// batchQueued when the batch is handed over, and batchDelivered when the caller
+// takes it. partEnded gives back what was reserved for a batch that never came
+// about.
 type readAheadBudget struct {
 	limit int64
 
@@ -23,19 +33,26 @@ type readAheadBudget struct {
 	}
 }
 
-// partUsage is what one part holds unread.
+// partUsage is what one part holds unread. The lock of the budget guards it.
 type partUsage struct {
 	queuedBatches   int   // batches that wait
 	bytesInProgress int64 // bytes of the batch that is being read
 }
 
+// newReadAheadBudget makes a budget of limit bytes for one result. No part is
+// current yet.
 func newReadAheadBudget(limit int64) *readAheadBudget {
 	a := &readAheadBudget{limit: limit}
 	a.mu.changed = make(chan struct{})
 	return a
 }
 
-// reserve waits until n more bytes of the batch that s reads fit the budget.
+// reserve waits until n more bytes of the batch that s reads fit the budget. It
+// returns only the error of ctx. Those who wait are served in no order: each
+// looks again whenever bytes are freed.
+//
+// With n = 0 it reserves nothing, and waits while the budget is exceeded, as it
+// is when the current part has gone on beyond the limit.
 func (a *readAheadBudget) reserve(ctx context.Context, s *partUsage, n int64) error {
 	for {
 		a.mu.Lock()
@@ -55,8 +72,10 @@ func (a *readAheadBudget) reserve(ctx context.Context, s *partUsage, n int64) er
 	}
 }
 
-// batchQueued records that the batch which s has read waits from now on, and returns
-// how many bytes it counts.
+// batchQueued records that the batch which s has read waits from now on, and
+// returns how many bytes it counts. The caller keeps the number beside the
+// batch and gives it to batchDelivered. A dictionary that came with the batch
+// counts with it.
 func (a *readAheadBudget) batchQueued(s *partUsage) (bytes int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -65,7 +84,8 @@ func (a *readAheadBudget) batchQueued(s *partUsage) (bytes int64) {
 	return bytes
 }
 
-// batchDelivered says that a batch of s waits no more.
+// batchDelivered says that a batch of s waits no more. What the caller holds is
+// not counted.
 func (a *readAheadBudget) batchDelivered(s *partUsage, bytes int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -73,7 +93,8 @@ func (a *readAheadBudget) batchDelivered(s *partUsage, bytes int64) {
 	a.freeBytes(bytes)
 }
 
-// partEnded says that s reads no more.
+// partEnded says that s reads no more. Its batches that wait stay counted until
+// they are delivered.
 func (a *readAheadBudget) partEnded(s *partUsage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -82,7 +103,8 @@ func (a *readAheadBudget) partEnded(s *partUsage) {
 	a.freeBytes(bytes)
 }
 
-// setCurrent makes s the part that is delivered now.
+// setCurrent makes s the part that is delivered now. It wakes those who wait,
+// since the new one may go on although the budget is used up.
 func (a *readAheadBudget) setCurrent(s *partUsage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -90,7 +112,8 @@ func (a *readAheadBudget) setCurrent(s *partUsage) {
 	a.freeBytes(0)
 }
 
-// freeBytes wakes all who wait. The lock is held.
+// freeBytes wakes all who wait. The lock is held. A channel that is closed and
+// replaced does it, since those who wait have to heed a context too.
 func (a *readAheadBudget) freeBytes(bytes int64) {
 	a.mu.used -= bytes
 	close(a.mu.changed)

@@ -18,10 +18,12 @@ import (
 
 const (
 	// cancelStepTimeout bounds one request to cancel. Servers answer it from
-	// memory or not at all.
+	// memory or not at all. What a server answers later counts as unanswered,
+	// which costs the connection.
 	cancelStepTimeout = 2 * time.Second
 
-	// controlIdle is how long the control channel keeps its transport.
+	// controlIdle is how long the control channel keeps its transport. The next
+	// request after that dials again.
 	controlIdle = 5 * time.Minute
 )
 
@@ -33,6 +35,16 @@ var (
 // CancelSteps is part of backend.Conn. A statement that has no FlightInfo yet,
 // or is an update, is named by an empty one: servers that stop whatever the
 // session runs do not look at it, the others do not find it.
+//
+// The standard action comes first, then its predecessor, which is all that some
+// servers have, then Config.CancelActions. Those that the server is known to
+// lack are left out; a step that finds this out while it runs is Unsupported,
+// and the chain goes on. The name of op is read when a step runs, since the
+// server may have told it meanwhile.
+//
+// All of them go over a control channel (Endpoint.control) with the identity of
+// the connection. On its own transport they could queue behind the result that
+// is to be stopped.
 func (c *Conn) CancelSteps(op *backend.Operation) []cancel.Step {
 	capabilities := &c.endpoint.capabilities
 	steps := make([]cancel.Step, 0, 2+len(c.cfg().CancelActions))
@@ -63,15 +75,19 @@ func (c *Conn) CancelSteps(op *backend.Operation) []cancel.Step {
 	return steps
 }
 
-// StatementOrder is part of backend.ConcurrentQuerier.
+// StatementOrder is part of backend.ConcurrentQuerier. All connections of the
+// endpoint share what one of them has found out.
 func (c *Conn) StatementOrder() *backend.StatementOrder { return &c.endpoint.capabilities.order }
 
-// QueryConcurrently is part of backend.ConcurrentQuerier: each call has RPCs of its own.
+// QueryConcurrently is part of backend.ConcurrentQuerier: each call has RPCs of
+// its own. The RPCs are left out of RoundTrips, which is to tell of the call
+// beside it.
 func (c *Conn) QueryConcurrently(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
 	return c.query(ctx, sql, call, true)
 }
 
-// RoundTrips is part of backend.ConcurrentQuerier.
+// RoundTrips is part of backend.ConcurrentQuerier. Both only grow. RPCs of Open
+// and Close, of control channels and of QueryConcurrently are not among them.
 func (c *Conn) RoundTrips() (begun, answered int64) {
 	return c.trips.begun.Load(), c.trips.answered.Load()
 }
@@ -81,6 +97,10 @@ func (c *Conn) RoundTrips() (begun, answered int64) {
 //
 // INVARIANT: a request that may have left and was not answered is Unanswered,
 // never Failed: it may still stop whatever the session runs next.
+//
+// l is what is known of the action on this server, and do makes the request. An
+// endpoint that was closed, or a client that cannot be made, has sent nothing:
+// Failed.
 func (c *Conn) requestCancel(ctx context.Context, l *capability, info *Info,
 	do func(context.Context, pb.FlightServiceClient, *Info) (cancel.Outcome, error),
 ) (cancel.Outcome, error) {
@@ -105,7 +125,8 @@ func (c *Conn) requestCancel(ctx context.Context, l *capability, info *Info,
 }
 
 // isReply tells an error that the server answered with from the lack of an
-// answer.
+// answer. UNAVAILABLE and a context's end may come from this side, or from a
+// proxy, and say nothing of whether the server has acted.
 func isReply(err error) bool {
 	s, ok := status.FromError(err)
 	if !ok {
@@ -115,6 +136,10 @@ func isReply(err error) bool {
 	return fault != backend.FaultTransport && fault != backend.FaultContext
 }
 
+// cancelFlightInfo asks by the standard action. The server's word decides:
+// CANCELLED confirms that the statement has ended, CANCELLING that it is going
+// to. NOT_CANCELLABLE, and a reply without a status, is Failed: the server has
+// answered, and nothing was stopped.
 func (c *Conn) cancelFlightInfo(ctx context.Context, client pb.FlightServiceClient, info *Info) (cancel.Outcome, error) {
 	var reply pb.CancelFlightInfoResult
 	err := c.encodedAction(ctx, client, flight.CancelFlightInfoActionType, submessage(fieldCancelInfo, info.encoded), &reply)
@@ -134,6 +159,8 @@ func (c *Conn) cancelFlightInfo(ctx context.Context, client pb.FlightServiceClie
 	}
 }
 
+// cancelQuery asks by the action that CancelFlightInfo has replaced. NOT_FOUND
+// is a failure here, like any other refusal.
 func (c *Conn) cancelQuery(ctx context.Context, client pb.FlightServiceClient, info *Info) (cancel.Outcome, error) {
 	var reply pb.ActionCancelQueryResult                    //nolint:staticcheck // deprecated, but all that some servers have
 	req := &pb.ActionCancelQueryRequest{Info: info.encoded} //nolint:staticcheck // likewise

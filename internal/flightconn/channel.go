@@ -16,13 +16,19 @@ import (
 // channel carries RPCs of one identity over a client connection. owner is the
 // connection whose own transport that is, if it is: what the server says of
 // session and credential comes from there.
+//
+// owner is nil for a control channel and for the client of a location. Those
+// present the same identity, but another server may answer there, so that its
+// cookies, its tokens and its refusals say nothing of the connection.
 type channel struct {
 	cc    grpc.ClientConnInterface
 	id    *identity
 	owner *Conn
 }
 
-// Invoke is part of grpc.ClientConnInterface.
+// Invoke is part of grpc.ClientConnInterface. Headers and trailers are looked
+// at whether the RPC has failed or not: a refusal may carry the cookie of a new
+// session.
 func (ch *channel) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	ctx, authorization := ch.id.addHeaders(ctx)
 	var header, trailer metadata.MD
@@ -30,7 +36,9 @@ func (ch *channel) Invoke(ctx context.Context, method string, args, reply any, o
 	return ch.observeReply(ctx, authorization, err, header, trailer)
 }
 
-// NewStream is part of grpc.ClientConnInterface.
+// NewStream is part of grpc.ClientConnInterface. An error of it means that
+// nothing was sent, or that the stream could not be made; replies come with
+// RecvMsg.
 func (ch *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	ctx, authorization := ch.id.addHeaders(ctx)
 	stream, err := ch.cc.NewStream(ctx, desc, method, opts...)
@@ -43,6 +51,15 @@ func (ch *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method 
 // observeReply takes from a reply what the connection needs to know, and returns the
 // RPC's error. An RPC that names what another session does not have has not
 // done what its answer says.
+//
+// Cookies are kept and a renewed token becomes the credential (learnFromReply).
+// A credential that was refused is remembered for the endpoint, so that the
+// next Open tells the source of it. A session that the server has replaced ends
+// the transport: what is lost with it is not known here, and the holder of the
+// connection decides by Lost.
+//
+// authorization is the header with which the RPC was sent, which may differ
+// from the credential by now.
 func (ch *channel) observeReply(ctx context.Context, authorization string, err error, mds ...metadata.MD) error {
 	if ch.owner == nil {
 		return err
@@ -62,7 +79,9 @@ func (ch *channel) observeReply(ctx context.Context, authorization string, err e
 }
 
 // channelStream hears the headers with the first message and the trailers at
-// the end.
+// the end. Headers come once, and trailers only after RecvMsg has failed or
+// ended; gRPC does not allow to ask for them before. Like any stream it is
+// received from by one goroutine at a time.
 type channelStream struct {
 	grpc.ClientStream
 	channel       *channel
@@ -70,7 +89,8 @@ type channelStream struct {
 	headerSeen    bool
 }
 
-// RecvMsg is part of grpc.ClientStream.
+// RecvMsg is part of grpc.ClientStream. The regular end stays io.EOF itself,
+// unless the server has replaced the session meanwhile.
 func (s *channelStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	if !s.headerSeen {

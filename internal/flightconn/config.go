@@ -16,7 +16,8 @@ import (
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
-// Defaults of Config.
+// Defaults of Config. DefaultMaxMessage has room for large batches: gRPC's own
+// limit of 4 MiB refuses one of 256k rows of two integers.
 const (
 	DefaultDialTimeout  = 5 * time.Second
 	DefaultCloseTimeout = 5 * time.Second
@@ -109,7 +110,13 @@ type Config struct {
 	resolver *net.Resolver
 }
 
-// resolve validates cfg and fills in the defaults.
+// resolve validates cfg and fills in the defaults. It works on a copy, so that
+// the caller's Config stays as it was, and reports every fault, not only the
+// first. Headers are not looked at: package flightpool has done that by
+// CheckHeaders, with the names that its users know.
+//
+// A Dialer may give Address any meaning, so only the network's own form of it
+// is checked.
 func (cfg Config) resolve() (Config, error) {
 	var errs []error
 	bad := func(field, format string, args ...any) {
@@ -166,6 +173,7 @@ func (cfg Config) resolve() (Config, error) {
 // minRequestLimit holds a schema message and one row of a modest table.
 const minRequestLimit = 4 << 10
 
+// setDefault leaves negative values as they are: they say off.
 func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {

@@ -14,6 +14,15 @@ import (
 )
 
 // Conn is backend.Conn over one HTTP/2 transport to a Flight SQL server.
+// Endpoint.Open makes it, once a first round trip has succeeded.
+//
+// It lives until Close, and is of no use from the moment that its transport
+// ends: every later call fails with ErrSessionLost before anything is sent.
+// Nothing here dials again.
+//
+// Calls may run side by side, each with RPCs of its own; what is allowed beside
+// what is for the session to say (backend.Conn). Close may be called at any
+// time.
 type Conn struct {
 	endpoint  *Endpoint
 	transport *transport
@@ -36,19 +45,26 @@ var (
 	_ backend.Expirer      = (*Conn)(nil)
 )
 
+// cfg is the endpoint's configuration, with its defaults. It is never changed.
 func (c *Conn) cfg() *Config   { return &c.endpoint.cfg }
 func (c *Conn) target() string { return c.endpoint.cfg.Address }
 
-// Lost is part of backend.Conn.
+// Lost is part of backend.Conn. It is set the moment that the socket ends, and
+// by Close.
 func (c *Conn) Lost() error { return c.transport.Lost() }
 
-// ExpiresAt is part of backend.Expirer.
+// ExpiresAt is part of backend.Expirer. It is the time that came with the
+// credential, or that a token of the handshake names as its own end. A token by
+// which the server replaces it later does not move it.
 func (c *Conn) ExpiresAt() time.Time { return c.id.credential().Expires }
 
-// OnLost is part of backend.LossNotifier.
+// OnLost is part of backend.LossNotifier. f runs on the goroutine that sees the
+// end, which may be gRPC's reader: it must not wait.
 func (c *Conn) OnLost(f func(reason error)) { c.transport.setOnLost(f) }
 
-// addCall admits a call unless the transport has ended.
+// addCall admits a call unless the transport has ended. The look at Lost and
+// the entry are one step under the lock, so that close, which sets the one and
+// then takes the map, cuts every call that it did not refuse.
 func (c *Conn) addCall(r *rpcCall) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,6 +78,8 @@ func (c *Conn) addCall(r *rpcCall) bool {
 	return true
 }
 
+// removeCall is the other half of addCall. It does nothing for a call that
+// close has taken.
 func (c *Conn) removeCall(r *rpcCall) {
 	c.mu.Lock()
 	delete(c.mu.running, r)
@@ -74,6 +92,14 @@ func (c *Conn) Close() error {
 	return c.closeErr
 }
 
+// close ends the calls under way first, and then asks the server to end the
+// session: a server that runs one statement at a time would queue the request
+// behind them. A transport that is dead already is not asked. It is asked where
+// only the session was replaced, since the session that took its place is ours
+// to end too.
+//
+// Within the one limit come the answer of the server and the GOAWAY; when the
+// server takes all of it, the socket is closed at once.
 func (c *Conn) close() error {
 	lost := c.transport.Lost()
 	alive := lost == nil || errors.Is(lost, backend.ErrSessionReplaced)
@@ -98,7 +124,11 @@ func (c *Conn) close() error {
 }
 
 // closeSession tells the server that the session is over, once the endpoint is
-// known to have that call.
+// known to have that call. Servers keep a session that nobody ends for minutes
+// to hours after its transport, and count it against their limits.
+//
+// It is no call of the connection's: those are refused by now. The error is
+// that of the server; the transport ends in any case.
 func (c *Conn) closeSession(limit time.Duration) error {
 	capabilities := &c.endpoint.capabilities
 	if capabilities.closeSession.isMissing() {

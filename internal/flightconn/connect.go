@@ -14,7 +14,9 @@ import (
 )
 
 // connectError is why no transport came about. Its text says all there is to
-// say, so that what gRPC makes of it need not be shown beside it.
+// say, so that what gRPC makes of it need not be shown beside it. backend.Error
+// has it in its chain, so that errors.As finds what is behind it: a
+// certificate's error, a DNS error, a syscall's number.
 type connectError struct {
 	text string
 	err  error // without a way to io.EOF
@@ -25,7 +27,9 @@ func (e *connectError) Unwrap() error { return e.err }
 
 // dialError is the reason that a failed dial of addr gives. The error of a
 // socket names what it was dialled for, as the call's error does already; an
-// address that a name led to is kept.
+// address that a name led to is kept. Which DNS server was asked is told, since
+// a wrong one is a common cause. An error of Config.Dialer or of a proxy is
+// shown in its own words, though it may have an OpError in its chain.
 func dialError(addr string, err error) error {
 	text := err.Error()
 	var lookup *net.DNSError
@@ -52,6 +56,11 @@ type reportingCredentials struct {
 	credentials.TransportCredentials
 }
 
+// ClientHandshake is part of credentials.TransportCredentials. raw is what our
+// dialer has returned: a watchedConn for a connection's own transport, a
+// dialledConn for a client that dials again. While a handshake is under way the
+// watchedConn reports nothing of its reads, so that the reason of the
+// handshake, which says more, is the first.
 func (h reportingCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	watched, ok := raw.(*watchedConn)
 	if !ok {
@@ -80,7 +89,9 @@ func (h reportingCredentials) Clone() credentials.TransportCredentials {
 	return reportingCredentials{h.TransportCredentials.Clone()}
 }
 
-// handshakeError is the reason that a failed handshake gives; nil for a nil err.
+// handshakeError is the reason that a failed handshake gives; nil for a nil
+// err. The context that ends a handshake is gRPC's, for one attempt to connect:
+// it must not be found in the chain, where it would pass for the caller's.
 func handshakeError(err error) error {
 	if err == nil {
 		return nil
@@ -100,7 +111,8 @@ func handshakeError(err error) error {
 	return &connectError{text, eof.Hide(err)}
 }
 
-// secureConn is what TLS makes of a watchedConn.
+// secureConn is what TLS makes of a watchedConn. gRPC reads and writes through
+// it.
 type secureConn struct {
 	net.Conn
 	transport *transport
@@ -120,8 +132,11 @@ func (c *secureConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write reports a server that closes the connection before it has sent anything, which
-// usually means that it rejected the client certificate; its TLS alert may be lost.
+// Write reports a server that closes the connection before it has sent
+// anything, which usually means that it rejected the client certificate; its
+// TLS alert may be lost. In TLS 1.3 the client has finished its handshake
+// before the server has looked at the certificate, so that the refusal may meet
+// the first write.
 func (c *secureConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if err != nil && !c.answered.Load() && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
@@ -130,7 +145,9 @@ func (c *secureConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// openingState is how far the beginning of a transport has come.
+// openingState is how far the beginning of a transport has come. It tells a
+// server that speaks no HTTP/2, or wants TLS, from one that has gone away: both
+// close the socket.
 type openingState struct {
 	handshaking atomic.Bool // a handshake is under way, or has failed: it reports why itself
 	withoutTLS  atomic.Bool // the handshake is over, and there was none
@@ -149,8 +166,12 @@ const (
 	tlsAlert = 21
 )
 
+// errPlainText is a guess in the form of a question: a server that closes for
+// another reason before its first frame looks the same.
 var errPlainText = &connectError{text: "the server closed the connection during the handshake: plain text to a TLS port? use grpc+tls://"}
 
+// countReceived takes note of what gRPC has read. It is called by gRPC's reader
+// alone, before the read's error is judged.
 func (o *openingState) countReceived(p []byte) {
 	if o.received == 0 && len(p) > 0 && p[0] == tlsAlert && o.withoutTLS.Load() {
 		o.alert.Store(true)

@@ -11,13 +11,18 @@ import (
 // of its own and waits for it. A panic or runtime.Goexit there is an error: it is
 // called on goroutines of gRPC and on those that read ahead, where the one would end
 // the program and the other leave somebody waiting.
+//
+// field is the name that the user knows, such as Config.Dialer; the error
+// begins with it. The value is that of f even beside an error.
 func callUser[T any](field string, f func() (T, error)) (v T, err error) {
 	err = callback.Isolate(field+": a callback", func() (err error) { v, err = f(); return err })
 	return v, err
 }
 
 // isolateTLSCallbacks is c with its callbacks isolated: gRPC runs the TLS
-// handshake on a goroutine of its own.
+// handshake on a goroutine of its own. Callbacks of servers are left as they
+// are, and so are Time, Rand, KeyLogWriter and ClientSessionCache. c itself is
+// not changed: it is the user's, who may share it with other clients.
 func isolateTLSCallbacks(c *tls.Config) *tls.Config {
 	c = c.Clone()
 	if verify := c.VerifyPeerCertificate; verify != nil {

@@ -12,7 +12,8 @@ import (
 const maxControls = 16
 
 // controlChannel is a client for requests to cancel. The lock of its Endpoint
-// guards users and used.
+// guards users and used. All connections whose session is at one address share
+// one; there is nothing in it of any of them.
 type controlChannel struct {
 	*redialingClient
 	users int
@@ -25,6 +26,10 @@ type controlChannel struct {
 // server would not find what is to be stopped. It is dialled when it is first
 // used, and again as needed: it holds no session, each RPC presents that of
 // its connection. The caller must call done.
+//
+// The lock is not held while a client is made, so that two goroutines may make
+// one; the second closes its own. Nothing is dialled by that. After the
+// endpoint's Close it fails.
 func (e *Endpoint) control(peer string) (cc *controlChannel, done func(), err error) {
 	cc, closed := e.acquireControl(peer, nil)
 	if cc == nil && !closed {
@@ -42,7 +47,10 @@ func (e *Endpoint) control(peer string) (cc *controlChannel, done func(), err er
 	return cc, func() { e.releaseControl(cc) }, nil
 }
 
-// newControl makes the client of a control channel.
+// newControl makes the client of a control channel. gRPC calls the dialer
+// whenever it needs a transport, each time for the same address. A peer is
+// dialled directly: it is known only where the session's own transport was
+// (transport.peer).
 func (e *Endpoint) newControl(peer string) (*redialingClient, error) {
 	dialer := func(ctx context.Context) (net.Conn, error) {
 		if peer != "" {
@@ -56,8 +64,11 @@ func (e *Endpoint) newControl(peer string) (*redialingClient, error) {
 	return e.cfg.newClient(e.cfg.Address, e.cfg.TLS, dialer, opts...)
 }
 
-// acquireControl counts a use of the channel to peer, which is fresh unless there is
-// one already. It is nil where there is neither.
+// acquireControl counts a use of the channel to peer, which is fresh unless
+// there is one already. It is nil where there is neither. The look for a
+// channel and the entry of a fresh one are one step under the lock. The caller
+// must call releaseControl for a channel that it was given, and close fresh if
+// that was not taken.
 func (e *Endpoint) acquireControl(peer string, fresh *redialingClient) (cc *controlChannel, closed bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -80,8 +91,10 @@ func (e *Endpoint) acquireControl(peer string, fresh *redialingClient) (cc *cont
 	return cc, false
 }
 
-// releaseControl ends a use, and closes the channels that are too many: those that
-// were used longest ago, and none that is in use.
+// releaseControl ends a use, and closes the channels that are too many: those
+// that were used longest ago, and none that is in use. There may be more than
+// maxControls while all are in use. A channel that Endpoint.Close has closed is
+// released like any other.
 func (e *Endpoint) releaseControl(cc *controlChannel) {
 	var unused []*controlChannel
 	e.mu.Lock()

@@ -23,6 +23,8 @@ import (
 // as pings, of which servers allow only so many.
 const deadPeerTimeout = 75 * time.Second
 
+// tcpKeepAlive finds a dead peer of an idle socket within deadPeerTimeout: a
+// first probe after a fifth of it, and four that are not answered.
 var tcpKeepAlive = net.KeepAliveConfig{Enable: true, Idle: deadPeerTimeout / 5, Interval: deadPeerTimeout / 5, Count: 4}
 
 // redialBackoff paces the control channel and the clients of locations. gRPC's
@@ -35,6 +37,10 @@ var redialBackoff = grpc.ConnectParams{
 // dial opens a socket within DialTimeout: by Config.Dialer if there is one,
 // else through the proxy that the environment names for addr, else directly.
 // check, where it is not nil, looks at each address that is dialled directly.
+//
+// Whoever calls gives check only for locations of other hosts. It cannot be
+// asked of an address that a proxy or Config.Dialer resolves: there the other
+// side decides what is reached.
 func (cfg *Config) dial(ctx context.Context, network, addr string, check func(addr string) error) (net.Conn, error) {
 	ctx, stop := context.WithTimeout(ctx, cfg.DialTimeout)
 	defer stop()
@@ -61,7 +67,9 @@ func (cfg *Config) dial(ctx context.Context, network, addr string, check func(ad
 
 // dialDirect opens a socket to addr itself. The addresses of a name are tried
 // in their order, both families in parallel as RFC 8305 has it, and share the
-// time that ctx leaves; one connection comes of it.
+// time that ctx leaves; one connection comes of it. check sees the address that
+// a name was resolved to, right before the socket is connected, so that a name
+// that resolves otherwise the second time does not pass.
 func (cfg *Config) dialDirect(ctx context.Context, network, addr string, check func(addr string) error) (net.Conn, error) {
 	d := net.Dialer{KeepAliveConfig: tcpKeepAlive, Control: setUserTimeout, Resolver: cfg.resolver}
 	if check != nil {
@@ -72,9 +80,16 @@ func (cfg *Config) dialDirect(ctx context.Context, network, addr string, check f
 	return d.DialContext(ctx, network, addr)
 }
 
-// transportOptions are the options of every client that is made here. The target given
-// to gRPC is a placeholder: the dialer alone chooses the address, so that no resolver
-// or balancer spreads the RPCs of a session over several servers.
+// transportOptions are the options of every client that is made here. The
+// target given to gRPC is a placeholder: the dialer alone chooses the address,
+// so that no resolver or balancer spreads the RPCs of a session over several
+// servers. addr is the authority that the server sees, and what gRPC compares a
+// certificate with unless tlsConfig names another. dialer decides how often
+// there is a transport: once for a connection (transport.dialOnce), as needed
+// for clients that hold no session (newClient).
+//
+// Config.DialOptions are for the caller to append behind these, so that they
+// win.
 func (cfg *Config) transportOptions(addr string, tlsConfig *tls.Config, dialer func(context.Context, string) (net.Conn, error)) []grpc.DialOption {
 	creds := insecure.NewCredentials()
 	if tlsConfig != nil {

@@ -12,7 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// tooLargeError says that something cannot be sent in one message.
+// tooLargeError says that something cannot be sent in one message. Where
+// nothing of the call was sent before, it is the caller's fault (wrapError).
 type tooLargeError struct {
 	what        string
 	size, limit int
@@ -24,6 +25,13 @@ func (e *tooLargeError) Error() string {
 
 // encoder turns batches of one schema into FlightData of at most limit bytes.
 // It sends nothing, so that what is too large is found before anything leaves.
+//
+// Servers refuse a larger message with RESOURCE_EXHAUSTED, and on a stream of
+// several messages only after they have taken those before it. So sizes are
+// measured, not estimated: a message that is too large is encoded again with
+// fewer rows, and its first encoding is dropped.
+//
+// It belongs to one goroutine, and close must be called.
 type encoder struct {
 	limit   int
 	writer  *ipc.Writer
@@ -32,14 +40,24 @@ type encoder struct {
 	rows    int64                // to try next, 0 at the start
 }
 
+// newEncoder makes an encoder for one DoPut. desc tells the server what the
+// stream is for. limit is that of Config.RequestLimit, and opts compress the
+// bodies.
 func newEncoder(desc *pb.FlightDescriptor, schema *arrow.Schema, limit int, opts ...ipc.Option) *encoder {
 	e := &encoder{limit: limit, desc: desc}
 	e.writer = ipc.NewWriterWithPayloadWriter((*capture)(e), append(opts, ipc.WithSchema(schema))...)
 	return e
 }
 
-// encode returns the messages of a batch, split by rows as needed; those of
-// the schema and of dictionaries precede the first that needs them.
+// encode returns the messages of a batch, split by rows as needed; those of the
+// schema and of dictionaries precede the first that needs them. It does not
+// release batch, and the messages share no memory with it.
+//
+// How many rows go into a message is kept from one batch to the next, so that
+// most batches of a stream are not encoded twice. A batch without rows is one
+// message without rows. An error is Arrow's, or a *tooLargeError for a single
+// row, schema or dictionary; the encoder is of no use after one, since a
+// dictionary that the writer has given out is not sent.
 func (e *encoder) encode(batch arrow.RecordBatch) ([]*pb.FlightData, error) {
 	var out []*pb.FlightData
 	total := batch.NumRows()
@@ -52,6 +70,8 @@ func (e *encoder) encode(batch arrow.RecordBatch) ([]*pb.FlightData, error) {
 		if err != nil {
 			return nil, err
 		}
+		// They stay although the batch may have to be encoded again: the writer
+		// does not give them twice.
 		out = append(out, before...)
 		switch size := proto.Size(message); {
 		case size <= e.limit:
@@ -84,6 +104,9 @@ func (e *encoder) encodeEmpty(schema *arrow.Schema) ([]*pb.FlightData, error) {
 }
 
 // slice encodes some rows: their own message, and those that must precede it.
+// The writer gives the schema with the first call, and a dictionary whenever it
+// differs from the one that was sent. They cannot be split, so that a large one
+// is an error.
 func (e *encoder) slice(batch arrow.RecordBatch, from, to int64) (before []*pb.FlightData, message *pb.FlightData, err error) {
 	part := batch.NewSlice(from, to)
 	defer part.Release()
@@ -101,6 +124,7 @@ func (e *encoder) slice(batch arrow.RecordBatch, from, to int64) (before []*pb.F
 	return before, message, nil
 }
 
+// close releases what the writer holds. It writes nothing that is sent.
 func (e *encoder) close() { _ = e.writer.Close() }
 
 // capture is the encoder as the place where the IPC writer writes.
@@ -112,7 +136,8 @@ func (c *capture) Start() error { return nil }
 // Close is part of ipc.PayloadWriter.
 func (c *capture) Close() error { return nil }
 
-// WritePayload is part of ipc.PayloadWriter.
+// WritePayload is part of ipc.PayloadWriter. The writer reuses the buffers of
+// p, so they are copied.
 func (c *capture) WritePayload(p ipc.Payload) error {
 	meta := p.Meta()
 	defer meta.Release()

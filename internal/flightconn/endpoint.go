@@ -10,6 +10,11 @@ import (
 // configuration, what they have learned about it, the control channels for
 // cancelling, and the clients of the locations that results are fetched from.
 // It is safe for use by any goroutine.
+//
+// It holds no connection: Open hands those out, and their owner closes them
+// before it closes the endpoint. What was learned of the server holds for all
+// of them and is kept for good: a server that is replaced by another version is
+// taken for the same.
 type Endpoint struct {
 	cfg          Config
 	capabilities capabilities
@@ -28,7 +33,9 @@ type Endpoint struct {
 }
 
 // NewEndpoint validates cfg and reports every fault joined. It does not dial.
-// The caller must call Close, after the last connection's.
+// The caller must call Close, after the last connection's. A configuration that
+// is valid but wrong, such as an address where nobody listens, shows with the
+// first Open.
 func NewEndpoint(cfg Config) (*Endpoint, error) {
 	cfg, err := cfg.resolve()
 	if err != nil {
@@ -42,7 +49,9 @@ func NewEndpoint(cfg Config) (*Endpoint, error) {
 // Close ends what the endpoint itself holds: the control channels and the
 // clients of locations, with the streams that still use them. Connections are
 // closed by their owners, before. It waits for the dials under way, up to
-// CloseTimeout. Later calls do nothing else.
+// CloseTimeout. Later calls do nothing else. The error tells how many have not
+// returned by then, most likely because of a Config.Dialer that does not heed
+// its context. An Open that has not dialled yet fails.
 func (e *Endpoint) Close() error {
 	e.mu.Lock()
 	control := e.mu.control

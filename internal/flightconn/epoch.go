@@ -29,6 +29,11 @@ var (
 // INVARIANT: lost is set before any call learns of the transport's end. gRPC
 // reads and closes through watchedConn, which sets it first, so that a call
 // that fails finds the reason there.
+//
+// Its life: gRPC dials with the first RPC (dialOnce), shakes hands
+// (reportingCredentials), and reads until the socket ends. From then on it is
+// lost, for good. A handshake that fails, a missed keepalive, a GOAWAY and
+// Close end it in the same way.
 type transport struct {
 	cc     *grpc.ClientConn
 	dialed atomic.Bool
@@ -42,6 +47,10 @@ type transport struct {
 	}
 }
 
+// newTransport makes the transport of one connection. Nothing is dialled before
+// the first RPC. gRPC closes a client that is idle for 30 minutes unless it is
+// told not to, which would be the end of the session. An error is that of an
+// option.
 func newTransport(cfg *Config) (*transport, error) {
 	e := &transport{}
 	opts := append(cfg.transportOptions(cfg.Address, cfg.TLS, e.dialOnce(cfg)), grpc.WithIdleTimeout(0))
@@ -53,14 +62,17 @@ func newTransport(cfg *Config) (*transport, error) {
 	return e, nil
 }
 
-// markLost records why the transport ended. Only the first reason counts.
+// markLost records why the transport ended. Only the first reason counts. It
+// may be called from any goroutine, any number of times.
 func (e *transport) markLost(err error) {
 	if e.lost.CompareAndSwap(nil, &err) {
 		e.callOnLost()
 	}
 }
 
-// setOnLost has f called once the transport has ended.
+// setOnLost has f called once the transport has ended. The second look is for
+// an end that has come between the caller's own look and the store. A later f
+// replaces one that was not called yet.
 func (e *transport) setOnLost(f func(error)) {
 	e.onLost.Store(&f)
 	if e.Lost() != nil {
@@ -68,13 +80,16 @@ func (e *transport) setOnLost(f func(error)) {
 	}
 }
 
+// callOnLost calls the function of setOnLost, if it was not called yet. Two
+// goroutines may come here at once: who swaps it out calls it.
 func (e *transport) callOnLost() {
 	if f := e.onLost.Swap(nil); f != nil {
 		(*f)(e.Lost())
 	}
 }
 
-// Lost is nil until the transport has ended.
+// Lost is nil until the transport has ended. The reason never changes after
+// that.
 func (e *transport) Lost() error {
 	if p := e.lost.Load(); p != nil {
 		return *p
@@ -85,6 +100,10 @@ func (e *transport) Lost() error {
 // dialOnce makes the dialer that gRPC calls whenever it wants a transport. It
 // answers once: gRPC would replace a dead transport, and with it the server
 // session, without a word.
+//
+// An address that names several servers is dialled once too: peer is the one
+// that answered. A Close that comes while the dial is under way finds no socket
+// to close; so the socket is closed here when the transport is lost already.
 func (e *transport) dialOnce(cfg *Config) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, _ string) (net.Conn, error) {
 		if !e.dialed.CompareAndSwap(false, true) {
@@ -112,9 +131,11 @@ func (e *transport) dialOnce(cfg *Config) func(context.Context, string) (net.Con
 	}
 }
 
-// closeWithin closes the transport within limit. gRPC's Close waits until it has
-// written GOAWAY, which never happens if the peer does not read; closing the socket
-// ends that wait.
+// closeWithin closes the transport within limit. gRPC's Close waits until it
+// has written GOAWAY, which never happens if the peer does not read; closing
+// the socket ends that wait. reason is what later calls are told, unless the
+// transport has ended before; zero or less closes the socket at once, without a
+// GOAWAY.
 func (e *transport) closeWithin(reason error, limit time.Duration) {
 	e.markLost(reason)
 	if limit <= 0 {
@@ -125,6 +146,8 @@ func (e *transport) closeWithin(reason error, limit time.Duration) {
 	_ = e.cc.Close()
 }
 
+// closeSocket closes the socket if there is one. What gRPC or TLS made of it
+// ends with it.
 func (e *transport) closeSocket() {
 	e.mu.Lock()
 	raw := e.mu.socket
@@ -136,6 +159,7 @@ func (e *transport) closeSocket() {
 
 // peer is the one address, of those that the server's name may have, that the
 // session is at. It is empty where only a proxy or Config.Dialer knows.
+// Requests to cancel go there (Endpoint.control).
 func (e *transport) peer() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -143,13 +167,16 @@ func (e *transport) peer() string {
 }
 
 // watchedConn reports the end of the socket to its transport. gRPC reads all
-// the time, and closes when a write fails.
+// the time, and closes when a write fails. A transport that is idle ends with a
+// read that fails, one whose peer takes no more data with a write that does.
 type watchedConn struct {
 	net.Conn
 	transport *transport
 	opening   openingState
 }
 
+// Read records the end of the socket before gRPC hears of it. During a
+// handshake it leaves the reason to the handshake.
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.opening.countReceived(p[:n])
@@ -168,6 +195,9 @@ func readError(err error) error {
 	return fmt.Errorf("transport: %w", eof.Hide(err))
 }
 
+// Close is gRPC's, or that of closeWithin by way of gRPC. Where a read has
+// failed before, or the connection was closed by its owner, the reason stands
+// already.
 func (c *watchedConn) Close() error {
 	switch {
 	case c.opening.handshaking.Load():

@@ -12,7 +12,15 @@ import (
 	"github.com/flightpool/flightpool/backend"
 )
 
-// wrapError makes the *backend.Error of an RPC's error.
+// wrapError makes the *backend.Error of an RPC's error. stage is how far the
+// call had come. An error that is one already, such as that of ownTxLost, stays
+// as it is.
+//
+// Causes of our own are looked for first, in the order of how much they say:
+// what the caller has given, a session that is gone, a location of another
+// server, a reply that breaks the protocol. Then the caller's context. Only
+// what is left is judged by its gRPC status, since most of the former have one
+// in their chain too.
 func (r *rpcCall) wrapError(stage backend.Stage, err error) error {
 	var done *backend.Error
 	if errors.As(err, &done) {
@@ -68,6 +76,12 @@ func (r *rpcCall) wrapError(stage backend.Stage, err error) error {
 
 // classifyEnded classifies a cancellation or timeout: by the caller's context, by the
 // end of the transport, or else by the server, which ended the statement alone.
+//
+// DEADLINE_EXCEEDED may be of the caller's deadline, which the server is told
+// too.
+//
+// A server's own limit on the time of a statement ends like this too, and must
+// not look like the caller's deadline: the caller would take it for its own.
 func (r *rpcCall) classifyEnded(e *backend.Error, code codes.Code) error {
 	if cause := r.callerEndedErr(code == codes.DeadlineExceeded); cause != nil {
 		e.Fault, e.Ctx = backend.FaultContext, cause
@@ -86,7 +100,8 @@ func isUndefined(s *status.Status) bool {
 	return s.Code() == codes.InvalidArgument && strings.Contains(s.Message(), "defined request is invalid")
 }
 
-// isUnsupported reports whether err says that the server lacks the call.
+// isUnsupported reports whether err says that the server lacks the call. nil is
+// no such answer, and neither is an error that has no status.
 func isUnsupported(err error) bool {
 	s, _ := status.FromError(err) // codes.Unknown if it is none
 	return s.Code() == codes.Unimplemented || isUndefined(s)
@@ -99,7 +114,8 @@ var (
 
 // sqlState finds the SQLSTATE that many servers put in the text, having no
 // field for it. A bare bracket counts only with a digit, which every SQLSTATE
-// has and most words have not.
+// has and most words have not. It is empty where the text has none, and a guess
+// where it has: nothing is decided by it here.
 func sqlState(text string) string {
 	if m := namedState.FindStringSubmatch(text); m != nil {
 		return m[1]

@@ -14,10 +14,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// maxTriedLocations bounds how many locations of one endpoint are tried.
+// maxTriedLocations bounds how many locations of one endpoint are tried. Each
+// may take Config.DialTimeout.
 const maxTriedLocations = 16
 
-// rowSource is where the rows of an endpoint are to be had.
+// rowSource is where the rows of an endpoint are to be had. end must be called
+// exactly when no more of the stream is read: the client of a location counts
+// as used until then.
 type rowSource struct {
 	client   pb.FlightServiceClient
 	location string             // as errors show it; empty: the connection's own transport
@@ -26,6 +29,15 @@ type rowSource struct {
 
 // fetch opens the stream of one endpoint: here, or at the first of its
 // locations that has it. open is given a context that ends with rowSource.end.
+//
+// The next location is tried only while nothing was delivered, which open
+// decides by what it returns: a *reader has the schema, a *TicketStream the
+// first message. A server that says that the statement itself fails ends the
+// search, and so does the caller's context. Of an endpoint with one location,
+// which is this connection, the error stays as it was.
+//
+// endpoint comes from the server and is judged as such: without a ticket it is
+// a malformed reply.
 func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, open func(context.Context, rowSource) (T, error)) (T, error) {
 	var none T
 	if endpoint.ticket == nil {
@@ -50,7 +62,9 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, ope
 	return none, withExpiry(endpoint, failures.err())
 }
 
-// fetchAt opens the stream at one location.
+// fetchAt opens the stream at one location. A location that may not be asked,
+// or cannot be reached, has sent nothing. Where open succeeds, its caller must
+// call rowSource.end; where it fails, that has been done.
 func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, open func(context.Context, rowSource) (T, error)) (T, error) {
 	if r.conn.isOwnLocation(uri) {
 		return open(ctx, rowSource{client: r.conn.flight, end: func() {}})
@@ -81,8 +95,9 @@ func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, open func(conte
 	return got, err
 }
 
-// orderLocations is the order in which locations are tried: the server's, but those
-// that could not be reached a short time ago come last.
+// orderLocations is the order in which locations are tried: the server's, but
+// those that could not be reached a short time ago come last. Nothing is left
+// out, since what was down may be back. uris itself is not changed.
 func (e *Endpoint) orderLocations(uris []string) []string {
 	if len(uris) < 2 || !e.locations.anyDown() {
 		return uris
@@ -99,7 +114,8 @@ func (e *Endpoint) orderLocations(uris []string) []string {
 	return uris
 }
 
-// failedLocations is what the locations of an endpoint answered.
+// failedLocations is what the locations of an endpoint answered. It is made for
+// the error alone.
 type failedLocations struct {
 	n         int
 	ownErr    error // the connection's own transport
@@ -108,6 +124,8 @@ type failedLocations struct {
 	untried   int
 }
 
+// add takes note of one failure. here says that it is the connection's own
+// transport that has failed.
 func (f *failedLocations) add(uri string, err error, here bool) {
 	f.n++
 	f.texts = append(f.texts, redactLocation(uri)+": "+err.Error())
@@ -119,7 +137,9 @@ func (f *failedLocations) add(uri string, err error, here bool) {
 }
 
 // err is judged by what the connection's own transport answered, if it was
-// asked: its failure is not the statement's.
+// asked: its failure is not the statement's. Its cause is the first in the
+// chain then, where a status or a loss is looked for. Otherwise the error is a
+// *locationError, which leaves the connection as good as before.
 func (f *failedLocations) err() error {
 	e := &noLocationError{text: fmt.Sprintf("none of %d locations answers: %s", f.n, strings.Join(f.texts, "; ")), causes: f.otherErrs}
 	if f.untried > 0 {
@@ -132,7 +152,8 @@ func (f *failedLocations) err() error {
 	return &locationError{e}
 }
 
-// noLocationError says that no location had the rows.
+// noLocationError says that no location had the rows. Its text names each with
+// its failure, without what may be secret (redactLocation).
 type noLocationError struct {
 	text   string
 	causes []error
@@ -142,13 +163,15 @@ func (e *noLocationError) Error() string   { return e.text }
 func (e *noLocationError) Unwrap() []error { return e.causes }
 
 // locationError says that rows could not be had from another server. The
-// connection has no part in it.
+// connection has no part in it. wrapError makes it the statement's fault,
+// unless the connection's own transport has ended as well.
 type locationError struct{ err error }
 
 func (e *locationError) Error() string { return e.err.Error() }
 func (e *locationError) Unwrap() error { return e.err }
 
-// withLocation names the location in an error of its stream.
+// withLocation names the location in an error of its stream. An empty location
+// is the connection's own transport.
 func withLocation(location string, err error) error {
 	if location == "" {
 		return err
@@ -156,8 +179,9 @@ func withLocation(location string, err error) error {
 	return &locationError{fmt.Errorf("location %s: %w", location, err)}
 }
 
-// mayTryNextLocation reports whether another location may do better: not when the
-// server answered that the statement itself fails.
+// mayTryNextLocation reports whether another location may do better: not when
+// the server answered that the statement itself fails. An error without a
+// status, such as that of a dial, says nothing of the statement.
 func mayTryNextLocation(err error) bool {
 	var s interface{ GRPCStatus() *status.Status }
 	if !errors.As(err, &s) {
@@ -166,8 +190,9 @@ func mayTryNextLocation(err error) bool {
 	return backend.FaultOf(s.GRPCStatus().Code(), s.GRPCStatus().Message()) != backend.FaultStatement
 }
 
-// onOwnTransport reports whether the endpoint is fetched over the connection's own
-// transport.
+// onOwnTransport reports whether the endpoint is fetched over the connection's
+// own transport. Of several locations the first decides, though another may be
+// the one that answers.
 func (c *Conn) onOwnTransport(endpoint *FlightEndpoint) bool {
 	return len(endpoint.locations) == 0 || c.isOwnLocation(endpoint.locations[0])
 }

@@ -18,13 +18,23 @@ import (
 // ExternalCall is a call of backend.Conn that another Flight SQL client makes over a
 // Conn: on its transport, in its name, counted, cut and judged as the Conn's
 // own calls are. It may be used by several goroutines at once.
+//
+// The driver of ADBC is that client: it builds its own requests and reads its
+// own results, and package adbcconn routes its RPCs here. So a pool on ADBC has
+// the same rules as this one: one transport for each connection, what was sent
+// is known, and errors have a Fault.
+//
+// The methods follow the life of a call: BeginExternal, then requests (Invoke,
+// Plan, NewStream) and rows (FetchTicket), then End.
 type ExternalCall struct {
 	call *rpcCall
 	ctx  context.Context //nolint:containedctx // the call's own: it ends every RPC of the call
 }
 
-// BeginExternal admits a call of another client. It fails, with nothing sent, when ctx
-// or the transport has ended. The caller must call End.
+// BeginExternal admits a call of another client. It fails, with nothing sent,
+// when the transport has ended or a header cannot be sent; a ctx that has ended
+// fails the first RPC. The caller must call End. op is the name of the call in
+// errors, and headers go with each RPC of it.
 func (c *Conn) BeginExternal(ctx context.Context, op string, headers metadata.MD) (*ExternalCall, error) {
 	ctx, r, err := c.begin(ctx, op, headers)
 	if err != nil {
@@ -39,14 +49,16 @@ func (g *ExternalCall) Context() context.Context { return g.ctx }
 // RequestLimit is the size in bytes above which servers refuse a message.
 func (g *ExternalCall) RequestLimit() int { return g.call.conn.cfg().RequestLimit }
 
-// End ends the call and its RPCs. Later calls do nothing.
+// End ends the call and its RPCs. Later calls do nothing. Streams that are
+// still open end with it, since its context is theirs.
 func (g *ExternalCall) End() { g.call.end() }
 
-// NeedsSession says that the call names what only the connection's session
-// has: a transaction or a prepared statement.
+// NeedsSession says that the call names what only the connection's session has:
+// a transaction or a prepared statement. An answer that comes from another
+// session is an error then. It must be called before the RPC.
 func (g *ExternalCall) NeedsSession() { g.call.info.needsSession = true }
 
-// Usage is a fault of the caller's.
+// Usage is a fault of the caller's. The connection is as good as before.
 func (g *ExternalCall) Usage(err error) error { return g.call.usageError("%w", err) }
 
 // Unsupported is a fault of what the call would need and the other client, or
@@ -55,14 +67,15 @@ func (g *ExternalCall) Unsupported(stage backend.Stage, err error) error {
 	return &backend.Error{Op: g.call.op, Stage: stage, Fault: backend.FaultUnsupported, Target: g.call.conn.target(), Err: err}
 }
 
-// WrapError makes the *backend.Error of what the call failed with. A gRPC status
-// in err's chain decides.
+// WrapError makes the *backend.Error of what the call failed with. A gRPC
+// status in err's chain decides. err must not be nil.
 func (g *ExternalCall) WrapError(stage backend.Stage, err error) error {
 	return g.call.wrapError(stage, err)
 }
 
 // Invoke makes a unary RPC. ctx need not descend from the call's: the RPC ends
-// with either. Its headers are the call's.
+// with either. Its headers are the call's. The error is gRPC's, for the other
+// client to read; WrapError judges it later.
 func (g *ExternalCall) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	ctx, stop := g.joinContext(ctx)
 	defer stop()
@@ -70,7 +83,8 @@ func (g *ExternalCall) Invoke(ctx context.Context, method string, args, reply an
 }
 
 // Plan asks for the FlightInfo of a query as the Conn itself does: with
-// call.Progress, by PollFlightInfo.
+// call.Progress, by PollFlightInfo. The Info stays encoded: what the other
+// client is shown of it is for the caller to decide.
 func (g *ExternalCall) Plan(desc *pb.FlightDescriptor, call backend.Call, opts ...grpc.CallOption) (*Info, error) {
 	kind := ""
 	var packed anypb.Any
@@ -81,6 +95,8 @@ func (g *ExternalCall) Plan(desc *pb.FlightDescriptor, call backend.Call, opts .
 }
 
 // NewStream opens a streaming RPC, which ends with the call at the latest.
+// DoPut and DoGet carry a statement, so that the server may be at work on it
+// until it ends them (backend.Error.Running).
 func (g *ExternalCall) NewStream(desc *grpc.StreamDesc, method string) (grpc.ClientStream, error) {
 	ctx := g.call.rpcContext(g.ctx)
 	if name := path.Base(method); name == "DoPut" || name == "DoGet" {
@@ -90,6 +106,7 @@ func (g *ExternalCall) NewStream(desc *grpc.StreamDesc, method string) (grpc.Cli
 }
 
 // joinContext makes the context of an RPC: it ends with the call and with ctx.
+// The caller must call the function that it returns, which releases both.
 func (g *ExternalCall) joinContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	joined, cancel := context.WithCancel(g.ctx)
 	unhook := context.AfterFunc(ctx, cancel)
@@ -103,7 +120,8 @@ func (g *ExternalCall) OnOwnTransport(endpoint *FlightEndpoint) bool {
 }
 
 // FetchTicket opens the stream of an endpoint, here or at the first of its
-// locations that has it, as far as its first message.
+// locations that has it, as far as its first message. A stream without a
+// message is no error: Peek is nil then, and Recv gives io.EOF.
 func (g *ExternalCall) FetchTicket(endpoint *FlightEndpoint) (*TicketStream, error) {
 	return fetch(g.ctx, g.call, endpoint, func(ctx context.Context, from rowSource) (*TicketStream, error) {
 		stream, err := from.client.DoGet(g.call.statementContext(ctx), endpoint.ticket)
@@ -121,6 +139,10 @@ func (g *ExternalCall) FetchTicket(endpoint *FlightEndpoint) (*TicketStream, err
 
 // TicketStream is the stream of one endpoint. It belongs to one goroutine and ends
 // with its call.
+//
+// Messages are checked as those of a reader are (verifyMessage), since the
+// other client reads them with Arrow's reader as well. Batches are not: the
+// caller has a Validator for them.
 type TicketStream struct {
 	stream       pb.FlightService_DoGetClient
 	from         rowSource
@@ -131,10 +153,12 @@ type TicketStream struct {
 	dictionaries dictionaryBytes
 }
 
-// Peek is the first message, or nil if the stream has none.
+// Peek is the first message, or nil if the stream has none. It does not take
+// the message: Recv gives it too.
 func (f *TicketStream) Peek() *pb.FlightData { return f.first }
 
-// Recv returns the next message that carries Arrow data, or io.EOF.
+// Recv returns the next message that carries Arrow data, or io.EOF. After
+// io.EOF or an error nothing more may be received.
 func (f *TicketStream) Recv() (*pb.FlightData, error) {
 	if !f.firstGiven {
 		f.firstGiven = true
@@ -150,6 +174,8 @@ func (f *TicketStream) Recv() (*pb.FlightData, error) {
 	return data, err
 }
 
+// recv skips messages without a header, which have application metadata only.
+// Dictionaries are bounded together, as in a reader.
 func (f *TicketStream) recv() (*pb.FlightData, error) {
 	for {
 		data, err := f.stream.Recv()
