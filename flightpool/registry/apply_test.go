@@ -1,6 +1,8 @@
 package registry_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -141,4 +143,43 @@ func TestAMappingNamesItsUserOnce(t *testing.T) {
 		}
 		require.NoError(t, g.ApplyDDL(t.Context(), "CREATE USER MAPPING FOR z SERVER s OPTIONS (username 'y')"))
 	})
+}
+
+// Whatever stands unencoded in a password: no error and no definition shows a part of it.
+func TestADSNShowsNoPartOfAPassword(t *testing.T) {
+	r := registry.New()
+	defer r.Close(t.Context()) //nolint:errcheck // nothing is connected
+	const part = "hunter2xyz"
+	taken := 0
+	for _, kind := range []string{"postgresql", "mysql", "flightsql", "unknown"} {
+		for _, before := range []string{"", "1", "12"} { // as a port may be
+			for _, mark := range strings.Split("/ ? # % & + @ [ ] : ; = < ^ | ~ %23 %2F", " ") {
+				for _, behind := range []string{"", "=x", "=x&", "/", "@", "?", "#"} {
+					dsn := kind + "://app:" + before + mark + part + behind + "@db.example.com:5432/production?max_connections=3"
+					d, err := registry.ParseDSN(dsn)
+					require.NotContains(t, fmt.Sprintf("%v %#v", err, d), part, dsn)
+					if err != nil {
+						continue
+					}
+					taken++
+					require.Equal(t, "db.example.com", d.Name, dsn)
+					require.Contains(t, d.Users[registry.Public].Password, part, dsn)
+					if err := r.Register(t.Context(), d); err != nil {
+						require.NotContains(t, err.Error(), part, dsn)
+						continue
+					}
+					require.NoError(t, r.Unregister(t.Context(), d.Name))
+				}
+			}
+		}
+	}
+	require.NotZero(t, taken)
+}
+
+func TestADSNWithoutAHostIsRefused(t *testing.T) {
+	for _, dsn := range []string{"", "postgresql", "app:hunter2@db/x", "postgresql:hunter2", "postgresql://db/x#hunter2", "postgresql://db/x?y=hunter2@z", "postgresql://db:hunter2/x"} {
+		_, err := registry.ParseDSN(dsn)
+		require.Error(t, err, dsn)
+		require.NotContains(t, err.Error(), "hunter2")
+	}
 }

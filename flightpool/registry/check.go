@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -17,7 +18,7 @@ func (r *Registry) resolveAndValidate(ctx context.Context, d ServerDefinition) (
 	resolved, err := d.resolve()
 	switch {
 	case known:
-		if faults := r.validateByKind(ctx, &resolved, r.kinds[kind].Validate); faults != nil {
+		if faults := r.validateByKind(ctx, &resolved, r.kinds[kind], err == nil); faults != nil {
 			err = errjoin.Join(err, &DefinitionError{Server: d.Name, Err: faults})
 		}
 	case d.Kind != "":
@@ -27,10 +28,19 @@ func (r *Registry) resolveAndValidate(ctx context.Context, d ServerDefinition) (
 }
 
 // validateByKind asks a kind about what the server's options say, and about what they say
-// with each mapping's.
-func (r *Registry) validateByKind(ctx context.Context, d *ServerDefinition, validate func(ConnectParams) error) error {
-	if validate == nil {
+// with each mapping's. sound says that the definition has no fault of its own.
+func (r *Registry) validateByKind(ctx context.Context, d *ServerDefinition, k Kind, sound bool) error {
+	if k.Validate == nil {
 		return nil
+	}
+	var cfg flightpool.Config
+	if k.Flight != nil && sound {
+		cfg = flightConfig(d)
+	}
+	validate := func(m UserMapping) error {
+		params := d.connectParams(d.connKeyFor(m, false))
+		params.Config = cfg
+		return k.Validate(params)
 	}
 	ctx, cancel := withKindTimeout(ctx, max(d.OpenTimeout, time.Second))
 	defer cancel()
@@ -38,13 +48,13 @@ func (r *Registry) validateByKind(ctx context.Context, d *ServerDefinition, vali
 	return err
 }
 
-func (d *ServerDefinition) validateWith(validate func(ConnectParams) error) error {
-	if err := validate(d.connectParams(d.connKeyFor(UserMapping{}, false))); err != nil {
+func (d *ServerDefinition) validateWith(validate func(UserMapping) error) error {
+	if err := validate(UserMapping{}); err != nil {
 		return err
 	}
 	var faults []error
 	for _, user := range slices.Sorted(maps.Keys(d.Users)) {
-		if err := validate(d.connectParams(d.connKeyFor(d.Users[user], false))); err != nil {
+		if err := validate(d.Users[user]); err != nil {
 			faults = append(faults, fmt.Errorf("user %q: %w", user, err))
 		}
 	}

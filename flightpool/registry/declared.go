@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -70,14 +71,36 @@ func checkBool(value string) error {
 var flightOptions = Options{"host": nil, "port": checkPort, "tls": checkBool, "token": nil}
 
 // ValidateFlight is the Validate of kinds whose Flight uses FlightTarget: the
-// options are host, port, tls and token, and nothing may contradict the target or
-// a token.
+// options are host, port, tls and token, nothing may contradict the target or a token,
+// and flightpool.New has to take what comes of it.
 func ValidateFlight(r ConnectParams) error {
 	faults := []error{flightOptions.Validate(r), checkNotInTarget(r, "host", "port", "tls")}
-	if r.Options["token"] != "" && r.Password != "" {
+	switch token := r.Options["token"] != ""; {
+	case token && r.Password != "":
 		faults = append(faults, errors.New("token: there is a password too: leave out one of them"))
+	case token && r.User != "":
+		faults = append(faults, errors.New("token: there is a user too: leave out one of them"))
+	case r.User == "" && r.Password != "":
+		faults = append(faults, errors.New("password: there is no user"))
 	}
-	return errjoin.Join(faults...)
+	if err := errjoin.Join(faults...); err != nil {
+		return err
+	}
+	return checkFlightTarget(r)
+}
+
+// checkFlightTarget makes a pool, which does not connect, to see whether it can be made.
+func checkFlightTarget(r ConnectParams) error {
+	target, cfg := FlightTarget(r)
+	cfg.MinIdle = -1
+	pool, err := flightpool.New(detached(), target, cfg)
+	if err == nil {
+		return pool.Close(detached()) // it has opened nothing
+	}
+	if fault := new(flightpool.Error); errors.As(err, &fault) {
+		return fault.Err
+	}
+	return err
 }
 
 // checkNotInTarget refuses options beside a target that says the same.

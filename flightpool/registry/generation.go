@@ -36,6 +36,7 @@ type poolVersion interface {
 	hasDoCalls() bool
 	awaitDoCalls(ctx context.Context, d *ServerDefinition, removed <-chan struct{})
 	close(ctx context.Context) error
+	awaitClosed(ctx context.Context) error
 }
 
 // reservoirVersion is what all versions do with their reservoir.
@@ -57,6 +58,14 @@ func (p reservoirVersion[C]) waitReady(ctx context.Context, n int) error {
 }
 func (p reservoirVersion[C]) evictIdle() int                  { return p.conns.EvictIdle() }
 func (p reservoirVersion[C]) close(ctx context.Context) error { return p.conns.Close(ctx) }
+
+// awaitClosed waits until everything is closed of a pool that close could not wait for.
+func (p reservoirVersion[C]) awaitClosed(ctx context.Context) error {
+	if err := p.conns.Close(ctx); !errors.Is(err, ErrClosed) {
+		return err
+	}
+	return nil
+}
 func (p reservoirVersion[C]) reconfigure(d *ServerDefinition) error {
 	return p.conns.Reconfigure(reservoirConfig[C](d))
 }
@@ -215,7 +224,8 @@ func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition
 	return &sqlVersion{reservoirVersion[*sqlconn.Conn]{conns, &taskGroup{}}, l, connector}, nil
 }
 
-func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition, params ConnectParams) (poolVersion, error) {
+// flightConfig is what a definition says of a Flight pool.
+func flightConfig(d *ServerDefinition) flightpool.Config {
 	check := flightpool.HealthCheck{
 		Kind: d.HealthCheck.Kind, SQL: d.HealthCheck.Query, Timeout: d.HealthCheck.Timeout, Interval: d.HealthCheck.Interval,
 		IdleBeforeCheck: d.ValidateAfter, ValidateOnAcquire: d.ValidateOnAcquire, ValidateOnRelease: d.ValidateOnRelease,
@@ -227,15 +237,20 @@ func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition,
 	cfg := flightpool.Config{
 		MinIdle: -1, MaxSize: userMaxSize(d), MaxConcurrentOpens: min(d.MaxConcurrentOpens, math.MaxInt32), MaxWaiters: d.MaxWaiters,
 		AcquireTimeout: d.AcquireTimeout, DialTimeout: d.OpenTimeout, IdleTTL: d.IdleTTL, MaxLifetime: d.MaxLifetime,
-		DefaultQueryTimeout: d.QueryTimeout, HealthCheck: check, Leases: slotLeases{u.member},
-		OpenRetry:   flightpool.OpenRetryNever, // as in reservoirConfig
-		Hooks:       flightpool.Hooks{Connections: u.hooks()},
-		DialOptions: []grpc.DialOption{grpc.WithStatsHandler(&u.traffic)},
-		Logger:      u.server.registry.cfg.Logger,
+		DefaultQueryTimeout: d.QueryTimeout, HealthCheck: check,
+		OpenRetry: flightpool.OpenRetryNever, // as in reservoirConfig
 	}
 	if d.KeepSession {
 		cfg.OnReturn = flightpool.ResetNone
 	}
+	return cfg
+}
+
+func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition, params ConnectParams) (poolVersion, error) {
+	cfg := flightConfig(d)
+	cfg.Leases, cfg.Hooks = slotLeases{u.member}, flightpool.Hooks{Connections: u.hooks()}
+	cfg.DialOptions = []grpc.DialOption{grpc.WithStatsHandler(&u.traffic)}
+	cfg.Logger = u.server.registry.cfg.Logger
 	u.traffic.anyCounted.Store(true)
 	params.Config = cfg
 	pool, err := k.Flight(ctx, params)

@@ -28,7 +28,9 @@ type Kind struct {
 	SQL sqlconn.Kind
 	// Validate says what is wrong with a target, options and credentials, before
 	// anything is made of them: once with the definition's own, and once for every
-	// mapping. It must not connect. See Options. Nil: all of them are taken.
+	// mapping. It must not connect. With a Flight, Config is what the definition says of
+	// it, or empty where the definition is wrong itself. See Options. Nil: all of them
+	// are taken.
 	Validate func(r ConnectParams) error
 }
 

@@ -52,21 +52,21 @@ var options = option.Table[ServerDefinition]{
 	boolField{Name: "DisableWarmup", Key: "warmup_on_create", At: func(d *ServerDefinition) *bool { return &d.DisableWarmup }, Read: parseInvertedBool},
 	intField{Name: "MaxWaiters", Key: "max_waiters", At: func(d *ServerDefinition) *int { return &d.MaxWaiters }, Read: positive, OffAs: zero},
 	option.Field[ServerDefinition, flightpool.Exhaustion]{Name: "OnExhausted", Key: "exhaustion_policy", At: func(d *ServerDefinition) *flightpool.Exhaustion { return &d.OnExhausted }, Read: exhaustion, Check: knownPolicy},
-	durationField{Name: "OpenTimeout", Key: "connect_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.OpenTimeout }, Read: milliseconds, Default: 5 * time.Second, Check: option.NotOff[time.Duration]},
-	durationField{Name: "QueryTimeout", Key: "query_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.QueryTimeout }, Read: milliseconds, Default: 30 * time.Second},
-	durationField{Name: "AcquireTimeout", Key: "acquire_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.AcquireTimeout }, Read: milliseconds, Default: 5 * time.Second},
+	durationField{Name: "OpenTimeout", Key: "connect_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.OpenTimeout }, Read: milliseconds, Default: 5 * time.Second, Check: option.Bounds},
+	durationField{Name: "QueryTimeout", Key: "query_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.QueryTimeout }, Read: milliseconds, Default: 30 * time.Second, Check: option.HasUnit},
+	durationField{Name: "AcquireTimeout", Key: "acquire_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.AcquireTimeout }, Read: milliseconds, Default: 5 * time.Second, Check: option.HasUnit},
 	durationField{Name: "IdleTTL", Key: "idle_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.IdleTTL }, Read: milliseconds, Default: 5 * time.Minute},
 	durationField{Name: "MaxLifetime", Key: "max_lifetime", At: func(d *ServerDefinition) *time.Duration { return &d.MaxLifetime }, Read: milliseconds, Default: time.Hour},
-	durationField{Name: "UserIdleTimeout", Key: "user_idle_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.UserIdleTimeout }, Read: milliseconds, Default: 5 * time.Minute},
+	durationField{Name: "UserIdleTimeout", Key: "user_idle_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.UserIdleTimeout }, Read: milliseconds, Default: 5 * time.Minute, Check: option.HasUnit},
 	boolField{Name: "ValidateOnAcquire", Key: "validate_on_acquire", At: func(d *ServerDefinition) *bool { return &d.ValidateOnAcquire }, Read: parseBool},
 	boolField{Name: "ValidateOnRelease", Key: "validate_on_release", At: func(d *ServerDefinition) *bool { return &d.ValidateOnRelease }, Read: parseBool},
-	durationField{Name: "ValidateAfter", Key: "validation_interval", At: func(d *ServerDefinition) *time.Duration { return &d.ValidateAfter }, Read: milliseconds, Default: 30 * time.Second},
+	durationField{Name: "ValidateAfter", Key: "validation_interval", At: func(d *ServerDefinition) *time.Duration { return &d.ValidateAfter }, Read: milliseconds, Default: 30 * time.Second, Check: option.HasUnit},
 	durationField{Name: "ValidateAfter", Key: "validation_interval_seconds", At: func(d *ServerDefinition) *time.Duration { return &d.ValidateAfter }, Read: seconds},
 	boolField{Name: "KeepSession", Key: "reset_on_release", At: func(d *ServerDefinition) *bool { return &d.KeepSession }, Read: parseInvertedBool},
 	boolField{Name: "HealthCheck.Disabled", Key: "enable_health_check", At: func(d *ServerDefinition) *bool { return &d.HealthCheck.Disabled }, Read: parseInvertedBool},
 	option.Field[ServerDefinition, flightpool.HealthKind]{Name: "HealthCheck.Kind", Key: "health_check_type", At: func(d *ServerDefinition) *flightpool.HealthKind { return &d.HealthCheck.Kind }, Read: option.ChoiceInAnyCase("ping, query, full_validate", flightpool.Ping, flightpool.Query, flightpool.FullValidate), Check: knownKind},
 	textField{Name: "HealthCheck.Query", Key: "health_check_query", At: func(d *ServerDefinition) *string { return &d.HealthCheck.Query }, Read: option.Text},
-	durationField{Name: "HealthCheck.Timeout", Key: "health_check_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.HealthCheck.Timeout }, Read: milliseconds, Default: 5 * time.Second, Check: option.NotOff[time.Duration]},
+	durationField{Name: "HealthCheck.Timeout", Key: "health_check_timeout", At: func(d *ServerDefinition) *time.Duration { return &d.HealthCheck.Timeout }, Read: milliseconds, Default: 5 * time.Second, Check: option.Bounds},
 	durationField{Name: "HealthCheck.Interval", Key: "health_check_interval", At: func(d *ServerDefinition) *time.Duration { return &d.HealthCheck.Interval }, Read: milliseconds, Default: 30 * time.Second, Check: option.Refuse(option.Below0[time.Duration], "cannot be switched off; use Disabled")},
 	intField{Name: "HealthCheck.FailureThreshold", Key: "failure_threshold", At: func(d *ServerDefinition) *int { return &d.HealthCheck.FailureThreshold }, Read: positive, Default: 3, OffAs: zero, Check: option.Refuse(option.Below0[int], "cannot be switched off; use Disabled")},
 	intField{Name: "HealthCheck.RecoveryThreshold", Key: "recovery_threshold", At: func(d *ServerDefinition) *int { return &d.HealthCheck.RecoveryThreshold }, Read: positive, Default: 2, OffAs: zero, Check: option.AtLeastOne},
@@ -162,15 +162,41 @@ func (d *ServerDefinition) dropOption(name string) {
 	delete(d.Options, name)
 }
 
+// splitDSN cuts a DSN into its parts.
+//
+// INVARIANT: nothing behind the host is taken that may be part of a password. An
+// unencoded /, ? or # in one ends the authority for every parser, so that the rest of
+// the password would be a database or the name of an option, which are shown.
+func splitDSN(dsn string) (*url.URL, error) {
+	_, rest, found := strings.Cut(dsn, "://")
+	end := strings.IndexAny(rest, "/?#")
+	switch {
+	case !found:
+		return nil, errors.New("not a URL; it begins with the kind and ://")
+	case end >= 0 && strings.Contains(rest[end:], "@"):
+		return nil, errors.New(`has an "@" after the host; percent-encode the user, the password and values (# is %23, / is %2F, ? is %3F, % is %25, @ is %40)`)
+	case strings.Contains(rest, "#"):
+		return nil, errors.New("has a # part, which means nothing here; options go after ?, and # in a value is %23")
+	}
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return nil, errors.New("not a URL") // url's words would quote the password
+	}
+	return u, nil
+}
+
 // ParseDSN makes a definition of a URL: its scheme is the kind, its user what
 // PUBLIC is on the server, its path the dbname, and its query the options,
 // server_name among them, which is the host otherwise.
 //
 //	postgresql://app:secret@db.example.com:5432/production?server_name=legacy&max_connections=20
+//
+// User, password and values must be percent-encoded where they contain one of
+// # / ? % & + @ or a space. No error shows the part of a DSN that may hold a password.
 func ParseDSN(dsn string) (ServerDefinition, error) {
-	u, err := url.Parse(dsn)
+	u, err := splitDSN(dsn)
 	if err != nil {
-		return ServerDefinition{}, errors.New("registry: DSN: not a URL") // url's words would quote the password
+		return ServerDefinition{}, fmt.Errorf("registry: DSN: %w", err)
 	}
 	d := ServerDefinition{Kind: u.Scheme, Name: u.Hostname()}
 	query, err := url.ParseQuery(u.RawQuery)

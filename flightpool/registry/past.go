@@ -24,28 +24,31 @@ func (p *removedStats) addDraining(u *userPool) {
 }
 
 func (p *removedStats) foldIn(u *userPool) {
-	done := u.poolStats()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if _, ok := p.draining[u]; ok {
 		delete(p.draining, u)
-		p.sum = p.sum.add(done)
+		p.sum = p.sum.add(u.poolStats()) // under the lock: nothing is lost between the two
 	}
 }
 
 // drainingPools are the removed users who are not closed yet.
 func (p *removedStats) drainingPools() []*userPool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return slices.Collect(maps.Keys(p.draining))
+	_, draining := p.parts()
+	return draining
 }
 
-func (p *removedStats) poolStats() PoolStats {
+// parts are what is closed, and the pools that are not.
+func (p *removedStats) parts() (sum PoolStats, draining []*userPool) {
 	p.mu.Lock()
-	sum, last := p.sum, slices.Collect(maps.Keys(p.draining))
-	p.mu.Unlock()
-	for _, u := range last {
-		sum = sum.add(u.poolStats())
+	defer p.mu.Unlock()
+	return p.sum, slices.Collect(maps.Keys(p.draining))
+}
+
+// connections counts those that are left of removed pools.
+func (p *removedStats) connections() (n int) {
+	for _, u := range p.drainingPools() {
+		n += u.stats().Total
 	}
-	return sum
+	return n
 }

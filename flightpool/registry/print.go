@@ -45,7 +45,7 @@ func (m UserMapping) MarshalJSON() ([]byte, error) { return printing.JSON(m.Stri
 
 // String shows server and user, of Options the names.
 func (r ConnectParams) String() string {
-	return printing.Struct("registry.Reach", r, "Target", "Password")
+	return printing.Struct("registry.ConnectParams", r, "Target", "Password")
 }
 
 // GoString is String.

@@ -37,7 +37,7 @@ func TestAnUnhealthyServerWithoutUsersIsProbedNoFaster(t *testing.T) {
 
 func TestUsersWhoGoAtOnceAreNotSoughtWithoutRest(t *testing.T) {
 	bubble(t, func(t *testing.T, g *rig) {
-		define(t, g, func(d *registry.ServerDefinition) { d.UserIdleTimeout = 1 })
+		define(t, g, func(d *registry.ServerDefinition) { d.UserIdleTimeout = time.Millisecond })
 		require.NoError(t, acquire(t, g, "a").Release())
 		time.Sleep(time.Second)
 		st, err := g.ServerStats("s")

@@ -276,5 +276,8 @@ func (s *server) close(ctx context.Context) error {
 	}
 	s.end()
 	s.allocator.Stop()
+	if left := s.removed.connections(); err == nil && left > 0 { // of a CloseAll that gave up
+		err = &DrainError{Server: s.name, Err: fmt.Errorf("%d connections remain: their Close has not returned", left)}
+	}
 	return errjoin.Join(err, s.awaitKindCalls(late))
 }

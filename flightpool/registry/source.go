@@ -71,7 +71,7 @@ func setDBInQuery(u *url.URL, db string) {
 func urlDSN(scheme, port string, db func(*url.URL, string)) func(ConnectParams) string {
 	return func(r ConnectParams) string {
 		u := &url.URL{Scheme: scheme, Host: net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", port)), RawQuery: otherOptions(r, addressOptions...).Encode()}
-		if r.User != "" {
+		if r.User != "" || r.Password != "" {
 			u.User = url.UserPassword(r.User, r.Password)
 		}
 		if name := r.Options["dbname"]; name != "" {

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/flightpool/flightpool/reservoir"
@@ -103,23 +104,38 @@ func (u *userPool) poolStats() PoolStats {
 		Queries: u.queries.Load(), QueryFailures: u.queryFailures.Load(),
 		BytesSent: u.traffic.sent.Load(), BytesRead: u.traffic.received.Load(), BytesCounted: u.traffic.anyCounted.Load(),
 	}
-	p.MeanQuery = mean(time.Duration(u.queryTime.Load()), p.Queries)
-	open := time.Duration(st.InUse+st.Idle) * time.Since(u.createdAt)
-	p.MeanLifetime = mean(max(0, time.Duration(u.lifetimeSum.Load())+open), p.Created)
+	p.MeanQuery = mean(u.queryTime.seconds(), p.Queries)
+	open := float64(st.InUse+st.Idle) * time.Since(u.createdAt).Seconds()
+	p.MeanLifetime = mean(max(0, u.lifetimeSum.seconds()+open), p.Created)
 	return p
 }
 
-func mean(sum time.Duration, n uint64) time.Duration {
+// A timeSum adds up the times of many connections or calls. In nanoseconds, those of a
+// thousand connections would overflow within four months.
+type timeSum struct{ microseconds atomic.Int64 }
+
+func (t *timeSum) add(d time.Duration) {
+	t.microseconds.Add(int64(d.Round(time.Microsecond) / time.Microsecond))
+}
+
+func (t *timeSum) seconds() float64 { return float64(t.microseconds.Load()) / 1e6 }
+
+func mean(seconds float64, n uint64) time.Duration {
 	if n == 0 {
 		return 0
 	}
-	return sum / time.Duration(n)
+	return time.Duration(seconds / float64(n) * float64(time.Second))
+}
+
+// weighted is the mean of two means.
+func weighted(a time.Duration, n uint64, b time.Duration, m uint64) time.Duration {
+	return mean(a.Seconds()*float64(n)+b.Seconds()*float64(m), n+m)
 }
 
 // add adds b up; means are weighted.
 func (p PoolStats) add(b PoolStats) PoolStats {
-	p.MeanQuery = mean(p.MeanQuery*time.Duration(p.Queries)+b.MeanQuery*time.Duration(b.Queries), p.Queries+b.Queries)
-	p.MeanLifetime = mean(p.MeanLifetime*time.Duration(p.Created)+b.MeanLifetime*time.Duration(b.Created), p.Created+b.Created)
+	p.MeanQuery = weighted(p.MeanQuery, p.Queries, b.MeanQuery, b.Queries)
+	p.MeanLifetime = weighted(p.MeanLifetime, p.Created, b.MeanLifetime, b.Created)
 	p.Total += b.Total
 	p.Active += b.Active
 	p.Idle += b.Idle
@@ -163,8 +179,14 @@ func (r *Registry) Stats() Stats {
 
 // poolStats adds all users of a server up, those who are gone included.
 func (s *server) poolStats() PoolStats {
-	sum := s.removed.poolStats()
-	for _, u := range *s.users.Load() {
+	s.mu.Lock() // else a pool that is removed meanwhile would be missing, or there twice
+	users := *s.users.Load()
+	sum, draining := s.removed.parts()
+	s.mu.Unlock()
+	for _, u := range users {
+		sum = sum.add(u.poolStats())
+	}
+	for _, u := range draining {
 		sum = sum.add(u.poolStats())
 	}
 	return sum
@@ -214,11 +236,11 @@ func (r *Registry) UserStats(name string) ([]UserStats, error) {
 		acquires := u.counters(st).acquires
 		probes := uint64(max(0, u.probeLoans.Load())) //nolint:gosec // not negative
 		direct := st.Acquired - min(st.Acquired, st.AcquiredWaited+probes)
-		waited, waits := time.Duration(u.waitTimeSum.Load()), u.waitTimes.Load()
+		waits := u.waitTimes.Load()
 		all = append(all, UserStats{
 			ServerName: name, User: user, RemoteUser: u.version.Load().connKey.Mapping.User, PoolStats: u.poolStats(),
 			Wait: WaitStats{
-				Mean: mean(waited, acquires), P50: waits.percentile(.5, direct), P90: waits.percentile(.9, direct),
+				Mean: mean(u.waitTimeSum.seconds(), acquires), P50: waits.percentile(.5, direct), P90: waits.percentile(.9, direct),
 				P99: waits.percentile(.99, direct), P999: waits.percentile(.999, direct),
 			},
 		})

@@ -1,12 +1,15 @@
 package registry_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool/registry"
@@ -141,5 +144,88 @@ func TestProbesAreNoWaits(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 500*time.Millisecond, before[0].Wait.Mean)
 		require.Equal(t, before[0].Wait, after[0].Wait)
+	})
+}
+
+// Users' pools are removed while somebody reads: none is missing from the sum, or in it
+// twice.
+func TestCountersDoNotGoBackWhilePoolsAreRemoved(t *testing.T) {
+	const users = 8
+	g := newRig(t)
+	d := registry.ServerDefinition{Name: "s", Kind: "fake", MaxSize: users, MinIdle: -1, WarmupConnections: -1, Users: map[string]registry.UserMapping{registry.Public: {}}}
+	require.NoError(t, g.Register(t.Context(), d))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 12 {
+			for u := range users {
+				if c, err := g.Acquire(t.Context(), "s", fmt.Sprint(u)); assert.NoError(t, err) {
+					assert.NoError(t, c.Release())
+				}
+			}
+			assert.NoError(t, g.CloseAll(t.Context(), "s"))
+		}
+	}()
+	for last, ended := (registry.PoolStats{}), false; !ended; {
+		select {
+		case <-done:
+			ended = true
+		default:
+		}
+		st := g.Stats().PoolStats
+		for name, pair := range map[string][2]uint64{
+			"acquires": {last.Acquires, st.Acquires}, "releases": {last.Releases, st.Releases}, "created": {last.Created, st.Created}, "destroyed": {last.Destroyed, st.Destroyed},
+		} {
+			assert.LessOrEqual(t, pair[0], pair[1], name)
+		}
+		last = st
+	}
+	require.Equal(t, uint64(12*users), g.Stats().Destroyed)
+	require.NoError(t, g.Close(t.Context()))
+}
+
+// A driver's Close that takes long is counted until it returns, and not for ever.
+func TestConnectionsThatCloseLateAreCountedUntilThen(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		define(t, g, nil)
+		g.fake("s").set(func() { g.servers["s"].slow = time.Minute })
+		out := acquire(t, g, "a")
+		require.NoError(t, acquire(t, g, "b").Release())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var drain *registry.DrainError
+		require.ErrorAs(t, g.CloseAll(ctx, "s"), &drain)
+		require.ErrorIs(t, out.Release(), registry.ErrReleased)
+		numbers := func() []int {
+			st, err := g.ServerStats("s")
+			require.NoError(t, err)
+			return []int{st.Total, st.Closing, st.Idle, st.Active, int(st.Created), int(st.Destroyed), int(st.Acquires), int(st.Releases)} //nolint:gosec // small
+		}
+		require.Equal(t, []int{2, 2, 0, 0, 2, 0, 2, 2}, numbers())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []int{0, 0, 0, 0, 2, 2, 2, 2}, numbers())
+
+		require.NoError(t, acquire(t, g, "a").Release())
+		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.Error(t, g.CloseAll(ctx, "s"))
+		require.ErrorContains(t, g.Close(t.Context()), "1 connections remain", "nil says that none is left")
+		time.Sleep(time.Minute)
+	})
+}
+
+// 300 connections for more than a year.
+func TestMeansOfManyLongTimesDoNotOverflow(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		define(t, g, func(d *registry.ServerDefinition) {
+			d.MaxSize, d.HealthCheck.Disabled, d.IdleTTL, d.UserIdleTimeout = 900, true, -1, -1
+		})
+		require.NoError(t, g.Warmup(t.Context(), "s", 300))
+		const month = 30 * 24 * time.Hour
+		for n := range time.Duration(14) {
+			time.Sleep(month)
+			require.InEpsilon(t, (n+1)*month, g.Stats().MeanLifetime, .001)
+		}
 	})
 }

@@ -104,3 +104,64 @@ func TestWhatPoolsRefuseTheDefinitionRefuses(t *testing.T) {
 		require.Equal(t, 10, st.MaxSize)
 	})
 }
+
+// Targets, addresses and credentials that no pool can be made of are faults of the
+// definition, also where nobody's pool is made yet.
+func TestWhatFlightPoolsRefuseTheDefinitionRefuses(t *testing.T) {
+	r := registry.New()
+	defer r.Close(t.Context()) //nolint:errcheck // nothing is connected
+	type options = map[string]string
+	user := registry.UserMapping{User: "ann", Password: "s3cret"}
+	for want, d := range map[string]registry.ServerDefinition{
+		"its scheme is none of": {Target: "gprc://h:1"},
+		"has no port":           {Target: "grpc://h"},
+		"MaxSize: set in the target and in the Config": {Target: "grpc://h:1?max_size=3"},
+		"Auth: set in the target and in the Config":    {Target: "grpc://u:s3cret@h:1"},
+		"has a malformed host":                         {Options: options{"host": "[::1]"}},
+		"the port is not between":                      {Options: options{"port": "0"}},
+		"token: there is a password too":               {Options: options{"token": "s3cret"}},
+		"token: there is a user too":                   {Options: options{"token": "s3cret"}, Users: map[string]registry.UserMapping{"a": {User: "ann"}}},
+		"password: there is no user":                   {Users: map[string]registry.UserMapping{"a": {Password: "s3cret"}}},
+		"the user of BasicAuth must not":               {Users: map[string]registry.UserMapping{"a": {User: "a:b"}}},
+		"MaxSize: -1 is less than 1":                   {Target: "grpc://h:1", MaxSize: -1},
+	} {
+		d.Name, d.Kind = "s", "flightsql"
+		if d.Users == nil {
+			d.Users = map[string]registry.UserMapping{registry.Public: user} // for whom no pool is made at first
+		}
+		var fault *registry.DefinitionError
+		err := r.Register(t.Context(), d)
+		if assert.ErrorAs(t, err, &fault, want) {
+			assert.ErrorContains(t, err, want)
+			assert.NotContains(t, err.Error(), "s3cret")
+		}
+	}
+	for _, d := range []registry.ServerDefinition{
+		{Target: "grpc://h:1"}, {Target: "grpc+tls://h:1?tls_insecure_skip_verify=true"}, {Options: options{"host": "::1", "tls": "on"}}, {Options: options{}},
+	} {
+		d.Name, d.Kind, d.Users = "s", "flightsql", map[string]registry.UserMapping{registry.Public: user}
+		require.NoError(t, r.Register(t.Context(), d))
+		require.NoError(t, r.Unregister(t.Context(), "s"))
+	}
+}
+
+// 30 is 30 nanoseconds, and what nobody can mean.
+func TestTimesWithoutAUnitAreRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, g *rig) {
+		for name, set := range map[string]func(*registry.ServerDefinition){
+			"OpenTimeout":          func(d *registry.ServerDefinition) { d.OpenTimeout = 30 },
+			"QueryTimeout":         func(d *registry.ServerDefinition) { d.QueryTimeout = 30 },
+			"AcquireTimeout":       func(d *registry.ServerDefinition) { d.AcquireTimeout = 30 },
+			"IdleTTL":              func(d *registry.ServerDefinition) { d.IdleTTL = 30 },
+			"MaxLifetime":          func(d *registry.ServerDefinition) { d.MaxLifetime = 30 },
+			"UserIdleTimeout":      func(d *registry.ServerDefinition) { d.UserIdleTimeout = 30 },
+			"ValidateAfter":        func(d *registry.ServerDefinition) { d.ValidateAfter = 30 },
+			"HealthCheck.Timeout":  func(d *registry.ServerDefinition) { d.HealthCheck.Timeout = 30 },
+			"HealthCheck.Interval": func(d *registry.ServerDefinition) { d.HealthCheck.Interval = 30 },
+		} {
+			d := registry.ServerDefinition{Name: "s", Kind: "fake"}
+			set(&d)
+			require.ErrorContains(t, g.Register(t.Context(), d), "is the unit missing?", name)
+		}
+	})
+}

@@ -31,14 +31,14 @@ type userPool struct {
 	created, destroyed               atomic.Uint64
 	openFailures, resetFailures      atomic.Uint64
 	loansReturned                    atomic.Uint64 // loans, those of probes included
-	waitTimeSum                      atomic.Int64  // nanoseconds, of the waits that brought a connection
+	waitTimeSum                      timeSum       // of the waits that brought a connection
 	// Probes borrow connections too but are not counted as calls: loans that they have,
 	// had or are about to have, and their waits that failed.
 	probeLoans, failedProbeWaits atomic.Int64
-	queryTime                    atomic.Int64 // nanoseconds
+	queryTime                    timeSum
 
 	createdAt   time.Time
-	lifetimeSum atomic.Int64 // of all connections so far, those that are open counted as if born with the pool
+	lifetimeSum timeSum // of all connections so far, those that are open counted as if born with the pool
 
 	mu             sync.Mutex
 	draining       []poolVersion   // closed, and not done yet
@@ -90,7 +90,7 @@ func (u *userPool) hooks() reservoir.Hooks {
 	s, m := u.server, u.member
 	return reservoir.Hooks{
 		Opened: func(took time.Duration) {
-			u.lifetimeSum.Add(-int64(time.Since(u.createdAt)))
+			u.lifetimeSum.add(-time.Since(u.createdAt))
 			u.created.Add(1)
 			s.health.recordCheck(nil, true)
 			m.Opened(took)
@@ -120,7 +120,7 @@ func (u *userPool) hooks() reservoir.Hooks {
 			}
 			if waits := u.waitTimes.Load(); waits != nil && err == nil {
 				waits.add(waited)
-				u.waitTimeSum.Add(int64(waited))
+				u.waitTimeSum.add(waited)
 			}
 		},
 		Released: func(time.Duration) {
@@ -138,7 +138,7 @@ func (u *userPool) hooks() reservoir.Hooks {
 		},
 		Closed: func(reservoir.Reason, error) {
 			u.destroyed.Add(1)
-			u.lifetimeSum.Add(int64(time.Since(u.createdAt)))
+			u.lifetimeSum.add(time.Since(u.createdAt))
 		},
 	}
 }
@@ -151,7 +151,7 @@ func (e probeOpenError) Unwrap() error { return e.error }
 // countQuery counts a statement.
 func (u *userPool) countQuery(took time.Duration, err error) {
 	u.queries.Add(1)
-	u.queryTime.Add(int64(took))
+	u.queryTime.add(took)
 	if err != nil {
 		u.queryFailures.Add(1)
 	}
@@ -257,10 +257,25 @@ func (u *userPool) hasDoCallsLocked() bool {
 }
 
 // closeVersion closes a draining version, waiting for its loans until ctx ends, and
-// keeps its counters. With the last version of a removed pool the server takes over
-// its counters.
+// keeps its counters. What is not closed then, of a driver that hangs, is counted until
+// it is.
 func (u *userPool) closeVersion(ctx context.Context, g poolVersion) error {
 	err := g.close(ctx)
+	if left := new(reservoir.CloseError); errors.As(err, &left) && left.Remaining > 0 {
+		go func() {
+			if g.awaitClosed(u.server.life) == nil {
+				u.versionClosed(g)
+			}
+		}()
+		return err
+	}
+	u.versionClosed(g)
+	return err
+}
+
+// versionClosed keeps the counters of a version that is closed. With the last version of
+// a removed pool the server takes over its counters.
+func (u *userPool) versionClosed(g poolVersion) {
 	u.mu.Lock()
 	u.draining = slices.DeleteFunc(u.draining, func(o poolVersion) bool { return o == g })
 	u.closedVersions = addStats(u.closedVersions, g.stats())
@@ -269,5 +284,4 @@ func (u *userPool) closeVersion(ctx context.Context, g poolVersion) error {
 	if done {
 		u.server.removed.foldIn(u)
 	}
-	return err
 }

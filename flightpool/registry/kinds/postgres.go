@@ -57,7 +57,7 @@ func postgresURL(r registry.ConnectParams) string {
 		}
 	}
 	u := url.URL{Scheme: "postgres", Host: net.JoinHostPort(at("host", "localhost"), at("port", "5432")), Path: "/" + at("dbname", ""), RawQuery: settings.Encode()}
-	if r.User != "" {
+	if r.User != "" || r.Password != "" {
 		u.User = url.UserPassword(r.User, r.Password)
 	}
 	return u.String()
