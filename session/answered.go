@@ -13,6 +13,11 @@ import (
 //
 // INVARIANT: what is not known costs the session, or is taken for done where the
 // session is made clean.
+//
+// A request that was not sent, or that the backend or the server has turned away before
+// it looked at it, has done nothing. A fault that does not leave the connection as it
+// was says nothing of the change: it may have come after it. What is left is a status
+// of the server, or of a proxy, and package effect judges it.
 func meaningOf(change effect.Change, err error) effect.Meaning {
 	var e *backend.Error
 	switch {

@@ -17,6 +17,13 @@ import (
 // left the step, and late is called then with the result. A panic or Goexit in the
 // step, which is one of the caller's callbacks, ends the call and goes on in the
 // caller.
+//
+// The caller of awaitStep finishes the call if inTime is true, and late does if it is
+// false: from then on awaitStep and the background share nothing but the call. late
+// runs on a goroutine of the owner's, which waits for it when it closes.
+//
+// A step on the caller's own goroutine needs no select: interrupt ends its RPC. A panic
+// there passes through awaitStep by itself once the call is finished.
 func awaitStep[T any](c *call, step func(ctx context.Context) (T, error), late func(T, error)) (v T, inTime bool, err error) {
 	step = withChecks(c, step)
 	if !c.ownGoroutine {
@@ -56,8 +63,10 @@ func awaitStep[T any](c *call, step func(ctx context.Context) (T, error), late f
 	return v, true, nil
 }
 
-// withChecks is the step with what has to hold before anything of it is sent, and
-// after it was answered.
+// withChecks is the step with what has to hold before anything of it is sent, and after
+// it was answered. The last of it is for servers that put another session in the place
+// of one that has gone: an answer from there is worth nothing where the handle had
+// something to lose. A failure is the caller's to know in any case.
 func withChecks[T any](c *call, step func(ctx context.Context) (T, error)) func(ctx context.Context) (T, error) {
 	c.startedAt = time.Now()
 	return func(ctx context.Context) (v T, err error) {
@@ -77,7 +86,12 @@ func withChecks[T any](c *call, step func(ctx context.Context) (T, error)) func(
 var errCallbackStuck = fmt.Errorf("%w: a callback or reader of the caller does not return", backend.ErrSessionLost)
 
 // awaitLeftStep waits in the background for the step to return. It reports false when
-// the step does not, although its RPC has ended: a callback of the caller's blocks.
+// the step does not, although its RPC has ended: a callback of the caller's blocks. The
+// RPC of a COMMIT, or with NoCancel, may take for ever; the owner's Close ends it by
+// closing the connection. Otherwise the end of the RPC brings a backend back at once;
+// only a callback or reader of the caller's, which no context ends, can still hold the
+// step. That costs the session, since its goroutine may call the connection at any time
+// later.
 func (c *call) awaitLeftStep(done <-chan struct{}) bool {
 	switch c.mode {
 	case finishWhenLeft:
@@ -102,7 +116,9 @@ func (c *call) awaitLeftStep(done <-chan struct{}) bool {
 	}
 }
 
-// callerLeftError is the error of a call whose caller has left it.
+// callerLeftError is the error of a call whose caller has left it. The server has not
+// answered yet, so the error is what the RPC would have failed with if it had been
+// ended. Where the server has named the operation, its rows were being awaited.
 func (c *call) callerLeftError() *backend.Error {
 	cause := ctxerr.Of(c.ctx)
 	if cause == nil {
@@ -127,7 +143,8 @@ func (c *call) callerLeftError() *backend.Error {
 
 // runStep runs the call's one step and finishes the call. toOutcome says what the
 // answer means; when the caller has left, it is called in the background, with inTime
-// false.
+// false. It changes what the handle knows of transactions and prepared statements
+// before the call is finished, so that the next call finds it changed.
 func runStep[T any](c *call, step func(ctx context.Context) (T, error), toOutcome func(v T, inTime bool, err error) outcome) (T, error) {
 	v, inTime, err := awaitStep(c, step, func(v T, err error) { _ = c.finish(toOutcome(v, false, err)) })
 	if inTime {

@@ -14,10 +14,15 @@ import (
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
-// callMode says what becomes of a call's RPC when the caller's context ends.
+// callMode says what becomes of a call's RPC when the caller's context ends. The caller
+// itself returns at once under every mode. A statement is cancelled unless the caller
+// has said otherwise. What is brief, and whose late answer can be undone, is waited
+// for. A COMMIT is never cut, since nobody would know then whether it is stored.
 type callMode uint8
 
 const (
+	// Begin, Rollback, savepoints, options and the preparing of a statement are
+	// finishWithinBudget; Commit, and what has NoCancel, are finishWhenLeft.
 	cancelWhenLeft     callMode = iota // it is ended, and the statement cancelled on the server
 	finishWithinBudget                 // it goes on in the background, for the cancel budget at most
 	finishWhenLeft                     // it goes on in the background until it has ended
@@ -28,6 +33,11 @@ const (
 //
 // INVARIANT: finish is called exactly once, when no RPC of the call is under
 // way in the caller's goroutine.
+//
+// What mu does not guard is written by newCall, or by the one goroutine that runs the
+// call: the caller's, or the one that goes on when the caller has left. interrupt runs
+// beside it. It reads what newCall has written, what mu guards and, where there is a
+// result, what was there when attachResult was called.
 type call struct {
 	s           *SessionHandle
 	op          string
@@ -40,11 +50,14 @@ type call struct {
 	operation   *backend.Operation
 	backendCall backend.Call
 
-	// ownGoroutine says that the step runs in a goroutine of its own, because the
-	// caller must be able to leave it.
+	// ownGoroutine says that the step runs in a goroutine of its own, because the caller
+	// must be able to leave it. Where it is false, the end of rpc has to bring the step
+	// back, which a backend does within 50 ms.
 	ownGoroutine bool
 
-	// callsUserCode says that the step calls code of the caller's.
+	// callsUserCode says that the step calls code of the caller's. Such code may take
+	// any time between two round trips, so that a probe beside it tells nothing of the
+	// server: see learnOrder.
 	callsUserCode bool
 
 	// statement says that the call runs one, whose failure aborts an open transaction.
@@ -53,24 +66,31 @@ type call struct {
 	statement, manyExecutions, serverMayExecute bool
 
 	// hasParams says that it has parameters. insert is what it may do to the session,
-	// once the step has begun.
+	// once the step has begun. Both are of interest since some servers load an INSERT
+	// with parameters in bulk, and leave the session elsewhere: see beforeInsert.
 	hasParams bool
 	insert    *insertion
 
-	// beforeSend is run before the step, in its place: what must hold before
-	// anything of the call is sent.
+	// beforeSend is run before the step, in its place: what must hold before anything of
+	// the call is sent. An error of it ends the call with nothing of the step sent. It
+	// makes round trips of its own, on the same context as the step.
 	beforeSend func(ctx context.Context) error
 
-	// startedAt is when the step began, which is before anything of it was sent.
+	// startedAt is when the step began, which is before anything of it was sent. The
+	// proof of the session is as old as that: a server counts the idle time of a session
+	// from the start of a statement.
 	startedAt time.Time
 
-	// delivered says that a batch has reached the caller.
+	// delivered says that a batch has reached the caller. A read that has delivered one
+	// is not safe to repeat any more.
 	delivered bool
 
 	// probeWait is how a probe beside the call has waited for its statement.
 	probeWait probeWait
 
-	// failureReported says that the caller was told a failure before the call's end.
+	// failureReported says that the caller was told a failure before the call's end. If
+	// the server then reports success, an open transaction is aborted all the same, and
+	// a COMMIT is ErrCommitUnknown: the caller has been told something else.
 	failureReported bool
 
 	callerGone chan struct{} // closed once the caller waits no longer
@@ -84,7 +104,13 @@ type call struct {
 	}
 }
 
-// newCall makes a call that can be interrupted.
+// newCall makes a call that can be interrupted. It does not touch the handle.
+//
+// The values of ctx, such as those of a tracer, go with the RPCs; its end does not. A
+// goroutine for the step costs time on every call, so it is spent only where the caller
+// must be able to leave a step whose RPC goes on: by its mode, for the sake of the
+// caller's own code, or to probe the session beside the statement while the order is to
+// be learned.
 func (s *SessionHandle) newCall(ctx context.Context, op string, opts QueryOptions, mode callMode) *call {
 	if opts.NoCancel && mode == cancelWhenLeft {
 		mode = finishWhenLeft
@@ -97,6 +123,8 @@ func (s *SessionHandle) newCall(ctx context.Context, op string, opts QueryOption
 	return c
 }
 
+// timeout is what bounds the call besides its context: the owner's default where the
+// options name none. Zero or less is none.
 func (s *SessionHandle) timeout(opts QueryOptions) time.Duration {
 	if opts.Timeout == 0 {
 		return s.policy.QueryTimeout
@@ -105,7 +133,13 @@ func (s *SessionHandle) timeout(opts QueryOptions) time.Duration {
 }
 
 // bindContext ties the call to its caller's context. The deadline is passed on to the
-// server, a little late, so that the call is cut from this side first.
+// server, a little late, so that the call is cut from this side first. Only a call that
+// is cut carries the deadline: the server would end a COMMIT by it. The deadline's
+// lateness lets interrupt run first, so that the error says whose time was over, and
+// the chain of the cancel starts with an RPC that this side has ended.
+//
+// The context may have ended already; then interrupt runs at once, in a goroutine of
+// its own.
 func (c *call) bindContext(opts QueryOptions) {
 	if timeout := c.s.timeout(opts); timeout > 0 {
 		var stop context.CancelFunc
@@ -130,7 +164,8 @@ func (c *call) bindContext(opts QueryOptions) {
 }
 
 // retainParams holds the parameters until the call has ended, which may be after the
-// caller has released them.
+// caller has released them. A batch of several rows may have been applied in part when
+// the call fails.
 func (c *call) retainParams(params arrow.RecordBatch) {
 	if params != nil {
 		params.Retain()
@@ -139,10 +174,13 @@ func (c *call) retainParams(params arrow.RecordBatch) {
 	}
 }
 
-// interrupt has the call end, or go on in the background, because the caller's
-// context has ended or its handle was closed. Any goroutine may call it, at any
-// time. The closing of the handle ends only what is cut short: a caller goes on
-// waiting for its commit.
+// interrupt has the call end, or go on in the background, because the caller's context
+// has ended or its handle was closed. Any goroutine may call it, at any time. The
+// closing of the handle ends only what is cut short: a caller goes on waiting for its
+// commit. A result ends its own RPC, or leaves it, since only it knows whether a read
+// is under way. A step in a goroutine of its own is ended by awaitLeftStep, after the
+// probe that must see it running. Where the caller waits in the step itself, interrupt
+// ends the RPC.
 func (c *call) interrupt(cause error) {
 	c.mu.Lock()
 	if c.mu.cause == nil {
@@ -174,8 +212,9 @@ func (c *call) cause() error {
 	return c.mu.cause
 }
 
-// attachResult makes the call that of a result, which interrupt reaches from now
-// on. It returns the cause of an interruption that came before.
+// attachResult makes the call that of a result, which interrupt reaches from now on. It
+// returns the cause of an interruption that came before. In one section with the
+// reading of the cause: an interruption finds the result or is found.
 func (c *call) attachResult(r *QueryResult) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,7 +222,9 @@ func (c *call) attachResult(r *QueryResult) error {
 	return c.mu.cause
 }
 
-// setOwnStatement takes a prepared statement that ends with the call.
+// setOwnStatement takes a prepared statement that ends with the call: finish closes it,
+// behind the caller. It is called on the goroutine of the step, which may end after its
+// caller has left.
 func (c *call) setOwnStatement(stmt backend.Prepared) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,7 +237,14 @@ func (c *call) ownStatement() backend.Prepared {
 	return c.mu.prepared
 }
 
-// wrapError makes the call's error out of a backend's.
+// wrapError makes the call's error out of a backend's, in a copy, since a backend may
+// keep and return the same error again. An error without a type is of a fault that
+// nobody knows.
+//
+// What the server has said of the statement stays its answer, although the caller's
+// context may have ended meanwhile. Every other failure reports that end too: most
+// probably it is what has brought the failure about, and a fault that is unknown is
+// taken for it.
 func (c *call) wrapError(err error) *backend.Error {
 	var e *backend.Error
 	if !errors.As(err, &e) {

@@ -12,7 +12,12 @@ import (
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
-// cancellation is the cancel of one call, run in the background.
+// cancellation is the cancel of one call, run in the background. The steps of its chain
+// run one after the other and share its fields. tx is the transaction of the call, as
+// it was when the call ended.
+//
+// INVARIANT: after the chain the fields are read only if its report is safe. A step
+// that was abandoned may still be running and write them.
 type cancellation struct {
 	s    *SessionHandle
 	call *call
@@ -25,14 +30,16 @@ type cancellation struct {
 	// rolledBack says that the transaction has been ended on the server.
 	rolledBack bool
 
-	// serial says that the session runs this call's statement before it
-	// answers another.
+	// serial says that the session runs this call's statement before it answers another.
+	// It is taken at the start and decides which steps there are. finalProbe looks
+	// again, since its own control may be the last wait that was needed.
 	serial bool
 
 	// probeWait is how a probe has waited for this call's statement, if one has.
 	probeWait probeWait
 
-	// refusal is why the server did not let the transaction go on.
+	// refusal is why the server did not let the transaction go on. It is told with
+	// ErrTxAborted to those who go on with it.
 	refusal error
 }
 
@@ -41,6 +48,9 @@ type cancellation struct {
 //
 // INVARIANT: from here to finishCancel the session takes no statement but the
 // probe, and a session whose chain is not Safe takes none ever again.
+//
+// A transaction is kept only on a server that refuses unknown ids. Another would answer
+// a probe in a transaction that it has lost, and the next COMMIT too.
 func (s *SessionHandle) startCancel(c *call, tx transaction) {
 	s.markEnding()
 	st := &cancellation{
@@ -62,6 +72,11 @@ func (s *SessionHandle) startCancel(c *call, tx transaction) {
 //
 // INVARIANT: a probe confirms by itself only where the sessions of the server
 // run one statement at a time. Elsewhere the server's own word is needed.
+//
+// The end of the RPC is the first request of all, and was made before. It is worth
+// waiting for where a probe can show that it has worked: a server that watches the
+// stream stops the statement by that alone. The budget bounds the chain whatever the
+// steps take; with none of them confirmed the connection is closed.
 func (st *cancellation) chain() cancel.Chain {
 	grace, budget := st.s.policy.grace(), st.s.policy.budget()
 	var steps []cancel.Step
@@ -78,7 +93,9 @@ func (st *cancellation) chain() cancel.Chain {
 }
 
 // requestCancel makes one request to the server, and again while it answers that it is
-// about to stop the statement.
+// about to stop the statement. An unanswered request makes the whole report unsafe: it
+// may reach the server later, and stop a statement of the next borrower. Even after
+// "cancelled" a probe has to show that the session is free.
 func (st *cancellation) requestCancel(ctx context.Context, request cancel.Step) (cancel.Outcome, error) {
 	requestCtx, stop := context.WithTimeout(ctx, request.Timeout)
 	defer stop()
@@ -103,8 +120,9 @@ func (st *cancellation) requestCancel(ctx context.Context, request cancel.Step) 
 // cancelRetryPause is how long a server that is about to stop a statement is left to.
 const cancelRetryPause = 50 * time.Millisecond
 
-// finalProbe waits for the session as long as the budget lasts. Where statements
-// run side by side its answer shows nothing, but it rolls a transaction back.
+// finalProbe waits for the session as long as the budget lasts. Where statements run
+// side by side its answer shows nothing, but it rolls a transaction back. It is also
+// where a wait of the earlier probe is confirmed, for the sake of later calls.
 func (st *cancellation) finalProbe(ctx context.Context) (cancel.Outcome, error) {
 	out, err := st.probe(ctx)
 	if out == cancel.Confirmed && st.probeWait.lasted > 0 {
@@ -119,7 +137,8 @@ func (st *cancellation) finalProbe(ctx context.Context) (cancel.Outcome, error) 
 var errMayRunConcurrently = errors.New("the session answers, but may run statements side by side, and the server has not said that this one has ended")
 
 // probe confirms when the session answers. Cancelling a probe cannot stop another
-// statement.
+// statement. That it failed leaves it open whether the statement has ended, so the
+// chain goes on.
 func (st *cancellation) probe(ctx context.Context) (cancel.Outcome, error) {
 	if err := st.checkFree(ctx); err != nil {
 		return cancel.Requested, err
@@ -127,8 +146,11 @@ func (st *cancellation) probe(ctx context.Context) (cancel.Outcome, error) {
 	return cancel.Confirmed, nil
 }
 
-// checkFree answers nil when the session is free again. In a transaction that is
-// given up the rollback is the probe: any other statement would be refused.
+// checkFree answers nil when the session is free again. In a transaction that is given
+// up the rollback is the probe: any other statement would be refused. A connection that
+// is lost confirms nothing. A transaction that was to be kept and that refuses the
+// probe is rolled back, and rolledBack remembers it, since the next probe must not end
+// another.
 func (st *cancellation) checkFree(ctx context.Context) error {
 	s := st.s
 	if lost := s.conn.Lost(); lost != nil {
@@ -158,7 +180,9 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 	return err
 }
 
-// finishCancel takes the outcome of a chain.
+// finishCancel takes the outcome of a chain. The session is free again, or lost, when
+// it returns, and calls that wait go on. No caller waits for the cleaning that may
+// follow.
 func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 	s.mu.Lock()
 	switch {
@@ -181,9 +205,12 @@ func (st *cancellation) rollbackReason() error {
 	}
 }
 
-// runProbe runs the probe query to its end.
+// runProbe runs the probe query to its end, outside of transactions. nil says that the
+// session has answered; what else runs in it is not known from that alone.
 func (s *SessionHandle) runProbe(ctx context.Context) error { return s.runProbeInTx(ctx, "") }
 
+// runProbeInTx is runProbe inside tx, which a server that knows its transactions
+// refuses once tx has ended or was aborted.
 func (s *SessionHandle) runProbeInTx(ctx context.Context, tx backend.TxID) error {
 	stream, err := s.conn.Query(ctx, s.policy.probeSQL(), backend.Call{Tx: tx})
 	if err != nil {
@@ -201,6 +228,8 @@ func Probe(ctx context.Context, c backend.Conn, sql string) error {
 	return drain(stream)
 }
 
+// drain reads a stream to its end, drops what it holds and closes it. nil stands for
+// the regular end.
 func drain(stream backend.Stream) error {
 	defer stream.Close()
 	for {

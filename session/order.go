@@ -8,15 +8,19 @@ import (
 	"github.com/flightpool/flightpool/cancel"
 )
 
-// mustLearnOrder reports whether it has to be found out yet whether the server
-// runs the statements of a session one at a time.
+// mustLearnOrder reports whether it has to be found out yet whether the server runs the
+// statements of a session one at a time. Until it is known, calls whose context can end
+// run in a goroutine of their own, so that a probe can be sent beside the first
+// statements that are cut short.
 func (s *SessionHandle) mustLearnOrder() bool {
 	l, ok := s.conn.(backend.ConcurrentQuerier)
 	return ok && !l.StatementOrder().Known()
 }
 
-// runsSerially reports whether a statement that the session answers proves that
-// the one before has ended.
+// runsSerially reports whether a statement that the session answers proves that the one
+// before has ended. What is not learned yet counts as no. A backend that is no
+// ConcurrentQuerier has a lock of its own, under which the next statement waits for the
+// one before.
 func (s *SessionHandle) runsSerially() bool {
 	l, ok := s.conn.(backend.ConcurrentQuerier)
 	return !ok || l.StatementOrder().IsSerial()
@@ -69,7 +73,8 @@ func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 	l.StatementOrder().SetConcurrent()
 }
 
-// probeWait is that of a probe for the statement beside it.
+// probeWait is that of a probe for the statement beside it. It is a lead, not a proof:
+// recordWait repeats the probe on the free session.
 type probeWait struct {
 	since  time.Time
 	lasted time.Duration // zero: there was none
@@ -77,7 +82,9 @@ type probeWait struct {
 
 // recordWait takes note of a wait for the call's statement, now that the session is
 // free, if the statement was what the probe has waited for: a server that is slow,
-// which is when statements are cut short, keeps the next probe waiting too.
+// which is when statements are cut short, keeps the next probe waiting too. Only a
+// control probe that needs less than half of that time shows a difference. It answers
+// what that probe has found, since it is as good as the one before.
 func (st *cancellation) recordWait(ctx context.Context) (cancel.Outcome, error) {
 	began := time.Now()
 	out, err := st.probe(ctx)
