@@ -15,8 +15,9 @@ import (
 var transportHeaders = []string{"connection", "content-type", "host", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "user-agent"}
 
 // checkCallHeaders is CheckHeaders for those of one call, which must not say
-// who the connection is: what is done for the call later, such as its cancel and
-// the cleaning of the session, would be done by somebody else.
+// who the connection is: what is done for the call later, such as its cancel
+// and the cleaning of the session, would be done by somebody else. They are
+// refused before anything is sent, as the caller's fault.
 func (cfg *Config) checkCallHeaders(headers metadata.MD) error {
 	errs := []error{CheckHeaders(headers)}
 	for name := range headers {
@@ -32,7 +33,8 @@ func (cfg *Config) checkCallHeaders(headers metadata.MD) error {
 
 // CheckHeaders finds the headers that cannot be sent: gRPC would drop them, or
 // fail the call, or the transport, with words about itself. Upper case is as
-// good as lower.
+// good as lower. It says what is wrong with each, joined, and nil where nothing
+// is. Values are not shown: they may be credentials.
 func CheckHeaders(headers metadata.MD) error {
 	var errs []error
 	for name, values := range headers {

@@ -18,6 +18,8 @@ const (
 )
 
 // Credential is what a connection presents as who it is, for its whole life.
+// How long that is may be for Expires to decide: the pool replaces the
+// connection before (Conn.ExpiresAt).
 type Credential struct {
 	Header  string    // the value of the authorization header
 	Expires time.Time // zero: never, or nobody says
@@ -31,6 +33,13 @@ type Credential struct {
 // INVARIANT: the credential changes only by what the server itself gives: the
 // token of a handshake, or one in a reply. Many servers bind the session to it,
 // so another one of the pool's would be another session.
+//
+// What servers bind a session to differs: the transport, the token of a
+// handshake, a cookie or a header with a name of its own. A connection has one
+// of each to itself, so that it is one session on all of them.
+//
+// headers is not changed after newIdentity. The cookie jar has a lock of its
+// own.
 type identity struct {
 	anonymous bool // presents nothing at all
 	headers   metadata.MD
@@ -44,9 +53,13 @@ type identity struct {
 	}
 }
 
-// noIdentity is presented to servers to which no credentials go.
+// noIdentity is presented to servers to which no credentials go. All
+// connections share it, so nothing may be kept in it.
 var noIdentity = &identity{anonymous: true}
 
+// newIdentity makes the identity of a connection that is to be opened. The
+// value of Config.SessionHeader is random, so that nobody else can name the
+// session.
 func newIdentity(cfg *Config) *identity {
 	id := &identity{headers: metadata.MD{}, cookies: flight.NewCookieMiddleware()}
 	for key, values := range cfg.Headers {
@@ -58,7 +71,9 @@ func newIdentity(cfg *Config) *identity {
 	return id
 }
 
-// callInfo is what the RPCs of one call present beside the identity.
+// callInfo is what the RPCs of one call present beside the identity. It travels
+// in the context of the RPCs. needsSession is set before the first of them, by
+// the call's own goroutine.
 type callInfo struct {
 	headers       metadata.MD
 	authorization string // of a handshake, in place of the credential
@@ -67,6 +82,7 @@ type callInfo struct {
 
 type callInfoKey struct{}
 
+// withCallInfo makes ctx carry info to addHeaders and observeReply.
 func withCallInfo(ctx context.Context, info *callInfo) context.Context {
 	return context.WithValue(ctx, callInfoKey{}, info)
 }
@@ -76,6 +92,10 @@ func withCallInfo(ctx context.Context, info *callInfo) context.Context {
 // ones, and these over what the caller's context has of outgoing metadata: a
 // server that calls us from a handler of its own has its own callers'
 // credentials there.
+//
+// Authorization, cookies and the proxy's credentials are never taken from
+// there. The authorization that is returned is what the server is going to
+// judge, and empty where the RPC has none.
 func (id *identity) addHeaders(ctx context.Context) (context.Context, string) {
 	if id.anonymous {
 		return metadata.NewOutgoingContext(ctx, nil), ""
@@ -125,9 +145,11 @@ func (id *identity) markEstablished() {
 	id.mu.Unlock()
 }
 
-// learnFromReply takes from a reply what the server gives: its cookies, and a token in
-// place of the last one, as servers do that renew it with every call. It
-// reports whether the server has put another session in the place of ours.
+// learnFromReply takes from a reply what the server gives: its cookies, and a
+// token in place of the last one, as servers do that renew it with every call.
+// It reports whether the server has put another session in the place of ours.
+// The jar takes the cookies in any case, so that the next RPC presents what the
+// server has asked for.
 func (id *identity) learnFromReply(ctx context.Context, md metadata.MD) (replaced bool) {
 	if len(md.Get("set-cookie")) > 0 {
 		replaced = id.sessionReplaced(md.Get("set-cookie"))
@@ -144,8 +166,9 @@ func (id *identity) learnFromReply(ctx context.Context, md metadata.MD) (replace
 	return replaced
 }
 
-// replaceToken makes a token that the server gave the credential, for a connection
-// that has one.
+// replaceToken makes a token that the server gave the credential, for a
+// connection that has one. A connection without one presents none, whatever the
+// server offers. The expiry stays: the server does not say another.
 func (id *identity) replaceToken(header string) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -156,6 +179,13 @@ func (id *identity) replaceToken(header string) {
 
 // sessionReplaced compares the cookies that name the session with those of before.
 // Others, such as a load balancer's, may change as they like.
+//
+// A cookie names the session if its name has the word in it, as those of the
+// common servers do. Before the connection is established nothing was done in a
+// session, so that another one is no loss.
+//
+// A cookie that is deleted is a session that has ended. One that comes for the
+// first time is no other session.
 func (id *identity) sessionReplaced(lines []string) (replaced bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()

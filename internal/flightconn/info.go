@@ -14,14 +14,18 @@ import (
 
 // Info is a FlightInfo as the server encoded it. An endpoint is decoded when it
 // is about to be fetched: a message may hold millions, and decoded each takes
-// fifty times the bytes that it is sent in.
+// fifty times the bytes that it is sent in. It is never changed, so that a
+// cancel may read it beside the call. It also names the statement to the server
+// when that is cancelled, for which it must be what the server has sent, byte
+// by byte.
 type Info struct {
 	encoded   []byte
 	schema    []byte // part of encoded
 	endpoints int
 }
 
-// FlightEndpoint is one endpoint of an Info.
+// FlightEndpoint is one endpoint of an Info. encoded is part of the Info, or of
+// a renewal's answer.
 type FlightEndpoint struct {
 	encoded   []byte
 	ticket    *pb.Ticket // nil if it has none
@@ -48,7 +52,9 @@ const (
 )
 
 // newInfo looks through a message once. Field by field it must be well formed;
-// the endpoints themselves are not looked into.
+// the endpoints themselves are not looked into. encoded is kept, and must not
+// be changed by the caller. The last of several schemas counts, as in any
+// protobuf message.
 func newInfo(encoded []byte) (*Info, error) {
 	in := &Info{encoded: encoded}
 	for rest := encoded; len(rest) > 0; {
@@ -95,7 +101,8 @@ func (in *Info) Schema() []byte { return in.schema }
 // Len is the number of endpoints.
 func (in *Info) Len() int { return in.endpoints }
 
-// Endpoints decodes all endpoints.
+// Endpoints decodes all endpoints. ADBC's driver needs them at once; results
+// that are read here decode one after another (cursor).
 func (in *Info) Endpoints() ([]*FlightEndpoint, error) {
 	all := make([]*FlightEndpoint, 0, in.endpoints)
 	for c := in.cursor(); ; {
@@ -111,7 +118,8 @@ func (in *Info) Endpoints() ([]*FlightEndpoint, error) {
 	}
 }
 
-// first is the first endpoint, an empty one if there is none.
+// first is the first endpoint, an empty one if there is none. An error is that
+// of a message that is no endpoint.
 func (in *Info) first() (*FlightEndpoint, error) {
 	c := in.cursor()
 	encoded, _ := c.next()
@@ -135,6 +143,9 @@ func (c *endpointCursor) next() (encoded []byte, ok bool) {
 	return nil, false
 }
 
+// decodeEndpoint reads one endpoint. Application metadata is left out, which
+// nothing here uses. What is no endpoint, or has a part that is none, is a
+// malformed reply.
 func decodeEndpoint(encoded []byte) (*FlightEndpoint, error) {
 	e := &FlightEndpoint{encoded: encoded}
 	for rest := encoded; len(rest) > 0; {
@@ -161,6 +172,8 @@ func decodeEndpoint(encoded []byte) (*FlightEndpoint, error) {
 	return e, nil
 }
 
+// addLocation reads a location, of which only its URI is known. Locations above
+// the bound are counted, since an error has to say that they were not tried.
 func (e *FlightEndpoint) addLocation(encoded []byte) error {
 	if len(e.locations) >= maxKeptLocations {
 		e.dropped++
@@ -181,6 +194,8 @@ func (e *FlightEndpoint) addLocation(encoded []byte) error {
 	return nil
 }
 
+// decodeTime reads a timestamp. One that is out of the range of its type is
+// taken as it is.
 func decodeTime(encoded []byte) (time.Time, error) {
 	var at timestamppb.Timestamp
 	if err := proto.Unmarshal(encoded, &at); err != nil {
@@ -189,7 +204,9 @@ func decodeTime(encoded []byte) (time.Time, error) {
 	return at.AsTime(), nil
 }
 
-// expiryOf is when an endpoint expires, zero if the server does not say.
+// expiryOf is when an endpoint expires, zero if the server does not say. It
+// looks no further than that field, since it is asked of every endpoint of a
+// result.
 func expiryOf(encoded []byte) time.Time {
 	for len(encoded) > 0 {
 		num, value, n := consumeBytesField(encoded)
@@ -206,12 +223,14 @@ func expiryOf(encoded []byte) time.Time {
 }
 
 // submessage encodes a message that has another one, already encoded, in a
-// field.
+// field. So a request carries what the server has sent without being decoded
+// here.
 func submessage(field protowire.Number, encoded []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), encoded)
 }
 
-// getFlightInfo asks for the FlightInfo of a descriptor.
+// getFlightInfo asks for the FlightInfo of a descriptor. The server plans the
+// statement then; some execute it.
 func (r *rpcCall) getFlightInfo(ctx context.Context, desc *pb.FlightDescriptor, opts ...grpc.CallOption) (*Info, error) {
 	encoded, err := r.invokeEncoded(ctx, "GetFlightInfo", desc, opts...)
 	if err != nil {

@@ -12,7 +12,12 @@ import (
 )
 
 // Ingest is part of backend.Conn. Rows are read as they are sent, so a call
-// waits for its reader too, which must heed the same context.
+// waits for its reader too, which must heed the same context. It does not
+// release rows.
+//
+// A server may have stored part of the rows when an ingest fails, unless it
+// runs in a transaction. So a refusal of the credential, which may come in the
+// middle of the rows, does not count as unsent here (wrapError).
 func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
 	ctx, r, err := c.begin(ctx, "Ingest", call.Headers)
 	if err != nil {
@@ -45,6 +50,10 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 
 // source encodes rows as they are asked for. Without rows it still sends the schema,
 // of which the table is made.
+//
+// ctx is looked at between two batches alone, since a reader cannot be
+// interrupted. A reader that fails ends the RPC without its end being sent, so
+// that the server does not take what came before for all.
 func (e *encoder) source(ctx context.Context, rows array.RecordReader) messageSource {
 	var ready []*pb.FlightData
 	begun, ended := false, false
@@ -79,6 +88,9 @@ func (e *encoder) source(ctx context.Context, rows array.RecordReader) messageSo
 	}
 }
 
+// ingestCommand is the command for opts. The zero mode creates the table if it
+// is missing and appends otherwise. Catalog and schema are absent, not empty,
+// where the session's own are meant: an empty name is not the absence of one.
 func ingestCommand(opts backend.IngestOptions) *pb.CommandStatementIngest {
 	type table = pb.CommandStatementIngest_TableDefinitionOptions
 	define := &table{
@@ -106,6 +118,7 @@ func ingestCommand(opts backend.IngestOptions) *pb.CommandStatementIngest {
 	return cmd
 }
 
+// compression is the writer's option for bodies; none leaves them as they are.
 func compression(c backend.IngestCompression) []ipc.Option {
 	switch c {
 	case backend.IngestLZ4:

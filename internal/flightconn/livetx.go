@@ -14,6 +14,10 @@ import (
 
 // openTxs are the transactions that the connections of an endpoint have open.
 // Servers that count ids within a session give the same one to several.
+//
+// An id that is open twice is a sign that the server does not keep its
+// transactions apart, which cost one session its changes and told another that
+// they were stored.
 type openTxs struct {
 	mu     sync.Mutex
 	byID   map[backend.TxID]map[*Conn]struct{}
@@ -21,7 +25,8 @@ type openTxs struct {
 }
 
 // claim records that c has tx open, and reports whether another connection has
-// one of the same id.
+// one of the same id. tx is entered even where it is shared; the caller must
+// release it if it gives up.
 func (l *openTxs) claim(tx backend.TxID, c *Conn) (shared bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -39,13 +44,16 @@ func (l *openTxs) claim(tx backend.TxID, c *Conn) (shared bool) {
 	return len(owners) > 1
 }
 
-// release records that c has no transaction open any more.
+// release records that c has no transaction open any more. It is called when
+// the server has answered the end of the transaction, and when the connection
+// is closed; a second time it does nothing.
 func (l *openTxs) release(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget(c)
 }
 
+// forget is release. The lock is held.
 func (l *openTxs) forget(c *Conn) {
 	tx, ok := l.byConn[c]
 	if !ok {
@@ -64,7 +72,8 @@ func (l *openTxs) forget(c *Conn) {
 // transactions, is known to keep them apart all the same.
 //
 // Nothing is sent to end the transaction, which could be the other session's;
-// so the connection is given up.
+// so the connection is given up. It must be called before anything runs in the
+// transaction.
 func (c *Conn) claimTx(ctx context.Context, tx backend.TxID) error {
 	if !c.endpoint.openTxs.claim(tx, c) {
 		return nil
@@ -80,7 +89,8 @@ func (c *Conn) claimTx(ctx context.Context, tx backend.TxID) error {
 }
 
 // hasTransactions asks the server's SqlInfo whether it has transactions. One
-// that does not tell has none.
+// that does not tell has none. It makes a call of its own on the connection,
+// and any failure of that is a no as well.
 func (c *Conn) hasTransactions(ctx context.Context) bool {
 	stream, err := c.Metadata(ctx, backend.MetadataRequest{
 		Kind: backend.MetadataSQLInfo, Info: []uint32{uint32(flightsql.SqlInfoFlightSqlServerTransaction)},

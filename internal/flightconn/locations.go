@@ -32,6 +32,9 @@ const (
 // locations are the clients of the servers that results are fetched from, one for each
 // address, shared by all connections of an endpoint. They hold no session, so they may
 // dial again as they need.
+//
+// One result may name any number of them, so three bounds hold: on clients with
+// a stream, on those without, and on how long the latter are kept.
 type locations struct {
 	cfg *Config
 	mu  struct { // guards the fields below and those of each location; nothing is called under it
@@ -47,6 +50,9 @@ type locations struct {
 //
 // INVARIANT: cc is closed only while streams is 0, or when the endpoint closes.
 // INVARIANT: a location is in the idle list exactly while streams is 0.
+//
+// It leaves the map before its client is closed, so that nobody is given one
+// that is being closed; the next who needs the address dials anew.
 type location struct {
 	owner   *locations
 	at      locationAddr
@@ -56,8 +62,9 @@ type location struct {
 	expiry  *time.Timer // runs while idle
 }
 
-// acquire returns the client of an address, connected, and counts a stream on it. The
-// caller must call done.
+// acquire returns the client of an address, connected, and counts a stream on
+// it. The caller must call its release. An address that cannot be reached is no
+// error of it, unless the time is up: the RPC fails then, with the reason.
 func (ls *locations) acquire(ctx context.Context, at locationAddr) (*location, error) {
 	l, err := ls.getOrDial(at)
 	if err != nil {
@@ -70,6 +77,9 @@ func (ls *locations) acquire(ctx context.Context, at locationAddr) (*location, e
 	return l, nil
 }
 
+// getOrDial counts a stream on the client of an address, which it makes if
+// there is none. The bound may be exceeded by as many as come at the same
+// moment.
 func (ls *locations) getOrDial(at locationAddr) (*location, error) {
 	ls.mu.Lock()
 	l, n := ls.mu.open[at], len(ls.mu.open)
@@ -202,6 +212,8 @@ func (l *location) expire() {
 	}
 }
 
+// close ends all clients, with the streams on them. Later calls of acquire
+// fail.
 func (ls *locations) close() {
 	ls.mu.Lock()
 	open := ls.mu.open

@@ -11,6 +11,7 @@ import (
 // do little: the sign of a sum tells of all rows at once.
 
 // checkFixedWidth checks that there are values of a fixed width for all rows.
+// It is a bound in bits, rounded up: a boolean takes one.
 func checkFixedWidth(d arrow.ArrayData, t arrow.FixedWidthDataType) error {
 	rows, width := uint64(d.Offset()+d.Len()), uint64(max(t.BitWidth(), 0))
 	over, bits := mathbits.Mul64(rows, width) // both may be 2^34: what wraps round would pass
@@ -20,8 +21,9 @@ func checkFixedWidth(d arrow.ArrayData, t arrow.FixedWidthDataType) error {
 	return nil
 }
 
-// checkVariableWidth checks offsets that begin one value where the one before ends, in
-// something of limit elements.
+// checkVariableWidth checks offsets that begin one value where the one before
+// ends, in something of limit elements. An array without rows may come without
+// offsets. large says that they have 64 bits.
 func checkVariableWidth(d arrow.ArrayData, large bool, limit int) error {
 	raw := bytesOf(d, 1)
 	if len(raw) == 0 && d.Len() == 0 {
@@ -37,6 +39,10 @@ type offset interface{ int32 | int64 }
 
 // checkOffsets checks that offsets grow: of offsets that are not negative, those that
 // shrink give a negative difference, and so do negative ones themselves.
+//
+// The last of them is the largest, then, and is all that has to be compared
+// with limit. Null rows have offsets too, which must be in order like any
+// other.
 func checkOffsets[T offset](offsets []T, d arrow.ArrayData, limit int) error {
 	from, end := d.Offset(), d.Offset()+d.Len()
 	if len(offsets) <= end {
@@ -54,7 +60,8 @@ func checkOffsets[T offset](offsets []T, d arrow.ArrayData, limit int) error {
 	return nil
 }
 
-// checkListViews checks lists that may be anywhere.
+// checkListViews checks lists that may be anywhere. Each is looked at by
+// itself, null or not: their order says nothing.
 func checkListViews[T offset](offsets, sizes []T, d arrow.ArrayData, limit int) error {
 	from, end := d.Offset(), d.Offset()+d.Len()
 	if len(offsets) < end || len(sizes) < end {
@@ -69,8 +76,8 @@ func checkListViews[T offset](offsets, sizes []T, d arrow.ArrayData, limit int) 
 	return nil
 }
 
-// checkViews checks strings that are in one of several buffers or, when short, in
-// place.
+// checkViews checks strings that are in one of several buffers or, when short,
+// in place. Null rows may have anything there.
 func checkViews(d arrow.ArrayData) error {
 	from, end := d.Offset(), d.Offset()+d.Len()
 	headers := arrow.ViewHeaderTraits.CastFromBytes(bytesOf(d, 1))
@@ -98,7 +105,8 @@ func checkViews(d arrow.ArrayData) error {
 
 // checkIndices checks that those that are not null point into a dictionary of
 // limit values. Signed ones are read as unsigned: what was negative is then
-// above what the signed type can name.
+// above what the signed type can name. limit is cut to that, so that one
+// comparison does for both ends.
 func checkIndices(d arrow.ArrayData, t arrow.FixedWidthDataType, limit int) error {
 	raw, bits := bytesOf(d, 1), t.BitWidth()
 	if arrow.IsSignedInteger(t.ID()) {
@@ -116,6 +124,8 @@ func checkIndices(d arrow.ArrayData, t arrow.FixedWidthDataType, limit int) erro
 	}
 }
 
+// checkIndexBounds does the work of checkIndices. Null rows may have any index:
+// writers leave what was there.
 func checkIndexBounds[T uint8 | uint16 | uint32 | uint64](all []T, d arrow.ArrayData, limit int) error {
 	bitmap := bytesOf(d, 0)
 	from, end := d.Offset(), d.Offset()+d.Len()

@@ -23,6 +23,13 @@ import (
 // and makes a first round trip, within ctx and Config.DialTimeout. The caller
 // must close what it returns. Errors are *backend.Error with StageDial,
 // StageAuth or StageProbe, whose cause is what the server or the network said.
+//
+// Nothing is left behind by an Open that fails: its transport is closed,
+// without the server being asked to end a session, which may not be there. ctx
+// bounds the open alone: the connection lives on when it ends.
+//
+// It may be called from many goroutines at once. ctx is that of the pool's
+// open, not of the caller who waits for a connection.
 func (e *Endpoint) Open(ctx context.Context) (backend.Conn, error) {
 	bounded, cancel := context.WithTimeout(ctx, e.cfg.DialTimeout)
 	defer cancel()
@@ -41,6 +48,13 @@ func (e *Endpoint) Open(ctx context.Context) (backend.Conn, error) {
 	return c, nil
 }
 
+// establish logs in and makes the first round trip. Each step needs the one
+// before: a handshake gives the token, the token is what the round trip
+// presents, and many servers begin the session with that.
+//
+// A credential that is refused is asked for once more, since the source may
+// have had an old one; a second refusal is the server's word. Basic is not
+// repeated: the password would be the same.
 func (r *rpcCall) establish(ctx context.Context) error {
 	c := r.conn
 	if basic := c.cfg().Basic; basic != nil {
@@ -70,7 +84,9 @@ type credentialError struct{ err error }
 func (e *credentialError) Error() string { return "no credential: " + e.err.Error() }
 func (e *credentialError) Unwrap() error { return e.err }
 
-// obtainCredential asks Config.Authorization, if there is one.
+// obtainCredential asks Config.Authorization, if there is one. ctx bounds the
+// call of the source, which may have to fetch a token. What it gives is the
+// connection's for all its life.
 func (r *rpcCall) obtainCredential(ctx context.Context) error {
 	source := r.conn.cfg().Authorization
 	if source == nil {
@@ -89,6 +105,14 @@ func (r *rpcCall) obtainCredential(ctx context.Context) error {
 }
 
 // wrapOpenError classifies what a connection failed with before it was one.
+//
+// The stage that is given may be corrected: a refused credential is StageAuth
+// wherever it shows, and what never reached the server is StageDial.
+//
+// In this order: the caller's context; the source of credentials; a refusal;
+// DialTimeout, which must not look like the caller's deadline, or a server that
+// does not answer would never count as unhealthy; the reason for which the
+// transport ended; the status.
 func (r *rpcCall) wrapOpenError(ctx context.Context, stage backend.Stage, err error) error {
 	e := &backend.Error{Op: r.op, Stage: stage, Target: r.conn.target(), Unsent: r.sends.nothingSent(), Err: err}
 	lost := r.conn.Lost()
@@ -119,6 +143,8 @@ func (r *rpcCall) wrapOpenError(ctx context.Context, stage backend.Stage, err er
 }
 
 // openError says why the transport of an open ended, and what its call heard.
+// The reason comes first in the chain: errors.As finds a certificate's error or
+// a syscall's there.
 type openError struct{ reason, cause error }
 
 func (e *openError) Error() string {
@@ -142,6 +168,10 @@ func (e *openError) Unwrap() []error { return []error{e.reason, e.cause} }
 // handshake presents user and password and keeps the token of the answer: from
 // its headers or trailers, or else from its payload. A server that gives none,
 // or has no handshake, is shown the password with each RPC.
+//
+// The password is the authorization header of this RPC. A token may also be the
+// payload of the answer, which is taken only if it can be a header's value. An
+// empty user or password is sent as it is.
 func (r *rpcCall) handshake(ctx context.Context, basic *UserPass) error {
 	password := "Basic " + base64.StdEncoding.EncodeToString([]byte(basic.User+":"+basic.Password))
 	ctx = withCallInfo(ctx, &callInfo{authorization: password})
@@ -179,6 +209,8 @@ func (r *rpcCall) handshake(ctx context.Context, basic *UserPass) error {
 	return nil
 }
 
+// isHeaderValue reports whether s can stand in a header: a payload that cannot
+// is no token.
 func isHeaderValue(s string) bool {
 	for _, char := range s {
 		if char > unicode.MaxASCII || !unicode.IsPrint(char) {
@@ -188,9 +220,10 @@ func isHeaderValue(s string) bool {
 	return s != ""
 }
 
-// checkSession makes one round trip to check that the server is alive and accepts the
-// credential. Any answer of its session layer is enough, even an error for this
-// request; a configured ProbeSQL must succeed.
+// checkSession makes one round trip to check that the server is alive and
+// accepts the credential. Any answer of its session layer is enough, even an
+// error for this request; a configured ProbeSQL must succeed. PERMISSION_DENIED
+// and whatever a transport says are no such answer.
 func (r *rpcCall) checkSession(ctx context.Context) error {
 	err := r.askHarmless(ctx)
 	if r.conn.cfg().ProbeSQL == "" && sessionAnswered(err) {
@@ -199,7 +232,9 @@ func (r *rpcCall) checkSession(ctx context.Context) error {
 	return err
 }
 
-// askHarmless plans ProbeSQL, or asks for one SqlInfo.
+// askHarmless plans ProbeSQL, or asks for one SqlInfo. Only the plan is asked
+// for: no rows are fetched, and nothing is changed. An error is the server's or
+// the transport's, as it came.
 func (r *rpcCall) askHarmless(ctx context.Context) error {
 	if sql := r.conn.cfg().ProbeSQL; sql != "" {
 		_, err := r.plan(ctx, &pb.CommandStatementQuery{Query: sql})
@@ -209,8 +244,9 @@ func (r *rpcCall) askHarmless(ctx context.Context) error {
 	return err
 }
 
-// sessionAnswered tells an answer of the server, be it a refusal, from the lack of
-// one and from a refusal of ourselves.
+// sessionAnswered tells an answer of the server, be it a refusal, from the lack
+// of one and from a refusal of ourselves. Servers refuse a question that they
+// do not know with codes of every kind, which proves as well that they live.
 func sessionAnswered(err error) bool {
 	s, ok := status.FromError(err)
 	if !ok {

@@ -17,7 +17,10 @@ import (
 )
 
 // SetOptions is part of backend.Conn. Values are strings, booleans, integers,
-// floats and lists of strings; nil takes an option back.
+// floats and lists of strings; nil takes an option back. A value that cannot be
+// sent is found before anything is. The server judges each option by itself:
+// where it refuses one, the others may be set, and the error names those that
+// were refused.
 func (c *Conn) SetOptions(ctx context.Context, opts map[string]any) error {
 	ctx, r, err := c.begin(ctx, "SetOptions", nil)
 	if err != nil {
@@ -48,7 +51,8 @@ func (c *Conn) SetOptions(ctx context.Context, opts map[string]any) error {
 	return nil
 }
 
-// Options is part of backend.Conn.
+// Options is part of backend.Conn. An option without a value, and one of a kind
+// that this version of Flight does not know, is left out.
 func (c *Conn) Options(ctx context.Context) (map[string]any, error) {
 	ctx, r, err := c.begin(ctx, "Options", nil)
 	if err != nil {
@@ -78,6 +82,9 @@ func (c *Conn) Options(ctx context.Context) (map[string]any, error) {
 	return opts, nil
 }
 
+// optionValue is a value as the message has it, or an error for a type that
+// Flight has none for. All integers are sent as int64, and nil as a value that
+// is not set, which erases the option. A list is copied.
 func optionValue(value any) (*pb.SessionOptionValue, error) {
 	integer := func(n int64) (*pb.SessionOptionValue, error) {
 		return &pb.SessionOptionValue{OptionValue: &pb.SessionOptionValue_Int64Value{Int64Value: n}}, nil

@@ -12,7 +12,9 @@ import (
 // reuseScheme is the location that means "this connection".
 const reuseScheme = "arrow-flight-reuse-connection"
 
-// locationAddr is where a location is, and what may be shown there.
+// locationAddr is where a location is, and what may be shown there. It is also
+// the key of its client (locations): two that differ in what may be shown there
+// have two clients.
 type locationAddr struct {
 	network, addr   string
 	secure          bool
@@ -23,6 +25,10 @@ type locationAddr struct {
 
 // resolveLocation finds out where a location is and whether rows may be fetched there:
 // Config.Locations decides, or by default checkLocation.
+//
+// With Config.Locations nothing else is looked at, neither the host nor whether
+// it is encrypted: the user has decided. The URI comes from the server, so
+// errors do not repeat it; redactLocation names it.
 func (cfg *Config) resolveLocation(uri string) (locationAddr, error) {
 	u, err := url.Parse(uri)
 	if err != nil {
@@ -71,8 +77,9 @@ func (cfg *Config) checkLocation(at locationAddr) error {
 // errLocalLocation refuses what only this machine can reach.
 var errLocalLocation = errors.New("the location is a loopback or link-local address and the server is not; Config.Locations could allow it")
 
-// checkRemote is dialDirect's check of a location on another machine: its name may
-// resolve to any address, so each address found for it is checked.
+// checkRemote is dialDirect's check of a location on another machine: its name
+// may resolve to any address, so each address found for it is checked. A pool
+// whose own server is on this machine, whatever its name, is not kept from it.
 func (cfg *Config) checkRemote(addr string) error {
 	if isLocal(hostOf(addr)) && !isLoopback(hostOf(cfg.Address)) && !cfg.dialTracker.reachesLoopback.Load() {
 		return errLocalLocation
@@ -80,7 +87,9 @@ func (cfg *Config) checkRemote(addr string) error {
 	return nil
 }
 
-// isSameHost compares a location with the endpoint by host, not by port.
+// isSameHost compares a location with the endpoint by host, not by port. A
+// cluster on one host gives each member a port. All names of loopback are one
+// host, and sockets of this machine belong to it.
 func (cfg *Config) isSameHost(at locationAddr) bool {
 	mine, theirs := hostOf(cfg.Address), hostOf(at.addr)
 	switch {
@@ -93,10 +102,11 @@ func (cfg *Config) isSameHost(at locationAddr) bool {
 	}
 }
 
-// isOwnAddress recognises the endpoint itself in a location. The server's own address
-// is one: there the session's cookies and temporary tables are at hand. Servers
-// that listen on all interfaces are known to name the unspecified address, or no
-// host.
+// isOwnAddress recognises the endpoint itself in a location. The server's own
+// address is one: there the session's cookies and temporary tables are at hand.
+// Servers that listen on all interfaces are known to name the unspecified
+// address, or no host. With the same host and another port it is another
+// server.
 func (cfg *Config) isOwnAddress(at locationAddr) bool {
 	if at.network != cfg.Network || at.secure != (cfg.TLS != nil) {
 		return false
@@ -112,7 +122,9 @@ func (cfg *Config) isOwnAddress(at locationAddr) bool {
 	return err == nil && port == mine && (cfg.isSameHost(at) || host == "" || addressOf(host).IsUnspecified())
 }
 
-// isOwnLocation recognises our own transport in a location.
+// isOwnLocation recognises our own transport in a location. No location, and
+// the reuse location, mean it by definition. What cannot be parsed is
+// another's, and is refused when it is asked.
 func (c *Conn) isOwnLocation(uri string) bool {
 	if uri == "" {
 		return true
@@ -128,6 +140,9 @@ func (c *Conn) isOwnLocation(uri string) bool {
 	return err == nil && c.cfg().isOwnAddress(at)
 }
 
+// parseLocation reads the schemes that Flight defines for gRPC. The port is
+// required: there is no default one. Others, such as https for results in
+// object stores, are not supported.
 func parseLocation(u *url.URL) (locationAddr, error) {
 	switch u.Scheme {
 	case "grpc", "grpc+tcp", "grpc+tls":
@@ -142,7 +157,8 @@ func parseLocation(u *url.URL) (locationAddr, error) {
 	}
 }
 
-// hostOf is the host of an address, empty for a path.
+// hostOf is the host of an address, empty for a path. The dot at the end of a
+// fully qualified name is left out.
 func hostOf(addr string) string {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -151,6 +167,8 @@ func hostOf(addr string) string {
 	return strings.TrimSuffix(host, ".")
 }
 
+// isLoopback reports whether a host is this machine by its text alone. A name
+// other than localhost is not looked up.
 func isLoopback(host string) bool {
 	return strings.EqualFold(host, "localhost") || addressOf(host).IsLoopback()
 }

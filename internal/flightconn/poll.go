@@ -22,6 +22,11 @@ const (
 
 // planWithProgress asks for the FlightInfo of a query: by PollFlightInfo if the call
 // wants to hear of its progress and the server has that for such a command.
+//
+// kind is the name of the command's message: a server may have the call for
+// queries and not for catalogue calls, so each kind is learned by itself. A
+// server that lacks it costs one round trip, once for the endpoint. opts go
+// with GetFlightInfo alone.
 func (r *rpcCall) planWithProgress(ctx context.Context, desc *pb.FlightDescriptor, kind string, call backend.Call, opts ...grpc.CallOption) (*Info, error) {
 	polls := r.conn.endpoint.capabilities.forAction("PollFlightInfo " + kind)
 	if call.Progress != nil && !polls.isMissing() {
@@ -39,6 +44,11 @@ func (r *rpcCall) planWithProgress(ctx context.Context, desc *pb.FlightDescripto
 //
 // INVARIANT: polls are at least minPollInterval apart, and maxPollInterval while
 // nothing changes, whatever the server answers; ctx ends them.
+//
+// The server says by the absence of a descriptor that the query is planned.
+// Until then each answer has the descriptor of the next poll, and perhaps a
+// FlightInfo with the endpoints so far, by which the query can be cancelled.
+// Progress is told after each answer, and 1 at the end.
 func (r *rpcCall) poll(ctx context.Context, desc *pb.FlightDescriptor, call backend.Call) (*Info, error) {
 	interval := minPollInterval
 	last, endpoints := -1.0, 0

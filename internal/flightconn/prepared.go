@@ -17,6 +17,13 @@ import (
 )
 
 // prepared is backend.Prepared: a handle on the server.
+//
+// It lives until Close or the end of the session. The handle means nothing to
+// another session, so each execution needs the connection's own
+// (callInfo.needsSession).
+//
+// One call at a time is the session's rule; Close may come beside one. params
+// and rows are nil where the server does not tell.
 type prepared struct {
 	conn    *Conn
 	params  *arrow.Schema
@@ -64,7 +71,10 @@ func (p *prepared) ParameterSchema() *arrow.Schema { return p.params }
 // ResultSchema is part of backend.ResultDescriber.
 func (p *prepared) ResultSchema() *arrow.Schema { return p.rows }
 
-// Query is part of backend.Prepared.
+// Query is part of backend.Prepared. Parameters are bound by a round trip of
+// their own; without any the handle's last binding stands, which some servers
+// have dropped by then. All rows are bound, but a server may use the first
+// alone.
 func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, call backend.Call) (backend.Stream, error) {
 	ctx, r, handle, err := p.begin(ctx, "PreparedQuery", params, call)
 	if err != nil {
@@ -79,7 +89,9 @@ func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, call bac
 	return r.query(ctx, &pb.CommandPreparedStatementQuery{PreparedStatementHandle: handle}, call)
 }
 
-// Update is part of backend.Prepared. All rows of params go in one RPC.
+// Update is part of backend.Prepared. All rows of params go in one RPC. The
+// server executes the statement once for each row. The handle is not replaced
+// by it.
 func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call backend.Call) (int64, error) {
 	ctx, r, handle, err := p.begin(ctx, "PreparedUpdate", params, call)
 	if err != nil {
@@ -101,7 +113,9 @@ func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, call ba
 	return n, nil
 }
 
-// begin starts a call with the current handle, if params fit the statement.
+// begin starts a call with the current handle, if params fit the statement. The
+// caller must call end of the call that it returns, unless it hands it to
+// rpcCall.query.
 func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatch, call backend.Call) (context.Context, *rpcCall, []byte, error) {
 	ctx, r, err := p.conn.begin(ctx, op, call.Headers)
 	if err != nil {
@@ -127,6 +141,9 @@ func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatc
 
 // bind sends the parameters of a query. The server may answer with another
 // handle, which then stands for the statement with its parameters.
+//
+// The new handle is kept for later calls and for Close. An answer without one
+// leaves the handle as it was, and so does an error.
 func (p *prepared) bind(ctx context.Context, r *rpcCall, handle []byte, params arrow.RecordBatch) ([]byte, error) {
 	messages, err := r.encodeParams(&pb.CommandPreparedStatementQuery{PreparedStatementHandle: handle}, params)
 	if err != nil {
@@ -150,7 +167,8 @@ func (p *prepared) bind(ctx context.Context, r *rpcCall, handle []byte, params a
 }
 
 // encodeParams makes the messages of a bind, all of them, so that a row that
-// cannot be sent is found while nothing has been.
+// cannot be sent is found while nothing has been. They take the memory of the
+// rows once more until they are sent.
 func (r *rpcCall) encodeParams(cmd proto.Message, params arrow.RecordBatch) ([]*pb.FlightData, error) {
 	desc, err := r.descriptor(cmd)
 	if err != nil {
@@ -161,7 +179,9 @@ func (r *rpcCall) encodeParams(cmd proto.Message, params arrow.RecordBatch) ([]*
 	return e.encode(params)
 }
 
-// Close is part of backend.Prepared. Later calls do nothing.
+// Close is part of backend.Prepared. Later calls do nothing. The handle is
+// given up even where the server does not answer: the end of the session frees
+// it then.
 func (p *prepared) Close(ctx context.Context) error {
 	p.mu.Lock()
 	handle, closed := p.mu.handle, p.mu.closed

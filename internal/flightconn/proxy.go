@@ -15,6 +15,8 @@ import (
 // proxyFor is the proxy that leads to addr, or nil: HTTPS_PROXY, unless
 // NO_PROXY or a loopback address excludes it, as gRPC has it by default. Which
 // is for plain text targets too, since a CONNECT carries either.
+//
+// The environment is read once for the process, as net/http does.
 func (cfg *Config) proxyFor(addr string) (*url.URL, error) {
 	choose := cfg.proxy
 	if choose == nil {
@@ -30,7 +32,9 @@ func (cfg *Config) proxyFor(addr string) (*url.URL, error) {
 	return proxy, nil
 }
 
-// dialThrough has a proxy connect to addr, whose name the proxy resolves.
+// dialThrough has a proxy connect to addr, whose name the proxy resolves. Which
+// address that is remains the proxy's to know, so the connection has no peer.
+// The socket is closed on every error.
 func (cfg *Config) dialThrough(ctx context.Context, proxy *url.URL, addr string) (net.Conn, error) {
 	at := proxy.Host
 	if proxy.Port() == "" {
@@ -53,7 +57,9 @@ func (cfg *Config) dialThrough(ctx context.Context, proxy *url.URL, addr string)
 	return tunnel, nil
 }
 
-// openTunnel makes a tunnel of a connection to the proxy.
+// openTunnel makes a tunnel of a connection to the proxy. Where its URL is
+// https, TLS protects the credentials of the URL, which go to the proxy alone;
+// the server's own TLS goes through the tunnel. conn is the caller's to close.
 func openTunnel(ctx context.Context, conn net.Conn, proxy *url.URL, addr string) (net.Conn, error) {
 	if proxy.Scheme == "https" {
 		secure := tls.Client(conn, &tls.Config{ServerName: proxy.Hostname(), MinVersion: tls.VersionTLS12})

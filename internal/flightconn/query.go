@@ -11,11 +11,15 @@ import (
 )
 
 // Query is part of backend.Conn. It has the server plan the statement
-// (GetFlightInfo) and returns when its first rows are on their way (DoGet).
+// (GetFlightInfo) and returns when its first rows are on their way (DoGet). The
+// RPCs of the stream go on after Query has returned, until its end, its Close
+// or the end of ctx.
 func (c *Conn) Query(ctx context.Context, sql string, call backend.Call) (backend.Stream, error) {
 	return c.query(ctx, sql, call, false)
 }
 
+// query is Query; beside says that it runs while another call does, and is not
+// to count in RoundTrips.
 func (c *Conn) query(ctx context.Context, sql string, call backend.Call, beside bool) (backend.Stream, error) {
 	ctx, r, err := c.begin(ctx, "Query", call.Headers)
 	if err != nil {
@@ -27,7 +31,8 @@ func (c *Conn) query(ctx context.Context, sql string, call backend.Call, beside 
 	return r.query(ctx, &pb.CommandStatementQuery{Query: sql, TransactionId: r.txID(call.Tx)}, call)
 }
 
-// Metadata is part of backend.Conn.
+// Metadata is part of backend.Conn. The answer is a result like any other, and
+// goes the way of a query.
 func (c *Conn) Metadata(ctx context.Context, req backend.MetadataRequest, call backend.Call) (backend.Stream, error) {
 	ctx, r, err := c.begin(ctx, req.Kind.String(), call.Headers)
 	if err != nil {
@@ -44,7 +49,9 @@ func (c *Conn) Metadata(ctx context.Context, req backend.MetadataRequest, call b
 	return r.query(ctx, cmd, call)
 }
 
-// metadataCommand is nil if req makes no sense.
+// metadataCommand is nil if req makes no sense. Keys are of one table, which
+// must be named. Filters that are nil stay absent: an empty one is a filter
+// too.
 func metadataCommand(req backend.MetadataRequest) proto.Message {
 	table := ""
 	if req.Table != nil {
@@ -85,6 +92,11 @@ func metadataCommand(req backend.MetadataRequest) proto.Message {
 
 // query plans cmd and opens its result. It ends r unless it returns a stream,
 // which does so then.
+//
+// From the plan on the server knows the statement by its FlightInfo, which a
+// cancel needs. A failure before is StageExecute, one after StageFetch: on
+// servers that execute a statement to plan it, the former may have had its
+// effect.
 func (r *rpcCall) query(ctx context.Context, cmd proto.Message, call backend.Call) (backend.Stream, error) {
 	desc, err := r.descriptor(cmd)
 	var info *Info
@@ -113,7 +125,9 @@ func (r *rpcCall) plan(ctx context.Context, cmd proto.Message) (*Info, error) {
 	return r.getFlightInfo(ctx, desc)
 }
 
-// descriptor packs a command, unless the server would refuse its size.
+// descriptor packs a command, unless the server would refuse its size. The
+// bound is on the command alone; Config.RequestLimit leaves room for what is
+// around it.
 func (r *rpcCall) descriptor(cmd proto.Message) (*pb.FlightDescriptor, error) {
 	var packed anypb.Any
 	if err := packed.MarshalFrom(cmd); err != nil {
@@ -130,7 +144,9 @@ func (r *rpcCall) descriptor(cmd proto.Message) (*pb.FlightDescriptor, error) {
 }
 
 // txID is the transaction of the call as a command names it. The field is kept
-// absent outside transactions: an empty id is not none.
+// absent outside transactions: an empty id is not none. A call that names one
+// is answered by this session or not at all (callInfo.needsSession), so it must
+// be asked before the RPC.
 func (r *rpcCall) txID(tx backend.TxID) []byte {
 	if tx == "" {
 		return nil

@@ -18,6 +18,12 @@ import (
 const affectedRowsKey = "x-swanlake-affected-rows"
 
 // reader reads the batches of one DoGet. It belongs to one goroutine.
+//
+// Its stages: openReader starts the RPC and reads the schema; next gives
+// batches until io.EOF or an error; release ends it, at any moment. A message
+// goes through messageReader, where its header is verified, then through
+// Arrow's reader, then as a batch through the Validator. Nothing of the
+// server's is believed before that.
 type reader struct {
 	stream        pb.FlightService_DoGetClient
 	messages      *messageReader
@@ -35,6 +41,10 @@ type reader struct {
 // openReader starts a DoGet and reads as far as the schema. The end of ctx is
 // the end of the stream; there is no other way to end it early. reserve, unless it is
 // nil, is called before a message is decoded that will take so many bytes.
+//
+// A stream may end with the status OK before any schema: then there is a
+// reader, and it has no rows. The headers have come with the first message;
+// they tell what a server counts of a statement that it was sent as a query.
 func openReader(ctx context.Context, from rowSource, ticket *pb.Ticket, cfg *Config, reserve func(bytes int64) error) (*reader, error) {
 	stream, err := from.client.DoGet(ctx, ticket)
 	if err != nil {
@@ -55,14 +65,18 @@ func openReader(ctx context.Context, from rowSource, ticket *pb.Ticket, cfg *Con
 	return rd, nil
 }
 
-// openReader opens the stream of an endpoint, wherever it is.
+// openReader opens the stream of an endpoint, wherever it is. The RPC counts as
+// one of the statement: it may be executing until the server has ended the
+// stream.
 func (r *rpcCall) openReader(ctx context.Context, endpoint *FlightEndpoint, reserve func(bytes int64) error) (*reader, error) {
 	return fetch(ctx, r, endpoint, func(ctx context.Context, from rowSource) (*reader, error) {
 		return openReader(r.statementContext(ctx), from, endpoint.ticket, r.conn.cfg(), reserve)
 	})
 }
 
-// newIPCReader reads the schema. It is nil without an error if there is none.
+// newIPCReader reads the schema. It is nil without an error if there is none. A
+// failure of the RPC stays what gRPC has said; only where that is none the
+// schema is at fault.
 func newIPCReader(m *messageReader, mem memory.Allocator) (*ipc.Reader, error) {
 	rd, err := ipc.NewReaderFromMessageReader(m, ipc.WithAllocator(mem))
 	if err == nil {
@@ -77,6 +91,7 @@ func newIPCReader(m *messageReader, mem memory.Allocator) (*ipc.Reader, error) {
 	return nil, m.err
 }
 
+// schema is nil where the stream has none.
 func (rd *reader) schema() *arrow.Schema {
 	if rd.batches == nil {
 		return nil
@@ -114,8 +129,10 @@ func (rd *reader) next() (arrow.RecordBatch, error) {
 	return nil, io.EOF
 }
 
-// streamError is nil if the RPC ended with the status OK. The result of Arrow's reader
-// is not used: it takes any io.EOF for the end, including a decompressor's.
+// streamError is nil if the RPC ended with the status OK. The result of Arrow's
+// reader is not used: it takes any io.EOF for the end, including a
+// decompressor's. It is asked when Arrow's reader has no further batch. What
+// the RPC failed with comes first, then what Arrow's reader did not like.
 func (rd *reader) streamError() error {
 	switch err := rd.batches.Err(); {
 	case rd.messages.err != nil && !eof.Reached(rd.messages.err):
@@ -129,6 +146,8 @@ func (rd *reader) streamError() error {
 	}
 }
 
+// releaseBatch releases the copy of a batch that withOwnDictionaries has made.
+// Arrow's reader releases its own.
 func (rd *reader) releaseBatch() {
 	if rd.batch != nil {
 		rd.batch.Release()
@@ -136,6 +155,9 @@ func (rd *reader) releaseBatch() {
 	}
 }
 
+// release ends the use of a location and frees what the reader holds. On the
+// connection's own transport it does not end the RPC, which the context of the
+// call does. A second release does nothing more.
 func (rd *reader) release() {
 	rd.from.end()
 	rd.releaseBatch()
@@ -149,6 +171,10 @@ func (rd *reader) release() {
 }
 
 // messageReader hands the FlightData of a stream to Arrow's IPC reader.
+//
+// It is what keeps a hostile header from Arrow's reader, and what counts a
+// message before it is decompressed. Messages without a header carry
+// application metadata, and are skipped.
 type messageReader struct {
 	recv         func() (*pb.FlightData, error)
 	last         *ipc.Message
@@ -161,7 +187,10 @@ type messageReader struct {
 
 var _ ipc.MessageReader = (*messageReader)(nil)
 
-// Message is part of ipc.MessageReader. The message is valid until the next.
+// Message is part of ipc.MessageReader. The message is valid until the next. It
+// fails, without err, for a message that is refused here, and with err for what
+// the RPC or the wait for the budget failed with: newIPCReader and streamError
+// tell the two apart by that.
 func (m *messageReader) Message() (*ipc.Message, error) {
 	for {
 		data, err := m.recv()

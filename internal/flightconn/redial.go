@@ -16,12 +16,17 @@ import (
 // redialingClient is a gRPC client that holds no session and may dial again as it needs:
 // that of a location or a control channel. Of a failed attempt gRPC keeps only
 // the text; client keeps the error, and calls that fail for it lead there.
+//
+// It is safe for use by any goroutine. Once an attempt to connect has failed,
+// RPCs fail at once until the next, for which redialBackoff sets the time.
 type redialingClient struct {
 	*grpc.ClientConn
 	failure atomic.Pointer[connectError] // of the latest attempt
 }
 
-// newClient makes a client of addr, which dials by dial.
+// newClient makes a client of addr, which dials by dial. Nothing is dialled
+// yet. dial is called for each attempt, and counted by the endpoint
+// (dialTracker). more is appended last.
 func (cfg *Config) newClient(addr string, tlsConfig *tls.Config, dial func(context.Context) (net.Conn, error), more ...grpc.DialOption) (*redialingClient, error) {
 	c := &redialingClient{}
 	opts := cfg.transportOptions(addr, tlsConfig, func(ctx context.Context, _ string) (net.Conn, error) {
@@ -40,7 +45,8 @@ func (cfg *Config) newClient(addr string, tlsConfig *tls.Config, dial func(conte
 	return c, nil
 }
 
-// dialledConn is a transport that a client has dialled.
+// dialledConn is a transport that a client has dialled. The handshake finds its
+// client by it (reportingCredentials).
 type dialledConn struct {
 	net.Conn
 	client *redialingClient
@@ -68,6 +74,10 @@ func (c *redialingClient) NewStream(ctx context.Context, desc *grpc.StreamDesc, 
 }
 
 // withDialError gives an RPC that failed for want of a transport the reason of that.
+//
+// gRPC marks such an RPC by UNAVAILABLE and a text; other failures, UNAVAILABLE
+// from the server among them, stay as they are, since a failed attempt of
+// before has nothing to do with them.
 func (c *redialingClient) withDialError(err error) error {
 	if s, ok := status.FromError(err); !ok || s.Code() != codes.Unavailable || !strings.Contains(s.Message(), "connection error") {
 		return err

@@ -29,6 +29,13 @@ const (
 
 // renewal renews the endpoints of a result that wait to be fetched and would
 // expire before.
+//
+// A result that is read slowly keeps endpoints waiting for longer than servers
+// promise to keep them. One goroutine for each result renews them one after
+// another (loop); it ends when nothing is left to renew, or with the result.
+//
+// An endpoint waits in pending until it is taken. It is taken exactly once, by
+// the part that fetches it; a renewal under way is waited for.
 type renewal struct {
 	call *rpcCall
 	mu   struct { // guards the fields below and those of each pendingEndpoint; nothing is called under it
@@ -39,7 +46,8 @@ type renewal struct {
 	}
 }
 
-// pendingEndpoint is an endpoint that waits to be fetched.
+// pendingEndpoint is an endpoint that waits to be fetched. All but its number
+// may change with a renewal.
 type pendingEndpoint struct {
 	number   int
 	encoded  []byte
@@ -50,7 +58,9 @@ type pendingEndpoint struct {
 	renewing chan struct{} // closed at the end of the renewal under way
 }
 
-// renew renews until ctx ends or nothing that waits can be renewed.
+// renew renews until ctx ends or nothing that waits can be renewed. Where the
+// server is known to lack the action, or no endpoint expires, there is no
+// goroutine, and takeEndpoint gives out what it is given.
 func (r *rpcCall) renew(ctx context.Context, info *Info) *renewal {
 	s := &renewal{call: r}
 	if r.conn.endpoint.capabilities.renew.isMissing() {
@@ -79,6 +89,9 @@ func (r *rpcCall) renew(ctx context.Context, info *Info) *renewal {
 	return s
 }
 
+// renewalDue is when an endpoint that expires then is renewed. A clock that is
+// ahead of the server's, or an expiry in the past, makes it minRenewalDelay
+// from now and no less.
 func renewalDue(expires time.Time) time.Time {
 	left := time.Until(expires)
 	return time.Now().Add(max(left-min(renewalLead, left/3), minRenewalDelay))
@@ -122,7 +135,8 @@ func (s *renewal) remove(w *pendingEndpoint) {
 	}
 }
 
-// next is what is due first, nil if nothing ever is, and when.
+// next is what is due first, nil if nothing ever is, and when. What was taken
+// meanwhile leaves the heap here.
 func (s *renewal) next() (w *pendingEndpoint, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +185,9 @@ func (s *renewal) finishRenewing(w *pendingEndpoint, renewed []byte, expires, du
 }
 
 // loop renews what is due. What the server does not renew is tried again
-// half-way to its expiry, and then let expire.
+// half-way to its expiry, and then let expire. A server without the action ends
+// it. An answer without a ticket, or that is no endpoint, counts as a refusal:
+// the endpoint stays as it was.
 func (s *renewal) loop(ctx context.Context) {
 	for {
 		w, due := s.next()
@@ -205,9 +221,10 @@ func (s *renewal) loop(ctx context.Context) {
 	}
 }
 
-// requestRenewal makes the RPC on the connection's own transport. A server that runs one
-// call of a session at a time may answer too late; then the endpoint expires as
-// it would have.
+// requestRenewal makes the RPC on the connection's own transport. A server that
+// runs one call of a session at a time may answer too late; then the endpoint
+// expires as it would have. An answer after the expiry is of no use, so the RPC
+// ends then.
 func (s *renewal) requestRenewal(ctx context.Context, w *pendingEndpoint) ([]byte, error) {
 	ctx, stop := context.WithTimeout(ctx, max(time.Until(w.expires), minRenewalDelay))
 	defer stop()

@@ -9,7 +9,8 @@ import (
 // CheckSendable refuses a schema of which Arrow's IPC format cannot carry the
 // values: a field has one dictionary, so of a dictionary whose values are
 // themselves encoded by one, only the indices would be sent, and the server
-// would take them for the values.
+// would take them for the values. Arrow's writers, that of Go and that of C++,
+// do not refuse it. Both backends ask this before they send parameters or rows.
 func CheckSendable(schema *arrow.Schema) error {
 	for _, f := range schema.Fields() {
 		if err := checkSendableType(f.Type); err != nil {
@@ -19,6 +20,7 @@ func CheckSendable(schema *arrow.Schema) error {
 	return nil
 }
 
+// checkSendableType looks at a type and at all that it is made of.
 func checkSendableType(t arrow.DataType) error {
 	switch t := t.(type) {
 	case arrow.ExtensionType:

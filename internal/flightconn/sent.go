@@ -9,18 +9,32 @@ import (
 
 // sendTracker counts the RPCs of one call that may have reached the server, and those
 // that carry a statement's rows or parameters and of which it has not told the end.
+//
+// It answers two questions about a call that has failed: may it be repeated
+// (nothingSent), and must something be stopped on the server
+// (statementRunning). Both are told by gRPC's stats handler, which sees an RPC
+// leave where the caller of the RPC does not: an error alone does not say on
+// which side of the wire it was made.
+//
+// Its zero value is ready, and it is safe for use by any goroutine. It may be
+// asked at any time; the answers are final once all RPCs of the call have
+// ended.
 type sendTracker struct {
 	count, unendedStatements atomic.Int64
 	trips                    *roundTrips // in which they count; may be nil
 }
 
-// roundTrips counts the RPCs of a connection.
+// roundTrips counts the RPCs of a connection. The session compares them to see
+// whether a call is in a round trip that is not answered, or between two
+// (Conn.RoundTrips).
 type roundTrips struct {
 	begun    atomic.Int64
 	answered atomic.Int64 // those of which an answer has begun to come, or none will
 }
 
-// trackedRPC is one RPC of a call.
+// trackedRPC is one RPC of a call. The stats handler finds it in the RPC's
+// context. Each counter is moved once, by whoever swaps its mark, since events
+// of one RPC may come from several goroutines.
 type trackedRPC struct {
 	tracker          *sendTracker
 	sendCounted      atomic.Bool
@@ -49,6 +63,8 @@ func (s *sendTracker) trackStatement(ctx context.Context) context.Context {
 	return s.startRPC(ctx, &trackedRPC{tracker: s, carriesStatement: true})
 }
 
+// startRPC counts a round trip as begun. An RPC that is then refused before it
+// leaves ends at once, which counts as its answer.
 func (s *sendTracker) startRPC(ctx context.Context, rpc *trackedRPC) context.Context {
 	if s.trips != nil {
 		s.trips.begun.Add(1)
@@ -77,6 +93,12 @@ func (sendStatsHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) conte
 }
 func (sendStatsHandler) HandleConn(context.Context, stats.ConnStats) {}
 
+// HandleRPC is part of stats.Handler. Begin comes for each attempt, OutHeader
+// when an attempt is given to a transport, InHeader and InTrailer with the
+// server's answer, and End however the RPC ends.
+//
+// Only InTrailer says that the server has ended a statement: an End without it
+// is this side's doing, or that of the transport.
 func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	rpc, ok := ctx.Value(trackedRPCKey{}).(*trackedRPC)
 	if !ok {
@@ -103,6 +125,8 @@ func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 }
 
+// countAnswer counts the RPC as answered, once. One that failed without an
+// answer counts too: none will come.
 func (r *trackedRPC) countAnswer() {
 	if trips := r.tracker.trips; trips != nil && !r.answerCounted.Swap(true) {
 		trips.answered.Add(1)

@@ -5,11 +5,13 @@ import (
 	"syscall"
 )
 
-// tcpUserTimeout is TCP_USER_TIMEOUT, in milliseconds.
+// tcpUserTimeout is TCP_USER_TIMEOUT, in milliseconds. It has this number on
+// all architectures of Linux.
 const tcpUserTimeout = 18
 
-// setUserTimeout bounds how long sent data may stay unanswered. Where the kernel
-// refuses, the HTTP/2 ping is left.
+// setUserTimeout bounds how long sent data may stay unanswered. Where the
+// kernel refuses, the HTTP/2 ping is left. It is called before the socket is
+// connected, as net.Dialer.Control.
 func setUserTimeout(network, _ string, c syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return nil

@@ -18,14 +18,20 @@ import (
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
-// source gives the batches of a result to one goroutine. A batch is valid
-// until the following next or release.
+// source gives the batches of a result to one goroutine. A batch is valid until
+// the following next or release. release is called exactly once, and need not
+// end the RPCs: the end of the call does. A reader is one, and so is a
+// mergedSource.
 type source interface {
 	next() (arrow.RecordBatch, error)
 	release()
 }
 
 // stream is backend.Stream over a source.
+//
+// Its call ends, and its source is released, by whoever ends it first: Next
+// with an error or the regular end, or Close. A Close beside a Next leaves the
+// source to that Next, which is in it.
 type stream struct {
 	call          *rpcCall
 	schema        *arrow.Schema
@@ -44,7 +50,12 @@ type stream struct {
 }
 
 // open opens the result that info describes. The schema is the one of the
-// streams, which have the last word: the info may come from a cache.
+// streams, which have the last word: the info may come from a cache. Endpoints
+// decide how it is read: none is a result without rows, one is read by the
+// goroutine of Next, and several are read at once.
+//
+// Where it fails, the caller must end the call; otherwise the stream does so. A
+// result without a schema from anybody is a malformed reply.
 func (r *rpcCall) open(ctx context.Context, info *Info) (*stream, error) {
 	promised, err := decodeSchema(info.Schema())
 	if err != nil {
@@ -86,8 +97,8 @@ func (r *rpcCall) open(ctx context.Context, info *Info) (*stream, error) {
 }
 
 // decodeSchema reads an encapsulated IPC schema message: its length, after a
-// continuation mark from all but old writers, and its header. It is nil for
-// the absence of a schema.
+// continuation mark from all but old writers, and its header. It is nil for the
+// absence of a schema. The schema is verified as that of a stream is.
 func decodeSchema(data []byte) (*arrow.Schema, error) {
 	if len(data) == 0 {
 		return nil, nil
@@ -126,6 +137,11 @@ func (s *stream) RowsAffected() (int64, bool) { return s.affected, s.affectedKno
 
 // Next is part of backend.Stream. A panic or Goexit of Config.Allocator ends the
 // stream, and goes on in the caller.
+//
+// It holds no lock while it reads, so that Close is never kept waiting.
+//
+// After an error or io.EOF every later Next returns the same. A source's error
+// is wrapped with what the call knows of it.
 func (s *stream) Next() (arrow.RecordBatch, error) {
 	s.mu.Lock()
 	src, err := s.mu.src, s.mu.err
@@ -176,7 +192,8 @@ func (s *stream) endAfterPanic() {
 	}
 }
 
-// Close is part of backend.Stream.
+// Close is part of backend.Stream. It ends the RPCs and does not wait for them.
+// After the regular end it changes nothing: Next goes on to return io.EOF.
 func (s *stream) Close() {
 	s.mu.Lock()
 	src := s.mu.src
@@ -195,7 +212,8 @@ func (s *stream) Close() {
 	}
 }
 
-// emptySource is the source of a result without endpoints.
+// emptySource is the source of a result without endpoints. It needs nothing of
+// the server: the schema is that of the FlightInfo.
 type emptySource struct{}
 
 func (emptySource) next() (arrow.RecordBatch, error) { return nil, io.EOF }

@@ -35,6 +35,9 @@ func (c *Conn) Begin(ctx context.Context) (backend.TxID, error) {
 	return tx, nil
 }
 
+// beginAndLearnTxIDs begins a transaction. If it is not known yet how the
+// server treats ids that it does not know, that is learned with it. The
+// transaction that is returned is one in which nothing has been done.
 func (r *rpcCall) beginAndLearnTxIDs(ctx context.Context) (backend.TxID, error) {
 	tx, err := r.beginTx(ctx)
 	if err != nil || r.conn.endpoint.capabilities.txIDs.Load() != txIDsUnknown {
@@ -51,10 +54,11 @@ func (r *rpcCall) beginAndLearnTxIDs(ctx context.Context) (backend.TxID, error) 
 	return r.beginTx(ctx)
 }
 
-// rollBackOwnTx rolls back a transaction that the backend has begun for itself, after
-// learning has ended in err. Where the server does not confirm that, and does not
-// begin and end another one either, statements of the session could run in the
-// transaction, so the session is given up.
+// rollBackOwnTx rolls back a transaction that the backend has begun for itself,
+// after learning has ended in err. Where the server does not confirm that, and
+// does not begin and end another one either, statements of the session could
+// run in the transaction, so the session is given up. It returns err where the
+// transaction is over.
 func (r *rpcCall) rollBackOwnTx(ctx context.Context, tx backend.TxID, err error) error {
 	end := r.endTx(ctx, tx, false)
 	if end == nil || saysTxGone(end) && r.takesTx(ctx) { // or it could not be rolled back just then
@@ -63,21 +67,24 @@ func (r *rpcCall) rollBackOwnTx(ctx context.Context, tx backend.TxID, err error)
 	return r.ownTxLost(errjoin.Join(err, end))
 }
 
-// takesTx reports whether the server begins and ends a transaction, so that none
-// was open.
+// takesTx reports whether the server begins and ends a transaction, so that
+// none was open. A server with one transaction to a session refuses to begin a
+// second, or ends the first.
 func (r *rpcCall) takesTx(ctx context.Context) bool {
 	tx, err := r.beginTx(ctx)
 	return err == nil && r.endTx(ctx, tx, false) == nil
 }
 
+// ownTxLost makes the error by which the session is given up.
 func (r *rpcCall) ownTxLost(why error) error {
 	e := &backend.Error{Op: r.op, Stage: backend.StageExecute, Fault: backend.FaultSession, Target: r.conn.target(), Ctx: r.callerErr()}
 	e.Err = fmt.Errorf("%w: a transaction of the pool's own, by which it learns how the server treats them, could not be rolled back: %w", backend.ErrSessionLost, why)
 	return e
 }
 
-// saysTxGone reports whether a rollback that ended in err says that its transaction
-// is not open.
+// saysTxGone reports whether a rollback that ended in err says that its
+// transaction is not open. It is not believed alone: a proxy, or a server for a
+// while, may answer so to anything (takesTx).
 func saysTxGone(err error) bool {
 	switch status.Code(err) {
 	case codes.OK, codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition:
@@ -129,17 +136,21 @@ func (c *Conn) RepeatsQueries(ctx context.Context) (bool, error) {
 	return known == txIDsIgnored || known == txIDsUnknown, nil
 }
 
-// confirmed reports whether the server answers a harmless question otherwise than
-// with err: then what is refused once more is refused for its own sake, and not since
-// the server or what is before it refuses everything for a while.
+// confirmed reports whether the server answers a harmless question otherwise
+// than with err: then what is refused once more is refused for its own sake,
+// and not since the server or what is before it refuses everything for a while.
+// The question costs one round trip, and is put only where something is about
+// to be recorded for the life of the endpoint.
 func (r *rpcCall) confirmed(ctx context.Context, err error) bool {
 	other, refused := status.Convert(r.askHarmless(ctx)), status.Convert(err)
 	return other.Code() != refused.Code() || other.Message() != refused.Message()
 }
 
 // learnTxIDs asks the server to roll back a transaction that does not exist.
-// The id looks like tx: one of another shape is refused as malformed by
-// servers that take any other for ended.
+// The id looks like tx: one of another shape is refused as malformed by servers
+// that take any other for ended. Of two refusals, with another answer between
+// them, the second is believed; a confirmation is believed at once. An error is
+// the lack of an answer, and nothing is recorded then.
 func (r *rpcCall) learnTxIDs(ctx context.Context, tx backend.TxID) (bool, error) {
 	err := r.endTx(ctx, unknownTxID(tx), false)
 	if err != nil && sessionAnswered(err) {
@@ -195,7 +206,8 @@ func unknownTxID(tx backend.TxID) backend.TxID {
 // minRandomBits is how random an id must be for nobody to have it.
 const minRandomBits = 32
 
-// EndTx is part of backend.Conn.
+// EndTx is part of backend.Conn. It sends one request and never repeats it:
+// whether a COMMIT that failed was carried out is for the session to find out.
 func (c *Conn) EndTx(ctx context.Context, tx backend.TxID, commit bool) error {
 	ctx, r, err := c.begin(ctx, "EndTx", nil)
 	if err != nil {
@@ -250,6 +262,8 @@ func (c *Conn) EndSavepoint(ctx context.Context, sp backend.SavepointID, end bac
 	return nil
 }
 
+// beginTx begins a transaction on the server. An empty id would stand for none
+// in every later command, so it is a malformed reply.
 func (r *rpcCall) beginTx(ctx context.Context) (backend.TxID, error) {
 	var reply pb.ActionBeginTransactionResult
 	err := r.conn.sqlAction(r.rpcContext(ctx), r.conn.flight, flightsql.BeginTransactionActionType, &pb.ActionBeginTransactionRequest{}, &reply)

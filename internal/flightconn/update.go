@@ -12,7 +12,8 @@ import (
 )
 
 // Update is part of backend.Conn. It goes by DoPut and never as a query: some
-// servers run what they plan, and run it again when it is fetched.
+// servers run what they plan, and run it again when it is fetched. The count is
+// -1 where the server does not tell it.
 func (c *Conn) Update(ctx context.Context, sql string, call backend.Call) (int64, error) {
 	ctx, r, err := c.begin(ctx, "Update", call.Headers)
 	if err != nil {
@@ -30,7 +31,9 @@ func (c *Conn) Update(ctx context.Context, sql string, call backend.Call) (int64
 	return n, nil
 }
 
-// messageSource gives the messages of a DoPut one after another, then nil.
+// messageSource gives the messages of a DoPut one after another, then nil. It
+// is asked for the next when the one before was given to gRPC, and not again
+// after nil or an error.
 type messageSource func() (*pb.FlightData, error)
 
 // fixedMessages feeds messages that are all there.
@@ -53,6 +56,9 @@ func fixedMessages(messages ...*pb.FlightData) messageSource {
 // INVARIANT: of several messages, the answers are read while they are sent. A
 // server that answers each before it reads the next would otherwise wait for us
 // once its answers fill the stream's window, and we for it.
+//
+// An error while messages are sent returns no answers: the goroutine that reads
+// them may still be at it then, until the end of the call.
 func (r *rpcCall) put(ctx context.Context, messages messageSource) (putAnswers, error) {
 	var answers putAnswers
 	message, err := messages()
@@ -95,7 +101,9 @@ func (r *rpcCall) put(ctx context.Context, messages messageSource) (putAnswers, 
 	return answers, err
 }
 
-// putAnswers is what a DoPut was answered by.
+// putAnswers is what a DoPut was answered by. A bind is answered by one
+// message, a row count too; some servers answer each message that they are
+// sent.
 type putAnswers struct {
 	first        *pb.PutResult // nil without one
 	count        int
@@ -103,7 +111,8 @@ type putAnswers struct {
 	withMetadata int    // how many have
 }
 
-// receive reads the stream to its end.
+// receive reads the stream to its end. It returns nil only for the status OK.
+// One goroutine may be in it.
 func (a *putAnswers) receive(stream pb.FlightService_DoPutClient) error {
 	for {
 		result, err := stream.Recv()
@@ -125,7 +134,7 @@ func (a *putAnswers) receive(stream pb.FlightService_DoPutClient) error {
 
 // putCount is put for commands that are answered by a row count. It is -1 when
 // the server does not tell: whether several counts add up or are so far is not
-// known.
+// known. A server that gives -1, or anything below, does not tell either.
 func (r *rpcCall) putCount(ctx context.Context, messages messageSource) (int64, error) {
 	answers, err := r.put(ctx, messages)
 	if err != nil {

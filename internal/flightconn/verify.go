@@ -9,11 +9,11 @@ import (
 // sizes of the header and of the body; limit bounds the bytes that compressed
 // buffers may claim to be. It returns what the message takes in memory.
 //
-// Arrow's reader believes it: what says that it is long is allocated, fields are
-// followed as deep as they go, and what many fields share is copied for each. Running
-// out of memory or stack ends the process, which nothing can recover from. What else
-// may be wrong makes it
-// fail or panic, which it recovers from itself, or is for Validate to find.
+// Arrow's reader believes it: what says that it is long is allocated, fields
+// are followed as deep as they go, and what many fields share is copied for
+// each. Running out of memory or stack ends the process, which nothing can
+// recover from. What else may be wrong makes it fail or panic, which it
+// recovers from itself, or is for the Validator to find.
 func verifyMessage(header, body []byte, limit int64) (messageSize, error) {
 	v := &verifier{buf: header, body: body, limit: limit, tablesLeft: len(header) / 4, bytesLeft: max(maxSchemaBytes, 4*len(header))}
 	message := v.table(v.offset(0))
@@ -49,7 +49,8 @@ func verifyMessage(header, body []byte, limit int64) (messageSize, error) {
 // of a batch's header describes.
 const arrayBytesPerHeaderByte = 8
 
-// messageSize is what a message takes in memory.
+// messageSize is what a message takes in memory. It is known before anything of
+// it is allocated.
 type messageSize struct {
 	bytes             int64 // decompressed
 	batch             bool  // it has a body
@@ -77,8 +78,8 @@ const (
 	schemaFieldBytes = 128
 )
 
-// verifier walks a flatbuffer. All its methods tolerate anything; bad says
-// that something did not fit.
+// verifier walks a flatbuffer. All its methods tolerate anything; invalid says
+// that something did not fit, and err what, if that can be said.
 //
 // INVARIANT: offsets only point forward and tables bounds how many are
 // visited, more than a buffer of that size can hold, so every walk ends, also
@@ -98,11 +99,15 @@ type verifier struct {
 // stops there too.
 const maxFieldDepth = 64
 
-// table is the position of a table, 0 for none, which the root never is.
+// table is the position of a table, 0 for none, which the root never is. vtable
+// is where its own table of fields begins, and vsize how long that is.
 type table struct{ at, vtable, vsize int }
 
+// markInvalid says that the header is no valid flatbuffer, and returns the
+// position that stands for none. The walk goes on from there without effect.
 func (v *verifier) markInvalid() int { v.invalid = true; return 0 }
 
+// u16 and u32 read a number at any position, 0 where there is none.
 func (v *verifier) u16(at int) int {
 	if at < 0 || at+2 > len(v.buf) {
 		return v.markInvalid()
@@ -117,7 +122,8 @@ func (v *verifier) u32(at int) int {
 	return int(binary.LittleEndian.Uint32(v.buf[at:]))
 }
 
-// offset follows the forward offset at a position.
+// offset follows the forward offset at a position. Strings, vectors and tables
+// are referred to like that, so that a walk only gets forward.
 func (v *verifier) offset(at int) int {
 	distance := v.u32(at)
 	if distance == 0 || at+distance >= len(v.buf) {
@@ -126,6 +132,8 @@ func (v *verifier) offset(at int) int {
 	return at + distance
 }
 
+// table reads the beginning of a table. It counts: a header that refers to one
+// table many times would otherwise be followed exponentially often.
 func (v *verifier) table(at int) table {
 	v.tablesLeft--
 	if v.invalid || at == 0 || v.tablesLeft < 0 {
@@ -150,6 +158,8 @@ func (v *verifier) field(t table, n int) int {
 	return t.at + distance
 }
 
+// byteAt is a field of one byte, 0 if it is absent, which is the default of all
+// that are read here.
 func (v *verifier) byteAt(t table, n int) byte {
 	at := v.field(t, n)
 	if at == 0 {
@@ -184,6 +194,7 @@ func (v *verifier) ref(t table, n int) table {
 }
 
 // vector returns where the elements of a vector begin and how many there are.
+// size is that of an element in bytes; all of them lie within the header then.
 func (v *verifier) vector(t table, n, size int) (at, length int) {
 	if at = v.field(t, n); at == 0 {
 		return 0, 0
@@ -202,6 +213,8 @@ func (v *verifier) text(t table, n int) {
 	v.charge(length)
 }
 
+// charge counts bytes that a schema will take in memory, and refuses it when
+// there are too many.
 func (v *verifier) charge(bytes int) {
 	if v.bytesLeft -= bytes; v.bytesLeft < 0 {
 		v.reject("the schema would take more than %d bytes", max(maxSchemaBytes, 4*len(v.buf)))
@@ -222,7 +235,9 @@ func (v *verifier) metadata(t table, n int) {
 	}
 }
 
-// fields checks a vector of Fields and their children.
+// fields checks a vector of Fields and their children. depth is how many levels
+// there may yet be. Arrow's reader follows fields by recursion, and copies name
+// and metadata of each.
 func (v *verifier) fields(t table, n, depth int) {
 	at, length := v.vector(t, n, 4)
 	if length > 0 && depth == 0 {

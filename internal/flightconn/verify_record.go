@@ -10,7 +10,8 @@ import (
 // may become.
 const maxInflationFactor = 16
 
-// maxInflated bounds the bytes that the buffers of one message may become.
+// maxInflated bounds the bytes that the buffers of one message may become. It
+// also bounds all dictionaries of a stream together.
 func (cfg *Config) maxInflated() int64 { return maxInflationFactor * int64(cfg.MaxMessage) }
 
 // reject says what is wrong. Only the first reason counts.
@@ -25,7 +26,9 @@ func (v *verifier) reject(format string, args ...any) {
 func (v *verifier) i64(at int) int64 { return int64(binary.LittleEndian.Uint64(v.buf[at:])) }
 
 // record checks a RecordBatch: its rows, the nodes of its arrays, where its
-// buffers lie, and the counts of variadic buffers.
+// buffers lie, and the counts of variadic buffers. Nothing of it is allocated
+// before: a node or buffer takes 16 bytes of the header. Which buffers belong
+// to which array is for Arrow's reader to see, by the schema.
 func (v *verifier) record(t table) {
 	v.rows(v.int64Field(t, 0))
 	nodes, count := v.vector(t, 1, 16)
@@ -47,7 +50,8 @@ func (v *verifier) record(t table) {
 	}
 }
 
-// rows refuses more than other implementations of Arrow would take.
+// rows refuses more than other implementations of Arrow would take. Numbers of
+// rows are added and multiplied further on, where larger ones would wrap round.
 func (v *verifier) rows(n int64) {
 	if n < 0 || n > math.MaxInt32 {
 		v.reject("%d rows in one batch", n)
@@ -55,7 +59,9 @@ func (v *verifier) rows(n int64) {
 }
 
 // buffers checks that each lies in the body, and what compressed ones say that
-// they will be.
+// they will be. A compressed buffer begins with its length when decompressed,
+// in 8 bytes, which is what Arrow's reader allocates; -1 there means that it
+// was left as it is. All of a message together may be as long as v.limit.
 func (v *verifier) buffers(at, count int, compressed, zstd bool) {
 	left := v.limit
 	for i := range count {

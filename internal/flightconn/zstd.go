@@ -4,11 +4,13 @@ import "encoding/binary"
 
 // maxZstdWindow is how much of what it has decompressed a decompressor of zstd
 // has to remember, in bytes: what zstd's own takes unless it is told otherwise.
+// A window that is no larger than the content is accepted above that too.
 const maxZstdWindow = 128 << 20
 
-// zstdWindow is the largest window that frames ask for. A decompressor allocates
-// it, whatever little comes of the frame. What is no frame, or is cut off, is for
-// the decompressor to find.
+// zstdWindow is the largest window that frames ask for. A decompressor
+// allocates it, whatever little comes of the frame. What is no frame, or is cut
+// off, is for the decompressor to find. A buffer may have several frames, and
+// frames to be skipped, one after another.
 func zstdWindow(frames []byte) (largest uint64) {
 	for len(frames) > 0 {
 		window, size := zstdFrame(frames)
@@ -21,8 +23,10 @@ func zstdWindow(frames []byte) (largest uint64) {
 	return largest
 }
 
-// zstdFrame returns the window of the first frame and how long that is, more than
-// there is if it does not end or is none. See RFC 8878, section 3.1.
+// zstdFrame returns the window of the first frame and how long that is, more
+// than there is if it does not end or is none. See RFC 8878, section 3.1. It
+// never fails: bytes that are missing count as zeros, and each turn of its loop
+// gets at least three bytes further.
 func zstdFrame(b []byte) (window, size uint64) {
 	const endless = 1 << 62
 	at := func(from, n uint64) (v uint64) { // n bytes, those that are missing as zeros
