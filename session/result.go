@@ -12,9 +12,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/backend"
-	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/eof"
+	"github.com/flightpool/flightpool/rowscan"
 )
 
 // QueryResult streams the rows of a statement. It implements
@@ -105,74 +105,6 @@ func (r *QueryResult) Next() bool {
 		return false
 	}
 	return r.recordRead(batch, err)
-}
-
-// read reads one batch, which is the caller's until the next Next, whatever
-// ends the stream meanwhile. Where the statement is left to its end, the reader
-// can leave without it: inTime is false then, and the rest is read behind it. A
-// panic or Goexit, which an allocator or driver of the caller's may cause, ends the
-// result and goes on in the reader.
-func (r *QueryResult) read() (batch arrow.RecordBatch, inTime bool, err error) {
-	next := func() (arrow.RecordBatch, error) {
-		batch, err := r.stream.Next()
-		if err != nil && !eof.Reached(err) {
-			return nil, err
-		}
-		if otherSession := r.call.s.answeredByOtherSession(); otherSession != nil {
-			return nil, otherSession
-		}
-		if err == nil {
-			batch.Retain()
-		}
-		return batch, err
-	}
-	if r.call.mode != finishWhenLeft {
-		returned := false
-		defer func() {
-			if !returned {
-				r.endAfterPanic()
-			}
-		}()
-		batch, err = next()
-		returned = true
-		return batch, true, err
-	}
-	a := callback.Go(next)
-	select {
-	case <-a.Done:
-		if !a.Returned {
-			r.endAfterPanic()
-			a.Resume()
-		}
-		return a.Value, true, a.Err
-	case <-r.call.callerGone:
-	}
-	r.call.s.markEnding()
-	r.call.s.policy.goInBackground(func() {
-		<-a.Done
-		if !a.Returned {
-			r.endAfterPanic()
-			return
-		}
-		_ = r.recordRead(a.Value, a.Err)
-	})
-	return nil, false, nil
-}
-
-// startRead gives out the batch that the query fetched, or leave to read.
-func (r *QueryResult) startRead() (first arrow.RecordBatch, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.mu.ended {
-		return nil, false
-	}
-	if first = r.mu.first; first != nil {
-		r.mu.first = nil
-		r.call.delivered = true
-		return first, true
-	}
-	r.mu.reading = true
-	return nil, true
 }
 
 // RecordBatch is the batch that Next fetched. It is valid until the following
@@ -293,3 +225,8 @@ func (r *QueryResult) ReadAll(ctx context.Context) (arrow.Table, error) {
 	}
 	return array.NewTableFromRecords(r.schema, batches), nil
 }
+
+// Rows is rowscan.Rows under its older name.
+//
+// Deprecated: use rowscan.Rows.
+func Rows[T any](r *QueryResult) iter.Seq2[T, error] { return rowscan.Rows[T](r) }

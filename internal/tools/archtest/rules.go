@@ -51,7 +51,7 @@ var layers = []layer{
 	{dir: "backend", may: []string{"cancel", "internal/eof", "internal/printing"}, external: wire},
 	{dir: "backend/backendtest", may: []string{"backend", "cancel", "internal/eof"}, external: join(wire, test)},
 	{dir: "rowscan", may: []string{"internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
-	{dir: "session", may: []string{"backend", "cancel", "internal/effect", "internal/backoff", "internal/callback", "internal/printing", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
+	{dir: "session", may: []string{"backend", "cancel", "rowscan", "internal/effect", "internal/backoff", "internal/callback", "internal/printing", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
 
 	{dir: "internal/effect", external: []string{"google.golang.org/grpc"}},
 	{dir: "internal/backoff"},

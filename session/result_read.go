@@ -2,8 +2,8 @@ package session
 
 import (
 	"github.com/apache/arrow-go/v18/arrow"
-
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
@@ -113,4 +113,72 @@ func (r *QueryResult) releaseUnread() {
 	if _, first := r.markEnded(errReleasedEarly); first {
 		_ = r.call.finish(outcome{unread: r.stream, readerReleased: true})
 	}
+}
+
+// read reads one batch, which is the caller's until the next Next, whatever
+// ends the stream meanwhile. Where the statement is left to its end, the reader
+// can leave without it: inTime is false then, and the rest is read behind it. A
+// panic or Goexit, which an allocator or driver of the caller's may cause, ends the
+// result and goes on in the reader.
+func (r *QueryResult) read() (batch arrow.RecordBatch, inTime bool, err error) {
+	next := func() (arrow.RecordBatch, error) {
+		batch, err := r.stream.Next()
+		if err != nil && !eof.Reached(err) {
+			return nil, err
+		}
+		if otherSession := r.call.s.answeredByOtherSession(); otherSession != nil {
+			return nil, otherSession
+		}
+		if err == nil {
+			batch.Retain()
+		}
+		return batch, err
+	}
+	if r.call.mode != finishWhenLeft {
+		returned := false
+		defer func() {
+			if !returned {
+				r.endAfterPanic()
+			}
+		}()
+		batch, err = next()
+		returned = true
+		return batch, true, err
+	}
+	a := callback.Go(next)
+	select {
+	case <-a.Done:
+		if !a.Returned {
+			r.endAfterPanic()
+			a.Resume()
+		}
+		return a.Value, true, a.Err
+	case <-r.call.callerGone:
+	}
+	r.call.s.markEnding()
+	r.call.s.policy.goInBackground(func() {
+		<-a.Done
+		if !a.Returned {
+			r.endAfterPanic()
+			return
+		}
+		_ = r.recordRead(a.Value, a.Err)
+	})
+	return nil, false, nil
+}
+
+// startRead gives out the batch that the query fetched, or leave to read.
+func (r *QueryResult) startRead() (first arrow.RecordBatch, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.ended {
+		return nil, false
+	}
+	if first = r.mu.first; first != nil {
+		r.mu.first = nil
+		r.call.delivered = true
+		return first, true
+	}
+	r.mu.reading = true
+	return nil, true
 }
