@@ -10,6 +10,7 @@ import (
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/flightconn"
+	"github.com/flightpool/flightpool/internal/taskgroup"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
 )
@@ -25,7 +26,7 @@ type FlightSQLPool struct {
 	closeShared func() error // lets go of what the connections share
 	stop        context.CancelFunc
 	closing     atomic.Bool // set before anything else of Close
-	background  background
+	background  taskgroup.Group
 	health      health
 	counters    counters
 }
@@ -91,7 +92,7 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 		open, p.closeShared = wrapOpen(cfg.Layer, cfg.CloseTimeout, open, release)
 	}
 	p.policy = &session.Policy{
-		Target: target, OwnerContext: life, Go: p.background.Go, OnReturn: cfg.OnReturn, Cancel: cfg.Cancel, ProbeSQL: cfg.HealthCheck.SQL,
+		Target: target, OwnerContext: life, Go: func(f func()) { p.background.Go(f) }, OnReturn: cfg.OnReturn, Cancel: cfg.Cancel, ProbeSQL: cfg.HealthCheck.SQL,
 		QueryTimeout: cfg.DefaultQueryTimeout, CloseTimeout: cfg.CloseTimeout, ReturnWaits: cfg.HealthCheck.ValidateOnRelease, Allocator: cfg.Allocator,
 		Observe: session.Observer{Cancelled: p.cancelled, Reset: p.sessionReset, RolledBack: p.rolledBack, Answered: p.health.answered},
 	}
@@ -207,7 +208,7 @@ func (p *FlightSQLPool) closeAll(ctx context.Context) error {
 	// What still runs notices that; ctx has ended if Close had to use force.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), p.cfg.CloseTimeout)
 	defer cancel()
-	if n := p.background.wait(bounded); n > 0 {
+	if n := p.background.Wait(bounded); n > 0 {
 		err = errjoin.Join(err, fmt.Errorf("%d goroutines of calls have not ended within CloseTimeout; does a hook block?", n))
 	}
 	return errjoin.Join(err, p.closeShared())

@@ -10,6 +10,7 @@ import (
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/flightconn"
+	"github.com/flightpool/flightpool/internal/taskgroup"
 )
 
 const (
@@ -80,7 +81,7 @@ type tokenCache struct {
 	source   TokenSource
 	life     context.Context //nolint:containedctx // the pool's
 	cancel   context.CancelFunc
-	fetching background
+	fetching taskgroup.Group
 
 	mu struct { // guards the fields below; nothing is called under it
 		sync.Mutex
@@ -136,7 +137,7 @@ func (t *tokenCache) close(limit time.Duration) error {
 	t.cancel()
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(t.life), limit)
 	defer cancel()
-	if t.fetching.wait(bounded) > 0 {
+	if t.fetching.Wait(bounded) > 0 {
 		return fmt.Errorf("a TokenSource has not returned within %v after its context ended", limit)
 	}
 	return nil

@@ -29,7 +29,7 @@ func (r *Registry) Do(ctx context.Context, server, user string, fn func(p *fligh
 		case !u.beginDo(g, f.doCalls):
 			return struct{}{}, ErrClosed // the call goes to the successor
 		}
-		defer f.doCalls.done()
+		defer f.doCalls.Done()
 		if err := fn(f.pool); err != nil { // it may have done something, whatever the error is: it is not repeated
 			failed = u.wrapError(ctx, err)
 		}

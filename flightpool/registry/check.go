@@ -67,7 +67,7 @@ func (r *Registry) awaitChanges(ctx context.Context) error {
 	defer cancel()
 	late, stop := context.WithTimeout(late, closeGrace)
 	defer stop()
-	if left := r.changeLocks.changes.wait(late) + r.kindCalls.wait(late); left > 0 {
+	if left := r.changeLocks.changes.Wait(late) + r.kindCalls.Wait(late); left > 0 {
 		return fmt.Errorf("registry: Close: %d changes of definitions, or calls of Kinds for them, have not returned", left)
 	}
 	return nil

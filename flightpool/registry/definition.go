@@ -10,6 +10,7 @@ import (
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/fairshare"
 )
 
 // Public is the local user whose mapping holds for every user without a mapping of
@@ -228,3 +229,15 @@ func (d *ServerDefinition) connKeyFor(m UserMapping, flight bool) connKey {
 	}
 	return f
 }
+
+// boundsOf are what a definition says of all users together.
+func boundsOf(d *ServerDefinition) fairshare.Bounds {
+	return fairshare.Bounds{
+		Max: d.MaxSize, Overflow: d.overflow(), Reserved: d.UserReserved, MaxOpening: d.MaxConcurrentOpens,
+		FailFast: d.OnExhausted == flightpool.FailFast && !d.ValidateOnAcquire, // otherwise callers who wait for a check are not known
+	}
+}
+
+// userMaxSize is what a user's reservoir may grow to. Package fairshare keeps all of
+// them together within the server's bound.
+func userMaxSize(d *ServerDefinition) int { return d.UserMaxSize + d.overflow() }

@@ -16,6 +16,7 @@ import (
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/fairshare"
+	"github.com/flightpool/flightpool/internal/taskgroup"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
@@ -42,7 +43,7 @@ type poolVersion interface {
 // reservoirVersion is what all versions do with their reservoir.
 type reservoirVersion[C any] struct {
 	conns   *reservoir.Reservoir[C]
-	doCalls *taskGroup // of Do
+	doCalls *taskgroup.Group // of Do
 }
 
 func (p reservoirVersion[C]) resize(n int) { _ = p.conns.Resize(n) } // a closed one needs no size
@@ -71,7 +72,7 @@ func (p reservoirVersion[C]) reconfigure(d *ServerDefinition) error {
 }
 
 // hasDoCalls says that a call of Do uses the pool, be it between two calls of its own.
-func (p reservoirVersion[C]) hasDoCalls() bool { return p.doCalls.count() > 0 }
+func (p reservoirVersion[C]) hasDoCalls() bool { return p.doCalls.Running() > 0 }
 
 // doIdleTTL is how long a superseded pool keeps a connection idle for the calls of Do
 // that go on: its successor has to do without that slot.
@@ -87,7 +88,7 @@ func (p reservoirVersion[C]) awaitDoCalls(ctx context.Context, d *ServerDefiniti
 	cfg.MinIdle, cfg.IdleTTL = 0, doIdleTTL
 	_ = p.conns.Reconfigure(cfg) // d has been in use
 	select {
-	case <-p.doCalls.allDoneCh():
+	case <-p.doCalls.AllDone():
 	case <-removed:
 	case <-ctx.Done():
 	}
@@ -109,18 +110,6 @@ func reservoirConfig[C any](d *ServerDefinition) reservoir.Config[C] {
 	}
 	return c
 }
-
-// boundsOf are what a definition says of all users together.
-func boundsOf(d *ServerDefinition) fairshare.Bounds {
-	return fairshare.Bounds{
-		Max: d.MaxSize, Overflow: d.overflow(), Reserved: d.UserReserved, MaxOpening: d.MaxConcurrentOpens,
-		FailFast: d.OnExhausted == flightpool.FailFast && !d.ValidateOnAcquire, // otherwise callers who wait for a check are not known
-	}
-}
-
-// userMaxSize is what a user's reservoir may grow to. Package fairshare keeps all of
-// them together within the server's bound.
-func userMaxSize(d *ServerDefinition) int { return d.UserMaxSize + d.overflow() }
 
 type sqlVersion struct {
 	reservoirVersion[*sqlconn.Conn]
@@ -221,7 +210,7 @@ func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition
 	if err != nil {
 		return nil, err
 	}
-	return &sqlVersion{reservoirVersion[*sqlconn.Conn]{conns, &taskGroup{}}, l, connector}, nil
+	return &sqlVersion{reservoirVersion[*sqlconn.Conn]{conns, &taskgroup.Group{}}, l, connector}, nil
 }
 
 // flightConfig is what a definition says of a Flight pool.
@@ -257,7 +246,7 @@ func (u *userPool) buildFlight(ctx context.Context, k Kind, d *ServerDefinition,
 	if err != nil {
 		return nil, err
 	}
-	return flightVersion{reservoirVersion[backend.Conn]{pool.Reservoir(), &taskGroup{}}, pool}, nil
+	return flightVersion{reservoirVersion[backend.Conn]{pool.Reservoir(), &taskgroup.Group{}}, pool}, nil
 }
 
 // slotLeases lets a Flight pool ask its user's fairshare.Member for slots.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/taskgroup"
 )
 
 // The functions of a Kind may ignore contexts. A wait for one ends with the caller's
@@ -18,13 +19,13 @@ const theKind = "the Kind"
 
 // callKind makes a call into a Kind, and gives it up with ctx; a result that comes
 // later is given to late. pending counts the call until it returns.
-func callKind[T any](ctx context.Context, pending *taskGroup, call func() (T, error), late func(T)) (T, error) {
+func callKind[T any](ctx context.Context, pending *taskgroup.Group, call func() (T, error), late func(T)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
 		return none, kindTimeoutError(ctx)
 	}
-	pending.add()
-	a, inTime := callback.Within(ctx, 0, call, late, pending.done)
+	pending.Add()
+	a, inTime := callback.Within(ctx, 0, call, late, pending.Done)
 	if !inTime {
 		return none, kindTimeoutError(ctx)
 	}
@@ -92,9 +93,9 @@ func (s *server) startCreation(name string) (*poolCreation, error) {
 		s.creating = map[string]*poolCreation{}
 	}
 	s.creating[name] = m
-	s.kindCalls.add() // INVARIANT: only before closed, after which close waits
+	s.kindCalls.Add() // INVARIANT: only before closed, after which close waits
 	go callback.Guard(theKind, func() (err error) { m.u, err = s.createPool(name); return err }, func(err error) {
-		defer s.kindCalls.done()
+		defer s.kindCalls.Done()
 		m.err = err
 		s.mu.Lock()
 		delete(s.creating, name)
@@ -145,7 +146,7 @@ func (s *server) createPool(name string) (*userPool, error) {
 func (s *server) awaitKindCalls(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, closeGrace)
 	defer cancel()
-	if left := s.kindCalls.wait(ctx); left > 0 {
+	if left := s.kindCalls.Wait(ctx); left > 0 {
 		return &DrainError{Server: s.name, Err: fmt.Errorf("%d calls of its Kind have not returned", left)}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/taskgroup"
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
 )
 
@@ -41,7 +42,7 @@ type Registry struct {
 	mu          sync.Mutex // guards writes of view
 	draining    drainingServers
 	changeLocks changeLocks
-	kindCalls   taskGroup // of Kinds, what definitions are worth
+	kindCalls   taskgroup.Group // of Kinds, what definitions are worth
 
 	life             context.Context //nolint:containedctx // what everything in the background runs on
 	end              context.CancelFunc
@@ -132,9 +133,9 @@ func (r *Registry) Register(ctx context.Context, def ServerDefinition) error {
 // for its Kind.
 func (r *Registry) closeUnregistered(s *server) {
 	r.draining.add(s)
-	r.kindCalls.add()
+	r.kindCalls.Add()
 	go func() {
-		defer r.kindCalls.done()
+		defer r.kindCalls.Done()
 		defer r.draining.prune(s.name)
 		_ = s.close(r.life) // there are no loans
 	}()

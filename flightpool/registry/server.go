@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/fairshare"
+	"github.com/flightpool/flightpool/internal/taskgroup"
 )
 
 // server is one registered server.
@@ -29,8 +30,8 @@ type server struct {
 
 	life            context.Context //nolint:containedctx // what drains and probes run on: it lives as long as the server
 	end             context.CancelFunc
-	backgroundTasks taskGroup // drains and probes
-	kindCalls       taskGroup // calls into the Kind
+	backgroundTasks taskgroup.Group // drains and probes
+	kindCalls       taskgroup.Group // calls into the Kind
 	notices         noticeQueue
 
 	mu       sync.Mutex // guards writes of users, and the next two
@@ -100,7 +101,7 @@ func (s *server) background(f func(life context.Context)) {
 	s.mu.Lock()
 	open := !s.closed
 	if open {
-		s.backgroundTasks.add()
+		s.backgroundTasks.Add()
 	}
 	s.mu.Unlock()
 	if !open {
@@ -108,7 +109,7 @@ func (s *server) background(f func(life context.Context)) {
 		return
 	}
 	go func() {
-		defer s.backgroundTasks.done()
+		defer s.backgroundTasks.Done()
 		f(s.life)
 	}()
 }
@@ -145,7 +146,7 @@ func (s *server) detachUnless(u *userPool, keepIf func() bool) (drain func(ctx c
 		s.mu.Unlock()
 		return nil
 	}
-	s.backgroundTasks.add() // INVARIANT: only while there are users, which close removes before it waits
+	s.backgroundTasks.Add() // INVARIANT: only while there are users, which close removes before it waits
 	users := maps.Clone(*s.users.Load())
 	delete(users, u.name)
 	s.removed.addDraining(u)
@@ -154,7 +155,7 @@ func (s *server) detachUnless(u *userPool, keepIf func() bool) (drain func(ctx c
 	s.mu.Unlock()
 	s.allocator.Dispatch()
 	return func(ctx context.Context) error {
-		defer s.backgroundTasks.done()
+		defer s.backgroundTasks.Done()
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		defer context.AfterFunc(s.life, cancel)() // ends when the server closes, also if ctx does not
@@ -271,7 +272,7 @@ func (s *server) close(ctx context.Context) error {
 	late, cancel := withCloseGrace(ctx)
 	defer cancel()
 	err := s.closeUsers(ctx)
-	if left := s.backgroundTasks.wait(late); left > 0 {
+	if left := s.backgroundTasks.Wait(late); left > 0 {
 		err = errjoin.Join(err, &DrainError{Server: s.name, Err: fmt.Errorf("%d probes or pools have not ended: %w", left, context.Cause(ctx))})
 	}
 	s.end()

@@ -8,65 +8,6 @@ import (
 	"time"
 )
 
-// taskGroup counts goroutines, and waits for their end for a bounded time.
-type taskGroup struct {
-	mu      sync.Mutex
-	running int
-	allDone chan struct{} // closed when running is 0; nil: nobody waits
-}
-
-func (t *taskGroup) add() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.running++
-}
-
-func (t *taskGroup) done() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.running--; t.running == 0 && t.allDone != nil {
-		close(t.allDone)
-		t.allDone = nil
-	}
-}
-
-// count says how many there are.
-func (t *taskGroup) count() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.running
-}
-
-// allDoneCh is closed when none are left.
-func (t *taskGroup) allDoneCh() <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.running == 0 {
-		return closedChan
-	}
-	if t.allDone == nil {
-		t.allDone = make(chan struct{})
-	}
-	return t.allDone
-}
-
-// closedChan is closed.
-var closedChan = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
-// wait waits for the end of all until ctx ends, and says how many are left.
-func (t *taskGroup) wait(ctx context.Context) int {
-	select {
-	case <-t.allDoneCh():
-		return 0
-	case <-ctx.Done():
-	}
-	return t.count()
-}
-
 // closeGrace is how long the end of a server waits, after its context has ended,
 // for what it has then cancelled.
 const closeGrace = 5 * time.Second

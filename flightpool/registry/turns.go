@@ -3,6 +3,8 @@ package registry
 import (
 	"context"
 	"sync"
+
+	"github.com/flightpool/flightpool/internal/taskgroup"
 )
 
 // changeLocks is one lock per server name for changes of definitions, so that a Kind
@@ -11,7 +13,7 @@ type changeLocks struct {
 	mu      sync.Mutex
 	held    map[string]chan struct{} // closed when the right is given back
 	closed  bool
-	changes taskGroup
+	changes taskgroup.Group
 }
 
 // lock takes the right to change a server, and waits for it until ctx ends; also
@@ -30,7 +32,7 @@ func (t *changeLocks) lock(ctx context.Context, name string) (unlock func(), err
 				t.held = map[string]chan struct{}{}
 			}
 			t.held[name] = mine
-			t.changes.add() // INVARIANT: only before closed, after which Close waits
+			t.changes.Add() // INVARIANT: only before closed, after which Close waits
 			t.mu.Unlock()
 			return func() { t.unlock(name, mine) }, nil
 		}
@@ -48,7 +50,7 @@ func (t *changeLocks) unlock(name string, mine chan struct{}) {
 	delete(t.held, name)
 	t.mu.Unlock()
 	close(mine)
-	t.changes.done()
+	t.changes.Done()
 }
 
 // close gives the right to nobody any more; false: it was closed before.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/internal/fairshare"
+	"github.com/flightpool/flightpool/internal/taskgroup"
 	"github.com/flightpool/flightpool/reservoir"
 )
 
@@ -218,13 +219,13 @@ func (u *userPool) setVersion(next *currentVersion) (old *currentVersion, ok boo
 
 // beginDo counts a call of Do on a version; false: it is not the current one any
 // more.
-func (u *userPool) beginDo(g *currentVersion, calls *taskGroup) bool {
+func (u *userPool) beginDo(g *currentVersion, calls *taskgroup.Group) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.removed.Load() || u.version.Load() != g {
 		return false
 	}
-	calls.add() // INVARIANT: only while current, after which awaitDoCalls waits
+	calls.Add() // INVARIANT: only while current, after which awaitDoCalls waits
 	return true
 }
 

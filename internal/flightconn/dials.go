@@ -3,9 +3,10 @@ package flightconn
 import (
 	"context"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/taskgroup"
 )
 
 // dialTracker counts the dials under way of an endpoint. gRPC's Close ends them
@@ -16,12 +17,7 @@ type dialTracker struct {
 	// reachesLoopback says that the endpoint's own transport leads to this machine.
 	reachesLoopback atomic.Bool
 
-	mu struct { // guards the fields below; nothing is called under it
-		sync.Mutex
-		running int
-		closed  bool
-		ended   chan struct{} // closed when running reaches zero after closed
-	}
+	running taskgroup.Group
 }
 
 // dial makes a dial unless the endpoint is closed. What comes of it after its
@@ -29,14 +25,10 @@ type dialTracker struct {
 // nobody would wait for the end of the socket. dial runs on the goroutine of
 // the caller, which is gRPC's.
 func (d *dialTracker) dial(ctx context.Context, dial func() (net.Conn, error)) (net.Conn, error) {
-	d.mu.Lock()
-	if d.mu.closed {
-		d.mu.Unlock()
+	if !d.running.Add() {
 		return nil, errClosed
 	}
-	d.mu.running++
-	d.mu.Unlock()
-	defer d.done() // a Dialer of the user's may panic
+	defer d.running.Done() // a Dialer of the user's may panic
 	raw, err := dial()
 	if err == nil && ctx.Err() != nil {
 		_ = raw.Close()
@@ -45,39 +37,12 @@ func (d *dialTracker) dial(ctx context.Context, dial func() (net.Conn, error)) (
 	return raw, err
 }
 
-// done counts a dial as ended, whatever came of it.
-func (d *dialTracker) done() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.mu.running--; d.mu.running == 0 && d.mu.ended != nil {
-		close(d.mu.ended)
-		d.mu.ended = nil
-	}
-}
-
 // close refuses new dials and waits for those under way, whose contexts have
 // ended, up to limit. It returns how many are left then. limit is no less than
 // zero. It may be called more than once; all calls wait for the same dials.
 func (d *dialTracker) close(limit time.Duration) int {
-	d.mu.Lock()
-	d.mu.closed = true
-	if d.mu.running == 0 {
-		d.mu.Unlock()
-		return 0
-	}
-	if d.mu.ended == nil {
-		d.mu.ended = make(chan struct{})
-	}
-	ended := d.mu.ended
-	d.mu.Unlock()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-ended:
-		return 0
-	case <-timer.C:
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.mu.running
+	d.running.Close()
+	ctx, cancel := detached(limit)
+	defer cancel()
+	return d.running.Wait(ctx)
 }

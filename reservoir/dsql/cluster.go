@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/taskgroup"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/reservoir"
 )
@@ -29,7 +30,7 @@ type Cluster struct {
 
 	started          chan struct{}                               // closed when res is set
 	watermark        *watermark                                  // LowWatermark
-	repairs          taskGroup                                   // of connections that came back
+	repairs          taskgroup.Group                             // of connections that came back
 	stopListening    func()                                      // ends the listening for revoked leases
 	withCloseTimeout func(end func(context.Context) error) error // calls end with CloseTimeout, for callers without a context
 
@@ -266,7 +267,8 @@ func (c *Cluster) Close(ctx context.Context) error {
 	c.stopListening() // until then leases could be revoked whose connections were lent
 	// Nothing is left that could need long, and ctx may have ended.
 	return errors.Join(err, c.withCloseTimeout(func(ctx context.Context) error {
-		c.repairs.end(ctx)
+		c.repairs.Close()
+		c.repairs.Wait(ctx)
 		return c.budgets.close(ctx)
 	}))
 }

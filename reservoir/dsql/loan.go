@@ -3,7 +3,6 @@ package dsql
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 
 	"github.com/flightpool/flightpool/reservoir"
@@ -26,7 +25,7 @@ func (l *loan) end(fault error) {
 		return
 	}
 	p := l.Value()
-	if fault == nil && p.repairable() && l.cluster.repairs.start(l.repair) {
+	if fault == nil && p.repairable() && l.cluster.repairs.Go(l.repair) {
 		return
 	}
 	if fault == nil {
@@ -72,38 +71,5 @@ func (l *loan) finish(fault error) {
 		_ = l.Discard(fault)
 	} else {
 		_ = l.Release()
-	}
-}
-
-// taskGroup are goroutines that an owner waits for when it ends.
-type taskGroup struct {
-	mu    sync.Mutex
-	all   sync.WaitGroup
-	ended bool // nothing starts any more
-}
-
-// start runs f on a goroutine, unless the owner has ended.
-func (t *taskGroup) start(f func()) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if !t.ended {
-		t.all.Go(f)
-	}
-	return !t.ended
-}
-
-// end waits for all tasks until ctx ends.
-func (t *taskGroup) end(ctx context.Context) {
-	t.mu.Lock()
-	t.ended = true
-	t.mu.Unlock()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		t.all.Wait()
-	}()
-	select {
-	case <-done:
-	case <-ctx.Done():
 	}
 }
