@@ -31,7 +31,8 @@ type Decimal struct {
 const (
 	// maxDecimalDigits is the precision of Arrow's widest decimal.
 	maxDecimalDigits = 76
-	// maxDecimalScale bounds the length of the text of a Decimal.
+	// maxDecimalScale bounds the length of the text of a Decimal. What a server
+	// claims is bounded by it, too.
 	maxDecimalScale = 1000
 )
 
@@ -177,7 +178,8 @@ func (d Decimal) coefInt64() (int64, bool) {
 	return v, words[1] == sign && words[2] == sign && words[3] == sign
 }
 
-// integer is the number as an integer, if it is one.
+// integer is the number as an integer, if it is one. The result is the caller's
+// to change.
 func (d Decimal) integer() (*big.Int, bool) {
 	v := d.BigInt()
 	if d.scale <= 0 {
@@ -243,6 +245,7 @@ func (d Decimal) exactFloat(size int) (f float64, ok bool) {
 	return f, new(big.Rat).SetFloat64(f).Cmp(d.rat()) == 0
 }
 
+// rat is the number as a fraction.
 func (d Decimal) rat() *big.Rat {
 	if d.scale < 0 {
 		whole, _ := d.integer()
@@ -260,10 +263,12 @@ func (d Decimal) Cmp(o Decimal) int {
 	return d.rat().Cmp(o.rat())
 }
 
+// powerOfTen is 10^n; n is not negative.
 func powerOfTen(n int32) *big.Int {
 	return new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n)), nil)
 }
 
+// magnitude is |v|, also of the least int64.
 func magnitude(v int64) uint64 {
 	if v < 0 {
 		return -uint64(v)
@@ -279,7 +284,7 @@ func significantBits(v uint64) int {
 	return bits.Len64(v) - bits.TrailingZeros64(v)
 }
 
-// shortened is s as an error shows it.
+// shortened is s as an error shows it. A cut leaves no half of a character.
 func shortened(s string) string {
 	const most = 60
 	if len(s) <= most {

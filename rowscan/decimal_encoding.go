@@ -11,10 +11,12 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/decimal256"
 )
 
-// MarshalText gives String.
+// MarshalText gives String. It is part of encoding.TextMarshaler, and never
+// fails.
 func (d Decimal) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads what ParseDecimal reads.
+// UnmarshalText reads what ParseDecimal reads. It is part of
+// encoding.TextUnmarshaler. An error leaves 0.
 func (d *Decimal) UnmarshalText(text []byte) (err error) {
 	*d, err = ParseDecimal(string(text))
 	return err
@@ -42,8 +44,10 @@ func (d *Decimal) UnmarshalJSON(text []byte) error {
 // Value is part of driver.Valuer: String, which every database reads exactly.
 func (d Decimal) Value() (driver.Value, error) { return d.String(), nil }
 
-// Scan is part of sql.Scanner. It takes texts that ParseDecimal reads, integers,
-// and floats by their shortest text. NULL needs a *Decimal or sql.Null.
+// Scan is part of sql.Scanner. It takes texts that ParseDecimal reads,
+// integers, and floats by their shortest text. NULL needs a *Decimal or
+// sql.Null. Drivers give text or bytes for a decimal column, as a rule; a float
+// has been rounded by then.
 func (d *Decimal) Scan(src any) (err error) {
 	switch v := src.(type) {
 	case nil:

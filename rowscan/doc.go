@@ -5,4 +5,32 @@
 // A column is planned once a result (rows.go, fields.go, set.go, set_nested.go).
 // Each row then reads its values (value.go) through their encodings:
 // dictionaries, run-ends, unions and extensions.
+//
+// # How a value gets to its field
+//
+// Arrow says the type of a column once, and a batch holds it column by column;
+// Go wants rows. So the work is in two parts. The plan (rowPlan) matches
+// columns and fields by name and makes a setter for each Go type, from the type
+// alone: which columns fit is not judged there, since a union or an any may
+// hold another type in each row. Then, for each row, valueOf undoes the
+// encodings of a column and gives a value of some kind, and the setter takes it
+// or says why not. A setter therefore knows Go types and kinds, and, but for
+// setDuration, no Arrow arrays; value.go knows Arrow arrays and no Go types.
+//
+// A value arrives exactly or not at all. What would have to be rounded, cut off
+// or guessed is an error that names row and column, because a wrong number that
+// looks right is found by nobody.
+//
+// # What is relied on
+//
+// Batches must be valid: offsets, indices and type codes are not checked here.
+// Those of a pool's results are, before they come here; Arrow panics on others.
+// Nothing here starts a goroutine, takes a lock or keeps a batch.
+//
+// # Files
+//
+//	rows      plans and the loop over rows     fields    which fields a struct has
+//	set, set_nested: values into Go types      value     what a value is, of any array
+//	govalue   values as any, and errors        text      values as text and JSON
+//	maps      rows without a type              decimal, decimal_encoding: exact numbers
 package rowscan

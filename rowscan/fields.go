@@ -11,6 +11,13 @@ import (
 // fieldsOf lists the fields of a struct type that take columns, those of
 // embedded structs among them. A field hides those of the same column in
 // structs embedded deeper; on one level, each gets the column.
+//
+// That is how Go itself promotes fields, but for equal names on one level, of
+// which Go promotes none.
+//
+// The comparison is without case, as columns are found without it. All faults
+// are joined: a field of a type that no column fits is one, unless its tag
+// leaves it out.
 func (s setters) fieldsOf(t reflect.Type) ([]field, error) {
 	w := fieldWalk{setters: s, depths: make(map[string]int)}
 	w.walk(t, nil, map[reflect.Type]bool{})
@@ -23,7 +30,8 @@ func (s setters) fieldsOf(t reflect.Type) ([]field, error) {
 	return fields, errjoin.Join(w.faults...)
 }
 
-// fieldWalk collects the fields of a struct type.
+// fieldWalk collects the fields of a struct type. It is used for one call of
+// fieldsOf.
 type fieldWalk struct {
 	setters setters
 	fields  []field
@@ -32,7 +40,13 @@ type fieldWalk struct {
 }
 
 // walk adds the fields of t, which stands at path. above are the types around
-// it: a struct that embeds a pointer to itself ends there.
+// it: a struct that embeds a pointer to itself ends there. A type may come
+// twice side by side, but not within itself.
+//
+// A field that is not exported is passed over without a fault, since a package
+// cannot expect others to set it. Only a struct that is embedded by a pointer
+// to a type that is not exported is a fault: reflection cannot allocate it, and
+// its fields look as if they could be set.
 func (w *fieldWalk) walk(t reflect.Type, path []int, above map[reflect.Type]bool) {
 	if above[t] {
 		return
@@ -60,7 +74,9 @@ func (w *fieldWalk) walk(t reflect.Type, path []int, above map[reflect.Type]bool
 	}
 }
 
-// embedded is the struct whose fields f promotes, if it is such a field.
+// embedded is the struct whose fields f promotes, if it is such a field. A
+// struct that takes a whole column, such as an embedded time.Time, promotes
+// nothing.
 func embedded(f reflect.StructField) (reflect.Type, bool) {
 	t := f.Type
 	if t.Kind() == reflect.Pointer {
@@ -69,6 +85,7 @@ func embedded(f reflect.StructField) (reflect.Type, bool) {
 	return t, f.Anonymous && t.Kind() == reflect.Struct && !isScalar(t)
 }
 
+// add notes a field that takes the column of its tag, or else of its own name.
 func (w *fieldWalk) add(f reflect.StructField, name string, path []int) {
 	if name == "" {
 		name = f.Name

@@ -22,8 +22,9 @@ import (
 // those that outlive it.
 func Value(col arrow.Array, row int) any { return valueOf(col, row).goValue(false) }
 
-// goValue is the value as the nearest Go type, see Value. With own, strings have
-// memory of their own.
+// goValue is the value as the nearest Go type, see Value. With cloneText,
+// strings have memory of their own. Bytes are always copied. A kind that is not
+// named here, such as a UUID, is text.
 func (v value) goValue(cloneText bool) any {
 	switch v.kind {
 	case nullKind:
@@ -83,6 +84,8 @@ func (v *value) sizedNumber() any {
 	return v.int()
 }
 
+// ownedText is s, copied if cloneText says so. Text of a batch is in memory
+// that a driver may free with the batch.
 func ownedText(s string, cloneText bool) string {
 	if cloneText {
 		return strings.Clone(s)
@@ -90,6 +93,8 @@ func ownedText(s string, cloneText bool) string {
 	return s
 }
 
+// goList is the elements of a list, or the entries of a map, each a map of its
+// two members. It is never nil.
 func (v *value) goList(cloneText bool) []any {
 	elements, from, to := v.list()
 	out := make([]any, 0, to-from)
@@ -99,6 +104,9 @@ func (v *value) goList(cloneText bool) []any {
 	return out
 }
 
+// goStruct is the members of a struct by name. The second pass, for names that
+// come twice, is rare: so the keys are made unique only where the first has
+// lost one.
 func (v *value) goStruct(cloneText bool) map[string]any {
 	t := v.fields()
 	out := make(map[string]any, t.NumFields())
@@ -114,6 +122,9 @@ func (v *value) goStruct(cloneText bool) map[string]any {
 	return out
 }
 
+// goMap is the entries of a map by the text of their keys. Where that would
+// lose an entry, because two keys have one text or one is NULL, it is the list
+// of the entries (goList).
 func (v *value) goMap(cloneText bool) any {
 	keys, items, from, to := v.entries()
 	out := make(map[string]any, to-from)
@@ -131,7 +142,8 @@ func (v *value) goMap(cloneText bool) any {
 // driverValue is the value as database/sql gives one to a Scanner: nil, an
 // int64, float64, bool, []byte, string or time.Time. Durations and times of day
 // are nanoseconds, decimals and what is beyond these types text, and nested
-// values JSON.
+// values JSON. Bytes are copied, since a Scanner may keep what it is given;
+// strings are not.
 func (v *value) driverValue() any {
 	switch v.kind {
 	case nullKind:
@@ -156,8 +168,9 @@ func (v *value) driverValue() any {
 	}
 }
 
-// typeMismatch says that a value cannot go into a Go type, and why where that is not
-// plain from the types.
+// typeMismatch says that a value cannot go into a Go type, and why where that
+// is not plain from the types. The value itself is shown, shortened, but for
+// binary values, of which only the length is.
 func (v *value) typeMismatch(t reflect.Type, why string) error {
 	if why != "" {
 		why = ": " + why

@@ -16,6 +16,9 @@ import (
 // Every column has its key; NULL is nil. A name that comes again gets "#2",
 // "#3" and so on added. Rows is several times faster where the columns are
 // known.
+//
+// Each row is a map of its own. Columns need no plan: the kind of a value
+// decides what it is in the map, and it may differ from row to row in a union.
 func Maps(r Result) iter.Seq2[map[string]any, error] {
 	return func(yield func(map[string]any, error) bool) {
 		names := uniqueNames(r.Schema().Fields())
@@ -37,7 +40,10 @@ func Maps(r Result) iter.Seq2[map[string]any, error] {
 	}
 }
 
-// uniqueNames is a key for each field.
+// uniqueNames is a key for each field. The first field of a name has it as it
+// is. Names that are made up are compared with those of the columns too: a
+// column may be called "a#2" by itself. The keys of structs and of their JSON
+// are made in the same way.
 func uniqueNames(fields []arrow.Field) []string {
 	names := make([]string, len(fields))
 	taken := make(map[string]bool, len(names))

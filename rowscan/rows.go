@@ -13,6 +13,9 @@ import (
 
 // Result is what rows are read from: a *session.QueryResult, or batches of
 // any other origin.
+//
+// It is read once, by one goroutine. Rows and Maps end it in every case, so
+// their caller has nothing to release.
 type Result interface {
 	Schema() *arrow.Schema
 	// Batches iterates the batches, each valid until the next turn, and releases
@@ -62,6 +65,11 @@ type Result interface {
 // does: without that, a UUID arrives as 16 bytes, and a bool8 as an integer. Strings may
 // share the memory of the batch: where a driver in C owns it, clone those that are kept
 // for longer than one iteration.
+//
+// The iteration belongs to the goroutine that runs the loop. Each turn gets a T
+// of its own, which may be kept, but for what is said of strings. After an
+// error nothing more comes. A T that cannot hold a row, or that the result does
+// not fit, is an error before the first batch is read.
 func Rows[T any](r Result) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none, v T
@@ -93,18 +101,27 @@ func Rows[T any](r Result) iter.Seq2[T, error] {
 	}
 }
 
-// rowPlan tells which column goes to which field. It is made once a result.
+// rowPlan tells which column goes to which field. It is made once a result. It
+// belongs to one loop, as the setters in it keep what they have learned of the
+// columns.
+//
+// Without row, columns are set in the T itself. With it, each row gets a struct
+// of its own, to which the T then points.
 type rowPlan struct {
 	columns []columnPlan
 	row     reflect.Type // of a T that is a pointer to a struct
 }
 
+// columnPlan is a field and the number of its column in the batches of the
+// result.
 type columnPlan struct {
 	field
 	column int
 }
 
-// field is a field of a struct, or, without a path, the whole of a value.
+// field is a field of a struct, or, without a path, the whole of a value. A
+// promoted field has the index of the embedded struct in its path before its
+// own.
 type field struct {
 	name   string // of its column
 	goName string
@@ -113,6 +130,7 @@ type field struct {
 }
 
 // locate is the field of a struct. Embedded pointers on the way are allocated.
+// dst must be addressable. Without a path it is dst itself.
 func (f *field) locate(dst reflect.Value) reflect.Value {
 	for _, step := range f.path {
 		if dst.Kind() == reflect.Pointer { // never the first
@@ -126,6 +144,9 @@ func (f *field) locate(dst reflect.Value) reflect.Value {
 	return dst
 }
 
+// planRow plans rows of type t for the columns of schema. A struct that takes a
+// whole column, such as time.Time, is no row but one value (isScalar). Every
+// fault of a struct is told, not only the first.
 func planRow(t reflect.Type, schema *arrow.Schema) (rowPlan, error) {
 	made := make(setters)
 	row := t
@@ -147,7 +168,8 @@ func planRow(t reflect.Type, schema *arrow.Schema) (rowPlan, error) {
 	return plan, err
 }
 
-// planColumn is the plan of a T that is no row but one value.
+// planColumn is the plan of a T that is no row but one value. A struct that
+// takes a whole column is one, and so is a pointer to it.
 func planColumn(made setters, t reflect.Type, schema *arrow.Schema) (rowPlan, error) {
 	set, err := made.of(t)
 	if err != nil {
@@ -161,6 +183,10 @@ func planColumn(made setters, t reflect.Type, schema *arrow.Schema) (rowPlan, er
 
 // planFields finds a column for each field: one of its very name, or else the
 // first that has it in another case.
+//
+// Databases fold the case of names, each in its own way, so that a field must
+// be found whatever came of it. Columns of equal names: the first counts. A
+// field without a column is a fault, since its zero would look like data.
 func planFields(fields []field, columns []arrow.Field) ([]columnPlan, error) {
 	exact, folded := make(map[string]int, len(columns)), make(map[string]int, len(columns))
 	for i := len(columns) - 1; i >= 0; i-- { // the first of a name counts
@@ -182,6 +208,8 @@ func planFields(fields []field, columns []arrow.Field) ([]columnPlan, error) {
 	return plan, errjoin.Join(faults...)
 }
 
+// fill sets dst, which is zero, to one row of batch. After an error dst is set
+// in part and must not be used.
 func (p rowPlan) fill(dst reflect.Value, batch arrow.RecordBatch, row int) error {
 	if p.row != nil {
 		dst.Set(reflect.New(p.row))

@@ -18,12 +18,21 @@ var (
 )
 
 // setter sets dst, which can be addressed and is zero, to v exactly, or fails.
+// An error names the value and the type, not the column, which the caller adds.
+// It leaves dst as it was, or set in part where dst is nested.
 type setter func(dst reflect.Value, v value) error
 
 // setters makes the setter of each Go type once. It belongs to one result.
+//
+// A nil setter says that its type is being made: a type may contain itself, by
+// way of a pointer, slice or map.
+//
+// It is not safe for use by several goroutines, and neither are its setters:
+// those of structs keep the plans for the types of columns that they have met.
 type setters map[reflect.Type]*setter
 
-// of is the setter of t. It fails if no column at all fits t.
+// of is the setter of t. It fails if no column at all fits t. Whether the
+// column at hand does is seen value by value.
 func (s setters) of(t reflect.Type) (setter, error) {
 	if known, ok := s[t]; ok {
 		if *known != nil {
@@ -43,11 +52,15 @@ func (s setters) of(t reflect.Type) (setter, error) {
 }
 
 // isScalar reports whether t takes a whole column although it is a struct, or
-// contains one.
+// contains one. Such a type has a Scan method of its own, on its pointer as
+// database/sql wants it, or is time.Time; its fields are not looked at.
 func isScalar(t reflect.Type) bool {
 	return t == timeType || reflect.PointerTo(t).Implements(scannerType)
 }
 
+// build makes the setter of t. Types of our own and those with a Scan method
+// come before their kinds: Decimal is a struct, time.Duration an integer, and a
+// user's type may be of any kind.
 func (s setters) build(t reflect.Type) (setter, error) {
 	switch {
 	case t == decimalType:
@@ -90,9 +103,11 @@ func (s setters) build(t reflect.Type) (setter, error) {
 	return nil, fmt.Errorf("type %s cannot hold a column", t)
 }
 
-// nullMismatch is the error of a NULL for a type that has no nil.
+// nullMismatch is the error of a NULL for a type that has no nil. A zero in its
+// place could not be told from a value.
 func nullMismatch(v value, t reflect.Type) error { return v.typeMismatch(t, "use a pointer") }
 
+// setAny sets an any to what Value gives. NULL leaves it nil.
 func setAny(dst reflect.Value, v value) error {
 	if v.kind != nullKind {
 		dst.Set(reflect.ValueOf(v.goValue(false)))
@@ -100,6 +115,8 @@ func setAny(dst reflect.Value, v value) error {
 	return nil
 }
 
+// setBool takes booleans alone: which numbers are true differs from one
+// database to the next.
 func setBool(dst reflect.Value, v value) error {
 	switch v.kind {
 	case nullKind:
@@ -112,6 +129,8 @@ func setBool(dst reflect.Value, v value) error {
 	}
 }
 
+// setString takes everything but NULL. The string may share the memory of the
+// batch.
 func setString(dst reflect.Value, v value) error {
 	if v.kind == nullKind {
 		return nullMismatch(v, dst.Type())
@@ -120,6 +139,9 @@ func setString(dst reflect.Value, v value) error {
 	return nil
 }
 
+// setInt takes integers of both signs, and decimals without a fraction, in the
+// range of dst. Floats are not taken, not even whole ones: they may have been
+// rounded before.
 func setInt(dst reflect.Value, v value) error {
 	n, fits := int64(0), false
 	switch v.kind {
@@ -141,6 +163,7 @@ func setInt(dst reflect.Value, v value) error {
 	return nil
 }
 
+// setUint is setInt for unsigned integers; what is negative does not fit.
 func setUint(dst reflect.Value, v value) error {
 	n, fits := v.num, false
 	switch v.kind {
@@ -165,6 +188,10 @@ func setUint(dst reflect.Value, v value) error {
 // inexactFloatText says why a number does not fit a float.
 const inexactFloatText = "the nearest float is another number; use a string or a rowscan.Decimal"
 
+// setFloat takes numbers that a float of dst's size has exactly. For integers
+// that is the case when their significant bits fit the mantissa. NaN and
+// infinities of floats are kept. A decimal is also taken where it is the
+// shortest text of the float, as 0.1 is.
 func setFloat(dst reflect.Value, v value) error {
 	size := dst.Type().Bits()
 	mantissa := 53
@@ -195,6 +222,8 @@ func setFloat(dst reflect.Value, v value) error {
 	return nil
 }
 
+// setTime takes dates, as midnight in UTC, and timestamps. One without a zone
+// is read as UTC.
 func setTime(dst reflect.Value, v value) error {
 	switch v.kind {
 	case nullKind:
@@ -207,6 +236,9 @@ func setTime(dst reflect.Value, v value) error {
 	}
 }
 
+// setDuration takes durations and times of day, intervals that are nanoseconds
+// alone, and integers as nanoseconds, which is how database/sql stores a
+// time.Duration.
 func setDuration(dst reflect.Value, v value) error {
 	if v.kind == durationKind {
 		dst.SetInt(v.int())
@@ -222,6 +254,8 @@ func setDuration(dst reflect.Value, v value) error {
 	return setInt(dst, v) // nanoseconds
 }
 
+// setDecimal takes decimals with their scale, integers, and texts that are
+// numbers. Floats are not taken: their text has digits that nobody has written.
 func setDecimal(dst reflect.Value, v value) error {
 	d, fits := Decimal{}, true
 	switch v.kind {

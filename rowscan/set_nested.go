@@ -7,6 +7,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
+// pointerSetter makes NULL a nil pointer, and anything else a new value to
+// which dst points.
 func (s setters) pointerSetter(t reflect.Type) (setter, error) {
 	set, err := s.of(t.Elem())
 	if err != nil {
@@ -25,12 +27,14 @@ func (s setters) pointerSetter(t reflect.Type) (setter, error) {
 	}, nil
 }
 
-// holdsBytes reports whether a slice or array type is one of plain bytes.
+// holdsBytes reports whether a slice or array type is one of plain bytes. A
+// byte type with a Scan method takes elements one by one instead.
 func holdsBytes(t reflect.Type) bool {
 	return t.Elem().Kind() == reflect.Uint8 && !isScalar(t.Elem())
 }
 
-// rawBytes is the bytes that a value is made of, if it is.
+// rawBytes is the bytes that a value is made of, if it is. The bytes of a
+// binary value are its column's: they must be copied before they are given out.
 func (v *value) rawBytes() ([]byte, bool) {
 	switch v.kind {
 	case binaryKind, uuidKind:
@@ -42,8 +46,11 @@ func (v *value) rawBytes() ([]byte, bool) {
 	}
 }
 
-// sliceSetter takes lists, and maps as the list of their entries; a slice of bytes
-// also what has bytes.
+// sliceSetter takes lists, and maps as the list of their entries; a slice of
+// bytes also what has bytes. NULL leaves nil, and an empty list is an empty
+// slice that is not nil, so that the two can be told apart. Elements are set
+// one by one, so that a list of structs or of lists works in the same way.
+// Bytes are copied.
 func (s setters) sliceSetter(t reflect.Type) (setter, error) {
 	set, err := s.of(t.Elem())
 	if err != nil {
@@ -72,7 +79,9 @@ func (s setters) sliceSetter(t reflect.Type) (setter, error) {
 	}, nil
 }
 
-// arraySetter takes what sliceSetter takes, of exactly its length.
+// arraySetter takes what sliceSetter takes, of exactly its length. A shorter
+// list would leave elements that look like zeros, so it is an error. NULL needs
+// a pointer to the array.
 func (s setters) arraySetter(t reflect.Type) (setter, error) {
 	set, err := s.of(t.Elem())
 	if err != nil {
@@ -104,7 +113,9 @@ func (s setters) arraySetter(t reflect.Type) (setter, error) {
 	}, nil
 }
 
-// setElements sets the elements of a slice or array to those of a list.
+// setElements sets the elements of a slice or array to those of a list. dst has
+// as many as the list. An element that is NULL is for the setter of the
+// elements to judge.
 func setElements(dst reflect.Value, v value, set setter) error {
 	elements, from, _ := v.list()
 	for i := range dst.Len() {
@@ -116,6 +127,9 @@ func setElements(dst reflect.Value, v value, set setter) error {
 }
 
 // mapSetter takes maps, and structs where the keys are strings.
+//
+// Keys that are pointers are refused when the plan is made: each value would be
+// a key of its own, so that none could be looked up. NULL leaves a nil map.
 func (s setters) mapSetter(t reflect.Type) (setter, error) {
 	if t.Key().Kind() == reflect.Pointer {
 		return nil, fmt.Errorf("type %s cannot hold a column: its keys are pointers", t)
@@ -142,7 +156,10 @@ func (s setters) mapSetter(t reflect.Type) (setter, error) {
 	}, nil
 }
 
-// setMap fills a map from the entries of a map.
+// setMap fills a map from the entries of a map. Arrow allows keys that a Go map
+// cannot have: NULL, equal ones, and in a map with keys of type any, lists. All
+// are errors, since an entry would be lost. The key and the item are set in two
+// variables that all entries share; SetMapIndex copies them.
 func setMap(dst reflect.Value, v value, setKey, setItem setter) error {
 	t := dst.Type()
 	keys, items, from, to := v.entries()
@@ -173,7 +190,8 @@ func setMap(dst reflect.Value, v value, setKey, setItem setter) error {
 	return nil
 }
 
-// setStructAsMap fills a map from the members of a struct.
+// setStructAsMap fills a map from the members of a struct. Members of equal
+// names get numbers (uniqueNames).
 func setStructAsMap(dst reflect.Value, v value, setItem setter) error {
 	t := dst.Type()
 	names := uniqueNames(v.fields().Fields())
@@ -191,10 +209,15 @@ func setStructAsMap(dst reflect.Value, v value, setItem setter) error {
 }
 
 // maxPlans bounds what is remembered of a column that describes its structs
-// anew with every batch.
+// anew with every batch. They are forgotten all at once, and made again as
+// needed: the common case is one.
 const maxPlans = 32
 
-// structSetter takes structs, by the names of their members.
+// structSetter takes structs, by the names of their members. The plan for the
+// type of a column is found by its address: all batches of a stream share it,
+// as a rule. Members without a field are passed over, and a field without a
+// member is an error, as for the columns of a row. A struct without fields to
+// set is refused, since it would take any struct and keep nothing of it.
 func (s setters) structSetter(t reflect.Type) (setter, error) {
 	fields, err := s.fieldsOf(t)
 	if err != nil {

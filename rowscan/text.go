@@ -16,6 +16,9 @@ import (
 
 // text is the value as a string gets it: texts and binary values as they are,
 // numbers in full, times as RFC 3339 has them, lists, structs and maps as JSON.
+// NULL is "NULL", which only errors show: setters and JSON treat NULL before. A
+// float has the fewest digits that give it back, in the precision of its
+// column.
 func (v *value) text() string {
 	switch v.kind {
 	case nullKind:
@@ -47,7 +50,10 @@ func (v *value) text() string {
 	}
 }
 
-// textOnlyText is the text of what has a unit, and of what no Go type holds.
+// textOnlyText is the text of what has a unit, and of what no Go type holds. A
+// number beyond Decimal's scale is its coefficient with an exponent, and a
+// timestamp beyond time.Time its number with the unit. Durations and intervals
+// are as Arrow writes them.
 func (v *value) textOnlyText() string {
 	switch a := v.col.(type) {
 	case *array.Time32:
@@ -69,6 +75,10 @@ const (
 	timeLayout = "2006-01-02T15:04:05.999999999"
 )
 
+// timeText is a date as a day, and a timestamp with its offset where the column
+// has a zone. Offsets of historical zones have seconds, for which RFC 3339 has
+// no room: they are added. A Date64 that is no whole day shows its time, which
+// would be lost otherwise.
 func (v *value) timeText() string {
 	at := v.time()
 	switch t := v.col.DataType().(type) {
@@ -89,7 +99,8 @@ func (v *value) timeText() string {
 }
 
 // clockText is a time of day with the digits that its unit has. 24:00:00, which
-// some databases know, stays what it is.
+// some databases know, stays what it is. A negative one has a sign. Hours may
+// have more than two digits, since nothing bounds them in Arrow.
 func clockText(units int64, unit arrow.TimeUnit) string {
 	sign := ""
 	if units < 0 {
@@ -105,7 +116,9 @@ func clockText(units int64, unit arrow.TimeUnit) string {
 }
 
 // appendJSON appends the value as JSON: times, durations, decimals and floats
-// that are no numbers as strings, binary values in base64.
+// that are no numbers as strings, binary values in base64. Decimals are strings
+// because most readers of JSON make floats of numbers. Integers are numbers in
+// full, also beyond 2^53. It cannot fail.
 func (v *value) appendJSON(b []byte) []byte {
 	switch v.kind {
 	case nullKind:
@@ -136,6 +149,8 @@ func (v *value) appendJSON(b []byte) []byte {
 	}
 }
 
+// appendList appends the elements of a list as an array, or the entries of a
+// map as an array of objects.
 func (v *value) appendList(b []byte) []byte {
 	elements, from, to := v.list()
 	b = append(b, '[')
@@ -147,7 +162,8 @@ func (v *value) appendList(b []byte) []byte {
 }
 
 // appendMap appends an object, or the list of entries that goMap makes of the
-// same map.
+// same map. What it has begun to append is dropped then: b has not been changed
+// up to its length.
 func (v *value) appendMap(b []byte) []byte {
 	keys, items, from, to := v.entries()
 	taken := make(map[string]bool, to-from)
@@ -168,6 +184,8 @@ func (v *value) appendMap(b []byte) []byte {
 	return append(out, '}')
 }
 
+// appendComma appends a comma before all elements but the first, which has the
+// number 0.
 func appendComma(b []byte, i int) []byte {
 	if i > 0 {
 		return append(b, ',')

@@ -11,7 +11,10 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/decimal256"
 )
 
-// kind is what a value is, whatever array holds it.
+// kind is what a value is, whatever array holds it. A setter decides by it
+// alone, but for setDuration. What a type of Arrow maps to is decided in
+// scalarOf, temporalOf and extensionOf; a type that they do not know is
+// textOnlyKind, so that it can at least be shown.
 type kind uint8
 
 const (
@@ -37,6 +40,11 @@ const (
 //
 // INVARIANT: kind is nullKind exactly if the value is NULL, whether the NULL
 // stands in the column, in a dictionary, a run, or a member of a union.
+//
+// It is made for one row and used at once: what it has of text or bytes is in
+// the memory of the column. Which of size, num and str are set depends on the
+// kind; col and row always are, also for NULL, so that an error can name the
+// type.
 type value struct {
 	kind kind
 	size uint8  // bits of an integer or float
@@ -49,7 +57,9 @@ type value struct {
 }
 
 // valueOf is the value of col at row. Dictionaries, run-ends, unions and
-// extensions are the value that they stand for.
+// extensions are the value that they stand for. The loop ends because each turn
+// goes one level deeper into an array. NULL is looked for on each level, since
+// any of them may have it.
 func valueOf(col arrow.Array, row int) value {
 	for {
 		if col.IsNull(row) {
@@ -87,6 +97,9 @@ func valueOf(col arrow.Array, row int) value {
 }
 
 // extensionOf knows the extensions that are more than their storage.
+//
+// An extension that the program has not registered with Arrow does not come
+// here: its column has the type of its storage.
 func extensionOf(a array.ExtensionArray, row int) (value, bool) {
 	t, ok := a.DataType().(arrow.ExtensionType)
 	if !ok {
@@ -105,7 +118,10 @@ func extensionOf(a array.ExtensionArray, row int) (value, bool) {
 	}
 }
 
-// scalarOf reads the types without parts.
+// scalarOf reads the types without parts. Numbers are read at once; bytes and
+// nested values are fetched when they are needed. Not ok means that the type
+// has parts, or is not known. A float16 is read as the float32 that it is equal
+// to.
 func scalarOf(col arrow.Array, row int) (v value, ok bool) {
 	v = value{col: col, row: row}
 	switch a := col.(type) {
@@ -152,10 +168,13 @@ func scalarOf(col arrow.Array, row int) (v value, ok bool) {
 	return v, true
 }
 
-// maxSeconds is how far from 1970 a time.Time can be, nearly.
+// maxSeconds is how far from 1970 a time.Time can be, nearly. Seconds beyond it
+// would wrap round in time.Unix; smaller units do not reach it.
 const maxSeconds = 1 << 62
 
-// temporalOf reads dates, times and intervals.
+// temporalOf reads dates, times and intervals. Of intervals only the text is
+// kept, since months and days have no fixed length; setDuration looks at the
+// column itself.
 func temporalOf(v value) (_ value, ok bool) {
 	switch a := v.col.(type) {
 	case *array.Date32, *array.Date64:
@@ -192,6 +211,7 @@ func (v *value) fillDuration(units int64, unit arrow.TimeUnit) {
 
 const secondsOfDay = 24 * 60 * 60
 
+// boolBit is a boolean as value.num has it.
 func boolBit(b bool) uint64 {
 	if b {
 		return 1
@@ -199,6 +219,7 @@ func boolBit(b bool) uint64 {
 	return 0
 }
 
+// int, float and bool read num as what the kind says it is.
 func (v *value) int() int64     { return int64(v.num) }
 func (v *value) float() float64 { return math.Float64frombits(v.num) }
 func (v *value) bool() bool     { return v.num != 0 }
@@ -231,6 +252,8 @@ func (v *value) decimal() (Decimal, bool) {
 	return decimalOf(v.coefficient(), t.GetScale())
 }
 
+// coefficient is the integer of a decimal, of whichever width, as the widest
+// one.
 func (v *value) coefficient() decimal256.Num {
 	switch a := v.col.(type) {
 	case *array.Decimal32:
@@ -244,7 +267,8 @@ func (v *value) coefficient() decimal256.Num {
 	}
 }
 
-// list is where the elements of a list, or the entries of a map, are.
+// list is where the elements of a list, or the entries of a map, are. A list of
+// fixed size, a list view and a sliced array all come out alike.
 func (v *value) list() (elements arrow.Array, from, to int) {
 	a := v.col.(array.ListLike)
 	begin, end := a.ValueOffsets(v.row)
