@@ -12,20 +12,26 @@ import (
 	"github.com/flightpool/flightpool/internal/effect"
 )
 
-// refusedCommit is a COMMIT that the server refused, and how the rollback ended
-// that was sent after it.
+// refusedCommit is a COMMIT that the server refused, and how the rollback ended that
+// was sent after it. Its text and its chain are those of the refusal alone. A rollback
+// of nil says that the server has no transaction of the handle's any more.
 type refusedCommit struct{ refusal, rollback error }
 
 func (e *refusedCommit) Error() string { return e.refusal.Error() }
 func (e *refusedCommit) Unwrap() error { return e.refusal }
 
-// notCommitted is the failure of what comes before a COMMIT, which was not sent.
+// notCommitted is the failure of what comes before a COMMIT, which was not sent,
+// whatever the failure is. Without the type, one of the connection would read as an
+// unknown outcome.
 type notCommitted struct{ error }
 
 func (e *notCommitted) Unwrap() error { return e.error }
 
-// commit commits. After a refusal it has the transaction end on the server too,
-// so that the handle can go on without a call that may fail.
+// commit commits. After a refusal it has the transaction end on the server too, so that
+// the handle can go on without a call that may fail. The proof is compared right
+// before: the server may confirm the COMMIT of a transaction that it has never seen. An
+// answer that leaves it open whether the server has committed is passed on as it is,
+// and no rollback follows: the session is given up.
 func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 	if err := s.proveSession(ctx, accessChange); err != nil {
 		return &notCommitted{err}
@@ -39,7 +45,8 @@ func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 }
 
 // recordCommitReply takes the server's word on a commit, and returns the caller's
-// error.
+// error. It runs before the call is finished, also when the caller has left, so that
+// the handle's next call finds the transaction over, aborted or the session lost.
 func (s *SessionHandle) recordCommitReply(err error) error {
 	if err == nil {
 		s.setTx(transaction{})
@@ -53,6 +60,7 @@ func (s *SessionHandle) recordCommitReply(err error) error {
 	var before *notCommitted
 	switch {
 	case errors.As(err, &refused):
+		// A Rollback after this, as callers defer it, has nothing left to do.
 		if refused.rollback == nil {
 			s.setTx(transaction{commitRefused: true})
 		} else { // it may still be open
@@ -66,6 +74,8 @@ func (s *SessionHandle) recordCommitReply(err error) error {
 			return withCause(e, backend.ErrCommitUnknown)
 		}
 		return withCause(e, backend.ErrTxAborted)
+	// The COMMIT was not sent. The server may have the transaction still, and only a
+	// rollback can end it, since the COMMIT has failed for the caller.
 	case e.Unsent, errors.As(err, &before):
 		s.abortTx(err)
 		return err
@@ -103,7 +113,9 @@ func (s *SessionHandle) rollbackCall(ctx context.Context, opts QueryOptions) err
 	return s.endByRollback(c, tx)
 }
 
-// endByRollback ends the transaction and the call.
+// endByRollback ends the transaction and the call. If nothing could be sent, the
+// transaction stays aborted and is rolled back with the handle's Close. Otherwise the
+// server may have it still, and the connection is discarded.
 func (s *SessionHandle) endByRollback(c *call, tx transaction) error {
 	if tx.endedOnServer { // the cancel chain has rolled it back
 		s.setTx(transaction{})
@@ -132,6 +144,9 @@ func (s *SessionHandle) endByRollback(c *call, tx transaction) error {
 // our own tells whether the server can begin and end one: then none is open in the
 // session. Unless the status of the refusal speaks of a state, the connection is
 // given up all the same, since the server may have kept ours.
+//
+// Failures that are not the server's refusal are returned as they are. txGone says of
+// the result whether a transaction is left.
 func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
 	first := s.conn.EndTx(ctx, tx.id, false)
 	if first == nil || backend.FaultIn(first) != backend.FaultStatement {

@@ -13,6 +13,10 @@ import (
 
 // sideEffects is what the statements of a session leave behind that the next borrower
 // could see.
+//
+// A copy of it is read without the lock while the session is cleaned. Hence initial and
+// options are replaced by a changed clone, never written to; unknownInitial is used
+// under the lock alone.
 type sideEffects struct {
 	effects            []sqlscan.Effect
 	refusedSettings    []sqlscan.Effect       // settings that a refused statement may have changed: DuckDB sets some before it looks at the value
@@ -25,8 +29,10 @@ type sideEffects struct {
 	used               bool                   // something other than a plain read was sent
 }
 
-// add records what a text leaves behind. done says that all of it has run:
-// otherwise it may have left only a part, and taken nothing back.
+// add records what a text leaves behind. done says that all of it has run: otherwise it
+// may have left only a part, and taken nothing back. A text that did not run to its end
+// is taken to have left everything that it could. A DEALLOCATE is the exception: it
+// takes back what is on record, and only once it is done.
 func (d *sideEffects) add(script sqlscan.Script, done bool) {
 	d.used = d.used || !script.ReadOnly() || len(script.Effects()) > 0
 	for _, e := range script.Effects() {
@@ -39,9 +45,10 @@ func (d *sideEffects) add(script sqlscan.Script, done bool) {
 	}
 }
 
-// addRefused records what a single statement may have left that the server has
-// refused: settings, as far as they were read before. A setting that was not read
-// before does not exist on the server.
+// addRefused records what a single statement may have left that the server has refused:
+// settings, as far as they were read before. A setting that was not read before does
+// not exist on the server. Settings that are linked to others change before the server
+// looks at the value, too.
 func (d *sideEffects) addRefused(script sqlscan.Script) {
 	for _, e := range script.Effects() {
 		_, read := d.initial[settingQuery(e).key]
@@ -75,8 +82,9 @@ func (d *sideEffects) deallocate(e sqlscan.Effect, done bool) sqlscan.Effect {
 	return sqlscan.Effect{Kind: sqlscan.EffectUnknown}
 }
 
-// returnNeedsServer reports whether anything has to be sent before the connection
-// is returned, or for its return. The state is cleaning.
+// returnNeedsServer reports whether anything has to be sent before the connection is
+// returned, or for its return. The state is cleaning. Where nothing has to be sent, the
+// caller's own goroutine gives the connection back at once.
 func (s *SessionHandle) returnNeedsServer() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +98,8 @@ func (s *SessionHandle) returnNeedsServer() bool {
 	}
 }
 
-// wasUsed reports whether anything was done that a reset by mode undoes.
+// wasUsed reports whether anything was done that a reset by mode undoes. Whoever holds
+// a session may have done in it what no text shows, so it counts as used.
 func (s *SessionHandle) wasUsed(d sideEffects) bool {
 	return d.used || len(d.options) > 0 || !s.stateless
 }
@@ -101,11 +110,15 @@ func (s *SessionHandle) needsCleaning(d sideEffects) bool {
 	return s.mu.tx.openOnServer() || len(s.mu.prepared) > 0 || s.mu.needsProbe || s.mu.proof.stmt != nil || s.mustReset(d, s.wasUsed(d))
 }
 
-// cleanSession takes back all that the session left. An error means that the
-// connection must be discarded.
+// cleanSession takes back all that the session left. An error means that the connection
+// must be discarded. One CloseTimeout bounds all of it. The transaction ends first,
+// since an aborted one refuses every other statement; then what lived in the session;
+// and the probe comes last, since it vouches for the session as the next borrower will
+// find it.
 func (s *SessionHandle) cleanSession() error {
 	s.mu.Lock()
 	tx, d, needsProbe, needsCleaning := s.mu.tx, s.mu.sideEffects, s.mu.needsProbe, s.needsCleaning(s.mu.sideEffects)
+	// From here on a prepared statement of the handle answers that it is closed.
 	prepared := s.mu.prepared
 	s.mu.prepared = nil
 	s.mu.Unlock()
@@ -137,6 +150,9 @@ func (s *SessionHandle) cleanSession() error {
 	return err
 }
 
+// mustReset reports whether there is something to take back beside the transaction and
+// the prepared statements. The modes that leave cleaning to others still take back what
+// no text of the caller's has done.
 func (s *SessionHandle) mustReset(d sideEffects, wasUsed bool) bool {
 	switch s.policy.OnReturn.mode {
 	case resetAuto:

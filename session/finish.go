@@ -13,8 +13,9 @@ import (
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
-// outcome is what came of a call, as far as this side knows. The zero outcome
-// is success: the server has answered and is done.
+// outcome is what came of a call, as far as this side knows. The zero outcome is
+// success: the server has answered and is done. An error goes before an interruption:
+// if the server's answer has come, it counts.
 type outcome struct {
 	err error // what the call failed with
 
@@ -26,14 +27,17 @@ type outcome struct {
 	unread backend.Stream
 
 	// readerReleased says that the reader ended the result by its own choice, and was
-	// told no failure.
+	// told no failure. A read that was released early need not abort its transaction:
+	// see mayKeepTx.
 	readerReleased bool
 }
 
-// finish ends the call: the handle learns what became of the connection, and
-// the caller's error comes back. What is left to do on the server, such as the
-// rows that nobody reads and the call's own prepared statement, is done behind
-// the caller, and the handle serves no other call meanwhile.
+// finish ends the call: the handle learns what became of the connection, and the
+// caller's error comes back. What is left to do on the server, such as the rows that
+// nobody reads and the call's own prepared statement, is done behind the caller, and
+// the handle serves no other call meanwhile. The caller's error says what is known
+// already. What fails later, behind the caller, aborts an open transaction or costs the
+// connection, and reaches it so.
 func (c *call) finish(o outcome) error {
 	if o.unread == nil && c.ownStatement() == nil {
 		return c.end(o)
@@ -46,8 +50,11 @@ func (c *call) finish(o outcome) error {
 	return nil
 }
 
-// endInBackground is end after completeOnServer. A panic or Goexit while unread rows are
-// drained is caught here, since the caller has already returned.
+// endInBackground is end after completeOnServer. A panic or Goexit while unread rows
+// are drained is caught here, since the caller has already returned. Allocators and
+// drivers are the user's code, and a panic on this goroutine would end the process. The
+// stream is closed, the statement is kept for the handle's Close, and the server is
+// asked to cancel, since nobody knows how far it is.
 func (c *call) endInBackground(o outcome) {
 	var a callback.Attempt[outcome]
 	defer func() {
@@ -65,7 +72,10 @@ func (c *call) endInBackground(o outcome) {
 	a.Run(func() (outcome, error) { return c.completeOnServer(o), nil })
 }
 
-// end tells the handle. No RPC of the call is under way any more.
+// end tells the handle. No RPC of the call is under way any more. From here on the
+// connection is idle, lost or being cancelled behind the caller, and the handle belongs
+// to the next call. The context of the caller is asked for its error, which is code of
+// the caller's and may panic: the handle learns of the end of the call all the same.
 func (c *call) end(o outcome) error {
 	c.endRPC()
 	defer func() { // until then the end of the caller's context is seen
@@ -88,6 +98,7 @@ func (c *call) end(o outcome) error {
 	return e
 }
 
+// outcomeError is what the caller is told of the outcome, or nil.
 func (c *call) outcomeError(o outcome) *backend.Error {
 	switch {
 	case o.err != nil:
@@ -99,7 +110,10 @@ func (c *call) outcomeError(o outcome) *backend.Error {
 	}
 }
 
-// completeOnServer does what is left to do on the server, and returns what is known then.
+// completeOnServer does what is left to do on the server, and returns what is known
+// then. It runs in the background, while the handle is ending. The rows go first, since
+// they are the statement's. A statement whose RPC may be running is not closed here,
+// since the cancel comes before.
 func (c *call) completeOnServer(o outcome) outcome {
 	if o.unread != nil {
 		ended, err := c.drainUnread(o)
@@ -177,9 +191,12 @@ func (c *call) drainUnread(o outcome) (ended bool, err error) {
 	}
 }
 
-// mayChange reports whether the call, which has a result, may change something.
+// mayChange reports whether the call, which has a result, may change something. A
+// catalogue call and a read are never worth waiting for.
 func (c *call) mayChange() bool { return !c.script.ReadOnly() }
 
+// sizeOf is about how many bytes of buffers the batch holds. It bounds the work of
+// reading on.
 func sizeOf(batch arrow.RecordBatch) int64 {
 	bytes := uint64(0)
 	for _, column := range batch.Columns() {

@@ -8,6 +8,11 @@ import (
 // cleanAndReturn cleans the session and returns the connection. The state is
 // cleaning. A connection that is discarded is rolled back first: servers may
 // keep the transactions of dropped connections.
+//
+// It is reached once for each connection: the state cleaning is entered once, by Close
+// of an idle handle or by becomeIdle, and releaseConn is taken away under the lock.
+// Nothing is sent on a lost connection. What fails on one that is discarded anyway is
+// not worth an error.
 func (s *SessionHandle) cleanAndReturn() error {
 	s.mu.Lock()
 	reason, lost, tx := s.mu.discardReason, s.mu.lost, s.mu.tx
@@ -38,8 +43,11 @@ func (s *SessionHandle) cleanAndReturn() error {
 // cleanAndReturnFor is cleanAndReturn at the end of c, or, if c is nil, of a call that
 // no caller waits for. Its error has gone into the reason to discard.
 //
-// INVARIANT: a caller never waits past the end of its context for the session to
-// be made clean.
+// INVARIANT: a caller never waits past the end of its context for the session to be
+// made clean.
+//
+// If there is nothing to send, no goroutine is needed. Else c's context is still
+// watched: call.end takes the hook on it off only after this.
 func (s *SessionHandle) cleanAndReturnFor(c *call) {
 	if c == nil || !s.returnNeedsServer() {
 		_ = s.cleanAndReturn()
@@ -57,7 +65,8 @@ func (s *SessionHandle) cleanAndReturnFor(c *call) {
 }
 
 // closeTxAndStatements rolls back the open transaction and closes the proof and the
-// prepared statements. It does so under every reset mode.
+// prepared statements. It does so under every reset mode. Without the statements it is
+// for a connection that is closed next: they end with the session.
 func (s *SessionHandle) closeTxAndStatements(ctx context.Context, tx transaction, prepared map[*PreparedQuery]struct{}) error {
 	if tx.openOnServer() {
 		if err := s.rollBack(ctx, tx); !txGone(err) {
@@ -78,7 +87,8 @@ func (s *SessionHandle) closeTxAndStatements(ctx context.Context, tx transaction
 	return nil
 }
 
-// markDiscard has the connection closed when the handle is done with it.
+// markDiscard has the connection closed when the handle is done with it. The handle
+// goes on meanwhile; the first reason counts.
 func (s *SessionHandle) markDiscard(reason error) {
 	s.mu.Lock()
 	if s.mu.discardReason == nil {

@@ -7,11 +7,14 @@ import (
 	"github.com/flightpool/flightpool/backend"
 )
 
-// maxTexts bounds what is kept about a server.
+// maxTexts bounds what is kept about a server, in entries. What is not kept counts as
+// unknown: that costs round trips, and in a transaction a connection, but is never
+// wrong.
 const maxTexts = 1024
 
-// textSet is a bounded set of texts, for use from any goroutine. It forgets
-// nothing; once full it takes no more.
+// textSet is a bounded set of texts, for use from any goroutine. It forgets nothing;
+// once full it takes no more. What is in it was learned of the server, not of one
+// session, and so it is kept in the Policy that all sessions of the server share.
 type textSet struct {
 	mu  sync.Mutex
 	set map[string]struct{}
@@ -43,7 +46,9 @@ func (p *Policy) reportsNamespace() bool {
 // tellsNoPlace finds out, once the server has refused to tell where the session is,
 // whether it is one that cannot tell, and takes note of that for good. One that has
 // told it before can: then its refusals are failures, as they are where it refuses a
-// harmless query too. Its last word is asked for after it has answered that one.
+// harmless query too. Its last word is asked for after it has answered that one. A
+// single refusal is not enough, since the note holds for every later borrower: one that
+// was made by mistake has a bulk load leave the session elsewhere unnoticed.
 func (s *SessionHandle) tellsNoPlace(ctx context.Context) (bool, error) {
 	if s.policy.reportsNamespace() {
 		return false, nil

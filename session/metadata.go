@@ -14,8 +14,9 @@ func (s *SessionHandle) Metadata(ctx context.Context, req backend.MetadataReques
 	return s.MetadataWithOptions(ctx, req, QueryOptions{})
 }
 
-// MetadataWithOptions is Metadata with options, of which Timeout, Headers and
-// NoCancel apply.
+// MetadataWithOptions is Metadata with options, of which Timeout, Headers and NoCancel
+// apply. No transaction's id goes with the call: Flight SQL's catalogue calls have no
+// field for it.
 func (s *SessionHandle) MetadataWithOptions(ctx context.Context, req backend.MetadataRequest, opts QueryOptions) (*QueryResult, error) {
 	opts = QueryOptions{Timeout: opts.Timeout, Headers: opts.Headers, NoCancel: opts.NoCancel}
 	c, err := s.begin(ctx, req.Kind.String(), opts, cancelWhenLeft)

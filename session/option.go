@@ -40,8 +40,9 @@ func (s *SessionHandle) SetOption(ctx context.Context, key string, value any) er
 	}, errorOutcome)
 }
 
-// rememberOption reads the option, and where names are looked for, before the
-// first change.
+// rememberOption reads the option, and where names are looked for, before the first
+// change. Its failure is that of SetOption, before anything was changed: what could not
+// be put back is not set. The map is replaced, since a copy of it may be in use.
 func (s *SessionHandle) rememberOption(ctx context.Context, key string) error {
 	s.mu.Lock()
 	_, known := s.mu.sideEffects.options[key]
@@ -68,8 +69,9 @@ func (s *SessionHandle) rememberOption(ctx context.Context, key string) error {
 }
 
 // checkTxAfterRefusal finds out, where the server has refused what is no statement,
-// whether an open transaction has outlived that. It returns err, or what has
-// become of the session.
+// whether an open transaction has outlived that. It returns err, or what has become of
+// the session. Servers differ in whether the refusal of an option, or of a ping, aborts
+// the transaction, and a COMMIT of one that is aborted may be confirmed.
 func (s *SessionHandle) checkTxAfterRefusal(ctx context.Context, err error) error {
 	tx := s.txState()
 	if tx.phase != txOpen || backend.FaultIn(err) != backend.FaultStatement {
@@ -98,8 +100,9 @@ func (s *SessionHandle) Options(ctx context.Context) (map[string]any, error) {
 	}, valueOutcome)
 }
 
-// restoreOptions sets the options to what they were before, and compares them: a
-// server may refuse to erase what it has refused to set.
+// restoreOptions sets the options to what they were before, and compares them: a server
+// may refuse to erase what it has refused to set. Only the comparison counts: with
+// every option as it was, a refusal has done no harm.
 func (s *SessionHandle) restoreOptions(ctx context.Context, before map[string]any) error {
 	refused := s.conn.SetOptions(ctx, before)
 	if refused != nil && !backend.FaultIn(refused).KeepsConn() {

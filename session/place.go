@@ -20,8 +20,10 @@ var (
 // namespace.
 const namespaceUnsupported = "(none)"
 
-// insertion is a call's INSERT with parameters. There are servers that load
-// them in bulk and leave the session at the catalogue of the table.
+// insertion is a call's INSERT with parameters. There are servers that load them in
+// bulk and leave the session at the catalogue of the table. SwanLake does so. Names
+// without a catalogue would then mean other tables, for the handle's own later
+// statements and for the next borrower.
 type insertion struct {
 	qualifier   string // how the table is qualified, to learn of; "-" not to
 	query       stateQuery
@@ -171,14 +173,19 @@ func (s *SessionHandle) returnAtCleanup(ctx context.Context, d sideEffects) erro
 	return err
 }
 
+// setMayHaveMoved takes back what beforeInsert has noted, to the value of before: after
+// a look at where the session is, or where the INSERT is not sent or the server reports
+// no namespace.
 func (s *SessionHandle) setMayHaveMoved(moved bool) {
 	s.mu.Lock()
 	s.mu.sideEffects.mayHaveMoved = moved
 	s.mu.Unlock()
 }
 
-// restoreNamespace makes the session look for names where it did at its start.
-// whole says that the search path was changed, and so has to be compared.
+// restoreNamespace makes the session look for names where it did at its start. whole
+// says that the search path was changed, and so has to be compared. Where it was not
+// read at the start, there is nothing to compare with: the connection is given up, but
+// the next session may learn from it that the server answers.
 func (s *SessionHandle) restoreNamespace(ctx context.Context, d sideEffects, whole bool) error {
 	for _, r := range []stateQuery{searchPathQuery, namespaceQuery} {
 		if before, ok := d.initial[r.key]; ok && (r.key == searchPathQuery.key || !whole) {
@@ -262,7 +269,8 @@ func (s *SessionHandle) verifyNamespace(ctx context.Context, d sideEffects) erro
 	return err
 }
 
-// restoreStateValues restores what r reads, and compares it.
+// restoreStateValues restores what r reads, and compares it. Without a search path the
+// first two columns are the catalogue and the schema.
 func (s *SessionHandle) restoreStateValues(ctx context.Context, r stateQuery, before stateValues, call backend.Call) error {
 	if r.key == searchPathQuery.key {
 		return s.restoreSetting(ctx, r, before, "search_path", call)

@@ -33,6 +33,10 @@ const (
 // INVARIANT: it is made before there is anything to lose, and compared before
 // whatever changes data, before every COMMIT, and before anything else that is
 // sent to a session which was not heard of for maxProofAge.
+//
+// SwanLake is such a server: it evicts a session 15 minutes after its last statement has
+// begun, and the next request gets a new one under the same id, without an error. The
+// zero proof is that of a handle that has nothing to lose yet.
 type proof struct {
 	state    proofState
 	stmt     backend.Prepared
@@ -49,6 +53,8 @@ const (
 	proofImpossible            // the server takes no such statement
 )
 
+// recordAnswer takes note that the session itself has answered what was sent at at.
+// Answers may be recorded in another order than they were sent in.
 func (p *proof) recordAnswer(at time.Time) {
 	if at.After(p.lastSent) {
 		p.lastSent = at
@@ -71,7 +77,8 @@ const (
 	accessState         // the handle gets something to lose, besides
 )
 
-// accessOf is what a statement does.
+// accessOf is what a statement does. What leaves something in the session needs a proof
+// from now on, even if it reads only.
 func accessOf(script sqlscan.Script) access {
 	switch {
 	case len(script.Effects()) > 0:
@@ -83,8 +90,12 @@ func accessOf(script sqlscan.Script) access {
 	}
 }
 
-// proveSession makes sure that the session is still the handle's before
-// anything is sent to it.
+// proveSession makes sure that the session is still the handle's before anything is
+// sent to it. An error of it has the fault of the session or of the connection, or of a
+// refusal, and nothing of the call is sent then. A plain read in a session that was
+// heard of lately goes without a round trip: at worst it reads in a new session, and
+// answeredByOtherSession or the next proof tells. Before a change that risk is not
+// taken.
 func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
 	if s.stateless {
 		return nil // nothing is kept from one call to the next
@@ -108,7 +119,11 @@ func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
 	}
 }
 
-// makeProof prepares the proof if the server is one that needs it.
+// makeProof prepares the proof if the server is one that needs it. A server of which
+// that could not be found out, since it refuses the question, is treated as one that
+// needs it. The id is random, so that no other session's statement can answer with it.
+// In a server that takes no such statement only pauses can be watched: see
+// maxUnprovenPause.
 func (s *SessionHandle) makeProof(ctx context.Context) error {
 	at := time.Now()
 	trusted, err := s.conn.RejectsUnknownTx(ctx)
@@ -154,6 +169,9 @@ const maxProofTries = 3
 
 var errLateProof = fmt.Errorf("%w: the proof that the session is still the same took longer than %s each time", backend.ErrSessionLost, maxProofAge)
 
+// Inside a transaction it is asked in that, so that it shows the transaction as well.
+// Any other answer than the number, also a refusal, is that of another session: ours
+// has the statement, and no transaction that is open and sound refuses it.
 func (s *SessionHandle) compareProof(ctx context.Context, at time.Time) error {
 	s.mu.Lock()
 	p, tx := s.mu.proof, s.mu.tx
@@ -179,7 +197,9 @@ func (s *SessionHandle) compareProof(ctx context.Context, at time.Time) error {
 }
 
 // answeredByOtherSession is not nil when the server has said with an answer that
-// another session gave it, and the handle had something to lose in its own.
+// another session gave it, and the handle had something to lose in its own. It costs no
+// round trip: the backend has noticed it, as Flight SQL's does by a changed cookie.
+// Before the proof is made, nothing is at risk and the new session is as good.
 func (s *SessionHandle) answeredByOtherSession() error {
 	s.mu.Lock()
 	atRisk := s.mu.proof.state != proofUnknown
@@ -190,7 +210,8 @@ func (s *SessionHandle) answeredByOtherSession() error {
 	return nil
 }
 
-// read runs the statement to its end and returns the first value.
+// read runs the statement to its end and returns the first value. All of it is read,
+// since what is left open would hold the session.
 func (p *proof) read(ctx context.Context, tx backend.TxID) (answer string, err error) {
 	stream, err := p.stmt.Query(ctx, nil, backend.Call{Tx: tx})
 	if err != nil {
@@ -210,7 +231,8 @@ func (p *proof) read(ctx context.Context, tx backend.TxID) (answer string, err e
 	}
 }
 
-// closeProof closes the proof's prepared statement.
+// closeProof closes the proof's prepared statement. The handle is being cleaned, so
+// that nothing needs the proof again.
 func (s *SessionHandle) closeProof(ctx context.Context) error {
 	s.mu.Lock()
 	stmt := s.mu.proof.stmt
@@ -222,13 +244,14 @@ func (s *SessionHandle) closeProof(ctx context.Context) error {
 }
 
 // acceptsUnknownTx reports whether the server is known to confirm the end of
-// transactions that it does not know.
+// transactions that it does not know. It is false while that was not found out.
 func (s *SessionHandle) acceptsUnknownTx() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.proof.state == proofHeld || s.mu.proof.state == proofImpossible
 }
 
+// firstValue is the first value of a column as text, empty for one without rows.
 func firstValue(col interface {
 	Len() int
 	ValueStr(int) string

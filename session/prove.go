@@ -16,10 +16,11 @@ import (
 const serverName = 0
 
 // CheckSession shows that c has a session that works, not only a server that answers:
-// by running sql, a harmless query, to its end. A server that refuses this
-// query may have other SQL; it must describe itself (SqlInfo) then, or refuse
-// the query in words that only a server with a session has (INVALID_ARGUMENT,
-// NOT_FOUND, UNIMPLEMENTED). A server that fails every request has no usable session.
+// by running sql, a harmless query, to its end. A server that refuses this query may
+// have other SQL; it must describe itself (SqlInfo) then, or refuse the query in words
+// that only a server with a session has (INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED). A
+// server that fails every request has no usable session. A nil error vouches for the
+// session, not for sql.
 func CheckSession(ctx context.Context, c backend.Conn, sql string) error {
 	err := Probe(ctx, c, sql)
 	if err == nil || refusesSQL(err) {
@@ -53,7 +54,8 @@ func refusesSQL(err error) bool {
 	}
 }
 
-// innermostCause is what the innermost *Error of err was made of.
+// innermostCause is what the innermost *Error of err was made of. The errors of both
+// requests stand in one text, which would name the server and the stage twice.
 func innermostCause(err error) error {
 	var e *backend.Error
 	if errors.As(err, &e) && e.Err != nil {
@@ -62,10 +64,12 @@ func innermostCause(err error) error {
 	return err
 }
 
-// rollBackStrayTx sees to it, after a statement outside of transactions that failed
-// and was more than one to the server, that the session takes statements: such a
-// one may leave an aborted transaction, as DuckDB's COPY FROM DATABASE does. To
-// roll that back undoes nothing that could have been stored.
+// rollBackStrayTx sees to it, after a statement outside of transactions that failed and
+// was more than one to the server, that the session takes statements: such a one may
+// leave an aborted transaction, as DuckDB's COPY FROM DATABASE does. To roll that back
+// undoes nothing that could have been stored. The flag falls after the first look,
+// whatever it finds: a probe that is refused for other reasons shows nothing, and
+// asking before every statement would cost a round trip each.
 func (s *SessionHandle) rollBackStrayTx(ctx context.Context) error {
 	s.mu.Lock()
 	mayBeOpen := s.mu.strayTx && s.mu.tx.phase == txNone
@@ -91,8 +95,9 @@ func (s *SessionHandle) rollBackStrayTx(ctx context.Context) error {
 	return nil
 }
 
-// refusesAll reports whether err is that of a session which refuses every
-// statement: it is in an aborted transaction, or its database is closed.
+// refusesAll reports whether err is that of a session which refuses every statement: it
+// is in an aborted transaction, or its database is closed. The texts are those of
+// DuckDB, in any case of letters.
 func refusesAll(err error) bool {
 	msg := strings.ToLower(err.Error())
 	return strings.Contains(msg, "current transaction is aborted") || strings.Contains(msg, "database has been invalidated")

@@ -11,7 +11,8 @@ import (
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
-// stateQuery asks for one thing that statements of a session can change.
+// stateQuery asks for one thing that statements of a session can change. Its answer is
+// one row. The key is that of the answer in sideEffects and in Policy.answeredQueries.
 type stateQuery struct {
 	key     string // the same for all spellings of a name
 	subject string // for errors
@@ -30,7 +31,9 @@ func preparedNameQuery(e sqlscan.Effect) stateQuery {
 		sql: "SELECT count(*) FROM duckdb_prepared_statements() WHERE lower(name) = " + literal(e.Key())}
 }
 
-// stateValues is the one row that a stateQuery has returned.
+// stateValues is the one row that a stateQuery has returned. The texts are copied out
+// of the batch, whose memory the backend may use again. Two are the same state if all
+// columns are equal; NULL differs from the empty text.
 type stateValues []cell
 
 type cell struct {
@@ -50,7 +53,10 @@ func (a stateValues) equal(b stateValues) bool {
 	return true
 }
 
-// runStateQuery runs a stateQuery, which has one row.
+// runStateQuery runs a stateQuery, which has one row. Any other number of rows is no
+// answer, and counts as the server's refusal: KeepsConn is true of that error. An
+// answer is noted for the whole server, so that the query may be asked inside a
+// transaction from then on.
 func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call backend.Call) (stateValues, error) {
 	stream, err := s.conn.Query(ctx, r.sql, call)
 	if err != nil {
@@ -84,8 +90,9 @@ func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call ba
 	return row, nil
 }
 
-// learnAnswered finds out whether the server answers r, for the next session that
-// needs it inside a transaction.
+// learnAnswered finds out whether the server answers r, for the next session that needs
+// it inside a transaction. This session is beyond help: what it reads has changed
+// already.
 func (s *SessionHandle) learnAnswered(ctx context.Context, r stateQuery) {
 	if !s.policy.answeredQueries.has(r.key) {
 		_, _ = s.runStateQuery(ctx, r, backend.Call{})

@@ -7,9 +7,11 @@ import (
 	"github.com/flightpool/flightpool/backend"
 )
 
-// verifyNoTemps looks whether the drops have met what they were meant for.
-// Servers without these catalogue functions fail here, and so cost the
-// connection rather than show one borrower's table to the next.
+// verifyNoTemps looks whether the drops have met what they were meant for. Servers
+// without these catalogue functions fail here, and so cost the connection rather than
+// show one borrower's table to the next. A drop by the name that the text gave is no
+// proof: IF EXISTS succeeds where the name was read in another way than the server
+// does.
 func (s *SessionHandle) verifyNoTemps(ctx context.Context) error {
 	r := stateQuery{key: "(temporary)", subject: "the temporary objects", sql: "SELECT (SELECT count(*) FROM duckdb_tables() WHERE temporary AND NOT internal)" +
 		" + (SELECT count(*) FROM duckdb_views() WHERE temporary AND NOT internal)"}
@@ -20,7 +22,9 @@ func (s *SessionHandle) verifyNoTemps(ctx context.Context) error {
 	return err
 }
 
-// pivotTypesQuery are what DuckDB has made of the values that it found for a PIVOT.
+// pivotTypesQuery are what DuckDB has made of the values that it found for a PIVOT. It
+// makes them also for a PIVOT that then fails, and keeps them. min gives one name at a
+// time, since the answer of a state query is one row.
 var pivotTypesQuery = stateQuery{key: "(pivot)", subject: "the types of PIVOT",
 	sql: "SELECT count(*), min(type_name) FROM duckdb_types() WHERE database_name = 'temp' AND starts_with(type_name, '__pivot_enum_')"}
 

@@ -13,7 +13,10 @@ import (
 )
 
 // undoEffects takes the effects of the session's statements back, the last first, and
-// verifies what can have gone wrong on the way.
+// verifies what can have gone wrong on the way. An error of it costs the connection.
+// The last comes first since a later statement may have built on an earlier one, and
+// one that stands twice is undone once, to its value at the start. Checks come after
+// all undoing: they are of the whole session.
 func (s *SessionHandle) undoEffects(ctx context.Context, d sideEffects) error {
 	if err := s.undoRefused(ctx, d); err != nil {
 		return err
@@ -68,9 +71,10 @@ func (s *SessionHandle) undoRefused(ctx context.Context, d sideEffects) error {
 	return nil
 }
 
-// undoEffect takes one effect back. Temporary objects are named in the
-// catalogue that holds nothing else, because a bare name could be a permanent
-// table's once the temporary one has gone with a rollback.
+// undoEffect takes one effect back. Temporary objects are named in the catalogue that
+// holds nothing else, because a bare name could be a permanent table's once the
+// temporary one has gone with a rollback. A prepared name that the session had at its
+// start was replaced, and its statement is nowhere to be had.
 func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d sideEffects) error {
 	switch e.Kind {
 	case sqlscan.EffectSetting:
@@ -99,6 +103,8 @@ func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d side
 	return errors.New("a statement left something that cannot be taken back")
 }
 
+// exec runs a statement of ours. Its error has the statement's text, since several are
+// sent one after the other.
 func (s *SessionHandle) exec(ctx context.Context, sql string, call backend.Call) error {
 	if _, err := s.conn.Update(ctx, sql, call); err != nil {
 		return fmt.Errorf("%s: %w", sql, err)
@@ -106,9 +112,11 @@ func (s *SessionHandle) exec(ctx context.Context, sql string, call backend.Call)
 	return nil
 }
 
-// rememberState reads, before a statement is sent, what the statement changes and
-// what could then not be read any more. What the server cannot tell costs the
-// connection in the end.
+// rememberState reads, before a statement is sent, what the statement changes and what
+// could then not be read any more. What the server cannot tell costs the connection in
+// the end. Only ResetAuto puts settings back, so nothing is read under the other modes.
+// It runs in front of the statement, within the caller's time; after an error the
+// statement is not sent.
 func (s *SessionHandle) rememberState(ctx context.Context, script sqlscan.Script) error {
 	if s.policy.OnReturn.mode != resetAuto {
 		return nil
@@ -130,10 +138,12 @@ func (s *SessionHandle) rememberState(ctx context.Context, script sqlscan.Script
 	return nil
 }
 
-// rememberRow reads with r unless it has been done before. Inside a transaction
-// a query that fails would abort it, so only what the server has answered
-// before is asked there. What could not be read is not read later: it may have
-// been changed by then.
+// rememberRow reads with r unless it has been done before. Inside a transaction a query
+// that fails would abort it, so only what the server has answered before is asked
+// there. What could not be read is not read later: it may have been changed by then.
+// known says that there is a value to go back to. An error inside a transaction has
+// probably aborted it, and one of the connection has ended it: the call fails with
+// either.
 func (s *SessionHandle) rememberRow(ctx context.Context, r stateQuery) (known bool, err error) {
 	s.mu.Lock()
 	_, known = s.mu.sideEffects.initial[r.key]
@@ -171,8 +181,9 @@ func (s *SessionHandle) markUnknownInitial(r stateQuery) {
 	s.mu.sideEffects.unknownInitial[r.key] = true
 }
 
-// recordInitial records what r has read at the session's start. The first counts,
-// and none that comes too late.
+// recordInitial records what r has read at the session's start. The first counts, and
+// none that comes too late. A copy of the map may be in use without the lock, so it is
+// replaced, not written to.
 func (s *SessionHandle) recordInitial(r stateQuery, row stateValues) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,8 +199,11 @@ func (s *SessionHandle) recordInitial(r stateQuery, row stateValues) {
 }
 
 // restoreSetting gives the setting that r reads, in its last column, its value of
-// before. What is there in the end is compared. Servers may have a value of the
-// session above one of the whole server, and a plain SET for either.
+// before. What is there in the end is compared. Servers may have a value of the session
+// above one of the whole server, and a plain SET for either. So each is tried and
+// compared until one has done it. A setting that had no value is reset only, since no
+// literal stands for none. A wrong statement does no harm: the session is not lent
+// before the comparison.
 func (s *SessionHandle) restoreSetting(ctx context.Context, r stateQuery, before stateValues, name string, call backend.Call) error {
 	statements := []string{"RESET " + name, "RESET SESSION " + name}
 	if value := before[len(before)-1]; !value.null {
