@@ -81,6 +81,34 @@
 // the caller's, run in a goroutine of their own. A panic or Goexit in a callback
 // ends the call as if it had been cut, and goes on in the caller.
 //
+// # What a session leaves behind
+//
+// What a statement leaves in its session is read from its text (sideEffects). Under
+// ResetAuto a value is read before the first statement that changes it; at the end it
+// is put back and compared. What cannot be read in time, put back or verified costs the
+// connection, never the next borrower. The order at the end is: the transaction is
+// rolled back, prepared statements are closed, options, settings and the namespace are
+// put back, temporary objects dropped, and a session in doubt is probed.
+//
+// The connection is returned once, by cleanAndReturn, or dropped by becomeIdle as soon
+// as the session is lost: the handle lives on to say so, and the pool can open another.
+//
+// # What is learned of a server
+//
+// Servers differ in what they promise, and none says so beforehand. What is found out is
+// kept for all sessions of the server, and every step of it leans to the safe side:
+//
+//   - whether it refuses the end of an unknown transaction (Conn.RejectsUnknownTx), on
+//     the first call that gives the handle something to lose; not known: it does not;
+//   - whether it executes queries twice (QueryRepeater), before the first change that
+//     returns rows; not known: it does;
+//   - whether a session runs one statement at a time (StatementOrder), beside the first
+//     statements that are cut short; not known: no probe proves an end;
+//   - which questions about its state it answers (Policy.answeredQueries), as they are
+//     asked; not known: they are not asked inside a transaction;
+//   - for which tables a bulk load leaves the session where it was
+//     (Policy.nonMovingInserts); not known: the namespace is read before and after.
+//
 // # Lock order
 //
 // QueryResult.mu, then call.mu or SessionHandle.mu. None of them is held across a call of

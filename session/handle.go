@@ -69,16 +69,17 @@ func New(conn backend.Conn, policy *Policy, releaseConn func(discard error)) *Se
 	return s
 }
 
-// NewStateless makes a handle for a single call, at whose end the handle
-// closes itself.
+// NewStateless makes a handle for a single call, at whose end the handle closes itself.
+// Nothing can be left to lose between two calls, so it needs no proof.
 func NewStateless(conn backend.Conn, policy *Policy, releaseConn func(discard error)) *SessionHandle {
 	s := New(conn, policy, releaseConn)
 	s.stateless = true
 	return s
 }
 
-// begin makes the handle busy with a new call. While an earlier call is being
-// ended in the background it waits for that, as long as ctx allows.
+// begin makes the handle busy with a new call. While an earlier call is being ended in
+// the background it waits for that, as long as ctx allows. Another may be first then;
+// it looks again.
 func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions, mode callMode) (*call, error) {
 	c := s.newCall(ctx, op, opts, mode)
 	started := false
@@ -154,8 +155,8 @@ func lostError(cause error) error {
 	return fmt.Errorf("%w: %w", backend.ErrSessionLost, cause)
 }
 
-// markEnding marks that the call under way is ended in the background. Later
-// calls wait for that.
+// markEnding marks that the call under way is ended in the background. Later calls wait
+// for that. Only the call that holds the handle does so.
 func (s *SessionHandle) markEnding() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +167,9 @@ func (s *SessionHandle) markEnding() {
 }
 
 // recordCallEnd takes note of a call that has ended in e, or well if e is nil, and
-// starts the cancel chain where nobody knows what the server is doing.
+// starts the cancel chain where nobody knows what the server is doing. The first case
+// that fits decides: what is lost is not cancelled, and what may still run is cancelled
+// before anything else is sent, a ROLLBACK or a probe among it.
 func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 	var lost error
 	if e != nil {

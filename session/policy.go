@@ -61,7 +61,8 @@ type Policy struct {
 	nonMovingInserts textSet
 }
 
-// Observer has one optional function per event.
+// Observer has one optional function per event. They are the owner's functions: a panic
+// in one is not caught here, and whoever waits for the event waits for them.
 type Observer struct {
 	// Cancelled: the cancel chain of a call has ended.
 	Cancelled func(op string, r cancel.Report)
@@ -221,6 +222,8 @@ type UpdateResult struct {
 	RowsAffected int64 // -1 when the server does not tell
 }
 
+// goInBackground runs f where no caller waits for it. The owner's Close waits for f, so
+// f is bounded: by OwnerContext, by the cancel budget, or by the end of the connection.
 func (p *Policy) goInBackground(f func()) {
 	if p.Go != nil {
 		p.Go(f)
@@ -250,7 +253,9 @@ func (p *Policy) budget() time.Duration {
 	return p.Cancel.Budget
 }
 
-// closeContext is the context of work that belongs to no call.
+// closeContext is the context of work that belongs to no call: cleaning, closing
+// statements, undoing a late answer. Whoever asks for it calls the function when the
+// work is done.
 func (p *Policy) closeContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.OwnerContext, p.closeTimeout())
 }

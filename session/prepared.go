@@ -13,6 +13,10 @@ import (
 
 // PreparedQuery is a prepared statement of a SessionHandle. It is used by one
 // goroutine at a time, and lives until Close or the handle's.
+//
+// It is on record in the handle's prepared, guarded by the handle's lock, until its
+// Close or that of the handle; what is not there any more is closed. The other fields
+// do not change.
 type PreparedQuery struct {
 	s      *SessionHandle
 	stmt   backend.Prepared
@@ -80,7 +84,8 @@ func (s *SessionHandle) register(q *PreparedQuery) {
 	s.mu.prepared[q] = struct{}{}
 }
 
-// registerUnclosed registers a statement of a call that could not close it.
+// registerUnclosed registers a statement of a call that could not close it. Nobody has
+// a PreparedQuery of it, so that only the cleaning at the handle's end finds it.
 func (s *SessionHandle) registerUnclosed(stmt backend.Prepared) {
 	s.register(&PreparedQuery{s: s, stmt: stmt})
 }
@@ -155,6 +160,8 @@ func (q *PreparedQuery) update(ctx context.Context, opts QueryOptions) (UpdateRe
 	return UpdateResult{RowsAffected: n}, nil
 }
 
+// begin begins a call of the statement. That it is alive is looked at once the handle
+// is busy: from then on neither Close can take it away.
 func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions) (*call, error) {
 	c, err := q.s.begin(ctx, op, opts, cancelWhenLeft)
 	if err != nil {
@@ -172,7 +179,9 @@ func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions)
 	return c, nil
 }
 
-// Close frees the statement on the server. It is idempotent.
+// Close frees the statement on the server. It is idempotent. It is off the record
+// before it is sent, so that it is closed for its user even if that fails; then the
+// connection is closed after the session, and the server's statement with it.
 func (q *PreparedQuery) Close(ctx context.Context) error {
 	q.s.mu.Lock()
 	_, alive := q.s.mu.prepared[q]

@@ -31,8 +31,10 @@ import (
 // survives that unless the server says otherwise; later calls then answer
 // ErrTxAborted and why.
 //
-// INVARIANT: the call of a result is finished exactly once, by whoever moves it
-// to ended, and never while a read is under way.
+// INVARIANT: the call of a result is finished exactly once, by whoever moves it to
+// ended, and never while a read is under way.
+//
+// What mu does not guard belongs to the reader, and to whoever ends the result then.
 type QueryResult struct {
 	refs           atomic.Int64
 	schema         *arrow.Schema

@@ -7,7 +7,14 @@ import (
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
-// recordRead takes what the stream answered.
+// recordRead takes what the stream answered, and reports whether that is a batch for
+// the reader. Anything else ends the result, and with it the call: the regular end, an
+// error, or an interruption that came during the read and left the ending to it.
+//
+// An end that came although the result was interrupted is a success on the server of
+// which its reader has been told a failure. A batch that comes to a call which is left
+// to its end has more behind it, which finish reads. Otherwise an interruption has
+// ended the RPC, and what the stream answers says nothing of the server.
 func (r *QueryResult) recordRead(batch arrow.RecordBatch, err error) bool {
 	r.mu.Lock()
 	r.mu.reading = false
@@ -45,6 +52,8 @@ func (r *QueryResult) recordRead(batch arrow.RecordBatch, err error) bool {
 }
 
 // endAfterPanic ends the result after a read that has panicked, or ended its goroutine.
+// It may stand anywhere in the stream, so that the statement is cancelled. reading
+// falls, so that a Release in a deferred function of the reader finds the result ended.
 func (r *QueryResult) endAfterPanic() {
 	r.mu.Lock()
 	r.mu.reading, r.mu.ended = false, true
@@ -54,8 +63,9 @@ func (r *QueryResult) endAfterPanic() {
 	r.setErr(r.call.finish(outcome{interruptedBy: errCallbackExited}))
 }
 
-// interrupt ends the result from outside its reader. A read under way is cut
-// and ends it itself, or is left where the statement is not to be cancelled.
+// interrupt ends the result from outside its reader. A read under way is cut and ends
+// it itself, or is left where the statement is not to be cancelled. It may come any
+// number of times from any goroutine; the first to move the result to ended acts.
 func (r *QueryResult) interrupt(cause error) {
 	reading, first := r.markEnded(cause)
 	if first {
@@ -63,7 +73,9 @@ func (r *QueryResult) interrupt(cause error) {
 	}
 }
 
-// markEnded moves the result to ended, unless it is.
+// markEnded moves the result to ended, unless it is. Err answers the interruption from
+// then on. Whoever moves it must see to it that the call is finished, or that a read
+// under way does so.
 func (r *QueryResult) markEnded(cause error) (reading, moved bool) {
 	r.mu.Lock()
 	if r.mu.ended {
@@ -83,6 +95,9 @@ func (r *QueryResult) markEnded(cause error) (reading, moved bool) {
 	return reading, true
 }
 
+// finishInterrupted finishes the call of a result that its interrupter has moved to
+// ended. A stream is closed and read by one goroutine at a time: with a read under way
+// only the RPC is ended, which brings the read back.
 func (r *QueryResult) finishInterrupted(cause error, reading bool) {
 	c := r.call
 	switch {
@@ -108,7 +123,9 @@ func (r *QueryResult) setErr(err error) {
 	}
 }
 
-// releaseUnread ends the result because its reader wants no more of it.
+// releaseUnread ends the result because its reader wants no more of it. What the server
+// says of the rest is told to nobody, but aborts an open transaction if it is a
+// failure.
 func (r *QueryResult) releaseUnread() {
 	if _, first := r.markEnded(errReleasedEarly); first {
 		_ = r.call.finish(outcome{unread: r.stream, readerReleased: true})

@@ -37,9 +37,10 @@ var ErrAmbiguousRoute = errors.New("the text does not tell whether it is a query
 
 // sendsAsUpdate reports whether a text goes by the update call.
 //
-// INVARIANT: with RouteAuto no statement that might have rows goes by a call
-// that drops them, and none that might change something by a call that the
-// server executes twice: see requireSingleExecution.
+// INVARIANT: with RouteAuto no statement that might have rows goes by a call that drops
+// them, and none that might change something by a call that the server executes twice:
+// see requireSingleExecution. The last statement of a text decides, since a query call
+// gives the rows of that one.
 func (r Route) sendsAsUpdate(script sqlscan.Script) (bool, error) {
 	switch {
 	case r.check() != nil:
@@ -78,12 +79,17 @@ func (r Route) check() error {
 	return nil
 }
 
+// ambiguousRoute is ErrAmbiguousRoute with its reason and what to do about it.
 func ambiguousRoute(why string) error {
 	return fmt.Errorf("%w: %s: set QueryOptions.Route to RouteQuery for its rows, or use Update for its effect", ErrAmbiguousRoute, why)
 }
 
 // requireSingleExecution has the call refused, before anything of it is sent, where its
-// text changes something, returns rows, and the server may execute it twice.
+// text changes something, returns rows, and the server may execute it twice. SwanLake
+// does: it executes a query to tell its schema, and again for its rows. A server of
+// which that cannot be found out is taken for one that does. It is asked before
+// everything else that goes in front of the call, since a refusal is to leave nothing
+// behind.
 func (c *call) requireSingleExecution(route Route, script sqlscan.Script) {
 	server, mayRepeat := c.s.conn.(backend.QueryRepeater)
 	if !mayRepeat || route != RouteAuto || script.ReadOnly() || script.Rows() == sqlscan.RowsNone {
@@ -105,8 +111,9 @@ func (c *call) requireSingleExecution(route Route, script sqlscan.Script) {
 	}
 }
 
-// checkSingleStatement refuses a text of several statements where one is prepared: there are
-// servers that execute the first ones while they prepare.
+// checkSingleStatement refuses a text of several statements where one is prepared:
+// there are servers that execute the first ones while they prepare. A failure after
+// that would be one of a call that was only to prepare.
 func checkSingleStatement(script sqlscan.Script) error {
 	if len(script.Statements) > 1 {
 		return usageError(fmt.Errorf("a text that is prepared, or has parameters, must be one statement; this one has %d", len(script.Statements)))

@@ -9,7 +9,10 @@ import (
 	"github.com/flightpool/flightpool/backend"
 )
 
-// Savepoint marks a point inside the transaction to roll back to.
+// Savepoint marks a point inside the transaction to roll back to. A name may be used
+// again: the latest counts. Outside of a transaction it fails with ErrNoTx, and with
+// FaultUnsupported on a server without savepoints, which leaves the transaction as it
+// is. Any other failure aborts the transaction.
 func (s *SessionHandle) Savepoint(ctx context.Context, name string) error {
 	c, err := s.begin(ctx, "Savepoint", QueryOptions{}, finishWithinBudget)
 	if err != nil {
@@ -55,6 +58,10 @@ func (s *SessionHandle) ReleaseSavepoint(ctx context.Context, name string) error
 	return s.endSavepoint(ctx, "ReleaseSavepoint", name, backend.SavepointRelease)
 }
 
+// The handle keeps names with the ids that the server gave, and refuses those it has
+// not itself: a wrong id would abort the transaction on some servers. An end that
+// nobody waited for aborts the transaction, since its caller cannot tell which
+// statements are in it.
 func (s *SessionHandle) endSavepoint(ctx context.Context, op, name string, end backend.SavepointEnd) error {
 	c, err := s.begin(ctx, op, QueryOptions{}, finishWithinBudget)
 	if err != nil {
@@ -96,7 +103,8 @@ func (s *SessionHandle) endSavepoint(ctx context.Context, op, name string, end b
 		})
 }
 
-// asSent is err as that of a call of which something was sent.
+// asSent is err as that of a call of which something was sent. The rollback to the
+// savepoint was, when the proof after it fails.
 func asSent(err error) error {
 	var e *backend.Error
 	if !errors.As(err, &e) {
@@ -107,7 +115,8 @@ func asSent(err error) error {
 	return &out
 }
 
-// keepSavepoints notes what is left of the savepoints after the end of one.
+// keepSavepoints notes what is left of the savepoints after the end of one. A rollback
+// keeps the savepoint itself, and its transaction is open again.
 func (s *SessionHandle) keepSavepoints(tx transaction, at int, end backend.SavepointEnd) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

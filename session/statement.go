@@ -72,6 +72,9 @@ func (s *SessionHandle) Ping(ctx context.Context) error {
 	return runStepWithoutValue(c, func(ctx context.Context) error { return s.checkTxAfterRefusal(ctx, s.conn.Ping(ctx)) }, errorOutcome)
 }
 
+// query is every call that may have rows. A text without rows goes the way of an
+// update, under the name of the caller's call. Faults of the arguments are told once
+// the handle is busy, so that a busy or closed handle says that first.
 func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOptions) (*QueryResult, error) {
 	script := sqlscan.Parse(sql)
 	asUpdate, ambiguity := opts.Route.sendsAsUpdate(script)
@@ -114,6 +117,8 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 	})
 }
 
+// update is every call for an effect. With parameters it makes a prepared statement of
+// its own, which finish closes behind the caller.
 func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOptions) (UpdateResult, error) {
 	c, err := s.begin(ctx, op, opts, cancelWhenLeft)
 	if err != nil {
@@ -162,6 +167,11 @@ func (s *SessionHandle) updatePrepared(ctx context.Context, c *call, stmt backen
 
 // checkStatement checks a statement against the state of the session. What it
 // has to ask the server for is asked when the step begins.
+//
+// The order of these questions matters. The proof comes first: what another session
+// says of its state is worth nothing. Then the session is led back to where the
+// statement's names mean what they say. Then what the statement changes is read, and
+// last where the session is before an INSERT, which may move it.
 func (s *SessionHandle) checkStatement(c *call, script sqlscan.Script) error {
 	c.statement = true
 	c.script = script
@@ -191,8 +201,10 @@ func (s *SessionHandle) checkStatement(c *call, script sqlscan.Script) error {
 	return nil
 }
 
-// openResult runs a query and wraps what comes back. The first batch is fetched
-// before it returns, so that errors of the statement are errors of the call.
+// openResult runs a query and wraps what comes back. The first batch is fetched before
+// it returns, so that errors of the statement are errors of the call. A result that
+// comes when the caller has left is read on or cancelled by finish, as one that was
+// released at once.
 func (s *SessionHandle) openResult(c *call, open func(ctx context.Context) (backend.Stream, error)) (*QueryResult, error) {
 	got, inTime, err := awaitStep(c, func(ctx context.Context) (openedStream, error) {
 		stream, err := open(ctx)

@@ -39,6 +39,8 @@ type transaction struct {
 	commitRefused bool
 }
 
+// The server's own state may differ: it may have aborted or left a transaction that is
+// open here. It shows when the next statement or the Commit is answered.
 type txPhase uint8
 
 const (
@@ -53,16 +55,20 @@ type savepoint struct {
 }
 
 // openOnServer reports whether the server holds the transaction, as far as is known.
+// Then it must be rolled back before the connection is used for something else.
 func (t transaction) openOnServer() bool { return t.phase != txNone && !t.endedOnServer }
 
-// markAborted aborts an open transaction.
+// markAborted aborts an open transaction. The first reason counts. Without an open one
+// it does nothing.
 func (t *transaction) markAborted(why error) {
 	if t.phase == txOpen {
 		t.phase, t.abortedBy = txAborted, why
 	}
 }
 
-// markRolledBack notes that the server has ended the transaction.
+// markRolledBack notes that the server has ended the transaction. The handle is aborted
+// still, until its caller calls Rollback or Commit: a statement that followed would
+// otherwise run outside of the transaction it was meant for.
 func (t *transaction) markRolledBack(why error) {
 	t.markAborted(why)
 	t.endedOnServer, t.savepoints = true, nil
@@ -108,6 +114,8 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 	return err
 }
 
+// beginTx begins on the server. An answer after which a transaction may be open costs
+// the session: see notBegun.
 func (s *SessionHandle) beginTx(ctx context.Context) (backend.TxID, error) {
 	id, err := s.conn.Begin(ctx)
 	if err != nil {
@@ -173,10 +181,14 @@ func (t *transaction) checkUsable() error {
 	}
 }
 
+// usageError is the error of a call that cannot be made so, or not in this state.
+// Nothing was sent, and the connection and an open transaction are as before.
 func usageError(err error) *backend.Error {
 	return &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultUsage, Unsent: true, Err: err}
 }
 
+// txState is a copy. Only the call that holds the handle changes the state in a way
+// that it could miss: the phase, the id and the savepoints.
 func (s *SessionHandle) txState() transaction {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,6 +201,8 @@ func (s *SessionHandle) setTx(tx transaction) {
 	s.mu.Unlock()
 }
 
+// abortTx has every statement refused until the caller ends the transaction. It sends
+// nothing.
 func (s *SessionHandle) abortTx(why error) {
 	s.mu.Lock()
 	s.mu.tx.markAborted(why)
@@ -196,7 +210,9 @@ func (s *SessionHandle) abortTx(why error) {
 }
 
 // recordTxOutcome aborts the open transaction when a statement of it has failed, as far
-// as its caller was told. The lock is held.
+// as its caller was told. The lock is held. Nothing is aborted by what was not sent,
+// nor by what the server does not have. A call that was cut leaves it to the cancel to
+// find out whether the transaction goes on, unless the statement failed for its caller.
 func (s *SessionHandle) recordTxOutcome(c *call, o outcome, e *backend.Error) {
 	switch {
 	case !c.statement && (!c.serverMayExecute || e == nil):
@@ -209,9 +225,9 @@ func (s *SessionHandle) recordTxOutcome(c *call, o outcome, e *backend.Error) {
 	}
 }
 
-// mayKeepTx reports whether an open transaction is worth keeping after a call
-// that was cut: the caller was told no failure of a statement, and nothing was
-// changed by half.
+// mayKeepTx reports whether an open transaction is worth keeping after a call that was
+// cut: the caller was told no failure of a statement, and nothing was changed by half.
+// Who was told that its context has ended a statement was told a failure.
 func mayKeepTx(c *call, o outcome) bool {
 	return !c.statement || (o.readerReleased && c.script.ReadOnly())
 }

@@ -57,10 +57,11 @@ func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context
 }
 
 // rollBackInBackground rolls the open transaction back in the background. Later calls
-// of the handle wait for that. What is still under way in the transaction may
-// take as long as its call allows; the rollback itself is bounded. Where it fails
-// the session is lost: its transaction may be open, and its owner was told that
-// it is over.
+// of the handle wait for that. What is still under way in the transaction may take as
+// long as its call allows; the rollback itself is bounded. Where it fails the session
+// is lost: its transaction may be open, and its owner was told that it is over. Until
+// done is closed, rollbackDone keeps other calls waiting in tryBegin; the rollback's
+// own call passes by its option.
 func (s *SessionHandle) rollBackInBackground() {
 	done := make(chan struct{})
 	s.mu.Lock()
@@ -85,7 +86,8 @@ func (s *SessionHandle) rollBackInBackground() {
 	})
 }
 
-// rollBackInterrupting is Rollback, and ends what is still under way in the transaction.
+// rollBackInterrupting is Rollback, and ends what is still under way in the
+// transaction. A call of another goroutine may begin between the two: hence the loop.
 func (s *SessionHandle) rollBackInterrupting(ctx context.Context, opts QueryOptions) error {
 	err := s.rollbackCall(ctx, opts)
 	for errors.Is(err, backend.ErrBusy) && ctx.Err() == nil {
@@ -97,7 +99,9 @@ func (s *SessionHandle) rollBackInterrupting(ctx context.Context, opts QueryOpti
 
 var errTxEnded = errors.New("the transaction of the call is over")
 
-// interruptAndWait is interruptCall, and waits until no call is under way.
+// interruptAndWait is interruptCall, and waits until no call is under way. It is for
+// the background: a call that is left to its end, such as a COMMIT, may take as long as
+// the server does. The end of the owner ends it.
 func (s *SessionHandle) interruptAndWait(cause error) {
 	for {
 		s.interruptCall(cause)
@@ -115,8 +119,9 @@ func (s *SessionHandle) interruptAndWait(cause error) {
 	}
 }
 
-// markLost marks the session lost. A handle that runs a call lets go of the
-// connection at the end of that.
+// markLost marks the session lost. A handle that runs a call lets go of the connection
+// at the end of that. The first reason counts. Every later call answers ErrSessionLost
+// with it.
 func (s *SessionHandle) markLost(reason error) {
 	s.mu.Lock()
 	if s.mu.lost == nil {
@@ -133,7 +138,8 @@ func (s *SessionHandle) markLost(reason error) {
 }
 
 // interruptCall ends the call under way, or its result, behind whoever runs it. Later
-// calls wait for that.
+// calls wait for that. It takes the handle to ending before the call hears of it, so
+// that no other call can begin in between.
 func (s *SessionHandle) interruptCall(cause error) {
 	s.mu.Lock()
 	c := s.mu.call
