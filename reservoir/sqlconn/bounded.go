@@ -2,6 +2,7 @@ package sqlconn
 
 import (
 	"context"
+	"database/sql/driver"
 	"fmt"
 	"time"
 
@@ -19,7 +20,12 @@ const theDriver = "sqlconn: the driver"
 // catchPanic runs a call of the driver's on its borrower's goroutine. A panic is an
 // error, and the connection is lost: database/sql would keep locks for ever that the
 // end of the loan waits for.
+//
+// INVARIANT: nobody uses a connection on which a call was given up, but that call.
 func catchPanic[T any](c *Conn, call func() (T, error)) (v T, err error) {
+	if c.abandonedCall.Load() != nil {
+		return v, fmt.Errorf("%w: %w", driver.ErrBadConn, c.Lost())
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%s panicked: %v", theDriver, p)
@@ -39,7 +45,7 @@ func catchPanicError(c *Conn, call func() error) error {
 // callInBackground runs a call whose error nobody waits for.
 func callInBackground(call func() error) { callback.Go(callback.NoValue(call)) }
 
-// bounded runs a check or a reset. When ctx has ended and the driver does not
+// bounded runs a check, a reset, or the end of a transaction. When ctx has ended and the driver does not
 // notice, the call is given up with ctx's error: the connection is lost, and Close
 // waits a while for the call.
 func (c *Conn) bounded(ctx context.Context, call func(ctx context.Context) error) error {

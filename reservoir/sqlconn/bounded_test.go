@@ -2,6 +2,7 @@ package sqlconn_test
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,73 @@ import (
 
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
 )
+
+// Drivers wait for the end of a transaction without a context.
+func TestTheEndOfATransactionIsBounded(t *testing.T) {
+	for name, end := range map[string]func(*sql.Tx) error{"COMMIT": (*sql.Tx).Commit, "ROLLBACK": (*sql.Tx).Rollback} {
+		for bound, cfg := range map[string]sqlconn.Config{"the context": {}, "the query's time": {QueryTimeout: time.Second}} {
+			bubble(t, cfg, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
+				s.stuckEnds = make(chan struct{})
+				c := open(t, target)
+				conn, err := c.Lend(t.Context())
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if cfg.QueryTimeout > 0 {
+					ctx = t.Context()
+				}
+				tx, err := conn.BeginTx(ctx, nil)
+				require.NoError(t, err)
+				began := time.Now()
+				err = end(tx)
+				require.ErrorIs(t, err, context.DeadlineExceeded, bound)
+				require.ErrorContains(t, err, name+" was not answered")
+				require.Equal(t, 1050*time.Millisecond, time.Since(began))
+				_, err = conn.ExecContext(t.Context(), "INSERT")
+				require.ErrorIs(t, err, driver.ErrBadConn, "the driver is at work on it")
+				require.NoError(t, sqlconn.Return(t.Context(), conn))
+				require.Error(t, c.Lost())
+				require.Error(t, target.Reset(t.Context(), c))
+				close(s.stuckEnds)
+				synctest.Wait()
+				require.NoError(t, target.Close(c))
+				require.NotContains(t, s.session(0).seen(), "INSERT")
+			})
+		}
+	}
+}
+
+// database/sql rolls back when the context of a transaction has ended.
+func TestTheRollbackAfterTheEndOfAContextHasATimeOfItsOwn(t *testing.T) {
+	for _, sticks := range []bool{false, true} {
+		bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
+			c := open(t, target)
+			conn, err := c.Lend(t.Context())
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			s.stuckEnds = make(chan struct{})
+			_, err = conn.BeginTx(ctx, nil)
+			require.NoError(t, err)
+			cancel()
+			time.Sleep(4 * time.Second)
+			if !sticks {
+				close(s.stuckEnds)
+			}
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			require.NoError(t, sqlconn.Return(t.Context(), conn))
+			if sticks {
+				require.Error(t, c.Lost())
+				close(s.stuckEnds)
+			} else {
+				require.NoError(t, c.Lost())
+				require.Contains(t, s.session(0).seen(), "tx rollback")
+			}
+			synctest.Wait()
+			require.NoError(t, target.Close(c))
+		})
+	}
+}
 
 // A deaf driver does not look at contexts: what it does, it does for each call.
 type deaf struct {

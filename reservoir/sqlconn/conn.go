@@ -22,6 +22,7 @@ type Conn struct {
 
 	// sessionID and server are what IdentifySQL told: who and where this is.
 	sessionID, serverID string
+	openedAt            time.Time // before the session began
 	latestStatement     atomic.Pointer[statement]
 	killing             atomic.Bool
 	killDone            chan struct{} // closed at the end of an attempt to stop the latest

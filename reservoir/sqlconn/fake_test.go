@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
 )
@@ -21,6 +22,10 @@ type server struct {
 	hang   chan struct{} // opens that ignore their context wait for it
 	moves  bool          // every session is on a server of its own
 	deaf   bool          // no session answers a KILL
+
+	started   time.Time     // of a session's life: zero is long ago
+	noUptime  error         // the answer to the question for it
+	stuckEnds chan struct{} // COMMIT and ROLLBACK wait for it
 }
 
 func (s *server) Connect(context.Context) (driver.Conn, error) {
@@ -33,7 +38,7 @@ func (s *server) Connect(context.Context) (driver.Conn, error) {
 		return nil, s.refuse
 	}
 	c := &session{fail: map[string]error{}, number: int64(len(s.conns) + 7), server: "here"}
-	c.deaf = s.deaf
+	c.deaf, c.of = s.deaf, s
 	if s.moves {
 		c.server = fmt.Sprint("server of ", c.number)
 	}
@@ -59,6 +64,7 @@ type session struct {
 	number int64
 	server string
 	deaf   bool // answers no KILL
+	of     *server
 
 	// transactions, if set, is the error of ROLLBACK outside of a transaction, and
 	// of BEGIN inside.
@@ -138,6 +144,9 @@ func (s *session) QueryContext(ctx context.Context, query string, _ []driver.Nam
 	if query == sqlconn.MySQL.IdentifySQL {
 		return &rows{left: 1, values: []driver.Value{s.number, s.server}}, nil
 	}
+	if query == sqlconn.MySQL.UptimeSQL {
+		return &rows{left: 1, values: []driver.Value{"Uptime", fmt.Appendf(nil, "%d", int64(time.Since(s.of.started).Seconds()))}}, s.of.noUptime
+	}
 	if err := errors.Join(s.did(query), s.slow(ctx, query)); err != nil {
 		return nil, err
 	}
@@ -146,8 +155,15 @@ func (s *session) QueryContext(ctx context.Context, query string, _ []driver.Nam
 
 type tx struct{ s *session }
 
-func (t tx) Commit() error   { return t.s.did("COMMIT") }
-func (t tx) Rollback() error { return t.s.did("tx rollback") }
+func (t tx) Commit() error   { return t.end("COMMIT") }
+func (t tx) Rollback() error { return t.end("tx rollback") }
+
+func (t tx) end(what string) error {
+	if t.s.of.stuckEnds != nil {
+		<-t.s.of.stuckEnds
+	}
+	return t.s.did(what)
+}
 
 type rows struct {
 	left   int

@@ -46,4 +46,4 @@ type noDriver struct{}
 
 func (noDriver) Open(string) (driver.Conn, error) { return nil, errNothingToWrap }
 
-var errNothingToWrap = errors.New("sqlconn: a hub opens no connections of its own")
+var errNothingToWrap = errors.New("sqlconn: a Wrapper opens no connections of its own")

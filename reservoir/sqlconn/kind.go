@@ -33,6 +33,11 @@ type Kind struct {
 	// second connection, which exists for that moment beside all others. Empty:
 	// the driver itself stops statements.
 	IdentifySQL, StopSQL string
+	// UptimeSQL asks for how many seconds the server has run, in the last column of its
+	// row. A server that was restarted counts its sessions from the beginning: nothing
+	// is ended on one that has run for less long than the session, by more than a
+	// second. Set it where a server may give a number again.
+	UptimeSQL string
 	// IsConnLost says of an error of the driver's, for drivers that have one of their own
 	// for it, that the connection has gone. Nil: those that Broken knows.
 	IsConnLost func(err error) bool
@@ -54,6 +59,7 @@ var (
 	MySQL = Kind{
 		Name: "mysql", RollbackSQL: rollbackSQL, Resettable: mysqlResettable, IsConnLost: isMySQLConnLost,
 		IdentifySQL: "SELECT CONNECTION_ID(), CONCAT_WS(':', @@hostname, @@port, @@server_id)", StopSQL: "KILL %s",
+		UptimeSQL: "SHOW GLOBAL STATUS LIKE 'Uptime'",
 	}
 
 	// SQLServer is reset by its driver, together with the next statement.

@@ -169,17 +169,40 @@ func (l *borrowedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driv
 	if err != nil {
 		return nil, l.recordError(ctx, err)
 	}
-	return borrowedTx{tx, l.conn}, nil
+	return borrowedTx{ctx, tx, l}, nil
 }
 
-// borrowedTx wraps a transaction.
+// borrowedTx wraps a transaction. Drivers end one without a context, for as long as
+// that takes: the wait for it ends with that of BeginTx, and after the time of a statement.
 type borrowedTx struct {
-	tx driver.Tx
-	c  *Conn
+	ctx context.Context //nolint:containedctx // of BeginTx
+	tx  driver.Tx
+	l   *borrowedConn
 }
 
-func (t borrowedTx) Commit() error   { return catchPanicError(t.c, t.tx.Commit) }
-func (t borrowedTx) Rollback() error { return catchPanicError(t.c, t.tx.Rollback) }
+func (t borrowedTx) Commit() error { return t.end(t.ctx, "COMMIT", t.tx.Commit) }
+
+// Rollback is also called when the context has ended: it has killTimeout then.
+func (t borrowedTx) Rollback() error {
+	if t.ctx.Err() == nil {
+		return t.end(t.ctx, "ROLLBACK", t.tx.Rollback)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), killTimeout)
+	defer cancel()
+	return t.end(ctx, "ROLLBACK", t.tx.Rollback)
+}
+
+func (t borrowedTx) end(ctx context.Context, what string, call func() error) error {
+	ctx, stop := t.l.withQueryTimeout(ctx)
+	if stop != nil {
+		defer stop()
+	}
+	err := t.l.conn.bounded(ctx, func(context.Context) error { return catchPanicError(t.l.conn, call) })
+	if t.l.conn.abandonedCall.Load() != nil {
+		return fmt.Errorf("sqlconn: %s was not answered in time, whether it was carried out is not known: %w", what, err)
+	}
+	return err
+}
 
 // CheckNamedValue asks the driver about an argument.
 func (l *borrowedConn) CheckNamedValue(v *driver.NamedValue) error {

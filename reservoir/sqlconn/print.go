@@ -23,5 +23,5 @@ func (c Config) MarshalJSON() ([]byte, error) { return printing.JSON(c.String())
 
 // Format prints the name of the kind under every verb.
 func (t *Lifecycle) Format(f fmt.State, _ rune) {
-	printing.Format(f, fmt.Sprintf("sqlconn.Target{%s}", t.cfg.Kind.Name))
+	printing.Format(f, fmt.Sprintf("sqlconn.Lifecycle{%s}", t.cfg.Kind.Name))
 }

@@ -1,6 +1,7 @@
 package sqlconn
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -96,8 +97,8 @@ func (c *Conn) awaitKill() {
 }
 
 // killSession ends the session on the server from another one, which it opens for that,
-// with ctx's values. A number means something on its own server alone, and behind
-// one address there may be several: nothing is ended on another.
+// with ctx's values. A number means something on its own server alone, until that is
+// restarted, and behind one address there may be several: nothing is ended on another.
 func (c *Conn) killSession(ctx context.Context) {
 	t := c.lifecycle
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
@@ -112,11 +113,70 @@ func (c *Conn) killSession(ctx context.Context) {
 			return fmt.Errorf("sqlconn: stop: the session is on %s, and this is %s", c.serverID, other.serverID)
 		}
 		other.sessionID = "" // it is not itself worth stopping
+		if err := t.checkUptime(ctx, other, c.openedAt); err != nil {
+			return err
+		}
 		return t.run(ctx, other, fmt.Sprintf(t.cfg.Kind.StopSQL, c.sessionID))
 	}()
 	if t.cfg.Stopped != nil {
 		t.cfg.Stopped(err)
 	}
+}
+
+// uptimeGrain is by how much a server that counts full seconds may have run for longer,
+// or less long, than it says.
+const uptimeGrain = time.Second
+
+// checkUptime refuses a server that was started after a session of it was opened: it is
+// not the one that has numbered that session.
+func (t *Lifecycle) checkUptime(ctx context.Context, other *Conn, opened time.Time) error {
+	query := t.cfg.Kind.UptimeSQL
+	if query == "" {
+		return nil
+	}
+	// The monotonic clock stands still while a machine is suspended.
+	age := max(time.Since(opened), time.Now().Round(0).Sub(opened.Round(0)))
+	up, err := other.askSeconds(ctx, query)
+	switch {
+	case err != nil:
+		return fmt.Errorf("sqlconn: stop: %s: %w", query, err)
+	case age-uptimeGrain > up:
+		return fmt.Errorf("sqlconn: stop: the session is %v old, and its server runs for %v", age.Round(time.Millisecond), up)
+	}
+	return nil
+}
+
+// askSeconds asks for one row, and reads a number of seconds from its last column.
+func (c *Conn) askSeconds(ctx context.Context, query string) (up time.Duration, err error) {
+	err = c.runInternal(ctx, func(conn *sql.Conn) error {
+		rows, err := conn.QueryContext(ctx, query)
+		if err != nil {
+			return err
+		}
+		defer rows.Close() //nolint:errcheck // its error is that of Err
+		if !rows.Next() {
+			return cmp.Or(rows.Err(), sql.ErrNoRows)
+		}
+		up, err = lastColumn(rows)
+		return err
+	})
+	return up, err
+}
+
+// lastColumn reads a number of seconds.
+func lastColumn(rows *sql.Rows) (time.Duration, error) {
+	columns, err := rows.Columns()
+	if err != nil {
+		return 0, err
+	}
+	var seconds int64
+	values := make([]any, len(columns))
+	for i := range values {
+		values[i] = new(any)
+	}
+	values[len(values)-1] = &seconds
+	err = rows.Scan(values...)
+	return time.Duration(seconds) * time.Second, err
 }
 
 // identify asks a new session who and where it is.

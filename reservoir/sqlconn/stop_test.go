@@ -83,6 +83,40 @@ func TestNothingIsStoppedOnAnotherServer(t *testing.T) {
 	})
 }
 
+// Or on the same one after a restart, as far as a server knows how long it has run.
+func TestNothingIsStoppedOnAServerThatWasRestarted(t *testing.T) {
+	const age = 61 * time.Second // of the session, when its statement is stopped
+	for up, stops := range map[time.Duration]bool{
+		0: false, time.Second: false, 30 * time.Second: false, age - 2*time.Second: false,
+		age: true, age + time.Second: true, time.Hour: true, 1 << 62: true,
+	} {
+		var told error
+		bubble(t, sqlconn.Config{Kind: sqlconn.MySQL, Stopped: func(err error) { told = err }}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
+			c := open(t, target)
+			s.started = time.Now().Add(age - up)
+			time.Sleep(age - time.Second)
+			giveUp(t, c, exec)
+			require.NoError(t, target.Close(c))
+			if stops {
+				require.NoError(t, told, "%v", up)
+				require.Equal(t, []string{"KILL 7"}, s.session(1).seen())
+				return
+			}
+			require.ErrorContains(t, told, "its server runs for", "%v", up)
+			require.Empty(t, s.session(1).seen())
+		})
+	}
+	var told error
+	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL, Stopped: func(err error) { told = err }}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
+		s.noUptime = errors.New("no privilege")
+		c := open(t, target)
+		giveUp(t, c, exec)
+		require.NoError(t, target.Close(c))
+		require.ErrorContains(t, told, "no privilege")
+		require.Empty(t, s.session(1).seen())
+	})
+}
+
 func TestTheQueryTimeoutStopsAStatementToo(t *testing.T) {
 	bubble(t, sqlconn.Config{Kind: sqlconn.MySQL, QueryTimeout: time.Second}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
 		c := open(t, target)

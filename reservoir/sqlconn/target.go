@@ -40,7 +40,8 @@ type Config struct {
 	// KeepState lets sessions keep what their borrowers left in them. An open
 	// transaction is rolled back all the same.
 	KeepState bool
-	// QueryTimeout bounds each statement of a borrower, its rows included (none).
+	// QueryTimeout bounds each statement of a borrower, its rows included, and the wait
+	// for the end of a transaction (none).
 	QueryTimeout time.Duration
 	// Observe is told of each statement of a borrower: the time until the driver
 	// answered, and its error. It must be quick and safe for concurrent use.
@@ -63,7 +64,7 @@ type Lifecycle struct {
 func New(wrapper *Wrapper, cfg Config) (*Lifecycle, error) {
 	var faults []error
 	if wrapper == nil {
-		faults = append(faults, errors.New("sqlconn: hub: required"))
+		faults = append(faults, errors.New("sqlconn: Wrapper: required"))
 	}
 	if cfg.Connector == nil {
 		faults = append(faults, errors.New("sqlconn: Connector: required"))
@@ -107,6 +108,7 @@ func (t *Lifecycle) connect(ctx context.Context) (*Conn, error) {
 }
 
 func (t *Lifecycle) dial(ctx context.Context) (*Conn, error) {
+	began := time.Now()
 	a, inTime := callback.Within(ctx, returnGrace, func() (driver.Conn, error) {
 		raw, err := t.cfg.Connector.Connect(ctx)
 		if err == nil && raw == nil {
@@ -124,7 +126,7 @@ func (t *Lifecycle) dial(ctx context.Context) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{lifecycle: t, raw: a.Value, id: lastID.Add(1), killDone: make(chan struct{})}, nil
+	return &Conn{lifecycle: t, raw: a.Value, id: lastID.Add(1), openedAt: began, killDone: make(chan struct{})}, nil
 }
 
 // Close ends the physical connection. It waits up to 5s for the end of a
