@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// join reads the budget's record and its shards for the first time.
+// join reads the budget's record and its shards for the first time: in New, and in the
+// loop as long as that has failed.
 func (l *Leases) join(ctx context.Context) error {
 	sent := l.clock()
 	t, storeNow, err := readTerms(ctx, l.store, l.cfg.Budget, l.cfg.terms())
@@ -84,10 +85,11 @@ func (t terms) age(storeNow time.Time) time.Duration {
 	return max(time.Duration(storeNow.UnixMilli()-t.roundBegan)*time.Millisecond, 0)
 }
 
-// heartbeat reads the budget's record, and does what it asks for. The read is the
-// proof that this process's leases are valid: no round after the one it shows
-// had begun when it was sent, so that nobody who waits for one can have taken
-// this process for dead before the validity has passed.
+// heartbeat reads the budget's record, and does what it asks for. The read is the proof
+// that this process's leases are valid: no round after the one it shows had begun when
+// it was sent, so that nobody who waits for one can have taken this process for dead
+// before the validity has passed. It is proof only once every entry is checked in to
+// the round that was read: who owes an answer may be taken for dead.
 func (l *Leases) heartbeat(ctx context.Context) {
 	w, sent := &l.work, l.clock()
 	if l.state.terms.shards == 0 {
@@ -128,8 +130,10 @@ func (l *Leases) heartbeat(ctx context.Context) {
 	l.fleetDuties(ctx, now)
 }
 
-// extendValidity notes that the leases were valid when a request was sent, and that more
-// could be taken, unless the shards do not answer.
+// extendValidity notes that the leases were valid when a request was sent, and that
+// more could be taken, unless the shards do not answer. Two times end: that of what is
+// held, and that until which more can be taken. A process whose shards do not answer
+// has the first alone, and the Fallback decides what it may have beyond.
 func (l *Leases) extendValidity(sent instant) {
 	recovered, blind := false, l.work.blind
 	l.updateState(func() {
@@ -146,7 +150,10 @@ func (l *Leases) extendValidity(sent instant) {
 	}
 }
 
-// scheduleHeartbeat sets the time of the next heartbeat.
+// scheduleHeartbeat sets the time of the next heartbeat. It comes early for whatever
+// falls due before: a round to begin, a shard to ask for a write, suspects to remove.
+// What has failed a moment ago does not pull it forward: every process would read each
+// 10 ms, and keep a throttled record throttled.
 func (l *Leases) scheduleHeartbeat(err error, sent instant) {
 	w, now := &l.work, l.clock()
 	if err == nil && !w.blind && len(w.pending) == 0 {
@@ -194,6 +201,8 @@ func (l *Leases) limitAfterOutage(sent, now instant) {
 	w.failing, w.hadHeartbeat, w.lastHeartbeatAt = false, true, sent
 }
 
+// roundEvery is that of the terms. While somebody waits here in vain the fleet counts as
+// short, since the leases of the dead may be what is missing.
 func (l *Leases) roundEvery(now instant) time.Duration {
 	return l.state.terms.roundEvery(l.state.owners, l.work.blocked || l.state.isShort(now))
 }
@@ -246,7 +255,8 @@ func (l *Leases) advanceRounds(ctx context.Context, now instant) {
 	w.dutiesAt = l.clock().add(w.dutyBackoff.next(50*time.Millisecond, l.lease()/20))
 }
 
-// beginRound reports whether a round was begun, by whomever.
+// beginRound reports whether a round was begun, by whomever. The condition on the round
+// lets one process begin it; the others find it begun.
 func (l *Leases) beginRound(ctx context.Context) bool {
 	round := l.state.terms.round
 	answer, err := l.store.write(ctx, Change{
@@ -266,7 +276,8 @@ func (l *Leases) beginRound(ctx context.Context) bool {
 	return true
 }
 
-// requestFailed notices that requests have failed for too long.
+// requestFailed notices that requests have failed for too long. The lapse of the
+// validity is told once, with what is left of Grace to close in.
 func (l *Leases) requestFailed(err error, now instant) {
 	revoke, until := false, instant{}
 	l.updateState(func() {

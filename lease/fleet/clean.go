@@ -39,7 +39,9 @@ func allShards(n int) []int {
 	return all
 }
 
-// countOwners estimates the fleet's size after every shard was read.
+// countOwners estimates the fleet's size after every shard was read. One that has
+// leases in several shards counts in each, so that it is rather too large: then rounds
+// come more seldom, never too often.
 func (l *Leases) countOwners() {
 	sum := 0
 	for i := range l.state.shards {

@@ -2,12 +2,15 @@ package fleet
 
 import "time"
 
-// instant is a moment by both clocks of this process. The monotonic one may
-// stand still while the machine is suspended; the wall clock may be set.
+// instant is a moment by both clocks of this process. The monotonic one may stand still
+// while the machine is suspended; the wall clock may be set. What must not come too
+// early, such as to take somebody for dead, goes by the clock that says less, and what
+// must not come too late, such as the end of a validity, by the one that says more.
+// Instants of two processes are never compared.
 type instant struct{ mono, wall time.Duration }
 
-// since is how long ago then is at least, and at most: by whichever clock
-// says less, and more.
+// since is how long ago then is at least, and at most: by whichever clock says less,
+// and more. A negative least says that a clock was set back.
 func (i instant) since(then instant) (least, most time.Duration) {
 	mono, wall := i.mono-then.mono, i.wall-then.wall
 	return min(mono, wall), max(mono, wall)

@@ -48,7 +48,8 @@ func (l *Leases) Close(ctx context.Context) error {
 	return inUse
 }
 
-// awaitCallbacks waits until ctx ends for functions that run.
+// awaitCallbacks waits until ctx ends for functions that run. They are the
+// user's code, which may take any time.
 func (l *Leases) awaitCallbacks(ctx context.Context) {
 	returned := make(chan struct{})
 	go func() {
@@ -61,7 +62,8 @@ func (l *Leases) awaitCallbacks(ctx context.Context) {
 	}
 }
 
-// stopGoroutines ends the goroutines. Those that run a subscriber's function end with it.
+// stopGoroutines ends the goroutines. Those that run a subscriber's function end with
+// it. The loop has ended when it returns, so that Close may use what belongs to it.
 func (l *Leases) stopGoroutines() {
 	l.stop()
 	l.mu.Lock()
@@ -73,8 +75,9 @@ func (l *Leases) stopGoroutines() {
 	l.running.Wait()
 }
 
-// removeEntries removes this process's entries. What fails here is done by others
-// once a round was waited for.
+// removeEntries removes this process's entries. What fails here is done by others once
+// a round was waited for. Nothing is granted any more when it begins: every lease of
+// the process is spare.
 func (l *Leases) removeEntries(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 4*l.cfg.RequestTimeout)
 	defer cancel()

@@ -13,7 +13,8 @@ import (
 // are dead. A shard that took no writes for a while, though the budget's record
 // did, for example a partition that is too busy, thus makes nobody dead.
 
-// suspicion is the owners of one shard that are taken for dead unless they write.
+// suspicion is the owners of one shard that are taken for dead unless they write. A
+// process that lives clears itself by any write: its sequence number is another then.
 type suspicion struct {
 	round int64            // that they have not answered
 	at    instant          // the shard has taken writes since, as far as is known
@@ -27,7 +28,9 @@ func (l *Leases) answerTime() time.Duration {
 	return l.state.terms.lease/20 + 3*l.cfg.RequestTimeout
 }
 
-// late is the latest round that was waited for nearly long enough.
+// late is the latest round that was waited for nearly long enough. It is early by
+// answerTime, so that who is not heard of is removed when the round is over and not
+// later.
 func (l *Leases) late() int64 {
 	return l.state.waitedFor(l.state.terms.roundTimeout() - l.answerTime())
 }
@@ -118,8 +121,9 @@ func (l *Leases) unanswered(r *Record, round int64) map[string]int64 {
 	return seqs
 }
 
-// suspect notes which owners of a shard have not answered a round. Unless somebody
-// else has asked the shard for a write, it does.
+// suspect notes which owners of a shard have not answered a round. Unless somebody else
+// has asked the shard for a write, it does. One process asks for all: the shard's
+// record says for which round that was done.
 func (l *Leases) suspect(ctx context.Context, shard int, r *Record, round int64) error {
 	w := &l.work
 	seqs := l.unanswered(r, round)
@@ -152,7 +156,9 @@ func (l *Leases) askShard(ctx context.Context, shard int, seqs map[string]int64,
 	return l.unanswered(answer.Record, round), nil
 }
 
-// reap removes those who are still suspected, in the shards for which it is time.
+// reap removes those who are still suspected, in the shards for which it is time. A
+// suspicion that is old is asked for again, since it was not looked at for a while, as
+// in an outage: the shard may have taken no writes in the meantime.
 func (l *Leases) reap(ctx context.Context) bool {
 	w, now := &l.work, l.clock()
 	var shards []int
@@ -182,7 +188,8 @@ func (l *Leases) reap(ctx context.Context) bool {
 }
 
 // removeDead frees the leases of every owner that is still suspected, and reports
-// whether it could.
+// whether it could. What could not be removed stays suspected, and is tried with the
+// next duties.
 func (l *Leases) removeDead(ctx context.Context, records map[int]*Record) bool {
 	w := &l.work
 	dead, freed, fresh, done := map[string]bool{}, int64(0), 0, true
@@ -211,7 +218,8 @@ func (l *Leases) removeDead(ctx context.Context, records map[int]*Record) bool {
 	return done
 }
 
-// maxRemovals bounds the owners that one write removes: each is a condition.
+// maxRemovals bounds the owners that one write removes: each is a condition. The others
+// follow in the next write.
 const maxRemovals = 20
 
 // removeDeadFrom removes the dead of one shard.

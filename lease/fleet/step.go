@@ -10,7 +10,8 @@ import (
 // step is one change of this process's entry in one shard. While its outcome is unknown
 // it is sent again, always with the same condition, so that it takes effect at most
 // once however often it was sent, delayed or answered, as long as the entry stays: see
-// outcomeOf.
+// outcomeOf. It takes effect at most once since its condition is the sequence number of
+// the entry that it replaces, and it leaves another one.
 type step struct {
 	shard       int
 	from, to    Owner // from has no Seq where no entry is expected
@@ -21,7 +22,8 @@ type step struct {
 	capacity    int64
 }
 
-// outcome is what became of a step.
+// outcome is what became of a step. Only unknown leaves the step pending; every other
+// is definite.
 type outcome uint8
 
 const (
@@ -32,10 +34,12 @@ const (
 	revived // an old entry is there again
 )
 
+// delta is by how many the leases of the entry change; negative: they go back.
 func (s *step) delta() int64 { return s.to.Leases - s.from.Leases }
 
-// newStep is a change of this process's entry by delta leases. Each has a
-// sequence number of its own, and checks in to the latest round. mu is held.
+// newStep is a change of this process's entry by delta leases. Each has a sequence
+// number of its own, and checks in to the latest round. mu is held. What others read of
+// wants and of what is kept stands in the home shard's entry alone.
 func (l *Leases) newStep(shard, delta int) *step {
 	h := l.state.shards[shard]
 	if !h.joined {
@@ -52,7 +56,9 @@ func (l *Leases) newStep(shard, delta int) *step {
 	}
 }
 
-// replaceRevived is the step that makes a revived entry this process's own again.
+// replaceRevived is the step that makes a revived entry this process's own again. It
+// keeps the number of leases that the entry came back with: they are counted in the
+// shard's used.
 func (l *Leases) replaceRevived(s *step, stored Owner) *step {
 	l.work.seq++
 	next := *s
@@ -77,6 +83,8 @@ func (l *Leases) checkInStep(shard int) *step {
 	return l.newStep(shard, 0)
 }
 
+// changeOf is the write that makes a step. used changes together with the entry. Room is the shard's part less what is
+// added, so that two processes that write at once cannot both have the last of it.
 func (l *Leases) changeOf(s *step) Change {
 	c := Change{Key: shardKey(l.cfg.Budget, s.shard)}
 	switch {
@@ -102,8 +110,13 @@ func (l *Leases) changeOf(s *step) Change {
 	return c
 }
 
-// send sends a step once and books what is known after it. Without an outcome
-// it stays pending.
+// send sends a step once and books what is known after it. Without an outcome it stays
+// pending. Only the loop calls it, and Close once the loop has ended: an entry has one
+// writer. An error says nothing of the outcome, also where the store seems not to have
+// been reached: a write can be done after its time. The pause between two sendings
+// grows to a twentieth of Lease.
+//
+// Who found no room where it wanted to join searches, after a pause that grows.
 func (l *Leases) send(ctx context.Context, s step) outcome {
 	w := &l.work
 	answer, err := l.store.write(ctx, l.changeOf(&s))
@@ -153,6 +166,9 @@ func (l *Leases) send(ctx context.Context, s step) outcome {
 // lower number, was removed and then brought back by a late duplicate of the
 // step that had made it. Duplicates of the steps that followed may be on their
 // way too and would be done as well, so that it is replaced before it counts.
+//
+// A revived entry meets the condition of the removal again: a duplicate of that would
+// take leases that count.
 func (l *Leases) outcomeOf(s *step, answer Answer) (Owner, outcome) {
 	if answer.Done {
 		return s.to, applied
@@ -180,9 +196,11 @@ func (l *Leases) outcomeOf(s *step, answer Answer) (Owner, outcome) {
 	}
 }
 
-// entryLost books that this process was taken for dead in a shard. What it held
-// there is gone; connections that exist are added again, limit or not, so that
-// the sum stays honest.
+// entryLost books that this process was taken for dead in a shard. What it held there
+// is gone; connections that exist are added again, limit or not, so that the sum stays
+// honest. Its connections are in nobody's count until then. Under Strict they must go:
+// others may have the leases. Without it they stay, and are revoked only if they
+// overrun the limit.
 func (l *Leases) entryLost(shard int) {
 	revoke, inUse, until := false, 0, instant{}
 	l.updateState(func() {
@@ -201,7 +219,9 @@ func (l *Leases) entryLost(shard int) {
 	}
 }
 
-// leaveShard removes this process's entry from a shard.
+// leaveShard removes this process's entry from a shard. A step of unknown outcome is
+// replaced by a new one here, since all of them give back; what is left after three
+// tries others remove.
 func (l *Leases) leaveShard(ctx context.Context, shard int) error {
 	for range 3 {
 		h := &l.state.shards[shard]
