@@ -24,8 +24,10 @@
 // # What is relied on
 //
 // Batches must be valid: offsets, indices and type codes are not checked here.
-// Those of a pool's results are, before they come here; Arrow panics on others.
-// Nothing here starts a goroutine, takes a lock or keeps a batch.
+// Those that come over Flight are, before they come here (internal/flightconn,
+// Validator); batches of other drivers are taken as they are, and Arrow panics
+// on what is wrong in them. Nothing here starts a goroutine, takes a lock or
+// keeps a batch.
 //
 // # Files
 //

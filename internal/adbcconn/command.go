@@ -11,7 +11,9 @@ import (
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
-// commandStream is a DoPut or DoAction of the driver's.
+// commandStream is a DoPut or DoAction of the driver's. It stands between the
+// driver and the stream of the native connection. One goroutine may send while
+// another receives.
 type commandStream struct {
 	grpc.ClientStream
 	call  *call
@@ -42,7 +44,9 @@ func (c *commandStream) SendMsg(m any) error {
 }
 
 // RecvMsg hands out the answer of a DoPut when its stream has ended, which
-// alone says that all went well. The driver itself would not look.
+// alone says that all went well. The driver itself would not look. Of several
+// answers the driver gets the first. An end is remembered, so that it is given
+// as often as it is asked for.
 func (c *commandStream) RecvMsg(m any) error {
 	if c.ended != nil {
 		return c.ended
@@ -113,6 +117,8 @@ func inTx(desc *pb.FlightDescriptor, tx backend.TxID) (*pb.FlightDescriptor, err
 	return &pb.FlightDescriptor{Type: desc.GetType(), Cmd: cmd, Path: desc.GetPath()}, nil
 }
 
+// commandInTx puts the transaction into a packed command. Commands that have no
+// field for it are left byte by byte as they are.
 func commandInTx(packed []byte, tx backend.TxID) ([]byte, error) {
 	if tx == "" {
 		return packed, nil

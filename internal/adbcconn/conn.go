@@ -55,8 +55,8 @@ type call struct {
 	endOnce   sync.Once
 }
 
-// begin starts a call. It fails, with nothing sent, when ctx or the transport has
-// ended. The caller must call end.
+// begin starts a call. It fails, with nothing sent, when the transport has
+// ended or a header cannot be sent. The caller must call end.
 func (c *Conn) begin(ctx context.Context, op string, sc backend.Call) (*call, error) {
 	external, err := c.BeginExternal(ctx, op, sc.Headers)
 	if err != nil {
@@ -75,7 +75,7 @@ func (c *Conn) begin(ctx context.Context, op string, sc backend.Call) (*call, er
 }
 
 // end ends the call's RPCs and leaves the driver. No goroutine of the call is
-// in the driver any more.
+// in the driver any more. Later calls do nothing.
 func (k *call) end() {
 	k.endOnce.Do(func() {
 		k.external.End()
@@ -92,8 +92,10 @@ func (k *call) recordRPCError(err error) error {
 	return err
 }
 
-// checkComplete returns an error unless the server has ended every endpoint with
-// the status OK. The driver's reader may report an end where an RPC has failed.
+// checkComplete returns an error unless the server has ended every endpoint
+// with the status OK. The driver's reader may report an end where an RPC has
+// failed. It is asked at each end that the driver reports, so that a short
+// result is an error.
 func (k *call) checkComplete() error {
 	if cause := k.rpcErr.Load(); cause != nil {
 		return *cause
@@ -106,7 +108,10 @@ func (k *call) checkComplete() error {
 	return nil
 }
 
-// wrapError makes the call's error of what the driver returned.
+// wrapError makes the call's error of what the driver returned. An RPC that has
+// failed is the cause, whatever the driver has made of it: of a status the
+// driver keeps the code as a number, and of a context's end nothing that
+// errors.Is finds.
 func (k *call) wrapError(stage backend.Stage, err error) error {
 	if cause := k.rpcErr.Load(); cause != nil {
 		return k.external.WrapError(stage, wrapDriver(err, *cause))
@@ -114,6 +119,8 @@ func (k *call) wrapError(stage backend.Stage, err error) error {
 	return k.external.WrapError(stage, wrapDriver(err, localCause(err)))
 }
 
+// enterDriver admits a call into the driver, which leaveDriver must end. It is
+// false once Close has been called.
 func (c *Conn) enterDriver() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,6 +131,8 @@ func (c *Conn) enterDriver() bool {
 	return true
 }
 
+// leaveDriver ends what enterDriver began. The last call out closes the
+// driver's connection when Close has come meanwhile.
 func (c *Conn) leaveDriver() {
 	c.mu.Lock()
 	c.mu.callsInside--
@@ -135,7 +144,9 @@ func (c *Conn) leaveDriver() {
 }
 
 // Close is part of backend.Conn. The native connection ends the server's
-// session, the transport and the calls under way, within its bound.
+// session, the transport and the calls under way, within its bound. That lets
+// the driver return from its calls, and the last of them closes the driver's
+// part; Close does not wait for that.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	c.mu.Lock()
@@ -186,6 +197,9 @@ func (k *call) statement(sql string) (adbc.Statement, error) {
 // query executes stmt and opens its result. done is called when the driver is
 // through with the statement. It ends the call unless it returns a stream,
 // which does so then.
+//
+// It may be that the driver has fetched already: with several endpoints, or one
+// without a schema in its FlightInfo, ExecuteQuery waits for the first of them.
 func (k *call) query(stmt adbc.Statement, done func()) (backend.Stream, error) {
 	rows, _, err := stmt.ExecuteQuery(k.ctx)
 	if err != nil {
@@ -220,6 +234,8 @@ func (c *Conn) Update(ctx context.Context, sql string, sc backend.Call) (int64, 
 	return k.update(stmt)
 }
 
+// update executes stmt for its effect. The count is -1 where the server does
+// not tell.
 func (k *call) update(stmt adbc.Statement) (int64, error) {
 	n, err := stmt.ExecuteUpdate(k.ctx)
 	if err != nil {
@@ -229,7 +245,10 @@ func (k *call) update(stmt adbc.Statement) (int64, error) {
 }
 
 // Ingest is part of backend.Conn. The driver has neither compression nor
-// options of a server's own; with those the native connection ingests.
+// options of a server's own; with those the native connection ingests. Rows are
+// split so that no message exceeds the server's limit, which the driver does
+// not look at. A single row that does is the caller's fault while nothing was
+// sent, and of unknown outcome once parts were.
 func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, sc backend.Call) (int64, error) {
 	if opts.Compression != backend.IngestUncompressed || len(opts.Options) > 0 {
 		return c.Conn.Ingest(ctx, rows, opts, sc)

@@ -18,6 +18,8 @@ import (
 
 // Driver is ADBC's Flight SQL driver with its RPCs turned onto transports of
 // the native backend. It is safe for use by any goroutine.
+//
+// One is enough for a pool: it holds no transport.
 type Driver struct {
 	db adbc.Database
 
@@ -59,6 +61,10 @@ func (d *Driver) Close() error { return d.db.Close() }
 // Wrap puts a driver's connection on top of a native one, which it takes over
 // and which must be one of package flightconn. It makes no round trip: the
 // native connection has proven itself already.
+//
+// native is closed where it fails. Opening the driver's connection makes the
+// driver ask for SqlInfo; that RPC is answered here, and tells which client is
+// the connection's (interceptUnary).
 func (d *Driver) Wrap(ctx context.Context, native backend.Conn) (backend.Conn, error) {
 	transport, ok := native.(*flightconn.Conn)
 	if !ok {
@@ -74,11 +80,14 @@ func (d *Driver) Wrap(ctx context.Context, native backend.Conn) (backend.Conn, e
 	return c, nil
 }
 
+// openingKey finds, in a context, the Conn that is being opened, and callKey
+// the call that an RPC belongs to.
 type openingKey struct{}
 type callKey struct{}
 
 // callOf finds the call that an RPC of the driver's belongs to, by its context
-// or, without one, by its client.
+// or, without one, by its client. nil is an RPC that the driver makes of its
+// own accord, such as its CloseSession.
 func (d *Driver) callOf(ctx context.Context, cc *grpc.ClientConn) *call {
 	if k, ok := ctx.Value(callKey{}).(*call); ok {
 		return k

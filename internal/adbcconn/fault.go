@@ -21,7 +21,8 @@ type driverError struct {
 	cause error // or nil
 }
 
-// wrapDriver makes the driverError of err and its cause.
+// wrapDriver makes the driverError of err and its cause. cause may be nil; err
+// may not.
 func wrapDriver(err, cause error) error { return &driverError{err: err, cause: cause} }
 
 // WrapContextError is part of backend.ContextErrorWrapper: the error that the
@@ -32,6 +33,7 @@ func (c *Conn) WrapContextError(err error) error {
 
 func (e *driverError) Error() string { return e.err.Error() }
 
+// Unwrap leads to the driver's error first, then to its cause.
 func (e *driverError) Unwrap() []error {
 	out := []error{e.err}
 	if e.cause != nil {
@@ -71,7 +73,9 @@ func adbcError(err error) (adbc.Error, bool) {
 }
 
 // localCause is what stands behind an error of the driver's own making, in
-// which no RPC had failed.
+// which no RPC had failed. ADBC has codes for the ends of a context and none
+// for a schema that changes between endpoints, which the driver tells by its
+// text alone. nil is everything else.
 func localCause(err error) error {
 	if e, ok := adbcError(err); ok {
 		switch e.Code {
@@ -90,7 +94,9 @@ func localCause(err error) error {
 }
 
 // statusOf is the gRPC status that a Flight SQL driver has turned into e. The
-// driver keeps the code as the vendor's; its own codes lose what matters.
+// driver keeps the code as the vendor's; its own codes lose what matters. Only
+// errors with the driver's own prefix are taken: other drivers have vendor
+// codes of other meanings.
 func statusOf(e adbc.Error) (*status.Status, bool) {
 	if e.VendorCode <= 0 || e.VendorCode > int32(codes.Unauthenticated) || !strings.HasPrefix(e.Msg, "[FlightSQL] ") {
 		return nil, false
@@ -98,7 +104,9 @@ func statusOf(e adbc.Error) (*status.Status, bool) {
 	return status.New(codes.Code(e.VendorCode), strings.TrimPrefix(e.Msg, "[FlightSQL] ")), true
 }
 
-// faultOf classifies what a driver of any kind returned.
+// faultOf classifies what a driver of any kind returned. ADBC's codes are
+// coarse: a driver says Internal for a failed statement and for its own
+// defects, so the connection is in doubt then.
 func faultOf(e adbc.Error) backend.Fault {
 	if s, ok := statusOf(e); ok {
 		return backend.FaultOf(s.Code(), s.Message())

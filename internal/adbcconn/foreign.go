@@ -27,6 +27,12 @@ type GenericConfig struct {
 // GenericConn is backend.Conn over a connection of any ADBC driver. It knows
 // nothing of the driver's transport: a connection that the driver makes anew
 // by itself cannot be told from the old one.
+//
+// Drivers are written in C or Go, block as they like, and may crash when two
+// goroutines are in one connection. So each call of the driver runs on a
+// goroutine of its own with driverLock held, and a caller waits for it no
+// longer than its context allows (runInDriver). A driver that does not return
+// in time keeps driverLock and its connection, which is lost then.
 type GenericConn struct {
 	cfg         GenericConfig
 	cn          adbc.Connection
@@ -73,6 +79,9 @@ var _ backend.Conn = (*GenericConn)(nil)
 //
 // A driver that does not heed ctx is left to itself when ctx ends; what it
 // opens later is closed.
+//
+// Errors of the open itself and of the probe have StageDial where the server
+// cannot be reached.
 func OpenGeneric(ctx context.Context, db adbc.Database, cfg GenericConfig) (backend.Conn, error) {
 	if cfg.Target == "" {
 		cfg.Target = "adbc"
@@ -107,7 +116,8 @@ func OpenGeneric(ctx context.Context, db adbc.Database, cfg GenericConfig) (back
 	return c, nil
 }
 
-// closeUnopened closes a connection that failed to open.
+// closeUnopened closes a connection that failed to open. There may be none: the
+// driver has failed to make it, or has not returned.
 func (c *GenericConn) closeUnopened() error {
 	if c.cn == nil {
 		c.endLife()
@@ -117,7 +127,9 @@ func (c *GenericConn) closeUnopened() error {
 	return nil
 }
 
-// isFlightSQL asks the driver for its name. Drivers answer that themselves.
+// isFlightSQL asks the driver for its name. Drivers answer that themselves. A
+// driver that does not tell counts as another: nothing of what is done for the
+// Flight SQL driver is then done.
 func isFlightSQL(ctx context.Context, cn adbc.Connection) bool {
 	info, err := cn.GetInfo(ctx, []adbc.InfoCode{adbc.InfoDriverName})
 	if err != nil {
@@ -135,7 +147,9 @@ func isFlightSQL(ctx context.Context, cn adbc.Connection) bool {
 	return false
 }
 
-// Lost is part of backend.Conn.
+// Lost is part of backend.Conn. The reason is the owner's Close, a driver that
+// did not return, a transport that has ended, a session that was replaced, or a
+// transaction whose end has failed.
 func (c *GenericConn) Lost() error {
 	if p := c.lost.Load(); p != nil {
 		return *p
@@ -144,6 +158,7 @@ func (c *GenericConn) Lost() error {
 }
 
 // markLost ends the connection for all but Close. Only the first reason counts.
+// Calls under way are cut by the end of life.
 func (c *GenericConn) markLost(reason error) {
 	if c.lost.CompareAndSwap(nil, &reason) {
 		c.endLife()
@@ -153,8 +168,10 @@ func (c *GenericConn) markLost(reason error) {
 var errClosed = errors.New("closed by its owner")
 
 // Close is part of backend.Conn. It returns within Config.CloseTimeout; a
-// driver that takes longer closes behind it, and one that never returns from
-// a call is never closed.
+// driver that takes longer closes behind it, and one that never returns from a
+// call is never closed. It waits for the call that is in the driver, which was
+// cut, then releases what is open, ends the transaction and closes. Later calls
+// return what the first has returned.
 func (c *GenericConn) Close() error {
 	c.closeOnce.Do(func() {
 		c.markLost(errClosed)
@@ -180,6 +197,7 @@ func (c *GenericConn) Close() error {
 	return c.closeErr
 }
 
+// newError makes an error of this connection. It says nothing of Unsent.
 func (c *GenericConn) newError(op string, stage backend.Stage, fault backend.Fault, err error) *backend.Error {
 	return &backend.Error{Op: op, Stage: stage, Fault: fault, Target: c.cfg.Target, Err: err}
 }
@@ -198,7 +216,8 @@ func (c *GenericConn) Ping(ctx context.Context) error {
 	return t.runProbe()
 }
 
-// runProbe runs the probe to its end. An answer will do, be it a refusal.
+// runProbe runs the probe to its end. An answer will do, be it a refusal. All
+// rows are read, so that the server has ended the query.
 func (t *driverCall) runProbe() error {
 	_, err := runInDriver(t, backend.StageProbe, func(ctx context.Context) (struct{}, error) {
 		rows, err := t.conn.execute(ctx, t.conn.cfg.ProbeSQL, backend.Call{})

@@ -39,6 +39,8 @@ func (c *GenericConn) Metadata(ctx context.Context, req backend.MetadataRequest,
 	return nil, c.unsupportedError(ctx, t.op, fmt.Sprintf("ADBC has no call for %v", req.Kind))
 }
 
+// catalogue asks for the objects that req names, and flattens them in memory.
+// The caller holds driverLock.
 func (c *GenericConn) catalogue(ctx context.Context, req backend.MetadataRequest) (*genericRows, error) {
 	nothing := func() {}
 	if req.Kind == backend.MetadataTableTypes {
@@ -81,17 +83,21 @@ func (c *GenericConn) catalogue(ctx context.Context, req backend.MetadataRequest
 }
 
 // objectFlattener builds a catalogue result of Flight SQL from ADBC's tree.
+// Rows come in the order of the tree. It must be released.
 type objectFlattener struct {
 	*array.RecordBuilder
 	req    backend.MetadataRequest
 	tables []tableName // of the rows, where their columns are wanted
 }
 
+// tableName names a table; a catalog or schema that is nil is none.
 type tableName struct {
 	catalog, schema *string
 	table           string
 }
 
+// newObjectFlattener makes one with the schema that Flight SQL has for the
+// call.
 func newObjectFlattener(req backend.MetadataRequest) *objectFlattener {
 	schema := schema_ref.Catalogs
 	switch {
@@ -130,6 +136,8 @@ func (f *objectFlattener) add(batch arrow.RecordBatch) error {
 	return nil
 }
 
+// addSchemas walks the schemas of one catalog, which is row i of the list. A
+// list that is NULL was not asked for, or is empty.
 func (f *objectFlattener) addSchemas(catalog *string, schemas *array.List, i int) error {
 	if schemas.IsNull(i) {
 		return nil
@@ -155,6 +163,7 @@ func (f *objectFlattener) addSchemas(catalog *string, schemas *array.List, i int
 	return nil
 }
 
+// addTables walks the tables of one schema.
 func (f *objectFlattener) addTables(catalog, schema *string, tables *array.List, i int) error {
 	if tables.IsNull(i) {
 		return nil
@@ -175,7 +184,8 @@ func (f *objectFlattener) addTables(catalog, schema *string, tables *array.List,
 	return nil
 }
 
-// addColumns asks for the columns of every table, once the tree is known.
+// addColumns asks for the columns of every table, once the tree is known. It
+// costs one call of the driver for each table. The caller holds driverLock.
 func (c *GenericConn) addColumns(ctx context.Context, f *objectFlattener) error {
 	for _, t := range f.tables {
 		columns, err := c.columnsOf(ctx, f.tables, t)
@@ -211,6 +221,7 @@ func (t tableName) matchesOther(other tableName) bool {
 		(t.schema == nil || Like(*t.schema, orEmpty(other.schema))) && Like(t.table, other.table)
 }
 
+// quoted is the name as standard SQL writes it, with the parts that it has.
 func (t tableName) quoted() string {
 	var parts []string
 	for _, name := range []string{orEmpty(t.catalog), orEmpty(t.schema), t.table} {
@@ -221,6 +232,7 @@ func (t tableName) quoted() string {
 	return strings.Join(parts, ".")
 }
 
+// orEmpty is the name, empty for none.
 func orEmpty(name *string) string {
 	if name == nil {
 		return ""

@@ -14,6 +14,9 @@ import (
 
 // genericPrepared is backend.Prepared of a foreign driver. Parameters go to
 // the driver in one piece: what fits a message is its affair.
+//
+// stmt belongs to the session in which it was prepared, and is used with
+// driverLock held.
 type genericPrepared struct {
 	conn   *GenericConn
 	sql    string
@@ -24,7 +27,8 @@ type genericPrepared struct {
 	closed atomic.Bool
 }
 
-// Prepare is part of backend.Conn.
+// Prepare is part of backend.Conn. A statement that the driver makes too late
+// is closed.
 func (c *GenericConn) Prepare(ctx context.Context, sql string, call backend.Call) (backend.Prepared, error) {
 	t, err := c.begin(ctx, "Prepare")
 	if err != nil {
@@ -57,6 +61,8 @@ func (p *genericPrepared) ParameterSchema() *arrow.Schema { return p.params }
 // ResultSchema is part of backend.ResultDescriber.
 func (p *genericPrepared) ResultSchema() *arrow.Schema { return p.rows }
 
+// begin starts a call if params fit the statement. The caller must call end of
+// it.
 func (p *genericPrepared) begin(ctx context.Context, op string, params arrow.RecordBatch) (*driverCall, error) {
 	t, err := p.conn.begin(ctx, op)
 	if err != nil {
@@ -74,7 +80,8 @@ func (p *genericPrepared) begin(ctx context.Context, op string, params arrow.Rec
 	return t, nil
 }
 
-// Query is part of backend.Prepared.
+// Query is part of backend.Prepared. The parameters are released with the
+// result.
 func (p *genericPrepared) Query(ctx context.Context, params arrow.RecordBatch, call backend.Call) (backend.Stream, error) {
 	t, err := p.begin(ctx, "PreparedQuery", params)
 	if err != nil {
@@ -114,7 +121,8 @@ func (p *genericPrepared) bindParams(ctx context.Context, params arrow.RecordBat
 	return stmt, func() { _ = stmt.Bind(context.WithoutCancel(ctx), nil) }, nil
 }
 
-// Update is part of backend.Prepared.
+// Update is part of backend.Prepared. The count is -1 where the driver does not
+// tell.
 func (p *genericPrepared) Update(ctx context.Context, params arrow.RecordBatch, call backend.Call) (int64, error) {
 	t, err := p.begin(ctx, "PreparedUpdate", params)
 	if err != nil {
@@ -132,7 +140,9 @@ func (p *genericPrepared) Update(ctx context.Context, params arrow.RecordBatch, 
 	}, nil)
 }
 
-// Close is part of backend.Prepared. Later calls do nothing.
+// Close is part of backend.Prepared. Later calls do nothing. In a watched
+// transaction a refusal may mean that the session was replaced
+// (verifyAfterRefusal).
 func (p *genericPrepared) Close(ctx context.Context) error {
 	if p.closed.Swap(true) {
 		return nil

@@ -15,21 +15,26 @@ import (
 	"github.com/flightpool/flightpool/internal/flightconn"
 )
 
-// genericRows is a driver's reader and what must be released after it. It is used
-// with driverLock held.
+// genericRows is a driver's reader and what must be released after it. It is
+// used with driverLock held. Releasing the reader may wait for the server, so
+// no caller does that itself (enterInBackground).
 type genericRows struct {
 	conn   *GenericConn
 	reader array.RecordReader
 	done   func()
 }
 
+// trackRows makes the genericRows of a reader, whose release calls done. Close
+// finds them by it: a driver whose connection is closed under its readers may
+// crash. The caller holds driverLock.
 func (c *GenericConn) trackRows(reader array.RecordReader, done func()) *genericRows {
 	r := &genericRows{c, reader, done}
 	c.readers[r] = struct{}{}
 	return r
 }
 
-// release lets go of the reader. Later calls do nothing.
+// release lets go of the reader. Later calls do nothing. The caller holds
+// driverLock.
 func (r *genericRows) release() {
 	if _, open := r.conn.readers[r]; open {
 		delete(r.conn.readers, r)
@@ -79,7 +84,8 @@ func (c *GenericConn) statementToRun(ctx context.Context, sql string, call backe
 	return stmt, func() { _ = stmt.Close() }, err
 }
 
-// execute runs a query. The caller holds driverLock.
+// execute runs a query. The caller holds driverLock. The context stays that of
+// the reader, so it must not end before that is released.
 func (c *GenericConn) execute(ctx context.Context, sql string, call backend.Call) (*genericRows, error) {
 	stmt, done, err := c.statementToRun(ctx, sql, call)
 	if err != nil {
@@ -104,7 +110,7 @@ func (c *GenericConn) Query(ctx context.Context, sql string, call backend.Call) 
 }
 
 // openStream opens a result. It ends the call unless it returns a stream, which
-// does so then.
+// does so then. A result that the driver gives too late is released.
 func (t *driverCall) openStream(open func(context.Context) (*genericRows, error)) (backend.Stream, error) {
 	rows, err := runInDriver(t, backend.StageExecute, open, (*genericRows).release)
 	if err != nil {
@@ -122,6 +128,9 @@ type genericSource struct {
 
 func (r *genericSource) schema() *arrow.Schema { return r.rows.reader.Schema() }
 
+// next reads a batch in the driver. The batch stays the reader's: it is valid
+// until the following next, and must not be used after release. No batch and no
+// error is the end.
 func (r *genericSource) next() (arrow.RecordBatch, error) {
 	batch, err := runInDriver(r.call, backend.StageFetch, func(context.Context) (arrow.RecordBatch, error) {
 		if r.rows.reader.Next() {
@@ -135,6 +144,7 @@ func (r *genericSource) next() (arrow.RecordBatch, error) {
 	return batch, err
 }
 
+// interrupt ends the context of the driver's reader.
 func (r *genericSource) interrupt() { r.call.end() }
 
 // release lets the driver clean up by itself: it may wait for its server.
@@ -145,7 +155,8 @@ func (r *genericSource) release() {
 
 func (r *genericSource) closedErr() error { return r.call.usageError(backend.ErrHandleClosed) }
 
-// Update is part of backend.Conn.
+// Update is part of backend.Conn. A driver has one call for a statement without
+// rows; the count is -1 where it does not tell.
 func (c *GenericConn) Update(ctx context.Context, sql string, call backend.Call) (int64, error) {
 	t, err := c.begin(ctx, "Update")
 	if err != nil {
@@ -172,7 +183,10 @@ func (c *GenericConn) checkSendable(schema *arrow.Schema) error {
 	return flightconn.CheckSendable(schema)
 }
 
-// Ingest is part of backend.Conn. Compression is the driver's affair.
+// Ingest is part of backend.Conn. Compression is the driver's affair. rows are
+// read by the driver, on the goroutine of the call in the driver: a reader that
+// blocks beyond the context costs the connection. Inside a transaction the
+// Flight SQL driver is refused, since it would load outside of it.
 func (c *GenericConn) Ingest(ctx context.Context, rows array.RecordReader, opts backend.IngestOptions, call backend.Call) (int64, error) {
 	t, err := c.begin(ctx, "Ingest")
 	if err != nil {

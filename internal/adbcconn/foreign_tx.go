@@ -12,7 +12,10 @@ import (
 )
 
 // Begin is part of backend.Conn. ADBC's transactions have no names: the id is
-// this connection's own.
+// this connection's own. A Flight SQL driver is watched from here on: the
+// proofs are prepared before the transaction begins, so that they are of its
+// session (foreign_watch.go). A server without prepared statements is not
+// watched.
 func (c *GenericConn) Begin(ctx context.Context) (backend.TxID, error) {
 	t, err := c.begin(ctx, "Begin")
 	if err != nil {
@@ -38,7 +41,9 @@ func (c *GenericConn) Begin(ctx context.Context) (backend.TxID, error) {
 	return id, nil
 }
 
-// autocommit switches the driver's autocommit. The caller holds driverLock.
+// autocommit switches the driver's autocommit. The caller holds driverLock. Off
+// begins a transaction; on ends the one that the driver has begun by itself, in
+// which nothing was done.
 func (c *GenericConn) autocommit(on bool) error {
 	options, ok := c.cn.(adbc.PostInitOptions)
 	if !ok {
@@ -59,6 +64,13 @@ var (
 // EndTx is part of backend.Conn. The driver begins another transaction right
 // away, which is ended with it; where either fails, the connection is given
 // up, since drivers stay in a transaction then that is none.
+//
+// The order is: compare the proof, where it is a commit; end the transaction;
+// close the proofs, which shows in which session that was; switch autocommit
+// on. What each failure means: before the commit, nothing was committed; a
+// refusal, likewise; a replaced session after it, or an answer that says
+// neither, is an unknown outcome. A commit that succeeded stays a success
+// although the connection is given up.
 func (c *GenericConn) EndTx(ctx context.Context, tx backend.TxID, commit bool) error {
 	t, err := c.begin(ctx, "EndTx")
 	if err != nil {
@@ -168,7 +180,8 @@ func endedBeforeNextBegin(err error) bool {
 }
 
 // isRefusal recognises an error which says that the server has not ended the
-// transaction.
+// transaction. Flight SQL drivers name the call that the server has refused in
+// the text; of other drivers only a violated constraint is believed.
 func isRefusal(err error) bool {
 	e, ok := adbcError(err)
 	if !ok {
@@ -202,6 +215,7 @@ func (c *GenericConn) EndSavepoint(ctx context.Context, _ backend.SavepointID, _
 }
 
 // lostWithTransport reports whether a connection was lost with its transport.
+// Other reasons leave a transport on which a rollback can still be sent.
 func lostWithTransport(reason error) bool {
 	e, ok := adbcError(reason)
 	return ok && faultOf(e) == backend.FaultTransport

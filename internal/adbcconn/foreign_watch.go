@@ -35,8 +35,9 @@ var errSessionReplaced = fmt.Errorf("%w: the driver has made another connection,
 // the end of a transaction.
 var errTxEndUnknown = fmt.Errorf("%w: the driver has made another connection, before or after the end of the transaction", backend.ErrSessionLost)
 
-// beginProofs prepares the proofs of a transaction that is about to begin. Servers
-// without prepared statements cannot be watched. The caller holds driverLock.
+// beginProofs prepares the proofs of a transaction that is about to begin.
+// Servers without prepared statements cannot be watched. The caller holds
+// driverLock. An error leaves those that were prepared, which endProofs closes.
 func (c *GenericConn) beginProofs(ctx context.Context) error {
 	if !c.isFlightSQL {
 		return nil
@@ -54,12 +55,16 @@ func (c *GenericConn) beginProofs(ctx context.Context) error {
 	return nil
 }
 
-// isProvenTx reports whether call is of a watched transaction.
+// isProvenTx reports whether call is of a watched transaction. Its statements
+// must go by prepareInTx. The caller holds driverLock.
 func (c *GenericConn) isProvenTx(call backend.Call) bool { return call.Tx != "" && c.firstProof != nil }
 
 // prepareInTx prepares a statement in the session of the transaction, or fails. The
 // statement is the next currentProof: it must not be closed. The caller holds
 // driverLock.
+//
+// Once a statement of the transaction was refused there is no currentProof, and
+// nothing but the end of the transaction is accepted.
 func (c *GenericConn) prepareInTx(ctx context.Context, sql string, call backend.Call) (adbc.Statement, error) {
 	if len(sqlscan.Parse(sql).Statements) > 1 {
 		// There are servers that run the first ones while they prepare.
@@ -81,7 +86,9 @@ func (c *GenericConn) prepareInTx(ctx context.Context, sql string, call backend.
 }
 
 // prepareToKeep prepares a statement for its owner to close. The caller holds
-// driverLock.
+// driverLock. Inside a watched transaction the handle itself cannot be a proof,
+// since its owner may close it at any time: a second statement is prepared for
+// that.
 func (c *GenericConn) prepareToKeep(ctx context.Context, sql string, call backend.Call) (adbc.Statement, error) {
 	if !c.isProvenTx(call) {
 		return c.prepare(ctx, sql, call)
@@ -106,8 +113,10 @@ func (c *GenericConn) rotateProof(next adbc.Statement) error {
 	return c.closeProof(last, errSessionReplaced)
 }
 
-// closeProof closes a handle that the session should know. Where the server says
-// that it does not, the connection is lost for the given reason.
+// closeProof closes a handle that the session should know. Where the server
+// says that it does not, the connection is lost for the given reason. Any other
+// failure is returned as it is, and says nothing of the session. A nil handle
+// proves nothing and is no error.
 func (c *GenericConn) closeProof(handle adbc.Statement, reason error) error {
 	if handle == nil {
 		return nil
@@ -124,9 +133,10 @@ func (c *GenericConn) closeProof(handle adbc.Statement, reason error) error {
 	return err
 }
 
-// verifyAfterRefusal finds out whether a refusal, in a watched transaction, means
-// that the session was replaced. After it there is no currentProof. The caller holds
-// driverLock.
+// verifyAfterRefusal finds out whether a refusal, in a watched transaction,
+// means that the session was replaced. After it there is no currentProof. The
+// caller holds driverLock. A nil err, and a failure that is not the
+// statement's, is returned as it is.
 func (c *GenericConn) verifyAfterRefusal(err error) error {
 	e, ok := adbcError(err)
 	if c.currentProof == nil || !ok || faultOf(e) != backend.FaultStatement {

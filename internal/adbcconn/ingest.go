@@ -8,7 +8,8 @@ import (
 	"github.com/flightpool/flightpool/backend"
 )
 
-// setIngest makes stmt an ingestion.
+// setIngest makes stmt an ingestion. Options that are not set are left to the
+// driver's defaults. It makes no RPC; the error is the caller's fault.
 func setIngest(stmt adbc.Statement, opts backend.IngestOptions) error {
 	if opts.Table == "" {
 		return errors.New("no table")

@@ -3,6 +3,9 @@ package adbcconn
 // Like reports whether name matches a LIKE pattern: "_" stands for one
 // character, "%" for any number of them, and a backslash before either or before
 // another backslash takes it literally. Letters match as they are written.
+//
+// It goes over name once, and back only to the last "%", so that no pattern
+// takes longer than the product of the two lengths.
 func Like(pattern, name string) bool {
 	tokens, runes := likeTokens(pattern), []rune(name)
 	t, n := 0, 0
@@ -28,11 +31,15 @@ func Like(pattern, name string) bool {
 	return t == len(tokens)
 }
 
+// likeToken is one step of a pattern: any number of characters, any one, or
+// this one.
 type likeToken struct {
 	many, one bool
 	literal   rune
 }
 
+// likeTokens reads a pattern. A backslash before any other character, or at the
+// end, stands for itself.
 func likeTokens(pattern string) []likeToken {
 	runes := []rune(pattern)
 	tokens := make([]likeToken, 0, len(runes))

@@ -13,7 +13,9 @@ import (
 	"github.com/flightpool/flightpool/internal/flightconn"
 )
 
-// prepared is backend.Prepared: a prepared statement of the driver's.
+// prepared is backend.Prepared: a prepared statement of the driver's. The
+// driver allows one call at a time on a statement, and sees to nothing itself:
+// the session does.
 type prepared struct {
 	conn    *Conn
 	stmt    adbc.Statement
@@ -23,7 +25,8 @@ type prepared struct {
 	closed  atomic.Bool
 }
 
-// Prepare is part of backend.Conn.
+// Prepare is part of backend.Conn. Schemas come with the answer; asking for
+// them makes no further RPC.
 func (c *Conn) Prepare(ctx context.Context, sql string, sc backend.Call) (backend.Prepared, error) {
 	k, err := c.begin(ctx, "Prepare", sc)
 	if err != nil {
@@ -64,7 +67,8 @@ func preparedResultSchema(ctx context.Context, stmt adbc.Statement) *arrow.Schem
 	return nil
 }
 
-// Query is part of backend.Prepared.
+// Query is part of backend.Prepared. The parameters stay bound until the result
+// is released, as the driver sends them while it executes.
 func (p *prepared) Query(ctx context.Context, params arrow.RecordBatch, sc backend.Call) (backend.Stream, error) {
 	k, err := p.begin(ctx, "PreparedQuery", params, sc)
 	if err != nil {
@@ -84,7 +88,9 @@ func (p *prepared) Update(ctx context.Context, params arrow.RecordBatch, sc back
 	return k.update(p.stmt)
 }
 
-// begin starts a call with params bound, in parts that the server accepts.
+// begin starts a call with params bound, in parts that the server accepts. The
+// caller must unbind and end the call. Parameters that cannot be sent are the
+// caller's fault, found before anything is.
 func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatch, sc backend.Call) (*call, error) {
 	k, err := p.conn.begin(ctx, op, sc)
 	if err != nil {
@@ -99,6 +105,8 @@ func (p *prepared) begin(ctx context.Context, op string, params arrow.RecordBatc
 	return k, nil
 }
 
+// bind gives the driver params, which it sends with the execution. nil leaves
+// the statement without any.
 func (p *prepared) bind(k *call, params arrow.RecordBatch) error {
 	if p.closed.Load() {
 		return backend.ErrHandleClosed
@@ -121,7 +129,9 @@ func (p *prepared) bind(k *call, params arrow.RecordBatch) error {
 // the next execution.
 func (p *prepared) unbind(k *call) { _ = p.stmt.Bind(k.ctx, nil) }
 
-// Close is part of backend.Prepared. Later calls do nothing.
+// Close is part of backend.Prepared. Later calls do nothing. The driver closes
+// a statement without a context, so that its RPC is found by the client
+// (closingStatement).
 func (p *prepared) Close(ctx context.Context) error {
 	if p.closed.Swap(true) {
 		return nil

@@ -22,6 +22,13 @@ import (
 )
 
 // endpoint is one endpoint of a result, as the driver will ask for it.
+//
+// The server's own ticket and locations stay here; the driver has a number for
+// it.
+//
+// It is opened once, by whoever comes first: showEndpoints, which needs a
+// schema, or the driver's goroutine that reads it. From then on that goroutine
+// alone reads it.
 type endpoint struct {
 	external   *flightconn.ExternalCall
 	native     *flightconn.FlightEndpoint
@@ -40,8 +47,9 @@ type endpoint struct {
 	ended atomic.Bool
 }
 
-// maxEndpoints bounds the endpoints of a result: the driver reads all of
-// them at once, each in a goroutine of its own.
+// maxEndpoints bounds the endpoints of a result: the driver reads all of them
+// at once, each in a goroutine of its own. What does not fit is left to the
+// native backend, which reads eight at a time.
 const maxEndpoints = 4096
 
 // showEndpoints remembers the endpoints of a result and shows the driver others in
@@ -102,7 +110,8 @@ func (k *call) showEndpoints(info *flightconn.Info, out *pb.FlightInfo) error {
 	return nil
 }
 
-// open opens the endpoint's stream, once.
+// open opens the endpoint's stream, once. Whoever comes second waits for the
+// first. It ends with the call.
 func (e *endpoint) open() (*flightconn.TicketStream, error) {
 	e.once.Do(func() {
 		defer close(e.opened)
@@ -145,7 +154,9 @@ func decapsulate(schema []byte) []byte {
 	return schema[:size]
 }
 
-// getStream is the DoGet stream that the driver reads.
+// getStream is the DoGet stream that the driver reads. It makes no RPC itself:
+// the ticket that is sent chooses an endpoint, whose messages are then handed
+// on.
 type getStream struct {
 	call     *call
 	endpoint *endpoint
@@ -165,7 +176,10 @@ func (r *getStream) SendMsg(m any) error {
 	return nil
 }
 
-// RecvMsg gives the driver the next message.
+// RecvMsg gives the driver the next message. A stream without any message gives
+// the schema that the FlightInfo has promised, since the driver takes its
+// absence for an error, and then ends. The messages have been verified
+// (TicketStream).
 func (r *getStream) RecvMsg(m any) error {
 	if r.endpoint == nil {
 		return status.Error(codes.Internal, "the driver reads before it has sent a ticket")

@@ -9,8 +9,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 )
 
-// headroom is left in a message for the statement's descriptor and the
-// lengths that frame the batch.
+// headroom is left in a message for the statement's descriptor and the lengths
+// that frame the batch. It is subtracted from the limit before a batch is
+// measured.
 const headroom = 1 << 10
 
 // tooLargeError says that a row cannot be sent in one message.
@@ -22,6 +23,9 @@ func (e *tooLargeError) Error() string {
 
 // split cuts a batch into parts whose messages stay below limit. All of them
 // are made before any is sent.
+//
+// The reader that it returns is the caller's to release; batch stays the
+// caller's too.
 func split(batch arrow.RecordBatch, limit int) (array.RecordReader, error) {
 	parts, err := splitToFit(batch, int64(limit-headroom))
 	defer release(parts)
@@ -66,7 +70,9 @@ func release(parts []arrow.RecordBatch) {
 	}
 }
 
-// encodedSize is the size of the largest message that batch is sent in.
+// encodedSize is the size of the largest message that batch is sent in. The
+// schema and each dictionary are messages too. Nothing is kept of what is
+// encoded.
 func encodedSize(batch arrow.RecordBatch) (int64, error) {
 	var size maxPayload
 	w := ipc.NewWriterWithPayloadWriter(&size, ipc.WithSchema(batch.Schema()))
@@ -98,6 +104,7 @@ func (m *maxPayload) WritePayload(p ipc.Payload) error {
 	return nil
 }
 
+// byteCounter counts what is written to it.
 type byteCounter int64
 
 var _ io.Writer = (*byteCounter)(nil)
@@ -108,7 +115,9 @@ func (c *byteCounter) Write(p []byte) (int, error) {
 }
 
 // splitReader cuts the batches of a reader as they are read. It does not
-// release the reader.
+// release the reader. The driver reads it in a goroutine of its own, and
+// retains it as it likes; releaseUnread may be called only when the driver has
+// returned.
 type splitReader struct {
 	array.RecordReader
 	limit   int64
@@ -118,12 +127,15 @@ type splitReader struct {
 	err     error
 }
 
+// newSplitReader reads rows in parts of at most limit bytes. It holds rows
+// until releaseUnread.
 func newSplitReader(rows array.RecordReader, limit int) *splitReader {
 	rows.Retain()
 	return &splitReader{RecordReader: rows, limit: int64(limit - headroom)}
 }
 
-// Next is part of array.RecordReader.
+// Next is part of array.RecordReader. A batch that cannot be split ends the
+// reading: the parts before it may have been given out.
 func (r *splitReader) Next() bool {
 	r.releaseCurrent()
 	for len(r.pending) == 0 {

@@ -13,6 +13,10 @@ import (
 )
 
 // source gives the batches of a result to one goroutine at a time.
+//
+// Both kinds of connection have one; stream sees to the order in which the
+// methods are called, and that none but interrupt and closedErr runs beside
+// another.
 type source interface {
 	schema() *arrow.Schema
 
@@ -30,7 +34,8 @@ type source interface {
 	closedErr() error
 }
 
-// stream is backend.Stream over a source.
+// stream is backend.Stream over a source. It ends once, by an error, by the end
+// of the rows or by Close, and every later Next fails in the same way.
 type stream struct {
 	src source
 
@@ -53,7 +58,8 @@ func (s *stream) Schema() *arrow.Schema { return s.src.schema() }
 // there, not those that a statement changed.
 func (s *stream) RowsAffected() (int64, bool) { return 0, false }
 
-// Next is part of backend.Stream.
+// Next is part of backend.Stream. A Close beside it makes it return with
+// ErrHandleClosed, and leaves the release to it.
 func (s *stream) Next() (arrow.RecordBatch, error) {
 	s.mu.Lock()
 	if err := s.mu.err; err != nil {
@@ -80,7 +86,8 @@ func (s *stream) Next() (arrow.RecordBatch, error) {
 	return batch, nil
 }
 
-// Close is part of backend.Stream.
+// Close is part of backend.Stream. It does not wait for a Next under way. After
+// the regular end, a later Next fails with ErrHandleClosed instead of io.EOF.
 func (s *stream) Close() {
 	closed := s.src.closedErr()
 	s.mu.Lock()
@@ -110,6 +117,8 @@ type connSource struct {
 
 func (r *connSource) schema() *arrow.Schema { return r.rows.Schema() }
 
+// next checks each batch, since reading a value of one that is not valid could
+// panic. The driver's word for the end is not taken without checkComplete.
 func (r *connSource) next() (arrow.RecordBatch, error) {
 	if r.rows.Next() {
 		batch := r.rows.RecordBatch()
@@ -127,6 +136,7 @@ func (r *connSource) next() (arrow.RecordBatch, error) {
 	return nil, io.EOF
 }
 
+// interrupt ends the RPCs, and with them a next under way.
 func (r *connSource) interrupt() { r.call.external.End() }
 
 // release waits for the driver's goroutines. With their RPCs ended they end

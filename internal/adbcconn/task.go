@@ -20,7 +20,9 @@ import (
 // backend allow 50 ms.
 const returnGrace = 30 * time.Millisecond
 
-// driverCall is one call of backend.Conn over a generic driver.
+// driverCall is one call of backend.Conn over a generic driver. It lasts until
+// end; one that returns a stream lasts as long as that, and enters the driver
+// once for each batch.
 type driverCall struct {
 	conn          *GenericConn
 	op            string
@@ -30,8 +32,9 @@ type driverCall struct {
 	enteredDriver atomic.Bool // the driver was entered
 }
 
-// begin starts a call. It fails, with nothing sent, when ctx or the
-// connection has ended. The caller must call end.
+// begin starts a call. It fails, with nothing sent, when ctx or the connection
+// has ended. The caller must call end. The driver is not entered yet:
+// driverLock is taken by runInDriver.
 func (c *GenericConn) begin(ctx context.Context, op string) (*driverCall, error) {
 	t := &driverCall{conn: c, op: op, callerCtx: ctx}
 	if err := ctx.Err(); err != nil {
@@ -52,6 +55,10 @@ func (c *GenericConn) begin(ctx context.Context, op string) (*driverCall, error)
 // and the connection is lost, since the state of the driver is unknown. A panic or
 // Goexit in f, which may run a reader of the caller's, goes on in the caller, and the
 // connection is lost likewise.
+//
+// stage is that of the error. f must use the context that it is given, and what
+// it returns beside an error is dropped. late may be nil where nothing has to
+// be released. driverLock is given back when f returns, however late that is.
 func runInDriver[T any](t *driverCall, stage backend.Stage, f func(context.Context) (T, error), late func(T)) (T, error) {
 	var none T
 	c := t.conn
@@ -81,8 +88,10 @@ func runInDriver[T any](t *driverCall, stage backend.Stage, f func(context.Conte
 	return a.Value, nil
 }
 
-// enterInBackground runs f in the driver, at once if the driver is free, without waiting
-// for it.
+// enterInBackground runs f in the driver, at once if the driver is free,
+// without waiting for it. f runs even where the connection is lost: it releases
+// what the driver holds. It may wait for a driver that never returns; its
+// goroutine waits with it then.
 func (c *GenericConn) enterInBackground(f func()) {
 	run := func() {
 		defer func() { <-c.driverLock }()
@@ -107,6 +116,12 @@ func (t *driverCall) usageError(err error) error {
 }
 
 // wrapError makes the call's error of what the driver returned.
+//
+// What is decided, in this order: a session that was replaced; the driver's own
+// code, or the gRPC status in it; the caller's context; a connection that is
+// lost; an end of a context that is nobody's here, which is the server's; a
+// transport that has failed, which loses the connection. Before the connection
+// is open, the last two are as the driver says.
 func (t *driverCall) wrapError(stage backend.Stage, err error) error {
 	c := t.conn
 	e := c.newError(t.op, stage, backend.FaultUnknown, wrapDriver(err, localCause(err)))
@@ -148,8 +163,9 @@ func (t *driverCall) wrapError(stage backend.Stage, err error) error {
 	return e
 }
 
-// callerContextErr is how the caller's context has ended, or nil. A server that is told
-// the deadline may be first to enforce it.
+// callerContextErr is how the caller's context has ended, or nil. A server that
+// is told the deadline may be first to enforce it. Only an error that is a
+// context's may come before its time.
 func (t *driverCall) callerContextErr(fault backend.Fault) error {
 	if err := t.callerCtx.Err(); err != nil {
 		return err
@@ -168,8 +184,9 @@ func (t *driverCall) lostError(stage backend.Stage, cause error) error {
 	return e
 }
 
-// setHeaders asks the driver to send headers with a statement. Only Flight
-// SQL drivers can.
+// setHeaders asks the driver to send headers with a statement. Only Flight SQL
+// drivers can. A driver that cannot fails the call, which is better than a
+// statement without them.
 func setHeaders(stmt adbc.Statement, call backend.Call) error {
 	for key, values := range call.Headers {
 		for _, value := range values {

@@ -16,6 +16,11 @@ var errNotForwarded = status.Error(codes.Unimplemented, "left to the pool")
 
 // interceptUnary carries the driver's unary RPCs out. The driver's own client, cc, is
 // never used.
+//
+// A FlightInfo is asked for as the native connection asks, with progress where
+// the call wants it, and the driver is shown one of our own making
+// (showEndpoints). Everything else goes through as it is. Errors are kept for
+// the call (recordRPCError).
 func (d *Driver) interceptUnary(ctx context.Context, method string, args, reply any, cc *grpc.ClientConn, _ grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if c, ok := ctx.Value(openingKey{}).(*Conn); ok {
 		// The driver asks whether the server has transactions, and takes no
@@ -44,7 +49,9 @@ func (d *Driver) interceptUnary(ctx context.Context, method string, args, reply 
 	return k.recordRPCError(k.showEndpoints(info, reply.(*pb.FlightInfo)))
 }
 
-// interceptStream carries the driver's streaming RPCs out.
+// interceptStream carries the driver's streaming RPCs out. A DoGet goes to an
+// endpoint of the call, and no other stream than DoPut and DoAction is opened
+// for the driver.
 func (d *Driver) interceptStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, _ grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	k := d.callOf(ctx, cc)
 	if k == nil {

@@ -136,8 +136,8 @@ func (c *capture) Start() error { return nil }
 // Close is part of ipc.PayloadWriter.
 func (c *capture) Close() error { return nil }
 
-// WritePayload is part of ipc.PayloadWriter. The writer reuses the buffers of
-// p, so they are copied.
+// WritePayload is part of ipc.PayloadWriter. The writer releases the buffers of
+// p afterwards, so they are copied.
 func (c *capture) WritePayload(p ipc.Payload) error {
 	meta := p.Meta()
 	defer meta.Release()

@@ -63,8 +63,9 @@ func (s *sendTracker) trackStatement(ctx context.Context) context.Context {
 	return s.startRPC(ctx, &trackedRPC{tracker: s, carriesStatement: true})
 }
 
-// startRPC counts a round trip as begun. An RPC that is then refused before it
-// leaves ends at once, which counts as its answer.
+// startRPC counts a round trip as begun. An RPC that fails before it leaves
+// ends, which counts as its answer; only what gRPC refuses before it begins,
+// such as metadata that cannot be sent, stays without one.
 func (s *sendTracker) startRPC(ctx context.Context, rpc *trackedRPC) context.Context {
 	if s.trips != nil {
 		s.trips.begun.Add(1)
