@@ -39,7 +39,7 @@ func open(t *testing.T, target *sqlconn.Lifecycle) *sqlconn.Conn {
 
 func TestNewReportsEveryFault(t *testing.T) {
 	_, err := sqlconn.New(nil, sqlconn.Config{Check: 9})
-	for _, field := range []string{"hub", "Connector", "Check"} {
+	for _, field := range []string{"Wrapper", "Connector", "Check"} {
 		require.ErrorContains(t, err, field)
 	}
 }
