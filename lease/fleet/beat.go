@@ -29,7 +29,7 @@ func (l *Leases) join(ctx context.Context) error {
 	err = l.surveyShards(ctx)
 	l.work.blind = err != nil
 	l.extendValidity(sent)
-	l.limitAfterOutage(sent, now)
+	l.noteHeartbeat(sent, now)
 	return err
 }
 
@@ -120,6 +120,9 @@ func (l *Leases) heartbeat(ctx context.Context) {
 		l.cfg.Logger.Info("the budget's limit was changed", "budget", l.cfg.Budget, "from", limit, "to", t.limit)
 	}
 	l.checkIn(ctx)
+	if home := &l.state.shards[l.state.home]; l.state.outage.roundFailed && home.joined && len(w.pending) == 0 && l.unproven(now) {
+		l.send(ctx, *l.checkInStep(l.state.home)) // no round asks for it
+	}
 	if len(w.pending) == 0 && l.state.terms.round == t.round && l.state.allCheckedIn() {
 		l.extendValidity(sent)
 	}
@@ -157,9 +160,9 @@ func (l *Leases) extendValidity(sent instant) {
 func (l *Leases) scheduleHeartbeat(err error, sent instant) {
 	w, now := &l.work, l.clock()
 	if err == nil && !w.blind && len(w.pending) == 0 {
-		l.limitAfterOutage(sent, now)
-	} else if !w.failing {
-		w.failing, w.failingFrom = true, sent
+		l.noteHeartbeat(sent, now)
+	} else {
+		l.noteFailure(sent)
 	}
 	if err != nil {
 		w.heartbeatAt = now.add(w.heartbeatBackoff.next(50*time.Millisecond, l.lease()/40))
@@ -177,28 +180,14 @@ func (l *Leases) scheduleHeartbeat(err error, sent instant) {
 			due = min(due, l.state.terms.roundTimeout()-l.answerTime()-(l.state.watchedFor-r.seenAt)-since)
 		}
 	}
+	if w.unasked {
+		due = 0
+	}
 	if len(w.suspects) > 0 {
 		due = min(due, l.reapIn(now))
 	}
 	left := min(now.until(w.heartbeatAt), max(due, now.until(w.dutiesAt)))
 	w.heartbeatAt = now.add(max(left, 10*time.Millisecond))
-}
-
-// limitAfterOutage sees to it that after an outage, in which others may have opened
-// connections by the Fallback that the store does not know, nobody takes more than the
-// Fallback would grant it until those others had the time to tell. It counts from the
-// first heartbeat that failed, or after which nothing could be taken: another may have
-// had its last one a heartbeat earlier. Who has just joined, or stood still, cannot
-// know whether there was an outage.
-func (l *Leases) limitAfterOutage(sent, now instant) {
-	w, t := &l.work, l.state.terms
-	_, lasted := now.since(w.failingFrom)
-	_, apart := now.since(w.lastHeartbeatAt)
-	out := w.failing && lasted >= t.validity()-l.cfg.OpenTimeout-2*t.heartbeatEvery()-l.cfg.RequestTimeout
-	if share := l.cfg.Fallback.Allows(); share > 0 && share < t.limit && (out || !w.hadHeartbeat || apart >= t.validity()) {
-		w.surveyDue, w.holdUntil = true, now.add(t.lease/20+3*l.cfg.RequestTimeout)
-	}
-	w.failing, w.hadHeartbeat, w.lastHeartbeatAt = false, true, sent
 }
 
 // roundEvery is that of the terms. While somebody waits here in vain the fleet counts as
@@ -263,6 +252,7 @@ func (l *Leases) beginRound(ctx context.Context) bool {
 		Key: budgetKey(l.cfg.Budget), Stamp: "began",
 		Equal: map[string]int64{"round": round}, Set: map[string]int64{"round": round + 1},
 	})
+	l.updateState(func() { l.state.outage.roundFailed = err != nil })
 	if err != nil || answer.Record == nil {
 		return false
 	}

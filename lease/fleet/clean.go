@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// surveyShards reads every shard. The first time it chooses this process's own: of
+// surveyShards reads every shard, and fails if none answers. The first time it chooses this process's own: of
 // four at random the one with the fewest owners, so that they are spread evenly
 // and few have to go to other shards for what is missing in their own.
 func (l *Leases) surveyShards(ctx context.Context) error {
 	st := &l.state
-	if _, err := l.readShards(ctx, allShards(st.terms.shards)); err != nil {
+	if records, err := l.readShards(ctx, allShards(st.terms.shards)); len(records) == 0 {
 		return err
 	}
 	l.work.surveyDue = false
@@ -21,7 +21,7 @@ func (l *Leases) surveyShards(ctx context.Context) error {
 			if st.shards[st.home].joined {
 				return
 			}
-			few := rand.Perm(st.terms.shards)
+			few := slices.DeleteFunc(rand.Perm(st.terms.shards), func(i int) bool { return !st.shards[i].seen })
 			st.home = slices.MinFunc(few[:min(4, len(few))], func(a, b int) int {
 				return cmp.Compare(st.shards[a].owners, st.shards[b].owners)
 			})
@@ -47,5 +47,16 @@ func (l *Leases) countOwners() {
 	for i := range l.state.shards {
 		sum += l.state.shards[i].owners
 	}
-	l.updateState(func() { l.state.owners = max(sum, 1) })
+	l.updateState(func() { l.state.owners, l.state.sampled = max(sum, 1), max(sum, 1) })
+}
+
+// sampleOwners estimates it after some were read.
+func (l *Leases) sampleOwners(records map[int]*Record) {
+	sum := 0
+	for _, r := range records {
+		if r != nil {
+			sum += len(r.Owners)
+		}
+	}
+	l.updateState(func() { l.state.sampled = max(sum*l.state.terms.shards/len(records), 1) })
 }

@@ -62,8 +62,9 @@ type Config struct {
 
 	// Fallback is what is granted while the store cannot be reached:
 	// lease.Pessimistic by default. With a lease.Share this process has no
-	// more than that either for Lease/20 and three RequestTimeouts (6s by
-	// default) after it has joined or after an outage.
+	// more than that, or than the connections that it had before, also for
+	// Lease/20 and three RequestTimeouts (6s by default) after it has joined,
+	// has taken its first lease for some time, or after an outage.
 	Fallback lease.Fallback
 
 	// Strict revokes every connection as soon as the leases' validity has

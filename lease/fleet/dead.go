@@ -40,9 +40,9 @@ func (l *Leases) late() int64 {
 func (l *Leases) lookForDead(ctx context.Context, now instant) bool {
 	w, done := &l.work, true
 	w.due = max(w.due, l.state.waitedFor(l.state.terms.roundTimeout()))
-	if late := l.late(); late > w.cleanedRound {
-		l.findDead(ctx, false)
-		done = w.cleanedRound >= late
+	if late := l.late(); late > w.cleanedRound || w.unasked {
+		l.findDead(ctx, w.unasked)
+		done = w.cleanedRound >= late && !w.unasked
 	}
 	if len(w.suspects) > 0 && l.reapIn(now) <= 0 {
 		done = l.reap(ctx) && done
@@ -66,38 +66,57 @@ func (l *Leases) reapIn(now instant) (left time.Duration) {
 	return left
 }
 
-// findDead looks for owners to suspect: in this process's shard and another one, or
-// in all of them. When some are found, all shards are looked through next: who
-// dies together is everywhere. What fails is done again.
+// looksPerShard is how many processes look for the dead in each shard in each round,
+// on average: one is missed by all of them in a round of 3,000.
+const looksPerShard = 8
+
+// shardsToCheck are this process's own shard and others at random, so many that the
+// fleet looks at each, however few processes there are.
+func (l *Leases) shardsToCheck() []int {
+	st := &l.state
+	n := max(2, (looksPerShard*st.terms.shards+st.sampled-1)/max(st.sampled, 1))
+	shards := []int{st.home}
+	for _, i := range rand.Perm(st.terms.shards) {
+		if i != st.home && len(shards) < n {
+			shards = append(shards, i)
+		}
+	}
+	return shards
+}
+
+// findDead looks for owners to suspect: in some shards, or in all of them. When some
+// are found, all shards are looked through next: who dies together is everywhere.
+// What fails is done again.
 func (l *Leases) findDead(ctx context.Context, all bool) {
 	st, w := &l.state, &l.work
 	late := max(l.late(), w.cleanedRound)
-	shards := []int{st.home}
-	if other := rand.IntN(st.terms.shards); other != st.home {
-		shards = append(shards, other)
+	shards := allShards(st.terms.shards)
+	if !all {
+		shards = l.shardsToCheck()
 	}
-	if all {
-		shards = allShards(st.terms.shards)
-	}
+	sent := l.clock()
 	records, err := l.readShards(ctx, shards)
-	if err != nil {
+	if len(records) == 0 {
 		return
 	}
 	if all {
 		w.surveyDue = false
+		l.noteSurvey(sent)
 		l.countOwners()
+	} else {
+		l.sampleOwners(records)
 	}
-	found, failed := false, false
+	found, failed := false, err != nil
 	for shard, r := range records {
 		had := w.suspects[shard] != nil
 		err := l.suspect(ctx, shard, r, late)
 		failed = failed || err != nil
 		found = found || !had && w.suspects[shard] != nil
 	}
-	if failed {
+	w.surveyDue = w.surveyDue || found && !all
+	if w.unasked = failed && all; failed {
 		return
 	}
-	w.surveyDue = w.surveyDue || found && !all
 	w.cleanedRound = max(w.cleanedRound, late)
 	l.updateState(func() {
 		for len(st.rounds) > 1 && st.rounds[0].round <= min(w.cleanedRound, w.due) {
@@ -160,7 +179,7 @@ func (l *Leases) askShard(ctx context.Context, shard int, seqs map[string]int64,
 // suspicion that is old is asked for again, since it was not looked at for a while, as
 // in an outage: the shard may have taken no writes in the meantime.
 func (l *Leases) reap(ctx context.Context) bool {
-	w, now := &l.work, l.clock()
+	w, now, done := &l.work, l.clock(), true
 	var shards []int
 	for shard, s := range w.suspects {
 		_, passed := now.since(s.at)
@@ -168,7 +187,8 @@ func (l *Leases) reap(ctx context.Context) bool {
 		case passed > 3*l.answerTime(): // it may have taken no writes since
 			seqs, err := l.askShard(ctx, shard, s.seqs, s.round)
 			if err != nil {
-				return false
+				done = false
+				continue
 			}
 			if delete(w.suspects, shard); len(seqs) > 0 {
 				w.suspects[shard] = &suspicion{round: s.round, at: l.clock(), seqs: seqs}
@@ -178,13 +198,10 @@ func (l *Leases) reap(ctx context.Context) bool {
 		}
 	}
 	if len(shards) == 0 {
-		return true
+		return done
 	}
 	records, err := l.readShards(ctx, shards)
-	if err != nil {
-		return false
-	}
-	return l.removeDead(ctx, records)
+	return l.removeDead(ctx, records) && err == nil && done
 }
 
 // removeDead frees the leases of every owner that is still suspected, and reports
@@ -202,7 +219,7 @@ func (l *Leases) removeDead(ctx context.Context, records map[int]*Record) bool {
 		}
 		delete(w.suspects, shard)
 	}
-	if w.due != w.deadRound {
+	if w.due != w.deadRound || w.deadCounted == nil {
 		w.deadCounted, w.deadRound = map[string]bool{}, w.due
 	}
 	for id := range dead { // who has leases in several shards is one

@@ -43,6 +43,9 @@
 // due. The second span counts only while whoever looks can read the store: in
 // an outage nobody can check in.
 //
+// Each process looks for the dead in its own shard, and in others at random: in all of
+// them where the processes are few, in one where they are many.
+//
 // In an outage of shards alone nobody can check in there, though rounds begin. So
 // who looks first makes sure, by a write, that a shard takes writes; who lives has
 // answerTime from then, a twentieth of Lease and three RequestTimeouts, in which
@@ -85,10 +88,13 @@
 //	    the server counts those until it does.
 //	  otherwise: its connections may come on top until it reaches the store
 //	    again.
-//	a Fallback that grants: what it granted may come on top likewise. After an
-//	outage nobody takes more than its share for a few seconds, until everybody
-//	had the time to tell the store what it has; nor does who has just joined or
-//	stood still, and cannot know whether there was one.
+//	a Fallback that grants: what it granted may come on top likewise. While there
+//	may be an outage, and for a few seconds after it, until everybody had the
+//	time to tell the store what it has, nobody has more than its share, or than
+//	the connections that it had, however many leases it has taken in advance; nor
+//	does who has just joined, had no lease lately, or stood still, and cannot
+//	know whether there was one. What comes on top is not revoked, and not granted
+//	again.
 //	a limit that is lowered: what is held stays until it is closed, and is not
 //	granted again.
 //

@@ -184,7 +184,7 @@ func TestAFleetThatStartsAtOnceIsReadyAsSoonAsTheRateAllows(t *testing.T) {
 
 // Random fleets, deaths and times of death, on a table that throttles.
 func TestLeasesOfTheDeadAreBackInRandomFleets(t *testing.T) {
-	for seed := range 8 * storms(t) {
+	for seed := range 5 * storms(t) {
 		rng := seeded(seed)
 		processes := 2 + rng.IntN(100)
 		killed := 1 + rng.IntN(processes-1)

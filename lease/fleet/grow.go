@@ -29,17 +29,22 @@ func (l *Leases) nextStep(now instant) (*step, time.Duration, waitReason) {
 	if inUse > held {
 		return l.coverUnbacked(inUse - held), 0, notBlocked
 	}
+	l.work.entryLost = false
 	wanted, short := inUse+waiting, st.isShort(now)
 	if short {
 		wanted = max(min(wanted, st.terms.level), inUse)
 	}
-	hold := now.until(l.work.holdUntil)
+	hold, unproven := l.holdLeft(now), l.unproven(now)
+	share, _ := l.fallbackShare()
 	if hold > 0 {
-		wanted = min(wanted, max(held, l.cfg.Fallback.Allows()))
+		wanted = min(wanted, max(held, share))
 	}
 	lacking := notBlocked
 	if usable := held - st.overLimit(); wanted > usable {
-		if s := l.takeStep(wanted-usable, short || hold > 0); s != nil {
+		if unproven && hold <= 0 && wanted > share {
+			return l.newStep(st.joinedShard(), 0), 0, notBlocked
+		}
+		if s := l.takeStep(wanted-usable, short || hold > 0 || unproven); s != nil {
 			return s, 0, notBlocked
 		}
 		wanted, lacking = max(usable, inUse), noRoom
@@ -101,8 +106,8 @@ func (l *Leases) batchSize() int {
 	return min(max(l.state.terms.limit/max(l.state.owners, 1)/16, 1), 10)
 }
 
-// surplusStep gives back what is not needed: from a shard that is over its part of
-// the limit at once. When the fleet is short, what is above the level at once,
+// surplusStep gives back what is not needed: at once from a shard that is over its part
+// of the limit, and from any when all together are over it. When the fleet is short, what is above the level at once,
 // and the rest when no connection has taken the place of one that was closed;
 // else what is more than two batches above Want for a while.
 func (l *Leases) surplusStep(now instant, held, wanted int, short bool) (*step, time.Duration) {
@@ -110,7 +115,8 @@ func (l *Leases) surplusStep(now instant, held, wanted int, short bool) (*step, 
 	spare := held - wanted
 	for i := range st.shards {
 		h := &st.shards[i]
-		if give := min(int64(spare), h.entry.Leases, h.used-st.terms.capacity(i)); give > 0 {
+		over := max(h.used-st.terms.capacity(i), int64(st.overrun()))
+		if give := min(int64(spare), h.entry.Leases, over); give > 0 {
 			return l.returnStep(i, int(give)), 0
 		}
 	}
@@ -168,23 +174,41 @@ func (l *Leases) searchRoom(ctx context.Context) {
 	w.searchAt = l.clock().add(w.searchBackoff.next(200*time.Millisecond, l.lease()/20))
 }
 
-// readShards reads shards and notes what they look like.
+// readShards reads shards and notes what they look like. An error says that some did not
+// answer; those that did are returned all the same.
 func (l *Leases) readShards(ctx context.Context, shards []int) (map[int]*Record, error) {
+	records := make(map[int]*Record, len(shards))
+	err := l.readInto(ctx, records, shards...)
+	if err == nil || len(shards) == 1 {
+		return records, err
+	}
+	failures := 0 // one shard that does not answer keeps from reading no other
+	for _, i := range rand.Perm(len(shards)) {
+		if l.readInto(ctx, records, shards[i]) != nil {
+			failures++
+		}
+		if failures == 2 || failures == 1 && len(records) == 0 {
+			break // few or none answer, as it seems
+		}
+	}
+	return records, err
+}
+
+func (l *Leases) readInto(ctx context.Context, records map[int]*Record, shards ...int) error {
 	keys := make([]string, len(shards))
 	for i, shard := range shards {
 		keys[i] = shardKey(l.cfg.Budget, shard)
 	}
 	snapshot, err := l.store.read(ctx, keys...)
-	if err != nil {
-		l.updateState(func() { l.state.cause = err })
-		return nil, err
-	}
-	records := make(map[int]*Record, len(shards))
 	l.updateState(func() {
+		if err != nil {
+			l.state.cause = err
+			return
+		}
 		for i, shard := range shards {
 			records[shard] = snapshot.Records[keys[i]]
 			l.state.noteShard(shard, records[shard])
 		}
 	})
-	return records, nil
+	return err
 }

@@ -38,6 +38,7 @@ type Leases struct {
 	reclaims    subscribers[*reclaimRequest]
 	lastReclaim *reclaimRequest // the last one, nil before the first
 	keptConns   int             // connections that were in use when it was answered; 0: some may not have been
+	connsBefore int             // connections before what may be an outage
 }
 
 // New joins the fleet that shares cfg.Budget. It makes what is missing of the
@@ -186,6 +187,9 @@ func (l *Leases) grantWaiters(now instant) (s grantResult) {
 			l.counts.Fallbacks++
 		}
 	}
+	if !l.outageSuspected(now) {
+		l.connsBefore = l.inUse
+	}
 	if !usable && l.state.cause != nil && l.waiting.Len() > 0 {
 		s.refusal = l.fail(lease.ErrUnavailable, l.state.cause)
 		s.refused = l.waiting.All()
@@ -219,23 +223,24 @@ func (l *Leases) usable(now instant) bool {
 func (l *Leases) capacity(now instant) int {
 	held := l.state.held() - l.state.returning()
 	if !l.valid(now) {
-		return l.lapsedCapacity(held)
+		return l.lapsedCapacity(held, now)
 	}
 	free := held - l.state.overLimit()
 	if l.state.isShort(now) {
 		free = min(free, l.state.terms.level)
 	}
+	free = l.capByOutage(free, now)
 	if !l.usable(now) {
 		free = max(free, l.cfg.Fallback.Allows())
 	}
 	return free
 }
 
-func (l *Leases) lapsedCapacity(held int) int {
+func (l *Leases) lapsedCapacity(held int, now instant) int {
 	if l.cfg.Strict || l.state.cause == nil { // it stood still: the next answer tells
 		return 0
 	}
-	return max(held, l.cfg.Fallback.Allows())
+	return max(l.capByOutage(held, now), l.cfg.Fallback.Allows())
 }
 
 // Valid reports, by ErrUnavailable, that a lease granted before must not be
@@ -245,7 +250,7 @@ func (l *Leases) Valid() error {
 	now := l.clock()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.valid(now) && l.inUse > l.lapsedCapacity(l.state.held()-l.state.returning()) {
+	if !l.valid(now) && l.inUse > l.lapsedCapacity(l.state.held()-l.state.returning(), now) {
 		return l.fail(lease.ErrUnavailable, cmp.Or(l.state.cause, errLapsed))
 	}
 	return nil

@@ -15,19 +15,17 @@ type work struct {
 	heartbeatAt      instant // the budget's record is read
 	heartbeatBackoff backoff
 
-	roundBeganAt    instant // the current round is taken to have begun then
-	failing         bool    // no heartbeat has succeeded since failingFrom, or nothing could be taken
-	failingFrom     instant
-	hadHeartbeat    bool // a heartbeat has succeeded, the last one sent at lastHeartbeatAt
-	lastHeartbeatAt instant
-	holdUntil       instant // nothing is taken beyond the Fallback's share before it
-	dutiesAt        instant // no round is begun, nor are the dead looked for, before it: that failed a moment ago
-	dutyBackoff     backoff
-	cleanedRound    int64 // the latest round for which it was looked who has not answered
-	due             int64 // the latest round that was waited for: who has not checked in to it is dead
-	suspects        map[int]*suspicion
-	surveyDue       bool // every shard is to be read
-	blind           bool // that was tried, and failed: nothing is taken
+	roundBeganAt instant // the current round is taken to have begun then
+	dutiesAt     instant // no round is begun, nor are the dead looked for, before it: that failed a moment ago
+	dutyBackoff  backoff
+	cleanedRound int64 // the latest round for which it was looked who has not answered
+	due          int64 // the latest round that was waited for: who has not checked in to it is dead
+	suspects     map[int]*suspicion
+	entryLost    bool // with leases of connections, which others may have by now
+	surveyDue    bool // every shard is to be read
+	blind        bool // that was tried, and failed: nothing is taken
+
+	unasked bool // a shard did not answer in which owners may have to be suspected
 
 	deadRound   int64           // the round whose dead are in deadCounted
 	deadCounted map[string]bool // that were counted
@@ -81,7 +79,8 @@ func (l *Leases) next(ctx context.Context) time.Duration {
 		}
 		return 0
 	}
-	if w.surveyDue {
+	if o := &l.state.outage; w.surveyDue || o.recount && now.mono >= o.holdUntil {
+		w.surveyDue = true
 		l.findDead(ctx, true)
 		return l.afterSurvey(wait)
 	}

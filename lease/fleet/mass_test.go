@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // massKill tells after what time the leases of processes that die together
@@ -50,4 +52,31 @@ func massKillOn(t *testing.T, seed uint64, n, killed int, wanted bool, f faults)
 		}
 	})
 	return back
+}
+
+// However few processes share a budget of many shards, they look at all of them.
+func TestLeasesOfTheDeadAreBackHoweverManyShardsThereAre(t *testing.T) {
+	for _, v := range []struct{ processes, shards int }{{2, 2}, {3, 64}, {5, 16}, {12, 32}} {
+		for seed := range 2 * storms(t) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				var ls []*Leases
+				var first *process
+				for i := range v.processes {
+					l, p := join(t, w, seed*100+uint64(i), Config{Limit: 640, Shards: v.shards})
+					take(t, l, 5)
+					if ls = append(ls, l); i == 0 {
+						first = p
+					}
+				}
+				time.Sleep(time.Minute + upTo(seeded(seed), time.Minute))
+				kill(ls[0], first)
+				time.Sleep(80 * time.Second)
+				require.Zero(t, w.heldBy(ls[:1]), "%+v", v)
+				for _, l := range ls {
+					l.stopGoroutines()
+				}
+			})
+		}
+	}
 }

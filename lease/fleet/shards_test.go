@@ -148,3 +148,40 @@ func TestShardsThatDoNotAnswerMakeNobodyDead(t *testing.T) {
 		}
 	}
 }
+
+// One shard that does not answer keeps nobody from the others: who joins takes leases
+// there, and those of the dead come back.
+func TestOneShardThatDoesNotAnswerHoldsUpNothingElse(t *testing.T) {
+	for seed := range 2 * storms(t) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld()
+			var until atomic.Int64
+			const silent = 2
+			var ls []*Leases
+			start := func() *process {
+				p := newProcess(w, seed*10+uint64(len(ls)), calm)
+				store := &silentStore{p, func(key string, _ bool) bool { return key == shardKey("b", silent) }, &until}
+				l, err := New(t.Context(), store, Config{Budget: "b", Limit: 80, Shards: 4, Logger: silence})
+				require.NoError(t, err)
+				take(t, l, 5)
+				ls = append(ls, l)
+				return p
+			}
+			var dead *process
+			for dead == nil || len(ls) < 5 {
+				if p := start(); dead == nil && ls[len(ls)-1].state.home != silent {
+					dead, ls[0], ls[len(ls)-1] = p, ls[len(ls)-1], ls[0]
+				}
+			}
+			time.Sleep(time.Minute)
+			until.Store(time.Now().Add(10 * time.Minute).UnixNano())
+			kill(ls[0], dead)
+			time.Sleep(80 * time.Second)
+			assert.Zero(t, w.heldBy(ls[:1]), "seed %d", seed)
+			start()
+			for _, l := range ls {
+				l.stopGoroutines()
+			}
+		})
+	}
+}

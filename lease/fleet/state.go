@@ -1,6 +1,9 @@
 package fleet
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // state is what this process knows of the budget and of its own part. The
 // mutex of Leases guards it; the loop alone writes it.
@@ -27,6 +30,9 @@ type state struct {
 	levelConfirmed bool
 	levelSeen      instant // when a level was last seen to be written
 	owners         int     // processes that share the budget, as last seen
+	sampled        int     // likewise, as the shards tell that were looked at for the dead
+
+	outage outage
 
 	revocationSent bool  // the lapse of validUntil was told
 	degraded       bool  // the Fallback decides
@@ -91,9 +97,9 @@ func (s *state) room(shard int) int {
 	return int(max(s.terms.capacity(shard)-h.used, 0))
 }
 
-// overLimit is how many of this process's leases are in shards that have more than
-// their part of the limit, as far as that goes beyond it: they are not passed on
-// from one connection to the next.
+// overLimit is how many of this process's leases are not passed on from one connection
+// to the next: those in shards that have more than their part of the limit, as far as
+// that goes beyond it, and as many as all shards together have above it.
 func (s *state) overLimit() int {
 	sum := int64(0)
 	for i := range s.shards {
@@ -101,8 +107,11 @@ func (s *state) overLimit() int {
 			sum += min(max(h.used-s.terms.capacity(i), 0), h.entry.Leases)
 		}
 	}
-	return int(sum)
+	return max(int(sum), min(s.overrun(), s.held()))
 }
+
+// overrun is how many leases all shards have above the limit, as last seen.
+func (s *state) overrun() int { return max(s.used()-s.terms.limit, 0) }
 
 // noteShard notes what a shard looks like; nil: it does not exist yet.
 func (s *state) noteShard(shard int, r *Record) {
@@ -142,6 +151,9 @@ func (s *state) applyTerms(t terms, now instant) {
 	if s.terms.shards > 0 && t.levelVersion != s.terms.levelVersion {
 		s.levelSeen, s.levelConfirmed = now, true
 	}
+	if t.round != s.terms.round {
+		s.outage.roundFailed = false
+	}
 	s.terms = t
 }
 
@@ -167,3 +179,14 @@ func (s *state) allCheckedIn() bool {
 	}
 	return true
 }
+
+// joinedShard is a shard in which the process has an entry, -1 if there is none: its
+// own first.
+func (s *state) joinedShard() int {
+	if len(s.shards) > 0 && s.shards[s.home].joined {
+		return s.home
+	}
+	return slices.IndexFunc(s.shards, func(h shardPart) bool { return h.joined })
+}
+
+func (s *state) joinedAny() bool { return s.joinedShard() >= 0 }

@@ -118,9 +118,10 @@ func (l *Leases) changeOf(s *step) Change {
 //
 // Who found no room where it wanted to join searches, after a pause that grows.
 func (l *Leases) send(ctx context.Context, s step) outcome {
-	w := &l.work
+	w, sent := &l.work, l.clock()
 	answer, err := l.store.write(ctx, l.changeOf(&s))
 	if err != nil {
+		l.noteLostWrite(l.clock())
 		p := w.pending[s.shard]
 		if p == nil {
 			p = &unanswered{}
@@ -131,6 +132,7 @@ func (l *Leases) send(ctx context.Context, s step) outcome {
 		return unknown
 	}
 	delete(w.pending, s.shard)
+	l.noteWrite(sent, l.clock())
 	entry, result := l.outcomeOf(&s, answer)
 	if result == revived {
 		w.pending[s.shard] = &unanswered{step: *l.replaceRevived(&s, entry), retryAt: l.clock()}
@@ -150,9 +152,10 @@ func (l *Leases) send(ctx context.Context, s step) outcome {
 		l.entryLost(s.shard)
 	case result == denied && s.join && answer.Record != nil && !s.create:
 		w.searchAt = l.clock().add(w.searchBackoff.next(100*time.Millisecond, l.lease()/20))
-	case s.ignoreLimit && result == applied && l.state.used() > l.state.terms.limit:
+	case s.ignoreLimit && result == applied && w.entryLost && l.state.used() > l.state.terms.limit:
 		l.revoke(l.state.terms.grace, errOverrun)
 	}
+	w.entryLost = w.entryLost && !(s.ignoreLimit && result == applied)
 	return result
 }
 
@@ -212,7 +215,7 @@ func (l *Leases) entryLost(shard int) {
 		l.counts.Losses++
 	})
 	now := l.clock()
-	l.work.surveyDue, l.work.heartbeatAt = true, now
+	l.work.surveyDue, l.work.heartbeatAt, l.work.entryLost = true, now, inUse > 0
 	l.cfg.Logger.Warn("taken for dead: leases lost", "budget", l.cfg.Budget, "in_use", inUse)
 	if revoke {
 		l.revoke(now.until(until.add(l.state.terms.grace)), errLapsed)
