@@ -51,7 +51,7 @@ type renewal struct {
 type pendingEndpoint struct {
 	number   int
 	encoded  []byte
-	renewed  bool // encoded is no part of the Info but counts in renewal.room
+	renewed  bool // encoded is no part of the Info but counts in bytesLeft
 	taken    bool
 	expires  time.Time
 	due      time.Time
@@ -161,9 +161,9 @@ func (s *renewal) startRenewing(w *pendingEndpoint) bool {
 	return true
 }
 
-// finishRenewing ends hold. renewed replaces the endpoint unless it is nil or takes more
-// memory than there are bytes left. The endpoint is renewed again when due, never
-// if that is zero.
+// finishRenewing ends what startRenewing has begun. renewed replaces the
+// endpoint unless it is nil or takes more memory than there are bytes left. The
+// endpoint is renewed again when due, never if that is zero.
 func (s *renewal) finishRenewing(w *pendingEndpoint, renewed []byte, expires, due time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -58,7 +58,8 @@ func (s *sendTracker) track(ctx context.Context) context.Context {
 	return s.startRPC(ctx, &trackedRPC{tracker: s})
 }
 
-// trackStatement is startRPC for an RPC that carries a statement's rows or parameters.
+// trackStatement is track for an RPC that carries a statement's rows or
+// parameters.
 func (s *sendTracker) trackStatement(ctx context.Context) context.Context {
 	return s.startRPC(ctx, &trackedRPC{tracker: s, carriesStatement: true})
 }

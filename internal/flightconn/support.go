@@ -21,7 +21,7 @@ type capabilities struct {
 	renew        capability
 	cancelInfo   capability
 	cancelQuery  capability
-	actions      sync.Map // custom cancel action -> *learned
+	actions      sync.Map // name of the call -> *capability
 	txIDs        atomic.Int32
 	order        backend.StatementOrder
 }
