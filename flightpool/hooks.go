@@ -6,6 +6,7 @@ import (
 	"github.com/flightpool/flightpool/cancel"
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/reservoir"
+	"github.com/flightpool/flightpool/session"
 )
 
 // Hooks are told what happens in a pool. Each may be nil. They are called
@@ -66,6 +67,11 @@ func (p *FlightSQLPool) wrapHooks() reservoir.Hooks {
 		}
 	}
 	return h
+}
+
+// observer is what the sessions tell the pool: its counters, its health and the user's hooks.
+func (p *FlightSQLPool) observer() session.Observer {
+	return session.Observer{Cancelled: p.cancelled, Reset: p.sessionReset, RolledBack: p.rolledBack, Answered: p.health.answered}
 }
 
 func (p *FlightSQLPool) cancelled(op string, r cancel.Report) {

@@ -94,7 +94,7 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 	p.policy = &session.Policy{
 		Target: target, OwnerContext: life, Go: func(f func()) { p.background.Go(f) }, OnReturn: cfg.OnReturn, Cancel: cfg.Cancel, ProbeSQL: cfg.HealthCheck.SQL,
 		QueryTimeout: cfg.DefaultQueryTimeout, CloseTimeout: cfg.CloseTimeout, ReturnWaits: cfg.HealthCheck.ValidateOnRelease, Allocator: cfg.Allocator,
-		Observe: session.Observer{Cancelled: p.cancelled, Reset: p.sessionReset, RolledBack: p.rolledBack, Answered: p.health.answered},
+		Observe: p.observer(),
 	}
 	conns := reservoirConfig(cfg, p.verifiedOpen(open))
 	conns.MinIdle = max(0, cfg.MinIdle-1) // one more is opened for New itself

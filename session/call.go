@@ -163,6 +163,15 @@ func (c *call) bindContext(opts QueryOptions) {
 	c.onEnd = append(c.onEnd, func() { unhook() })
 }
 
+// notifyEnd tells the owner of the call's end, in e, or well if e is nil. Every call that
+// has begun comes here once, outside of all locks, when the session is free again or is
+// being cancelled.
+func (c *call) notifyEnd(e *backend.Error) {
+	if f := c.s.policy.Observe.Answered; f != nil && e == nil {
+		f()
+	}
+}
+
 // retainParams holds the parameters until the call has ended, which may be after the
 // caller has released them. A batch of several rows may have been applied in part when
 // the call fails.

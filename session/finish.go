@@ -86,12 +86,15 @@ func (c *call) end(o outcome) error {
 	e, known := (*backend.Error)(nil), false
 	defer func() {
 		if !known { // a method of the caller's context has ended the goroutine
-			c.s.recordCallEnd(c, outcome{interruptedBy: errCallbackExited}, &backend.Error{Op: c.op, Stage: backend.StageFetch, Fault: backend.FaultContext, Err: errCallbackExited})
+			e = &backend.Error{Op: c.op, Stage: backend.StageFetch, Fault: backend.FaultContext, Err: errCallbackExited}
+			c.s.recordCallEnd(c, outcome{interruptedBy: errCallbackExited}, e)
+			c.notifyEnd(e)
 		}
 	}()
 	e = c.outcomeError(o)
 	known = true
 	c.s.recordCallEnd(c, o, e)
+	c.notifyEnd(e)
 	if e == nil {
 		return nil
 	}

@@ -206,9 +206,6 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 	}
 	s.mu.Unlock()
 	s.becomeIdle(c)
-	if f := s.policy.Observe.Answered; f != nil && e == nil {
-		f()
-	}
 }
 
 // recordSideEffects records what a statement that was sent leaves behind. A single statement
