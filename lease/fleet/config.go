@@ -142,6 +142,8 @@ const (
 	durationBound = 30 * 24 * time.Hour
 )
 
+// validate sets the defaults in c and tells all faults at once. Bounds are those of the
+// protocol: see terms, and answerTime for RequestTimeout.
 func (c *Config) validate() error {
 	if c.Limit > 0 && c.Want > 0 {
 		setDefault(&c.Shards, min((c.Limit/c.Want+ownersPerShard-1)/ownersPerShard, defaultMaxShards))
@@ -170,6 +172,8 @@ func (c *Config) validate() error {
 	)
 }
 
+// validate sets the defaults in c and tells all faults at once. Six ticks' worth of
+// Burst are kept back by sharedBucket, and two must be left.
 func (c *LimiterConfig) validate() error {
 	setDefault(&c.Rate, 100)
 	setDefault(&c.Burst, 500)

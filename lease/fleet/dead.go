@@ -246,6 +246,8 @@ const maxRemovals = 20
 // waited for. From then on no write of the owner succeeds; and each proof of
 // its validity was sent before that round began.
 func (l *Leases) removeDeadFrom(ctx context.Context, shard int, r *Record, s *suspicion, dead map[string]bool) (freed int64, err error) {
+	// Each try goes by the record that the last answer has shown. Those whose entries
+	// have changed since live.
 	for tries := 0; r != nil && tries < 50 && ctx.Err() == nil; tries++ {
 		c := Change{Key: shardKey(l.cfg.Budget, shard), OwnerAt: map[string]int64{}}
 		sum := int64(0)

@@ -23,7 +23,8 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 // Permanent is true: see Store.
 func (e *ConfigError) Permanent() bool { return true }
 
-// isPermanent tells a wrong setting from a passing fault.
+// isPermanent tells a wrong setting from a passing fault. A passing one is the
+// Fallback's matter, a wrong setting that of whoever calls New.
 func isPermanent(err error) bool {
 	var wrong interface{ Permanent() bool }
 	return errors.As(err, &wrong) && wrong.Permanent()

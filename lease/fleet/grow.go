@@ -15,8 +15,11 @@ const (
 	atLevel               // this process has its share of a limit that is short
 )
 
-// nextStep decides on the next step. Without one it tells how long nothing is to
-// be done, and why callers wait if some do.
+// nextStep decides on the next step. Without one it tells how long nothing is to be
+// done, and why callers wait if some do. In this order: connections that no lease
+// covers are added to an entry first, so that the store's sum is honest. Then what is
+// wanted is cut to the level, if the fleet is short, and to the Fallback's share after
+// an outage. Then leases are taken, or given back.
 func (l *Leases) nextStep(now instant) (*step, time.Duration, waitReason) {
 	st := &l.state
 	if st.terms.shards == 0 {
@@ -26,6 +29,7 @@ func (l *Leases) nextStep(now instant) (*step, time.Duration, waitReason) {
 	defer l.mu.Unlock()
 	inUse, waiting := l.inUse, l.waiting.Len()
 	held := st.held()
+	// As after an outage or a loss: nothing else matters before the store knows of them.
 	if inUse > held {
 		return l.coverUnbacked(inUse - held), 0, notBlocked
 	}
@@ -60,7 +64,8 @@ func (l *Leases) nextStep(now instant) (*step, time.Duration, waitReason) {
 }
 
 // coverUnbacked takes leases for connections that exist and that the store does not
-// know: where there is room, else over the limit.
+// know, of a Fallback or of an entry that was lost: where there is room, else over the
+// limit. mu is held.
 func (l *Leases) coverUnbacked(missing int) *step {
 	for i := range l.state.shards {
 		if room := l.state.room(l.shardFromHome(i)); room > 0 {
@@ -72,8 +77,8 @@ func (l *Leases) coverUnbacked(missing int) *step {
 	return s
 }
 
-// takeStep takes leases from the first shard that has room, its own first. A
-// shard that was never read may have room if it is its own.
+// takeStep takes leases from the first shard that is known to have room, its own first.
+// What is known may be old: the write has the room as its condition.
 func (l *Leases) takeStep(need int, short bool) *step {
 	for i := range l.state.shards {
 		if room := l.state.room(l.shardFromHome(i)); room > 0 {
@@ -86,7 +91,8 @@ func (l *Leases) takeStep(need int, short bool) *step {
 // shardFromHome is the i-th shard, counted from home.
 func (l *Leases) shardFromHome(i int) int { return (l.state.home + i) % len(l.state.shards) }
 
-// takeSize takes some in advance while there is plenty.
+// takeSize takes some in advance while there is plenty. Plenty is four times as much:
+// the rest is for others, whose own advance it would be.
 func (l *Leases) takeSize(need, room int, short bool) int {
 	ahead := max(need, l.batchSize(), l.cfg.Want-l.state.held())
 	if !short && room >= 4*ahead {
@@ -98,7 +104,8 @@ func (l *Leases) takeSize(need, room int, short bool) int {
 	return min(need, room)
 }
 
-// batchSize is how many leases to have in advance.
+// batchSize is how many leases to have in advance. A sixteenth of an equal part, so
+// that what all have in advance stays small beside the limit.
 func (l *Leases) batchSize() int {
 	if l.cfg.Batch > 0 {
 		return l.cfg.Batch
@@ -107,9 +114,11 @@ func (l *Leases) batchSize() int {
 }
 
 // surplusStep gives back what is not needed: at once from a shard that is over its part
-// of the limit, and from any when all together are over it. When the fleet is short, what is above the level at once,
-// and the rest when no connection has taken the place of one that was closed;
-// else what is more than two batches above Want for a while.
+// of the limit, and from any when all together are over it. When the fleet is short,
+// what is above the level at once, and the rest when no connection has taken the place
+// of one that was closed; else what is more than two batches above Want for a while.
+// The duration is how long nothing is to be given back, if nothing changes. Waiting
+// before a return saves the two writes of a connection that is replaced at once.
 func (l *Leases) surplusStep(now instant, held, wanted int, short bool) (*step, time.Duration) {
 	st, w := &l.state, &l.work
 	spare := held - wanted
@@ -123,10 +132,14 @@ func (l *Leases) surplusStep(now instant, held, wanted int, short bool) (*step, 
 	keep := max(l.cfg.Want-wanted, 0)
 	give, after := spare-keep-l.batchSize(), l.cfg.Settle
 	switch over := min(spare, held-st.terms.level); {
+	// Others wait for these.
 	case short && over > 0:
 		give, after = over, 0
+	// A connection that is replaced has a quarter of a heartbeat to take its lease
+	// again.
 	case short:
 		give, after = spare, st.terms.heartbeatEvery()/4
+	// So little moves to and fro with the load; it stays.
 	case spare-keep <= 2*l.batchSize():
 		give = 0
 	}
@@ -149,7 +162,9 @@ func (l *Leases) surplusStep(now instant, held, wanted int, short bool) (*step, 
 	return nil, time.Hour
 }
 
-// returnStep returns leases, and with the last one the entry.
+// returnStep returns leases, and with the last one the entry. Until the answer comes
+// they are granted to nobody: the write may have been done. An entry that says what is
+// wanted or kept stays.
 func (l *Leases) returnStep(shard, give int) *step {
 	s := l.newStep(shard, -give)
 	s.removeEntry = s.to.Leases == 0 && s.to.Want == 0 && s.to.Kept == 0

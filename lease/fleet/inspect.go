@@ -36,8 +36,9 @@ type Member struct {
 	Started time.Time // by its own clock; zero when not known
 }
 
-// Inspect reads what a store knows of a budget: 1 read, one for each shard,
-// and one for each member. It changes nothing.
+// Inspect reads what a store knows of a budget: 1 read, one for each shard, and one for
+// each member. It changes nothing. The records are not of one moment: sums may be off
+// by what was written meanwhile.
 func Inspect(ctx context.Context, store Store, budget string) (Fleet, error) {
 	t, granted, err := inspectTerms(ctx, store, budget)
 	if err != nil {
@@ -121,9 +122,11 @@ func addMemberInfo(ctx context.Context, store Store, budget string, members map[
 	return nil
 }
 
-// SetLimit changes the limit of a budget that exists. Every process follows
-// within a sixth of Lease. Nothing is revoked when the new limit is lower, but
-// nothing is granted until the fleet is below it, also when connections close.
+// SetLimit changes the limit of a budget that exists. Every process follows within a
+// sixth of Lease. Nothing is revoked when the new limit is lower, but nothing is
+// granted until the fleet is below it, also when connections close. An error that is
+// lease.ErrUnavailable leaves it open whether the limit was changed; to set it again
+// does no harm.
 func SetLimit(ctx context.Context, store Store, budget string, limit int) error {
 	if err := errUnless(limit > 0 && limit <= limitBound, "SetLimit: limit is %d, must be positive, and at most %d", limit, limitBound); err != nil {
 		return err
@@ -141,10 +144,11 @@ func SetLimit(ctx context.Context, store Store, budget string, limit int) error 
 	return writeError(answer, err, "SetLimit", budget)
 }
 
-// Free takes the leases of a member away at once, and begins a round, so that
-// the member learns of it within a quarter of Lease if it lives. Its connections
-// then come on top of the limit: free only what is known to be gone. It tells
-// how many leases were freed.
+// Free takes the leases of a member away at once, and begins a round, so that the
+// member learns of it within a quarter of Lease if it lives. Its connections then come
+// on top of the limit: free only what is known to be gone. It tells how many leases
+// were freed. After an error, freed is what is known to be freed; lease.ErrUnavailable
+// in its chain says that something has been, or may have been.
 func Free(ctx context.Context, store Store, budget, id string) (freed int, err error) {
 	t, _, err := inspectTerms(ctx, store, budget)
 	if err != nil {
@@ -186,7 +190,9 @@ func halfDone(changed bool, err error) error {
 	return errors.Join(err, lease.ErrUnavailable)
 }
 
-// requestCheckIns begins a round that is later than the call.
+// requestCheckIns begins a round that is later than the call. A round that another
+// process has begun between may be older than the removal, and the member may have
+// checked in to it before: so it tries again.
 func requestCheckIns(ctx context.Context, store Store, budget string) error {
 	for tries := 0; ; tries++ {
 		t, _, err := inspectTerms(ctx, store, budget)
@@ -204,6 +210,7 @@ func requestCheckIns(ctx context.Context, store Store, budget string) error {
 	}
 }
 
+// writeError is the error of an operator's write, nil if it was done.
 func writeError(answer Answer, err error, what, budget string) error {
 	switch {
 	case err != nil:

@@ -11,8 +11,9 @@ import (
 	"github.com/flightpool/flightpool/lease/internal/fifo"
 )
 
-// Limiter is a fleet's budget of opens in a Store. It is a
-// lease.Limiter.
+// Limiter is a fleet's budget of opens in a Store. It is a lease.Limiter. One goroutine
+// makes its requests and gives permits to callers in the order in which they came. mu
+// guards what callers and that goroutine share; no request is made under it.
 type Limiter struct {
 	cfg     LimiterConfig
 	bucket  *sharedBucket
@@ -92,6 +93,8 @@ func (l *Limiter) Wait(ctx context.Context) error {
 	return nil
 }
 
+// wait queues for a permit. errUseFallback says that the caller is not queued, or not
+// any more, and that the Fallback is to be asked.
 func (l *Limiter) wait(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return l.fail(lease.ErrLimit, context.Cause(ctx))
@@ -123,6 +126,8 @@ func (l *Limiter) wait(ctx context.Context) error {
 	return l.fail(lease.ErrLimit, errors.Join(context.Cause(ctx), l.stats.Cause))
 }
 
+// fallback is the Fallback's answer to one caller: none, one of this process's own
+// rate, or at once.
 func (l *Limiter) fallback(ctx context.Context) error {
 	l.mu.Lock()
 	cause := l.stats.Cause
@@ -141,7 +146,9 @@ func (l *Limiter) fallback(ctx context.Context) error {
 	return nil
 }
 
-// Refused is as lease.Limiter says.
+// Refused is as lease.Limiter says. The server's bucket is emptier than the store's, as
+// it is when something else opens connections. The next request takes what is left of
+// the burst away for the whole fleet.
 func (l *Limiter) Refused() {
 	l.mu.Lock()
 	l.refused = true
@@ -163,8 +170,9 @@ func (l *Limiter) Stats() lease.LimiterStats {
 	return s
 }
 
-// Close is as lease.Limiter says. What is reserved and not used is lost to the
-// fleet, which is less than a batch.
+// Close is as lease.Limiter says. What is reserved and not used is lost to the fleet,
+// which is less than a batch. Callers who wait are answered ErrClosed first, then the
+// goroutine ends: what it has reserved is handed to nobody.
 func (l *Limiter) Close(ctx context.Context) error {
 	l.mu.Lock()
 	first := !l.closed

@@ -7,11 +7,14 @@ import (
 	"time"
 )
 
-// work is what the loop has to do, and when.
+// work is what the loop has to do, and when. It belongs to one goroutine at a time, and
+// has no lock: to New before the loop begins, to the loop, and to Close after it. What
+// grants go by is in state.
 type work struct {
 	seq     int64               // the last sequence number that was given out
 	pending map[int]*unanswered // by shard
 
+	// When the budget's record is read next, and the pause after a read that failed.
 	heartbeatAt      instant // the budget's record is read
 	heartbeatBackoff backoff
 
@@ -30,6 +33,8 @@ type work struct {
 	deadRound   int64           // the round whose dead are in deadCounted
 	deadCounted map[string]bool // that were counted
 
+	// While callers wait in vain: when to search for room in other shards, and when to
+	// tell the fleet and look whether it is short.
 	blocked       bool // somebody waits and nothing can be taken
 	blockedSince  instant
 	searchAt      instant
@@ -38,22 +43,26 @@ type work struct {
 
 	keptCheckAt instant // when to look again whether others should know what is kept
 
+	// A surplus goes back only when it has lasted: see surplusStep.
 	surplus      bool // there is something to give back
 	surplusSince instant
 
+	// The record for operators is written again before the store may remove it.
 	memberWritten bool
 	memberWriteAt instant // once more
 }
 
-// unanswered is a step that was sent and whose outcome is unknown.
+// unanswered is a step that was sent and whose outcome is unknown. There is one for
+// each shard at most: one that does not answer keeps from no other.
 type unanswered struct {
 	step
 	retryAt instant
 	retries backoff
 }
 
-// loop is the one goroutine that talks to the store. It sends one request
-// after the other, so that this process's entries have one writer.
+// loop is the one goroutine that talks to the store. It sends one request after the
+// other, so that this process's entries have one writer. A request takes RequestTimeout
+// at most, unless the store ignores its context.
 func (l *Leases) loop(ctx context.Context) {
 	for ctx.Err() == nil {
 		if wait := l.next(ctx); wait > 0 {
@@ -62,7 +71,11 @@ func (l *Leases) loop(ctx context.Context) {
 	}
 }
 
-// next does the most urgent thing, or tells how long there is nothing to do.
+// next does the most urgent thing, or tells how long there is nothing to do. The order
+// is that of what is lost by waiting: the heartbeat, on which the validity of
+// everything depends; steps of unknown outcome, since nothing else is written to their
+// shards before; the survey, without which nothing can be taken; then what callers wait
+// for. Zero says that it has done something, and is to be called again at once.
 func (l *Leases) next(ctx context.Context) time.Duration {
 	w, now := &l.work, l.clock()
 	wait := max(now.until(w.heartbeatAt), 0)
@@ -122,7 +135,8 @@ func (w *work) first() (first *unanswered) {
 	return first
 }
 
-// afterSurvey waits a little when the survey failed.
+// afterSurvey waits a little when the survey failed. A process that cannot read its
+// shards is blind: it takes nothing, and the Fallback decides.
 func (l *Leases) afterSurvey(wait time.Duration) time.Duration {
 	w := &l.work
 	if w.blind = w.surveyDue; w.blind {
@@ -140,6 +154,9 @@ func (l *Leases) beatIfLapsed() {
 	}
 }
 
+// setBlocked notes whether somebody waits and nothing can be taken. It starts the times
+// for the search for room and for a level when that begins. They are random, so that
+// processes that run short together do not all write the level.
 func (w *work) setBlocked(blocked bool, now instant) {
 	if blocked && !w.blocked {
 		// A little later, when a search has had its chance: much of what is
@@ -166,7 +183,8 @@ func wake(signal chan struct{}) {
 	}
 }
 
-// pause waits for d or a signal and reports whether ctx is still alive.
+// pause waits for d or a signal and reports whether ctx is still alive. A nil signal
+// never comes.
 func pause(ctx context.Context, d time.Duration, signal <-chan struct{}) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
@@ -183,7 +201,8 @@ func pause(ctx context.Context, d time.Duration, signal <-chan struct{}) bool {
 	}
 }
 
-// backoff doubles, with jitter, between two bounds.
+// backoff doubles, with jitter, between two bounds. Its zero value is no pause yet;
+// each next is at least half of its bound.
 type backoff time.Duration
 
 func (b *backoff) next(low, high time.Duration) time.Duration {

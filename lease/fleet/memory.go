@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Memory is a Store within one process, for tests and simulations.
+// Memory is a Store within one process, for tests and simulations. Records that it
+// gives out are its own, which callers must not change.
 type Memory struct {
 	mu      sync.Mutex
 	records map[string]*Record // INVARIANT: a record is never changed once it is here

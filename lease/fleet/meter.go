@@ -8,7 +8,8 @@ import (
 	"github.com/flightpool/flightpool/lease"
 )
 
-// meter bounds each request of a store and counts them.
+// meter bounds each request of a store and counts them. A read counts each of its keys,
+// as a store bills it. Its counters may be read at any time.
 type meter struct {
 	store   Store
 	timeout time.Duration

@@ -77,7 +77,8 @@ func (p *sharedBucket) maxTickTime() time.Duration {
 	return max(p.tick, min(2*p.tick, p.timeFor(p.outstanding)))
 }
 
-// creditFor is what d pays for, maxTickTime at most.
+// creditFor is what d pays for, maxTickTime at most. What a process has not watched it
+// cannot pay for: the budget may have been full.
 func (p *sharedBucket) creditFor(d time.Duration) int64 {
 	if !p.testFaults.unboundedCredit {
 		d = min(d, p.maxTickTime())
@@ -85,8 +86,12 @@ func (p *sharedBucket) creditFor(d time.Duration) int64 {
 	return int64(p.rate * max(d, 0).Seconds())
 }
 
+// timeFor is how long it takes until so much is paid for.
 func (p *sharedBucket) timeFor(amount int64) time.Duration { return seconds(float64(amount) / p.rate) }
 
+// usable is the highest number of a permit that may be used at now. It is too low
+// rather than too high: earned may have risen since, and earnedSince is not earlier
+// than it did.
 func (p *sharedBucket) usable(now time.Time) int64 {
 	return p.earned + p.creditFor(now.Sub(p.earnedSince)) + p.depth
 }
@@ -130,7 +135,8 @@ func (p *sharedBucket) refillDue() time.Time {
 	return p.earnedSince.Add(p.takeoverDelay)
 }
 
-// tickDue leaves time for being late, which would be lost.
+// tickDue leaves time for being late, which would be lost. A tick that comes after
+// maxTickTime pays for no more than that.
 func (p *sharedBucket) tickDue() time.Time { return p.earnedSince.Add(p.maxTickTime() * 5 / 8) }
 
 // nextLookAt is when to look at a permit again that is not ready: at its time if that
@@ -153,7 +159,9 @@ func (p *sharedBucket) nextLookAt(number int64) time.Time {
 	return at
 }
 
-// refresh ticks when that is due, and reads otherwise.
+// refresh ticks when that is due, and reads otherwise. One process ticks as long as it
+// lives; another takes over when it has seen earned stand still for takeoverDelay,
+// which differs from process to process.
 func (p *sharedBucket) refresh(ctx context.Context) error {
 	mine := p.isRefiller && !p.now().Before(p.tickDue())
 	stuck := !p.isRefiller && p.lastAnswered.Sub(p.earnedSince) >= p.takeoverDelay // seen to stand still
@@ -163,7 +171,8 @@ func (p *sharedBucket) refresh(ctx context.Context) error {
 	return p.read(ctx)
 }
 
-// read reads the budget, and makes it if it is missing.
+// read reads the budget, and makes it if it is missing. sent is when the request was
+// made: what the answer shows is not older than that.
 func (p *sharedBucket) read(ctx context.Context) error {
 	sent := p.now()
 	snapshot, err := p.store.read(ctx, p.key)
@@ -188,13 +197,15 @@ func (p *sharedBucket) maxGranted(permits int) int64 {
 	return p.earned + p.depth + p.maxAhead - int64(permits)*permitUnits
 }
 
-// knownFull reports whether a reservation is known to be refused.
+// knownFull reports whether a reservation is known to be refused. It saves a write that
+// would be denied.
 func (p *sharedBucket) knownFull(permits int, now time.Time) bool {
 	return now.Sub(p.lastAnswered) <= 2*p.tick && p.granted > p.maxGranted(permits)
 }
 
-// reserve takes the next permits and returns the last one's number. It
-// reports false when too many are reserved already.
+// reserve takes the next permits and returns the last one's number. It reports false
+// when too many are reserved already. The record is made first if there is none, and
+// nothing is reserved then.
 func (p *sharedBucket) reserve(ctx context.Context, permits int) (last int64, ok bool, err error) {
 	sent, k := p.now(), int64(permits)*permitUnits
 	answer, err := p.store.write(ctx, Change{
@@ -213,8 +224,10 @@ func (p *sharedBucket) reserve(ctx context.Context, permits int) (last int64, ok
 	return p.granted, answer.Done, nil
 }
 
-// writeTick makes a tick. It never pays for more than is reserved: a budget that
-// nobody uses is full.
+// writeTick makes a tick. It never pays for more than is reserved: a budget that nobody
+// uses is full. base is from when the next tick counts: what was paid for moves it on,
+// and time that cannot be paid for any more is forgotten. After a tick whose answer is
+// lost, this process is one of those who may take over.
 func (p *sharedBucket) writeTick(ctx context.Context) error {
 	sent, owed := p.now(), p.granted
 	credit := min(p.creditFor(sent.Sub(p.earnedSince)), p.granted-p.earned)
@@ -237,7 +250,8 @@ func (p *sharedBucket) writeTick(ctx context.Context) error {
 	return nil
 }
 
-// drain takes away what is left of the burst.
+// drain takes away what is left of the burst. Nobody's reservation is taken back; those
+// that follow are for later.
 func (p *sharedBucket) drain(ctx context.Context) error {
 	sent := p.now()
 	empty := p.usable(sent)
@@ -250,6 +264,9 @@ func (p *sharedBucket) drain(ctx context.Context) error {
 	return err
 }
 
+// noteRecord takes what a record shows, as the answer to a request sent at sent. A new
+// value of earned counts from the receipt of the answer, which is later than it was
+// written: less is paid for then, not more.
 func (p *sharedBucket) noteRecord(r *Record, sent time.Time) {
 	if r == nil { // it was removed: the next look makes it
 		r = &Record{}

@@ -10,8 +10,10 @@ import (
 )
 
 // reserveLoop reserves permits while somebody waits, one batch after the other, and
-// hands each one out when its time has come. With nobody waiting it goes on
-// refilling the budget if that is what this process last did.
+// hands each one out when its time has come. With nobody waiting it goes on refilling
+// the budget if that is what this process last did. While requests fail it only reads,
+// with pauses of up to two seconds; callers are answered by the Fallback meanwhile. It
+// is the only goroutine that uses the bucket.
 func (l *Limiter) reserveLoop(ctx context.Context) {
 	var backoff backoff
 	for ctx.Err() == nil {
@@ -51,8 +53,8 @@ func (l *Limiter) load() (waiting int, degraded bool) {
 	return l.waiting.Len(), l.stats.Degraded
 }
 
-// gatherCallers lets more callers come before a reservation whose time is further
-// away than that.
+// gatherCallers lets more callers come before a reservation whose time is further away
+// than that. It costs them nothing, and a batch is one write.
 func (l *Limiter) gatherCallers(ctx context.Context, waiting int) int {
 	if waiting < l.cfg.Batch {
 		pause(ctx, l.bucket.batchDelay(), nil)
@@ -61,7 +63,9 @@ func (l *Limiter) gatherCallers(ctx context.Context, waiting int) int {
 	return waiting
 }
 
-// reserveBatch reserves k permits and hands them out.
+// reserveBatch reserves k permits and hands them out. Permits whose reservation had no
+// answer are lost to the fleet, which errs on the safe side. What comes while the first
+// is handed out until the last is tells how many callers to expect again.
 func (l *Limiter) reserveBatch(ctx context.Context, k int) error {
 	if k == 0 {
 		return nil // all have left
@@ -101,8 +105,8 @@ func (l *Limiter) waitForRoom(ctx context.Context) error {
 	return l.bucket.read(ctx)
 }
 
-// usePermit waits for a permit's time and gives it to whoever waits first, or to
-// who comes while it may be used.
+// usePermit waits for a permit's time and gives it to whoever waits first, or to who
+// comes while it may be used. It is lost if nobody comes within the time of its use.
 func (l *Limiter) usePermit(ctx context.Context, number int64, reserved time.Time) error {
 	for {
 		inTime, err := l.awaitPermit(ctx, number, reserved)
@@ -124,6 +128,9 @@ func (l *Limiter) awaitPermit(ctx context.Context, number int64, reserved time.T
 	for ctx.Err() == nil {
 		now := l.bucket.now()
 		if l.bucket.ready(number, now) {
+			// Whoever has reserved it a moment ago cannot be late. Otherwise that is
+			// judged by knowledge that is a tick old at most: older knowledge shows too
+			// early a time.
 			late := now.Sub(reserved) > l.bucket.useWindow() && !l.bucket.inUseWindow(number, now)
 			if late && !l.bucket.isFresh(now) {
 				if err := l.bucket.refresh(ctx); err != nil {
@@ -144,7 +151,8 @@ func (l *Limiter) awaitPermit(ctx context.Context, number int64, reserved time.T
 	return false, ctx.Err()
 }
 
-// deliver gives a permit to whoever waits first, if it is good and somebody does.
+// deliver gives a permit to whoever waits first, if it is good and somebody does. A
+// permit that is late is counted as dropped.
 func (l *Limiter) deliver(inTime bool) (handed bool) {
 	l.mu.Lock()
 	var next *fifo.Ticket
@@ -166,6 +174,8 @@ func (l *Limiter) arrivals() uint64 {
 	return l.arrived
 }
 
+// drainIfRefused tells the store of a refusal, once for all those since the last time,
+// and again if that failed.
 func (l *Limiter) drainIfRefused(ctx context.Context) {
 	l.mu.Lock()
 	refused := l.refused
@@ -178,8 +188,9 @@ func (l *Limiter) drainIfRefused(ctx context.Context) {
 	}
 }
 
-// noteResult keeps account of failures. The fallback takes over when they have
-// lasted for longer than the configured patience, or when waiting is useless.
+// noteResult keeps account of failures. The fallback takes over when they have lasted
+// for longer than the configured patience, or when waiting is useless. A nil err
+// ends that at once. Those who wait when it takes over are told to ask it.
 func (l *Limiter) noteResult(err error, useless bool) {
 	l.mu.Lock()
 	before := l.stats.Degraded

@@ -1,7 +1,8 @@
 package fleet
 
-// reclaimRequest asks the holders of this process's leases for n idle connections.
-// The mutex of Leases guards what they answer.
+// reclaimRequest asks the holders of this process's leases for n idle connections. The
+// mutex of Leases guards what they answer. A new one replaces it at each heartbeat
+// while the process is above its share.
 type reclaimRequest struct {
 	n, inUse   int // inUse: connections when it was asked
 	unanswered int // holders that have not answered
@@ -30,7 +31,7 @@ func (l *Leases) requestReclaim(now instant) {
 }
 
 // reclaimAnswered books a holder's answer. Whoever closes fewer than it was asked for
-// has no idle ones left.
+// has no idle ones left. An answer to a request that was replaced changes nothing.
 func (l *Leases) reclaimAnswered(r *reclaimRequest, closing int) {
 	l.mu.Lock()
 	r.unanswered, r.closing = r.unanswered-1, r.closing+max(closing, 0)

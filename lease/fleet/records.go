@@ -37,6 +37,8 @@ type terms struct {
 	levelVersion  int64 // raised with each write of level
 }
 
+// decodeTerms reads a record that may be anybody's: check says whether it makes sense.
+// One without "made" is of before that was written.
 func decodeTerms(r *Record) terms {
 	n := r.Numbers
 	made, ok := n["made"]
@@ -79,7 +81,8 @@ func (t terms) roundEvery(owners int, short bool) time.Duration {
 	return max(often, t.lease*time.Duration(owners)/375)
 }
 
-// capacity is a shard's part of the limit.
+// capacity is a shard's part of the limit. The first shards have the remainder, one
+// each.
 func (t terms) capacity(shard int) int64 {
 	part := t.limit / t.shards
 	if shard < t.limit%t.shards {
@@ -93,8 +96,8 @@ func (c *Config) terms() terms {
 	return terms{limit: c.Limit, shards: c.Shards, lease: c.Lease, grace: c.Grace}
 }
 
-// createBudget makes a budget in its next round. Who knew it makes it as it
-// was.
+// createBudget makes a budget in its next round. Who knew it makes it as it was.
+// Entries of before then owe an answer, so that the dead among them are found.
 func createBudget(name string, t terms) Change {
 	return Change{
 		Key: budgetKey(name), Absent: true, Stamp: "began",
@@ -109,7 +112,8 @@ func createBudget(name string, t terms) Change {
 // memberTTL is when a store may remove the record of a process that ended.
 const memberTTL = 48 * time.Hour
 
-// memberChange tells operators who a process is.
+// memberChange tells operators who a process is. It has no condition: nothing goes by
+// it, and a lost one is written again.
 func memberChange(c *Config, id string, started time.Time) Change {
 	host, err := os.Hostname()
 	if err != nil {
@@ -128,7 +132,9 @@ func memberChange(c *Config, id string, started time.Time) Change {
 	}
 }
 
-// readTerms reads the budget's record and makes it from known if it is missing.
+// readTerms reads the budget's record and makes it from known if it is missing. The
+// time is the store's, zero if it has no clock. Of several that make the record at once
+// one succeeds, and all get its record.
 func readTerms(ctx context.Context, m *meter, budget string, known terms) (terms, time.Time, error) {
 	key := budgetKey(budget)
 	snapshot, err := m.read(ctx, key)

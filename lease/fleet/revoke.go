@@ -26,6 +26,9 @@ func (l *Leases) OnReclaim(f func(n int) (closing int)) (stop func()) {
 	return subscribe(l, &l.reclaims, func(r *reclaimRequest) { l.reclaimAnswered(r, f(r.n)) })
 }
 
+// subscribe has f called with each event of to, on a goroutine of its own, so that a
+// holder that is slow delays neither the loop nor another holder. stop does not wait
+// for a call that is under way.
 func subscribe[T any](l *Leases, to *subscribers[T], f func(T)) (stop func()) {
 	s := &subscription[T]{pending: make(chan T, 1), ended: make(chan struct{})}
 	l.mu.Lock()
@@ -57,7 +60,8 @@ func (s *subscription[T]) deliver(f func(T)) {
 	}
 }
 
-// replacePending replaces an event that waits.
+// replacePending replaces an event that waits. It never blocks: what is asked for last
+// holds. The loop alone sends.
 func (s *subscription[T]) replacePending(event T) {
 	for {
 		select {
@@ -72,12 +76,15 @@ func (s *subscription[T]) replacePending(event T) {
 	}
 }
 
+// close ends all subscriptions. They must have been taken out of Leases before, so that
+// no stop closes one again.
 func (s subscribers[T]) close() {
 	for one := range s {
 		close(one.ended)
 	}
 }
 
+// publish gives an event to all who are subscribed, with no lock held.
 func publish[T any](l *Leases, to *subscribers[T], event T) {
 	l.mu.Lock()
 	all := make([]*subscription[T], 0, len(*to))
@@ -90,7 +97,8 @@ func publish[T any](l *Leases, to *subscribers[T], event T) {
 	}
 }
 
-// revoke asks for every connection within d.
+// revoke asks for every connection within d. d counts from the call; zero or less means
+// at once.
 func (l *Leases) revoke(d time.Duration, cause error) {
 	deadline := time.Now().Add(d)
 	l.cfg.Logger.Warn("leases revoked: connections must close", "budget", l.cfg.Budget, "by", deadline, "cause", cause)

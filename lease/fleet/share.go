@@ -11,7 +11,9 @@ import (
 // process may have. Everybody reads that with the next heartbeat, takes no more than
 // it, gives back what it has above it and does not use, and asks for the connections
 // above it that are idle. Who finds a level that was written within a heartbeat leaves
-// it at that.
+// it at that. Of several that write at once one succeeds, by the condition on the
+// version. A level of zero ends the shortage, and is written only if there was another.
+// What fails here is tried after the next heartbeat.
 func (l *Leases) updateLevel(ctx context.Context) {
 	st, w := &l.state, &l.work
 	if !l.upToDate(ctx) {
@@ -54,8 +56,9 @@ func (l *Leases) updateLevel(ctx context.Context) {
 	l.updateState(func() { l.state.applyTerms(t, now) })
 }
 
-// upToDate reports whether the budget's record was read a moment ago, and reads
-// it if it was not: whoever goes by an older one does what others have done.
+// upToDate reports whether the budget's record was read a moment ago, and reads it if
+// it was not: whoever goes by an older one does what others have done. A level that is
+// renewed by an old record is denied, and an attempt costs a read of all shards.
 func (l *Leases) upToDate(ctx context.Context) bool {
 	if _, age := l.clock().since(l.state.readAt); age < time.Second {
 		return true
@@ -68,7 +71,8 @@ func (l *Leases) upToDate(ctx context.Context) bool {
 	return w.heartbeatBackoff == 0 && len(w.pending) == 0 && !w.surveyDue
 }
 
-// worthWriting reports whether a new want is worth a write.
+// worthWriting reports whether a new want is worth a write. Less than a tenth moves the
+// level by little.
 func worthWriting(told, want int64) bool {
 	return max(told, want)-min(told, want) > max(told, want)/10
 }
@@ -76,11 +80,13 @@ func worthWriting(told, want int64) bool {
 // ownerDemand is what one owner has, would like, and cannot give back.
 type ownerDemand struct{ has, want, kept int64 }
 
-// cutTo is what the owner has at a level.
+// cutTo is what the owner has at a level. Neither more than it wants, nor less than it
+// cannot give back.
 func (p *ownerDemand) cutTo(level int64) int64 { return min(p.want, max(level, p.kept)) }
 
-// demandsOf adds up what owners have in all shards. Whatever an entry says, an
-// owner keeps no more than it has.
+// demandsOf adds up what owners have in all shards. Whatever an entry says, an owner
+// keeps no more than it has. Numbers are those of records that something else may have
+// written, so they are cut to the limit: a sum of them must not overflow.
 func demandsOf(records map[int]*Record, limit int) []ownerDemand {
 	all := map[string]ownerDemand{}
 	for _, r := range records {
@@ -101,11 +107,12 @@ func demandsOf(records map[int]*Record, limit int) []ownerDemand {
 	return parts
 }
 
-// fairLevel is the max-min share of what others do not use: the most that one
-// owner may have, unless it cannot give back what it has above, so that all
-// wants cut down to it fit into the limit. It is 0 when all wants fit as they
-// are. What the division leaves over goes to whoever comes first once nobody is
-// below the level.
+// fairLevel is the max-min share of what others do not use: the most that one owner may
+// have, unless it cannot give back what it has above, so that all wants cut down to it
+// fit into the limit. It is 0 when all wants fit as they are. What the division leaves
+// over goes to whoever comes first once nobody is below the level. The sum of what all
+// have at a level rises with the level, so that the highest that fits is found by
+// halving. It is at least 1, since 0 says that nothing is short.
 func fairLevel(records map[int]*Record, limit int) int {
 	parts := demandsOf(records, limit)
 	sum := func(level int) (sum int64) {

@@ -62,7 +62,8 @@ type shardPart struct {
 	owners int
 }
 
-// held is how many leases the process has.
+// held is how many leases the process has. They cover connections only while valid: see
+// Leases.capacity.
 func (s *state) held() int {
 	sum := int64(0)
 	for i := range s.shards {
@@ -80,6 +81,8 @@ func (s *state) returning() int {
 	return int(sum)
 }
 
+// used is what the whole fleet has taken, as last seen; of shards never read it is
+// nothing.
 func (s *state) used() int {
 	sum := int64(0)
 	for i := range s.shards {
@@ -88,7 +91,8 @@ func (s *state) used() int {
 	return int(sum)
 }
 
-// room is what a shard is known to have left.
+// room is what a shard is known to have left. Of a shard that was never read nothing is
+// known, and so nothing is taken from it.
 func (s *state) room(shard int) int {
 	h := &s.shards[shard]
 	if !h.seen {
@@ -113,7 +117,10 @@ func (s *state) overLimit() int {
 // overrun is how many leases all shards have above the limit, as last seen.
 func (s *state) overrun() int { return max(s.used()-s.terms.limit, 0) }
 
-// noteShard notes what a shard looks like; nil: it does not exist yet.
+// noteShard notes what a shard looks like; nil: it does not exist yet. Every answer of
+// the store shows the record, also a denial, so that what is known of a shard is mostly
+// of the last write. The fleet's size is estimated from the home shard between two
+// surveys.
 func (s *state) noteShard(shard int, r *Record) {
 	h := &s.shards[shard]
 	h.seen, h.exists, h.used, h.owners = true, r != nil, 0, 0
@@ -125,8 +132,9 @@ func (s *state) noteShard(shard int, r *Record) {
 	}
 }
 
-// isShort reports whether some process lately found the fleet to want more than
-// the limit.
+// isShort reports whether some process lately found the fleet to want more than the
+// limit. A level that nobody has renewed for four heartbeats is void, by whichever
+// clock says so: an old one would keep a process to a shortage that is over.
 func (s *state) isShort(now instant) bool {
 	if s.terms.level <= 0 || !s.levelConfirmed {
 		return false
@@ -135,7 +143,9 @@ func (s *state) isShort(now instant) bool {
 	return most < 4*s.terms.heartbeatEvery()
 }
 
-// applyTerms notes what the budget's record says, read or written at now.
+// applyTerms notes what the budget's record says, read or written at now. A span of
+// more than one and a half heartbeats between two reads counts as so much: in the rest
+// of it this process was not watching.
 func (s *state) applyTerms(t terms, now instant) {
 	if t.shards != s.terms.shards || t.round < s.terms.round {
 		// The first answer; or the record was made anew, and nothing is left
@@ -169,8 +179,8 @@ func (s *state) waitedFor(long time.Duration) int64 {
 	return due
 }
 
-// allCheckedIn reports whether every entry of this process is checked in to the
-// latest round.
+// allCheckedIn reports whether every entry of this process is checked in to the latest
+// round. Without an entry there is nothing to lose, and it is true.
 func (s *state) allCheckedIn() bool {
 	for i := range s.shards {
 		if h := &s.shards[i]; h.joined && h.entry.Round < s.terms.round {

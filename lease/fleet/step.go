@@ -181,17 +181,24 @@ func (l *Leases) outcomeOf(s *step, answer Answer) (Owner, outcome) {
 		stored, present = answer.Record.Owners[l.id]
 	}
 	switch {
+	// An earlier sending of this step was done, and its answer was lost.
 	case present && stored.Seq == s.to.Seq:
 		return stored, applied
+	// An entry of which this process knows nothing.
 	case present && s.join:
 		return stored, revived
+	// It is as it was: another condition has failed, which is that there is room.
 	case present && stored.Seq == s.from.Seq:
 		return s.from, denied
+	// An earlier step, taken for denied, was done late. What it holds counts, and an
+	// entry that is there need not be removed by this step.
 	case present && stored.Seq > s.from.Seq:
 		s.removeEntry = false
 		return stored, applied
+	// It is gone, as was wanted, by this step or since it was taken for dead.
 	case s.removeEntry:
 		return Owner{}, applied
+	// No entry, and none was made: there is no room, or the shard's record was there.
 	case s.join:
 		return Owner{}, denied
 	default:

@@ -9,6 +9,10 @@ import (
 // Store keeps the records of budgets. DynamoDB is one, PostgreSQL another,
 // NewMemory a third. All methods may be called concurrently. No method repeats
 // a request whose outcome is unknown: whoever calls it decides that.
+//
+// Change.Holds and Change.Apply say what a change means; package fleettest holds a
+// Store against them. A Store need not make a duplicate harmless: a write that was
+// given up, and is done later, is part of the protocol.
 type Store interface {
 	// Read returns the records of keys that exist. It is consistent: each
 	// record contains every write that was answered before Read was called.
