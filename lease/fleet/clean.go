@@ -7,9 +7,10 @@ import (
 	"slices"
 )
 
-// surveyShards reads every shard, and fails if none answers. The first time it chooses this process's own: of
-// four at random the one with the fewest owners, so that they are spread evenly
-// and few have to go to other shards for what is missing in their own.
+// surveyShards reads every shard, and fails if none answers. The first time it chooses
+// this process's own: of four at random the one with the fewest owners, so that they
+// are spread evenly and few have to go to other shards for what is missing in their
+// own.
 func (l *Leases) surveyShards(ctx context.Context) error {
 	st := &l.state
 	if records, err := l.readShards(ctx, allShards(st.terms.shards)); len(records) == 0 {

@@ -18,8 +18,10 @@ const (
 // nextStep decides on the next step. Without one it tells how long nothing is to be
 // done, and why callers wait if some do. In this order: connections that no lease
 // covers are added to an entry first, so that the store's sum is honest. Then what is
-// wanted is cut to the level, if the fleet is short, and to the Fallback's share after
-// an outage. Then leases are taken, or given back.
+// wanted is cut to the level, if the fleet is short, and to the Fallback's share while
+// others may have connections by theirs. Who has written nothing for long shows by a
+// write that the store takes some, before it takes more than that share. Then leases
+// are taken, or given back.
 func (l *Leases) nextStep(now instant) (*step, time.Duration, waitReason) {
 	st := &l.state
 	if st.terms.shards == 0 {

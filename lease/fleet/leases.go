@@ -83,8 +83,7 @@ func open(ctx context.Context, store Store, cfg Config, clock func() instant) (*
 	return l, nil
 }
 
-// Acquire is as lease.Leases says. What is granted lasts until release, whatever
-// becomes of ctx.
+// Acquire is as lease.Leases says.
 func (l *Leases) Acquire(ctx context.Context) (func(), error) {
 	ended := ctx.Err() != nil
 	var ticket *fifo.Ticket
@@ -133,7 +132,6 @@ func (l *Leases) endWait(ctx context.Context, ticket *fifo.Ticket) error {
 	return err
 }
 
-// The lease itself stays, for the next caller who waits.
 func (l *Leases) release() {
 	l.updateState(func() {
 		l.inUse--

@@ -135,8 +135,8 @@ func (w *work) first() (first *unanswered) {
 	return first
 }
 
-// afterSurvey waits a little when the survey failed. A process that cannot read its
-// shards is blind: it takes nothing, and the Fallback decides.
+// afterSurvey waits a little when the survey failed. A process to which no shard
+// answers is blind: it takes nothing, and the Fallback decides.
 func (l *Leases) afterSurvey(wait time.Duration) time.Duration {
 	w := &l.work
 	if w.blind = w.surveyDue; w.blind {

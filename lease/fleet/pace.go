@@ -77,8 +77,7 @@ func (p *sharedBucket) maxTickTime() time.Duration {
 	return max(p.tick, min(2*p.tick, p.timeFor(p.outstanding)))
 }
 
-// creditFor is what d pays for, maxTickTime at most. What a process has not watched it
-// cannot pay for: the budget may have been full.
+// creditFor is what d pays for, maxTickTime at most.
 func (p *sharedBucket) creditFor(d time.Duration) int64 {
 	if !p.testFaults.unboundedCredit {
 		d = min(d, p.maxTickTime())
