@@ -33,6 +33,11 @@ func (m *Member) full() bool { return m.held+m.removedHeld >= m.size }
 
 // update takes account of a member whose callers, tickets or connections have
 // changed. The caller holds mu.
+//
+// INVARIANT: whatever the order of a ranking depends on, which is held, reclaims,
+// tickets and being full, is changed under mu and followed by update before a ranking
+// is read. The same holds for sum. leave comes before set, since both rankings of
+// tickets keep the place of a member in one field.
 func (s *Share) update(m *Member) {
 	m.needs = m.joined && m.waiting.Load() > 0
 	s.sum.add(m.counted, -1)
@@ -53,6 +58,8 @@ func (s *Share) update(m *Member) {
 	setListed(s.reclaimOrder, &m.reclaimEntry, m, m.reclaims > 0)
 }
 
+// tallyOf is what m adds to sum. A member that has left adds nothing, and one that is
+// full has no claim to slots, however many wait.
 func (s *Share) tallyOf(m *Member) (t tally) {
 	if !m.joined {
 		return t
@@ -114,13 +121,15 @@ func (s *Share) setReclaims(m *Member, reclaims, loans int) {
 }
 
 // reclaimed takes note that one connection less is coming from m. The caller holds mu.
+// The one that came is taken for an idle one, as long as such are coming.
 func (s *Share) reclaimed(m *Member) {
 	left := max(0, m.reclaims-1)
 	s.setReclaims(m, left, min(m.loanReclaims, left))
 	s.update(m)
 }
 
-// heldChanged keeps what is derived from held. The caller holds mu.
+// heldChanged keeps what is derived from held. The caller holds mu. peak falls with
+// held after a bound was lowered, and never rises above the bounds again.
 func (s *Share) heldChanged() {
 	s.overMax.Store(s.held > s.bounds.Max)
 	s.peak = max(s.bounds.Max+s.bounds.Overflow, min(s.peak, s.held))

@@ -9,7 +9,11 @@ func (s *Share) Dispatch() {
 	s.dispatchAndUnlock()
 }
 
-// dispatchAndUnlock is Dispatch for who holds mu, which it gives back.
+// dispatchAndUnlock is Dispatch for who holds mu, which it gives back. One goroutine at
+// a time makes a pass, which ends when a step has nothing to do. Others who come
+// meanwhile grant what is free and leave: the pass sees what they have changed at its
+// next step, or, if it was its last, by the timer at once. Pools are called by the one
+// that makes the pass, so that their calls do not cross.
 func (s *Share) dispatchAndUnlock() {
 	granted := s.grant()
 	if s.dispatching {
@@ -44,13 +48,15 @@ func (s *Share) dispatchAndUnlock() {
 	wake(granted)
 }
 
+// wake lets opens go on. It is called without the lock.
 func wake(granted []*ticket) {
 	for _, t := range granted {
 		close(t.ready)
 	}
 }
 
-// grant deals free slots out. The caller holds mu and wakes the tickets.
+// grant deals free slots out. The caller holds mu and wakes the tickets. A share that
+// has a successor grants nothing any more.
 func (s *Share) grant() (granted []*ticket) {
 	for s.opening < s.bounds.MaxOpening && s.successor == nil {
 		m := s.nextToOpen()
@@ -96,8 +102,10 @@ func (s *Share) nextToOpen() *Member {
 	return nil
 }
 
-// fits says whether one slot more can go to m. What is reserved for others is
-// not free. The caller holds mu.
+// fits says whether one slot more can go to m. What is reserved for others is not free.
+// The caller holds mu. Overflow is for callers who wait, not for what is opened in
+// advance. A member below the floor has a claim that the others' opens have left room
+// for.
 func (s *Share) fits(m *Member, needs bool) bool {
 	if m.full() {
 		return false
@@ -122,8 +130,9 @@ func (s *Share) poorest() *Member {
 	return m
 }
 
-// starving says whether callers wait who have no connection, while fewer are on
-// their way than they need, those in use apart. The caller holds mu.
+// starving says whether callers wait who have no connection, while fewer are on their
+// way than they need, those in use apart. The caller holds mu. A loan that was asked
+// for may take as long as its caller likes, so it is not counted on.
 func (s *Share) starving() bool {
 	return s.sum.without > s.reclaims-s.loanReclaims && s.poorest() != nil
 }
@@ -151,6 +160,8 @@ func (s *Share) schedule() {
 	s.timer.Reset(wait)
 }
 
+// timerFired makes a pass for the sake of what time has changed: what was idle for
+// long, turns of users, and what was asked for in vain.
 func (s *Share) timerFired() {
 	s.mu.Lock()
 	s.armed = false

@@ -10,7 +10,7 @@ import (
 )
 
 // Pool is what a share does to a user's pool. It is called without a lock, by one
-// goroutine at a time.
+// goroutine at a time. It may call the share and the member from within.
 type Pool interface {
 	// Resize bounds the pool: what is in use beyond n is closed when it comes back.
 	Resize(n int)
@@ -23,7 +23,9 @@ type Pool interface {
 	Refuse()
 }
 
-// Member is one user's part of a share.
+// Member is one user's part of a share. One whose user is removed leaves, and its
+// connections count until each is closed. The user, declared again, is another member,
+// and these count against its size.
 type Member struct {
 	share   *Share
 	name    string // the user's
@@ -57,7 +59,8 @@ type Member struct {
 	reclaimEntry          *list.Element
 }
 
-// ticket is an open that waits for its slot.
+// ticket is an open that waits for its slot. ready is closed outside the lock, after
+// granted was set under it.
 type ticket struct {
 	m       *Member
 	number  uint64
@@ -121,7 +124,9 @@ func (s *Share) releaseRemoved(m *Member) {
 
 // Admit waits for a slot for an open, until ctx ends. The caller tells with Opened or
 // NotOpened how the open has ended, and releases the slot when the connection is closed
-// or there is none.
+// or there is none. A slot that is granted at the moment when ctx ends is given back,
+// as an open that took no time. The error is a NotAdmittedError, and release is then
+// nil.
 func (m *Member) Admit(ctx context.Context) (release func(), err error) {
 	s := m.share
 	t := &ticket{m: m, ready: make(chan struct{})}
@@ -157,7 +162,8 @@ type NotAdmittedError struct{ cause error }
 func (e NotAdmittedError) Error() string { return "registry: no slot: " + e.cause.Error() }
 func (e NotAdmittedError) Unwrap() error { return e.cause }
 
-// release takes a slot back.
+// release takes a slot back. It is called once for each slot, whichever way the
+// connection has ended.
 func (m *Member) release() {
 	s := m.share
 	s.mu.Lock()
@@ -175,7 +181,9 @@ func (m *Member) release() {
 	}
 }
 
-// Opened takes note that an open that was granted has ended, and how long it took.
+// Opened takes note that an open that was granted has ended, and how long it took. Zero
+// says that it brought no connection, or was not tried: it teaches nothing. The average
+// is smoothed over about eight opens.
 func (m *Member) Opened(took time.Duration) {
 	s := m.share
 	s.mu.Lock()
@@ -203,7 +211,9 @@ func (m *Member) NotOpened() {
 	m.Opened(0)
 }
 
-// AddWaiting takes note that callers wait, or do not any more.
+// AddWaiting takes note that callers wait, or do not any more. It is called for each
+// wait, so the lock is taken only for the first and the last who wait. update reads the
+// number again under the lock: of two that cross, the later one counts.
 func (m *Member) AddWaiting(change int64) {
 	s := m.share
 	n := m.waiting.Add(change)
@@ -214,7 +224,8 @@ func (m *Member) AddWaiting(change int64) {
 	}
 }
 
-// Returned takes note that a caller has given a connection back to the pool.
+// Returned takes note that a caller has given a connection back to the pool. It is on
+// the path of every query: without need it reads two flags and takes no lock.
 func (m *Member) Returned() {
 	s := m.share
 	if s.overMax.Load() || s.wantsIdle.Load() && m.waiting.Load() == 0 {
@@ -228,7 +239,8 @@ func (m *Member) Waiting() int { return int(m.waiting.Load()) }
 // Unadmitted is how many opens have no slot yet.
 func (m *Member) Unadmitted() int { return int(m.queued.Load()) }
 
-// HasRoom says whether the member may get one more connection at once.
+// HasRoom says whether the member may get one more connection at once. Under FailFast
+// the registry refuses a caller who finds none. It holds for the moment only.
 func (m *Member) HasRoom() bool {
 	s := m.share
 	s.mu.Lock()
@@ -244,7 +256,8 @@ func (m *Member) Numbers() (all, own, limit int) {
 	return s.held, m.held, s.bounds.Max
 }
 
-// Resize bounds the member's own connections.
+// Resize bounds the member's own connections. The caller resizes the pool itself, and
+// calls Dispatch.
 func (m *Member) Resize(size int) {
 	s := m.share
 	s.mu.Lock()

@@ -2,9 +2,9 @@ package fairshare
 
 import "container/heap"
 
-// A ranking keeps members in an order, the first of them at hand. Adding,
-// removing and moving one take a time that grows with the logarithm of their
-// number.
+// A ranking keeps members in an order, the first of them at hand. Adding, removing and
+// moving one take a time that grows with the logarithm of their number. It is a heap:
+// only the first is in order. A change of what less compares needs a set.
 type ranking struct {
 	all   []*Member
 	less  func(a, b *Member) bool

@@ -2,6 +2,8 @@ package fairshare
 
 import "time"
 
+// The bounds of waiting and of work in a pass. A pass that has asked maxAsks users goes
+// on with the others the next time, since who was asked moves to the end of the order.
 const (
 	recheckEvery   = 100 * time.Millisecond
 	reclaimTimeout = time.Second // until another user is asked instead
@@ -22,7 +24,8 @@ func (s *Share) rotateEvery() time.Duration {
 }
 
 // A policy plans to take a connection from somebody; false: it has no reason to, or
-// finds nobody. The caller holds mu.
+// finds nobody. The caller holds mu. It counts on the success of what it plans; correct
+// takes back what did not succeed.
 type policy func(s *Share, st *step, now time.Time) bool
 
 // policies are who gives up what, and when, the first that applies first.
@@ -44,18 +47,21 @@ type policy func(s *Share, st *step, now time.Time) bool
 // free, and for more of them than are coming already.
 var policies = []policy{shrinkToBound, endOverflow, idleForStarving, equalize, coldForWaiting, rotate}
 
-// shrinkToBound reaches a bound that was lowered.
+// shrinkToBound reaches a bound that was lowered. Overflow is left to endOverflow.
 func shrinkToBound(s *Share, st *step, now time.Time) bool {
 	return s.held-s.reclaims-s.bounds.Max > s.bounds.Overflow && s.reclaim(st, s.richest.first(), 0, true, now)
 }
 
-// endOverflow ends what is beyond Max when no caller waits.
+// endOverflow ends what is beyond Max when no caller waits. What is in use stays until
+// it is idle.
 func endOverflow(s *Share, st *step, now time.Time) bool {
 	st.skips = true // who has no idle one now
 	return s.held-s.reclaims-s.bounds.Max > 0 && s.sum.waiting == 0 && s.reclaim(st, s.richest.first(), 0, false, now)
 }
 
-// idleForStarving gives those who have nothing what nobody uses.
+// idleForStarving gives those who have nothing what nobody uses. Those not used for
+// long are asked first, then all: a user without a connection needs one more than
+// another needs its spare one.
 func idleForStarving(s *Share, st *step, now time.Time) bool {
 	if !s.starving() {
 		return false
@@ -66,8 +72,8 @@ func idleForStarving(s *Share, st *step, now time.Time) bool {
 	return s.reclaim(st, s.nextHolder(nil, 1, &s.idleAsks), 0, false, now)
 }
 
-// equalize makes the division more equal. What is coming already is taken to be
-// for the poorest.
+// equalize makes the division more equal. What is coming already is taken to be for the
+// poorest. A difference of one cannot be made less: a connection would go to and fro.
 func equalize(s *Share, st *step, now time.Time) bool {
 	poorest, richest := s.poorest(), s.richest.first()
 	if poorest == nil || s.sum.wanted <= s.reclaims || richest == nil || richest.keeps() < poorest.held+s.reclaims+2 {
@@ -76,7 +82,8 @@ func equalize(s *Share, st *step, now time.Time) bool {
 	return s.reclaim(st, richest, 0, true, now)
 }
 
-// coldForWaiting gives who waits what others have not used for long.
+// coldForWaiting gives who waits what others have not used for long. It costs a close
+// and an open, hence only what has been idle for long beside that.
 func coldForWaiting(s *Share, st *step, now time.Time) bool {
 	poorest := s.poorest()
 	if poorest == nil || s.sum.wanted <= s.reclaims {
@@ -85,7 +92,9 @@ func coldForWaiting(s *Share, st *step, now time.Time) bool {
 	return s.reclaim(st, s.nextHolder(poorest, s.floor+1, &s.coldAsks), s.coldAfter(), false, now)
 }
 
-// rotate lets users take turns when there are more of them than connections.
+// rotate lets users take turns when there are more of them than connections. Time
+// counts from the latest grant or turn. Somebody who has two would be asked before, by
+// equalize.
 func rotate(s *Share, st *step, now time.Time) bool {
 	if s.poorest() == nil || s.sum.without <= s.reclaims || s.sum.several > 0 {
 		return false
@@ -118,7 +127,8 @@ func (s *Share) nextHolder(m *Member, keeps int, left *int) *Member {
 	return nil
 }
 
-// step is what is to be done to pools next.
+// step is what is to be done to pools next. It is planned under the lock and run
+// without it.
 type step struct {
 	restore []*Member // let grow again
 	sizes   []int     // to these
@@ -170,6 +180,7 @@ func (s *Share) reclaim(st *step, v *Member, unused time.Duration, loan bool, no
 
 // forgetReclaims lets those grow again who did not give up in reclaimTimeout what they
 // were asked for, or all of them when nobody needs it any more. The caller holds mu.
+// Their pools get their sizes back in the next step, and somebody else is asked.
 func (s *Share) forgetReclaims(now time.Time, all bool) {
 	for e := s.reclaimOrder.Front(); e != nil; {
 		m := e.Value.(*Member) //nolint:forcetypeassert // as above
@@ -209,8 +220,9 @@ func (s *Share) unservable() (found []*Member) {
 // done says that there is nothing to do.
 func (st *step) done() bool { return st.from == nil }
 
-// run does a step, without the lock. closes: an idle connection is being closed;
-// asked: one in use will be.
+// run does a step, without the lock. closes: an idle connection is being closed; asked:
+// one in use will be. The size is what the pool keeps once all that is asked for has
+// gone, so that the next connection that comes back is closed instead of lent.
 func (st *step) run() (closes, asked bool) {
 	for i, m := range st.restore {
 		m.pool.Resize(st.sizes[i])

@@ -7,7 +7,9 @@ import (
 	"time"
 )
 
-// Bounds are how many connections a server may have, and how they are divided.
+// Bounds are how many connections a server may have, and how they are divided. Max and
+// MaxOpening are at least one; zero of the others is none. Reserved times the members
+// may be more than Max: then each member can have an equal part of Max.
 type Bounds struct {
 	Max        int  // of all users together
 	Overflow   int  // so many more while callers wait
@@ -16,8 +18,9 @@ type Bounds struct {
 	FailFast   bool // callers for whom nothing is being opened, or can be, are refused
 }
 
-// Share is the division of one server's connections. All its methods, and those of
-// its members, may be called by many goroutines.
+// Share is the division of one server's connections. All its methods, and those of its
+// members, may be called by many goroutines. There is one for each server, made by the
+// registry, and stopped when the server goes.
 type Share struct {
 	mu sync.Mutex
 
@@ -67,6 +70,8 @@ type Share struct {
 // New makes a share without members.
 func New(b Bounds) *Share {
 	s := &Share{members: map[*Member]struct{}{}, removed: map[string][]*Member{}, holders: list.New(), askOrder: list.New(), reclaimOrder: list.New()}
+	// Who is full comes last, so that the first tells whether anybody can be served. Of
+	// members with as many connections, the one whose open has waited longest is first.
 	poorer := func(a, b *Member) bool {
 		if a.full() != b.full() {
 			return b.full() // what does not fit the first then fits nobody
@@ -83,7 +88,10 @@ func New(b Bounds) *Share {
 	return s
 }
 
-// Set changes the bounds. The caller calls Dispatch.
+// Set changes the bounds. The caller calls Dispatch. What was asked for under the old
+// bounds is forgotten: connections that come back for it are not kept from anybody.
+// More may be held than the new bounds allow, until the passes that follow have shrunk
+// it; nothing is granted meanwhile.
 func (s *Share) Set(b Bounds) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,14 +108,16 @@ func (s *Share) Set(b Bounds) {
 
 // Gate shuts out all opens but the one that AllowOne lets pass, or lets them in again,
 // as shut says under the lock: of two changes, the one that comes last here may be the
-// older one.
+// older one. It is for a server that is unhealthy: one open finds out whether it is
+// back.
 func (s *Share) Gate(shut func() bool) {
 	s.mu.Lock()
 	s.shut = shut()
 	s.dispatchAndUnlock()
 }
 
-// AllowOne lets one open of m pass the gate; nil: of no member.
+// AllowOne lets one open of m pass the gate; nil: of no member. It passes once. If it
+// brings no connection, NotOpened lets another of the same member pass.
 func (s *Share) AllowOne(m *Member) {
 	s.mu.Lock()
 	s.probing, s.lastProbing = m, m
@@ -121,7 +131,8 @@ func (s *Share) Connections() int {
 	return s.held
 }
 
-// Stop ends the share's timer.
+// Stop ends the share's timer. Slots are granted and released as before; only what time
+// alone would change is not looked at any more.
 func (s *Share) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +143,9 @@ func (s *Share) Stop() {
 }
 
 // Succeed lets the slots of another share of the same server count here until they are
-// free. That one grants none any more.
+// free. That one grants none any more. It is for a server that is registered again
+// under its name while the old one drains: both together have no more than Max. Each
+// slot that the old one frees is passed on by release.
 func (s *Share) Succeed(old *Share) {
 	old.mu.Lock()
 	old.successor = s
@@ -141,6 +154,7 @@ func (s *Share) Succeed(old *Share) {
 	s.inherit(held)
 }
 
+// inherit counts so many slots more, or less, as held by predecessors.
 func (s *Share) inherit(slots int) {
 	s.mu.Lock()
 	s.inherited += slots

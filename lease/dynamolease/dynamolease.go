@@ -52,6 +52,8 @@ func SetLimit(ctx context.Context, client *dynamodb.Client, table, budget string
 	return fleet.SetLimit(ctx, store, budget, limit)
 }
 
+// openChecked is a store whose table is one of one region, as far as can be told.
+// setting is the struct that errors name.
 func openChecked(ctx context.Context, client *dynamodb.Client, table, setting string, logger *slog.Logger) (*Store, error) {
 	store, err := NewStore(client, table)
 	if err != nil {

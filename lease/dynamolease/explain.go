@@ -9,7 +9,10 @@ import (
 	"github.com/aws/smithy-go"
 )
 
-// explain turns an answer that no retry will change into a *ConfigError.
+// explain turns an answer that no retry will change into a *ConfigError. What may pass,
+// such as throttling or a failure of DynamoDB's own, is returned as it is: the Fallback
+// decides while it lasts. An expired token counts as lasting, since whoever configures
+// the client has to look at it.
 func (s *Store) explain(err error) error {
 	if missing := (*types.ResourceNotFoundException)(nil); errors.As(err, &missing) {
 		return &ConfigError{

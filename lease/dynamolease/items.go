@@ -26,13 +26,16 @@ type item = map[string]types.AttributeValue
 
 func keyOf(key string) item { return item{keyName: stringValue(key)} }
 
+// numberValue is n as DynamoDB has numbers: decimal text of up to 38 digits.
 func numberValue(n int64) types.AttributeValue {
 	return &types.AttributeValueMemberN{Value: strconv.FormatInt(n, 10)}
 }
 
 func stringValue(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
-// intOf is 0 for anything but a number that fits.
+// intOf is 0 for anything but a number that fits. Items may be written by hand: what
+// does not make sense must end no process, and the protocol refuses a record of zeros
+// itself.
 func intOf(value types.AttributeValue) int64 {
 	n, ok := value.(*types.AttributeValueMemberN)
 	if !ok {
@@ -45,6 +48,8 @@ func intOf(value types.AttributeValue) int64 {
 	return i
 }
 
+// decode reads an item as a record. Attributes of other kinds than this package writes
+// are left out.
 func decode(it item) *fleet.Record {
 	r := &fleet.Record{Numbers: map[string]int64{}, Texts: map[string]string{}, Owners: map[string]fleet.Owner{}}
 	for name, value := range it {
@@ -66,6 +71,8 @@ func decode(it item) *fleet.Record {
 	return r
 }
 
+// decodeOwners reads the map of owners. Names of one letter keep an entry at about 26
+// bytes, of which a write unit has room for 28 with some that are dead.
 func decodeOwners(it item, owners map[string]fleet.Owner) {
 	for id, value := range it {
 		if m, ok := value.(*types.AttributeValueMemberM); ok {
@@ -77,6 +84,8 @@ func decodeOwners(it item, owners map[string]fleet.Owner) {
 	}
 }
 
+// encodeOwner leaves out what is zero, as it mostly is, for the sake of the item's
+// size.
 func encodeOwner(o fleet.Owner) types.AttributeValue {
 	m := item{"n": numberValue(o.Leases), "q": numberValue(o.Seq), "r": numberValue(o.Round)}
 	if o.Want != 0 {
@@ -88,7 +97,9 @@ func encodeOwner(o fleet.Owner) types.AttributeValue {
 	return &types.AttributeValueMemberM{Value: m}
 }
 
-// update is a change in DynamoDB's expression language.
+// update is a change in DynamoDB's expression language. Names and values stand in it as
+// placeholders, so that no name is taken for syntax or for one of the reserved words,
+// whatever an operator has called a budget.
 type update struct {
 	sets, removes, conditions []string
 	names                     map[string]string
@@ -97,6 +108,11 @@ type update struct {
 
 // newUpdate translates a change. Maps are gone through in order, so that the
 // same change is always the same text.
+//
+// A condition on an attribute that is missing is false in DynamoDB, as Change.Holds has
+// it. In NoOwner the map of owners must exist, which says that the record does. Add
+// needs its number to exist, or the request fails; Change demands a condition that says
+// so.
 func newUpdate(c *fleet.Change) *update {
 	u := &update{names: map[string]string{}, values: item{}}
 	if c.Absent {
@@ -130,8 +146,9 @@ func newUpdate(c *fleet.Change) *update {
 	return u
 }
 
-// addOwners adds what happens to owners. A new item gets the map that their
-// entries need.
+// addOwners adds what happens to owners. A new item gets the map that their entries
+// need. Entries are set one by one, by their paths: the whole map would undo what other
+// processes have written since it was read.
 func (u *update) addOwners(c *fleet.Change) {
 	if c.Absent {
 		all := item{}
@@ -161,14 +178,19 @@ func (u *update) name(name string) string {
 	return placeholder
 }
 
+// owner is the path of an owner's entry in the map.
 func (u *update) owner(id string) string { return ownersName + "." + u.name(id) }
 
+// value is a new placeholder, which stands for v.
 func (u *update) value(v types.AttributeValue) string {
 	placeholder := ":v" + strconv.Itoa(len(u.values))
 	u.values[placeholder] = v
 	return placeholder
 }
 
+// input is the request. The answer has the whole item, after the change or, where a
+// condition has failed, before it: so no write needs a read to know what is there. A
+// stand-in may not give the latter; see Store.Write.
 func (u *update) input(table, key string) *dynamodb.UpdateItemInput {
 	in := &dynamodb.UpdateItemInput{
 		TableName:    &table,

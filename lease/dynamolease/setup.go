@@ -39,7 +39,9 @@ func CreateTable(ctx context.Context, client *dynamodb.Client, name string) erro
 	return enableTTL(ctx, client, name)
 }
 
-// enableTTL leaves a stand-in that has no times to live as it is.
+// enableTTL leaves a stand-in that has no times to live as it is. Only records that
+// tell operators about processes expire, so that a table without it is right too, and
+// grows slowly.
 func enableTTL(ctx context.Context, client *dynamodb.Client, name string) error {
 	state, err := client.DescribeTimeToLive(ctx, &dynamodb.DescribeTimeToLiveInput{TableName: &name})
 	if err != nil {
@@ -66,10 +68,11 @@ func enableTTL(ctx context.Context, client *dynamodb.Client, name string) error 
 // describe the table need not, and of one that is missing the first read tells.
 var ignoredCodes = []string{"AccessDeniedException", "ResourceNotFoundException", "UnknownOperationException"}
 
-// refuseReplicas refuses a global table: two regions would take the same
-// leases, since each accepts conditional writes of its own. Where replicas
-// are strongly consistent that cannot happen. Who may not describe the table
-// is not asked; a log line tells when DynamoDB does not answer.
+// refuseReplicas refuses a global table: two regions would take the same leases, since
+// each accepts conditional writes of its own. Where replicas are strongly consistent
+// that cannot happen. Who may not describe the table is not asked; a log line tells
+// when DynamoDB does not answer. Two seconds, and one attempt: a pool that starts does
+// not wait for a check that is only a guard.
 func refuseReplicas(ctx context.Context, client *dynamodb.Client, table, setting string, logger *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

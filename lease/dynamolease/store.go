@@ -16,7 +16,8 @@ import (
 	"github.com/flightpool/flightpool/lease/fleet"
 )
 
-// dynamoAPI is the part of *dynamodb.Client in use.
+// dynamoAPI is the part of *dynamodb.Client in use. Tests have a fake of it that
+// evaluates the expressions.
 type dynamoAPI interface {
 	GetItem(context.Context, *dynamodb.GetItemInput, ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error)
 	BatchGetItem(context.Context, *dynamodb.BatchGetItemInput, ...func(*dynamodb.Options)) (*dynamodb.BatchGetItemOutput, error)
@@ -24,11 +25,15 @@ type dynamoAPI interface {
 	Scan(context.Context, *dynamodb.ScanInput, ...func(*dynamodb.Options)) (*dynamodb.ScanOutput, error)
 }
 
-// batchKeys is how many keys one BatchGetItem may have.
+// batchKeys is how many keys one BatchGetItem may have. DynamoDB sets it.
 const batchKeys = 100
 
 // Store is a fleet.Store in a DynamoDB table, one item per record. It makes
 // each request once and tells what is known after it.
+//
+// Its methods may be called by many goroutines, and one Store may serve Leases and
+// Limiters of any number of budgets. It has nothing to close; the client is its
+// caller's.
 type Store struct {
 	api     dynamoAPI
 	table   string
@@ -56,15 +61,19 @@ func newStore(client dynamoAPI, table, setting string) *Store {
 	return s
 }
 
-// ClockSkew is DynamoDB's clock minus this process's, as the SDK observed it
-// with the last answer.
+// ClockSkew is DynamoDB's clock minus this process's, as the SDK observed it with the
+// last answer. Nothing of the protocol goes by it: it is for operators, in
+// lease.Traffic.
 func (s *Store) ClockSkew() time.Duration { return time.Duration(s.skew.Load()) }
 
 // noRetries turns off the SDK's own retries, which would hide how often a write was
-// sent.
+// sent. A retry whose first sending was done fails by its own condition, which reads as
+// a denial. The protocol repeats a step itself and knows by its sequence number what
+// was done.
 func noRetries(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
 
-// Read is as fleet.Store says. More than 100 keys take more than one request.
+// Read is as fleet.Store says. More than 100 keys take more than one request. All reads
+// are consistent: an old record would be taken for proof that this process lives.
 func (s *Store) Read(ctx context.Context, keys ...string) (fleet.Snapshot, error) {
 	found := fleet.Snapshot{Records: make(map[string]*fleet.Record, len(keys))}
 	if len(keys) == 1 {
@@ -91,9 +100,12 @@ func (s *Store) Read(ctx context.Context, keys ...string) (fleet.Snapshot, error
 }
 
 // errPartialBatch says that DynamoDB left keys of a batch out, as it does when it is
-// short of capacity.
+// short of capacity. It is an error like any other that may pass: fleet reads all of
+// them again, with a pause.
 var errPartialBatch = errors.New("dynamolease: DynamoDB answered a part of a batch only")
 
+// readBatch reads up to batchKeys records into found. Keys without an item are not in
+// it.
 func (s *Store) readBatch(ctx context.Context, keys []string, found map[string]*fleet.Record) error {
 	wanted := types.KeysAndAttributes{ConsistentRead: aws.Bool(true)}
 	for _, key := range keys {
@@ -119,7 +131,8 @@ func (s *Store) readBatch(ctx context.Context, keys []string, found map[string]*
 	return nil
 }
 
-// Write is as fleet.Store says.
+// Write is as fleet.Store says. Any answer but a failed condition leaves the outcome
+// unknown: DynamoDB answers errors of its own for writes that it may have done.
 func (s *Store) Write(ctx context.Context, change fleet.Change) (fleet.Answer, error) {
 	out, err := s.api.UpdateItem(ctx, newUpdate(&change).input(s.table, change.Key), noRetries)
 	if err == nil {
@@ -141,6 +154,8 @@ func (s *Store) Write(ctx context.Context, change fleet.Change) (fleet.Answer, e
 	return fleet.Answer{Record: now.Records[change.Key]}, nil
 }
 
+// noteSkew keeps the difference that the SDK has seen; an answer without one changes
+// nothing.
 func (s *Store) noteSkew(metadata middleware.Metadata) {
 	if skew, ok := awsmiddleware.GetAttemptSkew(metadata); ok {
 		s.skew.Store(int64(skew))
