@@ -42,7 +42,9 @@ func (r *Registry) Acquire(ctx context.Context, server, user string) (*Conn, err
 }
 
 // callUserPool makes a call on a user's pool. A pool that was replaced or removed
-// between the lookup and the call has done nothing: the call goes to the next.
+// between the lookup and the call has done nothing: the call goes to the next. The loop
+// ends: each turn needs another change of the definition, or another removal. An error
+// of call has done nothing only where closedBeforeSend says so.
 func callUserPool[T any](ctx context.Context, r *Registry, server, user string, call func(u *userPool, g *currentVersion) (T, error)) (T, error) {
 	var none T
 	for {

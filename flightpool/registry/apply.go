@@ -83,8 +83,9 @@ func (r *Registry) Apply(ctx context.Context, s ddl.Statement) error {
 	return err
 }
 
-// alter changes a copy of a server's definition and puts it in its place, with
-// nobody in between.
+// alter changes a copy of a server's definition and puts it in its place, with nobody
+// in between. It starts from what its owner wrote, not from the defaults that are in
+// use.
 func (r *Registry) alter(ctx context.Context, s ddl.Statement, change func(d *ServerDefinition) error) error {
 	unlock, err := r.changeLocks.lock(ctx, s.Server)
 	if err != nil {
@@ -139,7 +140,8 @@ func allowed(action ddl.Action, o ddl.Option, has, lacks bool) error {
 	return nil
 }
 
-// applyToMapping changes a user mapping of a definition.
+// applyToMapping changes a user mapping of a definition. d is a copy; one that is left
+// half changed by a fault is dropped.
 func applyToMapping(d *ServerDefinition, s ddl.Statement) error {
 	m, exists := d.Users[s.User]
 	switch {

@@ -27,8 +27,9 @@ func (r *Registry) resolveAndValidate(ctx context.Context, d ServerDefinition) (
 	return &resolved, err
 }
 
-// validateByKind asks a kind about what the server's options say, and about what they say
-// with each mapping's. sound says that the definition has no fault of its own.
+// validateByKind asks a kind about what the server's options say, and about what they
+// say with each mapping's. sound says that the definition has no fault of its own. A
+// Kind may hang here as anywhere: it has OpenTimeout, and a second at least.
 func (r *Registry) validateByKind(ctx context.Context, d *ServerDefinition, k Kind, sound bool) error {
 	if k.Validate == nil {
 		return nil

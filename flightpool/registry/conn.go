@@ -25,7 +25,8 @@ type Conn struct {
 	loan    reservoir.Loan[*sqlconn.Conn] // with sql
 }
 
-// acquire borrows from a poolVersion.
+// acquire borrows from a poolVersion. The error of Lend costs the connection, which has
+// shown that it does not work.
 func (u *userPool) acquire(ctx context.Context, g *currentVersion) (*Conn, error) {
 	if flight, ok := g.poolVersion.(flightVersion); ok {
 		session, err := flight.pool.AcquireSession(ctx)
@@ -80,6 +81,9 @@ func (c *Conn) Fail(reason error) error {
 	return c.endLoan(fmt.Errorf("registry: marked as failed: %w", reason))
 }
 
+// endLoan ends the loan, once; a reason has the connection closed. What the return of a
+// connection comes to is no error of the borrower's, but that the loan was over before
+// is.
 func (c *Conn) endLoan(reason error) error {
 	if c.released.Swap(true) {
 		return ErrReleased

@@ -56,7 +56,8 @@ func (u *userPool) callCount() uint64 {
 	return c.acquires + c.failedWaits + u.rejected.Load()
 }
 
-// stats adds up all versions.
+// stats adds up all versions. A version is counted once: with mu held none moves from
+// one group to another.
 func (u *userPool) stats() reservoir.Stats {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -89,7 +89,9 @@ func ValidateFlight(r ConnectParams) error {
 	return checkFlightTarget(r)
 }
 
-// checkFlightTarget makes a pool, which does not connect, to see whether it can be made.
+// checkFlightTarget makes a pool, which does not connect, to see whether it can be
+// made. So a definition with a target that cannot be is refused at Register, not at the
+// first call.
 func checkFlightTarget(r ConnectParams) error {
 	target, cfg := FlightTarget(r)
 	cfg.MinIdle = -1

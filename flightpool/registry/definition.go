@@ -124,7 +124,8 @@ func (d ServerDefinition) clone() ServerDefinition {
 	return d
 }
 
-// resolve fills in the defaults, or returns every fault.
+// resolve fills in the defaults, or returns every fault. What comes back is a copy,
+// which nobody changes from then on.
 func (d ServerDefinition) resolve() (ServerDefinition, error) {
 	faults := append(d.faults(), options.Faults(&d)...)
 	d = d.clone()
@@ -207,7 +208,8 @@ type connKey struct {
 	DisableQueryStats, DisableHealthCheck   bool
 }
 
-// connectParams is what a kind is told of a definition.
+// connectParams is what a kind is told of a definition. Passwords are in it, as in
+// connKey.
 func (d *ServerDefinition) connectParams(f connKey) ConnectParams {
 	return ConnectParams{Server: d.Name, Target: f.Target, Options: f.Options, User: f.Mapping.User, Password: f.Mapping.Password}
 }

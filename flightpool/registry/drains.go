@@ -36,7 +36,8 @@ func (d *drainingServers) prune(name string) {
 	d.byName[name] = left
 }
 
-// countAgainst lets what drains of the name of s count against its bound.
+// countAgainst lets what drains of the name of s count against its bound. It is called
+// before s has a pool, so that s grants nothing without them.
 func (d *drainingServers) countAgainst(s *server) {
 	d.prune(s.name)
 	d.mu.Lock()

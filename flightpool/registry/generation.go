@@ -22,7 +22,8 @@ import (
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
 )
 
-// poolVersion is a user's pool as it was made with one target and credential.
+// poolVersion is a user's pool as it was made with one target and credential. It has
+// what the registry does to a pool whatever its kind is.
 type poolVersion interface {
 	resize(n int)
 	closeIdle(n int, unused time.Duration) int
@@ -117,7 +118,8 @@ type sqlVersion struct {
 	connector driver.Connector
 }
 
-// sqlTimeouts are the times that sqlVersion reads when it uses them.
+// sqlTimeouts are the times that sqlVersion reads when it uses them. So an Update
+// changes them without new connections.
 type sqlTimeouts struct {
 	lifecycle      *sqlconn.Lifecycle
 	connect, check atomic.Int64

@@ -15,6 +15,9 @@ import (
 // health is what is known of a server. While it is healthy, the opens, checks and
 // loans of its pools are the evidence. While it is not, nothing is opened but for the
 // probes of the registry, and they alone are the evidence.
+//
+// The evidence comes by the hooks of the pools and from package sqlconn. What a server
+// says, be it a refusal, is evidence that it can be reached.
 type health struct {
 	server       string
 	down         atomic.Pointer[UnhealthyError] // nil: healthy. Read on every call
@@ -53,7 +56,8 @@ func isServerFault(err error) bool {
 	return sqlconn.Unreachable(err)
 }
 
-// recordCheck takes what an open or a check of a pool has shown.
+// recordCheck takes what an open or a check of a pool has shown. An open that fails
+// counts, one that succeeds ends no row of faults: see recordAnswer.
 func (h *health) recordCheck(err error, open bool) {
 	if err != nil && isServerFault(err) {
 		h.checksFailed.Add(1)
@@ -70,8 +74,9 @@ func (h *health) recordCheck(err error, open bool) {
 }
 
 // recordAnswer takes note of a check, a statement or a reset that the server has
-// answered: that ends a row of faults. An open does not: a proxy opens connections
-// to a database that is gone.
+// answered: that ends a row of faults. An open does not: a proxy opens connections to a
+// database that is gone. It is called for every statement, and takes no lock while no
+// fault is on record.
 func (h *health) recordAnswer() {
 	if h.faultsInRow.Load() == 0 {
 		return
@@ -91,6 +96,8 @@ func (h *health) recordLoss(cause error) {
 	}
 }
 
+// recordFault counts a fault. The one that reaches FailureThreshold makes the server
+// unhealthy; those that come after it, from what was under way, count for nothing.
 func (h *health) recordFault(err error) {
 	now := time.Now()
 	h.mu.Lock()
@@ -113,7 +120,9 @@ func (h *health) recordFault(err error) {
 	h.notifyTransitions()
 }
 
-// markUnhealthy makes the server unhealthy from now on. The caller holds mu.
+// markUnhealthy makes the server unhealthy from now on. The caller holds mu. It is also
+// called for each probe that fails: calls then tell the latest reason and when the next
+// probe is. Since stays.
 func (h *health) markUnhealthy(err error, now time.Time) *UnhealthyError {
 	h.mu.next = now.Add(h.mu.probePause - rand.N(h.mu.probePause/4+1)) // servers that fail together are not probed together
 	down := &UnhealthyError{Server: h.server, Reason: err, Since: h.mu.faultsSince, Next: h.mu.next}
@@ -147,7 +156,8 @@ func (h *health) recordProbe(err error) {
 }
 
 // recordInconclusiveProbe ends a probe that has shown nothing: the pause before the
-// next one grows all the same.
+// next one grows all the same. Else a server without a user to probe as would be probed
+// without a pause.
 func (h *health) recordInconclusiveProbe() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -190,7 +200,8 @@ func (h *health) notifyTransitions() {
 	h.mu.notifying = false
 }
 
-// applyDefinition takes over what a definition says of health.
+// applyDefinition takes over what a definition says of health. A server that is not
+// checked any more is healthy at once.
 func (h *health) applyDefinition(check HealthCheck) {
 	h.mu.Lock()
 	h.mu.check = check

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// histogram counts durations in buckets that grow by a quarter of an octave, from
-// a microsecond to more than an hour: a percentile is at most a quarter too high.
-// Adding is one atomic operation.
+// histogram counts durations in buckets that grow by a quarter of an octave, from a
+// microsecond to more than an hour: a percentile is at most a quarter too high. Adding
+// is one atomic operation. A bucket overflows after four thousand million waits.
 type histogram [bucketsPerOctave * octaves]atomic.Uint32
 
 const (
@@ -17,6 +17,7 @@ const (
 	octaves          = 33
 )
 
+// bucket is where a duration is counted; what is longer than all goes to the last.
 func bucket(d time.Duration) int {
 	us := uint64(max(0, d.Microseconds())) + 1
 	octave := bits.Len64(us) - 1

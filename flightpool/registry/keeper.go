@@ -5,8 +5,10 @@ import (
 	"time"
 )
 
-// maintain is the registry's only goroutine: it starts the probes of unhealthy
-// servers and removes unused user pools. Reservoirs have timers of their own.
+// maintain is the registry's only goroutine: it starts the probes of unhealthy servers
+// and removes unused user pools. Reservoirs have timers of their own. It starts with
+// the first server, ends with the registry, and never waits for a server: what takes
+// time runs on goroutines of its own.
 func (r *Registry) maintain() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -36,7 +38,8 @@ func (r *Registry) wakeMaintenance() {
 	}
 }
 
-// maintain does what is due for one server, and returns when something is next.
+// maintain does what is due for one server, and returns when something is next. An hour
+// is as good as never: every change wakes it.
 func (s *server) maintain(now time.Time) time.Time {
 	next := now.Add(time.Hour)
 	if due := s.health.nextProbeAt(); !due.IsZero() {
@@ -61,7 +64,9 @@ func (s *server) maintain(now time.Time) time.Time {
 	return next
 }
 
-// removeUnusedPools removes the pools of users who made no call for a while.
+// removeUnusedPools removes the pools of users who made no call for a while. What
+// counts is a change of the number of calls between two looks, a quarter of the time
+// apart: so a call costs no clock reading.
 func (s *server) removeUnusedPools(now time.Time, unused time.Duration) {
 	for _, u := range *s.users.Load() {
 		if n := u.callCount(); n != u.lastCallCount || u.hasDoCalls() {

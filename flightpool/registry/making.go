@@ -18,7 +18,8 @@ import (
 const theKind = "the Kind"
 
 // callKind makes a call into a Kind, and gives it up with ctx; a result that comes
-// later is given to late. pending counts the call until it returns.
+// later is given to late. pending counts the call until it returns. A call that was
+// given up goes on in its goroutine, and the end of the server waits for it.
 func callKind[T any](ctx context.Context, pending *taskgroup.Group, call func() (T, error), late func(T)) (T, error) {
 	var none T
 	if ctx.Err() != nil {
@@ -45,7 +46,8 @@ func withKindTimeout(ctx context.Context, limit time.Duration) (context.Context,
 	return context.WithTimeoutCause(ctx, limit, errKindTimeout)
 }
 
-// poolCreation is a user's pool that is being made; those who call meanwhile wait for it.
+// poolCreation is a user's pool that is being made; those who call meanwhile wait for
+// it. It goes on when those who wait leave; the next call finds its result.
 type poolCreation struct {
 	done chan struct{}
 	u    *userPool
@@ -113,7 +115,8 @@ func (s *server) noMappingError(d *ServerDefinition, name string) error {
 	return err
 }
 
-// createPool makes a user's pool of the present definition.
+// createPool makes a user's pool of the present definition. A definition that changes
+// meanwhile makes the pool useless; then it begins again with the present one.
 func (s *server) createPool(name string) (*userPool, error) {
 	for {
 		if u := (*s.users.Load())[name]; u != nil {

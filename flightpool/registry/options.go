@@ -166,7 +166,8 @@ func (d *ServerDefinition) dropOption(name string) {
 //
 // INVARIANT: nothing behind the host is taken that may be part of a password. An
 // unencoded /, ? or # in one ends the authority for every parser, so that the rest of
-// the password would be a database or the name of an option, which are shown.
+// the password would be a database or the name of an option, which are shown. Its own
+// errors tell none of the text.
 func splitDSN(dsn string) (*url.URL, error) {
 	_, rest, found := strings.Cut(dsn, "://")
 	end := strings.IndexAny(rest, "/?#")

@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// removedStats keeps the counters of users whose pools are removed, so that a
-// server's counters never go back.
+// removedStats keeps the counters of users whose pools are removed, so that a server's
+// counters never go back. A pool that drains is counted by its own counters until
+// foldIn takes it over.
 type removedStats struct {
 	mu       sync.Mutex
 	sum      PoolStats

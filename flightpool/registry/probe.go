@@ -14,7 +14,7 @@ import (
 
 // probe is one check of a server, started by maintain or by CheckNow. A server has one
 // at a time. It runs on the server's own context: the end of a caller's context must
-// not count as a fault of the server.
+// not count as a fault of the server. Several calls of CheckNow may wait for one.
 type probe struct {
 	done chan struct{}
 	err  error // before done
@@ -31,7 +31,8 @@ func (h *health) beginProbe() (p *probe, begun bool) {
 	return h.mu.probe, true
 }
 
-// probeLeftQueue says that the probe under way is in no queue any more.
+// probeLeftQueue says that the probe under way is in no queue any more. Until then a
+// caller who waits may be the probe itself, and is not failed.
 func (h *health) probeLeftQueue() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +80,8 @@ func (s *server) probeTimeout() time.Duration {
 }
 
 // probeUntilConclusive checks the server on a connection of one of its users and
-// reports the result to health.
+// reports the result to health. On a healthy server the hooks of the pool have told
+// health already what it has shown.
 func (s *server) probeUntilConclusive(ctx context.Context) error {
 	for {
 		u, err := s.pickProbeUser(ctx)
@@ -145,7 +147,8 @@ func (s *server) pickProbeUser(ctx context.Context) (best *userPool, err error) 
 	return s.getOrCreatePool(ctx, names[0])
 }
 
-// failWaiters fails all callers that wait for a connection.
+// failWaiters fails all callers that wait for a connection. Those who come to wait
+// after that see that the server is unhealthy by themselves.
 func (s *server) failWaiters(err error) {
 	for _, u := range *s.users.Load() {
 		u.version.Load().failWaiters(err)

@@ -30,6 +30,9 @@ type Config struct {
 
 // Registry keeps connections to many servers for many users. Its methods may be
 // called from any goroutine. Make one with New; end it with Close.
+//
+// A change of one server holds that server's changeLock, which may last as long as its
+// Kind takes, and mu only to publish the new view. Calls take neither.
 type Registry struct {
 	cfg          Config
 	kinds        map[string]Kind
@@ -79,7 +82,8 @@ func NewWith(cfg Config) (*Registry, error) {
 // that caused their opening.
 func detached() context.Context { return context.Background() }
 
-// updateView publishes a new view, unless the registry is closed.
+// updateView publishes a new view, unless the registry is closed. edit gets a copy:
+// whoever has loaded a view goes on with what was registered then.
 func (r *Registry) updateView(edit func(v *view)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,7 +145,8 @@ func (r *Registry) closeUnregistered(s *server) {
 	}()
 }
 
-// createNamedPools makes the pools that a new server begins with.
+// createNamedPools makes the pools that a new server begins with. PUBLIC stands for
+// nobody in particular, and has no pool before somebody calls.
 func (s *server) createNamedPools(ctx context.Context, d *ServerDefinition) error {
 	if d.WarmupConnections <= 0 {
 		return nil
@@ -173,7 +178,9 @@ func (r *Registry) Update(ctx context.Context, def ServerDefinition) error {
 	return r.update(ctx, def)
 }
 
-// update changes a definition. The caller has the right to.
+// update changes a definition. The caller has the right to. What was written is kept
+// beside what it was resolved to, so that ALTER changes the owner's words and not the
+// defaults that were filled in.
 func (r *Registry) update(ctx context.Context, def ServerDefinition) error {
 	d, err := r.resolveAndValidate(ctx, def)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/flightpool/flightpool/internal/taskgroup"
 )
 
-// server is one registered server.
+// server is one registered server. It begins with newServer and ends with close, after
+// which it grants and starts nothing; a new server of the same name is another one.
 type server struct {
 	registry *Registry
 	name     string
@@ -70,7 +71,8 @@ func (s *server) add(u *userPool, d *ServerDefinition) (bool, error) {
 	return true, nil
 }
 
-// startPool lets a new pool open what it keeps ready.
+// startPool lets a new pool open what it keeps ready. Until then the pool has no
+// MinIdle, so that one which is not published opens nothing.
 func (s *server) startPool(u *userPool, d *ServerDefinition) {
 	g := u.version.Load()
 	for {
@@ -95,8 +97,9 @@ func warmUp(ctx context.Context, g poolVersion, n int, limit time.Duration) {
 	_ = g.waitReady(ctx, n) // the opens tell health of failures
 }
 
-// background runs f, for the life of the server, on a goroutine that close waits
-// for, or, when the server is closed already, at once.
+// background runs f, for the life of the server, on a goroutine that close waits for,
+// or, when the server is closed already, at once. f is run in any case, since somebody
+// may wait for what it ends.
 func (s *server) background(f func(life context.Context)) {
 	s.mu.Lock()
 	open := !s.closed
@@ -163,7 +166,9 @@ func (s *server) detachUnless(u *userPool, keepIf func() bool) (drain func(ctx c
 	}
 }
 
-// update changes the definition, or nothing when a pool cannot be made of it.
+// update changes the definition, or nothing when a pool cannot be made of it. It makes
+// all that can fail first. From the moment when def is stored new pools are made of d;
+// the rest follows user by user, and is not undone.
 func (s *server) update(ctx context.Context, d *ServerDefinition) error {
 	next, err := s.newVersionsFor(ctx, d)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"strings"
 )
 
-// sqlConnector finds the database/sql driver of the option driver, or the default
-// one, and gives it Target or what dsn makes of the options.
+// sqlConnector finds the database/sql driver of the option driver, or the default one,
+// and gives it Target or what dsn makes of the options. A driver's errors about its
+// text are dropped, since they quote it.
 func sqlConnector(byDefault string, dsn func(ConnectParams) string) func(ConnectParams) (driver.Connector, error) {
 	return func(r ConnectParams) (driver.Connector, error) {
 		name := optionOr(r, "driver", byDefault)

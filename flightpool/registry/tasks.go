@@ -12,7 +12,8 @@ import (
 // for what it has then cancelled.
 const closeGrace = 5 * time.Second
 
-// withCloseGrace ends closeGrace after ctx.
+// withCloseGrace ends closeGrace after ctx. The function it returns must be called; it
+// stops the timer.
 func withCloseGrace(ctx context.Context) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var mu sync.Mutex
@@ -45,6 +46,8 @@ type noticeQueue struct {
 	closed  bool
 }
 
+// enqueue takes a notice to be delivered after those before it. log is told of a panic
+// in one.
 func (n *noticeQueue) enqueue(log *slog.Logger, notice func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -65,6 +68,8 @@ func (n *noticeQueue) close() {
 	n.closed, n.queue = true, nil
 }
 
+// run delivers notices until there is none, and ends. A notice is code of the user's:
+// one that panics, or ends its goroutine, does not keep the next ones.
 func (n *noticeQueue) run(log *slog.Logger) {
 	for {
 		n.mu.Lock()

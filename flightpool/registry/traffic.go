@@ -56,7 +56,8 @@ type countedConn struct {
 	t *byteCounter
 }
 
-// countedSocket is one that can be looked at without reading.
+// countedSocket is one that can be looked at without reading. Drivers that look at a
+// socket to see whether the server has closed it need that.
 type countedSocket struct {
 	countedConn
 	syscall.Conn

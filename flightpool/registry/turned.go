@@ -1,6 +1,8 @@
 package registry
 
-// onHealthTransition acts on a server that turned healthy or unhealthy.
+// onHealthTransition acts on a server that turned healthy or unhealthy. Health calls it
+// for one turn after the other. The order matters: first nothing new is opened, then
+// what is open is replaced, then those who wait are failed.
 func (s *server) onHealthTransition(down *UnhealthyError) {
 	s.allocator.Gate(func() bool { return s.health.down.Load() != nil })
 	if down != nil {

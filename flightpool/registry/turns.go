@@ -8,7 +8,8 @@ import (
 )
 
 // changeLocks is one lock per server name for changes of definitions, so that a Kind
-// that hangs blocks changes of its own server only.
+// that hangs blocks changes of its own server only. A lock of package sync would not
+// do: a wait for it does not end with a context.
 type changeLocks struct {
 	mu      sync.Mutex
 	held    map[string]chan struct{} // closed when the right is given back

@@ -14,7 +14,8 @@ import (
 	"github.com/flightpool/flightpool/reservoir"
 )
 
-// userPool is one local user's connections to one server.
+// userPool is one local user's connections to one server. It has one current version,
+// which new calls use, and may have others that drain. mu comes after server.mu.
 type userPool struct {
 	server *server
 	name   string
@@ -57,7 +58,8 @@ type currentVersion struct {
 	connKey connKey
 }
 
-// newUserPool makes a user's pool that has no version yet.
+// newUserPool makes a user's pool that has no version yet. Neither server nor share
+// knows it before server.add.
 func newUserPool(s *server, name string, d *ServerDefinition) *userPool {
 	u := &userPool{server: s, name: name, createdAt: time.Now(), lastActive: time.Now(), removedCh: make(chan struct{})}
 	u.member = s.allocator.NewMember(name, u, userMaxSize(d))
@@ -86,7 +88,8 @@ func (u *userPool) Refuse() {
 	u.rejected.Add(uint64(u.version.Load().failWaiters(errNoConnFree))) //nolint:gosec // a number of callers
 }
 
-// hooks let the registry count and judge what its reservoirs do.
+// hooks let the registry count and judge what its reservoirs do. They run outside the
+// reservoir's lock, for all versions of the pool.
 func (u *userPool) hooks() reservoir.Hooks {
 	s, m := u.server, u.member
 	return reservoir.Hooks{
@@ -159,7 +162,7 @@ func (u *userPool) countQuery(took time.Duration, err error) {
 }
 
 // needsNewVersion reports whether the current version was made with other values than
-// d's.
+// d's. Sizes and most times are no part of it: they change in place.
 func (u *userPool) needsNewVersion(d *ServerDefinition) bool {
 	mapping, _ := d.mapping(u.name)
 	k := u.server.registry.kinds[d.Kind]
