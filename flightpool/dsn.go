@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/flightpool/flightpool/internal/netname"
 	"github.com/flightpool/flightpool/internal/option"
 )
 
@@ -207,7 +208,7 @@ func (d *dsn) resolveAddress(u *url.URL, transport string) error {
 	switch {
 	case by == "" && transport != "":
 		by = transport
-	case by == "" && isLoopback(u.Hostname()):
+	case by == "" && netname.IsLoopback(u.Hostname()):
 		by = "tcp"
 	case by == "":
 		by = "tls"
@@ -248,11 +249,6 @@ func schemeFor(transport string) string {
 		return "grpc"
 	}
 	return "grpc+" + transport
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
 // merge adds what the DSN says to cfg. A field that both set is a fault, since

@@ -178,12 +178,7 @@ func (c Config) resolve() (Config, error) {
 // faults finds what is wrong with lists of texts and with headers. The
 // reservoir's own check covers sizes and lifetimes.
 func (c Config) faults() []error {
-	var faults []error
-	fault := func(wrong bool, format string, args ...any) {
-		if wrong {
-			faults = append(faults, fmt.Errorf(format, args...))
-		}
-	}
+	fault, faults := option.Collect("")
 	for i, name := range c.Cancel.Actions {
 		fault(strings.TrimSpace(name) == "", "Cancel.Actions: name %d is empty", i)
 	}
@@ -201,7 +196,7 @@ func (c Config) faults() []error {
 		fault(c.SessionHeader != "" && strings.EqualFold(key, c.SessionHeader), "SessionHeader: %q is in Headers too, where all connections share it", key)
 		fault(strings.EqualFold(key, "authorization"), "Headers: put authorization into Auth")
 	}
-	return faults
+	return *faults
 }
 
 // reservoirConfig is the part of a Config that the reservoir carries out.

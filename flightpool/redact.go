@@ -4,10 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/printing"
 )
 
 // What Auth, Config and FlightSQLPool print is decided here: under every verb
@@ -44,13 +47,13 @@ func (a Auth) String() string {
 func (a Auth) GoString() string { return a.String() }
 
 // Format prints String under every verb.
-func (a Auth) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(a.String())) }
+func (a Auth) Format(f fmt.State, _ rune) { printing.Format(f, a.String()) }
 
 // LogValue is String, for slog.
 func (a Auth) LogValue() slog.Value { return slog.StringValue(a.String()) }
 
 // MarshalJSON gives String.
-func (a Auth) MarshalJSON() ([]byte, error) { return json.Marshal(a.String()) }
+func (a Auth) MarshalJSON() ([]byte, error) { return printing.JSON(a.String()) }
 
 // String lists the fields that are set. Of Headers it shows the names, of Auth
 // the method and the user, of what has no short text that it is set.
@@ -71,7 +74,7 @@ func (c Config) String() string {
 func (c Config) GoString() string { return c.String() }
 
 // Format prints String under every verb.
-func (c Config) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(c.String())) }
+func (c Config) Format(f fmt.State, _ rune) { printing.Format(f, c.String()) }
 
 // LogValue gives slog what String shows, as a group.
 func (c Config) LogValue() slog.Value {
@@ -119,13 +122,8 @@ func (c Config) printedFields() []printedField {
 	}
 	walk(reflect.ValueOf(c), "")
 	if len(c.Headers) > 0 {
-		names := make([]string, 0, len(c.Headers))
-		for name := range c.Headers {
-			names = append(names, name)
-		}
-		slices.Sort(names)
 		i := slices.IndexFunc(fields, func(f printedField) bool { return f.name == "Headers" })
-		fields[i].value = strings.Join(names, " ")
+		fields[i].value = strings.Join(slices.Sorted(maps.Keys(c.Headers)), " ")
 	}
 	return fields
 }
@@ -156,10 +154,10 @@ func (p *FlightSQLPool) String() string { return "flightpool " + p.target }
 func (p *FlightSQLPool) GoString() string { return p.String() }
 
 // Format prints String under every verb.
-func (p *FlightSQLPool) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(p.String())) }
+func (p *FlightSQLPool) Format(f fmt.State, _ rune) { printing.Format(f, p.String()) }
 
 // LogValue is String, for slog.
 func (p *FlightSQLPool) LogValue() slog.Value { return slog.StringValue(p.String()) }
 
 // MarshalJSON gives String.
-func (p *FlightSQLPool) MarshalJSON() ([]byte, error) { return json.Marshal(p.String()) }
+func (p *FlightSQLPool) MarshalJSON() ([]byte, error) { return printing.JSON(p.String()) }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"runtime"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/option"
 )
 
 // Validate returns every fault of c that New would refuse it for, or nil. An
@@ -79,12 +81,7 @@ func (c Config[C]) resolve() (Config[C], error) {
 
 // faults finds what is wrong with the fields as the user set them.
 func (c Config[C]) faults() []error {
-	var faults []error
-	fault := func(wrong bool, format string, args ...any) {
-		if wrong {
-			faults = append(faults, fmt.Errorf("reservoir: "+format, args...))
-		}
-	}
+	fault, faults := option.Collect("reservoir: ")
 	fault(c.Open == nil, "Open: required")
 	fault(c.Close == nil, "Close: required")
 	fault(c.MaxSize < 0, "MaxSize: %d is less than 1", c.MaxSize)
@@ -100,7 +97,7 @@ func (c Config[C]) faults() []error {
 	fault(c.Check == nil && c.CheckOnAcquire, "CheckOnAcquire: needs Check")
 	fault(c.Check == nil && c.CheckOnRelease, "CheckOnRelease: needs Check")
 	fault(c.MaxLifetime > 0 && c.LifetimeJitter > math.MaxInt64-c.MaxLifetime, "LifetimeJitter: %v is too long", c.LifetimeJitter)
-	return faults
+	return *faults
 }
 
 // overflow is how many connections beyond MaxSize may exist.

@@ -1,11 +1,11 @@
 package session
 
 import (
-	"encoding/json"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
+	"reflect"
+
+	"github.com/flightpool/flightpool/internal/printing"
 )
 
 // What the handles print is said here: fmt would walk into what they hold, the
@@ -15,39 +15,34 @@ import (
 func (s *SessionHandle) String() string { return "flightpool session of " + s.policy.Target }
 
 // Format prints String under every verb.
-func (s *SessionHandle) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(s.String())) }
+func (s *SessionHandle) Format(f fmt.State, _ rune) { printing.Format(f, s.String()) }
 
 // String names the type; what a result holds is not shown.
 func (r *QueryResult) String() string { return "flightpool query result" }
 
 // Format prints String under every verb.
-func (r *QueryResult) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(r.String())) }
+func (r *QueryResult) Format(f fmt.State, _ rune) { printing.Format(f, r.String()) }
 
 // String names the type; what a prepared statement holds is not shown.
 func (q *PreparedQuery) String() string { return "flightpool prepared query" }
 
 // Format prints String under every verb.
-func (q *PreparedQuery) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(q.String())) }
+func (q *PreparedQuery) Format(f fmt.State, _ rune) { printing.Format(f, q.String()) }
 
 // String shows the options, of Headers the names only.
 func (o QueryOptions) String() string {
-	names := make([]string, 0, len(o.Headers))
-	for name := range o.Headers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return fmt.Sprintf("flightpool.QueryOptions{Timeout: %v, Retry: %d, Route: %d, Params: %t, Headers: [%s], NoCancel: %t}",
-		o.Timeout, o.Retry, o.Route, o.Params != nil, strings.Join(names, " "), o.NoCancel)
+	return fmt.Sprintf("flightpool.QueryOptions{Timeout: %v, Retry: %d, Route: %d, Params: %t, Headers: %s, NoCancel: %t}",
+		o.Timeout, o.Retry, o.Route, o.Params != nil, printing.Keys(reflect.ValueOf(o.Headers)), o.NoCancel)
 }
 
 // GoString is String.
 func (o QueryOptions) GoString() string { return o.String() }
 
 // Format prints String under every verb.
-func (o QueryOptions) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(o.String())) }
+func (o QueryOptions) Format(f fmt.State, _ rune) { printing.Format(f, o.String()) }
 
 // LogValue is String, for slog.
 func (o QueryOptions) LogValue() slog.Value { return slog.StringValue(o.String()) }
 
 // MarshalJSON gives String.
-func (o QueryOptions) MarshalJSON() ([]byte, error) { return json.Marshal(o.String()) }
+func (o QueryOptions) MarshalJSON() ([]byte, error) { return printing.JSON(o.String()) }

@@ -11,31 +11,12 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/adbcconn"
 	"github.com/flightpool/flightpool/session"
 )
 
-// adbcError is an adbc.Error with the way to what caused it: errors.As finds
-// the adbc.Error, the *flightpool.Error and a gRPC status in it, errors.Is the
-// context's error.
-type adbcError struct {
-	adbc  adbc.Error
-	cause error
-}
-
-func (e *adbcError) Error() string { return e.adbc.Error() }
-
-func (e *adbcError) Unwrap() []error { return []error{e.adbc, e.cause} }
-
-// As finds the adbc.Error by pointer too; by value Unwrap does.
-func (e *adbcError) As(target any) bool {
-	if p, ok := target.(**adbc.Error); ok {
-		*p = &e.adbc
-		return true
-	}
-	return false
-}
-
-// toADBC makes ADBC's error of the pool's.
+// toADBC makes ADBC's error of the pool's: errors.As finds the adbc.Error, the
+// *flightpool.Error and a gRPC status in it, errors.Is the context's error.
 func toADBC(err error) error {
 	if err == nil {
 		return nil
@@ -51,7 +32,7 @@ func toADBC(err error) error {
 	if errors.As(err, &ours) && len(ours.SQLState) == len(e.SqlState) {
 		copy(e.SqlState[:], ours.SQLState)
 	}
-	return &adbcError{e, err}
+	return adbcconn.WithCause(e, err)
 }
 
 // details are those of a status, under the name of the trailer in which they

@@ -3,7 +3,6 @@ package adbcpool
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -11,12 +10,9 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/internal/leftover"
+	"github.com/flightpool/flightpool/internal/driverapi"
 	"github.com/flightpool/flightpool/session"
 )
-
-// noCtxTimeout bounds what ADBC asks for without a context.
-const noCtxTimeout = 30 * time.Second
 
 // connection is adbc.Connection over one session of the pool.
 type connection struct {
@@ -28,11 +24,11 @@ type connection struct {
 	//
 	// INVARIANT: inTx only while autocommitOff.
 	autocommitOff, inTx bool
-	unended             leftover.UnendedTx // of a transaction that is over for the caller
-	commitErr           error              // why the last commit did, until a statement or a rollback
-	switching           bool               // it was that of switching autocommit on
-	headers             metadata.MD        // of its catalogue calls, and of statements made later
-	omitConstraints     bool               // GetObjects leaves constraints out
+	unended             driverapi.UnendedTx // of a transaction that is over for the caller
+	commitErr           error               // why the last commit did, until a statement or a rollback
+	switching           bool                // it was that of switching autocommit on
+	headers             metadata.MD         // of its catalogue calls, and of statements made later
+	omitConstraints     bool                // GetObjects leaves constraints out
 	closed              bool
 }
 
@@ -40,11 +36,6 @@ var (
 	_ adbc.Connection    = (*connection)(nil)
 	_ adbc.GetSetOptions = (*connection)(nil)
 )
-
-// ownContext is the context of what ADBC asks for without one.
-func (c *connection) ownContext() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.baseCtx, noCtxTimeout)
-}
 
 // beginStatement checks the connection before a statement and opens the transaction
 // that the statement belongs to.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/driverapi"
 )
 
 // Bind is part of adbc.Statement.
@@ -170,7 +171,7 @@ func readAll(ctx context.Context, stream array.RecordReader) (arrow.RecordBatch,
 	for stream.Next() {
 		b := stream.RecordBatch()
 		if !b.Schema().Equal(stream.Schema()) {
-			return nil, badArgument("BindStream", fmt.Errorf("a batch has the schema %v, and its stream %v", b.Schema(), stream.Schema()))
+			return nil, driverapi.BadArgument("BindStream", fmt.Errorf("a batch has the schema %v, and its stream %v", b.Schema(), stream.Schema()))
 		}
 		b.Retain()
 		batches = append(batches, b)
@@ -183,7 +184,7 @@ func readAll(ctx context.Context, stream array.RecordReader) (arrow.RecordBatch,
 	}
 	joined, err := concat(stream.Schema(), batches)
 	if err != nil {
-		return nil, badArgument("BindStream", err)
+		return nil, driverapi.BadArgument("BindStream", err)
 	}
 	return joined, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/adbcconn"
+	"github.com/flightpool/flightpool/internal/driverapi"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -28,7 +29,7 @@ import (
 // comment for what is done about it.
 func New(ctx context.Context, db adbc.Database, cfg flightpool.Config) (*flightpool.FlightSQLPool, error) {
 	if err := errjoin.Join(checkDatabase(db), checkUnusedFields(cfg)); err != nil {
-		return nil, badArgument("New", err)
+		return nil, driverapi.BadArgument("New", err)
 	}
 	conn := adbcconn.GenericConfig{ProbeSQL: cfg.HealthCheck.SQL, CloseTimeout: cfg.CloseTimeout}
 	return flightpool.NewWith(ctx, func(ctx context.Context) (backend.Conn, error) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/adbcconn"
+	"github.com/flightpool/flightpool/internal/driverapi"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -18,11 +19,11 @@ import (
 // exporter that the driver does not know; "none" is one of these.
 func Open(ctx context.Context, target string, cfg flightpool.Config) (*flightpool.FlightSQLPool, error) {
 	if cfg.Layer != nil {
-		return nil, badArgument("Open", ownedError("Layer", "the driver's place"))
+		return nil, driverapi.BadArgument("Open", ownedError("Layer", "the driver's place"))
 	}
 	driver, err := adbcconn.NewDriver(cfg.Allocator)
 	if err != nil {
-		return nil, badArgument("Open", err)
+		return nil, driverapi.BadArgument("Open", err)
 	}
 	cfg.Layer = driver
 	p, err := flightpool.New(ctx, target, cfg)

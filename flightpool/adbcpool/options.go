@@ -7,6 +7,8 @@ import (
 
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-adbc/go/adbc/driver/flightsql"
+
+	"github.com/flightpool/flightpool/internal/driverapi"
 )
 
 // OptionConstraints is the option of a connection that says whether GetObjects
@@ -16,7 +18,7 @@ const OptionConstraints = "flightpool.connection.constraints"
 
 // SetOption is part of adbc.PostInitOptions.
 func (c *connection) SetOption(key, value string) error {
-	ctx, stop := c.ownContext()
+	ctx, stop := driverapi.OwnContext(c.baseCtx)
 	defer stop()
 	return c.setOption(ctx, key, value)
 }
@@ -118,7 +120,7 @@ func (c *connection) setNumber(key string, value any) error {
 	if !ok {
 		return notImplemented("connection option " + key)
 	}
-	ctx, stop := c.ownContext()
+	ctx, stop := driverapi.OwnContext(c.baseCtx)
 	defer stop()
 	return c.setSessionOption(ctx, name, value)
 }
@@ -200,7 +202,7 @@ func (c *connection) sessionOptions() (map[string]any, error) {
 	if c.closed {
 		return nil, errConnectionClosed
 	}
-	ctx, stop := c.ownContext()
+	ctx, stop := driverapi.OwnContext(c.baseCtx)
 	defer stop()
 	all, err := c.handle.Options(ctx)
 	return all, toADBC(err)

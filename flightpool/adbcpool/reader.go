@@ -8,6 +8,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/driverapi"
 )
 
 // reader is the result of an execution, whose errors are ADBC's. It owns the
@@ -68,7 +69,7 @@ func (r *reader) Release() {
 
 // endWithoutContext is end for calls that have no context.
 func (r *reader) endWithoutContext() {
-	ctx, stop := r.conn.ownContext()
+	ctx, stop := driverapi.OwnContext(r.conn.baseCtx)
 	defer stop()
 	r.end(ctx)
 }

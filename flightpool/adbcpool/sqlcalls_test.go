@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/driverapi"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -267,7 +268,7 @@ func (p *sqlDraw) endOf(tx *drawnTx, commit bool) {
 	if commit {
 		name = "Commit"
 	}
-	err := p.timed(name, noCtxTimeout+slackTime, func() error {
+	err := p.timed(name, driverapi.NoCtxTimeout+slackTime, func() error {
 		if commit {
 			return tx.Commit()
 		}
@@ -309,7 +310,7 @@ func (p *sqlDraw) closeConn() {
 	if !ok || p.busy[c] > 0 {
 		return
 	}
-	_ = p.timed("Conn.Close", noCtxTimeout, c.Close)
+	_ = p.timed("Conn.Close", driverapi.NoCtxTimeout, c.Close)
 	p.conns = slices.DeleteFunc(p.conns, func(o *sql.Conn) bool { return o == c })
 }
 
@@ -430,9 +431,9 @@ func drawSQL(t *testing.T, kind string, profile testserver.Profile, seed uint64,
 		_ = p.timed("Stmt.Close", slackTime, s.Close)
 	}
 	for _, c := range p.conns {
-		_ = p.timed("Conn.Close", noCtxTimeout, c.Close)
+		_ = p.timed("Conn.Close", driverapi.NoCtxTimeout, c.Close)
 	}
-	_ = p.timed("DB.Close", noCtxTimeout, p.db.Close)
+	_ = p.timed("DB.Close", driverapi.NoCtxTimeout, p.db.Close)
 	if set != nil {
 		set.Clear()
 		s.Faults().ThawConns()

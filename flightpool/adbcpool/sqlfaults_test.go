@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/driverapi"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -209,7 +210,7 @@ func (p *sqlPlay) end(how string) {
 	}
 	p.tx = nil
 	tx.end = how
-	tx.err = p.in(how, noCtxTimeout+50*time.Millisecond, func(context.Context) error {
+	tx.err = p.in(how, driverapi.NoCtxTimeout+50*time.Millisecond, func(context.Context) error {
 		if how == "Commit" {
 			return tx.Commit()
 		}
@@ -248,7 +249,7 @@ func (p *sqlPlay) onConn() {
 		done, err := cn.ExecContext(ctx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", p.table, v))
 		return p.affects(done, err)
 	})
-	_ = p.in("Conn.Close", noCtxTimeout, func(context.Context) error { return cn.Close() })
+	_ = p.in("Conn.Close", driverapi.NoCtxTimeout, func(context.Context) error { return cn.Close() })
 }
 
 type sqlStep = func(*sqlPlay)
@@ -309,7 +310,7 @@ func performSQL(t *testing.T, kind string, profile testserver.Profile, program s
 		for _, step := range sqlPrograms[program] {
 			step(p)
 		}
-		_ = p.in("DB.Close", noCtxTimeout, func(context.Context) error { return p.db.Close() })
+		_ = p.in("DB.Close", driverapi.NoCtxTimeout, func(context.Context) error { return p.db.Close() })
 		_ = p.in("Pool.Close", 10*time.Second, func(ctx context.Context) error { return pool.Close(ctx) })
 		if set != nil {
 			struck = set.Fired() > 0

@@ -10,6 +10,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/driverapi"
 )
 
 // statement is adbc.Statement on a connection's session.
@@ -106,7 +107,7 @@ func (s *statement) unprepare(ctx context.Context) error {
 
 // unprepareWithoutContext is unprepare for calls that have no context.
 func (s *statement) unprepareWithoutContext() error {
-	ctx, stop := s.conn.ownContext()
+	ctx, stop := driverapi.OwnContext(s.conn.baseCtx)
 	defer stop()
 	return s.unprepare(ctx)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/netname"
+	"github.com/flightpool/flightpool/internal/option"
 )
 
 // Client says who asks which token endpoint for what. It prints without its
@@ -89,12 +90,7 @@ var reservedParams = []string{
 }
 
 func (c Client) faults() []error {
-	var faults []error
-	fault := func(wrong bool, format string, args ...any) {
-		if wrong {
-			faults = append(faults, fmt.Errorf(format, args...))
-		}
-	}
+	fault, faults := option.Collect("")
 	u, err := url.Parse(c.TokenURL)
 	switch {
 	case c.TokenURL == "":
@@ -105,19 +101,14 @@ func (c Client) faults() []error {
 		fault(u.Scheme != "https" && u.Scheme != "http", "TokenURL: %q is neither https nor http", u.Scheme)
 		fault(u.Host == "", "TokenURL: has no host")
 		fault(u.User != nil, "TokenURL: put the credentials into ID and Secret")
-		fault(u.Scheme == "http" && !isLoopback(u.Hostname()) && !c.AllowPlainHTTP,
+		fault(u.Scheme == "http" && !netname.IsLoopback(u.Hostname()) && !c.AllowPlainHTTP,
 			"TokenURL: http would send the secret readable for everybody on the way; use https, or set AllowPlainHTTP")
 	}
 	fault(c.ID == "" && c.Secret != "", "Secret: needs an ID")
 	for _, name := range reservedParams {
 		fault(c.Params.Has(name), "Params: %s has a field of its own", name)
 	}
-	return faults
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+	return *faults
 }
 
 // request asks for a token. secrets must not show in errors.

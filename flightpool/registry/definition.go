@@ -2,20 +2,21 @@ package registry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/flightpool/registry/ddl"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/fairshare"
+	"github.com/flightpool/flightpool/internal/option"
 )
 
 // Public is the local user whose mapping holds for every user without a mapping of
 // their own.
-const Public = "PUBLIC"
+const Public = ddl.Public
 
 // ServerDefinition says how to reach a server, as whom, and how its connections
 // are kept. The zero value of a field is its default; a negative number or
@@ -166,17 +167,12 @@ func checkReservoirConfig(d *ServerDefinition) error {
 
 // faults finds what is wrong with the fields that no option sets.
 func (d ServerDefinition) faults() []error {
-	var faults []error
-	fault := func(wrong bool, text string) {
-		if wrong {
-			faults = append(faults, errors.New(text))
-		}
-	}
+	fault, faults := option.Collect("")
 	_, nameless := d.Users[""]
 	fault(d.Name == "", "Name: required")
 	fault(d.Kind == "", "Kind: required")
 	fault(nameless, "Users: a local user has no name")
-	return faults
+	return *faults
 }
 
 // overflow is how many connections beyond MaxSize may exist.

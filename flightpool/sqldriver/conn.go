@@ -4,25 +4,20 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
-	"time"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/internal/leftover"
+	"github.com/flightpool/flightpool/internal/driverapi"
 )
-
-// noCtxTimeout bounds what database/sql asks for without a context: rollbacks
-// and the closing of statements.
-const noCtxTimeout = 30 * time.Second
 
 // conn is a driver.Conn over one session. database/sql sees to it that it
 // is used by one goroutine at a time.
 type conn struct {
 	handle     *flightpool.SessionHandle
-	baseCtx    context.Context    //nolint:containedctx // the values of Connect's, for calls that have none
-	unended    leftover.UnendedTx // of a transaction that is over for database/sql
-	tx         *tx                // the open one, or nil
-	afterClose func()             // runs once the connection is closed, or nil
+	baseCtx    context.Context     //nolint:containedctx // the values of Connect's, for calls that have none
+	unended    driverapi.UnendedTx // of a transaction that is over for database/sql
+	tx         *tx                 // the open one, or nil
+	afterClose func()              // runs once the connection is closed, or nil
 
 	// lastCtx is the context of the last call. database/sql closes the connection
 	// before that call returns.
@@ -40,10 +35,6 @@ var (
 	_ driver.Validator          = (*conn)(nil)
 	_ driver.NamedValueChecker  = (*conn)(nil)
 )
-
-func (c *conn) ownContext() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.baseCtx, noCtxTimeout)
-}
 
 // beginCall is the first step of a call: it ends on the server what is over here.
 func (c *conn) beginCall(ctx context.Context) error {
@@ -119,7 +110,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	}
 	params, err := bindRow(args, nil)
 	if err != nil {
-		return nil, badArgument("Query", err)
+		return nil, driverapi.BadArgument("Query", err)
 	}
 	opts := flightpool.QueryOptions{Route: routeOf(ctx)}
 	if params != nil {
@@ -144,7 +135,7 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	}
 	params, err := bindRow(args, nil)
 	if err != nil {
-		return nil, badArgument("Exec", err)
+		return nil, driverapi.BadArgument("Exec", err)
 	}
 	if err := c.beginCall(ctx); err != nil {
 		return nil, err
@@ -197,9 +188,4 @@ func (a execResult) RowsAffected() (int64, error) {
 		return 0, errors.New("flightpool: the server does not tell the rows affected")
 	}
 	return a.rows, nil
-}
-
-// badArgument is the error of a call that was given something impossible.
-func badArgument(op string, err error) error {
-	return &flightpool.Error{Op: op, Stage: backend.StageArgument, Fault: flightpool.FaultUsage, Unsent: true, Err: err}
 }

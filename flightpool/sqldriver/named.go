@@ -10,6 +10,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/driverapi"
 )
 
 // dsnConnector is a connector that makes its pool when it is first needed.
@@ -79,7 +80,7 @@ func (c *dsnConnector) poolOrAttempt() (*flightpool.FlightSQLPool, *openAttempt,
 	defer c.mu.Unlock()
 	switch {
 	case c.mu.closed:
-		return nil, nil, badArgument("Connect", flightpool.ErrClosed)
+		return nil, nil, driverapi.BadArgument("Connect", flightpool.ErrClosed)
 	case c.mu.pool != nil:
 		return c.mu.pool, nil, nil
 	case c.mu.attempt == nil:
@@ -102,7 +103,7 @@ func (c *dsnConnector) runAttempt(ctx context.Context, m *openAttempt) {
 	case m.err == nil:
 		c.mu.pool = m.pool
 	case c.mu.closed:
-		m.err = badArgument("Connect", flightpool.ErrClosed)
+		m.err = driverapi.BadArgument("Connect", flightpool.ErrClosed)
 	}
 }
 

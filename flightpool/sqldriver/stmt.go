@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/driverapi"
 )
 
 // Prepare is part of driver.Conn.
@@ -77,7 +78,7 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 func (s *stmt) update(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
 	params, err := bindRow(args, s.q.ParameterSchema())
 	if err != nil {
-		return nil, badArgument("Stmt", err)
+		return nil, driverapi.BadArgument("Stmt", err)
 	}
 	if params != nil {
 		defer params.Release()
@@ -92,7 +93,7 @@ func (s *stmt) update(ctx context.Context, args []driver.NamedValue) (driver.Res
 func (s *stmt) run(ctx context.Context, args []driver.NamedValue) (*flightpool.QueryResult, error) {
 	params, err := bindRow(args, s.q.ParameterSchema())
 	if err != nil {
-		return nil, badArgument("Stmt", err)
+		return nil, driverapi.BadArgument("Stmt", err)
 	}
 	opts := flightpool.QueryOptions{Route: routeOf(ctx)}
 	if params != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/driverapi"
 )
 
 // Begin is part of driver.Conn.
@@ -16,7 +17,7 @@ func (c *conn) Begin() (driver.Tx, error) { return c.BeginTx(c.baseCtx, driver.T
 // BeginTx is part of driver.ConnBeginTx.
 func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
 	if opts.Isolation != 0 || opts.ReadOnly {
-		return nil, badArgument("BeginTx", errors.New("isolation levels and read-only transactions are not known to Flight SQL"))
+		return nil, driverapi.BadArgument("BeginTx", errors.New("isolation levels and read-only transactions are not known to Flight SQL"))
 	}
 	if err := c.beginCall(ctx); err != nil {
 		return nil, err
@@ -48,7 +49,7 @@ func (t *tx) Commit() error {
 // meanwhile, the session is left to roll back by itself.
 func (t *tx) Rollback() error {
 	t.conn.tx, t.conn.lastCtx = nil, t.ctx
-	ctx, stop := t.conn.ownContext()
+	ctx, stop := driverapi.OwnContext(t.conn.baseCtx)
 	defer stop()
 	if t.ctx.Err() == nil {
 		both, cancel := context.WithCancelCause(ctx)

@@ -114,9 +114,9 @@ func (k *call) checkComplete() error {
 // errors.Is finds.
 func (k *call) wrapError(stage backend.Stage, err error) error {
 	if cause := k.rpcErr.Load(); cause != nil {
-		return k.external.WrapError(stage, wrapDriver(err, *cause))
+		return k.external.WrapError(stage, WithCause(err, *cause))
 	}
-	return k.external.WrapError(stage, wrapDriver(err, localCause(err)))
+	return k.external.WrapError(stage, WithCause(err, localCause(err)))
 }
 
 // enterDriver admits a call into the driver, which leaveDriver must end. It is
@@ -189,7 +189,7 @@ func (k *call) statement(sql string) (adbc.Statement, error) {
 		}
 	}
 	if err != nil {
-		return nil, k.external.Usage(wrapDriver(err, nil))
+		return nil, k.external.Usage(WithCause(err, nil))
 	}
 	return stmt, nil
 }
@@ -260,11 +260,11 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 	defer k.end()
 	stmt, err := c.cn.NewStatement()
 	if err != nil {
-		return 0, k.external.Usage(wrapDriver(err, nil))
+		return 0, k.external.Usage(WithCause(err, nil))
 	}
 	defer func() { _ = stmt.Close() }()
 	if err := setIngest(stmt, opts); err != nil {
-		return 0, k.external.Usage(wrapDriver(err, nil))
+		return 0, k.external.Usage(WithCause(err, nil))
 	}
 	if err := flightconn.CheckSendable(rows.Schema()); err != nil {
 		return 0, k.external.Usage(fmt.Errorf("rows: %w", err))
@@ -272,7 +272,7 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 	parts := newSplitReader(rows, k.external.RequestLimit())
 	defer parts.releaseUnread()
 	if err := stmt.BindStream(k.ctx, parts); err != nil {
-		return 0, k.external.Usage(wrapDriver(err, nil))
+		return 0, k.external.Usage(WithCause(err, nil))
 	}
 	n, err := k.update(stmt)
 	switch large := parts.splitErr(); {

@@ -44,7 +44,7 @@ func NewDriver(mem memory.Allocator) (*Driver, error) {
 	db, err := flightsql.NewDriver(mem).NewDatabaseWithOptions(uri,
 		grpc.WithChainUnaryInterceptor(d.interceptUnary), grpc.WithChainStreamInterceptor(d.interceptStream))
 	if err != nil {
-		return nil, fmt.Errorf("ADBC's Flight SQL driver: %w", wrapDriver(err, nil))
+		return nil, fmt.Errorf("ADBC's Flight SQL driver: %w", WithCause(err, nil))
 	}
 	// Its own default writes JSON to stderr. What it has to say is in the
 	// errors.
@@ -73,7 +73,7 @@ func (d *Driver) Wrap(ctx context.Context, native backend.Conn) (backend.Conn, e
 	c := &Conn{Conn: transport, driver: d}
 	cn, err := d.db.Open(context.WithValue(ctx, openingKey{}, c))
 	if err != nil {
-		err = &backend.Error{Op: "Open", Stage: backend.StageProbe, Fault: backend.FaultUnknown, Err: wrapDriver(err, nil)}
+		err = &backend.Error{Op: "Open", Stage: backend.StageProbe, Fault: backend.FaultUnknown, Err: WithCause(err, nil)}
 		return nil, errjoin.Join(err, native.Close())
 	}
 	c.cn = cn

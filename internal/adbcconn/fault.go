@@ -21,14 +21,14 @@ type driverError struct {
 	cause error // or nil
 }
 
-// wrapDriver makes the driverError of err and its cause. cause may be nil; err
-// may not.
-func wrapDriver(err, cause error) error { return &driverError{err: err, cause: cause} }
+// WithCause is err, an adbc.Error or *adbc.Error, with the way to cause, which may be
+// nil.
+func WithCause(err, cause error) error { return &driverError{err: err, cause: cause} }
 
 // WrapContextError is part of backend.ContextErrorWrapper: the error that the
 // driver gives for a call whose context has ended.
 func (c *Conn) WrapContextError(err error) error {
-	return wrapDriver(adbc.Error{Msg: err.Error(), Code: adbc.StatusCancelled}, err)
+	return WithCause(adbc.Error{Msg: err.Error(), Code: adbc.StatusCancelled}, err)
 }
 
 func (e *driverError) Error() string { return e.err.Error() }

@@ -188,7 +188,7 @@ func (c *GenericConn) Close() error {
 		select {
 		case err := <-done:
 			if err != nil {
-				c.closeErr = c.newError("Close", backend.StageClose, backend.FaultUnknown, wrapDriver(err, nil))
+				c.closeErr = c.newError("Close", backend.StageClose, backend.FaultUnknown, WithCause(err, nil))
 			}
 		case <-timer.C:
 			c.closeErr = c.newError("Close", backend.StageClose, backend.FaultUnknown, errors.New("the driver does not return"))

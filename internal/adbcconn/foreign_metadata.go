@@ -139,15 +139,11 @@ func (f *objectFlattener) add(batch arrow.RecordBatch) error {
 // addSchemas walks the schemas of one catalog, which is row i of the list. A
 // list that is NULL was not asked for, or is empty.
 func (f *objectFlattener) addSchemas(catalog *string, schemas *array.List, i int) error {
-	if schemas.IsNull(i) {
-		return nil
+	items, from, to, err := structsOf(schemas, i, "schemas")
+	if err != nil {
+		return err
 	}
-	items, ok := schemas.ListValues().(*array.Struct)
-	if !ok {
-		return fmt.Errorf("the driver's schemas are not as ADBC says: %v", schemas.DataType())
-	}
-	from, to := schemas.ValueOffsets(i)
-	for j := int(from); j < int(to); j++ {
+	for j := from; j < to; j++ {
 		schema := copyNonEmpty(items.Field(0).(*array.String), j)
 		if f.req.Kind == backend.MetadataSchemas {
 			if schema == nil {
@@ -163,17 +159,26 @@ func (f *objectFlattener) addSchemas(catalog *string, schemas *array.List, i int
 	return nil
 }
 
+// structsOf are the structs of a list in the tree: those of items between from and to.
+func structsOf(list *array.List, i int, what string) (items *array.Struct, from, to int, err error) {
+	if list.IsNull(i) {
+		return nil, 0, 0, nil
+	}
+	items, ok := list.ListValues().(*array.Struct)
+	if !ok {
+		return nil, 0, 0, fmt.Errorf("the driver's %s are not as ADBC says: %v", what, list.DataType())
+	}
+	first, end := list.ValueOffsets(i)
+	return items, int(first), int(end), nil
+}
+
 // addTables walks the tables of one schema.
 func (f *objectFlattener) addTables(catalog, schema *string, tables *array.List, i int) error {
-	if tables.IsNull(i) {
-		return nil
+	items, from, to, err := structsOf(tables, i, "tables")
+	if err != nil {
+		return err
 	}
-	items, ok := tables.ListValues().(*array.Struct)
-	if !ok {
-		return fmt.Errorf("the driver's tables are not as ADBC says: %v", tables.DataType())
-	}
-	from, to := tables.ValueOffsets(i)
-	for j := int(from); j < int(to); j++ {
+	for j := from; j < to; j++ {
 		name := items.Field(0).(*array.String).Value(j)
 		kind := items.Field(1).(*array.String).Value(j)
 		if f.req.IncludeColumns {

@@ -128,16 +128,7 @@ func (p *genericPrepared) Update(ctx context.Context, params arrow.RecordBatch, 
 	if err != nil {
 		return 0, err
 	}
-	defer t.end()
-	return runInDriver(t, backend.StageExecute, func(ctx context.Context) (int64, error) {
-		stmt, unbind, err := p.bindParams(ctx, params, call)
-		if err != nil {
-			return 0, err
-		}
-		defer unbind()
-		n, err := stmt.ExecuteUpdate(ctx)
-		return max(n, -1), p.conn.verifyAfterRefusal(err)
-	}, nil)
+	return t.update(func(ctx context.Context) (adbc.Statement, func(), error) { return p.bindParams(ctx, params, call) })
 }
 
 // Close is part of backend.Prepared. Later calls do nothing. In a watched

@@ -162,15 +162,21 @@ func (c *GenericConn) Update(ctx context.Context, sql string, call backend.Call)
 	if err != nil {
 		return 0, err
 	}
+	return t.update(func(ctx context.Context) (adbc.Statement, func(), error) { return c.statementToRun(ctx, sql, call) })
+}
+
+// update runs the statement that prepare returns with what ends its use, and ends the
+// call.
+func (t *driverCall) update(prepare func(ctx context.Context) (adbc.Statement, func(), error)) (int64, error) {
 	defer t.end()
 	return runInDriver(t, backend.StageExecute, func(ctx context.Context) (int64, error) {
-		stmt, done, err := c.statementToRun(ctx, sql, call)
+		stmt, done, err := prepare(ctx)
 		if err != nil {
 			return 0, err
 		}
 		defer done()
 		n, err := stmt.ExecuteUpdate(ctx)
-		return max(n, -1), c.verifyAfterRefusal(err)
+		return max(n, -1), t.conn.verifyAfterRefusal(err)
 	}, nil)
 }
 

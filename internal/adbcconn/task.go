@@ -12,6 +12,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/flightconn"
 )
 
@@ -124,7 +125,7 @@ func (t *driverCall) usageError(err error) error {
 // is open, the last two are as the driver says.
 func (t *driverCall) wrapError(stage backend.Stage, err error) error {
 	c := t.conn
-	e := c.newError(t.op, stage, backend.FaultUnknown, wrapDriver(err, localCause(err)))
+	e := c.newError(t.op, stage, backend.FaultUnknown, WithCause(err, localCause(err)))
 	e.Unsent = !t.enteredDriver.Load()
 	if replaced := errors.Is(err, errSessionReplaced); replaced || errors.Is(err, errTxEndUnknown) {
 		e.Fault, e.Unsent = backend.FaultSession, replaced
@@ -133,7 +134,7 @@ func (t *driverCall) wrapError(stage backend.Stage, err error) error {
 	if driver, ok := adbcError(err); ok {
 		e.Fault = faultOf(driver)
 		if s, ok := statusOf(driver); ok {
-			e.Err = wrapDriver(err, s.Err())
+			e.Err = WithCause(err, s.Err())
 			if s.Code() == codes.Unauthenticated && t.op == "Update" {
 				e.Unsent = true // who asks is looked at before anything is done
 			}
@@ -170,8 +171,7 @@ func (t *driverCall) callerContextErr(fault backend.Fault) error {
 	if err := t.callerCtx.Err(); err != nil {
 		return err
 	}
-	const skew = 100 * time.Millisecond
-	if at, ok := t.callerCtx.Deadline(); ok && fault == backend.FaultContext && time.Until(at) <= skew {
+	if fault == backend.FaultContext && ctxerr.IsDue(t.callerCtx.Deadline) {
 		return context.DeadlineExceeded
 	}
 	return nil

@@ -1,7 +1,10 @@
-// Package ctxerr keeps the cause of a context's end in errors.
+// Package ctxerr says how contexts have ended.
 package ctxerr
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Of is nil while ctx lives, and then its error. Where the end had a cause of
 // its own (context.WithCancelCause and its like), errors.Is and errors.As find
@@ -26,4 +29,16 @@ func (e *endedError) Unwrap() []error { return []error{e.err, e.cause} }
 func (e *endedError) Is(target error) bool {
 	other, ok := target.(*endedError) // errors.Is walks the chain
 	return ok && other.Error() == e.Error()
+}
+
+// deadlineSkew is how much before the end of a caller's context somebody may carry it
+// out who was told the deadline, such as a server with a clock of its own or a driver
+// by its socket.
+const deadlineSkew = 100 * time.Millisecond
+
+// IsDue says whether a deadline has been reached, as far as what has failed by it, and by
+// nothing else, can tell: an end that is due counts as the caller's.
+func IsDue(deadline func() (time.Time, bool)) bool {
+	at, ok := deadline()
+	return ok && time.Until(at) <= deadlineSkew
 }

@@ -27,3 +27,12 @@ func TestTheCauseOfAContextIsKept(t *testing.T) {
 	require.ErrorIs(t, err, ctxerr.Of(caused))
 	require.EqualError(t, err, "context canceled: shutting down")
 }
+
+func TestAnEndThatIsDueIsTheCallers(t *testing.T) {
+	for left, want := range map[time.Duration]bool{-time.Hour: true, 0: true, 100 * time.Millisecond: true, time.Minute: false} {
+		ctx, cancel := context.WithTimeout(t.Context(), left)
+		require.Equal(t, want, ctxerr.IsDue(ctx.Deadline), left)
+		cancel()
+	}
+	require.False(t, ctxerr.IsDue(t.Context().Deadline))
+}

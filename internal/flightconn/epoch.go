@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/flightpool/flightpool/internal/eof"
+	"github.com/flightpool/flightpool/internal/netname"
 )
 
 // Why a transport ended, where the network has no reason of its own.
@@ -119,7 +120,7 @@ func (e *transport) dialOnce(cfg *Config) func(context.Context, string) (net.Con
 		e.mu.socket = raw
 		if tcp, direct := raw.(*net.TCPConn); direct && cfg.Dialer == nil {
 			e.mu.peer = tcp.RemoteAddr().String()
-			if isLoopback(hostOf(e.mu.peer)) {
+			if netname.IsLoopback(hostOf(e.mu.peer)) {
 				cfg.dialTracker.reachesLoopback.Store(true)
 			}
 		}

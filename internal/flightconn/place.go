@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"net/url"
 	"strings"
+
+	"github.com/flightpool/flightpool/internal/netname"
 )
 
 // reuseScheme is the location that means "this connection".
@@ -81,7 +82,7 @@ var errLocalLocation = errors.New("the location is a loopback or link-local addr
 // may resolve to any address, so each address found for it is checked. A pool
 // whose own server is on this machine, whatever its name, is not kept from it.
 func (cfg *Config) checkRemote(addr string) error {
-	if isLocal(hostOf(addr)) && !isLoopback(hostOf(cfg.Address)) && !cfg.dialTracker.reachesLoopback.Load() {
+	if isLocal(hostOf(addr)) && !netname.IsLoopback(hostOf(cfg.Address)) && !cfg.dialTracker.reachesLoopback.Load() {
 		return errLocalLocation
 	}
 	return nil
@@ -94,11 +95,11 @@ func (cfg *Config) isSameHost(at locationAddr) bool {
 	mine, theirs := hostOf(cfg.Address), hostOf(at.addr)
 	switch {
 	case cfg.Network == "unix":
-		return at.network == "unix" || isLoopback(theirs)
+		return at.network == "unix" || netname.IsLoopback(theirs)
 	case at.network == "unix":
-		return isLoopback(mine)
+		return netname.IsLoopback(mine)
 	default:
-		return mine != "" && strings.EqualFold(mine, theirs) || isLoopback(mine) && isLoopback(theirs)
+		return mine != "" && strings.EqualFold(mine, theirs) || netname.IsLoopback(mine) && netname.IsLoopback(theirs)
 	}
 }
 
@@ -119,7 +120,7 @@ func (cfg *Config) isOwnAddress(at locationAddr) bool {
 		return false
 	}
 	_, mine, err := net.SplitHostPort(cfg.Address)
-	return err == nil && port == mine && (cfg.isSameHost(at) || host == "" || addressOf(host).IsUnspecified())
+	return err == nil && port == mine && (cfg.isSameHost(at) || host == "" || netname.Address(host).IsUnspecified())
 }
 
 // isOwnLocation recognises our own transport in a location. No location, and
@@ -167,24 +168,11 @@ func hostOf(addr string) string {
 	return strings.TrimSuffix(host, ".")
 }
 
-// isLoopback reports whether a host is this machine by its text alone. A name
-// other than localhost is not looked up.
-func isLoopback(host string) bool {
-	return strings.EqualFold(host, "localhost") || addressOf(host).IsLoopback()
-}
-
 // isLocal reports whether an address is of this machine, as that without a host
 // is, or of its link.
 func isLocal(host string) bool {
-	ip := addressOf(host)
-	return host == "" || isLoopback(host) || ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip.IsUnspecified()
-}
-
-// addressOf reads an IP address, with a zone too; it is of no kind if host is
-// none.
-func addressOf(host string) netip.Addr {
-	ip, _ := netip.ParseAddr(host)
-	return ip.Unmap()
+	ip := netname.Address(host)
+	return host == "" || netname.IsLoopback(host) || ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip.IsUnspecified()
 }
 
 // maxShownLocation bounds what a location contributes to an error.

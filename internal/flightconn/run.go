@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // rpcCall is one call of backend.Conn under way, with all its RPCs: its context, what
@@ -96,8 +97,7 @@ func (r *rpcCall) callerEndedErr(byDeadline bool) error {
 	if err := r.callerContextErr(); err != nil {
 		return err
 	}
-	const skew = 100 * time.Millisecond
-	if at, ok := r.callerDeadline(); ok && byDeadline && time.Until(at) <= skew {
+	if byDeadline && ctxerr.IsDue(r.callerDeadline) {
 		return context.DeadlineExceeded
 	}
 	return nil

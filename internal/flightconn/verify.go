@@ -3,6 +3,7 @@ package flightconn
 import (
 	"encoding/binary"
 	"errors"
+	"iter"
 )
 
 // verifyMessage checks what the header of an IPC message claims against the
@@ -221,15 +222,27 @@ func (v *verifier) charge(bytes int) {
 	}
 }
 
+// tables are those of a vector, and charges for each. It ends where the schema is
+// found to be invalid.
+func (v *verifier) tables(t table, n int) iter.Seq[table] {
+	return func(yield func(table) bool) {
+		at, length := v.vector(t, n, 4)
+		for i := range length {
+			item := v.table(v.offset(at + 4*i))
+			if v.invalid {
+				return
+			}
+			v.charge(schemaFieldBytes)
+			if !yield(item) {
+				return
+			}
+		}
+	}
+}
+
 // metadata checks a vector of KeyValues.
 func (v *verifier) metadata(t table, n int) {
-	at, length := v.vector(t, n, 4)
-	for i := range length {
-		kv := v.table(v.offset(at + 4*i))
-		if v.invalid {
-			return
-		}
-		v.charge(schemaFieldBytes)
+	for kv := range v.tables(t, n) {
 		v.text(kv, 0)
 		v.text(kv, 1)
 	}
@@ -239,16 +252,11 @@ func (v *verifier) metadata(t table, n int) {
 // there may yet be. Arrow's reader follows fields by recursion, and copies name
 // and metadata of each.
 func (v *verifier) fields(t table, n, depth int) {
-	at, length := v.vector(t, n, 4)
-	if length > 0 && depth == 0 {
-		v.reject("fields are nested deeper than %d", maxFieldDepth)
-	}
-	for i := range length {
-		f := v.table(v.offset(at + 4*i))
-		if v.invalid {
+	for f := range v.tables(t, n) {
+		if depth == 0 {
+			v.reject("fields are nested deeper than %d", maxFieldDepth)
 			return
 		}
-		v.charge(schemaFieldBytes)
 		v.text(f, 0)
 		switch v.byteAt(f, 2) {
 		case typeTimestamp:

@@ -33,3 +33,14 @@ var HasUnit = Refuse(func(d time.Duration) bool { return d > 0 && d < time.Milli
 
 // Bounds is the Check of durations that bound something, whatever happens.
 func Bounds(d time.Duration) error { return cmp.Or(NotOff(d), HasUnit(d)) }
+
+// Collect gives a function that adds a fault where something is wrong, and where the
+// faults are then. Their texts begin with prefix.
+func Collect(prefix string) (fault func(wrong bool, format string, args ...any), faults *[]error) {
+	faults = new([]error)
+	return func(wrong bool, format string, args ...any) {
+		if wrong {
+			*faults = append(*faults, fmt.Errorf(prefix+format, args...))
+		}
+	}, faults
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/option"
 	"github.com/flightpool/flightpool/lease"
 )
 
@@ -35,12 +36,7 @@ func (c Config) limitIsLocal() bool { return c.Leases == nil && c.LeaseTable == 
 
 // faults finds which fields of a resolved configuration contradict each other.
 func (c Config) faults() []error {
-	var faults []error
-	fault := func(wrong bool, format string, args ...any) {
-		if wrong {
-			faults = append(faults, fmt.Errorf("dsql: "+format, args...))
-		}
-	}
+	fault, faults := option.Collect("dsql: ")
 	life, most := c.ReplaceAfter+max(0, c.LifetimeJitter), sessionLimit-sessionMargin
 	fault(c.MinIdle > c.MaxSize, "MinIdle: %d is more than MaxSize %d", c.MinIdle, c.MaxSize)
 	fault(c.LowWatermark > c.MaxSize, "LowWatermark: %d is more than MaxSize %d", c.LowWatermark, c.MaxSize)
@@ -53,5 +49,5 @@ func (c Config) faults() []error {
 	fault(c.Lease < 0 || c.LeaseGrace < 0 || c.LeaseShards < 0 || c.LeaseBatch < 0, "Lease, LeaseGrace, LeaseShards, LeaseBatch: less than 0")
 	fault(c.LeaseStrict && c.Fallback != lease.Pessimistic(), "LeaseStrict: cannot hold with Fallback %v", c.Fallback)
 	fault(c.limitIsLocal() && c.ConnLimit >= 1 && c.MaxSize > c.ConnLimit, "MaxSize: %d is more than ConnLimit %d", c.MaxSize, c.ConnLimit)
-	return faults
+	return *faults
 }

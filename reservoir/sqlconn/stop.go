@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // errClosedByDriver is why a connection is lost that its driver closed because a
@@ -49,10 +50,6 @@ func (c *Conn) recordFailure(ctx context.Context, err error) {
 	}
 }
 
-// deadlineSkew is how much before the end of a context a driver may give a statement up
-// that carries the deadline out by its socket.
-const deadlineSkew = 100 * time.Millisecond
-
 // endedByContext reports whether err was caused by the end of ctx. Drivers close or
 // time out the socket then, which looks like a fault of the server. An error with an
 // SQLSTATE came from the server itself, and was not.
@@ -65,8 +62,7 @@ func endedByContext(ctx context.Context, err error) bool {
 		return true
 	}
 	var timeout net.Error
-	end, ok := ctx.Deadline()
-	return ok && time.Until(end) <= deadlineSkew && errors.As(err, &timeout) && timeout.Timeout()
+	return ctxerr.IsDue(ctx.Deadline) && errors.As(err, &timeout) && timeout.Timeout()
 }
 
 func (c *Conn) valid() bool {
