@@ -22,6 +22,7 @@ func (l *Leases) surveyShards(ctx context.Context) error {
 			if st.shards[st.home].joined {
 				return
 			}
+			// A shard that was not read may be full, or have many owners.
 			few := slices.DeleteFunc(rand.Perm(st.terms.shards), func(i int) bool { return !st.shards[i].seen })
 			st.home = slices.MinFunc(few[:min(4, len(few))], func(a, b int) int {
 				return cmp.Compare(st.shards[a].owners, st.shards[b].owners)

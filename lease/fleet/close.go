@@ -38,6 +38,8 @@ func (l *Leases) Close(ctx context.Context) error {
 	default:
 		inUse = &lease.Error{Budget: l.cfg.Budget, Reason: lease.ErrInUse, Limit: l.cfg.Limit, Err: context.Cause(ctx)}
 	}
+	// One call ends the goroutines and gives the leases back. Another waits for the same
+	// connections, and tells of them.
 	if first {
 		l.stopGoroutines()
 		if inUse == nil {
@@ -87,6 +89,8 @@ func (l *Leases) removeEntries(ctx context.Context) {
 			_ = l.leaveShard(ctx, shard)
 		}
 	}
+	// The outcome of these has to be known before anything else is written to their
+	// shards.
 	for shard, p := range l.work.pending {
 		if l.send(ctx, p.step) != unknown {
 			_ = l.leaveShard(ctx, shard)

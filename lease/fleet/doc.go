@@ -132,6 +132,25 @@
 // minutes: 0.15 write units and 0.7 read units for each connection with 50
 // processes, 2.9 and 25 with 300, 9.0 and 17 with 1,000.
 //
+// # Goroutines and locks
+//
+// A Leases has one goroutine, its loop, which decides what to do and makes one request
+// after the other. Callers queue, are granted what is held, and release, and none of
+// that makes a request. The state that both go by is guarded by one mutex, which is held
+// for arithmetic alone; a change of what is held ends with the granting of what it
+// allows. What only the loop needs, such as when the next heartbeat is due, has no lock.
+// Functions of OnRevoke and OnReclaim run on goroutines of their own, one for each; one
+// that is slow hears of the latest event only. A Limiter is built likewise.
+//
+// # What a failed request means
+//
+// A failed read says nothing, and is made again. A failed write may have been done, or
+// be done later: a step of the process's own entry is sent again, as it was, until its
+// outcome is known, and nothing else is written to its shard before. Any other write, of
+// a round, a level or a removal, has a condition by which it is done once, so that
+// whoever finds it undone makes it anew. A reservation of permits is the exception: what
+// it may have reserved is given up.
+//
 // # Limiter
 //
 // One record holds two counters that only rise: permits granted, and permits that time

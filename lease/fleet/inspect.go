@@ -11,7 +11,8 @@ import (
 	"github.com/flightpool/flightpool/lease"
 )
 
-// Fleet is what a store knows of a budget.
+// Fleet is what a store knows of a budget. It is what the records say: leases that are
+// held, not connections that exist.
 type Fleet struct {
 	Budget        string
 	Limit, Used   int
@@ -83,6 +84,9 @@ func Inspect(ctx context.Context, store Store, budget string) (Fleet, error) {
 	return f, nil
 }
 
+// inspectTerms reads the record of a budget, and that of its rate, which is nil without
+// a Limiter. A record that something else wrote is an error, since what follows goes by
+// its number of shards.
 func inspectTerms(ctx context.Context, store Store, budget string) (terms, *Record, error) {
 	snapshot, err := store.Read(ctx, budgetKey(budget), rateKey(budget))
 	if err != nil {
@@ -96,7 +100,8 @@ func inspectTerms(ctx context.Context, store Store, budget string) (terms, *Reco
 	return t, snapshot.Records[rateKey(budget)], t.check(budget)
 }
 
-// addMemberInfo adds who the members are.
+// addMemberInfo adds who the members are. One that has written no record yet has its id
+// alone.
 func addMemberInfo(ctx context.Context, store Store, budget string, members map[string]*Member) error {
 	if len(members) == 0 {
 		return nil
@@ -162,6 +167,8 @@ func Free(ctx context.Context, store Store, budget, id string) (freed int, err e
 			return freed, fmt.Errorf("lease: Free: shard %d of budget %q: %w", shard, budget, halfDone(changed, err))
 		}
 		r := snapshot.Records[key]
+		// The member may write meanwhile. The answer shows its entry as it is then, and
+		// the next try goes by that.
 		for r != nil {
 			o, there := r.Owners[id]
 			if !there {

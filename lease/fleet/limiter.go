@@ -58,6 +58,8 @@ func openLimiter(ctx context.Context, store Store, cfg LimiterConfig, rules test
 		bucket: newSharedBucket(newMeter(store, cfg.RequestTimeout), &cfg, rules),
 		wakeup: make(chan struct{}, 1),
 	}
+	// A Share is granted by a limiter of this process alone: so many a second, and as
+	// many at once.
 	if n := cfg.Fallback.Allows(); n > 0 && n < math.MaxInt {
 		l.local = lease.NewLimiter(cfg.Budget, float64(n), n)
 	}
@@ -71,6 +73,7 @@ func openLimiter(ctx context.Context, store Store, cfg LimiterConfig, rules test
 	if err != nil {
 		l.noteResult(err, true)
 	}
+	// The end of ctx does not end the goroutine, Close does.
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l.stop = stop
 	l.running.Go(func() { l.reserveLoop(own) })

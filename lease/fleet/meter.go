@@ -46,6 +46,7 @@ func (m *meter) write(ctx context.Context, change Change) (Answer, error) {
 	return answer, err
 }
 
+// traffic is what was counted, and the clock's difference where the store knows one.
 func (m *meter) traffic() lease.Traffic {
 	t := lease.Traffic{
 		Reads: m.reads.Load(), Writes: m.writes.Load(),

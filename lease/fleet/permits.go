@@ -21,14 +21,19 @@ func (l *Limiter) reserveLoop(ctx context.Context) {
 		n, degraded := l.load()
 		var err error
 		switch {
+		// Nobody waits here: the Fallback serves the callers. A read finds out when the
+		// store is back.
 		case degraded:
 			if !pause(ctx, backoff.next(100*time.Millisecond, 2*time.Second), nil) {
 				return
 			}
 			err = l.bucket.read(ctx)
+		// Those who come while a batch is handed out are in the next, unless a permit of
+		// this one is left.
 		case n > 0:
 			n = l.gatherCallers(ctx, n)
 			err = l.reserveBatch(ctx, min(n+min(n, l.expectedReturns), l.cfg.Batch))
+		// Nobody waits, but the budget is not full, and it is this process that ticks.
 		case l.bucket.shouldRefill():
 			pause(ctx, l.bucket.refillDue().Sub(l.bucket.now()), l.wakeup)
 			err = l.bucket.refresh(ctx)
@@ -82,6 +87,7 @@ func (l *Limiter) reserveBatch(ctx context.Context, k int) error {
 		return l.waitForRoom(ctx)
 	}
 	came := uint64(0)
+	// One after the other: each is held back until its own time.
 	for i := range k {
 		if err := l.usePermit(ctx, last-int64(k-1-i)*permitUnits, sent); err != nil {
 			return err // the rest of the batch is lost
@@ -140,6 +146,8 @@ func (l *Limiter) awaitPermit(ctx context.Context, number int64, reserved time.T
 			}
 			return !late || l.bucket.testFaults.useLatePermits, nil
 		}
+		// Not yet: it is looked at again at its time, or when the record has to be read
+		// or ticked for it.
 		if due := l.bucket.nextLookAt(number); due.After(now) {
 			pause(ctx, due.Sub(now), nil)
 			continue
@@ -202,6 +210,7 @@ func (l *Limiter) noteResult(err error, useless bool) {
 	case l.failingSince.IsZero():
 		l.failingSince = time.Now()
 	}
+	// From here on callers are not queued: see wait.
 	if err != nil && (useless || time.Since(l.failingSince) >= l.cfg.Patience) {
 		l.stats.Degraded = true
 		waiting = l.waiting.All()

@@ -13,6 +13,7 @@ type reclaimRequest struct {
 // A holder that has not answered within a heartbeat is taken to have none.
 func (l *Leases) requestReclaim(now instant) {
 	l.mu.Lock()
+	// Asked a heartbeat ago: who has not answered counts as having no idle ones.
 	if l.lastReclaim != nil && l.lastReclaim.unanswered > 0 {
 		l.keptConns = l.lastReclaim.inUse
 	}

@@ -36,6 +36,7 @@ func (l *Leases) updateLevel(ctx context.Context) {
 		return
 	}
 	l.countOwners()
+	// Every record has to be there: a share of a part of the fleet would be too large.
 	next := fairLevel(records, st.terms.limit)
 	if next == 0 && st.terms.level == 0 {
 		return
