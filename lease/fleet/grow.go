@@ -204,7 +204,7 @@ func (l *Leases) readShards(ctx context.Context, shards []int) (map[int]*Record,
 		if l.readInto(ctx, records, shards[i]) != nil {
 			failures++
 		}
-		if failures == 2 || failures == 1 && len(records) == 0 {
+		if failures == 2 {
 			break // few or none answer, as it seems
 		}
 	}
