@@ -11,7 +11,7 @@ import (
 type tally struct {
 	wanted  int // tickets on which callers wait
 	without int // members with such tickets that have no connection
-	waiting int // members whose callers wait
+	waiting int // members whose callers wait, and not for their user's own bound
 	several int // members with more than one connection
 	unmet   int // connections below the floor
 }
@@ -64,12 +64,10 @@ func (s *Share) tallyOf(m *Member) (t tally) {
 	if !m.joined {
 		return t
 	}
-	if m.needs {
+	if m.needs && !m.full() { // more would not help who has all that its user may have
 		t.waiting = 1
-		if !m.full() {
-			t.wanted = len(m.tickets)
-		}
-		if m.held == 0 && !m.full() && len(m.tickets) > 0 {
+		t.wanted = len(m.tickets)
+		if m.held == 0 && len(m.tickets) > 0 {
 			t.without = 1
 		}
 	}

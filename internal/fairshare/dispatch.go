@@ -165,5 +165,6 @@ func (s *Share) schedule() {
 func (s *Share) timerFired() {
 	s.mu.Lock()
 	s.armed = false
+	s.overflowAsks = min(maxAsks, s.askOrder.Len())
 	s.dispatchAndUnlock()
 }

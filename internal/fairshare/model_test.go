@@ -117,7 +117,9 @@ func (w *world) checkDivision() {
 		all += u.held
 		unmet += max(0, floor-u.held)
 		wanted += min(u.demand, u.bound)
-		waiting += len(u.waiters)
+		if u.held < u.bound { // else more would not help
+			waiting += len(u.waiters)
+		}
 	}
 	assert.Equal(w.t, all, w.live, "slots of users who have left come back")
 	assert.Equal(w.t, all, w.share.Connections(), "what is held is what is counted")

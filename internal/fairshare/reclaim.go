@@ -8,6 +8,7 @@ const (
 	recheckEvery   = 100 * time.Millisecond
 	reclaimTimeout = time.Second // until another user is asked instead
 	maxAsks        = 64          // users who are asked for idle connections in one pass
+	maxRichestAsks = 8           // of those who keep most, when overflow ends
 )
 
 // coldAfter is how long a connection must have been idle for another user to take it
@@ -33,7 +34,8 @@ type policy func(s *Share, st *step, now time.Time) bool
 //	policy          for whom                  from whom                      what            when
 //	shrinkToBound   nobody: the bound was     who keeps most                 idle, or in use at once
 //	                lowered
-//	endOverflow     nobody: no caller waits   who keeps most                 idle            at once
+//	endOverflow     nobody: no caller waits   who keeps most, then anybody   idle            at once
+//	                but for its user's bound
 //	idleForStarving who has none              anybody, those not used for    idle            at once
 //	                and waits                 long first
 //	equalize        who has the fewest        who keeps most, if that is at  idle, or in use at once
@@ -52,11 +54,19 @@ func shrinkToBound(s *Share, st *step, now time.Time) bool {
 	return s.held-s.reclaims-s.bounds.Max > s.bounds.Overflow && s.reclaim(st, s.richest.first(), 0, true, now)
 }
 
-// endOverflow ends what is beyond Max when no caller waits. What is in use stays until
-// it is idle.
+// endOverflow ends what is beyond Max when no caller waits whom it could serve. What is
+// in use stays until it is idle. The users who keep most may all have none that is
+// idle: then the timer asks others in turn.
 func endOverflow(s *Share, st *step, now time.Time) bool {
 	st.skips = true // who has no idle one now
-	return s.held-s.reclaims-s.bounds.Max > 0 && s.sum.waiting == 0 && s.reclaim(st, s.richest.first(), 0, false, now)
+	if s.held-s.reclaims-s.bounds.Max <= 0 || s.sum.waiting > 0 {
+		return false
+	}
+	v := s.richest.first()
+	if len(s.skipped) >= maxRichestAsks {
+		v = s.nextHolder(nil, 1, &s.overflowAsks)
+	}
+	return s.reclaim(st, v, 0, false, now)
 }
 
 // idleForStarving gives those who have nothing what nobody uses. Those not used for

@@ -62,7 +62,8 @@ func TestEachPolicyTakesFromWhomTheTableSays(t *testing.T) {
 		{"overflow that is allowed", shrinkToBound, 2, func(s *Share) { s.bounds.Overflow = 1 }, []user{{held: 3}}, -1, false},
 
 		{"overflow without callers", endOverflow, 2, func(s *Share) { s.bounds.Overflow = 1 }, []user{{held: 1}, {held: 2}}, 1, false},
-		{"overflow with callers", endOverflow, 2, func(s *Share) { s.bounds.Overflow = 1 }, []user{{held: 1}, {held: 2, waits: true}}, -1, false},
+		{"overflow with callers", endOverflow, 2, func(s *Share) { s.bounds.Overflow = 1 }, []user{{held: 2}, {held: 1, waits: true}}, -1, false},
+		{"overflow with callers who wait for their bound", endOverflow, 2, func(s *Share) { s.bounds.Overflow = 1 }, []user{{held: 1}, {held: 2, waits: true}}, 1, false},
 
 		{"nothing and waits", idleForStarving, 2, nil, []user{one, {held: 1}, {tickets: 1, waits: true}}, 0, false},
 		{"nothing, but no caller", idleForStarving, 2, nil, []user{one, {held: 1}, {tickets: 1}}, -1, false},

@@ -56,6 +56,7 @@ type Share struct {
 	skipped        []*Member  // that are not in richest for the rest of the pass
 
 	coldAsks, idleAsks     int // how many of askOrder the pass may yet ask
+	overflowAsks           int // the same, for what is beyond Max, since the timer fired
 	reclaims, loanReclaims int // the sums of the members'
 
 	dispatching, repeat bool

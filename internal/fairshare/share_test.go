@@ -153,3 +153,50 @@ func TestAnOpenThatIsGivenUpLeavesNoSlot(t *testing.T) {
 		w.end()
 	})
 }
+
+// Callers who wait for their user's own bound have no use for connections of others.
+func TestOverflowEndsWhileAUserWaitsForItsOwnBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1, fairshare.Bounds{Max: 2, Overflow: 2, MaxOpening: 4})
+		a, b := w.join("a", 1), w.join("b", 3)
+		a.want(3)
+		b.want(3)
+		time.Sleep(10 * holdTime)
+		require.Equal(t, []int{1, 3}, holds(a, b))
+		b.want(0)
+		time.Sleep(time.Second)
+		require.Equal(t, []int{1, 1}, holds(a, b))
+		w.end()
+	})
+}
+
+// Whoever has the idle ones, and however many have more: their work does not grow with
+// that.
+func TestOverflowEndsAmongManyWhoseConnectionsAreInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many = 80
+		w := newWorld(t, 1, fairshare.Bounds{Max: 3, Overflow: 2 * many, MaxOpening: 2 * many})
+		for i := range many { // who wait for their own bound
+			w.join(fmt.Sprint("user", i), 2).want(3)
+		}
+		last := w.join("last", 1)
+		last.want(1)
+		time.Sleep(10 * holdTime)
+		require.Equal(t, []int{1}, holds(last))
+		last.want(0)
+		time.Sleep(400 * time.Millisecond)
+		require.Equal(t, []int{0}, holds(last))
+		calls := func() int {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.asked
+		}
+		began := calls()
+		time.Sleep(20 * holdTime)
+		require.Less(t, calls()-began, 20*2*many*12, "12 for each of the loans that end")
+		for _, u := range w.users {
+			u.want(0)
+		}
+		w.end()
+	})
+}
