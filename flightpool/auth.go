@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 )
@@ -71,12 +72,28 @@ func (a Auth) validate() error {
 		return errors.New("the user of BasicAuth must not contain a colon")
 	case a.kind == "token" && a.source == nil:
 		return errors.New("TokenAuth needs a source")
-	case a.kind == "bearer" && header == "Bearer ":
-		return errors.New("BearerAuth needs a token")
+	case a.kind == "bearer":
+		if err := checkToken(strings.TrimPrefix(header, "Bearer ")); err != nil {
+			return fmt.Errorf("BearerAuth: the token %w", err)
+		}
 	case a.kind == "header" && header == "":
 		return errors.New("HeaderAuth needs a value")
-	case strings.ContainsAny(header, "\r\n"):
-		return errors.New("the authorization header contains a line break")
+	case strings.ContainsFunc(header, notPrintable):
+		return errors.New("the authorization header contains characters that are not printable ASCII")
 	}
 	return nil
 }
+
+// checkToken says what is wrong with a bearer token: what gRPC would not send, with
+// words about itself, and what ends a token in a header. It does not show the token.
+func checkToken(token string) error {
+	switch {
+	case token == "":
+		return errors.New("is empty")
+	case strings.Contains(token, " ") || strings.ContainsFunc(token, notPrintable):
+		return errors.New("contains a space, a line break or what is not printable ASCII")
+	}
+	return nil
+}
+
+func notPrintable(r rune) bool { return r < ' ' || r > '~' }

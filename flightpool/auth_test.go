@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -56,7 +57,8 @@ func TestATokenSourceThatFailsFailsTheOpenWithItsReason(t *testing.T) {
 			want   string
 		}{
 			{func(context.Context) (string, time.Time, error) { return "", time.Time{}, broken }, "identity provider is down"},
-			{func(context.Context) (string, time.Time, error) { return "", time.Time{}, nil }, "empty token"},
+			{func(context.Context) (string, time.Time, error) { return "", time.Time{}, nil }, "its token is empty"},
+			{func(context.Context) (string, time.Time, error) { return "good\n", time.Time{}, nil }, "its token contains a space, a line break"}, // as files end
 			{func(ctx context.Context) (string, time.Time, error) { <-ctx.Done(); return "", time.Time{}, ctx.Err() }, "token"},
 		} {
 			start := time.Now()
@@ -106,4 +108,24 @@ func TestAnExpiredTokenIsRefreshedAndReadsGoOn(t *testing.T) {
 		}
 		require.NoError(t, p.Close(t.Context()))
 	})
+}
+
+// What gRPC would not send is refused, and not shown.
+func TestHeadersThatCannotBeSentAreRefused(t *testing.T) {
+	for _, c := range []string{"\n", "\r", "\t", "\x00", "\x7f", "é", "\xff", " "} {
+		for name, auth := range map[string]Auth{"BearerAuth": BearerAuth("s3cret" + c), "HeaderAuth": HeaderAuth("s3cret" + c), "DSN": {}} {
+			target := "grpc://127.0.0.1:1"
+			if name == "DSN" {
+				target += "?token=s3cret" + url.QueryEscape(c)
+			}
+			p, err := New(t.Context(), target, Config{MinIdle: -1, Auth: auth})
+			if name == "HeaderAuth" && c == " " { // two words are fine
+				require.NoError(t, err)
+				require.NoError(t, p.Close(t.Context()))
+				continue
+			}
+			require.Error(t, err, "%s %q", name, c)
+			require.NotContains(t, err.Error(), "s3cret")
+		}
+	}
 }

@@ -2,7 +2,6 @@ package flightpool
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -198,12 +197,14 @@ func (t *tokenCache) fetch(f *fetch) {
 	var value string
 	var expires time.Time
 	err := callback.Isolate(userCode, func() (err error) { value, expires, err = t.source(ctx); return err })
-	switch {
-	case err != nil:
+	if err == nil {
+		if fault := checkToken(value); fault != nil {
+			err = fmt.Errorf("its token %w", fault)
+		}
+	}
+	if err != nil {
 		f.err = &tokenError{fmt.Errorf("token source: %w", err)}
-	case value == "":
-		f.err = &tokenError{errors.New("token source: gave an empty token")}
-	default:
+	} else {
 		f.token = newToken("Bearer "+value, expires)
 	}
 	t.mu.Lock()
