@@ -74,8 +74,9 @@ type GenericConn struct {
 var _ backend.Conn = (*GenericConn)(nil)
 
 // OpenGeneric opens a connection of db and proves it by a round trip: drivers
-// open connections to servers that are not there. The caller must close it.
-// db stays the caller's.
+// open connections to servers that are not there. It then asks the driver for
+// its name; unless the driver has no GetInfo at all, an error of that is one of
+// the open. The caller must close the connection. db stays the caller's.
 //
 // A driver that does not heed ctx is left to itself when ctx ends; what it
 // opens later is closed.
@@ -104,6 +105,9 @@ func OpenGeneric(ctx context.Context, db adbc.Database, cfg GenericConfig) (back
 	if err == nil {
 		err = t.runProbe()
 	}
+	if err == nil {
+		c.isFlightSQL, err = runInDriver(t, backend.StageProbe, func(ctx context.Context) (bool, error) { return isFlightSQL(ctx, c.cn) }, nil)
+	}
 	if err != nil {
 		var e *backend.Error
 		if errors.As(err, &e) && e.Fault == backend.FaultTransport {
@@ -112,7 +116,6 @@ func OpenGeneric(ctx context.Context, db adbc.Database, cfg GenericConfig) (back
 		return nil, errjoin.Join(err, c.closeUnopened())
 	}
 	c.opened.Store(true)
-	c.isFlightSQL, _ = runInDriver(t, backend.StageProbe, func(ctx context.Context) (bool, error) { return isFlightSQL(ctx, c.cn), nil }, nil)
 	return c, nil
 }
 
@@ -127,24 +130,27 @@ func (c *GenericConn) closeUnopened() error {
 	return nil
 }
 
-// isFlightSQL asks the driver for its name. Drivers answer that themselves. A
-// driver that does not tell counts as another: nothing of what is done for the
-// Flight SQL driver is then done.
-func isFlightSQL(ctx context.Context, cn adbc.Connection) bool {
+// isFlightSQL asks the driver for its name. Drivers answer that themselves. One
+// that has no GetInfo is another; any other error leaves it open what the driver
+// is, and what it would need is not guessed.
+func isFlightSQL(ctx context.Context, cn adbc.Connection) (bool, error) {
 	info, err := cn.GetInfo(ctx, []adbc.InfoCode{adbc.InfoDriverName})
+	if e, ok := adbcError(err); ok && e.Code == adbc.StatusNotImplemented {
+		return false, nil
+	}
 	if err != nil {
-		return false
+		return false, err
 	}
 	defer info.Release()
 	for info.Next() {
 		value, ok := info.RecordBatch().Column(1).(*array.DenseUnion)
 		for i := 0; ok && i < value.Len(); i++ {
 			if strings.Contains(value.ValueStr(i), "Flight SQL") {
-				return true
+				return true, nil
 			}
 		}
 	}
-	return false
+	return false, info.Err()
 }
 
 // Lost is part of backend.Conn. The reason is the owner's Close, a driver that

@@ -11,6 +11,7 @@ import (
 	"github.com/apache/arrow-adbc/go/adbc"
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 
@@ -27,6 +28,9 @@ type stubborn struct {
 
 	open, query, next, closing time.Duration // how long each takes
 	commit, autocommit         error         // what each fails with
+
+	getInfo func() (array.RecordReader, error) // nil: the driver has none
+	probed  func()                             // is called at the end of the probe
 
 	opened, closed, released atomic.Int32
 }
@@ -52,6 +56,9 @@ type stubbornConn struct {
 }
 
 func (c *stubbornConn) GetInfo(context.Context, []adbc.InfoCode) (array.RecordReader, error) {
+	if c.driver.getInfo != nil {
+		return c.driver.getInfo()
+	}
 	return nil, adbc.Error{Code: adbc.StatusNotImplemented}
 }
 
@@ -102,6 +109,13 @@ type stubbornRows struct {
 func (r *stubbornRows) Next() bool {
 	r.driver.enter(r.driver.next)
 	return r.RecordReader.Next()
+}
+
+func (r *stubbornRows) Err() error {
+	if r.driver.probed != nil {
+		r.driver.probed()
+	}
+	return r.RecordReader.Err()
 }
 
 func (r *stubbornRows) Release() {
@@ -306,4 +320,70 @@ func TestFaultsOfForeignDriversByTheirStatus(t *testing.T) {
 	}
 	flight := adbc.Error{Code: adbc.StatusInternal, VendorCode: int32(codes.ResourceExhausted), Msg: "[FlightSQL] sessions (ResourceExhausted; Open)"}
 	require.Equal(t, backend.FaultLimit, faultOf(flight))
+}
+
+// driverNamed answers GetInfo with the name of a driver, and ends in err.
+func driverNamed(name string, err error) func() (array.RecordReader, error) {
+	return func() (array.RecordReader, error) {
+		b := array.NewRecordBuilder(memory.DefaultAllocator, adbc.GetInfoSchema)
+		defer b.Release()
+		b.Field(0).(*array.Uint32Builder).Append(uint32(adbc.InfoDriverName))
+		value := b.Field(1).(*array.DenseUnionBuilder)
+		value.Append(0)
+		value.Child(0).(*array.StringBuilder).Append(name)
+		batch := b.NewRecordBatch()
+		defer batch.Release()
+		rows, made := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
+		return failingRows{rows, err}, made
+	}
+}
+
+// failingRows are rows that end in err.
+type failingRows struct {
+	array.RecordReader
+	err error
+}
+
+func (r failingRows) Err() error { return r.err }
+
+// Whether a connection is one of the Flight SQL driver decides how its
+// transactions are watched, so no open may succeed without knowing.
+func TestAnOpenThatDoesNotLearnItsDriverFails(t *testing.T) {
+	internal := errors.New("broken")
+	for name, tc := range map[string]struct {
+		getInfo   func() (array.RecordReader, error)
+		late      bool // the open's context ends with the probe
+		flightSQL bool
+		fails     error
+	}{
+		"no GetInfo":             {},
+		"another driver":         {getInfo: driverNamed("ADBC SQLite Driver", nil)},
+		"Flight SQL":             {getInfo: driverNamed("ADBC Flight SQL Driver - Go", nil), flightSQL: true},
+		"GetInfo fails":          {getInfo: func() (array.RecordReader, error) { return nil, internal }, fails: internal},
+		"its rows fail":          {getInfo: driverNamed("", internal), fails: internal},
+		"the context ends first": {getInfo: driverNamed("ADBC Flight SQL Driver - Go", nil), late: true, flightSQL: true, fails: context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for range 20 { // which of two ready channels is taken is chance
+					d := &stubborn{t: t, getInfo: tc.getInfo}
+					ctx, cancel := context.WithCancel(t.Context())
+					if tc.late {
+						d.probed = cancel
+					}
+					c, err := OpenGeneric(ctx, d, GenericConfig{})
+					cancel()
+					synctest.Wait()
+					if err == nil {
+						require.Equal(t, tc.flightSQL, c.(*GenericConn).isFlightSQL)
+						require.NoError(t, c.Close())
+					}
+					if !tc.late || err != nil {
+						require.ErrorIs(t, err, tc.fails)
+					}
+					require.Equal(t, d.opened.Load(), d.closed.Load())
+				}
+			})
+		})
+	}
 }
