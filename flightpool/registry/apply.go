@@ -58,7 +58,8 @@ func (r *Registry) ApplyDDL(ctx context.Context, sql string) error {
 	return nil
 }
 
-// Apply carries one statement out.
+// Apply carries one statement out. What it changes is in use when it returns nil;
+// connections are made in the background.
 func (r *Registry) Apply(ctx context.Context, s ddl.Statement) error {
 	switch {
 	case s.User != "":
@@ -126,7 +127,8 @@ func applyToServer(d *ServerDefinition, s ddl.Statement) error {
 	return errjoin.Join(faults...)
 }
 
-// allowed refuses to add what is there, and to set or drop what is not.
+// allowed refuses to add what is there, and to set or drop what is not. The options of
+// a CREATE are new in any case.
 func allowed(action ddl.Action, o ddl.Option, has, lacks bool) error {
 	switch {
 	case action != ddl.Alter:

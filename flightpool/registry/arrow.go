@@ -16,7 +16,8 @@ const (
 	TableConnections = "sys.remote_connections"
 )
 
-// column is one column of a table of statistics: a value per row, nil for NULL.
+// column is one column of a table of statistics: a value per row, nil for NULL. value
+// gives what appendTo takes for the type.
 type column[T any] struct {
 	name     string
 	dataType arrow.DataType
@@ -40,7 +41,8 @@ func timeOrNull(t time.Time) any {
 	return t
 }
 
-// poolColumns are those that servers and users have in common.
+// poolColumns are those that servers and users have in common. Bytes are NULL where the
+// kind cannot count them, which is not zero.
 func poolColumns[T any](pool func(row T) PoolStats) []column[T] {
 	count := func(name string, value func(p PoolStats) int64) column[T] {
 		return column[T]{name, countType, func(row T) any { return value(pool(row)) }}
@@ -165,6 +167,7 @@ func rowsOfServers[T any](r *Registry, rows func(server string) ([]T, error)) (a
 	return all
 }
 
+// batch is one record batch with a row for each of rows. All columns may be NULL.
 func batch[T any](mem memory.Allocator, columns []column[T], rows []T) arrow.RecordBatch {
 	fields := make([]arrow.Field, len(columns))
 	for i, c := range columns {

@@ -44,6 +44,7 @@ func (r *Registry) Do(ctx context.Context, server, user string, fn func(p *fligh
 var errNotFlight = fmt.Errorf("%w: borrow a connection with Acquire", ErrWrongKind)
 
 // countedFlightCall makes a call that is one statement, and counts it when it was sent.
+// The time of a query ends with its first batch, before its rows are read.
 func countedFlightCall[T any](ctx context.Context, r *Registry, server, user string, call func(p *flightpool.FlightSQLPool) (T, error)) (T, error) {
 	return flightCall(ctx, r, server, user, call, func(u *userPool, g *currentVersion, took time.Duration, err error) {
 		if neverSent(err) {
@@ -65,6 +66,9 @@ func neverSent(err error) bool {
 		errors.As(err, &e) && (e.Stage == backend.StageAcquire || e.Stage == backend.StageArgument)
 }
 
+// flightCall makes a call on the Flight pool of a user, or fails with ErrWrongKind.
+// done, if it is not nil, is told of the call's end, also of one that is repeated on
+// the next version.
 func flightCall[T any](ctx context.Context, r *Registry, server, user string, call func(p *flightpool.FlightSQLPool) (T, error), done func(u *userPool, g *currentVersion, took time.Duration, err error)) (T, error) {
 	return callUserPool(ctx, r, server, user, func(u *userPool, g *currentVersion) (T, error) {
 		f, ok := g.poolVersion.(flightVersion)

@@ -12,6 +12,7 @@ import (
 )
 
 // resolveAndValidate resolves a definition, finds its kind and asks it about the rest.
+// An error tells all faults at once, those of the kind as well.
 func (r *Registry) resolveAndValidate(ctx context.Context, d ServerDefinition) (*ServerDefinition, error) {
 	kind, known := r.resolveKind(d.Kind)
 	d.Kind = kind
@@ -49,6 +50,8 @@ func (r *Registry) validateByKind(ctx context.Context, d *ServerDefinition, k Ki
 	return err
 }
 
+// validateWith asks first about the options alone: what is wrong there is told once,
+// and not for each user.
 func (d *ServerDefinition) validateWith(validate func(UserMapping) error) error {
 	if err := validate(UserMapping{}); err != nil {
 		return err
@@ -62,7 +65,8 @@ func (d *ServerDefinition) validateWith(validate func(UserMapping) error) error 
 	return errjoin.Join(faults...)
 }
 
-// awaitChanges waits for changes of servers under way, and for Kinds that are asked.
+// awaitChanges waits for changes of servers under way, and for Kinds that are asked. An
+// Update whose Kind hangs keeps Close for closeGrace at most.
 func (r *Registry) awaitChanges(ctx context.Context) error {
 	late, cancel := withCloseGrace(ctx)
 	defer cancel()

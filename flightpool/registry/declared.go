@@ -12,8 +12,9 @@ import (
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
-// Options are those that a kind takes beside a definition's own: by name, what
-// says that a value is wrong, or nil where any text will do.
+// Options are those that a kind takes beside a definition's own: by name, what says
+// that a value is wrong, or nil where any text will do. Names are as they are written,
+// in their case.
 type Options map[string]func(value string) error
 
 // Validate refuses what is not declared, and values that are wrong.

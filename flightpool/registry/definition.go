@@ -113,7 +113,8 @@ type HealthCheck struct {
 	FailureThreshold, RecoveryThreshold int
 }
 
-// clone makes a copy that shares nothing with d.
+// clone makes a copy that shares nothing with d. What the caller has given may be
+// changed by the caller later.
 func (d ServerDefinition) clone() ServerDefinition {
 	d.Options = maps.Clone(d.Options)
 	users := make(map[string]UserMapping, len(d.Users))
@@ -157,6 +158,7 @@ func (d ServerDefinition) resolve() (ServerDefinition, error) {
 }
 
 // checkReservoirConfig says why the users' reservoirs would refuse the sizes and times.
+// So they are told as faults of the definition, not of a user's first call.
 func checkReservoirConfig(d *ServerDefinition) error {
 	c := reservoirConfig[struct{}](d)
 	c.Open = func(context.Context) (struct{}, error) { return struct{}{}, nil }
@@ -191,8 +193,8 @@ func (d *ServerDefinition) mapping(local string) (UserMapping, bool) {
 	return m, ok
 }
 
-// connKey is what a connection is made with: when it changes, new connections take
-// the place of the old ones.
+// connKey is what a connection is made with: when it changes, new connections take the
+// place of the old ones. It is compared by value.
 type connKey struct {
 	Kind, Target                            string
 	Options                                 map[string]string
@@ -210,7 +212,8 @@ func (d *ServerDefinition) connectParams(f connKey) ConnectParams {
 	return ConnectParams{Server: d.Name, Target: f.Target, Options: f.Options, User: f.Mapping.User, Password: f.Mapping.Password}
 }
 
-// connKeyFor leaves out what the kind's pools read when they use it.
+// connKeyFor leaves out what the kind's pools read when they use it. Flight pools get
+// their times when they are made; those of database/sql read them.
 func (d *ServerDefinition) connKeyFor(m UserMapping, flight bool) connKey {
 	options := maps.Clone(d.Options)
 	if options == nil {

@@ -95,7 +95,8 @@ func (p reservoirVersion[C]) awaitDoCalls(ctx context.Context, d *ServerDefiniti
 	}
 }
 
-// reservoirConfig is what can change in a reservoir at work.
+// reservoirConfig is what can change in a reservoir at work. Whatever is not here needs
+// a new version: see connKey.
 func reservoirConfig[C any](d *ServerDefinition) reservoir.Config[C] {
 	c := reservoir.Config[C]{
 		OpenRetry: reservoir.OpenRetryNever, // a failed open is the health check's to judge
@@ -173,6 +174,7 @@ type flightVersion struct {
 func (g flightVersion) close(ctx context.Context) error { return g.pool.Close(ctx) }
 
 // buildVersion makes a user's pool. It connects to nothing: reconfigure starts that.
+// MinIdle is zero until then. The hooks of the pool are those of all its versions.
 func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition, f connKey) (poolVersion, error) {
 	params := d.connectParams(f)
 	params.CountBytes = u.traffic.countConn

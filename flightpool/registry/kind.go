@@ -52,8 +52,8 @@ type ConnectParams struct {
 	CountBytes func(c net.Conn) net.Conn
 }
 
-// builtinKinds are the kinds that need no packages but the driver's, which the
-// program must import.
+// builtinKinds are the kinds that need no packages but the driver's, which the program
+// must import. The driver's package is looked for when a connector is made.
 func builtinKinds() map[string]Kind {
 	kinds := map[string]Kind{}
 	for _, k := range []Kind{

@@ -8,9 +8,10 @@ import (
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
-// Warmup opens connections until every user's pool of a server has n, idle or in
-// use, and waits for them until ctx ends. It makes the pools of the named users
-// that are not there yet. It refuses what MaxSize cannot hold.
+// Warmup opens connections until every user's pool of a server has n, idle or in use,
+// and waits for them until ctx ends. It makes the pools of the named users that are not
+// there yet. It refuses what MaxSize cannot hold. Connections that it has opened stay
+// when it fails.
 func (r *Registry) Warmup(ctx context.Context, name string, n int) error {
 	s, err := r.server(name)
 	if err != nil {

@@ -53,8 +53,9 @@ func newServer(r *Registry, d *ServerDefinition) *server {
 	return s
 }
 
-// add publishes a new user's pool, unless somebody else was faster or the
-// definition that it was made with is not the present one any more.
+// add publishes a new user's pool, unless somebody else was faster or the definition
+// that it was made with is not the present one any more. False: u was not published,
+// and its caller closes it.
 func (s *server) add(u *userPool, d *ServerDefinition) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,7 +267,8 @@ func (s *server) closeUsers(ctx context.Context) error {
 }
 
 // close ends the server. Draining versions and probes are given until ctx ends, too,
-// and then closeGrace to notice that.
+// and then closeGrace to notice that. No pool is made once closed is set. The life of
+// the server ends with ctx, so that what waits for loans takes them back.
 func (s *server) close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true

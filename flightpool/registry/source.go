@@ -69,6 +69,8 @@ func setDBInQuery(u *url.URL, db string) {
 	u.RawQuery = q.Encode()
 }
 
+// urlDSN makes the URL that a driver reads, with the options that are not the address
+// as its query. User and password are percent-encoded by package url.
 func urlDSN(scheme, port string, db func(*url.URL, string)) func(ConnectParams) string {
 	return func(r ConnectParams) string {
 		u := &url.URL{Scheme: scheme, Host: net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", port)), RawQuery: otherOptions(r, addressOptions...).Encode()}
@@ -82,6 +84,8 @@ func urlDSN(scheme, port string, db func(*url.URL, string)) func(ConnectParams) 
 	}
 }
 
+// mysqlDSN is what go-sql-driver reads, which is no URL: the last "@" ends the
+// password, and the first ":" the user.
 func mysqlDSN(r ConnectParams) string {
 	address := "tcp(" + net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", "3306")) + ")"
 	if socket := r.Options["socket"]; socket != "" {
@@ -94,6 +98,7 @@ func mysqlDSN(r ConnectParams) string {
 	return dsn
 }
 
+// firebirdDSN is a URL without its scheme, as the driver wants it.
 func firebirdDSN(r ConnectParams) string {
 	u := url.URL{Host: net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", "3050")), User: url.UserPassword(r.User, r.Password), Path: "/" + strings.TrimPrefix(r.Options["dbname"], "/"), RawQuery: otherOptions(r, addressOptions...).Encode()}
 	return strings.TrimPrefix(u.String(), "//")

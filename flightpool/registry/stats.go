@@ -90,7 +90,10 @@ type ConnectionStats struct {
 	QueryTime         time.Duration // likewise
 }
 
-// poolStats is the account of one user.
+// poolStats is the account of one user, all versions of its pool included. Loans of
+// probes count as idle connections, and opens without a slot as none. The counters are
+// read one after the other: sums may differ by what happens meanwhile, but none goes
+// back.
 func (u *userPool) poolStats() PoolStats {
 	st := u.stats()
 	queued := min(st.Opening, u.member.Unadmitted()) // an open without a slot is no connection yet
@@ -222,7 +225,8 @@ func (s *server) stats() ServerStats {
 	return st
 }
 
-// UserStats describes every user's pool on a server, in the order of their names.
+// UserStats describes every user's pool on a server, in the order of their names. Users
+// who are gone are left out; ServerStats has them.
 func (r *Registry) UserStats(name string) ([]UserStats, error) {
 	s, err := r.server(name)
 	if err != nil {
@@ -269,6 +273,8 @@ func (r *Registry) Connections(name string) ([]ConnectionStats, error) {
 	return all, nil
 }
 
+// connectionStats is what a reservoir knows of a connection. What its statements did,
+// the connections of database/sql know themselves.
 func connectionStats[C any](i reservoir.Info[C]) ConnectionStats {
 	return ConnectionStats{InUse: i.InUse, OpenedAt: i.Opened, UsedAt: i.Used, Uses: i.Loans}
 }
