@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // UnhealthyError says why and since when a server is taken to be unreachable.
@@ -37,7 +38,8 @@ type health struct {
 	onUnhealthy          func()             // called at once when the server has turned unhealthy
 	onChange             func(reason error) // told of every change, one after the other
 
-	isUnhealthy atomic.Bool // whether mu.reason is set; written under mu
+	changes     callback.Notices[error] // of which onChange has not been told; added under mu
+	isUnhealthy atomic.Bool             // whether mu.reason is set; written under mu
 
 	mu struct {
 		sync.Mutex
@@ -51,9 +53,6 @@ type health struct {
 		next        time.Time
 		attempts    uint64 // that have ended, however
 		trials      uint64 // that were given out
-
-		pendingChanges []error // of which onChange has not been told
-		notifying      bool
 	}
 }
 
@@ -103,39 +102,13 @@ func (h *health) failed(err error, took time.Duration) {
 		h.isUnhealthy.Store(true)
 		h.mu.pause = firstPause
 		h.mu.next = now.Add(firstPause)
-		h.mu.pendingChanges = append(h.mu.pendingChanges, err)
+		h.changes.Add(err)
 	}
 	h.mu.Unlock()
 	if changed {
 		h.onUnhealthy()
-		h.notifyChanges()
+		h.changes.Tell(h.onChange)
 	}
-}
-
-// notifyChanges calls onChange for each pending change, from one goroutine at a time,
-// so that the order is kept.
-func (h *health) notifyChanges() {
-	for h.notifyNext() {
-	}
-}
-
-func (h *health) notifyNext() bool {
-	h.mu.Lock()
-	if h.mu.notifying || len(h.mu.pendingChanges) == 0 {
-		h.mu.Unlock()
-		return false
-	}
-	h.mu.notifying = true
-	reason := h.mu.pendingChanges[0]
-	h.mu.pendingChanges = h.mu.pendingChanges[1:]
-	h.mu.Unlock()
-	defer func() { // a hook may end the goroutine
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.mu.notifying = false
-	}()
-	h.onChange(reason)
-	return true
 }
 
 // succeeded takes note of an open or a check that has succeeded.
@@ -146,7 +119,7 @@ func (h *health) succeeded() {
 	changed := h.countSuccess()
 	h.mu.Unlock()
 	if changed {
-		h.notifyChanges()
+		h.changes.Tell(h.onChange)
 	}
 }
 
@@ -163,7 +136,7 @@ func (h *health) answered() {
 	changed := h.mu.succeeded > 0 && h.countSuccess()
 	h.mu.Unlock()
 	if changed {
-		h.notifyChanges()
+		h.changes.Tell(h.onChange)
 	}
 }
 
@@ -178,7 +151,7 @@ func (h *health) countSuccess() (changed bool) {
 	}
 	h.isUnhealthy.Store(false)
 	h.mu.reason, h.mu.succeeded = nil, 0
-	h.mu.pendingChanges = append(h.mu.pendingChanges, nil)
+	h.changes.Add(nil)
 	return true
 }
 

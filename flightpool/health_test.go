@@ -87,7 +87,7 @@ func TestTurnsOfHealthAreToldOneAfterTheOther(t *testing.T) {
 			go h.failed(down(), 0) // has what is left told, if the hook ends its goroutines
 			for range 10 {
 				time.Sleep(time.Minute)
-				go h.notifyChanges()
+				go h.changes.Tell(h.onChange)
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()

@@ -122,9 +122,7 @@ func (r *Reservoir[C]) release(l Loan[C]) error {
 		handed = fx.wake != nil
 		r.unlock(&fx)
 	}
-	if released := r.cfg.Hooks.Released; released != nil {
-		r.callHookInline(func() { released(held) })
-	}
+	r.callReleased(held)
 	if handed {
 		// The woken caller is next on this very processor: let it run now, not
 		// when the releaser's time slice is over.
@@ -138,6 +136,13 @@ func (r *Reservoir[C]) release(l Loan[C]) error {
 // caller holds mu.
 func (r *Reservoir[C]) canRequeue(e *entry[C]) bool {
 	return r.mu.waiters.n == 0 && e.idleSince < e.fastPathUntil && e.generation == r.mu.generation && r.live() <= r.mu.maxSize
+}
+
+// callReleased tells of the end of a loan.
+func (r *Reservoir[C]) callReleased(held time.Duration) {
+	if released := r.cfg.Hooks.Released; released != nil {
+		r.callHookInline(func() { released(held) })
+	}
 }
 
 // endUse marks the end of a use. The caller holds mu.
@@ -168,9 +173,7 @@ func (r *Reservoir[C]) releaseWithReset(l Loan[C]) error {
 	if !unfit {
 		r.reset(e)
 	}
-	if released := r.cfg.Hooks.Released; released != nil {
-		r.callHookInline(func() { released(held) })
-	}
+	r.callReleased(held)
 	return nil
 }
 
@@ -222,8 +225,6 @@ func (r *Reservoir[C]) discard(l Loan[C], reason Reason, cause error) error {
 	r.retire(l.entry, reason, cause, &fx)
 	r.reconcile(&fx)
 	r.unlock(&fx)
-	if released := r.cfg.Hooks.Released; released != nil {
-		r.callHookInline(func() { released(held) })
-	}
+	r.callReleased(held)
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
 )
 
@@ -20,8 +21,9 @@ import (
 // says, be it a refusal, is evidence that it can be reached.
 type health struct {
 	server       string
-	down         atomic.Pointer[UnhealthyError] // nil: healthy. Read on every call
-	onTransition func(*UnhealthyError)          // called outside the lock for every change of down, in order
+	down         atomic.Pointer[UnhealthyError]    // nil: healthy. Read on every call
+	onTransition func(*UnhealthyError)             // called outside the lock for every change of down, in order
+	transitions  callback.Notices[*UnhealthyError] // of which onTransition has not been told; added under mu
 	checksPassed atomic.Uint64
 	checksFailed atomic.Uint64
 	faultsInRow  atomic.Int64 // copy of mu.faultsInRow, read without the lock
@@ -37,8 +39,6 @@ type health struct {
 		next             time.Time // of the next probe, while unhealthy
 		probe            *probe    // under way; nil: none
 		probeMayBeQueued bool      // it may be in a queue
-		transitions      []*UnhealthyError
-		notifying        bool // a call of notifyTransitions is calling onTransition
 	}
 }
 
@@ -115,9 +115,9 @@ func (h *health) recordFault(err error) {
 		return
 	}
 	h.mu.successesInRow, h.mu.probePause = 0, firstProbePause
-	h.mu.transitions = append(h.mu.transitions, h.markUnhealthy(err, now))
+	h.transitions.Add(h.markUnhealthy(err, now))
 	h.mu.Unlock()
-	h.notifyTransitions()
+	h.transitions.Tell(h.onTransition)
 }
 
 // markUnhealthy makes the server unhealthy from now on. The caller holds mu. It is also
@@ -152,7 +152,7 @@ func (h *health) recordProbe(err error) {
 	}
 	h.markHealthy()
 	h.mu.Unlock()
-	h.notifyTransitions()
+	h.transitions.Tell(h.onTransition)
 }
 
 // recordInconclusiveProbe ends a probe that has shown nothing: the pause before the
@@ -172,32 +172,13 @@ func (h *health) backOff(err error, now time.Time) {
 	_ = h.markUnhealthy(err, now)
 }
 
-// markHealthy makes the server healthy. The caller holds mu, and then calls
-// notifyTransitions.
+// markHealthy makes the server healthy. The caller holds mu, and then tells
+// of the transition.
 func (h *health) markHealthy() {
 	h.mu.faultsInRow, h.mu.successesInRow = 0, 0
 	h.faultsInRow.Store(0)
 	h.down.Store(nil)
-	h.mu.transitions = append(h.mu.transitions, nil)
-}
-
-// notifyTransitions calls onTransition for each queued transition in order. One caller
-// does it for all that arrive meanwhile, so the last call reports the current state.
-func (h *health) notifyTransitions() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.mu.notifying {
-		return
-	}
-	h.mu.notifying = true
-	for len(h.mu.transitions) > 0 {
-		turn := h.mu.transitions[0]
-		h.mu.transitions = h.mu.transitions[1:]
-		h.mu.Unlock()
-		h.onTransition(turn)
-		h.mu.Lock()
-	}
-	h.mu.notifying = false
+	h.transitions.Add(nil)
 }
 
 // applyDefinition takes over what a definition says of health. A server that is not
@@ -212,7 +193,7 @@ func (h *health) applyDefinition(check HealthCheck) {
 	}
 	h.mu.Unlock()
 	if recovered {
-		h.notifyTransitions()
+		h.transitions.Tell(h.onTransition)
 	}
 }
 

@@ -112,10 +112,9 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	if err != nil {
 		return nil, driverapi.BadArgument("Query", err)
 	}
-	opts := flightpool.QueryOptions{Route: routeOf(ctx)}
+	opts := flightpool.QueryOptions{Route: routeOf(ctx), Params: params}
 	if params != nil {
 		defer params.Release()
-		opts.Params = params
 	}
 	return c.query(ctx, func(ctx context.Context) (*flightpool.QueryResult, error) {
 		return c.handle.QueryWithOptions(ctx, query, opts)

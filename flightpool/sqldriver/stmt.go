@@ -95,12 +95,10 @@ func (s *stmt) run(ctx context.Context, args []driver.NamedValue) (*flightpool.Q
 	if err != nil {
 		return nil, driverapi.BadArgument("Stmt", err)
 	}
-	opts := flightpool.QueryOptions{Route: routeOf(ctx)}
 	if params != nil {
 		defer params.Release()
-		opts.Params = params
 	}
-	return s.q.QueryWithOptions(ctx, opts)
+	return s.q.QueryWithOptions(ctx, flightpool.QueryOptions{Route: routeOf(ctx), Params: params})
 }
 
 // Query is part of driver.Stmt.

@@ -1,6 +1,7 @@
 package flightconn
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -156,13 +157,13 @@ func (cfg Config) resolve() (Config, error) {
 	if len(errs) > 0 {
 		return cfg, errjoin.Join(errs...)
 	}
-	setDefault(&cfg.DialTimeout, DefaultDialTimeout)
+	cfg.DialTimeout = cmp.Or(cfg.DialTimeout, DefaultDialTimeout)
 	cfg.dialTracker = &dialTracker{}
-	setDefault(&cfg.CloseTimeout, DefaultCloseTimeout)
-	setDefault(&cfg.Keepalive, DefaultKeepalive)
-	setDefault(&cfg.MaxMessage, DefaultMaxMessage)
-	setDefault(&cfg.RequestLimit, DefaultRequestLimit)
-	setDefault(&cfg.Prefetch, DefaultPrefetch)
+	cfg.CloseTimeout = cmp.Or(cfg.CloseTimeout, DefaultCloseTimeout)
+	cfg.Keepalive = cmp.Or(cfg.Keepalive, DefaultKeepalive)
+	cfg.MaxMessage = cmp.Or(cfg.MaxMessage, DefaultMaxMessage)
+	cfg.RequestLimit = cmp.Or(cfg.RequestLimit, DefaultRequestLimit)
+	cfg.Prefetch = cmp.Or(cfg.Prefetch, DefaultPrefetch)
 	cfg.Prefetch = max(cfg.Prefetch, 1)
 	if cfg.Allocator == nil {
 		cfg.Allocator = memory.DefaultAllocator
@@ -172,11 +173,3 @@ func (cfg Config) resolve() (Config, error) {
 
 // minRequestLimit holds a schema message and one row of a modest table.
 const minRequestLimit = 4 << 10
-
-// setDefault leaves negative values as they are: they say off.
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}

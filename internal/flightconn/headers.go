@@ -1,6 +1,7 @@
 package flightconn
 
 import (
+	"encoding/base64"
 	"fmt"
 	"slices"
 	"strings"
@@ -56,4 +57,9 @@ func CheckHeaders(headers metadata.MD) error {
 		}
 	}
 	return errjoin.Join(errs...)
+}
+
+// basicAuth is a user and password as a header has them.
+func basicAuth(user, password string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
 }

@@ -2,7 +2,6 @@ package flightconn
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"unicode"
@@ -173,7 +172,7 @@ func (e *openError) Unwrap() []error { return []error{e.reason, e.cause} }
 // payload of the answer, which is taken only if it can be a header's value. An
 // empty user or password is sent as it is.
 func (r *rpcCall) handshake(ctx context.Context, basic *UserPass) error {
-	password := "Basic " + base64.StdEncoding.EncodeToString([]byte(basic.User+":"+basic.Password))
+	password := basicAuth(basic.User, basic.Password)
 	ctx = withCallInfo(ctx, &callInfo{authorization: password})
 	stream, err := r.conn.flight.Handshake(r.rpcContext(ctx))
 	if err != nil {

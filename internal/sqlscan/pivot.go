@@ -23,19 +23,15 @@ func takesColumnsFromData(toks []token) bool {
 	if end := indexOutsideParens(toks, "USING", "GROUP", "ORDER", "LIMIT", "UNION", "EXCEPT", "INTERSECT"); end >= 0 {
 		toks = toks[:end]
 	}
-	depth, start := 0, 0
-	for i, t := range toks {
-		switch {
-		case t.isPunct("("):
-			depth++
-		case t.isPunct(")"):
-			depth--
-		case depth == 0 && t.isPunct(","):
-			if !endsInValues(toks[start:i]) {
-				return true
-			}
-			start = i + 1
+	start := 0
+	for i, t := range outsideParens(toks) {
+		if !t.isPunct(",") {
+			continue
 		}
+		if !endsInValues(toks[start:i]) {
+			return true
+		}
+		start = i + 1
 	}
 	return !endsInValues(toks[start:])
 }

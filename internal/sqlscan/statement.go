@@ -1,5 +1,7 @@
 package sqlscan
 
+import "iter"
+
 // classify tells what one statement, which is not empty, does.
 func classify(toks []token, sql string) Statement {
 	for len(toks) > 0 && toks[0].isPunct("(") { // (SELECT …) UNION …
@@ -166,18 +168,29 @@ func hasOutsideParens(toks []token, words ...string) bool {
 
 // indexOutsideParens is the index of the first of the words outside parentheses, or -1.
 func indexOutsideParens(toks []token, words ...string) int {
-	depth := 0
-	for i, t := range toks {
-		switch {
-		case t.isPunct("("):
-			depth++
-		case t.isPunct(")"):
-			depth--
-		case depth <= 0 && t.is(words...) && (i == 0 || !toks[i-1].isPunct(".")):
+	for i, t := range outsideParens(toks) {
+		if t.is(words...) && (i == 0 || !toks[i-1].isPunct(".")) {
 			return i
 		}
 	}
 	return -1
+}
+
+// outsideParens are the tokens that stand outside parentheses, with their indices.
+func outsideParens(toks []token) iter.Seq2[int, token] {
+	return func(yield func(int, token) bool) {
+		depth := 0
+		for i, t := range toks {
+			switch {
+			case t.isPunct("("):
+				depth++
+			case t.isPunct(")"):
+				depth--
+			case depth <= 0 && !yield(i, t):
+				return
+			}
+		}
+	}
 }
 
 func hasAny(toks []token, words ...string) bool {

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -146,14 +147,14 @@ const (
 // protocol: see terms, and answerTime for RequestTimeout.
 func (c *Config) validate() error {
 	if c.Limit > 0 && c.Want > 0 {
-		setDefault(&c.Shards, min((c.Limit/c.Want+ownersPerShard-1)/ownersPerShard, defaultMaxShards))
+		c.Shards = cmp.Or(c.Shards, min((c.Limit/c.Want+ownersPerShard-1)/ownersPerShard, defaultMaxShards))
 	}
-	setDefault(&c.Shards, 1)
-	setDefault(&c.Lease, time.Minute)
-	setDefault(&c.Grace, 20*time.Second)
-	setDefault(&c.OpenTimeout, 5*time.Second)
-	setDefault(&c.Settle, time.Minute)
-	setDefault(&c.RequestTimeout, time.Second)
+	c.Shards = cmp.Or(c.Shards, 1)
+	c.Lease = cmp.Or(c.Lease, time.Minute)
+	c.Grace = cmp.Or(c.Grace, 20*time.Second)
+	c.OpenTimeout = cmp.Or(c.OpenTimeout, 5*time.Second)
+	c.Settle = cmp.Or(c.Settle, time.Minute)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -175,14 +176,14 @@ func (c *Config) validate() error {
 // validate sets the defaults in c and tells all faults at once. Six ticks' worth of
 // Burst are kept back by sharedBucket, and two must be left.
 func (c *LimiterConfig) validate() error {
-	setDefault(&c.Rate, 100)
-	setDefault(&c.Burst, 500)
-	setDefault(&c.Batch, 10)
-	setDefault(&c.MaxWait, 30*time.Second)
-	setDefault(&c.Patience, 3*time.Second)
-	setDefault(&c.RequestTimeout, time.Second)
+	c.Rate = cmp.Or(c.Rate, 100)
+	c.Burst = cmp.Or(c.Burst, 500)
+	c.Batch = cmp.Or(c.Batch, 10)
+	c.MaxWait = cmp.Or(c.MaxWait, 30*time.Second)
+	c.Patience = cmp.Or(c.Patience, 3*time.Second)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, time.Second)
 	if c.Rate > 0 && c.Burst > 0 {
-		setDefault(&c.Tick, min(maxTick, seconds(float64(c.Burst)/c.Rate/10)))
+		c.Tick = cmp.Or(c.Tick, min(maxTick, seconds(float64(c.Burst)/c.Rate/10)))
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -201,13 +202,6 @@ func (c *LimiterConfig) validate() error {
 }
 
 const maxTick = 250 * time.Millisecond
-
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
 
 func errUnless(ok bool, format string, args ...any) error {
 	if ok {
