@@ -45,6 +45,19 @@
 // called for UserIdleTimeout is drained likewise. A call that meets a pool which
 // has just been closed goes to its successor.
 //
+// # Locks
+//
+// A call takes no lock of the registry: servers, users, definitions and the current
+// version of a pool are read from atomic pointers, whose values are replaced and not
+// changed. What may have been replaced between two of these reads is noticed by the pool
+// that was closed, and the call goes on with its successor.
+//
+// A change of a server holds the lock of that server's name for as long as its Kind
+// takes, so that two changes never mix; the wait for it ends with the caller's context.
+// Below it stand locks that are held for bookkeeping alone: that of the registry's view,
+// that of a server's users, that of a user's pools. A Kind, a driver and Config.Health
+// are called under none of the latter, on goroutines that can be given up.
+//
 // # Cost
 //
 // A registry has one goroutine of its own, and one of database/sql. A reservoir
