@@ -231,6 +231,13 @@ func (c *call) attachResult(r *QueryResult) error {
 	return c.mu.cause
 }
 
+// hasResult reports whether the server has answered with rows, or with their end.
+func (c *call) hasResult() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.result != nil
+}
+
 // setOwnStatement takes a prepared statement that ends with the call: finish closes it,
 // behind the caller. It is called on the goroutine of the step, which may end after its
 // caller has left.

@@ -58,12 +58,26 @@ func (s *SessionHandle) startCancel(c *call, tx transaction) {
 		serial: s.runsSerially(), probeWait: c.probeWait,
 	}
 	s.policy.goInBackground(func() {
+		s.awaitArrival(c)
 		report := st.chain().Run(s.policy.OwnerContext)
 		if f := s.policy.Observe.Cancelled; f != nil {
 			f(c.op, report)
 		}
 		s.finishCancel(st, report)
 	})
+}
+
+// awaitArrival gives the statement of a call that was cut before any row of it came
+// the time to come to its turn, on a server that runs statements in whatever transaction
+// its session is in: one that a rollback or probe overtakes there is stored by itself, or
+// runs in the next transaction.
+func (s *SessionHandle) awaitArrival(c *call) {
+	if !s.policy.ignoresTxIDs.Load() || c.hasResult() {
+		return
+	}
+	ctx, stop := context.WithTimeout(s.policy.OwnerContext, s.policy.grace())
+	defer stop()
+	<-ctx.Done()
 }
 
 // chain is every way to stop a call whose RPC has ended on this side. Each

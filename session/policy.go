@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -59,6 +60,10 @@ type Policy struct {
 	// nonMovingInserts holds how the tables of INSERTs with parameters were qualified
 	// that have left the session where it was.
 	nonMovingInserts textSet
+
+	// ignoresTxIDs says that the server has transactions, and confirms the end of
+	// those that it does not know.
+	ignoresTxIDs atomic.Bool
 }
 
 // Observer has one optional function per event. They are the owner's functions: a panic
@@ -91,7 +96,9 @@ type CancelPolicy struct {
 	// statement before the server is asked by other means, and how long each
 	// of those may take to show. Default 250 ms. Of a server that needs more than
 	// 2/5 of it for a trivial query, two round trips, it cannot be learned how its
-	// sessions run their statements.
+	// sessions run their statements. On a server that ignores the ids of transactions
+	// it is also how long a statement may take to come to its turn there: one that is
+	// cut earlier than that and comes later may be stored though its transaction is not.
 	Grace time.Duration
 
 	// Budget bounds the whole chain; a statement that still runs then costs

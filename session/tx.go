@@ -98,6 +98,9 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 	}
 	_, err = runStep(c, s.beginTx, func(id backend.TxID, inTime bool, err error) outcome {
 		tx := transaction{phase: txOpen, id: id}
+		if err == nil && s.acceptsUnknownTx() {
+			s.policy.ignoresTxIDs.Store(true)
+		}
 		switch {
 		case err != nil:
 		case inTime:
