@@ -110,18 +110,38 @@ func (c *Conn) requestCancel(ctx context.Context, l *capability, info *Info,
 	}
 	defer done()
 	var s sendTracker
-	outcome, err := do(s.track(ctx), pb.NewFlightServiceClient(&channel{cc: cc, id: c.id}), info)
+	ctx = s.track(ctx)
+	client := pb.NewFlightServiceClient(&channel{cc: cc, id: c.id})
+	outcome, err := do(ctx, client, info)
+	if isUnsupported(err) && c.refusedForItsOwnSake(ctx, client, err) {
+		if outcome, err = do(ctx, client, info); isUnsupported(err) {
+			l.markMissing()
+		}
+	}
 	switch {
 	case err == nil:
 		return outcome, nil
 	case isUnsupported(err):
-		l.markMissing()
 		return cancel.Unsupported, err
 	case s.nothingSent(), isReply(err):
 		return cancel.Failed, err
 	default:
 		return cancel.Unanswered, err
 	}
+}
+
+// refusedForItsOwnSake reports whether the server answers a harmless question, within a
+// moment, otherwise than with err: then it does not refuse everything for a while.
+func (c *Conn) refusedForItsOwnSake(ctx context.Context, client pb.FlightServiceClient, err error) bool {
+	ctx, stop := context.WithTimeout(ctx, harmlessTimeout)
+	defer stop()
+	r := &rpcCall{conn: c, op: "Cancel"}
+	desc, packing := r.descriptor(&pb.CommandGetSqlInfo{Info: []uint32{uint32(flightsql.SqlInfoFlightSqlServerName)}})
+	if packing != nil {
+		return false
+	}
+	_, other := client.GetFlightInfo(ctx, desc)
+	return ctx.Err() == nil && !sameStatus(other, err)
 }
 
 // isReply tells an error that the server answered with from the lack of an

@@ -120,8 +120,51 @@ func TestWaysThatTheServerLacksAreTriedOnceForTheEndpoint(t *testing.T) {
 		}, do(b.Context(), first, operation()))
 		require.Equal(b, map[string]cancel.Outcome{"stop": cancel.Failed, "kill": cancel.Requested},
 			do(b.Context(), second, nil), "an idle session's complaint is not a lack")
-		require.Equal(b, map[string]int{"CancelFlightInfo": 1, "CancelQuery": 1, "stop": 2, "kill": 2}, tried)
+		require.Equal(b, map[string]int{"CancelFlightInfo": 2, "CancelQuery": 2, "stop": 2, "kill": 2}, tried, "a lack is refused twice")
 	}, func(cfg *Config) { cfg.CancelActions = []string{"stop", "kill"} })
+}
+
+// TestOneRefusalTeachesNoLack: a server, or a proxy before it, may refuse what it has,
+// once or everything for a while. Sessions are closed and statements cancelled all the
+// same afterwards.
+func TestOneRefusalTeachesNoLack(t *testing.T) {
+	for name, times := range map[string]int{"once": 1, "everything": 3} {
+		t.Run(name, func(t *testing.T) {
+			refusals, tried := 0, map[string]int{}
+			refuse := func() error {
+				if refusals > 0 {
+					refusals--
+					return status.Error(codes.Unimplemented, "not here")
+				}
+				return nil
+			}
+			f := &fake{
+				action: func(a *pb.Action, s pb.FlightService_DoActionServer) error {
+					tried[a.GetType()]++
+					if err := refuse(); err != nil {
+						return err
+					}
+					return s.Send(&pb.Result{})
+				},
+				info: func(context.Context, *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+					return answer(int64Schema), refuse()
+				},
+			}
+			inBubble(t, f, func(b *bubble) {
+				first, second, third := b.open(), b.open(), b.open()
+				for _, c := range []*Conn{first, second} {
+					refusals = times
+					do(b.Context(), c, operation())
+				}
+				require.Len(b, third.CancelSteps(operation()), 2, "%v", tried)
+				for _, c := range []*Conn{first, second, third} {
+					refusals = times
+					_ = c.Close()
+				}
+				require.False(b, third.endpoint.capabilities.closeSession.isMissing())
+			})
+		})
+	}
 }
 
 func TestACancelWithoutAnAnswerIsTold(t *testing.T) {

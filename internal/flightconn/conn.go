@@ -137,9 +137,16 @@ func (c *Conn) closeSession(limit time.Duration) error {
 	ctx, cancel := detached(limit)
 	defer cancel()
 	r := &rpcCall{conn: c, op: "Close", callerErr: func() error { return nil }, callerDeadline: ctx.Deadline}
-	err := c.rawAction(r.rpcContext(ctx), c.flight, flight.CloseSessionActionType, &flight.CloseSessionRequest{}, &flight.CloseSessionResult{})
+	closing := func() error {
+		return c.rawAction(r.rpcContext(ctx), c.flight, flight.CloseSessionActionType, &flight.CloseSessionRequest{}, &flight.CloseSessionResult{})
+	}
+	err := closing()
+	if isUnsupported(err) && r.confirmed(ctx, err) {
+		if err = closing(); isUnsupported(err) {
+			capabilities.closeSession.markMissing()
+		}
+	}
 	if isUnsupported(err) {
-		capabilities.closeSession.markMissing()
 		return nil
 	}
 	if err != nil {

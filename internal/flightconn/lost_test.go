@@ -372,7 +372,7 @@ func TestCloseEndsTheServerSessionUnlessTheServerHasNoSuchCall(t *testing.T) {
 		for range 3 {
 			require.NoError(b, b.open().Close())
 		}
-		require.Equal(b, 1, closes, "the refusal is remembered")
+		require.Equal(b, 2, closes, "a refusal that is repeated is remembered")
 	})
 }
 

@@ -34,7 +34,11 @@ func (r *rpcCall) planWithProgress(ctx context.Context, desc *pb.FlightDescripto
 		if !isUnsupported(err) {
 			return info, err
 		}
-		polls.markMissing()
+		other, otherErr := r.getFlightInfo(ctx, desc, opts...)
+		if !sameStatus(otherErr, err) { // else the server may refuse everything for a while
+			polls.markMissing()
+		}
+		return other, otherErr
 	}
 	return r.getFlightInfo(ctx, desc, opts...)
 }

@@ -198,10 +198,12 @@ func (s *renewal) loop(ctx context.Context) {
 			continue // it was taken meanwhile
 		}
 		renewed, err := s.requestRenewal(ctx, w)
-		if isUnsupported(err) {
-			s.call.conn.endpoint.capabilities.renew.markMissing()
-			s.finishRenewing(w, nil, time.Time{}, time.Time{})
-			return
+		if isUnsupported(err) && s.call.confirmedBeside(ctx, err) {
+			if renewed, err = s.requestRenewal(ctx, w); isUnsupported(err) {
+				s.call.conn.endpoint.capabilities.renew.markMissing()
+				s.finishRenewing(w, nil, time.Time{}, time.Time{})
+				return
+			}
 		}
 		if err == nil {
 			if endpoint, err := decodeEndpoint(renewed); err == nil && endpoint.ticket != nil {

@@ -148,7 +148,7 @@ func TestAPartThatExpiredSaysSo(t *testing.T) {
 		refuse error
 		tries  int
 	}{
-		"no renewals": {status.Error(codes.Unimplemented, "what renewal?"), 1}, // and never again
+		"no renewals": {status.Error(codes.Unimplemented, "what renewal?"), 2}, // and never again
 		"refused":     {status.Error(codes.Internal, "not now"), 4 * 5},        // at 40, 50, 55, 57.5 and 58.75 s
 	} {
 		s := &forgetful{ttl: time.Minute, refuse: tc.refuse}

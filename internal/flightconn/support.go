@@ -1,8 +1,12 @@
 package flightconn
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/backend"
 )
@@ -37,7 +41,9 @@ const (
 )
 
 // capability is whether the server has a call. Until the contrary is known it
-// is tried.
+// is tried. One refusal teaches nothing: a call that
+// is refused is missing if it is refused again after the server has confirmed that it
+// does not refuse everything.
 type capability struct{ missing atomic.Bool }
 
 func (l *capability) markMissing()    { l.missing.Store(true) }
@@ -48,4 +54,30 @@ func (l *capability) isMissing() bool { return l.missing.Load() }
 func (s *capabilities) forAction(name string) *capability {
 	l, _ := s.actions.LoadOrStore(name, &capability{})
 	return l.(*capability)
+}
+
+// harmlessTimeout bounds a question beside a call, which may have to wait for the very
+// statement of the call.
+const harmlessTimeout = 250 * time.Millisecond
+
+// confirmed reports whether the server answers a harmless question otherwise than
+// with err: then what is refused once more is refused for its own sake, and not since
+// the server or what is before it refuses everything for a while. The question costs
+// one round trip, and is put only where something is about to be recorded for the life
+// of the endpoint.
+func (r *rpcCall) confirmed(ctx context.Context, err error) bool {
+	other := r.askHarmless(ctx)
+	return ctx.Err() == nil && !sameStatus(other, err)
+}
+
+// confirmedBeside is confirmed while the session is at work on a call.
+func (r *rpcCall) confirmedBeside(ctx context.Context, err error) bool {
+	ctx, stop := context.WithTimeout(ctx, harmlessTimeout)
+	defer stop()
+	return r.confirmed(ctx, err)
+}
+
+func sameStatus(a, b error) bool {
+	one, other := status.Convert(a), status.Convert(b)
+	return one.Code() == other.Code() && one.Message() == other.Message()
 }

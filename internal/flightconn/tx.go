@@ -136,16 +136,6 @@ func (c *Conn) RepeatsQueries(ctx context.Context) (bool, error) {
 	return known == txIDsIgnored || known == txIDsUnknown, nil
 }
 
-// confirmed reports whether the server answers a harmless question otherwise
-// than with err: then what is refused once more is refused for its own sake,
-// and not since the server or what is before it refuses everything for a while.
-// The question costs one round trip, and is put only where something is about
-// to be recorded for the life of the endpoint.
-func (r *rpcCall) confirmed(ctx context.Context, err error) bool {
-	other, refused := status.Convert(r.askHarmless(ctx)), status.Convert(err)
-	return other.Code() != refused.Code() || other.Message() != refused.Message()
-}
-
 // learnTxIDs asks the server to roll back a transaction that does not exist.
 // The id looks like tx: one of another shape is refused as malformed by servers
 // that take any other for ended. Of two refusals, with another answer between
