@@ -95,6 +95,7 @@ func (p *play) run(steps []step) {
 	if p.took += took; took > p.policy.closeTimeout() {
 		p.wrong("Close took %s", took)
 	}
+	time.Sleep(p.policy.grace()) // a statement that was cut may have been left to arrive
 	synctest.Wait()
 	if len(p.w.faults) == 0 {
 		for i, ctx := range p.w.ctxs {

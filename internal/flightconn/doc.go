@@ -61,7 +61,8 @@
 // Whether the server has CloseSession and each way to cancel, and whether it
 // checks transaction ids, is learned from its answers, once for the Endpoint:
 // UNIMPLEMENTED, or INVALID_ARGUMENT with the words of servers that lack an
-// action, means that it has not. ListActions is never asked.
+// action, means that it has not, if it is repeated after a harmless question was
+// answered otherwise. ListActions is never asked.
 //
 // # What it does not do
 //
