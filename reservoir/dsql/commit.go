@@ -72,10 +72,10 @@ func (p *physical) commit(ctx context.Context, do func(context.Context) error) e
 }
 
 // uncertainClasses are the classes of SQLSTATE that do not say what became of a COMMIT:
-// lost connections, failures of the system, and faults of the server. PostgreSQL
-// itself has committed nothing after any error, but DSQL commits elsewhere than where
-// it answers.
-var uncertainClasses = []string{"08", "58", "XX"}
+// lost connections, want of resources, an operator's intervention, failures of the
+// system, and faults of the server. PostgreSQL itself has committed nothing after any
+// error, but DSQL commits elsewhere than where it answers.
+var uncertainClasses = []string{"08", "53", "57", "58", "XX"}
 
 // commitRefused says whether the error of a COMMIT proves that nothing was committed:
 // the server answered with one that ends the transaction and not the session.

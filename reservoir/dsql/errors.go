@@ -27,7 +27,7 @@ var (
 
 	// ErrCommitUnknown says that the connection was lost after COMMIT was sent
 	// and before it was answered, or that the answer was a fault of the server
-	// (SQLSTATE classes 08, 58 and XX): nobody knows whether the transaction was
+	// (SQLSTATE classes 08, 53, 57, 58 and XX): nobody knows whether the transaction was
 	// committed. RetryOCC never runs such a one again.
 	ErrCommitUnknown = errors.New("dsql: whether the transaction was committed is not known")
 

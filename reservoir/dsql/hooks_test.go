@@ -190,6 +190,51 @@ func TestATracerHearsOfEveryCall(t *testing.T) {
 	require.Equal(t, []string{"start of admin", "begun, got one", "start of admin", "begun, got one", "start of admin", "begun, failed"}, r.heard)
 }
 
+// A hangingTracer does not return where it is told to hang, whatever its context says.
+type hangingTracer struct {
+	atStart, atEnd atomic.Bool
+	released       chan struct{}
+}
+
+func (h *hangingTracer) TraceAcquireStart(ctx context.Context, _ dsql.TraceAcquireStartData) context.Context {
+	if h.atStart.Load() {
+		<-h.released
+	}
+	return ctx
+}
+
+func (h *hangingTracer) TraceAcquireEnd(_ context.Context, d dsql.TraceAcquireEndData) {
+	if h.atEnd.Load() {
+		<-h.released
+		if d.Conn != nil {
+			_ = d.Conn.Ping(context.Background()) // nobody else uses it
+		}
+	}
+}
+
+func TestATracerThatHangsHoldsNoCaller(t *testing.T) {
+	h := &hangingTracer{released: make(chan struct{})}
+	p := newPool(t, startGate(t, nil), func(c *dsql.Config) { c.MaxSize, c.AcquireTracer = 2, h })
+	ctx := within(t, 30*time.Second)
+	require.NoError(t, p.Ping(ctx))
+	for _, hangs := range []*atomic.Bool{&h.atStart, &h.atEnd} {
+		hangs.Store(true)
+		for range 3 { // more than there are connections
+			short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			began := time.Now()
+			_, err := p.Acquire(short)
+			require.ErrorIs(t, err, dsql.ErrReservoirEmpty)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.Less(t, time.Since(began), 10*time.Second)
+			cancel()
+		}
+		hangs.Store(false)
+		require.NoError(t, p.Ping(ctx), "nothing is held")
+	}
+	close(h.released)
+	reach(t, "nothing is lent", func() bool { return p.Stats().Reservoir.InUse == 0 })
+}
+
 func TestALoanThatIsOutForLongIsReported(t *testing.T) {
 	leaks := make(chan reservoir.Leak, 1)
 	p := newPool(t, startGate(t, nil), func(c *dsql.Config) {

@@ -62,6 +62,17 @@ func (l *loan) beginCall(ctx context.Context) (errorMapper, error) {
 	return w, w.mapError(l.Value().absorbCancel(ctx))
 }
 
+// abandon ends the loan of a connection that somebody may still use, who cannot be
+// waited for: it is cut.
+func (l *loan) abandon(fault error) {
+	if l.ended.Swap(true) {
+		return
+	}
+	defer l.quota.release()
+	l.Value().abort()
+	_ = l.Discard(fault) // it stays ownedByBorrower: a close does not use it
+}
+
 // finish ends the loan.
 func (l *loan) finish(fault error) {
 	defer l.quota.release()

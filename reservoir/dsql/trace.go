@@ -7,7 +7,9 @@ import (
 )
 
 // AcquireTracer hears of every call for a connection, of pgx and of database/sql
-// alike, on the caller's goroutine. It may be called concurrently.
+// alike. The caller waits for it until its context ends; a connection that
+// TraceAcquireEnd has by then is closed. It may be called concurrently. A tracer of
+// pgx's own (Config.Pgx) is called by pgx, and holds the caller for as long as it takes.
 type AcquireTracer interface {
 	// TraceAcquireStart is called when a call begins. The context that it returns
 	// is that of the rest of the call.

@@ -30,8 +30,13 @@ func (v *view) acquire(ctx context.Context) (*loan, error) {
 	if tracer == nil {
 		return v.acquireCounted(ctx)
 	}
-	ctx = tracer.TraceAcquireStart(ctx, TraceAcquireStartData{Cluster: v.cluster})
-	l, err := v.acquireCounted(ctx)
+	traced, err := callWithin(ctx, func() (context.Context, error) {
+		return tracer.TraceAcquireStart(ctx, TraceAcquireStartData{Cluster: v.cluster}), nil
+	}, func(context.Context) {})
+	if err != nil {
+		return nil, v.cluster.emptyError(0, err)
+	}
+	l, err := v.acquireCounted(traced)
 	data := TraceAcquireEndData{Err: err}
 	if err == nil {
 		data.Conn = l.Value().pgx()
@@ -42,8 +47,12 @@ func (v *view) acquire(ctx context.Context) (*loan, error) {
 			l.end(nil)
 		}
 	}()
-	tracer.TraceAcquireEnd(ctx, data)
+	_, late := callWithin(ctx, func() (struct{}, error) { tracer.TraceAcquireEnd(traced, data); return struct{}{}, nil }, func(struct{}) {})
 	told = true
+	if late != nil && l != nil {
+		l.abandon(late)
+		return nil, v.cluster.emptyError(0, late)
+	}
 	return l, err
 }
 
