@@ -3,13 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/flightpool/flightpool/lease/pglease"
 )
 
 // tableVariable names the table for processes that take dsql.ConfigFromEnv, and
@@ -52,11 +49,7 @@ func (a *app) command() *cobra.Command {
 		},
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.target.table, "table", os.Getenv(tableVariable), "table of the budgets (with --postgres: "+pglease.DefaultTable+" by default)")
-	flags.StringVar(&a.target.region, "region", "", "AWS region of the table (default: that of the AWS SDK)")
-	flags.StringVar(&a.target.profile, "profile", "", "AWS profile (default: that of the AWS SDK)")
-	flags.StringVar(&a.target.endpoint, "endpoint", "", "URL of DynamoDB, for a stand-in")
-	flags.StringVar(&a.target.postgres, "postgres", "", "connection string of a PostgreSQL that has the table, instead of DynamoDB; the password is better in PGPASSWORD or ~/.pgpass")
+	a.target.bind(root)
 	flags.StringVarP(&a.budget, "budget", "b", "", "name of the budget (default: the only one of the table; show: all)")
 	flags.DurationVar(&a.timeout, "timeout", 10*time.Second, "how long to wait for the table")
 	flags.BoolVar(&a.json, "json", false, "print JSON")

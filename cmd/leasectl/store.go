@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/smithy-go/logging"
+	"github.com/spf13/cobra"
 
 	"github.com/flightpool/flightpool/lease/dynamolease"
 	"github.com/flightpool/flightpool/lease/fleet"
@@ -33,6 +35,16 @@ type target struct {
 	table, region, profile, endpoint string
 	tableGiven                       bool   // by the flag
 	postgres                         string // a connection string: never printed
+}
+
+// bind gives a command and those below it the flags that set t.
+func (t *target) bind(root *cobra.Command) {
+	flags := root.PersistentFlags()
+	flags.StringVar(&t.table, "table", os.Getenv(tableVariable), "table of the budgets (with --postgres: "+pglease.DefaultTable+" by default)")
+	flags.StringVar(&t.region, "region", "", "AWS region of the table (default: that of the AWS SDK)")
+	flags.StringVar(&t.profile, "profile", "", "AWS profile (default: that of the AWS SDK)")
+	flags.StringVar(&t.endpoint, "endpoint", "", "URL of DynamoDB, for a stand-in")
+	flags.StringVar(&t.postgres, "postgres", "", "connection string of a PostgreSQL that has the table, instead of DynamoDB; the password is better in PGPASSWORD or ~/.pgpass")
 }
 
 // An opener opens the store of a target. It need not reach it.
