@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/flightconn"
 )
 
 // Auth holds the credentials that the pool presents. The zero Auth presents none. It
@@ -83,6 +85,37 @@ func (a Auth) validate() error {
 	}
 	return nil
 }
+
+// credentialSource is what the connections of a pool present, each the one that it
+// was opened with.
+type credentialSource struct {
+	// get gives the credential of a new connection; nil when there is none.
+	// rejected is the header that the server refused last.
+	get func(ctx context.Context, rejected string) (flightconn.Credential, error)
+	// stop ends what get has under way, and waits for that up to a limit.
+	stop func(limit time.Duration) error
+	// basic is presented in a handshake of each connection, in place of get; nil: there is none.
+	basic *flightconn.UserPass
+}
+
+// credential makes the credentialSource of a pool that lives as long as life.
+func (a Auth) credential(life context.Context) credentialSource {
+	switch {
+	case a.source != nil:
+		t := newTokenCache(life, a.source)
+		return credentialSource{get: t.get, stop: t.close}
+	case a.kind == "basic":
+		return credentialSource{stop: noStop, basic: &flightconn.UserPass{User: a.user, Password: a.password.reveal()}}
+	case a.header.reveal() != "":
+		return credentialSource{get: func(context.Context, string) (flightconn.Credential, error) {
+			return flightconn.Credential{Header: a.header.reveal()}, nil
+		}, stop: noStop}
+	default:
+		return credentialSource{stop: noStop}
+	}
+}
+
+func noStop(time.Duration) error { return nil }
 
 // checkToken says what is wrong with a bearer token: what gRPC would not send, with
 // words about itself, and what ends a token in a header. It does not show the token.

@@ -219,13 +219,10 @@ func reservoirConfig(c Config, open func(context.Context) (backend.Conn, error))
 func endpointConfig(at dsn, cfg Config, auth credentialSource) flightconn.Config {
 	c := flightconn.Config{
 		Network: at.network, Address: at.addr,
-		Authorization: auth.get, Locations: cfg.Locations, Headers: cfg.Headers, SessionHeader: cfg.SessionHeader,
+		Basic: auth.basic, Authorization: auth.get, Locations: cfg.Locations, Headers: cfg.Headers, SessionHeader: cfg.SessionHeader,
 		DialOptions: cfg.DialOptions, Dialer: cfg.Dialer, Allocator: cfg.Allocator,
 		DialTimeout: cfg.DialTimeout, CloseTimeout: cfg.CloseTimeout,
 		MaxMessage: cfg.MaxMessage, CancelActions: cfg.Cancel.Actions,
-	}
-	if cfg.Auth.kind == "basic" {
-		c.Basic = &flightconn.UserPass{User: cfg.Auth.user, Password: cfg.Auth.password.reveal()}
 	}
 	if at.secure {
 		if c.TLS = cfg.TLS; c.TLS == nil {

@@ -27,33 +27,6 @@ const (
 	renewWait = time.Second
 )
 
-// credentialSource is what the connections of a pool present, each the one that it
-// was opened with.
-type credentialSource struct {
-	// get gives the credential of a new connection; nil when there is none.
-	// rejected is the header that the server refused last.
-	get func(ctx context.Context, rejected string) (flightconn.Credential, error)
-	// stop ends what get has under way, and waits for that up to a limit.
-	stop func(limit time.Duration) error
-}
-
-// credential makes the credentialSource of a pool that lives as long as life.
-func (a Auth) credential(life context.Context) credentialSource {
-	switch {
-	case a.source != nil:
-		t := newTokenCache(life, a.source)
-		return credentialSource{t.get, t.close}
-	case a.kind != "basic" && a.header.reveal() != "":
-		return credentialSource{func(context.Context, string) (flightconn.Credential, error) {
-			return flightconn.Credential{Header: a.header.reveal()}, nil
-		}, noStop}
-	default:
-		return credentialSource{stop: noStop}
-	}
-}
-
-func noStop(time.Duration) error { return nil }
-
 // expiresAt says until when a connection may be lent by its credential. The
 // reservoir takes the guard window off, which the margin of a token contains
 // already: with both, a token of a few seconds could never be used.
