@@ -36,6 +36,17 @@ func (o givenOption) field() string {
 	return name
 }
 
+// sameField is the key of the option among others that sets the same field, or empty.
+func (o givenOption) sameField(others []givenOption) string {
+	for _, other := range others {
+		if other.field() == o.field() {
+			_, key := other.row.Names()
+			return key
+		}
+	}
+	return ""
+}
+
 // schemes are those that name their transport.
 var schemes = map[string]string{"grpc": "tcp", "grpc+tcp": "tcp", "grpc+tls": "tls", "grpc+unix": "unix"}
 
@@ -174,7 +185,11 @@ func readOptions(pairs []pair) (transport string, given []givenOption, faults []
 			faults = append(faults, fmt.Errorf("option %s: %w", p.name, err))
 			continue
 		}
-		given = append(given, givenOption{row, set})
+		o := givenOption{row, set}
+		if other := o.sameField(given); other != "" && other != p.name {
+			faults = append(faults, fmt.Errorf("option %s: excludes option %s", p.name, other))
+		}
+		given = append(given, o)
 	}
 	return transport, given, faults
 }
@@ -182,14 +197,13 @@ func readOptions(pairs []pair) (transport string, given []givenOption, faults []
 // userOption is the setting that a DSN's user part makes.
 func userOption(user *url.Userinfo, others []givenOption) (givenOption, error) {
 	row, _ := fields.Find("token")
-	name, _ := row.Names()
 	password, _ := user.Password()
 	given := givenOption{row, func(c *Config) { c.Auth = BasicAuth(user.Username(), password) }}
-	switch {
-	case user.Username() == "":
+	if user.Username() == "" {
 		return given, errors.New("has credentials without a user")
-	case slices.ContainsFunc(others, func(g givenOption) bool { return g.field() == name }):
-		return given, errors.New("option token: excludes a user in the target")
+	}
+	if other := given.sameField(others); other != "" {
+		return given, fmt.Errorf("option %s: excludes a user in the target", other)
 	}
 	return given, nil
 }

@@ -3,11 +3,14 @@ package flightpool
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/internal/option"
 )
 
 func TestTargets(t *testing.T) {
@@ -202,4 +205,26 @@ func FuzzParseTarget(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, []string{user, password}, []string{cfg.Auth.user, cfg.Auth.password.reveal()})
 	})
+}
+
+// TestTwoKeysOfOneFieldExcludeEachOther holds whatever keys the table has: neither of
+// two settings may win unsaid.
+func TestTwoKeysOfOneFieldExcludeEachOther(t *testing.T) {
+	before := fields
+	defer func() { fields = before }()
+	other := option.Field[Config, Auth]{Name: "Auth", Key: "other_token", At: func(c *Config) *Auth { return &c.Auth }, Read: parseBearer}
+	fields = append(slices.Clone(fields), other)
+	for target, fault := range map[string]string{
+		"grpc://db:1/?token=a&other_token=b": "option other_token: excludes option token",
+		"grpc://db:1/?other_token=b&token=a": "option token: excludes option other_token",
+		"grpc://u:p@db:1/?other_token=b":     "option other_token: excludes a user in the target",
+		"grpc://u:p@db:1/?token=b":           "option token: excludes a user in the target",
+		"grpc://db:1/?token=a&token=b":       `option "token" is given more than once`,
+	} {
+		_, _, err := ParseTarget(target)
+		require.ErrorContains(t, err, fault)
+	}
+	_, cfg, err := ParseTarget("grpc://db:1/?other_token=b")
+	require.NoError(t, err)
+	require.Equal(t, "Bearer b", cfg.Auth.header.reveal())
 }
