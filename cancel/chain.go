@@ -47,11 +47,7 @@ type Chain struct {
 // its Do returns. A panic in a step is caught and reported as a *PanicError.
 func (c Chain) Run(ctx context.Context) Report {
 	start := time.Now()
-	budget := c.Budget
-	if budget <= 0 {
-		budget = DefaultBudget
-	}
-	ctx, stop := context.WithTimeout(ctx, budget)
+	ctx, stop := withTimeout(ctx, c.Budget, DefaultBudget)
 	defer stop()
 	r := c.trySteps(ctx)
 	if !r.Confirmed && c.awaitEnded(ctx) {
@@ -59,6 +55,14 @@ func (c Chain) Run(ctx context.Context) Report {
 	}
 	r.Elapsed = time.Since(start)
 	return r
+}
+
+// withTimeout bounds ctx by limit, or by byDefault where limit is zero or less.
+func withTimeout(ctx context.Context, limit, byDefault time.Duration) (context.Context, context.CancelFunc) {
+	if limit <= 0 {
+		limit = byDefault
+	}
+	return context.WithTimeout(ctx, limit)
 }
 
 // trySteps runs the steps until one confirms, is abandoned, or there is no

@@ -69,11 +69,7 @@ func (o Outcome) String() string {
 // not returned within the grace after that.
 func (s Step) run(ctx context.Context) (r StepReport, returned bool) {
 	start := time.Now()
-	timeout := s.Timeout
-	if timeout <= 0 {
-		timeout = DefaultTimeout
-	}
-	ctx, stop := context.WithTimeout(ctx, timeout)
+	ctx, stop := withTimeout(ctx, s.Timeout, DefaultTimeout)
 	defer stop()
 	call := callback.Go(func() (Outcome, error) { return s.Do(ctx) })
 	r = StepReport{Outcome: Unanswered} // nobody knows what a step sent that panicked or ended its goroutine
