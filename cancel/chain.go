@@ -17,7 +17,7 @@ const (
 	returnGrace = 100 * time.Millisecond
 )
 
-// endedByItself is what Report.By says when Chain.Ended confirmed.
+// endedByItself is what Report.ConfirmedBy says when Chain.Ended confirmed.
 const endedByItself = "ended"
 
 // Chain is an ordered list of ways to stop one operation. The zero Chain

@@ -21,7 +21,7 @@ import (
 type callMode uint8
 
 const (
-	// Begin, Rollback, savepoints, options and the preparing of a statement are
+	// Begin, Rollback, savepoints, SetOption and the preparing of a statement are
 	// finishWithinBudget; Commit, and what has NoCancel, are finishWhenLeft.
 	cancelWhenLeft     callMode = iota // it is ended, and the statement cancelled on the server
 	finishWithinBudget                 // it goes on in the background, for the cancel budget at most
