@@ -253,12 +253,16 @@ func (p *secretsProver) program(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+	statement := p.statement()
 	cfg := flightpool.Config{
 		Dialer: srv.Dial, Auth: auth, MaxSize: 2, Headers: metadata.MD{"x-api-key": {p.secret()}}, LeakAfter: time.Second, AcquireTimeout: 3 * time.Second,
 		OnReturn: flightpool.ResetAuto, Logger: slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug})), Hooks: p.hooks(),
 	}
 	if p.IntN(2) == 0 {
 		cfg.MinIdle = -1
+	}
+	if p.IntN(2) == 0 {
+		cfg.OnReturn = flightpool.ResetSQL("RESET ALL", statement)
 	}
 	p.print(cfg)
 	p.print(auth)
@@ -271,6 +275,9 @@ func (p *secretsProver) program(t *testing.T) {
 	for range 4 {
 		p.fault(srv)
 		p.calls(t.Context(), pool)
+		if p.IntN(3) == 0 {
+			p.resets(t.Context(), pool, srv, statement)
+		}
 		p.print(pool)
 		p.print(pool.Stats())
 		for _, c := range pool.Reservoir().Connections() {
@@ -353,6 +360,31 @@ func (p *secretsProver) calls(ctx context.Context, pool *flightpool.FlightSQLPoo
 	p.fail(s.Commit(ctx))
 	p.print(s)
 	p.fail(s.Close())
+}
+
+// statement is a SET whose value is a secret, in one of the ways to write it.
+func (p *secretsProver) statement() string {
+	formats := []string{"SET memory_limit = '%s'", "SET SESSION memory_limit TO '%s'", "set memory_limit='%s'", "SET memory_limit = %s", "CALL login('me', '%s')", "ATTACH '%s' AS x"}
+	return fmt.Sprintf(formats[p.IntN(len(formats))], p.secret("-", " ", "."))
+}
+
+// resets leaves a setting behind while the server refuses what takes it back, in words
+// that repeat the statement as servers do.
+func (p *secretsProver) resets(ctx context.Context, pool *flightpool.FlightSQLPool, srv *testserver.Server, statement string) {
+	ctx, stop := context.WithTimeout(ctx, time.Minute)
+	defer stop()
+	s, err := pool.AcquireSession(ctx)
+	if p.fail(err); err != nil {
+		return
+	}
+	_, _ = s.Update(ctx, statement) // its error is for its caller alone
+	_, _ = s.Update(ctx, "SET threads = 3")
+	says := []string{"Parser Error: " + statement, "LINE 1: " + statement[:len(statement)-p.IntN(12)] + "...", strings.ToUpper(statement), "no"}
+	codes := []codes.Code{codes.InvalidArgument, codes.Internal, codes.Unavailable}
+	secret := statement[strings.Index(statement, "Zq"):][:8]
+	srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: secret, Do: testserver.Fail(codes[p.IntN(len(codes))], says[p.IntN(len(says))]), Times: 1 + p.IntN(3)})
+	p.fail(s.Close())
+	time.Sleep(time.Second) // the connection is given back in the background
 }
 
 func (p *secretsProver) hooks() flightpool.Hooks {

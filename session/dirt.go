@@ -185,9 +185,9 @@ func (s *SessionHandle) reset(ctx context.Context, d sideEffects) error {
 	case resetAuto:
 		return s.undoEffects(ctx, d)
 	case resetSQL:
-		for _, sql := range s.policy.OnReturn.Statements() {
-			if err := s.exec(ctx, sql, backend.Call{}); err != nil {
-				return err
+		for i, sql := range s.policy.OnReturn.Statements() {
+			if err := s.execSecret(ctx, sql, backend.Call{}); err != nil {
+				return fmt.Errorf("statement %d of ResetSQL: %w", i+1, err)
 			}
 		}
 	case resetDiscard, resetNone:

@@ -150,7 +150,8 @@ var (
 )
 
 // ResetSQL runs the statements after every session, and after every stateless
-// call that was not a plain read. A failure discards the connection.
+// call that was not a plain read. A failure discards the connection; its error names
+// the statement by its number and verb and shows no values, which may be secrets.
 func ResetSQL(statements ...string) SessionReset {
 	return SessionReset{mode: resetSQL, statements: func() []string { return statements }}
 }

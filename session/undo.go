@@ -103,15 +103,6 @@ func (s *SessionHandle) undoEffect(ctx context.Context, e sqlscan.Effect, d side
 	return errors.New("a statement left something that cannot be taken back")
 }
 
-// exec runs a statement of ours. Its error has the statement's text, since several are
-// sent one after the other.
-func (s *SessionHandle) exec(ctx context.Context, sql string, call backend.Call) error {
-	if _, err := s.conn.Update(ctx, sql, call); err != nil {
-		return fmt.Errorf("%s: %w", sql, err)
-	}
-	return nil
-}
-
 // rememberState reads, before a statement is sent, what the statement changes and what
 // could then not be read any more. What the server cannot tell costs the connection in
 // the end. Only ResetAuto puts settings back, so nothing is read under the other modes.
@@ -212,7 +203,7 @@ func (s *SessionHandle) restoreSetting(ctx context.Context, r stateQuery, before
 	}
 	var failed error
 	for _, sql := range statements {
-		if err := s.exec(ctx, sql, call); err != nil {
+		if err := s.execSecret(ctx, sql, call); err != nil {
 			if !backend.FaultIn(err).KeepsConn() {
 				return err
 			}
