@@ -155,7 +155,7 @@ func (l *Leases) send(ctx context.Context, s step) outcome {
 	case s.ignoreLimit && result == applied && w.entryLost && l.state.used() > l.state.terms.limit:
 		l.revoke(l.state.terms.grace, errOverrun)
 	}
-	w.entryLost = w.entryLost && !(s.ignoreLimit && result == applied)
+	w.entryLost = w.entryLost && (!s.ignoreLimit || result != applied)
 	return result
 }
 
