@@ -56,7 +56,7 @@ func (l *Leases) reapIn(now instant) (left time.Duration) {
 	st := &l.state
 	since, _ := now.since(st.readAt)
 	for _, s := range l.work.suspects {
-		left = max(left, now.until(s.at.add(l.answerTime())))
+		left = max(left, l.answerTime()-(now.mono-s.at.mono)) // which never runs ahead, nor is set
 		for _, r := range st.rounds {
 			if r.round == s.round {
 				left = max(left, st.terms.roundTimeout()-(st.watchedFor-r.seenAt)-since)

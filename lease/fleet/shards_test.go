@@ -185,3 +185,16 @@ func TestOneShardThatDoesNotAnswerHoldsUpNothingElse(t *testing.T) {
 		})
 	}
 }
+
+// Who is suspected has its time to answer, however the clock of whoever looks is set.
+func TestAClockThatIsSetShortensNoSuspicion(t *testing.T) {
+	for _, ahead := range []time.Duration{-time.Hour, 0, 10 * time.Second, time.Hour} {
+		l := &Leases{cfg: Config{RequestTimeout: time.Second}}
+		l.state.terms = terms{limit: 10, shards: 1, lease: time.Minute, grace: 20 * time.Second}
+		l.state.readAt = instant{mono: time.Minute, wall: time.Hour}
+		l.work.suspects = map[int]*suspicion{0: {at: l.state.readAt}}
+		now := l.state.readAt.add(time.Second)
+		now.wall += ahead
+		assert.Equal(t, l.answerTime()-time.Second, l.reapIn(now), "%v", ahead)
+	}
+}
