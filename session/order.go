@@ -33,10 +33,11 @@ func (s *SessionHandle) runsSerially() bool {
 // everywhere, and what a server has collected it may send beside the rest. If the first
 // waits for all of the time, that may show the opposite: see recordWait. Nothing is
 // learned from a server that needs more than half of the time for a probe, nor from a
-// call that runs code of the caller's.
+// call that runs code of the caller's or has parameters: the server has not begun with
+// the statement while they are on their way, however long that takes.
 func (s *SessionHandle) learnOrder(c *call, done <-chan struct{}) {
 	l, ok := s.conn.(backend.ConcurrentQuerier)
-	if !ok || c.callsUserCode || l.StatementOrder().Known() {
+	if !ok || c.callsUserCode || c.hasParams || l.StatementOrder().Known() {
 		return
 	}
 	// The server hears of the caller's deadline as well, a grace later.

@@ -166,6 +166,24 @@ func TestAnAnswerBesideOneThatHasBegunTeachesNothing(t *testing.T) {
 	})
 }
 
+// TestAnAnswerBesideParametersTeachesNothing: the session is free while they are on
+// their way to the server.
+func TestAnAnswerBesideParametersTeachesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &orderConn{fakeConn: &fakeConn{}, order: &backend.StatementOrder{}, sideBySide: true}
+		r := newRig(t, c.fakeConn)
+		batch := int64Batch(1)
+		defer batch.Release()
+		ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+		defer stop()
+		h := NewStateless(c, r.policy, r.returned)
+		_, err := h.UpdateWithRecordBatch(ctx, "UPDATE SLOW 1h", batch)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(10 * time.Second)
+		require.False(t, c.order.Known())
+	})
+}
+
 func TestThatStatementsRunOneAtATimeIsLearned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conn := &orderConn{fakeConn: &fakeConn{}, order: &backend.StatementOrder{}}

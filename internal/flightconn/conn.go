@@ -141,7 +141,7 @@ func (c *Conn) closeSession(limit time.Duration) error {
 		return c.rawAction(r.rpcContext(ctx), c.flight, flight.CloseSessionActionType, &flight.CloseSessionRequest{}, &flight.CloseSessionResult{})
 	}
 	err := closing()
-	if isUnsupported(err) && r.confirmed(ctx, err) {
+	if isUnsupported(err) && r.confirmedBeside(ctx, err) { // a cut statement may still run
 		if err = closing(); isUnsupported(err) {
 			capabilities.closeSession.markMissing()
 		}

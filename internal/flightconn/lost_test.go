@@ -376,6 +376,22 @@ func TestCloseEndsTheServerSessionUnlessTheServerHasNoSuchCall(t *testing.T) {
 	})
 }
 
+// TestWhatIsLearnedAtAnEndWaitsForNoStatement: one that was cut may run on, and the
+// harmless question waits for it.
+func TestWhatIsLearnedAtAnEndWaitsForNoStatement(t *testing.T) {
+	f := &fake{action: func(*pb.Action, pb.FlightService_DoActionServer) error {
+		return status.Error(codes.Unimplemented, "not here")
+	}}
+	inBubble(t, f, func(b *bubble) {
+		c := b.open()
+		f.info = func(ctx context.Context, _ *pb.FlightDescriptor) (*pb.FlightInfo, error) { return nil, silence(ctx) }
+		began := time.Now()
+		require.NoError(b, c.Close())
+		require.LessOrEqual(b, time.Since(began), harmlessTimeout)
+		require.False(b, c.endpoint.capabilities.closeSession.isMissing())
+	})
+}
+
 func TestGarbageOnTheWireEndsTheEpoch(t *testing.T) {
 	inBubble(t, &fake{}, func(b *bubble) {
 		b.endpoint.cfg.Dialer = func(context.Context, string) (net.Conn, error) {
