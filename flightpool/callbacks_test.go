@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
+	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -402,12 +404,21 @@ func TestABadDialerHasFailed(t *testing.T) {
 				p, err := New(t.Context(), "grpc://server:1", Config{Dialer: dialer, MinIdle: -1})
 				require.NoError(t, err)
 				start := time.Now()
-				require.ErrorContains(t, p.Ping(t.Context()), "Config.Dialer: a callback ")
+				err = p.Ping(t.Context())
+				require.ErrorContains(t, err, "Config.Dialer: a callback ")
+				checkPanicIsFound(t, err)
 				require.Less(t, time.Since(start), time.Second)
 				require.NoError(t, p.Ping(t.Context()))
 				require.NoError(t, p.Close(t.Context()))
 			})
 		})
+	}
+}
+
+// checkPanicIsFound expects that errors.As finds the panic which an error tells of.
+func checkPanicIsFound(t require.TestingT, err error) {
+	if strings.Contains(err.Error(), "panicked") {
+		require.ErrorAs(t, err, new(*reservoir.PanicError))
 	}
 }
 
@@ -425,6 +436,7 @@ func TestABadLocationsAllowsNothing(t *testing.T) {
 					})})
 					_, err := firstValue(r.Context(), r.pool, "SELECT 1")
 					require.ErrorContains(r, err, "Config.Locations: a callback ")
+					checkPanicIsFound(r, err)
 				})
 			})
 		}
@@ -449,6 +461,7 @@ func TestABadTLSCallbackHasFailed(t *testing.T) {
 				set(cfg.TLS)
 				_, err := New(t.Context(), "grpc+tls://"+srv.Addr(), cfg)
 				require.ErrorContains(t, err, "TLS handshake: Config.TLS."+field+": a callback ")
+				checkPanicIsFound(t, err)
 			})
 		}
 	}
