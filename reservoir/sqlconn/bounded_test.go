@@ -85,6 +85,43 @@ func TestTheRollbackAfterTheEndOfAContextHasATimeOfItsOwn(t *testing.T) {
 	}
 }
 
+// database/sql closes a *sql.Conn itself where it has rolled back, and then says that it is
+// done, also while its rows are read.
+func TestAConnectionIsNotResetUnderOpenRows(t *testing.T) {
+	s := &server{}
+	wrapper := sqlconn.NewWrapper()
+	target, err := sqlconn.New(wrapper, sqlconn.Config{Connector: s})
+	require.NoError(t, err)
+	for _, closes := range []bool{false, true} {
+		c, err := target.Open(t.Context())
+		require.NoError(t, err)
+		conn, err := c.Lend(t.Context())
+		require.NoError(t, err)
+		rows, err := conn.QueryContext(t.Context(), "SELECT")
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err = conn.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		cancel()
+		for conn.Raw(func(any) error { return nil }) == nil {
+			runtime.Gosched() // until database/sql has noticed
+		}
+		require.NoError(t, sqlconn.Return(t.Context(), conn))
+		if closes {
+			require.NoError(t, rows.Close())
+			require.NoError(t, target.Reset(t.Context(), c))
+		} else {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			require.ErrorContains(t, target.Reset(ctx, c), "still open")
+			require.NotContains(t, s.session(0).seen(), "ROLLBACK")
+			require.NoError(t, rows.Close())
+		}
+		require.NoError(t, target.Close(c))
+	}
+	require.NoError(t, wrapper.Close())
+}
+
 // A deaf driver does not look at contexts: what it does, it does for each call.
 type deaf struct {
 	does   func()

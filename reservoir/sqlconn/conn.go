@@ -24,6 +24,7 @@ type Conn struct {
 	sessionID, serverID string
 	openedAt            time.Time // before the session began
 	latestStatement     atomic.Pointer[statement]
+	latestLoan          atomic.Pointer[borrowedConn]
 	killing             atomic.Bool
 	killDone            chan struct{} // closed at the end of an attempt to stop the latest
 
@@ -34,6 +35,27 @@ type Conn struct {
 	cannotReset   atomic.Bool                   // a statement ran that Reset cannot take back
 	needsReset    atomic.Bool                   // one ran that Reset has to take something back of
 	abandonedCall atomic.Pointer[chan struct{}] // closed when a call returns that was given up
+}
+
+// awaitLoanEnd waits until nothing of the latest loan can reach the connection any more.
+// A *sql.Conn that database/sql has closed itself, as it does where it has rolled back a
+// transaction whose context ended, says that it is done while its rows are still open.
+func (c *Conn) awaitLoanEnd(ctx context.Context) error {
+	loan := c.latestLoan.Load()
+	if loan == nil {
+		return nil
+	}
+	select {
+	case <-loan.ended:
+		return nil
+	default:
+	}
+	select {
+	case <-loan.ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("sqlconn: rows or a transaction of the loan are still open: %w", ctx.Err())
+	}
 }
 
 // ID tells the connections of one process apart.
@@ -65,7 +87,12 @@ func (c *Conn) Lost() error {
 // physical connection open. As database/sql has it, that Close waits for rows
 // and transactions of the *sql.Conn that are still open.
 func (c *Conn) Lend(ctx context.Context) (*sql.Conn, error) {
-	return c.lifecycle.wrapper.wrap(ctx, withDriverInterfaces(&borrowedConn{conn: c, forBorrower: true}))
+	loan := &borrowedConn{conn: c, forBorrower: true, ended: make(chan struct{})}
+	conn, err := c.lifecycle.wrapper.wrap(ctx, withDriverInterfaces(loan))
+	if err == nil {
+		c.latestLoan.Store(loan)
+	}
+	return conn, err
 }
 
 // Return closes a *sql.Conn that Lend made. Rows and transactions of it that are

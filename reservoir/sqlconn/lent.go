@@ -17,7 +17,8 @@ import (
 // driverConn that database/sql has made of it sees to that.
 type borrowedConn struct {
 	conn        *Conn
-	forBorrower bool // for a borrower, not for our own checks
+	forBorrower bool          // for a borrower, not for our own checks
+	ended       chan struct{} // closed with it; nil: it is ours
 }
 
 // withDriverInterfaces gives c the interfaces for statements that the driver has: with
@@ -53,7 +54,13 @@ type (
 
 func (l *borrowedConn) unwrap() *borrowedConn { return l }
 
-func (l *borrowedConn) Close() error { return nil }
+// Close is called by database/sql, once, when nobody uses it any more.
+func (l *borrowedConn) Close() error {
+	if l.ended != nil {
+		close(l.ended)
+	}
+	return nil
+}
 
 // withQueryTimeout gives a statement its time. The caller must call stop, for a query
 // after its rows.

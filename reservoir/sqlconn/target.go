@@ -171,6 +171,9 @@ func (t *Lifecycle) Reset(ctx context.Context, c *Conn) error {
 	if !t.cfg.KeepState && c.cannotReset.Load() {
 		return fmt.Errorf("sqlconn: %s cannot take back all that the session left", t.cfg.Kind.Name)
 	}
+	if err := c.awaitLoanEnd(ctx); err != nil {
+		return err
+	}
 	return c.bounded(ctx, func(ctx context.Context) error {
 		if t.cfg.KeepState {
 			return t.rollback(ctx, c)
