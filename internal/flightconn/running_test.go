@@ -16,6 +16,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/session"
@@ -192,6 +193,25 @@ func TestNoStatementRunsInAConnectionThatIsGivenBack(t *testing.T) {
 func elsewhereFirst(info *pb.FlightInfo) *pb.FlightInfo {
 	info.Endpoint[0].Location = []*pb.Location{{Uri: "grpc://other:1"}}
 	return info
+}
+
+// gRPC refuses metadata that cannot be sent before the RPC begins, and no answer comes.
+func TestAnRPCThatNeverBeganIsNoRoundTrip(t *testing.T) {
+	inBubble(t, &fake{info: infoOf(answer(nil, "0"))}, func(b *bubble) {
+		c := b.open()
+		for _, md := range []metadata.MD{{"x-mine": {"a\nb"}}, {"bad header": {"a"}}} {
+			ctx := metadata.NewOutgoingContext(b.Context(), md)
+			_, err := c.Query(ctx, "q", backend.Call{})
+			require.Error(b, err)
+			_, err = c.Update(ctx, "q", backend.Call{})
+			require.Error(b, err)
+			_, err = c.Begin(ctx)
+			require.Error(b, err)
+			begun, answered := c.RoundTrips()
+			require.Equal(b, begun, answered, "nothing is under way")
+			require.NoError(b, c.Lost())
+		}
+	})
 }
 
 // What a probe beside a call can teach depends on where the call is.

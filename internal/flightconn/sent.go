@@ -38,6 +38,7 @@ type roundTrips struct {
 type trackedRPC struct {
 	tracker          *sendTracker
 	sendCounted      atomic.Bool
+	beginCounted     atomic.Bool // counted as begun
 	answerCounted    atomic.Bool // counted as answered
 	carriesStatement bool
 	state            atomic.Int32 // of one that carries
@@ -55,23 +56,13 @@ type trackedRPCKey struct{}
 
 // track makes ctx the context of one RPC whose sending is counted.
 func (s *sendTracker) track(ctx context.Context) context.Context {
-	return s.startRPC(ctx, &trackedRPC{tracker: s})
+	return context.WithValue(ctx, trackedRPCKey{}, &trackedRPC{tracker: s})
 }
 
 // trackStatement is track for an RPC that carries a statement's rows or
 // parameters.
 func (s *sendTracker) trackStatement(ctx context.Context) context.Context {
-	return s.startRPC(ctx, &trackedRPC{tracker: s, carriesStatement: true})
-}
-
-// startRPC counts a round trip as begun. An RPC that fails before it leaves
-// ends, which counts as its answer; only what gRPC refuses before it begins,
-// such as metadata that cannot be sent, stays without one.
-func (s *sendTracker) startRPC(ctx context.Context, rpc *trackedRPC) context.Context {
-	if s.trips != nil {
-		s.trips.begun.Add(1)
-	}
-	return context.WithValue(ctx, trackedRPCKey{}, rpc)
+	return context.WithValue(ctx, trackedRPCKey{}, &trackedRPC{tracker: s, carriesStatement: true})
 }
 
 // statementRunning reports whether the server may be at work on a statement of the call:
@@ -108,6 +99,7 @@ func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 	switch s := s.(type) {
 	case *stats.Begin:
+		rpc.countBegin()
 		if s.IsTransparentRetryAttempt && rpc.sendCounted.Swap(false) {
 			rpc.tracker.count.Add(-1)
 		}
@@ -124,6 +116,16 @@ func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	case *stats.InTrailer:
 		rpc.countAnswer()
 		rpc.setState(rpcEnded)
+	}
+}
+
+// countBegin counts the RPC as begun, once for all its attempts. What gRPC refuses
+// before it begins, such as metadata that cannot be sent, does not count.
+//
+// INVARIANT: an RPC that counts as begun counts as answered in the end.
+func (r *trackedRPC) countBegin() {
+	if trips := r.tracker.trips; trips != nil && !r.beginCounted.Swap(true) {
+		trips.begun.Add(1)
 	}
 }
 
