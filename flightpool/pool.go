@@ -9,7 +9,6 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/errjoin"
-	"github.com/flightpool/flightpool/internal/flightconn"
 	"github.com/flightpool/flightpool/internal/taskgroup"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
@@ -29,92 +28,6 @@ type FlightSQLPool struct {
 	background  taskgroup.Group
 	health      health
 	counters    counters
-}
-
-// New makes a pool for the server at target, see ParseTarget; options in the
-// target and fields of cfg add up. Unless MinIdle is negative it returns once
-// the first connection has a session that works (HealthCheck.SQL has run on
-// it), or with the reason why the first open failed, see Config.OpenRetry, and
-// the rest of MinIdle is opened in the background. ctx alone bounds that wait,
-// each open DialTimeout; opens that do not heed their contexts then end behind
-// New. ctx also lends its values to everything that the pool does later.
-func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error) {
-	d, faults := parseDSN(target)
-	cfg, more := d.merge(cfg)
-	resolved, err := cfg.resolve()
-	faults = append(append(faults, more...), err)
-	if d.addr != "" { // else nobody knows whether it is plain text
-		faults = append(faults, d.checkTLS(cfg.TLS))
-	}
-	if err := errjoin.Join(faults...); err != nil {
-		return nil, badConfig(err)
-	}
-	// The pool outlives the call that makes it.
-	auth := resolved.Auth.credential(context.WithoutCancel(ctx))
-	endpoint, err := flightconn.NewEndpoint(endpointConfig(d, resolved, auth))
-	if err != nil {
-		return nil, badConfig(err)
-	}
-	release := func() error { return errjoin.Join(auth.stop(resolved.CloseTimeout), endpoint.Close()) }
-	return start(ctx, d.addr, resolved, endpoint.Open, release)
-}
-
-// NewWith makes a pool of connections of your own kind. The Config's fields on
-// transport and credentials (Auth, TLS, Headers, Dialer, DialOptions,
-// Allocator, MaxMessage) do not apply: open decides what they say. open is called
-// with a context that ends after DialTimeout; what it returns is proven by
-// HealthCheck.SQL as in New.
-func NewWith(ctx context.Context, open func(context.Context) (backend.Conn, error), cfg Config) (*FlightSQLPool, error) {
-	resolved, err := cfg.resolve()
-	if open == nil {
-		err = errjoin.Join(err, errors.New("open: is required"))
-	}
-	if err != nil {
-		return nil, badConfig(err)
-	}
-	return start(ctx, "", resolved, open, func() error { return nil })
-}
-
-func badConfig(err error) error {
-	return &Error{Op: "New", Stage: backend.StageArgument, Fault: FaultUsage, Unsent: true, Err: err}
-}
-
-// start makes the reservoir and proves one connection.
-func start(ctx context.Context, target string, cfg Config, open func(context.Context) (backend.Conn, error), release func() error) (*FlightSQLPool, error) {
-	// The pool outlives the call that makes it.
-	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	p := &FlightSQLPool{target: target, cfg: cfg, closeShared: release, stop: stop, connsSet: make(chan struct{})}
-	p.health = health{
-		failures: cfg.HealthCheck.FailureThreshold, minOutage: max(0, cfg.HealthCheck.UnhealthyAfter),
-		recoveries: cfg.HealthCheck.RecoveryThreshold, onUnhealthy: p.failWaiters, onChange: p.healthChanged,
-	}
-	if cfg.Layer != nil {
-		open, p.closeShared = wrapOpen(cfg.Layer, cfg.CloseTimeout, open, release)
-	}
-	p.policy = &session.Policy{
-		Target: target, OwnerContext: life, Go: func(f func()) { p.background.Go(f) }, OnReturn: cfg.OnReturn, Cancel: cfg.Cancel, ProbeSQL: cfg.HealthCheck.SQL,
-		QueryTimeout: cfg.DefaultQueryTimeout, CloseTimeout: cfg.CloseTimeout, ReturnWaits: cfg.HealthCheck.ValidateOnRelease, Allocator: cfg.Allocator,
-		Observe: p.observer(),
-	}
-	conns := reservoirConfig(cfg, p.verifiedOpen(open))
-	conns.MinIdle = max(0, cfg.MinIdle-1) // one more is opened for New itself
-	conns.Check, conns.Hooks, conns.Watch, conns.ExpiresAt = p.check, p.wrapHooks(), watchLoss, cfg.expiresAt
-	var err error
-	if p.conns, err = reservoir.New(conns); err != nil {
-		stop()
-		return nil, errjoin.Join(badConfig(err), release())
-	}
-	close(p.connsSet)
-	if cfg.MinIdle < 1 {
-		return p, nil
-	}
-	if err = p.waitFirstConn(ctx); err == nil {
-		conns.MinIdle = cfg.MinIdle
-		if err = p.conns.Reconfigure(conns); err == nil {
-			return p, nil
-		}
-	}
-	return nil, errjoin.Join(p.acquireError(ctx, "New", err), p.abandonNew(ctx, life))
 }
 
 // watchLoss arranges that lost is called when the transport of c ends, if c can tell.
@@ -213,3 +126,8 @@ func (p *FlightSQLPool) closeAll(ctx context.Context) error {
 	}
 	return errjoin.Join(err, p.closeShared())
 }
+
+// Reservoir gives what keeps the pool's connections, for owners of many pools
+// that share a bound among them. Its Acquire lends bare connections, without the
+// care that a SessionHandle takes of them.
+func (p *FlightSQLPool) Reservoir() *reservoir.Reservoir[backend.Conn] { return p.conns }

@@ -2,6 +2,7 @@ package reservoir
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
@@ -169,4 +170,58 @@ func (r *Reservoir[C]) checkHere(ctx context.Context, c C) (err error) {
 		}
 	})
 	return err
+}
+
+// CheckOne borrows a connection as Acquire does, runs Config.Check on it and gives it
+// back; one that fails is closed. A nil error means that a connection works now. Check
+// and Reset run on a goroutine of the reservoir, each bounded by CheckTimeout: CheckOne
+// returns when ctx ends, and they go on.
+func (r *Reservoir[C]) CheckOne(ctx context.Context) error {
+	done := ctx.Done()
+	loan, err := r.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	if r.cfg.Check == nil && !r.resets {
+		_ = loan.Release() // only a forced Close can have been faster
+		return nil
+	}
+	r.mu.Lock()
+	taken := !r.isOut(loan) // by Close
+	if !taken {
+		r.mu.tasks++
+	}
+	r.mu.Unlock()
+	if taken {
+		return ErrClosed
+	}
+	checked := make(chan error, 1)
+	go r.checkLoan(loan, checked)
+	select {
+	case err = <-checked:
+		return err
+	case <-done:
+		return fmt.Errorf("reservoir: check: %w", contextError(ctx))
+	}
+}
+
+// checkLoan checks a connection that is on loan for it, and ends the loan.
+func (r *Reservoir[C]) checkLoan(loan Loan[C], checked chan<- error) {
+	defer r.taskDone()
+	callback.Guard(who, func() error {
+		if r.cfg.Check == nil {
+			return nil // Reset alone is what may take long
+		}
+		return r.checkHere(r.ctx, loan.Value())
+	}, func(err error) {
+		defer func() { checked <- err }() // also when Reset ends this goroutine
+		if err == nil {
+			_ = loan.Release() // only a forced Close can have been faster
+		} else {
+			_ = r.discard(loan, Unhealthy, err)
+			if r.ctx.Err() != nil {
+				err = fmt.Errorf("%w during a check: %w", ErrClosed, err)
+			}
+		}
+	})
 }

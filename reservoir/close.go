@@ -168,23 +168,6 @@ func (r *Reservoir[C]) closeBatch() bool {
 	return more
 }
 
-// retireOutdated closes some of the idle connections of an older generation,
-// which are at the back. One in a check leaves the list, and goes when that is
-// over. The caller holds mu.
-func (r *Reservoir[C]) retireOutdated(reason Reason, fx *effects[C]) {
-	for n := 0; n < batch; n++ {
-		e := r.mu.idle.back()
-		switch {
-		case e == nil || e.generation == r.mu.generation:
-			return
-		case e.state == idle:
-			r.retire(e, reason, nil, fx)
-		default:
-			r.leaveIdle(e)
-		}
-	}
-}
-
 // reclaimLoans takes back every loan that is still out. Entries may only leave
 // meanwhile, and the last takes the place of one that leaves: from the back none
 // is missed.

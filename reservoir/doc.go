@@ -123,14 +123,14 @@
 //
 // # Files
 //
-//	config, validate, hooks, stats, errors, loan   what users see
-//	reservoir     the state, New, Resize, Reset, EvictIdle; verify
-//	acquire, waiter, leave, ready                  callers and their queue
-//	demand        which opens and replacements are missing
-//	entry, list   connections and their state; dispatch: what becomes of them
-//	open, check, close                             the calls of Config's functions
-//	timers, sweep, age, clock                      what time brings
-//	steer         what an owner of many reservoirs does to one of them
-//	leak          loans that are out too long
-//	effects       what is done after the unlock
+//	config.go, hooks.go, stats.go, errors.go   what users see
+//	loan.go                              what a caller holds, and loans that are out too long
+//	reservoir.go, reconfigure.go         the state and New; what changes of the configuration
+//	acquire.go, waiter.go, leave.go      callers and their queue
+//	fail.go, waitready.go                how waits fail; waits for readiness
+//	demand.go                            which opens and replacements are missing
+//	entry.go, dispatch.go                connections and their state; what becomes of them
+//	open.go, check.go, close.go, evict.go      the calls of Config's functions; idle ones closed on request
+//	sweep.go, clock.go                   what time brings; clock and lifetimes
+//	verify.go, mutex.go, mutex_watched.go      what holds under the lock, checked with the tag invariants
 package reservoir

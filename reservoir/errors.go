@@ -162,27 +162,3 @@ type PanicError = callback.PanicError
 // and the functions of Config by Isolate, or by Guard where no more is left to do:
 // what the reservoir does must not depend on how they end.
 const who = "reservoir: a callback"
-
-// callHook calls a hook from a goroutine of the reservoir. What goes wrong in it is
-// counted and has no other consequence.
-func (r *Reservoir[C]) callHook(hook func()) {
-	if err := callback.Isolate(who, func() error { hook(); return nil }); err != nil {
-		r.hookFailed(err)
-	}
-}
-
-// callHookInline calls a hook from a caller's goroutine.
-func (r *Reservoir[C]) callHookInline(hook func()) {
-	callback.Guard(who, func() error { hook(); return nil }, func(err error) {
-		if err != nil {
-			r.hookFailed(err)
-		}
-	})
-}
-
-func (r *Reservoir[C]) hookFailed(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.mu.stats.HookFailures++
-	r.mu.stats.LastHookError = err
-}

@@ -1,6 +1,10 @@
 package reservoir
 
-import "time"
+import (
+	"time"
+
+	"github.com/flightpool/flightpool/internal/callback"
+)
 
 // Hooks are told what happens in a reservoir. Each may be nil. They are called
 // outside the reservoir's lock, from any goroutine and at the same time, so
@@ -48,4 +52,86 @@ type Leak struct {
 	Held time.Duration
 	// Stack is where it was acquired, innermost call first.
 	Stack string
+}
+
+// effects are what a section under the lock decided and did not do: nothing is called,
+// started, sent or closed before the lock is released. They are chains through the
+// entries and waiters themselves, so that deciding allocates nothing.
+type effects[C any] struct {
+	wake, lastWake *waiter[C] // first to last
+	open           *entry[C]
+	check          *entry[C]
+	close          *entry[C]
+	funcs          []func() // what is too rare for a chain of its own
+}
+
+// wakeWaiter wakes a waiter, which has left the queue and knows its result.
+func (fx *effects[C]) wakeWaiter(w *waiter[C]) {
+	if fx.wake == nil {
+		fx.wake = w
+	} else {
+		fx.lastWake.nextEffect = w
+	}
+	fx.lastWake = w
+}
+
+func (fx *effects[C]) afterUnlock(f func()) { fx.funcs = append(fx.funcs, f) }
+
+// unlock ends a section under the lock and carries its effects out. What it
+// starts runs on the reservoir's context, not on that of the call that happens
+// to have caused it.
+func (r *Reservoir[C]) unlock(fx *effects[C]) {
+	r.verify()
+	r.mu.Unlock()
+	for w := fx.wake; w != nil; {
+		next := w.nextEffect // w belongs to its goroutine from the send on
+		w.nextEffect = nil
+		w.ready <- struct{}{}
+		w = next
+	}
+	for e := fx.open; e != nil; {
+		next := e.nextEffect
+		e.nextEffect = nil
+		go r.open(e)
+		e = next
+	}
+	for e := fx.check; e != nil; {
+		next := e.nextEffect
+		e.nextEffect = nil
+		go r.check(e)
+		e = next
+	}
+	for e := fx.close; e != nil; {
+		next := e.nextEffect
+		e.nextEffect = nil
+		go r.close(e)
+		e = next
+	}
+	for _, f := range fx.funcs {
+		f()
+	}
+}
+
+// callHook calls a hook from a goroutine of the reservoir. What goes wrong in it is
+// counted and has no other consequence.
+func (r *Reservoir[C]) callHook(hook func()) {
+	if err := callback.Isolate(who, func() error { hook(); return nil }); err != nil {
+		r.hookFailed(err)
+	}
+}
+
+// callHookInline calls a hook from a caller's goroutine.
+func (r *Reservoir[C]) callHookInline(hook func()) {
+	callback.Guard(who, func() error { hook(); return nil }, func(err error) {
+		if err != nil {
+			r.hookFailed(err)
+		}
+	})
+}
+
+func (r *Reservoir[C]) hookFailed(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.stats.HookFailures++
+	r.mu.stats.LastHookError = err
 }

@@ -2,7 +2,6 @@ package reservoir
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -131,83 +130,4 @@ func (r *Reservoir[C]) bounded(limit time.Duration) (context.Context, context.Ca
 		return context.WithCancel(r.ctx)
 	}
 	return context.WithTimeout(r.ctx, limit)
-}
-
-// Resize changes MaxSize to n, from 1 to 2^31-1, at once and without waiting; any
-// other n is a *RangeError. When there are more connections than that, idle ones
-// are closed now and loans when they end. While n is less than MinIdle, MinIdle
-// is n.
-func (r *Reservoir[C]) Resize(n int) error {
-	if n < 1 || n > maxConnections {
-		return &RangeError{"Resize", n, fmt.Sprintf("between 1 and %d", maxConnections)}
-	}
-	var fx effects[C]
-	r.mu.Lock()
-	if r.mu.closed {
-		r.mu.Unlock()
-		return ErrClosed
-	}
-	r.mu.maxSize, r.mu.minIdle = n, min(n, r.cfg.MinIdle)
-	r.startDueChecks(r.clock.read(), &fx) // more may run now
-	r.notifyReady(&fx)
-	r.unlock(&fx)
-	r.closeOverCapacity()
-	return nil
-}
-
-// closeOverCapacity closes the idle connections beyond MaxSize, and opens what there is
-// room for.
-func (r *Reservoir[C]) closeOverCapacity() {
-	r.retireIdle(OverCapacity, func(*entry[C], int64) bool { return r.live() > r.mu.maxSize })
-}
-
-// EvictIdle closes the idle connections above MinIdle, coldest first, without
-// waiting, and returns how many.
-func (r *Reservoir[C]) EvictIdle() int {
-	evicted := 0
-	r.retireIdle(IdleTimeout, func(*entry[C], int64) bool {
-		if r.mu.idle.n-r.mu.outdated <= r.mu.minIdle {
-			return false
-		}
-		evicted++
-		return true
-	})
-	return evicted
-}
-
-// retireIdle closes idle connections, coldest first, a batch under each hold of
-// the lock, for as long as more says so.
-func (r *Reservoir[C]) retireIdle(reason Reason, more func(e *entry[C], now int64) bool) {
-	for again := true; again; {
-		var fx effects[C]
-		r.mu.Lock()
-		now := r.clock.read()
-		for n := 0; n < batch; n++ {
-			e := r.oldestIdle()
-			if again = e != nil && more(e, now); !again {
-				break
-			}
-			r.retire(e, reason, nil, &fx)
-		}
-		r.reconcile(&fx)
-		r.unlock(&fx)
-	}
-}
-
-// Reset replaces every connection, without waiting: idle ones are closed now,
-// those on loan or being opened as soon as they come back.
-func (r *Reservoir[C]) Reset() {
-	r.mu.Lock()
-	r.mu.generation++
-	r.mu.outdated = r.mu.idle.n
-	r.mu.failures, r.mu.retryAt = 0, 0
-	r.mu.Unlock()
-	for again := true; again; {
-		var fx effects[C]
-		r.mu.Lock()
-		r.retireOutdated(Outdated, &fx)
-		again = r.mu.outdated > 0
-		r.reconcile(&fx)
-		r.unlock(&fx)
-	}
 }

@@ -104,3 +104,43 @@ func (r *Reservoir[C]) Stats() Stats {
 	s.LastOpenError = r.mu.lastOpenErr
 	return s
 }
+
+// Info describes one open connection at one moment.
+type Info[C any] struct {
+	Value C
+	// InUse says that it is on loan, or being reset or checked.
+	InUse bool
+	// Opened is when Open returned, Used when the latest loan began or ended, or
+	// else Opened.
+	Opened, Used time.Time
+	// Loans counts the loans so far.
+	Loans uint64
+}
+
+// infoBatch is how many connections are described under one hold of the lock,
+// so that looking at many does not hold borrowers up.
+const infoBatch = 64
+
+// Connections describes the open connections, idle and in use. It looks at a few
+// of them at a time: one that moves meanwhile may be missing or twice in it.
+func (r *Reservoir[C]) Connections() []Info[C] {
+	r.mu.Lock()
+	n := len(r.mu.all)
+	r.mu.Unlock()
+	all := make([]Info[C], 0, n) // not under the lock: it may be large
+	for from, more := 0, true; more; from += infoBatch {
+		r.mu.Lock()
+		for _, e := range r.mu.all[min(from, len(r.mu.all)):min(from+infoBatch, len(r.mu.all))] {
+			if e.state == opening || e.state == closing {
+				continue
+			}
+			all = append(all, Info[C]{
+				Value: e.value, InUse: e.state != idle, Loans: e.loanNumber,
+				Opened: r.clock.start.Add(time.Duration(e.openedAt)), Used: r.clock.start.Add(time.Duration(max(e.openedAt, e.idleSince, e.borrowedAt))),
+			})
+		}
+		more = from+infoBatch < len(r.mu.all)
+		r.mu.Unlock()
+	}
+	return all
+}

@@ -143,22 +143,6 @@ func (r *Reservoir[C]) countOutcome(how waitOutcome) {
 	}
 }
 
-// fail takes a waiter out of the queue with an error and counts it, unless it
-// has left: then it returns false. state is taken at the first failure of a
-// section and shared by all. The caller holds mu.
-func (r *Reservoir[C]) fail(w *waiter[C], err error, how waitOutcome, state **ExhaustedError, fx *effects[C]) bool {
-	if !r.decide(w) {
-		return false
-	}
-	r.countOutcome(how)
-	if *state == nil {
-		*state = r.exhausted()
-	}
-	w.err, w.exhausted = err, *state
-	fx.wakeWaiter(w)
-	return true
-}
-
 // A handOffResult is how handOff ends.
 type handOffResult uint8
 
@@ -197,80 +181,6 @@ func (w *waiter[C]) contextEnded() bool {
 		return true
 	default:
 		return false
-	}
-}
-
-// expireWaiters fails those whose AcquireTimeout is over, up to the given
-// number, and returns how much of that is left. The caller holds mu.
-func (r *Reservoir[C]) expireWaiters(now int64, left int, fx *effects[C]) int {
-	var state *ExhaustedError
-	for ; left > 0 && r.firstDeadline() <= now; left-- {
-		r.fail(r.mu.waiters.front(), errAcquireTimeout, timedOut, &state, fx)
-	}
-	return left
-}
-
-// A pendingFailure is a failed open on its way to those who waited for it.
-type pendingFailure struct {
-	lastWaiter   uint64 // the last waiter whom it reaches
-	includeTimed bool   // also those whose ctx has a deadline
-	err          error
-}
-
-// isPermanent says whether an error of an open is marked so. It may call methods of
-// the user's error, so the caller must not hold mu.
-func isPermanent(err error) bool {
-	var lasting *permanentError
-	return errors.As(err, &lasting)
-}
-
-// failWaitersUpTo fails the callers who came before an open began, as OpenRetry says.
-// Callers who came after the open began wait for the next one. The caller holds mu.
-func (r *Reservoir[C]) failWaitersUpTo(through uint64, cause error, lasting bool, fx *effects[C]) {
-	retry := r.cfg.OpenRetry
-	if retry == OpenRetryAlways && !lasting {
-		return
-	}
-	r.mu.pendingFailures = append(r.mu.pendingFailures, pendingFailure{through, lasting || retry == OpenRetryNever, &OpenError{Err: cause}})
-	if r.failPendingBatch(batch, fx) == 0 {
-		r.sweepBy(r.clock.now()) // for the rest
-	}
-}
-
-// failPendingBatch goes on with what failWaitersUpTo began, for up to so many waiters,
-// and returns how much of that is left. The caller holds mu.
-func (r *Reservoir[C]) failPendingBatch(left int, fx *effects[C]) int {
-	var state *ExhaustedError
-	for left > 0 && len(r.mu.pendingFailures) > 0 {
-		f := r.mu.pendingFailures[0]
-		w := r.mu.untimed.front()
-		if f.includeTimed {
-			w = r.mu.waiters.front()
-		}
-		if w == nil || w.number > f.lastWaiter {
-			r.mu.pendingFailures = r.mu.pendingFailures[1:]
-			continue
-		}
-		r.fail(w, f.err, failed, &state, fx)
-		left--
-	}
-	return left
-}
-
-// failExcess fails, under FailFast, those who wait although nothing comes for
-// them any more: the last to come first. The caller holds mu.
-func (r *Reservoir[C]) failExcess(fx *effects[C]) {
-	var state *ExhaustedError
-	// Who has left needs no connection, so that the last who waits may get one.
-	excess := r.waiting() - r.counts().soonAvailable()
-	for left := batch; excess > 0 && r.mu.waiters.n > 0; left-- {
-		if left == 0 {
-			r.sweepBy(r.clock.now()) // for the rest
-			return
-		}
-		if r.fail(r.mu.waiters.back(), errFailFast, rejected, &state, fx) {
-			excess--
-		}
 	}
 }
 

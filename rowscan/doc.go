@@ -31,8 +31,10 @@
 //
 // # Files
 //
-//	rows      plans and the loop over rows     fields    which fields a struct has
-//	set, set_nested: values into Go types      value     what a value is, of any array
-//	govalue   values as any, and errors        text      values as text and JSON
-//	maps      rows without a type              decimal, decimal_encoding: exact numbers
+//	rows.go, fields.go       plans and the loop over rows; which fields a struct has
+//	set.go, set_nested.go    values into Go types
+//	value.go                 what a value is, of any array
+//	govalue.go, text.go      values as any, and errors; values as text and JSON
+//	maps.go                  rows without a type
+//	decimal.go, decimal_encoding.go   exact numbers
 package rowscan

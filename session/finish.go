@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
-
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/eof"
 )
 
@@ -213,3 +213,69 @@ var (
 	errReleasedEarly  = errors.New("result released before its end")
 	errCallbackExited = errors.New("a callback or reader of the caller panicked or ended its goroutine")
 )
+
+// recordCallEnd takes note of a call that has ended in e, or well if e is nil, and
+// starts the cancel chain where nobody knows what the server is doing. The first case
+// that fits decides: what is lost is not cancelled, and what may still run is cancelled
+// before anything else is sent, a ROLLBACK or a probe among it.
+func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
+	var lost error
+	if e != nil {
+		lost = s.conn.Lost()
+	}
+	s.mu.Lock()
+	s.recordSideEffects(c, e)
+	s.recordTxOutcome(c, o, e)
+	switch {
+	case e == nil:
+		s.mu.proof.recordAnswer(c.startedAt)
+	case lost != nil || e.Fault == backend.FaultTransport || e.Fault == backend.FaultSession:
+		if lost == nil {
+			lost = e.Err
+		}
+		s.mu.lost = lost
+		if !errors.Is(e.Err, backend.ErrSessionLost) {
+			e.Err = fmt.Errorf("%w: %w", backend.ErrSessionLost, e.Err)
+		}
+	case !e.Unsent && (e.Fault == backend.FaultContext || e.Running):
+		if e.Fault == backend.FaultAuth {
+			s.mu.discardReason = e
+		}
+		tx := s.mu.tx
+		s.mu.Unlock()
+		s.startCancel(c, tx)
+		return
+	case e.Fault == backend.FaultAuth:
+		s.mu.discardReason = e
+	case e.Fault == backend.FaultStatement && s.mu.tx.phase == txNone && refusesAll(e):
+		s.mu.discardReason, s.mu.strayTx = e, true
+	case !e.Fault.KeepsConn() && !e.Unsent:
+		s.mu.needsProbe = true
+	}
+	s.mu.Unlock()
+	s.becomeIdle(c)
+}
+
+// recordSideEffects records what a statement that was sent leaves behind. A single statement
+// that the server has refused left a setting at most, and all of it where the answer
+// leaves open whether it is a refusal; a procedure or a script may have
+// done something before it failed, such as to begin a transaction of its own,
+// in which the session is then. The lock is held.
+func (s *SessionHandle) recordSideEffects(c *call, e *backend.Error) {
+	if c.script.Empty() || (e != nil && e.Unsent) {
+		return
+	}
+	if e != nil && e.Fault == backend.FaultStatement && !c.manyExecutions && c.script.Atomic() {
+		if meaningOf(effect.Statement, e) == effect.Refused {
+			s.mu.sideEffects.addRefused(c.script)
+		} else {
+			s.mu.sideEffects.add(c.script, false)
+		}
+		return
+	}
+	if e != nil && e.Fault == backend.FaultStatement && !c.script.Atomic() {
+		s.mu.needsProbe = true
+		s.mu.strayTx = s.mu.strayTx || s.mu.tx.phase == txNone
+	}
+	s.mu.sideEffects.add(c.script, e == nil)
+}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/ctxerr"
-	"github.com/flightpool/flightpool/internal/effect"
 	"github.com/flightpool/flightpool/internal/invariant"
 )
 
@@ -166,72 +165,6 @@ func (s *SessionHandle) markEnding() {
 	}
 }
 
-// recordCallEnd takes note of a call that has ended in e, or well if e is nil, and
-// starts the cancel chain where nobody knows what the server is doing. The first case
-// that fits decides: what is lost is not cancelled, and what may still run is cancelled
-// before anything else is sent, a ROLLBACK or a probe among it.
-func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
-	var lost error
-	if e != nil {
-		lost = s.conn.Lost()
-	}
-	s.mu.Lock()
-	s.recordSideEffects(c, e)
-	s.recordTxOutcome(c, o, e)
-	switch {
-	case e == nil:
-		s.mu.proof.recordAnswer(c.startedAt)
-	case lost != nil || e.Fault == backend.FaultTransport || e.Fault == backend.FaultSession:
-		if lost == nil {
-			lost = e.Err
-		}
-		s.mu.lost = lost
-		if !errors.Is(e.Err, backend.ErrSessionLost) {
-			e.Err = fmt.Errorf("%w: %w", backend.ErrSessionLost, e.Err)
-		}
-	case !e.Unsent && (e.Fault == backend.FaultContext || e.Running):
-		if e.Fault == backend.FaultAuth {
-			s.mu.discardReason = e
-		}
-		tx := s.mu.tx
-		s.mu.Unlock()
-		s.startCancel(c, tx)
-		return
-	case e.Fault == backend.FaultAuth:
-		s.mu.discardReason = e
-	case e.Fault == backend.FaultStatement && s.mu.tx.phase == txNone && refusesAll(e):
-		s.mu.discardReason, s.mu.strayTx = e, true
-	case !e.Fault.KeepsConn() && !e.Unsent:
-		s.mu.needsProbe = true
-	}
-	s.mu.Unlock()
-	s.becomeIdle(c)
-}
-
-// recordSideEffects records what a statement that was sent leaves behind. A single statement
-// that the server has refused left a setting at most, and all of it where the answer
-// leaves open whether it is a refusal; a procedure or a script may have
-// done something before it failed, such as to begin a transaction of its own,
-// in which the session is then. The lock is held.
-func (s *SessionHandle) recordSideEffects(c *call, e *backend.Error) {
-	if c.script.Empty() || (e != nil && e.Unsent) {
-		return
-	}
-	if e != nil && e.Fault == backend.FaultStatement && !c.manyExecutions && c.script.Atomic() {
-		if meaningOf(effect.Statement, e) == effect.Refused {
-			s.mu.sideEffects.addRefused(c.script)
-		} else {
-			s.mu.sideEffects.add(c.script, false)
-		}
-		return
-	}
-	if e != nil && e.Fault == backend.FaultStatement && !c.script.Atomic() {
-		s.mu.needsProbe = true
-		s.mu.strayTx = s.mu.strayTx || s.mu.tx.phase == txNone
-	}
-	s.mu.sideEffects.add(c.script, e == nil)
-}
-
 // becomeIdle ends the busy or ending state and lets go of a lost connection. The
 // caller of c, if there is one, waits for what that sends, as far as its context
 // allows.
@@ -291,4 +224,59 @@ func (s *SessionHandle) Close() error {
 	}
 	s.mu.Unlock()
 	return nil
+}
+
+var errTxEnded = errors.New("the transaction of the call is over")
+
+// interruptAndWait is interruptCall, and waits until no call is under way. It is for
+// the background: a call that is left to its end, such as a COMMIT, may take as long as
+// the server does. The end of the owner ends it.
+func (s *SessionHandle) interruptAndWait(cause error) {
+	for {
+		s.interruptCall(cause)
+		s.mu.Lock()
+		ended := s.mu.ended
+		s.mu.Unlock()
+		if ended == nil {
+			return
+		}
+		select {
+		case <-ended:
+		case <-s.policy.OwnerContext.Done():
+			return
+		}
+	}
+}
+
+// markLost marks the session lost. A handle that runs a call lets go of the connection
+// at the end of that. The first reason counts. Every later call answers ErrSessionLost
+// with it.
+func (s *SessionHandle) markLost(reason error) {
+	s.mu.Lock()
+	if s.mu.lost == nil {
+		s.mu.lost = lostError(reason)
+	}
+	wasIdle := s.mu.state == idle
+	if wasIdle { // until becomeIdle, so that Close leaves the rest to it
+		s.mu.state, s.mu.ended = ending, make(chan struct{})
+	}
+	s.mu.Unlock()
+	if wasIdle {
+		s.becomeIdle(nil)
+	}
+}
+
+// interruptCall ends the call under way, or its result, behind whoever runs it. Later
+// calls wait for that. It takes the handle to ending before the call hears of it, so
+// that no other call can begin in between.
+func (s *SessionHandle) interruptCall(cause error) {
+	s.mu.Lock()
+	c := s.mu.call
+	if s.mu.state != busy {
+		s.mu.Unlock()
+		return
+	}
+	s.mu.state, s.mu.ended = ending, make(chan struct{})
+	s.mu.Unlock()
+	c.interrupt(cause)
 }

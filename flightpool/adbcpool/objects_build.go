@@ -1,8 +1,12 @@
 package adbcpool
 
 import (
+	"strconv"
+
 	"github.com/apache/arrow-adbc/go/adbc"
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/flightpool/flightpool/internal/adbcconn"
@@ -100,4 +104,169 @@ func appendText(b array.Builder, v *string) {
 		return
 	}
 	b.(*array.StringBuilder).Append(*v)
+}
+
+// xdbc is what ADBC tells of a column beside its name and position, in the
+// order of its schema. What is nil is not known.
+type xdbc struct {
+	remarks       *string
+	dataType      *int16
+	typeName      *string
+	size          *int32
+	digits, radix *int16
+	nullable      *int16
+	isNullable    *string
+	increments    *bool
+}
+
+// xdbcOf reads a field: its type, and the metadata that Flight SQL has for it.
+func xdbcOf(f arrow.Field) xdbc {
+	x := xdbc{
+		remarks: metadataOf(f, flightsql.RemarksKey), typeName: metadataOf(f, flightsql.TypeNameKey),
+		nullable: ptr[int16](0), isNullable: ptr("NO"),
+	}
+	if f.Nullable {
+		x.nullable, x.isNullable = ptr[int16](1), ptr("YES")
+	}
+	if code, known := xdbcType(f.Type); known {
+		x.dataType = ptr(code)
+	}
+	if t, ok := f.Type.(arrow.DecimalType); ok {
+		x.size, x.digits, x.radix = ptr(t.GetPrecision()), ptr(int16(t.GetScale())), ptr[int16](10)
+	}
+	if n, ok := metadataNumber(f, flightsql.PrecisionKey); ok {
+		x.size = ptr(int32(n))
+	}
+	if n, ok := metadataNumber(f, flightsql.ScaleKey); ok {
+		x.digits = ptr(int16(n))
+	}
+	if v := metadataOf(f, flightsql.IsAutoIncrementKey); v != nil {
+		x.increments = ptr(*v == "1" || *v == "true")
+	}
+	return x
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func metadataOf(f arrow.Field, key string) *string {
+	if v, ok := f.Metadata.GetValue(key); ok {
+		return &v
+	}
+	return nil
+}
+
+func metadataNumber(f arrow.Field, key string) (int64, bool) {
+	v, ok := f.Metadata.GetValue(key)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(v, 10, 16)
+	return n, err == nil && n >= 0
+}
+
+// appendXDBC appends what is known of a column, and NULL for the rest of the
+// columns of ADBC's schema.
+func appendXDBC(b *array.StructBuilder, f arrow.Field) {
+	x := xdbcOf(f)
+	for i := 2; i < b.NumField(); i++ {
+		field := b.FieldBuilder(i)
+		switch b.Type().(*arrow.StructType).Field(i).Name {
+		case "remarks":
+			appendText(field, x.remarks)
+		case "xdbc_data_type", "xdbc_sql_data_type":
+			appendInt16(field, x.dataType)
+		case "xdbc_type_name":
+			appendText(field, x.typeName)
+		case "xdbc_column_size":
+			if x.size == nil {
+				field.AppendNull()
+			} else {
+				field.(*array.Int32Builder).Append(*x.size)
+			}
+		case "xdbc_decimal_digits":
+			appendInt16(field, x.digits)
+		case "xdbc_num_prec_radix":
+			appendInt16(field, x.radix)
+		case "xdbc_nullable":
+			appendInt16(field, x.nullable)
+		case "xdbc_is_nullable":
+			appendText(field, x.isNullable)
+		case "xdbc_is_autoincrement":
+			if x.increments == nil {
+				field.AppendNull()
+			} else {
+				field.(*array.BooleanBuilder).Append(*x.increments)
+			}
+		default:
+			field.AppendNull()
+		}
+	}
+}
+
+func appendInt16(b array.Builder, v *int16) {
+	if v == nil {
+		b.AppendNull()
+		return
+	}
+	b.(*array.Int16Builder).Append(*v)
+}
+
+// XDBC's codes of types, of which these have an Arrow type.
+const (
+	xdbcDecimal   = 3
+	xdbcInteger   = 4
+	xdbcSmallint  = 5
+	xdbcReal      = 7
+	xdbcDouble    = 8
+	xdbcInterval  = 10
+	xdbcVarchar   = 12
+	xdbcDate      = 91
+	xdbcTime      = 92
+	xdbcTimestamp = 93
+	xdbcVarbinary = -3
+	xdbcBigint    = -5
+	xdbcTinyint   = -6
+	xdbcBit       = -7
+)
+
+func xdbcType(t arrow.DataType) (code int16, known bool) {
+	switch id := t.ID(); id {
+	case arrow.EXTENSION:
+		return xdbcType(t.(arrow.ExtensionType).StorageType())
+	case arrow.DICTIONARY:
+		return xdbcType(t.(*arrow.DictionaryType).ValueType)
+	case arrow.RUN_END_ENCODED:
+		return xdbcType(t.(*arrow.RunEndEncodedType).Encoded())
+	case arrow.BOOL:
+		return xdbcBit, true
+	case arrow.INT8, arrow.UINT8:
+		return xdbcTinyint, true
+	case arrow.INT16, arrow.UINT16:
+		return xdbcSmallint, true
+	case arrow.INT32, arrow.UINT32:
+		return xdbcInteger, true
+	case arrow.INT64, arrow.UINT64:
+		return xdbcBigint, true
+	case arrow.FLOAT16, arrow.FLOAT32:
+		return xdbcReal, true
+	case arrow.FLOAT64:
+		return xdbcDouble, true
+	case arrow.DATE32, arrow.DATE64:
+		return xdbcDate, true
+	case arrow.TIME32, arrow.TIME64:
+		return xdbcTime, true
+	case arrow.TIMESTAMP:
+		return xdbcTimestamp, true
+	case arrow.DURATION, arrow.INTERVAL_MONTHS, arrow.INTERVAL_DAY_TIME, arrow.INTERVAL_MONTH_DAY_NANO:
+		return xdbcInterval, true
+	case arrow.STRING, arrow.LARGE_STRING, arrow.STRING_VIEW:
+		return xdbcVarchar, true
+	case arrow.BINARY, arrow.LARGE_BINARY, arrow.BINARY_VIEW, arrow.FIXED_SIZE_BINARY:
+		return xdbcVarbinary, true
+	default:
+		if arrow.IsDecimal(id) {
+			return xdbcDecimal, true
+		}
+		return 0, false
+	}
 }

@@ -79,13 +79,16 @@
 //
 // # Files
 //
-//	definition, options, kind, declared, source   what a server is, in Go and as text
-//	apply, package ddl          what a server is, in SQL
-//	registry, turns, check, operate   servers; what is done to them
-//	acquire, conn, calls        the way of a call
-//	server, making, userpool, generation, traffic   a server's users, and their pools
+//	definition.go, options.go, options_kind.go  what a server is, in Go
+//	kind.go, kind_dsn.go        its kind, and connection strings
+//	apply.go, package ddl       what a server is, in SQL
+//	registry.go, registry_servers.go  servers by name; changes of one, and those that are gone
+//	check.go, operate.go        what is checked of a definition; what is done to a server
+//	acquire.go, conn.go, calls.go     the way of a call; errors.go
+//	server.go, userpool.go      a server's users, and their pools
+//	making.go, poolversion.go   how a pool is made; which kinds there are
 //	package internal/fairshare  the bound: who gets a slot, who gives one up
-//	drains                      unregistered servers that still count against it
-//	health, probe, keeper, turned, tasks   whether a server works; the goroutine
-//	stats, counters, past, histogram, arrow   what all of it is and has done
+//	health.go, health_probe.go, tasks.go   whether a server works; the goroutine
+//	stats.go, stats_sum.go, traffic.go, histogram.go, arrow.go   what all of it is and has done
+//	print.go                    what %v shows of it
 package registry

@@ -53,7 +53,7 @@
 // handle once the handle of the one before has been closed with success: a
 // server knows the handles of one session only. So no statement takes effect
 // in another session than the transaction's, and no commit is confirmed that
-// was another's, wherever the driver dials again; see foreign_watch.go. It
+// was another's, wherever the driver dials again; see generic_proofs.go. It
 // costs two round trips a statement. Outside of transactions nothing of the
 // kind is done: use Driver where temporary tables and settings matter.
 //
@@ -64,9 +64,11 @@
 //
 // # Files
 //
-//	driver    the driver and its wrapping    wire      its RPCs and where they go
-//	conn      a connection and its calls     rows      its DoGet: endpoints and schemas
-//	prepared  statements                     command   its DoPut and DoAction: transactions
-//	ingest, split, stream: what both kinds share        fault     errors
-//	foreign, foreign_*: the other kind       task      one call of it
+//	driver.go, wire.go       the Flight SQL driver and its wrapping; its RPCs and where they go
+//	conn.go, rows.go         a connection and its calls; its DoGet: endpoints and schemas
+//	prepared.go, command.go  statements; its DoPut and DoAction: transactions
+//	send.go, stream.go       what both kinds share; like.go, fault.go: patterns, errors
+//	generic.go               the other kind: any driver of ADBC's
+//	generic_call.go          one call of it
+//	generic_query.go, generic_prepared.go, generic_tx.go, generic_proofs.go, generic_metadata.go
 package adbcconn

@@ -3,14 +3,15 @@ package flightconn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 
 	"github.com/flightpool/flightpool/backend"
-
-	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/flightpool/flightpool/internal/printing"
 )
 
 // Conn is backend.Conn over one HTTP/2 transport to a Flight SQL server.
@@ -160,3 +161,9 @@ func (c *Conn) closeSession(limit time.Duration) error {
 func detached(limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), limit)
 }
+
+// String names the server; the connection's credentials are not shown.
+func (c *Conn) String() string { return "connection to " + c.target() }
+
+// Format prints String under every verb, where fmt would walk into the fields.
+func (c *Conn) Format(f fmt.State, _ rune) { printing.Format(f, c.String()) }

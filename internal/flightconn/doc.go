@@ -72,18 +72,23 @@
 //
 // # Files
 //
-//	config       what can be set               endpoint  what connections share
-//	open         dial, handshake, proof        conn      the connection and its end
-//	epoch, dial, proxy, sockopt  the transport  sent      what has left
-//	identity     who we are to the server      channel   RPCs in that name
-//	run, fail    one call and its failure      support   what was learned
-//	query, poll  planning                      info      the FlightInfo, kept encoded
-//	fetch        where rows are had            stream    results
-//	merge, renew  several endpoints
-//	reader       Arrow from FlightData         locations clients of other servers
-//	verify, zstd  message headers              validate, offsets  batches
-//	dictionaries  of a stream
-//	update       DoPut                         encode    FlightData from Arrow
-//	prepared, params, ingest, sendable, tx, options, action, cancel: the calls of that name
-//	control      the channels on which cancel asks
+//	config.go, options.go      what can be set; session options
+//	endpoint.go                what connections share, and what was learned of the server
+//	open.go, handshake.go      dial, handshake, first round trip
+//	conn.go, transport.go      the connection and its end; its transport
+//	dial.go, sockopt_linux.go, sockopt_other.go  how it is dialled, proxies; silence of the peer
+//	identity.go, channel.go    who we are to the server; RPCs in that name
+//	call.go, errors.go         one call, what of it has been sent; its failure
+//	query.go, info.go          planning; the FlightInfo, kept encoded
+//	fetch.go, stream.go        where rows are had; results
+//	merge.go, ahead.go, renew.go        several endpoints
+//	reader.go, batchmem.go     Arrow from FlightData
+//	external.go, locations.go, location_addr.go  clients of other servers
+//	verify.go, verify_batch.go        message headers, before Arrow sees them
+//	validate.go, validate_layout.go   batches, after it
+//	update.go, encode.go       DoPut; FlightData from Arrow
+//	checkrequest.go            what is refused before it is sent
+//	prepared.go, ingest.go, tx.go, livetx.go, action.go, cancel.go  the calls of that name
+//	control.go                 the channels on which cancel asks
+//	contain.go                 functions of the user's that TLS calls
 package flightconn

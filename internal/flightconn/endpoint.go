@@ -1,9 +1,15 @@
 package flightconn
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/backend"
 )
 
 // Endpoint is one server as all connections of a pool see it: its
@@ -69,4 +75,75 @@ func (e *Endpoint) Close() error {
 		return fmt.Errorf("%d dials have not returned within %v after their contexts ended; does Config.Dialer heed its own?", n, limit)
 	}
 	return nil
+}
+
+// capabilities is what the connections of an endpoint have learned of the server
+// from its answers. ListActions is not asked: servers of the common libraries
+// answer it with a constant.
+//
+// It is safe for use by any goroutine, and its zero value knows nothing.
+// Whatever is recorded stays for the life of the endpoint, so that what is
+// learned of transactions is confirmed before (rpcCall.confirmed). actions has,
+// beside the user's own cancel actions, PollFlightInfo by the kind of the
+// command.
+type capabilities struct {
+	closeSession capability
+	renew        capability
+	cancelInfo   capability
+	cancelQuery  capability
+	actions      sync.Map // name of the call -> *capability
+	txIDs        atomic.Int32
+	order        backend.StatementOrder
+}
+
+// Values of capabilities.txIDs: what the server does with the end of a
+// transaction whose id it does not know. It refuses it (checked), confirms it
+// (ignored), or has no transactions to end.
+const (
+	txIDsUnknown int32 = iota
+	txIDsChecked
+	txIDsIgnored
+	txIDsNone // there are no transactions
+)
+
+// capability is whether the server has a call. Until the contrary is known it
+// is tried. One refusal teaches nothing: a call that
+// is refused is missing if it is refused again after the server has confirmed that it
+// does not refuse everything.
+type capability struct{ missing atomic.Bool }
+
+func (l *capability) markMissing()    { l.missing.Store(true) }
+func (l *capability) isMissing() bool { return l.missing.Load() }
+
+// forAction is what is known of a call that has a name of its own. All who ask
+// by one name share one.
+func (s *capabilities) forAction(name string) *capability {
+	l, _ := s.actions.LoadOrStore(name, &capability{})
+	return l.(*capability)
+}
+
+// harmlessTimeout bounds a question beside a call, which may have to wait for the very
+// statement of the call.
+const harmlessTimeout = 250 * time.Millisecond
+
+// confirmed reports whether the server answers a harmless question otherwise than
+// with err: then what is refused once more is refused for its own sake, and not since
+// the server or what is before it refuses everything for a while. The question costs
+// one round trip, and is put only where something is about to be recorded for the life
+// of the endpoint.
+func (r *rpcCall) confirmed(ctx context.Context, err error) bool {
+	other := r.askHarmless(ctx)
+	return ctx.Err() == nil && !sameStatus(other, err)
+}
+
+// confirmedBeside is confirmed while the session is at work on a call.
+func (r *rpcCall) confirmedBeside(ctx context.Context, err error) bool {
+	ctx, stop := context.WithTimeout(ctx, harmlessTimeout)
+	defer stop()
+	return r.confirmed(ctx, err)
+}
+
+func sameStatus(a, b error) bool {
+	one, other := status.Convert(a), status.Convert(b)
+	return one.Code() == other.Code() && one.Message() == other.Message()
 }

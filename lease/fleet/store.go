@@ -3,7 +3,13 @@ package fleet
 import (
 	"context"
 	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/flightpool/flightpool/lease"
 )
 
 // Store keeps the records of budgets. DynamoDB is one, PostgreSQL another,
@@ -126,4 +132,110 @@ func (c *Change) Apply(r *Record, now time.Time) *Record {
 		fresh.Numbers[c.Stamp] = now.UnixMilli()
 	}
 	return fresh
+}
+
+// meter bounds each request of a store and counts them. A read counts each of its keys,
+// as a store bills it. Its counters may be read at any time.
+type meter struct {
+	store   Store
+	timeout time.Duration
+
+	reads, writes, conditions, failures atomic.Uint64
+}
+
+func newMeter(store Store, timeout time.Duration) *meter {
+	return &meter{store: store, timeout: timeout}
+}
+
+func (m *meter) read(ctx context.Context, keys ...string) (Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.timeout)
+	defer cancel()
+	m.reads.Add(uint64(len(keys)))
+	snapshot, err := m.store.Read(ctx, keys...)
+	if err != nil {
+		m.failures.Add(1)
+	}
+	return snapshot, err
+}
+
+func (m *meter) write(ctx context.Context, change Change) (Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.timeout)
+	defer cancel()
+	m.writes.Add(1)
+	answer, err := m.store.Write(ctx, change)
+	switch {
+	case err != nil:
+		m.failures.Add(1)
+	case !answer.Done:
+		m.conditions.Add(1)
+	}
+	return answer, err
+}
+
+// traffic is what was counted, and the clock's difference where the store knows one.
+func (m *meter) traffic() lease.Traffic {
+	t := lease.Traffic{
+		Reads: m.reads.Load(), Writes: m.writes.Load(),
+		Conditions: m.conditions.Load(), Failures: m.failures.Load(),
+	}
+	if s, ok := m.store.(interface{ ClockSkew() time.Duration }); ok {
+		t.ClockSkew = s.ClockSkew()
+	}
+	return t
+}
+
+// Memory is a Store within one process, for tests and simulations. Records that it
+// gives out are its own, which callers must not change.
+type Memory struct {
+	mu      sync.Mutex
+	records map[string]*Record // INVARIANT: a record is never changed once it is here
+}
+
+// NewMemory is an empty store.
+func NewMemory() *Memory { return &Memory{records: map[string]*Record{}} }
+
+// Read is as Store says.
+func (m *Memory) Read(ctx context.Context, keys ...string) (Snapshot, error) {
+	if err := ctx.Err(); err != nil {
+		return Snapshot{}, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found := make(map[string]*Record, len(keys))
+	for _, key := range keys {
+		if r := m.records[key]; r != nil {
+			found[key] = r
+		}
+	}
+	return Snapshot{Records: found}, nil
+}
+
+// Write is as Store says. Its outcome is never unknown.
+func (m *Memory) Write(_ context.Context, change Change) (Answer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	old := m.records[change.Key]
+	if !change.Holds(old) {
+		return Answer{Record: old}, nil
+	}
+	fresh := change.Apply(old, time.Time{})
+	m.records[change.Key] = fresh
+	return Answer{Done: true, Record: fresh}, nil
+}
+
+// Budgets returns the names of the budgets in the store, sorted.
+func (m *Memory) Budgets(ctx context.Context) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var names []string
+	for key := range m.records {
+		if name, ok := strings.CutPrefix(key, BudgetPrefix); ok {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
 }

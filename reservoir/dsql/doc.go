@@ -105,17 +105,15 @@
 //
 // # Files
 //
-//	config, env, place        settings; where the cluster is
-//	token, login, connect     one open; physical, peek: one connection
-//	credentials               Config.Credentials that hang or panic
-//	refusal, brake            what a failed open means and how long to pause
-//	cluster, fleet, stats     the whole; its budgets
-//	open                      permission, and patience with refusals
-//	share, view, loan         who may have how many; borrowing
-//	connector, sqlconn, stmt  database/sql
-//	pool, conn, rows, tx      pgx; copy: CopyFrom; poolstat: numbers by pgxpool's names
-//	guard                     functions of the user's that hang or panic
-//	ending                    statements and transactions whose context ends
-//	commit, occ               lost commits; conflicts
-//	ratefallback              the rate while the table cannot be reached
+//	config.go, env.go, resolve.go   settings; where the cluster is
+//	login.go, connect.go            one open: token, credentials, protocol
+//	physical.go, socket_unix.go, socket_other.go   one connection
+//	open.go, breaker.go             permission; what a failed open means and how long to pause
+//	cluster.go, budgets.go, stats.go  the whole; its budgets, also while the table cannot be reached
+//	quota.go, view.go, loan.go      who may have how many; borrowing
+//	connector.go, sqlconn.go        database/sql
+//	pool.go, conn.go, rows.go, tx.go, copy.go   pgx
+//	guard.go                        functions of the user's that hang or panic
+//	ending.go                       statements and transactions whose context ends
+//	commit.go, occ.go, errors.go    lost commits; conflicts; errors
 package dsql

@@ -1,14 +1,24 @@
 package dsql
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
+	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/feature/dsql/auth"
+	"github.com/aws/smithy-go/logging"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // neutralDSN gives every key that pgx would else take from the environment. Hosts,
@@ -78,3 +88,103 @@ func neutralConfig() (*pgx.ConnConfig, error) {
 
 // address is where to dial.
 func address(c Config) string { return net.JoinHostPort(c.Host, fmt.Sprint(c.Port)) }
+
+// awsConfig resolves region and credentials, once for a Cluster.
+func awsConfig(ctx context.Context, c Config) (aws.Config, error) {
+	log := cmp.Or(c.Logger, slog.Default())
+	options := []func(*config.LoadOptions) error{
+		config.WithRegion(c.Region),
+		config.WithLogger(logging.LoggerFunc(func(kind logging.Classification, format string, args ...any) {
+			log.Debug("AWS SDK: "+fmt.Sprintf(format, args...), "kind", kind)
+		})),
+	}
+	if c.Credentials != nil {
+		options = append(options, config.WithCredentialsProvider(guardCredentials(c.Credentials)))
+	}
+	loaded, err := config.LoadDefaultConfig(ctx, options...)
+	if err != nil {
+		return aws.Config{}, fmt.Errorf("dsql: Credentials: %w", err)
+	}
+	return loaded, nil
+}
+
+// A tokenSigner makes the passwords of opens. There is no cache: signing costs less
+// than a lock is worth, and the SDK may shorten a token to the life of the credentials.
+type tokenSigner struct {
+	host, region, user string
+	lifetime           time.Duration
+	credentials        aws.CredentialsProvider
+}
+
+// sign makes a token for one open.
+func (t tokenSigner) sign(ctx context.Context) (string, error) {
+	if t.credentials == nil {
+		return "", errors.New("there are none")
+	}
+	credentials, err := t.credentials.Retrieve(ctx)
+	if err != nil {
+		return "", err
+	}
+	if credentials.Expired() {
+		return "", fmt.Errorf("those of access key %q have expired at %v", credentials.AccessKeyID, credentials.Expires)
+	}
+	// What is signed with must be what was looked at.
+	fixed := aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return credentials, nil })
+	generate := auth.GenerateDbConnectAuthToken
+	if t.user == "admin" {
+		generate = auth.GenerateDBConnectAdminAuthToken
+	}
+	return generate(ctx, t.host, t.region, fixed, func(o *auth.TokenOptions) { o.ExpiresIn = t.lifetime })
+}
+
+// credentialsLimit is how long Config.Credentials may take for one answer. The
+// SDK's cache asks once for all opens, without the deadline of any.
+const credentialsLimit = time.Minute
+
+// guardedCredentials are the user's, asked by the SDK's cache on a goroutine of its
+// own: there a panic would end the process, and a call that does not return would
+// be the last.
+type guardedCredentials struct{ aws.CredentialsProvider }
+
+// guardCredentials guards what the SDK will cache. Of what is cached already, the
+// cache is the user's.
+func guardCredentials(p aws.CredentialsProvider) aws.CredentialsProvider {
+	if _, cached := p.(*aws.CredentialsCache); cached || aws.IsCredentialsProvider(p, (*aws.AnonymousCredentials)(nil)) {
+		return p
+	}
+	return guardedCredentials{p}
+}
+
+func (g guardedCredentials) Retrieve(ctx context.Context) (aws.Credentials, error) {
+	ctx, cancel := context.WithTimeout(ctx, credentialsLimit)
+	defer cancel()
+	a, inTime := callback.Within(ctx, returnMargin, func() (aws.Credentials, error) { return g.CredentialsProvider.Retrieve(ctx) }, nil, nil)
+	if !inTime {
+		return a.Value, context.Cause(ctx)
+	}
+	return a.Value, a.Failure("dsql: Credentials")
+}
+
+// IsCredentialsProvider says whether the user's are of the type of target.
+func (g guardedCredentials) IsCredentialsProvider(target aws.CredentialsProvider) bool {
+	return aws.IsCredentialsProvider(g.CredentialsProvider, target)
+}
+
+// HandleFailToRefresh is what the cache does when there are no new ones.
+func (g guardedCredentials) HandleFailToRefresh(ctx context.Context, last aws.Credentials, err error) (aws.Credentials, error) {
+	if s, ok := g.CredentialsProvider.(aws.HandleFailRefreshCredentialsCacheStrategy); ok {
+		return s.HandleFailToRefresh(ctx, last, err)
+	}
+	return aws.Credentials{}, err
+}
+
+// AdjustExpiresBy is what the cache does with the expiry of new ones.
+func (g guardedCredentials) AdjustExpiresBy(c aws.Credentials, by time.Duration) (aws.Credentials, error) {
+	if s, ok := g.CredentialsProvider.(aws.AdjustExpiresByCredentialsCacheStrategy); ok {
+		return s.AdjustExpiresBy(c, by)
+	}
+	if c.CanExpire {
+		c.Expires = c.Expires.Add(by)
+	}
+	return c, nil
+}

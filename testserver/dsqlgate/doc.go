@@ -30,11 +30,11 @@
 //
 // # Files
 //
-//	options, gate      what users see; start and end
-//	admit              the bucket and the count
-//	token              verification of tokens
-//	handshake          from accept to the first ReadyForQuery; upstream: PostgreSQL's part
-//	session, relay     one connection and its messages
-//	statement          what DSQL does not do
-//	faults, stats      what tests do to it, and ask of it
+//	options.go, gate.go      what users see; start and end
+//	admission.go             the bucket and the count; statistics
+//	token.go                 verification of tokens
+//	handshake.go, upstream.go   from accept to the first ReadyForQuery; PostgreSQL's part
+//	session.go, relay.go     one connection and its messages
+//	statement.go             what DSQL does not do
+//	faults.go                what tests do to it
 package dsqlgate

@@ -18,9 +18,9 @@
 //
 // # Files
 //
-//	main, report             the stories and their claims
-//	burst, steady, drop, chaos
-//	field                    the servers, and the processes as their parent sees them
-//	member, result           one process and what it tells
-//	ours, peers              the pools
+//	main.go, report.go       the stories and their claims
+//	burst.go, steady.go, drop.go, chaos.go
+//	field.go                 the servers, and the processes as their parent sees them
+//	member.go, result.go     one process and what it tells
+//	ours.go, peers.go        the pools
 package main

@@ -28,11 +28,11 @@ var broken = []struct {
 	{"settings are not put back", "strict", "session/undo.go", []string{
 		"return s.restoreSetting(ctx, r, before, e.Name, backend.Call{})", "_ = before\n\t\treturn nil",
 	}},
-	{"a transaction is left open at Close", "strict", "session/giveback.go", []string{"if tx.openOnServer() {", "if false {"}},
-	{"a connection is used again while its statement is cancelled", "gizmosql", "session/handle.go", []string{
+	{"a transaction is left open at Close", "strict", "session/cleanup.go", []string{"if tx.openOnServer() {", "if false {"}},
+	{"a connection is used again while its statement is cancelled", "gizmosql", "session/finish.go", []string{
 		"\t\ts.startCancel(c, tx)\n", "\t\ts.startCancel(c, tx)\n\t\ts.becomeIdle(nil)\n",
 	}},
-	{"every probe is believed", "side-by-side", "session/order.go", []string{
+	{"every probe is believed", "side-by-side", "session/concurrency.go", []string{
 		"return !ok || l.StatementOrder().IsSerial()", "return !ok || l != nil",
 	}},
 	{"a result that is cut off ends well", "strict", "internal/flightconn/stream.go", []string{

@@ -1,0 +1,108 @@
+package registry
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/flightpool/flightpool/internal/taskgroup"
+)
+
+// drainingServers are the servers that were unregistered and whose connections are not all
+// closed yet, by name: they count against the bound of a server that is registered
+// by the same name meanwhile.
+type drainingServers struct {
+	mu     sync.Mutex
+	byName map[string][]*server
+}
+
+func (d *drainingServers) add(s *server) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.byName == nil {
+		d.byName = map[string][]*server{}
+	}
+	d.byName[s.name] = append(d.byName[s.name], s)
+}
+
+// prune forgets those of a name that have no connections any more.
+func (d *drainingServers) prune(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	left := slices.DeleteFunc(d.byName[name], func(s *server) bool {
+		return s.allocator.Connections() == 0
+	})
+	if len(left) == 0 {
+		delete(d.byName, name)
+		return
+	}
+	d.byName[name] = left
+}
+
+// countAgainst lets what drains of the name of s count against its bound. It is called
+// before s has a pool, so that s grants nothing without them.
+func (d *drainingServers) countAgainst(s *server) {
+	d.prune(s.name)
+	d.mu.Lock()
+	old := slices.Clone(d.byName[s.name])
+	d.mu.Unlock()
+	for _, o := range old {
+		s.allocator.Succeed(o.allocator)
+	}
+}
+
+// changeLocks is one lock per server name for changes of definitions, so that a Kind
+// that hangs blocks changes of its own server only. A lock of package sync would not
+// do: a wait for it does not end with a context.
+type changeLocks struct {
+	mu      sync.Mutex
+	held    map[string]chan struct{} // closed when the right is given back
+	closed  bool
+	changes taskgroup.Group
+}
+
+// lock takes the right to change a server, and waits for it until ctx ends; also
+// when ctx has ended already: to close what can be closed at once.
+func (t *changeLocks) lock(ctx context.Context, name string) (unlock func(), err error) {
+	for {
+		t.mu.Lock()
+		if t.closed {
+			t.mu.Unlock()
+			return nil, ErrClosed
+		}
+		other := t.held[name]
+		if other == nil {
+			mine := make(chan struct{})
+			if t.held == nil {
+				t.held = map[string]chan struct{}{}
+			}
+			t.held[name] = mine
+			t.changes.Add() // INVARIANT: only before closed, after which Close waits
+			t.mu.Unlock()
+			return func() { t.unlock(name, mine) }, nil
+		}
+		t.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (t *changeLocks) unlock(name string, mine chan struct{}) {
+	t.mu.Lock()
+	delete(t.held, name)
+	t.mu.Unlock()
+	close(mine)
+	t.changes.Done()
+}
+
+// close gives the right to nobody any more; false: it was closed before.
+func (t *changeLocks) close() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	was := t.closed
+	t.closed = true
+	return !was
+}

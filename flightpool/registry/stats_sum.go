@@ -1,0 +1,154 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/flightpool/flightpool/reservoir"
+)
+
+// callCounters are counters as they were told last. They are differences of others,
+// which are not read at one moment, and never go back.
+type callCounters struct{ acquires, releases, failedWaits uint64 }
+
+// counters returns how many calls got a connection, gave one back and did not
+// wait.
+func (u *userPool) counters(st reservoir.Stats) callCounters {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	subtract := func(n uint64, minus int64) uint64 { return n - min(n, uint64(max(0, minus))) } //nolint:gosec // not negative
+	r, probes := &u.lastCounters, u.probeLoans.Load()
+	r.acquires = max(r.acquires, subtract(st.Acquired, probes))
+	r.releases = min(max(r.releases, subtract(u.loansReturned.Load(), probes)), r.acquires)
+	r.failedWaits = max(r.failedWaits, subtract(u.failedWaits.Load(), u.failedProbeWaits.Load()))
+	return *r
+}
+
+// checkOne checks one connection. It is not counted as a call of the user's.
+func (u *userPool) checkOne(ctx context.Context, g *currentVersion) error {
+	u.probeLoans.Add(1)
+	u.failedProbeWaits.Add(1)
+	err := g.checkOne(ctx)
+	switch waited := new(reservoir.OpenError); {
+	case errors.As(err, &waited), errors.As(err, new(probeOpenError)), errors.Is(err, ErrExhausted), errors.Is(err, ErrClosed), errors.Is(err, ErrUnhealthy), errors.Is(err, context.Canceled):
+		u.probeLoans.Add(-1)
+	default:
+		u.failedProbeWaits.Add(-1)
+	}
+	return err
+}
+
+// allVersions are the draining versions and the current one.
+func (u *userPool) allVersions() []poolVersion {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	all := slices.Clone(u.draining)
+	if !u.removed.Load() { // else it is among those that drain
+		all = append(all, u.version.Load().poolVersion)
+	}
+	return all
+}
+
+// callCount counts what a user has asked for.
+func (u *userPool) callCount() uint64 {
+	c := u.counters(u.stats())
+	return c.acquires + c.failedWaits + u.rejected.Load()
+}
+
+// stats adds up all versions. A version is counted once: with mu held none moves from
+// one group to another.
+func (u *userPool) stats() reservoir.Stats {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	sum := u.closedVersions
+	for _, g := range u.draining {
+		sum = addStats(sum, g.stats())
+	}
+	if !u.removed.Load() { // else it is among those that drain
+		sum = addStats(sum, u.version.Load().stats())
+	}
+	return sum
+}
+
+// addStats returns the sum of a and b.
+func addStats(a, b reservoir.Stats) reservoir.Stats {
+	a.Total += b.Total
+	a.Idle += b.Idle
+	a.InUse += b.InUse
+	a.Opening += b.Opening
+	a.Closing += b.Closing
+	a.Waiting += b.Waiting
+	a.Acquired += b.Acquired
+	a.AcquiredWaited += b.AcquiredWaited
+	a.Handoffs += b.Handoffs
+	a.WaitTime += b.WaitTime
+	a.Timeouts += b.Timeouts
+	a.Canceled += b.Canceled
+	a.Failed += b.Failed
+	a.Rejected += b.Rejected
+	a.Opens += b.Opens
+	a.OpenFailures += b.OpenFailures
+	a.OpensSkipped += b.OpensSkipped
+	a.Checks += b.Checks
+	a.CheckFailures += b.CheckFailures
+	for i, n := range b.Closed {
+		a.Closed[i] += n
+	}
+	a.CloseStalls += b.CloseStalls
+	a.Leaks += b.Leaks
+	if b.LastOpenError != nil {
+		a.LastOpenError = b.LastOpenError
+	}
+	return a
+}
+
+// removedStats keeps the counters of users whose pools are removed, so that a server's
+// counters never go back. A pool that drains is counted by its own counters until
+// foldIn takes it over.
+type removedStats struct {
+	mu       sync.Mutex
+	sum      PoolStats
+	draining map[*userPool]struct{} // removed, and not closed yet
+}
+
+func (p *removedStats) addDraining(u *userPool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.draining == nil {
+		p.draining = map[*userPool]struct{}{}
+	}
+	p.draining[u] = struct{}{}
+}
+
+func (p *removedStats) foldIn(u *userPool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.draining[u]; ok {
+		delete(p.draining, u)
+		p.sum = p.sum.add(u.poolStats()) // under the lock: nothing is lost between the two
+	}
+}
+
+// drainingPools are the removed users who are not closed yet.
+func (p *removedStats) drainingPools() []*userPool {
+	_, draining := p.parts()
+	return draining
+}
+
+// parts are what is closed, and the pools that are not.
+func (p *removedStats) parts() (sum PoolStats, draining []*userPool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sum, slices.Collect(maps.Keys(p.draining))
+}
+
+// connections counts those that are left of removed pools.
+func (p *removedStats) connections() (n int) {
+	for _, u := range p.drainingPools() {
+		n += u.stats().Total
+	}
+	return n
+}

@@ -1,0 +1,128 @@
+package flightconn
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/flightpool/flightpool/internal/errjoin"
+)
+
+// CheckParams refuses parameters whose number cannot be right. want is what the
+// server says of them; without fields, or nil, it does not know.
+//
+// Their types are for the server to judge: what it declares for a placeholder
+// is often a guess, and which types it converts only it knows. Refusing here
+// what it would take is worse than one call more.
+func CheckParams(want *arrow.Schema, params arrow.RecordBatch) error {
+	if params.NumRows() == 0 {
+		return errors.New("the parameters have no rows")
+	}
+	if want == nil || want.NumFields() == 0 {
+		return nil
+	}
+	if got := int(params.NumCols()); got != want.NumFields() {
+		return fmt.Errorf("the statement takes %d parameters, not %d", want.NumFields(), got)
+	}
+	return nil
+}
+
+// CheckSendable refuses a schema of which Arrow's IPC format cannot carry the
+// values: a field has one dictionary, so of a dictionary whose values are
+// themselves encoded by one, only the indices would be sent, and the server
+// would take them for the values. Arrow's writers, that of Go and that of C++,
+// do not refuse it. Both backends ask this before they send parameters or rows.
+func CheckSendable(schema *arrow.Schema) error {
+	for _, f := range schema.Fields() {
+		if err := checkSendableType(f.Type); err != nil {
+			return fmt.Errorf("column %q: %w", f.Name, err)
+		}
+	}
+	return nil
+}
+
+// checkSendableType looks at a type and at all that it is made of.
+func checkSendableType(t arrow.DataType) error {
+	switch t := t.(type) {
+	case arrow.ExtensionType:
+		return checkSendableType(t.StorageType())
+	case *arrow.DictionaryType:
+		if isDictionary(t.ValueType) {
+			return fmt.Errorf("%v cannot be sent: the values of a dictionary cannot be dictionary-encoded themselves", t)
+		}
+		return checkSendableType(t.ValueType)
+	case arrow.NestedType:
+		for _, f := range t.Fields() {
+			if err := checkSendableType(f.Type); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// isDictionary looks through extension types.
+func isDictionary(t arrow.DataType) bool {
+	if e, ok := t.(arrow.ExtensionType); ok {
+		return isDictionary(e.StorageType())
+	}
+	return t.ID() == arrow.DICTIONARY
+}
+
+// transportHeaders are gRPC's and HTTP's own. gRPC drops most of them without
+// a word; the others break the transport.
+var transportHeaders = []string{"connection", "content-type", "host", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade", "user-agent"}
+
+// checkCallHeaders is CheckHeaders for those of one call, which must not say
+// who the connection is: what is done for the call later, such as its cancel
+// and the cleaning of the session, would be done by somebody else. They are
+// refused before anything is sent, as the caller's fault.
+func (cfg *Config) checkCallHeaders(headers metadata.MD) error {
+	errs := []error{CheckHeaders(headers)}
+	for name := range headers {
+		switch lower := strings.ToLower(name); lower {
+		case authorizationKey, cookieKey:
+			errs = append(errs, fmt.Errorf("%q is the connection's own for all its life: set Config.Auth, and make a pool for each credential", lower))
+		case strings.ToLower(cfg.SessionHeader):
+			errs = append(errs, fmt.Errorf("%q is Config.SessionHeader, which names the connection's session", lower))
+		}
+	}
+	return errjoin.Join(errs...)
+}
+
+// CheckHeaders finds the headers that cannot be sent: gRPC would drop them, or
+// fail the call, or the transport, with words about itself. Upper case is as
+// good as lower. It says what is wrong with each, joined, and nil where nothing
+// is. Values are not shown: they may be credentials.
+func CheckHeaders(headers metadata.MD) error {
+	var errs []error
+	for name, values := range headers {
+		lower := strings.ToLower(name)
+		switch {
+		case lower == "" || strings.Trim(lower, "abcdefghijklmnopqrstuvwxyz0123456789-_.") != "":
+			errs = append(errs, fmt.Errorf("%q is no header name: letters, digits and - _ . make one", name))
+		case strings.HasPrefix(lower, "grpc-") || slices.Contains(transportHeaders, lower):
+			errs = append(errs, fmt.Errorf("%q is reserved by gRPC and HTTP", name))
+		}
+		if strings.HasSuffix(lower, "-bin") {
+			continue // any bytes
+		}
+		for _, value := range values {
+			if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
+				errs = append(errs, fmt.Errorf("the value of %q has characters that are not printable ASCII; name it %s-bin to send any bytes", name, lower))
+				break
+			}
+		}
+	}
+	return errjoin.Join(errs...)
+}
+
+// basicAuth is a user and password as a header has them.
+func basicAuth(user, password string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
+}

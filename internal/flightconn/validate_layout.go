@@ -1,0 +1,241 @@
+package flightconn
+
+import (
+	"fmt"
+	mathbits "math/bits"
+	"slices"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+)
+
+// All batches that Arrow's reader makes of a stream share its dictionaries. With
+// each batch it sets again, in a dictionary whose values have dictionaries of
+// their own, which those are: whoever reads or keeps the batch before would see
+// them change, or vanish meanwhile.
+
+// nestsDictionaries reports whether a dictionary of schema has values with
+// dictionaries. Only such streams pay for withOwnDictionaries.
+func nestsDictionaries(schema *arrow.Schema) bool {
+	return slices.ContainsFunc(schema.Fields(), func(f arrow.Field) bool { return dictionariesIn(f.Type) > 1 })
+}
+
+// dictionariesIn is how deep dictionaries are nested in a type. Extension types
+// count as what they are stored as.
+func dictionariesIn(t arrow.DataType) int {
+	if e, ok := t.(arrow.ExtensionType); ok {
+		t = e.StorageType()
+	}
+	if d, ok := t.(*arrow.DictionaryType); ok {
+		return 1 + dictionariesIn(d.ValueType)
+	}
+	deepest := 0
+	if nested, ok := t.(arrow.NestedType); ok {
+		for _, f := range nested.Fields() {
+			deepest = max(deepest, dictionariesIn(f.Type))
+		}
+	}
+	return deepest
+}
+
+// withOwnDictionaries is batch with dictionaries that no other batch has. The
+// values are not copied. The caller owns the result and must release it; batch
+// stays its reader's. Metadata of the batch is kept.
+func withOwnDictionaries(batch arrow.RecordBatch) arrow.RecordBatch {
+	columns := make([]arrow.Array, batch.NumCols())
+	for i, c := range batch.Columns() {
+		data := ownData(c.Data())
+		columns[i] = array.MakeFromData(data)
+		data.Release()
+		defer columns[i].Release()
+	}
+	var metadata arrow.Metadata
+	if with, ok := batch.(arrow.RecordBatchWithMetadata); ok {
+		metadata = with.Metadata()
+	}
+	return array.NewRecordBatchWithMetadata(batch.Schema(), columns, batch.NumRows(), metadata)
+}
+
+// ownData is a copy of an array's description, down to its children and
+// dictionaries. The buffers are shared, and retained by it. The caller must
+// release it.
+func ownData(d arrow.ArrayData) *array.Data {
+	children := make([]arrow.ArrayData, len(d.Children()))
+	for i, c := range d.Children() {
+		children[i] = ownData(c)
+		defer children[i].Release()
+	}
+	own := array.NewData(d.DataType(), d.Len(), slices.Clone(d.Buffers()), children, d.NullN(), d.Offset())
+	if values, _ := d.Dictionary().(*array.Data); values != nil { // the interface itself never is nil
+		dictionary := ownData(values)
+		defer dictionary.Release()
+		own.SetDictionary(dictionary)
+	}
+	return own
+}
+
+// dictionaryBytes is what the dictionaries of a stream take in memory. They
+// stay there to its end, or until they are replaced. A server that sends ever
+// more dictionaries, or adds to one for ever, would otherwise fill the memory
+// without a single row.
+type dictionaryBytes struct {
+	byID  map[int64]int64
+	total int64
+}
+
+// add counts a message, of whatever kind. It returns how many bytes come with
+// it: a dictionary that is added to is copied. limit bounds all dictionaries of
+// the stream together, in bytes, decompressed. A dictionary that is replaced
+// counts once: Arrow's reader drops the one before. A message that is none
+// costs what its header and body say (messageSize).
+//
+// An error means that the stream must not be read on; the counts are then of no
+// use.
+func (d *dictionaryBytes) add(w messageSize, limit int64) (bytes int64, err error) {
+	if !w.dictionary {
+		return w.bytes, nil
+	}
+	before := d.byID[w.id]
+	now := w.bytes
+	if w.delta {
+		now += before
+	}
+	if d.total += now - before; d.total > limit {
+		return 0, fmt.Errorf("the dictionaries of one stream take more than %d bytes", limit)
+	}
+	if d.byID == nil {
+		d.byID = make(map[int64]int64)
+	}
+	d.byID[w.id] = now
+	return now, nil
+}
+
+// The checks of single buffers. They are what validating costs, so their loops
+// do little: the sign of a sum tells of all rows at once.
+
+// checkFixedWidth checks that there are values of a fixed width for all rows.
+// It is a bound in bits, rounded up: a boolean takes one.
+func checkFixedWidth(d arrow.ArrayData, t arrow.FixedWidthDataType) error {
+	rows, width := uint64(d.Offset()+d.Len()), uint64(max(t.BitWidth(), 0))
+	over, bits := mathbits.Mul64(rows, width) // both may be 2^34: what wraps round would pass
+	if t.BitWidth() < 0 || over != 0 || (bits+7)/8 > uint64(len(bytesOf(d, 1))) {
+		return fmt.Errorf("values of %d bytes for %d rows of %v", len(bytesOf(d, 1)), d.Offset()+d.Len(), t)
+	}
+	return nil
+}
+
+// checkVariableWidth checks offsets that begin one value where the one before
+// ends, in something of limit elements. An array without rows may come without
+// offsets. large says that they have 64 bits.
+func checkVariableWidth(d arrow.ArrayData, large bool, limit int) error {
+	raw := bytesOf(d, 1)
+	if len(raw) == 0 && d.Len() == 0 {
+		return nil
+	}
+	if large {
+		return checkOffsets(arrow.Int64Traits.CastFromBytes(raw), d, limit)
+	}
+	return checkOffsets(arrow.Int32Traits.CastFromBytes(raw), d, limit)
+}
+
+type offset interface{ int32 | int64 }
+
+// checkOffsets checks that offsets grow: of offsets that are not negative, those that
+// shrink give a negative difference, and so do negative ones themselves.
+//
+// The last of them is the largest, then, and is all that has to be compared
+// with limit. Null rows have offsets too, which must be in order like any
+// other.
+func checkOffsets[T offset](offsets []T, d arrow.ArrayData, limit int) error {
+	from, end := d.Offset(), d.Offset()+d.Len()
+	if len(offsets) <= end {
+		return fmt.Errorf("%d offsets for %d rows", len(offsets), end)
+	}
+	offsets = offsets[from : end+1]
+	last, sign := offsets[0], offsets[0]
+	for _, o := range offsets {
+		sign |= o | (o - last)
+		last = o
+	}
+	if sign < 0 || int64(last) > int64(limit) {
+		return fmt.Errorf("offsets shrink, are negative or exceed the %d elements", limit)
+	}
+	return nil
+}
+
+// checkListViews checks lists that may be anywhere. Each is looked at by
+// itself, null or not: their order says nothing.
+func checkListViews[T offset](offsets, sizes []T, d arrow.ArrayData, limit int) error {
+	from, end := d.Offset(), d.Offset()+d.Len()
+	if len(offsets) < end || len(sizes) < end {
+		return fmt.Errorf("%d offsets and %d sizes for %d rows", len(offsets), len(sizes), end)
+	}
+	for i := from; i < end; i++ {
+		at, size := int64(offsets[i]), int64(sizes[i])
+		if at < 0 || size < 0 || size > int64(limit)-at {
+			return fmt.Errorf("row %d: %d elements from %d of %d", i, size, at, limit)
+		}
+	}
+	return nil
+}
+
+// checkViews checks strings that are in one of several buffers or, when short,
+// in place. Null rows may have anything there.
+func checkViews(d arrow.ArrayData) error {
+	from, end := d.Offset(), d.Offset()+d.Len()
+	headers := arrow.ViewHeaderTraits.CastFromBytes(bytesOf(d, 1))
+	if len(headers) < end || len(d.Buffers()) < 2 {
+		return fmt.Errorf("%d views for %d rows", len(headers), end)
+	}
+	sizes := make([]int64, len(d.Buffers())-2)
+	for i := range sizes {
+		sizes[i] = int64(len(bytesOf(d, 2+i)))
+	}
+	bitmap := bytesOf(d, 0)
+	for i := from; i < end; i++ {
+		h := &headers[i]
+		size := h.Len()
+		if size >= 0 && h.IsInline() {
+			continue
+		}
+		n, at := int(h.BufferIndex()), int64(h.BufferOffset())
+		if (size < 0 || n < 0 || n >= len(sizes) || at < 0 || at+int64(size) > sizes[n]) && isValid(bitmap, i) {
+			return fmt.Errorf("row %d: %d bytes from %d of buffer %d are out of bounds", i, size, at, n)
+		}
+	}
+	return nil
+}
+
+// checkIndices checks that those that are not null point into a dictionary of
+// limit values. Signed ones are read as unsigned: what was negative is then
+// above what the signed type can name. limit is cut to that, so that one
+// comparison does for both ends.
+func checkIndices(d arrow.ArrayData, t arrow.FixedWidthDataType, limit int) error {
+	raw, bits := bytesOf(d, 1), t.BitWidth()
+	if arrow.IsSignedInteger(t.ID()) {
+		limit = int(min(uint64(limit), 1<<(bits-1)))
+	}
+	switch bits / 8 {
+	case 1:
+		return checkIndexBounds(raw, d, limit)
+	case 2:
+		return checkIndexBounds(arrow.Uint16Traits.CastFromBytes(raw), d, limit)
+	case 4:
+		return checkIndexBounds(arrow.Uint32Traits.CastFromBytes(raw), d, limit)
+	default:
+		return checkIndexBounds(arrow.Uint64Traits.CastFromBytes(raw), d, limit)
+	}
+}
+
+// checkIndexBounds does the work of checkIndices. Null rows may have any index:
+// writers leave what was there.
+func checkIndexBounds[T uint8 | uint16 | uint32 | uint64](all []T, d arrow.ArrayData, limit int) error {
+	bitmap := bytesOf(d, 0)
+	from, end := d.Offset(), d.Offset()+d.Len()
+	for i, index := range all[from:end] {
+		if uint64(index) >= uint64(limit) && isValid(bitmap, from+i) {
+			return fmt.Errorf("row %d: index %d of a dictionary of %d", i, index, limit)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package sqlconn
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"io"
+	"reflect"
+)
+
+// borrowedStmt wraps a prepared statement for one loan: many drivers prepare each
+// statement with arguments.
+type borrowedStmt struct {
+	driver.Stmt
+	l *borrowedConn
+
+	numInputErr error // of NumInput, which has none of its own
+}
+
+// Close closes the driver's statement.
+func (s *borrowedStmt) Close() error { return catchPanicError(s.l.conn, s.Stmt.Close) }
+
+// NumInput asks the driver how many arguments there are. Where that panics, what runs
+// the statement fails.
+func (s *borrowedStmt) NumInput() int {
+	n, err := catchPanic(s.l.conn, func() (int, error) { return s.Stmt.NumInput(), nil })
+	if s.numInputErr = err; err != nil {
+		return -1
+	}
+	return n
+}
+
+func (s *borrowedStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	if s.numInputErr != nil {
+		return nil, s.numInputErr
+	}
+	return s.l.query(ctx, func(ctx context.Context) (driver.Rows, error) {
+		if q, ok := s.Stmt.(driver.StmtQueryContext); ok {
+			return q.QueryContext(ctx, args)
+		}
+		values, err := positional(ctx, args)
+		if err != nil {
+			return nil, err
+		}
+		return s.Query(values)
+	})
+}
+
+func (s *borrowedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	if s.numInputErr != nil {
+		return nil, s.numInputErr
+	}
+	return s.l.exec(ctx, func(ctx context.Context) (driver.Result, error) {
+		if e, ok := s.Stmt.(driver.StmtExecContext); ok {
+			return e.ExecContext(ctx, args)
+		}
+		values, err := positional(ctx, args)
+		if err != nil {
+			return nil, err
+		}
+		return s.Exec(values)
+	})
+}
+
+// positional makes arguments for drivers that know neither names nor contexts.
+func positional(ctx context.Context, args []driver.NamedValue) ([]driver.Value, error) {
+	values := make([]driver.Value, len(args))
+	for i, a := range args {
+		if a.Name != "" {
+			return nil, errors.New("sqlconn: the driver does not support named arguments")
+		}
+		values[i] = a.Value
+	}
+	return values, ctx.Err()
+}
+
+// CheckNamedValue asks the statement about an argument, or else the connection.
+// What they skip goes to the statement's ColumnConverter, if it has one.
+func (s *borrowedStmt) CheckNamedValue(v *driver.NamedValue) error {
+	if c, ok := s.Stmt.(driver.NamedValueChecker); ok {
+		return s.l.checkArgument(c, v)
+	}
+	return s.l.CheckNamedValue(v)
+}
+
+// borrowedRows end the time of their query with themselves. They have all optional
+// interfaces of driver.Rows; what the driver's do not have is answered as
+// database/sql would without it.
+type borrowedRows struct {
+	driver.Rows
+	c    *Conn
+	stop context.CancelFunc // nil: the query has no time
+}
+
+func (r *borrowedRows) Close() error {
+	if r.stop != nil {
+		defer r.stop()
+	}
+	return catchPanicError(r.c, r.Rows.Close)
+}
+
+func (r *borrowedRows) Next(dest []driver.Value) error {
+	return catchPanicError(r.c, func() error { return r.Rows.Next(dest) })
+}
+
+func (r *borrowedRows) HasNextResultSet() bool {
+	n, ok := r.Rows.(driver.RowsNextResultSet)
+	return ok && n.HasNextResultSet()
+}
+
+func (r *borrowedRows) NextResultSet() error {
+	if n, ok := r.Rows.(driver.RowsNextResultSet); ok {
+		return n.NextResultSet()
+	}
+	return io.EOF
+}
+
+func (r *borrowedRows) ColumnTypeScanType(index int) reflect.Type {
+	if t, ok := r.Rows.(driver.RowsColumnTypeScanType); ok {
+		return t.ColumnTypeScanType(index)
+	}
+	return reflect.TypeFor[any]()
+}
+
+func (r *borrowedRows) ColumnTypeDatabaseTypeName(index int) string {
+	if t, ok := r.Rows.(driver.RowsColumnTypeDatabaseTypeName); ok {
+		return t.ColumnTypeDatabaseTypeName(index)
+	}
+	return ""
+}
+
+func (r *borrowedRows) ColumnTypeLength(index int) (length int64, ok bool) {
+	if t, ok := r.Rows.(driver.RowsColumnTypeLength); ok {
+		return t.ColumnTypeLength(index)
+	}
+	return 0, false
+}
+
+func (r *borrowedRows) ColumnTypeNullable(index int) (nullable, ok bool) {
+	if t, ok := r.Rows.(driver.RowsColumnTypeNullable); ok {
+		return t.ColumnTypeNullable(index)
+	}
+	return false, false
+}
+
+func (r *borrowedRows) ColumnTypePrecisionScale(index int) (precision, scale int64, ok bool) {
+	if t, ok := r.Rows.(driver.RowsColumnTypePrecisionScale); ok {
+		return t.ColumnTypePrecisionScale(index)
+	}
+	return 0, 0, false
+}

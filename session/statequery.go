@@ -1,0 +1,160 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/eof"
+	"github.com/flightpool/flightpool/internal/sqlscan"
+)
+
+// stateQuery asks for one thing that statements of a session can change. Its answer is
+// one row. The key is that of the answer in sideEffects and in Policy.answeredQueries.
+type stateQuery struct {
+	key     string // the same for all spellings of a name
+	subject string // for errors
+	sql     string
+	notNull bool // NULL stands for no answer
+}
+
+func settingQuery(e sqlscan.Effect) stateQuery {
+	return stateQuery{key: e.Key(), subject: "the setting " + e.Name, sql: "SELECT current_setting(" + literal(e.Unquoted()) + ")"}
+}
+
+// preparedNameQuery tells whether the session begins with a prepared statement of
+// the name, which DuckDB replaces. Other servers refuse the second of a name.
+func preparedNameQuery(e sqlscan.Effect) stateQuery {
+	return stateQuery{key: "(prepared) " + e.Key(), subject: "the prepared statements",
+		sql: "SELECT count(*) FROM duckdb_prepared_statements() WHERE lower(name) = " + literal(e.Key())}
+}
+
+// stateValues is the one row that a stateQuery has returned. The texts are copied out
+// of the batch, whose memory the backend may use again. Two are the same state if all
+// columns are equal; NULL differs from the empty text.
+type stateValues []cell
+
+type cell struct {
+	text string
+	null bool
+}
+
+func (a stateValues) equal(b stateValues) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// runStateQuery runs a stateQuery, which has one row. Any other number of rows is no
+// answer, and counts as the server's refusal: KeepsConn is true of that error. An
+// answer is noted for the whole server, so that the query may be asked inside a
+// transaction from then on.
+func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call backend.Call) (stateValues, error) {
+	stream, err := s.conn.Query(ctx, r.sql, call)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", r.subject, err)
+	}
+	defer stream.Close()
+	batch, err := stream.Next()
+	if err != nil {
+		if eof.Reached(err) {
+			err = &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultStatement, Err: errors.New("the server gave no row")}
+		}
+		return nil, fmt.Errorf("read %s: %w", r.subject, err)
+	}
+	row := make(stateValues, batch.NumCols())
+	for i, col := range batch.Columns() {
+		switch {
+		case col.Len() != 1:
+			return nil, &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultStatement, Err: fmt.Errorf("read %s: %d rows", r.subject, col.Len())}
+		case col.IsNull(0) && r.notNull:
+			return nil, &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultStatement, Err: fmt.Errorf("read %s: it is NULL", r.subject)}
+		case col.IsNull(0):
+			row[i] = cell{null: true}
+		default:
+			row[i] = cell{text: strings.Clone(col.ValueStr(0))}
+		}
+	}
+	if err := drain(stream); err != nil {
+		return nil, fmt.Errorf("read %s: %w", r.subject, err)
+	}
+	s.policy.answeredQueries.add(r.key)
+	return row, nil
+}
+
+// learnAnswered finds out whether the server answers r, for the next session that needs
+// it inside a transaction. This session is beyond help: what it reads has changed
+// already.
+func (s *SessionHandle) learnAnswered(ctx context.Context, r stateQuery) {
+	if !s.policy.answeredQueries.has(r.key) {
+		_, _ = s.runStateQuery(ctx, r, backend.Call{})
+	}
+}
+
+// maxTexts bounds what is kept about a server, in entries. What is not kept counts as
+// unknown: that costs round trips, and in a transaction a connection, but is never
+// wrong.
+const maxTexts = 1024
+
+// textSet is a bounded set of texts, for use from any goroutine. It forgets nothing;
+// once full it takes no more. What is in it was learned of the server, not of one
+// session, and so it is kept in the Policy that all sessions of the server share.
+type textSet struct {
+	mu  sync.Mutex
+	set map[string]struct{}
+}
+
+func (t *textSet) has(text string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, ok := t.set[text]
+	return ok
+}
+
+func (t *textSet) add(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.set == nil {
+		t.set = make(map[string]struct{})
+	}
+	if len(t.set) < maxTexts {
+		t.set[text] = struct{}{}
+	}
+}
+
+// reportsNamespace reports whether the server has told where a session is.
+func (p *Policy) reportsNamespace() bool {
+	return p.answeredQueries.has(searchPathQuery.key) || p.answeredQueries.has(namespaceQuery.key)
+}
+
+// tellsNoPlace finds out, once the server has refused to tell where the session is,
+// whether it is one that cannot tell, and takes note of that for good. One that has
+// told it before can: then its refusals are failures, as they are where it refuses a
+// harmless query too. Its last word is asked for after it has answered that one. A
+// single refusal is not enough, since the note holds for every later borrower: one that
+// was made by mistake has a bulk load leave the session elsewhere unnoticed.
+func (s *SessionHandle) tellsNoPlace(ctx context.Context) (bool, error) {
+	if s.policy.reportsNamespace() {
+		return false, nil
+	}
+	if err := s.runProbe(ctx); err != nil {
+		if backend.FaultIn(err).KeepsConn() {
+			err = nil
+		}
+		return false, err
+	}
+	if _, err := s.runStateQuery(ctx, namespaceQuery, backend.Call{}); err == nil || !backend.FaultIn(err).KeepsConn() {
+		return false, err
+	}
+	s.policy.nonMovingInserts.add(namespaceUnsupported)
+	return true, nil
+}

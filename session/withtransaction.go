@@ -1,0 +1,98 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/errjoin"
+)
+
+// WithTransaction runs fn inside a transaction: Commit when it returns nil,
+// Rollback when it fails or panics. Its error is fn's, with that of a Rollback
+// that failed, or Commit's: ErrBusy when fn returns nil with a result open or a
+// call under way. A result that fn leaves open is ended with the transaction,
+// which is rolled back then. When ctx has ended, the rollback goes on behind the
+// caller, and later calls wait for it.
+//
+// INVARIANT: no later statement of the handle runs in the transaction.
+func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context.Context, s *SessionHandle) error) error {
+	if err := s.BeginTransaction(ctx); err != nil {
+		return err
+	}
+	finished := false
+	rollback := func() error {
+		bounded, stop := context.WithTimeout(ctx, s.policy.closeTimeout())
+		defer stop()
+		err := s.rollBackInterrupting(bounded, QueryOptions{})
+		if bounded.Err() != nil {
+			// The rollback must go out all the same, but nobody waits for it.
+			s.rollBackInBackground()
+			return nil
+		}
+		if errors.Is(err, ErrNoTx) || errors.Is(err, backend.ErrSessionLost) || errors.Is(err, backend.ErrHandleClosed) {
+			return nil // there is nothing left to undo
+		}
+		return err
+	}
+	defer func() {
+		if !finished { // fn panicked
+			_ = rollback()
+		}
+	}()
+	err := fn(ctx, s)
+	finished = true
+	if err != nil {
+		return errjoin.Join(err, rollback())
+	}
+	err = s.Commit(ctx)
+	switch {
+	case errors.Is(err, backend.ErrCommitUnknown):
+		s.rollBackInBackground() // the COMMIT may be under way still, and leave it open when it fails
+	case err != nil && s.txState().phase != txNone:
+		_ = rollback()
+	}
+	return err
+}
+
+// rollBackInBackground rolls the open transaction back in the background. Later calls
+// of the handle wait for that. What is still under way in the transaction may take as
+// long as its call allows; the rollback itself is bounded. Where it fails the session
+// is lost: its transaction may be open, and its owner was told that it is over. Until
+// done is closed, rollbackDone keeps other calls waiting in tryBegin; the rollback's
+// own call passes by its option.
+func (s *SessionHandle) rollBackInBackground() {
+	done := make(chan struct{})
+	s.mu.Lock()
+	if s.mu.rollbackDone != nil || s.mu.tx.phase == txNone {
+		s.mu.Unlock()
+		return
+	}
+	s.mu.rollbackDone = done
+	s.mu.Unlock()
+	s.policy.goInBackground(func() {
+		s.interruptAndWait(errTxEnded)
+		ctx, stop := s.policy.closeContext()
+		defer stop()
+		err := s.rollBackInterrupting(ctx, QueryOptions{backgroundRollback: true})
+		if err != nil && !errors.Is(err, ErrNoTx) && !errors.Is(err, backend.ErrHandleClosed) {
+			s.markLost(fmt.Errorf("rollback failed: %w", err))
+		}
+		s.mu.Lock()
+		s.mu.rollbackDone = nil
+		s.mu.Unlock()
+		close(done)
+	})
+}
+
+// rollBackInterrupting is Rollback, and ends what is still under way in the
+// transaction. A call of another goroutine may begin between the two: hence the loop.
+func (s *SessionHandle) rollBackInterrupting(ctx context.Context, opts QueryOptions) error {
+	err := s.rollbackCall(ctx, opts)
+	for errors.Is(err, backend.ErrBusy) && ctx.Err() == nil {
+		s.interruptCall(errTxEnded)
+		err = s.rollbackCall(ctx, opts)
+	}
+	return err
+}
