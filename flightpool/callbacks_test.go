@@ -466,3 +466,44 @@ func TestABadTLSCallbackHasFailed(t *testing.T) {
 		}
 	}
 }
+
+// The other functions of a tls.Config have no error of their own, or none that
+// ends a handshake in each version of Go: that the program lives is what counts.
+func TestABadPartOfTLSEndsNoProgram(t *testing.T) {
+	ca := newAuthority(t)
+	srv := serve(t, testserver.Options{TLS: &tls.Config{Certificates: []tls.Certificate{ca.issue("server")}}})
+	for name, bad := range badCallbacks {
+		for field, set := range map[string]func(c *tls.Config){
+			"Time":               func(c *tls.Config) { c.Time = func() time.Time { bad(); return time.Now() } },
+			"Rand":               func(c *tls.Config) { c.Rand = badPart(bad) },
+			"KeyLogWriter":       func(c *tls.Config) { c.KeyLogWriter = badPart(bad) },
+			"ClientSessionCache": func(c *tls.Config) { c.ClientSessionCache = badPart(bad) },
+		} {
+			t.Run(field+"/"+name, func(t *testing.T) {
+				cfg := Config{TLS: &tls.Config{RootCAs: ca.pool}}
+				set(cfg.TLS)
+				pool, err := New(t.Context(), "grpc+tls://"+srv.Addr(), cfg)
+				switch field {
+				case "Time":
+					require.ErrorContains(t, err, "0001-01-01")
+				case "KeyLogWriter":
+					require.ErrorContains(t, err, "Config.TLS.KeyLogWriter: a callback ")
+				case "ClientSessionCache":
+					require.NoError(t, err)
+				}
+				if err == nil {
+					_, err = firstValue(t.Context(), pool, "SELECT 1")
+					require.NoError(t, err)
+					require.NoError(t, pool.Close(t.Context()))
+				}
+			})
+		}
+	}
+}
+
+type badPart func()
+
+func (bad badPart) Read([]byte) (int, error)                   { bad(); return 0, errAway }
+func (bad badPart) Write([]byte) (int, error)                  { bad(); return 0, errAway }
+func (bad badPart) Get(string) (*tls.ClientSessionState, bool) { bad(); return nil, true }
+func (bad badPart) Put(string, *tls.ClientSessionState)        { bad() }
