@@ -41,6 +41,7 @@ type locations struct {
 		sync.Mutex
 		open   map[locationAddr]*location
 		idle   list.List // of the *location without a stream, the longest idle first
+		dials  int       // clients that are being made, not yet in open
 		down   map[locationAddr]time.Time
 		closed bool
 	}
@@ -78,22 +79,26 @@ func (ls *locations) acquire(ctx context.Context, at locationAddr) (*location, e
 }
 
 // getOrDial counts a stream on the client of an address, which it makes if
-// there is none. The bound may be exceeded by as many as come at the same
-// moment.
+// there is none. A known client is counted under the lock that it was found
+// under: it could be closed otherwise before it is used.
 func (ls *locations) getOrDial(at locationAddr) (*location, error) {
 	ls.mu.Lock()
-	l, n := ls.mu.open[at], len(ls.mu.open)
-	ls.mu.Unlock()
-	if l == nil {
-		if n >= openLocations+idleLocations {
-			return nil, fmt.Errorf("%d other locations are in use", n)
-		}
-		var err error
-		if l, err = ls.dial(at); err != nil {
-			return nil, err
-		}
+	known, n := ls.mu.open[at], len(ls.mu.open)+ls.mu.dials
+	if known != nil {
+		known.addStream()
+	} else {
+		ls.mu.dials++
 	}
-	return ls.add(l)
+	ls.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	var made *location
+	err := fmt.Errorf("%d other locations are in use", n)
+	if n < openLocations+idleLocations {
+		made, err = ls.dial(at)
+	}
+	return ls.add(made, err)
 }
 
 func (ls *locations) dial(at locationAddr) (*location, error) {
@@ -134,30 +139,38 @@ func (cfg *Config) locationTLS(at locationAddr) *tls.Config {
 	return c
 }
 
-// add counts a stream on l, or on the location already known by its address.
-func (ls *locations) add(l *location) (*location, error) {
+// addStream counts a stream. The owner's lock is held.
+func (l *location) addStream() {
+	l.streams++
+	l.removeFromIdle()
+}
+
+// add ends what getOrDial counts in dials. It counts a stream on made, or on the
+// client that another goroutine has added for its address meanwhile. err is why
+// there is none.
+func (ls *locations) add(made *location, err error) (*location, error) {
 	ls.mu.Lock()
-	known, closed := ls.mu.open[l.at], ls.mu.closed
-	switch {
-	case closed:
-	case known != nil:
-		known.streams++
-		known.removeFromIdle()
-	default:
+	ls.mu.dials--
+	if err == nil && ls.mu.closed {
+		err = errClosed
+	}
+	var l *location
+	if err == nil {
+		l = made
+		if known := ls.mu.open[made.at]; known != nil {
+			l = known
+		}
 		if ls.mu.open == nil {
 			ls.mu.open = map[locationAddr]*location{}
 		}
 		ls.mu.open[l.at] = l
-		l.streams, known = 1, l
+		l.addStream()
 	}
 	ls.mu.Unlock()
-	if known != l || closed {
-		_ = l.cc.Close() // it was never used; another goroutine was first
+	if made != nil && (err != nil || l != made) {
+		_ = made.cc.Close() // it was never used
 	}
-	if closed {
-		return nil, errClosed
-	}
-	return known, nil
+	return l, err
 }
 
 // removeFromIdle takes l out of the idle list. The owner's lock is held.

@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -424,7 +426,8 @@ func TestAPlaceHasOneClientAndAClosedEndpointNone(t *testing.T) {
 			made = append(made, l)
 		}
 		for i, l := range made[:2] {
-			known, err := ls.add(l)
+			ls.mu.dials++
+			known, err := ls.add(l, nil)
 			require.NoError(b, err)
 			require.Same(b, made[0], known)
 			require.Equal(b, i+1, known.streams)
@@ -435,7 +438,8 @@ func TestAPlaceHasOneClientAndAClosedEndpointNone(t *testing.T) {
 		made[0].release()
 		made[0].release()
 		require.Zero(b, ls.isKnownIdle(), "nothing is kept after the end")
-		_, err = ls.add(made[2])
+		ls.mu.dials++
+		_, err = ls.add(made[2], nil)
 		require.ErrorIs(b, err, errClosed)
 		require.Equal(b, connectivity.Shutdown, made[2].cc.GetState())
 		_, err = ls.acquire(b.Context(), at)
@@ -464,4 +468,27 @@ func TestWhatIsRememberedOfLocationsIsBounded(t *testing.T) {
 	known, err := ls.getOrDial(locationAddr{addr: "0"})
 	require.NoError(t, err)
 	require.Equal(t, 1, known.streams)
+
+	const room, comers = 3, 40
+	for i := range room {
+		delete(ls.mu.open, locationAddr{addr: strconv.Itoa(i + 1)})
+	}
+	var wg sync.WaitGroup
+	var taken atomic.Int64
+	for i := range comers {
+		wg.Go(func() {
+			if _, err := ls.getOrDial(locationAddr{addr: "new:" + strconv.Itoa(i)}); err == nil {
+				taken.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, room, taken.Load())
+	require.Zero(t, ls.mu.dials)
+	require.Len(t, ls.mu.open, openLocations+idleLocations)
+	for _, l := range ls.mu.open {
+		if l.cc != nil {
+			require.NoError(t, l.cc.Close())
+		}
+	}
 }
