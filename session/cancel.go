@@ -38,6 +38,9 @@ type cancellation struct {
 	// probeWait is how a probe has waited for this call's statement, if one has.
 	probeWait probeWait
 
+	// left says that the server had left the transaction before its rollback.
+	left error
+
 	// refusal is why the server did not let the transaction go on. It is told with
 	// ErrTxAborted to those who go on with it.
 	refusal error
@@ -186,6 +189,9 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 		st.rolledBack = true
 	case backend.FaultIn(err) == backend.FaultStatement:
 		// An earlier probe that was cut off may have ended it meanwhile.
+		if left := s.leftByServer(st.tx, err); left != nil {
+			st.left = left
+		}
 		if err = s.rollBack(ctx, st.tx); txGone(err) {
 			st.rolledBack = true
 			err = s.runProbe(ctx)
@@ -204,6 +210,7 @@ func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 		s.mu.lost = fmt.Errorf("%w: a cancelled statement may still run: %s", backend.ErrSessionLost, report)
 	case st.rolledBack:
 		s.mu.tx.markRolledBack(st.rollbackReason())
+		s.mu.tx.leftByServer = st.left
 	}
 	s.mu.Unlock()
 	s.becomeIdle(nil)

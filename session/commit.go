@@ -40,7 +40,7 @@ func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 	if err == nil || !backend.FaultIn(err).KeepsConn() || meaningOf(effect.Commit, err) != effect.Refused {
 		return err
 	}
-	tx.phase = txAborted // by the refusal
+	tx.commitRefused = true
 	return &refusedCommit{err, s.rollBack(ctx, tx)}
 }
 
@@ -119,7 +119,7 @@ func (s *SessionHandle) rollbackCall(ctx context.Context, opts QueryOptions) err
 func (s *SessionHandle) endByRollback(c *call, tx transaction) error {
 	if tx.endedOnServer { // the cancel chain has rolled it back
 		s.setTx(transaction{})
-		return c.finish(outcome{})
+		return c.finish(outcome{err: tx.leftByServer})
 	}
 	return runStepWithoutValue(c, func(ctx context.Context) error { return s.rollBack(ctx, tx) }, func(_ bool, err error) outcome {
 		if txGone(err) {
@@ -152,10 +152,7 @@ func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
 	if first == nil || backend.FaultIn(first) != backend.FaultStatement {
 		return first
 	}
-	var left error
-	if tx.phase == txOpen && s.acceptsUnknownTx() && status.Code(first) == codes.FailedPrecondition {
-		left = &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: fmt.Errorf("%w: %w", errServerLeftTx, first)}
-	}
+	left := s.leftByServer(tx, first)
 	err := s.conn.EndTx(ctx, tx.id, false)
 	if err == nil {
 		return left
@@ -176,9 +173,23 @@ func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
 	return left
 }
 
-// errServerLeftTx says that the server had left the transaction before its rollback,
-// although it had refused no statement.
-var errServerLeftTx = fmt.Errorf("%w: the server had left the transaction before the rollback and refused no statement since, so the later ones may be stored", backend.ErrCommitUnknown)
+// leftByServer is errServerLeftTx if the answer to a rollback says so. A refused
+// COMMIT ends a transaction too, and says itself what that means.
+//
+// Servers that accept unknown transactions run on in autocommit after some errors: a
+// statement of a second catalogue, a conflict in the middle. Whether a statement that
+// they refused later was the first that they ran so is not known, so that a
+// transaction which a failure has aborted is no exception, unless nothing had changed
+// anything before it.
+func (s *SessionHandle) leftByServer(tx transaction, answer error) error {
+	if tx.commitRefused || tx.phase == txAborted && !tx.hasChanged || !s.acceptsUnknownTx() || status.Code(answer) != codes.FailedPrecondition {
+		return nil
+	}
+	return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: fmt.Errorf("%w: %w", errServerLeftTx, answer)}
+}
+
+// errServerLeftTx says that the server had left the transaction before its rollback.
+var errServerLeftTx = fmt.Errorf("%w: the server had left the transaction before the rollback, so that statements of it may be stored", backend.ErrCommitUnknown)
 
 // txGone reports whether a rollback that ended in err has left no transaction.
 func txGone(err error) bool { return err == nil || errors.Is(err, errServerLeftTx) }

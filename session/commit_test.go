@@ -19,20 +19,30 @@ import (
 func TestARollbackThatTheServerHadLeftBeforeSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		once := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.FailedPrecondition, "transaction aborted and rolled back")}
-		for _, failed := range []bool{false, true} {
+		for _, statements := range [][]string{{"INSERT 1"}, {"INSERT 1", "INSERT bad"}, {"SELECT 1", "INSERT bad"}, {"INSERT bad"}} {
 			r := newRig(t, &fakeConn{forgives: true, failOnce: map[string][]error{"Rollback": {once}}})
 			must(t, r.handle.BeginTransaction(t.Context()))
-			sql := "INSERT 1"
-			if failed {
-				sql = "INSERT bad"
+			for _, sql := range statements {
+				res, err := r.handle.Execute(t.Context(), sql)
+				require.Equal(t, sql == "INSERT bad", err != nil)
+				if err == nil {
+					must(t, res.Close())
+				}
 			}
-			_, err := r.handle.Update(t.Context(), sql)
-			require.Equal(t, failed, err != nil)
-			err = r.handle.Rollback(t.Context())
-			if failed {
-				require.NoError(t, err, "the handle knew that it was aborted, and ran nothing after that")
-			} else {
-				require.ErrorIs(t, err, backend.ErrCommitUnknown)
+			end := r.handle.Rollback
+			if len(statements) == 2 {
+				end = r.handle.Commit
+			}
+			err := end(t.Context())
+			switch {
+			case statements[0] == "INSERT 1":
+				require.ErrorIs(t, err, backend.ErrCommitUnknown, "%s: the server may have left it before the failure", statements)
+				require.NotErrorIs(t, err, backend.ErrTxAborted)
+			case len(statements) == 2:
+				require.ErrorIs(t, err, backend.ErrTxAborted, "nothing had been changed")
+				require.NotErrorIs(t, err, backend.ErrCommitUnknown)
+			default:
+				require.NoError(t, err, "nothing had been changed")
 			}
 			must(t, r.handle.BeginTransaction(t.Context()))
 			must(t, r.handle.Rollback(t.Context()))

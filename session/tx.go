@@ -34,6 +34,13 @@ type transaction struct {
 	// abortedBy is what has aborted it. It is set in every aborted transaction.
 	abortedBy error
 
+	// hasChanged says that a statement of it has changed something, or may have.
+	hasChanged bool
+
+	// leftByServer is set where the cancel chain has ended the transaction and
+	// learned that the server had left it before, see errServerLeftTx.
+	leftByServer error
+
 	// commitRefused says that the last Commit answered ErrTxAborted, so that a
 	// Rollback which follows has nothing to do and is no mistake.
 	commitRefused bool
@@ -160,6 +167,9 @@ func (s *SessionHandle) Commit(ctx context.Context) error {
 			s.setTx(transaction{commitRefused: true})
 			return aborted
 		}
+		if errors.Is(err, errServerLeftTx) {
+			return err // that nothing is stored is not known
+		}
 		return errjoin.Join(aborted, err)
 	default:
 	}
@@ -217,6 +227,9 @@ func (s *SessionHandle) abortTx(why error) {
 // nor by what the server does not have. A call that was cut leaves it to the cancel to
 // find out whether the transaction goes on, unless the statement failed for its caller.
 func (s *SessionHandle) recordTxOutcome(c *call, o outcome, e *backend.Error) {
+	if c.statement && !c.script.ReadOnly() && (e == nil || e.Fault == backend.FaultContext) {
+		s.mu.tx.hasChanged = true
+	}
 	switch {
 	case !c.statement && (!c.serverMayExecute || e == nil):
 	case e == nil && c.failureReported:
