@@ -405,3 +405,31 @@ func TestWhatAnInternalAnswerToACommitMeans(t *testing.T) {
 		}
 	}
 }
+
+// The cancel chain's rollback is answered so once; the Commit behind it tells.
+func TestACutStatementOfATransactionThatTheServerHadLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		once := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.FailedPrecondition, "transaction aborted and rolled back")}
+		for _, end := range []string{"Commit", "Rollback"} {
+			conn := &fakeConn{forgives: true, failOnce: map[string][]error{"Rollback": {once}}}
+			r := newRig(t, conn)
+			must(t, r.handle.BeginTransaction(t.Context()))
+			_, err := r.handle.Update(t.Context(), "INSERT 1")
+			must(t, err)
+
+			ctx, stop := context.WithTimeout(t.Context(), time.Second)
+			_, err = r.handle.Update(ctx, "INSERT SLOW 1m")
+			stop()
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			if end == "Commit" {
+				err = r.handle.Commit(t.Context())
+			} else {
+				err = r.handle.Rollback(t.Context())
+			}
+			require.ErrorIs(t, err, backend.ErrCommitUnknown, end)
+			require.NotErrorIs(t, err, backend.ErrTxAborted, end)
+			require.NotErrorIs(t, err, backend.ErrSessionLost, end)
+			must(t, r.handle.Close())
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"runtime"
 	"strings"
@@ -396,4 +397,26 @@ func rowsOf(t *testing.T, conn *pgx.Conn, table string) (n int) {
 	t.Helper()
 	require.NoError(t, conn.QueryRow(t.Context(), "select count(*) from "+table).Scan(&n))
 	return n
+}
+
+// A client that is killed in its handshake was refused by nobody; one that is no
+// client of TLS was.
+func TestWhoLeavesInTheHandshakeWasNotRefused(t *testing.T) {
+	g := start(t, nil)
+	begin := func(text string) net.Conn {
+		conn, err := net.Dial("tcp", g.Addr())
+		require.NoError(t, err)
+		_, err = conn.Write([]byte(text))
+		require.NoError(t, err)
+		return conn
+	}
+	left := begin("\x16\x03\x01\x00\x80half a greeting")
+	require.NoError(t, left.(*net.TCPConn).CloseWrite())
+	for _, conn := range []net.Conn{left, begin("\x16\x03\x01\x00\x04nope")} {
+		_, err := io.ReadAll(conn) // until the gate has hung up
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+	}
+	require.Equal(t, map[string]int{"tls": 1}, g.Stats().Refused)
+	require.Equal(t, 2, g.Stats().Attempts)
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -126,10 +127,18 @@ func (g *Gate) startTLS(ctx context.Context, raw net.Conn) (conn *tls.Conn, sni 
 	}
 	conn = tls.Server(&bufferedConn{raw, in}, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
-		g.count("tls")
+		if !clientLeft(err) {
+			g.count("tls")
+		}
 		return nil, "", err
 	}
 	return conn, conn.ConnectionState().ServerName, nil
+}
+
+// clientLeft reports whether a handshake failed because its client went away, as one
+// that is killed does: then nothing was refused.
+func clientLeft(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // awaitSSLRequest refuses whoever wants to go on in plain text.
