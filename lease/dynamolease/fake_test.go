@@ -19,6 +19,9 @@ type fakeDB struct {
 	mu     sync.Mutex
 	items  map[string]item
 	oldish bool // do not return the old item with a failed condition
+
+	batchAnswers *int // keys of a batch that are answered; nil: all
+	batchReads   int
 }
 
 func newFakeDB() *fakeDB { return &fakeDB{items: map[string]item{}} }
@@ -49,7 +52,13 @@ func (c *fakeClient) BatchGetItem(ctx context.Context, in *dynamodb.BatchGetItem
 		defer c.db.mu.Unlock()
 		out := &dynamodb.BatchGetItemOutput{Responses: map[string][]item{}}
 		for table, wanted := range in.RequestItems {
-			for _, key := range wanted.Keys {
+			for i, key := range wanted.Keys {
+				if answers := c.db.batchAnswers; answers != nil && i >= *answers {
+					wanted.Keys = wanted.Keys[i:]
+					out.UnprocessedKeys = map[string]types.KeysAndAttributes{table: wanted}
+					break
+				}
+				c.db.batchReads++
 				if it := c.db.items[keyText(key)]; it != nil {
 					out.Responses[table] = append(out.Responses[table], it)
 				}

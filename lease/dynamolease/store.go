@@ -93,22 +93,26 @@ func (s *Store) Read(ctx context.Context, keys ...string) (fleet.Snapshot, error
 	}
 	for len(keys) > 0 {
 		n := min(len(keys), batchKeys)
-		if err := s.readBatch(ctx, keys[:n], found.Records); err != nil {
+		left, err := s.readBatch(ctx, keys[:n], found.Records)
+		if err == nil && len(left) == n {
+			err = errNothingRead
+		}
+		if err != nil {
 			return fleet.Snapshot{}, err
 		}
-		keys = keys[n:]
+		keys = append(left, keys[n:]...)
 	}
 	return found, nil
 }
 
-// errPartialBatch says that DynamoDB left keys of a batch out, as it does when it is
-// short of capacity. It is an error like any other that may pass: fleet reads all of
-// them again, with a pause.
-var errPartialBatch = errors.New("dynamolease: DynamoDB answered a part of a batch only")
+// errNothingRead says that DynamoDB left out every key of a batch. It is an error like
+// any other that may pass.
+var errNothingRead = errors.New("dynamolease: DynamoDB answered nothing of a batch")
 
 // readBatch reads up to batchKeys records into found. Keys without an item are not in
-// it.
-func (s *Store) readBatch(ctx context.Context, keys []string, found map[string]*fleet.Record) error {
+// it. It returns the keys that DynamoDB left out, as it does when it is short of
+// capacity or an answer is too large.
+func (s *Store) readBatch(ctx context.Context, keys []string, found map[string]*fleet.Record) (left []string, err error) {
 	wanted := types.KeysAndAttributes{ConsistentRead: aws.Bool(true)}
 	for _, key := range keys {
 		wanted.Keys = append(wanted.Keys, keyOf(key))
@@ -117,11 +121,15 @@ func (s *Store) readBatch(ctx context.Context, keys []string, found map[string]*
 		RequestItems: map[string]types.KeysAndAttributes{s.table: wanted},
 	}, noRetries)
 	if err != nil {
-		return s.explain(err)
+		return nil, s.explain(err)
 	}
 	s.noteSkew(out.ResultMetadata)
-	if len(out.UnprocessedKeys) > 0 {
-		return errPartialBatch
+	for _, unread := range out.UnprocessedKeys {
+		for _, key := range unread.Keys {
+			if key, ok := key[keyName].(*types.AttributeValueMemberS); ok {
+				left = append(left, key.Value)
+			}
+		}
 	}
 	for _, items := range out.Responses {
 		for _, it := range items {
@@ -130,7 +138,7 @@ func (s *Store) readBatch(ctx context.Context, keys []string, found map[string]*
 			}
 		}
 	}
-	return nil
+	return left, nil
 }
 
 // Write is as fleet.Store says. Any answer but a failed condition leaves the outcome

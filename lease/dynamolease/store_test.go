@@ -1,6 +1,7 @@
 package dynamolease
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -82,4 +83,30 @@ func TestBudgetsAreListedFromAllPages(t *testing.T) {
 	names, err := newStore(&fakeClient{db}, "t", "Config").Budgets(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"a#1", "b", "c"}, names)
+}
+
+// What DynamoDB leaves out of a batch is read by a further one, and nothing is read
+// twice. A batch of which it answers nothing is an error.
+func TestWhatABatchLeavesOutIsReadOnce(t *testing.T) {
+	db := newFakeDB()
+	s := newStore(&fakeClient{db}, "t", "Config")
+	var keys []string
+	for i := range batchKeys + 5 {
+		keys = append(keys, fmt.Sprint(i))
+		if i%2 == 0 {
+			_, err := s.Write(t.Context(), fleet.Change{Key: keys[i], Absent: true, Set: map[string]int64{"n": int64(i)}})
+			require.NoError(t, err)
+		}
+	}
+	for _, answers := range []int{7, 1, batchKeys} {
+		db.batchAnswers, db.batchReads = &answers, 0
+		found, err := s.Read(t.Context(), keys...)
+		require.NoError(t, err)
+		require.Len(t, found.Records, (len(keys)+1)/2)
+		require.EqualValues(t, 104, found.Records["104"].Numbers["n"])
+		require.Equal(t, len(keys), db.batchReads)
+	}
+	db.batchAnswers = new(int)
+	_, err := s.Read(t.Context(), keys...)
+	require.ErrorIs(t, err, errNothingRead)
 }

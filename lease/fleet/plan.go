@@ -201,12 +201,16 @@ func (l *Leases) readShards(ctx context.Context, shards []int) (map[int]*Record,
 	}
 	failures := 0 // one shard that does not answer keeps from reading no other
 	for _, i := range rand.Perm(len(shards)) {
-		if l.readInto(ctx, records, shards[i]) != nil {
+		if failed := l.readInto(ctx, records, shards[i]); failed != nil {
+			err = failed
 			failures++
 		}
 		if failures == 2 {
 			break // few or none answer, as it seems
 		}
+	}
+	if len(records) == len(shards) {
+		err = nil
 	}
 	return records, err
 }

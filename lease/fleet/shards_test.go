@@ -198,3 +198,32 @@ func TestAClockThatIsSetShortensNoSuspicion(t *testing.T) {
 		assert.Equal(t, l.answerTime()-time.Second, l.reapIn(now), "%v", ahead)
 	}
 }
+
+// singly is a store that answers no read of several keys.
+type singly struct{ Store }
+
+func (s singly) Read(ctx context.Context, keys ...string) (Snapshot, error) {
+	if len(keys) > 1 {
+		return Snapshot{}, errThrottled
+	}
+	return s.Store.Read(ctx, keys...)
+}
+
+// Shards that answer one by one have all answered, though a read of all failed. Where
+// one does not, the others are returned, with its error.
+func TestShardsThatAnswerSinglyHaveAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var until atomic.Int64
+		store := &silentStore{NewMemory(), func(key string, _ bool) bool { return key == shardKey("b", 1) }, &until}
+		l, err := New(t.Context(), singly{store}, Config{Budget: "b", Limit: 10, Shards: 3})
+		require.NoError(t, err)
+		l.stopGoroutines()
+		records, err := l.readShards(t.Context(), allShards(3))
+		require.NoError(t, err)
+		require.Len(t, records, 3)
+		until.Store(time.Now().Add(time.Hour).UnixNano())
+		records, err = l.readShards(t.Context(), allShards(3))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Len(t, records, 2)
+	})
+}
