@@ -104,7 +104,7 @@ func (s *SessionHandle) Options(ctx context.Context) (map[string]any, error) {
 // may refuse to erase what it has refused to set. Only the comparison counts: with
 // every option as it was, a refusal has done no harm.
 func (s *SessionHandle) restoreOptions(ctx context.Context, before map[string]any) error {
-	refused := hideValues(s.conn.SetOptions(ctx, before), before)
+	refused := withoutText(s.conn.SetOptions(ctx, before))
 	if refused != nil && !backend.FaultIn(refused).KeepsConn() {
 		return refused
 	}

@@ -30,18 +30,13 @@ func (s *SessionHandle) exec(ctx context.Context, sql string, call backend.Call)
 // the words before the first value.
 func (s *SessionHandle) execSecret(ctx context.Context, sql string, call backend.Call) error {
 	if _, err := s.conn.Update(ctx, sql, call); err != nil {
-		head := statementHead(sql)
-		err = hideQuoted(err, strings.TrimPrefix(sql, head))
-		if head == "" {
-			return err
-		}
-		return fmt.Errorf("%s: %w", head, err)
+		return fmt.Errorf("%s: %w", statementHead(sql), withoutText(err))
 	}
 	return nil
 }
 
 // statementHead is the verb of sql and, where a name follows it by the verb's grammar,
-// the name. It is empty for a text that begins with something else than a word.
+// the name. It is "statement" for a text that begins with something else than a word.
 func statementHead(sql string) string {
 	rest, words := sql, 1
 	for i := 0; i < words; i++ {
@@ -54,67 +49,29 @@ func statementHead(sql string) string {
 		}
 		rest = name
 	}
-	return strings.TrimRight(sql[:len(sql)-len(rest)], " \t\r\n")
+	if head := strings.TrimRight(sql[:len(sql)-len(rest)], " \t\r\n"); head != "" {
+		return head
+	}
+	return "statement"
 }
 
 const wordBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_."
 
-// hideQuoted is err without its text if that repeats a part of secret. What it is by
-// errors.Is, its fault and its status code stay; errors.As finds no error of a driver
-// in it any more, since that has the text.
-func hideQuoted(err error, secret string) error {
+// withoutText is err without the words in which the server, or a driver, refused a
+// statement: they may repeat it. What it is by errors.Is, its fault and its status code
+// stay; errors.As finds no error of a driver in it any more, since that has the text.
+func withoutText(err error) error {
+	if err == nil {
+		return nil
+	}
 	hidden := &hiddenError{code: status.Code(err), is: func(target error) bool { return errors.Is(err, target) }}
 	var e *backend.Error
-	said := err.Error()
-	if errors.As(err, &e) && e.Err != nil {
-		said = e.Err.Error()
-	}
-	switch {
-	case !quotes(strings.ReplaceAll(said, hidden.code.String(), ""), secret):
-		return err
-	case e == nil:
+	if !errors.As(err, &e) {
 		return hidden
 	}
 	shown := *e
 	shown.Err = hidden
 	return &shown
-}
-
-// hideValues is hideQuoted for an error of options being set; err may be nil.
-func hideValues(err error, options map[string]any) error {
-	for _, value := range options {
-		if err != nil {
-			err = hideQuoted(err, fmt.Sprintf("'%v'", value))
-		}
-	}
-	return err
-}
-
-// secretPart is how many bytes of a secret in a row count as a part of it. Less occurs
-// in any message by chance.
-const secretPart = 4
-
-// quotes reports whether text has a part of one of secret's words, or, as a word, a
-// shorter one that stands in quotes. It may say so where the two are alike by chance,
-// which costs a message, not a secret.
-func quotes(text, secret string) bool {
-	text = strings.ToLower(text)
-	words := strings.FieldsFunc(text, func(r rune) bool { return r < 0x80 && !strings.ContainsRune(wordBytes, r) })
-	for word := range strings.FieldsSeq(strings.ToLower(secret)) {
-		quoted := strings.ContainsAny(word, `'"`)
-		word = strings.Trim(word, `'"=,;()`)
-		for i := secretPart; i <= len(word); i++ {
-			if strings.Contains(text, word[i-secretPart:i]) {
-				return true
-			}
-		}
-		for _, w := range words {
-			if quoted && len(word) < secretPart && w == word {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // hiddenError stands for an error whose text is not shown. It keeps that behind a
@@ -125,7 +82,7 @@ type hiddenError struct {
 }
 
 func (e *hiddenError) Error() string {
-	return fmt.Sprintf("%v, in words that repeat the statement, which are not shown since secrets may stand in it", e.code)
+	return fmt.Sprintf("%v; the server's words are not shown, since they may repeat a secret of the statement", e.code)
 }
 
 // Is reports whether the hidden error is target.

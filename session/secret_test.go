@@ -78,14 +78,14 @@ func TestARefusedResetShowsNoSecret(t *testing.T) {
 // A value that a setting is put back to may be a secret, and so may an option's.
 func TestARestoredValueIsNotShown(t *testing.T) {
 	sql := "SET s3_secret_access_key = 'hunter2'"
-	err := hideQuoted(&backend.Error{Err: errors.Join(backend.ErrSessionLost, errors.New("near hunt"))}, "'hunter2'")
+	err := withoutText(&backend.Error{Err: errors.Join(backend.ErrSessionLost, errors.New("near hunt"))})
 	require.NotContains(t, shown(err), "hunt")
 	require.ErrorIs(t, err, backend.ErrSessionLost)
-	require.NotContains(t, shown(hideValues(errors.New("bad ab"), map[string]any{"key": "ab"})), "ab\n")
-	require.EqualError(t, hideValues(errors.New("bad cab"), map[string]any{"key": "ab"}), "bad cab")
+	require.NotContains(t, shown(withoutText(errors.New("bad ab"))), "ab\n")
+	require.NoError(t, withoutText(nil))
 	for text, want := range map[string]string{
-		sql: "SET s3_secret_access_key", "set session a.b to 'x'": "set session a.b", "RESET ALL": "RESET ALL", "SELECT 'x'": "SELECT", "'x'": "",
-		"": "", "LOGIN hunter2": "LOGIN", "SET": "SET", " SET\tx = 1": " SET\tx", `SET "x" = 1`: "SET", "pragma key='x'": "pragma key",
+		sql: "SET s3_secret_access_key", "set session a.b to 'x'": "set session a.b", "RESET ALL": "RESET ALL", "SELECT 'x'": "SELECT", "'x'": "statement",
+		"": "statement", "LOGIN hunter2": "LOGIN", "SET": "SET", " SET\tx = 1": " SET\tx", `SET "x" = 1`: "SET", "pragma key='x'": "pragma key",
 	} {
 		require.Equal(t, want, statementHead(text), text)
 	}
@@ -97,7 +97,7 @@ func TestARestoredValueIsNotShown(t *testing.T) {
 		_, err := r.handle.Update(t.Context(), "SET zone = 'UTC+1'")
 		must(t, err)
 		err = r.handle.Close()
-		require.ErrorContains(t, err, "SET SESSION zone: : execute: rpc error: code = Internal desc = no")
+		require.ErrorContains(t, err, "SET SESSION zone: : execute: Internal")
 		require.NotContains(t, shown(err)+shown(r.discarded()), "hunt")
 	})
 }

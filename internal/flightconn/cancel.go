@@ -112,12 +112,11 @@ func (c *Conn) requestCancel(ctx context.Context, l *capability, info *Info,
 	var s sendTracker
 	ctx = s.track(ctx)
 	client := pb.NewFlightServiceClient(&channel{cc: cc, id: c.id})
-	outcome, err := do(ctx, client, info)
-	if isUnsupported(err) && c.refusedForItsOwnSake(ctx, client, err) {
-		if outcome, err = do(ctx, client, info); isUnsupported(err) {
-			l.markMissing()
-		}
-	}
+	var outcome cancel.Outcome
+	err = l.try(func(refusal error) bool { return c.confirmedByControl(ctx, client, refusal) }, func() (err error) {
+		outcome, err = do(ctx, client, info)
+		return err
+	})
 	switch {
 	case err == nil:
 		return outcome, nil
@@ -130,9 +129,8 @@ func (c *Conn) requestCancel(ctx context.Context, l *capability, info *Info,
 	}
 }
 
-// refusedForItsOwnSake reports whether the server answers a harmless question, within a
-// moment, otherwise than with err: then it does not refuse everything for a while.
-func (c *Conn) refusedForItsOwnSake(ctx context.Context, client pb.FlightServiceClient, err error) bool {
+// confirmedByControl is rpcCall.confirmedBeside over the control channel.
+func (c *Conn) confirmedByControl(ctx context.Context, client pb.FlightServiceClient, err error) bool {
 	ctx, stop := context.WithTimeout(ctx, harmlessTimeout)
 	defer stop()
 	r := &rpcCall{conn: c, op: "Cancel"}

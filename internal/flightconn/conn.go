@@ -131,29 +131,21 @@ func (c *Conn) close() error {
 // It is no call of the connection's: those are refused by now. The error is
 // that of the server; the transport ends in any case.
 func (c *Conn) closeSession(limit time.Duration) error {
-	capabilities := &c.endpoint.capabilities
-	if capabilities.closeSession.isMissing() {
+	known := &c.endpoint.capabilities.closeSession
+	if known.isMissing() {
 		return nil
 	}
 	ctx, cancel := detached(limit)
 	defer cancel()
 	r := &rpcCall{conn: c, op: "Close", callerErr: func() error { return nil }, callerDeadline: ctx.Deadline}
-	closing := func() error {
+	// confirmedBeside, since a cut statement may still run.
+	err := known.try(func(refusal error) bool { return r.confirmedBeside(ctx, refusal) }, func() error {
 		return c.rawAction(r.rpcContext(ctx), c.flight, flight.CloseSessionActionType, &flight.CloseSessionRequest{}, &flight.CloseSessionResult{})
-	}
-	err := closing()
-	if isUnsupported(err) && r.confirmedBeside(ctx, err) { // a cut statement may still run
-		if err = closing(); isUnsupported(err) {
-			capabilities.closeSession.markMissing()
-		}
-	}
-	if isUnsupported(err) {
+	})
+	if err == nil || isUnsupported(err) {
 		return nil
 	}
-	if err != nil {
-		return r.wrapError(backend.StageClose, err)
-	}
-	return nil
+	return r.wrapError(backend.StageClose, err)
 }
 
 // detached makes a context without a parent. Close takes no context, and its RPC

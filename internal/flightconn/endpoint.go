@@ -107,13 +107,24 @@ const (
 )
 
 // capability is whether the server has a call. Until the contrary is known it
-// is tried. One refusal teaches nothing: a call that
-// is refused is missing if it is refused again after the server has confirmed that it
-// does not refuse everything.
+// is tried.
 type capability struct{ missing atomic.Bool }
 
 func (l *capability) markMissing()    { l.missing.Store(true) }
 func (l *capability) isMissing() bool { return l.missing.Load() }
+
+// try makes a call that the server may lack. One refusal teaches nothing: the call is
+// missing if it is refused again after confirmed has reported that the server does not
+// refuse everything for a while.
+func (l *capability) try(confirmed func(refusal error) bool, do func() error) error {
+	err := do()
+	if isUnsupported(err) && confirmed(err) {
+		if err = do(); isUnsupported(err) {
+			l.markMissing()
+		}
+	}
+	return err
+}
 
 // forAction is what is known of a call that has a name of its own. All who ask
 // by one name share one.

@@ -197,13 +197,15 @@ func (s *renewal) loop(ctx context.Context) {
 		if !s.startRenewing(w) {
 			continue // it was taken meanwhile
 		}
-		renewed, err := s.requestRenewal(ctx, w)
-		if isUnsupported(err) && s.call.confirmedBeside(ctx, err) {
-			if renewed, err = s.requestRenewal(ctx, w); isUnsupported(err) {
-				s.call.conn.endpoint.capabilities.renew.markMissing()
-				s.finishRenewing(w, nil, time.Time{}, time.Time{})
-				return
-			}
+		var renewed []byte
+		known := &s.call.conn.endpoint.capabilities.renew
+		err := known.try(func(refusal error) bool { return s.call.confirmedBeside(ctx, refusal) }, func() (err error) {
+			renewed, err = s.requestRenewal(ctx, w)
+			return err
+		})
+		if isUnsupported(err) && known.isMissing() {
+			s.finishRenewing(w, nil, time.Time{}, time.Time{})
+			return
 		}
 		if err == nil {
 			if endpoint, err := decodeEndpoint(renewed); err == nil && endpoint.ticket != nil {

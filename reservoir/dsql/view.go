@@ -32,7 +32,7 @@ func (v *view) acquire(ctx context.Context) (*loan, error) {
 	}
 	traced, err := callWithin(ctx, func() (context.Context, error) {
 		return tracer.TraceAcquireStart(ctx, TraceAcquireStartData{Cluster: v.cluster}), nil
-	}, func(context.Context) {})
+	}, nil)
 	if err != nil {
 		return nil, v.cluster.emptyError(0, err)
 	}
@@ -47,7 +47,7 @@ func (v *view) acquire(ctx context.Context) (*loan, error) {
 			l.end(nil)
 		}
 	}()
-	_, late := callWithin(ctx, func() (struct{}, error) { tracer.TraceAcquireEnd(traced, data); return struct{}{}, nil }, func(struct{}) {})
+	_, late := callWithin(ctx, func() (struct{}, error) { tracer.TraceAcquireEnd(traced, data); return struct{}{}, nil }, nil)
 	told = true
 	if late != nil && l != nil {
 		l.abandon(late)
