@@ -35,16 +35,16 @@ type server struct {
 	kindCalls       taskgroup.Group // calls into the Kind
 	notices         noticeQueue
 
-	mu       sync.Mutex // guards writes of users, and the next two
+	mu       sync.Mutex // guards writes of users, and the next three
 	closed   bool
 	creating map[string]*poolCreation
+	removed  removedStats // what removed users did
 
-	sweepAt time.Time    // accessed by maintain alone
-	removed removedStats // what removed users did
+	sweepAt time.Time // accessed by maintain alone
 }
 
 func newServer(r *Registry, d *ServerDefinition) *server {
-	s := &server{registry: r, name: d.Name, created: time.Now(), allocator: fairshare.New(boundsOf(d))}
+	s := &server{registry: r, name: d.Name, created: time.Now(), allocator: fairshare.New(boundsOf(d)), removed: removedStats{draining: map[*userPool]struct{}{}}}
 	s.life, s.end = context.WithCancel(r.life)
 	s.def.Store(d)
 	s.users.Store(&map[string]*userPool{})
@@ -153,7 +153,7 @@ func (s *server) detachUnless(u *userPool, keepIf func() bool) (drain func(ctx c
 	s.backgroundTasks.Add() // INVARIANT: only while there are users, which close removes before it waits
 	users := maps.Clone(*s.users.Load())
 	delete(users, u.name)
-	s.removed.addDraining(u)
+	s.removed.draining[u] = struct{}{}
 	s.users.Store(&users)
 	u.member.Leave() // before the user's next pool can join
 	s.mu.Unlock()
@@ -284,7 +284,7 @@ func (s *server) close(ctx context.Context) error {
 	}
 	s.end()
 	s.allocator.Stop()
-	if left := s.removed.connections(); err == nil && left > 0 { // of a CloseAll that gave up
+	if left := s.poolStats().Total; err == nil && left > 0 { // of a CloseAll that gave up
 		err = &DrainError{Server: s.name, Err: fmt.Errorf("%d connections remain: their Close has not returned", left)}
 	}
 	return errjoin.Join(err, s.awaitKindCalls(late))

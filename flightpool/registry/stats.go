@@ -182,14 +182,8 @@ func (r *Registry) Stats() Stats {
 
 // poolStats adds all users of a server up, those who are gone included.
 func (s *server) poolStats() PoolStats {
-	s.mu.Lock() // else a pool that is removed meanwhile would be missing, or there twice
-	users := *s.users.Load()
-	sum, draining := s.removed.parts()
-	s.mu.Unlock()
-	for _, u := range users {
-		sum = sum.add(u.poolStats())
-	}
-	for _, u := range draining {
+	pools, sum := s.allPools()
+	for _, u := range pools {
 		sum = sum.add(u.poolStats())
 	}
 	return sum
@@ -259,7 +253,7 @@ func (r *Registry) Connections(name string) ([]ConnectionStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	users := append(slices.Collect(maps.Values(*s.users.Load())), s.removed.drainingPools()...)
+	users, _ := s.allPools()
 	slices.SortStableFunc(users, func(a, b *userPool) int { return strings.Compare(a.name, b.name) })
 	var all []ConnectionStats
 	for _, u := range users {

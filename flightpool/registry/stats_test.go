@@ -2,14 +2,12 @@ package registry_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool/registry"
@@ -145,43 +143,6 @@ func TestProbesAreNoWaits(t *testing.T) {
 		require.Equal(t, 500*time.Millisecond, before[0].Wait.Mean)
 		require.Equal(t, before[0].Wait, after[0].Wait)
 	})
-}
-
-// Users' pools are removed while somebody reads: none is missing from the sum, or in it
-// twice.
-func TestCountersDoNotGoBackWhilePoolsAreRemoved(t *testing.T) {
-	const users = 8
-	g := newRig(t)
-	d := registry.ServerDefinition{Name: "s", Kind: "fake", MaxSize: users, MinIdle: -1, WarmupConnections: -1, Users: map[string]registry.UserMapping{registry.Public: {}}}
-	require.NoError(t, g.Register(t.Context(), d))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for range 12 {
-			for u := range users {
-				if c, err := g.Acquire(t.Context(), "s", fmt.Sprint(u)); assert.NoError(t, err) {
-					assert.NoError(t, c.Release())
-				}
-			}
-			assert.NoError(t, g.CloseAll(t.Context(), "s"))
-		}
-	}()
-	for last, ended := (registry.PoolStats{}), false; !ended; {
-		select {
-		case <-done:
-			ended = true
-		default:
-		}
-		st := g.Stats().PoolStats
-		for name, pair := range map[string][2]uint64{
-			"acquires": {last.Acquires, st.Acquires}, "releases": {last.Releases, st.Releases}, "created": {last.Created, st.Created}, "destroyed": {last.Destroyed, st.Destroyed},
-		} {
-			assert.LessOrEqual(t, pair[0], pair[1], name)
-		}
-		last = st
-	}
-	require.Equal(t, uint64(12*users), g.Stats().Destroyed)
-	require.NoError(t, g.Close(t.Context()))
 }
 
 // A driver's Close that takes long is counted until it returns, and not for ever.

@@ -286,6 +286,6 @@ func (u *userPool) versionClosed(g poolVersion) {
 	done := u.removed.Load() && len(u.draining) == 0
 	u.mu.Unlock()
 	if done {
-		u.server.removed.foldIn(u)
+		u.server.foldIn(u)
 	}
 }
