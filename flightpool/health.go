@@ -221,3 +221,30 @@ func (h *health) unhealthySince() (time.Time, error) {
 	}
 	return h.mu.since, h.mu.reason
 }
+
+// allowWait lets a call wait for a connection unless nobody waits for an
+// unreachable server.
+func (p *FlightSQLPool) allowWait() (trial, error) {
+	if p.health.unhealthy() == nil || p.waitsWhenUnhealthy() {
+		return trial{}, nil
+	}
+	return p.health.allowTrial()
+}
+
+// waitsWhenUnhealthy reports whether callers wait for an unhealthy server: there is a
+// connection, in use or idle by now, that they may get, or the user has said so.
+func (p *FlightSQLPool) waitsWhenUnhealthy() bool {
+	if p.cfg.OpenRetry == OpenRetryAlways {
+		return true
+	}
+	s := p.conns.Stats()
+	return s.InUse+s.Idle > 0
+}
+
+// failWaiters ends the wait of everybody when the server has become unhealthy.
+func (p *FlightSQLPool) failWaiters() {
+	<-p.connsSet // an open may fail before the reservoir's New returns
+	if down := p.health.unhealthy(); down != nil && !p.waitsWhenUnhealthy() {
+		p.conns.FailWaiters(down)
+	}
+}

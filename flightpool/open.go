@@ -145,26 +145,6 @@ func (p *FlightSQLPool) ping(ctx context.Context, c backend.Conn) error {
 	return err
 }
 
-var errCallerGone = errors.New("the caller's context has ended the goroutine")
-
-// checkBorrowed reports whether the connection of a loan can be used. When a method of
-// the caller's context ends the goroutine meanwhile, the connection is dropped,
-// since nobody knows what was sent on it.
-func (p *FlightSQLPool) checkBorrowed(ctx context.Context, loan reservoir.Loan[backend.Conn], verified bool) (err error) {
-	c := loan.Value()
-	known := false
-	defer func() {
-		if !known {
-			_ = loan.Discard(errCallerGone) // the caller's goroutine ends before it can
-		}
-	}()
-	if err = c.Lost(); err == nil && verified {
-		err = p.verify(ctx, c)
-	}
-	known = true
-	return err
-}
-
 // verify pings a connection before a call is repeated on it.
 func (p *FlightSQLPool) verify(ctx context.Context, c backend.Conn) error {
 	ctx, stop := context.WithTimeout(ctx, p.cfg.HealthCheck.Timeout)

@@ -233,6 +233,26 @@ func (p *FlightSQLPool) borrow(ctx context.Context, verified bool) (reservoir.Lo
 	}
 }
 
+var errCallerGone = errors.New("the caller's context has ended the goroutine")
+
+// checkBorrowed reports whether the connection of a loan can be used. When a method of
+// the caller's context ends the goroutine meanwhile, the connection is dropped,
+// since nobody knows what was sent on it.
+func (p *FlightSQLPool) checkBorrowed(ctx context.Context, loan reservoir.Loan[backend.Conn], verified bool) (err error) {
+	c := loan.Value()
+	known := false
+	defer func() {
+		if !known {
+			_ = loan.Discard(errCallerGone) // the caller's goroutine ends before it can
+		}
+	}()
+	if err = c.Lost(); err == nil && verified {
+		err = p.verify(ctx, c)
+	}
+	known = true
+	return err
+}
+
 // waitForConn waits for a connection. A call that was the trial of an unhealthy server
 // and leaves before anything was tried, since its ctx has ended, leaves the trial
 // to the next.
@@ -250,33 +270,6 @@ func (p *FlightSQLPool) waitForConn(ctx context.Context) (loan reservoir.Loan[ba
 	loan, err = p.conns.Acquire(ctx)
 	acquired = err == nil
 	return loan, err
-}
-
-// allowWait lets a call wait for a connection unless nobody waits for an
-// unreachable server.
-func (p *FlightSQLPool) allowWait() (trial, error) {
-	if p.health.unhealthy() == nil || p.waitsWhenUnhealthy() {
-		return trial{}, nil
-	}
-	return p.health.allowTrial()
-}
-
-// waitsWhenUnhealthy reports whether callers wait for an unhealthy server: there is a
-// connection, in use or idle by now, that they may get, or the user has said so.
-func (p *FlightSQLPool) waitsWhenUnhealthy() bool {
-	if p.cfg.OpenRetry == OpenRetryAlways {
-		return true
-	}
-	s := p.conns.Stats()
-	return s.InUse+s.Idle > 0
-}
-
-// failWaiters ends the wait of everybody when the server has become unhealthy.
-func (p *FlightSQLPool) failWaiters() {
-	<-p.connsSet // an open may fail before the reservoir's New returns
-	if down := p.health.unhealthy(); down != nil && !p.waitsWhenUnhealthy() {
-		p.conns.FailWaiters(down)
-	}
 }
 
 // returnLoan gives a loan back as the session has found its connection.

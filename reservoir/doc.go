@@ -124,13 +124,13 @@
 // # Files
 //
 //	config.go, hooks.go, stats.go, errors.go   what users see
-//	loan.go                              what a caller holds, and loans that are out too long
-//	reservoir.go, reconfigure.go         the state and New; what changes of the configuration
+//	loan.go                              what a caller holds, and its end; loans that are out too long
+//	reservoir.go, reconfigure.go         the state, its clock and lists, and New; what changes of the configuration
 //	acquire.go, waiter.go, leave.go      callers and their queue
 //	fail.go, waitready.go                how waits fail; waits for readiness
 //	demand.go                            which opens and replacements are missing
 //	entry.go, dispatch.go                connections and their state; what becomes of them
 //	open.go, check.go, close.go, evict.go      the calls of Config's functions; idle ones closed on request
-//	sweep.go, clock.go                   what time brings; clock and lifetimes
+//	sweep.go, lifetime.go                what time brings; how long connections live
 //	verify.go, mutex.go, mutex_watched.go      what holds under the lock, checked with the tag invariants
 package reservoir

@@ -131,3 +131,124 @@ func (r *Reservoir[C]) bounded(limit time.Duration) (context.Context, context.Ca
 	}
 	return context.WithTimeout(r.ctx, limit)
 }
+
+// A clock tells the time in nanoseconds since its start. Reading the system's
+// costs more than all the rest of an acquire and a release, so a reading is
+// kept for up to slack: reading it arms a one-shot timer that marks it stale.
+// An unused clock has no timer running.
+//
+// A kept reading is never ahead of the time and less than slack behind it. On a
+// saturated machine the timer comes late; therefore a reading is also used for maxUses
+// times only, so that no more than the time of that many uses is added. Who decides
+// something that slack could turn asks for the exact time.
+type clock struct {
+	start      time.Time
+	slack      int64 // 0: every reading is exact
+	fresh      atomic.Bool
+	staleTimer *time.Timer
+	cached     int64 // INVARIANT: guarded by the reservoir's mutex, never decreases
+	usesLeft   int   // how often cached may still be used; guarded likewise
+}
+
+// The slack is a part of the shortest duration that matters, within bounds.
+const (
+	maxSlack  = 10 * time.Millisecond
+	minSlack  = 100 * time.Microsecond
+	slackPart = 128
+	maxUses   = 64
+)
+
+func (c *clock) init(durations ...time.Duration) {
+	c.start = time.Now()
+	slack := maxSlack
+	for _, d := range durations {
+		if d > 0 {
+			slack = min(slack, d/slackPart)
+		}
+	}
+	if slack < minSlack {
+		return
+	}
+	c.slack = int64(slack)
+	c.staleTimer = time.AfterFunc(time.Hour, func() { c.fresh.Store(false) })
+	c.staleTimer.Stop()
+}
+
+// now returns the cached time. The caller holds the reservoir's mutex.
+func (c *clock) now() int64 {
+	if c.usesLeft > 0 && c.fresh.Load() {
+		c.usesLeft--
+		return c.cached
+	}
+	return c.read()
+}
+
+// read keeps the exact time and returns it. The caller holds the reservoir's mutex.
+func (c *clock) read() int64 {
+	c.cached, c.usesLeft = c.exact(), maxUses
+	if c.slack > 0 && c.fresh.CompareAndSwap(false, true) {
+		c.staleTimer.Reset(time.Duration(c.slack))
+	}
+	return c.cached
+}
+
+// exact is the exact time. It needs no lock.
+func (c *clock) exact() int64 { return int64(time.Since(c.start)) }
+
+// stop ends keeping. The caller holds the reservoir's mutex.
+func (c *clock) stop() {
+	if c.slack > 0 {
+		c.slack = 0
+		c.fresh.Store(false)
+		c.staleTimer.Stop()
+	}
+}
+
+// A link is a value's place in a list. A value that may be in one list holds
+// one link, so that entering and leaving take O(1) and no allocation.
+type link[T any] struct {
+	prev, next *link[T]
+	self       T
+}
+
+// linked says whether the value is in a list.
+func (l *link[T]) linked() bool { return l.next != nil }
+
+// A list is a ring of links around a root. The root's self is the zero T, so
+// that the neighbours of an empty list's root, and the value after the last,
+// read as nil.
+type list[T any] struct {
+	root link[T]
+	n    int
+}
+
+func (l *list[T]) init() { l.root.prev, l.root.next = &l.root, &l.root }
+
+func (l *list[T]) front() T { return l.root.next.self }
+func (l *list[T]) back() T  { return l.root.prev.self }
+
+func (l *list[T]) pushFront(x *link[T]) { l.insertAfter(&l.root, x) }
+func (l *list[T]) pushBack(x *link[T])  { l.insertAfter(l.root.prev, x) }
+
+func (l *list[T]) insertAfter(at, x *link[T]) {
+	x.prev, x.next = at, at.next
+	at.next.prev = x
+	at.next = x
+	l.n++
+}
+
+func (l *list[T]) remove(x *link[T]) {
+	x.prev.next, x.next.prev = x.next, x.prev
+	x.prev, x.next = nil, nil
+	l.n--
+}
+
+// move changes the state of an entry. The caller holds mu.
+func (r *Reservoir[C]) move(e *entry[C], to state) {
+	r.mu.count[e.state]--
+	r.mu.count[to]++
+	e.state = to
+}
+
+// live counts the connections that are not on their way out. The caller holds mu.
+func (r *Reservoir[C]) live() int { return len(r.mu.all) - r.mu.count[closing] }

@@ -203,3 +203,80 @@ func newExhaustedError(err error, state *ExhaustedError, waited time.Duration) e
 	e.Waited, e.Cause = waited, err
 	return &e
 }
+
+// await waits for w's result. Whatever ends the caller's goroutine meanwhile, a
+// hook or a method of its ctx, leaves neither a place in the queue nor a loan
+// behind.
+func (r *Reservoir[C]) await(ctx context.Context, w *waiter[C]) (Loan[C], error) {
+	woken, ended := false, false
+	defer func() {
+		switch {
+		case !ended:
+			r.dropWaiter(w, woken)
+		case woken:
+			r.recycle(w)
+		}
+	}()
+	if start := r.cfg.Hooks.WaitStart; start != nil {
+		r.callHookInline(start)
+	}
+	if w.done == nil {
+		<-w.ready // a select of one costs more
+	} else {
+		select {
+		case <-w.ready:
+		case <-w.done:
+			err := contextError(ctx)
+			if how := waitOutcomeOf(err); r.leaveQueue(w, how) {
+				ended = true
+				return r.endWaitOfLeaver(err, how, w.since)
+			}
+			<-w.ready
+		}
+	}
+	woken = true
+	loan, err := r.takeResult(ctx, w)
+	ended = true
+	return loan, err
+}
+
+// contextError returns why ctx has ended, once its Done is closed.
+func contextError(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return context.Canceled // a ctx of the caller's own make that does not say
+}
+
+// takeResult ends a wait whose result was decided.
+func (r *Reservoir[C]) takeResult(ctx context.Context, w *waiter[C]) (Loan[C], error) {
+	waited := time.Duration(r.clock.exact() - w.since)
+	loan, err, state := w.loan, w.err, w.exhausted
+	how := failed
+	switch {
+	case err == nil && ctx.Err() != nil, errors.Is(err, errLeft):
+		err = contextError(ctx)
+		how = waitOutcomeOf(err)
+		state = r.passOnLoan(loan, how)
+	case errors.Is(err, errAcquireTimeout):
+		how = timedOut
+	}
+	if err == nil {
+		r.handoffs.Add(1)
+	} else {
+		err = waitError(err, how, state, waited)
+	}
+	return r.endWait(loan, waited, err)
+}
+
+// endWait ends every wait, on the caller's goroutine.
+func (r *Reservoir[C]) endWait(loan Loan[C], waited time.Duration, err error) (Loan[C], error) {
+	r.waitTime.Add(int64(waited))
+	if end := r.cfg.Hooks.WaitEnd; end != nil {
+		r.callHookInline(func() { end(waited, err) })
+	}
+	if err != nil {
+		return Loan[C]{}, err
+	}
+	return r.reportAcquired(loan, waited), nil
+}
