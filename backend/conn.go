@@ -107,7 +107,8 @@ type Stream interface {
 	RowsAffected() (int64, bool)
 
 	// Close ends the RPCs of the stream and their goroutines. It may be
-	// called at any time, more than once, and does not wait for the server.
+	// called at any time, more than once, and does not wait for the server. What
+	// follows it answers ErrHandleClosed, or still io.EOF after the regular end.
 	Close()
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/eof"
 )
 
 var queryCases = []testCase{
@@ -63,6 +64,11 @@ var queryCases = []testCase{
 		require.NoError(c, err)
 		s.Close() // before any row
 		c.usable(conn)
+		s, err = conn.Query(c.ctx(), c.SQL.Rows(3), backend.Call{})
+		require.NoError(c, err)
+		c.drain(s) // which closes it
+		_, err = s.Next()
+		require.True(c, eof.Reached(err), "an end is not taken back: %v", err)
 	}},
 
 	{"a retained batch outlives its result", computes, func(c *check) {

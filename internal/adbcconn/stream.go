@@ -8,7 +8,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/backend"
-	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/internal/flightconn"
 )
 
@@ -86,16 +85,13 @@ func (s *stream) Next() (arrow.RecordBatch, error) {
 	return batch, nil
 }
 
-// Close is part of backend.Stream. It does not wait for a Next under way. After
-// the regular end, a later Next fails with ErrHandleClosed instead of io.EOF.
+// Close is part of backend.Stream. It does not wait for a Next under way.
 func (s *stream) Close() {
 	closed := s.src.closedErr()
 	s.mu.Lock()
 	first, busy := !s.mu.ended, s.mu.busy
 	if first {
 		s.mu.ended, s.mu.err = true, closed
-	} else if eof.Reached(s.mu.err) {
-		s.mu.err = closed
 	}
 	s.mu.Unlock()
 	if !first {
