@@ -123,3 +123,52 @@ func TestAServerThatTellsOfProgressIsPolledSoon(t *testing.T) {
 		})
 	}
 }
+
+// A server that refuses everything for a while lacks no poll. One that refuses the poll
+// alone does, for all connections to it.
+func TestARefusedPollTeachesALackOnlyWhereTheQueryIsAnsweredOtherwise(t *testing.T) {
+	refusal := status.Error(codes.Unimplemented, "not here")
+	pollFails, queryFails, polls := true, true, 0
+	f := &fake{get: byTicket}
+	f.info = func(context.Context, *pb.FlightDescriptor) (*pb.FlightInfo, error) {
+		if queryFails {
+			return nil, refusal
+		}
+		return answer(int64Schema, "0"), nil
+	}
+	f.poll = func(context.Context, *pb.FlightDescriptor) (*pb.PollInfo, error) {
+		polls++
+		if pollFails {
+			return nil, refusal
+		}
+		return &pb.PollInfo{Info: answer(int64Schema, "0")}, nil
+	}
+	inBubble(t, f, func(b *bubble) {
+		queryFails = false // opening asked already
+		ask := func(c *Conn) (polled int, told []float64, err error) {
+			polls = 0
+			_, err = c.Query(b.Context(), "q", backend.Call{Progress: func(fraction float64, _ bool) { told = append(told, fraction) }})
+			return polls, told, err
+		}
+		first, second := b.open(), b.open()
+		queryFails = true
+		for range 2 {
+			n, told, err := ask(first)
+			require.Equal(b, backend.FaultUnsupported, failure(b, err).Fault)
+			require.Equal(b, 1, n, "nothing is learned from a refusal of everything")
+			require.Empty(b, told)
+		}
+		queryFails, pollFails = false, false
+		n, told, err := ask(first)
+		require.NoError(b, err)
+		require.Equal(b, 1, n)
+		require.Equal(b, []float64{1}, told)
+		pollFails = true
+		for i, c := range []*Conn{first, first, second} {
+			n, told, err = ask(c)
+			require.NoError(b, err)
+			require.Equal(b, i == 0, n == 1, "asked in vain once")
+			require.Empty(b, told)
+		}
+	})
+}
