@@ -38,9 +38,6 @@ type cancellation struct {
 	// probeWait is how a probe has waited for this call's statement, if one has.
 	probeWait probeWait
 
-	// left says that the server had left the transaction before its rollback.
-	left error
-
 	// refusal is why the server did not let the transaction go on. It is told with
 	// ErrTxAborted to those who go on with it.
 	refusal error
@@ -92,12 +89,13 @@ func (s *SessionHandle) awaitArrival(c *call) {
 //
 // The end of the RPC is the first request of all, and was made before. It is worth
 // waiting for where a probe can show that it has worked: a server that watches the
-// stream stops the statement by that alone. The budget bounds the chain whatever the
+// stream stops the statement by that alone. A rollback that has to be answered is not
+// sent for so short a time: see maybeLeft. The budget bounds the chain whatever the
 // steps take; with none of them confirmed the connection is closed.
 func (st *cancellation) chain() cancel.Chain {
 	grace, budget := st.s.policy.grace(), st.s.policy.budget()
 	var steps []cancel.Step
-	if st.serial {
+	if st.serial && !(st.tx.openOnServer() && st.tx.hasChanged && st.s.acceptsUnknownTx()) {
 		steps = append(steps, cancel.Step{Name: "rpc", Timeout: grace, Do: st.probe})
 	}
 	for _, request := range st.s.conn.CancelSteps(st.call.operation) {
@@ -183,16 +181,13 @@ func (st *cancellation) checkFree(ctx context.Context) error {
 		}
 		st.keepTx, st.refusal = false, err
 	}
-	err := s.conn.EndTx(ctx, st.tx.id, false)
+	err := s.sendRollback(ctx, st.tx)
 	switch {
 	case err == nil:
 		st.rolledBack = true
 	case backend.FaultIn(err) == backend.FaultStatement:
 		// An earlier probe that was cut off may have ended it meanwhile.
-		if left := s.leftByServer(st.tx, err); left != nil {
-			st.left = left
-		}
-		if err = s.rollBack(ctx, st.tx); txGone(err) {
+		if err = s.rollBack(ctx, st.tx); err == nil {
 			st.rolledBack = true
 			err = s.runProbe(ctx)
 		}
@@ -210,7 +205,6 @@ func (s *SessionHandle) finishCancel(st *cancellation, report cancel.Report) {
 		s.mu.lost = fmt.Errorf("%w: a cancelled statement may still run: %s", backend.ErrSessionLost, report)
 	case st.rolledBack:
 		s.mu.tx.markRolledBack(st.rollbackReason())
-		s.mu.tx.leftByServer = st.left
 	}
 	s.mu.Unlock()
 	s.becomeIdle(nil)

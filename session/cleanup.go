@@ -75,7 +75,7 @@ func (s *SessionHandle) cleanAndReturnFor(c *call) {
 // for a connection that is closed next: they end with the session.
 func (s *SessionHandle) closeTxAndStatements(ctx context.Context, tx transaction, prepared map[*PreparedQuery]struct{}) error {
 	if tx.openOnServer() {
-		if err := s.rollBack(ctx, tx); !txGone(err) {
+		if err := s.rollBack(ctx, tx); err != nil {
 			return fmt.Errorf("roll back: %w", err)
 		}
 		if f := s.policy.Observe.RolledBack; f != nil {

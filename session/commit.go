@@ -15,7 +15,12 @@ import (
 // refusedCommit is a COMMIT that the server refused, and how the rollback ended that
 // was sent after it. Its text and its chain are those of the refusal alone. A rollback
 // of nil says that the server has no transaction of the handle's any more.
-type refusedCommit struct{ refusal, rollback error }
+type refusedCommit struct {
+	refusal, rollback error
+
+	// left says that the server may have left the transaction before: see maybeLeft.
+	left bool
+}
 
 func (e *refusedCommit) Error() string { return e.refusal.Error() }
 func (e *refusedCommit) Unwrap() error { return e.refusal }
@@ -40,8 +45,9 @@ func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 	if err == nil || !backend.FaultIn(err).KeepsConn() || meaningOf(effect.Commit, err) != effect.Refused {
 		return err
 	}
-	tx.commitRefused = true
-	return &refusedCommit{err, s.rollBack(ctx, tx)}
+	left := s.maybeLeft(tx, err)
+	tx.hasChanged = false // a refused COMMIT ends a transaction, too, and has said what that means
+	return &refusedCommit{refusal: err, rollback: s.rollBack(ctx, tx), left: left}
 }
 
 // recordCommitReply takes the server's word on a commit, and returns the caller's
@@ -67,10 +73,7 @@ func (s *SessionHandle) recordCommitReply(err error) error {
 			s.abortTx(err)
 			s.markDiscard(fmt.Errorf("a refused commit could not be rolled back: %w", refused.rollback))
 		}
-		if s.acceptsUnknownTx() && status.Code(refused.refusal) == codes.FailedPrecondition {
-			// Every statement was said to have succeeded, and still the
-			// server has left the transaction on the way: what came after
-			// that may be stored.
+		if refused.left {
 			return withCause(e, backend.ErrCommitUnknown)
 		}
 		return withCause(e, backend.ErrTxAborted)
@@ -89,7 +92,8 @@ func (s *SessionHandle) recordCommitReply(err error) error {
 }
 
 // Rollback undoes the transaction. ErrCommitUnknown: the server had left the
-// transaction by itself, and what was done after that may be stored; where the
+// transaction by itself, or an earlier rollback, in whose answer it may have said so,
+// was not answered; what was done after that may be stored. Where the
 // session has been replaced meanwhile it can say so no more. In a handle without
 // one it fails with ErrNoTx, which a deferred Rollback after Commit may ignore. After a Commit
 // that answered ErrTxAborted there is nothing to undo, and it answers nil.
@@ -122,9 +126,10 @@ func (s *SessionHandle) endByRollback(c *call, tx transaction) error {
 		return c.finish(outcome{err: tx.leftByServer})
 	}
 	return runStepWithoutValue(c, func(ctx context.Context) error { return s.rollBack(ctx, tx) }, func(_ bool, err error) outcome {
-		if txGone(err) {
+		if err == nil {
+			left := s.txState().leftByServer
 			s.setTx(transaction{})
-			return outcome{err: err}
+			return outcome{err: left}
 		}
 		s.abortTx(err)
 		var e *backend.Error
@@ -145,19 +150,15 @@ func (s *SessionHandle) endByRollback(c *call, tx transaction) error {
 // session. Unless the status of the refusal speaks of a state, the connection is
 // given up all the same, since the server may have kept ours.
 //
-// Failures that are not the server's refusal are returned as they are. txGone says of
-// the result whether a transaction is left.
+// Failures that are not the server's refusal are returned as they are. That the server
+// had left the transaction before is kept in its leftByServer.
 func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
-	first := s.conn.EndTx(ctx, tx.id, false)
+	first := s.sendRollback(ctx, tx)
 	if first == nil || backend.FaultIn(first) != backend.FaultStatement {
 		return first
 	}
-	left := s.leftByServer(tx, first)
-	err := s.conn.EndTx(ctx, tx.id, false)
-	if err == nil {
-		return left
-	}
-	if backend.FaultIn(err) != backend.FaultStatement {
+	err := s.sendRollback(ctx, tx)
+	if err == nil || backend.FaultIn(err) != backend.FaultStatement {
 		return err
 	}
 	fresh, beginErr := s.conn.Begin(ctx)
@@ -166,33 +167,38 @@ func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
 	}
 	switch status.Code(err) {
 	case codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition:
-		return left
 	default:
+		s.markDiscard(fmt.Errorf("rollback refused: %w", err))
 	}
-	s.markDiscard(fmt.Errorf("rollback refused: %w", err))
-	return left
+	return nil
 }
 
-// leftByServer is errServerLeftTx if the answer to a rollback says so. A refused
-// COMMIT ends a transaction too, and says itself what that means.
+// sendRollback sends one, and keeps what its answer says of the server's leaving the
+// transaction. SwanLake says that once: what answers the next one does not take it back.
+func (s *SessionHandle) sendRollback(ctx context.Context, tx transaction) error {
+	err := s.conn.EndTx(ctx, tx.id, false)
+	if s.maybeLeft(tx, err) {
+		s.mu.Lock()
+		s.mu.tx.leftByServer = &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: fmt.Errorf("%w: %w", errServerLeftTx, err)}
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// maybeLeft reports whether the server may have left the transaction before its end was
+// asked for, so that statements of it may be stored: its answer says so, or could have.
 //
 // Servers that accept unknown transactions run on in autocommit after some errors: a
-// statement of a second catalogue, a conflict in the middle. Whether a statement that
-// they refused later was the first that they ran so is not known, so that a
-// transaction which a failure has aborted is no exception, unless nothing had changed
-// anything before it.
-func (s *SessionHandle) leftByServer(tx transaction, answer error) error {
-	if tx.commitRefused || tx.phase == txAborted && !tx.hasChanged || !s.acceptsUnknownTx() || status.Code(answer) != codes.FailedPrecondition {
-		return nil
-	}
-	return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: fmt.Errorf("%w: %w", errServerLeftTx, answer)}
+// statement of a second catalogue, a conflict in the middle. They say so once, at the
+// end of the transaction. Whether a statement that they refused was the first that they
+// ran so is not known. Where nothing has changed anything, nothing can be stored.
+func (s *SessionHandle) maybeLeft(tx transaction, answer error) bool {
+	return tx.hasChanged && s.acceptsUnknownTx() && (status.Code(answer) == codes.FailedPrecondition || meaningOf(effect.Commit, answer) == effect.NotKnown)
 }
 
-// errServerLeftTx says that the server had left the transaction before its rollback.
-var errServerLeftTx = fmt.Errorf("%w: the server had left the transaction before the rollback, so that statements of it may be stored", backend.ErrCommitUnknown)
-
-// txGone reports whether a rollback that ended in err has left no transaction.
-func txGone(err error) bool { return err == nil || errors.Is(err, errServerLeftTx) }
+// errServerLeftTx says that the server had left the transaction before its rollback, or
+// may have.
+var errServerLeftTx = fmt.Errorf("%w: the server may have left the transaction before the rollback, so that statements of it may be stored", backend.ErrCommitUnknown)
 
 // withCause is e with one more cause in its chain.
 func withCause(e *backend.Error, cause error) *backend.Error {

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,12 +20,15 @@ import (
 func TestARollbackThatTheServerHadLeftBeforeSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		once := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.FailedPrecondition, "transaction aborted and rolled back")}
-		for _, statements := range [][]string{{"INSERT 1"}, {"INSERT 1", "INSERT bad"}, {"SELECT 1", "INSERT bad"}, {"INSERT bad"}} {
+		for _, statements := range [][]string{{"INSERT 1"}, {"INSERT 1", "INSERT bad"}, {"INSERT 1; INSERT bad", ""}, {"SELECT 1", "INSERT bad"}, {"SELECT 1"}, {"INSERT bad"}} {
 			r := newRig(t, &fakeConn{forgives: true, failOnce: map[string][]error{"Rollback": {once}}})
 			must(t, r.handle.BeginTransaction(t.Context()))
 			for _, sql := range statements {
+				if sql == "" {
+					continue
+				}
 				res, err := r.handle.Execute(t.Context(), sql)
-				require.Equal(t, sql == "INSERT bad", err != nil)
+				require.Equal(t, strings.HasSuffix(sql, "bad"), err != nil)
 				if err == nil {
 					must(t, res.Close())
 				}
@@ -35,7 +39,7 @@ func TestARollbackThatTheServerHadLeftBeforeSaysSo(t *testing.T) {
 			}
 			err := end(t.Context())
 			switch {
-			case statements[0] == "INSERT 1":
+			case strings.HasPrefix(statements[0], "INSERT 1"):
 				require.ErrorIs(t, err, backend.ErrCommitUnknown, "%s: the server may have left it before the failure", statements)
 				require.NotErrorIs(t, err, backend.ErrTxAborted)
 			case len(statements) == 2:
@@ -135,11 +139,13 @@ func TestWhatTheAnswersToARollbackSayTogether(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, &fakeConn{forgives: tc.forgives, failOnce: map[string][]error{}})
 			must(t, r.handle.BeginTransaction(t.Context()))
+			_, err := r.handle.Update(t.Context(), "INSERT 1")
+			must(t, err)
 			r.conn.failOnce["Rollback"] = tc.answers
 			if tc.begin != nil {
 				r.conn.failOnce["Begin"] = []error{tc.begin}
 			}
-			err := r.handle.Rollback(t.Context())
+			err = r.handle.Rollback(t.Context())
 			switch _, isStatus := status.FromError(tc.want); {
 			case tc.want == nil:
 				require.NoError(t, err, name)
@@ -175,13 +181,15 @@ func TestARefusedCommitIsARefusalAlsoWhereTheProofIsNeeded(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		forgives bool
+		sql      string
 		commit   codes.Code
 		want     error
 		not      error
 	}{
-		"a conflict":               {true, codes.Aborted, backend.ErrTxAborted, backend.ErrCommitUnknown},
-		"a state":                  {true, codes.FailedPrecondition, backend.ErrCommitUnknown, backend.ErrTxAborted},
-		"a state, of another kind": {false, codes.FailedPrecondition, backend.ErrTxAborted, backend.ErrCommitUnknown},
+		"a conflict":               {true, "INSERT 1", codes.Aborted, backend.ErrTxAborted, backend.ErrCommitUnknown},
+		"a state":                  {true, "INSERT 1", codes.FailedPrecondition, backend.ErrCommitUnknown, backend.ErrTxAborted},
+		"a state, of another kind": {false, "INSERT 1", codes.FailedPrecondition, backend.ErrTxAborted, backend.ErrCommitUnknown},
+		"a state, nothing changed": {true, "SELECT 1", codes.FailedPrecondition, backend.ErrTxAborted, backend.ErrCommitUnknown},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, &fakeConn{forgives: tc.forgives, failOnce: map[string][]error{
@@ -189,7 +197,10 @@ func TestARefusedCommitIsARefusalAlsoWhereTheProofIsNeeded(t *testing.T) {
 				"Rollback": {refusal(codes.FailedPrecondition), refusal(codes.NotFound)},
 			}})
 			must(t, r.handle.BeginTransaction(t.Context()))
-			err := r.handle.Commit(t.Context())
+			res, err := r.handle.Execute(t.Context(), tc.sql)
+			must(t, err)
+			must(t, res.Close())
+			err = r.handle.Commit(t.Context())
 			require.ErrorIs(t, err, tc.want, name)
 			require.NotErrorIs(t, err, tc.not, name)
 			must(t, r.handle.BeginTransaction(t.Context()))
@@ -431,5 +442,83 @@ func TestACutStatementOfATransactionThatTheServerHadLeft(t *testing.T) {
 			require.NotErrorIs(t, err, backend.ErrSessionLost, end)
 			must(t, r.handle.Close())
 		}
+	})
+}
+
+// What a rollback has said, or might have, is not taken back by the answer to the next:
+// a server that leaves a transaction says so once.
+func TestALaterRollbackDoesNotTakeBackWhatTheFirstSays(t *testing.T) {
+	busy := &backend.Error{Fault: backend.FaultLimit, Err: status.Error(codes.ResourceExhausted, "busy")}
+	for name, tc := range map[string]struct {
+		sql     string
+		fails   bool // a statement, so that Commit rolls back
+		unknown bool
+	}{
+		"of an open transaction":      {sql: "INSERT 1", unknown: true},
+		"of an aborted one":           {sql: "INSERT 1", fails: true, unknown: true},
+		"of one that changed nothing": {sql: "SELECT 1", fails: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{forgives: true, failOnce: map[string][]error{"Rollback": {busy}}})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			res, err := r.handle.Execute(t.Context(), tc.sql)
+			must(t, err)
+			must(t, res.Close())
+			first := r.handle.Rollback
+			if tc.fails {
+				_, err = r.handle.Update(t.Context(), "INSERT bad")
+				require.Error(t, err)
+				first = r.handle.Commit
+			}
+			err = first(t.Context())
+			require.Error(t, err, name)
+			require.Equal(t, tc.fails && tc.unknown, errors.Is(err, backend.ErrCommitUnknown), "%s: %v", name, err)
+			require.Equal(t, tc.fails && !tc.unknown, errors.Is(err, backend.ErrTxAborted), "%s: %v", name, err)
+			err = r.handle.Commit(t.Context())
+			require.Equal(t, tc.unknown, errors.Is(err, backend.ErrCommitUnknown), "%s: %v", name, err)
+			require.Equal(t, !tc.unknown, errors.Is(err, backend.ErrTxAborted), "%s: %v", name, err)
+			_ = r.handle.Close()
+		})
+	}
+}
+
+// The rollback of a cancel waits for the statement: what it answers is to be heard.
+func TestTheRollbackOfACancelIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.FailedPrecondition, "transaction aborted and rolled back")}
+		for _, answers := range [][]error{nil, {left}} {
+			r := newRig(t, &fakeConn{forgives: true, ignoresCancel: true, failOnce: map[string][]error{"Rollback": answers}})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			_, err := r.handle.Update(t.Context(), "INSERT 1")
+			must(t, err)
+			ctx, stop := context.WithTimeout(t.Context(), 20*ms)
+			defer stop()
+			_, err = r.handle.Update(ctx, "UPDATE SLOW 2s")
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			err = r.handle.Commit(t.Context())
+			require.Equal(t, answers != nil, errors.Is(err, backend.ErrCommitUnknown), "%v", err)
+			require.Equal(t, answers == nil, errors.Is(err, backend.ErrTxAborted), "%v", err)
+			must(t, r.handle.Close())
+			r.reused()
+		}
+	})
+}
+
+// A rollback behind the caller, of a transaction that the server had left, has ended it.
+func TestASessionWhoseTransactionTheServerHadLeftIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: status.Error(codes.FailedPrecondition, "transaction aborted and rolled back")}
+		r := newRig(t, &fakeConn{forgives: true, failOnce: map[string][]error{"Rollback": {left}}})
+		ctx, stop := context.WithCancel(t.Context())
+		require.Error(t, r.handle.WithTransaction(ctx, func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.Update(ctx, "INSERT 1")
+			must(t, err)
+			stop()
+			return ctx.Err()
+		}))
+		must(t, r.handle.BeginTransaction(t.Context()))
+		must(t, r.handle.Commit(t.Context()))
+		must(t, r.handle.Close())
+		r.reused()
 	})
 }

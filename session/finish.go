@@ -265,7 +265,7 @@ func (s *SessionHandle) recordSideEffects(c *call, e *backend.Error) {
 	if c.script.Empty() || (e != nil && e.Unsent) {
 		return
 	}
-	if e != nil && e.Fault == backend.FaultStatement && !c.manyExecutions && c.script.Atomic() {
+	if e != nil && c.failedWhole(e) {
 		if meaningOf(effect.Statement, e) == effect.Refused {
 			s.mu.sideEffects.addRefused(c.script)
 		} else {
@@ -278,4 +278,10 @@ func (s *SessionHandle) recordSideEffects(c *call, e *backend.Error) {
 		s.mu.strayTx = s.mu.strayTx || s.mu.tx.phase == txNone
 	}
 	s.mu.sideEffects.add(c.script, e == nil)
+}
+
+// failedWhole reports whether e is the server's answer to a single statement that was
+// sent once, so that the failure of it is that of everything the call was to do.
+func (c *call) failedWhole(e *backend.Error) bool {
+	return e.Fault == backend.FaultStatement && !c.manyExecutions && c.script.Atomic()
 }

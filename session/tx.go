@@ -37,8 +37,7 @@ type transaction struct {
 	// hasChanged says that a statement of it has changed something, or may have.
 	hasChanged bool
 
-	// leftByServer is set where the cancel chain has ended the transaction and
-	// learned that the server had left it before, see errServerLeftTx.
+	// leftByServer is errServerLeftTx once the answer to a rollback has said so.
 	leftByServer error
 
 	// commitRefused says that the last Commit answered ErrTxAborted, so that a
@@ -115,7 +114,7 @@ func (s *SessionHandle) BeginTransaction(ctx context.Context) error {
 		default: // nobody waits for it any more
 			ctx, stop := s.policy.closeContext()
 			defer stop()
-			if undo := s.rollBack(ctx, tx); !txGone(undo) {
+			if undo := s.rollBack(ctx, tx); undo != nil {
 				s.markLost(fmt.Errorf("roll back: %w", undo)) // later statements would be in it
 			}
 		}
@@ -169,6 +168,9 @@ func (s *SessionHandle) Commit(ctx context.Context) error {
 		}
 		if errors.Is(err, errServerLeftTx) {
 			return err // that nothing is stored is not known
+		}
+		if left := s.txState().leftByServer; left != nil {
+			return errjoin.Join(left, err)
 		}
 		return errjoin.Join(aborted, err)
 	default:
@@ -227,7 +229,7 @@ func (s *SessionHandle) abortTx(why error) {
 // nor by what the server does not have. A call that was cut leaves it to the cancel to
 // find out whether the transaction goes on, unless the statement failed for its caller.
 func (s *SessionHandle) recordTxOutcome(c *call, o outcome, e *backend.Error) {
-	if c.statement && !c.script.ReadOnly() && (e == nil || e.Fault == backend.FaultContext) {
+	if c.statement && !c.script.ReadOnly() && (e == nil || !e.Unsent && !c.failedWhole(e)) {
 		s.mu.tx.hasChanged = true
 	}
 	switch {

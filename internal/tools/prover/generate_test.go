@@ -193,6 +193,9 @@ func (g *generator) session() []step {
 // transaction is a step inside one.
 func (g *generator) transaction(who string) []step {
 	act := func(verb string, args ...string) step { return g.deadline(step{who: who, verb: verb, args: args}) }
+	if g.profile.AppendTo != "" && g.IntN(4) == 0 {
+		return g.beside(who)
+	}
 	switch g.IntN(15) {
 	case 14: // which rolls it back
 		g.held[who], g.inTx[who], g.ready[who] = false, false, false
@@ -213,6 +216,50 @@ func (g *generator) transaction(who string) []step {
 	default:
 		return g.either(who)
 	}
+}
+
+// beside changes a second catalog, for which some servers leave the transaction, and
+// goes on until something fails, is cut or gets no answer.
+func (g *generator) beside(who string) []step {
+	act := func(verb string, args ...string) step { return step{who: who, verb: verb, args: args} }
+	cut := func(s step) step {
+		s.within, _ = time.ParseDuration(g.pick("1ms", "20ms", "300ms", "3s"))
+		return s
+	}
+	steps := []step{act("aside"), act(g.pick("insert", "execute"), g.key())}
+	if g.IntN(3) == 0 {
+		steps = append([]step{act("insert", g.key())}, steps...)
+	}
+	if g.IntN(3) == 0 && !g.calm {
+		steps = append(steps, step{verb: "fault", args: []string{g.pick("delay", "fail"), "EndTransaction", "after", "", g.pick("0", "0", "1")}})
+		fault := steps[len(steps)-1].args
+		if fault[3] = "Unavailable"; fault[0] == "delay" {
+			fault[3] = g.pick("500ms", "4s", "50s")
+		}
+	}
+	switch g.IntN(8) {
+	case 0, 1:
+		steps = append(steps, act(g.pick("bad", "typo")))
+	case 2, 3:
+		steps = append(steps, cut(act("slow", g.key(), g.pick("100ms", "2s", "4s", "1m"))))
+	case 4:
+		steps = append(steps, cut(act(g.pick("insert", "clash"), g.key())))
+	case 5:
+		steps = append(steps, cut(act(g.pick("bulk", "ingest"), g.keys(3), "3")))
+	case 6:
+		steps = append(steps, act("panic", g.key()))
+	default:
+	}
+	switch g.IntN(4) {
+	case 0:
+		g.inTx[who] = false
+		steps = append(steps, act("commit"))
+	case 1: // and again, if that has failed
+		g.inTx[who] = false
+		steps = append(steps, cut(act(g.pick("commit", "rollback"))), act(g.pick("commit", "rollback")))
+	default:
+	}
+	return steps
 }
 
 // either is a step inside a transaction or outside.
