@@ -58,8 +58,12 @@ func (f Fault) KeepsConn() bool {
 
 // FaultOf classifies a gRPC status of a Flight SQL server. Servers answer
 // INTERNAL and UNKNOWN for plain SQL errors, so these are the statement's
-// fault unless the text is gRPC's own.
+// fault unless the text is gRPC's own. arrow-flight (Rust) says INVALID_ARGUMENT
+// for an action that it lacks, in words of its own.
 func FaultOf(code codes.Code, msg string) Fault {
+	if code == codes.InvalidArgument && strings.Contains(msg, "defined request is invalid") {
+		return FaultUnsupported
+	}
 	switch code {
 	case codes.Unavailable, codes.DataLoss:
 		return FaultTransport

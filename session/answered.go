@@ -20,12 +20,13 @@ import (
 // of the server, or of a proxy, and package effect judges it.
 func meaningOf(change effect.Change, err error) effect.Meaning {
 	var e *backend.Error
+	fault := backend.FaultIn(err)
 	switch {
 	case err == nil:
 		return effect.Done
-	case errors.As(err, &e) && e.Unsent, backend.FaultIn(err) == backend.FaultUsage, backend.FaultIn(err) == backend.FaultUnsupported, backend.FaultIn(err) == backend.FaultAuth:
+	case errors.As(err, &e) && e.Unsent, fault == backend.FaultUsage, fault == backend.FaultUnsupported, fault == backend.FaultAuth:
 		return effect.Refused
-	case !backend.FaultIn(err).KeepsConn():
+	case !fault.KeepsConn():
 		return effect.NotKnown
 	default:
 		return effect.Of(change, err)

@@ -234,9 +234,7 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 			lost = e.Err
 		}
 		s.mu.lost = lost
-		if !errors.Is(e.Err, backend.ErrSessionLost) {
-			e.Err = fmt.Errorf("%w: %w", backend.ErrSessionLost, e.Err)
-		}
+		e.Err = lostError(e.Err)
 	case !e.Unsent && (e.Fault == backend.FaultContext || e.Running):
 		if e.Fault == backend.FaultAuth {
 			s.mu.discardReason = e

@@ -269,4 +269,6 @@ func TestFaultOfSeparatesStatementsFromTransports(t *testing.T) {
 	require.Equal(t, backend.FaultTransport, backend.FaultOf(codes.Unavailable, ""))
 	require.Equal(t, backend.FaultLimit, backend.FaultOf(codes.ResourceExhausted, ""))
 	require.Equal(t, backend.FaultUnsupported, backend.FaultOf(codes.Unimplemented, ""))
+	require.Equal(t, backend.FaultUnsupported, backend.FaultOf(codes.InvalidArgument, "do_action: The defined request is invalid"))
+	require.Equal(t, backend.FaultStatement, backend.FaultOf(codes.InvalidArgument, "no such column"))
 }

@@ -73,22 +73,21 @@ func (r *rpcCall) statementContext(ctx context.Context) context.Context {
 	return r.sends.trackStatement(ctx)
 }
 
+// newError is a failure of the call, with what has been sent so far.
+func (r *rpcCall) newError(stage backend.Stage, fault backend.Fault, err error) *backend.Error {
+	return &backend.Error{Op: r.op, Stage: stage, Fault: fault, Target: r.conn.target(), Unsent: r.sends.nothingSent(), Err: err}
+}
+
 // usageError is the caller's own fault, found before anything was sent. The
 // connection is as good as before.
 func (r *rpcCall) usageError(format string, args ...any) error {
-	return &backend.Error{
-		Op: r.op, Stage: backend.StageArgument, Fault: backend.FaultUsage, Target: r.conn.target(),
-		Unsent: r.sends.nothingSent(), Err: fmt.Errorf(format, args...),
-	}
+	return r.newError(backend.StageArgument, backend.FaultUsage, fmt.Errorf(format, args...))
 }
 
 // lostError is the failure of a call whose transport has ended. cause is what
 // the call itself has heard, nil if nothing was sent.
 func (r *rpcCall) lostError(stage backend.Stage, cause error) error {
-	return &backend.Error{
-		Op: r.op, Stage: stage, Fault: backend.FaultTransport, Target: r.conn.target(), Unsent: r.sends.nothingSent(),
-		Err: LostError(r.conn.Lost(), cause),
-	}
+	return r.newError(stage, backend.FaultTransport, LostError(r.conn.Lost(), cause))
 }
 
 // callerEndedErr tells how the caller's context ended, or nil. A server that is

@@ -81,7 +81,7 @@ type Config struct {
 	// memory.DefaultAllocator.
 	Allocator memory.Allocator
 
-	DialTimeout  time.Duration // bounds Open, and the dial of a location (5 s)
+	DialTimeout  time.Duration // bounds each dial, that of a location among them (5 s)
 	CloseTimeout time.Duration // bounds Close (5 s; off: no CloseSession is sent)
 	Keepalive    time.Duration // HTTP/2 ping while a call waits that long (5 m 20 s)
 

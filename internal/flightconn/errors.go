@@ -26,7 +26,8 @@ func (r *rpcCall) wrapError(stage backend.Stage, err error) error {
 	if errors.As(err, &done) {
 		return done
 	}
-	e := &backend.Error{Op: r.op, Stage: stage, Target: r.conn.target(), Unsent: r.sends.nothingSent(), Running: r.sends.statementRunning(), Err: err}
+	e := r.newError(stage, backend.FaultUnknown, err)
+	e.Running = r.sends.statementRunning()
 
 	var large *tooLargeError
 	var located *locationError
@@ -46,7 +47,6 @@ func (r *rpcCall) wrapError(stage backend.Stage, err error) error {
 		e.Fault = backend.FaultStatement
 		return e
 	case errors.Is(err, errMalformed):
-		e.Fault = backend.FaultUnknown
 		return e
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return r.classifyEnded(e, codes.Canceled)
@@ -54,7 +54,6 @@ func (r *rpcCall) wrapError(stage backend.Stage, err error) error {
 
 	s, ok := status.FromError(err)
 	if !ok {
-		e.Fault = backend.FaultUnknown
 		return e
 	}
 	e.SQLState = sqlState(s.Message())
@@ -68,8 +67,6 @@ func (r *rpcCall) wrapError(stage backend.Stage, err error) error {
 		return r.classifyEnded(e, s.Code())
 	case e.Fault == backend.FaultTransport && r.conn.Lost() != nil:
 		return r.lostError(stage, err)
-	case isUndefined(s):
-		e.Fault = backend.FaultUnsupported
 	}
 	return e
 }
@@ -94,17 +91,11 @@ func (r *rpcCall) classifyEnded(e *backend.Error, code codes.Code) error {
 	return e
 }
 
-// isUndefined recognises the answer of servers that lack an action and say
-// INVALID_ARGUMENT for it: arrow-flight (Rust) words it so.
-func isUndefined(s *status.Status) bool {
-	return s.Code() == codes.InvalidArgument && strings.Contains(s.Message(), "defined request is invalid")
-}
-
 // isUnsupported reports whether err says that the server lacks the call. nil is
 // no such answer, and neither is an error that has no status.
 func isUnsupported(err error) bool {
-	s, _ := status.FromError(err) // codes.Unknown if it is none
-	return s.Code() == codes.Unimplemented || isUndefined(s)
+	s, ok := status.FromError(err)
+	return ok && backend.FaultOf(s.Code(), s.Message()) == backend.FaultUnsupported
 }
 
 var (

@@ -3,7 +3,6 @@ package flightconn
 import (
 	"context"
 	"errors"
-	"fmt"
 	"unicode"
 
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
@@ -19,9 +18,9 @@ import (
 )
 
 // Open makes a connection and proves it: it dials, presents the credentials
-// and makes a first round trip, within ctx and Config.DialTimeout. The caller
-// must close what it returns. Errors are *backend.Error with StageDial,
-// StageAuth or StageProbe, whose cause is what the server or the network said.
+// and makes a first round trip, within ctx. The caller must close what it
+// returns. Errors are *backend.Error with StageDial, StageAuth or StageProbe,
+// whose cause is what the server or the network said.
 //
 // Nothing is left behind by an Open that fails: its transport is closed,
 // without the server being asked to end a session, which may not be there. ctx
@@ -30,17 +29,15 @@ import (
 // It may be called from many goroutines at once. ctx is that of the pool's
 // open, not of the caller who waits for a connection.
 func (e *Endpoint) Open(ctx context.Context) (backend.Conn, error) {
-	bounded, cancel := context.WithTimeout(ctx, e.cfg.DialTimeout)
-	defer cancel()
 	c := &Conn{endpoint: e, id: newIdentity(&e.cfg)}
-	r := &rpcCall{conn: c, op: "Open", cancel: cancel, callerErr: ctx.Err, callerDeadline: ctx.Deadline}
+	r := &rpcCall{conn: c, op: "Open", callerErr: ctx.Err, callerDeadline: ctx.Deadline}
 	var err error
 	if c.transport, err = newTransport(&e.cfg); err != nil {
-		return nil, &backend.Error{Op: r.op, Stage: backend.StageDial, Fault: backend.FaultUsage, Target: e.cfg.Address, Unsent: true, Err: err}
+		return nil, r.newError(backend.StageDial, backend.FaultUsage, err)
 	}
 	c.channel = &channel{cc: c.transport.cc, id: c.id, owner: c}
 	c.flight = pb.NewFlightServiceClient(c.channel)
-	if err := r.establish(bounded); err != nil {
+	if err := r.establish(ctx); err != nil {
 		c.transport.closeWithin(errClosed, 0)
 		return nil, err
 	}
@@ -58,11 +55,11 @@ func (r *rpcCall) establish(ctx context.Context) error {
 	c := r.conn
 	if basic := c.cfg().Basic; basic != nil {
 		if err := r.handshake(ctx, basic); err != nil {
-			return r.wrapOpenError(ctx, backend.StageAuth, err)
+			return r.wrapOpenError(backend.StageAuth, err)
 		}
 	}
 	if err := r.obtainCredential(ctx); err != nil {
-		return r.wrapOpenError(ctx, backend.StageAuth, err)
+		return r.wrapOpenError(backend.StageAuth, err)
 	}
 	err := r.checkSession(ctx)
 	if status.Code(err) == codes.Unauthenticated && c.cfg().Authorization != nil {
@@ -71,7 +68,7 @@ func (r *rpcCall) establish(ctx context.Context) error {
 		}
 	}
 	if err != nil {
-		return r.wrapOpenError(ctx, backend.StageProbe, err)
+		return r.wrapOpenError(backend.StageProbe, err)
 	}
 	c.id.markEstablished()
 	return nil
@@ -108,16 +105,13 @@ func (r *rpcCall) obtainCredential(ctx context.Context) error {
 // The stage that is given may be corrected: a refused credential is StageAuth
 // wherever it shows, and what never reached the server is StageDial.
 //
-// In this order: the caller's context; the source of credentials; a refusal;
-// DialTimeout, which must not look like the caller's deadline, or a server that
-// does not answer would never count as unhealthy; the reason for which the
-// transport ended; the status.
-func (r *rpcCall) wrapOpenError(ctx context.Context, stage backend.Stage, err error) error {
-	e := &backend.Error{Op: r.op, Stage: stage, Target: r.conn.target(), Unsent: r.sends.nothingSent(), Err: err}
+// In this order: the caller's context; the source of credentials; a refusal; the
+// reason for which the transport ended; the status.
+func (r *rpcCall) wrapOpenError(stage backend.Stage, err error) error {
 	lost := r.conn.Lost()
 	s, _ := status.FromError(err)
+	e := r.newError(stage, backend.FaultOf(s.Code(), s.Message()), err)
 	e.SQLState = sqlState(s.Message())
-	e.Fault = backend.FaultOf(s.Code(), s.Message())
 	var noCredential *credentialError
 	if errors.As(err, &noCredential) {
 		e.Stage, e.Fault = backend.StageAuth, backend.FaultAuth
@@ -128,8 +122,6 @@ func (r *rpcCall) wrapOpenError(ctx context.Context, stage backend.Stage, err er
 	case noCredential != nil:
 	case s.Code() == codes.Unauthenticated, s.Code() == codes.PermissionDenied:
 		e.Stage, e.Fault = backend.StageAuth, backend.FaultAuth
-	case ctx.Err() != nil:
-		e.Fault, e.Err = backend.FaultTransport, fmt.Errorf("no answer within %v: %w", r.conn.cfg().DialTimeout, err)
 	case lost != nil:
 		e.Fault, e.Err = backend.FaultTransport, &openError{reason: lost, cause: err}
 	case e.Fault == backend.FaultContext: // the server's doing
@@ -251,10 +243,8 @@ func sessionAnswered(err error) bool {
 	if !ok {
 		return false
 	}
-	if s.Code() == codes.OK || s.Code() == codes.Unimplemented {
-		return true
-	}
-	return s.Code() != codes.PermissionDenied && backend.FaultOf(s.Code(), s.Message()) == backend.FaultStatement
+	fault := backend.FaultOf(s.Code(), s.Message())
+	return s.Code() == codes.OK || fault == backend.FaultUnsupported || fault == backend.FaultStatement && s.Code() != codes.PermissionDenied
 }
 
 // Ping is part of backend.Conn: it asks for one SqlInfo. A refusal by INTERNAL

@@ -46,7 +46,7 @@ func (c *Conn) SetOptions(ctx context.Context, opts map[string]any) error {
 		errs = append(errs, fmt.Errorf("option %q: %v", name, refusal.GetValue()))
 	}
 	if len(errs) > 0 {
-		return &backend.Error{Op: r.op, Stage: backend.StageExecute, Fault: backend.FaultStatement, Target: c.target(), Err: errjoin.Join(errs...)}
+		return r.newError(backend.StageExecute, backend.FaultStatement, errjoin.Join(errs...))
 	}
 	return nil
 }

@@ -200,10 +200,7 @@ func (s *stream) Close() {
 	idle := !s.mu.busy && !s.mu.closed && s.mu.err == nil
 	s.mu.closed = true
 	if s.mu.err == nil {
-		s.mu.err = &backend.Error{
-			Op: s.call.op, Stage: backend.StageFetch, Fault: backend.FaultUsage,
-			Target: s.call.conn.target(), Err: backend.ErrHandleClosed,
-		}
+		s.mu.err = s.call.newError(backend.StageFetch, backend.FaultUsage, backend.ErrHandleClosed)
 	}
 	s.mu.Unlock()
 	s.call.end() // wakes a Next under way, which then releases the source
