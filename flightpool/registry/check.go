@@ -68,12 +68,28 @@ func (d *ServerDefinition) validateWith(validate func(UserMapping) error) error 
 // awaitChanges waits for changes of servers under way, and for Kinds that are asked. An
 // Update whose Kind hangs keeps Close for closeGrace at most.
 func (r *Registry) awaitChanges(ctx context.Context) error {
-	late, cancel := withCloseGrace(ctx)
-	defer cancel()
-	late, stop := context.WithTimeout(late, closeGrace)
+	late, stop := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 	defer stop()
 	if left := r.changeLocks.changes.Wait(late) + r.kindCalls.Wait(late); left > 0 {
 		return fmt.Errorf("registry: Close: %d changes of definitions, or calls of Kinds for them, have not returned", left)
 	}
 	return nil
+}
+
+// closeGrace is how long the end of a server waits, after its context has ended,
+// for what it has then cancelled.
+const closeGrace = 5 * time.Second
+
+// withCloseGrace ends closeGrace after ctx. The function it returns must be called; it
+// stops the timer.
+func withCloseGrace(ctx context.Context) (context.Context, context.CancelFunc) {
+	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { // on a goroutine of its own
+		select {
+		case <-late.Done():
+		case <-time.After(closeGrace):
+			cancel()
+		}
+	})
+	return late, func() { stop(); cancel() }
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // onHealthTransition acts on a server that turned healthy or unhealthy. Health calls it
@@ -23,11 +25,29 @@ func (s *server) onHealthTransition(down *UnhealthyError) {
 		}
 		s.failWaiters(down)
 	}
-	s.notices.enqueue(s.registry.cfg.Logger, func() { s.notifyOwner(down) })
+	s.notices.Add(down)
+	go s.notices.Tell(s.isolateOwner) // the source does not wait
 	s.registry.wakeMaintenance()
 }
 
-// notifyOwner calls Config.Health for the transition.
+// isolateOwner runs notifyOwner unless the server is closed. It is code of the user's:
+// a panic in it is logged, and keeps no later notice.
+func (s *server) isolateOwner(down *UnhealthyError) {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return
+	}
+	var panicked *callback.PanicError
+	err := callback.Isolate("Config.Health", func() error { s.notifyOwner(down); return nil })
+	if log := s.registry.cfg.Logger; log != nil && errors.As(err, &panicked) {
+		log.Error("registry: Config.Health panicked", "panic", fmt.Sprint(panicked.Value))
+	}
+}
+
+// notifyOwner calls Config.Health for the transition. It may call the registry, and
+// wait for its end.
 func (s *server) notifyOwner(down *UnhealthyError) {
 	cfg := s.registry.cfg
 	if log := cfg.Logger; log != nil {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/fairshare"
 	"github.com/flightpool/flightpool/internal/taskgroup"
@@ -31,9 +32,9 @@ type server struct {
 
 	life            context.Context //nolint:containedctx // what drains and probes run on: it lives as long as the server
 	end             context.CancelFunc
-	backgroundTasks taskgroup.Group // drains and probes
-	kindCalls       taskgroup.Group // calls into the Kind
-	notices         noticeQueue
+	backgroundTasks taskgroup.Group                   // drains and probes
+	kindCalls       taskgroup.Group                   // calls into the Kind
+	notices         callback.Notices[*UnhealthyError] // for the owner
 
 	mu       sync.Mutex // guards writes of users, and the next three
 	closed   bool
@@ -273,7 +274,6 @@ func (s *server) close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	s.notices.close()
 	stop := context.AfterFunc(ctx, s.end)
 	defer stop()
 	late, cancel := withCloseGrace(ctx)
