@@ -164,16 +164,18 @@ func (c *Conn) cancelFlightInfo(ctx context.Context, client pb.FlightServiceClie
 	if status.Code(err) == codes.NotFound && info.Len() > 0 {
 		return cancel.Confirmed, nil // it had a name, and the server knows it no more
 	}
-	if err != nil {
-		return cancel.Failed, err
-	}
-	switch reply.GetStatus() {
+	return outcomeOf(reply.GetStatus()), err
+}
+
+// outcomeOf is what a status of the server means. Beside an error it does not count.
+func outcomeOf(s pb.CancelStatus) cancel.Outcome {
+	switch s {
 	case pb.CancelStatus_CANCEL_STATUS_CANCELLED:
-		return cancel.Confirmed, nil
+		return cancel.Confirmed
 	case pb.CancelStatus_CANCEL_STATUS_CANCELLING:
-		return cancel.Requested, nil
+		return cancel.Requested
 	default:
-		return cancel.Failed, nil
+		return cancel.Failed
 	}
 }
 
@@ -183,15 +185,5 @@ func (c *Conn) cancelQuery(ctx context.Context, client pb.FlightServiceClient, i
 	var reply pb.ActionCancelQueryResult                    //nolint:staticcheck // deprecated, but all that some servers have
 	req := &pb.ActionCancelQueryRequest{Info: info.encoded} //nolint:staticcheck // likewise
 	err := c.sqlAction(ctx, client, flightsql.CancelQueryActionType, req, &reply)
-	if err != nil {
-		return cancel.Failed, err
-	}
-	switch reply.GetResult() {
-	case pb.ActionCancelQueryResult_CANCEL_RESULT_CANCELLED:
-		return cancel.Confirmed, nil
-	case pb.ActionCancelQueryResult_CANCEL_RESULT_CANCELLING:
-		return cancel.Requested, nil
-	default:
-		return cancel.Failed, nil
-	}
+	return outcomeOf(pb.CancelStatus(reply.GetResult())), err // the same numbers
 }

@@ -68,11 +68,16 @@ func done(t *testing.T, l lease.Leases) {
 	require.NoError(t, l.Close(ctx))
 }
 
-func limitHolds(t *testing.T, l lease.Leases) {
-	var releases []func()
+// acquireAll takes all that there is.
+func acquireAll(t *testing.T, l lease.Leases) (releases []func()) {
 	for range limit {
 		releases = append(releases, acquire(t, l))
 	}
+	return releases
+}
+
+func limitHolds(t *testing.T, l lease.Leases) {
+	releases := acquireAll(t, l)
 	refused(t, l)
 	require.Equal(t, limit, l.Stats().InUse)
 	require.Equal(t, limit, l.Stats().Limit)
@@ -87,10 +92,7 @@ func limitHolds(t *testing.T, l lease.Leases) {
 }
 
 func order(t *testing.T, l lease.Leases) {
-	var releases []func()
-	for range limit {
-		releases = append(releases, acquire(t, l))
-	}
+	releases := acquireAll(t, l)
 	served := make(chan int, 4)
 	var waiters sync.WaitGroup
 	for i := range 4 {
@@ -147,10 +149,7 @@ func givingUp(t *testing.T, l lease.Leases) {
 	cancel()
 	_, err := l.Acquire(ended)
 	require.ErrorIs(t, err, context.Canceled)
-	var releases []func()
-	for range limit {
-		releases = append(releases, acquire(t, l))
-	}
+	releases := acquireAll(t, l)
 	refused(t, l)
 	require.Zero(t, l.Stats().Waiting)
 	for _, release := range releases {
@@ -166,10 +165,7 @@ func givingUp(t *testing.T, l lease.Leases) {
 }
 
 func closing(t *testing.T, l lease.Leases) {
-	var releases []func()
-	for range limit {
-		releases = append(releases, acquire(t, l))
-	}
+	releases := acquireAll(t, l)
 	waiting := make(chan error, 1)
 	go func() {
 		_, err := l.Acquire(t.Context())

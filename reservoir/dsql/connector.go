@@ -21,15 +21,11 @@ var _ driver.Connector = (*Connector)(nil)
 // sql.OpenDB. It does not wait for connections. Closing the connector, or the
 // sql.DB, closes the cluster, within CloseTimeout.
 func NewConnector(ctx context.Context, cfg Config) (*Connector, error) {
-	c, err := NewCluster(ctx, cfg)
+	p, err := NewPool(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	part, err := c.view(View{})
-	if err != nil {
-		return nil, errors.Join(err, c.Close(ctx))
-	}
-	return &Connector{view: part, close: func() error { return c.withCloseTimeout(c.Close) }}, nil
+	return &Connector{view: p.view, close: func() error { return p.view.cluster.withCloseTimeout(p.close) }}, nil
 }
 
 // OpenDB makes a sql.DB over a Cluster of its own. It does not wait for
