@@ -49,7 +49,7 @@ func (s *sessions) find(key string) *session {
 
 // open returns the session of a key. It makes one if there is none.
 func (s *sessions) open(ctx context.Context, key string, conn *serverConn) (*session, error) {
-	sess, first, err := s.reserve(key)
+	sess, first, err := s.reserve(ctx, key)
 	if err != nil {
 		s.srv.ledger.update(func(now *Snapshot) { now.Refused++ })
 		return nil, err
@@ -81,7 +81,11 @@ func (s *sessions) open(ctx context.Context, key string, conn *serverConn) (*ses
 }
 
 // reserve makes room for a session. first says that the caller must open it.
-func (s *sessions) reserve(key string) (sess *session, first bool, err error) {
+//
+// An RPC that its client has taken back opens none: what the client has sent after that,
+// CloseSession for example, may have been served already. Looked at under the lock: who
+// finds the session gone then finds ctx ended, too.
+func (s *sessions) reserve(ctx context.Context, key string) (sess *session, first bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sess := s.byKey[key]; sess != nil {
@@ -89,6 +93,9 @@ func (s *sessions) reserve(key string) (sess *session, first bool, err error) {
 	}
 	if s.closed {
 		return nil, false, status.Error(codes.Unavailable, "server is closing")
+	}
+	if ctx.Err() != nil {
+		return nil, false, status.FromContextError(ctx.Err()).Err()
 	}
 	if s.limit > 0 && len(s.alive) >= s.limit {
 		return nil, false, status.Error(s.srv.profile.LimitCode, "maximum number of sessions reached")

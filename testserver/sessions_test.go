@@ -2,6 +2,7 @@ package testserver_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
@@ -269,6 +271,38 @@ func TestACallWhoseSessionIsGoneByTheTimeItRunsIsTold(t *testing.T) {
 		require.NoError(t, err)
 		requireCode(t, codes.Unavailable, <-ended)
 		require.Equal(t, time.Minute, time.Since(began))
+	})
+}
+
+// The order in which a server begins with the requests of one connection is not that in
+// which they came.
+func TestACallThatWasTakenBackBeforeItWasBegunOpensNoSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		held, done, goOn := make(chan context.Context, 1), make(chan error, 1), make(chan struct{})
+		hold := grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+			if !strings.HasSuffix(info.FullMethod, "/GetFlightInfo") {
+				return handle(ctx, req)
+			}
+			held <- ctx
+			<-goOn
+			res, err := handle(ctx, req)
+			done <- err
+			return res, err
+		})
+		srv := start(t, testserver.Options{Profile: testserver.Profile{SessionKey: testserver.ByPeerIP}, Listen: testserver.InMemory, GRPC: []grpc.ServerOption{hold}})
+		c := dial(t, srv)
+		c.mustUpdate(makeMine)
+		ctx, takeBack := context.WithCancel(t.Context())
+		ended := inBackground(ctx, c, "SELECT 1")
+		begun := <-held
+		takeBack()
+		<-begun.Done()
+		_, err := c.CloseSession(t.Context(), &flight.CloseSessionRequest{})
+		require.NoError(t, err)
+		close(goOn)
+		requireCode(t, codes.Canceled, <-done)
+		requireCode(t, codes.Canceled, <-ended)
+		require.Equal(t, 0, srv.Ledger().Snapshot().Sessions)
 	})
 }
 
