@@ -70,14 +70,17 @@ func (s *SessionHandle) startCancel(c *call, tx transaction) {
 // awaitArrival gives the statement of a call that was cut before any row of it came
 // the time to come to its turn, on a server that runs statements in whatever transaction
 // its session is in: one that a rollback or probe overtakes there is stored by itself, or
-// runs in the next transaction.
+// runs in the next transaction. While a call is in its first RPC, the time since its step
+// began counts; of others the last RPC may have been sent just now.
 func (s *SessionHandle) awaitArrival(c *call) {
 	if !s.policy.ignoresTxIDs.Load() || c.hasResult() {
 		return
 	}
-	ctx, stop := context.WithTimeout(s.policy.OwnerContext, s.policy.grace())
-	defer stop()
-	<-ctx.Done()
+	pause := s.policy.grace()
+	if first := c.operation.Name() == nil && !c.hasParams && !c.callsUserCode; first {
+		pause -= time.Since(c.startedAt)
+	}
+	_ = backoff.Sleep(s.policy.OwnerContext, pause)
 }
 
 // chain is every way to stop a call whose RPC has ended on this side. Each

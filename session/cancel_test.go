@@ -447,3 +447,56 @@ func TestAWayToCancelHasItsTimeAndTheProbeItsOwn(t *testing.T) {
 		})
 	}
 }
+
+// The pause in which a cut statement may come to its turn is counted from its sending,
+// where that is known.
+func TestAStatementThatWasSentLongAgoIsNotWaitedFor(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limit, pause time.Duration
+		run          func(ctx context.Context, s *SessionHandle) error
+	}{
+		"a change, just sent": {20 * ms, 230 * ms, func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.Update(ctx, "UPDATE SLOW 1h")
+			return err
+		}},
+		"a change, sent before": {10 * time.Second, 0, func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.Update(ctx, "UPDATE SLOW 1h")
+			return err
+		}},
+		"one of two requests": {10 * time.Second, 250 * ms, func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.Query(ctx, "SELECT SLOW 1h") // the fake names it at once
+			return err
+		}},
+		"with parameters": {10 * time.Second, 250 * ms, func(ctx context.Context, s *SessionHandle) error {
+			params := numbers(1)
+			defer params.Release()
+			_, err := s.UpdateWithRecordBatch(ctx, "UPDATE SLOW 1h", params)
+			return err
+		}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, &fakeConn{forgives: true})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			ctx, stop := context.WithTimeout(t.Context(), tc.limit)
+			defer stop()
+			require.ErrorIs(t, tc.run(ctx, r.handle), context.DeadlineExceeded, name)
+			began := time.Now()
+			_ = r.handle.Rollback(t.Context())
+			require.Equal(t, tc.pause, time.Since(began), name)
+			must(t, r.handle.Close())
+		})
+	}
+}
+
+// A credential that expires while a session is idle costs the connection, which is not
+// worth an error of Close.
+func TestACloseThatFindsTheCredentialExpiredSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		expired := &backend.Error{Stage: backend.StageAuth, Fault: backend.FaultAuth, Err: status.Error(codes.Unauthenticated, "token expired")}
+		r := newRig(t, &fakeConn{fail: map[string]error{"ClosePrepared": expired}})
+		_, err := r.handle.PrepareQuery(t.Context(), "SELECT 1")
+		must(t, err)
+		must(t, r.handle.Close())
+		require.ErrorIs(t, r.discarded(), expired)
+	})
+}

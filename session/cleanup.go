@@ -18,7 +18,7 @@ import (
 // It is reached once for each connection: the state cleaning is entered once, by Close
 // of an idle handle or by becomeIdle, and releaseConn is taken away under the lock.
 // Nothing is sent on a lost connection. What fails on one that is discarded anyway is
-// not worth an error.
+// not worth an error, nor is that its credential has expired: nothing is lost by that.
 func (s *SessionHandle) cleanAndReturn() error {
 	s.mu.Lock()
 	reason, lost, tx := s.mu.discardReason, s.mu.lost, s.mu.tx
@@ -32,8 +32,10 @@ func (s *SessionHandle) cleanAndReturn() error {
 		_ = s.closeTxAndStatements(ctx, tx, nil)
 		stop()
 	default:
-		failure = s.cleanSession()
-		reason = failure
+		reason = s.cleanSession()
+		if backend.FaultIn(reason) != backend.FaultAuth {
+			failure = reason
+		}
 	}
 	s.mu.Lock()
 	s.mu.state = closed

@@ -55,6 +55,8 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 		return s.returnBeforeStatement(ctx, c.backendCall)
 	}
 	c.requireSingleExecution(opts.Route, script) // but on some servers it does
+	// A failure is taken for one that has left nothing. Where the answer leaves that
+	// open, what it may have left can be seen by nobody and ends with the connection.
 	q := &PreparedQuery{s: s, script: script, route: opts.Route}
 	_, err = runStep(c, func(ctx context.Context) (backend.Prepared, error) { return s.conn.Prepare(ctx, sql, c.backendCall) },
 		func(stmt backend.Prepared, inTime bool, err error) outcome {
