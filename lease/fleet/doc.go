@@ -94,7 +94,11 @@
 //	the connections that it had, however many leases it has taken in advance; nor
 //	does who has just joined, had no lease lately, or stood still, and cannot
 //	know whether there was one. What comes on top is not revoked, and not granted
-//	again.
+//	again. An outage of writes alone shows only to who writes: a process that
+//	wrote nothing in it, as may be until the next round was to begin, can have
+//	more than its share in it and after it. Nor does anybody wait for longer than
+//	Lease/20 and three RequestTimeouts for who tells later, because its requests
+//	are lost one after another: its connections come on top until it has told.
 //	a limit that is lowered: what is held stays until it is closed, and is not
 //	granted again.
 //

@@ -5,9 +5,10 @@ import "time"
 // In an outage others may have opened connections by the Fallback that the store does
 // not know. So that nobody takes their room, a process whose Fallback is a Share has no
 // more than that, or than the connections that it had, while there may be one, and for
-// tellingTime after it, in which those others tell what they have. Of an outage a
+// answerTime after it, in which those others tell what they have. Of an outage a
 // process knows by its own requests alone. Reads may succeed while no write does, so
-// that it is writes that prove that there is none.
+// that it is writes that prove that there is none. Who has nothing to write learns of
+// such an outage when no round can begin.
 
 // outage is what a process knows of one. The mutex of Leases guards it; the loop alone
 // writes it.
@@ -18,9 +19,7 @@ type outage struct {
 	roundFailed bool          // the write that begins the next round was not answered
 	holdUntil   time.Duration // others tell what they have until then; monotonic, which never runs ahead
 	recount     bool          // every shard is to be read after that
-
-	hadHeartbeat    bool // a heartbeat has succeeded, the last one sent at lastHeartbeatAt
-	lastHeartbeatAt instant
+	heartbeatAt instant       // the latest heartbeat that left nothing undone was sent then; long ago before the first
 }
 
 // failed notes that there may be an outage since from.
@@ -34,11 +33,6 @@ func (o *outage) failed(from instant) {
 func (l *Leases) fallbackShare() (share int, bounded bool) {
 	share = l.cfg.Fallback.Allows()
 	return share, share > 0 && share < l.state.terms.limit
-}
-
-// tellingTime is how long others need to tell the store what they have.
-func (l *Leases) tellingTime() time.Duration {
-	return l.state.terms.lease/20 + 3*l.cfg.RequestTimeout
 }
 
 // fallbackAfter is how long after the last request that succeeded here the Fallback may
@@ -58,13 +52,13 @@ func (l *Leases) outageLasts(now instant) bool {
 }
 
 // holdLeft is for how long yet there may be an outage, or others may have to tell what
-// they have. Who has no entry does not check in, and cannot know.
+// they have.
 func (l *Leases) holdLeft(now instant) time.Duration {
 	if _, bounded := l.fallbackShare(); !bounded {
 		return 0
 	}
-	if l.outageLasts(now) || !l.state.joinedAny() {
-		return l.tellingTime()
+	if l.outageLasts(now) {
+		return l.answerTime()
 	}
 	left := max(l.state.outage.holdUntil-now.mono, 0)
 	if l.state.outage.recount {
@@ -75,7 +69,7 @@ func (l *Leases) holdLeft(now instant) time.Duration {
 
 // hold begins the time in which others tell what they have. mu is held.
 func (l *Leases) hold(now instant) {
-	l.state.outage.holdUntil, l.state.outage.recount = now.mono+l.tellingTime(), true
+	l.state.outage.holdUntil, l.state.outage.recount = now.mono+l.answerTime(), true
 }
 
 // noteSurvey notes that every shard was read at now.
@@ -115,15 +109,14 @@ func (l *Leases) capByOutage(leases int, now instant) int {
 // just joined, or stood still, cannot know whether there was an outage.
 func (l *Leases) noteHeartbeat(sent, now instant) {
 	o := &l.state.outage
-	_, apart := now.since(o.lastHeartbeatAt)
+	_, apart := now.since(o.heartbeatAt)
 	_, bounded := l.fallbackShare()
-	hold := bounded && (l.outageLasts(now) || !o.hadHeartbeat || apart >= l.state.terms.validity())
-	l.work.surveyDue = l.work.surveyDue || hold
+	hold := bounded && (l.outageLasts(now) || apart >= l.state.terms.validity())
 	l.updateState(func() {
 		if hold {
 			l.hold(now)
 		}
-		o.failing, o.hadHeartbeat, o.lastHeartbeatAt = false, true, sent
+		o.failing, o.heartbeatAt = false, sent
 	})
 }
 

@@ -19,9 +19,7 @@ const (
 // done, and why callers wait if some do. In this order: connections that no lease
 // covers are added to an entry first, so that the store's sum is honest. Then what is
 // wanted is cut to the level, if the fleet is short, and to the Fallback's share while
-// others may have connections by theirs. Who has written nothing for long shows by a
-// write that the store takes some, before it takes more than that share. Then leases
-// are taken, or given back.
+// others may have connections by theirs. Then leases are taken, or given back.
 func (l *Leases) nextStep(now instant) (*step, time.Duration, waitReason) {
 	st := &l.state
 	if st.terms.shards == 0 {
@@ -40,17 +38,13 @@ func (l *Leases) nextStep(now instant) (*step, time.Duration, waitReason) {
 	if short {
 		wanted = max(min(wanted, st.terms.level), inUse)
 	}
-	hold, unproven := l.holdLeft(now), l.unproven(now)
-	share, _ := l.fallbackShare()
-	if hold > 0 {
+	hold := l.holdLeft(now)
+	if share, _ := l.fallbackShare(); hold > 0 {
 		wanted = min(wanted, max(held, share))
 	}
 	lacking := notBlocked
 	if usable := held - st.overLimit(); wanted > usable {
-		if unproven && hold <= 0 && wanted > share {
-			return l.newStep(st.joinedShard(), 0), 0, notBlocked
-		}
-		if s := l.takeStep(wanted-usable, short || hold > 0 || unproven); s != nil {
+		if s := l.takeStep(wanted-usable, short || hold > 0); s != nil {
 			return s, 0, notBlocked
 		}
 		wanted, lacking = max(usable, inUse), noRoom
