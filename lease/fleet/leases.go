@@ -221,11 +221,10 @@ func (l *Leases) usable(now instant) bool {
 // granted again, and while the fleet is short nobody is granted more than the
 // level.
 func (l *Leases) capacity(now instant) int {
-	held := l.state.held() - l.state.returning()
+	free := l.state.held() - l.state.returning() - l.state.overLimit()
 	if !l.valid(now) {
-		return l.lapsedCapacity(held, now)
+		return l.lapsedCapacity(free, now)
 	}
-	free := held - l.state.overLimit()
 	if l.state.isShort(now) {
 		free = min(free, l.state.terms.level)
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/lease"
 )
 
 // A limit that was lowered is reached by the connections that end, also when
@@ -202,4 +204,26 @@ func TestOperatorsGetAnErrorForAGarbageRecord(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What is above a lowered limit is not granted again in an outage either.
+func TestAnOutageGrantsNothingAboveALoweredLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		l, p := join(t, w, 1, Config{Limit: 10, Batch: 1})
+		defer l.stopGoroutines()
+		releases := take(t, l, 10)
+		require.NoError(t, SetLimit(t.Context(), w.mem, "b", 8))
+		time.Sleep(30 * time.Second)
+		p.set(func(p *process) { p.outage = time.Now().Add(10 * time.Minute) })
+		time.Sleep(time.Minute)
+		require.True(t, l.Stats().Degraded)
+		for _, release := range releases[:3] {
+			release()
+		}
+		take(t, l, 1) // for the third
+		_, err := l.Acquire(t.Context())
+		require.ErrorIs(t, err, lease.ErrUnavailable)
+		require.Equal(t, 8, l.Stats().InUse)
+	})
 }
