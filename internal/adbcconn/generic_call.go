@@ -148,7 +148,7 @@ func (t *driverCall) wrapError(stage backend.Stage, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		e.Fault = backend.FaultContext
 	}
-	ended := t.callerContextErr(e.Fault)
+	ended := ctxerr.Ended(t.callerCtx.Err, t.callerCtx.Deadline, e.Fault == backend.FaultContext)
 	switch {
 	case e.Fault == backend.FaultStatement || e.Fault == backend.FaultUnsupported:
 	case ended != nil:
@@ -162,19 +162,6 @@ func (t *driverCall) wrapError(stage backend.Stage, err error) error {
 		return t.lostError(stage, nil)
 	}
 	return e
-}
-
-// callerContextErr is how the caller's context has ended, or nil. A server that
-// is told the deadline may be first to enforce it. Only an error that is a
-// context's may come before its time.
-func (t *driverCall) callerContextErr(fault backend.Fault) error {
-	if err := t.callerCtx.Err(); err != nil {
-		return err
-	}
-	if fault == backend.FaultContext && ctxerr.IsDue(t.callerCtx.Deadline) {
-		return context.DeadlineExceeded
-	}
-	return nil
 }
 
 // lostError is the error of a call whose connection has ended.

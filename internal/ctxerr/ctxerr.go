@@ -42,3 +42,14 @@ func IsDue(deadline func() (time.Time, bool)) bool {
 	at, ok := deadline()
 	return ok && time.Until(at) <= deadlineSkew
 }
+
+// Ended is how a caller's context has ended, which err tells, or nil. A server that is
+// told the deadline enforces it too and may be first: byTime says that something has
+// failed as it does when its time is over. Only that may come before the deadline.
+func Ended(err func() error, deadline func() (time.Time, bool), byTime bool) error {
+	ended := err()
+	if ended == nil && byTime && IsDue(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ended
+}

@@ -32,7 +32,12 @@ func TestAnEndThatIsDueIsTheCallers(t *testing.T) {
 	for left, want := range map[time.Duration]bool{-time.Hour: true, 0: true, 100 * time.Millisecond: true, time.Minute: false} {
 		ctx, cancel := context.WithTimeout(t.Context(), left)
 		require.Equal(t, want, ctxerr.IsDue(ctx.Deadline), left)
+		alive := func() error { return nil }
+		require.Equal(t, want, ctxerr.Ended(alive, ctx.Deadline, true) != nil, left)
+		require.NoError(t, ctxerr.Ended(alive, ctx.Deadline, false), left)
 		cancel()
 	}
 	require.False(t, ctxerr.IsDue(t.Context().Deadline))
+	over := func() error { return context.Canceled }
+	require.Equal(t, context.Canceled, ctxerr.Ended(over, t.Context().Deadline, false))
 }

@@ -90,18 +90,10 @@ func (r *rpcCall) lostError(stage backend.Stage, cause error) error {
 	return r.newError(stage, backend.FaultTransport, LostError(r.conn.Lost(), cause))
 }
 
-// callerEndedErr tells how the caller's context ended, or nil. A server that is
-// told a deadline enforces it too and may be first, so an end that is due
-// within the skew of two clocks' timers counts. byDeadline says that something
-// has failed with DEADLINE_EXCEEDED: only that may come before its time.
+// callerEndedErr is how the caller's context has ended, or nil. byDeadline says that
+// something has failed with DEADLINE_EXCEEDED.
 func (r *rpcCall) callerEndedErr(byDeadline bool) error {
-	if err := r.callerContextErr(); err != nil {
-		return err
-	}
-	if byDeadline && ctxerr.IsDue(r.callerDeadline) {
-		return context.DeadlineExceeded
-	}
-	return nil
+	return ctxerr.Ended(r.callerContextErr, r.callerDeadline, byDeadline)
 }
 
 // callerContextErr is not nil once the caller's context has ended, or its deadline is
