@@ -75,25 +75,25 @@ func SafeToRetry(err error) bool { return backend.SafeToRetry(err) }
 
 // acquireError is the error of a call that got no connection.
 func (p *FlightSQLPool) acquireError(ctx context.Context, op string, err error) error {
-	e := &Error{Op: op, Stage: backend.StageAcquire, Target: p.target, Unsent: true, Err: err}
+	e := &Error{Op: op, Stage: backend.StageAcquire, Target: p.target, Unsent: true, Err: poolError(err)}
 	var failed *reservoir.OpenError
 	var full *reservoir.ExhaustedError
 	var inner *Error
 	var rangeErr *reservoir.RangeError
 	switch {
 	case errors.Is(err, ErrClosed):
-		e.Fault, e.Err = FaultUsage, poolError(err)
+		e.Fault = FaultUsage
 	case errors.As(err, &rangeErr):
-		e.Stage, e.Fault, e.Err = backend.StageArgument, FaultUsage, poolError(err)
+		e.Stage, e.Fault = backend.StageArgument, FaultUsage
 	case errors.As(err, &full):
-		e.Fault, e.Err = FaultLimit, poolError(err)
+		e.Fault = FaultLimit
 		if errors.As(full.LastOpen, &inner) {
 			e.Stage, e.Fault, e.SQLState = inner.Stage, inner.Fault, inner.SQLState
 		} else if full.InUse >= full.MaxSize {
 			e.Err = fmt.Errorf("%w; %s", e.Err, p.leakHint())
 		}
 	case errors.Is(err, ErrUnhealthy):
-		e.Fault, e.Err = FaultTransport, poolError(err)
+		e.Fault = FaultTransport
 		if _, refused := err.(*UnhealthyError); !refused && errors.As(err, &inner) { //nolint:errorlint // bare: the call has waited for no open
 			e.Stage, e.SQLState = inner.Stage, inner.SQLState
 		}
@@ -102,9 +102,7 @@ func (p *FlightSQLPool) acquireError(ctx context.Context, op string, err error) 
 		// text.
 		e.Stage, e.Fault, e.SQLState, e.Err = inner.Stage, inner.Fault, inner.SQLState, &rewordedError{inner.Err.Error(), err}
 	case errors.As(err, &inner):
-		e.Stage, e.Fault, e.SQLState = inner.Stage, inner.Fault, inner.SQLState
-	default:
-		e.Err = poolError(err)
+		e.Stage, e.Fault, e.SQLState, e.Err = inner.Stage, inner.Fault, inner.SQLState, err
 	}
 	if ended := ctxerr.Of(ctx); ended != nil {
 		e.Ctx, e.Fault = ended, FaultContext

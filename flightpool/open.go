@@ -204,12 +204,8 @@ func wrapOpen(l Layer, limit time.Duration, open func(context.Context) (backend.
 
 func closeLayer(l Layer, limit time.Duration) error {
 	closing := callback.Go(callback.NoValue(l.Close))
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-closing.Done:
-		return closing.Failure(userCode)
-	case <-timer.C:
+	if !callback.EndsWithin(closing.Done, limit) {
 		return fmt.Errorf("the Layer has not closed within CloseTimeout %v", limit)
 	}
+	return closing.Failure(userCode)
 }

@@ -101,12 +101,7 @@ func (r *Reservoir[C]) Close(ctx context.Context) error {
 	}
 	forced := r.reclaimLoans()
 	if r.cfg.CloseTimeout > 0 {
-		timer := time.NewTimer(r.cfg.CloseTimeout)
-		defer timer.Stop()
-		select {
-		case <-r.drained:
-		case <-timer.C:
-		}
+		_ = callback.EndsWithin(r.drained, r.cfg.CloseTimeout) // what remains is counted below
 	}
 	remaining := r.remaining()
 	if forced == 0 && remaining == 0 {

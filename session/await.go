@@ -106,14 +106,7 @@ func (c *call) awaitLeftStep(done <-chan struct{}) bool {
 		c.s.learnOrder(c, done)
 		c.endRPC()
 	}
-	timer := time.NewTimer(c.s.policy.grace())
-	defer timer.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timer.C:
-		return false
-	}
+	return callback.EndsWithin(done, c.s.policy.grace())
 }
 
 // callerLeftError is the error of a call whose caller has left it. The server has not

@@ -138,14 +138,10 @@ func retry[T any](ctx context.Context, do func() (T, error)) (T, error) {
 		if err == nil || attempt == attempts || isPermanent(err) {
 			return result, err
 		}
-		pause := time.NewTimer(wait)
-		select {
-		case <-pause.C:
-			wait *= 2
-		case <-ctx.Done():
-			pause.Stop()
+		if pause(ctx, wait) != nil {
 			return result, errors.Join(context.Cause(ctx), err)
 		}
+		wait *= 2
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -85,11 +86,8 @@ const closeGrace = 5 * time.Second
 func withCloseGrace(ctx context.Context) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { // on a goroutine of its own
-		select {
-		case <-late.Done():
-		case <-time.After(closeGrace):
-			cancel()
-		}
+		_ = callback.EndsWithin(late.Done(), closeGrace)
+		cancel()
 	})
 	return late, func() { stop(); cancel() }
 }

@@ -129,11 +129,17 @@ func (c *Call[T]) Wait(ctx context.Context, grace time.Duration) bool {
 	case <-c.Done:
 		return true
 	case <-ctx.Done():
+		return EndsWithin(c.Done, grace)
 	}
-	timer := time.NewTimer(grace)
+}
+
+// EndsWithin waits until done is closed, but no longer than limit. It reports whether
+// it was.
+func EndsWithin(done <-chan struct{}, limit time.Duration) bool {
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
-	case <-c.Done:
+	case <-done:
 		return true
 	case <-timer.C:
 		return false

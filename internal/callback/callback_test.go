@@ -92,3 +92,15 @@ func TestACallerWhoseContextHasEndedWaitsForTheGrace(t *testing.T) {
 		}
 	}
 }
+
+func TestAWaitEndsWithWhatItWaitsForOrWithItsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		done := make(chan struct{})
+		began := time.Now()
+		require.False(t, EndsWithin(done, time.Second))
+		require.Equal(t, time.Second, time.Since(began))
+		time.AfterFunc(time.Second, func() { close(done) })
+		require.True(t, EndsWithin(done, time.Minute))
+		require.Equal(t, 2*time.Second, time.Since(began))
+	})
+}

@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
+
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // queryCanceled is the SQLSTATE of a statement that the server has cancelled.
@@ -33,16 +35,10 @@ type cancelRequest struct {
 }
 
 // waitDone waits until the request has ended, and says whether it has, by its
-// limit, and cannot reach the server any more.
+// limit, and cannot reach the server any more. A Config.Dial that ignores its context
+// may keep it from that.
 func (r *cancelRequest) waitDone() bool {
-	late := time.NewTimer(time.Until(r.limit) + returnMargin)
-	defer late.Stop()
-	select {
-	case <-r.done:
-		return !r.mayArrive
-	case <-late.C: // Config.Dial ignores its context
-		return false
-	}
+	return callback.EndsWithin(r.done, time.Until(r.limit)+returnMargin) && !r.mayArrive
 }
 
 var _ ctxwatch.Handler = (*cancelHandler)(nil)
@@ -124,13 +120,8 @@ func (p *physical) runUncancelled(ctx context.Context, do func(context.Context) 
 	longer, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	stop := context.AfterFunc(ctx, func() {
-		grace := time.NewTimer(p.cancelGrace)
-		defer grace.Stop()
-		select {
-		case <-grace.C:
-			cut()
-		case <-longer.Done():
-		}
+		_ = callback.EndsWithin(longer.Done(), p.cancelGrace)
+		cut()
 	})
 	defer stop()
 	p.cutOnCancel.Store(true)

@@ -64,14 +64,7 @@ func (c *Conn) bounded(ctx context.Context, call func(ctx context.Context) error
 
 // awaitAbandonedCall waits a while for a call that was given up.
 func (c *Conn) awaitAbandonedCall() {
-	returned := c.abandonedCall.Load()
-	if returned == nil {
-		return
-	}
-	late := time.NewTimer(killTimeout)
-	defer late.Stop()
-	select {
-	case <-*returned:
-	case <-late.C:
+	if returned := c.abandonedCall.Load(); returned != nil {
+		_ = callback.EndsWithin(*returned, killTimeout) // one that never returns is left
 	}
 }

@@ -116,17 +116,12 @@ func ReturnWithin(limit time.Duration, conn *sql.Conn) error {
 	runtime.Gosched() // mostly that is all it takes
 	select {
 	case <-closing.Done:
-		return ignoreDone(closing.Failure(theDriver))
 	default:
+		if !callback.EndsWithin(closing.Done, limit) {
+			return fmt.Errorf("sqlconn: rows or a transaction of the loan are still open after %v", limit)
+		}
 	}
-	late := time.NewTimer(limit)
-	defer late.Stop()
-	select {
-	case <-closing.Done:
-		return ignoreDone(closing.Failure(theDriver))
-	case <-late.C:
-		return fmt.Errorf("sqlconn: rows or a transaction of the loan are still open after %v", limit)
-	}
+	return ignoreDone(closing.Failure(theDriver))
 }
 
 // Abandon closes a *sql.Conn whose connection is to be discarded, without waiting for
