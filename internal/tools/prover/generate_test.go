@@ -210,12 +210,32 @@ func (g *generator) transaction(who string) []step {
 		g.inTx[who] = false
 		return []step{act(g.pick("commit", "commit", "commit", "rollback"))}
 	case 9:
-		return []step{act("save"), act("insert", g.key()), act("back"), act("insert", g.key())}
+		return g.savepoint(who)
 	case 8: // for the session's age
 		return []step{act("slow", g.key(), g.pick("16m", "21m", "31m")), act("insert", g.key())}
 	default:
 		return g.either(who)
 	}
+}
+
+// savepoint goes back to one, also after what fails or is cut.
+func (g *generator) savepoint(who string) []step {
+	act := func(verb string, args ...string) step { return g.deadline(step{who: who, verb: verb, args: args}) }
+	steps := []step{act("save"), act("insert", g.key())}
+	switch g.IntN(8) {
+	case 0:
+		steps = append(steps, act("bad"))
+	case 1:
+		steps = append(steps, step{who: who, verb: "slow", args: []string{g.key(), "1m"}, within: 300 * time.Millisecond})
+	case 2:
+		steps = append(steps, act("ingest", g.keys(2), "2"))
+	case 3:
+		steps = append(steps, act("bulk", g.keys(2), "2"))
+	case 4:
+		steps = append(steps, act("option"))
+	default:
+	}
+	return append(steps, act("back"), act("insert", g.key()))
 }
 
 // beside changes a second catalog, for which some servers leave the transaction, and
@@ -265,7 +285,9 @@ func (g *generator) beside(who string) []step {
 // either is a step inside a transaction or outside.
 func (g *generator) either(who string) []step {
 	act := func(verb string, args ...string) step { return g.deadline(step{who: who, verb: verb, args: args}) }
-	switch g.IntN(11) {
+	switch g.IntN(12) {
+	case 11:
+		return []step{act(g.pick("option", "returning")), act("insert", g.key())}
 	case 9:
 		n := int64(1 + g.IntN(3))
 		return []step{act("ingest", g.keys(n), strconv.FormatInt(n, 10))}

@@ -536,7 +536,7 @@ func (w *world) aside(s step, a *actor) {
 // savepoint sets one, or goes back to it.
 func (w *world) savepoint(s step, a *actor) {
 	t := a.tx
-	if t == nil || t.ended != open || t.unsure || t.failed || s.verb == "back" && !t.saved {
+	if t == nil || t.ended != open || t.unsure || s.verb == "save" && t.failed || s.verb == "back" && !t.saved {
 		return
 	}
 	err := w.call(s, func(ctx context.Context) error {
@@ -550,6 +550,7 @@ func (w *world) savepoint(s step, a *actor) {
 		return
 	}
 	if s.verb == "back" {
+		t.failed = false // it leads out of the aborted state
 		for _, token := range t.since {
 			token.tx, token.alone = nil, never
 		}
@@ -653,6 +654,9 @@ func (w *world) returning(s step, a *actor) {
 	})
 	var e *flightpool.Error
 	if errors.As(err, &e) && (e.Fault == flightpool.FaultStatement || e.Fault == flightpool.FaultUsage) {
+		if a.tx != nil && !unsent(err) {
+			a.tx.failed = true
+		}
 		return
 	}
 	w.judge(s, a, err)
