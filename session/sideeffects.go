@@ -1,0 +1,78 @@
+package session
+
+import (
+	"slices"
+
+	"github.com/flightpool/flightpool/internal/sqlscan"
+)
+
+// sideEffects is what the statements of a session leave behind that the next borrower
+// could see.
+//
+// A copy of it is read without the lock while the session is cleaned. Hence initial and
+// options are replaced by a changed clone, never written to; unknownInitial is used
+// under the lock alone.
+type sideEffects struct {
+	effects            []sqlscan.Effect
+	refusedSettings    []sqlscan.Effect       // settings that a refused statement may have changed: DuckDB sets some before it looks at the value
+	initial            map[string]stateValues // what queries of the session's state returned before its first change, by their key
+	unknownInitial     map[string]bool        // keys of queries that could not be asked before a change: too late since
+	options            map[string]any         // session options as they were before SetOption
+	mayHaveMoved       bool                   // a bulk load may have moved the session to another catalogue
+	unverifiedInsert   *insertion             // the one after which the namespace was not verified, although it is known from before
+	mustLearnNamespace bool                   // it is to be found out whether the server tells where a session is
+	used               bool                   // something other than a plain read was sent
+}
+
+// add records what a text leaves behind. done says that all of it has run: otherwise it
+// may have left only a part, and taken nothing back. A text that did not run to its end
+// is taken to have left everything that it could. A DEALLOCATE is the exception: it
+// takes back what is on record, and only once it is done.
+func (d *sideEffects) add(script sqlscan.Script, done bool) {
+	d.used = d.used || !script.ReadOnly() || len(script.Effects()) > 0
+	for _, e := range script.Effects() {
+		if e.Kind == sqlscan.EffectDeallocate {
+			e = d.deallocate(e, done)
+		}
+		if e.Kind != sqlscan.EffectDeallocate {
+			d.effects = append(d.effects, e)
+		}
+	}
+}
+
+// addRefused records what a single statement may have left that the server has refused:
+// settings, as far as they were read before. A setting that was not read before does
+// not exist on the server. Settings that are linked to others change before the server
+// looks at the value, too.
+func (d *sideEffects) addRefused(script sqlscan.Script) {
+	for _, e := range script.Effects() {
+		_, read := d.initial[settingQuery(e).key]
+		switch {
+		case e.Kind == sqlscan.EffectLinkedSettings:
+			d.effects, d.used = append(d.effects, e), true
+		case e.Kind == sqlscan.EffectSetting && read:
+			d.refusedSettings = append(d.refusedSettings, e)
+		}
+	}
+}
+
+// namespaceChangedByCaller reports whether a call of the caller's may have changed where names
+// are looked for.
+func (d *sideEffects) namespaceChangedByCaller() bool {
+	return len(d.options) > 0 || slices.ContainsFunc(d.effects, func(e sqlscan.Effect) bool { return e.Kind == sqlscan.EffectNamespace })
+}
+
+// deallocate is e if what it takes back was on record, which it no longer is when
+// that is done, else an unknown effect: it took something away that was there
+// before.
+func (d *sideEffects) deallocate(e sqlscan.Effect, done bool) sqlscan.Effect {
+	for i, have := range d.effects {
+		if have.Kind == sqlscan.EffectPrepared && have.Key() == e.Key() {
+			if done {
+				d.effects = append(d.effects[:i:i], d.effects[i+1:]...)
+			}
+			return e
+		}
+	}
+	return sqlscan.Effect{Kind: sqlscan.EffectUnknown}
+}
