@@ -122,7 +122,7 @@ func (s *SessionHandle) returnNeedsServer() bool {
 	case s.mu.discardReason != nil:
 		return s.mu.tx.openOnServer() || s.mu.proof.stmt != nil
 	default:
-		return s.policy.ReturnWaits || s.needsCleaning(s.mu.sideEffects)
+		return s.policy.ReturnWaits || s.needsCleaning()
 	}
 }
 
@@ -134,8 +134,19 @@ func (s *SessionHandle) wasUsed(d sideEffects) bool {
 
 // needsCleaning reports whether the session was left in a state that the next borrower
 // must not get, or may have been. The lock is held.
-func (s *SessionHandle) needsCleaning(d sideEffects) bool {
-	return s.mu.tx.openOnServer() || len(s.mu.prepared) > 0 || s.mu.needsProbe || s.mu.proof.stmt != nil || s.mustReset(d, s.wasUsed(d))
+func (s *SessionHandle) needsCleaning() bool {
+	return s.mu.tx.openOnServer() || len(s.mu.prepared) > 0 || s.mu.needsProbe || s.mu.proof.stmt != nil || s.mustReset(s.mu.sideEffects)
+}
+
+// discardsUsed reports whether the connection is closed because it was used.
+func (s *SessionHandle) discardsUsed(d sideEffects) bool {
+	return s.policy.OnReturn.mode == resetDiscard && s.wasUsed(d)
+}
+
+// isClean reports whether the connection can be given back as it is, at once. The lock
+// is held.
+func (s *SessionHandle) isClean() bool {
+	return s.mu.lost == nil && s.mu.discardReason == nil && !s.policy.ReturnWaits && !s.needsCleaning() && !s.discardsUsed(s.mu.sideEffects)
 }
 
 // cleanSession takes back all that the session left. An error means that the connection
@@ -145,15 +156,14 @@ func (s *SessionHandle) needsCleaning(d sideEffects) bool {
 // find it.
 func (s *SessionHandle) cleanSession() error {
 	s.mu.Lock()
-	tx, d, needsProbe, needsCleaning := s.mu.tx, s.mu.sideEffects, s.mu.needsProbe, s.needsCleaning(s.mu.sideEffects)
+	tx, d, needsProbe, needsCleaning := s.mu.tx, s.mu.sideEffects, s.mu.needsProbe, s.needsCleaning()
 	// From here on a prepared statement of the handle answers that it is closed.
 	prepared := s.mu.prepared
 	s.mu.prepared = nil
 	s.mu.Unlock()
-	wasUsed := s.wasUsed(d)
-	discardUsed := s.policy.OnReturn.mode == resetDiscard && wasUsed
+	discardUsed := s.discardsUsed(d)
 	if !discardUsed && !needsCleaning {
-		return nil // the common case: nothing to clean, so nothing is sent
+		return nil
 	}
 	ctx, stop := s.policy.closeContext()
 	defer stop()
@@ -163,7 +173,7 @@ func (s *SessionHandle) cleanSession() error {
 	}
 	start := time.Now()
 	err := s.closeTxAndStatements(ctx, tx, prepared)
-	if err == nil && s.mustReset(d, wasUsed) {
+	if err == nil && s.mustReset(d) {
 		err = s.reset(ctx, d)
 	}
 	if err == nil && needsProbe {
@@ -181,12 +191,12 @@ func (s *SessionHandle) cleanSession() error {
 // mustReset reports whether there is something to take back beside the transaction and
 // the prepared statements. The modes that leave cleaning to others still take back what
 // no text of the caller's has done.
-func (s *SessionHandle) mustReset(d sideEffects, wasUsed bool) bool {
+func (s *SessionHandle) mustReset(d sideEffects) bool {
 	switch s.policy.OnReturn.mode {
 	case resetAuto:
 		return len(d.effects) > 0 || len(d.refusedSettings) > 0 || len(d.options) > 0 || d.mayHaveMoved || d.mustLearnNamespace
 	case resetSQL:
-		return wasUsed
+		return s.wasUsed(d)
 	default:
 		return len(d.options) > 0 || d.mayHaveMoved
 	}

@@ -90,8 +90,9 @@
 // rolled back, prepared statements are closed, options, settings and the namespace are
 // put back, temporary objects dropped, and a session in doubt is probed.
 //
-// The connection is returned once, by cleanAndReturn, or dropped by becomeIdle as soon
-// as the session is lost: the handle lives on to say so, and the pool can open another.
+// The connection is returned once, by cleanAndReturn, or by becomeIdle where there is
+// nothing to clean. becomeIdle also drops it as soon as the session is lost: the handle
+// lives on to say so, and the pool can open another.
 //
 // # What is learned of a server
 //

@@ -260,7 +260,7 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 // done something before it failed, such as to begin a transaction of its own,
 // in which the session is then. The lock is held.
 func (s *SessionHandle) recordSideEffects(c *call, e *backend.Error) {
-	if c.script.Empty() || (e != nil && e.Unsent) {
+	if c.script.Empty() || e == nil && c.script.PlainRead() || e != nil && e.Unsent {
 		return
 	}
 	if e != nil && c.failedWhole(e) {

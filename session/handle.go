@@ -181,22 +181,26 @@ func (s *SessionHandle) becomeIdle(c *call) {
 	s.mu.state = idle
 	s.mu.call = nil
 	finish := s.stateless || s.mu.closing
-	var drop func(error)
 	cause := s.mu.lost
-	if cause != nil && !finish {
+	var release func(error)
+	switch {
+	case finish && s.isClean(): // the common case: nothing is sent
+		s.mu.state = closed
+		release, s.mu.releaseConn = s.mu.releaseConn, nil
+	case finish:
+		s.mu.state = cleaning
+	case cause != nil:
 		// The handle lives on to say so, but its connection does not: the
 		// pool may open another one now.
-		drop, s.mu.releaseConn = s.mu.releaseConn, nil
-	}
-	if finish {
-		s.mu.state = cleaning
+		release, s.mu.releaseConn = s.mu.releaseConn, nil
+		cause = lostError(cause)
 	}
 	s.mu.Unlock()
 	switch {
+	case release != nil:
+		release(cause)
 	case finish:
 		s.cleanAndReturnFor(c)
-	case drop != nil:
-		drop(lostError(cause))
 	}
 }
 

@@ -201,13 +201,15 @@ func (s *SessionHandle) compareProof(ctx context.Context, at time.Time) error {
 // round trip: the backend has noticed it, as Flight SQL's does by a changed cookie.
 // Before the proof is made, nothing is at risk and the new session is as good.
 func (s *SessionHandle) answeredByOtherSession() error {
-	s.mu.Lock()
-	atRisk := s.mu.proof.state != proofUnknown
-	s.mu.Unlock()
-	if atRisk && errors.Is(s.conn.Lost(), backend.ErrSessionReplaced) {
-		return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultSession, Err: errReplaced}
+	if !errors.Is(s.conn.Lost(), backend.ErrSessionReplaced) {
+		return nil
 	}
-	return nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.proof.state == proofUnknown {
+		return nil
+	}
+	return &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultSession, Err: errReplaced}
 }
 
 // read runs the statement to its end and returns the first value. All of it is read,

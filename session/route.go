@@ -43,7 +43,7 @@ var ErrAmbiguousRoute = errors.New("the text does not tell whether it is a query
 // gives the rows of that one.
 func (r Route) sendsAsUpdate(script sqlscan.Script) (bool, error) {
 	switch {
-	case r.check() != nil:
+	case r > RouteUpdate:
 		return false, r.check()
 	case r != RouteAuto, script.Empty():
 		return r == RouteUpdate, nil
@@ -91,8 +91,11 @@ func ambiguousRoute(why string) error {
 // everything else that goes in front of the call, since a refusal is to leave nothing
 // behind.
 func (c *call) requireSingleExecution(route Route, script sqlscan.Script) {
+	if route != RouteAuto || script.ReadOnly() || script.Rows() == sqlscan.RowsNone {
+		return
+	}
 	server, mayRepeat := c.s.conn.(backend.QueryRepeater)
-	if !mayRepeat || route != RouteAuto || script.ReadOnly() || script.Rows() == sqlscan.RowsNone {
+	if !mayRepeat {
 		return
 	}
 	next := c.beforeSend

@@ -29,7 +29,7 @@ type sideEffects struct {
 // is taken to have left everything that it could. A DEALLOCATE is the exception: it
 // takes back what is on record, and only once it is done.
 func (d *sideEffects) add(script sqlscan.Script, done bool) {
-	d.used = d.used || !script.ReadOnly() || len(script.Effects()) > 0
+	d.used = d.used || !script.PlainRead()
 	for _, e := range script.Effects() {
 		if e.Kind == sqlscan.EffectDeallocate {
 			e = d.deallocate(e, done)

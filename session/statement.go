@@ -181,6 +181,9 @@ func (s *SessionHandle) checkStatement(c *call, script sqlscan.Script) error {
 	if verb := script.TxControl(); verb != "" {
 		return usageError(fmt.Errorf("%s as SQL text is not taken, since the handle must know of its transactions: use BeginTransaction, Commit, Rollback or the savepoint calls of a SessionHandle (with database/sql: BeginTx, Tx.Commit and Tx.Rollback)", verb))
 	}
+	if s.stateless && script.PlainRead() {
+		return nil // a session of one call has no state to ask for, and is given none
+	}
 	tx := s.txState()
 	if tx.phase == txAborted {
 		return usageError(tx.abortedErr())

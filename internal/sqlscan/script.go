@@ -144,6 +144,9 @@ func (s Script) ReadOnly() bool {
 	return len(s.Statements) > 0
 }
 
+// PlainRead reports whether the text only reads, and leaves nothing behind.
+func (s Script) PlainRead() bool { return s.ReadOnly() && len(s.Effects()) == 0 }
+
 // Rows says whether the text answers with a result set: servers answer a text
 // of several statements with that of the last.
 func (s Script) Rows() Rows {
