@@ -1,16 +1,13 @@
 package session
 
 import (
+	"context"
 	"errors"
-	"fmt"
-	"math"
 	"time"
 
-	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/effect"
-	"github.com/flightpool/flightpool/internal/eof"
 )
 
 // outcome is what came of a call, as far as this side knows. The zero outcome is
@@ -48,28 +45,6 @@ func (c *call) finish(o outcome) error {
 		return e
 	}
 	return nil
-}
-
-// endInBackground is end after completeOnServer. A panic or Goexit while unread rows
-// are drained is caught here, since the caller has already returned. Allocators and
-// drivers are the user's code, and a panic on this goroutine would end the process. The
-// stream is closed, the statement is kept for the handle's Close, and the server is
-// asked to cancel, since nobody knows how far it is.
-func (c *call) endInBackground(o outcome) {
-	var a callback.Attempt[outcome]
-	defer func() {
-		if !a.Returned {
-			if o.unread != nil {
-				o.unread.Close()
-			}
-			if stmt := c.ownStatement(); stmt != nil {
-				c.s.registerUnclosed(stmt)
-			}
-			a.Value = outcome{interruptedBy: errCallbackExited}
-		}
-		_ = c.end(a.Value)
-	}()
-	a.Run(func() (outcome, error) { return c.completeOnServer(o), nil })
 }
 
 // end tells the handle. No RPC of the call is under way any more. From here on the
@@ -113,100 +88,9 @@ func (c *call) outcomeError(o outcome) *backend.Error {
 	}
 }
 
-// completeOnServer does what is left to do on the server, and returns what is known
-// then. It runs in the background, while the handle is ending. The rows go first, since
-// they are the statement's. A statement whose RPC may be running is not closed here,
-// since the cancel comes before.
-func (c *call) completeOnServer(o outcome) outcome {
-	if o.unread != nil {
-		ended, err := c.drainUnread(o)
-		o.unread.Close()
-		switch {
-		case err != nil:
-			o.err, o.readerReleased = err, false
-		case !ended:
-			o.interruptedBy = errReleasedEarly
-		}
-	}
-	stmt := c.ownStatement()
-	if stmt == nil || c.s.conn.Lost() != nil {
-		return o
-	}
-	if e := c.outcomeError(o); e != nil && (e.Running || !e.Fault.KeepsConn()) {
-		c.s.registerUnclosed(stmt) // closed with the handle, once the session is free
-		return o
-	}
-	ctx, stop := c.s.policy.closeContext()
-	defer stop()
-	if err := stmt.Close(ctx); err != nil {
-		c.s.markDiscard(fmt.Errorf("close prepared statement: %w", err))
-	}
-	return o
-}
-
-// Limits for draining a result that its reader released early, before its read-only
-// statement is cancelled. Most such results are nearly complete, and draining costs less
-// than a cancel, which may abort a transaction.
-const (
-	drainBytes   = 1 << 20
-	drainTime    = 100 * time.Millisecond
-	drainBytesTx = 32 << 20
-)
-
-// drainUnread reads rows that nobody wants, within the bounds above, and reports
-// whether the result has ended. A call that is not to be cancelled is read to
-// its end, however far that is, and so is a change outside of a transaction: the
-// server may store it only then, and who let its rows go is told no failure. In
-// a transaction the failure is told by its Commit.
-func (c *call) drainUnread(o outcome) (ended bool, err error) {
-	whole := c.mode == finishWhenLeft || o.readerReleased && c.mayChange() && c.s.txState().phase == txNone
-	bytes, limit := int64(drainBytes), drainTime
-	if tx := c.s.txState(); tx.phase == txOpen {
-		bytes, limit = drainBytesTx, max(limit, c.s.policy.grace())
-		if c.s.acceptsUnknownTx() {
-			// No statement can tell there whether the transaction has
-			// outlived a cancel.
-			limit = max(limit, c.s.policy.budget())
-		}
-	}
-	if !c.s.runsSerially() && len(c.s.conn.CancelSteps(c.operation)) == 0 {
-		// Nothing would show there that a cancel has worked.
-		bytes, limit = math.MaxInt64, max(limit, c.s.policy.budget())
-	}
-	if !whole {
-		timer := time.AfterFunc(limit, c.endRPC)
-		defer timer.Stop()
-	}
-	for {
-		batch, err := o.unread.Next()
-		switch {
-		case eof.Reached(err):
-			return true, nil
-		case err != nil && c.rpc.Err() != nil && backend.FaultIn(err) == backend.FaultContext:
-			return false, nil
-		case err != nil:
-			return false, err
-		}
-		if bytes -= sizeOf(batch); bytes < 0 && !whole {
-			c.endRPC()
-			return false, nil
-		}
-	}
-}
-
 // mayChange reports whether the call, which has a result, may change something. A
 // catalogue call and a read are never worth waiting for.
 func (c *call) mayChange() bool { return !c.script.ReadOnly() }
-
-// sizeOf is about how many bytes of buffers the batch holds. It bounds the work of
-// reading on.
-func sizeOf(batch arrow.RecordBatch) int64 {
-	bytes := uint64(0)
-	for _, column := range batch.Columns() {
-		bytes += column.Data().SizeInBytes()
-	}
-	return int64(min(bytes, math.MaxInt64)) //nolint:gosec // it fits now
-}
 
 // Why calls are ended before the server has answered, where no context says so.
 var (
@@ -283,3 +167,103 @@ func (s *SessionHandle) recordSideEffects(c *call, e *backend.Error) {
 func (c *call) failedWhole(e *backend.Error) bool {
 	return e.Fault == backend.FaultStatement && !c.manyExecutions && c.script.Atomic()
 }
+
+// awaitStep runs a step of the call on the pool's context. It waits no longer than
+// the caller's context and its handle allow: inTime is false when the caller has
+// left the step, and late is called then with the result. A panic or Goexit in the
+// step, which is one of the caller's callbacks, ends the call and goes on in the
+// caller.
+//
+// The caller of awaitStep finishes the call if inTime is true, and late does if it is
+// false: from then on awaitStep and the background share nothing but the call. late
+// runs on a goroutine of the owner's, which waits for it when it closes.
+//
+// A step on the caller's own goroutine needs no select: interrupt ends its RPC. A panic
+// there passes through awaitStep by itself once the call is finished.
+func awaitStep[T any](c *call, step func(ctx context.Context) (T, error), late func(T, error)) (v T, inTime bool, err error) {
+	step = withChecks(c, step)
+	if !c.ownGoroutine {
+		returned := false
+		defer func() {
+			if !returned {
+				_ = c.finish(outcome{interruptedBy: errCallbackExited})
+			}
+		}()
+		v, err = step(c.rpc)
+		returned = true
+		return v, true, err
+	}
+	a := callback.Go(func() (T, error) { return step(c.rpc) })
+	select {
+	case <-a.Done:
+	case <-c.callerGone:
+		c.failureReported = true
+		c.s.markEnding()
+		c.s.policy.goInBackground(func() {
+			switch {
+			case !c.awaitLeftStep(a.Done):
+				_ = c.finish(outcome{err: &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultSession, Err: errCallbackStuck}})
+			case !a.Returned:
+				_ = c.finish(outcome{interruptedBy: errCallbackExited})
+			default:
+				late(a.Value, a.Err)
+			}
+		})
+		return v, false, c.callerLeftError()
+	}
+	if a.Returned {
+		return a.Value, true, a.Err
+	}
+	_ = c.finish(outcome{interruptedBy: errCallbackExited})
+	a.Resume()
+	return v, true, nil
+}
+
+// withChecks is the step with what has to hold before anything of it is sent, and after
+// it was answered. The last of it is for servers that put another session in the place
+// of one that has gone: an answer from there is worth nothing where the handle had
+// something to lose. A failure is the caller's to know in any case.
+func withChecks[T any](c *call, step func(ctx context.Context) (T, error)) func(ctx context.Context) (T, error) {
+	c.startedAt = time.Now()
+	return func(ctx context.Context) (v T, err error) {
+		if c.beforeSend != nil {
+			if err := c.beforeSend(ctx); err != nil {
+				return v, err
+			}
+			c.startedAt = time.Now()
+		}
+		if v, err = step(ctx); err == nil {
+			err = c.s.answeredByOtherSession()
+		}
+		return v, err
+	}
+}
+
+// runStep runs the call's one step and finishes the call. toOutcome says what the
+// answer means; when the caller has left, it is called in the background, with inTime
+// false. It changes what the handle knows of transactions and prepared statements
+// before the call is finished, so that the next call finds it changed.
+func runStep[T any](c *call, step func(ctx context.Context) (T, error), toOutcome func(v T, inTime bool, err error) outcome) (T, error) {
+	v, inTime, err := awaitStep(c, step, func(v T, err error) { _ = c.finish(toOutcome(v, false, err)) })
+	if inTime {
+		err = c.finish(toOutcome(v, true, err))
+	}
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return v, nil
+}
+
+// valueOutcome is the toOutcome of steps whose answer means what it says.
+func valueOutcome[T any](_ T, _ bool, err error) outcome { return outcome{err: err} }
+
+// runStepWithoutValue is runStep for steps that have no value.
+func runStepWithoutValue(c *call, step func(ctx context.Context) error, toOutcome func(inTime bool, err error) outcome) error {
+	_, err := runStep(c, func(ctx context.Context) (struct{}, error) { return struct{}{}, step(ctx) },
+		func(_ struct{}, inTime bool, err error) outcome { return toOutcome(inTime, err) })
+	return err
+}
+
+// errorOutcome is valueOutcome for runStepWithoutValue.
+func errorOutcome(_ bool, err error) outcome { return outcome{err: err} }

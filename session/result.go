@@ -1,10 +1,7 @@
 package session
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"iter"
 	"sync"
 	"sync/atomic"
 
@@ -12,9 +9,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/backend"
-	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/eof"
-	"github.com/flightpool/flightpool/rowscan"
 )
 
 // QueryResult streams the rows of a statement. It implements
@@ -69,14 +65,6 @@ func newResult(c *call, stream backend.Stream, first arrow.RecordBatch, firstErr
 	if cause := c.attachResult(r); cause != nil { // it came before the result could hear of it
 		r.interrupt(cause)
 	}
-	return r
-}
-
-// resultWithoutRows is the result of a statement without rows.
-func resultWithoutRows(u UpdateResult) *QueryResult {
-	r := &QueryResult{schema: arrow.NewSchema(nil, nil), affected: u.RowsAffected, affectedKnown: u.RowsAffected >= 0}
-	r.refs.Store(1)
-	r.mu.ended = true
 	return r
 }
 
@@ -164,71 +152,132 @@ func (r *QueryResult) end() error {
 	return r.Err()
 }
 
-// checkReadable fails where the result was released or closed before: what is asked
-// for its rows then must not take it for one that has none.
-func (r *QueryResult) checkReadable() error {
-	if !r.closedByReader {
-		return nil
+// startRead gives out the batch that the query fetched, or leave to read.
+func (r *QueryResult) startRead() (first arrow.RecordBatch, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.ended {
+		return nil, false
 	}
-	if err := r.Err(); err != nil {
-		return err
+	if first = r.mu.first; first != nil {
+		r.mu.first = nil
+		r.call.delivered = true
+		return first, true
 	}
-	e := usageError(fmt.Errorf("the result was released or closed before: %w", backend.ErrHandleClosed))
-	e.Op = "Result"
-	return e
+	r.mu.reading = true
+	return nil, true
 }
 
-// Batches iterates the batches and releases the result at the end of the loop,
-// however that comes. Each batch is valid until the next turn. An error is the
-// last pair: ErrHandleClosed where the result was released or closed before.
-func (r *QueryResult) Batches() iter.Seq2[arrow.RecordBatch, error] {
-	return func(yield func(arrow.RecordBatch, error) bool) {
-		defer r.Release()
-		if err := r.checkReadable(); err != nil {
-			yield(nil, err)
+// read reads one batch, which is the caller's until the next Next, whatever
+// ends the stream meanwhile. Where the statement is left to its end, the reader
+// can leave without it: inTime is false then, and the rest is read behind it. A
+// panic or Goexit, which an allocator or driver of the caller's may cause, ends the
+// result and goes on in the reader.
+func (r *QueryResult) read() (batch arrow.RecordBatch, inTime bool, err error) {
+	next := func() (arrow.RecordBatch, error) {
+		batch, err := r.stream.Next()
+		if err != nil && !eof.Reached(err) {
+			return nil, err
+		}
+		if otherSession := r.call.s.answeredByOtherSession(); otherSession != nil {
+			return nil, otherSession
+		}
+		if err == nil {
+			batch.Retain()
+		}
+		return batch, err
+	}
+	if r.call.mode != finishWhenLeft {
+		returned := false
+		defer func() {
+			if !returned {
+				r.endAfterPanic()
+			}
+		}()
+		batch, err = next()
+		returned = true
+		return batch, true, err
+	}
+	a := callback.Go(next)
+	select {
+	case <-a.Done:
+		if !a.Returned {
+			r.endAfterPanic()
+			a.Resume()
+		}
+		return a.Value, true, a.Err
+	case <-r.call.callerGone:
+	}
+	r.call.s.markEnding()
+	r.call.s.policy.goInBackground(func() {
+		<-a.Done
+		if !a.Returned {
+			r.endAfterPanic()
 			return
 		}
-		for r.Next() {
-			if !yield(r.RecordBatch(), nil) {
-				return
-			}
-		}
-		if err := r.Err(); err != nil {
-			yield(nil, err)
-		}
-	}
+		_ = r.recordRead(a.Value, a.Err)
+	})
+	return nil, false, nil
 }
 
-// ReadAll reads what is left into a table, which the caller must release, and
-// releases the result. ErrHandleClosed says that it was released or closed
-// before.
-func (r *QueryResult) ReadAll(ctx context.Context) (arrow.Table, error) {
-	defer r.Release()
-	if err := r.checkReadable(); err != nil {
-		return nil, err
-	}
-	if r.call != nil {
-		unhook := context.AfterFunc(ctx, func() { r.call.interrupt(ctxerr.Of(ctx)) })
-		defer unhook()
-	}
-	var batches []arrow.RecordBatch
-	defer func() {
-		for _, b := range batches {
-			b.Release()
-		}
-	}()
-	for r.Next() {
-		b := r.RecordBatch()
-		b.Retain()
-		batches = append(batches, b)
-	}
-	if err := r.Err(); err != nil {
-		return nil, err
-	}
-	return array.NewTableFromRecords(r.schema, batches), nil
-}
-
-// Rows is rowscan.Rows under its older name.
+// recordRead takes what the stream answered, and reports whether that is a batch for
+// the reader. Anything else ends the result, and with it the call: the regular end, an
+// error, or an interruption that came during the read and left the ending to it.
 //
-// Deprecated: use rowscan.Rows.
-func Rows[T any](r *QueryResult) iter.Seq2[T, error] { return rowscan.Rows[T](r) }
+// An end that came although the result was interrupted is a success on the server of
+// which its reader has been told a failure. A batch that comes to a call which is left
+// to its end has more behind it, which finish reads. Otherwise an interruption has
+// ended the RPC, and what the stream answers says nothing of the server.
+func (r *QueryResult) recordRead(batch arrow.RecordBatch, err error) bool {
+	r.mu.Lock()
+	r.mu.reading = false
+	cause, interrupted := r.mu.cause, r.mu.ended
+	if err == nil && !interrupted {
+		r.mu.Unlock()
+		r.batch = batch
+		return true
+	}
+	r.mu.ended = true
+	r.mu.Unlock()
+	if batch != nil {
+		batch.Release()
+	}
+	if eof.Reached(err) && !interrupted {
+		r.affected, r.affectedKnown = r.stream.RowsAffected()
+	}
+	var o outcome
+	switch {
+	case eof.Reached(err):
+		r.call.failureReported = interrupted
+	case interrupted && r.call.mode == finishWhenLeft && err == nil:
+		r.call.failureReported = true
+		o.unread = r.stream
+	case interrupted && r.call.mode != finishWhenLeft:
+		o.interruptedBy = cause
+	default:
+		o.err = err
+	}
+	if o.unread == nil {
+		r.stream.Close()
+	}
+	r.setErr(r.call.finish(o))
+	return false
+}
+
+// setErr has Err answer what the end of the call came to, if it failed.
+func (r *QueryResult) setErr(err error) {
+	if err != nil {
+		r.mu.Lock()
+		r.mu.err = err
+		r.mu.Unlock()
+	}
+}
+
+// releaseUnread ends the result because its reader wants no more of it. What the server
+// says of the rest is told to nobody, but aborts an open transaction if it is a
+// failure.
+func (r *QueryResult) releaseUnread() {
+	if _, first := r.markEnded(errReleasedEarly); first {
+		_ = r.call.finish(outcome{unread: r.stream, readerReleased: true})
+	}
+}
