@@ -6,9 +6,9 @@ import (
 	"math"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"google.golang.org/grpc/status"
 
-	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/internal/ctxerr"

@@ -2,7 +2,6 @@ package flightconn
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -64,6 +63,30 @@ func (r *rpcCall) end() {
 	r.conn.removeCall(r)
 }
 
+// addCall admits a call unless the transport has ended. The look at Lost and
+// the entry are one step under the lock, so that close, which sets the one and
+// then takes the map, cuts every call that it did not refuse.
+func (c *Conn) addCall(r *rpcCall) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.transport.Lost() != nil { // closed, too
+		return false
+	}
+	if c.mu.running == nil {
+		c.mu.running = map[*rpcCall]struct{}{}
+	}
+	c.mu.running[r] = struct{}{}
+	return true
+}
+
+// removeCall is the other half of addCall. It does nothing for a call that
+// close has taken.
+func (c *Conn) removeCall(r *rpcCall) {
+	c.mu.Lock()
+	delete(c.mu.running, r)
+	c.mu.Unlock()
+}
+
 // rpcContext makes ctx that of the next RPC. Each RPC needs one of its own.
 func (r *rpcCall) rpcContext(ctx context.Context) context.Context { return r.sends.track(ctx) }
 
@@ -106,51 +129,6 @@ func (r *rpcCall) callerContextErr() error {
 		return context.DeadlineExceeded
 	}
 	return nil
-}
-
-// LostError is backend.ErrSessionLost with the reason for which a connection
-// ended, and what the call heard of it. A call's RPCs are cancelled when the
-// connection ends: that is no cause, and must not pass for the caller's doing.
-func LostError(reason, cause error) error {
-	if errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
-		cause = nil
-	}
-	return &lostError{reason, cause}
-}
-
-// lostError shows the reason and the cause, where there are any, and leads to
-// both and to backend.ErrSessionLost.
-type lostError struct{ reason, cause error }
-
-func (e *lostError) Error() string {
-	s := backend.ErrSessionLost.Error()
-	if e.reason != nil {
-		s += ": " + e.reason.Error()
-	}
-	if e.cause != nil {
-		s += " (" + e.cause.Error() + ")"
-	}
-	return s
-}
-
-func (e *lostError) Unwrap() []error {
-	out := []error{backend.ErrSessionLost}
-	for _, err := range []error{e.reason, e.cause} {
-		if err != nil {
-			out = append(out, err)
-		}
-	}
-	return out
-}
-
-// errMalformed begins the errors of replies that break the protocol. What the
-// server does next cannot be known, so they put the connection in doubt.
-var errMalformed = errors.New("malformed reply")
-
-// malformed makes an error that errMalformed is found in. The fault is
-// FaultUnknown by it (wrapError).
-func malformed(format string, args ...any) error {
-	return fmt.Errorf("%w: %w", errMalformed, fmt.Errorf(format, args...))
 }
 
 // sendTracker counts the RPCs of one call that may have reached the server, and those

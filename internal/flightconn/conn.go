@@ -63,30 +63,6 @@ func (c *Conn) ExpiresAt() time.Time { return c.id.credential().Expires }
 // end, which may be gRPC's reader: it must not wait.
 func (c *Conn) OnLost(f func(reason error)) { c.transport.setOnLost(f) }
 
-// addCall admits a call unless the transport has ended. The look at Lost and
-// the entry are one step under the lock, so that close, which sets the one and
-// then takes the map, cuts every call that it did not refuse.
-func (c *Conn) addCall(r *rpcCall) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.transport.Lost() != nil { // closed, too
-		return false
-	}
-	if c.mu.running == nil {
-		c.mu.running = map[*rpcCall]struct{}{}
-	}
-	c.mu.running[r] = struct{}{}
-	return true
-}
-
-// removeCall is the other half of addCall. It does nothing for a call that
-// close has taken.
-func (c *Conn) removeCall(r *rpcCall) {
-	c.mu.Lock()
-	delete(c.mu.running, r)
-	c.mu.Unlock()
-}
-
 // Close is part of backend.Conn. It returns within Config.CloseTimeout.
 func (c *Conn) Close() error {
 	c.closing.Do(func() { c.closeErr = c.close() })

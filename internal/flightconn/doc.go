@@ -77,15 +77,15 @@
 //	open.go, handshake.go      dial, handshake, first round trip
 //	conn.go, transport.go      the connection and its end; its transport
 //	dial.go, sockopt_linux.go, sockopt_other.go  how it is dialled, proxies; silence of the peer
-//	identity.go, channel.go    who we are to the server; RPCs in that name
+//	identity.go, channel.go    who we are to the server; RPCs in that name, and what their replies say of it
 //	call.go, errors.go         one call, what of it has been sent; its failure
 //	query.go, info.go          planning; the FlightInfo, kept encoded
-//	fetch.go, stream.go        where rows are had; results
+//	stream.go, fetch.go        results, and where their rows are had; what locations answer that have none
 //	merge.go, ahead.go, renew.go        several endpoints
 //	reader.go, batchmem.go     Arrow from FlightData
 //	external.go, locations.go, location_addr.go  clients of other servers
-//	verify.go, verify_batch.go        message headers, before Arrow sees them
-//	validate.go, validate_layout.go   batches, after it
+//	verify.go, verify_batch.go, zstd.go  message headers, before Arrow sees them; batches, before and after
+//	validate.go, validate_layout.go   arrays that are made of others; offsets and indices
 //	update.go, encode.go       DoPut; FlightData from Arrow
 //	checkrequest.go            what is refused before it is sent
 //	prepared.go, ingest.go, tx.go, livetx.go, action.go, cancel.go  the calls of that name

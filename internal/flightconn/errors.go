@@ -3,6 +3,7 @@ package flightconn
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -117,4 +118,49 @@ func sqlState(text string) string {
 		}
 	}
 	return ""
+}
+
+// LostError is backend.ErrSessionLost with the reason for which a connection
+// ended, and what the call heard of it. A call's RPCs are cancelled when the
+// connection ends: that is no cause, and must not pass for the caller's doing.
+func LostError(reason, cause error) error {
+	if errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
+		cause = nil
+	}
+	return &lostError{reason, cause}
+}
+
+// lostError shows the reason and the cause, where there are any, and leads to
+// both and to backend.ErrSessionLost.
+type lostError struct{ reason, cause error }
+
+func (e *lostError) Error() string {
+	s := backend.ErrSessionLost.Error()
+	if e.reason != nil {
+		s += ": " + e.reason.Error()
+	}
+	if e.cause != nil {
+		s += " (" + e.cause.Error() + ")"
+	}
+	return s
+}
+
+func (e *lostError) Unwrap() []error {
+	out := []error{backend.ErrSessionLost}
+	for _, err := range []error{e.reason, e.cause} {
+		if err != nil {
+			out = append(out, err)
+		}
+	}
+	return out
+}
+
+// errMalformed begins the errors of replies that break the protocol. What the
+// server does next cannot be known, so they put the connection in doubt.
+var errMalformed = errors.New("malformed reply")
+
+// malformed makes an error that errMalformed is found in. The fault is
+// FaultUnknown by it (wrapError).
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", errMalformed, fmt.Errorf(format, args...))
 }

@@ -1,7 +1,6 @@
 package flightconn
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,91 +8,8 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 
-	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
-
-// maxTriedLocations bounds how many locations of one endpoint are tried. Each
-// may take Config.DialTimeout.
-const maxTriedLocations = 16
-
-// rowSource is where the rows of an endpoint are to be had. end must be called
-// exactly when no more of the stream is read: the client of a location counts
-// as used until then.
-type rowSource struct {
-	client   pb.FlightServiceClient
-	location string             // as errors show it; empty: the connection's own transport
-	end      context.CancelFunc // to be called when the stream has ended
-}
-
-// fetch opens the stream of one endpoint: here, or at the first of its
-// locations that has it. open is given a context that ends with rowSource.end.
-//
-// The next location is tried only while nothing was delivered, which open
-// decides by what it returns: a *reader has the schema, a *TicketStream the
-// first message. A server that says that the statement itself fails ends the
-// search, and so does the caller's context. Of an endpoint with one location,
-// which is this connection, the error stays as it was.
-//
-// endpoint comes from the server and is judged as such: without a ticket it is
-// a malformed reply.
-func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, open func(context.Context, rowSource) (T, error)) (T, error) {
-	var none T
-	if endpoint.ticket == nil {
-		return none, malformed("an endpoint without a ticket")
-	}
-	uris := r.conn.endpoint.orderLocations(endpoint.locations)
-	if len(uris) == 0 {
-		uris = []string{""}
-	}
-	var failures failedLocations
-	for _, uri := range uris[:min(len(uris), maxTriedLocations)] {
-		got, err := fetchAt(ctx, r, uri, open)
-		if err == nil {
-			return got, nil
-		}
-		if ctx.Err() != nil || len(uris)+endpoint.dropped == 1 && r.conn.isOwnLocation(uri) || !mayTryNextLocation(err) {
-			return none, withExpiry(endpoint, err)
-		}
-		failures.add(uri, err, r.conn.isOwnLocation(uri))
-	}
-	failures.untried = max(0, len(uris)-maxTriedLocations) + endpoint.dropped
-	return none, withExpiry(endpoint, failures.err())
-}
-
-// fetchAt opens the stream at one location. A location that may not be asked,
-// or cannot be reached, has sent nothing. Where open succeeds, its caller must
-// call rowSource.end; where it fails, that has been done.
-func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, open func(context.Context, rowSource) (T, error)) (T, error) {
-	if r.conn.isOwnLocation(uri) {
-		return open(ctx, rowSource{client: r.conn.flight, end: func() {}})
-	}
-	var none T
-	at, err := r.conn.cfg().resolveLocation(uri)
-	if err != nil {
-		return none, err
-	}
-	l, err := r.conn.endpoint.locations.acquire(ctx, at)
-	if err != nil {
-		return none, err
-	}
-	// The location counts as used until the stream has ended, or its result.
-	ctx, end := context.WithCancel(ctx)
-	context.AfterFunc(ctx, l.release)
-	ch := &channel{cc: l.cc, id: noIdentity}
-	if at.getsCredentials {
-		ch.id = r.conn.id
-	}
-	got, err := open(ctx, rowSource{client: pb.NewFlightServiceClient(ch), location: redactLocation(uri), end: end})
-	if err != nil {
-		end()
-		if code := status.Code(err); !at.getsCredentials && (code == codes.Unauthenticated || code == codes.PermissionDenied) {
-			err = fmt.Errorf("%w (credentials do not go to other hosts; Config.Locations decides)", err)
-		}
-	}
-	return got, err
-}
 
 // orderLocations is the order in which locations are tried: the server's, but
 // those that could not be reached a short time ago come last. Nothing is left

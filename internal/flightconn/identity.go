@@ -1,7 +1,6 @@
 package flightconn
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
@@ -74,67 +73,6 @@ func newIdentity(cfg *Config) *identity {
 	return id
 }
 
-// callInfo is what the RPCs of one call present beside the identity. It travels
-// in the context of the RPCs. needsSession is set before the first of them, by
-// the call's own goroutine.
-type callInfo struct {
-	headers       metadata.MD
-	authorization string // of a handshake, in place of the credential
-	needsSession  bool   // it names a transaction or a prepared statement, which another session does not have
-}
-
-type callInfoKey struct{}
-
-// withCallInfo makes ctx carry info to addHeaders and observeReply.
-func withCallInfo(ctx context.Context, info *callInfo) context.Context {
-	return context.WithValue(ctx, callInfoKey{}, info)
-}
-
-// addHeaders gives the RPC that ctx belongs to its headers, and returns the
-// authorization among them. The headers of the call win over the configured
-// ones, and these over what the caller's context has of outgoing metadata: a
-// server that calls us from a handler of its own has its own callers'
-// credentials there.
-//
-// Authorization, cookies and the proxy's credentials are never taken from
-// there. The authorization that is returned is what the server is going to
-// judge, and empty where the RPC has none.
-func (id *identity) addHeaders(ctx context.Context) (context.Context, string) {
-	if id.anonymous {
-		return metadata.NewOutgoingContext(ctx, nil), ""
-	}
-	info, ok := ctx.Value(callInfoKey{}).(*callInfo)
-	if !ok {
-		info = &callInfo{}
-	}
-	md := metadata.MD{}
-	outgoing, _ := metadata.FromOutgoingContext(ctx)
-	for key, values := range outgoing {
-		if key != authorizationKey && key != cookieKey && key != "proxy-authorization" {
-			md.Append(key, values...)
-		}
-	}
-	for _, headers := range []metadata.MD{id.headers, info.headers} {
-		for key, values := range headers {
-			md.Set(key, values...)
-		}
-	}
-	authorization := info.authorization
-	if authorization == "" {
-		authorization = id.credential().Header
-	}
-	if authorization != "" {
-		md.Set(authorizationKey, authorization)
-	}
-	return id.cookies.StartCall(metadata.NewOutgoingContext(ctx, md)), authorization
-}
-
-func (id *identity) credential() Credential {
-	id.mu.Lock()
-	defer id.mu.Unlock()
-	return id.mu.credential
-}
-
 func (id *identity) setCredential(c Credential) {
 	id.mu.Lock()
 	id.mu.credential = c
@@ -146,27 +84,6 @@ func (id *identity) markEstablished() {
 	id.mu.Lock()
 	id.mu.established = true
 	id.mu.Unlock()
-}
-
-// learnFromReply takes from a reply what the server gives: its cookies, and a
-// token in place of the last one, as servers do that renew it with every call.
-// It reports whether the server has put another session in the place of ours.
-// The jar takes the cookies in any case, so that the next RPC presents what the
-// server has asked for.
-func (id *identity) learnFromReply(ctx context.Context, md metadata.MD) (replaced bool) {
-	if len(md.Get("set-cookie")) > 0 {
-		replaced = id.sessionReplaced(md.Get("set-cookie"))
-		if jar, ok := id.cookies.(flight.ClientHeadersMiddleware); ok {
-			jar.HeadersReceived(ctx, md)
-		}
-	}
-	for _, header := range md.Get(authorizationKey) {
-		if header != "" {
-			id.replaceToken(header)
-			break
-		}
-	}
-	return replaced
 }
 
 // replaceToken makes a token that the server gave the credential, for a

@@ -1,10 +1,15 @@
 package flightconn
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
+	"io"
 	"time"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -248,4 +253,37 @@ func (r *rpcCall) invokeEncoded(ctx context.Context, method string, req proto.Me
 		return nil, err
 	}
 	return reply.ProtoReflect().GetUnknown(), nil
+}
+
+// decodeSchema reads an encapsulated IPC schema message: its length, after a
+// continuation mark from all but old writers, and its header. It is nil for the
+// absence of a schema. The schema is verified as that of a stream is.
+func decodeSchema(data []byte) (*arrow.Schema, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	header := bytes.TrimPrefix(data, []byte{0xff, 0xff, 0xff, 0xff})
+	if len(header) < 4 || uint64(binary.LittleEndian.Uint32(header)) > uint64(len(header)-4) {
+		return nil, malformed("schema of %d bytes: cut off", len(data))
+	}
+	header = header[4 : 4+binary.LittleEndian.Uint32(header)]
+	m := &messageReader{recv: headerOnly(header)}
+	rd, err := newIPCReader(m, memory.DefaultAllocator)
+	if err != nil || rd == nil {
+		return nil, err
+	}
+	defer rd.Release()
+	return rd.Schema(), nil
+}
+
+// headerOnly receives one message without a body.
+func headerOnly(header []byte) func() (*pb.FlightData, error) {
+	given := false
+	return func() (*pb.FlightData, error) {
+		if given {
+			return nil, io.EOF
+		}
+		given = true
+		return &pb.FlightData{DataHeader: header}, nil
+	}
 }

@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strconv"
 
@@ -245,3 +246,39 @@ func (m *messageReader) Retain() {}
 
 // Release is part of ipc.MessageReader.
 func (m *messageReader) Release() { m.releaseLast() }
+
+// dictionaryBytes is what the dictionaries of a stream take in memory. They
+// stay there to its end, or until they are replaced. A server that sends ever
+// more dictionaries, or adds to one for ever, would otherwise fill the memory
+// without a single row.
+type dictionaryBytes struct {
+	byID  map[int64]int64
+	total int64
+}
+
+// add counts a message, of whatever kind. It returns how many bytes come with
+// it: a dictionary that is added to is copied. limit bounds all dictionaries of
+// the stream together, in bytes, decompressed. A dictionary that is replaced
+// counts once: Arrow's reader drops the one before. A message that is none
+// costs what its header and body say (messageSize).
+//
+// An error means that the stream must not be read on; the counts are then of no
+// use.
+func (d *dictionaryBytes) add(w messageSize, limit int64) (bytes int64, err error) {
+	if !w.dictionary {
+		return w.bytes, nil
+	}
+	before := d.byID[w.id]
+	now := w.bytes
+	if w.delta {
+		now += before
+	}
+	if d.total += now - before; d.total > limit {
+		return 0, fmt.Errorf("the dictionaries of one stream take more than %d bytes", limit)
+	}
+	if d.byID == nil {
+		d.byID = make(map[int64]int64)
+	}
+	d.byID[w.id] = now
+	return now, nil
+}

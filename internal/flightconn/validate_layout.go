@@ -2,7 +2,6 @@ package flightconn
 
 import (
 	"fmt"
-	mathbits "math/bits"
 	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -74,55 +73,8 @@ func ownData(d arrow.ArrayData) *array.Data {
 	return own
 }
 
-// dictionaryBytes is what the dictionaries of a stream take in memory. They
-// stay there to its end, or until they are replaced. A server that sends ever
-// more dictionaries, or adds to one for ever, would otherwise fill the memory
-// without a single row.
-type dictionaryBytes struct {
-	byID  map[int64]int64
-	total int64
-}
-
-// add counts a message, of whatever kind. It returns how many bytes come with
-// it: a dictionary that is added to is copied. limit bounds all dictionaries of
-// the stream together, in bytes, decompressed. A dictionary that is replaced
-// counts once: Arrow's reader drops the one before. A message that is none
-// costs what its header and body say (messageSize).
-//
-// An error means that the stream must not be read on; the counts are then of no
-// use.
-func (d *dictionaryBytes) add(w messageSize, limit int64) (bytes int64, err error) {
-	if !w.dictionary {
-		return w.bytes, nil
-	}
-	before := d.byID[w.id]
-	now := w.bytes
-	if w.delta {
-		now += before
-	}
-	if d.total += now - before; d.total > limit {
-		return 0, fmt.Errorf("the dictionaries of one stream take more than %d bytes", limit)
-	}
-	if d.byID == nil {
-		d.byID = make(map[int64]int64)
-	}
-	d.byID[w.id] = now
-	return now, nil
-}
-
 // The checks of single buffers. They are what validating costs, so their loops
 // do little: the sign of a sum tells of all rows at once.
-
-// checkFixedWidth checks that there are values of a fixed width for all rows.
-// It is a bound in bits, rounded up: a boolean takes one.
-func checkFixedWidth(d arrow.ArrayData, t arrow.FixedWidthDataType) error {
-	rows, width := uint64(d.Offset()+d.Len()), uint64(max(t.BitWidth(), 0))
-	over, bits := mathbits.Mul64(rows, width) // both may be 2^34: what wraps round would pass
-	if t.BitWidth() < 0 || over != 0 || (bits+7)/8 > uint64(len(bytesOf(d, 1))) {
-		return fmt.Errorf("values of %d bytes for %d rows of %v", len(bytesOf(d, 1)), d.Offset()+d.Len(), t)
-	}
-	return nil
-}
 
 // checkVariableWidth checks offsets that begin one value where the one before
 // ends, in something of limit elements. An array without rows may come without

@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	mathbits "math/bits"
+
+	"github.com/apache/arrow-go/v18/arrow"
 )
 
 // maxInflationFactor is how many times MaxMessage the compressed buffers of one message
@@ -99,73 +102,105 @@ func (v *verifier) buffers(at, count int, compressed, zstd bool) {
 	}
 }
 
-// maxZstdWindow is how much of what it has decompressed a decompressor of zstd
-// has to remember, in bytes: what zstd's own takes unless it is told otherwise.
-// A window that is no larger than the content is accepted above that too.
-const maxZstdWindow = 128 << 20
-
-// zstdWindow is the largest window that frames ask for. A decompressor
-// allocates it, whatever little comes of the frame. What is no frame, or is cut
-// off, is for the decompressor to find. A buffer may have several frames, and
-// frames to be skipped, one after another.
-func zstdWindow(frames []byte) (largest uint64) {
-	for len(frames) > 0 {
-		window, size := zstdFrame(frames)
-		largest = max(largest, window)
-		if size > uint64(len(frames)) {
-			break
-		}
-		frames = frames[size:]
-	}
-	return largest
+// Validator checks the batches of one stream for everything that reading
+// their values relies on: that buffers are as long as the rows need, and that
+// offsets, indices, type codes and run ends point to what is there. Arrow's
+// reader believes them, and a value then panics when it is read, or is made of
+// other memory. Text is not checked to be UTF-8.
+//
+// Its zero value is ready. It belongs to one goroutine.
+//
+// It costs a pass over offsets and indices, and nothing for values of a fixed
+// width. Whoever reads a value of a batch that was checked need not look at
+// bounds again.
+type Validator struct {
+	// dictionaries were found valid; most batches share theirs with the one
+	// before.
+	dictionaries map[arrow.ArrayData]struct{}
 }
 
-// zstdFrame returns the window of the first frame and how long that is, more
-// than there is if it does not end or is none. See RFC 8878, section 3.1. It
-// never fails: bytes that are missing count as zeros, and each turn of its loop
-// gets at least three bytes further.
-func zstdFrame(b []byte) (window, size uint64) {
-	const endless = 1 << 62
-	at := func(from, n uint64) (v uint64) { // n bytes, those that are missing as zeros
-		var word [8]byte
-		if from < uint64(len(b)) {
-			copy(word[:n], b[from:])
+// Check returns what is wrong with batch, as a malformed reply.
+func (v *Validator) Check(batch arrow.RecordBatch) error {
+	if err := v.batch(batch); err != nil {
+		return malformed("batch: %w", err)
+	}
+	return nil
+}
+
+// batch checks each column, and that all have as many rows as the batch says.
+func (v *Validator) batch(batch arrow.RecordBatch) error {
+	for i, field := range batch.Schema().Fields() {
+		data := batch.Column(i).Data()
+		if int64(data.Len()) != batch.NumRows() {
+			return fmt.Errorf("column %q has %d rows of %d", field.Name, data.Len(), batch.NumRows())
 		}
-		return binary.LittleEndian.Uint64(word[:])
-	}
-	switch magic := at(0, 4); {
-	case magic&^0xf == 0x184d2a50:
-		return 0, 8 + at(4, 4)
-	case magic != 0xfd2fb528:
-		return 0, endless
-	}
-	flags := at(4, 1)
-	single := flags >> 5 & 1 // the window is the content
-	pos := 5 + 1 - single
-	if single == 0 {
-		base := uint64(1) << (10 + at(5, 1)>>3)
-		window = base + base/8*(at(5, 1)&7)
-	}
-	pos += [4]uint64{0, 1, 2, 4}[flags&3]
-	length := [4]uint64{single, 2, 4, 8}[flags>>6]
-	if single == 1 {
-		window = at(pos, length)
-		if length == 2 {
-			window += 256
+		if err := v.array(data, data.DataType()); err != nil {
+			return fmt.Errorf("column %q: %w", field.Name, err)
 		}
 	}
-	pos += length
-	for pos+3 <= uint64(len(b)) {
-		block := at(pos, 3)
-		pos += 3
-		if kind := block >> 1 & 3; kind == 1 {
-			pos++ // one byte, repeated
-		} else {
-			pos += block >> 3
-		}
-		if block&1 == 1 {
-			return window, pos + flags&4 // with a checksum or without
-		}
+	return nil
+}
+
+// array checks an array of type t, down to its children and dictionary. Types
+// that are not known here are refused: what they are made of cannot be checked.
+func (v *Validator) array(d arrow.ArrayData, t arrow.DataType) error {
+	end := d.Offset() + d.Len()
+	if d.Len() < 0 || d.Offset() < 0 || end < 0 {
+		return fmt.Errorf("%d rows from %d", d.Len(), d.Offset())
 	}
-	return window, endless
+	if bitmap := bytesOf(d, 0); len(bitmap) > 0 && int64(len(bitmap))*8 < int64(end) {
+		return fmt.Errorf("validity of %d bytes for %d rows", len(bitmap), end)
+	}
+	switch t := t.(type) {
+	case *arrow.NullType:
+		return nil
+	case arrow.ExtensionType:
+		return v.array(d, t.StorageType())
+	case *arrow.DictionaryType:
+		return v.dictionary(d, t)
+	case *arrow.RunEndEncodedType:
+		return v.runs(d, t)
+	case *arrow.StructType:
+		return v.children(d, t.Fields(), end)
+	case arrow.UnionType:
+		return v.union(d, t)
+	case *arrow.FixedSizeListType:
+		if t.Len() < 0 {
+			return fmt.Errorf("lists of %d elements", t.Len())
+		}
+		return v.children(d, t.Fields(), end*int(t.Len()))
+	case arrow.ListLikeType:
+		if err := v.child(d, 0, t.ElemField(), 0); err != nil {
+			return err
+		}
+		return checkLists(d, t)
+	case arrow.BinaryViewDataType:
+		return checkViews(d)
+	case arrow.BinaryDataType:
+		return checkVariableWidth(d, t.ID() == arrow.LARGE_BINARY || t.ID() == arrow.LARGE_STRING, len(bytesOf(d, 2)))
+	case arrow.FixedWidthDataType:
+		return checkFixedWidth(d, t)
+	default:
+		return fmt.Errorf("type %v is not known here", t)
+	}
+}
+
+// bytesOf is a buffer of an array, empty if it has none. A number beyond the
+// last is no error: the check of its length fails then.
+func bytesOf(d arrow.ArrayData, n int) []byte {
+	if buffers := d.Buffers(); n < len(buffers) && buffers[n] != nil {
+		return buffers[n].Bytes()
+	}
+	return nil
+}
+
+// checkFixedWidth checks that there are values of a fixed width for all rows.
+// It is a bound in bits, rounded up: a boolean takes one.
+func checkFixedWidth(d arrow.ArrayData, t arrow.FixedWidthDataType) error {
+	rows, width := uint64(d.Offset()+d.Len()), uint64(max(t.BitWidth(), 0))
+	over, bits := mathbits.Mul64(rows, width) // both may be 2^34: what wraps round would pass
+	if t.BitWidth() < 0 || over != 0 || (bits+7)/8 > uint64(len(bytesOf(d, 1))) {
+		return fmt.Errorf("values of %d bytes for %d rows of %v", len(bytesOf(d, 1)), d.Offset()+d.Len(), t)
+	}
+	return nil
 }
