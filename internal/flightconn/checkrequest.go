@@ -83,6 +83,9 @@ var transportHeaders = []string{"connection", "content-type", "host", "keep-aliv
 // and the cleaning of the session, would be done by somebody else. They are
 // refused before anything is sent, as the caller's fault.
 func (cfg *Config) checkCallHeaders(headers metadata.MD) error {
+	if len(headers) == 0 {
+		return nil
+	}
 	errs := []error{CheckHeaders(headers)}
 	for name := range headers {
 		switch lower := strings.ToLower(name); lower {

@@ -22,15 +22,14 @@ func nestsDictionaries(schema *arrow.Schema) bool {
 // dictionariesIn is how deep dictionaries are nested in a type. Extension types
 // count as what they are stored as.
 func dictionariesIn(t arrow.DataType) int {
-	if e, ok := t.(arrow.ExtensionType); ok {
-		t = e.StorageType()
-	}
-	if d, ok := t.(*arrow.DictionaryType); ok {
-		return 1 + dictionariesIn(d.ValueType)
-	}
 	deepest := 0
-	if nested, ok := t.(arrow.NestedType); ok {
-		for _, f := range nested.Fields() {
+	switch t := t.(type) {
+	case arrow.ExtensionType:
+		return dictionariesIn(t.StorageType())
+	case *arrow.DictionaryType:
+		return 1 + dictionariesIn(t.ValueType)
+	case arrow.NestedType:
+		for _, f := range t.Fields() {
 			deepest = max(deepest, dictionariesIn(f.Type))
 		}
 	}
