@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
-
-	"github.com/flightpool/flightpool/internal/invariant"
 )
 
 // Acquire borrows a connection: an idle one at once, or it waits in the order
@@ -65,56 +62,6 @@ func (r *Reservoir[C]) acquire(ctx context.Context) (Loan[C], error) {
 	return r.await(ctx, w)
 }
 
-// TryAcquire borrows an idle connection if there is one, and never waits. With
-// CheckOnAcquire it takes one that was idle for less than IdleBeforeCheck, or
-// checked less than a second ago and not used since; where there is none, the
-// one used last is checked in the background for a later call.
-func (r *Reservoir[C]) TryAcquire() (Loan[C], bool) {
-	r.mu.Lock()
-	loan, ok := r.tryFastPath()
-	if ok {
-		r.mu.Unlock()
-		return r.reportAcquired(loan, 0), true
-	}
-	var fx effects[C]
-	e := r.findReady(&fx)
-	if e == nil {
-		e = r.checkedLately(&fx)
-	}
-	if e == nil {
-		r.checkInBackground(&fx)
-		r.reconcile(&fx)
-		r.unlock(&fx)
-		return Loan[C]{}, false
-	}
-	loan = r.lendIdle(e, &fx)
-	r.unlock(&fx)
-	return r.reportAcquired(loan, 0), true
-}
-
-// tryFastPath lends an idle connection in the common case, in which nothing else
-// has to be done: neither an open nor a check follows. The caller holds mu.
-func (r *Reservoir[C]) tryFastPath() (Loan[C], bool) {
-	m := &r.mu
-	if m.idle.n <= m.minIdle && (m.idle.n == 0 || len(m.all) < m.maxSize || m.staleIdle.n > 0) || m.waiters.n > 0 {
-		return Loan[C]{}, false
-	}
-	e, now := m.idle.front(), r.clock.now()
-	if now >= e.fastPathUntil || e.state != idle || e.pastIdleTTL || e.generation != m.generation || r.mustCheck(e, now) {
-		return Loan[C]{}, false
-	}
-	if invariant.Enabled {
-		r.verifyFastPath(e, now)
-	}
-	m.idle.remove(&e.link)
-	r.move(e, loaned)
-	e.loanNumber++
-	e.borrowedAt = now
-	m.stats.Acquired++
-	r.verify()
-	return Loan[C]{r, e, e.loanNumber}, true
-}
-
 // findReady finds the idle connection to lend now, or nil when there is none, it has
 // to be checked first, or others came before. The caller holds mu.
 func (r *Reservoir[C]) findReady(fx *effects[C]) *entry[C] {
@@ -134,25 +81,6 @@ func (r *Reservoir[C]) lendIdle(e *entry[C], fx *effects[C]) Loan[C] {
 	loan := r.lend(e, r.clock.now())
 	r.mu.stats.Acquired++
 	r.reconcile(fx)
-	return loan
-}
-
-// reportAcquired ends every successful acquire, on the borrower's goroutine. When a
-// hook ends that goroutine, the loan is released.
-func (r *Reservoir[C]) reportAcquired(loan Loan[C], waited time.Duration) Loan[C] {
-	if r.leakAfter > 0 {
-		r.recordBorrower(loan)
-	}
-	if acquired := r.cfg.Hooks.Acquired; acquired != nil {
-		told := false
-		defer func() {
-			if !told {
-				_ = loan.Release() // the borrower's goroutine ends before it can
-			}
-		}()
-		r.callHookInline(func() { acquired(waited) })
-		told = true
-	}
 	return loan
 }
 

@@ -124,7 +124,7 @@
 // # Files
 //
 //	config.go, hooks.go, stats.go, errors.go   what users see
-//	loan.go                              what a caller holds, and its end; loans that are out too long
+//	loan.go, leak.go                     a loan from its beginning to its end; loans that are out too long
 //	reservoir.go, reconfigure.go         the state, its clock and lists, and New; what changes of the configuration
 //	acquire.go, waiter.go, leave.go      callers and their queue
 //	fail.go, waitready.go                how waits fail; waits for readiness

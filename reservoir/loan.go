@@ -1,9 +1,7 @@
 package reservoir
 
 import (
-	"fmt"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
@@ -51,6 +49,75 @@ func (l Loan[C]) Discard(reason error) error {
 		return ErrReleased
 	}
 	return l.r.discard(l, Discarded, reason)
+}
+
+// TryAcquire borrows an idle connection if there is one, and never waits. With
+// CheckOnAcquire it takes one that was idle for less than IdleBeforeCheck, or
+// checked less than a second ago and not used since; where there is none, the
+// one used last is checked in the background for a later call.
+func (r *Reservoir[C]) TryAcquire() (Loan[C], bool) {
+	r.mu.Lock()
+	loan, ok := r.tryFastPath()
+	if ok {
+		r.mu.Unlock()
+		return r.reportAcquired(loan, 0), true
+	}
+	var fx effects[C]
+	e := r.findReady(&fx)
+	if e == nil {
+		e = r.checkedLately(&fx)
+	}
+	if e == nil {
+		r.checkInBackground(&fx)
+		r.reconcile(&fx)
+		r.unlock(&fx)
+		return Loan[C]{}, false
+	}
+	loan = r.lendIdle(e, &fx)
+	r.unlock(&fx)
+	return r.reportAcquired(loan, 0), true
+}
+
+// tryFastPath lends an idle connection in the common case, in which nothing else
+// has to be done: neither an open nor a check follows. The caller holds mu.
+func (r *Reservoir[C]) tryFastPath() (Loan[C], bool) {
+	m := &r.mu
+	if m.idle.n <= m.minIdle && (m.idle.n == 0 || len(m.all) < m.maxSize || m.staleIdle.n > 0) || m.waiters.n > 0 {
+		return Loan[C]{}, false
+	}
+	e, now := m.idle.front(), r.clock.now()
+	if now >= e.fastPathUntil || e.state != idle || e.pastIdleTTL || e.generation != m.generation || r.mustCheck(e, now) {
+		return Loan[C]{}, false
+	}
+	if invariant.Enabled {
+		r.verifyFastPath(e, now)
+	}
+	m.idle.remove(&e.link)
+	r.move(e, loaned)
+	e.loanNumber++
+	e.borrowedAt = now
+	m.stats.Acquired++
+	r.verify()
+	return Loan[C]{r, e, e.loanNumber}, true
+}
+
+// reportAcquired ends every successful acquire, on the borrower's goroutine. When a
+// hook ends that goroutine, the loan is released.
+func (r *Reservoir[C]) reportAcquired(loan Loan[C], waited time.Duration) Loan[C] {
+	if r.leakAfter > 0 {
+		r.recordBorrower(loan)
+	}
+	if acquired := r.cfg.Hooks.Acquired; acquired != nil {
+		told := false
+		defer func() {
+			if !told {
+				_ = loan.Release() // the borrower's goroutine ends before it can
+			}
+		}()
+		r.callHookInline(func() { acquired(waited) })
+		told = true
+	}
+	return loan
 }
 
 // isOut says whether a loan is still out. The caller holds mu.
@@ -188,70 +255,4 @@ func (r *Reservoir[C]) discard(l Loan[C], reason Reason, cause error) error {
 	r.unlock(&fx)
 	r.callReleased(held)
 	return nil
-}
-
-// A borrowStack is where a loan was taken, as bare addresses: it is written at every
-// acquire and read hardly ever.
-type borrowStack struct {
-	pcs [16]uintptr
-	n   int
-}
-
-// String names the callers, beginning with the first that is not this module's:
-// the borrower.
-func (t *borrowStack) String() string {
-	var b strings.Builder
-	frames, ours := runtime.CallersFrames(t.pcs[:t.n]), true
-	for {
-		f, more := frames.Next()
-		if ours = ours && ownCode(f); !ours && f.Function != "" {
-			fmt.Fprintf(&b, "%s\n\t%s:%d\n", f.Function, f.File, f.Line)
-		}
-		if !more {
-			return b.String()
-		}
-	}
-}
-
-// ownCode says whether a frame is this module's, its tests and examples apart.
-func ownCode(f runtime.Frame) bool {
-	const module = "github.com/flightpool/flightpool/"
-	return strings.HasPrefix(f.Function, module) && !strings.HasPrefix(f.Function, module+"examples/") && !strings.HasSuffix(f.File, "_test.go")
-}
-
-// recordBorrower remembers who borrows. It runs on the borrower's goroutine; the
-// stack is looked at before the lock is taken.
-func (r *Reservoir[C]) recordBorrower(l Loan[C]) {
-	var t borrowStack
-	t.n = runtime.Callers(2, t.pcs[:])
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.isOut(l) {
-		return
-	}
-	if l.entry.borrower == nil {
-		l.entry.borrower = new(borrowStack)
-	}
-	*l.entry.borrower = t
-}
-
-// reportLeak reports a loan that is out too long, once. The caller holds mu.
-func (r *Reservoir[C]) reportLeak(e *entry[C], now int64, fx *effects[C]) {
-	held := now - e.borrowedAt
-	if r.leakAfter <= 0 || e.reportedLoan == e.loanNumber || held < r.leakAfter {
-		return
-	}
-	e.reportedLoan = e.loanNumber
-	r.mu.stats.Leaks++
-	if leaked := r.cfg.Hooks.Leaked; leaked != nil {
-		var where borrowStack
-		if e.borrower != nil {
-			where = *e.borrower
-		}
-		r.mu.tasks++
-		fx.afterUnlock(func() {
-			defer r.taskDone()
-			r.callHook(func() { leaked(Leak{Held: time.Duration(held), Stack: where.String()}) })
-		})
-	}
 }

@@ -143,12 +143,6 @@ func (s *SessionHandle) discardsUsed(d sideEffects) bool {
 	return s.policy.OnReturn.mode == resetDiscard && s.wasUsed(d)
 }
 
-// isClean reports whether the connection can be given back as it is, at once. The lock
-// is held.
-func (s *SessionHandle) isClean() bool {
-	return s.mu.lost == nil && s.mu.discardReason == nil && !s.policy.ReturnWaits && !s.needsCleaning() && !s.discardsUsed(s.mu.sideEffects)
-}
-
 // cleanSession takes back all that the session left. An error means that the connection
 // must be discarded. One CloseTimeout bounds all of it. The transaction ends first,
 // since an aborted one refuses every other statement; then what lived in the session;

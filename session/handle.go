@@ -204,6 +204,12 @@ func (s *SessionHandle) becomeIdle(c *call) {
 	}
 }
 
+// isClean reports whether the connection can be given back as it is, at once. The lock
+// is held.
+func (s *SessionHandle) isClean() bool {
+	return s.mu.lost == nil && s.mu.discardReason == nil && !s.policy.ReturnWaits && !s.needsCleaning() && !s.discardsUsed(s.mu.sideEffects)
+}
+
 // Close rolls back an open transaction, closes what is open, makes the session
 // clean and returns the connection to its pool. It is bounded by the pool's
 // CloseTimeout. A call under way is cancelled and the connection returns when

@@ -63,6 +63,41 @@ func (c *Conn) ExpiresAt() time.Time { return c.id.credential().Expires }
 // end, which may be gRPC's reader: it must not wait.
 func (c *Conn) OnLost(f func(reason error)) { c.transport.setOnLost(f) }
 
+// markLost records why the transport ended. Only the first reason counts. It
+// may be called from any goroutine, any number of times.
+func (e *transport) markLost(err error) {
+	if e.lost.CompareAndSwap(nil, &err) {
+		e.callOnLost()
+	}
+}
+
+// setOnLost has f called once the transport has ended. The second look is for
+// an end that has come between the caller's own look and the store. A later f
+// replaces one that was not called yet.
+func (e *transport) setOnLost(f func(error)) {
+	e.onLost.Store(&f)
+	if e.Lost() != nil {
+		e.callOnLost()
+	}
+}
+
+// callOnLost calls the function of setOnLost, if it was not called yet. Two
+// goroutines may come here at once: who swaps it out calls it.
+func (e *transport) callOnLost() {
+	if f := e.onLost.Swap(nil); f != nil {
+		(*f)(e.Lost())
+	}
+}
+
+// Lost is nil until the transport has ended. The reason never changes after
+// that.
+func (e *transport) Lost() error {
+	if p := e.lost.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
 // Close is part of backend.Conn. It returns within Config.CloseTimeout.
 func (c *Conn) Close() error {
 	c.closing.Do(func() { c.closeErr = c.close() })

@@ -63,41 +63,6 @@ func newTransport(cfg *Config) (*transport, error) {
 	return e, nil
 }
 
-// markLost records why the transport ended. Only the first reason counts. It
-// may be called from any goroutine, any number of times.
-func (e *transport) markLost(err error) {
-	if e.lost.CompareAndSwap(nil, &err) {
-		e.callOnLost()
-	}
-}
-
-// setOnLost has f called once the transport has ended. The second look is for
-// an end that has come between the caller's own look and the store. A later f
-// replaces one that was not called yet.
-func (e *transport) setOnLost(f func(error)) {
-	e.onLost.Store(&f)
-	if e.Lost() != nil {
-		e.callOnLost()
-	}
-}
-
-// callOnLost calls the function of setOnLost, if it was not called yet. Two
-// goroutines may come here at once: who swaps it out calls it.
-func (e *transport) callOnLost() {
-	if f := e.onLost.Swap(nil); f != nil {
-		(*f)(e.Lost())
-	}
-}
-
-// Lost is nil until the transport has ended. The reason never changes after
-// that.
-func (e *transport) Lost() error {
-	if p := e.lost.Load(); p != nil {
-		return *p
-	}
-	return nil
-}
-
 // dialOnce makes the dialer that gRPC calls whenever it wants a transport. It
 // answers once: gRPC would replace a dead transport, and with it the server
 // session, without a word.

@@ -3,6 +3,7 @@ package sqlscan
 import (
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // dialect is where families of servers differ in cutting text into tokens.
@@ -48,39 +49,146 @@ const (
 	whitespaceASCII
 )
 
-// isSpace reports whether r is white space.
-func (b whitespace) isSpace(r rune) bool {
-	switch {
-	case r <= unicode.MaxASCII:
-		return unicode.IsSpace(r)
-	case b == whitespaceASCII:
-		return false
-	case b == whitespaceDuckDB && (r == '\u0085' || r == '\u1680' || r == '\u2028' || r == '\u2029'):
-		return false
-	default:
-		return unicode.IsSpace(r) || isZeroWidth(r)
+func (l *lexer) dashComment(s string) int {
+	spaced := len(s) == 2 || s[2] <= ' '
+	l.ambiguous = l.ambiguous || !spaced
+	if l.d.dashNeedsSpace && !spaced {
+		return 0
 	}
+	return l.lineEnd(s)
 }
 
-// isZeroWidth are further characters that DuckDB takes for white space.
-func isZeroWidth(r rune) bool {
-	return r >= '\u200b' && r <= '\u200d' || r == '\u2060' || r == '\ufeff'
-}
-
-// isWordRune reports whether r can stand in a word: beyond ASCII, whatever is no white
-// space can.
-func (b whitespace) isWordRune(r rune) bool {
-	if r > unicode.MaxASCII {
-		return !b.isSpace(r)
+// lineEnd is the length of the line that s begins with.
+func (l *lexer) lineEnd(s string) int {
+	end := len(s)
+	if lf := strings.IndexByte(s, '\n'); lf >= 0 {
+		end = lf + 1
 	}
-	return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r)
-}
-
-func prefixLen(s string, in func(rune) bool) int {
-	for i, r := range s {
-		if i > 0 && !in(r) {
-			return i
+	if cr := strings.IndexByte(s[:end], '\r'); cr >= 0 && cr+1 < end && s[cr+1] != '\n' {
+		l.ambiguous = true
+		if l.d.crEndsLine {
+			return cr + 1
 		}
 	}
+	return end
+}
+
+// blockComment is the length of the comment s begins with, or of the mark that
+// opens a comment whose content the dialect executes.
+func (l *lexer) blockComment(s string) int {
+	if mark := executableMark(s); mark > 0 {
+		l.ambiguous = true
+		if l.d.executableComments {
+			l.openExecutable++
+			return mark
+		}
+	}
+	depth := 0
+	for i := 0; i < len(s); {
+		switch {
+		case strings.HasPrefix(s[i:], "/*") && (depth == 0 || l.d.nestedComments):
+			l.ambiguous = l.ambiguous || depth > 0
+			depth++
+			i += 2
+		case strings.HasPrefix(s[i:], "*/"):
+			depth--
+			i += 2
+			if depth == 0 {
+				return i
+			}
+		default:
+			l.ambiguous = l.ambiguous || strings.HasPrefix(s[i:], "/*")
+			i++
+		}
+	}
+	l.markUnclosed("comment")
+	return len(s)
+}
+
+// executableMark is the length of the /*! (with its version) that s begins
+// with, or zero.
+func executableMark(s string) int {
+	n := 0
+	switch {
+	case strings.HasPrefix(s, "/*!"):
+		n = 3
+	case strings.HasPrefix(s, "/*M!"):
+		n = 4
+	default:
+		return 0
+	}
+	for n < len(s) && s[n] >= '0' && s[n] <= '9' {
+		n++
+	}
+	return n
+}
+
+// quoteLen is the length of the literal whose opening quote is s[open]. A doubled
+// quote stands for one; with escapes, a backslash guards the next character.
+func (l *lexer) quoteLen(s string, open int, escapes bool) int {
+	q := s[open]
+	slashes := 0 // how many backslashes stand directly before s[i]
+	for i := open + 1; i < len(s); i++ {
+		c := s[i]
+		guarded := slashes%2 == 1
+		if c == '\\' {
+			slashes++
+			continue
+		}
+		slashes = 0
+		if c != q {
+			continue
+		}
+		l.ambiguous = l.ambiguous || guarded
+		switch {
+		case guarded && escapes:
+		case i+1 < len(s) && s[i+1] == q:
+			i++
+		default:
+			return i + 1
+		}
+	}
+	l.markUnclosed("quote")
+	return len(s)
+}
+
+// bracket is a [quoted identifier] where the dialect has them.
+func (l *lexer) bracket(s string) (kind, int) {
+	end := strings.IndexByte(s, ']')
+	if end < 0 || strings.ContainsAny(s[:end], "'\"`;#$") || strings.Contains(s[:end], "--") || strings.Contains(s[:end], "/*") {
+		l.ambiguous = true
+	}
+	if !l.d.bracketNames {
+		return punctToken, 1
+	}
+	if end < 0 {
+		l.markUnclosed("quote")
+		return quotedToken, len(s)
+	}
+	return quotedToken, end + 1
+}
+
+// dollarQuote is the length of the $tag$…$tag$ literal s begins with, or zero.
+func (l *lexer) dollarQuote(s string) int {
+	n := 1
+	for n < len(s) && s[n] != '$' {
+		r, size := utf8.DecodeRuneInString(s[n:])
+		if !l.d.whitespace.isWordRune(r) || (n == 1 && unicode.IsDigit(r)) {
+			return 0
+		}
+		n += size
+	}
+	if n >= len(s) {
+		return 0
+	}
+	l.ambiguous = true
+	if !l.d.dollarQuotes {
+		return 0
+	}
+	tag := s[:n+1]
+	if end := strings.Index(s[len(tag):], tag); end >= 0 {
+		return end + 2*len(tag)
+	}
+	l.markUnclosed("quote")
 	return len(s)
 }

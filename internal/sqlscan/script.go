@@ -207,3 +207,69 @@ func split(toks []token) [][]token {
 	}
 	return out
 }
+
+// classify tells what one statement, which is not empty, does.
+func classify(toks []token, sql string) Statement {
+	for len(toks) > 0 && toks[0].isPunct("(") { // (SELECT …) UNION …
+		toks = toks[1:]
+	}
+	if len(toks) == 0 || toks[0].kind != wordToken {
+		return unknownStatement("")
+	}
+	switch toks[0].text {
+	case "WITH":
+		return classifyWith(toks, sql)
+	case "EXPLAIN", "DESCRIBE", "DESC":
+		return classifyExplain(toks, sql)
+	case "PREPARE":
+		return classifyPrepare(toks, sql)
+	default:
+		st := classifyByVerb(toks, sql)
+		st.addNested(toks, sql)
+		return st
+	}
+}
+
+// classifyByVerb tells what a statement does by its verb's line in the table.
+func classifyByVerb(toks []token, sql string) Statement {
+	v, ok := verbs[toks[0].text]
+	if !ok {
+		return unknownStatement(toks[0].text)
+	}
+	st := Statement{Verb: toks[0].text, KnownVerb: true, Rows: v.rows, ReadOnly: v.readOnly, TxControl: v.tx}
+	if v.refine != nil {
+		v.refine(&st, toks, sql)
+	}
+	if v.effects != nil && !st.ReadOnly {
+		st.Effects = append(st.Effects, v.effects(toks, sql)...)
+	}
+	return st
+}
+
+// addNested finds what stands inside of a statement and does more than read: a
+// change in a subquery or common table expression, or a function.
+func (st *Statement) addNested(toks []token, sql string) {
+	for i := 1; i < len(toks); i++ {
+		switch {
+		case toks[i-1].isPunct("(") && beginsChange(toks[i:]):
+			inner := classify(toks[i:closingParen(toks, i)], sql)
+			st.ReadOnly = st.ReadOnly && inner.ReadOnly
+			st.Effects = append(st.Effects, inner.Effects...)
+		case toks[i].isPunct("(") && toks[i-1].isName():
+			if effects, changes := functionEffects(toks[i-1], toks[i+1:]); changes {
+				st.ReadOnly = false
+				st.Effects = append(st.Effects, effects...)
+			}
+		case i > 2 && toks[i].isPunct("=") && toks[i-1].isPunct(":") && toks[i-3].isPunct("@"): // SELECT @v := 1
+			st.ReadOnly = false
+			st.Effects = append(st.Effects, Effect{Kind: EffectUnknown})
+		}
+	}
+}
+
+// beginsChange tells "(DELETE FROM t" from a function or column of the name. A
+// group that begins with WITH may end in a change.
+func beginsChange(toks []token) bool {
+	return toks[0].is("WITH") ||
+		len(toks) > 1 && toks[1].isName() && toks[0].is("INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE", "UPSERT")
+}
