@@ -44,13 +44,12 @@ var broken = []struct {
 	{"the session's proof is not compared", "swanlake", "session/proof.go", []string{
 		"case p.state == proofHeld && (n != accessRead || idle >= maxProofAge):", "case false:",
 	}},
-	{"each call takes the youngest token", "gizmosql", "internal/flightconn/identity.go", []string{
-		"type identity struct {\n", "type identity struct {\n\tsource func(context.Context, string) (Credential, error)\n",
-		"\treturn id\n}\n\n// callInfo", "\tid.source = cfg.Authorization\n\treturn id\n}\n\n// callInfo",
-		"authorization = id.credential().Header\n", "authorization = id.youngest(ctx)\n",
-		"func (id *identity) credential()", "func (id *identity) youngest(ctx context.Context) string {\n" +
-			"\tif id.source != nil {\n\t\tif c, err := id.source(ctx, \"\"); err == nil {\n\t\t\treturn c.Header\n\t\t}\n\t}\n" +
-			"\treturn id.credential().Header\n}\n\nfunc (id *identity) credential()",
+	{"each call takes the youngest token", "gizmosql", "internal/flightconn/channel.go", []string{
+		"opts ...grpc.CallOption) error {\n\tctx, authorization", "opts ...grpc.CallOption) error {\n\tch.takeYoungest(ctx)\n\tctx, authorization",
+		"func (id *identity) credential()", "func (ch *channel) takeYoungest(ctx context.Context) {\n" +
+			"\tif ch.owner != nil && ch.owner.cfg().Authorization != nil {\n" +
+			"\t\tif c, err := ch.owner.cfg().Authorization(ctx, \"\"); err == nil {\n\t\t\tch.id.setCredential(c)\n\t\t}\n\t}\n" +
+			"}\n\nfunc (id *identity) credential()",
 	}},
 }
 
