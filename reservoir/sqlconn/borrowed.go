@@ -5,6 +5,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"net"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,7 +20,8 @@ import (
 type borrowedConn struct {
 	conn        *Conn
 	forBorrower bool          // for a borrower, not for our own checks
-	ended       chan struct{} // closed with it; nil: it is ours
+	ended       chan struct{} // closed by the first Close; nil: it is ours
+	closes      atomic.Int32
 }
 
 // withDriverInterfaces gives c the interfaces for statements that the driver has: with
@@ -54,10 +57,16 @@ type (
 
 func (l *borrowedConn) unwrap() *borrowedConn { return l }
 
-// Close is called by database/sql, once, when nobody uses it any more.
+// Close is called by database/sql, once, when nobody uses it any more. A borrower can
+// call it before, by the Raw method of *sql.Conn: the connection is not used again then.
 func (l *borrowedConn) Close() error {
-	if l.ended != nil {
+	switch {
+	case l.ended == nil:
+	case l.closes.Add(1) == 1:
 		close(l.ended)
+	default:
+		closed := net.ErrClosed
+		l.conn.lost.CompareAndSwap(nil, &closed)
 	}
 	return nil
 }
@@ -129,6 +138,10 @@ func (l *borrowedConn) Prepare(string) (driver.Stmt, error) {
 
 func (l *borrowedConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
 	l.recordState(query)
+	ctx, stop := l.withQueryTimeout(ctx)
+	if stop != nil {
+		defer stop()
+	}
 	l.conn.setLatest(ctx)
 	began := time.Now()
 	stmt, err := catchPanic(l.conn, func() (driver.Stmt, error) { return l.prepare(ctx, query) })
@@ -163,20 +176,28 @@ func (l *borrowedConn) Begin() (driver.Tx, error) {
 }
 
 func (l *borrowedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	tx, err := catchPanic(l.conn, func() (driver.Tx, error) {
-		b, ok := l.conn.raw.(driver.ConnBeginTx)
-		switch {
-		case ok:
-			return b.BeginTx(ctx, opts)
-		case opts.ReadOnly || opts.Isolation != 0:
-			return nil, errors.New("sqlconn: the driver does not support transaction options")
-		}
-		return l.conn.raw.Begin() //nolint:staticcheck // drivers without BeginTx have nothing else
+	limited, stop := l.withQueryTimeout(ctx)
+	if stop != nil {
+		defer stop()
+	}
+	tx, err := boundedValue(limited, l.conn, func(context.Context) (driver.Tx, error) {
+		return catchPanic(l.conn, func() (driver.Tx, error) { return l.begin(ctx, opts) }) // drivers keep the context for COMMIT
 	})
 	if err != nil {
-		return nil, l.recordError(ctx, err)
+		return nil, l.recordError(limited, err)
 	}
 	return borrowedTx{ctx, tx, l}, nil
+}
+
+func (l *borrowedConn) begin(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	b, ok := l.conn.raw.(driver.ConnBeginTx)
+	switch {
+	case ok:
+		return b.BeginTx(ctx, opts)
+	case opts.ReadOnly || opts.Isolation != 0:
+		return nil, errors.New("sqlconn: the driver does not support transaction options")
+	}
+	return l.conn.raw.Begin() //nolint:staticcheck // drivers without BeginTx have nothing else
 }
 
 // borrowedTx wraps a transaction. Drivers end one without a context, for as long as

@@ -110,7 +110,7 @@ func (r *borrowedRows) HasNextResultSet() bool {
 
 func (r *borrowedRows) NextResultSet() error {
 	if n, ok := r.Rows.(driver.RowsNextResultSet); ok {
-		return n.NextResultSet()
+		return catchPanicError(r.c, n.NextResultSet)
 	}
 	return io.EOF
 }

@@ -45,21 +45,27 @@ func catchPanicError(c *Conn, call func() error) error {
 // callInBackground runs a call whose error nobody waits for.
 func callInBackground(call func() error) { callback.Go(callback.NoValue(call)) }
 
-// bounded runs a check, a reset, or the end of a transaction. When ctx has ended and the driver does not
+// bounded runs a check or a reset. When ctx has ended and the driver does not
 // notice, the call is given up with ctx's error: the connection is lost, and Close
 // waits a while for the call.
 func (c *Conn) bounded(ctx context.Context, call func(ctx context.Context) error) error {
+	_, err := boundedValue(ctx, c, func(ctx context.Context) (struct{}, error) { return struct{}{}, call(ctx) })
+	return err
+}
+
+// boundedValue is bounded for the begin and the end of a transaction.
+func boundedValue[T any](ctx context.Context, c *Conn, call func(ctx context.Context) (T, error)) (none T, err error) {
 	if ctx.Done() == nil {
 		return call(ctx)
 	}
-	running := callback.Go(callback.NoValue(func() error { return call(ctx) }))
+	running := callback.Go(func() (T, error) { return call(ctx) })
 	if running.Wait(ctx, returnGrace) {
-		return running.Failure(theDriver)
+		return running.Value, running.Failure(theDriver)
 	}
-	err := fmt.Errorf("sqlconn: the driver did not return: %w", ctx.Err())
+	err = fmt.Errorf("sqlconn: the driver did not return: %w", ctx.Err())
 	c.lost.CompareAndSwap(nil, &err)
 	c.abandonedCall.Store(&running.Done)
-	return err
+	return none, err
 }
 
 // awaitAbandonedCall waits a while for a call that was given up.

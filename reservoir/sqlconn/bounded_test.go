@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -419,4 +420,73 @@ func TestWhatDropsADriversPreparedStatements(t *testing.T) {
 	} {
 		require.Equal(t, keeps, sqlconn.PostgreSQL.Resettable(sql), sql)
 	}
+}
+
+// A silentDriver is one on whose connections nothing is answered until they are closed.
+type silentDriver struct{ server }
+
+func (s *silentDriver) Connect(ctx context.Context) (driver.Conn, error) {
+	c, err := s.server.Connect(ctx)
+	return silentConn{c.(*session), make(chan struct{})}, err //nolint:forcetypeassert // the server makes no others
+}
+
+type silentConn struct {
+	*session
+	closed chan struct{}
+}
+
+func (c silentConn) Close() error { close(c.closed); return nil }
+
+func (c silentConn) PrepareContext(ctx context.Context, _ string) (driver.Stmt, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (c silentConn) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) {
+	<-c.closed
+	return nil, net.ErrClosed
+}
+
+// What comes before a statement has its time, too: drivers that interpolate nothing
+// prepare each statement with arguments.
+func TestTheTimeOfAStatementBoundsWhatComesBefore(t *testing.T) {
+	for name, tc := range map[string]struct {
+		call func(ctx context.Context, conn *sql.Conn) error
+		took time.Duration
+	}{
+		"prepare": {func(ctx context.Context, conn *sql.Conn) error {
+			_, err := conn.PrepareContext(ctx, "SELECT ?")
+			return err
+		}, time.Second},
+		"begin": {func(ctx context.Context, conn *sql.Conn) error { _, err := conn.BeginTx(ctx, nil); return err }, 1050 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			wrapper := sqlconn.NewWrapper()
+			target, err := sqlconn.New(wrapper, sqlconn.Config{Connector: &silentDriver{}, QueryTimeout: time.Second})
+			require.NoError(t, err)
+			c := open(t, target)
+			conn, err := c.Lend(t.Context())
+			require.NoError(t, err)
+			began := time.Now()
+			require.ErrorIs(t, tc.call(context.WithoutCancel(t.Context()), conn), context.DeadlineExceeded, name)
+			require.Equal(t, tc.took, time.Since(began), name)
+			require.NoError(t, sqlconn.Return(t.Context(), conn))
+			require.NoError(t, target.Close(c))
+			require.NoError(t, wrapper.Close())
+		})
+	}
+}
+
+// What a borrower closes by Raw, as database/sql lets it, is not used again.
+func TestAConnectionThatItsBorrowerClosesIsNotUsedAgain(t *testing.T) {
+	bubble(t, sqlconn.Config{}, func(t *testing.T, s *server, target *sqlconn.Lifecycle) {
+		c := open(t, target)
+		conn, err := c.Lend(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, conn.Raw(func(driverConn any) error { return driverConn.(driver.Conn).Close() }))
+		require.NoError(t, sqlconn.Return(t.Context(), conn))
+		require.ErrorIs(t, target.Reset(t.Context(), c), net.ErrClosed)
+		require.NoError(t, target.Close(c))
+		require.Equal(t, 1, s.session(0).closes())
+	})
 }

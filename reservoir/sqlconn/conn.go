@@ -98,7 +98,9 @@ func (c *Conn) Lend(ctx context.Context) (*sql.Conn, error) {
 // Return closes a *sql.Conn that Lend made. Rows and transactions of it that are
 // still open hold that up; when ctx ends first, Return gives up with ctx's error,
 // and the connection must be discarded. A goroutine then remains until those are
-// closed, or their contexts end: database/sql has no other way to wait for them.
+// closed, or their contexts end: database/sql has no other way to wait for them. It
+// remains for ever where a driver, or an argument's driver.Valuer, has ended the
+// goroutine of a query by runtime.Goexit: database/sql keeps a lock then.
 func Return(ctx context.Context, conn *sql.Conn) error {
 	closing := callback.Go(callback.NoValue(conn.Close))
 	select {

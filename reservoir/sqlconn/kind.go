@@ -37,10 +37,13 @@ type Kind struct {
 	// second connection, which exists for that moment beside all others. Empty:
 	// the driver itself stops statements.
 	IdentifySQL, StopSQL string
-	// UptimeSQL asks for how many seconds the server has run, in the last column of its
-	// row. A server that was restarted counts its sessions from the beginning: nothing
-	// is ended on one that has run for less long than the session, by more than a
-	// second. Set it where a server may give a number again.
+	// UptimeSQL asks for how many whole seconds the server has run, in the last column
+	// of its row. A server that was restarted counts its sessions from the beginning:
+	// nothing is ended on one that has run for less long than the session, by more than
+	// a second. So a restart within two seconds after the session was opened is not
+	// seen, nor is one after which the server's clock was put forward by as much as the
+	// session was old; the session that has the number then is ended instead. Set it
+	// where a server may give a number again.
 	UptimeSQL string
 	// IsConnLost says of an error of the driver's, for drivers that have one of their own
 	// for it, that the connection has gone. Nil: those that Broken knows.

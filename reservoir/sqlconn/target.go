@@ -40,8 +40,8 @@ type Config struct {
 	// KeepState lets sessions keep what their borrowers left in them. An open
 	// transaction is rolled back all the same.
 	KeepState bool
-	// QueryTimeout bounds each statement of a borrower, its rows included, and the wait
-	// for the end of a transaction (none).
+	// QueryTimeout bounds each statement of a borrower, its rows included, before that
+	// its preparation, and the waits for the begin and the end of a transaction (none).
 	QueryTimeout time.Duration
 	// Observe is told of each statement of a borrower: the time until the driver
 	// answered, and its error. It must be quick and safe for concurrent use.
