@@ -176,10 +176,15 @@ func TestADSNShowsNoPartOfAPassword(t *testing.T) {
 	require.NotZero(t, taken)
 }
 
-func TestADSNWithoutAHostIsRefused(t *testing.T) {
-	for _, dsn := range []string{"", "postgresql", "app:hunter2@db/x", "postgresql:hunter2", "postgresql://db/x#hunter2", "postgresql://db/x?y=hunter2@z", "postgresql://db:hunter2/x"} {
+func TestADSNThatNamesNoHostIsRefused(t *testing.T) {
+	for _, dsn := range []string{"", "postgresql", "app:hunter2@db/x", "postgresql:hunter2", "postgresql://db/x#hunter2", "postgresql://db/x?y=hunter2@z", "postgresql://db:hunter2/x",
+		"postgresql://a:hunter2@db1:5432,db2:5432/x", "mysql://a:hunter2@unix(/tmp/mysql.sock)/x", "mysql://a:hunter2@tcp(db)/x", "mysql://a:hunter2@(db)/x", "postgresql:hunter2://db/x", "jdbc:postgresql://db/x?password=hunter2"} {
 		_, err := registry.ParseDSN(dsn)
 		require.Error(t, err, dsn)
 		require.NotContains(t, err.Error(), "hunter2")
+	}
+	for _, dsn := range []string{"postgresql://a:b@[::1]:5432/x", "postgresql://a:b@db1,db2/x", "postgresql:///x?host=/tmp&server_name=s"} {
+		_, err := registry.ParseDSN(dsn)
+		require.NoError(t, err, dsn)
 	}
 }

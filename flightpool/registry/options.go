@@ -183,6 +183,12 @@ func splitDSN(dsn string) (*url.URL, error) {
 	if err != nil {
 		return nil, errors.New("not a URL") // url's words would quote the password
 	}
+	switch host := u.Hostname(); {
+	case u.Opaque != "":
+		return nil, errors.New("not a URL; it begins with the kind and ://")
+	case strings.Contains(host, "(") || strings.Contains(host, ":") && !strings.HasPrefix(u.Host, "["):
+		return nil, errors.New("not one host and one port; the text of a driver's own, with several hosts or a socket, goes into the option target")
+	}
 	return u, nil
 }
 
