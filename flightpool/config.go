@@ -151,7 +151,7 @@ const (
 // HealthCheck says how connections, and through them the server, are watched.
 type HealthCheck struct {
 	Kind            HealthKind
-	SQL             string        // a harmless query ("SELECT 1")
+	SQL             string        // a harmless query ("SELECT 1"); no secret, since a server may repeat it in the errors of opens
 	Timeout         time.Duration // bounds one check (5s)
 	Interval        time.Duration // between checks of an idle connection (30s; negative: none)
 	IdleBeforeCheck time.Duration // ValidateOnAcquire spares connections used more recently (1s; negative: none)

@@ -40,7 +40,7 @@ func CheckSession(ctx context.Context, c backend.Conn, sql string) error {
 	}
 	return &backend.Error{
 		Op: "CheckSession", Stage: backend.StageProbe, Fault: backend.FaultTransport,
-		Err: fmt.Errorf("the server gives no session that works: %q fails with %w, and SqlInfo with %w", sql, innermostCause(err), innermostCause(about)),
+		Err: fmt.Errorf("the server gives no session that works: the probe fails with %w, and SqlInfo with %w", innermostCause(err), innermostCause(about)),
 	}
 }
 

@@ -30,7 +30,7 @@ func TestASessionIsProvenByItsAnswersOrByTheWordsOfItsRefusal(t *testing.T) {
 		"it has no such query":            {fail: map[string]error{"SELECT 1": refusal(backend.FaultUnsupported, codes.Unimplemented, "no queries")}},
 		"it fails and describes itself":   {fail: map[string]error{"SELECT 1": internal}, asks: true},
 		"its rows fail, not itself":       {fail: map[string]error{"stream": internal}, want: []string{"the query's words"}, asks: true},
-		"it fails everything":             {fail: map[string]error{"SELECT 1": internal, "Metadata": refusal(backend.FaultStatement, codes.Internal, "SqlInfo's words")}, asks: true, want: []string{`"SELECT 1" fails with`, "the query's words", "SqlInfo's words", "no session that works"}},
+		"it fails everything":             {fail: map[string]error{"SELECT 1": internal, "Metadata": refusal(backend.FaultStatement, codes.Internal, "SqlInfo's words")}, asks: true, want: []string{"the probe fails with", "the query's words", "SqlInfo's words", "no session that works"}},
 		"it fails in a way of its own":    {fail: map[string]error{"SELECT 1": errors.New("the driver's words"), "Metadata": errors.New("SqlInfo's words")}, asks: true, want: []string{"the driver's words", "SqlInfo's words"}},
 		"it does not know the credential": {fail: map[string]error{"SELECT 1": refusal(backend.FaultAuth, codes.Unauthenticated, "who?")}, want: []string{"who?"}},
 		"it is at its limit":              {fail: map[string]error{"SELECT 1": refusal(backend.FaultLimit, codes.ResourceExhausted, "full")}, want: []string{"full"}},

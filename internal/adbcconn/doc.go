@@ -46,7 +46,8 @@
 // transactions: a connection whose commit or rollback has failed is given up,
 // and a commit whose error does not say that it was refused is of unknown
 // outcome. Faults are told by the gRPC code where a Flight SQL driver gives it
-// as the vendor's, and by ADBC's status otherwise.
+// as the vendor's, and by ADBC's status otherwise. Batches are checked as those
+// of the wire are: drivers hand on what their servers send.
 //
 // The Flight SQL driver dials again by itself, which cannot be seen from
 // outside. In a transaction every statement is prepared first, and runs by its

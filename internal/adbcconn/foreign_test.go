@@ -32,6 +32,8 @@ type stubborn struct {
 	getInfo func() (array.RecordReader, error) // nil: the driver has none
 	probed  func()                             // is called at the end of the probe
 
+	malformed arrow.RecordBatch // of every result and of GetObjects, unless nil
+
 	opened, closed, released atomic.Int32
 }
 
@@ -74,6 +76,10 @@ func (c *stubbornConn) SetOption(_, value string) error {
 	return nil
 }
 
+func (c *stubbornConn) GetObjects(context.Context, adbc.ObjectDepth, *string, *string, *string, *string, []string) (array.RecordReader, error) {
+	return array.NewRecordReader(c.driver.malformed.Schema(), []arrow.RecordBatch{c.driver.malformed})
+}
+
 func (c *stubbornConn) Commit(context.Context) error {
 	c.driver.enter(0)
 	return c.driver.commit
@@ -95,8 +101,11 @@ func (s *stubbornStatement) Close() error             { return nil }
 
 func (s *stubbornStatement) ExecuteQuery(context.Context) (array.RecordReader, int64, error) {
 	s.driver.enter(s.driver.query)
-	batch := int64s(1, 2, 3)
-	defer batch.Release()
+	batch := s.driver.malformed
+	if batch == nil {
+		batch = int64s(1, 2, 3)
+		defer batch.Release()
+	}
 	rows, err := array.NewRecordReader(batch.Schema(), []arrow.RecordBatch{batch})
 	return &stubbornRows{rows, s.driver}, -1, err
 }
@@ -386,4 +395,27 @@ func TestAnOpenThatDoesNotLearnItsDriverFails(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A value of such a batch would panic in whoever reads it: the flattening of a driver's
+// objects, too.
+func TestABatchThatIsMalformedIsAnError(t *testing.T) {
+	withStubborn(t, func(t *testing.T, d *stubborn, c backend.Conn) {
+		offsets := memory.NewBufferBytes(arrow.Int32Traits.CastToBytes([]int32{0, 1 << 30, 1}))
+		texts := array.MakeFromData(array.NewData(arrow.BinaryTypes.String, 2, []*memory.Buffer{nil, offsets, memory.NewBufferBytes([]byte("a"))}, nil, 0, 0))
+		list := array.NewData(arrow.ListOf(arrow.StructOf()), 2, []*memory.Buffer{nil, offsets}, []arrow.ArrayData{array.NewData(arrow.StructOf(), 1, []*memory.Buffer{nil}, nil, 0, 0)}, 0, 0)
+		schema := arrow.NewSchema([]arrow.Field{{Name: "catalog_name", Type: texts.DataType()}, {Name: "catalog_db_schemas", Type: list.DataType()}}, nil)
+		d.malformed = array.NewRecordBatch(schema, []arrow.Array{texts, array.MakeFromData(list)}, 2)
+		defer d.malformed.Release()
+
+		rows, err := c.Query(t.Context(), "q", backend.Call{})
+		require.NoError(t, err)
+		_, err = rows.Next()
+		require.ErrorContains(t, err, "malformed reply")
+		require.Equal(t, backend.FaultUnknown, failure(t, err).Fault)
+		rows.Close()
+		_, err = c.Metadata(t.Context(), backend.MetadataRequest{Kind: backend.MetadataCatalogs}, backend.Call{})
+		require.ErrorContains(t, err, "malformed reply")
+		require.NoError(t, c.Lost())
+	})
 }

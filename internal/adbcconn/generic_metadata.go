@@ -15,6 +15,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/flightconn"
 )
 
 // Metadata is part of backend.Conn. ADBC's tree of objects is flattened into
@@ -62,13 +63,18 @@ func (c *GenericConn) catalogue(ctx context.Context, req backend.MetadataRequest
 	defer tree.Release()
 	flattener := newObjectFlattener(req)
 	defer flattener.Release()
-	for tree.Next() {
-		if err := flattener.add(tree.RecordBatch()); err != nil {
+	var validator flightconn.Validator
+	for {
+		batch, err := nextChecked(tree, &validator)
+		if err != nil {
 			return nil, err
 		}
-	}
-	if err := tree.Err(); err != nil {
-		return nil, err
+		if batch == nil {
+			break
+		}
+		if err := flattener.add(batch); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.addColumns(ctx, flattener); err != nil {
 		return nil, err

@@ -120,10 +120,21 @@ func (t *driverCall) openStream(open func(context.Context) (*genericRows, error)
 	return newStream(&genericSource{call: t, rows: rows}), nil
 }
 
+// nextChecked is the next batch of a driver's reader, or nil at its end. Each is
+// checked, as in connSource: a driver may hand on what its server sent.
+func nextChecked(reader array.RecordReader, validator *flightconn.Validator) (arrow.RecordBatch, error) {
+	if !reader.Next() {
+		return nil, reader.Err()
+	}
+	batch := reader.RecordBatch()
+	return batch, validator.Check(batch)
+}
+
 // genericSource is the source of a GenericConn's result.
 type genericSource struct {
-	call *driverCall
-	rows *genericRows
+	call      *driverCall
+	rows      *genericRows
+	validator flightconn.Validator
 }
 
 func (r *genericSource) schema() *arrow.Schema { return r.rows.reader.Schema() }
@@ -133,10 +144,8 @@ func (r *genericSource) schema() *arrow.Schema { return r.rows.reader.Schema() }
 // error is the end.
 func (r *genericSource) next() (arrow.RecordBatch, error) {
 	batch, err := runInDriver(r.call, backend.StageFetch, func(context.Context) (arrow.RecordBatch, error) {
-		if r.rows.reader.Next() {
-			return r.rows.reader.RecordBatch(), nil
-		}
-		return nil, r.call.conn.verifyAfterRefusal(r.rows.reader.Err())
+		batch, err := nextChecked(r.rows.reader, &r.validator)
+		return batch, r.call.conn.verifyAfterRefusal(err)
 	}, nil)
 	if batch == nil && err == nil {
 		return nil, io.EOF
