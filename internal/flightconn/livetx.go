@@ -45,8 +45,9 @@ func (l *openTxs) claim(tx backend.TxID, c *Conn) (shared bool) {
 }
 
 // release records that c has no transaction open any more. It is called when
-// the server has answered the end of the transaction, and when the connection
-// is closed; a second time it does nothing.
+// the server has confirmed the end of the transaction, and when the connection
+// is closed; a second time it does nothing. After a refusal the session asks
+// again, under the same id, or begins another transaction.
 func (l *openTxs) release(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -190,15 +190,16 @@ func two32(v uint32) arrow.RecordBatch {
 	return b.NewRecordBatch()
 }
 
-// A transaction is known to be over when the server has said how it ended, and
-// not before.
+// A transaction is known to be over when the server has confirmed its end, and not
+// before: after a refusal a ROLLBACK of the same id follows, which would end what another
+// session has begun under it.
 func TestATransactionIsOpenUntilTheServerSaysThatItIsNot(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  error
 		open bool
 	}{
 		"committed": {nil, false},
-		"refused":   {status.Error(codes.InvalidArgument, "no"), false},
+		"refused":   {status.Error(codes.InvalidArgument, "no"), true},
 		"unknown":   {status.Error(codes.Unavailable, "away"), true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,6 +223,10 @@ func TestATransactionIsOpenUntilTheServerSaysThatItIsNot(t *testing.T) {
 				require.Equal(b, c.end != nil, err != nil)
 				_, err = two.Begin(b.Context())
 				require.Equal(b, c.open, err != nil, "%v", err)
+				c.end = nil
+				require.NoError(b, one.EndTx(b.Context(), tx, false))
+				_, err = b.open().Begin(b.Context())
+				require.Equal(b, c.open, err == nil, "%v", err)
 			})
 		})
 	}

@@ -205,13 +205,10 @@ func (c *Conn) EndTx(ctx context.Context, tx backend.TxID, commit bool) error {
 	}
 	defer r.end()
 	r.info.needsSession = true
-	err = r.endTx(ctx, tx, commit)
-	if sessionAnswered(err) {
-		c.endpoint.openTxs.release(c)
+	if err := r.endTx(ctx, tx, commit); err != nil {
+		return r.wrapError(backend.StageExecute, err) // a ROLLBACK follows, which must not meet another session's
 	}
-	if err != nil {
-		return r.wrapError(backend.StageExecute, err)
-	}
+	c.endpoint.openTxs.release(c)
 	return nil
 }
 
