@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,17 +50,21 @@ func TestAfterConnectPreparesEveryConnection(t *testing.T) {
 }
 
 func TestAnAfterConnectThatFailsOrPanicsLeavesNoConnection(t *testing.T) {
-	for name, fail := range map[string]func() error{
-		"fails":  func() error { return errors.New("not today") },
-		"panics": func() error { panic("not today") },
+	for name, tc := range map[string]struct {
+		fail func() error
+		says string
+	}{
+		"fails":              {func() error { return errors.New("not today") }, "not today"},
+		"panics":             {func() error { panic("not today") }, "not today"},
+		"ends its goroutine": {func() error { runtime.Goexit(); return nil }, "Goexit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := startGate(t, nil)
 			p := newPool(t, g, func(c *dsql.Config) {
 				c.MaxSize, c.OnDemand = 1, true
-				c.AfterConnect = func(context.Context, *pgx.Conn) error { return fail() }
+				c.AfterConnect = func(context.Context, *pgx.Conn) error { return tc.fail() }
 			})
-			require.ErrorContains(t, p.Ping(within(t, 20*time.Second)), "not today")
+			require.ErrorContains(t, p.Ping(within(t, 20*time.Second)), tc.says)
 			closeSoon(t, p.Close)
 			reach(t, "nothing is left at the server", func() bool { return g.Stats().Live == 0 })
 			require.Zero(t, p.Stats().Leases.InUse)
@@ -100,7 +105,7 @@ func TestBeforeAcquireChooses(t *testing.T) {
 	require.NoError(t, p.Ping(ctx))
 }
 
-// A panic in a function of the user's reaches the caller and costs nothing.
+// A panic or Goexit in a function of the user's reaches the caller and costs nothing.
 func TestPanicsInFunctionsOfTheUsersLoseNothing(t *testing.T) {
 	for name, set := range map[string]func(*dsql.Config, func()){
 		"BeforeAcquire": func(c *dsql.Config, fail func()) {
@@ -109,37 +114,56 @@ func TestPanicsInFunctionsOfTheUsersLoseNothing(t *testing.T) {
 		"AcquireTracer": func(c *dsql.Config, fail func()) { c.AcquireTracer = &tracer{onEnd: fail} },
 		"BeforeClose":   func(c *dsql.Config, fail func()) { c.BeforeClose = func(*pgx.Conn) { fail() } },
 	} {
-		t.Run(name, func(t *testing.T) {
-			g := startGate(t, nil)
-			var fails atomic.Bool
-			p := newPool(t, g, func(c *dsql.Config) {
-				c.MaxSize = 1
-				set(c, func() {
-					if fails.Load() {
-						panic("the user's")
-					}
+		for how, end := range map[string]func(){"panics": func() { panic("the user's") }, "ends its goroutine": runtime.Goexit} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				g := startGate(t, nil)
+				var fails atomic.Bool
+				p := newPool(t, g, func(c *dsql.Config) {
+					c.MaxSize = 1
+					set(c, func() {
+						if fails.Load() {
+							end()
+						}
+					})
 				})
-			})
-			ctx := within(t, 30*time.Second)
-			require.NoError(t, p.Ping(ctx))
-			for range 3 {
-				fails.Store(true)
-				if name == "BeforeClose" {
-					conn, err := p.Acquire(ctx)
-					require.NoError(t, err)
-					conn.Discard(errors.New("over"))
-				} else {
-					require.PanicsWithValue(t, "the user's", func() { _ = p.Ping(ctx) })
-				}
-				reach(t, "nothing is lent", func() bool { return p.Stats().Reservoir.InUse == 0 })
-				fails.Store(false)
+				ctx := within(t, 30*time.Second)
 				require.NoError(t, p.Ping(ctx))
-			}
-			fails.Store(true)
-			closeSoon(t, p.Close)
-			reach(t, "nothing is left at the server", func() bool { return g.Stats().Live == 0 })
-		})
+				for range 3 {
+					fails.Store(true)
+					if name == "BeforeClose" {
+						conn, err := p.Acquire(ctx)
+						require.NoError(t, err)
+						conn.Discard(errors.New("over"))
+					} else {
+						require.Equal(t, how, endOf(func() { _ = p.Ping(ctx) }))
+					}
+					reach(t, "nothing is lent", func() bool { return p.Stats().Reservoir.InUse == 0 })
+					fails.Store(false)
+					require.NoError(t, p.Ping(ctx))
+				}
+				fails.Store(true)
+				closeSoon(t, p.Close)
+				reach(t, "nothing is left at the server", func() bool { return g.Stats().Live == 0 })
+			})
+		}
 	}
+}
+
+// endOf runs f on a goroutine of its own, and says how that ended.
+func endOf(f func()) string {
+	ended := make(chan string, 1)
+	go func() {
+		how := "ends its goroutine"
+		defer func() {
+			if recover() != nil {
+				how = "panics"
+			}
+			ended <- how
+		}()
+		f()
+		how = "returns"
+	}()
+	return <-ended
 }
 
 // tracer notes what it hears.
