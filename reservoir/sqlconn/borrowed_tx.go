@@ -1,0 +1,70 @@
+package sqlconn
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+)
+
+// Begin is there for the driver.Conn interface; database/sql calls BeginTx.
+func (l *borrowedConn) Begin() (driver.Tx, error) {
+	return nil, errors.New("sqlconn: Begin without a context is not supported")
+}
+
+func (l *borrowedConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	limited, stop := l.withQueryTimeout(ctx)
+	if stop != nil {
+		defer stop()
+	}
+	tx, err := boundedValue(limited, l.conn, func(context.Context) (driver.Tx, error) {
+		return catchPanic(l.conn, func() (driver.Tx, error) { return l.begin(ctx, opts) }) // drivers keep the context for COMMIT
+	})
+	if err != nil {
+		return nil, l.recordError(limited, err)
+	}
+	return borrowedTx{ctx, tx, l}, nil
+}
+
+func (l *borrowedConn) begin(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	b, ok := l.conn.raw.(driver.ConnBeginTx)
+	switch {
+	case ok:
+		return b.BeginTx(ctx, opts)
+	case opts.ReadOnly || opts.Isolation != 0:
+		return nil, errors.New("sqlconn: the driver does not support transaction options")
+	}
+	return l.conn.raw.Begin() //nolint:staticcheck // drivers without BeginTx have nothing else
+}
+
+// borrowedTx wraps a transaction. Drivers end one without a context, for as long as
+// that takes: the wait for it ends with that of BeginTx, and after the time of a statement.
+type borrowedTx struct {
+	ctx context.Context //nolint:containedctx // of BeginTx
+	tx  driver.Tx
+	l   *borrowedConn
+}
+
+func (t borrowedTx) Commit() error { return t.end(t.ctx, "COMMIT", t.tx.Commit) }
+
+// Rollback is also called when the context has ended: it has killTimeout then.
+func (t borrowedTx) Rollback() error {
+	if t.ctx.Err() == nil {
+		return t.end(t.ctx, "ROLLBACK", t.tx.Rollback)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), killTimeout)
+	defer cancel()
+	return t.end(ctx, "ROLLBACK", t.tx.Rollback)
+}
+
+func (t borrowedTx) end(ctx context.Context, what string, call func() error) error {
+	ctx, stop := t.l.withQueryTimeout(ctx)
+	if stop != nil {
+		defer stop()
+	}
+	err := t.l.conn.bounded(ctx, func(context.Context) error { return catchPanicError(t.l.conn, call) })
+	if t.l.conn.abandonedCall.Load() != nil {
+		return fmt.Errorf("sqlconn: %s was not answered in time, whether it was carried out is not known: %w", what, err)
+	}
+	return err
+}
