@@ -2,12 +2,12 @@ package flightpool_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/rowscan"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -25,18 +25,15 @@ func Example() {
 	}
 	defer pool.Close(ctx)
 
-	rows, err := pool.Query(ctx, "SELECT 'SFO' AS origin, 12.5 AS delay")
-	if err != nil {
-		log.Fatal(err)
-	}
 	type delay struct {
 		Origin string
 		Delay  float64
 	}
-	for d, err := range rowscan.Rows[delay](rows) {
-		if err != nil {
-			log.Fatal(err)
-		}
+	delays, err := flightpool.CollectRows[delay](pool.Query(ctx, "SELECT 'SFO' AS origin, 12.5 AS delay"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, d := range delays {
 		fmt.Println(d.Origin, d.Delay)
 	}
 	// Output: SFO 12.5
@@ -93,4 +90,33 @@ func ExampleFlightSQLPool_Query_deadline() {
 	// Output:
 	// true context deadline exceeded
 	// <nil>
+}
+
+func ExampleFlightSQLPool_QueryRow() {
+	ctx := context.Background()
+	server, err := testserver.Start(testserver.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	pool, err := flightpool.New(ctx, "grpc://"+server.Addr(), flightpool.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close(ctx)
+	if _, err := pool.Update(ctx, "CREATE TABLE account (id BIGINT, balance BIGINT)"); err != nil {
+		log.Fatal(err)
+	}
+	if _, err := pool.Update(ctx, "INSERT INTO account VALUES (?, ?)", 1, 100); err != nil {
+		log.Fatal(err)
+	}
+
+	var id, balance int64
+	err = pool.QueryRow(ctx, "SELECT * FROM account WHERE id = ?", 1).Scan(&id, &balance)
+	fmt.Println(balance, err)
+	err = pool.QueryRow(ctx, "SELECT * FROM account WHERE id = ?", 2).Scan(&id, &balance)
+	fmt.Println(errors.Is(err, flightpool.ErrNoRows))
+	// Output:
+	// 100 <nil>
+	// true
 }

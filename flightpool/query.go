@@ -48,8 +48,8 @@ const (
 	RetryAlways = session.RetryAlways
 )
 
-// Query runs a statement on any free connection and streams its rows. The
-// caller must Release the result, or read it to its end; until then it holds
+// Query runs a statement on any free connection and streams its rows. args are its
+// parameters by position, as QueryOptions.Args has them. The caller must Release the result, or read it to its end; until then it holds
 // its connection. ctx covers the result as well: when it ends, reading fails
 // with its error and the statement is cancelled on the server.
 //
@@ -58,21 +58,27 @@ const (
 // rows gives an empty result with RowsAffected. A text that leaves open whether
 // it is a query or an update fails with ErrAmbiguousRoute and is not sent: see
 // QueryOptions.Route.
-func (p *FlightSQLPool) Query(ctx context.Context, sql string) (*QueryResult, error) {
-	return p.QueryWithOptions(ctx, sql, QueryOptions{})
+func (p *FlightSQLPool) Query(ctx context.Context, sql string, args ...any) (*QueryResult, error) {
+	return p.QueryWithOptions(ctx, sql, QueryOptions{Args: args})
+}
+
+// QueryRow runs a statement for the first of its rows, which Row.Scan reads. The caller
+// must call that: until then the row holds its connection.
+func (p *FlightSQLPool) QueryRow(ctx context.Context, sql string, args ...any) *Row {
+	return session.NewRow(p.Query(ctx, sql, args...))
 }
 
 // Execute runs any statement: one with rows as Query does, any other as Update
 // does, with the count in RowsAffected of the result.
-func (p *FlightSQLPool) Execute(ctx context.Context, sql string) (*QueryResult, error) {
-	return runStateless(ctx, p, "Execute", QueryOptions{}, func(s *SessionHandle, opts QueryOptions) (*QueryResult, error) {
+func (p *FlightSQLPool) Execute(ctx context.Context, sql string, args ...any) (*QueryResult, error) {
+	return runStateless(ctx, p, "Execute", QueryOptions{Args: args}, func(s *SessionHandle, opts QueryOptions) (*QueryResult, error) {
 		return s.QueryWithOptions(ctx, sql, opts)
 	})
 }
 
-// Update runs a statement for its effect, once.
-func (p *FlightSQLPool) Update(ctx context.Context, sql string) (UpdateResult, error) {
-	return p.UpdateWithOptions(ctx, sql, QueryOptions{})
+// Update runs a statement for its effect, once. args are its parameters, as in Query.
+func (p *FlightSQLPool) Update(ctx context.Context, sql string, args ...any) (UpdateResult, error) {
+	return p.UpdateWithOptions(ctx, sql, QueryOptions{Args: args})
 }
 
 // QueryWithParams runs a statement with parameters, one row of params per

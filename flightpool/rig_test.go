@@ -84,7 +84,7 @@ func (r *rig) exec(sql string) {
 }
 
 type querier interface {
-	Query(ctx context.Context, sql string) (*QueryResult, error)
+	Query(ctx context.Context, sql string, args ...any) (*QueryResult, error)
 }
 
 // value is the first value of the first row of a query.

@@ -85,13 +85,13 @@ func TestRowsAreNotDroppedInSilence(t *testing.T) {
 		s := r.session()
 		q, err := s.PrepareQuery(r.Context(), "OPTIMIZE TABLE t")
 		require.NoError(r, err)
-		_, err = q.Query(r.Context(), nil)
+		_, err = q.Query(r.Context())
 		require.ErrorIs(r, err, ErrAmbiguousRoute)
-		_, err = q.Update(r.Context(), nil)
+		_, err = q.Update(r.Context())
 		require.NoError(r, err)
 		q, err = s.PrepareQueryWithOptions(r.Context(), "OPTIMIZE TABLE t", QueryOptions{Route: RouteQuery})
 		require.NoError(r, err)
-		require.NoError(r, readAll(q.Query(r.Context(), nil)))
+		require.NoError(r, readAll(q.Query(r.Context())))
 		_, err = s.PrepareQueryWithOptions(r.Context(), "OPTIMIZE TABLE t", QueryOptions{Route: 7})
 		require.ErrorContains(r, err, "Route 7")
 		require.NoError(r, s.Close())
@@ -126,7 +126,7 @@ func TestAChangeWithRowsIsNotExecutedTwice(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				return readAll(q.Query(r.Context(), nil))
+				return readAll(q.Query(r.Context()))
 			},
 			"transaction": func(r *rig, sql string, route Route) error {
 				s := r.session()

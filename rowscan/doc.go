@@ -36,5 +36,6 @@
 //	value.go                 what a value is, of any array
 //	govalue.go, text.go      values as any, and errors; values as text and JSON
 //	maps.go                  rows without a type
+//	collect.go               all rows, the first row, and the values of the first row
 //	decimal.go, decimal_encoding.go   exact numbers
 package rowscan

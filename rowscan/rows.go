@@ -32,7 +32,8 @@ type Result interface {
 //
 // If T is a struct, or a pointer to one, a column goes to the exported field
 // whose `arrow:"name"` tag, or else whose name, equals its name, best in its
-// very case; `arrow:"-"` leaves a field out. A field without a column is an
+// very case, else in another, else without underscores, so that flight_date goes
+// to FlightDate; `arrow:"-"` leaves a field out. A field without a column is an
 // error, a column without a field is passed over. The fields of an embedded
 // struct count as fields of T, and nil pointers to embedded structs are
 // allocated, unless a tag makes the embedded struct a field of its own. Any
@@ -70,10 +71,13 @@ type Result interface {
 // of its own, which may be kept, but for what is said of strings. After an
 // error nothing more comes. A T that cannot hold a row, or that the result does
 // not fit, is an error before the first batch is read.
-func Rows[T any](r Result) iter.Seq2[T, error] {
+func Rows[T any](r Result) iter.Seq2[T, error] { return scanRows[T](r, false) }
+
+// scanRows is Rows; with cloneText, texts have memory of their own.
+func scanRows[T any](r Result, cloneText bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none, v T
-		plan, err := planRow(reflect.TypeFor[T](), r.Schema())
+		plan, err := planRow(newSetters(cloneText), reflect.TypeFor[T](), r.Schema())
 		if err != nil {
 			r.Release()
 			yield(none, err)
@@ -147,8 +151,7 @@ func (f *field) locate(dst reflect.Value) reflect.Value {
 // planRow plans rows of type t for the columns of schema. A struct that takes a
 // whole column, such as time.Time, is no row but one value (isScalar). Every
 // fault of a struct is told, not only the first.
-func planRow(t reflect.Type, schema *arrow.Schema) (rowPlan, error) {
-	made := make(setters)
+func planRow(made setters, t reflect.Type, schema *arrow.Schema) (rowPlan, error) {
 	row := t
 	if t.Kind() == reflect.Pointer {
 		row = t.Elem()
@@ -182,31 +185,39 @@ func planColumn(made setters, t reflect.Type, schema *arrow.Schema) (rowPlan, er
 }
 
 // planFields finds a column for each field: one of its very name, or else the
-// first that has it in another case.
+// first that has it in another case, or else without underscores.
 //
 // Databases fold the case of names, each in its own way, so that a field must
 // be found whatever came of it. Columns of equal names: the first counts. A
 // field without a column is a fault, since its zero would look like data.
 func planFields(fields []field, columns []arrow.Field) ([]columnPlan, error) {
-	exact, folded := make(map[string]int, len(columns)), make(map[string]int, len(columns))
-	for i := len(columns) - 1; i >= 0; i-- { // the first of a name counts
-		exact[columns[i].Name], folded[strings.ToLower(columns[i].Name)] = i, i
+	spellings := []func(string) string{strings.Clone, strings.ToLower, squeezed}
+	found := make([]map[string]int, len(spellings))
+	for s, spell := range spellings {
+		found[s] = make(map[string]int, len(columns))
+		for i := len(columns) - 1; i >= 0; i-- { // the first of a name counts
+			found[s][spell(columns[i].Name)] = i
+		}
 	}
 	var plan []columnPlan
 	var faults []error
 	for _, f := range fields {
-		at, ok := exact[f.name]
-		if !ok {
-			at, ok = folded[strings.ToLower(f.name)]
+		at, ok := 0, false
+		for s := 0; s < len(spellings) && !ok; s++ {
+			at, ok = found[s][spellings[s](f.name)]
 		}
-		if ok {
+		if name := f.name; ok {
+			f.name = columns[at].Name
 			plan = append(plan, columnPlan{f, at})
 		} else {
-			faults = append(faults, fmt.Errorf("field %s: the result has no column %q", f.goName, f.name))
+			faults = append(faults, fmt.Errorf("field %s: the result has no column %q", f.goName, name))
 		}
 	}
 	return plan, errjoin.Join(faults...)
 }
+
+// squeezed is a name in small letters without underscores.
+func squeezed(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
 
 // fill sets dst, which is zero, to one row of batch. After an error dst is set
 // in part and must not be used.

@@ -86,7 +86,7 @@ func checkColumn(t *testing.T, col arrow.Array, want []any) map[reflect.Type]int
 	t.Helper()
 	require.Equal(t, len(want), col.Len())
 	fits := make(map[reflect.Type]int)
-	made := make(setters)
+	made := newSetters(false)
 	for row, logical := range want {
 		if got := Value(col, row); !valuegen.Same(reflect.ValueOf(&got).Elem(), logical) {
 			t.Errorf("%s: Value is %#v, not %v", col.DataType(), got, logical)

@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/apache/arrow-go/v18/arrow"
-
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/sqlscan"
@@ -175,11 +173,12 @@ func (c *call) notifyEnd(e *backend.Error) {
 // retainParams holds the parameters until the call has ended, which may be after the
 // caller has released them. A batch of several rows may have been applied in part when
 // the call fails.
-func (c *call) retainParams(params arrow.RecordBatch) {
-	if params != nil {
-		params.Retain()
-		c.onEnd = append(c.onEnd, params.Release)
-		c.manyExecutions, c.hasParams = params.NumRows() > 1, true
+func (c *call) retainParams(params parameters) {
+	c.hasParams = params.given()
+	if params.batch != nil {
+		params.batch.Retain()
+		c.onEnd = append(c.onEnd, params.batch.Release)
+		c.manyExecutions = params.batch.NumRows() > 1
 	}
 }
 

@@ -272,7 +272,7 @@ func TestWhatASessionLeavesIsTakenBackInReverse(t *testing.T) {
 		}
 		q, err := r.handle.PrepareQuery(t.Context(), "SELECT 2")
 		must(t, err)
-		res, err := q.Query(t.Context(), nil)
+		res, err := q.Query(t.Context())
 		must(t, err)
 		for res.Next() {
 			continue

@@ -350,7 +350,7 @@ var (
 		if err != nil {
 			return p.other(err)
 		}
-		res, err := q.Query(ctx, nil)
+		res, err := q.Query(ctx)
 		return p.other(p.read(res, err, 2))
 	}}
 	withParams = step{"parameters", func(ctx context.Context, p *play) error {

@@ -26,6 +26,8 @@ import (
 // one. Statements are understood by their text: "SELECT n" gives n rows,
 // "SELECT SLOW d" works for the duration d, "BAD …" fails.
 type fakeConn struct {
+	params []string // what prepared statements were executed with, guarded by mu
+
 	ignoresCancel bool // a statement runs to its end whatever the client does
 	forgives      bool // ends unknown transactions with success
 	steps         func(op *backend.Operation) []cancel.Step
@@ -386,9 +388,22 @@ func (p *fakePrepared) alive() error {
 	return nil
 }
 
+// noteParams records what a statement was executed with.
+func (f *fakeConn) noteParams(params arrow.RecordBatch) {
+	text := "none"
+	if params != nil {
+		json, _ := params.MarshalJSON()
+		text = string(json)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.params = append(f.params, text)
+}
+
 func (p *fakePrepared) ParameterSchema() *arrow.Schema { return nil }
 
-func (p *fakePrepared) Query(ctx context.Context, _ arrow.RecordBatch, call backend.Call) (backend.Stream, error) {
+func (p *fakePrepared) Query(ctx context.Context, params arrow.RecordBatch, call backend.Call) (backend.Stream, error) {
+	p.f.noteParams(params)
 	if err := p.alive(); err != nil {
 		return nil, err
 	}
@@ -402,6 +417,7 @@ func (p *fakePrepared) Update(ctx context.Context, params arrow.RecordBatch, cal
 	if err := p.alive(); err != nil {
 		return 0, err
 	}
+	p.f.noteParams(params)
 	err := p.f.statement(ctx, p.sql, call.Tx)
 	if p.f.useParams != nil {
 		p.f.useParams()

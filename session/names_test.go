@@ -18,8 +18,8 @@ func TestKindsStagesAndOptionsNameThemselves(t *testing.T) {
 	require.Equal(t, []string{"Catalogs", "TypeInfo", "Metadata(9)"}, []string{backend.MetadataCatalogs.String(), backend.MetadataTypeInfo.String(), backend.MetadataKind(9).String()})
 	require.Equal(t, []string{"", "close", "unknown", "unknown"}, []string{backend.StageNone.String(), backend.StageClose.String(), (backend.StageClose + 1).String(), backend.Stage(200).String()})
 	secret := metadata.Pairs("b-token", "s3cret", "a-token", "s3cret")
-	opts := QueryOptions{Timeout: time.Second, Headers: secret, Params: int64Batch(1)}
-	const want = "flightpool.QueryOptions{Timeout: 1s, Retry: 0, Route: 0, Params: true, Headers: [a-token b-token], NoCancel: false}"
+	opts := QueryOptions{Timeout: time.Second, Headers: secret, Params: int64Batch(1), Args: []any{"s3cret"}}
+	const want = "flightpool.QueryOptions{Timeout: 1s, Retry: 0, Route: 0, Params: true, Args: 1, Headers: [a-token b-token], NoCancel: false}"
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
 		require.Equal(t, want, fmt.Sprintf(verb, opts), verb)
 		for _, v := range []any{backend.Call{Headers: secret}, backend.IngestOptions{Headers: secret, Table: "t"}} {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,10 +106,11 @@ func (q *PreparedQuery) ResultSchema() *arrow.Schema {
 	return nil
 }
 
-// Query runs the statement with params, or without when nil, and streams its
-// rows, as SessionHandle.Query does.
-func (q *PreparedQuery) Query(ctx context.Context, params arrow.RecordBatch) (*QueryResult, error) {
-	return q.QueryWithOptions(ctx, QueryOptions{Params: params})
+// Query runs the statement and streams its rows, as SessionHandle.Query does. args are
+// its parameters: one row of Go values, or an arrow.RecordBatch with a row for each
+// execution.
+func (q *PreparedQuery) Query(ctx context.Context, args ...any) (*QueryResult, error) {
+	return q.QueryWithOptions(ctx, QueryOptions{Args: args})
 }
 
 // QueryWithOptions is Query with options, of which Params are the parameters. A
@@ -125,22 +127,27 @@ func (q *PreparedQuery) QueryWithOptions(ctx context.Context, opts QueryOptions)
 		}
 		return resultWithoutRows(done), nil
 	}
+	params, fault := parametersOf(opts)
 	c, err := q.begin(ctx, "PreparedQuery.Query", opts)
 	if err != nil {
 		return nil, err
 	}
-	if ambiguity != nil {
-		return nil, c.finish(outcome{err: usageError(ambiguity)})
+	if fault = cmp.Or(ambiguity, fault); fault != nil {
+		return nil, c.finish(outcome{err: usageError(fault)})
 	}
-	c.retainParams(opts.Params)
-	return q.s.openResult(c, func(ctx context.Context) (backend.Stream, error) {
-		return q.stmt.Query(ctx, opts.Params, c.backendCall)
+	c.retainParams(params)
+	return q.s.openResult(c, func(ctx context.Context) (stream backend.Stream, err error) {
+		err = params.bindTo(q.stmt, func(rows arrow.RecordBatch) error {
+			stream, err = q.stmt.Query(ctx, rows, c.backendCall)
+			return err
+		})
+		return stream, err
 	})
 }
 
-// Update runs the statement for its effect, once for every row of params.
-func (q *PreparedQuery) Update(ctx context.Context, params arrow.RecordBatch) (UpdateResult, error) {
-	return q.update(ctx, QueryOptions{Params: params})
+// Update runs the statement for its effect, with args as in Query: once for every row.
+func (q *PreparedQuery) Update(ctx context.Context, args ...any) (UpdateResult, error) {
+	return q.update(ctx, QueryOptions{Args: args})
 }
 
 // UpdateWithOptions is Update with options, of which Params are the parameters.
@@ -150,12 +157,22 @@ func (q *PreparedQuery) UpdateWithOptions(ctx context.Context, opts QueryOptions
 }
 
 func (q *PreparedQuery) update(ctx context.Context, opts QueryOptions) (UpdateResult, error) {
+	params, fault := parametersOf(opts)
 	c, err := q.begin(ctx, "PreparedQuery.Update", opts)
 	if err != nil {
 		return UpdateResult{}, err
 	}
-	c.retainParams(opts.Params)
-	n, err := runStep(c, func(ctx context.Context) (int64, error) { return q.s.updatePrepared(ctx, c, q.stmt, opts.Params) }, valueOutcome)
+	if fault != nil {
+		return UpdateResult{}, c.finish(outcome{err: usageError(fault)})
+	}
+	c.retainParams(params)
+	n, err := runStep(c, func(ctx context.Context) (n int64, err error) {
+		err = params.bindTo(q.stmt, func(rows arrow.RecordBatch) error {
+			n, err = q.s.updatePrepared(ctx, c, q.stmt, rows)
+			return err
+		})
+		return n, err
+	}, valueOutcome)
 	if err != nil {
 		return UpdateResult{}, err
 	}

@@ -31,8 +31,8 @@ func (q *PreparedQuery) Format(f fmt.State, _ rune) { printing.Format(f, q.Strin
 
 // String shows the options, of Headers the names only.
 func (o QueryOptions) String() string {
-	return fmt.Sprintf("flightpool.QueryOptions{Timeout: %v, Retry: %d, Route: %d, Params: %t, Headers: %s, NoCancel: %t}",
-		o.Timeout, o.Retry, o.Route, o.Params != nil, printing.Keys(reflect.ValueOf(o.Headers)), o.NoCancel)
+	return fmt.Sprintf("flightpool.QueryOptions{Timeout: %v, Retry: %d, Route: %d, Params: %t, Args: %d, Headers: %s, NoCancel: %t}",
+		o.Timeout, o.Retry, o.Route, o.Params != nil, len(o.Args), printing.Keys(reflect.ValueOf(o.Headers)), o.NoCancel)
 }
 
 // GoString is String.

@@ -84,6 +84,25 @@ func (r *QueryResult) ReadAll(ctx context.Context) (arrow.Table, error) {
 	return array.NewTableFromRecords(r.schema, batches), nil
 }
 
+// Row is the first row of a query.
+type Row struct {
+	result *QueryResult
+	err    error
+}
+
+// NewRow is the first row of what a query has returned.
+func NewRow(result *QueryResult, err error) *Row { return &Row{result, err} }
+
+// Scan sets what dest points to, one for each column, to the row's values, and ends the
+// query: see rowscan.ScanOne. Its error is that of the query, if it has failed, and
+// rowscan.ErrNoRows where there is no row. A second call fails.
+func (r *Row) Scan(dest ...any) error {
+	if r.err != nil {
+		return r.err
+	}
+	return rowscan.ScanOne(r.result, dest...)
+}
+
 // Rows is rowscan.Rows under its older name.
 //
 // Deprecated: use rowscan.Rows.

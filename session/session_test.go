@@ -86,7 +86,7 @@ func TestOneCallAtATime(t *testing.T) {
 func TestChangesGoByUpdateWhateverTheCallIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, &fakeConn{})
-		for _, call := range []func(context.Context, string) (*QueryResult, error){r.handle.Query, r.handle.Execute} {
+		for _, call := range []func(context.Context, string, ...any) (*QueryResult, error){r.handle.Query, r.handle.Execute} {
 			res, err := call(t.Context(), "INSERT 1")
 			must(t, err)
 			n, ok := res.RowsAffected()
@@ -188,13 +188,13 @@ func TestPreparedStatementsEndWithTheirHandle(t *testing.T) {
 		must(t, err)
 		must(t, a.Close(t.Context()))
 		must(t, a.Close(t.Context()))
-		_, err = a.Query(t.Context(), nil)
+		_, err = a.Query(t.Context())
 		require.ErrorIs(t, err, backend.ErrHandleClosed)
 		_, handles, _, _ := r.conn.left()
 		require.Equal(t, 1, handles)
 		must(t, r.handle.Close())
 		r.clean()
-		_, err = b.Update(t.Context(), nil)
+		_, err = b.Update(t.Context())
 		require.ErrorIs(t, err, backend.ErrHandleClosed)
 		must(t, b.Close(t.Context()))
 		r.reused()

@@ -12,7 +12,8 @@ import (
 	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
-// Query runs a statement and streams its rows. The caller must Release the
+// Query runs a statement and streams its rows. args are its parameters by position, as
+// QueryOptions.Args has them. The caller must Release the
 // result (or read it to its end, or Close it); until then the handle is busy.
 //
 // ctx covers the result as well: when it ends, reading fails with its error
@@ -20,19 +21,26 @@ import (
 // rows is run by Update and gives an empty result with RowsAffected. A text
 // that leaves open how it is to be sent fails with ErrAmbiguousRoute: see
 // QueryOptions.Route.
-func (s *SessionHandle) Query(ctx context.Context, sql string) (*QueryResult, error) {
-	return s.query(ctx, "Query", sql, QueryOptions{})
+func (s *SessionHandle) Query(ctx context.Context, sql string, args ...any) (*QueryResult, error) {
+	return s.query(ctx, "Query", sql, QueryOptions{Args: args})
+}
+
+// QueryRow runs a statement for the first of its rows, which Row.Scan reads. The
+// caller must call that: until then the handle is busy.
+func (s *SessionHandle) QueryRow(ctx context.Context, sql string, args ...any) *Row {
+	return NewRow(s.query(ctx, "QueryRow", sql, QueryOptions{Args: args}))
 }
 
 // Execute runs any statement: one with rows as Query does, one without as
 // Update does, with the count in the result's RowsAffected.
-func (s *SessionHandle) Execute(ctx context.Context, sql string) (*QueryResult, error) {
-	return s.query(ctx, "Execute", sql, QueryOptions{})
+func (s *SessionHandle) Execute(ctx context.Context, sql string, args ...any) (*QueryResult, error) {
+	return s.query(ctx, "Execute", sql, QueryOptions{Args: args})
 }
 
-// Update runs a statement for its effect. It is sent once and never repeated.
-func (s *SessionHandle) Update(ctx context.Context, sql string) (UpdateResult, error) {
-	return s.update(ctx, "Update", sql, QueryOptions{})
+// Update runs a statement for its effect, with args as in Query. It is sent once and
+// never repeated.
+func (s *SessionHandle) Update(ctx context.Context, sql string, args ...any) (UpdateResult, error) {
+	return s.update(ctx, "Update", sql, QueryOptions{Args: args})
 }
 
 // QueryWithParams runs a statement with parameters, a row of params per
@@ -86,6 +94,7 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 		}
 		return resultWithoutRows(done), nil
 	}
+	params, fault := parametersOf(opts)
 	c, err := s.begin(ctx, op, opts, cancelWhenLeft)
 	if err != nil {
 		return nil, err
@@ -93,7 +102,9 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 	switch {
 	case ambiguity != nil:
 		err = usageError(ambiguity)
-	case opts.Params != nil:
+	case fault != nil:
+		err = usageError(fault)
+	case params.given():
 		err = checkSingleStatement(script)
 	}
 	if err == nil {
@@ -103,23 +114,23 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 		return nil, c.finish(outcome{err: err})
 	}
 	c.requireSingleExecution(opts.Route, script)
-	if opts.Params == nil {
+	if !params.given() {
 		return s.openResult(c, func(ctx context.Context) (backend.Stream, error) { return s.conn.Query(ctx, sql, c.backendCall) })
 	}
-	c.retainParams(opts.Params)
-	return s.openResult(c, func(ctx context.Context) (backend.Stream, error) {
-		stmt, err := s.conn.Prepare(ctx, sql, c.backendCall)
-		if err != nil {
-			return nil, err
-		}
-		c.setOwnStatement(stmt)
-		return stmt.Query(ctx, opts.Params, c.backendCall)
+	c.retainParams(params)
+	return s.openResult(c, func(ctx context.Context) (stream backend.Stream, err error) {
+		err = s.withOwnStatement(ctx, c, sql, params, func(stmt backend.Prepared, rows arrow.RecordBatch) error {
+			stream, err = stmt.Query(ctx, rows, c.backendCall)
+			return err
+		})
+		return stream, err
 	})
 }
 
 // update is every call for an effect. With parameters it makes a prepared statement of
 // its own, which finish closes behind the caller.
 func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOptions) (UpdateResult, error) {
+	params, fault := parametersOf(opts)
 	c, err := s.begin(ctx, op, opts, cancelWhenLeft)
 	if err != nil {
 		return UpdateResult{}, err
@@ -128,7 +139,9 @@ func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOp
 	switch {
 	case opts.Route == RouteQuery:
 		err = usageError(errors.New("Update sends an update: RouteQuery is for QueryWithOptions"))
-	case opts.Params != nil:
+	case fault != nil:
+		err = usageError(fault)
+	case params.given():
 		err = checkSingleStatement(script)
 	}
 	if err == nil {
@@ -137,20 +150,19 @@ func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOp
 	if err != nil {
 		return UpdateResult{}, c.finish(outcome{err: err})
 	}
-	c.retainParams(opts.Params)
-	if opts.Params != nil {
+	c.retainParams(params)
+	if params.given() {
 		c.requireSingleExecution(opts.Route, script) // to prepare a text may be to execute it
 	}
-	n, err := runStep(c, func(ctx context.Context) (int64, error) {
-		if opts.Params == nil {
+	n, err := runStep(c, func(ctx context.Context) (n int64, err error) {
+		if !params.given() {
 			return s.conn.Update(ctx, sql, c.backendCall)
 		}
-		stmt, err := s.conn.Prepare(ctx, sql, c.backendCall)
-		if err != nil {
-			return 0, err
-		}
-		c.setOwnStatement(stmt)
-		return s.updatePrepared(ctx, c, stmt, opts.Params)
+		err = s.withOwnStatement(ctx, c, sql, params, func(stmt backend.Prepared, rows arrow.RecordBatch) error {
+			n, err = s.updatePrepared(ctx, c, stmt, rows)
+			return err
+		})
+		return n, err
 	}, valueOutcome)
 	if err != nil {
 		return UpdateResult{}, err

@@ -37,6 +37,7 @@ func everyCall(q *PreparedQuery) map[string]func(ctx context.Context, s *Session
 			}
 			return err
 		},
+		"QueryRow": func(ctx context.Context, s *SessionHandle) error { return s.QueryRow(ctx, "SELECT 2", 1).Scan(nil) },
 		"Metadata": func(ctx context.Context, s *SessionHandle) error {
 			_, err := s.Metadata(ctx, backend.MetadataRequest{})
 			return err
@@ -57,7 +58,7 @@ func everyCall(q *PreparedQuery) map[string]func(ctx context.Context, s *Session
 		"ReleaseSavepoint":     func(ctx context.Context, s *SessionHandle) error { return s.ReleaseSavepoint(ctx, "a") },
 		"SetOption":            func(ctx context.Context, s *SessionHandle) error { return s.SetOption(ctx, "a", "b") },
 		"Options":              func(ctx context.Context, s *SessionHandle) error { _, err := s.Options(ctx); return err },
-		"PreparedQuery.Query":  func(ctx context.Context, _ *SessionHandle) error { _, err := q.Query(ctx, nil); return err },
+		"PreparedQuery.Query":  func(ctx context.Context, _ *SessionHandle) error { _, err := q.Query(ctx); return err },
 		"PreparedQuery.Update": func(ctx context.Context, _ *SessionHandle) error { _, err := q.Update(ctx, batch); return err },
 	}
 }

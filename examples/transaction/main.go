@@ -11,7 +11,6 @@ import (
 
 	"github.com/flightpool/flightpool/examples/data"
 	"github.com/flightpool/flightpool/flightpool"
-	"github.com/flightpool/flightpool/rowscan"
 	"github.com/flightpool/flightpool/session"
 	"github.com/flightpool/flightpool/testserver"
 	"github.com/flightpool/flightpool/testserver/duckdb"
@@ -48,7 +47,7 @@ func run(ctx context.Context, out io.Writer) error {
 
 	cancelFlights := func(airport string, atMost int64) error {
 		return handle.WithTransaction(ctx, func(ctx context.Context, s *session.SessionHandle) error {
-			deleted, err := s.Update(ctx, "DELETE FROM flights WHERE origin = '"+airport+"'")
+			deleted, err := s.Update(ctx, "DELETE FROM flights WHERE origin = ?", airport)
 			if err != nil {
 				return err
 			}
@@ -77,17 +76,7 @@ func run(ctx context.Context, out io.Writer) error {
 }
 
 // count asks on any connection of the pool: it sees what is committed.
-func count(ctx context.Context, pool *flightpool.FlightSQLPool, airport string) (int64, error) {
-	result, err := pool.Query(ctx, "SELECT count(*) AS n FROM flights WHERE origin = '"+airport+"'")
-	if err != nil {
-		return 0, err
-	}
-	var n int64 // there is one row
-	for row, err := range rowscan.Rows[struct{ N int64 }](result) {
-		if err != nil {
-			return 0, err
-		}
-		n = row.N
-	}
-	return n, nil
+func count(ctx context.Context, pool *flightpool.FlightSQLPool, airport string) (n int64, err error) {
+	err = pool.QueryRow(ctx, "SELECT count(*) FROM flights WHERE origin = ?", airport).Scan(&n)
+	return n, err
 }

@@ -100,50 +100,26 @@ func (c *conn) Close() error {
 
 // QueryContext is part of driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	if anyNanoseconds(args) { // the server tells the types of parameters when it prepares
-		st, err := c.prepare(ctx, query)
-		if err != nil {
-			return nil, err
-		}
-		defer st.closeLater()
-		return st.QueryContext(ctx, args)
-	}
-	params, err := bindRow(args, nil)
+	values, err := valuesOf(args)
 	if err != nil {
 		return nil, driverapi.BadArgument("Query", err)
 	}
-	opts := flightpool.QueryOptions{Route: routeOf(ctx), Params: params}
-	if params != nil {
-		defer params.Release()
-	}
 	return c.query(ctx, func(ctx context.Context) (*flightpool.QueryResult, error) {
-		return c.handle.QueryWithOptions(ctx, query, opts)
+		return c.handle.QueryWithOptions(ctx, query, flightpool.QueryOptions{Route: routeOf(ctx), Args: values})
 	})
 }
 
 // ExecContext is part of driver.ExecerContext. Rows that a statement returns
 // are read and dropped.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if anyNanoseconds(args) { // as in QueryContext
-		st, err := c.prepare(ctx, query)
-		if err != nil {
-			return nil, err
-		}
-		defer st.closeLater()
-		return st.ExecContext(ctx, args)
-	}
-	params, err := bindRow(args, nil)
+	values, err := valuesOf(args)
 	if err != nil {
 		return nil, driverapi.BadArgument("Exec", err)
 	}
 	if err := c.beginCall(ctx); err != nil {
 		return nil, err
 	}
-	opts := flightpool.QueryOptions{Route: routeOf(ctx)}
-	if params != nil {
-		defer params.Release()
-		opts.Params = params
-	}
+	opts := flightpool.QueryOptions{Route: routeOf(ctx), Args: values}
 	ctx, stop := c.tx.bindContext(ctx)
 	defer stop()
 	result, err := c.handle.QueryWithOptions(ctx, query, opts)

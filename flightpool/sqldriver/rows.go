@@ -109,8 +109,10 @@ func sqlValue(v any) driver.Value {
 	switch v := v.(type) {
 	case string:
 		return strings.Clone(v)
-	case int8, int16, int32, uint8, uint16, uint32:
-		return toInt64(v)
+	case int8, int16, int32:
+		return reflect.ValueOf(v).Int()
+	case uint8, uint16, uint32:
+		return int64(reflect.ValueOf(v).Uint()) //nolint:gosec // at most 32 bits
 	case uint64:
 		if v > math.MaxInt64 {
 			return strconv.FormatUint(v, 10)

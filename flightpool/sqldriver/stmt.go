@@ -4,9 +4,12 @@ import (
 	"context"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/bind"
 	"github.com/flightpool/flightpool/internal/driverapi"
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // Prepare is part of driver.Conn.
@@ -76,14 +79,11 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 }
 
 func (s *stmt) update(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	params, err := bindRow(args, s.q.ParameterSchema())
+	values, err := valuesOf(args)
 	if err != nil {
 		return nil, driverapi.BadArgument("Stmt", err)
 	}
-	if params != nil {
-		defer params.Release()
-	}
-	done, err := s.q.Update(ctx, params)
+	done, err := s.q.Update(ctx, values...)
 	if err != nil {
 		return nil, toDriverError(err)
 	}
@@ -91,14 +91,32 @@ func (s *stmt) update(ctx context.Context, args []driver.NamedValue) (driver.Res
 }
 
 func (s *stmt) run(ctx context.Context, args []driver.NamedValue) (*flightpool.QueryResult, error) {
-	params, err := bindRow(args, s.q.ParameterSchema())
+	values, err := valuesOf(args)
 	if err != nil {
 		return nil, driverapi.BadArgument("Stmt", err)
 	}
-	if params != nil {
-		defer params.Release()
+	return s.q.QueryWithOptions(ctx, flightpool.QueryOptions{Route: routeOf(ctx), Args: values})
+}
+
+// CheckNamedValue is part of driver.NamedValueChecker: it lets through what can be sent
+// and leaves the rest to database/sql.
+func (c *conn) CheckNamedValue(arg *driver.NamedValue) error {
+	if _, err := bind.ValueOf(arg.Value); err != nil {
+		return driver.ErrSkip
 	}
-	return s.q.QueryWithOptions(ctx, flightpool.QueryOptions{Route: routeOf(ctx), Params: params})
+	return nil
+}
+
+// valuesOf are arguments by position. Flight SQL knows no others.
+func valuesOf(args []driver.NamedValue) ([]any, error) {
+	var faults []error
+	values := make([]any, len(args))
+	for i, arg := range args {
+		if values[i] = arg.Value; arg.Name != "" {
+			faults = append(faults, fmt.Errorf("parameter %d: named parameters (%q) are not known to Flight SQL: give them by position", arg.Ordinal, arg.Name))
+		}
+	}
+	return values, errjoin.Join(faults...)
 }
 
 // Query is part of driver.Stmt.

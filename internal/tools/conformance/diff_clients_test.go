@@ -178,7 +178,7 @@ func (c *pooled) close(context.Context) error {
 type pooledPrepared struct{ q *session.PreparedQuery }
 
 func (p *pooledPrepared) query(ctx context.Context, params arrow.RecordBatch) (*rows, error) {
-	r, err := p.q.Query(ctx, params)
+	r, err := p.q.QueryWithOptions(ctx, flightpool.QueryOptions{Params: params})
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +186,7 @@ func (p *pooledPrepared) query(ctx context.Context, params arrow.RecordBatch) (*
 }
 
 func (p *pooledPrepared) update(ctx context.Context, params arrow.RecordBatch) (int64, error) {
-	u, err := p.q.Update(ctx, params)
+	u, err := p.q.UpdateWithOptions(ctx, flightpool.QueryOptions{Params: params})
 	return u.RowsAffected, err
 }
 

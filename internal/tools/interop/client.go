@@ -117,7 +117,7 @@ func (c poolClient) prepared(ctx context.Context, sql string) (got rows, err err
 		return rows{}, err
 	}
 	for range 2 {
-		result, err := q.Query(ctx, nil)
+		result, err := q.Query(ctx)
 		if got, err = c.read(result, err); err != nil {
 			return rows{}, err
 		}

@@ -21,9 +21,9 @@ import (
 
 // statements are the calls that a pool and a session have alike.
 type statements interface {
-	Query(ctx context.Context, sql string) (*flightpool.QueryResult, error)
-	Execute(ctx context.Context, sql string) (*flightpool.QueryResult, error)
-	Update(ctx context.Context, sql string) (flightpool.UpdateResult, error)
+	Query(ctx context.Context, sql string, args ...any) (*flightpool.QueryResult, error)
+	Execute(ctx context.Context, sql string, args ...any) (*flightpool.QueryResult, error)
+	Update(ctx context.Context, sql string, args ...any) (flightpool.UpdateResult, error)
 	UpdateWithRecordBatch(ctx context.Context, sql string, b arrow.RecordBatch) (flightpool.UpdateResult, error)
 	Ingest(ctx context.Context, table string, rows array.RecordReader, opts flightpool.IngestOptions) (int64, error)
 }

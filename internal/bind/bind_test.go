@@ -1,0 +1,154 @@
+package bind
+
+import (
+	"database/sql"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/big"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/rowscan"
+)
+
+type (
+	colour  string
+	weight  float32
+	blob    []byte
+	uuid    [16]byte
+	refuses struct{}
+	endless struct{}
+	nested  []nested
+)
+
+func (u uuid) Value() (driver.Value, error)  { return "uuid", nil }
+func (refuses) Value() (driver.Value, error) { return nil, errors.New("not today") }
+func (endless) Value() (driver.Value, error) { return endless{}, nil }
+
+func ptr[T any](v T) *T { return &v }
+
+// What each Go value is sent as, read back by rowscan.
+func TestEveryGoValueHasItsArrowType(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 678_901_000, time.FixedZone("CET", 3600))
+	huge, _ := new(big.Int).SetString("170141183460469231731687303715884105727", 10)
+	price, err := rowscan.ParseDecimal("12.50")
+	require.NoError(t, err)
+	for _, c := range []struct {
+		v    any
+		as   string
+		want any
+	}{
+		{nil, "utf8", nil},
+		{(*int)(nil), "utf8", nil},
+		{[]byte(nil), "utf8", nil},
+		{[]int(nil), "utf8", nil},
+		{sql.NullInt64{}, "utf8", nil},
+		{(*uuid)(nil), "utf8", nil}, // Value is not called
+		{true, "bool", true},
+		{ptr(true), "bool", true},
+		{int8(-5), "int64", int64(-5)},
+		{int64(math.MinInt64), "int64", int64(math.MinInt64)},
+		{uint32(math.MaxUint32), "int64", int64(math.MaxUint32)},
+		{uint64(math.MaxUint64), "uint64", uint64(math.MaxUint64)},
+		{float32(0.1), "float64", float64(float32(0.1))},
+		{weight(2.5), "float64", 2.5},
+		{"", "utf8", ""},
+		{colour("red"), "utf8", "red"},
+		{[]byte{}, "binary", []byte{}},
+		{blob{1, 2}, "binary", []byte{1, 2}},
+		{[3]byte{1, 2, 3}, "binary", []byte{1, 2, 3}},
+		{uuid{1}, "utf8", "uuid"},
+		{json.RawMessage(`{"a":1}`), "utf8", `{"a":1}`},
+		{huge, "utf8", huge.String()},
+		{price, "utf8", "12.50"},
+		{at, "timestamp[us, tz=UTC]", at.UTC()},
+		{ptr(ptr(at)), "timestamp[us, tz=UTC]", at.UTC()},
+		{time.Minute, "duration[ns]", time.Minute},
+		{sql.NullString{String: "x", Valid: true}, "utf8", "x"},
+		{sql.Null[int32]{V: 7, Valid: true}, "int64", int64(7)},
+		{netip.MustParseAddr("::1"), "utf8", "::1"},
+		{net.ParseIP("10.0.0.1"), "utf8", "10.0.0.1"},
+		{[]int32{1, 2}, "list<item: int64, nullable>", []any{int64(1), int64(2)}},
+		{[]string{}, "list<item: utf8, nullable>", []any{}},
+		{[]float32{}, "list<item: float64, nullable>", []any{}},
+		{[]*int{nil, ptr(4)}, "list<item: int64, nullable>", []any{nil, int64(4)}},
+		{[]any{nil, 1.5}, "list<item: float64, nullable>", []any{nil, 1.5}},
+		{[]any{nil}, "list<item: utf8, nullable>", []any{nil}},
+		{[2]bool{true, false}, "list<item: bool, nullable>", []any{true, false}},
+		{[][]byte{{1}, nil}, "list<item: binary, nullable>", []any{[]byte{1}, nil}},
+		{[]uuid{{1}, {2}}, "list<item: utf8, nullable>", []any{"uuid", "uuid"}},
+		{[][]int{{1}, {}}, "list<item: list<item: int64, nullable>, nullable>", []any{[]any{int64(1)}, []any{}}},
+	} {
+		values, err := Of([]any{"before", c.v})
+		require.NoError(t, err, "%T %v", c.v, c.v)
+		batch, err := values.Batch(nil)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, batch.NumRows())
+		require.Equal(t, c.as, batch.Column(1).DataType().String(), "%T %v", c.v, c.v)
+		require.Equal(t, c.want, rowscan.Value(batch.Column(1), 0), "%T %v", c.v, c.v)
+		require.Equal(t, "before", rowscan.Value(batch.Column(0), 0))
+		batch.Release()
+	}
+}
+
+func TestWhatCannotBeSentIsToldByItsPosition(t *testing.T) {
+	cycle := nested{nil}
+	cycle[0] = cycle
+	_, err := Of([]any{1, struct{ A int }{}, make(chan int), map[string]int{"a": 1}, []any{1, "x"}, refuses{}, endless{}, cycle, sql.Named("id", 1), big.Int{}})
+	for _, want := range []string{
+		"parameter 2: a value of type struct { A int } cannot be sent", "parameter 3: a value of type chan int", "parameter 4: a value of type map[string]int",
+		"parameter 5: element 1 is utf8, the elements before it are int64", "parameter 6: not today", "parameter 7: a value of type bind.endless is nested more than 32 deep",
+		"parameter 8: element 0:", `parameter 9: named parameters ("id")`, "parameter 10: a value of type big.Int",
+	} {
+		require.ErrorContains(t, err, want)
+	}
+	require.NotContains(t, err.Error(), "parameter 1:")
+}
+
+func TestWhatTheCallerChangesLaterIsNotSent(t *testing.T) {
+	raw, text, list := []byte("abc"), json.RawMessage("1"), []int{1}
+	values, err := Of([]any{raw, text, list})
+	require.NoError(t, err)
+	raw[0], text[0], list[0] = 'x', '2', 2
+	batch, err := values.Batch(nil)
+	require.NoError(t, err)
+	defer batch.Release()
+	require.Equal(t, []byte("abc"), rowscan.Value(batch.Column(0), 0))
+	require.Equal(t, "1", rowscan.Value(batch.Column(1), 0))
+	require.Equal(t, []any{int64(1)}, rowscan.Value(batch.Column(2), 0))
+}
+
+func TestNanosecondsAreSentWhereTheServerTakesThem(t *testing.T) {
+	fine := time.Date(2026, 1, 2, 3, 4, 5, 678_901_234, time.UTC)
+	field := func(t arrow.DataType) *arrow.Schema {
+		return arrow.NewSchema([]arrow.Field{{Name: "p", Type: t}}, nil)
+	}
+	for _, c := range []struct {
+		schema *arrow.Schema
+		want   time.Time
+	}{
+		{nil, fine.Truncate(time.Microsecond)},
+		{arrow.NewSchema(nil, nil), fine.Truncate(time.Microsecond)},
+		{field(arrow.FixedWidthTypes.Timestamp_us), fine.Truncate(time.Microsecond)},
+		{field(arrow.FixedWidthTypes.Timestamp_ns), fine},
+		{field(arrow.BinaryTypes.String), fine.Truncate(time.Microsecond)},
+	} {
+		values, err := Of([]any{fine})
+		require.NoError(t, err)
+		batch, err := values.Batch(c.schema)
+		require.NoError(t, err)
+		require.Equal(t, c.want, rowscan.Value(batch.Column(0), 0))
+		batch.Release()
+	}
+	tooEarly, err := Of([]any{time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC)})
+	require.NoError(t, err)
+	_, err = tooEarly.Batch(field(arrow.FixedWidthTypes.Timestamp_ns))
+	require.ErrorContains(t, err, "parameter 1: the time is out of the range of its unit")
+}

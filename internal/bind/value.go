@@ -1,0 +1,227 @@
+package bind
+
+import (
+	"bytes"
+	"database/sql"
+	"database/sql/driver"
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	"reflect"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+)
+
+// Value is one parameter: nil, bool, int64, uint64, float64, string, []byte, time.Time,
+// time.Duration or a list. The zero Value is NULL.
+type Value struct{ v any }
+
+// list is a value of several, with the type of its elements, which a list without any
+// has as well.
+type list struct {
+	items   []Value
+	element arrow.DataType
+}
+
+// nullType is the type of NULLs of no type. Servers turn texts into whatever they need;
+// Arrow's own null type many do not know, and arrow-go itself takes its values for valid.
+var nullType arrow.DataType = arrow.BinaryTypes.String
+
+var (
+	valuerType    = reflect.TypeFor[driver.Valuer]()
+	marshalerType = reflect.TypeFor[encoding.TextMarshaler]()
+)
+
+// maxDepth bounds pointers, Value methods that return another and lists within lists: a
+// value may contain itself.
+const maxDepth = 32
+
+// ValueOf reads one value. Named types are as what they are made of. In this order:
+//
+//   - nil, nil pointers, nil slices and nil maps are NULL;
+//   - a type with a Value method of database/sql is what that returns;
+//   - time.Time, time.Duration and []byte are what they are, json.RawMessage and
+//     *big.Int are texts;
+//   - booleans, integers, floats and strings are what they are;
+//   - a type with MarshalText is its text: addresses of net/netip, for example;
+//   - slices and arrays are lists, those of bytes binary values.
+func ValueOf(v any) (Value, error) { return valueOf(v, 0) }
+
+func valueOf(v any, depth int) (Value, error) {
+	if depth > maxDepth {
+		return Value{}, fmt.Errorf("a value of type %T is nested more than %d deep", v, maxDepth)
+	}
+	switch v := v.(type) {
+	case nil, bool, int64, uint64, float64, string, time.Time, time.Duration:
+		return Value{v}, nil
+	case sql.NamedArg:
+		return Value{}, fmt.Errorf("named parameters (%q) are not known to Flight SQL: give them by position", v.Name)
+	}
+	rv := reflect.ValueOf(v)
+	if isNil(rv) {
+		return Value{}, nil
+	}
+	switch v := v.(type) {
+	case driver.Valuer:
+		inner, err := v.Value()
+		if err != nil {
+			return Value{}, err
+		}
+		return valueOf(inner, depth+1)
+	case []byte:
+		return Value{bytes.Clone(v)}, nil
+	case json.RawMessage:
+		return Value{string(v)}, nil
+	case *big.Int:
+		return Value{v.String()}, nil
+	}
+	return reflected(rv, depth)
+}
+
+// isNil reports whether v is a nil that stands for NULL.
+func isNil(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Interface:
+		return v.IsNil()
+	}
+	return false
+}
+
+// reflected reads a value by its kind.
+func reflected(v reflect.Value, depth int) (Value, error) {
+	switch v.Kind() {
+	case reflect.Bool:
+		return Value{v.Bool()}, nil
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return Value{v.Int()}, nil
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
+		return Value{int64(v.Uint())}, nil //nolint:gosec // at most 32 bits
+	case reflect.Uint, reflect.Uint64:
+		return Value{v.Uint()}, nil
+	case reflect.Float32, reflect.Float64:
+		return Value{v.Float()}, nil
+	case reflect.String:
+		return Value{v.String()}, nil
+	case reflect.Pointer:
+		return valueOf(v.Elem().Interface(), depth+1)
+	}
+	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
+		text, err := m.MarshalText()
+		return Value{string(text)}, err
+	}
+	if v.Kind() == reflect.Slice || v.Kind() == reflect.Array {
+		return listOf(v, depth)
+	}
+	return Value{}, fmt.Errorf("a value of type %s cannot be sent: give one of its parts, or a record batch of Arrow", v.Type())
+}
+
+// listOf reads the elements of a slice or array, which must be of one type.
+func listOf(v reflect.Value, depth int) (Value, error) {
+	if v.Type().Elem().Kind() == reflect.Uint8 {
+		text := make([]byte, v.Len())
+		reflect.Copy(reflect.ValueOf(text), v)
+		return Value{text}, nil
+	}
+	l := list{items: make([]Value, v.Len()), element: elementType(v.Type().Elem())}
+	known := false
+	for i := range l.items {
+		item, err := valueOf(v.Index(i).Interface(), depth+1)
+		if err != nil {
+			return Value{}, fmt.Errorf("element %d: %w", i, err)
+		}
+		l.items[i] = item
+		if item.v == nil {
+			continue
+		}
+		t := item.arrowType()
+		if known && !arrow.TypeEqual(t, l.element) {
+			return Value{}, fmt.Errorf("element %d is %v, the elements before it are %v: a list has elements of one type", i, t, l.element)
+		}
+		l.element, known = t, true
+	}
+	return Value{l}, nil
+}
+
+// elementType is the type of the elements of a list that has none, or only NULLs.
+func elementType(t reflect.Type) arrow.DataType {
+	if t.Implements(valuerType) || t.Implements(marshalerType) { // they may not expect their zero value
+		return nullType
+	}
+	zero, err := valueOf(reflect.Zero(t).Interface(), 0)
+	if err != nil {
+		return nullType
+	}
+	return zero.arrowType()
+}
+
+// arrowType is the type in which the value is sent.
+func (v Value) arrowType() arrow.DataType {
+	switch v := v.v.(type) {
+	case bool:
+		return arrow.FixedWidthTypes.Boolean
+	case int64:
+		return arrow.PrimitiveTypes.Int64
+	case uint64:
+		return arrow.PrimitiveTypes.Uint64
+	case float64:
+		return arrow.PrimitiveTypes.Float64
+	case string:
+		return arrow.BinaryTypes.String
+	case []byte:
+		return arrow.BinaryTypes.Binary
+	case time.Time:
+		return arrow.FixedWidthTypes.Timestamp_us
+	case time.Duration:
+		return arrow.FixedWidthTypes.Duration_ns
+	case list:
+		return arrow.ListOf(v.element)
+	default:
+		return nullType
+	}
+}
+
+// hasNanoseconds reports whether it is a time which microseconds do not tell exactly.
+func (v Value) hasNanoseconds() bool {
+	at, ok := v.v.(time.Time)
+	return ok && at.Nanosecond()%1000 != 0
+}
+
+// appendTo appends the value to a builder of its type.
+func (v Value) appendTo(b array.Builder) error {
+	switch v := v.v.(type) {
+	case bool:
+		b.(*array.BooleanBuilder).Append(v)
+	case int64:
+		b.(*array.Int64Builder).Append(v)
+	case uint64:
+		b.(*array.Uint64Builder).Append(v)
+	case float64:
+		b.(*array.Float64Builder).Append(v)
+	case string:
+		b.(*array.StringBuilder).Append(v)
+	case []byte:
+		b.(*array.BinaryBuilder).Append(v)
+	case time.Time:
+		return appendTime(b.(*array.TimestampBuilder), v)
+	case time.Duration:
+		b.(*array.DurationBuilder).Append(arrow.Duration(v))
+	case list:
+		return v.appendTo(b.(*array.ListBuilder))
+	default:
+		b.AppendNull()
+	}
+	return nil
+}
+
+func (l list) appendTo(b *array.ListBuilder) error {
+	b.Append(true)
+	for i, item := range l.items {
+		if err := item.appendTo(b.ValueBuilder()); err != nil {
+			return fmt.Errorf("element %d: %w", i, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package conformance
+
+import (
+	"database/sql"
+	"encoding/json"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/flightpool"
+)
+
+// Go values go to DuckDB as parameters and come back as what they were.
+func TestGoValuesAsParametersOfDuckDB(t *testing.T) {
+	addr, _ := startDuckDB(t)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 678_901_234, time.FixedZone("CET", 3600))
+	price, err := flightpool.ParseDecimal("12.50")
+	require.NoError(t, err)
+	for name, pool := range pools(t, addr) {
+		for sqlText, c := range map[string]struct{ arg, want any }{
+			"SELECT ?::INTEGER + 1":                {41, "42"},
+			"SELECT ? + 1":                         {int8(41), "42"},
+			"SELECT ?::UBIGINT":                    {uint64(1<<64 - 1), "18446744073709551615"},
+			"SELECT ?::DOUBLE":                     {0.25, "0.25"},
+			"SELECT ?::BOOLEAN":                    {true, "true"},
+			"SELECT upper(?)":                      {"ab", "AB"},
+			"SELECT ?::BLOB":                       {[]byte("ab"), "ab"},
+			"SELECT ?::DECIMAL(9,2) * 2":           {price, "25.00"},
+			"SELECT (?::TIMESTAMP)::VARCHAR":       {at, "2026-01-02 02:04:05.678901"},
+			"SELECT ?::INTEGER IS NULL":            {nil, "true"},
+			"SELECT ?::INTEGER IS NULL AND TRUE":   {(*int)(nil), "true"},
+			"SELECT coalesce(?, 'none')":           {sql.NullString{}, "none"},
+			"SELECT json_extract_string(?, '$.a')": {json.RawMessage(`{"a":"x"}`), "x"},
+			"SELECT ? || ''":                       {netip.MustParseAddr("10.0.0.1"), "10.0.0.1"},
+		} {
+			var got string
+			require.NoError(t, pool.QueryRow(t.Context(), sqlText, c.arg).Scan(&got), "%s: %s", name, sqlText)
+			require.Equal(t, c.want, got, "%s: %s", name, sqlText)
+		}
+
+		_, err := pool.Update(t.Context(), "CREATE OR REPLACE TABLE flights (flight_no INTEGER, origin VARCHAR, dep_time TIMESTAMP, fare DECIMAL(9,2))")
+		require.NoError(t, err)
+		for i, origin := range []any{"BER", nil} {
+			done, err := pool.Update(t.Context(), "INSERT INTO flights VALUES (?, ?, ?, ?)", i, origin, at, price)
+			require.NoError(t, err, name)
+			require.EqualValues(t, 1, done.RowsAffected)
+		}
+		type flight struct {
+			FlightNo int
+			Origin   *string
+			DepTime  time.Time
+			Fare     flightpool.Decimal
+		}
+		flights, err := flightpool.CollectRows[flight](pool.Query(t.Context(), "SELECT * FROM flights WHERE flight_no < ? ORDER BY ALL", 5))
+		require.NoError(t, err, name)
+		require.Len(t, flights, 2)
+		require.Equal(t, "BER", *flights[0].Origin)
+		require.Nil(t, flights[1].Origin)
+		require.Equal(t, "12.50", flights[0].Fare.String())
+		require.Equal(t, at.UTC().Truncate(time.Microsecond), flights[0].DepTime)
+		_, err = flightpool.CollectOneRow[flight](pool.Query(t.Context(), "SELECT * FROM flights WHERE origin = ?", "JFK"))
+		require.ErrorIs(t, err, flightpool.ErrNoRows)
+		_, err = pool.Query(t.Context(), "SELECT ?", 1, 2)
+		require.ErrorContains(t, err, "2", "%s: too many", name)
+
+		// Within a transaction QueryRow ends early and harms nothing.
+		s, err := pool.AcquireSession(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, s.BeginTransaction(t.Context()))
+		_, err = s.Update(t.Context(), "DELETE FROM flights WHERE origin = ?", "BER")
+		require.NoError(t, err)
+		var n int
+		require.NoError(t, s.QueryRow(t.Context(), "SELECT i FROM range(?) t(i)", 100_000).Scan(&n))
+		require.NoError(t, s.Commit(t.Context()), name)
+		require.NoError(t, s.Close())
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM flights").Scan(&n))
+		require.Equal(t, 1, n, name)
+	}
+}

@@ -1,0 +1,62 @@
+package session
+
+import (
+	"context"
+	"errors"
+
+	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/bind"
+)
+
+// parameters are what a statement is executed with: every row of a batch, or one row of
+// Go values. The zero value is none.
+type parameters struct {
+	batch  arrow.RecordBatch
+	values bind.Values
+}
+
+// parametersOf reads the arguments of a call. They are not looked at again, so that the
+// caller may change them once the call has returned, although its step may still run.
+func parametersOf(opts QueryOptions) (parameters, error) {
+	if len(opts.Args) == 0 {
+		return parameters{batch: opts.Params}, nil
+	}
+	if opts.Params != nil {
+		return parameters{}, errors.New("parameters are given twice: as a batch and as Go values")
+	}
+	if batch, ok := opts.Args[0].(arrow.RecordBatch); ok && len(opts.Args) == 1 {
+		return parameters{batch: batch}, nil
+	}
+	values, err := bind.Of(opts.Args)
+	return parameters{values: values}, err
+}
+
+func (p parameters) given() bool { return p.batch != nil || p.values != nil }
+
+// bindTo calls execute with the rows that stmt is executed with, nil for none. They are
+// released when it has returned. Only here is it known what the server has told of its
+// parameters.
+func (p parameters) bindTo(stmt backend.Prepared, execute func(rows arrow.RecordBatch) error) error {
+	if p.values == nil {
+		return execute(p.batch)
+	}
+	rows, err := p.values.Batch(stmt.ParameterSchema())
+	if err != nil {
+		return &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultUsage, Err: err} // the preparing was sent
+	}
+	defer rows.Release()
+	return execute(rows)
+}
+
+// withOwnStatement prepares sql for one execution with params. finish closes the
+// statement behind the caller.
+func (s *SessionHandle) withOwnStatement(ctx context.Context, c *call, sql string, params parameters, execute func(stmt backend.Prepared, rows arrow.RecordBatch) error) error {
+	stmt, err := s.conn.Prepare(ctx, sql, c.backendCall)
+	if err != nil {
+		return err
+	}
+	c.setOwnStatement(stmt)
+	return params.bindTo(stmt, func(rows arrow.RecordBatch) error { return execute(stmt, rows) })
+}

@@ -1,0 +1,102 @@
+package session
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/backend"
+)
+
+func TestArgumentsArriveAsOneRow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		batch := int64Batch(1, 2)
+		res, err := r.handle.Query(t.Context(), "SELECT 1", 7, "x", nil)
+		must(t, err)
+		res.Release()
+		_, err = r.handle.Update(t.Context(), "INSERT 1", true)
+		must(t, err)
+		res, err = r.handle.Execute(t.Context(), "INSERT 1", []byte("ab"))
+		must(t, err)
+		res.Release()
+		n, err := r.handle.Update(t.Context(), "INSERT 1", batch) // a batch alone is its rows
+		must(t, err)
+		require.EqualValues(t, 2, n.RowsAffected)
+		q, err := r.handle.PrepareQuery(t.Context(), "INSERT 1")
+		must(t, err)
+		for _, args := range [][]any{nil, {1.5}, {batch}, {nil}} {
+			_, err = q.Update(t.Context(), args...)
+			must(t, err)
+		}
+		res, err = q.QueryWithOptions(t.Context(), QueryOptions{Args: []any{int8(3)}})
+		must(t, err)
+		res.Release()
+		rows := `[{"` + batch.ColumnName(0) + `":1}` + "\n" + `,{"` + batch.ColumnName(0) + `":2}` + "\n]"
+		require.Equal(t, []string{
+			`[{"1":7,"2":"x","3":null}` + "\n]", `[{"1":true}` + "\n]", `[{"1":"YWI="}` + "\n]", rows,
+			"none", `[{"1":1.5}` + "\n]", rows, `[{"1":null}` + "\n]", `[{"1":3}` + "\n]",
+		}, r.conn.params)
+	})
+}
+
+// Arguments are judged before anything is sent, and the handle goes on.
+func TestArgumentsThatCannotBeSentAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		q, err := r.handle.PrepareQuery(t.Context(), "SELECT 1")
+		must(t, err)
+		sent := len(r.conn.Log())
+		batch := int64Batch(1)
+		twice := QueryOptions{Params: batch, Args: []any{1}}
+		calls := []func() error{
+			func() error { _, err := r.handle.Query(t.Context(), "SELECT 1", make(chan int)); return err },
+			func() error { _, err := r.handle.Update(t.Context(), "INSERT 1", 1, make(chan int)); return err },
+			func() error { return r.handle.QueryRow(t.Context(), "SELECT 1", arrow.RecordBatch(batch), 1).Scan(nil) },
+			func() error { _, err := r.handle.QueryWithOptions(t.Context(), "SELECT 1", twice); return err },
+			func() error { _, err := r.handle.UpdateWithOptions(t.Context(), "INSERT 1", twice); return err },
+			func() error { _, err := r.handle.Query(t.Context(), "SELECT 1; SELECT 2", 1); return err },
+			func() error { _, err := q.Query(t.Context(), make(chan int)); return err },
+			func() error { _, err := q.UpdateWithOptions(t.Context(), twice); return err },
+		}
+		for i, call := range calls {
+			err := call()
+			require.Equal(t, backend.FaultUsage, backend.FaultIn(err), "%d: %v", i, err)
+		}
+		require.Len(t, r.conn.Log(), sent)
+		must(t, r.handle.Ping(t.Context()))
+	})
+}
+
+// A call that its caller has left goes on with the values of its beginning.
+func TestArgumentsAreReadBeforeTheCallReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{work: map[string]time.Duration{"Prepare": time.Second}})
+		text := []byte("ab")
+		ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer stop()
+		_, err := r.handle.UpdateWithOptions(ctx, "INSERT 1", QueryOptions{Args: []any{text}, NoCancel: true})
+		require.Error(t, err)
+		text[0] = 'x'
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{`[{"1":"YWI="}` + "\n]"}, r.conn.params)
+	})
+}
+
+func TestTheFirstRowIsScanned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		var n int64
+		row := r.handle.QueryRow(t.Context(), "SELECT 3")
+		must(t, row.Scan(&n))
+		require.ErrorIs(t, row.Scan(&n), backend.ErrHandleClosed)
+		require.ErrorContains(t, r.handle.QueryRow(t.Context(), "SELECT 0").Scan(&n), "no rows")
+		require.ErrorContains(t, r.handle.QueryRow(t.Context(), "INSERT 1").Scan(&n), "no rows")
+		require.ErrorContains(t, r.handle.QueryRow(t.Context(), "SELECT bad").Scan(&n), "bad")
+		must(t, r.handle.Ping(t.Context())) // it is free again after each
+	})
+}
