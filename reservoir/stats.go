@@ -45,6 +45,8 @@ type Stats struct {
 	Idle int
 	// InUse counts loans, and connections that are being reset or checked.
 	InUse int
+	// OnLoan counts loans: those of InUse that a borrower has.
+	OnLoan int
 	// Opening counts opens under way, those that wait for Admit included.
 	Opening int
 	// Closing counts connections whose Close has not returned.
@@ -95,6 +97,7 @@ func (r *Reservoir[C]) Stats() Stats {
 	s.Total = len(r.mu.all)
 	s.Idle = r.mu.count[idle]
 	s.InUse = r.inUse()
+	s.OnLoan = r.mu.count[loaned]
 	s.Opening = r.mu.count[opening]
 	s.Closing = r.mu.count[closing]
 	s.Waiting = r.waiting()

@@ -15,7 +15,7 @@ var ErrNoRows error = noRows{}
 type noRows struct{}
 
 func (noRows) Error() string        { return "the result has no rows" }
-func (noRows) Is(target error) bool { return target == sql.ErrNoRows } //nolint:errorlint // this is what errors.Is asks
+func (noRows) Is(target error) bool { return target == sql.ErrNoRows }
 
 // Collect reads all rows of r as Rows does, but its strings own their memory. Where it
 // fails it returns no rows.

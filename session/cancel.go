@@ -98,7 +98,8 @@ func (s *SessionHandle) awaitArrival(c *call) {
 func (st *cancellation) chain() cancel.Chain {
 	grace, budget := st.s.policy.grace(), st.s.policy.budget()
 	var steps []cancel.Step
-	if st.serial && !(st.tx.openOnServer() && st.tx.hasChanged && st.s.acceptsUnknownTx()) {
+	needsAnswer := st.tx.openOnServer() && st.tx.hasChanged && st.s.acceptsUnknownTx()
+	if st.serial && !needsAnswer {
 		steps = append(steps, cancel.Step{Name: "rpc", Timeout: grace, Do: st.probe})
 	}
 	for _, request := range st.s.conn.CancelSteps(st.call.operation) {

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"context"
 	"sync"
 	"testing"
 
@@ -69,4 +70,36 @@ func TestPoolsAreReadWithTheLockThatRemovesThem(t *testing.T) {
 	}
 	pools, _ := s.allPools()
 	require.Equal(t, []*userPool{stays}, pools)
+}
+
+// A probedVersion has lent five connections. Its check ends as the test says, without a
+// loan.
+type probedVersion struct {
+	poolVersion
+	check func() error
+}
+
+func (v probedVersion) stats() reservoir.Stats         { return reservoir.Stats{Acquired: 5} }
+func (v probedVersion) checkOne(context.Context) error { return v.check() }
+
+// A probe that is under way counts as a loan, of a pool that is removed meanwhile too.
+// The counters of that are kept for good, so they wait for it.
+func TestARemovedPoolIsCountedWhenItsProbeHasEnded(t *testing.T) {
+	d := &ServerDefinition{MaxSize: 1}
+	s := newServer(&Registry{life: t.Context()}, d)
+	u := newUserPool(s, "u", d)
+	v := &probedVersion{}
+	_, ok := u.setVersion(&currentVersion{poolVersion: v})
+	require.True(t, ok)
+	v.check = func() error {
+		_, removed := u.remove(func() bool { return false })
+		require.True(t, removed)
+		s.removed.draining[u] = struct{}{}
+		u.versionClosed(v)
+		return ErrClosed
+	}
+	require.ErrorIs(t, u.checkOne(t.Context(), u.version.Load()), ErrClosed)
+	require.Empty(t, s.removed.draining)
+	require.EqualValues(t, 5, s.poolStats().Acquires)
+	require.EqualValues(t, 5, s.poolStats().Releases)
 }

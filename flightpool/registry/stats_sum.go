@@ -21,13 +21,21 @@ func (u *userPool) counters(st reservoir.Stats) callCounters {
 	subtract := func(n uint64, minus int64) uint64 { return n - min(n, uint64(max(0, minus))) } //nolint:gosec // not negative
 	r, probes := &u.lastCounters, u.probeLoans.Load()
 	r.acquires = max(r.acquires, subtract(st.Acquired, probes))
-	r.releases = min(max(r.releases, subtract(u.loansReturned.Load(), probes)), r.acquires)
+	r.releases = min(max(r.releases, subtract(st.Acquired-min(st.Acquired, uint64(st.OnLoan)), probes)), r.acquires) //nolint:gosec // not negative
 	r.failedWaits = max(r.failedWaits, subtract(u.failedWaits.Load(), u.failedProbeWaits.Load()))
 	return *r
 }
 
 // checkOne checks one connection. It is not counted as a call of the user's.
 func (u *userPool) checkOne(ctx context.Context, g *currentVersion) error {
+	u.mu.Lock()
+	u.probesRunning++
+	u.mu.Unlock()
+	defer func() {
+		u.mu.Lock()
+		u.probesRunning--
+		u.unlockAndFoldIn()
+	}()
 	u.probeLoans.Add(1)
 	u.failedProbeWaits.Add(1)
 	err := g.checkOne(ctx)
@@ -77,6 +85,7 @@ func addStats(a, b reservoir.Stats) reservoir.Stats {
 	a.Total += b.Total
 	a.Idle += b.Idle
 	a.InUse += b.InUse
+	a.OnLoan += b.OnLoan
 	a.Opening += b.Opening
 	a.Closing += b.Closing
 	a.Waiting += b.Waiting

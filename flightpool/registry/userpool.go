@@ -32,8 +32,7 @@ type userPool struct {
 	failedWaits                      atomic.Uint64 // those that ended without a connection
 	created, destroyed               atomic.Uint64
 	openFailures, resetFailures      atomic.Uint64
-	loansReturned                    atomic.Uint64 // loans, those of probes included
-	waitTimeSum                      timeSum       // of the waits that brought a connection
+	waitTimeSum                      timeSum // of the waits that brought a connection
 	// Probes borrow connections too but are not counted as calls: loans that they have,
 	// had or are about to have, and their waits that failed.
 	probeLoans, failedProbeWaits atomic.Int64
@@ -45,6 +44,7 @@ type userPool struct {
 	mu             sync.Mutex
 	draining       []poolVersion   // closed, and not done yet
 	closedVersions reservoir.Stats // of those that are done
+	probesRunning  int
 	lastCounters   callCounters
 
 	// accessed by maintain alone
@@ -127,17 +127,11 @@ func (u *userPool) hooks() reservoir.Hooks {
 				u.waitTimeSum.add(waited)
 			}
 		},
-		Released: func(time.Duration) {
-			u.loansReturned.Add(1)
-			m.Returned()
-		},
-		Checked: func(err error, _ time.Duration) { s.health.recordCheck(err, false) },
+		Released: func(time.Duration) { m.Returned() },
+		Checked:  func(err error, _ time.Duration) { s.health.recordCheck(err, false) },
 		Closing: func(why reservoir.Reason, cause error) {
 			if why == reservoir.Discarded || why == reservoir.Lost {
 				s.health.recordLoss(cause)
-			}
-			if why == reservoir.Shutdown && cause != nil {
-				u.loansReturned.Add(1) // taken back from its borrower
 			}
 		},
 		Closed: func(reservoir.Reason, error) {
@@ -277,13 +271,19 @@ func (u *userPool) closeVersion(ctx context.Context, g poolVersion) error {
 	return err
 }
 
-// versionClosed keeps the counters of a version that is closed. With the last version of
-// a removed pool the server takes over its counters.
+// versionClosed keeps the counters of a version that is closed.
 func (u *userPool) versionClosed(g poolVersion) {
 	u.mu.Lock()
 	u.draining = slices.DeleteFunc(u.draining, func(o poolVersion) bool { return o == g })
 	u.closedVersions = addStats(u.closedVersions, g.stats())
-	done := u.removed.Load() && len(u.draining) == 0
+	u.unlockAndFoldIn()
+}
+
+// unlockAndFoldIn unlocks mu, and has the server take over the counters if nothing can
+// change them any more. A probe that is under way may, although the last version is
+// closed.
+func (u *userPool) unlockAndFoldIn() {
+	done := u.removed.Load() && len(u.draining) == 0 && u.probesRunning == 0
 	u.mu.Unlock()
 	if done {
 		u.server.foldIn(u)
