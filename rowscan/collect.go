@@ -2,8 +2,11 @@ package rowscan
 
 import (
 	"database/sql"
+	"errors"
 	"fmt"
 	"reflect"
+
+	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
@@ -31,19 +34,29 @@ func Collect[T any](r Result) ([]T, error) {
 }
 
 // CollectOne reads the first row of r as Collect does and passes over the others. The
-// error is ErrNoRows where there is none.
+// error is ErrNoRows where there is none. It ends r as ScanOne does.
 func CollectOne[T any](r Result) (T, error) {
-	for row, err := range scanRows[T](r, true) {
-		return row, err
+	var none, first T
+	err := endAfter(r, func() error {
+		for row, err := range scanRows[T](r, true) {
+			first = row
+			return err
+		}
+		return ErrNoRows
+	})
+	if err != nil {
+		return none, err
 	}
-	var none T
-	return none, ErrNoRows
+	return first, nil
 }
 
 // ScanOne sets what dest points to, one for each column, to the first row of r, and
 // passes over the others. Values arrive as Collect has it; a nil in dest passes over a
-// column. The error is ErrNoRows where there is no row. After an error nothing is set.
-// It releases r.
+// column. The error is ErrNoRows where there is no row. After an error nothing is set:
+// a Scan method is called on a copy of what has it, which then takes its place.
+//
+// It releases r. A *session.QueryResult is closed: whether a statement that changes
+// something has succeeded, which INSERT … RETURNING tells at its end, is told.
 func ScanOne(r Result, dest ...any) error {
 	columns := r.Schema().NumFields()
 	if columns == 0 { // of a statement without rows
@@ -55,16 +68,42 @@ func ScanOne(r Result, dest ...any) error {
 		r.Release()
 		return err
 	}
-	for batch, err := range r.Batches() {
-		if err != nil {
-			return err
+	var row []reflect.Value
+	err = endAfter(r, func() error {
+		for batch, err := range r.Batches() {
+			if err != nil {
+				return err
+			}
+			if batch.NumRows() > 0 {
+				row, err = targets.read(batch)
+				return err
+			}
 		}
-		if batch.NumRows() == 0 {
-			continue
-		}
-		return targets.set(func(column int) value { return valueOf(batch.Column(column), 0) }, func(column int) string { return batch.ColumnName(column) })
+		return ErrNoRows
+	})
+	if err == nil {
+		targets.set(row)
 	}
-	return ErrNoRows
+	return err
+}
+
+// endAfter calls read, which may release r before its end, and adds what r tells of its
+// end where it can: a server may refuse a change after the first row of it.
+func endAfter(r Result, read func() error) error {
+	c, ok := r.(interface {
+		Retain()
+		Close() error
+	})
+	if !ok {
+		return read()
+	}
+	c.Retain() // the end is Close's
+	defer r.Release()
+	err := read()
+	if end := c.Close(); end != nil && !errors.Is(err, end) {
+		return errjoin.Join(err, end)
+	}
+	return err
 }
 
 // target is what one column is scanned into. Without a setter its column is passed
@@ -89,6 +128,10 @@ func targetsOf(dest []any, columns int) (targets, error) {
 			continue
 		}
 		v := reflect.ValueOf(d)
+		if _, scans := d.(sql.Scanner); scans && v.Kind() != reflect.Pointer { // what it refers to is set
+			v = reflect.New(v.Type())
+			v.Elem().Set(reflect.ValueOf(d))
+		}
 		if v.Kind() != reflect.Pointer || v.IsNil() {
 			faults = append(faults, fmt.Errorf("destination %d is a %T: give a pointer that is not nil", i+1, d))
 			continue
@@ -103,22 +146,30 @@ func targetsOf(dest []any, columns int) (targets, error) {
 	return found, errjoin.Join(faults...)
 }
 
-// set sets all targets, or none: each is set in a copy first.
-func (t targets) set(column func(int) value, name func(int) string) error {
+// read reads the first row of batch into copies. Those with a Scan method begin as what
+// they are copies of: it may say where the method sets its value.
+func (t targets) read(batch arrow.RecordBatch) ([]reflect.Value, error) {
 	copies := make([]reflect.Value, len(t))
 	for i, one := range t {
 		if one.set == nil {
 			continue
 		}
 		copies[i] = reflect.New(one.dst.Type()).Elem()
-		if err := one.set(copies[i], column(i)); err != nil {
-			return fmt.Errorf("column %q: %w", name(i), err)
+		if copies[i].Addr().Type().Implements(scannerType) {
+			copies[i].Set(one.dst)
+		}
+		if err := one.set(copies[i], valueOf(batch.Column(i), 0)); err != nil {
+			return nil, fmt.Errorf("column %q: %w", batch.ColumnName(i), err)
 		}
 	}
+	return copies, nil
+}
+
+// set sets all targets to what read has made.
+func (t targets) set(row []reflect.Value) {
 	for i, one := range t {
 		if one.set != nil {
-			one.dst.Set(copies[i])
+			one.dst.Set(row[i])
 		}
 	}
-	return nil
 }

@@ -84,6 +84,37 @@ func TestScanOneSetsAllOrNothing(t *testing.T) {
 	require.ErrorIs(t, ScanOne(&memoryResult{schema: arrow.NewSchema(nil, nil)}, &id), ErrNoRows)
 }
 
+// into is a Scan method that sets a variable of its user's.
+type into struct{ to *string }
+
+func (i *into) Scan(src any) error {
+	*i.to, _ = src.(string)
+	return nil
+}
+
+// intoValue has its Scan method on the value.
+type intoValue struct{ to *string }
+
+func (i intoValue) Scan(src any) error { return (*into)(&i).Scan(src) }
+
+func TestScanOneKeepsWhereAScanMethodSetsItsValue(t *testing.T) {
+	for i, scanner := range []func(*string) any{
+		func(s *string) any { return &into{s} },
+		func(s *string) any { return intoValue{s} },
+		func(s *string) any { return &intoValue{s} },
+	} {
+		got := "before"
+		require.NoError(t, ScanOne(twoBatches(t), nil, scanner(&got)), i)
+		require.Equal(t, "one", got, i)
+	}
+	require.ErrorContains(t, ScanOne(twoBatches(t), nil, (*into)(nil)), "destination 2 is a *rowscan.into")
+	id := sql.NullInt64{Int64: 9}
+	for range 2 {
+		require.NoError(t, ScanOne(twoBatches(t), &id, nil))
+		require.Equal(t, sql.NullInt64{Int64: 1, Valid: true}, id)
+	}
+}
+
 // Rows that are kept must not share the memory of a batch, which a driver in C frees.
 func TestCollectedRowsOwnTheirMemory(t *testing.T) {
 	type scanned struct {

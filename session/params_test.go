@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/rowscan"
 )
 
 func TestArgumentsArriveAsOneRow(t *testing.T) {
@@ -98,5 +100,32 @@ func TestTheFirstRowIsScanned(t *testing.T) {
 		require.ErrorContains(t, r.handle.QueryRow(t.Context(), "INSERT 1").Scan(&n), "no rows")
 		require.ErrorContains(t, r.handle.QueryRow(t.Context(), "SELECT bad").Scan(&n), "bad")
 		must(t, r.handle.Ping(t.Context())) // it is free again after each
+	})
+}
+
+// A server may refuse a change after its first row: INSERT … RETURNING tells it at the end.
+func TestTheFirstRowOfAChangeIsTheFateOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		n := int64(-1)
+		must(t, NewRow(r.change(t.Context(), "SELECT 3"), nil).Scan(&n))
+		require.EqualValues(t, 2, n)
+		must(t, r.handle.Ping(t.Context())) // its end was waited for
+
+		r.conn.fail = map[string]error{"stream": sqlError("unique constraint")}
+		n = -1
+		err := NewRow(r.change(t.Context(), "SELECT 3"), nil).Scan(&n)
+		require.ErrorContains(t, err, "unique constraint")
+		require.EqualValues(t, -1, n, "after an error nothing is set")
+		_, err = rowscan.CollectOne[int64](r.change(t.Context(), "SELECT 3"))
+		require.ErrorContains(t, err, "unique constraint")
+		require.Equal(t, 1, strings.Count(err.Error(), "unique constraint"))
+		err = NewRow(r.change(t.Context(), "SELECT 3"), nil).Scan(new(bool))
+		require.ErrorContains(t, err, "does not fit bool")
+		require.ErrorContains(t, err, "unique constraint")
+		must(t, r.handle.Ping(t.Context()))
+		must(t, r.handle.Close())
+		r.reused()
+		r.clean()
 	})
 }

@@ -94,8 +94,9 @@ type Row struct {
 func NewRow(result *QueryResult, err error) *Row { return &Row{result, err} }
 
 // Scan sets what dest points to, one for each column, to the row's values, and ends the
-// query: see rowscan.ScanOne. Its error is that of the query, if it has failed, and
-// rowscan.ErrNoRows where there is no row. A second call fails.
+// query: see rowscan.ScanOne. Its error is that of the query, if it has failed, of a
+// change also after its first row, and rowscan.ErrNoRows where there is no row. A second
+// call fails.
 func (r *Row) Scan(dest ...any) error {
 	if r.err != nil {
 		return r.err
