@@ -10,6 +10,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/bind"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
 )
@@ -49,9 +50,10 @@ const (
 )
 
 // Query runs a statement on any free connection and streams its rows. args are its
-// parameters by position, as QueryOptions.Args has them. The caller must Release the result, or read it to its end; until then it holds
-// its connection. ctx covers the result as well: when it ends, reading fails
-// with its error and the statement is cancelled on the server.
+// parameters by position, as QueryOptions.Args has them. The caller must Release the
+// result, or read it to its end; until then it holds its connection. ctx covers the
+// result as well: when it ends, reading fails with its error and the statement is
+// cancelled on the server.
 //
 // A read whose connection fails before its first batch is repeated once. A
 // statement that changes anything is sent once, whatever happens. One without
@@ -139,6 +141,7 @@ func (p *FlightSQLPool) AcquireSession(ctx context.Context) (*SessionHandle, err
 // runStateless runs one stateless call, and once more where that is safe.
 func runStateless[T any](ctx context.Context, p *FlightSQLPool, op string, opts QueryOptions, call func(*SessionHandle, QueryOptions) (T, error)) (T, error) {
 	var none T
+	opts.Args = bind.Read(opts.Args) // before a connection is taken, and once for both attempts
 	deadline := p.callDeadline(opts)
 	attempt := func(verified bool) (v T, reached bool, err error) {
 		wait, stop := withDeadline(ctx, deadline)

@@ -200,11 +200,12 @@ type QueryOptions struct {
 	// Args are the parameters of one execution as Go values, by position: what Query
 	// takes after the text. One that is an arrow.RecordBatch is taken as Params.
 	//
-	// nil, nil pointers and nil slices are NULL. Values go as booleans, integers,
-	// floats, texts, binary values, times, durations, and slices as lists; types with a
-	// Value method of database/sql as what that returns, and those with MarshalText as
-	// texts. Decimal is sent as a text, exactly. A time is sent in microseconds, cut off
-	// to them, unless the server tells that a parameter has nanoseconds.
+	// nil, nil pointers, nil slices and nil maps are NULL. Values go as booleans,
+	// integers, floats, texts, binary values, times, durations, and slices as lists;
+	// types with a Value method of database/sql as what that returns, also for a nil
+	// slice or map, and structs and slices with MarshalText as texts. Decimal is sent as
+	// a text, exactly. A time is sent in microseconds, cut off to them, unless the server
+	// tells that a parameter has nanoseconds.
 	Args []any
 
 	// Headers are sent with the call's RPCs.

@@ -20,13 +20,12 @@
 // # Parameters
 //
 // They are positional ("?" or what else the server takes) and need no Prepare.
-// Beside the types of database/sql they may be of every integer and float type,
-// time.Duration and rowscan.Decimal. A time.Time goes as the instant it is, in UTC:
+// They are what flightpool.QueryOptions.Args takes, and what has a Value method is what
+// database/sql makes of it. A time.Time goes as the instant it is, in UTC:
 // for a column without a zone the server makes it one of the session's own zone. It
 // goes in microseconds. One that is finer, as time.Now() is, has its nanoseconds cut
 // off, as drivers of PostgreSQL do it, unless the server says that the parameter is of
-// nanoseconds: then they go with it. To find out, a call with such a time is
-// prepared first, which costs a round trip.
+// nanoseconds: then they go with it.
 //
 // # Values
 //

@@ -159,3 +159,32 @@ type other struct{}
 
 func (other) Connect(context.Context) (driver.Conn, error) { return nil, driver.ErrBadConn }
 func (other) Driver() driver.Driver                        { return nil }
+
+// valuer counts the calls of its Value method.
+type valuer struct{ calls *int }
+
+func (v valuer) Value() (driver.Value, error) {
+	*v.calls++
+	return int64(*v.calls), nil
+}
+
+// A Value method may encrypt, or draw a number: what it returns first is what is sent.
+func TestAValueMethodIsCalledOnce(t *testing.T) {
+	s := start(t)
+	db, err := sql.Open("flightpool", "grpc://"+s.Addr()+"?max_size=2")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	st, err := db.PrepareContext(t.Context(), "SELECT ?")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, st.Close()) }()
+	calls := 0
+	for i, run := range []func() error{
+		func() error { return db.QueryRowContext(t.Context(), "SELECT ?", valuer{&calls}).Scan(new(any)) },
+		func() error { _, err := db.ExecContext(t.Context(), "SELECT ?", valuer{&calls}); return err },
+		func() error { return st.QueryRowContext(t.Context(), valuer{&calls}).Scan(new(any)) },
+		func() error { return st.QueryRowContext(t.Context(), &valuer{&calls}).Scan(new(any)) },
+	} {
+		_ = run() // what the server makes of it does not matter here
+		require.Equal(t, i+1, calls)
+	}
+}

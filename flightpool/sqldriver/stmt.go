@@ -98,12 +98,14 @@ func (s *stmt) run(ctx context.Context, args []driver.NamedValue) (*flightpool.Q
 	return s.q.QueryWithOptions(ctx, flightpool.QueryOptions{Route: routeOf(ctx), Args: values})
 }
 
-// CheckNamedValue is part of driver.NamedValueChecker: it lets through what can be sent
-// and leaves the rest to database/sql.
+// CheckNamedValue is part of driver.NamedValueChecker: it reads what can be sent, so that
+// a Value method is called once, and leaves the rest to database/sql.
 func (c *conn) CheckNamedValue(arg *driver.NamedValue) error {
-	if _, err := bind.ValueOf(arg.Value); err != nil {
+	v, err := bind.ValueOf(arg.Value)
+	if err != nil {
 		return driver.ErrSkip
 	}
+	arg.Value = v.Go()
 	return nil
 }
 

@@ -26,7 +26,20 @@ type (
 	refuses struct{}
 	endless struct{}
 	nested  []nested
+	tags    []string
+	onPtr   struct{ name string }
+	loop    *loop
+	fussy   struct{ to *int }
 )
+
+func (t tags) Value() (driver.Value, error) { return json.Marshal([]string(t)) }
+func (p *onPtr) Value() (driver.Value, error) {
+	if p == nil {
+		return "none", nil
+	}
+	return p.name, nil
+}
+func (f fussy) Value() (driver.Value, error) { return int64(*f.to), nil }
 
 func (u uuid) Value() (driver.Value, error)  { return "uuid", nil }
 func (refuses) Value() (driver.Value, error) { return nil, errors.New("not today") }
@@ -50,7 +63,19 @@ func TestEveryGoValueHasItsArrowType(t *testing.T) {
 		{[]byte(nil), "utf8", nil},
 		{[]int(nil), "utf8", nil},
 		{sql.NullInt64{}, "utf8", nil},
-		{(*uuid)(nil), "utf8", nil}, // Value is not called
+		{(*uuid)(nil), "utf8", nil},           // Value is not called
+		{tags(nil), "binary", []byte("null")}, // as database/sql has it
+		{(*tags)(nil), "utf8", nil},
+		{(*onPtr)(nil), "utf8", "none"},
+		{&onPtr{"x"}, "utf8", "x"},
+		{Value{"read"}, "utf8", "read"},
+		{net.IP(nil), "utf8", nil},
+		{(*big.Int)(nil), "utf8", nil},
+		{big.NewRat(1, 3), "utf8", "1/3"},
+		{big.NewFloat(0.1), "utf8", "0.1"},
+		{math.Copysign(0, -1), "float64", math.Copysign(0, -1)},
+		{time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC), "timestamp[us, tz=UTC]", time.Date(9999, 12, 31, 23, 59, 59, 999_999_000, time.UTC)},
+		{time.Time{}, "timestamp[us, tz=UTC]", time.Time{}},
 		{true, "bool", true},
 		{ptr(true), "bool", true},
 		{int8(-5), "int64", int64(-5)},
@@ -78,6 +103,14 @@ func TestEveryGoValueHasItsArrowType(t *testing.T) {
 		{[]int32{1, 2}, "list<item: int64, nullable>", []any{int64(1), int64(2)}},
 		{[]string{}, "list<item: utf8, nullable>", []any{}},
 		{[]float32{}, "list<item: float64, nullable>", []any{}},
+		{[]time.Time{}, "list<item: timestamp[us, tz=UTC], nullable>", []any{}},
+		{[]*int{nil}, "list<item: int64, nullable>", []any{nil}},
+		{[][]byte{}, "list<item: binary, nullable>", []any{}},
+		{[][]*int{{nil}, {ptr(4)}}, "list<item: list<item: int64, nullable>, nullable>", []any{[]any{nil}, []any{int64(4)}}},
+		{[][1]fussy{}, "list<item: list<item: utf8, nullable>, nullable>", []any{}},
+		{[]loop{}, "list<item: utf8, nullable>", []any{}},
+		{[]json.RawMessage{}, "list<item: utf8, nullable>", []any{}},
+		{[]*big.Int{}, "list<item: utf8, nullable>", []any{}},
 		{[]*int{nil, ptr(4)}, "list<item: int64, nullable>", []any{nil, int64(4)}},
 		{[]any{nil, 1.5}, "list<item: float64, nullable>", []any{nil, 1.5}},
 		{[]any{nil}, "list<item: utf8, nullable>", []any{nil}},
@@ -151,4 +184,35 @@ func TestNanosecondsAreSentWhereTheServerTakesThem(t *testing.T) {
 	require.NoError(t, err)
 	_, err = tooEarly.Batch(field(arrow.FixedWidthTypes.Timestamp_ns))
 	require.ErrorContains(t, err, "parameter 1: the time is out of the range of its unit")
+}
+
+// What is read is read once, and what database/sql knows stays what it knows.
+func TestReadArgumentsAreAsThoseGiven(t *testing.T) {
+	calls := 0
+	count := countedValue{&calls}
+	args := []any{count, []any{count, count}, uint64(7), nil, make(chan int)}
+	read := Read(args)
+	require.Equal(t, 3, calls)
+	require.Equal(t, count, args[0])
+	require.Equal(t, args[4], read[4])
+	_, err := Of(read)
+	require.ErrorContains(t, err, "parameter 5:")
+	for i := range 4 {
+		v, err := ValueOf(read[i])
+		require.NoError(t, err)
+		again, err := ValueOf(v.Go())
+		require.NoError(t, err)
+		require.Equal(t, v, again)
+	}
+	require.Equal(t, 3, calls)
+	v, err := ValueOf([]byte("x"))
+	require.NoError(t, err)
+	require.Equal(t, []byte("x"), v.Go())
+}
+
+type countedValue struct{ calls *int }
+
+func (c countedValue) Value() (driver.Value, error) {
+	*c.calls++
+	return "v", nil
 }

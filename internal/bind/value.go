@@ -7,7 +7,6 @@ import (
 	"encoding"
 	"encoding/json"
 	"fmt"
-	"math/big"
 	"reflect"
 	"time"
 
@@ -33,6 +32,8 @@ var nullType arrow.DataType = arrow.BinaryTypes.String
 var (
 	valuerType    = reflect.TypeFor[driver.Valuer]()
 	marshalerType = reflect.TypeFor[encoding.TextMarshaler]()
+	timeType      = reflect.TypeFor[time.Time]()
+	rawJSONType   = reflect.TypeFor[json.RawMessage]()
 )
 
 // maxDepth bounds pointers, Value methods that return another and lists within lists: a
@@ -41,14 +42,26 @@ const maxDepth = 32
 
 // ValueOf reads one value. Named types are as what they are made of. In this order:
 //
+//   - a type with a Value method of database/sql is what that returns, also where it is a
+//     nil slice or map; as in database/sql, a nil pointer to such a type is NULL, and one
+//     whose pointer has the method is what that returns;
 //   - nil, nil pointers, nil slices and nil maps are NULL;
-//   - a type with a Value method of database/sql is what that returns;
-//   - time.Time, time.Duration and []byte are what they are, json.RawMessage and
-//     *big.Int are texts;
+//   - time.Time, time.Duration and []byte are what they are, json.RawMessage is a text;
 //   - booleans, integers, floats and strings are what they are;
-//   - a type with MarshalText is its text: addresses of net/netip, for example;
+//   - a type with MarshalText is its text: addresses of net/netip, for example, or
+//     *big.Int;
 //   - slices and arrays are lists, those of bytes binary values.
+//
+// A Value is itself.
 func ValueOf(v any) (Value, error) { return valueOf(v, 0) }
+
+// Go is the value as Go has it; ValueOf makes the same of it again. A list stays a Value.
+func (v Value) Go() any {
+	if _, isList := v.v.(list); isList {
+		return v
+	}
+	return v.v
+}
 
 func valueOf(v any, depth int) (Value, error) {
 	if depth > maxDepth {
@@ -57,26 +70,27 @@ func valueOf(v any, depth int) (Value, error) {
 	switch v := v.(type) {
 	case nil, bool, int64, uint64, float64, string, time.Time, time.Duration:
 		return Value{v}, nil
+	case Value:
+		return v, nil
 	case sql.NamedArg:
 		return Value{}, fmt.Errorf("named parameters (%q) are not known to Flight SQL: give them by position", v.Name)
 	}
 	rv := reflect.ValueOf(v)
-	if isNil(rv) {
-		return Value{}, nil
-	}
-	switch v := v.(type) {
-	case driver.Valuer:
-		inner, err := v.Value()
+	if valuer, ok := v.(driver.Valuer); ok && !(isNil(rv) && rv.Kind() == reflect.Pointer && rv.Type().Elem().Implements(valuerType)) {
+		inner, err := valuer.Value()
 		if err != nil {
 			return Value{}, err
 		}
 		return valueOf(inner, depth+1)
+	}
+	if isNil(rv) {
+		return Value{}, nil
+	}
+	switch v := v.(type) {
 	case []byte:
 		return Value{bytes.Clone(v)}, nil
 	case json.RawMessage:
 		return Value{string(v)}, nil
-	case *big.Int:
-		return Value{v.String()}, nil
 	}
 	return reflected(rv, depth)
 }
@@ -105,8 +119,10 @@ func reflected(v reflect.Value, depth int) (Value, error) {
 		return Value{v.Float()}, nil
 	case reflect.String:
 		return Value{v.String()}, nil
-	case reflect.Pointer:
-		return valueOf(v.Elem().Interface(), depth+1)
+	case reflect.Pointer: // to a struct, its own MarshalText counts
+		if t := v.Type(); t.Elem().Kind() != reflect.Struct || t.Elem().Implements(marshalerType) || !t.Implements(marshalerType) {
+			return valueOf(v.Elem().Interface(), depth+1)
+		}
 	}
 	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
 		text, err := m.MarshalText()
@@ -125,7 +141,7 @@ func listOf(v reflect.Value, depth int) (Value, error) {
 		reflect.Copy(reflect.ValueOf(text), v)
 		return Value{text}, nil
 	}
-	l := list{items: make([]Value, v.Len()), element: elementType(v.Type().Elem())}
+	l := list{items: make([]Value, v.Len()), element: elementType(v.Type().Elem(), depth)}
 	known := false
 	for i := range l.items {
 		item, err := valueOf(v.Index(i).Interface(), depth+1)
@@ -145,15 +161,30 @@ func listOf(v reflect.Value, depth int) (Value, error) {
 	return Value{l}, nil
 }
 
-// elementType is the type of the elements of a list that has none, or only NULLs.
-func elementType(t reflect.Type) arrow.DataType {
-	if t.Implements(valuerType) || t.Implements(marshalerType) { // they may not expect their zero value
+// elementType is the type of the elements of a list that has none, or only NULLs. No
+// method of t is called, since it may not expect a zero value.
+func elementType(t reflect.Type, depth int) arrow.DataType {
+	if depth > maxDepth || t.Implements(valuerType) {
 		return nullType
 	}
-	zero, err := valueOf(reflect.Zero(t).Interface(), 0)
-	if err != nil {
-		return nullType
+	switch t.Kind() {
+	case reflect.Pointer:
+		return elementType(t.Elem(), depth+1)
+	case reflect.Slice, reflect.Array:
+		switch {
+		case t == rawJSONType || t.Implements(marshalerType):
+			return nullType
+		case t.Elem().Kind() == reflect.Uint8:
+			return arrow.BinaryTypes.Binary
+		default:
+			return arrow.ListOf(elementType(t.Elem(), depth+1))
+		}
+	case reflect.Struct:
+		if t != timeType {
+			return nullType
+		}
 	}
+	zero, _ := valueOf(reflect.Zero(t).Interface(), depth) // what cannot be sent is of no type
 	return zero.arrowType()
 }
 

@@ -9,6 +9,7 @@ package bind
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -39,6 +40,18 @@ func Of(args []any) (Values, error) {
 		return nil, errjoin.Join(faults...)
 	}
 	return values, nil
+}
+
+// Read is args with each that can be sent read, as Of does it: their Value methods are
+// not called again. The others are left to the call that tells of them.
+func Read(args []any) []any {
+	read := slices.Clone(args)
+	for i, arg := range args {
+		if v, err := ValueOf(arg); err == nil {
+			read[i] = v
+		}
+	}
+	return read
 }
 
 // Batch is a batch of one row. schema is what the server has told of the parameters, or
