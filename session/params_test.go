@@ -46,6 +46,30 @@ func TestArgumentsArriveAsOneRow(t *testing.T) {
 	})
 }
 
+// Some servers keep the parameters of an execution for the next that has none.
+func TestNoExecutionHasTheParametersOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{})
+		q, err := r.handle.PrepareQuery(t.Context(), "SELECT 1")
+		must(t, err)
+		for _, args := range [][]any{nil, {1}} {
+			res, err := q.Query(t.Context(), args...)
+			must(t, err)
+			res.Release()
+		}
+		_, err = q.Query(t.Context())
+		require.ErrorContains(t, err, "with parameters before")
+		require.Equal(t, backend.FaultUsage, backend.FaultIn(err))
+		_, err = q.Update(t.Context())
+		require.ErrorContains(t, err, "with parameters before")
+		_, err = q.Query(t.Context(), make(chan int))
+		require.ErrorContains(t, err, "chan int")
+		require.Len(t, r.conn.params, 2)
+		_, err = q.Update(t.Context(), 2)
+		must(t, err)
+	})
+}
+
 // Arguments are judged before anything is sent, and the handle goes on.
 func TestArgumentsThatCannotBeSentAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,13 +16,14 @@ import (
 // goroutine at a time, and lives until Close or the handle's.
 //
 // It is on record in the handle's prepared, guarded by the handle's lock, until its
-// Close or that of the handle; what is not there any more is closed. The other fields
-// do not change.
+// Close or that of the handle; what is not there any more is closed. bound belongs to the
+// call that has the handle. The other fields do not change.
 type PreparedQuery struct {
 	s      *SessionHandle
 	stmt   backend.Prepared
 	script sqlscan.Script
 	route  Route
+	bound  bool // parameters were sent, which the server may have kept
 }
 
 // PrepareQuery prepares a statement, a query or a change, on the handle's
@@ -127,15 +128,10 @@ func (q *PreparedQuery) QueryWithOptions(ctx context.Context, opts QueryOptions)
 		}
 		return resultWithoutRows(done), nil
 	}
-	params, fault := parametersOf(opts)
-	c, err := q.begin(ctx, "PreparedQuery.Query", opts)
+	c, params, err := q.begin(ctx, "PreparedQuery.Query", opts, ambiguity)
 	if err != nil {
 		return nil, err
 	}
-	if fault = cmp.Or(ambiguity, fault); fault != nil {
-		return nil, c.finish(outcome{err: usageError(fault)})
-	}
-	c.retainParams(params)
 	return q.s.openResult(c, func(ctx context.Context) (stream backend.Stream, err error) {
 		err = params.bindTo(q.stmt, func(rows arrow.RecordBatch) error {
 			stream, err = q.stmt.Query(ctx, rows, c.backendCall)
@@ -157,15 +153,10 @@ func (q *PreparedQuery) UpdateWithOptions(ctx context.Context, opts QueryOptions
 }
 
 func (q *PreparedQuery) update(ctx context.Context, opts QueryOptions) (UpdateResult, error) {
-	params, fault := parametersOf(opts)
-	c, err := q.begin(ctx, "PreparedQuery.Update", opts)
+	c, params, err := q.begin(ctx, "PreparedQuery.Update", opts, nil)
 	if err != nil {
 		return UpdateResult{}, err
 	}
-	if fault != nil {
-		return UpdateResult{}, c.finish(outcome{err: usageError(fault)})
-	}
-	c.retainParams(params)
 	n, err := runStep(c, func(ctx context.Context) (n int64, err error) {
 		err = params.bindTo(q.stmt, func(rows arrow.RecordBatch) error {
 			n, err = q.s.updatePrepared(ctx, c, q.stmt, rows)
@@ -179,23 +170,37 @@ func (q *PreparedQuery) update(ctx context.Context, opts QueryOptions) (UpdateRe
 	return UpdateResult{RowsAffected: n}, nil
 }
 
-// begin begins a call of the statement. That it is alive is looked at once the handle
-// is busy: from then on neither Close can take it away.
-func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions) (*call, error) {
+// begin begins a call of the statement, with the parameters of opts, or ends it with a
+// fault of its arguments. That it is alive is looked at once the handle is busy: from
+// then on neither Close can take it away.
+//
+// INVARIANT: no execution has the parameters of an earlier one, which some servers keep.
+func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions, fault error) (*call, parameters, error) {
+	params, unsendable := parametersOf(opts)
+	fault = cmp.Or(fault, unsendable)
 	c, err := q.s.begin(ctx, op, opts, cancelWhenLeft)
 	if err != nil {
-		return nil, err
+		return nil, params, err
 	}
 	q.s.mu.Lock()
 	_, alive := q.s.mu.prepared[q]
 	q.s.mu.Unlock()
 	if !alive {
-		return nil, c.finish(outcome{err: usageError(backend.ErrHandleClosed)})
+		err = usageError(backend.ErrHandleClosed)
+	} else if err = q.s.checkStatement(c, q.script); err == nil {
+		if fault == nil && q.bound && !params.given() {
+			fault = errors.New("the statement was executed with parameters before: give it those of this execution")
+		}
+		if fault != nil {
+			err = usageError(fault)
+		}
 	}
-	if err := q.s.checkStatement(c, q.script); err != nil {
-		return nil, c.finish(outcome{err: err})
+	if err != nil {
+		return nil, params, c.finish(outcome{err: err})
 	}
-	return c, nil
+	q.bound = q.bound || params.given()
+	c.retainParams(params)
+	return c, params, nil
 }
 
 // Close frees the statement on the server. It is idempotent. It is off the record
