@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -398,6 +399,13 @@ func (f *fakeConn) noteParams(params arrow.RecordBatch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.params = append(f.params, text)
+}
+
+// executedWith is what noteParams has recorded.
+func (f *fakeConn) executedWith() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.params)
 }
 
 func (p *fakePrepared) ParameterSchema() *arrow.Schema { return nil }

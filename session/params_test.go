@@ -42,7 +42,7 @@ func TestArgumentsArriveAsOneRow(t *testing.T) {
 		require.Equal(t, []string{
 			`[{"1":7,"2":"x","3":null}` + "\n]", `[{"1":true}` + "\n]", `[{"1":"YWI="}` + "\n]", rows,
 			"none", `[{"1":1.5}` + "\n]", rows, `[{"1":null}` + "\n]", `[{"1":3}` + "\n]",
-		}, r.conn.params)
+		}, r.conn.executedWith())
 	})
 }
 
@@ -109,7 +109,7 @@ func TestArgumentsAreReadBeforeTheCallReturns(t *testing.T) {
 		require.Error(t, err)
 		text[0] = 'x'
 		time.Sleep(time.Minute)
-		require.Equal(t, []string{`[{"1":"YWI="}` + "\n]"}, r.conn.params)
+		require.Equal(t, []string{`[{"1":"YWI="}` + "\n]"}, r.conn.executedWith())
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/session"
 )
 
 // Do makes a call on a user's pool of a Flight SQL server: for the calls of
@@ -87,8 +88,13 @@ func flightCall[T any](ctx context.Context, r *Registry, server, user string, ca
 }
 
 // Query is flightpool.FlightSQLPool.Query on a server, as a user.
-func (r *Registry) Query(ctx context.Context, server, user, sql string) (*flightpool.QueryResult, error) {
-	return r.QueryWithOptions(ctx, server, user, sql, flightpool.QueryOptions{})
+func (r *Registry) Query(ctx context.Context, server, user, sql string, args ...any) (*flightpool.QueryResult, error) {
+	return r.QueryWithOptions(ctx, server, user, sql, flightpool.QueryOptions{Args: args})
+}
+
+// QueryRow is flightpool.FlightSQLPool.QueryRow on a server, as a user.
+func (r *Registry) QueryRow(ctx context.Context, server, user, sql string, args ...any) *flightpool.Row {
+	return session.NewRow(r.Query(ctx, server, user, sql, args...))
 }
 
 // QueryWithParams is flightpool.FlightSQLPool.QueryWithParams on a server, as a user.
@@ -104,14 +110,16 @@ func (r *Registry) QueryWithOptions(ctx context.Context, server, user, sql strin
 }
 
 // Execute is flightpool.FlightSQLPool.Execute on a server, as a user.
-func (r *Registry) Execute(ctx context.Context, server, user, sql string) (*flightpool.QueryResult, error) {
-	return countedFlightCall(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (*flightpool.QueryResult, error) { return p.Execute(ctx, sql) })
+func (r *Registry) Execute(ctx context.Context, server, user, sql string, args ...any) (*flightpool.QueryResult, error) {
+	return countedFlightCall(ctx, r, server, user, func(p *flightpool.FlightSQLPool) (*flightpool.QueryResult, error) {
+		return p.Execute(ctx, sql, args...)
+	})
 }
 
 // ExecuteUpdate is flightpool.FlightSQLPool.Update on a server, as a user; Update
 // of a registry changes a definition.
-func (r *Registry) ExecuteUpdate(ctx context.Context, server, user, sql string) (flightpool.UpdateResult, error) {
-	return r.UpdateWithOptions(ctx, server, user, sql, flightpool.QueryOptions{})
+func (r *Registry) ExecuteUpdate(ctx context.Context, server, user, sql string, args ...any) (flightpool.UpdateResult, error) {
+	return r.UpdateWithOptions(ctx, server, user, sql, flightpool.QueryOptions{Args: args})
 }
 
 // UpdateWithRecordBatch is flightpool.FlightSQLPool.UpdateWithRecordBatch on a

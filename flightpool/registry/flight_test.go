@@ -72,6 +72,24 @@ func TestCallsOfTheFlightPoolAreRefusedOnOtherKinds(t *testing.T) {
 	})
 }
 
+func TestARegistryTakesGoValues(t *testing.T) {
+	doing(t, func(*registry.ServerDefinition) {}, func(t *testing.T, r *registry.Registry) {
+		_, err := r.ExecuteUpdate(t.Context(), "s", "a", "CREATE TABLE t (a BIGINT)")
+		require.NoError(t, err)
+		done, err := r.ExecuteUpdate(t.Context(), "s", "a", "INSERT INTO t VALUES (?)", 7)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, done.RowsAffected)
+		var n int
+		require.NoError(t, r.QueryRow(t.Context(), "s", "a", "SELECT * FROM t WHERE a = ?", 7).Scan(&n))
+		require.Equal(t, 7, n)
+		require.ErrorIs(t, r.QueryRow(t.Context(), "s", "a", "SELECT * FROM t WHERE a = ?", 8).Scan(&n), flightpool.ErrNoRows)
+		result, err := r.Execute(t.Context(), "s", "a", "INSERT INTO t VALUES (?)", 8)
+		require.NoError(t, err)
+		result.Release()
+		require.ErrorIs(t, r.QueryRow(t.Context(), "s", "z", "SELECT 1").Scan(&n), registry.ErrNoMapping)
+	})
+}
+
 // doing is a registry of Flight SQL servers with server s and user a.
 func doing(t *testing.T, change func(d *registry.ServerDefinition), test func(t *testing.T, r *registry.Registry)) {
 	t.Helper()
