@@ -11,6 +11,11 @@
 //	}
 //	return rows.Err()
 //
+// Or as Go values, with parameters by position (see Rows and QueryOptions.Args):
+//
+//	flights, err := flightpool.CollectRows[Flight](pool.Query(ctx, "SELECT * FROM flights WHERE origin = ?", "BER"))
+//	err = pool.QueryRow(ctx, "SELECT count(*) FROM flights WHERE origin = ?", "BER").Scan(&n)
+//
 // Calls of the pool run on any free connection, from any number of goroutines.
 // What needs a session of its own (a transaction, a temp table, a prepared
 // statement) takes a SessionHandle by AcquireSession and gives it back by
