@@ -76,7 +76,10 @@ func valueOf(v any, depth int) (Value, error) {
 		return Value{}, fmt.Errorf("named parameters (%q) are not known to Flight SQL: give them by position", v.Name)
 	}
 	rv := reflect.ValueOf(v)
-	if valuer, ok := v.(driver.Valuer); ok && !(isNil(rv) && rv.Kind() == reflect.Pointer && rv.Type().Elem().Implements(valuerType)) {
+	if rv.Kind() == reflect.Pointer && rv.IsNil() && rv.Type().Elem().Implements(valuerType) {
+		return Value{}, nil
+	}
+	if valuer, ok := v.(driver.Valuer); ok {
 		inner, err := valuer.Value()
 		if err != nil {
 			return Value{}, err
