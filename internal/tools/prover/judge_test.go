@@ -145,7 +145,8 @@ func (w *world) twice() {
 	done := map[string]int{}
 	bound := 0
 	for _, st := range w.srv.Ledger().Statements() {
-		if strings.Contains(st.SQL, "?") && st.RPC != string(testserver.OnPrepare) {
+		refused := strings.HasSuffix(st.SQL, " RETURNING k") && st.State == testserver.Failed // as it was to be
+		if strings.Contains(st.SQL, "?") && st.RPC != string(testserver.OnPrepare) && !refused {
 			bound++
 			if strings.Contains(st.SQL, w.decoy) || bound > w.bound {
 				w.breaks("another statement run", "%s, which nobody has asked for", st.SQL)
