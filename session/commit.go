@@ -46,8 +46,13 @@ func (s *SessionHandle) commit(ctx context.Context, tx transaction) error {
 		return err
 	}
 	left := s.maybeLeft(tx, err)
-	tx.hasChanged = false // a refused COMMIT ends a transaction, too, and has said what that means
-	return &refusedCommit{refusal: err, rollback: s.rollBack(ctx, tx), left: left}
+	switch status.Code(err) {
+	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.ResourceExhausted: // no engine has seen the COMMIT
+	default:
+		tx.hasChanged = false // a refused COMMIT ends a transaction, too, and has said what that means
+	}
+	rollback := s.rollBack(ctx, tx)
+	return &refusedCommit{refusal: err, rollback: rollback, left: left || s.txState().leftByServer != nil}
 }
 
 // recordCommitReply takes the server's word on a commit, and returns the caller's

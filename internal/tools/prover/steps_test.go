@@ -482,7 +482,7 @@ func (w *world) commit(s step, a *actor) {
 		}
 	case errors.Is(err, backend.ErrBusy):
 		return
-	case t.aside && !errors.Is(err, flightpool.ErrTxAborted): // which alone says that nothing is stored
+	case t.aside && (a.expired || !errors.Is(err, flightpool.ErrTxAborted)): // which alone says that nothing is stored
 		t.ended = either
 	case errors.Is(err, flightpool.ErrCommitUnknown):
 		t.ended = together
