@@ -98,7 +98,7 @@ func (s *SessionHandle) awaitArrival(c *call) {
 func (st *cancellation) chain() cancel.Chain {
 	grace, budget := st.s.policy.grace(), st.s.policy.budget()
 	var steps []cancel.Step
-	needsAnswer := st.tx.openOnServer() && st.tx.hasChanged && st.s.acceptsUnknownTx()
+	needsAnswer := st.tx.openOnServer() && st.s.mayHaveStored(st.tx)
 	if st.serial && !needsAnswer {
 		steps = append(steps, cancel.Step{Name: "rpc", Timeout: grace, Do: st.probe})
 	}

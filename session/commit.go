@@ -98,8 +98,9 @@ func (s *SessionHandle) recordCommitReply(err error) error {
 
 // Rollback undoes the transaction. ErrCommitUnknown: the server had left the
 // transaction by itself, or an earlier rollback, in whose answer it may have said so,
-// was not answered; what was done after that may be stored. Where the
-// session has been replaced meanwhile it can say so no more. In a handle without
+// was not answered; what was done after that may be stored. ErrSessionLost: the
+// transaction went with the session, and with it what such a server knew of having left
+// it. In a handle without
 // one it fails with ErrNoTx, which a deferred Rollback after Commit may ignore. After a Commit
 // that answered ErrTxAborted there is nothing to undo, and it answers nil.
 func (s *SessionHandle) Rollback(ctx context.Context) error {
@@ -180,8 +181,15 @@ func (s *SessionHandle) rollBack(ctx context.Context, tx transaction) error {
 
 // sendRollback sends one, and keeps what its answer says of the server's leaving the
 // transaction. SwanLake says that once: what answers the next one does not take it back.
+//
+// A session that the server has put in the place of ours confirms the rollback too, and
+// knows nothing of the transaction. So the session is proven behind the confirmation:
+// before it, an aborted transaction would refuse the proof.
 func (s *SessionHandle) sendRollback(ctx context.Context, tx transaction) error {
 	err := s.conn.EndTx(ctx, tx.id, false)
+	if err == nil && s.mayHaveStored(tx) {
+		return s.proveAfterRollback(ctx)
+	}
 	if s.maybeLeft(tx, err) {
 		s.mu.Lock()
 		s.mu.tx.leftByServer = &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultStatement, Err: fmt.Errorf("%w: %w", errServerLeftTx, err)}
@@ -196,9 +204,17 @@ func (s *SessionHandle) sendRollback(ctx context.Context, tx transaction) error 
 // Servers that accept unknown transactions run on in autocommit after some errors: a
 // statement of a second catalogue, a conflict in the middle. They say so once, at the
 // end of the transaction. Whether a statement that they refused was the first that they
-// ran so is not known. Where nothing has changed anything, nothing can be stored.
+// ran so is not known.
 func (s *SessionHandle) maybeLeft(tx transaction, answer error) bool {
-	return tx.hasChanged && s.acceptsUnknownTx() && (status.Code(answer) == codes.FailedPrecondition || meaningOf(effect.Commit, answer) == effect.NotKnown)
+	return s.mayHaveStored(tx) && (status.Code(answer) == codes.FailedPrecondition || meaningOf(effect.Commit, answer) == effect.NotKnown)
+}
+
+// mayHaveStored reports whether something of a transaction that is not committed may be
+// stored: where the server is one that may leave it (maybeLeft) and a statement of it
+// may have changed something. Then only the answer of our own session to the ROLLBACK
+// tells.
+func (s *SessionHandle) mayHaveStored(tx transaction) bool {
+	return tx.hasChanged && s.acceptsUnknownTx()
 }
 
 // errServerLeftTx says that the server had left the transaction before its rollback, or

@@ -56,6 +56,67 @@ func TestARollbackThatTheServerHadLeftBeforeSaysSo(t *testing.T) {
 	})
 }
 
+// A session that has taken the place of ours confirms the rollback of a transaction that
+// the server had left: that nothing is stored is not known.
+func TestARollbackThatAnotherSessionConfirmsProvesNothing(t *testing.T) {
+	for pause, proven := range map[time.Duration]bool{maxProofAge - 1: false, maxProofAge: true} {
+		for _, end := range []string{"Commit", "Rollback", "cancel", "WithTransaction"} {
+			for _, statement := range []string{"INSERT 1", "SELECT 1"} {
+				synctest.Test(t, func(t *testing.T) {
+					conn := &fakeConn{forgives: true}
+					r := newRig(t, conn)
+					failed := errors.New("the caller's")
+					run := func(ctx context.Context, s *SessionHandle) error {
+						res, err := s.Execute(ctx, statement)
+						must(t, err)
+						must(t, res.Close())
+						if end == "Commit" {
+							_, err := s.Update(ctx, "INSERT bad")
+							require.Error(t, err)
+						}
+						if end == "cancel" {
+							ctx, stop := context.WithTimeout(ctx, pause-pause%maxProofAge+time.Millisecond*2) // a probe is sent before the rollback
+							defer stop()
+							time.AfterFunc(time.Millisecond, func() {
+								conn.mu.Lock()
+								defer conn.mu.Unlock()
+								conn.reused = "SELECT 'somebody else'"
+							})
+							_, err := s.Update(ctx, "INSERT SLOW 1m")
+							require.ErrorIs(t, err, context.DeadlineExceeded)
+							return s.Commit(t.Context())
+						}
+						time.Sleep(pause)
+						conn.reused = "SELECT 'somebody else'"
+						switch end {
+						case "Rollback":
+							return s.Rollback(ctx)
+						case "WithTransaction":
+							return failed
+						default:
+							return s.Commit(ctx)
+						}
+					}
+					var err error
+					if end == "WithTransaction" {
+						err = r.handle.WithTransaction(t.Context(), run)
+						require.ErrorIs(t, err, failed)
+					} else {
+						must(t, r.handle.BeginTransaction(t.Context()))
+						err = run(t.Context(), r.handle)
+					}
+					lost := proven && (statement == "INSERT 1" || end == "cancel") // which cuts a change
+					require.Equal(t, lost, errors.Is(err, backend.ErrSessionLost), "%s: %v", end, err)
+					require.Equal(t, !lost && end != "Rollback" && end != "WithTransaction", errors.Is(err, backend.ErrTxAborted), "%s: %v", end, err)
+					var e *backend.Error
+					require.False(t, end != "cancel" && errors.As(err, &e) && e.Unsent, "the rollback was sent")
+					_ = r.handle.Close()
+				})
+			}
+		}
+	}
+}
+
 // Servers that count handles give ours to a statement of the next session.
 func TestAProofIsItsValueNotItsHandle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -415,8 +415,11 @@ func (p *fakePrepared) Query(ctx context.Context, params arrow.RecordBatch, call
 	if err := p.alive(); err != nil {
 		return nil, err
 	}
-	if p.f.reused != "" {
-		return p.f.Query(ctx, p.f.reused, call)
+	p.f.mu.Lock()
+	reused := p.f.reused
+	p.f.mu.Unlock()
+	if reused != "" {
+		return p.f.Query(ctx, reused, call)
 	}
 	return p.f.Query(ctx, p.sql, call)
 }

@@ -32,7 +32,8 @@ const (
 //
 // INVARIANT: it is made before there is anything to lose, and compared before
 // whatever changes data, before every COMMIT, and before anything else that is
-// sent to a session which was not heard of for maxProofAge.
+// sent to a session which was not heard of for maxProofAge; there also behind a ROLLBACK
+// whose confirmation is to say that nothing is stored.
 //
 // SwanLake is such a server: it evicts a session 15 minutes after its last statement has
 // begun, and the next request gets a new one under the same id, without an error. The
@@ -111,9 +112,26 @@ func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
 	case p.state == proofUnknown && n == accessState:
 		return s.makeProof(ctx)
 	case p.state == proofHeld && (n != accessRead || idle >= maxProofAge):
-		return s.checkProof(ctx)
+		return s.checkProof(ctx, tx.id)
 	case p.state == proofImpossible && tx.phase == txOpen && idle >= maxUnprovenPause:
 		return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: errUnproven}
+	default:
+		return nil
+	}
+}
+
+// proveAfterRollback makes sure that it was the handle's session which has confirmed a
+// rollback, as a read does before it is sent. No transaction is open any more.
+func (s *SessionHandle) proveAfterRollback(ctx context.Context) error {
+	s.mu.Lock()
+	p := s.mu.proof
+	s.mu.Unlock()
+	idle := time.Since(p.lastSent)
+	switch {
+	case p.state == proofHeld && idle >= maxProofAge:
+		return asSent(s.checkProof(ctx, ""))
+	case p.state == proofImpossible && idle >= maxUnprovenPause:
+		return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Err: errUnproven}
 	default:
 		return nil
 	}
@@ -150,11 +168,12 @@ func (s *SessionHandle) makeProof(ctx context.Context) error {
 }
 
 // checkProof compares the proof, where there is one, until an answer has come so
-// soon that it is still true: a server's clock begins when the proof is sent.
-func (s *SessionHandle) checkProof(ctx context.Context) error {
+// soon that it is still true: a server's clock begins when the proof is sent. It is
+// asked in tx, so that it shows the transaction as well.
+func (s *SessionHandle) checkProof(ctx context.Context, tx backend.TxID) error {
 	for range maxProofTries {
 		at := time.Now()
-		if err := s.compareProof(ctx, at); err != nil {
+		if err := s.compareProof(ctx, at, tx); err != nil {
 			return err
 		}
 		if time.Since(at) < maxProofAge {
@@ -169,17 +188,13 @@ const maxProofTries = 3
 
 var errLateProof = fmt.Errorf("%w: the proof that the session is still the same took longer than %s each time", backend.ErrSessionLost, maxProofAge)
 
-// Inside a transaction it is asked in that, so that it shows the transaction as well.
 // Any other answer than the number, also a refusal, is that of another session: ours
 // has the statement, and no transaction that is open and sound refuses it.
-func (s *SessionHandle) compareProof(ctx context.Context, at time.Time) error {
+func (s *SessionHandle) compareProof(ctx context.Context, at time.Time, tx backend.TxID) error {
 	s.mu.Lock()
-	p, tx := s.mu.proof, s.mu.tx
+	p := s.mu.proof
 	s.mu.Unlock()
-	if p.state != proofHeld {
-		return nil
-	}
-	answer, err := p.read(ctx, tx.id)
+	answer, err := p.read(ctx, tx)
 	switch {
 	case err != nil && !backend.FaultIn(err).KeepsConn():
 		return err

@@ -137,8 +137,7 @@ func (s *SessionHandle) beginTx(ctx context.Context) (backend.TxID, error) {
 // has committed this transaction in this session.
 //
 // ErrTxAborted: the server refused, or a statement had failed; nothing of the
-// transaction is stored, unless a server that leaves transactions by itself (below) has
-// replaced the session meanwhile. The handle has no transaction any more: begin the next,
+// transaction is stored. The handle has no transaction any more: begin the next,
 // or call Rollback, which does nothing then. ErrCommitUnknown: whether it is
 // stored cannot be known, in whole or in part; the session is lost, unless the
 // server answers well after ctx has ended. An answer of INTERNAL, UNKNOWN,
@@ -173,7 +172,7 @@ func (s *SessionHandle) Commit(ctx context.Context) error {
 		if left := s.txState().leftByServer; left != nil {
 			return errjoin.Join(left, err)
 		}
-		if tx.hasChanged && s.acceptsUnknownTx() {
+		if s.mayHaveStored(tx) {
 			return err // with the session goes what the server knew of having left the transaction
 		}
 		return errjoin.Join(aborted, err)

@@ -31,7 +31,7 @@ func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context
 			s.rollBackInBackground()
 			return nil
 		}
-		if errors.Is(err, ErrNoTx) || errors.Is(err, backend.ErrSessionLost) || errors.Is(err, backend.ErrHandleClosed) {
+		if errors.Is(err, ErrNoTx) || errors.Is(err, backend.ErrHandleClosed) || errors.Is(err, backend.ErrSessionLost) && !s.mayHaveStored(s.txState()) {
 			return nil // there is nothing left to undo
 		}
 		return err

@@ -53,7 +53,6 @@ func (w *world) do(s step) {
 // age marks an actor whose session may have ended of old age.
 func (w *world) age(a *actor) {
 	now := time.Now()
-	a.expired = a.expired || w.profile.SessionTTL > 0 && now.Sub(a.used) >= w.profile.SessionTTL
 	if ttl := w.profile.SessionTTL; ttl > 0 && now.Sub(a.used) >= ttl || w.program.auth == "token" && now.Sub(a.since) > tokenLife/2 {
 		a.shaken = true
 	}
@@ -482,7 +481,7 @@ func (w *world) commit(s step, a *actor) {
 		}
 	case errors.Is(err, backend.ErrBusy):
 		return
-	case t.aside && (a.expired || !errors.Is(err, flightpool.ErrTxAborted)): // which alone says that nothing is stored
+	case t.aside && !errors.Is(err, flightpool.ErrTxAborted): // which alone says that nothing is stored
 		t.ended = either
 	case errors.Is(err, flightpool.ErrCommitUnknown):
 		t.ended = together
@@ -596,7 +595,7 @@ func (w *world) rollback(s step, a *actor) {
 	err := w.call(s, func(ctx context.Context) error { return a.handle.Rollback(ctx) })
 	if t.ended == open {
 		t.ended = never
-		if t.aside && (err != nil || a.expired) { // with its session goes what the server knew of it
+		if t.aside && err != nil {
 			t.ended = either
 		}
 	}

@@ -75,7 +75,6 @@ type actor struct {
 	decoys     []*flightpool.PreparedQuery
 	tx         *tx
 	dirty      map[string]bool // settings, temporary tables and USE that it may have left
-	expired    bool            // its session may have ended of old age
 	shaken     bool            // errors are no surprise any more
 	home       int             // session of the server's in which it has something to lose, 0 if nothing
 	settled    bool            // it was acquired when all that goes wrong was over
