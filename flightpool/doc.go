@@ -16,10 +16,16 @@
 //	flights, err := flightpool.CollectRows[Flight](pool.Query(ctx, "SELECT * FROM flights WHERE origin = ?", "BER"))
 //	err = pool.QueryRow(ctx, "SELECT count(*) FROM flights WHERE origin = ?", "BER").Scan(&n)
 //
-// Calls of the pool run on any free connection, from any number of goroutines.
-// What needs a session of its own (a transaction, a temp table, a prepared
-// statement) takes a SessionHandle by AcquireSession and gives it back by
-// Close.
+// Calls of the pool run on any free connection, from any number of goroutines. A
+// transaction has a connection of its own, from BeginTx to its Commit or Rollback:
+//
+//	err = pool.InTx(ctx, flightpool.TxOptions{}, func(ctx context.Context, tx *flightpool.Tx) error {
+//		_, err := tx.Update(ctx, "UPDATE account SET balance = balance - ? WHERE id = ?", 10, 1)
+//		return err
+//	}) // run again when it conflicts with another
+//
+// What else needs a session of its own (a temp table, a setting, a prepared
+// statement) takes a SessionHandle by AcquireSession and gives it back by Close.
 //
 // # What holds
 //

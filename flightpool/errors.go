@@ -38,6 +38,20 @@ var (
 	// ErrCommitUnknown says that the outcome of a commit cannot be known.
 	ErrCommitUnknown = backend.ErrCommitUnknown
 
+	// ErrNoTx says that no transaction is open.
+	ErrNoTx = session.ErrNoTx
+
+	// ErrTxOpen says that a transaction is open already. It is untouched.
+	ErrTxOpen = session.ErrTxOpen
+
+	// ErrBusy says that another call of the same session or transaction is under
+	// way or its result is still open. Finish or release that first.
+	ErrBusy = backend.ErrBusy
+
+	// ErrHandleClosed says that the session, transaction, prepared statement or
+	// result was closed or ended before the call.
+	ErrHandleClosed = backend.ErrHandleClosed
+
 	// ErrAmbiguousRoute says that a text does not tell how to send it so that
 	// it is executed once and its rows are not lost: see QueryOptions.Route.
 	ErrAmbiguousRoute = session.ErrAmbiguousRoute
@@ -72,6 +86,10 @@ const (
 // delivered. Where a call was repeated and both attempts failed, it is true only
 // if it is for both.
 func SafeToRetry(err error) bool { return backend.SafeToRetry(err) }
+
+// IsConflict reports whether a transaction failed because another was faster, and is
+// known not to be stored: it may run again as a whole, which InTx does by itself.
+func IsConflict(err error) bool { return backend.IsConflict(err) }
 
 // acquireError is the error of a call that got no connection.
 func (p *FlightSQLPool) acquireError(ctx context.Context, op string, err error) error {

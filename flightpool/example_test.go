@@ -120,3 +120,62 @@ func ExampleFlightSQLPool_QueryRow() {
 	// 100 <nil>
 	// true
 }
+
+func ExampleFlightSQLPool_InTx() {
+	ctx := context.Background()
+	server, err := testserver.Start(testserver.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	pool, err := flightpool.New(ctx, "grpc://"+server.Addr(), flightpool.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close(ctx)
+	if _, err := pool.Update(ctx, "CREATE TABLE account (id BIGINT, balance BIGINT)"); err != nil {
+		log.Fatal(err)
+	}
+
+	// Run again when it conflicts with another transaction.
+	err = pool.InTx(ctx, flightpool.TxOptions{}, func(ctx context.Context, tx *flightpool.Tx) error {
+		if _, err := tx.Update(ctx, "INSERT INTO account VALUES (?, ?)", 1, 100); err != nil {
+			return err
+		}
+		_, err := tx.Update(ctx, "INSERT INTO account VALUES (?, ?)", 2, 0)
+		return err
+	})
+	fmt.Println("committed:", err == nil)
+	// Output: committed: true
+}
+
+func ExampleFlightSQLPool_BeginTx() {
+	ctx := context.Background()
+	server, err := testserver.Start(testserver.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	pool, err := flightpool.New(ctx, "grpc://"+server.Addr(), flightpool.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close(ctx)
+	if _, err := pool.Update(ctx, "CREATE TABLE account (id BIGINT, balance BIGINT)"); err != nil {
+		log.Fatal(err)
+	}
+
+	store := func() error {
+		tx, err := pool.BeginTx(ctx, flightpool.TxOptions{})
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback(ctx) // does nothing after Commit
+		if _, err := tx.Update(ctx, "INSERT INTO account VALUES (?, ?)", 1, 100); err != nil {
+			return err
+		}
+		return tx.Commit(ctx)
+	}
+	fmt.Println(store())
+	// Output: <nil>
+}

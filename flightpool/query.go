@@ -130,9 +130,13 @@ func (p *FlightSQLPool) Ping(ctx context.Context) error {
 // AcquireSession takes a connection out of the pool for a transaction, temp
 // tables or prepared statements. The caller must Close the handle.
 func (p *FlightSQLPool) AcquireSession(ctx context.Context) (*SessionHandle, error) {
-	loan, err := p.borrow(ctx, false)
+	return p.acquireSession(ctx, "AcquireSession", false)
+}
+
+func (p *FlightSQLPool) acquireSession(ctx context.Context, op string, verified bool) (*SessionHandle, error) {
+	loan, err := p.borrow(ctx, verified)
 	if err != nil {
-		return nil, p.acquireError(ctx, "AcquireSession", err)
+		return nil, p.acquireError(ctx, op, err)
 	}
 	p.counters.sessions.Add(1)
 	return session.New(loan.Value(), p.policy, returnLoan(loan)), nil

@@ -4,22 +4,26 @@ import (
 	"context"
 	"iter"
 
+	"github.com/apache/arrow-go/v18/arrow/array"
+
 	"github.com/flightpool/flightpool/rowscan"
 	"github.com/flightpool/flightpool/session"
 )
 
-// Querier is what runs statements: a pool, on any free connection, or a SessionHandle,
-// on its own and within its transaction.
+// Querier is what runs statements: a pool, on any free connection, a SessionHandle,
+// on its own and within its transaction, or a Tx.
 type Querier interface {
 	Query(ctx context.Context, sql string, args ...any) (*QueryResult, error)
 	QueryRow(ctx context.Context, sql string, args ...any) *Row
 	Update(ctx context.Context, sql string, args ...any) (UpdateResult, error)
 	Execute(ctx context.Context, sql string, args ...any) (*QueryResult, error)
+	Ingest(ctx context.Context, table string, rows array.RecordReader, opts IngestOptions) (int64, error)
 }
 
 var (
 	_ Querier = (*FlightSQLPool)(nil)
 	_ Querier = (*SessionHandle)(nil)
+	_ Querier = (*Tx)(nil)
 )
 
 type (

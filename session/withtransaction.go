@@ -22,36 +22,45 @@ func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context
 		return err
 	}
 	finished := false
-	rollback := func() error {
-		bounded, stop := context.WithTimeout(ctx, s.policy.closeTimeout())
-		defer stop()
-		err := s.rollBackInterrupting(bounded, QueryOptions{})
-		if bounded.Err() != nil {
-			// The rollback must go out all the same, but nobody waits for it.
-			s.rollBackInBackground()
-			return nil
-		}
-		if errors.Is(err, ErrNoTx) || errors.Is(err, backend.ErrHandleClosed) || errors.Is(err, backend.ErrSessionLost) && !s.mayHaveStored(s.txState()) {
-			return nil // there is nothing left to undo
-		}
-		return err
-	}
 	defer func() {
 		if !finished { // fn panicked
-			_ = rollback()
+			_ = s.RollbackOpen(ctx)
 		}
 	}()
 	err := fn(ctx, s)
 	finished = true
 	if err != nil {
-		return errjoin.Join(err, rollback())
+		return errjoin.Join(err, s.RollbackOpen(ctx))
 	}
 	err = s.Commit(ctx)
 	switch {
 	case errors.Is(err, backend.ErrCommitUnknown):
 		s.rollBackInBackground() // the COMMIT may be under way still, and leave it open when it fails
 	case err != nil && s.txState().phase != txNone:
-		_ = rollback()
+		_ = s.RollbackOpen(ctx)
+	}
+	return err
+}
+
+// RollbackOpen rolls back the transaction if one is open, and ends what is under way in
+// it: a result that was not released, for example. Without one, and in a handle that is
+// closed or lost, it does nothing. When ctx has ended it answers nil, and after the
+// pool's CloseTimeout an error: the rollback goes on behind the caller then, and later
+// calls wait for it.
+func (s *SessionHandle) RollbackOpen(ctx context.Context) error {
+	bounded, stop := context.WithTimeout(ctx, s.policy.closeTimeout())
+	defer stop()
+	err := s.rollBackInterrupting(bounded, QueryOptions{})
+	if bounded.Err() != nil {
+		// The rollback must go out all the same, but nobody waits for it.
+		s.rollBackInBackground()
+		if ctx.Err() != nil {
+			return nil
+		}
+		return &backend.Error{Op: "Rollback", Stage: backend.StageExecute, Fault: backend.FaultTransport, Target: s.policy.Target, Err: errors.New("no answer within CloseTimeout")}
+	}
+	if errors.Is(err, ErrNoTx) || errors.Is(err, backend.ErrHandleClosed) || errors.Is(err, backend.ErrSessionLost) && !s.mayHaveStored(s.txState()) {
+		return nil // there is nothing left to undo
 	}
 	return err
 }

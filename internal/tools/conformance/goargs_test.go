@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"database/sql"
 	"encoding/json"
 	"net/netip"
@@ -77,5 +78,54 @@ func TestGoValuesAsParametersOfDuckDB(t *testing.T) {
 		require.NoError(t, s.Close())
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM flights").Scan(&n))
 		require.Equal(t, 1, n, name)
+	}
+}
+
+// Transactions as values: of those that collide one is run again, and what a Tx has not
+// committed is not there.
+func TestTransactionsAsValuesOnDuckDB(t *testing.T) {
+	addr, _ := startDuckDB(t)
+	for name, pool := range pools(t, addr) {
+		_, err := pool.Update(t.Context(), "CREATE OR REPLACE TABLE account (id INTEGER, balance INTEGER)")
+		require.NoError(t, err, name)
+		_, err = pool.Update(t.Context(), "INSERT INTO account VALUES (1, 0)")
+		require.NoError(t, err, name)
+
+		runs := 0
+		var collided error
+		require.NoError(t, pool.InTx(t.Context(), flightpool.TxOptions{}, func(ctx context.Context, tx *flightpool.Tx) error {
+			runs++
+			var balance int
+			if err := tx.QueryRow(ctx, "SELECT balance FROM account WHERE id = ?", 1).Scan(&balance); err != nil {
+				return err
+			}
+			if runs == 1 { // another is faster
+				if _, err := pool.Update(ctx, "UPDATE account SET balance = 10 WHERE id = 1"); err != nil {
+					return err
+				}
+			}
+			_, err := tx.Update(ctx, "UPDATE account SET balance = ? WHERE id = 1", balance+1)
+			if err != nil {
+				collided = err
+			}
+			return err
+		}), name)
+		require.Equal(t, 2, runs, name)
+		require.True(t, flightpool.IsConflict(collided), "%s: %v", name, collided)
+
+		tx, err := pool.BeginTx(t.Context(), flightpool.TxOptions{})
+		require.NoError(t, err, name)
+		_, err = tx.Update(t.Context(), "UPDATE account SET balance = 0")
+		require.NoError(t, err, name)
+		rows, err := tx.Query(t.Context(), "SELECT i FROM range(100000) t(i)")
+		require.NoError(t, err, name)
+		require.ErrorIs(t, tx.Commit(t.Context()), flightpool.ErrBusy, name)
+		require.NoError(t, tx.Rollback(t.Context()), name)
+		rows.Release()
+		require.ErrorIs(t, tx.Commit(t.Context()), flightpool.ErrHandleClosed, name)
+
+		var balance int
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT balance FROM account").Scan(&balance), name)
+		require.Equal(t, 11, balance, name)
 	}
 }

@@ -1,0 +1,230 @@
+package flightpool
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/backoff"
+	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/internal/errjoin"
+)
+
+// TxOptions adjust one transaction. The zero value is what most need.
+type TxOptions struct {
+	// Attempts is how often InTx runs the transaction at most: once, and again after
+	// conflicts (6; negative: until its context ends). BeginTx does not heed it.
+	Attempts int
+}
+
+// The pause before InTx runs a transaction again is random, below a bound that doubles
+// from the first of these to the second.
+const (
+	conflictPause        = 20 * time.Millisecond
+	longestConflictPause = 2 * time.Second
+)
+
+// Tx is a transaction on a connection of its own, which Commit or Rollback gives back
+// to the pool. One of them must be called, best by
+//
+//	defer tx.Rollback(ctx)
+//
+// which does nothing after Commit. Config.LeakAfter finds a Tx that was forgotten.
+//
+// It runs one call at a time, and a result is a call until it is read to its end or
+// released: a second fails with ErrBusy. When a statement has failed, those that
+// follow answer ErrTxAborted, until RollbackTo a savepoint or Rollback. After the end
+// of the transaction every call answers ErrHandleClosed.
+type Tx struct {
+	pool *FlightSQLPool
+	s    *SessionHandle
+}
+
+// BeginTx begins a transaction. ctx is that of the begin alone: when it ends later, the
+// transaction goes on. A begin that meets a connection which has died unnoticed is
+// repeated once on another.
+func (p *FlightSQLPool) BeginTx(ctx context.Context, opts TxOptions) (*Tx, error) {
+	tx, err := p.beginTx(ctx, opts, false)
+	if err != nil && ctx.Err() == nil && p.shouldRepeat(err, QueryOptions{Retry: RetryAlways}) { // a begin stores nothing
+		p.retried("BeginTx", err)
+		first := err
+		if tx, err = p.beginTx(ctx, opts, true); err != nil {
+			err = fmt.Errorf("%w (the first attempt: %w)", err, first)
+		}
+	}
+	return tx, err
+}
+
+func (p *FlightSQLPool) beginTx(ctx context.Context, _ TxOptions, verified bool) (*Tx, error) {
+	s, err := p.acquireSession(ctx, "BeginTx", verified)
+	if err != nil {
+		return nil, err
+	}
+	tx := &Tx{p, s}
+	begun := false
+	defer func() {
+		if !begun {
+			tx.giveBack(ctx)
+		}
+	}()
+	if err = s.BeginTransaction(ctx); err != nil {
+		return nil, err
+	}
+	begun = true
+	return tx, nil
+}
+
+// InTx calls fn in a transaction, commits it when fn returns nil, and rolls it back
+// when fn fails or panics. Its error is that of fn, or of the commit. A transaction that
+// has lost a conflict with another (see IsConflict), by the error of fn or at its
+// commit, is rolled back and run again after a pause, see TxOptions.Attempts and
+// Hooks.Retried. So fn must have no other effects, and should return the errors of its
+// statements, wrapped or not. It neither commits nor rolls back.
+//
+// Nothing is run again when the outcome of the commit is unknown (ErrCommitUnknown),
+// when the connection was lost, or once ctx has ended.
+func (p *FlightSQLPool) InTx(ctx context.Context, opts TxOptions, fn func(ctx context.Context, tx *Tx) error) error {
+	attempts := cmp.Or(opts.Attempts, 6)
+	if p.cfg.DisableRetry {
+		attempts = 1
+	}
+	for attempt := 1; ; attempt++ {
+		err := p.inTxOnce(ctx, opts, fn)
+		if err == nil || !IsConflict(err) {
+			return err
+		}
+		if attempt == attempts {
+			return fmt.Errorf("attempt %d of the transaction: %w", attempt, err)
+		}
+		// Anything up to the bound: those who collided must not meet again.
+		if backoff.Sleep(ctx, rand.N(backoff.Doubled(conflictPause, longestConflictPause, attempt-1))+1) != nil {
+			return errjoin.Join(ctxerr.Of(ctx), err)
+		}
+		p.retried("InTx", err)
+	}
+}
+
+func (p *FlightSQLPool) inTxOnce(ctx context.Context, opts TxOptions, fn func(context.Context, *Tx) error) (err error) {
+	tx, err := p.BeginTx(ctx, opts)
+	if err != nil {
+		return err
+	}
+	defer func() { // also when fn has panicked, or the commit was refused before it was sent
+		if undo := tx.Rollback(ctx); undo != nil {
+			err = errjoin.Join(err, undo)
+		}
+	}()
+	if err := fn(ctx, tx); err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+// WithSession calls fn with a connection of its own, and gives it back when fn returns
+// or panics: see AcquireSession.
+func (p *FlightSQLPool) WithSession(ctx context.Context, fn func(ctx context.Context, s *SessionHandle) error) error {
+	s, err := p.AcquireSession(ctx)
+	if err != nil {
+		return err
+	}
+	defer p.closeSession(ctx, s)
+	return fn(ctx, s)
+}
+
+// Query is FlightSQLPool.Query in the transaction, without repetition.
+func (t *Tx) Query(ctx context.Context, sql string, args ...any) (*QueryResult, error) {
+	return t.s.Query(ctx, sql, args...)
+}
+
+// QueryRow is FlightSQLPool.QueryRow in the transaction.
+func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) *Row {
+	return t.s.QueryRow(ctx, sql, args...)
+}
+
+// Execute is FlightSQLPool.Execute in the transaction.
+func (t *Tx) Execute(ctx context.Context, sql string, args ...any) (*QueryResult, error) {
+	return t.s.Execute(ctx, sql, args...)
+}
+
+// Update is FlightSQLPool.Update in the transaction.
+func (t *Tx) Update(ctx context.Context, sql string, args ...any) (UpdateResult, error) {
+	return t.s.Update(ctx, sql, args...)
+}
+
+// QueryWithOptions is Query with options.
+func (t *Tx) QueryWithOptions(ctx context.Context, sql string, opts QueryOptions) (*QueryResult, error) {
+	return t.s.QueryWithOptions(ctx, sql, opts)
+}
+
+// UpdateWithOptions is Update with options.
+func (t *Tx) UpdateWithOptions(ctx context.Context, sql string, opts QueryOptions) (UpdateResult, error) {
+	return t.s.UpdateWithOptions(ctx, sql, opts)
+}
+
+// Ingest is FlightSQLPool.Ingest in the transaction: its rows are stored with it.
+func (t *Tx) Ingest(ctx context.Context, table string, rows array.RecordReader, opts IngestOptions) (int64, error) {
+	return t.s.Ingest(ctx, table, rows, opts)
+}
+
+// PrepareQuery prepares a statement for several executions in the transaction. It ends
+// with it.
+func (t *Tx) PrepareQuery(ctx context.Context, sql string) (*PreparedQuery, error) {
+	return t.s.PrepareQuery(ctx, sql)
+}
+
+// Savepoint marks a point to roll back to, see SessionHandle.Savepoint.
+func (t *Tx) Savepoint(ctx context.Context, name string) error { return t.s.Savepoint(ctx, name) }
+
+// RollbackTo undoes what came after the savepoint, see SessionHandle.RollbackTo.
+func (t *Tx) RollbackTo(ctx context.Context, name string) error { return t.s.RollbackTo(ctx, name) }
+
+// ReleaseSavepoint forgets a savepoint, see SessionHandle.ReleaseSavepoint.
+func (t *Tx) ReleaseSavepoint(ctx context.Context, name string) error {
+	return t.s.ReleaseSavepoint(ctx, name)
+}
+
+// Commit makes the transaction durable and gives the connection back. It answers nil
+// only when the server has committed this transaction. ErrTxAborted: nothing of it is
+// stored. ErrCommitUnknown: whether it is stored cannot be known, for example because
+// ctx ended first. ErrBusy: a result is open still; release it and commit again. What
+// SessionHandle.Commit says of the rest holds here.
+func (t *Tx) Commit(ctx context.Context) error {
+	err := t.s.Commit(ctx)
+	if !errors.Is(err, backend.ErrBusy) {
+		t.giveBack(ctx)
+	}
+	return err
+}
+
+// Rollback undoes the transaction, ends what is under way in it, a result that was not
+// released for example, and gives the connection back. After Commit, or a second time,
+// it does nothing and answers nil. When ctx has ended it returns at once and the
+// rollback goes on behind it. ErrCommitUnknown: the server had left the transaction by
+// itself, so that statements of it may be stored.
+func (t *Tx) Rollback(ctx context.Context) error {
+	err := t.s.RollbackOpen(ctx)
+	t.giveBack(ctx)
+	return err
+}
+
+// giveBack closes the handle. Why its connection was discarded, if it was, harms nobody.
+func (t *Tx) giveBack(ctx context.Context) { t.pool.closeSession(ctx, t.s) }
+
+// closeSession closes a handle, and goes on behind the caller when ctx ends.
+func (p *FlightSQLPool) closeSession(ctx context.Context, s *SessionHandle) {
+	closed := make(chan struct{})
+	p.background.Go(func() {
+		defer close(closed)
+		_ = s.Close()
+	})
+	select {
+	case <-closed:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,354 @@
+package flightpool
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/reservoir"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+func (r *rig) begin() *Tx {
+	r.Helper()
+	tx, err := r.pool.BeginTx(r.Context(), TxOptions{})
+	require.NoError(r, err)
+	return tx
+}
+
+// However a Tx ends, its connection is free again, what was to be stored is, and the
+// rest is not.
+func TestATxGivesItsConnectionBackHoweverItEnds(t *testing.T) {
+	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake()} {
+		for how, c := range map[string]struct {
+			end    func(r *rig, tx *Tx)
+			stored string
+		}{
+			"commit":   {func(r *rig, tx *Tx) { require.NoError(r, tx.Commit(r.Context())) }, "1"},
+			"rollback": {func(r *rig, tx *Tx) { require.NoError(r, tx.Rollback(r.Context())) }, "0"},
+			"rollback with an unread result": {func(r *rig, tx *Tx) {
+				res, err := tx.Query(r.Context(), "SELECT * FROM generate(200000)")
+				require.NoError(r, err)
+				defer res.Release()
+				require.ErrorIs(r, tx.Commit(r.Context()), ErrBusy)
+				require.Equal(r, 1, r.pool.Stats().InUse, "it may be committed still")
+				require.NoError(r, tx.Rollback(r.Context()))
+			}, "0"},
+			"rollback by an ended context": {func(r *rig, tx *Tx) {
+				ended, stop := context.WithCancel(r.Context())
+				stop()
+				r.srv.Faults().Set(testserver.Fault{On: testserver.OnEnd, Times: 1, Do: testserver.Delay(time.Second)})
+				begun := time.Now()
+				require.NoError(r, tx.Rollback(ended))
+				require.Zero(r, time.Since(begun))
+				synctest.Wait()
+				time.Sleep(2 * time.Second)
+			}, "0"},
+			"commit by an ended context": {func(r *rig, tx *Tx) {
+				ended, stop := context.WithCancel(r.Context())
+				stop()
+				require.ErrorIs(r, tx.Commit(ended), context.Canceled)
+				synctest.Wait()
+			}, "0"},
+			"commit after a failure": {func(r *rig, tx *Tx) {
+				_, err := tx.Update(r.Context(), "SELECT error('x')")
+				require.Error(r, err)
+				require.ErrorIs(r, tx.Commit(r.Context()), ErrTxAborted)
+			}, "0"},
+		} {
+			t.Run(profile.Name+"/"+how, func(t *testing.T) {
+				inBubble(t, profile, Config{MaxSize: 1}, func(r *rig) {
+					r.exec("CREATE TABLE " + r.bulkTable() + " (a BIGINT)")
+					tx := r.begin()
+					_, err := tx.Update(r.Context(), "INSERT INTO "+r.bulkTable()+" VALUES (?)", 7)
+					require.NoError(r, err)
+					require.Equal(r, "1", r.value(tx, "SELECT count(*) FROM "+r.bulkTable()))
+					c.end(r, tx)
+					require.Zero(r, r.pool.Stats().InUse)
+					require.Equal(r, c.stored, r.value(r.pool, "SELECT count(*) FROM "+r.bulkTable()))
+
+					// What comes after the end is refused, and a second end does nothing.
+					_, err = tx.Update(r.Context(), "INSERT INTO "+r.bulkTable()+" VALUES (8)")
+					require.ErrorIs(r, err, ErrHandleClosed)
+					require.ErrorIs(r, tx.Commit(r.Context()), ErrHandleClosed)
+					require.NoError(r, tx.Rollback(r.Context()))
+					require.Equal(r, c.stored, r.value(r.pool, "SELECT count(*) FROM "+r.bulkTable()))
+				})
+			})
+		}
+	}
+}
+
+func TestALostReplyToTheCommitOfATxIsTold(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		runs := 0
+		r.srv.Faults().Set(testserver.Fault{On: testserver.OnEnd, After: true, Times: 1, Skip: 1, Do: testserver.Kill()}) // the first learns of ids
+		err := r.pool.InTx(r.Context(), TxOptions{}, func(ctx context.Context, tx *Tx) error {
+			runs++
+			_, err := tx.Update(ctx, "INSERT INTO t VALUES (1)")
+			return err
+		})
+		require.ErrorIs(r, err, ErrCommitUnknown)
+		require.False(r, IsConflict(err))
+		require.Equal(r, 1, runs, "what may be stored is not stored again")
+		require.Equal(r, "1", r.value(r.pool, "SELECT count(*) FROM t"))
+	})
+}
+
+// A BEGIN stores nothing: a connection that has died unnoticed costs its caller no error.
+func TestABeginIsRepeatedOnAnotherConnection(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		begins := r.srv.Faults().Set(testserver.Fault{On: testserver.OnBegin, Times: 1, Do: testserver.Kill()})
+		tx := r.begin()
+		require.Equal(r, 1, begins.Fired())
+		require.NoError(r, tx.Rollback(r.Context()))
+		require.EqualValues(r, 1, r.pool.Stats().Retries)
+		r.srv.Faults().Set(testserver.Fault{On: testserver.OnBegin, Times: 2, Do: testserver.Kill()})
+		_, err := r.pool.BeginTx(r.Context(), TxOptions{})
+		require.ErrorIs(r, err, ErrSessionLost)
+		require.ErrorContains(r, err, "the first attempt")
+		require.Zero(r, r.pool.Stats().InUse)
+	})
+}
+
+func TestAForgottenTxIsTold(t *testing.T) {
+	var leaks []reservoir.Leak
+	cfg := Config{MaxSize: 1, LeakAfter: time.Minute, Hooks: Hooks{Connections: reservoir.Hooks{Leaked: func(l reservoir.Leak) { leaks = append(leaks, l) }}}}
+	inBubble(t, testserver.Strict(), cfg, func(r *rig) {
+		tx := r.begin()
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		require.Len(r, leaks, 1)
+		require.Contains(r, fmt.Sprint(leaks[0].Stack), "TestAForgottenTxIsTold")
+		require.NoError(r, tx.Rollback(r.Context()))
+	})
+}
+
+// Transactions that collide run again until each has had its turn, and each counts once.
+func TestTransactionsThatCollideRunAgain(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 8}, func(r *rig) {
+		r.exec("CREATE TABLE t (id BIGINT, n BIGINT)")
+		r.exec("INSERT INTO t VALUES (1, 0)")
+		const adders = 8
+		var wg sync.WaitGroup
+		for range adders {
+			wg.Go(func() {
+				err := r.pool.InTx(r.Context(), TxOptions{Attempts: -1}, func(ctx context.Context, tx *Tx) error {
+					var n int64
+					if err := tx.QueryRow(ctx, "SELECT * FROM t WHERE id = 1").Scan(nil, &n); err != nil {
+						return err
+					}
+					time.Sleep(ms)
+					_, err := tx.Update(ctx, "UPDATE t SET n = ? WHERE id = 1", n+1)
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		var n int
+		require.NoError(r, r.pool.QueryRow(r.Context(), "SELECT * FROM t").Scan(nil, &n))
+		require.Equal(r, adders, n)
+		require.NotZero(r, r.pool.Stats().Retries)
+	})
+}
+
+// What fn and the server do decides whether a transaction runs again.
+func TestWhatInTxRunsAgain(t *testing.T) {
+	conflict := func(r *rig, on testserver.Point, code codes.Code, text string, times int) {
+		r.srv.Faults().Set(testserver.Fault{On: on, SQL: "INSERT", Times: times, Do: testserver.Fail(code, text)})
+	}
+	for name, c := range map[string]struct {
+		opts  TxOptions
+		cfg   Config
+		fault func(r *rig)
+		ctx   time.Duration
+		runs  int
+		err   string
+	}{
+		"a conflict": {fault: func(r *rig) { conflict(r, testserver.OnStatement, codes.Internal, "write-write CONFLICT", 2) }, runs: 3},
+		"a serialization failure": {fault: func(r *rig) {
+			conflict(r, testserver.OnStatement, codes.Unknown, "ERROR: could not serialize access", 1)
+		}, runs: 2},
+		"an ABORTED":                {fault: func(r *rig) { conflict(r, testserver.OnStatement, codes.Aborted, "try again", 1) }, runs: 2},
+		"conflicts without end":     {fault: func(r *rig) { conflict(r, testserver.OnStatement, codes.Internal, "conflict", 0) }, runs: 6, err: "attempt 6 of the transaction"},
+		"as often as is allowed":    {opts: TxOptions{Attempts: 2}, fault: func(r *rig) { conflict(r, testserver.OnStatement, codes.Internal, "conflict", 0) }, runs: 2, err: "attempt 2"},
+		"not with DisableRetry":     {cfg: Config{DisableRetry: true}, fault: func(r *rig) { conflict(r, testserver.OnStatement, codes.Internal, "conflict", 0) }, runs: 1, err: "conflict"},
+		"not after another failure": {fault: func(r *rig) { conflict(r, testserver.OnStatement, codes.Internal, "syntax error at ON CONFLICT", 1) }, runs: 1, err: "syntax"},
+		"not after a lost connection": {fault: func(r *rig) {
+			r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: "INSERT", Times: 1, Do: testserver.Kill()})
+		}, runs: 1, err: "session lost"},
+		"not when the time is over": {opts: TxOptions{Attempts: -1}, ctx: time.Second, fault: func(r *rig) { conflict(r, testserver.OnStatement, codes.Internal, "conflict", 0) }, runs: -1, err: "deadline"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.cfg.MaxSize = 1
+			inBubble(t, testserver.Strict(), c.cfg, func(r *rig) {
+				r.exec("CREATE TABLE t (a BIGINT)")
+				c.fault(r)
+				ctx := r.Context()
+				if c.ctx > 0 {
+					var stop context.CancelFunc
+					ctx, stop = context.WithTimeout(ctx, c.ctx)
+					defer stop()
+				}
+				runs, begun := 0, time.Now()
+				err := r.pool.InTx(ctx, c.opts, func(ctx context.Context, tx *Tx) error {
+					runs++
+					_, err := tx.Update(ctx, "INSERT INTO t VALUES (1)")
+					return err
+				})
+				if c.runs > 0 {
+					require.Equal(r, c.runs, runs)
+				} else {
+					require.Equal(r, c.ctx, time.Since(begun))
+				}
+				stored := "0"
+				if c.err == "" {
+					require.NoError(r, err)
+					stored = "1"
+				} else {
+					require.ErrorContains(r, err, c.err)
+				}
+				r.srv.Faults().Clear()
+				require.Equal(r, stored, r.value(r.pool, "SELECT count(*) FROM t"))
+				require.Zero(r, r.pool.Stats().InUse)
+			})
+		})
+	}
+}
+
+// A conflict that fn keeps to itself is found at the commit.
+func TestAConflictThatFnSwallowsIsFoundAtTheCommit(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: "INSERT", Times: 1, Do: testserver.Fail(codes.Internal, "conflict")})
+		runs := 0
+		require.NoError(r, r.pool.InTx(r.Context(), TxOptions{}, func(ctx context.Context, tx *Tx) error {
+			runs++
+			_, _ = tx.Update(ctx, "INSERT INTO t VALUES (1)")
+			return nil
+		}))
+		require.Equal(r, 2, runs)
+		require.Equal(r, "1", r.value(r.pool, "SELECT count(*) FROM t"))
+	})
+}
+
+// However fn leaves, InTx and WithSession keep no connection and commit nothing.
+func TestInTxAndWithSessionOutliveTheirFunctions(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		mine := errors.New("mine")
+		leave := map[string]func(tx *Tx) error{
+			"error":    func(*Tx) error { return mine },
+			"panic":    func(*Tx) error { panic("x") },
+			"Goexit":   func(*Tx) error { runtime.Goexit(); return nil },
+			"rollback": func(tx *Tx) error { return tx.Rollback(r.Context()) },
+			"unread": func(tx *Tx) error {
+				_, err := tx.Query(r.Context(), "SELECT * FROM generate(200000)")
+				return err
+			},
+		}
+		for how, leave := range leave {
+			errs := make(chan error, 1)
+			go func() {
+				err := errors.New("it did not return")
+				defer func() { _ = recover(); errs <- err }()
+				err = r.pool.InTx(r.Context(), TxOptions{}, func(ctx context.Context, tx *Tx) error {
+					_, err := tx.Update(ctx, "INSERT INTO t VALUES (1)")
+					require.NoError(r, err)
+					return leave(tx)
+				})
+			}()
+			err := <-errs
+			require.Error(r, err, how)
+			if how == "error" {
+				require.Equal(r, mine, err)
+			}
+			require.Equal(r, "0", r.value(r.pool, "SELECT count(*) FROM t"), how)
+			require.Zero(r, r.pool.Stats().InUse, how)
+		}
+		require.ErrorIs(r, r.pool.WithSession(r.Context(), func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.Update(ctx, "CREATE TEMP TABLE u (a BIGINT)")
+			return errors.Join(mine, err)
+		}), mine)
+		require.Panics(r, func() {
+			_ = r.pool.WithSession(r.Context(), func(context.Context, *SessionHandle) error { panic("x") })
+		})
+		require.Zero(r, r.pool.Stats().InUse)
+		_, err := r.pool.Query(r.Context(), "SELECT * FROM u")
+		require.Error(r, err)
+	})
+}
+
+func TestASavepointOfATxLeadsBackFromAFailure(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		tx := r.begin()
+		defer func() { require.NoError(r, tx.Rollback(r.Context())) }()
+		q, err := tx.PrepareQuery(r.Context(), "INSERT INTO t VALUES (?)")
+		require.NoError(r, err)
+		_, err = q.Update(r.Context(), 1)
+		require.NoError(r, err)
+		require.NoError(r, tx.Savepoint(r.Context(), "a"))
+		_, err = tx.UpdateWithOptions(r.Context(), "SELECT error('x')", QueryOptions{})
+		require.Error(r, err)
+		require.NoError(r, tx.RollbackTo(r.Context(), "a"))
+		require.NoError(r, tx.ReleaseSavepoint(r.Context(), "a"))
+		rows := r.rows(2)
+		n, err := tx.Ingest(r.Context(), "t", rows, IngestOptions{})
+		require.NoError(r, err)
+		require.EqualValues(r, 2, n)
+		res, err := tx.QueryWithOptions(r.Context(), "SELECT count(*) FROM t", QueryOptions{})
+		require.NoError(r, err)
+		counts, err := CollectRows[int64](res, err)
+		require.NoError(r, err)
+		require.Equal(r, []int64{3}, counts)
+		require.NoError(r, tx.Commit(r.Context()))
+		require.Equal(r, "3", r.value(r.pool, "SELECT count(*) FROM t"))
+	})
+}
+
+// Only what is known not to be stored is a conflict that may run again.
+func TestWhatIsAConflict(t *testing.T) {
+	fails := func(fault Fault, state string, err error) error {
+		return fmt.Errorf("fn: %w", &Error{Op: "Update", Fault: fault, SQLState: state, Err: err})
+	}
+	conflict := fails(FaultStatement, "", status.Error(codes.Internal, "Transaction conflict"))
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{errors.New("conflict"), false},
+		{sql.ErrTxDone, false},
+		{conflict, true},
+		{fails(FaultStatement, "40001", errors.New("x")), true},
+		{fails(FaultStatement, "40P01", errors.New("x")), true},
+		{fails(FaultStatement, "23505", errors.New("duplicate key")), false},
+		{fails(FaultStatement, "", errors.New("near ON CONFLICT: syntax error")), false},
+		{fails(FaultStatement, "", errors.New("Deadlock found")), true},
+		{fails(FaultTransport, "", errors.New("conflict")), false},
+		{fails(FaultStatement, "", nil), false},
+		{&Error{Op: "Commit", Fault: FaultUsage, Err: fmt.Errorf("%w: %w", ErrTxAborted, conflict)}, true},
+		{&Error{Op: "Commit", Fault: FaultStatement, Err: fmt.Errorf("%w: %w", ErrCommitUnknown, conflict)}, false},
+		{errors.Join(conflict, fails(FaultTransport, "", errors.New("rollback"))), false},
+		{errors.Join(conflict, fails(FaultStatement, "", backend.ErrCommitUnknown)), false},
+		{errors.Join(errors.New("mine"), conflict), true},
+	} {
+		require.Equal(t, c.want, IsConflict(c.err), "%v", c.err)
+	}
+}
