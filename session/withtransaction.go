@@ -51,7 +51,7 @@ func (s *SessionHandle) RollbackOpen(ctx context.Context) error {
 	bounded, stop := context.WithTimeout(ctx, s.policy.closeTimeout())
 	defer stop()
 	err := s.rollBackInterrupting(bounded, QueryOptions{})
-	if bounded.Err() != nil {
+	if err != nil && bounded.Err() != nil {
 		// The rollback must go out all the same, but nobody waits for it.
 		s.rollBackInBackground()
 		if ctx.Err() != nil {
