@@ -131,10 +131,10 @@ $(lint):
 	@mv $(tools)/golangci-lint $@
 
 # What Go modules cannot bring: a C++ compiler, for the race detector and the DuckDB test server; and for
-# the tests a PostgreSQL, a MariaDB, and Node for a DynamoDB stand-in (not with DYNAMODB_ENDPOINT set).
+# the tests a PostgreSQL, a MariaDB, tmux, and Node for a DynamoDB stand-in (not with DYNAMODB_ENDPOINT set).
 .PHONY: deps test-deps
 deps:
 	@.ci/deps gcc g++
 
 test-deps: deps
-	@.ci/deps initdb mariadbd $(if $(DYNAMODB_ENDPOINT),,node npm)
+	@.ci/deps initdb mariadbd tmux $(if $(DYNAMODB_ENDPOINT),,node npm)

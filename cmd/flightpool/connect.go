@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/flightpool/flightpool/flightpool"
+)
+
+// What names the server and its credentials beside the command line.
+const (
+	urlVariable      = "FLIGHTPOOL_URL"
+	passwordVariable = "FLIGHTPOOL_PASSWORD"
+	tokenVariable    = "FLIGHTPOOL_TOKEN"
+)
+
+// A target is what the command line says of the server. No secret of it is printed.
+type target struct {
+	url           string
+	user          string
+	basicHeader   bool
+	tokenFile     string
+	tlsCA         string
+	headers       []string
+	sessionHeader string
+	timeout       time.Duration
+}
+
+func (t *target) bind(c *cobra.Command) {
+	flags := c.PersistentFlags()
+	flags.StringVarP(&t.user, "user", "u", "", "user name; the password is that of the URL, of FLIGHTPOOL_PASSWORD, or asked for")
+	flags.BoolVar(&t.basicHeader, "basic-header", false, "send user and password with every call instead of a handshake")
+	flags.StringVar(&t.tokenFile, "token-file", "", "file with a bearer token (or FLIGHTPOOL_TOKEN)")
+	flags.StringVar(&t.tlsCA, "tls-ca", "", "file with the certificates (PEM) by which the server is trusted")
+	flags.StringArrayVar(&t.headers, "header", nil, "header of every call, as name=value; may be repeated")
+	flags.StringVar(&t.sessionHeader, "session-header", "", "header that names a session, for servers that want one (ClickHouse)")
+	flags.DurationVar(&t.timeout, "connect-timeout", 10*time.Second, "how long to wait for the first connection")
+}
+
+// config is the target without secrets, and what the pool is to be made with.
+func (a *app) config(args []string) (string, flightpool.Config, error) {
+	t := &a.target
+	t.url = a.getenv(urlVariable)
+	if len(args) > 0 {
+		t.url = args[0]
+	}
+	if t.url == "" {
+		return "", flightpool.Config{}, usageError("name the server, as in flightpool grpc://localhost:31337 (or by %s)", urlVariable)
+	}
+	clean, cfg, err := flightpool.ParseTarget(t.url)
+	if err == nil {
+		err = errors.Join(a.credentials(&cfg), t.trust(&cfg), t.addHeaders(&cfg))
+	}
+	var known *failure
+	if err != nil && !errors.As(err, &known) {
+		err = &failure{exitUsage, err}
+	}
+	if err != nil {
+		return "", cfg, err
+	}
+	if t.sessionHeader != "" {
+		cfg.SessionHeader = t.sessionHeader
+	}
+	return clean, cfg, nil
+}
+
+// credentials adds who the user is to cfg.
+func (a *app) credentials(cfg *flightpool.Config) error {
+	t := &a.target
+	token := a.getenv(tokenVariable)
+	switch {
+	case t.tokenFile != "" && t.user != "":
+		return errors.New("--user and --token-file exclude each other")
+	case t.tokenFile != "":
+		if _, err := os.Stat(t.tokenFile); err != nil {
+			return fmt.Errorf("--token-file: %w", err)
+		}
+		// The file is read again when the server has refused the token.
+		cfg.Auth = flightpool.TokenAuth(func(context.Context) (string, time.Time, error) {
+			text, err := os.ReadFile(t.tokenFile)
+			return strings.TrimSpace(string(text)), time.Time{}, err
+		})
+	case t.user != "":
+		password, err := a.password()
+		if err != nil {
+			return err
+		}
+		if cfg.Auth = flightpool.BasicAuth(t.user, password); t.basicHeader {
+			cfg.Auth = flightpool.BasicHeader(t.user, password)
+		}
+	case token != "" && cfg.Auth.String() == (flightpool.Auth{}).String(): // the URL names nobody
+		cfg.Auth = flightpool.BearerAuth(token)
+	}
+	return nil
+}
+
+// password is that of the environment, or asked for.
+func (a *app) password() (string, error) {
+	if password := a.getenv(passwordVariable); password != "" {
+		return password, nil
+	}
+	in, ok := a.in.(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		return "", fmt.Errorf("no password for %s: set %s, since there is no terminal to ask at", a.target.user, passwordVariable)
+	}
+	// The prompt comes once nothing is echoed any more.
+	before, err := term.MakeRaw(int(in.Fd()))
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = term.Restore(int(in.Fd()), before) }() // the terminal is gone if that fails
+	password, err := term.NewTerminal(struct {
+		io.Reader
+		io.Writer
+	}{in, a.err}, "").ReadPassword("password of " + a.target.user + ": ")
+	if errors.Is(err, io.EOF) { // Ctrl-C and Ctrl-D
+		return "", &failure{exitInterrupted, errInterrupted}
+	}
+	return password, err
+}
+
+// trust adds the certificates of --tls-ca to cfg.
+func (t *target) trust(cfg *flightpool.Config) error {
+	if t.tlsCA == "" {
+		return nil
+	}
+	pem, err := os.ReadFile(t.tlsCA)
+	if err != nil {
+		return fmt.Errorf("--tls-ca: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return fmt.Errorf("--tls-ca: %s has no certificate in PEM", t.tlsCA)
+	}
+	if cfg.TLS == nil {
+		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	cfg.TLS.RootCAs = roots
+	return nil
+}
+
+func (t *target) addHeaders(cfg *flightpool.Config) error {
+	for i, header := range t.headers {
+		name, value, ok := strings.Cut(header, "=")
+		if !ok {
+			return fmt.Errorf("header %d is not name=value", i+1) // what it is may be a secret
+		}
+		if cfg.Headers == nil {
+			cfg.Headers = metadata.MD{}
+		}
+		cfg.Headers.Append(strings.TrimSpace(name), value)
+	}
+	return nil
+}
+
+// open makes the pool.
+func (a *app) open(ctx context.Context, target string, cfg flightpool.Config) (*flightpool.FlightSQLPool, error) {
+	ctx, stop := a.interruptible(ctx)
+	defer stop()
+	waiting, cancel := context.WithTimeout(ctx, a.target.timeout)
+	defer cancel()
+	pool, err := flightpool.New(waiting, target, cfg)
+	var wrong *flightpool.Error
+	switch {
+	case err == nil:
+		return pool, nil
+	case errors.Is(context.Cause(ctx), errInterrupted):
+		return nil, &failure{exitInterrupted, errInterrupted}
+	case errors.As(err, &wrong) && wrong.Fault == flightpool.FaultUsage:
+		return nil, &failure{exitUsage, err}
+	}
+	return nil, &failure{exitConnect, err}
+}

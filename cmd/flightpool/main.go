@@ -1,0 +1,70 @@
+// Command flightpool is a shell for Flight SQL servers. It runs statements, finds
+// out what a server can do (flightpool doctor) and measures it under load
+// (flightpool bench). See flightpool help, and docs/shell.md.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	code := run(ctx, os.Args[1:], environment{os.Stdin, os.Stdout, os.Stderr, os.Getenv, interrupts})
+	stop()
+	os.Exit(code)
+}
+
+// An environment is what a run reads and where it writes.
+type environment struct {
+	in         io.Reader
+	out, err   io.Writer
+	getenv     func(string) string
+	interrupts <-chan os.Signal
+}
+
+// run is the command as a function. It returns its exit code.
+func run(ctx context.Context, args []string, env environment) int {
+	a := &app{environment: env}
+	root := a.command()
+	root.SetArgs(args)
+	root.SetIn(env.in)
+	root.SetOut(env.out)
+	root.SetErr(env.err)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !a.parsed {
+		err = &failure{exitUsage, err}
+	}
+	a.report(err)
+	return exitCode(err)
+}
+
+// An app is one run of the command.
+type app struct {
+	environment
+	parsed bool // the command line was understood
+	target target
+}
+
+// interruptible is ctx, which ends at an interruption as well, with errInterrupted as
+// its cause. An interruption that came before is passed over.
+func (a *app) interruptible(ctx context.Context) (context.Context, func()) {
+	select {
+	case <-a.interrupts:
+	default:
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-a.interrupts:
+			cancel(errInterrupted)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// errQuit says that the user leaves.
+var errQuit = errors.New("quit")
+
+// text runs all statements and commands of a text to its end, or to the first that fails.
+func (s *shell) text(ctx context.Context, in io.Reader) error {
+	lines := bufio.NewReader(in)
+	var pending splitter
+	for {
+		line, err := lines.ReadString('\n')
+		if failed := s.line(ctx, &pending, line); failed != nil {
+			return failed
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			if rest := pending.rest(); rest != "" {
+				return s.statement(ctx, rest)
+			}
+			return nil
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+	}
+}
+
+// line runs what a line ends: a command of the shell, or statements.
+func (s *shell) line(ctx context.Context, pending *splitter, line string) error {
+	if pending.blank() && strings.HasPrefix(line, `\`) {
+		return s.command(ctx, strings.TrimSpace(line))
+	}
+	for _, sql := range pending.feed(line) {
+		if err := s.statement(ctx, sql); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scripts runs what the command line says, in its order: -e before -f, or
+// else standard input.
+func (s *shell) scripts(ctx context.Context, statements, files []string) error {
+	for _, text := range statements {
+		if err := s.text(ctx, strings.NewReader(text)); err != nil {
+			return err
+		}
+	}
+	for _, name := range files {
+		if err := s.script(ctx, name); err != nil {
+			return err
+		}
+	}
+	if len(statements)+len(files) == 0 {
+		return s.text(ctx, s.in)
+	}
+	return nil
+}
+
+// script runs a file; - is standard input.
+func (s *shell) script(ctx context.Context, name string) error {
+	if name == "-" {
+		return s.text(ctx, s.in)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return usageError("%w", err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	if err := s.text(ctx, f); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/pqarrow"
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+func TestEachFormatSaysTheSame(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	const sql = "SELECT 1 AS n, 'a,b' AS s, NULL AS x, 1.5 AS f"
+	at := func(args ...string) result {
+		r := flightpoolOf(t, "", nil, append(args, srv.URI(), "-e", sql)...)
+		require.Zero(t, r.code, r.err)
+		return r
+	}
+	require.Regexp(t, `(?s)^ n \| s   \| x    \| f\n---\+-----\+------\+-----\n 1 \| a,b \| NULL \| 1.5\n\(1 row, .*\)\n$`, at().out)
+	require.Equal(t, "n,s,x,f\n1,\"a,b\",,1.5\n", at("--format", "csv").out)
+	require.JSONEq(t, `{"n":1,"s":"a,b","x":null,"f":1.5}`, at("--format", "json").out)
+
+	stream, err := ipc.NewReader(strings.NewReader(at("--format", "arrow").out))
+	require.NoError(t, err)
+	require.True(t, stream.Next())
+	require.Equal(t, "a,b", stream.RecordBatch().Column(1).ValueStr(0))
+
+	file := filepath.Join(t.TempDir(), "r.parquet")
+	require.Empty(t, at("--format", "parquet", "-o", file).out)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	table, err := pqarrow.ReadTable(t.Context(), bytes.NewReader(text), parquet.NewReaderProperties(nil), pqarrow.ArrowReadProperties{}, memory.DefaultAllocator)
+	require.NoError(t, err)
+	defer table.Release()
+	require.Equal(t, int64(1), table.NumRows())
+	require.Equal(t, "a,b", table.Column(1).Data().Chunk(0).(*array.String).Value(0))
+}
+
+func TestExitCodesSayWhatHappened(t *testing.T) {
+	srv := serve(t, testserver.Options{Users: map[string]string{"app": "s3cret"}})
+	at := strings.Replace(srv.URI(), "://", "://app:s3cret@", 1)
+	missing := filepath.Join(t.TempDir(), "missing")
+	for _, c := range []struct {
+		name  string
+		input string
+		env   []string
+		args  []string
+		code  int
+		says  string
+	}{
+		{name: "done", input: "SELECT 1;", args: []string{at}},
+		{name: "the URL from the environment", input: "SELECT 1", env: []string{urlVariable + "=" + at}},
+		{name: "a statement fails", args: []string{at, "-e", "SELECT * FROM missing; SELECT 'never'"}, code: exitFailed, says: "missing"},
+		{name: "no URL", code: exitUsage, says: "name the server"},
+		{name: "an unknown flag", args: []string{"--colour", at}, code: exitUsage, says: "--colour"},
+		{name: "an unknown format", args: []string{at, "--format", "xml"}, code: exitUsage, says: "table, csv, json"},
+		{name: "no such file", args: []string{at, "-f", missing}, code: exitUsage, says: "missing"},
+		{name: "a URL that is none", args: []string{"localhost:1"}, code: exitUsage, says: "localhost:1"},
+		{name: "a header without value", args: []string{at, "--header", "s3cret"}, code: exitUsage, says: "header 1 is not name=value"},
+		{name: "nobody there", args: []string{"grpc://127.0.0.1:1", "-e", "SELECT 1"}, code: exitConnect, says: "refused"},
+		{name: "a wrong password", env: []string{passwordVariable + "=s3cret-wrong"}, args: []string{srv.URI(), "--user", "app", "-e", "SELECT 1"}, code: exitConnect, says: "password is wrong"},
+		{name: "no password", args: []string{srv.URI(), "--user", "app"}, code: exitUsage, says: passwordVariable},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := flightpoolOf(t, c.input, c.env, c.args...)
+			require.Equal(t, c.code, r.code, r.out+r.err)
+			require.Contains(t, r.err, c.says)
+			require.NotContains(t, r.out+r.err, "s3cret")
+			require.NotContains(t, r.out, "never")
+		})
+	}
+}
+
+func TestCredentialsComeFromFilesAndTheEnvironment(t *testing.T) {
+	srv := serve(t, testserver.Options{Users: map[string]string{"app": "s3cret"}, Tokens: []string{"t0ken"}})
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte("t0ken\n"), 0o600))
+	for _, c := range []struct {
+		env, args []string
+	}{
+		{env: []string{passwordVariable + "=s3cret"}, args: []string{"--user", "app"}},
+		{env: []string{tokenVariable + "=t0ken"}},
+		{args: []string{"--token-file", file}},
+	} {
+		r := flightpoolOf(t, "", c.env, append(c.args, srv.URI(), "-e", "SELECT 1 AS x", "--format", "csv")...)
+		require.Zero(t, r.code, r.err)
+		require.Equal(t, "x\n1\n", r.out)
+	}
+}
+
+func TestScriptsRunInOneSession(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	r := flightpoolOf(t, `-- a script; with a comment
+CREATE TEMP TABLE t (i BIGINT, s VARCHAR);
+BEGIN;
+INSERT INTO t VALUES (1, 'a;b'), (2, 'it''s');
+SAVEPOINT one;
+INSERT INTO t VALUES (3, 'c');
+ROLLBACK TO one;
+COMMIT;
+\format csv
+SELECT *
+  FROM t;
+\d t
+\begin
+DELETE FROM t;
+\rollback
+SELECT count(*) FROM t`, nil, srv.URI())
+	require.Zero(t, r.code, r.err)
+	require.Contains(t, r.out, "OK, 2 rows affected")
+	require.Contains(t, r.out, "i,s\n1,a;b\n2,it's\n")
+	require.Regexp(t, `(?m)^local temporary .*t\n +i +int64\n +s +utf8$`, r.out)
+	require.True(t, strings.HasSuffix(r.out, "count\n2\n"), r.out)
+}
+
+func TestAFileIsThereWholeOrNotAtAll(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	dir := t.TempDir()
+	file := filepath.Join(dir, "out.csv")
+	run := func(sql string) result {
+		return flightpoolOf(t, "", nil, srv.URI(), "--format", "csv", "-o", file, "-e", sql)
+	}
+	require.Zero(t, run("SELECT 1 AS a").code)
+	require.Equal(t, exitFailed, run("SELECT 2 AS a; SELECT error('broken')").code)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "a\n1\n", string(text))
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+
+	r := flightpoolOf(t, "", nil, srv.URI(), "--format", "arrow", "-o", file, "-e", "SELECT 1; SELECT 2")
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, "one result")
+}
+
+func TestRowsAreWrittenAsTheyCome(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	for _, format := range []string{"table", "csv", "json"} {
+		cmd := process(t, nil, srv.URI(), "--format", format, "-e", "SELECT * FROM endless('1ms')")
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		_, err = io.ReadFull(out, make([]byte, 500)) // of a result that never ends
+		require.NoError(t, err)
+		require.NoError(t, cmd.Process.Signal(os.Interrupt))
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait()
+		require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode())
+	}
+	require.NoError(t, srv.Ledger().WaitIdle(t.Context()))
+}
+
+func TestAnInterruptionStopsTheStatementOnTheServer(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	cmd := process(t, nil, srv.URI(), "-e", "SELECT sleep('1h')")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	sleeps := begun(srv, "sleep")
+	require.NoError(t, cmd.Start())
+	<-sleeps
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	_ = cmd.Wait()
+	require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode())
+	require.Contains(t, errs.String(), "stopped on the server")
+	require.NoError(t, srv.Ledger().WaitIdle(t.Context()))
+}
+
+// begun is closed once a statement with that text begins on the server.
+func begun(srv *testserver.Server, sql string) <-chan struct{} {
+	begins := make(chan struct{})
+	srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: sql, Times: 1, Do: testserver.Do(func() { close(begins) })})
+	return begins
+}
+
+func TestManyRowsTakeLittleMemory(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	for format, limit := range map[string]int{"csv": 32, "json": 32, "arrow": 32, "parquet": 96} {
+		r := flightpoolOf(t, "", []string{"GOMEMLIMIT=off", "GODEBUG=gctrace=1"}, srv.URI(), "--format", format, "-o", os.DevNull,
+			"-e", "SELECT * FROM generate(5000000, 8192)")
+		require.Zero(t, r.code, r.err)
+		largest := 0
+		for line := range strings.Lines(r.err) {
+			var before, after, live int
+			if _, heap, ok := strings.Cut(line, " ms cpu, "); ok {
+				if _, err := fmt.Sscanf(heap, "%d->%d->%d MB", &before, &after, &live); err == nil {
+					largest = max(largest, before)
+				}
+			}
+		}
+		require.Positive(t, largest, r.err)
+		require.Less(t, largest, limit, "MB, %s", format)
+	}
+}
+
+func TestJSONKeepsNamesApart(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	r := flightpoolOf(t, "", nil, srv.URI(), "--format", "json", "-e", "SELECT 1 AS a, 2 AS a")
+	var row map[string]int
+	require.NoError(t, json.Unmarshal([]byte(r.out), &row), r.out)
+	require.Equal(t, map[string]int{"a": 1, "a#2": 2}, row)
+}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/flightpool/flightpool/cancel"
+	"github.com/flightpool/flightpool/cmd/flightpool/internal/output"
+	"github.com/flightpool/flightpool/flightpool"
+)
+
+// txState is what the prompt shows of the transaction.
+type txState byte
+
+const (
+	txNone    txState = '='
+	txOpen    txState = '*'
+	txAborted txState = '!'
+)
+
+// A shell runs statements, one at a time, all on one session as long as it lives.
+type shell struct {
+	*app
+	pool    *flightpool.FlightSQLPool
+	server  string // for the prompt
+	session *flightpool.SessionHandle
+	tx      txState
+	stopped atomic.Pointer[cancel.Report] // of the latest statement that was stopped
+
+	format   output.Format
+	route    flightpool.Route
+	timing   bool
+	out      *sink
+	last     string // the latest statement, for \watch
+	terminal *terminal
+	onChange func() // after a statement that may have changed tables
+}
+
+// acquire gives the session, or a new one after the last was lost.
+func (s *shell) acquire(ctx context.Context) (*flightpool.SessionHandle, error) {
+	if s.session == nil {
+		session, err := s.pool.AcquireSession(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s.session, s.tx = session, txNone
+	}
+	return s.session, nil
+}
+
+// statement runs one statement and prints what it answers.
+func (s *shell) statement(ctx context.Context, sql string) error {
+	ctx, stop := s.interruptible(ctx)
+	defer stop()
+	s.stopped.Store(nil)
+	began := time.Now()
+	session, err := s.acquire(ctx)
+	if err == nil {
+		var done bool
+		if done, err = s.control(ctx, session, sql); !done {
+			s.last = sql
+			err = s.query(ctx, session, sql, began)
+		}
+	}
+	if err != nil {
+		return s.failed(ctx, err)
+	}
+	if s.timing {
+		fmt.Fprintf(s.err, "time: %s\n", round(time.Since(began)))
+	}
+	return nil
+}
+
+// query runs a statement that is not of transactions.
+func (s *shell) query(ctx context.Context, session *flightpool.SessionHandle, sql string, began time.Time) (err error) {
+	progress := s.terminal.progress(began)
+	defer progress.stop()
+	result, err := session.QueryWithOptions(ctx, sql, flightpool.QueryOptions{Route: s.route, Progress: progress.report()})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closed := result.Close(); err == nil {
+			err = closed
+		}
+	}()
+	if s.onChange != nil && result.Schema().NumFields() == 0 {
+		s.onChange()
+	}
+	defer func() { err = errors.Join(err, s.out.endResult()) }()
+	rows, err := s.print(result, progress)
+	if errors.Is(err, errPagerLeft) {
+		return nil
+	}
+	progress.stop()
+	if err == nil && s.format == output.Table {
+		s.sum(result, rows, round(time.Since(began)))
+	}
+	return err
+}
+
+// sum is the line below a table, or that of a statement without rows.
+func (s *shell) sum(result *flightpool.QueryResult, rows int64, took time.Duration) {
+	if result.Schema().NumFields() > 0 {
+		s.tell("(%s, %s)", count(rows, "row"), took)
+	} else if n, known := result.RowsAffected(); known {
+		s.tell("OK, %s affected (%s)", count(n, "row"), took)
+	} else {
+		s.tell("OK (%s)", took)
+	}
+}
+
+// print writes the rows of a result.
+func (s *shell) print(result *flightpool.QueryResult, progress *progress) (rows int64, err error) {
+	if result.Schema().NumFields() == 0 {
+		for result.Next() { //nolint:revive // a result without columns has no rows to print
+		}
+		return 0, result.Err()
+	}
+	w, err := s.out.begin(s.format, progress)
+	if err != nil {
+		return 0, err
+	}
+	writer, err := output.New(s.format, w, result.Schema())
+	if err != nil {
+		return 0, err
+	}
+	for result.Next() {
+		batch := result.RecordBatch()
+		rows += batch.NumRows()
+		progress.rows.Add(batch.NumRows())
+		if err := writer.Write(batch); err != nil {
+			return rows, err
+		}
+	}
+	if err := result.Err(); err != nil {
+		return rows, err
+	}
+	return rows, writer.Close()
+}
+
+// tell prints a line where results go.
+func (s *shell) tell(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
+
+// control carries out what begins and ends transactions.
+func (s *shell) control(ctx context.Context, session *flightpool.SessionHandle, sql string) (done bool, err error) {
+	switch {
+	case beginText.MatchString(sql):
+		if err = session.BeginTransaction(ctx); err == nil {
+			s.tx = txOpen
+		}
+	case commitText.MatchString(sql):
+		err = session.Commit(ctx)
+		s.tx = txNone
+	case rollbackText.MatchString(sql):
+		err = session.Rollback(ctx)
+		s.tx = txNone
+	default:
+		parts := savepointText.FindStringSubmatch(sql)
+		if parts == nil {
+			return false, nil
+		}
+		switch verb := strings.ToUpper(parts[1]); {
+		case verb == "SAVEPOINT":
+			err = session.Savepoint(ctx, parts[2])
+		case strings.HasPrefix(verb, "RELEASE"):
+			err = session.ReleaseSavepoint(ctx, parts[2])
+		default:
+			if err = session.RollbackTo(ctx, parts[2]); err == nil {
+				s.tx = txOpen
+			}
+		}
+	}
+	if err == nil && s.format == output.Table {
+		s.tell("OK")
+	}
+	return true, err
+}
+
+// failed finds out what a failed statement has left of the session, and makes
+// the error of it.
+func (s *shell) failed(ctx context.Context, err error) error {
+	interrupted := isInterruption(ctx, err)
+	if interrupted {
+		err = s.ask(ctx)
+	} else if s.tx == txOpen {
+		s.tx = txAborted
+	}
+	if err != nil && endsSession(err) && s.session != nil {
+		had := s.tx
+		_ = s.session.Close() // it is lost
+		s.session, s.tx = nil, txNone
+		note := "; its temporary tables and settings are gone"
+		if had != txNone {
+			note = "; its transaction is not stored unless the error leaves that open, and temporary tables and settings are gone"
+		}
+		err = fmt.Errorf("%w\nthe session has ended%s; the next statement begins another", err, note)
+	}
+	if interrupted {
+		return &failure{exitInterrupted, fmt.Errorf("%w: %s", errInterrupted, s.howStopped(err))}
+	}
+	return err
+}
+
+// ask waits for the cancel of a statement, and says whether the session is still there.
+func (s *shell) ask(ctx context.Context) error {
+	if s.session == nil {
+		return nil
+	}
+	if s.tx == txOpen {
+		s.tx = txAborted
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	err := s.session.Ping(ctx)
+	if err != nil && !endsSession(err) {
+		return nil // in an aborted transaction, for example
+	}
+	return err
+}
+
+// howStopped says what became of the statement on the server.
+func (s *shell) howStopped(lost error) string {
+	var text string
+	switch report := s.stopped.Load(); {
+	case report == nil:
+		text = "nothing ran on the server"
+	case report.Confirmed:
+		text = fmt.Sprintf("the statement was stopped on the server (%s, %s)", report.ConfirmedBy, round(report.Elapsed))
+	default:
+		text = "the server did not confirm that the statement has stopped"
+	}
+	if s.tx == txAborted {
+		text += `; the transaction is rolled back, \rollback ends it`
+	}
+	if lost != nil {
+		text += "; the session has ended, with its temporary tables and settings"
+	}
+	return text
+}
+
+func count(n int64, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// round leaves a duration three digits or so.
+func round(d time.Duration) time.Duration {
+	switch {
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond)
+	case d >= time.Millisecond:
+		return d.Round(10 * time.Microsecond)
+	}
+	return d.Round(time.Microsecond)
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/flightpool/flightpool/cmd/flightpool/internal/output"
+)
+
+// A sink is where results go: standard output, through a pager perhaps, or a file.
+type sink struct {
+	w        io.Writer
+	terminal *terminal // nil where results do not go to one
+	pager    *pager    // of the result that is printed
+	file     *os.File
+	path     string // of the file when it is whole; empty where the file itself is written
+	results  int
+	format   output.Format
+}
+
+func (a *app) standardSink(t *terminal) *sink { return &sink{w: a.out, terminal: t} }
+
+// fileSink writes to a file that has its name once it is whole; to a device or pipe at once.
+func fileSink(path string) (*sink, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		return &sink{w: f, file: f}, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return nil, err
+	}
+	return &sink{w: f, file: f, path: path}, nil
+}
+
+// Write is io.Writer's.
+func (s *sink) Write(p []byte) (int, error) { return s.writer().Write(p) }
+
+func (s *sink) writer() io.Writer {
+	if s.pager != nil {
+		return s.pager
+	}
+	return s.w
+}
+
+// begin prepares for another result.
+func (s *sink) begin(f output.Format, p *progress) (io.Writer, error) {
+	switch {
+	case f.Binary() && s.terminal != nil:
+		return nil, errors.New(string(f) + ` is not for a terminal: name a file by -o FILE or \o FILE`)
+	case s.results > 0 && (f.Binary() || s.format.Binary()):
+		return nil, errors.New("a file has one result as " + string(s.format) + ": this is the second")
+	case s.results > 0 && f == output.CSV:
+		if _, err := io.WriteString(s.w, "\n"); err != nil {
+			return nil, err
+		}
+	}
+	s.results++
+	s.format = f
+	if s.terminal == nil {
+		return s.w, nil
+	}
+	s.pager = s.terminal.page(s.w, p)
+	return s.pager, nil
+}
+
+// endResult waits until a result that is paged has been read.
+func (s *sink) endResult() error {
+	if s.pager == nil {
+		return nil
+	}
+	p := s.pager
+	s.pager = nil
+	return p.close()
+}
+
+// close ends a file. Only a whole one gets its name.
+func (s *sink) close(whole bool) error {
+	err := s.endResult()
+	if s.file == nil {
+		return err
+	}
+	if s.path == "" {
+		return errors.Join(err, s.file.Close())
+	}
+	err = errors.Join(err, s.file.Chmod(0o644), s.file.Close())
+	if whole && err == nil {
+		return os.Rename(s.file.Name(), s.path)
+	}
+	return errors.Join(err, os.Remove(s.file.Name()))
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestStatementsEndAtSemicolonsOutsideOfQuotes(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want []string
+	}{
+		{"SELECT 1; SELECT 2;", []string{"SELECT 1", "SELECT 2"}},
+		{"SELECT ';', \"a;b\", `c;d`; x", []string{"SELECT ';', \"a;b\", `c;d`", "x"}},
+		{"SELECT 'it''s; here';", []string{"SELECT 'it''s; here'"}},
+		{"-- one; two\nSELECT 1 -- three;\n;;", []string{"-- one; two\nSELECT 1 -- three;"}},
+		{"/* a; /* b; */ c; */ SELECT 1;", []string{"/* a; /* b; */ c; */ SELECT 1"}},
+		{"SELECT $$a;b$$, $x$ $$;$x$ ;", []string{"SELECT $$a;b$$, $x$ $$;$x$"}},
+		{"SELECT a$b$c; SELECT $1;", []string{"SELECT a$b$c", "SELECT $1"}},
+		{" ; ; -- nothing\n", nil},
+		{"SELECT\n'a\n;\nb';", []string{"SELECT\n'a\n;\nb'"}},
+	} {
+		var s splitter
+		var got []string
+		for line := range strings.SplitAfterSeq(c.text, "\n") {
+			got = append(got, s.feed(line)...)
+		}
+		if rest := s.rest(); rest != "" {
+			got = append(got, rest)
+		}
+		require.Equal(t, c.want, got, c.text)
+	}
+}
