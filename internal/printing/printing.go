@@ -20,7 +20,9 @@ func Struct(name string, v any, secret ...string) string {
 	b.WriteString(name)
 	b.WriteByte('{')
 	separator := ""
-	for f, value := range reflect.ValueOf(v).Fields() {
+	all := reflect.ValueOf(v)
+	for i := range all.NumField() {
+		f, value := all.Type().Field(i), all.Field(i)
 		if !f.IsExported() || value.IsZero() {
 			continue
 		}
