@@ -44,6 +44,10 @@ lint: deps $(lint) ## format and lint all modules, go vet included
 	@cd $(tools) && export GOWORK=$(tools)/go.work && rm -f go.work* && go work init $(modules:%=$(CURDIR)/%) && \
 		cd $(CURDIR) && $(lint) run --timeout 20m --config .golangci.yml $(modules:%=%/...)
 
+.PHONY: release-check
+release-check: deps ## what a release would be, as its users get it: packed, got, built, its documents' programs run; SBOM=dir, VULNDB=file://…, OLDEST=go1.25.5
+	@cd internal/tools/release && go run . $(if $(SBOM),-sbom $(abspath $(SBOM))) $(if $(VULNDB),-db $(VULNDB)) $(if $(OLDEST),-go $(OLDEST)) $(QUICK)
+
 .PHONY: demo
 demo: deps ## the pool at work on real data: parallel queries, a transaction, a cancelled query
 	@echo "building (a few minutes the first time)"
