@@ -11,8 +11,9 @@
 //	}
 //	return rows.Err()
 //
-// Or as Go values, with parameters by position (see Rows and QueryOptions.Args):
+// Or as Go values, with parameters by position or by name (see Rows and QueryOptions.Args):
 //
+//	for flight, err := range flightpool.Rows[Flight](pool.Query(ctx, "SELECT * FROM flights")) {
 //	flights, err := flightpool.CollectRows[Flight](pool.Query(ctx, "SELECT * FROM flights WHERE origin = ?", "BER"))
 //	err = pool.QueryRow(ctx, "SELECT count(*) FROM flights WHERE origin = ?", "BER").Scan(&n)
 //

@@ -179,3 +179,35 @@ func ExampleFlightSQLPool_BeginTx() {
 	fmt.Println(store())
 	// Output: <nil>
 }
+
+func ExampleRows() {
+	ctx := context.Background()
+	server, err := testserver.Start(testserver.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	pool, err := flightpool.New(ctx, "grpc://"+server.Addr(), flightpool.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close(ctx)
+
+	type delay struct {
+		Origin string
+		Delay  *float64 `arrow:"avg_delay"`
+		Gate   string   `arrow:",optional"` // zero where the result has no such column
+	}
+	for d, err := range flightpool.Rows[delay](pool.Query(ctx, "SELECT 'SFO' AS origin, 12.5 AS avg_delay")) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(d.Origin, *d.Delay)
+	}
+
+	row, err := flightpool.CollectOneRow[map[string]any](pool.Query(ctx, "SELECT 'SFO' AS origin, 12.5 AS avg_delay"))
+	fmt.Println(row, err)
+	// Output:
+	// SFO 12.5
+	// map[avg_delay:12.5 origin:SFO] <nil>
+}

@@ -40,11 +40,23 @@ var ErrNoRows = rowscan.ErrNoRows
 // ParseDecimal reads a decimal number exactly: see rowscan.ParseDecimal.
 func ParseDecimal(s string) (Decimal, error) { return rowscan.ParseDecimal(s) }
 
-// Rows iterates the rows of a result as values of type T, a struct with a field for each
-// column that is wanted, or any other type for a result of one column, and releases
-// the result at the end of the loop. An error is the last pair. See rowscan.Rows for how
-// values arrive.
-func Rows[T any](result *QueryResult) iter.Seq2[T, error] { return rowscan.Rows[T](result) }
+// Rows iterates the rows of what a query has returned as values of type T: a struct
+// with a field for each column that is wanted, a map[string]any of all columns, or any
+// other type for a result of one column:
+//
+//	for flight, err := range flightpool.Rows[Flight](pool.Query(ctx, "SELECT * FROM flights")) {
+//
+// It releases the result at the end of the loop, however that comes. An error, also
+// that of the query, is the last pair. See rowscan.Rows for how values arrive.
+func Rows[T any](result *QueryResult, err error) iter.Seq2[T, error] {
+	if err != nil {
+		return func(yield func(T, error) bool) {
+			var none T
+			yield(none, err)
+		}
+	}
+	return rowscan.Rows[T](result)
+}
 
 // CollectRows reads all rows of what a query has returned, as Rows does:
 //

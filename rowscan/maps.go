@@ -3,6 +3,7 @@ package rowscan
 import (
 	"fmt"
 	"iter"
+	"reflect"
 
 	"github.com/apache/arrow-go/v18/arrow"
 )
@@ -19,25 +20,17 @@ import (
 //
 // Each row is a map of its own. Columns need no plan: the kind of a value
 // decides what it is in the map, and it may differ from row to row in a union.
-func Maps(r Result) iter.Seq2[map[string]any, error] {
-	return func(yield func(map[string]any, error) bool) {
-		names := uniqueNames(r.Schema().Fields())
-		for batch, err := range r.Batches() {
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for i := range int(batch.NumRows()) {
-				row := make(map[string]any, len(names))
-				for c, name := range names {
-					row[name] = valueOf(batch.Column(c), i).goValue(true)
-				}
-				if !yield(row, nil) {
-					return
-				}
-			}
-		}
+func Maps(r Result) iter.Seq2[map[string]any, error] { return Rows[map[string]any](r) }
+
+var mapType = reflect.TypeFor[map[string]any]()
+
+// mapOf is one row as a map, with memory of its own.
+func mapOf(names []string, batch arrow.RecordBatch, row int) map[string]any {
+	values := make(map[string]any, len(names))
+	for c, name := range names {
+		values[name] = valueOf(batch.Column(c), row).goValue(true)
 	}
+	return values
 }
 
 // uniqueNames is a key for each field. The first field of a name has it as it

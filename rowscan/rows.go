@@ -9,6 +9,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/flightpool/flightpool/internal/errjoin"
+	"github.com/flightpool/flightpool/internal/structfields"
 )
 
 // Result is what rows are read from: a *session.QueryResult, or batches of
@@ -34,10 +35,11 @@ type Result interface {
 // whose `arrow:"name"` tag, or else whose name, equals its name, best in its
 // very case, else in another, else without underscores, so that flight_date goes
 // to FlightDate; `arrow:"-"` leaves a field out. A field without a column is an
-// error, a column without a field is passed over. The fields of an embedded
+// error, unless its tag ends in ",optional", and a column without a field is passed
+// over. The fields of an embedded
 // struct count as fields of T, and nil pointers to embedded structs are
-// allocated, unless a tag makes the embedded struct a field of its own. Any
-// other T, time.Time, Decimal and types with a Scan method among them, takes
+// allocated, unless a tag makes the embedded struct a field of its own. A
+// map[string]any takes the whole row, as Maps gives it. Any other T, time.Time, Decimal and types with a Scan method among them, takes
 // the value of a result's only column.
 //
 // A value arrives exactly, or the row is an error that names it:
@@ -110,10 +112,11 @@ func scanRows[T any](r Result, cloneText bool) iter.Seq2[T, error] {
 // columns.
 //
 // Without row, columns are set in the T itself. With it, each row gets a struct
-// of its own, to which the T then points.
+// of its own, to which the T then points. With names, the T is a map of all columns.
 type rowPlan struct {
 	columns []columnPlan
 	row     reflect.Type // of a T that is a pointer to a struct
+	names   []string     // of a T that is a map: the key of each column
 }
 
 // columnPlan is a field and the number of its column in the batches of the
@@ -123,35 +126,13 @@ type columnPlan struct {
 	column int
 }
 
-// field is a field of a struct, or, without a path, the whole of a value. A
-// promoted field has the index of the embedded struct in its path before its
-// own.
-type field struct {
-	name   string // of its column
-	goName string
-	path   []int // to the field; more than one step where it is promoted
-	set    setter
-}
-
-// locate is the field of a struct. Embedded pointers on the way are allocated.
-// dst must be addressable. Without a path it is dst itself.
-func (f *field) locate(dst reflect.Value) reflect.Value {
-	for _, step := range f.path {
-		if dst.Kind() == reflect.Pointer { // never the first
-			if dst.IsNil() {
-				dst.Set(reflect.New(dst.Type().Elem()))
-			}
-			dst = dst.Elem()
-		}
-		dst = dst.Field(step)
-	}
-	return dst
-}
-
 // planRow plans rows of type t for the columns of schema. A struct that takes a
 // whole column, such as time.Time, is no row but one value (isScalar). Every
 // fault of a struct is told, not only the first.
 func planRow(made setters, t reflect.Type, schema *arrow.Schema) (rowPlan, error) {
+	if t == mapType {
+		return rowPlan{names: uniqueNames(schema.Fields())}, nil
+	}
 	row := t
 	if t.Kind() == reflect.Pointer {
 		row = t.Elem()
@@ -181,7 +162,7 @@ func planColumn(made setters, t reflect.Type, schema *arrow.Schema) (rowPlan, er
 	if n := schema.NumFields(); n != 1 {
 		return rowPlan{}, fmt.Errorf("the result has %d columns, and %s takes one: select one, or use a struct or Maps", n, t)
 	}
-	return rowPlan{columns: []columnPlan{{field: field{name: schema.Field(0).Name, set: set}}}}, nil
+	return rowPlan{columns: []columnPlan{{field: field{structfields.Field{Name: schema.Field(0).Name}, set}}}}, nil
 }
 
 // planFields finds a column for each field: one of its very name, or else the
@@ -204,13 +185,13 @@ func planFields(fields []field, columns []arrow.Field) ([]columnPlan, error) {
 	for _, f := range fields {
 		at, ok := 0, false
 		for s := 0; s < len(spellings) && !ok; s++ {
-			at, ok = found[s][spellings[s](f.name)]
+			at, ok = found[s][spellings[s](f.Name)]
 		}
-		if name := f.name; ok {
-			f.name = columns[at].Name
+		if name := f.Name; ok {
+			f.Name = columns[at].Name
 			plan = append(plan, columnPlan{f, at})
-		} else {
-			faults = append(faults, fmt.Errorf("field %s: the result has no column %q", f.goName, name))
+		} else if !f.Optional {
+			faults = append(faults, fmt.Errorf("field %s: the result has no column %q", f.GoName, name))
 		}
 	}
 	return plan, errjoin.Join(faults...)
@@ -222,6 +203,10 @@ func squeezed(name string) string { return strings.ToLower(strings.ReplaceAll(na
 // fill sets dst, which is zero, to one row of batch. After an error dst is set
 // in part and must not be used.
 func (p rowPlan) fill(dst reflect.Value, batch arrow.RecordBatch, row int) error {
+	if p.names != nil {
+		dst.Set(reflect.ValueOf(mapOf(p.names, batch, row)))
+		return nil
+	}
 	if p.row != nil {
 		dst.Set(reflect.New(p.row))
 		dst = dst.Elem()
@@ -230,7 +215,7 @@ func (p rowPlan) fill(dst reflect.Value, batch arrow.RecordBatch, row int) error
 		c := &p.columns[i]
 		v := valueOf(batch.Column(c.column), row)
 		if err := c.set(c.locate(dst), v); err != nil {
-			return fmt.Errorf("column %q: %w", c.name, err)
+			return fmt.Errorf("column %q: %w", c.Name, err)
 		}
 	}
 	return nil

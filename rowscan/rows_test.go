@@ -148,3 +148,41 @@ func TestRowsTellWhatDoesNotFit(t *testing.T) {
 	require.ErrorContains(t, rowsError[struct{ Delay uint16 }](t), "does not fit uint16")
 	require.ErrorContains(t, rowsError[int](t), "11 columns, and int takes one")
 }
+
+// A field without a column is a fault unless its tag says otherwise.
+func TestOptionalFieldsMayBeWithoutAColumn(t *testing.T) {
+	batch := flightsBatch(t)
+	type embedded struct {
+		Also *string `arrow:"nosuch2,optional"`
+	}
+	type flight struct {
+		Delay *int64 `arrow:"DELAY,optional"`
+		Gate  string `arrow:"gate,optional"`
+		Seat  int    `arrow:",optional"`
+		embedded
+	}
+	rows, err := Collect[flight](resultOf(batch))
+	require.NoError(t, err)
+	require.EqualValues(t, -7, *rows[0].Delay)
+	require.Zero(t, rows[0].Gate)
+	require.Zero(t, rows[0].Seat)
+	require.Nil(t, rows[0].Also)
+	type strict struct {
+		Gate string `arrow:"gate"`
+		Seat int    `arrow:",optional"`
+	}
+	_, err = Collect[strict](resultOf(flightsBatch(t)))
+	require.ErrorContains(t, err, `field Gate: the result has no column "gate"`)
+	require.NotContains(t, err.Error(), "Seat")
+}
+
+// A map takes the whole row, of one column too, and a map type of another kind a value.
+func TestAMapTakesTheRow(t *testing.T) {
+	rows, err := Collect[map[string]any](resultOf(flightsBatch(t)))
+	require.NoError(t, err)
+	require.Len(t, rows, 2)
+	require.EqualValues(t, -7, rows[0]["DELAY"])
+	one, err := CollectOne[map[string]any](resultOf(flightsBatch(t)))
+	require.NoError(t, err)
+	require.Equal(t, rows[0], one)
+}

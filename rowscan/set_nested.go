@@ -250,7 +250,7 @@ func (s setters) structSetter(t reflect.Type) (setter, error) {
 			c := &plan[i]
 			member := v.member(c.column)
 			if err := c.set(c.locate(dst), member); err != nil {
-				return fmt.Errorf("%s: %w", c.name, err)
+				return fmt.Errorf("%s: %w", c.Name, err)
 			}
 		}
 		return nil

@@ -197,15 +197,18 @@ type QueryOptions struct {
 	// Params binds the statement's parameters, a row per execution.
 	Params arrow.RecordBatch
 
-	// Args are the parameters of one execution as Go values, by position: what Query
-	// takes after the text. One that is an arrow.RecordBatch is taken as Params.
+	// Args are the parameters of one execution as Go values: what Query takes after the
+	// text. They stand by their position, or all of them are a sql.Named and the server
+	// tells the names of the statement's parameters, as DuckDB does of $name; else the
+	// call fails. One that is an arrow.RecordBatch is taken as Params.
 	//
 	// nil, nil pointers, nil slices and nil maps are NULL. Values go as booleans,
 	// integers, floats, texts, binary values, times, durations, and slices as lists;
 	// types with a Value method of database/sql as what that returns, also for a nil
 	// slice or map, and structs and slices with MarshalText as texts. Decimal is sent as
 	// a text, exactly. A time is sent in microseconds, cut off to them, unless the server
-	// tells that a parameter has nanoseconds.
+	// tells that a parameter has nanoseconds; for a type without zone it is the clock of
+	// UTC.
 	Args []any
 
 	// Headers are sent with the call's RPCs.

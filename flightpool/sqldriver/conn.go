@@ -100,26 +100,18 @@ func (c *conn) Close() error {
 
 // QueryContext is part of driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	values, err := valuesOf(args)
-	if err != nil {
-		return nil, driverapi.BadArgument("Query", err)
-	}
 	return c.query(ctx, func(ctx context.Context) (*flightpool.QueryResult, error) {
-		return c.handle.QueryWithOptions(ctx, query, flightpool.QueryOptions{Route: routeOf(ctx), Args: values})
+		return c.handle.QueryWithOptions(ctx, query, flightpool.QueryOptions{Route: routeOf(ctx), Args: valuesOf(args)})
 	})
 }
 
 // ExecContext is part of driver.ExecerContext. Rows that a statement returns
 // are read and dropped.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	values, err := valuesOf(args)
-	if err != nil {
-		return nil, driverapi.BadArgument("Exec", err)
-	}
 	if err := c.beginCall(ctx); err != nil {
 		return nil, err
 	}
-	opts := flightpool.QueryOptions{Route: routeOf(ctx), Args: values}
+	opts := flightpool.QueryOptions{Route: routeOf(ctx), Args: valuesOf(args)}
 	ctx, stop := c.tx.bindContext(ctx)
 	defer stop()
 	result, err := c.handle.QueryWithOptions(ctx, query, opts)

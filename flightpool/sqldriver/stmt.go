@@ -2,14 +2,12 @@ package sqldriver
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
 	"errors"
-	"fmt"
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/bind"
-	"github.com/flightpool/flightpool/internal/driverapi"
-	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // Prepare is part of driver.Conn.
@@ -79,11 +77,7 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 }
 
 func (s *stmt) update(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	values, err := valuesOf(args)
-	if err != nil {
-		return nil, driverapi.BadArgument("Stmt", err)
-	}
-	done, err := s.q.Update(ctx, values...)
+	done, err := s.q.Update(ctx, valuesOf(args)...)
 	if err != nil {
 		return nil, toDriverError(err)
 	}
@@ -91,11 +85,7 @@ func (s *stmt) update(ctx context.Context, args []driver.NamedValue) (driver.Res
 }
 
 func (s *stmt) run(ctx context.Context, args []driver.NamedValue) (*flightpool.QueryResult, error) {
-	values, err := valuesOf(args)
-	if err != nil {
-		return nil, driverapi.BadArgument("Stmt", err)
-	}
-	return s.q.QueryWithOptions(ctx, flightpool.QueryOptions{Route: routeOf(ctx), Args: values})
+	return s.q.QueryWithOptions(ctx, flightpool.QueryOptions{Route: routeOf(ctx), Args: valuesOf(args)})
 }
 
 // CheckNamedValue is part of driver.NamedValueChecker: it reads what can be sent, so that
@@ -109,16 +99,15 @@ func (c *conn) CheckNamedValue(arg *driver.NamedValue) error {
 	return nil
 }
 
-// valuesOf are arguments by position. Flight SQL knows no others.
-func valuesOf(args []driver.NamedValue) ([]any, error) {
-	var faults []error
+// valuesOf are arguments as calls of the pool take them.
+func valuesOf(args []driver.NamedValue) []any {
 	values := make([]any, len(args))
 	for i, arg := range args {
 		if values[i] = arg.Value; arg.Name != "" {
-			faults = append(faults, fmt.Errorf("parameter %d: named parameters (%q) are not known to Flight SQL: give them by position", arg.Ordinal, arg.Name))
+			values[i] = sql.Named(arg.Name, arg.Value)
 		}
 	}
-	return values, errjoin.Join(faults...)
+	return values
 }
 
 // Query is part of driver.Stmt.

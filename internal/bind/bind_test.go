@@ -68,7 +68,7 @@ func TestEveryGoValueHasItsArrowType(t *testing.T) {
 		{(*tags)(nil), "utf8", nil},
 		{(*onPtr)(nil), "utf8", "none"},
 		{&onPtr{"x"}, "utf8", "x"},
-		{Value{"read"}, "utf8", "read"},
+		{Value{v: "read"}, "utf8", "read"},
 		{net.IP(nil), "utf8", nil},
 		{(*big.Int)(nil), "utf8", nil},
 		{big.NewRat(1, 3), "utf8", "1/3"},
@@ -134,11 +134,11 @@ func TestEveryGoValueHasItsArrowType(t *testing.T) {
 func TestWhatCannotBeSentIsToldByItsPosition(t *testing.T) {
 	cycle := nested{nil}
 	cycle[0] = cycle
-	_, err := Of([]any{1, struct{ A int }{}, make(chan int), map[string]int{"a": 1}, []any{1, "x"}, refuses{}, endless{}, cycle, sql.Named("id", 1), big.Int{}})
+	_, err := Of([]any{1, struct{ A int }{}, make(chan int), map[string]int{"a": 1}, []any{1, "x"}, refuses{}, endless{}, cycle, []any{sql.Named("id", 1)}, big.Int{}})
 	for _, want := range []string{
 		"parameter 2: a value of type struct { A int } cannot be sent", "parameter 3: a value of type chan int", "parameter 4: a value of type map[string]int",
 		"parameter 5: element 1 is utf8, the elements before it are int64", "parameter 6: not today", "parameter 7: a value of type bind.endless is nested more than 32 deep",
-		"parameter 8: element 0:", `parameter 9: named parameters ("id")`, "parameter 10: a value of type big.Int",
+		"parameter 8: element 0:", `parameter 9: element 0: the named parameter "id" stands within another value`, "parameter 10: a value of type big.Int",
 	} {
 		require.ErrorContains(t, err, want)
 	}
@@ -172,6 +172,7 @@ func TestNanosecondsAreSentWhereTheServerTakesThem(t *testing.T) {
 		{field(arrow.FixedWidthTypes.Timestamp_us), fine.Truncate(time.Microsecond)},
 		{field(arrow.FixedWidthTypes.Timestamp_ns), fine},
 		{field(arrow.BinaryTypes.String), fine.Truncate(time.Microsecond)},
+		{field(&arrow.TimestampType{Unit: arrow.Nanosecond}), fine},
 	} {
 		values, err := Of([]any{fine})
 		require.NoError(t, err)
@@ -180,6 +181,29 @@ func TestNanosecondsAreSentWhereTheServerTakesThem(t *testing.T) {
 		require.Equal(t, c.want, rowscan.Value(batch.Column(0), 0))
 		batch.Release()
 	}
+	for _, c := range []struct{ arg, want any }{
+		{[]time.Time{fine.Truncate(time.Second), fine}, []any{fine.Truncate(time.Second), fine}},
+		{[]*time.Time{nil, &fine}, []any{nil, fine}},
+		{[]time.Time{}, []any{}},
+	} {
+		values, err := Of([]any{c.arg})
+		require.NoError(t, err)
+		batch, err := values.Batch(field(arrow.ListOf(arrow.FixedWidthTypes.Timestamp_ns)))
+		require.NoError(t, err)
+		require.Equal(t, c.want, rowscan.Value(batch.Column(0), 0))
+		batch.Release()
+		if batch, err = values.Batch(field(arrow.ListOf(arrow.FixedWidthTypes.Timestamp_us))); err == nil {
+			require.Equal(t, "list<item: timestamp[us, tz=UTC], nullable>", batch.Column(0).DataType().String())
+			batch.Release()
+		}
+		require.NoError(t, err)
+	}
+	nested, err := Of([]any{[][]time.Time{{}, {fine}}})
+	require.NoError(t, err)
+	batch, err := nested.Batch(field(arrow.ListOf(arrow.ListOf(arrow.FixedWidthTypes.Timestamp_ns))))
+	require.NoError(t, err)
+	require.Equal(t, []any{[]any{}, []any{fine}}, rowscan.Value(batch.Column(0), 0))
+	batch.Release()
 	tooEarly, err := Of([]any{time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC)})
 	require.NoError(t, err)
 	_, err = tooEarly.Batch(field(arrow.FixedWidthTypes.Timestamp_ns))
@@ -215,4 +239,60 @@ type countedValue struct{ calls *int }
 func (c countedValue) Value() (driver.Value, error) {
 	*c.calls++
 	return "v", nil
+}
+
+// Named parameters go where the server's names say, or nowhere.
+func TestNamedParametersGoInTheServersOrder(t *testing.T) {
+	told := func(names ...string) *arrow.Schema {
+		var fields []arrow.Field
+		for _, name := range names {
+			fields = append(fields, arrow.Field{Name: name, Type: arrow.Null})
+		}
+		return arrow.NewSchema(fields, nil)
+	}
+	id, name := sql.Named("id", 7), sql.Named("name", nil)
+	for _, c := range []struct {
+		args  []any
+		told  *arrow.Schema
+		want  []any
+		fault string
+	}{
+		{[]any{id, name}, told("name", "id"), []any{nil, int64(7)}, ""},
+		{[]any{id}, told("id", "id"), []any{int64(7), int64(7)}, ""},
+		{[]any{id, name}, nil, nil, "does not tell the names"},
+		{[]any{id, name}, told(), nil, "does not tell the names"},
+		{[]any{id, name}, told("1", "2"), nil, `parameter "1" of the statement is not given`},
+		{[]any{id, name}, told("id"), nil, `the statement has no parameter "name"`},
+		{[]any{id, 8}, told("id", "2"), nil, "given twice, or beside others"},
+		{[]any{id, id}, told("id"), nil, "given twice, or beside others"},
+	} {
+		values, err := Of(Read(c.args))
+		require.NoError(t, err)
+		batch, err := values.Batch(c.told)
+		if c.fault != "" {
+			require.ErrorContains(t, err, c.fault)
+			continue
+		}
+		require.NoError(t, err)
+		for i, want := range c.want {
+			require.Equal(t, want, rowscan.Value(batch.Column(i), 0))
+			require.Equal(t, c.told.Field(i).Name, batch.ColumnName(i))
+		}
+		batch.Release()
+	}
+}
+
+// A server that knows no zones would store the clock of its session's zone.
+func TestATimeForATypeWithoutZoneIsTheClockOfUTC(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("CET", 3600))
+	values, err := Of([]any{at, []time.Time{at}, []time.Time{}, at})
+	require.NoError(t, err)
+	naive, zoned := &arrow.TimestampType{Unit: arrow.Millisecond}, &arrow.TimestampType{Unit: arrow.Second, TimeZone: "Europe/Berlin"}
+	batch, err := values.Batch(arrow.NewSchema([]arrow.Field{{Type: naive}, {Type: arrow.ListOf(naive)}, {Type: arrow.ListOf(naive)}, {Type: zoned}}, nil))
+	require.NoError(t, err)
+	defer batch.Release()
+	for i, want := range []string{"timestamp[us]", "list<item: timestamp[us], nullable>", "list<item: timestamp[us], nullable>", "timestamp[us, tz=UTC]"} {
+		require.Equal(t, want, batch.Column(i).DataType().String())
+	}
+	require.Equal(t, at.UTC(), rowscan.Value(batch.Column(0), 0))
 }

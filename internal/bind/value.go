@@ -16,7 +16,10 @@ import (
 
 // Value is one parameter: nil, bool, int64, uint64, float64, string, []byte, time.Time,
 // time.Duration or a list. The zero Value is NULL.
-type Value struct{ v any }
+type Value struct {
+	v    any
+	name string // of the parameter, or empty: it stands by its position
+}
 
 // list is a value of several, with the type of its elements, which a list without any
 // has as well.
@@ -52,8 +55,16 @@ const maxDepth = 32
 //     *big.Int;
 //   - slices and arrays are lists, those of bytes binary values.
 //
-// A Value is itself.
-func ValueOf(v any) (Value, error) { return valueOf(v, 0) }
+// A Value is itself, and a sql.NamedArg the value of a named parameter.
+func ValueOf(v any) (Value, error) {
+	named, ok := v.(sql.NamedArg)
+	if !ok {
+		return valueOf(v, 0)
+	}
+	value, err := valueOf(named.Value, 0)
+	value.name = named.Name
+	return value, err
+}
 
 // Go is the value as Go has it; ValueOf makes the same of it again. A list stays a Value.
 func (v Value) Go() any {
@@ -69,11 +80,11 @@ func valueOf(v any, depth int) (Value, error) {
 	}
 	switch v := v.(type) {
 	case nil, bool, int64, uint64, float64, string, time.Time, time.Duration:
-		return Value{v}, nil
+		return Value{v: v}, nil
 	case Value:
 		return v, nil
 	case sql.NamedArg:
-		return Value{}, fmt.Errorf("named parameters (%q) are not known to Flight SQL: give them by position", v.Name)
+		return Value{}, fmt.Errorf("the named parameter %q stands within another value", v.Name)
 	}
 	rv := reflect.ValueOf(v)
 	if rv.Kind() == reflect.Pointer && rv.IsNil() && rv.Type().Elem().Implements(valuerType) {
@@ -91,9 +102,9 @@ func valueOf(v any, depth int) (Value, error) {
 	}
 	switch v := v.(type) {
 	case []byte:
-		return Value{bytes.Clone(v)}, nil
+		return Value{v: bytes.Clone(v)}, nil
 	case json.RawMessage:
-		return Value{string(v)}, nil
+		return Value{v: string(v)}, nil
 	}
 	return reflected(rv, depth)
 }
@@ -111,17 +122,17 @@ func isNil(v reflect.Value) bool {
 func reflected(v reflect.Value, depth int) (Value, error) {
 	switch v.Kind() {
 	case reflect.Bool:
-		return Value{v.Bool()}, nil
+		return Value{v: v.Bool()}, nil
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
-		return Value{v.Int()}, nil
+		return Value{v: v.Int()}, nil
 	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
-		return Value{int64(v.Uint())}, nil //nolint:gosec // at most 32 bits
+		return Value{v: int64(v.Uint())}, nil //nolint:gosec // at most 32 bits
 	case reflect.Uint, reflect.Uint64:
-		return Value{v.Uint()}, nil
+		return Value{v: v.Uint()}, nil
 	case reflect.Float32, reflect.Float64:
-		return Value{v.Float()}, nil
+		return Value{v: v.Float()}, nil
 	case reflect.String:
-		return Value{v.String()}, nil
+		return Value{v: v.String()}, nil
 	case reflect.Pointer: // to a struct, its own MarshalText counts
 		if t := v.Type(); t.Elem().Kind() != reflect.Struct || t.Elem().Implements(marshalerType) || !t.Implements(marshalerType) {
 			return valueOf(v.Elem().Interface(), depth+1)
@@ -129,7 +140,7 @@ func reflected(v reflect.Value, depth int) (Value, error) {
 	}
 	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
 		text, err := m.MarshalText()
-		return Value{string(text)}, err
+		return Value{v: string(text)}, err
 	}
 	if v.Kind() == reflect.Slice || v.Kind() == reflect.Array {
 		return listOf(v, depth)
@@ -142,7 +153,7 @@ func listOf(v reflect.Value, depth int) (Value, error) {
 	if v.Type().Elem().Kind() == reflect.Uint8 {
 		text := make([]byte, v.Len())
 		reflect.Copy(reflect.ValueOf(text), v)
-		return Value{text}, nil
+		return Value{v: text}, nil
 	}
 	l := list{items: make([]Value, v.Len()), element: elementType(v.Type().Elem(), depth)}
 	known := false
@@ -161,7 +172,7 @@ func listOf(v reflect.Value, depth int) (Value, error) {
 		}
 		l.element, known = t, true
 	}
-	return Value{l}, nil
+	return Value{v: l}, nil
 }
 
 // elementType is the type of the elements of a list that has none, or only NULLs. No
@@ -215,12 +226,6 @@ func (v Value) arrowType() arrow.DataType {
 	default:
 		return nullType
 	}
-}
-
-// hasNanoseconds reports whether it is a time which microseconds do not tell exactly.
-func (v Value) hasNanoseconds() bool {
-	at, ok := v.v.(time.Time)
-	return ok && at.Nanosecond()%1000 != 0
 }
 
 // appendTo appends the value to a builder of its type.

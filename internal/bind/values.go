@@ -7,8 +7,10 @@
 package bind
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -20,7 +22,7 @@ import (
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
-// Values are the parameters of one execution, by position. They share no memory with
+// Values are the parameters of one execution, by position or by name. They share no memory with
 // the values that they were made of, and do not change.
 type Values []Value
 
@@ -58,15 +60,21 @@ func Read(args []any) []any {
 // nil. The caller must Release it.
 //
 // A time is sent in microseconds, which is what most servers keep, and cut off to them;
-// only where the server has told nanoseconds is it sent in those.
+// only where the server has told nanoseconds is it sent in those: see fitted.
+//
+// Named parameters go in the server's order, under the names that it has told.
 func (v Values) Batch(schema *arrow.Schema) (arrow.RecordBatch, error) {
+	v, err := v.inOrderOf(schema)
+	if err != nil {
+		return nil, err
+	}
 	fields := make([]arrow.Field, len(v))
 	for i, value := range v {
 		t := value.arrowType()
-		if takesNanoseconds(schema, i) && value.hasNanoseconds() {
-			t = arrow.FixedWidthTypes.Timestamp_ns
+		if schema != nil && i < schema.NumFields() {
+			t = fitted(t, schema.Field(i).Type, value.hasNanoseconds())
 		}
-		fields[i] = arrow.Field{Name: strconv.Itoa(i + 1), Type: t, Nullable: true}
+		fields[i] = arrow.Field{Name: cmp.Or(value.name, strconv.Itoa(i+1)), Type: t, Nullable: true}
 	}
 	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema(fields, nil))
 	defer b.Release()
@@ -78,13 +86,74 @@ func (v Values) Batch(schema *arrow.Schema) (arrow.RecordBatch, error) {
 	return b.NewRecordBatch(), nil
 }
 
-// takesNanoseconds reports whether the server has told a parameter to be of nanoseconds.
-func takesNanoseconds(schema *arrow.Schema, i int) bool {
-	if schema == nil || i >= schema.NumFields() {
-		return false
+// inOrderOf is v as the server's names of the parameters order it. Where it has told no
+// such names, which parameter is meant is not known.
+func (v Values) inOrderOf(schema *arrow.Schema) (Values, error) {
+	named := map[string]Value{}
+	for _, value := range v {
+		if value.name != "" {
+			named[value.name] = value
+		}
 	}
-	t, ok := schema.Field(i).Type.(*arrow.TimestampType)
-	return ok && t.Unit == arrow.Nanosecond
+	switch {
+	case len(named) == 0:
+		return v, nil
+	case len(named) < len(v):
+		return nil, errors.New("named parameters are given twice, or beside others by position")
+	case schema == nil || schema.NumFields() == 0:
+		return nil, errors.New("the server does not tell the names of the parameters: give them by position")
+	}
+	ordered, unused := make(Values, schema.NumFields()), maps.Clone(named)
+	var faults []error
+	for i, field := range schema.Fields() {
+		value, given := named[field.Name]
+		if !given {
+			faults = append(faults, fmt.Errorf("parameter %q of the statement is not given", field.Name))
+		}
+		delete(unused, field.Name)
+		ordered[i] = value
+	}
+	for _, name := range slices.Sorted(maps.Keys(unused)) {
+		faults = append(faults, fmt.Errorf("the statement has no parameter %q", name))
+	}
+	return ordered, errjoin.Join(faults...)
+}
+
+// hasNanoseconds reports whether it is a time which microseconds do not tell exactly, or a
+// list with one.
+func (v Value) hasNanoseconds() bool {
+	switch v := v.v.(type) {
+	case time.Time:
+		return v.Nanosecond()%1000 != 0
+	case list:
+		return slices.ContainsFunc(v.items, Value.hasNanoseconds)
+	}
+	return false
+}
+
+// fitted is the type in which a value of type own is sent where the server's is told. A
+// time is in UTC where the server knows of zones, and else the clock of UTC, so that it
+// is read as what it was: the server would turn it into that of its session. It has
+// nanoseconds where it needs them and the server takes them.
+func fitted(own, told arrow.DataType, nanoseconds bool) arrow.DataType {
+	switch own := own.(type) {
+	case *arrow.TimestampType:
+		if told, ok := told.(*arrow.TimestampType); ok {
+			t := &arrow.TimestampType{Unit: own.Unit}
+			if told.Unit == arrow.Nanosecond && nanoseconds {
+				t.Unit = arrow.Nanosecond
+			}
+			if told.TimeZone != "" {
+				t.TimeZone = own.TimeZone
+			}
+			return t
+		}
+	case *arrow.ListType:
+		if told, ok := told.(arrow.ListLikeType); ok {
+			return arrow.ListOf(fitted(own.Elem(), told.Elem(), nanoseconds))
+		}
+	}
+	return own
 }
 
 func appendTime(b *array.TimestampBuilder, at time.Time) error {

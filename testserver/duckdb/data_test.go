@@ -75,6 +75,14 @@ func TestParametersOfEveryScalarTypeArrive(t *testing.T) {
 		{&arrow.Decimal64Type{Precision: 18, Scale: 17}, `"-1.00000000000000001"`, "-1.00000000000000001"},
 		{&arrow.Decimal128Type{Precision: 38, Scale: 38}, `"0.00000000000000000000000000000000000001"`, ".00000000000000000000000000000000000001"},
 		{&arrow.Decimal256Type{Precision: 60, Scale: 2}, `"-99999999999999999999.34"`, "-99999999999999999999.34"},
+		{arrow.ListOf(arrow.PrimitiveTypes.Int64), `[1, null, 3]`, "[1, NULL, 3]"},
+		{arrow.ListOf(arrow.BinaryTypes.String), `[]`, "[]"},
+		{arrow.ListOf(arrow.BinaryTypes.String), `[null]`, "[NULL]"},
+		{arrow.ListOf(arrow.ListOf(arrow.PrimitiveTypes.Int32)), `[[], [1], null]`, "[[], [1], NULL]"},
+		{arrow.ListOf(&arrow.Decimal128Type{Precision: 10, Scale: 2}), `["1.50"]`, "[1.50]"},
+		{arrow.ListOf(&arrow.TimestampType{Unit: arrow.Nanosecond}), `["2001-02-03 04:05:06.000000007"]`, "['2001-02-03 04:05:06.000000007']"},
+		{arrow.LargeListOf(arrow.FixedWidthTypes.Boolean), `[true]`, "[true]"},
+		{arrow.FixedSizeListOf(2, arrow.PrimitiveTypes.Float64), `[0.5, 1.5]`, "[0.5, 1.5]"},
 		{&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.PrimitiveTypes.Int64}, `7`, "7"},
 		{arrow.Null, `null`, "(null)"},
 		{arrow.PrimitiveTypes.Int32, `null`, "(null)"},
@@ -95,7 +103,7 @@ func TestParametersThatCannotBeBoundAreErrors(t *testing.T) {
 	require.ErrorContains(t, err, "2 parameters, 1 are given")
 	_, err = s.Query(t.Context(), "SELECT ?", nil)
 	require.ErrorContains(t, err, "none is given")
-	_, err = s.Query(t.Context(), "SELECT ?", record(t, columns(arrow.ListOf(arrow.PrimitiveTypes.Int32)), `[{"a": [1]}]`))
+	_, err = s.Query(t.Context(), "SELECT ?", record(t, columns(arrow.StructOf(arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Int32})), `[{"a": {"x": 1}}]`))
 	require.ErrorContains(t, err, "not supported")
 	_, err = s.Update(t.Context(), "SELECT ?::INT", record(t, columns(arrow.BinaryTypes.String), `[{"a": "x"}]`))
 	require.ErrorContains(t, err, "Conversion Error")
@@ -291,7 +299,9 @@ func TestParametersThatDuckDBCannotHoldExactlyAreErrors(t *testing.T) {
 		{&arrow.TimestampType{Unit: arrow.Nanosecond, TimeZone: "UTC"}, `"2001-02-03 04:05:06.000000001Z"`, "no whole number of microseconds"},
 		{arrow.FixedWidthTypes.Duration_s, `9223372036854775807`, "out of range"},
 		{&arrow.Decimal256Type{Precision: 60, Scale: 0}, `"` + strings.Repeat("9", 39) + `"`, "39 digits"},
-		{arrow.ListOf(arrow.PrimitiveTypes.Int64), `[1]`, "not supported"},
+		{arrow.ListOf(arrow.FixedWidthTypes.Duration_ns), `["1ns"]`, "element 0: 1 ns is no whole number"},
+		{arrow.ListOf(arrow.StructOf(arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Int8})), `[{"x": 1}]`, "not supported"},
+		{arrow.MapOf(arrow.BinaryTypes.String, arrow.PrimitiveTypes.Int8), `[{"key": "k", "value": 1}]`, "not supported"},
 	} {
 		_, err := s.query(t.Context(), "SELECT CAST(? AS VARCHAR)", record(t, columns(c.typ), `[{"a": `+c.json+`}]`))
 		require.ErrorContains(t, err, c.want, "%s", c.typ)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	capi "github.com/duckdb/duckdb-go-bindings"
 )
 
@@ -120,6 +121,9 @@ func newValue(a arrow.Array, row int) (capi.Value, error) {
 		return newValue(a.Values(), a.GetPhysicalIndex(row))
 	case array.ExtensionArray:
 		return newValue(a.Storage(), row)
+	case *array.Map:
+	case array.ListLike:
+		return newList(a, row)
 	}
 	if t, ok := a.DataType().(arrow.DecimalType); ok {
 		return newDecimal(a, t, row)
@@ -133,4 +137,55 @@ func newText(s string) (capi.Value, error) {
 		return capi.Value{}, errors.New("not valid UTF-8")
 	}
 	return capi.CreateVarchar(s), nil
+}
+
+// newList makes a list, of lists too. DuckDB casts NULLs and empty lists to the type of
+// the elements, which the column tells.
+func newList(a array.ListLike, row int) (capi.Value, error) {
+	from, to := a.ValueOffsets(row)
+	values := make([]capi.Value, 0, to-from)
+	defer func() {
+		for i := range values {
+			capi.DestroyValue(&values[i])
+		}
+	}()
+	for i := from; i < to; i++ {
+		v, err := newValue(a.ListValues(), int(i))
+		if err != nil {
+			return capi.Value{}, fmt.Errorf("element %d: %w", i-from, err)
+		}
+		values = append(values, v)
+	}
+	t, err := typeOf(a.DataType().(arrow.ListLikeType).Elem())
+	if err != nil {
+		return capi.Value{}, err
+	}
+	defer capi.DestroyLogicalType(&t)
+	return capi.CreateListValue(t, values), nil
+}
+
+// typeOf is DuckDB's type of the parameters of an Arrow type. The caller destroys it.
+func typeOf(t arrow.DataType) (capi.LogicalType, error) {
+	if list, ok := t.(arrow.ListLikeType); ok && t.ID() != arrow.MAP {
+		element, err := typeOf(list.Elem())
+		if err != nil {
+			return element, err
+		}
+		defer capi.DestroyLogicalType(&element)
+		return capi.CreateListType(element), nil
+	}
+	b := array.NewBuilder(memory.DefaultAllocator, t)
+	defer b.Release()
+	b.AppendEmptyValue()
+	sample := b.NewArray()
+	defer sample.Release()
+	v, err := newValue(sample, 0)
+	if err != nil {
+		return capi.LogicalType{}, err
+	}
+	defer capi.DestroyValue(&v)
+	if d, ok := t.(arrow.DecimalType); ok {
+		return capi.CreateDecimalType(uint8(d.GetPrecision()), uint8(d.GetScale())), nil
+	}
+	return capi.CreateLogicalType(capi.GetTypeId(capi.GetValueType(v))), nil
 }

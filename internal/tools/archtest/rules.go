@@ -50,10 +50,11 @@ var layers = []layer{
 
 	{dir: "backend", may: []string{"cancel", "internal/eof", "internal/printing"}, external: wire},
 	{dir: "backend/backendtest", may: []string{"backend", "cancel", "internal/eof"}, external: join(wire, test)},
-	{dir: "rowscan", may: []string{"internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
+	{dir: "rowscan", may: []string{"internal/errjoin", "internal/structfields"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "session", may: []string{"backend", "internal/bind", "cancel", "rowscan", "internal/effect", "internal/backoff", "internal/callback", "internal/printing", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
 
-	{dir: "internal/bind", may: []string{"internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
+	{dir: "internal/structfields", may: []string{"internal/errjoin"}},
+	{dir: "internal/bind", may: []string{"internal/errjoin", "internal/structfields"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "internal/effect", external: []string{"google.golang.org/grpc"}},
 	{dir: "internal/backoff"},
 	{dir: "internal/taskgroup"},

@@ -34,10 +34,15 @@ func TestGoValuesAsParametersOfDuckDB(t *testing.T) {
 			"SELECT ?::INTEGER IS NULL AND TRUE":   {(*int)(nil), "true"},
 			"SELECT coalesce(?, 'none')":           {sql.NullString{}, "none"},
 			"SELECT json_extract_string(?, '$.a')": {json.RawMessage(`{"a":"x"}`), "x"},
+			"SELECT list_sum(?)::INTEGER":          {[]int{40, 2}, "42"},
+			"SELECT 'b' IN (SELECT unnest(?))":     {[]string{"a", "b"}, "true"},
+			"SELECT len(?::INTEGER[])":             {[]int{}, "0"},
+			"SELECT (?::TIMESTAMP_NS[])[1]::TEXT":  {[]time.Time{at}, "2026-01-02 02:04:05.678901234"},
+			"SELECT $b || $a || $b":                {named{"a", "y", "b", "x"}, "xyx"},
 			"SELECT ? || ''":                       {netip.MustParseAddr("10.0.0.1"), "10.0.0.1"},
 		} {
 			var got string
-			require.NoError(t, pool.QueryRow(t.Context(), sqlText, c.arg).Scan(&got), "%s: %s", name, sqlText)
+			require.NoError(t, pool.QueryRow(t.Context(), sqlText, argsOf(c.arg)...).Scan(&got), "%s: %s", name, sqlText)
 			require.Equal(t, c.want, got, "%s: %s", name, sqlText)
 		}
 
@@ -127,5 +132,53 @@ func TestTransactionsAsValuesOnDuckDB(t *testing.T) {
 		var balance int
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT balance FROM account").Scan(&balance), name)
 		require.Equal(t, 11, balance, name)
+	}
+}
+
+// named are named parameters: names and values in turn.
+type named []string
+
+func argsOf(arg any) []any {
+	pairs, ok := arg.(named)
+	if !ok {
+		return []any{arg}
+	}
+	var args []any
+	for i := 0; i < len(pairs); i += 2 {
+		args = append(args, sql.Named(pairs[i], pairs[i+1]))
+	}
+	return args
+}
+
+// Times of nanoseconds are kept where the server tells that a parameter has them, in
+// lists too; and named parameters that the statement does not have are refused.
+func TestParametersThatDuckDBTellsOf(t *testing.T) {
+	addr, _ := startDuckDB(t)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 678_901_234, time.UTC)
+	for name, pool := range pools(t, addr) {
+		_, err := pool.Update(t.Context(), "CREATE OR REPLACE TABLE fine (\"at\" TIMESTAMP_NS, all_of_them TIMESTAMP_NS[])")
+		require.NoError(t, err, name)
+		_, err = pool.Update(t.Context(), "INSERT INTO fine VALUES ($at, $all)", sql.Named("all", []time.Time{at, {}}[:1]), sql.Named("at", at))
+		require.NoError(t, err, name)
+		row, err := flightpool.CollectOneRow[map[string]any](pool.Query(t.Context(), "SELECT * FROM fine"))
+		require.NoError(t, err, name)
+		require.Equal(t, map[string]any{"at": at, "all_of_them": []any{at}}, row, name)
+
+		// Not the clock of the session's zone.
+		require.NoError(t, pool.WithSession(t.Context(), func(ctx context.Context, s *flightpool.SessionHandle) error {
+			if _, err := s.Update(ctx, "SET TimeZone = 'Asia/Tokyo'"); err != nil {
+				return err
+			}
+			_, err := s.Update(ctx, "UPDATE fine SET \"at\" = ?", at.Truncate(time.Second))
+			return err
+		}), name)
+		var stored time.Time
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT \"at\" FROM fine").Scan(&stored), name)
+		require.Equal(t, at.Truncate(time.Second), stored, name)
+
+		_, err = pool.Query(t.Context(), "SELECT $a", sql.Named("b", 1))
+		require.ErrorContains(t, err, `the statement has no parameter "b"`, name)
+		_, err = pool.Query(t.Context(), "SELECT ?", sql.Named("b", 1))
+		require.ErrorContains(t, err, `parameter "1" of the statement is not given`, name)
 	}
 }
