@@ -1,16 +1,22 @@
 // Command calls measures whole calls against other Flight SQL clients in one
-// run, over loopback TCP against a server in a process of its own that
-// answers at once:
+// run, over loopback TCP:
 //
-//	go run ./calls [-rounds 7] [-work small_8]
+//	go run ./calls [-rounds 7] [-work select1_8] [-peer arrow-go_client]
+//
+// The server is a process of its own that sends again what it has encoded once
+// (nullserver.go), so that it is not what is measured. Each run of a work by a
+// peer is a process of its own too: its processor time and allocations are that
+// peer's alone.
 //
 // Every round runs all peers of a work one after the other, so that a busy
 // machine is busy for all. A line gives the medians and the median of the
-// rounds' ratios, by the clock and by this process's CPU time; below 1 the pool
+// rounds' ratios, by the clock and by the process's CPU time; below 1 the pool
 // is faster. The works:
 //
-//	small_1, small_8, small_64   SELECT 1 and its one row, from so many goroutines, on at most 8 connections
-//	stream                       6 million rows of one BIGINT in batches of 16384, one reader
+//	select1_1, select1_8, select1_64  SELECT 1 and its one row, from so many goroutines, on at most 8 connections
+//	select1_8_deadline                the same, each call with a deadline
+//	fetch_2k, 16k, 64k, 256k          two BIGINT columns in batches of so many rows, one reader
+//	fetch_wide                        40 columns of ten types in batches of 16k rows
 package main
 
 import (
@@ -25,43 +31,35 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/flightpool/flightpool/testserver"
 )
 
 func main() {
 	rounds := flag.Int("rounds", 7, "rounds of each work")
-	only := flag.String("work", "", "the only work to run")
+	onlyWork := flag.String("work", "", "the only work to run")
+	onlyPeer := flag.String("peer", "", "the only peer to compare with")
 	serving := flag.Bool("serve", false, "be the server, until standard input ends")
+	uri := flag.String("uri", "", "be the client: run the work by the peer once, against this server")
 	flag.Parse()
-	if *serving {
+	switch {
+	case *serving:
 		serve()
 		return
+	case *uri != "":
+		runOnce(*onlyWork, *onlyPeer, *uri)
+		return
 	}
-	uri, stop := child()
+	server, stop := startServer()
 	defer stop()
 	for _, w := range works {
-		if *only == "" || *only == w.name {
-			measure(w, uri, *rounds)
+		if *onlyWork == "" || *onlyWork == w.name {
+			measure(w, *onlyPeer, server, *rounds)
 		}
 	}
 }
 
-// serve prints where it listens.
-func serve() {
-	srv, err := testserver.Start(testserver.Options{})
-	must(err)
-	fmt.Println(srv.URI())
-	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // its end is the parent's
-	must(srv.Close())
-}
-
-// child starts this program again as the server.
-func child() (uri string, stop func()) {
-	self, err := os.Executable()
-	must(err)
-	cmd := exec.Command(self, "-serve")
-	cmd.Stderr = os.Stderr
+// startServer starts this program again as the server.
+func startServer() (uri string, stop func()) {
+	cmd := self("-serve")
 	in, err := cmd.StdinPipe()
 	must(err)
 	out, err := cmd.StdoutPipe()
@@ -75,48 +73,87 @@ func child() (uri string, stop func()) {
 	}
 }
 
+func self(args ...string) *exec.Cmd {
+	path, err := os.Executable()
+	must(err)
+	cmd := exec.Command(path, args...)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
 // A result is one measurement.
 type result struct {
 	value  float64 // in the work's unit
-	allocs float64 // of this process, per call
-	cpu    float64 // of this process, in the work's unit
+	cpu    float64 // of the process, in the work's unit
+	allocs float64 // objects of the process, per call or batch
+	kb     float64 // the same in KB
 }
 
-func measure(w work, uri string, rounds int) {
-	results := make([][]result, len(peers))
+// runOnce is the client's process: it prints its result.
+func runOnce(workName, peerName, uri string) {
+	w := works[slices.IndexFunc(works, func(w work) bool { return w.name == workName })]
+	p := peers[slices.IndexFunc(peers, func(p peer) bool { return p.name == peerName })]
+	r := w.run(p, uri)
+	fmt.Println(r.value, r.cpu, r.allocs, r.kb)
+}
+
+// child runs a work by a peer in a process of its own.
+func child(w work, p peer, uri string) result {
+	cmd := self("-work", w.name, "-peer", p.name, "-uri", uri)
+	cmd.Env = append(os.Environ(), p.env...)
+	out, err := cmd.Output()
+	must(err)
+	var r result
+	_, err = fmt.Sscan(string(out), &r.value, &r.cpu, &r.allocs, &r.kb)
+	must(err)
+	return r
+}
+
+func measure(w work, onlyPeer, uri string, rounds int) {
+	var against []peer // ours first
+	for i, p := range peers {
+		if i == 0 || (onlyPeer == "" || onlyPeer == p.name) && (!p.sql || w.alsoSQL) {
+			against = append(against, p)
+		}
+	}
+	results := make([][]result, len(against))
 	for round := range rounds + 1 {
-		for i, p := range peers {
-			r := w.run(p, uri)
-			if round > 0 { // the first only warms up
+		for i, p := range against {
+			if r := child(w, p, uri); round > 0 { // the first only warms up
 				results[i] = append(results[i], r)
 			}
 		}
 	}
-	mine := results[0]
-	for i, p := range peers {
+	for i, p := range against {
 		wall, cpu := make([]float64, rounds), make([]float64, rounds)
 		for round, theirs := range results[i] {
-			wall[round] = mine[round].value / theirs.value
-			cpu[round] = mine[round].cpu / theirs.cpu
+			wall[round] = results[0][round].value / theirs.value
+			cpu[round] = results[0][round].cpu / theirs.cpu
 		}
-		fmt.Printf("BENCH %s %s ratio=%.2f cpu_ratio=%.2f value=%.1f cpu=%.1f unit=%s allocs=%.0f\n",
-			w.name, p.name, median(wall), median(cpu),
-			median(each(results[i], func(r result) float64 { return r.value })),
-			median(each(results[i], func(r result) float64 { return r.cpu })), w.unit,
-			median(each(results[i], func(r result) float64 { return r.allocs })))
+		mid := func(of int, f func(result) float64) float64 { return median(each(results[of], f)) }
+		value := func(r result) float64 { return r.value }
+		allocs := func(r result) float64 { return r.allocs }
+		kb := func(r result) float64 { return r.kb }
+		fmt.Printf("BENCH %s %s ratio=%.2f cpu_ratio=%.2f ours=%.1f peer=%.1f unit=%s allocs=%.0f peer_allocs=%.0f kb=%.1f peer_kb=%.1f\n",
+			w.name, p.name, median(wall), median(cpu), mid(0, value), mid(i, value), w.unit,
+			mid(0, allocs), mid(i, allocs), mid(0, kb), mid(i, kb))
 	}
 }
 
-// timed runs calls and tells what each unit of n took; ns is the unit.
+// timed runs what makes so many calls, or gets so many batches, and tells what
+// each of n units took; ns is the unit.
 func timed(calls, n int, ns float64, run func(ctx context.Context)) result {
 	runtime.GC()
-	objects, cpu, began := mallocs(), cpuTime(), time.Now()
+	objects, bytes := allocated()
+	cpu, began := cpuTime(), time.Now()
 	run(context.Background())
 	took, used := time.Since(began), cpuTime()-cpu
+	objectsNow, bytesNow := allocated()
 	return result{
 		value:  float64(took.Nanoseconds()) / ns / float64(n),
 		cpu:    float64(used.Nanoseconds()) / ns / float64(n),
-		allocs: float64(mallocs()-objects) / float64(calls),
+		allocs: float64(objectsNow-objects) / float64(calls),
+		kb:     float64(bytesNow-bytes) / float64(calls) / 1000,
 	}
 }
 
@@ -128,10 +165,10 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func mallocs() uint64 {
+func allocated() (objects, bytes uint64) {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return m.Mallocs
+	return m.Mallocs, m.TotalAlloc
 }
 
 func each(rs []result, f func(result) float64) []float64 {

@@ -27,16 +27,19 @@ type client interface {
 type peer struct {
 	name string
 	make func(uri string, size int) client
+	env  []string // of its process
+	sql  bool     // is database/sql
 }
 
 // The first is ours. The bare clients are given a connection by a channel,
 // which is the pool that their users write; database/sql is one itself.
 var peers = []peer{
-	{"flightpool", newOurs},
-	{"arrow-go_client", newBare},
-	{"adbc", newADBC},
-	{"arrow-go_database/sql", newArrowSQL},
-	{"adbc_database/sql", newADBCSQL},
+	{name: "flightpool", make: newOurs},
+	{name: "arrow-go_client", make: newBare},
+	{name: "arrow-go_client_gogc400", make: newBare, env: []string{"GOGC=400"}},
+	{name: "adbc", make: newADBC},
+	{name: "arrow-go_database/sql", make: newArrowSQL, sql: true},
+	{name: "adbc_database/sql", make: newADBCSQL, sql: true},
 }
 
 func count(r array.RecordReader) (n int64, err error) {
@@ -70,7 +73,7 @@ type bare struct{ clients chan *flightsql.Client }
 func newBare(uri string, size int) client {
 	b := bare{make(chan *flightsql.Client, size)}
 	for range size {
-		c, err := flightsql.NewClient(address(uri), nil, nil, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		c, err := flightsql.NewClient(address(uri), nil, nil, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
 		must(err)
 		b.clients <- c
 	}
@@ -112,7 +115,7 @@ type adbcClient struct {
 }
 
 func newADBC(uri string, size int) client {
-	db, err := adbcflight.NewDriver(nil).NewDatabase(map[string]string{adbc.OptionKeyURI: uri})
+	db, err := adbcflight.NewDriver(nil).NewDatabase(map[string]string{adbc.OptionKeyURI: uri, adbcflight.OptionWithMaxMsgSize: "67108864"})
 	must(err)
 	c := adbcClient{db, make(chan adbc.Connection, size)}
 	for range size {

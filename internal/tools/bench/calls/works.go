@@ -5,52 +5,69 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // A work is something a client is measured at. Less is better.
 type work struct {
-	name string
-	unit string
-	run  func(p peer, uri string) result
+	name    string
+	unit    string
+	alsoSQL bool // against database/sql too
+	run     func(p peer, uri string) result
 }
 
-const (
-	size       = 8 // connections, at most
-	streamRows = 6_000_000
-)
+const size = 8 // connections, at most
 
 var works = []work{
-	{name: "small_1", unit: "us/call", run: small(1, 1500)},
-	{name: "small_8", unit: "us/call", run: small(8, 4000)},
-	{name: "small_64", unit: "us/call", run: small(64, 4000)},
-	{name: "stream", unit: "ns/row", run: stream},
+	{name: "select1_1", unit: "us/call", run: select1(1, 1500, 0)},
+	{name: "select1_8", unit: "us/call", alsoSQL: true, run: select1(8, 3000, 0)},
+	{name: "select1_8_deadline", unit: "us/call", run: select1(8, 3000, time.Minute)},
+	{name: "select1_64", unit: "us/call", run: select1(64, 3000, 0)},
+	{name: "fetch_2k", unit: "us/batch", run: fetch("ints", 2048, 6000)},
+	{name: "fetch_16k", unit: "us/batch", run: fetch("ints", 16384, 1500)},
+	{name: "fetch_64k", unit: "us/batch", run: fetch("ints", 65536, 400)},
+	{name: "fetch_256k", unit: "us/batch", run: fetch("ints", 262144, 100)},
+	{name: "fetch_wide", unit: "us/batch", run: fetch("mixed", 16384, 80)},
 }
 
-// small makes n calls from several goroutines.
-func small(goroutines, n int) func(peer, string) result {
+// select1 makes n calls from several goroutines.
+func select1(goroutines, n int, timeout time.Duration) func(peer, string) result {
 	return func(p peer, uri string) result {
 		c := p.make(uri, min(size, goroutines))
 		defer c.close()
-		together(size, func() { must(rows(context.Background(), c, "SELECT 1", 1)) }) // open connections
-		return timed(n, n, 1000, func(ctx context.Context) {
+		one := func(ctx context.Context) {
+			if timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, timeout)
+				defer cancel()
+			}
+			must(rows(ctx, c, "SELECT ints 1 1", 1))
+		}
+		run := func(ctx context.Context, n int) {
 			var left atomic.Int64
 			left.Store(int64(n))
 			together(goroutines, func() {
 				for left.Add(-1) >= 0 {
-					must(rows(ctx, c, "SELECT 1", 1))
+					one(ctx)
 				}
 			})
-		})
+		}
+		run(context.Background(), n/10) // open connections
+		return timed(n, n, 1000, func(ctx context.Context) { run(ctx, n) })
 	}
 }
 
-func stream(p peer, uri string) result {
-	c := p.make(uri, 1)
-	defer c.close()
-	must(rows(context.Background(), c, "SELECT 1", 1))
-	return timed(1, streamRows, 1, func(ctx context.Context) {
-		must(rows(ctx, c, fmt.Sprintf("SELECT * FROM generate(%d, 16384)", streamRows), streamRows))
-	})
+// fetch reads a result of so many batches.
+func fetch(shape string, rowsOfBatch, batches int) func(peer, string) result {
+	return func(p peer, uri string) result {
+		c := p.make(uri, 1)
+		defer c.close()
+		read := func(ctx context.Context, batches int) {
+			must(rows(ctx, c, fmt.Sprint("SELECT ", shape, " ", rowsOfBatch, " ", batches), int64(rowsOfBatch)*int64(batches)))
+		}
+		read(context.Background(), batches/10)
+		return timed(batches, batches, 1000, func(ctx context.Context) { read(ctx, batches) })
+	}
 }
 
 // rows makes one call and sees to it that all rows came.
