@@ -20,11 +20,11 @@ type noRows struct{}
 func (noRows) Error() string        { return "the result has no rows" }
 func (noRows) Is(target error) bool { return target == sql.ErrNoRows }
 
-// Collect reads all rows of r as Rows does, but its strings own their memory. Where it
+// Collect reads all rows of r as Rows does. Where it
 // fails it returns no rows.
 func Collect[T any](r Result) ([]T, error) {
 	rows := []T{}
-	for row, err := range scanRows[T](r, true) {
+	for row, err := range Rows[T](r) {
 		if err != nil {
 			return nil, err
 		}
@@ -38,7 +38,7 @@ func Collect[T any](r Result) ([]T, error) {
 func CollectOne[T any](r Result) (T, error) {
 	var none, first T
 	err := endAfter(r, func() error {
-		for row, err := range scanRows[T](r, true) {
+		for row, err := range Rows[T](r) {
 			first = row
 			return err
 		}

@@ -65,21 +65,16 @@ type Result interface {
 // binary values are their bytes, times are as in RFC 3339, and nested values are
 // JSON. Named types are as what they are made of. Extension types are those that
 // the program has registered with Arrow, as importing arrow-go's arrow/extensions
-// does: without that, a UUID arrives as 16 bytes, and a bool8 as an integer. Strings may
-// share the memory of the batch: where a driver in C owns it, clone those that are kept
-// for longer than one iteration.
+// does: without that, a UUID arrives as 16 bytes, and a bool8 as an integer.
 //
 // The iteration belongs to the goroutine that runs the loop. Each turn gets a T
-// of its own, which may be kept, but for what is said of strings. After an
+// of its own, which shares no memory with the batch and may be kept. After an
 // error nothing more comes. A T that cannot hold a row, or that the result does
 // not fit, is an error before the first batch is read.
-func Rows[T any](r Result) iter.Seq2[T, error] { return scanRows[T](r, false) }
-
-// scanRows is Rows; with cloneText, texts have memory of their own.
-func scanRows[T any](r Result, cloneText bool) iter.Seq2[T, error] {
+func Rows[T any](r Result) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none, v T
-		plan, err := planRow(newSetters(cloneText), reflect.TypeFor[T](), r.Schema())
+		plan, err := planRow(newSetters(true), reflect.TypeFor[T](), r.Schema())
 		if err != nil {
 			r.Release()
 			yield(none, err)

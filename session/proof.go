@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
@@ -268,7 +269,8 @@ func (s *SessionHandle) acceptsUnknownTx() bool {
 	return s.mu.proof.state == proofHeld || s.mu.proof.state == proofImpossible
 }
 
-// firstValue is the first value of a column as text, empty for one without rows.
+// firstValue is a copy of the first value of a column as text, empty for one without
+// rows. The text of a column goes with its batch.
 func firstValue(col interface {
 	Len() int
 	ValueStr(int) string
@@ -276,5 +278,5 @@ func firstValue(col interface {
 	if col.Len() == 0 {
 		return ""
 	}
-	return col.ValueStr(0)
+	return strings.Clone(col.ValueStr(0))
 }

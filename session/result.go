@@ -76,7 +76,10 @@ func (r *QueryResult) Schema() *arrow.Schema { return r.schema }
 func (r *QueryResult) RowsAffected() (int64, bool) { return r.affected, r.affectedKnown }
 
 // Next fetches the next batch. It is false at the end and on an error; Err
-// tells which.
+// tells which. The batch of before is released: what is to stay needs Retain, and
+// texts and slices of it, which share its memory, a copy. That memory is received into
+// again; in a build with the race detector it is overwritten at once, so that what was
+// kept too long shows.
 func (r *QueryResult) Next() bool {
 	if r.batch != nil {
 		r.batch.Release()

@@ -2,6 +2,7 @@ package backendtest
 
 import (
 	"io"
+	"strings"
 
 	"github.com/stretchr/testify/require"
 
@@ -106,7 +107,7 @@ var queryCases = []testCase{
 				break
 			}
 			for i := range int(batch.NumRows()) {
-				found = append(found, batch.Column(name[0]).ValueStr(i))
+				found = append(found, strings.Clone(batch.Column(name[0]).ValueStr(i))) // the text goes with the batch
 			}
 		}
 		require.Equal(c, []string{table}, found)

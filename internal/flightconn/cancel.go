@@ -66,7 +66,7 @@ func (c *Conn) CancelSteps(op *backend.Operation) []cancel.Step {
 		add(name, capabilities.forAction(name), func(ctx context.Context, client pb.FlightServiceClient, info *Info) (cancel.Outcome, error) {
 			var ticket []byte
 			if first, err := info.first(); err == nil {
-				ticket = first.ticket.GetTicket()
+				ticket = first.ticketBody()
 			}
 			_, err := doAction(ctx, client, name, ticket)
 			return cancel.Requested, err

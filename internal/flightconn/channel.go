@@ -41,12 +41,38 @@ func (ch *channel) Invoke(ctx context.Context, method string, args, reply any, o
 // nothing was sent, or that the stream could not be made; replies come with
 // RecvMsg.
 func (ch *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream, err := ch.newStream(ctx, desc, method, opts...)
+	if err != nil {
+		return nil, err // no *channelStream that is nil
+	}
+	return stream, nil
+}
+
+func (ch *channel) newStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (*channelStream, error) {
 	ctx, authorization := ch.id.addHeaders(ctx)
 	stream, err := ch.cc.NewStream(ctx, desc, method, opts...)
 	if err != nil {
 		return nil, ch.observeReply(ctx, authorization, err)
 	}
 	return &channelStream{ClientStream: stream, channel: ch, authorization: authorization}, nil
+}
+
+var getDesc = &grpc.StreamDesc{StreamName: "DoGet", ServerStreams: true}
+
+// get begins a DoGet. The ticket is encoded. Messages are received as what wireCodec
+// knows, or as protobuf's.
+func (ch *channel) get(ctx context.Context, ticket []byte) (*channelStream, error) {
+	stream, err := ch.newStream(ctx, getDesc, servicePrefix+"DoGet", grpc.StaticMethod(), useWireCodec)
+	if err != nil {
+		return nil, err
+	}
+	if err := stream.SendMsg(encodedMessage(ticket)); err != nil {
+		return nil, err
+	}
+	if err := stream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return stream, nil
 }
 
 // observeReply takes from a reply what the connection needs to know, and returns the
@@ -88,6 +114,7 @@ type channelStream struct {
 	channel       *channel
 	authorization string
 	headerSeen    bool
+	header        metadata.MD // once it was seen
 }
 
 // RecvMsg is part of grpc.ClientStream. The regular end stays io.EOF itself,
@@ -97,6 +124,7 @@ func (s *channelStream) RecvMsg(m any) error {
 	if !s.headerSeen {
 		s.headerSeen = true
 		if header, herr := s.Header(); herr == nil {
+			s.header = header
 			if lost := s.channel.observeReply(s.Context(), s.authorization, nil, header); lost != nil {
 				return lost
 			}

@@ -40,20 +40,20 @@ func nestedBatch(t testing.TB, inner []int8, texts ...string) arrow.RecordBatch 
 // TestABatchKeepsItsNestedDictionaries: the dictionary in a dictionary is
 // replaced, which must neither change the batch before nor go unchecked.
 func TestABatchKeepsItsNestedDictionaries(t *testing.T) {
-	e := newEncoder(nil, nestedSchema, DefaultRequestLimit)
-	one, err := e.encode(nestedBatch(t, []int8{0, 1, 2}, "a", "b", "c"))
+	enc := newEncoder(nil, nestedSchema, DefaultRequestLimit)
+	one, err := enc.encode(nestedBatch(t, []int8{0, 1, 2}, "a", "b", "c"))
 	require.NoError(t, err)
 	require.Len(t, one, 4) // schema, inner and outer dictionary, batch
-	same, err := e.encode(nestedBatch(t, []int8{0, 1, 2}, "x", "y", "z"))
+	same, err := enc.encode(nestedBatch(t, []int8{0, 1, 2}, "x", "y", "z"))
 	require.NoError(t, err)
-	fewer, err := e.encode(nestedBatch(t, []int8{0, 0, 0}, "x"))
+	fewer, err := enc.encode(nestedBatch(t, []int8{0, 0, 0}, "x"))
 	require.NoError(t, err)
 	mem := memory.NewCheckedAllocator(memory.DefaultAllocator)
 	defer mem.AssertSize(t, 0)
-	cfg := &Config{Address: here, Allocator: mem, Prefetch: 1, MaxMessage: 1 << 20, RequestLimit: DefaultRequestLimit}
+	e := &Endpoint{cfg: Config{Address: here, Allocator: mem, Prefetch: 1, MaxMessage: 1 << 20, RequestLimit: DefaultRequestLimit}}
 	read := func(inner *pb.FlightData) (first, second arrow.RecordBatch, err error) {
 		messages := []*pb.FlightData{one[0], one[1], one[2], one[3], inner, one[3]}
-		rd, err := openReader(t.Context(), rowSource{client: &scriptedServer{data: messages}, end: func() {}}, &pb.Ticket{}, cfg, nil)
+		rd, err := openReader(t.Context(), scriptedRows(messages), nil, e, nil)
 		require.NoError(t, err)
 		defer rd.release()
 		first, err = rd.next()

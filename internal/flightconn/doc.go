@@ -51,10 +51,23 @@
 // fetched (Info). What is held of a result does not grow with the number of its
 // endpoints, but for the 65,536 at most that are renewed.
 //
-// Everything that a server sends is checked: message headers before Arrow's reader
-// sees them, against exhausting memory or stack, and batches after it, against
+// Everything that a server sends is checked: message headers before anything is made
+// of them, against exhausting memory or stack, and arrays, against
 // offsets out of bounds (Validator). No answer makes this
 // package, or the reading of a value, panic or hang.
+//
+// # Memory of batches
+//
+// A batch is one copy away from gRPC's buffers: its message is decoded in their pieces
+// (wireCodec), and its body lands in memory that earlier batches have used (newBody),
+// which the last Release of an array of it gives back. What of a batch was retained
+// stays as it is and keeps that body alone. What was not changes with a later batch;
+// builds with the race detector, or the tag invariants, overwrite it at once, so that
+// tests find who reads it. Whatever of this module keeps a text or bytes copies them.
+//
+// Batches without compression and dictionaries become arrays here (batchDecoder), the
+// others by Arrow's reader. A schema that the endpoint has had before is not decoded
+// again (schemaCache), and that of a FlightInfo only where no stream has one.
 //
 // # What is learned
 //
@@ -82,9 +95,11 @@
 //	query.go, info.go          planning; the FlightInfo, kept encoded
 //	stream.go, fetch.go        results, and where their rows are had; what locations answer that have none
 //	merge.go, ahead.go, renew.go        several endpoints
-//	reader.go, batchmem.go     Arrow from FlightData
+//	codec.go, body.go, poison_on.go, poison_off.go  FlightData from gRPC; the memory of batches
+//	messages.go, schemas.go    messages that were verified, schemas that were decoded
+//	reader.go, decode.go, batchmem.go  batches of them, here and by Arrow's reader
 //	external.go, locations.go, location_addr.go  clients of other servers
-//	verify.go, verify_batch.go, zstd.go  message headers, before Arrow sees them; batches, before and after
+//	verify.go, verify_batch.go, zstd.go  message headers; batches, before and after they are made
 //	validate.go, validate_layout.go   arrays that are made of others; offsets and indices
 //	update.go, encode.go       DoPut; FlightData from Arrow
 //	checkrequest.go            what is refused before it is sent

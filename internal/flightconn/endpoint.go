@@ -26,6 +26,7 @@ type Endpoint struct {
 	capabilities capabilities
 	openTxs      openTxs
 	locations    locations
+	schemas      schemaCache
 
 	// rejectedAuthorization is the authorization that the server refused last.
 	rejectedAuthorization atomic.Pointer[string]

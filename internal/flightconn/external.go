@@ -124,7 +124,7 @@ func (g *ExternalCall) OnOwnTransport(endpoint *FlightEndpoint) bool {
 // message is no error: Peek is nil then, and Recv gives io.EOF.
 func (g *ExternalCall) FetchTicket(endpoint *FlightEndpoint) (*TicketStream, error) {
 	return fetch(g.ctx, g.call, endpoint, func(ctx context.Context, from rowSource) (*TicketStream, error) {
-		stream, err := from.client.DoGet(g.call.statementContext(ctx), endpoint.ticket)
+		stream, err := from.channel.get(g.call.statementContext(ctx), endpoint.ticket)
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +144,7 @@ func (g *ExternalCall) FetchTicket(endpoint *FlightEndpoint) (*TicketStream, err
 // other client reads them with Arrow's reader as well. Batches are not: the
 // caller has a Validator for them.
 type TicketStream struct {
-	stream       pb.FlightService_DoGetClient
+	stream       *channelStream
 	from         rowSource
 	first        *pb.FlightData
 	firstErr     error
@@ -178,12 +178,12 @@ func (f *TicketStream) Recv() (*pb.FlightData, error) {
 // Dictionaries are bounded together, as in a reader.
 func (f *TicketStream) recv() (*pb.FlightData, error) {
 	for {
-		data, err := f.stream.Recv()
-		if err != nil {
+		data := &pb.FlightData{}
+		if err := f.stream.RecvMsg(data); err != nil {
 			return nil, err
 		}
 		if len(data.GetDataHeader()) == 0 {
-			if err := checkNoBody(data); err != nil {
+			if err := checkNoBody(data.GetDataBody()); err != nil {
 				return nil, err
 			}
 			continue

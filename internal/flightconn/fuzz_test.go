@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/url"
+	"slices"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -16,6 +17,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 )
@@ -23,9 +25,13 @@ import (
 // scriptedServer is a server of which only the bytes of its answers matter.
 type scriptedServer struct {
 	pb.FlightServiceClient
-	grpc.ClientConnInterface
 	info []byte // a FlightInfo
 	data []*pb.FlightData
+}
+
+// scriptedRows is where data is had.
+func scriptedRows(data []*pb.FlightData) rowSource {
+	return rowSource{channel: &channel{cc: &scriptedServer{data: data}, id: noIdentity}, end: func() {}}
 }
 
 // answering is a connection to s.
@@ -36,27 +42,36 @@ func answering(cfg Config, s *scriptedServer) *Conn {
 }
 
 func (s *scriptedServer) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
-	return proto.Unmarshal(s.info, reply.(proto.Message))
+	return wireCodec{}.Unmarshal(mem.BufferSlice{mem.SliceBuffer(s.info)}, reply)
 }
 
-func (s *scriptedServer) DoGet(context.Context, *pb.Ticket, ...grpc.CallOption) (pb.FlightService_DoGetClient, error) {
-	return &scriptedStream{rest: s.data}, nil
+func (s *scriptedServer) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	return &scriptedStream{ctx: ctx, rest: s.data}, nil
 }
 
 type scriptedStream struct {
 	grpc.ClientStream
+	ctx  context.Context
 	rest []*pb.FlightData
 }
 
+func (s *scriptedStream) Context() context.Context     { return s.ctx }
 func (s *scriptedStream) Header() (metadata.MD, error) { return nil, nil }
+func (s *scriptedStream) Trailer() metadata.MD         { return nil }
+func (s *scriptedStream) SendMsg(any) error            { return nil }
+func (s *scriptedStream) CloseSend() error             { return nil }
 
-func (s *scriptedStream) Recv() (*pb.FlightData, error) {
+// RecvMsg gives messages in pieces of 100 bytes, as a network may.
+func (s *scriptedStream) RecvMsg(m any) error {
 	if len(s.rest) == 0 {
-		return nil, io.EOF
+		return io.EOF
 	}
-	next := s.rest[0]
+	var pieces mem.BufferSlice
+	for piece := range slices.Chunk(marshal(s.rest[0]), 100) {
+		pieces = append(pieces, mem.SliceBuffer(piece))
+	}
 	s.rest = s.rest[1:]
-	return next, nil
+	return wireCodec{}.Unmarshal(pieces, m)
 }
 
 // FuzzResult reads whatever FlightInfo and FlightData a server may send, and
@@ -79,7 +94,7 @@ func FuzzResult(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, info, header1, body1, header2, body2 []byte) {
 		if proto.Unmarshal(info, &pb.FlightInfo{}) != nil {
-			return // gRPC refuses it, or the endpoint is
+			return // the endpoint is refused
 		}
 		server := &scriptedServer{info: info, data: []*pb.FlightData{
 			{DataHeader: header1, DataBody: body1}, {DataHeader: header2, DataBody: body2},

@@ -4,16 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"io"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
@@ -33,10 +30,10 @@ type Info struct {
 // a renewal's answer.
 type FlightEndpoint struct {
 	encoded   []byte
-	ticket    *pb.Ticket // nil if it has none
-	locations []string   // the first maxKeptLocations
-	dropped   int        // locations that were not kept
-	expires   time.Time  // zero if the server does not say
+	ticket    []byte    // the Ticket, as it is sent back; nil if there is none
+	locations []string  // the first maxKeptLocations
+	dropped   int       // locations that were not kept
+	expires   time.Time // zero if the server does not say
 }
 
 // maxKeptLocations bounds how many locations of one endpoint are kept, of which
@@ -51,6 +48,7 @@ const (
 	fieldEndpointLocation   = 2
 	fieldEndpointExpiration = 3
 	fieldLocationURI        = 1 // of Location
+	fieldTicketBody         = 1 // of Ticket
 	fieldPollInfo           = 1 // of PollInfo
 	fieldCancelInfo         = 1 // of CancelFlightInfoRequest
 	fieldRenewEndpoint      = 1 // of RenewFlightEndpointRequest
@@ -161,8 +159,8 @@ func decodeEndpoint(encoded []byte) (*FlightEndpoint, error) {
 		var err error
 		switch num {
 		case fieldEndpointTicket:
-			e.ticket = &pb.Ticket{}
-			err = proto.Unmarshal(value, e.ticket)
+			e.ticket = value
+			_, err = lastBytes(value, fieldTicketBody)
 		case fieldEndpointLocation:
 			err = e.addLocation(value)
 		case fieldEndpointExpiration:
@@ -184,19 +182,34 @@ func (e *FlightEndpoint) addLocation(encoded []byte) error {
 		e.dropped++
 		return nil
 	}
-	uri := ""
-	for rest := encoded; len(rest) > 0; {
-		num, value, n := consumeBytesField(rest)
-		if n < 0 {
-			return protowire.ParseError(n)
-		}
-		if num == fieldLocationURI {
-			uri = string(value)
-		}
-		rest = rest[n:]
+	uri, err := lastBytes(encoded, fieldLocationURI)
+	if err != nil {
+		return err
 	}
-	e.locations = append(e.locations, uri)
+	e.locations = append(e.locations, string(uri))
 	return nil
+}
+
+// ticketBody is the ticket itself, nil if there is none.
+func (e *FlightEndpoint) ticketBody() []byte {
+	body, _ := lastBytes(e.ticket, fieldTicketBody) // decodeEndpoint has seen that it is well formed
+	return body
+}
+
+// lastBytes is a field of bytes of a message, of several the last, nil if it is absent.
+// An error is that of a message that is not well formed.
+func lastBytes(encoded []byte, field protowire.Number) (value []byte, err error) {
+	for len(encoded) > 0 {
+		num, found, n := consumeBytesField(encoded)
+		if n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		if num == field {
+			value = found
+		}
+		encoded = encoded[n:]
+	}
+	return value, nil
 }
 
 // decodeTime reads a timestamp. One that is out of the range of its type is
@@ -244,16 +257,19 @@ func (r *rpcCall) getFlightInfo(ctx context.Context, desc *pb.FlightDescriptor, 
 	return newInfo(encoded)
 }
 
-// invokeEncoded makes a unary RPC of Flight whose reply stays encoded: a message
-// without fields keeps all that it is sent as unknown ones.
+// invokeEncoded makes a unary RPC of Flight whose reply stays encoded. It may be no
+// message at all: newInfo looks.
 func (r *rpcCall) invokeEncoded(ctx context.Context, method string, req proto.Message, opts ...grpc.CallOption) ([]byte, error) {
-	var reply emptypb.Empty
-	full := "/" + pb.FlightService_ServiceDesc.ServiceName + "/" + method
-	if err := r.conn.channel.Invoke(r.rpcContext(ctx), full, req, &reply, append(opts, grpc.StaticMethod())...); err != nil {
+	var reply encodedMessage
+	full := servicePrefix + method
+	if err := r.conn.channel.Invoke(r.rpcContext(ctx), full, req, &reply, append(opts, grpc.StaticMethod(), useWireCodec)...); err != nil {
 		return nil, err
 	}
-	return reply.ProtoReflect().GetUnknown(), nil
+	return reply, nil
 }
+
+// servicePrefix begins the names of Flight's RPCs.
+const servicePrefix = "/arrow.flight.protocol.FlightService/"
 
 // decodeSchema reads an encapsulated IPC schema message: its length, after a
 // continuation mark from all but old writers, and its header. It is nil for the
@@ -267,23 +283,15 @@ func decodeSchema(data []byte) (*arrow.Schema, error) {
 		return nil, malformed("schema of %d bytes: cut off", len(data))
 	}
 	header = header[4 : 4+binary.LittleEndian.Uint32(header)]
-	m := &messageReader{recv: headerOnly(header)}
-	rd, err := newIPCReader(m, memory.DefaultAllocator)
-	if err != nil || rd == nil {
-		return nil, err
+	if len(header) == 0 {
+		return nil, nil
 	}
-	defer rd.Release()
-	return rd.Schema(), nil
-}
-
-// headerOnly receives one message without a body.
-func headerOnly(header []byte) func() (*pb.FlightData, error) {
-	given := false
-	return func() (*pb.FlightData, error) {
-		if given {
-			return nil, io.EOF
-		}
-		given = true
-		return &pb.FlightData{DataHeader: header}, nil
+	if _, err := verifyMessage(header, nil, 0); err != nil {
+		return nil, malformed("schema: %w", err)
 	}
+	known, err := decodeSchemaMessage(header)
+	if err != nil {
+		return nil, malformed("schema: %w", err)
+	}
+	return known.schema, nil
 }

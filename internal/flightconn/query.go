@@ -6,6 +6,7 @@ import (
 
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -248,7 +249,10 @@ func (r *rpcCall) pollFlightInfo(ctx context.Context, desc *pb.FlightDescriptor)
 	var info, others []byte
 	var has bool
 	for rest := encoded; len(rest) > 0; {
-		num, value, n := consumeBytesField(rest) // gRPC has seen that all of them are well formed
+		num, value, n := consumeBytesField(rest)
+		if n < 0 {
+			return nil, nil, malformed("PollInfo: %w", protowire.ParseError(n))
+		}
 		if num == fieldPollInfo {
 			info = append(info, value...) // of a message that comes in parts the parts count as one
 			has = true

@@ -219,7 +219,7 @@ func TestRenewedPartsTakeNoMoreRoomThanThereIs(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled, "it is being renewed")
 		synctest.Wait()
 		s.finishRenewing(b, nil, later, later)
-		require.Len(t, (<-took).ticket.GetTicket(), 26, "as it was renewed last")
+		require.Len(t, (<-took).ticketBody(), 26, "as it was renewed last")
 		require.Equal(t, 30, s.mu.bytesLeft)
 		require.False(t, s.startRenewing(b), "it was taken")
 		again, err := s.takeEndpoint(t.Context(), 1, original)

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -48,18 +47,14 @@ type stream struct {
 }
 
 // open opens the result that info describes. The schema is the one of the
-// streams, which have the last word: the info may come from a cache. Endpoints
-// decide how it is read: none is a result without rows, one is read by the
+// streams, which have the last word: the info may come from a cache, and what it says
+// is looked at only where no stream has a schema. Endpoints decide how it is read: none is a result without rows, one is read by the
 // goroutine of Next, and several are read at once.
 //
 // Where it fails, the caller must end the call; otherwise the stream does so. A
 // result without a schema from anybody is a malformed reply.
 func (r *rpcCall) open(ctx context.Context, info *Info) (*stream, error) {
-	promised, err := decodeSchema(info.Schema())
-	if err != nil {
-		return nil, err
-	}
-	s := &stream{call: r, schema: promised}
+	s := &stream{call: r}
 	switch info.Len() {
 	case 0:
 		s.mu.src = emptySource{}
@@ -72,9 +67,7 @@ func (r *rpcCall) open(ctx context.Context, info *Info) (*stream, error) {
 		if err != nil {
 			return nil, err
 		}
-		if got := rd.schema(); got != nil {
-			s.schema = got
-		}
+		s.schema = rd.schema()
 		s.affected, s.affectedKnown = rd.affected, rd.affectedKnown
 		s.mu.src = rd
 	default:
@@ -82,14 +75,18 @@ func (r *rpcCall) open(ctx context.Context, info *Info) (*stream, error) {
 		if err != nil {
 			return nil, err
 		}
-		if got != nil {
-			s.schema = got
-		}
-		s.mu.src = m
+		s.schema, s.mu.src = got, m
 	}
 	if s.schema == nil {
-		s.mu.src.release()
-		return nil, malformed("a result of %d endpoints and no schema", info.Len())
+		promised, err := decodeSchema(info.Schema())
+		if err == nil && promised == nil {
+			err = malformed("a result of %d endpoints and no schema", info.Len())
+		}
+		if err != nil {
+			s.mu.src.release()
+			return nil, err
+		}
+		s.schema = promised
 	}
 	return s, nil
 }
@@ -189,7 +186,7 @@ const maxTriedLocations = 16
 // exactly when no more of the stream is read: the client of a location counts
 // as used until then.
 type rowSource struct {
-	client   pb.FlightServiceClient
+	channel  *channel
 	location string             // as errors show it; empty: the connection's own transport
 	end      context.CancelFunc // to be called when the stream has ended
 }
@@ -234,7 +231,7 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, ope
 // call rowSource.end; where it fails, that has been done.
 func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, open func(context.Context, rowSource) (T, error)) (T, error) {
 	if r.conn.isOwnLocation(uri) {
-		return open(ctx, rowSource{client: r.conn.flight, end: func() {}})
+		return open(ctx, rowSource{channel: r.conn.channel, end: func() {}})
 	}
 	var none T
 	at, err := r.conn.cfg().resolveLocation(uri)
@@ -252,7 +249,7 @@ func fetchAt[T any](ctx context.Context, r *rpcCall, uri string, open func(conte
 	if at.getsCredentials {
 		ch.id = r.conn.id
 	}
-	got, err := open(ctx, rowSource{client: pb.NewFlightServiceClient(ch), location: redactLocation(uri), end: end})
+	got, err := open(ctx, rowSource{channel: ch, location: redactLocation(uri), end: end})
 	if err != nil {
 		end()
 		if code := status.Code(err); !at.getsCredentials && (code == codes.Unauthenticated || code == codes.PermissionDenied) {

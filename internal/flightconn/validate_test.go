@@ -1,6 +1,7 @@
 package flightconn
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -79,7 +80,7 @@ func send(t testing.TB, batch arrow.RecordBatch, opts ...ipc.Option) []*pb.Fligh
 // text.
 func readAll(data []*pb.FlightData) ([]string, error) {
 	e := &Endpoint{cfg: Config{Address: here, Allocator: memory.DefaultAllocator, Prefetch: 1, MaxMessage: 1 << 20, RequestLimit: DefaultRequestLimit}}
-	rd, err := openReader(nil, rowSource{client: &scriptedServer{data: data}, end: func() {}}, &pb.Ticket{}, &e.cfg, nil) //nolint:staticcheck // the server looks at nothing
+	rd, err := openReader(context.TODO(), scriptedRows(data), nil, e, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +110,7 @@ func look(batch arrow.RecordBatch) []string {
 				i = rows - some
 			}
 			_ = rowscan.Value(col, i)
-			out = append(out, col.ValueStr(i))
+			out = append(out, strings.Clone(col.ValueStr(i))) // the text of a batch goes with it
 		}
 	}
 	return out

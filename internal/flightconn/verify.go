@@ -30,7 +30,10 @@ func verifyMessage(header, body []byte, limit int64) (messageSize, error) {
 		w.id = v.int64Field(inner, 0)
 		v.record(v.ref(inner, 1))
 	case headerRecord:
-		v.record(inner)
+		w.record = v.record(inner)
+		w.record.current = v.shortField(message, 0) == metadataV5
+		w.record.metadata = v.field(message, 4) != 0
+		w.rows = true
 	}
 	v.metadata(message, 4)
 	switch {
@@ -57,15 +60,19 @@ type messageSize struct {
 	batch             bool  // it has a body
 	dictionary, delta bool  // of these a dictionary, or an addition to it
 	id                int64 // the dictionary's
+
+	rows   bool         // it is a RecordBatch
+	record recordLayout // of that
 }
 
-// Members of the unions MessageHeader and Type, and of CompressionType, in Arrow's
-// format.
+// Members of the unions MessageHeader and Type, of CompressionType and of
+// MetadataVersion, in Arrow's format.
 const (
 	headerSchema     = 1
 	headerDictionary = 2
 	headerRecord     = 3
 	codecZstd        = 1
+	metadataV5       = 4 // of the version of the format
 	typeTimestamp    = 10
 	typeUnion        = 14
 )
@@ -171,6 +178,15 @@ func (v *verifier) byteAt(t table, n int) byte {
 		return 0
 	}
 	return v.buf[at]
+}
+
+// shortField is an unsigned number of 16 bits, 0 if it is absent.
+func (v *verifier) shortField(t table, n int) int {
+	at := v.field(t, n)
+	if at == 0 {
+		return 0
+	}
+	return v.u16(at)
 }
 
 // int64Field is a signed number of 64 bits, 0 if it is absent.

@@ -28,29 +28,31 @@ func (v *verifier) reject(format string, args ...any) {
 // i64 is an element that a vector has room for.
 func (v *verifier) i64(at int) int64 { return int64(binary.LittleEndian.Uint64(v.buf[at:])) }
 
-// record checks a RecordBatch: its rows, the nodes of its arrays, where its
+// record checks a RecordBatch and returns where its parts are: its rows, the nodes of its arrays, where its
 // buffers lie, and the counts of variadic buffers. Nothing of it is allocated
 // before: a node or buffer takes 16 bytes of the header. Which buffers belong
 // to which array is for Arrow's reader to see, by the schema.
-func (v *verifier) record(t table) {
-	v.rows(v.int64Field(t, 0))
-	nodes, count := v.vector(t, 1, 16)
-	for i := range count {
-		v.rows(v.i64(nodes + 16*i))
+func (v *verifier) record(t table) (l recordLayout) {
+	l.rows = v.int64Field(t, 0)
+	v.rows(l.rows)
+	l.nodesAt, l.nodes = v.vector(t, 1, 16)
+	for i := range l.nodes {
+		v.rows(v.i64(l.nodesAt + 16*i))
 	}
-	buffers, count := v.vector(t, 2, 16)
-	compressed := v.field(t, 3) != 0
-	v.buffers(buffers, count, compressed, compressed && v.byteAt(v.ref(t, 3), 0) == codecZstd)
-	counts, variadic := v.vector(t, 4, 8)
-	left := int64(count)
-	for i := range variadic {
-		n := v.i64(counts + 8*i)
+	l.buffersAt, l.buffers = v.vector(t, 2, 16)
+	l.compressed = v.field(t, 3) != 0
+	v.buffers(l.buffersAt, l.buffers, l.compressed, l.compressed && v.byteAt(v.ref(t, 3), 0) == codecZstd)
+	l.variadicAt, l.variadic = v.vector(t, 4, 8)
+	left := int64(l.buffers)
+	for i := range l.variadic {
+		n := v.i64(l.variadicAt + 8*i)
 		if n < 0 || n > left {
-			v.reject("%d variadic buffers of %d buffers", n, count)
-			return
+			v.reject("%d variadic buffers of %d buffers", n, l.buffers)
+			return l
 		}
 		left -= n
 	}
+	return l
 }
 
 // rows refuses more than other implementations of Arrow would take. Numbers of
@@ -129,14 +131,21 @@ func (v *Validator) Check(batch arrow.RecordBatch) error {
 
 // batch checks each column, and that all have as many rows as the batch says.
 func (v *Validator) batch(batch arrow.RecordBatch) error {
-	for i, field := range batch.Schema().Fields() {
-		data := batch.Column(i).Data()
-		if int64(data.Len()) != batch.NumRows() {
-			return fmt.Errorf("column %q has %d rows of %d", field.Name, data.Len(), batch.NumRows())
+	for i, column := range batch.Columns() {
+		if err := v.column(batch.Schema().Field(i), column.Data(), batch.NumRows()); err != nil {
+			return err
 		}
-		if err := v.array(data, data.DataType()); err != nil {
-			return fmt.Errorf("column %q: %w", field.Name, err)
-		}
+	}
+	return nil
+}
+
+// column checks one column of a batch.
+func (v *Validator) column(field arrow.Field, data arrow.ArrayData, rows int64) error {
+	if int64(data.Len()) != rows {
+		return fmt.Errorf("column %q has %d rows of %d", field.Name, data.Len(), rows)
+	}
+	if err := v.array(data, data.DataType()); err != nil {
+		return fmt.Errorf("column %q: %w", field.Name, err)
 	}
 	return nil
 }

@@ -1,0 +1,214 @@
+package flightconn
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"reflect"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/stretchr/testify/require"
+)
+
+// compareWithArrow reads a schema and one message by reader, and by Arrow's reader with
+// the same checks, and requires the same batch or that both refuse. It reports
+// whether batchDecoder read it.
+func compareWithArrow(t *testing.T, schema, message *pb.FlightData) (decoded bool) {
+	t.Helper()
+	data := []*pb.FlightData{schema, message}
+	e := &Endpoint{cfg: Config{Allocator: memory.DefaultAllocator, MaxMessage: 1 << 20}}
+	read := func(byArrow bool) (*reader, arrow.RecordBatch, error) {
+		rd, err := openReader(t.Context(), scriptedRows(data), nil, e, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		t.Cleanup(rd.release)
+		if byArrow && rd.arrow == nil && rd.known != nil {
+			require.NoError(t, rd.useArrowsReader())
+		}
+		batch, err := rd.next()
+		return rd, batch, err
+	}
+	_, want, refused := read(true)
+	rd, got, err := read(false)
+	if refused != nil {
+		require.Error(t, err, "Arrow's reader: %v", refused)
+		require.Equal(t, refused == io.EOF, err == io.EOF) //nolint:errorlint // the end itself
+		return rd != nil && rd.arrow == nil
+	}
+	if errors.Is(err, errTooFew) {
+		return true // Arrow's reader does not look how many there are
+	}
+	require.NoError(t, err)
+	require.True(t, want.Schema().Equal(got.Schema()), "%v\n%v", want.Schema(), got.Schema())
+	require.Equal(t, want.NumRows(), got.NumRows())
+	for i := range int(got.NumCols()) {
+		compareData(t, want.Column(i).Data(), got.Column(i).Data())
+	}
+	return rd.arrow == nil
+}
+
+// compareData compares all that arrays are made of.
+func compareData(t *testing.T, want, got arrow.ArrayData) {
+	t.Helper()
+	require.Equal(t, want.Len(), got.Len())
+	require.Equal(t, want.NullN(), got.NullN())
+	require.Equal(t, want.Offset(), got.Offset())
+	require.True(t, arrow.TypeEqual(want.DataType(), got.DataType()))
+	require.Len(t, got.Buffers(), len(want.Buffers()))
+	for i := range want.Buffers() {
+		if want.Len() == 0 {
+			break // Arrow's reader passes over some
+		}
+		require.Equal(t, string(bytesOf(want, i)), string(bytesOf(got, i)), "buffer %d", i)
+	}
+	require.Len(t, got.Children(), len(want.Children()))
+	for i, child := range want.Children() {
+		compareData(t, child, got.Children()[i])
+	}
+}
+
+// TestABatchIsReadAsArrowReadsIt, of every type, plain and compressed, whole and as a
+// slice, and with its header and its body cut off everywhere or damaged.
+func TestABatchIsReadAsArrowReadsIt(t *testing.T) {
+	all := pairs(t)
+	for i, pair := range all {
+		plain := i%3 == 0 // pairs has each type plain, by lz4 and by zstd
+		require.Equal(t, plain, compareWithArrow(t, pair[0], pair[1]), i)
+		if !plain {
+			continue
+		}
+		header, body := pair[1].GetDataHeader(), pair[1].GetDataBody()
+		for cut := range header {
+			compareWithArrow(t, pair[0], &pb.FlightData{DataHeader: header[:cut], DataBody: body})
+		}
+		for cut := range body {
+			compareWithArrow(t, pair[0], &pb.FlightData{DataHeader: header, DataBody: body[:cut]})
+		}
+		for at := 0; at+4 <= len(header); at += 4 {
+			for _, value := range []uint32{0, 3, 0x7fffffff, 0xffffffff} {
+				damaged := append([]byte(nil), header...)
+				binary.LittleEndian.PutUint32(damaged[at:], value)
+				compareWithArrow(t, pair[0], &pb.FlightData{DataHeader: damaged, DataBody: body})
+			}
+		}
+		other := all[(i+3)%len(all)]
+		compareWithArrow(t, pair[0], other[1]) // a batch of another type
+		compareWithArrow(t, pair[0], pair[0])  // a second schema
+	}
+}
+
+// FuzzBatch has any header and body in place of a batch of any type.
+func FuzzBatch(f *testing.F) {
+	all := pairs(f)
+	for i, pair := range all {
+		f.Add(byte(i), pair[1].GetDataHeader(), pair[1].GetDataBody())
+	}
+	f.Fuzz(func(t *testing.T, kind byte, header, body []byte) {
+		pair := all[int(kind)%len(all)]
+		compareWithArrow(t, pair[0], &pb.FlightData{DataHeader: header, DataBody: body})
+	})
+}
+
+// TestWhatBatchDecoderCannotReadArrowsReaderDoes: in the middle of a stream, too.
+func TestWhatBatchDecoderCannotReadArrowsReaderDoes(t *testing.T) {
+	batch := int64Batch(1, 2, 3)
+	defer batch.Release()
+	plain, packed := send(t, batch), send(t, batch, ipc.WithZstd())
+	got, err := readAll([]*pb.FlightData{plain[0], plain[1], packed[1], plain[1]})
+	require.NoError(t, err)
+	require.Equal(t, []string{"1", "2", "3", "1", "2", "3", "1", "2", "3"}, got)
+
+	older := 0 // of headers in which some number is that of the version before
+	for at := 0; at+2 <= len(plain[1].GetDataHeader()); at += 2 {
+		header := append([]byte(nil), plain[1].GetDataHeader()...)
+		if binary.LittleEndian.Uint16(header[at:]) == metadataV5 {
+			binary.LittleEndian.PutUint16(header[at:], metadataV5-1)
+			if size, err := verifyMessage(header, plain[1].GetDataBody(), 0); err == nil && !size.record.plain() {
+				older++
+			}
+		}
+	}
+	require.Equal(t, 1, older)
+
+	meta := array.NewRecordBatchWithMetadata(batch.Schema(), batch.Columns(), 3, arrow.NewMetadata([]string{"k"}, []string{"v"}))
+	defer meta.Release()
+	e := &Endpoint{cfg: Config{Allocator: memory.DefaultAllocator, MaxMessage: 1 << 20}}
+	rd, err := openReader(t.Context(), scriptedRows(send(t, meta)), nil, e, nil)
+	require.NoError(t, err)
+	defer rd.release()
+	read, err := rd.next()
+	require.NoError(t, err)
+	metadata := read.(arrow.RecordBatchWithMetadata).Metadata()
+	require.Equal(t, []string{"v"}, metadata.Values())
+}
+
+func TestSchemasAreDecodedOnce(t *testing.T) {
+	header := func(name string, kind arrow.DataType) []byte {
+		batch := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: name, Type: kind}}, nil), []arrow.Array{array.MakeArrayOfNull(memory.DefaultAllocator, kind, 0)}, 0)
+		defer batch.Release()
+		return send(t, batch)[0].GetDataHeader()
+	}
+	var c schemaCache
+	decode := func(header []byte) *knownSchema {
+		s, err := c.decode(header)
+		require.NoError(t, err)
+		return s
+	}
+	a := header("a", arrow.PrimitiveTypes.Int64)
+	first := decode(a)
+	require.Same(t, first, decode(a))
+	again := append([]byte(nil), a...)
+	clear(a) // the message is received into again
+	require.Same(t, first, decode(again))
+	for n := range 3 * maxKnownSchemas {
+		decode(header(string(rune('b'+n)), arrow.PrimitiveTypes.Int64))
+		require.LessOrEqual(t, len(c.schema), maxKnownSchemas)
+	}
+	long := header(string(make([]byte, maxKnownHeader)), arrow.PrimitiveTypes.Int64)
+	require.NotSame(t, decode(long), decode(long), "it would take too much")
+	require.False(t, decode(header("d", &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String})).plain)
+}
+
+// lateType is a type of a user's.
+type lateType struct{ arrow.ExtensionBase }
+
+type lateArray struct{ array.ExtensionArrayBase }
+
+func (*lateType) ArrayType() reflect.Type { return reflect.TypeFor[lateArray]() }
+func (*lateType) ExtensionName() string   { return "flightpool.late" }
+func (*lateType) Serialize() string       { return "" }
+func (*lateType) ExtensionEquals(o arrow.ExtensionType) bool {
+	return o.ExtensionName() == "flightpool.late"
+}
+func (t *lateType) Deserialize(arrow.DataType, string) (arrow.ExtensionType, error) {
+	return t, nil
+}
+
+// TestATypeThatIsRegisteredLaterIsSeen: what a schema with a type of the user's decodes
+// to depends on what is registered.
+func TestATypeThatIsRegisteredLaterIsSeen(t *testing.T) {
+	late := &lateType{arrow.ExtensionBase{Storage: arrow.PrimitiveTypes.Int64}}
+	storage := int64Batch(1, 2, 3)
+	defer storage.Release()
+	column := array.NewExtensionArrayWithStorage(late, storage.Column(0))
+	batch := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "l", Type: late}}, nil), []arrow.Array{column}, 3)
+	defer batch.Release()
+	messages := send(t, batch)
+	var c schemaCache
+	typeOf := func() arrow.Type {
+		known, err := c.decode(messages[0].GetDataHeader())
+		require.NoError(t, err)
+		return known.schema.Field(0).Type.ID()
+	}
+	require.Equal(t, arrow.INT64, typeOf())
+	require.NoError(t, arrow.RegisterExtensionType(late))
+	defer func() { require.NoError(t, arrow.UnregisterExtensionType("flightpool.late")) }()
+	require.Equal(t, arrow.EXTENSION, typeOf())
+	require.True(t, compareWithArrow(t, messages[0], messages[1]))
+}

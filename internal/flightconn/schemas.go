@@ -1,0 +1,108 @@
+package flightconn
+
+import (
+	"bytes"
+	"io"
+	"sync"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/endian"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+)
+
+// knownSchema is a schema as its message has it and decoded. It is never changed.
+type knownSchema struct {
+	header []byte
+	schema *arrow.Schema
+
+	// plain says that its batches can be read by batchDecoder: there are no
+	// dictionaries, and numbers are as this machine has them.
+	plain bool
+}
+
+// schemaCache has the schemas of an endpoint's results by the bytes of their messages,
+// so that a statement that is run again does not decode its schema again. It is safe
+// for use by any goroutine, and its zero value is empty.
+//
+// INVARIANT: it has at most maxKnownSchemas entries, of at most maxKnownHeader bytes
+// each, whatever the server sends. Messages are verified before they come here.
+type schemaCache struct {
+	mu     sync.Mutex
+	schema map[string]*knownSchema
+}
+
+const (
+	maxKnownSchemas = 64
+	maxKnownHeader  = 16 << 10
+)
+
+// extensionKey is in the metadata of a field whose type somebody may register. What the
+// message decodes to changes with that, so that such a schema is not kept.
+var extensionKey = []byte("ARROW:extension:name")
+
+// decode is the schema of a message. header stays the caller's.
+func (c *schemaCache) decode(header []byte) (*knownSchema, error) {
+	c.mu.Lock()
+	known := c.schema[string(header)]
+	c.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	known, err := decodeSchemaMessage(bytes.Clone(header))
+	if err != nil || len(header) > maxKnownHeader || bytes.Contains(header, extensionKey) {
+		return known, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.schema == nil || len(c.schema) >= maxKnownSchemas {
+		c.schema = make(map[string]*knownSchema)
+	}
+	c.schema[string(known.header)] = known
+	return known, nil
+}
+
+// decodeSchemaMessage decodes the header of a message that was verified. It is kept. An
+// error is Arrow's.
+func decodeSchemaMessage(header []byte) (*knownSchema, error) {
+	rd, err := ipc.NewReaderFromMessageReader(&schemaMessage{header: header}, ipc.WithEnsureNativeEndian(false))
+	if err != nil {
+		return nil, err
+	}
+	defer rd.Release()
+	s := &knownSchema{header: header, schema: rd.Schema()}
+	s.plain = s.schema.IsNativeEndian() && !hasDictionaries(s.schema)
+	s.schema = s.schema.WithEndianness(endian.NativeEndian)
+	return s, nil
+}
+
+// hasDictionaries reports whether any column, or a part of it, is dictionary-encoded.
+func hasDictionaries(schema *arrow.Schema) bool {
+	for i := range schema.NumFields() {
+		if dictionariesIn(schema.Field(i).Type) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// schemaMessage is an ipc.MessageReader that has one message, without a body.
+type schemaMessage struct {
+	header []byte
+	given  bool
+}
+
+// Message is part of ipc.MessageReader.
+func (m *schemaMessage) Message() (*ipc.Message, error) {
+	if m.given {
+		return nil, io.EOF
+	}
+	m.given = true
+	return ipc.NewMessage(memory.NewBufferBytes(m.header), memory.NewBufferBytes(nil)), nil
+}
+
+// Retain is part of ipc.MessageReader.
+func (m *schemaMessage) Retain() {}
+
+// Release is part of ipc.MessageReader.
+func (m *schemaMessage) Release() {}
