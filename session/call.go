@@ -74,6 +74,10 @@ type call struct {
 	// makes round trips of its own, on the same context as the step.
 	beforeSend func(ctx context.Context) error
 
+	// afterStep lets go of what the step reads. It is called when the step returns, which
+	// may be after the end of the call: see awaitLeftStep.
+	afterStep func()
+
 	// startedAt is when the step began, which is before anything of it was sent. The
 	// proof of the session is as old as that: a server counts the idle time of a session
 	// from the start of a statement.

@@ -226,6 +226,9 @@ func awaitStep[T any](c *call, step func(ctx context.Context) (T, error), late f
 func withChecks[T any](c *call, step func(ctx context.Context) (T, error)) func(ctx context.Context) (T, error) {
 	c.startedAt = time.Now()
 	return func(ctx context.Context) (v T, err error) {
+		if c.afterStep != nil {
+			defer c.afterStep()
+		}
 		if c.beforeSend != nil {
 			if err := c.beforeSend(ctx); err != nil {
 				return v, err

@@ -42,7 +42,7 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 	opts.Table = table
 	c.manyExecutions = true // the table may have been made before the rows failed
 	rows.Retain()
-	c.onEnd = append(c.onEnd, rows.Release)
+	c.afterStep = rows.Release
 	return runStep(c, func(ctx context.Context) (int64, error) {
 		source := &callerRows{RecordReader: rows}
 		n, err := s.conn.Ingest(ctx, source, opts, c.backendCall)

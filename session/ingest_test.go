@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -82,4 +84,73 @@ func TestAFailingReaderOfRowsIsNotTheServer(t *testing.T) {
 			})
 		}
 	}
+}
+
+// blockingRows count what is done to them while Next is under way.
+type blockingRows struct {
+	array.RecordReader
+	mu       sync.Mutex
+	refs     int
+	reading  bool
+	misused  bool
+	released bool
+	pause    time.Duration
+}
+
+func (r *blockingRows) Next() bool {
+	r.set(func() { r.reading = true })
+	time.Sleep(r.pause)
+	r.set(func() { r.reading = false })
+	return false
+}
+
+func (r *blockingRows) set(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+}
+
+func (r *blockingRows) Err() error { return nil }
+func (r *blockingRows) Retain()    { r.set(func() { r.refs++ }) }
+func (r *blockingRows) Release() {
+	r.set(func() {
+		r.refs--
+		r.released = r.refs == 0
+		r.misused = r.misused || r.reading && r.released
+	})
+}
+
+// The rows may be the result of another pool, which is one goroutine's at a time: its
+// last reference is not given up while a read of it is under way.
+func TestRowsAreLetGoOnceTheirReaderHasReturned(t *testing.T) {
+	for _, pause := range []time.Duration{0, time.Second, time.Minute} {
+		for _, left := range []time.Duration{time.Millisecond, time.Hour} {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, &fakeConn{})
+				rows := &blockingRows{refs: 1, pause: pause}
+				ctx, stop := context.WithTimeout(t.Context(), left)
+				defer stop()
+				_, err := r.handle.Ingest(ctx, "t", rows, backend.IngestOptions{})
+				require.Equal(t, left < pause, err != nil, "%v", err)
+				rows.Release() // the caller's own
+				_ = r.handle.Close()
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				rows.set(func() {
+					require.True(t, rows.released, "%v", pause)
+					require.False(t, rows.misused, "%v", pause)
+				})
+			})
+		}
+	}
+	synctest.Test(t, func(t *testing.T) { // nothing of it was sent
+		lost := &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultTransport, Err: errors.New("lost")}
+		r := newRig(t, &fakeConn{fail: map[string]error{"Prepare": lost}, forgives: true})
+		rows := &blockingRows{refs: 1}
+		_, err := r.handle.Ingest(t.Context(), "t", rows, backend.IngestOptions{Temporary: true})
+		require.Error(t, err)
+		rows.Release()
+		require.True(t, rows.released)
+		_ = r.handle.Close()
+	})
 }
