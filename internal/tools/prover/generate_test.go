@@ -49,6 +49,7 @@ type generator struct {
 	*rand.Rand
 	profile testserver.Profile
 	calm    bool // no faults
+	mixed   bool // some steps are carried out beside others
 	last    int64
 	held    map[string]bool // actors with a session
 	inTx    map[string]bool
@@ -63,7 +64,7 @@ func generate(seed uint64) program {
 	if only, err := profileOf(os.Getenv("PROVE_PROFILE")); err == nil {
 		g.profile = only
 	}
-	g.calm = g.IntN(3) == 0
+	g.calm, g.mixed = g.IntN(3) == 0, g.IntN(3) == 0
 	p := program{profile: g.profile.Name, auth: "none", max: 1 + g.IntN(3), min: g.IntN(3) - 1}
 	if g.profile.SessionKey == testserver.ByBearer {
 		p.auth = g.pick("basic", "token")
@@ -76,6 +77,9 @@ func generate(seed uint64) program {
 	p.check, _ = time.ParseDuration(g.pick("30s", "-1s", "10m", "10m"))
 	for n := 4 + g.IntN(14); len(p.steps) < n; {
 		p.steps = append(p.steps, g.step()...)
+	}
+	for i := range p.steps {
+		p.steps[i].beside = g.mixed && p.steps[i].concerns() && g.IntN(4) == 0
 	}
 	skip := strings.Fields(os.Getenv("PROVE_SKIP"))
 	p.steps = slices.DeleteFunc(p.steps, func(s step) bool { return slices.Contains(skip, s.verb) })
@@ -107,15 +111,39 @@ func (g *generator) step() []step {
 		return []step{g.fault()}
 	case n < 50 && !g.calm:
 		return []step{g.event()}
+	case n < 53:
+		return []step{g.owner()}
 	default:
 		return g.session()
 	}
 }
 
+// concerns reports whether the step is a call, of which others may be beside.
+func (s step) concerns() bool {
+	switch s.verb {
+	case "fault", "kill", "goaway", "evict", "expire", "reset", "idle", "resize", "closing":
+		return false
+	default:
+		return true
+	}
+}
+
+// owner is what the owner of the pool does beside all that.
+func (g *generator) owner() step {
+	if g.IntN(3) == 0 && g.profile.SessionKey != testserver.ByBearer { // see the size with tokens
+		return step{verb: "resize", args: []string{g.pick("1", "2", "5")}}
+	}
+	return step{verb: g.pick("reset", "idle")}
+}
+
 // deadline gives some calls one that may come too early.
 func (g *generator) deadline(s step) step {
-	if g.IntN(6) == 0 {
-		s.within, _ = time.ParseDuration(g.pick("1ms", "20ms", "300ms", "3s", "40s"))
+	limit, _ := time.ParseDuration(g.pick("1ms", "20ms", "300ms", "3s", "40s"))
+	switch g.IntN(10) {
+	case 0:
+		s.within = limit
+	case 1:
+		s.cut = limit
 	}
 	return s
 }
@@ -129,14 +157,14 @@ func (g *generator) stateless() step {
 		n := int64(1 + g.IntN(3))
 		return g.deadline(step{verb: "ingest", args: []string{g.keys(n), strconv.FormatInt(n, 10)}})
 	case 0, 1:
-		return g.deadline(step{verb: g.pick("insert", "execute"), args: []string{g.key()}})
+		return g.deadline(step{verb: g.pick("insert", "execute", "args", "keep"), args: []string{g.key()}})
 	case 2:
 		n := int64(1 + g.IntN(3))
 		return g.deadline(step{verb: "bulk", args: []string{g.keys(n), strconv.FormatInt(n, 10)}})
 	case 3, 4:
 		return g.deadline(g.read())
 	case 5:
-		return g.deadline(step{verb: "slow", args: []string{g.key(), g.pick("100ms", "2s", "1m", "20m")}})
+		return g.deadline(step{verb: g.pick("slow", "slow", "keepslow"), args: []string{g.key(), g.pick("100ms", "2s", "1m", "20m")}})
 	default:
 		return step{verb: "look"}
 	}
@@ -181,7 +209,7 @@ func (g *generator) session() []step {
 	case 10:
 		return []step{act(g.pick("set", "temp", "use")), act("insert", g.key())}
 	case 11:
-		return []step{act("with", g.keys(2), g.pick("ok", "ok", "error", "panic"))}
+		return []step{act("with", g.keys(2), g.pick("ok", "ok", "error", "panic", "result"))}
 	case 12:
 		n := int64(1 + g.IntN(3))
 		return []step{act("bulk", g.keys(n), strconv.FormatInt(n, 10))}
@@ -285,7 +313,23 @@ func (g *generator) beside(who string) []step {
 // either is a step inside a transaction or outside.
 func (g *generator) either(who string) []step {
 	act := func(verb string, args ...string) step { return g.deadline(step{who: who, verb: verb, args: args}) }
-	switch g.IntN(12) {
+	switch g.IntN(18) {
+	case 12, 13:
+		return g.hold(who)
+	case 14:
+		return []step{act(g.pick("meta", "preread"))}
+	case 15:
+		n := int64(1 + g.IntN(4))
+		return []step{act("feed", g.keys(n), strconv.FormatInt(n, 10), g.pick("0s", "10ms", "2s", "4m"), g.pick("all", "all", "fail"))}
+	case 16:
+		return []step{act(g.pick("keep", "args"), g.key())}
+	case 17:
+		switch g.IntN(4) {
+		case 0:
+			return []step{act("closing", g.pick("1ms", "20ms", "300ms", "3s"))}
+		default:
+			return []step{act("keepslow", g.key(), g.pick("100ms", "2s", "16m"))}
+		}
 	case 11:
 		return []step{act(g.pick("option", "returning")), act("insert", g.key())}
 	case 9:
@@ -317,6 +361,30 @@ func (g *generator) either(who string) []step {
 	}
 }
 
+// hold opens a result, does something beside it, and lets it go or reads it.
+func (g *generator) hold(who string) []step {
+	act := func(verb string, args ...string) step { return step{who: who, verb: verb, args: args} }
+	steps := []step{g.deadline(act("open", g.key(), g.pick("0", "1", "7", "100", "3000"), g.pick("1", "3", "100")))}
+	for g.IntN(3) > 0 {
+		switch g.IntN(6) {
+		case 0:
+			steps = append(steps, act("insert", g.key()))
+		case 1:
+			steps = append(steps, act(g.pick("commit", "rollback")))
+		case 2:
+			steps = append(steps, step{verb: "sleep", args: []string{g.pick("1ms", "1s", "31s", "16m", "3h")}})
+		default:
+			steps = append(steps, act("next"))
+		}
+	}
+	switch g.IntN(4) {
+	case 0:
+		return steps // until something else ends it
+	default:
+		return append(steps, act(g.pick("drop", "finish")))
+	}
+}
+
 // event is what happens to the whole server now.
 func (g *generator) event() step {
 	verbs := []string{"kill", "goaway", "kill"}
@@ -338,9 +406,10 @@ func (g *generator) event() step {
 // fault is what goes wrong once, at the next call that fits.
 func (g *generator) fault() step {
 	point := g.pick("connect", "session", "statement", "statement", "batch", "Handshake", "GetFlightInfo", "DoGet", "DoPut", "DoPut",
-		"BeginTransaction", "EndTransaction", "EndTransaction", "EndTransaction", "CreatePreparedStatement", "CancelFlightInfo", "CloseSession")
+		"BeginTransaction", "EndTransaction", "EndTransaction", "EndTransaction", "CreatePreparedStatement", "CancelFlightInfo", "CloseSession",
+		"ClosePreparedStatement", "BeginSavepoint", "EndSavepoint", "SetSessionOptions", "GetSessionOptions")
 	after := g.IntN(2) == 0 && point != "connect" && point != "session" && point != "batch"
-	effects := []string{"kill", "kill", "delay", "fail", "freeze"}
+	effects := []string{"kill", "kill", "delay", "fail", "freeze", "goaway"}
 	if !g.profile.UnknownTxOK {
 		effects = append(effects, "evict")
 	}

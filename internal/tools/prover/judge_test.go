@@ -32,10 +32,16 @@ func inBubble(t *testing.T, p program) *world {
 	if err != nil {
 		w.breaks("error for no reason", "New: %v", err)
 	} else {
+		w.turn.Lock()
 		for _, s := range p.steps {
-			w.do(s)
+			w.start(s)
 		}
+		w.turn.Unlock()
+		w.running.Wait()
+		w.turn.Lock()
 		w.end()
+		w.turn.Unlock()
+		w.feeding.Wait()
 	}
 	for _, timer := range w.timers {
 		timer.Stop()
@@ -73,7 +79,7 @@ func (w *world) end() {
 	}
 	ctx, stop := context.WithTimeout(w.t.Context(), closing)
 	defer stop()
-	if err := w.pool.Close(ctx); err != nil && w.calm {
+	if err := w.pool.Close(ctx); err != nil && w.calm && !w.late {
 		w.breaks("error for no reason", "pool.Close: %v", err)
 	}
 	w.srv.Faults().Clear()

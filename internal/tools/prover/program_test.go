@@ -23,6 +23,8 @@ type step struct {
 	verb   string
 	args   []string
 	within time.Duration // deadline of the call, 0 for a long one
+	cut    time.Duration // when its context is cancelled, 0 for never
+	beside bool          // it is carried out beside the steps that follow, until the next of its actor
 }
 
 func (s step) String() string {
@@ -32,6 +34,12 @@ func (s step) String() string {
 	}
 	if s.within > 0 {
 		words = append(words, "within", s.within.String())
+	}
+	if s.cut > 0 {
+		words = append(words, "cut", s.cut.String())
+	}
+	if s.beside {
+		words = append(words, "&")
 	}
 	return strings.Join(words, " ")
 }
@@ -84,11 +92,16 @@ func parseStep(words []string) (s step, err error) {
 	if len(words) == 0 {
 		return s, fmt.Errorf("no verb")
 	}
-	if n := len(words); n > 2 && words[n-2] == "within" {
-		if s.within, err = time.ParseDuration(words[n-1]); err != nil {
-			return s, err
+	if n := len(words); n > 1 && words[n-1] == "&" {
+		s.beside, words = true, words[:n-1]
+	}
+	for word, limit := range map[string]*time.Duration{"within": &s.within, "cut": &s.cut} {
+		if n := len(words); n > 2 && words[n-2] == word { // a step has one of them
+			if *limit, err = time.ParseDuration(words[n-1]); err != nil {
+				return s, err
+			}
+			words = words[:n-2]
 		}
-		words = words[:n-2]
 	}
 	s.verb, s.args = words[0], words[1:]
 	return s, nil

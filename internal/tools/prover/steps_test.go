@@ -24,22 +24,18 @@ type statements interface {
 	Query(ctx context.Context, sql string, args ...any) (*flightpool.QueryResult, error)
 	Execute(ctx context.Context, sql string, args ...any) (*flightpool.QueryResult, error)
 	Update(ctx context.Context, sql string, args ...any) (flightpool.UpdateResult, error)
+	UpdateWithOptions(ctx context.Context, sql string, opts flightpool.QueryOptions) (flightpool.UpdateResult, error)
+	QueryWithOptions(ctx context.Context, sql string, opts flightpool.QueryOptions) (*flightpool.QueryResult, error)
 	UpdateWithRecordBatch(ctx context.Context, sql string, b arrow.RecordBatch) (flightpool.UpdateResult, error)
 	Ingest(ctx context.Context, table string, rows array.RecordReader, opts flightpool.IngestOptions) (int64, error)
 }
 
-// do carries out one step.
-func (w *world) do(s step) {
-	if s.who == "" {
+// do carries out one step, of a or of the pool's.
+func (w *world) do(s step, a *actor) {
+	switch {
+	case a == nil:
 		w.doPool(s)
 		return
-	}
-	a := w.actors[s.who]
-	if a == nil {
-		a = &actor{}
-		w.actors[s.who] = a
-	}
-	switch {
 	case s.verb == "acquire":
 		w.acquire(s, a)
 		return
@@ -62,16 +58,27 @@ func (w *world) age(a *actor) {
 func (w *world) doPool(s step) {
 	switch s.verb {
 	case "sleep":
+		w.turn.Unlock()
 		time.Sleep(s.duration(0))
-	case "insert", "execute":
+		w.turn.Lock()
+	case "insert", "execute", "args", "keep":
 		w.insert(s, nil, w.pool, s.num(0), 1)
+	case "reset":
+		w.pool.Reset()
+	case "idle":
+		w.pool.EvictIdle()
+	case "resize":
+		w.program.max = int(s.num(0))
+		if err := w.pool.Resize(w.program.max); err != nil {
+			w.breaks("error for no reason in "+s.verb, "%q: %v", s, err)
+		}
 	case "bulk", "ingest":
 		w.insert(s, nil, w.pool, s.num(0), s.num(1))
 	case "burst":
 		w.burst(s)
 	case "read":
 		w.read(s, nil, w.pool)
-	case "slow":
+	case "slow", "keepslow":
 		w.slow(s, nil, w.pool)
 	case "look":
 		w.look(s, nil, w.pool)
@@ -99,7 +106,7 @@ func (w *world) doSession(s step, a *actor) {
 		w.rollback(s, a)
 	case "close":
 		w.close(s, a)
-	case "insert", "execute":
+	case "insert", "execute", "args", "keep":
 		w.insert(s, a, a.handle, s.num(0), 1)
 	case "bulk", "ingest":
 		w.insert(s, a, a.handle, s.num(0), s.num(1))
@@ -107,8 +114,16 @@ func (w *world) doSession(s step, a *actor) {
 		w.savepoint(s, a)
 	case "read":
 		w.read(s, a, a.handle)
-	case "slow":
+	case "slow", "keepslow":
 		w.slow(s, a, a.handle)
+	case "open", "next", "drop", "finish":
+		w.hold(s, a)
+	case "closing":
+		w.closing(s, a)
+	case "meta", "preread":
+		w.quiet(s, a)
+	case "feed":
+		w.feed(s, a)
 	case "look":
 		w.look(s, a, a.handle)
 	case "clash":
@@ -161,12 +176,13 @@ func (w *world) judge(s step, a *actor, err error) {
 	if !known && !errors.Is(err, flightpool.ErrClosed) && !errors.Is(err, errPanicked) && !errors.Is(err, errStop) {
 		w.breaks("untyped error", "%q: %v", s, err)
 	}
-	late := errors.Is(err, context.DeadlineExceeded) && s.within > 0
+	late := errors.Is(err, context.DeadlineExceeded) && s.within > 0 || errors.Is(err, context.Canceled) && s.cut > 0
 	w.late = w.late || late
 	switch {
-	case errors.Is(err, flightpool.ErrExhausted) && w.held() >= w.program.max:
+	case errors.Is(err, flightpool.ErrExhausted) && (w.parallel || w.held() >= w.program.max):
+	case errors.Is(err, backend.ErrBusy) && a != nil && a.held != nil:
 	case w.program.auth == "token" && known && e.Fault == flightpool.FaultAuth: // it expired during the call
-	case !w.calm && (!w.settled || a != nil && !a.settled), late, errors.Is(err, errPanicked), errors.Is(err, errStop), known && e.Fault == flightpool.FaultUnsupported:
+	case !w.calm && (!w.settled || a != nil && !a.settled), late, errors.Is(err, errPanicked), errors.Is(err, errStop), s.arg(1) == "result" && errors.Is(err, backend.ErrBusy), known && e.Fault == flightpool.FaultUnsupported:
 	case a == nil && w.profile.SessionKey == testserver.ByCall && known && e.Fault == flightpool.FaultStatement:
 	case a != nil && (a.shaken || w.profile.SessionKey == testserver.ByCall || a.tx != nil && (a.tx.failed || a.tx.ended != open)):
 	default:
@@ -184,6 +200,9 @@ func (w *world) judge(s step, a *actor, err error) {
 // insert stores n rows from first on.
 func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 	earlier := len(w.srv.Ledger().Statements())
+	if s.verb == "bulk" || s.verb == "args" {
+		w.bound++
+	}
 	err := w.call(s, func(ctx context.Context) (err error) {
 		sql := fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first)
 		switch s.verb {
@@ -201,22 +220,26 @@ func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 		case "bulk":
 			rows := batch(first, n)
 			defer rows.Release()
-			w.bound++
 			_, err = q.UpdateWithRecordBatch(ctx, "INSERT INTO "+w.table+" VALUES (?)", rows)
+		case "args":
+			_, err = q.Update(ctx, "INSERT INTO "+w.table+" VALUES (?)", first)
+		case "keep":
+			_, err = q.UpdateWithOptions(ctx, sql, flightpool.QueryOptions{NoCancel: true})
 		default:
 			_, err = q.Update(ctx, sql)
 		}
 		return err
 	})
-	if s.verb == "bulk" && a != nil {
+	inBulk := s.verb == "bulk" || s.verb == "ingest" || s.verb == "args"
+	if inBulk && s.verb != "ingest" && a != nil {
 		a.noteBound(w)
 	}
 	w.record(s, a, first, n, err)
 	w.judge(s, a, err)
-	if err == nil && s.verb != "bulk" && s.verb != "ingest" {
+	if err == nil && !inBulk {
 		w.alone(s, fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first))
 	}
-	if a != nil && a.home != 0 && err == nil && s.verb != "bulk" && s.verb != "ingest" {
+	if a != nil && a.home != 0 && err == nil && !inBulk {
 		proven := func(st testserver.Statement) bool { return st.Session == a.home }
 		// A session that answers the proof and ends before the change comes is
 		// replaced unseen.
@@ -234,6 +257,9 @@ func (w *world) alone(s step, sql string) {
 	}
 	session := w.sessionOf(sql)
 	for _, st := range w.srv.Ledger().Statements() {
+		if st.SQL == sql {
+			return // what comes later may be the next borrower's
+		}
 		if st.Session == session && st.State == testserver.Running {
 			w.breaks("session in use", "%q ran in session %d, where %q of %s ago still runs", s, session, st.SQL, st.Took)
 		}
@@ -328,9 +354,9 @@ func (w *world) read(s step, a *actor, q statements) {
 
 func (w *world) slow(s step, a *actor, q statements) {
 	err := w.call(s, func(ctx context.Context) error {
-		return drain(q.Query(ctx, fmt.Sprintf("SELECT sleep('%s') -- %s", s.arg(1), s.arg(0))))
+		return drain(q.QueryWithOptions(ctx, fmt.Sprintf("SELECT sleep('%s') -- %s", s.arg(1), s.arg(0)), flightpool.QueryOptions{NoCancel: s.verb == "keepslow"}))
 	})
-	if err == nil && s.within > 0 && s.within+overtime < s.duration(1) {
+	if limit := max(s.within, s.cut); err == nil && limit > 0 && limit+overtime < s.duration(1) {
 		w.breaks("wrong rows", "%q: it has not run so long", s)
 	}
 	w.judge(s, a, err)
@@ -360,7 +386,9 @@ func (w *world) look(s step, a *actor, q statements) {
 			w.breaks("catalogue of another", "%q is in %v", s, v)
 		}
 		if v, err := values(q.Query(ctx, "SELECT * FROM "+w.table)); err == nil {
+			w.turn.Lock()
 			w.seen(s, a, v)
+			w.turn.Unlock()
 		}
 		if a != nil && a.tx != nil {
 			return nil // what fails would abort it
@@ -391,7 +419,7 @@ func (w *world) seen(s step, a *actor, rows []string) {
 		case t == nil:
 		case t.tx == nil && t.alone == never, t.tx != nil && t.tx.ended == never:
 			w.breaks("rows that are not stored", "%q sees %d of %q", s, k, t.step)
-		case t.tx != nil && t.tx.ended == open && !t.tx.aside && (a == nil || a.tx != t.tx):
+		case t.tx != nil && t.tx.ended == open && !t.tx.aside && !t.tx.ending && (a == nil || a.tx != t.tx):
 			w.breaks("rows that are not stored", "%q sees %d of %q, whose transaction is open", s, k, t.step)
 		}
 	}
@@ -419,16 +447,17 @@ func (w *world) acquire(s step, a *actor) {
 	if a.handle != nil {
 		return
 	}
+	var handle *flightpool.SessionHandle
+	settled := w.settled
 	err := w.call(s, func(ctx context.Context) (err error) {
-		a.handle, err = w.pool.AcquireSession(ctx)
+		handle, err = w.pool.AcquireSession(ctx)
 		return err
 	})
 	if err != nil {
-		a.handle = nil
 		w.judge(s, nil, err)
 		return
 	}
-	*a = actor{handle: a.handle, since: time.Now(), used: time.Now(), settled: w.settled}
+	*a = actor{handle: handle, since: time.Now(), used: time.Now(), settled: settled, done: a.done}
 }
 
 func (w *world) close(s step, a *actor) {
@@ -445,7 +474,8 @@ func (w *world) close(s step, a *actor) {
 	if err != nil && w.calm && !a.shaken && !uncleanable {
 		w.breaks("error for no reason in "+s.verb, "%q: %v", s, err)
 	}
-	*a = actor{}
+	w.letGo(a)
+	*a = actor{done: a.done}
 }
 
 func (w *world) begin(s step, a *actor) {
@@ -470,7 +500,9 @@ func (w *world) commit(s step, a *actor) {
 		return
 	}
 	t := a.tx
+	t.ending = true
 	err := w.call(s, func(ctx context.Context) error { return a.handle.Commit(ctx) })
+	t.ending = false
 	switch {
 	case t.unsure:
 		t.ended = either
@@ -520,9 +552,10 @@ func (w *world) clash(s step, a *actor) {
 // aside changes a table of another catalog, which some servers leave the
 // transaction for.
 func (w *world) aside(s step, a *actor) {
+	w.asides++
+	sql := fmt.Sprintf("INSERT INTO memory.side VALUES (%d)", w.asides)
 	err := w.call(s, func(ctx context.Context) error {
-		w.asides++
-		_, err := a.handle.Update(ctx, fmt.Sprintf("INSERT INTO memory.side VALUES (%d)", w.asides))
+		_, err := a.handle.Update(ctx, sql)
 		return err
 	})
 	w.judge(s, a, err)
@@ -562,17 +595,18 @@ func (w *world) savepoint(s step, a *actor) {
 func (w *world) burst(s step) {
 	n := s.num(1)
 	results := make([]error, n)
+	w.turn.Unlock()
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
-			results[i] = w.call(s, func(ctx context.Context) error {
+			results[i] = w.timed(s, func(ctx context.Context) error {
 				_, err := w.pool.Update(ctx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, s.num(0)+i))
 				return err
 			})
 		})
 		all.Go(func() {
 			slow := step{verb: "slow", args: []string{s.arg(0), "1m"}, within: time.Duration(i+1) * 100 * time.Millisecond}
-			if err := w.call(slow, func(ctx context.Context) error {
+			if err := w.timed(slow, func(ctx context.Context) error {
 				return drain(w.pool.Query(ctx, fmt.Sprintf("SELECT sleep('1m') -- %d", s.num(0)+i)))
 			}); err == nil {
 				w.breaks("wrong rows", "%q: it has not run so long", slow)
@@ -580,6 +614,7 @@ func (w *world) burst(s step) {
 		})
 	}
 	all.Wait()
+	w.turn.Lock()
 	for i, err := range results {
 		w.record(s, nil, s.num(0)+int64(i), 1, err)
 		w.judge(s, nil, err)
@@ -593,6 +628,9 @@ func (w *world) rollback(s step, a *actor) {
 	}
 	t := a.tx
 	err := w.call(s, func(ctx context.Context) error { return a.handle.Rollback(ctx) })
+	if errors.Is(err, backend.ErrBusy) {
+		return
+	}
 	if t.ended == open {
 		t.ended = never
 		if t.aside && err != nil {
@@ -727,7 +765,10 @@ func (w *world) with(s step, a *actor) {
 			a.tx = t
 			for k := s.num(0); k < s.num(0)+2; k++ {
 				_, err := h.Update(ctx, fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, k))
+				w.turn.Lock()
 				w.record(s, a, k, 1, err)
+				t.ending = true
+				w.turn.Unlock()
 				if err != nil {
 					t.failed = true
 					return err
@@ -736,12 +777,16 @@ func (w *world) with(s step, a *actor) {
 			switch s.arg(1) {
 			case "error":
 				return errStop
+			case "result": // which is ended with the transaction
+				_, err := h.Query(ctx, "SELECT * FROM generate(7, 1)")
+				return err
 			case "panic":
 				panic(programPanic)
 			}
 			return nil
 		})
 	})
+	t.ending = false
 	switch {
 	case err == nil:
 		t.ended = stored
@@ -831,6 +876,8 @@ func (w *world) fault(s step) {
 		f.Do = testserver.Delay(s.duration(3))
 	case "truncate":
 		f.Do = testserver.TruncatedBody
+	case "goaway":
+		f.Do = testserver.GoAway()
 	case "fail":
 		f.Do = testserver.Fail(failures[s.arg(3)], "a fault of the program")
 	default:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -49,6 +50,10 @@ type world struct {
 	tokens            map[int64]*token
 	timers            []*time.Timer
 	tokenNo, asides   int
+	parallel          bool           // steps are carried out beside others
+	turn              turn           // of the steps that are carried out beside each other
+	running           sync.WaitGroup // steps beside the others
+	feeding           sync.WaitGroup // readers that have begun and are not let go
 
 	mu     sync.Mutex // guards what follows
 	broken []violation
@@ -78,6 +83,8 @@ type actor struct {
 	shaken     bool            // errors are no surprise any more
 	home       int             // session of the server's in which it has something to lose, 0 if nothing
 	settled    bool            // it was acquired when all that goes wrong was over
+	done       chan struct{}   // closed once its step beside the others is done, nil for none
+	held       *heldResult     // a result that stays open from one step to others
 	since      time.Time       // of the session
 	used       time.Time       // start of its last call
 }
@@ -90,6 +97,7 @@ type tx struct {
 	aside   bool // it has changed another catalog
 	saved   bool
 	since   []*token // of the savepoint
+	ending  bool     // its commit is under way
 	ended   outcome
 }
 
@@ -126,8 +134,9 @@ func newWorld(t *testing.T, p program) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{t: t, program: p, profile: profile, db: script.New(), actors: map[string]*actor{}, tokens: map[int64]*token{}, clashes: map[int64]*tx{}, calm: true, answers: &answers{}}
+	w := &world{t: t, program: p, profile: profile, db: script.New(), actors: map[string]*actor{}, tokens: map[int64]*token{}, clashes: map[int64]*tx{}, calm: true, answers: &answers{}, turn: make(turn, 1)}
 	for _, s := range p.steps {
+		w.parallel = w.parallel || s.beside || strings.HasPrefix(s.verb, "keep") // whose connection is in use when the call is over
 		switch s.verb {
 		case "fault", "kill", "goaway", "evict", "expire":
 			w.calm = false
@@ -231,13 +240,32 @@ var errPanicked = errors.New("the program's panic")
 
 const programPanic = "a panic of the program"
 
-// call makes one call and holds it to its deadline.
-func (w *world) call(s step, f func(ctx context.Context) error) (err error) {
+// contextOf is the context of a step's call, and after how long it ends.
+func (w *world) contextOf(s step) (context.Context, time.Duration, context.CancelFunc) {
 	limit := longCall
-	if s.within > 0 {
+	switch {
+	case s.within > 0:
 		limit = s.within
+	case s.cut > 0:
+		ctx, stop := context.WithCancel(w.t.Context())
+		timer := time.AfterFunc(s.cut, stop)
+		return ctx, s.cut, func() { timer.Stop(); stop() }
 	}
 	ctx, stop := context.WithTimeout(w.t.Context(), limit)
+	return ctx, limit, stop
+}
+
+// call makes one call and holds it to its deadline. Steps beside it have their turn
+// meanwhile.
+func (w *world) call(s step, f func(ctx context.Context) error) (err error) {
+	w.turn.Unlock()
+	defer w.turn.Lock()
+	return w.timed(s, f)
+}
+
+// timed is call without the turn.
+func (w *world) timed(s step, f func(ctx context.Context) error) (err error) {
+	ctx, limit, stop := w.contextOf(s)
 	defer stop()
 	began := time.Now()
 	defer func() {
