@@ -134,9 +134,14 @@ func (w *world) closing(s step, a *actor) {
 	w.late = true
 }
 
-// quiet is what leaves nothing behind: a call of the catalogue, a prepared query.
+// quiet is what leaves nothing behind: a call of the catalogue, a prepared query, one
+// whose progress is watched.
 func (w *world) quiet(s step, a *actor) {
 	err := w.call(s, func(ctx context.Context) error {
+		if s.verb == "watch" { // which is polled for
+			opts := flightpool.QueryOptions{Progress: func(float64, bool) {}}
+			return drain(a.handle.QueryWithOptions(ctx, fmt.Sprintf("SELECT sleep('1s') -- %s", s.arg(0)), opts))
+		}
 		if s.verb == "meta" {
 			return drain(a.handle.Metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataTableTypes}))
 		}

@@ -25,6 +25,15 @@ var profiles = []testserver.Profile{
 		p.Refuse = map[string]codes.Code{"CancelFlightInfo": codes.Unimplemented, "CancelQuery": codes.Unimplemented}
 	}),
 	variant("failures-do-not-abort", func(p *testserver.Profile) { p.FailuresDoNotAbort = true }),
+	variant("forgiving", func(p *testserver.Profile) {
+		p.UnknownTxOK, p.AbortedCommitOK, p.IgnoreTxID, p.CountedIDs, p.SideBySide, p.SessionTTL = true, true, true, true, true, 45*time.Minute
+	}),
+	variant("cookie", func(p *testserver.Profile) {
+		p.SessionKey, p.FreshCookie, p.CountedIDs, p.SessionTTL = testserver.ByCookie, true, true, 45*time.Minute
+	}),
+	variant("in-parts", func(p *testserver.Profile) {
+		p.Endpoints, p.Run, p.RenewHandles, p.Polls, p.PollEvery = 3, testserver.RunInInfo, true, 3, 100*time.Millisecond
+	}),
 }
 
 // variant is the strict profile with a difference.
@@ -59,7 +68,7 @@ type generator struct {
 func generate(seed uint64) program {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 1)), held: map[string]bool{}, inTx: map[string]bool{}, ready: map[string]bool{}}
 	// Servers with transactions have more to lose.
-	weighted := []int{0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 9}
+	weighted := []int{0, 0, 0, 1, 1, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 10, 11, 12}
 	g.profile = profiles[weighted[g.IntN(len(weighted))]]
 	if only, err := profileOf(os.Getenv("PROVE_PROFILE")); err == nil {
 		g.profile = only
@@ -317,7 +326,7 @@ func (g *generator) either(who string) []step {
 	case 12, 13:
 		return g.hold(who)
 	case 14:
-		return []step{act(g.pick("meta", "preread"))}
+		return []step{act(g.pick("meta", "preread", "watch"), g.key())}
 	case 15:
 		n := int64(1 + g.IntN(4))
 		return []step{act("feed", g.keys(n), strconv.FormatInt(n, 10), g.pick("0s", "10ms", "2s", "4m"), g.pick("all", "all", "fail"))}

@@ -120,7 +120,7 @@ func (w *world) doSession(s step, a *actor) {
 		w.hold(s, a)
 	case "closing":
 		w.closing(s, a)
-	case "meta", "preread":
+	case "meta", "preread", "watch":
 		w.quiet(s, a)
 	case "feed":
 		w.feed(s, a)
@@ -181,6 +181,7 @@ func (w *world) judge(s step, a *actor, err error) {
 	switch {
 	case errors.Is(err, flightpool.ErrExhausted) && (w.parallel || w.held() >= w.program.max):
 	case errors.Is(err, backend.ErrBusy) && a != nil && a.held != nil:
+	case w.profile.FreshCookie && errors.Is(err, flightpool.ErrSessionLost): // it had ended when it was acquired
 	case w.program.auth == "token" && known && e.Fault == flightpool.FaultAuth: // it expired during the call
 	case !w.calm && (!w.settled || a != nil && !a.settled), late, errors.Is(err, errPanicked), errors.Is(err, errStop), s.arg(1) == "result" && errors.Is(err, backend.ErrBusy), known && e.Fault == flightpool.FaultUnsupported:
 	case a == nil && w.profile.SessionKey == testserver.ByCall && known && e.Fault == flightpool.FaultStatement:
