@@ -44,7 +44,8 @@ func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context
 
 // RollbackOpen rolls back the transaction if one is open, and ends what is under way in
 // it: a result that was not released, for example. Without one, and in a handle that is
-// closed or lost, it does nothing. When ctx has ended it answers nil, and after the
+// closed or lost, it does nothing; ErrSessionLost says that it cannot be known whether
+// something is stored: see Rollback. When ctx has ended it answers nil, and after the
 // pool's CloseTimeout an error: the rollback goes on behind the caller then, and later
 // calls wait for it.
 func (s *SessionHandle) RollbackOpen(ctx context.Context) error {
