@@ -1,6 +1,7 @@
 package prover
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"github.com/stretchr/testify/require"
@@ -38,6 +40,7 @@ type answer struct {
 	skip  int // so many pass before it is given
 	times int // so often it is given in turn
 	text  string
+	late  time.Duration // the server's own answer, or its work, comes so much later: code is OK
 }
 
 // answerTexts are what may be said with a status.
@@ -49,7 +52,7 @@ var answerTexts = map[string]string{
 
 var codeNames = func() map[string]codes.Code {
 	all := map[string]codes.Code{}
-	for c := codes.Canceled; c <= codes.Unauthenticated; c++ {
+	for c := codes.OK; c <= codes.Unauthenticated; c++ {
 		all[c.String()] = c
 	}
 	return all
@@ -59,6 +62,9 @@ var codeNames = func() map[string]codes.Code {
 func answerOf(s step) *answer {
 	code, known := codeNames[s.arg(0)]
 	text, spoken := answerTexts[s.arg(5)]
+	if late := s.duration(5); late > 0 && code == codes.OK {
+		return &answer{point: s.arg(1), after: s.arg(2) == "after", skip: int(s.num(3)), times: int(s.num(4)), late: late}
+	}
 	if !known || !spoken {
 		panic(fmt.Sprintf("no answer %q", s))
 	}
@@ -98,6 +104,32 @@ func (a *answers) add(one *answer) {
 
 func (a *answer) err() error { return status.Error(a.code, a.text) }
 
+// wait is the time that an answer is late, which the end of the RPC ends.
+func (a *answer) wait(ctx context.Context) error {
+	timer := time.NewTimer(a.late)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// unary handles an RPC with one request and one answer.
+func (a *answer) unary(ctx context.Context, req any, handle grpc.UnaryHandler) (reply any, err error) {
+	if a.after {
+		reply, err = handle(ctx, req)
+	}
+	if a.late == 0 {
+		return nil, a.err()
+	}
+	if ended := a.wait(ctx); ended != nil || a.after {
+		return reply, cmp.Or(ended, err)
+	}
+	return handle(ctx, req)
+}
+
 func (a *answers) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
@@ -105,15 +137,16 @@ func (a *answers) options() []grpc.ServerOption {
 			if one == nil {
 				return handle(ctx, req)
 			}
-			if one.after {
-				_, _ = handle(ctx, req)
-			}
-			return nil, one.err()
+			return one.unary(ctx, req, handle)
 		}),
 		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 			s := &answeredStream{ServerStream: stream, answers: a, name: path.Base(info.FullMethod)}
 			err := handle(srv, s)
-			if s.one != nil {
+			switch {
+			case s.one == nil, s.one.late > 0 && !s.one.after:
+			case s.one.late > 0:
+				return cmp.Or(s.one.wait(stream.Context()), err)
+			default:
 				return s.one.err()
 			}
 			return err
@@ -127,6 +160,7 @@ type answeredStream struct {
 	answers *answers
 	name    string
 	begun   bool
+	waited  bool // the first message of an answer that is late
 	one     *answer
 }
 
@@ -139,16 +173,27 @@ func (s *answeredStream) RecvMsg(m any) error {
 	if action, ok := m.(*flight.Action); ok {
 		s.name = action.GetType()
 	}
-	if s.one = s.answers.hit(s.name); s.one != nil && !s.one.after {
+	s.one = s.answers.hit(s.name)
+	switch {
+	case s.one == nil || s.one.after:
+		return nil
+	case s.one.late > 0:
+		return s.one.wait(s.Context())
+	default:
 		return s.one.err()
 	}
-	return nil
 }
 
 // SendMsg keeps the reply back, but for rows, of which the reader has some then.
 func (s *answeredStream) SendMsg(m any) error {
-	if s.one != nil && s.name != "DoGet" {
+	if s.one != nil && s.one.late == 0 && s.name != "DoGet" {
 		return nil
+	}
+	if s.one != nil && s.one.after && s.one.late > 0 && !s.waited {
+		s.waited = true
+		if err := s.one.wait(s.Context()); err != nil {
+			return err
+		}
 	}
 	return s.ServerStream.SendMsg(m)
 }
@@ -173,6 +218,12 @@ var stories = []string{
 	"a ingest 1 2; ingest 3 1",
 	"a begin; a bulk 1 2; a commit",
 	"a returning 1; a close",
+	"a begin; a insert 1; a aside; a insert 2; a commit; a begin; a insert 3; a commit",
+	"a begin; a insert 1; a aside; a insert 2; a bad; a commit; a insert 3",
+	"a begin; a aside; a args 1; a rollback; a insert 3",
+	"a begin; a open 1 7 1; a next; a drop; a insert 1; a commit; a preread",
+	"a begin; a insert 1; a save; a insert 2; a back; a rollback; a with 3 result; a insert 5",
+	"a begin; a meta; a option; a watch 1; a insert 1; a commit",
 	"a returning 1; a prepare; a run 2",
 }
 
@@ -205,22 +256,30 @@ func told(profile, story string, one *step) program {
 	if !strings.Contains(story, "a ") {
 		p.steps = p.steps[:len(p.steps)-1]
 	}
+	late := one != nil && one.arg(0) == codes.OK.String()
 	after := "a close; answers off; b acquire; b look; b insert 101; b begin; b insert 102; b commit; b insert 103; b close; look; insert 104"
+	settled := false
 	for text := range strings.SplitSeq(story+"; "+after, "; ") {
 		s, err := parseStep(strings.Fields(text))
 		if err != nil {
 			panic(err)
+		}
+		if settled = settled || s.verb == "close"; late && !settled && s.verb != "acquire" {
+			s.within = impatience
 		}
 		p.steps = append(p.steps, s)
 	}
 	return p
 }
 
+// impatience is the deadline of calls of which one is answered late.
+const impatience = 200 * time.Millisecond
+
 // TestWhatAnAnswerMeans answers each RPC of each story with each status, before and
 // after its effect: what the calls told must be so, and the next borrower finds a
 // session that has nothing of the last one's and answers. It takes some of them by
 // PROVE_SEED, with PROVE all, shared by as many processes as one likes:
-// PROVE_PART=1/2 is the second half.
+// PROVE_PART=1/2 is the second half. PROVE_ANSWERS=late has the late ones only.
 func TestWhatAnAnswerMeans(t *testing.T) {
 	seed, err := strconv.ParseUint(envOr("PROVE_SEED", "1"), 10, 64)
 	require.NoError(t, err)
@@ -238,6 +297,10 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 		for _, story := range stories {
 			if !whole && chance.IntN(2) > 0 {
 				continue
+			}
+			kindsOf := everyDelay()
+			if os.Getenv("PROVE_ANSWERS") != "late" {
+				kindsOf = append(kindsOf, everyAnswer()...)
 			}
 			rpcs := 0
 			report := func(p program) {
@@ -258,7 +321,7 @@ func TestWhatAnAnswerMeans(t *testing.T) {
 			}
 			report(told(profile, story, nil))
 			for at := range rpcs {
-				for _, one := range everyAnswer() {
+				for _, one := range kindsOf {
 					n++
 					if whole && n%parts != part || !whole && chance.IntN(sampled) > 0 {
 						continue
@@ -289,6 +352,17 @@ func everyAnswer() (all []step) {
 			for _, text := range texts {
 				all = append(all, step{verb: "answer", args: []string{code.String(), "any", "before", times, text}})
 			}
+		}
+	}
+	return all
+}
+
+// everyDelay are answers that come late: within the grace of a cancel, within its budget,
+// and after it, which a COMMIT waits for: shorter than a caller waits for a connection.
+func everyDelay() (all []step) {
+	for _, late := range []string{"300ms", "4s", "20s"} {
+		for _, when := range []string{"before", "after"} {
+			all = append(all, step{verb: "answer", args: []string{codes.OK.String(), "any", when, "1", late}})
 		}
 	}
 	return all

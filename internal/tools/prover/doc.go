@@ -23,7 +23,8 @@
 // A step "answer CODE POINT before|after SKIP TIMES TEXT" has the RPC of that name,
 // or any, answered with a status in place of the server's own answer, before the
 // server has heard of it or when it is through with it. "answers off" ends that:
-// sessions acquired later must find nothing wrong.
+// sessions acquired later must find nothing wrong. With CODE OK it is the server's own
+// answer, or its work, that comes later, by the time that stands in place of TEXT.
 //
 // Each row that is to be stored has a number of its own. At the end it must be
 // in the table once, not at all, or either, as the calls have told.
@@ -36,6 +37,7 @@
 //	PROVE_SEED=7 go test -run TestProveSessions ./internal/tools/prover   # from this seed on
 //
 //	PROVE=1 go test -v -timeout 0 -run TestWhatAnAnswerMeans ./internal/tools/prover # every status, at every RPC: an hour of one processor
+//	PROVE=1 PROVE_ANSWERS=late go test -v -timeout 0 -run TestWhatAnAnswerMeans ./internal/tools/prover # every RPC cut because it is late
 //
 // With PROVE the programs are shared by processes, one for each processor.
 // PROVE_TRACE=1 with -v tells what each call said and what the engine was given;

@@ -15,6 +15,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/testserver"
@@ -142,7 +143,7 @@ func newWorld(t *testing.T, p program) (*world, error) {
 			w.calm = false
 		case "answer":
 			w.calm = false
-			w.lies = w.lies || s.arg(2) == "after"
+			w.lies = w.lies || s.arg(2) == "after" && s.arg(0) != codes.OK.String()
 		}
 	}
 	opts := testserver.Options{Profile: profile, Engine: w.db, Listen: testserver.InMemory, GRPC: slices.Concat(cheapServer, w.answers.options())}
