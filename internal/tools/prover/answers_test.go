@@ -143,7 +143,7 @@ func (a *answers) options() []grpc.ServerOption {
 			s := &answeredStream{ServerStream: stream, answers: a, name: path.Base(info.FullMethod)}
 			err := handle(srv, s)
 			switch {
-			case s.one == nil, s.one.late > 0 && !s.one.after:
+			case s.one == nil, s.one.late > 0 && (s.waited || !s.one.after):
 			case s.one.late > 0:
 				return cmp.Or(s.one.wait(stream.Context()), err)
 			default:
