@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"slices"
 	"time"
 
 	"github.com/flightpool/flightpool/flightpool"
@@ -210,4 +211,27 @@ func ExampleRows() {
 	// Output:
 	// SFO 12.5
 	// map[avg_delay:12.5 origin:SFO] <nil>
+}
+
+func ExampleIngestRows() {
+	ctx := context.Background()
+	server, err := testserver.Start(testserver.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer server.Close()
+	pool, err := flightpool.New(ctx, "grpc://"+server.Addr(), flightpool.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close(ctx)
+
+	type flight struct {
+		FlightNo int // the column flight_no
+		Origin   string
+	}
+	flights := []flight{{10, "SFO"}, {11, "BER"}}
+	n, err := flightpool.IngestRows(ctx, pool, "flights", slices.Values(flights), flightpool.IngestOptions{})
+	fmt.Println(n, err)
+	// Output: 2 <nil>
 }

@@ -300,8 +300,10 @@ type lentReader struct {
 	used    atomic.Int32
 }
 
-func (r *lentReader) Retain()  { r.refs.Add(1) }
-func (r *lentReader) Release() { r.refs.Add(-1) }
+func (r *lentReader) Schema() *arrow.Schema { return nil }
+func (r *lentReader) Err() error            { return nil }
+func (r *lentReader) Retain()               { r.refs.Add(1) }
+func (r *lentReader) Release()              { r.refs.Add(-1) }
 func (r *lentReader) Next() bool {
 	time.Sleep(100 * ms)
 	r.used.Add(1)

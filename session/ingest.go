@@ -45,6 +45,10 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 	c.afterStep = rows.Release
 	return runStep(c, func(ctx context.Context) (int64, error) {
 		source := &callerRows{RecordReader: rows}
+		source.Schema()          // may read the first of them
+		if source.Err() != nil { // nothing was sent
+			return 0, usageError(fmt.Errorf("%w: %w", errRows, *source.failure.Load()))
+		}
 		n, err := s.conn.Ingest(ctx, source, opts, c.backendCall)
 		return n, source.judge(err)
 	}, valueOutcome)

@@ -178,6 +178,9 @@ func listOf(v reflect.Value, depth int) (Value, error) {
 // elementType is the type of the elements of a list that has none, or only NULLs. No
 // method of t is called, since it may not expect a zero value.
 func elementType(t reflect.Type, depth int) arrow.DataType {
+	if t.Kind() == reflect.Struct && t.PkgPath() == "database/sql" && t.NumField() == 2 {
+		return elementType(t.Field(0).Type, depth) // sql.Null and its like
+	}
 	if depth > maxDepth || t.Implements(valuerType) {
 		return nullType
 	}

@@ -3,6 +3,7 @@
 // # Files
 //
 //   - values.go: the parameters of one execution, and the record batch made of them
+//   - rows.go: structs as record batches
 //   - value.go: which Go value is sent as which Arrow type
 package bind
 

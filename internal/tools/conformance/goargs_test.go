@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -180,5 +181,35 @@ func TestParametersThatDuckDBTellsOf(t *testing.T) {
 		require.ErrorContains(t, err, `the statement has no parameter "b"`, name)
 		_, err = pool.Query(t.Context(), "SELECT ?", sql.Named("b", 1))
 		require.ErrorContains(t, err, `parameter "1" of the statement is not given`, name)
+	}
+}
+
+// Structs that are stored come back as what they were.
+func TestStructsAreIngestedIntoDuckDB(t *testing.T) {
+	addr, _ := startDuckDB(t)
+	price, err := flightpool.ParseDecimal("12.50")
+	require.NoError(t, err)
+	type flight struct {
+		FlightNo int32
+		Origin   *string
+		DepTime  time.Time
+		Fare     flightpool.Decimal
+		Late     sql.Null[bool]
+		Legs     []string
+		Note     []byte `arrow:"remark"`
+	}
+	origin := "BER"
+	want := []flight{
+		{1, &origin, time.Date(2026, 1, 2, 3, 4, 5, 678_901_000, time.UTC), price, sql.Null[bool]{V: true, Valid: true}, []string{"a", "b"}, []byte("x")},
+		{2, nil, time.Date(1969, 1, 2, 3, 4, 5, 0, time.UTC), price, sql.Null[bool]{}, []string{}, []byte{}},
+	}
+	for name, pool := range pools(t, addr) {
+		_, err := pool.Update(t.Context(), "CREATE OR REPLACE TABLE flights (flight_no INTEGER, origin VARCHAR, dep_time TIMESTAMP, fare DECIMAL(9,2), late BOOLEAN, legs VARCHAR[], remark BLOB)")
+		require.NoError(t, err, name)
+		_, err = flightpool.IngestRows(t.Context(), pool, "flights", slices.Values(want), flightpool.IngestOptions{})
+		require.NoError(t, err, name)
+		got, err := flightpool.CollectRows[flight](pool.Query(t.Context(), "SELECT * FROM flights ORDER BY flight_no"))
+		require.NoError(t, err, name)
+		require.Equal(t, want, got, name)
 	}
 }

@@ -1,0 +1,38 @@
+package flightpool
+
+import (
+	"context"
+	"iter"
+	"reflect"
+
+	"github.com/flightpool/flightpool/internal/bind"
+)
+
+// IngestRows loads structs into a table in bulk, through a pool, a SessionHandle or a
+// Tx, and returns how many were stored, or -1 when the server does not tell:
+//
+//	n, err := flightpool.IngestRows(ctx, tx, "flights", slices.Values(flights), flightpool.IngestOptions{})
+//
+// A field goes to the column that its tag `arrow:"name"` names, or else to that of its
+// name in small letters with underscores: FlightNo to flight_no. `arrow:"-"` leaves it
+// out, and the fields of an embedded struct count as those of T. Values go as those of
+// QueryOptions.Args; a column has one type, that of its first value which is not NULL. So
+// a Decimal goes as a text, which the server converts where the table has decimals.
+//
+// The rows are read in a goroutine of its own, as they are sent, in batches of about 1
+// MiB. A row that cannot be sent ends the call with an error that names row, from 0, and
+// field; a panic of rows ends it and goes on in the caller. What was sent before, if
+// anything was, may be stored then, unless q is a Tx, which can then be rolled back only.
+func IngestRows[T any](ctx context.Context, q Querier, table string, rows iter.Seq[T], opts IngestOptions) (int64, error) {
+	next, stop := iter.Pull(rows)
+	reader, err := bind.RowsOf(reflect.TypeFor[T](), func() (reflect.Value, bool) {
+		row, ok := next()
+		return reflect.ValueOf(row), ok
+	}, stop)
+	if err != nil {
+		stop()
+		return 0, badArgument("IngestRows", "", "%w", err)
+	}
+	defer reader.Release()
+	return q.Ingest(ctx, table, reader, opts)
+}

@@ -1,0 +1,110 @@
+package flightpool
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+type account struct {
+	ID    int64
+	Owner *string
+}
+
+// numbered are n accounts, after which end says what the iterator does.
+func numbered(n int, end func()) iter.Seq[account] {
+	return func(yield func(account) bool) {
+		for i := range n {
+			if !yield(account{ID: int64(i)}) {
+				return
+			}
+		}
+		end()
+	}
+}
+
+func TestStructsAreIngestedThroughPoolSessionAndTx(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		ended := 0
+		store := func(q Querier) {
+			r.Helper()
+			n, err := IngestRows(r.Context(), q, "t", numbered(100_000, func() { ended++ }), IngestOptions{})
+			require.NoError(r, err)
+			require.EqualValues(r, 100_000, n)
+		}
+		r.exec("CREATE TABLE t (id BIGINT, owner VARCHAR)")
+		store(r.pool)
+		s := r.session()
+		store(s)
+		require.NoError(r, s.Close())
+		tx := r.begin()
+		store(tx)
+		require.NoError(r, tx.Rollback(r.Context()))
+		require.Equal(r, 3, ended)
+		require.Equal(r, "200000", r.value(r.pool, "SELECT count(*) FROM t"))
+
+		me := "me"
+		_, err := IngestRows(r.Context(), r.pool, "u", slices.Values([]*account{{7, &me}}), IngestOptions{})
+		require.NoError(r, err)
+		one, err := CollectOneRow[account](r.pool.Query(r.Context(), "SELECT * FROM u"))
+		require.NoError(r, err)
+		require.Equal(r, account{7, &me}, one)
+		_, err = IngestRows(r.Context(), r.pool, "t", slices.Values([]int{1}), IngestOptions{})
+		require.ErrorContains(r, err, "rows are structs")
+	})
+}
+
+// However the iterator ends, the call does too, keeps no connection, and has the iterator
+// end as well.
+func TestIteratorsThatFailEndTheirIngest(t *testing.T) {
+	type loose struct{ ID any }
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE t (id BIGINT, owner VARCHAR)")
+		for _, rows := range []int{0, 200_000} { // in the first batch, and later
+			require.PanicsWithValue(r, "x", func() {
+				_, _ = IngestRows(r.Context(), r.pool, "t", numbered(rows, func() { panic("x") }), IngestOptions{})
+			})
+			time.Sleep(10 * time.Second) // the call is ended behind its caller
+			require.Zero(r, r.pool.Stats().InUse)
+
+			left := make(chan struct{})
+			ctx, stop := context.WithTimeout(r.Context(), time.Second)
+			begun := time.Now()
+			_, err := IngestRows(ctx, r.pool, "t", numbered(rows, func() { <-left }), IngestOptions{})
+			require.ErrorIs(r, err, context.DeadlineExceeded)
+			require.LessOrEqual(r, time.Since(begun), time.Second+50*ms)
+			close(left)
+			stop()
+			synctest.Wait()
+		}
+		// What fails in the first batch is not sent: a transaction goes on.
+		tx := r.begin()
+		_, err := IngestRows(r.Context(), tx, "t", slices.Values([]loose{{1}, {make(chan int)}}), IngestOptions{})
+		require.ErrorContains(r, err, "row 1: field ID: a value of type chan int cannot be sent")
+		var e *Error
+		require.True(r, errors.As(err, &e) && e.Fault == FaultUsage && e.Unsent)
+		_, err = tx.Update(r.Context(), "CREATE TABLE v (a BIGINT)")
+		require.NoError(r, err)
+		// What fails later ends it, and nothing of it is stored.
+		before := r.value(tx, "SELECT count(*) FROM t")
+		_, err = IngestRows(r.Context(), tx, "t", func(yield func(loose) bool) {
+			for i := range 200_000 {
+				if !yield(loose{i}) {
+					return
+				}
+			}
+			yield(loose{"text"})
+		}, IngestOptions{})
+		require.ErrorContains(r, err, "row 200000: field ID: is utf8, the rows before are int64")
+		require.Error(r, tx.Commit(r.Context()))
+		require.Equal(r, before, r.value(r.pool, "SELECT count(*) FROM t"))
+	})
+}
