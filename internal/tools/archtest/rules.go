@@ -114,3 +114,21 @@ func join(lists ...[]string) []string {
 func ForTests(dir string) bool {
 	return within(dir, "testserver") || within(dir, "internal/tools") || strings.HasSuffix(dir, "test") || dir == "internal/memnet"
 }
+
+// entryPoints are what the users of each public package begin with. Each has an Example whose
+// output is compared; "" is one of the package.
+var entryPoints = map[string][]string{
+	"cancel": {"Chain_Run"},
+	"flightpool": {"", "New", "ParseTarget", "CollectRows", "CollectOneRow", "Rows", "SafeToRetry",
+		"FlightSQLPool_Query", "FlightSQLPool_QueryRow", "FlightSQLPool_Update", "FlightSQLPool_Ingest", "FlightSQLPool_BeginTx", "FlightSQLPool_InTx",
+		"FlightSQLPool_AcquireSession", "FlightSQLPool_WithSession", "FlightSQLPool_Stats"},
+	"flightpool/adbcpool":  {"Open", "Database"},
+	"flightpool/registry":  {""},
+	"flightpool/sqldriver": {"", "OpenDB"},
+	"lease":                {"NewLeases", "NewLimiter", "Admit"},
+	"reservoir":            {"New"},
+	"reservoir/dsql":       {"ConfigFromEnv", "RetryOCC"},
+	"rowscan":              {"Collect", "CollectOne", "Rows", "Maps", "ScanOne", "ParseDecimal"},
+	"session":              {"SessionHandle_BeginTransaction", "SessionHandle_Savepoint", "SessionHandle_PrepareQuery"},
+	"testserver":           {"Start", "Faults_Set"},
+}

@@ -92,7 +92,7 @@ func (o outside) cost(ctx context.Context, dir string, env []string, packages st
 		return g, err
 	}
 	g.graph = strings.Count(list, "\n") - 1
-	used, err := o.run(ctx, dir, env, "go", "list", "-deps", "-test", "-f", "{{with .Module}}{{.Path}}@{{.Version}}{{end}}", packages)
+	used, err := o.run(ctx, dir, env, "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}@{{.Version}}{{end}}", packages)
 	if err != nil {
 		return g, err
 	}
