@@ -24,6 +24,7 @@ func main() {
 	flag.StringVar(&c.db, "db", "https://vuln.go.dev", "where the vulnerability database is: an address, or file:// and a folder of OSV files")
 	flag.StringVar(&c.boms, "sbom", "", "folder for the SBOMs; none: they are removed after the check of the licences")
 	flag.StringVar(&c.oldest, "go", "", "toolchain to build with besides, such as go1.25.5")
+	flag.BoolVar(&c.only, "programs", false, "run the programs of the documents and nothing else")
 	flag.BoolVar(&c.quick, "quick", false, "no SBOM, licences and vulnerabilities")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
