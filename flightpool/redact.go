@@ -43,9 +43,6 @@ func (a Auth) String() string {
 	}
 }
 
-// GoString is String.
-func (a Auth) GoString() string { return a.String() }
-
 // Format prints String under every verb.
 func (a Auth) Format(f fmt.State, _ rune) { printing.Format(f, a.String()) }
 
@@ -69,9 +66,6 @@ func (c Config) String() string {
 	b.WriteString("}")
 	return b.String()
 }
-
-// GoString is String.
-func (c Config) GoString() string { return c.String() }
 
 // Format prints String under every verb.
 func (c Config) Format(f fmt.State, _ rune) { printing.Format(f, c.String()) }
@@ -149,9 +143,6 @@ func printedValue(v reflect.Value) any {
 
 // String names the target.
 func (p *FlightSQLPool) String() string { return "flightpool " + p.target }
-
-// GoString is String.
-func (p *FlightSQLPool) GoString() string { return p.String() }
 
 // Format prints String under every verb.
 func (p *FlightSQLPool) Format(f fmt.State, _ rune) { printing.Format(f, p.String()) }

@@ -35,9 +35,6 @@ func (o QueryOptions) String() string {
 		o.Timeout, o.Retry, o.Route, o.Params != nil, len(o.Args), printing.Keys(reflect.ValueOf(o.Headers)), o.NoCancel)
 }
 
-// GoString is String.
-func (o QueryOptions) GoString() string { return o.String() }
-
 // Format prints String under every verb.
 func (o QueryOptions) Format(f fmt.State, _ rune) { printing.Format(f, o.String()) }
 

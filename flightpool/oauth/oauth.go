@@ -147,9 +147,6 @@ func (c Client) String() string {
 	return fmt.Sprintf("client %q of %s", c.ID, endpointName(c.TokenURL))
 }
 
-// GoString is String.
-func (c Client) GoString() string { return c.String() }
-
 // Format prints String under every verb.
 func (c Client) Format(f fmt.State, _ rune) { printing.Format(f, c.String()) }
 
@@ -161,9 +158,6 @@ func (c Client) MarshalJSON() ([]byte, error) { return printing.JSON(c.String())
 
 // String names who exchanges.
 func (x Exchange) String() string { return "exchange by " + x.Client.String() }
-
-// GoString is String.
-func (x Exchange) GoString() string { return x.String() }
 
 // Format prints String under every verb.
 func (x Exchange) Format(f fmt.State, _ rune) { printing.Format(f, x.String()) }

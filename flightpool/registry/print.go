@@ -16,9 +16,6 @@ func (d ServerDefinition) String() string {
 	return printing.Struct("registry.ServerDefinition", d, "Target")
 }
 
-// GoString is String.
-func (d ServerDefinition) GoString() string { return d.String() }
-
 // Format prints String under every verb.
 func (d ServerDefinition) Format(f fmt.State, _ rune) { printing.Format(f, d.String()) }
 
@@ -30,9 +27,6 @@ func (d ServerDefinition) MarshalJSON() ([]byte, error) { return printing.JSON(d
 
 // String keeps the password out of logs.
 func (m UserMapping) String() string { return fmt.Sprintf("remote user %q", m.User) }
-
-// GoString is String.
-func (m UserMapping) GoString() string { return m.String() }
 
 // Format prints String under every verb.
 func (m UserMapping) Format(f fmt.State, _ rune) { printing.Format(f, m.String()) }
@@ -47,9 +41,6 @@ func (m UserMapping) MarshalJSON() ([]byte, error) { return printing.JSON(m.Stri
 func (r ConnectParams) String() string {
 	return printing.Struct("registry.ConnectParams", r, "Target", "Password")
 }
-
-// GoString is String.
-func (r ConnectParams) GoString() string { return r.String() }
 
 // Format prints String under every verb.
 func (r ConnectParams) Format(f fmt.State, _ rune) { printing.Format(f, r.String()) }

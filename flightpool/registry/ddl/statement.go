@@ -77,9 +77,6 @@ func (s Statement) String() string {
 	return printing.Struct("ddl.Statement", s) + " of the options [" + strings.Join(names, " ") + "]"
 }
 
-// GoString is String.
-func (s Statement) GoString() string { return s.String() }
-
 // Format prints String under every verb.
 func (s Statement) Format(f fmt.State, _ rune) { printing.Format(f, s.String()) }
 
@@ -93,9 +90,6 @@ func (s Statement) MarshalJSON() ([]byte, error) { return printing.JSON(s.String
 func (o Option) String() string {
 	return printing.Struct("ddl.Option", o, "Value")
 }
-
-// GoString is String.
-func (o Option) GoString() string { return o.String() }
 
 // Format prints String under every verb.
 func (o Option) Format(f fmt.State, _ rune) { printing.Format(f, o.String()) }
