@@ -72,8 +72,7 @@ func (r *Reservoir[C]) startCheck(e *entry[C], keepalive bool, fx *effects[C]) {
 	e.keepalive, e.slow, e.checkBeganAt = keepalive, false, r.clock.now()
 	r.mu.stats.Checks++
 	r.schedule(e, e.checkBeganAt)
-	r.mu.tasks++
-	e.nextEffect, fx.check = fx.check, e
+	r.begin(e, fx)
 }
 
 // slowCheckAfter is how long a check may take before waiters stop counting on it:

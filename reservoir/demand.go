@@ -144,9 +144,7 @@ func (r *Reservoir[C]) meetDemand(fx *effects[C]) {
 		r.sweepBy(r.clock.now()) // for the rest
 	}
 	for ; open > 0; open-- {
-		e := r.newEntry()
-		r.mu.tasks++
-		e.nextEffect, fx.open = fx.open, e
+		r.begin(r.newEntry(), fx)
 	}
 	if c.paused && c.wantedOpens() > c.opening {
 		r.sweepBy(r.mu.retryAt)

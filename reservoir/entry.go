@@ -196,8 +196,7 @@ func (r *Reservoir[C]) retire(e *entry[C], reason Reason, cause error, fx *effec
 	r.move(e, closing)
 	r.capSuperseded()
 	e.reason, e.cause = reason, cause
-	r.mu.tasks++
-	e.nextEffect, fx.close = fx.close, e
+	r.begin(e, fx)
 }
 
 // forgetTimes takes an entry out of everything that time brings. The caller

@@ -59,10 +59,8 @@ type Leak struct {
 // entries and waiters themselves, so that deciding allocates nothing.
 type effects[C any] struct {
 	wake, lastWake *waiter[C] // first to last
-	open           *entry[C]
-	check          *entry[C]
-	close          *entry[C]
-	funcs          []func() // what is too rare for a chain of its own
+	tasks          *entry[C]  // to open, check or close, as the state says
+	funcs          []func()   // what is too rare for a chain of its own
 }
 
 // wakeWaiter wakes a waiter, which has left the queue and knows its result.
@@ -73,6 +71,15 @@ func (fx *effects[C]) wakeWaiter(w *waiter[C]) {
 		fx.lastWake.nextEffect = w
 	}
 	fx.lastWake = w
+}
+
+// begin has what an entry's state asks for done on a goroutine of the reservoir: an open,
+// a check, a close. The caller holds mu.
+//
+// INVARIANT: an entry with a task to come keeps its state until the task has begun.
+func (r *Reservoir[C]) begin(e *entry[C], fx *effects[C]) {
+	r.mu.tasks++
+	e.nextEffect, fx.tasks = fx.tasks, e
 }
 
 func (fx *effects[C]) afterUnlock(f func()) { fx.funcs = append(fx.funcs, f) }
@@ -89,22 +96,18 @@ func (r *Reservoir[C]) unlock(fx *effects[C]) {
 		w.ready <- struct{}{}
 		w = next
 	}
-	for e := fx.open; e != nil; {
-		next := e.nextEffect
+	for e := fx.tasks; e != nil; {
+		next := e.nextEffect // e belongs to its task from then on
 		e.nextEffect = nil
-		go r.open(e)
-		e = next
-	}
-	for e := fx.check; e != nil; {
-		next := e.nextEffect
-		e.nextEffect = nil
-		go r.check(e)
-		e = next
-	}
-	for e := fx.close; e != nil; {
-		next := e.nextEffect
-		e.nextEffect = nil
-		go r.close(e)
+		switch e.state {
+		case opening:
+			go r.open(e)
+		case checking:
+			go r.check(e)
+		case closing:
+			go r.close(e)
+		case idle, loaned, resetting, gone: // have no task
+		}
 		e = next
 	}
 	for _, f := range fx.funcs {

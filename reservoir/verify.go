@@ -92,7 +92,7 @@ func (r *Reservoir[C]) verifyTimers() {
 // one.
 func (r *Reservoir[C]) verifyFastPath(e *entry[C], now int64) {
 	var fx effects[C]
-	invariant.Check(r.mu.waiters.n == 0 && r.newestIdle(now, &fx) == e && !r.mustCheck(e, now) && fx.close == nil, "the quick way lends another connection than the long one")
+	invariant.Check(r.mu.waiters.n == 0 && r.newestIdle(now, &fx) == e && !r.mustCheck(e, now) && fx.tasks == nil, "the quick way lends another connection than the long one")
 	c := r.openCounts()
 	c.idle--
 	open, retire := demand(c)
