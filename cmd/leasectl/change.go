@@ -14,12 +14,7 @@ import (
 )
 
 // limit changes the limit of a budget.
-func (a *app) limit(ctx context.Context, limit int, force bool) error {
-	src, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer src.close()
+func (a *app) limit(ctx context.Context, src *source, limit int, force bool) error {
 	ctx, cancel := a.withTimeout(ctx)
 	defer cancel()
 	f, err := a.inspectOne(ctx, src)
@@ -75,12 +70,7 @@ func (a *app) inspectOne(ctx context.Context, src *source) (fleet.Fleet, error) 
 }
 
 // free takes the leases of a process away, once that is confirmed.
-func (a *app) free(ctx context.Context, id string, yes bool) error {
-	src, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer src.close()
+func (a *app) free(ctx context.Context, src *source, id string, yes bool) error {
 	f, m, err := a.findMember(ctx, src, id)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -57,6 +58,18 @@ func (a *app) command() *cobra.Command {
 	return root
 }
 
+// withStore does what a command is for, on the store that its flags name.
+func (a *app) withStore(c *cobra.Command, do func(ctx context.Context, src *source) error) error {
+	ctx, cancel := a.withTimeout(c.Context())
+	src, err := a.open(ctx, a.target)
+	cancel()
+	if err != nil {
+		return err
+	}
+	defer src.close()
+	return do(c.Context(), src)
+}
+
 func (a *app) showCommand() *cobra.Command {
 	var watch, sample time.Duration
 	c := &cobra.Command{
@@ -83,10 +96,12 @@ coarse.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, _ []string) error {
-			if watch > 0 {
-				return a.watch(c.Context(), watch)
-			}
-			return a.show(c.Context(), sample)
+			return a.withStore(c, func(ctx context.Context, src *source) error {
+				if watch > 0 {
+					return a.watch(ctx, src, watch)
+				}
+				return a.show(ctx, src, sample)
+			})
 		},
 	}
 	c.Flags().DurationVar(&watch, "watch", 0, "show again every so often, for example 2s, until interrupted")
@@ -112,7 +127,7 @@ but nothing granted until the fleet is below it.`,
 			if err != nil || limit <= 0 {
 				return &failure{exitUsage, fmt.Errorf("%q is no limit: it must be a whole number from 1 on", args[0])}
 			}
-			return a.limit(c.Context(), limit, force)
+			return a.withStore(c, func(ctx context.Context, src *source) error { return a.limit(ctx, src, limit, force) })
 		},
 	}
 	c.Flags().BoolVar(&force, "force", false, "set a limit that is below what is held, too")
@@ -134,7 +149,9 @@ opens others. Until then its connections come on top of the limit.`,
 		Example: `  leasectl free 4XJZQ2N7KA --table leases
   leasectl free 4XJZQ2N7KA --table leases --budget orders --yes`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error { return a.free(c.Context(), args[0], yes) },
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.withStore(c, func(ctx context.Context, src *source) error { return a.free(ctx, src, args[0], yes) })
+		},
 	}
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return c

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/backoff"
 	"github.com/flightpool/flightpool/lease/fleet"
 )
 
@@ -47,18 +48,13 @@ type memberView struct {
 }
 
 // show prints the budgets once.
-func (a *app) show(ctx context.Context, sample time.Duration) error {
-	src, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer src.close()
+func (a *app) show(ctx context.Context, src *source, sample time.Duration) error {
 	v, err := a.inspectAll(ctx, src, nil)
 	if err != nil {
 		return err
 	}
 	if sample > 0 && v.hasPermits() {
-		if err := pause(ctx, sample); err != nil {
+		if err := backoff.Sleep(ctx, sample); err != nil {
 			return err
 		}
 		if v, err = a.inspectAll(ctx, src, v); err != nil {
@@ -70,12 +66,7 @@ func (a *app) show(ctx context.Context, sample time.Duration) error {
 
 // watch prints the budgets again and again until ctx ends. What may pass does
 // not end it.
-func (a *app) watch(ctx context.Context, every time.Duration) error {
-	src, err := a.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer src.close()
+func (a *app) watch(ctx context.Context, src *source, every time.Duration) error {
 	var last *view
 	for {
 		v, err := a.inspectAll(ctx, src, last)
@@ -98,27 +89,10 @@ func (a *app) watch(ctx context.Context, every time.Duration) error {
 				fmt.Fprintln(a.out)
 			}
 		}
-		if pause(ctx, every) != nil {
+		if backoff.Sleep(ctx, every) != nil {
 			return nil // interrupted, as is the way to end it
 		}
 	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (a *app) connect(ctx context.Context) (*source, error) {
-	ctx, cancel := a.withTimeout(ctx)
-	defer cancel()
-	return a.open(ctx, a.target)
 }
 
 // inspectAll reads the budgets. Permits are counted since before, if there is one.

@@ -12,6 +12,7 @@ import (
 	"github.com/aws/smithy-go/logging"
 	"github.com/spf13/cobra"
 
+	"github.com/flightpool/flightpool/internal/backoff"
 	"github.com/flightpool/flightpool/lease/dynamolease"
 	"github.com/flightpool/flightpool/lease/fleet"
 	"github.com/flightpool/flightpool/lease/pglease"
@@ -132,16 +133,14 @@ func (p retryingStore) Budgets(ctx context.Context) ([]string, error) {
 
 // retry repeats what failed, with pauses, unless that is of no use.
 func retry[T any](ctx context.Context, do func() (T, error)) (T, error) {
-	wait := firstWait
 	for attempt := 1; ; attempt++ {
 		result, err := do()
 		if err == nil || attempt == attempts || isPermanent(err) {
 			return result, err
 		}
-		if pause(ctx, wait) != nil {
+		if backoff.Sleep(ctx, firstWait<<(attempt-1)) != nil {
 			return result, errors.Join(context.Cause(ctx), err)
 		}
-		wait *= 2
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -86,10 +87,7 @@ func align(out *bytes.Buffer, rows [][]string, right ...int) {
 }
 
 func orUnknown(text string) string {
-	if text == "" {
-		return "?"
-	}
-	return printable(text)
+	return cmp.Or(printable(text), "?")
 }
 
 // printable keeps what was stored by others from controlling a terminal.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/flightpool/flightpool/lease/fleet"
 	"github.com/flightpool/flightpool/lease/pglease"
 	"github.com/flightpool/flightpool/reservoir/dsql"
 )
@@ -96,12 +97,12 @@ func share(ctx context.Context, s settings, cfg *dsql.Config) (closeAll func(con
 	if err != nil {
 		return nil, err
 	}
-	leases, err := pglease.New(ctx, db, pglease.Config{Table: leaseTable, Budget: s.Host, Limit: s.Limit, Want: s.Want})
+	leases, err := pglease.New(ctx, db, fleet.Config{Table: leaseTable, Budget: s.Host, Limit: s.Limit, Want: s.Want})
 	if err != nil {
 		db.Close()
 		return nil, err
 	}
-	limiter, err := pglease.NewLimiter(ctx, db, pglease.LimiterConfig{Table: leaseTable, Budget: s.Host})
+	limiter, err := pglease.NewLimiter(ctx, db, fleet.LimiterConfig{Table: leaseTable, Budget: s.Host})
 	if err != nil {
 		err = errors.Join(err, leases.Close(ctx))
 		db.Close()

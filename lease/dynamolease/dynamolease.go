@@ -48,15 +48,6 @@ func NewLimiter(ctx context.Context, client *dynamodb.Client, cfg LimiterConfig)
 	return fleet.NewLimiter(ctx, store, cfg)
 }
 
-// SetLimit changes the limit of a budget that exists: see fleet.SetLimit.
-func SetLimit(ctx context.Context, client *dynamodb.Client, table, budget string, limit int) error {
-	store, err := NewStore(client, table)
-	if err != nil {
-		return err
-	}
-	return fleet.SetLimit(ctx, store, budget, limit)
-}
-
 // openChecked is a store whose table is one of one region, as far as can be told.
 // setting is the struct that errors name.
 func openChecked(ctx context.Context, client *dynamodb.Client, table, setting string, logger *slog.Logger) (*Store, error) {
@@ -73,13 +64,12 @@ func openChecked(ctx context.Context, client *dynamodb.Client, table, setting st
 // decides while it lasts. An expired token counts as lasting, since whoever configures
 // the client has to look at it.
 func (s *Store) explain(err error) error {
+	wrong := func(setting, hint string, args ...any) error {
+		return &ConfigError{Setting: setting, Hint: fmt.Sprintf(hint, args...), Err: err}
+	}
+	table := s.setting + ".Table"
 	if missing := (*types.ResourceNotFoundException)(nil); errors.As(err, &missing) {
-		return &ConfigError{
-			Setting: s.setting + ".Table",
-			Hint: fmt.Sprintf("table %q does not exist in region %q: make it with CreateTable, or correct the name or the client's region",
-				s.table, s.region),
-			Err: err,
-		}
+		return wrong(table, "table %q does not exist in region %q: make it with CreateTable, or correct the name or the client's region", s.table, s.region)
 	}
 	var code smithy.APIError
 	if !errors.As(err, &code) {
@@ -87,33 +77,14 @@ func (s *Store) explain(err error) error {
 	}
 	switch code.ErrorCode() {
 	case "AccessDeniedException":
-		return &ConfigError{
-			Setting: s.setting + ".Table",
-			Hint:    fmt.Sprintf("the client's role needs dynamodb:GetItem, dynamodb:BatchGetItem and dynamodb:UpdateItem on table %q, and dynamodb:Scan to list budgets", s.table),
-			Err:     err,
-		}
+		return wrong(table, "the client's role needs dynamodb:GetItem, dynamodb:BatchGetItem and dynamodb:UpdateItem on table %q, and dynamodb:Scan to list budgets", s.table)
 	case "UnrecognizedClientException", "InvalidSignatureException", "MissingAuthenticationTokenException",
 		"IncompleteSignatureException", "ExpiredTokenException":
-		return &ConfigError{
-			Setting: "the DynamoDB client's credentials, region or clock",
-			Hint:    fmt.Sprintf("refused in region %q", s.region),
-			Err:     err,
+		return wrong("the DynamoDB client's credentials, region or clock", "refused in region %q", s.region)
+	case "ValidationException": // a wrong key, or something else, such as an item that is too large
+		if strings.Contains(strings.ToLower(code.ErrorMessage()), "key") {
+			return wrong(table, "table %q must have the single string key %q, see CreateTable", s.table, keyName)
 		}
-	case "ValidationException":
-		return s.explainValidation(code, err)
 	}
 	return err
-}
-
-// explainValidation tells a wrong key from the other things that DynamoDB
-// finds invalid, such as an item that is too large.
-func (s *Store) explainValidation(code smithy.APIError, err error) error {
-	if !strings.Contains(strings.ToLower(code.ErrorMessage()), "key") {
-		return err
-	}
-	return &ConfigError{
-		Setting: s.setting + ".Table",
-		Hint:    fmt.Sprintf("table %q must have the single string key %q, see CreateTable", s.table, keyName),
-		Err:     err,
-	}
 }

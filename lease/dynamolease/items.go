@@ -118,32 +118,30 @@ func newUpdate(c *fleet.Change) *update {
 	if c.Absent {
 		u.conditions = append(u.conditions, "attribute_not_exists("+keyName+")")
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Equal)) {
-		u.conditions = append(u.conditions, u.name(name)+" = "+u.value(numberValue(c.Equal[name])))
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.AtMost)) {
-		u.conditions = append(u.conditions, u.name(name)+" <= "+u.value(numberValue(c.AtMost[name])))
-	}
-	for _, id := range slices.Sorted(maps.Keys(c.OwnerAt)) {
-		u.conditions = append(u.conditions, u.owner(id)+".q = "+u.value(numberValue(c.OwnerAt[id])))
-	}
+	u.addNumbers(&u.conditions, c.Equal, func(name string) string { return u.name(name) + " = " })
+	u.addNumbers(&u.conditions, c.AtMost, func(name string) string { return u.name(name) + " <= " })
+	u.addNumbers(&u.conditions, c.OwnerAt, func(id string) string { return u.owner(id) + ".q = " })
 	if c.NoOwner != "" {
 		u.conditions = append(u.conditions, "attribute_exists("+ownersName+")", "attribute_not_exists("+u.owner(c.NoOwner)+")")
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Set)) {
-		u.sets = append(u.sets, u.name(name)+" = "+u.value(numberValue(c.Set[name])))
-	}
+	u.addNumbers(&u.sets, c.Set, func(name string) string { return u.name(name) + " = " })
 	for _, name := range slices.Sorted(maps.Keys(c.Text)) {
 		u.sets = append(u.sets, u.name(name)+" = "+u.value(stringValue(c.Text[name])))
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Add)) {
-		u.sets = append(u.sets, u.name(name)+" = "+u.name(name)+" + "+u.value(numberValue(c.Add[name])))
-	}
+	u.addNumbers(&u.sets, c.Add, func(name string) string { return u.name(name) + " = " + u.name(name) + " + " })
 	u.addOwners(c)
 	if !c.Expires.IsZero() {
 		u.sets = append(u.sets, u.name(ttlName)+" = "+u.value(numberValue(c.Expires.Unix())))
 	}
 	return u
+}
+
+// addNumbers adds a clause for each number, which stands behind what left makes of its
+// name.
+func (u *update) addNumbers(to *[]string, numbers map[string]int64, left func(name string) string) {
+	for _, name := range slices.Sorted(maps.Keys(numbers)) {
+		*to = append(*to, left(name)+u.value(numberValue(numbers[name])))
+	}
 }
 
 // addOwners adds what happens to owners. A new item gets the map that their entries

@@ -45,11 +45,8 @@ func allShards(n int) []int {
 // leases in several shards counts in each, so that it is rather too large: then rounds
 // come more seldom, never too often.
 func (l *Leases) countOwners() {
-	sum := 0
-	for i := range l.state.shards {
-		sum += l.state.shards[i].owners
-	}
-	l.updateState(func() { l.state.owners, l.state.sampled = max(sum, 1), max(sum, 1) })
+	n := max(l.state.sum(func(h *shardPart) int64 { return int64(h.owners) }), 1)
+	l.updateState(func() { l.state.owners, l.state.sampled = n, n })
 }
 
 // sampleOwners estimates it after some were read.

@@ -45,23 +45,9 @@ func (l *Leases) Close(ctx context.Context) error {
 		if inUse == nil {
 			l.removeEntries(context.WithoutCancel(ctx))
 		}
-		l.awaitCallbacks(ctx)
+		l.callbacks.Wait(ctx) // they are the user's code, which may take any time
 	}
 	return inUse
-}
-
-// awaitCallbacks waits until ctx ends for functions that run. They are the
-// user's code, which may take any time.
-func (l *Leases) awaitCallbacks(ctx context.Context) {
-	returned := make(chan struct{})
-	go func() {
-		l.callbacks.Wait()
-		close(returned)
-	}()
-	select {
-	case <-returned:
-	case <-ctx.Done():
-	}
 }
 
 // stopGoroutines ends the goroutines. Those that run a subscriber's function end with

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/flightpool/flightpool/internal/taskgroup"
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/internal/fifo"
 )
@@ -20,10 +21,10 @@ type Leases struct {
 	id        string // this process's in the store
 	started   time.Time
 	stop      context.CancelFunc
-	running   sync.WaitGroup // the loop
-	callbacks sync.WaitGroup // the functions that OnRevoke and OnReclaim registered
-	wakeup    chan struct{}  // wakes the loop: there is something to do
-	work      work           // of the loop's goroutine alone
+	running   sync.WaitGroup  // the loop
+	callbacks taskgroup.Group // the functions that OnRevoke and OnReclaim registered
+	wakeup    chan struct{}   // wakes the loop: there is something to do
+	work      work            // of the loop's goroutine alone
 
 	mu sync.Mutex
 	// INVARIANT: inUse counts the grants whose release was not called, which

@@ -64,29 +64,19 @@ type shardPart struct {
 
 // held is how many leases the process has. They cover connections only while valid: see
 // Leases.capacity.
-func (s *state) held() int {
-	sum := int64(0)
-	for i := range s.shards {
-		sum += s.shards[i].entry.Leases
-	}
-	return int(sum)
-}
+func (s *state) held() int { return s.sum(func(h *shardPart) int64 { return h.entry.Leases }) }
 
 // returning is how many of those are being given back.
-func (s *state) returning() int {
-	sum := int64(0)
-	for i := range s.shards {
-		sum += s.shards[i].giving
-	}
-	return int(sum)
-}
+func (s *state) returning() int { return s.sum(func(h *shardPart) int64 { return h.giving }) }
 
 // used is what the whole fleet has taken, as last seen; of shards never read it is
 // nothing.
-func (s *state) used() int {
+func (s *state) used() int { return s.sum(func(h *shardPart) int64 { return h.used }) }
+
+func (s *state) sum(of func(h *shardPart) int64) int {
 	sum := int64(0)
 	for i := range s.shards {
-		sum += s.shards[i].used
+		sum += of(&s.shards[i])
 	}
 	return int(sum)
 }

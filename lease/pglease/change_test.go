@@ -24,7 +24,7 @@ import (
 func TestLeasesConform(t *testing.T) {
 	table := newTable(t)
 	leasetest.Leases(t, func(t *testing.T, limit int) lease.Leases {
-		l, err := pglease.New(t.Context(), connect(t, server.DSN()), pglease.Config{
+		l, err := pglease.New(t.Context(), connect(t, server.DSN()), fleet.Config{
 			Table: table, Budget: unique("b"), Limit: limit, Shards: 2, Logger: quiet,
 		})
 		require.NoError(t, err)
@@ -35,7 +35,7 @@ func TestLeasesConform(t *testing.T) {
 func TestLimiterConforms(t *testing.T) {
 	table := newTable(t)
 	leasetest.Limiter(t, func(t *testing.T, rate float64, burst int) lease.Limiter {
-		l, err := pglease.NewLimiter(t.Context(), connect(t, server.DSN()), pglease.LimiterConfig{
+		l, err := pglease.NewLimiter(t.Context(), connect(t, server.DSN()), fleet.LimiterConfig{
 			Table: table, Budget: unique("b"), Rate: rate, Burst: burst, Logger: quiet,
 		})
 		require.NoError(t, err)

@@ -4,7 +4,7 @@
 // Store, one row per record.
 //
 //	pool, err := pglease.Connect(ctx, "postgres://leases@db/ops")
-//	leases, err := pglease.New(ctx, pool, pglease.Config{Budget: "flight-sql.internal:32010", Limit: 500})
+//	leases, err := pglease.New(ctx, pool, fleet.Config{Budget: "flight-sql.internal:32010", Limit: 500})
 //
 // # How a record is written
 //

@@ -224,7 +224,7 @@ func TestALockOfAnotherSessionHoldsACallUpForItsTimeAtMost(t *testing.T) {
 		_, err = store.Write(ctx, take("k", "a"))
 		require.Error(t, err)
 		cancel()
-		var wrong *pglease.ConfigError
+		var wrong *fleet.ConfigError
 		require.False(t, errors.As(err, &wrong), "it passes")
 		for ask[int](t, "select count(*) from pg_locks join pg_stat_activity using (pid) where not granted and application_name = '"+table+"'") > 0 {
 			require.NoError(t, t.Context().Err())
@@ -319,7 +319,7 @@ func TestARowThatIsChangedByHand(t *testing.T) {
 	for _, text := range []string{`{"numbers":{"used":1.5}}`, `{"owners":{"a":7}}`, `[]`, `{"numbers":{"used":99999999999999999999}}`} {
 		sql(t, "update "+table+" set record = $1", text)
 		_, err = store.Write(t.Context(), take("k", "a"))
-		var wrong *pglease.ConfigError
+		var wrong *fleet.ConfigError
 		require.ErrorAs(t, err, &wrong, text)
 		require.ErrorContains(t, err, `the row "k" of table `)
 	}

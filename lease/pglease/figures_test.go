@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/lease/fleet"
 	"github.com/flightpool/flightpool/lease/pglease"
 )
 
@@ -19,7 +20,7 @@ import (
 // PGLEASE_FIGURES set it is the fleet of doc.go.
 func TestWhatAConnectionsLifeCosts(t *testing.T) {
 	processes, each, lives, lasts := 4, 20, time.Second, 3*time.Second
-	cfg := pglease.Config{Lease: 3 * time.Second, Grace: time.Second, OpenTimeout: 500 * time.Millisecond, RequestTimeout: 250 * time.Millisecond, Logger: quiet}
+	cfg := fleet.Config{Lease: 3 * time.Second, Grace: time.Second, OpenTimeout: 500 * time.Millisecond, RequestTimeout: 250 * time.Millisecond, Logger: quiet}
 	if os.Getenv("PGLEASE_FIGURES") != "" {
 		processes, each, lives, lasts = 50, 200, 36*time.Second, 80*time.Second // a twentieth of 12 minutes and 60s
 	}

@@ -12,22 +12,6 @@ import (
 	"github.com/flightpool/flightpool/lease/fleet"
 )
 
-// These are the fleet's, whatever the store.
-type (
-	// Config describes a fleet's budget of connections. Table is
-	// "schema.table", or "table" in the schema public; DefaultTable when it
-	// is empty.
-	Config = fleet.Config
-	// LimiterConfig describes a fleet's budget of opens. Table is as in Config.
-	LimiterConfig = fleet.LimiterConfig
-	// Leases is a fleet's budget of connections in a table of PostgreSQL.
-	Leases = fleet.Leases
-	// Limiter is a fleet's budget of opens in a table of PostgreSQL.
-	Limiter = fleet.Limiter
-	// ConfigError is an answer of PostgreSQL that no retry will change.
-	ConfigError = fleet.ConfigError
-)
-
 // Connect makes a pool for leases out of a connection string: at most two
 // connections, one for Leases and one for a Limiter, and a bound of two seconds
 // for each to be made, unless connect_timeout is given. pgxpool's own is two
@@ -68,8 +52,9 @@ func unparsed(err error) error {
 
 // New joins the fleet that shares cfg.Budget: see fleet.New. It refuses a
 // server or table that is unfit, see the package comment. The pool must not be
-// the one whose connections are leased.
-func New(ctx context.Context, pool Pool, cfg Config) (*Leases, error) {
+// the one whose connections are leased. cfg.Table is "schema.table", or "table" in the
+// schema public; DefaultTable when it is empty.
+func New(ctx context.Context, pool Pool, cfg fleet.Config) (*fleet.Leases, error) {
 	store, err := openChecked(ctx, pool, cfg.Table, "Config")
 	if err != nil {
 		return nil, err
@@ -79,21 +64,12 @@ func New(ctx context.Context, pool Pool, cfg Config) (*Leases, error) {
 
 // NewLimiter joins the fleet that shares cfg.Budget: see fleet.NewLimiter, and
 // New.
-func NewLimiter(ctx context.Context, pool Pool, cfg LimiterConfig) (*Limiter, error) {
+func NewLimiter(ctx context.Context, pool Pool, cfg fleet.LimiterConfig) (*fleet.Limiter, error) {
 	store, err := openChecked(ctx, pool, cfg.Table, "LimiterConfig")
 	if err != nil {
 		return nil, err
 	}
 	return fleet.NewLimiter(ctx, store, cfg)
-}
-
-// SetLimit changes the limit of a budget that exists: see fleet.SetLimit.
-func SetLimit(ctx context.Context, pool Pool, tableName, budget string, limit int) error {
-	store, err := NewStore(pool, tableName)
-	if err != nil {
-		return err
-	}
-	return fleet.SetLimit(ctx, store, budget, limit)
 }
 
 // checkTimeout bounds the first look at the table. A server that does not
@@ -107,7 +83,7 @@ func openChecked(ctx context.Context, pool Pool, tableName, setting string) (*St
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	var wrong *ConfigError
+	var wrong *fleet.ConfigError
 	if err := store.withCheckedConn(ctx, true, func(*pgconn.PgConn) error { return nil }); errors.As(err, &wrong) {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ const memberVariable = "PGLEASE_MEMBER"
 // settings are what a member is told.
 type settings struct {
 	DSN, Server string // the database of the leases; what the leases are for
-	Config      pglease.Config
+	Config      fleet.Config
 	Callers     int
 }
 
@@ -66,7 +66,7 @@ func beMember(text string) {
 
 // useOne gives its lease back once the server has said that the connection is
 // no more.
-func useOne(ctx context.Context, leases *pglease.Leases, address string) {
+func useOne(ctx context.Context, leases *fleet.Leases, address string) {
 	release, err := leases.Acquire(ctx)
 	if err != nil {
 		time.Sleep(20 * time.Millisecond) // the database does not answer
@@ -173,7 +173,7 @@ func TestTwentyProcessesKilledAndPaused(t *testing.T) {
 	sql(t, fmt.Sprintf(`create schema %[1]s; create table %[1]s.ahead (by interval); insert into %[1]s.ahead values ('0');
 		create function %[1]s.clock_timestamp() returns timestamptz language sql as
 		'select pg_catalog.clock_timestamp() + by from %[1]s.ahead'`, clock))
-	cfg := pglease.Config{
+	cfg := fleet.Config{
 		Table: newTable(t), Budget: "b", Limit: limit, Lease: 6 * time.Second, Grace: 4 * time.Second,
 		OpenTimeout: time.Second, RequestTimeout: 500 * time.Millisecond, Shards: 2,
 	}

@@ -65,22 +65,22 @@ func TestUnfitTablesAndRolesAreRefused(t *testing.T) {
 				table = u + "." + table
 			}
 			check := func(err error, setting string) {
-				var wrong *pglease.ConfigError
+				var wrong *fleet.ConfigError
 				require.ErrorAs(t, err, &wrong)
 				require.ErrorContains(t, err, v.text[strings.LastIndex(v.text, ": ")+1:])
 				require.NotContains(t, err.Error(), "secret")
 				require.NotContains(t, err.Error(), "\n")
 			}
-			_, err := pglease.New(t.Context(), pool, pglease.Config{Table: table, Budget: "b", Limit: 1, Logger: quiet})
+			_, err := pglease.New(t.Context(), pool, fleet.Config{Table: table, Budget: "b", Limit: 1, Logger: quiet})
 			check(err, "Config")
-			_, err = pglease.NewLimiter(t.Context(), pool, pglease.LimiterConfig{Table: table, Budget: "b", Logger: quiet})
+			_, err = pglease.NewLimiter(t.Context(), pool, fleet.LimiterConfig{Table: table, Budget: "b", Logger: quiet})
 			check(err, "LimiterConfig")
 			if !strings.Contains(v.text, "does not exist") {
 				require.Error(t, pglease.Setup(t.Context(), pool, table))
 			}
 		})
 	}
-	l, err := pglease.New(t.Context(), connect(t, server.DSN()), pglease.Config{Table: u + ".good", Budget: "b", Limit: 1, Logger: quiet})
+	l, err := pglease.New(t.Context(), connect(t, server.DSN()), fleet.Config{Table: u + ".good", Budget: "b", Limit: 1, Logger: quiet})
 	require.NoError(t, err)
 	require.NoError(t, l.Close(t.Context()))
 
@@ -91,7 +91,7 @@ func TestUnfitTablesAndRolesAreRefused(t *testing.T) {
 	all, err := newStore(t, connect(t, as("read")), u+".good").Budgets(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"b"}, all)
-	err = pglease.SetLimit(t.Context(), connect(t, as("read")), u+".good", "b", 5)
+	err = fleet.SetLimit(t.Context(), newStore(t, connect(t, as("read")), u+".good"), "b", 5)
 	require.ErrorContains(t, err, "grant the role SELECT, INSERT, UPDATE and DELETE")
 	require.ErrorIs(t, err, fs.ErrPermission)
 	_, err = newStore(t, connect(t, as("none")), u+".no").Read(t.Context(), "k")
@@ -137,7 +137,7 @@ func TestAConnectionWithinATransactionIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	defer pool.Close()
 	_, err = newStore(t, pool, newTable(t)).Write(t.Context(), create("k"))
-	var wrong *pglease.ConfigError
+	var wrong *fleet.ConfigError
 	require.ErrorAs(t, err, &wrong)
 	require.ErrorContains(t, err, "transaction")
 }
@@ -168,7 +168,7 @@ func TestNamesThatPostgreSQLCannotHold(t *testing.T) {
 		require.NotNil(t, got.Records[key])
 	}
 	for _, key := range []string{"a\x00b", "a\xff", strings.Repeat("k", 2001)} {
-		var wrong *pglease.ConfigError
+		var wrong *fleet.ConfigError
 		_, err := store.Write(t.Context(), create(key))
 		require.ErrorAs(t, err, &wrong)
 		_, err = store.Read(t.Context(), key)
@@ -207,7 +207,7 @@ func TestAStandbyIsNotBelieved(t *testing.T) {
 		_, err = store.Read(t.Context(), "k")
 		require.Error(t, err)
 	}
-	var wrong *pglease.ConfigError
+	var wrong *fleet.ConfigError
 	require.ErrorAs(t, err, &wrong)
 	_, err = store.Write(t.Context(), create("k2"))
 	require.ErrorContains(t, err, "is a standby")
@@ -217,7 +217,7 @@ func TestAStandbyIsNotBelieved(t *testing.T) {
 		require.ErrorContains(t, err, "is a standby")
 	}
 	require.EqualValues(t, before+3, pool.Stat().NewConnsCount(), "the next connection may lead to the primary")
-	_, err = pglease.New(t.Context(), pool, pglease.Config{Table: table, Budget: "b", Limit: 1, Logger: quiet})
+	_, err = pglease.New(t.Context(), pool, fleet.Config{Table: table, Budget: "b", Limit: 1, Logger: quiet})
 	require.ErrorAs(t, err, &wrong)
 	require.ErrorContains(t, err, "target_session_attrs=primary")
 }
@@ -232,7 +232,7 @@ func TestAServerThatDoesNotAnswerIsLookedAtLater(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	begun := time.Now()
-	_, err = pglease.New(ctx, pool, pglease.Config{Budget: "b", Limit: 1, Logger: quiet})
+	_, err = pglease.New(ctx, pool, fleet.Config{Budget: "b", Limit: 1, Logger: quiet})
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Less(t, time.Since(begun), 5*time.Second)
 }

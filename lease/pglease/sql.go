@@ -115,7 +115,7 @@ func checkKey(key string) error {
 	if utf8.ValidString(key) && !strings.ContainsRune(key, 0) && len(key) <= maxKey {
 		return nil
 	}
-	return &ConfigError{
+	return &fleet.ConfigError{
 		Setting: "Config.Budget", Hint: fmt.Sprintf("must be UTF-8 without zero bytes, and of less than %d bytes", maxKey),
 		Err: fmt.Errorf("key %.100q", key),
 	}
@@ -130,13 +130,13 @@ const maxKey = 2000
 // executed.
 func run(ctx context.Context, c *pgconn.PgConn, statements string) (*pgconn.Result, error) {
 	if encoding := c.ParameterStatus("client_encoding"); encoding != "UTF8" {
-		return nil, &ConfigError{
+		return nil, &fleet.ConfigError{
 			Setting: "the pool's client_encoding", Hint: "must be UTF8",
 			Err: fmt.Errorf("it is %q", encoding),
 		}
 	}
 	if c.TxStatus() != 'I' {
-		return nil, &ConfigError{
+		return nil, &fleet.ConfigError{
 			Setting: "the pool", Hint: "its connections must not be within a transaction when they are acquired",
 			Err: errors.New("what is written in somebody else's transaction may come to nothing"),
 		}

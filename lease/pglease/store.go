@@ -255,7 +255,7 @@ func (s *Store) fetch(ctx context.Context, c *pgconn.PgConn, keys []string) (map
 func (s *Store) decode(key string, text []byte) (*fleet.Record, error) {
 	r := &fleet.Record{Numbers: map[string]int64{}, Texts: map[string]string{}, Owners: map[string]fleet.Owner{}}
 	if err := json.Unmarshal(text, r); err != nil {
-		return nil, &ConfigError{
+		return nil, &fleet.ConfigError{
 			Setting: s.setting + ".Table",
 			Hint:    fmt.Sprintf("the row %q of table %s is not as this package writes it: mend it, or delete it while no process runs", key, s.table),
 			Err:     err,

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/flightpool/flightpool/lease/fleet"
 )
 
 // requiredColumns are what a table needs: name, type and whether it must be NOT NULL.
@@ -43,35 +45,29 @@ func (s *Store) check(ctx context.Context, c *pgconn.PgConn, write bool) error {
 	}
 	standby, readOnly, exists, usage, kind, persistence := f[0] == "t", f[1] == "on", f[2] == "t", f[3] == "t", f[4], f[5]
 	hidden, rules, missing, has, unique := f[6] == "t", f[7] == "t", f[8], f[9], f[10] == "t"
-	wrong := func(hint, what string) error {
-		return &ConfigError{Setting: s.setting + ".Table", Hint: hint, Err: errors.New(what)}
-	}
-	denied := func(hint, what string) error {
-		return &ConfigError{Setting: s.setting + ".Table", Hint: hint, Err: fmt.Errorf("%w %s", fs.ErrPermission, what)}
+	wrong := func(hint, what string, args ...any) error {
+		return &fleet.ConfigError{Setting: s.setting + ".Table", Hint: hint, Err: fmt.Errorf(what, args...)}
 	}
 	name := s.table.String()
 	switch {
 	case standby:
 		return ErrStandby
 	case !exists:
-		return &ConfigError{
-			Setting: s.setting + ".Table", Hint: "make it with Setup, or correct the name or the pool's database",
-			Err: fmt.Errorf("table %s: %w", name, fs.ErrNotExist),
-		}
+		return wrong("make it with Setup, or correct the name or the pool's database", "table %s: %w", name, fs.ErrNotExist)
 	case !usage:
-		return denied("grant the role USAGE on the schema", "for the schema of table "+name)
+		return wrong("grant the role USAGE on the schema", "%w for the schema of table %s", fs.ErrPermission, name)
 	case kind != "r":
-		return wrong("make it with Setup", name+" is not an ordinary table")
+		return wrong("make it with Setup", "%s is not an ordinary table", name)
 	case persistence != "p":
-		return wrong("alter table … set logged: what is forgotten in a crash is granted twice", "table "+name+" is not logged")
+		return wrong("alter table … set logged: what is forgotten in a crash is granted twice", "table %s is not logged", name)
 	case has != requiredColumns || !unique:
-		return wrong("make it with Setup", "table "+name+" has not the columns "+requiredColumns+" with a primary key on key alone")
+		return wrong("make it with Setup", "table %s has not the columns %s with a primary key on key alone", name, requiredColumns)
 	case hidden || rules:
-		return wrong("use a table of its own", "table "+name+" has row-level security or rules")
+		return wrong("use a table of its own", "table %s has row-level security or rules", name)
 	case strings.Contains(missing, "SELECT") || write && missing != "":
-		return denied("grant the role "+privileges, "for table "+name+": "+missing)
+		return wrong("grant the role "+privileges, "%w for table %s: %s", fs.ErrPermission, name, missing)
 	case write && readOnly:
-		return &ConfigError{
+		return &fleet.ConfigError{
 			Setting: "the pool's server or role", Hint: "unset default_transaction_read_only",
 			Err: errors.New("transactions are read-only"),
 		}
@@ -143,21 +139,21 @@ func (s *Store) create(ctx context.Context, c *pgconn.PgConn) error {
 }
 
 // ErrStandby says that the server is a standby. In a failover it passes, though
-// it comes in a *ConfigError.
+// it comes in a *fleet.ConfigError.
 var ErrStandby = errors.New("pglease: the server is a standby (pg_is_in_recovery)")
 
-// explain turns an answer that no retry will change into a *ConfigError. What
+// explain turns an answer that no retry will change into a *fleet.ConfigError. What
 // is not there, or not allowed, leads to fs.ErrNotExist or fs.ErrPermission.
 func (s *Store) explain(err error) error {
 	if errors.Is(err, ErrStandby) {
-		return &ConfigError{
+		return &fleet.ConfigError{
 			Setting: "the pool's server",
 			Hint:    "leases need the primary: name it, or add target_session_attrs=primary",
 			Err:     err,
 		}
 	}
 	var answer *pgconn.PgError
-	if known := (*ConfigError)(nil); errors.As(err, &known) || !errors.As(err, &answer) {
+	if known := (*fleet.ConfigError)(nil); errors.As(err, &known) || !errors.As(err, &answer) {
 		return err
 	}
 	switch answer.Code {
@@ -167,7 +163,7 @@ func (s *Store) explain(err error) error {
 		err = fmt.Errorf("%w (%w)", err, fs.ErrPermission)
 	}
 	wrong := func(setting, format string, args ...any) error {
-		return &ConfigError{Setting: setting, Hint: fmt.Sprintf(format, args...), Err: err}
+		return &fleet.ConfigError{Setting: setting, Hint: fmt.Sprintf(format, args...), Err: err}
 	}
 	switch answer.Code {
 	case "42P01", "3F000": // undefined_table, invalid_schema_name

@@ -18,6 +18,7 @@ import (
 
 	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/lease/dynamolease"
+	"github.com/flightpool/flightpool/lease/fleet"
 	"github.com/flightpool/flightpool/lease/leasetest"
 	"github.com/flightpool/flightpool/testserver/localdeps"
 )
@@ -244,11 +245,13 @@ func TestSetLimitReachesARunningFleet(t *testing.T) {
 		require.NoError(t, err)
 		defer release()
 	}
-	require.NoError(t, dynamolease.SetLimit(t.Context(), db.Client(), table, name, 3))
+	store, err := dynamolease.NewStore(db.Client(), table)
+	require.NoError(t, err)
+	require.NoError(t, fleet.SetLimit(t.Context(), store, name, 3))
 	release, err := l.Acquire(t.Context())
 	require.NoError(t, err)
 	release()
-	require.ErrorContains(t, dynamolease.SetLimit(t.Context(), db.Client(), table, "nobody's", 3), `budget "nobody's"`)
+	require.ErrorContains(t, fleet.SetLimit(t.Context(), store, "nobody's", 3), `budget "nobody's"`)
 	other := open(t, db.Client(), dynamolease.Config{Budget: name, Limit: 2})
 	require.Equal(t, 3, other.Stats().Limit, "the table's, whatever is configured")
 	require.NoError(t, other.Close(t.Context()))
