@@ -100,34 +100,37 @@ func (c *conn) Close() error {
 
 // QueryContext is part of driver.QueryerContext.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	return c.query(ctx, func(ctx context.Context) (*flightpool.QueryResult, error) {
-		return c.handle.QueryWithOptions(ctx, query, flightpool.QueryOptions{Route: routeOf(ctx), Args: valuesOf(args)})
+	return c.query(ctx, args, func(ctx context.Context, opts flightpool.QueryOptions) (*flightpool.QueryResult, error) {
+		return c.handle.QueryWithOptions(ctx, query, opts)
 	})
 }
 
 // ExecContext is part of driver.ExecerContext. Rows that a statement returns
 // are read and dropped.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	return c.exec(ctx, args, func(ctx context.Context, opts flightpool.QueryOptions) (*flightpool.QueryResult, error) {
+		return c.handle.QueryWithOptions(ctx, query, opts)
+	})
+}
+
+// exec runs a text or a prepared statement for its effect. The result is read to its
+// end, for its count.
+func (c *conn) exec(ctx context.Context, args []driver.NamedValue, run runFunc) (driver.Result, error) {
 	if err := c.beginCall(ctx); err != nil {
 		return nil, err
 	}
 	opts := flightpool.QueryOptions{Route: routeOf(ctx), Args: valuesOf(args)}
 	ctx, stop := c.tx.bindContext(ctx)
 	defer stop()
-	result, err := c.handle.QueryWithOptions(ctx, query, opts)
+	result, err := run(ctx, opts)
 	if errors.Is(err, flightpool.ErrAmbiguousRoute) { // Exec wants the effect
 		opts.Route = flightpool.RouteUpdate
-		result, err = c.handle.QueryWithOptions(ctx, query, opts)
+		result, err = run(ctx, opts)
 	}
 	if err != nil {
 		return nil, toDriverError(err)
 	}
-	return c.drain(result) // the clean-up of a session has the pool's context
-}
-
-// drain reads a result to its end, for its count.
-func (c *conn) drain(result *flightpool.QueryResult) (driver.Result, error) {
-	defer result.Release()
+	defer result.Release() // the clean-up of a session has the pool's context
 	for result.Next() {
 		continue
 	}
@@ -137,6 +140,9 @@ func (c *conn) drain(result *flightpool.QueryResult) (driver.Result, error) {
 	n, known := result.RowsAffected()
 	return execResult{n, known}, nil
 }
+
+// runFunc runs a text or a prepared statement.
+type runFunc = func(ctx context.Context, opts flightpool.QueryOptions) (*flightpool.QueryResult, error)
 
 // execResult is a driver.Result.
 type execResult struct {

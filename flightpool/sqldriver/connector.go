@@ -1,6 +1,7 @@
 package sqldriver
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -26,6 +27,8 @@ type dsnConnector struct {
 		closed  bool
 	}
 }
+
+const usualCloseTimeout = 5 * time.Second
 
 // openAttempt is one attempt to make the pool. It serves whoever has come while it
 // was under way, with its error too: none of them makes another attempt. One who
@@ -140,12 +143,7 @@ func (c *dsnConnector) Close() error {
 	if p == nil {
 		return nil
 	}
-	const usual = 5 * time.Second
-	wait := c.closeTimeout
-	if wait <= 0 {
-		wait = usual
-	}
-	ctx, cancel := context.WithTimeout(detached(), wait)
+	ctx, cancel := context.WithTimeout(detached(), cmp.Or(max(0, c.closeTimeout), usualCloseTimeout))
 	defer cancel()
 	return p.Close(ctx)
 }

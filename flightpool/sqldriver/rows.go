@@ -31,13 +31,14 @@ var (
 	_ driver.RowsColumnTypePrecisionScale   = (*rows)(nil)
 )
 
-// query runs a query and wraps its rows.
-func (c *conn) query(ctx context.Context, run func(ctx context.Context) (*flightpool.QueryResult, error)) (driver.Rows, error) {
+// query runs a text or a prepared statement and wraps its rows.
+func (c *conn) query(ctx context.Context, args []driver.NamedValue, run runFunc) (driver.Rows, error) {
 	if err := c.beginCall(ctx); err != nil {
 		return nil, err
 	}
+	opts := flightpool.QueryOptions{Route: routeOf(ctx), Args: valuesOf(args)}
 	ctx, stop := c.tx.bindContext(ctx)
-	result, err := run(ctx)
+	result, err := run(ctx, opts)
 	if err != nil {
 		stop()
 		return nil, toDriverError(err)

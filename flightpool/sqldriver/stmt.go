@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/bind"
@@ -15,14 +14,6 @@ func (c *conn) Prepare(query string) (driver.Stmt, error) { return c.PrepareCont
 
 // PrepareContext is part of driver.ConnPrepareContext.
 func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	st, err := c.prepare(ctx, query)
-	if err != nil {
-		return nil, err
-	}
-	return st, nil
-}
-
-func (c *conn) prepare(ctx context.Context, query string) (*stmt, error) {
 	if err := c.beginCall(ctx); err != nil {
 		return nil, err
 	}
@@ -56,36 +47,12 @@ func (s *stmt) NumInput() int {
 
 // QueryContext is part of driver.StmtQueryContext.
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
-	return s.conn.query(ctx, func(ctx context.Context) (*flightpool.QueryResult, error) { return s.run(ctx, args) })
+	return s.conn.query(ctx, args, s.q.QueryWithOptions)
 }
 
 // ExecContext is part of driver.StmtExecContext.
 func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	if err := s.conn.beginCall(ctx); err != nil {
-		return nil, err
-	}
-	ctx, stop := s.conn.tx.bindContext(ctx)
-	defer stop()
-	result, err := s.run(ctx, args)
-	if errors.Is(err, flightpool.ErrAmbiguousRoute) { // Exec wants the effect
-		return s.update(ctx, args)
-	}
-	if err != nil {
-		return nil, toDriverError(err)
-	}
-	return s.conn.drain(result) // the clean-up of a session has the pool's context
-}
-
-func (s *stmt) update(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
-	done, err := s.q.Update(ctx, valuesOf(args)...)
-	if err != nil {
-		return nil, toDriverError(err)
-	}
-	return execResult{done.RowsAffected, done.RowsAffected >= 0}, nil
-}
-
-func (s *stmt) run(ctx context.Context, args []driver.NamedValue) (*flightpool.QueryResult, error) {
-	return s.q.QueryWithOptions(ctx, flightpool.QueryOptions{Route: routeOf(ctx), Args: valuesOf(args)})
+	return s.conn.exec(ctx, args, s.q.QueryWithOptions)
 }
 
 // CheckNamedValue is part of driver.NamedValueChecker: it reads what can be sent, so that
@@ -124,8 +91,6 @@ func (s *stmt) Exec([]driver.Value) (driver.Result, error) { return nil, driver.
 // call of the connection, or with its session: Close has no context to wait with,
 // and database/sql calls it before a call of its user's returns.
 func (s *stmt) Close() error {
-	s.closeLater()
+	s.conn.toClose = append(s.conn.toClose, s.q)
 	return nil
 }
-
-func (s *stmt) closeLater() { s.conn.toClose = append(s.conn.toClose, s.q) }
