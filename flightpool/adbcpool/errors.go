@@ -1,6 +1,7 @@
 package adbcpool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -68,40 +69,22 @@ func adbcStatus(err error) adbc.Status {
 	case errors.As(err, &driver):
 		return driver.Code
 	}
-	switch backend.FaultIn(err) {
-	case flightpool.FaultUsage:
-		return adbc.StatusInvalidArgument
-	case flightpool.FaultUnsupported:
-		return adbc.StatusNotImplemented
-	case flightpool.FaultAuth:
-		return adbc.StatusUnauthenticated
-	case flightpool.FaultTransport, flightpool.FaultSession:
-		return adbc.StatusIO
-	case flightpool.FaultStatement:
-		return statementStatus(err)
-	case flightpool.FaultLimit:
-		return adbc.StatusInternal
-	default:
-		return adbc.StatusUnknown
+	fault := backend.FaultIn(err)
+	if fault == flightpool.FaultStatement {
+		return cmp.Or(statementStatuses[status.Code(err)], adbc.StatusInternal)
 	}
+	return cmp.Or(faultStatuses[fault], adbc.StatusUnknown)
 }
 
-// statementStatus says as much of a statement's failure as its server did.
-func statementStatus(err error) adbc.Status {
-	switch status.Code(err) {
-	case codes.InvalidArgument:
-		return adbc.StatusInvalidArgument
-	case codes.NotFound:
-		return adbc.StatusNotFound
-	case codes.AlreadyExists:
-		return adbc.StatusAlreadyExists
-	case codes.PermissionDenied:
-		return adbc.StatusUnauthorized
-	case codes.FailedPrecondition, codes.Aborted:
-		return adbc.StatusInvalidState
-	default:
-		return adbc.StatusInternal
-	}
+var faultStatuses = map[flightpool.Fault]adbc.Status{
+	flightpool.FaultUsage: adbc.StatusInvalidArgument, flightpool.FaultUnsupported: adbc.StatusNotImplemented, flightpool.FaultAuth: adbc.StatusUnauthenticated,
+	flightpool.FaultTransport: adbc.StatusIO, flightpool.FaultSession: adbc.StatusIO, flightpool.FaultLimit: adbc.StatusInternal,
+}
+
+// statementStatuses say as much of a statement's failure as its server did.
+var statementStatuses = map[codes.Code]adbc.Status{
+	codes.InvalidArgument: adbc.StatusInvalidArgument, codes.NotFound: adbc.StatusNotFound, codes.AlreadyExists: adbc.StatusAlreadyExists,
+	codes.PermissionDenied: adbc.StatusUnauthorized, codes.FailedPrecondition: adbc.StatusInvalidState, codes.Aborted: adbc.StatusInvalidState,
 }
 
 // newADBCError is an error of this package's own.

@@ -16,23 +16,24 @@ import (
 
 // Bind is part of adbc.Statement.
 func (s *statement) Bind(_ context.Context, values arrow.RecordBatch) error {
-	if s.closed {
-		return errStatementClosed
-	}
-	s.unbind()
-	if s.params = values; values != nil {
-		values.Retain()
-	}
-	return nil
+	return s.bind(values, nil)
 }
 
 // BindStream is part of adbc.Statement.
 func (s *statement) BindStream(_ context.Context, stream array.RecordReader) error {
+	return s.bind(nil, stream)
+}
+
+func (s *statement) bind(params arrow.RecordBatch, stream array.RecordReader) error {
 	if s.closed {
 		return errStatementClosed
 	}
 	s.unbind()
-	if s.stream = stream; stream != nil {
+	s.params, s.stream = params, stream
+	if params != nil {
+		params.Retain()
+	}
+	if stream != nil {
 		stream.Retain()
 	}
 	return nil

@@ -74,11 +74,10 @@ func (c *connection) GetInfo(ctx context.Context, codes []adbc.InfoCode) (array.
 // sqlInfo asks the server for one text. A server that does not know it is no
 // failure.
 func (c *connection) sqlInfo(ctx context.Context, code uint32) (value string, known bool, err error) {
-	err = c.metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataSQLInfo, Info: []uint32{code}}, func(b arrow.RecordBatch) error {
-		union, ok := b.Column(1).(*array.DenseUnion)
-		for i := 0; ok && i < union.Len(); i++ {
-			if texts, isText := union.Field(union.ChildID(i)).(*array.String); isText {
-				value, known = string([]byte(texts.Value(int(union.ValueOffset(i))))), true
+	err = c.metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataSQLInfo, Info: []uint32{code}}, func(b arrow.RecordBatch, row int) error {
+		if union, ok := b.Column(1).(*array.DenseUnion); ok {
+			if texts, isText := union.Field(union.ChildID(row)).(*array.String); isText {
+				value, known = string([]byte(texts.Value(int(union.ValueOffset(row))))), true
 			}
 		}
 		return nil
@@ -89,8 +88,8 @@ func (c *connection) sqlInfo(ctx context.Context, code uint32) (value string, kn
 	return value, known, err
 }
 
-// metadata runs a catalogue call and gives its batches to each.
-func (c *connection) metadata(ctx context.Context, req backend.MetadataRequest, each func(arrow.RecordBatch) error) error {
+// metadata runs a catalogue call and calls each for its rows.
+func (c *connection) metadata(ctx context.Context, req backend.MetadataRequest, each func(b arrow.RecordBatch, row int) error) error {
 	if c.closed {
 		return errConnectionClosed
 	}
@@ -100,8 +99,11 @@ func (c *connection) metadata(ctx context.Context, req backend.MetadataRequest, 
 	}
 	defer result.Release() // the clean-up of a session has the pool's context
 	for result.Next() {
-		if err := each(result.RecordBatch()); err != nil {
-			return err
+		b := result.RecordBatch()
+		for row := range int(b.NumRows()) {
+			if err := each(b, row); err != nil {
+				return err
+			}
 		}
 	}
 	return toADBC(result.Err())
@@ -118,10 +120,8 @@ func singleBatchReader(b *array.RecordBuilder) (array.RecordReader, error) {
 func (c *connection) GetTableTypes(ctx context.Context) (array.RecordReader, error) {
 	b := array.NewRecordBuilder(memory.DefaultAllocator, adbc.TableTypesSchema)
 	defer b.Release()
-	err := c.metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataTableTypes}, func(batch arrow.RecordBatch) error {
-		for i := range int(batch.NumRows()) {
-			b.Field(0).(*array.StringBuilder).Append(textCell(batch, 0, i))
-		}
+	err := c.metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataTableTypes}, func(batch arrow.RecordBatch, row int) error {
+		b.Field(0).(*array.StringBuilder).Append(textCell(batch, 0, row))
 		return nil
 	})
 	if err != nil {
@@ -138,19 +138,14 @@ func (c *connection) GetTableSchema(ctx context.Context, catalog, dbSchema *stri
 	req := backend.MetadataRequest{
 		Kind: backend.MetadataTables, Catalog: catalog, Schema: patternCovering(dbSchema), Table: patternCovering(&table), IncludeColumns: true,
 	}
-	err := c.metadata(ctx, req, func(batch arrow.RecordBatch) error {
-		for i := range int(batch.NumRows()) {
-			it := namedSchema{catalog: textCell(batch, 0, i), schema: textCell(batch, 1, i)}
-			if textCell(batch, 2, i) != table || dbSchema != nil && it.schema != *dbSchema || catalog != nil && it.catalog != *catalog {
-				continue // a pattern matches more
-			}
-			var err error
-			if it.columns, err = columnsOf(batch, i); err != nil {
-				return err
-			}
-			found = append(found, it)
+	err := c.metadata(ctx, req, func(b arrow.RecordBatch, row int) (err error) {
+		it := namedSchema{catalog: textCell(b, 0, row), schema: textCell(b, 1, row)}
+		if textCell(b, 2, row) != table || dbSchema != nil && it.schema != *dbSchema || catalog != nil && it.catalog != *catalog {
+			return nil // a pattern matches more
 		}
-		return nil
+		it.columns, err = columnsOf(b, row)
+		found = append(found, it)
+		return err
 	})
 	switch {
 	case err != nil:
@@ -214,9 +209,5 @@ func columnsOf(batch arrow.RecordBatch, i int) (*arrow.Schema, error) {
 
 // textCell is a copy of a text, empty for NULL and for what is no text.
 func textCell(batch arrow.RecordBatch, column, row int) string {
-	texts, ok := batch.Column(column).(*array.String)
-	if !ok || texts.IsNull(row) {
-		return ""
-	}
-	return string([]byte(texts.Value(row)))
+	return orEmpty(optional(batch, column, row))
 }

@@ -16,94 +16,78 @@ import (
 func (t *objectTree) build() (array.RecordReader, error) {
 	b := array.NewRecordBuilder(memory.DefaultAllocator, adbc.GetObjectsSchema)
 	defer b.Release()
-	schemas := b.Field(1).(*array.ListBuilder)
-	schema := schemas.ValueBuilder().(*array.StructBuilder)
-	tables := schema.FieldBuilder(1).(*array.ListBuilder)
 	for _, c := range t.catalogs {
 		appendText(b.Field(0), c.name)
-		if t.depth == adbc.ObjectDepthCatalogs {
-			schemas.AppendNull()
-			continue
-		}
-		schemas.Append(true)
-		for _, s := range c.schemas {
-			schema.Append(true)
+		appendList(b.Field(1), t.depth != adbc.ObjectDepthCatalogs, c.members, func(schema *array.StructBuilder, s *schemaNode) {
 			appendText(schema.FieldBuilder(0), s.name)
-			if t.depth == adbc.ObjectDepthDBSchemas {
-				tables.AppendNull()
-				continue
-			}
-			tables.Append(true)
-			for _, node := range s.tables {
-				t.appendTable(tables.ValueBuilder().(*array.StructBuilder), node)
-			}
-		}
+			appendList(schema.FieldBuilder(1), t.depth != adbc.ObjectDepthDBSchemas, s.members, t.appendTable)
+		})
 	}
 	return singleBatchReader(b)
 }
 
-func (t *objectTree) appendTable(b *array.StructBuilder, node *tableNode) {
-	b.Append(true)
-	b.FieldBuilder(0).(*array.StringBuilder).Append(node.name)
-	b.FieldBuilder(1).(*array.StringBuilder).Append(node.kind)
-	appendConstraints(b.FieldBuilder(3).(*array.ListBuilder), node)
-	columns := b.FieldBuilder(2).(*array.ListBuilder)
-	if node.columns == nil {
-		columns.AppendNull()
-		return
-	}
-	columns.Append(true)
-	column := columns.ValueBuilder().(*array.StructBuilder)
-	for i, f := range node.columns.Fields() {
-		if t.column != nil && !adbcconn.Like(*t.column, f.Name) {
-			continue
-		}
-		column.Append(true)
-		column.FieldBuilder(0).(*array.StringBuilder).Append(f.Name)
-		column.FieldBuilder(1).(*array.Int32Builder).Append(int32(i + 1))
-		appendXDBC(column, f)
-	}
-}
-
-func appendConstraints(b *array.ListBuilder, node *tableNode) {
-	if !node.keysKnown {
+// appendList appends a list of structs, or NULL where the items are not known. each
+// appends the fields of one.
+func appendList[T any](list array.Builder, known bool, items []T, each func(b *array.StructBuilder, item T)) {
+	b := list.(*array.ListBuilder)
+	if !known {
 		b.AppendNull()
 		return
 	}
 	b.Append(true)
-	item := b.ValueBuilder().(*array.StructBuilder)
-	for _, c := range node.constraints {
-		item.Append(true)
-		appendText(item.FieldBuilder(0), c.name)
-		item.FieldBuilder(1).(*array.StringBuilder).Append(c.kind)
-		names := item.FieldBuilder(2).(*array.ListBuilder)
-		names.Append(true)
-		for _, column := range c.columns {
-			names.ValueBuilder().(*array.StringBuilder).Append(column)
-		}
-		usages := item.FieldBuilder(3).(*array.ListBuilder)
-		if c.references == nil {
-			usages.AppendNull()
-			continue
-		}
-		usages.Append(true)
-		usage := usages.ValueBuilder().(*array.StructBuilder)
-		for _, to := range c.references {
-			usage.Append(true)
-			appendText(usage.FieldBuilder(0), to.catalog)
-			appendText(usage.FieldBuilder(1), to.schema)
-			usage.FieldBuilder(2).(*array.StringBuilder).Append(to.table)
-			usage.FieldBuilder(3).(*array.StringBuilder).Append(to.column)
-		}
+	for _, item := range items {
+		fields := b.ValueBuilder().(*array.StructBuilder)
+		fields.Append(true)
+		each(fields, item)
 	}
 }
 
-func appendText(b array.Builder, v *string) {
+func (t *objectTree) appendTable(b *array.StructBuilder, node *tableNode) {
+	b.FieldBuilder(0).(*array.StringBuilder).Append(node.name)
+	b.FieldBuilder(1).(*array.StringBuilder).Append(node.kind)
+	var columns []int // those that match
+	if node.columns != nil {
+		for i, f := range node.columns.Fields() {
+			if t.column == nil || adbcconn.Like(*t.column, f.Name) {
+				columns = append(columns, i)
+			}
+		}
+	}
+	appendList(b.FieldBuilder(2), node.columns != nil, columns, func(column *array.StructBuilder, i int) {
+		f := node.columns.Field(i)
+		column.FieldBuilder(0).(*array.StringBuilder).Append(f.Name)
+		column.FieldBuilder(1).(*array.Int32Builder).Append(int32(i + 1))
+		appendXDBC(column, f)
+	})
+	appendList(b.FieldBuilder(3), node.keysKnown, node.constraints, appendConstraint)
+}
+
+func appendConstraint(b *array.StructBuilder, c constraint) {
+	appendText(b.FieldBuilder(0), c.name)
+	b.FieldBuilder(1).(*array.StringBuilder).Append(c.kind)
+	names := b.FieldBuilder(2).(*array.ListBuilder)
+	names.Append(true)
+	for _, column := range c.columns {
+		names.ValueBuilder().(*array.StringBuilder).Append(column)
+	}
+	appendList(b.FieldBuilder(3), c.references != nil, c.references, func(usage *array.StructBuilder, to reference) {
+		appendText(usage.FieldBuilder(0), to.catalog)
+		appendText(usage.FieldBuilder(1), to.schema)
+		usage.FieldBuilder(2).(*array.StringBuilder).Append(to.table)
+		usage.FieldBuilder(3).(*array.StringBuilder).Append(to.column)
+	})
+}
+
+// appendText appends a text, or NULL for nil.
+func appendText(b array.Builder, v *string) { appendOptional[*array.StringBuilder](b, v) }
+
+// appendOptional appends what v points to, or NULL for nil.
+func appendOptional[B interface{ Append(T) }, T any](b array.Builder, v *T) {
 	if v == nil {
 		b.AppendNull()
 		return
 	}
-	b.(*array.StringBuilder).Append(*v)
+	b.(B).Append(*v)
 }
 
 // xdbc is what ADBC tells of a column beside its name and position, in the
@@ -174,41 +158,25 @@ func appendXDBC(b *array.StructBuilder, f arrow.Field) {
 		case "remarks":
 			appendText(field, x.remarks)
 		case "xdbc_data_type", "xdbc_sql_data_type":
-			appendInt16(field, x.dataType)
+			appendOptional[*array.Int16Builder](field, x.dataType)
 		case "xdbc_type_name":
 			appendText(field, x.typeName)
 		case "xdbc_column_size":
-			if x.size == nil {
-				field.AppendNull()
-			} else {
-				field.(*array.Int32Builder).Append(*x.size)
-			}
+			appendOptional[*array.Int32Builder](field, x.size)
 		case "xdbc_decimal_digits":
-			appendInt16(field, x.digits)
+			appendOptional[*array.Int16Builder](field, x.digits)
 		case "xdbc_num_prec_radix":
-			appendInt16(field, x.radix)
+			appendOptional[*array.Int16Builder](field, x.radix)
 		case "xdbc_nullable":
-			appendInt16(field, x.nullable)
+			appendOptional[*array.Int16Builder](field, x.nullable)
 		case "xdbc_is_nullable":
 			appendText(field, x.isNullable)
 		case "xdbc_is_autoincrement":
-			if x.increments == nil {
-				field.AppendNull()
-			} else {
-				field.(*array.BooleanBuilder).Append(*x.increments)
-			}
+			appendOptional[*array.BooleanBuilder](field, x.increments)
 		default:
 			field.AppendNull()
 		}
 	}
-}
-
-func appendInt16(b array.Builder, v *int16) {
-	if v == nil {
-		b.AppendNull()
-		return
-	}
-	b.(*array.Int16Builder).Append(*v)
 }
 
 // XDBC's codes of types, of which these have an Arrow type.

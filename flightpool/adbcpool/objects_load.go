@@ -20,17 +20,17 @@ type objectTree struct {
 	catalogs []*catalogNode
 }
 
-// catalogNode is a catalogue. A name is nil where the server has none: it has no
-// catalogues, or no schemas.
-type catalogNode struct {
+// group is a catalogue with its schemas, or a schema with its tables. The name is nil
+// where the server has none: it has no catalogues, or no schemas.
+type group[M any] struct {
 	name    *string
-	schemas []*schemaNode
+	members []M
 }
 
-type schemaNode struct {
-	name   *string
-	tables []*tableNode
-}
+type (
+	schemaNode  = group[*tableNode]
+	catalogNode = group[*schemaNode]
+)
 
 type tableNode struct {
 	name, kind  string
@@ -60,7 +60,7 @@ func (c *connection) GetObjects(ctx context.Context, depth adbc.ObjectDepth, cat
 	}
 	if dbSchema != nil && *dbSchema == "" {
 		for _, n := range t.catalogs {
-			n.schemas = slices.DeleteFunc(n.schemas, func(s *schemaNode) bool { return orEmpty(s.name) != "" })
+			n.members = slices.DeleteFunc(n.members, func(s *schemaNode) bool { return orEmpty(s.name) != "" })
 		}
 	}
 	if depth == adbc.ObjectDepthColumns && !c.omitConstraints {
@@ -76,19 +76,15 @@ func (c *connection) loadObjects(ctx context.Context, t *objectTree, dbSchema, t
 	if dbSchema != nil && *dbSchema == "" {
 		dbSchema = nil // those without a schema match no pattern on the server
 	}
-	err := c.metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataCatalogs}, func(b arrow.RecordBatch) error {
-		for i := range int(b.NumRows()) {
-			t.catalog(optional(b, 0, i))
-		}
+	err := c.metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataCatalogs}, func(b arrow.RecordBatch, row int) error {
+		groupNamed(&t.catalogs, optional(b, 0, row))
 		return nil
 	})
 	if err != nil || t.depth == adbc.ObjectDepthCatalogs {
 		return err
 	}
-	err = c.metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataSchemas, Schema: dbSchema}, func(b arrow.RecordBatch) error {
-		for i := range int(b.NumRows()) {
-			t.catalog(optional(b, 0, i)).schema(optional(b, 1, i))
-		}
+	err = c.metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataSchemas, Schema: dbSchema}, func(b arrow.RecordBatch, row int) error {
+		t.schemaOf(b, row)
 		return nil
 	})
 	if err != nil || t.depth == adbc.ObjectDepthDBSchemas {
@@ -97,44 +93,37 @@ func (c *connection) loadObjects(ctx context.Context, t *objectTree, dbSchema, t
 	return c.metadata(ctx, backend.MetadataRequest{
 		Kind: backend.MetadataTables, Schema: dbSchema, Table: table, TableTypes: types,
 		IncludeColumns: t.depth == adbc.ObjectDepthColumns,
-	}, t.addTables)
+	}, t.addTable)
 }
 
-func (t *objectTree) addTables(b arrow.RecordBatch) error {
-	for i := range int(b.NumRows()) {
-		node := &tableNode{name: textCell(b, 2, i), kind: textCell(b, 3, i)}
-		if t.depth == adbc.ObjectDepthColumns {
-			var err error
-			if node.columns, err = columnsOf(b, i); err != nil {
-				return err
-			}
+func (t *objectTree) addTable(b arrow.RecordBatch, row int) error {
+	node := &tableNode{name: textCell(b, 2, row), kind: textCell(b, 3, row)}
+	if t.depth == adbc.ObjectDepthColumns {
+		var err error
+		if node.columns, err = columnsOf(b, row); err != nil {
+			return err
 		}
-		s := t.catalog(optional(b, 0, i)).schema(optional(b, 1, i))
-		s.tables = append(s.tables, node)
 	}
+	s := t.schemaOf(b, row)
+	s.members = append(s.members, node)
 	return nil
 }
 
-func (t *objectTree) catalog(name *string) *catalogNode {
-	for _, n := range t.catalogs {
-		if sameName(n.name, name) {
-			return n
-		}
-	}
-	n := &catalogNode{name: name}
-	t.catalogs = append(t.catalogs, n)
-	return n
+// schemaOf is the schema that a row names by its first two columns.
+func (t *objectTree) schemaOf(b arrow.RecordBatch, row int) *schemaNode {
+	return groupNamed(&groupNamed(&t.catalogs, optional(b, 0, row)).members, optional(b, 1, row))
 }
 
-func (c *catalogNode) schema(name *string) *schemaNode {
-	for _, n := range c.schemas {
-		if sameName(n.name, name) {
-			return n
+// groupNamed finds the group of a name, or adds it.
+func groupNamed[M any](all *[]*group[M], name *string) *group[M] {
+	for _, g := range *all {
+		if sameName(g.name, name) {
+			return g
 		}
 	}
-	n := &schemaNode{name: name}
-	c.schemas = append(c.schemas, n)
-	return n
+	g := &group[M]{name: name}
+	*all = append(*all, g)
+	return g
 }
 
 // sameName compares names, of which servers may give an absent one as empty.
@@ -176,8 +165,8 @@ type reference struct {
 // call is asked once.
 func (c *connection) addConstraints(ctx context.Context, t *objectTree) error {
 	for _, catalog := range t.catalogs {
-		for _, schema := range catalog.schemas {
-			for _, table := range schema.tables {
+		for _, schema := range catalog.members {
+			for _, table := range schema.members {
 				if known, err := c.loadKeys(ctx, tableKeys{catalog.name, schema.name, table}); err != nil || !known {
 					return err
 				}
@@ -213,30 +202,26 @@ func (c *connection) loadKeys(ctx context.Context, k tableKeys) (known bool, err
 	return true, unlessUnsupported(c.metadata(ctx, req, k.addForeign))
 }
 
-func (k tableKeys) addPrimary(b arrow.RecordBatch) error {
-	for i := range int(b.NumRows()) {
-		if !k.containsRow(b, i, 0) {
-			continue
-		}
-		if len(k.table.constraints) == 0 {
-			k.table.constraints = append(k.table.constraints, constraint{name: optional(b, 5, i), kind: "PRIMARY KEY"})
-		}
-		key := &k.table.constraints[0]
-		key.columns = append(key.columns, textCell(b, 3, i))
+func (k tableKeys) addPrimary(b arrow.RecordBatch, row int) error {
+	if !k.containsRow(b, row, 0) {
+		return nil
 	}
+	if len(k.table.constraints) == 0 {
+		k.table.constraints = append(k.table.constraints, constraint{name: optional(b, 5, row), kind: "PRIMARY KEY"})
+	}
+	key := &k.table.constraints[0]
+	key.columns = append(key.columns, textCell(b, 3, row))
 	return nil
 }
 
 // addForeign takes the rows of a key together, which come one after the other.
-func (k tableKeys) addForeign(b arrow.RecordBatch) error {
-	for i := range int(b.NumRows()) {
-		if !k.containsRow(b, i, 4) {
-			continue
-		}
-		key := k.foreignKeyFor(optional(b, 9, i), sequence(b, i))
-		key.columns = append(key.columns, textCell(b, 7, i))
-		key.references = append(key.references, reference{optional(b, 0, i), optional(b, 1, i), textCell(b, 2, i), textCell(b, 3, i)})
+func (k tableKeys) addForeign(b arrow.RecordBatch, row int) error {
+	if !k.containsRow(b, row, 4) {
+		return nil
 	}
+	key := k.foreignKeyFor(optional(b, 9, row), sequence(b, row))
+	key.columns = append(key.columns, textCell(b, 7, row))
+	key.references = append(key.references, reference{optional(b, 0, row), optional(b, 1, row), textCell(b, 2, row), textCell(b, 3, row)})
 	return nil
 }
 

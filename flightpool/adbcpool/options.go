@@ -181,21 +181,19 @@ func (c *connection) GetOptionBytes(key string) ([]byte, error) {
 }
 
 // GetOptionInt is part of adbc.GetSetOptions.
-func (c *connection) GetOptionInt(key string) (int64, error) {
-	name, ok := strings.CutPrefix(key, flightsql.OptionSessionOptionPrefix)
-	if !ok {
-		return 0, unknownOption("connection", key)
-	}
-	return sessionOption[int64](c, name)
-}
+func (c *connection) GetOptionInt(key string) (int64, error) { return numberOption[int64](c, key) }
 
 // GetOptionDouble is part of adbc.GetSetOptions.
 func (c *connection) GetOptionDouble(key string) (float64, error) {
+	return numberOption[float64](c, key)
+}
+
+func numberOption[T int64 | float64](c *connection, key string) (none T, err error) {
 	name, ok := strings.CutPrefix(key, flightsql.OptionSessionOptionPrefix)
 	if !ok {
-		return 0, unknownOption("connection", key)
+		return none, unknownOption("connection", key)
 	}
-	return sessionOption[float64](c, name)
+	return sessionOption[T](c, name)
 }
 
 func (c *connection) sessionOptions() (map[string]any, error) {

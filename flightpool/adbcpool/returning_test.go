@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/flightpool/sqldriver"
 	"github.com/flightpool/flightpool/testserver"
 	"github.com/flightpool/flightpool/testserver/engine"
 	"github.com/flightpool/flightpool/testserver/script"
@@ -105,7 +106,7 @@ func TestTheRowOfAChangeIsGivenOnceItIsStored(t *testing.T) {
 			r.update(pool, "CREATE TABLE t (v BIGINT)")
 			insert := func(run func(ctx context.Context, sql string, args ...any) *sql.Row) {
 				var v int64
-				err := run(WithRoute(t.Context(), flightpool.RouteQuery), "INSERT INTO t VALUES (7) RETURNING v").Scan(&v)
+				err := run(sqldriver.WithRoute(t.Context(), flightpool.RouteQuery), "INSERT INTO t VALUES (7) RETURNING v").Scan(&v)
 				if refused != nil {
 					require.ErrorContains(t, err, refused.Error())
 					return
@@ -144,7 +145,7 @@ func TestTheContextOfATransactionEndsAChangeWhoseRowsAreOpen(t *testing.T) {
 		defer stop()
 		tx, err := db.BeginTx(ctx, nil)
 		require.NoError(t, err)
-		rows, err := tx.QueryContext(WithRoute(t.Context(), flightpool.RouteQuery), "INSERT INTO t VALUES (7) RETURNING v")
+		rows, err := tx.QueryContext(sqldriver.WithRoute(t.Context(), flightpool.RouteQuery), "INSERT INTO t VALUES (7) RETURNING v")
 		require.NoError(t, err)
 		require.True(t, rows.Next())
 		time.Sleep(10 * time.Second)

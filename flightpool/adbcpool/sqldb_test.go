@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/flightpool/sqldriver"
 	"github.com/flightpool/flightpool/testserver"
 	"github.com/flightpool/flightpool/testserver/script"
 )
@@ -428,7 +429,7 @@ func TestWithRouteGivesTheRowsOfWhatQueryRefuses(t *testing.T) {
 			pool := r.pool(kind)
 			db := OpenDB(pool)
 			defer func() { require.NoError(r, db.Close()) }()
-			asQuery := WithRoute(r.Context(), flightpool.RouteQuery)
+			asQuery := sqldriver.WithRoute(r.Context(), flightpool.RouteQuery)
 			value := func(row *sql.Row) (n int, err error) { return n, row.Scan(&n) }
 
 			_, err = value(db.QueryRowContext(r.Context(), text))
@@ -459,7 +460,7 @@ func TestWithRouteGivesTheRowsOfWhatQueryRefuses(t *testing.T) {
 			require.NoError(r, stmt.Close())
 			require.NoError(r, tx.Commit())
 
-			_, err = value(db.QueryRowContext(WithRoute(r.Context(), 7), text))
+			_, err = value(db.QueryRowContext(sqldriver.WithRoute(r.Context(), 7), text))
 			require.ErrorContains(r, err, "Route 7")
 			require.Equal(r, 5, r.executions(text))
 		})
