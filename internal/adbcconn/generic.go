@@ -1,6 +1,7 @@
 package adbcconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -84,15 +85,8 @@ var _ backend.Conn = (*GenericConn)(nil)
 // Errors of the open itself and of the probe have StageDial where the server
 // cannot be reached.
 func OpenGeneric(ctx context.Context, db adbc.Database, cfg GenericConfig) (backend.Conn, error) {
-	if cfg.Target == "" {
-		cfg.Target = "adbc"
-	}
-	if cfg.ProbeSQL == "" {
-		cfg.ProbeSQL = "SELECT 1"
-	}
-	if cfg.CloseTimeout <= 0 {
-		cfg.CloseTimeout = 5 * time.Second
-	}
+	cfg.Target, cfg.ProbeSQL = cmp.Or(cfg.Target, "adbc"), cmp.Or(cfg.ProbeSQL, "SELECT 1")
+	cfg.CloseTimeout = cmp.Or(max(0, cfg.CloseTimeout), 5*time.Second)
 	c := &GenericConn{cfg: cfg, driverLock: make(chan struct{}, 1), readers: map[*genericRows]struct{}{}}
 	c.life, c.endLife = context.WithCancel(context.WithoutCancel(ctx))
 	t, err := c.begin(ctx, "Open")
@@ -225,17 +219,17 @@ func (c *GenericConn) Ping(ctx context.Context) error {
 // runProbe runs the probe to its end. An answer will do, be it a refusal. All
 // rows are read, so that the server has ended the query.
 func (t *driverCall) runProbe() error {
-	_, err := runInDriver(t, backend.StageProbe, func(ctx context.Context) (struct{}, error) {
-		rows, err := t.conn.execute(ctx, t.conn.cfg.ProbeSQL, backend.Call{})
+	err := doInDriver(t, backend.StageProbe, func(ctx context.Context) error {
+		rows, err := t.conn.execute(ctx, t.conn.toRun(t.conn.cfg.ProbeSQL, backend.Call{}))
 		if err != nil {
-			return struct{}{}, err
+			return err
 		}
 		defer rows.release()
 		for rows.reader.Next() {
 			continue
 		}
-		return struct{}{}, rows.reader.Err()
-	}, nil)
+		return rows.reader.Err()
+	})
 	if backend.FaultIn(err) == backend.FaultStatement {
 		return nil
 	}

@@ -89,6 +89,12 @@ func runInDriver[T any](t *driverCall, stage backend.Stage, f func(context.Conte
 	return a.Value, nil
 }
 
+// doInDriver is runInDriver for what makes nothing.
+func doInDriver(t *driverCall, stage backend.Stage, f func(context.Context) error) error {
+	_, err := runInDriver(t, stage, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) }, nil)
+	return err
+}
+
 // enterInBackground runs f in the driver, at once if the driver is free,
 // without waiting for it. f runs even where the connection is lost: it releases
 // what the driver holds. It may wait for a driver that never returns; its

@@ -87,38 +87,29 @@ func (p *genericPrepared) Query(ctx context.Context, params arrow.RecordBatch, c
 	if err != nil {
 		return nil, err
 	}
-	return t.openStream(func(ctx context.Context) (*genericRows, error) {
-		stmt, unbind, err := p.bindParams(ctx, params, call)
-		if err != nil {
-			return nil, err
-		}
-		reader, _, err := stmt.ExecuteQuery(ctx)
-		if err != nil {
-			unbind()
-			return nil, p.conn.verifyAfterRefusal(err)
-		}
-		return p.conn.trackRows(reader, unbind), nil
-	})
+	return t.openStream(func(ctx context.Context) (*genericRows, error) { return p.conn.execute(ctx, p.bound(params, call)) })
 }
 
-// bindParams is the statement with params bound, and a function that releases them.
-// A handle from before the transaction could belong to another session: inside the
-// transaction the statement is prepared again. The caller holds driverLock.
-func (p *genericPrepared) bindParams(ctx context.Context, params arrow.RecordBatch, call backend.Call) (stmt adbc.Statement, unbind func(), err error) {
-	stmt = p.stmt
-	if p.conn.isProvenTx(call) && p.call.Tx != call.Tx {
-		if stmt, err = p.conn.prepareInTx(ctx, p.sql, call); err != nil {
+// bound gives the statement with params bound, until it is done with. A handle from
+// before the transaction could belong to another session: inside the transaction the
+// statement is prepared again.
+func (p *genericPrepared) bound(params arrow.RecordBatch, call backend.Call) toExecute {
+	return func(ctx context.Context) (stmt adbc.Statement, unbind func(), err error) {
+		stmt = p.stmt
+		if p.conn.isProvenTx(call) && p.call.Tx != call.Tx {
+			if stmt, err = p.conn.prepareInTx(ctx, p.sql, call); err != nil {
+				return nil, nil, err
+			}
+		}
+		if params == nil {
+			return stmt, func() {}, nil
+		}
+		if err := stmt.Bind(ctx, params); err != nil {
 			return nil, nil, err
 		}
+		// The call's context may have ended by then.
+		return stmt, func() { _ = stmt.Bind(context.WithoutCancel(ctx), nil) }, nil
 	}
-	if params == nil {
-		return stmt, func() {}, nil
-	}
-	if err := stmt.Bind(ctx, params); err != nil {
-		return nil, nil, err
-	}
-	// The call's context may have ended by then.
-	return stmt, func() { _ = stmt.Bind(context.WithoutCancel(ctx), nil) }, nil
 }
 
 // Update is part of backend.Prepared. The count is -1 where the driver does not
@@ -128,7 +119,7 @@ func (p *genericPrepared) Update(ctx context.Context, params arrow.RecordBatch, 
 	if err != nil {
 		return 0, err
 	}
-	return t.update(func(ctx context.Context) (adbc.Statement, func(), error) { return p.bindParams(ctx, params, call) })
+	return t.update(p.bound(params, call))
 }
 
 // Close is part of backend.Prepared. Later calls do nothing. In a watched
@@ -143,8 +134,5 @@ func (p *genericPrepared) Close(ctx context.Context) error {
 		return err
 	}
 	defer t.end()
-	_, err = runInDriver(t, backend.StageClose, func(context.Context) (struct{}, error) {
-		return struct{}{}, p.conn.verifyAfterRefusal(p.stmt.Close())
-	}, nil)
-	return err
+	return doInDriver(t, backend.StageClose, func(context.Context) error { return p.conn.verifyAfterRefusal(p.stmt.Close()) })
 }

@@ -73,21 +73,26 @@ func (c *GenericConn) prepare(ctx context.Context, sql string, call backend.Call
 	return stmt, nil
 }
 
-// statementToRun makes a statement to run once, and returns a function that releases
-// it. The caller holds driverLock.
-func (c *GenericConn) statementToRun(ctx context.Context, sql string, call backend.Call) (stmt adbc.Statement, done func(), err error) {
-	if c.isProvenTx(call) {
-		stmt, err = c.prepareInTx(ctx, sql, call)
-		return stmt, func() {}, err // it is the next currentProof
+// toExecute gives a statement that is ready to run, and a function that ends its use.
+// The caller holds driverLock.
+type toExecute func(ctx context.Context) (stmt adbc.Statement, done func(), err error)
+
+// toRun makes a statement to run once.
+func (c *GenericConn) toRun(sql string, call backend.Call) toExecute {
+	return func(ctx context.Context) (stmt adbc.Statement, done func(), err error) {
+		if c.isProvenTx(call) {
+			stmt, err = c.prepareInTx(ctx, sql, call)
+			return stmt, func() {}, err // it is the next currentProof
+		}
+		stmt, err = c.statement(sql, call)
+		return stmt, func() { _ = stmt.Close() }, err
 	}
-	stmt, err = c.statement(sql, call)
-	return stmt, func() { _ = stmt.Close() }, err
 }
 
 // execute runs a query. The caller holds driverLock. The context stays that of
 // the reader, so it must not end before that is released.
-func (c *GenericConn) execute(ctx context.Context, sql string, call backend.Call) (*genericRows, error) {
-	stmt, done, err := c.statementToRun(ctx, sql, call)
+func (c *GenericConn) execute(ctx context.Context, prepare toExecute) (*genericRows, error) {
+	stmt, done, err := prepare(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +111,7 @@ func (c *GenericConn) Query(ctx context.Context, sql string, call backend.Call) 
 	if err != nil {
 		return nil, err
 	}
-	return t.openStream(func(ctx context.Context) (*genericRows, error) { return c.execute(ctx, sql, call) })
+	return t.openStream(func(ctx context.Context) (*genericRows, error) { return c.execute(ctx, c.toRun(sql, call)) })
 }
 
 // openStream opens a result. It ends the call unless it returns a stream, which
@@ -171,12 +176,11 @@ func (c *GenericConn) Update(ctx context.Context, sql string, call backend.Call)
 	if err != nil {
 		return 0, err
 	}
-	return t.update(func(ctx context.Context) (adbc.Statement, func(), error) { return c.statementToRun(ctx, sql, call) })
+	return t.update(c.toRun(sql, call))
 }
 
-// update runs the statement that prepare returns with what ends its use, and ends the
-// call.
-func (t *driverCall) update(prepare func(ctx context.Context) (adbc.Statement, func(), error)) (int64, error) {
+// update runs a statement for its effect, and ends the call.
+func (t *driverCall) update(prepare toExecute) (int64, error) {
 	defer t.end()
 	return runInDriver(t, backend.StageExecute, func(ctx context.Context) (int64, error) {
 		stmt, done, err := prepare(ctx)

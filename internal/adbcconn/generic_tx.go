@@ -22,7 +22,7 @@ func (c *GenericConn) Begin(ctx context.Context) (backend.TxID, error) {
 		return "", err
 	}
 	defer t.end()
-	_, err = runInDriver(t, backend.StageExecute, func(ctx context.Context) (struct{}, error) {
+	err = doInDriver(t, backend.StageExecute, func(ctx context.Context) error {
 		err := c.beginProofs(ctx)
 		if err == nil {
 			err = c.autocommit(false)
@@ -31,8 +31,8 @@ func (c *GenericConn) Begin(ctx context.Context) (backend.TxID, error) {
 			_ = c.endProofs(errSessionReplaced) // why it has not begun is what counts
 		}
 		c.autocommitOff = err == nil
-		return struct{}{}, err
-	}, nil)
+		return err
+	})
 	if err != nil {
 		return "", err
 	}
@@ -86,9 +86,7 @@ func (c *GenericConn) EndTx(ctx context.Context, tx backend.TxID, commit bool) e
 		}
 	}
 	c.tx.Store(nil)
-	_, err = runInDriver(t, backend.StageExecute, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.endOnDriver(ctx, commit)
-	}, nil)
+	err = doInDriver(t, backend.StageExecute, func(ctx context.Context) error { return c.endOnDriver(ctx, commit) })
 	if err == nil {
 		return nil
 	}
@@ -106,9 +104,7 @@ func (c *GenericConn) EndTx(ctx context.Context, tx backend.TxID, commit bool) e
 // checkProof proves, before a commit, that the session is still the one of
 // the transaction.
 func (t *driverCall) checkProof() error {
-	_, err := runInDriver(t, backend.StageProbe, func(context.Context) (struct{}, error) {
-		return struct{}{}, t.conn.rotateProof(nil)
-	}, nil)
+	err := doInDriver(t, backend.StageProbe, func(context.Context) error { return t.conn.rotateProof(nil) })
 	var e *backend.Error
 	if errors.As(err, &e) {
 		e.Unsent = true // the commit was not

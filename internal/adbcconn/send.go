@@ -1,6 +1,7 @@
 package adbcconn
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/flightconn"
 )
 
 // setIngest makes stmt an ingestion. Options that are not set are left to the
@@ -29,18 +31,18 @@ func setIngest(stmt adbc.Statement, opts backend.IngestOptions) error {
 	if !ok {
 		return errors.New("the ingest mode does not exist")
 	}
-	set := [][2]string{{adbc.OptionKeyIngestTargetTable, opts.Table}, {adbc.OptionKeyIngestMode, mode}}
-	if opts.Catalog != "" {
-		set = append(set, [2]string{adbc.OptionValueIngestTargetCatalog, opts.Catalog})
-	}
-	if opts.Schema != "" {
-		set = append(set, [2]string{adbc.OptionValueIngestTargetDBSchema, opts.Schema})
+	set := []struct{ key, value string }{
+		{adbc.OptionKeyIngestTargetTable, opts.Table}, {adbc.OptionKeyIngestMode, mode},
+		{adbc.OptionValueIngestTargetCatalog, opts.Catalog}, {adbc.OptionValueIngestTargetDBSchema, opts.Schema},
 	}
 	if opts.Temporary {
-		set = append(set, [2]string{adbc.OptionValueIngestTemporary, adbc.OptionValueEnabled})
+		set = append(set, struct{ key, value string }{adbc.OptionValueIngestTemporary, adbc.OptionValueEnabled})
 	}
 	for _, option := range set {
-		if err := stmt.SetOption(option[0], option[1]); err != nil {
+		if option.value == "" {
+			continue
+		}
+		if err := stmt.SetOption(option.key, option.value); err != nil {
 			return err
 		}
 	}
@@ -112,34 +114,15 @@ func release(parts []arrow.RecordBatch) {
 // schema and each dictionary are messages too. Nothing is kept of what is
 // encoded.
 func encodedSize(batch arrow.RecordBatch) (int64, error) {
-	var size maxPayload
-	w := ipc.NewWriterWithPayloadWriter(&size, ipc.WithSchema(batch.Schema()))
-	err := w.Write(batch)
-	if closeErr := w.Close(); err == nil {
-		err = closeErr
-	}
-	return int64(size), err
-}
-
-// maxPayload is an ipc.PayloadWriter that keeps the size of the largest payload.
-type maxPayload int64
-
-// Start is part of ipc.PayloadWriter.
-func (m *maxPayload) Start() error { return nil }
-
-// Close is part of ipc.PayloadWriter.
-func (m *maxPayload) Close() error { return nil }
-
-// WritePayload is part of ipc.PayloadWriter.
-func (m *maxPayload) WritePayload(p ipc.Payload) error {
-	meta := p.Meta()
-	defer meta.Release()
-	body := byteCounter(0)
-	if err := p.SerializeBody(&body); err != nil {
+	largest := int64(0)
+	w := ipc.NewWriterWithPayloadWriter(flightconn.PayloadFunc(func(header []byte, body func(io.Writer) error) error {
+		size := byteCounter(len(header))
+		err := body(&size)
+		largest = max(largest, int64(size))
 		return err
-	}
-	*m = max(*m, maxPayload(int64(meta.Len())+int64(body)))
-	return nil
+	}), ipc.WithSchema(batch.Schema()))
+	err := w.Write(batch)
+	return largest, cmp.Or(err, w.Close())
 }
 
 // byteCounter counts what is written to it.

@@ -3,6 +3,7 @@ package flightconn
 import (
 	"bytes"
 	"fmt"
+	"io"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -45,7 +46,7 @@ type encoder struct {
 // bodies.
 func newEncoder(desc *pb.FlightDescriptor, schema *arrow.Schema, limit int, opts ...ipc.Option) *encoder {
 	e := &encoder{limit: limit, desc: desc}
-	e.writer = ipc.NewWriterWithPayloadWriter((*capture)(e), append(opts, ipc.WithSchema(schema))...)
+	e.writer = ipc.NewWriterWithPayloadWriter(PayloadFunc(e.keepPending), append(opts, ipc.WithSchema(schema))...)
 	return e
 }
 
@@ -127,27 +128,30 @@ func (e *encoder) slice(batch arrow.RecordBatch, from, to int64) (before []*pb.F
 // close releases what the writer holds. It writes nothing that is sent.
 func (e *encoder) close() { _ = e.writer.Close() }
 
-// capture is the encoder as the place where the IPC writer writes.
-type capture encoder
-
-// Start is part of ipc.PayloadWriter.
-func (c *capture) Start() error { return nil }
-
-// Close is part of ipc.PayloadWriter.
-func (c *capture) Close() error { return nil }
-
-// WritePayload is part of ipc.PayloadWriter. The writer releases the buffers of
-// p afterwards, so they are copied.
-func (c *capture) WritePayload(p ipc.Payload) error {
-	meta := p.Meta()
-	defer meta.Release()
+// keepPending keeps a message, whose buffers the writer releases afterwards.
+func (e *encoder) keepPending(header []byte, writeBody func(io.Writer) error) error {
 	var body bytes.Buffer
-	if err := p.SerializeBody(&body); err != nil {
+	if err := writeBody(&body); err != nil {
 		return err
 	}
-	c.pending = append(c.pending, &pb.FlightData{
-		FlightDescriptor: c.desc, DataHeader: bytes.Clone(meta.Bytes()), DataBody: body.Bytes(),
-	})
-	c.desc = nil
+	e.pending = append(e.pending, &pb.FlightData{FlightDescriptor: e.desc, DataHeader: bytes.Clone(header), DataBody: body.Bytes()})
+	e.desc = nil
 	return nil
+}
+
+// PayloadFunc is an ipc.PayloadWriter: it is given each message, as its header and what
+// writes its body. Both are valid during the call.
+type PayloadFunc func(header []byte, writeBody func(io.Writer) error) error
+
+// Start is part of ipc.PayloadWriter.
+func (PayloadFunc) Start() error { return nil }
+
+// Close is part of ipc.PayloadWriter.
+func (PayloadFunc) Close() error { return nil }
+
+// WritePayload is part of ipc.PayloadWriter.
+func (f PayloadFunc) WritePayload(p ipc.Payload) error {
+	meta := p.Meta()
+	defer meta.Release()
+	return f(meta.Bytes(), p.SerializeBody)
 }
