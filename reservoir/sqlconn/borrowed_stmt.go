@@ -38,11 +38,7 @@ func (s *borrowedStmt) QueryContext(ctx context.Context, args []driver.NamedValu
 		if q, ok := s.Stmt.(driver.StmtQueryContext); ok {
 			return q.QueryContext(ctx, args)
 		}
-		values, err := positional(ctx, args)
-		if err != nil {
-			return nil, err
-		}
-		return s.Query(values)
+		return positional(ctx, args, s.Query)
 	})
 }
 
@@ -54,24 +50,23 @@ func (s *borrowedStmt) ExecContext(ctx context.Context, args []driver.NamedValue
 		if e, ok := s.Stmt.(driver.StmtExecContext); ok {
 			return e.ExecContext(ctx, args)
 		}
-		values, err := positional(ctx, args)
-		if err != nil {
-			return nil, err
-		}
-		return s.Exec(values)
+		return positional(ctx, args, s.Exec)
 	})
 }
 
-// positional makes arguments for drivers that know neither names nor contexts.
-func positional(ctx context.Context, args []driver.NamedValue) ([]driver.Value, error) {
+// positional runs a statement of a driver that knows neither names nor contexts.
+func positional[T any](ctx context.Context, args []driver.NamedValue, run func([]driver.Value) (T, error)) (none T, err error) {
 	values := make([]driver.Value, len(args))
 	for i, a := range args {
 		if a.Name != "" {
-			return nil, errors.New("sqlconn: the driver does not support named arguments")
+			return none, errors.New("sqlconn: the driver does not support named arguments")
 		}
 		values[i] = a.Value
 	}
-	return values, ctx.Err()
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	return run(values)
 }
 
 // CheckNamedValue asks the statement about an argument, or else the connection.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/flightpool/flightpool/internal/printing"
@@ -84,14 +85,6 @@ var (
 // rollbackSQL is what nearly all servers know.
 const rollbackSQL = "ROLLBACK"
 
-// withDefaults fills in what the kind leaves open.
-func (k Kind) withDefaults() Kind {
-	if k.HealthSQL == "" {
-		k.HealthSQL = "SELECT 1"
-	}
-	return k
-}
-
 // keepsPrepared says whether a statement surely leaves what the driver has prepared
 // for itself: there is no DISCARD ALL in it, and no DEALLOCATE but of a name that
 // is not the driver's. It looks at the words wherever they are, without a copy of
@@ -137,13 +130,11 @@ func mysqlResettable(sql string) bool {
 	if !single || strings.Contains(upper, "@") || strings.Contains(upper, "GET_LOCK") {
 		return false
 	}
-	switch verb {
-	case "SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "VALUES", "EXPLAIN", "SHOW",
-		"BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE":
-		return true
-	default:
-		return false
-	}
+	return slices.Contains(mysqlResettableVerbs, verb)
+}
+
+var mysqlResettableVerbs = []string{
+	"SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "VALUES", "EXPLAIN", "SHOW", "BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE",
 }
 
 // isMySQLConnLost knows mysql.ErrInvalidConn by its text, for the package need not be there.
@@ -164,13 +155,12 @@ func dsqlLeavesNoState(sql string) bool {
 	if !single || strings.Contains(upper, "SET_CONFIG") {
 		return false
 	}
-	switch verb {
-	case "SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "VALUES", "TABLE", "SHOW", "BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT",
-		"CREATE", "ALTER", "DROP", "GRANT", "REVOKE", "COMMENT", "ANALYZE":
-		return true
-	default:
-		return false
-	}
+	return slices.Contains(dsqlStatelessVerbs, verb)
+}
+
+var dsqlStatelessVerbs = []string{
+	"SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "VALUES", "TABLE", "SHOW", "BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT",
+	"CREATE", "ALTER", "DROP", "GRANT", "REVOKE", "COMMENT", "ANALYZE",
 }
 
 // dsqlResettable also knows the settings that RESET ALL takes back: the role and

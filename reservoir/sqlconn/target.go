@@ -1,6 +1,7 @@
 package sqlconn
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -72,7 +73,7 @@ func New(wrapper *Wrapper, cfg Config) (*Lifecycle, error) {
 	if cfg.Check > FullValidate {
 		faults = append(faults, fmt.Errorf("sqlconn: Check: %d is unknown", cfg.Check))
 	}
-	cfg.Kind = cfg.Kind.withDefaults()
+	cfg.Kind.HealthSQL = cmp.Or(cfg.Kind.HealthSQL, "SELECT 1")
 	t := &Lifecycle{wrapper: wrapper, cfg: cfg}
 	t.SetQueryTimeout(cfg.QueryTimeout)
 	return t, errors.Join(faults...)
