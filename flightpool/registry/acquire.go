@@ -80,7 +80,7 @@ var errNoConnFree = fmt.Errorf("%w: the server's connections are taken and the p
 // have taken.
 func (u *userPool) checkFailFast(g *currentVersion) error {
 	s := u.server
-	if s.def.Load().OnExhausted != flightpool.FailFast || g.stats().Idle > 0 || u.member.HasRoom() {
+	if s.def.Load().OnExhausted != flightpool.FailFast || g.Stats().Idle > 0 || u.member.HasRoom() {
 		return nil
 	}
 	u.rejected.Add(1)

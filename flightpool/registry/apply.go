@@ -10,32 +10,10 @@ import (
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
-// What SQL text is made of, by its names before package ddl had it.
-type (
-	// Statement is ddl.Statement.
-	Statement = ddl.Statement
-	// StatementOption is ddl.Option.
-	StatementOption = ddl.Option
-	// Action is ddl.Action.
-	Action = ddl.Action
-	// Position is ddl.Position.
-	Position = ddl.Position
-	// DDLError is ddl.Error: what is wrong with a text, and where.
-	DDLError = ddl.Error
-)
-
-// The actions of statements and of the options in them.
-const (
-	Create = ddl.Create
-	Alter  = ddl.Alter
-	Drop   = ddl.Drop
-	Set    = ddl.Set
-)
-
-// ParseServerDDL reads statements as ddl.Parse does. The first fault is a *DDLError
+// ParseServerDDL reads statements as ddl.Parse does. The first fault is a *ddl.Error
 // with its line and column; it repeats the names of a server's options, and none that
 // is not known.
-func ParseServerDDL(sql string) ([]Statement, error) {
+func ParseServerDDL(sql string) ([]ddl.Statement, error) {
 	return ddl.Parse(sql, func(option string) bool {
 		_, ok := options.Find(option)
 		return ok
@@ -43,7 +21,7 @@ func ParseServerDDL(sql string) ([]Statement, error) {
 }
 
 // ApplyDDL carries statements out, in their order, and stops at the first that
-// fails; the error is a *DDLError where the text is wrong, and tells the line and
+// fails; the error is a *ddl.Error where the text is wrong, and tells the line and
 // column of the statement that failed. See ParseServerDDL.
 func (r *Registry) ApplyDDL(ctx context.Context, sql string) error {
 	statements, err := ParseServerDDL(sql)

@@ -7,6 +7,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/flightpool/flightpool/internal/bind"
+	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
 // The names of the statistics as tables; Table gives their contents.
@@ -16,8 +19,8 @@ const (
 	TableConnections = "sys.remote_connections"
 )
 
-// column is one column of a table of statistics: a value per row, nil for NULL. value
-// gives what appendTo takes for the type.
+// column is one column of a table of statistics: a value of its type for each row, nil for
+// NULL.
 type column[T any] struct {
 	name     string
 	dataType arrow.DataType
@@ -148,11 +151,11 @@ func (r *Registry) Table(name string, mem memory.Allocator) (arrow.RecordBatch, 
 		return batch(mem, serverColumns, rowsOfServers(r, func(s string) ([]ServerStats, error) {
 			st, err := r.ServerStats(s)
 			return []ServerStats{st}, err
-		})), nil
+		}))
 	case TableUsers:
-		return batch(mem, userColumns, rowsOfServers(r, r.UserStats)), nil
+		return batch(mem, userColumns, rowsOfServers(r, r.UserStats))
 	case TableConnections:
-		return batch(mem, connectionColumns, rowsOfServers(r, r.Connections)), nil
+		return batch(mem, connectionColumns, rowsOfServers(r, r.Connections))
 	}
 	return nil, fmt.Errorf("registry: there is no table %q", name)
 }
@@ -168,7 +171,7 @@ func rowsOfServers[T any](r *Registry, rows func(server string) ([]T, error)) (a
 }
 
 // batch is one record batch with a row for each of rows. All columns may be NULL.
-func batch[T any](mem memory.Allocator, columns []column[T], rows []T) arrow.RecordBatch {
+func batch[T any](mem memory.Allocator, columns []column[T], rows []T) (arrow.RecordBatch, error) {
 	fields := make([]arrow.Field, len(columns))
 	for i, c := range columns {
 		fields[i] = arrow.Field{Name: c.name, Type: c.dataType, Nullable: true}
@@ -177,26 +180,11 @@ func batch[T any](mem memory.Allocator, columns []column[T], rows []T) arrow.Rec
 	defer b.Release()
 	for i, c := range columns {
 		for _, row := range rows {
-			appendTo(b.Field(i), c.value(row))
+			v, err := bind.ValueOf(c.value(row))
+			if err := errjoin.Join(err, v.AppendTo(b.Field(i))); err != nil {
+				return nil, fmt.Errorf("registry: column %s: %w", c.name, err)
+			}
 		}
 	}
-	return b.NewRecordBatch()
-}
-
-// appendTo adds a value of the type that the column was declared with.
-func appendTo(b array.Builder, value any) {
-	switch v := value.(type) {
-	case nil:
-		b.AppendNull()
-	case string:
-		b.(*array.StringBuilder).Append(v)
-	case int64:
-		b.(*array.Int64Builder).Append(v)
-	case float64:
-		b.(*array.Float64Builder).Append(v)
-	case bool:
-		b.(*array.BooleanBuilder).Append(v)
-	case time.Time:
-		b.(*array.TimestampBuilder).Append(arrow.Timestamp(v.UnixMicro()))
-	}
+	return b.NewRecordBatch(), nil
 }

@@ -48,14 +48,8 @@ var errNotFlight = fmt.Errorf("%w: borrow a connection with Acquire", ErrWrongKi
 // The time of a query ends with its first batch, before its rows are read.
 func countedFlightCall[T any](ctx context.Context, r *Registry, server, user string, call func(p *flightpool.FlightSQLPool) (T, error)) (T, error) {
 	return flightCall(ctx, r, server, user, call, func(u *userPool, g *currentVersion, took time.Duration, err error) {
-		if neverSent(err) {
-			return
-		}
-		if !g.connKey.DisableQueryStats {
-			u.countQuery(took, err)
-		}
-		if err == nil || !isServerFault(err) {
-			u.server.health.recordAnswer()
+		if !neverSent(err) {
+			u.recordStatement(!g.connKey.DisableQueryStats, took, err)
 		}
 	})
 }

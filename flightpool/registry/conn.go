@@ -35,7 +35,7 @@ func (u *userPool) acquire(ctx context.Context, g *currentVersion) (*Conn, error
 		}
 		return &Conn{user: u, session: session}, nil
 	}
-	loan, err := g.poolVersion.(*sqlVersion).conns.Acquire(ctx)
+	loan, err := g.poolVersion.(*sqlVersion).Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}

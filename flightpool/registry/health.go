@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
-	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/callback"
 	"github.com/flightpool/flightpool/reservoir/sqlconn"
 )
@@ -211,16 +210,4 @@ func (h *health) lastHealthy() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.mu.lastSuccess
-}
-
-// checkKind is a check of package flightpool in the words of sqlconn.
-func checkKind(k flightpool.HealthKind) sqlconn.CheckKind {
-	switch k {
-	case flightpool.Query:
-		return sqlconn.Query
-	case flightpool.FullValidate:
-		return sqlconn.FullValidate
-	default:
-		return sqlconn.Ping
-	}
 }

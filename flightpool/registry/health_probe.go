@@ -21,7 +21,7 @@ func (s *server) onHealthTransition(down *UnhealthyError) {
 	s.allocator.Gate(func() bool { return s.health.down.Load() != nil })
 	if down != nil {
 		for _, u := range *s.users.Load() {
-			u.version.Load().markAllStale() // what was open before tells nothing of the server any more
+			u.version.Load().Reset() // what was open before tells nothing of the server any more
 		}
 		s.failWaiters(down)
 	}
@@ -130,9 +130,9 @@ func (s *server) removeUnusedPools(now time.Time, unused time.Duration) {
 			u.lastCallCount, u.lastActive = n, now
 			continue
 		}
-		st := u.version.Load().stats()
+		st := u.version.Load().Stats()
 		if now.Sub(u.lastActive) >= unused && st.InUse == 0 && st.Waiting == 0 {
-			s.removeUnlessInUse(u)
+			s.removeInBackground(u, true)
 		}
 	}
 }
@@ -276,6 +276,6 @@ func (s *server) pickProbeUser(ctx context.Context) (best *userPool, err error) 
 // after that see that the server is unhealthy by themselves.
 func (s *server) failWaiters(err error) {
 	for _, u := range *s.users.Load() {
-		u.version.Load().failWaiters(err)
+		u.version.Load().FailWaiters(err)
 	}
 }

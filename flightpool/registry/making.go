@@ -127,7 +127,7 @@ func (s *server) createPool(name string) (*userPool, error) {
 			return nil, s.noMappingError(d, name)
 		}
 		u := newUserPool(s, name, d)
-		g, err := u.newVersionFor(s.life, s.registry.kinds[d.Kind], d)
+		g, err := u.newVersionFor(s.life, d)
 		if err != nil {
 			return nil, &DefinitionError{Server: s.name, Err: err}
 		}
@@ -139,7 +139,7 @@ func (s *server) createPool(name string) (*userPool, error) {
 			s.startPool(u, d)
 			return u, nil
 		}
-		if closing := u.version.Load().close(s.life); err != nil || closing != nil { // it has opened nothing
+		if closing := u.version.Load().Close(s.life); err != nil || closing != nil { // it has opened nothing
 			return nil, errjoin.Join(err, closing)
 		}
 	}

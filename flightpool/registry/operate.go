@@ -36,7 +36,7 @@ func (r *Registry) Warmup(ctx context.Context, name string, n int) error {
 	var faults []error
 	for _, u := range users {
 		wg.Go(func() {
-			if err := u.version.Load().waitReady(ctx, n); err != nil {
+			if err := u.version.Load().WaitReady(ctx, n); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				faults = append(faults, fmt.Errorf("registry: Warmup: user %q on server %q: %w", u.name, name, err))
@@ -56,7 +56,7 @@ func (r *Registry) EvictIdle(name string) (int, error) {
 	}
 	n := 0
 	for _, u := range *s.users.Load() {
-		n += u.version.Load().evictIdle()
+		n += u.version.Load().EvictIdle()
 	}
 	return n, nil
 }

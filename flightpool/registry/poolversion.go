@@ -23,53 +23,42 @@ import (
 )
 
 // poolVersion is a user's pool as it was made with one target and credential. It has
-// what the registry does to a pool whatever its kind is.
+// what the registry does to a pool whatever its kind is: what a reservoir does by itself,
+// and the rest.
 type poolVersion interface {
-	resize(n int)
-	closeIdle(n int, unused time.Duration) int
-	markAllStale()
-	stats() reservoir.Stats
+	Resize(n int) error
+	CloseIdle(n int, unused time.Duration) int
+	Reset()
+	Stats() reservoir.Stats
+	FailWaiters(err error) int
+	CheckOne(ctx context.Context) error
+	WaitReady(ctx context.Context, n int) error
+	EvictIdle() int
+	Close(ctx context.Context) error
+
 	reconfigure(d *ServerDefinition) error
-	failWaiters(err error) int
-	checkOne(ctx context.Context) error
-	waitReady(ctx context.Context, n int) error
-	evictIdle() int
 	connections() []ConnectionStats
 	hasDoCalls() bool
 	awaitDoCalls(ctx context.Context, d *ServerDefinition, removed <-chan struct{})
-	close(ctx context.Context) error
 	awaitClosed(ctx context.Context) error
 }
 
 // reservoirVersion is what all versions do with their reservoir.
 type reservoirVersion[C any] struct {
-	conns   *reservoir.Reservoir[C]
+	*reservoir.Reservoir[C]
 	doCalls *taskgroup.Group // of Do
 }
 
-func (p reservoirVersion[C]) resize(n int) { _ = p.conns.Resize(n) } // a closed one needs no size
-func (p reservoirVersion[C]) closeIdle(n int, unused time.Duration) int {
-	return p.conns.CloseIdle(n, unused)
-}
-func (p reservoirVersion[C]) markAllStale()                      { p.conns.Reset() }
-func (p reservoirVersion[C]) stats() reservoir.Stats             { return p.conns.Stats() }
-func (p reservoirVersion[C]) failWaiters(err error) int          { return p.conns.FailWaiters(err) }
-func (p reservoirVersion[C]) checkOne(ctx context.Context) error { return p.conns.CheckOne(ctx) }
-func (p reservoirVersion[C]) waitReady(ctx context.Context, n int) error {
-	return p.conns.WaitReady(ctx, n)
-}
-func (p reservoirVersion[C]) evictIdle() int                  { return p.conns.EvictIdle() }
-func (p reservoirVersion[C]) close(ctx context.Context) error { return p.conns.Close(ctx) }
-
 // awaitClosed waits until everything is closed of a pool that close could not wait for.
 func (p reservoirVersion[C]) awaitClosed(ctx context.Context) error {
-	if err := p.conns.Close(ctx); !errors.Is(err, ErrClosed) {
+	if err := p.Close(ctx); !errors.Is(err, ErrClosed) {
 		return err
 	}
 	return nil
 }
+
 func (p reservoirVersion[C]) reconfigure(d *ServerDefinition) error {
-	return p.conns.Reconfigure(reservoirConfig[C](d))
+	return p.Reconfigure(reservoirConfig[C](d))
 }
 
 // hasDoCalls says that a call of Do uses the pool, be it between two calls of its own.
@@ -87,7 +76,7 @@ func (p reservoirVersion[C]) awaitDoCalls(ctx context.Context, d *ServerDefiniti
 	}
 	cfg := reservoirConfig[C](d)
 	cfg.MinIdle, cfg.IdleTTL = 0, doIdleTTL
-	_ = p.conns.Reconfigure(cfg) // d has been in use
+	_ = p.Reconfigure(cfg) // d has been in use
 	select {
 	case <-p.doCalls.AllDone():
 	case <-removed:
@@ -152,9 +141,9 @@ func (g *sqlVersion) reconfigure(d *ServerDefinition) error {
 	return g.reservoirVersion.reconfigure(d)
 }
 
-// close also closes a connector that has something of its own to close.
-func (g *sqlVersion) close(ctx context.Context) error {
-	err := g.reservoirVersion.close(ctx)
+// Close also closes a connector that has something of its own to close.
+func (g *sqlVersion) Close(ctx context.Context) error {
+	err := g.reservoirVersion.Close(ctx)
 	c, ok := g.connector.(io.Closer)
 	if !ok {
 		return err
@@ -171,7 +160,8 @@ type flightVersion struct {
 	pool *flightpool.FlightSQLPool
 }
 
-func (g flightVersion) close(ctx context.Context) error { return g.pool.Close(ctx) }
+// Close closes the pool with its reservoir.
+func (g flightVersion) Close(ctx context.Context) error { return g.pool.Close(ctx) }
 
 // buildVersion makes a user's pool. It connects to nothing: reconfigure starts that.
 // MinIdle is zero until then. The hooks of the pool are those of all its versions.
@@ -189,15 +179,10 @@ func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition
 	if f.CheckSQL != "" {
 		kind.HealthSQL = f.CheckSQL
 	}
-	cfg := sqlconn.Config{Connector: connector, Kind: kind, Check: checkKind(f.Check), KeepState: f.KeepSession, Stopped: u.logFailedStop}
+	cfg := sqlconn.Config{Connector: connector, Kind: kind, Check: checkKinds[f.Check], KeepState: f.KeepSession, Stopped: u.logFailedStop}
 	counts := !d.DisableQueryStats
 	cfg.Observe = func(took time.Duration, err error) {
-		if counts {
-			u.countQuery(took, err)
-		}
-		if err == nil || !isServerFault(err) {
-			u.server.health.recordAnswer()
-		}
+		u.recordStatement(counts, took, err)
 	}
 	target, err := sqlconn.New(u.server.registry.wrapper, cfg)
 	if err != nil {
@@ -215,6 +200,11 @@ func (u *userPool) buildVersion(ctx context.Context, k Kind, d *ServerDefinition
 		return nil, err
 	}
 	return &sqlVersion{reservoirVersion[*sqlconn.Conn]{conns, &taskgroup.Group{}}, l, connector}, nil
+}
+
+// checkKinds are the checks of package flightpool in the words of sqlconn.
+var checkKinds = map[flightpool.HealthKind]sqlconn.CheckKind{
+	flightpool.Ping: sqlconn.Ping, flightpool.Query: sqlconn.Query, flightpool.FullValidate: sqlconn.FullValidate,
 }
 
 // flightConfig is what a definition says of a Flight pool.

@@ -96,7 +96,7 @@ func (s *server) startPool(u *userPool, d *ServerDefinition) {
 func warmUp(ctx context.Context, g poolVersion, n int, limit time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	_ = g.waitReady(ctx, n) // the opens tell health of failures
+	_ = g.WaitReady(ctx, n) // the opens tell health of failures
 }
 
 // background runs f, for the life of the server, on a goroutine that close waits for,
@@ -119,34 +119,24 @@ func (s *server) background(f func(life context.Context)) {
 	}()
 }
 
-// removeInBackground removes a user's pool and drains it in the background.
-func (s *server) removeInBackground(u *userPool) { s.drainInBackground(s.detach(u)) }
-
-// removeUnlessInUse is removeInBackground, except for a pool that a call of Do uses.
-func (s *server) removeUnlessInUse(u *userPool) {
-	s.drainInBackground(s.detachUnless(u, u.hasDoCallsLocked))
-}
-
-func (s *server) drainInBackground(drain func(ctx context.Context) error) {
-	if drain != nil {
+// removeInBackground removes a user's pool as detach does, and drains it in the
+// background.
+func (s *server) removeInBackground(u *userPool, unlessDo bool) {
+	if drain := s.detach(u, unlessDo); drain != nil {
 		go func() { _ = drain(s.life) }() // what had to be forced, the server's close reports
 	}
 }
 
-// detach removes a user's pool and returns what waits for its loans until ctx
-// ends, or the server does; nil when it was removed before. close waits for it.
-func (s *server) detach(u *userPool) (drain func(ctx context.Context) error) {
-	return s.detachUnless(u, func() bool { return false })
-}
-
-// detachUnless is detach, except for a pool that keepIf keeps.
-func (s *server) detachUnless(u *userPool, keepIf func() bool) (drain func(ctx context.Context) error) {
+// detach removes a user's pool, unlessDo unless a call of Do uses it, and returns what
+// waits for its loans until ctx ends, or the server does; nil when it was not removed
+// here. close waits for it.
+func (s *server) detach(u *userPool, unlessDo bool) (drain func(ctx context.Context) error) {
 	s.mu.Lock()
 	if (*s.users.Load())[u.name] != u {
 		s.mu.Unlock()
 		return nil
 	}
-	g, removed := u.remove(keepIf)
+	g, removed := u.remove(unlessDo)
 	if !removed {
 		s.mu.Unlock()
 		return nil
@@ -187,11 +177,11 @@ func (s *server) update(ctx context.Context, d *ServerDefinition) error {
 		g := next[u]
 		delete(next, u)
 		if _, ok := d.mapping(name); !ok {
-			s.removeInBackground(u)
+			s.removeInBackground(u, false)
 			continue
 		}
 		if g == nil && u.needsNewVersion(d) { // made in between: the next call makes it of the new definition
-			s.removeInBackground(u)
+			s.removeInBackground(u, false)
 			continue
 		}
 		if err := u.applyDefinition(s.life, g, d); err != nil && !errors.Is(err, ErrClosed) {
@@ -199,7 +189,7 @@ func (s *server) update(ctx context.Context, d *ServerDefinition) error {
 		}
 	}
 	for _, g := range next { // of users who went in between
-		_ = g.close(s.life) // it has opened nothing
+		s.closeUnused(g)
 	}
 	s.allocator.Dispatch()
 	return errjoin.Join(faults...)
@@ -212,34 +202,27 @@ func (s *server) newVersionsFor(ctx context.Context, d *ServerDefinition) (next 
 	next = map[*userPool]*currentVersion{}
 	var faults []error
 	for name, u := range *s.users.Load() {
-		if _, ok := d.mapping(name); !ok {
+		if _, ok := d.mapping(name); !ok || !u.needsNewVersion(d) {
 			continue
 		}
-		if !u.needsNewVersion(d) {
-			continue
-		}
-		switch g, err := callKind(ctx, &s.kindCalls, func() (*currentVersion, error) { return u.newVersionFor(s.life, s.registry.kinds[d.Kind], d) }, s.closeUnused); {
-		case err != nil:
+		g, err := callKind(ctx, &s.kindCalls, func() (*currentVersion, error) { return u.newVersionFor(s.life, d) }, s.closeUnused)
+		if err != nil {
 			faults = append(faults, fmt.Errorf("user %q: %w", name, err))
-		case g != nil:
-			next[u] = g
+			continue
 		}
+		next[u] = g
 	}
 	if err := errjoin.Join(faults...); err != nil {
 		for _, g := range next {
-			_ = g.close(s.life) // it has opened nothing
+			s.closeUnused(g)
 		}
 		return nil, err
 	}
 	return next, nil
 }
 
-// closeUnused closes a version that is not needed any more.
-func (s *server) closeUnused(g *currentVersion) {
-	if g != nil {
-		_ = g.close(s.life) // it has opened nothing
-	}
-}
+// closeUnused closes a version that is not needed any more. It has opened nothing.
+func (s *server) closeUnused(g *currentVersion) { _ = g.Close(s.life) }
 
 // closeUsers removes all users' pools and waits for their loans until ctx ends;
 // then it takes those back.
@@ -248,7 +231,7 @@ func (s *server) closeUsers(ctx context.Context) error {
 	var mu sync.Mutex
 	var faults []error
 	for _, u := range *s.users.Load() {
-		drain := s.detach(u)
+		drain := s.detach(u, false)
 		if drain == nil {
 			continue
 		}

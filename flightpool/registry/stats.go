@@ -137,28 +137,10 @@ func weighted(a time.Duration, n uint64, b time.Duration, m uint64) time.Duratio
 
 // add adds b up; means are weighted.
 func (p PoolStats) add(b PoolStats) PoolStats {
-	p.MeanQuery = weighted(p.MeanQuery, p.Queries, b.MeanQuery, b.Queries)
-	p.MeanLifetime = weighted(p.MeanLifetime, p.Created, b.MeanLifetime, b.Created)
-	p.Total += b.Total
-	p.Active += b.Active
-	p.Idle += b.Idle
-	p.Opening += b.Opening
-	p.Closing += b.Closing
-	p.Waiting += b.Waiting
-	p.Acquires += b.Acquires
-	p.Releases += b.Releases
-	p.AcquireTimeouts += b.AcquireTimeouts
-	p.Rejected += b.Rejected
-	p.ConnectionErrors += b.ConnectionErrors
-	p.ResetFailures += b.ResetFailures
-	p.ValidationFailures += b.ValidationFailures
-	p.Created += b.Created
-	p.Destroyed += b.Destroyed
-	p.Queries += b.Queries
-	p.QueryFailures += b.QueryFailures
-	p.BytesSent += b.BytesSent
-	p.BytesRead += b.BytesRead
-	p.BytesCounted = p.BytesCounted || b.BytesCounted
+	query := weighted(p.MeanQuery, p.Queries, b.MeanQuery, b.Queries)
+	lifetime := weighted(p.MeanLifetime, p.Created, b.MeanLifetime, b.Created)
+	addNumbers(&p, b)
+	p.MeanQuery, p.MeanLifetime, p.BytesCounted = query, lifetime, p.BytesCounted || b.BytesCounted
 	return p
 }
 
@@ -274,7 +256,7 @@ func connectionStats[C any](i reservoir.Info[C]) ConnectionStats {
 }
 
 func (g *sqlVersion) connections() (all []ConnectionStats) {
-	for _, i := range g.conns.Connections() {
+	for _, i := range g.Connections() {
 		c := connectionStats(i)
 		c.ID = i.Value.ID()
 		c.Queries, c.Failures, c.QueryTime = i.Value.Queries()
@@ -284,7 +266,7 @@ func (g *sqlVersion) connections() (all []ConnectionStats) {
 }
 
 func (g flightVersion) connections() (all []ConnectionStats) {
-	for _, i := range g.conns.Connections() {
+	for _, i := range g.Connections() {
 		all = append(all, connectionStats(i))
 	}
 	return all

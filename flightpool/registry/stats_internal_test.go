@@ -18,7 +18,7 @@ type countingVersion struct {
 	unlocked int
 }
 
-func (v *countingVersion) stats() reservoir.Stats {
+func (v *countingVersion) Stats() reservoir.Stats {
 	if v.u.mu.TryLock() {
 		v.u.mu.Unlock()
 		v.unlocked++
@@ -39,7 +39,7 @@ func TestVersionsAreCountedWithTheLockThatMovesThem(t *testing.T) {
 	require.Equal(t, uint64(2), u.stats().Acquired, "one drains")
 	u.versionClosed(old)
 	require.Equal(t, uint64(2), u.stats().Acquired, "one is closed")
-	_, ok = u.remove(func() bool { return false })
+	_, ok = u.remove(false)
 	require.True(t, ok)
 	require.Equal(t, uint64(2), u.stats().Acquired, "the current one drains, too")
 	u.versionClosed(current)
@@ -79,8 +79,8 @@ type probedVersion struct {
 	check func() error
 }
 
-func (v probedVersion) stats() reservoir.Stats         { return reservoir.Stats{Acquired: 5} }
-func (v probedVersion) checkOne(context.Context) error { return v.check() }
+func (v probedVersion) Stats() reservoir.Stats         { return reservoir.Stats{Acquired: 5} }
+func (v probedVersion) CheckOne(context.Context) error { return v.check() }
 
 // A probe that is under way counts as a loan, of a pool that is removed meanwhile too.
 // The counters of that are kept for good, so they wait for it.
@@ -92,7 +92,7 @@ func TestARemovedPoolIsCountedWhenItsProbeHasEnded(t *testing.T) {
 	_, ok := u.setVersion(&currentVersion{poolVersion: v})
 	require.True(t, ok)
 	v.check = func() error {
-		_, removed := u.remove(func() bool { return false })
+		_, removed := u.remove(false)
 		require.True(t, removed)
 		s.removed.draining[u] = struct{}{}
 		u.versionClosed(v)

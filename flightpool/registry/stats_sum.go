@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/flightpool/flightpool/reservoir"
@@ -38,7 +39,7 @@ func (u *userPool) checkOne(ctx context.Context, g *currentVersion) error {
 	}()
 	u.probeLoans.Add(1)
 	u.failedProbeWaits.Add(1)
-	err := g.checkOne(ctx)
+	err := g.CheckOne(ctx)
 	switch waited := new(reservoir.OpenError); {
 	case errors.As(err, &waited), errors.As(err, new(probeOpenError)), errors.Is(err, ErrExhausted), errors.Is(err, ErrClosed), errors.Is(err, ErrUnhealthy), errors.Is(err, context.Canceled):
 		u.probeLoans.Add(-1)
@@ -65,52 +66,33 @@ func (u *userPool) callCount() uint64 {
 	return c.acquires + c.failedWaits + u.rejected.Load()
 }
 
-// stats adds up all versions. A version is counted once: with mu held none moves from
+// stats adds up the numbers of all versions. A version is counted once: with mu held none moves from
 // one group to another.
 func (u *userPool) stats() reservoir.Stats {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	sum := u.closedVersions
 	for _, g := range u.draining {
-		sum = addStats(sum, g.stats())
+		addNumbers(&sum, g.Stats())
 	}
 	if !u.removed.Load() { // else it is among those that drain
-		sum = addStats(sum, u.version.Load().stats())
+		addNumbers(&sum, u.version.Load().Stats())
 	}
 	return sum
 }
 
-// addStats returns the sum of a and b.
-func addStats(a, b reservoir.Stats) reservoir.Stats {
-	a.Total += b.Total
-	a.Idle += b.Idle
-	a.InUse += b.InUse
-	a.OnLoan += b.OnLoan
-	a.Opening += b.Opening
-	a.Closing += b.Closing
-	a.Waiting += b.Waiting
-	a.Acquired += b.Acquired
-	a.AcquiredWaited += b.AcquiredWaited
-	a.Handoffs += b.Handoffs
-	a.WaitTime += b.WaitTime
-	a.Timeouts += b.Timeouts
-	a.Canceled += b.Canceled
-	a.Failed += b.Failed
-	a.Rejected += b.Rejected
-	a.Opens += b.Opens
-	a.OpenFailures += b.OpenFailures
-	a.OpensSkipped += b.OpensSkipped
-	a.Checks += b.Checks
-	a.CheckFailures += b.CheckFailures
-	for i, n := range b.Closed {
-		a.Closed[i] += n
+// addNumbers adds to each number in the struct to what from has there: counts, counters
+// and times.
+func addNumbers[T any](to *T, from T) {
+	sum, more := reflect.ValueOf(to).Elem(), reflect.ValueOf(from)
+	for i := range sum.NumField() {
+		switch f := sum.Field(i); {
+		case f.CanInt():
+			f.SetInt(f.Int() + more.Field(i).Int())
+		case f.CanUint():
+			f.SetUint(f.Uint() + more.Field(i).Uint())
+		}
 	}
-	a.CloseStalls += b.CloseStalls
-	a.Leaks += b.Leaks
-	if b.LastOpenError != nil {
-		a.LastOpenError = b.LastOpenError
-	}
-	return a
 }
 
 // removedStats keeps the counters of users whose pools are removed, so that a server's

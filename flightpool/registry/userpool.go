@@ -77,15 +77,15 @@ func (u *userPool) setWaitStats(d *ServerDefinition) {
 }
 
 // Resize and the next three are called by package fairshare, for the current version.
-func (u *userPool) Resize(n int) { u.version.Load().resize(n) }
+func (u *userPool) Resize(n int) { _ = u.version.Load().Resize(n) } // a closed one needs no size
 func (u *userPool) Yield(n int, unused time.Duration) int {
-	return u.version.Load().closeIdle(n, unused)
+	return u.version.Load().CloseIdle(n, unused)
 }
-func (u *userPool) Replace() { u.version.Load().markAllStale() }
+func (u *userPool) Replace() { u.version.Load().Reset() }
 
 // Refuse fails those who wait as if they had been refused at once.
 func (u *userPool) Refuse() {
-	u.rejected.Add(uint64(u.version.Load().failWaiters(errNoConnFree))) //nolint:gosec // a number of callers
+	u.rejected.Add(uint64(u.version.Load().FailWaiters(errNoConnFree))) //nolint:gosec // a number of callers
 }
 
 // hooks let the registry count and judge what its reservoirs do. They run outside the
@@ -106,15 +106,15 @@ func (u *userPool) hooks() reservoir.Hooks {
 			u.openFailures.Add(1)
 			s.health.recordCheck(err, true)
 			m.NotOpened() // it may have waited at the gate since before the probe asked
-			if g := u.version.Load(); s.health.down.Load() != nil && g.stats().InUse > 0 {
-				g.failWaiters(probeOpenError{err}) // the probe has its result; the reservoir would wait for a connection on loan
+			if g := u.version.Load(); s.health.down.Load() != nil && g.Stats().InUse > 0 {
+				g.FailWaiters(probeOpenError{err}) // the probe has its result; the reservoir would wait for a connection on loan
 			}
 		},
 		OpenSkipped: func() { m.NotOpened() },
 		WaitStart: func() {
 			m.AddWaiting(1)
 			if down := s.health.down.Load(); down != nil && !s.health.probeQueued() {
-				u.version.Load().failWaiters(down) // the server turned unhealthy between lookup and queueing
+				u.version.Load().FailWaiters(down) // the server turned unhealthy between lookup and queueing
 			}
 		},
 		WaitEnd: func(waited time.Duration, err error) {
@@ -146,32 +146,36 @@ type probeOpenError struct{ error }
 
 func (e probeOpenError) Unwrap() error { return e.error }
 
-// countQuery counts a statement.
-func (u *userPool) countQuery(took time.Duration, err error) {
-	u.queries.Add(1)
-	u.queryTime.add(took)
-	if err != nil {
-		u.queryFailures.Add(1)
+// recordStatement takes note of a statement that was sent, and counts it if it is to be.
+func (u *userPool) recordStatement(counts bool, took time.Duration, err error) {
+	if counts {
+		u.queries.Add(1)
+		u.queryTime.add(took)
+		if err != nil {
+			u.queryFailures.Add(1)
+		}
+	}
+	if err == nil || !isServerFault(err) {
+		u.server.health.recordAnswer()
 	}
 }
 
 // needsNewVersion reports whether the current version was made with other values than
 // d's. Sizes and most times are no part of it: they change in place.
 func (u *userPool) needsNewVersion(d *ServerDefinition) bool {
-	mapping, _ := d.mapping(u.name)
-	k := u.server.registry.kinds[d.Kind]
-	return !reflect.DeepEqual(u.version.Load().connKey, d.connKeyFor(mapping, k.Flight != nil))
+	return !reflect.DeepEqual(u.version.Load().connKey, u.connKeyOf(d))
 }
 
-// newVersionFor makes a version for d if the current one was made with other values;
-// nil: it can change in place.
-func (u *userPool) newVersionFor(ctx context.Context, k Kind, d *ServerDefinition) (*currentVersion, error) {
+// connKeyOf is what d has the pool's connections made with.
+func (u *userPool) connKeyOf(d *ServerDefinition) connKey {
 	mapping, _ := d.mapping(u.name)
-	f := d.connKeyFor(mapping, k.Flight != nil)
-	if old := u.version.Load(); old != nil && reflect.DeepEqual(old.connKey, f) {
-		return nil, nil
-	}
-	g, err := u.buildVersion(ctx, k, d, f)
+	return d.connKeyFor(mapping, u.server.registry.kinds[d.Kind].Flight != nil)
+}
+
+// newVersionFor makes a version for d.
+func (u *userPool) newVersionFor(ctx context.Context, d *ServerDefinition) (*currentVersion, error) {
+	f := u.connKeyOf(d)
+	g, err := u.buildVersion(ctx, u.server.registry.kinds[d.Kind], d, f)
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +192,7 @@ func (u *userPool) applyDefinition(ctx context.Context, next *currentVersion, d 
 	}
 	old, ok := u.setVersion(next)
 	if !ok {
-		return next.close(ctx) // it has opened nothing
+		return next.Close(ctx) // it has opened nothing
 	}
 	if old == nil {
 		return nil
@@ -226,12 +230,12 @@ func (u *userPool) beginDo(g *currentVersion, calls *taskgroup.Group) bool {
 	return true
 }
 
-// remove makes the current version drain, and the pool removed, unless keepIf, which
-// is called under mu, keeps it.
-func (u *userPool) remove(keepIf func() bool) (last poolVersion, removed bool) {
+// remove makes the current version drain, and the pool removed, unlessDo unless a call
+// of Do uses it.
+func (u *userPool) remove(unlessDo bool) (last poolVersion, removed bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if keepIf() {
+	if unlessDo && u.hasDoCallsLocked() {
 		return nil, false
 	}
 	u.removed.Store(true)
@@ -258,7 +262,7 @@ func (u *userPool) hasDoCallsLocked() bool {
 // keeps its counters. What is not closed then, of a driver that hangs, is counted until
 // it is.
 func (u *userPool) closeVersion(ctx context.Context, g poolVersion) error {
-	err := g.close(ctx)
+	err := g.Close(ctx)
 	if left := new(reservoir.CloseError); errors.As(err, &left) && left.Remaining > 0 {
 		go func() {
 			if g.awaitClosed(u.server.life) == nil {
@@ -275,7 +279,7 @@ func (u *userPool) closeVersion(ctx context.Context, g poolVersion) error {
 func (u *userPool) versionClosed(g poolVersion) {
 	u.mu.Lock()
 	u.draining = slices.DeleteFunc(u.draining, func(o poolVersion) bool { return o == g })
-	u.closedVersions = addStats(u.closedVersions, g.stats())
+	addNumbers(&u.closedVersions, g.Stats())
 	u.unlockAndFoldIn()
 }
 

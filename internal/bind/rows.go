@@ -207,7 +207,7 @@ func (r *Rows) batchOf(rows [][]Value, first int) (arrow.RecordBatch, error) {
 			if t := v.arrowType(); v.v != nil && !arrow.TypeEqual(t, want) {
 				err = fmt.Errorf("is %v, the rows before are %v", t, want)
 			} else {
-				err = v.appendTo(b.Field(i))
+				err = v.AppendTo(b.Field(i))
 			}
 			if err != nil {
 				return nil, fmt.Errorf("row %d: field %s: %w", first+n, r.fields[i].GoName, err)

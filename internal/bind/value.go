@@ -231,8 +231,8 @@ func (v Value) arrowType() arrow.DataType {
 	}
 }
 
-// appendTo appends the value to a builder of its type.
-func (v Value) appendTo(b array.Builder) error {
+// AppendTo appends the value to a builder of its type.
+func (v Value) AppendTo(b array.Builder) error {
 	switch v := v.v.(type) {
 	case bool:
 		b.(*array.BooleanBuilder).Append(v)
@@ -261,7 +261,7 @@ func (v Value) appendTo(b array.Builder) error {
 func (l list) appendTo(b *array.ListBuilder) error {
 	b.Append(true)
 	for i, item := range l.items {
-		if err := item.appendTo(b.ValueBuilder()); err != nil {
+		if err := item.AppendTo(b.ValueBuilder()); err != nil {
 			return fmt.Errorf("element %d: %w", i, err)
 		}
 	}

@@ -80,7 +80,7 @@ func (v Values) Batch(schema *arrow.Schema) (arrow.RecordBatch, error) {
 	b := array.NewRecordBuilder(memory.DefaultAllocator, arrow.NewSchema(fields, nil))
 	defer b.Release()
 	for i, value := range v {
-		if err := value.appendTo(b.Field(i)); err != nil {
+		if err := value.AppendTo(b.Field(i)); err != nil {
 			return nil, fmt.Errorf("parameter %d: %w", i+1, err)
 		}
 	}

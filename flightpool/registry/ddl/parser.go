@@ -86,6 +86,14 @@ func (p *parser) accept(value string) bool {
 	return true
 }
 
+// action takes one of the keywords if it is next.
+func (p *parser) action(words map[string]Action) (Action, bool) {
+	if a, ok := words[p.token.value]; ok && p.accept(p.token.value) {
+		return a, true
+	}
+	return 0, false
+}
+
 // expect takes keywords and marks that must be next.
 func (p *parser) expect(values ...string) {
 	for _, v := range values {
@@ -118,14 +126,8 @@ func (p *parser) text(what string) string {
 
 func (p *parser) statement() Statement {
 	s := Statement{Position: p.token.at}
-	switch {
-	case p.accept("create"):
-		s.Action = Create
-	case p.accept("alter"):
-		s.Action = Alter
-	case p.accept("drop"):
-		s.Action = Drop
-	default:
+	var ok bool
+	if s.Action, ok = p.action(map[string]Action{"create": Create, "alter": Alter, "drop": Drop}); !ok {
 		p.fail("CREATE, ALTER or DROP")
 		return s
 	}
@@ -225,14 +227,7 @@ func (p *parser) options(s *Statement) bool {
 	for p.err == nil {
 		o := Option{Position: p.token.at}
 		if s.Action == Alter {
-			switch {
-			case p.accept("set"):
-				o.Action = Set
-			case p.accept("drop"):
-				o.Action = Drop
-			default:
-				p.accept("add")
-			}
+			o.Action, _ = p.action(map[string]Action{"add": Create, "set": Set, "drop": Drop}) // ADD may be left out
 		}
 		o.Name = p.name("the name of an option")
 		if o.Action != Drop {
