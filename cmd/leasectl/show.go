@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/flightpool/flightpool/internal/backoff"
 	"github.com/flightpool/flightpool/lease/fleet"
 )
 
@@ -54,7 +53,7 @@ func (a *app) show(ctx context.Context, src *source, sample time.Duration) error
 		return err
 	}
 	if sample > 0 && v.hasPermits() {
-		if err := backoff.Sleep(ctx, sample); err != nil {
+		if err := pause(ctx, sample); err != nil {
 			return err
 		}
 		if v, err = a.inspectAll(ctx, src, v); err != nil {
@@ -89,9 +88,20 @@ func (a *app) watch(ctx context.Context, src *source, every time.Duration) error
 				fmt.Fprintln(a.out)
 			}
 		}
-		if backoff.Sleep(ctx, every) != nil {
+		if pause(ctx, every) != nil {
 			return nil // interrupted, as is the way to end it
 		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

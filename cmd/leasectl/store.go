@@ -12,7 +12,6 @@ import (
 	"github.com/aws/smithy-go/logging"
 	"github.com/spf13/cobra"
 
-	"github.com/flightpool/flightpool/internal/backoff"
 	"github.com/flightpool/flightpool/lease/dynamolease"
 	"github.com/flightpool/flightpool/lease/fleet"
 	"github.com/flightpool/flightpool/lease/pglease"
@@ -138,7 +137,7 @@ func retry[T any](ctx context.Context, do func() (T, error)) (T, error) {
 		if err == nil || attempt == attempts || isPermanent(err) {
 			return result, err
 		}
-		if backoff.Sleep(ctx, firstWait<<(attempt-1)) != nil {
+		if pause(ctx, firstWait<<(attempt-1)) != nil {
 			return result, errors.Join(context.Cause(ctx), err)
 		}
 	}
