@@ -47,6 +47,19 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
+// An option may have the name of a keyword, in double quotes: it is added then, not set or
+// dropped.
+func TestAQuotedKeywordIsTheNameOfAnOption(t *testing.T) {
+	got, err := ddl.Parse(`ALTER SERVER s OPTIONS ("set" 'a', "drop" 'b', "add" 'c')`, nil)
+	require.NoError(t, err)
+	require.Len(t, got, 1)
+	for _, o := range got[0].Options {
+		require.Equal(t, ddl.Create, o.Action, o.Name)
+	}
+	_, err = ddl.Parse(`"create" SERVER s`, nil)
+	require.ErrorContains(t, err, "expected CREATE, ALTER or DROP")
+}
+
 // A writer writes statements as text and knows where it is in it.
 type writer struct {
 	*rand.Rand
