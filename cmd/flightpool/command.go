@@ -58,6 +58,7 @@ func (a *app) command() *cobra.Command {
 	flags.StringVar(&j.route, "route", "auto", "how statements are sent: auto (by their text), query or update")
 	flags.BoolVar(&j.timing, "timing", false, "tell how long each statement takes")
 	flags.BoolVar(&j.noPager, "no-pager", false, "print long results at once, too")
+	root.AddCommand(a.doctorCommand(), a.benchCommand())
 	return root
 }
 

@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/flightpool/flightpool => ../..
 
 require (
+	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/apache/arrow-go/v18 v18.8.0
 	github.com/flightpool/flightpool v0.0.0-00010101000000-000000000000
 	github.com/mattn/go-runewidth v0.0.31

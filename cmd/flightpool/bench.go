@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/flightpool/flightpool/cmd/flightpool/internal/load"
+)
+
+const benchHelp = `Run statements from many goroutines on one pool, and print how long they took with
+all their rows. Each goroutine sends the next statement when the last has ended, so
+that a slow server is asked less. The pool has a connection for each goroutine,
+unless the URL says max_size. Ctrl-C ends it early, with the figures until then.`
+
+func (a *app) benchCommand() *cobra.Command {
+	var opts load.Options
+	var texts, files []string
+	var route string
+	var asJSON bool
+	c := &cobra.Command{
+		Use: "bench URL", Short: "measure a server under load", Long: benchHelp, Args: cobra.MaximumNArgs(1),
+		Example: `  flightpool bench grpc://localhost:31337 -c 32 -d 30s -q 'SELECT count(*) FROM flights'`,
+		RunE: func(c *cobra.Command, args []string) error {
+			var known bool
+			if opts.Route, known = routes[route]; !known {
+				return usageError("--route: %q is none of auto, query, update", route)
+			}
+			if opts.Goroutines < 1 || opts.Goroutines > 10000 || opts.Duration <= 0 {
+				return usageError("--concurrency must be 1 to 10000, and --duration positive")
+			}
+			var err error
+			if opts.Statements, err = statements(texts, files); err != nil {
+				return err
+			}
+			return a.bench(c.Context(), args, opts, asJSON)
+		},
+	}
+	flags := c.Flags()
+	flags.IntVarP(&opts.Goroutines, "concurrency", "c", 8, "goroutines")
+	flags.DurationVarP(&opts.Duration, "duration", "d", 10*time.Second, "how long")
+	flags.StringArrayVarP(&texts, "query", "q", nil, "statements (SELECT 1); may be repeated")
+	flags.StringArrayVarP(&files, "file", "f", nil, "file of statements; may be repeated")
+	flags.StringVar(&route, "route", "auto", "how statements are sent: auto (by their text), query or update")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	return c
+}
+
+// statements cuts texts and files into statements.
+func statements(texts, files []string) (all []string, err error) {
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, usageError("%w", err)
+		}
+		texts = append(texts, string(text))
+	}
+	for _, text := range texts {
+		var s splitter
+		for line := range strings.Lines(text) {
+			all = append(all, s.feed(line)...)
+		}
+		if rest := s.rest(); rest != "" {
+			all = append(all, rest)
+		}
+	}
+	switch {
+	case len(all) > 0:
+		return all, nil
+	case len(texts) > 0:
+		return nil, usageError("there is no statement to run")
+	}
+	return []string{"SELECT 1"}, nil
+}
+
+func (a *app) bench(ctx context.Context, args []string, opts load.Options, asJSON bool) error {
+	target, cfg, err := a.config(args)
+	if err != nil {
+		return err
+	}
+	if cfg.MaxSize == 0 {
+		cfg.MaxSize = opts.Goroutines
+	}
+	pool, err := a.open(ctx, target, cfg)
+	if err != nil {
+		return err
+	}
+	ctx, stop := a.interruptible(ctx)
+	defer stop()
+	ready, cancel := context.WithTimeout(ctx, a.target.timeout)
+	err = pool.WaitReady(ready, min(opts.Goroutines, cfg.MaxSize))
+	cancel()
+	var report *load.Report
+	if err == nil {
+		report = load.Run(ctx, pool, opts)
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	closed := pool.Close(closing)
+	switch {
+	case report == nil && errors.Is(context.Cause(ctx), errInterrupted):
+		return &failure{exitInterrupted, errInterrupted}
+	case report == nil:
+		return &failure{exitConnect, err}
+	case asJSON:
+		text, _ := json.Marshal(report) // numbers and texts cannot fail
+		fmt.Fprintf(a.out, "%s\n", text)
+	default:
+		a.printLoad(report)
+	}
+	if errors.Is(context.Cause(ctx), errInterrupted) {
+		return &failure{exitInterrupted, errInterrupted}
+	}
+	if report.Failures > 0 {
+		return fmt.Errorf("%s failed", count(report.Failures, "call"))
+	}
+	return closed
+}
+
+func (a *app) printLoad(r *load.Report) {
+	fmt.Fprintf(a.out, "%s in %.1f s: %.0f per second, %s\n", count(r.Calls, "call"), r.Seconds, r.PerSecond, count(r.Rows, "row"))
+	fmt.Fprintf(a.out, "  mean   %v\n", round(time.Duration(r.Mean)*time.Microsecond))
+	for _, q := range r.Latency {
+		fmt.Fprintf(a.out, "  %-5v%% %v\n", q.Percent, round(time.Duration(q.Micros)*time.Microsecond))
+	}
+	fmt.Fprintf(a.out, "pool: %d connections, %d opened, %d waits of %.3f s in all, %d repeated\n",
+		r.Pool["connections"], r.Pool["opens"], r.Pool["waited"], r.Pool["wait_seconds"], r.Pool["retries"])
+	for _, e := range r.Errors {
+		fmt.Fprintf(a.out, "%d failed, %s: %s\n", e.Count, e.Kind, lines(e.Example))
+	}
+}

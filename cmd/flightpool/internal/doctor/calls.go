@@ -1,0 +1,205 @@
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/cancel"
+	"github.com/flightpool/flightpool/flightpool"
+)
+
+// prepared binds a parameter.
+func (e *exam) prepared(ctx context.Context) {
+	const subject = "parameters"
+	pool, _, err := e.pool(ctx, nil)
+	if err != nil {
+		return
+	}
+	defer closePool(ctx, pool)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var first error
+	for _, sql := range []string{"SELECT ? AS x", "SELECT CAST(? AS BIGINT) AS x", "SELECT CAST($1 AS BIGINT) AS x"} {
+		var value any
+		if err := pool.QueryRow(ctx, sql, int64(42)).Scan(&value); err != nil {
+			first = cmp.Or(first, err)
+			continue
+		}
+		if text := fmt.Sprint(value); text == "42" {
+			e.found(subject, yes, "as in %s", sql)
+		} else {
+			e.found(subject, "wrong", "%s gives %s for 42", sql, text)
+		}
+		return
+	}
+	e.found(subject, no, "%s", firstLine(first))
+}
+
+// slowQueries take seconds on some servers, and fail soon on others.
+var slowQueries = []string{
+	"SELECT sleep('20s')",
+	"WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < 50000000) SELECT count(*) FROM c",
+	"SELECT count(*) FROM generate_series(1, 1000000) AS a(x), generate_series(1, 30000) AS b(y) WHERE x % 7 = y % 5",
+	"SELECT count(*) FROM range(1000000) a, range(30000) b WHERE a.id % 7 = b.id % 5",
+	"SELECT sleep(3), sleep(3), sleep(3)",
+}
+
+// A slow query runs for cutAfter before it is stopped, which may take cancelBudget.
+const (
+	cutAfter     = time.Second
+	cancelBudget = 5 * time.Second
+)
+
+// cancelling stops statements, until that is confirmed: a server that cannot be
+// asked to is known only after some.
+func (e *exam) cancelling(ctx context.Context) {
+	const subject = "cancel"
+	reports := make(chan cancel.Report, 1)
+	pool, _, err := e.pool(ctx, func(c *flightpool.Config, _ *tap) {
+		c.MaxSize, c.Cancel.Budget = 1, cancelBudget
+		c.Hooks.Cancelled = func(_ string, r cancel.Report) {
+			select {
+			case reports <- r:
+			default:
+			}
+		}
+	})
+	if err != nil {
+		return
+	}
+	defer closePool(ctx, pool)
+	slow := slowQueries
+	if e.Slow != "" {
+		slow = []string{e.Slow}
+	}
+	var last cancel.Report
+	for attempts := 0; len(slow) > 0 && attempts < 4; {
+		if !cut(ctx, pool, slow[0]) {
+			slow = slow[1:]
+			continue
+		}
+		attempts++
+		select {
+		case last = <-reports:
+		case <-time.After(patience):
+			e.found(subject, unknown, "a cancel did not end")
+			return
+		case <-ctx.Done():
+			return
+		}
+		if last.Confirmed {
+			e.found(subject, yes, "%s", last)
+			return
+		}
+	}
+	if len(slow) == 0 {
+		e.found(subject, unknown, "no query takes long enough; name one")
+		return
+	}
+	verdict := "unconfirmed" // there is no session that shows it, or it runs others beside it
+	if last.Elapsed >= cancelBudget {
+		verdict = no // the session was busy all the time
+	}
+	e.found(subject, verdict, "%s; such a statement costs its connection", last)
+}
+
+// cut runs a query for a moment, and reports whether its deadline ended it.
+func cut(ctx context.Context, pool *flightpool.FlightSQLPool, sql string) bool {
+	result, err := pool.QueryWithOptions(ctx, sql, flightpool.QueryOptions{Timeout: cutAfter, Route: flightpool.RouteQuery})
+	if err == nil {
+		for result.Next() { //nolint:revive // only the end matters
+		}
+		err = result.Close()
+	}
+	return errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
+}
+
+// ingestion loads three rows, and counts them.
+func (e *exam) ingestion(ctx context.Context) {
+	const subject = "ingestion"
+	if e.ReadOnly {
+		e.found(subject, unknown, "it takes a table to find out")
+		return
+	}
+	l, err := e.connect(ctx, nil)
+	if err != nil {
+		return
+	}
+	defer l.close(ctx)
+	for _, temporary := range []bool{true, false} {
+		table := e.name()
+		var n int64
+		if n, err = ingest(ctx, l, table, temporary); err != nil {
+			continue
+		}
+		stored := l.count(ctx, table, backend.Call{})
+		if !temporary {
+			_ = e.change(ctx, l, "DROP TABLE "+table, backend.Call{}) // its name is nobody else's
+		}
+		if stored == 3 {
+			e.found(subject, yes, "")
+		} else {
+			e.found(subject, "not honest", "the server says that %d rows of 3 are stored, and has %d", n, max(stored, 0))
+		}
+		return
+	}
+	e.found(subject, no, "%s", firstLine(err))
+}
+
+func ingest(ctx context.Context, l *link, table string, temporary bool) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	b := array.NewInt64Builder(memory.DefaultAllocator)
+	defer b.Release()
+	b.AppendValues([]int64{1, 2, 3}, nil)
+	column := b.NewArray()
+	defer column.Release()
+	schema := arrow.NewSchema([]arrow.Field{{Name: "i", Type: arrow.PrimitiveTypes.Int64, Nullable: true}}, nil)
+	batch := array.NewRecordBatch(schema, []arrow.Array{column}, 3)
+	defer batch.Release()
+	rows, err := array.NewRecordReader(schema, []arrow.RecordBatch{batch})
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Release()
+	return l.conn.Ingest(ctx, rows, backend.IngestOptions{Table: table, Mode: backend.IngestCreate, Temporary: temporary}, backend.Call{})
+}
+
+// requests finds out how large a statement may be, up to what a pool sends.
+func (e *exam) requests(ctx context.Context) {
+	const subject = "largest request"
+	l, err := e.connect(ctx, nil)
+	if err != nil {
+		return
+	}
+	defer func() { l.close(ctx) }()
+	const headroom, largest = 128 << 10, 4 << 20
+	taken := 0
+	for size := 1 << 20; size <= largest; size *= 2 {
+		text := strings.Repeat("x", size-headroom)
+		value, err := l.query(ctx, "SELECT '"+text+"' AS x", backend.Call{})
+		if err != nil || value != text {
+			e.found(subject, fmt.Sprintf("%d MiB", taken>>20), "one of %d MiB is refused: %s", size>>20, firstLine(err))
+			return
+		}
+		taken = size
+	}
+	e.found(subject, fmt.Sprintf("%d MiB", taken>>20), "or more: a pool sends no larger one")
+}
+
+func firstLine(err error) string {
+	if err == nil {
+		return "the answer is another"
+	}
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line[:min(len(line), 200)]
+}

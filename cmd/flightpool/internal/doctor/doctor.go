@@ -1,0 +1,208 @@
+// Package doctor finds out what a Flight SQL server does, by trying it, and which
+// settings of a pool suit it. What it creates are temporary tables, and one table
+// with a name of its own, which it drops.
+package doctor
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/flightpool"
+)
+
+// Options say what is examined, and how.
+type Options struct {
+	Target string
+	Config flightpool.Config // with credentials
+	// ReadOnly leaves out what needs a table: sessions, transactions, ingestion.
+	ReadOnly bool
+	// Idle is how long a session is left alone to see whether it stays. Zero: that
+	// is not tried.
+	Idle time.Duration
+	// Slow is a query that takes some seconds at least, for the cancel. Empty: one is looked for.
+	Slow string
+	// Found is told of each finding as it is made. Nil: nobody.
+	Found func(Finding)
+}
+
+// A Finding is what the server does in one matter.
+type Finding struct {
+	Subject string `json:"subject"`
+	Verdict string `json:"verdict"` // short: yes, no, unknown, or one of the matter's own
+	Detail  string `json:"detail,omitempty"`
+}
+
+// A Setting is a field of flightpool.Config that the server asks for.
+type Setting struct {
+	Field string `json:"field"`
+	Go    string `json:"go"` // its value, as Go has it
+	Why   string `json:"why"`
+}
+
+// A Report is all that was found.
+type Report struct {
+	Target   string    `json:"target"`
+	Findings []Finding `json:"findings"`
+	Settings []Setting `json:"settings"`
+}
+
+// Verdict is that of a subject, empty where it was not examined.
+func (r *Report) Verdict(subject string) string {
+	for _, f := range r.Findings {
+		if f.Subject == subject {
+			return f.Verdict
+		}
+	}
+	return ""
+}
+
+// The verdicts that several matters share.
+const (
+	yes     = "yes"
+	no      = "no"
+	unknown = "unknown"
+)
+
+// patience bounds one try, but for those that wait on purpose.
+const patience = 20 * time.Second
+
+// An exam is one examination.
+type exam struct {
+	Options
+	report   Report
+	probe    string                              // a query that the server takes
+	header   string                              // for a session, where one is needed
+	byQuery  bool                                // changes are taken as queries only
+	tls      atomic.Pointer[tls.ConnectionState] // nil in plain text
+	lastName int
+	suffix   string
+}
+
+// Examine tries a server. Its error says that there is no connection.
+func Examine(ctx context.Context, opts Options) (*Report, error) {
+	e := &exam{Options: opts, suffix: strings.ToLower(rand.Text()[:10])}
+	e.report = Report{Target: opts.Target, Findings: []Finding{}, Settings: []Setting{}}
+	if err := e.reach(ctx); err != nil {
+		return nil, err
+	}
+	for _, try := range []func(context.Context){
+		e.server, e.transport, e.authentication, e.sessions, e.prepared, e.transactions, e.cancelling, e.ingestion, e.requests, e.idling,
+	} {
+		if try(ctx); ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+	}
+	return &e.report, nil
+}
+
+func (e *exam) found(subject, verdict, detail string, args ...any) {
+	f := Finding{subject, verdict, fmt.Sprintf(detail, args...)}
+	e.report.Findings = append(e.report.Findings, f)
+	if e.Found != nil {
+		e.Found(f)
+	}
+}
+
+func (e *exam) set(field, value, why string) {
+	e.report.Settings = append(e.report.Settings, Setting{field, value, why})
+}
+
+// name makes a name of our own.
+func (e *exam) name() string {
+	e.lastName++
+	return fmt.Sprintf("flightpool_doctor_%s_%d", e.suffix, e.lastName)
+}
+
+// reach finds a query by which connections can be proven.
+func (e *exam) reach(ctx context.Context) error {
+	var refused error
+	for _, sql := range []string{e.Config.HealthCheck.SQL, "SELECT 1", "VALUES 1", "SELECT 1 FROM DUAL"} {
+		if sql == "" {
+			continue
+		}
+		e.probe = sql
+		l, err := e.connect(ctx, nil)
+		if err == nil {
+			l.close(ctx)
+			if sql != "SELECT 1" {
+				e.set("HealthCheck.SQL", fmt.Sprintf("%q", sql), "the server refuses SELECT 1")
+			}
+			return nil
+		}
+		if refused = errors.Join(refused, err); backend.FaultIn(err) != backend.FaultStatement {
+			return err
+		}
+	}
+	return refused
+}
+
+func (e *exam) server(ctx context.Context) {
+	l, err := e.connect(ctx, nil)
+	if err != nil {
+		return
+	}
+	defer l.close(ctx)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	type info struct {
+		Code  uint32 `arrow:"info_name"`
+		Value string `arrow:"value"`
+	}
+	var words []string
+	found, _ := flightpool.CollectRows[info](l.pool.SQLInfo(ctx, 0, 1)) // name and version, where it tells
+	for _, i := range found {
+		words = append(words, i.Value)
+	}
+	if len(words) > 0 {
+		e.found("server", strings.Join(words, " "), "")
+	}
+}
+
+func (e *exam) transport(context.Context) {
+	state := e.tls.Load()
+	if state == nil {
+		e.found("TLS", no, "the connection is plain text")
+		return
+	}
+	detail := tls.VersionName(state.Version)
+	if len(state.PeerCertificates) > 0 {
+		detail += ", certificate until " + state.PeerCertificates[0].NotAfter.UTC().Format(time.DateOnly)
+	}
+	e.found("TLS", yes, "%s", detail)
+}
+
+func (e *exam) authentication(ctx context.Context) {
+	anonymous, err := e.connect(ctx, func(c *flightpool.Config, _ *tap) { c.Auth, c.Headers = flightpool.Auth{}, nil })
+	required := err != nil && backend.FaultIn(err) == backend.FaultAuth
+	if err == nil {
+		anonymous.close(ctx)
+	}
+	named, err := e.connect(ctx, nil)
+	if err != nil {
+		return
+	}
+	defer named.close(ctx)
+	how := "nobody was named"
+	switch sent := named.tap.authorization(); {
+	case named.tap.handshakes.Load() > 0 && strings.HasPrefix(sent, "Bearer "):
+		how = "a handshake gives each connection a bearer token"
+	case strings.HasPrefix(sent, "Bearer "):
+		how = "by a bearer token"
+	case sent != "":
+		how = "by an authorization header"
+	case named.tap.handshakes.Load() > 0:
+		how = "a handshake lets everybody in"
+	}
+	if required {
+		e.found("authentication", yes, "%s", how)
+	} else {
+		e.found("authentication", no, "who is not named is let in; %s", how)
+	}
+}

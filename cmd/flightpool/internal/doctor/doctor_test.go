@@ -1,0 +1,155 @@
+package doctor
+
+import (
+	"go/parser"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// examine examines a server of a profile in virtual time.
+func examine(t *testing.T, profile testserver.Profile, change func(*Options)) (*Report, *testserver.Server) {
+	t.Helper()
+	server := testserver.Options{Profile: profile, Listen: testserver.InMemory, Users: map[string]string{"app": "secret"}}
+	if profile.Handshake == testserver.NoToken {
+		server.Users = nil // nobody could come in
+	}
+	srv, err := testserver.Start(server)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, srv.Close()) })
+	opts := Options{Target: srv.URI(), Config: flightpool.Config{
+		Auth:   flightpool.BasicAuth("app", "secret"),
+		Dialer: srv.Dial,
+	}}
+	if change != nil {
+		change(&opts)
+	}
+	report, err := Examine(t.Context(), opts)
+	require.NoError(t, err)
+	return report, srv
+}
+
+// The verdicts are compared with what the profile is.
+func TestTheVerdictsAreWhatTheServerIs(t *testing.T) {
+	for _, p := range []testserver.Profile{
+		testserver.Strict(), testserver.SwanLake(), testserver.GizmoSQL(), testserver.Dremio(), testserver.Doris(), testserver.ClickHouse(), testserver.InfluxDB(),
+		{Name: "one session for all", SessionKey: testserver.ByPeerIP},
+		{Name: "small requests", MaxRequest: 2 << 20},
+		{Name: "lies of aborted commits", AbortedCommitOK: true},
+		{Name: "ignores ids", IgnoreTxID: true},
+		{Name: "knows no cancel", IgnoreRPCCancel: true, SideBySide: true, Refuse: testserver.SwanLake().Refuse},
+	} {
+		t.Run(p.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, srv := examine(t, p, nil)
+				for subject, want := range truth(p) {
+					require.Equal(t, want, r.Verdict(subject), "%s: %+v", subject, r.Findings)
+				}
+				requireNothingLeft(t, srv)
+			})
+		})
+	}
+}
+
+// truth is what a profile makes of a server.
+func truth(p testserver.Profile) map[string]string {
+	has := func(what string) bool { _, refused := p.Refuse[what]; return !refused }
+	sessions := map[testserver.SessionKey]string{
+		testserver.ByConnection: "by connection", testserver.ByPeerIP: "one for all", testserver.ByCookie: "by cookie",
+		testserver.ByBearer: "by token", testserver.ByHeader: "by header", testserver.ByCall: no,
+	}
+	t := map[string]string{
+		"TLS": no, "authentication": yes, "sessions": sessions[p.SessionKey],
+		"transactions": "honest", "cancel": yes, "parameters": yes, "ingestion": yes, "largest request": "4 MiB",
+	}
+	if p.Handshake == testserver.NoToken {
+		t["authentication"] = no
+	}
+	if p.IgnoreTxID || p.UnknownTxOK || p.AbortedCommitOK {
+		t["transactions"] = "not honest"
+	}
+	if !has("BeginTransaction") {
+		t["transactions"] = no
+	}
+	if p.IgnoreRPCCancel && !has("CancelFlightInfo") && !has("CancelQuery") {
+		t["cancel"] = no
+		if p.SideBySide {
+			t["cancel"] = "unconfirmed"
+		}
+	}
+	if p.SessionKey == testserver.ByCall {
+		t["cancel"] = "unconfirmed" // no session shows that it is free again
+	}
+	if !has("CommandStatementIngest") {
+		t["ingestion"] = no
+	}
+	if p.SessionKey == testserver.ByCall {
+		t["parameters"] = no // what one call prepares the next does not know
+	}
+	if p.MaxRequest > 0 {
+		t["largest request"] = "2 MiB"
+	}
+	return t
+}
+
+// requireNothingLeft looks for tables of ours, as a client of the server.
+func requireNothingLeft(t *testing.T, srv *testserver.Server) {
+	t.Helper()
+	pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{
+		Auth:   flightpool.BasicAuth("app", "secret"),
+		Dialer: srv.Dial,
+	})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, pool.Close(t.Context())) }()
+	type table struct {
+		Name string `arrow:"table_name"`
+	}
+	found, err := flightpool.CollectRows[table](pool.Tables(t.Context(), flightpool.TableFilter{}))
+	require.NoError(t, err)
+	for _, f := range found {
+		require.NotContains(t, f.Name, "flightpool_doctor")
+	}
+}
+
+func TestReadOnlyCreatesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, srv := examine(t, testserver.Strict(), func(o *Options) { o.ReadOnly = true })
+		require.Equal(t, unknown, r.Verdict("sessions"))
+		require.Equal(t, yes, r.Verdict("cancel"))
+		for _, s := range srv.Ledger().Statements() {
+			require.NotContains(t, s.SQL, "CREATE")
+			require.NotEqual(t, testserver.KindIngest, s.Kind)
+		}
+	})
+}
+
+func TestAnIdleSessionIsWatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		idle := func(o *Options) { o.Idle = 2 * time.Minute }
+		r, _ := examine(t, testserver.Strict(), idle)
+		require.Equal(t, "stay", r.Verdict("idle sessions"))
+		r, _ = examine(t, testserver.ClickHouse(), idle) // they end after a minute
+		require.Equal(t, "end", r.Verdict("idle sessions"))
+		require.Contains(t, r.Go(""), "IdleTTL:       60000 * time.Millisecond")
+	})
+}
+
+func TestTheConfigIsGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := examine(t, testserver.ClickHouse(), nil)
+		text := r.Go(`flightpool.BasicAuth("app", os.Getenv("FLIGHTPOOL_PASSWORD"))`)
+		require.Contains(t, text, `SessionHeader: "x-clickhouse-session-id"`)
+		_, expr, _ := strings.Cut(strings.TrimSpace(text), ":= ")
+		_, err := parser.ParseExpr(expr)
+		require.NoError(t, err, text)
+
+		r, _ = examine(t, testserver.Profile{SessionKey: testserver.ByPeerIP}, nil)
+		require.Contains(t, r.Go(""), "MaxSize: 1,")
+	})
+}

@@ -1,0 +1,37 @@
+package doctor
+
+import (
+	"fmt"
+	"go/format"
+	"io"
+	"strings"
+)
+
+// Text prints a finding on a line.
+func (f Finding) Text(w io.Writer) {
+	line := fmt.Sprintf("%-16s %-14s %s", f.Subject, f.Verdict, f.Detail)
+	fmt.Fprintln(w, strings.TrimRight(line, " "))
+}
+
+// Go is the Config that suits the server, as Go source. auth is the Go of its
+// Auth, empty where there is none.
+func (r *Report) Go(auth string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "pool, err := flightpool.New(ctx, %q, flightpool.Config{\n", r.Target)
+	if auth != "" {
+		fmt.Fprintf(&b, "Auth: %s,\n", auth)
+	}
+	for _, s := range r.Settings {
+		value, field := s.Go, s.Field
+		if outer, inner, nested := strings.Cut(field, "."); nested {
+			field, value = outer, "flightpool."+outer+"{"+inner+": "+value+"}"
+		}
+		fmt.Fprintf(&b, "%s: %s, // %s\n", field, value, s.Why)
+	}
+	b.WriteString("})\n")
+	text, err := format.Source([]byte(b.String()))
+	if err != nil {
+		return b.String()
+	}
+	return string(text)
+}

@@ -1,0 +1,122 @@
+package doctor
+
+import (
+	"context"
+	"strings"
+
+	"github.com/flightpool/flightpool/backend"
+)
+
+// transactions finds out whether what the server says of transactions is so.
+func (e *exam) transactions(ctx context.Context) {
+	const subject = "transactions"
+	l, err := e.connect(ctx, nil)
+	if err != nil {
+		e.found(subject, unknown, "%v", err)
+		return
+	}
+	defer l.close(ctx)
+	id, err := l.conn.Begin(ctx)
+	switch {
+	case err != nil && backend.FaultIn(err) == backend.FaultUnsupported:
+		e.found(subject, no, "the server has none")
+		return
+	case err != nil:
+		e.found(subject, unknown, "the begin fails: %v", err)
+		return
+	}
+	var lies []string
+	wrong := []byte(id)
+	wrong[len(wrong)-1] ^= 1
+	if _, err := l.query(ctx, e.probe, backend.Call{Tx: backend.TxID(wrong)}); err == nil {
+		lies = append(lies, "a statement of an unknown transaction runs")
+	}
+	_ = l.conn.EndTx(ctx, id, false) // nothing was done
+	if refuses, err := l.conn.RejectsUnknownTx(ctx); err == nil && !refuses {
+		lies = append(lies, "the end of an unknown transaction succeeds")
+	}
+	if e.ReadOnly {
+		e.verdict(lies, unknown, "it takes a table to find out more")
+		return
+	}
+	table, err := e.temporary(ctx, l)
+	if err != nil {
+		e.verdict(lies, unknown, "no temporary table can be made to find out more")
+		return
+	}
+	lies = append(lies, e.outcomes(ctx, l, table)...)
+	more, isolated := e.isolation(ctx, l)
+	lies = append(lies, more...)
+	e.verdict(lies, "honest", isolated)
+}
+
+func (e *exam) verdict(lies []string, otherwise, detail string) {
+	if len(lies) > 0 {
+		e.found("transactions", "not honest", "%s; the pool finds lost ones out before COMMIT", strings.Join(lies, "; "))
+		return
+	}
+	e.found("transactions", otherwise, "%s", detail)
+}
+
+// outcomes compares what the ends of transactions say with what is stored.
+func (e *exam) outcomes(ctx context.Context, l *link, table string) (lies []string) {
+	inTx := func(statements []string, commit bool) (failed, ended error) {
+		id, err := l.conn.Begin(ctx)
+		if err != nil {
+			return err, err
+		}
+		for _, sql := range statements {
+			if err := e.change(ctx, l, sql, backend.Call{Tx: id}); err != nil {
+				failed = err
+			}
+		}
+		return failed, l.conn.EndTx(ctx, id, commit)
+	}
+	insert := func(value string) string { return "INSERT INTO " + table + " VALUES (" + value + ")" }
+	if failed, err := inTx([]string{insert("1")}, false); failed == nil && err == nil && l.count(ctx, table, backend.Call{}) != 0 {
+		lies = append(lies, "a rollback undoes nothing")
+	}
+	if failed, err := inTx([]string{insert("2")}, true); failed == nil && err == nil && l.count(ctx, table, backend.Call{}) != 1 {
+		lies = append(lies, "a commit stores nothing")
+	}
+	before := l.count(ctx, table, backend.Call{})
+	failed, err := inTx([]string{insert("3"), insert("3")}, true) // the key is there already
+	if failed != nil && err == nil && l.count(ctx, table, backend.Call{}) == before {
+		lies = append(lies, "the commit of an aborted transaction succeeds and stores nothing")
+	}
+	return lies
+}
+
+// isolation looks at a transaction from another connection.
+func (e *exam) isolation(ctx context.Context, l *link) (lies []string, seen string) {
+	const unseen = "what other connections see of it could not be found out"
+	table := e.name()
+	if e.change(ctx, l, "CREATE TABLE "+table+" (i BIGINT)", backend.Call{}) != nil {
+		return nil, unseen
+	}
+	defer func() { _ = e.change(context.WithoutCancel(ctx), l, "DROP TABLE "+table, backend.Call{}) }() // its name is nobody else's
+	other, err := e.connect(ctx, nil)
+	if err != nil {
+		return nil, unseen
+	}
+	defer other.close(ctx)
+	if other.count(ctx, table, backend.Call{}) != 0 {
+		return nil, unseen // a database of its own
+	}
+	id, err := l.conn.Begin(ctx)
+	if err != nil {
+		return nil, unseen
+	}
+	err = e.change(ctx, l, "INSERT INTO "+table+" VALUES (1)", backend.Call{Tx: id})
+	during := other.count(ctx, table, backend.Call{})
+	if ended := l.conn.EndTx(ctx, id, true); err != nil || ended != nil {
+		return nil, unseen
+	}
+	if other.count(ctx, table, backend.Call{}) != 1 {
+		lies = append(lies, "what was committed is not seen by another connection")
+	}
+	if during > 0 {
+		lies = append(lies, "what is not committed is seen by another connection")
+	}
+	return lies, "another connection sees it once it is committed"
+}

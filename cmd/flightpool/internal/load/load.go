@@ -1,0 +1,155 @@
+// Package load runs statements on a pool from many goroutines, each of which
+// sends the next one when the last has ended, and measures how long they take.
+package load
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"google.golang.org/grpc/status"
+
+	"github.com/flightpool/flightpool/flightpool"
+)
+
+// Options are a load.
+type Options struct {
+	Goroutines int
+	Duration   time.Duration
+	Statements []string // each goroutine runs them in turn
+	Route      flightpool.Route
+}
+
+// A Report is what a load has measured. Durations are in microseconds, of calls
+// with all their rows, and of those that succeeded.
+type Report struct {
+	Seconds   float64        `json:"seconds"`
+	Calls     int64          `json:"calls"`
+	PerSecond float64        `json:"per_second"`
+	Rows      int64          `json:"rows"`
+	Mean      float64        `json:"mean_us"`
+	Latency   []Quantile     `json:"latency"`
+	Failures  int64          `json:"failures"`
+	Errors    []ErrorOfKind  `json:"errors"`
+	Pool      map[string]any `json:"pool"`
+}
+
+// A Quantile is the duration that a part of the calls did not exceed.
+type Quantile struct {
+	Percent float64 `json:"percent"`
+	Micros  int64   `json:"us"`
+}
+
+// ErrorOfKind counts the failures of one kind.
+type ErrorOfKind struct {
+	Kind    string `json:"kind"` // whose fault it was, and the server's status
+	Count   int64  `json:"count"`
+	Example string `json:"example"`
+}
+
+// percents are those of a Report.
+var percents = []float64{50, 90, 99, 99.9, 100}
+
+// longest bounds what a histogram holds; a call that takes longer counts as long as that.
+const longest = time.Hour
+
+// A worker is what one goroutine has measured.
+type worker struct {
+	times  *hdrhistogram.Histogram
+	rows   int64
+	errors map[string]ErrorOfKind
+}
+
+func newWorker() *worker {
+	return &worker{hdrhistogram.New(1, longest.Microseconds(), 3), 0, map[string]ErrorOfKind{}}
+}
+
+// Run puts a load on a pool until its time is over, or ctx ends.
+func Run(ctx context.Context, pool *flightpool.FlightSQLPool, opts Options) *Report {
+	before := pool.Stats()
+	began := time.Now()
+	until := began.Add(opts.Duration)
+	workers := make([]*worker, opts.Goroutines)
+	var wait sync.WaitGroup
+	for i := range workers {
+		w := newWorker()
+		workers[i] = w
+		wait.Go(func() {
+			for n := i; ctx.Err() == nil && time.Now().Before(until); n++ {
+				w.call(ctx, pool, opts.Statements[n%len(opts.Statements)], opts.Route)
+			}
+		})
+	}
+	wait.Wait()
+	r := sum(workers, time.Since(began))
+	after := pool.Stats()
+	r.Pool = map[string]any{
+		"connections": after.Total, "opens": after.Opens - before.Opens, "open_failures": after.OpenFailures - before.OpenFailures,
+		"waited": after.AcquiredWaited - before.AcquiredWaited, "wait_seconds": (after.WaitTime - before.WaitTime).Seconds(),
+		"retries": after.Retries - before.Retries,
+	}
+	return r
+}
+
+// call runs one statement to the end of its rows. One that the end of ctx cuts is not counted.
+func (w *worker) call(ctx context.Context, pool *flightpool.FlightSQLPool, sql string, route flightpool.Route) {
+	began := time.Now()
+	result, err := pool.QueryWithOptions(ctx, sql, flightpool.QueryOptions{Route: route})
+	if err == nil {
+		for result.Next() {
+			w.rows += result.RecordBatch().NumRows()
+		}
+		err = result.Close()
+	}
+	switch took := time.Since(began); {
+	case err != nil && ctx.Err() != nil:
+	case err != nil:
+		kind := kindOf(err)
+		e := w.errors[kind]
+		w.errors[kind] = ErrorOfKind{kind, e.Count + 1, cmp.Or(e.Example, err.Error())}
+	default:
+		_ = w.times.RecordValue(min(max(took.Microseconds(), 1), longest.Microseconds())) // it is in range
+	}
+}
+
+func kindOf(err error) string {
+	kind := "other"
+	var known *flightpool.Error
+	if errors.As(err, &known) {
+		kind = known.Fault.String()
+	}
+	if st, ok := status.FromError(err); ok {
+		kind = fmt.Sprintf("%s, %s", kind, st.Code())
+	}
+	return kind
+}
+
+func sum(workers []*worker, took time.Duration) *Report {
+	all := newWorker()
+	r := &Report{Seconds: took.Seconds(), Latency: []Quantile{}, Errors: []ErrorOfKind{}}
+	for _, w := range workers {
+		all.times.Merge(w.times)
+		r.Rows += w.rows
+		for kind, e := range w.errors {
+			r.Failures += e.Count
+			e.Count += all.errors[kind].Count
+			all.errors[kind] = e
+		}
+	}
+	r.Calls = all.times.TotalCount()
+	r.PerSecond = float64(r.Calls) / took.Seconds()
+	r.Mean = all.times.Mean()
+	for _, p := range percents {
+		r.Latency = append(r.Latency, Quantile{p, all.times.ValueAtQuantile(p)})
+	}
+	r.Errors = slices.SortedFunc(maps.Values(all.errors), func(a, b ErrorOfKind) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Kind, b.Kind))
+	})
+	return r
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/cmd/flightpool/internal/doctor"
+	"github.com/flightpool/flightpool/cmd/flightpool/internal/load"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+func TestDoctorPrintsTextJSONAndGo(t *testing.T) {
+	srv := serve(t, testserver.Options{Profile: testserver.ClickHouse(), Users: map[string]string{"app": "s3cret"}})
+	at := strings.Replace(srv.URI(), "://", "://app:s3cret@", 1)
+	run := func(args ...string) string {
+		r := flightpoolOf(t, "", nil, append([]string{"doctor", at}, args...)...)
+		require.Zero(t, r.code, r.err)
+		require.NotContains(t, r.out+r.err, "s3cret")
+		return r.out
+	}
+	text := run()
+	require.Regexp(t, `(?m)^sessions +by header +x-clickhouse-session-id`, text)
+	require.Regexp(t, `(?m)^Config +SessionHeader +"x-clickhouse-session-id": `, text)
+
+	var report doctor.Report
+	require.NoError(t, json.Unmarshal([]byte(run("--json", "--readonly")), &report))
+	require.Equal(t, "unknown", report.Verdict("sessions"))
+
+	source := run("--go", "--readonly")
+	require.Contains(t, source, `Auth: flightpool.BasicAuth("app", os.Getenv("FLIGHTPOOL_PASSWORD"))`)
+
+	r := flightpoolOf(t, "", nil, "doctor", "grpc://127.0.0.1:1")
+	require.Equal(t, exitConnect, r.code, r.err)
+	r = flightpoolOf(t, "", nil, "doctor", at, "--json", "--go")
+	require.Equal(t, exitUsage, r.code, r.err)
+}
+
+func TestBenchPrintsTextAndJSON(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	r := flightpoolOf(t, "", nil, "bench", srv.URI(), "-c", "2", "-d", "100ms")
+	require.Zero(t, r.code, r.err)
+	require.Regexp(t, `^\d+ calls? in 0\.\d s: \d+ per second, \d+ rows?\n  mean `, r.out)
+	require.Contains(t, r.out, "  99.9 % ")
+	require.Contains(t, r.out, "pool: 2 connections, 0 opened")
+
+	file := filepath.Join(t.TempDir(), "q.sql")
+	require.NoError(t, os.WriteFile(file, []byte("SELECT 1; SELECT error('broken');"), 0o600))
+	r = flightpoolOf(t, "", nil, "bench", srv.URI(), "-c", "2", "-d", "100ms", "-f", file, "--json")
+	require.Equal(t, exitFailed, r.code, r.err)
+	var report load.Report
+	require.NoError(t, json.Unmarshal([]byte(r.out), &report))
+	require.Positive(t, report.Failures)
+	require.Equal(t, "statement, InvalidArgument", report.Errors[0].Kind)
+
+	for _, wrong := range [][]string{{"-c", "0"}, {"-d", "0s"}, {"-q", ";"}, {"-f", file + "x"}} {
+		r = flightpoolOf(t, "", nil, append([]string{"bench", srv.URI()}, wrong...)...)
+		require.Equal(t, exitUsage, r.code, r.err)
+	}
+}
+
+func TestAnInterruptionEndsABenchWithItsFigures(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	cmd := process(t, nil, "bench", srv.URI(), "-c", "1", "-d", "1h", "-q", "SELECT 4711")
+	begins := begun(srv, "4711")
+	var out strings.Builder
+	cmd.Stdout = &out
+	require.NoError(t, cmd.Start())
+	<-begins
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	_ = cmd.Wait()
+	require.Equal(t, exitInterrupted, cmd.ProcessState.ExitCode())
+	require.Contains(t, out.String(), " per second")
+}
