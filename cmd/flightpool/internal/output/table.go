@@ -113,7 +113,7 @@ func cell(col arrow.Array, row int) string {
 	if col.IsNull(row) {
 		return "NULL"
 	}
-	return Printable(col.ValueStr(row))
+	return Printable(text(col, row))
 }
 
 // Printable makes one line of a text that comes from a server, and keeps it

@@ -43,7 +43,7 @@ func (c *csvWriter) Write(batch arrow.RecordBatch) error {
 				}
 				continue
 			}
-			c.field(i, col.ValueStr(row))
+			c.field(i, text(col, row))
 		}
 		if err := c.endLine(); err != nil {
 			return err
@@ -85,7 +85,7 @@ func (j *jsonWriter) Write(batch arrow.RecordBatch) error {
 			}
 			_ = j.out.WriteByte(separator)
 			_, _ = j.out.WriteString(j.keys[i])
-			value, err := json.Marshal(col.GetOneForMarshal(row))
+			value, err := jsonValue(col, row)
 			if err != nil {
 				return fmt.Errorf("column %s, as JSON: %w", batch.ColumnName(i), err)
 			}

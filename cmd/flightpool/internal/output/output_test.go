@@ -1,0 +1,164 @@
+package output
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/metadata"
+	"github.com/apache/arrow-go/v18/parquet/pqarrow"
+	"github.com/stretchr/testify/require"
+)
+
+var schema = arrow.NewSchema([]arrow.Field{
+	{Name: "s", Type: arrow.BinaryTypes.String, Nullable: true},
+	{Name: "b", Type: arrow.BinaryTypes.Binary, Nullable: true},
+	{Name: "f", Type: &arrow.FixedSizeBinaryType{ByteWidth: 3}, Nullable: true},
+	{Name: "n", Type: arrow.PrimitiveTypes.Int64, Nullable: true},
+	{Name: "d", Type: &arrow.Decimal128Type{Precision: 20, Scale: 2}, Nullable: true},
+	{Name: "l", Type: arrow.ListOf(arrow.BinaryTypes.String), Nullable: true},
+}, nil)
+
+// batchOf has three rows of a letter.
+func batchOf(t *testing.T, letter string) arrow.RecordBatch {
+	t.Helper()
+	three := strings.Repeat(letter, 3)
+	row := `{"s":"` + letter + `","b":"` + map[string]string{"a": "YQ==", "m": "bQ==", "z": "eg=="}[letter] + `","f":"` +
+		map[string]string{"a": "YWFh", "m": "bW1t", "z": "enp6"}[letter] + `","n":7,"d":"1.50","l":["` + three + `"]}`
+	batch, _, err := array.RecordFromJSON(memory.DefaultAllocator, schema, strings.NewReader("["+row+","+row+","+row+"]"))
+	require.NoError(t, err)
+	return batch
+}
+
+// scramble overwrites what a batch holds, as the next batch of a result may.
+func scramble(batch arrow.RecordBatch) {
+	var all func(arrow.ArrayData)
+	all = func(data arrow.ArrayData) {
+		for _, b := range data.Buffers() {
+			if b != nil {
+				bytes := b.Bytes()
+				for i := range bytes {
+					bytes[i] = 0xdb
+				}
+			}
+		}
+		for _, child := range data.Children() {
+			all(child)
+		}
+	}
+	for _, col := range batch.Columns() {
+		all(col.Data())
+	}
+}
+
+// written is what a writer makes of three batches, each of which is gone when the next comes.
+func written(t *testing.T, f Format) string {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := New(f, &out, schema)
+	require.NoError(t, err)
+	for _, letter := range []string{"m", "a", "z"} {
+		batch := batchOf(t, letter)
+		require.NoError(t, w.Write(batch))
+		scramble(batch)
+	}
+	require.NoError(t, w.Close())
+	return out.String()
+}
+
+func TestNoWriterKeepsABatch(t *testing.T) {
+	require.Equal(t, strings.Join([]string{"s,b,f,n,d,l\n",
+		strings.Repeat("m,bQ==,bW1t,7,1.50,\"[\"\"mmm\"\"]\"\n", 3), strings.Repeat("a,YQ==,YWFh,7,1.50,\"[\"\"aaa\"\"]\"\n", 3),
+		strings.Repeat("z,eg==,enp6,7,1.50,\"[\"\"zzz\"\"]\"\n", 3)}, ""), written(t, CSV))
+	require.Equal(t, 9, strings.Count(written(t, JSON), `"n":7,"d":"1.50",`))
+	require.NotContains(t, written(t, Table), "\xdb")
+
+	stream, err := ipc.NewReader(strings.NewReader(written(t, Arrow)))
+	require.NoError(t, err)
+	defer stream.Release()
+	for _, letter := range []string{"m", "a", "z"} {
+		require.True(t, stream.Next())
+		want := batchOf(t, letter)
+		require.True(t, array.RecordEqual(want, stream.RecordBatch()), "%v", stream.RecordBatch())
+		want.Release()
+	}
+}
+
+func TestParquetAndItsStatisticsAreOfTheValues(t *testing.T) {
+	whole := strings.NewReader(written(t, Parquet))
+	table, err := pqarrow.ReadTable(t.Context(), whole, parquet.NewReaderProperties(nil), pqarrow.ArrowReadProperties{}, memory.DefaultAllocator)
+	require.NoError(t, err)
+	defer table.Release()
+	for i, want := range []string{"mmmaaazzz", "bQ==bQ==bQ==YQ==YQ==YQ==eg==eg==eg==", "", "777777777", strings.Repeat("1.50", 9), ""} {
+		var got strings.Builder
+		for _, chunk := range table.Column(i).Data().Chunks() {
+			for row := range chunk.Len() {
+				got.WriteString(text(chunk, row))
+			}
+		}
+		require.NotContains(t, got.String(), "\xdb")
+		if want != "" {
+			require.Equal(t, want, got.String())
+		}
+	}
+
+	reader, err := file.NewParquetReader(strings.NewReader(written(t, Parquet)))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, reader.Close()) }()
+	chunk, err := reader.MetaData().RowGroup(0).ColumnChunk(0)
+	require.NoError(t, err)
+	stats, err := chunk.Statistics()
+	require.NoError(t, err)
+	require.Equal(t, "a", string(stats.(*metadata.ByteArrayStatistics).Min()))
+	require.Equal(t, "z", string(stats.(*metadata.ByteArrayStatistics).Max()))
+	chunk, err = reader.MetaData().RowGroup(0).ColumnChunk(2)
+	require.NoError(t, err)
+	stats, err = chunk.Statistics()
+	require.NoError(t, err)
+	require.Equal(t, "aaa", string(stats.(*metadata.FixedLenByteArrayStatistics).Min()))
+	require.Equal(t, "zzz", string(stats.(*metadata.FixedLenByteArrayStatistics).Max()))
+}
+
+func TestATableKeepsItsShapeWhateverAServerSends(t *testing.T) {
+	names := arrow.NewSchema([]arrow.Field{{Name: "a\x1b[2J", Type: arrow.BinaryTypes.String}, {Name: "n", Type: arrow.PrimitiveTypes.Int64, Nullable: true}}, nil)
+	batch, _, err := array.RecordFromJSON(memory.DefaultAllocator, names, strings.NewReader(
+		`[{"a\u001b[2J":"two\nlines","n":1},{"a\u001b[2J":"世界","n":null},{"a\u001b[2J":"`+strings.Repeat("x", 70)+`","n":100}]`))
+	require.NoError(t, err)
+	defer batch.Release()
+	var out bytes.Buffer
+	w, err := New(Table, &out, names)
+	require.NoError(t, err)
+	require.NoError(t, w.Write(batch))
+	require.NoError(t, w.Close())
+	pad := func(text string, width int) string { return text + strings.Repeat(" ", 60-width) }
+	require.Equal(t, " "+pad(`a\x1b[2J`, 8)+" | n\n"+strings.Repeat("-", 62)+"+------\n "+
+		pad(`two\nlines`, 10)+" |    1\n "+pad("世界", 4)+" | NULL\n "+strings.Repeat("x", 70)+" |  100\n", out.String())
+}
+
+func TestDecimalsHaveAllTheirDigits(t *testing.T) {
+	const digits = "12345678901234567890123456789012345.67"
+	const quoted = `"` + digits + `"`
+	decimal := &arrow.Decimal128Type{Precision: 38, Scale: 2}
+	for _, c := range []struct {
+		of                arrow.DataType
+		value, text, json string
+	}{
+		{decimal, quoted, digits, quoted},
+		{arrow.ListOf(decimal), "[" + quoted + "]", "[" + quoted + "]", "[" + quoted + "]"},
+		{arrow.StructOf(arrow.Field{Name: "x", Type: decimal}), `{"x":` + quoted + "}", `{"x":` + quoted + "}", `{"x":` + quoted + "}"},
+	} {
+		col, _, err := array.FromJSON(memory.DefaultAllocator, c.of, strings.NewReader("["+c.value+"]"))
+		require.NoError(t, err)
+		require.Equal(t, c.text, text(col, 0), c.of)
+		got, err := jsonValue(col, 0)
+		require.NoError(t, err)
+		require.Equal(t, c.json, string(got), c.of)
+		col.Release()
+	}
+}
