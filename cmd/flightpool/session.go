@@ -117,7 +117,7 @@ func (s *shell) sum(result *flightpool.QueryResult, rows int64, took time.Durati
 // print writes the rows of a result.
 func (s *shell) print(result *flightpool.QueryResult, progress *progress) (rows int64, err error) {
 	if result.Schema().NumFields() == 0 {
-		for result.Next() { //nolint:revive // a result without columns has no rows to print
+		for result.Next() { // a result without columns has no rows to print
 		}
 		return 0, result.Err()
 	}

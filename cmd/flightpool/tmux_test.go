@@ -57,7 +57,7 @@ func open(t *testing.T, env []string, args ...string) *screen {
 	t.Cleanup(func() {
 		_, _ = io.WriteString(in, "kill-server\n") // it may have ended
 		_ = in.Close()
-		for range s.lines { //nolint:revive // the server ends when all is read
+		for range s.lines { // the server ends when all is read
 		}
 		_ = tmux.Wait()
 	})
@@ -85,7 +85,7 @@ func (s *screen) next() string {
 // reply reads to the end of the answer to a command.
 func (s *screen) reply() (lines []string) {
 	s.t.Helper()
-	for !strings.HasPrefix(s.next(), "%begin ") { //nolint:revive // notifications before it are passed over
+	for !strings.HasPrefix(s.next(), "%begin ") { // notifications before it are passed over
 	}
 	for {
 		line := s.next()

@@ -116,7 +116,7 @@ func (e *exam) cancelling(ctx context.Context) {
 func cut(ctx context.Context, pool *flightpool.FlightSQLPool, sql string) bool {
 	result, err := pool.QueryWithOptions(ctx, sql, flightpool.QueryOptions{Timeout: cutAfter, Route: flightpool.RouteQuery})
 	if err == nil {
-		for result.Next() { //nolint:revive // only the end matters
+		for result.Next() { // only the end matters
 		}
 		err = result.Close()
 	}
