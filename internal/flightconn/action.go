@@ -76,11 +76,7 @@ func (c *Conn) encodedAction(ctx context.Context, client pb.FlightServiceClient,
 // The Any of a reply names the type of its message, so that an answer without a
 // body, or of another type, is a malformed reply where one is expected.
 func (c *Conn) sqlAction(ctx context.Context, client pb.FlightServiceClient, name string, req, reply proto.Message) error {
-	var packed anypb.Any
-	if err := packed.MarshalFrom(req); err != nil {
-		return err
-	}
-	body, err := proto.Marshal(&packed)
+	body, err := packAny(req)
 	if err != nil {
 		return err
 	}
@@ -88,7 +84,7 @@ func (c *Conn) sqlAction(ctx context.Context, client pb.FlightServiceClient, nam
 	if err != nil || reply == nil {
 		return err
 	}
-	packed.Reset()
+	var packed anypb.Any
 	if err := proto.Unmarshal(out, &packed); err != nil {
 		return malformed("%s: %w", name, err)
 	}

@@ -156,10 +156,11 @@ type roundTrips struct {
 	answered atomic.Int64 // those of which an answer has begun to come, or none will
 }
 
-// trackedRPC is one RPC of a call. The stats handler finds it in the RPC's
-// context. Each counter is moved once, by whoever swaps its mark, since events
+// trackedRPC is the context of one RPC of a call, in which the stats handler finds it.
+// Each counter is moved once, by whoever swaps its mark, since events
 // of one RPC may come from several goroutines.
 type trackedRPC struct {
+	context.Context  //nolint:containedctx // it is one, with a value more
 	tracker          *sendTracker
 	sendCounted      atomic.Bool
 	beginCounted     atomic.Bool // counted as begun
@@ -180,13 +181,21 @@ type trackedRPCKey struct{}
 
 // track makes ctx the context of one RPC whose sending is counted.
 func (s *sendTracker) track(ctx context.Context) context.Context {
-	return context.WithValue(ctx, trackedRPCKey{}, &trackedRPC{tracker: s})
+	return &trackedRPC{Context: ctx, tracker: s}
 }
 
 // trackStatement is track for an RPC that carries a statement's rows or
 // parameters.
 func (s *sendTracker) trackStatement(ctx context.Context) context.Context {
-	return context.WithValue(ctx, trackedRPCKey{}, &trackedRPC{tracker: s, carriesStatement: true})
+	return &trackedRPC{Context: ctx, tracker: s, carriesStatement: true}
+}
+
+// Value is part of context.Context.
+func (r *trackedRPC) Value(key any) any {
+	if _, ok := key.(trackedRPCKey); ok {
+		return r
+	}
+	return r.Context.Value(key)
 }
 
 // statementRunning reports whether the server may be at work on a statement of the call:

@@ -1,6 +1,7 @@
 package flightconn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -176,8 +177,12 @@ func (id *identity) addHeaders(ctx context.Context) (context.Context, string) {
 	if !ok {
 		info = &callInfo{}
 	}
+	authorization := cmp.Or(info.authorization, id.credential().Header)
+	outgoing, has := metadata.FromOutgoingContext(ctx)
+	if !has && authorization == "" && len(id.headers)+len(info.headers) == 0 {
+		return id.cookies.StartCall(ctx), ""
+	}
 	md := metadata.MD{}
-	outgoing, _ := metadata.FromOutgoingContext(ctx)
 	for key, values := range outgoing {
 		if key != authorizationKey && key != cookieKey && key != "proxy-authorization" {
 			md.Append(key, values...)
@@ -187,10 +192,6 @@ func (id *identity) addHeaders(ctx context.Context) (context.Context, string) {
 		for key, values := range headers {
 			md.Set(key, values...)
 		}
-	}
-	authorization := info.authorization
-	if authorization == "" {
-		authorization = id.credential().Header
 	}
 	if authorization != "" {
 		md.Set(authorizationKey, authorization)

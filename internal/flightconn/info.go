@@ -49,6 +49,8 @@ const (
 	fieldEndpointExpiration = 3
 	fieldLocationURI        = 1 // of Location
 	fieldTicketBody         = 1 // of Ticket
+	fieldAnyType            = 1 // of Any
+	fieldAnyValue           = 2
 	fieldPollInfo           = 1 // of PollInfo
 	fieldCancelInfo         = 1 // of CancelFlightInfoRequest
 	fieldRenewEndpoint      = 1 // of RenewFlightEndpointRequest
@@ -250,7 +252,7 @@ func submessage(field protowire.Number, encoded []byte) []byte {
 // getFlightInfo asks for the FlightInfo of a descriptor. The server plans the
 // statement then; some execute it.
 func (r *rpcCall) getFlightInfo(ctx context.Context, desc *pb.FlightDescriptor, opts ...grpc.CallOption) (*Info, error) {
-	encoded, err := r.invokeEncoded(ctx, "GetFlightInfo", desc, opts...)
+	encoded, err := r.invokeEncoded(ctx, servicePrefix+"GetFlightInfo", desc, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -261,8 +263,7 @@ func (r *rpcCall) getFlightInfo(ctx context.Context, desc *pb.FlightDescriptor, 
 // message at all: newInfo looks.
 func (r *rpcCall) invokeEncoded(ctx context.Context, method string, req proto.Message, opts ...grpc.CallOption) ([]byte, error) {
 	var reply encodedMessage
-	full := servicePrefix + method
-	if err := r.conn.channel.Invoke(r.rpcContext(ctx), full, req, &reply, append(opts, grpc.StaticMethod(), useWireCodec)...); err != nil {
+	if err := r.conn.channel.Invoke(r.rpcContext(ctx), method, req, &reply, append(opts, grpc.StaticMethod(), useWireCodec)...); err != nil {
 		return nil, err
 	}
 	return reply, nil

@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/backoff"
@@ -133,11 +132,7 @@ func (r *rpcCall) plan(ctx context.Context, cmd proto.Message) (*Info, error) {
 // bound is on the command alone; Config.RequestLimit leaves room for what is
 // around it.
 func (r *rpcCall) descriptor(cmd proto.Message) (*pb.FlightDescriptor, error) {
-	var packed anypb.Any
-	if err := packed.MarshalFrom(cmd); err != nil {
-		return nil, err
-	}
-	body, err := proto.Marshal(&packed)
+	body, err := packAny(cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -145,6 +140,22 @@ func (r *rpcCall) descriptor(cmd proto.Message) (*pb.FlightDescriptor, error) {
 		return nil, &tooLargeError{what: "the statement", size: len(body), limit: limit}
 	}
 	return &pb.FlightDescriptor{Type: pb.FlightDescriptor_CMD, Cmd: body}, nil
+}
+
+// packAny encodes an Any that has m, as anypb does by way of two messages more.
+func packAny(m proto.Message) ([]byte, error) {
+	const prefix = "type.googleapis.com/"
+	name, size := m.ProtoReflect().Descriptor().FullName(), proto.Size(m)
+	b := make([]byte, 0, len(prefix)+len(name)+size+16)
+	b = protowire.AppendTag(b, fieldAnyType, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(len(prefix)+len(name)))
+	b = append(append(b, prefix...), name...)
+	if size == 0 {
+		return b, nil
+	}
+	b = protowire.AppendTag(b, fieldAnyValue, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(size))
+	return proto.MarshalOptions{}.MarshalAppend(b, m)
 }
 
 // txID is the transaction of the call as a command names it. The field is kept
@@ -174,8 +185,10 @@ const (
 // server that lacks it costs one round trip, once for the endpoint. opts go
 // with GetFlightInfo alone.
 func (r *rpcCall) planWithProgress(ctx context.Context, desc *pb.FlightDescriptor, kind string, call backend.Call, opts ...grpc.CallOption) (*Info, error) {
-	polls := r.conn.endpoint.capabilities.forAction("PollFlightInfo " + kind)
-	if call.Progress != nil && !polls.isMissing() {
+	if call.Progress == nil {
+		return r.getFlightInfo(ctx, desc, opts...)
+	}
+	if polls := r.conn.endpoint.capabilities.forAction("PollFlightInfo " + kind); !polls.isMissing() {
 		info, err := r.poll(ctx, desc, call)
 		if !isUnsupported(err) {
 			return info, err
@@ -242,7 +255,7 @@ func (r *rpcCall) poll(ctx context.Context, desc *pb.FlightDescriptor, call back
 // pollFlightInfo makes one poll. The FlightInfo of its answer stays encoded and
 // is nil if there is none.
 func (r *rpcCall) pollFlightInfo(ctx context.Context, desc *pb.FlightDescriptor) (*Info, *pb.PollInfo, error) {
-	encoded, err := r.invokeEncoded(ctx, "PollFlightInfo", desc)
+	encoded, err := r.invokeEncoded(ctx, servicePrefix+"PollFlightInfo", desc)
 	if err != nil {
 		return nil, nil, err
 	}

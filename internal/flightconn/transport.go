@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 
 	"github.com/flightpool/flightpool/internal/eof"
 	"github.com/flightpool/flightpool/internal/netname"
@@ -55,6 +56,9 @@ type transport struct {
 func newTransport(cfg *Config) (*transport, error) {
 	e := &transport{}
 	opts := append(cfg.transportOptions(cfg.Address, cfg.TLS, e.dialOnce(cfg)), grpc.WithIdleTimeout(0))
+	if readsWhenReady && cfg.TLS == nil && cfg.Dialer == nil {
+		opts = append(opts, grpc.WithReadBufferSize(readBuffer))
+	}
 	cc, err := grpc.NewClient("passthrough:///flight", append(opts, cfg.DialOptions...)...)
 	if err != nil {
 		return nil, err
@@ -93,7 +97,7 @@ func (e *transport) dialOnce(cfg *Config) func(context.Context, string) (net.Con
 		if e.Lost() != nil { // closed meanwhile
 			_ = raw.Close()
 		}
-		return &watchedConn{Conn: raw, transport: e}, nil
+		return &watchedConn{Conn: raw, transport: e, ready: newReadyReader(raw)}, nil
 	}
 }
 
@@ -139,6 +143,35 @@ type watchedConn struct {
 	net.Conn
 	transport *transport
 	opening   openingState
+	ready     *readyReader // nil where the socket is none of the system's
+}
+
+// readBuffer is how much gRPC reads at once from a socket that needs no buffer while
+// there is nothing to read: large results take fewer calls of the system. Any other
+// holds on to its buffer, whose size is pinnedReadBuffer at most.
+const (
+	readBuffer       = 128 << 10
+	pinnedReadBuffer = 32 << 10
+)
+
+// ReadOnReady is what gRPC reads by, in place of Read, from a connection that has it:
+// it takes a buffer only when there is something to read. gRPC does not document it;
+// TestAnIdleConnectionHoldsNoReadBuffer tells when it does not ask for it any more.
+func (c *watchedConn) ReadOnReady(size int, pool mem.BufferPool) (buf *[]byte, n int, err error) {
+	if c.ready != nil {
+		buf, n, err = c.ready.read(size, pool)
+	} else {
+		buf = pool.Get(min(size, pinnedReadBuffer))
+		if n, err = c.Conn.Read(*buf); n == 0 {
+			pool.Put(buf)
+			buf = nil
+		}
+	}
+	if buf != nil {
+		c.opening.countReceived((*buf)[:n])
+	}
+	c.reportRead(err)
+	return buf, n, err
 }
 
 // Read records the end of the socket before gRPC hears of it. During a
@@ -146,10 +179,14 @@ type watchedConn struct {
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.opening.countReceived(p[:n])
+	c.reportRead(err)
+	return n, err
+}
+
+func (c *watchedConn) reportRead(err error) {
 	if err != nil && !c.opening.handshaking.Load() {
 		c.transport.markLost(c.opening.readFailure(err))
 	}
-	return n, err
 }
 
 // readError is the reason that a failed read gives. It does not lead to

@@ -1,6 +1,10 @@
 package flightconn
 
 import (
+	"testing"
+
+	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 )
@@ -36,3 +40,13 @@ func marshal(m proto.Message) []byte {
 }
 
 func unmarshal(data []byte, m proto.Message) error { return proto.Unmarshal(data, m) }
+
+func TestAnAnyIsEncodedAsProtobufDoes(t *testing.T) {
+	for _, m := range []proto.Message{&pb.CommandGetCatalogs{}, &pb.CommandStatementQuery{Query: "q", TransactionId: []byte("t")}, &pb.CommandStatementQuery{Query: string(make([]byte, 1000))}} {
+		got, err := packAny(m)
+		require.NoError(t, err)
+		require.Equal(t, pack(m), got)
+	}
+	_, err := packAny(&pb.CommandStatementQuery{Query: "\xff"})
+	require.Error(t, err, "no UTF-8")
+}
