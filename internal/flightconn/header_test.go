@@ -196,3 +196,20 @@ func TestTablesThatAreSharedManyTimesAreNotFollowedEachTime(t *testing.T) {
 	_, err := verifyMessage(header, nil, 0)
 	require.Error(t, err)
 }
+
+// TestNoFieldHidesBehindAnOddTable: by the length of its table of fields a field would be
+// there for Arrow's reader alone, such as metadata of any claimed length.
+func TestNoFieldHidesBehindAnOddTable(t *testing.T) {
+	batch := int64Batch(1)
+	defer batch.Release()
+	for _, message := range send(t, batch) {
+		header := slices.Clone(message.GetDataHeader())
+		root := binary.LittleEndian.Uint32(header)
+		fields := int(root) - int(int32(binary.LittleEndian.Uint32(header[root:])))
+		_, err := verifyMessage(header, message.GetDataBody(), 0)
+		require.NoError(t, err)
+		header[fields]--
+		_, err = verifyMessage(header, message.GetDataBody(), 0)
+		require.Error(t, err)
+	}
+}
