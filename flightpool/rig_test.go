@@ -3,6 +3,7 @@ package flightpool
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,7 +105,7 @@ func firstValue(ctx context.Context, q querier, sql string) (string, error) {
 	out := ""
 	for res.Next() {
 		if out == "" && res.RecordBatch().NumRows() > 0 {
-			out = res.RecordBatch().Column(0).ValueStr(0)
+			out = strings.Clone(res.RecordBatch().Column(0).ValueStr(0)) // its memory is used again
 		}
 	}
 	return out, res.Err()
