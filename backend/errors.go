@@ -61,12 +61,11 @@ const (
 	StagePrepare        // making or binding a prepared statement
 	StageExecute        // the server executes or plans (GetFlightInfo, DoPut, DoAction)
 	StageFetch          // reading rows (DoGet)
-	StageReset          // cleaning a session before its return
 	StageClose
 )
 
 func (s Stage) String() string {
-	names := [...]string{"", "argument", "acquire", "dial", "auth", "probe", "prepare", "execute", "fetch", "reset", "close"}
+	names := [...]string{"", "argument", "acquire", "dial", "auth", "probe", "prepare", "execute", "fetch", "close"}
 	if int(s) < len(names) {
 		return names[s]
 	}

@@ -157,17 +157,13 @@ func (q *PreparedQuery) update(ctx context.Context, opts QueryOptions) (UpdateRe
 	if err != nil {
 		return UpdateResult{}, err
 	}
-	n, err := runStep(c, func(ctx context.Context) (n int64, err error) {
+	return updateResult(runStep(c, func(ctx context.Context) (n int64, err error) {
 		err = params.bindTo(q.stmt, func(rows arrow.RecordBatch) error {
 			n, err = q.s.updatePrepared(ctx, c, q.stmt, rows)
 			return err
 		})
 		return n, err
-	}, valueOutcome)
-	if err != nil {
-		return UpdateResult{}, err
-	}
-	return UpdateResult{RowsAffected: n}, nil
+	}, valueOutcome))
 }
 
 // begin begins a call of the statement, with the parameters of opts, or ends it with a

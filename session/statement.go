@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,30 +95,14 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 		}
 		return resultWithoutRows(done), nil
 	}
-	params, fault := parametersOf(opts)
-	c, err := s.begin(ctx, op, opts, cancelWhenLeft)
+	c, params, err := s.beginText(ctx, op, script, opts, ambiguity)
 	if err != nil {
 		return nil, err
-	}
-	switch {
-	case ambiguity != nil:
-		err = usageError(ambiguity)
-	case fault != nil:
-		err = usageError(fault)
-	case params.given():
-		err = checkSingleStatement(script)
-	}
-	if err == nil {
-		err = s.checkStatement(c, script)
-	}
-	if err != nil {
-		return nil, c.finish(outcome{err: err})
 	}
 	c.requireSingleExecution(opts.Route, script)
 	if !params.given() {
 		return s.openResult(c, func(ctx context.Context) (backend.Stream, error) { return s.conn.Query(ctx, sql, c.backendCall) })
 	}
-	c.retainParams(params)
 	return s.openResult(c, func(ctx context.Context) (stream backend.Stream, err error) {
 		err = s.withOwnStatement(ctx, c, sql, params, func(stmt backend.Prepared, rows arrow.RecordBatch) error {
 			stream, err = stmt.Query(ctx, rows, c.backendCall)
@@ -130,15 +115,48 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 // update is every call for an effect. With parameters it makes a prepared statement of
 // its own, which finish closes behind the caller.
 func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOptions) (UpdateResult, error) {
-	params, fault := parametersOf(opts)
-	c, err := s.begin(ctx, op, opts, cancelWhenLeft)
+	script := sqlscan.Parse(sql)
+	var fault error
+	if opts.Route == RouteQuery {
+		fault = errors.New("Update sends an update: RouteQuery is for QueryWithOptions")
+	}
+	c, params, err := s.beginText(ctx, op, script, opts, fault)
 	if err != nil {
 		return UpdateResult{}, err
 	}
-	script := sqlscan.Parse(sql)
+	if params.given() {
+		c.requireSingleExecution(opts.Route, script) // to prepare a text may be to execute it
+	}
+	return updateResult(runStep(c, func(ctx context.Context) (n int64, err error) {
+		if !params.given() {
+			return s.conn.Update(ctx, sql, c.backendCall)
+		}
+		err = s.withOwnStatement(ctx, c, sql, params, func(stmt backend.Prepared, rows arrow.RecordBatch) error {
+			n, err = s.updatePrepared(ctx, c, stmt, rows)
+			return err
+		})
+		return n, err
+	}, valueOutcome))
+}
+
+// updateResult is what a change has come to.
+func updateResult(n int64, err error) (UpdateResult, error) {
+	if err != nil {
+		return UpdateResult{}, err
+	}
+	return UpdateResult{RowsAffected: n}, nil
+}
+
+// beginText begins the call of a text, with the parameters of opts, or ends it with a
+// fault of its arguments.
+func (s *SessionHandle) beginText(ctx context.Context, op string, script sqlscan.Script, opts QueryOptions, fault error) (*call, parameters, error) {
+	params, unsendable := parametersOf(opts)
+	fault = cmp.Or(fault, unsendable)
+	c, err := s.begin(ctx, op, opts, cancelWhenLeft)
+	if err != nil {
+		return nil, params, err
+	}
 	switch {
-	case opts.Route == RouteQuery:
-		err = usageError(errors.New("Update sends an update: RouteQuery is for QueryWithOptions"))
 	case fault != nil:
 		err = usageError(fault)
 	case params.given():
@@ -148,26 +166,10 @@ func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOp
 		err = s.checkStatement(c, script)
 	}
 	if err != nil {
-		return UpdateResult{}, c.finish(outcome{err: err})
+		return nil, params, c.finish(outcome{err: err})
 	}
 	c.retainParams(params)
-	if params.given() {
-		c.requireSingleExecution(opts.Route, script) // to prepare a text may be to execute it
-	}
-	n, err := runStep(c, func(ctx context.Context) (n int64, err error) {
-		if !params.given() {
-			return s.conn.Update(ctx, sql, c.backendCall)
-		}
-		err = s.withOwnStatement(ctx, c, sql, params, func(stmt backend.Prepared, rows arrow.RecordBatch) error {
-			n, err = s.updatePrepared(ctx, c, stmt, rows)
-			return err
-		})
-		return n, err
-	}, valueOutcome)
-	if err != nil {
-		return UpdateResult{}, err
-	}
-	return UpdateResult{RowsAffected: n}, nil
+	return c, params, nil
 }
 
 // updatePrepared runs a prepared change, and mends what a bulk load does beside it.
