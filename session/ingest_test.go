@@ -110,6 +110,8 @@ func (r *blockingRows) set(f func()) {
 	f()
 }
 
+func (r *blockingRows) Schema() *arrow.Schema { return arrow.NewSchema(nil, nil) }
+
 func (r *blockingRows) Err() error { return nil }
 func (r *blockingRows) Retain()    { r.set(func() { r.refs++ }) }
 func (r *blockingRows) Release() {
