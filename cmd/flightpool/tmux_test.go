@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -39,7 +40,8 @@ func open(t *testing.T, env []string, args ...string) *screen {
 	for i := range words {
 		words[i] = "'" + words[i] + "'"
 	}
-	tmux := exec.CommandContext(t.Context(), "tmux", "-S", filepath.Join(t.TempDir(), "tmux"), "-f", os.DevNull, "-C",
+	// Not t.Context(), which ends before the clean-up: that would end the client alone.
+	tmux := exec.CommandContext(context.WithoutCancel(t.Context()), "tmux", "-S", filepath.Join(t.TempDir(), "tmux"), "-f", os.DevNull, "-C",
 		"new-session", "-x", "100", "-y", "30", "trap : INT; "+strings.Join(words, " ")+`; echo "EXIT $?"; cat`)
 	tmux.Env = []string{"PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8", "TERM=screen", "SHELL=/bin/sh"}
 	in, err := tmux.StdinPipe()
@@ -63,6 +65,7 @@ func open(t *testing.T, env []string, args ...string) *screen {
 	})
 	s.reply() // of new-session
 	s.ask("refresh-client -C 100x30")
+	s.ask("set-option -g destroy-unattached on") // so that nothing stays where the test is killed
 	return s
 }
 
