@@ -1,6 +1,7 @@
 package flightconn
 
 import (
+	"fmt"
 	"sync"
 	"unsafe"
 
@@ -15,19 +16,28 @@ import (
 // Batches are freed by whoever holds them last, so it is safe for use by any
 // goroutine.
 //
+// It also bounds what one batch takes. Arrow's reader does not look how many buffers a
+// header has: for one that is missing it takes the bytes behind the last, which nobody
+// has verified, and the length that they say. A panic of an allocator is an error of its.
+//
 // Each reader has one of its own around Config.Allocator, so that what several
 // parts of a result allocate at once is told apart.
 type batchMemory struct {
 	memory.Allocator
+	limit int64 // bytes
 
 	mu sync.Mutex
-	// INVARIANT: batch has what was allocated since begin and not freed.
+	// INVARIANT: batch has what was allocated since startBatch and not freed, which is
+	// size bytes.
 	batch map[*byte][]byte
+	size  int64
 }
 
-// newBatchMemory makes the allocator of one stream, on top of mem.
-func newBatchMemory(mem memory.Allocator) *batchMemory {
-	return &batchMemory{Allocator: mem, batch: map[*byte][]byte{}}
+// newBatchMemory makes the allocator of one stream, on top of mem. maxInflated bounds
+// the buffers of a message, and all dictionaries. A dictionary that is added to is
+// copied, so that a batch takes three times that at most.
+func newBatchMemory(mem memory.Allocator, maxInflated int64) *batchMemory {
+	return &batchMemory{Allocator: mem, limit: 3 * maxInflated, batch: map[*byte][]byte{}}
 }
 
 // startBatch is called before a batch is read: what was allocated before
@@ -38,6 +48,7 @@ func (m *batchMemory) startBatch() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.batch)
+	m.size = 0
 }
 
 // freeBatch frees what is left of a batch that nobody was given. Arrow's reader
@@ -47,7 +58,7 @@ func (m *batchMemory) startBatch() {
 func (m *batchMemory) freeBatch() {
 	m.mu.Lock()
 	left := m.batch
-	m.batch = map[*byte][]byte{}
+	m.batch, m.size = map[*byte][]byte{}, 0
 	m.mu.Unlock()
 	for _, b := range left {
 		m.Allocator.Free(b)
@@ -55,14 +66,28 @@ func (m *batchMemory) freeBatch() {
 }
 
 // Allocate is part of memory.Allocator.
-func (m *batchMemory) Allocate(size int) []byte { return m.track(m.Allocator.Allocate(size)) }
+func (m *batchMemory) Allocate(size int) []byte {
+	m.admit(size)
+	return m.track(m.Allocator.Allocate(size))
+}
 
 // Reallocate is part of memory.Allocator. The buffer is forgotten before the
 // allocator has it: afterwards its address may be that of a buffer which
 // another goroutine has just been given.
 func (m *batchMemory) Reallocate(size int, b []byte) []byte {
+	m.admit(size - len(b))
 	m.untrack(b)
 	return m.track(m.Allocator.Reallocate(size, b))
+}
+
+// admit panics where more bytes would be too many.
+func (m *batchMemory) admit(more int) {
+	m.mu.Lock()
+	size := m.size
+	m.mu.Unlock()
+	if int64(more) > m.limit-size {
+		panic(fmt.Errorf("a batch takes more than %d bytes", m.limit))
+	}
 }
 
 // Free is part of memory.Allocator. As in Reallocate, the buffer is forgotten
@@ -79,6 +104,7 @@ func (m *batchMemory) track(b []byte) []byte {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.batch[unsafe.SliceData(b)] = b
+		m.size += int64(len(b))
 	}
 	return b
 }
@@ -89,6 +115,7 @@ func (m *batchMemory) untrack(b []byte) {
 	if cap(b) > 0 {
 		m.mu.Lock()
 		defer m.mu.Unlock()
+		m.size -= int64(len(m.batch[unsafe.SliceData(b)]))
 		delete(m.batch, unsafe.SliceData(b))
 	}
 }

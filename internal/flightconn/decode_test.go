@@ -1,6 +1,7 @@
 package flightconn
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -211,4 +212,52 @@ func TestATypeThatIsRegisteredLaterIsSeen(t *testing.T) {
 	defer func() { require.NoError(t, arrow.UnregisterExtensionType("flightpool.late")) }()
 	require.Equal(t, arrow.EXTENSION, typeOf())
 	require.True(t, compareWithArrow(t, messages[0], messages[1]))
+}
+
+// largeRefused is an allocator that a test may ask for anything.
+type largeRefused struct {
+	memory.Allocator
+	largest int
+}
+
+func (a *largeRefused) Allocate(size int) []byte {
+	a.largest = max(a.largest, size)
+	if size > 1<<30 {
+		panic("more than this test would allocate")
+	}
+	return a.Allocator.Allocate(size)
+}
+
+// Arrow's reader does not count the buffers of a header: for one that is missing it
+// believes the bytes that follow, which nobody has verified.
+func TestABufferThatIsMissingAllocatesNothing(t *testing.T) {
+	const claimed = 1 << 42
+	compressed := 0
+	for _, pair := range pairs(t) {
+		header, body := bytes.Clone(pair[1].GetDataHeader()), bytes.Clone(pair[1].GetDataBody())
+		size, err := verifyMessage(header, body, 1<<24)
+		require.NoError(t, err)
+		layout := size.record
+		if !layout.compressed || layout.buffers < 2 {
+			continue
+		}
+		compressed++
+		binary.LittleEndian.PutUint32(header[layout.buffersAt-4:], uint32(layout.buffers-1))
+		last := layout.buffersAt + 16*(layout.buffers-1)
+		binary.LittleEndian.PutUint64(header[last:], uint64(len(body)))
+		binary.LittleEndian.PutUint64(header[last+8:], 16)
+		body = binary.LittleEndian.AppendUint64(body, claimed)
+		body = binary.LittleEndian.AppendUint64(body, 0)
+
+		memory := &largeRefused{Allocator: memory.DefaultAllocator}
+		e := &Endpoint{cfg: Config{Allocator: memory, MaxMessage: 1 << 20}}
+		data := []*pb.FlightData{pair[0], {DataHeader: header, DataBody: body}}
+		rd, err := openReader(t.Context(), scriptedRows(data), nil, e, nil)
+		require.NoError(t, err)
+		_, err = rd.next()
+		rd.release()
+		require.Error(t, err)
+		require.Less(t, memory.largest, 1<<30, "%v", err)
+	}
+	require.Positive(t, compressed)
 }

@@ -102,7 +102,7 @@ func schemaOf(m *messageReader, known *schemaCache) (*knownSchema, error) {
 // useArrowsReader has Arrow's reader read what is left of the stream. It is told the
 // schema once more. An error means that it does not take a schema that it took before.
 func (rd *reader) useArrowsReader() (err error) {
-	rd.mem = newBatchMemory(rd.allocator)
+	rd.mem = newBatchMemory(rd.allocator, rd.messages.maxInflated)
 	source := &arrowSource{messageReader: rd.messages, schema: &schemaMessage{header: rd.known.header}}
 	if rd.arrow, err = ipc.NewReaderFromMessageReader(source, ipc.WithAllocator(rd.mem)); err != nil {
 		return malformed("schema: %w", err)
