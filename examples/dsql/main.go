@@ -93,7 +93,7 @@ func withDatabaseSQL(ctx context.Context, db *sql.DB, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		defer tx.Rollback() //nolint:errcheck // after Commit there is nothing to roll back
+		defer tx.Rollback() // after Commit there is nothing to roll back
 		for owner, change := range map[string]int{"ann": -30, "bob": 30} {
 			if _, err := tx.ExecContext(ctx, "update dsql_example set amount = amount + $1 where owner = $2", change, owner); err != nil {
 				return err
