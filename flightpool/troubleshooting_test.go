@@ -106,7 +106,7 @@ func troubles(t *testing.T) map[string]func() error {
 			s, err := p.AcquireSession(ctx)
 			require.NoError(t, err)
 			defer func() { _ = s.Close() }()
-			srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, Times: 1, Do: testserver.Kill()})
+			srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: "never", Times: 1, Do: testserver.Kill()})
 			_, err = s.Update(ctx, "CREATE TABLE never (id BIGINT)")
 			return err
 		}),
