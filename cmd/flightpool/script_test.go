@@ -187,7 +187,8 @@ func begun(srv *testserver.Server, sql string) <-chan struct{} {
 
 func TestManyRowsTakeLittleMemory(t *testing.T) {
 	srv := serve(t, testserver.Options{})
-	for format, limit := range map[string]int{"csv": 32, "json": 32, "arrow": 32, "parquet": 96} {
+	const limit = 32 // MB, less than the rows are in any of these formats
+	for _, format := range []string{"csv", "arrow"} {
 		r := flightpoolOf(t, "", []string{"GOMEMLIMIT=off", "GODEBUG=gctrace=1"}, srv.URI(), "--format", format, "-o", os.DevNull,
 			"-e", "SELECT * FROM generate(5000000, 8192)")
 		require.Zero(t, r.code, r.err)
