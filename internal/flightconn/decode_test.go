@@ -261,3 +261,22 @@ func TestABufferThatIsMissingAllocatesNothing(t *testing.T) {
 	}
 	require.Positive(t, compressed)
 }
+
+// The same of the counts of variadic buffers: Arrow's reader makes room for as many.
+func TestACountOfVariadicBuffersThatIsMissingIsRefused(t *testing.T) {
+	tested := 0
+	for _, pair := range pairs(t) {
+		header := bytes.Clone(pair[1].GetDataHeader())
+		size, err := verifyMessage(header, pair[1].GetDataBody(), 1<<24)
+		require.NoError(t, err)
+		if size.record.variadic == 0 {
+			continue
+		}
+		tested++
+		binary.LittleEndian.PutUint32(header[size.record.variadicAt-4:], uint32(size.record.variadic-1))
+		binary.LittleEndian.PutUint64(header[size.record.variadicAt+8*(size.record.variadic-1):], 1<<20)
+		_, err = readAll([]*pb.FlightData{pair[0], {DataHeader: header, DataBody: pair[1].GetDataBody()}})
+		require.ErrorContains(t, err, "counts of variadic buffers for")
+	}
+	require.Positive(t, tested)
+}

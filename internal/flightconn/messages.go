@@ -18,7 +18,8 @@ type messageReader struct {
 	message      dataMessage // received last
 	given        bool        // and not given to Arrow's reader yet
 	last         *ipc.Message
-	err          error // what recv failed with
+	err          error        // what recv failed with
+	known        *knownSchema // nil before the schema
 	dictionaries dictionaryBytes
 
 	maxInflated int64                   // bytes that the buffers of one message may become, or all dictionaries take
@@ -45,6 +46,11 @@ func (m *messageReader) receive() (messageSize, error) {
 		size, err := verifyMessage(m.message.header, m.message.bodyBytes(), m.maxInflated)
 		if err != nil {
 			return messageSize{}, err
+		}
+		if m.known != nil {
+			if err := m.known.checkVariadic(size); err != nil {
+				return messageSize{}, err
+			}
 		}
 		bytes, err := m.dictionaries.add(size, m.maxInflated)
 		if err != nil {

@@ -57,6 +57,7 @@ func openReader(ctx context.Context, from rowSource, ticket []byte, e *Endpoint,
 		rd.messages.release()
 		return nil, err
 	}
+	rd.messages.known = rd.known
 	if rd.known != nil && !rd.known.plain {
 		if err := rd.useArrowsReader(); err != nil {
 			return nil, err

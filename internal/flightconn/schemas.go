@@ -2,6 +2,7 @@ package flightconn
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"sync"
 
@@ -19,6 +20,47 @@ type knownSchema struct {
 	// plain says that its batches can be read by batchDecoder: there are no
 	// dictionaries, and numbers are as this machine has them.
 	plain bool
+
+	// views are how many arrays of views a batch has, and dictionaryViews how many the
+	// values of one of its dictionaries have at most.
+	views, dictionaryViews int
+}
+
+// checkVariadic refuses a message that counts the variadic buffers of fewer arrays than it
+// has. Arrow's reader takes the bytes behind the last count for the next one, and
+// allocates as many pointers. A message without any counts has none for all.
+//
+// Which dictionary it is does not matter: where one of them has views, a dictionary
+// without any must have no counts at all, as writers leave them out.
+func (s *knownSchema) checkVariadic(m messageSize) error {
+	needed := s.views
+	if m.dictionary {
+		needed = s.dictionaryViews
+	}
+	if m.batch && m.record.variadicGiven && m.record.variadic < needed {
+		return fmt.Errorf("counts of variadic buffers for %d of %d arrays", m.record.variadic, needed)
+	}
+	return nil
+}
+
+// viewsIn is how many arrays of views a type has, and how many the values of one of its
+// dictionaries have at most.
+func viewsIn(t arrow.DataType) (here, inDictionary int) {
+	switch t := t.(type) {
+	case arrow.ExtensionType:
+		return viewsIn(t.StorageType())
+	case *arrow.DictionaryType:
+		values, deeper := viewsIn(t.ValueType)
+		return 0, max(values, deeper)
+	case arrow.BinaryViewDataType:
+		return 1, 0
+	case arrow.NestedType:
+		for _, f := range t.Fields() {
+			views, deeper := viewsIn(f.Type)
+			here, inDictionary = here+views, max(inDictionary, deeper)
+		}
+	}
+	return here, inDictionary
 }
 
 // schemaCache has the schemas of an endpoint's results by the bytes of their messages,
@@ -71,6 +113,10 @@ func decodeSchemaMessage(header []byte) (*knownSchema, error) {
 	}
 	defer rd.Release()
 	s := &knownSchema{header: header, schema: rd.Schema()}
+	for _, f := range s.schema.Fields() {
+		views, deeper := viewsIn(f.Type)
+		s.views, s.dictionaryViews = s.views+views, max(s.dictionaryViews, deeper)
+	}
 	s.plain = s.schema.IsNativeEndian() && !hasDictionaries(s.schema)
 	s.schema = s.schema.WithEndianness(endian.NativeEndian)
 	return s, nil

@@ -28,7 +28,7 @@ func verifyMessage(header, body []byte, limit int64) (messageSize, error) {
 	case headerDictionary:
 		w.dictionary, w.delta = true, v.byteAt(inner, 2) != 0
 		w.id = v.int64Field(inner, 0)
-		v.record(v.ref(inner, 1))
+		w.record = v.record(v.ref(inner, 1))
 	case headerRecord:
 		w.record = v.record(inner)
 		w.record.current = v.shortField(message, 0) == metadataV5
@@ -62,7 +62,7 @@ type messageSize struct {
 	id                int64 // the dictionary's
 
 	rows   bool         // it is a RecordBatch
-	record recordLayout // of that
+	record recordLayout // of that, or of a dictionary
 }
 
 // Members of the unions MessageHeader and Type, of CompressionType and of

@@ -43,6 +43,7 @@ func (v *verifier) record(t table) (l recordLayout) {
 	l.compressed = v.field(t, 3) != 0
 	v.buffers(l.buffersAt, l.buffers, l.compressed, l.compressed && v.byteAt(v.ref(t, 3), 0) == codecZstd)
 	l.variadicAt, l.variadic = v.vector(t, 4, 8)
+	l.variadicGiven = v.field(t, 4) != 0
 	left := int64(l.buffers)
 	for i := range l.variadic {
 		n := v.i64(l.variadicAt + 8*i)
