@@ -42,8 +42,7 @@ const (
 // follow answer ErrTxAborted, until RollbackTo a savepoint or Rollback. After the end
 // of the transaction every call answers ErrHandleClosed.
 type Tx struct {
-	pool *FlightSQLPool
-	s    *SessionHandle
+	s *SessionHandle
 }
 
 // BeginTx begins a transaction. ctx is that of the begin alone: when it ends later, the
@@ -66,11 +65,11 @@ func (p *FlightSQLPool) beginTx(ctx context.Context, _ TxOptions, verified bool)
 	if err != nil {
 		return nil, err
 	}
-	tx := &Tx{p, s}
+	tx := &Tx{s}
 	begun := false
 	defer func() {
 		if !begun {
-			tx.giveBack(ctx)
+			tx.s.CloseWithin(ctx)
 		}
 	}()
 	if err = s.BeginTransaction(ctx); err != nil {
@@ -133,7 +132,7 @@ func (p *FlightSQLPool) WithSession(ctx context.Context, fn func(ctx context.Con
 	if err != nil {
 		return err
 	}
-	defer p.closeSession(ctx, s)
+	defer s.CloseWithin(ctx)
 	return fn(ctx, s)
 }
 
@@ -197,7 +196,7 @@ func (t *Tx) ReleaseSavepoint(ctx context.Context, name string) error {
 func (t *Tx) Commit(ctx context.Context) error {
 	err := t.s.Commit(ctx)
 	if !errors.Is(err, backend.ErrBusy) {
-		t.giveBack(ctx)
+		t.s.CloseWithin(ctx)
 	}
 	return err
 }
@@ -209,22 +208,6 @@ func (t *Tx) Commit(ctx context.Context) error {
 // itself, so that statements of it may be stored.
 func (t *Tx) Rollback(ctx context.Context) error {
 	err := t.s.RollbackOpen(ctx)
-	t.giveBack(ctx)
+	t.s.CloseWithin(ctx)
 	return err
-}
-
-// giveBack closes the handle. Why its connection was discarded, if it was, harms nobody.
-func (t *Tx) giveBack(ctx context.Context) { t.pool.closeSession(ctx, t.s) }
-
-// closeSession closes a handle, and goes on behind the caller when ctx ends.
-func (p *FlightSQLPool) closeSession(ctx context.Context, s *SessionHandle) {
-	closed := make(chan struct{})
-	p.background.Go(func() {
-		defer close(closed)
-		_ = s.Close()
-	})
-	select {
-	case <-closed:
-	case <-ctx.Done():
-	}
 }

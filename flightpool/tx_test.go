@@ -63,6 +63,10 @@ func TestATxGivesItsConnectionBackHoweverItEnds(t *testing.T) {
 				ended, stop := context.WithCancel(r.Context())
 				stop()
 				require.ErrorIs(r, tx.Commit(ended), context.Canceled)
+				_, err := tx.Update(r.Context(), "INSERT INTO "+r.bulkTable()+" VALUES (9)")
+				var e *Error
+				require.True(r, errors.As(err, &e) && e.Unsent, "the end of the transaction counts at once: %v", err)
+				require.ErrorIs(r, err, ErrHandleClosed)
 				synctest.Wait()
 			}, "0"},
 			"commit after a failure": {func(r *rig, tx *Tx) {
@@ -92,6 +96,31 @@ func TestATxGivesItsConnectionBackHoweverItEnds(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A session that is made clean behind its caller takes no more statements: they would be
+// stored by themselves.
+func TestASessionThatIsLeftWithItsContextTakesNoStatement(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // nothing behind the caller runs before its next call
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		ended, stop := context.WithCancel(r.Context())
+		defer stop()
+		var kept *SessionHandle
+		require.NoError(r, r.pool.WithSession(ended, func(ctx context.Context, s *SessionHandle) error {
+			kept = s
+			_, err := s.Update(ctx, "CREATE TEMP TABLE u (a BIGINT)") // it has to be cleaned
+			stop()
+			return err
+		}))
+		_, err := kept.Update(r.Context(), "INSERT INTO t VALUES (1)")
+		require.ErrorIs(r, err, ErrHandleClosed)
+		var e *Error
+		require.True(r, errors.As(err, &e) && e.Unsent, "%v", err)
+		require.Zero(r, r.executions("INSERT INTO t VALUES (1)"))
+		synctest.Wait()
+		require.Zero(r, r.pool.Stats().InUse)
+	})
 }
 
 func TestALostReplyToTheCommitOfATxIsTold(t *testing.T) {

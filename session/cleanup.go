@@ -9,6 +9,47 @@ import (
 	"github.com/flightpool/flightpool/backend"
 )
 
+// Close rolls back an open transaction, closes what is open, makes the session
+// clean and returns the connection to its pool. It is bounded by the pool's
+// CloseTimeout. A call under way is cancelled and the connection returns when
+// the outcome is known. Close is idempotent; its error says why the connection
+// was discarded, which harms nobody.
+func (s *SessionHandle) Close() error {
+	if s.startClosing() {
+		return s.cleanAndReturn()
+	}
+	return nil
+}
+
+// CloseWithin is Close for a caller who waits no longer than ctx allows: the connection
+// is made clean behind it then. When it returns, every call answers ErrHandleClosed.
+func (s *SessionHandle) CloseWithin(ctx context.Context) {
+	if s.startClosing() {
+		s.cleanAndReturnFor(ctx.Done)
+	}
+}
+
+// startClosing has every later call refused. It reports whether the session is its
+// caller's to clean; else the call under way does so, or it was closed before.
+func (s *SessionHandle) startClosing() bool {
+	s.mu.Lock()
+	wasIdle, c := s.mu.state == idle, (*call)(nil)
+	switch s.mu.state {
+	case idle:
+		s.mu.state = cleaning
+	case busy:
+		s.mu.closing, c = true, s.mu.call
+	case ending:
+		s.mu.closing = true
+	default: // closed, or being closed, already
+	}
+	s.mu.Unlock()
+	if c != nil {
+		c.interrupt(backend.ErrHandleClosed)
+	}
+	return wasIdle
+}
+
 // cleanAndReturn cleans the session and returns the connection. The state is
 // cleaning. A connection that is discarded is rolled back first: servers may
 // keep the transactions of dropped connections.
@@ -46,16 +87,17 @@ func (s *SessionHandle) cleanAndReturn() error {
 	return failure
 }
 
-// cleanAndReturnFor is cleanAndReturn at the end of c, or, if c is nil, of a call that
-// no caller waits for. Its error has gone into the reason to discard.
+// cleanAndReturnFor is cleanAndReturn for a caller who waits until gone is closed. Its
+// error has gone into the reason to discard.
 //
 // INVARIANT: a caller never waits past the end of its context for the session to be
 // made clean.
 //
-// If there is nothing to send, no goroutine is needed. Else c's context is still
-// watched: call.end takes the hook on it off only after this.
-func (s *SessionHandle) cleanAndReturnFor(c *call) {
-	if c == nil || !s.returnNeedsServer() {
+// If there is nothing to send, no goroutine is needed. gone may be code of the caller's,
+// which may panic: it is called last. Where it is that of a call, the call's context is
+// still watched: call.end takes the hook on it off only after this.
+func (s *SessionHandle) cleanAndReturnFor(gone func() <-chan struct{}) {
+	if !s.returnNeedsServer() {
 		_ = s.cleanAndReturn()
 		return
 	}
@@ -66,7 +108,7 @@ func (s *SessionHandle) cleanAndReturnFor(c *call) {
 	})
 	select {
 	case <-done:
-	case <-c.callerGone:
+	case <-gone():
 	}
 }
 

@@ -199,8 +199,10 @@ func (s *SessionHandle) becomeIdle(c *call) {
 	switch {
 	case release != nil:
 		release(cause)
-	case finish:
-		s.cleanAndReturnFor(c)
+	case finish && c != nil:
+		s.cleanAndReturnFor(func() <-chan struct{} { return c.callerGone })
+	case finish: // no caller waits for it
+		_ = s.cleanAndReturn()
 	}
 }
 
@@ -208,32 +210,6 @@ func (s *SessionHandle) becomeIdle(c *call) {
 // is held.
 func (s *SessionHandle) isClean() bool {
 	return s.mu.lost == nil && s.mu.discardReason == nil && !s.policy.ReturnWaits && !s.needsCleaning() && !s.discardsUsed(s.mu.sideEffects)
-}
-
-// Close rolls back an open transaction, closes what is open, makes the session
-// clean and returns the connection to its pool. It is bounded by the pool's
-// CloseTimeout. A call under way is cancelled and the connection returns when
-// the outcome is known. Close is idempotent; its error says why the connection
-// was discarded, which harms nobody.
-func (s *SessionHandle) Close() error {
-	s.mu.Lock()
-	switch s.mu.state {
-	case idle:
-		s.mu.state = cleaning
-		s.mu.Unlock()
-		return s.cleanAndReturn()
-	case busy:
-		s.mu.closing = true
-		c := s.mu.call
-		s.mu.Unlock()
-		c.interrupt(backend.ErrHandleClosed)
-		return nil
-	case ending:
-		s.mu.closing = true
-	default: // closed, or being closed, already
-	}
-	s.mu.Unlock()
-	return nil
 }
 
 var errTxEnded = errors.New("the transaction of the call is over")
