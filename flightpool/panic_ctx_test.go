@@ -51,6 +51,18 @@ func TestAPanicInTheCallersContextKeepsNoConnection(t *testing.T) {
 				_ = s.Commit(ctx)
 			}
 		},
+		"InTx": func(ctx context.Context, p *FlightSQLPool) {
+			_ = p.InTx(ctx, TxOptions{}, func(ctx context.Context, tx *Tx) error {
+				_, err := tx.Update(ctx, "SET a = 1")
+				return err
+			})
+		},
+		"Tx": func(ctx context.Context, p *FlightSQLPool) {
+			tx, err := p.BeginTx(ctx, TxOptions{})
+			if err == nil {
+				_ = tx.Commit(ctx)
+			}
+		},
 		"WithTransaction": func(ctx context.Context, p *FlightSQLPool) {
 			s, err := p.AcquireSession(ctx)
 			if err == nil {

@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow/array"
 
-	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/backoff"
 	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/errjoin"
@@ -42,7 +42,8 @@ const (
 // follow answer ErrTxAborted, until RollbackTo a savepoint or Rollback. After the end
 // of the transaction every call answers ErrHandleClosed.
 type Tx struct {
-	s *SessionHandle
+	s     *SessionHandle
+	ended atomic.Bool // the connection was given back
 }
 
 // BeginTx begins a transaction. ctx is that of the begin alone: when it ends later, the
@@ -65,11 +66,11 @@ func (p *FlightSQLPool) beginTx(ctx context.Context, _ TxOptions, verified bool)
 	if err != nil {
 		return nil, err
 	}
-	tx := &Tx{s}
+	tx := &Tx{s: s}
 	begun := false
 	defer func() {
 		if !begun {
-			tx.s.CloseWithin(ctx)
+			tx.giveBack(ctx)
 		}
 	}()
 	if err = s.BeginTransaction(ctx); err != nil {
@@ -84,18 +85,18 @@ func (p *FlightSQLPool) beginTx(ctx context.Context, _ TxOptions, verified bool)
 // has lost a conflict with another (see IsConflict), by the error of fn or at its
 // commit, is rolled back and run again after a pause, see TxOptions.Attempts and
 // Hooks.Retried. So fn must have no other effects, and should return the errors of its
-// statements, wrapped or not. It neither commits nor rolls back.
+// statements, wrapped or not. It neither commits nor rolls back: where it has, InTx fails.
 //
 // Nothing is run again when the outcome of the commit is unknown (ErrCommitUnknown),
-// when the connection was lost, or once ctx has ended.
+// when the connection was lost or fn has ended the transaction, or once ctx has ended.
 func (p *FlightSQLPool) InTx(ctx context.Context, opts TxOptions, fn func(ctx context.Context, tx *Tx) error) error {
 	attempts := cmp.Or(opts.Attempts, 6)
 	if p.cfg.DisableRetry {
 		attempts = 1
 	}
 	for attempt := 1; ; attempt++ {
-		err := p.inTxOnce(ctx, opts, fn)
-		if err == nil || !IsConflict(err) {
+		undone, err := p.inTxOnce(ctx, opts, fn)
+		if !undone || !IsConflict(err) {
 			return err
 		}
 		if attempt == attempts {
@@ -109,20 +110,26 @@ func (p *FlightSQLPool) InTx(ctx context.Context, opts TxOptions, fn func(ctx co
 	}
 }
 
-func (p *FlightSQLPool) inTxOnce(ctx context.Context, opts TxOptions, fn func(context.Context, *Tx) error) (err error) {
+// inTxOnce is one attempt. undone says that InTx itself has ended the transaction, and
+// not by a commit: then IsConflict tells of err whether something may be stored.
+func (p *FlightSQLPool) inTxOnce(ctx context.Context, opts TxOptions, fn func(context.Context, *Tx) error) (undone bool, err error) {
 	tx, err := p.BeginTx(ctx, opts)
 	if err != nil {
-		return err
+		return true, err
 	}
 	defer func() { // also when fn has panicked, or the commit was refused before it was sent
 		if undo := tx.Rollback(ctx); undo != nil {
 			err = errjoin.Join(err, undo)
 		}
 	}()
-	if err := fn(ctx, tx); err != nil {
-		return err
+	err = fn(ctx, tx)
+	switch {
+	case tx.ended.Load(): // whether it is stored was for fn to hear
+		return false, errjoin.Join(badArgument("InTx", "", "its function has ended the transaction"), err)
+	case err == nil:
+		err = tx.Commit(ctx)
 	}
-	return tx.Commit(ctx)
+	return err != nil, err
 }
 
 // WithSession calls fn with a connection of its own, and gives it back when fn returns
@@ -194,10 +201,15 @@ func (t *Tx) ReleaseSavepoint(ctx context.Context, name string) error {
 // ctx ended first. ErrBusy: a result is open still; release it and commit again. What
 // SessionHandle.Commit says of the rest holds here.
 func (t *Tx) Commit(ctx context.Context) error {
+	busy := false
+	defer func() { // also when a method of ctx panics
+		if !busy {
+			t.giveBack(ctx)
+		}
+	}()
 	err := t.s.Commit(ctx)
-	if !errors.Is(err, backend.ErrBusy) {
-		t.s.CloseWithin(ctx)
-	}
+	var e *Error
+	busy = errors.As(err, &e) && e.Unsent && errors.Is(e.Err, ErrBusy) // else it is in what has aborted the transaction
 	return err
 }
 
@@ -207,7 +219,11 @@ func (t *Tx) Commit(ctx context.Context) error {
 // rollback goes on behind it. ErrCommitUnknown: the server had left the transaction by
 // itself, so that statements of it may be stored.
 func (t *Tx) Rollback(ctx context.Context) error {
-	err := t.s.RollbackOpen(ctx)
+	defer t.giveBack(ctx)
+	return t.s.RollbackOpen(ctx)
+}
+
+func (t *Tx) giveBack(ctx context.Context) {
+	t.ended.Store(true)
 	t.s.CloseWithin(ctx)
-	return err
 }

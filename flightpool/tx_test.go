@@ -123,6 +123,55 @@ func TestASessionThatIsLeftWithItsContextTakesNoStatement(t *testing.T) {
 	})
 }
 
+// A group of goroutines ends its context by the error of the first that fails, which may
+// be ErrBusy: that of the commit is another.
+func TestACommitOfWhatABusyCallHasCutGivesTheConnectionBack(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		tx := r.begin()
+		ctx, stop := context.WithCancelCause(r.Context())
+		time.AfterFunc(time.Second, func() {
+			_, err := tx.Update(r.Context(), "SELECT 1")
+			stop(err)
+		})
+		_, err := firstValue(ctx, tx, "SELECT sleep('1h')")
+		require.ErrorIs(r, err, ErrBusy)
+		err = tx.Commit(r.Context())
+		require.ErrorIs(r, err, ErrTxAborted)
+		require.ErrorIs(r, err, ErrBusy)
+		require.Zero(r, r.pool.Stats().InUse)
+	})
+}
+
+// What fn has committed is not stored again by a conflict of something else.
+func TestATransactionThatItsFunctionHasEndedDoesNotRunAgain(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 2}, func(r *rig) {
+		ends := map[string]func(tx *Tx) error{
+			"1": func(tx *Tx) error { return tx.Commit(r.Context()) },
+			"0": func(tx *Tx) error { return tx.Rollback(r.Context()) },
+		}
+		for stored, end := range ends {
+			for i, sql := range []string{"SELECT 2", "SELECT 1"} {
+				table := fmt.Sprintf("t%s%d", stored, i)
+				r.exec("CREATE TABLE " + table + " (a BIGINT)")
+				conflict := r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: "SELECT 2", Do: testserver.Fail(codes.Aborted, "conflict")})
+				runs := 0
+				err := r.pool.InTx(r.Context(), TxOptions{}, func(ctx context.Context, tx *Tx) error {
+					runs++
+					_, err := tx.Update(ctx, "INSERT INTO "+table+" VALUES (1)")
+					require.NoError(r, err)
+					require.NoError(r, end(tx))
+					_, err = r.pool.Update(ctx, sql)
+					return err
+				})
+				require.ErrorContains(r, err, "its function has ended the transaction")
+				require.Equal(r, 1, runs)
+				conflict.Clear()
+				require.Equal(r, stored, r.value(r.pool, "SELECT count(*) FROM "+table))
+			}
+		}
+	})
+}
+
 func TestALostReplyToTheCommitOfATxIsTold(t *testing.T) {
 	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
 		r.exec("CREATE TABLE t (a BIGINT)")
