@@ -120,7 +120,7 @@ func targetsOf(dest []any, columns int) (targets, error) {
 	if len(dest) != columns {
 		return nil, fmt.Errorf("the result has %d columns, Scan was given %d destinations", columns, len(dest))
 	}
-	made := newSetters(true)
+	made := setters{}
 	found := make(targets, len(dest))
 	var faults []error
 	for i, d := range dest {

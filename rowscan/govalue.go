@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"reflect"
-	"strings"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -18,14 +17,12 @@ import (
 // time.Duration. A map with NULL or equal keys is a []any of its entries.
 //
 // Dictionaries, run-ends, unions and extensions are the value that they stand
-// for; a NULL in any of them is nil. Strings may share the memory of col: clone
-// those that outlive it.
-func Value(col arrow.Array, row int) any { return valueOf(col, row).goValue(false) }
+// for; a NULL in any of them is nil. It shares no memory with col.
+func Value(col arrow.Array, row int) any { return valueOf(col, row).goValue() }
 
-// goValue is the value as the nearest Go type, see Value. With cloneText,
-// strings have memory of their own. Bytes are always copied. A kind that is not
-// named here, such as a UUID, is text.
-func (v value) goValue(cloneText bool) any {
+// goValue is the value as the nearest Go type, see Value. A kind that is not named here,
+// such as a UUID, is text.
+func (v value) goValue() any {
 	switch v.kind {
 	case nullKind:
 		return nil
@@ -33,8 +30,6 @@ func (v value) goValue(cloneText bool) any {
 		return v.bool()
 	case intKind, uintKind, floatKind:
 		return v.sizedNumber()
-	case textKind:
-		return ownedText(v.str, cloneText)
 	case binaryKind:
 		return append([]byte{}, v.bytes()...)
 	case timeKind:
@@ -45,11 +40,11 @@ func (v value) goValue(cloneText bool) any {
 		d, _ := v.decimal()
 		return d
 	case listKind:
-		return v.goList(cloneText)
+		return v.goList()
 	case structKind:
-		return v.goStruct(cloneText)
+		return v.goStruct()
 	case mapKind:
-		return v.goMap(cloneText)
+		return v.goMap()
 	default:
 		return v.text()
 	}
@@ -84,22 +79,13 @@ func (v *value) sizedNumber() any {
 	return v.int()
 }
 
-// ownedText is s, copied if cloneText says so. Text of a batch is in memory
-// that a driver may free with the batch.
-func ownedText(s string, cloneText bool) string {
-	if cloneText {
-		return strings.Clone(s)
-	}
-	return s
-}
-
 // goList is the elements of a list, or the entries of a map, each a map of its
 // two members. It is never nil.
-func (v *value) goList(cloneText bool) []any {
+func (v *value) goList() []any {
 	elements, from, to := v.list()
 	out := make([]any, 0, to-from)
 	for i := from; i < to; i++ {
-		out = append(out, valueOf(elements, i).goValue(cloneText))
+		out = append(out, valueOf(elements, i).goValue())
 	}
 	return out
 }
@@ -107,17 +93,17 @@ func (v *value) goList(cloneText bool) []any {
 // goStruct is the members of a struct by name. The second pass, for names that
 // come twice, is rare: so the keys are made unique only where the first has
 // lost one.
-func (v *value) goStruct(cloneText bool) map[string]any {
+func (v *value) goStruct() map[string]any {
 	t := v.fields()
 	out := make(map[string]any, t.NumFields())
 	for i := range t.NumFields() {
-		out[t.Field(i).Name] = v.member(i).goValue(cloneText)
+		out[t.Field(i).Name] = v.member(i).goValue()
 	}
 	if len(out) == t.NumFields() {
 		return out
 	}
 	for i, name := range uniqueNames(t.Fields()) {
-		out[name] = v.member(i).goValue(cloneText)
+		out[name] = v.member(i).goValue()
 	}
 	return out
 }
@@ -125,16 +111,16 @@ func (v *value) goStruct(cloneText bool) map[string]any {
 // goMap is the entries of a map by the text of their keys. Where that would
 // lose an entry, because two keys have one text or one is NULL, it is the list
 // of the entries (goList).
-func (v *value) goMap(cloneText bool) any {
+func (v *value) goMap() any {
 	keys, items, from, to := v.entries()
 	out := make(map[string]any, to-from)
 	for i := from; i < to; i++ {
 		key := valueOf(keys, i)
-		name := ownedText(key.text(), cloneText)
+		name := key.text()
 		if _, taken := out[name]; taken || key.kind == nullKind {
-			return v.goList(cloneText)
+			return v.goList()
 		}
-		out[name] = valueOf(items, i).goValue(cloneText)
+		out[name] = valueOf(items, i).goValue()
 	}
 	return out
 }

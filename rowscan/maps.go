@@ -28,7 +28,7 @@ var mapType = reflect.TypeFor[map[string]any]()
 func mapOf(names []string, batch arrow.RecordBatch, row int) map[string]any {
 	values := make(map[string]any, len(names))
 	for c, name := range names {
-		values[name] = valueOf(batch.Column(c), row).goValue(true)
+		values[name] = valueOf(batch.Column(c), row).goValue()
 	}
 	return values
 }

@@ -74,7 +74,7 @@ type Result interface {
 func Rows[T any](r Result) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none, v T
-		plan, err := planRow(newSetters(true), reflect.TypeFor[T](), r.Schema())
+		plan, err := planRow(setters{}, reflect.TypeFor[T](), r.Schema())
 		if err != nil {
 			r.Release()
 			yield(none, err)

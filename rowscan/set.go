@@ -29,30 +29,22 @@ type setter func(dst reflect.Value, v value) error
 //
 // It is not safe for use by several goroutines, and neither are its setters:
 // those of structs keep the plans for the types of columns that they have met.
-//
-// With cloneText, texts have memory of their own. Those of a batch are in memory that a
-// driver may free with the batch.
-type setters struct {
-	made      map[reflect.Type]*setter
-	cloneText bool
-}
-
-func newSetters(cloneText bool) setters { return setters{make(map[reflect.Type]*setter), cloneText} }
+type setters map[reflect.Type]*setter
 
 // of is the setter of t. It fails if no column at all fits t. Whether the
 // column at hand does is seen value by value.
 func (s setters) of(t reflect.Type) (setter, error) {
-	if known, ok := s.made[t]; ok {
+	if known, ok := s[t]; ok {
 		if *known != nil {
 			return *known, nil
 		}
 		return func(dst reflect.Value, v value) error { return (*known)(dst, v) }, nil // t contains itself
 	}
 	made := new(setter)
-	s.made[t] = made
+	s[t] = made
 	set, err := s.build(t)
 	if err != nil {
-		delete(s.made, t)
+		delete(s, t)
 		return nil, err
 	}
 	*made = set
@@ -79,11 +71,7 @@ func (s setters) build(t reflect.Type) (setter, error) {
 		return setDuration, nil
 	case reflect.PointerTo(t).Implements(scannerType):
 		return func(dst reflect.Value, v value) error {
-			src := v.driverValue()
-			if text, ok := src.(string); ok {
-				src = ownedText(text, s.cloneText)
-			}
-			return dst.Addr().Interface().(sql.Scanner).Scan(src)
+			return dst.Addr().Interface().(sql.Scanner).Scan(v.driverValue())
 		}, nil
 	}
 	switch t.Kind() {
@@ -96,7 +84,7 @@ func (s setters) build(t reflect.Type) (setter, error) {
 	case reflect.Float32, reflect.Float64:
 		return setFloat, nil
 	case reflect.String:
-		return s.setString, nil
+		return setString, nil
 	case reflect.Pointer:
 		return s.pointerSetter(t)
 	case reflect.Slice:
@@ -109,7 +97,7 @@ func (s setters) build(t reflect.Type) (setter, error) {
 		return s.structSetter(t)
 	case reflect.Interface:
 		if t.NumMethod() == 0 {
-			return s.setAny, nil
+			return setAny, nil
 		}
 	}
 	return nil, fmt.Errorf("type %s cannot hold a column", t)
@@ -120,9 +108,9 @@ func (s setters) build(t reflect.Type) (setter, error) {
 func nullMismatch(v value, t reflect.Type) error { return v.typeMismatch(t, "use a pointer") }
 
 // setAny sets an any to what Value gives. NULL leaves it nil.
-func (s setters) setAny(dst reflect.Value, v value) error {
+func setAny(dst reflect.Value, v value) error {
 	if v.kind != nullKind {
-		dst.Set(reflect.ValueOf(v.goValue(s.cloneText)))
+		dst.Set(reflect.ValueOf(v.goValue()))
 	}
 	return nil
 }
@@ -141,13 +129,12 @@ func setBool(dst reflect.Value, v value) error {
 	}
 }
 
-// setString takes everything but NULL. The string may share the memory of the
-// batch.
-func (s setters) setString(dst reflect.Value, v value) error {
+// setString takes everything but NULL.
+func setString(dst reflect.Value, v value) error {
 	if v.kind == nullKind {
 		return nullMismatch(v, dst.Type())
 	}
-	dst.SetString(ownedText(v.text(), s.cloneText && v.kind == textKind))
+	dst.SetString(v.text())
 	return nil
 }
 

@@ -18,7 +18,7 @@ import (
 // numbers in full, times as RFC 3339 has them, lists, structs and maps as JSON.
 // NULL is "NULL", which only errors show: setters and JSON treat NULL before. A
 // float has the fewest digits that give it back, in the precision of its
-// column.
+// column. It has memory of its own: that of a batch goes with the batch.
 func (v *value) text() string {
 	switch v.kind {
 	case nullKind:
@@ -32,7 +32,7 @@ func (v *value) text() string {
 	case floatKind:
 		return strconv.FormatFloat(v.float(), 'g', -1, int(v.size))
 	case textKind:
-		return v.str
+		return strings.Clone(v.str)
 	case binaryKind:
 		return string(v.bytes())
 	case uuidKind:

@@ -28,7 +28,7 @@ func TestWhatACallSaysOfItsEnd(t *testing.T) {
 	canceled := func(err error) error {
 		return &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultContext, Err: err}
 	}
-	cloneText := status.Error(codes.Canceled, "the server's own")
+	own := status.Error(codes.Canceled, "the server's own")
 	for name, tc := range map[string]struct {
 		end     error
 		timeout bool // before the answer
@@ -41,8 +41,8 @@ func TestWhatACallSaysOfItsEnd(t *testing.T) {
 		"a mistake after the deadline":             {end: &backend.Error{Fault: backend.FaultUsage, Err: errors.New("no")}, timeout: true, fault: backend.FaultUsage, not: []error{context.DeadlineExceeded}},
 		"anything after the deadline":              {end: errors.New("?"), timeout: true, fault: backend.FaultContext, is: context.DeadlineExceeded},
 		"anything":                                 {end: errors.New("?"), fault: backend.FaultUnknown, not: []error{context.DeadlineExceeded, backend.ErrHandleClosed}},
-		"the server's own end":                     {end: canceled(cloneText), fault: backend.FaultContext, not: []error{context.DeadlineExceeded, backend.ErrHandleClosed}},
-		"the end of the handle":                    {end: canceled(cloneText), closed: true, fault: backend.FaultContext, is: backend.ErrHandleClosed},
+		"the server's own end":                     {end: canceled(own), fault: backend.FaultContext, not: []error{context.DeadlineExceeded, backend.ErrHandleClosed}},
+		"the end of the handle":                    {end: canceled(own), closed: true, fault: backend.FaultContext, is: backend.ErrHandleClosed},
 		"the end of the handle, said already":      {end: canceled(fmt.Errorf("the driver: %w", backend.ErrHandleClosed)), closed: true, fault: backend.FaultContext, is: backend.ErrHandleClosed},
 		"a loss beside the end of the handle":      {end: transportError(), closed: true, fault: backend.FaultTransport, is: backend.ErrSessionLost, not: []error{backend.ErrHandleClosed}},
 		"a loss after the deadline, which is both": {end: transportError(), timeout: true, fault: backend.FaultTransport, is: context.DeadlineExceeded},

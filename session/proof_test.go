@@ -192,19 +192,19 @@ func TestWhatTheAnswerOfAProofSays(t *testing.T) {
 	}
 	empty := func() arrow.RecordBatch { return array.NewRecordBatch(arrow.NewSchema(nil, nil), nil, 0) }
 	for name, tc := range map[string]struct {
-		answer   func(cloneText backend.Stream) backend.Stream
+		answer   func(own backend.Stream) backend.Stream
 		fail     error
 		replaced bool
 		lost     bool
 	}{
 		"the number":                  {},
-		"the number, and another":     {answer: func(cloneText backend.Stream) backend.Stream { return &longStream{Stream: cloneText, more: text("x")} }},
-		"another":                     {answer: func(cloneText backend.Stream) backend.Stream { cloneText.Close(); return answers(text("x")) }, replaced: true, lost: true},
-		"no column":                   {answer: func(cloneText backend.Stream) backend.Stream { cloneText.Close(); return answers(empty()) }, replaced: true, lost: true},
-		"nothing":                     {answer: func(cloneText backend.Stream) backend.Stream { cloneText.Close(); return answers() }, replaced: true, lost: true},
+		"the number, and another":     {answer: func(own backend.Stream) backend.Stream { return &longStream{Stream: own, more: text("x")} }},
+		"another":                     {answer: func(own backend.Stream) backend.Stream { own.Close(); return answers(text("x")) }, replaced: true, lost: true},
+		"no column":                   {answer: func(own backend.Stream) backend.Stream { own.Close(); return answers(empty()) }, replaced: true, lost: true},
+		"nothing":                     {answer: func(own backend.Stream) backend.Stream { own.Close(); return answers() }, replaced: true, lost: true},
 		"a refusal":                   {fail: sqlError("no such statement"), replaced: true, lost: true},
 		"a failure of the moment":     {fail: limit},
-		"a failure within the answer": {answer: func(cloneText backend.Stream) backend.Stream { cloneText.Close(); return &erringStream{err: limit} }, fail: limit},
+		"a failure within the answer": {answer: func(own backend.Stream) backend.Stream { own.Close(); return &erringStream{err: limit} }, fail: limit},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			conn := &proofConn{fakeConn: &fakeConn{failOnce: map[string][]error{}}}

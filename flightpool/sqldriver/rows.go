@@ -105,11 +105,9 @@ func (r *rows) Next(dest []driver.Value) error {
 // []byte, string or time.Time. Durations and times of day are nanoseconds, and
 // what an int64 cannot hold is text, from which Scan makes any number exactly.
 // Lists, structs and maps, for which that interface has nothing, are slices and
-// maps of such values. Strings leave Arrow's memory.
+// maps of such values.
 func sqlValue(v any) driver.Value {
 	switch v := v.(type) {
-	case string:
-		return strings.Clone(v)
 	case int8, int16, int32:
 		return reflect.ValueOf(v).Int()
 	case uint8, uint16, uint32:
@@ -130,11 +128,9 @@ func sqlValue(v any) driver.Value {
 			v[i] = sqlValue(v[i])
 		}
 	case map[string]any:
-		own := make(map[string]any, len(v))
 		for key, value := range v {
-			own[strings.Clone(key)] = sqlValue(value)
+			v[key] = sqlValue(value)
 		}
-		return own
 	}
 	return v
 }
