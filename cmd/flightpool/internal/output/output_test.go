@@ -162,3 +162,29 @@ func TestDecimalsHaveAllTheirDigits(t *testing.T) {
 		col.Release()
 	}
 }
+
+// What a writer has not written yet is in memory: of Parquet a row group, of the others
+// nothing behind Write.
+func TestWritersHoldNoMoreThanTheySay(t *testing.T) {
+	large := array.NewStringBuilder(memory.DefaultAllocator)
+	large.Append(strings.Repeat("x", 1<<20))
+	column := large.NewArray()
+	batch := array.NewRecordBatch(arrow.NewSchema([]arrow.Field{{Name: "s", Type: arrow.BinaryTypes.String}}, nil), []arrow.Array{column}, 1)
+	for _, format := range []Format{CSV, JSON, Arrow, Parquet} {
+		var out bytes.Buffer
+		w, err := New(format, &out, batch.Schema())
+		require.NoError(t, err)
+		for i := range 40 {
+			require.NoError(t, w.Write(batch))
+			if format != Parquet {
+				require.Greater(t, out.Len(), (i+1)<<20, format)
+			}
+		}
+		require.NoError(t, w.Close())
+		if format == Parquet {
+			read, err := file.NewParquetReader(bytes.NewReader(out.Bytes()))
+			require.NoError(t, err)
+			require.Equal(t, 3, read.NumRowGroups())
+		}
+	}
+}
