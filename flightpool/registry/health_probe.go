@@ -216,7 +216,7 @@ func (s *server) probeUntilConclusive(ctx context.Context) error {
 		}
 		g := u.version.Load()
 		down := s.health.down.Load() != nil
-		if err = s.checkOneAs(ctx, u, g, down); err != nil && ctx.Err() == nil && probeInconclusive(err, u, g) {
+		if err = s.checkOneAs(ctx, u, g); err != nil && ctx.Err() == nil && probeInconclusive(err, u, g) {
 			continue
 		}
 		switch {
@@ -232,13 +232,11 @@ func (s *server) probeUntilConclusive(ctx context.Context) error {
 	}
 }
 
-// checkOneAs checks one connection of a user. On an unhealthy server it lets the one
-// open that this needs pass.
-func (s *server) checkOneAs(ctx context.Context, u *userPool, g *currentVersion, down bool) error {
-	if down {
-		s.allocator.AllowOne(u.member)
-		defer s.allocator.AllowOne(nil)
-	}
+// checkOneAs checks one connection of a user. It lets the one open that this needs pass
+// on an unhealthy server, which the server may become at any moment until then.
+func (s *server) checkOneAs(ctx context.Context, u *userPool, g *currentVersion) error {
+	s.allocator.AllowOne(u.member)
+	defer s.allocator.AllowOne(nil)
 	return u.checkOne(ctx, g)
 }
 

@@ -12,13 +12,14 @@ import (
 	"github.com/flightpool/flightpool/flightpool/registry"
 )
 
-// fell makes a server unhealthy.
+// fell makes a server unhealthy, and returns when those who waited have been told.
 func fell(t *testing.T, g *rig, f *fake) {
 	t.Helper()
 	f.set(func() { f.down = true })
 	for g.Healthy("s") {
 		require.Error(t, g.CheckNow(t.Context(), "s"))
 	}
+	synctest.Wait()
 }
 
 func TestAnUnhealthyServerWithoutUsersIsProbedNoFaster(t *testing.T) {
