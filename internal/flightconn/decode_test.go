@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -38,6 +39,9 @@ func compareWithArrow(t *testing.T, schema, message *pb.FlightData) (decoded boo
 	_, want, refused := read(true)
 	rd, got, err := read(false)
 	if refused != nil {
+		if err == nil && strings.Contains(refused.Error(), "should have no nulls") {
+			return true // Arrow's reader does not count those of a map, where their number is unknown
+		}
 		require.Error(t, err, "Arrow's reader: %v", refused)
 		require.Equal(t, refused == io.EOF, err == io.EOF) //nolint:errorlint // the end itself
 		return rd != nil && rd.arrow == nil

@@ -105,6 +105,15 @@ func look(batch arrow.RecordBatch) []string {
 	const some = 100
 	rows := int(batch.NumRows())
 	for _, col := range batch.Columns() {
+		if nulls := col.NullN(); nulls < 0 || nulls > col.Len() {
+			panic(fmt.Sprintf("%d nulls of %d rows", nulls, col.Len()))
+		}
+		if rows > 1 && rows <= 2*some {
+			rest := array.NewSlice(col, 1, int64(rows))
+			rest.NullN()
+			_ = rest.String()
+			rest.Release()
+		}
 		for i := 0; i < rows; i++ {
 			if i == some && rows > 2*some {
 				i = rows - some

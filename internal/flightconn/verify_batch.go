@@ -1,12 +1,16 @@
 package flightconn
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
 	mathbits "math/bits"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/decimal128"
+	"github.com/apache/arrow-go/v18/arrow/decimal256"
 )
 
 // maxInflationFactor is how many times MaxMessage the compressed buffers of one message
@@ -158,12 +162,17 @@ func (v *Validator) array(d arrow.ArrayData, t arrow.DataType) error {
 	if d.Len() < 0 || d.Offset() < 0 || end < 0 {
 		return fmt.Errorf("%d rows from %d", d.Len(), d.Offset())
 	}
-	if bitmap := bytesOf(d, 0); len(bitmap) > 0 && int64(len(bitmap))*8 < int64(end) {
+	if _, null := t.(*arrow.NullType); null {
+		return nil
+	}
+	bitmap := bytesOf(d, 0)
+	if len(bitmap) > 0 && int64(len(bitmap))*8 < int64(end) {
 		return fmt.Errorf("validity of %d bytes for %d rows", len(bitmap), end)
 	}
+	if err := checkNulls(d, bitmap); err != nil {
+		return err
+	}
 	switch t := t.(type) {
-	case *arrow.NullType:
-		return nil
 	case arrow.ExtensionType:
 		return v.array(d, t.StorageType())
 	case *arrow.DictionaryType:
@@ -189,7 +198,7 @@ func (v *Validator) array(d arrow.ArrayData, t arrow.DataType) error {
 	case arrow.BinaryDataType:
 		return checkVariableWidth(d, t.ID() == arrow.LARGE_BINARY || t.ID() == arrow.LARGE_STRING, len(bytesOf(d, 2)))
 	case arrow.FixedWidthDataType:
-		return checkFixedWidth(d, t)
+		return cmp.Or(checkDigits(t), checkFixedWidth(d, t))
 	default:
 		return fmt.Errorf("type %v is not known here", t)
 	}
@@ -200,6 +209,36 @@ func (v *Validator) array(d arrow.ArrayData, t arrow.DataType) error {
 func bytesOf(d arrow.ArrayData, n int) []byte {
 	if buffers := d.Buffers(); n < len(buffers) && buffers[n] != nil {
 		return buffers[n].Bytes()
+	}
+	return nil
+}
+
+// checkNulls checks how many nulls there are said to be. Arrow counts them in the bitmap
+// where that is less than none, which stands for unknown; without a bitmap there are none.
+func checkNulls(d arrow.ArrayData, bitmap []byte) error {
+	switch n := d.NullN(); {
+	case n > d.Len(), n > 0 && len(bitmap) == 0:
+		return fmt.Errorf("%d nulls in %d rows and a validity of %d bytes", n, d.Len(), len(bitmap))
+	case n < 0 && len(bitmap) == 0:
+		d.(*array.Data).SetNullN(0) //nolint:forcetypeassert // there is no other
+	}
+	return nil
+}
+
+// checkDigits refuses a decimal whose type has more digits than its values can have. A text
+// of a value would have them all, which may be more than the memory has room for, and
+// Arrow panics where it has no power of ten for the scale.
+func checkDigits(t arrow.FixedWidthDataType) error {
+	decimal, ok := t.(arrow.DecimalType)
+	if !ok {
+		return nil
+	}
+	limit := int32(decimal128.MaxPrecision)
+	if t.ID() == arrow.DECIMAL256 {
+		limit = decimal256.MaxPrecision
+	}
+	if scale := decimal.GetScale(); scale < -limit || scale > limit || decimal.GetPrecision() > limit {
+		return fmt.Errorf("%v has more than %d digits", t, limit)
 	}
 	return nil
 }
