@@ -19,8 +19,8 @@ const (
 	// a statement does, not when it ends.
 	maxProofAge = 5 * time.Second
 
-	// maxUnprovenPause is how long a transaction may pause on a server that can
-	// give no proof.
+	// maxUnprovenPause is how long a handle with something to lose may pause on a
+	// server that has given no proof.
 	maxUnprovenPause = 30 * time.Second
 )
 
@@ -52,7 +52,7 @@ const (
 	proofUnknown    proofState = iota
 	proofNotNeeded             // the server itself refuses what the session does not know
 	proofHeld                  // stmt is there
-	proofImpossible            // the server takes no such statement
+	proofImpossible            // the server has refused such a statement
 )
 
 // recordAnswer takes note that the session itself has answered what was sent at at.
@@ -107,6 +107,7 @@ func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
 	}
 	s.mu.Lock()
 	p, tx := s.mu.proof, s.mu.tx
+	mayLose := tx.phase == txOpen || len(s.mu.prepared) > 0 || s.mu.sideEffects.any()
 	s.mu.Unlock()
 	idle := time.Since(p.lastSent)
 	switch {
@@ -114,7 +115,7 @@ func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
 		return s.makeProof(ctx)
 	case p.state == proofHeld && (n != accessRead || idle >= maxProofAge):
 		return s.checkProof(ctx, tx.id)
-	case p.state == proofImpossible && tx.phase == txOpen && idle >= maxUnprovenPause:
+	case p.state == proofImpossible && mayLose && idle >= maxUnprovenPause:
 		return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: errUnproven}
 	default:
 		return nil

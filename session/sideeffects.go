@@ -56,6 +56,11 @@ func (d *sideEffects) addRefused(script sqlscan.Script) {
 	}
 }
 
+// any reports whether the session may differ from a new one.
+func (d *sideEffects) any() bool {
+	return len(d.effects)+len(d.refusedSettings)+len(d.options) > 0 || d.mayHaveMoved
+}
+
 // namespaceChangedByCaller reports whether a call of the caller's may have changed where names
 // are looked for.
 func (d *sideEffects) namespaceChangedByCaller() bool {
