@@ -1,6 +1,10 @@
 package flightconn
 
 import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"slices"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -138,4 +142,55 @@ func TestADictionaryThatIsAddedToIsCopied(t *testing.T) {
 	require.Equal(t, int64(50), takeEndpoint(messageSize{bytes: 50, batch: true, dictionary: true, id: 1}), "it is replaced")
 	_, err := d.add(messageSize{bytes: 21, batch: true, dictionary: true, delta: true, id: 1}, 100)
 	require.Error(t, err)
+}
+
+// TestABatchKeepsItsDictionariesThoughTheyCannotBeAddedTo: Arrow's reader releases them
+// twice then.
+func TestABatchKeepsItsDictionariesThoughTheyCannotBeAddedTo(t *testing.T) {
+	for _, stream := range dictionaryStreams(t) {
+		want, err := readAll(stream)
+		require.NoError(t, err)
+		failed := 0
+		for at, message := range stream {
+			size, err := verifyMessage(message.GetDataHeader(), message.GetDataBody(), 1<<24)
+			require.NoError(t, err)
+			for n := range size.record.buffers {
+				if !size.delta {
+					break
+				}
+				header := bytes.Clone(message.GetDataHeader())
+				binary.LittleEndian.PutUint64(header[size.record.buffersAt+16*n+8:], 0)
+				damaged := slices.Clone(stream)
+				damaged[at] = &pb.FlightData{DataHeader: header, DataBody: message.GetDataBody()}
+				mem := memory.NewCheckedAllocator(memory.DefaultAllocator)
+				kept, err := keepAll(t, damaged, mem)
+				if err != io.EOF { //nolint:errorlint // the end itself
+					failed++
+				}
+				require.NotEmpty(t, kept)
+				require.Equal(t, want[:4], look(kept[0]))
+				for _, batch := range kept {
+					batch.Release()
+				}
+				mem.AssertSize(t, 0)
+			}
+		}
+		require.Positive(t, failed)
+	}
+}
+
+// keepAll reads batches up to an error or the end, and keeps them beyond their reader.
+func keepAll(t testing.TB, messages []*pb.FlightData, mem memory.Allocator) (kept []arrow.RecordBatch, err error) {
+	e := &Endpoint{cfg: Config{Allocator: mem, MaxMessage: 1 << 20}}
+	rd, err := openReader(t.Context(), scriptedRows(messages), nil, e, nil)
+	require.NoError(t, err)
+	defer rd.release()
+	for {
+		batch, err := rd.next()
+		if err != nil {
+			return kept, err
+		}
+		batch.Retain()
+		kept = append(kept, batch)
+	}
 }

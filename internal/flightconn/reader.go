@@ -29,7 +29,6 @@ type reader struct {
 	validator     Validator
 	known         *knownSchema      // nil: the stream ended without one
 	arrow         *ipc.Reader       // Arrow's reader, nil while it is not needed
-	nested        bool              // dictionaries have dictionaries
 	batch         arrow.RecordBatch // owned; nil where it is that of Arrow's reader
 	allocator     memory.Allocator  // Config.Allocator
 	mem           *batchMemory      // of Arrow's reader, on top of that
@@ -62,7 +61,6 @@ func openReader(ctx context.Context, from rowSource, ticket []byte, e *Endpoint,
 		if err := rd.useArrowsReader(); err != nil {
 			return nil, err
 		}
-		rd.nested = nestsDictionaries(rd.known.schema)
 	}
 	if values := stream.header.Get(affectedRowsKey); len(values) > 0 {
 		n, err := strconv.ParseInt(values[0], 10, 64)
@@ -177,11 +175,14 @@ func (rd *reader) read() (arrow.RecordBatch, error) {
 		return nil, rd.streamError()
 	}
 	batch := rd.arrow.RecordBatch()
-	if rd.nested {
-		batch = withOwnDictionaries(batch)
-		rd.batch = batch
+	if rd.known.dictionaries > 1 {
+		rd.validator = Validator{} // Arrow's reader has changed dictionaries that were found valid
 	}
-	return batch, rd.validator.Check(batch)
+	if err := rd.validator.Check(batch); err != nil || rd.known.dictionaries == 0 {
+		return batch, err
+	}
+	rd.batch = withOwnDictionaries(batch)
+	return rd.batch, nil
 }
 
 // streamError is io.EOF if the RPC ended with the status OK. The result of Arrow's

@@ -21,6 +21,8 @@ type knownSchema struct {
 	// dictionaries, and numbers are as this machine has them.
 	plain bool
 
+	dictionaries int // how deep they are nested: 0 where there are none
+
 	// views are how many arrays of views a batch has, and dictionaryViews how many the
 	// values of one of its dictionaries have at most.
 	views, dictionaryViews int
@@ -116,20 +118,11 @@ func decodeSchemaMessage(header []byte) (*knownSchema, error) {
 	for _, f := range s.schema.Fields() {
 		views, deeper := viewsIn(f.Type)
 		s.views, s.dictionaryViews = s.views+views, max(s.dictionaryViews, deeper)
+		s.dictionaries = max(s.dictionaries, dictionariesIn(f.Type))
 	}
-	s.plain = s.schema.IsNativeEndian() && !hasDictionaries(s.schema)
+	s.plain = s.schema.IsNativeEndian() && s.dictionaries == 0
 	s.schema = s.schema.WithEndianness(endian.NativeEndian)
 	return s, nil
-}
-
-// hasDictionaries reports whether any column, or a part of it, is dictionary-encoded.
-func hasDictionaries(schema *arrow.Schema) bool {
-	for i := range schema.NumFields() {
-		if dictionariesIn(schema.Field(i).Type) > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // schemaMessage is an ipc.MessageReader that has one message, without a body.

@@ -8,16 +8,10 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
-// All batches that Arrow's reader makes of a stream share its dictionaries. With
-// each batch it sets again, in a dictionary whose values have dictionaries of
-// their own, which those are: whoever reads or keeps the batch before would see
-// them change, or vanish meanwhile.
-
-// nestsDictionaries reports whether a dictionary of schema has values with
-// dictionaries. Only such streams pay for withOwnDictionaries.
-func nestsDictionaries(schema *arrow.Schema) bool {
-	return slices.ContainsFunc(schema.Fields(), func(f arrow.Field) bool { return dictionariesIn(f.Type) > 1 })
-}
+// All batches that Arrow's reader makes of a stream share its dictionaries, which makes
+// two errors of its seen in a batch of before that somebody reads or keeps. With each
+// batch it sets again, in a dictionary whose values have dictionaries of their own, which
+// those are. And a dictionary that cannot be added to it releases twice.
 
 // dictionariesIn is how deep dictionaries are nested in a type. Extension types
 // count as what they are stored as.
@@ -40,12 +34,14 @@ func dictionariesIn(t arrow.DataType) int {
 // values are not copied. The caller owns the result and must release it; batch
 // stays its reader's. Metadata of the batch is kept.
 func withOwnDictionaries(batch arrow.RecordBatch) arrow.RecordBatch {
-	columns := make([]arrow.Array, batch.NumCols())
-	for i, c := range batch.Columns() {
-		data := ownData(c.Data())
-		columns[i] = array.MakeFromData(data)
-		data.Release()
-		defer columns[i].Release()
+	columns := slices.Clone(batch.Columns())
+	for i, c := range columns {
+		if dictionariesIn(c.DataType()) > 0 {
+			data := ownData(c.Data())
+			columns[i] = array.MakeFromData(data)
+			data.Release()
+			defer columns[i].Release()
+		}
 	}
 	var metadata arrow.Metadata
 	if with, ok := batch.(arrow.RecordBatchWithMetadata); ok {
