@@ -161,8 +161,10 @@ func (c *call) bindContext(opts QueryOptions) {
 		c.rpc, stop = context.WithDeadline(c.rpc, at.Add(c.s.policy.grace()))
 		c.onEnd = append(c.onEnd, stop)
 	}
-	unhook := context.AfterFunc(c.ctx, func() { c.interrupt(ctxerr.Of(c.ctx)) })
-	c.onEnd = append(c.onEnd, func() { unhook() })
+	if c.ctx.Done() != nil {
+		unhook := context.AfterFunc(c.ctx, func() { c.interrupt(ctxerr.Of(c.ctx)) })
+		c.onEnd = append(c.onEnd, func() { unhook() })
+	}
 }
 
 // notifyEnd tells the owner of the call's end, in e, or well if e is nil. Every call that

@@ -3,11 +3,9 @@ package flightconn
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/metadata"
-	"google.golang.org/grpc/stats"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/ctxerr"
@@ -21,19 +19,21 @@ import (
 // end, and when the connection is closed: which of them it was is what
 // callerErr and Conn.Lost tell.
 //
-// info is nil for calls of Open and Close. sends is used by any goroutine; the
-// rest does not change after begin.
+// sends is used by any goroutine; the rest does not change after begin, but for
+// info.needsSession.
 type rpcCall struct {
 	conn   *Conn
 	op     string
 	sends  sendTracker
-	info   *callInfo
+	info   callInfo
 	cancel context.CancelFunc
+	caller contextEnd // of the caller's context; the RPCs run on one of their own
+}
 
-	// callerErr tells how the caller's context ended, and callerDeadline when
-	// it will. The RPCs run on a context of their own.
-	callerErr      func() error
-	callerDeadline func() (time.Time, bool)
+// contextEnd tells of a context how it ended, and when it will.
+type contextEnd interface {
+	Err() error
+	Deadline() (deadline time.Time, ok bool)
 }
 
 // begin starts a call. It fails, with nothing sent, when the transport has ended or
@@ -43,12 +43,12 @@ type rpcCall struct {
 // own; they go with each of its RPCs, also with those to other locations that
 // get credentials.
 func (c *Conn) begin(ctx context.Context, op string, headers metadata.MD) (context.Context, *rpcCall, error) {
-	r := &rpcCall{conn: c, op: op, callerErr: ctx.Err, callerDeadline: ctx.Deadline}
+	r := &rpcCall{conn: c, op: op, caller: ctx}
 	if err := c.cfg().checkCallHeaders(headers); err != nil {
 		return nil, nil, r.usageError("headers: %w", err)
 	}
-	r.info, r.sends.trips = &callInfo{headers: headers}, &c.trips
-	ctx, r.cancel = context.WithCancel(withCallInfo(ctx, r.info))
+	r.info.headers, r.sends.trips = headers, &c.trips
+	ctx, r.cancel = context.WithCancel(ctx)
 	if !c.addCall(r) {
 		r.cancel()
 		return nil, nil, r.lostError(backend.StageNone, nil)
@@ -88,12 +88,14 @@ func (c *Conn) removeCall(r *rpcCall) {
 }
 
 // rpcContext makes ctx that of the next RPC. Each RPC needs one of its own.
-func (r *rpcCall) rpcContext(ctx context.Context) context.Context { return r.sends.track(ctx) }
+func (r *rpcCall) rpcContext(ctx context.Context) context.Context {
+	return &trackedRPC{Context: ctx, tracker: &r.sends, info: &r.info}
+}
 
 // statementContext is rpcContext for a DoGet or DoPut. While the server has not
 // ended such an RPC, it may be at work on the statement.
 func (r *rpcCall) statementContext(ctx context.Context) context.Context {
-	return r.sends.trackStatement(ctx)
+	return &trackedRPC{Context: ctx, tracker: &r.sends, info: &r.info, carriesStatement: true}
 }
 
 // newError is a failure of the call, with what has been sent so far.
@@ -116,163 +118,17 @@ func (r *rpcCall) lostError(stage backend.Stage, cause error) error {
 // callerEndedErr is how the caller's context has ended, or nil. byDeadline says that
 // something has failed with DEADLINE_EXCEEDED.
 func (r *rpcCall) callerEndedErr(byDeadline bool) error {
-	return ctxerr.Ended(r.callerContextErr, r.callerDeadline, byDeadline)
+	return ctxerr.Ended(r.callerContextErr, r.caller.Deadline, byDeadline)
 }
 
 // callerContextErr is not nil once the caller's context has ended, or its deadline is
 // reached and only its timer is late.
 func (r *rpcCall) callerContextErr() error {
-	if err := r.callerErr(); err != nil {
+	if err := r.caller.Err(); err != nil {
 		return err
 	}
-	if at, ok := r.callerDeadline(); ok && time.Until(at) <= 0 {
+	if at, ok := r.caller.Deadline(); ok && time.Until(at) <= 0 {
 		return context.DeadlineExceeded
 	}
 	return nil
-}
-
-// sendTracker counts the RPCs of one call that may have reached the server, and those
-// that carry a statement's rows or parameters and of which it has not told the end.
-//
-// It answers two questions about a call that has failed: may it be repeated
-// (nothingSent), and must something be stopped on the server
-// (statementRunning). Both are told by gRPC's stats handler, which sees an RPC
-// leave where the caller of the RPC does not: an error alone does not say on
-// which side of the wire it was made.
-//
-// Its zero value is ready, and it is safe for use by any goroutine. It may be
-// asked at any time; the answers are final once all RPCs of the call have
-// ended.
-type sendTracker struct {
-	count, unendedStatements atomic.Int64
-	trips                    *roundTrips // in which they count; may be nil
-}
-
-// roundTrips counts the RPCs of a connection. The session compares them to see
-// whether a call is in a round trip that is not answered, or between two
-// (Conn.RoundTrips).
-type roundTrips struct {
-	begun    atomic.Int64
-	answered atomic.Int64 // those of which an answer has begun to come, or none will
-}
-
-// trackedRPC is the context of one RPC of a call, in which the stats handler finds it.
-// Each counter is moved once, by whoever swaps its mark, since events
-// of one RPC may come from several goroutines.
-type trackedRPC struct {
-	context.Context  //nolint:containedctx // it is one, with a value more
-	tracker          *sendTracker
-	sendCounted      atomic.Bool
-	beginCounted     atomic.Bool // counted as begun
-	answerCounted    atomic.Bool // counted as answered
-	carriesStatement bool
-	state            atomic.Int32 // of one that carries
-}
-
-// The states of an RPC that carries rows or parameters. The server's answer may be
-// heard of before the sending.
-const (
-	rpcUnsent int32 = iota
-	rpcOpen
-	rpcEnded // by the server
-)
-
-type trackedRPCKey struct{}
-
-// track makes ctx the context of one RPC whose sending is counted.
-func (s *sendTracker) track(ctx context.Context) context.Context {
-	return &trackedRPC{Context: ctx, tracker: s}
-}
-
-// trackStatement is track for an RPC that carries a statement's rows or
-// parameters.
-func (s *sendTracker) trackStatement(ctx context.Context) context.Context {
-	return &trackedRPC{Context: ctx, tracker: s, carriesStatement: true}
-}
-
-// Value is part of context.Context.
-func (r *trackedRPC) Value(key any) any {
-	if _, ok := key.(trackedRPCKey); ok {
-		return r
-	}
-	return r.Context.Value(key)
-}
-
-// statementRunning reports whether the server may be at work on a statement of the call:
-// it has not told the end of an RPC, which this side may have ended meanwhile.
-func (s *sendTracker) statementRunning() bool { return s.unendedStatements.Load() > 0 }
-
-// nothingSent reports whether no RPC of the call reached the server.
-func (s *sendTracker) nothingSent() bool { return s.count.Load() == 0 }
-
-// sendStatsHandler tells the RPCs that were handed to a transport from those that
-// were not.
-//
-// gRPC makes a transparent attempt only if the server cannot have processed
-// the one before: it never left, or a GOAWAY or REFUSED_STREAM disowned it.
-// So its beginning takes back what the first attempt counted.
-type sendStatsHandler struct{}
-
-func (sendStatsHandler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
-func (sendStatsHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
-	return ctx
-}
-func (sendStatsHandler) HandleConn(context.Context, stats.ConnStats) {}
-
-// HandleRPC is part of stats.Handler. Begin comes for each attempt, OutHeader
-// when an attempt is given to a transport, InHeader and InTrailer with the
-// server's answer, and End however the RPC ends.
-//
-// Only InTrailer says that the server has ended a statement: an End without it
-// is this side's doing, or that of the transport.
-func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	rpc, ok := ctx.Value(trackedRPCKey{}).(*trackedRPC)
-	if !ok {
-		return
-	}
-	switch s := s.(type) {
-	case *stats.Begin:
-		rpc.countBegin()
-		if s.IsTransparentRetryAttempt && rpc.sendCounted.Swap(false) {
-			rpc.tracker.count.Add(-1)
-		}
-		rpc.setState(rpcUnsent)
-	case *stats.OutHeader:
-		if !rpc.sendCounted.Swap(true) {
-			rpc.tracker.count.Add(1)
-		}
-		if rpc.carriesStatement && rpc.state.CompareAndSwap(rpcUnsent, rpcOpen) {
-			rpc.tracker.unendedStatements.Add(1)
-		}
-	case *stats.InHeader, *stats.End:
-		rpc.countAnswer()
-	case *stats.InTrailer:
-		rpc.countAnswer()
-		rpc.setState(rpcEnded)
-	}
-}
-
-// countBegin counts the RPC as begun, once for all its attempts. What gRPC refuses
-// before it begins, such as metadata that cannot be sent, does not count.
-//
-// INVARIANT: an RPC that counts as begun counts as answered in the end.
-func (r *trackedRPC) countBegin() {
-	if trips := r.tracker.trips; trips != nil && !r.beginCounted.Swap(true) {
-		trips.begun.Add(1)
-	}
-}
-
-// countAnswer counts the RPC as answered, once. One that failed without an
-// answer counts too: none will come.
-func (r *trackedRPC) countAnswer() {
-	if trips := r.tracker.trips; trips != nil && !r.answerCounted.Swap(true) {
-		trips.answered.Add(1)
-	}
-}
-
-// setState takes an RPC to a state in which the server is not at work on it.
-func (r *trackedRPC) setState(state int32) {
-	if r.carriesStatement && r.state.Swap(state) == rpcOpen {
-		r.tracker.unendedStatements.Add(-1)
-	}
 }

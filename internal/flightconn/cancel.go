@@ -110,7 +110,7 @@ func (c *Conn) requestCancel(ctx context.Context, l *capability, info *Info,
 	}
 	defer done()
 	var s sendTracker
-	ctx = s.track(ctx)
+	ctx = &trackedRPC{Context: ctx, tracker: &s}
 	client := pb.NewFlightServiceClient(&channel{cc: cc, id: c.id})
 	var outcome cancel.Outcome
 	err = l.try(func(refusal error) bool { return c.confirmedByControl(ctx, client, refusal) }, func() (err error) {

@@ -28,14 +28,14 @@ type channel struct {
 	owner *Conn
 }
 
-// Invoke is part of grpc.ClientConnInterface. Headers and trailers are looked
-// at whether the RPC has failed or not: a refusal may carry the cookie of a new
-// session.
+// Invoke is part of grpc.ClientConnInterface. Headers and trailers are looked at whether
+// the RPC has failed or not: a refusal may carry the cookie of a new session.
 func (ch *channel) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	ctx, authorization := ch.id.addHeaders(ctx)
-	var header, trailer metadata.MD
-	err := ch.cc.Invoke(ctx, method, args, reply, append(opts, grpc.Header(&header), grpc.Trailer(&trailer))...)
-	return ch.observeReply(ctx, authorization, err, header, trailer)
+	ctx, rpc := track(ctx)
+	ctx, authorization := ch.id.addHeaders(ctx, rpc)
+	err := ch.cc.Invoke(ctx, method, args, reply, opts...)
+	_, err = ch.observeReply(rpc, authorization, err)
+	return err
 }
 
 // NewStream is part of grpc.ClientConnInterface. An error of it means that
@@ -50,12 +50,14 @@ func (ch *channel) NewStream(ctx context.Context, desc *grpc.StreamDesc, method 
 }
 
 func (ch *channel) newStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (*channelStream, error) {
-	ctx, authorization := ch.id.addHeaders(ctx)
+	ctx, rpc := track(ctx)
+	ctx, authorization := ch.id.addHeaders(ctx, rpc)
 	stream, err := ch.cc.NewStream(ctx, desc, method, opts...)
 	if err != nil {
-		return nil, ch.observeReply(ctx, authorization, err)
+		_, err = ch.observeReply(rpc, authorization, err)
+		return nil, err
 	}
-	return &channelStream{ClientStream: stream, channel: ch, authorization: authorization}, nil
+	return &channelStream{ClientStream: stream, channel: ch, rpc: rpc, authorization: authorization}, nil
 }
 
 var getDesc = &grpc.StreamDesc{StreamName: "DoGet", ServerStreams: true}
@@ -63,7 +65,7 @@ var getDesc = &grpc.StreamDesc{StreamName: "DoGet", ServerStreams: true}
 // get begins a DoGet. The ticket is encoded. Messages are received as what wireCodec
 // knows, or as protobuf's.
 func (ch *channel) get(ctx context.Context, ticket []byte) (*channelStream, error) {
-	stream, err := ch.newStream(ctx, getDesc, servicePrefix+"DoGet", grpc.StaticMethod(), useWireCodec)
+	stream, err := ch.newStream(ctx, getDesc, servicePrefix+"DoGet", encodedCall...)
 	if err != nil {
 		return nil, err
 	}
@@ -87,80 +89,67 @@ func (ch *channel) get(ctx context.Context, ticket []byte) (*channelStream, erro
 // connection decides by Lost.
 //
 // authorization is the header with which the RPC was sent, which may differ
-// from the credential by now.
-func (ch *channel) observeReply(ctx context.Context, authorization string, err error, mds ...metadata.MD) error {
+// from the credential by now. header is what has come of headers since the last look.
+func (ch *channel) observeReply(rpc *trackedRPC, authorization string, err error) (header metadata.MD, _ error) {
+	header, trailer := rpc.takeReply()
 	if ch.owner == nil {
-		return err
+		return header, err
 	}
 	if status.Code(err) == codes.Unauthenticated {
-		ch.owner.endpoint.rejectedAuthorization.Store(&authorization)
+		rejected := authorization // only here it is kept
+		ch.owner.endpoint.rejectedAuthorization.Store(&rejected)
 	}
-	for _, md := range mds {
-		if ch.id.learnFromReply(ctx, md) {
+	for _, md := range [...]metadata.MD{header, trailer} {
+		if ch.id.learnFromReply(rpc, md) {
 			ch.owner.transport.markLost(backend.ErrSessionReplaced)
 		}
 	}
-	if info, ok := ctx.Value(callInfoKey{}).(*callInfo); ok && info.needsSession && errors.Is(ch.owner.Lost(), backend.ErrSessionReplaced) {
-		return backend.ErrSessionReplaced
+	if rpc.info != nil && rpc.info.needsSession && errors.Is(ch.owner.Lost(), backend.ErrSessionReplaced) {
+		return header, backend.ErrSessionReplaced
 	}
-	return err
+	return header, err
 }
 
-// channelStream hears the headers with the first message and the trailers at
-// the end. Headers come once, and trailers only after RecvMsg has failed or
-// ended; gRPC does not allow to ask for them before. Like any stream it is
-// received from by one goroutine at a time.
+// channelStream looks at the headers with the first message and at the trailers at the
+// end. Like any stream it is received from by one goroutine at a time.
 type channelStream struct {
 	grpc.ClientStream
 	channel       *channel
+	rpc           *trackedRPC
 	authorization string
-	headerSeen    bool
-	header        metadata.MD // once it was seen
+	begun         bool
+	header        metadata.MD // once the stream has begun
 }
 
 // RecvMsg is part of grpc.ClientStream. The regular end stays io.EOF itself,
 // unless the server has replaced the session meanwhile.
 func (s *channelStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
-	if !s.headerSeen {
-		s.headerSeen = true
-		if header, herr := s.Header(); herr == nil {
-			s.header = header
-			if lost := s.channel.observeReply(s.Context(), s.authorization, nil, header); lost != nil {
-				return lost
-			}
-		}
-	}
-	if err == nil {
+	if err == nil && s.begun {
 		return nil
 	}
 	failure := err
 	if eof.Reached(err) {
 		failure = nil
 	}
-	if failure = s.channel.observeReply(s.Context(), s.authorization, failure, s.Trailer()); failure != nil {
+	header, failure := s.channel.observeReply(s.rpc, s.authorization, failure)
+	if !s.begun {
+		s.begun, s.header = true, header
+	}
+	if failure != nil {
 		return failure
 	}
 	return err
 }
 
-// callInfo is what the RPCs of one call present beside the identity. It travels
-// in the context of the RPCs. needsSession is set before the first of them, by
-// the call's own goroutine.
+// callInfo is what the RPCs of one call present beside the identity. needsSession is
+// set before the first of them, by the call's own goroutine.
 type callInfo struct {
-	headers       metadata.MD
-	authorization string // of a handshake, in place of the credential
-	needsSession  bool   // it names a transaction or a prepared statement, which another session does not have
+	headers      metadata.MD
+	needsSession bool // it names a transaction or a prepared statement, which another session does not have
 }
 
-type callInfoKey struct{}
-
-// withCallInfo makes ctx carry info to addHeaders and observeReply.
-func withCallInfo(ctx context.Context, info *callInfo) context.Context {
-	return context.WithValue(ctx, callInfoKey{}, info)
-}
-
-// addHeaders gives the RPC that ctx belongs to its headers, and returns the
+// addHeaders gives an RPC, of which ctx is the context, its headers, and returns the
 // authorization among them. The headers of the call win over the configured
 // ones, and these over what the caller's context has of outgoing metadata: a
 // server that calls us from a handler of its own has its own callers'
@@ -169,17 +158,17 @@ func withCallInfo(ctx context.Context, info *callInfo) context.Context {
 // Authorization, cookies and the proxy's credentials are never taken from
 // there. The authorization that is returned is what the server is going to
 // judge, and empty where the RPC has none.
-func (id *identity) addHeaders(ctx context.Context) (context.Context, string) {
+func (id *identity) addHeaders(ctx context.Context, rpc *trackedRPC) (context.Context, string) {
 	if id.anonymous {
 		return metadata.NewOutgoingContext(ctx, nil), ""
 	}
-	info, ok := ctx.Value(callInfoKey{}).(*callInfo)
-	if !ok {
-		info = &callInfo{}
+	var ofCall metadata.MD
+	if rpc.info != nil {
+		ofCall = rpc.info.headers
 	}
-	authorization := cmp.Or(info.authorization, id.credential().Header)
+	authorization := cmp.Or(rpc.authorization, id.credential().Header)
 	outgoing, has := metadata.FromOutgoingContext(ctx)
-	if !has && authorization == "" && len(id.headers)+len(info.headers) == 0 {
+	if !has && authorization == "" && len(id.headers)+len(ofCall) == 0 {
 		return id.cookies.StartCall(ctx), ""
 	}
 	md := metadata.MD{}
@@ -188,7 +177,7 @@ func (id *identity) addHeaders(ctx context.Context) (context.Context, string) {
 			md.Append(key, values...)
 		}
 	}
-	for _, headers := range []metadata.MD{id.headers, info.headers} {
+	for _, headers := range []metadata.MD{id.headers, ofCall} {
 		for key, values := range headers {
 			md.Set(key, values...)
 		}
@@ -217,9 +206,9 @@ func (id *identity) learnFromReply(ctx context.Context, md metadata.MD) (replace
 			jar.HeadersReceived(ctx, md)
 		}
 	}
-	for _, header := range md.Get(authorizationKey) {
-		if header != "" {
-			id.replaceToken(header)
+	for _, token := range md.Get(authorizationKey) {
+		if token != "" {
+			id.replaceToken(token)
 			break
 		}
 	}

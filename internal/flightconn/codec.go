@@ -24,6 +24,10 @@ type wireCodec struct{}
 // useWireCodec is the option of a call whose messages wireCodec knows.
 var useWireCodec = grpc.ForceCodecV2(wireCodec{})
 
+// encodedCall are the options of a call whose messages wireCodec knows and whose method is
+// one of Flight's.
+var encodedCall = []grpc.CallOption{grpc.StaticMethod(), useWireCodec}
+
 // encodedMessage is a message in its encoded form. The bytes must not be changed.
 type encodedMessage []byte
 

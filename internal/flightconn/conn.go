@@ -148,7 +148,7 @@ func (c *Conn) closeSession(limit time.Duration) error {
 	}
 	ctx, cancel := detached(limit)
 	defer cancel()
-	r := &rpcCall{conn: c, op: "Close", callerErr: func() error { return nil }, callerDeadline: ctx.Deadline}
+	r := &rpcCall{conn: c, op: "Close", caller: neverCancelled{ctx}}
 	// confirmedBeside, since a cut statement may still run.
 	err := known.try(func(refusal error) bool { return r.confirmedBeside(ctx, refusal) }, func() error {
 		return c.rawAction(r.rpcContext(ctx), c.flight, flight.CloseSessionActionType, &flight.CloseSessionRequest{}, &flight.CloseSessionResult{})
@@ -164,6 +164,14 @@ func (c *Conn) closeSession(limit time.Duration) error {
 func detached(limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), limit)
 }
+
+// neverCancelled is a context that ends by its deadline alone: its cancel function is
+// called when the call is over.
+type neverCancelled struct {
+	context.Context //nolint:containedctx // only its deadline is asked for
+}
+
+func (neverCancelled) Err() error { return nil }
 
 // String names the server; the connection's credentials are not shown.
 func (c *Conn) String() string { return "connection to " + c.target() }

@@ -263,7 +263,7 @@ func (r *rpcCall) getFlightInfo(ctx context.Context, desc *pb.FlightDescriptor, 
 // message at all: newInfo looks.
 func (r *rpcCall) invokeEncoded(ctx context.Context, method string, req proto.Message, opts ...grpc.CallOption) ([]byte, error) {
 	var reply encodedMessage
-	if err := r.conn.channel.Invoke(r.rpcContext(ctx), method, req, &reply, append(opts, grpc.StaticMethod(), useWireCodec)...); err != nil {
+	if err := r.conn.channel.Invoke(r.rpcContext(ctx), method, req, &reply, append(encodedCall, opts...)...); err != nil {
 		return nil, err
 	}
 	return reply, nil

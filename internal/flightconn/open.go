@@ -30,7 +30,7 @@ import (
 // open, not of the caller who waits for a connection.
 func (e *Endpoint) Open(ctx context.Context) (backend.Conn, error) {
 	c := &Conn{endpoint: e, id: newIdentity(&e.cfg)}
-	r := &rpcCall{conn: c, op: "Open", callerErr: ctx.Err, callerDeadline: ctx.Deadline}
+	r := &rpcCall{conn: c, op: "Open", caller: ctx}
 	var err error
 	if c.transport, err = newTransport(&e.cfg); err != nil {
 		return nil, r.newError(backend.StageDial, backend.FaultUsage, err)
@@ -165,8 +165,7 @@ func (e *openError) Unwrap() []error { return []error{e.reason, e.cause} }
 // empty user or password is sent as it is.
 func (r *rpcCall) handshake(ctx context.Context, basic *UserPass) error {
 	password := basicAuth(basic.User, basic.Password)
-	ctx = withCallInfo(ctx, &callInfo{authorization: password})
-	stream, err := r.conn.flight.Handshake(r.rpcContext(ctx))
+	stream, err := r.conn.flight.Handshake(&trackedRPC{Context: ctx, tracker: &r.sends, authorization: password})
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func (r *rpcCall) takesTx(ctx context.Context) bool {
 
 // ownTxLost makes the error by which the session is given up.
 func (r *rpcCall) ownTxLost(why error) error {
-	e := &backend.Error{Op: r.op, Stage: backend.StageExecute, Fault: backend.FaultSession, Target: r.conn.target(), Ctx: r.callerErr()}
+	e := &backend.Error{Op: r.op, Stage: backend.StageExecute, Fault: backend.FaultSession, Target: r.conn.target(), Ctx: r.caller.Err()}
 	e.Err = fmt.Errorf("%w: a transaction of the pool's own, by which it learns how the server treats them, could not be rolled back: %w", backend.ErrSessionLost, why)
 	return e
 }

@@ -1,0 +1,195 @@
+package flightconn
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/stats"
+)
+
+// sendTracker counts the RPCs of one call that may have reached the server, and those
+// that carry a statement's rows or parameters and of which it has not told the end.
+//
+// It answers two questions about a call that has failed: may it be repeated
+// (nothingSent), and must something be stopped on the server
+// (statementRunning). Both are told by gRPC's stats handler, which sees an RPC
+// leave where the caller of the RPC does not: an error alone does not say on
+// which side of the wire it was made.
+//
+// Its zero value is ready, and it is safe for use by any goroutine. It may be
+// asked at any time; the answers are final once all RPCs of the call have
+// ended.
+type sendTracker struct {
+	count, unendedStatements atomic.Int64
+	trips                    *roundTrips // in which they count; may be nil
+}
+
+// roundTrips counts the RPCs of a connection. The session compares them to see
+// whether a call is in a round trip that is not answered, or between two
+// (Conn.RoundTrips).
+type roundTrips struct {
+	begun    atomic.Int64
+	answered atomic.Int64 // those of which an answer has begun to come, or none will
+}
+
+// trackedRPC is the context of one RPC of a call, in which the stats handler and the
+// channel find it. Each counter is moved once, by whoever swaps its mark, since events
+// of one RPC may come from several goroutines.
+type trackedRPC struct {
+	context.Context  //nolint:containedctx // it is one, with a value more
+	tracker          *sendTracker
+	info             *callInfo // of its call; nil: none
+	authorization    string    // of a handshake, in place of the credential
+	sendCounted      atomic.Bool
+	beginCounted     atomic.Bool // counted as begun
+	answerCounted    atomic.Bool // counted as answered
+	carriesStatement bool
+	state            atomic.Int32 // of one that carries
+
+	mu struct {
+		sync.Mutex
+		header, trailer metadata.MD // what has come and was not taken
+	}
+}
+
+// The states of an RPC that carries rows or parameters. The server's answer may be
+// heard of before the sending.
+const (
+	rpcUnsent int32 = iota
+	rpcOpen
+	rpcEnded // by the server
+)
+
+type trackedRPCKey struct{}
+
+// track returns the RPC that ctx is the context of. Where nobody counts it, it is tracked
+// for its headers and trailers alone.
+func track(ctx context.Context) (context.Context, *trackedRPC) {
+	rpc := trackedIn(ctx)
+	if rpc == nil {
+		rpc = &trackedRPC{Context: ctx, tracker: &sendTracker{}}
+		ctx = rpc
+	}
+	return ctx, rpc
+}
+
+// trackedIn is the RPC that ctx is the context of, nil for none.
+func trackedIn(ctx context.Context) *trackedRPC {
+	rpc, _ := ctx.Value(trackedRPCKey{}).(*trackedRPC)
+	return rpc
+}
+
+// Value is part of context.Context.
+func (r *trackedRPC) Value(key any) any {
+	if _, ok := key.(trackedRPCKey); ok {
+		return r
+	}
+	return r.Context.Value(key)
+}
+
+// statementRunning reports whether the server may be at work on a statement of the call:
+// it has not told the end of an RPC, which this side may have ended meanwhile.
+func (s *sendTracker) statementRunning() bool { return s.unendedStatements.Load() > 0 }
+
+// nothingSent reports whether no RPC of the call reached the server.
+func (s *sendTracker) nothingSent() bool { return s.count.Load() == 0 }
+
+// sendStatsHandler tells the RPCs that were handed to a transport from those that
+// were not.
+//
+// gRPC makes a transparent attempt only if the server cannot have processed
+// the one before: it never left, or a GOAWAY or REFUSED_STREAM disowned it.
+// So its beginning takes back what the first attempt counted.
+type sendStatsHandler struct{}
+
+func (sendStatsHandler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+func (sendStatsHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
+	return ctx
+}
+func (sendStatsHandler) HandleConn(context.Context, stats.ConnStats) {}
+
+// HandleRPC is part of stats.Handler. Begin comes for each attempt, OutHeader
+// when an attempt is given to a transport, InHeader and InTrailer with the
+// server's answer, and End however the RPC ends.
+//
+// Only InTrailer says that the server has ended a statement: an End without it
+// is this side's doing, or that of the transport.
+func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	rpc := trackedIn(ctx)
+	if rpc == nil {
+		return
+	}
+	switch s := s.(type) {
+	case *stats.Begin:
+		rpc.countBegin()
+		if s.IsTransparentRetryAttempt && rpc.sendCounted.Swap(false) {
+			rpc.tracker.count.Add(-1)
+		}
+		rpc.setState(rpcUnsent)
+	case *stats.OutHeader:
+		if !rpc.sendCounted.Swap(true) {
+			rpc.tracker.count.Add(1)
+		}
+		if rpc.carriesStatement && rpc.state.CompareAndSwap(rpcUnsent, rpcOpen) {
+			rpc.tracker.unendedStatements.Add(1)
+		}
+	case *stats.InHeader:
+		rpc.setReply(s.Header, nil)
+		rpc.countAnswer()
+	case *stats.InTrailer:
+		rpc.setReply(nil, s.Trailer)
+		rpc.countAnswer()
+		rpc.setState(rpcEnded)
+	case *stats.End:
+		rpc.countAnswer()
+	}
+}
+
+// countBegin counts the RPC as begun, once for all its attempts. What gRPC refuses
+// before it begins, such as metadata that cannot be sent, does not count.
+//
+// INVARIANT: an RPC that counts as begun counts as answered in the end.
+func (r *trackedRPC) countBegin() {
+	if trips := r.tracker.trips; trips != nil && !r.beginCounted.Swap(true) {
+		trips.begun.Add(1)
+	}
+}
+
+// countAnswer counts the RPC as answered, once. One that failed without an
+// answer counts too: none will come.
+func (r *trackedRPC) countAnswer() {
+	if trips := r.tracker.trips; trips != nil && !r.answerCounted.Swap(true) {
+		trips.answered.Add(1)
+	}
+}
+
+// setState takes an RPC to a state in which the server is not at work on it.
+func (r *trackedRPC) setState(state int32) {
+	if r.carriesStatement && r.state.Swap(state) == rpcOpen {
+		r.tracker.unendedStatements.Add(-1)
+	}
+}
+
+// setReply keeps the headers or the trailers that have come. gRPC tells of headers before
+// it delivers the first message, and of trailers before the end.
+func (r *trackedRPC) setReply(header, trailer metadata.MD) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if header != nil {
+		r.mu.header = header
+	}
+	if trailer != nil {
+		r.mu.trailer = trailer
+	}
+}
+
+// takeReply returns what has come of headers and trailers since it was called last.
+func (r *trackedRPC) takeReply() (header, trailer metadata.MD) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	header, trailer = r.mu.header, r.mu.trailer
+	r.mu.header, r.mu.trailer = nil, nil
+	return header, trailer
+}
