@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"github.com/flightpool/flightpool/internal/bind"
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // IngestRows loads structs into a table in bulk, through a pool, a SessionHandle or a
@@ -23,6 +24,7 @@ import (
 // MiB. A row that cannot be sent ends the call with an error that names row, from 0, and
 // field; a panic of rows ends it and goes on in the caller. What was sent before, if
 // anything was, may be stored then, unless q is a Tx, which can then be rolled back only.
+// When ctx ends, the call does, also while rows does not return.
 func IngestRows[T any](ctx context.Context, q Querier, table string, rows iter.Seq[T], opts IngestOptions) (int64, error) {
 	next, stop := iter.Pull(rows)
 	reader, err := bind.RowsOf(reflect.TypeFor[T](), func() (reflect.Value, bool) {
@@ -33,6 +35,11 @@ func IngestRows[T any](ctx context.Context, q Querier, table string, rows iter.S
 		stop()
 		return 0, badArgument("IngestRows", "", "%w", err)
 	}
-	defer reader.Release()
+	defer func() { // asks rows to end, where the call has not
+		end, inTime := callback.Within(ctx, 0, callback.NoValue(func() error { reader.Release(); return nil }), nil, nil)
+		if inTime {
+			end.Resume()
+		}
+	}()
 	return q.Ingest(ctx, table, reader, opts)
 }

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -106,5 +108,41 @@ func TestIteratorsThatFailEndTheirIngest(t *testing.T) {
 		require.ErrorContains(r, err, "row 200000: field ID: is utf8, the rows before are int64")
 		require.Error(r, tx.Commit(r.Context()))
 		require.Equal(r, before, r.value(r.pool, "SELECT count(*) FROM t"))
+	})
+}
+
+// What an iterator does when it is asked to end is bounded by the context as well, and
+// its panic goes on in the caller who waits for it.
+func TestAnIteratorThatDoesNotEndIsLeft(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE t (id BIGINT, owner VARCHAR)")
+		ingest := func(ctx context.Context, end func()) error {
+			r.srv.Faults().Set(testserver.Fault{On: testserver.OnDoPut, Times: 1, Do: testserver.Fail(codes.Internal, "no")})
+			_, err := IngestRows(ctx, r.pool, "t", func(yield func(account) bool) {
+				defer end()
+				numbered(200_000, func() {})(yield)
+			}, IngestOptions{})
+			return err
+		}
+		left := make(chan struct{})
+		ctx, stop := context.WithTimeout(r.Context(), time.Second)
+		defer stop()
+		begun := time.Now()
+		require.ErrorContains(r, ingest(ctx, func() { <-left }), "desc = no")
+		require.LessOrEqual(r, time.Since(begun), time.Second+50*ms)
+		close(left)
+		ended := false
+		require.ErrorContains(r, ingest(r.Context(), func() { time.Sleep(time.Minute); ended = true }), "desc = no")
+		require.True(r, ended)
+		require.PanicsWithValue(r, "x", func() { _ = ingest(r.Context(), func() { panic("x") }) })
+		exited := make(chan struct{})
+		go func() {
+			defer close(exited)
+			_ = ingest(r.Context(), runtime.Goexit)
+			r.Error("it returned")
+		}()
+		<-exited
+		synctest.Wait()
+		require.Zero(r, r.pool.Stats().InUse)
 	})
 }
