@@ -119,7 +119,7 @@ func (p *FlightSQLPool) inTxOnce(ctx context.Context, opts TxOptions, fn func(co
 	}
 	defer func() { // also when fn has panicked, or the commit was refused before it was sent
 		if undo := tx.Rollback(ctx); undo != nil {
-			err = errjoin.Join(err, undo)
+			undone, err = false, errjoin.Join(err, undo)
 		}
 	}()
 	err = fn(ctx, tx)

@@ -453,3 +453,31 @@ func TestWhatIsAConflict(t *testing.T) {
 		require.Equal(t, c.want, IsConflict(c.err), "%v", c.err)
 	}
 }
+
+// A server that leaves transactions by itself says so once. What it refuses after that
+// does not take it back.
+func TestNothingRunsAgainThatTheServerMayHaveLeft(t *testing.T) {
+	inBubble(t, testserver.SwanLake(), Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		collide := func(ctx context.Context, q Querier) error {
+			_, err := q.Update(ctx, "INSERT INTO t VALUES (1)")
+			require.NoError(r, err)
+			for i, code := range []codes.Code{codes.FailedPrecondition, codes.NotFound} {
+				r.srv.Faults().Set(testserver.Fault{On: testserver.OnEnd, Skip: i, Times: 1, Do: testserver.Fail(code, "no transaction")})
+			}
+			r.srv.Faults().Set(testserver.Fault{On: testserver.OnBegin, Times: 1, Do: testserver.Fail(codes.Internal, "cannot begin")})
+			r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: "INSERT", Times: 1, Do: testserver.Fail(codes.Internal, "conflict")})
+			_, err = q.Update(ctx, "INSERT INTO t VALUES (2)")
+			return err
+		}
+		runs := 0
+		err := r.pool.InTx(r.Context(), TxOptions{}, func(ctx context.Context, tx *Tx) error { runs++; return collide(ctx, tx) })
+		require.ErrorIs(r, err, ErrCommitUnknown)
+		require.Equal(r, 1, runs)
+		s := r.session()
+		err = s.WithTransaction(r.Context(), func(ctx context.Context, s *SessionHandle) error { return collide(ctx, s) })
+		require.ErrorIs(r, err, ErrCommitUnknown)
+		require.False(r, IsConflict(err))
+		_ = s.Close()
+	})
+}

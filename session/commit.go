@@ -97,7 +97,7 @@ func (s *SessionHandle) recordCommitReply(err error) error {
 }
 
 // Rollback undoes the transaction. ErrCommitUnknown: the server had left the
-// transaction by itself, or an earlier rollback, in whose answer it may have said so,
+// transaction by itself, or a rollback, in whose answer it may have said so, failed or
 // was not answered; what was done after that may be stored. ErrSessionLost: the
 // transaction went with the session, and with it what such a server knew of having left
 // it. In a handle without
@@ -132,17 +132,23 @@ func (s *SessionHandle) endByRollback(c *call, tx transaction) error {
 		return c.finish(outcome{err: tx.leftByServer})
 	}
 	return runStepWithoutValue(c, func(ctx context.Context) error { return s.rollBack(ctx, tx) }, func(_ bool, err error) outcome {
+		left := s.txState().leftByServer
 		if err == nil {
-			left := s.txState().leftByServer
 			s.setTx(transaction{})
 			return outcome{err: left}
 		}
 		s.abortTx(err)
 		var e *backend.Error
-		if !errors.As(err, &e) || !e.Unsent {
+		if !errors.As(err, &e) {
+			e = &backend.Error{Stage: backend.StageExecute, Err: err}
+		}
+		if !e.Unsent {
 			s.markDiscard(fmt.Errorf("rollback failed: %w", err))
 		}
-		return outcome{err: err}
+		if left != nil {
+			e = withCause(e, left)
+		}
+		return outcome{err: e}
 	})
 }
 

@@ -169,9 +169,6 @@ func (s *SessionHandle) Commit(ctx context.Context) error {
 		if errors.Is(err, errServerLeftTx) {
 			return err // that nothing is stored is not known
 		}
-		if left := s.txState().leftByServer; left != nil {
-			return errjoin.Join(left, err)
-		}
 		if s.mayHaveStored(tx) {
 			return err // with the session goes what the server knew of having left the transaction
 		}

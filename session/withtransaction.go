@@ -86,7 +86,7 @@ func (s *SessionHandle) rollBackInBackground() {
 		ctx, stop := s.policy.closeContext()
 		defer stop()
 		err := s.rollBackInterrupting(ctx, QueryOptions{backgroundRollback: true})
-		if err != nil && !errors.Is(err, ErrNoTx) && !errors.Is(err, backend.ErrHandleClosed) && !errors.Is(err, errServerLeftTx) {
+		if err != nil && s.txState().phase != txNone && !errors.Is(err, backend.ErrHandleClosed) {
 			s.markLost(fmt.Errorf("rollback failed: %w", err))
 		}
 		s.mu.Lock()
