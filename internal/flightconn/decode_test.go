@@ -161,7 +161,9 @@ func TestSchemasAreDecodedOnce(t *testing.T) {
 	}
 	var c schemaCache
 	decode := func(header []byte) *knownSchema {
-		s, err := c.decode(header)
+		size, err := verifyMessage(header, nil, 0)
+		require.NoError(t, err)
+		s, err := c.decode(header, size.schemaBytes)
 		require.NoError(t, err)
 		return s
 	}
@@ -175,9 +177,32 @@ func TestSchemasAreDecodedOnce(t *testing.T) {
 		decode(header(string(rune('b'+n)), arrow.PrimitiveTypes.Int64))
 		require.LessOrEqual(t, len(c.schema), maxKnownSchemas)
 	}
-	long := header(string(make([]byte, maxKnownHeader)), arrow.PrimitiveTypes.Int64)
+	long := header(string(make([]byte, maxKnownBytes)), arrow.PrimitiveTypes.Int64)
 	require.NotSame(t, decode(long), decode(long), "it would take too much")
+	fields := make([]arrow.Field, 100)
+	for i := range fields {
+		fields[i].Type, fields[i].Name = arrow.Null, strings.Repeat("x", i*i/10)
+	}
+	repeated := repeatedField(t, fields...)
+	require.Less(t, len(repeated), maxKnownBytes)
+	one, other := decode(repeated), decode(repeated)
+	require.False(t, one == other, "its fields take too much")
 	require.False(t, decode(header("d", &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String})).plain)
+}
+
+// repeatedField is the message of a schema whose fields are all the last one of these.
+func repeatedField(t testing.TB, fields ...arrow.Field) []byte {
+	schema := arrow.NewSchema(fields, nil)
+	batch := array.NewRecordBuilder(memory.DefaultAllocator, schema).NewRecordBatch()
+	header := bytes.Clone(send(t, batch)[0].GetDataHeader())
+	v := verifier{buf: header, tablesLeft: len(header), bytesLeft: maxSchemaBytes}
+	at, n := v.vector(v.ref(v.table(v.offset(0)), 2), 1, 4)
+	require.Equal(t, len(fields), n)
+	last := v.offset(at + 4*(n-1))
+	for i := range n {
+		binary.LittleEndian.PutUint32(header[at+4*i:], uint32(last-at-4*i))
+	}
+	return header
 }
 
 // lateType is a type of a user's.
@@ -207,7 +232,7 @@ func TestATypeThatIsRegisteredLaterIsSeen(t *testing.T) {
 	messages := send(t, batch)
 	var c schemaCache
 	typeOf := func() arrow.Type {
-		known, err := c.decode(messages[0].GetDataHeader())
+		known, err := c.decode(messages[0].GetDataHeader(), 0)
 		require.NoError(t, err)
 		return known.schema.Field(0).Type.ID()
 	}

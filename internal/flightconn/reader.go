@@ -82,10 +82,10 @@ func (r *rpcCall) openReader(ctx context.Context, endpoint *FlightEndpoint, rese
 // failure of the RPC stays what gRPC has said; only where that is none the
 // schema is at fault.
 func schemaOf(m *messageReader, known *schemaCache) (*knownSchema, error) {
-	_, err := m.receive()
+	size, err := m.receive()
 	if err == nil {
 		var s *knownSchema
-		if s, err = known.decode(m.message.header); err == nil {
+		if s, err = known.decode(m.message.header, size.schemaBytes); err == nil {
 			return s, nil
 		}
 	}

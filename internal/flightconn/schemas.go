@@ -69,8 +69,9 @@ func viewsIn(t arrow.DataType) (here, inDictionary int) {
 // so that a statement that is run again does not decode its schema again. It is safe
 // for use by any goroutine, and its zero value is empty.
 //
-// INVARIANT: it has at most maxKnownSchemas entries, of at most maxKnownHeader bytes
-// each, whatever the server sends. Messages are verified before they come here.
+// INVARIANT: it has at most maxKnownSchemas entries, of at most about maxKnownBytes
+// each, whatever the server sends: of a short message, whose fields refer to one text,
+// may come a large schema. Messages are verified before they come here.
 type schemaCache struct {
 	mu     sync.Mutex
 	schema map[string]*knownSchema
@@ -78,15 +79,16 @@ type schemaCache struct {
 
 const (
 	maxKnownSchemas = 64
-	maxKnownHeader  = 16 << 10
+	maxKnownBytes   = 64 << 10
 )
 
 // extensionKey is in the metadata of a field whose type somebody may register. What the
 // message decodes to changes with that, so that such a schema is not kept.
 var extensionKey = []byte("ARROW:extension:name")
 
-// decode is the schema of a message. header stays the caller's.
-func (c *schemaCache) decode(header []byte) (*knownSchema, error) {
+// decode is the schema of a message, which takes so many bytes in memory (messageSize).
+// header stays the caller's.
+func (c *schemaCache) decode(header []byte, takes int) (*knownSchema, error) {
 	c.mu.Lock()
 	known := c.schema[string(header)]
 	c.mu.Unlock()
@@ -94,7 +96,7 @@ func (c *schemaCache) decode(header []byte) (*knownSchema, error) {
 		return known, nil
 	}
 	known, err := decodeSchemaMessage(bytes.Clone(header))
-	if err != nil || len(header) > maxKnownHeader || bytes.Contains(header, extensionKey) {
+	if err != nil || len(header)+takes > maxKnownBytes || bytes.Contains(header, extensionKey) {
 		return known, err
 	}
 	c.mu.Lock()

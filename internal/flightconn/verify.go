@@ -23,8 +23,10 @@ func verifyMessage(header, body []byte, limit int64) (messageSize, error) {
 	switch v.byteAt(message, 1) {
 	case headerSchema:
 		w.batch = false
+		before := v.bytesLeft
 		v.fields(inner, 1, maxFieldDepth)
 		v.metadata(inner, 2)
+		w.schemaBytes = before - v.bytesLeft
 	case headerDictionary:
 		w.dictionary, w.delta = true, v.byteAt(inner, 2) != 0
 		w.id = v.int64Field(inner, 0)
@@ -57,6 +59,7 @@ const arrayBytesPerHeaderByte = 8
 // it is allocated.
 type messageSize struct {
 	bytes             int64 // decompressed
+	schemaBytes       int   // of a schema
 	batch             bool  // it has a body
 	dictionary, delta bool  // of these a dictionary, or an addition to it
 	id                int64 // the dictionary's
