@@ -45,8 +45,9 @@ lint: deps $(lint) ## format and lint all modules, go vet included
 		cd $(CURDIR) && $(lint) run --timeout 20m --config .golangci.yml $(modules:%=%/...)
 
 .PHONY: release-check
-release-check: deps ## what a release would be, as its users get it: packed, got, built, its documents' programs run; SBOM=dir, VULNDB=file://…, OLDEST=go1.25.5; ONLY=programs or quick
-	@cd internal/tools/release && go run . $(if $(SBOM),-sbom $(abspath $(SBOM))) $(if $(VULNDB),-db $(VULNDB)) $(if $(OLDEST),-go $(OLDEST)) $(if $(ONLY),-$(ONLY))
+release-check: deps ## what a release would be, as its users get it: packed, got, built, its documents' programs run; SBOM=dir VERSION=v0.1.0, VULNDB=file://…; ONLY=programs or quick
+	@.ci/deps initdb
+	@cd internal/tools/release && go run . $(if $(SBOM),-sbom $(abspath $(SBOM))) $(if $(VULNDB),-db $(VULNDB)) $(if $(VERSION),-version $(VERSION)) $(if $(ONLY),-$(ONLY))
 
 .PHONY: demo
 demo: deps ## the pool at work on real data: parallel queries, a transaction, a cancelled query

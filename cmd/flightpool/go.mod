@@ -1,6 +1,6 @@
 module github.com/flightpool/flightpool/cmd/flightpool
 
-go 1.26.0
+go 1.25.0
 
 replace github.com/flightpool/flightpool => ../..
 
@@ -9,11 +9,11 @@ require (
 	github.com/apache/arrow-go/v18 v18.8.0
 	github.com/flightpool/flightpool v0.0.0-00010101000000-000000000000
 	github.com/mattn/go-runewidth v0.0.31
-	github.com/peterh/liner v1.2.3
+	github.com/peterh/liner v1.2.2
 	github.com/spf13/cobra v1.10.2
 	github.com/stretchr/testify v1.12.1
-	golang.org/x/term v0.47.0
-	google.golang.org/grpc v1.85.0
+	golang.org/x/term v0.45.0
+	google.golang.org/grpc v1.83.2
 )
 
 require (
@@ -33,10 +33,10 @@ require (
 	github.com/zeebo/xxh3 v1.1.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/exp v0.0.0-20260112195511-716be5621a96 // indirect
-	golang.org/x/net v0.60.0 // indirect
-	golang.org/x/sync v0.24.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
-	golang.org/x/text v0.42.0 // indirect
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
+	golang.org/x/net v0.58.0 // indirect
+	golang.org/x/sync v0.22.0 // indirect
+	golang.org/x/sys v0.47.0 // indirect
+	golang.org/x/text v0.41.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260526163538-3dc84a4a5aaa // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )

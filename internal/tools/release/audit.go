@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	modzip "golang.org/x/mod/zip"
 )
 
 // allowed are the licences that what is released may depend on: they ask for no more
@@ -37,7 +41,13 @@ func tool(ctx context.Context, tree, dir string, env []string, name string, args
 	return string(out), err
 }
 
-// component is what an SBOM (CycloneDX) says of a module.
+// bom is what an SBOM (CycloneDX) says.
+type bom struct {
+	Metadata   struct{ Component component }
+	Components []component
+}
+
+// component is what it says of a module.
 type component struct {
 	Name, Version string
 	Evidence      struct {
@@ -47,25 +57,61 @@ type component struct {
 	}
 }
 
-// sbom writes what a module is made of, and returns what is wrong with the licences of it.
-func sbom(ctx context.Context, tree string, o outside, dir, file string) (modules int, faults []string, err error) {
-	if _, err := tool(ctx, tree, dir, o.env, "cyclonedx-gomod", "mod", "-json", "-licenses", "-output", file); err != nil {
-		return 0, nil, err
+// sbom writes what a module as it is released is made of, and returns what is wrong with the licences of that.
+func (c *check) sbom(ctx context.Context, o outside, m packed) (string, error) {
+	name := strings.ReplaceAll(strings.TrimPrefix(m.path, "github.com/"), "/", "-")
+	dir, file := filepath.Join(c.tmp, "released", name), filepath.Join(cmp.Or(c.boms, filepath.Join(c.tmp, "sbom")), name+".cdx.json")
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return "", err
+	}
+	if err := modzip.Unzip(dir, m.tagged.version(c.version), m.zip); err != nil {
+		return "", err
+	}
+	kind := "library"
+	if m.hasMain {
+		kind = "application"
+	}
+	if _, err := tool(ctx, c.tree, dir, o.env, "cyclonedx-gomod", "mod", "-json", "-licenses", "-type", kind, "-output", file); err != nil {
+		return "", err
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return 0, nil, err
+		return "", err
 	}
-	var bom struct{ Components []component }
-	if err := json.Unmarshal(text, &bom); err != nil {
-		return 0, nil, err
+	text, b, err := versioned(text, m.path, c.version)
+	if err != nil {
+		return "", err
 	}
-	for _, c := range bom.Components {
-		if fault := c.fault(); fault != "" {
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		return "", err
+	}
+	var faults []string
+	for _, part := range b.Components {
+		if fault := part.fault(); fault != "" {
 			faults = append(faults, fault)
 		}
 	}
-	return len(bom.Components), faults, nil
+	if len(faults) > 0 {
+		return "", errors.New(strings.Join(faults, "\n"))
+	}
+	return fmt.Sprintf("%d modules", len(b.Components)), nil
+}
+
+// versioned gives the module that an SBOM is of its version: the tool looks for that in git, where the tag is not yet.
+func versioned(text []byte, path, version string) ([]byte, bom, error) {
+	text = bytes.ReplaceAll(text, []byte("pkg:golang/"+path+"?"), []byte("pkg:golang/"+path+"@"+version+"?"))
+	name := fmt.Appendf(nil, "%q: %q,", "name", path)
+	text = bytes.Replace(text, name, fmt.Appendf(name, " %q: %q,", "version", version), 1)
+	var b bom
+	if err := json.Unmarshal(text, &b); err != nil {
+		return nil, b, err
+	}
+	for _, c := range append(b.Components, b.Metadata.Component) {
+		if ours(c.Name) && c.Version != version {
+			return nil, b, fmt.Errorf("the SBOM has %s %q, which is released as %s", c.Name, c.Version, version)
+		}
+	}
+	return text, b, nil
 }
 
 // fault says what is wrong with the licence of a module, if anything.
@@ -83,14 +129,13 @@ func (c component) fault() string {
 	return fmt.Sprintf("%s %s: licence %s", c.Name, c.Version, strings.Join(append(found, ""), " "))
 }
 
-// vulnerabilities runs govulncheck with a database: the public one, or a folder's. Where it
-// cannot be reached the answer says so, and is no error.
+// vulnerabilities runs govulncheck with a database: the public one, or a folder's.
 func vulnerabilities(ctx context.Context, tree, dir, db string, env []string) (string, error) {
 	if host, public := strings.CutPrefix(db, "https://"); public {
 		d := net.Dialer{Timeout: 5 * time.Second}
 		c, err := d.DialContext(ctx, "tcp", host+":443")
 		if err != nil {
-			return "not checked: " + db + " cannot be reached", nil
+			return "", notRun(db + " cannot be reached")
 		}
 		if err := c.Close(); err != nil {
 			return "", err
@@ -115,11 +160,8 @@ func apiChanges(ctx context.Context, tree, tmp string, m tagged) (string, error)
 		return "", fmt.Errorf("git tag: %w", err)
 	}
 	tags := strings.Fields(string(out))
-	switch {
-	case m.hasMain:
-		return "a command", nil
-	case len(tags) == 0:
-		return "no tag yet", nil
+	if len(tags) == 0 {
+		return "", notRun("no tag to compare with")
 	}
 	old := filepath.Join(tmp, "old-"+strings.ReplaceAll(m.dir, "/", "-"))
 	unpack := exec.CommandContext(ctx, "bash", "-c", `mkdir -p "$1" && git archive "$2" | tar -x -C "$1"`, "bash", old, tags[0])

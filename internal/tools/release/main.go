@@ -23,7 +23,7 @@ func main() {
 	write := flag.String("write", "", "write the go.mod and go.sum of this version's tag, and nothing else")
 	flag.StringVar(&c.db, "db", "https://vuln.go.dev", "where the vulnerability database is: an address, or file:// and a folder of OSV files")
 	flag.StringVar(&c.boms, "sbom", "", "folder for the SBOMs; none: they are removed after the check of the licences")
-	flag.StringVar(&c.oldest, "go", "", "toolchain to build with besides, such as go1.25.5")
+	flag.StringVar(&c.version, "version", "v0.999.0", "what the modules are packed, and named in SBOMs, as; no tag will ever be the default")
 	flag.BoolVar(&c.only, "programs", false, "run the programs of the documents and nothing else")
 	flag.BoolVar(&c.quick, "quick", false, "no SBOM, licences and vulnerabilities")
 	flag.Parse()
@@ -42,6 +42,11 @@ func run(ctx context.Context, c check, write string) (err error) {
 		return fmt.Errorf("git rev-parse: %w", err)
 	}
 	c.tree = strings.TrimSpace(string(top))
+	if c.boms != "" {
+		if c.boms, err = filepath.Abs(c.boms); err != nil {
+			return err
+		}
+	}
 	if c.tmp, err = os.MkdirTemp("", "release-"); err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ type tagged struct {
 	files   []string // those of the module, from its folder
 	mod     []byte   // its go.mod as it is released
 	needs   []string // paths of the modules of ours that it requires
+	lowest  string   // the lowest Go that its go.mod lets build it, such as 1.25.0
 	hasMain bool     // it is installed, rather than imported
 }
 
@@ -55,15 +56,15 @@ func modules(tree, version string) ([]tagged, error) {
 		if !released(dir) {
 			continue
 		}
-		m := tagged{dir: dir, files: within(all, dir, dirs)}
 		text, err := os.ReadFile(filepath.Join(tree, dir, "go.mod"))
 		if err != nil {
 			return nil, err
 		}
-		if m.path, m.needs, m.mod, err = releasedMod(text, version); err != nil {
+		m, err := releasedMod(text, version)
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", dir, err)
 		}
-		m.hasMain = strings.HasPrefix(dir, "cmd/")
+		m.dir, m.files, m.hasMain = dir, within(all, dir, dirs), strings.HasPrefix(dir, "cmd/")
 		found = append(found, m)
 	}
 	slices.SortStableFunc(found, func(a, b tagged) int { return cmp.Compare(len(a.needs), len(b.needs)) })
@@ -102,32 +103,33 @@ func within(files []string, dir string, dirs []string) (own []string) {
 	return own
 }
 
-// releasedMod is a go.mod as it is tagged: modules of ours at the version, no replace.
-func releasedMod(text []byte, version string) (name string, needs []string, mod []byte, err error) {
+// releasedMod reads a go.mod and makes of it what is tagged: modules of ours at the version, no replace.
+func releasedMod(text []byte, version string) (m tagged, err error) {
 	f, err := modfile.Parse("go.mod", text, nil)
 	if err != nil {
-		return "", nil, nil, err
+		return m, err
 	}
 	for _, r := range slices.Clone(f.Replace) {
 		if !ours(r.Old.Path) {
-			return "", nil, nil, fmt.Errorf("replaces %s, which its users would not", r.Old.Path)
+			return m, fmt.Errorf("replaces %s, which its users would not", r.Old.Path)
 		}
 		if err := f.DropReplace(r.Old.Path, r.Old.Version); err != nil {
-			return "", nil, nil, err
+			return m, err
 		}
 	}
 	for _, r := range f.Require {
 		if !ours(r.Mod.Path) {
 			continue
 		}
-		needs = append(needs, r.Mod.Path)
+		m.needs = append(m.needs, r.Mod.Path)
 		if err := f.AddRequire(r.Mod.Path, version); err != nil {
-			return "", nil, nil, err
+			return m, err
 		}
 	}
 	f.Cleanup()
-	mod, err = f.Format()
-	return f.Module.Mod.Path, needs, mod, err
+	m.path, m.lowest = f.Module.Mod.Path, f.Go.Version
+	m.mod, err = f.Format()
+	return m, err
 }
 
 func ours(name string) bool { return name == root || strings.HasPrefix(name, root+"/") }

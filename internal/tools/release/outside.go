@@ -16,12 +16,13 @@ import (
 // from the proxy of the packed ones, all else from the usual one.
 type outside struct {
 	version string
+	lowest  string // the lowest Go of the tagged modules
 	env     []string
 }
 
 // newOutside makes an empty module cache below a folder. What this machine has
 // downloaded before is taken from its own cache, by way of a proxy too.
-func newOutside(ctx context.Context, dir, proxy, version string) (outside, error) {
+func newOutside(ctx context.Context, dir, proxy, version, lowest string) (outside, error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "-json", "GOPROXY", "GOMODCACHE").Output()
 	if err != nil {
 		return outside{}, fmt.Errorf("go env: %w", err)
@@ -31,7 +32,7 @@ func newOutside(ctx context.Context, dir, proxy, version string) (outside, error
 		return outside{}, err
 	}
 	cached := filepath.Join(env.GOMODCACHE, "cache", "download")
-	return outside{version: version, env: append(os.Environ(),
+	return outside{version: version, lowest: lowest, env: append(os.Environ(),
 		"GOWORK=off", "GO111MODULE=on", "GOENV=off", "GOFLAGS=-modcacherw -trimpath",
 		"GOMODCACHE="+filepath.Join(dir, "cache"),
 		"GOPROXY=file://"+proxy+",file://"+cached+","+env.GOPROXY,
@@ -51,13 +52,27 @@ func (o outside) run(ctx context.Context, dir string, env []string, name string,
 	return out.String(), nil
 }
 
-// fresh makes a module that requires nothing.
+// vet compiles and vets the packages and tests of a module with the lowest Go, where that can be had.
+func (o outside) vet(ctx context.Context, dir string) error {
+	env := []string{"GOFLAGS=-modcacherw -trimpath -tags=duckdb_arrow", "GOTOOLCHAIN=go" + o.lowest}
+	if _, err := o.run(ctx, dir, env, "go", "version"); err != nil {
+		return notRun(err.Error())
+	}
+	_, err := o.run(ctx, dir, env, "go", "vet", "./...")
+	return err
+}
+
+// fresh makes a module of the lowest Go that requires nothing.
 func (o outside) fresh(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	_, err := o.run(ctx, dir, nil, "go", "mod", "init", "example.com/"+filepath.Base(dir))
-	return err
+	for _, args := range [][]string{{"init", "example.com/" + filepath.Base(dir)}, {"edit", "-go=" + o.lowest}} {
+		if _, err := o.run(ctx, dir, nil, "go", append([]string{"mod"}, args...)...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // gotten says what modules cost those who get them.

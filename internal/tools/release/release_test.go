@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,7 +11,7 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-func TestWhatIsTaggedNamesRealVersionsAndReplacesNothing(t *testing.T) {
+func TestWhatIsTaggedNamesRealVersionsReplacesNothingAndHasOneGo(t *testing.T) {
 	all, err := modules("../../..", "v0.9.0")
 	if err != nil {
 		t.Fatal(err)
@@ -30,6 +31,9 @@ func TestWhatIsTaggedNamesRealVersionsAndReplacesNothing(t *testing.T) {
 				t.Errorf("%s requires %v", m.dir, r.Mod)
 			}
 		}
+		if m.lowest != all[0].lowest {
+			t.Errorf("%s wants Go %s, and the root module %s", m.dir, m.lowest, all[0].lowest)
+		}
 		for _, file := range m.files {
 			if strings.HasPrefix(file, "testserver/duckdb/") || strings.HasPrefix(file, "examples/dsql/") {
 				t.Errorf("%s has %s, which is another module's", m.dir, file)
@@ -42,7 +46,7 @@ func TestWhatIsTaggedNamesRealVersionsAndReplacesNothing(t *testing.T) {
 }
 
 func TestAModuleThatReplacesAnotherMakersIsRefused(t *testing.T) {
-	_, _, _, err := releasedMod([]byte("module "+root+"/x\nreplace example.com/a => ../a\n"), "v0.9.0")
+	_, err := releasedMod([]byte("module "+root+"/x\nreplace example.com/a => ../a\n"), "v0.9.0")
 	if err == nil || !strings.Contains(err.Error(), "example.com/a") {
 		t.Error(err)
 	}
@@ -104,5 +108,41 @@ func TestAProgramIsReadWithWhatItNeeds(t *testing.T) {
 	p := all[0]
 	if p.file != "main_test.go" || !slices.Equal(p.mods, []string{root + "/testserver/duckdb"}) || p.tags == "" || p.want != "x\n" {
 		t.Error(p)
+	}
+}
+
+func TestAnSBOMHasTheVersionOfWhatIsReleased(t *testing.T) {
+	named := func(path string) string {
+		return `"purl": "pkg:golang/` + path + `?type=module", "name": "` + path + `", "type": "library"`
+	}
+	for name, part := range map[string]struct{ components, fault string }{
+		"alone":                  {`{"name": "example.com/a", "version": "v1.0.0"}`, ""},
+		"with another's":         {`{"name": "` + root + `/x", "version": "v0.9.0"}`, ""},
+		"with one of no version": {`{"name": "` + root + `/x"}`, root + "/x"},
+	} {
+		text, b, err := versioned([]byte(`{"metadata": {"component": {`+named(root)+`}}, "components": [`+part.components+`]}`), root, "v0.9.0")
+		if part.fault != "" {
+			if err == nil || !strings.Contains(err.Error(), part.fault) {
+				t.Error(name, err)
+			}
+			continue
+		}
+		if err != nil || b.Metadata.Component.Version != "v0.9.0" || !strings.Contains(string(text), `"pkg:golang/`+root+`@v0.9.0?type=module"`) {
+			t.Error(name, string(text), err)
+		}
+	}
+}
+
+func TestWhatCouldNotRunIsNeitherWellNorAFault(t *testing.T) {
+	var c check
+	for _, err := range []error{nil, notRun("no tag"), errors.New("broken")} {
+		c.line("a check", func() (string, error) { return "", err })
+	}
+	if c.failed != 1 || c.notRun != 1 {
+		t.Error(c.failed, c.notRun)
+	}
+	_, err := vulnerabilities(t.Context(), "", "", "https://nowhere.invalid", nil)
+	if !errors.As(err, new(notRun)) {
+		t.Error(err)
 	}
 }
