@@ -64,7 +64,7 @@ func (c *check) sbom(ctx context.Context, o outside, m packed) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return "", err
 	}
-	if err := modzip.Unzip(dir, m.tagged.version(c.version), m.zip); err != nil {
+	if err := modzip.Unzip(dir, m.version(c.version), m.zip); err != nil {
 		return "", err
 	}
 	kind := "library"

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -128,8 +129,8 @@ func (c *check) programs(ctx context.Context, o outside) error {
 func (c *check) line(what string, f func() (string, error)) {
 	begun := time.Now()
 	said, err := f()
-	verdict := "ok"
-	if why, left := err.(notRun); left {
+	verdict, why := "ok", notRun("")
+	if errors.As(err, &why) {
 		verdict, said = "not run", string(why)
 		c.notRun++
 	} else if err != nil {
