@@ -22,6 +22,9 @@ import (
 // than their text and notices.
 var allowed = []string{"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC", "0BSD", "Unlicense"}
 
+// inTree is how the modules build where they stand, however this command was begun.
+var inTree = []string{"GOWORK=off", "GOFLAGS=-tags=duckdb_arrow"}
+
 // tool runs one of the tools that this module's go.mod names.
 func tool(ctx context.Context, tree, dir string, env []string, name string, args ...string) (string, error) {
 	path := exec.CommandContext(ctx, "go", "tool", "-n", name)
@@ -130,7 +133,7 @@ func (c component) fault() string {
 }
 
 // vulnerabilities runs govulncheck with a database: the public one, or a folder's.
-func vulnerabilities(ctx context.Context, tree, dir, db string, env []string) (string, error) {
+func vulnerabilities(ctx context.Context, tree, dir, db string) (string, error) {
 	if host, public := strings.CutPrefix(db, "https://"); public {
 		d := net.Dialer{Timeout: 5 * time.Second}
 		c, err := d.DialContext(ctx, "tcp", host+":443")
@@ -141,7 +144,7 @@ func vulnerabilities(ctx context.Context, tree, dir, db string, env []string) (s
 			return "", err
 		}
 	}
-	if _, err := tool(ctx, tree, dir, env, "govulncheck", "-db", db, "./..."); err != nil {
+	if _, err := tool(ctx, tree, dir, inTree, "govulncheck", "-db", db, "./..."); err != nil {
 		return "", err
 	}
 	return "none known", nil
@@ -171,7 +174,7 @@ func apiChanges(ctx context.Context, tree, tmp string, m tagged) (string, error)
 	}
 	before, after := old+".before", old+".after"
 	for file, from := range map[string]string{before: old, after: tree} {
-		if _, err := tool(ctx, tree, filepath.Join(from, m.dir), []string{"GOWORK=off"}, "apidiff", "-m", "-w", file, m.path); err != nil {
+		if _, err := tool(ctx, tree, filepath.Join(from, m.dir), inTree, "apidiff", "-m", "-w", file, m.path); err != nil {
 			return "", err
 		}
 	}

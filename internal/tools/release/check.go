@@ -82,7 +82,7 @@ func (c *check) module(ctx context.Context, o outside, m packed) {
 	}
 	c.line("licences, SBOM", func() (string, error) { return c.sbom(ctx, o, m) })
 	c.line("vulnerabilities", func() (string, error) {
-		return vulnerabilities(ctx, c.tree, filepath.Join(c.tree, m.dir), c.db, []string{"GOWORK=off", "GOFLAGS=-tags=duckdb_arrow"})
+		return vulnerabilities(ctx, c.tree, filepath.Join(c.tree, m.dir), c.db)
 	})
 }
 

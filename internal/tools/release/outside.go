@@ -100,14 +100,14 @@ func (o outside) get(ctx context.Context, dir string, m packed) (g gotten, err e
 	return o.cost(ctx, dir, env, m.path+"/...")
 }
 
-// cost measures what packages take, seen from the module in a folder.
-func (o outside) cost(ctx context.Context, dir string, env []string, packages string) (g gotten, err error) {
+// cost measures what packages take, with "-test" their tests too, seen from the module in a folder.
+func (o outside) cost(ctx context.Context, dir string, env []string, packages ...string) (g gotten, err error) {
 	list, err := o.run(ctx, dir, env, "go", "list", "-m", "all")
 	if err != nil {
 		return g, err
 	}
 	g.graph = strings.Count(list, "\n") - 1
-	used, err := o.run(ctx, dir, env, "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}@{{.Version}}{{end}}", packages)
+	used, err := o.run(ctx, dir, env, "go", append([]string{"list", "-deps", "-f", "{{with .Module}}{{.Path}}@{{.Version}}{{end}}"}, packages...)...)
 	if err != nil {
 		return g, err
 	}

@@ -77,7 +77,7 @@ func (p program) run(ctx context.Context, o outside) (cost gotten, err error) {
 			return cost, err
 		}
 	}
-	if cost, err = o.cost(ctx, p.dir, env, "."); err != nil {
+	if cost, err = o.cost(ctx, p.dir, env, "-test", "."); err != nil {
 		return cost, err
 	}
 	if strings.HasSuffix(p.file, "_test.go") {

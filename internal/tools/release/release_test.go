@@ -141,7 +141,7 @@ func TestWhatCouldNotRunIsNeitherWellNorAFault(t *testing.T) {
 	if c.failed != 1 || c.notRun != 1 {
 		t.Error(c.failed, c.notRun)
 	}
-	_, err := vulnerabilities(t.Context(), "", "", "https://nowhere.invalid", nil)
+	_, err := vulnerabilities(t.Context(), "", "", "https://nowhere.invalid")
 	if !errors.As(err, new(notRun)) {
 		t.Error(err)
 	}
