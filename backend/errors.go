@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -215,6 +216,9 @@ func conflictIn(err error) (conflict, known bool) {
 	return conflict, known
 }
 
+// otherConflicts are what servers say of ON CONFLICT in a statement, and of a constraint.
+var otherConflicts = regexp.MustCompile(`\bon conflict\b|\bconflict target\b|\bconflicted with the\b`)
+
 func (e *Error) isConflict() bool {
 	if e.Fault != FaultStatement || e.Err == nil {
 		return false
@@ -222,7 +226,7 @@ func (e *Error) isConflict() bool {
 	if e.SQLState == "40001" || e.SQLState == "40P01" || status.Code(e.Err) == codes.Aborted {
 		return true
 	}
-	text := strings.ReplaceAll(strings.ToLower(e.Err.Error()), " on conflict", "")
+	text := otherConflicts.ReplaceAllString(strings.ToLower(e.Err.Error()), "")
 	return slices.ContainsFunc([]string{"conflict", "could not serialize", "serialization failure", "deadlock"}, func(word string) bool { return strings.Contains(text, word) })
 }
 
