@@ -18,7 +18,8 @@ import (
 // name in small letters with underscores: FlightNo to flight_no. `arrow:"-"` leaves it
 // out, and the fields of an embedded struct count as those of T. Values go as those of
 // QueryOptions.Args; a column has one type, that of its first value which is not NULL. So
-// a Decimal goes as a text, which the server converts where the table has decimals.
+// a Decimal goes as a text, which the server converts where the table has decimals, and
+// times go in microseconds.
 //
 // The rows are read in a goroutine of its own, as they are sent, in batches of about 1
 // MiB. A row that cannot be sent ends the call with an error that names row, from 0, and

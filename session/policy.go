@@ -207,8 +207,8 @@ type QueryOptions struct {
 	// types with a Value method of database/sql as what that returns, also for a nil
 	// slice or map, and structs and slices with MarshalText as texts. Decimal is sent as
 	// a text, exactly. A time is sent in microseconds, cut off to them, unless the server
-	// tells that a parameter has nanoseconds; for a type without zone it is the clock of
-	// UTC.
+	// tells that a parameter has nanoseconds; for a timestamp without zone it is the clock
+	// of UTC, for a date or a time of day that of its own zone.
 	Args []any
 
 	// Headers are sent with the call's RPCs.

@@ -285,14 +285,17 @@ func TestNamedParametersGoInTheServersOrder(t *testing.T) {
 // A server that knows no zones would store the clock of its session's zone.
 func TestATimeForATypeWithoutZoneIsTheClockOfUTC(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("CET", 3600))
-	values, err := Of([]any{at, []time.Time{at}, []time.Time{}, at})
+	values, err := Of([]any{at, []time.Time{at}, []time.Time{}, at, at, at, at, at})
 	require.NoError(t, err)
 	naive, zoned := &arrow.TimestampType{Unit: arrow.Millisecond}, &arrow.TimestampType{Unit: arrow.Second, TimeZone: "Europe/Berlin"}
-	batch, err := values.Batch(arrow.NewSchema([]arrow.Field{{Type: naive}, {Type: arrow.ListOf(naive)}, {Type: arrow.ListOf(naive)}, {Type: zoned}}, nil))
+	batch, err := values.Batch(arrow.NewSchema([]arrow.Field{{Type: naive}, {Type: arrow.ListOf(naive)}, {Type: arrow.ListOf(naive)}, {Type: zoned},
+		{Type: arrow.FixedWidthTypes.Date32}, {Type: arrow.FixedWidthTypes.Date64}, {Type: arrow.FixedWidthTypes.Time32s}, {Type: arrow.FixedWidthTypes.Time64us}}, nil))
 	require.NoError(t, err)
 	defer batch.Release()
-	for i, want := range []string{"timestamp[us]", "list<item: timestamp[us], nullable>", "list<item: timestamp[us], nullable>", "timestamp[us, tz=UTC]"} {
+	for i, want := range []string{"timestamp[us]", "list<item: timestamp[us], nullable>", "list<item: timestamp[us], nullable>", "timestamp[us, tz=UTC]",
+		"timestamp[us]", "timestamp[us]", "timestamp[us]", "timestamp[us]"} {
 		require.Equal(t, want, batch.Column(i).DataType().String())
 	}
 	require.Equal(t, at.UTC(), rowscan.Value(batch.Column(0), 0))
+	require.Equal(t, time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), rowscan.Value(batch.Column(4), 0), "as its own zone shows it")
 }

@@ -70,10 +70,15 @@ func (v Values) Batch(schema *arrow.Schema) (arrow.RecordBatch, error) {
 		return nil, err
 	}
 	fields := make([]arrow.Field, len(v))
+	v = slices.Clone(v)
 	for i, value := range v {
 		t := value.arrowType()
 		if schema != nil && i < schema.NumFields() {
-			t = fitted(t, schema.Field(i).Type, value.hasNanoseconds())
+			told := schema.Field(i).Type
+			t = fitted(t, told, value.hasNanoseconds())
+			if isOfClock(told) {
+				v[i] = value.asClock()
+			}
 		}
 		fields[i] = arrow.Field{Name: cmp.Or(value.name, strconv.Itoa(i+1)), Type: t, Nullable: true}
 	}
@@ -132,13 +137,44 @@ func (v Value) hasNanoseconds() bool {
 	return false
 }
 
+// isOfClock reports whether a type is a date or a time of day, or a list of them.
+func isOfClock(t arrow.DataType) bool {
+	switch t := t.(type) {
+	case *arrow.Date32Type, *arrow.Date64Type, *arrow.Time32Type, *arrow.Time64Type:
+		return true
+	case arrow.ListLikeType:
+		return isOfClock(t.Elem())
+	}
+	return false
+}
+
+// asClock is a value whose times tell in UTC what they tell in their own zone: their date
+// is the one that the program sees, wherever it and the server are.
+func (v Value) asClock() Value {
+	switch own := v.v.(type) {
+	case time.Time:
+		v.v = time.Date(own.Year(), own.Month(), own.Day(), own.Hour(), own.Minute(), own.Second(), own.Nanosecond(), time.UTC)
+	case list:
+		items := make([]Value, len(own.items))
+		for i, item := range own.items {
+			items[i] = item.asClock()
+		}
+		own.items = items
+		v.v = own
+	}
+	return v
+}
+
 // fitted is the type in which a value of type own is sent where the server's is told. A
 // time is in UTC where the server knows of zones, and else the clock of UTC, so that it
-// is read as what it was: the server would turn it into that of its session. It has
-// nanoseconds where it needs them and the server takes them.
+// is read as what it was: the server would turn it into that of its session. For dates and
+// times of day see asClock. It has nanoseconds where it needs them and the server takes them.
 func fitted(own, told arrow.DataType, nanoseconds bool) arrow.DataType {
 	switch own := own.(type) {
 	case *arrow.TimestampType:
+		if isOfClock(told) {
+			return &arrow.TimestampType{Unit: own.Unit}
+		}
 		if told, ok := told.(*arrow.TimestampType); ok {
 			t := &arrow.TimestampType{Unit: own.Unit}
 			if told.Unit == arrow.Nanosecond && nanoseconds {

@@ -156,6 +156,7 @@ func argsOf(arg any) []any {
 func TestParametersThatDuckDBTellsOf(t *testing.T) {
 	addr, _ := startDuckDB(t)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678_901_234, time.UTC)
+	local := time.Date(2026, 1, 3, 0, 4, 5, 678_901_234, time.FixedZone("CET", 3600)) // of another day in UTC
 	for name, pool := range pools(t, addr) {
 		_, err := pool.Update(t.Context(), "CREATE OR REPLACE TABLE fine (\"at\" TIMESTAMP_NS, all_of_them TIMESTAMP_NS[])")
 		require.NoError(t, err, name)
@@ -170,9 +171,16 @@ func TestParametersThatDuckDBTellsOf(t *testing.T) {
 			if _, err := s.Update(ctx, "SET TimeZone = 'Asia/Tokyo'"); err != nil {
 				return err
 			}
-			_, err := s.Update(ctx, "UPDATE fine SET \"at\" = ?", at.Truncate(time.Second))
+			if _, err := s.Update(ctx, "UPDATE fine SET \"at\" = ?", at.Truncate(time.Second)); err != nil {
+				return err
+			}
+			_, err := s.Update(ctx, "CREATE OR REPLACE TABLE days AS SELECT ?::DATE AS \"day\", ?::TIME AS clock, ?::DATE[] AS \"days\"",
+				local, local, []time.Time{local})
 			return err
 		}), name)
+		day, err := flightpool.CollectOneRow[map[string]any](pool.Query(t.Context(), "SELECT \"day\"::VARCHAR AS d, clock::VARCHAR AS c, \"days\"::VARCHAR AS all_of_them FROM days"))
+		require.NoError(t, err, name)
+		require.Equal(t, map[string]any{"d": "2026-01-03", "c": "00:04:05.678901", "all_of_them": "[2026-01-03]"}, day, name)
 		var stored time.Time
 		require.NoError(t, pool.QueryRow(t.Context(), "SELECT \"at\" FROM fine").Scan(&stored), name)
 		require.Equal(t, at.Truncate(time.Second), stored, name)
