@@ -54,7 +54,8 @@
 // Everything that a server sends is checked: message headers before anything is made
 // of them, against exhausting memory or stack, and arrays, against
 // offsets out of bounds (Validator). No answer makes this
-// package, or the reading of a value, panic or hang.
+// package, or the reading of a value, panic or hang; but for what extension types of
+// Arrow's or of the program's, once registered, make of a value's text.
 //
 // # Memory of batches
 //
