@@ -12,14 +12,13 @@ import (
 	"github.com/flightpool/flightpool/flightpool/registry"
 )
 
-// fell makes a server unhealthy, and returns when those who waited have been told.
+// fell makes a server unhealthy.
 func fell(t *testing.T, g *rig, f *fake) {
 	t.Helper()
 	f.set(func() { f.down = true })
 	for g.Healthy("s") {
 		require.Error(t, g.CheckNow(t.Context(), "s"))
 	}
-	synctest.Wait()
 }
 
 func TestAnUnhealthyServerWithoutUsersIsProbedNoFaster(t *testing.T) {
@@ -92,6 +91,7 @@ func TestALatecomerIsFailedWithTheProbe(t *testing.T) {
 		g.connecting = func() { // the pool of b is being made
 			g.connecting = nil
 			fell(t, g, f)
+			synctest.Wait() // until those who waited have been told
 			f.set(func() { f.stuck = true })
 			go func() { assert.Error(t, g.CheckNow(t.Context(), "s")) }()
 			synctest.Wait()

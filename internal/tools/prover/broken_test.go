@@ -45,7 +45,7 @@ var broken = []struct {
 		"case p.state == proofHeld && (n != accessRead || idle >= maxProofAge):", "case false:",
 	}},
 	{"each call takes the youngest token", "gizmosql", "internal/flightconn/channel.go", []string{
-		"opts ...grpc.CallOption) error {\n\tctx, authorization", "opts ...grpc.CallOption) error {\n\tch.takeYoungest(ctx)\n\tctx, authorization",
+		"opts ...grpc.CallOption) error {\n\tctx, rpc", "opts ...grpc.CallOption) error {\n\tch.takeYoungest(ctx)\n\tctx, rpc",
 		"func (id *identity) credential()", "func (ch *channel) takeYoungest(ctx context.Context) {\n" +
 			"\tif ch.owner != nil && ch.owner.cfg().Authorization != nil {\n" +
 			"\t\tif c, err := ch.owner.cfg().Authorization(ctx, \"\"); err == nil {\n\t\t\tch.id.setCredential(c)\n\t\t}\n\t}\n" +
