@@ -29,7 +29,7 @@ var broken = []struct {
 		"return s.restoreSetting(ctx, r, before, e.Name, backend.Call{})", "_ = before\n\t\treturn nil",
 	}},
 	{"a transaction is left open at Close", "swanlake", "session/cleanup.go", []string{"if tx.openOnServer() {", "if false {"}},
-	{"a connection is used again while its statement is cancelled", "gizmosql", "session/finish.go", []string{
+	{"a connection is used again while its statement is cancelled", "swanlake", "session/finish.go", []string{
 		"\t\ts.startCancel(c, tx)\n", "\t\ts.startCancel(c, tx)\n\t\ts.becomeIdle(nil)\n",
 	}},
 	{"every probe is believed", "side-by-side", "session/concurrency.go", []string{
