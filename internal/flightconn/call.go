@@ -17,7 +17,7 @@ import (
 // It begins with begin and ends with end. A call that returns a stream lasts as
 // long as that. Its RPCs run on one context, which ends with the caller's, with
 // end, and when the connection is closed: which of them it was is what
-// callerErr and Conn.Lost tell.
+// caller and Conn.Lost tell.
 //
 // sends is used by any goroutine; the rest does not change after begin, but for
 // info.needsSession.

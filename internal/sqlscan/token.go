@@ -60,7 +60,7 @@ type lexer struct {
 // scan cuts sql into tokens, without comments and white space. An unclosed
 // quote or comment runs to the end of the text.
 func (l *lexer) scan() []token {
-	out := make([]token, 0, len(l.sql)/8+2)
+	out := make([]token, 0, min(len(l.sql)/8+2, 64)) // a long text may be one token
 	for l.at < len(l.sql) {
 		if n := l.blankLen(); n > 0 {
 			l.at += n
