@@ -59,7 +59,7 @@ func TestADBCNoCallOutlastsItsContextForWhatItCleansUp(t *testing.T) {
 			return err
 		},
 		"an execution while rows of a change are open": func(ctx context.Context, r rig, st adbc.Statement) error {
-			r.server.Faults().Set(testserver.Fault{On: testserver.OnBatch, Skip: 2, Do: testserver.Hang()})
+			r.server.Faults().Set(testserver.Fault{On: testserver.OnBatch, SQL: "CALL", Skip: 2, Do: testserver.Hang()})
 			require.NoError(r, st.SetSqlQuery("CALL p()"))
 			rows, _, err := st.ExecuteQuery(r.Context())
 			require.NoError(r, err)
