@@ -89,10 +89,11 @@ type Error struct {
 	// server refused the credential of its first request and did nothing.
 	Unsent bool
 
-	// Running says that the server may be at work on the statement still: this
-	// side has ended an RPC before the server did, because of what another of the
-	// result's endpoints has answered, a malformed batch or a reader of the
-	// caller's that failed. The statement is cancelled in the background.
+	// Running says that the server may be at work on the statement still: an RPC
+	// was ended before the server has told its end, by a reset of its stream, or by
+	// this side, because of what another of the result's endpoints has answered, a
+	// malformed batch or a reader of the caller's that failed. The statement is
+	// cancelled in the background.
 	Running bool
 
 	// Read says that the statement only reads, and that no batch of its

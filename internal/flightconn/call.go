@@ -92,8 +92,8 @@ func (r *rpcCall) rpcContext(ctx context.Context) context.Context {
 	return &trackedRPC{Context: ctx, tracker: &r.sends, info: &r.info}
 }
 
-// statementContext is rpcContext for a DoGet or DoPut. While the server has not
-// ended such an RPC, it may be at work on the statement.
+// statementContext is rpcContext for a GetFlightInfo, PollFlightInfo, DoGet or DoPut.
+// While the server has not ended such an RPC, it may be at work on the statement.
 func (r *rpcCall) statementContext(ctx context.Context) context.Context {
 	return &trackedRPC{Context: ctx, tracker: &r.sends, info: &r.info, carriesStatement: true}
 }

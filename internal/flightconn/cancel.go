@@ -43,12 +43,12 @@ var (
 // server may have told it meanwhile.
 //
 // All of them go over a control channel (Endpoint.control) with the identity of
-// the connection. On its own transport they could queue behind the result that
-// is to be stopped.
+// the connection first. On its own transport they could queue behind the result
+// that is to be stopped.
 func (c *Conn) CancelSteps(op *backend.Operation) []cancel.Step {
 	capabilities := &c.endpoint.capabilities
 	steps := make([]cancel.Step, 0, 2+len(c.cfg().CancelActions))
-	add := func(name string, l *capability, do func(context.Context, pb.FlightServiceClient, *Info) (cancel.Outcome, error)) {
+	add := func(name string, l *capability, do cancelRequest) {
 		if l.isMissing() {
 			return
 		}
@@ -92,29 +92,39 @@ func (c *Conn) RoundTrips() (begun, answered int64) {
 	return c.trips.begun.Load(), c.trips.answered.Load()
 }
 
-// requestCancel makes one request to cancel over the control channel and judges the
-// answer.
-//
-// INVARIANT: a request that may have left and was not answered is Unanswered,
-// never Failed: it may still stop whatever the session runs next.
+// requestCancel makes one request to cancel, over the control channel. Where the answer
+// is that there is no such statement, it makes it again over the connection's own
+// transport: one address may lead to several servers, and only there the session's own
+// answers.
 //
 // l is what is known of the action on this server, and do makes the request. An
 // endpoint that was closed, or a client that cannot be made, has sent nothing:
 // Failed.
-func (c *Conn) requestCancel(ctx context.Context, l *capability, info *Info,
-	do func(context.Context, pb.FlightServiceClient, *Info) (cancel.Outcome, error),
-) (cancel.Outcome, error) {
+func (c *Conn) requestCancel(ctx context.Context, l *capability, info *Info, do cancelRequest) (cancel.Outcome, error) {
 	cc, done, err := c.endpoint.control(c.transport.peer())
 	if err != nil {
 		return cancel.Failed, err
 	}
 	defer done()
+	outcome, err := c.requestCancelOver(ctx, pb.NewFlightServiceClient(&channel{cc: cc, id: c.id}), l, info, do)
+	if status.Code(err) == codes.NotFound && info.Len() > 0 {
+		return c.requestCancelOver(ctx, c.flight, l, info, do)
+	}
+	return outcome, err
+}
+
+// cancelRequest makes one RPC that asks a server to cancel.
+type cancelRequest func(context.Context, pb.FlightServiceClient, *Info) (cancel.Outcome, error)
+
+// requestCancelOver makes a request by client and judges the answer.
+//
+// INVARIANT: a request that may have left and was not answered is Unanswered,
+// never Failed: it may still stop whatever the session runs next. An answer has
+// trailers: gRPC gives a stream that was reset a status, too.
+func (c *Conn) requestCancelOver(ctx context.Context, client pb.FlightServiceClient, l *capability, info *Info, do cancelRequest) (outcome cancel.Outcome, err error) {
 	var s sendTracker
-	ctx = &trackedRPC{Context: ctx, tracker: &s}
-	client := pb.NewFlightServiceClient(&channel{cc: cc, id: c.id})
-	var outcome cancel.Outcome
 	err = l.try(func(refusal error) bool { return c.confirmedByControl(ctx, client, refusal) }, func() (err error) {
-		outcome, err = do(ctx, client, info)
+		outcome, err = do(&trackedRPC{Context: ctx, tracker: &s, carriesStatement: true}, client, info)
 		return err
 	})
 	switch {
@@ -122,7 +132,7 @@ func (c *Conn) requestCancel(ctx context.Context, l *capability, info *Info,
 		return outcome, nil
 	case isUnsupported(err):
 		return cancel.Unsupported, err
-	case s.nothingSent(), isReply(err):
+	case s.nothingSent(), !s.statementRunning() && isReply(err):
 		return cancel.Failed, err
 	default:
 		return cancel.Unanswered, err
@@ -161,8 +171,8 @@ func isReply(err error) bool {
 func (c *Conn) cancelFlightInfo(ctx context.Context, client pb.FlightServiceClient, info *Info) (cancel.Outcome, error) {
 	var reply pb.CancelFlightInfoResult
 	err := c.encodedAction(ctx, client, flight.CancelFlightInfoActionType, submessage(fieldCancelInfo, info.encoded), &reply)
-	if status.Code(err) == codes.NotFound && info.Len() > 0 {
-		return cancel.Confirmed, nil // it had a name, and the server knows it no more
+	if status.Code(err) == codes.NotFound && client == c.flight && info.Len() > 0 {
+		return cancel.Confirmed, nil // it had a name, and its own server knows it no more
 	}
 	return outcomeOf(reply.GetStatus()), err
 }

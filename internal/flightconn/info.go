@@ -259,11 +259,11 @@ func (r *rpcCall) getFlightInfo(ctx context.Context, desc *pb.FlightDescriptor, 
 	return newInfo(encoded)
 }
 
-// invokeEncoded makes a unary RPC of Flight whose reply stays encoded. It may be no
-// message at all: newInfo looks.
+// invokeEncoded makes a unary RPC of Flight, for a statement, whose reply stays encoded.
+// It may be no message at all: newInfo looks.
 func (r *rpcCall) invokeEncoded(ctx context.Context, method string, req proto.Message, opts ...grpc.CallOption) ([]byte, error) {
 	var reply encodedMessage
-	if err := r.conn.channel.Invoke(r.rpcContext(ctx), method, req, &reply, append(encodedCall, opts...)...); err != nil {
+	if err := r.conn.channel.Invoke(r.statementContext(ctx), method, req, &reply, append(encodedCall, opts...)...); err != nil {
 		return nil, err
 	}
 	return reply, nil

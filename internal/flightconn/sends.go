@@ -10,7 +10,7 @@ import (
 )
 
 // sendTracker counts the RPCs of one call that may have reached the server, and those
-// that carry a statement's rows or parameters and of which it has not told the end.
+// that carry a statement, its rows or its parameters and of which it has not told the end.
 //
 // It answers two questions about a call that has failed: may it be repeated
 // (nothingSent), and must something be stopped on the server
@@ -54,8 +54,8 @@ type trackedRPC struct {
 	}
 }
 
-// The states of an RPC that carries rows or parameters. The server's answer may be
-// heard of before the sending.
+// The states of an RPC that carries a statement. The server's answer may be heard of
+// before the sending.
 const (
 	rpcUnsent int32 = iota
 	rpcOpen
@@ -101,7 +101,7 @@ func (s *sendTracker) nothingSent() bool { return s.count.Load() == 0 }
 //
 // gRPC makes a transparent attempt only if the server cannot have processed
 // the one before: it never left, or a GOAWAY or REFUSED_STREAM disowned it.
-// So its beginning takes back what the first attempt counted.
+// So its beginning takes back what the first attempt counted, and what came with it.
 type sendStatsHandler struct{}
 
 func (sendStatsHandler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
@@ -115,7 +115,8 @@ func (sendStatsHandler) HandleConn(context.Context, stats.ConnStats) {}
 // server's answer, and End however the RPC ends.
 //
 // Only InTrailer says that the server has ended a statement: an End without it
-// is this side's doing, or that of the transport.
+// is this side's doing, or that of the transport. A stream that was reset has none, though
+// gRPC gives it a status, which may be any.
 func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	rpc := trackedIn(ctx)
 	if rpc == nil {
@@ -124,8 +125,11 @@ func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	switch s := s.(type) {
 	case *stats.Begin:
 		rpc.countBegin()
-		if s.IsTransparentRetryAttempt && rpc.sendCounted.Swap(false) {
-			rpc.tracker.count.Add(-1)
+		if s.IsTransparentRetryAttempt {
+			rpc.takeReply() // of nobody
+			if rpc.sendCounted.Swap(false) {
+				rpc.tracker.count.Add(-1)
+			}
 		}
 		rpc.setState(rpcUnsent)
 	case *stats.OutHeader:
