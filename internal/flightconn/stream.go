@@ -197,7 +197,8 @@ type rowSource struct {
 // The next location is tried only while nothing was delivered, which open
 // decides by what it returns: a *reader has the schema, a *TicketStream the
 // first message. A server that says that the statement itself fails ends the
-// search, and so does the caller's context. Of an endpoint with one location,
+// search, and so does the caller's context. The connection's own server is asked once,
+// whatever it is called: it may run the statement then. Of an endpoint with one location,
 // which is this connection, the error stays as it was.
 //
 // endpoint comes from the server and is judged as such: without a ticket it is
@@ -213,14 +214,18 @@ func fetch[T any](ctx context.Context, r *rpcCall, endpoint *FlightEndpoint, ope
 	}
 	var failures failedLocations
 	for _, uri := range uris[:min(len(uris), maxTriedLocations)] {
+		own := r.conn.isOwnLocation(uri)
+		if own && failures.ownErr != nil {
+			continue
+		}
 		got, err := fetchAt(ctx, r, uri, open)
 		if err == nil {
 			return got, nil
 		}
-		if ctx.Err() != nil || len(uris)+endpoint.dropped == 1 && r.conn.isOwnLocation(uri) || !mayTryNextLocation(err) {
+		if ctx.Err() != nil || len(uris)+endpoint.dropped == 1 && own || !mayTryNextLocation(err) {
 			return none, withExpiry(endpoint, err)
 		}
-		failures.add(uri, err, r.conn.isOwnLocation(uri))
+		failures.add(uri, err, own)
 	}
 	failures.untried = max(0, len(uris)-maxTriedLocations) + endpoint.dropped
 	return none, withExpiry(endpoint, failures.err())

@@ -220,3 +220,22 @@ func TestOnlyTheSessionsOwnServerConfirmsThatAStatementIsUnknown(t *testing.T) {
 		})
 	}
 }
+
+// A server may run a statement when its rows are fetched, and be named by several
+// locations.
+func TestTheOwnServerIsAskedForRowsOnce(t *testing.T) {
+	info := answer(int64Schema, "a")
+	for _, uri := range []string{"arrow-flight-reuse-connection://?", "grpc://" + here, "grpc+tcp://" + here} {
+		info.Endpoint[0].Location = append(info.Endpoint[0].Location, &pb.Location{Uri: uri})
+	}
+	asked := 0
+	f := &fake{info: infoOf(info), get: func(*pb.Ticket, pb.FlightService_DoGetServer) error {
+		asked++
+		return status.Error(codes.Unavailable, "the proxy's own")
+	}}
+	inBubble(t, f, func(b *bubble) {
+		_, err := b.open().Query(b.Context(), "q", backend.Call{})
+		require.Equal(b, backend.FaultTransport, failure(b, err).Fault)
+		require.Equal(b, 1, asked)
+	})
+}
