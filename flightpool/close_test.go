@@ -14,6 +14,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/cancel"
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -139,5 +140,37 @@ func TestCloseIsBoundedThoughAHookBlocks(t *testing.T) {
 		require.ErrorContains(t, err, "does a hook block?")
 		require.LessOrEqual(t, time.Since(start), 15*time.Second)
 		close(release)
+	})
+}
+
+// countedCloses is a Layer that counts its Close.
+type countedCloses struct{ n *int }
+
+func (countedCloses) Wrap(_ context.Context, c backend.Conn) (backend.Conn, error) { return c, nil }
+func (l countedCloses) Close() error                                               { *l.n++; return nil }
+
+// What the second Close of an impatient caller ends is nothing of the first's.
+func TestASecondCloseLeavesTheFirstItsTime(t *testing.T) {
+	withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+		closes := 0
+		p, err := New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, Layer: countedCloses{&closes}})
+		require.NoError(t, err)
+		tx, err := p.BeginTx(t.Context(), TxOptions{})
+		require.NoError(t, err)
+		_, err = tx.Update(t.Context(), "CREATE TABLE t (a BIGINT)")
+		require.NoError(t, err)
+		first := make(chan error, 1)
+		go func() { first <- p.Close(t.Context()) }()
+		synctest.Wait()
+		brief, stop := context.WithTimeout(t.Context(), ms)
+		defer stop()
+		err = p.Close(brief)
+		require.ErrorIs(t, err, ErrClosed)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.Zero(t, closes)
+		require.NoError(t, p.policy.OwnerContext.Err(), "the transaction can still be rolled back")
+		require.NoError(t, tx.Rollback(t.Context()))
+		require.NoError(t, <-first)
+		require.Equal(t, 1, closes)
 	})
 }

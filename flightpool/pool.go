@@ -94,8 +94,9 @@ func (p *FlightSQLPool) WaitReady(ctx context.Context, n int) error {
 // for results, sessions and cancel chains until ctx ends; those still out are
 // then cut off, and the error tells how many. When it returns no goroutine,
 // socket or lease of the pool is left, but for what functions of yours keep that do
-// not return within CloseTimeout, which the error tells. A second Close answers
-// ErrClosed.
+// not return within CloseTimeout, which the error tells. A second Close waits for the
+// connections too, cuts nothing off, and answers ErrClosed, at the end of its ctx at
+// the latest.
 func (p *FlightSQLPool) Close(ctx context.Context) error {
 	err := p.closeAll(ctx)
 	if err == nil {
@@ -115,7 +116,7 @@ func (p *FlightSQLPool) closeAll(ctx context.Context) error {
 		err = poolError(err)
 	}
 	if errors.Is(err, ErrClosed) {
-		return err
+		return err // the rest is for the Close that came first, which may wait still
 	}
 	p.stop()
 	// What still runs notices that; ctx has ended if Close had to use force.

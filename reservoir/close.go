@@ -3,6 +3,7 @@ package reservoir
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
@@ -83,16 +84,18 @@ func (r *Reservoir[C]) drainedNow() bool {
 // given back and closed and every hook has returned, else a *CloseError. A hook
 // that calls Close therefore waits for itself, until ctx ends.
 //
-// A further Close waits for the same and then returns ErrClosed, or, when its
-// own ctx ends before, an error that wraps that of ctx.
+// A further Close waits for the same, but forces nothing, and returns ErrClosed, within
+// a *CloseError that wraps the error of its ctx too when that ends before.
 func (r *Reservoir[C]) Close(ctx context.Context) error {
 	if !r.beginClose() {
 		select {
 		case <-r.drained:
-			return ErrClosed
 		case <-ctx.Done():
-			return &CloseError{Remaining: r.remaining(), Cause: contextError(ctx)}
+			if n := r.remaining(); n > 0 {
+				return &CloseError{Remaining: n, Cause: fmt.Errorf("%w: %w", ErrClosed, contextError(ctx))}
+			}
 		}
+		return ErrClosed
 	}
 	select {
 	case <-r.drained:

@@ -76,6 +76,29 @@ func TestCloseForcesLoansWhenItsContextEnds(t *testing.T) {
 	})
 }
 
+func TestAFurtherCloseSaysClosedWhateverItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, nil)
+		a := acquire(t, r)
+		first := make(chan error, 1)
+		go func() { first <- r.Close(t.Context()) }()
+		synctest.Wait()
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		err := r.Close(ended)
+		var closeErr *reservoir.CloseError
+		require.ErrorAs(t, err, &closeErr)
+		require.Equal(t, 1, closeErr.Remaining)
+		require.ErrorIs(t, err, reservoir.ErrClosed)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NoError(t, a.Release(), "nothing was forced")
+		require.NoError(t, <-first)
+		for range 20 {
+			require.Equal(t, reservoir.ErrClosed, r.Close(ended), "nothing is left to wait for")
+		}
+	})
+}
+
 func TestCloseCancelsOpensAndAdmissions(t *testing.T) {
 	for _, stage := range []string{"open", "admit"} {
 		t.Run(stage, func(t *testing.T) {

@@ -142,7 +142,8 @@ type CloseError struct {
 	// returned when Close gave up, or where there is none the hooks. They go on
 	// in the background.
 	Remaining int
-	// Cause is the error of Close's context.
+	// Cause is the error of Close's context. In that of a further Close it is
+	// ErrClosed as well.
 	Cause error
 }
 

@@ -51,7 +51,8 @@ type reservoirVersion[C any] struct {
 
 // awaitClosed waits until everything is closed of a pool that close could not wait for.
 func (p reservoirVersion[C]) awaitClosed(ctx context.Context) error {
-	if err := p.Close(ctx); !errors.Is(err, ErrClosed) {
+	err := p.Close(ctx)
+	if left := new(reservoir.CloseError); errors.As(err, &left) {
 		return err
 	}
 	return nil

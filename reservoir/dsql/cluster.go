@@ -261,8 +261,11 @@ func (c *Cluster) WaitReady(ctx context.Context, n int) error {
 func (c *Cluster) Close(ctx context.Context) error {
 	c.quota.close()
 	err := c.res.Close(ctx)
+	if err == ErrClosed { //nolint:errorlint // bare: closed before, and all of it
+		return nil
+	}
 	if errors.Is(err, ErrClosed) {
-		return nil // closed before
+		return err // the rest is for the Close that came first
 	}
 	c.stopListening() // until then leases could be revoked whose connections were lent
 	// Nothing is left that could need long, and ctx may have ended.
