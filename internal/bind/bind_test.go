@@ -48,6 +48,8 @@ func (endless) Value() (driver.Value, error) { return endless{}, nil }
 func ptr[T any](v T) *T { return &v }
 
 // What each Go value is sent as, read back by rowscan.
+type level uint8
+
 func TestEveryGoValueHasItsArrowType(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678_901_000, time.FixedZone("CET", 3600))
 	huge, _ := new(big.Int).SetString("170141183460469231731687303715884105727", 10)
@@ -62,6 +64,8 @@ func TestEveryGoValueHasItsArrowType(t *testing.T) {
 		{(*int)(nil), "utf8", nil},
 		{[]byte(nil), "utf8", nil},
 		{[]int(nil), "utf8", nil},
+		{[]level{1, 2}, "binary", []byte{1, 2}},
+		{[2]level{1, 2}, "binary", []byte{1, 2}},
 		{sql.NullInt64{}, "utf8", nil},
 		{(*uuid)(nil), "utf8", nil},           // Value is not called
 		{tags(nil), "binary", []byte("null")}, // as database/sql has it

@@ -152,7 +152,9 @@ func reflected(v reflect.Value, depth int) (Value, error) {
 func listOf(v reflect.Value, depth int) (Value, error) {
 	if v.Type().Elem().Kind() == reflect.Uint8 {
 		text := make([]byte, v.Len())
-		reflect.Copy(reflect.ValueOf(text), v)
+		for i := range text { // whose own type may be another than byte
+			text[i] = byte(v.Index(i).Uint())
+		}
 		return Value{v: text}, nil
 	}
 	l := list{items: make([]Value, v.Len()), element: elementType(v.Type().Elem(), depth)}
