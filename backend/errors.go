@@ -158,10 +158,11 @@ func (e *Error) SafeToRetry() bool {
 // nothing of it reached the server, or it was a read of which no batch was
 // delivered. Where several errors are joined, each attempt's and each call's,
 // it is true only if every one of them says so; errors that are not this
-// module's say nothing. It is false for nil and where none is this module's.
+// module's say nothing. It is false for nil, where none is this module's, and where the
+// outcome of a commit is unknown.
 func SafeToRetry(err error) bool {
 	safe, known := retrySafety(err)
-	return known && safe
+	return known && safe && !errors.Is(err, ErrCommitUnknown)
 }
 
 // retrySafety asks the outermost errors that can tell. known is false when

@@ -44,6 +44,9 @@ const (
 type Tx struct {
 	s     *SessionHandle
 	ended atomic.Bool // the connection was given back
+
+	// commits counts the calls of Commit that have not said that nothing is stored.
+	commits atomic.Int32
 }
 
 // BeginTx begins a transaction. ctx is that of the begin alone: when it ends later, the
@@ -85,7 +88,8 @@ func (p *FlightSQLPool) beginTx(ctx context.Context, _ TxOptions, verified bool)
 // has lost a conflict with another (see IsConflict), by the error of fn or at its
 // commit, is rolled back and run again after a pause, see TxOptions.Attempts and
 // Hooks.Retried. So fn must have no other effects, and should return the errors of its
-// statements, wrapped or not. It neither commits nor rolls back: where it has, InTx fails.
+// statements, wrapped or not. It neither commits nor rolls back: where it has, InTx fails,
+// with ErrCommitUnknown unless its Commit has said that nothing is stored.
 //
 // Nothing is run again when the outcome of the commit is unknown (ErrCommitUnknown),
 // when the connection was lost or fn has ended the transaction, or once ctx has ended.
@@ -121,13 +125,16 @@ func (p *FlightSQLPool) inTxOnce(ctx context.Context, opts TxOptions, fn func(co
 		if undo := tx.Rollback(ctx); undo != nil {
 			undone, err = false, errjoin.Join(err, undo)
 		}
+		if err != nil && tx.commits.Load() > 0 { // of fn, or of a goroutine that it has left
+			undone, err = false, fmt.Errorf("%w: its function has called Commit: %w", ErrCommitUnknown, err)
+		}
 	}()
 	err = fn(ctx, tx)
 	switch {
-	case tx.ended.Load(): // whether it is stored was for fn to hear
+	case tx.ended.Load():
 		return false, errjoin.Join(badArgument("InTx", "", "its function has ended the transaction"), err)
 	case err == nil:
-		err = tx.Commit(ctx)
+		err = tx.commit(ctx)
 	}
 	return err != nil, err
 }
@@ -201,6 +208,15 @@ func (t *Tx) ReleaseSavepoint(ctx context.Context, name string) error {
 // ctx ended first. ErrBusy: a result is open still; release it and commit again. What
 // SessionHandle.Commit says of the rest holds here.
 func (t *Tx) Commit(ctx context.Context) error {
+	t.commits.Add(1)
+	err := t.commit(ctx)
+	if err != nil && !errors.Is(err, ErrCommitUnknown) {
+		t.commits.Add(-1)
+	}
+	return err
+}
+
+func (t *Tx) commit(ctx context.Context) error {
 	busy := false
 	defer func() { // also when a method of ctx panics
 		if !busy {

@@ -164,12 +164,51 @@ func TestATransactionThatItsFunctionHasEndedDoesNotRunAgain(t *testing.T) {
 					return err
 				})
 				require.ErrorContains(r, err, "its function has ended the transaction")
+				require.Equal(r, stored == "1", errors.Is(err, ErrCommitUnknown), "%v", err)
+				require.Equal(r, stored == "0" && i == 0, IsConflict(err), "%v", err)
+				require.False(r, SafeToRetry(err))
 				require.Equal(r, 1, runs)
 				conflict.Clear()
 				require.Equal(r, stored, r.value(r.pool, "SELECT count(*) FROM "+table))
 			}
 		}
 	})
+}
+
+// A goroutine that fn has left may be committing when fn fails, after a savepoint has led
+// back from its failure.
+func TestATransactionThatIsBeingCommittedDoesNotRunAgain(t *testing.T) {
+	for _, name := range []string{"fn fails", "fn returns nil"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, testserver.Strict(), Config{MaxSize: 2}, func(r *rig) {
+				r.exec("CREATE TABLE t (a BIGINT)")
+				r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, SQL: "SELECT 2", Do: testserver.Fail(codes.Aborted, "conflict")})
+				runs := 0
+				committed := make(chan error, 6)
+				err := r.pool.InTx(r.Context(), TxOptions{}, func(ctx context.Context, tx *Tx) error {
+					runs++
+					require.NoError(r, tx.Savepoint(ctx, "s"))
+					_, err := tx.Update(ctx, "SELECT 2")
+					require.True(r, IsConflict(err))
+					require.NoError(r, tx.RollbackTo(ctx, "s"))
+					_, insert := tx.Update(ctx, "INSERT INTO t VALUES (1)")
+					require.NoError(r, insert)
+					r.srv.Faults().Set(testserver.Fault{On: testserver.OnEnd, Times: 1, After: true, Do: testserver.Delay(time.Second)})
+					go func() { committed <- tx.Commit(ctx) }()
+					synctest.Wait()
+					if name == "fn fails" {
+						return err
+					}
+					return nil
+				})
+				require.ErrorIs(r, err, ErrCommitUnknown)
+				require.False(r, IsConflict(err) || SafeToRetry(err))
+				require.Equal(r, 1, runs)
+				require.ErrorIs(r, <-committed, ErrCommitUnknown)
+				require.Equal(r, "1", r.value(r.pool, "SELECT count(*) FROM t"))
+			})
+		})
+	}
 }
 
 func TestALostReplyToTheCommitOfATxIsTold(t *testing.T) {
