@@ -16,10 +16,14 @@ type field struct {
 }
 
 // fieldsOf lists the fields of a struct type that take columns. All faults are joined: a
-// field of a type that no column fits is one, unless its tag leaves it out.
+// field of a type that no column fits is one, unless its tag leaves it out. So is a
+// struct without such a field, since it would take anything and keep nothing of it.
 func (s setters) fieldsOf(t reflect.Type) ([]field, error) {
 	found, err := structfields.Of(t, isScalar)
 	faults := []error{err}
+	if err == nil && len(found) == 0 {
+		faults = append(faults, fmt.Errorf("type %s cannot hold a column: it has no exported field", t))
+	}
 	fields := make([]field, len(found))
 	for i, f := range found {
 		set, err := s.of(f.Type)

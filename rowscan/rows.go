@@ -36,11 +36,12 @@ type Result interface {
 // very case, else in another, else without underscores, so that flight_date goes
 // to FlightDate; `arrow:"-"` leaves a field out. A field without a column is an
 // error, unless its tag ends in ",optional", and a column without a field is passed
-// over. The fields of an embedded
-// struct count as fields of T, and nil pointers to embedded structs are
-// allocated, unless a tag makes the embedded struct a field of its own. A
-// map[string]any takes the whole row, as Maps gives it. Any other T, time.Time, Decimal and types with a Scan method among them, takes
-// the value of a result's only column.
+// over; of columns with one name, the first counts. A struct without an exported
+// field is an error. The fields of an embedded struct count as fields of T, and nil
+// pointers to embedded structs are allocated, unless a tag makes the embedded struct
+// a field of its own. A map[string]any takes the whole row, as Maps gives it. Any
+// other T, time.Time, Decimal and types with a Scan method among them, takes the
+// value of a result's only column.
 //
 // A value arrives exactly, or the row is an error that names it:
 //

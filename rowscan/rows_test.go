@@ -146,6 +146,8 @@ func TestRowsTellWhatDoesNotFit(t *testing.T) {
 	require.ErrorContains(t, rowsError[struct{ Origin int }](t), "does not fit int")
 	require.ErrorContains(t, rowsError[struct{ Legs map[string]int }](t), "does not fit")
 	require.ErrorContains(t, rowsError[struct{ Delay uint16 }](t), "does not fit uint16")
+	require.ErrorContains(t, rowsError[struct{ origin string }](t), "no exported field")
+	require.ErrorContains(t, rowsError[*struct{}](t), "no exported field")
 	require.ErrorContains(t, rowsError[int](t), "11 columns, and int takes one")
 }
 

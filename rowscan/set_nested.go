@@ -216,15 +216,11 @@ const maxPlans = 32
 // structSetter takes structs, by the names of their members. The plan for the
 // type of a column is found by its address: all batches of a stream share it,
 // as a rule. Members without a field are passed over, and a field without a
-// member is an error, as for the columns of a row. A struct without fields to
-// set is refused, since it would take any struct and keep nothing of it.
+// member is an error, as for the columns of a row.
 func (s setters) structSetter(t reflect.Type) (setter, error) {
 	fields, err := s.fieldsOf(t)
 	if err != nil {
 		return nil, err
-	}
-	if len(fields) == 0 {
-		return nil, fmt.Errorf("type %s cannot hold a column: it has no exported field", t)
 	}
 	plans := make(map[*arrow.StructType][]columnPlan, 1)
 	return func(dst reflect.Value, v value) error {
