@@ -36,6 +36,7 @@
 //	PROVE=10000x PROVE_PROFILE=swanlake go test -v -run TestProveSessions ./internal/tools/prover
 //	PROVE_SEED=7 go test -run TestProveSessions ./internal/tools/prover   # from this seed on
 //
+//	PROVE=10m PROVE_SEED=7 go test -timeout 0 -run TestRandomUsesOfTransactions ./internal/tools/prover # of Tx and InTx
 //	PROVE=1 go test -v -timeout 0 -run TestWhatAnAnswerMeans ./internal/tools/prover # every status, at every RPC: an hour of one processor
 //	PROVE=1 PROVE_ANSWERS=late go test -v -timeout 0 -run TestWhatAnAnswerMeans ./internal/tools/prover # every RPC cut because it is late
 //
