@@ -90,10 +90,10 @@ type Error struct {
 	Unsent bool
 
 	// Running says that the server may be at work on the statement still: an RPC
-	// was ended before the server has told its end, by a reset of its stream, or by
+	// was ended before the server has told its end, by the end of its stream, or by
 	// this side, because of what another of the result's endpoints has answered, a
-	// malformed batch or a reader of the caller's that failed. The statement is
-	// cancelled in the background.
+	// malformed batch or a reader of the caller's that failed. Where the session is
+	// not lost, the statement is cancelled in the background.
 	Running bool
 
 	// Read says that the statement only reads, and that no batch of its

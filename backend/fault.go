@@ -59,10 +59,15 @@ func (f Fault) KeepsConn() bool {
 // FaultOf classifies a gRPC status of a Flight SQL server. Servers answer
 // INTERNAL and UNKNOWN for plain SQL errors, so these are the statement's
 // fault unless the text is gRPC's own. arrow-flight (Rust) says INVALID_ARGUMENT
-// for an action that it lacks, in words of its own.
+// for an action that it lacks, in words of its own. A stream that was reset is no
+// answer, whatever code gRPC makes of it; only whether the caller's context has ended
+// it is for the caller to say.
 func FaultOf(code codes.Code, msg string) Fault {
 	if code == codes.InvalidArgument && strings.Contains(msg, "defined request is invalid") {
 		return FaultUnsupported
+	}
+	if strings.Contains(msg, resetText) && code != codes.Canceled && code != codes.DeadlineExceeded {
+		return FaultTransport
 	}
 	switch code {
 	case codes.Unavailable, codes.DataLoss:
@@ -88,11 +93,14 @@ func FaultOf(code codes.Code, msg string) Fault {
 	}
 }
 
+// resetText is in gRPC's text of a stream that was reset.
+const resetText = "stream terminated by RST_STREAM"
+
 // grpcOwnText tells the runtime's complaints about a broken stream from a
 // server's about a statement; both come as INTERNAL.
 func grpcOwnText(msg string) bool {
 	for _, s := range []string{
-		"stream terminated by RST_STREAM", "received the unexpected content-type", "transport:",
+		resetText, "received the unexpected content-type", "transport:",
 		"http2:", "malformed header", "unexpected EOF", "grpc: failed to unmarshal", "server closed the stream without sending trailers",
 	} {
 		if strings.Contains(msg, s) {

@@ -265,7 +265,11 @@ func TestErrorTextNamesCallTargetStageAndState(t *testing.T) {
 
 func TestFaultOfSeparatesStatementsFromTransports(t *testing.T) {
 	require.Equal(t, backend.FaultStatement, backend.FaultOf(codes.Internal, "duckdb error: Parser Error"))
-	require.Equal(t, backend.FaultTransport, backend.FaultOf(codes.Internal, "stream terminated by RST_STREAM with error code: INTERNAL_ERROR"))
+	for code, want := range map[codes.Code]backend.Fault{
+		codes.Internal: backend.FaultTransport, codes.ResourceExhausted: backend.FaultTransport, codes.PermissionDenied: backend.FaultTransport, codes.Canceled: backend.FaultContext,
+	} {
+		require.Equal(t, want, backend.FaultOf(code, "stream terminated by RST_STREAM with error code: X"), code.String())
+	}
 	require.Equal(t, backend.FaultTransport, backend.FaultOf(codes.Unavailable, ""))
 	require.Equal(t, backend.FaultLimit, backend.FaultOf(codes.ResourceExhausted, ""))
 	require.Equal(t, backend.FaultUnsupported, backend.FaultOf(codes.Unimplemented, ""))

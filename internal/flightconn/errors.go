@@ -73,7 +73,8 @@ func (r *rpcCall) wrapError(stage backend.Stage, err error) error {
 }
 
 // classifyEnded classifies a cancellation or timeout: by the caller's context, by the
-// end of the transport, or else by the server, which ended the statement alone.
+// end of the transport or of the stream, or else by the server, which ended the statement
+// alone.
 //
 // DEADLINE_EXCEEDED may be of the caller's deadline, which the server is told
 // too.
@@ -88,7 +89,7 @@ func (r *rpcCall) classifyEnded(e *backend.Error, code codes.Code) error {
 	if r.conn.Lost() != nil {
 		return r.lostError(e.Stage, e.Err)
 	}
-	e.Fault = backend.FaultStatement
+	e.Fault = backend.FaultOf(codes.Unknown, status.Convert(e.Err).Message())
 	return e
 }
 

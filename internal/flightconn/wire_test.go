@@ -130,8 +130,9 @@ func TestARequestToCancelWhoseStreamIsResetIsUnanswered(t *testing.T) {
 	}
 }
 
-// Some servers run a statement when they plan it.
-func TestAPlanWhoseStreamIsResetMayRun(t *testing.T) {
+// A stream that is reset says nothing of the statement, and some servers run it when
+// they plan it.
+func TestAStatementWhoseStreamIsResetMayRun(t *testing.T) {
 	for name, code := range resetCodes {
 		t.Run(name, func(t *testing.T) {
 			over := make(chan struct{})
@@ -144,10 +145,15 @@ func TestAPlanWhoseStreamIsResetMayRun(t *testing.T) {
 				b.endpoint.capabilities.closeSession.markMissing()
 				c := b.open()
 				f.info = func(context.Context, *pb.FlightDescriptor) (*pb.FlightInfo, error) { <-over; return nil, nil }
+				f.put = func(pb.FlightService_DoPutServer) error { <-over; return nil }
 				r.code.Store(code)
-				_, err := c.Query(b.Context(), "q", backend.Call{})
-				require.False(b, failure(b, err).Unsent)
-				require.True(b, failure(b, err).Running, "%v", err)
+				_, planned := c.Query(b.Context(), "q", backend.Call{})
+				_, updated := c.Update(b.Context(), "u", backend.Call{})
+				for _, err := range []error{planned, updated} {
+					require.Equal(b, backend.FaultTransport, failure(b, err).Fault, "%v", err)
+					require.False(b, failure(b, err).Unsent)
+					require.True(b, failure(b, err).Running)
+				}
 			})
 		})
 	}
