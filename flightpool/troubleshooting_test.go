@@ -89,6 +89,9 @@ func troubles(t *testing.T) map[string]func() error {
 			}
 			return p.QueryRow(ctx, "SELECT * FROM empty_one").Scan(new(int64))
 		}),
+		"large message": with(Config{MaxMessage: 4 << 10}, func(ctx context.Context, p *FlightSQLPool) error {
+			return p.QueryRow(ctx, "SELECT * FROM generate(5000)").Scan(new(int64))
+		}),
 		"no field": with(Config{}, func(ctx context.Context, p *FlightSQLPool) error {
 			_, err := CollectRows[struct{ ID int64 }](p.Query(ctx, "SELECT 1 AS number"))
 			return err
