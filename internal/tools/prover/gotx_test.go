@@ -428,9 +428,11 @@ func (u *user) body(outer *endingContext, inner context.Context, o *use, depth i
 
 // use is what functions of transactions do.
 func (u *user) use(outer, ctx *endingContext, o *use) error {
-	switch u.IntN(13) {
+	switch u.IntN(15) {
 	case 0, 1, 2, 3, 4:
 		return u.insertIn(ctx, o)
+	case 13, 14:
+		return u.ingest(ctx, o)
 	case 5:
 		return u.within(ctx, "clash", func(ctx context.Context) error {
 			_, err := o.tx.Update(ctx, fmt.Sprintf("UPDATE %s SET v = %d", u.hot, u.key()))
@@ -449,7 +451,7 @@ func (u *user) use(outer, ctx *endingContext, o *use) error {
 		})
 	case 7, 8:
 		u.beside(outer, o)
-		return nil
+		return u.conflictElsewhere(ctx)
 	case 9:
 		time.Sleep(oneOf(u.Rand, time.Millisecond, 100*time.Millisecond, 2*time.Second))
 		return nil
@@ -469,6 +471,7 @@ func (u *user) endEarly(outer, ctx *endingContext, inner context.Context, o *use
 	switch u.IntN(8) {
 	case 0:
 		_ = u.commit(ctx, o)
+		err = u.conflictElsewhere(ctx)
 	case 1:
 		u.rollback(ctx, o)
 	case 2, 3:
@@ -501,6 +504,15 @@ func (u *user) conflict(ctx *endingContext, o *use) error {
 	return u.within(ctx, "conflict", func(ctx context.Context) error { return drain(o.tx.Query(ctx, "SELECT error('conflict')")) })
 }
 
+// conflictElsewhere is what a function may fail with, that has nothing to do with its
+// transaction.
+func (u *user) conflictElsewhere(ctx *endingContext) error {
+	if u.IntN(3) > 0 {
+		return nil
+	}
+	return u.within(ctx, "conflict elsewhere", func(ctx context.Context) error { return drain(u.pool.Query(ctx, "SELECT error('conflict')")) })
+}
+
 func (u *user) insertIn(ctx *endingContext, o *use) error {
 	k := u.key()
 	row := &stray{}
@@ -513,6 +525,43 @@ func (u *user) insertIn(ctx *endingContext, o *use) error {
 	o.rows[k] = row
 	u.shared.Unlock()
 	return err
+}
+
+// ingest loads rows of an iterator, which may panic, end its goroutine or not return
+// before the call has.
+func (u *user) ingest(ctx *endingContext, o *use) error {
+	if u.profile.AppendTo != "" {
+		return nil // see aside of TestProveSessions
+	}
+	type row struct{ K int64 }
+	k, left, how := u.key(), make(chan struct{}), u.IntN(6)
+	told := &stray{err: errPanicked}
+	u.shared.Lock()
+	o.rows[k] = told
+	u.shared.Unlock()
+	defer close(left)
+	return u.within(ctx, fmt.Sprintf("IngestRows %d, %d", k, how), func(ctx context.Context) error {
+		_, err := flightpool.IngestRows(ctx, o.tx, "log", func(yield func(row) bool) {
+			if !yield(row{k}) {
+				return
+			}
+			switch how {
+			case 0:
+				panic(thePanic)
+			case 1:
+				runtime.Goexit()
+			case 2:
+				select {
+				case <-left:
+				case <-time.After(time.Second):
+				}
+			}
+		}, flightpool.IngestOptions{Catalog: "memory", Schema: "main"})
+		u.shared.Lock()
+		told.err = err
+		u.shared.Unlock()
+		return err
+	})
 }
 
 // beside uses the transaction from another goroutine, which nobody waits for.
