@@ -24,7 +24,9 @@ import (
 // TestRandomUsesOfTransactions uses Tx and InTx as Go programs may, and may not: from
 // several goroutines, ended by their functions, after their end, nested, left by panics
 // and Goexit, beside faults and beside the pool's Close. What the calls said is held
-// against the server's data. PROVE and PROVE_SEED are as for TestProveSessions.
+// against the server's data. PROVE and PROVE_SEED are as for TestProveSessions. Where InTx
+// does not count the commits of its function, 102 of 2,000 programs from seed 80000 on
+// break a promise.
 func TestRandomUsesOfTransactions(t *testing.T) {
 	first, err := strconv.ParseUint(envOr("PROVE_SEED", "1"), 10, 64)
 	require.NoError(t, err)
