@@ -234,7 +234,7 @@ func (s *SessionHandle) recordTxOutcome(c *call, o outcome, e *backend.Error) {
 	}
 	switch {
 	case !c.statement && (!c.serverMayExecute || e == nil):
-	case e == nil && c.failureReported:
+	case c.failureReported && (e == nil || e.Unsent): // the caller was told that it may have been sent
 		s.mu.tx.markAborted(fmt.Errorf("%s ended when its caller had been told a failure", c.op))
 	case e == nil, e.Unsent, e.Fault == backend.FaultUsage, e.Fault == backend.FaultUnsupported:
 	case e.Fault == backend.FaultContext && mayKeepTx(c, o): // the cancel chain finds out
