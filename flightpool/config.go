@@ -130,6 +130,10 @@ type Config struct {
 	// with the stack of their borrower (off).
 	LeakAfter time.Duration
 
+	// Tracer sees calls, opens and cancels from their start to their end (none):
+	// one or more of QueryTracer, IngestTracer, CancelTracer, ConnectTracer,
+	// AcquireTracer and ReleaseTracer, or Tracers for several values.
+	Tracer any
 	Hooks  Hooks
 	Logger *slog.Logger // what needs an operator's eye (nothing is logged)
 }

@@ -12,8 +12,9 @@ import (
 
 // Hooks are told what happens in a pool. Each may be nil. They are called
 // outside all locks, from any goroutine and at the same time, so they must be
-// safe for that, and quick. A panic in one, or in the Logger, is caught and
-// counted (Stats.HookFailures), and so is a call of runtime.Goexit.
+// safe for that, and quick. A panic in one, or in the Logger or Tracer, is caught and
+// counted (Stats.HookFailures), and so is a call of runtime.Goexit, which in a Tracer
+// ends the goroutine of the call.
 type Hooks struct {
 	// Connections are the events of the connections and of those who wait
 	// for them.
@@ -140,9 +141,13 @@ const userCode = "a callback"
 // yet to be given back.
 func (p *FlightSQLPool) callHook(hook func()) {
 	if err := callback.Isolate(userCode, func() error { hook(); return nil }); err != nil {
-		p.counters.hookFailures.Add(1)
-		p.counters.lastHookError.Store(&err)
+		p.hookFailed(err)
 	}
+}
+
+func (p *FlightSQLPool) hookFailed(err error) {
+	p.counters.hookFailures.Add(1)
+	p.counters.lastHookError.Store(&err)
 }
 
 // Stats is what a pool is and has done.

@@ -77,7 +77,7 @@ func (p *FlightSQLPool) keys(ctx context.Context, op string, kind backend.Metada
 }
 
 func (p *FlightSQLPool) metadata(ctx context.Context, op string, req backend.MetadataRequest) (*QueryResult, error) {
-	return runStateless(ctx, p, op, QueryOptions{}, func(s *SessionHandle, _ QueryOptions) (*QueryResult, error) {
+	return runStateless(ctx, p, op, "", QueryOptions{}, func(ctx context.Context, s *SessionHandle, _ QueryOptions) (*QueryResult, error) {
 		return s.Metadata(ctx, req)
 	})
 }

@@ -70,6 +70,10 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 		failures: cfg.HealthCheck.FailureThreshold, minOutage: max(0, cfg.HealthCheck.UnhealthyAfter),
 		recoveries: cfg.HealthCheck.RecoveryThreshold, onUnhealthy: p.failWaiters, onChange: p.healthChanged,
 	}
+	if cfg.Tracer != nil {
+		p.tracing = &tracing{failed: p.hookFailed}
+		_ = p.tracing.add(cfg.Tracer) // it was tried by resolve
+	}
 	if cfg.Layer != nil {
 		open, p.closeShared = wrapOpen(cfg.Layer, cfg.CloseTimeout, open, release)
 	}
@@ -77,6 +81,9 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 		Target: target, OwnerContext: life, Go: func(f func()) { p.background.Go(f) }, OnReturn: cfg.OnReturn, Cancel: cfg.Cancel, ProbeSQL: cfg.HealthCheck.SQL,
 		QueryTimeout: cfg.DefaultQueryTimeout, CloseTimeout: cfg.CloseTimeout, ReturnWaits: cfg.HealthCheck.ValidateOnRelease, Allocator: cfg.Allocator,
 		Observe: p.observer(),
+	}
+	if p.tracing != nil {
+		p.policy.Tracer = p.tracing
 	}
 	conns := reservoirConfig(cfg, p.verifiedOpen(open))
 	conns.MinIdle = max(0, cfg.MinIdle-1) // one more is opened for New itself

@@ -22,9 +22,12 @@ import (
 // finds the server as unhealthy as that failure made it. The context that it is called
 // with ends after DialTimeout, and when the pool closes, never with a caller's.
 func (p *FlightSQLPool) verifiedOpen(open func(context.Context) (backend.Conn, error)) func(context.Context) (backend.Conn, error) {
-	return func(ctx context.Context) (backend.Conn, error) {
+	return func(ctx context.Context) (c backend.Conn, err error) {
+		ctx, traced := p.tracing.startConnect(ctx, p.target)
+		err = errOpenExited
+		defer func() { traced(err) }()
 		start := time.Now()
-		c, err := open(ctx)
+		c, err = open(ctx)
 		if err == nil {
 			err = p.verifyNew(ctx, c)
 		}
@@ -36,6 +39,8 @@ func (p *FlightSQLPool) verifiedOpen(open func(context.Context) (backend.Conn, e
 		return c, nil
 	}
 }
+
+var errOpenExited = errors.New("what opens connections has panicked or ended its goroutine")
 
 // verifyNew verifies the session of a new connection, which it closes if that fails:
 // also by a panic or runtime.Goexit in what the user has put there, the connection, the

@@ -196,6 +196,10 @@ func (c Config) faults() []error {
 		fault(c.SessionHeader != "" && strings.EqualFold(key, c.SessionHeader), "SessionHeader: %q is in Headers too, where all connections share it", key)
 		fault(strings.EqualFold(key, "authorization"), "Headers: put authorization into Auth")
 	}
+	if c.Tracer != nil {
+		err := (&tracing{}).add(c.Tracer)
+		fault(err != nil, "Tracer: %w", err)
+	}
 	return *faults
 }
 

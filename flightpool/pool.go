@@ -28,6 +28,7 @@ type FlightSQLPool struct {
 	background  taskgroup.Group
 	health      health
 	counters    counters
+	tracing     *tracing // nil without tracers
 }
 
 // watchLoss arranges that lost is called when the transport of c ends, if c can tell.

@@ -11,7 +11,6 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/bind"
-	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
 )
 
@@ -73,7 +72,7 @@ func (p *FlightSQLPool) QueryRow(ctx context.Context, sql string, args ...any) *
 // Execute runs any statement: one with rows as Query does, any other as Update
 // does, with the count in RowsAffected of the result.
 func (p *FlightSQLPool) Execute(ctx context.Context, sql string, args ...any) (*QueryResult, error) {
-	return runStateless(ctx, p, "Execute", QueryOptions{Args: args}, func(s *SessionHandle, opts QueryOptions) (*QueryResult, error) {
+	return runStateless(ctx, p, "Execute", sql, QueryOptions{Args: args}, func(ctx context.Context, s *SessionHandle, opts QueryOptions) (*QueryResult, error) {
 		return s.QueryWithOptions(ctx, sql, opts)
 	})
 }
@@ -97,14 +96,14 @@ func (p *FlightSQLPool) UpdateWithRecordBatch(ctx context.Context, sql string, b
 
 // QueryWithOptions is Query with options.
 func (p *FlightSQLPool) QueryWithOptions(ctx context.Context, sql string, opts QueryOptions) (*QueryResult, error) {
-	return runStateless(ctx, p, "Query", opts, func(s *SessionHandle, opts QueryOptions) (*QueryResult, error) {
+	return runStateless(ctx, p, "Query", sql, opts, func(ctx context.Context, s *SessionHandle, opts QueryOptions) (*QueryResult, error) {
 		return s.QueryWithOptions(ctx, sql, opts)
 	})
 }
 
 // UpdateWithOptions is Update with options.
 func (p *FlightSQLPool) UpdateWithOptions(ctx context.Context, sql string, opts QueryOptions) (UpdateResult, error) {
-	return runStateless(ctx, p, "Update", opts, func(s *SessionHandle, opts QueryOptions) (UpdateResult, error) {
+	return runStateless(ctx, p, "Update", sql, opts, func(ctx context.Context, s *SessionHandle, opts QueryOptions) (UpdateResult, error) {
 		return s.UpdateWithOptions(ctx, sql, opts)
 	})
 }
@@ -112,7 +111,7 @@ func (p *FlightSQLPool) UpdateWithOptions(ctx context.Context, sql string, opts 
 // Ingest loads rows into a table in bulk and returns how many were stored, or
 // -1 when the server does not tell. It does not release rows.
 func (p *FlightSQLPool) Ingest(ctx context.Context, table string, rows array.RecordReader, opts IngestOptions) (int64, error) {
-	return runStateless(ctx, p, "Ingest", QueryOptions{Retry: RetryNever}, func(s *SessionHandle, _ QueryOptions) (int64, error) {
+	return runStateless(ctx, p, "Ingest", table, QueryOptions{Retry: RetryNever}, func(ctx context.Context, s *SessionHandle, _ QueryOptions) (int64, error) {
 		return s.Ingest(ctx, table, rows, opts)
 	})
 }
@@ -121,7 +120,7 @@ func (p *FlightSQLPool) Ingest(ctx context.Context, table string, rows array.Rec
 // by running HealthCheck.SQL. A connection that turns out to be dead is replaced
 // and the ping repeated once.
 func (p *FlightSQLPool) Ping(ctx context.Context) error {
-	_, err := runStateless(ctx, p, "Ping", QueryOptions{Retry: RetryAlways}, func(s *SessionHandle, _ QueryOptions) (struct{}, error) {
+	_, err := runStateless(ctx, p, "Ping", "", QueryOptions{Retry: RetryAlways}, func(ctx context.Context, s *SessionHandle, _ QueryOptions) (struct{}, error) {
 		return struct{}{}, s.Ping(ctx)
 	})
 	return err
@@ -134,43 +133,50 @@ func (p *FlightSQLPool) AcquireSession(ctx context.Context) (*SessionHandle, err
 }
 
 func (p *FlightSQLPool) acquireSession(ctx context.Context, op string, verified bool) (*SessionHandle, error) {
-	loan, err := p.borrow(ctx, verified)
+	loan, err := p.borrow(ctx, op, verified)
 	if err != nil {
-		return nil, p.acquireError(ctx, op, err)
+		return nil, err
 	}
 	p.counters.sessions.Add(1)
-	return session.New(loan.Value(), p.policy, returnLoan(loan)), nil
+	return session.New(loan.Value(), p.policy, p.tracing.onRelease(ctx, p.target, returnLoan(loan))), nil
 }
 
-// runStateless runs one stateless call, and once more where that is safe.
-func runStateless[T any](ctx context.Context, p *FlightSQLPool, op string, opts QueryOptions, call func(*SessionHandle, QueryOptions) (T, error)) (T, error) {
-	var none T
+// runStateless runs one stateless call, and once more where that is safe. text is what
+// tracers see of it.
+func runStateless[T any](ctx context.Context, p *FlightSQLPool, op, text string, opts QueryOptions, call func(context.Context, *SessionHandle, QueryOptions) (T, error)) (v T, err error) {
 	opts.Args = bind.Read(opts.Args) // before a connection is taken, and once for both attempts
 	deadline := p.callDeadline(opts)
+	ctx, trace := session.StartTrace(ctx, p.policy.Tracer, op, p.target, text)
+	err = errCallerGone // where something of the caller's ends the goroutine
+	defer func() {
+		if err != nil {
+			trace.End(err)
+		}
+	}()
 	attempt := func(verified bool) (v T, reached bool, err error) {
 		wait, stop := withDeadline(ctx, deadline)
 		defer stop()
-		loan, err := p.borrow(wait, verified)
+		s, err := p.lend(wait, trace, op, verified)
 		if err != nil {
-			return none, false, p.acquireError(wait, op, err)
+			return v, false, err
 		}
 		opts := opts
 		if !deadline.IsZero() { // the wait counts against the call's timeout
 			opts.Timeout = max(time.Until(deadline), 1)
 		}
-		s := session.NewStateless(loan.Value(), p.policy, returnLoan(loan))
 		defer func() {
 			if !reached { // a method of the caller's context panicked before the call had begun
 				_ = s.Close()
 			}
 		}()
-		v, err = call(s, opts)
+		v, err = call(ctx, s, opts)
 		return v, true, err
 	}
 	p.counters.calls.Add(1)
-	v, reached, err := attempt(false)
-	if err != nil && reached && ctx.Err() == nil && p.shouldRepeat(err, opts) {
+	reached := false
+	if v, reached, err = attempt(false); err != nil && reached && ctx.Err() == nil && p.shouldRepeat(err, opts) {
 		p.retried(op, err)
+		trace.Retried()
 		first := err
 		if v, _, err = attempt(true); err != nil {
 			err = fmt.Errorf("%w (the first attempt: %w)", err, first)
@@ -178,6 +184,7 @@ func runStateless[T any](ctx context.Context, p *FlightSQLPool, op string, opts 
 	}
 	if err != nil {
 		p.counters.failures.Add(1)
+		var none T
 		return none, err
 	}
 	return v, nil
@@ -218,82 +225,5 @@ func (p *FlightSQLPool) shouldRepeat(err error, opts QueryOptions) bool {
 		return e.Read || e.Unsent || opts.Retry == RetryAlways
 	default:
 		return false
-	}
-}
-
-// borrow takes a connection whose transport lives; with verified, one that has just
-// answered a ping. Dead ones on the way are dropped.
-func (p *FlightSQLPool) borrow(ctx context.Context, verified bool) (reservoir.Loan[backend.Conn], error) {
-	for tries := 0; ; tries++ {
-		if p.closing.Load() {
-			return reservoir.Loan[backend.Conn]{}, ErrClosed
-		}
-		loan, ok := p.conns.TryAcquire()
-		if !ok {
-			var err error
-			if loan, err = p.waitForConn(ctx); err != nil {
-				return loan, err
-			}
-		}
-		err := p.checkBorrowed(ctx, loan, verified)
-		if err == nil {
-			return loan, nil
-		}
-		_ = loan.Discard(err) // it was ours to discard
-		if ctx.Err() != nil || tries > p.conns.Stats().MaxSize {
-			return reservoir.Loan[backend.Conn]{}, err
-		}
-	}
-}
-
-var errCallerGone = errors.New("the caller's context has ended the goroutine")
-
-// checkBorrowed reports whether the connection of a loan can be used. When a method of
-// the caller's context ends the goroutine meanwhile, the connection is dropped,
-// since nobody knows what was sent on it.
-func (p *FlightSQLPool) checkBorrowed(ctx context.Context, loan reservoir.Loan[backend.Conn], verified bool) (err error) {
-	c := loan.Value()
-	known := false
-	defer func() {
-		if !known {
-			_ = loan.Discard(errCallerGone) // the caller's goroutine ends before it can
-		}
-	}()
-	if err = c.Lost(); err == nil && verified {
-		err = p.verify(ctx, c)
-	}
-	known = true
-	return err
-}
-
-// waitForConn waits for a connection. A call that was the trial of an unhealthy server
-// and leaves before anything was tried, since its ctx has ended, leaves the trial
-// to the next.
-func (p *FlightSQLPool) waitForConn(ctx context.Context) (loan reservoir.Loan[backend.Conn], err error) {
-	trial, err := p.allowWait()
-	if err != nil {
-		return loan, err
-	}
-	acquired := false
-	defer func() { // also when a method of the ctx has ended the goroutine
-		if !acquired && p.conns.Stats().Opening == 0 {
-			trial.returnUnused()
-		}
-	}()
-	loan, err = p.conns.Acquire(ctx)
-	acquired = err == nil
-	return loan, err
-}
-
-// returnLoan gives a loan back as the session has found its connection.
-func returnLoan(loan reservoir.Loan[backend.Conn]) func(error) {
-	return func(discard error) {
-		// A loan that Close has taken back by force is not out any more;
-		// there is nothing else to do about it.
-		if discard != nil {
-			_ = loan.Discard(discard)
-			return
-		}
-		_ = loan.Release()
 	}
 }

@@ -63,7 +63,11 @@ func (c *call) callerLeftError() *backend.Error {
 	if c.operation.Name() != nil {
 		stage = backend.StageFetch
 	}
-	return c.wrapError(&backend.Error{Stage: stage, Fault: backend.FaultContext, Err: err})
+	e := c.wrapError(&backend.Error{Stage: stage, Fault: backend.FaultContext, Err: err})
+	if c.leftMeans != nil {
+		return withCause(e, c.leftMeans)
+	}
+	return e
 }
 
 // endInBackground is end after completeOnServer. A panic or Goexit while unread rows

@@ -95,6 +95,11 @@ type call struct {
 	// a COMMIT is ErrCommitUnknown: the caller has been told something else.
 	failureReported bool
 
+	trace     *Trace // the call as tracers see it, nil without any
+	quiet     bool   // see QueryOptions
+	answer    error  // what the caller is told although the call has ended well
+	leftMeans error  // what it means, besides, that the caller has left
+
 	callerGone chan struct{} // closed once the caller waits no longer
 
 	mu struct {
@@ -170,7 +175,8 @@ func (c *call) bindContext(opts QueryOptions) {
 // notifyEnd tells the owner of the call's end, in e, or well if e is nil. Every call that
 // has begun comes here once, outside of all locks, when the session is free again or is
 // being cancelled.
-func (c *call) notifyEnd(e *backend.Error) {
+func (c *call) notifyEnd(o outcome, e *backend.Error) {
+	defer c.endTrace(o, e)
 	if f := c.s.policy.Observe.Answered; f != nil && e == nil {
 		f()
 	}
@@ -236,12 +242,8 @@ func (c *call) attachResult(r *QueryResult) error {
 	return c.mu.cause
 }
 
-// hasResult reports whether the server has answered with rows, or with their end.
-func (c *call) hasResult() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.mu.result != nil
-}
+// hasResult reports whether the server has answered with rows.
+func (c *call) hasResult() bool { return c.attachedResult() != nil }
 
 // setOwnStatement takes a prepared statement that ends with the call: finish closes it,
 // behind the caller. It is called on the goroutine of the step, which may end after its

@@ -58,12 +58,15 @@ func (s *SessionHandle) startCancel(c *call, tx transaction) {
 		serial: s.runsSerially(), probeWait: c.probeWait,
 	}
 	s.policy.goInBackground(func() {
-		s.awaitArrival(c)
-		report := st.chain().Run(s.policy.OwnerContext)
-		if f := s.policy.Observe.Cancelled; f != nil {
-			f(c.op, report)
-		}
-		s.finishCancel(st, report)
+		s.runTraced(c, func(ctx context.Context) cancel.Report {
+			s.awaitArrival(c)
+			report := st.chain().Run(ctx)
+			if f := s.policy.Observe.Cancelled; f != nil {
+				f(c.op, report)
+			}
+			s.finishCancel(st, report)
+			return report
+		})
 	})
 }
 

@@ -41,7 +41,11 @@ func (c *call) finish(o outcome) error {
 	}
 	c.s.markEnding()
 	c.s.policy.goInBackground(func() { c.endInBackground(o) })
-	if e := c.outcomeError(o); e != nil {
+	e := c.outcomeError(o)
+	if !c.hasResult() { // else the reader of the rows has them before the end
+		c.endTrace(o, e)
+	}
+	if e != nil {
 		return e
 	}
 	return nil
@@ -62,14 +66,15 @@ func (c *call) end(o outcome) error {
 	defer func() {
 		if !known { // a method of the caller's context has ended the goroutine
 			e = &backend.Error{Op: c.op, Stage: backend.StageFetch, Fault: backend.FaultContext, Err: errCallbackExited}
-			c.s.recordCallEnd(c, outcome{interruptedBy: errCallbackExited}, e)
-			c.notifyEnd(e)
+			o = outcome{interruptedBy: errCallbackExited}
+			defer c.notifyEnd(o, e)
+			c.s.recordCallEnd(c, o, e)
 		}
 	}()
 	e = c.outcomeError(o)
 	known = true
+	defer c.notifyEnd(o, e) // also when a hook of the connection's return ends the goroutine
 	c.s.recordCallEnd(c, o, e)
-	c.notifyEnd(e)
 	if e == nil {
 		return nil
 	}
@@ -209,7 +214,7 @@ func awaitStep[T any](c *call, step func(ctx context.Context) (T, error), late f
 				late(a.Value, a.Err)
 			}
 		})
-		return v, false, c.callerLeftError()
+		return v, false, c.tellLeaver()
 	}
 	if a.Returned {
 		return a.Value, true, a.Err

@@ -26,6 +26,9 @@ type SessionHandle struct {
 	// end of the call closes it.
 	stateless bool
 
+	// trace is that of a stateless handle's call, which the pool has begun.
+	trace *Trace
+
 	// mu is held for bookkeeping only, never across a call of conn, a hook
 	// or the release of the connection.
 	mu struct {
@@ -71,17 +74,31 @@ func New(conn backend.Conn, policy *Policy, releaseConn func(discard error)) *Se
 // NewStateless makes a handle for a single call, at whose end the handle closes itself.
 // Nothing can be left to lose between two calls, so it needs no proof.
 func NewStateless(conn backend.Conn, policy *Policy, releaseConn func(discard error)) *SessionHandle {
+	return NewTraced(conn, policy, nil, releaseConn)
+}
+
+// NewTraced is NewStateless for a call whose trace has begun. The handle ends it, but for
+// a call that fails before it has a result: its caller does, who may make it again.
+func NewTraced(conn backend.Conn, policy *Policy, trace *Trace, releaseConn func(discard error)) *SessionHandle {
 	s := New(conn, policy, releaseConn)
-	s.stateless = true
+	s.stateless, s.trace = true, trace
 	return s
 }
 
 // begin makes the handle busy with a new call. While an earlier call is being ended in
 // the background it waits for that, as long as ctx allows. Another may be first then;
 // it looks again.
-func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions, mode callMode) (*call, error) {
+func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions, mode callMode) (begun *call, err error) {
+	ctx, trace := s.startTrace(ctx, op, opts)
+	err = errCallbackExited // where a method of ctx ends the goroutine
+	held, started := false, false
+	defer func() {
+		if !held && s.trace == nil {
+			trace.End(err)
+		}
+	}()
 	c := s.newCall(ctx, op, opts, mode)
-	started := false
+	c.trace, c.quiet = trace, opts.quiet
 	defer func() {
 		if started { // a method of ctx has panicked
 			_ = c.finish(outcome{err: &backend.Error{Stage: backend.StageArgument, Fault: backend.FaultUsage, Unsent: true, Err: errCallbackExited}})
@@ -102,9 +119,9 @@ func (s *SessionHandle) begin(ctx context.Context, op string, opts QueryOptions,
 				Ctx: ctxerr.Of(ctx), Err: errors.New("the previous call of the session is still being ended")}
 		}
 	}
-	started = true
+	held, started = true, true
 	c.bindContext(opts)
-	err := ctxerr.Of(c.ctx)
+	err = ctxerr.Of(c.ctx)
 	started = false
 	if err == nil && mode == cancelWhenLeft {
 		err = c.cause() // Close may have come already

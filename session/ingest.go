@@ -25,7 +25,7 @@ import (
 // Ingest reads rows in a goroutine of its own. When ctx ends while rows does
 // not return, Ingest returns all the same, and rows is let go when it does.
 func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.RecordReader, opts backend.IngestOptions) (int64, error) {
-	c, err := s.begin(ctx, "Ingest", QueryOptions{Headers: opts.Headers, ownGoroutine: true}, cancelWhenLeft) // rows may block, or panic
+	c, err := s.begin(ctx, opIngest, QueryOptions{Headers: opts.Headers, ownGoroutine: true, text: table}, cancelWhenLeft) // rows may block, or panic
 	if err != nil {
 		return 0, err
 	}
@@ -51,7 +51,7 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 		}
 		n, err := s.conn.Ingest(ctx, source, opts, c.backendCall)
 		return n, source.judge(err)
-	}, valueOutcome)
+	}, c.countOutcome)
 }
 
 // callerRows are rows of the caller's whose failure a backend must not take for one of

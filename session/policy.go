@@ -50,9 +50,10 @@ type Policy struct {
 	// Allocator holds what the handle itself builds. Nil: the default one.
 	Allocator memory.Allocator
 
-	// Observe is told of events, on the goroutine where they happen and
-	// outside all locks.
+	// Observe is told of events, and Tracer, which may be nil, of calls and cancels,
+	// on the goroutine where they happen and outside all locks.
 	Observe Observer
+	Tracer  Tracer
 
 	// answeredQueries holds the keys of the state queries that the server has answered.
 	answeredQueries textSet
@@ -237,6 +238,9 @@ type QueryOptions struct {
 
 	// backgroundRollback marks the rollback that other calls wait for.
 	backgroundRollback bool
+
+	quiet bool   // it is no failure that there was nothing left to do
+	text  string // the statement, or the table of an ingestion, for tracers
 }
 
 // UpdateResult is what a change did.

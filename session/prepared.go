@@ -21,6 +21,7 @@ import (
 type PreparedQuery struct {
 	s      *SessionHandle
 	stmt   backend.Prepared
+	sql    string
 	script sqlscan.Script
 	route  Route
 	bound  bool // parameters were sent, which the server may have kept
@@ -36,7 +37,7 @@ func (s *SessionHandle) PrepareQuery(ctx context.Context, sql string) (*Prepared
 // PreparedQuery.Query sends the statement, Timeout bounds the preparing, and
 // Headers go with it. The others do not apply.
 func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string, opts QueryOptions) (*PreparedQuery, error) {
-	c, err := s.begin(ctx, "PrepareQuery", QueryOptions{Timeout: opts.Timeout, Headers: opts.Headers}, finishWithinBudget)
+	c, err := s.begin(ctx, "PrepareQuery", QueryOptions{Timeout: opts.Timeout, Headers: opts.Headers, text: sql}, finishWithinBudget)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +60,7 @@ func (s *SessionHandle) PrepareQueryWithOptions(ctx context.Context, sql string,
 	c.requireSingleExecution(opts.Route, script) // but on some servers it does
 	// A failure is taken for one that has left nothing. Where the answer leaves that
 	// open, what it may have left can be seen by nobody and ends with the connection.
-	q := &PreparedQuery{s: s, script: script, route: opts.Route}
+	q := &PreparedQuery{s: s, sql: sql, script: script, route: opts.Route}
 	_, err = runStep(c, func(ctx context.Context) (backend.Prepared, error) { return s.conn.Prepare(ctx, sql, c.backendCall) },
 		func(stmt backend.Prepared, inTime bool, err error) outcome {
 			switch {
@@ -163,7 +164,7 @@ func (q *PreparedQuery) update(ctx context.Context, opts QueryOptions) (UpdateRe
 			return err
 		})
 		return n, err
-	}, valueOutcome))
+	}, c.countOutcome))
 }
 
 // begin begins a call of the statement, with the parameters of opts, or ends it with a
@@ -174,6 +175,7 @@ func (q *PreparedQuery) update(ctx context.Context, opts QueryOptions) (UpdateRe
 func (q *PreparedQuery) begin(ctx context.Context, op string, opts QueryOptions, fault error) (*call, parameters, error) {
 	params, unsendable := parametersOf(opts)
 	fault = cmp.Or(fault, unsendable)
+	opts.text = q.sql
 	c, err := q.s.begin(ctx, op, opts, cancelWhenLeft)
 	if err != nil {
 		return nil, params, err
@@ -209,7 +211,7 @@ func (q *PreparedQuery) Close(ctx context.Context) error {
 	if !alive {
 		return nil
 	}
-	c, err := q.s.begin(ctx, "PreparedQuery.Close", QueryOptions{}, finishWithinBudget)
+	c, err := q.s.begin(ctx, "PreparedQuery.Close", QueryOptions{quiet: true, text: q.sql}, finishWithinBudget)
 	if err != nil {
 		if errors.Is(err, backend.ErrHandleClosed) || errors.Is(err, backend.ErrSessionLost) {
 			return nil // it has gone with its session

@@ -165,6 +165,7 @@ func (r *QueryResult) startRead() (first arrow.RecordBatch, ok bool) {
 	if first = r.mu.first; first != nil {
 		r.mu.first = nil
 		r.call.delivered = true
+		r.call.trace.delivered(first)
 		return first, true
 	}
 	r.mu.reading = true
@@ -236,6 +237,7 @@ func (r *QueryResult) recordRead(batch arrow.RecordBatch, err error) bool {
 	r.mu.reading = false
 	cause, interrupted := r.mu.cause, r.mu.ended
 	if err == nil && !interrupted {
+		r.call.trace.delivered(batch)
 		r.mu.Unlock()
 		r.batch = batch
 		return true
@@ -247,6 +249,7 @@ func (r *QueryResult) recordRead(batch arrow.RecordBatch, err error) bool {
 	}
 	if eof.Reached(err) && !interrupted {
 		r.affected, r.affectedKnown = r.stream.RowsAffected()
+		r.call.trace.affected(r.affected, r.affectedKnown)
 	}
 	var o outcome
 	switch {

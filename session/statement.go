@@ -95,7 +95,7 @@ func (s *SessionHandle) query(ctx context.Context, op, sql string, opts QueryOpt
 		}
 		return resultWithoutRows(done), nil
 	}
-	c, params, err := s.beginText(ctx, op, script, opts, ambiguity)
+	c, params, err := s.beginText(ctx, op, sql, script, opts, ambiguity)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOp
 	if opts.Route == RouteQuery {
 		fault = errors.New("Update sends an update: RouteQuery is for QueryWithOptions")
 	}
-	c, params, err := s.beginText(ctx, op, script, opts, fault)
+	c, params, err := s.beginText(ctx, op, sql, script, opts, fault)
 	if err != nil {
 		return UpdateResult{}, err
 	}
@@ -136,7 +136,7 @@ func (s *SessionHandle) update(ctx context.Context, op, sql string, opts QueryOp
 			return err
 		})
 		return n, err
-	}, valueOutcome))
+	}, c.countOutcome))
 }
 
 // updateResult is what a change has come to.
@@ -149,9 +149,10 @@ func updateResult(n int64, err error) (UpdateResult, error) {
 
 // beginText begins the call of a text, with the parameters of opts, or ends it with a
 // fault of its arguments.
-func (s *SessionHandle) beginText(ctx context.Context, op string, script sqlscan.Script, opts QueryOptions, fault error) (*call, parameters, error) {
+func (s *SessionHandle) beginText(ctx context.Context, op, sql string, script sqlscan.Script, opts QueryOptions, fault error) (*call, parameters, error) {
 	params, unsendable := parametersOf(opts)
 	fault = cmp.Or(fault, unsendable)
+	opts.text = sql
 	c, err := s.begin(ctx, op, opts, cancelWhenLeft)
 	if err != nil {
 		return nil, params, err
@@ -245,6 +246,7 @@ func (s *SessionHandle) openResult(c *call, open func(ctx context.Context) (back
 		}
 		return nil, err
 	}
+	c.trace.answered()
 	return newResult(c, got.stream, got.first, got.err), nil
 }
 

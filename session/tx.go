@@ -161,6 +161,7 @@ func (s *SessionHandle) Commit(ctx context.Context) error {
 		return c.finish(outcome{err: usageError(ErrNoTx)})
 	case txAborted:
 		aborted := &backend.Error{Op: "Commit", Stage: backend.StageExecute, Fault: backend.FaultUsage, Target: s.policy.Target, Err: tx.abortedErr()}
+		c.answer = aborted
 		err := s.endByRollback(c, tx)
 		if err == nil {
 			s.setTx(transaction{commitRefused: true})
@@ -175,13 +176,9 @@ func (s *SessionHandle) Commit(ctx context.Context) error {
 		return errjoin.Join(aborted, err)
 	default:
 	}
-	err = runStepWithoutValue(c, func(ctx context.Context) error { return s.commit(ctx, tx) },
+	c.leftMeans = backend.ErrCommitUnknown
+	return runStepWithoutValue(c, func(ctx context.Context) error { return s.commit(ctx, tx) },
 		func(_ bool, err error) outcome { return outcome{err: s.recordCommitReply(err)} })
-	var e *backend.Error
-	if c.failureReported && errors.As(err, &e) {
-		return withCause(e, backend.ErrCommitUnknown)
-	}
-	return err
 }
 
 // checkUsable is nil when a statement may run in the transaction.

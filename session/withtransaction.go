@@ -51,7 +51,7 @@ func (s *SessionHandle) WithTransaction(ctx context.Context, fn func(ctx context
 func (s *SessionHandle) RollbackOpen(ctx context.Context) error {
 	bounded, stop := context.WithTimeout(ctx, s.policy.closeTimeout())
 	defer stop()
-	err := s.rollBackInterrupting(bounded, QueryOptions{})
+	err := s.rollBackInterrupting(bounded, QueryOptions{quiet: true})
 	if err != nil && bounded.Err() != nil {
 		// The rollback must go out all the same, but nobody waits for it.
 		s.rollBackInBackground()

@@ -51,7 +51,7 @@ var layers = []layer{
 	{dir: "backend", may: []string{"cancel", "internal/eof", "internal/printing"}, external: wire},
 	{dir: "backend/backendtest", may: []string{"backend", "cancel", "internal/eof"}, external: join(wire, test)},
 	{dir: "rowscan", may: []string{"internal/errjoin", "internal/structfields"}, external: []string{"github.com/apache/arrow-go/"}},
-	{dir: "session", may: []string{"backend", "internal/bind", "cancel", "rowscan", "internal/effect", "internal/backoff", "internal/callback", "internal/printing", "internal/ctxerr", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
+	{dir: "session", may: []string{"backend", "internal/bind", "cancel", "rowscan", "internal/effect", "internal/backoff", "internal/callback", "internal/printing", "internal/ctxerr", "internal/ctxvalues", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
 
 	{dir: "internal/structfields", may: []string{"internal/errjoin"}},
 	{dir: "internal/bind", may: []string{"internal/errjoin", "internal/structfields"}, external: []string{"github.com/apache/arrow-go/"}},
@@ -62,6 +62,7 @@ var layers = []layer{
 	{dir: "internal/fairshare", may: []string{"internal/invariant"}},
 	{dir: "internal/invariant"},
 	{dir: "internal/ctxerr"},
+	{dir: "internal/ctxvalues"},
 	{dir: "internal/netname"},
 	{dir: "internal/errjoin"},
 	{dir: "internal/callback"},
@@ -77,7 +78,7 @@ var layers = []layer{
 	{dir: "internal/driverapi", may: []string{"backend", "session"}},
 	{dir: "internal/adbcconn", may: []string{"internal/ctxerr", "backend", "cancel", "internal/callback", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 
-	{dir: "flightpool", may: []string{"rowscan", "internal/backoff", "internal/bind", "internal/printing", "internal/netname", "backend", "session", "reservoir", "cancel", "lease", "internal/callback", "internal/ctxerr", "internal/flightconn", "internal/invariant", "internal/option", "internal/taskgroup", "internal/sqlscan", "internal/errjoin"}, external: wire},
+	{dir: "flightpool", may: []string{"rowscan", "internal/backoff", "internal/bind", "internal/printing", "internal/netname", "backend", "session", "reservoir", "cancel", "lease", "internal/callback", "internal/ctxerr", "internal/ctxvalues", "internal/flightconn", "internal/invariant", "internal/option", "internal/taskgroup", "internal/sqlscan", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/adbcpool", may: []string{"backend", "flightpool", "flightpool/sqldriver", "session", "internal/adbcconn", "internal/callback", "internal/driverapi", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 	{dir: "flightpool/sqldriver", may: []string{"backend", "flightpool", "rowscan", "session", "internal/bind", "internal/driverapi", "internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "flightpool/oauth", may: []string{"internal/option", "internal/netname", "flightpool", "internal/printing", "reservoir", "internal/errjoin"}, external: []string{"golang.org/x/oauth2"}},

@@ -1,0 +1,119 @@
+package flightpool
+
+import (
+	"context"
+	"errors"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/reservoir"
+	"github.com/flightpool/flightpool/session"
+)
+
+// lend borrows a connection for one stateless call.
+func (p *FlightSQLPool) lend(ctx context.Context, trace *session.Trace, op string, verified bool) (*SessionHandle, error) {
+	began := trace.Now()
+	loan, err := p.borrow(ctx, op, verified)
+	trace.Waited(began)
+	if err != nil {
+		return nil, err
+	}
+	return session.NewTraced(loan.Value(), p.policy, trace, p.tracing.onRelease(ctx, p.target, returnLoan(loan))), nil
+}
+
+// borrow is takeConn for the call op. A tracer that ends the goroutine keeps no
+// connection.
+func (p *FlightSQLPool) borrow(ctx context.Context, op string, verified bool) (loan reservoir.Loan[backend.Conn], err error) {
+	ctx, traced := p.tracing.startAcquire(ctx, op, p.target)
+	err = errCallerGone
+	told := false
+	defer func() {
+		defer func() {
+			if !told && err == nil {
+				_ = loan.Release()
+			}
+		}()
+		traced(err)
+		told = true
+	}()
+	if loan, err = p.takeConn(ctx, verified); err != nil {
+		err = p.acquireError(ctx, op, err)
+	}
+	return loan, err
+}
+
+// takeConn takes a connection whose transport lives; with verified, one that has just
+// answered a ping. Dead ones on the way are dropped.
+func (p *FlightSQLPool) takeConn(ctx context.Context, verified bool) (reservoir.Loan[backend.Conn], error) {
+	for tries := 0; ; tries++ {
+		if p.closing.Load() {
+			return reservoir.Loan[backend.Conn]{}, ErrClosed
+		}
+		loan, ok := p.conns.TryAcquire()
+		if !ok {
+			var err error
+			if loan, err = p.waitForConn(ctx); err != nil {
+				return loan, err
+			}
+		}
+		err := p.checkBorrowed(ctx, loan, verified)
+		if err == nil {
+			return loan, nil
+		}
+		_ = loan.Discard(err) // it was ours to discard
+		if ctx.Err() != nil || tries > p.conns.Stats().MaxSize {
+			return reservoir.Loan[backend.Conn]{}, err
+		}
+	}
+}
+
+var errCallerGone = errors.New("the caller's context has ended the goroutine")
+
+// checkBorrowed reports whether the connection of a loan can be used. When a method of
+// the caller's context ends the goroutine meanwhile, the connection is dropped,
+// since nobody knows what was sent on it.
+func (p *FlightSQLPool) checkBorrowed(ctx context.Context, loan reservoir.Loan[backend.Conn], verified bool) (err error) {
+	c := loan.Value()
+	known := false
+	defer func() {
+		if !known {
+			_ = loan.Discard(errCallerGone) // the caller's goroutine ends before it can
+		}
+	}()
+	if err = c.Lost(); err == nil && verified {
+		err = p.verify(ctx, c)
+	}
+	known = true
+	return err
+}
+
+// waitForConn waits for a connection. A call that was the trial of an unhealthy server
+// and leaves before anything was tried, since its ctx has ended, leaves the trial
+// to the next.
+func (p *FlightSQLPool) waitForConn(ctx context.Context) (loan reservoir.Loan[backend.Conn], err error) {
+	trial, err := p.allowWait()
+	if err != nil {
+		return loan, err
+	}
+	acquired := false
+	defer func() { // also when a method of the ctx has ended the goroutine
+		if !acquired && p.conns.Stats().Opening == 0 {
+			trial.returnUnused()
+		}
+	}()
+	loan, err = p.conns.Acquire(ctx)
+	acquired = err == nil
+	return loan, err
+}
+
+// returnLoan gives a loan back as the session has found its connection.
+func returnLoan(loan reservoir.Loan[backend.Conn]) func(error) {
+	return func(discard error) {
+		// A loan that Close has taken back by force is not out any more;
+		// there is nothing else to do about it.
+		if discard != nil {
+			_ = loan.Discard(discard)
+			return
+		}
+		_ = loan.Release()
+	}
+}

@@ -1,0 +1,72 @@
+package sqlscan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestASummaryNamesWhatAStatementTouches(t *testing.T) {
+	for sql, summary := range map[string]string{
+		"":            "",
+		"-- nothing":  "",
+		"SELECT 1":    "SELECT",
+		"select 'x';": "SELECT",
+		"SELECT * FROM flights f JOIN main.airports a ON a.id = f.origin WHERE name = 'BER'": "SELECT flights main.airports",
+		"SELECT * FROM a, (SELECT * FROM b) x JOIN a ON true":                                "SELECT a b",
+		"WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x":                                 "INSERT t x",
+		"INSERT INTO TABLE t VALUES (1)":                                                     "INSERT t",
+		"UPDATE account SET balance = 7":                                                     "UPDATE account",
+		"DELETE FROM only_here WHERE a = 1":                                                  "DELETE only_here",
+		"CREATE TABLE IF NOT EXISTS t (a INT)":                                               "CREATE t",
+		"DROP TABLE t; SELECT 1":                                                             "DROP t; SELECT",
+		"SET password = hunter2":                                                             "SET",
+		"hunter2 is no verb":                                                                 "?",
+		"(SELECT 1)":                                                                         "SELECT",
+		"SELECT * FROM":                                                                      "SELECT",
+		"SELECT * FROM t.":                                                                   "SELECT t",
+	} {
+		require.Equal(t, summary, Summary(sql), sql)
+	}
+}
+
+// Where the literal of one dialect is cut by another, or an identifier may be one.
+func TestASummaryHoldsNoLiteral(t *testing.T) {
+	for _, sql := range []string{
+		"SELECT 'hunter2'",
+		"SELECT 'FROM hunter2'",
+		"SELECT * FROM 'hunter2'",
+		`SELECT * FROM "hunter2"`,
+		`SELECT trim(BOTH FROM "hunter2")`,
+		"SELECT * FROM `hunter2`",
+		"SELECT $$ FROM hunter2 $$",
+		"SELECT $a$ FROM hunter2 $a$",
+		`SELECT 'it\'s FROM hunter2'`,
+		`SELECT "it\" FROM hunter2"`,
+		"SELECT 'FROM hunter2",
+		"SELECT /* FROM hunter2",
+		"SELECT 1 -- FROM hunter2",
+		"SELECT 1 # FROM hunter2",
+		"SELECT '''it's FROM hunter2'''",
+		`SELECT """he said "FROM hunter2" twice"""`,
+		"SELECT * FROM hunter2'x'",
+		"CREATE USER bob PASSWORD hunter2",
+		"hunter2",
+		"ATTACH 'hunter2'",
+		"SELECT ['FROM hunter2', \"]\" FROM hunter2",
+	} {
+		require.NotContains(t, Summary(sql), "hunter2", sql)
+	}
+}
+
+func TestASummaryIsShort(t *testing.T) {
+	long := strings.Repeat("x", 500)
+	for _, sql := range []string{
+		"SELECT * FROM " + long,
+		strings.Repeat("SELECT * FROM a; ", 1000),
+		"SELECT * FROM a" + strings.Repeat(" JOIN b", 100) + " JOIN " + long,
+	} {
+		require.LessOrEqual(t, len(Summary(sql)), maxSummary+50, sql[:40])
+	}
+}
