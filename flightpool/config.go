@@ -132,7 +132,7 @@ type Config struct {
 
 	// Tracer sees calls, opens and cancels from their start to their end (none):
 	// one or more of QueryTracer, IngestTracer, CancelTracer, ConnectTracer,
-	// AcquireTracer and ReleaseTracer, or Tracers for several values.
+	// AcquireTracer and ReleaseTracer, or Tracers for several values. LogTracer is one.
 	Tracer any
 	Hooks  Hooks
 	Logger *slog.Logger // what needs an operator's eye (nothing is logged)

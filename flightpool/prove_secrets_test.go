@@ -254,9 +254,11 @@ func (p *secretsProver) program(t *testing.T) {
 		}
 	}()
 	statement := p.statement()
+	log := slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	cfg := flightpool.Config{
 		Dialer: srv.Dial, Auth: auth, MaxSize: 2, Headers: metadata.MD{"x-api-key": {p.secret()}}, LeakAfter: time.Second, AcquireTimeout: 3 * time.Second,
-		OnReturn: flightpool.ResetAuto, Logger: slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug})), Hooks: p.hooks(),
+		OnReturn: flightpool.ResetAuto, Logger: log, Hooks: p.hooks(),
+		Tracer: &flightpool.LogTracer{Logger: log, SlowerThan: 1, Failures: true, Texts: true},
 	}
 	if p.IntN(2) == 0 {
 		cfg.MinIdle = -1
