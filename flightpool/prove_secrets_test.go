@@ -258,7 +258,7 @@ func (p *secretsProver) program(t *testing.T) {
 	cfg := flightpool.Config{
 		Dialer: srv.Dial, Auth: auth, MaxSize: 2, Headers: metadata.MD{"x-api-key": {p.secret()}}, LeakAfter: time.Second, AcquireTimeout: 3 * time.Second,
 		OnReturn: flightpool.ResetAuto, Logger: log, Hooks: p.hooks(),
-		Tracer: &flightpool.LogTracer{Logger: log, SlowerThan: 1, Failures: true, Texts: true},
+		Tracer: &flightpool.LogTracer{Logger: log, SlowerThan: 1, Failures: true},
 	}
 	if p.IntN(2) == 0 {
 		cfg.MinIdle = -1
