@@ -3,6 +3,7 @@ package flightpool
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/reservoir"
@@ -17,7 +18,7 @@ func (p *FlightSQLPool) lend(ctx context.Context, trace *session.Trace, op strin
 	if err != nil {
 		return nil, err
 	}
-	return session.NewTraced(loan.Value(), p.policy, trace, p.tracing.onRelease(ctx, p.target, returnLoan(loan))), nil
+	return session.NewTraced(loan.Value(), p.policy, trace, p.tracing.onRelease(ctx, p.target, p.returnLoan(loan))), nil
 }
 
 // borrow is takeConn for the call op. A tracer that ends the goroutine keeps no
@@ -35,10 +36,12 @@ func (p *FlightSQLPool) borrow(ctx context.Context, op string, verified bool) (l
 		traced(err)
 		told = true
 	}()
+	began := time.Now()
 	if loan, err = p.takeConn(ctx, verified); err != nil {
-		err = p.acquireError(ctx, op, err)
+		return loan, p.acquireError(ctx, op, err)
 	}
-	return loan, err
+	p.times.wait.Add(time.Since(began))
+	return loan, nil
 }
 
 // takeConn takes a connection whose transport lives; with verified, one that has just
@@ -105,9 +108,11 @@ func (p *FlightSQLPool) waitForConn(ctx context.Context) (loan reservoir.Loan[ba
 	return loan, err
 }
 
-// returnLoan gives a loan back as the session has found its connection.
-func returnLoan(loan reservoir.Loan[backend.Conn]) func(error) {
+// returnLoan gives a loan, which begins now, back as the session has found its connection.
+func (p *FlightSQLPool) returnLoan(loan reservoir.Loan[backend.Conn]) func(error) {
+	began := time.Now()
 	return func(discard error) {
+		p.times.hold.Add(time.Since(began))
 		// A loan that Close has taken back by force is not out any more;
 		// there is nothing else to do about it.
 		if discard != nil {

@@ -73,7 +73,7 @@ func (p *FlightSQLPool) wrapHooks() reservoir.Hooks {
 
 // observer is what the sessions tell the pool: its counters, its health and the user's hooks.
 func (p *FlightSQLPool) observer() session.Observer {
-	return session.Observer{Cancelled: p.cancelled, Reset: p.sessionReset, RolledBack: p.rolledBack, Answered: p.health.answered}
+	return session.Observer{Cancelled: p.cancelled, Reset: p.sessionReset, RolledBack: p.rolledBack, Answered: p.health.answered, FirstBatch: p.times.firstBatch.Add, Ended: p.times.call.Add}
 }
 
 func (p *FlightSQLPool) cancelled(op string, r cancel.Report) {
@@ -166,6 +166,8 @@ type Stats struct {
 	Resets, ResetFailures uint64 // sessions cleaned on return; those whose connection was discarded for it
 	RolledBack            uint64 // transactions left open and rolled back
 
+	Times Times // how long waits, loans, opens and calls have taken
+
 	// UnhealthySince and UnhealthyReason are set while the server is taken
 	// to be unreachable.
 	UnhealthySince  time.Time
@@ -188,6 +190,7 @@ func (p *FlightSQLPool) Stats() Stats {
 		Calls: p.counters.calls.Load(), Failures: p.counters.failures.Load(), Retries: p.counters.retries.Load(), Sessions: p.counters.sessions.Load(),
 		CancelsConfirmed: p.counters.cancelsConfirmed.Load(), CancelsUnconfirmed: p.counters.cancelsUnconfirmed.Load(),
 		Resets: p.counters.resets.Load(), ResetFailures: p.counters.resetFailures.Load(), RolledBack: p.counters.rolledBack.Load(),
+		Times: p.times.snapshot(),
 	}
 	s.HookFailures += p.counters.hookFailures.Load()
 	if err := p.counters.lastHookError.Load(); err != nil {

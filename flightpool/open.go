@@ -36,6 +36,7 @@ func (p *FlightSQLPool) verifiedOpen(open func(context.Context) (backend.Conn, e
 			p.health.failed(err, time.Since(start))
 			return nil, p.markPermanent(err)
 		}
+		p.times.open.Add(time.Since(start))
 		return c, nil
 	}
 }

@@ -28,6 +28,7 @@ type FlightSQLPool struct {
 	background  taskgroup.Group
 	health      health
 	counters    counters
+	times       times
 	tracing     *tracing // nil without tracers
 }
 

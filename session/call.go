@@ -177,6 +177,9 @@ func (c *call) bindContext(opts QueryOptions) {
 // being cancelled.
 func (c *call) notifyEnd(o outcome, e *backend.Error) {
 	defer c.endTrace(o, e)
+	if f := c.s.policy.Observe.Ended; f != nil && !c.startedAt.IsZero() {
+		f(time.Since(c.startedAt))
+	}
 	if f := c.s.policy.Observe.Answered; f != nil && e == nil {
 		f()
 	}

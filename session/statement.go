@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
@@ -247,6 +248,9 @@ func (s *SessionHandle) openResult(c *call, open func(ctx context.Context) (back
 		return nil, err
 	}
 	c.trace.answered()
+	if f := c.s.policy.Observe.FirstBatch; f != nil {
+		f(time.Since(c.startedAt))
+	}
 	return newResult(c, got.stream, got.first, got.err), nil
 }
 

@@ -33,13 +33,3 @@ func TestEveryFieldOfADefinitionIsInTheTable(t *testing.T) {
 	optiontest.Named(t, string(doc), options.Keys()...)
 	require.Equal(t, map[string]string{"validation_interval": "validation_interval_seconds", "validation_interval_seconds": "validation_interval"}, optionSynonyms)
 }
-
-func TestAHistogramIsAtMostAQuarterTooHigh(t *testing.T) {
-	for d := time.Microsecond; d < time.Hour; d += d/7 + 1 {
-		var h histogram
-		h.add(d)
-		got := h.percentile(1, 0)
-		require.GreaterOrEqual(t, got, d)
-		require.LessOrEqual(t, got, d+d/4+2*time.Microsecond)
-	}
-}

@@ -89,6 +89,6 @@
 //	making.go, poolversion.go   how a pool is made; which kinds there are
 //	package internal/fairshare  the bound: who gets a slot, who gives one up
 //	health.go, health_probe.go  whether a server works
-//	stats.go, stats_sum.go, traffic.go, histogram.go, arrow.go   what all of it is and has done
+//	stats.go, stats_sum.go, traffic.go, arrow.go   what all of it is and has done
 //	print.go                    what %v shows of it
 package registry

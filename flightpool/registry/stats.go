@@ -216,12 +216,12 @@ func (r *Registry) UserStats(name string) ([]UserStats, error) {
 		acquires := u.counters(st).acquires
 		probes := uint64(max(0, u.probeLoans.Load())) //nolint:gosec // not negative
 		direct := st.Acquired - min(st.Acquired, st.AcquiredWaited+probes)
-		waits := u.waitTimes.Load()
+		waits := u.waitTimes.Load().Snapshot()
 		all = append(all, UserStats{
 			ServerName: name, User: user, RemoteUser: u.version.Load().connKey.Mapping.User, PoolStats: u.poolStats(),
 			Wait: WaitStats{
-				Mean: mean(u.waitTimeSum.seconds(), acquires), P50: waits.percentile(.5, direct), P90: waits.percentile(.9, direct),
-				P99: waits.percentile(.99, direct), P999: waits.percentile(.999, direct),
+				Mean: mean(u.waitTimeSum.seconds(), acquires), P50: waits.Quantile(.5, direct), P90: waits.Quantile(.9, direct),
+				P99: waits.Quantile(.99, direct), P999: waits.Quantile(.999, direct),
 			},
 		})
 	}

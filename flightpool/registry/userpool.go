@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/internal/fairshare"
+	"github.com/flightpool/flightpool/internal/histogram"
 	"github.com/flightpool/flightpool/internal/taskgroup"
 	"github.com/flightpool/flightpool/reservoir"
 )
@@ -25,7 +26,7 @@ type userPool struct {
 	removed   atomic.Bool   // INVARIANT: set before its current version is closed
 	removedCh chan struct{} // closed when it is removed
 
-	waitTimes atomic.Pointer[histogram] // nil: DisableStatistics
+	waitTimes atomic.Pointer[histogram.Histogram] // nil: DisableStatistics
 	traffic   byteCounter
 
 	queries, queryFailures, rejected atomic.Uint64
@@ -73,7 +74,7 @@ func (u *userPool) setWaitStats(d *ServerDefinition) {
 		u.waitTimes.Store(nil)
 		return
 	}
-	u.waitTimes.CompareAndSwap(nil, &histogram{})
+	u.waitTimes.CompareAndSwap(nil, &histogram.Histogram{})
 }
 
 // Resize and the next three are called by package fairshare, for the current version.
@@ -123,7 +124,7 @@ func (u *userPool) hooks() reservoir.Hooks {
 				u.failedWaits.Add(1)
 			}
 			if waits := u.waitTimes.Load(); waits != nil && err == nil {
-				waits.add(waited)
+				waits.Add(waited)
 				u.waitTimeSum.add(waited)
 			}
 		},

@@ -13,7 +13,7 @@ func From(ctx, values context.Context) context.Context {
 }
 
 type joined struct {
-	context.Context //nolint:containedctx // it is one
+	context.Context                 //nolint:containedctx // it is one
 	values          context.Context //nolint:containedctx // where values are looked for
 }
 

@@ -1,0 +1,69 @@
+package histogram
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAQuantileIsAtMostAQuarterTooHigh(t *testing.T) {
+	for d := time.Microsecond; d < time.Hour; d += d/7 + 1 {
+		var h Histogram
+		h.Add(d)
+		s := h.Snapshot()
+		got := s.Quantile(1, 0)
+		require.GreaterOrEqual(t, got, d)
+		require.LessOrEqual(t, got, d+d/4+2*time.Microsecond)
+		require.Equal(t, d, s.Sum)
+	}
+}
+
+func TestQuantilesCountWhatTookNoTime(t *testing.T) {
+	var h Histogram
+	for _, d := range []time.Duration{time.Second, time.Minute, -1, 1000 * time.Hour} {
+		h.Add(d)
+	}
+	s := h.Snapshot()
+	require.EqualValues(t, 4, s.Count)
+	require.Equal(t, time.Second+time.Minute+1000*time.Hour, s.Sum)
+	for _, c := range []struct {
+		p           float64
+		zeros       uint64
+		least, most time.Duration
+	}{
+		{0, 0, 0, 0},
+		{.25, 0, time.Microsecond, 2 * time.Microsecond},
+		{.5, 0, time.Second, 5 * time.Second / 4},
+		{.75, 0, time.Minute, 75 * time.Second},
+		{1, 0, time.Hour, 3 * time.Hour},
+		{.5, 4, 0, 0},
+		{.75, 4, time.Second, 5 * time.Second / 4},
+	} {
+		got := s.Quantile(c.p, c.zeros)
+		require.GreaterOrEqual(t, got, c.least, "%+v", c)
+		require.LessOrEqual(t, got, c.most, "%+v", c)
+	}
+	var none Snapshot
+	require.Zero(t, none.Quantile(.5, 0))
+	require.Zero(t, none.Quantile(1, 7))
+	require.Zero(t, (*Histogram)(nil).Snapshot())
+}
+
+func TestDurationsAreAddedFromManyGoroutines(t *testing.T) {
+	var h Histogram
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 1000 {
+				h.Add(time.Millisecond)
+				h.Snapshot()
+			}
+		})
+	}
+	all.Wait()
+	s := h.Snapshot()
+	require.EqualValues(t, 8000, s.Count)
+	require.Equal(t, 8*time.Second, s.Sum)
+}

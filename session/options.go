@@ -1,0 +1,70 @@
+package session
+
+import (
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"google.golang.org/grpc/metadata"
+)
+
+// QueryOptions adjust one call. The zero value is what Query and Update use.
+type QueryOptions struct {
+	// Timeout bounds the call and the reading of its result, to its end or
+	// Release. Zero: the pool's DefaultQueryTimeout. Negative: none.
+	Timeout time.Duration
+
+	// Retry applies to calls of the pool. A SessionHandle never retries.
+	Retry RetryPolicy
+
+	// Params binds the statement's parameters, a row per execution.
+	Params arrow.RecordBatch
+
+	// Args are the parameters of one execution as Go values: what Query takes after the
+	// text. They stand by their position, or all of them are a sql.Named and the server
+	// tells the names of the statement's parameters, as DuckDB does of $name; else the
+	// call fails. One that is an arrow.RecordBatch is taken as Params.
+	//
+	// nil, nil pointers, nil slices and nil maps are NULL. Values go as booleans,
+	// integers, floats, texts, binary values, times, durations, and slices as lists;
+	// types with a Value method of database/sql as what that returns, also for a nil
+	// slice or map, and structs and slices with MarshalText as texts. Decimal is sent as
+	// a text, exactly. A time is sent in microseconds, cut off to them, unless the server
+	// tells that a parameter has nanoseconds; for a timestamp without zone it is the clock
+	// of UTC, for a date or a time of day that of its own zone.
+	Args []any
+
+	// Headers are sent with the call's RPCs.
+	Headers metadata.MD
+
+	// Route says whether the statement is sent as a query or as an update.
+	// The zero value, RouteAuto, decides by its text.
+	Route Route
+
+	// Progress hears how far a query is, as a fraction from 0 to 1 where the
+	// server knows it, while the call waits for the server's answer. It has
+	// the query made by PollFlightInfo, at most 20 polls a second; servers
+	// without that are asked as usual and give no progress, which is found
+	// out once for a pool. It is called from the call's goroutine, which
+	// waits for it, and not after the call's context has ended. Changes, and
+	// ADBC drivers that are not our own, ignore it.
+	Progress func(fraction float64, known bool)
+
+	// NoCancel leaves the statement running on the server when the caller's
+	// context ends. The caller returns at once all the same; the connection
+	// comes back when the statement has ended, however long that takes.
+	NoCancel bool
+
+	// ownGoroutine has the call's step run in a goroutine of its own.
+	ownGoroutine bool
+
+	// backgroundRollback marks the rollback that other calls wait for.
+	backgroundRollback bool
+
+	quiet bool   // it is no failure that there was nothing left to do
+	text  string // the statement, or the table of an ingestion, for tracers
+}
+
+// UpdateResult is what a change did.
+type UpdateResult struct {
+	RowsAffected int64 // -1 when the server does not tell
+}
