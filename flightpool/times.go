@@ -24,15 +24,15 @@ type Durations struct{ counted histogram.Snapshot }
 // Count is how often it has happened.
 func (d *Durations) Count() uint64 { return d.counted.Count }
 
-// Sum is how long all of it has taken.
-func (d *Durations) Sum() time.Duration { return d.counted.Sum }
+// Seconds is how long all of it has taken.
+func (d *Durations) Seconds() float64 { return d.counted.Seconds }
 
 // Mean is how long it has taken on average; 0: it has not happened.
 func (d *Durations) Mean() time.Duration {
 	if d.counted.Count == 0 {
 		return 0
 	}
-	return d.counted.Sum / time.Duration(min(d.counted.Count, 1<<62)) //nolint:gosec // bounded
+	return time.Duration(d.counted.Seconds / float64(d.counted.Count) * float64(time.Second))
 }
 
 // Quantile is the time within which the part p of all stayed, between 0 and 1, and at most

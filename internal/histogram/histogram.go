@@ -20,8 +20,12 @@ const (
 // The zero value is empty.
 type Histogram struct {
 	counts [Buckets]atomic.Uint64
-	sum    atomic.Int64
+	sum    atomic.Int64 // in sumUnits
 }
+
+// sumUnit is what sums are counted in: in nanoseconds, those of a thousand connections
+// would overflow within four months.
+const sumUnit = 64 * time.Nanosecond
 
 // bucket is where a duration is counted; what is longer than all goes to the last.
 func bucket(d time.Duration) int {
@@ -41,7 +45,7 @@ func Ceiling(b int) time.Duration {
 func (h *Histogram) Add(d time.Duration) {
 	d = max(0, d)
 	h.counts[bucket(d)].Add(1)
-	h.sum.Add(int64(d))
+	h.sum.Add(int64(d.Round(sumUnit) / sumUnit))
 }
 
 // Snapshot is what was counted so far; of what is added meanwhile, parts may be missing.
@@ -49,7 +53,7 @@ func (h *Histogram) Snapshot() (s Snapshot) {
 	if h == nil {
 		return s
 	}
-	s.Sum = time.Duration(h.sum.Load())
+	s.Seconds = float64(h.sum.Load()) * sumUnit.Seconds()
 	for i := range h.counts {
 		s.Counts[i] = h.counts[i].Load()
 		s.Count += s.Counts[i]
@@ -59,9 +63,9 @@ func (h *Histogram) Snapshot() (s Snapshot) {
 
 // A Snapshot is what a Histogram has counted.
 type Snapshot struct {
-	Counts [Buckets]uint64
-	Count  uint64 // of all
-	Sum    time.Duration
+	Counts  [Buckets]uint64
+	Count   uint64  // of all
+	Seconds float64 // the sum of all
 }
 
 // Quantile is the duration within which the part p of all stay, of which zeros more have
