@@ -313,7 +313,7 @@ var scripts = []struct{ sql, want string }{
 	{"(WITH a AS (SELECT 1) DELETE FROM t)", "DELETE none wrapped"},
 	{"SELECT * FROM (WITH a AS (SELECT 1) DELETE FROM t RETURNING *)", "SELECT rows"},
 	{"SELECT f(DELETE FROM t)", "SELECT rows"},
-	{"SELECT * FROM (DELETE FROM t RETURNING set_config('a', 'b', false))", "SELECT rows +unknown +unknown"},
+	{"SELECT * FROM (DELETE FROM t RETURNING set_config('a', 'b', false))", "SELECT rows +unknown"},
 	{"SELECT nextval('q')", "SELECT rows"},
 	{"SELECT nextval", "SELECT rows reads"},
 	{"SELECT 'nextval' ('q')", "SELECT rows reads"},

@@ -252,9 +252,11 @@ func (st *Statement) addNested(toks []token, sql string) {
 	for i := 1; i < len(toks); i++ {
 		switch {
 		case toks[i-1].isPunct("(") && beginsChange(toks[i:]):
-			inner := classify(toks[i:closingParen(toks, i)], sql)
+			end := closingParen(toks, i)
+			inner := classify(toks[i:end], sql)
 			st.ReadOnly = st.ReadOnly && inner.ReadOnly
 			st.Effects = append(st.Effects, inner.Effects...)
+			i = end // inner has looked at what stands inside of it
 		case toks[i].isPunct("(") && toks[i-1].isName():
 			if effects, changes := functionEffects(toks[i-1], toks[i+1:]); changes {
 				st.ReadOnly = false

@@ -2,21 +2,27 @@ package sqlscan
 
 import "strings"
 
-// maxSummary bounds a summary, in bytes.
-const maxSummary = 200
+// Bounds of a summary, and of what is read for it, in bytes.
+const (
+	maxSummary    = 200
+	maxSummarized = 16 << 10
+)
 
 // Summary is what a text does, to what, without a value in it: "SELECT flights airports",
 // "INSERT orders; SELECT". It has the verbs that are known, and the unquoted names that
 // stand behind FROM, JOIN, INTO, UPDATE and TABLE.
 //
-// A text that a dialect may cut otherwise has its first verb only, since what is a name
+// A text that a server may cut otherwise has its first verb only, since what is a name
 // here may be part of a literal there. So may a quoted name be. What is not known is "?".
 func Summary(sql string) string {
-	l := lexer{d: standardDialect, sql: sql}
-	statements := split(l.scan())
-	unclear := l.ambiguous || l.unclosed != "" || strings.Contains(sql, `'''`) || strings.Contains(sql, `"""`)
+	l := lexer{d: standardDialect, sql: sql[:min(len(sql), maxSummarized)]}
+	toks := l.scan()
+	if len(l.sql) < len(sql) && len(toks) > 0 {
+		toks = toks[:len(toks)-1] // it may be cut short
+	}
+	unclear := l.ambiguous || l.unclosed != "" || isCutOtherwise(toks, sql)
 	var out strings.Builder
-	for i, toks := range statements {
+	for i, toks := range split(toks) {
 		if i > 0 {
 			if unclear || out.Len() > maxSummary {
 				return out.String() + "; …"
@@ -36,12 +42,26 @@ func Summary(sql string) string {
 	return out.String()
 }
 
+// isCutOtherwise finds what no dialect here has: literals with a prefix (BigQuery's r'…',
+// Oracle's q'[…]') or three quotes, [names], // comments, and the rows of ClickHouse's
+// INSERT … FORMAT.
+func isCutOtherwise(toks []token, sql string) bool {
+	for i := 1; i < len(toks); i++ {
+		t, next := toks[i-1], toks[i]
+		joined := t.end == next.start
+		if t.isPunct("[") || joined && (t.isPunct("/") && next.isPunct("/") || t.kind == wordToken && (next.kind == stringToken || next.kind == quotedToken)) {
+			return true
+		}
+	}
+	return strings.Contains(sql, `'''`) || strings.Contains(sql, `"""`) || hasAny(toks, "INSERT") && hasAny(toks, "FORMAT")
+}
+
 // writeNames writes the names of a statement, each once.
 func writeNames(out *strings.Builder, toks []token, sql string) {
 	written := map[string]bool{}
 	for i := range toks {
 		name := nameBehind(toks[i:], sql)
-		if name == "" || written[name] {
+		if name == "" || written[name] || i > 0 && toks[i-1].is("DISTINCT") { // IS DISTINCT FROM value
 			continue
 		}
 		if out.Len()+len(name) > maxSummary {
@@ -53,8 +73,7 @@ func writeNames(out *strings.Builder, toks []token, sql string) {
 	}
 }
 
-// nameBehind is the name that stands behind the first token, or empty. A word that is
-// joined to a literal is a part of it.
+// nameBehind is the name that stands behind the first token, or empty.
 func nameBehind(toks []token, sql string) string {
 	if !toks[0].is("FROM", "JOIN", "INTO", "UPDATE", "TABLE") {
 		return ""
@@ -70,9 +89,5 @@ func nameBehind(toks []token, sql string) string {
 	for n+1 < len(toks) && toks[n].isPunct(".") && toks[n+1].kind == wordToken {
 		n += 2
 	}
-	end := toks[n-1].end
-	if n < len(toks) && toks[n].kind == stringToken && toks[n].start == end {
-		return ""
-	}
-	return sql[toks[0].start:end]
+	return sql[toks[0].start:toks[n-1].end]
 }
