@@ -13,8 +13,9 @@ import (
 // Hooks are told what happens in a pool. Each may be nil. They are called
 // outside all locks, from any goroutine and at the same time, so they must be
 // safe for that, and quick. A panic in one, or in the Logger or Tracer, is caught and
-// counted (Stats.HookFailures), and so is a call of runtime.Goexit, which in a Tracer
-// ends the goroutine of the call.
+// counted (Stats.HookFailures), and so is a call of runtime.Goexit. In a Tracer of calls or
+// loans that ends the caller's goroutine; if it does so at a start, the tracers before it
+// are not told of the end.
 type Hooks struct {
 	// Connections are the events of the connections and of those who wait
 	// for them.

@@ -144,10 +144,11 @@ func startAll[T any](t *tracing, ctx context.Context, tracers []T, start func(T,
 	return ctxvalues.From(ctx, values)
 }
 
-// endAll tells tracers of an end.
+// endAll tells tracers of an end, in the reverse of their order; also those behind one
+// that ends the goroutine.
 func endAll[T any](t *tracing, tracers []T, end func(T)) {
-	for i := range tracers {
-		t.guard(func() { end(tracers[len(tracers)-1-i]) })
+	for _, tracer := range tracers {
+		defer t.guard(func() { end(tracer) }) // there are few
 	}
 }
 
@@ -163,27 +164,50 @@ func (t *tracing) guard(f func()) {
 // connection that others may need.
 const tracerPatience = 100 * time.Millisecond
 
-// startBehind is startAll where no caller waits: without the values of a tracer that does
-// not return in time.
+// A startedKey is the key of what startBehind has begun.
+type startedKey struct{}
+
+// startBehind is startAll where no caller waits: without the values of tracers that do
+// not return in time. Each has a goroutine of its own, which it may end.
 func startBehind[T any](t *tracing, ctx context.Context, tracers []T, start func(T, context.Context) context.Context) context.Context {
 	if len(tracers) == 0 {
 		return ctx
 	}
-	call := callback.Go(func() (context.Context, error) { return startAll(t, ctx, tracers, start), nil })
-	if !callback.EndsWithin(call.Done, tracerPatience) {
+	call := callback.Go(func() (context.Context, error) {
+		return startAll(t, ctx, tracers, func(tracer T, ctx context.Context) (told context.Context) {
+			t.isolate(func() { told = start(tracer, ctx) })
+			return told
+		}), nil
+	})
+	if callback.EndsWithin(call.Done, tracerPatience) {
+		ctx = ctxvalues.From(ctx, call.Value)
+	} else {
 		t.failed(errTracerSlow)
-		return ctx
 	}
-	return ctxvalues.From(ctx, call.Value)
+	return context.WithValue(ctx, startedKey{}, call)
 }
 
-// endBehind is endAll where no caller waits.
-func endBehind[T any](t *tracing, tracers []T, end func(T)) {
-	if len(tracers) == 0 {
+// endBehind is endAll where no caller waits. Nobody is told of an end before all have
+// returned from the start that ctx is of.
+func endBehind[T any](t *tracing, ctx context.Context, tracers []T, end func(T, context.Context)) {
+	call, _ := ctx.Value(startedKey{}).(*callback.Call[context.Context])
+	if call == nil {
 		return
 	}
-	if call := callback.Go(callback.NoValue(func() error { endAll(t, tracers, end); return nil })); !callback.EndsWithin(call.Done, tracerPatience) {
+	all := callback.Go(callback.NoValue(func() error {
+		<-call.Done
+		ctx := ctxvalues.From(ctx, call.Value)
+		endAll(t, tracers, func(tracer T) { t.isolate(func() { end(tracer, ctx) }) })
+		return nil
+	}))
+	if !callback.EndsWithin(all.Done, tracerPatience) {
 		t.failed(errTracerSlow)
+	}
+}
+
+func (t *tracing) isolate(f func()) {
+	if err := callback.Isolate(userCode, func() error { f(); return nil }); err != nil {
+		t.failed(err)
 	}
 }
 
@@ -210,7 +234,7 @@ func (t *tracing) TraceCancelStart(ctx context.Context, data CancelStartData) co
 }
 
 func (t *tracing) TraceCancelEnd(ctx context.Context, data CancelEndData) {
-	endBehind(t, t.cancels, func(c CancelTracer) { c.TraceCancelEnd(ctx, data) })
+	endBehind(t, ctx, t.cancels, func(c CancelTracer, ctx context.Context) { c.TraceCancelEnd(ctx, data) })
 }
 
 // startConnect tells of an open. The function tells of its end.
@@ -225,7 +249,7 @@ func (t *tracing) startConnect(ctx context.Context, target string) (context.Cont
 	})
 	return ctx, func(err error) {
 		end.Took, end.Err = time.Since(began), err
-		endBehind(t, t.connects, func(c ConnectTracer) { c.TraceConnectEnd(ctx, end) })
+		endBehind(t, ctx, t.connects, func(c ConnectTracer, ctx context.Context) { c.TraceConnectEnd(ctx, end) })
 	}
 }
 

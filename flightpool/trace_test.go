@@ -36,11 +36,11 @@ type recordedSpan struct {
 	safe         bool // of a cancel
 }
 
-type recordedKey struct{}
+type recordedKey struct{ of *spanRecorder }
 
 func (r *spanRecorder) start(ctx context.Context, kind, op string) (context.Context, *recordedSpan) {
 	s := &recordedSpan{kind: kind, op: op}
-	s.parent, _ = ctx.Value(recordedKey{}).(*recordedSpan)
+	s.parent, _ = ctx.Value(recordedKey{r}).(*recordedSpan)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open == nil {
@@ -48,11 +48,11 @@ func (r *spanRecorder) start(ctx context.Context, kind, op string) (context.Cont
 	}
 	r.open[s] = true
 	ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", kind+" "+op)
-	return context.WithValue(ctx, recordedKey{}, s), s
+	return context.WithValue(ctx, recordedKey{r}, s), s
 }
 
 func (r *spanRecorder) end(ctx context.Context, kind, op string) *recordedSpan {
-	s, _ := ctx.Value(recordedKey{}).(*recordedSpan)
+	s, _ := ctx.Value(recordedKey{r}).(*recordedSpan)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s == nil || !r.open[s] || s.kind != kind || s.op != op {
@@ -114,7 +114,7 @@ func (r *spanRecorder) TraceAcquireEnd(ctx context.Context, d AcquireEndData) {
 
 func (r *spanRecorder) TraceRelease(ctx context.Context, d ReleaseData) {
 	s := &recordedSpan{kind: "release", err: d.Discard}
-	s.parent, _ = ctx.Value(recordedKey{}).(*recordedSpan)
+	s.parent, _ = ctx.Value(recordedKey{r}).(*recordedSpan)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = append(r.ended, s)
@@ -134,6 +134,12 @@ func (r *spanRecorder) take(t testing.TB, kinds string) (of []*recordedSpan) {
 	}
 	r.ended = nil
 	return of
+}
+
+func (r *spanRecorder) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open, r.ended = nil, nil
 }
 
 func TestEveryCallIsSeenOnceWithItsOutcome(t *testing.T) {
@@ -541,8 +547,8 @@ func TestABadTracerKeepsNoConnection(t *testing.T) {
 			"behind": func(b *badTracer) any { return badBehind{b} },
 		} {
 			t.Run(name+"/"+where, func(t *testing.T) {
-				b := &badTracer{}
-				inBubble(t, testserver.Strict(), Config{MaxSize: 1, Tracer: tracer(b)}, func(r *rig) {
+				b, first, last := &badTracer{}, &spanRecorder{}, &spanRecorder{}
+				inBubble(t, testserver.Strict(), Config{MaxSize: 1, Tracer: Tracers{first, tracer(b), last}}, func(r *rig) {
 					r.exec("CREATE TABLE t (a BIGINT)")
 					calls := []func(){
 						func() { _, _ = firstValue(r.Context(), r.pool, "SELECT 1") },
@@ -569,6 +575,11 @@ func TestABadTracerKeepsNoConnection(t *testing.T) {
 							<-over
 							time.Sleep(time.Minute)
 							require.Zero(r, r.pool.Stats().OnLoan, "bad the %d. time", n)
+							last.take(r, "")
+							if name == "Goexit" && where != "behind" {
+								first.forget() // it may have ended the goroutine at a start
+							}
+							first.take(r, "")
 						}
 					}
 					b.arm(nil, 0)
@@ -589,11 +600,15 @@ func TestATracerThatBlocksHoldsUpNobodyElse(t *testing.T) {
 		"behind": func(b *badTracer) any { return badBehind{b} },
 	} {
 		t.Run(where, func(t *testing.T) {
-			b := &badTracer{}
-			inBubble(t, testserver.Strict(), Config{MaxSize: 1, Tracer: tracer(b)}, func(r *rig) {
+			b, seen := &badTracer{}, &spanRecorder{}
+			inBubble(t, testserver.Strict(), Config{MaxSize: 1, Tracer: Tracers{tracer(b), seen}}, func(r *rig) {
 				require.Equal(r, "1", r.value(r.pool, "SELECT 1"))
 				free := make(chan struct{})
-				defer func() { close(free); synctest.Wait() }()
+				defer func() {
+					close(free)
+					time.Sleep(time.Second)
+					seen.take(r, "") // ends come after their starts, also of what was late
+				}()
 				b.arm(func() { <-free }, 0)
 				go func() { // it is held in its tracer, or cancelled behind one
 					ctx, stop := context.WithTimeout(r.Context(), time.Second)
