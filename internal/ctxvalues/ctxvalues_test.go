@@ -36,6 +36,7 @@ func TestTheValuesAreOfOneContextAndTheEndOfAnother(t *testing.T) {
 func TestTheCauseIsThatOfTheEnd(t *testing.T) {
 	why, other := errors.New("over"), errors.New("not this")
 	values, endValues := context.WithCancelCause(context.WithValue(t.Context(), key{}, 7))
+	defer endValues(nil)
 	for _, values := range []context.Context{values, context.WithValue(context.Background(), key{}, 7)} {
 		ctx, end := context.WithCancelCause(t.Context())
 		ctx = From(ctx, values)
