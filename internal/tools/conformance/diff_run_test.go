@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -254,7 +255,7 @@ func compare(s step, want, got outcome) string {
 		return got.broken
 	case (want.err == nil) != (got.err == nil):
 		return fmt.Sprintf("error: %v or %v", want.err, got.err)
-	case want.err != nil && said(got.err) != "" && !strings.Contains(got.err.Error(), said(want.err)):
+	case want.err != nil && said(got.err) != "" && !strings.Contains(anyKey.ReplaceAllString(got.err.Error(), ""), anyKey.ReplaceAllString(said(want.err), "")):
 		return fmt.Sprintf("what the server said: %v or %v", want.err, got.err)
 	case want.err != nil:
 		return ""
@@ -275,6 +276,10 @@ func compare(s step, want, got outcome) string {
 	}
 	return ""
 }
+
+// anyKey is what DuckDB says of a key that is there already, of several the one that it
+// finds first.
+var anyKey = regexp.MustCompile(`Duplicate key "[^"]*"`)
 
 // said is what the server answered, "" when the client itself refused. ADBC's
 // errors do not tell.
