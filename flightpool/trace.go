@@ -132,14 +132,12 @@ func appendIf[T any](list *[]T, tracer any) bool {
 
 // startAll tells tracers of a start. The context that comes back has the values of those
 // that they return, and the end of ctx.
-func startAll[T any](t *tracing, ctx context.Context, tracers []T, start func(T, context.Context) context.Context) context.Context {
+func startAll[T any](ctx context.Context, t *tracing, tracers []T, start func(T, context.Context) context.Context) context.Context {
 	values := ctx
 	for _, tracer := range tracers {
-		t.guard(func() {
-			if told := start(tracer, values); told != nil {
-				values = told
-			}
-		})
+		if told := guarded(t, func() context.Context { return start(tracer, values) }); told != nil {
+			values = told //nolint:fatcontext // one for each tracer
+		}
 	}
 	return ctxvalues.From(ctx, values)
 }
@@ -148,16 +146,18 @@ func startAll[T any](t *tracing, ctx context.Context, tracers []T, start func(T,
 // that ends the goroutine.
 func endAll[T any](t *tracing, tracers []T, end func(T)) {
 	for _, tracer := range tracers {
-		defer t.guard(func() { end(tracer) }) // there are few
+		defer guarded(t, func() struct{} { end(tracer); return struct{}{} }) // there are few
 	}
 }
 
-func (t *tracing) guard(f func()) {
-	callback.Guard(userCode, func() error { f(); return nil }, func(err error) {
+// guarded is what f returns, or nothing if it panics.
+func guarded[T any](t *tracing, f func() T) (v T) {
+	callback.Guard(userCode, func() error { v = f(); return nil }, func(err error) {
 		if err != nil {
 			t.failed(err)
 		}
 	})
+	return v
 }
 
 // tracerPatience is how long what runs in the background waits for a tracer, with a
@@ -169,14 +169,13 @@ type startedKey struct{}
 
 // startBehind is startAll where no caller waits: without the values of tracers that do
 // not return in time. Each has a goroutine of its own, which it may end.
-func startBehind[T any](t *tracing, ctx context.Context, tracers []T, start func(T, context.Context) context.Context) context.Context {
+func startBehind[T any](ctx context.Context, t *tracing, tracers []T, start func(T, context.Context) context.Context) context.Context {
 	if len(tracers) == 0 {
 		return ctx
 	}
 	call := callback.Go(func() (context.Context, error) {
-		return startAll(t, ctx, tracers, func(tracer T, ctx context.Context) (told context.Context) {
-			t.isolate(func() { told = start(tracer, ctx) })
-			return told
+		return startAll(ctx, t, tracers, func(tracer T, ctx context.Context) context.Context {
+			return isolated(t, func() context.Context { return start(tracer, ctx) })
 		}), nil
 	})
 	if callback.EndsWithin(call.Done, tracerPatience) {
@@ -189,7 +188,7 @@ func startBehind[T any](t *tracing, ctx context.Context, tracers []T, start func
 
 // endBehind is endAll where no caller waits. Nobody is told of an end before all have
 // returned from the start that ctx is of.
-func endBehind[T any](t *tracing, ctx context.Context, tracers []T, end func(T, context.Context)) {
+func endBehind[T any](ctx context.Context, t *tracing, tracers []T, end func(T, context.Context)) {
 	call, _ := ctx.Value(startedKey{}).(*callback.Call[context.Context])
 	if call == nil {
 		return
@@ -197,7 +196,7 @@ func endBehind[T any](t *tracing, ctx context.Context, tracers []T, end func(T, 
 	all := callback.Go(callback.NoValue(func() error {
 		<-call.Done
 		ctx := ctxvalues.From(ctx, call.Value)
-		endAll(t, tracers, func(tracer T) { t.isolate(func() { end(tracer, ctx) }) })
+		endAll(t, tracers, func(tracer T) { isolated(t, func() struct{} { end(tracer, ctx); return struct{}{} }) })
 		return nil
 	}))
 	if !callback.EndsWithin(all.Done, tracerPatience) {
@@ -205,16 +204,18 @@ func endBehind[T any](t *tracing, ctx context.Context, tracers []T, end func(T, 
 	}
 }
 
-func (t *tracing) isolate(f func()) {
-	if err := callback.Isolate(userCode, func() error { f(); return nil }); err != nil {
+// isolated is guarded on a goroutine of its own, which f may end.
+func isolated[T any](t *tracing, f func() T) (v T) {
+	if err := callback.Isolate(userCode, func() error { v = f(); return nil }); err != nil {
 		t.failed(err)
 	}
+	return v
 }
 
 var errTracerSlow = errors.New("a tracer does not return in time")
 
 func (t *tracing) TraceQueryStart(ctx context.Context, data QueryStartData) context.Context {
-	return startAll(t, ctx, t.queries, func(q QueryTracer, ctx context.Context) context.Context { return q.TraceQueryStart(ctx, data) })
+	return startAll(ctx, t, t.queries, func(q QueryTracer, ctx context.Context) context.Context { return q.TraceQueryStart(ctx, data) })
 }
 
 func (t *tracing) TraceQueryEnd(ctx context.Context, data QueryEndData) {
@@ -222,7 +223,7 @@ func (t *tracing) TraceQueryEnd(ctx context.Context, data QueryEndData) {
 }
 
 func (t *tracing) TraceIngestStart(ctx context.Context, data IngestStartData) context.Context {
-	return startAll(t, ctx, t.ingests, func(i IngestTracer, ctx context.Context) context.Context { return i.TraceIngestStart(ctx, data) })
+	return startAll(ctx, t, t.ingests, func(i IngestTracer, ctx context.Context) context.Context { return i.TraceIngestStart(ctx, data) })
 }
 
 func (t *tracing) TraceIngestEnd(ctx context.Context, data IngestEndData) {
@@ -230,11 +231,11 @@ func (t *tracing) TraceIngestEnd(ctx context.Context, data IngestEndData) {
 }
 
 func (t *tracing) TraceCancelStart(ctx context.Context, data CancelStartData) context.Context {
-	return startBehind(t, ctx, t.cancels, func(c CancelTracer, ctx context.Context) context.Context { return c.TraceCancelStart(ctx, data) })
+	return startBehind(ctx, t, t.cancels, func(c CancelTracer, ctx context.Context) context.Context { return c.TraceCancelStart(ctx, data) })
 }
 
 func (t *tracing) TraceCancelEnd(ctx context.Context, data CancelEndData) {
-	endBehind(t, ctx, t.cancels, func(c CancelTracer, ctx context.Context) { c.TraceCancelEnd(ctx, data) })
+	endBehind(ctx, t, t.cancels, func(c CancelTracer, ctx context.Context) { c.TraceCancelEnd(ctx, data) })
 }
 
 // startConnect tells of an open. The function tells of its end.
@@ -244,12 +245,12 @@ func (t *tracing) startConnect(ctx context.Context, target string) (context.Cont
 	}
 	end := ConnectEndData{ConnectStartData: ConnectStartData{target}}
 	began := time.Now()
-	ctx = startBehind(t, ctx, t.connects, func(c ConnectTracer, ctx context.Context) context.Context {
+	ctx = startBehind(ctx, t, t.connects, func(c ConnectTracer, ctx context.Context) context.Context {
 		return c.TraceConnectStart(ctx, end.ConnectStartData)
 	})
 	return ctx, func(err error) {
 		end.Took, end.Err = time.Since(began), err
-		endBehind(t, ctx, t.connects, func(c ConnectTracer, ctx context.Context) { c.TraceConnectEnd(ctx, end) })
+		endBehind(ctx, t, t.connects, func(c ConnectTracer, ctx context.Context) { c.TraceConnectEnd(ctx, end) })
 	}
 }
 
@@ -260,7 +261,7 @@ func (t *tracing) startAcquire(ctx context.Context, op, target string) (context.
 	}
 	end := AcquireEndData{AcquireStartData: AcquireStartData{op, target}}
 	began := time.Now()
-	ctx = startAll(t, ctx, t.acquires, func(a AcquireTracer, ctx context.Context) context.Context {
+	ctx = startAll(ctx, t, t.acquires, func(a AcquireTracer, ctx context.Context) context.Context {
 		return a.TraceAcquireStart(ctx, end.AcquireStartData)
 	})
 	return ctx, func(err error) {

@@ -213,7 +213,7 @@ func (c *call) endTrace(o outcome, e *backend.Error) {
 	case r == nil && (c.failureReported || e != nil && c.s.trace != nil):
 	case r != nil && (e == nil || errors.Is(o.interruptedBy, errReleasedEarly)):
 		c.trace.End(r.Err())
-	case e != nil && !(c.quiet && e.Unsent):
+	case e != nil && (!c.quiet || !e.Unsent):
 		c.trace.End(e)
 	default:
 		c.trace.End(c.answer)

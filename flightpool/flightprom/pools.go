@@ -36,7 +36,7 @@ var poolMetrics = func() []metric[flightpool.Stats] {
 	count("Calls for a connection by outcome.", "acquires_total outcome=ok", func(s *stats) uint64 { return s.Acquired })
 	count("", "acquires_total outcome=timeout", func(s *stats) uint64 { return s.Timeouts })
 	count("", "acquires_total outcome=canceled", func(s *stats) uint64 { return s.Canceled })
-	count("", "acquires_total outcome=failed", func(s *stats) uint64 { return s.Stats.Failed })
+	count("", "acquires_total outcome=failed", func(s *stats) uint64 { return s.Failed })
 	count("", "acquires_total outcome=rejected", func(s *stats) uint64 { return s.Rejected })
 	count("Opens of connections.", "opens_total", func(s *stats) uint64 { return s.Opens })
 	count("Opens that failed.", "open_failures_total", func(s *stats) uint64 { return s.OpenFailures })

@@ -165,10 +165,10 @@ func (u *user) overdue(ctx *endingContext, began time.Time, what string) {
 
 // endingContext is a context that knows when it has ended.
 type endingContext struct {
-	context.Context //nolint:containedctx // it is one
-	cancel          context.CancelFunc
-	mu              sync.Mutex
-	at              time.Time
+	context.Context
+	cancel context.CancelFunc
+	mu     sync.Mutex
+	at     time.Time
 }
 
 func (u *user) context(parent context.Context) *endingContext {
@@ -220,7 +220,7 @@ func (u *user) run() {
 		case 2, 3:
 			u.manual(ctx)
 		default:
-			u.inTx(ctx, 0)
+			_ = u.inTx(ctx, 0)
 		}
 		ctx.stop()
 	}
@@ -265,7 +265,7 @@ func (u *user) closePool() {
 	err := u.pool.Close(ctx)
 	u.says("Close: %v (after %v)", err, time.Since(began))
 	if err != nil && !second {
-		u.world.late = true // a transaction that was cut off may stay on the server
+		u.late = true // a transaction that was cut off may stay on the server
 	}
 	if second && !errors.Is(err, flightpool.ErrClosed) {
 		u.breaks("closed twice", "%v, after %v", err, time.Since(began))
@@ -282,7 +282,7 @@ func (u *user) closePool() {
 		"IngestRows": func() error {
 			type row struct{ K int64 }
 			_, err := flightpool.IngestRows(ctx, u.pool, "log", func(yield func(row) bool) {
-				for yield(row{1}) { //nolint:revive // endless
+				for yield(row{1}) {
 				}
 			}, flightpool.IngestOptions{})
 			return err
@@ -373,7 +373,7 @@ func (u *user) inTx(ctx *endingContext, depth int) error {
 			u.shared.Unlock()
 			u.says("attempt %d", len(c.attempts))
 			defer func() { c.ended = time.Now() }()
-			return u.body(ctx, inner, o, depth)
+			return u.body(inner, ctx, o, depth)
 		})
 		u.says("InTx: %v", err)
 		u.shared.Lock()
@@ -409,7 +409,7 @@ func (u *user) after(ctx *endingContext, o *use) {
 }
 
 // body is the function of a transaction. outer is the context of the program's.
-func (u *user) body(outer *endingContext, inner context.Context, o *use, depth int) (err error) {
+func (u *user) body(inner context.Context, outer *endingContext, o *use, depth int) (err error) {
 	for range 1 + u.IntN(5) {
 		ctx := outer
 		if u.IntN(4) == 0 {
@@ -417,7 +417,7 @@ func (u *user) body(outer *endingContext, inner context.Context, o *use, depth i
 			defer ctx.stop()
 		}
 		if u.IntN(4) == 0 {
-			err = u.endEarly(outer, ctx, inner, o, depth)
+			err = u.endEarly(inner, outer, ctx, o, depth)
 		} else {
 			err = u.use(outer, ctx, o)
 		}
@@ -469,7 +469,7 @@ func (u *user) use(outer, ctx *endingContext, o *use) error {
 }
 
 // endEarly is what they had better not do, or what is done beside them.
-func (u *user) endEarly(outer, ctx *endingContext, inner context.Context, o *use, depth int) (err error) {
+func (u *user) endEarly(inner context.Context, outer, ctx *endingContext, o *use, depth int) (err error) {
 	switch u.IntN(8) {
 	case 0:
 		_ = u.commit(ctx, o)
