@@ -363,7 +363,7 @@ func TestWhatACallThatWasLeftDoesToItsTransaction(t *testing.T) {
 			_, err := s.UpdateWithOptions(ctx, "INSERT 1", QueryOptions{NoCancel: true})
 			return err
 		}},
-		"a change that the server does not have": {fail: unsupported, call: func(ctx context.Context, s *SessionHandle) error {
+		"a change that the server does not have": {aborts: true, fail: unsupported, call: func(ctx context.Context, s *SessionHandle) error {
 			_, err := s.UpdateWithOptions(ctx, "INSERT 1", QueryOptions{NoCancel: true})
 			return err
 		}},

@@ -231,9 +231,10 @@ func (s *SessionHandle) recordTxOutcome(c *call, o outcome, e *backend.Error) {
 	}
 	switch {
 	case !c.statement && (!c.serverMayExecute || e == nil):
-	case c.failureReported && (e == nil || e.Unsent): // the caller was told that it may have been sent
-		s.mu.tx.markAborted(fmt.Errorf("%s ended when its caller had been told a failure", c.op))
 	case e == nil, e.Unsent, e.Fault == backend.FaultUsage, e.Fault == backend.FaultUnsupported:
+		if c.failureReported { // the caller left before this was known, and was told that it may run
+			s.mu.tx.markAborted(fmt.Errorf("%s ended when its caller had been told a failure", c.op))
+		}
 	case e.Fault == backend.FaultContext && mayKeepTx(c, o): // the cancel chain finds out
 	default:
 		s.mu.tx.markAborted(e)

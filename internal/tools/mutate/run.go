@@ -176,6 +176,12 @@ type outcome struct {
 	cpu          time.Duration
 }
 
+// ordinary is the environment without what makes random tests run for long: here they
+// run as they do in an ordinary run.
+func ordinary(env []string) []string {
+	return slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, "PROVE") || strings.HasPrefix(v, "STRESS=") })
+}
+
 // run runs tests in a process of their own with bounded processor time, memory
 // and wall time.
 func (m *Mutants) run(ctx context.Context, tests []test, cpu time.Duration, env string) outcome {
@@ -191,7 +197,7 @@ func (m *Mutants) run(ctx context.Context, tests []test, cpu time.Duration, env 
 	cmd := exec.CommandContext(ctx, "bash", "-c", `ulimit -t "$0" -v "$1" && exec "${@:2}"`, seconds, strconv.Itoa(memoryLimit), //nolint:gosec // our own binary
 		m.binary(), "-test.failfast", "-test.timeout=0", "-test.run", "^("+strings.Join(names, "|")+")$")
 	cmd.Dir = m.dir
-	cmd.Env = append(os.Environ(), env, "GOMAXPROCS=2")
+	cmd.Env = append(ordinary(os.Environ()), env, "GOMAXPROCS=2")
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
 		return outcome{failed: true}
