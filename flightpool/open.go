@@ -12,6 +12,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxvalues"
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
@@ -20,10 +21,11 @@ import (
 // verifiedOpen is open, with the session verified, the failure classified and the
 // server's health updated, all before the outcome is reported: a caller that fails
 // finds the server as unhealthy as that failure made it. The context that it is called
-// with ends after DialTimeout, and when the pool closes, never with a caller's.
+// with ends after DialTimeout, and when the pool closes, never with a caller's; open gets
+// the values of New's besides.
 func (p *FlightSQLPool) verifiedOpen(open func(context.Context) (backend.Conn, error)) func(context.Context) (backend.Conn, error) {
 	return func(ctx context.Context) (c backend.Conn, err error) {
-		ctx, traced := p.tracing.startConnect(ctx, p.target)
+		ctx, traced := p.tracing.startConnect(ctxvalues.From(ctx, p.policy.OwnerContext), p.target)
 		err = errOpenExited
 		defer func() { traced(err) }()
 		start := time.Now()

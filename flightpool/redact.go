@@ -141,6 +141,10 @@ func printedValue(v reflect.Value) any {
 	}
 }
 
+// Target is the server's address, host and port or the path of a socket; empty where a
+// driver opens the connections.
+func (p *FlightSQLPool) Target() string { return p.target }
+
 // String names the target.
 func (p *FlightSQLPool) String() string { return "flightpool " + p.target }
 

@@ -406,6 +406,29 @@ func TestATracerSeesWhatACallHasCost(t *testing.T) {
 	})
 }
 
+func TestOpensHaveTheValuesOfNewsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := testserver.Start(testserver.Options{Listen: testserver.InMemory})
+		require.NoError(t, err)
+		defer func() { require.NoError(t, srv.Close()) }()
+		seen := &spanRecorder{}
+		ctx, of := seen.start(t.Context(), "test", "")
+		pool, err := New(ctx, "grpc://server:1", Config{Dialer: srv.Dial, Tracer: seen, MaxSize: 1})
+		require.NoError(t, err)
+		require.Equal(t, "server:1", pool.Target())
+		require.Equal(t, 1, pool.Stats().MinIdle)
+		pool.Reset()
+		require.NoError(t, pool.WaitReady(t.Context(), 1))
+		require.NoError(t, pool.Close(t.Context()))
+		seen.end(ctx, "test", "")
+		opens := seen.take(t, "connect")
+		require.Len(t, opens, 2)
+		for _, s := range opens {
+			require.Equal(t, of, s.parent)
+		}
+	})
+}
+
 // A quietTracer returns contexts that must not count.
 type quietTracer struct{}
 

@@ -53,8 +53,9 @@ type Stats struct {
 	Closing int
 	// Waiting counts callers in the queue.
 	Waiting int
-	// MaxSize is the present bound of Total, without overflow.
-	MaxSize int
+	// MaxSize is the present bound of Total, without overflow, and MinIdle how many
+	// connections are kept idle.
+	MaxSize, MinIdle int
 
 	// Acquired counts loans. AcquiredWaited of them had to wait, and Handoffs
 	// of those got a connection that somebody just gave back or opened, as all do.
@@ -103,7 +104,7 @@ func (r *Reservoir[C]) Stats() Stats {
 	s.Waiting = r.waiting()
 	s.Timeouts += r.leavers.timeouts.Load()
 	s.Canceled += r.leavers.canceled.Load()
-	s.MaxSize = r.mu.maxSize
+	s.MaxSize, s.MinIdle = r.mu.maxSize, r.mu.minIdle
 	s.LastOpenError = r.mu.lastOpenErr
 	return s
 }
