@@ -38,7 +38,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer registration.Unregister()
+	defer func() { _ = registration.Unregister() }()
 
 	var n int64
 	if err := pool.QueryRow(ctx, "SELECT 42").Scan(&n); err != nil {

@@ -78,7 +78,7 @@ func TestOneQueryIsOneTrace(t *testing.T) {
 			require.Equal(t, s.Name == "SELECT", s.Status.Code == codes.Error, s.Name)
 			got := map[attribute.Key]string{}
 			for _, a := range s.Attributes {
-				got[a.Key] = a.Value.Emit()
+				got[a.Key] = a.Value.String()
 			}
 			if s.Name != "app" {
 				require.Equal(t, []string{"other_sql", "server", "1"}, []string{got["db.system.name"], got["server.address"], got["server.port"]})
@@ -209,12 +209,12 @@ func (r *rig) everything() string {
 	for _, s := range r.ended() {
 		fmt.Fprintf(&out, "%+v\n", s)
 		for _, a := range s.Attributes {
-			fmt.Fprintln(&out, a.Key, a.Value.Emit())
+			fmt.Fprintln(&out, a.Key, a.Value.String())
 		}
 		for _, e := range s.Events {
 			fmt.Fprintln(&out, e.Name)
 			for _, a := range e.Attributes {
-				fmt.Fprintln(&out, a.Key, a.Value.Emit())
+				fmt.Fprintln(&out, a.Key, a.Value.String())
 			}
 		}
 	}
