@@ -74,7 +74,7 @@ func TestMetricsAreTheNumbersOfStats(t *testing.T) {
 		`flightpool_calls_total{pool="main"}`:                                             4,
 		`flightpool_call_failures_total{pool="main"}`:                                     1,
 		`flightpool_connections{pool="main",state="idle"}`:                                float64(stats.Idle),
-		`flightpool_connections_max{pool="main"}`:                                         2,
+		`flightpool_connections_max{pool="main"}`:                                         1,
 		`flightpool_healthy{pool="main"}`:                                                 1,
 		`flightpool_call_seconds_count{pool="main"}`:                                      float64(stats.Times.Call.Count()),
 		`flightpool_call_seconds_sum{pool="main"}`:                                        stats.Times.Call.Seconds(),
