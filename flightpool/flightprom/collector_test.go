@@ -83,7 +83,7 @@ func TestMetricsAreTheNumbersOfStats(t *testing.T) {
 		`flightpool_open_seconds_count{pool="main"}`:                                      float64(stats.Times.Open.Count()),
 		`flightpool_registry_server_healthy{kind="flightsql",server="warehouse"}`:         1,
 		`flightpool_registry_acquires_total{outcome="ok",server="warehouse",user="ana"}`:  1,
-		`flightpool_registry_connections{server="warehouse",state="in_use",user="ana"}`:   0,
+		`flightpool_registry_callers_waiting{server="warehouse",user="ana"}`:              0,
 		`flightpool_registry_opens_total{outcome="failed",server="warehouse",user="ana"}`: 0,
 	} {
 		require.Contains(t, text, "\n"+line+" "+fmt.Sprint(value)+"\n")
