@@ -160,16 +160,16 @@ func guarded[T any](t *tracing, f func() T) (v T) {
 	return v
 }
 
-// tracerPatience is how long what runs in the background waits for a tracer, with a
+// tracerWait is how long what runs in the background waits for a tracer, with a
 // connection that others may need.
-const tracerPatience = 100 * time.Millisecond
+const tracerWait = 100 * time.Millisecond
 
-// A startedKey is the key of what startBehind has begun.
+// A startedKey is the key of what startInBackground has begun.
 type startedKey struct{}
 
-// startBehind is startAll where no caller waits: without the values of tracers that do
+// startInBackground is startAll where no caller waits: without the values of tracers that do
 // not return in time. Each has a goroutine of its own, which it may end.
-func startBehind[T any](ctx context.Context, t *tracing, tracers []T, start func(T, context.Context) context.Context) context.Context {
+func startInBackground[T any](ctx context.Context, t *tracing, tracers []T, start func(T, context.Context) context.Context) context.Context {
 	if len(tracers) == 0 {
 		return ctx
 	}
@@ -178,7 +178,7 @@ func startBehind[T any](ctx context.Context, t *tracing, tracers []T, start func
 			return isolated(t, func() context.Context { return start(tracer, ctx) })
 		}), nil
 	})
-	if callback.EndsWithin(call.Done, tracerPatience) {
+	if callback.EndsWithin(call.Done, tracerWait) {
 		ctx = ctxvalues.From(ctx, call.Value)
 	} else {
 		t.failed(errTracerSlow)
@@ -186,9 +186,9 @@ func startBehind[T any](ctx context.Context, t *tracing, tracers []T, start func
 	return context.WithValue(ctx, startedKey{}, call)
 }
 
-// endBehind is endAll where no caller waits. Nobody is told of an end before all have
+// endInBackground is endAll where no caller waits. Nobody is told of an end before all have
 // returned from the start that ctx is of.
-func endBehind[T any](ctx context.Context, t *tracing, tracers []T, end func(T, context.Context)) {
+func endInBackground[T any](ctx context.Context, t *tracing, tracers []T, end func(T, context.Context)) {
 	call, _ := ctx.Value(startedKey{}).(*callback.Call[context.Context])
 	if call == nil {
 		return
@@ -199,7 +199,7 @@ func endBehind[T any](ctx context.Context, t *tracing, tracers []T, end func(T, 
 		endAll(t, tracers, func(tracer T) { isolated(t, func() struct{} { end(tracer, ctx); return struct{}{} }) })
 		return nil
 	}))
-	if !callback.EndsWithin(all.Done, tracerPatience) {
+	if !callback.EndsWithin(all.Done, tracerWait) {
 		t.failed(errTracerSlow)
 	}
 }
@@ -231,11 +231,11 @@ func (t *tracing) TraceIngestEnd(ctx context.Context, data IngestEndData) {
 }
 
 func (t *tracing) TraceCancelStart(ctx context.Context, data CancelStartData) context.Context {
-	return startBehind(ctx, t, t.cancels, func(c CancelTracer, ctx context.Context) context.Context { return c.TraceCancelStart(ctx, data) })
+	return startInBackground(ctx, t, t.cancels, func(c CancelTracer, ctx context.Context) context.Context { return c.TraceCancelStart(ctx, data) })
 }
 
 func (t *tracing) TraceCancelEnd(ctx context.Context, data CancelEndData) {
-	endBehind(ctx, t, t.cancels, func(c CancelTracer, ctx context.Context) { c.TraceCancelEnd(ctx, data) })
+	endInBackground(ctx, t, t.cancels, func(c CancelTracer, ctx context.Context) { c.TraceCancelEnd(ctx, data) })
 }
 
 // startConnect tells of an open. The function tells of its end.
@@ -245,12 +245,12 @@ func (t *tracing) startConnect(ctx context.Context, target string) (context.Cont
 	}
 	end := ConnectEndData{ConnectStartData: ConnectStartData{target}}
 	began := time.Now()
-	ctx = startBehind(ctx, t, t.connects, func(c ConnectTracer, ctx context.Context) context.Context {
+	ctx = startInBackground(ctx, t, t.connects, func(c ConnectTracer, ctx context.Context) context.Context {
 		return c.TraceConnectStart(ctx, end.ConnectStartData)
 	})
 	return ctx, func(err error) {
 		end.Took, end.Err = time.Since(began), err
-		endBehind(ctx, t, t.connects, func(c ConnectTracer, ctx context.Context) { c.TraceConnectEnd(ctx, end) })
+		endInBackground(ctx, t, t.connects, func(c ConnectTracer, ctx context.Context) { c.TraceConnectEnd(ctx, end) })
 	}
 }
 

@@ -616,7 +616,7 @@ func TestABadTracerKeepsNoConnection(t *testing.T) {
 }
 
 // What blocks in the caller's goroutine is the caller's; all else waits for
-// tracerPatience at most.
+// tracerWait at most.
 func TestATracerThatBlocksHoldsUpNobodyElse(t *testing.T) {
 	for where, tracer := range map[string]func(*badTracer) any{
 		"calls":  func(b *badTracer) any { return b },

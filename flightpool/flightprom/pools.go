@@ -41,7 +41,7 @@ var poolMetrics = func() []metric[flightpool.Stats] {
 	count("Opens of connections.", "opens_total", func(s *stats) uint64 { return s.Opens })
 	count("Opens that failed.", "open_failures_total", func(s *stats) uint64 { return s.OpenFailures })
 	count("Opens that were not needed any more.", "opens_skipped_total", func(s *stats) uint64 { return s.OpensSkipped })
-	for reason := range s0.Closed {
+	for reason := range (stats{}).Closed {
 		count("Connections closed by reason.", "closes_total reason="+reservoir.Reason(reason).String(), func(s *stats) uint64 { return s.Closed[reason] }) //nolint:gosec // a few
 	}
 	count("Health checks.", "checks_total", func(s *stats) uint64 { return s.Checks })
@@ -59,8 +59,6 @@ var poolMetrics = func() []metric[flightpool.Stats] {
 	count("Hooks and tracers that panicked.", "hook_failures_total", func(s *stats) uint64 { return s.HookFailures })
 	return all
 }()
-
-var s0 flightpool.Stats
 
 // A histogram is one of a pool's.
 type histogram struct {
