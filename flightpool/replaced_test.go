@@ -67,6 +67,18 @@ var replacedSteps = map[string]func(p *replacedProgram) error{
 		}
 		return err
 	},
+	"ping": func(p *replacedProgram) error { return p.s.Ping(p.r.Context()) },
+	"tables": func(p *replacedProgram) error {
+		res, err := p.s.Metadata(p.r.Context(), backend.MetadataRequest{Kind: backend.MetadataTables})
+		if err != nil {
+			return err
+		}
+		return res.Close()
+	},
+	"closePrepared": func(p *replacedProgram) error {
+		_ = p.log.Close(p.r.Context()) // a new session knows no such statement
+		return nil
+	},
 	"commit": func(p *replacedProgram) error {
 		err := p.s.Commit(p.r.Context())
 		if err == nil {
@@ -86,6 +98,9 @@ var replacedPrograms = []string{
 	"prepare prepareOther runPrepared",
 	"set show read show",
 	"set begin insert show commit show",
+	"set ping show",
+	"set tables show",
+	"prepare set closePrepared show",
 }
 
 // A server that forgets sessions in silence, whose ids start afresh in the next.

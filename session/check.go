@@ -64,6 +64,15 @@ func innermostCause(err error) error {
 	return err
 }
 
+// proveIfAlive is proveSession before a read which is no statement, and which a
+// transaction that is aborted does not refuse as it does the proof.
+func (s *SessionHandle) proveIfAlive(ctx context.Context) error {
+	if s.txState().phase == txAborted {
+		return nil
+	}
+	return s.proveSession(ctx, accessRead)
+}
+
 // rollBackStrayTx sees to it, after a statement outside of transactions that failed and
 // was more than one to the server, that the session takes statements: such a one may
 // leave an aborted transaction, as DuckDB's COPY FROM DATABASE does. To roll that back

@@ -117,7 +117,7 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 	s.recordTxOutcome(c, o, e)
 	switch {
 	case e == nil:
-		s.mu.proof.recordAnswer(c.startedAt)
+		s.mu.proof.recordUnproven(c.startedAt)
 	case lost != nil || e.Fault == backend.FaultTransport || e.Fault == backend.FaultSession:
 		if lost == nil {
 			lost = e.Err

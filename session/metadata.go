@@ -28,5 +28,6 @@ func (s *SessionHandle) MetadataWithOptions(ctx context.Context, req backend.Met
 	if tx := s.txState(); tx.phase == txAborted {
 		return nil, c.finish(outcome{err: usageError(tx.abortedErr())})
 	}
+	c.beforeSend = s.proveIfAlive
 	return s.openResult(c, func(ctx context.Context) (backend.Stream, error) { return s.conn.Metadata(ctx, req, c.backendCall) })
 }

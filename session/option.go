@@ -94,6 +94,7 @@ func (s *SessionHandle) Options(ctx context.Context) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.beforeSend = s.proveIfAlive
 	return runStep(c, func(ctx context.Context) (map[string]any, error) {
 		opts, err := s.conn.Options(ctx)
 		return opts, s.checkTxAfterRefusal(ctx, err)

@@ -63,6 +63,18 @@ func (p *proof) recordAnswer(at time.Time) {
 	}
 }
 
+// recordUnproven is recordAnswer for an answer before which the session need not have
+// been proven, such as that of a Rollback: after a pause it may be another session's.
+func (p *proof) recordUnproven(at time.Time) {
+	pause := maxProofAge
+	if p.state == proofImpossible {
+		pause = maxUnprovenPause
+	}
+	if at.Sub(p.lastSent) < pause {
+		p.recordAnswer(at)
+	}
+}
+
 // errReplaced says that the session is not the one that the handle began with.
 var errReplaced = fmt.Errorf("%w: %w", backend.ErrSessionLost, backend.ErrSessionReplaced)
 

@@ -126,10 +126,52 @@ func TestAReadAsksForTheProofFromItsAgeOn(t *testing.T) {
 		time.Sleep(maxProofAge - 1)
 		must(t, r.handle.Ping(t.Context()))
 		read(maxProofAge-1, "SELECT 2", false) // counted from the Ping
+		time.Sleep(maxProofAge)
 		must(t, q.Close(t.Context()))
+		read(maxProofAge-1, "SELECT 2", true) // the Close may have been answered by another session
 		must(t, r.handle.Close())
 		r.reused()
 	})
+}
+
+// What is no statement asks for the proof as a read does, but not in an aborted
+// transaction, which refuses it.
+func TestWhatIsNoStatementAsksForTheProof(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, s *SessionHandle) error{
+		"Ping":    func(ctx context.Context, s *SessionHandle) error { return s.Ping(ctx) },
+		"Options": func(ctx context.Context, s *SessionHandle) error { _, err := s.Options(ctx); return err },
+		"Metadata": func(ctx context.Context, s *SessionHandle) error {
+			res, err := s.Metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataTables})
+			if err == nil {
+				err = res.Close()
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, &fakeConn{forgives: true})
+				must(t, r.handle.BeginTransaction(t.Context()))
+				for pause, asked := range map[time.Duration]int{maxProofAge - 1: 0, maxProofAge: 1} {
+					before := proofs(r.conn)
+					time.Sleep(pause)
+					must(t, call(t.Context(), r.handle))
+					require.Equal(t, asked, proofs(r.conn)-before, "%s: %q", pause, r.conn.Log())
+				}
+				_, err := r.handle.Update(t.Context(), "INSERT bad")
+				require.Error(t, err)
+				before := proofs(r.conn)
+				time.Sleep(maxProofAge)
+				if err = call(t.Context(), r.handle); name == "Metadata" {
+					require.ErrorIs(t, err, backend.ErrTxAborted)
+				} else {
+					must(t, err)
+				}
+				require.Equal(t, before, proofs(r.conn))
+				must(t, r.handle.Close())
+			})
+		})
+	}
 }
 
 // Where no proof can be had, a transaction may pause for less than maxUnprovenPause.

@@ -68,7 +68,8 @@ func (s *SessionHandle) UpdateWithOptions(ctx context.Context, sql string, opts 
 	return s.update(ctx, "Update", sql, opts)
 }
 
-// Ping makes a round trip to the server's session layer. On a handle for a
+// Ping makes a round trip to the server's session layer. ErrSessionLost: what the handle
+// had in its session is gone, though the server may answer. On a handle for a
 // single call, in which no transaction can be open, it proves the session by
 // the policy's ProbeSQL.
 func (s *SessionHandle) Ping(ctx context.Context) error {
@@ -79,6 +80,7 @@ func (s *SessionHandle) Ping(ctx context.Context) error {
 	if s.stateless {
 		return runStepWithoutValue(c, func(ctx context.Context) error { return CheckSession(ctx, s.conn, s.policy.probeSQL()) }, errorOutcome)
 	}
+	c.beforeSend = s.proveIfAlive
 	return runStepWithoutValue(c, func(ctx context.Context) error { return s.checkTxAfterRefusal(ctx, s.conn.Ping(ctx)) }, errorOutcome)
 }
 
