@@ -18,7 +18,7 @@ func (p *FlightSQLPool) lend(ctx context.Context, trace *session.Trace, op strin
 	if err != nil {
 		return nil, err
 	}
-	return session.NewTraced(loan.Value(), p.policy, trace, p.tracing.onRelease(ctx, p.target, p.returnLoan(loan))), nil
+	return session.NewTraced(loan.Value(), p.policy, trace, p.tracing.onRelease(ctx, p.target, loan.ConnectionID(), p.returnLoan(loan))), nil
 }
 
 // borrow is takeConn for the call op. A tracer that ends the goroutine keeps no
@@ -33,7 +33,7 @@ func (p *FlightSQLPool) borrow(ctx context.Context, op string, verified bool) (l
 				_ = loan.Release()
 			}
 		}()
-		traced(err)
+		traced(loan.ConnectionID(), err)
 		told = true
 	}()
 	began := time.Now()

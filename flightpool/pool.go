@@ -130,6 +130,31 @@ func (p *FlightSQLPool) closeAll(ctx context.Context) error {
 	return errjoin.Join(err, p.closeShared())
 }
 
+// A Connection is one open connection of a pool at one moment.
+type Connection struct {
+	// ID is what no other connection of the pool has or had. A Tracer is told it.
+	ID uint64
+	// InUse says that it is on loan, or being checked, OnLoan that a call, a session or a
+	// transaction has it.
+	InUse, OnLoan bool
+	// Opened is when it was opened, Used when its latest loan began or ended, or else
+	// Opened, and Expires from when on it is not lent; zero: never.
+	Opened, Used, Expires time.Time
+	// Loans counts the loans so far.
+	Loans uint64
+}
+
+// Connections describes the open connections, in no order. It asks nobody, and looks at a
+// few of them at a time: one that moves meanwhile may be missing or twice in it.
+func (p *FlightSQLPool) Connections() []Connection {
+	infos := p.conns.Connections()
+	all := make([]Connection, len(infos))
+	for i, c := range infos {
+		all[i] = Connection{ID: c.ID, InUse: c.InUse, OnLoan: c.OnLoan, Opened: c.Opened, Used: c.Used, Expires: c.Expires, Loans: c.Loans}
+	}
+	return all
+}
+
 // Reservoir gives what keeps the pool's connections, for owners of many pools
 // that share a bound among them. Its Acquire lends bare connections, without the
 // care that a SessionHandle takes of them.

@@ -138,7 +138,7 @@ func (p *FlightSQLPool) acquireSession(ctx context.Context, op string, verified 
 		return nil, err
 	}
 	p.counters.sessions.Add(1)
-	return session.New(loan.Value(), p.policy, p.tracing.onRelease(ctx, p.target, p.returnLoan(loan))), nil
+	return session.NewWithID(loan.Value(), loan.ConnectionID(), p.policy, p.tracing.onRelease(ctx, p.target, loan.ConnectionID(), p.returnLoan(loan))), nil
 }
 
 // runStateless runs one stateless call, and once more where that is safe. text is what

@@ -53,6 +53,12 @@ func (d *Durations) Buckets() iter.Seq2[time.Duration, uint64] {
 	}
 }
 
+// Since is what was counted after before, an earlier value of the same pool: the
+// percentiles of the last minute, for one who asks once a minute.
+func (d *Durations) Since(before *Durations) Durations {
+	return Durations{d.counted.Since(&before.counted)}
+}
+
 // String has the count, the mean and three quantiles.
 func (d Durations) String() string {
 	return fmt.Sprintf("%d, mean %v, 50%% %v, 99%% %v, 100%% %v", d.counted.Count, d.Mean().Round(time.Microsecond), d.Quantile(.5), d.Quantile(.99), d.Quantile(1))

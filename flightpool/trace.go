@@ -72,14 +72,16 @@ type AcquireStartData struct{ Op, Target string }
 // AcquireEndData is what came of it.
 type AcquireEndData struct {
 	AcquireStartData
-	Took time.Duration
-	Err  error
+	ConnectionID uint64 // as Connections has it; 0: there is an error
+	Took         time.Duration
+	Err          error
 }
 
 // ReleaseData is a connection that came back.
 type ReleaseData struct {
-	Target string
-	Held   time.Duration
+	Target       string
+	ConnectionID uint64
+	Held         time.Duration
 	// Discard is why the connection is not used again; nil: it is.
 	Discard error
 }
@@ -255,30 +257,33 @@ func (t *tracing) startConnect(ctx context.Context, target string) (context.Cont
 }
 
 // startAcquire tells of a call for a connection. The function tells of its end.
-func (t *tracing) startAcquire(ctx context.Context, op, target string) (context.Context, func(error)) {
+func (t *tracing) startAcquire(ctx context.Context, op, target string) (context.Context, func(connectionID uint64, err error)) {
 	if t == nil || len(t.acquires) == 0 {
-		return ctx, func(error) {}
+		return ctx, func(uint64, error) {}
 	}
 	end := AcquireEndData{AcquireStartData: AcquireStartData{op, target}}
 	began := time.Now()
 	ctx = startAll(ctx, t, t.acquires, func(a AcquireTracer, ctx context.Context) context.Context {
 		return a.TraceAcquireStart(ctx, end.AcquireStartData)
 	})
-	return ctx, func(err error) {
+	return ctx, func(connectionID uint64, err error) {
 		end.Took, end.Err = time.Since(began), err
+		if err == nil {
+			end.ConnectionID = connectionID
+		}
 		endAll(t, t.acquires, func(a AcquireTracer) { a.TraceAcquireEnd(ctx, end) })
 	}
 }
 
 // onRelease has give, which gives a connection back, tell of it.
-func (t *tracing) onRelease(ctx context.Context, target string, give func(discard error)) func(discard error) {
+func (t *tracing) onRelease(ctx context.Context, target string, connectionID uint64, give func(discard error)) func(discard error) {
 	if t == nil || len(t.releases) == 0 {
 		return give
 	}
 	acquired := time.Now()
 	return func(discard error) {
 		defer endAll(t, t.releases, func(r ReleaseTracer) {
-			r.TraceRelease(ctx, ReleaseData{target, time.Since(acquired), discard})
+			r.TraceRelease(ctx, ReleaseData{target, connectionID, time.Since(acquired), discard})
 		})
 		give(discard)
 	}

@@ -659,8 +659,8 @@ func TestNoTracerCostsNoAllocation(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() {
 		ctx, trace := session.StartTrace(t.Context(), p.policy.Tracer, "Query", "", "SELECT 1")
 		ctx, acquired := p.tracing.startAcquire(ctx, "Query", "")
-		acquired(nil)
-		p.tracing.onRelease(ctx, "", give)(nil)
+		acquired(1, nil)
+		p.tracing.onRelease(ctx, "", 1, give)(nil)
 		trace.Waited(trace.Now())
 		trace.Retried()
 		trace.End(nil)

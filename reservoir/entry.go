@@ -19,6 +19,7 @@ const (
 // returned. All fields are guarded by the reservoir's mutex, but for value and
 // release, which are written once, before any other goroutine knows the entry.
 type entry[C any] struct {
+	id         uint64          // not changed after newEntry
 	link       link[*entry[C]] // in the idle list: idle, or in a keepalive check
 	staleLink  link[*entry[C]] // in staleIdle: in the idle list and stale
 	dueLink    link[*entry[C]] // in dueChecks
@@ -69,7 +70,8 @@ type entry[C any] struct {
 
 // newEntry adds an entry that is opening. The caller holds mu.
 func (r *Reservoir[C]) newEntry() *entry[C] {
-	e := &entry[C]{index: len(r.mu.all), timerIndex: -1, state: opening, generation: r.mu.generation, lastWaiterAtOpen: r.mu.lastWaiter}
+	r.mu.lastID++
+	e := &entry[C]{id: r.mu.lastID, index: len(r.mu.all), timerIndex: -1, state: opening, generation: r.mu.generation, lastWaiterAtOpen: r.mu.lastWaiter}
 	e.link.self, e.staleLink.self, e.dueLink.self = e, e, e
 	r.mu.all = append(r.mu.all, e)
 	r.mu.count[opening]++

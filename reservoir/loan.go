@@ -27,6 +27,14 @@ func (l Loan[C]) Value() C {
 	return l.entry.value
 }
 
+// ConnectionID is the ID of the connection in Connections. The zero Loan's is 0.
+func (l Loan[C]) ConnectionID() uint64 {
+	if l.entry == nil {
+		return 0
+	}
+	return l.entry.id
+}
+
 // Release gives the connection back. With Config.Reset or CheckOnRelease it
 // first runs those, for up to CheckTimeout; when they fail the connection is
 // closed, which is not the borrower's error. It returns ErrReleased, and does

@@ -166,15 +166,16 @@ func (w *world) waitReady(ctx context.Context) {
 // described compares Connections with the entries, at rest.
 func (w *world) described() string {
 	type connection struct {
-		id    int
-		inUse bool
-		loans uint64
+		value         int
+		id            uint64
+		inUse, onLoan bool
+		loans         uint64
 	}
 	has := map[connection]int{}
 	w.r.mu.Lock()
 	for _, e := range w.r.mu.all {
 		if e.state != opening && e.state != closing {
-			has[connection{e.value.id, e.state != idle, e.loanNumber}]++
+			has[connection{e.value.id, e.id, e.state != idle, e.state == loaned, e.loanNumber}]++
 		}
 	}
 	w.r.mu.Unlock()
@@ -182,7 +183,7 @@ func (w *world) described() string {
 		if info.Value == nil {
 			return "Connections describes one that is not open"
 		}
-		has[connection{info.Value.id, info.InUse, info.Loans}]--
+		has[connection{info.Value.id, info.ID, info.InUse, info.OnLoan, info.Loans}]--
 	}
 	for c, n := range has {
 		if n != 0 {

@@ -111,12 +111,16 @@ func (r *Reservoir[C]) Stats() Stats {
 
 // Info describes one open connection at one moment.
 type Info[C any] struct {
+	// ID is what no other connection of the reservoir has or had.
+	ID    uint64
 	Value C
-	// InUse says that it is on loan, or being reset or checked.
-	InUse bool
+	// InUse says that it is on loan, or being reset or checked, OnLoan that a borrower has it.
+	InUse, OnLoan bool
 	// Opened is when Open returned, Used when the latest loan began or ended, or
 	// else Opened.
 	Opened, Used time.Time
+	// Expires is from when on it is not lent; zero: never.
+	Expires time.Time
 	// Loans counts the loans so far.
 	Loans uint64
 }
@@ -138,10 +142,14 @@ func (r *Reservoir[C]) Connections() []Info[C] {
 			if e.state == opening || e.state == closing {
 				continue
 			}
-			all = append(all, Info[C]{
-				Value: e.value, InUse: e.state != idle, Loans: e.loanNumber,
+			info := Info[C]{
+				ID: e.id, Value: e.value, InUse: e.state != idle, OnLoan: e.state == loaned, Loans: e.loanNumber,
 				Opened: r.clock.start.Add(time.Duration(e.openedAt)), Used: r.clock.start.Add(time.Duration(max(e.openedAt, e.idleSince, e.borrowedAt))),
-			})
+			}
+			if e.lifetime.expireAt != never {
+				info.Expires = r.clock.start.Add(time.Duration(e.lifetime.expireAt))
+			}
+			all = append(all, info)
 		}
 		more = from+infoBatch < len(r.mu.all)
 		r.mu.Unlock()

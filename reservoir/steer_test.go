@@ -158,19 +158,50 @@ func TestConnectionsDescribesWhatIsOpen(t *testing.T) {
 		infos := r.Connections()
 		require.Len(t, infos, 150)
 		inUse := 0
+		ids := map[uint64]bool{0: true}
 		for _, i := range infos {
+			require.NotContains(t, ids, i.ID)
+			ids[i.ID] = true
+			require.Equal(t, i.InUse, i.OnLoan)
+			require.True(t, i.Expires.IsZero(), "there is no MaxLifetime")
 			require.Equal(t, began, i.Opened)
 			require.Equal(t, uint64(1), i.Loans)
 			if i.InUse {
 				inUse++
 				require.Same(t, loans[0].Value(), i.Value)
+				require.Equal(t, loans[0].ConnectionID(), i.ID)
 				require.Equal(t, began, i.Used)
 			} else {
 				require.WithinDuration(t, began.Add(time.Minute), i.Used, 10*time.Millisecond)
 			}
 		}
 		require.Equal(t, 1, inUse)
+		require.Zero(t, loan{}.ConnectionID())
 		release(t, loans[0])
+		shut(t, r)
+	})
+}
+
+func TestConnectionsTellsWhenTheyExpireAndWhoHasThem(t *testing.T) {
+	bubble(t, func(t *testing.T, f *fake) {
+		r := f.pool(t, func(c *config) {
+			c.MaxSize, c.MaxLifetime, c.LifetimeJitter, c.GuardWindow = 1, time.Hour, -1, time.Minute
+			c.Reset = func(context.Context, *conn) error { time.Sleep(time.Second); return nil }
+		})
+		began := time.Now()
+		l := acquire(t, r)
+		id := l.ConnectionID()
+		require.True(t, r.Connections()[0].OnLoan)
+		go func() { _ = l.Release() }()
+		synctest.Wait()
+		resetting := r.Connections()[0]
+		require.True(t, resetting.InUse)
+		require.False(t, resetting.OnLoan, "no borrower has it")
+		require.Equal(t, began.Add(59*time.Minute), resetting.Expires)
+		time.Sleep(2 * time.Hour)
+		next := acquire(t, r)
+		require.Greater(t, next.ConnectionID(), id)
+		release(t, next)
 		shut(t, r)
 	})
 }

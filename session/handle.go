@@ -26,6 +26,9 @@ type SessionHandle struct {
 	// end of the call closes it.
 	stateless bool
 
+	// id is what the tracer knows the connection by; 0 of a stateless handle.
+	id uint64
+
 	// trace is that of a stateless handle's call, which the pool has begun.
 	trace *Trace
 
@@ -68,6 +71,13 @@ const (
 func New(conn backend.Conn, policy *Policy, releaseConn func(discard error)) *SessionHandle {
 	s := &SessionHandle{conn: conn, policy: policy}
 	s.mu.releaseConn = releaseConn
+	return s
+}
+
+// NewWithID is New for a connection that the Tracer is to know by id.
+func NewWithID(conn backend.Conn, id uint64, policy *Policy, releaseConn func(discard error)) *SessionHandle {
+	s := New(conn, policy, releaseConn)
+	s.id = id
 	return s
 }
 

@@ -52,6 +52,10 @@ type QueryStartData struct {
 	Op     string // the method, such as "Query", "Commit" or "PreparedQuery.Update"
 	Target string // the server's address
 	SQL    string // empty where the call has none
+
+	// ConnectionID is that of the session's connection; 0 for a call of a pool, which has
+	// none yet: an AcquireTracer is told of it.
+	ConnectionID uint64
 }
 
 // Summary has the verbs of SQL and the names of tables that are not quoted, and no
@@ -59,7 +63,10 @@ type QueryStartData struct {
 func (d QueryStartData) Summary() string { return sqlscan.Summary(d.SQL) }
 
 // IngestStartData is an ingestion that begins.
-type IngestStartData struct{ Target, Table string }
+type IngestStartData struct {
+	Target, Table string
+	ConnectionID  uint64 // as in QueryStartData
+}
 
 // Outcome is what came of a call.
 type Outcome struct {
@@ -138,16 +145,25 @@ const opIngest = "Ingest"
 // StartTrace tells tracer, which may be nil, of a call that begins. text is its statement,
 // or the table of an ingestion.
 func StartTrace(ctx context.Context, tracer Tracer, op, target, text string) (context.Context, *Trace) {
+	return newTrace(ctx, tracer, QueryStartData{Op: op, Target: target, SQL: text})
+}
+
+func newTrace(ctx context.Context, tracer Tracer, data QueryStartData) (context.Context, *Trace) {
 	if tracer == nil {
 		return ctx, nil
 	}
-	t := &Trace{tracer: tracer, began: time.Now(), data: QueryStartData{Op: op, Target: target, SQL: text}, outcome: Outcome{RowsAffected: -1}}
-	if op == opIngest {
-		t.ctx = tracer.TraceIngestStart(ctx, IngestStartData{Target: target, Table: text})
+	t := &Trace{tracer: tracer, began: time.Now(), data: data, outcome: Outcome{RowsAffected: -1}}
+	if data.Op == opIngest {
+		t.ctx = tracer.TraceIngestStart(ctx, t.ingestion())
 	} else {
 		t.ctx = tracer.TraceQueryStart(ctx, t.data)
 	}
 	return t.ctx, t
+}
+
+// ingestion is data of a call of Ingest.
+func (t *Trace) ingestion() IngestStartData {
+	return IngestStartData{t.data.Target, t.data.SQL, t.data.ConnectionID}
 }
 
 // End tells of the end of the call, in err. Only the first End counts.
@@ -158,7 +174,7 @@ func (t *Trace) End(err error) {
 	out := t.outcome
 	out.Took, out.Err = time.Since(t.began), err
 	if t.data.Op == opIngest {
-		t.tracer.TraceIngestEnd(t.ctx, IngestEndData{IngestStartData{t.data.Target, t.data.SQL}, out})
+		t.tracer.TraceIngestEnd(t.ctx, IngestEndData{t.ingestion(), out})
 	} else {
 		t.tracer.TraceQueryEnd(t.ctx, QueryEndData{t.data, out})
 	}
@@ -192,7 +208,7 @@ func (s *SessionHandle) startTrace(ctx context.Context, op string, opts QueryOpt
 	if s.trace != nil || s.policy.Tracer == nil || opts.backgroundRollback || opts.quiet && s.isOver() {
 		return ctx, s.trace
 	}
-	return StartTrace(ctx, s.policy.Tracer, op, s.policy.Target, opts.text)
+	return newTrace(ctx, s.policy.Tracer, QueryStartData{Op: op, Target: s.policy.Target, SQL: opts.text, ConnectionID: s.id})
 }
 
 func (s *SessionHandle) isOver() bool {

@@ -68,6 +68,16 @@ type Snapshot struct {
 	Seconds float64 // the sum of all
 }
 
+// Since is what was counted after before, an earlier Snapshot of the same Histogram.
+func (s *Snapshot) Since(before *Snapshot) (d Snapshot) {
+	for i := range s.Counts {
+		d.Counts[i] = s.Counts[i] - min(s.Counts[i], before.Counts[i])
+		d.Count += d.Counts[i]
+	}
+	d.Seconds = max(0, s.Seconds-before.Seconds)
+	return d
+}
+
 // Quantile is the duration within which the part p of all stay, of which zeros more have
 // taken no time.
 func (s *Snapshot) Quantile(p float64, zeros uint64) time.Duration {

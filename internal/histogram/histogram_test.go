@@ -52,6 +52,20 @@ func TestQuantilesCountWhatTookNoTime(t *testing.T) {
 	require.Zero(t, (*Histogram)(nil).Snapshot())
 }
 
+func TestWhatIsCountedSince(t *testing.T) {
+	var h Histogram
+	h.Add(time.Second)
+	h.Add(time.Hour)
+	before := h.Snapshot()
+	h.Add(time.Second)
+	after := h.Snapshot()
+	since := after.Since(&before)
+	require.EqualValues(t, 1, since.Count)
+	require.InDelta(t, 1, since.Seconds, 1e-6)
+	require.Equal(t, since.Quantile(1, 0), before.Quantile(.5, 0), "a second")
+	require.Zero(t, before.Since(&after), "nothing is less than none")
+}
+
 func TestDurationsAreAddedFromManyGoroutines(t *testing.T) {
 	var h Histogram
 	var all sync.WaitGroup
