@@ -152,12 +152,17 @@ func (l *lexer) quoteLen(s string, open int, escapes bool) int {
 	return len(s)
 }
 
-// bracket is a [quoted identifier] where the dialect has them.
+// bracket is a [quoted identifier] where the dialect has them. What stands up to
+// the first ] is looked at once for all brackets that open before it.
 func (l *lexer) bracket(s string) (kind, int) {
+	if !l.d.bracketNames && (l.ambiguous || l.at < l.bracketEnd) {
+		return punctToken, 1
+	}
 	end := strings.IndexByte(s, ']')
 	if end < 0 || strings.ContainsAny(s[:end], "'\"`;#$") || strings.Contains(s[:end], "--") || strings.Contains(s[:end], "/*") {
 		l.ambiguous = true
 	}
+	l.bracketEnd = l.at + end
 	if !l.d.bracketNames {
 		return punctToken, 1
 	}

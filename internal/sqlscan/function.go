@@ -78,13 +78,15 @@ func functionEffects(function token, args []token) (left []Effect, changes bool)
 // queryFunctionEffects tells what DuckDB's query(…), which runs a text, does. A list of columns
 // is none: INSERT INTO query (a, b).
 func queryFunctionEffects(args []token) (left []Effect, changes bool) {
-	args = args[:closingParen(args, 0)]
-	if len(args) == 1 && args[0].kind == stringToken {
+	if len(args) > 0 && args[0].kind == stringToken && closingParen(args[:min(len(args), 2)], 0) == 1 {
 		s := Parse(unquote(args[0].text))
 		return s.Effects(), !s.ReadOnly()
 	}
 	for _, t := range args {
-		if !t.isName() && !t.isPunct(",") {
+		switch {
+		case t.isPunct(")"):
+			return nil, false
+		case !t.isName() && !t.isPunct(","):
 			return []Effect{{Kind: EffectUnknown}}, true // which text is known only when it runs
 		}
 	}
@@ -116,10 +118,16 @@ func wordSet(list string) map[string]bool {
 
 // pivotsByData reports whether a PIVOT of the statement, wherever it stands,
 // takes its columns from the data. DuckDB makes a temporary type of their values
-// then, before anything else of the statement, and keeps it.
+// then, before anything else of the statement, and keeps it. A statement with more
+// than maxNesting PIVOTs is taken for one, since each is read to its end.
 func pivotsByData(toks []token) bool {
+	pivots := 0
 	for i, t := range toks {
-		if t.is("PIVOT", "PIVOT_WIDER") && takesColumnsFromData(toks[i+1:closingParen(toks, i+1)]) {
+		if !t.is("PIVOT", "PIVOT_WIDER") {
+			continue
+		}
+		pivots++
+		if pivots > maxNesting || takesColumnsFromData(toks[i+1:closingParen(toks, i+1)]) {
 			return true
 		}
 	}

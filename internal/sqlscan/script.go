@@ -77,7 +77,7 @@ func Parse(sql string) Script {
 func parse(sql string, d dialect) (s Script, ambiguous bool) {
 	l := lexer{d: d, sql: sql}
 	for _, toks := range split(l.scan()) {
-		st := classify(toks, sql)
+		st := classifyWhole(toks, sql)
 		if pivotsByData(toks) {
 			st.Effects = append(st.Effects, Effect{Kind: EffectPivotType})
 		}
@@ -208,7 +208,28 @@ func split(toks []token) [][]token {
 	return out
 }
 
-// classify tells what one statement, which is not empty, does.
+// maxNesting bounds what is read again for each change that stands inside of another,
+// so that the work grows with the length of a text alone.
+const maxNesting = 50
+
+// classifyWhole is classify for a whole statement. Of one with a change within more
+// parentheses than maxNesting nothing is told.
+func classifyWhole(toks []token, sql string) Statement {
+	depth := 0
+	for i, t := range toks {
+		switch {
+		case depth > maxNesting && toks[i-1].isPunct("(") && beginsChange(toks[i:]):
+			return unknownStatement("")
+		case t.isPunct("("):
+			depth++
+		case t.isPunct(")"):
+			depth--
+		}
+	}
+	return classify(toks, sql)
+}
+
+// classify tells what one statement, or a part of one, which is not empty, does.
 func classify(toks []token, sql string) Statement {
 	for len(toks) > 0 && toks[0].isPunct("(") { // (SELECT …) UNION …
 		toks = toks[1:]

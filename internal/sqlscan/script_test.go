@@ -249,3 +249,15 @@ func spaced(sql string) string {
 	}
 	return b.String() + sql[last:]
 }
+
+func TestChangesWithinTooManyParenthesesAreNotUnderstood(t *testing.T) {
+	nested := func(n int) string {
+		return strings.Repeat("SELECT * FROM (DELETE FROM a WHERE b IN ", n) + "1" + strings.Repeat(")", n)
+	}
+	require.Empty(t, Parse(nested(maxNesting)).Effects())
+	require.False(t, Parse(nested(maxNesting)).ReadOnly())
+	require.Equal(t, "SELECT a b", Summary(nested(maxNesting)+strings.Repeat(" JOIN b", 1<<20)))
+	require.Equal(t, []Effect{{Kind: EffectUnknown}}, Parse(nested(maxNesting+1)).Effects())
+	require.False(t, Parse(nested(maxNesting+1)).ReadOnly())
+	require.Equal(t, "?", Summary(nested(maxNesting+1)))
+}

@@ -29,7 +29,7 @@ func Summary(sql string) string {
 			}
 			out.WriteString("; ")
 		}
-		st := classify(toks, sql)
+		st := classifyWhole(toks, sql)
 		if !st.KnownVerb {
 			out.WriteString("?")
 			continue

@@ -116,10 +116,3 @@ func FuzzASummaryHoldsNoLiteralOfAnyDialect(f *testing.F) {
 		}
 	})
 }
-
-// With a doubling of the work at each level, this would not end.
-func TestDeeplyNestedChangesAreSoonJudged(t *testing.T) {
-	sql := strings.Repeat("SELECT * FROM (DELETE FROM a WHERE b IN ", 60) + "1" + strings.Repeat(")", 60)
-	require.False(t, Parse(sql).ReadOnly())
-	require.Equal(t, "SELECT a b", Summary(sql+strings.Repeat(" JOIN b", 1<<20)))
-}

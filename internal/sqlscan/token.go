@@ -54,6 +54,7 @@ type lexer struct {
 	// ambiguous says that another dialect may cut the text otherwise.
 	ambiguous bool
 
+	bracketEnd     int // where the ] stands up to which brackets have been looked at
 	openExecutable int // how many /*! comments are open, in dialects that execute them
 }
 
