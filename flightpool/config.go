@@ -107,7 +107,9 @@ type Config struct {
 	// way, within 5 m 40 s), and an idle one by the health check.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
 	// DialOptions are appended to the pool's own. They must not replace the
-	// dialer, which guards against silent reconnects: use Dialer. To compress
+	// dialer, which guards against silent reconnects: use Dialer. Interceptors must
+	// pass on the context that they are given, or one made of it: without its values
+	// nobody knows what was sent, so that such a call is not sent at all. To compress
 	// requests and answers, import google.golang.org/grpc/encoding/gzip and
 	// pass grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)); what
 	// the server compresses, and LZ4 and ZSTD inside Arrow batches, is read

@@ -2,6 +2,7 @@ package flightpool
 
 import (
 	"crypto/tls"
+	"math"
 	"testing"
 	"time"
 
@@ -49,6 +50,16 @@ func TestDefaults(t *testing.T) {
 	require.Equal(t, "SELECT 1", cfg.HealthCheck.SQL)
 	require.Equal(t, []int{3, 2}, []int{cfg.HealthCheck.FailureThreshold, cfg.HealthCheck.RecoveryThreshold})
 	require.True(t, cfg.MaxSize >= 4 && cfg.MaxSize <= 16)
+}
+
+func TestTheLeastNumbersAreOff(t *testing.T) {
+	p, err := New(t.Context(), "grpc://127.0.0.1:1", Config{
+		MinIdle: math.MinInt, MaxConcurrentOpens: math.MinInt, MaxWaiters: math.MinInt, AcquireTimeout: math.MinInt64, IdleTTL: math.MinInt64, MaxLifetime: math.MinInt64,
+		LifetimeJitter: math.MinInt64, GuardWindow: math.MinInt64, DefaultQueryTimeout: math.MinInt64, LeakAfter: math.MinInt64,
+		HealthCheck: HealthCheck{Interval: math.MinInt64, IdleBeforeCheck: math.MinInt64, FailureThreshold: math.MinInt, UnhealthyAfter: math.MinInt64},
+	})
+	require.NoError(t, err)
+	require.NoError(t, p.Close(t.Context()))
 }
 
 func TestADurationWithoutItsUnitIsNamed(t *testing.T) {

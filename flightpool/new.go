@@ -86,7 +86,7 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 		p.policy.Tracer = p.tracing
 	}
 	conns := reservoirConfig(cfg, p.verifiedOpen(open))
-	conns.MinIdle = max(0, cfg.MinIdle-1) // one more is opened for New itself
+	conns.MinIdle = max(1, cfg.MinIdle) - 1 // one more is opened for New itself
 	conns.Check, conns.Hooks, conns.Watch, conns.ExpiresAt = p.check, p.wrapHooks(), watchLoss, cfg.expiresAt
 	var err error
 	if p.conns, err = reservoir.New(conns); err != nil {

@@ -130,9 +130,8 @@ func (c *Conn) close() error {
 		return nil
 	}
 	start := time.Now()
-	err := c.closeSession(limit)
-	c.transport.closeWithin(errClosed, limit-time.Since(start))
-	return err
+	defer func() { c.transport.closeWithin(errClosed, limit-time.Since(start)) }() // also when an interceptor of the user's panics
+	return c.closeSession(limit)
 }
 
 // closeSession tells the server that the session is over, once the endpoint is

@@ -303,7 +303,7 @@ func TestAForeignNameThatLeadsToThisMachineIsNotDialled(t *testing.T) {
 		if used.cc.GetState() == connectivity.Ready {
 			return nil
 		}
-		_, err = pb.NewFlightServiceClient(used.cc).GetFlightInfo(t.Context(), &pb.FlightDescriptor{})
+		_, err = pb.NewFlightServiceClient(&channel{cc: used.cc, id: noIdentity}).GetFlightInfo(t.Context(), &pb.FlightDescriptor{})
 		return err
 	}
 	server := grpc.NewServer()

@@ -37,10 +37,16 @@ func (e *Endpoint) Open(ctx context.Context) (backend.Conn, error) {
 	}
 	c.channel = &channel{cc: c.transport.cc, id: c.id, owner: c}
 	c.flight = pb.NewFlightServiceClient(c.channel)
+	established := false
+	defer func() {
+		if !established { // also when an interceptor of the user's panics or ends the goroutine
+			c.transport.closeWithin(errClosed, 0)
+		}
+	}()
 	if err := r.establish(ctx); err != nil {
-		c.transport.closeWithin(errClosed, 0)
 		return nil, err
 	}
+	established = true
 	return c, nil
 }
 
@@ -105,8 +111,8 @@ func (r *rpcCall) obtainCredential(ctx context.Context) error {
 // The stage that is given may be corrected: a refused credential is StageAuth
 // wherever it shows, and what never reached the server is StageDial.
 //
-// In this order: the caller's context; the source of credentials; a refusal; the
-// reason for which the transport ended; the status.
+// In this order: the caller's context; the source of credentials; a refusal; a wrong
+// interceptor; the reason for which the transport ended; the status.
 func (r *rpcCall) wrapOpenError(stage backend.Stage, err error) error {
 	lost := r.conn.Lost()
 	s, _ := status.FromError(err)
@@ -122,6 +128,8 @@ func (r *rpcCall) wrapOpenError(stage backend.Stage, err error) error {
 	case noCredential != nil:
 	case s.Code() == codes.Unauthenticated, s.Code() == codes.PermissionDenied:
 		e.Stage, e.Fault = backend.StageAuth, backend.FaultAuth
+	case errors.Is(lost, errUntracked):
+		e.Fault, e.Err = backend.FaultUsage, lost
 	case lost != nil:
 		e.Fault, e.Err = backend.FaultTransport, &openError{reason: lost, cause: err}
 	case e.Fault == backend.FaultContext: // the server's doing

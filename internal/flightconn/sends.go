@@ -2,6 +2,8 @@ package flightconn
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -96,15 +98,30 @@ func (s *sendTracker) statementRunning() bool { return s.unendedStatements.Load(
 // nothingSent reports whether no RPC of the call reached the server.
 func (s *sendTracker) nothingSent() bool { return s.count.Load() == 0 }
 
+// errUntracked is why a transport ends that an untracked RPC was given to.
+var errUntracked = errors.New("DialOptions: an interceptor has given an RPC a context that is not made of the one it was given itself")
+
 // sendStatsHandler tells the RPCs that were handed to a transport from those that
 // were not.
 //
 // gRPC makes a transparent attempt only if the server cannot have processed
 // the one before: it never left, or a GOAWAY or REFUSED_STREAM disowned it.
 // So its beginning takes back what the first attempt counted, and what came with it.
-type sendStatsHandler struct{}
+//
+// onUntracked closes the client that an RPC without a trackedRPC was given to: an
+// interceptor of the user's has replaced its context.
+type sendStatsHandler struct{ onUntracked func() }
 
-func (sendStatsHandler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+// TagRPC is part of stats.Handler. It comes before anything of the RPC is sent.
+//
+// INVARIANT: no RPC of Flight is sent that is not tracked. It would count as unsent,
+// so that a change is repeated and a commit is told to have failed.
+func (h sendStatsHandler) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
+	if trackedIn(ctx) == nil && strings.HasPrefix(info.FullMethodName, servicePrefix) {
+		h.onUntracked()
+	}
+	return ctx
+}
 func (sendStatsHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context {
 	return ctx
 }

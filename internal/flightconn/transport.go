@@ -55,7 +55,7 @@ type transport struct {
 // option.
 func newTransport(cfg *Config) (*transport, error) {
 	e := &transport{}
-	opts := append(cfg.transportOptions(cfg.Address, cfg.TLS, e.dialOnce(cfg)), grpc.WithIdleTimeout(0))
+	opts := append(cfg.transportOptions(cfg.Address, cfg.TLS, e.dialOnce(cfg), func() { e.closeWithin(errUntracked, 0) }), grpc.WithIdleTimeout(0))
 	if readsWhenReady && cfg.TLS == nil && cfg.Dialer == nil {
 		opts = append(opts, grpc.WithReadBufferSize(readBuffer))
 	}
