@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
@@ -482,6 +483,69 @@ func TestTransactionsOfDatabaseSQLRunAgainAfterConflicts(t *testing.T) {
 	require.ErrorContains(t, dsql.InTx(ctx, db, &sql.TxOptions{ReadOnly: true}, insert), "read-only")
 	require.Equal(t, 2, number(), "what failed was rolled back")
 	require.Zero(t, db.Stats().InUse)
+}
+
+// A function that has ended its transaction is not run again, whatever it returns: what
+// it has committed would be stored twice.
+func TestInTxDoesNotRunAgainWhatItsFunctionHasCommitted(t *testing.T) {
+	g := startGate(t, nil)
+	db, p := openDB(t, g, nil), newPool(t, g, nil)
+	ctx := within(t, 30*time.Second)
+	for _, s := range []string{"create table if not exists ended (n int)", "delete from ended"} {
+		_, err := db.ExecContext(ctx, s)
+		require.NoError(t, err)
+	}
+	conflict := &pgconn.PgError{Code: "40001"}
+	const insert = "insert into ended values (1)"
+	runs := 0
+	bySQL := func(end func(tx *sql.Tx) error) error {
+		return dsql.InTx(ctx, db, nil, func(tx *sql.Tx) error {
+			runs++
+			_, err := tx.ExecContext(ctx, insert)
+			return errors.Join(err, end(tx))
+		})
+	}
+	byPgx := func(end func(tx pgx.Tx) error) error {
+		return p.InTx(ctx, func(tx pgx.Tx) error {
+			runs++
+			_, err := tx.Exec(ctx, insert)
+			return errors.Join(err, end(tx))
+		})
+	}
+	for _, tc := range []struct {
+		name         string
+		call         func() error
+		fails        int // commits that are refused
+		unknown      bool
+		runs, stored int
+	}{
+		{"database/sql, and a conflict", func() error { return bySQL(func(tx *sql.Tx) error { return errors.Join(tx.Commit(), conflict) }) }, 0, true, 1, 1},
+		{"database/sql, and no error", func() error { return bySQL((*sql.Tx).Commit) }, 0, true, 1, 1},
+		{"database/sql, rolled back", func() error { return bySQL(func(tx *sql.Tx) error { return errors.Join(tx.Rollback(), conflict) }) }, 0, true, 1, 0},
+		{"pgx, and a conflict", func() error { return byPgx(func(tx pgx.Tx) error { return errors.Join(tx.Commit(ctx), conflict) }) }, 0, true, 1, 1},
+		{"pgx, and no error", func() error { return byPgx(func(tx pgx.Tx) error { return tx.Commit(ctx) }) }, 0, true, 1, 1},
+		{"pgx, refused", func() error { return byPgx(func(tx pgx.Tx) error { return tx.Commit(ctx) }) }, 1, true, 2, 1},
+		{"pgx, refused once, and then not committed", func() error {
+			return byPgx(func(tx pgx.Tx) error {
+				if runs == 1 {
+					return tx.Commit(ctx)
+				}
+				return nil
+			})
+		}, 1, false, 2, 1},
+	} {
+		_, err := db.ExecContext(ctx, "delete from ended")
+		require.NoError(t, err)
+		runs = 0
+		g.FailCommits(tc.fails, "OC000")
+		err = tc.call()
+		require.Equal(t, tc.unknown, errors.Is(err, dsql.ErrCommitUnknown), "%s: %v", tc.name, err)
+		require.False(t, dsql.IsConflict(err), tc.name)
+		require.Equal(t, tc.runs, runs, tc.name)
+		var n int
+		require.NoError(t, db.QueryRowContext(ctx, "select count(*) from ended").Scan(&n))
+		require.Equal(t, tc.stored, n, tc.name)
+	}
 }
 
 func TestInTxWithOptions(t *testing.T) {

@@ -74,8 +74,8 @@ type SQLBeginner interface {
 
 // InTx calls f in a transaction of database/sql, commits it, and does all of it
 // again after a conflict, as RetryOCC does. When f fails or panics, the transaction
-// is rolled back. f must neither commit nor roll back, and have no effects
-// besides. opts may be nil.
+// is rolled back. f must neither commit nor roll back, and have no effects besides:
+// where it has ended the transaction, InTx fails with ErrCommitUnknown. opts may be nil.
 func InTx(ctx context.Context, db SQLBeginner, opts *sql.TxOptions, f func(*sql.Tx) error) error {
 	return OCCPolicy{}.InTx(ctx, db, opts, f)
 }
@@ -87,12 +87,25 @@ func (p OCCPolicy) InTx(ctx context.Context, db SQLBeginner, opts *sql.TxOptions
 		if err != nil {
 			return err
 		}
-		defer func() { _ = tx.Rollback() }() // after Commit there is nothing to roll back
-		if err := f(tx); err != nil {
-			return err
+		defer func() { _ = tx.Rollback() }() // where f has panicked
+		end := tx.Commit
+		if err = f(tx); err != nil {
+			end = tx.Rollback
 		}
-		return tx.Commit()
+		ended := end()
+		if errors.Is(ended, sql.ErrTxDone) && ctx.Err() == nil { // by f, or by a goroutine that it has left
+			return mayBeStored(cmp.Or(err, ended))
+		}
+		return cmp.Or(err, ended)
 	})
+}
+
+// mayBeStored is the error of a transaction that its function may have committed.
+func mayBeStored(err error) error {
+	if errors.Is(err, ErrCommitUnknown) {
+		return err
+	}
+	return fmt.Errorf("%w: its function has ended the transaction: %w", ErrCommitUnknown, err)
 }
 
 // IsConflict says whether a transaction failed because another one was faster,

@@ -179,7 +179,9 @@ func (p *Pool) BeginTx(ctx context.Context, opts pgx.TxOptions) (pgx.Tx, error) 
 }
 
 // InTx calls f in a transaction, commits it, and does all of it again after a
-// conflict, as RetryOCC does. f must have no effects besides.
+// conflict, as RetryOCC does. f must have no effects besides. It need not commit: where
+// it has, InTx fails, with ErrCommitUnknown unless its Commit has said that nothing is
+// stored.
 func (p *Pool) InTx(ctx context.Context, f func(pgx.Tx) error) error {
 	return p.InTxWith(ctx, TxOptions{}, f)
 }
@@ -192,7 +194,17 @@ type TxOptions struct {
 
 // InTxWith is InTx with options.
 func (p *Pool) InTxWith(ctx context.Context, opts TxOptions, f func(pgx.Tx) error) error {
-	return opts.OCC.Do(ctx, func(ctx context.Context) error { return pgx.BeginTxFunc(ctx, p, opts.TxOptions, f) })
+	return opts.OCC.Do(ctx, func(ctx context.Context) error {
+		begun := &tx{}
+		err := pgx.BeginTxFunc(ctx, p, opts.TxOptions, func(t pgx.Tx) error {
+			begun, _ = t.(*tx)
+			return f(t)
+		})
+		if err != nil && begun.commits.Load() > 0 { // by f, or by a goroutine that it has left
+			return mayBeStored(err)
+		}
+		return err
+	})
 }
 
 // Ping proves that a connection works.

@@ -20,6 +20,8 @@ type tx struct {
 	// INVARIANT: once ended is set, nothing is run on the connection, which may be
 	// another borrower's.
 	ended atomic.Bool
+	// commits counts the calls of Commit that have not said that nothing is stored.
+	commits atomic.Int32
 }
 
 var errNested = errors.New("dsql: a transaction cannot begin within a transaction")
@@ -62,7 +64,13 @@ func (t *tx) release() {
 
 // Commit does not send anything when ctx has ended before: the transaction is
 // rolled back then.
-func (t *tx) Commit(ctx context.Context) error {
+func (t *tx) Commit(ctx context.Context) (err error) {
+	t.commits.Add(1)
+	defer func() {
+		if err != nil && !errors.Is(err, ErrCommitUnknown) {
+			t.commits.Add(-1)
+		}
+	}()
 	if !t.markEnded() {
 		return pgx.ErrTxClosed
 	}
