@@ -48,8 +48,9 @@ func Summary(sql string) string {
 func isCutOtherwise(toks []token, sql string) bool {
 	for i := 1; i < len(toks); i++ {
 		t, next := toks[i-1], toks[i]
-		joined := t.end == next.start
-		if t.isPunct("[") || joined && (t.isPunct("/") && next.isPunct("/") || t.kind == wordToken && (next.kind == stringToken || next.kind == quotedToken)) {
+		comment := t.isPunct("/") && sql[t.end] == '/' // also of what is the beginning of /* here
+		prefix := t.end == next.start && t.kind == wordToken && (next.kind == stringToken || next.kind == quotedToken)
+		if t.isPunct("[") || comment || prefix {
 			return true
 		}
 	}

@@ -1,7 +1,9 @@
 package sqlscan
 
 import (
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,10 +107,10 @@ func FuzzASummaryHoldsNoLiteralOfAnyDialect(f *testing.F) {
 		f.Add(uint64(i))
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		rng := rand.New(rand.NewPCG(seed, 3)) //nolint:gosec // no secret
-		for name, writers := range dialectsOfLiterals {
+		rng := rand.New(rand.NewPCG(seed, 3))                               //nolint:gosec // no secret
+		for _, name := range slices.Sorted(maps.Keys(dialectsOfLiterals)) { // in one order, so that the seed tells the texts
 			for range 100 {
-				sql := literalsIn(rng, writers)
+				sql := literalsIn(rng, dialectsOfLiterals[name])
 				summary := Summary(sql)
 				require.NotContains(t, strings.ToLower(summary), "hunter2", "%s: %q", name, sql)
 				require.LessOrEqual(t, len(summary), maxSummary+50, "%q", sql)

@@ -54,6 +54,7 @@ func TestASummaryHoldsNoLiteral(t *testing.T) {
 		"CREATE USER bob PASSWORD hunter2",
 		"hunter2",
 		"ATTACH 'hunter2'",
+		"SELECT 1 //*x*/ FROM hunter2",
 		"SELECT ['FROM hunter2', \"]\" FROM hunter2",
 	} {
 		require.NotContains(t, Summary(sql), "hunter2", sql)
