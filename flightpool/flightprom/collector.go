@@ -1,113 +1,82 @@
 package flightprom
 
 import (
-	"cmp"
-	"maps"
-	"slices"
-	"strings"
-	"sync"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/flightpool/flightprom/internal/series"
 	"github.com/flightpool/flightpool/flightpool/registry"
+	"github.com/flightpool/flightpool/lease"
 )
 
-// Collector is a prometheus.Collector of pools and registries. Its methods may be called
-// from any goroutine.
+// Collector is a prometheus.Collector of pools, registries and budgets. Its methods may
+// be called from any goroutine. Names of each kind are apart.
 type Collector struct {
-	mu         sync.RWMutex
-	pools      map[string]*flightpool.FlightSQLPool
-	registries []*registry.Registry
+	pools      series.Named[*flightpool.FlightSQLPool]
+	registries series.Named[*registry.Registry]
+	leases     series.Named[lease.Leases]
+	limiters   series.Named[lease.Limiter]
 }
 
-// NewCollector makes a Collector without pools.
-func NewCollector() *Collector {
-	return &Collector{pools: map[string]*flightpool.FlightSQLPool{}}
-}
+// NewCollector makes a Collector that shows nothing yet.
+func NewCollector() *Collector { return &Collector{} }
 
 // Add shows a pool by a name, in the place of the one that had it. A pool that is closed
 // is shown until it is removed.
-func (c *Collector) Add(name string, pool *flightpool.FlightSQLPool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pools[name] = pool
-}
+func (c *Collector) Add(name string, pool *flightpool.FlightSQLPool) { c.pools.Set(name, pool) }
 
 // Remove shows a pool no longer.
-func (c *Collector) Remove(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.pools, name)
+func (c *Collector) Remove(name string) { c.pools.Remove(name) }
+
+// AddRegistry shows the servers and users of a registry, in the place of the one that had
+// the name.
+func (c *Collector) AddRegistry(name string, r *registry.Registry) { c.registries.Set(name, r) }
+
+// RemoveRegistry shows a registry no longer.
+func (c *Collector) RemoveRegistry(name string) { c.registries.Remove(name) }
+
+// AddBudget shows what a fleet's budget of connections and that of opens tell, in the
+// place of those that had the name. Either may be nil.
+func (c *Collector) AddBudget(name string, leases lease.Leases, limiter lease.Limiter) {
+	c.RemoveBudget(name)
+	if leases != nil {
+		c.leases.Set(name, leases)
+	}
+	if limiter != nil {
+		c.limiters.Set(name, limiter)
+	}
 }
 
-// AddRegistry shows the servers and users of a registry. No two of a Collector may have
-// servers of one name.
-func (c *Collector) AddRegistry(r *registry.Registry) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.registries = append(c.registries, r)
+// RemoveBudget shows a budget no longer.
+func (c *Collector) RemoveBudget(name string) {
+	c.leases.Remove(name)
+	c.limiters.Remove(name)
 }
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, m := range slices.Concat(slices.Collect(maps.Values(described)), histograms()) {
-		out <- m
-	}
+	ofPools.Describe(out)
+	ofServers.Describe(out)
+	ofUsers.Describe(out)
+	ofLeases.Describe(out)
+	ofLimiters.Describe(out)
 }
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
-	c.mu.RLock()
-	pools, registries := maps.Clone(c.pools), slices.Clone(c.registries)
-	c.mu.RUnlock()
-	for name, pool := range pools {
+	for name, pool := range c.pools.All() {
 		stats := pool.Stats()
-		for _, m := range poolMetrics {
-			out <- m.of(&stats, name)
-		}
-		for _, h := range poolHistograms {
-			out <- h.of(&stats.Times, name)
-		}
+		ofPools.Collect(out, &stats, name)
 	}
-	for _, r := range registries {
-		collectRegistry(r, out)
+	for name, r := range c.registries.All() {
+		collectRegistry(name, r, out)
 	}
-}
-
-// A metric is one series of a source.
-type metric[S any] struct {
-	desc  *prometheus.Desc
-	kind  prometheus.ValueType
-	label []string // the value of the label that the series has besides its source's
-	value func(*S) float64
-}
-
-func (m *metric[S]) of(s *S, source ...string) prometheus.Metric {
-	return prometheus.MustNewConstMetric(m.desc, m.kind, m.value(s), append(slices.Clip(source), m.label...)...)
-}
-
-// described are the descriptions by name: series that differ in a label share theirs.
-var described = map[string]*prometheus.Desc{}
-
-// gauge and counter describe a series. series is its name, and behind a blank the label
-// that it has besides those of its source, as in "opens_total outcome=ok".
-func gauge[S any](help, series string, source []string, value func(*S) float64) metric[S] {
-	return newMetric(prometheus.GaugeValue, help, series, source, value)
-}
-
-func counter[S any](help, series string, source []string, value func(*S) float64) metric[S] {
-	return newMetric(prometheus.CounterValue, help, series, source, value)
-}
-
-func newMetric[S any](kind prometheus.ValueType, help, series string, source []string, value func(*S) float64) metric[S] {
-	name, label, _ := strings.Cut(series, " ")
-	key, given, labelled := strings.Cut(label, "=")
-	m := metric[S]{kind: kind, value: value}
-	if labelled {
-		source, m.label = append(slices.Clip(source), key), []string{given}
+	for name, l := range c.leases.All() {
+		stats := l.Stats()
+		ofLeases.Collect(out, &stats, name)
 	}
-	m.desc = cmp.Or(described[name], prometheus.NewDesc("flightpool_"+name, help, source, nil))
-	described[name] = m.desc
-	return m
+	for name, l := range c.limiters.All() {
+		stats := l.Stats()
+		ofLimiters.Collect(out, &stats, name)
+	}
 }

@@ -9,15 +9,18 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/expfmt"
 	"github.com/stretchr/testify/require"
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/flightpool/registry"
+	"github.com/flightpool/flightpool/lease"
 	"github.com/flightpool/flightpool/testserver"
 )
 
@@ -48,7 +51,7 @@ func start(t testing.TB) (*Collector, *flightpool.FlightSQLPool) {
 	require.NoError(t, reg.QueryRow(ctx, "warehouse", "ana", "SELECT 7").Scan(new(int64)))
 	c := NewCollector()
 	c.Add("main", pool)
-	c.AddRegistry(reg)
+	c.AddRegistry("main", reg)
 	return c, pool
 }
 
@@ -69,21 +72,21 @@ func TestMetricsAreTheNumbersOfStats(t *testing.T) {
 	text := scrape(t, c)
 	stats := pool.Stats()
 	for line, value := range map[string]float64{
-		`flightpool_acquires_total{outcome="ok",pool="main"}`:                             float64(stats.Acquired),
-		`flightpool_calls_total{pool="main"}`:                                             4,
-		`flightpool_call_failures_total{pool="main"}`:                                     1,
-		`flightpool_connections{pool="main",state="idle"}`:                                float64(stats.Idle),
-		`flightpool_connections_max{pool="main"}`:                                         1,
-		`flightpool_healthy{pool="main"}`:                                                 1,
-		`flightpool_call_seconds_count{pool="main"}`:                                      float64(stats.Times.Call.Count()),
-		`flightpool_call_seconds_sum{pool="main"}`:                                        stats.Times.Call.Seconds(),
-		`flightpool_hold_seconds_bucket{pool="main",le="+Inf"}`:                           4,
-		`flightpool_first_batch_seconds_count{pool="main"}`:                               3,
-		`flightpool_open_seconds_count{pool="main"}`:                                      float64(stats.Times.Open.Count()),
-		`flightpool_registry_server_healthy{kind="flightsql",server="warehouse"}`:         1,
-		`flightpool_registry_acquires_total{outcome="ok",server="warehouse",user="ana"}`:  1,
-		`flightpool_registry_callers_waiting{server="warehouse",user="ana"}`:              0,
-		`flightpool_registry_opens_total{outcome="failed",server="warehouse",user="ana"}`: 0,
+		`flightpool_acquires_total{outcome="ok",pool="main"}`:                                             float64(stats.Acquired),
+		`flightpool_calls_total{pool="main"}`:                                                             4,
+		`flightpool_call_failures_total{pool="main"}`:                                                     1,
+		`flightpool_connections{pool="main",state="idle"}`:                                                float64(stats.Idle),
+		`flightpool_connections_max{pool="main"}`:                                                         1,
+		`flightpool_healthy{pool="main"}`:                                                                 1,
+		`flightpool_call_seconds_count{pool="main"}`:                                                      float64(stats.Times.Call.Count()),
+		`flightpool_call_seconds_sum{pool="main"}`:                                                        stats.Times.Call.Seconds(),
+		`flightpool_hold_seconds_bucket{pool="main",le="+Inf"}`:                                           4,
+		`flightpool_first_batch_seconds_count{pool="main"}`:                                               3,
+		`flightpool_open_seconds_count{pool="main"}`:                                                      float64(stats.Times.Open.Count()),
+		`flightpool_registry_server_healthy{kind="flightsql",registry="main",server="warehouse"}`:         1,
+		`flightpool_registry_acquires_total{outcome="ok",registry="main",server="warehouse",user="ana"}`:  1,
+		`flightpool_registry_callers_waiting{registry="main",server="warehouse",user="ana"}`:              0,
+		`flightpool_registry_opens_total{outcome="failed",registry="main",server="warehouse",user="ana"}`: 0,
 	} {
 		require.Contains(t, text, "\n"+line+" "+fmt.Sprint(value)+"\n")
 	}
@@ -110,6 +113,124 @@ func TestEveryBucketHasWhatIsWithinIt(t *testing.T) {
 	require.NotContains(t, text, "flightpool_call_seconds_bucket{pool=\"main\",le=\"+Inf\"} 0\n", "something was counted")
 }
 
+// With anything else in a label the scrape would fail, and the name of a user may be
+// whatever a caller came with.
+func TestNamesThatAreNotUTF8AreQuoted(t *testing.T) {
+	c, pool := start(t)
+	c.Add("caf\xe9", pool)
+	c.Add(`"caf\xe9"`, pool)
+	c.AddBudget("\xff", lease.NewLeases("", 1), nil)
+	text := scrape(t, c)
+	require.Contains(t, text, `flightpool_healthy{pool="\"caf\\xe9\""} 1`)
+	require.Contains(t, text, `flightpool_healthy{pool="\"\\\"caf\\\\xe9\\\"\""} 1`, "which is called like that one is quoted")
+	require.Contains(t, text, `flightpool_lease_limit{budget="\"\\xff\""} 1`)
+}
+
+func TestTwoRegistriesMayHaveServersOfOneName(t *testing.T) {
+	c, _ := start(t)
+	reg := registry.New()
+	t.Cleanup(func() { require.NoError(t, reg.Close(context.WithoutCancel(t.Context()))) })
+	require.NoError(t, reg.Register(t.Context(), registry.ServerDefinition{
+		Name: "warehouse", Kind: "flightsql", Options: map[string]string{"host": "127.0.0.1", "port": "1"}, Users: map[string]registry.UserMapping{"ana": {User: "ana"}},
+	}))
+	c.AddRegistry("other", reg)
+	text := scrape(t, c)
+	for _, name := range []string{"main", "other"} {
+		require.Contains(t, text, fmt.Sprintf(`flightpool_registry_server_healthy{kind="flightsql",registry=%q,server="warehouse"} 1`, name))
+	}
+	c.RemoveRegistry("other")
+	require.NotContains(t, scrape(t, c), `registry="other"`)
+}
+
+type brokenLeases struct{ lease.Leases }
+
+func (brokenLeases) Stats() lease.Stats { panic("m4rker") }
+
+func TestStatsThatPanicFailTheScrapeAndNotTheProcess(t *testing.T) {
+	c, _ := start(t)
+	c.AddBudget("broken", brokenLeases{}, nil)
+	all := prometheus.NewRegistry()
+	all.MustRegister(c)
+	families, err := all.Gather()
+	require.ErrorContains(t, err, "m4rker")
+	require.NotEmpty(t, families)
+	c.RemoveBudget("broken")
+	require.NotContains(t, scrape(t, c), "broken")
+}
+
+func TestBudgetsAreWhatTheirStatsSay(t *testing.T) {
+	leases, limiter := lease.NewLeases("fleet", 2), lease.NewLimiter("fleet", 1, 5)
+	release, err := leases.Acquire(t.Context())
+	require.NoError(t, err)
+	defer release()
+	require.NoError(t, limiter.Wait(t.Context()))
+	var c Collector
+	c.AddBudget("fleet", leases, limiter)
+	text := scrape(t, &c)
+	for line, value := range map[string]int{
+		`lease_limit`: 2, `lease_used`: 1, `lease_in_use`: 1, `lease_spare`: 0, `lease_opens_waiting`: 0, `lease_table_reachable`: 1,
+		`limiter_table_reachable`: 1, `limiter_opens_waiting`: 0,
+	} {
+		require.Contains(t, text, fmt.Sprintf("\nflightpool_%s{budget=\"fleet\"} %d\n", line, value))
+	}
+	require.Contains(t, text, `flightpool_lease_grants_total{budget="fleet",outcome="ok"} 1`)
+	require.Contains(t, text, `flightpool_limiter_permits_total{budget="fleet",outcome="ok"} 1`)
+}
+
+// Under load, while pools and servers come and go, no scrape fails, no counter goes back,
+// and no histogram has more in a bucket than in the next.
+func TestScrapesBesideEverythingElse(t *testing.T) {
+	c, pool := start(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var beside sync.WaitGroup
+	repeat := func(f func(i int)) {
+		beside.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				f(i)
+			}
+		})
+	}
+	for range 4 {
+		repeat(func(int) { _ = pool.QueryRow(ctx, "SELECT 7").Scan(new(int64)) })
+	}
+	repeat(func(i int) {
+		name := fmt.Sprint("pool", i%3)
+		c.Add(name, pool)
+		c.Remove(name)
+		c.AddRegistry(name, registry.New())
+		c.RemoveRegistry(name)
+	})
+	before := map[string]float64{}
+	for range 50 {
+		all := prometheus.NewPedanticRegistry()
+		all.MustRegister(c)
+		families, err := all.Gather()
+		require.NoError(t, err)
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				at := fmt.Sprint(f.GetName(), m.GetLabel())
+				if strings.Contains(at, "pool0") || strings.Contains(at, "pool1") || strings.Contains(at, "pool2") {
+					continue
+				}
+				last, now := before[at], m.GetCounter().GetValue()
+				if h := m.GetHistogram(); h != nil {
+					now = float64(h.GetSampleCount())
+					within := uint64(0)
+					for _, b := range h.GetBucket() {
+						require.GreaterOrEqual(t, b.GetCumulativeCount(), within, at)
+						within = b.GetCumulativeCount()
+					}
+					require.GreaterOrEqual(t, h.GetSampleCount(), within, at)
+				}
+				require.GreaterOrEqual(t, now, last, at)
+				before[at] = now
+			}
+		}
+	}
+	stop()
+	beside.Wait()
+}
+
 func TestNamesFollowPrometheusRules(t *testing.T) {
 	c, _ := start(t)
 	problems, err := testutil.CollectAndLint(c)
@@ -121,17 +242,25 @@ func TestNamesFollowPrometheusRules(t *testing.T) {
 func TestTheDocumentationNamesEveryMetric(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	require.NoError(t, err)
-	c, _ := start(t)
-	found := regexp.MustCompile(`# TYPE flightpool_(\w+)`).FindAllStringSubmatch(scrape(t, c), -1)
-	require.NotEmpty(t, found)
-	for _, name := range found {
-		require.Contains(t, string(doc), strings.TrimPrefix(name[1], "registry_"))
+	var documented []string
+	for _, line := range regexp.MustCompile(`(?m)^//\t(flightpool_\w+)`).FindAllStringSubmatch(string(doc), -1) {
+		documented = append(documented, line[1])
 	}
-	for _, name := range regexp.MustCompile(`\tflightpool_(\w+)`).FindAllStringSubmatch(string(doc), -1) {
-		require.Contains(t, scrape(t, c), "# TYPE flightpool_"+name[1]+" ")
-	}
+	require.ElementsMatch(t, documented, names(NewCollector()))
 }
 
+// names are those that a collector describes.
+func names(c prometheus.Collector) (all []string) {
+	descs := make(chan *prometheus.Desc)
+	go func() { c.Describe(descs); close(descs) }()
+	for d := range descs {
+		all = append(all, regexp.MustCompile(`fqName: "(\w+)"`).FindStringSubmatch(d.String())[1])
+	}
+	return all
+}
+
+// What of a scrape is the collector's, and what the client library's: the text alone is
+// written from families that are there already.
 func BenchmarkScrapeOfAThousandPools(b *testing.B) {
 	_, pool := start(b)
 	c := NewCollector()
@@ -140,7 +269,13 @@ func BenchmarkScrapeOfAThousandPools(b *testing.B) {
 	}
 	all := prometheus.NewRegistry()
 	all.MustRegister(c)
-	handler := promhttp.HandlerFor(all, promhttp.HandlerOpts{DisableCompression: true})
+	b.Run("stats", func(b *testing.B) {
+		for b.Loop() {
+			for range 1000 {
+				_ = pool.Stats()
+			}
+		}
+	})
 	b.Run("collect", func(b *testing.B) {
 		for b.Loop() {
 			out := make(chan prometheus.Metric, 1000)
@@ -150,7 +285,23 @@ func BenchmarkScrapeOfAThousandPools(b *testing.B) {
 			}
 		}
 	})
+	b.Run("gather", func(b *testing.B) {
+		for b.Loop() {
+			_, _ = all.Gather()
+		}
+	})
+	b.Run("text alone", func(b *testing.B) {
+		families, err := all.Gather()
+		require.NoError(b, err)
+		for b.Loop() {
+			text := expfmt.NewEncoder(io.Discard, expfmt.NewFormat(expfmt.TypeTextPlain))
+			for _, f := range families {
+				require.NoError(b, text.Encode(f))
+			}
+		}
+	})
 	b.Run("answer", func(b *testing.B) {
+		handler := promhttp.HandlerFor(all, promhttp.HandlerOpts{DisableCompression: true})
 		for b.Loop() {
 			handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(b.Context(), "GET", "/metrics", nil))
 		}

@@ -3,36 +3,23 @@ package flightprom
 import (
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/flightpool/flightprom/internal/series"
 	"github.com/flightpool/flightpool/reservoir"
 )
 
-var ofPool = []string{"pool"}
-
-// poolMetrics are the series of a pool, in the order of the package comment.
-var poolMetrics = func() []metric[flightpool.Stats] {
+// ofPools are the metrics of a pool, in the order of the package comment.
+var ofPools = func() *series.Table[flightpool.Stats] {
 	type stats = flightpool.Stats
-	var all []metric[stats]
-	now := func(help, series string, value func(*stats) int) {
-		all = append(all, gauge(help, series, ofPool, func(s *stats) float64 { return float64(value(s)) }))
-	}
-	count := func(help, series string, value func(*stats) uint64) {
-		all = append(all, counter(help, series, ofPool, func(s *stats) float64 { return float64(value(s)) }))
-	}
+	all := series.NewTable[stats]("flightpool_", "pool")
+	now, count := series.Of(all)
 	now("Connections by state.", "connections state=idle", func(s *stats) int { return s.Idle })
 	now("", "connections state=in_use", func(s *stats) int { return s.InUse })
 	now("", "connections state=opening", func(s *stats) int { return s.Opening })
 	now("", "connections state=closing", func(s *stats) int { return s.Closing })
 	now("How many connections there may be.", "connections_max", func(s *stats) int { return s.MaxSize })
 	now("Callers who wait for a connection.", "callers_waiting", func(s *stats) int { return s.Waiting })
-	now("Whether the server can be reached.", "healthy", func(s *stats) int {
-		if s.UnhealthySince.IsZero() {
-			return 1
-		}
-		return 0
-	})
+	now("Whether the server can be reached.", "healthy", func(s *stats) int { return series.Flag(s.UnhealthySince.IsZero()) })
 	count("Calls for a connection by outcome.", "acquires_total outcome=ok", func(s *stats) uint64 { return s.Acquired })
 	count("", "acquires_total outcome=timeout", func(s *stats) uint64 { return s.Timeouts })
 	count("", "acquires_total outcome=canceled", func(s *stats) uint64 { return s.Canceled })
@@ -41,7 +28,7 @@ var poolMetrics = func() []metric[flightpool.Stats] {
 	count("Opens of connections.", "opens_total", func(s *stats) uint64 { return s.Opens })
 	count("Opens that failed.", "open_failures_total", func(s *stats) uint64 { return s.OpenFailures })
 	count("Opens that were not needed any more.", "opens_skipped_total", func(s *stats) uint64 { return s.OpensSkipped })
-	for reason := range (stats{}).Closed {
+	for reason := range len(stats{}.Closed) {
 		count("Connections closed by reason.", "closes_total reason="+reservoir.Reason(reason).String(), func(s *stats) uint64 { return s.Closed[reason] }) //nolint:gosec // a few
 	}
 	count("Health checks.", "checks_total", func(s *stats) uint64 { return s.Checks })
@@ -57,55 +44,37 @@ var poolMetrics = func() []metric[flightpool.Stats] {
 	count("Transactions left open and rolled back.", "rollbacks_total", func(s *stats) uint64 { return s.RolledBack })
 	count("Loans out for longer than LeakAfter.", "leaks_total", func(s *stats) uint64 { return s.Leaks })
 	count("Hooks and tracers that panicked.", "hook_failures_total", func(s *stats) uint64 { return s.HookFailures })
+	took := func(help, name string, of func(*flightpool.Times) *flightpool.Durations) {
+		all.Histogram(help, name, seconds, func(s *stats, within []uint64) (uint64, float64) { return read(of(&s.Times), within) })
+	}
+	took("The wait for a connection, of those who got one.", "wait_seconds", func(t *flightpool.Times) *flightpool.Durations { return &t.Wait })
+	took("How long connections were on loan.", "hold_seconds", func(t *flightpool.Times) *flightpool.Durations { return &t.Hold })
+	took("How long opens took that succeeded.", "open_seconds", func(t *flightpool.Times) *flightpool.Durations { return &t.Open })
+	took("From a call's start until its first rows.", "first_batch_seconds", func(t *flightpool.Times) *flightpool.Durations { return &t.FirstBatch })
+	took("From a call's start on a connection until its end.", "call_seconds", func(t *flightpool.Times) *flightpool.Durations { return &t.Call })
 	return all
 }()
-
-// A histogram is one of a pool's.
-type histogram struct {
-	desc *prometheus.Desc
-	from func(*flightpool.Times) *flightpool.Durations
-}
-
-var poolHistograms = []histogram{
-	newHistogram("wait_seconds", "The wait for a connection, of those who got one.", func(t *flightpool.Times) *flightpool.Durations { return &t.Wait }),
-	newHistogram("hold_seconds", "How long connections were on loan.", func(t *flightpool.Times) *flightpool.Durations { return &t.Hold }),
-	newHistogram("open_seconds", "How long opens took that succeeded.", func(t *flightpool.Times) *flightpool.Durations { return &t.Open }),
-	newHistogram("first_batch_seconds", "From a call's start until its first rows.", func(t *flightpool.Times) *flightpool.Durations { return &t.FirstBatch }),
-	newHistogram("call_seconds", "From a call's start on a connection until its end.", func(t *flightpool.Times) *flightpool.Durations { return &t.Call }),
-}
-
-func newHistogram(name, help string, from func(*flightpool.Times) *flightpool.Durations) histogram {
-	return histogram{prometheus.NewDesc("flightpool_"+name, help, ofPool, nil), from}
-}
-
-func histograms() (all []*prometheus.Desc) {
-	for _, h := range poolHistograms {
-		all = append(all, h.desc)
-	}
-	return all
-}
 
 // bounds are where buckets end: each is a bound of Durations.Buckets too, so that the
-// counts are exact.
-var bounds = func() (all []time.Duration) {
+// counts are exact. seconds are the same for Prometheus.
+var bounds, seconds = func() (all []time.Duration, same []float64) {
 	for d := 256 * time.Microsecond; d < 20*time.Minute; d *= 4 {
-		all = append(all, d)
+		all, same = append(all, d), append(same, d.Seconds())
 	}
-	return all
+	return all, same
 }()
 
-func (h *histogram) of(t *flightpool.Times, pool string) prometheus.Metric {
-	d := h.from(t)
-	buckets := make(map[float64]uint64, len(bounds))
-	next, total := 0, uint64(0)
+// read writes how many of d are within each bound.
+func read(d *flightpool.Durations, within []uint64) (count uint64, sum float64) {
+	next := 0
 	for bound, n := range d.Buckets() {
 		for ; next < len(bounds) && bounds[next] < bound; next++ {
-			buckets[bounds[next].Seconds()] = total
+			within[next] = count
 		}
-		total = n
+		count = n
 	}
 	for ; next < len(bounds); next++ {
-		buckets[bounds[next].Seconds()] = total
+		within[next] = count
 	}
-	return prometheus.MustNewConstHistogram(h.desc, d.Count(), d.Seconds(), buckets, pool)
+	return count, d.Seconds()
 }
