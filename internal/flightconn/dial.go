@@ -56,7 +56,7 @@ func (cfg *Config) dial(ctx context.Context, network, addr string, check func(ad
 		if conn == nil && err == nil {
 			err = errors.New("Config.Dialer gave neither a connection nor an error")
 		}
-		return conn, err
+		return isolateConn(conn), err
 	}
 	if network != "tcp" {
 		return cfg.dialDirect(ctx, network, addr, check)
@@ -241,11 +241,10 @@ func openTunnel(ctx context.Context, conn net.Conn, proxy *url.URL, addr string)
 		return nil, err
 	}
 	from := bufio.NewReader(conn)
-	answer, err := http.ReadResponse(from, req)
+	answer, err := http.ReadResponse(from, req) //nolint:bodyclose // RFC 9110, 9.3.6: a tunnel has none, whatever the header says, and Close would read it
 	if err != nil {
 		return nil, err
 	}
-	_ = answer.Body.Close() // a tunnel has none
 	if answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("does not connect to %s: %s", addr, answer.Status)
 	}

@@ -282,11 +282,13 @@ func TestControlChannelsOfServersThatMovedAreLetGo(t *testing.T) {
 func TestWhatAProxyAnswers(t *testing.T) {
 	proxy := &url.URL{Scheme: "http", Host: "proxy:3128"}
 	for says, want := range map[string]string{
-		"HTTP/1.1 200 OK\r\n\r\nhello":                       "",
-		"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n": "does not connect to db:1: 407 Proxy Authentication Required",
-		"HTTP/1.1 204 No Content\r\n\r\n":                    "204",
-		"SSH-2.0-OpenSSH\r\n\r\n":                            "malformed HTTP",
-		"":                                                   "EOF",
+		"HTTP/1.1 200 OK\r\n\r\nhello":                               "",
+		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello":          "",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nhello": "",
+		"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n":         "does not connect to db:1: 407 Proxy Authentication Required",
+		"HTTP/1.1 204 No Content\r\n\r\n":                            "204",
+		"SSH-2.0-OpenSSH\r\n\r\n":                                    "malformed HTTP",
+		"":                                                           "EOF",
 	} {
 		mine, its := net.Pipe()
 		asked := make(chan string, 1)

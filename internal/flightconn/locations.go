@@ -135,6 +135,7 @@ func (cfg *Config) locationTLS(at locationAddr) *tls.Config {
 	}
 	if !at.getsCredentials {
 		c.Certificates, c.GetClientCertificate = nil, nil
+		c.ClientSessionCache = nil // a session that is resumed shows the certificate it was begun with
 	}
 	return c
 }

@@ -104,6 +104,7 @@ func TestAnEncryptedConnectionFollowsNoLocationInClear(t *testing.T) {
 	cfg := &Config{Address: "server:1", TLS: &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: "name.of.the.certificate", Certificates: []tls.Certificate{{}},
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return nil, nil },
+		ClientSessionCache:   tls.NewLRUClientSessionCache(1),
 	}}
 	for _, uri := range []string{"grpc://server:2", "grpc+tcp://elsewhere:2", "grpc+unix:///x"} {
 		_, err := cfg.resolveLocation(uri)

@@ -5,7 +5,9 @@ import (
 	"crypto/x509"
 	"net"
 	"net/http/httptest"
+	"net/url"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow/flight/flightsql"
@@ -17,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/peer"
 )
 
 // listenReal serves f on a real socket.
@@ -114,4 +117,36 @@ func BenchmarkSmallQuery(b *testing.B) {
 			rd.Release()
 		}
 	})
+}
+
+// A TLS session that is resumed shows the certificate that it was begun with, to a server
+// with the same keys: a location to which no credentials go must not resume the pool's.
+func TestALocationWithoutCredentialsSeesNoCertificate(t *testing.T) {
+	keys := httptest.NewTLSServer(nil)
+	defer keys.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(keys.Certificate())
+	var shown atomic.Int32
+	serverTLS := &tls.Config{Certificates: keys.TLS.Certificates, ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+	serverTLS.SetSessionTicketKeys([][32]byte{{1}})
+	creds := grpc.Creds(credentials.NewTLS(serverTLS))
+	place := listenReal(t, &fake{get: func(k *pb.Ticket, s pb.FlightService_DoGetServer) error {
+		p, _ := peer.FromContext(s.Context())
+		shown.Add(int32(len(p.AuthInfo.(credentials.TLSInfo).State.PeerCertificates)))
+		return byTicket(k, s)
+	}}, "tcp", "127.0.0.1:0", creds)
+	own := listenReal(t, &fake{info: infoOf(at(answer(int64Schema, "0"), "grpc+tls://"+place))}, "tcp", "127.0.0.1:0", creds)
+	for _, sends := range []bool{true, false} {
+		shown.Store(0)
+		c, err := openReal(t, Config{
+			Address:   own,
+			TLS:       &tls.Config{RootCAs: roots, Certificates: keys.TLS.Certificates, ClientSessionCache: tls.NewLRUClientSessionCache(8)},
+			Locations: func(*url.URL) (allow, sendCredentials bool) { return true, sends },
+		})
+		require.NoError(t, err)
+		s, err := c.Query(t.Context(), "q", backend.Call{})
+		require.NoError(t, err)
+		require.Equal(t, upTo(10), values(t, s))
+		require.Equal(t, sends, shown.Load() > 0)
+	}
 }
