@@ -196,3 +196,29 @@ func TestAPanicInTheRowsEndsTheResult(t *testing.T) {
 		}
 	}
 }
+
+// A panic while a session is made clean costs its connection and nothing else, whoever
+// waits for that.
+func TestAPanicWhileASessionIsMadeCleanCostsItsConnection(t *testing.T) {
+	for name, end := range map[string]func(ctx context.Context, s *SessionHandle) error{
+		"Close":       func(_ context.Context, s *SessionHandle) error { return s.Close() },
+		"CloseWithin": func(ctx context.Context, s *SessionHandle) error { s.CloseWithin(ctx); return nil },
+	} {
+		for _, exit := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				mem := &fussyMemory{Allocator: memory.DefaultAllocator, exit: exit}
+				r := newRig(t, &fakeConn{mem: mem})
+				_, err := r.handle.Update(t.Context(), "SET threads = 1")
+				must(t, err)
+				mem.nth = mem.calls.Load() + 1
+				var told error
+				go func() { told = end(t.Context(), r.handle) }()
+				synctest.Wait()
+				require.Equal(t, name == "Close" && !exit, told != nil, "%s: %v", name, told)
+				require.Len(t, r.returns, 1, name)
+				require.ErrorContains(t, r.returns[0], "the cleaning of the session", name)
+				require.ErrorIs(t, r.handle.Ping(t.Context()), backend.ErrHandleClosed, name)
+			})
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
 // Close rolls back an open transaction, closes what is open, makes the session
@@ -50,41 +51,62 @@ func (s *SessionHandle) startClosing() bool {
 	return wasIdle
 }
 
-// cleanAndReturn cleans the session and returns the connection. The state is
-// cleaning. A connection that is discarded is rolled back first: servers may
-// keep the transactions of dropped connections.
+// cleanAndReturn cleans the session and returns the connection. The state is cleaning.
 //
 // It is reached once for each connection: the state cleaning is entered once, by Close
-// of an idle handle or by becomeIdle, and releaseConn is taken away under the lock.
-// Nothing is sent on a lost connection. What fails on one that is discarded anyway is
-// not worth an error, nor is that its credential has expired: nothing is lost by that.
-func (s *SessionHandle) cleanAndReturn() error {
-	s.mu.Lock()
-	reason, lost, tx := s.mu.discardReason, s.mu.lost, s.mu.tx
-	s.mu.Unlock()
-	var failure error
-	switch {
-	case lost != nil:
-		reason = lostError(lost)
-	case reason != nil:
-		ctx, stop := s.policy.closeContext()
-		_ = s.closeTxAndStatements(ctx, tx, nil)
-		stop()
-	default:
-		reason = s.cleanSession()
-		if backend.FaultIn(reason) != backend.FaultAuth {
+// of an idle handle or by becomeIdle, and releaseConn is taken away under the lock. An
+// allocator or driver of the user's that panics meanwhile, or ends the goroutine, costs
+// the connection: nobody waits for it in the background, where a panic would end the
+// process.
+func (s *SessionHandle) cleanAndReturn() (failure error) {
+	var cleaned callback.Attempt[error]
+	defer func() {
+		reason := cleaned.Value
+		if !cleaned.Returned {
+			reason = cleaned.Failure("the cleaning of the session")
 			failure = reason
 		}
-	}
-	s.mu.Lock()
-	s.mu.state = closed
-	releaseConn := s.mu.releaseConn
-	s.mu.releaseConn = nil
-	s.mu.Unlock()
-	if releaseConn != nil {
-		releaseConn(reason)
-	}
+		s.mu.Lock()
+		s.mu.state = closed
+		releaseConn := s.mu.releaseConn
+		s.mu.releaseConn = nil
+		s.mu.Unlock()
+		if releaseConn != nil {
+			releaseConn(reason)
+		}
+	}()
+	cleaned.Run(func() (reason, _ error) {
+		reason, failure = s.clean()
+		return reason, nil
+	})
 	return failure
+}
+
+// clean cleans the session. It returns the reason to discard the connection, or nil, and
+// what of that Close tells.
+//
+// A connection that is discarded is rolled back first: servers may keep the transactions
+// of dropped connections. Nothing is sent on a lost connection. What fails on one that
+// is discarded anyway is not worth an error, nor is that its credential has expired:
+// nothing is lost by that.
+func (s *SessionHandle) clean() (reason, failure error) {
+	s.mu.Lock()
+	discard, lost, tx := s.mu.discardReason, s.mu.lost, s.mu.tx
+	s.mu.Unlock()
+	switch {
+	case lost != nil:
+		return lostError(lost), nil
+	case discard != nil:
+		ctx, stop := s.policy.closeContext()
+		defer stop()
+		_ = s.closeTxAndStatements(ctx, tx, nil)
+		return discard, nil
+	}
+	reason = s.cleanSession()
+	if backend.FaultIn(reason) != backend.FaultAuth {
+		failure = reason
+	}
+	return reason, failure
 }
 
 // cleanAndReturnFor is cleanAndReturn for a caller who waits until gone is closed. Its
