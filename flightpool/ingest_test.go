@@ -146,3 +146,31 @@ func TestAnIteratorThatDoesNotEndIsLeft(t *testing.T) {
 		require.Zero(r, r.pool.Stats().InUse)
 	})
 }
+
+// A Close that has cut the connection off ends the call, whatever its iterator does.
+func TestAnIteratorOutlivesNoPool(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+		r.exec("CREATE TABLE t (id BIGINT, owner VARCHAR)")
+		for _, rows := range []int{0, 200_000} { // in the first batch, and later
+			pool, err := New(r.Context(), "grpc://server:1", Config{MaxSize: 1, Dialer: r.srv.Dial})
+			require.NoError(r, err)
+			left := make(chan struct{})
+			told := make(chan error, 1)
+			hour, end := context.WithTimeout(r.Context(), time.Hour)
+			defer end()
+			go func() {
+				_, err := IngestRows(hour, pool, "t", numbered(rows, func() { <-left }), IngestOptions{})
+				told <- err
+			}()
+			synctest.Wait()
+			ctx, stop := context.WithTimeout(r.Context(), time.Second)
+			begun := time.Now()
+			require.Error(r, pool.Close(ctx))
+			stop()
+			require.ErrorIs(r, <-told, ErrSessionLost)
+			require.LessOrEqual(r, time.Since(begun), time.Second+300*ms)
+			close(left)
+			synctest.Wait()
+		}
+	})
+}

@@ -174,7 +174,7 @@ func (c *call) failedWhole(e *backend.Error) bool {
 }
 
 // awaitStep runs a step of the call on the pool's context. It waits no longer than
-// the caller's context and its handle allow: inTime is false when the caller has
+// the caller's context, its handle and its owner allow: inTime is false when the caller has
 // left the step, and late is called then with the result. A panic or Goexit in the
 // step, which is one of the caller's callbacks, ends the call and goes on in the
 // caller.
@@ -215,6 +215,10 @@ func awaitStep[T any](c *call, step func(ctx context.Context) (T, error), late f
 			}
 		})
 		return v, false, c.tellLeaver()
+	case <-c.s.policy.OwnerContext.Done(): // and with it the connection: only a callback can hold the step
+		if !callback.EndsWithin(a.Done, c.s.policy.grace()) {
+			return v, true, &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultSession, Err: errCallbackStuck}
+		}
 	}
 	if a.Returned {
 		return a.Value, true, a.Err
