@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -567,6 +568,8 @@ type scriptStream struct {
 	affected int64
 	closed   func()
 	last     arrow.RecordBatch
+	inside   atomic.Int32
+	beside   atomic.Bool // two goroutines were inside at a time
 }
 
 func (s *scriptStream) Schema() *arrow.Schema {
@@ -577,6 +580,10 @@ func (s *scriptStream) Schema() *arrow.Schema {
 }
 
 func (s *scriptStream) Next() (arrow.RecordBatch, error) {
+	if s.inside.Add(1) > 1 {
+		s.beside.Store(true)
+	}
+	defer s.inside.Add(-1)
 	if s.last != nil {
 		s.last.Release()
 		s.last = nil

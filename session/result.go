@@ -14,7 +14,7 @@ import (
 )
 
 // QueryResult streams the rows of a statement. It implements
-// array.RecordReader and is read by one goroutine.
+// array.RecordReader and is read by one goroutine: a second ends it.
 //
 // The connection is held until the result has ended: at its last batch, on an
 // error, on Release of the last reference, on Close or when the context of the
@@ -81,10 +81,7 @@ func (r *QueryResult) RowsAffected() (int64, bool) { return r.affected, r.affect
 // again; in a build with the race detector it is overwritten at once, so that what was
 // kept too long shows.
 func (r *QueryResult) Next() bool {
-	if r.batch != nil {
-		r.batch.Release()
-		r.batch = nil
-	}
+	r.dropBatch()
 	first, ok := r.startRead()
 	if !ok {
 		return false
@@ -148,16 +145,18 @@ func (r *QueryResult) Close() error {
 func (r *QueryResult) end() error {
 	r.closedByReader = true
 	r.releaseUnread()
-	if r.batch != nil {
-		r.batch.Release()
-		r.batch = nil
-	}
+	r.dropBatch()
 	return r.Err()
 }
 
 // startRead gives out the batch that the query fetched, or leave to read.
 func (r *QueryResult) startRead() (first arrow.RecordBatch, ok bool) {
 	r.mu.Lock()
+	if r.mu.reading && !r.mu.ended {
+		r.mu.Unlock()
+		r.interrupt(errTwoReaders)
+		return nil, false
+	}
 	defer r.mu.Unlock()
 	if r.mu.ended {
 		return nil, false
@@ -281,9 +280,12 @@ func (r *QueryResult) setErr(err error) {
 
 // releaseUnread ends the result because its reader wants no more of it. What the server
 // says of the rest is told to nobody, but aborts an open transaction if it is a
-// failure.
+// failure. Beside a Next, which another goroutine must not call, it only interrupts.
 func (r *QueryResult) releaseUnread() {
-	if _, first := r.markEnded(errReleasedEarly); first {
+	switch reading, first := r.markEnded(errReleasedEarly); {
+	case first && reading:
+		r.finishInterrupted(errReleasedEarly, reading)
+	case first:
 		_ = r.call.finish(outcome{unread: r.stream, readerReleased: true})
 	}
 }

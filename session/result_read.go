@@ -20,6 +20,20 @@ func resultWithoutRows(u UpdateResult) *QueryResult {
 	return r
 }
 
+// errTwoReaders ends a result: one stream is read by one goroutine at a time.
+var errTwoReaders = fmt.Errorf("%w: two goroutines read one result", backend.ErrBusy)
+
+// dropBatch releases the batch once, also where two goroutines use the result.
+func (r *QueryResult) dropBatch() {
+	r.mu.Lock()
+	batch := r.batch
+	r.batch = nil
+	r.mu.Unlock()
+	if batch != nil {
+		batch.Release()
+	}
+}
+
 // checkReadable fails where the result was released or closed before: what is asked
 // for its rows then must not take it for one that has none.
 func (r *QueryResult) checkReadable() error {

@@ -87,6 +87,36 @@ func TestAReadThatIsInterruptedEndsAsItsStatementDoes(t *testing.T) {
 	}
 }
 
+// One result is for one goroutine. A second that reads or closes it ends it: nothing
+// reads the stream beside the first, whose memory would go to two results.
+func TestAResultThatTwoGoroutinesUseEnds(t *testing.T) {
+	for name, second := range map[string]func(res *QueryResult) error{
+		"Next":    func(res *QueryResult) error { _ = res.Next(); return res.Err() },
+		"Close":   func(res *QueryResult) error { return res.Close() },
+		"Release": func(res *QueryResult) error { res.Release(); return nil },
+	} {
+		for _, uncut := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				r, stream := scriptRig(t, 100*ms, 20, io.EOF)
+				res, err := r.handle.QueryWithOptions(t.Context(), "SELECT SCRIPT", QueryOptions{NoCancel: uncut})
+				must(t, err)
+				require.True(t, res.Next())
+				time.AfterFunc(50*ms, func() {
+					err := second(res)
+					require.Equal(t, name == "Next", errors.Is(err, backend.ErrBusy), "%s: %v", name, err)
+				})
+				require.False(t, res.Next(), name)
+				require.Equal(t, name == "Next", errors.Is(res.Err(), backend.ErrBusy), "%s: %v", name, res.Err())
+				require.Nil(t, res.RecordBatch(), name)
+				must(t, r.handle.Ping(t.Context()))
+				require.False(t, stream.beside.Load(), name)
+				must(t, r.handle.Close())
+				r.reused()
+			})
+		}
+	}
+}
+
 // How many rows a result has touched is told at its end and not after a failure.
 func TestTheRowsAffectedAreToldAtTheEndOnly(t *testing.T) {
 	for _, end := range []error{io.EOF, sqlError("no")} {
