@@ -114,7 +114,7 @@ func init() {
 	for _, p := range []string{
 		"context", "crypto/tls", "crypto/x509", "database/sql", "encoding/json", "errors", "fmt", "io", "log", "log/slog", "net", "net/http", "os", "os/signal",
 		"slices", "strings", "sync", "syscall", "testing", "time", "expvar",
-		Module + "/flightpool", Module + "/flightpool/adbcpool", Module + "/flightpool/oauth", Module + "/flightpool/registry",
+		Module + "/flightpool", Module + "/flightpool/adbcpool", Module + "/flightpool/oauth", Module + "/flightpool/poolz", Module + "/flightpool/registry",
 		Module + "/flightpool/registry/kinds", Module + "/flightpool/sqldriver",
 		Module + "/lease", Module + "/lease/dynamolease", Module + "/lease/fleet", Module + "/lease/pglease", Module + "/reservoir", Module + "/reservoir/dsql", Module + "/session", Module + "/testserver",
 		"github.com/apache/arrow-go/v18/arrow", "github.com/apache/arrow-go/v18/arrow/array", "github.com/apache/arrow-go/v18/arrow/memory",

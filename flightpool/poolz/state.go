@@ -1,0 +1,216 @@
+package poolz
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/flightpool/flightpool/flightpool"
+)
+
+// state is what the page shows: all sources, and the details of one.
+type state struct {
+	Now     time.Time     `json:"now"`
+	Since   time.Time     `json:"since"` // when the page began to collect
+	Texts   bool          `json:"texts"`
+	Slower  seconds       `json:"slower_than"`
+	Sources []sourceState `json:"sources"`
+	Details *details      `json:"details"` // null: there is no source
+	Budgets []budgetState `json:"budgets"`
+	Slow    []slowCall    `json:"slow"`   // the latest first
+	Events  []event       `json:"events"` // likewise
+}
+
+type sourceState struct {
+	Name      string            `json:"name"`
+	Kind      string            `json:"kind"` // pool, or the kind of a server
+	Target    string            `json:"target,omitempty"`
+	Healthy   bool              `json:"healthy"`
+	Unhealthy *time.Time        `json:"unhealthy_since,omitempty"`
+	Reason    string            `json:"unhealthy_reason,omitempty"`
+	LastOpen  string            `json:"last_open_error,omitempty"`
+	Now       map[string]int    `json:"now"`
+	Counts    map[string]uint64 `json:"counts"`
+	Closed    map[string]uint64 `json:"closed"`
+	Trend     points            `json:"trend"` // in use, of the last minute
+}
+
+// details are those of one source.
+type details struct {
+	Source      string               `json:"source"`
+	Traced      bool                 `json:"traced"` // the pool has the page's tracer
+	Step        int                  `json:"step"`   // seconds between two samples
+	Samples     int                  `json:"samples"`
+	History     map[string]points    `json:"history"`
+	Times       map[string]timeState `json:"times,omitempty"`
+	Connections []connectionState    `json:"connections"`
+	Open        int                  `json:"open"` // connections, of which those are the first
+	Users       []userState          `json:"users,omitempty"`
+}
+
+// timeState is a duration's distribution since the pool began.
+type timeState struct {
+	Count uint64  `json:"count"`
+	Mean  seconds `json:"mean"`
+	P50   seconds `json:"p50"`
+	P99   seconds `json:"p99"`
+	Max   seconds `json:"max"`
+}
+
+type userState struct {
+	User  string            `json:"user"`
+	Now   map[string]int    `json:"now"`
+	Count map[string]uint64 `json:"counts"`
+	P99   seconds           `json:"wait_p99"`
+}
+
+type budgetState struct {
+	Name     string            `json:"name"`
+	Kind     string            `json:"kind"` // leases or rate
+	Degraded bool              `json:"degraded"`
+	Now      map[string]int    `json:"now"`
+	Counts   map[string]uint64 `json:"counts"`
+}
+
+const (
+	trendLength = 60
+	defaultRows = 200
+	maxRows     = 10_000
+)
+
+func (p *Page) serveState(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	rows, err := strconv.Atoi(cmp.Or(q.Get("rows"), strconv.Itoa(defaultRows)))
+	if err != nil || rows < 0 || rows > maxRows {
+		http.Error(w, "poolz: rows is a number up to "+strconv.Itoa(maxRows), http.StatusBadRequest)
+		return
+	}
+	text, err := json.Marshal(p.state(q.Get("source"), q.Get("range") == "1h", rows))
+	if err != nil {
+		http.Error(w, "poolz: the state cannot be told", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text) // the browser has gone
+}
+
+// state asks all sources, and for details the one of that name, or else the first.
+func (p *Page) state(name string, coarse bool, rows int) state {
+	st := state{Now: time.Now(), Since: p.began, Texts: p.cfg.Texts, Slower: seconds(p.cfg.SlowerThan.Seconds()), Sources: []sourceState{}, Budgets: p.budgetStates(), Events: []event{}}
+	var chosen *source
+	var latest *reading
+	for _, s := range p.allSources() {
+		r, ok := s.read(p.cfg.Texts)
+		if !ok {
+			continue
+		}
+		st.Sources = append(st.Sources, p.sourceState(s, r))
+		if chosen == nil || s.name == name {
+			chosen, latest = s, r
+		}
+	}
+	if chosen != nil {
+		st.Details = p.details(chosen, latest, coarse, rows)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	st.Slow = p.mu.slow.last()
+	for _, e := range p.mu.events.last() {
+		st.Events = append(st.Events, *e)
+	}
+	slices.SortStableFunc(st.Events, func(a, b event) int { return b.Last.Compare(a.Last) })
+	return st
+}
+
+func (p *Page) sourceState(s *source, r *reading) sourceState {
+	out := sourceState{Name: s.name, Kind: r.kind, Target: r.target, Healthy: r.unhealthy.IsZero(), Reason: r.reason, Now: r.now, Counts: r.counts, Closed: r.closed, Trend: points{}}
+	if !out.Healthy {
+		out.Unhealthy = &r.unhealthy
+	}
+	if r.lastOpen != nil {
+		out.LastOpen = describe(r.lastOpen, p.cfg.Texts)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.history == nil {
+		return out
+	}
+	latest := s.history.fine.last()
+	for i := min(trendLength, len(latest)) - 1; i >= 0; i-- {
+		out.Trend = append(out.Trend, latest[i][0])
+	}
+	return out
+}
+
+func (p *Page) details(s *source, r *reading, coarse bool, rows int) *details {
+	d := &details{Source: s.name, Traced: s.watcher != nil, Step: 1, History: map[string]points{}}
+	p.mu.Lock()
+	if h := s.history; h != nil {
+		from := &h.fine
+		if coarse {
+			from = &h.coarse
+		}
+		d.Step, d.Samples, d.History = from.every, from.size, from.byColumn()
+	}
+	p.mu.Unlock()
+	if r.times != nil {
+		d.Times = map[string]timeState{}
+		for name, of := range map[string]*flightpool.Durations{"wait": &r.times.Wait, "hold": &r.times.Hold, "open": &r.times.Open, "first_batch": &r.times.FirstBatch, "call": &r.times.Call} {
+			at := func(part float64) seconds { return seconds(of.Quantile(part).Seconds()) }
+			d.Times[name] = timeState{of.Count(), seconds(of.Mean().Seconds()), at(.5), at(.99), at(1)}
+		}
+	}
+	d.Connections, d.Open = s.connections(rows)
+	if s.registry != nil {
+		d.Users = s.users(rows)
+	}
+	return d
+}
+
+// users are the first users of a server.
+func (s *source) users(rows int) (all []userState) {
+	found, err := s.registry.UserStats(s.server)
+	if err != nil {
+		return nil // the server is gone
+	}
+	for _, u := range found[:min(rows, len(found))] {
+		all = append(all, userState{
+			User: u.User, Now: map[string]int{"in_use": u.Active, "idle": u.Idle, "opening": u.Opening, "waiting": u.Waiting, "total": u.Total},
+			Count: map[string]uint64{"acquired": u.Acquires, "timeouts": u.AcquireTimeouts, "rejected": u.Rejected, "calls": u.Queries, "failures": u.QueryFailures, "open_failures": u.ConnectionErrors},
+			P99:   seconds(u.Wait.P99.Seconds()),
+		})
+	}
+	return all
+}
+
+func (p *Page) budgetStates() []budgetState {
+	p.mu.Lock()
+	budgets := maps.Clone(p.mu.budgets)
+	p.mu.Unlock()
+	all := []budgetState{}
+	for _, name := range slices.Sorted(maps.Keys(budgets)) {
+		if l := budgets[name].leases; l != nil {
+			s := l.Stats()
+			all = append(all, budgetState{
+				Name: name, Kind: "leases", Degraded: s.Degraded,
+				Now:    map[string]int{"limit": s.Limit, "used": s.Used, "in_use": s.InUse, "spare": s.Spare, "waiting": s.Waiting, "processes": s.Owners, "share": s.Share, "unbacked": s.Unbacked},
+				Counts: map[string]uint64{"granted": s.Granted, "denied": s.Denied, "fallbacks": s.Fallbacks},
+			})
+		}
+		if l := budgets[name].limiter; l != nil {
+			s := l.Stats()
+			all = append(all, budgetState{
+				Name: name, Kind: "rate", Degraded: s.Degraded, Now: map[string]int{"waiting": s.Waiting},
+				Counts: map[string]uint64{"granted": s.Granted, "denied": s.Denied, "fallbacks": s.Fallbacks, "refusals": s.Refusals, "dropped": s.Dropped},
+			})
+		}
+	}
+	return all
+}
+
+func compareNames(a, b string) int { return strings.Compare(a, b) }
