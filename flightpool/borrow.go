@@ -85,6 +85,9 @@ func (p *FlightSQLPool) checkBorrowed(ctx context.Context, loan reservoir.Loan[b
 	if err = c.Lost(); err == nil && verified {
 		err = p.verify(ctx, c)
 	}
+	if err == nil {
+		err = p.policy.Kept.Prove(ctx, c)
+	}
 	known = true
 	return err
 }

@@ -128,6 +128,19 @@ type Config struct {
 	// New fails that is the caller's to do.
 	Layer Layer
 
+	// OnConnect prepares each new connection before it is lent (none): settings,
+	// attached databases, loaded extensions. What it leaves in the session is
+	// there for all borrowers: when one has changed a setting, OnReturn puts
+	// OnConnect's value back (ResetSQL does what its statements say). So that no
+	// call runs without it in a session by which the server has replaced this one,
+	// changes, and reads 5s after the last proof, cost a round trip more, and the
+	// server must have prepared statements. Those of OnConnect are closed. Its time
+	// is part of DialTimeout. An error closes the connection, and so do a result
+	// that is still open, an open transaction and a panic. A borrower's session
+	// that has made temporary tables or views is discarded if OnConnect has made
+	// some, too. It may be called by several goroutines, and must not keep s.
+	OnConnect func(ctx context.Context, s *SessionHandle) error
+
 	// LeakAfter reports results and sessions that are out for longer, once,
 	// with the stack of their borrower (off).
 	LeakAfter time.Duration

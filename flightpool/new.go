@@ -85,8 +85,11 @@ func start(ctx context.Context, target string, cfg Config, open func(context.Con
 	if p.tracing != nil {
 		p.policy.Tracer = p.tracing
 	}
-	conns := reservoirConfig(cfg, p.verifiedOpen(open))
+	conns := reservoirConfig(cfg, p.verifiedOpen(open), p.closeConn)
 	conns.MinIdle = max(1, cfg.MinIdle) - 1 // one more is opened for New itself
+	if cfg.OnConnect != nil {
+		p.policy.Kept = new(session.Kept)
+	}
 	conns.Check, conns.Hooks, conns.Watch, conns.ExpiresAt = p.check, p.wrapHooks(), watchLoss, cfg.expiresAt
 	var err error
 	if p.conns, err = reservoir.New(conns); err != nil {

@@ -52,14 +52,43 @@ func (p *FlightSQLPool) verifyNew(ctx context.Context, c backend.Conn) error {
 	kept := false
 	defer func() {
 		if !kept {
-			_ = c.Close() // what went wrong before matters more
+			_ = p.closeConn(c) // what went wrong before matters more
 		}
 	}()
 	if err := session.CheckSession(ctx, c, p.cfg.HealthCheck.SQL); err != nil {
 		return err
 	}
+	if err := p.prepareNew(ctx, c); err != nil {
+		return err
+	}
 	p.health.succeeded()
 	kept = true
+	return nil
+}
+
+func (p *FlightSQLPool) closeConn(c backend.Conn) error {
+	p.policy.Kept.Forget(c)
+	return c.Close()
+}
+
+// prepareNew runs OnConnect. After an error the connection is closed by the caller; a
+// transaction that OnConnect has left open has been rolled back.
+func (p *FlightSQLPool) prepareNew(ctx context.Context, c backend.Conn) error {
+	if p.cfg.OnConnect == nil {
+		return nil
+	}
+	s, err := session.NewKeeping(ctx, c, p.policy)
+	if err != nil {
+		return err
+	}
+	if err = p.cfg.OnConnect(ctx, s); err == nil {
+		err = s.CloseKeeping(ctx)
+	} else {
+		_ = s.Discard(err) // err says more
+	}
+	if err != nil {
+		return &Error{Stage: backend.StageDial, Fault: backend.FaultIn(err), Err: fmt.Errorf("OnConnect: %w", err)}
+	}
 	return nil
 }
 

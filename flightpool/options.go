@@ -172,7 +172,7 @@ func (c Config) resolve() (Config, error) {
 		faults = append(faults, fmt.Errorf("Cancel.Grace: %v is more than Cancel.Budget %v", c.Cancel.Grace, c.Cancel.Budget))
 	}
 	never := func(context.Context) (backend.Conn, error) { return nil, ErrClosed }
-	return c, errjoin.Join(append(faults, reservoirConfig(c, never).Validate())...)
+	return c, errjoin.Join(append(faults, reservoirConfig(c, never, backend.Conn.Close).Validate())...)
 }
 
 // faults finds what is wrong with lists of texts and with headers. The
@@ -204,9 +204,9 @@ func (c Config) faults() []error {
 }
 
 // reservoirConfig is the part of a Config that the reservoir carries out.
-func reservoirConfig(c Config, open func(context.Context) (backend.Conn, error)) reservoir.Config[backend.Conn] {
+func reservoirConfig(c Config, open func(context.Context) (backend.Conn, error), closeConn func(backend.Conn) error) reservoir.Config[backend.Conn] {
 	r := reservoir.Config[backend.Conn]{
-		Open: open, Close: backend.Conn.Close, Check: func(context.Context, backend.Conn) error { return nil },
+		Open: open, Close: closeConn, Check: func(context.Context, backend.Conn) error { return nil },
 		MinIdle: c.MinIdle, MaxSize: c.MaxSize, MaxConcurrentOpens: c.MaxConcurrentOpens, MaxWaiters: c.MaxWaiters,
 		AcquireTimeout: c.AcquireTimeout, OpenTimeout: c.DialTimeout, CloseTimeout: c.CloseTimeout, CheckTimeout: c.HealthCheck.Timeout,
 		IdleTTL: c.IdleTTL, MaxLifetime: c.MaxLifetime, LifetimeJitter: c.LifetimeJitter, GuardWindow: c.GuardWindow,

@@ -29,6 +29,9 @@ type SessionHandle struct {
 	// id is what the tracer knows the connection by; 0 of a stateless handle.
 	id uint64
 
+	// kept is what a prepared session proves itself by, nil of others: see Kept.
+	kept *keptProof
+
 	// trace is that of a stateless handle's call, which the pool has begun.
 	trace *Trace
 
@@ -69,7 +72,7 @@ const (
 // is done with the connection: with nil for reuse, or with the reason to
 // discard it.
 func New(conn backend.Conn, policy *Policy, releaseConn func(discard error)) *SessionHandle {
-	s := &SessionHandle{conn: conn, policy: policy}
+	s := &SessionHandle{conn: conn, policy: policy, kept: policy.Kept.of(conn)}
 	s.mu.releaseConn = releaseConn
 	return s
 }

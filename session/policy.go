@@ -45,6 +45,9 @@ type Policy struct {
 	// example for a health check.
 	ReturnWaits bool
 
+	// Kept has the connections whose sessions were prepared. Nil: none are.
+	Kept *Kept
+
 	// Allocator holds what the handle itself builds. Nil: the default one.
 	Allocator memory.Allocator
 

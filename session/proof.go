@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
@@ -111,8 +110,8 @@ func accessOf(script sqlscan.Script) access {
 // answeredByOtherSession or the next proof tells. Before a change that risk is not
 // taken.
 func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
-	if s.stateless {
-		return nil // nothing is kept from one call to the next
+	if err := s.kept.prove(ctx, n, s.txState().id); err != nil || s.stateless { // nothing else is kept from one call to the next
+		return err
 	}
 	if err := s.rollBackStrayTx(ctx); err != nil {
 		return err
@@ -181,13 +180,34 @@ func (s *SessionHandle) makeProof(ctx context.Context) error {
 	return nil
 }
 
-// checkProof compares the proof, where there is one, until an answer has come so
-// soon that it is still true: a server's clock begins when the proof is sent. It is
-// asked in tx, so that it shows the transaction as well.
+// checkProof compares the proof, where there is one. It is asked in tx, so that it shows
+// the transaction as well.
 func (s *SessionHandle) checkProof(ctx context.Context, tx backend.TxID) error {
+	return askInTime(func(at time.Time) error {
+		s.mu.Lock()
+		p := s.mu.proof
+		s.mu.Unlock()
+		if err := p.compare(ctx, tx); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		s.mu.proof.recordAnswer(at)
+		s.mu.Unlock()
+		return nil
+	})
+}
+
+// maxProofTries is how often a proof that comes late is asked for again.
+const maxProofTries = 3
+
+var errLateProof = fmt.Errorf("%w: the proof that the session is still the same took longer than %s each time", backend.ErrSessionLost, maxProofAge)
+
+// askInTime asks for a proof until an answer has come so soon that it is still true: a
+// server's clock begins when the proof is sent, which ask is told.
+func askInTime(ask func(at time.Time) error) error {
 	for range maxProofTries {
 		at := time.Now()
-		if err := s.compareProof(ctx, at, tx); err != nil {
+		if err := ask(at); err != nil {
 			return err
 		}
 		if time.Since(at) < maxProofAge {
@@ -197,17 +217,10 @@ func (s *SessionHandle) checkProof(ctx context.Context, tx backend.TxID) error {
 	return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: errLateProof}
 }
 
-// maxProofTries is how often a proof that comes late is asked for again.
-const maxProofTries = 3
-
-var errLateProof = fmt.Errorf("%w: the proof that the session is still the same took longer than %s each time", backend.ErrSessionLost, maxProofAge)
-
-// Any other answer than the number, also a refusal, is that of another session: ours
-// has the statement, and no transaction that is open and sound refuses it.
-func (s *SessionHandle) compareProof(ctx context.Context, at time.Time, tx backend.TxID) error {
-	s.mu.Lock()
-	p := s.mu.proof
-	s.mu.Unlock()
+// compare asks the session for its proof. Any other answer than the number, also a
+// refusal, is that of another session: ours has the statement, and no transaction that
+// is open and sound refuses it.
+func (p *proof) compare(ctx context.Context, tx backend.TxID) error {
 	answer, err := p.read(ctx, tx)
 	switch {
 	case err != nil && !backend.FaultIn(err).KeepsConn():
@@ -217,9 +230,6 @@ func (s *SessionHandle) compareProof(ctx context.Context, at time.Time, tx backe
 	case answer != p.nonce:
 		err = errReplaced
 	default:
-		s.mu.Lock()
-		s.mu.proof.recordAnswer(at)
-		s.mu.Unlock()
 		return nil
 	}
 	return &backend.Error{Stage: backend.StageProbe, Fault: backend.FaultSession, Unsent: true, Err: err}
@@ -280,16 +290,4 @@ func (s *SessionHandle) acceptsUnknownTx() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.proof.state == proofHeld || s.mu.proof.state == proofImpossible
-}
-
-// firstValue is a copy of the first value of a column as text, empty for one without
-// rows. The text of a column goes with its batch.
-func firstValue(col interface {
-	Len() int
-	ValueStr(int) string
-}) string {
-	if col.Len() == 0 {
-		return ""
-	}
-	return strings.Clone(col.ValueStr(0))
 }

@@ -158,3 +158,15 @@ func (s *SessionHandle) tellsNoPlace(ctx context.Context) (bool, error) {
 	s.policy.nonMovingInserts.add(namespaceUnsupported)
 	return true, nil
 }
+
+// firstValue is a copy of the first value of a column as text, empty for one without
+// rows. The text of a column goes with its batch.
+func firstValue(col interface {
+	Len() int
+	ValueStr(int) string
+}) string {
+	if col.Len() == 0 {
+		return ""
+	}
+	return strings.Clone(col.ValueStr(0))
+}

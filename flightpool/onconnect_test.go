@@ -1,0 +1,180 @@
+package flightpool
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// colour is what OnConnect of these tests sets.
+const colour = "SELECT current_setting('colour')"
+
+func paint(ctx context.Context, s *SessionHandle) error {
+	_, err := s.Update(ctx, "SET colour = 'blue'")
+	return err
+}
+
+func TestOnConnectPreparesEachConnectionOnce(t *testing.T) {
+	var calls atomic.Int64
+	cfg := Config{MinIdle: 3, MaxSize: 3, OnConnect: func(ctx context.Context, s *SessionHandle) error {
+		calls.Add(1)
+		_, err := s.PrepareQuery(ctx, "SELECT 1") // closed with the session
+		return errors.Join(err, paint(ctx, s))
+	}}
+	inBubble(t, testserver.Strict(), cfg, func(r *rig) {
+		for range 3 {
+			sessions := []*SessionHandle{r.session(), r.session(), r.session()}
+			for _, s := range sessions {
+				require.Equal(r, "blue", r.value(s, colour))
+				_, err := s.Update(r.Context(), "SET colour = 'red'")
+				require.NoError(r, err)
+				require.NoError(r, s.Close())
+			}
+			require.Equal(r, "blue", r.value(r.pool, colour), "what the borrower has changed is put back")
+			r.exec("SET colour = 'green'")
+			require.Equal(r, "blue", r.value(r.pool, colour))
+		}
+		require.EqualValues(r, 3, calls.Load())
+		require.EqualValues(r, 3, r.srv.Ledger().Snapshot().Prepared, "what a session proves itself by, and no statement of OnConnect")
+		s := r.session()
+		require.NoError(r, s.Discard(errors.New("its time has come")))
+		time.Sleep(time.Second)
+		require.EqualValues(r, 4, calls.Load(), "a connection that replaces another is prepared, too")
+		for range 3 {
+			s := r.session()
+			defer func() { require.NoError(r, s.Close()) }()
+			require.Equal(r, "blue", r.value(s, colour))
+		}
+	})
+}
+
+func TestOnConnectThatFailsLendsNothing(t *testing.T) {
+	mine := errors.New("my own")
+	for name, tc := range map[string]struct {
+		do   func(context.Context, *SessionHandle) error
+		says string
+		is   error
+	}{
+		"its error":         {func(context.Context, *SessionHandle) error { return mine }, "OnConnect: my own", mine},
+		"of the server":     {func(ctx context.Context, s *SessionHandle) error { _, err := s.Update(ctx, "SELEC 1"); return err }, "SELEC", nil},
+		"closes its handle": {func(_ context.Context, s *SessionHandle) error { return s.Close() }, "", ErrHandleClosed},
+		"a transaction":     {func(ctx context.Context, s *SessionHandle) error { return s.BeginTransaction(ctx) }, "", ErrTxOpen},
+		"a result":          {func(ctx context.Context, s *SessionHandle) error { _, err := s.Query(ctx, "SELECT 1"); return err }, "result", ErrBusy},
+		"panics":            {func(context.Context, *SessionHandle) error { panic("no") }, "no", nil},
+		"Goexit":            {func(context.Context, *SessionHandle) error { runtime.Goexit(); return nil }, "goroutine", nil},
+		"takes too long":    {func(ctx context.Context, _ *SessionHandle) error { <-ctx.Done(); return ctx.Err() }, "DialTimeout", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+				_, err := New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, OnConnect: func(ctx context.Context, s *SessionHandle) error {
+					if err := paint(ctx, s); err != nil {
+						return err
+					}
+					return tc.do(ctx, s)
+				}})
+				require.ErrorContains(t, err, tc.says)
+				if tc.is != nil {
+					require.ErrorIs(t, err, tc.is)
+				}
+				require.NoError(t, srv.Ledger().Wait(t.Context(), func(s testserver.Snapshot) bool { return s.Conns == 0 && s.Transactions == 0 }))
+			})
+		})
+	}
+}
+
+// Also servers that replace sessions in silence are prepared, and those without prepared
+// statements where nothing is left.
+func TestOnConnectWhereItsSettingsCanGetLost(t *testing.T) {
+	noPrepare := testserver.Strict()
+	noPrepare.Refuse = map[string]codes.Code{"CreatePreparedStatement": codes.Unimplemented}
+	withServer(t, testserver.Options{Profile: noPrepare}, func(t *testing.T, srv *testserver.Server) {
+		_, err := New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, OnConnect: paint})
+		require.ErrorContains(t, err, "replaced the session")
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, FaultUnsupported, e.Fault)
+
+		p, err := New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, OnConnect: func(ctx context.Context, s *SessionHandle) error {
+			_, err := firstValue(ctx, s, "SELECT 1")
+			return err
+		}})
+		require.NoError(t, err, "what leaves nothing loses nothing")
+		require.NoError(t, p.Close(t.Context()))
+	})
+}
+
+// A server that replaces sessions in silence does not get a call into a new one.
+func TestOnConnectHoldsWhereTheServerReplacesSessions(t *testing.T) {
+	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake()} {
+		t.Run(profile.Name, func(t *testing.T) {
+			cfg := Config{MinIdle: 3, MaxSize: 3, OnConnect: func(ctx context.Context, s *SessionHandle) error {
+				_, err := s.Update(ctx, "CREATE TEMP TABLE mine (a BIGINT)")
+				return errors.Join(err, paint(ctx, s))
+			}}
+			inBubble(t, profile, cfg, func(r *rig) {
+				for n := range 6 {
+					require.Equal(r, "blue", r.value(r.pool, colour))
+					r.srv.Faults().EvictSessions()
+					time.Sleep(time.Duration(1+n) * 5 * time.Second)
+					if n%2 == 0 {
+						require.Equal(r, "blue", r.value(r.pool, colour))
+					}
+					r.exec("INSERT INTO mine VALUES (1)")
+				}
+				s := r.session()
+				defer func() { _ = s.Close() }() // it is lost
+				require.Equal(r, "blue", r.value(s, colour))
+				r.srv.Faults().EvictSessions()
+				_, err := s.Update(r.Context(), "INSERT INTO mine VALUES (1)")
+				require.ErrorIs(r, err, ErrSessionLost, "the session's borrower is told before anything is sent")
+				time.Sleep(5 * time.Second)
+				require.Equal(r, "blue", r.value(r.pool, colour))
+
+				s2 := r.session()
+				defer func() { _ = s2.Close() }() // it is lost
+				r.srv.Faults().EvictSessions()
+				time.Sleep(5 * time.Second)
+				_, err = firstValue(r.Context(), s2, colour)
+				require.ErrorIs(r, err, ErrSessionLost, "also before a read, after a pause")
+			})
+		})
+	}
+}
+
+// A change right after the sessions were replaced finds each connection's out.
+func TestOnConnectChangeAfterAllSessionsWereReplaced(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MinIdle: 1, MaxSize: 1, OnConnect: paint}, func(r *rig) {
+		r.exec("CREATE TABLE t (a BIGINT)")
+		r.srv.Faults().EvictSessions()
+		r.exec("INSERT INTO t VALUES (1)")
+		require.Equal(r, "1", r.value(r.pool, "SELECT count(*) FROM t"))
+		require.Equal(r, 1, r.executions("INSERT INTO t VALUES (1)"))
+	})
+}
+
+// Under each way of cleaning a session, what OnConnect has left is no dirt of its own.
+func TestOnConnectUnderEachReset(t *testing.T) {
+	for name, reset := range map[string]SessionReset{"auto": ResetAuto, "none": ResetNone, "sql": ResetSQL("SELECT 1"), "discard": ResetDiscard} {
+		t.Run(name, func(t *testing.T) {
+			var calls atomic.Int64
+			cfg := Config{MaxSize: 1, OnReturn: reset, OnConnect: func(ctx context.Context, s *SessionHandle) error {
+				calls.Add(1)
+				return paint(ctx, s)
+			}}
+			inBubble(t, testserver.Strict(), cfg, func(r *rig) {
+				for range 3 {
+					require.Equal(r, "blue", r.value(r.pool, colour))
+				}
+				require.EqualValues(r, 1, calls.Load(), "a plain read is no use of a session")
+			})
+		})
+	}
+}
