@@ -37,6 +37,7 @@ func New(ctx context.Context, target string, cfg Config) (*FlightSQLPool, error)
 	if err != nil {
 		return nil, badConfig(err)
 	}
+	resolved.Headers = nil // the endpoint has them: what holds the pool may be printed by reflection
 	release := func() error { return errjoin.Join(auth.stop(resolved.CloseTimeout), endpoint.Close()) }
 	return start(ctx, d.addr, resolved, endpoint.Open, release)
 }

@@ -2,6 +2,7 @@ package adbcpool
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -424,6 +425,26 @@ func TestADBCCallHeadersReachTheServer(t *testing.T) {
 		require.NoError(r, err)
 		require.Equal(r, []string{"0"}, r.values(rows))
 		require.Equal(r, before+1, r.server.Ledger().Snapshot().SessionsOpened)
+	})
+}
+
+func TestADBCNoVerbShowsAHeaderOrAStatement(t *testing.T) {
+	inBubble(t, testserver.Strict(), func(r rig) {
+		db := Database(r.pool("open"))
+		require.NoError(r, db.SetOptions(map[string]string{flightsql.OptionRPCCallHeaderPrefix + "x-key": "s3cret"}))
+		cn, err := db.Open(r.Context())
+		require.NoError(r, err)
+		defer func() { require.NoError(r, cn.Close()) }()
+		stmt, err := cn.NewStatement()
+		require.NoError(r, err)
+		defer func() { require.NoError(r, stmt.Close()) }()
+		require.NoError(r, stmt.SetSqlQuery("SELECT 's3cret'"))
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
+			for _, v := range []any{db, cn, stmt} {
+				require.NotContains(r, fmt.Sprintf(verb, v), "s3cret", "%s of %T", verb, v)
+				require.NotContains(r, fmt.Sprintf(verb, v), fmt.Sprintf("%x", "s3cret"), "%s of %T", verb, v)
+			}
+		}
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/flightpool/registry"
 )
 
@@ -18,10 +19,25 @@ import (
 func TestNoSpellingOfTLSIsPlainText(t *testing.T) {
 	for value, scheme := range map[string]string{
 		"true": "grpc+tls", "TRUE": "grpc+tls", "on": "grpc+tls", "yes": "grpc+tls", "1": "grpc+tls", "require": "grpc+tls", "verify-full": "grpc+tls", " ": "grpc+tls",
-		"false": "grpc", "OFF": "grpc", "no": "grpc", "0": "grpc", "": "grpc",
+		"false": "grpc", "OFF": "grpc", "no": "grpc", "0": "grpc", "": "flightsql",
 	} {
 		target, _ := registry.FlightTarget(registry.ConnectParams{Options: map[string]string{"tls": value, "host": "h", "port": "1"}, User: "u", Password: "p"})
 		assert.Equal(t, scheme+"://h:1", target, "tls %q", value)
+	}
+}
+
+// A DSN is TLS where flightpool.New takes it for TLS: one text is not plain text here
+// and TLS there.
+func TestADSNIsTLSWhereThatOfAPoolIs(t *testing.T) {
+	for _, dsn := range []string{"flightsql://db.example.com:1", "flightsql://127.0.0.1:1", "flightsql://localhost:1", "flightsql://[::1]:1", "flightsql://[fe80::1%25eth0]:1"} {
+		want, _, err := flightpool.ParseTarget(dsn)
+		require.NoError(t, err)
+		d, err := registry.ParseDSN(dsn)
+		require.NoError(t, err)
+		target, _ := registry.FlightTarget(registry.ConnectParams{Options: d.Options})
+		got, _, err := flightpool.ParseTarget(target)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"fmt"
 	"net"
+	"net/url"
 	"strings"
 
 	"github.com/flightpool/flightpool/flightpool"
@@ -104,17 +105,19 @@ func openFlight(ctx context.Context, r ConnectParams) (*flightpool.FlightSQLPool
 
 // FlightTarget is what a kind of Flight SQL server gives to flightpool.New, or to
 // what takes the same: Target or what the options host, port and tls make of it, and
-// Config with the credentials of the option token or of User and Password.
+// Config with the credentials of the option token or of User and Password. Without the
+// option tls it is TLS unless the host is a loopback address, as flightsql:// has it.
 func FlightTarget(r ConnectParams) (string, flightpool.Config) {
 	target, cfg := r.Target, r.Config
 	if target == "" {
-		scheme := "grpc"
+		u := url.URL{Scheme: "flightsql", Host: net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", "31337"))}
 		if tls := r.Options["tls"]; tls != "" {
-			if off, err := parseInvertedBool(tls); err != nil || !off { // plain text only where that is what the option says
-				scheme = "grpc+tls"
+			u.Scheme = "grpc+tls"
+			if off, err := parseInvertedBool(tls); err == nil && off {
+				u.Scheme = "grpc"
 			}
 		}
-		target = scheme + "://" + net.JoinHostPort(optionOr(r, "host", "localhost"), optionOr(r, "port", "31337"))
+		target = u.String() // with the % of a zone encoded
 	}
 	switch {
 	case r.Options["token"] != "":

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/testserver"
@@ -21,8 +22,11 @@ func TestNoVerbShowsTheSecretsOfAName(t *testing.T) {
 	require.NoError(t, err)
 	db := sql.OpenDB(c)
 	defer func() { require.NoError(t, db.Close()) }()
+	p, err := flightpool.New(t.Context(), "grpc://127.0.0.1:1", flightpool.Config{MinIdle: -1, Headers: metadata.MD{"x-key": {"s3cret"}}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, p.Close(t.Context())) }()
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%d"} {
-		for _, v := range []any{c, []any{c}, c.Driver(), db} {
+		for _, v := range []any{c, []any{c}, c.Driver(), db, NewConnector(p)} {
 			require.NotContains(t, fmt.Sprintf(verb, v), "s3cret", "%s of %T", verb, v)
 			require.NotContains(t, fmt.Sprintf(verb, v), fmt.Sprintf("%x", "s3cret"), "%s of %T", verb, v)
 		}
