@@ -60,6 +60,12 @@ examples: deps ## run the small example programs
 	@mkdir -p bin && cd examples && go build -o ../bin/ ./quickstart ./concurrent ./transaction ./cancel $(quiet)
 	@for e in quickstart concurrent transaction cancel; do echo "== $$e"; bin/$$e; done
 
+.PHONY: observe
+observe: deps ## a pool under load and a real Prometheus that scrapes it, for OBSERVE (default 5m): metrics, alerts
+	@.ci/deps prometheus
+	@mkdir -p bin && cd examples && go build -o ../bin/ ./observe $(quiet)
+	@.ci/observe $(or $(OBSERVE),5m)
+
 .PHONY: gateway
 gateway: test-deps ## three real servers for two users, one of which is killed and comes back, ROUNDS times (default 1)
 	@mkdir -p bin && cd examples/gateway && go build -o ../../bin/gateway . $(quiet)
@@ -136,10 +142,10 @@ $(lint):
 	@mv $(tools)/golangci-lint $@
 
 # What Go modules cannot bring: a C++ compiler, for the race detector and the DuckDB test server; and for
-# the tests a PostgreSQL, a MariaDB, tmux, and Node for a DynamoDB stand-in (not with DYNAMODB_ENDPOINT set).
+# the tests a PostgreSQL, a MariaDB, tmux, a Prometheus, and Node for a DynamoDB stand-in (not with DYNAMODB_ENDPOINT set).
 .PHONY: deps test-deps
 deps:
 	@.ci/deps gcc g++
 
 test-deps: deps
-	@.ci/deps initdb mariadbd tmux $(if $(DYNAMODB_ENDPOINT),,node npm)
+	@.ci/deps initdb mariadbd tmux prometheus $(if $(DYNAMODB_ENDPOINT),,node npm)

@@ -5,6 +5,10 @@
 //	metrics.Add("warehouse", pool)
 //	prometheus.MustRegister(metrics)
 //
+// alerts.yml beside this file has rules for alerts, dashboard.json a dashboard for
+// Grafana, both for the metrics of dsqlprom too; docs/watching.md says what to do at each
+// alert.
+//
 // A scrape asks each source for its Stats, nothing runs in between. A pool has 44 series
 // and 5 histograms with 15 lines each, a user of a registry 16 series, so that a registry
 // with users without end has series without end. Statements, credentials and addresses
