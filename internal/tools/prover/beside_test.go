@@ -134,7 +134,7 @@ func (w *world) closing(s step, a *actor) {
 	w.late = true
 }
 
-// quiet is what leaves nothing behind: a call of the catalogue, a prepared query, one
+// quiet is what leaves nothing behind: a call of the catalogue, a ping, a prepared query, one
 // whose progress is watched.
 func (w *world) quiet(s step, a *actor) {
 	err := w.call(s, func(ctx context.Context) error {
@@ -144,6 +144,16 @@ func (w *world) quiet(s step, a *actor) {
 		}
 		if s.verb == "meta" {
 			return drain(a.handle.Metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataTableTypes}))
+		}
+		if s.verb == "ping" {
+			return a.handle.Ping(ctx)
+		}
+		if s.verb == "unprepare" {
+			q := a.prepared
+			if a.prepared, a.preparedIn = nil, nil; q == nil {
+				return nil
+			}
+			return q.Close(ctx)
 		}
 		q, err := a.handle.PrepareQuery(ctx, "SELECT * FROM generate(7, 2)")
 		if err != nil {

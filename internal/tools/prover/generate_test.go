@@ -326,7 +326,13 @@ func (g *generator) either(who string) []step {
 	case 12, 13:
 		return g.hold(who)
 	case 14:
-		return []step{act(g.pick("meta", "preread", "watch"), g.key())}
+		quiet, read := act(g.pick("meta", "preread", "watch", "ping", "unprepare"), g.key()), g.read()
+		if g.ready[who] = g.ready[who] && quiet.verb != "unprepare"; g.IntN(2) == 0 {
+			return []step{quiet}
+		}
+		read.who = who
+		leave := step{who: who, verb: g.pick("set", "temp")}
+		return []step{leave, {verb: "sleep", args: []string{g.pick("1ms", "21m", "3h")}}, quiet, read}
 	case 15:
 		n := int64(1 + g.IntN(4))
 		return []step{act("feed", g.keys(n), strconv.FormatInt(n, 10), g.pick("0s", "10ms", "2s", "4m"), g.pick("all", "all", "fail"))}

@@ -120,7 +120,7 @@ func (w *world) doSession(s step, a *actor) {
 		w.hold(s, a)
 	case "closing":
 		w.closing(s, a)
-	case "meta", "preread", "watch":
+	case "meta", "preread", "watch", "ping", "unprepare":
 		w.quiet(s, a)
 	case "feed":
 		w.feed(s, a)
@@ -240,13 +240,21 @@ func (w *world) insert(s step, a *actor, q statements, first, n int64) {
 	if err == nil && !inBulk {
 		w.alone(s, fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first))
 	}
-	if a != nil && a.home != 0 && err == nil && !inBulk {
-		proven := func(st testserver.Statement) bool { return st.Session == a.home }
-		// A session that answers the proof and ends before the change comes is
-		// replaced unseen.
-		if id := w.sessionOf(fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first)); id != a.home && !slices.ContainsFunc(w.srv.Ledger().Statements()[earlier:], proven) {
-			w.breaks("change in another session", "%q ran in session %d, what its handle has is in session %d", s, id, a.home)
-		}
+	if err == nil && !inBulk {
+		w.isHome(s, a, fmt.Sprintf("INSERT INTO %s VALUES (%d)", w.table, first), earlier)
+	}
+}
+
+// isHome sees to it that what an actor has run, where so many statements were run
+// earlier, was in the session in which it has something to lose. A session that answers
+// the proof and ends before the statement comes is replaced unseen.
+func (w *world) isHome(s step, a *actor, sql string, earlier int) {
+	if a == nil || a.home == 0 {
+		return
+	}
+	proven := func(st testserver.Statement) bool { return st.Session == a.home }
+	if id := w.sessionOf(sql); id != a.home && !slices.ContainsFunc(w.srv.Ledger().Statements()[earlier:], proven) {
+		w.breaks("statement in another session", "%q ran in session %d, what its handle has is in session %d", s, id, a.home)
 	}
 }
 
@@ -324,8 +332,10 @@ func (w *world) read(s step, a *actor, q statements) {
 	if s.arg(3) != "all" {
 		take = s.num(3)
 	}
+	earlier := len(w.srv.Ledger().Statements())
+	sql := fmt.Sprintf("SELECT * FROM generate(%d, %d) -- %s", rows, size, s.arg(0))
 	err := w.call(s, func(ctx context.Context) error {
-		res, err := q.Query(ctx, fmt.Sprintf("SELECT * FROM generate(%d, %d) -- %s", rows, size, s.arg(0)))
+		res, err := q.Query(ctx, sql)
 		if err != nil {
 			return err
 		}
@@ -335,6 +345,9 @@ func (w *world) read(s step, a *actor, q statements) {
 			if !res.Next() {
 				if res.Err() == nil && next != rows {
 					w.breaks("short result", "%q: %d rows of %d and no error", s, next, rows)
+				}
+				if res.Err() == nil {
+					w.isHome(s, a, sql, earlier)
 				}
 				return res.Err()
 			}
