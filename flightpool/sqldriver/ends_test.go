@@ -115,3 +115,45 @@ func TestAStatementIsClosedByTheNextCall(t *testing.T) {
 		require.NoError(t, p.Close(context.Background()))
 	})
 }
+
+// A server that may leave a transaction by itself tells so in its answer to the
+// rollback. Without one, what was changed may be stored; a server that refuses unknown
+// transactions has undone it with the session.
+func TestARollbackWithoutAnAnswerSaysWhatMayBeStored(t *testing.T) {
+	for _, tc := range []struct {
+		profile testserver.Profile
+		changes string
+		told    bool
+	}{
+		{testserver.SwanLake(), "INSERT INTO memory.t VALUES (1)", true},
+		{testserver.SwanLake(), "SELECT 1", false},
+		{testserver.Strict(), "INSERT INTO memory.t VALUES (1)", false},
+	} {
+		for _, when := range []string{"before it", "during it"} {
+			synctest.Test(t, func(t *testing.T) {
+				s, err := testserver.Start(testserver.Options{Profile: tc.profile, Listen: testserver.InMemory})
+				require.NoError(t, err)
+				defer func() { require.NoError(t, s.Close()) }()
+				p, err := flightpool.New(t.Context(), "grpc://127.0.0.1:1", flightpool.Config{MaxSize: 1, MinIdle: -1, Dialer: s.Dial})
+				require.NoError(t, err)
+				db := OpenDB(p)
+				_, err = db.ExecContext(t.Context(), "CREATE TABLE memory.t (v BIGINT)")
+				require.NoError(t, err)
+				tx, err := db.BeginTx(t.Context(), nil)
+				require.NoError(t, err)
+				_, err = tx.ExecContext(t.Context(), tc.changes)
+				require.NoError(t, err)
+				if when == "before it" {
+					s.Faults().KillConns()
+					synctest.Wait()
+				} else {
+					s.Faults().Set(testserver.Fault{On: "EndTransaction", Times: 1, Do: testserver.Kill()})
+				}
+				err = tx.Rollback()
+				require.Equal(t, tc.told, err != nil, "%s, %s, %s: %v", tc.profile.Name, tc.changes, when, err)
+				require.NoError(t, db.Close())
+				require.NoError(t, p.Close(context.Background()))
+			})
+		}
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"database/sql/driver"
 	"errors"
 
-	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/driverapi"
 )
 
@@ -57,10 +56,7 @@ func (t *tx) Rollback() error {
 		defer context.AfterFunc(t.ctx, func() { cancel(t.ctx.Err()) })()
 		ctx = both
 	}
-	err := t.conn.handle.Rollback(ctx)
+	err := t.conn.handle.RollbackOpen(ctx)
 	t.conn.unended.Record(err)
-	if errors.Is(err, flightpool.ErrSessionLost) {
-		return nil // the server has nothing left to undo
-	}
 	return err
 }
