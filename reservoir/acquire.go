@@ -19,8 +19,8 @@ import (
 // An open that began for this caller goes on when the caller gives up. The
 // caller must end the loan with Release or Discard.
 func (r *Reservoir[C]) Acquire(ctx context.Context) (Loan[C], error) {
-	if err := ctx.Err(); err != nil {
-		return Loan[C]{}, r.endedOnArrival(err)
+	if ctx.Err() != nil {
+		return Loan[C]{}, r.endedOnArrival(contextError(ctx))
 	}
 	r.mu.Lock()
 	loan, ok := r.tryFastPath()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // The fates of a waiter.
@@ -240,9 +242,9 @@ func (r *Reservoir[C]) await(ctx context.Context, w *waiter[C]) (Loan[C], error)
 	return loan, err
 }
 
-// contextError returns why ctx has ended, once its Done is closed.
+// contextError returns why ctx has ended, with its cause, once its Done is closed.
 func contextError(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
+	if err := ctxerr.Of(ctx); err != nil {
 		return err
 	}
 	return context.Canceled // a ctx of the caller's own make that does not say

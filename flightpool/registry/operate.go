@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/errjoin"
 )
 
@@ -101,5 +102,5 @@ func (r *Registry) CheckNow(ctx context.Context, name string) error {
 		case <-ctx.Done():
 		}
 	}
-	return fmt.Errorf("registry: CheckNow of server %q: %w", name, ctx.Err())
+	return fmt.Errorf("registry: CheckNow of server %q: %w", name, ctxerr.Of(ctx))
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/internal/taskgroup"
 )
 
@@ -85,7 +86,7 @@ func (t *changeLocks) lock(ctx context.Context, name string) (unlock func(), err
 		select {
 		case <-other:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, ctxerr.Of(ctx)
 		}
 	}
 }

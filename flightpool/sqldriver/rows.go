@@ -12,6 +12,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/rowscan"
 )
 
@@ -54,7 +55,7 @@ func (t *tx) bindContext(ctx context.Context) (context.Context, func()) {
 		return ctx, func() {}
 	}
 	both, cancel := context.WithCancelCause(ctx)
-	unhook := context.AfterFunc(t.ctx, func() { cancel(t.ctx.Err()) })
+	unhook := context.AfterFunc(t.ctx, func() { cancel(ctxerr.Of(t.ctx)) })
 	return both, func() { unhook(); cancel(nil) }
 }
 

@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // borrowedConn wraps a physical connection for one loan. It passes on everything but
@@ -165,7 +167,7 @@ func (l *borrowedConn) prepare(ctx context.Context, query string) (driver.Stmt, 
 	}
 	stmt, err := l.conn.raw.Prepare(query)
 	if err == nil && ctx.Err() != nil {
-		return nil, errors.Join(ctx.Err(), stmt.Close())
+		return nil, errors.Join(ctxerr.Of(ctx), stmt.Close())
 	}
 	return stmt, err
 }

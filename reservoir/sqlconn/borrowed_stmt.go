@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"reflect"
+
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // borrowedStmt wraps a prepared statement for one loan: many drivers prepare each
@@ -63,7 +65,7 @@ func positional[T any](ctx context.Context, args []driver.NamedValue, run func([
 		}
 		values[i] = a.Value
 	}
-	if err := ctx.Err(); err != nil {
+	if err := ctxerr.Of(ctx); err != nil {
 		return none, err
 	}
 	return run(values)

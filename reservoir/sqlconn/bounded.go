@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // returnGrace is how long a driver has to notice the end of its context. Those
@@ -62,7 +63,7 @@ func boundedValue[T any](ctx context.Context, c *Conn, call func(ctx context.Con
 	if running.Wait(ctx, returnGrace) {
 		return running.Value, running.Failure(theDriver)
 	}
-	err = fmt.Errorf("sqlconn: the driver did not return: %w", ctx.Err())
+	err = fmt.Errorf("sqlconn: the driver did not return: %w", ctxerr.Of(ctx))
 	c.lost.CompareAndSwap(nil, &err)
 	c.abandonedCall.Store(&running.Done)
 	return none, err

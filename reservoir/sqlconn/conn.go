@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // A Conn is one physical connection of a driver. One borrower uses it at a
@@ -54,7 +55,7 @@ func (c *Conn) awaitLoanEnd(ctx context.Context) error {
 	case <-loan.ended:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("sqlconn: rows or a transaction of the loan are still open: %w", ctx.Err())
+		return fmt.Errorf("sqlconn: rows or a transaction of the loan are still open: %w", ctxerr.Of(ctx))
 	}
 }
 
@@ -107,7 +108,7 @@ func Return(ctx context.Context, conn *sql.Conn) error {
 	case <-closing.Done:
 		return ignoreDone(closing.Failure(theDriver))
 	case <-ctx.Done():
-		return fmt.Errorf("sqlconn: rows or a transaction of the loan are still open: %w", ctx.Err())
+		return fmt.Errorf("sqlconn: rows or a transaction of the loan are still open: %w", ctxerr.Of(ctx))
 	}
 }
 

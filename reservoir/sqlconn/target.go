@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 )
 
 // CheckKind is what Lifecycle.Check does.
@@ -118,7 +119,7 @@ func (t *Lifecycle) dial(ctx context.Context) (*Conn, error) {
 		return raw, err
 	}, func(raw driver.Conn) { callInBackground(raw.Close) }, nil)
 	if !inTime {
-		return nil, ctx.Err()
+		return nil, ctxerr.Of(ctx)
 	}
 	err := a.Failure(theDriver)
 	if gone := t.cfg.Kind.IsConnLost; err != nil && gone != nil && gone(err) {

@@ -42,7 +42,7 @@ var layers = []layer{
 	{dir: "lease/fleet/fleettest", may: []string{"lease/fleet"}, external: test},
 	{dir: "lease/leasetest", may: []string{"lease"}, external: test},
 
-	{dir: "reservoir", may: []string{"internal/option", "internal/backoff", "internal/callback", "internal/invariant"}},
+	{dir: "reservoir", may: []string{"internal/ctxerr", "internal/option", "internal/backoff", "internal/callback", "internal/invariant"}},
 	{dir: "reservoir/reservoirtest", may: []string{"reservoir"}, external: test},
 	{dir: "reservoir/sqlconn", may: []string{"internal/ctxerr", "reservoir", "internal/callback", "internal/printing"}},
 	{dir: "reservoir/dsql", may: []string{"reservoir", "internal/backoff", "internal/callback", "internal/option", "internal/taskgroup", "internal/printing", "lease", "lease/dynamolease", "internal/invariant"}, external: join(aws, []string{"github.com/jackc/"})},
@@ -81,10 +81,10 @@ var layers = []layer{
 
 	{dir: "flightpool", may: []string{"rowscan", "internal/backoff", "internal/bind", "internal/printing", "internal/netname", "backend", "session", "reservoir", "cancel", "lease", "internal/callback", "internal/ctxerr", "internal/ctxvalues", "internal/flightconn", "internal/histogram", "internal/invariant", "internal/option", "internal/taskgroup", "internal/sqlscan", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/adbcpool", may: []string{"backend", "flightpool", "flightpool/sqldriver", "session", "internal/adbcconn", "internal/callback", "internal/driverapi", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
-	{dir: "flightpool/sqldriver", may: []string{"backend", "flightpool", "rowscan", "session", "internal/bind", "internal/driverapi", "internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
+	{dir: "flightpool/sqldriver", may: []string{"internal/ctxerr", "backend", "flightpool", "rowscan", "session", "internal/bind", "internal/driverapi", "internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "flightpool/oauth", may: []string{"internal/option", "internal/netname", "flightpool", "internal/printing", "reservoir", "internal/errjoin"}, external: []string{"golang.org/x/oauth2"}},
 	{dir: "flightpool/registry/ddl", may: []string{"internal/printing"}},
-	{dir: "flightpool/registry", may: []string{"backend", "flightpool", "flightpool/registry/ddl", "internal/bind", "internal/callback", "internal/fairshare", "internal/histogram", "internal/printing", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant", "internal/option", "internal/taskgroup", "internal/errjoin"}, external: wire},
+	{dir: "flightpool/registry", may: []string{"internal/ctxerr", "backend", "flightpool", "flightpool/registry/ddl", "internal/bind", "internal/callback", "internal/fairshare", "internal/histogram", "internal/printing", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant", "internal/option", "internal/taskgroup", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/registry/kinds", may: []string{"flightpool", "flightpool/adbcpool", "flightpool/registry", "reservoir/dsql", "reservoir/sqlconn", "internal/errjoin"}, external: []string{"github.com/jackc/"}},
 	{dir: "flightpool/poolz", may: []string{"backend", "flightpool", "flightpool/registry", "lease", "reservoir"}},
 	{dir: "flightpool/flightotel", may: []string{"backend", "flightpool", "session"}, external: []string{"go.opentelemetry.io/"}},

@@ -1,0 +1,156 @@
+package flightpool
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/testserver"
+)
+
+// A call whose context has ended says the cause that the caller has given, once, whether
+// it ended before the call, while it waited for a connection or while the server was silent.
+func TestEveryCallSaysTheCauseOfItsContext(t *testing.T) {
+	why := errors.New("the request was withdrawn")
+	read := func(res *QueryResult, err error) error {
+		if err != nil {
+			return err
+		}
+		defer res.Release()
+		for res.Next() {
+			continue
+		}
+		return res.Err()
+	}
+	type call = func(ctx context.Context, r *rig, s *SessionHandle) error
+	ofPool := map[string]call{
+		"Query": func(ctx context.Context, r *rig, _ *SessionHandle) error { return read(r.pool.Query(ctx, "SELECT 1")) },
+		"QueryRow": func(ctx context.Context, r *rig, _ *SessionHandle) error {
+			var n int
+			return r.pool.QueryRow(ctx, "SELECT 1").Scan(&n)
+		},
+		"Execute": func(ctx context.Context, r *rig, _ *SessionHandle) error {
+			return read(r.pool.Execute(ctx, "SELECT 1"))
+		},
+		"Update": func(ctx context.Context, r *rig, _ *SessionHandle) error {
+			_, err := r.pool.Update(ctx, "INSERT INTO t VALUES (1)")
+			return err
+		},
+		"Query with parameters": func(ctx context.Context, r *rig, _ *SessionHandle) error {
+			return read(r.pool.Query(ctx, "SELECT ?", 7))
+		},
+		"Ingest": func(ctx context.Context, r *rig, _ *SessionHandle) error {
+			_, err := r.pool.Ingest(ctx, "t", r.rows(2), IngestOptions{})
+			return err
+		},
+		"IngestRows": func(ctx context.Context, r *rig, _ *SessionHandle) error {
+			_, err := IngestRows(ctx, r.pool, "t", func(yield func(struct{ A int64 }) bool) { yield(struct{ A int64 }{1}) }, IngestOptions{})
+			return err
+		},
+		"Ping": func(ctx context.Context, r *rig, _ *SessionHandle) error { return r.pool.Ping(ctx) },
+		"Tables": func(ctx context.Context, r *rig, _ *SessionHandle) error {
+			return read(r.pool.Tables(ctx, TableFilter{}))
+		},
+		"BeginTx": func(ctx context.Context, r *rig, _ *SessionHandle) error {
+			_, err := r.pool.BeginTx(ctx, TxOptions{})
+			return err
+		},
+		"InTx": func(ctx context.Context, r *rig, _ *SessionHandle) error {
+			return r.pool.InTx(ctx, TxOptions{}, func(context.Context, *Tx) error { return nil })
+		},
+	}
+	ofSession := map[string]call{
+		"session Query": func(ctx context.Context, _ *rig, s *SessionHandle) error { return read(s.Query(ctx, "SELECT 1")) },
+		"session Update": func(ctx context.Context, _ *rig, s *SessionHandle) error {
+			_, err := s.Update(ctx, "SET a = 1")
+			return err
+		},
+		"session Ping": func(ctx context.Context, _ *rig, s *SessionHandle) error { return s.Ping(ctx) },
+		"SetOption":    func(ctx context.Context, _ *rig, s *SessionHandle) error { return s.SetOption(ctx, "a", "b") },
+		"Options":      func(ctx context.Context, _ *rig, s *SessionHandle) error { _, err := s.Options(ctx); return err },
+		"PrepareQuery": func(ctx context.Context, _ *rig, s *SessionHandle) error {
+			_, err := s.PrepareQuery(ctx, "SELECT ?")
+			return err
+		},
+		"BeginTransaction": func(ctx context.Context, _ *rig, s *SessionHandle) error { return s.BeginTransaction(ctx) },
+		"session Metadata": func(ctx context.Context, _ *rig, s *SessionHandle) error {
+			return read(s.Metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataTables}))
+		},
+	}
+	withdrawn := func(r *rig, after time.Duration) context.Context {
+		ctx, end := context.WithCancelCause(r.Context())
+		if after == 0 {
+			end(why)
+		} else {
+			time.AfterFunc(after, func() { end(why) })
+		}
+		return ctx
+	}
+	check := func(r *rig, when string, err error) {
+		r.Helper()
+		require.ErrorIs(r, err, context.Canceled, "%s", when)
+		require.ErrorIs(r, err, why, "%s", when)
+		require.Equal(r, 1, strings.Count(err.Error(), why.Error()), "%s: %v", when, err)
+		require.Equal(r, FaultContext, faultIn(err), "%s", when)
+	}
+	slow := func(r *rig) {
+		for _, on := range []testserver.Point{testserver.OnGetFlightInfo, testserver.OnDoPut, testserver.OnPrepare, testserver.OnBegin, "SetSessionOptions", "GetSessionOptions"} {
+			r.srv.Faults().Set(testserver.Fault{On: on, Times: 1, Do: testserver.Delay(time.Minute)})
+		}
+	}
+	for name, do := range ofPool {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+				r.exec("CREATE TABLE t (a BIGINT)")
+				check(r, "before", do(withdrawn(r, 0), r, nil))
+				s := r.session()
+				check(r, "waiting for a connection", do(withdrawn(r, time.Second), r, nil))
+				require.NoError(r, s.Close())
+				slow(r)
+				check(r, "waiting for the server", do(withdrawn(r, time.Second), r, nil))
+			})
+		})
+	}
+	for name, do := range ofSession {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+				s := r.session()
+				defer func() { _ = s.Close() }() // it may be lost
+				check(r, "before", do(withdrawn(r, 0), r, s))
+				slow(r)
+				check(r, "waiting for the server", do(withdrawn(r, time.Second), r, s))
+			})
+		})
+	}
+	t.Run("WaitReady", func(t *testing.T) {
+		inBubble(t, testserver.Strict(), Config{MaxSize: 2, MinIdle: 1}, func(r *rig) {
+			r.srv.Faults().Set(testserver.Fault{On: testserver.OnConnect, Do: testserver.Delay(time.Minute)})
+			defer r.srv.Faults().Clear()
+			r.pool.Reset()
+			require.ErrorIs(r, r.pool.WaitReady(withdrawn(r, 0), 1), why)
+			require.ErrorIs(r, r.pool.WaitReady(withdrawn(r, time.Second), 1), why)
+		})
+	})
+	t.Run("Close", func(t *testing.T) {
+		inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+			s := r.session()
+			require.ErrorIs(r, r.pool.Close(withdrawn(r, time.Second)), why)
+			_ = s.Close()
+		})
+	})
+	t.Run("New", func(t *testing.T) {
+		inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+			r.srv.Faults().Set(testserver.Fault{On: testserver.OnConnect, Do: testserver.Delay(time.Minute)})
+			for _, after := range []time.Duration{0, time.Second} {
+				_, err := New(withdrawn(r, after), "grpc://server:1", Config{Dialer: r.srv.Dial})
+				require.ErrorIs(r, err, why)
+			}
+			r.srv.Faults().Clear()
+		})
+	})
+}
