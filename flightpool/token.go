@@ -18,6 +18,10 @@ const (
 	// for less than twice as long is used for half its life.
 	expiryMargin = 10 * time.Second
 
+	// shortestUse is how long a new connection has to be usable. Opens for less would
+	// follow each other without a pause; those that fail have one.
+	shortestUse = 100 * time.Millisecond
+
 	// fetchLimit bounds one call of a TokenSource. An open that waits for it
 	// gives up after DialTimeout, but the token serves the next one.
 	fetchLimit = 30 * time.Second
@@ -42,7 +46,11 @@ func (c Config) expiresAt(conn backend.Conn) time.Time {
 			guard = min(guard, c.MaxLifetime/12)
 		}
 	}
-	return usableUntil(e.ExpiresAt()).Add(guard)
+	until := usableUntil(e.ExpiresAt())
+	if time.Until(until) < shortestUse {
+		return until.Add(-shortestUse) // it has ended: a failed open
+	}
+	return until.Add(guard)
 }
 
 // tokenCache keeps the last token of a source.

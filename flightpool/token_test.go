@@ -111,6 +111,25 @@ func TestAShortLivedTokenIsUsedForHalfItsLife(t *testing.T) {
 	})
 }
 
+func TestATokenThatHasNearlyEndedOpensNothing(t *testing.T) {
+	for _, life := range []time.Duration{-time.Hour, 0, 1, time.Millisecond} {
+		withServer(t, testserver.Options{Tokens: []string{"t"}}, func(t *testing.T, srv *testserver.Server) {
+			calls := 0
+			p, err := New(t.Context(), "grpc://server:1", Config{MinIdle: -1, Dialer: srv.Dial, Auth: TokenAuth(func(context.Context) (string, time.Time, error) {
+				calls++
+				return "t", time.Now().Add(life), nil
+			})})
+			require.NoError(t, err)
+			ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+			defer stop()
+			_, err = p.Query(ctx, "SELECT 1")
+			require.ErrorContains(t, err, "ExpiresAt: a new connection ends in")
+			require.Less(t, calls, 100, "a pause is between them")
+			require.NoError(t, p.Close(t.Context()))
+		})
+	}
+}
+
 // stubborn is a Layer whose Close ends when a test says so.
 type stubborn struct{ ended chan struct{} }
 
