@@ -91,6 +91,7 @@ func (ch *channel) get(ctx context.Context, ticket []byte) (*channelStream, erro
 // authorization is the header with which the RPC was sent, which may differ
 // from the credential by now. header is what has come of headers since the last look.
 func (ch *channel) observeReply(rpc *trackedRPC, authorization string, err error) (header metadata.MD, _ error) {
+	err = withoutCredential(err, authorization)
 	header, trailer := rpc.takeReply()
 	if ch.owner == nil {
 		return header, err

@@ -4,6 +4,9 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"iter"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +19,56 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 )
+
+// TestNoErrorRepeatsTheCredential has a server whose refusals do.
+func TestNoErrorRepeatsTheCredential(t *testing.T) {
+	refuse := func(ctx context.Context) error {
+		md, _ := metadata.FromIncomingContext(ctx)
+		return status.Errorf(codes.Unauthenticated, "%s (me, hunter2hunter2) is refused", md.Get("authorization")[0])
+	}
+	f := &fake{
+		handshake: func(s pb.FlightService_HandshakeServer) error { return refuse(s.Context()) },
+		info:      func(ctx context.Context, _ *pb.FlightDescriptor) (*pb.FlightInfo, error) { return nil, refuse(ctx) },
+		action:    func(_ *pb.Action, s pb.FlightService_DoActionServer) error { return refuse(s.Context()) },
+	}
+	for name, change := range map[string]func(*Config){
+		"bearer": func(cfg *Config) { cfg.Authorization = bearer("Bearer hunter2hunter2") },
+		"header": func(cfg *Config) { cfg.Authorization = bearer(basicAuth("me", "hunter2hunter2")) },
+		"basic":  func(cfg *Config) { cfg.Basic = &UserPass{"me", "hunter2hunter2"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, f, func(b *bubble) {
+				_, err := b.endpoint.Open(b.Context())
+				require.ErrorContains(b, err, "[secret]) is refused")
+				for err := range everyError(err) {
+					require.NotContains(b, fmt.Sprintf("%v %+v %#v", err, err, err), "hunter2hunter2")
+					require.NotContains(b, fmt.Sprint(err), strings.TrimPrefix(basicAuth("me", "hunter2hunter2"), "Basic "))
+				}
+				require.Equal(b, codes.Unauthenticated, status.Code(err))
+			}, change)
+		})
+	}
+}
+
+// everyError is an error and each one that it leads to.
+func everyError(err error) iter.Seq[error] {
+	return func(yield func(error) bool) {
+		var walk func(error) bool
+		walk = func(err error) bool {
+			if !yield(err) {
+				return false
+			}
+			switch e := err.(type) { //nolint:errorlint // it walks the tree itself
+			case interface{ Unwrap() error }:
+				return e.Unwrap() == nil || walk(e.Unwrap())
+			case interface{ Unwrap() []error }:
+				return !slices.ContainsFunc(e.Unwrap(), func(one error) bool { return !walk(one) })
+			}
+			return true
+		}
+		walk(err)
+	}
+}
 
 // TestAConnectionKeepsTheCredentialItWasOpenedWith has a source that gives
 // another token each time.

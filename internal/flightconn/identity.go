@@ -12,6 +12,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow/flight"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 )
 
 const (
@@ -71,6 +72,34 @@ func newIdentity(cfg *Config) *identity {
 		id.headers.Set(cfg.SessionHeader, rand.Text())
 	}
 	return id
+}
+
+// withoutCredential is the error of an RPC without the credential that it was sent with:
+// servers repeat tokens that they refuse. One of a few characters may stand in any text,
+// and is left there.
+func withoutCredential(err error, authorization string) error {
+	s, ok := status.FromError(err)
+	if err == nil || !ok {
+		return err
+	}
+	scheme, token, _ := strings.Cut(authorization, " ")
+	secrets := []string{token}
+	if pair, err := base64.StdEncoding.DecodeString(token); err == nil && strings.EqualFold(scheme, "Basic") {
+		_, password, _ := strings.Cut(string(pair), ":")
+		secrets = append(secrets, password)
+	}
+	text := s.Message()
+	for _, secret := range secrets {
+		if len(secret) >= 6 {
+			text = strings.ReplaceAll(text, secret, "[secret]")
+		}
+	}
+	if text == s.Message() {
+		return err
+	}
+	told := s.Proto()
+	told.Message = text
+	return status.ErrorProto(told)
 }
 
 func (id *identity) setCredential(c Credential) {
