@@ -601,6 +601,9 @@ var programs = map[string][]step{
 	"a pause before the rollback":  {begins, insertOne, pause, rollsBack, insertOne},
 	"a pause with a setting":       {update("SET threads = 1"), pause, insertOne, query("SELECT 2", 2)},
 	"a pause of a statement":       {preparedKept, pause, preparedKept, insertOne},
+	"a pause and then a ping":      {update("SET threads = 1"), pause, ping, query("SELECT 2", 2)},
+	"a pause and then a catalogue": {begins, insertOne, pause, catalogue, query("SELECT 2", 2), commits},
+	"a pause and then options":     {preparedKept, pause, options, query("SELECT 2", 2)},
 	"a pause before a savepoint":   {begins, insertOne, savepointStep("a"), insertOne, pause, rollbackTo, insertOne, commits},
 }
 
@@ -726,6 +729,9 @@ func TestAReplacedSessionIsNoticedInEveryProgram(t *testing.T) {
 				p, _ := sc.perform(t)
 				report(t, sc, p)
 				if p.firstErr == nil {
+					if p.w.forgives && strings.HasPrefix(name, "a pause and then") {
+						t.Fatalf("%s, %s: what the session had is gone, and nobody was told: %q", name, server, p.w.log)
+					}
 					continue
 				}
 				noticed++
