@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"strconv"
@@ -31,6 +32,7 @@ import (
 	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/flightpool/adbcpool"
 	"github.com/flightpool/flightpool/flightpool/oauth"
+	"github.com/flightpool/flightpool/flightpool/poolz"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -255,10 +257,12 @@ func (p *secretsProver) program(t *testing.T) {
 	}()
 	statement := p.statement()
 	log := slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	page := poolz.New(poolz.Config{SlowerThan: 1})
+	defer page.Close()
 	cfg := flightpool.Config{
 		Dialer: srv.Dial, Auth: auth, MaxSize: 2, Headers: metadata.MD{"x-api-key": {p.secret()}}, LeakAfter: time.Second, AcquireTimeout: 3 * time.Second,
 		OnReturn: flightpool.ResetAuto, Logger: log, Hooks: p.hooks(),
-		Tracer: &flightpool.LogTracer{Logger: log, SlowerThan: 1, Failures: true},
+		Tracer: flightpool.Tracers{&flightpool.LogTracer{Logger: log, SlowerThan: 1, Failures: true}, page.Tracer("pool")},
 	}
 	if p.IntN(2) == 0 {
 		cfg.MinIdle = -1
@@ -272,8 +276,10 @@ func (p *secretsProver) program(t *testing.T) {
 	pool, err := flightpool.New(t.Context(), target, cfg)
 	p.fail(err)
 	if err != nil {
+		p.show(page)
 		return
 	}
+	page.Add("pool", pool)
 	for range 4 {
 		p.fault(srv)
 		p.calls(t.Context(), pool)
@@ -282,6 +288,7 @@ func (p *secretsProver) program(t *testing.T) {
 		}
 		p.print(pool)
 		p.print(pool.Stats())
+		p.show(page)
 		for _, c := range pool.Reservoir().Connections() {
 			p.print(c)
 		}
@@ -290,7 +297,21 @@ func (p *secretsProver) program(t *testing.T) {
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	p.fail(pool.Close(ctx))
+	p.show(page)
 	p.fail(pool.Ping(t.Context()))
+}
+
+// show prints what a page for operators has.
+func (p *secretsProver) show(page *poolz.Page) {
+	time.Sleep(2 * time.Second) // it looks once a second
+	r := httptest.NewRequest(http.MethodGet, "/state.json", nil)
+	r.RemoteAddr, r.Host = "127.0.0.1:1", "localhost"
+	w := httptest.NewRecorder()
+	page.ServeHTTP(w, r)
+	if w.Code != http.StatusOK {
+		panic(w.Body.String())
+	}
+	p.print(w.Body.String())
 }
 
 // fault sets one that may strike.

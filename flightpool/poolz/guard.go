@@ -36,7 +36,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // policy is what the document may do: run its own script and style, and ask its own server.
 func (*Page) policy() string {
 	return "default-src 'none'; script-src " + document.scripts + "; style-src " + document.styles +
-		"; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+		"; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
 // forwarding are the headers of a proxy, which stands between the page and somebody else.

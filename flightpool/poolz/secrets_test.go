@@ -2,11 +2,13 @@ package poolz
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/flightpool/flightpool/flightpool"
@@ -48,6 +50,15 @@ func withSecrets(t *testing.T, texts bool) {
 	run("SELECT error('"+marker+"-error')", nil)
 	run("SELECT '"+marker+"-slow'", &testserver.Fault{On: testserver.OnBatch, Times: 1, Do: testserver.Delay(2 * time.Second)})
 	run("SELECT '"+marker+"-cancelled'", &testserver.Fault{On: testserver.OnBatch, Times: 1, Do: testserver.Delay(time.Minute)})
+	run("SELECT '"+marker+"-refused'", &testserver.Fault{On: testserver.OnGetFlightInfo, Times: 1, Do: testserver.Effects(testserver.Delay(time.Second), testserver.Fail(codes.Internal, marker+"-answer"))})
+	srv.Faults().Set(testserver.Fault{On: testserver.OnSession, Do: testserver.Fail(codes.Internal, marker+"-open")})
+	pool.Reset()
+	run("SELECT '"+marker+"-before'", nil)
+	after(2 * time.Second)
+	whileOpensFail := get(t, page, "/state.json").Body.String()
+	require.Contains(t, whileOpensFail, `"last_open_error":"`)
+	require.Equal(t, texts, strings.Contains(whileOpensFail, marker+"-open"))
+	srv.Faults().Clear()
 	srv.Faults().Set(testserver.Fault{On: testserver.OnSession, Times: 2, Do: testserver.Delay(time.Minute)})
 	pool.Reset()
 	run("SELECT '"+marker+"-no-connection'", nil)
@@ -62,6 +73,7 @@ func withSecrets(t *testing.T, texts bool) {
 	json := get(t, page, "/state.json").Body.String()
 	require.Contains(t, json, `"slow":[{`)
 	require.Contains(t, json, `"events":[{`)
+	require.Contains(t, json, `"error":"`)
 	require.Contains(t, json, `"running":true`)
 	require.NotContains(t, get(t, page, "/").Body.String(), marker)
 	for _, kind := range []string{"password", "header", "call", "option"} {
@@ -69,6 +81,7 @@ func withSecrets(t *testing.T, texts bool) {
 	}
 	if texts {
 		require.Contains(t, json, marker+"-running")
+		require.Contains(t, json, marker+"-answer")
 	} else {
 		require.NotContains(t, json, marker)
 	}

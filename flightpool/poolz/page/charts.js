@@ -37,7 +37,7 @@ const CHARTS = [
   { title: "Wait for a connection", lines: [["wait_p99", "99 %"], ["wait_p50", "median"]], format: milliseconds, sparse: true },
   { title: "Calls", lines: [["calls", "calls"], ["failures", "failures"]], format: whole, counted: true },
   { title: "Opens", lines: [["opens", "opens"], ["open_failures", "failures"]], format: whole, counted: true },
-  { title: "Closes and cancels", lines: [["closed", "closes"], ["cancels", "cancels"]], format: whole, counted: true },
+  { title: "Closes, cancels", lines: [["closed", "closes"], ["cancels", "cancels"]], format: whole, counted: true },
 ];
 
 // makeCharts makes the figures once; what they show is changed in place.

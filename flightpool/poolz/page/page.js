@@ -4,7 +4,8 @@
 
 function whole(n) { return Math.round(n).toLocaleString("en"); }
 function milliseconds(ms) {
-  if (ms < 10) return ms.toFixed(ms < 1 ? 2 : 1) + " ms";
+  if (ms < 1) return (ms * 1000).toFixed(0) + " µs";
+  if (ms < 10) return ms.toFixed(1) + " ms";
   if (ms < 1000) return ms.toFixed(0) + " ms";
   return duration(ms / 1000);
 }
