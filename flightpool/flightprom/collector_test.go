@@ -200,8 +200,17 @@ func TestScrapesBesideEverythingElse(t *testing.T) {
 		c.AddRegistry(name, registry.New())
 		c.RemoveRegistry(name)
 	})
+	for _, reg := range c.registries.All() {
+		repeat(func(int) { _ = reg.QueryRow(ctx, "warehouse", "ana", "SELECT 7").Scan(new(int64)) })
+		repeat(func(i int) { // new connections take the place of the old
+			def, err := reg.Definition("warehouse")
+			require.NoError(t, err)
+			def.Users = map[string]registry.UserMapping{"ana": {User: "ana", Password: fmt.Sprint(i)}}
+			_ = reg.Update(ctx, def)
+		})
+	}
 	before := map[string]float64{}
-	for range 50 {
+	for range 25 {
 		all := prometheus.NewPedanticRegistry()
 		all.MustRegister(c)
 		families, err := all.Gather()
