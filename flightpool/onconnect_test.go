@@ -3,7 +3,10 @@ package flightpool
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"os"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -175,6 +178,80 @@ func TestOnConnectUnderEachReset(t *testing.T) {
 				}
 				require.EqualValues(r, 1, calls.Load(), "a plain read is no use of a session")
 			})
+		})
+	}
+}
+
+// Random calls beside evictions, lost connections and sleeps: no call changes anything, and
+// none reads after a pause, in a session without what OnConnect has left.
+func TestOnConnectUnderRandomCalls(t *testing.T) {
+	programs := uint64(40)
+	if os.Getenv("STRESS") != "" {
+		programs = 3000
+	}
+	for seed := range programs {
+		profile := []testserver.Profile{testserver.Strict(), testserver.SwanLake(), testserver.ClickHouse(), testserver.Dremio()}[seed%4]
+		reset := []SessionReset{ResetAuto, ResetAuto, ResetDiscard, ResetNone}[seed/4%4]
+		cfg := Config{MinIdle: 1, MaxSize: 3, OnReturn: reset, SessionHeader: "x-clickhouse-session-id", OnConnect: func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.Update(ctx, "CREATE TEMP TABLE mine (a BIGINT)")
+			return errors.Join(err, paint(ctx, s))
+		}}
+		inBubble(t, profile, cfg, func(r *rig) {
+			rng := rand.New(rand.NewPCG(seed, 1))
+			lost := time.Time{} // when sessions were last replaced
+			read := func(q querier) {
+				v, err := firstValue(r.Context(), q, colour)
+				if err == nil && v != "blue" && time.Since(lost) >= 5*time.Second {
+					r.Errorf("seed %d on %s: a read answers %q", seed, profile.Name, v)
+				}
+			}
+			change := func(q Querier) {
+				if _, err := q.Update(r.Context(), "INSERT INTO mine VALUES (1)"); err != nil && strings.Contains(err.Error(), "mine") {
+					r.Errorf("seed %d on %s: a change: %v", seed, profile.Name, err)
+				}
+			}
+			for range 30 {
+				switch rng.IntN(9) {
+				case 0:
+					lost = time.Now()
+					r.srv.Faults().EvictSessions()
+				case 1:
+					r.srv.Faults().KillConns()
+				case 2:
+					time.Sleep(time.Duration(rng.IntN(20)) * time.Second)
+				case 3, 4:
+					read(r.pool)
+				case 5:
+					change(r.pool)
+				case 6:
+					ctx, stop := context.WithTimeout(r.Context(), time.Duration(rng.IntN(100))*ms)
+					_, _ = r.pool.Update(ctx, "INSERT INTO mine VALUES (2)")
+					stop()
+				case 7:
+					_ = r.pool.InTx(r.Context(), TxOptions{}, func(_ context.Context, tx *Tx) error {
+						read(tx)
+						time.Sleep(time.Duration(rng.IntN(8)) * time.Second)
+						change(tx)
+						return nil
+					})
+				case 8:
+					s, err := r.pool.AcquireSession(r.Context())
+					if err != nil {
+						continue
+					}
+					if rng.IntN(2) == 0 {
+						_, _ = s.Update(r.Context(), "SET colour = 'blue'") // also puts it back
+					}
+					change(s)
+					if rng.IntN(3) == 0 {
+						lost = time.Now()
+						r.srv.Faults().EvictSessions()
+					}
+					time.Sleep(time.Duration(rng.IntN(8)) * time.Second)
+					read(s)
+					_ = s.Close() // it may be lost
+				}
+			}
 		})
 	}
 }
