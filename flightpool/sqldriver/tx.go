@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 
+	"github.com/flightpool/flightpool/flightpool"
 	"github.com/flightpool/flightpool/internal/driverapi"
 )
 
@@ -56,7 +57,10 @@ func (t *tx) Rollback() error {
 		defer context.AfterFunc(t.ctx, func() { cancel(t.ctx.Err()) })()
 		ctx = both
 	}
-	err := t.conn.handle.RollbackOpen(ctx)
+	err := t.conn.handle.Rollback(ctx)
 	t.conn.unended.Record(err)
+	if errors.Is(err, flightpool.ErrSessionLost) && t.conn.handle.RollbackOpen(context.WithoutCancel(ctx)) == nil {
+		return nil // the server has nothing left to undo, and has not left the transaction before
+	}
 	return err
 }
