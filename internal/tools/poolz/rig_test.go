@@ -31,7 +31,7 @@ import (
 
 // browser is a Chromium that has the page open.
 type browser struct {
-	ctx  context.Context //nolint:containedctx // chromedp's handle of the tab
+	ctx  context.Context
 	srv  *testserver.Server
 	pool *flightpool.FlightSQLPool
 	reg  *registry.Registry
