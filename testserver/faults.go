@@ -132,6 +132,11 @@ func (f *Faults) fire(ctx context.Context, at faultMoment) error {
 		return nil
 	}
 	for _, s := range f.match(at) {
+		select {
+		case <-s.cleared: // while an earlier one has delayed the call
+			continue
+		default:
+		}
 		if err := s.Do(ctx, &FaultTarget{faultMoment: at, fault: s}); err != nil {
 			return err
 		}

@@ -375,3 +375,20 @@ func TestACancelMayAnswerWhatATestWants(t *testing.T) {
 		require.Equal(t, flight.CancelStatusNotCancellable, res.Status)
 	})
 }
+
+// What a cleared fault would have done to a call that another has delayed is not done.
+func TestAClearedFaultDoesNotStrikeACallThatWasDelayed(t *testing.T) {
+	bubble(t, testserver.Profile{}, func(t *testing.T, srv *testserver.Server) {
+		f := srv.Faults()
+		f.Set(testserver.Fault{On: testserver.OnConnect, Do: testserver.Delay(time.Hour)})
+		f.Set(testserver.Fault{On: testserver.OnConnect, Do: testserver.Freeze()})
+		conn, err := srv.Dial(t.Context(), "server:1")
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		f.Clear()
+		require.NoError(t, conn.Close())
+		ctx, stop := context.WithTimeout(t.Context(), 2*time.Hour)
+		defer stop()
+		require.NoError(t, srv.Ledger().Wait(ctx, func(s testserver.Snapshot) bool { return s.Conns == 0 && s.ConnsOpened == 1 }), "its end is noticed")
+	})
+}

@@ -81,14 +81,16 @@ func (s *session) restartTTL() {
 	}
 }
 
-// untilExpiry is how long from now a session lives that is used now and not again.
+// untilExpiry is how long from now a session lives that is used now and not again: until
+// it is unused for longer than ttl, or the next round after that. A use at that very
+// moment, which in virtual time is no rare one, comes first.
 func (s *Server) untilExpiry(ttl time.Duration) time.Duration {
 	every := s.profile.JanitorEvery
 	if every == 0 {
-		return ttl
+		return ttl + 1
 	}
 	age := time.Since(s.began)
-	return (age+ttl)/every*every + every - age // the first round at which it is unused for longer than ttl
+	return (age+ttl)/every*every + every - age + 1
 }
 
 // markEnding reports whether the caller is the one to end the session.
