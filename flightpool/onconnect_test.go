@@ -185,7 +185,7 @@ func TestOnConnectUnderEachReset(t *testing.T) {
 // Random calls beside evictions, lost connections and sleeps: no call changes anything, and
 // none reads after a pause, in a session without what OnConnect has left.
 func TestOnConnectUnderRandomCalls(t *testing.T) {
-	programs := uint64(40)
+	programs := uint64(12)
 	if os.Getenv("STRESS") != "" {
 		programs = 3000
 	}

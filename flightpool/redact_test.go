@@ -77,8 +77,10 @@ func TestAuthConfigAndPoolPrintNoSecrets(t *testing.T) {
 
 	inBubble(t, testserver.Strict(), Config{Auth: BasicAuth("me", "hunter2"), Headers: metadata.MD{"x-api-key": {"hunter2"}}}, func(r *rig) {
 		require.NotContains(r, prints(t, r.pool), "hunter2")
-		require.NotContains(r, prints(t, struct{ pool *FlightSQLPool }{r.pool}), "hunter2", "%s of a pointer shows what it points to")
 		require.Contains(r, prints(t, r.pool), "server:1")
+		// %s of a pointer in a struct reads what it points to, without the locks of an open pool.
+		require.NoError(r, r.pool.Close(r.Context()))
+		require.NotContains(r, prints(t, struct{ pool *FlightSQLPool }{r.pool}), "hunter2")
 	})
 }
 
