@@ -32,10 +32,11 @@ func (s *shell) interactive(ctx context.Context) error {
 	h := s.openHistory(line)
 
 	fmt.Fprintf(s.out, "%s. \\? lists commands, \\q leaves.\n", s.server)
+	asked := asker{line: line, interrupts: s.interrupts}
 	var pending splitter
 	var interrupted time.Time
 	for {
-		text, err := line.Prompt(s.prompt(&pending))
+		text, err := asked.ask(s.prompt(&pending))
 		switch {
 		case errors.Is(err, liner.ErrPromptAborted):
 			if pending.rest() == "" && time.Since(interrupted) < leaveWithin {
@@ -52,6 +53,7 @@ func (s *shell) interactive(ctx context.Context) error {
 			return err
 		}
 		h.add(text)
+		interrupted = time.Time{}
 		err = s.line(ctx, &pending, text+"\n")
 		if pending.blank() {
 			h.store()
@@ -64,6 +66,41 @@ func (s *shell) interactive(ctx context.Context) error {
 		case err != nil:
 			s.tellError(err)
 		}
+	}
+}
+
+// An asker is line.Prompt, which shows the prompt before it takes Ctrl-C as a key: one
+// that is pressed in between is a signal. It is answered as the key is, and the prompt,
+// which does not hear of it, goes on.
+type asker struct {
+	line       *liner.State
+	interrupts <-chan os.Signal
+	given      chan answer // nil: no prompt is open
+}
+
+type answer struct {
+	text string
+	err  error
+}
+
+func (a *asker) ask(prompt string) (string, error) {
+	if a.given == nil {
+		given := make(chan answer, 1)
+		a.given = given
+		go func() {
+			text, err := a.line.Prompt(prompt)
+			given <- answer{text, err}
+		}()
+	} else {
+		fmt.Print(prompt)
+	}
+	select {
+	case got := <-a.given:
+		a.given = nil
+		return got.text, got.err
+	case <-a.interrupts:
+		fmt.Println("^C") // as liner does
+		return "", liner.ErrPromptAborted
 	}
 }
 

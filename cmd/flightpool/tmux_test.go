@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -215,6 +217,27 @@ func TestCtrlCStopsTheStatementAndThenLeaves(t *testing.T) {
 	s.wait("Ctrl-C again")
 	s.prompted("=>")
 	s.keys("C-c")
+	s.wait("EXIT 0")
+}
+
+// The prompt is shown before Ctrl-C is a key: until then it is a signal.
+func TestASignalAtThePromptIsCtrlC(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	s := open(t, nil, srv.URI())
+	s.prompted("=>")
+	pid, err := strconv.Atoi(strings.TrimSpace(s.ask("display-message -p '#{pane_pid}'")[0]))
+	require.NoError(t, err)
+	interrupt := func() { require.NoError(t, syscall.Kill(-pid, syscall.SIGINT)) } // its group; the shell around it traps it
+	interrupt()
+	s.wait("Ctrl-C again")
+	s.prompted("=>")
+	s.enter("SELECT 7 AS seven;")
+	s.wait("     7")
+	s.prompted("=>")
+	interrupt()
+	s.wait("=> ^C\n(Ctrl-C again, Ctrl-D or \\q leaves)\n" + strings.TrimPrefix(srv.URI(), "grpc+tcp://"))
+	s.prompted("=>")
+	interrupt()
 	s.wait("EXIT 0")
 }
 
