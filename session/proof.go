@@ -110,8 +110,13 @@ func accessOf(script sqlscan.Script) access {
 // answeredByOtherSession or the next proof tells. Before a change that risk is not
 // taken.
 func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
-	if err := s.kept.prove(ctx, n, s.txState().id); err != nil || s.stateless { // nothing else is kept from one call to the next
-		return err
+	if s.kept != nil {
+		if err := s.kept.prove(ctx, n, s.txState().id); err != nil {
+			return err
+		}
+	}
+	if s.stateless {
+		return nil // nothing else is kept from one call to the next
 	}
 	if err := s.rollBackStrayTx(ctx); err != nil {
 		return err
