@@ -17,32 +17,24 @@ import (
 // it ended before the call, while it waited for a connection or while the server was silent.
 func TestEveryCallSaysTheCauseOfItsContext(t *testing.T) {
 	why := errors.New("the request was withdrawn")
-	read := func(res *QueryResult, err error) error {
-		if err != nil {
-			return err
-		}
-		defer res.Release()
-		for res.Next() {
-			continue
-		}
-		return res.Err()
-	}
 	type call = func(ctx context.Context, r *rig, s *SessionHandle) error
 	ofPool := map[string]call{
-		"Query": func(ctx context.Context, r *rig, _ *SessionHandle) error { return read(r.pool.Query(ctx, "SELECT 1")) },
+		"Query": func(ctx context.Context, r *rig, _ *SessionHandle) error {
+			return drained(r.pool.Query(ctx, "SELECT 1"))
+		},
 		"QueryRow": func(ctx context.Context, r *rig, _ *SessionHandle) error {
 			var n int
 			return r.pool.QueryRow(ctx, "SELECT 1").Scan(&n)
 		},
 		"Execute": func(ctx context.Context, r *rig, _ *SessionHandle) error {
-			return read(r.pool.Execute(ctx, "SELECT 1"))
+			return drained(r.pool.Execute(ctx, "SELECT 1"))
 		},
 		"Update": func(ctx context.Context, r *rig, _ *SessionHandle) error {
 			_, err := r.pool.Update(ctx, "INSERT INTO t VALUES (1)")
 			return err
 		},
 		"Query with parameters": func(ctx context.Context, r *rig, _ *SessionHandle) error {
-			return read(r.pool.Query(ctx, "SELECT ?", 7))
+			return drained(r.pool.Query(ctx, "SELECT ?", 7))
 		},
 		"Ingest": func(ctx context.Context, r *rig, _ *SessionHandle) error {
 			_, err := r.pool.Ingest(ctx, "t", r.rows(2), IngestOptions{})
@@ -54,7 +46,7 @@ func TestEveryCallSaysTheCauseOfItsContext(t *testing.T) {
 		},
 		"Ping": func(ctx context.Context, r *rig, _ *SessionHandle) error { return r.pool.Ping(ctx) },
 		"Tables": func(ctx context.Context, r *rig, _ *SessionHandle) error {
-			return read(r.pool.Tables(ctx, TableFilter{}))
+			return drained(r.pool.Tables(ctx, TableFilter{}))
 		},
 		"BeginTx": func(ctx context.Context, r *rig, _ *SessionHandle) error {
 			_, err := r.pool.BeginTx(ctx, TxOptions{})
@@ -65,7 +57,7 @@ func TestEveryCallSaysTheCauseOfItsContext(t *testing.T) {
 		},
 	}
 	ofSession := map[string]call{
-		"session Query": func(ctx context.Context, _ *rig, s *SessionHandle) error { return read(s.Query(ctx, "SELECT 1")) },
+		"session Query": func(ctx context.Context, _ *rig, s *SessionHandle) error { return drained(s.Query(ctx, "SELECT 1")) },
 		"session Update": func(ctx context.Context, _ *rig, s *SessionHandle) error {
 			_, err := s.Update(ctx, "SET a = 1")
 			return err
@@ -79,7 +71,7 @@ func TestEveryCallSaysTheCauseOfItsContext(t *testing.T) {
 		},
 		"BeginTransaction": func(ctx context.Context, _ *rig, s *SessionHandle) error { return s.BeginTransaction(ctx) },
 		"session Metadata": func(ctx context.Context, _ *rig, s *SessionHandle) error {
-			return read(s.Metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataTables}))
+			return drained(s.Metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataTables}))
 		},
 	}
 	withdrawn := func(r *rig, after time.Duration) context.Context {

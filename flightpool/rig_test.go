@@ -111,6 +111,18 @@ func firstValue(ctx context.Context, q querier, sql string) (string, error) {
 	return out, res.Err()
 }
 
+// drained reads a result to its end.
+func drained(res *QueryResult, err error) error {
+	if err != nil {
+		return err
+	}
+	defer res.Release()
+	for res.Next() {
+		continue
+	}
+	return res.Err()
+}
+
 // session takes a handle.
 func (r *rig) session() *SessionHandle {
 	r.Helper()

@@ -147,16 +147,6 @@ func TestEveryCallIsSeenOnceWithItsOutcome(t *testing.T) {
 		ops string // what is seen, in turn
 		do  func(r *rig) error
 	}
-	drained := func(res *QueryResult, err error) error {
-		if err != nil {
-			return err
-		}
-		defer res.Release()
-		for res.Next() {
-			continue
-		}
-		return res.Err()
-	}
 	onSession := func(do func(r *rig, s *SessionHandle) error) func(*rig) error {
 		return func(r *rig) error {
 			s := r.session()
