@@ -115,6 +115,17 @@ func clockText(units int64, unit arrow.TimeUnit) string {
 	return s
 }
 
+// AppendJSON appends the value of col at row as JSON, as a string gets the nested
+// values of a row from Rows: NULL is null; times, durations, decimals, what Go has no
+// type for and floats that are no numbers are strings, binary values strings in base64,
+// and integers numbers in full. A map with NULL or equal keys is the array of its
+// entries, and members of a struct that come again get #2, #3 and so on added. Texts
+// that are no UTF-8 are escaped as in Go's source, for which there is no JSON.
+func AppendJSON(b []byte, col arrow.Array, row int) []byte {
+	v := valueOf(col, row)
+	return v.appendJSON(b)
+}
+
 // appendJSON appends the value as JSON: times, durations, decimals and floats
 // that are no numbers as strings, binary values in base64. Decimals are strings
 // because most readers of JSON make floats of numbers. Integers are numbers in
@@ -199,9 +210,19 @@ func appendQuoted(b []byte, s string) []byte {
 	if !utf8.ValidString(s) {
 		return strconv.AppendQuote(b, s)
 	}
+	if !strings.ContainsFunc(s, isEscaped) {
+		b = append(b, '"')
+		b = append(b, s...)
+		return append(b, '"')
+	}
 	var out strings.Builder
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
 	_ = e.Encode(s) // a string can always be encoded
 	return append(b, strings.TrimSuffix(out.String(), "\n")...)
+}
+
+// isEscaped reports whether JSON, as encoding/json writes it, may not have r as it is.
+func isEscaped(r rune) bool {
+	return r < ' ' || r == '"' || r == '\\' || r == '\u2028' || r == '\u2029' || r == utf8.RuneError
 }

@@ -6,7 +6,7 @@ import (
 
 func sameNested(got reflect.Value, want any) bool {
 	if isText(got) {
-		return sameJSON(got.String(), want)
+		return SameJSON(got.String(), want)
 	}
 	switch want := want.(type) {
 	case sequence:

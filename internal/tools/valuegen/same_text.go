@@ -61,8 +61,8 @@ func sign(v *big.Int, negative bool) *big.Int {
 	return v
 }
 
-// sameJSON is for the JSON of a nested value.
-func sameJSON(got string, want any) bool {
+// SameJSON reports whether a text is the JSON of the logical value and no other.
+func SameJSON(got string, want any) bool {
 	d := json.NewDecoder(strings.NewReader(got))
 	d.UseNumber()
 	var v any

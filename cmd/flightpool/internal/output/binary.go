@@ -3,9 +3,14 @@ package output
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/bitutil"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 	"github.com/apache/arrow-go/v18/arrow/util"
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/compress"
@@ -31,7 +36,13 @@ type parquetWriter struct {
 	held int64
 }
 
-func newParquet(w io.Writer, schema *arrow.Schema) (*parquetWriter, error) {
+func newParquet(w io.Writer, schema *arrow.Schema) (_ *parquetWriter, err error) {
+	defer contain(&err)
+	for _, f := range schema.Fields() {
+		if strings.Contains(f.Type.String(), "dictionary<values=timestamp[s") {
+			return nil, fmt.Errorf("as Parquet: column %q: Arrow writes a dictionary of seconds as one of milliseconds", f.Name)
+		}
+	}
 	out, err := pqarrow.NewFileWriter(schema, struct{ io.Writer }{w}, // Close must not close w
 		parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Snappy)),
 		pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
@@ -41,7 +52,15 @@ func newParquet(w io.Writer, schema *arrow.Schema) (*parquetWriter, error) {
 	return &parquetWriter{out: out}, nil
 }
 
-func (p *parquetWriter) Write(batch arrow.RecordBatch) error {
+// contain makes an error of a panic: Arrow panics on some types that Parquet lacks.
+func contain(err *error) {
+	if fault := recover(); fault != nil {
+		*err = fmt.Errorf("as Parquet: %v", fault)
+	}
+}
+
+func (p *parquetWriter) Write(batch arrow.RecordBatch) (err error) {
+	defer contain(&err)
 	if batch.NumRows() == 0 {
 		return nil
 	}
@@ -52,7 +71,52 @@ func (p *parquetWriter) Write(batch arrow.RecordBatch) error {
 		}
 	}
 	p.held += util.TotalRecordSize(batch)
-	return p.out.WriteBuffered(batch)
+	columns := make([]arrow.Array, batch.NumCols())
+	for i, col := range batch.Columns() {
+		data := withNullMembers(col.Data(), nil)
+		columns[i] = array.MakeFromData(data)
+		data.Release()
+		defer columns[i].Release()
+	}
+	marked := array.NewRecordBatch(batch.Schema(), columns, batch.NumRows())
+	defer marked.Release()
+	return p.out.WriteBuffered(marked)
 }
+
+// withNullMembers is d, the members of whose NULL structs are NULL too. Of decimals and
+// half floats that are never NULL themselves, Arrow's writer of Parquet writes those of
+// NULL structs as well, so that each row after has the value of another.
+//
+// above has the validity bits of the struct that d is a member of: bit i is that of d's
+// row i, wherever the struct begins in its buffers. The caller releases the result.
+func withNullMembers(d arrow.ArrayData, above *memory.Buffer) arrow.ArrayData {
+	id, buffers := d.DataType().ID(), slices.Clone(d.Buffers())
+	marked := above != nil && (id == arrow.STRUCT || id == arrow.FLOAT16 || arrow.IsDecimal(id))
+	if !marked && len(d.Children()) == 0 {
+		d.Retain()
+		return d
+	}
+	if marked {
+		own := buffers[0]
+		valid := make([]byte, bitutil.BytesForBits(int64(d.Offset()+d.Len())))
+		for i := range min(d.Len(), 8*above.Len()) {
+			bitutil.SetBitTo(valid, d.Offset()+i, bitutil.BitIsSet(above.Bytes(), i) && (isEmpty(own) || bitutil.BitIsSet(own.Bytes(), d.Offset()+i)))
+		}
+		buffers[0] = memory.NewBufferBytes(valid)
+	}
+	var below *memory.Buffer
+	if id == arrow.STRUCT && !isEmpty(buffers[0]) {
+		below = buffers[0]
+	}
+	children := make([]arrow.ArrayData, len(d.Children()))
+	for i, child := range d.Children() {
+		children[i] = withNullMembers(child, below)
+		defer children[i].Release()
+	}
+	return array.NewData(d.DataType(), d.Len(), buffers, children, array.UnknownNullCount, d.Offset())
+}
+
+// isEmpty reports whether there are no validity bits: nothing is NULL.
+func isEmpty(valid *memory.Buffer) bool { return valid == nil || valid.Len() == 0 }
 
 func (p *parquetWriter) Close() error { return p.out.Close() }

@@ -53,7 +53,7 @@ func New(f Format, w io.Writer, schema *arrow.Schema) (Writer, error) {
 	case CSV:
 		return newCSV(w, schema)
 	case JSON:
-		return newJSON(w, schema), nil
+		return &jsonWriter{out: w}, nil
 	case Arrow:
 		return newArrow(w, schema), nil
 	case Parquet:

@@ -110,10 +110,11 @@ func (t *tableWriter) cell(i int, text string) {
 
 // cell is a value as text on one line.
 func cell(col arrow.Array, row int) string {
-	if col.IsNull(row) {
+	text, ok := text(col, row)
+	if !ok {
 		return "NULL"
 	}
-	return Printable(text(col, row))
+	return Printable(text)
 }
 
 // Printable makes one line of a text that comes from a server, and keeps it

@@ -2,12 +2,13 @@ package output
 
 import (
 	"bufio"
-	"encoding/json"
-	"fmt"
 	"io"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/rowscan"
 )
 
 // A csvWriter writes RFC 4180's form: NULL is an empty field, an empty text "".
@@ -37,13 +38,11 @@ func (c *csvWriter) Write(batch arrow.RecordBatch) error {
 	columns := batch.Columns()
 	for row := range int(batch.NumRows()) {
 		for i, col := range columns {
-			if col.IsNull(row) {
-				if i > 0 {
-					_ = c.out.WriteByte(',')
-				}
-				continue
+			if text, ok := text(col, row); ok {
+				c.field(i, text)
+			} else if i > 0 {
+				_ = c.out.WriteByte(',')
 			}
-			c.field(i, text(col, row))
 		}
 		if err := c.endLine(); err != nil {
 			return err
@@ -57,45 +56,21 @@ func (c *csvWriter) Close() error { return c.out.Flush() }
 // A jsonWriter writes an object for each row, on a line of its own, with the
 // columns in their order. A name that comes again gets #2, #3 and so on added.
 type jsonWriter struct {
-	out  *bufio.Writer
-	keys []string // with colon, quoted
-}
-
-func newJSON(w io.Writer, schema *arrow.Schema) *jsonWriter {
-	j := &jsonWriter{out: bufio.NewWriter(w)}
-	seen := map[string]int{}
-	for _, f := range schema.Fields() {
-		name := f.Name
-		if seen[f.Name]++; seen[f.Name] > 1 {
-			name = fmt.Sprintf("%s#%d", f.Name, seen[f.Name])
-		}
-		key, _ := json.Marshal(name) // a string cannot fail
-		j.keys = append(j.keys, string(key)+":")
-	}
-	return j
+	out  io.Writer
+	line []byte
 }
 
 func (j *jsonWriter) Write(batch arrow.RecordBatch) error {
-	columns := batch.Columns()
-	for row := range int(batch.NumRows()) {
-		for i, col := range columns {
-			separator := byte(',')
-			if i == 0 {
-				separator = '{'
-			}
-			_ = j.out.WriteByte(separator)
-			_, _ = j.out.WriteString(j.keys[i])
-			value, err := jsonValue(col, row)
-			if err != nil {
-				return fmt.Errorf("column %s, as JSON: %w", batch.ColumnName(i), err)
-			}
-			_, _ = j.out.Write(value)
-		}
-		if _, err := j.out.WriteString("}\n"); err != nil {
+	rows := array.RecordToStructArray(batch)
+	defer rows.Release()
+	out := bufio.NewWriter(j.out)
+	for row := range rows.Len() {
+		j.line = append(rowscan.AppendJSON(j.line[:0], rows, row), '\n')
+		if _, err := out.Write(j.line); err != nil {
 			return err
 		}
 	}
-	return j.out.Flush()
+	return out.Flush()
 }
 
-func (j *jsonWriter) Close() error { return j.out.Flush() }
+func (j *jsonWriter) Close() error { return nil }

@@ -1,54 +1,24 @@
 package output
 
 import (
-	"encoding/json"
-	"fmt"
+	"strconv"
 
 	"github.com/apache/arrow-go/v18/arrow"
 
 	"github.com/flightpool/flightpool/rowscan"
 )
 
-// text is a value that is not NULL, as CSV and tables have it.
-func text(col arrow.Array, row int) string {
-	if !hasDecimals(col.DataType()) {
-		return col.ValueStr(row)
+// text is a value as CSV and tables have it: what rowscan has for JSON, without the
+// quotes of a string. It is false for NULL, wherever in the encodings of the column that
+// stands. Arrow's own texts are not used: they make 00:00:00 of 24:00:00, a text of
+// NULL in a dictionary, and no time at all of one in a zone that this machine does not know.
+func text(col arrow.Array, row int) (string, bool) {
+	text := string(rowscan.AppendJSON(nil, col, row))
+	switch {
+	case text == "null":
+		return "", false
+	case text[0] == '"':
+		text, _ = strconv.Unquote(text) // the escapes of JSON are some of Go's
 	}
-	switch v := rowscan.Value(col, row).(type) {
-	case []any, map[string]any:
-		if all, err := json.Marshal(v); err == nil {
-			return string(all)
-		}
-		return fmt.Sprint(v)
-	default:
-		return fmt.Sprint(v)
-	}
-}
-
-// jsonValue is a value as JSON. Decimals are strings, since most readers make floats of numbers.
-func jsonValue(col arrow.Array, row int) ([]byte, error) {
-	if hasDecimals(col.DataType()) {
-		return json.Marshal(rowscan.Value(col, row))
-	}
-	return json.Marshal(col.GetOneForMarshal(row))
-}
-
-// hasDecimals reports whether values of a type are, or hold, decimals: Arrow makes
-// texts of these through a floating-point number, which rounds them.
-func hasDecimals(t arrow.DataType) bool {
-	switch t := t.(type) {
-	case *arrow.DictionaryType:
-		return hasDecimals(t.ValueType)
-	case *arrow.RunEndEncodedType:
-		return hasDecimals(t.Encoded())
-	case arrow.ExtensionType:
-		return hasDecimals(t.StorageType())
-	case arrow.NestedType:
-		for _, f := range t.Fields() {
-			if hasDecimals(f.Type) {
-				return true
-			}
-		}
-	}
-	return arrow.IsDecimal(t.ID())
+	return text, true
 }
