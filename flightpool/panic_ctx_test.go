@@ -87,6 +87,9 @@ func TestAPanicInTheCallersContextKeepsNoConnection(t *testing.T) {
 	for name, call := range calls {
 		for met, begin := range meets {
 			for way, end := range ends {
+				if !sampled(name+met+way, 2) {
+					continue
+				}
 				t.Run(name+", "+met+", "+way, func(t *testing.T) {
 					inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
 						for at, reached := 1, true; reached; at++ {

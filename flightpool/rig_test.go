@@ -3,6 +3,8 @@ package flightpool
 import (
 	"context"
 	"errors"
+	"hash/crc32"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -152,4 +154,10 @@ func ints(name string, values ...int64) arrow.RecordBatch {
 	b.AppendValues(values, nil)
 	schema := arrow.NewSchema([]arrow.Field{{Name: name, Type: arrow.PrimitiveTypes.Int64, Nullable: true}}, nil)
 	return array.NewRecordBatch(schema, []arrow.Array{b.NewArray()}, int64(len(values)))
+}
+
+// sampled tells whether a case of a large test runs: every one under PROVE, else
+// one in so many, always the same ones.
+func sampled(name string, oneIn uint32) bool {
+	return os.Getenv("PROVE") != "" || crc32.ChecksumIEEE([]byte(name))%oneIn == 0
 }

@@ -61,7 +61,8 @@ func TestOnDemandKeepsNothingReady(t *testing.T) {
 }
 
 func TestEveryConnectionIsReplacedBeforeDSQLCutsIt(t *testing.T) {
-	g := startGate(t, func(o *dsqlgate.Options) { o.SessionLimit = 3 * time.Second })
+	// The limit leaves a busy machine four seconds in which it runs nothing of this.
+	g := startGate(t, func(o *dsqlgate.Options) { o.SessionLimit = 6 * time.Second })
 	p := newPool(t, g, func(c *dsql.Config) {
 		c.ReplaceAfter, c.LifetimeJitter, c.GuardWindow, c.OpenTimeout = 1200*time.Millisecond, 600*time.Millisecond, 200*time.Millisecond, time.Second
 		c.CloseTimeout = 50 * time.Second // a fifth of it is for the server to end a session, however busy the machine
