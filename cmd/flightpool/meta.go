@@ -139,12 +139,10 @@ func onOff(on bool) string {
 
 // redirect sends results to a file, or back to where they go without it.
 func (s *shell) redirect(_ context.Context, path string) error {
-	if err := s.out.close(true); err != nil {
-		return err
-	}
+	closed := s.out.close(true)
 	s.out = s.standardSink(s.terminal)
-	if path == "" {
-		return nil
+	if path == "" || closed != nil {
+		return closed
 	}
 	file, err := fileSink(path)
 	if err == nil {

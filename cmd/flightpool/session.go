@@ -140,7 +140,7 @@ func (s *shell) print(result *flightpool.QueryResult, progress *progress) (rows 
 	if err := result.Err(); err != nil {
 		return rows, err
 	}
-	return rows, writer.Close()
+	return rows, s.out.end(writer)
 }
 
 // tell prints a line where results go.

@@ -17,6 +17,7 @@ type sink struct {
 	file     *os.File
 	path     string // of the file when it is whole; empty where the file itself is written
 	results  int
+	whole    int // of the results, those that are written to their end
 	format   output.Format
 }
 
@@ -66,6 +67,15 @@ func (s *sink) begin(f output.Format, p *progress) (io.Writer, error) {
 	return s.pager, nil
 }
 
+// end ends a result that is written to its end.
+func (s *sink) end(w output.Writer) error {
+	err := w.Close()
+	if err == nil {
+		s.whole++
+	}
+	return err
+}
+
 // endResult waits until a result that is paged has been read.
 func (s *sink) endResult() error {
 	if s.pager == nil {
@@ -76,7 +86,10 @@ func (s *sink) endResult() error {
 	return p.close()
 }
 
-// close ends a file. Only a whole one gets its name.
+var errNotWhole = errors.New("the file is not written: it has a result that was not read to its end")
+
+// close ends a file. Only a whole one gets its name: without a result in it that has
+// failed, after which the prompt goes on.
 func (s *sink) close(whole bool) error {
 	err := s.endResult()
 	if s.file == nil {
@@ -86,6 +99,9 @@ func (s *sink) close(whole bool) error {
 		return errors.Join(err, s.file.Close())
 	}
 	err = errors.Join(err, s.file.Chmod(0o644), s.file.Close())
+	if whole && s.whole < s.results {
+		err = errors.Join(err, errNotWhole)
+	}
 	if whole && err == nil {
 		return os.Rename(s.file.Name(), s.path)
 	}

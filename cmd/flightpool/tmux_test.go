@@ -220,6 +220,34 @@ func TestCtrlCStopsTheStatementAndThenLeaves(t *testing.T) {
 	s.wait("EXIT 0")
 }
 
+func TestAFileOfThePromptIsThereWholeOrNotAtAll(t *testing.T) {
+	srv := serve(t, testserver.Options{})
+	s := open(t, nil, srv.URI())
+	file := filepath.Join(t.TempDir(), "out.csv")
+	s.prompted("=>")
+	s.enter(`\format csv`)
+	s.enter(`\o ` + file)
+	s.enter("SELECT * FROM endless('1ms');")
+	s.wait("(Ctrl-C stops it)")
+	s.keys("C-c")
+	s.wait("stopped on the server")
+	s.enter(`\o`)
+	s.wait("the file is not written")
+	left, err := os.ReadDir(filepath.Dir(file))
+	require.NoError(t, err)
+	require.Empty(t, left)
+
+	s.enter(`\o ` + file)
+	s.enter("SELECT 7 AS seven;")
+	s.enter("SELECT nothing;")
+	s.wait("parser error")
+	s.enter(`\q`)
+	s.wait("EXIT 0")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, "seven\n7\n", string(text))
+}
+
 // The prompt is shown before Ctrl-C is a key: until then it is a signal.
 func TestASignalAtThePromptIsCtrlC(t *testing.T) {
 	srv := serve(t, testserver.Options{})
