@@ -42,7 +42,7 @@ type Conn interface {
 	Prepare(ctx context.Context, sql string, call Call) (Prepared, error)
 
 	// Ingest loads rows in bulk and returns how many were stored, or -1. It
-	// does not release rows.
+	// does not release rows. They have a batch, if only one without rows.
 	Ingest(ctx context.Context, rows array.RecordReader, opts IngestOptions, call Call) (int64, error)
 
 	// Metadata runs one catalogue call.

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/internal/errjoin"
@@ -57,20 +59,53 @@ func (s *SessionHandle) Ingest(ctx context.Context, table string, rows array.Rec
 // callerRows are rows of the caller's whose failure a backend must not take for one of
 // its own: the reader may be the result of another server, and drivers judge errors by
 // their type and text, or do not ask for any.
+//
+// Where there is no batch they give one without rows, of which the server makes the
+// table: drivers send nothing otherwise, not even the schema.
 type callerRows struct {
 	array.RecordReader
 	failure atomic.Pointer[error]
+	begun   bool
+	empty   arrow.RecordBatch // the only batch, or nil; the collector's in the end
 }
 
 var errRows = errors.New("the reader of the rows has failed")
 
 // Next is part of array.RecordReader. A driver may not ask for the error.
 func (r *callerRows) Next() bool {
+	if r.empty != nil {
+		return false
+	}
 	if r.RecordReader.Next() {
+		r.begun = true
 		return true
 	}
-	_ = r.Err()
-	return false
+	if r.Err() != nil || r.begun {
+		return false
+	}
+	r.empty = batchWithoutRows(r.Schema())
+	return true
+}
+
+// RecordBatch is part of array.RecordReader.
+func (r *callerRows) RecordBatch() arrow.RecordBatch {
+	if r.empty != nil {
+		return r.empty
+	}
+	return r.RecordReader.RecordBatch()
+}
+
+// Record is part of array.RecordReader.
+//
+// Deprecated: it is RecordBatch.
+func (r *callerRows) Record() arrow.RecordBatch { return r.RecordBatch() }
+
+func batchWithoutRows(schema *arrow.Schema) arrow.RecordBatch {
+	columns := make([]arrow.Array, schema.NumFields())
+	for i, f := range schema.Fields() { // builders lack some types, and panic
+		columns[i] = array.MakeArrayOfNull(memory.DefaultAllocator, f.Type, 0)
+	}
+	return array.NewRecordBatch(schema, columns, 0)
 }
 
 // Err is part of array.RecordReader.

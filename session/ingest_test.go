@@ -33,6 +33,29 @@ func (c *readingConn) Ingest(_ context.Context, rows array.RecordReader, _ backe
 	return n, c.answer(rows.Err())
 }
 
+// Drivers send nothing of a stream without a batch, not even the schema.
+func TestAnIngestionWithoutRowsHasABatch(t *testing.T) {
+	none := int64Batch().NewSlice(0, 0)
+	for name, batches := range map[string][]arrow.RecordBatch{"no batch": nil, "one": {none}, "rows": {none, int64Batch(1, 2), none}} {
+		rows, err := array.NewRecordReader(none.Schema(), batches)
+		must(t, err)
+		seen := &callerRows{RecordReader: rows}
+		n := 0
+		for seen.Next() {
+			require.True(t, seen.RecordBatch().Schema().Equal(none.Schema()), name)
+			require.Equal(t, seen.RecordBatch(), seen.Record())
+			n++
+		}
+		require.NoError(t, seen.Err())
+		require.Equal(t, max(1, len(batches)), n, name)
+		require.False(t, seen.Next(), name)
+	}
+	failed := errors.New("failed")
+	seen := &callerRows{RecordReader: array.ReaderFromIter(none.Schema(), func(yield func(arrow.RecordBatch, error) bool) { yield(nil, failed) })}
+	require.False(t, seen.Next())
+	require.ErrorIs(t, seen.Err(), errRows)
+}
+
 // TestAFailingReaderOfRowsIsNotTheServer: rows may be the result of another server,
 // whose failure must abort the transaction and keep the session, whatever backends make
 // of it.

@@ -6,10 +6,8 @@ import (
 	"io"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	"github.com/apache/arrow-go/v18/arrow/array"
 	pb "github.com/apache/arrow-go/v18/arrow/flight/gen/flight"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
-	"github.com/apache/arrow-go/v18/arrow/memory"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -90,18 +88,6 @@ func (e *encoder) encode(batch arrow.RecordBatch) ([]*pb.FlightData, error) {
 			e.rows = max(1, min((to-from)/2, (to-from)*int64(e.limit)*9/10/int64(size)))
 		}
 	}
-}
-
-// encodeEmpty returns the messages of a batch without rows.
-func (e *encoder) encodeEmpty(schema *arrow.Schema) ([]*pb.FlightData, error) {
-	columns := make([]arrow.Array, schema.NumFields())
-	for i, f := range schema.Fields() { // builders lack some types, and panic
-		columns[i] = array.MakeArrayOfNull(memory.DefaultAllocator, f.Type, 0)
-		defer columns[i].Release()
-	}
-	empty := array.NewRecordBatch(schema, columns, 0)
-	defer empty.Release()
-	return e.encode(empty)
 }
 
 // slice encodes some rows: their own message, and those that must precede it.

@@ -13,7 +13,8 @@ import (
 
 // Ingest is part of backend.Conn. Rows are read as they are sent, so a call
 // waits for its reader too, which must heed the same context. It does not
-// release rows.
+// release rows, which have a batch, if only one without rows: the server learns the
+// schema of it.
 //
 // A server may have stored part of the rows when an ingest fails, unless it
 // runs in a transaction. So a refusal of the credential, which may come in the
@@ -48,15 +49,14 @@ func (c *Conn) Ingest(ctx context.Context, rows array.RecordReader, opts backend
 	return n, nil
 }
 
-// source encodes rows as they are asked for. Without rows it still sends the schema,
-// of which the table is made.
+// source encodes rows as they are asked for.
 //
 // ctx is looked at between two batches alone, since a reader cannot be
 // interrupted. A reader that fails ends the RPC without its end being sent, so
 // that the server does not take what came before for all.
 func (e *encoder) source(ctx context.Context, rows array.RecordReader) messageSource {
 	var ready []*pb.FlightData
-	begun, ended := false, false
+	ended := false
 	return func() (*pb.FlightData, error) {
 		for len(ready) == 0 && !ended {
 			if err := ctx.Err(); err != nil {
@@ -70,14 +70,10 @@ func (e *encoder) source(ctx context.Context, rows array.RecordReader) messageSo
 				return nil, rows.Err()
 			default:
 				ended = true
-				if !begun {
-					ready, err = e.encodeEmpty(rows.Schema())
-				}
 			}
 			if err != nil {
 				return nil, err
 			}
-			begun = true
 		}
 		if len(ready) == 0 {
 			return nil, nil

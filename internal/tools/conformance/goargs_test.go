@@ -214,6 +214,9 @@ func TestStructsAreIngestedIntoDuckDB(t *testing.T) {
 	for name, pool := range pools(t, addr) {
 		_, err := pool.Update(t.Context(), "CREATE OR REPLACE TABLE flights (flight_no INTEGER, origin VARCHAR, dep_time TIMESTAMP, fare DECIMAL(9,2), late BOOLEAN, legs VARCHAR[], remark BLOB)")
 		require.NoError(t, err, name)
+		n, err := flightpool.IngestRows(t.Context(), pool, "flights", slices.Values([]flight{}), flightpool.IngestOptions{})
+		require.NoError(t, err, name)
+		require.Zero(t, n, name)
 		_, err = flightpool.IngestRows(t.Context(), pool, "flights", slices.Values(want), flightpool.IngestOptions{})
 		require.NoError(t, err, name)
 		got, err := flightpool.CollectRows[flight](pool.Query(t.Context(), "SELECT * FROM flights ORDER BY flight_no"))
