@@ -13,12 +13,16 @@ import (
 
 // Auth holds the credentials that the pool presents. The zero Auth presents none. It
 // prints without its secrets.
-type Auth struct {
-	kind     string
-	user     string
-	password secret
-	header   secret // the value of the authorization header
-	source   TokenSource
+type Auth struct{ method authMethod }
+
+// An authMethod is one kind of credentials. Nothing else knows which kinds there are.
+type authMethod interface {
+	// validate says what is wrong with them, without a secret.
+	validate() error
+	// credential is what a pool presents that lives as long as life.
+	credential(life context.Context) credentialSource
+	// String names the kind and, where it is no secret, the user.
+	String() string
 }
 
 // TokenSource gives a bearer token and when it expires; the zero time means
@@ -37,13 +41,16 @@ type TokenSource func(ctx context.Context) (token string, expires time.Time, err
 // BasicAuth presents user and password in a handshake of every connection, so
 // that each connection has a token, and on many servers a session, of its own.
 func BasicAuth(user, password string) Auth {
-	return Auth{kind: "basic", user: user, password: newSecret(password)}
+	return Auth{basicAuth{user, newSecret(password)}}
 }
 
 // BasicHeader presents user and password with every call instead of a
 // handshake, for servers without one.
 func BasicHeader(user, password string) Auth {
-	return Auth{kind: "basic header", user: user, header: newSecret("Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password)))}
+	value := "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
+	return Auth{headerAuth{kind: "basic header", user: user, value: newSecret(value), check: func(string) error {
+		return checkUser("BasicHeader", user)
+	}}}
 }
 
 // BearerAuth presents a token that does not change.
@@ -55,35 +62,43 @@ func BasicHeader(user, password string) Auth {
 // transaction of one is seen by all, and connections that come after one that
 // broke find what was left. Use BasicAuth there, which makes a session for each
 // connection, or MaxSize 1.
-func BearerAuth(token string) Auth { return Auth{kind: "bearer", header: newSecret("Bearer " + token)} }
+func BearerAuth(token string) Auth {
+	return Auth{headerAuth{kind: "bearer", value: newSecret("Bearer " + token), check: func(value string) error {
+		if err := checkToken(strings.TrimPrefix(value, "Bearer ")); err != nil {
+			return fmt.Errorf("BearerAuth: the token %w", err)
+		}
+		return nil
+	}}}
+}
 
 // HeaderAuth presents value, as it is, as the authorization header.
-func HeaderAuth(value string) Auth { return Auth{kind: "header", header: newSecret(value)} }
+func HeaderAuth(value string) Auth {
+	return Auth{headerAuth{kind: "header", value: newSecret(value), check: func(value string) error {
+		if value == "" {
+			return errors.New("HeaderAuth needs a value")
+		}
+		return nil
+	}}}
+}
 
 // TokenAuth presents the tokens of a source, and asks it again when the server
 // has refused one. Connections share a token as long as it lasts: see BearerAuth
 // for servers that tie the session to it.
-func TokenAuth(source TokenSource) Auth { return Auth{kind: "token", source: source} }
+func TokenAuth(source TokenSource) Auth { return Auth{tokenAuth{source}} }
 
 func (a Auth) validate() error {
-	header := a.header.reveal()
-	switch {
-	case a.kind == "basic" && a.user == "":
-		return errors.New("BasicAuth needs a user")
-	case a.kind == "basic" && strings.Contains(a.user, ":"):
-		return errors.New("the user of BasicAuth must not contain a colon")
-	case a.kind == "token" && a.source == nil:
-		return errors.New("TokenAuth needs a source")
-	case a.kind == "bearer":
-		if err := checkToken(strings.TrimPrefix(header, "Bearer ")); err != nil {
-			return fmt.Errorf("BearerAuth: the token %w", err)
-		}
-	case a.kind == "header" && header == "":
-		return errors.New("HeaderAuth needs a value")
-	case strings.ContainsFunc(header, notPrintable):
-		return errors.New("the authorization header contains characters that are not printable ASCII")
+	if a.method == nil {
+		return nil
 	}
-	return nil
+	return a.method.validate()
+}
+
+// credential makes the credentialSource of a pool that lives as long as life.
+func (a Auth) credential(life context.Context) credentialSource {
+	if a.method == nil {
+		return credentialSource{stop: noStop}
+	}
+	return a.method.credential(life)
 }
 
 // credentialSource is what the connections of a pool present, each the one that it
@@ -98,24 +113,81 @@ type credentialSource struct {
 	basic *flightconn.UserPass
 }
 
-// credential makes the credentialSource of a pool that lives as long as life.
-func (a Auth) credential(life context.Context) credentialSource {
-	switch {
-	case a.source != nil:
-		t := newTokenCache(life, a.source)
-		return credentialSource{get: t.get, stop: t.close}
-	case a.kind == "basic":
-		return credentialSource{stop: noStop, basic: &flightconn.UserPass{User: a.user, Password: a.password.reveal()}}
-	case a.header.reveal() != "":
-		return credentialSource{get: func(context.Context, string) (flightconn.Credential, error) {
-			return flightconn.Credential{Header: a.header.reveal()}, nil
-		}, stop: noStop}
-	default:
-		return credentialSource{stop: noStop}
-	}
+func noStop(time.Duration) error { return nil }
+
+// basicAuth is a user and password for handshakes.
+type basicAuth struct {
+	user     string
+	password secret
 }
 
-func noStop(time.Duration) error { return nil }
+func (a basicAuth) validate() error {
+	if a.user == "" {
+		return errors.New("BasicAuth needs a user")
+	}
+	return checkUser("BasicAuth", a.user)
+}
+
+func (a basicAuth) credential(context.Context) credentialSource {
+	return credentialSource{stop: noStop, basic: &flightconn.UserPass{User: a.user, Password: a.password.reveal()}}
+}
+
+func (a basicAuth) String() string {
+	if a.password.reveal() == "" { // the user may be a token
+		return "basic"
+	}
+	return "basic " + a.user
+}
+
+// headerAuth is one value of the authorization header.
+type headerAuth struct {
+	kind, user string // user is empty if there is none
+	value      secret
+	check      func(value string) error
+}
+
+func (a headerAuth) validate() error {
+	if err := a.check(a.value.reveal()); err != nil {
+		return err
+	}
+	if strings.ContainsFunc(a.value.reveal(), notPrintable) {
+		return errors.New("the authorization header contains characters that are not printable ASCII")
+	}
+	return nil
+}
+
+func (a headerAuth) credential(context.Context) credentialSource {
+	return credentialSource{get: func(context.Context, string) (flightconn.Credential, error) {
+		return flightconn.Credential{Header: a.value.reveal()}, nil
+	}, stop: noStop}
+}
+
+func (a headerAuth) String() string { return strings.TrimSpace(a.kind + " " + a.user) }
+
+// tokenAuth is tokens of a source.
+type tokenAuth struct{ source TokenSource }
+
+func (a tokenAuth) validate() error {
+	if a.source == nil {
+		return errors.New("TokenAuth needs a source")
+	}
+	return nil
+}
+
+func (a tokenAuth) credential(life context.Context) credentialSource {
+	t := newTokenCache(life, a.source)
+	return credentialSource{get: t.get, stop: t.close}
+}
+
+func (a tokenAuth) String() string { return "token" }
+
+// checkUser refuses a user whom a server would take apart at another place.
+func checkUser(method, user string) error {
+	if strings.Contains(user, ":") {
+		return fmt.Errorf("the user of %s must not contain a colon", method)
+	}
+	return nil
+}
 
 // checkToken says what is wrong with a bearer token: what gRPC would not send, with
 // words about itself, and what ends a token in a header. It does not show the token.

@@ -110,6 +110,15 @@ func TestAnExpiredTokenIsRefreshedAndReadsGoOn(t *testing.T) {
 	})
 }
 
+// A server takes user and password apart at the first colon.
+func TestAUserWithAColonIsRefused(t *testing.T) {
+	for name, auth := range map[string]Auth{"BasicAuth": BasicAuth("a:b", "s3cret"), "BasicHeader": BasicHeader("a:b", "s3cret")} {
+		_, err := New(t.Context(), "grpc://127.0.0.1:1", Config{MinIdle: -1, Auth: auth})
+		require.ErrorContains(t, err, "the user of "+name+" must not contain a colon")
+		require.NotContains(t, err.Error(), "s3cret")
+	}
+}
+
 // What gRPC would not send is refused, and not shown.
 func TestHeadersThatCannotBeSentAreRefused(t *testing.T) {
 	for _, c := range []string{"\n", "\r", "\t", "\x00", "\x7f", "é", "\xff", " "} {

@@ -50,18 +50,18 @@ func TestTargetOptionsBecomeConfig(t *testing.T) {
 	_, cfg, err := ParseTarget("flightsql://user:p%40ss@db:1/?max_size=8&min_idle=-1&acquire_timeout=2s&query_timeout=1m&on_exhausted=overflow:3" +
 		"&health_check=full_validate&health_check_sql=SELECT+2&validate_on_acquire=true&disable_retry=1&on_return=discard&leak_after=5m")
 	require.NoError(t, err)
-	require.Equal(t, "p@ss", cfg.Auth.password.reveal())
-	cfg.Auth.password = nil
+	require.Equal(t, []string{"user", "p@ss"}, basicOf(t, cfg.Auth))
+	cfg.Auth = Auth{}
 	require.Equal(t, Config{
 		MaxSize: 8, MinIdle: -1, AcquireTimeout: 2 * time.Second, DefaultQueryTimeout: time.Minute, OnExhausted: Overflow(3),
 		HealthCheck: HealthCheck{Kind: FullValidate, SQL: "SELECT 2", ValidateOnAcquire: true}, DisableRetry: true, OnReturn: ResetDiscard,
-		Auth: Auth{kind: "basic", user: "user"}, LeakAfter: 5 * time.Minute,
+		LeakAfter: 5 * time.Minute,
 	}, cfg)
 	_, cfg, err = ParseTarget("flightsql://db:1/?token=abc%2Bdef/g==&tls_insecure_skip_verify=true&on_exhausted=fail_fast&open_retry=always")
 	require.NoError(t, err)
 	require.True(t, cfg.TLS.InsecureSkipVerify)
 	require.Equal(t, "bearer", cfg.Auth.String())
-	require.Equal(t, "Bearer abc+def/g==", cfg.Auth.header.reveal())
+	require.Equal(t, "Bearer abc+def/g==", headerOf(t, cfg.Auth))
 	require.Equal(t, FailFast, cfg.OnExhausted)
 	require.Equal(t, OpenRetryAlways, cfg.OpenRetry)
 }
@@ -203,7 +203,7 @@ func FuzzParseTarget(f *testing.F) {
 		scheme, rest, _ := strings.Cut(clean, "://")
 		_, cfg, err = ParseTarget(scheme + "://" + url.UserPassword(user, password).String() + "@" + rest)
 		require.NoError(t, err)
-		require.Equal(t, []string{user, password}, []string{cfg.Auth.user, cfg.Auth.password.reveal()})
+		require.Equal(t, []string{user, password}, basicOf(t, cfg.Auth))
 	})
 }
 
@@ -226,5 +226,18 @@ func TestTwoKeysOfOneFieldExcludeEachOther(t *testing.T) {
 	}
 	_, cfg, err := ParseTarget("grpc://db:1/?other_token=b")
 	require.NoError(t, err)
-	require.Equal(t, "Bearer b", cfg.Auth.header.reveal())
+	require.Equal(t, "Bearer b", headerOf(t, cfg.Auth))
+}
+
+func basicOf(t *testing.T, a Auth) []string {
+	t.Helper()
+	require.IsType(t, basicAuth{}, a.method)
+	basic := a.method.(basicAuth)
+	return []string{basic.user, basic.password.reveal()}
+}
+
+func headerOf(t *testing.T, a Auth) string {
+	t.Helper()
+	require.IsType(t, headerAuth{}, a.method)
+	return a.method.(headerAuth).value.reveal()
 }

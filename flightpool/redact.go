@@ -33,14 +33,10 @@ func (s secret) reveal() string {
 
 // String names the method and, where there is a password, the user.
 func (a Auth) String() string {
-	switch {
-	case a.kind == "":
+	if a.method == nil {
 		return "none"
-	case a.user != "" && (a.kind != "basic" || a.password.reveal() != ""): // without a password the user may be a token
-		return a.kind + " " + a.user
-	default:
-		return a.kind
 	}
+	return a.method.String()
 }
 
 // Format prints String under every verb.
