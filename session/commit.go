@@ -120,21 +120,22 @@ func (s *SessionHandle) rollbackCall(ctx context.Context, opts QueryOptions) err
 	case tx.phase == txNone:
 		return c.finish(outcome{err: usageError(ErrNoTx)})
 	}
-	return s.endByRollback(c, tx)
+	return s.endByRollback(c, tx, transaction{})
 }
 
-// endByRollback ends the transaction and the call. If nothing could be sent, the
-// transaction stays aborted and is rolled back with the handle's Close. Otherwise the
-// server may have it still, and the connection is discarded.
-func (s *SessionHandle) endByRollback(c *call, tx transaction) error {
+// endByRollback ends the transaction, of which none is left, and the call: in this order,
+// since the next call may begin another. If nothing could be sent, the transaction stays
+// aborted and is rolled back with the handle's Close. Otherwise the server may have it
+// still, and the connection is discarded.
+func (s *SessionHandle) endByRollback(c *call, tx, none transaction) error {
 	if tx.endedOnServer { // the cancel chain has rolled it back
-		s.setTx(transaction{})
+		s.setTx(none)
 		return c.finish(outcome{err: tx.leftByServer})
 	}
 	return runStepWithoutValue(c, func(ctx context.Context) error { return s.rollBack(ctx, tx) }, func(_ bool, err error) outcome {
 		left := s.txState().leftByServer
 		if err == nil {
-			s.setTx(transaction{})
+			s.setTx(none)
 			return outcome{err: left}
 		}
 		s.abortTx(err)

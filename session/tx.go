@@ -162,9 +162,8 @@ func (s *SessionHandle) Commit(ctx context.Context) error {
 	case txAborted:
 		aborted := &backend.Error{Op: "Commit", Stage: backend.StageExecute, Fault: backend.FaultUsage, Target: s.policy.Target, Err: tx.abortedErr()}
 		c.answer = aborted
-		err := s.endByRollback(c, tx)
+		err := s.endByRollback(c, tx, transaction{commitRefused: true})
 		if err == nil {
-			s.setTx(transaction{commitRefused: true})
 			return aborted
 		}
 		if errors.Is(err, errServerLeftTx) {

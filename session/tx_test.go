@@ -66,6 +66,30 @@ func TestAfterAFailedStatementOnlyRollbackIsLeft(t *testing.T) {
 	})
 }
 
+// The end of a transaction is on record before the next call may begin another.
+func TestATransactionThatBeginsRightAfterAnAbortedOneIsOnRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, end := range map[string]func(*SessionHandle) error{
+			"Commit":   func(s *SessionHandle) error { return s.Commit(t.Context()) },
+			"Rollback": func(s *SessionHandle) error { return s.Rollback(t.Context()) },
+		} {
+			r := newRig(t, &fakeConn{})
+			must(t, r.handle.BeginTransaction(t.Context()))
+			_, err := r.handle.Update(t.Context(), "INSERT bad")
+			require.Error(t, err)
+			r.policy.Observe.Ended = func(time.Duration) { // as another goroutine may
+				r.policy.Observe.Ended = nil
+				must(t, r.handle.BeginTransaction(t.Context()))
+			}
+			_ = end(r.handle) // says that the first was aborted
+			_, err = r.handle.Update(t.Context(), "INSERT 2")
+			must(t, err)
+			must(t, r.handle.Close())
+			require.Equal(t, []string{"tx2: INSERT 2", "Rollback"}, r.conn.Log()[4:], name)
+		}
+	})
+}
+
 func TestCommitErrorsTellWhatIsStored(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err  error
