@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/callback"
+	"github.com/flightpool/flightpool/internal/ctxerr"
 	"github.com/flightpool/flightpool/reservoir"
 	"github.com/flightpool/flightpool/session"
 )
@@ -62,7 +64,6 @@ func (p *FlightSQLPool) takeConn(ctx context.Context, verified bool) (reservoir.
 		if err == nil {
 			return loan, nil
 		}
-		_ = loan.Discard(err) // it was ours to discard
 		if ctx.Err() != nil || tries > p.conns.Stats().MaxSize {
 			return reservoir.Loan[backend.Conn]{}, err
 		}
@@ -71,24 +72,44 @@ func (p *FlightSQLPool) takeConn(ctx context.Context, verified bool) (reservoir.
 
 var errCallerGone = errors.New("the caller's context has ended the goroutine")
 
-// checkBorrowed reports whether the connection of a loan can be used. When a method of
-// the caller's context ends the goroutine meanwhile, the connection is dropped,
-// since nobody knows what was sent on it.
-func (p *FlightSQLPool) checkBorrowed(ctx context.Context, loan reservoir.Loan[backend.Conn], verified bool) (err error) {
+// checkBorrowed reports whether the connection of a loan can be used. After an error the
+// loan has been given back, or is when the check has ended that the caller did not wait
+// for: a connection that answers late is good for others.
+func (p *FlightSQLPool) checkBorrowed(ctx context.Context, loan reservoir.Loan[backend.Conn], verified bool) error {
 	c := loan.Value()
-	known := false
-	defer func() {
-		if !known {
-			_ = loan.Discard(errCallerGone) // the caller's goroutine ends before it can
+	if err := c.Lost(); err != nil {
+		_ = loan.Discard(err) // it was ours to discard
+		return err
+	}
+	if !verified && !p.policy.Kept.MustProve(c) {
+		return nil
+	}
+	var check *callback.Call[struct{}]
+	waited := false
+	defer func() { // also when a method of ctx panics
+		switch {
+		case waited:
+		case check == nil:
+			_ = loan.Release()
+		default:
+			p.background.Go(func() {
+				<-check.Done
+				p.returnLoan(loan)(check.Failure(userCode))
+			})
 		}
 	}()
-	if err = c.Lost(); err == nil && verified {
-		err = p.verify(ctx, c)
+	gone := ctx.Done()
+	check = callback.Go(callback.NoValue(func() error { return p.verify(context.WithoutCancel(ctx), c, verified) }))
+	select {
+	case <-check.Done:
+	case <-gone:
+		return ctxerr.Of(ctx)
 	}
-	if err == nil {
-		err = p.policy.Kept.Prove(ctx, c)
+	waited = true
+	err := check.Failure(userCode)
+	if err != nil {
+		_ = loan.Discard(err)
 	}
-	known = true
 	return err
 }
 

@@ -137,9 +137,10 @@ type Config struct {
 	// changes, and reads 5s after the last proof, cost a round trip more, and the
 	// server must have prepared statements. Those of OnConnect are closed. Its time
 	// is part of DialTimeout. An error closes the connection, and so do a result
-	// that is still open, an open transaction and a panic. A borrower's session
-	// that has made temporary tables or views is discarded if OnConnect has made
-	// some, too. It may be called by several goroutines, and must not keep s.
+	// that is still open, an open transaction and a panic. Its temporary tables are
+	// for all borrowers, with the rows that they write; under ResetAuto the session
+	// of one who drops or replaces one is discarded. It may be called by several
+	// goroutines, and must not keep s.
 	OnConnect func(ctx context.Context, s *SessionHandle) error
 
 	// LeakAfter reports results and sessions that are out for longer, once,

@@ -1,8 +1,10 @@
 package flightpool
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -152,9 +154,116 @@ func TestOnConnectHoldsWhereTheServerReplacesSessions(t *testing.T) {
 	}
 }
 
+// What OnConnect has left to be done on the server by its last call is waited for.
+func TestOnConnectWhoseLastCallEndsBehindIt(t *testing.T) {
+	for name, last := range map[string]func(context.Context, *SessionHandle) error{
+		"its own prepared statement": func(ctx context.Context, s *SessionHandle) error {
+			_, err := s.Update(ctx, "INSERT INTO mine VALUES (?)", 1)
+			return err
+		},
+		"one row": func(ctx context.Context, s *SessionHandle) error {
+			return s.QueryRow(ctx, "SELECT 1").Scan(new(int64))
+		},
+		"a cancel": func(ctx context.Context, s *SessionHandle) error {
+			short, stop := context.WithTimeout(ctx, 100*ms)
+			defer stop()
+			_, err := s.Query(short, "SELECT sleep('1h')")
+			if errors.Is(err, context.DeadlineExceeded) {
+				return nil
+			}
+			return fmt.Errorf("no deadline: %w", err)
+		},
+		"a rollback": func(ctx context.Context, s *SessionHandle) error {
+			gone, stop := context.WithCancel(ctx)
+			defer stop()
+			err := s.WithTransaction(gone, func(context.Context, *SessionHandle) error {
+				stop()
+				return context.Canceled
+			})
+			if errors.Is(err, context.Canceled) {
+				return nil
+			}
+			return fmt.Errorf("not cancelled: %w", err)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := Config{MinIdle: 1, MaxSize: 1, OnConnect: func(ctx context.Context, s *SessionHandle) error {
+				_, err := s.Update(ctx, "CREATE TEMP TABLE mine (a BIGINT)")
+				return cmp.Or(err, paint(ctx, s), last(ctx, s))
+			}}
+			inBubble(t, testserver.Strict(), cfg, func(r *rig) {
+				require.Equal(r, "blue", r.value(r.pool, colour))
+				require.EqualValues(r, 1, r.pool.Stats().Opens)
+			})
+		})
+	}
+	withServer(t, testserver.Options{}, func(t *testing.T, srv *testserver.Server) {
+		_, err := New(t.Context(), "grpc://server:1", Config{Dialer: srv.Dial, Cancel: CancelPolicy{Budget: time.Hour}, OnConnect: func(ctx context.Context, s *SessionHandle) error {
+			srv.Faults().Set(testserver.Fault{On: testserver.OnCancel, Do: testserver.Hang()})
+			srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, SQL: "SELECT 1", Do: testserver.Hang()})
+			short, stop := context.WithTimeout(ctx, 100*ms)
+			defer stop()
+			_, _ = s.Query(short, "SELECT sleep('1h')")
+			return nil
+		}})
+		require.ErrorContains(t, err, "DialTimeout", "no longer than that")
+	})
+}
+
+// A transaction runs in a prepared session, on servers of both kinds: those that want the
+// transaction's id with each statement, with which no proof can be asked for, and others.
+func TestOnConnectAndTransactions(t *testing.T) {
+	for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake(), testserver.GizmoSQL()} {
+		t.Run(profile.Name, func(t *testing.T) {
+			inBubble(t, profile, Config{MinIdle: 1, MaxSize: 1, Auth: BasicAuth("user", "password"), OnConnect: paint}, func(r *rig) {
+				r.exec("CREATE TABLE t (a BIGINT)")
+				for range 2 {
+					require.NoError(r, r.pool.InTx(r.Context(), TxOptions{}, func(ctx context.Context, tx *Tx) error {
+						_, err := tx.Update(ctx, "INSERT INTO t VALUES (1)")
+						time.Sleep(6 * time.Second)
+						require.Equal(r, "blue", r.value(tx, colour))
+						if point := tx.Savepoint(ctx, "a"); point == nil { // else there are none
+							err = cmp.Or(err, tx.RollbackTo(ctx, "a"))
+						}
+						return err
+					}))
+				}
+				require.Equal(r, "2", r.value(r.pool, "SELECT count(*) FROM t"))
+				require.EqualValues(r, 1, r.pool.Stats().Opens)
+
+				tx := r.begin()
+				defer func() { _ = tx.Rollback(r.Context()) }() // its session is lost
+				_, err := tx.Update(r.Context(), "INSERT INTO t VALUES (1)")
+				require.NoError(r, err)
+				r.srv.Faults().EvictSessions()
+				_, err = tx.Update(r.Context(), "INSERT INTO t VALUES (2)")
+				require.Error(r, err)
+				require.Error(r, tx.Commit(r.Context()))
+				time.Sleep(5 * time.Second)
+				require.Equal(r, "2", r.value(r.pool, "SELECT count(*) FROM t"))
+				require.Equal(r, "blue", r.value(r.pool, colour))
+			})
+		})
+	}
+}
+
+// A caller who leaves while a session is asked for its proof costs no connection.
+func TestOnConnectProofThatNobodyWaitsFor(t *testing.T) {
+	inBubble(t, testserver.Strict(), Config{MinIdle: 1, MaxSize: 1, OnConnect: paint}, func(r *rig) {
+		r.srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, Do: testserver.Delay(300 * ms)})
+		for range 3 {
+			time.Sleep(6 * time.Second)
+			r.cancelled(r.pool, colour, 100*ms)
+			require.Equal(r, "blue", r.value(r.pool, colour), "the next waits for the same connection")
+		}
+		require.EqualValues(r, 1, r.pool.Stats().Opens)
+	})
+}
+
 // A change right after the sessions were replaced finds each connection's out.
 func TestOnConnectChangeAfterAllSessionsWereReplaced(t *testing.T) {
-	inBubble(t, testserver.Strict(), Config{MinIdle: 1, MaxSize: 1, OnConnect: paint}, func(r *rig) {
+	inBubble(t, testserver.Strict(), Config{MinIdle: 3, MaxSize: 3, OnConnect: paint}, func(r *rig) {
+		require.NoError(r, r.pool.WaitReady(r.Context(), 3))
 		r.exec("CREATE TABLE t (a BIGINT)")
 		r.srv.Faults().EvictSessions()
 		r.exec("INSERT INTO t VALUES (1)")
@@ -199,6 +308,7 @@ func TestOnConnectUnderRandomCalls(t *testing.T) {
 		inBubble(t, profile, cfg, func(r *rig) {
 			rng := rand.New(rand.NewPCG(seed, 1))
 			lost := time.Time{} // when sessions were last replaced
+			calm := seed%8 < 4  // no session or connection is lost
 			read := func(q querier) {
 				v, err := firstValue(r.Context(), q, colour)
 				if err == nil && v != "blue" && time.Since(lost) >= 5*time.Second {
@@ -211,7 +321,11 @@ func TestOnConnectUnderRandomCalls(t *testing.T) {
 				}
 			}
 			for range 30 {
-				switch rng.IntN(9) {
+				what := rng.IntN(9)
+				if calm {
+					what = max(what, 2)
+				}
+				switch what {
 				case 0:
 					lost = time.Now()
 					r.srv.Faults().EvictSessions()
@@ -228,12 +342,15 @@ func TestOnConnectUnderRandomCalls(t *testing.T) {
 					_, _ = r.pool.Update(ctx, "INSERT INTO mine VALUES (2)")
 					stop()
 				case 7:
-					_ = r.pool.InTx(r.Context(), TxOptions{}, func(_ context.Context, tx *Tx) error {
+					err := r.pool.InTx(r.Context(), TxOptions{}, func(_ context.Context, tx *Tx) error {
 						read(tx)
 						time.Sleep(time.Duration(rng.IntN(8)) * time.Second)
 						change(tx)
 						return nil
 					})
+					if calm && err != nil && faultIn(err) != FaultUnsupported {
+						r.Errorf("seed %d on %s: a transaction: %v", seed, profile.Name, err)
+					}
 				case 8:
 					s, err := r.pool.AcquireSession(r.Context())
 					if err != nil {
@@ -243,7 +360,7 @@ func TestOnConnectUnderRandomCalls(t *testing.T) {
 						_, _ = s.Update(r.Context(), "SET colour = 'blue'") // also puts it back
 					}
 					change(s)
-					if rng.IntN(3) == 0 {
+					if rng.IntN(3) == 0 && !calm {
 						lost = time.Now()
 						r.srv.Faults().EvictSessions()
 					}

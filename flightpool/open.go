@@ -182,11 +182,17 @@ func (p *FlightSQLPool) ping(ctx context.Context, c backend.Conn) error {
 	return err
 }
 
-// verify pings a connection before a call is repeated on it.
-func (p *FlightSQLPool) verify(ctx context.Context, c backend.Conn) error {
+// verify makes sure that a prepared session is still that, and pings a connection before
+// a call is repeated on it.
+func (p *FlightSQLPool) verify(ctx context.Context, c backend.Conn, repeated bool) error {
 	ctx, stop := context.WithTimeout(ctx, p.cfg.HealthCheck.Timeout)
 	defer stop()
-	return p.ping(ctx, c)
+	if repeated {
+		if err := p.ping(ctx, c); err != nil {
+			return err
+		}
+	}
+	return p.policy.Kept.Prove(ctx, c)
 }
 
 // releaseUntil gives a loan of New's back, and goes on behind its caller when ctx

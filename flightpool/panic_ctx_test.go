@@ -78,6 +78,7 @@ func TestAPanicInTheCallersContextKeepsNoConnection(t *testing.T) {
 	// What the call meets: begin is before it, and what it returns once it waits.
 	meets := map[string]func(r *rig) func(){
 		"an idle connection": func(*rig) func() { return func() {} },
+		"a session to prove": func(*rig) func() { time.Sleep(6 * time.Second); return func() {} },
 		"none":               func(r *rig) func() { held := r.session(); return func() { _ = held.Close() } },
 		"a failure": func(r *rig) func() {
 			fault := r.srv.Faults().Set(testserver.Fault{On: testserver.OnStatement, Times: 1, Do: testserver.Fail(codes.Unavailable, "gone")})
@@ -91,7 +92,11 @@ func TestAPanicInTheCallersContextKeepsNoConnection(t *testing.T) {
 					continue
 				}
 				t.Run(name+", "+met+", "+way, func(t *testing.T) {
-					inBubble(t, testserver.Strict(), Config{MaxSize: 1}, func(r *rig) {
+					cfg := Config{MaxSize: 1}
+					if met == "a session to prove" {
+						cfg.OnConnect = paint
+					}
+					inBubble(t, testserver.Strict(), cfg, func(r *rig) {
 						for at, reached := 1, true; reached; at++ {
 							require.NoError(t, r.pool.Ping(r.Context()), "at %d", at)
 							left := at

@@ -252,7 +252,8 @@ func (s *SessionHandle) cleanSession() error {
 func (s *SessionHandle) mustReset(d sideEffects) bool {
 	switch s.policy.OnReturn.mode {
 	case resetAuto:
-		return len(d.effects) > 0 || len(d.refusedSettings) > 0 || len(d.options) > 0 || d.mayHaveMoved || d.mustLearnNamespace
+		return len(d.effects) > 0 || len(d.refusedSettings) > 0 || len(d.options) > 0 || d.mayHaveMoved || d.mustLearnNamespace ||
+			d.dropped && s.tempsAtStart() != noTemps
 	case resetSQL:
 		return s.wasUsed(d)
 	default:
@@ -281,6 +282,9 @@ func (s *SessionHandle) reset(ctx context.Context, d sideEffects) error {
 	case resetAuto:
 		return s.undoEffects(ctx, d)
 	case resetSQL:
+		if err := s.kept.prove(ctx, accessChange, ""); err != nil {
+			return err
+		}
 		for i, sql := range s.policy.OnReturn.Statements() {
 			if err := s.execSecret(ctx, sql, backend.Call{}); err != nil {
 				return fmt.Errorf("statement %d of ResetSQL: %w", i+1, err)

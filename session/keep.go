@@ -5,11 +5,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/ctxerr"
+	"github.com/flightpool/flightpool/internal/sqlscan"
 )
 
 // Kept are the connections whose sessions were prepared for their borrowers, each with
@@ -17,15 +20,18 @@ import (
 // server, which then has nothing of what was set, so the proof is held on every server.
 //
 // INVARIANT: on a connection in Kept nothing is sent that changes anything, or is sent
-// more than maxProofAge after the last proof, before the proof was compared. A nil *Kept
-// has none.
+// more than maxProofAge after the last proof, before the proof was compared. Inside a
+// transaction of a server that refuses those of other sessions its id is the proof. A
+// nil *Kept has none.
 type Kept struct {
 	byConn sync.Map // backend.Conn to *keptProof
 }
 
 type keptProof struct {
 	proof
-	provenAt atomic.Int64 // when the last proof was sent that has held, in nanoseconds since 1970
+	refusal  error                     // why stmt could not be prepared
+	temps    string                    // how many temporary tables and views are kept
+	provenAt atomic.Pointer[time.Time] // when the last proof was sent that has held
 }
 
 // Forget is for a connection that is being closed.
@@ -46,16 +52,20 @@ func (k *Kept) of(c backend.Conn) *keptProof {
 	return nil
 }
 
+// MustProve reports whether the last proof of a connection's session is too old to lend
+// it by.
+func (k *Kept) MustProve(c backend.Conn) bool { return k.of(c).mustProve(accessRead) }
+
 // Prove makes sure that the session of a connection which is about to be borrowed is
 // still the one that was prepared. After an error the connection must be closed.
 func (k *Kept) Prove(ctx context.Context, c backend.Conn) error {
-	return k.of(c).prove(ctx, accessRead, "")
+	return k.of(c).prove(ctx, accessChange, "")
 }
 
 // NewKeeping makes a handle that prepares the session of a new connection for those who
 // borrow it later: CloseKeeping ends it.
 func NewKeeping(ctx context.Context, conn backend.Conn, policy *Policy) (*SessionHandle, error) {
-	kept := &keptProof{proof: proof{state: proofHeld, nonce: rand.Text()}}
+	kept := &keptProof{proof: proof{state: proofHeld, nonce: rand.Text()}, temps: noTemps}
 	stmt, err := conn.Prepare(ctx, "SELECT '"+kept.nonce+"'", backend.Call{})
 	switch {
 	case err == nil:
@@ -63,20 +73,21 @@ func NewKeeping(ctx context.Context, conn backend.Conn, policy *Policy) (*Sessio
 	case !backend.FaultIn(err).KeepsConn():
 		return nil, err
 	default:
-		kept.state = proofImpossible
+		kept.state, kept.refusal = proofImpossible, err
 	}
 	s := New(conn, policy, func(error) {})
 	s.kept = kept
 	return s, nil
 }
 
-var errNotKept = errors.New("the server has no prepared statements, by which to find out whether it has replaced the session by one in which nothing of this is set")
+var errNotKept = errors.New("the server prepares no statement by which to find out whether it has replaced the session by one in which nothing of this is set")
 
 // CloseKeeping ends a handle of NewKeeping. What it has set, made and attached stays. Its
 // prepared statements are closed. An error means that the connection must be closed; an
-// open transaction is rolled back then. It is one if a call or a result is open.
+// open transaction is rolled back then. It is one if a call or a result is open. For a
+// call that is being ended behind its caller it waits.
 func (s *SessionHandle) CloseKeeping(ctx context.Context) error {
-	left, err := s.startKeeping()
+	left, err := s.startKeeping(ctx)
 	if err != nil {
 		_ = s.Discard(err) // err says more
 		return err
@@ -86,11 +97,15 @@ func (s *SessionHandle) CloseKeeping(ctx context.Context) error {
 	}
 	switch {
 	case err != nil:
-	case left.any:
-		if err = s.kept.prove(ctx, accessChange, ""); err == nil {
+	case s.kept.stmt == nil:
+	case left.sideEffects.used, left.sideEffects.any():
+		if err = s.countKeptTemps(ctx, left.sideEffects.effects); err == nil {
+			err = s.kept.prove(ctx, accessChange, "")
+		}
+		if err == nil {
 			s.policy.Kept.byConn.Store(s.conn, s.kept)
 		}
-	case s.kept.stmt != nil:
+	default:
 		err = s.kept.stmt.Close(ctx)
 	}
 	s.mu.Lock()
@@ -100,49 +115,106 @@ func (s *SessionHandle) CloseKeeping(ctx context.Context) error {
 }
 
 type leftToKeep struct {
-	any        bool // there is something to lose
-	prepared   map[*PreparedQuery]struct{}
-	needsProbe bool
+	sideEffects sideEffects
+	prepared    map[*PreparedQuery]struct{}
+	needsProbe  bool
 }
 
 // startKeeping has every later call refused, unless the session cannot be kept as it is.
-func (s *SessionHandle) startKeeping() (leftToKeep, error) {
+func (s *SessionHandle) startKeeping(ctx context.Context) (leftToKeep, error) {
+	for {
+		left, wait, err := s.tryKeeping()
+		if wait == nil {
+			return left, err
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return left, keepingError(backend.FaultContext, ctxerr.Of(ctx))
+		}
+	}
+}
+
+// tryKeeping is startKeeping, or tells what to wait for.
+func (s *SessionHandle) tryKeeping() (left leftToKeep, wait <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left := leftToKeep{s.mu.sideEffects.any(), s.mu.prepared, s.mu.needsProbe}
+	left = leftToKeep{s.mu.sideEffects, s.mu.prepared, s.mu.needsProbe}
 	switch {
 	case s.mu.state == closed, s.mu.state == cleaning, s.mu.closing:
-		return left, keepingError(backend.FaultUsage, backend.ErrHandleClosed)
+		return left, nil, keepingError(backend.FaultUsage, backend.ErrHandleClosed)
 	case s.mu.lost != nil:
-		return left, keepingError(backend.FaultSession, lostError(s.mu.lost))
-	case s.mu.state != idle, s.mu.rollbackDone != nil:
-		return left, keepingError(backend.FaultUsage, fmt.Errorf("%w: a call or its result is still open", backend.ErrBusy))
+		return left, nil, keepingError(backend.FaultSession, lostError(s.mu.lost))
+	case s.mu.state == ending:
+		return left, s.mu.ended, nil
+	case s.mu.rollbackDone != nil:
+		return left, s.mu.rollbackDone, nil
+	case s.mu.state != idle:
+		return left, nil, keepingError(backend.FaultUsage, fmt.Errorf("%w: a call or its result is still open", backend.ErrBusy))
 	case s.mu.tx.phase != txNone:
-		return left, keepingError(backend.FaultUsage, ErrTxOpen)
+		return left, nil, keepingError(backend.FaultUsage, ErrTxOpen)
 	case s.mu.discardReason != nil:
-		return left, keepingError(backend.FaultSession, s.mu.discardReason)
-	case left.any && s.kept.state == proofImpossible:
-		return left, keepingError(backend.FaultUnsupported, errNotKept)
+		return left, nil, keepingError(backend.FaultSession, s.mu.discardReason)
+	case left.sideEffects.any() && s.kept.state == proofImpossible:
+		return left, nil, keepingError(backend.FaultIn(s.kept.refusal), fmt.Errorf("%w: %w", errNotKept, s.kept.refusal))
 	}
 	s.mu.state, s.mu.prepared = cleaning, nil
-	return left, nil
+	return left, nil, nil
 }
 
 func keepingError(fault backend.Fault, err error) error {
 	return &backend.Error{Stage: backend.StageExecute, Fault: fault, Err: err}
 }
 
+const noTemps = "0"
+
+// countKeptTemps notes how many temporary objects are kept, so that it shows when a
+// borrower has dropped one. No count is equal to none.
+func (s *SessionHandle) countKeptTemps(ctx context.Context, effects []sqlscan.Effect) error {
+	mayHave := slices.ContainsFunc(effects, func(e sqlscan.Effect) bool {
+		return e.Kind == sqlscan.EffectTempTable || e.Kind == sqlscan.EffectTempView || e.Kind == sqlscan.EffectUnknown
+	})
+	if !mayHave || s.policy.OnReturn.mode != resetAuto {
+		return nil
+	}
+	row, err := s.runStateQuery(ctx, tempsQuery, backend.Call{})
+	switch {
+	case err == nil:
+		s.kept.temps = row[0].text
+	case backend.FaultIn(err).KeepsConn():
+		s.kept.temps, err = "", nil
+	}
+	return err
+}
+
+// tempsAtStart is how many temporary objects the session began with.
+func (s *SessionHandle) tempsAtStart() string {
+	if s.kept == nil {
+		return noTemps
+	}
+	return s.kept.temps
+}
+
+// mustProve reports whether the session must be proven before what is about to be sent.
+func (k *keptProof) mustProve(n access) bool {
+	if k == nil || k.stmt == nil {
+		return false
+	}
+	at := k.provenAt.Load()
+	return n != accessRead || at == nil || time.Since(*at) >= maxProofAge
+}
+
 // prove makes sure, before anything is sent to it, that a session which was prepared for
 // its borrowers is still that one: see Kept.
 func (k *keptProof) prove(ctx context.Context, n access, tx backend.TxID) error {
-	if k == nil || k.state == proofImpossible || n == accessRead && time.Since(time.Unix(0, k.provenAt.Load())) < maxProofAge {
+	if !k.mustProve(n) {
 		return nil
 	}
 	return askInTime(func(at time.Time) error {
 		if err := k.compare(ctx, tx); err != nil {
 			return err
 		}
-		k.provenAt.Store(at.UnixNano())
+		k.provenAt.Store(&at)
 		return nil
 	})
 }

@@ -110,13 +110,8 @@ func accessOf(script sqlscan.Script) access {
 // answeredByOtherSession or the next proof tells. Before a change that risk is not
 // taken.
 func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
-	if s.kept != nil {
-		if err := s.kept.prove(ctx, n, s.txState().id); err != nil {
-			return err
-		}
-	}
-	if s.stateless {
-		return nil // nothing else is kept from one call to the next
+	if s.stateless { // nothing else is kept from one call to the next
+		return s.kept.prove(ctx, n, "")
 	}
 	if err := s.rollBackStrayTx(ctx); err != nil {
 		return err
@@ -125,6 +120,11 @@ func (s *SessionHandle) proveSession(ctx context.Context, n access) error {
 	p, tx := s.mu.proof, s.mu.tx
 	mayLose := tx.phase == txOpen || len(s.mu.prepared) > 0 || s.mu.sideEffects.any()
 	s.mu.Unlock()
+	if tx.phase == txNone || p.state != proofNotNeeded { // else the server asks for the transaction's id, which no proof can name
+		if err := s.kept.prove(ctx, n, tx.id); err != nil {
+			return err
+		}
+	}
 	idle := time.Since(p.lastSent)
 	switch {
 	case p.state == proofUnknown && n == accessState:

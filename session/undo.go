@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ func (s *SessionHandle) undoEffects(ctx context.Context, d sideEffects) error {
 		return err
 	}
 	done := make(map[sqlscan.Effect]bool)
-	temps := false
+	temps := d.dropped && s.tempsAtStart() != noTemps
 	for i := len(d.effects) - 1; i >= 0; i-- {
 		e := d.effects[i]
 		once := sqlscan.Effect{Kind: e.Kind, Name: e.Key()}
@@ -46,7 +47,7 @@ func (s *SessionHandle) undoEffects(ctx context.Context, d sideEffects) error {
 		}
 	}
 	if temps {
-		return s.verifyNoTemps(ctx)
+		return s.verifyTemps(ctx)
 	}
 	return nil
 }
@@ -239,17 +240,19 @@ func quoteName(name string) string { return `"` + strings.ReplaceAll(name, `"`, 
 
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
-// verifyNoTemps looks whether the drops have met what they were meant for. Servers
+// tempsQuery counts the temporary tables and views of the session.
+var tempsQuery = stateQuery{key: "(temporary)", subject: "the temporary objects", sql: "SELECT (SELECT count(*) FROM duckdb_tables() WHERE temporary AND NOT internal)" +
+	" + (SELECT count(*) FROM duckdb_views() WHERE temporary AND NOT internal)"}
+
+// verifyTemps looks whether the drops have met what they were meant for. Servers
 // without these catalogue functions fail here, and so cost the connection rather than
 // show one borrower's table to the next. A drop by the name that the text gave is no
 // proof: IF EXISTS succeeds where the name was read in another way than the server
-// does.
-func (s *SessionHandle) verifyNoTemps(ctx context.Context) error {
-	r := stateQuery{key: "(temporary)", subject: "the temporary objects", sql: "SELECT (SELECT count(*) FROM duckdb_tables() WHERE temporary AND NOT internal)" +
-		" + (SELECT count(*) FROM duckdb_views() WHERE temporary AND NOT internal)"}
-	row, err := s.runStateQuery(ctx, r, backend.Call{})
-	if err == nil && row[0].text != "0" {
-		err = fmt.Errorf("%s temporary objects are left", row[0].text)
+// does. Nor may what OnConnect has made be gone.
+func (s *SessionHandle) verifyTemps(ctx context.Context) error {
+	row, err := s.runStateQuery(ctx, tempsQuery, backend.Call{})
+	if err == nil && row[0].text != s.tempsAtStart() {
+		err = fmt.Errorf("%s temporary objects are left, not %s", row[0].text, cmp.Or(s.tempsAtStart(), "what was there"))
 	}
 	return err
 }

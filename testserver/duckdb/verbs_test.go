@@ -205,10 +205,25 @@ var refusedHere = []string{"LOAD icu", "PIVOT t ON a USING sum(nosuch)", "SET en
 // Whatever a borrower runs, the next one finds the session as it was, and the
 // connection is kept where the table says that the effect can be undone.
 func TestTheNextBorrowerFindsTheSessionAsItWas(t *testing.T) {
+	findsItAsItWas(t, tryOut, nil)
+}
+
+// What OnConnect has made of temporary tables and views is no borrower's to take away.
+func TestTheNextBorrowerFindsTheSessionAsOnConnectHasLeftIt(t *testing.T) {
+	findsItAsItWas(t, []string{
+		"DROP TABLE mine", "DROP VIEW yours", "CREATE TEMP TABLE IF NOT EXISTS mine (a INT)", "CREATE OR REPLACE TEMP TABLE mine (b INT)", "CREATE OR REPLACE TEMP VIEW yours AS SELECT 2",
+		"DROP TABLE mine; CREATE TEMP TABLE mine (b INT)", "CREATE TEMP TABLE another (a INT)", "CREATE TEMP VIEW another AS SELECT 1", "DROP TABLE t", "DROP TABLE IF EXISTS nosuch", "SET threads = 3",
+	}, func(ctx context.Context, s *flightpool.SessionHandle) error {
+		_, err := s.Update(ctx, "CREATE TEMP TABLE mine (a INT); CREATE TEMP VIEW yours AS SELECT 1; SET threads = 2")
+		return err
+	})
+}
+
+func findsItAsItWas(t *testing.T, texts []string, onConnect func(context.Context, *flightpool.SessionHandle) error) {
 	srv, err := testserver.Start(testserver.Options{Engine: startEngine{newEngine(t, Config{PerSession: true})}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, srv.Close()) }()
-	pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{MaxSize: 1, HealthCheck: flightpool.HealthCheck{Interval: -1}})
+	pool, err := flightpool.New(t.Context(), srv.URI(), flightpool.Config{MaxSize: 1, OnConnect: onConnect, HealthCheck: flightpool.HealthCheck{Interval: -1}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, pool.Close(t.Context())) }()
 	session := func() string {
@@ -220,7 +235,7 @@ func TestTheNextBorrowerFindsTheSessionAsItWas(t *testing.T) {
 		return b.String()
 	}
 	start := session()
-	for _, text := range tryOut {
+	for _, text := range texts {
 		sql := strings.ReplaceAll(text, "DIR", filepath.ToSlash(t.TempDir()))
 		script := sqlscan.Parse(sql)
 		require.NoError(t, pool.Ping(t.Context())) // the connection is there
@@ -234,7 +249,7 @@ func TestTheNextBorrowerFindsTheSessionAsItWas(t *testing.T) {
 		if !refused && !strings.Contains(text, "memory_limit") { // which DuckDB tells rounded, so that it cannot be put back
 			lost := slices.ContainsFunc(script.Effects(), func(e sqlscan.Effect) bool {
 				return e.Kind == sqlscan.EffectUnknown || e.Kind == sqlscan.EffectLinkedSettings
-			}) || strings.Contains(text, " atstart")
+			}) || strings.Contains(text, " atstart") || strings.Contains(text, " mine") || strings.Contains(text, " yours")
 			require.Equal(t, !lost, kept, "%s: the connection is kept", text)
 		}
 		if !script.ReadOnly() && kept {
