@@ -8,20 +8,21 @@ import (
 )
 
 // A borrowStack is where a loan was taken, as bare addresses: it is written at every
-// acquire and read hardly ever.
+// acquire and read hardly ever. Up to eight frames of it are this module's, and six
+// database/sql's; the others are for the borrower and a library between.
 type borrowStack struct {
-	pcs [16]uintptr
+	pcs [32]uintptr
 	n   int
 }
 
-// String names the callers, beginning with the first that is not this module's:
-// the borrower.
+// String names the callers, beginning with the borrower: the first that is neither this
+// module's nor database/sql's.
 func (t *borrowStack) String() string {
 	var b strings.Builder
 	frames, ours := runtime.CallersFrames(t.pcs[:t.n]), true
 	for {
 		f, more := frames.Next()
-		if ours = ours && ownCode(f); !ours && f.Function != "" {
+		if ours = ours && (ownCode(f) || strings.HasPrefix(f.Function, "database/sql.")); !ours && f.Function != "" {
 			fmt.Fprintf(&b, "%s\n\t%s:%d\n", f.Function, f.File, f.Line)
 		}
 		if !more {
