@@ -198,11 +198,15 @@ func IsConflict(err error) bool {
 }
 
 // conflictIn looks at every *Error of the tree. known is false where one of them says
-// that the connection or its session is gone, or may be.
+// that the connection or its session is gone, or may be, and where statements before the
+// one that failed are stored.
 func conflictIn(err error) (conflict, known bool) {
 	known = true
 	if e, ok := err.(*Error); ok { //nolint:errorlint // it walks the tree itself
 		conflict, known = e.isConflict(), e.Fault.KeepsConn()
+	}
+	if e, ok := err.(interface{ PartlyDone() bool }); ok { // a batch
+		known = !e.PartlyDone()
 	}
 	var inner []error
 	switch e := err.(type) { //nolint:errorlint // as above

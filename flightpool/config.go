@@ -148,7 +148,7 @@ type Config struct {
 	LeakAfter time.Duration
 
 	// Tracer sees calls, opens and cancels from their start to their end (none):
-	// one or more of QueryTracer, IngestTracer, CancelTracer, ConnectTracer,
+	// one or more of QueryTracer, IngestTracer, BatchTracer, CancelTracer, ConnectTracer,
 	// AcquireTracer and ReleaseTracer, or Tracers for several values. LogTracer is one.
 	Tracer any
 	Hooks  Hooks

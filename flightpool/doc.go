@@ -25,8 +25,9 @@
 //		return err
 //	}) // run again when it conflicts with another
 //
-// What else needs a session of its own (a temp table, a setting, a prepared
-// statement) takes a SessionHandle by AcquireSession and gives it back by Close.
+// Several statements on one connection are a Batch, for SendBatch. What else needs a
+// session of its own (a temp table, a setting, a prepared statement) takes a
+// SessionHandle by AcquireSession and gives it back by Close.
 //
 // # What holds
 //

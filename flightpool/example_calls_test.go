@@ -201,3 +201,32 @@ func ExampleFlightSQLPool_Stats() {
 	// 1
 	// <nil> 0
 }
+
+func ExampleFlightSQLPool_SendBatch() {
+	ctx := context.Background()
+	pool, stop := start(ctx) // flightpool.New
+	defer stop()
+
+	var accounts int64
+	var found []struct{ ID, Balance int64 }
+	var b flightpool.Batch
+	b.Queue("INSERT INTO account VALUES (?, ?)", 1, 100)
+	b.Queue("INSERT INTO account VALUES (?, ?)", 2, 50)
+	b.Queue("SELECT count(*) FROM account").Scan(&accounts)
+	b.Queue("SELECT * FROM account WHERE id = 2").Query(func(rows *flightpool.QueryResult) (err error) {
+		found, err = flightpool.CollectRows[struct{ ID, Balance int64 }](rows, nil)
+		return err
+	})
+	fmt.Println(pool.SendBatch(ctx, &b), accounts, found)
+
+	b.Queue("INSERT INTO acount VALUES (3, 0)")
+	b.Queue("SELECT 1")
+	var failed *flightpool.BatchError
+	err := pool.InTx(ctx, flightpool.TxOptions{}, func(ctx context.Context, tx *flightpool.Tx) error { return tx.SendBatch(ctx, &b) })
+	fmt.Println(errors.As(err, &failed), failed.Index, failed.Len)
+	fmt.Println(pool.QueryRow(ctx, "SELECT count(*) FROM account").Scan(&accounts), accounts)
+	// Output:
+	// <nil> 2 [{2 50}]
+	// true 4 6
+	// <nil> 2
+}

@@ -95,6 +95,7 @@ type Tracers []any
 type tracing struct {
 	queries  []QueryTracer
 	ingests  []IngestTracer
+	batches  []BatchTracer
 	cancels  []CancelTracer
 	connects []ConnectTracer
 	acquires []AcquireTracer
@@ -114,12 +115,13 @@ func (t *tracing) add(tracer any) error {
 	}
 	known := appendIf(&t.queries, tracer)
 	known = appendIf(&t.ingests, tracer) || known
+	known = appendIf(&t.batches, tracer) || known
 	known = appendIf(&t.cancels, tracer) || known
 	known = appendIf(&t.connects, tracer) || known
 	known = appendIf(&t.acquires, tracer) || known
 	known = appendIf(&t.releases, tracer) || known
 	if !known {
-		return fmt.Errorf("%T implements none of QueryTracer, IngestTracer, CancelTracer, ConnectTracer, AcquireTracer and ReleaseTracer", tracer)
+		return fmt.Errorf("%T implements none of QueryTracer, IngestTracer, BatchTracer, CancelTracer, ConnectTracer, AcquireTracer and ReleaseTracer", tracer)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -83,6 +84,15 @@ func (r *spanRecorder) TraceIngestStart(ctx context.Context, d IngestStartData) 
 func (r *spanRecorder) TraceIngestEnd(ctx context.Context, d IngestEndData) {
 	s := r.end(ctx, "ingest", "Ingest")
 	s.outcome, s.err = d.Outcome, d.Err
+}
+
+func (r *spanRecorder) TraceBatchStart(ctx context.Context, d BatchStartData) context.Context {
+	ctx, _ = r.start(ctx, "batch", strconv.Itoa(d.Len))
+	return ctx
+}
+
+func (r *spanRecorder) TraceBatchEnd(ctx context.Context, d BatchEndData) {
+	r.end(ctx, "batch", strconv.Itoa(d.Len)).err = d.Err
 }
 
 func (r *spanRecorder) TraceCancelStart(ctx context.Context, d CancelStartData) context.Context {
@@ -200,6 +210,12 @@ func TestEveryCallIsSeenOnceWithItsOutcome(t *testing.T) {
 			return drained(r.pool.Query(ctx, "SELECT 1"))
 		}},
 
+		"SendBatch": {"SendBatch SendBatch", func(r *rig) error {
+			var b Batch
+			b.Queue("SELECT 1")
+			b.Queue("INSERT INTO t VALUES (1)")
+			return r.pool.SendBatch(r.Context(), &b)
+		}},
 		"session Query":  {"Query", onSession(func(r *rig, s *SessionHandle) error { return drained(s.Query(r.Context(), "SELECT 1")) })},
 		"session Update": {"Update", onSession(func(r *rig, s *SessionHandle) error { _, err := s.Update(r.Context(), "SET a = 1"); return err })},
 		"session Ping":   {"Ping", onSession(func(r *rig, s *SessionHandle) error { return s.Ping(r.Context()) })},

@@ -123,6 +123,7 @@ func (d QueryStartData) MarshalJSON() ([]byte, error) { return printing.JSON(d.S
 type Tracer interface {
 	QueryTracer
 	IngestTracer
+	BatchTracer
 	CancelTracer
 }
 

@@ -15,6 +15,7 @@ import (
 var _ interface {
 	flightpool.QueryTracer
 	flightpool.IngestTracer
+	flightpool.BatchTracer
 	flightpool.CancelTracer
 	flightpool.ConnectTracer
 	flightpool.AcquireTracer
@@ -43,6 +44,18 @@ func (t *Tracer) TraceIngestStart(ctx context.Context, d flightpool.IngestStartD
 // TraceIngestEnd implements flightpool.IngestTracer.
 func (t *Tracer) TraceIngestEnd(ctx context.Context, d flightpool.IngestEndData) {
 	t.endCall(ctx, d.Outcome)
+}
+
+// TraceBatchStart implements flightpool.BatchTracer.
+func (t *Tracer) TraceBatchStart(ctx context.Context, d flightpool.BatchStartData) context.Context {
+	return t.begin(ctx, t.kindOf(kindKey{target: d.Target, span: spanBatch}), trace.WithAttributes(semconv.DBOperationBatchSize(d.Len)))
+}
+
+// TraceBatchEnd implements flightpool.BatchTracer.
+func (t *Tracer) TraceBatchEnd(ctx context.Context, d flightpool.BatchEndData) {
+	if s := t.started(ctx, spanBatch); s != nil {
+		t.finish(s.span, d.Err)
+	}
 }
 
 func (t *Tracer) endCall(ctx context.Context, o flightpool.Outcome) {

@@ -11,6 +11,7 @@
 //	or method and server         left; with the event flightpool.release or flightpool.discard
 //	  flightpool.acquire         each wait for a connection within it
 //	  flightpool.cancel          what stops its statement; it may end after the call
+//	flightpool.batch             the calls of a SendBatch
 //	flightpool.connect           an open: a trace of its own, or within the span that New runs in
 //
 // The server gets the call's, open's or cancel's trace context in the headers of its RPCs,

@@ -74,7 +74,7 @@ func (t *Tracer) newKind(key kindKey) *kind {
 	k := &kind{span: key.span, name: key.span}
 	spanKind := trace.SpanKindClient
 	switch {
-	case key.span == spanAcquire:
+	case key.span == spanAcquire, key.span == spanBatch:
 		spanKind = trace.SpanKindInternal
 	case key.span != "":
 	case key.op == opIngest:

@@ -20,6 +20,7 @@ import (
 const (
 	spanAcquire = "flightpool.acquire"
 	spanConnect = "flightpool.connect"
+	spanBatch   = "flightpool.batch"
 	spanCancel  = "flightpool.cancel"
 )
 

@@ -60,21 +60,25 @@ func TestOneQueryIsOneTrace(t *testing.T) {
 			_, err := tx.Update(ctx, "INSERT INTO t VALUES (?)", 1)
 			return err
 		}))
+		var b flightpool.Batch
+		b.Queue("DROP TABLE t")
+		require.NoError(t, r.pool.SendBatch(ctx, &b))
 		app.End()
 		spans := r.ended()
 		require.Equal(t, []string{
 			"app", "app > BeginTransaction server:1", "app > CREATE t", "app > CREATE t > flightpool.acquire", "app > Commit server:1",
 			"app > INSERT t", "app > Ingest t", "app > Ingest t > flightpool.acquire",
 			"app > SELECT", "app > SELECT > flightpool.acquire", "app > SELECT > flightpool.cancel",
-			"app > SELECT generate", "app > SELECT generate > flightpool.acquire", "app > flightpool.acquire",
+			"app > SELECT generate", "app > SELECT generate > flightpool.acquire", "app > flightpool.acquire", "app > flightpool.acquire",
+			"app > flightpool.batch", "app > flightpool.batch > DROP t",
 		}, paths(spans))
 		require.Equal(t, []string{"", "app > BeginTransaction server:1", "app > SELECT", "app > SELECT > flightpool.cancel", "app > SELECT generate"}, r.told(spans, "GetFlightInfo"))
 		require.Equal(t, []string{"", "app > SELECT", "app > SELECT > flightpool.cancel", "app > SELECT generate"}, r.told(spans, "DoGet"))
-		require.Equal(t, []string{"app > CREATE t", "app > INSERT t", "app > Ingest t"}, r.told(spans, "DoPut"))
+		require.Equal(t, []string{"app > CREATE t", "app > INSERT t", "app > Ingest t", "app > flightpool.batch > DROP t"}, r.told(spans, "DoPut"))
 		require.Equal(t, []string{"", "app > BeginTransaction server:1", "app > Commit server:1", "app > INSERT t", "app > SELECT > flightpool.cancel"}, r.told(spans, "DoAction"))
 		for _, s := range spans {
 			require.Equal(t, app.SpanContext().TraceID(), s.SpanContext.TraceID())
-			require.Equal(t, s.Name != "app" && s.Name != "flightpool.acquire", s.SpanKind == trace.SpanKindClient, s.Name)
+			require.Equal(t, s.Name != "app" && s.Name != "flightpool.acquire" && s.Name != "flightpool.batch", s.SpanKind == trace.SpanKindClient, s.Name)
 			require.Equal(t, s.Name == "SELECT", s.Status.Code == codes.Error, s.Name)
 			got := map[attribute.Key]string{}
 			for _, a := range s.Attributes {

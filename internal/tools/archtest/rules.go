@@ -123,7 +123,7 @@ var entryPoints = map[string][]string{
 	"cancel": {"Chain_Run"},
 	"flightpool": {"", "New", "ParseTarget", "CollectRows", "CollectOneRow", "Rows", "SafeToRetry",
 		"FlightSQLPool_Query", "FlightSQLPool_QueryRow", "FlightSQLPool_Update", "FlightSQLPool_Ingest", "FlightSQLPool_BeginTx", "FlightSQLPool_InTx",
-		"FlightSQLPool_AcquireSession", "FlightSQLPool_WithSession", "FlightSQLPool_Stats"},
+		"FlightSQLPool_AcquireSession", "FlightSQLPool_WithSession", "FlightSQLPool_SendBatch", "FlightSQLPool_Stats"},
 	"flightpool/adbcpool":  {"Open", "Database"},
 	"flightpool/registry":  {""},
 	"flightpool/sqldriver": {"", "OpenDB"},

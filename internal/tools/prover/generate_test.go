@@ -158,7 +158,9 @@ func (g *generator) deadline(s step) step {
 }
 
 func (g *generator) stateless() step {
-	switch g.IntN(9) {
+	switch g.IntN(10) {
+	case 9:
+		return g.batch("")
 	case 7:
 		n := int64(2 + g.IntN(5))
 		return step{verb: "burst", args: []string{g.keys(n), strconv.FormatInt(n, 10)}}
@@ -177,6 +179,12 @@ func (g *generator) stateless() step {
 	default:
 		return step{verb: "look"}
 	}
+}
+
+// batch is of some statements on one session.
+func (g *generator) batch(who string) step {
+	n := int64(1 + g.IntN(3))
+	return g.deadline(step{who: who, verb: "batch", args: []string{g.keys(n), strconv.FormatInt(n, 10), g.pick("ok", "ok", "bad", "error", "panic")}})
 }
 
 // read is of rows in batches, of which some are taken.
@@ -322,7 +330,9 @@ func (g *generator) beside(who string) []step {
 // either is a step inside a transaction or outside.
 func (g *generator) either(who string) []step {
 	act := func(verb string, args ...string) step { return g.deadline(step{who: who, verb: verb, args: args}) }
-	switch g.IntN(18) {
+	switch g.IntN(19) {
+	case 18:
+		return []step{g.batch(who)}
 	case 12, 13:
 		return g.hold(who)
 	case 14:

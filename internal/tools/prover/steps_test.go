@@ -76,6 +76,8 @@ func (w *world) doPool(s step) {
 		w.insert(s, nil, w.pool, s.num(0), s.num(1))
 	case "burst":
 		w.burst(s)
+	case "batch":
+		w.batch(s, nil, w.pool)
 	case "read":
 		w.read(s, nil, w.pool)
 	case "slow", "keepslow":
@@ -110,6 +112,8 @@ func (w *world) doSession(s step, a *actor) {
 		w.insert(s, a, a.handle, s.num(0), 1)
 	case "bulk", "ingest":
 		w.insert(s, a, a.handle, s.num(0), s.num(1))
+	case "batch":
+		w.batch(s, a, a.handle)
 	case "save", "back":
 		w.savepoint(s, a)
 	case "read":
