@@ -17,9 +17,14 @@ import (
 // A field goes to the column that its tag `arrow:"name"` names, or else to that of its
 // name in small letters with underscores: FlightNo to flight_no. `arrow:"-"` leaves it
 // out, and the fields of an embedded struct count as those of T. Values go as those of
-// QueryOptions.Args; a column has one type, that of its first value which is not NULL. So
-// a Decimal goes as a text, which the server converts where the table has decimals, and
-// times go in microseconds.
+// QueryOptions.Args, times in microseconds; a column has one type, that of its first value
+// which is not NULL.
+//
+// A column of Decimals is an exact decimal. It has as many digits behind the point as the
+// value of the first batch that has most (18 where there is none), and 38 in all, or 76
+// where those values need more. A later value that it does not hold exactly cannot be
+// sent. Within lists Decimals go as texts, as fields that are strings do, which the server
+// converts where the table has decimals.
 //
 // The rows are read in a goroutine of its own, as they are sent, in batches of about 1
 // MiB. A row that cannot be sent ends the call with an error that names row, from 0, and

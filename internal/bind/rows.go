@@ -14,6 +14,7 @@ import (
 
 	"github.com/flightpool/flightpool/internal/errjoin"
 	"github.com/flightpool/flightpool/internal/structfields"
+	"github.com/flightpool/flightpool/rowscan"
 )
 
 // batchBytes is about how large a batch of Rows becomes.
@@ -23,7 +24,7 @@ const batchBytes = 1 << 20
 // one goroutine at a time; the last Release calls stop.
 //
 // The type of a column is that of its first value which is not NULL, or, where the first
-// batch has none, what the type of the field says. A value of another type is an error
+// batch has none, what the type of the field says; for Decimals see decimalColumn. A value of another type is an error
 // that names its row and field, as is one that cannot be sent.
 type Rows struct {
 	refs    atomic.Int64
@@ -186,11 +187,16 @@ func (r *Rows) schemaOf(rows [][]Value) *arrow.Schema {
 	columns := make([]arrow.Field, len(r.fields))
 	for i, f := range r.fields {
 		t := elementType(f.Type, 0)
+		isDecimal := isDecimalField(f.Type)
 		for _, row := range rows {
 			if row[i].v != nil {
 				t = row[i].arrowType()
+				_, isDecimal = row[i].v.(rowscan.Decimal)
 				break
 			}
+		}
+		if isDecimal {
+			t = decimalColumn(rows, i)
 		}
 		columns[i] = arrow.Field{Name: f.Name, Type: t, Nullable: true}
 	}
@@ -204,7 +210,10 @@ func (r *Rows) batchOf(rows [][]Value, first int) (arrow.RecordBatch, error) {
 		for i, v := range row {
 			want := r.schema.Field(i).Type
 			err := error(nil)
-			if t := v.arrowType(); v.v != nil && !arrow.TypeEqual(t, want) {
+			d, isDecimal := v.v.(rowscan.Decimal)
+			if t := v.arrowType(); isDecimal && arrow.IsDecimal(want.ID()) {
+				err = appendDecimal(b.Field(i), d)
+			} else if v.v != nil && !arrow.TypeEqual(t, want) {
 				err = fmt.Errorf("is %v, the rows before are %v", t, want)
 			} else {
 				err = v.AppendTo(b.Field(i))
@@ -230,6 +239,8 @@ func (v Value) size() int {
 			size += item.size()
 		}
 		return size
+	case rowscan.Decimal:
+		return 16
 	default:
 		return 8
 	}

@@ -2,7 +2,10 @@ package bind
 
 import (
 	"database/sql"
+	"fmt"
+	"math/big"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -145,4 +148,93 @@ func TestNamesOfColumns(t *testing.T) {
 	for name, want := range map[string]string{"ID": "id", "UserID": "user_id", "FlightNo": "flight_no", "HTTPPort": "http_port", "A": "a", "Snake_Case": "snake_case", "X1Y": "x1_y", "Ärger": "ärger"} {
 		require.Equal(t, want, snakeCase(name), name)
 	}
+}
+
+func decimals(t *testing.T, texts ...string) (all []rowscan.Decimal) {
+	t.Helper()
+	for _, text := range texts {
+		d, err := rowscan.ParseDecimal(text)
+		require.NoError(t, err)
+		all = append(all, d)
+	}
+	return all
+}
+
+// A column of Decimals is a decimal that holds each exactly, by the scales and digits of the
+// first batch.
+func TestColumnsOfDecimalsAreDecimals(t *testing.T) {
+	type prices struct {
+		Plain   rowscan.Decimal
+		Pointer *rowscan.Decimal
+		Null    sql.Null[rowscan.Decimal]
+		Any     any
+		Never   *rowscan.Decimal
+		Absent  sql.Null[rowscan.Decimal]
+		Text    string
+		List    []rowscan.Decimal
+	}
+	d := decimals(t, "12.5", "-0.125", "1e3", "0.00")
+	rows, types, err := rowsOf(t, prices{Plain: d[0], Null: sql.Null[rowscan.Decimal]{V: d[1], Valid: true}, Text: "1.5", List: d[:2]}, prices{Plain: d[1], Pointer: &d[2], Any: d[3]}, prices{})
+	require.NoError(t, err)
+	require.Equal(t, []string{"plain decimal(38, 3)", "pointer decimal(38, 0)", "null decimal(38, 3)", "any decimal(38, 2)", "never decimal(38, 18)", "absent decimal(38, 18)",
+		"text utf8", "list list<item: utf8, nullable>"}, types)
+	said := func(column string) (all []string) {
+		for _, row := range rows {
+			all = append(all, fmt.Sprint(row[column]))
+		}
+		return all
+	}
+	require.Equal(t, []string{"12.500", "-0.125", "0.000"}, said("plain"))
+	require.Equal(t, []string{"<nil>", "1000", "<nil>"}, said("pointer"))
+	require.Equal(t, []string{"-0.125", "<nil>", "<nil>"}, said("null"))
+	require.Equal(t, []string{"<nil>", "0.00", "<nil>"}, said("any"))
+	require.Equal(t, []any{"12.5", "-0.125"}, rows[0]["list"])
+
+	negative, err := rowscan.NewDecimal(big.NewInt(12), -3)
+	require.NoError(t, err)
+	for want, texts := range map[string][]string{
+		"decimal(38, 0)":  {strings.Repeat("9", 38), "-" + strings.Repeat("9", 38)},
+		"decimal(38, 38)": {"0." + strings.Repeat("9", 38)}, "decimal(38, 1)": {strings.Repeat("9", 37) + ".0", "1"},
+		"decimal256(76, 0)": {strings.Repeat("9", 39)}, "decimal256(76, 1)": {strings.Repeat("9", 38), "0.5"}, "decimal256(76, 76)": {"0." + strings.Repeat("9", 76)},
+	} {
+		var all []prices
+		for _, d := range decimals(t, texts...) {
+			all = append(all, prices{Plain: d})
+		}
+		rows, types, err = rowsOf(t, append(all, prices{Plain: decimals(t, "0")[0]})...)
+		require.NoError(t, err, want)
+		require.Equal(t, "plain "+strings.Replace(want, "256", "", 1), strings.Replace(types[0], "256", "", 1))
+		for i, text := range texts {
+			require.Zero(t, decimals(t, text)[0].Cmp(rows[i]["plain"].(rowscan.Decimal)), want)
+		}
+	}
+	rows, types, err = rowsOf(t, prices{Plain: negative})
+	require.NoError(t, err)
+	require.Equal(t, "plain decimal(38, 0) 12000", types[0]+" "+fmt.Sprint(rows[0]["plain"]))
+}
+
+// What a column of decimals does not hold exactly is not sent.
+func TestADecimalThatDoesNotFitItsColumnIsNamed(t *testing.T) {
+	type price struct{ Price any }
+	for last, fault := range map[string]string{
+		"0.50": "", "-7": "", "0.25": "does not hold exactly", strings.Repeat("9", 37): "", "1" + strings.Repeat("0", 37): "does not hold exactly", strings.Repeat("9", 76): "does not hold exactly",
+	} {
+		many := slices.Repeat([]price{{decimals(t, "12.5")[0]}}, 66_000) // more than one batch
+		many[len(many)-1].Price = decimals(t, last)[0]
+		rows, _, err := rowsOf(t, many...)
+		if fault == "" {
+			require.NoError(t, err, last)
+			require.Zero(t, decimals(t, last)[0].Cmp(rows[len(rows)-1]["price"].(rowscan.Decimal)))
+		} else {
+			require.ErrorContains(t, err, "row 65999: field Price: ", last)
+			require.ErrorContains(t, err, fault, last)
+			require.NotContains(t, err.Error(), last)
+		}
+	}
+	_, _, err := rowsOf(t, price{decimals(t, "1")[0]}, price{"1"})
+	require.ErrorContains(t, err, "row 1: field Price: is utf8, the rows before are decimal(38, 0)")
+	_, _, err = rowsOf(t, price{1}, price{decimals(t, "1")[0]})
+	require.ErrorContains(t, err, "row 1: field Price: is utf8, the rows before are int64")
+	_, _, err = rowsOf(t, price{decimals(t, "0."+strings.Repeat("0", 80)+"1")[0]})
+	require.ErrorContains(t, err, "row 0: field Price: ")
 }

@@ -12,10 +12,12 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/flightpool/flightpool/rowscan"
 )
 
 // Value is one parameter: nil, bool, int64, uint64, float64, string, []byte, time.Time,
-// time.Duration or a list. The zero Value is NULL.
+// time.Duration, a Decimal or a list. The zero Value is NULL.
 type Value struct {
 	v    any
 	name string // of the parameter, or empty: it stands by its position
@@ -45,6 +47,7 @@ const maxDepth = 32
 
 // ValueOf reads one value. Named types are as what they are made of. In this order:
 //
+//   - a Decimal, also in a sql.Null, is a text as a parameter, and a decimal in a column of Rows;
 //   - a type with a Value method of database/sql is what that returns, also where it is a
 //     nil slice or map; as in database/sql, a nil pointer to such a type is NULL, and one
 //     whose pointer has the method is what that returns;
@@ -68,8 +71,11 @@ func ValueOf(v any) (Value, error) {
 
 // Go is the value as Go has it; ValueOf makes the same of it again. A list stays a Value.
 func (v Value) Go() any {
-	if _, isList := v.v.(list); isList {
+	switch own := v.v.(type) {
+	case list:
 		return v
+	case rowscan.Decimal:
+		return own.String()
 	}
 	return v.v
 }
@@ -79,8 +85,18 @@ func valueOf(v any, depth int) (Value, error) {
 		return Value{}, fmt.Errorf("a value of type %T is nested more than %d deep", v, maxDepth)
 	}
 	switch v := v.(type) {
-	case nil, bool, int64, uint64, float64, string, time.Time, time.Duration:
+	case nil, bool, int64, uint64, float64, string, time.Time, time.Duration, rowscan.Decimal:
 		return Value{v: v}, nil
+	case *rowscan.Decimal:
+		if v == nil {
+			return Value{}, nil
+		}
+		return Value{v: *v}, nil
+	case sql.Null[rowscan.Decimal]:
+		if !v.Valid {
+			return Value{}, nil
+		}
+		return Value{v: v.V}, nil
 	case Value:
 		return v, nil
 	case sql.NamedArg:
@@ -218,7 +234,7 @@ func (v Value) arrowType() arrow.DataType {
 		return arrow.PrimitiveTypes.Uint64
 	case float64:
 		return arrow.PrimitiveTypes.Float64
-	case string:
+	case string, rowscan.Decimal:
 		return arrow.BinaryTypes.String
 	case []byte:
 		return arrow.BinaryTypes.Binary
@@ -246,6 +262,8 @@ func (v Value) AppendTo(b array.Builder) error {
 		b.(*array.Float64Builder).Append(v)
 	case string:
 		b.(*array.StringBuilder).Append(v)
+	case rowscan.Decimal:
+		b.(*array.StringBuilder).Append(v.String())
 	case []byte:
 		b.(*array.BinaryBuilder).Append(v)
 	case time.Time:

@@ -4,6 +4,7 @@
 //
 //   - values.go: the parameters of one execution, and the record batch made of them
 //   - rows.go: structs as record batches
+//   - decimal.go: their columns of Decimals
 //   - value.go: which Go value is sent as which Arrow type
 package bind
 

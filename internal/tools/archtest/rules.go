@@ -54,7 +54,7 @@ var layers = []layer{
 	{dir: "session", may: []string{"backend", "internal/bind", "cancel", "rowscan", "internal/effect", "internal/backoff", "internal/callback", "internal/printing", "internal/ctxerr", "internal/ctxvalues", "internal/eof", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: wire},
 
 	{dir: "internal/structfields", may: []string{"internal/errjoin"}},
-	{dir: "internal/bind", may: []string{"internal/errjoin", "internal/structfields"}, external: []string{"github.com/apache/arrow-go/"}},
+	{dir: "internal/bind", may: []string{"internal/errjoin", "internal/structfields", "rowscan"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "internal/effect", external: []string{"google.golang.org/grpc"}},
 	{dir: "internal/backoff"},
 	{dir: "internal/taskgroup"},

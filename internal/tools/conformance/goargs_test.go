@@ -224,3 +224,32 @@ func TestStructsAreIngestedIntoDuckDB(t *testing.T) {
 		require.Equal(t, want, got, name)
 	}
 }
+
+// A table that the ingestion makes has decimals for Decimals.
+func TestDecimalsAreIngestedIntoDuckDBAsDecimals(t *testing.T) {
+	addr, _ := startDuckDB(t)
+	type price struct {
+		ID   int32
+		Fare flightpool.Decimal
+		Off  *flightpool.Decimal
+	}
+	var all []flightpool.Decimal
+	for _, text := range []string{"12.50", "-0.05", "9999999999999999999999999999999999.99", "0.00"} {
+		d, err := flightpool.ParseDecimal(text)
+		require.NoError(t, err)
+		all = append(all, d)
+	}
+	want := []price{{1, all[0], nil}, {2, all[1], &all[0]}, {3, all[2], nil}, {4, all[3], &all[2]}}
+	for name, pool := range pools(t, addr) {
+		_, err := pool.Update(t.Context(), "DROP TABLE IF EXISTS prices")
+		require.NoError(t, err, name)
+		_, err = flightpool.IngestRows(t.Context(), pool, "prices", slices.Values(want), flightpool.IngestOptions{})
+		require.NoError(t, err, name)
+		got, err := flightpool.CollectRows[price](pool.Query(t.Context(), "SELECT * FROM prices ORDER BY id"))
+		require.NoError(t, err, name)
+		require.Equal(t, want, got, name)
+		kind, err := flightpool.CollectOneRow[string](pool.Query(t.Context(), "SELECT typeof(fare) FROM prices"))
+		require.NoError(t, err, name)
+		require.Equal(t, "DECIMAL(38,2)", kind, name)
+	}
+}
