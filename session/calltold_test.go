@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -383,6 +384,32 @@ func TestWhatAReaderReadsIsOneRow(t *testing.T) {
 			require.Equal(t, ok, err == nil, "%d rows: %v", n, err)
 			require.Equal(t, ok, len(row) == 1)
 			require.Equal(t, ok, r.policy.answeredQueries.has("k"))
+		}
+	})
+}
+
+// A server may answer with any columns. What reads them counts on those of the query.
+func TestWhatAReaderReadsHasItsColumns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, r := range []stateQuery{{key: "k", sql: "SELECT SCRIPT"}, {key: "k", sql: "SELECT SCRIPT", columns: 2}} {
+			for n := range 4 {
+				conn := &scriptConn{fakeConn: &fakeConn{}}
+				one := numbers(1)
+				batch := array.NewRecordBatch(arrow.NewSchema(slices.Repeat(one.Schema().Fields(), n), nil), slices.Repeat(one.Columns(), n), 1)
+				conn.script = func(context.Context, backend.Call) *scriptStream {
+					return &scriptStream{next: func(i int) (arrow.RecordBatch, error) {
+						if i > 1 {
+							return nil, io.EOF
+						}
+						return batch, nil
+					}}
+				}
+				rig := newRig(t, conn.fakeConn)
+				row, err := New(conn, rig.policy, rig.returned).runStateQuery(t.Context(), r, backend.Call{})
+				require.Equal(t, n >= max(1, r.columns), err == nil, "%d columns: %v", n, err)
+				require.Len(t, row, map[bool]int{true: n}[err == nil])
+				require.Equal(t, err == nil, rig.policy.answeredQueries.has("k"))
+			}
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ type stateQuery struct {
 	key     string // the same for all spellings of a name
 	subject string // for errors
 	sql     string
+	columns int  // of the answer at least; 0 for one
 	notNull bool // NULL stands for no answer
 }
 
@@ -54,8 +56,8 @@ func (a stateValues) equal(b stateValues) bool {
 	return true
 }
 
-// runStateQuery runs a stateQuery, which has one row. Any other number of rows is no
-// answer, and counts as the server's refusal: KeepsConn is true of that error. An
+// runStateQuery runs a stateQuery, which has one row. Any other number of rows, or too
+// few columns, is no answer, and counts as the server's refusal: KeepsConn is true of that error. An
 // answer is noted for the whole server, so that the query may be asked inside a
 // transaction from then on.
 func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call backend.Call) (stateValues, error) {
@@ -70,6 +72,9 @@ func (s *SessionHandle) runStateQuery(ctx context.Context, r stateQuery, call ba
 			err = &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultStatement, Err: errors.New("the server gave no row")}
 		}
 		return nil, fmt.Errorf("read %s: %w", r.subject, err)
+	}
+	if want := cmp.Or(r.columns, 1); int(batch.NumCols()) < want {
+		return nil, &backend.Error{Stage: backend.StageFetch, Fault: backend.FaultStatement, Err: fmt.Errorf("read %s: %d columns for %d", r.subject, batch.NumCols(), want)}
 	}
 	row := make(stateValues, batch.NumCols())
 	for i, col := range batch.Columns() {

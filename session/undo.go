@@ -260,7 +260,7 @@ func (s *SessionHandle) verifyTemps(ctx context.Context) error {
 // pivotTypesQuery are what DuckDB has made of the values that it found for a PIVOT. It
 // makes them also for a PIVOT that then fails, and keeps them. min gives one name at a
 // time, since the answer of a state query is one row.
-var pivotTypesQuery = stateQuery{key: "(pivot)", subject: "the types of PIVOT",
+var pivotTypesQuery = stateQuery{columns: 2, key: "(pivot)", subject: "the types of PIVOT",
 	sql: "SELECT count(*), min(type_name) FROM duckdb_types() WHERE database_name = 'temp' AND starts_with(type_name, '__pivot_enum_')"}
 
 // maxPivotTypes bounds what is dropped one by one.

@@ -2,6 +2,7 @@ package adbcpool
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/flightpool/flightpool/backend"
 	"github.com/flightpool/flightpool/flightpool"
+	"github.com/flightpool/flightpool/rowscan"
 )
 
 // driverName is what GetInfo tells of us.
@@ -75,10 +77,8 @@ func (c *connection) GetInfo(ctx context.Context, codes []adbc.InfoCode) (array.
 // failure.
 func (c *connection) sqlInfo(ctx context.Context, code uint32) (value string, known bool, err error) {
 	err = c.metadata(ctx, backend.MetadataRequest{Kind: backend.MetadataSQLInfo, Info: []uint32{code}}, func(b arrow.RecordBatch, row int) error {
-		if union, ok := b.Column(1).(*array.DenseUnion); ok {
-			if texts, isText := union.Field(union.ChildID(row)).(*array.String); isText {
-				value, known = string([]byte(texts.Value(int(union.ValueOffset(row))))), true
-			}
+		if v, isText := cell[string](b, 1, row); isText {
+			value, known = v, true
 		}
 		return nil
 	})
@@ -86,6 +86,13 @@ func (c *connection) sqlInfo(ctx context.Context, code uint32) (value string, kn
 		return "", false, nil
 	}
 	return value, known, err
+}
+
+// answerColumns are the columns that are read of an answer. That of MetadataTables has
+// one more with the columns of the tables.
+var answerColumns = map[backend.MetadataKind]int64{
+	backend.MetadataCatalogs: 1, backend.MetadataSchemas: 2, backend.MetadataTables: 4, backend.MetadataTableTypes: 1,
+	backend.MetadataSQLInfo: 2, backend.MetadataPrimaryKeys: 6, backend.MetadataImportedKeys: 10,
 }
 
 // metadata runs a catalogue call and calls each for its rows.
@@ -100,6 +107,9 @@ func (c *connection) metadata(ctx context.Context, req backend.MetadataRequest, 
 	defer result.Release() // the clean-up of a session has the pool's context
 	for result.Next() {
 		b := result.RecordBatch()
+		if want := answerColumns[req.Kind]; b.NumCols() < want {
+			return newADBCError(adbc.StatusInternal, fmt.Sprintf("the server's answer to %v has %d columns, not %d", req.Kind, b.NumCols(), want))
+		}
 		for row := range int(b.NumRows()) {
 			if err := each(b, row); err != nil {
 				return err
@@ -196,15 +206,23 @@ func (c *connection) inCurrentSchema(found []namedSchema, table string) (*arrow.
 
 // columnsOf is the schema of the table in row i of a tables result.
 func columnsOf(batch arrow.RecordBatch, i int) (*arrow.Schema, error) {
-	serialized, ok := batch.Column(4).(*array.Binary)
+	serialized, ok := cell[[]byte](batch, 4, i)
 	if !ok {
 		return nil, newADBCError(adbc.StatusInternal, "the server's tables come without their columns")
 	}
-	schema, err := flight.DeserializeSchema(serialized.Value(i), memory.DefaultAllocator)
+	schema, err := flight.DeserializeSchema(serialized, memory.DefaultAllocator)
 	if err != nil {
 		return nil, newADBCError(adbc.StatusInternal, "the schema of a table: "+err.Error())
 	}
 	return schema, nil
+}
+
+// cell is a copy of a value of type T, whatever Arrow type the server has chosen for it.
+func cell[T any](batch arrow.RecordBatch, column, row int) (v T, ok bool) {
+	if column < int(batch.NumCols()) {
+		v, ok = rowscan.Value(batch.Column(column), row).(T)
+	}
+	return v, ok
 }
 
 // textCell is a copy of a text, empty for NULL and for what is no text.

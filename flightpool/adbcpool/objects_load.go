@@ -138,12 +138,10 @@ func orEmpty(name *string) string {
 
 // optional is a copy of a text, or nil for NULL.
 func optional(batch arrow.RecordBatch, column, row int) *string {
-	texts, ok := batch.Column(column).(*array.String)
-	if !ok || texts.IsNull(row) {
-		return nil
+	if text, ok := cell[string](batch, column, row); ok {
+		return &text
 	}
-	copied := string([]byte(texts.Value(row)))
-	return &copied
+	return nil
 }
 
 // constraint is a primary or foreign key.
@@ -243,10 +241,8 @@ const foreignKey = "FOREIGN KEY"
 
 // sequence is the place of a row's column in its key.
 func sequence(b arrow.RecordBatch, row int) int32 {
-	if places, ok := b.Column(8).(*array.Int32); ok && places.IsValid(row) {
-		return places.Value(row)
-	}
-	return 0
+	place, _ := cell[int32](b, 8, row)
+	return place
 }
 
 // unlessUnsupported is nil for the error of a call that the server lacks.

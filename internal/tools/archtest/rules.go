@@ -80,7 +80,7 @@ var layers = []layer{
 	{dir: "internal/adbcconn", may: []string{"internal/ctxerr", "backend", "cancel", "internal/callback", "internal/eof", "internal/flightconn", "internal/invariant", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 
 	{dir: "flightpool", may: []string{"rowscan", "internal/backoff", "internal/bind", "internal/printing", "internal/netname", "backend", "session", "reservoir", "cancel", "lease", "internal/callback", "internal/ctxerr", "internal/ctxvalues", "internal/flightconn", "internal/histogram", "internal/invariant", "internal/option", "internal/taskgroup", "internal/sqlscan", "internal/errjoin"}, external: wire},
-	{dir: "flightpool/adbcpool", may: []string{"backend", "flightpool", "flightpool/sqldriver", "session", "internal/adbcconn", "internal/callback", "internal/driverapi", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
+	{dir: "flightpool/adbcpool", may: []string{"backend", "flightpool", "flightpool/sqldriver", "session", "rowscan", "internal/adbcconn", "internal/callback", "internal/driverapi", "internal/sqlscan", "internal/errjoin"}, external: join(wire, []string{"github.com/apache/arrow-adbc/"})},
 	{dir: "flightpool/sqldriver", may: []string{"internal/ctxerr", "backend", "flightpool", "rowscan", "session", "internal/bind", "internal/driverapi", "internal/errjoin"}, external: []string{"github.com/apache/arrow-go/"}},
 	{dir: "flightpool/oauth", may: []string{"internal/option", "internal/netname", "flightpool", "internal/printing", "reservoir", "internal/errjoin"}, external: []string{"golang.org/x/oauth2"}},
 	{dir: "flightpool/registry/ddl", may: []string{"internal/printing"}},
