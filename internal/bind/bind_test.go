@@ -23,6 +23,7 @@ type (
 	weight  float32
 	blob    []byte
 	uuid    [16]byte
+	state   uint8
 	refuses struct{}
 	endless struct{}
 	nested  []nested
@@ -42,6 +43,7 @@ func (p *onPtr) Value() (driver.Value, error) {
 func (f fussy) Value() (driver.Value, error) { return int64(*f.to), nil }
 
 func (u uuid) Value() (driver.Value, error)  { return "uuid", nil }
+func (s state) Value() (driver.Value, error) { return []string{"off", "on"}[s], nil }
 func (refuses) Value() (driver.Value, error) { return nil, errors.New("not today") }
 func (endless) Value() (driver.Value, error) { return endless{}, nil }
 
@@ -66,6 +68,9 @@ func TestEveryGoValueHasItsArrowType(t *testing.T) {
 		{[]int(nil), "utf8", nil},
 		{[]level{1, 2}, "binary", []byte{1, 2}},
 		{[2]level{1, 2}, "binary", []byte{1, 2}},
+		{[]state{1, 0}, "list<item: utf8, nullable>", []any{"on", "off"}},
+		{[1]state{1}, "list<item: utf8, nullable>", []any{"on"}},
+		{[][]state{}, "list<item: list<item: utf8, nullable>, nullable>", []any{}},
 		{sql.NullInt64{}, "utf8", nil},
 		{(*uuid)(nil), "utf8", nil},           // Value is not called
 		{tags(nil), "binary", []byte("null")}, // as database/sql has it

@@ -56,7 +56,7 @@ const maxDepth = 32
 //   - booleans, integers, floats and strings are what they are;
 //   - a type with MarshalText is its text: addresses of net/netip, for example, or
 //     *big.Int;
-//   - slices and arrays are lists, those of bytes binary values.
+//   - slices and arrays are lists, those of bytes without a Value method binary values.
 //
 // A Value is itself, and a sql.NamedArg the value of a named parameter.
 func ValueOf(v any) (Value, error) {
@@ -166,7 +166,7 @@ func reflected(v reflect.Value, depth int) (Value, error) {
 
 // listOf reads the elements of a slice or array, which must be of one type.
 func listOf(v reflect.Value, depth int) (Value, error) {
-	if v.Type().Elem().Kind() == reflect.Uint8 {
+	if isBytes(v.Type()) {
 		text := make([]byte, v.Len())
 		for i := range text { // whose own type may be another than byte
 			text[i] = byte(v.Index(i).Uint())
@@ -193,6 +193,12 @@ func listOf(v reflect.Value, depth int) (Value, error) {
 	return Value{v: l}, nil
 }
 
+// isBytes reports whether a slice or array is a binary value. One whose elements have a
+// Value method is the list of what that returns.
+func isBytes(t reflect.Type) bool {
+	return t.Elem().Kind() == reflect.Uint8 && !t.Elem().Implements(valuerType)
+}
+
 // elementType is the type of the elements of a list that has none, or only NULLs. No
 // method of t is called, since it may not expect a zero value.
 func elementType(t reflect.Type, depth int) arrow.DataType {
@@ -209,7 +215,7 @@ func elementType(t reflect.Type, depth int) arrow.DataType {
 		switch {
 		case t == rawJSONType || t.Implements(marshalerType):
 			return nullType
-		case t.Elem().Kind() == reflect.Uint8:
+		case isBytes(t):
 			return arrow.BinaryTypes.Binary
 		default:
 			return arrow.ListOf(elementType(t.Elem(), depth+1))
