@@ -26,7 +26,7 @@ var _ interface {
 func (t *Tracer) TraceQueryStart(ctx context.Context, d flightpool.QueryStartData) context.Context {
 	k := t.kindOf(kindKey{target: d.Target, op: d.Op, what: t.summaryOf(d.SQL)})
 	if t.texts && d.SQL != "" {
-		return t.inject(t.begin(ctx, k, trace.WithAttributes(semconv.DBQueryText(d.SQL))))
+		return t.inject(t.begin(ctx, k, trace.WithAttributes(semconv.DBQueryText(valid(d.SQL)))))
 	}
 	return t.inject(t.begin(ctx, k))
 }
@@ -38,7 +38,7 @@ func (t *Tracer) TraceQueryEnd(ctx context.Context, d flightpool.QueryEndData) {
 
 // TraceIngestStart implements flightpool.IngestTracer.
 func (t *Tracer) TraceIngestStart(ctx context.Context, d flightpool.IngestStartData) context.Context {
-	return t.inject(t.begin(ctx, t.kindOf(kindKey{target: d.Target, op: opIngest, what: d.Table})))
+	return t.inject(t.begin(ctx, t.kindOf(kindKey{target: d.Target, op: opIngest, what: nameOf(d.Table)})))
 }
 
 // TraceIngestEnd implements flightpool.IngestTracer.

@@ -67,6 +67,21 @@ func (t *Tracer) summaryOf(sql string) string {
 
 func summarize(sql string) string { return flightpool.QueryStartData{SQL: sql}.Summary() }
 
+// valid is a text as UTF-8. With anything else in one span or point, exporters refuse all
+// that they are given, and points are in every export from then on.
+func valid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
+
+// maxName is how much of the name of a table is shown, in bytes.
+const maxName = 200
+
+// nameOf is the name of a table, which a caller may have made of anything.
+func nameOf(table string) string {
+	if len(table) <= maxName {
+		return valid(table)
+	}
+	return strings.ToValidUTF8(strings.Clone(table[:maxName]), "") + "…"
+}
+
 func (t *Tracer) kindOf(key kindKey) *kind { return t.kinds.get(key, t.newKind) }
 
 func (t *Tracer) newKind(key kindKey) *kind {

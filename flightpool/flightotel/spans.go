@@ -82,7 +82,7 @@ func (t *Tracer) finish(span trace.Span, err error) {
 	if err != nil && span.IsRecording() {
 		kind, text := errorType(err), ""
 		if t.texts {
-			text = err.Error()
+			text = valid(err.Error())
 		}
 		span.SetAttributes(kind, attribute.Bool("flightpool.safe_to_retry", backend.SafeToRetry(err)))
 		span.SetStatus(codes.Error, text)

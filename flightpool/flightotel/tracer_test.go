@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -17,9 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	grpccodes "google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/flightpool/flightpool/flightpool"
@@ -255,6 +258,36 @@ func TestNoSecretIsExported(t *testing.T) {
 			}
 			for _, what := range []string{"key-", "call-", "arg-", "password-", "token-"} {
 				require.NotContains(t, all, what+secret)
+			}
+		}, flightotel.WithStatementText(texts))
+	}
+}
+
+// One text that is not UTF-8 makes an exporter refuse all spans of a batch, and all points
+// until the process ends.
+func TestWhateverACallerSaysIsUTF8AndShort(t *testing.T) {
+	for _, texts := range []bool{false, true} {
+		watched(t, flightpool.Config{MaxSize: 1}, func(r *rig) {
+			ctx := r.Context()
+			r.srv.Faults().Set(testserver.Fault{On: testserver.OnGetFlightInfo, Times: 1, Do: testserver.Fail(grpccodes.Internal, "caf\xe9")})
+			_ = drained(r.pool.Query(ctx, "SELECT 1")) // how they end is the server's
+			_ = drained(r.pool.Query(ctx, "SELECT * FROM caf\xe9"))
+			_, _ = r.pool.Ingest(ctx, "caf\xe9", rows(t), flightpool.IngestOptions{})
+			_, _ = r.pool.Ingest(ctx, strings.Repeat("é", 1<<20), rows(t), flightpool.IngestOptions{})
+			var all []attribute.KeyValue
+			for _, s := range r.ended() {
+				all = append(all, attribute.String(s.Name, s.Status.Description))
+				all = append(all, s.Attributes...)
+			}
+			operations := r.collect()["db.client.operation.duration"].Data.(metricdata.Histogram[float64]) //nolint:forcetypeassert // else the test fails
+			require.NotEmpty(r, operations.DataPoints)
+			for _, p := range operations.DataPoints {
+				all = append(all, p.Attributes.ToSlice()...)
+			}
+			for _, a := range all {
+				text := string(a.Key) + a.Value.AsString()
+				require.True(r, utf8.ValidString(text), "%q", text)
+				require.True(r, texts || len(text) < 1000, "%d", len(text))
 			}
 		}, flightotel.WithStatementText(texts))
 	}

@@ -1,6 +1,9 @@
 package sqlscan
 
-import "strings"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // Bounds of a summary, and of what is read for it, in bytes.
 const (
@@ -14,13 +17,15 @@ const (
 //
 // A text that a server may cut otherwise has its first verb only, since what is a name
 // here may be part of a literal there. So may a quoted name be. What is not known is "?".
+// A text that is not UTF-8 is one of these, and its summary is UTF-8 like any other:
+// exporters of telemetry refuse all that they have been given for one text that is not.
 func Summary(sql string) string {
-	l := lexer{d: standardDialect, sql: sql[:min(len(sql), maxSummarized)]}
+	l := lexer{d: standardDialect, sql: sql[:beginning(sql)]}
 	toks := l.scan()
 	if len(l.sql) < len(sql) && len(toks) > 0 {
 		toks = toks[:len(toks)-1] // it may be cut short
 	}
-	unclear := l.ambiguous || l.unclosed != "" || isCutOtherwise(toks, sql)
+	unclear := l.ambiguous || l.unclosed != "" || !utf8.ValidString(l.sql) || isCutOtherwise(toks, sql)
 	var out strings.Builder
 	for i, toks := range split(toks) {
 		if i > 0 {
@@ -40,6 +45,15 @@ func Summary(sql string) string {
 		}
 	}
 	return out.String()
+}
+
+// beginning is how much of a text is looked at: no character is cut in two.
+func beginning(sql string) int {
+	n := min(len(sql), maxSummarized)
+	for n < len(sql) && n > maxSummarized-utf8.UTFMax && !utf8.RuneStart(sql[n]) {
+		n--
+	}
+	return n
 }
 
 // isCutOtherwise finds what no dialect here has: literals with a prefix (BigQuery's r'…',

@@ -3,6 +3,7 @@ package sqlscan
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 )
@@ -69,5 +70,23 @@ func TestASummaryIsShort(t *testing.T) {
 		"SELECT * FROM a" + strings.Repeat(" JOIN b", 100) + " JOIN " + long,
 	} {
 		require.LessOrEqual(t, len(Summary(sql)), maxSummary+50, sql[:40])
+	}
+}
+
+// One attribute that is not UTF-8 has an exporter refuse all of an export.
+func TestASummaryIsUTF8(t *testing.T) {
+	for sql, summary := range map[string]string{
+		"SELECT * FROM caf\xe9":            "SELECT",
+		"SELECT * FROM a\xff; DELETE b":    "SELECT; …",
+		"\xff\xfe":                         "?",
+		"SELECT * FROM café":               "SELECT café",
+		"SELECT 1 /*" + "\xc3" + "*/ FROM": "SELECT",
+	} {
+		require.Equal(t, summary, Summary(sql), "%q", sql)
+	}
+	for at := range 8 { // where a long text is cut
+		sql := "SELECT * FROM t WHERE a = 1 " + strings.Repeat(" ", maxSummarized-40+at) + "日本語日本語日本語日本語"
+		require.Equal(t, "SELECT t", Summary(sql))
+		require.True(t, utf8.ValidString(Summary("SELECT * FROM "+sql[28:])))
 	}
 }
