@@ -83,3 +83,22 @@ func TestABadConnectionOfADialerIsLost(t *testing.T) {
 		})
 	}
 }
+
+// A textless error is one whose text cannot be had: the nil of a type of the program's own.
+type textless struct{ text string }
+
+func (e *textless) Error() string { return e.text }
+
+func TestAnErrorOfADialerWithoutATextIsAnError(t *testing.T) {
+	withServer(t, testserver.Options{}, func(t *testing.T, _ *testserver.Server) {
+		_, err := New(t.Context(), "grpc://server:1", Config{MaxSize: 1, OpenRetry: OpenRetryNever, Dialer: func(context.Context, string) (net.Conn, error) {
+			return nil, (*textless)(nil)
+		}})
+		require.ErrorContains(t, err, "Config.Dialer: a callback panicked")
+		_, err = New(t.Context(), "grpc://server:1", Config{MaxSize: 1, OpenRetry: OpenRetryNever, Dialer: func(context.Context, string) (net.Conn, error) {
+			return nil, &textless{"no way"}
+		}})
+		require.EqualError(t, err, "New server:1: dial: no way")
+		require.ErrorAs(t, err, new(*textless))
+	})
+}

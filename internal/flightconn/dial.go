@@ -52,7 +52,10 @@ func (cfg *Config) dial(ctx context.Context, network, addr string, check func(ad
 	ctx, stop := context.WithTimeout(ctx, cfg.DialTimeout)
 	defer stop()
 	if cfg.Dialer != nil {
-		conn, err := callUser("Config.Dialer", func() (net.Conn, error) { return cfg.Dialer(ctx, addr) })
+		conn, err := callUser("Config.Dialer", func() (net.Conn, error) {
+			conn, err := cfg.Dialer(ctx, addr)
+			return conn, withFixedText(err)
+		})
 		if conn == nil && err == nil {
 			err = errors.New("Config.Dialer gave neither a connection nor an error")
 		}

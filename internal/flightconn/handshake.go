@@ -25,6 +25,19 @@ type connectError struct {
 func (e *connectError) Error() string { return e.text }
 func (e *connectError) Unwrap() error { return e.err }
 
+// withFixedText is an error of the user's whose text is asked for here, where a panic in
+// that is caught, and not again: gRPC and who watches the pool ask on goroutines of their own.
+func withFixedText(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if _, ok := err.(*net.OpError); ok { //nolint:errorlint // dialError looks into it
+		return err
+	}
+	return &connectError{text, err}
+}
+
 // dialError is the reason that a failed dial of addr gives. The error of a
 // socket names what it was dialled for, as the call's error does already; an
 // address that a name led to is kept. Which DNS server was asked is told, since
