@@ -85,7 +85,7 @@ func (p *Page) allSources() []*source {
 	for name, r := range registries {
 		for _, server := range r.Servers() {
 			key := name + "/" + server
-			servers[key] = &source{name: key, registry: r, server: server}
+			servers[name+"\x00"+server] = &source{name: key, registry: r, server: server}
 		}
 	}
 	p.mu.Lock()
@@ -96,6 +96,7 @@ func (p *Page) allSources() []*source {
 		}
 	}
 	p.mu.servers = servers
+	p.mu.histories = p.histories()
 	all := slices.AppendSeq(slices.Collect(maps.Values(p.mu.sources)), maps.Values(servers))
 	slices.SortFunc(all, func(a, b *source) int { return compareNames(a.name, b.name) })
 	return all
@@ -108,11 +109,12 @@ func (p *Page) record(s *source, r *reading, now time.Time) {
 	defer p.mu.Unlock()
 	was := s.was
 	s.was = r
-	if s.history == nil && p.histories() < maxSources {
+	if s.history == nil && p.mu.histories < maxSources {
 		s.history = newHistory()
+		p.mu.histories++
 	}
 	if s.history != nil {
-		s.history.add(r)
+		s.history.add(r, int(now.Sub(p.began).Round(time.Second)/time.Second))
 	}
 	if was == nil {
 		return
@@ -120,8 +122,8 @@ func (p *Page) record(s *source, r *reading, now time.Time) {
 	for _, e := range eventOf {
 		if n := r.counts[e.count]; n > was.counts[e.count] {
 			text := e.text
-			if e.count == "open_failures" && r.lastOpen != nil {
-				text += ": " + describe(r.lastOpen, p.cfg.Texts)
+			if e.count == "open_failures" {
+				text = joinText(text, r.lastOpen)
 			}
 			p.addEvent(event{At: now, Source: s.name, Text: text, Grave: e.grave, Count: n - was.counts[e.count]})
 		}

@@ -6,11 +6,24 @@ import (
 	"strings"
 
 	"github.com/flightpool/flightpool/backend"
+	"github.com/flightpool/flightpool/internal/callback"
 )
 
-// describe says what an error is: its fault, stage and SQLSTATE, which hold no values, or
-// with texts its text.
-func describe(err error, texts bool) string {
+// describe says what an error is, as textOf does. An error may be of the program's own: what
+// its methods do is contained, and no lock may be held.
+func describe(err error, texts bool) (text string) {
+	if err == nil {
+		return ""
+	}
+	if callback.Isolate("an error", func() error { text = textOf(err, texts); return nil }) != nil {
+		return "an error without a text"
+	}
+	return text
+}
+
+// textOf has an error's fault, stage and SQLSTATE, which hold no values, or with texts
+// its text.
+func textOf(err error, texts bool) string {
 	if texts {
 		return cut(err.Error())
 	}

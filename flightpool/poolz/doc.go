@@ -22,7 +22,7 @@
 //
 // One goroutine reads Stats once a second, for the last five minutes by seconds and the
 // last hour by ten seconds: the page that is opened after something has happened shows it.
-// A source, which is a pool or a server of a registry, takes 40 KB for that, and no more than
+// A source, which is a pool or a server of a registry, takes 50 KB for that, and no more than
 // 256 sources have a history. 200 slow calls and 200 events are kept, and for each connection its
 // latest call: at most 20,000, with texts of 4 KB. The tracer adds to a call what it takes to
 // find its summary. The list of connections is read 64 at a time, so that it delays no
@@ -31,7 +31,8 @@
 // # Who sees what
 //
 // The page only reads. It answers requests from this machine alone, by a name or address of
-// it, and not through a proxy; with Config.AllowRemote it answers everybody: put your own
+// it, and not through a proxy that says so in a header; others, and tunnels, look like a
+// browser here. With Config.AllowRemote it answers everybody: put your own
 // authentication around it. No other site can frame it or read it. It shows no
 // credentials and no target but host and port. Of statements it shows verbs and tables, of
 // errors fault, stage and SQLSTATE; Config.Texts shows and keeps their texts, which may hold values

@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -23,10 +24,10 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		h.Set("Allow", "GET, HEAD")
 		http.Error(w, "poolz: it only reads", http.StatusMethodNotAllowed)
-	case strings.HasSuffix(r.URL.Path, "/"):
+	case strings.HasSuffix("/"+r.URL.Path, "/"): // with http.StripPrefix it may be empty
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		_, _ = w.Write(document.text) // the browser has gone
-	case strings.HasSuffix(r.URL.Path, "/state.json"):
+	case strings.HasSuffix("/"+r.URL.Path, "/state.json"):
 		p.serveState(w, r)
 	default:
 		http.NotFound(w, r)
@@ -39,8 +40,16 @@ func (*Page) policy() string {
 		"; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-// forwarding are the headers of a proxy, which stands between the page and somebody else.
-var forwarding = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}
+// isForwarded says whether a proxy tells of itself, which stands between the page and
+// somebody else. One that does not cannot be told from a browser on this machine.
+func isForwarded(h http.Header) bool {
+	for name := range h {
+		if strings.HasPrefix(name, "X-Forwarded-") || slices.Contains([]string{"Forwarded", "Via", "X-Real-Ip"}, name) {
+			return true
+		}
+	}
+	return false
+}
 
 // refuses says why a request is not answered; empty: it is. A page of another site may
 // have its own name resolve to 127.0.0.1, so that a browser here asks on its behalf:
@@ -60,10 +69,8 @@ func (p *Page) refuses(r *http.Request) string {
 	if !isLocal(r.Host) {
 		return "poolz: the host must be localhost or a loopback address (see Config.AllowRemote)"
 	}
-	for _, header := range forwarding {
-		if r.Header.Get(header) != "" {
-			return "poolz: the request came through a proxy (see Config.AllowRemote)"
-		}
+	if isForwarded(r.Header) {
+		return "poolz: the request came through a proxy (see Config.AllowRemote)"
 	}
 	return ""
 }

@@ -31,13 +31,14 @@ func TestWhoIsAnswered(t *testing.T) {
 		"an address like ours":          {"127.0.0.1:1", "127.0.0.1.evil.example", nil, 403, 200},
 		"no name":                       {"127.0.0.1:1", "", nil, 403, 200},
 		"a proxy":                       {"127.0.0.1:1", "localhost", []string{"X-Forwarded-For", "192.0.2.1"}, 403, 200},
+		"a proxy that hides the name":   {"127.0.0.1:1", "localhost", []string{"X-Forwarded-Proto", "https"}, 403, 200},
 		"a page of another site":        {"127.0.0.1:1", "localhost", []string{"Sec-Fetch-Site", "cross-site"}, 403, 403},
 		"the page itself":               {"127.0.0.1:1", "localhost", []string{"Sec-Fetch-Site", "same-origin"}, 200, 200},
 	} {
 		for page, want := range map[*Page]int{local: c.local, remote: c.remote} {
-			for _, path := range []string{"/", "/debug/poolz/", "/debug/poolz/state.json"} {
-				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
-				r.RemoteAddr, r.Host = c.peer, c.host
+			for _, path := range []string{"/", "/debug/poolz/", "/debug/poolz/state.json", "", "state.json"} {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+				r.RemoteAddr, r.Host, r.URL.Path = c.peer, c.host, path
 				if c.header != nil {
 					r.Header.Set(c.header[0], c.header[1])
 				}

@@ -23,9 +23,9 @@ type sample [len(columns)]float32
 // A series is the latest samples, one for every so many seconds.
 type series struct {
 	ring[sample]
-	every, sinceLast int
-	peak             sample
-	base             *reading // at the latest sample
+	every, at int // at: the second of the latest sample, since the page began
+	peak      sample
+	base      *reading // at the latest sample
 }
 
 // A history is the last five minutes by seconds, and the last hour by ten seconds.
@@ -36,35 +36,46 @@ const maxSources = 256
 
 func newHistory() *history {
 	return &history{
-		fine:   series{ring: ring[sample]{size: 300}, every: 1},
-		coarse: series{ring: ring[sample]{size: 360}, every: 10},
+		fine:   series{ring: ring[sample]{size: 300, values: make([]sample, 0, 300)}, every: 1},
+		coarse: series{ring: ring[sample]{size: 360, values: make([]sample, 0, 360)}, every: 10},
 	}
 }
 
-func (h *history) add(r *reading) {
-	h.fine.observe(r)
-	h.coarse.observe(r)
+// add adds the reading of a second, counted since the page began.
+func (h *history) add(r *reading, second int) {
+	h.fine.observe(r, second)
+	h.coarse.observe(r, second)
 }
 
-// observe takes a reading, one a second. The first is what the next are compared with.
-func (s *series) observe(r *reading) {
+// observe takes a reading. The first is what the next are compared with. Where there was none
+// for longer than a sample, since the process did not run, the times of the samples are
+// kept: of that stretch it is known how much has happened, and no more.
+func (s *series) observe(r *reading, second int) {
 	for i, column := range columns[:gauges] {
 		s.peak[i] = max(s.peak[i], float32(r.now[column]))
 	}
 	if s.base == nil {
-		s.base = r
+		s.base, s.at = r, second
 		return
 	}
-	if s.sinceLast++; s.sinceLast < s.every {
+	samples := (second - s.at) / s.every
+	if samples < 1 {
 		return
 	}
-	out := s.peak
+	out, unseen := s.peak, sample{}
+	for i := range unseen {
+		unseen[i] = float32(math.NaN())
+	}
 	for i, column := range columns[gauges:waits] {
-		out[gauges+i] = float32(r.count(column) - min(r.count(column), s.base.count(column)))
+		out[gauges+i] = float32(r.count(column)-min(r.count(column), s.base.count(column))) / float32(samples)
+		unseen[gauges+i] = out[gauges+i]
 	}
 	out[waits], out[waits+1] = waitsSince(r.times, s.base.times)
+	for range min(samples-1, s.size) {
+		s.add(unseen)
+	}
 	s.add(out)
-	s.base, s.sinceLast, s.peak = r, 0, sample{}
+	s.base, s.at, s.peak = r, s.at+samples*s.every, sample{}
 }
 
 func (r *reading) count(column string) uint64 {

@@ -47,6 +47,7 @@ type Page struct {
 		registries map[string]*registry.Registry
 		watchers   map[string]*watcher
 		budgets    map[string]budget
+		histories  int // at the latest look at all sources
 		slow       ring[slowCall]
 		events     ring[*event]
 	}

@@ -30,7 +30,7 @@ type reading struct {
 	times        *flightpool.Times // nil: not known
 	unhealthy    time.Time         // since then; zero: it is healthy
 	reason       string            // why it is not
-	lastOpen     error
+	lastOpen     string            // why the latest open failed
 }
 
 // read asks a source. It waits for nobody; false: the source is gone.
@@ -54,13 +54,11 @@ func readPool(s *flightpool.Stats, target string, texts bool) *reading {
 			"cancels_confirmed": s.CancelsConfirmed, "cancels_unconfirmed": s.CancelsUnconfirmed, "resets": s.Resets, "reset_failures": s.ResetFailures,
 			"rolled_back": s.RolledBack, "close_stalls": s.CloseStalls, "leaks": s.Leaks, "hook_failures": s.HookFailures,
 		},
-		closed: map[string]uint64{}, times: &s.Times, unhealthy: s.UnhealthySince, lastOpen: s.LastOpenError,
+		closed: map[string]uint64{}, times: &s.Times, unhealthy: s.UnhealthySince,
+		reason: describe(s.UnhealthyReason, texts), lastOpen: describe(s.LastOpenError, texts),
 	}
 	for reason, n := range s.Closed {
 		r.closed[reservoir.Reason(reason).String()] = n //nolint:gosec // a few
-	}
-	if s.UnhealthyReason != nil {
-		r.reason = describe(s.UnhealthyReason, texts)
 	}
 	return r
 }

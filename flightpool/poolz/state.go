@@ -128,12 +128,9 @@ func (p *Page) state(name string, coarse bool, rows int) state {
 }
 
 func (p *Page) sourceState(s *source, r *reading) sourceState {
-	out := sourceState{Name: s.name, Kind: r.kind, Target: r.target, Healthy: r.unhealthy.IsZero(), Reason: r.reason, Now: r.now, Counts: r.counts, Closed: r.closed, Trend: points{}}
+	out := sourceState{Name: s.name, Kind: r.kind, Target: r.target, Healthy: r.unhealthy.IsZero(), Reason: r.reason, LastOpen: r.lastOpen, Now: r.now, Counts: r.counts, Closed: r.closed, Trend: points{}}
 	if !out.Healthy {
 		out.Unhealthy = &r.unhealthy
-	}
-	if r.lastOpen != nil {
-		out.LastOpen = describe(r.lastOpen, p.cfg.Texts)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,8 +2,10 @@ package poolz
 
 import (
 	"context"
+	"encoding/json"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,6 +71,30 @@ func TestHistoryHasWhatHappenedInEachStretch(t *testing.T) {
 	})
 }
 
+func marshal(t *testing.T, p points) string {
+	text, err := json.Marshal(p)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// A process that did not run for a while, and what has happened in that time.
+func TestHistoryKeepsItsTimesOverAGap(t *testing.T) {
+	h := newHistory()
+	for _, at := range []struct{ second, inUse, calls int }{{0, 1, 0}, {1, 2, 10}, {5, 3, 18}, {5, 4, 18}, {6, 1, 19}, {2000, 5, 19 + 1994}} {
+		h.add(&reading{now: map[string]int{"in_use": at.inUse}, counts: map[string]uint64{"calls": uint64(at.calls)}}, at.second)
+		if at.second == 6 {
+			require.Equal(t, "[2,null,null,null,3,4]", marshal(t, h.fine.byColumn()["in_use"]))
+			require.Equal(t, "[10,2,2,2,2,1]", marshal(t, h.fine.byColumn()["calls"]))
+			require.Empty(t, h.coarse.values)
+		}
+	}
+	require.Len(t, h.fine.values, 300)
+	require.Equal(t, points{1, 1}, h.fine.byColumn()["calls"][298:])
+	require.Equal(t, "[null,5]", marshal(t, h.fine.byColumn()["in_use"][298:]))
+	require.Len(t, h.coarse.values, 200)
+	require.Equal(t, 2000, h.coarse.at)
+}
+
 func TestConnectionsSayWhoHasThemForWhat(t *testing.T) {
 	cfg := Config{Borrower: func(ctx context.Context) string { name, _ := ctx.Value("who").(string); return name }}
 	inBubble(t, cfg, flightpool.Config{MaxSize: 2, MaxLifetime: time.Hour}, func(r *rig) {
@@ -115,6 +141,49 @@ func TestConnectionsSayWhoHasThemForWhat(t *testing.T) {
 		require.NoError(r, s.Close())
 		require.Equal(r, isIdle, r.told("").Details.Connections[0].State)
 	})
+}
+
+func TestABorrowerThatPanicsLeavesNobodyElses(t *testing.T) {
+	cfg := Config{Borrower: func(ctx context.Context) string { return ctx.Value("who").(string) }} //nolint:forcetypeassert // it is to panic
+	inBubble(t, cfg, flightpool.Config{MaxSize: 1}, func(r *rig) {
+		s, err := r.pool.AcquireSession(context.WithValue(r.Context(), "who", "ana")) //nolint:staticcheck // a test's key
+		require.NoError(r, err)
+		require.Equal(r, "ana", r.told("").Details.Connections[0].Borrower)
+		require.NoError(r, s.Close())
+		s = r.session()
+		require.Equal(r, "AcquireSession", r.told("").Details.Connections[0].Borrower)
+		require.NoError(r, s.Close())
+	})
+}
+
+func TestNoTextIsKeptThatIsLong(t *testing.T) {
+	page := New(Config{SlowerThan: 1, Texts: true, Borrower: func(context.Context) string { return strings.Repeat("b", 1<<20) }})
+	defer page.Close()
+	w := page.Tracer("main").(*watcher) //nolint:forcetypeassert // else the test fails
+	long := strings.Repeat("x", 1<<20)
+	ctx := w.TraceIngestStart(t.Context(), flightpool.IngestStartData{Table: long, ConnectionID: 1})
+	w.TraceIngestEnd(ctx, flightpool.IngestEndData{Outcome: flightpool.Outcome{Took: time.Second}})
+	ctx = w.TraceQueryStart(t.Context(), flightpool.QueryStartData{SQL: long, ConnectionID: 2})
+	w.TraceAcquireEnd(ctx, flightpool.AcquireEndData{ConnectionID: 2})
+	w.TraceQueryEnd(ctx, flightpool.QueryEndData{Outcome: flightpool.Outcome{Took: time.Second}})
+	require.Len(t, page.mu.slow.values, 2)
+	for _, c := range page.mu.slow.values {
+		require.LessOrEqual(t, len(c.Statement), maxText+3)
+	}
+	require.LessOrEqual(t, len(w.latest[2].borrower), maxText+3)
+}
+
+func TestServersOfRegistriesAreApart(t *testing.T) {
+	one, two := registry.New(), registry.New()
+	page := New(Config{})
+	defer page.Close()
+	for reg, server := range map[*registry.Registry]string{one: "c", two: "b/c"} {
+		defer func() { require.NoError(t, reg.Close(context.WithoutCancel(t.Context()))) }()
+		require.NoError(t, reg.Register(t.Context(), registry.ServerDefinition{Name: server, Kind: "flightsql", Options: map[string]string{"host": "127.0.0.1", "port": "1"}}))
+	}
+	page.AddRegistry("a/b", one)
+	page.AddRegistry("a", two)
+	require.Len(t, (&rig{T: t, page: page}).told("").Sources, 2)
 }
 
 func TestSlowCallsAndEvents(t *testing.T) {

@@ -75,7 +75,7 @@ func (w *watcher) TraceQueryStart(ctx context.Context, d flightpool.QueryStartDa
 
 // TraceIngestStart implements flightpool.IngestTracer.
 func (w *watcher) TraceIngestStart(ctx context.Context, d flightpool.IngestStartData) context.Context {
-	return w.start(ctx, d.ConnectionID, &call{op: "Ingest", statement: d.Table})
+	return w.start(ctx, d.ConnectionID, &call{op: "Ingest", statement: cut(d.Table)})
 }
 
 func (w *watcher) start(ctx context.Context, connection uint64, c *call) context.Context {
@@ -96,15 +96,15 @@ func (w *watcher) TraceAcquireEnd(ctx context.Context, d flightpool.AcquireEndDa
 	if d.Err != nil {
 		return
 	}
-	borrower := ""
-	if name := w.page.cfg.Borrower; name != nil {
-		borrower = cut(name(ctx))
-	}
 	c, _ := ctx.Value(callKey{w}).(*call)
 	if c != nil && c.took.Load() != 0 {
 		c = nil // ctx is that of another call, which has ended
 	}
-	w.set(d.ConnectionID, func(b *borrowing) { b.borrower, b.call = cmp.Or(borrower, d.Op), cmp.Or(c, b.call) })
+	w.set(d.ConnectionID, func(b *borrowing) { b.borrower, b.call = d.Op, cmp.Or(c, b.call) })
+	if name := w.page.cfg.Borrower; name != nil { // after that: it may panic, and the one before has left
+		borrower := cut(name(ctx))
+		w.set(d.ConnectionID, func(b *borrowing) { b.borrower = cmp.Or(borrower, d.Op) })
+	}
 }
 
 // TraceQueryEnd implements flightpool.QueryTracer.
@@ -129,10 +129,7 @@ func (w *watcher) end(ctx context.Context, o flightpool.Outcome) {
 	if !isSlow && !isGrave {
 		return
 	}
-	failure := ""
-	if o.Err != nil {
-		failure = describe(o.Err, w.page.cfg.Texts)
-	}
+	failure := describe(o.Err, w.page.cfg.Texts)
 	p, now := w.page, time.Now()
 	p.mu.Lock()
 	defer p.mu.Unlock()

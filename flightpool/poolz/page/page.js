@@ -26,12 +26,15 @@ function setText(node, text) { if (node.textContent !== text) node.textContent =
 function setClass(node, name) { if (node.className !== name) node.className = name; }
 
 // fill makes the rows of a table those of items: a cell is a text, or {text, class, title, make,
-// draw}. Rows are kept by key, so that they stay the same ones while their texts change.
+// draw}. Rows are kept by key, so that they stay the same ones while their texts change. Items
+// of one key, such as names that differ in what is no Unicode, have a row each.
 function fill(table, items, key, cells, empty) {
-  const body = table.tBodies[0], rows = new Map();
+  const body = table.tBodies[0], rows = new Map(), seen = new Map();
   for (const row of body.rows) rows.set(row.dataset.key, row);
   items.forEach((item, i) => {
-    const name = String(key(item, i));
+    const own = String(key(item, i)), times = (seen.get(own) || 0) + 1;
+    seen.set(own, times);
+    const name = times + " " + own;
     let row = rows.get(name);
     rows.delete(name);
     const wanted = cells(item);
@@ -108,7 +111,7 @@ function showSources(state) {
     whole(s.now.in_use), whole(s.now.idle), whole(s.now.opening), whole(s.now.max),
     { text: whole(s.now.waiting), class: s.now.waiting ? "bad" : "" }, whole(s.counts.calls), whole(s.counts.failures),
   ], "No pool was added. Page.Add shows one.");
-  for (const row of byId("sources").tBodies[0].rows) setClass(row, row.dataset.key === current && current ? "current" : "");
+  state.sources.forEach((s, i) => setClass(byId("sources").tBodies[0].rows[i], s.name === current ? "current" : ""));
 }
 
 function showDetails(state) {

@@ -63,6 +63,19 @@ func TestNumbersOnThePageAreThoseOfStats(t *testing.T) {
 	require.Empty(t, b.complaints())
 }
 
+// Two names may differ in what JSON has no word for, and a connection that moves may be told twice.
+func TestRowsOfOneNameStayApartAndGo(t *testing.T) {
+	b := open(t)
+	rows := func(items string) (texts []string) {
+		b.eval(t, `(items => { const table = byId("events"); fill(table, items, () => "same", i => [i, "", "", ""], ""); return [...table.tBodies[0].rows].map(r => r.cells[0].textContent); })(`+items+`)`, &texts)
+		return texts
+	}
+	for range 3 {
+		require.Equal(t, []string{"a", "b"}, rows(`["a", "b"]`))
+	}
+	require.Equal(t, []string{"b"}, rows(`["b"]`))
+}
+
 func TestThePageIsUsedFromTheKeyboard(t *testing.T) {
 	b := open(t)
 	b.eval(t, shown, nil)
