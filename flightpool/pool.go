@@ -144,8 +144,8 @@ type Connection struct {
 	Loans uint64
 }
 
-// Connections describes the open connections, in no order. It asks nobody, and looks at a
-// few of them at a time: one that moves meanwhile may be missing or twice in it.
+// Connections describes the open connections, each that is open all the while once, in
+// the order of their IDs. It asks nobody, and looks at a few of them at a time.
 func (p *FlightSQLPool) Connections() []Connection {
 	infos := p.conns.Connections()
 	all := make([]Connection, len(infos))

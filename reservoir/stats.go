@@ -1,6 +1,11 @@
 package reservoir
 
-import "time"
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
 
 // Reason is why a connection was closed.
 type Reason uint8
@@ -129,30 +134,43 @@ type Info[C any] struct {
 // so that looking at many does not hold borrowers up.
 const infoBatch = 64
 
-// Connections describes the open connections, idle and in use. It looks at a few
-// of them at a time: one that moves meanwhile may be missing or twice in it.
+// Connections describes the open connections, idle and in use, each that is open all the
+// while once, in the order of their IDs. It looks at a few of them at a time. The last takes
+// the place of one that leaves: from the back none is missed, but one may be met twice.
 func (r *Reservoir[C]) Connections() []Info[C] {
 	r.mu.Lock()
 	n := len(r.mu.all)
 	r.mu.Unlock()
 	all := make([]Info[C], 0, n) // not under the lock: it may be large
-	for from, more := 0, true; more; from += infoBatch {
-		r.mu.Lock()
-		for _, e := range r.mu.all[min(from, len(r.mu.all)):min(from+infoBatch, len(r.mu.all))] {
-			if e.state == opening || e.state == closing {
-				continue
-			}
-			info := Info[C]{
-				ID: e.id, Value: e.value, InUse: e.state != idle, OnLoan: e.state == loaned, Loans: e.loanNumber,
-				Opened: r.clock.start.Add(time.Duration(e.openedAt)), Used: r.clock.start.Add(time.Duration(max(e.openedAt, e.idleSince, e.borrowedAt))),
-			}
-			if e.lifetime.expireAt != never {
-				info.Expires = r.clock.start.Add(time.Duration(e.lifetime.expireAt))
-			}
-			all = append(all, info)
-		}
-		more = from+infoBatch < len(r.mu.all)
-		r.mu.Unlock()
+	for at := math.MaxInt; at > 0; {
+		all, at = r.describe(all, at)
 	}
-	return all
+	return eachOnce(all)
+}
+
+// describe adds the open connections of the last places before at. It returns where it began.
+func (r *Reservoir[C]) describe(all []Info[C], at int) ([]Info[C], int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	to := min(at, len(r.mu.all))
+	from := max(0, to-infoBatch)
+	for _, e := range r.mu.all[from:to] {
+		if e.state == opening || e.state == closing {
+			continue
+		}
+		info := Info[C]{
+			ID: e.id, Value: e.value, InUse: e.state != idle, OnLoan: e.state == loaned, Loans: e.loanNumber,
+			Opened: r.clock.start.Add(time.Duration(e.openedAt)), Used: r.clock.start.Add(time.Duration(max(e.openedAt, e.idleSince, e.borrowedAt))),
+		}
+		if e.lifetime.expireAt != never {
+			info.Expires = r.clock.start.Add(time.Duration(e.lifetime.expireAt))
+		}
+		all = append(all, info)
+	}
+	return all, from
+}
+
+func eachOnce[C any](all []Info[C]) []Info[C] {
+	slices.SortFunc(all, func(a, b Info[C]) int { return cmp.Compare(a.ID, b.ID) })
+	return slices.CompactFunc(all, func(a, b Info[C]) bool { return a.ID == b.ID })
 }
