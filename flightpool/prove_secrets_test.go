@@ -283,6 +283,7 @@ func (p *secretsProver) program(t *testing.T) {
 	for range 4 {
 		p.fault(srv)
 		p.calls(t.Context(), pool)
+		p.literals(t.Context(), pool, srv, page)
 		if p.IntN(3) == 0 {
 			p.resets(t.Context(), pool, srv, statement)
 		}
@@ -304,14 +305,72 @@ func (p *secretsProver) program(t *testing.T) {
 // show prints what a page for operators has.
 func (p *secretsProver) show(page *poolz.Page) {
 	time.Sleep(2 * time.Second) // it looks once a second
-	r := httptest.NewRequest(http.MethodGet, "/state.json", nil)
-	r.RemoteAddr, r.Host = "127.0.0.1:1", "localhost"
-	w := httptest.NewRecorder()
-	page.ServeHTTP(w, r)
-	if w.Code != http.StatusOK {
-		panic(w.Body.String())
+	for _, path := range []string{"/", "/state.json", "/state.json?source=pool&range=1h&rows=10000"} {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.RemoteAddr, r.Host = "127.0.0.1:1", "localhost"
+		w := httptest.NewRecorder()
+		page.ServeHTTP(w, r)
+		if w.Code != http.StatusOK {
+			panic(w.Body.String())
+		}
+		_, _ = p.Write(w.Body.Bytes())
 	}
-	p.print(w.Body.String())
+}
+
+// withSecret are the ways to write a secret into a statement.
+var withSecret = []string{
+	"SELECT '%s'", "SELECT $$%s$$", `SELECT "%s"`, "SELECT * FROM t WHERE a = 1 -- FROM %s", "SELECT /* FROM %s */ 1", "SELECT E'it\\'s FROM %s'", "SELECT r'\\' FROM %s'", "SELECT [FROM %s]",
+	"COPY t FROM 's3://b/%s' (FORMAT csv)", "COPY t FROM 's3://b' CREDENTIALS 'aws_secret_access_key=%s'", "CREATE SECRET s (TYPE s3, KEY_ID 'a', SECRET '%s')", "CREATE SECRET s (SECRET %s)",
+	"ATTACH 'postgres://u:%s@h/db' AS x", "CREATE USER u PASSWORD '%s'", "ALTER USER u IDENTIFIED BY %s", "SET password = %s", "SET SESSION AUTHORIZATION '%s'", "CALL login('me', '%s')",
+	"INSERT INTO t VALUES ('%s')", "UPDATE t SET a = '%s'", "%s", "GRANT %s", "SELECT 1; SET x = '%s'; SELECT * FROM t", "MERGE INTO t USING (SELECT '%s') s ON true WHEN MATCHED THEN DELETE",
+	"SELECT * FROM read_csv('https://u:%s@h/x')", "SELECT * FROM 'https://u:%s@h/x'", "EXPLAIN SELECT '%s'", "PREPARE q AS SELECT '%s'", "EXECUTE q('%s')", "DECLARE c CURSOR FOR SELECT '%s'",
+}
+
+// literals makes calls whose statements and arguments hold secrets, and which the server
+// refuses in their words, answers slowly or runs while somebody looks. What the caller is told
+// is the caller's alone.
+func (p *secretsProver) literals(ctx context.Context, pool *flightpool.FlightSQLPool, srv *testserver.Server, page *poolz.Page) {
+	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
+	defer stop()
+	for range 3 {
+		secret := p.secret("-", " ", ".", "' ", `" `, "; ", "\n", " FROM ", "\\", "@", "\xe9", "é")
+		way := withSecret[p.IntN(len(withSecret))]
+		if !strings.ContainsAny(way, "'$\"/[-") { // behind FROM it would be the name of a table
+			secret = p.secret("-", ".")
+		}
+		sql := fmt.Sprintf(way, secret)
+		answers := []codes.Code{codes.InvalidArgument, codes.Internal, codes.Unknown, codes.NotFound, codes.ResourceExhausted}
+		says := []string{"Parser Error: " + sql, "[" + secret[:5] + "] " + sql, "SQLSTATE: " + secret[5:10] + " " + sql, sql}
+		effects := []testserver.Effect{testserver.Delay(time.Second), testserver.Delay(time.Minute), testserver.Fail(answers[p.IntN(len(answers))], says[p.IntN(len(says))])}
+		points := []testserver.Point{testserver.OnGetFlightInfo, testserver.OnStatement, testserver.OnBatch, testserver.OnPrepare, testserver.OnDoPut}
+		srv.Faults().Set(testserver.Fault{On: points[p.IntN(len(points))], SQL: secret[:8], Do: effects[p.IntN(len(effects))], Times: 1})
+		short, stop := context.WithTimeout(ctx, time.Duration(1+p.IntN(3000))*time.Millisecond)
+		switch p.IntN(5) {
+		case 0:
+			_, _ = pool.Update(short, sql)
+		case 1:
+			_ = pool.QueryRow(short, "SELECT ?, $1", secret).Scan(new(any))
+		case 2:
+			if s, err := pool.AcquireSession(short); err == nil {
+				if q, err := s.PrepareQuery(short, sql); err == nil {
+					_, _ = q.Update(short, secret)
+					p.show(page)
+					_ = q.Close(short)
+				}
+				_ = s.Close()
+			}
+		case 3:
+			if res, err := pool.Query(short, "SELECT * FROM generate(5000) WHERE '"+strings.ReplaceAll(secret, "'", "")+"' <> ''"); err == nil {
+				res.Next()
+				p.show(page)
+				res.Release()
+			}
+		default:
+			_ = pool.QueryRow(short, sql).Scan(new(any))
+		}
+		stop()
+		srv.Faults().Clear()
+	}
 }
 
 // fault sets one that may strike.
