@@ -43,6 +43,33 @@
 //	flightpool.retries                     {call}        calls repeated on another connection
 //	flightpool.unhealthy                   1             1 while the server is taken to be unreachable
 //
+// RegisterBudget reports the budgets of a fleet, by flightpool.budget; what concerns the whole
+// fleet is as last seen by this process:
+//
+//	flightpool.lease.limit             {connection}  that the fleet may have; 0: not known yet
+//	flightpool.lease.used              {connection}  of the whole fleet
+//	flightpool.lease.in_use            {connection}  of this process
+//	flightpool.lease.spare             {lease}       that it holds in advance
+//	flightpool.lease.unbacked          {connection}  of this process that the table does not know
+//	flightpool.lease.share             {connection}  the most that it may have while the fleet is short; 0: it is not
+//	flightpool.lease.owners            {process}     that share the limit; 0: not known
+//	flightpool.lease.opens_waiting     {open}        that wait for a lease
+//	flightpool.lease.unreachable       1             1 while the Fallback decides
+//	flightpool.lease.grants            {lease}       asked for, by flightpool.budget.outcome: ok, failed
+//	flightpool.lease.fallbacks         {lease}       that the Fallback granted
+//	flightpool.lease.losses            {loss}        times this process was taken for dead
+//	flightpool.lease.reaped            {process}     dead ones whose leases were freed from here
+//	flightpool.lease.table_requests    {request}     by flightpool.budget.op: read, write
+//	flightpool.lease.table_failures    {request}     of these, without a definite answer
+//	flightpool.limiter.opens_waiting   {open}        that wait for a permit
+//	flightpool.limiter.unreachable     1             1 while the Fallback decides
+//	flightpool.limiter.permits         {permit}      asked for, by flightpool.budget.outcome: ok, failed
+//	flightpool.limiter.fallbacks       {permit}      that the Fallback granted
+//	flightpool.limiter.dropped         {permit}      that were reserved and not used in time
+//	flightpool.limiter.refusals        {open}        that the server refused as too fast
+//	flightpool.limiter.table_requests  {request}     by flightpool.budget.op: read, write
+//	flightpool.limiter.table_failures  {request}     of these, without a definite answer
+//
 // Histograms of a Tracer, in seconds; what has failed has its error.type:
 //
 //	db.client.operation.duration       calls, by db.operation.name (the method), db.query.summary, db.collection.name (of an ingestion)

@@ -175,6 +175,8 @@ func TestThePackageCommentNamesEveryInstrument(t *testing.T) {
 	r := measured(t)
 	_, err = flightotel.Register(r.meters.Meter("test"), numbers())
 	require.NoError(t, err)
+	_, err = flightotel.RegisterBudget(r.meters.Meter("test"), "fleet", budgetOf(), limiterOf())
+	require.NoError(t, err)
 	for name, m := range r.collect() {
 		require.Equal(t, named[name], m.Unit, name)
 		delete(named, name)
