@@ -86,7 +86,7 @@ var layers = []layer{
 	{dir: "flightpool/registry/ddl", may: []string{"internal/printing"}},
 	{dir: "flightpool/registry", may: []string{"internal/ctxerr", "backend", "flightpool", "flightpool/registry/ddl", "internal/bind", "internal/callback", "internal/fairshare", "internal/histogram", "internal/printing", "session", "lease", "reservoir", "reservoir/sqlconn", "internal/invariant", "internal/option", "internal/taskgroup", "internal/errjoin"}, external: wire},
 	{dir: "flightpool/registry/kinds", may: []string{"flightpool", "flightpool/adbcpool", "flightpool/registry", "reservoir/dsql", "reservoir/sqlconn", "internal/errjoin"}, external: []string{"github.com/jackc/"}},
-	{dir: "flightpool/poolz", may: []string{"backend", "flightpool", "flightpool/registry", "lease", "reservoir"}},
+	{dir: "flightpool/poolz", may: []string{"backend", "flightpool", "flightpool/registry", "internal/callback", "lease", "reservoir"}},
 	{dir: "flightpool/flightotel", may: []string{"backend", "flightpool", "session"}, external: []string{"go.opentelemetry.io/"}},
 	{dir: "flightpool/flightprom", may: []string{"backend", "flightpool", "flightpool/registry", "session"}, external: []string{"github.com/prometheus/"}},
 
