@@ -36,6 +36,7 @@ test: export GOFLAGS := $(GOFLAGS),debug_bindings,invariants
 test: test-deps ## all tests of all modules, with the race detector
 	@$(call each,go test -race -timeout 600s ./... $(quiet),tests)
 	@GOFLAGS= go test -run Allocates ./reservoir # allocations are counted without the race detector and the invariants
+	@cd internal/tools/bench && GOFLAGS= go test -run Allocates ./calls
 
 .PHONY: lint
 # One run over a workspace of all modules analyses what they depend on once.
