@@ -110,7 +110,8 @@ type Config struct {
 	// dialer, which guards against silent reconnects: use Dialer. Interceptors must
 	// pass on the context that they are given, or one made of it: without its values
 	// nobody knows what was sent, so that such a call is not sent at all. They must not
-	// repeat an RPC: what may be repeated the pool repeats. To compress
+	// repeat an RPC, since what may be repeated the pool repeats, nor tell a status
+	// that is not the server's of one that was sent. To compress
 	// requests and answers, import google.golang.org/grpc/encoding/gzip and
 	// pass grpc.WithDefaultCallOptions(grpc.UseCompressor(gzip.Name)); what
 	// the server compresses, and LZ4 and ZSTD inside Arrow batches, is read

@@ -2,6 +2,10 @@ package flightpool
 
 import (
 	"context"
+	"errors"
+	"io"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -9,7 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/flightpool/flightpool/testserver"
 )
@@ -92,6 +98,134 @@ func TestAnInterceptorMayMakeAContextOfTheOneItIsGiven(t *testing.T) {
 		r.cancelled(r.pool, "SELECT sleep(10s)", time.Second)
 		require.Equal(r, "0", r.value(r.pool, "SELECT count(*) FROM t"))
 	})
+}
+
+// told is a stream of which a receive is what recv makes of it.
+type told struct {
+	grpc.ClientStream
+	recv func(next func() error) error
+}
+
+func (s told) RecvMsg(m any) error {
+	return s.recv(func() error { return s.ClientStream.RecvMsg(m) })
+}
+
+// Where an interceptor leaves an RPC, nothing that is stored is told to be refused,
+// nothing that is not is told to be stored, rows are all there or there is an error, and
+// no transaction that was begun reaches the next borrower.
+func TestAnInterceptorThatLeavesAnRPCConfirmsNothing(t *testing.T) {
+	ways := map[string]func(next func() error) error{
+		"panics before": func(func() error) error { panic("no") },
+		"panics after":  func(next func() error) error { _ = next(); panic("no") },
+		"Goexit after":  func(next func() error) error { _ = next(); runtime.Goexit(); return nil },
+		"ends early":    func(func() error) error { return io.EOF },
+	}
+	calls := map[string]func(r *rig, s *SessionHandle) (err error, check func(stored string)){
+		"begin": func(r *rig, s *SessionHandle) (error, func(string)) {
+			return s.BeginTransaction(r.Context()), func(stored string) { require.Equal(r, "1", stored) }
+		},
+		"commit": func(r *rig, s *SessionHandle) (error, func(string)) {
+			err := s.Commit(r.Context())
+			return err, func(stored string) {
+				if err == nil {
+					require.Equal(r, "2", stored)
+				} else if !errors.Is(err, ErrCommitUnknown) {
+					require.Equal(r, "1", stored, "%v", err)
+				}
+			}
+		},
+		"update": func(r *rig, s *SessionHandle) (error, func(string)) {
+			_, err := s.Update(r.Context(), "INSERT INTO t VALUES (1)")
+			return err, func(stored string) {
+				if err == nil || SafeToRetry(err) {
+					require.Equal(r, err == nil, stored == "2", "%v", err)
+				}
+			}
+		},
+		"query": func(r *rig, s *SessionHandle) (error, func(string)) {
+			v, err := firstValue(r.Context(), s, "SELECT 7")
+			return err, func(string) { require.Equal(r, err == nil, v == "7") }
+		},
+	}
+	for name, call := range calls {
+		for way, recv := range ways {
+			for _, profile := range []testserver.Profile{testserver.Strict(), testserver.SwanLake()} {
+				t.Run(name+" "+way+" "+profile.Name, func(t *testing.T) {
+					var armed atomic.Bool
+					tell := grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+						stream, err := open(ctx, desc, cc, method, opts...)
+						if armed.Load() {
+							return told{stream, recv}, err
+						}
+						return stream, err
+					})
+					inBubble(t, profile, Config{MaxSize: 1, DialOptions: []grpc.DialOption{tell}}, func(r *rig) {
+						r.exec("CREATE TABLE t (a BIGINT)")
+						s := r.session()
+						require.NoError(r, s.BeginTransaction(r.Context()))
+						if name == "commit" {
+							_, err := s.Update(r.Context(), "INSERT INTO t VALUES (1)")
+							require.NoError(r, err)
+						} else {
+							require.NoError(r, s.Rollback(r.Context()))
+						}
+						check := func(string) {}
+						ended := make(chan struct{})
+						armed.Store(true)
+						go func() {
+							defer close(ended)
+							defer func() { _ = recover() }() // it is the interceptor's
+							_, check = call(r, s)
+						}()
+						<-ended
+						armed.Store(false)
+						if err := s.Commit(r.Context()); name == "commit" && strings.HasPrefix(way, "panic") {
+							check = func(stored string) {
+								if !errors.Is(err, ErrCommitUnknown) {
+									require.Equal(r, err == nil, stored == "2", "%v", err)
+								}
+							}
+						}
+						_ = s.Close()         // it may be lost
+						time.Sleep(time.Hour) // so long a server keeps what is lost
+						require.Zero(r, r.srv.Ledger().Snapshot().Transactions)
+						r.exec("INSERT INTO t VALUES (1)")
+						check(r.value(r.pool, "SELECT count(*) FROM t"))
+					})
+				})
+			}
+		}
+	}
+}
+
+// An interceptor that has returned sends nothing of which its caller was told that it was
+// not sent.
+func TestAnInterceptorThatBeginsLateSendsNothing(t *testing.T) {
+	for _, pause := range []time.Duration{0, time.Second} {
+		var late atomic.Bool
+		invoke := grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if !late.Load() {
+				return invoke(ctx, method, req, reply, cc, opts...)
+			}
+			go func() {
+				time.Sleep(pause)
+				_ = invoke(context.WithoutCancel(ctx), method, req, reply, cc, opts...)
+			}()
+			return status.Error(codes.Unavailable, "not now")
+		})
+		inBubble(t, testserver.SwanLake(), Config{MaxSize: 1, DialOptions: []grpc.DialOption{invoke}}, func(r *rig) {
+			late.Store(true)
+			_, err := r.pool.QueryWithOptions(r.Context(), "SELECT 2", QueryOptions{Retry: RetryNever})
+			late.Store(false)
+			var e *Error
+			require.ErrorAs(r, err, &e)
+			time.Sleep(10 * time.Second)
+			if e.Unsent {
+				require.Zero(r, r.executions("SELECT 2"))
+			}
+			require.Equal(r, "3", r.value(r.pool, "SELECT 3"))
+		})
+	}
 }
 
 // A bubble ends only when no goroutine of a transport is left.

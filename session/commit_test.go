@@ -299,7 +299,7 @@ func TestACommitThatTheServerCutsShortIsNotRolledBack(t *testing.T) {
 		must(t, r.handle.BeginTransaction(t.Context()))
 		require.ErrorIs(t, r.handle.Commit(t.Context()), backend.ErrCommitUnknown)
 		time.Sleep(time.Minute)
-		require.Equal(t, []string{"Begin", "Commit", "SELECT 1"}, r.conn.Log(), "nothing is sent in it any more")
+		require.Equal(t, []string{"Begin", "Commit"}, r.conn.Log(), "nothing is sent in it any more")
 		_ = r.handle.Close()
 		_ = r.discarded()
 	})

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/flightpool/flightpool/backend"
@@ -81,6 +82,20 @@ func (c *call) end(o outcome) error {
 	return e
 }
 
+// finishExited ends a call whose step has panicked or ended its goroutine. What one that
+// is no statement has done is not known, and no cancel finds it out: a transaction may be
+// open of which nobody has the id, or its COMMIT under way. That costs the session.
+func (c *call) finishExited() {
+	if !c.statement {
+		why := errCallbackExited
+		if c.leftMeans != nil {
+			why = fmt.Errorf("%w: %w", c.leftMeans, why)
+		}
+		c.s.markLost(why)
+	}
+	_ = c.finish(outcome{interruptedBy: errCallbackExited})
+}
+
 // outcomeError is what the caller is told of the outcome, or nil.
 func (c *call) outcomeError(o outcome) *backend.Error {
 	switch {
@@ -113,6 +128,9 @@ func (s *SessionHandle) recordCallEnd(c *call, o outcome, e *backend.Error) {
 		lost = s.conn.Lost()
 	}
 	s.mu.Lock()
+	if e != nil && lost == nil && !c.statement {
+		lost = s.mu.lost // see finishExited
+	}
 	s.recordSideEffects(c, e)
 	s.recordTxOutcome(c, o, e)
 	switch {
@@ -191,7 +209,7 @@ func awaitStep[T any](c *call, step func(ctx context.Context) (T, error), late f
 		returned := false
 		defer func() {
 			if !returned {
-				_ = c.finish(outcome{interruptedBy: errCallbackExited})
+				c.finishExited()
 			}
 		}()
 		v, err = step(c.rpc)
@@ -209,7 +227,7 @@ func awaitStep[T any](c *call, step func(ctx context.Context) (T, error), late f
 			case !c.awaitLeftStep(a.Done):
 				_ = c.finish(outcome{err: &backend.Error{Stage: backend.StageExecute, Fault: backend.FaultSession, Err: errCallbackStuck}})
 			case !a.Returned:
-				_ = c.finish(outcome{interruptedBy: errCallbackExited})
+				c.finishExited()
 			default:
 				late(a.Value, a.Err)
 			}
@@ -223,7 +241,7 @@ func awaitStep[T any](c *call, step func(ctx context.Context) (T, error), late f
 	if a.Returned {
 		return a.Value, true, a.Err
 	}
-	_ = c.finish(outcome{interruptedBy: errCallbackExited})
+	c.finishExited()
 	a.Resume()
 	return v, true, nil
 }

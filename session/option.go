@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -15,7 +16,7 @@ import (
 // Config.OnReturn says. Values are strings, bools, int64, float64 and []string;
 // nil erases. Servers without session options fail it with FaultUnsupported. One
 // that is refused leaves an open transaction as it was, or answers ErrTxAborted
-// from then on if the server has aborted it.
+// from then on if the server has aborted it. One that its caller leaves aborts it.
 func (s *SessionHandle) SetOption(ctx context.Context, key string, value any) error {
 	c, err := s.begin(ctx, "SetOption", QueryOptions{}, finishWithinBudget)
 	if err != nil {
@@ -37,7 +38,12 @@ func (s *SessionHandle) SetOption(ctx context.Context, key string, value any) er
 			err = s.conn.SetOptions(ctx, map[string]any{key: value})
 		}
 		return s.checkTxAfterRefusal(ctx, err)
-	}, errorOutcome)
+	}, func(inTime bool, err error) outcome {
+		if !inTime { // it may lead later statements elsewhere
+			s.abortTx(errors.New("SetOption: " + callerLeftText))
+		}
+		return outcome{err: err}
+	})
 }
 
 // rememberOption reads the option, and where names are looked for, before the first

@@ -90,6 +90,21 @@ func TestATransactionThatBeginsRightAfterAnAbortedOneIsOnRecord(t *testing.T) {
 	})
 }
 
+// Later statements could run where the option leads, which its caller was told has failed.
+func TestASetOptionThatItsCallerLeavesAbortsTheTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, &fakeConn{work: map[string]time.Duration{"SetOptions": time.Second}})
+		must(t, r.handle.BeginTransaction(t.Context()))
+		ctx, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer stop()
+		require.ErrorIs(t, r.handle.SetOption(ctx, "catalog", "other"), context.DeadlineExceeded)
+		_, err := r.handle.Update(t.Context(), "INSERT 1")
+		require.ErrorIs(t, err, backend.ErrTxAborted)
+		must(t, r.handle.Rollback(t.Context()))
+		_ = r.handle.Close() // this server does not tell where names are looked for
+	})
+}
+
 func TestCommitErrorsTellWhatIsStored(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err  error

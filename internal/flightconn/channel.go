@@ -34,7 +34,8 @@ func (ch *channel) Invoke(ctx context.Context, method string, args, reply any, o
 	ctx, rpc := track(ctx)
 	ctx, authorization := ch.id.addHeaders(ctx, rpc)
 	err := ch.cc.Invoke(ctx, method, args, reply, opts...)
-	_, err = ch.observeReply(rpc, authorization, err)
+	rpc.returned.Store(true)
+	_, err = ch.observeReply(rpc, authorization, rpc.checkEnd(err))
 	return err
 }
 
@@ -54,6 +55,7 @@ func (ch *channel) newStream(ctx context.Context, desc *grpc.StreamDesc, method 
 	ctx, authorization := ch.id.addHeaders(ctx, rpc)
 	stream, err := ch.cc.NewStream(ctx, desc, method, opts...)
 	if err != nil {
+		rpc.returned.Store(true)
 		_, err = ch.observeReply(rpc, authorization, err)
 		return nil, err
 	}
@@ -131,7 +133,7 @@ func (s *channelStream) RecvMsg(m any) error {
 	}
 	failure := err
 	if eof.Reached(err) {
-		failure = nil
+		failure = s.rpc.checkEnd(nil)
 	}
 	header, failure := s.channel.observeReply(s.rpc, s.authorization, failure)
 	if !s.begun {

@@ -25,7 +25,8 @@ import (
 // ended.
 type sendTracker struct {
 	count, unendedStatements atomic.Int64
-	trips                    *roundTrips // in which they count; may be nil
+	attempts                 atomic.Int64 // of which gRPC has not told the end
+	trips                    *roundTrips  // in which they count; may be nil
 }
 
 // roundTrips counts the RPCs of a connection. The session compares them to see
@@ -49,6 +50,9 @@ type trackedRPC struct {
 	answerCounted    atomic.Bool // counted as answered
 	carriesStatement bool
 	state            atomic.Int32 // of one that carries
+	begun            atomic.Bool
+	trailed          atomic.Bool // the server has ended it
+	returned         atomic.Bool // what has called the interceptors goes on without it
 
 	mu struct {
 		sync.Mutex
@@ -95,11 +99,12 @@ func (r *trackedRPC) Value(key any) any {
 // it has not told the end of an RPC, which this side may have ended meanwhile.
 func (s *sendTracker) statementRunning() bool { return s.unendedStatements.Load() > 0 }
 
-// nothingSent reports whether no RPC of the call reached the server.
-func (s *sendTracker) nothingSent() bool { return s.count.Load() == 0 }
+// nothingSent reports whether no RPC of the call reached the server, nor will: an
+// interceptor may have returned before the RPC that it has begun.
+func (s *sendTracker) nothingSent() bool { return s.count.Load() == 0 && s.attempts.Load() == 0 }
 
 // errUntracked is why a transport ends that an untracked RPC was given to.
-var errUntracked = errors.New("DialOptions: an interceptor has given an RPC a context that is not made of the one it was given itself")
+var errUntracked = errors.New("DialOptions: an interceptor has given an RPC a context that is not made of the one it was given itself, or has begun one after it has returned")
 
 // sendStatsHandler tells the RPCs that were handed to a transport from those that
 // were not.
@@ -108,8 +113,9 @@ var errUntracked = errors.New("DialOptions: an interceptor has given an RPC a co
 // the one before: it never left, or a GOAWAY or REFUSED_STREAM disowned it.
 // So its beginning takes back what the first attempt counted, and what came with it.
 //
-// onUntracked closes the client that an RPC without a trackedRPC was given to: an
-// interceptor of the user's has replaced its context.
+// onUntracked closes the client that an RPC without a trackedRPC was given to, or one of
+// a call that has gone on: an interceptor of the user's has replaced its context, or begins
+// it late.
 type sendStatsHandler struct{ onUntracked func() }
 
 // TagRPC is part of stats.Handler. It comes before anything of the RPC is sent.
@@ -117,7 +123,15 @@ type sendStatsHandler struct{ onUntracked func() }
 // INVARIANT: no RPC of Flight is sent that is not tracked. It would count as unsent,
 // so that a change is repeated and a commit is told to have failed.
 func (h sendStatsHandler) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
-	if trackedIn(ctx) == nil && strings.HasPrefix(info.FullMethodName, servicePrefix) {
+	if !strings.HasPrefix(info.FullMethodName, servicePrefix) {
+		return ctx
+	}
+	rpc := trackedIn(ctx)
+	if rpc != nil {
+		rpc.tracker.attempts.Add(1) // before the look at returned, which is set before a look at attempts
+		rpc.begun.Store(true)
+	}
+	if rpc == nil || rpc.returned.Load() {
 		h.onUntracked()
 	}
 	return ctx
@@ -144,6 +158,7 @@ func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 		rpc.countBegin()
 		if s.IsTransparentRetryAttempt {
 			rpc.takeReply() // of nobody
+			rpc.trailed.Store(false)
 			if rpc.sendCounted.Swap(false) {
 				rpc.tracker.count.Add(-1)
 			}
@@ -161,11 +176,23 @@ func (sendStatsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 		rpc.countAnswer()
 	case *stats.InTrailer:
 		rpc.setReply(nil, s.Trailer)
+		rpc.trailed.Store(true)
 		rpc.countAnswer()
 		rpc.setState(rpcEnded)
 	case *stats.End:
 		rpc.countAnswer()
+		rpc.tracker.attempts.Add(-1)
 	}
+}
+
+// checkEnd is err, with which the RPC has ended for us. An end without an error is the
+// server's, or that of an interceptor which has answered in its place altogether: what
+// had begun, and the server has not ended, is not confirmed.
+func (r *trackedRPC) checkEnd(err error) error {
+	if err == nil && r.begun.Load() && !r.trailed.Load() {
+		return malformed("DialOptions: an interceptor has ended an RPC that the server has not")
+	}
+	return err
 }
 
 // countBegin counts the RPC as begun, once for all its attempts. What gRPC refuses
