@@ -44,7 +44,8 @@ func (b *Batch) Queue(sql string, args ...any) *QueuedStatement {
 	return b.QueueWithOptions(sql, QueryOptions{Args: args})
 }
 
-// QueueWithOptions is Queue with options, such as a Timeout of the statement's own.
+// QueueWithOptions is Queue with options, such as a Timeout of the statement's own. Their
+// Params are the caller's to hold until the batch is sent.
 func (b *Batch) QueueWithOptions(sql string, opts QueryOptions) *QueuedStatement {
 	opts.Args = slices.Clone(opts.Args)
 	q := &QueuedStatement{sql: sql, opts: opts, read: func(r *QueryResult) error {
