@@ -23,7 +23,7 @@ import (
 )
 
 func TestATracerMeasuresCallsWaitsLoansOpensAndCancels(t *testing.T) {
-	watched(t, flightpool.Config{MaxSize: 1, AcquireTimeout: 2 * time.Second}, func(r *rig) {
+	watched(t, flightpool.Config{MinIdle: -1, MaxSize: 1, AcquireTimeout: 2 * time.Second}, func(r *rig) {
 		t := r.T
 		s, err := r.pool.AcquireSession(t.Context())
 		require.NoError(t, err)
