@@ -58,8 +58,8 @@ demo: deps ## the pool at work on real data: parallel queries, a transaction, a 
 
 .PHONY: examples
 examples: deps ## run the small example programs
-	@mkdir -p bin && cd examples && go build -o ../bin/ ./quickstart ./concurrent ./transaction ./cancel $(quiet)
-	@for e in quickstart concurrent transaction cancel; do echo "== $$e"; bin/$$e; done
+	@mkdir -p bin && cd examples && go build -o ../bin/ ./quickstart ./concurrent ./transaction ./cancel ./export $(quiet)
+	@for e in quickstart concurrent transaction cancel export; do echo "== $$e"; bin/$$e; done
 
 .PHONY: observe
 observe: deps ## a pool under load and a real Prometheus that scrapes it, for OBSERVE (default 5m): metrics, alerts

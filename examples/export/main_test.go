@@ -1,0 +1,25 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestExportWritesEachForm(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), &out))
+	require.Equal(t, `origin,flights,delay
+ORD,41919,9.468761182280112
+DFW,39350,7.710902160101652
+ATL,31104,8.644161522633745
+{"delay":9.468761182280112,"flights":41919,"origin":"ORD"}
+{"delay":7.710902160101652,"flights":39350,"origin":"DFW"}
+{"delay":8.644161522633745,"flights":31104,"origin":"ATL"}
+DuckDB: 112373 flights
+the C stream: 3 rows
+the Arrow stream: 3 rows
+the Parquet file: 3 rows, 3 columns
+`, out.String())
+}
