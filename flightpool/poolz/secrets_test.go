@@ -40,6 +40,7 @@ func withSecrets(t *testing.T, texts bool) {
 	after(2 * time.Second)
 	run := func(sql string, fault *testserver.Fault) {
 		if fault != nil {
+			fault.SQL = sql // and not a cancel's probe, or a health check
 			srv.Faults().Set(*fault)
 		}
 		ctx, stop := context.WithTimeout(ctx, 3*time.Second)
