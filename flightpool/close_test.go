@@ -83,7 +83,7 @@ func TestCloseAtEveryMomentOfEveryCall(t *testing.T) {
 		for _, patience := range []time.Duration{0, 3 * ms, time.Hour} {
 			t.Run(fmt.Sprintf("%s, Close waits %v", name, patience), func(t *testing.T) {
 				for moment := time.Duration(0); moment <= 40*ms; moment += ms {
-					if sampled(fmt.Sprint(name, patience, moment), 2) {
+					if sampled(fmt.Sprint(name, patience, moment), 3) {
 						closeAt(t, moment, patience, call)
 					}
 				}

@@ -88,7 +88,7 @@ func TestAPanicInTheCallersContextKeepsNoConnection(t *testing.T) {
 	for name, call := range calls {
 		for met, begin := range meets {
 			for way, end := range ends {
-				if !sampled(name+met+way, 2) {
+				if !sampled(name+met+way, 3) {
 					continue
 				}
 				t.Run(name+", "+met+", "+way, func(t *testing.T) {

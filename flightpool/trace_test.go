@@ -459,7 +459,7 @@ func TestStressCallsThatAreCancelledLeaveNoSpanOpen(t *testing.T) {
 	inBubble(t, testserver.Strict(), Config{MaxSize: 8, Tracer: seen, Cancel: CancelPolicy{Grace: 50 * ms}}, func(r *rig) {
 		r.exec("CREATE TABLE t (a BIGINT)")
 		var all sync.WaitGroup
-		calls := 200
+		calls := 100
 		if os.Getenv("STRESS") != "" {
 			calls = 10_000
 		}
