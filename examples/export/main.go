@@ -82,7 +82,7 @@ func writeCSV(to io.Writer, result array.RecordReader) error {
 			return err
 		}
 	}
-	return errors.Join(result.Err(), w.Flush(), w.Error()) // of what is short, Err says so
+	return errors.Join(result.Err(), w.Flush(), w.Error()) // Err tells if rows are missing
 }
 
 // writeJSON writes an object a line.
